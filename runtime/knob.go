@@ -1,0 +1,187 @@
+package runtime
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Knob is one thing of a container that trimtab can set.
+type Knob string
+
+// The knobs, in the order in which a plan applies them.
+const (
+	KnobCPUWeight   Knob = "cpu.weight"   // v1: shares 2..262144; v2: weight 1..10000; never converted, compare ratios
+	KnobCPUQuota    Knob = "cpu.quota"    // "QUOTA PERIOD" in µs, or "max PERIOD"
+	KnobCPUBurst    Knob = "cpu.burst"    // µs
+	KnobCpuset      Knob = "cpuset"       // CPU list, "0-3,8"
+	KnobMemoryLimit Knob = "memory.limit" // bytes, or "max"
+	KnobMemorySwap  Knob = "memory.swap"  // v1 memsw in bytes (memory and swap), v2 swap.max in bytes; or "max"
+	KnobMemoryHigh  Knob = "memory.high"  // bytes, or "max"; v2 only
+	KnobMemoryLow   Knob = "memory.low"   // bytes; v2 only
+	KnobIOWeight    Knob = "io.weight"
+)
+
+// Knobs lists all knobs in the order of application.
+func Knobs() []Knob {
+	return []Knob{KnobCPUWeight, KnobCPUQuota, KnobCPUBurst, KnobCpuset, KnobMemoryLimit, KnobMemorySwap, KnobMemoryHigh, KnobMemoryLow, KnobIOWeight}
+}
+
+// Family is the word by which people allow a knob: cpu, cpuset, memory, io, gpu.
+func (k Knob) Family() string {
+	switch k {
+	case KnobCPUWeight, KnobCPUQuota, KnobCPUBurst:
+		return "cpu"
+	case KnobMemoryLimit, KnobMemorySwap, KnobMemoryHigh, KnobMemoryLow:
+		return "memory"
+	case KnobIOWeight:
+		return "io"
+	default:
+		return string(k)
+	}
+}
+
+// Value is a knob's value in its canonical text, as documented at the knob.
+// A text rather than a number, so that originals on disk stay readable by any
+// version, and by people.
+type Value string
+
+// ValueMax is "no limit" for memory knobs.
+const ValueMax Value = "max"
+
+// DefaultPeriodUs is the CFS period that kernels and runtimes default to.
+const DefaultPeriodUs = 100_000
+
+// Quota makes a KnobCPUQuota value from µs; a quota below zero means unlimited.
+func Quota(quotaUs, periodUs int64) Value {
+	if quotaUs < 0 {
+		return Value(fmt.Sprintf("max %d", periodUs))
+	}
+	return Value(fmt.Sprintf("%d %d", quotaUs, periodUs))
+}
+
+// QuotaFromCPUs makes a KnobCPUQuota value that grants so many CPUs.
+func QuotaFromCPUs(cpus float64, periodUs int64) Value {
+	return Quota(int64(cpus*float64(periodUs)+0.5), periodUs)
+}
+
+// ParseQuota reads a KnobCPUQuota value; unlimited gives a quota of -1.
+func ParseQuota(v Value) (quotaUs, periodUs int64, err error) {
+	q, p, ok := strings.Cut(string(v), " ")
+	if !ok {
+		return 0, 0, fmt.Errorf("cpu quota %q: want \"QUOTA PERIOD\" or \"max PERIOD\"", v)
+	}
+	periodUs, err = strconv.ParseInt(p, 10, 64)
+	if err != nil || periodUs <= 0 {
+		return 0, 0, fmt.Errorf("cpu quota %q: bad period", v)
+	}
+	if q == "max" {
+		return -1, periodUs, nil
+	}
+	quotaUs, err = strconv.ParseInt(q, 10, 64)
+	if err != nil || quotaUs <= 0 {
+		return 0, 0, fmt.Errorf("cpu quota %q: bad quota", v)
+	}
+	return quotaUs, periodUs, nil
+}
+
+// CPUs returns the CPUs that a KnobCPUQuota value grants; ok is false if it is
+// unlimited, absent or malformed.
+func (v Value) CPUs() (cpus float64, ok bool) {
+	q, p, err := ParseQuota(v)
+	if err != nil || q < 0 {
+		return 0, false
+	}
+	return float64(q) / float64(p), true
+}
+
+// Int reads a whole-number value; ok is false for "max", "" and malformed ones.
+func (v Value) Int() (n int64, ok bool) {
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	return n, err == nil
+}
+
+// IntValue makes a whole-number value.
+func IntValue(n int64) Value { return Value(strconv.FormatInt(n, 10)) }
+
+// Same reports whether what was asked and what stands are the same setting,
+// given the roundings of the doors: systemd rounds a quota up to 1 % of a CPU
+// and picks its own period, memory rounds down to a page.
+func (k Knob) Same(asked, stands Value) bool {
+	if asked == stands {
+		return true
+	}
+	switch k {
+	case KnobCPUQuota:
+		a, aok := asked.CPUs()
+		b, bok := stands.CPUs()
+		if aok != bok {
+			return false
+		}
+		if !aok { // both unlimited, or both unreadable
+			return strings.HasPrefix(string(asked), "max") && strings.HasPrefix(string(stands), "max")
+		}
+		return b >= a-1e-9 && b-a <= 0.01+1e-9
+	case KnobMemoryLimit, KnobMemorySwap, KnobMemoryHigh, KnobMemoryLow:
+		a, aok := asked.Int()
+		b, bok := stands.Int()
+		return aok && bok && a-b >= 0 && a-b < 64<<10 // the largest page size in use
+	case KnobCpuset:
+		return sameCPUList(string(asked), string(stands))
+	}
+	return false
+}
+
+// sameCPUList compares two CPU lists as sets.
+func sameCPUList(a, b string) bool {
+	x, errX := ParseCPUList(a)
+	y, errY := ParseCPUList(b)
+	return errX == nil && errY == nil && slices.Equal(x, y)
+}
+
+// ParseCPUList reads the kernel's list format, "0-3,8", into sorted CPU numbers.
+func ParseCPUList(s string) ([]int, error) {
+	var out []int
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(s, ",") {
+		lo, hi, ranged := strings.Cut(part, "-")
+		first, err := strconv.Atoi(lo)
+		if err != nil || first < 0 {
+			return nil, fmt.Errorf("CPU list %q: bad number %q", s, lo)
+		}
+		last := first
+		if ranged {
+			if last, err = strconv.Atoi(hi); err != nil || last < first || last > 1<<16 {
+				return nil, fmt.Errorf("CPU list %q: bad range %q", s, part)
+			}
+		}
+		for cpu := first; cpu <= last; cpu++ {
+			out = append(out, cpu)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// Values maps knobs to values; a knob that is absent is not there on this host,
+// or is not to be set.
+type Values map[Knob]Value
+
+// Clone returns an independent copy.
+func (v Values) Clone() Values { return maps.Clone(v) }
+
+// Sorted returns the knobs present, in the order of application.
+func (v Values) Sorted() []Knob {
+	var out []Knob
+	for _, k := range Knobs() {
+		if _, ok := v[k]; ok {
+			out = append(out, k)
+		}
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+// Package runtime holds the plain types for containers and for the knobs that
+// bound them, and the interface an engine implements. Implementations live
+// below it; they alone write to Docker, containerd, systemd and cgroups.
+//
+// The name is shared with the standard library, which is imported as
+// goruntime wherever both are needed.
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ID identifies one life of one container. A restart makes another ID, because
+// the init process starts anew; the boot ID keeps start times of different
+// boots apart.
+type ID struct {
+	Engine    string `json:"engine"`    // "docker", "containerd"
+	Container string `json:"container"` // the engine's full container ID
+	Boot      string `json:"boot"`      // /proc/sys/kernel/random/boot_id
+	StartTick uint64 `json:"start"`     // start time of init: field 22 of /proc/PID/stat, clock ticks since boot
+}
+
+// Key is the ID as a short, file-name-safe string, unique on one host.
+func (id ID) Key() string {
+	return fmt.Sprintf("%s-%s-%s-%d", id.Engine, clip(id.Container, 16), clip(strings.ReplaceAll(id.Boot, "-", ""), 8), id.StartTick)
+}
+
+func clip(s string, n int) string {
+	if len(s) > n {
+		return s[:n]
+	}
+	return s
+}
+
+// State is what the engine says of the container's life.
+type State string
+
+// The states a container passes through; a stopped one is removed from view.
+const (
+	StateRunning State = "running"
+	StatePaused  State = "paused"
+)
+
+// CgroupMode is the cgroup layout of the host.
+type CgroupMode string
+
+// Hybrid: v1 controllers carry the limits, a v2 tree beside them carries
+// membership and pressure.
+const (
+	CgroupV1     CgroupMode = "v1"
+	CgroupV2     CgroupMode = "v2"
+	CgroupHybrid CgroupMode = "hybrid"
+)
+
+// Cgroup says where a container's cgroup stands.
+type Cgroup struct {
+	Mode CgroupMode `json:"mode"`
+	// ID is the inode of the cgroup's directory: in the v2 tree on v2 and hybrid hosts
+	// (what bpf_get_current_cgroup_id reports), in v1's cpu hierarchy on pure v1.
+	ID uint64 `json:"id"`
+	// Unified is the absolute path of the directory in the v2 tree; "" on pure v1.
+	Unified string `json:"unified,omitempty"`
+	// V1 maps a v1 controller ("cpu", "cpuacct", "cpuset", "memory", "blkio", "pids", "devices")
+	// to the absolute path of its directory; empty on v2.
+	V1 map[string]string `json:"v1,omitempty"`
+}
+
+// Dir returns the directory that holds the limit files of a v1 controller name:
+// the v1 directory where the controller is mounted as v1, else the v2 one.
+func (c Cgroup) Dir(controller string) string {
+	if d, ok := c.V1[controller]; ok {
+		return d
+	}
+	return c.Unified
+}
+
+// Container is one life of one container, immutable: a change of name, state or
+// resources arrives as a new value in an Event.
+type Container struct {
+	ID      ID                `json:"id"`
+	Name    string            `json:"name"` // without Docker's leading slash
+	Image   string            `json:"image"`
+	Labels  map[string]string `json:"labels,omitempty"` // hostile: written by whoever made the container
+	State   State             `json:"state"`
+	InitPID int               `json:"initPID"` // host PID
+	Cgroup  Cgroup            `json:"cgroup"`
+	// GPUs holds the devices granted ("all", indices or UUIDs, as asked for); nil: none.
+	GPUs []string `json:"gpus,omitempty"`
+	// Kubernetes is true below kubepods or in containerd's k8s.io: observe only (law 11).
+	Kubernetes bool `json:"kubernetes,omitempty"`
+	// CreatedUnixNs is the wall-clock time of creation.
+	CreatedUnixNs int64 `json:"created,omitempty"`
+}
+
+// Key is the container's identity as a string; see ID.Key.
+func (c Container) Key() string { return c.ID.Key() }
+
+// EventKind says what happened to a container.
+type EventKind string
+
+// Event kinds. Synced follows the first full listing after each (re)connection:
+// what was not listed by then is gone. Lost: the engine cannot be reached, the
+// containers known so far may well run on.
+const (
+	EventSeen   EventKind = "seen"   // new, or changed: name, state
+	EventGone   EventKind = "gone"   // its init process ended
+	EventUpdate EventKind = "update" // somebody updated its resources through the engine
+	EventSynced EventKind = "synced"
+	EventLost   EventKind = "lost"
+)
+
+// Event is one observation of an engine.
+type Event struct {
+	Kind      EventKind `json:"kind"`
+	Engine    string    `json:"engine"`
+	Container Container `json:"container,omitzero"` // Seen, Gone, Update
+	Reason    string    `json:"reason,omitempty"`   // Lost: why, and the mend
+}
+
+// Engine is a container runtime.
+type Engine interface {
+	// Name is "docker" or "containerd".
+	Name() string
+	// Run lists all running containers, then follows events, reconnecting with
+	// backoff, until ctx ends; it calls sink from one goroutine, in order. It
+	// returns only ctx's error: a dead engine is an EventLost, not an exit.
+	Run(ctx context.Context, sink func(Event)) error
+	// Read returns the values that stand in the kernel now for every knob that
+	// this host has. A container that is gone gives ErrGone.
+	Read(ctx context.Context, c Container) (Values, error)
+	// Apply sets the given knobs and leaves all others as they stand, foreign
+	// ones included; it goes through the runtime's door, never to cgroup files.
+	// It does not read back. Errors: ErrGone, ErrRefused, ErrUnavailable.
+	Apply(ctx context.Context, c Container, set Values) error
+	// Door names the way Apply would take for c now ("containerd/moby", "docker-api").
+	Door(ctx context.Context, c Container) string
+}
+
+// Classes of error that a caller acts on.
+var (
+	ErrGone        = errors.New("container is gone")
+	ErrRefused     = errors.New("the runtime refused the value")
+	ErrUnavailable = errors.New("the engine cannot be reached")
+)
