@@ -52,9 +52,9 @@ type Edge struct {
 // Thread holds one thread's counters since it was first seen; they only grow.
 // AtNs-SinceNs equals the sum of Ns: an open interval is closed at AtNs by the reader.
 type Thread struct {
-	TID     int32             `json:"tid"`  // host
-	TGID    int32             `json:"tgid"` // host
-	PPID    int32             `json:"ppid"` // host TGID of the parent process
+	TID     int32             `json:"tid"`   // host
+	TGID    int32             `json:"tgid"`  // host
+	PPID    int32             `json:"ppid"`  // host TGID of the parent process
 	StartNs uint64            `json:"start"` // CLOCK_BOOTTIME ns; with TID it names the thread
 	Comm    string            `json:"comm"`
 	Exited  bool              `json:"exited,omitempty"` // final counters; shown in one sample only
