@@ -1,0 +1,118 @@
+// Package policies holds the plain types between measuring and acting: verdicts
+// and responses in, a plan out. One package for each policy stands below it. A
+// policy is a pure function of what it is given: no clock, no files, no state
+// but its arguments. It proposes; floors, ceilings, cool-downs and trials are
+// the guard's, so that no policy can skip them.
+package policies
+
+import "github.com/trimtab/trimtab/runtime"
+
+// Mode is how far trimtab may go with a container.
+type Mode string
+
+// Off is absolute; Observe decides and records "would have"; Tune acts.
+const (
+	ModeOff     Mode = "off"
+	ModeObserve Mode = "observe"
+	ModeTune    Mode = "tune"
+)
+
+// Range bounds a knob; zero means unbounded on that side.
+type Range struct {
+	Min float64 `json:"min,omitempty"`
+	Max float64 `json:"max,omitempty"`
+}
+
+// Enrolment is what trimtab may do with a container, after labels, config and
+// `trimtab enable` have been settled.
+type Enrolment struct {
+	Mode       Mode     `json:"mode"`
+	Door       string   `json:"door,omitempty"`       // "label", "config: rule 2", "enable", "default"
+	Knobs      []string `json:"knobs,omitempty"`      // families allowed: cpu, cpuset, memory, io, gpu
+	CPU        Range    `json:"cpu,omitzero"`         // CPUs
+	Memory     Range    `json:"memory,omitzero"`      // bytes
+	Importance int      `json:"importance,omitempty"` // 1..10, 5 by default
+	BestEffort bool     `json:"bestEffort,omitempty"`
+	Job        string   `json:"job,omitempty"`
+	Team       string   `json:"team,omitempty"`
+	// Problems are malformed or forbidden labels and clamped values, each naming what is allowed.
+	Problems []string `json:"problems,omitempty"`
+	// WhyNot says why Mode is not tune, for people: "no label", "host mode: observe", …
+	WhyNot string `json:"whyNot,omitempty"`
+}
+
+// Allows reports whether a knob's family may be changed.
+func (e Enrolment) Allows(k runtime.Knob) bool {
+	for _, f := range e.Knobs {
+		if f == k.Family() {
+			return true
+		}
+	}
+	return false
+}
+
+// Job is one container as a policy sees it.
+type Job struct {
+	Key       string         `json:"key"`
+	Name      string         `json:"name"`
+	Enrolment Enrolment      `json:"enrolment"`
+	Now       runtime.Values `json:"now"`      // what stands
+	Original  runtime.Values `json:"original"` // before trimtab's first change; equals Now if there was none
+	Verdict   Verdict        `json:"verdict"`
+	Rate      Rate           `json:"rate"`
+	Cost      Cost           `json:"cost"`
+	CostOK    bool           `json:"costOK"` // enough steady ticks to plan on
+	UsedCPUs  float64        `json:"usedCPUs"`
+	// Correction multiplies predictions of Cost, learned from trials; 1 at first.
+	Correction float64 `json:"correction"`
+	// Entitlement in CPUs: the larger of its floor and its weighted fair share.
+	Entitlement float64 `json:"entitlement"`
+}
+
+// Node is what there is to give.
+type Node struct {
+	CPUs      float64 `json:"cpus"`      // online
+	Reserve   float64 `json:"reserve"`   // never given
+	OtherCPUs float64 `json:"otherCPUs"` // used by containers that are not enrolled, and by the host
+}
+
+// Change is one knob of one container, from a value to a value.
+type Change struct {
+	Key    string        `json:"key"`
+	Name   string        `json:"name"`
+	Knob   runtime.Knob  `json:"knob"`
+	From   runtime.Value `json:"from"`
+	To     runtime.Value `json:"to"`
+	Reason string        `json:"reason"`
+	Take   bool          `json:"take,omitempty"` // less than before: must be non-inferior
+	// Gain is the predicted ratio of the container's rate after to before, minus one.
+	Gain float64 `json:"gain"`
+	// RateAfter is the predicted rate in the unit of the job's rate.
+	RateAfter float64 `json:"rateAfter"`
+}
+
+// Plan is one consistent set of changes, applied and judged as a unit.
+type Plan struct {
+	Policy  string   `json:"policy"`
+	Changes []Change `json:"changes"`
+}
+
+// Advice is a proposal that trimtab cannot carry out itself.
+type Advice struct {
+	Key  string `json:"key"`
+	Text string `json:"text"`
+}
+
+// Proposal is what a policy answers.
+type Proposal struct {
+	// Plans are independent of each other: each is tried on its own.
+	Plans  []Plan   `json:"plans,omitempty"`
+	Advice []Advice `json:"advice,omitempty"`
+}
+
+// Policy turns what is known of a node's jobs into plans. Propose must be a pure,
+// deterministic function; jobs come sorted by key.
+type Policy interface {
+	Name() string
+	Propose(node Node, jobs []Job) Proposal
+}

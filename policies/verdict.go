@@ -1,0 +1,191 @@
+package policies
+
+// Class is what bounds a job.
+type Class string
+
+// The classes of DESIGN.md's table.
+const (
+	ClassInput         Class = "input"
+	ClassCompute       Class = "compute"
+	ClassCommunication Class = "communication"
+	ClassMemory        Class = "memory"
+	ClassBalanced      Class = "balanced"
+	ClassIdle          Class = "idle"
+	ClassInteractive   Class = "interactive"
+	ClassUnknown       Class = "unknown"
+)
+
+// Cause says why, within a class; classes that never act have none.
+type Cause string
+
+// The causes of DESIGN.md's table.
+const (
+	CauseNone      Cause = ""
+	CauseThrottled Cause = "throttled" // input
+	CauseContended Cause = "contended" // input
+	CauseStorage   Cause = "storage"   // input
+	CauseRemote    Cause = "remote"    // input
+	CauseCache     Cause = "cache"     // input
+	CauseWorkers   Cause = "workers"   // input
+	CauseDevice    Cause = "device"    // compute
+	CauseShared    Cause = "shared"    // compute
+	CauseHost      Cause = "host"      // compute
+	CauseClocks    Cause = "clocks"    // compute
+	CauseNetwork   Cause = "network"   // communication
+	CauseStraggler Cause = "straggler" // communication
+	CauseReclaim   Cause = "reclaim"   // memory
+	CauseRisk      Cause = "risk"      // memory
+)
+
+// Causes lists the causes of a class, in the table's order.
+func (c Class) Causes() []Cause {
+	switch c {
+	case ClassInput:
+		return []Cause{CauseThrottled, CauseContended, CauseStorage, CauseRemote, CauseCache, CauseWorkers}
+	case ClassCompute:
+		return []Cause{CauseDevice, CauseShared, CauseHost, CauseClocks}
+	case ClassCommunication:
+		return []Cause{CauseNetwork, CauseStraggler}
+	case ClassMemory:
+		return []Cause{CauseReclaim, CauseRisk}
+	}
+	return nil
+}
+
+// Classes lists all classes.
+func Classes() []Class {
+	return []Class{ClassInput, ClassCompute, ClassCommunication, ClassMemory, ClassBalanced, ClassIdle, ClassInteractive, ClassUnknown}
+}
+
+// Part is one share of a rank's wall time in its breakdown.
+type Part uint8
+
+// The parts. Each nanosecond of the trainer's wall time is in exactly one. The
+// Input parts are waits for loaders, charged to what the loaders were doing.
+const (
+	PartCompute        Part = iota // the trainer on a CPU
+	PartThrottled                  // the trainer runnable, out of quota
+	PartContended                  // the trainer runnable, behind other work
+	PartDevice                     // the trainer in device or self-paced waits
+	PartInputThrottled             // loaders out of quota
+	PartInputContended             // loaders behind other work
+	PartInputStorage               // loaders (or the trainer itself) in block I/O and file reads
+	PartInputRemote                // loaders (or the trainer itself) in socket and network-filesystem reads
+	PartInputWorkers               // loaders on CPU: production is the limit
+	PartInputOther                 // loaders in anything else
+	PartCommunication              // exposed waits for peers
+	PartReclaim                    // direct reclaim and memory locks
+	PartOther                      // everything else
+	NumParts
+)
+
+// String returns the part's name, as metrics and explain show it.
+func (p Part) String() string {
+	names := [NumParts]string{"compute", "throttled", "contended", "device", "input_throttled", "input_contended",
+		"input_storage", "input_remote", "input_workers", "input_other", "communication", "reclaim", "other"}
+	if p < NumParts {
+		return names[p]
+	}
+	return "invalid"
+}
+
+// Breakdown is a rank's wall time split by cause; the parts sum to WallNs exactly.
+type Breakdown struct {
+	WallNs int64           `json:"wall"`
+	Ns     [NumParts]int64 `json:"ns"`
+}
+
+// Share returns a part's share of the wall time, 0..1.
+func (b Breakdown) Share(p Part) float64 {
+	if b.WallNs <= 0 {
+		return 0
+	}
+	return float64(b.Ns[p]) / float64(b.WallNs)
+}
+
+// Input returns the share of wall time spent waiting for data, 0..1.
+func (b Breakdown) Input() float64 {
+	return b.Share(PartInputThrottled) + b.Share(PartInputContended) + b.Share(PartInputStorage) +
+		b.Share(PartInputRemote) + b.Share(PartInputWorkers) + b.Share(PartInputOther)
+}
+
+// Stalled returns the share of wall time in which the rank was neither
+// computing nor waiting for its device, 0..1.
+func (b Breakdown) Stalled() float64 {
+	if b.WallNs <= 0 {
+		return 0
+	}
+	return 1 - b.Share(PartCompute) - b.Share(PartDevice)
+}
+
+// Evidence is one number that a verdict rests on.
+type Evidence struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"` // "share", "CPUs", "s", "1/s", "B", "pages/s", …
+}
+
+// Rate is ticks per second of a periodic event.
+type Rate struct {
+	PerSecond float64 `json:"perSecond"` // 0: none found
+	Source    string  `json:"source"`    // "torch.backward", "hand-offs", "timer waits", …
+	Steps     bool    `json:"steps"`     // ticks per step are confirmed: PerSecond is steps/s
+	Ticks     float64 `json:"ticks"`     // ticks that the reading rests on
+}
+
+// Verdict is what bounds a container, with its evidence.
+type Verdict struct {
+	Class      Class      `json:"class"`
+	Cause      Cause      `json:"cause,omitempty"`
+	Severity   float64    `json:"severity"`   // share of wall time lost to the cause, 0..1
+	Confidence float64    `json:"confidence"` // 0..1
+	Evidence   []Evidence `json:"evidence,omitempty"`
+	Relief     string     `json:"relief,omitempty"` // what would relieve it, in plain words
+	Why        string     `json:"why,omitempty"`    // one sentence for people; for unknown, what is missing
+}
+
+// Cost is what one tick of a rank's rate costs, measured over a window. Times
+// are seconds per tick. Runnable and throttled time is in none of them, so the
+// cost can be read while the job starves.
+type Cost struct {
+	TrainerCPU float64 `json:"trainerCPU"` // C_t
+	LoaderCPU  float64 `json:"loaderCPU"`  // C_l
+	OtherCPU   float64 `json:"otherCPU"`   // C_o: every other thread of the container
+	Device     float64 `json:"device"`     // D: the trainer's waits that are neither data nor CPU
+	Batch      float64 `json:"batch"`      // w: one loader's own wall time for one batch, I/O included
+	Loaders    int     `json:"loaders"`    // W
+	Ticks      float64 `json:"ticks"`      // ticks measured
+	// OutsideQueued is the share of loaders' and trainer's time behind work of other containers.
+	OutsideQueued float64 `json:"outsideQueued,omitempty"`
+}
+
+// Step predicts seconds per tick on so many CPUs:
+// max(C_t+D, w/W, (C_l+C_t+C_o)/c), DESIGN.md's one-jump model.
+func (c Cost) Step(cpus float64) float64 {
+	step := c.Floor()
+	if cpus > 0 {
+		step = max(step, c.CPU()/cpus)
+	}
+	return step
+}
+
+// Floor is seconds per tick with CPU in plenty: max(C_t+D, w/W).
+func (c Cost) Floor() float64 {
+	floor := c.TrainerCPU + c.Device
+	if c.Loaders > 0 {
+		floor = max(floor, c.Batch/float64(c.Loaders))
+	}
+	return floor
+}
+
+// CPU is CPU seconds per tick, all threads.
+func (c Cost) CPU() float64 { return c.TrainerCPU + c.LoaderCPU + c.OtherCPU }
+
+// Knee returns c*, the CPUs beyond which more buy no speed; 0 if nothing was measured.
+func (c Cost) Knee() float64 {
+	floor := c.Floor()
+	if floor <= 0 {
+		return 0
+	}
+	return c.CPU() / floor
+}
