@@ -1,0 +1,219 @@
+// Package view holds what trimtab shows: plain types that the loop publishes as
+// one immutable snapshot, and that the API, the metrics and the command line
+// render. Fields are only ever added (the API is /v1, additive).
+package view
+
+import (
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// Snapshot is the daemon's whole state at one instant; immutable once published.
+type Snapshot struct {
+	UnixNs     int64         `json:"time"`
+	Daemon     Daemon        `json:"daemon"`
+	Node       policies.Node `json:"node"`
+	Containers []Container   `json:"containers"` // sorted by name, then key
+	Totals     Totals        `json:"totals"`
+}
+
+// Daemon is the state of trimtab itself.
+type Daemon struct {
+	Version       string        `json:"version"`
+	PID           int           `json:"pid"`
+	StartedUnixNs int64         `json:"started"`
+	Mode          policies.Mode `json:"mode"`               // the host's ceiling
+	Paused        bool          `json:"paused,omitempty"`   // by `trimtab pause`
+	Disabled      bool          `json:"disabled,omitempty"` // the file /etc/trimtab/disabled is there
+	Policy        string        `json:"policy"`
+	Engines       []Part        `json:"engines"`
+	Probes        []Part        `json:"probes"`
+	Virtual       bool          `json:"virtual,omitempty"` // a virtual GPU is in use
+
+	CPUSeconds    float64 `json:"cpuSeconds"`            // user and system, since start
+	RSSBytes      uint64  `json:"rss"`                   // resident set now
+	ProbeSeconds  float64 `json:"probeSeconds"`          // in BPF programs, where accounted, since start
+	ProbeRuns     uint64  `json:"probeRuns"`             // BPF program runs accounted
+	ProbeMapBytes uint64  `json:"probeMapBytes"`         // kernel memory of BPF maps
+	ProbeLost     uint64  `json:"probeLost"`             // events dropped, threads beyond the room
+	BudgetShare   float64 `json:"budgetShare"`           // trimtab's CPUs used over its budget; above 1: over budget
+	ConfigError   string  `json:"configError,omitempty"` // the last reload was refused: why
+	ConfigUnixNs  int64   `json:"configTime"`            // when the config in force was loaded
+}
+
+// Part is one engine or probe and how it fares.
+type Part struct {
+	Name  string `json:"name"`
+	OK    bool   `json:"ok"`
+	Since int64  `json:"since"`          // unix ns of the last change of OK
+	Lost  string `json:"lost,omitempty"` // what is lost without it, why, and the mend
+}
+
+// Container is one container, watched or not.
+type Container struct {
+	Key       string             `json:"key"`
+	ID        string             `json:"id"` // the engine's container ID
+	Engine    string             `json:"engine"`
+	Name      string             `json:"name"`
+	Image     string             `json:"image"`
+	State     runtime.State      `json:"state"`
+	GPUs      []string           `json:"gpus,omitempty"`
+	Watched   bool               `json:"watched"`
+	Enrolment policies.Enrolment `json:"enrolment"`
+	WhyNot    string             `json:"whyNot,omitempty"` // why nothing is being changed now, one phrase; "" while tunable
+
+	Rate      policies.Rate            `json:"rate"`
+	Baseline  float64                  `json:"baseline,omitempty"` // rate before trimtab's first change, same source
+	Breakdown policies.Breakdown       `json:"breakdown"`          // latest window, slowest rank
+	Verdict   policies.Verdict         `json:"verdict"`            // latest window
+	Cost      policies.Cost            `json:"cost"`
+	Knee      float64                  `json:"knee,omitempty"` // predicted c*, CPUs
+	Ranks     int                      `json:"ranks"`
+	UsedCPUs  float64                  `json:"usedCPUs"`
+	Windows   uint64                   `json:"windows"` // closed since watched
+	PartNs    [policies.NumParts]int64 `json:"partNs"`  // cumulative breakdown since watched
+
+	Now       runtime.Values `json:"now,omitempty"`
+	Original  runtime.Values `json:"original,omitempty"`  // equals Now where trimtab changed nothing
+	Changed   []runtime.Knob `json:"changed,omitempty"`   // knobs that stand at trimtab's value
+	Yielded   []runtime.Knob `json:"yielded,omitempty"`   // knobs left to a foreign writer
+	Held      bool           `json:"held,omitempty"`      // restored by hand, until resume
+	Owed      string         `json:"owed,omitempty"`      // a restore that is owed, and why
+	Preflight string         `json:"preflight,omitempty"` // why the GPU preflight is not green
+
+	Gain    float64  `json:"gain,omitempty"` // measured: rate now over baseline, minus one
+	HasGain bool     `json:"hasGain,omitempty"`
+	Advice  []string `json:"advice,omitempty"`
+	Trial   *Trial   `json:"trial,omitempty"`  // open now
+	Trials  []Trial  `json:"trials,omitempty"` // latest ended first, at most 10
+}
+
+// Outcome is how a trial ended.
+type Outcome string
+
+// Outcomes. Kept and RolledBack are judged; Inconclusive is rolled back too;
+// Aborted ended without evidence: the container died, a foreign write, a restore.
+const (
+	OutcomeOpen         Outcome = "open"
+	OutcomeKept         Outcome = "kept"
+	OutcomeRolledBack   Outcome = "rolled_back"
+	OutcomeInconclusive Outcome = "inconclusive"
+	OutcomeAborted      Outcome = "aborted"
+	OutcomeWould        Outcome = "would" // observe mode: never applied
+)
+
+// Trial is a plan being judged, or one that was.
+type Trial struct {
+	Plan          string            `json:"plan"` // plan ID, unique in one daemon's history
+	Policy        string            `json:"policy"`
+	Changes       []policies.Change `json:"changes"`
+	StartedUnixNs int64             `json:"started"`
+	EndedUnixNs   int64             `json:"ended,omitempty"`
+	Outcome       Outcome           `json:"outcome"`
+	Before        float64           `json:"before"`          // rate before
+	After         float64           `json:"after,omitempty"` // rate after, settled
+	Predicted     float64           `json:"predicted"`       // rate after, predicted
+	Ratio         float64           `json:"ratio,omitempty"` // after over before
+	Low           float64           `json:"low,omitempty"`   // bounds of Ratio at the judge's confidence
+	High          float64           `json:"high,omitempty"`
+	Why           string            `json:"why,omitempty"`
+}
+
+// RecordKind says what a history record tells of.
+type RecordKind string
+
+// Record kinds.
+const (
+	RecordChange   RecordKind = "change"   // a knob was written
+	RecordWould    RecordKind = "would"    // observe mode: what would have been written
+	RecordTrial    RecordKind = "trial"    // a trial ended
+	RecordRollback RecordKind = "rollback" // a knob went back after a trial
+	RecordRestore  RecordKind = "restore"  // an original went back
+	RecordYield    RecordKind = "yield"    // a foreign write: the knob was left alone
+	RecordOwed     RecordKind = "owed"     // a restore could not be made safely
+	RecordRefused  RecordKind = "refused"  // the runtime or the guard refused
+	RecordEnrol    RecordKind = "enrol"    // enabled, disabled, held, resumed, paused
+	RecordVerdict  RecordKind = "verdict"  // the class or cause changed, and stayed
+)
+
+// Record is one line of history.
+type Record struct {
+	UnixNs  int64         `json:"time"`
+	Kind    RecordKind    `json:"kind"`
+	Key     string        `json:"key,omitempty"`
+	Name    string        `json:"name,omitempty"`
+	Team    string        `json:"team,omitempty"`
+	Plan    string        `json:"plan,omitempty"`
+	Policy  string        `json:"policy,omitempty"`
+	Knob    runtime.Knob  `json:"knob,omitempty"`
+	From    runtime.Value `json:"from,omitempty"`
+	To      runtime.Value `json:"to,omitempty"`
+	Actual  runtime.Value `json:"actual,omitempty"` // read back
+	Outcome Outcome       `json:"outcome,omitempty"`
+	Before  float64       `json:"before,omitempty"` // rates, see Trial
+	After   float64       `json:"after,omitempty"`
+	Low     float64       `json:"low,omitempty"`
+	High    float64       `json:"high,omitempty"`
+	Gain    float64       `json:"gain,omitempty"` // predicted for change and would, measured for trial
+	Text    string        `json:"text"`           // one sentence for people
+}
+
+// Changed reports whether the record tells of a value that changed.
+func (r Record) Changed() bool {
+	switch r.Kind {
+	case RecordChange, RecordRollback, RecordRestore:
+		return true
+	}
+	return false
+}
+
+// Count is a counter with its bounded labels.
+type Count struct {
+	Policy string         `json:"policy,omitempty"`
+	Knob   runtime.Knob   `json:"knob,omitempty"`
+	Team   string         `json:"team,omitempty"`
+	Class  policies.Class `json:"class,omitempty"`
+	Cause  policies.Cause `json:"cause,omitempty"`
+	Part   string         `json:"part,omitempty"`
+	Result string         `json:"result,omitempty"`
+	Value  float64        `json:"value"`
+}
+
+// Totals are counters since the daemon's start; they outlive containers.
+type Totals struct {
+	Plans         []Count   `json:"plans,omitempty"`        // by policy, result: applied, would, failed
+	Changes       []Count   `json:"changes,omitempty"`      // by policy, knob, result: applied, refused, unavailable, yielded
+	Trials        []Count   `json:"trials,omitempty"`       // by policy, result: an Outcome
+	Restores      []Count   `json:"restores,omitempty"`     // by result: restored, yielded, owed, gone, failed
+	TeamParts     []Count   `json:"teamParts,omitempty"`    // breakdown seconds by team and part
+	TeamVerdicts  []Count   `json:"teamVerdicts,omitempty"` // windows by team, class, cause
+	ApplySeconds  Histogram `json:"applySeconds"`           // one container's part of a plan, original to read-back
+	ForeignWrites uint64    `json:"foreignWrites"`
+	GPUAccessLost uint64    `json:"gpuAccessLost"`
+}
+
+// Histogram is cumulative counts up to each bound, Prometheus style.
+type Histogram struct {
+	Bounds []float64 `json:"bounds,omitempty"` // seconds, ascending
+	Counts []uint64  `json:"counts,omitempty"` // cumulative, one for each bound
+	Sum    float64   `json:"sum"`
+	Count  uint64    `json:"count"`
+}
+
+// EnableRequest enrols running containers from the command line. Exactly one of
+// Name, Image (a glob) and Compose (a project) is set.
+type EnableRequest struct {
+	Name    string   `json:"name,omitempty"`
+	Image   string   `json:"image,omitempty"`
+	Compose string   `json:"compose,omitempty"`
+	Knobs   []string `json:"knobs,omitempty"` // families; default cpu
+	ForNs   int64    `json:"for,omitempty"`   // 0: until disabled
+}
+
+// ActionResult tells what an action did with one container.
+type ActionResult struct {
+	Key  string `json:"key"`
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Text string `json:"text"` // "restored cpu.quota 150000 100000 → 40000 100000", or why not
+}
