@@ -1,0 +1,115 @@
+package window
+
+import "github.com/trimtab/trimtab/probes"
+
+// join makes one window of two that follow each other.
+func join(a, b Window) Window {
+	w := b
+	w.StartNs = a.StartNs
+	w.HasKernel = a.HasKernel && b.HasKernel
+	w.HasCgroup = a.HasCgroup && b.HasCgroup
+	w.Seeding = a.Seeding || b.Seeding
+	w.Lost = a.Lost + b.Lost
+	w.Block = addBlock(a.Block, b.Block)
+	w.Threads = joinThreads(a.Threads, b.Threads)
+	w.Ticks = joinTicks(a.Ticks, b.Ticks)
+	w.Cgroup = joinCgroup(a, b)
+	aw, bw := weights(a, b)
+	w.StealShare = a.StealShare*aw + b.StealShare*bw
+	w.HostIdle = a.HostIdle*aw + b.HostIdle*bw
+	return w
+}
+
+// weights are the two windows' shares of their common length.
+func weights(a, b Window) (float64, float64) {
+	la, lb := float64(a.EndNs-a.StartNs), float64(b.EndNs-b.StartNs)
+	if la+lb <= 0 {
+		return 0.5, 0.5
+	}
+	return la / (la + lb), lb / (la + lb)
+}
+
+func joinThreads(as, bs []Thread) []Thread {
+	at := make(map[identity]int, len(as))
+	out := make([]Thread, len(as), len(as)+len(bs))
+	copy(out, as)
+	for i, t := range as {
+		at[identity{t.TID, t.StartNs}] = i
+	}
+	for _, t := range bs {
+		i, ok := at[identity{t.TID, t.StartNs}]
+		if !ok {
+			out = append(out, t)
+			continue
+		}
+		old := out[i]
+		t.WallNs += old.WallNs
+		t.FromNs = old.FromNs
+		for s := range probes.NumStates {
+			t.Ns[s] += old.Ns[s]
+			t.Count[s] += old.Count[s]
+		}
+		t.ReclaimNs += old.ReclaimNs
+		t.Preempted += old.Preempted
+		t.Edges = joinEdges(old.Edges, t.Edges)
+		out[i] = t
+	}
+	sortThreads(out)
+	return out
+}
+
+func joinEdges(as, bs []probes.Edge) []probes.Edge {
+	out := append([]probes.Edge(nil), as...)
+next:
+	for _, e := range bs {
+		for i := range out {
+			if out[i].Waker == e.Waker && out[i].State == e.State {
+				out[i].Count += e.Count
+				out[i].Ns += e.Ns
+				continue next
+			}
+		}
+		out = append(out, e)
+	}
+	sortEdges(out)
+	return out
+}
+
+func joinTicks(as, bs []Tick) []Tick {
+	out := append([]Tick(nil), bs...)
+	for i := range out {
+		for _, a := range as {
+			if a.TGID == out[i].TGID && a.Source == out[i].Source {
+				out[i].Count += a.Count
+				out[i].FromNs = a.FromNs
+			}
+		}
+	}
+	return out
+}
+
+func joinCgroup(a, b Window) Cgroup {
+	g := b.Cgroup
+	aw, bw := weights(a, b)
+	g.CPUNs += a.Cgroup.CPUNs
+	g.ThrottledNs += a.Cgroup.ThrottledNs
+	g.ThrottledShare = a.Cgroup.ThrottledShare*aw + b.Cgroup.ThrottledShare*bw
+	g.AnonGrowth += a.Cgroup.AnonGrowth
+	g.RefaultFile += a.Cgroup.RefaultFile
+	g.MajorFaults += a.Cgroup.MajorFaults
+	g.EventsMax += a.Cgroup.EventsMax
+	g.OOMKills += a.Cgroup.OOMKills
+	g.HasPSI = a.Cgroup.HasPSI && b.Cgroup.HasPSI
+	g.CPUSome = a.Cgroup.CPUSome*aw + b.Cgroup.CPUSome*bw
+	g.MemorySome = a.Cgroup.MemorySome*aw + b.Cgroup.MemorySome*bw
+	g.MemoryFull = a.Cgroup.MemoryFull*aw + b.Cgroup.MemoryFull*bw
+	g.IOSome = a.Cgroup.IOSome*aw + b.Cgroup.IOSome*bw
+	return g
+}
+
+func addBlock(a, b probes.Block) probes.Block {
+	return probes.Block{
+		Reads: a.Reads + b.Reads, ReadBytes: a.ReadBytes + b.ReadBytes, ReadNs: a.ReadNs + b.ReadNs,
+		Writes: a.Writes + b.Writes, WriteBytes: a.WriteBytes + b.WriteBytes, WriteNs: a.WriteNs + b.WriteNs,
+	}
+}

@@ -1,0 +1,244 @@
+package window
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// Role is what a thread does in its rank.
+type Role uint8
+
+// The roles. A relay takes batches from loaders and hands them on (the thread
+// that pins memory); a helper computes for the trainer (OpenMP, autograd).
+const (
+	RoleOther Role = iota
+	RoleTrainer
+	RoleLoader
+	RoleRelay
+	RoleHelper
+)
+
+// activeShare of one CPU makes a process part of the work; below it stand
+// shells, launchers that poll and resource trackers [measured: a torch launcher
+// that polls every 100 ms uses 0.2 %].
+const activeShare = 0.005
+
+// process is one process's part of a window.
+type process struct {
+	tgid, ppid int32
+	threads    []int // indices into Window.Threads
+	runNs      uint64
+	ticks      uint64
+}
+
+// Rank is one training process with its loaders.
+type Rank struct {
+	Root    int32        // TGID of the training process
+	Trainer int          // index into Window.Threads
+	Roles   map[int]Role // by index; every thread of the rank
+	Loaders int          // loader processes, or loader threads where there are none
+}
+
+// processes groups the window's threads, sorted by TGID.
+func processes(w *Window) []*process {
+	byID := map[int32]*process{}
+	for i, t := range w.Threads {
+		p := byID[t.TGID]
+		if p == nil {
+			p = &process{tgid: t.TGID, ppid: t.PPID}
+			byID[t.TGID] = p
+		}
+		p.threads = append(p.threads, i)
+		p.runNs += t.Ns[probes.StateRun]
+	}
+	for _, tick := range w.Ticks {
+		if p := byID[tick.TGID]; p != nil {
+			p.ticks += tick.Count
+		}
+	}
+	out := make([]*process, 0, len(byID))
+	for _, p := range byID {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b *process) int { return cmp.Compare(a.tgid, b.tgid) })
+	return out
+}
+
+// Ranks finds the training processes and what each thread of theirs does. A
+// process that ticks is one; without ticks, it is the topmost one of a tree that works.
+func Ranks(w *Window) []Rank {
+	procs := processes(w)
+	parent := map[int32]int32{}
+	for _, p := range procs {
+		parent[p.tgid] = p.ppid
+	}
+	roots := rankRoots(procs, parent, w.EndNs-w.StartNs)
+	var ranks []Rank
+	for _, root := range roots {
+		ranks = append(ranks, makeRank(w, root, procs, parent, roots))
+	}
+	return ranks
+}
+
+// rankRoots picks the training processes.
+func rankRoots(procs []*process, parent map[int32]int32, wallNs int64) []*process {
+	var ticking, active []*process
+	isActive := map[int32]bool{}
+	for _, p := range procs {
+		if p.ticks > 0 {
+			ticking = append(ticking, p)
+		}
+		isActive[p.tgid] = float64(p.runNs) >= activeShare*float64(wallNs)
+	}
+	if len(ticking) > 0 {
+		return ticking
+	}
+	for _, p := range procs {
+		if isActive[p.tgid] && !hasAncestor(p.tgid, parent, func(id int32) bool { return isActive[id] }) {
+			active = append(active, p)
+		}
+	}
+	return active
+}
+
+// hasAncestor walks up the process tree; bounded, since PIDs are reused and a
+// window may hold a loop.
+func hasAncestor(id int32, parent map[int32]int32, is func(int32) bool) bool {
+	for range 64 {
+		up, ok := parent[id]
+		if !ok || up == id {
+			return false
+		}
+		if is(up) {
+			return true
+		}
+		id = up
+	}
+	return false
+}
+
+func makeRank(w *Window, root *process, procs []*process, parent map[int32]int32, roots []*process) Rank {
+	r := Rank{Root: root.tgid, Trainer: trainerThread(w, root), Roles: map[int]Role{}}
+	r.Roles[r.Trainer] = RoleTrainer
+	isRoot := func(id int32) bool {
+		return id != root.tgid && slices.ContainsFunc(roots, func(p *process) bool { return p.tgid == id })
+	}
+	for _, p := range procs {
+		below := hasAncestor(p.tgid, parent, func(id int32) bool { return id == root.tgid })
+		if p == root || !below || isRoot(p.tgid) || hasAncestor(p.tgid, parent, func(id int32) bool { return isRoot(id) }) {
+			continue
+		}
+		if !handsOver(w, root, p) {
+			continue
+		}
+		r.Loaders++
+		for _, i := range p.threads {
+			r.Roles[i] = RoleLoader
+		}
+	}
+	threaded := inProcessRoles(w, root, &r)
+	if r.Loaders == 0 {
+		r.Loaders = threaded
+	}
+	return r
+}
+
+// trainerThread is the main thread where it steps, else the busiest thread of
+// the process: in C++ and in notebooks the main thread may only wait.
+func trainerThread(w *Window, p *process) int {
+	busiest := p.threads[0]
+	for _, i := range p.threads {
+		if w.Threads[i].Ns[probes.StateRun] > w.Threads[busiest].Ns[probes.StateRun] {
+			busiest = i
+		}
+	}
+	for _, i := range p.threads {
+		t := w.Threads[i]
+		if t.TID == t.TGID && float64(t.Ns[probes.StateRun]) >= 0.1*float64(w.Threads[busiest].Ns[probes.StateRun]) {
+			return i
+		}
+	}
+	return busiest
+}
+
+// handsOver reports whether data passes between a process and the rank's root,
+// as wake-ups in either direction.
+func handsOver(w *Window, root, p *process) bool {
+	in := func(p *process, tid int32) bool {
+		return slices.ContainsFunc(p.threads, func(i int) bool { return w.Threads[i].TID == tid })
+	}
+	wakes := func(waiter, waker *process) bool {
+		for _, i := range waiter.threads {
+			for _, e := range w.Threads[i].Edges {
+				if in(waker, e.Waker) && e.State != probes.StateChild {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return wakes(root, p) || wakes(p, root)
+}
+
+// helperWakesPerTick separates OpenMP teams, which meet the trainer dozens of
+// times in a step, from loader threads, which meet it once or twice a batch.
+const helperWakesPerTick = 8
+
+// inProcessRoles gives roles to the other threads of the root process and
+// returns how many loader threads it found.
+func inProcessRoles(w *Window, root *process, r *Rank) int {
+	trainer := w.Threads[r.Trainer]
+	loaders, ticks := 0, max(1, float64(root.ticks))
+	wakesTrainer := map[int32]uint64{}
+	for _, e := range trainer.Edges {
+		wakesTrainer[e.Waker] += e.Count
+	}
+	for _, i := range root.threads {
+		t := w.Threads[i]
+		if i == r.Trainer || wakesTrainer[t.TID] == 0 {
+			continue
+		}
+		switch {
+		case waitsFor(w, t, func(j int) bool { return r.Roles[j] == RoleLoader }) > 0:
+			r.Roles[i] = RoleRelay
+		case ownReads(t) >= 0.05*float64(t.WallNs):
+			r.Roles[i] = RoleLoader
+			loaders++
+		case root.ticks > 0 && float64(wakesTrainer[t.TID])/ticks > helperWakesPerTick:
+			r.Roles[i] = RoleHelper
+		case float64(t.Ns[probes.StateRun]) < 0.02*float64(t.WallNs):
+			// too little work of its own for a loader: a queue's feeder, a timer thread
+		default:
+			r.Roles[i] = RoleLoader
+			loaders++
+		}
+	}
+	return loaders
+}
+
+// waitsFor is the time a thread waited for threads that is picks, ns.
+func waitsFor(w *Window, t Thread, is func(index int) bool) uint64 {
+	var ns uint64
+	for _, e := range t.Edges {
+		if i := w.find(e.Waker); i >= 0 && is(i) {
+			ns += e.Ns
+		}
+	}
+	return ns
+}
+
+// ownReads is the time a thread spent reading for itself, ns.
+func ownReads(t Thread) float64 {
+	return float64(t.Ns[probes.StateBlockIO] + t.Ns[probes.StateFile] + t.Ns[probes.StateNetFile] + t.Ns[probes.StateInet])
+}
+
+// find returns the index of a living or exited thread by TID, -1 if the window has none.
+func (w *Window) find(tid int32) int {
+	i, ok := slices.BinarySearchFunc(w.Threads, tid, func(t Thread, id int32) int { return cmp.Compare(t.TID, id) })
+	if !ok {
+		return -1
+	}
+	return i
+}

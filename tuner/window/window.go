@@ -1,0 +1,295 @@
+// Package window turns raw samples into what happened between two instants:
+// deltas of each thread, grouped into ranks, with roles, a rate, a breakdown of
+// the trainer's wall time and the cost of one step. Everything here is a pure
+// function of plain data.
+package window
+
+import (
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+)
+
+// Window is what happened in one container between two instants. Immutable.
+type Window struct {
+	StartNs, EndNs int64    // CLOCK_MONOTONIC
+	Threads        []Thread // sorted by identity
+	Ticks          []Tick   // sorted by TGID, then source
+	Block          probes.Block
+	Lost           uint64 // threads and exits that found no room, in this window
+	Seeding        bool   // some threads have no history before the window
+
+	HasKernel bool
+	Cgroup    Cgroup
+	HasCgroup bool
+
+	StealShare float64 // of the host's CPU time, 0..1
+	HostIdle   float64 // CPUs idle on the host
+	HostCPUs   int
+}
+
+// Thread is one thread's deltas.
+type Thread struct {
+	TID, TGID, PPID int32
+	StartNs         uint64
+	Comm            string
+	Exited          bool
+	WallNs          int64 // equals the sum of Ns
+	Ns              [probes.NumStates]uint64
+	Count           [probes.NumStates]uint64
+	FromNs, LastNs  [probes.NumStates]int64 // end of the latest interval, before and in the window
+	ReclaimNs       uint64
+	Preempted       uint64
+	Edges           []probes.Edge // sorted by waker, then state
+}
+
+// Tick is a periodic event's deltas.
+type Tick struct {
+	Source         string
+	TGID           int32
+	Count          uint64
+	FromNs, LastNs int64 // latest tick before and in the window; FromNs 0: none before
+}
+
+// Cgroup is what the cgroup's accounting says of the window.
+type Cgroup struct {
+	CPUNs          uint64
+	ThrottledNs    uint64  // own and ancestors, queue seconds
+	ThrottledShare float64 // throttled periods over periods, of the most throttled level
+	QuotaCPUs      float64 // smallest quota along the chain, 0: none
+	MemoryBytes    uint64
+	MemoryLimit    int64 // -1: none
+	Anon, Shmem    uint64
+	AnonGrowth     int64  // bytes in the window, anon and shmem
+	RefaultFile    uint64 // pages
+	MajorFaults    uint64
+	EventsMax      uint64
+	OOMKills       uint64
+	HasPSI         bool
+	CPUSome        float64 // share of wall time with some task waiting
+	MemorySome     float64
+	MemoryFull     float64
+	IOSome         float64
+}
+
+// identity names one life of one thread.
+type identity struct {
+	tid   int32
+	start uint64
+}
+
+// Builder diffs consecutive samples of one container and joins the slices into
+// windows. The zero value is ready.
+type Builder struct {
+	last     *probes.Sample
+	lastHost probes.Host
+	base     map[identity]probes.Thread
+	open     *Window
+}
+
+// Add takes the next sample and returns the open window, which runs from the
+// last Cut to this sample; nil until two samples came. A sample without kernel
+// part ends the open window: its counters no longer follow from the last ones.
+func (b *Builder) Add(s probes.Sample, host probes.Host) *Window {
+	prev, prevHost := b.last, b.lastHost
+	b.last, b.lastHost = &s, host
+	if prev == nil {
+		b.rebase(s.Kernel)
+		return nil
+	}
+	slice := b.diff(*prev, s, prevHost, host)
+	b.rebase(s.Kernel)
+	if b.open == nil {
+		b.open = &slice
+	} else {
+		joined := join(*b.open, slice)
+		b.open = &joined
+	}
+	return b.open
+}
+
+// Cut closes the open window: the next sample opens another.
+func (b *Builder) Cut() { b.open = nil }
+
+// rebase remembers each living thread's counters for the next diff.
+func (b *Builder) rebase(k *probes.Kernel) {
+	b.base = map[identity]probes.Thread{}
+	if k == nil {
+		return
+	}
+	for _, t := range k.Threads {
+		if !t.Exited {
+			b.base[identity{t.TID, t.StartNs}] = t
+		}
+	}
+}
+
+// diff makes the slice between two samples.
+func (b *Builder) diff(prev, cur probes.Sample, prevHost, host probes.Host) Window {
+	w := Window{StartNs: prevHost.AtNs, EndNs: host.AtNs, HostCPUs: host.CPUs}
+	if total := float64(host.BusyNs+host.IdleNs+host.StealNs+host.IOWaitNs) - float64(prevHost.BusyNs+prevHost.IdleNs+prevHost.StealNs+prevHost.IOWaitNs); total > 0 {
+		w.StealShare = float64(sub(host.StealNs, prevHost.StealNs)) / total
+		w.HostIdle = float64(sub(host.IdleNs+host.IOWaitNs, prevHost.IdleNs+prevHost.IOWaitNs)) / total * float64(host.CPUs)
+	}
+	if cur.Kernel != nil && prev.Kernel != nil {
+		w.HasKernel = true
+		w.Seeding = prev.Kernel.Seeding
+		w.Lost = sub(cur.Kernel.Lost, prev.Kernel.Lost)
+		w.Block = diffBlock(prev.Kernel.Block, cur.Kernel.Block)
+		for _, t := range cur.Kernel.Threads {
+			base, known := b.base[identity{t.TID, t.StartNs}]
+			w.Threads = append(w.Threads, diffThread(base, t, known))
+		}
+		w.Ticks = diffTicks(prev.Kernel.Ticks, cur.Kernel.Ticks)
+		sortThreads(w.Threads)
+	}
+	if cur.Cgroup != nil && prev.Cgroup != nil {
+		w.HasCgroup = true
+		w.Cgroup = diffCgroup(*prev.Cgroup, *cur.Cgroup)
+	}
+	return w
+}
+
+func diffThread(base, t probes.Thread, known bool) Thread {
+	d := Thread{TID: t.TID, TGID: t.TGID, PPID: t.PPID, StartNs: t.StartNs, Comm: t.Comm, Exited: t.Exited, WallNs: t.AtNs - t.SinceNs}
+	if known {
+		d.WallNs = t.AtNs - base.AtNs
+	}
+	for s := range probes.NumStates {
+		d.Ns[s] = sub(t.Ns[s], base.Ns[s])
+		d.Count[s] = sub(t.Count[s], base.Count[s])
+		d.FromNs[s], d.LastNs[s] = base.LastNs[s], t.LastNs[s]
+	}
+	d.ReclaimNs = sub(t.ReclaimNs, base.ReclaimNs)
+	d.Preempted = sub(t.Preempted, base.Preempted)
+	for _, e := range t.Edges {
+		for _, old := range base.Edges {
+			if old.Waker == e.Waker && old.State == e.State {
+				e.Count, e.Ns = sub(e.Count, old.Count), sub(e.Ns, old.Ns)
+			}
+		}
+		if e.Count > 0 && e.State < probes.NumStates {
+			d.Edges = append(d.Edges, e)
+		}
+	}
+	sortEdges(d.Edges)
+	return d
+}
+
+func diffTicks(prev, cur []probes.Ticks) []Tick {
+	var out []Tick
+	for _, t := range cur {
+		d := Tick{Source: t.Source, TGID: t.TGID, Count: t.Count, LastNs: t.LastNs}
+		for _, old := range prev {
+			if old.TGID == t.TGID && old.Source == t.Source && old.Count <= t.Count {
+				d.Count, d.FromNs = t.Count-old.Count, old.LastNs
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+func diffBlock(prev, cur probes.Block) probes.Block {
+	return probes.Block{
+		Reads: sub(cur.Reads, prev.Reads), ReadBytes: sub(cur.ReadBytes, prev.ReadBytes), ReadNs: sub(cur.ReadNs, prev.ReadNs),
+		Writes: sub(cur.Writes, prev.Writes), WriteBytes: sub(cur.WriteBytes, prev.WriteBytes), WriteNs: sub(cur.WriteNs, prev.WriteNs),
+	}
+}
+
+func diffCgroup(prev, cur probes.Cgroup) Cgroup {
+	g := Cgroup{
+		CPUNs: sub(cur.CPUUsageNs, prev.CPUUsageNs), MemoryBytes: cur.MemoryBytes, MemoryLimit: cur.MemoryLimit,
+		Anon: cur.Anon, Shmem: cur.Shmem, AnonGrowth: int64(cur.Anon+cur.Shmem) - int64(prev.Anon+prev.Shmem),
+		RefaultFile: sub(cur.RefaultFile, prev.RefaultFile), MajorFaults: sub(cur.MajorFaults, prev.MajorFaults),
+		EventsMax: sub(cur.EventsMax, prev.EventsMax), OOMKills: sub(cur.OOMKills, prev.OOMKills), HasPSI: cur.HasPSI && prev.HasPSI,
+	}
+	for i, t := range cur.Throttling {
+		if t.QuotaUs > 0 && t.PeriodUs > 0 {
+			if c := float64(t.QuotaUs) / float64(t.PeriodUs); g.QuotaCPUs == 0 || c < g.QuotaCPUs {
+				g.QuotaCPUs = c
+			}
+		}
+		if i >= len(prev.Throttling) {
+			continue
+		}
+		g.ThrottledNs += sub(t.Ns, prev.Throttling[i].Ns)
+		if p := sub(t.Periods, prev.Throttling[i].Periods); p > 0 {
+			g.ThrottledShare = max(g.ThrottledShare, float64(sub(t.Throttled, prev.Throttling[i].Throttled))/float64(p))
+		}
+	}
+	if wall := float64(cur.AtNs-prev.AtNs) / 1e3; g.HasPSI && wall > 0 {
+		g.CPUSome = float64(sub(cur.CPU.SomeUs, prev.CPU.SomeUs)) / wall
+		g.MemorySome = float64(sub(cur.Memory.SomeUs, prev.Memory.SomeUs)) / wall
+		g.MemoryFull = float64(sub(cur.Memory.FullUs, prev.Memory.FullUs)) / wall
+		g.IOSome = float64(sub(cur.IO.SomeUs, prev.IO.SomeUs)) / wall
+	}
+	return g
+}
+
+// sub is a-b, and 0 where a counter ran backwards (a restarted source).
+func sub(a, b uint64) uint64 {
+	if a < b {
+		return 0
+	}
+	return a - b
+}
+
+func sortThreads(ts []Thread) {
+	slices.SortFunc(ts, func(a, b Thread) int {
+		if a.TID != b.TID {
+			return int(a.TID) - int(b.TID)
+		}
+		if a.StartNs < b.StartNs {
+			return -1
+		}
+		if a.StartNs > b.StartNs {
+			return 1
+		}
+		return 0
+	})
+}
+
+func sortEdges(es []probes.Edge) {
+	slices.SortFunc(es, func(a, b probes.Edge) int {
+		if a.Waker != b.Waker {
+			return int(a.Waker) - int(b.Waker)
+		}
+		return int(a.State) - int(b.State)
+	})
+}
+
+// Seconds is the window's length in seconds.
+func (w *Window) Seconds() float64 { return float64(w.EndNs-w.StartNs) / 1e9 }
+
+// UsedCPUs is the mean number of CPUs the container used: by its cgroup's
+// accounting, else by its threads'.
+func (w *Window) UsedCPUs() float64 {
+	if w.EndNs <= w.StartNs {
+		return 0
+	}
+	if w.HasCgroup {
+		return float64(w.Cgroup.CPUNs) / float64(w.EndNs-w.StartNs)
+	}
+	var run uint64
+	for _, t := range w.Threads {
+		run += t.Ns[probes.StateRun]
+	}
+	return float64(run) / float64(w.EndNs-w.StartNs)
+}
+
+// Reading is all that a window says.
+type Reading struct {
+	Window     *Window
+	Ranks      int
+	Breakdown  policies.Breakdown // of the slowest rank
+	Rate       policies.Rate
+	Cost       policies.Cost
+	CostOK     bool
+	LoaderBusy float64 // share of the loaders' wall time in which they worked or wanted to
+	LoaderRun  float64 // share of that busy time on a CPU
+	Trainer    Thread  // the slowest rank's trainer thread
+	Loaders    int     // its loaders
+	Network    float64 // share of the trainer's wall in waits that no local thread ended
+}
