@@ -1,0 +1,120 @@
+# trimtab: build, check, test, install. `make help` lists the targets.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PREFIX     ?= /usr/local
+DESTDIR    ?=
+BINDIR     ?= $(PREFIX)/bin
+SYSCONFDIR ?= /etc
+UNITDIR    ?= /lib/systemd/system
+SYSUSERSDIR ?= /usr/lib/sysusers.d
+TMPFILESDIR ?= /usr/lib/tmpfiles.d
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# One linter, one version: staticcheck finds bugs that vet does not, and has no
+# configuration to argue about.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+PKGS ?= ./...
+
+# Tests of different packages share one Docker and, on small machines, two CPUs;
+# one package at a time keeps what they measure their own.
+TEST_P     ?= 1
+TEST_FLAGS ?=
+TEST_TIMEOUT ?= 20m
+
+export CGO_ENABLED ?= 0
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/trimtab, with the version from git.
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/trimtab ./cmd/trimtab
+
+.PHONY: generate
+generate: ## Regenerate the BPF objects (needs clang-14) and docs/metrics.md.
+	go generate ./probes/...
+	go run ./tools/metricsdoc -o docs/metrics.md
+
+.PHONY: clean
+clean: ## Remove what the build made.
+	rm -rf bin dist .cache
+
+##@ Try
+
+.PHONY: demo
+demo: setup build ## Starve a real training job beside a neighbour; watch trimtab find and mend it. Sets itself up.
+	go run ./test/demo
+
+.PHONY: bench
+bench: setup build ## Measure what trimtab costs and what it gains, as a table. Sets itself up.
+	go run ./test/bench
+
+##@ Check
+
+.PHONY: check
+check: setup-dev check-format check-vet check-lint check-deps check-generated ## Format, vet, lint, import rules, generated files up to date.
+
+.PHONY: check-format
+check-format: ## Fail where gofmt would change a file.
+	@out=$$(gofmt -l .); \
+	if [ -n "$$out" ]; then echo "gofmt would change (run gofmt -w):"; echo "$$out"; exit 1; fi
+
+.PHONY: check-vet
+check-vet: ## go vet.
+	go vet $(PKGS)
+
+.PHONY: check-lint
+check-lint: ## staticcheck, at the version named above.
+	go run $(STATICCHECK) $(PKGS)
+
+.PHONY: check-deps
+check-deps: ## Imports point one way; pure packages reach no clock, network or files; no package-level state.
+	go run ./tools/deps
+
+.PHONY: check-generated
+check-generated: ## Regenerate BPF objects and docs/metrics.md; fail if anything changed.
+	@before=$$(mktemp); trap 'rm -f "$$before"' EXIT; \
+	find probes docs/metrics.md -type f | sort | xargs sha256sum >"$$before"; \
+	$(MAKE) --no-print-directory generate; \
+	if ! find probes docs/metrics.md -type f | sort | xargs sha256sum | diff "$$before" -; then \
+	  echo "generated files were not up to date; they are now: look at them with git diff and commit them"; exit 1; fi
+
+##@ Test
+
+.PHONY: test
+test: setup build ## Everything this machine can run: unit, property, replay, real Docker, real kernel. Sets itself up.
+	@go test -json -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(PKGS) 2>&1 | go run ./tools/testsummary
+
+##@ Machine
+
+.PHONY: setup
+setup: ## Install what a run needs and start Docker if none runs (Debian, as root).
+	scripts/setup-host.sh
+
+.PHONY: setup-dev
+setup-dev: ## The same, and clang-14 to regenerate the BPF objects.
+	scripts/setup-host.sh --dev
+
+##@ Install
+
+.PHONY: install
+install: build ## Install binary, unit, default config, groups, completions (DESTDIR, PREFIX).
+	install -D -m 0755 bin/trimtab $(DESTDIR)$(BINDIR)/trimtab
+	packaging/install.sh install '$(DESTDIR)' '$(PREFIX)' '$(BINDIR)' '$(SYSCONFDIR)' '$(UNITDIR)' '$(SYSUSERSDIR)' '$(TMPFILESDIR)'
+
+.PHONY: uninstall
+uninstall: ## Restore every container's original limits, then remove trimtab. Config and history stay.
+	packaging/install.sh uninstall '$(DESTDIR)' '$(PREFIX)' '$(BINDIR)' '$(SYSCONFDIR)' '$(UNITDIR)' '$(SYSUSERSDIR)' '$(TMPFILESDIR)'
+
+##@ Help
+
+.PHONY: help
+help: ## Show this help.
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z][a-z-]*:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

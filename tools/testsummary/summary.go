@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// event is one line of `go test -json` (see `go doc test2json`); build events
+// carry ImportPath instead of Package.
+type event struct {
+	Action      string
+	Package     string
+	ImportPath  string
+	Test        string
+	Output      string
+	Elapsed     float64 // seconds
+	FailedBuild string
+}
+
+// testKey names one test of one package.
+type testKey struct{ pkg, test string }
+
+// skip is one skipped test and why.
+type skip struct {
+	key    testKey
+	reason string
+}
+
+// counts tells how a package's tests ended. A test with subtests is itself not
+// counted where a subtest was: each leaf counts once.
+type counts struct{ passed, failed, skipped int }
+
+// summary gathers the stream; it writes as packages end.
+type summary struct {
+	out      io.Writer
+	output   map[testKey][]string // of tests that run; "" as test is the package's own
+	build    map[string][]string  // compiler output by import path
+	parent   map[testKey]bool     // has subtests
+	results  map[string]map[string]string
+	open     map[string]bool // packages started and not ended
+	skips    []skip
+	failures int // packages that failed without a failed test: build, panic, timeout
+	total    counts
+	problems []string
+}
+
+func newSummary(out io.Writer) *summary {
+	return &summary{
+		out:     out,
+		output:  map[testKey][]string{},
+		build:   map[string][]string{},
+		parent:  map[testKey]bool{},
+		results: map[string]map[string]string{},
+		open:    map[string]bool{},
+	}
+}
+
+// read consumes the whole stream. A line that is no JSON (go's own errors, when
+// standard error is joined in) is shown; it alone fails nothing.
+func (s *summary) read(in io.Reader) error {
+	r := bufio.NewReader(in)
+	for {
+		line, err := r.ReadString('\n')
+		if line != "" {
+			s.line(line)
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *summary) line(line string) {
+	var e event
+	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil {
+		fmt.Fprint(s.out, line)
+		return
+	}
+	s.event(e)
+}
+
+func (s *summary) event(e event) {
+	key := testKey{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		s.build[e.ImportPath] = append(s.build[e.ImportPath], e.Output)
+	case "start":
+		s.open[e.Package] = true
+	case "run":
+		for i := strings.LastIndexByte(e.Test, '/'); i > 0; i = strings.LastIndexByte(e.Test[:i], '/') {
+			s.parent[testKey{e.Package, e.Test[:i]}] = true
+		}
+	case "output":
+		s.output[key] = append(s.output[key], e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			s.packageEnded(e)
+		} else {
+			s.testEnded(key, e)
+		}
+	}
+}
+
+func (s *summary) testEnded(key testKey, e event) {
+	if s.results[key.pkg] == nil {
+		s.results[key.pkg] = map[string]string{}
+	}
+	s.results[key.pkg][key.test] = e.Action
+	if e.Action == "skip" {
+		s.skips = append(s.skips, skip{key, reason(s.output[key])})
+	}
+	if e.Action == "fail" {
+		fmt.Fprintf(s.out, "--- FAIL %s %s (%.1f s)\n", short(key.pkg), key.test, e.Elapsed)
+		s.show(s.output[key])
+	}
+	delete(s.output, key)
+}
+
+// packageEnded prints the package's line and adds its tests to the total.
+func (s *summary) packageEnded(e event) {
+	delete(s.open, e.Package)
+	own := s.output[testKey{e.Package, ""}]
+	delete(s.output, testKey{e.Package, ""})
+	c, hadFailedTest := s.count(e.Package)
+	if e.Action == "fail" && !hadFailedTest {
+		s.failures++
+		c.failed++
+		s.packageBroke(e, own)
+	}
+	s.total.passed += c.passed
+	s.total.failed += c.failed
+	s.total.skipped += c.skipped
+	if c == (counts{}) {
+		return // no test files, nothing to tell
+	}
+	mark := "ok  "
+	if e.Action == "fail" {
+		mark = "FAIL"
+	}
+	fmt.Fprintf(s.out, "%s %-46s %7.1f s  %4d passed %3d failed %3d skipped\n", mark, short(e.Package), e.Elapsed, c.passed, c.failed, c.skipped)
+}
+
+// packageBroke shows why a package failed though no test of it did: it did not
+// build, or its process died and took the open tests with it.
+func (s *summary) packageBroke(e event, own []string) {
+	fmt.Fprintf(s.out, "--- FAIL %s (the package itself)\n", short(e.Package))
+	if e.FailedBuild != "" {
+		s.show(s.build[e.FailedBuild])
+	}
+	s.show(own)
+	for _, key := range s.openTests(e.Package) {
+		fmt.Fprintf(s.out, "    unfinished: %s\n", key.test)
+		s.show(s.output[key])
+		delete(s.output, key)
+	}
+}
+
+func (s *summary) openTests(pkg string) []testKey {
+	var keys []testKey
+	for key := range s.output {
+		if key.pkg == pkg && key.test != "" {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b testKey) int { return strings.Compare(a.test, b.test) })
+	return keys
+}
+
+// count adds up a package's leaf tests. A parent that failed while none of its
+// subtests did failed by itself and counts; so does one that skipped.
+func (s *summary) count(pkg string) (c counts, failed bool) {
+	failedUnder := map[string]bool{}
+	for test, result := range s.results[pkg] {
+		if result == "fail" {
+			failed = true
+			for i := strings.LastIndexByte(test, '/'); i > 0; i = strings.LastIndexByte(test[:i], '/') {
+				failedUnder[test[:i]] = true
+			}
+		}
+	}
+	for test, result := range s.results[pkg] {
+		isParent := s.parent[testKey{pkg, test}]
+		switch {
+		case result == "pass" && !isParent:
+			c.passed++
+		case result == "skip":
+			c.skipped++
+		case result == "fail" && !(isParent && failedUnder[test]):
+			c.failed++
+		}
+	}
+	return c, failed
+}
+
+// show indents a test's output, without the lines that only frame it.
+func (s *summary) show(lines []string) {
+	for line := range strings.SplitAfterSeq(strings.Join(lines, ""), "\n") {
+		text := strings.TrimSpace(line)
+		if text == "" || strings.HasPrefix(text, "=== ") {
+			continue
+		}
+		fmt.Fprintf(s.out, "    %s\n", strings.TrimRight(line, "\n"))
+	}
+}
+
+// broken notes a failure of the stream itself.
+func (s *summary) broken(why string) { s.problems = append(s.problems, why) }
+
+// finish prints skips, problems and the last line; it reports success.
+func (s *summary) finish() bool {
+	for _, pkg := range slices.Sorted(maps.Keys(s.open)) {
+		s.broken("package " + short(pkg) + " started and never ended: the test run was cut short")
+	}
+	if s.total.passed+s.total.failed == 0 {
+		s.broken("no test ran")
+	}
+	s.showSkips()
+	for _, p := range s.problems {
+		fmt.Fprintf(s.out, "PROBLEM: %s\n", p)
+	}
+	failed := s.total.failed + len(s.problems)
+	fmt.Fprintf(s.out, "%d passed, %d failed, %d skipped\n", s.total.passed, failed, s.total.skipped)
+	return failed == 0
+}
+
+// showSkips groups skipped tests by reason, most wanted first.
+func (s *summary) showSkips() {
+	if len(s.skips) == 0 {
+		return
+	}
+	groups := map[string][]string{}
+	for _, sk := range s.skips {
+		groups[sk.reason] = append(groups[sk.reason], short(sk.key.pkg)+" "+sk.key.test)
+	}
+	reasons := slices.SortedFunc(maps.Keys(groups), func(a, b string) int {
+		if d := len(groups[b]) - len(groups[a]); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	fmt.Fprintln(s.out, "\nSkipped:")
+	for _, r := range reasons {
+		fmt.Fprintf(s.out, "  %s\n", r)
+		for _, test := range groups[r] {
+			fmt.Fprintf(s.out, "      %s\n", test)
+		}
+	}
+	fmt.Fprintln(s.out)
+}
+
+// skipLine matches what t.Skip printed: "    file_test.go:12: needs Docker: …".
+var skipLine = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.*)$`)
+
+// reason finds why a test was skipped: the "needs …" message if there is one,
+// else the last message. A skip without any is named as such, for it says
+// nothing to the reader.
+func reason(output []string) string {
+	last := "no reason given"
+	for line := range strings.SplitSeq(strings.Join(output, ""), "\n") {
+		m := skipLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		last = strings.TrimSpace(m[1])
+		if strings.HasPrefix(last, "needs ") {
+			return last
+		}
+	}
+	return last
+}
+
+// short drops the module's name, which every line would repeat.
+func short(pkg string) string {
+	const module = "github.com/trimtab/trimtab"
+	if pkg == module {
+		return "."
+	}
+	return strings.TrimPrefix(pkg, module+"/")
+}
