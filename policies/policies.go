@@ -59,12 +59,15 @@ type Job struct {
 	Now       runtime.Values `json:"now"`      // what stands
 	Original  runtime.Values `json:"original"` // before trimtab's first change; equals Now if there was none
 	Verdict   Verdict        `json:"verdict"`
+	Breakdown Breakdown      `json:"breakdown"`
 	Rate      Rate           `json:"rate"`
 	Cost      Cost           `json:"cost"`
 	CostOK    bool           `json:"costOK"` // enough steady ticks to plan on
 	UsedCPUs  float64        `json:"usedCPUs"`
-	// Correction multiplies predictions of Cost, learned from trials; 1 at first.
+	// Correction multiplies predicted rates, learned from trials; 1 at first.
 	Correction float64 `json:"correction"`
+	// Settled: long enough at its present resources for a take to be considered.
+	Settled bool `json:"settled"`
 	// Entitlement in CPUs: the larger of its floor and its weighted fair share.
 	Entitlement float64 `json:"entitlement"`
 }

@@ -1,0 +1,156 @@
+// Package knee is the default policy: it jumps to the CPU at which a job's step
+// stops getting shorter, instead of climbing there. Where a quota stands it moves
+// the quota; where work of others stands before the job's, it moves the weight.
+// It changes nothing that the evidence does not call for.
+package knee
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// Name is the policy's name in config and metrics.
+const Name = "knee"
+
+// Params tune the policy.
+type Params struct {
+	// Margin is granted above the predicted knee: within a 100 ms period loaders and
+	// trainer do not spend evenly, so that a quota of exactly c* still throttles
+	// [measured by the demo's sweep: 1.0 × c* gives 93–95 % of the rate, 1.1 × gives 98 %].
+	Margin float64
+	// MinGain is the least predicted gain worth a trial.
+	MinGain float64
+	// TakeAbove is how far above the target a quota must stand before some is taken back.
+	TakeAbove float64
+	// WeightStep multiplies the weight of a contended job, WeightMax bounds it over the original.
+	WeightStep, WeightMax float64
+	// MinConfidence is the least confidence of a verdict to act on.
+	MinConfidence float64
+}
+
+// Defaults returns the parameters to start from.
+func Defaults() Params {
+	return Params{Margin: 1.10, MinGain: 0.05, TakeAbove: 1.25, WeightStep: 4, WeightMax: 16, MinConfidence: 0.5}
+}
+
+// Policy implements policies.Policy.
+type Policy struct{ p Params }
+
+// New returns the policy.
+func New(p Params) Policy { return Policy{p} }
+
+// Name implements policies.Policy.
+func (Policy) Name() string { return Name }
+
+// Propose implements policies.Policy: one plan for each job that would gain.
+func (k Policy) Propose(node policies.Node, jobs []policies.Job) policies.Proposal {
+	var out policies.Proposal
+	for _, j := range jobs {
+		if !j.CostOK || j.Verdict.Confidence < k.p.MinConfidence {
+			continue
+		}
+		var changes []policies.Change
+		if _, limited := j.Now[runtime.KnobCPUQuota].CPUs(); limited {
+			changes = k.quota(node, j)
+		}
+		if len(changes) == 0 {
+			changes = k.weight(j)
+		}
+		if len(changes) > 0 {
+			out.Plans = append(out.Plans, policies.Plan{Policy: Name, Changes: changes})
+		}
+		if j.Verdict.Cause == policies.CauseWorkers || j.Verdict.Cause == policies.CauseStorage || j.Verdict.Cause == policies.CauseRemote {
+			out.Advice = append(out.Advice, policies.Advice{Key: j.Key, Text: j.Verdict.Relief})
+		}
+	}
+	return out
+}
+
+// lost is the share of wall time that lack of quota costs the job.
+func lost(b policies.Breakdown) float64 {
+	return b.Share(policies.PartThrottled) + b.Share(policies.PartInputThrottled)
+}
+
+// quota jumps to the knee, up if the job is short of quota, down if trimtab
+// gave more than the knee needs.
+func (k Policy) quota(node policies.Node, j policies.Job) []policies.Change {
+	now, _ := j.Now[runtime.KnobCPUQuota].CPUs()
+	_, period, err := runtime.ParseQuota(j.Now[runtime.KnobCPUQuota])
+	if err != nil {
+		return nil
+	}
+	ceiling := node.CPUs - node.Reserve
+	if j.Enrolment.CPU.Max > 0 {
+		ceiling = min(ceiling, j.Enrolment.CPU.Max)
+	}
+	target := roundUp(min(j.Cost.Knee()*k.p.Margin, ceiling))
+	change := policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUQuota, From: j.Now[runtime.KnobCPUQuota]}
+	change.RateAfter = predict(j, target)
+	change.Gain = change.RateAfter/j.Rate.PerSecond - 1
+	switch {
+	case target > now && lost(j.Breakdown) >= 0.05 && change.Gain >= k.p.MinGain:
+		change.Reason = fmt.Sprintf("one step costs %.0f ms of CPU and cannot be shorter than %.0f ms: %.2f CPUs are where more buy nothing; it has %.2f",
+			1e3*j.Cost.CPU(), 1e3*j.Cost.Floor(), j.Cost.Knee(), now)
+	case now > k.p.TakeAbove*target && j.Settled:
+		original, limited := j.Original[runtime.KnobCPUQuota].CPUs()
+		if !limited || now <= original {
+			return nil // only what trimtab gave is taken back (law 5)
+		}
+		target = max(target, original)
+		change.Take, change.Gain, change.RateAfter = true, 0, j.Rate.PerSecond
+		change.Reason = fmt.Sprintf("%.2f CPUs are where more buy nothing; it has %.2f, of which trimtab gave %.2f", j.Cost.Knee(), now, now-original)
+	default:
+		return nil
+	}
+	change.To = runtime.QuotaFromCPUs(target, period)
+	return []policies.Change{change}
+}
+
+// predict is the job's rate on so many CPUs: the model's, never less than what it has.
+func predict(j policies.Job, cpus float64) float64 {
+	step := j.Cost.Step(cpus)
+	if step <= 0 || j.Rate.PerSecond <= 0 {
+		return 0
+	}
+	return max(j.Rate.PerSecond, j.Correction/step)
+}
+
+// weight moves a job before the work of others, where that takes nothing they
+// have a right to: its need lies within its own entitlement.
+func (k Policy) weight(j policies.Job) []policies.Change {
+	b := j.Breakdown
+	contended := b.Share(policies.PartContended) + b.Share(policies.PartInputContended)
+	now, ok := j.Now[runtime.KnobCPUWeight].Int()
+	original, okOriginal := j.Original[runtime.KnobCPUWeight].Int()
+	if !ok || !okOriginal || contended < 0.05 || !causeIsContention(j) || j.Cost.Knee() > j.Entitlement {
+		return nil
+	}
+	to := math.Round(min(float64(now)*k.p.WeightStep, float64(original)*k.p.WeightMax, maxWeight(original)))
+	after := max(j.Rate.PerSecond, j.Correction/j.Cost.Floor())
+	change := policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUWeight, From: j.Now[runtime.KnobCPUWeight], To: runtime.IntValue(int64(to)),
+		Gain: after/j.Rate.PerSecond - 1, RateAfter: after,
+		Reason: fmt.Sprintf("it queues %.0f %% of its time behind other work, and needs %.2f of the %.2f CPUs it is entitled to", 100*contended, j.Cost.Knee(), j.Entitlement)}
+	if int64(to) <= now || change.Gain < k.p.MinGain {
+		return nil
+	}
+	return []policies.Change{change}
+}
+
+func causeIsContention(j policies.Job) bool {
+	return j.Verdict.Cause == policies.CauseContended || j.Verdict.Cause == policies.CauseHost
+}
+
+// maxWeight is the kernel's ceiling: 10000 for v2 weights, 262144 for v1 shares.
+// Defaults differ by as much (100 and 1024), so the original tells the unit.
+func maxWeight(original int64) float64 {
+	if original <= 100 {
+		return 10000
+	}
+	return 262144
+}
+
+// roundUp rounds CPUs up to a hundredth, systemd's granularity.
+func roundUp(cpus float64) float64 { return math.Ceil(cpus*100-1e-9) / 100 }
