@@ -89,6 +89,8 @@ type Container struct {
 	Cgroup  Cgroup            `json:"cgroup"`
 	// GPUs holds the devices granted ("all", indices or UUIDs, as asked for); nil: none.
 	GPUs []string `json:"gpus,omitempty"`
+	// GPUVia is the way they were granted: "device-requests", "legacy-hook", "cdi", "devices"; "" without any.
+	GPUVia string `json:"gpuVia,omitempty"`
 	// Kubernetes is true below kubepods or in containerd's k8s.io: observe only (law 11).
 	Kubernetes bool `json:"kubernetes,omitempty"`
 	// CreatedUnixNs is the wall-clock time of creation.

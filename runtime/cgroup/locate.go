@@ -1,0 +1,224 @@
+package cgroup
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// controllers are those whose v1 directory is of use here.
+var controllers = [...]string{"cpu", "cpuacct", "cpuset", "memory", "blkio", "pids", "devices"}
+
+// mount is one control group file system, as mountinfo shows it.
+type mount struct {
+	v2          bool
+	root        string   // the part of the hierarchy that is mounted
+	point       string   // where
+	controllers []string // v1 only
+}
+
+// Locate finds the control group of a process. procRoot is "/proc" and
+// cgroupRoot DefaultRoot on a live host; a cgroupRoot elsewhere stands for
+// DefaultRoot in the mount table. A process that has ended gives runtime.ErrGone.
+func Locate(procRoot, cgroupRoot string, pid int) (runtime.Cgroup, error) {
+	mode, err := Detect(cgroupRoot)
+	if err != nil {
+		return runtime.Cgroup{}, err
+	}
+	paths, err := membership(procRoot, pid)
+	if err != nil {
+		return runtime.Cgroup{}, err
+	}
+	mounts, err := readMounts(procRoot, cgroupRoot)
+	if err != nil {
+		return runtime.Cgroup{}, err
+	}
+	cg := runtime.Cgroup{Mode: mode}
+	for _, m := range mounts {
+		m.place(&cg, paths)
+	}
+	return withID(cg)
+}
+
+// place adds what this mount shows of the process's control groups.
+func (m mount) place(cg *runtime.Cgroup, paths map[string]string) {
+	if m.v2 {
+		if path, ok := paths[""]; ok && cg.Unified == "" {
+			cg.Unified = m.dir(path)
+		}
+		return
+	}
+	for _, controller := range controllers {
+		path, member := paths[controller]
+		if !member || !slices.Contains(m.controllers, controller) || cg.V1[controller] != "" {
+			continue
+		}
+		if cg.V1 == nil {
+			cg.V1 = make(map[string]string)
+		}
+		cg.V1[controller] = m.dir(path)
+	}
+}
+
+// dir turns a path of the hierarchy into one of the file system. In a container
+// only part of the hierarchy is mounted, and paths outside it start with "/..".
+func (m mount) dir(path string) string {
+	rel, err := filepath.Rel(m.root, path)
+	if err != nil || strings.HasPrefix(rel, "..") {
+		rel = path
+	}
+	return filepath.Join(m.point, rel)
+}
+
+// withID reads the inode that names the control group.
+func withID(cg runtime.Cgroup) (runtime.Cgroup, error) {
+	dir := cg.Dir("cpu")
+	if cg.Unified != "" {
+		dir = cg.Unified
+	}
+	if dir == "" {
+		return cg, fmt.Errorf("the process is in no control group that is mounted: mount the cpu controller, or cgroup2")
+	}
+	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return cg, fmt.Errorf("control group %s: %w", dir, runtime.ErrGone)
+	}
+	if err != nil {
+		return cg, fmt.Errorf("control group: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return cg, fmt.Errorf("control group %s: no inode number", dir)
+	}
+	cg.ID = st.Ino
+	return cg, nil
+}
+
+// Enclosing returns the control group at or above cg whose directory's name
+// carries the marker, usually a container's ID: an init process may have moved
+// itself into a child (systemd and Docker inside a container do). Without such
+// a directory cg is returned as it is.
+func Enclosing(cg runtime.Cgroup, marker string) (runtime.Cgroup, error) {
+	out := cg
+	out.Unified = enclosingDir(cg.Unified, marker)
+	if cg.V1 != nil {
+		out.V1 = make(map[string]string, len(cg.V1))
+	}
+	for controller, dir := range cg.V1 {
+		out.V1[controller] = enclosingDir(dir, marker)
+	}
+	return withID(out)
+}
+
+func enclosingDir(dir, marker string) string {
+	for d := dir; marker != "" && len(d) > 1; d = filepath.Dir(d) {
+		if strings.Contains(filepath.Base(d), marker) {
+			return d
+		}
+	}
+	return dir
+}
+
+// IsKubernetes reports whether the control group lies below kubelet's.
+func IsKubernetes(cg runtime.Cgroup) bool {
+	for _, controller := range controllers {
+		for part := range strings.SplitSeq(cg.Dir(controller), "/") {
+			if part == "kubepods" || strings.HasPrefix(part, "kubepods.") || strings.HasPrefix(part, "kubepods-") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// membership maps each v1 controller, and "" for v2, to the process's path.
+func membership(procRoot string, pid int) (map[string]string, error) {
+	name := filepath.Join(procRoot, strconv.Itoa(pid), "cgroup")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, goneOr(err, pid)
+	}
+	out := make(map[string]string)
+	for line := range strings.Lines(string(data)) {
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("%s: malformed line %q", name, line)
+		}
+		for controller := range strings.SplitSeq(fields[1], ",") {
+			out[controller] = fields[2]
+		}
+	}
+	return out, nil
+}
+
+// goneOr turns the errors by which /proc says that a process has ended into ErrGone.
+func goneOr(err error, pid int) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("process %d: %w", pid, runtime.ErrGone)
+	}
+	return fmt.Errorf("process %d: %w", pid, err)
+}
+
+// readMounts lists the control group file systems that this process sees.
+func readMounts(procRoot, cgroupRoot string) ([]mount, error) {
+	name := filepath.Join(procRoot, "self", "mountinfo")
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("mount table: %w", err)
+	}
+	defer file.Close()
+	var out []mount
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20) // overlay mounts have very long lines
+	for lines.Scan() {
+		if m, ok := parseMount(lines.Text()); ok {
+			m.point = rebase(m.point, cgroupRoot)
+			out = append(out, m)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return out, nil
+}
+
+// parseMount reads one line of mountinfo (proc(5)): fields up to a lone "-",
+// then type, source and the options of the file system, which name the controllers.
+func parseMount(line string) (mount, bool) {
+	before, after, ok := strings.Cut(line, " - ")
+	left, right := strings.Fields(before), strings.Fields(after)
+	if !ok || len(left) < 5 || len(right) < 3 {
+		return mount{}, false
+	}
+	m := mount{root: unescape(left[3]), point: unescape(left[4])}
+	switch right[0] {
+	case "cgroup2":
+		m.v2 = true
+	case "cgroup":
+		m.controllers = strings.Split(right[2], ",")
+	default:
+		return mount{}, false
+	}
+	return m, true
+}
+
+// unescape undoes mountinfo's octal escapes.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+func rebase(point, cgroupRoot string) string {
+	if rest, ok := strings.CutPrefix(point, DefaultRoot); ok && (rest == "" || rest[0] == '/') {
+		return filepath.Join(cgroupRoot, rest)
+	}
+	return point
+}

@@ -1,0 +1,177 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// v1Unlimited is the value from which a v1 memory limit means none. The kernel
+// shows its largest page count, 2^63 less a page, and no machine has 2^62 bytes.
+const v1Unlimited = 1 << 62
+
+// reader collects values of one control group; the first hard error stays.
+type reader struct {
+	values runtime.Values
+	err    error
+}
+
+// ReadValues reads the value that stands in the kernel for each knob that this
+// host has; a knob without its file is absent. On v2 an empty cpuset means
+// unset, "". A control group that is gone gives runtime.ErrGone.
+//
+// Burst is a knob on v2 only: on v1 runc below 1.2 drops it without a word.
+func ReadValues(cg runtime.Cgroup) (runtime.Values, error) {
+	r := reader{values: make(runtime.Values)}
+	for _, part := range []struct {
+		controller string
+		v1, v2     func(dir string)
+	}{
+		{"cpu", r.cpuV1, r.cpuV2},
+		{"cpuset", r.cpuset, r.cpuset},
+		{"memory", r.memoryV1, r.memoryV2},
+		{"blkio", r.blkioV1, r.ioV2},
+	} {
+		switch dir, isV1 := cg.V1[part.controller]; {
+		case isV1:
+			part.v1(dir)
+		case cg.Unified != "":
+			part.v2(cg.Unified)
+		}
+	}
+	if r.err == nil && len(r.values) == 0 {
+		return nil, fmt.Errorf("control group %s: %w", cg.Dir("cpu"), runtime.ErrGone)
+	}
+	return r.values, r.err
+}
+
+// line returns the trimmed content of a file; ok is false if it is not there.
+func (r *reader) line(dir, name string) (text string, ok bool) {
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	switch {
+	case err == nil:
+		return strings.TrimSpace(string(data)), true
+	case errors.Is(err, syscall.ENODEV): // removed while it was open
+		r.fail(fmt.Errorf("%s in %s: %w", name, dir, runtime.ErrGone))
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EOPNOTSUPP):
+		r.fail(fmt.Errorf("control group: %w", err))
+	}
+	return "", false
+}
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// copyFile takes a file's content as the knob's value as it is.
+func (r *reader) copyFile(knob runtime.Knob, dir, name string) {
+	if text, ok := r.line(dir, name); ok {
+		r.values[knob] = runtime.Value(text)
+	}
+}
+
+func (r *reader) cpuV1(dir string) {
+	r.copyFile(runtime.KnobCPUWeight, dir, "cpu.shares")
+	quota, hasQuota := r.number(dir, "cpu.cfs_quota_us")
+	period, hasPeriod := r.number(dir, "cpu.cfs_period_us")
+	if hasQuota && hasPeriod {
+		r.values[runtime.KnobCPUQuota] = runtime.Quota(quota, period)
+	}
+}
+
+func (r *reader) cpuV2(dir string) {
+	// 0 is what the kernel shows while cpu.idle is 1: there is no weight then.
+	if text, ok := r.line(dir, "cpu.weight"); ok && text != "0" {
+		r.values[runtime.KnobCPUWeight] = runtime.Value(text)
+	}
+	r.copyFile(runtime.KnobCPUQuota, dir, "cpu.max")
+	r.copyFile(runtime.KnobCPUBurst, dir, "cpu.max.burst")
+}
+
+func (r *reader) cpuset(dir string) { r.copyFile(runtime.KnobCpuset, dir, "cpuset.cpus") }
+
+func (r *reader) memoryV1(dir string) {
+	for knob, name := range map[runtime.Knob]string{
+		runtime.KnobMemoryLimit: "memory.limit_in_bytes",
+		runtime.KnobMemorySwap:  "memory.memsw.limit_in_bytes", // absent without swap accounting
+	} {
+		bytes, ok := r.number(dir, name)
+		switch {
+		case ok && bytes >= v1Unlimited:
+			r.values[knob] = runtime.ValueMax
+		case ok:
+			r.values[knob] = runtime.IntValue(bytes)
+		}
+	}
+}
+
+func (r *reader) memoryV2(dir string) {
+	r.copyFile(runtime.KnobMemoryLimit, dir, "memory.max")
+	r.copyFile(runtime.KnobMemorySwap, dir, "memory.swap.max")
+	r.copyFile(runtime.KnobMemoryHigh, dir, "memory.high")
+	r.copyFile(runtime.KnobMemoryLow, dir, "memory.low")
+}
+
+func (r *reader) blkioV1(dir string) {
+	// BFQ's file is in the way on kernels where CFQ's, the first, is gone.
+	for _, name := range []string{"blkio.weight", "blkio.bfq.weight"} {
+		if text, ok := r.line(dir, name); ok {
+			r.values[runtime.KnobIOWeight] = runtime.Value(text)
+			return
+		}
+	}
+}
+
+func (r *reader) ioV2(dir string) {
+	text, ok := r.line(dir, "io.weight")
+	if !ok {
+		return
+	}
+	for line := range strings.Lines(text) { // the others are weights for one device
+		if weight, isDefault := strings.CutPrefix(strings.TrimSpace(line), "default "); isDefault {
+			r.values[runtime.KnobIOWeight] = runtime.Value(weight)
+		}
+	}
+}
+
+// number reads a whole number. v1 shows some as unsigned beyond int64: they are clipped.
+func (r *reader) number(dir, name string) (n int64, ok bool) {
+	text, ok := r.line(dir, name)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		r.fail(fmt.Errorf("%s: %w", filepath.Join(dir, name), err))
+		return 0, false
+	}
+	return n, true
+}
+
+// ParentCPUs returns the CPUs that an unset cpuset means: those that the parent
+// has in effect.
+func ParentCPUs(cg runtime.Cgroup) (runtime.Value, error) {
+	dir := cg.Dir("cpuset")
+	if dir == "" {
+		return "", fmt.Errorf("no cpuset controller on this host")
+	}
+	r := reader{}
+	for _, name := range []string{"cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"} {
+		if text, ok := r.line(filepath.Dir(dir), name); ok && text != "" {
+			return runtime.Value(text), nil
+		}
+	}
+	if r.err != nil {
+		return "", r.err
+	}
+	return "", fmt.Errorf("cpuset of the parent of %s: no file tells it", dir)
+}

@@ -1,0 +1,159 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+const (
+	// noDoorMend is the way out of everything that Docker's API cannot express.
+	noDoorMend = "make containerd's socket reachable, or give its path"
+	// minMemoryBytes is the least that Docker takes (moby daemon, linuxMinMemory).
+	minMemoryBytes = 6 << 20
+)
+
+// apiDoor writes through Docker's update API, where 0 and "" mean unchanged.
+type apiDoor struct{ engine *Engine }
+
+func (apiDoor) name() string { return "docker-api" }
+
+func (d apiDoor) apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
+	ctx, cancel := context.WithTimeout(ctx, d.engine.opts.CallTimeout)
+	defer cancel()
+	answer, err := d.engine.client.ContainerInspect(ctx, c.ID.Container, client.ContainerInspectOptions{})
+	if err != nil {
+		return fmt.Errorf("container %q: %w", c.Name, classifyDocker(err))
+	}
+	if answer.Container.HostConfig == nil {
+		return fmt.Errorf("container %q: Docker told no configuration: %w", c.Name, runtime.ErrUnavailable)
+	}
+	r, err := apiResources(c, answer.Container.HostConfig.Resources, stands, set)
+	if err != nil {
+		return err
+	}
+	_, err = d.engine.client.ContainerUpdate(ctx, c.ID.Container, client.ContainerUpdateOptions{Resources: r})
+	if err != nil {
+		return fmt.Errorf("container %q: %s: %w", c.Name, knobNames(set), classifyDocker(err))
+	}
+	return nil
+}
+
+// apiResources expresses the changes; stored is Docker's own record, which it
+// checks them against.
+func apiResources(c runtime.Container, stored container.Resources, stands, set runtime.Values) (*container.Resources, error) {
+	all := stands.Clone()
+	for knob, value := range set {
+		all[knob] = value
+	}
+	r := &container.Resources{}
+	steps := map[runtime.Knob]func() error{
+		runtime.KnobCPUWeight: func() error { return apiWeight(c, r, set[runtime.KnobCPUWeight]) },
+		runtime.KnobCPUQuota:  func() error { return apiQuota(c, r, stored, set[runtime.KnobCPUQuota]) },
+		runtime.KnobCpuset:    func() error { r.CpusetCpus = string(set[runtime.KnobCpuset]); return nil },
+		runtime.KnobMemoryLimit: func() error {
+			return apiMemory(c, r, runtime.KnobMemoryLimit, all, set)
+		},
+		runtime.KnobMemorySwap: func() error { return apiMemory(c, r, runtime.KnobMemorySwap, all, set) },
+		runtime.KnobIOWeight:   func() error { return apiIOWeight(c, r, set[runtime.KnobIOWeight]) },
+	}
+	for _, knob := range set.Sorted() {
+		step, ok := steps[knob]
+		if !ok {
+			return nil, refused(c, knob, "Docker's API cannot set it: %s", noDoorMend)
+		}
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func apiWeight(c runtime.Container, r *container.Resources, value runtime.Value) error {
+	if c.Cgroup.Mode == runtime.CgroupV2 {
+		return refused(c, runtime.KnobCPUWeight, "Docker's API sets shares, which runtimes convert in different ways: %s", noDoorMend)
+	}
+	shares, _ := value.Int()
+	if shares < 2 {
+		return refused(c, runtime.KnobCPUWeight, "%s is below 2", value)
+	}
+	r.CPUShares = shares
+	return nil
+}
+
+// apiQuota stays in the family that the container was made with: Docker refuses
+// one where the other is stored. A container with neither gets quota and period,
+// the family that can be lifted again.
+func apiQuota(c runtime.Container, r *container.Resources, stored container.Resources, value runtime.Value) error {
+	quotaUs, periodUs, err := runtime.ParseQuota(value)
+	if err != nil {
+		return refused(c, runtime.KnobCPUQuota, "%v", err)
+	}
+	if stored.NanoCPUs == 0 {
+		r.CPUQuota, r.CPUPeriod = quotaUs, periodUs
+		return nil
+	}
+	if quotaUs < 0 {
+		return refused(c, runtime.KnobCPUQuota, "Docker's API cannot lift the limit of a container made with --cpus: %s", noDoorMend)
+	}
+	// Docker makes it a quota in a period of 100 ms, rounding down: round up.
+	const nanoPerUs = 1_000_000_000 / runtime.DefaultPeriodUs
+	r.NanoCPUs = (quotaUs*runtime.DefaultPeriodUs + periodUs - 1) / periodUs * nanoPerUs
+	return nil
+}
+
+// apiMemory sends limit and swap together, as Docker checks one against the
+// other's stored value otherwise.
+func apiMemory(c runtime.Container, r *container.Resources, knob runtime.Knob, all, set runtime.Values) error {
+	if err := checkTogether(c, all, set); err != nil {
+		return err
+	}
+	limit, limited := all[runtime.KnobMemoryLimit].Int()
+	if !limited {
+		return refused(c, knob, "Docker's API cannot set memory to unlimited, nor swap without a memory limit: %s", noDoorMend)
+	}
+	if limit < minMemoryBytes {
+		return refused(c, knob, "Docker's least memory limit is 6 MiB: %s", noDoorMend)
+	}
+	r.Memory, r.MemorySwap = limit, -1
+	if swap, ok := all[runtime.KnobMemorySwap].Int(); ok {
+		r.MemorySwap = swap
+		if c.Cgroup.Mode == runtime.CgroupV2 { // swap alone there, both together here
+			r.MemorySwap += limit
+		}
+	}
+	return nil
+}
+
+func apiIOWeight(c runtime.Container, r *container.Resources, value runtime.Value) error {
+	weight, _ := value.Int()
+	if c.Cgroup.Mode == runtime.CgroupV2 || weight < 10 || weight > 1000 {
+		return refused(c, runtime.KnobIOWeight, "Docker's API takes 10 to 1000, on v1 control groups only: %s", noDoorMend)
+	}
+	r.BlkioWeight = uint16(weight)
+	return nil
+}
+
+// classifyDocker adds the class that a caller acts on. Docker passes runc's
+// complaints on as internal errors.
+func classifyDocker(err error) error {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errdefs.IsNotFound(err):
+		return fmt.Errorf("%w: %w", err, runtime.ErrGone)
+	case client.IsErrConnectionFailed(err), errdefs.IsUnavailable(err), errors.Is(err, context.DeadlineExceeded),
+		errdefs.IsPermissionDenied(err), errdefs.IsUnauthorized(err):
+		return fmt.Errorf("%w: %w", err, runtime.ErrUnavailable)
+	case errdefs.IsInvalidArgument(err), errdefs.IsConflict(err), errdefs.IsInternal(err), errdefs.IsFailedPrecondition(err),
+		errdefs.IsNotImplemented(err):
+		return fmt.Errorf("%w: %w", err, runtime.ErrRefused)
+	}
+	return fmt.Errorf("%w: %w", err, runtime.ErrUnavailable)
+}

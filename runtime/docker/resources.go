@@ -1,0 +1,121 @@
+package docker
+
+import (
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// linuxResources expresses a complete set of values as one OCI update. What is
+// nil or absent stays unchanged in the kernel. stands decides only whether a
+// lower memory limit needs its check.
+//
+// On v2, knobs that OCI has no exact field for are Unified keys: weights, because
+// runtimes convert shares in different ways, and swap.max, because OCI's field
+// counts memory and swap together and has no value for "some swap, any memory".
+// Quota and memory limit stay in their fields: they are written first, as burst
+// needs, and only the field is checked against usage.
+func linuxResources(cg runtime.Cgroup, stands, all runtime.Values) *specs.LinuxResources {
+	r := &specs.LinuxResources{CPU: cpuResources(all)}
+	if limit, ok := bytesOf(all, runtime.KnobMemoryLimit); ok {
+		r.Memory = &specs.LinuxMemory{Limit: &limit}
+		if lower(stands[runtime.KnobMemoryLimit], all[runtime.KnobMemoryLimit]) {
+			r.Memory.CheckBeforeUpdate = new(true)
+		}
+	}
+	if cg.Mode == runtime.CgroupV2 {
+		r.Unified = unified(all)
+		return r
+	}
+	if shares, ok := all[runtime.KnobCPUWeight].Int(); ok {
+		r.CPU.Shares = new(uint64(shares))
+	}
+	if swap, ok := bytesOf(all, runtime.KnobMemorySwap); ok && r.Memory != nil {
+		r.Memory.Swap = &swap
+	}
+	if weight, ok := all[runtime.KnobIOWeight].Int(); ok {
+		r.BlockIO = &specs.LinuxBlockIO{Weight: new(uint16(weight))}
+	}
+	return r
+}
+
+// cpuResources has the fields that v1 and v2 share; quota and period as a pair.
+func cpuResources(all runtime.Values) *specs.LinuxCPU {
+	cpu := &specs.LinuxCPU{Cpus: string(all[runtime.KnobCpuset])}
+	if quotaUs, periodUs, err := runtime.ParseQuota(all[runtime.KnobCPUQuota]); err == nil {
+		cpu.Quota, cpu.Period = &quotaUs, new(uint64(periodUs))
+	}
+	return cpu
+}
+
+func unified(all runtime.Values) map[string]string {
+	out := make(map[string]string)
+	for knob, key := range map[runtime.Knob]string{
+		runtime.KnobCPUWeight:  "cpu.weight",
+		runtime.KnobCPUBurst:   "cpu.max.burst",
+		runtime.KnobMemorySwap: "memory.swap.max",
+		runtime.KnobMemoryHigh: "memory.high",
+		runtime.KnobMemoryLow:  "memory.low",
+		runtime.KnobIOWeight:   "io.weight",
+	} {
+		if value, ok := all[knob]; ok {
+			out[key] = string(value)
+		}
+	}
+	return out
+}
+
+// bytesOf reads a memory value; "max" is OCI's -1.
+func bytesOf(all runtime.Values, knob runtime.Knob) (n int64, ok bool) {
+	if all[knob] == runtime.ValueMax {
+		return -1, true
+	}
+	return all[knob].Int()
+}
+
+// lower reports whether a memory value is below another, "max" being above all.
+func lower(from, to runtime.Value) bool {
+	a, aok := from.Int()
+	b, bok := to.Int()
+	return bok && (!aok || b < a)
+}
+
+// checkTogether refuses values that contradict each other, naming the one that
+// was not asked for: the kernel's own answer is a bare "invalid argument".
+func checkTogether(c runtime.Container, all, set runtime.Values) error {
+	limit, swap := all[runtime.KnobMemoryLimit], all[runtime.KnobMemorySwap]
+	_, asksLimit := set[runtime.KnobMemoryLimit]
+	_, asksSwap := set[runtime.KnobMemorySwap]
+	if c.Cgroup.Mode == runtime.CgroupV2 || !(asksLimit || asksSwap) || !lower(limit, swap) {
+		return checkBurst(c, all, set)
+	}
+	if asksLimit {
+		return refused(c, runtime.KnobMemoryLimit, "%s is above %s %s, which counts memory and swap: set both",
+			limit, runtime.KnobMemorySwap, swap)
+	}
+	return refused(c, runtime.KnobMemorySwap, "%s is below %s %s, and counts memory and swap: set both",
+		swap, runtime.KnobMemoryLimit, limit)
+}
+
+func checkBurst(c runtime.Container, all, set runtime.Values) error {
+	_, asksBurst := set[runtime.KnobCPUBurst]
+	_, asksQuota := set[runtime.KnobCPUQuota]
+	if !(asksBurst || asksQuota) || !burstAbove(all[runtime.KnobCPUBurst], all[runtime.KnobCPUQuota]) {
+		return nil
+	}
+	return refused(c, runtime.KnobCPUQuota, "%s is below the burst of %s µs: set %s as well",
+		all[runtime.KnobCPUQuota], all[runtime.KnobCPUBurst], runtime.KnobCPUBurst)
+}
+
+// burstAbove reports whether a burst exceeds a quota, which the kernel refuses.
+func burstAbove(burst, quota runtime.Value) bool {
+	burstUs, ok := burst.Int()
+	quotaUs, _, err := runtime.ParseQuota(quota)
+	return ok && err == nil && quotaUs >= 0 && burstUs > quotaUs
+}
+
+// burstBlocks reports whether the burst that stands would refuse the new quota,
+// which is written before the new burst.
+func burstBlocks(stands, all runtime.Values) bool {
+	return burstAbove(stands[runtime.KnobCPUBurst], all[runtime.KnobCPUQuota])
+}
