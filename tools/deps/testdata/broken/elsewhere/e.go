@@ -1,0 +1,2 @@
+// Package elsewhere has no layer.
+package elsewhere
