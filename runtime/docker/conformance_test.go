@@ -1,0 +1,101 @@
+package docker_test
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/docker"
+	"github.com/trimtab/trimtab/runtime/runtimetest"
+)
+
+func TestConformsByContainerd(t *testing.T) {
+	host := runtimetest.NeedDocker(t)
+	runtimetest.Conformance(t, func(t *testing.T) runtimetest.Subject {
+		return subject(t, host, docker.Options{}, "containerd/moby", nil)
+	})
+}
+
+func TestConformsByDockerAPI(t *testing.T) {
+	host := runtimetest.NeedDocker(t)
+	runtimetest.Conformance(t, func(t *testing.T) runtimetest.Subject {
+		return subject(t, host, docker.Options{ContainerdAddress: "/nonexistent/containerd.sock"}, "docker-api", apiRefuses)
+	})
+}
+
+// apiRefuses lists what Docker's API cannot take back.
+func apiRefuses(spec runtimetest.Spec, set runtime.Values) bool {
+	quota, hasQuota := set[runtime.KnobCPUQuota]
+	_, limited := quota.CPUs()
+	return set[runtime.KnobMemoryLimit] == runtime.ValueMax || (hasQuota && !limited && spec.CPUs > 0)
+}
+
+// subject drives containers by docker's command line, and finds them by the engine.
+func subject(t *testing.T, host runtimetest.DockerHost, opts docker.Options, door string, refuses func(runtimetest.Spec, runtime.Values) bool) runtimetest.Subject {
+	engine := newEngine(t, opts)
+	r := watch(t, engine)
+	command := func(verb ...string) func(*testing.T, runtime.Container) {
+		return func(t *testing.T, c runtime.Container) { host.Run(t, append(verb, c.ID.Container)...) }
+	}
+	return runtimetest.Subject{
+		Engine: engine,
+		Start: func(t *testing.T, spec runtimetest.Spec) runtime.Container {
+			c, _ := r.expect(t, 0, runtime.EventSeen, host.Start(t, ownerArgs(spec)...))
+			if got := engine.Door(t.Context(), c); got != door {
+				t.Fatalf("the door is %q, want %q", got, door)
+			}
+			return c
+		},
+		Foreign: func(t *testing.T, c runtime.Container, set runtime.Values) {
+			host.Run(t, append(append([]string{"update"}, updateArgs(t, set)...), c.ID.Container)...)
+		},
+		Pause:   command("pause"),
+		Unpause: command("unpause"),
+		Stop:    command("stop", "-t", "0"),
+		Restart: func(t *testing.T, c runtime.Container) runtime.Container {
+			from := len(r.snapshot())
+			host.Run(t, "restart", "-t", "0", c.ID.Container)
+			again, _ := r.expect(t, from, runtime.EventSeen, c.ID.Container)
+			return again
+		},
+		Refuses: refuses,
+	}
+}
+
+func ownerArgs(spec runtimetest.Spec) (args []string) {
+	add := func(flag string, n int64) {
+		if n > 0 {
+			args = append(args, flag+"="+strconv.FormatInt(n, 10))
+		}
+	}
+	if spec.CPUs > 0 {
+		args = append(args, "--cpus="+strconv.FormatFloat(spec.CPUs, 'f', -1, 64))
+	}
+	add("--cpu-quota", spec.QuotaUs)
+	add("--cpu-period", spec.PeriodUs)
+	add("--memory", spec.MemoryBytes)
+	add("--memory-swap", spec.SwapBytes)
+	return args
+}
+
+// updateArgs are what a person would type; containers of the suite are made with --cpus.
+func updateArgs(t *testing.T, set runtime.Values) (args []string) {
+	for knob, value := range set {
+		switch knob {
+		case runtime.KnobCPUWeight:
+			args = append(args, "--cpu-shares="+string(value))
+		case runtime.KnobCPUQuota:
+			cpus, _ := value.CPUs()
+			args = append(args, "--cpus="+strconv.FormatFloat(cpus, 'f', -1, 64))
+		case runtime.KnobCpuset:
+			args = append(args, "--cpuset-cpus="+string(value))
+		case runtime.KnobMemoryLimit:
+			args = append(args, "--memory="+string(value))
+		case runtime.KnobMemorySwap:
+			args = append(args, "--memory-swap="+string(value))
+		default:
+			t.Fatalf("docker update has nothing for %s", knob)
+		}
+	}
+	return args
+}

@@ -1,0 +1,49 @@
+package runtimetest_test
+
+import (
+	"testing"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/runtimetest"
+)
+
+func TestFakeConforms(t *testing.T) {
+	runtimetest.Conformance(t, func(*testing.T) runtimetest.Subject {
+		fake := runtimetest.NewFake()
+		setState := func(state runtime.State) func(*testing.T, runtime.Container) {
+			return func(_ *testing.T, c runtime.Container) {
+				fake.Change(c.ID.Container, func(c *runtime.Container) { c.State = state })
+			}
+		}
+		return runtimetest.Subject{
+			Engine: fake,
+			Start: func(_ *testing.T, spec runtimetest.Spec) runtime.Container {
+				return fake.Add(runtime.Container{}, valuesOf(spec))
+			},
+			Foreign: func(_ *testing.T, c runtime.Container, set runtime.Values) { fake.ForeignWrite(c.ID.Container, set) },
+			Pause:   setState(runtime.StatePaused),
+			Unpause: setState(runtime.StateRunning),
+			Stop:    func(_ *testing.T, c runtime.Container) { fake.Remove(c.ID.Container) },
+			Restart: func(_ *testing.T, c runtime.Container) runtime.Container { return fake.Restart(c.ID.Container) },
+		}
+	})
+}
+
+// valuesOf is what a host makes of the owner's wishes.
+func valuesOf(spec runtimetest.Spec) runtime.Values {
+	v := runtimetest.DefaultValues()
+	if spec.CPUs > 0 {
+		v[runtime.KnobCPUQuota] = runtime.QuotaFromCPUs(spec.CPUs, runtime.DefaultPeriodUs)
+	}
+	if spec.QuotaUs > 0 {
+		v[runtime.KnobCPUQuota] = runtime.Quota(spec.QuotaUs, spec.PeriodUs)
+	}
+	if spec.MemoryBytes > 0 {
+		v[runtime.KnobMemoryLimit] = runtime.IntValue(spec.MemoryBytes)
+		v[runtime.KnobMemorySwap] = runtime.IntValue(2 * spec.MemoryBytes) // Docker's default
+	}
+	if spec.SwapBytes > 0 {
+		v[runtime.KnobMemorySwap] = runtime.IntValue(spec.SwapBytes)
+	}
+	return v
+}
