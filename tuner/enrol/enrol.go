@@ -1,0 +1,259 @@
+// Package enrol settles what trimtab may do with a container: labels ask, an
+// operator's `trimtab enable` asks, and the host's config answers. It is pure:
+// the same container, rules and record give the same enrolment. The one trap:
+// labels are hostile input (law 10), so a value that cannot be read never widens
+// what is allowed; where it concerns the mode, it narrows it to observe.
+package enrol
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// Observe says which containers are watched at all.
+type Observe string
+
+// Labelled: those named by a label, a rule or `trimtab enable`. GPU: those, and
+// every one that holds a GPU. All: all.
+const (
+	ObserveLabelled Observe = "labelled"
+	ObserveGPU      Observe = "gpu"
+	ObserveAll      Observe = "all"
+)
+
+// Bounds of trimtab.importance, and what a container has that asks for none.
+const (
+	MinImportance     = 1
+	MaxImportance     = 10
+	DefaultImportance = 5
+)
+
+// Families lists the words by which knobs are allowed.
+func Families() []string { return []string{"cpu", "cpuset", "memory", "io", "gpu"} }
+
+// Classes of trimtab.class. Best-effort containers may be given a quota or a
+// limit that their owner never set (law 5).
+const (
+	ClassGuaranteed = "guaranteed"
+	ClassBestEffort = "best-effort"
+)
+
+// Rules are the host's word: the ceiling, what is watched, the families that a
+// tuned container gets when nobody names any, and the match rules.
+type Rules struct {
+	Mode    policies.Mode
+	Observe Observe
+	Knobs   []string
+	Match   []Rule
+}
+
+// Rule enrols containers that fit all of its patterns; the first that fits wins.
+// Empty patterns fit everything.
+type Rule struct {
+	Image   string            // glob
+	Name    string            // glob
+	Compose string            // glob over the compose project
+	Label   map[string]string // label key → glob over its value
+
+	Mode       policies.Mode // "" leaves the mode to labels and defaults; off is absolute
+	Knobs      []string
+	Team, Job  string
+	Class      string
+	Importance int
+	CPU        policies.Range // CPUs
+	Memory     policies.Range // bytes
+	Allow      Allow
+}
+
+// Allow clamps what labels and `trimtab enable` ask. Empty lists and zero bounds
+// clamp nothing.
+type Allow struct {
+	Modes      []policies.Mode
+	Knobs      []string
+	CPU        policies.Range // CPUs
+	Memory     policies.Range // bytes
+	Importance policies.Range
+}
+
+// Host is what the node has; zero means unknown and clamps nothing.
+type Host struct {
+	CPUs          float64
+	ReserveCPUs   float64
+	MemoryBytes   float64
+	ReserveMemory float64
+}
+
+// Settle decides what may be done with a container. Values are the label's, else
+// the rule's, else the default; the host's mode, the rule's allow ranges and the
+// node bound them all, and every value so clamped is named in Problems. manual
+// is the unexpired record of `trimtab enable` or `disable`, or nil.
+func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policies.Enrolment {
+	asked := parseLabels(c.Labels)
+	rule, number := rules.match(c)
+	s := settler{rule: rule, number: number, problems: asked.problems}
+	e := policies.Enrolment{
+		Knobs:      s.knobs(asked, manual, rules.Knobs),
+		CPU:        s.clampRange("cpu", overlay(asked.cpu, rule.CPU), rule.Allow.CPU, host.CPUs-host.ReserveCPUs, formatCPUs),
+		Memory:     s.clampRange("memory", overlay(asked.memory, rule.Memory), rule.Allow.Memory, host.MemoryBytes-host.ReserveMemory, FormatBytes),
+		Importance: s.importance(asked.importance),
+		BestEffort: firstSet(asked.class, rule.Class) == ClassBestEffort,
+		Job:        firstSet(asked.job, rule.Job),
+		Team:       firstSet(asked.team, rule.Team),
+	}
+	m := s.mode(c, asked, manual, rules.Mode)
+	e.Mode, e.Door, e.WhyNot = m.mode, m.door, m.whyNot
+	if e.Mode == policies.ModeTune && len(e.Knobs) == 0 {
+		e.Mode, e.WhyNot = policies.ModeObserve, "no knob is allowed"
+	}
+	e.Problems = capProblems(s.problems)
+	return e
+}
+
+// Watched reports whether probes read the container: never one that is off.
+// Named are those that any trimtab label, rule or `trimtab enable` speaks of.
+func Watched(c runtime.Container, rules Rules, e policies.Enrolment) bool {
+	if e.Mode == policies.ModeOff || rules.Mode == policies.ModeOff {
+		return false
+	}
+	switch rules.Observe {
+	case ObserveAll:
+		return true
+	case ObserveGPU:
+		if len(c.GPUs) > 0 {
+			return true
+		}
+	}
+	if e.Door == DoorEnable || hasLabel(c.Labels) {
+		return true
+	}
+	_, number := rules.match(c)
+	return number > 0
+}
+
+// match returns the first rule that fits, and its number from 1; 0: none.
+func (r Rules) match(c runtime.Container) (Rule, int) {
+	for i, rule := range r.Match {
+		if rule.fits(c) {
+			return rule, i + 1
+		}
+	}
+	return Rule{}, 0
+}
+
+// settler gathers problems while one container is settled.
+type settler struct {
+	rule     Rule
+	number   int // of the rule, from 1; 0: none
+	problems []string
+}
+
+func (s *settler) problem(format string, args ...any) {
+	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+}
+
+// knobs returns the families allowed, in Families' order.
+func (s *settler) knobs(asked labels, manual *Manual, byDefault []string) []string {
+	want := byDefault
+	switch {
+	case manual != nil && len(manual.Knobs) > 0:
+		want = manual.Knobs
+	case asked.hasKnobs:
+		want = asked.knobs
+	case len(s.rule.Knobs) > 0:
+		want = s.rule.Knobs
+	}
+	var out []string
+	for _, family := range Families() {
+		if !slices.Contains(want, family) {
+			continue
+		}
+		if len(s.rule.Allow.Knobs) > 0 && !slices.Contains(s.rule.Allow.Knobs, family) {
+			s.problem("knob %s left out: config rule %d allows %v", family, s.number, s.rule.Allow.Knobs)
+			continue
+		}
+		out = append(out, family)
+	}
+	return out
+}
+
+// importance clamps what was asked to 1..10 and to the rule's allow range.
+func (s *settler) importance(asked int) int {
+	n := asked
+	if n == 0 {
+		n = s.rule.Importance
+	}
+	if n == 0 {
+		n = DefaultImportance
+	}
+	low, high := MinImportance, MaxImportance
+	if a := s.rule.Allow.Importance; a.Min > 0 {
+		low = max(low, int(a.Min))
+	}
+	if a := s.rule.Allow.Importance; a.Max > 0 {
+		high = min(high, int(a.Max))
+	}
+	out := min(max(n, low), high)
+	if out != n && asked != 0 {
+		s.problem("importance %d clamped to %d: %d to %d is allowed", n, out, low, high)
+	}
+	return out
+}
+
+// clampRange bounds what was asked by the rule's allow range and by what the
+// node can give, the node last; a bound that nobody asked for is set to the
+// allowed one.
+func (s *settler) clampRange(name string, r, allow policies.Range, node float64, format func(float64) string) policies.Range {
+	raise := func(what string, v *float64) {
+		if *v > 0 && *v < allow.Min {
+			s.problem("%s.%s %s raised to %s: config rule %d allows no less", name, what, format(*v), format(allow.Min), s.number)
+			*v = allow.Min
+		}
+	}
+	raise("min", &r.Min)
+	raise("max", &r.Max)
+	r.Min = max(r.Min, allow.Min)
+
+	ceiling, why := allow.Max, fmt.Sprintf("config rule %d allows no more", s.number)
+	if node > 0 && (ceiling > node || ceiling == 0 && max(r.Min, r.Max) > node) {
+		ceiling, why = node, "the node less its reserve has no more"
+	}
+	lower := func(what string, v *float64) {
+		if ceiling > 0 && *v > ceiling {
+			s.problem("%s.%s %s clamped to %s: %s", name, what, format(*v), format(ceiling), why)
+			*v = ceiling
+		}
+	}
+	lower("min", &r.Min)
+	lower("max", &r.Max)
+	if r.Max == 0 {
+		r.Max = ceiling
+	}
+	if r.Max > 0 && r.Min > r.Max { // a label's bound against a rule's
+		s.problem("%s.min %s is above %[1]s.max: clamped to %[3]s", name, format(r.Min), format(r.Max))
+		r.Min = r.Max
+	}
+	return r
+}
+
+// overlay takes each bound from the label, else from the rule.
+func overlay(label, rule policies.Range) policies.Range {
+	if label.Min == 0 {
+		label.Min = rule.Min
+	}
+	if label.Max == 0 {
+		label.Max = rule.Max
+	}
+	return label
+}
+
+func firstSet(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
