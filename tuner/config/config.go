@@ -1,0 +1,213 @@
+// Package config is the host's word: /etc/trimtab/trimtab.yaml and the files of
+// conf.d beside it, decoded strictly, with every problem reported at once. It
+// reads files and nothing else; what the keys mean is documented in
+// example.yaml, which is the defaults, commented.
+package config
+
+import (
+	_ "embed"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/enrol"
+)
+
+// Where the daemon looks by default.
+const (
+	DefaultFile    = "/etc/trimtab/trimtab.yaml"
+	DefaultDropDir = "/etc/trimtab/conf.d"
+)
+
+// Example is a commented file that sets every key to its default.
+//
+//go:embed example.yaml
+var Example string
+
+// Config is all of it. Parts of the daemon get what they need of it, never the whole.
+type Config struct {
+	Mode       policies.Mode `yaml:"mode"`
+	Observe    enrol.Observe `yaml:"observe"`
+	Policy     string        `yaml:"policy"`
+	Tick       Duration      `yaml:"tick"`
+	Reserve    Reserve       `yaml:"reserve"`
+	Ramp       int           `yaml:"ramp"` // containers tuned at once at first; 0: no such limit
+	Knobs      []string      `yaml:"knobs"`
+	Limits     Limits        `yaml:"limits"`
+	Budget     Budget        `yaml:"budget"`
+	Thresholds Thresholds    `yaml:"thresholds"`
+	Heal       bool          `yaml:"heal"`
+	Docker     Docker        `yaml:"docker"`
+	Metrics    Metrics       `yaml:"metrics"`
+	API        API           `yaml:"api"`
+	StateDir   string        `yaml:"stateDir"`
+	Record     Record        `yaml:"record"`
+	History    History       `yaml:"history"`
+	Log        Log           `yaml:"log"`
+	Match      []Rule        `yaml:"match"`
+}
+
+// Reserve is what trimtab never gives to any container.
+type Reserve struct {
+	CPUs   CPUAmount    `yaml:"cpus"`
+	Memory MemoryAmount `yaml:"memory"`
+}
+
+// Limits bound how much trimtab changes, whatever a policy proposes.
+type Limits struct {
+	ChangesPerMinute int      `yaml:"changesPerMinute"` // of the whole host; restores are never limited
+	CoolDown         Duration `yaml:"coolDown"`         // of one container, after a trial ended
+}
+
+// Budget is what trimtab itself may use (law 12).
+type Budget struct {
+	CPU    float64 `yaml:"cpu"` // CPUs, probes included
+	Memory Bytes   `yaml:"memory"`
+}
+
+// Thresholds are shares of wall time or of a rate, 0..1, from SIGNALS.md's table.
+type Thresholds struct {
+	Severity      float64  `yaml:"severity"`      // input wait below it is no verdict (TF profiler)
+	Communication float64  `yaml:"communication"` // exposed collective wait (PyTorch profiler plugin)
+	Steal         float64  `yaml:"steal"`         // windows robbed by more are no evidence
+	MinGain       float64  `yaml:"minGain"`       // predicted gain worth a trial
+	NonInferior   float64  `yaml:"nonInferior"`   // what a plan that takes may cost
+	Hang          Duration `yaml:"hang"`          // no progress for so long freezes a job (xpu_timer)
+}
+
+// Docker says how the engine is reached.
+type Docker struct {
+	Host       string `yaml:"host"`
+	Containerd string `yaml:"containerd"` // Docker's containerd socket; "": looked for in the usual places
+}
+
+// Metrics is the Prometheus endpoint.
+type Metrics struct {
+	Listen    string `yaml:"listen"`    // "": none
+	WebConfig string `yaml:"webConfig"` // exporter-toolkit's file with TLS and users
+}
+
+// API is the Unix socket that the command line talks to.
+type API struct {
+	Socket     string `yaml:"socket"`
+	ReadGroup  string `yaml:"readGroup"`
+	WriteGroup string `yaml:"writeGroup"`
+}
+
+// Record is the flight recorder.
+type Record struct {
+	Ring Bytes `yaml:"ring"` // 0: off
+}
+
+// History bounds what is kept of changes and trials.
+type History struct {
+	MaxBytes Bytes    `yaml:"maxBytes"`
+	MaxAge   Duration `yaml:"maxAge"`
+}
+
+// Log is what goes to standard error.
+type Log struct {
+	Level string `yaml:"level"`
+}
+
+// Rule is one match rule; see enrol.Rule.
+type Rule struct {
+	Image      string            `yaml:"image"`
+	Name       string            `yaml:"name"`
+	Compose    string            `yaml:"compose"`
+	Label      map[string]string `yaml:"label"`
+	Mode       policies.Mode     `yaml:"mode"`
+	Knobs      []string          `yaml:"knobs"`
+	Team       string            `yaml:"team"`
+	Job        string            `yaml:"job"`
+	Class      string            `yaml:"class"`
+	Importance int               `yaml:"importance"`
+	CPU        CPURange          `yaml:"cpu"`
+	Memory     MemoryRange       `yaml:"memory"`
+	Allow      Allow             `yaml:"allow"`
+}
+
+// Allow clamps what labels and `trimtab enable` ask; see enrol.Allow.
+type Allow struct {
+	Modes      []policies.Mode `yaml:"modes"`
+	Knobs      []string        `yaml:"knobs"`
+	CPU        CPURange        `yaml:"cpu"`
+	Memory     MemoryRange     `yaml:"memory"`
+	Importance IntRange        `yaml:"importance"`
+}
+
+// CPURange bounds CPUs; 0 leaves a side open.
+type CPURange struct {
+	Min float64 `yaml:"min"`
+	Max float64 `yaml:"max"`
+}
+
+// MemoryRange bounds bytes; 0 leaves a side open.
+type MemoryRange struct {
+	Min Bytes `yaml:"min"`
+	Max Bytes `yaml:"max"`
+}
+
+// IntRange bounds a whole number; 0 leaves a side open.
+type IntRange struct {
+	Min int `yaml:"min"`
+	Max int `yaml:"max"`
+}
+
+// Default returns the configuration of a host without a file: GPU containers and
+// named ones are watched, and those are tuned that a label or command enrols.
+func Default() Config {
+	return Config{
+		Mode:    policies.ModeTune,
+		Observe: enrol.ObserveGPU,
+		Policy:  "knee",
+		Tick:    Duration(time.Second),
+		Reserve: Reserve{CPUs: CPUAmount{Share: 0.1}, Memory: MemoryAmount{Share: 0.1}},
+		Knobs:   []string{"cpu"},
+		Limits:  Limits{ChangesPerMinute: 30, CoolDown: Duration(60 * time.Second)},
+		Budget:  Budget{CPU: 0.02, Memory: 128 << 20},
+		Thresholds: Thresholds{Severity: 0.05, Communication: 0.10, Steal: 0.02, MinGain: 0.05, NonInferior: 0.02,
+			Hang: Duration(300 * time.Second)},
+		Docker:   Docker{Host: "unix:///var/run/docker.sock"},
+		Metrics:  Metrics{Listen: "127.0.0.1:9477"},
+		API:      API{Socket: "/run/trimtab/trimtab.sock", ReadGroup: "trimtab-read", WriteGroup: "trimtab"},
+		StateDir: "/var/lib/trimtab",
+		Record:   Record{Ring: 64 << 20},
+		History:  History{MaxBytes: 256 << 20, MaxAge: Duration(30 * 24 * time.Hour)},
+		Log:      Log{Level: "info"},
+	}
+}
+
+// Rules returns the part that enrolment works with.
+func (c Config) Rules() enrol.Rules {
+	rules := enrol.Rules{Mode: c.Mode, Observe: c.Observe, Knobs: c.Knobs}
+	for _, r := range c.Match {
+		rules.Match = append(rules.Match, r.enrol())
+	}
+	return rules
+}
+
+// Host returns what enrolment needs to know of a node with so much.
+func (c Config) Host(cpus float64, memoryBytes uint64) enrol.Host {
+	return enrol.Host{
+		CPUs: cpus, ReserveCPUs: c.Reserve.CPUs.Of(cpus),
+		MemoryBytes: float64(memoryBytes), ReserveMemory: c.Reserve.Memory.Of(float64(memoryBytes)),
+	}
+}
+
+func (r Rule) enrol() enrol.Rule {
+	return enrol.Rule{
+		Image: r.Image, Name: r.Name, Compose: r.Compose, Label: r.Label,
+		Mode: r.Mode, Knobs: r.Knobs, Team: r.Team, Job: r.Job, Class: r.Class, Importance: r.Importance,
+		CPU: r.CPU.bounds(), Memory: r.Memory.bounds(),
+		Allow: enrol.Allow{
+			Modes: r.Allow.Modes, Knobs: r.Allow.Knobs, CPU: r.Allow.CPU.bounds(), Memory: r.Allow.Memory.bounds(),
+			Importance: policies.Range{Min: float64(r.Allow.Importance.Min), Max: float64(r.Allow.Importance.Max)},
+		},
+	}
+}
+
+func (r CPURange) bounds() policies.Range { return policies.Range{Min: r.Min, Max: r.Max} }
+
+func (r MemoryRange) bounds() policies.Range {
+	return policies.Range{Min: float64(r.Min), Max: float64(r.Max)}
+}

@@ -1,0 +1,247 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/enrol"
+)
+
+func write(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDefaultIsValid(t *testing.T) {
+	if err := Default().Validate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestExampleIsTheDefaults(t *testing.T) {
+	path := write(t, t.TempDir(), "trimtab.yaml", Example)
+	got, warnings, err := Load(path, "")
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("warnings %v, error %v", warnings, err)
+	}
+	if diff := cmp.Diff(Default(), got); diff != "" {
+		t.Errorf("the example differs from the defaults (-default +example):\n%s", diff)
+	}
+	for _, key := range keysWithin(reflect.TypeFor[Config]()) {
+		if !strings.Contains(Example, key+":") {
+			t.Errorf("the example does not name %s", key)
+		}
+	}
+}
+
+// keysWithin lists the last words of all keys, match rules included.
+func keysWithin(t reflect.Type) []string {
+	var out []string
+	for f := range t.Fields() {
+		out = append(out, f.Tag.Get("yaml"))
+		inner := f.Type
+		if inner.Kind() == reflect.Slice {
+			inner = inner.Elem()
+		}
+		if inner.Kind() == reflect.Struct && !reflect.PointerTo(inner).Implements(reflect.TypeFor[yaml.Unmarshaler]()) {
+			out = append(out, keysWithin(inner)...)
+		}
+	}
+	return out
+}
+
+func TestExampleRulesLoad(t *testing.T) {
+	_, rules, ok := strings.Cut(Example, "For example:\n")
+	if !ok {
+		t.Fatal("the example has no rules in its comments")
+	}
+	rules, _, _ = strings.Cut(rules, "match: []")
+	var text strings.Builder
+	for line := range strings.Lines(rules) {
+		text.WriteString(strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(line, "#"), " "), "  "))
+	}
+	got, _, err := Load(write(t, t.TempDir(), "rules.yaml", text.String()), "")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text.String())
+	}
+	if len(got.Match) != 3 || got.Match[0].Memory.Max != 16<<30 || got.Match[2].Label["com.example.tier"] != "prod-*" {
+		t.Errorf("rules: %+v", got.Match)
+	}
+}
+
+func TestDropInsOverrideAndAppend(t *testing.T) {
+	dir := t.TempDir()
+	main := write(t, dir, "trimtab.yaml", "mode: observe\nramp: 2\nreserve: {cpus: 0.5}\nmatch:\n- {name: a, mode: tune}\n")
+	drop := filepath.Join(dir, "conf.d")
+	write(t, drop, "20-later.yaml", "ramp: 4\nmatch:\n- {name: c, mode: off}\n")
+	write(t, drop, "10-first.yaml", "ramp: 3\nmode: tune\nknobs: [memory]\nmatch:\n- {name: b, mode: tune}\n")
+	write(t, drop, "90-empty.yaml", "# nothing\n")
+	write(t, drop, "notes.txt", "not: yaml: at: all")
+	got, warnings, err := Load(main, drop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(warnings) != 1 || !strings.Contains(string(warnings[0]), "notes.txt") {
+		t.Errorf("warnings %q, want one about notes.txt", warnings)
+	}
+	want := Default()
+	want.Mode, want.Ramp, want.Knobs = policies.ModeTune, 4, []string{"memory"}
+	want.Reserve.CPUs = CPUAmount{CPUs: 0.5}
+	want.Match = []Rule{{Name: "a", Mode: "tune"}, {Name: "b", Mode: "tune"}, {Name: "c", Mode: "off"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAbsentFileIsTheDefaults(t *testing.T) {
+	got, warnings, err := Load(filepath.Join(t.TempDir(), "none.yaml"), filepath.Join(t.TempDir(), "none.d"))
+	if err != nil || len(warnings) != 1 {
+		t.Fatalf("warnings %v, error %v", warnings, err)
+	}
+	if diff := cmp.Diff(Default(), got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWritableFileIsWarnedOf(t *testing.T) {
+	path := write(t, t.TempDir(), "trimtab.yaml", "ramp: 1\n")
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, warnings, err := Load(path, "")
+	if err != nil || len(warnings) != 1 || !strings.Contains(string(warnings[0]), "chmod") {
+		t.Errorf("warnings %q, error %v", warnings, err)
+	}
+}
+
+// Each line of want must stand in the error, in any order, and the number of
+// problems must fit: all at once, none twice.
+func TestProblemsNamePlaceKeyAndWhatIsAllowed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text string
+		want []string
+	}{
+		"unknown key":               {"mode: tune\napi:\n  soket: /x\n", []string{`trimtab.yaml:3: api.soket: unknown key; did you mean "socket"?`}},
+		"unknown key, nothing near": {"log:\n  verbosity: 3\n", []string{`trimtab.yaml:2: log.verbosity: unknown key; allowed are level`}},
+		"unknown in a rule":         {"match:\n- name: a\n  allow: {gpu: 1}\n", []string{`trimtab.yaml:3: match[1].allow.gpu: unknown key; did you mean "cpu"?`}},
+		"many types at once": {"ramp: many\nheal: perhaps\ntick: soon\nknobs: cpu\nbudget: 3\nmatch: {name: a}\nreserve: {cpus: 100%, memory: lots}\n", []string{
+			`trimtab.yaml:1: ramp: "many" is not a whole number`,
+			`trimtab.yaml:2: heal: "perhaps" is not true or false`,
+			`trimtab.yaml:3: tick: "soon" is not a time; allowed are times such as 500ms`,
+			`trimtab.yaml:4: knobs: "cpu" is not a list of texts`,
+			`trimtab.yaml:5: budget: want a block of keys; allowed are cpu, memory`,
+			`trimtab.yaml:6: match: want a list, each item after a dash`,
+			`trimtab.yaml:7: reserve.cpus: "100%" is not a share; allowed are 0% to below 100%`,
+			`trimtab.yaml:7: reserve.memory: "lots" is not an amount of memory`,
+		}},
+		"many values at once": {"mode: on\nobserve: some\ntick: 1ms\nramp: -1\nmetrics: {listen: here}\nmatch:\n- mode: tune\n- name: a\n  cpu: {min: 4, max: 2}\n  class: gold\n", []string{
+			`trimtab.yaml:1: mode: "on" is not known; allowed are [off observe tune]`,
+			`trimtab.yaml:2: observe: "some" is not known; allowed are [gpu labelled all]`,
+			`trimtab.yaml:3: tick: 1ms is out of range; allowed are 200ms to 10s`,
+			`trimtab.yaml:4: ramp: -1 is below 0`,
+			`trimtab.yaml:5: metrics.listen: "here" is not an address`,
+			`trimtab.yaml:7: match[1]: fits everything`,
+			`trimtab.yaml:9: match[2].cpu: min 4 is above max 2`,
+			`trimtab.yaml:10: match[2].class: "gold" is not known; allowed are [guaranteed best-effort]`,
+		}},
+		"set twice":         {"ramp: 1\nramp: 2\n", []string{`trimtab.yaml:2: ramp: set twice, first in line 1`}},
+		"not yaml":          {"mode: [tune\n", []string{`trimtab.yaml: line`}},
+		"two documents":     {"ramp: 1\n---\nramp: 2\n", []string{`more than one document`}},
+		"a list for a text": {"policy: [knee]\n", []string{`trimtab.yaml:1: policy: a list is not a text`}},
+		"knob family":       {"knobs: [cpu, disk]\n", []string{`trimtab.yaml:1: knobs: "cpu, disk": no such knob: disk; allowed are cpu, cpuset, memory, io, gpu`}},
+		"tcp docker":        {"docker: {host: tcp://1.2.3.4:2375}\n", []string{`docker.host: "tcp://1.2.3.4:2375" is not a Unix socket`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := Load(write(t, t.TempDir(), "trimtab.yaml", tt.text), "")
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			lines := strings.Split(err.Error(), "\n")
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("not told: %s", want)
+				}
+			}
+			if len(lines) != len(tt.want) {
+				t.Errorf("%d problems, want %d:\n%s", len(lines), len(tt.want), err)
+			}
+		})
+	}
+}
+
+func TestProblemsOfDropInsNameTheirFile(t *testing.T) {
+	dir := t.TempDir()
+	main := write(t, dir, "trimtab.yaml", "match:\n- {name: a}\n")
+	drop := filepath.Join(dir, "conf.d")
+	write(t, drop, "a.yaml", "\nmatch:\n- {name: b, importance: 11}\n")
+	_, _, err := Load(main, drop)
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(drop, "a.yaml")+":3: match[2].importance: 11 is out of range") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	text := "reserve: {cpus: 0.5, memory: 2GiB}\nhistory: {maxAge: 7d}\nrecord: {ring: 0}\ntick: 500ms\n"
+	got, _, err := Load(write(t, t.TempDir(), "c.yaml", text), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Reserve.CPUs.Of(8) != 0.5 || got.Reserve.Memory.Of(1<<40) != 2<<30 || got.Record.Ring != 0 ||
+		got.History.MaxAge.D() != 7*24*time.Hour || got.Tick.D() != 500*time.Millisecond {
+		t.Errorf("%+v", got)
+	}
+	if d := Default(); d.Reserve.CPUs.Of(8) != 0.8 {
+		t.Errorf("10%% of 8 CPUs is %v", d.Reserve.CPUs.Of(8))
+	}
+}
+
+func TestRulesCarryEverything(t *testing.T) {
+	c := Default()
+	c.Match = []Rule{{Image: "i", Name: "n", Compose: "c", Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"io"},
+		Team: "t", Job: "j", Class: "best-effort", Importance: 3, CPU: CPURange{1, 2}, Memory: MemoryRange{3, 4},
+		Allow: Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"io"}, CPU: CPURange{5, 6}, Memory: MemoryRange{7, 8}, Importance: IntRange{1, 9}}}}
+	want := enrol.Rules{Mode: "tune", Observe: "gpu", Knobs: []string{"cpu"}, Match: []enrol.Rule{{Image: "i", Name: "n", Compose: "c",
+		Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"io"}, Team: "t", Job: "j", Class: "best-effort", Importance: 3,
+		CPU: policies.Range{Min: 1, Max: 2}, Memory: policies.Range{Min: 3, Max: 4},
+		Allow: enrol.Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"io"}, CPU: policies.Range{Min: 5, Max: 6},
+			Memory: policies.Range{Min: 7, Max: 8}, Importance: policies.Range{Min: 1, Max: 9}}}}}
+	if diff := cmp.Diff(want, c.Rules()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// FuzzLoad: no file makes Load panic, and what it accepts is valid.
+func FuzzLoad(f *testing.F) {
+	f.Add(Example)
+	f.Add("match:\n- {name: a, cpu: {min: 1}}\n")
+	f.Add("a: &a [*a]\n")
+	f.Add("mode: &m tune\npolicy: *m\n")
+	f.Add("<<: {mode: off}\n")
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(dir, "fuzz.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Skip(err)
+		}
+		if cfg, _, err := Load(path, ""); err == nil {
+			if err := cfg.Validate(); err != nil {
+				t.Errorf("accepted, yet %v", err)
+			}
+		}
+	})
+}

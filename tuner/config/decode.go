@@ -1,0 +1,199 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// decoder fills structs from YAML nodes. yaml's own strict mode stops naming
+// things at the type ("field x not found in type config.API"); this one knows
+// the key's whole path and line, and goes on after a problem.
+type decoder struct {
+	name       string            // of the file being read
+	ruleOffset int               // match rules of the files before it
+	at         map[string]string // key → "FILE:LINE" of what set it last
+	problems   []Problem
+}
+
+// position finds where a key was set, or else the nearest block around it.
+func (d *decoder) position(key string) string {
+	for key != "" {
+		if at, ok := d.at[key]; ok {
+			return at
+		}
+		key = key[:max(strings.LastIndexAny(key, ".["), 0)]
+	}
+	return ""
+}
+
+func (d *decoder) problem(n *yaml.Node, key, format string, args ...any) {
+	d.problems = append(d.problems, Problem{At: d.line(n), Key: key, Text: fmt.Sprintf(format, args...)})
+}
+
+func (d *decoder) line(n *yaml.Node) string { return d.name + ":" + strconv.Itoa(n.Line) }
+
+func (d *decoder) document(doc *yaml.Node, cfg *Config) {
+	if len(doc.Content) == 1 && !isNull(doc.Content[0]) {
+		d.value(doc.Content[0], "", reflect.ValueOf(cfg).Elem())
+	}
+}
+
+// value decodes one node; null leaves what stands.
+func (d *decoder) value(n *yaml.Node, key string, into reflect.Value) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if key != "" {
+		d.at[key] = d.line(n)
+	}
+	_, custom := into.Addr().Interface().(yaml.Unmarshaler)
+	switch {
+	case isNull(n):
+	case into.Kind() == reflect.Struct && !custom:
+		d.block(n, key, into)
+	case into.Kind() == reflect.Slice && into.Type().Elem().Kind() == reflect.Struct:
+		d.list(n, key, into)
+	case custom && n.Kind != yaml.ScalarNode:
+		d.problem(n, key, "want a single value")
+	default:
+		d.leaf(n, key, into)
+	}
+}
+
+func (d *decoder) block(n *yaml.Node, key string, into reflect.Value) {
+	fields := fieldsOf(into.Type())
+	if n.Kind != yaml.MappingNode {
+		d.problem(n, key, "want a block of keys; allowed are %s", strings.Join(keys(into.Type()), ", "))
+		return
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name := n.Content[i].Value
+		path := strings.TrimPrefix(key+"."+name, ".")
+		index, known := fields[name]
+		line, twice := seen[name]
+		seen[name] = n.Content[i].Line
+		switch {
+		case !known:
+			d.problem(n.Content[i], path, "unknown key; %s", nearest(name, keys(into.Type())))
+		case twice:
+			d.problem(n.Content[i], path, "set twice, first in line %d", line)
+		default:
+			d.value(n.Content[i+1], path, into.Field(index))
+		}
+	}
+}
+
+func (d *decoder) list(n *yaml.Node, key string, into reflect.Value) {
+	if n.Kind != yaml.SequenceNode {
+		d.problem(n, key, "want a list, each item after a dash")
+		return
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
+	for i, item := range n.Content {
+		d.value(item, fmt.Sprintf("%s[%d]", key, d.ruleOffset+i+1), into.Index(i))
+	}
+}
+
+func (d *decoder) leaf(n *yaml.Node, key string, into reflect.Value) {
+	fresh := reflect.New(into.Type()) // so that lists and maps replace, not extend
+	if err := n.Decode(fresh.Interface()); err != nil {
+		if want := wanted(into.Type()); want != "" {
+			d.problem(n, key, "%s is not %s", got(n), want)
+		} else {
+			d.problem(n, key, "%s", err)
+		}
+		return
+	}
+	into.Set(fresh.Elem())
+}
+
+// got shows what stands where something else was wanted.
+func got(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a block of keys"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	return strconv.Quote(n.Value)
+}
+
+// wanted names what a type accepts; "" where the type's own error says it.
+func wanted(t reflect.Type) string {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()) {
+		return ""
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.String:
+		return "a text"
+	case reflect.Slice:
+		return "a list of texts, such as [cpu, memory]"
+	case reflect.Map:
+		return `a block of label: "pattern"`
+	}
+	return ""
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+func keys(t reflect.Type) []string {
+	var out []string
+	for f := range t.Fields() {
+		out = append(out, f.Tag.Get("yaml"))
+	}
+	return out
+}
+
+func fieldsOf(t reflect.Type) map[string]int {
+	out := map[string]int{}
+	for i, name := range keys(t) {
+		out[name] = i
+	}
+	return out
+}
+
+// nearest names the known key that a typo may have meant, else all of them.
+func nearest(name string, known []string) string {
+	best, distance := "", 3 // two edits: more is another word
+	for _, k := range known {
+		if n := edits(strings.ToLower(name), strings.ToLower(k)); n < distance {
+			best, distance = k, n
+		}
+	}
+	if best != "" && distance < len(best) {
+		return fmt.Sprintf("did you mean %q?", best)
+	}
+	return "allowed are " + strings.Join(known, ", ")
+}
+
+// edits is the Levenshtein distance.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

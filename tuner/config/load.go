@@ -1,0 +1,147 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxFileBytes bounds a configuration file; a longer one is a mistake.
+const maxFileBytes = 1 << 20
+
+// Warning is something that is allowed and probably not meant.
+type Warning string
+
+// Problem is one thing that is wrong, and where.
+type Problem struct {
+	At   string // "FILE:LINE", or FILE, or "" for a value that no file set
+	Key  string // "match[1].cpu.min"; "" if the file itself is wrong
+	Text string // what is wrong and what is allowed
+}
+
+// Error says it in one line.
+func (p Problem) Error() string {
+	out := ""
+	if p.At != "" {
+		out = p.At + ": "
+	}
+	if p.Key != "" {
+		out += p.Key + ": "
+	}
+	return out + p.Text
+}
+
+// Load reads the file, then the .yaml files of dropDir in the order of their
+// names: later ones override single values and append match rules. A file or
+// folder that is not there is a warning, and the defaults stand; an empty dropDir
+// is not read. The error joins all Problems; the Config is then not to be used.
+func Load(file, dropDir string) (Config, []Warning, error) {
+	files, warnings, err := listFiles(file, dropDir)
+	if err != nil {
+		return Config{}, warnings, err
+	}
+	cfg := Default()
+	d := &decoder{at: map[string]string{}}
+	for _, name := range files {
+		warnings = append(warnings, checkOwner(name)...)
+		d.file(name, &cfg)
+	}
+	problems := d.problems
+	if len(problems) == 0 { // what failed to decode would only be found wrong twice
+		problems = cfg.problems()
+	}
+	var errs []error
+	for _, p := range problems {
+		if p.At == "" {
+			p.At = d.position(p.Key)
+		}
+		errs = append(errs, p)
+	}
+	return cfg, warnings, errors.Join(errs...)
+}
+
+// listFiles returns what is to be read, in order.
+func listFiles(file, dropDir string) (files []string, warnings []Warning, err error) {
+	switch _, err := os.Stat(file); {
+	case err == nil:
+		files = append(files, file)
+	case errors.Is(err, fs.ErrNotExist):
+		warnings = append(warnings, Warning(file+" is not there: the defaults are in force"))
+	default:
+		return nil, nil, Problem{At: file, Text: err.Error()}
+	}
+	if dropDir == "" {
+		return files, warnings, nil
+	}
+	entries, err := os.ReadDir(dropDir) // sorted by name
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, warnings, Problem{At: dropDir, Text: err.Error()}
+	}
+	for _, e := range entries {
+		switch {
+		case e.IsDir() || strings.HasPrefix(e.Name(), "."):
+		case filepath.Ext(e.Name()) != ".yaml":
+			warnings = append(warnings, Warning(filepath.Join(dropDir, e.Name())+" is not read: its name does not end in .yaml"))
+		default:
+			files = append(files, filepath.Join(dropDir, e.Name()))
+		}
+	}
+	return files, warnings, nil
+}
+
+// checkOwner warns of files by which others than root could change what the
+// daemon does.
+func checkOwner(name string) []Warning {
+	info, err := os.Stat(name)
+	if err == nil && info.Mode().Perm()&0o022 != 0 {
+		return []Warning{Warning(fmt.Sprintf("%s can be written by others (mode %04o): chmod go-w it", name, info.Mode().Perm()))}
+	}
+	return nil
+}
+
+// file decodes one file over cfg.
+func (d *decoder) file(name string, cfg *Config) {
+	d.name = name
+	data, err := readFile(name)
+	if err != nil {
+		d.problems = append(d.problems, Problem{At: name, Text: err.Error()})
+		return
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return // empty, or nothing but comments
+	} else if err != nil {
+		d.problems = append(d.problems, Problem{At: name, Text: strings.TrimPrefix(err.Error(), "yaml: ")})
+		return
+	}
+	d.ruleOffset = len(cfg.Match)
+	rules := cfg.Match
+	cfg.Match = nil
+	d.document(&doc, cfg)
+	cfg.Match = slices.Concat(rules, cfg.Match)
+	if dec.Decode(new(yaml.Node)) == nil {
+		d.problems = append(d.problems, Problem{At: name, Text: "more than one document; allowed is one, without ---"})
+	}
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err == nil && len(data) > maxFileBytes {
+		err = fmt.Errorf("longer than %d bytes", maxFileBytes)
+	}
+	return data, err
+}

@@ -1,0 +1,155 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/enrol"
+)
+
+// Bounds of what can work at all.
+const (
+	minTick        = 200 * time.Millisecond // below it, reading costs more than the budget
+	maxTick        = 10 * time.Second
+	minRing        = 1 << 20
+	minHistory     = 1 << 20
+	maxRules       = 1000
+	maxSocketBytes = 100 // sockaddr_un holds 108
+	maxBudgetCPUs  = 4.0
+)
+
+// Validate returns all problems joined, without the places in files that Load
+// adds; nil if there is none.
+func (c Config) Validate() error {
+	var errs []error
+	for _, p := range c.problems() {
+		errs = append(errs, p)
+	}
+	return errors.Join(errs...)
+}
+
+// check gathers problems.
+type check struct{ problems []Problem }
+
+func (k *check) that(ok bool, key, format string, args ...any) {
+	if !ok {
+		k.problems = append(k.problems, Problem{Key: key, Text: fmt.Sprintf(format, args...)})
+	}
+}
+
+func (k *check) err(err error, key, value string) {
+	if err != nil {
+		k.problems = append(k.problems, Problem{Key: key, Text: fmt.Sprintf("%q: %s", value, err)})
+	}
+}
+
+func oneOf[T ~string](k *check, key string, v T, allowed ...T) {
+	k.that(slices.Contains(allowed, v), key, "%q is not known; allowed are %v", v, allowed)
+}
+
+func (k *check) share(key string, v float64) {
+	k.that(v > 0 && v < 1, key, "%v is not a share; allowed are numbers above 0 and below 1", v)
+}
+
+func (k *check) absolute(key, path string) {
+	k.that(filepath.IsAbs(path), key, "%q is not an absolute path", path)
+}
+
+func (c Config) problems() []Problem {
+	k := &check{}
+	oneOf(k, "mode", c.Mode, policies.ModeOff, policies.ModeObserve, policies.ModeTune)
+	oneOf(k, "observe", c.Observe, enrol.ObserveGPU, enrol.ObserveLabelled, enrol.ObserveAll)
+	k.that(c.Policy != "", "policy", "is empty; allowed is the name of a policy, such as knee")
+	k.that(c.Tick.D() >= minTick && c.Tick.D() <= maxTick, "tick", "%s is out of range; allowed are %s to %s", c.Tick.D(), minTick, maxTick)
+	k.that(c.Ramp >= 0, "ramp", "%d is below 0; allowed are 0 (no limit) and more", c.Ramp)
+	k.that(len(c.Knobs) > 0, "knobs", "is empty; allowed are %v (mode: observe changes nothing)", enrol.Families())
+	k.err(enrol.CheckFamilies(c.Knobs), "knobs", strings.Join(c.Knobs, ", "))
+	k.limits(c)
+	k.thresholds(c.Thresholds)
+	k.doors(c)
+	k.that(len(c.Match) <= maxRules, "match", "%d rules; allowed are %d", len(c.Match), maxRules)
+	for i, r := range c.Match {
+		k.rule(fmt.Sprintf("match[%d]", i+1), r)
+	}
+	return k.problems
+}
+
+func (k *check) limits(c Config) {
+	k.that(c.Limits.ChangesPerMinute > 0, "limits.changesPerMinute", "%d is too few; allowed are 1 and more (mode: observe changes nothing)", c.Limits.ChangesPerMinute)
+	k.that(c.Limits.CoolDown.D() <= 24*time.Hour, "limits.coolDown", "%s is too long; allowed are 0s to 24h", c.Limits.CoolDown.D())
+	k.that(c.Budget.CPU > 0 && c.Budget.CPU <= maxBudgetCPUs, "budget.cpu", "%v is out of range; allowed are numbers of CPUs above 0, to %v", c.Budget.CPU, maxBudgetCPUs)
+	k.that(c.Budget.Memory >= 32<<20, "budget.memory", "%s is too little; allowed are 32MiB and more", enrol.FormatBytes(float64(c.Budget.Memory)))
+	k.that(c.Record.Ring == 0 || c.Record.Ring >= minRing, "record.ring", "%d bytes is too small; allowed are 0 (off) and %s or more", c.Record.Ring, enrol.FormatBytes(minRing))
+	k.that(c.History.MaxBytes >= minHistory, "history.maxBytes", "%d bytes is too small; allowed are %s and more", c.History.MaxBytes, enrol.FormatBytes(minHistory))
+	k.that(c.History.MaxAge.D() >= time.Hour, "history.maxAge", "%s is too short; allowed are 1h and more", c.History.MaxAge.D())
+	oneOf(k, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+}
+
+func (k *check) thresholds(t Thresholds) {
+	k.share("thresholds.severity", t.Severity)
+	k.share("thresholds.communication", t.Communication)
+	k.share("thresholds.steal", t.Steal)
+	k.share("thresholds.minGain", t.MinGain)
+	k.share("thresholds.nonInferior", t.NonInferior)
+	k.that(t.Hang.D() >= 10*time.Second, "thresholds.hang", "%s is too short; allowed are 10s and more", t.Hang.D())
+}
+
+// doors checks sockets, addresses and paths.
+func (k *check) doors(c Config) {
+	k.that(strings.HasPrefix(c.Docker.Host, "unix:///"), "docker.host", "%q is not a Unix socket; allowed are addresses such as unix:///var/run/docker.sock", c.Docker.Host)
+	if c.Docker.Containerd != "" {
+		k.absolute("docker.containerd", c.Docker.Containerd)
+	}
+	if c.Metrics.Listen != "" {
+		_, port, err := net.SplitHostPort(c.Metrics.Listen)
+		k.that(err == nil && port != "", "metrics.listen", `%q is not an address; allowed are HOST:PORT such as 127.0.0.1:9477, or "" for none`, c.Metrics.Listen)
+	}
+	if c.Metrics.WebConfig != "" {
+		k.absolute("metrics.webConfig", c.Metrics.WebConfig)
+	}
+	k.absolute("api.socket", c.API.Socket)
+	k.that(len(c.API.Socket) <= maxSocketBytes, "api.socket", "is longer than %d bytes", maxSocketBytes)
+	k.absolute("stateDir", c.StateDir)
+}
+
+func (k *check) rule(key string, r Rule) {
+	k.that(r.Image+r.Name+r.Compose != "" || len(r.Label) > 0, key, `fits everything; name an image, name, compose or label (name: "*" means all)`)
+	if r.Mode != "" {
+		oneOf(k, key+".mode", r.Mode, policies.ModeOff, policies.ModeObserve, policies.ModeTune)
+	}
+	for _, m := range r.Allow.Modes {
+		oneOf(k, key+".allow.modes", m, policies.ModeOff, policies.ModeObserve, policies.ModeTune)
+	}
+	k.err(enrol.CheckFamilies(r.Knobs), key+".knobs", strings.Join(r.Knobs, ", "))
+	k.err(enrol.CheckFamilies(r.Allow.Knobs), key+".allow.knobs", strings.Join(r.Allow.Knobs, ", "))
+	if r.Class != "" {
+		oneOf(k, key+".class", r.Class, enrol.ClassGuaranteed, enrol.ClassBestEffort)
+	}
+	if r.Team != "" {
+		_, err := enrol.ParseWord(r.Team)
+		k.err(err, key+".team", r.Team)
+	}
+	if r.Job != "" {
+		_, err := enrol.ParseWord(r.Job)
+		k.err(err, key+".job", r.Job)
+	}
+	k.that(r.Importance >= 0 && r.Importance <= enrol.MaxImportance, key+".importance", "%d is out of range; allowed are 1 to %d", r.Importance, enrol.MaxImportance)
+	k.bounds(key+".cpu", r.CPU.Min, r.CPU.Max)
+	k.bounds(key+".memory", float64(r.Memory.Min), float64(r.Memory.Max))
+	k.bounds(key+".allow.cpu", r.Allow.CPU.Min, r.Allow.CPU.Max)
+	k.bounds(key+".allow.memory", float64(r.Allow.Memory.Min), float64(r.Allow.Memory.Max))
+	a := r.Allow.Importance
+	k.bounds(key+".allow.importance", float64(a.Min), float64(a.Max))
+	k.that(a.Min <= enrol.MaxImportance && a.Max <= enrol.MaxImportance, key+".allow.importance", "is out of range; allowed are 1 to %d", enrol.MaxImportance)
+}
+
+func (k *check) bounds(key string, low, high float64) {
+	k.that(low >= 0 && high >= 0, key, "has a bound below 0; allowed are 0 (open) and more")
+	k.that(high == 0 || low <= high, key, "min %v is above max %v", low, high)
+}
