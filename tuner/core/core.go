@@ -1,0 +1,347 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/trial"
+	"github.com/trimtab/trimtab/tuner/verdict"
+	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/window"
+)
+
+// keepObs is how many rate observations a container remembers, keepTrials how
+// many ended trials.
+const (
+	keepObs    = 60
+	keepTrials = 10
+)
+
+// Core holds the state between ticks. It is used from one goroutine.
+type Core struct {
+	cfg    Config
+	policy policies.Policy
+	jobs   map[string]*job
+	trials map[string]*openTrial // by plan
+	seq    int
+	epoch  string // distinguishes plan IDs of different starts
+	totals totals
+	last   Input
+	node   policies.Node
+	// changeTimes of the last minute, for the node's rate limit.
+	changeTimes []int64
+}
+
+// New returns a core. epoch is any text that differs between starts (it becomes
+// part of plan IDs).
+func New(cfg Config, policy policies.Policy, epoch string) *Core {
+	return &Core{cfg: cfg, policy: policy, jobs: map[string]*job{}, trials: map[string]*openTrial{}, epoch: epoch, totals: newTotals()}
+}
+
+// SetConfig replaces the configuration, from the next tick on.
+func (c *Core) SetConfig(cfg Config) { c.cfg = cfg }
+
+// job is what the core remembers of one container.
+type job struct {
+	c          Container
+	window     window.Builder // until enough ticks are in
+	slice      window.Builder // from tick to tick
+	reading    window.Reading // of the latest closed window
+	verdict    policies.Verdict
+	agree      int    // closed windows in a row with this class and cause
+	announced  string // class and cause of the latest verdict record
+	windows    uint64
+	parts      [policies.NumParts]int64
+	obs        []trial.Obs // of one source
+	source     string
+	confirmed  bool // ticks per step, for this source
+	usage      []usage
+	firstNs    int64   // first seen
+	changedNs  int64   // latest change of its resources, by anybody
+	cooledNs   int64   // no plan before this instant
+	baseline   float64 // rate before the first change, in source
+	baseSource string
+	correction float64
+	failed     map[runtime.Knob]string // what it depended on when a change of this knob failed
+	would      string                  // the latest dry run, not to be told again
+	trials     []view.Trial
+	advice     []string
+	whyNot     string
+	entitled   float64
+}
+
+// usage is a container's CPU use from tick to tick, for its neighbours' trials.
+type usage struct {
+	endNs   int64
+	cpus    float64
+	waiting float64 // PSI: share of time with some task waiting for a CPU
+}
+
+// Step advances by one tick.
+func (c *Core) Step(in Input) Decision {
+	var d Decision
+	c.last = in
+	c.admit(in, &d)
+	c.measure(in, &d)
+	c.balance()
+	c.results(in, &d)
+	c.judge(in, &d)
+	c.propose(in, &d)
+	return d
+}
+
+// now is the tick's time, CLOCK_MONOTONIC ns.
+func (c *Core) now() int64 { return c.last.Host.AtNs }
+
+// admit takes in the containers of this tick and lets go of those that ended.
+func (c *Core) admit(in Input, d *Decision) {
+	present := map[string]bool{}
+	for _, ct := range in.Containers {
+		key := ct.Key()
+		present[key] = true
+		j := c.jobs[key]
+		if j == nil {
+			j = &job{firstNs: c.now(), changedNs: c.now(), correction: 1, failed: map[runtime.Knob]string{}}
+			c.jobs[key] = j
+		} else if !maps.Equal(j.c.Now, ct.Now) {
+			j.changedNs = c.now()
+		}
+		j.c = ct
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.jobs)) {
+		if present[key] {
+			continue
+		}
+		for _, t := range c.trialsOf(key) {
+			c.end(t, view.OutcomeAborted, "the container ended", d)
+		}
+		delete(c.jobs, key)
+	}
+}
+
+// measure reads the samples: rates from tick to tick, windows when they are full.
+func (c *Core) measure(in Input, d *Decision) {
+	for _, s := range in.Samples {
+		j := c.jobs[s.Container]
+		if j == nil {
+			continue
+		}
+		if w := j.slice.Add(s, in.Host); w != nil {
+			j.slice.Cut()
+			j.observe(c.cfg, w)
+		}
+		w := j.window.Add(s, in.Host)
+		if w == nil || !j.c.Watched || w.EndNs-w.StartNs < c.cfg.MinWindowNs {
+			continue
+		}
+		r := window.Read(w)
+		if r.Rate.Ticks < c.cfg.Thresholds.MinTicks && w.EndNs-w.StartNs < c.cfg.MaxWindowNs {
+			continue
+		}
+		j.window.Cut()
+		c.close(j, r, d)
+	}
+}
+
+// observe takes one slice's rate and CPU use.
+func (j *job) observe(cfg Config, w *window.Window) {
+	j.usage = keep(append(j.usage, usage{endNs: w.EndNs, cpus: w.UsedCPUs(), waiting: w.Cgroup.CPUSome}))
+	if !w.HasKernel || w.StealShare > cfg.Thresholds.Steal {
+		return
+	}
+	r := window.Read(w)
+	if r.Rate.Ticks < 2 {
+		return
+	}
+	if r.Rate.Source != j.source {
+		if len(j.obs) > 0 && r.Rate.Source != j.reading.Rate.Source {
+			return // one odd slice does not end a series; the windows decide on the source
+		}
+		j.source, j.obs, j.confirmed = r.Rate.Source, nil, false
+	}
+	j.obs = keep(append(j.obs, trial.Obs{StartNs: w.StartNs, EndNs: w.EndNs, Rate: r.Rate.PerSecond}))
+}
+
+func keep[T any](s []T) []T {
+	if len(s) > keepObs {
+		return append(s[:0:0], s[len(s)-keepObs:]...)
+	}
+	return s
+}
+
+// close takes in a full window.
+func (c *Core) close(j *job, r window.Reading, d *Decision) {
+	v := verdict.Judge(c.cfg.Thresholds, r)
+	if v.Class == j.verdict.Class && v.Cause == j.verdict.Cause {
+		j.agree++
+	} else {
+		j.agree = 1
+	}
+	if r.Rate.Source == j.source && r.Rate.Steps {
+		j.confirmed = true
+	}
+	r.Rate.Steps = j.confirmed && r.Rate.Source == j.source
+	j.reading, j.verdict = r, v
+	j.windows++
+	for p := range policies.NumParts {
+		j.parts[p] += r.Breakdown.Ns[p]
+	}
+	c.totals.window(j.c.Enrolment.Team, v, r.Breakdown)
+	if name := string(v.Class) + "/" + string(v.Cause); j.agree == c.cfg.Agree && name != j.announced {
+		j.announced = name
+		d.Records = append(d.Records, c.record(view.RecordVerdict, j, func(rec *view.Record) {
+			rec.Text = verdictText(v)
+		}))
+	}
+}
+
+func verdictText(v policies.Verdict) string {
+	name := string(v.Class)
+	if v.Cause != "" {
+		name += ": " + string(v.Cause)
+	}
+	return name + "; " + v.Why
+}
+
+// record starts a history record about a container.
+func (c *Core) record(kind view.RecordKind, j *job, fill func(*view.Record)) view.Record {
+	rec := view.Record{UnixNs: c.last.UnixNs, Kind: kind, Key: j.c.Key(), Name: j.c.Name, Team: j.c.Enrolment.Team}
+	fill(&rec)
+	return rec
+}
+
+// balance computes the node's capacity and each container's entitlement.
+func (c *Core) balance() {
+	cpus := float64(c.last.Host.CPUs)
+	c.node = policies.Node{CPUs: cpus, Reserve: c.cfg.ReserveCPUs}
+	var weights float64
+	for _, key := range c.keys() {
+		j := c.jobs[key]
+		if j.c.Enrolment.Mode != policies.ModeTune {
+			c.node.OtherCPUs += j.used()
+		}
+		if j.active() {
+			weights += j.originalWeight()
+		}
+	}
+	for _, key := range c.keys() {
+		j := c.jobs[key]
+		j.entitled = cpus
+		if weights > 0 && j.active() {
+			j.entitled = cpus * j.originalWeight() / weights
+		}
+		if quota, ok := j.original(runtime.KnobCPUQuota).CPUs(); ok {
+			j.entitled = min(j.entitled, quota)
+		}
+		j.entitled = max(j.entitled, j.floor())
+	}
+}
+
+// keys are the containers, sorted.
+func (c *Core) keys() []string { return slices.Sorted(maps.Keys(c.jobs)) }
+
+// activeCPUs is the use from which on a container counts as a competitor.
+const activeCPUs = 0.02
+
+func (j *job) active() bool { return j.used() >= activeCPUs }
+
+// used is the mean CPU use of the last five ticks.
+func (j *job) used() float64 {
+	n := min(5, len(j.usage))
+	if n == 0 {
+		return 0
+	}
+	var sum float64
+	for _, u := range j.usage[len(j.usage)-n:] {
+		sum += u.cpus
+	}
+	return sum / float64(n)
+}
+
+// original is a knob's value before trimtab touched it.
+func (j *job) original(k runtime.Knob) runtime.Value {
+	if v, ok := j.c.Original[k]; ok {
+		return v
+	}
+	return j.c.Now[k]
+}
+
+// originals are all knobs before trimtab touched them.
+func (j *job) originals() runtime.Values {
+	out := j.c.Now.Clone()
+	if out == nil {
+		out = runtime.Values{}
+	}
+	maps.Copy(out, j.c.Original)
+	return out
+}
+
+func (j *job) originalWeight() float64 {
+	if w, ok := j.original(runtime.KnobCPUWeight).Int(); ok && w > 0 {
+		return float64(w)
+	}
+	return 1
+}
+
+// floor is the least CPU a container is to be left with: what its owner asked
+// for, else its original quota (law 6).
+func (j *job) floor() float64 {
+	if j.c.Enrolment.CPU.Min > 0 {
+		return j.c.Enrolment.CPU.Min
+	}
+	if quota, ok := j.original(runtime.KnobCPUQuota).CPUs(); ok {
+		return quota
+	}
+	return 0
+}
+
+// rateNow is the mean of the latest observations.
+func (j *job) rateNow() float64 { return meanRate(last(j.obs, 5)) }
+
+func last[T any](s []T, n int) []T {
+	if len(s) > n {
+		return s[len(s)-n:]
+	}
+	return s
+}
+
+func meanRate(obs []trial.Obs) float64 {
+	var ticks, secs float64
+	for _, o := range obs {
+		s := float64(o.EndNs-o.StartNs) / 1e9
+		ticks += o.Rate * s
+		secs += s
+	}
+	if secs <= 0 {
+		return 0
+	}
+	return ticks / secs
+}
+
+// trialsOf returns the open trials that touch a container, by plan.
+func (c *Core) trialsOf(key string) []*openTrial {
+	var out []*openTrial
+	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
+		if t := c.trials[plan]; t.touches(key) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// planID makes the next plan's name.
+func (c *Core) planID() string {
+	c.seq++
+	return fmt.Sprintf("%s-%d", c.epoch, c.seq)
+}
+
+// sortedContainers are the views in the order in which people read them.
+func sortedContainers(cs []view.Container) {
+	slices.SortFunc(cs, func(a, b view.Container) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
+	})
+}

@@ -1,0 +1,288 @@
+package core
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/trial"
+	"github.com/trimtab/trimtab/tuner/verdict"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// propose asks the policy and passes on what the guard lets through. All laws
+// that need no writing are held here, so that no policy can skip them.
+func (c *Core) propose(in Input, d *Decision) {
+	var jobs []policies.Job
+	for _, key := range c.keys() {
+		j := c.jobs[key]
+		j.advice = nil
+		if j.whyNot = c.notNow(in, j); j.whyNot == "" {
+			jobs = append(jobs, c.asJob(key, j))
+		}
+	}
+	if len(jobs) == 0 {
+		return
+	}
+	proposal := c.policy.Propose(c.node, jobs)
+	for _, a := range proposal.Advice {
+		if j := c.jobs[a.Key]; j != nil {
+			j.advice = append(j.advice, a.Text)
+		}
+	}
+	for _, p := range proposal.Plans {
+		c.consider(p, d)
+	}
+}
+
+// notNow says why nothing can be proposed for a container at this moment; "" if it can.
+func (c *Core) notNow(in Input, j *job) string {
+	e := j.c.Enrolment
+	switch {
+	case !j.c.Watched:
+		return orElse(e.WhyNot, "not watched")
+	case e.Mode == policies.ModeOff:
+		return orElse(e.WhyNot, "off")
+	case in.Frozen != "":
+		return in.Frozen
+	case j.c.Held:
+		return "held since restore"
+	case j.c.Owed != "":
+		return "a restore is owed"
+	case j.c.Preflight != "":
+		return "preflight: " + j.c.Preflight
+	case j.c.State != runtime.StateRunning:
+		return string(j.c.State)
+	case len(c.trialsOf(j.c.Key())) > 0:
+		return "in trial"
+	case e.Mode == policies.ModeTune && c.now() < j.cooledNs:
+		return fmt.Sprintf("cool-down %d s", (j.cooledNs-c.now()+second-1)/second)
+	case j.verdict.Class == "":
+		return "measuring"
+	case j.agree < c.cfg.Agree:
+		return "verdict not settled"
+	}
+	return ""
+}
+
+func orElse(s, otherwise string) string {
+	if s != "" {
+		return s
+	}
+	return otherwise
+}
+
+func (c *Core) asJob(key string, j *job) policies.Job {
+	rate := j.reading.Rate
+	if rate.Source == j.source && len(j.obs) >= 3 {
+		rate.PerSecond = j.rateNow()
+	}
+	return policies.Job{
+		Key: key, Name: j.c.Name, Enrolment: j.c.Enrolment, Now: j.c.Now, Original: j.originals(),
+		Verdict: j.verdict, Breakdown: j.reading.Breakdown, Rate: rate, Cost: j.reading.Cost,
+		CostOK:   verdict.Steady(c.cfg.Thresholds, j.reading),
+		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled,
+		Settled: c.now()-j.changedNs >= c.cfg.TakeAfterNs,
+	}
+}
+
+// consider passes one plan through the guard and opens its trial.
+func (c *Core) consider(p policies.Plan, d *Decision) {
+	if len(p.Changes) == 0 {
+		return
+	}
+	for i, ch := range p.Changes {
+		j := c.jobs[ch.Key]
+		if j == nil {
+			return
+		}
+		bounded, why := c.bound(j, ch)
+		if why != "" {
+			j.whyNot = why
+			return
+		}
+		p.Changes[i] = bounded
+	}
+	subject := c.jobs[p.Changes[0].Key]
+	if subject.c.Enrolment.Mode != policies.ModeTune {
+		c.would(subject, p, d)
+		return
+	}
+	if why := c.wait(subject, p); why != "" {
+		subject.whyNot = why
+		return
+	}
+	o := Order{Plan: c.planID(), Policy: p.Policy, Changes: p.Changes}
+	c.open(o, subject)
+	subject.whyNot = "in trial"
+	d.Apply = append(d.Apply, o)
+}
+
+// bound holds a change within floors, ceilings and the laws; why says what
+// forbids it altogether.
+func (c *Core) bound(j *job, ch policies.Change) (_ policies.Change, why string) {
+	e := j.c.Enrolment
+	if !e.Allows(ch.Knob) {
+		return ch, fmt.Sprintf("knob %s is not allowed (trimtab.knobs)", ch.Knob.Family())
+	}
+	for _, k := range j.c.Yielded {
+		if k == ch.Knob {
+			return ch, fmt.Sprintf("%s was set by somebody else", ch.Knob)
+		}
+	}
+	if ch.From != j.c.Now[ch.Knob] {
+		return ch, fmt.Sprintf("%s changed in the meantime", ch.Knob)
+	}
+	if ch.Knob == runtime.KnobCPUQuota {
+		return c.boundQuota(j, ch)
+	}
+	if original, ok := j.original(ch.Knob).Int(); ok && ch.Knob == runtime.KnobCPUWeight {
+		if to, isNumber := ch.To.Int(); !isNumber || to < original && !e.BestEffort {
+			return ch, "below its owner's weight"
+		}
+	}
+	if j.failed[ch.Knob] == j.signature(c.node) && j.failed[ch.Knob] != "" {
+		return ch, "a like change failed; waiting until something it depended on changes"
+	}
+	return ch, ""
+}
+
+// minStep is the least relative change of a quota worth a write.
+const minStep = 0.05
+
+func (c *Core) boundQuota(j *job, ch policies.Change) (policies.Change, string) {
+	original, limited := j.original(runtime.KnobCPUQuota).CPUs()
+	now, nowLimited := ch.From.CPUs()
+	to, toLimited := ch.To.CPUs()
+	if !limited || !nowLimited || !toLimited {
+		return ch, "no CPU quota to move: its owner set none"
+	}
+	e := j.c.Enrolment
+	ceiling := c.node.CPUs - c.node.Reserve
+	if e.CPU.Max > 0 {
+		ceiling = min(ceiling, e.CPU.Max)
+	}
+	floor := max(e.CPU.Min, 0)
+	if !e.BestEffort {
+		floor = max(floor, original)
+	}
+	to = max(min(to, ceiling), floor)
+	if math.Abs(to-now) < minStep*now {
+		if ceiling <= now*(1+minStep) && !ch.Take {
+			return ch, fmt.Sprintf("at its CPU ceiling of %.2f", ceiling)
+		}
+		return ch, "nothing to gain"
+	}
+	if (to < now) != ch.Take {
+		return ch, "its bounds leave no room"
+	}
+	_, period, err := runtime.ParseQuota(ch.From)
+	if err != nil {
+		return ch, err.Error()
+	}
+	ch.To = runtime.QuotaFromCPUs(to, period)
+	if j.failed[ch.Knob] == j.signature(c.node) {
+		return ch, "a like change failed; waiting until something it depended on changes"
+	}
+	return ch, ""
+}
+
+// wait says why a plan must wait; "" if it may start.
+func (c *Core) wait(subject *job, p policies.Plan) string {
+	before := last(subject.obs, keepObs)
+	need := c.cfg.Before
+	if p.Changes[0].Take {
+		need = max(need, trial.DefaultParams(true).MinBefore)
+	}
+	switch {
+	case len(before) < need:
+		return fmt.Sprintf("measuring: %d of %d rate readings", len(before), need)
+	case !trial.Steady(before) && !trial.Steady(last(before, 10)) && !trial.Steady(last(before, max(3, need))):
+		return "its rate is not steady"
+	}
+	for _, t := range c.trials {
+		if c.share(t, subject) {
+			return "another trial is open on its CPUs"
+		}
+	}
+	if c.cfg.Ramp > 0 && !subject.changed() && c.tuned() >= c.cfg.Ramp {
+		return fmt.Sprintf("ramp: %d containers are tuned already", c.cfg.Ramp)
+	}
+	recent := c.changeTimes[:0:0]
+	for _, at := range c.changeTimes {
+		if c.now()-at < 60*second {
+			recent = append(recent, at)
+		}
+	}
+	c.changeTimes = recent
+	if len(recent)+len(p.Changes) > c.cfg.ChangesPerMinute {
+		return "the node's limit of changes a minute is reached"
+	}
+	return ""
+}
+
+// changed reports whether some knob stands at trimtab's value.
+func (j *job) changed() bool { return len(j.c.Original) > 0 }
+
+func (c *Core) tuned() int {
+	n := 0
+	for _, j := range c.jobs {
+		if j.changed() {
+			n++
+		}
+	}
+	return n
+}
+
+// share reports whether an open trial and a container share CPUs or a job:
+// unless both are pinned to disjoint CPUs, they do.
+func (c *Core) share(t *openTrial, subject *job) bool {
+	for _, ch := range t.order.Changes {
+		other := c.jobs[ch.Key]
+		if other == nil || other.c.Enrolment.Job != "" && other.c.Enrolment.Job == subject.c.Enrolment.Job || overlap(other, subject) {
+			return true
+		}
+	}
+	return false
+}
+
+func overlap(a, b *job) bool {
+	x, errX := runtime.ParseCPUList(string(a.c.Now[runtime.KnobCpuset]))
+	y, errY := runtime.ParseCPUList(string(b.c.Now[runtime.KnobCpuset]))
+	if errX != nil || errY != nil || len(x) == 0 || len(y) == 0 {
+		return true
+	}
+	for _, cpu := range x {
+		for _, other := range y {
+			if cpu == other {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// would records, once, what would have been done in observe mode; the order
+// goes through the actuator as a dry run.
+func (c *Core) would(j *job, p policies.Plan, d *Decision) {
+	ch := p.Changes[0]
+	j.whyNot = orElse(j.c.Enrolment.WhyNot, "observe")
+	text := fmt.Sprintf("would have set %s: %s (%+.0f %% predicted)", changesText(p.Changes), ch.Reason, 100*ch.Gain)
+	// A target that moves by a tenth is the same advice.
+	to, _ := ch.To.CPUs()
+	mark := fmt.Sprintf("%s %.1f", ch.Knob, to)
+	if j.would == mark {
+		return
+	}
+	j.would = mark
+	o := Order{Plan: c.planID(), Policy: p.Policy, Changes: p.Changes, DryRun: true}
+	d.Apply = append(d.Apply, o)
+	c.totals.plan(p.Policy, "would")
+	j.trials = append([]view.Trial{{Plan: o.Plan, Policy: p.Policy, Changes: p.Changes, StartedUnixNs: c.last.UnixNs, EndedUnixNs: c.last.UnixNs,
+		Outcome: view.OutcomeWould, Before: j.rateNow(), Predicted: ch.RateAfter, Why: ch.Reason}}, j.trials[:min(len(j.trials), keepTrials-1)]...)
+	d.Records = append(d.Records, c.record(view.RecordWould, j, func(rec *view.Record) {
+		rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To, rec.Gain = o.Plan, p.Policy, ch.Knob, ch.From, ch.To, ch.Gain
+		rec.Outcome, rec.Text = view.OutcomeWould, text
+	}))
+}

@@ -1,0 +1,265 @@
+package core
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/trial"
+	"github.com/trimtab/trimtab/tuner/trial/correction"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// openTrial is a plan from the order to its outcome.
+type openTrial struct {
+	view      view.Trial
+	order     Order
+	before    []trial.Obs
+	source    string
+	orderedNs int64
+	appliedNs int64 // 0: the actuator has not answered yet
+	take      bool
+	look      int
+	result    trial.Result
+	// neighbours' mean CPU use and waiting before the plan, by key
+	usedBefore, waitedBefore map[string]float64
+}
+
+func (t *openTrial) touches(key string) bool {
+	return slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Key == key })
+}
+
+// subject is the container whose rate judges the plan: the first that changes.
+func (t *openTrial) subject() string { return t.order.Changes[0].Key }
+
+// open begins a trial for an order that goes to the actuator now.
+func (c *Core) open(o Order, j *job) *openTrial {
+	ch := o.Changes[0]
+	t := &openTrial{order: o, before: append([]trial.Obs(nil), j.obs...), source: j.source, orderedNs: c.now(), take: ch.Take,
+		usedBefore: map[string]float64{}, waitedBefore: map[string]float64{}}
+	t.view = view.Trial{Plan: o.Plan, Policy: o.Policy, Changes: o.Changes, StartedUnixNs: c.last.UnixNs, Outcome: view.OutcomeOpen,
+		Before: j.rateNow(), Predicted: ch.RateAfter}
+	for _, key := range c.keys() {
+		if !t.touches(key) {
+			t.usedBefore[key], t.waitedBefore[key] = c.jobs[key].mean(c.now()-10*second, c.now())
+		}
+	}
+	c.trials[o.Plan] = t
+	return t
+}
+
+// mean is CPU use and waiting between two instants.
+func (j *job) mean(fromNs, toNs int64) (cpus, waiting float64) {
+	n := 0.0
+	for _, u := range j.usage {
+		if u.endNs > fromNs && u.endNs <= toNs {
+			cpus, waiting, n = cpus+u.cpus, waiting+u.waiting, n+1
+		}
+	}
+	if n == 0 {
+		return 0, 0
+	}
+	return cpus / n, waiting / n
+}
+
+// results takes in what the actuator answered.
+func (c *Core) results(in Input, d *Decision) {
+	for _, r := range in.Results {
+		switch r.Kind {
+		case ResultApply:
+			c.applied(r, d)
+		case ResultEnded:
+			for _, t := range c.trialsOf(r.Key) {
+				c.end(t, view.OutcomeAborted, r.Text, d)
+			}
+			if j := c.jobs[r.Key]; j != nil {
+				j.baseline, j.changedNs = 0, c.now()
+				j.obs = nil // the rate under other values says nothing of these
+				j.coolDown(c)
+			}
+		}
+	}
+}
+
+func (c *Core) applied(r Result, d *Decision) {
+	t := c.trials[r.Plan]
+	if t == nil {
+		return
+	}
+	if !r.OK {
+		c.totals.plan(t.order.Policy, "failed")
+		c.end(t, view.OutcomeAborted, "not applied: "+r.Text, d)
+		return
+	}
+	c.totals.plan(t.order.Policy, "applied")
+	t.appliedNs = c.now()
+	for _, ch := range t.order.Changes {
+		c.changeTimes = append(c.changeTimes, c.now())
+		if j := c.jobs[ch.Key]; j != nil {
+			if j.baseline == 0 {
+				j.baseline, j.baseSource = t.view.Before, t.source
+			}
+			j.changedNs = c.now()
+			// The open window began under other values.
+			j.window.Cut()
+		}
+	}
+}
+
+// judge looks at each open trial that has settled.
+func (c *Core) judge(_ Input, d *Decision) {
+	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
+		t := c.trials[plan]
+		if t.appliedNs == 0 {
+			continue
+		}
+		j := c.jobs[t.subject()]
+		if who, lost := c.harmed(t); lost != "" {
+			c.rollback(t, view.OutcomeRolledBack, fmt.Sprintf("%s lost CPU it is entitled to: %s", who, lost), d)
+			continue
+		}
+		after := t.settled(c, j)
+		t.result = trial.Judge(trial.DefaultParams(t.take), t.before, after, t.look)
+		t.look = t.result.Look
+		t.view.After, t.view.Ratio, t.view.Low, t.view.High = meanRate(after), t.result.Ratio, t.result.Low, t.result.High
+		c.conclude(t, j, d)
+	}
+}
+
+func (c *Core) conclude(t *openTrial, j *job, d *Decision) {
+	limit := c.cfg.TrialMaxNs
+	if t.take {
+		limit = c.cfg.TakeMaxNs
+	}
+	switch {
+	case t.result.Outcome.Keep() && c.now()-t.appliedNs < c.settle(t)+c.guardNs():
+		// Neighbours are given time to show a loss before a gain is final.
+	case t.result.Outcome.Keep():
+		j.correction = correction.Correct(j.correction, t.view.Predicted, t.view.After)
+		c.end(t, view.OutcomeKept, t.result.Why, d)
+	case t.result.Outcome == trial.Inferior:
+		c.rollback(t, view.OutcomeRolledBack, t.result.Why, d)
+	case t.result.Outcome == trial.Inconclusive:
+		c.rollback(t, view.OutcomeInconclusive, t.result.Why, d)
+	case c.now()-t.appliedNs > limit:
+		c.rollback(t, view.OutcomeInconclusive, "no answer in time: "+t.result.Why, d)
+	}
+}
+
+func (c *Core) settle(t *openTrial) int64 {
+	if t.take {
+		return c.cfg.SettleTakeNs
+	}
+	return c.cfg.SettleNs
+}
+
+// guardNs is how long neighbours are watched at the least.
+func (c *Core) guardNs() int64 { return 3 * second }
+
+// settled are the observations after the change took hold.
+func (t *openTrial) settled(c *Core, j *job) []trial.Obs {
+	from := t.appliedNs + c.settle(t)
+	if j.source != t.source {
+		return nil
+	}
+	i := slices.IndexFunc(j.obs, func(o trial.Obs) bool { return o.StartNs >= from })
+	if i < 0 {
+		return nil
+	}
+	return j.obs[i:]
+}
+
+// harmed finds a neighbour that lost more than the margin of what it used and
+// was entitled to, and waits for a CPU more than before: a neighbour that merely
+// has less to do is not harmed.
+func (c *Core) harmed(t *openTrial) (who, how string) {
+	from := t.appliedNs + second
+	if c.now()-from < c.guardNs() {
+		return "", ""
+	}
+	for _, key := range c.keys() {
+		before, known := t.usedBefore[key]
+		j := c.jobs[key]
+		if !known || before < activeCPUs {
+			continue
+		}
+		after, waiting := j.mean(from, c.now())
+		due := min(before, j.entitled) * (1 - c.cfg.NeighbourMargin)
+		if after < due && waiting > t.waitedBefore[key]+0.02 {
+			return j.c.Name, fmt.Sprintf("it used %.2f CPUs before and %.2f after, and is entitled to %.2f", before, after, j.entitled)
+		}
+	}
+	return "", ""
+}
+
+// rollback ends a trial and orders its changes undone.
+func (c *Core) rollback(t *openTrial, outcome view.Outcome, why string, d *Decision) {
+	d.Rollback = append(d.Rollback, t.order)
+	for _, ch := range t.order.Changes {
+		if j := c.jobs[ch.Key]; j != nil {
+			j.failed[ch.Knob] = j.signature(c.node)
+			j.obs = nil
+		}
+	}
+	c.end(t, outcome, why, d)
+}
+
+// end closes a trial, with a record.
+func (c *Core) end(t *openTrial, outcome view.Outcome, why string, d *Decision) {
+	delete(c.trials, t.order.Plan)
+	t.view.Outcome, t.view.EndedUnixNs, t.view.Why = outcome, c.last.UnixNs, why
+	c.totals.trial(t.order.Policy, outcome)
+	for i, ch := range t.order.Changes {
+		j := c.jobs[ch.Key]
+		if j == nil {
+			continue
+		}
+		j.trials = append([]view.Trial{t.view}, j.trials[:min(len(j.trials), keepTrials-1)]...)
+		j.coolDown(c)
+		if i > 0 {
+			continue
+		}
+		d.Records = append(d.Records, c.record(view.RecordTrial, j, func(rec *view.Record) {
+			rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To = t.order.Plan, t.order.Policy, ch.Knob, ch.From, ch.To
+			rec.Outcome, rec.Before, rec.After, rec.Low, rec.High = outcome, t.view.Before, t.view.After, t.view.Low, t.view.High
+			if t.view.Ratio > 0 {
+				rec.Gain = t.view.Ratio - 1
+			}
+			rec.Text = trialText(t.view)
+		}))
+	}
+}
+
+func trialText(t view.Trial) string {
+	what := changesText(t.Changes)
+	switch t.Outcome {
+	case view.OutcomeKept:
+		return fmt.Sprintf("%s kept: rate %.3g → %.3g per second (%+.0f %% measured, %.3g predicted)", what, t.Before, t.After, 100*(t.Ratio-1), t.Predicted)
+	case view.OutcomeRolledBack:
+		return fmt.Sprintf("%s rolled back: %s", what, t.Why)
+	case view.OutcomeInconclusive:
+		return fmt.Sprintf("%s rolled back, inconclusive: %s", what, t.Why)
+	}
+	return fmt.Sprintf("%s: trial ended without outcome: %s", what, t.Why)
+}
+
+func changesText(changes []policies.Change) string {
+	ch := changes[0]
+	if from, ok := ch.From.CPUs(); ok {
+		if to, ok := ch.To.CPUs(); ok {
+			return fmt.Sprintf("CPU %.2f→%.2f", from, to)
+		}
+	}
+	return fmt.Sprintf("%s %s→%s", ch.Knob, ch.From, ch.To)
+}
+
+func (j *job) coolDown(c *Core) { j.cooledNs = c.now() + c.cfg.CoolDownNs }
+
+// signature is what a change of this container depended on, coarse enough not
+// to move with noise: a failed change is tried again only when it differs.
+func (j *job) signature(n policies.Node) string {
+	return fmt.Sprintf("%s/%s knee %.1f quota %s weight %s others %.0f", j.verdict.Class, j.verdict.Cause,
+		j.reading.Cost.Knee(), j.c.Now[runtime.KnobCPUQuota], j.c.Now[runtime.KnobCPUWeight], n.OtherCPUs)
+}
