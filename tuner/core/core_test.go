@@ -1,0 +1,234 @@
+package core
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/policies/knee"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/view"
+	"pgregory.net/rapid"
+)
+
+// run steps the core so many seconds and returns all records.
+func run(c *Core, n *node, seconds int, each func(i int, d Decision)) []view.Record {
+	var records []view.Record
+	var results []Result
+	for i := range seconds {
+		in := n.tick()
+		in.Results = results
+		d := c.Step(in)
+		results = n.apply(d)
+		records = append(records, d.Records...)
+		if each != nil {
+			each(i, d)
+		}
+	}
+	return records
+}
+
+func outcomes(records []view.Record) (out []view.Outcome) {
+	for _, r := range records {
+		if r.Kind == view.RecordTrial {
+			out = append(out, r.Outcome)
+		}
+	}
+	return out
+}
+
+func TestStarvedJobIsFoundFixedAndProved(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0.4, tune())
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	applied := -1
+	records := run(c, n, 60, func(i int, d Decision) {
+		if len(d.Apply) > 0 && applied < 0 {
+			applied = i
+		}
+	})
+	if applied < 0 || applied > 8 {
+		t.Fatalf("applied at tick %d, want within 8 s; records %v", applied, records)
+	}
+	if got := outcomes(records); len(got) != 1 || got[0] != view.OutcomeKept {
+		t.Fatalf("trials %v, want one kept; records %+v", got, records)
+	}
+	quota, _ := j.c.Now[runtime.KnobCPUQuota].CPUs()
+	if quota < j.knee() || quota > 1.2*j.knee() {
+		t.Errorf("granted %.2f CPUs for a knee of %.2f", quota, j.knee())
+	}
+	var trial view.Trial
+	var s view.Snapshot
+	c.Show(&s)
+	trial = s.Containers[0].Trials[0]
+	if miss := math.Abs(trial.After/trial.Predicted - 1); miss > 0.1 {
+		t.Errorf("predicted %.2f, came %.2f: off by %.0f %%", trial.Predicted, trial.After, 100*miss)
+	}
+	if v := s.Containers[0]; !v.HasGain || v.Gain < 1 {
+		t.Errorf("gain %v %.2f, want more than double", v.HasGain, v.Gain)
+	}
+	if first := records[0]; first.Kind != view.RecordVerdict {
+		t.Errorf("first record %+v, want the verdict", first)
+	}
+}
+
+func TestVerdictOfStarvedJob(t *testing.T) {
+	n := newNode(4)
+	n.addJob("train", 0.4, policies.Enrolment{Mode: policies.ModeObserve, Knobs: []string{"cpu"}, WhyNot: "observe"})
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	records := run(c, n, 20, nil)
+	var s view.Snapshot
+	c.Show(&s)
+	v := s.Containers[0]
+	if v.Verdict.Class != policies.ClassInput || v.Verdict.Cause != policies.CauseThrottled {
+		t.Errorf("verdict %+v, want input throttled", v.Verdict)
+	}
+	var sum int64
+	for _, ns := range v.Breakdown.Ns {
+		sum += ns
+	}
+	if sum != v.Breakdown.WallNs {
+		t.Errorf("parts sum to %d of %d ns", sum, v.Breakdown.WallNs)
+	}
+	would := 0
+	for _, r := range records {
+		if r.Kind == view.RecordWould {
+			would++
+		}
+	}
+	if would != 1 {
+		t.Errorf("%d would-have records, want one: %+v", would, records)
+	}
+	if len(n.jobs[0].c.Original) != 0 {
+		t.Error("observe mode wrote")
+	}
+}
+
+func TestNoQuotaIsNeverImposed(t *testing.T) {
+	n := newNode(2)
+	n.addJob("train", 0, tune())
+	n.addSpinner("noise", 2)
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	run(c, n, 120, func(i int, d Decision) {
+		for _, o := range d.Apply {
+			for _, ch := range o.Changes {
+				if ch.Knob == runtime.KnobCPUQuota {
+					t.Fatalf("tick %d imposes a quota: %+v", i, ch)
+				}
+			}
+		}
+	})
+}
+
+func TestFailedChangeWaits(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0.4, tune())
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	applies := 0
+	var results []Result
+	for range 300 {
+		in := n.tick()
+		in.Results = results
+		d := c.Step(in)
+		applies += len(d.Apply)
+		results = nil
+		for _, o := range d.Apply { // the write is acknowledged and does nothing
+			results = append(results, Result{Kind: ResultApply, Plan: o.Plan, OK: true})
+		}
+	}
+	if applies != 1 {
+		t.Errorf("%d plans, want one that fails and then waits; quota %s", applies, j.c.Now[runtime.KnobCPUQuota])
+	}
+}
+
+func TestContainerThatDiesInATrialEndsIt(t *testing.T) {
+	n := newNode(4)
+	n.addJob("train", 0.4, tune())
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	run(c, n, 60, func(i int, d Decision) {
+		if len(d.Apply) > 0 {
+			n.jobs = nil
+		}
+	})
+	if len(c.trials) != 0 || len(c.jobs) != 0 {
+		t.Errorf("%d trials and %d jobs outlive their container", len(c.trials), len(c.jobs))
+	}
+}
+
+func TestNeighbourThatLosesItsDueRollsBack(t *testing.T) {
+	n := newNode(1)
+	n.addJob("train", 0.2, tune())
+	other := n.addSpinner("noise", 1)
+	// The neighbour's weight says it owns most of the machine; this node shares evenly.
+	other.c.Now[runtime.KnobCPUWeight] = "9216"
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	records := run(c, n, 60, nil)
+	for _, o := range outcomes(records) {
+		if o == view.OutcomeKept {
+			t.Fatalf("kept a gain that a neighbour paid for: %+v", records)
+		}
+	}
+	if len(outcomes(records)) == 0 {
+		t.Fatalf("no trial: %+v", records)
+	}
+}
+
+// TestGuardHoldsOnRandomNodes: whatever the nodes, no plan goes below a floor or
+// an original, above a ceiling or the node, on a knob that is not allowed, on a
+// container that is not tuned, and never two trials at once on shared CPUs.
+func TestGuardHoldsOnRandomNodes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := newNode(rapid.IntRange(1, 8).Draw(t, "cpus"))
+		for i := range rapid.IntRange(1, 4).Draw(t, "jobs") {
+			e := tune()
+			e.Mode = rapid.SampledFrom([]policies.Mode{policies.ModeOff, policies.ModeObserve, policies.ModeTune, policies.ModeTune}).Draw(t, "mode")
+			e.Knobs = rapid.SampledFrom([][]string{{"cpu"}, {"memory"}, nil}).Draw(t, "knobs")
+			e.CPU.Max = rapid.SampledFrom([]float64{0, 0.5, 1, 3}).Draw(t, "max")
+			j := n.addJob(fmt.Sprint("job", i), rapid.Float64Range(0.05, 3).Draw(t, "quota"), e)
+			j.trainerCPU = rapid.Float64Range(0.001, 0.1).Draw(t, "Ct")
+			j.loaderCPU = rapid.Float64Range(0.001, 0.4).Draw(t, "Cl")
+			j.device = rapid.Float64Range(0.001, 0.1).Draw(t, "D")
+		}
+		if rapid.Bool().Draw(t, "spinner") {
+			n.addSpinner("noise", rapid.Float64Range(0.1, 8).Draw(t, "spin"))
+		}
+		originals := map[string]float64{}
+		for _, j := range n.jobs {
+			originals[j.c.Key()], _ = j.c.Now[runtime.KnobCPUQuota].CPUs()
+		}
+		cfg := Defaults()
+		cfg.ReserveCPUs = rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "reserve")
+		c := New(cfg, knee.New(knee.Defaults()), "t")
+		run(c, n, rapid.IntRange(10, 90).Draw(t, "seconds"), func(i int, d Decision) {
+			if len(c.trials) > 1 {
+				t.Fatalf("tick %d: %d trials at once", i, len(c.trials))
+			}
+			for _, o := range d.Apply {
+				for _, ch := range o.Changes {
+					check(t, c, n, originals, o, ch)
+				}
+			}
+		})
+	})
+}
+
+func check(t *rapid.T, c *Core, n *node, originals map[string]float64, o Order, ch policies.Change) {
+	e := c.jobs[ch.Key].c.Enrolment
+	if e.Mode == policies.ModeOff || e.Mode == policies.ModeObserve && !o.DryRun || !e.Allows(ch.Knob) {
+		t.Fatalf("%+v is not allowed by %+v", ch, e)
+	}
+	if ch.Knob != runtime.KnobCPUQuota {
+		return
+	}
+	to, ok := ch.To.CPUs()
+	if !ok || to < originals[ch.Key]-1e-9 {
+		t.Fatalf("%+v goes below the original %.2f", ch, originals[ch.Key])
+	}
+	if ceiling := max(originals[ch.Key], float64(n.cpus)-c.cfg.ReserveCPUs); to > ceiling+0.01 {
+		t.Fatalf("%+v goes above the node's %.2f", ch, ceiling)
+	}
+	if e.CPU.Max > 0 && to > max(e.CPU.Max, originals[ch.Key])+0.01 {
+		t.Fatalf("%+v goes above the owner's %.2f", ch, e.CPU.Max)
+	}
+}
