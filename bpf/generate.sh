@@ -1,0 +1,20 @@
+#!/bin/sh
+# Compiles one BPF program with the one compiler whose output is committed.
+# Called by go:generate in a probe package: generate.sh IDENT SOURCE [bpf2go options]
+set -eu
+
+want=14
+clang=${CLANG:-clang-$want}
+strip=${LLVM_STRIP:-llvm-strip-$want}
+mend="install it: apt-get install clang-$want llvm-$want libbpf-dev"
+
+command -v "$clang" >/dev/null || { echo "generate: $clang not found; $mend" >&2; exit 1; }
+command -v "$strip" >/dev/null || { echo "generate: $strip not found; $mend" >&2; exit 1; }
+[ -e /usr/include/bpf/bpf_helpers.h ] || { echo "generate: libbpf headers not found; $mend" >&2; exit 1; }
+have=$("$clang" -dumpversion | cut -d. -f1)
+[ "$have" = "$want" ] || { echo "generate: $clang is version $have, objects are committed from $want; $mend" >&2; exit 1; }
+
+ident=$1 source=$2
+shift 2
+exec go tool bpf2go -cc "$clang" -strip "$strip" -target amd64,arm64 -go-package "$GOPACKAGE" "$@" \
+	"$ident" "$source" -- -I"$(dirname "$0")" -mcpu=v3 -O2 -g -Wall -Wextra -Wno-unused-parameter -Wpadded -Werror

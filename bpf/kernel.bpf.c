@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Where does the wall time of each thread of a watched container go, and who
+ * ended its waits?
+ *
+ * Hooks, all by BTF, so that no kprobe or fentry is needed:
+ *   sched_switch        closes the interval of the thread that leaves the CPU and
+ *                       of the one that comes: the only writer of counters
+ *   sched_waking        runs where the waker runs: leaves its name in the mailbox
+ *   sched_wakeup[_new]  runs with the target run queue's lock held: notes that
+ *                       queue and its throttled clock
+ *   sched_process_fork, sched_process_exit, cgroup_attach_task
+ *                       give a thread its counters and take them
+ *   block_rq_issue/complete, mm_vmscan_*_reclaim_begin/end
+ *   iter/task           seeding and reading
+ * No system call is traced: an attached syscall tracepoint slows each call of
+ * the host, and no BPF accounting shows it.
+ *
+ * An unwatched thread costs one load: task->bpf_storage is NULL.
+ * Minimum kernel 5.15: bpf_task_pt_regs, task storage in tracing programs.
+ */
+#include "core_types.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "account.h"
+#include "classify.h"
+#include "container.h"
+#include "thread.h"
+
+/* Room: a fork bomb costs at most max_threads times the size of struct thread. */
+const volatile __u64 max_threads = 16384;
+const volatile __u64 max_threads_per_container = 4096;
+/* THREAD_SIZE: 16 KiB on amd64, and on arm64 with pages of up to 16 KiB. */
+const volatile __u64 kernel_stack_bytes = 16384;
+
+/* Set by user space before a reading that must also find new threads. */
+volatile __u32 seed = 0;
+/* Set here when threads moved that were not visited: the next reading seeds. */
+volatile __u32 want_seed = 0;
+__u64 num_threads = 0;
+__u64 lost_total = 0;
+
+/* Counters. Deleted at exit, when the thread leaves the container, by a reading
+ * after Unwatch, and by the kernel with the task. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+/* Final records. Drained at each reading without a wake-up; about 2,000 short
+ * threads fit, beyond that they count as lost. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} exits SEC(".maps");
+
+/* Scratch: a record is too large for the stack. Two, because a reading can be
+ * interrupted by a fork's or an exit's program only on another CPU, but shares
+ * its CPU with neither: all run with migration off, and the iterator may be
+ * preempted by an exit. */
+enum { SCRATCH_EVENT = 0, SCRATCH_ITER = 1, NUM_SCRATCH = 2 };
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, NUM_SCRATCH);
+	__type(key, __u32);
+	__type(value, struct record);
+} scratch SEC(".maps");
+
+/* Block requests in flight, of watched containers only. Deleted at completion;
+ * beyond the room they are not counted, which lost tells. */
+struct request_start {
+	__u64 issue_ns;
+	struct slot_ref owner;
+	__u64 bytes_left;
+	__u64 bytes;
+	__u32 is_write;
+	__u32 pad;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, struct request_start);
+} requests SEC(".maps");
+
+static __always_inline struct thread *lookup(struct task_struct *task)
+{
+	if (!task->bpf_storage)
+		return NULL;
+	return bpf_task_storage_get(&threads, task, 0, 0);
+}
+
+static __always_inline void count_lost(struct container *c)
+{
+	__sync_fetch_and_add(&lost_total, 1);
+	if (c)
+		__sync_fetch_and_add(&c->lost, 1);
+}
+
+/* ---- switches and wakings ---- */
+
+static __always_inline void leave(struct task_struct *task, struct thread *th, bool preempt, __u64 now)
+{
+	/* The fourth argument of newer kernels is not used: with the run queue's lock held,
+	 * __state of a thread that was taken off the queue stays non-zero until it is
+	 * switched out (a waker in between makes it TASK_WAKING), and one that was not
+	 * taken off has state 0 or is being preempted. */
+	__u32 task_state = task->__state;
+
+	write_begin(th);
+	close_interval(th, task, now, 0, false, true);
+	if (preempt || !task_state) {
+		th->state = STATE_QUEUED;
+		th->preempted++;
+		note_queue(th, task, now);
+	} else {
+		th->state = sleep_state(task, task_state, th, true);
+	}
+	write_end(th);
+}
+
+static __always_inline void enter(struct task_struct *task, struct thread *th, __u64 now)
+{
+	write_begin(th);
+	close_interval(th, task, now, 0, true, true);
+	th->state = STATE_RUN;
+	th->count[STATE_RUN]++;
+	th->wake_ns = 0;
+	th->cfs_rq = 0;
+	write_end(th);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	struct thread *out = lookup(prev);
+	struct thread *in = lookup(next);
+
+	if (out)
+		leave(prev, out, preempt, bpf_ktime_get_ns());
+	if (in)
+		enter(next, in, bpf_ktime_get_ns());
+	return 0;
+}
+
+/* Whether the program runs on the current task's own kernel stack. Interrupts
+ * and soft interrupts have stacks of their own on amd64 and arm64, so this tells
+ * a waker from whoever was interrupted; ctx lies on the caller's stack. */
+static __always_inline bool on_task_stack(void *ctx, struct task_struct *current)
+{
+	__u64 begin = (__u64)current->stack;
+	__u64 end = begin + kernel_stack_bytes;
+	__u64 here = (__u64)ctx;
+
+	asm volatile("" : "+r"(end), "+r"(begin), "+r"(here));
+	if (here < begin)
+		return false;
+	asm volatile("" : "+r"(here));
+	return here < end;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *task)
+{
+	struct thread *th = lookup(task);
+	struct task_struct *current;
+	__s32 waker = WAKER_INTERRUPT;
+
+	if (!th)
+		return 0;
+	current = bpf_get_current_task_btf();
+	if (!(current->flags & PF_KTHREAD) && on_task_stack(ctx, current))
+		waker = current->pid;
+	if (current == task)
+		return 0; /* it had not left the CPU */
+	th->waker = waker;
+	th->wake_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+static __always_inline int queued(struct task_struct *task)
+{
+	struct thread *th = lookup(task);
+
+	/* A waking that found the thread still queued or running changes nothing. */
+	if (th && th->state != STATE_RUN && (th->state != STATE_QUEUED || !th->cfs_rq))
+		note_queue(th, task, bpf_ktime_get_ns());
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *task)
+{
+	return queued(task);
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(on_wakeup_new, struct task_struct *task)
+{
+	return queued(task);
+}
+
+/* ---- threads come and go ---- */
+
+static __always_inline bool reserve(struct container *c)
+{
+	if (num_threads >= max_threads || c->threads >= max_threads_per_container)
+		return false;
+	__sync_fetch_and_add(&num_threads, 1);
+	__sync_fetch_and_add(&c->threads, 1);
+	return true;
+}
+
+static __always_inline void release(struct container *c)
+{
+	__sync_fetch_and_add(&num_threads, -1);
+	if (c)
+		__sync_fetch_and_add(&c->threads, -1);
+}
+
+/* Edges stay: num_edges says that none is used. */
+static __always_inline void clear(struct thread *th)
+{
+	volatile __u64 *word = (volatile __u64 *)th;
+	__u32 i;
+
+	for (i = 0; i < offsetof(struct thread, edges) / sizeof(*word); i++)
+		word[i] = 0;
+}
+
+/* Gives a task storage in the given state, if a watched container holds it. */
+static __always_inline void adopt(struct task_struct *task, __u32 state, __u32 scratch_key)
+{
+	struct slot_ref *ref = find_watched(task_cgroup(task), TREE_TASKS);
+	struct container *c;
+	struct record *r;
+	struct thread *th;
+
+	if (!ref)
+		return;
+	c = container_of_slot(ref->slot, ref->gen);
+	r = bpf_map_lookup_elem(&scratch, &scratch_key);
+	if (!c || !r)
+		return;
+	if (!reserve(c)) {
+		count_lost(c);
+		return;
+	}
+	th = &r->thread;
+	clear(th);
+	th->slot = ref->slot;
+	th->gen = ref->gen;
+	th->state = state;
+	th->first_ns = th->since_ns = bpf_ktime_get_ns();
+	if (!bpf_task_storage_get(&threads, task, th, BPF_LOCAL_STORAGE_GET_F_CREATE)) {
+		release(c);
+		count_lost(c);
+	}
+}
+
+/* A copy of a thread's counters, not torn, its open interval closed at *at_ns. */
+static __always_inline bool snapshot(struct thread *th, struct task_struct *task, struct record *r, bool woken)
+{
+	__u64 now, seq, clock;
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		seq = *(volatile __u64 *)&th->seq;
+		if (seq & 1)
+			continue;
+		bpf_probe_read_kernel(&r->thread, sizeof(r->thread), th);
+		now = bpf_ktime_get_ns();
+		if (*(volatile __u64 *)&th->seq != seq)
+			continue;
+		clock = now + (__u64)r->thread.clock_skew;
+		close_interval(&r->thread, task, now, clock, woken, false);
+		r->at_ns = r->thread.since_ns;
+		if (r->thread.reclaim_since_ns && now > r->thread.reclaim_since_ns)
+			r->thread.reclaim_ns += now - r->thread.reclaim_since_ns;
+		return true;
+	}
+	return false;
+}
+
+/* Fills a record and returns the bytes to send. */
+static __always_inline __u32 fill(struct task_struct *task, struct thread *th, struct record *r, __u32 flags)
+{
+	__u32 task_state = task->__state;
+	__u32 edges;
+
+	if (!snapshot(th, task, r, task_state == 0 || task_state == TASK_WAKING)) {
+		flags |= RECORD_TORN;
+		r->at_ns = bpf_ktime_get_ns();
+		r->thread.slot = th->slot;
+		r->thread.gen = th->gen;
+		r->thread.num_edges = 0;
+	}
+	r->flags = flags;
+	r->start_boot_ns = task->start_boottime;
+	r->tid = task->pid;
+	r->tgid = task->tgid;
+	r->ppid = task->real_parent->tgid;
+	__builtin_memcpy(r->comm, task->comm, COMM_LEN);
+	edges = r->thread.num_edges;
+	if (edges > MAX_EDGES + 1)
+		edges = MAX_EDGES + 1;
+	return offsetof(struct record, thread.edges) + edges * sizeof(struct edge);
+}
+
+/* Sends the final counters and takes the storage away. */
+static __always_inline void dismiss(struct task_struct *task, struct thread *th)
+{
+	struct container *c = container_of_slot(th->slot, th->gen);
+	__u32 key = SCRATCH_EVENT, size;
+	struct record *r = bpf_map_lookup_elem(&scratch, &key);
+
+	if (r && c) {
+		size = fill(task, th, r, RECORD_EXITED);
+		if (size > sizeof(*r) || bpf_ringbuf_output(&exits, r, size, BPF_RB_NO_WAKEUP))
+			count_lost(c);
+	}
+	release(c);
+	bpf_task_storage_delete(&threads, task);
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	adopt(child, STATE_QUEUED, SCRATCH_EVENT);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	struct thread *th = lookup(task);
+
+	if (th)
+		dismiss(task, th);
+	return 0;
+}
+
+/* Raised in any hierarchy, for the leader alone even when its whole process
+ * moves: the other threads are left to the next reading. The task's cgroups are
+ * switched by now. */
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(on_attach, struct cgroup *dst, const char *path, struct task_struct *task, bool threadgroup)
+{
+	struct slot_ref *ref = find_watched(task_cgroup(task), TREE_TASKS);
+	struct thread *th = lookup(task);
+
+	if (threadgroup && task->signal->nr_threads > 1)
+		want_seed = 1;
+	if (th && ref && th->slot == ref->slot && th->gen == ref->gen)
+		return 0;
+	if (th)
+		dismiss(task, th);
+	if (ref)
+		adopt(task, task->on_cpu ? STATE_RUN : STATE_QUEUED, SCRATCH_EVENT);
+	return 0;
+}
+
+/* ---- reading ---- */
+
+/* What a thread that was not followed so far does now. */
+static __always_inline __u32 present_state(struct task_struct *task)
+{
+	__u32 task_state = task->__state;
+
+	if (task->on_cpu)
+		return STATE_RUN;
+	if (!task_state || task_state == TASK_WAKING)
+		return STATE_QUEUED;
+	return sleep_state(task, task_state, NULL, false);
+}
+
+SEC("iter/task")
+int read_threads(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	__u32 key = SCRATCH_ITER, size;
+	struct thread *th;
+	struct record *r;
+
+	if (!task)
+		return 0;
+	th = lookup(task);
+	if (!th && seed && !task->exit_state) {
+		adopt(task, present_state(task), SCRATCH_ITER);
+		th = lookup(task);
+	}
+	if (!th)
+		return 0;
+	if (!container_of_slot(th->slot, th->gen)) {
+		release(NULL);
+		bpf_task_storage_delete(&threads, task);
+		return 0;
+	}
+	r = bpf_map_lookup_elem(&scratch, &key);
+	if (!r)
+		return 0;
+	size = fill(task, th, r, 0);
+	if (size <= sizeof(*r))
+		bpf_seq_write(ctx->meta->seq, r, size);
+	return 0;
+}
+
+/* ---- block I/O ---- */
+
+#define REQ_OP_MASK 0xff
+#define REQ_OP_READ 0
+#define REQ_OP_WRITE 1
+
+/* The container that a request is for: by the cgroup its bio is charged to,
+ * which also names the owner of write-back; where no block cgroup is watched,
+ * by the thread that issues it. */
+static __always_inline bool request_owner(struct request *rq, struct slot_ref *owner)
+{
+	struct cgroup *cgroup = BPF_CORE_READ(rq, bio, bi_blkg, blkcg, css.cgroup);
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct slot_ref *ref = NULL;
+	struct thread *th;
+	__u32 tree;
+
+	if (cgroup) {
+		/* Inode numbers of two hierarchies may coincide: tell them apart by the root. */
+		tree = BPF_CORE_READ(cgroup, root) == BPF_CORE_READ(current, cgroups, dfl_cgrp, root) ? TREE_TASKS
+												       : TREE_BLKIO;
+		ref = find_watched(cgroup, tree);
+	}
+	if (ref) {
+		*owner = *ref;
+		return true;
+	}
+	th = lookup(current);
+	if (!th)
+		return false;
+	owner->slot = th->slot;
+	owner->gen = th->gen;
+	return true;
+}
+
+/* Since 5.11 (a54895fa057c) without the queue before the request. */
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(on_block_issue, struct request *rq)
+{
+	struct request_start start = {};
+	__u32 op = rq->cmd_flags & REQ_OP_MASK;
+	__u64 key = (__u64)rq;
+
+	if (op != REQ_OP_READ && op != REQ_OP_WRITE)
+		return 0;
+	if (!request_owner(rq, &start.owner))
+		return 0;
+	start.issue_ns = bpf_ktime_get_ns();
+	start.bytes_left = rq->__data_len;
+	start.is_write = op == REQ_OP_WRITE;
+	if (bpf_map_update_elem(&requests, &key, &start, BPF_ANY))
+		count_lost(container_of_slot(start.owner.slot, start.owner.gen));
+	return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(on_block_complete, struct request *rq, int error, unsigned int nr_bytes)
+{
+	__u64 key = (__u64)rq, ns;
+	struct request_start *start = bpf_map_lookup_elem(&requests, &key);
+	struct container *c;
+
+	if (!start)
+		return 0;
+	start->bytes += nr_bytes;
+	if (nr_bytes < start->bytes_left) {
+		start->bytes_left -= nr_bytes;
+		return 0;
+	}
+	ns = bpf_ktime_get_ns() - start->issue_ns;
+	c = container_of_slot(start->owner.slot, start->owner.gen);
+	if (c && start->is_write) {
+		__sync_fetch_and_add(&c->writes, 1);
+		__sync_fetch_and_add(&c->write_bytes, start->bytes);
+		__sync_fetch_and_add(&c->write_ns, ns);
+	} else if (c) {
+		__sync_fetch_and_add(&c->reads, 1);
+		__sync_fetch_and_add(&c->read_bytes, start->bytes);
+		__sync_fetch_and_add(&c->read_ns, ns);
+	}
+	bpf_map_delete_elem(&requests, &key);
+	return 0;
+}
+
+/* ---- direct reclaim: written by the thread itself ---- */
+
+static __always_inline int reclaim_begin(void)
+{
+	struct thread *th = lookup(bpf_get_current_task_btf());
+
+	if (th)
+		th->reclaim_since_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+static __always_inline int reclaim_end(void)
+{
+	struct thread *th = lookup(bpf_get_current_task_btf());
+	__u64 now;
+
+	if (!th || !th->reclaim_since_ns)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (now > th->reclaim_since_ns)
+		th->reclaim_ns += now - th->reclaim_since_ns;
+	th->reclaim_since_ns = 0;
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(on_reclaim_begin)
+{
+	return reclaim_begin();
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end")
+int BPF_PROG(on_reclaim_end)
+{
+	return reclaim_end();
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
+int BPF_PROG(on_memcg_reclaim_begin)
+{
+	return reclaim_begin();
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
+int BPF_PROG(on_memcg_reclaim_end)
+{
+	return reclaim_end();
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,187 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// optional names the programs that the probe can do without, and what is then lost.
+func optional() map[string]string {
+	const reclaim, block = "time in direct reclaim", "block I/O of containers"
+	return map[string]string{
+		"on_waking":              "who ended a wait, and the end of sleeps: run-queue waits after a sleep count as sleep",
+		"on_wakeup":              "throttled against queued after a sleep",
+		"on_wakeup_new":          "throttled against queued of new threads",
+		"on_attach":              "threads that are moved into a container, until the next seeding",
+		"on_block_issue":         block,
+		"on_block_complete":      block,
+		"on_reclaim_begin":       reclaim,
+		"on_reclaim_end":         reclaim,
+		"on_memcg_reclaim_begin": reclaim,
+		"on_memcg_reclaim_end":   reclaim,
+	}
+}
+
+// loaded is what the kernel accepted.
+type loaded struct {
+	coll    *ebpf.Collection
+	links   []link.Link
+	iter    *link.Iter
+	missing []string
+}
+
+// load verifies and attaches the programs. A refused optional program is named
+// in missing; a refused required one ends it.
+func load(opts Options) (*loaded, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, explain(fmt.Errorf("raise RLIMIT_MEMLOCK: %w", err))
+	}
+	spec, err := loadCounters()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
+	}
+	if err := setConstants(spec, opts); err != nil {
+		return nil, err
+	}
+	kernelTypes, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, explain(fmt.Errorf("read the kernel's BTF: %w", err))
+	}
+	l := &loaded{}
+	l.coll, l.missing, err = loadCollection(spec, kernelTypes)
+	if err != nil {
+		return nil, explain(err)
+	}
+	if err := l.attach(); err != nil {
+		return nil, errors.Join(explain(err), l.close())
+	}
+	return l, nil
+}
+
+func setConstants(spec *ebpf.CollectionSpec, opts Options) error {
+	stackBytes := uint64(16 << 10)
+	if page := uint64(os.Getpagesize()); page > stackBytes {
+		stackBytes = page // arm64: THREAD_SIZE is at least a page
+	}
+	byV1 := uint32(0)
+	if opts.TasksByV1CPU {
+		byV1 = 1
+	}
+	for name, value := range map[string]any{
+		"max_threads":               uint64(opts.MaxThreads),
+		"max_threads_per_container": uint64(opts.MaxThreadsPerContainer),
+		"kernel_stack_bytes":        stackBytes,
+		"tasks_by_v1_cpu":           byV1,
+	} {
+		v, ok := spec.Variables[name]
+		if !ok {
+			return fmt.Errorf("BPF object has no constant %q", name)
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("BPF constant %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// loadCollection loads all programs at once; where that fails, it finds the
+// optional programs that the kernel refuses one by one, and loads the rest.
+func loadCollection(spec *ebpf.CollectionSpec, types *btf.Spec) (*ebpf.Collection, []string, error) {
+	copts := ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{KernelTypes: types}}
+	coll, err := ebpf.NewCollectionWithOptions(spec, copts)
+	if err == nil {
+		return coll, nil, nil
+	}
+	var missing []string
+	for name, loss := range optional() {
+		if refusal := tryProgram(spec, copts, name); refusal != nil {
+			missing = append(missing, fmt.Sprintf("%s: lost: %s (%v)", name, loss, refusal))
+			delete(spec.Programs, name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil, nil, err
+	}
+	slices.Sort(missing)
+	coll, err = ebpf.NewCollectionWithOptions(spec, copts)
+	return coll, missing, err
+}
+
+func tryProgram(spec *ebpf.CollectionSpec, copts ebpf.CollectionOptions, name string) error {
+	one := spec.Copy()
+	for other := range one.Programs {
+		if other != name {
+			delete(one.Programs, other)
+		}
+	}
+	coll, err := ebpf.NewCollectionWithOptions(one, copts)
+	if err != nil {
+		return err
+	}
+	coll.Close()
+	return nil
+}
+
+func (l *loaded) attach() error {
+	losses := optional()
+	names := make([]string, 0, len(l.coll.Programs))
+	for name := range l.coll.Programs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		prog := l.coll.Programs[name]
+		if name == "read_threads" {
+			it, err := link.AttachIter(link.IterOptions{Program: prog})
+			if err != nil {
+				return fmt.Errorf("attach the task iterator: %w", err)
+			}
+			l.iter = it
+			continue
+		}
+		ln, err := link.AttachTracing(link.TracingOptions{Program: prog})
+		if err != nil {
+			loss, ok := losses[name]
+			if !ok {
+				return fmt.Errorf("attach %s: %w", name, err)
+			}
+			l.missing = append(l.missing, fmt.Sprintf("%s: lost: %s (%v)", name, loss, err))
+			continue
+		}
+		l.links = append(l.links, ln)
+	}
+	return nil
+}
+
+func (l *loaded) close() error {
+	var errs []error
+	for _, ln := range l.links {
+		errs = append(errs, ln.Close())
+	}
+	if l.iter != nil {
+		errs = append(errs, l.iter.Close())
+	}
+	l.coll.Close()
+	return errors.Join(errs...)
+}
+
+// explain adds the mend for the known causes of a failed load.
+func explain(err error) error {
+	var verifier *ebpf.VerifierError
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("kernel probe: %w; run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE", err)
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, btf.ErrNotFound):
+		return fmt.Errorf("kernel probe: %w; needs a kernel with BTF (CONFIG_DEBUG_INFO_BTF, /sys/kernel/btf/vmlinux)", err)
+	case errors.Is(err, ebpf.ErrNotSupported), errors.As(err, &verifier):
+		return fmt.Errorf("kernel probe: %w; needs Linux 5.15 or newer with CONFIG_BPF_SYSCALL and CONFIG_BPF_JIT", err)
+	}
+	return fmt.Errorf("kernel probe: %w", err)
+}

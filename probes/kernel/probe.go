@@ -1,0 +1,408 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// Numbers of bpf/thread.h.
+const (
+	maxContainers = 512
+	treeTasks     = 0
+	treeBlkio     = 1
+)
+
+// Options bound what the probe may hold in the kernel.
+type Options struct {
+	// MaxThreads bounds the followed threads of the host (0: 16,384), and
+	// MaxThreadsPerContainer those of one container (0: 4,096). A thread takes about
+	// 1 KiB of kernel memory; threads beyond the bound are counted in Kernel.Lost.
+	MaxThreads, MaxThreadsPerContainer int
+	// TasksByV1CPU takes a task's container from v1's cpu hierarchy, whose inode
+	// Target.CgroupID then is: for hosts without a v2 tree.
+	TasksByV1CPU bool
+}
+
+// container is one watched container.
+type container struct {
+	key     string
+	slot    uint32
+	gen     uint32
+	cgroups []countersCgroupKey
+	seeding bool
+	exited  []probes.Thread // drained, to be shown by the next Read
+	lost    uint64          // records that could not be decoded
+}
+
+// Probe is the kernel probe. Its methods are called from one goroutine.
+type Probe struct {
+	opts       Options
+	loaded     *loaded
+	containers map[string]*container
+	bySlot     map[uint32]*container
+	nextGen    uint32
+	exits      *ringbuf.Reader
+	exitRecord ringbuf.Record
+	buf        []byte
+	last       map[threadName]probes.Thread
+	seedNext   bool
+	undecoded  uint64
+	spent      probes.Cost
+}
+
+var _ probes.Probe = (*Probe)(nil)
+
+// New loads and attaches the programs. An error names the cause and the mend;
+// what the kernel refuses in part is in Missing.
+func New(opts Options) (*Probe, error) {
+	if opts.MaxThreads <= 0 {
+		opts.MaxThreads = 16384
+	}
+	if opts.MaxThreadsPerContainer <= 0 {
+		opts.MaxThreadsPerContainer = 4096
+	}
+	l, err := load(opts)
+	if err != nil {
+		return nil, err
+	}
+	exits, err := ringbuf.NewReader(l.coll.Maps["exits"])
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("kernel probe: open the exit buffer: %w", err), l.close())
+	}
+	return &Probe{
+		opts:       opts,
+		loaded:     l,
+		containers: map[string]*container{},
+		bySlot:     map[uint32]*container{},
+		exits:      exits,
+		buf:        make([]byte, 256<<10),
+		last:       map[threadName]probes.Thread{},
+	}, nil
+}
+
+// Name is "kernel".
+func (p *Probe) Name() string { return "kernel" }
+
+// Missing names the programs that the kernel refused, each with what is lost.
+func (p *Probe) Missing() []string { return slices.Clone(p.loaded.missing) }
+
+// Watch starts counting for a container. Threads that exist already are found
+// by the next Read, whose sample says Seeding.
+func (p *Probe) Watch(t probes.Target) error {
+	if t.CgroupID == 0 {
+		return fmt.Errorf("kernel probe: container %s: no cgroup ID", t.Key)
+	}
+	if _, ok := p.containers[t.Key]; ok {
+		return nil
+	}
+	slot, ok := p.freeSlot()
+	if !ok {
+		return fmt.Errorf("kernel probe: container %s: %d containers are watched already, which is all there is room for",
+			t.Key, maxContainers)
+	}
+	p.nextGen++
+	c := &container{key: t.Key, slot: slot, gen: p.nextGen, seeding: true, cgroups: cgroupKeys(t)}
+	value := countersContainer{Gen: c.gen}
+	if err := p.loaded.coll.Maps["containers"].Put(slot, value); err != nil {
+		return fmt.Errorf("kernel probe: container %s: take a slot: %w", t.Key, err)
+	}
+	for _, key := range c.cgroups {
+		if err := p.loaded.coll.Maps["watched"].Put(key, countersSlotRef{Slot: slot, Gen: c.gen}); err != nil {
+			p.release(c)
+			return fmt.Errorf("kernel probe: container %s: watch cgroup %d: %w", t.Key, key.Id, err)
+		}
+	}
+	p.containers[t.Key] = c
+	p.bySlot[slot] = c
+	p.seedNext = true
+	if err := p.seedNow(); err != nil {
+		p.Unwatch(t.Key)
+		return fmt.Errorf("kernel probe: container %s: %w", t.Key, err)
+	}
+	return nil
+}
+
+// cgroupKeys are the cgroups that name a container: of its tasks, and of its
+// block I/O where v1's blkio hierarchy carries that.
+func cgroupKeys(t probes.Target) []countersCgroupKey {
+	keys := []countersCgroupKey{{Id: t.CgroupID, Tree: treeTasks}}
+	if t.V2 || t.Dir == nil {
+		return keys
+	}
+	dir := t.Dir("blkio")
+	if dir == "" || filepath.Clean(dir) == filepath.Clean(t.Unified) {
+		return keys
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(dir, &st); err != nil {
+		return keys // block I/O is then charged by the thread that issues it
+	}
+	return append(keys, countersCgroupKey{Id: st.Ino, Tree: treeBlkio})
+}
+
+func (p *Probe) freeSlot() (uint32, bool) {
+	for slot := range uint32(maxContainers) {
+		if _, taken := p.bySlot[slot]; !taken {
+			return slot, true
+		}
+	}
+	return 0, false
+}
+
+// Unwatch ends counting for a container; its threads' counters are freed by
+// the pass that follows at once.
+func (p *Probe) Unwatch(key string) {
+	c, ok := p.containers[key]
+	if !ok {
+		return
+	}
+	p.release(c)
+	delete(p.containers, key)
+	delete(p.bySlot, c.slot)
+	// The pass frees the counters of threads whose slot has another generation. If it
+	// fails, the next Read does the same.
+	_ = p.pass(context.Background(), func(decoded) {})
+}
+
+func (p *Probe) release(c *container) {
+	for _, key := range c.cgroups {
+		// Absent is what is wanted.
+		_ = p.loaded.coll.Maps["watched"].Delete(key)
+	}
+	// An update of an existing array element cannot fail.
+	_ = p.loaded.coll.Maps["containers"].Put(c.slot, countersContainer{})
+}
+
+// Read adds a Kernel part for each watched container. One pass over the tasks
+// of the host serves all of them.
+func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
+	p.drainExits()
+	if p.movedUnseen() {
+		p.seedNext = true
+	}
+	var errs []error
+	if p.seedNext {
+		errs = append(errs, p.seedNow())
+	}
+	parts := make(map[uint32]*probes.Kernel, len(p.containers))
+	for slot, c := range p.bySlot {
+		parts[slot] = p.newPart(c)
+	}
+	seen := make(map[threadName]probes.Thread, len(p.last))
+	err := p.pass(ctx, func(d decoded) {
+		c, ok := p.bySlot[d.slot]
+		if !ok || c.gen != d.gen {
+			return
+		}
+		if t, ok := p.settle(d, seen); ok {
+			parts[d.slot].Threads = append(parts[d.slot].Threads, t)
+		}
+	})
+	if err != nil {
+		return errors.Join(append(errs, fmt.Errorf("kernel probe: %w", err))...)
+	}
+	p.last = seen
+	for slot, c := range p.bySlot {
+		part := parts[slot]
+		slices.SortFunc(part.Threads, compareThreads)
+		if into[c.key] == nil {
+			into[c.key] = &probes.Sample{Container: c.key}
+		}
+		into[c.key].Kernel = part
+		c.seeding, c.exited = false, nil
+	}
+	return errors.Join(errs...)
+}
+
+// newPart starts a container's part with what does not come from the pass.
+func (p *Probe) newPart(c *container) *probes.Kernel {
+	part := &probes.Kernel{Seeding: c.seeding, Lost: c.lost}
+	for _, t := range c.exited {
+		part.Threads = append(part.Threads, p.finish(t))
+	}
+	var v countersContainer
+	if err := p.loaded.coll.Maps["containers"].Lookup(c.slot, &v); err == nil {
+		part.Lost += v.Lost
+		part.Block = probes.Block{
+			Reads: v.Reads, ReadBytes: v.ReadBytes, ReadNs: v.ReadNs,
+			Writes: v.Writes, WriteBytes: v.WriteBytes, WriteNs: v.WriteNs,
+		}
+	}
+	return part
+}
+
+// settle makes a reading of a thread fit the one before it.
+func (p *Probe) settle(d decoded, seen map[threadName]probes.Thread) (probes.Thread, bool) {
+	name := threadName{d.thread.TID, d.thread.StartNs}
+	before, known := p.last[name]
+	switch {
+	case known && before.SinceNs != d.thread.SinceNs: // left and came back: counted anew
+		known = false
+	case d.torn && !known:
+		return probes.Thread{}, false
+	case d.torn || known && d.thread.AtNs < before.AtNs:
+		seen[name] = before
+		return before, true
+	}
+	if known {
+		monotone(&d.thread.Ns, &before.Ns)
+		d.thread.ReclaimNs = max(d.thread.ReclaimNs, before.ReclaimNs)
+	}
+	seen[name] = d.thread
+	return d.thread, true
+}
+
+// finish makes final counters fit the last reading, and forgets the thread.
+func (p *Probe) finish(t probes.Thread) probes.Thread {
+	name := threadName{t.TID, t.StartNs}
+	if before, ok := p.last[name]; ok && before.SinceNs == t.SinceNs && t.AtNs >= before.AtNs {
+		monotone(&t.Ns, &before.Ns)
+		t.ReclaimNs = max(t.ReclaimNs, before.ReclaimNs)
+	}
+	delete(p.last, name)
+	return t
+}
+
+func compareThreads(a, b probes.Thread) int {
+	if a.TID != b.TID {
+		return int(a.TID) - int(b.TID)
+	}
+	if a.StartNs < b.StartNs {
+		return -1
+	}
+	if a.StartNs > b.StartNs {
+		return 1
+	}
+	return int(a.SinceNs - b.SinceNs)
+}
+
+// drainExits takes the final records that have come, without waiting.
+func (p *Probe) drainExits() {
+	p.exits.SetDeadline(time.Unix(1, 0))
+	for {
+		if err := p.exits.ReadInto(&p.exitRecord); err != nil {
+			return // the buffer is empty
+		}
+		d, _, err := decode(p.exitRecord.RawSample)
+		if err != nil {
+			p.undecoded++
+			continue
+		}
+		c, ok := p.bySlot[d.slot]
+		if !ok || c.gen != d.gen {
+			continue
+		}
+		if d.torn {
+			c.lost++
+			continue
+		}
+		c.exited = append(c.exited, d.thread)
+	}
+}
+
+// movedUnseen asks whether threads were moved between cgroups that no program visited.
+func (p *Probe) movedUnseen() bool {
+	v := p.loaded.coll.Variables["want_seed"]
+	var want uint32
+	if v.Get(&want) != nil || want == 0 {
+		return false
+	}
+	return v.Set(uint32(0)) == nil
+}
+
+// seedNow takes threads that exist already into the count.
+func (p *Probe) seedNow() error {
+	v := p.loaded.coll.Variables["seed"]
+	if err := v.Set(uint32(1)); err != nil {
+		return fmt.Errorf("start seeding: %w", err)
+	}
+	err := p.pass(context.Background(), func(decoded) {})
+	if err == nil {
+		p.seedNext = false
+	}
+	return errors.Join(err, v.Set(uint32(0)))
+}
+
+// pass runs the task iterator once. Records may be cut by the end of the
+// buffer; the rest of one is kept for the next piece.
+func (p *Probe) pass(ctx context.Context, visit func(decoded)) error {
+	f, err := p.loaded.iter.Open()
+	if err != nil {
+		return fmt.Errorf("open the task iterator: %w", err)
+	}
+	defer f.Close()
+	have := 0
+	for ctx.Err() == nil {
+		n, err := f.Read(p.buf[have:])
+		have += n
+		rest, derr := decodeAll(p.buf[:have], visit)
+		if derr != nil {
+			return derr
+		}
+		have = copy(p.buf, rest)
+		if errors.Is(err, io.EOF) {
+			if have > 0 {
+				return fmt.Errorf("the task iterator ended within a record, %d bytes left", have)
+			}
+			return nil
+		}
+		if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("read the task iterator: %w", err)
+		}
+	}
+	return ctx.Err()
+}
+
+// decodeAll visits the whole records of b and returns what is left over.
+func decodeAll(b []byte, visit func(decoded)) ([]byte, error) {
+	for len(b) >= recordHead {
+		size, err := recordSize(b)
+		if err != nil {
+			return nil, err
+		}
+		if len(b) < size {
+			break
+		}
+		d, _, err := decode(b)
+		if err != nil {
+			return nil, err
+		}
+		visit(d)
+		b = b[size:]
+	}
+	return b, nil
+}
+
+// Close detaches and frees everything.
+func (p *Probe) Close() error {
+	return errors.Join(p.exits.Close(), p.loaded.close())
+}
+
+// mapMemory is the kernel memory held in maps: as the kernel accounts it, and
+// for task storage, whose elements it does not account there, by count.
+func (p *Probe) mapMemory() uint64 {
+	var total uint64
+	for _, m := range p.loaded.coll.Maps {
+		if info, err := m.Info(); err == nil {
+			if bytes, ok := info.Memlock(); ok {
+				total += bytes
+			}
+		}
+	}
+	var threads uint64
+	if p.loaded.coll.Variables["num_threads"].Get(&threads) == nil {
+		total += threads * storageBytes
+	}
+	return total
+}
