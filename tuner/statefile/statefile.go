@@ -1,0 +1,236 @@
+// Package statefile keeps the daemon's small durable state – holds, pause,
+// enablement – as one JSON file for each topic, apart from the history store, so
+// that a broken history loses none of it:
+//
+//	DIR/TOPIC.json = {"format":"trimtab-state","version":1,"topic":TOPIC,"data":…}
+//
+// A file is replaced by renaming a synced copy into place: after a crash it
+// holds the old state or the new, whole. A file that cannot be read is set aside
+// as TOPIC.json.corrupt-TIME rather than overwritten.
+package statefile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	format  = "trimtab-state"
+	version = 1
+	// maxBytes caps a topic: state is a few entries for each container of one host.
+	maxBytes   = 16 << 20
+	tempPrefix = ".tmp-"
+)
+
+// ErrVersion: the file was written by a newer trimtab. It is left as it stands.
+var ErrVersion = errors.New("state file has a newer format")
+
+// CorruptError tells of a state file that could not be read and was set aside.
+type CorruptError struct {
+	Path  string // where it stood
+	Aside string // where it is now; "" if it could not be moved
+	Err   error
+}
+
+func (e *CorruptError) Error() string {
+	if e.Aside == "" {
+		return fmt.Sprintf("state file %s is corrupt and cannot be set aside: %v", e.Path, e.Err)
+	}
+	return fmt.Sprintf("state file %s was corrupt: set aside as %s: %v", e.Path, e.Aside, e.Err)
+}
+
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+type envelope struct {
+	Format  string          `json:"format"`
+	Version int             `json:"version"`
+	Topic   string          `json:"topic"`
+	Data    json.RawMessage `json:"data"`
+}
+
+// Store is a directory of state files. Its methods may be called concurrently;
+// it does not guard against another process.
+type Store struct {
+	dir string
+	mu  sync.Mutex
+}
+
+// Open prepares dir, makes it if it is missing, and removes copies that a crash
+// left unfinished.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), tempPrefix) {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("state directory: unfinished copy: %w", err)
+			}
+		}
+	}
+	return &Store{dir: dir}, nil
+}
+
+// PutState makes v the durable state of a topic ([a-z0-9-], 1 to 64 characters).
+// On an error (disk full, say) the state before it stands.
+func (s *Store) PutState(topic string, v any) error {
+	path, err := s.path(topic)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("state %q: %w", topic, err)
+	}
+	text, err := json.MarshalIndent(envelope{format, version, topic, data}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("state %q: %w", topic, err)
+	}
+	if len(text) >= maxBytes {
+		return fmt.Errorf("state %q: %d bytes, at most %d", topic, len(text), maxBytes)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.replace(path, append(text, '\n')); err != nil {
+		return fmt.Errorf("state %q: not saved: %w", topic, err)
+	}
+	return nil
+}
+
+// GetState reads a topic into v. Errors: fs.ErrNotExist where nothing was put
+// yet, ErrVersion, and *CorruptError, after which the topic is empty.
+func (s *Store) GetState(topic string, v any) error {
+	path, err := s.path(topic)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text, err := readRegular(path)
+	if errors.Is(err, errNotState) {
+		return s.setAside(path, err)
+	}
+	if err != nil {
+		return fmt.Errorf("state %q: %w", topic, err)
+	}
+	if err := decode(text, topic, v); errors.Is(err, ErrVersion) {
+		return fmt.Errorf("state file %s: %w: upgrade trimtab, or move the file away", path, err)
+	} else if err != nil {
+		return s.setAside(path, err)
+	}
+	return nil
+}
+
+func (s *Store) path(topic string) (string, error) {
+	if !regexp.MustCompile(`^[a-z0-9-]{1,64}$`).MatchString(topic) {
+		return "", fmt.Errorf("state topic %q: want 1 to 64 of a-z, 0-9 and -", topic)
+	}
+	return filepath.Join(s.dir, topic+".json"), nil
+}
+
+// replace writes a copy, syncs it, renames it into place and syncs the directory.
+func (s *Store) replace(path string, text []byte) (err error) {
+	f, err := os.CreateTemp(s.dir, tempPrefix+"*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, ignoreMissing(os.Remove(f.Name())))
+		}
+	}()
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(0o640))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(s.dir)
+}
+
+func (s *Store) setAside(path string, cause error) error {
+	aside := path + ".corrupt-" + time.Now().UTC().Format("20060102T150405.000000000Z")
+	if err := os.Rename(path, aside); err != nil {
+		return &CorruptError{Path: path, Err: errors.Join(cause, err)}
+	}
+	return &CorruptError{Path: path, Aside: aside, Err: cause}
+}
+
+// errNotState: what stands at the path cannot be a state file.
+var errNotState = errors.New("not a state file")
+
+// readRegular reads a regular file of at most maxBytes, never through a symlink.
+func readRegular(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("%w: a symbolic link", errNotState)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // read only: nothing to lose
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: %v", errNotState, info.Mode())
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err == nil && len(text) > maxBytes {
+		return nil, fmt.Errorf("%w: more than %d bytes", errNotState, maxBytes)
+	}
+	return text, err
+}
+
+func decode(text []byte, topic string, v any) error {
+	var e envelope
+	if err := json.Unmarshal(text, &e); err != nil {
+		return err
+	}
+	if e.Format != format || e.Topic != topic {
+		return fmt.Errorf("format %q, topic %q: want %q, %q", e.Format, e.Topic, format, topic)
+	}
+	if e.Version > version {
+		return fmt.Errorf("%w: version %d, this one reads up to %d", ErrVersion, e.Version, version)
+	}
+	if len(bytes.TrimSpace(e.Data)) == 0 {
+		return errors.New("no data")
+	}
+	return json.Unmarshal(e.Data, v)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
