@@ -1,0 +1,198 @@
+// Package actuator is trimtab's hands: the one caller of runtime.Engine.Apply.
+// Whatever the policies propose and the guard lets through is checked once more
+// here against what stands, recorded durably, written, read back, and undone
+// where a plan could not be carried out whole. It also puts everything back.
+//
+// It decides nothing: no floors beyond the owner's, no cool-downs, no trials.
+//
+// The one trap: a value is trimtab's only if the originals file says so, and a
+// write may land although its call failed. So what stands is always read, never
+// remembered, and every value is on disk as "writing" before it is sent.
+package actuator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/originals"
+)
+
+// Engine is the part of runtime.Engine that acting needs.
+type Engine interface {
+	Read(ctx context.Context, c runtime.Container) (runtime.Values, error)
+	Apply(ctx context.Context, c runtime.Container, set runtime.Values) error
+}
+
+// Store is the part of originals.Store that acting needs.
+type Store interface {
+	Load(id runtime.ID) (f originals.File, ok bool, err error)
+	List() ([]originals.File, error)
+	Save(f originals.File) error
+	Remove(id runtime.ID) error
+	Sweep() error
+}
+
+// defaultSettle bounds the work on one container once it has begun, so that a
+// cancelled context cannot leave it half done. A Task.Update takes some tens of
+// ms; systemd's D-Bus under a burst takes seconds (runc#4853).
+const defaultSettle = 15 * time.Second
+
+// Options are the actuator's parts. Engines and Store are required.
+type Options struct {
+	Engines map[string]Engine // by runtime.ID.Engine
+	Store   Store
+	// Preflight says whether a container may be written to without risk to its GPU access
+	// (law 9). Nil: containers that hold a GPU are never written to.
+	Preflight func(ctx context.Context, c runtime.Container) (ok bool, why string)
+	// CheckGPU proves that a container that holds a GPU still reaches it. Nil: not checked.
+	CheckGPU func(ctx context.Context, c runtime.Container) error
+	// Memory reads what a container's memory limit must leave room for. Nil: no limit is ever lowered.
+	Memory func(ctx context.Context, c runtime.Container) (MemoryUse, error)
+	// Disabled stops every write that is not a way back. Nil: never.
+	Disabled func() bool
+	Now      func() time.Time // time.Now if nil
+	Settle   time.Duration    // bound of the work on one container once begun; 15 s if zero
+	Logger   *slog.Logger     // slog.Default if nil
+	// Fault is called before and after every durable write and every engine write; tests
+	// kill the process there. Nil: nothing.
+	Fault func(point string)
+}
+
+// Actuator acts. Its methods may be called concurrently; they take turns.
+type Actuator struct {
+	o    Options
+	log  *slog.Logger
+	mu   sync.Mutex
+	owed map[string]string // by container key: debts that could not be put on disk
+}
+
+// New makes an actuator.
+func New(o Options) *Actuator {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Fault == nil {
+		o.Fault = func(string) {}
+	}
+	if o.Disabled == nil {
+		o.Disabled = func() bool { return false }
+	}
+	o.Settle = cmp.Or(o.Settle, defaultSettle)
+	logger := cmp.Or(o.Logger, slog.Default())
+	return &Actuator{o: o, log: logger.With("component", "actuator"), owed: map[string]string{}}
+}
+
+// Item is one container's part of a plan.
+type Item struct {
+	Container runtime.Container
+	Enrolment policies.Enrolment
+	Changes   []policies.Change
+}
+
+// Order is a plan to carry out, as a whole or not at all.
+type Order struct {
+	Plan   string
+	Items  []Item
+	DryRun bool // observe: everything but the writes
+}
+
+// Outcome is how one change or one knob's way back ended.
+type Outcome string
+
+// Outcomes of changes, then of ways back.
+const (
+	Applied     Outcome = "applied"     // stands, read back
+	Would       Outcome = "would"       // DryRun: nothing speaks against it
+	Yielded     Outcome = "yielded"     // somebody else wrote the knob: theirs stands, trimtab forgot it
+	Refused     Outcome = "refused"     // a law, or the runtime, says no
+	Unavailable Outcome = "unavailable" // the engine cannot be reached
+	Gone        Outcome = "gone"        // the container ended
+	Failed      Outcome = "failed"      // anything else: disk, read-back, GPU access
+	Skipped     Outcome = "skipped"     // not written, because another part of the plan could not be
+	Undone      Outcome = "undone"      // was written, and taken back for the same reason
+	Restored    Outcome = "restored"    // stands at what it was to go back to
+	Owed        Outcome = "owed"        // going back is not safe now: the lowest safe value stands
+)
+
+// ChangeResult is what became of one change.
+type ChangeResult struct {
+	Change    policies.Change
+	Requested runtime.Value
+	Err       error         // what the engine or the disk answered; nil: acknowledged, or never asked
+	Actual    runtime.Value // last read; "" if it could not be
+	Outcome   Outcome
+	Text      string        // why, one phrase for people; "" where applied
+	Latency   time.Duration // of the container's part: original to read-back; 0 if nothing was written
+}
+
+// Result is what became of an order; Changes are in the order's order.
+type Result struct {
+	Plan    string
+	Applied bool // every change stands (DryRun: would)
+	Changes []ChangeResult
+	Owed    []string // keys of containers whose undo failed: PayDebts repeats it
+	GPULost []string // keys of containers that lost GPU access in a write
+}
+
+// outcomeOf maps an engine's error to an outcome.
+func outcomeOf(err error) Outcome {
+	switch {
+	case err == nil:
+		return Applied
+	case errors.Is(err, runtime.ErrGone):
+		return Gone
+	case errors.Is(err, runtime.ErrRefused):
+		return Refused
+	case errors.Is(err, runtime.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return Unavailable
+	}
+	return Failed
+}
+
+// begun detaches work on a container from the caller's cancellation: once begun
+// it ends in a known state, or at the bound.
+func (a *Actuator) begun(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), a.o.Settle)
+}
+
+func (a *Actuator) engine(c runtime.Container) (Engine, error) {
+	if e, ok := a.o.Engines[c.ID.Engine]; ok {
+		return e, nil
+	}
+	return nil, fmt.Errorf("engine %q of container %q: %w: it is not configured", c.ID.Engine, c.Name, runtime.ErrUnavailable)
+}
+
+// save puts a file on disk, or removes it when nothing of trimtab's is left in it.
+func (a *Actuator) save(f originals.File) error {
+	a.o.Fault("save.before")
+	defer a.o.Fault("save.after")
+	if len(f.Knobs) == 0 {
+		delete(a.owed, f.ID.Key())
+		return a.o.Store.Remove(f.ID)
+	}
+	return a.o.Store.Save(f)
+}
+
+// send is the only call of an engine's Apply.
+func (a *Actuator) send(ctx context.Context, e Engine, c runtime.Container, set runtime.Values) error {
+	a.o.Fault("apply.before")
+	err := e.Apply(ctx, c, set)
+	a.o.Fault("apply.after")
+	return err
+}
+
+// oweContainer marks a container for PayDebts, on disk if that can be written.
+func (a *Actuator) oweContainer(f *originals.File, why string) {
+	if _, known := a.owed[f.ID.Key()]; !known {
+		a.log.Warn("a restore is owed", "container", f.Name, "key", f.ID.Key(), "reason", why)
+	}
+	f.Owed = why
+	a.owed[f.ID.Key()] = why
+}

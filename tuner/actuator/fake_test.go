@@ -1,0 +1,205 @@
+package actuator_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/originals"
+)
+
+// fakeEngine keeps containers' values in one small file each, so that they
+// outlive a process that is killed, as cgroups do.
+type fakeEngine struct {
+	dir string
+	// onApply, if set, runs before values are stored; its error is Apply's, and stops the write.
+	onApply func(c runtime.Container, set runtime.Values) error
+	// after runs when values are stored; its error is Apply's although they stand.
+	after   func(c runtime.Container, set runtime.Values) error
+	onRead  func(c runtime.Container) error
+	applies int
+	// late holds writes of a process that died while they were under way: they
+	// land before the next one.
+	late []func()
+}
+
+func (e *fakeEngine) path(c runtime.Container) string {
+	return filepath.Join(e.dir, c.Key())
+}
+
+func (e *fakeEngine) Read(_ context.Context, c runtime.Container) (runtime.Values, error) {
+	if e.onRead != nil {
+		if err := e.onRead(c); err != nil {
+			return nil, err
+		}
+	}
+	return e.values(c)
+}
+
+func (e *fakeEngine) values(c runtime.Container) (runtime.Values, error) {
+	data, err := os.ReadFile(e.path(c))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("container %q: %w", c.Name, runtime.ErrGone)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var v runtime.Values
+	return v, json.Unmarshal(data, &v)
+}
+
+func (e *fakeEngine) Apply(_ context.Context, c runtime.Container, set runtime.Values) error {
+	for _, land := range e.late {
+		land()
+	}
+	e.late = nil
+	if _, err := e.values(c); err != nil {
+		return err
+	}
+	e.applies++
+	if e.onApply != nil {
+		if err := e.onApply(c, set); err != nil {
+			return err
+		}
+	}
+	if err := e.set(c, set); err != nil {
+		return err
+	}
+	if e.after != nil {
+		return e.after(c, set)
+	}
+	return nil
+}
+
+// set stores values atomically, with nobody asked: also the foreign writer.
+func (e *fakeEngine) set(c runtime.Container, set runtime.Values) error {
+	now, err := e.values(c)
+	if err != nil && !errors.Is(err, runtime.ErrGone) {
+		return err
+	}
+	if now == nil {
+		now = runtime.Values{}
+	}
+	for k, v := range set {
+		now[k] = v
+	}
+	data, err := json.Marshal(now)
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(e.dir, "."+c.Key())
+	if err := os.WriteFile(temp, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, e.path(c))
+}
+
+// owner is what containers start with.
+func owner() runtime.Values {
+	return runtime.Values{
+		runtime.KnobCPUWeight:   "1024",
+		runtime.KnobCPUQuota:    "40000 100000",
+		runtime.KnobCPUBurst:    "0",
+		runtime.KnobCpuset:      "0-3",
+		runtime.KnobMemoryLimit: "1073741824",
+		runtime.KnobMemorySwap:  "2147483648",
+		runtime.KnobIOWeight:    "500",
+	}
+}
+
+func container(name string) runtime.Container {
+	return runtime.Container{ID: runtime.ID{Engine: "fake", Container: name, Boot: "b00t", StartTick: 7}, Name: name,
+		State: runtime.StateRunning, InitPID: 42}
+}
+
+// bench is an actuator with its surroundings.
+type bench struct {
+	t        testing.TB
+	engine   *fakeEngine
+	store    *originals.Store
+	options  actuator.Options
+	disabled bool
+	use      actuator.MemoryUse
+}
+
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	b := &bench{t: t, engine: &fakeEngine{dir: t.TempDir()}}
+	b.store = originals.New(originals.Options{Dir: filepath.Join(t.TempDir(), "originals")})
+	b.options = actuator.Options{
+		Engines:  map[string]actuator.Engine{"fake": b.engine},
+		Store:    b.store,
+		Disabled: func() bool { return b.disabled },
+		Memory:   func(context.Context, runtime.Container) (actuator.MemoryUse, error) { return b.use, nil },
+		Logger:   slog.New(slog.DiscardHandler),
+	}
+	return b
+}
+
+func (b *bench) actuator() *actuator.Actuator { return actuator.New(b.options) }
+
+func (b *bench) start(c runtime.Container, v runtime.Values) runtime.Container {
+	b.t.Helper()
+	if err := b.engine.set(c, v); err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+func (b *bench) stands(c runtime.Container) runtime.Values {
+	b.t.Helper()
+	v, err := b.engine.values(c)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return v
+}
+
+// files counts the originals files.
+func (b *bench) files() int {
+	b.t.Helper()
+	files, err := b.store.List()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return len(files)
+}
+
+func tune(families ...string) policies.Enrolment {
+	return policies.Enrolment{Mode: policies.ModeTune, Knobs: families}
+}
+
+func allFamilies() policies.Enrolment { return tune("cpu", "cpuset", "memory", "io") }
+
+func item(c runtime.Container, e policies.Enrolment, changes ...policies.Change) actuator.Item {
+	return actuator.Item{Container: c, Enrolment: e, Changes: changes}
+}
+
+func change(knob runtime.Knob, from, to runtime.Value) policies.Change {
+	return policies.Change{Knob: knob, From: from, To: to}
+}
+
+func quotaUp() policies.Change {
+	return change(runtime.KnobCPUQuota, "40000 100000", "150000 100000")
+}
+
+func order(items ...actuator.Item) actuator.Order {
+	return actuator.Order{Plan: "p1", Items: items}
+}
+
+func outcomes(r actuator.Result) []actuator.Outcome {
+	var out []actuator.Outcome
+	for _, c := range r.Changes {
+		out = append(out, c.Outcome)
+	}
+	return out
+}

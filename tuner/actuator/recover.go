@@ -1,0 +1,147 @@
+package actuator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/originals"
+)
+
+// Recovery is what is known at start.
+type Recovery struct {
+	Running []runtime.Container
+	// Synced says of which engines Running is complete. Containers of others are left
+	// alone: that they cannot be seen does not mean that they ended.
+	Synced []string
+	// Handover keeps what the daemon before left standing: a restart or an upgrade. It
+	// is honoured for containers whose file is settled; a write that was cut short, or
+	// a debt, is restored all the same.
+	Handover bool
+}
+
+// Recover settles at start what an earlier daemon left: files of containers that
+// ended are removed, the others restored or, at a handover, kept. Harmless to
+// repeat, at any time and after a crash at any instant. The results are of the
+// containers that were restored; the error tells of files that could not be
+// read or removed.
+func (a *Actuator) Recover(ctx context.Context, r Recovery) ([]RestoreResult, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	running := map[runtime.ID]runtime.Container{}
+	for _, c := range r.Running {
+		running[c.ID] = c
+	}
+	synced := map[string]bool{}
+	for _, engine := range r.Synced {
+		synced[engine] = true
+	}
+	sweepErr := a.o.Store.Sweep()
+	files, err := a.o.Store.List()
+	errs := []error{sweepErr, err}
+	var out []RestoreResult
+	for _, f := range files {
+		c, runs := running[f.ID]
+		switch {
+		case !runs && !synced[f.ID.Engine]:
+		case !runs:
+			errs = append(errs, a.forget(f))
+		case r.Handover && f.Unsettled() == "":
+		default:
+			out = append(out, a.restore(ctx, c, "recovery"))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// Gone forgets a container that ended: with it went everything trimtab set.
+func (a *Actuator) Gone(id runtime.ID) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f, ok, err := a.o.Store.Load(id)
+	if err != nil || !ok {
+		return err
+	}
+	return a.forget(f)
+}
+
+func (a *Actuator) forget(f originals.File) error {
+	clear(f.Knobs)
+	if err := a.save(f); err != nil {
+		return fmt.Errorf("forget container %q: %w", f.Name, err)
+	}
+	return nil
+}
+
+// Drift is a knob that somebody else has written.
+type Drift struct {
+	Knob     runtime.Knob
+	Original runtime.Value
+	Written  runtime.Value // what trimtab had set
+	Actual   runtime.Value
+}
+
+// Drift compares what stands with what trimtab wrote. Knobs that now lacks are
+// left out: not readable is not foreign.
+func (a *Actuator) Drift(c runtime.Container, now runtime.Values) ([]Drift, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f, _, err := a.o.Store.Load(c.ID)
+	if err != nil {
+		return nil, err
+	}
+	var out []Drift
+	for _, name := range f.Originals().Sorted() {
+		k, stands := f.Knobs[name], now[name]
+		untouched := k.Written == "" && name.Same(k.Original, stands)
+		if stands != "" && !untouched && !k.Ours(name, stands) {
+			out = append(out, Drift{Knob: name, Original: k.Original, Written: k.Written, Actual: stands})
+		}
+	}
+	return out, nil
+}
+
+// Yield forgets a knob: its value is somebody else's now, and so is its original.
+func (a *Actuator) Yield(c runtime.Container, knob runtime.Knob) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f, ok, err := a.o.Store.Load(c.ID)
+	if err != nil || !ok {
+		return err
+	}
+	if _, ok := f.Knobs[knob]; !ok {
+		return nil
+	}
+	delete(f.Knobs, knob)
+	return a.save(f)
+}
+
+// Standing is what trimtab has changed on a container.
+type Standing struct {
+	Original runtime.Values // of changed knobs only
+	Written  runtime.Values // what trimtab set; absent where nothing was read back yet
+	Owed     string         // what is owed, and why; "" if nothing
+}
+
+// Standing tells what trimtab has changed on a container, for display.
+func (a *Actuator) Standing(id runtime.ID) (Standing, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f, ok, err := a.o.Store.Load(id)
+	s := Standing{Original: runtime.Values{}, Written: runtime.Values{}}
+	if !ok {
+		return s, err
+	}
+	for name, k := range f.Knobs {
+		if k.Written == k.Original && k.Writing == "" {
+			continue // a take-back: what stands is the original
+		}
+		s.Original[name] = k.Original
+		if k.Written != "" {
+			s.Written[name] = k.Written
+		}
+	}
+	s.Owed = a.unsettled(f)
+	return s, nil
+}

@@ -1,0 +1,248 @@
+// Package originals keeps, on disk, the values that containers had before
+// trimtab's first change, so that they can be put back by any later process:
+// the daemon after a crash, another version of it, or `trimtab restore --offline`.
+//
+// It stores and reads; what to restore, and whether that is safe, is decided by
+// the actuator. Nothing else of trimtab's state is needed to restore.
+//
+// # Frozen format
+//
+// One JSON file for each life of a container, named runtime.ID.Key() + ".json":
+//
+//	{
+//	  "version": 1,
+//	  "identity": {"engine", "container", "boot", "start"}   runtime.ID
+//	  "name": "...",                                         for people
+//	  "initPID": 4711,                                       host PID of its init
+//	  "cgroup": {...},                                       runtime.Cgroup: where its limits stand
+//	  "gpus": ["all"],                                       devices granted, if any
+//	  "owed": "why",                                         an undo or restore failed and is to be repeated
+//	  "knobs": {
+//	    "cpu.quota": {
+//	      "original": "40000 100000",   before trimtab's first change
+//	      "written":  "150000 100000",  what stands by trimtab; absent before the first write has been read back
+//	      "writing":  "160000 100000",  being written: set durably before the write, cleared after its read-back
+//	      "debt":     "why"             the original is owed: it was not safe to return to
+//	    }
+//	  }
+//	}
+//
+// Values are texts as documented at runtime's knobs. A field may be added, never
+// changed or removed; the version rises only with a change that older readers
+// may ignore. Readers keep what they do not know, so that files written by a
+// later version survive an earlier one. What stands is trimtab's if it equals
+// "written" or "writing"; anything else is somebody else's and stays.
+//
+// The one trap: a file set aside as KEY.json.corrupt still stands for originals
+// that are unknown. Load keeps refusing that container, so that values of
+// trimtab's own are never taken for originals.
+package originals
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// Version is what this code writes into new files.
+const Version = 1
+
+// ErrCorrupt marks a file that cannot be understood.
+var ErrCorrupt = errors.New("originals file is corrupt")
+
+// Knob is one changed knob of a container.
+type Knob struct {
+	Original runtime.Value
+	Written  runtime.Value // "": nothing of trimtab's has been read back yet
+	Writing  runtime.Value // "": no write is under way
+	Debt     string        // "": none
+
+	unknown map[string]json.RawMessage
+}
+
+// Ours reports whether the standing value is one that trimtab wrote or was writing.
+func (k Knob) Ours(name runtime.Knob, stands runtime.Value) bool {
+	return k.Written != "" && name.Same(k.Written, stands) || k.Writing != "" && name.Same(k.Writing, stands)
+}
+
+// File is the originals of one container.
+type File struct {
+	Version int
+	ID      runtime.ID
+	Name    string
+	InitPID int
+	Cgroup  runtime.Cgroup
+	GPUs    []string
+	Owed    string // "": nothing is owed for the container as a whole
+	Knobs   map[runtime.Knob]Knob
+
+	unknown map[string]json.RawMessage
+}
+
+// For starts the file of a container.
+func For(c runtime.Container) File {
+	return File{Version: Version, ID: c.ID, Name: c.Name, InitPID: c.InitPID, Cgroup: c.Cgroup, GPUs: c.GPUs,
+		Knobs: map[runtime.Knob]Knob{}}
+}
+
+// Container is what is known of the container without its engine: enough to read and restore it.
+func (f File) Container() runtime.Container {
+	return runtime.Container{ID: f.ID, Name: f.Name, InitPID: f.InitPID, Cgroup: f.Cgroup, GPUs: f.GPUs, State: runtime.StateRunning}
+}
+
+// Clone returns a copy whose knobs can be changed independently.
+func (f File) Clone() File {
+	f.Knobs = maps.Clone(f.Knobs)
+	return f
+}
+
+// Originals lists the original of each knob in the file.
+func (f File) Originals() runtime.Values {
+	out := runtime.Values{}
+	for k, v := range f.Knobs {
+		out[k] = v.Original
+	}
+	return out
+}
+
+// Unsettled says why the file needs work before another change may be made:
+// something is owed, or a write was cut short. "" if it does not.
+func (f File) Unsettled() string {
+	if f.Owed != "" {
+		return f.Owed
+	}
+	for _, name := range f.Originals().Sorted() {
+		switch k := f.Knobs[name]; {
+		case k.Debt != "":
+			return k.Debt
+		case k.Writing != "":
+			return fmt.Sprintf("a write of %s was cut short", name)
+		}
+	}
+	return ""
+}
+
+// Encode returns the file's content.
+func Encode(f File) ([]byte, error) {
+	out := maps.Clone(f.unknown)
+	if out == nil {
+		out = map[string]json.RawMessage{}
+	}
+	knobs := map[runtime.Knob]map[string]json.RawMessage{}
+	for name, k := range f.Knobs {
+		knobs[name] = encodeKnob(k)
+	}
+	err := errors.Join(
+		put(out, "version", f.Version, false),
+		put(out, "identity", f.ID, false),
+		put(out, "name", f.Name, false),
+		put(out, "initPID", f.InitPID, f.InitPID == 0),
+		put(out, "cgroup", f.Cgroup, false),
+		put(out, "gpus", f.GPUs, f.GPUs == nil),
+		put(out, "owed", f.Owed, f.Owed == ""),
+		put(out, "knobs", knobs, false))
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.MarshalIndent(out, "", "  ")
+	return append(data, '\n'), err
+}
+
+func encodeKnob(k Knob) map[string]json.RawMessage {
+	out := maps.Clone(k.unknown)
+	if out == nil {
+		out = map[string]json.RawMessage{}
+	}
+	// Texts always encode.
+	_ = put(out, "original", k.Original, false)
+	_ = put(out, "written", k.Written, k.Written == "")
+	_ = put(out, "writing", k.Writing, k.Writing == "")
+	_ = put(out, "debt", k.Debt, k.Debt == "")
+	return out
+}
+
+func put(out map[string]json.RawMessage, name string, value any, absent bool) error {
+	if absent {
+		return nil
+	}
+	if _, kept := out[name]; kept {
+		return nil // identity and cgroup go back as they came, with fields of later versions
+	}
+	data, err := json.Marshal(value)
+	out[name] = data
+	return err
+}
+
+// Decode reads a file's content; errors are ErrCorrupt.
+func Decode(data []byte) (File, error) {
+	var f File
+	raw := map[string]json.RawMessage{}
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return File{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	var knobs map[runtime.Knob]json.RawMessage
+	err := errors.Join(
+		take(raw, "version", &f.Version),
+		keep(raw, "identity", &f.ID),
+		take(raw, "name", &f.Name),
+		take(raw, "initPID", &f.InitPID),
+		keep(raw, "cgroup", &f.Cgroup),
+		take(raw, "gpus", &f.GPUs),
+		take(raw, "owed", &f.Owed),
+		take(raw, "knobs", &knobs))
+	if err != nil {
+		return File{}, err
+	}
+	if f.Version < 1 || f.ID.Engine == "" || f.ID.Container == "" {
+		return File{}, fmt.Errorf("%w: no version or identity", ErrCorrupt)
+	}
+	f.unknown = raw
+	f.Knobs = map[runtime.Knob]Knob{}
+	for name, data := range knobs {
+		k, err := decodeKnob(data)
+		if err != nil {
+			return File{}, fmt.Errorf("knob %q: %w", name, err)
+		}
+		f.Knobs[name] = k
+	}
+	return f, nil
+}
+
+func decodeKnob(data []byte) (Knob, error) {
+	var k Knob
+	raw := map[string]json.RawMessage{}
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return Knob{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	err := errors.Join(
+		take(raw, "original", &k.Original),
+		take(raw, "written", &k.Written),
+		take(raw, "writing", &k.Writing),
+		take(raw, "debt", &k.Debt))
+	if err == nil && k.Original == "" {
+		err = fmt.Errorf("%w: no original", ErrCorrupt)
+	}
+	k.unknown = raw
+	return k, err
+}
+
+// take decodes a field and removes it from what is unknown.
+func take(raw map[string]json.RawMessage, name string, into any) error {
+	err := keep(raw, name, into)
+	delete(raw, name)
+	return err
+}
+
+func keep(raw map[string]json.RawMessage, name string, into any) error {
+	data, ok := raw[name]
+	if !ok {
+		return nil
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrCorrupt, name, err)
+	}
+	return nil
+}
