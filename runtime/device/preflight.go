@@ -1,0 +1,267 @@
+// Package device tells whether a container's access to its GPUs would survive a
+// write to its other knobs, and whether it has that access now. It changes
+// nothing, and needs neither a GPU nor a driver.
+//
+// The trap: with NVIDIA's legacy hook the rules for the GPU are in the control
+// group only. systemd, where it manages that group, does not know them, and any
+// write of a property or daemon-reload drops them; the next process in the
+// container then fails with "Failed to initialize NVML: Unknown Error".
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// Device numbers of NVIDIA's driver: its major number, and nvidiactl's minor,
+// without which no GPU can be opened.
+const (
+	nvidiaMajor    = 195
+	nvidiactlMinor = 255
+)
+
+// Report is the answer of a preflight.
+type Report struct {
+	HoldsGPU bool   `json:"holdsGPU"`
+	Green    bool   `json:"green"`  // a write is known not to take the GPU away
+	Mode     string `json:"mode"`   // "legacy-hook", "cdi", "device-requests", "devices", "none"
+	Why      string `json:"why"`    // in a sentence; with the mend unless Green
+	AtRisk   bool   `json:"atRisk"` // anybody's reload or write may take the GPU away, or has
+}
+
+// Options are a preflight's ways to the host; the zero value is a live one.
+type Options struct {
+	// ProcRoot is "/proc" if empty.
+	ProcRoot string
+	// Units asks systemd; nil: over the system bus.
+	Units Units
+}
+
+// Units answers what systemd allows a unit; the error is shown to people.
+type Units interface {
+	DeviceAllow(ctx context.Context, unit string) ([]Allow, error)
+}
+
+// Allow is one entry of a unit's DeviceAllow: a path, or a group such as
+// "char-nvidia", and a subset of "rwm".
+type Allow struct{ Device, Access string }
+
+// Preflight decides whether a write to c's knobs may proceed as far as its GPU is
+// concerned. What it cannot find out is not green.
+func Preflight(ctx context.Context, c runtime.Container, opts Options) Report {
+	if opts.ProcRoot == "" {
+		opts.ProcRoot = "/proc"
+	}
+	if opts.Units == nil {
+		opts.Units = systemBus{}
+	}
+	if len(c.GPUs) == 0 {
+		return Report{Green: true, Mode: "none", Why: "it holds no GPU"}
+	}
+	r := Report{HoldsGPU: true, Mode: c.GPUVia}
+	dir := c.Cgroup.Dir("devices")
+	switch unit := filepath.Base(dir); {
+	case dir == "":
+		r.Why = "its control group is not known"
+	case strings.HasSuffix(unit, ".scope"):
+		bySystemd(ctx, &r, c, unit, opts)
+	case c.Cgroup.V1["devices"] != "":
+		byList(&r, dir)
+	default:
+		r.Why = "its device rules are a BPF program that cannot be read: start it by CDI or with systemd's cgroup driver"
+	}
+	return r
+}
+
+// bySystemd compares what the container needs with what systemd would write.
+func bySystemd(ctx context.Context, r *Report, c runtime.Container, unit string, opts Options) {
+	allowed, err := opts.Units.DeviceAllow(ctx, unit)
+	if err != nil {
+		r.AtRisk = true
+		r.Why = fmt.Sprintf("systemd cannot be asked about %s: %v", unit, err)
+		return
+	}
+	majors, err := driverMajors(opts.ProcRoot)
+	if err != nil {
+		r.AtRisk, r.Why = true, err.Error()
+		return
+	}
+	needs, err := neededNodes(c, majors)
+	if err != nil {
+		r.AtRisk, r.Why = true, err.Error()
+		return
+	}
+	for _, need := range needs {
+		if !slices.ContainsFunc(allowed, func(a Allow) bool { return a.covers(need, majors) }) {
+			r.AtRisk = true
+			r.Why = fmt.Sprintf("systemd does not know that %s may use device %s: a daemon-reload takes it away; start the container by CDI, or with --device for each node",
+				unit, need)
+			return
+		}
+	}
+	r.Green, r.Why = true, "systemd knows the rules for its GPU"
+}
+
+// byList: without systemd nobody rewrites the rules, and runc leaves them alone
+// in an update; what counts is that they are there.
+func byList(r *Report, dir string) {
+	rules, err := readRules(dir)
+	if err != nil {
+		r.Why = err.Error()
+		return
+	}
+	if !slices.ContainsFunc(rules, func(n rule) bool { return n.covers(nvidiaMajor, nvidiactlMinor) }) {
+		r.AtRisk = true
+		r.Why = "its control group refuses the GPU now: no rule for devices of major number 195; restart the container"
+		return
+	}
+	r.Green, r.Why = true, "its control group holds the rules for its GPU, and no systemd unit rewrites them"
+}
+
+// neededNodes are the nodes that systemd must know. On v1 those are NVIDIA's rules of
+// the control group itself; on v2 the rules cannot be read, and nvidiactl, and
+// nvidia-uvm if its module is loaded, stand for them.
+func neededNodes(c runtime.Container, majors map[string]int) ([]rule, error) {
+	needs := []rule{{kind: "c", major: nvidiaMajor, minor: nvidiactlMinor, access: "rw"}}
+	if uvm, ok := majors["nvidia-uvm"]; ok {
+		needs = append(needs, rule{kind: "c", major: uvm, minor: 0, access: "rw"})
+	}
+	for _, gpu := range c.GPUs { // by index; "all" and UUIDs do not name a node
+		if minor, err := strconv.ParseUint(gpu, 10, 8); err == nil {
+			needs = append(needs, rule{kind: "c", major: nvidiaMajor, minor: int(minor), access: "rw"})
+		}
+	}
+	dir, isV1 := c.Cgroup.V1["devices"]
+	if !isV1 {
+		return needs, nil
+	}
+	rules, err := readRules(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range rules {
+		if n.major == nvidiaMajor {
+			needs = append(needs, n)
+		}
+	}
+	return needs, nil
+}
+
+// rule is one line of v1's devices.list; -1 is "*".
+type rule struct {
+	kind         string // "a", "b", "c"
+	major, minor int
+	access       string
+}
+
+func (n rule) String() string {
+	if n.minor < 0 {
+		return fmt.Sprintf("%d:*", n.major)
+	}
+	return fmt.Sprintf("%d:%d", n.major, n.minor)
+}
+
+// covers reports whether the rule lets a character device be read and written. The
+// "c *:* m" of every container lets nodes be made, not opened.
+func (n rule) covers(major, minor int) bool {
+	return n.kind != "b" && (n.major < 0 || n.major == major) && (n.minor < 0 || n.minor == minor) &&
+		strings.Contains(n.access, "r") && strings.Contains(n.access, "w")
+}
+
+func readRules(dir string) ([]rule, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "devices.list"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("its control group is gone")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("its device rules cannot be read: %w", err)
+	}
+	var out []rule
+	for line := range strings.Lines(string(data)) {
+		fields := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == ':' || r == '\n' })
+		if len(fields) == 4 {
+			out = append(out, rule{kind: fields[0], major: starOr(fields[1]), minor: starOr(fields[2]), access: fields[3]})
+		}
+	}
+	return out, nil
+}
+
+// starOr reads a device number, "*" as -1. The kernel writes nothing else.
+func starOr(s string) int {
+	if n, err := strconv.Atoi(s); err == nil {
+		return n
+	}
+	return -1
+}
+
+// covers reports whether systemd, given this entry, lets the node be read and
+// written. The forms are those that runc and systemd write (systemd.resource-control(5)).
+func (a Allow) covers(need rule, majors map[string]int) bool {
+	if !strings.Contains(a.Access, "r") || !strings.Contains(a.Access, "w") {
+		return false
+	}
+	if group, ok := strings.CutPrefix(a.Device, "char-"); ok {
+		return group == "*" || group == strconv.Itoa(need.major) || matchesGroup(group, need.major, majors)
+	}
+	numbers, ok := strings.CutPrefix(a.Device, "/dev/char/")
+	if !ok {
+		numbers, ok = nodeNumbers(a.Device, majors)
+	}
+	return ok && numbers == need.String()
+}
+
+// matchesGroup looks a group up as systemd does: by its name in /proc/devices, a glob.
+func matchesGroup(group string, major int, majors map[string]int) bool {
+	for name, number := range majors {
+		if hit, err := filepath.Match(group, name); err == nil && hit && number == major {
+			return true
+		}
+	}
+	return false
+}
+
+// nodeNumbers gives the fixed numbers of NVIDIA's nodes, which need not exist here.
+func nodeNumbers(path string, majors map[string]int) (string, bool) {
+	name := strings.TrimPrefix(path, "/dev/nvidia")
+	switch {
+	case name == path:
+		return "", false
+	case name == "ctl":
+		return "195:255", true
+	case name == "-modeset":
+		return "195:254", true
+	case name == "-uvm":
+		major, ok := majors["nvidia-uvm"]
+		return fmt.Sprintf("%d:0", major), ok
+	}
+	_, err := strconv.ParseUint(name, 10, 8)
+	return "195:" + name, err == nil
+}
+
+// driverMajors reads the major numbers of character devices. NVIDIA's driver has
+// had more than one name for its fixed one.
+func driverMajors(procRoot string) (map[string]int, error) {
+	data, err := os.ReadFile(filepath.Join(procRoot, "devices"))
+	if err != nil {
+		return nil, fmt.Errorf("device numbers: %w", err)
+	}
+	out := map[string]int{}
+	chars, _, _ := strings.Cut(string(data), "Block devices:")
+	for line := range strings.Lines(chars) {
+		if fields := strings.Fields(line); len(fields) == 2 {
+			if major, err := strconv.Atoi(fields[0]); err == nil {
+				out[fields[1]] = major
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,61 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+)
+
+// busTimeout bounds one question to systemd, which answers in milliseconds unless
+// its bus is saturated.
+const busTimeout = 5 * time.Second
+
+// systemBus asks systemd over a connection of its own for each question: a
+// preflight is rare.
+type systemBus struct{}
+
+func (systemBus) DeviceAllow(ctx context.Context, unit string) ([]Allow, error) {
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
+	conn, err := dbus.NewSystemConnectionContext(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("system bus: %w (trimtab must run on the host, as root)", err)
+	}
+	defer conn.Close()
+	policy, err := conn.GetUnitTypePropertyContext(ctx, unit, "Scope", "DevicePolicy")
+	if err != nil {
+		return nil, fmt.Errorf("DevicePolicy: %w", err)
+	}
+	property, err := conn.GetUnitTypePropertyContext(ctx, unit, "Scope", "DeviceAllow")
+	if err != nil {
+		return nil, fmt.Errorf("DeviceAllow: %w", err)
+	}
+	allowed, err := parseAllow(property.Value.Value())
+	if err == nil && len(allowed) == 0 && policy.Value.Value() == "auto" {
+		return []Allow{{Device: "char-*", Access: "rwm"}}, nil // no entry at all: all devices are allowed
+	}
+	return allowed, err
+}
+
+// parseAllow reads D-Bus' a(ss).
+func parseAllow(value any) ([]Allow, error) {
+	rows, ok := value.([][]any)
+	if !ok {
+		return nil, fmt.Errorf("DeviceAllow has the form %T", value)
+	}
+	var out []Allow
+	for _, row := range rows {
+		if len(row) != 2 {
+			return nil, fmt.Errorf("DeviceAllow has an entry of %d parts", len(row))
+		}
+		device, okDevice := row[0].(string)
+		access, okAccess := row[1].(string)
+		if !okDevice || !okAccess {
+			return nil, fmt.Errorf("DeviceAllow has an entry of %T and %T", row[0], row[1])
+		}
+		out = append(out, Allow{Device: device, Access: access})
+	}
+	return out, nil
+}
