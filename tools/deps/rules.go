@@ -52,6 +52,7 @@ func trimtabRules() rules {
 		pure: []string{
 			"runtime", "probes", "policies", "policies/**",
 			"tuner/window", "tuner/verdict", "tuner/trial", "tuner/guard", "tuner/core", "tuner/enrol", "tuner/view",
+			"tuner/window/**", "tuner/verdict/**", "tuner/trial/**", "tuner/guard/**", "tuner/core/**", "tuner/enrol/**",
 		},
 		deny: map[string]string{
 			"os": "files and the environment", "os/*": "files and processes", "io/ioutil": "files",

@@ -1,0 +1,200 @@
+// Package metrics shows the daemon's snapshot to Prometheus. Every scrape
+// renders one immutable snapshot as constant metrics: nothing is counted here
+// but which teams have been seen, so a series dies with its container, and
+// counters that outlive containers are the loop's.
+//
+// The one trap: container names, images and teams are written by whoever starts
+// a container. They are cleaned, cut and capped here (labels.go), never trusted
+// to be few, short or valid UTF-8.
+package metrics
+
+import (
+	"fmt"
+	goruntime "runtime"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// Limits of what is exported.
+const (
+	// MaxContainers is how many watched containers have series of their own: about 60
+	// series each, so 30,000, what one Prometheus target is commonly limited to.
+	MaxContainers = 500
+	// MaxTeams is how many teams have series; later ones are summed as "other".
+	MaxTeams = 100
+)
+
+// Collector is a prometheus.Collector over the latest snapshot. It may be
+// collected from several goroutines.
+type Collector struct {
+	latest   func() *view.Snapshot
+	families map[string]Family
+	descs    map[string]*prometheus.Desc
+
+	mu    sync.Mutex
+	teams map[string]bool // admitted, never withdrawn, so that "other" only grows
+}
+
+// NewCollector collects what latest returns; nil means that there is no snapshot
+// yet. latest must be safe to call from several goroutines.
+func NewCollector(latest func() *view.Snapshot) *Collector {
+	c := &Collector{latest: latest, families: map[string]Family{}, descs: map[string]*prometheus.Desc{}, teams: map[string]bool{}}
+	for _, f := range Families() {
+		c.families[f.Name] = f
+		c.descs[f.Name] = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
+	}
+	return c
+}
+
+// Describe sends every descriptor, so that the registry checks what is collected.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		ch <- d
+	}
+}
+
+// Collect renders the latest snapshot; before the first there is nothing.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	s := c.latest()
+	if s == nil {
+		return
+	}
+	e := newEmitter(c)
+	e.containers(s.Containers)
+	e.totals(s)
+	e.node(s)
+	e.daemon(s)
+	e.flush(ch)
+}
+
+// team maps a team's name to its label: its own while there is room.
+func (c *Collector) team(name string) string {
+	name = clean(name)
+	if name == "" {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.teams[name] {
+		if len(c.teams) >= MaxTeams {
+			return "other"
+		}
+		c.teams[name] = true
+	}
+	return name
+}
+
+// series is one metric's value with its labels.
+type series struct {
+	name   string
+	labels []string
+	value  float64
+}
+
+// emitter gathers one scrape. Two values for the same series would fail the
+// whole scrape, so counters of one series are summed and of gauges the last stays.
+type emitter struct {
+	c      *Collector
+	index  map[string]int
+	series []series
+	apply  view.Histogram
+}
+
+func newEmitter(c *Collector) *emitter { return &emitter{c: c, index: map[string]int{}} }
+
+func (e *emitter) set(name string, value float64, labels ...string) {
+	key := fmt.Sprintf("%s\x00%q", name, labels)
+	if i, ok := e.index[key]; ok {
+		if e.c.families[name].Kind == Counter {
+			value += e.series[i].value
+		}
+		e.series[i].value = value
+		return
+	}
+	e.index[key] = len(e.series)
+	e.series = append(e.series, series{name, labels, value})
+}
+
+func (e *emitter) setBool(name string, is bool, labels ...string) {
+	value := 0.0
+	if is {
+		value = 1
+	}
+	e.set(name, value, labels...)
+}
+
+// flush sends what was gathered. A value that does not fit its descriptor becomes
+// an invalid metric, which the registry reports by name.
+func (e *emitter) flush(ch chan<- prometheus.Metric) {
+	for _, s := range e.series {
+		desc, kind := e.c.descs[s.name], prometheus.GaugeValue
+		if e.c.families[s.name].Kind == Counter {
+			kind = prometheus.CounterValue
+		}
+		m, err := prometheus.NewConstMetric(desc, kind, s.value, s.labels...)
+		if err != nil {
+			m = prometheus.NewInvalidMetric(desc, fmt.Errorf("%s %q: %w", s.name, s.labels, err))
+		}
+		ch <- m
+	}
+	buckets := map[float64]uint64{}
+	for i, bound := range e.apply.Bounds {
+		if i < len(e.apply.Counts) {
+			buckets[bound] = e.apply.Counts[i]
+		}
+	}
+	desc := e.c.descs[nApply]
+	m, err := prometheus.NewConstHistogram(desc, e.apply.Count, e.apply.Sum, buckets)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(desc, err)
+	}
+	ch <- m
+}
+
+// daemon renders the state of trimtab itself.
+func (e *emitter) daemon(s *view.Snapshot) {
+	d := s.Daemon
+	e.set(nBuild, 1, clean(d.Version), goruntime.Version())
+	e.set(nMode, 1, string(d.Mode))
+	e.set(nPolicy, 1, clean(d.Policy))
+	e.setBool(nPaused, d.Paused)
+	e.setBool(nDisabled, d.Disabled)
+	e.setBool(nVirtual, d.Virtual)
+	for _, p := range d.Engines {
+		e.setBool(nEngineUp, p.OK, clean(p.Name))
+	}
+	for _, p := range d.Probes {
+		e.setBool(nProbeUp, p.OK, clean(p.Name))
+	}
+	e.set(nCPU, d.CPUSeconds)
+	e.set(nRSS, float64(d.RSSBytes))
+	e.set(nProbeSeconds, d.ProbeSeconds)
+	e.set(nProbeRuns, float64(d.ProbeRuns))
+	e.set(nProbeMaps, float64(d.ProbeMapBytes))
+	e.set(nProbeLost, float64(d.ProbeLost))
+	e.set(nBudget, d.BudgetShare)
+	e.setBool(nConfigOK, d.ConfigError == "")
+	e.set(nConfigTime, float64(d.ConfigUnixNs)/1e9)
+	e.set(nSnapshotTime, float64(s.UnixNs)/1e9)
+}
+
+// node renders what there is to give, and how many containers there are.
+func (e *emitter) node(s *view.Snapshot) {
+	e.set(nNodeCPUs, s.Node.CPUs)
+	e.set(nNodeReserve, s.Node.Reserve)
+	e.set(nNodeOther, s.Node.OtherCPUs)
+	type group struct {
+		mode    string
+		watched bool
+	}
+	count := map[group]int{}
+	for _, c := range s.Containers {
+		count[group{string(c.Enrolment.Mode), c.Watched}]++
+	}
+	for g, n := range count {
+		e.set(nContainers, float64(n), g.mode, boolLabel(g.watched))
+	}
+}

@@ -1,0 +1,193 @@
+package metrics
+
+// Kind is a metric's type.
+type Kind string
+
+// The kinds, as Prometheus' text format names them.
+const (
+	Counter   Kind = "counter"
+	Gauge     Kind = "gauge"
+	Histogram Kind = "histogram"
+)
+
+// Family describes one metric: what the collector may emit, and what
+// docs/metrics.md says of it.
+type Family struct {
+	Name   string
+	Kind   Kind
+	Labels []string
+	Help   string
+	Group  string // the chapter of docs/metrics.md
+}
+
+// The names. Base units: seconds, bytes, CPUs, ratios 0..1.
+const (
+	nInfo          = "trimtab_container_info"
+	nBreakdown     = "trimtab_container_breakdown_seconds_total"
+	nRate          = "trimtab_container_rate"
+	nGain          = "trimtab_container_gain_ratio"
+	nVerdict       = "trimtab_container_verdict"
+	nSeverity      = "trimtab_container_severity_ratio"
+	nConfidence    = "trimtab_container_confidence_ratio"
+	nKnee          = "trimtab_container_knee_cpus"
+	nUsed          = "trimtab_container_used_cpus"
+	nWindows       = "trimtab_container_windows_total"
+	nLimitCPUs     = "trimtab_container_limit_cpus"
+	nLimitBytes    = "trimtab_container_limit_bytes"
+	nBurst         = "trimtab_container_burst_seconds"
+	nWeight        = "trimtab_container_weight"
+	nOrigCPUs      = "trimtab_container_original_limit_cpus"
+	nOrigBytes     = "trimtab_container_original_limit_bytes"
+	nOrigBurst     = "trimtab_container_original_burst_seconds"
+	nOrigWeight    = "trimtab_container_original_weight"
+	nChanged       = "trimtab_container_knob_changed"
+	nYielded       = "trimtab_container_knob_yielded"
+	nTunable       = "trimtab_container_tunable"
+	nHeld          = "trimtab_container_held"
+	nOwed          = "trimtab_container_restore_owed"
+	nPreflight     = "trimtab_container_preflight_ok"
+	nTrialOpen     = "trimtab_container_trial_open"
+	nPlans         = "trimtab_plans_total"
+	nChanges       = "trimtab_changes_total"
+	nTrials        = "trimtab_trials_total"
+	nRestores      = "trimtab_restores_total"
+	nTeamBreakdown = "trimtab_team_breakdown_seconds_total"
+	nTeamWindows   = "trimtab_team_verdict_windows_total"
+	nApply         = "trimtab_apply_duration_seconds"
+	nForeign       = "trimtab_foreign_writes_total"
+	nGPULost       = "trimtab_gpu_access_lost_total"
+	nContainers    = "trimtab_containers"
+	nNotExported   = "trimtab_containers_not_exported"
+	nNodeCPUs      = "trimtab_node_cpus"
+	nNodeReserve   = "trimtab_node_reserved_cpus"
+	nNodeOther     = "trimtab_node_other_used_cpus"
+	nBuild         = "trimtab_build_info"
+	nMode          = "trimtab_mode"
+	nPolicy        = "trimtab_policy_info"
+	nPaused        = "trimtab_paused"
+	nDisabled      = "trimtab_disabled"
+	nVirtual       = "trimtab_virtual_gpu"
+	nEngineUp      = "trimtab_engine_up"
+	nProbeUp       = "trimtab_probe_up"
+	nCPU           = "trimtab_daemon_cpu_seconds_total"
+	nRSS           = "trimtab_daemon_resident_memory_bytes"
+	nProbeSeconds  = "trimtab_probe_seconds_total"
+	nProbeRuns     = "trimtab_probe_runs_total"
+	nProbeMaps     = "trimtab_probe_map_bytes"
+	nProbeLost     = "trimtab_probe_lost_events_total"
+	nBudget        = "trimtab_budget_used_ratio"
+	nConfigOK      = "trimtab_config_last_reload_successful"
+	nConfigTime    = "trimtab_config_loaded_timestamp_seconds"
+	nSnapshotTime  = "trimtab_snapshot_timestamp_seconds"
+)
+
+// Families lists every metric of the collector, in the order of docs/metrics.md.
+func Families() []Family {
+	var out []Family
+	for _, g := range []struct {
+		title    string
+		families []Family
+	}{
+		{"Containers", containerFamilies()},
+		{"Limits", limitFamilies()},
+		{"Decisions", decisionFamilies()},
+		{"Teams", teamFamilies()},
+		{"Node", nodeFamilies()},
+		{"trimtab itself", daemonFamilies()},
+	} {
+		for _, f := range g.families {
+			f.Group = g.title
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func containerFamilies() []Family {
+	ct := func(more ...string) []string { return append([]string{"container", "team"}, more...) }
+	return []Family{
+		{Name: nInfo, Kind: Gauge, Labels: ct("engine", "image", "mode", "state"), Help: "Always 1; a watched container and what it is."},
+		{Name: nBreakdown, Kind: Counter, Labels: ct("part"), Help: "Wall time of the container's slowest rank by what it went into, since the container was watched; the parts sum to the wall time."},
+		{Name: nRate, Kind: Gauge, Labels: ct("source", "steps"), Help: "Ticks per second of a periodic event of the job; training steps per second only where steps is true."},
+		{Name: nGain, Kind: Gauge, Labels: ct(), Help: "Measured rate over the rate before the first change, minus one; absent until measured."},
+		{Name: nVerdict, Kind: Gauge, Labels: ct("class", "cause"), Help: "Always 1; what bounds the container in its latest window."},
+		{Name: nSeverity, Kind: Gauge, Labels: ct(), Help: "Share of wall time lost to the verdict's cause, 0 to 1."},
+		{Name: nConfidence, Kind: Gauge, Labels: ct(), Help: "Confidence of the verdict, 0 to 1."},
+		{Name: nKnee, Kind: Gauge, Labels: ct(), Help: "Predicted CPUs beyond which more buy no speed; absent until measured."},
+		{Name: nUsed, Kind: Gauge, Labels: ct(), Help: "CPUs used in the latest window."},
+		{Name: nWindows, Kind: Counter, Labels: ct(), Help: "Windows closed since the container was watched."},
+		{Name: nTunable, Kind: Gauge, Labels: ct(), Help: "1 while nothing keeps trimtab from changing the container; trimtab ps says what does."},
+		{Name: nTrialOpen, Kind: Gauge, Labels: ct(), Help: "1 while a plan that changed the container is on trial."},
+		{Name: nHeld, Kind: Gauge, Labels: ct(), Help: "1 while the container is held after a restore by hand, until it is resumed."},
+		{Name: nOwed, Kind: Gauge, Labels: ct(), Help: "1 while an original value could not safely go back and is owed."},
+		{Name: nPreflight, Kind: Gauge, Labels: ct(), Help: "1 if the GPU preflight is green, else the container is only observed; absent without a GPU."},
+	}
+}
+
+func limitFamilies() []Family {
+	knob := []string{"container", "team", "knob"}
+	return []Family{
+		{Name: nLimitCPUs, Kind: Gauge, Labels: knob, Help: "CPUs that the knob grants now (cpu.quota, cpuset); absent where there is no limit."},
+		{Name: nOrigCPUs, Kind: Gauge, Labels: knob, Help: "CPUs that the knob granted before the first change; absent where there was no limit."},
+		{Name: nLimitBytes, Kind: Gauge, Labels: knob, Help: "Bytes that the knob allows now (memory.*); absent where there is no limit."},
+		{Name: nOrigBytes, Kind: Gauge, Labels: knob, Help: "Bytes that the knob allowed before the first change; absent where there was no limit."},
+		{Name: nWeight, Kind: Gauge, Labels: knob, Help: "Weight that stands now in the host's own scale (cpu.weight, io.weight); compare ratios."},
+		{Name: nOrigWeight, Kind: Gauge, Labels: knob, Help: "Weight before the first change, in the host's own scale."},
+		{Name: nBurst, Kind: Gauge, Labels: knob, Help: "CPU time that may be saved up beyond the quota now (cpu.burst)."},
+		{Name: nOrigBurst, Kind: Gauge, Labels: knob, Help: "CPU time that could be saved up before the first change (cpu.burst)."},
+		{Name: nChanged, Kind: Gauge, Labels: knob, Help: "Always 1; a knob that stands at trimtab's value."},
+		{Name: nYielded, Kind: Gauge, Labels: knob, Help: "Always 1; a knob that somebody else wrote and that trimtab leaves alone."},
+	}
+}
+
+func decisionFamilies() []Family {
+	return []Family{
+		{Name: nPlans, Kind: Counter, Labels: []string{"policy", "result"}, Help: "Plans by result: applied, would, failed."},
+		{Name: nChanges, Kind: Counter, Labels: []string{"policy", "knob", "result"}, Help: "Changes of a knob by result: applied, refused, unavailable, yielded."},
+		{Name: nTrials, Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, aborted, would."},
+		{Name: nRestores, Kind: Counter, Labels: []string{"result"}, Help: "Restores of a container by result: restored, yielded, owed, gone, failed."},
+		{Name: nApply, Kind: Histogram, Help: "Time from saving the originals to reading the new values back, of one container's part of a plan."},
+		{Name: nForeign, Kind: Counter, Help: "Writes by others to knobs that trimtab had changed."},
+		{Name: nGPULost, Kind: Counter, Help: "Times that a container was found to have lost access to a GPU that it holds."},
+	}
+}
+
+func teamFamilies() []Family {
+	return []Family{
+		{Name: nTeamBreakdown, Kind: Counter, Labels: []string{"team", "part"}, Help: "Wall time of slowest ranks by team and by what it went into; outlives containers."},
+		{Name: nTeamWindows, Kind: Counter, Labels: []string{"team", "class", "cause"}, Help: "Windows by team and verdict; outlives containers."},
+	}
+}
+
+func nodeFamilies() []Family {
+	return []Family{
+		{Name: nContainers, Kind: Gauge, Labels: []string{"mode", "watched"}, Help: "Running containers by how far trimtab may go and whether it watches them."},
+		{Name: nNotExported, Kind: Gauge, Help: "Watched containers left out of the per-container metrics, being beyond the cap."},
+		{Name: nNodeCPUs, Kind: Gauge, Help: "CPUs online."},
+		{Name: nNodeReserve, Kind: Gauge, Help: "CPUs that are never given to a container."},
+		{Name: nNodeOther, Kind: Gauge, Help: "CPUs used by containers that are not enrolled, and by the host."},
+	}
+}
+
+func daemonFamilies() []Family {
+	return []Family{
+		{Name: nBuild, Kind: Gauge, Labels: []string{"version", "goversion"}, Help: "Always 1; the build that runs."},
+		{Name: nMode, Kind: Gauge, Labels: []string{"mode"}, Help: "Always 1; how far the host's config lets trimtab go: off, observe, tune."},
+		{Name: nPolicy, Kind: Gauge, Labels: []string{"policy"}, Help: "Always 1; the policy in force."},
+		{Name: nPaused, Kind: Gauge, Help: "1 while paused: values stay, nothing changes."},
+		{Name: nDisabled, Kind: Gauge, Help: "1 while the file that stops every write is there."},
+		{Name: nVirtual, Kind: Gauge, Help: "1 while a virtual GPU is in use."},
+		{Name: nEngineUp, Kind: Gauge, Labels: []string{"engine"}, Help: "1 while the container engine answers."},
+		{Name: nProbeUp, Kind: Gauge, Labels: []string{"probe"}, Help: "1 while the probe reads; trimtab doctor says what is lost without it."},
+		{Name: nCPU, Kind: Counter, Help: "User and system CPU time of trimtab."},
+		{Name: nRSS, Kind: Gauge, Help: "Resident memory of trimtab."},
+		{Name: nProbeSeconds, Kind: Counter, Help: "Time in trimtab's BPF programs, where the kernel accounts for it."},
+		{Name: nProbeRuns, Kind: Counter, Help: "Runs of trimtab's BPF programs, where the kernel accounts for them."},
+		{Name: nProbeMaps, Kind: Gauge, Help: "Kernel memory of trimtab's BPF maps."},
+		{Name: nProbeLost, Kind: Counter, Help: "Events dropped and threads that found no room in the probes."},
+		{Name: nBudget, Kind: Gauge, Help: "CPUs that trimtab uses over its budget; above 1 it is over budget."},
+		{Name: nConfigOK, Kind: Gauge, Help: "1 if the last load of the config succeeded; 0: it was refused, the one before stays in force."},
+		{Name: nConfigTime, Kind: Gauge, Help: "When the config in force was loaded."},
+		{Name: nSnapshotTime, Kind: Gauge, Help: "When the state that these metrics show was taken."},
+	}
+}

@@ -1,0 +1,210 @@
+package metrics
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/crypto/bcrypt"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newServer(t *testing.T, opts Options) *Server {
+	t.Helper()
+	opts.Latest, opts.Logger = busy, slog.New(slog.DiscardHandler)
+	s, err := NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// serve runs a server until the test ends and returns its address.
+func serve(t *testing.T, opts Options) string {
+	t.Helper()
+	opts.Listen = "127.0.0.1:0"
+	s := newServer(t, opts)
+	l, err := s.Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+func TestPages(t *testing.T) {
+	tests := []struct {
+		path    string
+		healthy error
+		code    int
+		has     string
+	}{
+		{"/metrics", nil, 200, `trimtab_container_info{container="trainer"`},
+		{"/metrics", nil, 200, "go_goroutines"},
+		{"/metrics", nil, 200, "process_cpu_seconds_total"},
+		{"/healthz", nil, 200, "ok"},
+		{"/healthz", errors.New("no tick for 12 s"), 503, "no tick for 12 s"},
+		{"/", nil, 200, "trimtab"},
+		{"/debug/pprof/", nil, 404, ""},
+	}
+	for _, tc := range tests {
+		s := newServer(t, Options{Healthy: func() error { return tc.healthy }})
+		rec := httptest.NewRecorder()
+		s.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, tc.path, nil))
+		if rec.Code != tc.code || !strings.Contains(rec.Body.String(), tc.has) {
+			t.Errorf("%s: %d, want %d with %q:\n%.300s", tc.path, rec.Code, tc.code, tc.has, rec.Body)
+		}
+	}
+}
+
+func TestServesPlainHTTPAndStops(t *testing.T) {
+	addr := serve(t, Options{})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
+		t.Errorf("status %s, %v", resp.Status, err)
+	}
+}
+
+func TestTLSAndUsers(t *testing.T) {
+	config, pool := webConfig(t)
+	if err := CheckWebConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	addr := serve(t, Options{WebConfig: config})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	for _, tc := range []struct {
+		user, password string
+		code           int
+	}{{"prom", "right", 200}, {"prom", "wrong", 401}, {"", "", 401}} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+addr+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tc.user != "" {
+			req.SetBasicAuth(tc.user, tc.password)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != tc.code {
+			t.Errorf("%s:%s: %d, want %d", tc.user, tc.password, resp.StatusCode, tc.code)
+		}
+	}
+}
+
+func TestBadWebConfigIsAnError(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "web.yaml")
+	if err := os.WriteFile(bad, []byte("tls_server_config: {cert_file: /nowhere, key_file: /nowhere}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if CheckWebConfig(bad) == nil {
+		t.Error("CheckWebConfig accepts a certificate that is not there")
+	}
+	s := newServer(t, Options{Listen: "127.0.0.1:0", WebConfig: bad})
+	l, err := s.Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context(), l); err == nil {
+		t.Error("Run serves with a bad web config")
+	}
+	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		t.Error("the port is still bound")
+	}
+}
+
+func TestPortInUseNamesTheMend(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = newServer(t, Options{Listen: l.Addr().String()}).Listen(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "metrics.listen") {
+		t.Errorf("error %v does not name the setting", err)
+	}
+}
+
+func TestNothingToServe(t *testing.T) {
+	s := newServer(t, Options{})
+	l, err := s.Listen(t.Context())
+	if l != nil || err != nil {
+		t.Fatalf("listens on %v, %v", l, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Run(ctx, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// webConfig writes a web config with a self-signed certificate and one user.
+func webConfig(t *testing.T) (path string, pool *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, err := bcrypt.GenerateFromPassword([]byte("right"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	for name, content := range map[string][]byte{
+		"cert.pem": cert,
+		"key.pem":  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
+		"web.yaml": fmt.Appendf(nil, "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\nbasic_auth_users: {prom: %q}\n", hash),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool = x509.NewCertPool()
+	pool.AppendCertsFromPEM(cert)
+	return filepath.Join(dir, "web.yaml"), pool
+}

@@ -1,0 +1,56 @@
+package metrics
+
+import (
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// totals renders the counters that outlive containers.
+func (e *emitter) totals(s *view.Snapshot) {
+	e.zeros(s.Daemon.Policy)
+	t := s.Totals
+	for _, c := range t.Plans {
+		e.set(nPlans, c.Value, clean(c.Policy), clean(c.Result))
+	}
+	for _, c := range t.Changes {
+		e.set(nChanges, c.Value, clean(c.Policy), clean(string(c.Knob)), clean(c.Result))
+	}
+	for _, c := range t.Trials {
+		e.set(nTrials, c.Value, clean(c.Policy), clean(c.Result))
+	}
+	for _, c := range t.Restores {
+		e.set(nRestores, c.Value, clean(c.Result))
+	}
+	for _, c := range t.TeamParts {
+		e.set(nTeamBreakdown, c.Value, e.c.team(c.Team), clean(c.Part))
+	}
+	for _, c := range t.TeamVerdicts {
+		e.set(nTeamWindows, c.Value, e.c.team(c.Team), clean(string(c.Class)), clean(string(c.Cause)))
+	}
+	e.set(nForeign, float64(t.ForeignWrites))
+	e.set(nGPULost, float64(t.GPUAccessLost))
+	e.apply = t.ApplySeconds
+}
+
+// zeros starts the series of the policy in force at 0: increase() does not see
+// the first event of a series that begins with it.
+func (e *emitter) zeros(policy string) {
+	policy = clean(policy)
+	if policy == "" {
+		return
+	}
+	for _, result := range []string{"applied", "would", "failed"} {
+		e.set(nPlans, 0, policy, result)
+	}
+	for _, knob := range runtime.Knobs() {
+		for _, result := range []string{"applied", "refused", "unavailable", "yielded"} {
+			e.set(nChanges, 0, policy, string(knob), result)
+		}
+	}
+	for _, outcome := range []view.Outcome{view.OutcomeKept, view.OutcomeRolledBack, view.OutcomeInconclusive, view.OutcomeAborted, view.OutcomeWould} {
+		e.set(nTrials, 0, policy, string(outcome))
+	}
+	for _, result := range []string{"restored", "yielded", "owed", "gone", "failed"} {
+		e.set(nRestores, 0, result)
+	}
+}
