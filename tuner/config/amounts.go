@@ -19,7 +19,7 @@ func (d Duration) D() time.Duration { return time.Duration(d) }
 
 // UnmarshalYAML reads it from a scalar.
 func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
-	v, err := parseDuration(n.Value)
+	v, err := ParseDuration(n.Value)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,8 @@ func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-func parseDuration(s string) (time.Duration, error) {
+// ParseDuration reads a time as Go writes it, or in days: 500ms, 2h, 30d.
+func ParseDuration(s string) (time.Duration, error) {
 	wrong := fmt.Errorf("%q is not a time; allowed are times such as 500ms, 10s, 2h or 30d", s)
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)

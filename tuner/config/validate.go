@@ -20,7 +20,7 @@ const (
 	minRing        = 1 << 20
 	minHistory     = 1 << 20
 	maxRules       = 1000
-	maxSocketBytes = 100 // sockaddr_un holds 108
+	maxSocketBytes = 80 // sockaddr_un holds 108; the socket is bound under a longer name first
 	maxBudgetCPUs  = 4.0
 )
 

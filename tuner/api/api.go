@@ -1,0 +1,162 @@
+// Package api serves the daemon's state and takes operators' wishes over HTTP on
+// a Unix socket: /v1, JSON, additive only. Who may look and who may act is
+// decided by the kernel's word on the peer (SO_PEERCRED and SO_PEERGROUPS), once
+// for each connection; the socket itself is open to all, because two groups do
+// not fit into one mode. docs/api.md lists the routes.
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// Backend is the daemon behind the API. Its methods may be called concurrently.
+// An *Error is passed on as it is; any other error is answered with status 500.
+type Backend interface {
+	// Snapshot is the latest state, or nil while the daemon starts.
+	Snapshot() *view.Snapshot
+	// History returns what fits, oldest first; with a limit, the newest of it.
+	History(ctx context.Context, q HistoryQuery) ([]view.Record, error)
+	Enable(ctx context.Context, req view.EnableRequest) ([]view.ActionResult, error)
+	Disable(ctx context.Context, req view.EnableRequest) ([]view.ActionResult, error)
+	// Restore gives originals back and holds until Resume; "" means every container.
+	Restore(ctx context.Context, name string) ([]view.ActionResult, error)
+	// Resume lifts a hold; "" lifts all of them, and a pause.
+	Resume(ctx context.Context, name string) ([]view.ActionResult, error)
+	// Pause freezes every value as it stands, also over a reboot.
+	Pause(ctx context.Context) error
+	// Record writes a recording of the next stretch to w, and returns when it is whole.
+	Record(ctx context.Context, w io.Writer, d time.Duration) error
+}
+
+// HistoryQuery selects records of history.
+type HistoryQuery struct {
+	SinceUnixNs int64  // 0: from the beginning
+	Changed     bool   // only records of values that changed
+	Name        string // of the container; "": all
+	Limit       int    // 0: all
+}
+
+// Status answers GET /v1/status.
+type Status struct {
+	UnixNs     int64         `json:"time"`
+	Daemon     view.Daemon   `json:"daemon"`
+	Node       policies.Node `json:"node"`
+	Containers Numbers       `json:"containers"`
+	Totals     view.Totals   `json:"totals"`
+}
+
+// Numbers counts containers.
+type Numbers struct {
+	Running int `json:"running"`
+	Watched int `json:"watched"`
+	Tuned   int `json:"tuned"`   // enrolled for tuning
+	Changed int `json:"changed"` // with a knob at trimtab's value
+	Owed    int `json:"owed"`    // whose restore is owed
+}
+
+// Containers answers GET /v1/containers.
+type Containers struct {
+	UnixNs     int64            `json:"time"`
+	Containers []view.Container `json:"containers"`
+}
+
+// History answers GET /v1/history.
+type History struct {
+	Records []view.Record `json:"records"`
+}
+
+// Results answers the POST routes.
+type Results struct {
+	Results []view.ActionResult `json:"results"`
+}
+
+// NameRequest is the body of POST /v1/restore and /v1/resume.
+type NameRequest struct {
+	Name string `json:"name,omitempty"` // "": all
+}
+
+// Error is what went wrong, and what to do about it.
+type Error struct {
+	Status int    `json:"-"` // of HTTP
+	Text   string `json:"error"`
+	Mend   string `json:"mend,omitempty"`
+}
+
+// Error says it in one line.
+func (e *Error) Error() string {
+	if e.Mend == "" {
+		return e.Text
+	}
+	return e.Text + ": " + e.Mend
+}
+
+// NotFound is the error for a container that is not there.
+func NotFound(name string) *Error {
+	return &Error{http.StatusNotFound, fmt.Sprintf("no running container is named %q", name), "`trimtab ps` lists all"}
+}
+
+// BadRequest is the error for what was asked wrongly.
+func BadRequest(text, mend string) *Error { return &Error{http.StatusBadRequest, text, mend} }
+
+// minPrefix is the least of an ID that names a container.
+const minPrefix = 4
+
+// Find returns the container with a name, an ID, a key, or the only one whose ID
+// starts so. Errors are *Error.
+func Find(s *view.Snapshot, name string) (view.Container, error) {
+	var byPrefix []view.Container
+	for _, c := range s.Containers {
+		if c.Name == name || c.ID == name || c.Key == name {
+			return c, nil
+		}
+		if len(name) >= minPrefix && strings.HasPrefix(c.ID, name) {
+			byPrefix = append(byPrefix, c)
+		}
+	}
+	switch len(byPrefix) {
+	case 0:
+		return view.Container{}, NotFound(name)
+	case 1:
+		return byPrefix[0], nil
+	}
+	return view.Container{}, &Error{http.StatusConflict, fmt.Sprintf("%d containers have an ID that starts with %q", len(byPrefix), name), "write more of it"}
+}
+
+// statusOf gathers what Status holds.
+func statusOf(s *view.Snapshot) Status {
+	out := Status{UnixNs: s.UnixNs, Daemon: s.Daemon, Node: s.Node, Totals: s.Totals}
+	count := func(n *int, ok bool) {
+		if ok {
+			*n++
+		}
+	}
+	for _, c := range s.Containers {
+		out.Containers.Running++
+		count(&out.Containers.Watched, c.Watched)
+		count(&out.Containers.Tuned, c.Enrolment.Mode == policies.ModeTune)
+		count(&out.Containers.Changed, len(c.Changed) > 0)
+		count(&out.Containers.Owed, c.Owed != "")
+	}
+	return out
+}
+
+// asError makes any error one that can be answered.
+func asError(err error) *Error {
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, context.DeadlineExceeded):
+		return &Error{http.StatusGatewayTimeout, "the daemon took too long: " + err.Error(), "look at its log; nothing is lost, it goes on"}
+	}
+	return &Error{http.StatusInternalServerError, err.Error(), ""}
+}

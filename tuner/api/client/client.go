@@ -1,0 +1,169 @@
+// Package client talks to the daemon's API over its Unix socket.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// ErrNoDaemon says that nobody answers at the socket.
+var ErrNoDaemon = errors.New("the trimtab daemon is not running")
+
+// maxAnswerBytes bounds what is held of one answer: a history of 256 MiB fits.
+const maxAnswerBytes = 1 << 30
+
+// Client calls one daemon. Its methods may be called concurrently. Errors are
+// *api.Error where the daemon answered, and wrap ErrNoDaemon where none did.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// New makes a client; it connects only when a method is called.
+func New(socket string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", socket)
+	}
+	return &Client{socket: socket, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// Status is GET /v1/status.
+func (c *Client) Status(ctx context.Context) (out api.Status, err error) {
+	return out, c.call(ctx, http.MethodGet, "/v1/status", nil, &out)
+}
+
+// Containers is GET /v1/containers.
+func (c *Client) Containers(ctx context.Context) (out api.Containers, err error) {
+	return out, c.call(ctx, http.MethodGet, "/v1/containers", nil, &out)
+}
+
+// Container is GET /v1/containers/{name}: a name, an ID or the beginning of one.
+func (c *Client) Container(ctx context.Context, name string) (out view.Container, err error) {
+	return out, c.call(ctx, http.MethodGet, "/v1/containers/"+url.PathEscape(name), nil, &out)
+}
+
+// History is GET /v1/history.
+func (c *Client) History(ctx context.Context, q api.HistoryQuery) ([]view.Record, error) {
+	form := url.Values{}
+	if q.SinceUnixNs != 0 {
+		form.Set("since", time.Unix(0, q.SinceUnixNs).UTC().Format(time.RFC3339Nano))
+	}
+	if q.Changed {
+		form.Set("changed", "true")
+	}
+	if q.Name != "" {
+		form.Set("name", q.Name)
+	}
+	if q.Limit > 0 {
+		form.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var out api.History
+	err := c.call(ctx, http.MethodGet, "/v1/history?"+form.Encode(), nil, &out)
+	return out.Records, err
+}
+
+// Enable is POST /v1/enable.
+func (c *Client) Enable(ctx context.Context, req view.EnableRequest) ([]view.ActionResult, error) {
+	return c.act(ctx, "/v1/enable", req)
+}
+
+// Disable is POST /v1/disable.
+func (c *Client) Disable(ctx context.Context, req view.EnableRequest) ([]view.ActionResult, error) {
+	return c.act(ctx, "/v1/disable", req)
+}
+
+// Restore is POST /v1/restore; "" restores all.
+func (c *Client) Restore(ctx context.Context, name string) ([]view.ActionResult, error) {
+	return c.act(ctx, "/v1/restore", api.NameRequest{Name: name})
+}
+
+// Resume is POST /v1/resume; "" resumes all.
+func (c *Client) Resume(ctx context.Context, name string) ([]view.ActionResult, error) {
+	return c.act(ctx, "/v1/resume", api.NameRequest{Name: name})
+}
+
+// Pause is POST /v1/pause.
+func (c *Client) Pause(ctx context.Context) error {
+	_, err := c.act(ctx, "/v1/pause", struct{}{})
+	return err
+}
+
+// Record is GET /v1/record: it copies a recording of the next d to w. On an error
+// w holds a part of one.
+func (c *Client) Record(ctx context.Context, w io.Writer, d time.Duration) error {
+	seconds := strconv.Itoa(int(d.Round(time.Second).Seconds()))
+	body, err := c.open(ctx, http.MethodGet, "/v1/record?seconds="+seconds, nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close() //nolint:errcheck // only read
+	if _, err := io.Copy(w, body); err != nil {
+		return fmt.Errorf("recording broke off: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) act(ctx context.Context, path string, req any) ([]view.ActionResult, error) {
+	var out api.Results
+	err := c.call(ctx, http.MethodPost, path, req, &out)
+	return out.Results, err
+}
+
+// call sends a request and decodes the answer.
+func (c *Client) call(ctx context.Context, method, path string, req, out any) error {
+	var body io.Reader
+	if req != nil {
+		data, err := json.Marshal(req)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		body = bytes.NewReader(data)
+	}
+	answer, err := c.open(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer answer.Close() //nolint:errcheck // only read
+	if err := json.NewDecoder(io.LimitReader(answer, maxAnswerBytes)).Decode(out); err != nil {
+		return fmt.Errorf("answer of the daemon to %s: %w", path, err)
+	}
+	return nil
+}
+
+// open sends a request and returns the body of a good answer; the caller closes it.
+func (c *Client) open(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://trimtab"+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	answer, err := c.http.Do(r)
+	switch {
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED):
+		return nil, fmt.Errorf("%w (nobody answers at %s)", ErrNoDaemon, c.socket)
+	case err != nil:
+		return nil, fmt.Errorf("the daemon at %s: %w", c.socket, err)
+	case answer.StatusCode == http.StatusOK:
+		return answer.Body, nil
+	}
+	defer answer.Body.Close() //nolint:errcheck // only read
+	e := &api.Error{}
+	if err := json.NewDecoder(io.LimitReader(answer.Body, 64<<10)).Decode(e); err != nil || e.Text == "" {
+		e.Text = "the daemon answered " + answer.Status
+	}
+	e.Status = answer.StatusCode
+	return nil, e
+}

@@ -1,0 +1,172 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrRunning says that another daemon holds the socket.
+var ErrRunning = errors.New("another trimtab daemon is running")
+
+// Most connections at once. Those that may do nothing have a room of their own,
+// so that they cannot keep others out; beyond it, connections are closed.
+const (
+	maxConns     = 128
+	maxStrangers = 8
+)
+
+// Listener is the bound socket; it accepts connections and knows their peers.
+type Listener struct {
+	*net.UnixListener
+	path      string
+	lock      *os.File
+	groups    Groups
+	lookup    func(name string) (int, error)
+	conns     chan struct{}
+	strangers chan struct{}
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Listen binds the socket. It fails with ErrRunning if another daemon holds it; a
+// socket that nobody answers at is replaced. The caller closes it, which removes it.
+func Listen(path string, groups Groups) (*Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // the socket is for all, see the package comment
+		return nil, fmt.Errorf("API socket: %w", err)
+	}
+	lock, err := acquire(path + ".lock")
+	if err != nil {
+		return nil, err
+	}
+	l, err := bind(path)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return &Listener{UnixListener: l, path: path, lock: lock, groups: groups, lookup: lookupGroup,
+		conns: make(chan struct{}, maxConns), strangers: make(chan struct{}, maxStrangers)}, nil
+}
+
+// acquire takes the lock that two daemons cannot both hold. The file is never
+// removed: that would let two hold locks on two files of one name.
+func acquire(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600) //nolint:gosec // from the host's config
+	if err != nil {
+		return nil, fmt.Errorf("API socket's lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { //nolint:gosec // a descriptor fits
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: it holds %s; stop it first", ErrRunning, path)
+		}
+		return nil, fmt.Errorf("API socket's lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// bind makes the socket in a folder that only root may enter, sets its mode
+// there, and moves it into place: nobody meets a half-made one.
+func bind(path string) (*net.UnixListener, error) {
+	if err := checkFree(path); err != nil {
+		return nil, err
+	}
+	private := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.RemoveAll(private); err != nil { // left by a crash; ours, by the lock
+		return nil, fmt.Errorf("API socket: %w", err)
+	}
+	if err := os.Mkdir(private, 0o700); err != nil {
+		return nil, fmt.Errorf("API socket: %w", err)
+	}
+	defer os.RemoveAll(private) //nolint:errcheck // empty by then; removed at the next start otherwise
+	made := filepath.Join(private, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("API socket: %w", err)
+	}
+	l.SetUnlinkOnClose(false)                                                         // by then it has another name
+	if err := errors.Join(os.Chmod(made, 0o666), os.Rename(made, path)); err != nil { //nolint:gosec // see the package comment
+		return nil, fmt.Errorf("API socket: %w", errors.Join(err, l.Close()))
+	}
+	return l, nil
+}
+
+// checkFree refuses a path at which somebody answers, or that is no socket.
+func checkFree(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("API socket: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("API socket: %s is there and is no socket: remove it, or set api.socket", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("%w: it answers at %s; stop it first", ErrRunning, path)
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("%w, or something else is in the way: %w", ErrRunning, err)
+	}
+	return nil
+}
+
+// Accept returns the next connection that there is room for.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		peer, err := peerOf(conn)
+		if err != nil {
+			_ = conn.Close() // it went away already
+			continue
+		}
+		access := l.groups.access(peer, l.lookup)
+		room := l.conns
+		if access == AccessNone {
+			room = l.strangers
+		}
+		select {
+		case room <- struct{}{}:
+			return &peerConn{UnixConn: conn, peer: peer, access: access, room: room}, nil
+		default:
+			_ = conn.Close()
+		}
+	}
+}
+
+// Close stops listening, removes the socket and gives up the lock; it may be
+// called more than once.
+func (l *Listener) Close() error {
+	l.closeOnce.Do(func() {
+		// The lock is held until the path is gone, so the path is still ours.
+		l.closeErr = errors.Join(os.Remove(l.path), l.UnixListener.Close(), l.lock.Close())
+	})
+	return l.closeErr
+}
+
+// peerConn is a connection with what is known of its peer.
+type peerConn struct {
+	*net.UnixConn
+	peer   Peer
+	access Access
+	room   chan struct{}
+	once   sync.Once
+}
+
+// Close also makes room for another.
+func (c *peerConn) Close() error {
+	c.once.Do(func() { <-c.room })
+	return c.UnixConn.Close()
+}

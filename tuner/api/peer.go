@@ -1,0 +1,128 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Access is what a peer may do.
+type Access int
+
+// Write includes read.
+const (
+	AccessNone Access = iota
+	AccessRead
+	AccessWrite
+)
+
+// Peer is the process at the other end, as the kernel knew it when it connected.
+type Peer struct {
+	PID    int
+	UID    int
+	GID    int
+	Groups []int // supplementary
+}
+
+// Groups are the groups by whose membership a peer is let in; an empty name lets
+// nobody in.
+type Groups struct{ Read, Write string }
+
+// access decides what a peer may do. A group that does not exist has no members.
+// It is looked up for each connection, so that a group made later works at once.
+func (g Groups) access(p Peer, lookup func(name string) (gid int, err error)) Access {
+	if p.UID == 0 || p.UID == os.Geteuid() {
+		return AccessWrite
+	}
+	member := func(name string) bool {
+		if name == "" {
+			return false
+		}
+		gid, err := lookup(name)
+		return err == nil && (p.GID == gid || slices.Contains(p.Groups, gid))
+	}
+	switch {
+	case member(g.Write):
+		return AccessWrite
+	case member(g.Read):
+		return AccessRead
+	}
+	return AccessNone
+}
+
+// lookupGroup finds a group's ID by its name.
+func lookupGroup(name string) (int, error) {
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(g.Gid)
+}
+
+// peerOf asks the kernel who is at the other end.
+func peerOf(conn *net.UnixConn) (Peer, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Peer{}, fmt.Errorf("peer: %w", err)
+	}
+	var peer Peer
+	var inner error
+	err = raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil {
+			inner = err
+			return
+		}
+		peer = Peer{PID: int(cred.Pid), UID: int(cred.Uid), GID: int(cred.Gid)}
+		peer.Groups, inner = peerGroups(fd)
+	})
+	if err := errors.Join(err, inner); err != nil {
+		return Peer{}, fmt.Errorf("peer: %w", err)
+	}
+	return peer, nil
+}
+
+// peerGroups reads SO_PEERGROUPS, which x/sys has no wrapper for. Unlike
+// /proc/PID/status it tells of the process that connected, whatever has become of
+// its PID since.
+func peerGroups(fd uintptr) ([]int, error) {
+	gids := make([]uint32, 64)
+	for {
+		size := uint32(len(gids) * 4) //nolint:gosec // at most NGROUPS_MAX (65536) groups
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&gids[0])), uintptr(unsafe.Pointer(&size)), 0)
+		switch {
+		case errno == unix.ERANGE && int(size/4) > len(gids): // the kernel said how many there are
+			gids = make([]uint32, size/4)
+			continue
+		case errno == unix.ENODATA:
+			return nil, nil
+		case errno != 0:
+			return nil, errno
+		}
+		var out []int
+		for _, gid := range gids[:size/4] {
+			out = append(out, int(gid))
+		}
+		return out, nil
+	}
+}
+
+type peerKey struct{}
+
+// PeerFrom returns who asked, from the context that a Backend is called with.
+func PeerFrom(ctx context.Context) (Peer, bool) {
+	c, ok := ctx.Value(peerKey{}).(*peerConn)
+	if !ok {
+		return Peer{}, false
+	}
+	return c.peer, true
+}

@@ -1,0 +1,200 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+const (
+	maxRecording = time.Hour
+	maxRecords   = 100_000 // of one answer of history
+)
+
+func (s *Server) snapshot() (*view.Snapshot, error) {
+	if snap := s.backend.Snapshot(); snap != nil {
+		return snap, nil
+	}
+	return nil, &Error{http.StatusServiceUnavailable, "the daemon is starting", "ask again in a moment"}
+}
+
+func (s *Server) healthz(http.ResponseWriter, *http.Request) (any, error) {
+	if _, err := s.snapshot(); err != nil {
+		return nil, err
+	}
+	return map[string]bool{"ok": true}, nil
+}
+
+func (s *Server) status(http.ResponseWriter, *http.Request) (any, error) {
+	snap, err := s.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return statusOf(snap), nil
+}
+
+func (s *Server) containers(http.ResponseWriter, *http.Request) (any, error) {
+	snap, err := s.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	out := Containers{UnixNs: snap.UnixNs, Containers: snap.Containers}
+	if out.Containers == nil {
+		out.Containers = []view.Container{} // a list, never null
+	}
+	return out, nil
+}
+
+func (s *Server) container(_ http.ResponseWriter, r *http.Request) (any, error) {
+	snap, err := s.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	c, err := Find(snap, r.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (s *Server) history(_ http.ResponseWriter, r *http.Request) (any, error) {
+	q, err := s.historyQuery(r)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.backend.History(r.Context(), q)
+	if err != nil {
+		return nil, err
+	}
+	if records == nil {
+		records = []view.Record{}
+	}
+	return History{records}, nil
+}
+
+func (s *Server) historyQuery(r *http.Request) (q HistoryQuery, err error) {
+	form := r.URL.Query()
+	q = HistoryQuery{Name: form.Get("name"), Limit: maxRecords}
+	if text := form.Get("since"); text != "" {
+		since, err := ParseSince(text, s.now())
+		if err != nil {
+			return q, BadRequest(fmt.Sprintf("since=%q: %s", text, err), "")
+		}
+		q.SinceUnixNs = since.UnixNano()
+	}
+	if text := form.Get("changed"); text != "" {
+		if q.Changed, err = strconv.ParseBool(text); err != nil {
+			return q, BadRequest(fmt.Sprintf("changed=%q: allowed are true, false", text), "")
+		}
+	}
+	if text := form.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > maxRecords {
+			return q, BadRequest(fmt.Sprintf("limit=%q: allowed are 1 to %d", text, maxRecords), "")
+		}
+		q.Limit = n
+	}
+	return q, nil
+}
+
+// ParseSince reads an instant: RFC 3339, a date, or how long ago (2h, 7d).
+func ParseSince(text string, now time.Time) (time.Time, error) {
+	if d, err := config.ParseDuration(text); err == nil {
+		return now.Add(-d), nil
+	}
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	if t, err := time.ParseInLocation(time.DateOnly, text, now.Location()); err == nil {
+		return t, nil
+	}
+	return time.Time{}, fmt.Errorf("allowed are how long ago (2h, 7d), a date (2006-01-02) or a time (2006-01-02T15:04:05Z)")
+}
+
+func (s *Server) record(w http.ResponseWriter, r *http.Request) (any, error) {
+	seconds, err := strconv.Atoi(r.URL.Query().Get("seconds"))
+	d := time.Duration(seconds) * time.Second
+	if err != nil || seconds < 1 || d > maxRecording {
+		return nil, BadRequest(fmt.Sprintf("seconds=%q: allowed are 1 to %d", r.URL.Query().Get("seconds"), int(maxRecording.Seconds())), "")
+	}
+	out := &stream{w: w}
+	if err := s.backend.Record(r.Context(), out, d); err != nil {
+		if out.begun { // too late for an answer: break off, so that the file is seen to be cut short
+			s.log.Warn("recording broke off", "error", err)
+			panic(http.ErrAbortHandler)
+		}
+		return nil, err
+	}
+	return nil, nil
+}
+
+// stream sends what is written at once, and knows whether anything was.
+type stream struct {
+	w     http.ResponseWriter
+	begun bool
+}
+
+func (s *stream) Write(p []byte) (int, error) {
+	if !s.begun {
+		s.w.Header().Set("Content-Type", "application/octet-stream")
+		s.begun = true
+	}
+	n, err := s.w.Write(p)
+	if err == nil {
+		err = http.NewResponseController(s.w).Flush()
+	}
+	return n, err
+}
+
+func (s *Server) enable(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var req view.EnableRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	return results(s.backend.Enable(r.Context(), req))
+}
+
+func (s *Server) disable(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var req view.EnableRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	return results(s.backend.Disable(r.Context(), req))
+}
+
+func (s *Server) restore(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var req NameRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	return results(s.backend.Restore(r.Context(), req.Name))
+}
+
+func (s *Server) resume(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var req NameRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	return results(s.backend.Resume(r.Context(), req.Name))
+}
+
+func (s *Server) pause(_ http.ResponseWriter, r *http.Request) (any, error) {
+	if err := decode(r, &struct{}{}); err != nil {
+		return nil, err
+	}
+	return results(nil, s.backend.Pause(r.Context()))
+}
+
+func results(all []view.ActionResult, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	if all == nil {
+		all = []view.ActionResult{}
+	}
+	return Results{all}, nil
+}

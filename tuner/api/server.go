@@ -1,0 +1,201 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Bounds of what a peer can make the daemon hold.
+const (
+	maxBodyBytes   = 64 << 10
+	maxHeaderBytes = 16 << 10
+	headerTimeout  = 5 * time.Second
+	readTimeout    = 10 * time.Second
+	idleTimeout    = 30 * time.Second
+	lookTimeout    = 30 * time.Second // of a GET
+	actTimeout     = 2 * time.Minute  // of a POST: a restore of a whole host takes its time
+	stopTimeout    = 3 * time.Second
+)
+
+// Server answers on a Listener.
+type Server struct {
+	backend Backend
+	log     *slog.Logger
+	now     func() time.Time
+}
+
+// NewServer makes a server; now is the clock that relative times count from.
+func NewServer(b Backend, log *slog.Logger, now func() time.Time) *Server {
+	return &Server{backend: b, log: log, now: now}
+}
+
+// Run answers until ctx ends, then lets open requests end for a short while. It
+// closes l. It returns nil if it ended because of ctx.
+func (s *Server) Run(ctx context.Context, l *Listener) error {
+	h := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, c) },
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		if h.Shutdown(grace) != nil {
+			_ = h.Close() // those that did not end in time
+		}
+	})
+	err := h.Serve(l)
+	if !stop() { // ctx ended: the shutdown runs
+		<-stopped
+		err = nil
+	}
+	if closeErr := l.Close(); closeErr != nil && err == nil {
+		s.log.Warn("API socket left behind", "error", closeErr)
+	}
+	if err != nil {
+		return fmt.Errorf("API: %w", err)
+	}
+	return nil
+}
+
+// route is one method of one path.
+type route struct {
+	method, path string
+	access       Access
+	timeout      time.Duration
+	answer       func(w http.ResponseWriter, r *http.Request) (any, error) // nil, nil: it has answered
+}
+
+func (s *Server) routes() []route {
+	return []route{
+		{http.MethodGet, "/healthz", AccessNone, lookTimeout, s.healthz},
+		{http.MethodGet, "/v1/status", AccessRead, lookTimeout, s.status},
+		{http.MethodGet, "/v1/containers", AccessRead, lookTimeout, s.containers},
+		{http.MethodGet, "/v1/containers/{name}", AccessRead, lookTimeout, s.container},
+		{http.MethodGet, "/v1/history", AccessRead, lookTimeout, s.history},
+		{http.MethodGet, "/v1/record", AccessRead, maxRecording + lookTimeout, s.record},
+		{http.MethodPost, "/v1/enable", AccessWrite, actTimeout, s.enable},
+		{http.MethodPost, "/v1/disable", AccessWrite, actTimeout, s.disable},
+		{http.MethodPost, "/v1/restore", AccessWrite, actTimeout, s.restore},
+		{http.MethodPost, "/v1/resume", AccessWrite, actTimeout, s.resume},
+		{http.MethodPost, "/v1/pause", AccessWrite, actTimeout, s.pause},
+	}
+}
+
+// Handler is the API without its socket: without a peer in the request's context
+// nothing but /healthz is allowed.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	methods := map[string][]string{}
+	for _, r := range s.routes() {
+		mux.HandleFunc(r.method+" "+r.path, s.handle(r))
+		methods[r.path] = append(methods[r.path], r.method)
+	}
+	for path, allowed := range methods {
+		list := strings.Join(allowed, ", ")
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", list)
+			fail(w, &Error{http.StatusMethodNotAllowed, fmt.Sprintf("%s is not for %s", r.URL.Path, r.Method), "allowed are " + list})
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, &Error{http.StatusNotFound, fmt.Sprintf("there is no %q", r.URL.Path), "docs/api.md lists the routes; an older daemon has fewer"})
+	})
+	return mux
+}
+
+// handle guards one route: access, deadlines, the size of the body.
+func (s *Server) handle(rt route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := allowed(r, rt.access); err != nil {
+			fail(w, err)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
+		defer cancel()
+		// No server-wide write timeout: a recording takes as long as was asked for.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(rt.timeout + lookTimeout))
+		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+		answer, err := rt.answer(w, r.WithContext(ctx))
+		if err != nil {
+			s.log.Debug("API request failed", "path", rt.path, "error", err)
+			fail(w, asError(err))
+			return
+		}
+		if answer != nil {
+			reply(w, http.StatusOK, answer)
+		}
+	}
+}
+
+// allowed holds a request against what its peer may do.
+func allowed(r *http.Request, need Access) *Error {
+	conn, _ := r.Context().Value(peerKey{}).(*peerConn)
+	have := AccessNone
+	if conn != nil {
+		have = conn.access
+	}
+	switch {
+	case have >= need:
+		return nil
+	case need == AccessRead:
+		return &Error{http.StatusForbidden, "you may not look", "ask root to add you to the group of api.readGroup (trimtab-read by default), then log in anew"}
+	}
+	return &Error{http.StatusForbidden, "you may not change anything", "be root, or in the group of api.writeGroup (trimtab by default)"}
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil { // a NaN in a view: a defect, told rather than hidden
+		status, body = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be written as JSON"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // a peer that went away needs no answer
+}
+
+func fail(w http.ResponseWriter, e *Error) { reply(w, e.Status, e) }
+
+// decode reads a JSON body strictly; an empty one leaves v as it is.
+func decode(r *http.Request, v any) error {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	err := dec.Decode(v)
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case errors.As(err, &tooLong):
+		return &Error{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", maxBodyBytes), ""}
+	case err != nil:
+		return BadRequest("the body is not what this route takes: "+err.Error(), "docs/api.md has an example; a newer command line may know more than this daemon")
+	case dec.More():
+		return BadRequest("the body holds more than one value", "")
+	}
+	return nil
+}
+
+// Routes lists what there is, "METHOD /path", for the documentation's test.
+func Routes() []string {
+	var out []string
+	for _, r := range (&Server{}).routes() {
+		out = append(out, r.method+" "+r.path)
+	}
+	return out
+}
