@@ -263,3 +263,14 @@ func (j *job) signature(n policies.Node) string {
 	return fmt.Sprintf("%s/%s knee %.1f quota %s weight %s others %.0f", j.verdict.Class, j.verdict.Cause,
 		j.reading.Cost.Knee(), j.c.Now[runtime.KnobCPUQuota], j.c.Now[runtime.KnobCPUWeight], n.OtherCPUs)
 }
+
+// Open returns the orders whose trials are open and applied, sorted by plan.
+func (c *Core) Open() []Order {
+	var out []Order
+	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
+		if t := c.trials[plan]; t.appliedNs != 0 {
+			out = append(out, t.order)
+		}
+	}
+	return out
+}

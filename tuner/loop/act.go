@@ -1,0 +1,255 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// act hands the core's orders to the worker.
+func (l *Loop) act(d core.Decision) {
+	for _, o := range d.Apply {
+		items := l.items(o)
+		if items == nil || !l.enqueue(func(ctx context.Context) { l.apply(ctx, o, items) }) {
+			l.results = append(l.results, core.Result{Kind: core.ResultApply, Plan: o.Plan, Text: "trimtab is behind with its writes"})
+			continue
+		}
+		l.setBusy(items, true)
+	}
+	for _, o := range d.Rollback {
+		items := l.items(o)
+		if items == nil || !l.enqueue(func(ctx context.Context) { l.rollback(ctx, o, items) }) {
+			l.o.Log.Error("a rollback could not be queued; a restart restores", "plan", o.Plan)
+			continue
+		}
+		l.setBusy(items, true)
+	}
+}
+
+func (l *Loop) setBusy(items []actuator.Item, busy bool) {
+	for _, item := range items {
+		if t := l.containers[item.Container.Key()]; t != nil {
+			t.busy, t.stale = busy, true
+		}
+	}
+}
+
+// items groups an order's changes by container; nil if one is gone.
+func (l *Loop) items(o core.Order) []actuator.Item {
+	var items []actuator.Item
+	at := map[string]int{}
+	for _, ch := range o.Changes {
+		t := l.containers[ch.Key]
+		if t == nil {
+			return nil
+		}
+		i, ok := at[ch.Key]
+		if !ok {
+			i = len(items)
+			at[ch.Key] = i
+			items = append(items, actuator.Item{Container: t.c, Enrolment: t.enrolment})
+		}
+		items[i].Changes = append(items[i].Changes, ch)
+	}
+	return items
+}
+
+// apply runs in the worker.
+func (l *Loop) apply(ctx context.Context, o core.Order, items []actuator.Item) {
+	r := l.o.Actuator.Apply(ctx, actuator.Order{Plan: o.Plan, Items: items, DryRun: o.DryRun})
+	l.reply(ctx, func() { l.applied(o, items, r) })
+}
+
+// applied takes in what became of an order.
+func (l *Loop) applied(o core.Order, items []actuator.Item, r actuator.Result) {
+	l.setBusy(items, false)
+	l.edge.gpuLost += uint64(len(r.GPULost))
+	if o.DryRun {
+		return
+	}
+	answer := core.Result{Kind: core.ResultApply, Plan: o.Plan, OK: r.Applied}
+	now := time.Now().UnixNano()
+	var records []view.Record
+	for _, res := range r.Changes {
+		l.edge.change(o.Policy, res)
+		if !r.Applied && answer.Text == "" && res.Text != "" {
+			answer.Text = fmt.Sprintf("%s: %s", res.Change.Knob, res.Text)
+		}
+		records = append(records, l.changeRecord(now, o, res))
+		if t := l.containers[res.Change.Key]; t != nil && res.Outcome == actuator.Yielded {
+			t.yielded = append(t.yielded, res.Change.Knob)
+			l.edge.foreign++
+		}
+	}
+	l.results = append(l.results, answer)
+	l.keep(records)
+	l.restand(items)
+}
+
+// restand renews what stands on containers that were just written, so that the
+// core never decides on values from before a write.
+func (l *Loop) restand(items []actuator.Item) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, item := range items {
+		if t := l.containers[item.Container.Key()]; t != nil {
+			t.stale = true
+			l.refresh(ctx, t)
+		}
+	}
+}
+
+func (l *Loop) changeRecord(now int64, o core.Order, res actuator.ChangeResult) view.Record {
+	ch := res.Change
+	rec := view.Record{UnixNs: now, Kind: view.RecordChange, Key: ch.Key, Name: ch.Name, Plan: o.Plan, Policy: o.Policy,
+		Knob: ch.Knob, From: ch.From, To: ch.To, Actual: res.Actual, Gain: ch.Gain}
+	if t := l.containers[ch.Key]; t != nil {
+		rec.Team = t.enrolment.Team
+	}
+	rec.Text = fmt.Sprintf("%s: %s (%+.0f %% predicted)", knobText(ch), ch.Reason, 100*ch.Gain)
+	switch res.Outcome {
+	case actuator.Applied:
+	case actuator.Yielded:
+		rec.Kind, rec.Text = view.RecordYield, fmt.Sprintf("%s left alone: %s", ch.Knob, res.Text)
+	default:
+		rec.Kind, rec.Text = view.RecordRefused, fmt.Sprintf("%s not made (%s): %s", knobText(ch), res.Outcome, res.Text)
+	}
+	return rec
+}
+
+// knobText is a change in the units that people use.
+func knobText(ch policies.Change) string { return valueText(ch.Knob, ch.From, ch.To) }
+
+func valueText(k runtime.Knob, from, to runtime.Value) string {
+	a, okA := from.CPUs()
+	b, okB := to.CPUs()
+	if k == runtime.KnobCPUQuota && okA && okB {
+		return fmt.Sprintf("CPU %.2f→%.2f", a, b)
+	}
+	return fmt.Sprintf("%s %s→%s", k, from, to)
+}
+
+// rollback runs in the worker.
+func (l *Loop) rollback(ctx context.Context, o core.Order, items []actuator.Item) {
+	results := l.o.Actuator.Rollback(ctx, items)
+	l.reply(ctx, func() {
+		l.setBusy(items, false)
+		l.undone(results, view.RecordRollback, "its trial did not earn it", o)
+		l.restand(items)
+	})
+}
+
+// undone records what went back.
+func (l *Loop) undone(results []actuator.RestoreResult, kind view.RecordKind, why string, o core.Order) {
+	now := time.Now().UnixNano()
+	var records []view.Record
+	for _, r := range results {
+		if kind == view.RecordRestore {
+			l.edge.restore(r)
+		}
+		team := ""
+		if t := l.containers[r.Key]; t != nil {
+			team = t.enrolment.Team
+		}
+		for _, k := range r.Knobs {
+			rec := view.Record{UnixNs: now, Kind: kind, Key: r.Key, Name: r.Name, Team: team, Plan: o.Plan, Policy: o.Policy,
+				Knob: k.Knob, From: k.Before, To: k.Target, Actual: k.Actual}
+			rec.Text = fmt.Sprintf("%s: %s", valueText(k.Knob, k.Before, k.Actual), why)
+			switch k.Outcome {
+			case actuator.Restored:
+			case actuator.Yielded:
+				rec.Kind, rec.Text = view.RecordYield, fmt.Sprintf("%s stays at %s, which trimtab did not write", k.Knob, k.Actual)
+			case actuator.Gone:
+				continue
+			default:
+				rec.Kind, rec.Text = view.RecordOwed, fmt.Sprintf("%s is owed %s: %s", k.Knob, k.Original, k.Text)
+			}
+			records = append(records, rec)
+		}
+		if r.Err != nil {
+			l.o.Log.Error("restore", "container", r.Name, "error", r.Err)
+		}
+	}
+	l.keep(records)
+}
+
+// restored takes in restores, whoever asked for them.
+func (l *Loop) restored(results []actuator.RestoreResult, why string) {
+	l.undone(results, view.RecordRestore, why, core.Order{})
+	for _, r := range results {
+		if t := l.containers[r.Key]; t != nil {
+			t.stale, t.busy = true, false
+		}
+		if len(r.Knobs) > 0 {
+			l.results = append(l.results, core.Result{Kind: core.ResultEnded, Key: r.Key, Text: why})
+		}
+	}
+}
+
+// restoreLater restores one container through the worker.
+func (l *Loop) restoreLater(t *tracked, why string) {
+	if t.busy {
+		return // asked again at the next tick, when the write before it is in
+	}
+	c := t.c
+	queued := l.enqueue(func(ctx context.Context) {
+		r := l.o.Actuator.Restore(ctx, c, why)
+		l.reply(ctx, func() { l.restored([]actuator.RestoreResult{r}, why) })
+	})
+	t.busy = queued
+}
+
+// Shutdown puts everything back, or, where handover is true, only what has not
+// been proved: open trials are undone, what was kept stands for the next daemon.
+// It is called after Run has returned, with a bounded context.
+func (l *Loop) Shutdown(ctx context.Context, handover bool) error {
+	lookup := func(id runtime.ID) (runtime.Container, bool) {
+		for _, t := range l.containers {
+			if t.c.ID == id {
+				return t.c, true
+			}
+		}
+		return runtime.Container{}, false
+	}
+	if handover {
+		for _, o := range l.core.Open() {
+			if items := l.items(o); items != nil {
+				l.undone(l.o.Actuator.Rollback(ctx, items), view.RecordRollback, "not proved when trimtab was restarted", o)
+			}
+		}
+		return l.flush()
+	}
+	results, err := l.o.Actuator.RestoreAll(ctx, lookup, "trimtab stops")
+	l.undone(results, view.RecordRestore, "trimtab stops", core.Order{})
+	for _, r := range results {
+		if r.Outcome == actuator.Failed || r.Outcome == actuator.Unavailable {
+			err = fmt.Errorf("container %q could not be restored: %w; `trimtab restore --offline` tries again", r.Name, r.Err)
+		}
+	}
+	if ferr := l.flush(); err == nil {
+		err = ferr
+	}
+	return err
+}
+
+// flush writes the records that are still queued.
+func (l *Loop) flush() error {
+	for {
+		select {
+		case records := <-l.records:
+			if l.o.History != nil {
+				if err := l.o.History.Append(records...); err != nil {
+					return err
+				}
+			}
+		default:
+			return nil
+		}
+	}
+}

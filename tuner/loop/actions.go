@@ -1,0 +1,190 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// The methods below are the API's backend; they come from other goroutines.
+var _ api.Backend = (*Loop)(nil)
+
+// History answers from the store.
+func (l *Loop) History(_ context.Context, q api.HistoryQuery) ([]view.Record, error) {
+	if l.o.History == nil {
+		return nil, fmt.Errorf("history is not being kept: its store could not be opened; the daemon's log says why")
+	}
+	return l.o.History.Query(time.Unix(0, q.SinceUnixNs), time.Time{}, q.Changed, q.Name, q.Limit)
+}
+
+// pick returns the running containers that a request names.
+func (l *Loop) pick(ctx context.Context, req view.EnableRequest) (out []runtime.Container, err error) {
+	doErr := l.do(ctx, func() { out, err = enrol.Select(req, l.all()) })
+	if doErr != nil {
+		return nil, doErr
+	}
+	return out, err
+}
+
+func (l *Loop) all() []runtime.Container {
+	var out []runtime.Container
+	for _, key := range l.keys() {
+		out = append(out, l.containers[key].c)
+	}
+	return out
+}
+
+// Enable enrols running containers, on disk by identity.
+func (l *Loop) Enable(ctx context.Context, req view.EnableRequest) ([]view.ActionResult, error) {
+	cs, err := l.pick(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UnixNano()
+	var out []view.ActionResult
+	for _, c := range cs {
+		m := enrol.Manual{Key: c.Key(), Name: c.Name, Mode: policies.ModeTune, Knobs: req.Knobs, SetUnixNs: now}
+		if req.ForNs > 0 {
+			m.UntilUnixNs = now + req.ForNs
+		}
+		out = append(out, l.enrolled(ctx, c, m, "enabled"))
+	}
+	return out, nil
+}
+
+// Disable ends what Enable, a label or a rule asked: the container is watched,
+// and what trimtab changed goes back.
+func (l *Loop) Disable(ctx context.Context, req view.EnableRequest) ([]view.ActionResult, error) {
+	cs, err := l.pick(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	var out []view.ActionResult
+	for _, c := range cs {
+		m := enrol.Manual{Key: c.Key(), Name: c.Name, Mode: policies.ModeObserve, SetUnixNs: time.Now().UnixNano()}
+		out = append(out, l.enrolled(ctx, c, m, "disabled"))
+	}
+	return out, nil
+}
+
+// enrolled stores a record and tells what came of it, the host's word included.
+func (l *Loop) enrolled(ctx context.Context, c runtime.Container, m enrol.Manual, verb string) view.ActionResult {
+	res := view.ActionResult{Key: c.Key(), Name: c.Name}
+	if err := l.o.Manuals.Set(m); err != nil {
+		res.Text = fmt.Sprintf("not %s: %v", verb, err)
+		return res
+	}
+	err := l.do(ctx, func() {
+		t := l.containers[c.Key()]
+		if t == nil {
+			res.Text = "it ended in the meantime"
+			return
+		}
+		l.settle(t)
+		res.OK, res.Text = true, verb
+		if m.Mode == policies.ModeTune && t.enrolment.Mode != policies.ModeTune {
+			res.OK, res.Text = false, fmt.Sprintf("recorded, and still not tuned: %s", t.enrolment.WhyNot)
+		}
+		l.keep([]view.Record{{UnixNs: m.SetUnixNs, Kind: view.RecordEnrol, Key: res.Key, Name: res.Name, Team: t.enrolment.Team, Text: res.Text + " by hand"}})
+	})
+	if err != nil {
+		res.OK, res.Text = false, err.Error()
+	}
+	return res
+}
+
+// Restore puts originals back and holds the containers until Resume.
+func (l *Loop) Restore(ctx context.Context, name string) ([]view.ActionResult, error) {
+	cs, err := l.named(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	out := []view.ActionResult{}
+	for _, c := range cs {
+		// Held first: nothing may be decided between the restore and the hold.
+		if err := l.o.Holds.SetHeld(c.Key(), true); err != nil {
+			return out, fmt.Errorf("container %q: the hold could not be stored, nothing was restored: %w", c.Name, err)
+		}
+		r := l.o.Actuator.Restore(ctx, c, "asked for")
+		if err := l.do(ctx, func() { l.restored([]actuator.RestoreResult{r}, "restored by hand") }); err != nil {
+			return out, err
+		}
+		out = append(out, restoreAnswer(r))
+	}
+	return out, nil
+}
+
+func (l *Loop) named(ctx context.Context, name string) (cs []runtime.Container, err error) {
+	if name != "" {
+		return l.pick(ctx, view.EnableRequest{Name: name})
+	}
+	err = l.do(ctx, func() { cs = l.all() })
+	return cs, err
+}
+
+func restoreAnswer(r actuator.RestoreResult) view.ActionResult {
+	res := view.ActionResult{Key: r.Key, Name: r.Name, OK: r.Outcome == actuator.Restored, Text: "nothing to restore; held until resume"}
+	for i, k := range r.Knobs {
+		if i == 0 {
+			res.Text = ""
+		} else {
+			res.Text += "; "
+		}
+		if k.Outcome == actuator.Restored {
+			res.Text += "restored " + valueText(k.Knob, k.Before, k.Actual)
+		} else {
+			res.Text += fmt.Sprintf("%s: %s %s", k.Knob, k.Outcome, k.Text)
+		}
+	}
+	if r.Err != nil {
+		res.Text = r.Err.Error()
+	}
+	return res
+}
+
+// Resume lifts a hold; without a name all holds, and a pause.
+func (l *Loop) Resume(ctx context.Context, name string) ([]view.ActionResult, error) {
+	cs, err := l.named(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	out := []view.ActionResult{}
+	if name == "" && l.o.Holds.Paused() {
+		if err := l.o.Holds.SetPaused(false); err != nil {
+			return nil, err
+		}
+		out = append(out, view.ActionResult{Name: "host", OK: true, Text: "no longer paused"})
+	}
+	for _, c := range cs {
+		if !l.o.Holds.Held(c.Key()) {
+			continue
+		}
+		if err := l.o.Holds.SetHeld(c.Key(), false); err != nil {
+			return out, err
+		}
+		out = append(out, view.ActionResult{Key: c.Key(), Name: c.Name, OK: true, Text: "no longer held"})
+	}
+	return out, nil
+}
+
+// Pause freezes everything as it stands, until Resume, also over a reboot.
+func (l *Loop) Pause(_ context.Context) error { return l.o.Holds.SetPaused(true) }
+
+// Record streams what is read from now on.
+func (l *Loop) Record(ctx context.Context, w io.Writer, d time.Duration) error {
+	tee, ok := l.o.Recorder.(interface {
+		Tee(ctx context.Context, w io.Writer, d time.Duration) error
+	})
+	if !ok {
+		return fmt.Errorf("the recorder is off (record.ring: 0 in the config)")
+	}
+	return tee.Tee(ctx, w, d)
+}

@@ -1,0 +1,321 @@
+// Package loop is the daemon's heartbeat: it gathers what engines and probes
+// tell, hands it to the core as plain data, and carries out what the core
+// decides. It decides nothing itself.
+//
+// One goroutine owns all state (Run's). Writing to containers, and history, go
+// through two workers with bounded queues, so that a slow engine or disk never
+// delays a sample. Other goroutines come in through do.
+package loop
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// Probe is a source of readings and whom it reads.
+type Probe struct {
+	probes.Probe
+	All  bool   // all containers; else the watched ones
+	Lost string // what is lost if it is missing or fails
+}
+
+// Settings are what a reload of the config may replace while the loop runs.
+type Settings struct {
+	Core  core.Config
+	Rules enrol.Rules
+	// EnrolHost derives what enrolment knows of the node from its CPUs and memory bytes.
+	EnrolHost func(cpus float64, memoryBytes uint64) enrol.Host
+	BudgetCPU float64 // CPUs that trimtab itself may use
+	LoadedAt  time.Time
+}
+
+// History keeps records.
+type History interface {
+	Append(records ...view.Record) error
+	Query(since, until time.Time, changedOnly bool, name string, limit int) ([]view.Record, error)
+}
+
+// Recorder takes what was read and decided; it never blocks.
+type Recorder interface {
+	Write(kind string, v any) error
+}
+
+// Holds keeps what people froze: containers held since a restore, and a pause of
+// everything. Both survive a reboot.
+type Holds interface {
+	Held(key string) bool
+	SetHeld(key string, held bool) error
+	Paused() bool
+	SetPaused(paused bool) error
+}
+
+// Options are the loop's parts.
+type Options struct {
+	Engines  []runtime.Engine
+	Probes   []Probe
+	Missing  []view.Part // probes that could not be had at all
+	ReadHost func() (probes.Host, error)
+	Policy   policies.Policy
+	Actuator *actuator.Actuator
+	Manuals  *enrol.Manuals
+	Holds    Holds
+	History  History  // nil: none
+	Recorder Recorder // nil: none
+	// Preflight says why a container that holds a GPU may not be written to; "" if it may (law 9).
+	Preflight func(ctx context.Context, c runtime.Container) string
+	Disabled  func() bool // the file that stops every write
+	Settings  Settings
+	Mode      policies.Mode // for show
+	Tick      time.Duration
+	Version   string
+	Handover  bool // the daemon before handed over: what it left stands
+	Notify    func(status string)
+	Alive     func() // called once a tick, for the watchdog
+	Log       *slog.Logger
+}
+
+// Loop runs the daemon. Its exported methods may be called from any goroutine.
+type Loop struct {
+	o        Options
+	core     *core.Core
+	snapshot atomic.Pointer[view.Snapshot]
+	calls    chan func()
+	events   chan runtime.Event
+	work     chan func(ctx context.Context)
+	records  chan []view.Record
+
+	// Owned by Run's goroutine.
+	settings   Settings
+	configErr  string
+	mode       policies.Mode
+	containers map[string]*tracked
+	engines    map[string]*engineState
+	probeState map[string]*view.Part
+	host       probes.Host
+	results    []core.Result
+	edge       edgeTotals
+	started    time.Time
+	spent      spending
+	dropped    uint64
+	logged     map[string]*logQuota
+}
+
+// New returns a loop; Run starts it.
+func New(o Options) *Loop {
+	l := &Loop{
+		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
+		calls: make(chan func()), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), records: make(chan []view.Record, 256),
+		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{},
+		edge: newEdgeTotals(),
+	}
+	l.core = core.New(o.Settings.Core, o.Policy, epoch(l.started))
+	for _, e := range o.Engines {
+		l.engines[e.Name()] = &engineState{engine: e, part: view.Part{Name: e.Name(), Since: l.started.UnixNano(), Lost: "not reached yet"}}
+	}
+	for _, p := range o.Probes {
+		l.probeState[p.Name()] = &view.Part{Name: p.Name(), OK: true, Since: l.started.UnixNano()}
+	}
+	return l
+}
+
+// epoch names this start in plan IDs.
+func epoch(t time.Time) string { return t.UTC().Format("0102T150405") }
+
+// Epoch is the name of this start in plan IDs; a recording needs it to replay.
+func (l *Loop) Epoch() string { return epoch(l.started) }
+
+// Run works until ctx ends, then returns nil with its workers gone. It restores
+// nothing: that is Shutdown's.
+func (l *Loop) Run(ctx context.Context) error {
+	inner, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	n := 0
+	start := func(f func(context.Context)) {
+		n++
+		go func() {
+			f(inner)
+			done <- struct{}{}
+		}()
+	}
+	start(l.worker)
+	start(l.historian)
+	for _, e := range l.o.Engines {
+		start(func(ctx context.Context) { l.follow(ctx, e) })
+	}
+	l.main(ctx)
+	cancel()
+	for range n {
+		<-done
+	}
+	return nil
+}
+
+// follow passes on one engine's events.
+func (l *Loop) follow(ctx context.Context, e runtime.Engine) {
+	err := e.Run(ctx, func(ev runtime.Event) {
+		select {
+		case l.events <- ev:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		l.o.Log.Error("engine stopped", "engine", e.Name(), "error", err)
+	}
+}
+
+func (l *Loop) main(ctx context.Context) {
+	ticker := time.NewTicker(l.o.Tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case ev := <-l.events:
+			l.event(ev)
+		case call := <-l.calls:
+			call()
+		case <-ticker.C:
+			l.tick(ctx)
+		}
+	}
+}
+
+// do runs a function in Run's goroutine and waits for it.
+func (l *Loop) do(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case l.calls <- func() { f(); close(done) }:
+		<-done
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// worker carries out what touches containers, one after another.
+func (l *Loop) worker(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case job := <-l.work:
+			job(ctx)
+		}
+	}
+}
+
+// enqueue hands work to the worker; false if it is too far behind.
+func (l *Loop) enqueue(job func(ctx context.Context)) bool {
+	select {
+	case l.work <- job:
+		return true
+	default:
+		return false
+	}
+}
+
+// reply brings a worker's answer back to Run's goroutine.
+func (l *Loop) reply(ctx context.Context, f func()) {
+	_ = l.do(ctx, f) // fails only when the loop has ended, and nobody is left to tell
+}
+
+// historian writes records to disk.
+func (l *Loop) historian(ctx context.Context) {
+	failing := false
+	write := func(records []view.Record) {
+		if l.o.History == nil {
+			return
+		}
+		err := l.o.History.Append(records...)
+		if err != nil && !failing {
+			l.o.Log.Error("history is not being written", "error", err)
+		}
+		failing = err != nil
+	}
+	for {
+		select {
+		case records := <-l.records:
+			write(records)
+		case <-ctx.Done():
+			for {
+				select {
+				case records := <-l.records:
+					write(records)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+// keep sends records to history and to the log. A full queue drops and counts.
+func (l *Loop) keep(records []view.Record) {
+	if len(records) == 0 {
+		return
+	}
+	for _, r := range records {
+		l.logRecord(r)
+	}
+	select {
+	case l.records <- records:
+	default:
+		l.dropped += uint64(len(records))
+	}
+}
+
+// linesPerDay bounds the log for one container; history has them all.
+const linesPerDay = 200
+
+type logQuota struct {
+	day   int64
+	lines int
+}
+
+func (l *Loop) logRecord(r view.Record) {
+	q := l.logged[r.Key]
+	day := r.UnixNs / int64(24*time.Hour)
+	if q == nil || q.day != day {
+		q = &logQuota{day: day}
+		l.logged[r.Key] = q
+	}
+	q.lines++
+	switch {
+	case q.lines < linesPerDay:
+		l.o.Log.Info(r.Text, "event", string(r.Kind), "container", r.Name, "plan", r.Plan)
+	case q.lines == linesPerDay:
+		l.o.Log.Warn("no more lines today about this container; see trimtab history", "container", r.Name)
+	}
+}
+
+// Snapshot returns the latest published state; never nil after the first tick.
+func (l *Loop) Snapshot() *view.Snapshot {
+	if s := l.snapshot.Load(); s != nil {
+		return s
+	}
+	return &view.Snapshot{Daemon: view.Daemon{Version: l.o.Version, StartedUnixNs: l.started.UnixNano(), Mode: l.o.Mode}}
+}
+
+// Reload replaces the settings, from the next tick on.
+func (l *Loop) Reload(ctx context.Context, s Settings, mode policies.Mode) error {
+	return l.do(ctx, func() {
+		l.settings, l.mode, l.configErr = s, mode, ""
+		l.core.SetConfig(s.Core)
+	})
+}
+
+// RejectConfig shows why the last reload was refused; what was in force stays.
+func (l *Loop) RejectConfig(ctx context.Context, why error) error {
+	return l.do(ctx, func() { l.configErr = why.Error() })
+}

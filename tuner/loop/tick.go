@@ -1,0 +1,168 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// tick takes one road: read, decide, act, publish.
+func (l *Loop) tick(ctx context.Context) {
+	host, err := l.o.ReadHost()
+	if err != nil {
+		l.setProbe("host", false, err.Error())
+		return
+	}
+	l.host = host
+	for _, key := range l.keys() {
+		t := l.containers[key]
+		l.settle(t)
+		l.refresh(ctx, t)
+	}
+	in := l.input(ctx)
+	if l.o.Recorder != nil {
+		_ = l.o.Recorder.Write("tick", in) // the recorder counts what it drops
+	}
+	d := l.core.Step(in)
+	l.results = nil
+	l.act(d)
+	l.keep(d.Records)
+	if l.o.Recorder != nil && (len(d.Apply)+len(d.Rollback)+len(d.Records) > 0) {
+		_ = l.o.Recorder.Write("decision", d)
+	}
+	l.publish()
+	if l.o.Alive != nil {
+		l.o.Alive()
+	}
+}
+
+// input gathers a tick for the core.
+func (l *Loop) input(ctx context.Context) core.Input {
+	in := core.Input{UnixNs: time.Now().UnixNano(), Host: l.host, Results: l.results}
+	switch {
+	case l.o.Disabled != nil && l.o.Disabled():
+		in.Frozen = "disabled on this host"
+	case l.o.Holds.Paused():
+		in.Frozen = "paused"
+	}
+	samples := map[string]*probes.Sample{}
+	for _, p := range l.o.Probes {
+		err := p.Read(ctx, samples)
+		if err != nil {
+			l.setProbe(p.Name(), false, err.Error())
+			continue
+		}
+		l.setProbe(p.Name(), true, "")
+	}
+	for _, key := range l.keys() {
+		t := l.containers[key]
+		if e := l.engines[t.c.ID.Engine]; !e.recovered || t.now == nil {
+			continue // nothing is decided about what is not settled
+		}
+		in.Containers = append(in.Containers, core.Container{
+			Container: t.c, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
+			Yielded: t.yielded, Held: l.o.Holds.Held(key), Owed: t.standing.Owed, Preflight: t.preflight,
+		})
+		if s := samples[key]; s != nil {
+			s.Container = key
+			in.Samples = append(in.Samples, *s)
+		}
+	}
+	return in
+}
+
+// spending is the daemon's own use at one instant.
+type spending struct {
+	at  time.Time
+	cpu float64 // seconds since start
+	use float64 // CPUs, mean of the last stretch
+}
+
+// measureSelf renews the daemon's own use every ten seconds.
+func (l *Loop) measureSelf() {
+	if time.Since(l.spent.at) < 10*time.Second {
+		return
+	}
+	var ru syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
+		return
+	}
+	cpu := seconds(ru.Utime) + seconds(ru.Stime)
+	if !l.spent.at.IsZero() {
+		l.spent.use = (cpu - l.spent.cpu) / time.Since(l.spent.at).Seconds()
+	}
+	l.spent.at, l.spent.cpu = time.Now(), cpu
+}
+
+func seconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
+
+// publish makes the next snapshot.
+func (l *Loop) publish() {
+	l.measureSelf()
+	s := &view.Snapshot{UnixNs: time.Now().UnixNano()}
+	l.core.Show(s)
+	l.edge.show(&s.Totals)
+	s.Daemon = view.Daemon{
+		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.mode, Policy: l.o.Policy.Name(),
+		Paused: l.o.Holds.Paused(), Disabled: l.o.Disabled != nil && l.o.Disabled(),
+		CPUSeconds: l.spent.cpu, RSSBytes: residentBytes(), ConfigError: l.configErr, ConfigUnixNs: l.settings.LoadedAt.UnixNano(),
+		ProbeLost: l.dropped,
+	}
+	if l.settings.BudgetCPU > 0 {
+		s.Daemon.BudgetShare = l.spent.use / l.settings.BudgetCPU
+	}
+	for _, e := range l.o.Engines {
+		s.Daemon.Engines = append(s.Daemon.Engines, l.engines[e.Name()].part)
+	}
+	for _, p := range l.o.Probes {
+		s.Daemon.Probes = append(s.Daemon.Probes, *l.probeState[p.Name()])
+		cost := p.Cost()
+		s.Daemon.ProbeSeconds += float64(cost.KernelNs) / 1e9
+		s.Daemon.ProbeRuns += cost.Runs
+		s.Daemon.ProbeMapBytes += cost.MapBytes
+		s.Daemon.ProbeLost += cost.Lost
+	}
+	s.Daemon.Probes = append(s.Daemon.Probes, l.o.Missing...)
+	l.snapshot.Store(s)
+	if l.o.Notify != nil {
+		l.o.Notify(l.status(s))
+	}
+}
+
+// status is one line for systemd.
+func (l *Loop) status(s *view.Snapshot) string {
+	watched, changed := 0, 0
+	for _, c := range s.Containers {
+		if c.Watched {
+			watched++
+		}
+		if len(c.Changed) > 0 {
+			changed++
+		}
+	}
+	for _, e := range s.Daemon.Engines {
+		if !e.OK {
+			return fmt.Sprintf("waiting for %s: %s", e.Name, e.Lost)
+		}
+	}
+	return fmt.Sprintf("%d containers, %d watched, %d changed", len(s.Containers), watched, changed)
+}
+
+// residentBytes is the daemon's resident set, 0 where /proc does not tell.
+func residentBytes() uint64 {
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var size, resident uint64
+	if _, err := fmt.Sscan(string(data), &size, &resident); err != nil {
+		return 0
+	}
+	return resident * uint64(os.Getpagesize())
+}

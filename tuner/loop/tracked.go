@@ -1,0 +1,264 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// tracked is what the loop knows of one container.
+type tracked struct {
+	c         runtime.Container
+	enrolment policies.Enrolment
+	watched   bool
+	reading   map[string]bool // by probe
+	now       runtime.Values
+	standing  actuator.Standing
+	yielded   []runtime.Knob
+	preflight string
+	readAt    time.Time
+	stale     bool // read again at the next tick
+	checkedAt time.Time
+	busy      bool // an order for it is with the worker: no drift check until it is back
+	listed    bool // seen since the engine's latest connection
+}
+
+// engineState is one engine and how it fares.
+type engineState struct {
+	engine    runtime.Engine
+	part      view.Part
+	synced    bool // listed completely since the latest connection
+	recovered bool // what an earlier daemon left has been settled
+}
+
+// event takes in one observation of an engine.
+func (l *Loop) event(ev runtime.Event) {
+	e := l.engines[ev.Engine]
+	if e == nil {
+		return
+	}
+	switch ev.Kind {
+	case runtime.EventSeen, runtime.EventUpdate:
+		l.seen(ev.Container)
+	case runtime.EventGone:
+		l.gone(ev.Container.Key())
+	case runtime.EventLost:
+		l.setEngine(e, false, ev.Reason)
+		e.synced = false
+		for _, t := range l.containers {
+			if t.c.ID.Engine == ev.Engine {
+				t.listed = false
+			}
+		}
+	case runtime.EventSynced:
+		l.synced(e)
+	}
+}
+
+func (l *Loop) seen(c runtime.Container) {
+	t := l.containers[c.Key()]
+	if t == nil {
+		t = &tracked{reading: map[string]bool{}}
+		l.containers[c.Key()] = t
+	}
+	t.c, t.stale, t.listed = c, true, true
+}
+
+func (l *Loop) gone(key string) {
+	t := l.containers[key]
+	if t == nil {
+		return
+	}
+	for _, p := range l.o.Probes {
+		if t.reading[p.Name()] {
+			p.Unwatch(key)
+		}
+	}
+	delete(l.containers, key)
+	delete(l.logged, key)
+	id := t.c.ID
+	l.enqueue(func(ctx context.Context) {
+		if err := l.o.Actuator.Gone(id); err != nil {
+			l.o.Log.Warn("originals of an ended container stay on disk; they are removed at the next start", "error", err)
+		}
+	})
+}
+
+// synced settles what an earlier daemon left, once for each connection, now
+// that the listing is complete.
+func (l *Loop) synced(e *engineState) {
+	l.setEngine(e, true, "")
+	name := e.engine.Name()
+	var running []runtime.Container
+	for _, key := range l.keys() {
+		t := l.containers[key]
+		if t.c.ID.Engine != name {
+			continue
+		}
+		if !t.listed {
+			l.gone(key)
+			continue
+		}
+		running = append(running, t.c)
+	}
+	first := !e.recovered
+	r := actuator.Recovery{Running: running, Synced: []string{name}, Handover: l.o.Handover || !first}
+	l.enqueue(func(ctx context.Context) {
+		results, err := l.o.Actuator.Recover(ctx, r)
+		l.reply(ctx, func() {
+			if err != nil {
+				l.o.Log.Error("originals of an earlier run", "error", err)
+			}
+			l.restored(results, "left by an earlier run of trimtab")
+			e.synced, e.recovered = true, true
+			for _, t := range l.containers {
+				t.stale = true
+			}
+		})
+	})
+	if err := l.o.Manuals.Prune(time.Now().UnixNano(), func(key string) bool { return l.containers[key] != nil }); err != nil {
+		l.o.Log.Warn("expired records of trimtab enable stay", "error", err)
+	}
+}
+
+func (l *Loop) setEngine(e *engineState, ok bool, lost string) {
+	if e.part.OK != ok {
+		e.part.Since = time.Now().UnixNano()
+		if ok {
+			l.o.Log.Info("engine reached", "engine", e.part.Name)
+		} else {
+			l.o.Log.Warn("engine lost", "engine", e.part.Name, "why", lost)
+		}
+	}
+	e.part.OK, e.part.Lost = ok, lost
+}
+
+func (l *Loop) keys() []string { return slices.Sorted(maps.Keys(l.containers)) }
+
+// settle renews a container's enrolment and what the probes read of it.
+func (l *Loop) settle(t *tracked) {
+	now := time.Now().UnixNano()
+	host := enrol.Host{}
+	if l.settings.EnrolHost != nil {
+		host = l.settings.EnrolHost(float64(l.host.CPUs), l.host.MemTotal)
+	}
+	before := t.enrolment
+	t.enrolment = enrol.Settle(t.c, l.settings.Rules, l.o.Manuals.Get(t.c.Key(), now), host)
+	t.watched = enrol.Watched(t.c, l.settings.Rules, t.enrolment)
+	for _, problem := range t.enrolment.Problems {
+		if !slices.Contains(before.Problems, problem) {
+			l.logRecord(view.Record{UnixNs: now, Kind: view.RecordEnrol, Key: t.c.Key(), Name: t.c.Name, Text: "label or config: " + problem})
+		}
+	}
+	if before.Mode == policies.ModeTune && t.enrolment.Mode != policies.ModeTune && len(t.standing.Original) > 0 {
+		l.restoreLater(t, "no longer enrolled: "+t.enrolment.WhyNot)
+	}
+	l.watch(t)
+}
+
+// watch turns readings on and off.
+func (l *Loop) watch(t *tracked) {
+	for _, p := range l.o.Probes {
+		want := p.All || t.watched
+		switch have := t.reading[p.Name()]; {
+		case want && !have:
+			if err := p.Watch(target(t.c)); err != nil {
+				l.setProbe(p.Name(), false, fmt.Sprintf("container %q: %v", t.c.Name, err))
+				continue
+			}
+			t.reading[p.Name()] = true
+		case !want && have:
+			p.Unwatch(t.c.Key())
+			t.reading[p.Name()] = false
+		}
+	}
+}
+
+func target(c runtime.Container) probes.Target {
+	return probes.Target{Key: c.Key(), CgroupID: c.Cgroup.ID, InitPID: c.InitPID, Dir: c.Cgroup.Dir, Unified: c.Cgroup.Unified, V2: c.Cgroup.Mode == runtime.CgroupV2}
+}
+
+func (l *Loop) setProbe(name string, ok bool, lost string) {
+	p := l.probeState[name]
+	if p == nil {
+		return
+	}
+	if p.OK != ok {
+		p.Since = time.Now().UnixNano()
+		if ok {
+			l.o.Log.Info("probe reads again", "probe", name)
+		} else {
+			l.o.Log.Warn("probe fails", "probe", name, "why", lost)
+		}
+	}
+	p.OK, p.Lost = ok, lost
+}
+
+// How often what stands is read back, to notice foreign writes that no event
+// told of, and a GPU's preflight is renewed.
+const (
+	rereadEvery    = 5 * time.Second
+	preflightEvery = 30 * time.Second
+)
+
+// refresh reads what stands, and yields what somebody else wrote.
+func (l *Loop) refresh(ctx context.Context, t *tracked) {
+	every := rereadEvery
+	if !t.watched {
+		every *= 6
+	}
+	if t.busy || !t.stale && time.Since(t.readAt) < every {
+		return
+	}
+	e := l.engines[t.c.ID.Engine]
+	now, err := e.engine.Read(ctx, t.c)
+	if err != nil {
+		return // gone, most likely: the engine's event says so
+	}
+	t.now, t.readAt, t.stale = now, time.Now(), false
+	drifts, err := l.o.Actuator.Drift(t.c, now)
+	if err == nil {
+		for _, d := range drifts {
+			l.yield(t, d)
+		}
+	}
+	if standing, err := l.o.Actuator.Standing(t.c.ID); err == nil {
+		t.standing = standing
+	}
+	if l.o.Preflight != nil && len(t.c.GPUs) > 0 && time.Since(t.checkedAt) >= preflightEvery {
+		t.checkedAt = time.Now()
+		c := t.c
+		l.enqueue(func(ctx context.Context) {
+			why := l.o.Preflight(ctx, c)
+			l.reply(ctx, func() {
+				if t := l.containers[c.Key()]; t != nil {
+					t.preflight = why
+				}
+			})
+		})
+	}
+}
+
+// yield leaves a knob to whoever wrote it (law 8).
+func (l *Loop) yield(t *tracked, d actuator.Drift) {
+	if err := l.o.Actuator.Yield(t.c, d.Knob); err != nil {
+		l.o.Log.Error("a foreign write could not be noted", "container", t.c.Name, "error", err)
+		return
+	}
+	t.yielded = append(t.yielded, d.Knob)
+	l.edge.foreign++
+	l.results = append(l.results, core.Result{Kind: core.ResultEnded, Key: t.c.Key(), Text: fmt.Sprintf("%s was set to %s by somebody else", d.Knob, d.Actual)})
+	l.keep([]view.Record{{UnixNs: time.Now().UnixNano(), Kind: view.RecordYield, Key: t.c.Key(), Name: t.c.Name, Team: t.enrolment.Team,
+		Knob: d.Knob, From: d.Written, To: d.Actual, Actual: d.Actual,
+		Text: fmt.Sprintf("%s was set to %s by somebody else (trimtab had %s): left alone from now on", d.Knob, d.Actual, d.Written)}})
+}
