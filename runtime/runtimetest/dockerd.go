@@ -1,0 +1,118 @@
+package runtimetest
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Dockerd is a Docker engine of a test's own, which may be stopped and started.
+// Its containers run on while it is down, as with live-restore.
+type Dockerd struct {
+	DockerHost
+	// ContainerdAddress is the socket of its containerd.
+	ContainerdAddress string
+
+	args []string
+	log  string
+	cmd  *exec.Cmd
+}
+
+// NeedDockerd prepares an engine without starting it, or skips the test. It is
+// stopped, and its containers are removed, when the test ends.
+func NeedDockerd(t testing.TB) *Dockerd {
+	t.Helper()
+	NeedDocker(t) // the same needs, and more
+	if _, err := exec.LookPath("dockerd"); err != nil {
+		t.Skip("needs Docker: no dockerd command")
+	}
+	// Not t.TempDir: sockets' paths must be short, and mounts below have to go first.
+	dir, err := os.MkdirTemp("", "trimtab-dockerd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Dockerd{
+		DockerHost:        DockerHost{Host: "unix://" + dir + "/docker.sock"},
+		ContainerdAddress: dir + "/exec/containerd/containerd.sock",
+		log:               dir + "/log",
+	}
+	d.args = []string{"--host", d.Host, "--data-root", dir + "/data", "--exec-root", dir + "/exec", "--pidfile", dir + "/pid",
+		"--bridge", "none", "--iptables=false", "--ip6tables=false", "--live-restore", "--storage-driver", "vfs"}
+	t.Cleanup(func() {
+		d.Stop(t)
+		unmountBelow(dir)
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("dockerd's directory: %v", err)
+		}
+	})
+	return d
+}
+
+// Start starts the engine and waits until it answers.
+func (d *Dockerd) Start(t testing.TB) {
+	t.Helper()
+	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	d.cmd = exec.Command("dockerd", d.args...)
+	d.cmd.Stdout, d.cmd.Stderr = log, log
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if _, err := d.try(nil, "version"); err == nil {
+			d.NeedImage(t)
+			return
+		}
+	}
+	text, _ := os.ReadFile(d.log)
+	t.Fatalf("dockerd does not answer: %s", text)
+}
+
+// RunContainer starts a sleeping container, which ends with the engine's last stop.
+func (d *Dockerd) RunContainer(t testing.TB, name string, args ...string) (id string) {
+	t.Helper()
+	run := append([]string{"run", "-d", "--net=none", "--name", name}, args...)
+	return d.Run(t, append(run, ImageName, "sleep", "1000000")...)
+}
+
+// Interrupt stops the engine; its containers run on.
+func (d *Dockerd) Interrupt(t testing.TB) {
+	t.Helper()
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Wait(); err != nil {
+		t.Logf("dockerd: %v", err)
+	}
+	d.cmd = nil
+}
+
+// Stop removes all containers and stops the engine; stopped, it does nothing.
+func (d *Dockerd) Stop(t testing.TB) {
+	t.Helper()
+	if d.cmd == nil {
+		return
+	}
+	if ids, err := d.try(nil, "ps", "-aq"); err == nil && ids != "" {
+		for id := range strings.FieldsSeq(ids) {
+			d.Remove(t, id)
+		}
+	}
+	d.Interrupt(t)
+}
+
+// unmountBelow unmounts what dockerd left mounted under dir.
+func unmountBelow(dir string) {
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		if point := strings.Fields(line)[1]; strings.HasPrefix(point, dir+"/") {
+			_ = syscall.Unmount(point, syscall.MNT_DETACH) // RemoveAll tells if it did not go
+		}
+	}
+}
