@@ -63,6 +63,7 @@ if [ ! -s "$tar" ]; then
 	rm -f "$cache"/train-*.tar
 	mv "$tar.part" "$tar"
 fi
+old=$(docker image inspect -f "{{.ID}}" "$image" 2>/dev/null || true)
 docker import \
 	--change "LABEL $label=$hash" \
 	--change 'ENV PATH=/usr/local/bin:/usr/bin:/bin' \
@@ -70,4 +71,5 @@ docker import \
 	--change 'ENV LC_ALL=C.UTF-8' \
 	--change 'WORKDIR /workloads' \
 	- "$image" <"$tar" >/dev/null || die "docker import of $tar failed: see above"
+[ -z "$old" ] || docker rmi "$old" >/dev/null 2>&1 || true # superseded; it stays while a container uses it
 say "built $image ($(du -m "$tar" | cut -f1) MB) in $(($(date +%s) - start)) s"
