@@ -172,12 +172,15 @@ func (a *Actuator) engine(c runtime.Container) (Engine, error) {
 // save puts a file on disk, or removes it when nothing of trimtab's is left in it.
 func (a *Actuator) save(f originals.File) error {
 	a.o.Fault("save.before")
-	defer a.o.Fault("save.after")
+	var err error
 	if len(f.Knobs) == 0 {
 		delete(a.owed, f.ID.Key())
-		return a.o.Store.Remove(f.ID)
+		err = a.o.Store.Remove(f.ID)
+	} else {
+		err = a.o.Store.Save(f)
 	}
-	return a.o.Store.Save(f)
+	a.o.Fault("save.after")
+	return err
 }
 
 // send is the only call of an engine's Apply.

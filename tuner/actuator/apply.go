@@ -284,7 +284,7 @@ func (a *Actuator) undo(ctx context.Context, parts []*part, r *Result) {
 				res.Outcome, res.Text = Failed, "could not be undone: "+back.knob(res.Change.Knob).Text
 			}
 		}
-		if back.Outcome == Failed || back.Outcome == Owed {
+		if back.Outcome == Failed || back.Outcome == Unavailable || back.Outcome == Owed {
 			r.Owed = append(r.Owed, p.item.Container.Key())
 		}
 	}

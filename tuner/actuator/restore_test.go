@@ -1,0 +1,310 @@
+package actuator_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/originals"
+)
+
+const mib = 1 << 20
+
+func bytes(n int64) runtime.Value { return runtime.IntValue(n) }
+
+// raisedMemory gives a container 4 GiB over its owner's 1 GiB (and 2 GiB with swap).
+func raisedMemory(t *testing.T, b *bench, c runtime.Container) *actuator.Actuator {
+	t.Helper()
+	b.start(c, owner())
+	a := b.actuator()
+	got := a.Apply(t.Context(), order(item(c, tune("memory"),
+		change(runtime.KnobMemoryLimit, bytes(1024*mib), bytes(4096*mib)),
+		change(runtime.KnobMemorySwap, bytes(2048*mib), bytes(6144*mib)))))
+	if !got.Applied {
+		t.Fatalf("apply: %+v", got)
+	}
+	return a
+}
+
+// TestRestoreNeverKills holds law 4.
+func TestRestoreNeverKills(t *testing.T) {
+	tests := []struct {
+		name        string
+		v1          bool
+		use         actuator.MemoryUse
+		limit, swap int64 // MiB that stand after the restore
+		limitOwed   bool
+		swapOwed    bool
+	}{
+		{name: "fits", use: actuator.MemoryUse{Anon: 900 * mib}, limit: 1024, swap: 2048},
+		{name: "page cache does not count", use: actuator.MemoryUse{Anon: 100 * mib, Usage: 4000 * mib}, limit: 1024, swap: 2048},
+		{name: "anonymous memory grew", use: actuator.MemoryUse{Anon: 2000 * mib}, limit: 2200, swap: 2048, limitOwed: true},
+		{name: "shared memory grew", use: actuator.MemoryUse{Anon: 1000 * mib, Shmem: 1000 * mib}, limit: 2200, swap: 2048, limitOwed: true},
+		{name: "small margin is 64 MiB", use: actuator.MemoryUse{Anon: 500*mib + 461*mib}, limit: 1024 + 34, swap: 2048, limitOwed: true},
+		{name: "never above what stands", use: actuator.MemoryUse{Anon: 5000 * mib}, limit: 4096, swap: 2048, limitOwed: true},
+		{name: "v1: memsw stays above the limit", v1: true, use: actuator.MemoryUse{Anon: 2000 * mib}, limit: 2200, swap: 2200, limitOwed: true, swapOwed: true},
+		{name: "v1: swapped memory counts against memsw", v1: true, use: actuator.MemoryUse{Anon: 900 * mib, Swap: 2100 * mib}, limit: 1024, swap: 3300, swapOwed: true},
+		{name: "v1: fits", v1: true, use: actuator.MemoryUse{Anon: 900 * mib}, limit: 1024, swap: 2048},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			c := container("a")
+			if tt.v1 {
+				onV1(&c)
+			}
+			a := raisedMemory(t, b, c)
+			b.use = tt.use
+			got := a.Restore(t.Context(), c, "stop")
+			want := map[runtime.Knob]bool{runtime.KnobMemoryLimit: tt.limitOwed, runtime.KnobMemorySwap: tt.swapOwed}
+			for _, k := range got.Knobs {
+				if (k.Outcome == actuator.Owed) != want[k.Knob] {
+					t.Errorf("%s: %s %q, owed should be %v", k.Knob, k.Outcome, k.Text, want[k.Knob])
+				}
+			}
+			stands := b.stands(c)
+			if stands[runtime.KnobMemoryLimit] != bytes(tt.limit*mib) || stands[runtime.KnobMemorySwap] != bytes(tt.swap*mib) {
+				t.Errorf("limit %s, swap %s; want %d, %d", stands[runtime.KnobMemoryLimit], stands[runtime.KnobMemorySwap], tt.limit*mib, tt.swap*mib)
+			}
+			if owed := tt.limitOwed || tt.swapOwed; owed != (b.files() == 1) {
+				t.Errorf("%d files", b.files())
+			}
+			b.use = actuator.MemoryUse{Anon: 100 * mib}
+			if _, err := b.actuator().PayDebts(t.Context(), nil); err != nil { // by another process
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(owner(), b.stands(c)); diff != "" || b.files() != 0 {
+				t.Errorf("after the debt is paid: %d files, %s", b.files(), diff)
+			}
+		})
+	}
+}
+
+func TestMemoryUseUnknownLowersNothing(t *testing.T) {
+	b := newBench(t)
+	c := container("a")
+	raisedMemory(t, b, c)
+	b.options.Memory = nil
+	got := b.actuator().Restore(t.Context(), c, "stop")
+	if got.Outcome != actuator.Owed || b.stands(c)[runtime.KnobMemoryLimit] != bytes(4096*mib) {
+		t.Errorf("lowered blindly: %+v", got)
+	}
+}
+
+// TestRefusedMemoryDoesNotHoldBackTheRest: v1 answers EBUSY, the quota goes back all the same.
+func TestRefusedMemoryDoesNotHoldBackTheRest(t *testing.T) {
+	b := newBench(t)
+	c := container("a")
+	a := raisedMemory(t, b, c)
+	a.Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+	b.engine.onApply = func(_ runtime.Container, set runtime.Values) error {
+		if _, ok := set[runtime.KnobMemoryLimit]; ok {
+			return fmt.Errorf("%w: EBUSY", runtime.ErrRefused)
+		}
+		return nil
+	}
+	got := a.Restore(t.Context(), c, "stop")
+	if got.Outcome != actuator.Owed || b.stands(c)[runtime.KnobCPUQuota] != "40000 100000" {
+		t.Errorf("got %+v; quota %s", got, b.stands(c)[runtime.KnobCPUQuota])
+	}
+	b.engine.onApply = nil
+	if _, err := a.PayDebts(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(owner(), b.stands(c)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestPayDebtsInSteps: a debt is paid in part only where that is worth a write.
+func TestPayDebtsInSteps(t *testing.T) {
+	b := newBench(t)
+	c := container("a")
+	a := raisedMemory(t, b, c)
+	b.use = actuator.MemoryUse{Anon: 2000 * mib}
+	a.Restore(t.Context(), c, "stop")
+	before := b.engine.applies
+	for _, anonMiB := range []uint64{2000, 1990, 1980} {
+		b.use = actuator.MemoryUse{Anon: anonMiB * mib}
+		if _, err := a.PayDebts(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.engine.applies != before {
+		t.Errorf("%d writes for a few MiB", b.engine.applies-before)
+	}
+	b.use = actuator.MemoryUse{Anon: 1500 * mib}
+	if _, err := a.PayDebts(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.stands(c)[runtime.KnobMemoryLimit]; got != bytes(1650*mib) {
+		t.Errorf("the limit stands at %s", got)
+	}
+}
+
+func TestRestoreWithEngineAway(t *testing.T) {
+	b := newBench(t)
+	c := b.start(container("a"), owner())
+	a := b.actuator()
+	a.Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+	b.engine.onRead = func(runtime.Container) error { return runtime.ErrUnavailable }
+	got := a.Restore(t.Context(), c, "stop")
+	if got.Outcome != actuator.Unavailable || !errors.Is(got.Err, runtime.ErrUnavailable) || b.files() != 1 {
+		t.Errorf("got %+v, %d files", got, b.files())
+	}
+	b.engine.onRead = nil
+	if paid, err := a.PayDebts(t.Context(), nil); err != nil || len(paid) != 1 || paid[0].Outcome != actuator.Restored {
+		t.Errorf("paid %+v, %v", paid, err)
+	}
+	if diff := cmp.Diff(owner(), b.stands(c)); diff != "" || b.files() != 0 {
+		t.Errorf("%d files, %s", b.files(), diff)
+	}
+}
+
+// TestRestoreOnFullDisk: going back to originals needs no new bytes on disk.
+func TestRestoreOnFullDisk(t *testing.T) {
+	b := newBench(t)
+	c := b.start(container("a"), owner())
+	b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+	b.options.Store = fullStore{b.store}
+	got := b.actuator().Restore(t.Context(), c, "stop")
+	if got.Outcome != actuator.Restored || got.Err != nil || b.files() != 0 {
+		t.Errorf("got %+v, %d files", got, b.files())
+	}
+	if diff := cmp.Diff(owner(), b.stands(c)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// fullStore has no room for a new file, but can remove one.
+type fullStore struct{ *originals.Store }
+
+func (fullStore) Save(originals.File) error { return errors.New("no space left on device") }
+
+func TestRecover(t *testing.T) {
+	b := newBench(t)
+	runs, ended, unseen := b.start(container("a"), owner()), b.start(container("b"), owner()), container("c")
+	unseen.ID.Engine = "elsewhere"
+	b.options.Engines["elsewhere"] = b.engine
+	b.start(unseen, owner())
+	for _, c := range []runtime.Container{runs, ended, unseen} {
+		b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+	}
+	r := actuator.Recovery{Running: []runtime.Container{runs}, Synced: []string{"fake"}, Handover: true}
+	for range 2 {
+		got, err := b.actuator().Recover(t.Context(), r)
+		if err != nil || len(got) != 0 || b.files() != 2 || b.stands(runs)[runtime.KnobCPUQuota] != "150000 100000" {
+			t.Fatalf("handover: %+v, %v, %d files", got, err, b.files())
+		}
+	}
+	r.Handover = false
+	got, err := b.actuator().Recover(t.Context(), r)
+	if err != nil || len(got) != 1 || b.files() != 1 {
+		t.Fatalf("recovery: %+v, %v, %d files", got, err, b.files())
+	}
+	if diff := cmp.Diff(owner(), b.stands(runs)); diff != "" {
+		t.Error(diff)
+	}
+	if b.stands(unseen)[runtime.KnobCPUQuota] != "150000 100000" {
+		t.Error("a container of an engine that is not synced was touched")
+	}
+}
+
+// TestRestartIsAnotherContainer: the same container restarted has the owner's
+// values from the engine; the file of its former life must not be applied.
+func TestRestartIsAnotherContainer(t *testing.T) {
+	b := newBench(t)
+	c := b.start(container("a"), owner())
+	b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+	again := c
+	again.ID.StartTick++
+	b.start(again, runtime.Values{runtime.KnobCPUQuota: "150000 100000"}) // by its owner, this time
+	if _, err := b.actuator().Recover(t.Context(), actuator.Recovery{Running: []runtime.Container{again}, Synced: []string{"fake"}}); err != nil {
+		t.Fatal(err)
+	}
+	if b.stands(again)[runtime.KnobCPUQuota] != "150000 100000" || b.files() != 0 {
+		t.Errorf("the former life's original was applied; %d files", b.files())
+	}
+}
+
+// TestLateWrite: a write that was under way when the process died lands after
+// the next process has looked.
+func TestLateWrite(t *testing.T) {
+	b := newBench(t)
+	c := b.start(container("a"), owner())
+	b.engine.onApply = func(_ runtime.Container, set runtime.Values) error {
+		b.engine.late = append(b.engine.late, func() { b.start(c, set) })
+		panic("killed")
+	}
+	func() {
+		defer func() { _ = recover() }()
+		b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+	}()
+	b.engine.onApply = nil
+	r := actuator.Recovery{Running: []runtime.Container{c}, Synced: []string{"fake"}, Handover: true}
+	if _, err := b.actuator().Recover(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	for _, land := range b.engine.late {
+		land()
+	}
+	if diff := cmp.Diff(owner(), b.stands(c)); diff != "" || b.files() != 0 {
+		t.Errorf("%d files, %s", b.files(), diff)
+	}
+}
+
+// TestRounding: systemd rounds a quota up; it is ours all the same, and goes back.
+func TestRounding(t *testing.T) {
+	b := newBench(t)
+	c := b.start(container("a"), owner())
+	b.engine.after = func(c runtime.Container, set runtime.Values) error {
+		if set[runtime.KnobCPUQuota] == "150500 100000" {
+			b.start(c, runtime.Values{runtime.KnobCPUQuota: "151000 100000"})
+		}
+		return nil
+	}
+	a := b.actuator()
+	got := a.Apply(t.Context(), order(item(c, tune("cpu"), change(runtime.KnobCPUQuota, "40000 100000", "150500 100000"))))
+	if !got.Applied || got.Changes[0].Actual != "151000 100000" {
+		t.Fatalf("apply: %+v", got)
+	}
+	if drift, err := a.Drift(c, b.stands(c)); len(drift) != 0 || err != nil {
+		t.Errorf("rounding taken for a foreign write: %v, %v", drift, err)
+	}
+	a.Restore(t.Context(), c, "stop")
+	if diff := cmp.Diff(owner(), b.stands(c)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRestoreOfNothing(t *testing.T) {
+	b := newBench(t)
+	c := b.start(container("a"), owner())
+	got := b.actuator().Restore(t.Context(), c, "stop")
+	if got.Outcome != actuator.Restored || len(got.Knobs) != 0 || b.engine.applies != 0 {
+		t.Errorf("got %+v", got)
+	}
+	if err := b.actuator().Gone(c.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGoneForgets(t *testing.T) {
+	b := newBench(t)
+	c := b.start(container("a"), owner())
+	a := b.actuator()
+	a.Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+	if err := a.Gone(c.ID); err != nil || b.files() != 0 {
+		t.Errorf("%v, %d files", err, b.files())
+	}
+	left, _ := filepath.Glob(filepath.Join(b.store.Dir(), "*"))
+	if len(left) != 0 {
+		t.Errorf("left behind: %s", strings.Join(left, " "))
+	}
+}
