@@ -1,0 +1,237 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/moby/moby/api/types/container"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+var (
+	onV2 = runtime.Container{Name: "c", Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2}}
+	onV1 = runtime.Container{Name: "c", Cgroup: runtime.Cgroup{Mode: runtime.CgroupV1}}
+)
+
+// standsV2 is a container on v2 with something in each knob.
+func standsV2() runtime.Values {
+	return runtime.Values{
+		runtime.KnobCPUWeight: "39", runtime.KnobCPUQuota: "150000 100000", runtime.KnobCPUBurst: "20000", runtime.KnobCpuset: "",
+		runtime.KnobMemoryLimit: "1073741824", runtime.KnobMemorySwap: "0", runtime.KnobMemoryHigh: "max", runtime.KnobMemoryLow: "4096",
+		runtime.KnobIOWeight: "100",
+	}
+}
+
+func TestResourcesAreComplete(t *testing.T) {
+	v2 := standsV2()
+	v2[runtime.KnobCPUQuota] = "max 100000"
+	v2[runtime.KnobMemoryLimit] = "536870912"
+	v1 := runtime.Values{
+		runtime.KnobCPUWeight: "1024", runtime.KnobCPUQuota: "max 50000", runtime.KnobCpuset: "0-3",
+		runtime.KnobMemoryLimit: "max", runtime.KnobMemorySwap: "max", runtime.KnobIOWeight: "500",
+	}
+	cases := []struct {
+		name string
+		c    runtime.Container
+		all  runtime.Values
+		want specs.LinuxResources
+	}{
+		{"v2", onV2, v2, specs.LinuxResources{
+			CPU:    &specs.LinuxCPU{Quota: new(int64(-1)), Period: new(uint64(100000))},
+			Memory: &specs.LinuxMemory{Limit: new(int64(536870912)), CheckBeforeUpdate: new(true)},
+			Unified: map[string]string{"cpu.weight": "39", "cpu.max.burst": "20000", "memory.swap.max": "0", "memory.high": "max",
+				"memory.low": "4096", "io.weight": "100"},
+		}},
+		{"v1", onV1, v1, specs.LinuxResources{
+			CPU:     &specs.LinuxCPU{Shares: new(uint64(1024)), Quota: new(int64(-1)), Period: new(uint64(50000)), Cpus: "0-3"},
+			Memory:  &specs.LinuxMemory{Limit: new(int64(-1)), Swap: new(int64(-1))},
+			BlockIO: &specs.LinuxBlockIO{Weight: new(uint16(500))},
+		}},
+		{"v1 without memory", onV1, runtime.Values{runtime.KnobCPUWeight: "2"}, specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(2))}}},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			stands := tc.all.Clone()
+			if tc.c.Cgroup.Mode == runtime.CgroupV2 {
+				stands = standsV2()
+			}
+			if diff := cmp.Diff(&tc.want, linuxResources(tc.c.Cgroup, stands, tc.all)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBurstAgainstQuota(t *testing.T) {
+	merge := func(set runtime.Values) runtime.Values {
+		all := standsV2()
+		for knob, value := range set {
+			all[knob] = value
+		}
+		return all
+	}
+	lowerQuota := runtime.Values{runtime.KnobCPUQuota: "10000 100000"}
+	if err := checkTogether(onV2, merge(lowerQuota), lowerQuota); !errors.Is(err, runtime.ErrRefused) || !strings.Contains(err.Error(), "cpu.burst") {
+		t.Errorf("a quota below the burst: %v", err)
+	}
+	both := runtime.Values{runtime.KnobCPUQuota: "10000 100000", runtime.KnobCPUBurst: "5000"}
+	if err := checkTogether(onV2, merge(both), both); err != nil {
+		t.Errorf("both lowered: %v", err)
+	}
+	if !burstBlocks(standsV2(), merge(both)) {
+		t.Error("the burst that stands is above the new quota, which is written first")
+	}
+	if weight := (runtime.Values{runtime.KnobCPUWeight: "1"}); burstBlocks(standsV2(), merge(weight)) || checkTogether(onV2, merge(weight), weight) != nil {
+		t.Error("a weight has nothing to do with the burst")
+	}
+}
+
+func TestAPIResources(t *testing.T) {
+	const mib = 1 << 20
+	stands := runtime.Values{
+		runtime.KnobCPUWeight: "1024", runtime.KnobCPUQuota: "max 100000", runtime.KnobCpuset: "0-1",
+		runtime.KnobMemoryLimit: "67108864", runtime.KnobMemorySwap: "134217728", runtime.KnobIOWeight: "100",
+	}
+	cases := []struct {
+		name    string
+		c       runtime.Container
+		stored  container.Resources
+		set     runtime.Values
+		want    container.Resources
+		refused string // part of the reason
+	}{
+		{name: "quota family", c: onV1, set: quota("50000 200000"), want: container.Resources{CPUQuota: 50000, CPUPeriod: 200000}},
+		{name: "lifted in the quota family", c: onV1, set: quota("max 100000"), want: container.Resources{CPUQuota: -1, CPUPeriod: 100000}},
+		{name: "nano family", c: onV1, stored: container.Resources{NanoCPUs: 1e9}, set: quota("75000 50000"), want: container.Resources{NanoCPUs: 15e8}},
+		{name: "nano family rounds up", c: onV1, stored: container.Resources{NanoCPUs: 1e9}, set: quota("10000 30000"), want: container.Resources{NanoCPUs: 333340000}},
+		{name: "nano family cannot be lifted", c: onV1, stored: container.Resources{NanoCPUs: 1e9}, set: quota("max 100000"), refused: "--cpus"},
+		{name: "memory brings swap", c: onV1, set: runtime.Values{runtime.KnobMemoryLimit: "33554432"}, want: container.Resources{Memory: 32 * mib, MemorySwap: 128 * mib}},
+		{name: "swap brings memory", c: onV1, set: runtime.Values{runtime.KnobMemorySwap: "max"}, want: container.Resources{Memory: 64 * mib, MemorySwap: -1}},
+		{name: "v2 counts swap alone", c: onV2, set: runtime.Values{runtime.KnobMemoryLimit: "33554432"}, want: container.Resources{Memory: 32 * mib, MemorySwap: 160 * mib}},
+		{name: "memory unlimited", c: onV1, set: runtime.Values{runtime.KnobMemoryLimit: "max", runtime.KnobMemorySwap: "max"}, refused: "unlimited"},
+		{name: "memory too small", c: onV1, set: runtime.Values{runtime.KnobMemoryLimit: "1048576"}, refused: "6 MiB"},
+		{name: "memory above swap", c: onV1, set: runtime.Values{runtime.KnobMemoryLimit: "268435456"}, refused: "set both"},
+		{name: "weight", c: onV1, set: runtime.Values{runtime.KnobCPUWeight: "2"}, want: container.Resources{CPUShares: 2}},
+		{name: "weight 0 would mean unchanged", c: onV1, set: runtime.Values{runtime.KnobCPUWeight: "0"}, refused: "below 2"},
+		{name: "weight on v2", c: onV2, set: runtime.Values{runtime.KnobCPUWeight: "100"}, refused: "convert"},
+		{name: "I/O weight", c: onV1, set: runtime.Values{runtime.KnobIOWeight: "700"}, want: container.Resources{BlkioWeight: 700}},
+		{name: "I/O weight out of range", c: onV1, set: runtime.Values{runtime.KnobIOWeight: "5"}, refused: "10 to 1000"},
+		{name: "burst", c: onV2, set: runtime.Values{runtime.KnobCPUBurst: "5"}, refused: "containerd"},
+		{name: "memory.high", c: onV2, set: runtime.Values{runtime.KnobMemoryHigh: "5"}, refused: "containerd"},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := apiResources(tc.c, tc.stored, stands, tc.set)
+			if tc.refused != "" {
+				knob := string(tc.set.Sorted()[0])
+				if !errors.Is(err, runtime.ErrRefused) || !strings.Contains(err.Error(), tc.refused) || !strings.Contains(err.Error(), knob) {
+					t.Errorf("%+v, %v", got, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func quota(v runtime.Value) runtime.Values { return runtime.Values{runtime.KnobCPUQuota: v} }
+
+func TestGPUs(t *testing.T) {
+	requests := func(r ...container.DeviceRequest) container.HostConfig {
+		return container.HostConfig{Resources: container.Resources{DeviceRequests: r}}
+	}
+	devices := func(paths ...string) (h container.HostConfig) {
+		for _, path := range paths {
+			h.Devices = append(h.Devices, container.DeviceMapping{PathOnHost: path})
+		}
+		return h
+	}
+	gpuCapability := [][]string{{"compute", "utility"}, {"gpu"}}
+	hook := container.HostConfig{Runtime: "nvidia"}
+	cases := []struct {
+		name string
+		env  []string
+		host container.HostConfig
+		gpus []string
+		via  string
+	}{
+		{name: "none"},
+		{name: "--gpus all", host: requests(container.DeviceRequest{Count: -1, Capabilities: gpuCapability}), gpus: []string{"all"}, via: "device-requests"},
+		{name: "--gpus 2", host: requests(container.DeviceRequest{Driver: "nvidia", Count: 2}), gpus: []string{"0", "1"}, via: "device-requests"},
+		{name: "--gpus device=", host: requests(container.DeviceRequest{DeviceIDs: []string{"3", "GPU-5"}, Capabilities: gpuCapability}), gpus: []string{"3", "GPU-5"}, via: "device-requests"},
+		{name: "another capability", host: requests(container.DeviceRequest{Count: 1, Capabilities: [][]string{{"tpu"}}})},
+		{name: "another driver", host: requests(container.DeviceRequest{Driver: "amd", Count: 1, Capabilities: gpuCapability})},
+		{name: "CDI", host: requests(container.DeviceRequest{Driver: "cdi", DeviceIDs: []string{"nvidia.com/gpu=1:0", "intel.com/x=1"}}), gpus: []string{"1:0"}, via: "cdi"},
+		{name: "huge count", host: requests(container.DeviceRequest{Driver: "nvidia", Count: 1 << 30}), gpus: make([]string, maxGPUs), via: "device-requests"},
+		{name: "nvidia runtime", env: []string{"NVIDIA_VISIBLE_DEVICES=none", "NVIDIA_VISIBLE_DEVICES=0,GPU-5"}, host: hook, gpus: []string{"0", "GPU-5"}, via: "legacy-hook"},
+		{name: "nvidia runtime without devices", env: []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=void"}, host: hook},
+		{name: "the image's environment alone grants nothing", env: []string{"NVIDIA_VISIBLE_DEVICES=all"}},
+		{name: "--device", host: devices("/dev/nvidiactl", "/dev/nvidia2", "/dev/nvidia-uvm", "/dev/fuse"), gpus: []string{"2"}, via: "devices"},
+		{name: "nodes that are no GPU", host: devices("/dev/nvidiactl")},
+		{name: "rule", host: container.HostConfig{Resources: container.Resources{DeviceCgroupRules: []string{"c 195:* rwm"}}}, gpus: []string{"all"}, via: "devices"},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			gpus, via := gpusOf(&container.Config{Env: tc.env}, &tc.host)
+			if len(gpus) != len(tc.gpus) || via != tc.via || (tc.name != "huge count" && !cmp.Equal(gpus, tc.gpus)) {
+				t.Errorf("%v via %q, want %v via %q", gpus, via, tc.gpus, tc.via)
+			}
+		})
+	}
+}
+
+func TestLabelsAreBounded(t *testing.T) {
+	labels := map[string]string{
+		"trimtab.mode": "tune", "big": strings.Repeat("x", maxLabelValueBytes+1), strings.Repeat("k", maxLabelKeyBytes+1): "v",
+	}
+	for i := range 10 * maxLabels {
+		labels[fmt.Sprintf("a%d", i)] = "v"
+	}
+	got := boundLabels(labels)
+	if len(got) != maxLabels || got["trimtab.mode"] != "tune" || got["big"] != "" {
+		t.Errorf("%d labels, %q", len(got), got["trimtab.mode"])
+	}
+}
+
+// TestHungDocker: an engine that takes connections and never answers is lost after
+// the time limit, and Run still ends at once.
+func TestHungDocker(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "docker.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })}
+	go server.Serve(listener)
+	defer server.Close()
+	engine, err := New(Options{Host: "unix://" + socket, CallTimeout: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	err = engine.Run(ctx, func(event runtime.Event) {
+		if event.Kind != runtime.EventLost {
+			t.Errorf("%+v", event)
+		}
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Run: %v", err)
+	}
+}
