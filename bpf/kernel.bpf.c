@@ -111,7 +111,11 @@ static __always_inline void leave(struct task_struct *task, struct thread *th, b
 	__u32 task_state = task->__state;
 
 	write_begin(th);
-	close_interval(th, task, now, 0, false, true);
+	/* STATE_RUN, unless the switch in was missed: then whatever was open ends here. */
+	if (now > th->since_ns) {
+		add_interval(th, th->state, now - th->since_ns, now, true);
+		th->since_ns = now;
+	}
 	if (preempt || !task_state) {
 		th->state = STATE_QUEUED;
 		th->preempted++;
@@ -146,20 +150,26 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	return 0;
 }
 
-/* Whether the program runs on the current task's own kernel stack. Interrupts
- * and soft interrupts have stacks of their own on amd64 and arm64, so this tells
- * a waker from whoever was interrupted; ctx lies on the caller's stack. */
-static __always_inline bool on_task_stack(void *ctx, struct task_struct *current)
+/* Whether the current task itself wakes, from a system call, and not an
+ * interrupt that came upon it. Interrupts and soft interrupts that come in kernel
+ * mode run on stacks of their own (amd64, arm64), and ctx lies on the caller's
+ * stack; one that comes in user mode may run on the task's stack, but its entry
+ * has marked the saved registers as those of no system call. */
+static __always_inline bool wakes_itself(void *ctx, struct task_struct *current)
 {
 	__u64 begin = (__u64)current->stack;
 	__u64 end = begin + kernel_stack_bytes;
 	__u64 here = (__u64)ctx;
+	struct call call;
 
 	asm volatile("" : "+r"(end), "+r"(begin), "+r"(here));
 	if (here < begin)
 		return false;
 	asm volatile("" : "+r"(here));
-	return here < end;
+	if (here >= end)
+		return false;
+	current_call(current, &call);
+	return call.nr >= 0;
 }
 
 SEC("tp_btf/sched_waking")
@@ -172,7 +182,7 @@ int BPF_PROG(on_waking, struct task_struct *task)
 	if (!th)
 		return 0;
 	current = bpf_get_current_task_btf();
-	if (!(current->flags & PF_KTHREAD) && on_task_stack(ctx, current))
+	if (!(current->flags & PF_KTHREAD) && wakes_itself(ctx, current))
 		waker = current->pid;
 	if (current == task)
 		return 0; /* it had not left the CPU */

@@ -27,6 +27,7 @@ const (
 )
 
 func TestStates(t *testing.T) {
+	p := newProbe(t, Options{})
 	for _, tc := range []struct {
 		name, code string
 		want       probes.State
@@ -45,7 +46,6 @@ func TestStates(t *testing.T) {
 		{"stopped", stopped, probes.StateOther},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := newProbe(t, Options{})
 			b := newBox(t, nil, "trimtab-states")
 			watch(t, p, b, "box")
 			j := b.start(tc.code)
@@ -65,6 +65,7 @@ func TestStates(t *testing.T) {
 
 // The same sleeps, begun before the container is watched.
 func TestSeedsSleepingThreads(t *testing.T) {
+	p := newProbe(t, Options{})
 	for _, tc := range []struct {
 		name, code string
 		want       probes.State
@@ -74,7 +75,6 @@ func TestSeedsSleepingThreads(t *testing.T) {
 		{"poll", pollPipe, probes.StatePoll}, // another thread's memory is out of reach
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := newProbe(t, Options{})
 			b := newBox(t, nil, "trimtab-seed")
 			j := b.start(tc.code)
 			j.line()

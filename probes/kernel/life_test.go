@@ -1,0 +1,210 @@
+package kernel
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+func exited(k *probes.Kernel) map[int32]probes.Thread {
+	out := map[int32]probes.Thread{}
+	for _, th := range k.Threads {
+		if th.Exited {
+			out[th.TID] = th
+		}
+	}
+	return out
+}
+
+func TestExitedThreadShowsOnce(t *testing.T) {
+	p := newProbe(t, Options{})
+	b := newBox(t, nil, "trimtab-exit")
+	watch(t, p, b, "box")
+	j := b.start("import time\nt=time.time()\nwhile time.time()-t<0.2: pass\nprint('go',flush=True)\ntime.sleep(0.1)")
+	j.line()
+	live := threadOf(t, read(t, p, "box"), j.pid())
+	j.wait()
+	final, ok := exited(read(t, p, "box"))[j.pid()]
+	if !ok {
+		t.Fatal("the exited thread is not in the next sample")
+	}
+	for s := range final.Ns {
+		if final.Ns[s] < live.Ns[s] {
+			t.Errorf("%s went back from %d to %d", probes.State(s), live.Ns[s], final.Ns[s])
+		}
+	}
+	if final.Ns[probes.StateRun]+final.Ns[probes.StateQueued] < 200e6 || final.Ns[probes.StateTimer] < 90e6 {
+		t.Errorf("final counters: %s", describe(final))
+	}
+	if again := exited(read(t, p, "box")); len(again) > 0 {
+		t.Errorf("shown twice: %v", again)
+	}
+}
+
+func TestMovedOutLeaves(t *testing.T) {
+	p := newProbe(t, Options{})
+	b := newBox(t, nil, "trimtab-move")
+	watch(t, p, b, "box")
+	j := b.start(sleepTime)
+	j.line()
+	threadOf(t, read(t, p, "box"), j.pid())
+	root, _, _ := cgroupRoots(t)
+	if err := os.WriteFile(root+"/cgroup.procs", []byte(itoa(j.pid())), 0); err != nil {
+		t.Fatal(err)
+	}
+	k := read(t, p, "box")
+	if _, ok := exited(k)[j.pid()]; !ok || len(k.Threads) != 1 {
+		t.Errorf("after the move: %+v, want its final counters", k.Threads)
+	}
+	if k := read(t, p, "box"); len(k.Threads) != 0 {
+		t.Errorf("still there: %+v", k.Threads)
+	}
+}
+
+// A process of several threads moves in: each of its threads is found.
+func TestThreadsMoveIn(t *testing.T) {
+	p := newProbe(t, Options{})
+	b := newBox(t, nil, "trimtab-movein")
+	outside := newBox(t, nil, "trimtab-outside")
+	watch(t, p, b, "box")
+	j := outside.start("import threading,time\nfor i in range(5): threading.Thread(target=time.sleep,args=(100,)).start()\nprint('go',flush=True)")
+	j.line()
+	if k := read(t, p, "box"); len(k.Threads) != 0 {
+		t.Fatalf("threads outside are counted: %+v", k.Threads)
+	}
+	if err := os.WriteFile(b.unified+"/cgroup.procs", []byte(itoa(j.pid())), 0); err != nil {
+		t.Fatal(err)
+	}
+	if k := read(t, p, "box"); len(k.Threads) != 6 {
+		t.Errorf("%d threads, want 6", len(k.Threads))
+	}
+}
+
+func TestNestedCgroupCounts(t *testing.T) {
+	p := newProbe(t, Options{})
+	outer := newBox(t, nil, "trimtab-nest")
+	inner := newBox(t, newBox(t, outer, "a"), "b")
+	watch(t, p, outer, "box")
+	j := inner.start(sleepTime)
+	j.line()
+	threadOf(t, read(t, p, "box"), j.pid())
+}
+
+func TestUnwatchFrees(t *testing.T) {
+	p := newProbe(t, Options{})
+	b := newBox(t, nil, "trimtab-unwatch")
+	j := b.start(sleepTime)
+	j.line()
+	watch(t, p, b, "box")
+	if n := threadCount(t, p); n != 1 {
+		t.Errorf("%d threads have storage, want 1", n)
+	}
+	p.Unwatch("box")
+	if n := threadCount(t, p); n != 0 {
+		t.Errorf("%d threads still have storage", n)
+	}
+	watch(t, p, b, "box")
+	threadOf(t, read(t, p, "box"), j.pid())
+}
+
+func threadCount(t *testing.T, p *Probe) uint64 {
+	t.Helper()
+	var n uint64
+	if err := p.loaded.coll.Variables["num_threads"].Get(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// 10,000 short threads: memory stays bounded, and each of them is either shown
+// once or counted as lost.
+func TestChurnIsBounded(t *testing.T) {
+	p := newProbe(t, Options{})
+	b := newBox(t, nil, "trimtab-churn")
+	watch(t, p, b, "box")
+	j := b.start("import threading\nprint('go',flush=True)\n" +
+		"for i in range(10000):\n t=threading.Thread(target=lambda:0); t.start(); t.join()\nprint('done',flush=True)\nimport time; time.sleep(100)")
+	j.line()
+	done := make(chan struct{})
+	go func() { defer close(done); _, _ = j.out.ReadString('\n') }()
+	shown := map[threadName]int{}
+	var lost uint64
+	collect := func() {
+		k := read(t, p, "box")
+		lost = k.Lost
+		for _, th := range exited(k) {
+			shown[threadName{th.TID, th.StartNs}]++
+		}
+	}
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		case <-time.After(50 * time.Millisecond):
+		}
+		collect()
+	}
+	if got := uint64(len(shown)) + lost; got != 10000 {
+		t.Errorf("%d shown and %d lost of 10,000", len(shown), lost)
+	}
+	for name, n := range shown {
+		if n != 1 {
+			t.Errorf("thread %v shown %d times", name, n)
+		}
+	}
+	if n := threadCount(t, p); n != 1 {
+		t.Errorf("%d threads have storage after all ended, want the main one", n)
+	}
+	if n := len(p.last); n > 2 {
+		t.Errorf("%d earlier readings are kept", n)
+	}
+}
+
+func TestRoomIsBounded(t *testing.T) {
+	p := newProbe(t, Options{MaxThreadsPerContainer: 10})
+	b := newBox(t, nil, "trimtab-room")
+	watch(t, p, b, "box")
+	j := b.start("import threading,time\nfor i in range(50): threading.Thread(target=time.sleep,args=(100,)).start()\nprint('go',flush=True)")
+	j.line()
+	k := read(t, p, "box")
+	if len(k.Threads) != 10 || k.Lost < 41 {
+		t.Errorf("%d threads, %d lost; want 10 and 41", len(k.Threads), k.Lost)
+	}
+	if p.Cost().Lost < 41 {
+		t.Errorf("cost tells %d lost", p.Cost().Lost)
+	}
+}
+
+// Repeated life leaves no descriptor and no map behind.
+func TestNothingLeaks(t *testing.T) {
+	newProbe(t, Options{}).Watch(newBox(t, nil, "trimtab-leak0").target("warm-up"))
+	before := openFiles(t)
+	for range 3 {
+		p, err := New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBox(t, nil, "trimtab-leak")
+		if err := p.Watch(b.target("box")); err != nil {
+			t.Fatal(err)
+		}
+		read(t, p, "box")
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := openFiles(t); after > before {
+		t.Errorf("%d open files before, %d after", before, after)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}

@@ -1,0 +1,143 @@
+package kernel
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// spinners forks n spinning processes on the given CPUs; the first line says go.
+const spinners = "import os,sys\n" +
+	"os.sched_setaffinity(0,set(map(int,sys.argv[2].split(','))))\n" +
+	"for i in range(int(sys.argv[1])-1):\n if os.fork()==0: break\nelse: print('go',flush=True)\nwhile True: pass"
+
+// runnable sums what the threads of a container did between two readings.
+func runnable(t *testing.T, p *Probe, key string, d time.Duration) (run, throttled, queued float64) {
+	t.Helper()
+	before := map[int32]probes.Thread{}
+	for _, th := range read(t, p, key).Threads {
+		before[th.TID] = th
+	}
+	time.Sleep(d)
+	for _, th := range read(t, p, key).Threads {
+		b, ok := before[th.TID]
+		if !ok {
+			continue
+		}
+		for s := range th.Ns {
+			if th.Ns[s] < b.Ns[s] {
+				t.Errorf("thread %d: %s went back", th.TID, probes.State(s))
+			}
+		}
+		x := delta(b, th)
+		run += float64(x.Ns[probes.StateRun]) / 1e9
+		throttled += float64(x.Ns[probes.StateThrottled]) / 1e9
+		queued += float64(x.Ns[probes.StateQueued]) / 1e9
+	}
+	return run, throttled, queued
+}
+
+func twoCPUs(t *testing.T) string {
+	t.Helper()
+	if _, err := os.Stat("/sys/devices/system/cpu/cpu1"); err != nil {
+		t.Skip("needs two CPUs")
+	}
+	return "0,1"
+}
+
+// All threads on one CPU: its run queue is throttled for all of them at once, so
+// the threads' throttled time must be their number times the cgroup's own
+// accounting, whatever else runs on the machine.
+func TestQuotaReadsThrottled(t *testing.T) {
+	p := newProbe(t, Options{})
+	for _, tc := range []struct {
+		name         string
+		nested       bool
+		watchOuter   bool
+		threads      int
+		quota        float64
+		competitors  int
+		minQueuedSec float64
+	}{
+		{name: "on the container", threads: 8, quota: 0.25},
+		{name: "on an ancestor", nested: true, threads: 8, quota: 0.25},
+		{name: "in a nested cgroup of the container", nested: true, watchOuter: true, threads: 8, quota: 0.25},
+		{name: "and competition", threads: 2, quota: 0.1, competitors: 1, minQueuedSec: 0.1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			outer := newBox(t, nil, "trimtab-quota")
+			inner, watched := outer, outer
+			if tc.nested {
+				inner = newBox(t, outer, "inner")
+			}
+			if !tc.watchOuter {
+				watched = inner
+			}
+			outer.quota(tc.quota)
+			watch(t, p, watched, "box")
+			inner.start(spinners, strconv.Itoa(tc.threads), "0").line()
+			if tc.competitors > 0 {
+				newBox(t, nil, "trimtab-other").start(spinners, strconv.Itoa(tc.competitors), "0").line()
+			}
+			time.Sleep(300 * time.Millisecond)
+			before := outer.throttledSec()
+			run, throttled, queued := runnable(t, p, "box", 2*time.Second)
+			want := float64(tc.threads) * (outer.throttledSec() - before)
+			t.Logf("run %.2f, throttled %.2f (cgroup's own accounting: %.2f), queued %.2f s", run, throttled, want, queued)
+			if want < 0.5 {
+				t.Skipf("needs an idler machine: the quota throttled for %.2f s only", want)
+			}
+			if math.Abs(throttled-want) > 0.1*want+0.1*float64(tc.threads) { // one period at each end
+				t.Errorf("threads were throttled for %.2f s, the cgroup's accounting says %.2f", throttled, want)
+			}
+			if queued < tc.minQueuedSec {
+				t.Errorf("queued %.2f s behind competitors, want more than %.2f", queued, tc.minQueuedSec)
+			}
+		})
+	}
+}
+
+func TestCompetitionReadsQueued(t *testing.T) {
+	p := newProbe(t, Options{})
+	b := newBox(t, nil, "trimtab-compete")
+	watch(t, p, b, "box")
+	b.start(spinners, "4", twoCPUs(t)).line()
+	other := newBox(t, nil, "trimtab-other")
+	other.start(spinners, "4", twoCPUs(t)).line()
+	time.Sleep(200 * time.Millisecond)
+	run, throttled, queued := runnable(t, p, "box", time.Second)
+	t.Logf("4 of 8 spinners on 2 CPUs for 1 s: run %.2f, throttled %.2f, queued %.2f s", run, throttled, queued)
+	if throttled > 0 {
+		t.Errorf("throttled %.2f s without a quota", throttled)
+	}
+	if queued < 2 {
+		t.Errorf("queued %.2f s, want about 3", queued)
+	}
+}
+
+// throttledSec is what the cgroup itself says, summed over its run queues.
+func (b *box) throttledSec() float64 {
+	b.t.Helper()
+	data, err := os.ReadFile(filepath.Join(b.cpu, "cpu.stat"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		n, _ := strconv.ParseFloat(f[1], 64)
+		switch f[0] {
+		case "throttled_time":
+			return n / 1e9
+		case "throttled_usec":
+			return n / 1e6
+		}
+	}
+	b.t.Fatal("cpu.stat tells no throttled time")
+	return 0
+}
