@@ -18,6 +18,8 @@ type Thresholds struct {
 	Host          float64 // trainer computing or wanting to, of its wall: 0.50 (SageMaker's CPU rule, by half of the samples)
 	Reclaim       float64 // reclaim and memory stall: 0.05, as for input
 	Cache         float64 // re-read pages over pages read from disk: 0.3; below it reads are first touches
+	QuotaBinds    float64 // CPU used over the quota: 0.9 (SageMaker's rule: CPU at 90 % of its own allowance)
+	LoaderShort   float64 // loaders runnable and not running, of their busy time: 0.15; below it they are merely busy
 	IdleCPUs      float64 // below it, without ticks, nothing runs: 0.02
 	RiskSeconds   float64 // memory growth that reaches the limit so soon: 30
 	Steal         float64 // robbed windows are no evidence: 0.02 (DESIGN.md)
@@ -26,7 +28,7 @@ type Thresholds struct {
 
 // Defaults are the thresholds to start from, each with its source above.
 func Defaults() Thresholds {
-	return Thresholds{Input: 0.05, Severe: 0.20, Communication: 0.10, Host: 0.50, Reclaim: 0.05, Cache: 0.3,
+	return Thresholds{Input: 0.05, Severe: 0.20, Communication: 0.10, Host: 0.50, Reclaim: 0.05, Cache: 0.3, QuotaBinds: 0.9, LoaderShort: 0.15,
 		IdleCPUs: 0.02, RiskSeconds: 30, Steal: 0.02, MinTicks: 5}
 }
 
@@ -93,34 +95,60 @@ func interactive(th Thresholds, r window.Reading) bool {
 	return r.Network >= 0.5 && r.Loaders == 0 && r.Rate.Ticks < th.MinTicks && r.Window.UsedCPUs() < 0.5
 }
 
-// starved finds what keeps data, or the CPU itself, from the trainer.
+// starved finds what keeps data from the trainer.
 func starved(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 	b := r.Breakdown
+	if v, ok := short(th, r); ok {
+		return v, true
+	}
 	input := b.Input()
-	throttled := b.Share(policies.PartInputThrottled) + b.Share(policies.PartThrottled)
-	contended := b.Share(policies.PartInputContended) + b.Share(policies.PartContended)
 	if input < th.Input {
 		return policies.Verdict{}, false
 	}
 	storage, remote := b.Share(policies.PartInputStorage), b.Share(policies.PartInputRemote)
 	workers, other := b.Share(policies.PartInputWorkers), b.Share(policies.PartInputOther)
 	switch {
-	// Out of quota, a loader that runs is slow as well: what throttling takes
-	// from input counts before what the loaders do with the rest.
-	case throttled >= th.Input && b.Share(policies.PartInputThrottled) >= 0.15*input && throttled >= contended && throttled >= max(storage, remote):
-		return policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseThrottled, Severity: input + b.Share(policies.PartThrottled),
-			Relief: "a higher CPU quota", Why: fmt.Sprintf("it waits %.0f %% of its time for loaders that are out of CPU quota", 100*input)}, true
-	case storage >= max(remote, workers, contended, other) && storage >= th.Input/2:
+	case storage >= max(remote, workers, other) && storage >= th.Input/2:
 		return storageVerdict(th, r, input), true
-	case remote >= max(workers, contended, other):
+	case remote >= max(workers, other):
 		return policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseRemote, Severity: input,
 			Relief: "a local copy of the data, or more loaders in flight", Why: fmt.Sprintf("it waits %.0f %% of its time for loaders that read over the network", 100*input)}, true
-	case contended >= th.Input && b.Share(policies.PartInputContended) >= 0.15*input && othersUse(r) > 0.1:
-		return policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseContended, Severity: input + b.Share(policies.PartContended),
-			Relief: "a higher CPU weight", Why: fmt.Sprintf("it waits %.0f %% of its time for loaders that queue behind other work for a CPU", 100*input)}, true
 	}
 	return policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseWorkers, Severity: input, Relief: workersRelief(r),
 		Why: fmt.Sprintf("it waits %.0f %% of its time for loaders that are busy all along", 100*input)}, true
+}
+
+// short finds a rank whose loaders are short of CPU. One quota pays for trainer
+// and loaders alike: the loaders that run out of it take the trainer's part, so
+// what the trainer itself loses to the same cause counts too. Without loaders
+// the trainer alone is short, which is compute's cause host.
+func short(th Thresholds, r window.Reading) (policies.Verdict, bool) {
+	b := r.Breakdown
+	throttled := b.Share(policies.PartInputThrottled) + b.Share(policies.PartThrottled)
+	contended := b.Share(policies.PartInputContended) + b.Share(policies.PartContended)
+	if r.Loaders == 0 || r.LoaderShort < th.LoaderShort || throttled+contended < th.Input {
+		return policies.Verdict{}, false
+	}
+	io := b.Share(policies.PartInputStorage) + b.Share(policies.PartInputRemote)
+	v := policies.Verdict{Class: policies.ClassInput, Severity: throttled + contended + b.Share(policies.PartInputWorkers)}
+	switch {
+	case throttled >= th.Input && quotaBinds(th, r) && throttled+contended > io:
+		v.Cause, v.Relief = policies.CauseThrottled, "a higher CPU quota"
+		v.Why = fmt.Sprintf("its loaders and trainer are out of CPU quota: it loses %.0f %% of its time", 100*(throttled+contended))
+	case contended >= th.Input && contended > io && contended >= throttled && othersUse(r) > 0.1:
+		v.Cause, v.Relief = policies.CauseContended, "a higher CPU weight"
+		v.Why = fmt.Sprintf("its loaders and trainer queue behind other work for a CPU: it loses %.0f %% of its time", 100*contended)
+	default:
+		return policies.Verdict{}, false
+	}
+	return v, true
+}
+
+// quotaBinds reports whether the container spends what its quota grants; where
+// the quota cannot be read, throttled threads tell alone.
+func quotaBinds(th Thresholds, r window.Reading) bool {
+	w := r.Window
+	return !w.HasCgroup || w.Cgroup.QuotaCPUs == 0 || w.UsedCPUs() >= th.QuotaBinds*w.Cgroup.QuotaCPUs
 }
 
 // storageVerdict tells a first touch from pages that the memory limit evicted.

@@ -39,6 +39,7 @@ func readRank(w *Window, r Rank, ranks int) Reading {
 	}
 	if sum := lw.parts.sum(); sum > 0 {
 		got.LoaderRun = lw.runNs / sum
+		got.LoaderShort = (lw.parts[policies.PartInputThrottled] + lw.parts[policies.PartInputContended]) / sum
 	}
 	got.Cost, got.CostOK = cost(w, r, lw, got)
 	return got

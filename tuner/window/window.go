@@ -289,7 +289,9 @@ type Reading struct {
 	CostOK     bool
 	LoaderBusy float64 // share of the loaders' wall time in which they worked or wanted to
 	LoaderRun  float64 // share of that busy time on a CPU
-	Trainer    Thread  // the slowest rank's trainer thread
-	Loaders    int     // its loaders
-	Network    float64 // share of the trainer's wall in waits that no local thread ended
+	// LoaderShort is the share of that busy time runnable and not running.
+	LoaderShort float64
+	Trainer     Thread  // the slowest rank's trainer thread
+	Loaders     int     // its loaders
+	Network     float64 // share of the trainer's wall in waits that no local thread ended
 }
