@@ -122,7 +122,7 @@ func (r *reader) memoryV2(dir string) {
 }
 
 func (r *reader) blkioV1(dir string) {
-	// BFQ's file is in the way on kernels where CFQ's, the first, is gone.
+	// The first is CFQ's, which later kernels lack; the second is BFQ's.
 	for _, name := range []string{"blkio.weight", "blkio.bfq.weight"} {
 		if text, ok := r.line(dir, name); ok {
 			r.values[runtime.KnobIOWeight] = runtime.Value(text)

@@ -48,10 +48,7 @@ func (d apiDoor) apply(ctx context.Context, c runtime.Container, stands, set run
 // apiResources expresses the changes; stored is Docker's own record, which it
 // checks them against.
 func apiResources(c runtime.Container, stored container.Resources, stands, set runtime.Values) (*container.Resources, error) {
-	all := stands.Clone()
-	for knob, value := range set {
-		all[knob] = value
-	}
+	all := merge(stands, set)
 	r := &container.Resources{}
 	steps := map[runtime.Knob]func() error{
 		runtime.KnobCPUWeight: func() error { return apiWeight(c, r, set[runtime.KnobCPUWeight]) },

@@ -9,9 +9,6 @@
 // The trap: runc keeps a copy of the values and replaces parts of it on each
 // update, so an update carries every field this package manages, foreign ones at
 // the value that stands in the kernel. It does not create, stop or exec.
-//
-// containerd's task service is called by its generated client alone:
-// containerd's full client would triple what this package links.
 package docker
 
 import (

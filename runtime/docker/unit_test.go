@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/moby/moby/api/types/container"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/trimtab/trimtab/runtime"
 )
@@ -32,66 +31,20 @@ func standsV2() runtime.Values {
 	}
 }
 
-func TestResourcesAreComplete(t *testing.T) {
-	v2 := standsV2()
-	v2[runtime.KnobCPUQuota] = "max 100000"
-	v2[runtime.KnobMemoryLimit] = "536870912"
-	v1 := runtime.Values{
-		runtime.KnobCPUWeight: "1024", runtime.KnobCPUQuota: "max 50000", runtime.KnobCpuset: "0-3",
-		runtime.KnobMemoryLimit: "max", runtime.KnobMemorySwap: "max", runtime.KnobIOWeight: "500",
-	}
-	cases := []struct {
-		name string
-		c    runtime.Container
-		all  runtime.Values
-		want specs.LinuxResources
-	}{
-		{"v2", onV2, v2, specs.LinuxResources{
-			CPU:    &specs.LinuxCPU{Quota: new(int64(-1)), Period: new(uint64(100000))},
-			Memory: &specs.LinuxMemory{Limit: new(int64(536870912)), CheckBeforeUpdate: new(true)},
-			Unified: map[string]string{"cpu.weight": "39", "cpu.max.burst": "20000", "memory.swap.max": "0", "memory.high": "max",
-				"memory.low": "4096", "io.weight": "100"},
-		}},
-		{"v1", onV1, v1, specs.LinuxResources{
-			CPU:     &specs.LinuxCPU{Shares: new(uint64(1024)), Quota: new(int64(-1)), Period: new(uint64(50000)), Cpus: "0-3"},
-			Memory:  &specs.LinuxMemory{Limit: new(int64(-1)), Swap: new(int64(-1))},
-			BlockIO: &specs.LinuxBlockIO{Weight: new(uint16(500))},
-		}},
-		{"v1 without memory", onV1, runtime.Values{runtime.KnobCPUWeight: "2"}, specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(2))}}},
-	}
-	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
-			stands := tc.all.Clone()
-			if tc.c.Cgroup.Mode == runtime.CgroupV2 {
-				stands = standsV2()
-			}
-			if diff := cmp.Diff(&tc.want, linuxResources(tc.c.Cgroup, stands, tc.all)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 func TestBurstAgainstQuota(t *testing.T) {
-	merge := func(set runtime.Values) runtime.Values {
-		all := standsV2()
-		for knob, value := range set {
-			all[knob] = value
-		}
-		return all
-	}
+	merged := func(set runtime.Values) runtime.Values { return merge(standsV2(), set) }
 	lowerQuota := runtime.Values{runtime.KnobCPUQuota: "10000 100000"}
-	if err := checkTogether(onV2, merge(lowerQuota), lowerQuota); !errors.Is(err, runtime.ErrRefused) || !strings.Contains(err.Error(), "cpu.burst") {
+	if err := checkTogether(onV2, merged(lowerQuota), lowerQuota); !errors.Is(err, runtime.ErrRefused) || !strings.Contains(err.Error(), "cpu.burst") {
 		t.Errorf("a quota below the burst: %v", err)
 	}
 	both := runtime.Values{runtime.KnobCPUQuota: "10000 100000", runtime.KnobCPUBurst: "5000"}
-	if err := checkTogether(onV2, merge(both), both); err != nil {
+	if err := checkTogether(onV2, merged(both), both); err != nil {
 		t.Errorf("both lowered: %v", err)
 	}
-	if !burstBlocks(standsV2(), merge(both)) {
+	if !burstBlocks(standsV2(), merged(both)) {
 		t.Error("the burst that stands is above the new quota, which is written first")
 	}
-	if weight := (runtime.Values{runtime.KnobCPUWeight: "1"}); burstBlocks(standsV2(), merge(weight)) || checkTogether(onV2, merge(weight), weight) != nil {
+	if weight := (runtime.Values{runtime.KnobCPUWeight: "1"}); burstBlocks(standsV2(), merged(weight)) || checkTogether(onV2, merged(weight), weight) != nil {
 		t.Error("a weight has nothing to do with the burst")
 	}
 }
