@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,7 +39,8 @@ type Options struct {
 	Args  []string // of the script
 	// Script is a file of test/workloads, "dataloader.py".
 	Script string
-	// DockerArgs go to `docker run` before the image: labels, limits, mounts.
+	// DockerArgs go to `docker run` before the image: labels, limits, mounts. Without
+	// a --network among them the container has only loopback.
 	DockerArgs []string
 	// Dir holds the scripts; the checkout's test/workloads if empty.
 	Dir string
@@ -94,6 +96,9 @@ func Start(ctx context.Context, o Options) (*Job, error) {
 		image = Image
 	}
 	args := []string{"run", "--detach", "--rm", "--name", o.Name, "--volume", dir + ":/workloads:ro", "--workdir", "/workloads"}
+	if !slices.ContainsFunc(o.DockerArgs, isNetwork) {
+		args = append(args, "--network", "none") // loopback is there; starts sooner, and needs no bridge
+	}
 	args = append(args, o.DockerArgs...)
 	args = append(args, image, "python3", "-u", o.Script)
 	id, err := docker(ctx, append(args, o.Args...)...)
@@ -105,6 +110,11 @@ func Start(ctx context.Context, o Options) (*Job, error) {
 		return nil, errors.Join(fmt.Errorf("workload %s: %w", o.Name, err), j.Stop())
 	}
 	return j, nil
+}
+
+func isNetwork(arg string) bool {
+	name, _, _ := strings.Cut(arg, "=")
+	return name == "--network" || name == "--net"
 }
 
 // follow reads the container's output until it ends, or until Stop.
