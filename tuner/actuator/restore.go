@@ -239,8 +239,10 @@ func (a *Actuator) writeBack(ctx context.Context, w *way) error {
 			}
 		}
 	}
-	if err := w.verify(ctx); err != nil {
-		return errors.Join(intentErr, err)
+	if w.recorded {
+		if err := w.verify(ctx); err != nil {
+			return errors.Join(intentErr, err)
+		}
 	}
 	w.sendErr = a.sendBack(ctx, w)
 	err := w.sendErr
@@ -284,20 +286,17 @@ func (a *Actuator) intendBack(w *way) error {
 	return a.save(w.file)
 }
 
-// verify reads again where an intent was saved, for the sync took time: what
-// somebody else wrote in it is left alone.
+// verify reads again where time has passed since the last look, in a sync or in
+// a refused write: what somebody else wrote in it is left alone.
 func (w *way) verify(ctx context.Context) error {
-	if !w.recorded {
-		return nil
-	}
 	now, err := w.engine.Read(ctx, w.c)
 	if err != nil {
 		clear(w.set)
 		w.forgetActual()
 		return err
 	}
-	for knob := range w.set {
-		if now[knob] != w.now[knob] {
+	for knob, v := range w.set {
+		if now[knob] != w.now[knob] && !knob.Same(v, now[knob]) {
 			delete(w.set, knob)
 		}
 	}
@@ -318,20 +317,21 @@ func (a *Actuator) sendBack(ctx context.Context, w *way) error {
 		return nil
 	}
 	err := a.send(ctx, w.engine, w.c, w.set)
-	families := map[string]runtime.Values{}
-	for knob, v := range w.set {
-		f := knob.Family()
-		if families[f] == nil {
-			families[f] = runtime.Values{}
-		}
-		families[f][knob] = v
-	}
-	if !errors.Is(err, runtime.ErrRefused) || len(families) < 2 {
+	if !errors.Is(err, runtime.ErrRefused) || len(w.set) < 2 {
 		return err
 	}
 	var errs []error
 	for _, family := range []string{"cpu", "cpuset", "memory", "io"} {
-		if set := families[family]; set != nil {
+		if err := w.verify(ctx); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		set := runtime.Values{}
+		for knob, v := range w.set {
+			if knob.Family() == family {
+				set[knob] = v
+			}
+		}
+		if len(set) > 0 {
 			errs = append(errs, a.send(ctx, w.engine, w.c, set))
 		}
 	}
@@ -380,7 +380,7 @@ func (w *way) concludeKnob(res *KnobResult) {
 		// What stands may still be overtaken by the write that was cut short.
 		res.Outcome, res.Text = outcomeOf(w.sendErr), w.sendErr.Error()
 		return
-	case owing && (!sent || name.Same(asked, res.Actual)):
+	case owing && (sent && name.Same(asked, res.Actual) || !sent && k.Ours(name, res.Actual)):
 		res.Outcome, res.Text = Owed, debt
 		k.Written, k.Debt = res.Actual, debt
 		if sent {
