@@ -1,0 +1,166 @@
+// Package cgroup reads what the cgroup files say of each watched container: CPU
+// use and throttling along its ancestors, memory with refaults, pressure, pids.
+// It knows v1, v2 and the hybrid of both, where v1 carries the limits and the v2
+// tree beside it the pressure.
+//
+// The trap: an absent file is not a zero. What could not be read is named in
+// Missing, and its field must not be used.
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// Probe reads cgroup files. It keeps them open: reading again costs half of
+// opening them each time (BenchmarkRead, BenchmarkReadOpening).
+type Probe struct {
+	containers map[string]*container
+	now        func() int64
+}
+
+var _ probes.Probe = (*Probe)(nil)
+
+// New returns a probe without containers.
+func New() *Probe {
+	return &Probe{containers: map[string]*container{}, now: monotonicNs}
+}
+
+func monotonicNs() int64 {
+	var ts unix.Timespec
+	// CLOCK_MONOTONIC exists on every Linux; the call cannot fail.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return ts.Nano()
+}
+
+// Name is "cgroup".
+func (p *Probe) Name() string { return "cgroup" }
+
+// Watch notes where a container's files are; they are opened by the first Read.
+func (p *Probe) Watch(t probes.Target) error {
+	if _, ok := p.containers[t.Key]; ok {
+		return nil
+	}
+	if t.Dir == nil {
+		return fmt.Errorf("cgroup probe: container %s: no cgroup directories", t.Key)
+	}
+	p.containers[t.Key] = newContainer(t)
+	return nil
+}
+
+// Unwatch closes a container's files.
+func (p *Probe) Unwatch(key string) {
+	if c, ok := p.containers[key]; ok {
+		c.files.close()
+		delete(p.containers, key)
+	}
+}
+
+// Read adds a Cgroup part for each container of which anything could be read.
+func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
+	var errs []error
+	for key, c := range p.containers {
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, ctx.Err())...)
+		}
+		part := c.read(p.now())
+		if part == nil {
+			errs = append(errs, fmt.Errorf("cgroup probe: container %s: no file of %s can be read: is it gone?", key, c.cpuacct))
+			continue
+		}
+		if into[key] == nil {
+			into[key] = &probes.Sample{Container: key}
+		}
+		into[key].Cgroup = part
+	}
+	return errors.Join(errs...)
+}
+
+// Cost is zero: the probe holds nothing in the kernel but open files.
+func (p *Probe) Cost() probes.Cost { return probes.Cost{} }
+
+// Close closes all files.
+func (p *Probe) Close() error {
+	for key := range p.containers {
+		p.Unwatch(key)
+	}
+	return nil
+}
+
+// container is one watched container's places.
+type container struct {
+	files                             files
+	v2                                bool
+	cpu, cpuacct, cpuset, memory, pid string
+	unified                           string
+	chain                             []string // cpu directories, the container's own first
+}
+
+func newContainer(t probes.Target) *container {
+	c := &container{
+		files:   files{open: map[string]int{}, buf: make([]byte, maxFileBytes)},
+		v2:      t.V2,
+		cpu:     t.Dir("cpu"),
+		cpuacct: t.Dir("cpuacct"),
+		cpuset:  t.Dir("cpuset"),
+		memory:  t.Dir("memory"),
+		pid:     t.Dir("pids"),
+		unified: t.Unified,
+	}
+	c.chain = ancestors(c.cpu)
+	return c
+}
+
+// maxDepth bounds the walk to the root of the hierarchy.
+const maxDepth = 32
+
+// ancestors lists dir and the cgroups above it, nearest first, without the root:
+// a root has no cgroup.type (v2), or has cgroup.sane_behavior (v1), and no quota.
+func ancestors(dir string) []string {
+	var chain []string
+	for len(chain) < maxDepth && dir != "" && dir != "/" {
+		v1Root := exists(filepath.Join(dir, "cgroup.sane_behavior"))
+		if !exists(filepath.Join(dir, "cgroup.procs")) || v1Root {
+			break
+		}
+		v1 := exists(filepath.Join(dir, "notify_on_release"))
+		if !v1 && !exists(filepath.Join(dir, "cgroup.type")) {
+			break
+		}
+		chain = append(chain, dir)
+		dir = filepath.Dir(dir)
+	}
+	return chain
+}
+
+func exists(path string) bool { return unix.Access(path, unix.F_OK) == nil }
+
+// read takes one sample; nil if not a single file could be read.
+func (c *container) read(atNs int64) *probes.Cgroup {
+	part := &probes.Cgroup{AtNs: atNs, MemoryLimit: -1}
+	r := &reading{files: &c.files, part: part}
+	if c.v2 {
+		r.cpuV2(c.unified)
+		r.memoryV2(c.unified)
+	} else {
+		r.cpuV1(c)
+		r.memoryV1(c.memory)
+	}
+	r.throttling(c)
+	if v, ok := r.number(c.pid, "pids.current"); ok {
+		part.PIDs = v
+	}
+	r.pressure(c.unified)
+	if !r.any {
+		return nil
+	}
+	slices.Sort(part.Missing)
+	return part
+}

@@ -1,0 +1,262 @@
+package cgroup
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+const atNs = 12345
+
+// v1Dirs places a container of the recorded hybrid tree (testdata/record.sh).
+func v1Dirs(controller string) string {
+	return filepath.Join("testdata/hybrid", controller, "docker/c0ffee")
+}
+
+func hybridTarget() probes.Target {
+	return probes.Target{Key: "box", Dir: v1Dirs, Unified: v1Dirs("unified")}
+}
+
+func v1Target() probes.Target { return probes.Target{Key: "box", Dir: v1Dirs} }
+
+// v2Target stands in a tree written after Documentation/admin-guide/cgroup-v2.rst.
+func v2Target() probes.Target {
+	const dir = "testdata/v2/system.slice/docker-c0ffee.scope"
+	return probes.Target{Key: "box", Dir: func(string) string { return dir }, Unified: dir, V2: true}
+}
+
+func hybridWant() *probes.Cgroup {
+	return &probes.Cgroup{
+		AtNs:       atNs,
+		CPUUsageNs: 1651782698,
+		CPUWeight:  512,
+		Cpuset:     "0-1",
+		Throttling: []probes.Throttling{
+			{Periods: 32, Throttled: 32, Ns: 1204541867, QuotaUs: 50000, PeriodUs: 100000},
+			{QuotaUs: -1, PeriodUs: 100000},
+		},
+		MemoryBytes:  105336832,
+		MemoryLimit:  314572800,
+		Anon:         59518976,
+		File:         44023808,
+		InactiveFile: 41959424,
+		RefaultFile:  508,
+		MajorFaults:  6,
+		PIDs:         4,
+		HasPSI:       true,
+		CPU:          probes.Pressure{SomeUs: 940305, FullUs: 938695},
+		IO:           probes.Pressure{SomeUs: 1614, FullUs: 1614},
+		Missing:      []string{"memory.high"},
+	}
+}
+
+func v1Want() *probes.Cgroup {
+	want := hybridWant()
+	want.HasPSI, want.CPU, want.IO = false, probes.Pressure{}, probes.Pressure{}
+	want.Missing = []string{"cpu.pressure", "io.pressure", "memory.high", "memory.pressure"}
+	return want
+}
+
+func v2Want() *probes.Cgroup {
+	return &probes.Cgroup{
+		AtNs:       atNs,
+		CPUUsageNs: 5432100000,
+		CPUWeight:  59,
+		Cpuset:     "0-3,8",
+		Throttling: []probes.Throttling{
+			{Periods: 400, Throttled: 300, Ns: 7654321000, QuotaUs: 150000, PeriodUs: 100000},
+			{QuotaUs: -1, PeriodUs: 100000},
+		},
+		MemoryBytes: 268435456, MemoryLimit: 536870912,
+		Anon: 104857600, File: 157286400, Shmem: 1048576, InactiveFile: 100663296,
+		RefaultFile: 4096, RefaultAnon: 3, MajorFaults: 12,
+		EventsMax: 42, EventsHigh: 7, OOMKills: 1, PIDs: 17,
+		HasPSI: true,
+		CPU:    probes.Pressure{SomeUs: 111, FullUs: 11},
+		Memory: probes.Pressure{SomeUs: 222, FullUs: 22},
+		IO:     probes.Pressure{SomeUs: 333, FullUs: 33},
+	}
+}
+
+func TestReadModes(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		target probes.Target
+		want   *probes.Cgroup
+	}{
+		{"hybrid", hybridTarget(), hybridWant()},
+		{"v1", v1Target(), v1Want()},
+		{"v2", v2Target(), v2Want()},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := New()
+			defer p.Close()
+			p.now = func() int64 { return atNs }
+			if err := p.Watch(tc.target); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // opened, then kept open
+				into := map[string]*probes.Sample{}
+				if err := p.Read(context.Background(), into); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(tc.want, into["box"].Cgroup); diff != "" {
+					t.Error(diff)
+				}
+			}
+		})
+	}
+}
+
+// What is absent or malformed is named, and nothing else suffers.
+func TestAbsentIsNotZero(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "box")
+	if err := os.CopyFS(dir, os.DirFS("testdata/v2/system.slice/docker-c0ffee.scope")); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"memory.current": "many\n",
+		"memory.stat":    "anon 5\nfile nothing\n",
+		"cpu.max":        "100000\n",
+		"io.pressure":    "some avg10=0\n",
+		"memory.max":     "-7\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "pids.current")); err != nil {
+		t.Fatal(err)
+	}
+	p := New()
+	defer p.Close()
+	target := probes.Target{Key: "box", Dir: func(string) string { return dir }, Unified: dir, V2: true}
+	if err := p.Watch(target); err != nil {
+		t.Fatal(err)
+	}
+	into := map[string]*probes.Sample{}
+	if err := p.Read(context.Background(), into); err != nil {
+		t.Fatal(err)
+	}
+	got := into["box"].Cgroup
+	want := []string{"io.pressure", "memory.current", "memory.max",
+		"memory.stat:file", "memory.stat:inactive_file", "memory.stat:pgmajfault", "memory.stat:shmem",
+		"memory.stat:workingset_refault_anon", "memory.stat:workingset_refault_file", "pids.current", "throttling"}
+	if diff := cmp.Diff(want, got.Missing); diff != "" {
+		t.Error(diff)
+	}
+	if got.HasPSI || got.Anon != 5 || got.CPUWeight != 59 {
+		t.Errorf("the rest: %+v", got)
+	}
+}
+
+func TestGoneContainerIsLeftOut(t *testing.T) {
+	p := New()
+	defer p.Close()
+	gone := probes.Target{Key: "gone", Dir: func(string) string { return "/nonexistent" }, Unified: "/nonexistent", V2: true}
+	for _, target := range []probes.Target{gone, v2Target()} {
+		if err := p.Watch(target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	into := map[string]*probes.Sample{}
+	if err := p.Read(context.Background(), into); err == nil {
+		t.Error("a container without files gives no error")
+	}
+	if into["gone"] != nil || into["box"] == nil {
+		t.Errorf("samples: %v", into)
+	}
+}
+
+// A file longer than the cap is refused, not cut.
+func TestLongFileIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cpu.stat")
+	if err := os.WriteFile(path, make([]byte, maxFileBytes+1), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f := files{open: map[string]int{}, buf: make([]byte, maxFileBytes)}
+	defer f.close()
+	if _, err := f.read(path); err == nil {
+		t.Error("read a file beyond the cap")
+	}
+}
+
+// The live tree, where there is one: whatever mode this host has, CPU use is
+// there, and Unwatch closes what was opened.
+func TestLiveTree(t *testing.T) {
+	target, ok := liveTarget()
+	if !ok {
+		t.Skip("needs a cgroup tree under /sys/fs/cgroup")
+	}
+	before := openFiles(t)
+	p := New()
+	if err := p.Watch(target); err != nil {
+		t.Fatal(err)
+	}
+	into := map[string]*probes.Sample{}
+	if err := p.Read(context.Background(), into); err != nil {
+		t.Fatal(err)
+	}
+	if into["live"].Cgroup.CPUUsageNs == 0 {
+		t.Errorf("no CPU use: %+v", into["live"].Cgroup)
+	}
+	if openFiles(t) <= before {
+		t.Error("nothing is kept open")
+	}
+	p.Unwatch("live")
+	if after := openFiles(t); after != before {
+		t.Errorf("%d open files before, %d after", before, after)
+	}
+}
+
+func liveTarget() (probes.Target, bool) {
+	const root = "/sys/fs/cgroup"
+	if exists(root + "/cpuacct/cpuacct.usage") {
+		return probes.Target{Key: "live", Dir: func(c string) string { return filepath.Join(root, c) },
+			Unified: root + "/unified"}, true
+	}
+	if exists(root + "/cgroup.controllers") {
+		return probes.Target{Key: "live", Dir: func(string) string { return root }, Unified: root, V2: true}, true
+	}
+	return probes.Target{}, false
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func benchmarkRead(b *testing.B, keepOpen bool) {
+	target, ok := liveTarget()
+	if !ok {
+		b.Skip("needs a cgroup tree under /sys/fs/cgroup")
+	}
+	p := New()
+	defer p.Close()
+	if err := p.Watch(target); err != nil {
+		b.Fatal(err)
+	}
+	into := map[string]*probes.Sample{}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := p.Read(context.Background(), into); err != nil {
+			b.Fatal(err)
+		}
+		if !keepOpen {
+			p.containers["live"].files.close()
+		}
+	}
+}
+
+// One container; the goal is ten of them each second in much less than 2 ms.
+func BenchmarkRead(b *testing.B)        { benchmarkRead(b, true) }
+func BenchmarkReadOpening(b *testing.B) { benchmarkRead(b, false) }

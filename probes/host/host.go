@@ -1,0 +1,124 @@
+// Package host reads the node's CPU time and memory from /proc.
+package host
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// maxFileBytes bounds what is read of one file: /proc/stat of 1,000 CPUs with
+// its line of interrupts stays below it.
+const maxFileBytes = 1 << 20
+
+// tickNs is the unit of /proc/stat: USER_HZ is 100 on amd64 and arm64.
+const tickNs = 1e9 / 100
+
+// Probe reads one proc file system.
+type Probe struct {
+	procRoot string
+}
+
+// New reads from procRoot, "/proc" but for tests.
+func New(procRoot string) *Probe { return &Probe{procRoot: procRoot} }
+
+// Read takes the node's counters at one instant.
+func (p *Probe) Read() (probes.Host, error) {
+	var h probes.Host
+	stat, err := p.file("stat")
+	if err != nil {
+		return h, err
+	}
+	var ts unix.Timespec
+	// CLOCK_MONOTONIC exists on every Linux; the call cannot fail.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	h.AtNs = ts.Nano()
+	if err := parseStat(stat, &h); err != nil {
+		return h, err
+	}
+	meminfo, err := p.file("meminfo")
+	if err != nil {
+		return h, err
+	}
+	return h, parseMeminfo(meminfo, &h)
+}
+
+func (p *Probe) file(name string) ([]byte, error) {
+	path := filepath.Join(p.procRoot, name)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("host probe: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes))
+	if err != nil {
+		return nil, fmt.Errorf("host probe: read %s: %w", path, err)
+	}
+	return b, nil
+}
+
+// parseStat sums the line of all CPUs and counts the others. Guest time is part
+// of user time already.
+func parseStat(b []byte, h *probes.Host) error {
+	found := false
+	for line := range bytes.Lines(b) {
+		f := bytes.Fields(line)
+		if len(f) == 0 || !bytes.HasPrefix(f[0], []byte("cpu")) {
+			continue
+		}
+		if len(f[0]) > 3 {
+			h.CPUs++
+			continue
+		}
+		if len(f) < 9 {
+			return fmt.Errorf("host probe: stat: %d columns in %q, steal is the ninth", len(f), line)
+		}
+		var ns [8]uint64
+		for i := range ns {
+			ticks, err := strconv.ParseUint(string(f[i+1]), 10, 64)
+			if err != nil {
+				return fmt.Errorf("host probe: stat: %w", err)
+			}
+			ns[i] = ticks * tickNs
+		}
+		h.BusyNs = ns[0] + ns[1] + ns[2] + ns[5] + ns[6]
+		h.IdleNs, h.IOWaitNs, h.StealNs = ns[3], ns[4], ns[7]
+		found = true
+	}
+	if !found || h.CPUs == 0 {
+		return errors.New("host probe: stat: no line of CPU time")
+	}
+	return nil
+}
+
+func parseMeminfo(b []byte, h *probes.Host) error {
+	want := map[string]*uint64{"MemTotal:": &h.MemTotal, "MemAvailable:": &h.MemAvail}
+	for line := range bytes.Lines(b) {
+		f := bytes.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		into, ok := want[string(f[0])]
+		if !ok {
+			continue
+		}
+		kib, err := strconv.ParseUint(string(f[1]), 10, 64)
+		if err != nil {
+			return fmt.Errorf("host probe: meminfo: %w", err)
+		}
+		*into = kib << 10
+		delete(want, string(f[0]))
+	}
+	if len(want) > 0 {
+		return fmt.Errorf("host probe: meminfo: lacks %d of MemTotal and MemAvailable", len(want))
+	}
+	return nil
+}
