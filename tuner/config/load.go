@@ -22,9 +22,9 @@ type Warning string
 
 // Problem is one thing that is wrong, and where.
 type Problem struct {
-	At   string // "FILE:LINE", or FILE, or "" for a value that no file set
-	Key  string // "match[1].cpu.min"; "" if the file itself is wrong
-	Text string // what is wrong and what is allowed
+	At   string `json:"at,omitempty"`  // "FILE:LINE", or FILE, or "" for a value that no file set
+	Key  string `json:"key,omitempty"` // "match[1].cpu.min"; "" if the file itself is wrong
+	Text string `json:"text"`          // what is wrong and what is allowed
 }
 
 // Error says it in one line.
@@ -66,6 +66,26 @@ func Load(file, dropDir string) (Config, []Warning, error) {
 		errs = append(errs, p)
 	}
 	return cfg, warnings, errors.Join(errs...)
+}
+
+// Problems takes apart the error of Load or Validate; another error becomes one
+// Problem, so that none is lost.
+func Problems(err error) []Problem {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var out []Problem
+		for _, e := range joined.Unwrap() {
+			out = append(out, Problems(e)...)
+		}
+		return out
+	}
+	var p Problem
+	if errors.As(err, &p) {
+		return []Problem{p}
+	}
+	return []Problem{{Text: err.Error()}}
 }
 
 // listFiles returns what is to be read, in order.

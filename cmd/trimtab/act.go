@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+func enableCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "enable {NAME | --image GLOB | --compose PROJECT}",
+		Short: "Let trimtab tune containers that run already, within what the host's config allows",
+		Example: "  trimtab enable train --for 2h\n" +
+			"  trimtab enable --image 'registry.example.com/vision/*' --knobs cpu,memory",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := enableRequest(cmd, args)
+			if err != nil {
+				return err
+			}
+			results, err := daemonClient(cmd).Enable(cmd.Context(), req)
+			return showResults(cmd, results, err)
+		},
+	}
+	nameFlags(cmd)
+	cmd.Flags().StringSlice("knobs", nil, "what may be changed: cpu, cpuset, memory, io, gpu (default cpu)")
+	cmd.Flags().String("for", "", "for how long, such as 2h or 7d (default: until disabled)")
+	return cmd
+}
+
+func disableCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "disable {NAME | --image GLOB | --compose PROJECT}",
+		Short:             "Give containers their own values back and only observe them, whatever their labels ask",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := enableRequest(cmd, args)
+			if err != nil {
+				return err
+			}
+			results, err := daemonClient(cmd).Disable(cmd.Context(), req)
+			return showResults(cmd, results, err)
+		},
+	}
+	nameFlags(cmd)
+	return cmd
+}
+
+// nameFlags are the ways of naming several containers.
+func nameFlags(cmd *cobra.Command) {
+	cmd.Flags().String("image", "", "all whose image fits; * and ? are wildcards")
+	cmd.Flags().String("compose", "", "all of a compose project")
+}
+
+func enableRequest(cmd *cobra.Command, args []string) (req view.EnableRequest, err error) {
+	named := 0
+	if len(args) == 1 && args[0] != "" {
+		req.Name = args[0]
+		named++
+	}
+	if req.Image, _ = cmd.Flags().GetString("image"); req.Image != "" {
+		named++
+	}
+	if req.Compose, _ = cmd.Flags().GetString("compose"); req.Compose != "" {
+		named++
+	}
+	if named != 1 {
+		return req, fmt.Errorf("name exactly one: a container, --image GLOB or --compose PROJECT")
+	}
+	req.Knobs, _ = cmd.Flags().GetStringSlice("knobs") // disable has no such flags
+	if text, _ := cmd.Flags().GetString("for"); text != "" {
+		d, err := config.ParseDuration(text)
+		if err != nil || d <= 0 {
+			return req, fmt.Errorf("--for %q: allowed are times above 0, such as 90m, 2h or 7d", text)
+		}
+		req.ForNs = int64(d)
+	}
+	return req, nil
+}
+
+func restoreCommand(w wiring) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restore [NAME]",
+		Short: "Give one container, or all, their own values back, and hold them until `trimtab resume`",
+		Long: "Give one container, or all, the values back that they had before trimtab's first change. A value that somebody\n" +
+			"else has set since is left alone. Nothing is changed again until `trimtab resume`.",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if offline, _ := cmd.Flags().GetBool("offline"); offline {
+				results, err := w.restoreOffline(cmd, args)
+				return showResults(cmd, results, err)
+			}
+			results, err := daemonClient(cmd).Restore(cmd.Context(), nameOf(args))
+			return showResults(cmd, results, err)
+		},
+	}
+	if w.restoreOffline != nil {
+		cmd.Flags().Bool("offline", false, "without a daemon, from what is on disk")
+	}
+	return cmd
+}
+
+func resumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "resume [NAME]",
+		Short:             "End the hold of a restore; without a name, all holds, and a pause too",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			results, err := daemonClient(cmd).Resume(cmd.Context(), nameOf(args))
+			return showResults(cmd, results, err)
+		},
+	}
+}
+
+func pauseCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "pause",
+		Short: "Freeze every value as it stands, until `trimtab resume`; survives a reboot",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := daemonClient(cmd).Pause(cmd.Context()); err != nil {
+				return err
+			}
+			return show(cmd, map[string]bool{"paused": true}, func() string {
+				return "paused: every value stays as it is until `trimtab resume`, also over a reboot\n"
+			})
+		},
+	}
+}
+
+func nameOf(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}

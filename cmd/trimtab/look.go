@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/render"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+func psCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List containers: what bounds them, what was changed, what it gained",
+		Long: "List containers. RATE is steps per second where steps are confirmed; after ≈ it counts something else that is\n" +
+			"named. STALLED is the share of time in which the job neither computed nor waited for its device. GAIN is\n" +
+			"measured against the time before the first change; after \"would\" it is predicted, and nothing was changed.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := daemonClient(cmd).Containers(cmd.Context())
+			if err != nil {
+				return err
+			}
+			all, _ := cmd.Flags().GetBool("all")
+			return show(cmd, got, func() string { return render.PS(got.Containers, all) })
+		},
+	}
+	cmd.Flags().BoolP("all", "a", false, "also containers that are not watched")
+	return cmd
+}
+
+func explainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "explain NAME",
+		Short:             "Tell where a container's time goes, what was done about it, and on what evidence",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := daemonClient(cmd).Container(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return show(cmd, c, func() string { return render.Explain(c, localClock()) })
+		},
+	}
+}
+
+func statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Tell how the daemon fares: its parts, what is lost without them, what it uses itself",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := daemonClient(cmd).Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return show(cmd, s, func() string { return render.Status(s, localClock()) })
+		},
+	}
+}
+
+func historyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "history [NAME]",
+		Short:             "List what was changed and tried, one line each",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeNames,
+		RunE:              runHistory,
+	}
+	cmd.Flags().String("since", "", "how long ago (2h, 7d), a date or a time; default: all there is")
+	cmd.Flags().Bool("changed", false, "only values that changed")
+	cmd.Flags().Int("limit", 0, "only the newest so many; 0: all")
+	return cmd
+}
+
+func runHistory(cmd *cobra.Command, args []string) error {
+	since, _ := cmd.Flags().GetString("since")
+	q := api.HistoryQuery{}
+	q.Changed, _ = cmd.Flags().GetBool("changed")
+	q.Limit, _ = cmd.Flags().GetInt("limit")
+	if q.Limit < 0 {
+		return fmt.Errorf("--limit %d: allowed are 0 (all) and more", q.Limit)
+	}
+	if len(args) == 1 {
+		q.Name = args[0]
+	}
+	if since != "" {
+		t, err := api.ParseSince(since, time.Now())
+		if err != nil {
+			return fmt.Errorf("--since %q: %w", since, err)
+		}
+		q.SinceUnixNs = t.UnixNano()
+	}
+	records, err := daemonClient(cmd).History(cmd.Context(), q)
+	if err != nil {
+		return err
+	}
+	if records == nil {
+		records = []view.Record{} // a list in JSON too
+	}
+	return show(cmd, records, func() string { return render.History(records, q.Changed, since, localClock()) })
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/tuner/api/client"
+	"github.com/trimtab/trimtab/tuner/render"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// Values of --output.
+const (
+	outputTable = "table"
+	outputJSON  = "json"
+)
+
+func checkOutput(cmd *cobra.Command) error {
+	switch format, _ := cmd.Flags().GetString("output"); format {
+	case outputTable, outputJSON:
+		return nil
+	default:
+		return fmt.Errorf("--output %q: allowed are %s, %s", format, outputTable, outputJSON)
+	}
+}
+
+// show prints v as JSON, or as the text that a person reads.
+func show(cmd *cobra.Command, v any, text func() string) error {
+	if format, _ := cmd.Flags().GetString("output"); format == outputJSON {
+		return writeJSON(cmd.OutOrStdout(), v)
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), text())
+	return err
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// showResults prints what became of an action; the exit code is 1 if any part of
+// it was not done.
+func showResults(cmd *cobra.Command, results []view.ActionResult, err error) error {
+	if err != nil {
+		return err
+	}
+	if err := show(cmd, results, func() string { return render.Results(results) }); err != nil {
+		return err
+	}
+	for _, r := range results {
+		if !r.OK {
+			return &exitError{code: 1}
+		}
+	}
+	return nil
+}
+
+// daemonClient is the client for the daemon that the flags name.
+func daemonClient(cmd *cobra.Command) *client.Client {
+	socket, _ := cmd.Flags().GetString("socket")
+	return client.New(socket)
+}
+
+func localClock() render.Clock { return render.Clock{Now: time.Now(), Zone: time.Local} }
+
+// completeNames offers the names of running containers, if the daemon answers.
+func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	all, err := daemonClient(cmd).Containers(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, c := range all.Containers {
+		names = append(names, c.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

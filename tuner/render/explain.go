@@ -1,0 +1,241 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// Explain tells all about one container: first one sentence, then the sums.
+func Explain(c view.Container, clock Clock) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), headline(c, clock))
+	for _, section := range []string{
+		standing(c), breakdown(c), verdict(c.Verdict), prediction(c), trials(c, clock), advice(c), enrolment(c),
+	} {
+		if section != "" {
+			out.WriteString("\n" + section)
+		}
+	}
+	return out.String()
+}
+
+// headline is the one sentence for somebody who reads no further.
+func headline(c view.Container, clock Clock) string {
+	switch {
+	case c.Owed != "":
+		return "giving your values back is owed: " + clean(c.Owed) + "."
+	case c.Held:
+		return "your own values are back, and stay until `trimtab resume " + name(c.Name) + "`."
+	case c.Trial != nil:
+		return fmt.Sprintf("since %s %s is being tried, %s expected; it goes back unless that is measured.",
+			clock.at(c.Trial.StartedUnixNs), changes(c.Trial.Changes), signed(predictedGain(*c.Trial)))
+	case len(c.Changed) > 0:
+		return changedHeadline(c, clock)
+	}
+	if t := latestWould(c); t != nil {
+		return fmt.Sprintf("nothing was changed (%s). At %s trimtab would have set %s and expected %s.",
+			orElse(clean(c.WhyNot), "observe mode"), clock.at(t.StartedUnixNs), changes(t.Changes), signed(predictedGain(*t)))
+	}
+	return "nothing was changed: " + why(c) + "."
+}
+
+// changedHeadline: "14:02 CPU 1.0→1.5, +61 % measured, yours again on exit."
+func changedHeadline(c view.Container, clock Clock) string {
+	var what []string
+	for _, k := range c.Changed {
+		what = append(what, change(k, c.Original[k], c.Now[k]))
+	}
+	when := ""
+	for _, t := range c.Trials {
+		if t.Outcome == view.OutcomeKept {
+			when = clock.at(t.StartedUnixNs) + " "
+			break
+		}
+	}
+	proof := "not measured yet"
+	if c.HasGain {
+		proof = signed(c.Gain) + " measured"
+	}
+	return when + strings.Join(what, ", ") + ", " + proof + ", yours again on exit."
+}
+
+// why says in a phrase why nothing was changed.
+func why(c view.Container) string {
+	switch {
+	case c.WhyNot != "":
+		return clean(c.WhyNot)
+	case c.Preflight != "":
+		return "preflight: " + clean(c.Preflight)
+	case c.Verdict.Why != "":
+		return strings.TrimSuffix(clean(c.Verdict.Why), ".")
+	}
+	return "nothing that a change would relieve was found"
+}
+
+// standing lists the values that differ, are yielded, or wait for a preflight.
+func standing(c view.Container) string {
+	var out strings.Builder
+	for _, k := range c.Now.Sorted() {
+		original, changed := c.Original[k], slices.Contains(c.Changed, k)
+		if changed && original != "" {
+			fmt.Fprintf(&out, "  %-16s %s now, %s originally\n", knob(k), value(k, c.Now[k]), value(k, original))
+		}
+	}
+	for _, k := range c.Yielded {
+		fmt.Fprintf(&out, "  %-16s somebody else set it: trimtab leaves it alone\n", knob(k))
+	}
+	if c.Preflight != "" {
+		fmt.Fprintf(&out, "  %-16s %s\n", "GPU preflight", clean(c.Preflight))
+	}
+	if out.Len() == 0 {
+		return ""
+	}
+	return "Limits\n" + out.String()
+}
+
+// partWords says in plain words where a rank's time went.
+func partWords(p policies.Part) string {
+	words := map[policies.Part]string{
+		policies.PartCompute: "computing on a CPU", policies.PartThrottled: "stopped: out of CPU quota",
+		policies.PartContended: "behind other work for a CPU", policies.PartDevice: "waiting for its device",
+		policies.PartInputThrottled: "for data: loaders out of quota", policies.PartInputContended: "for data: loaders behind others",
+		policies.PartInputStorage: "for data: reading from disk", policies.PartInputRemote: "for data: reading over network",
+		policies.PartInputWorkers: "for data: loaders all busy", policies.PartInputOther: "for data: cause not known",
+		policies.PartCommunication: "waiting for its peers", policies.PartReclaim: "short of memory", policies.PartOther: "anything else",
+	}
+	return words[p]
+}
+
+const (
+	barColumns  = 40
+	leastShown  = 0.005 // of the wall time; smaller parts are summed up in one line
+	partColumns = 32
+)
+
+// breakdown draws where the time of the slowest rank goes; what is shown sums to
+// the whole.
+func breakdown(c view.Container) string {
+	b := c.Breakdown
+	if b.WallNs <= 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("Where the time goes")
+	if c.Ranks > 1 {
+		fmt.Fprintf(&out, " (the slowest of %d processes)", c.Ranks)
+	}
+	out.WriteString("\n")
+	rest, sum := 0.0, 0.0
+	for p := range policies.NumParts {
+		share := b.Share(p)
+		sum += share
+		if share < leastShown {
+			rest += share
+			continue
+		}
+		bar(&out, partWords(p), share)
+	}
+	if rest > 0 {
+		bar(&out, "parts too small to show", rest)
+	}
+	fmt.Fprintf(&out, "  %-*s %6s  stalled %s, of it %s waiting for data\n", partColumns, "together", percent(sum), percent(b.Stalled()), percent(b.Input()))
+	return out.String()
+}
+
+func bar(out *strings.Builder, words string, share float64) {
+	full := min(max(int(share*barColumns+0.5), 0), barColumns)
+	line := fmt.Sprintf("  %-*s %6s  %s", partColumns, words, percent(share), strings.Repeat("█", full))
+	out.WriteString(strings.TrimRight(line, " ") + "\n")
+}
+
+// verdict tells what was concluded, and from which numbers.
+func verdict(v policies.Verdict) string {
+	if v.Class == "" {
+		return ""
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "What bounds it: %s, %s of the time lost to it, confidence %s\n", cause(v), percent(v.Severity), percent(v.Confidence))
+	if v.Why != "" {
+		fmt.Fprintf(&out, "  %s\n", clean(v.Why))
+	}
+	for _, e := range v.Evidence {
+		fmt.Fprintf(&out, "  %-*s %s\n", partColumns, clean(e.Name), quantity(e))
+	}
+	if v.Relief != "" {
+		fmt.Fprintf(&out, "  relief: %s\n", clean(v.Relief))
+	}
+	return out.String()
+}
+
+func quantity(e policies.Evidence) string {
+	if e.Unit == "share" {
+		return percent(e.Value)
+	}
+	return number(e.Value) + " " + clean(e.Unit)
+}
+
+// prediction shows what a tick costs, and the speeds that follow from it.
+func prediction(c view.Container) string {
+	cost := c.Cost
+	if cost.Ticks <= 0 || cost.Floor() <= 0 {
+		return ""
+	}
+	tick := "tick"
+	if c.Rate.Steps {
+		tick = "step"
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "What one %s costs (measured over %s)\n", tick, number(cost.Ticks))
+	line := func(words, amount string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, amount) }
+	line("training process on a CPU", milliseconds(cost.TrainerCPU))
+	line("data loaders on a CPU", milliseconds(cost.LoaderCPU))
+	line("other threads on a CPU", milliseconds(cost.OtherCPU))
+	line("waits that no CPU shortens", milliseconds(cost.Device))
+	if cost.Loaders > 0 {
+		line("one batch, made by one loader", fmt.Sprintf("%s, %d loaders side by side", milliseconds(cost.Batch), cost.Loaders))
+	}
+	fmt.Fprintf(&out, "What CPUs buy: no more speed beyond %s CPUs\n", cpus(cost.Knee()))
+	for _, at := range predictedAt(c) {
+		line(cpus(at.cpus)+" CPUs ("+at.what+")", fmt.Sprintf("%s a %s, %s predicted", milliseconds(cost.Step(at.cpus)), tick, perSecond(1/cost.Step(at.cpus), c.Rate)))
+	}
+	return out.String()
+}
+
+type cpuPoint struct {
+	cpus float64
+	what string
+}
+
+// predictedAt lists the allowances worth comparing, fewest CPUs first.
+func predictedAt(c view.Container) []cpuPoint {
+	points := []cpuPoint{{c.Cost.Knee(), "the knee"}}
+	now, limited := c.Now[runtime.KnobCPUQuota].CPUs()
+	if original, ok := c.Original[runtime.KnobCPUQuota].CPUs(); ok && original != now {
+		points = append(points, cpuPoint{original, "originally"})
+	}
+	if limited {
+		points = append(points, cpuPoint{now, "now"})
+	}
+	slices.SortStableFunc(points, func(a, b cpuPoint) int {
+		switch {
+		case a.cpus < b.cpus:
+			return -1
+		case a.cpus > b.cpus:
+			return 1
+		}
+		return 0
+	})
+	return points
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

@@ -1,0 +1,81 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// kindWords says in a word what a record tells of.
+func kindWords(r view.Record) string {
+	words := map[view.RecordKind]string{
+		view.RecordChange: "changed", view.RecordWould: "would", view.RecordTrial: "trial", view.RecordRollback: "took back",
+		view.RecordRestore: "restored", view.RecordYield: "yielded", view.RecordOwed: "owed", view.RecordRefused: "refused",
+		view.RecordEnrol: "enrolment", view.RecordVerdict: "verdict",
+	}
+	w := orElse(words[r.Kind], clean(string(r.Kind)))
+	if r.Kind == view.RecordTrial && r.Outcome != "" {
+		return w + " " + strings.ReplaceAll(clean(string(r.Outcome)), "_", " ")
+	}
+	return w
+}
+
+// History is one line for each record, oldest first; what was asked for, in
+// words, follows "no changes" when there is none.
+func History(records []view.Record, changedOnly bool, since string, clock Clock) string {
+	if len(records) == 0 {
+		what := "no records"
+		if changedOnly {
+			what = "no changes"
+		}
+		if since != "" {
+			what += " since " + clean(since)
+		}
+		return what + "\n"
+	}
+	columns := []column{{"TIME", 19}, {"WHAT", 8}, {"NAME", 10}, {"CHANGE", 14}, {"GAIN", 6}, {"WHY", 20}}
+	var rows [][]string
+	for _, r := range records {
+		rows = append(rows, []string{time.Unix(0, r.UnixNs).In(clock.Zone).Format(time.DateTime), kindWords(r), orDash(name(r.Name)),
+			recordChange(r), recordGain(r), orDash(clean(r.Text))})
+	}
+	return table(columns, rows)
+}
+
+func recordChange(r view.Record) string {
+	if r.Knob == "" {
+		return "-"
+	}
+	return change(r.Knob, r.From, r.To)
+}
+
+// recordGain marks what was only expected.
+func recordGain(r view.Record) string {
+	switch {
+	case r.Gain == 0 && r.Kind != view.RecordTrial:
+		return "-"
+	case r.Kind == view.RecordTrial && r.After <= 0:
+		return "-"
+	case r.Kind == view.RecordTrial:
+		return signed(r.Gain)
+	}
+	return signed(r.Gain) + " expected"
+}
+
+// Results tells what became of an action, one line for each container.
+func Results(all []view.ActionResult) string {
+	if len(all) == 0 {
+		return "nothing to do\n"
+	}
+	var out strings.Builder
+	for _, r := range all {
+		state := ""
+		if !r.OK {
+			state = "not done: "
+		}
+		fmt.Fprintf(&out, "%s: %s%s\n", name(r.Name), state, clean(r.Text))
+	}
+	return out.String()
+}

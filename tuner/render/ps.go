@@ -1,0 +1,129 @@
+package render
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// psColumns add up to less than Width at their least.
+func psColumns() []column {
+	return []column{{"NAME", 10}, {"TEAM", 5}, {"GPUS", 4}, {"MODE", 7}, {"RATE", 12}, {"STALLED", 7}, {"CAUSE", 10},
+		{"CPU(now←original)", 17}, {"GAIN", 6}, {"WHY-NOT", 12}}
+}
+
+// PS is the table of all containers; all of them, also those that are not
+// watched, when all is set.
+func PS(containers []view.Container, all bool) string {
+	var rows [][]string
+	hidden := 0
+	for _, c := range containers {
+		if !c.Watched && !all && c.Enrolment.Mode != policies.ModeTune {
+			hidden++
+			continue
+		}
+		rows = append(rows, psRow(c))
+	}
+	note := ""
+	if hidden > 0 {
+		note = strconv.Itoa(hidden) + " more are not watched: --all shows them\n"
+	}
+	if len(rows) == 0 && hidden == 0 {
+		return "no containers are running\n"
+	}
+	if len(rows) == 0 {
+		return "no container is watched; " + note
+	}
+	return table(psColumns(), rows) + note
+}
+
+func psRow(c view.Container) []string {
+	stalled := "-"
+	if c.Breakdown.WallNs > 0 {
+		stalled = percent(c.Breakdown.Stalled())
+	}
+	mode := string(c.Enrolment.Mode)
+	if !c.Watched && c.Enrolment.Mode == policies.ModeObserve {
+		mode = "-" // nothing is read of it, so nothing is observed
+	}
+	return []string{name(c.Name), orDash(name(c.Enrolment.Team)), gpus(c.GPUs), mode, rate(c.Rate), stalled, cause(c.Verdict),
+		cpuColumn(c), gain(c), orDash(clean(c.WhyNot))}
+}
+
+// gpus shows how many devices a container holds.
+func gpus(held []string) string {
+	switch {
+	case len(held) == 0:
+		return "-"
+	case slices.Contains(held, "all"):
+		return "all"
+	}
+	return strconv.Itoa(len(held))
+}
+
+// cpuColumn shows the quota, or whichever of quota and weight trimtab changed.
+func cpuColumn(c view.Container) string {
+	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobCpuset} {
+		now, original := c.Now[k], c.Original[k]
+		if !slices.Contains(c.Changed, k) || now == "" || original == "" {
+			continue
+		}
+		prefix := ""
+		if k != runtime.KnobCPUQuota {
+			prefix = knob(k) + " "
+		}
+		return prefix + value(k, now) + "←" + value(k, original)
+	}
+	if quota, ok := c.Now[runtime.KnobCPUQuota]; ok {
+		return value(runtime.KnobCPUQuota, quota)
+	}
+	return "-"
+}
+
+// gain shows what was measured; in observe mode, what was predicted, marked.
+func gain(c view.Container) string {
+	switch {
+	case c.HasGain:
+		return signed(c.Gain)
+	case c.Trial != nil:
+		return "trying"
+	}
+	if t := latestWould(c); t != nil && len(c.Changed) == 0 {
+		return "would " + signed(predictedGain(*t))
+	}
+	return "-"
+}
+
+// latestWould is what observe mode would have done last, unless something was
+// really tried since.
+func latestWould(c view.Container) *view.Trial {
+	if len(c.Trials) > 0 && c.Trials[0].Outcome == view.OutcomeWould {
+		return &c.Trials[0]
+	}
+	return nil
+}
+
+func predictedGain(t view.Trial) float64 {
+	if t.Before > 0 && t.Predicted > 0 {
+		return t.Predicted/t.Before - 1
+	}
+	best := 0.0
+	for _, c := range t.Changes {
+		best = max(best, c.Gain)
+	}
+	return best
+}
+
+// measuredGain is the trial's ratio less one; ok is false if it was not judged.
+func measuredGain(t view.Trial) (gain float64, ok bool) {
+	switch {
+	case t.Ratio > 0:
+		return t.Ratio - 1, true
+	case t.Before > 0 && t.After > 0:
+		return t.After/t.Before - 1, true
+	}
+	return 0, false
+}

@@ -1,0 +1,92 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// outcomeWords says in plain words how a trial ended.
+func outcomeWords(o view.Outcome) string {
+	words := map[view.Outcome]string{
+		view.OutcomeOpen: "being measured", view.OutcomeKept: "kept", view.OutcomeRolledBack: "taken back",
+		view.OutcomeInconclusive: "taken back: no clear result", view.OutcomeAborted: "broken off", view.OutcomeWould: "would have been tried",
+	}
+	return orElse(words[o], clean(string(o)))
+}
+
+// trials lists what was tried, the open one first.
+func trials(c view.Container, clock Clock) string {
+	all := c.Trials
+	if c.Trial != nil {
+		all = append([]view.Trial{*c.Trial}, all...)
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("What was tried, latest first\n")
+	for _, t := range all {
+		fmt.Fprintf(&out, "  %s %s: %s\n", clock.at(t.StartedUnixNs), changes(t.Changes), outcomeWords(t.Outcome))
+		fmt.Fprintf(&out, "        %s\n", speeds(t, c.Rate))
+		if t.Why != "" {
+			fmt.Fprintf(&out, "        %s\n", clean(t.Why))
+		}
+		for _, ch := range t.Changes {
+			if ch.Reason != "" {
+				fmt.Fprintf(&out, "        reason: %s\n", clean(ch.Reason))
+			}
+		}
+	}
+	return out.String()
+}
+
+// speeds sets prediction and measurement side by side.
+func speeds(t view.Trial, r policies.Rate) string {
+	out := fmt.Sprintf("before %s, expected %s (%s)", perSecond(t.Before, r), perSecond(t.Predicted, r), signed(predictedGain(t)))
+	if t.Predicted <= 0 {
+		out = fmt.Sprintf("before %s, expected %s", perSecond(t.Before, r), signed(predictedGain(t)))
+	}
+	if g, ok := measuredGain(t); ok {
+		out += fmt.Sprintf(", measured %s (%s", perSecond(t.After, r), signed(g))
+		if t.Low > 0 && t.High > 0 {
+			out += fmt.Sprintf(", surely between %s and %s", signed(t.Low-1), signed(t.High-1))
+		}
+		out += ")"
+	} else if t.Outcome == view.OutcomeWould {
+		out += ", never applied"
+	}
+	return out
+}
+
+// advice lists what trimtab cannot do itself.
+func advice(c view.Container) string {
+	if len(c.Advice) == 0 {
+		return ""
+	}
+	out := "What you could do\n"
+	for _, a := range c.Advice {
+		out += "  " + clean(a) + "\n"
+	}
+	return out
+}
+
+// enrolment tells who let trimtab do what, and which labels were not understood.
+func enrolment(c view.Container) string {
+	e := c.Enrolment
+	var out strings.Builder
+	fmt.Fprintf(&out, "What trimtab may do: %s, by %s", e.Mode, orElse(clean(e.Door), "default"))
+	if e.Mode == policies.ModeTune {
+		fmt.Fprintf(&out, "; it may change %s", strings.Join(e.Knobs, ", "))
+	}
+	if c.WhyNot != "" {
+		fmt.Fprintf(&out, "; not now: %s", clean(c.WhyNot))
+	}
+	out.WriteString("\n")
+	for _, p := range e.Problems {
+		fmt.Fprintf(&out, "  problem: %s\n", clean(p))
+	}
+	return out.String()
+}
