@@ -11,6 +11,8 @@ SYSCONFDIR ?= /etc
 UNITDIR    ?= /lib/systemd/system
 SYSUSERSDIR ?= /usr/lib/sysusers.d
 TMPFILESDIR ?= /usr/lib/tmpfiles.d
+DATADIR    ?= $(PREFIX)/share
+INSTALL_ARGS = '$(DESTDIR)' '$(BINDIR)' '$(SYSCONFDIR)' '$(UNITDIR)' '$(SYSUSERSDIR)' '$(TMPFILESDIR)' '$(DATADIR)'
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -87,7 +89,7 @@ check-generated: ## Regenerate BPF objects and docs/metrics.md; fail if anything
 ##@ Test
 
 .PHONY: test
-test: setup build ## Everything this machine can run: unit, property, replay, real Docker, real kernel. Sets itself up.
+test: setup-dev build ## Everything this machine can run: unit, property, replay, real Docker, real kernel. Sets itself up.
 	@go test -json -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(PKGS) 2>&1 | go run ./tools/testsummary
 
 ##@ Machine
@@ -105,11 +107,15 @@ setup-dev: ## The same, and clang-14 to regenerate the BPF objects.
 .PHONY: install
 install: build ## Install binary, unit, default config, groups, completions (DESTDIR, PREFIX).
 	install -D -m 0755 bin/trimtab $(DESTDIR)$(BINDIR)/trimtab
-	packaging/install.sh install '$(DESTDIR)' '$(PREFIX)' '$(BINDIR)' '$(SYSCONFDIR)' '$(UNITDIR)' '$(SYSUSERSDIR)' '$(TMPFILESDIR)'
+	packaging/install.sh install $(INSTALL_ARGS)
 
 .PHONY: uninstall
 uninstall: ## Restore every container's original limits, then remove trimtab. Config and history stay.
-	packaging/install.sh uninstall '$(DESTDIR)' '$(PREFIX)' '$(BINDIR)' '$(SYSCONFDIR)' '$(UNITDIR)' '$(SYSUSERSDIR)' '$(TMPFILESDIR)'
+	packaging/install.sh uninstall $(INSTALL_ARGS)
+
+.PHONY: purge
+purge: ## uninstall, then remove config, history and groups.
+	packaging/install.sh purge $(INSTALL_ARGS)
 
 ##@ Help
 

@@ -41,7 +41,7 @@ func trimtabRules() rules {
 	return rules{
 		layers: []layer{
 			{packages: []string{"cmd/**"}, any: true},
-			{packages: []string{"test/**", "tools/**"}, any: true},
+			{packages: []string{"test/**", "tools/**", "packaging"}, any: true},
 			{packages: []string{"tuner/**"}, may: []string{"tuner/**", "policies", "probes", "runtime"}},
 			{packages: []string{"policies/**"}, may: []string{"policies", "probes", "runtime"}},
 			{packages: []string{"policies"}, may: []string{"probes", "runtime"}},

@@ -11,8 +11,9 @@ import (
 const allowDirective = "//trimtab:table "
 
 // checkState finds package-level variables that could change, and init functions.
-// Sentinel errors, compiled regular expressions, embedded files and interface
-// assertions need no leave; anything else carries allowDirective.
+// Sentinel errors, compiled regular expressions, embedded files, byte spellings
+// of a string (keys of a store) and interface assertions need no leave; anything
+// else carries allowDirective.
 func (m *module) checkState(p *pkg, add addFunc) {
 	for _, f := range p.files {
 		if ast.IsGenerated(f) {
@@ -70,6 +71,11 @@ func harmless(value ast.Expr) bool {
 	call, ok := value.(*ast.CallExpr)
 	if !ok {
 		return false
+	}
+	if array, ok := call.Fun.(*ast.ArrayType); ok && array.Len == nil && len(call.Args) == 1 {
+		elem, isName := array.Elt.(*ast.Ident)
+		_, isLiteral := call.Args[0].(*ast.BasicLit)
+		return isName && elem.Name == "byte" && isLiteral
 	}
 	sel, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {

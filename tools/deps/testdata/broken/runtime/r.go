@@ -12,6 +12,7 @@ var (
 	ErrGone = errors.New("gone")
 	digits  = regexp.MustCompile(`\d+`)
 	_       = digits
+	key     = []byte("k")
 )
 
 //go:embed r.go
@@ -27,4 +28,4 @@ var noReason = []string{"b"}
 
 var counter int
 
-func init() { counter = len(source) + len(names) + len(noReason) }
+func init() { counter = len(source) + len(names) + len(noReason) + len(key) }

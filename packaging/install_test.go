@@ -1,0 +1,143 @@
+package packaging
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// stage installs into a directory with a stand-in for the binary, and returns it.
+func stage(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "usr/local/bin/trimtab")
+	if err := os.MkdirAll(filepath.Dir(bin), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	standIn := "#!/bin/sh\n[ \"$1\" = completion ] && echo \"# completion for $2\"\n"
+	if err := os.WriteFile(bin, []byte(standIn), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	installer(t, "install", dir)
+	return dir
+}
+
+func installer(t *testing.T, action, destdir string) {
+	t.Helper()
+	args := []string{action, destdir, "/usr/local/bin", "/etc", "/lib/systemd/system", "/usr/lib/sysusers.d", "/usr/lib/tmpfiles.d", "/usr/local/share"}
+	if out, err := exec.Command("./install.sh", args...).CombinedOutput(); err != nil {
+		t.Fatalf("install.sh %s: %v\n%s", action, err, out)
+	}
+}
+
+// files lists the regular files below dir.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	var out []string
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			out = append(out, strings.TrimPrefix(path, dir))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestStagedInstallAndUninstall(t *testing.T) {
+	dir := stage(t)
+	want := []string{
+		"/etc/trimtab/trimtab.yaml",
+		"/lib/systemd/system/trimtab-restore.service",
+		"/lib/systemd/system/trimtab.service",
+		"/usr/lib/sysusers.d/trimtab.conf",
+		"/usr/lib/tmpfiles.d/trimtab.conf",
+		"/usr/local/bin/trimtab",
+		"/usr/local/share/bash-completion/completions/trimtab",
+		"/usr/local/share/fish/vendor_completions.d/trimtab.fish",
+		"/usr/local/share/zsh/site-functions/_trimtab",
+	}
+	if got := files(t, dir); !slices.Equal(got, want) {
+		t.Errorf("installed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	unit := read(t, filepath.Join(dir, "lib/systemd/system/trimtab.service"))
+	if !strings.Contains(unit, "\nExecStart=/usr/local/bin/trimtab daemon\n") {
+		t.Error("the unit does not start the binary that was installed")
+	}
+	installer(t, "uninstall", dir)
+	if got := files(t, dir); !slices.Equal(got, []string{"/etc/trimtab/trimtab.yaml"}) {
+		t.Errorf("left behind: %v", got)
+	}
+}
+
+// TestInstallKeepsTheConfig: an upgrade must not undo what an administrator wrote.
+func TestInstallKeepsTheConfig(t *testing.T) {
+	dir := stage(t)
+	path := filepath.Join(dir, "etc/trimtab/trimtab.yaml")
+	if err := os.WriteFile(path, []byte("mode: observe\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	installer(t, "install", dir)
+	if got := read(t, path); got != "mode: observe\n" {
+		t.Errorf("the config became %q", got)
+	}
+}
+
+func TestUnitsVerify(t *testing.T) {
+	analyze := tool(t, "systemd-analyze", "apt-get install systemd")
+	dir := t.TempDir()
+	var units []string
+	for _, name := range []string{"trimtab.service", "trimtab-restore.service"} {
+		// verify wants the binary to be there
+		text := strings.ReplaceAll(read(t, name), "/usr/bin/trimtab", "/bin/true")
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		units = append(units, path)
+	}
+	out, err := exec.Command(analyze, append([]string{"verify", "--man=no"}, units...)...).CombinedOutput()
+	var ours []string
+	for line := range strings.SplitSeq(string(out), "\n") {
+		if strings.Contains(line, "trimtab") { // not what is wrong with other units of this machine
+			ours = append(ours, line)
+		}
+	}
+	if len(ours) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, strings.Join(ours, "\n"))
+	}
+}
+
+func TestSysusersAndTmpfilesParse(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil { // where sysusers takes its lock
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		args []string
+	}{
+		{"systemd-sysusers", []string{"--root=" + root, "--replace=/usr/lib/sysusers.d/trimtab.conf", "-"}},
+		{"systemd-tmpfiles", []string{"--root=" + root, "--create", "-"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := tool(t, tc.name, "apt-get install systemd")
+			cmd := exec.Command(path, tc.args...)
+			cmd.Stdin = strings.NewReader(read(t, "trimtab."+strings.TrimPrefix(tc.name, "systemd-")))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+	if _, err := exec.LookPath("systemd-sysusers"); err == nil {
+		group := read(t, filepath.Join(root, "etc/group"))
+		if !strings.Contains(group, "trimtab:") || !strings.Contains(group, "trimtab-read:") {
+			t.Errorf("groups made:\n%s", group)
+		}
+	}
+}
