@@ -1,0 +1,387 @@
+// Package history keeps what trimtab did, and would have done, in one bounded
+// bbolt file. Nothing that a restore needs is in it: originals and holds are
+// files of their own, so a lost history costs memory of the past and nothing else.
+//
+//	meta/
+//	  schema   → "1"
+//	  unclean  → "1" while a daemon has the file open: the next Open then reads all of it
+//	records/
+//	  KEY      → view.Record as JSON
+//
+// KEY is 13 bytes, so that records sort by time:
+//
+//	0..7   UnixNs, big-endian, sign flipped
+//	8..11  counter, big-endian: records of one instant stay in order
+//	12     flags: 1 where a value changed (view.Record.Changed)
+//
+// The trap: bbolt maps the file into memory, and a damaged or truncated one
+// faults wherever it is touched. So all work goes through guarded, which turns
+// faults into ErrCorrupt; the file is then set aside and a new one begun.
+package history
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+const (
+	schema        = "1"
+	defaultBytes  = 256 << 20           // the issue: history is bounded by 256 MiB …
+	defaultMaxAge = 30 * 24 * time.Hour // … and 30 days
+	lockTimeout   = time.Second
+	keyBytes      = 13
+	flagChanged   = 1
+)
+
+// The buckets and keys, see the package comment.
+var ( // byte slices cannot be constants; never assigned
+	bucketMeta    = []byte("meta")
+	bucketRecords = []byte("records")
+	keySchema     = []byte("schema")
+	keyUnclean    = []byte("unclean")
+)
+
+// Errors that a caller acts on.
+var (
+	ErrLocked  = errors.New("history is in use by another process")
+	ErrCorrupt = errors.New("history is corrupt")
+	ErrSchema  = errors.New("history has a newer schema")
+	ErrClosed  = errors.New("history is closed")
+)
+
+// Options bound the store; zeros take the defaults.
+type Options struct {
+	MaxBytes int64            // 256 MiB, of pages in use
+	MaxAge   time.Duration    // 30 days
+	Now      func() time.Time // time.Now
+}
+
+// Store is an open history. Its methods may be called concurrently.
+type Store struct {
+	path string
+	opts Options
+
+	mu      sync.RWMutex // for reading: queries
+	db      *bolt.DB
+	broken  atomic.Pointer[error] // set once db was found corrupt
+	closed  bool
+	warning error
+}
+
+// Open opens the history at path, or begins one; its directory must exist. A
+// corrupt file is renamed to PATH.corrupt-TIME and a new one begun: Warning then
+// says so. Errors: ErrLocked, ErrSchema, and those of the file system.
+func Open(path string, opts Options) (*Store, error) {
+	if opts.MaxBytes <= 0 {
+		opts.MaxBytes = defaultBytes
+	}
+	if opts.MaxAge <= 0 {
+		opts.MaxAge = defaultMaxAge
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	s := &Store{path: path, opts: opts}
+	db, err := openChecked(path)
+	if errors.Is(err, ErrCorrupt) {
+		db, err = s.startAnew(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.db = db
+	if err := s.compactIfLoose(); err != nil {
+		if s.db == nil {
+			return nil, err
+		}
+		s.warning = errors.Join(s.warning, err)
+	}
+	return s, nil
+}
+
+// Warning returns what is to be logged once, and forgets it: that the history
+// was corrupt and where it is now, or that it could not be compacted. nil: nothing.
+func (s *Store) Warning() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.warning
+	s.warning = nil
+	return w
+}
+
+// Append makes records durable, in this order, all or none, and prunes a small
+// batch where the history outgrew its bounds. After an error (disk full, say)
+// what was stored before still stands. It syncs the file: milliseconds.
+func (s *Store) Append(records ...view.Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.append(records)
+	if errors.Is(err, ErrCorrupt) {
+		if err = s.replace(err); err == nil {
+			err = s.append(records)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("history: %d records not stored: %w", len(records), err)
+	}
+	return nil
+}
+
+func (s *Store) append(records []view.Record) error {
+	horizonNs := s.opts.Now().Add(-s.opts.MaxAge).UnixNano()
+	return s.use(func(db *bolt.DB) error {
+		return db.Update(func(tx *bolt.Tx) error {
+			if err := put(tx, records); err != nil {
+				return err
+			}
+			return prune(tx, horizonNs, s.opts.MaxBytes, max(pruneBatch, 2*len(records)))
+		})
+	})
+}
+
+// Close ends the store. It waits for calls in progress.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	err := s.use(func(db *bolt.DB) error { return errors.Join(mark(db, false), db.Close()) })
+	s.closed = true
+	return err
+}
+
+// use runs f on the file. Once it was found corrupt it is not touched again: a
+// transaction that faulted may have left bbolt's locks held.
+func (s *Store) use(f func(*bolt.DB) error) error {
+	if s.closed {
+		return ErrClosed
+	}
+	if p := s.broken.Load(); p != nil {
+		return *p
+	}
+	err := guarded(func() error { return f(s.db) })
+	if errors.Is(err, ErrCorrupt) {
+		s.broken.Store(&err)
+	}
+	return err
+}
+
+// startAnew sets the corrupt file aside and opens an empty one.
+func (s *Store) startAnew(cause error) (*bolt.DB, error) {
+	aside := s.path + ".corrupt-" + s.opts.Now().UTC().Format("20060102T150405.000000000Z")
+	if err := os.Rename(s.path, aside); err != nil {
+		return nil, fmt.Errorf("history %s cannot be set aside: %w (%w)", s.path, err, cause)
+	}
+	s.warning = errors.Join(s.warning, fmt.Errorf("history %s set aside as %s, a new one is begun: %w", s.path, aside, cause))
+	return openChecked(s.path)
+}
+
+// replace does the same with a file that turned out corrupt while it was open.
+// That one is never closed, see use: a descriptor and a mapping stay until the
+// process ends.
+func (s *Store) replace(cause error) error {
+	if s.closed {
+		return ErrClosed
+	}
+	db, err := s.startAnew(cause)
+	if err != nil {
+		return err
+	}
+	s.db = db
+	s.broken.Store(nil)
+	return nil
+}
+
+// openChecked opens the file, and reads it through if it was not closed well.
+func openChecked(path string) (*bolt.DB, error) {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("history %s: %v, want a regular file", path, info.Mode())
+	}
+	var db *bolt.DB
+	err := guarded(func() (err error) {
+		db, err = bolt.Open(path, 0o640, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType})
+		return err
+	})
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, fmt.Errorf("history %s: %w: is another trimtab running?", path, ErrLocked)
+	case isInvalid(err):
+		return nil, fmt.Errorf("history %s: %w: %w", path, ErrCorrupt, err)
+	case err != nil:
+		return nil, fmt.Errorf("history %s: %w", path, err)
+	}
+	err = guarded(func() error { return prepare(db) })
+	switch {
+	case errors.Is(err, ErrCorrupt): // left open, see replace
+		return nil, fmt.Errorf("history %s: %w", path, err)
+	case err != nil:
+		return nil, fmt.Errorf("history %s: %w", path, errors.Join(err, db.Close()))
+	}
+	return db, nil
+}
+
+func isInvalid(err error) bool {
+	return errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) ||
+		errors.Is(err, bolterrors.ErrVersionMismatch) || errors.Is(err, ErrCorrupt) ||
+		err != nil && strings.HasPrefix(err.Error(), "file size too small")
+}
+
+// prepare checks the file, and marks it open.
+func prepare(db *bolt.DB) error {
+	info, err := os.Stat(db.Path())
+	if err != nil {
+		return err
+	}
+	marked := false
+	err = db.View(func(tx *bolt.Tx) error {
+		if tx.Size() > info.Size() {
+			return fmt.Errorf("%w: %d bytes, %d of them missing", ErrCorrupt, info.Size(), tx.Size()-info.Size())
+		}
+		marked, err = check(tx)
+		return err
+	})
+	if err != nil || marked {
+		return err
+	}
+	return mark(db, true)
+}
+
+// check looks at the schema and reads a file through that was not closed well.
+func check(tx *bolt.Tx) (unclean bool, err error) {
+	meta := tx.Bucket(bucketMeta)
+	if meta == nil {
+		if name, _ := tx.Cursor().First(); name != nil {
+			return false, fmt.Errorf("%w: another program's database, it holds %q", ErrCorrupt, name)
+		}
+		return false, nil
+	}
+	if got := string(meta.Get(keySchema)); got != schema {
+		return false, fmt.Errorf("%w: %q, this trimtab knows %q: upgrade trimtab, or move the file away", ErrSchema, got, schema)
+	}
+	if meta.Get(keyUnclean) == nil {
+		return false, nil
+	}
+	return true, readThrough(tx)
+}
+
+// readThrough touches every record, so that damage shows now and not in a query.
+func readThrough(tx *bolt.Tx) error {
+	records := tx.Bucket(bucketRecords)
+	if records == nil {
+		return fmt.Errorf("%w: no records bucket", ErrCorrupt)
+	}
+	return records.ForEach(func(k, v []byte) error {
+		if len(k) != keyBytes || !json.Valid(v) {
+			return fmt.Errorf("%w: a record that is none", ErrCorrupt)
+		}
+		return nil
+	})
+}
+
+// mark creates the buckets and notes whether the file is open.
+func mark(db *bolt.DB, open bool) error {
+	return db.Update(func(tx *bolt.Tx) error {
+		meta, err := tx.CreateBucketIfNotExists(bucketMeta)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.CreateBucketIfNotExists(bucketRecords); err != nil {
+			return err
+		}
+		if err := meta.Put(keySchema, []byte(schema)); err != nil {
+			return err
+		}
+		if !open {
+			return meta.Delete(keyUnclean)
+		}
+		return meta.Put(keyUnclean, []byte("1"))
+	})
+}
+
+// guarded runs f and turns a panic or a fault of the mapped file into ErrCorrupt.
+func guarded(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case goruntime.Error:
+			err = fmt.Errorf("%w: %w", ErrCorrupt, p)
+		default:
+			err = fmt.Errorf("%w: %v", ErrCorrupt, p)
+		}
+	}()
+	return f()
+}
+
+// put stores records under new keys.
+func put(tx *bolt.Tx, records []view.Record) error {
+	b := tx.Bucket(bucketRecords)
+	if b == nil {
+		return fmt.Errorf("%w: no records bucket", ErrCorrupt)
+	}
+	b.FillPercent = 0.9 // keys only ever grow: no need to leave room in between
+	for _, r := range records {
+		value, err := json.Marshal(r)
+		if err != nil {
+			return fmt.Errorf("record of %q: %w", r.Name, err)
+		}
+		n, err := b.NextSequence()
+		if err != nil {
+			return err
+		}
+		if err := b.Put(recordKey(r, uint32(n)), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func recordKey(r view.Record, counter uint32) []byte {
+	key := timeKey(r.UnixNs)
+	key = binary.BigEndian.AppendUint32(key, counter)
+	if r.Changed() {
+		return append(key, flagChanged)
+	}
+	return append(key, 0)
+}
+
+// timeKey is the prefix of all keys of an instant; it sorts as the numbers do.
+func timeKey(unixNs int64) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(unixNs)^(1<<63))
+}
+
+func keyTime(key []byte) int64 {
+	if len(key) < 8 {
+		return math.MinInt64
+	}
+	return int64(binary.BigEndian.Uint64(key) ^ (1 << 63))
+}
+
+// syncDir makes a rename durable.
+func syncDir(path string) error {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,88 @@
+package history
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// MaxQuery is the most records that one query returns.
+const MaxQuery = 10_000
+
+// Filter chooses records; its zero value chooses the newest MaxQuery.
+type Filter struct {
+	SinceNs     int64  // unix ns, inclusive; 0: from the first
+	UntilNs     int64  // unix ns, exclusive; 0: to the last
+	ChangedOnly bool   // only where a value changed (view.Record.Changed)
+	Name        string // container's name; "": all
+	Limit       int    // the newest so many; 0, or more than MaxQuery: MaxQuery
+}
+
+// Query returns the records chosen, oldest first. ErrCorrupt: the file is
+// damaged; the next Append sets it aside.
+func (s *Store) Query(f Filter) ([]view.Record, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []view.Record
+	err := s.use(func(db *bolt.DB) error {
+		return db.View(func(tx *bolt.Tx) (err error) {
+			out, err = f.run(tx)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	slices.Reverse(out)
+	return out, nil
+}
+
+// run walks backward from the newest, and decodes only what can match.
+func (f Filter) run(tx *bolt.Tx) ([]view.Record, error) {
+	b := tx.Bucket(bucketRecords)
+	if b == nil {
+		return nil, fmt.Errorf("%w: no records bucket", ErrCorrupt)
+	}
+	limit := f.Limit
+	if limit <= 0 || limit > MaxQuery {
+		limit = MaxQuery
+	}
+	quoted, err := json.Marshal(f.Name)
+	if err != nil {
+		return nil, err
+	}
+	var out []view.Record
+	c := b.Cursor()
+	for k, v := f.last(c); k != nil && len(out) < limit; k, v = c.Prev() {
+		if f.SinceNs != 0 && keyTime(k) < f.SinceNs {
+			break
+		}
+		if f.ChangedOnly && k[len(k)-1]&flagChanged == 0 || f.Name != "" && !bytes.Contains(v, quoted) {
+			continue
+		}
+		var r view.Record
+		if err := json.Unmarshal(v, &r); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		if f.Name == "" || r.Name == f.Name {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+// last moves to the newest record before UntilNs.
+func (f Filter) last(c *bolt.Cursor) (k, v []byte) {
+	if f.UntilNs == 0 {
+		return c.Last()
+	}
+	if k, _ = c.Seek(timeKey(f.UntilNs)); k == nil {
+		return c.Last()
+	}
+	return c.Prev()
+}
