@@ -245,3 +245,9 @@ func describe(d probes.Thread) string {
 }
 
 func itoa(n int32) string { return strconv.Itoa(int(n)) }
+
+// stderr waits for the workload's end and returns what it complained of.
+func (j *job) stderr() string {
+	_ = j.cmd.Wait()
+	return j.cmd.Stderr.(*bytes.Buffer).String()
+}
