@@ -84,8 +84,8 @@ func Ready(ctx context.Context) error {
 	return nil
 }
 
-// Start runs the workload in a new container and follows its output. The
-// container is removed when it ends; the caller must Stop it.
+// Start runs the workload in a new container and follows its output. The caller
+// must Stop it: a container that ended stays, so that its last lines can be read.
 func Start(ctx context.Context, o Options) (*Job, error) {
 	dir, err := scripts(o.Dir)
 	if err != nil {
@@ -95,7 +95,7 @@ func Start(ctx context.Context, o Options) (*Job, error) {
 	if image == "" {
 		image = Image
 	}
-	args := []string{"run", "--detach", "--rm", "--name", o.Name, "--volume", dir + ":/workloads:ro", "--workdir", "/workloads"}
+	args := []string{"run", "--detach", "--name", o.Name, "--volume", dir + ":/workloads:ro", "--workdir", "/workloads"}
 	if !slices.ContainsFunc(o.DockerArgs, isNetwork) {
 		args = append(args, "--network", "none") // loopback is there; starts sooner, and needs no bridge
 	}
@@ -236,7 +236,7 @@ func (j *Job) Stop() error {
 	defer cancel()
 	_, err := docker(ctx, "rm", "--force", j.ID)
 	if err != nil && (strings.Contains(err.Error(), "No such container") || strings.Contains(err.Error(), "already in progress")) {
-		err = nil // it ended by itself, and --rm removed it
+		err = nil // stopped before, or by somebody else
 	}
 	if j.logs != nil && j.logs.Process != nil {
 		select {
