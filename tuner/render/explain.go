@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -159,7 +160,11 @@ func verdict(v policies.Verdict) string {
 		return ""
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "What bounds it: %s, %s of the time lost to it, confidence %s\n", cause(v), percent(v.Severity), percent(v.Confidence))
+	fmt.Fprintf(&out, "What bounds it: %s\n  %s", causeWords(v), classAndCause(v))
+	if v.Severity > 0 {
+		fmt.Fprintf(&out, ", %s of the time lost to it", percent(v.Severity))
+	}
+	fmt.Fprintf(&out, ", confidence %s\n", percent(v.Confidence))
 	if v.Why != "" {
 		fmt.Fprintf(&out, "  %s\n", clean(v.Why))
 	}
@@ -214,22 +219,24 @@ type cpuPoint struct {
 // predictedAt lists the allowances worth comparing, fewest CPUs first.
 func predictedAt(c view.Container) []cpuPoint {
 	points := []cpuPoint{{c.Cost.Knee(), "the knee"}}
-	now, limited := c.Now[runtime.KnobCPUQuota].CPUs()
-	if original, ok := c.Original[runtime.KnobCPUQuota].CPUs(); ok && original != now {
-		points = append(points, cpuPoint{original, "originally"})
-	}
-	if limited {
-		points = append(points, cpuPoint{now, "now"})
-	}
-	slices.SortStableFunc(points, func(a, b cpuPoint) int {
-		switch {
-		case a.cpus < b.cpus:
-			return -1
-		case a.cpus > b.cpus:
-			return 1
+	add := func(v runtime.Value, what string) {
+		n, limited := v.CPUs()
+		if !limited {
+			return
 		}
-		return 0
-	})
+		for i := range points {
+			if cpus(points[i].cpus) == cpus(n) {
+				points[i].what += ", " + what
+				return
+			}
+		}
+		points = append(points, cpuPoint{n, what})
+	}
+	if slices.Contains(c.Changed, runtime.KnobCPUQuota) {
+		add(c.Original[runtime.KnobCPUQuota], "originally")
+	}
+	add(c.Now[runtime.KnobCPUQuota], "now")
+	slices.SortStableFunc(points, func(a, b cpuPoint) int { return cmp.Compare(a.cpus, b.cpus) })
 	return points
 }
 

@@ -35,7 +35,7 @@ func History(records []view.Record, changedOnly bool, since string, clock Clock)
 		}
 		return what + "\n"
 	}
-	columns := []column{{"TIME", 19}, {"WHAT", 8}, {"NAME", 10}, {"CHANGE", 14}, {"GAIN", 6}, {"WHY", 20}}
+	columns := []column{{"TIME", 19, false}, {"WHAT", 8, false}, {"NAME", 10, true}, {"CHANGE", 14, false}, {"GAIN", 14, false}, {"WHY", 20, false}}
 	var rows [][]string
 	for _, r := range records {
 		rows = append(rows, []string{time.Unix(0, r.UnixNs).In(clock.Zone).Format(time.DateTime), kindWords(r), orDash(name(r.Name)),

@@ -3,16 +3,17 @@ package render
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
-// psColumns add up to less than Width at their least.
+// psColumns add up to Width at their least.
 func psColumns() []column {
-	return []column{{"NAME", 10}, {"TEAM", 5}, {"GPUS", 4}, {"MODE", 7}, {"RATE", 12}, {"STALLED", 7}, {"CAUSE", 10},
-		{"CPU(now←original)", 17}, {"GAIN", 6}, {"WHY-NOT", 12}}
+	return []column{{"NAME", 10, true}, {"TEAM", 5, false}, {"GPUS", 4, false}, {"MODE", 7, false}, {"RATE", 18, false}, {"STALLED", 7, false},
+		{"CAUSE", 9, false}, {"CPU(now←original)", 17, false}, {"GAIN", 11, false}, {"WHY-NOT", 14, false}}
 }
 
 // PS is the table of all containers; all of them, also those that are not
@@ -29,13 +30,13 @@ func PS(containers []view.Container, all bool) string {
 	}
 	note := ""
 	if hidden > 0 {
-		note = strconv.Itoa(hidden) + " more are not watched: --all shows them\n"
+		note = "not watched: " + strconv.Itoa(hidden) + " (--all shows them)\n"
 	}
 	if len(rows) == 0 && hidden == 0 {
 		return "no containers are running\n"
 	}
 	if len(rows) == 0 {
-		return "no container is watched; " + note
+		return note
 	}
 	return table(psColumns(), rows) + note
 }
@@ -49,8 +50,12 @@ func psRow(c view.Container) []string {
 	if !c.Watched && c.Enrolment.Mode == policies.ModeObserve {
 		mode = "-" // nothing is read of it, so nothing is observed
 	}
-	return []string{name(c.Name), orDash(name(c.Enrolment.Team)), gpus(c.GPUs), mode, rate(c.Rate), stalled, cause(c.Verdict),
-		cpuColumn(c), gain(c), orDash(clean(c.WhyNot))}
+	whyNot := c.WhyNot
+	if whyNot == "" && c.Owed != "" {
+		whyNot = "restore owed: " + c.Owed
+	}
+	return []string{name(c.Name), orDash(name(c.Enrolment.Team)), gpus(c.GPUs), mode, rate(c.Rate), stalled, causeWord(c.Verdict),
+		cpuColumn(c), gain(c), orDash(clean(whyNot))}
 }
 
 // gpus shows how many devices a container holds.
@@ -73,7 +78,7 @@ func cpuColumn(c view.Container) string {
 		}
 		prefix := ""
 		if k != runtime.KnobCPUQuota {
-			prefix = knob(k) + " "
+			prefix = strings.TrimPrefix(knob(k), "CPU ") + " "
 		}
 		return prefix + value(k, now) + "←" + value(k, original)
 	}

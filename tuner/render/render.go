@@ -64,9 +64,21 @@ func clip(s string, columns int) string {
 	return string([]rune(s)[:max(columns-1, 0)]) + "…"
 }
 
+// clipMiddle does the same, and keeps both ends.
+func clipMiddle(s string, columns int) string {
+	r := []rune(s)
+	if len(r) <= columns || columns < 3 {
+		return clip(s, columns)
+	}
+	head := columns / 2
+	return string(r[:head]) + "…" + string(r[len(r)-(columns-head-1):])
+}
+
 // number shows three significant digits, and never an exponent.
 func number(v float64) string {
 	switch a := math.Abs(v); {
+	case v == 0:
+		return "0"
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return "?"
 	case a >= 100:
@@ -177,17 +189,6 @@ func changes(all []policies.Change) string {
 		out = append(out, change(c.Knob, c.From, c.To))
 	}
 	return strings.Join(out, ", ")
-}
-
-// cause shows a verdict's class and cause: input/throttled.
-func cause(v policies.Verdict) string {
-	switch {
-	case v.Class == "":
-		return "-"
-	case v.Cause == "":
-		return clean(string(v.Class))
-	}
-	return clean(string(v.Class) + "/" + string(v.Cause))
 }
 
 func orDash(s string) string {

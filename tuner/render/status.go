@@ -14,13 +14,15 @@ import (
 func Status(s api.Status, clock Clock) string {
 	d := s.Daemon
 	var out strings.Builder
-	line := func(what, format string, args ...any) { fmt.Fprintf(&out, "%-12s %s\n", what, fmt.Sprintf(format, args...)) }
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&out, "%-12s %s\n", what, fmt.Sprintf(format, args...))
+	}
 	line("daemon", "%s, process %d, since %s", clean(d.Version), d.PID, clock.at(d.StartedUnixNs))
 	line("mode", "%s", mode(d))
 	line("policy", "%s", clean(d.Policy))
 	line("containers", "%d running, %d watched, %d may be tuned, %d changed", s.Containers.Running, s.Containers.Watched, s.Containers.Tuned, s.Containers.Changed)
 	if s.Containers.Owed > 0 {
-		line("owed", "%d containers wait for their own values: `trimtab ps` names them", s.Containers.Owed)
+		line("owed", "containers that wait for their own values: %d; `trimtab ps` names them", s.Containers.Owed)
 	}
 	line("node", "%s CPUs, %s of them never given", cpus(s.Node.CPUs), cpus(s.Node.Reserve))
 	for _, p := range d.Engines {

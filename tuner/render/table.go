@@ -5,10 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// column is a table's column; least is how narrow it may be made to fit.
+// column is a table's column; least is how narrow it may be made to fit. A name
+// loses its middle: names of one job differ at the end.
 type column struct {
-	title string
-	least int
+	title  string
+	least  int
+	isName bool
 }
 
 const gap = 2 // columns between two cells
@@ -36,7 +38,7 @@ func table(columns []column, rows [][]string) string {
 		titles[i] = c.title
 	}
 	for _, row := range append([][]string{titles}, rows...) {
-		writeRow(&out, row, widths)
+		writeRow(&out, columns, row, widths)
 	}
 	return out.String()
 }
@@ -54,10 +56,14 @@ func shrinkWidest(columns []column, widths []int) bool {
 	return widest >= 0
 }
 
-func writeRow(out *strings.Builder, row []string, widths []int) {
+func writeRow(out *strings.Builder, columns []column, row []string, widths []int) {
 	line := ""
 	for i, cell := range row {
-		cell = clip(cell, widths[i])
+		if columns[i].isName {
+			cell = clipMiddle(cell, widths[i])
+		} else {
+			cell = clip(cell, widths[i])
+		}
 		line += cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap)
 	}
 	out.WriteString(strings.TrimRight(line, " ") + "\n")

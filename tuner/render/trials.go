@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -52,7 +53,7 @@ func speeds(t view.Trial, r policies.Rate) string {
 	if g, ok := measuredGain(t); ok {
 		out += fmt.Sprintf(", measured %s (%s", perSecond(t.After, r), signed(g))
 		if t.Low > 0 && t.High > 0 {
-			out += fmt.Sprintf(", surely between %s and %s", signed(t.Low-1), signed(t.High-1))
+			out += fmt.Sprintf(", between %s and %s", signed(t.Low-1), signed(t.High-1))
 		}
 		out += ")"
 	} else if t.Outcome == view.OutcomeWould {
@@ -77,14 +78,22 @@ func advice(c view.Container) string {
 func enrolment(c view.Container) string {
 	e := c.Enrolment
 	var out strings.Builder
-	fmt.Fprintf(&out, "What trimtab may do: %s, by %s", e.Mode, orElse(clean(e.Door), "default"))
-	if e.Mode == policies.ModeTune {
-		fmt.Fprintf(&out, "; it may change %s", strings.Join(e.Knobs, ", "))
+	out.WriteString("What trimtab may do: ")
+	switch e.Mode {
+	case policies.ModeTune:
+		fmt.Fprintf(&out, "change %s; enrolled by %s", strings.Join(e.Knobs, ", "), orElse(clean(e.Door), "default"))
+	case policies.ModeObserve:
+		fmt.Fprintf(&out, "watch, and change nothing (%s)", orElse(clean(e.WhyNot), "observe mode"))
+	default:
+		fmt.Fprintf(&out, "nothing (%s)", orElse(clean(e.WhyNot), string(e.Mode)))
 	}
-	if c.WhyNot != "" {
+	if e.Mode == policies.ModeTune && c.WhyNot != "" {
 		fmt.Fprintf(&out, "; not now: %s", clean(c.WhyNot))
 	}
 	out.WriteString("\n")
+	if e.Mode == policies.ModeObserve && e.Door == enrol.DoorDefault {
+		fmt.Fprintf(&out, "  `trimtab enable %s` lets it act, within what the host's config allows\n", name(c.Name))
+	}
 	for _, p := range e.Problems {
 		fmt.Fprintf(&out, "  problem: %s\n", clean(p))
 	}
