@@ -42,23 +42,24 @@ type container struct {
 	cgroups []countersCgroupKey
 	seeding bool
 	exited  []probes.Thread // drained, to be shown by the next Read
+	threads int             // in the latest Read
 	lost    uint64          // records that could not be decoded
 }
 
 // Probe is the kernel probe. Its methods are called from one goroutine.
 type Probe struct {
-	opts       Options
-	loaded     *loaded
-	containers map[string]*container
-	bySlot     map[uint32]*container
-	nextGen    uint32
-	exits      *ringbuf.Reader
-	exitRecord ringbuf.Record
-	buf        []byte
-	last       map[threadName]probes.Thread
-	seedNext   bool
-	undecoded  uint64
-	spent      probes.Cost
+	opts        Options
+	loaded      *loaded
+	containers  map[string]*container
+	bySlot      map[uint32]*container
+	nextGen     uint32
+	exits       *ringbuf.Reader
+	exitRecord  ringbuf.Record
+	buf         []byte
+	last, spare map[threadName]probes.Thread // the latest reading, and room for the next
+	seedNext    bool
+	undecoded   uint64
+	spent       probes.Cost
 }
 
 var _ probes.Probe = (*Probe)(nil)
@@ -88,6 +89,7 @@ func New(opts Options) (*Probe, error) {
 		exits:      exits,
 		buf:        make([]byte, 256<<10),
 		last:       map[threadName]probes.Thread{},
+		spare:      map[threadName]probes.Thread{},
 	}, nil
 }
 
@@ -188,6 +190,9 @@ func (p *Probe) release(c *container) {
 // of the host serves all of them.
 func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
 	p.drainExits()
+	if len(p.containers) == 0 {
+		return nil
+	}
 	if p.movedUnseen() {
 		p.seedNext = true
 	}
@@ -199,7 +204,8 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 	for slot, c := range p.bySlot {
 		parts[slot] = p.newPart(c)
 	}
-	seen := make(map[threadName]probes.Thread, len(p.last))
+	seen := p.spare
+	clear(seen)
 	err := p.pass(ctx, func(d decoded) {
 		c, ok := p.bySlot[d.slot]
 		if !ok || c.gen != d.gen {
@@ -212,7 +218,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 	if err != nil {
 		return errors.Join(append(errs, fmt.Errorf("kernel probe: %w", err))...)
 	}
-	p.last = seen
+	p.last, p.spare = seen, p.last
 	for slot, c := range p.bySlot {
 		part := parts[slot]
 		slices.SortFunc(part.Threads, compareThreads)
@@ -220,7 +226,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 			into[c.key] = &probes.Sample{Container: c.key}
 		}
 		into[c.key].Kernel = part
-		c.seeding, c.exited = false, nil
+		c.seeding, c.threads, c.exited = false, len(part.Threads)-len(c.exited), nil
 	}
 	return errors.Join(errs...)
 }
@@ -228,6 +234,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 // newPart starts a container's part with what does not come from the pass.
 func (p *Probe) newPart(c *container) *probes.Kernel {
 	part := &probes.Kernel{Seeding: c.seeding, Lost: c.lost}
+	part.Threads = make([]probes.Thread, 0, len(c.exited)+c.threads+8)
 	for _, t := range c.exited {
 		part.Threads = append(part.Threads, p.finish(t))
 	}

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 )
 
 func newProbe(t testing.TB, opts Options) *Probe {
@@ -18,10 +21,6 @@ func newProbe(t testing.TB, opts Options) *Probe {
 		t.Skip("needs BTF: /sys/kernel/btf/vmlinux is absent")
 	}
 	p, err := New(opts)
-	var verifier *ebpf.VerifierError
-	if errors.As(err, &verifier) {
-		t.Fatalf("%+v", fmt.Sprintf("%+v", verifier)[max(0, len(fmt.Sprintf("%+v", verifier))-6000):])
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,6 +30,76 @@ func newProbe(t testing.TB, opts Options) *Probe {
 		}
 	})
 	return p
+}
+
+// A program that the kernel refuses is named with its loss; the rest loads.
+func TestRefusedProgramIsMissing(t *testing.T) {
+	newProbe(t, Options{}) // skips where nothing loads
+	spec, err := loadCounters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	types, err := btf.LoadKernelSpec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Programs["on_block_issue"].AttachTo = "no_such_tracepoint"
+	coll, missing, err := loadCollection(spec, types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer coll.Close()
+	if len(missing) != 1 || !strings.HasPrefix(missing[0], "on_block_issue: lost: block I/O") {
+		t.Errorf("missing %q", missing)
+	}
+	if len(coll.Programs) != len(spec.Programs) || coll.Programs["on_switch"] == nil {
+		t.Errorf("%d programs of %d loaded", len(coll.Programs), len(spec.Programs))
+	}
+	spec.Programs["on_switch"].AttachTo = "no_such_tracepoint"
+	if coll, _, err := loadCollection(spec, types); err == nil {
+		coll.Close()
+		t.Error("loads without the program that it cannot do without")
+	}
+}
+
+func TestFailureNamesTheMend(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		mend string
+	}{
+		{fmt.Errorf("load: %w", os.ErrPermission), "CAP_BPF"},
+		{fmt.Errorf("load: %w", syscall.EPERM), "CAP_BPF"},
+		{fmt.Errorf("open: %w", os.ErrNotExist), "/sys/kernel/btf/vmlinux"},
+		{fmt.Errorf("type: %w", btf.ErrNotFound), "/sys/kernel/btf/vmlinux"},
+		{fmt.Errorf("map: %w", ebpf.ErrNotSupported), "5.15"},
+		{fmt.Errorf("prog: %w", &ebpf.VerifierError{Cause: syscall.EINVAL}), "5.15"},
+	} {
+		got := explain(tc.err)
+		if !strings.Contains(got.Error(), tc.mend) || !errors.Is(got, tc.err) {
+			t.Errorf("%v becomes %q, which does not name %q", tc.err, got, tc.mend)
+		}
+	}
+}
+
+// A host without a v2 tree: the container is its cgroup in v1's cpu hierarchy.
+func TestContainersByV1(t *testing.T) {
+	p := newProbe(t, Options{TasksByV1CPU: true})
+	b := newBox(t, nil, "trimtab-v1")
+	if b.v2 {
+		t.Skip("needs v1's cpu hierarchy")
+	}
+	target := b.target("box")
+	var st syscall.Stat_t
+	if err := syscall.Stat(b.cpu, &st); err != nil {
+		t.Fatal(err)
+	}
+	target.CgroupID = st.Ino
+	if err := p.Watch(target); err != nil {
+		t.Fatal(err)
+	}
+	j := b.start(sleepTime)
+	j.line()
+	threadOf(t, read(t, p, "box"), j.pid())
 }
 
 func TestLoadsWhole(t *testing.T) {
