@@ -82,33 +82,68 @@ func (j *Job) measure(ctx context.Context, cpus float64, o SweepOptions) (Point,
 	return p, nil
 }
 
-// Knee is the smallest quota that gives KneeShare of the best rate among the
-// points, interpolated between the points around it, and that best rate. A
-// point without quota counts towards the best only. ok is false if no point
-// with a quota reaches the share, or the smallest one already does: then the
-// knee lies outside what was swept, and cpus is the nearest bound.
+// Knee is the smallest quota that gives KneeShare of the best rate,
+// interpolated between the points around it, and that best rate. More CPU never
+// slows a job, so the rates are first fitted to a rising curve: the best is
+// then a mean over the plateau, not its luckiest point, which would put the
+// knee too high. A point without quota is the curve's end. ok is false if no
+// quota reaches the share, or the smallest one already does: then the knee lies
+// outside what was swept, and cpus is the nearest bound.
 func Knee(points []Point) (cpus, best float64, ok bool) {
-	var quotas []Point
-	for _, p := range points {
-		best = max(best, p.Rate)
-		if p.CPUs > 0 {
-			quotas = append(quotas, p)
-		}
+	curve := rising(points)
+	if len(curve) == 0 {
+		return 0, 0, false
 	}
-	slices.SortFunc(quotas, func(a, b Point) int { return cmp.Compare(a.CPUs, b.CPUs) })
-	if len(quotas) == 0 || best == 0 {
-		return 0, best, false
-	}
+	best = curve[len(curve)-1].Rate
 	enough := KneeShare * best
-	for i, p := range quotas {
+	nearest := 0.0
+	for i, p := range curve {
+		if p.CPUs == 0 || best == 0 {
+			break
+		}
+		nearest = p.CPUs
 		if p.Rate < enough {
 			continue
 		}
 		if i == 0 {
 			return p.CPUs, best, false
 		}
-		low := quotas[i-1]
+		low := curve[i-1]
 		return low.CPUs + (p.CPUs-low.CPUs)*(enough-low.Rate)/(p.Rate-low.Rate), best, true
 	}
-	return quotas[len(quotas)-1].CPUs, best, false
+	return nearest, best, false
+}
+
+// rising sorts the points by quota, no quota last, and fits their rates to a
+// curve that never falls, by pooling neighbours that do (isotonic regression,
+// all points weighing the same: they were measured for the same time).
+func rising(points []Point) []Point {
+	curve := slices.Clone(points)
+	slices.SortStableFunc(curve, func(a, b Point) int {
+		if (a.CPUs == 0) != (b.CPUs == 0) {
+			return cmp.Compare(b.CPUs, a.CPUs) // 0 is no quota: last
+		}
+		return cmp.Compare(a.CPUs, b.CPUs)
+	})
+	type pool struct {
+		sum float64
+		n   int
+	}
+	mean := func(p pool) float64 { return p.sum / float64(p.n) }
+	var pools []pool
+	for _, p := range curve {
+		pools = append(pools, pool{p.Rate, 1})
+		for k := len(pools) - 1; k > 0 && mean(pools[k-1]) > mean(pools[k]); k-- {
+			pools[k-1] = pool{pools[k-1].sum + pools[k].sum, pools[k-1].n + pools[k].n}
+			pools = pools[:k]
+		}
+	}
+	i := 0
+	for _, p := range pools {
+		for range p.n {
+			curve[i].Rate = mean(p)
+			i++
+		}
+	}
+	return curve
 }

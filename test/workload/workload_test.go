@@ -80,6 +80,16 @@ func TestKneeOfTheModel(t *testing.T) {
 	})
 }
 
+// One lucky window on the plateau must not move the knee to itself.
+func TestKneeUnderNoise(t *testing.T) {
+	points := []Point{{CPUs: 0.3, Rate: 4.2}, {CPUs: 0.7, Rate: 9.8}, {CPUs: 0.8, Rate: 11.1}, {CPUs: 0.9, Rate: 13.1},
+		{CPUs: 1, Rate: 13.0}, {CPUs: 1.2, Rate: 13.6}, {CPUs: 1.5, Rate: 13.0}, {Rate: 13.1}, {Rate: 13.2}}
+	cpus, best, ok := Knee(points)
+	if !ok || cpus < 0.85 || cpus > 0.92 || best < 13.1 || best > 13.3 {
+		t.Errorf("Knee = %.3f CPUs, best %.3f, ok %v; want about 0.9 and 13.2", cpus, best, ok)
+	}
+}
+
 func TestKneeOutsideTheSweep(t *testing.T) {
 	for name, tc := range map[string]struct {
 		points []Point
