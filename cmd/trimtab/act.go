@@ -102,6 +102,7 @@ func restoreCommand(w wiring) *cobra.Command {
 	}
 	if w.restoreOffline != nil {
 		cmd.Flags().Bool("offline", false, "without a daemon, from what is on disk")
+		cmd.Flags().String("state-dir", "", "with --offline: where the daemon kept its state; default from the config")
 	}
 	return cmd
 }

@@ -21,7 +21,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := execute(ctx, newRoot(wiring{}), os.Args[1:], os.Stdout, os.Stderr)
+	code := execute(ctx, newRoot(wired()), os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }

@@ -17,9 +17,8 @@ const Name = "knee"
 
 // Params tune the policy.
 type Params struct {
-	// Margin is granted above the predicted knee: within a 100 ms period loaders and
-	// trainer do not spend evenly, so that a quota of exactly c* still throttles
-	// [measured by the demo's sweep: 1.0 × c* gives 93–95 % of the rate, 1.1 × gives 98 %].
+	// Margin is granted above the predicted knee: within a period of the quota, loaders
+	// and trainer do not spend evenly, so that a quota of exactly c* still throttles.
 	Margin float64
 	// MinGain is the least predicted gain worth a trial.
 	MinGain float64
@@ -125,18 +124,27 @@ func (k Policy) weight(j policies.Job) []policies.Change {
 	contended := b.Share(policies.PartContended) + b.Share(policies.PartInputContended)
 	now, ok := j.Now[runtime.KnobCPUWeight].Int()
 	original, okOriginal := j.Original[runtime.KnobCPUWeight].Int()
-	if !ok || !okOriginal || contended < 0.05 || !causeIsContention(j) || j.Cost.Knee() > j.Entitlement {
+	if !ok || !okOriginal || contended < 0.05 || !causeIsContention(j) || need(j) > j.Entitlement {
 		return nil
 	}
 	to := math.Round(min(float64(now)*k.p.WeightStep, float64(original)*k.p.WeightMax, maxWeight(original)))
-	after := max(j.Rate.PerSecond, j.Correction/j.Cost.Floor())
+	after := predict(j, need(j))
 	change := policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUWeight, From: j.Now[runtime.KnobCPUWeight], To: runtime.IntValue(int64(to)),
 		Gain: after/j.Rate.PerSecond - 1, RateAfter: after,
-		Reason: fmt.Sprintf("it queues %.0f %% of its time behind other work, and needs %.2f of the %.2f CPUs it is entitled to", 100*contended, j.Cost.Knee(), j.Entitlement)}
+		Reason: fmt.Sprintf("it queues %.0f %% of its time behind other work, and needs %.2f of the %.2f CPUs it is entitled to", 100*contended, need(j), j.Entitlement)}
 	if int64(to) <= now || change.Gain < k.p.MinGain {
 		return nil
 	}
 	return []policies.Change{change}
+}
+
+// need is the CPUs that the job could use as things stand: its knee, or the
+// quota that stands below it.
+func need(j policies.Job) float64 {
+	if quota, limited := j.Now[runtime.KnobCPUQuota].CPUs(); limited {
+		return min(j.Cost.Knee(), quota)
+	}
+	return j.Cost.Knee()
 }
 
 func causeIsContention(j policies.Job) bool {

@@ -31,6 +31,9 @@ func (c *Core) propose(in Input, d *Decision) {
 			j.advice = append(j.advice, a.Text)
 		}
 	}
+	for _, job := range jobs {
+		c.jobs[job.Key].whyNot = orElse(job.Enrolment.WhyNot, "nothing to gain")
+	}
 	for _, p := range proposal.Plans {
 		c.consider(p, d)
 	}

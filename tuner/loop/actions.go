@@ -11,6 +11,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/history"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -22,7 +23,7 @@ func (l *Loop) History(_ context.Context, q api.HistoryQuery) ([]view.Record, er
 	if l.o.History == nil {
 		return nil, fmt.Errorf("history is not being kept: its store could not be opened; the daemon's log says why")
 	}
-	return l.o.History.Query(time.Unix(0, q.SinceUnixNs), time.Time{}, q.Changed, q.Name, q.Limit)
+	return l.o.History.Query(history.Filter{SinceNs: q.SinceUnixNs, ChangedOnly: q.Changed, Name: q.Name, Limit: q.Limit})
 }
 
 // pick returns the running containers that a request names.
@@ -130,8 +131,17 @@ func (l *Loop) named(ctx context.Context, name string) (cs []runtime.Container, 
 	return cs, err
 }
 
+// RestoreAnswers tells people what became of restores.
+func RestoreAnswers(results []actuator.RestoreResult) []view.ActionResult {
+	out := []view.ActionResult{}
+	for _, r := range results {
+		out = append(out, restoreAnswer(r))
+	}
+	return out
+}
+
 func restoreAnswer(r actuator.RestoreResult) view.ActionResult {
-	res := view.ActionResult{Key: r.Key, Name: r.Name, OK: r.Outcome == actuator.Restored, Text: "nothing to restore; held until resume"}
+	res := view.ActionResult{Key: r.Key, Name: r.Name, OK: r.Outcome == actuator.Restored, Text: "nothing to restore"}
 	for i, k := range r.Knobs {
 		if i == 0 {
 			res.Text = ""

@@ -20,6 +20,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/core"
 	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/history"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -43,7 +44,7 @@ type Settings struct {
 // History keeps records.
 type History interface {
 	Append(records ...view.Record) error
-	Query(since, until time.Time, changedOnly bool, name string, limit int) ([]view.Record, error)
+	Query(f history.Filter) ([]view.Record, error)
 }
 
 // Recorder takes what was read and decided; it never blocks.
@@ -109,6 +110,7 @@ type Loop struct {
 	spent      spending
 	dropped    uint64
 	logged     map[string]*logQuota
+	failures   map[string]int // by probe, in a row
 }
 
 // New returns a loop; Run starts it.
@@ -116,7 +118,7 @@ func New(o Options) *Loop {
 	l := &Loop{
 		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
 		calls: make(chan func()), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), records: make(chan []view.Record, 256),
-		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{},
+		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{},
 		edge: newEdgeTotals(),
 	}
 	l.core = core.New(o.Settings.Core, o.Policy, epoch(l.started))

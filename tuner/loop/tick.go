@@ -53,12 +53,7 @@ func (l *Loop) input(ctx context.Context) core.Input {
 	}
 	samples := map[string]*probes.Sample{}
 	for _, p := range l.o.Probes {
-		err := p.Read(ctx, samples)
-		if err != nil {
-			l.setProbe(p.Name(), false, err.Error())
-			continue
-		}
-		l.setProbe(p.Name(), true, "")
+		l.readSays(p.Name(), p.Read(ctx, samples))
 	}
 	for _, key := range l.keys() {
 		t := l.containers[key]
@@ -75,6 +70,22 @@ func (l *Loop) input(ctx context.Context) core.Input {
 		}
 	}
 	return in
+}
+
+// failuresToTell is how many ticks in a row a probe must fail before it is said
+// to: a container that ended within a tick is no failure.
+const failuresToTell = 3
+
+func (l *Loop) readSays(probe string, err error) {
+	if err == nil {
+		l.failures[probe] = 0
+		l.setProbe(probe, true, "")
+		return
+	}
+	l.failures[probe]++
+	if l.failures[probe] >= failuresToTell {
+		l.setProbe(probe, false, err.Error())
+	}
 }
 
 // spending is the daemon's own use at one instant.

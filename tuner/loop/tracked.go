@@ -172,7 +172,7 @@ func (l *Loop) watch(t *tracked) {
 		want := p.All || t.watched
 		switch have := t.reading[p.Name()]; {
 		case want && !have:
-			if err := p.Watch(target(t.c)); err != nil {
+			if err := p.Watch(Target(t.c)); err != nil {
 				l.setProbe(p.Name(), false, fmt.Sprintf("container %q: %v", t.c.Name, err))
 				continue
 			}
@@ -184,7 +184,8 @@ func (l *Loop) watch(t *tracked) {
 	}
 }
 
-func target(c runtime.Container) probes.Target {
+// Target is a container as probes see it.
+func Target(c runtime.Container) probes.Target {
 	return probes.Target{Key: c.Key(), CgroupID: c.Cgroup.ID, InitPID: c.InitPID, Dir: c.Cgroup.Dir, Unified: c.Cgroup.Unified, V2: c.Cgroup.Mode == runtime.CgroupV2}
 }
 

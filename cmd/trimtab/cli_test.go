@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"trimtab": main})
+}
+
+// The scripts run the command against a daemon that is the real API before a
+// fixed snapshot; $SOCKET is where it listens.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(env *testscript.Env) error {
+			socket := filepath.Join(env.WorkDir, "t.sock")
+			env.Setenv("SOCKET", socket)
+			env.Setenv("TZ", "UTC")
+			return serve(env, socket)
+		},
+	})
+}
+
+func serve(env *testscript.Env, socket string) error {
+	l, err := api.Listen(socket, api.Groups{})
+	if err != nil {
+		return fmt.Errorf("fake daemon: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- api.NewServer(fake{}, slog.New(slog.DiscardHandler), time.Now).Run(ctx, l) }()
+	env.Defer(func() {
+		cancel()
+		<-ended
+	})
+	return nil
+}
+
+// fake is a daemon in one fixed state.
+type fake struct{}
+
+func at(hour, minute int) int64 {
+	return time.Date(2026, 1, 2, hour, minute, 5, 0, time.UTC).UnixNano()
+}
+
+func (fake) Snapshot() *view.Snapshot {
+	quota := []policies.Change{{Name: "train", Knob: runtime.KnobCPUQuota, From: "100000 100000", To: "150000 100000", Gain: 0.58}}
+	return &view.Snapshot{
+		UnixNs: at(15, 0), Node: policies.Node{CPUs: 8, Reserve: 0.8},
+		Daemon: view.Daemon{Version: "v0.1.0", PID: 812, StartedUnixNs: at(14, 0), Mode: policies.ModeTune, Policy: "knee", ConfigUnixNs: at(14, 0)},
+		Containers: []view.Container{
+			{Key: "docker-1", ID: "4f0c77", Name: "train", Watched: true, GPUs: []string{"0"},
+				Enrolment: policies.Enrolment{Mode: policies.ModeTune, Door: "label", Knobs: []string{"cpu"}, Team: "vision"},
+				Rate:      policies.Rate{PerSecond: 26.7, Source: "torch.backward", Steps: true},
+				Verdict:   policies.Verdict{Class: policies.ClassBalanced, Confidence: 0.9},
+				Now:       runtime.Values{runtime.KnobCPUQuota: "150000 100000"}, Original: runtime.Values{runtime.KnobCPUQuota: "100000 100000"},
+				Changed: []runtime.Knob{runtime.KnobCPUQuota}, Gain: 0.61, HasGain: true, WhyNot: "cool-down 40 s",
+				Trials: []view.Trial{{Changes: quota, StartedUnixNs: at(14, 2), Outcome: view.OutcomeKept, Before: 16.6, After: 26.7, Predicted: 26.2, Ratio: 1.61}}},
+			{Key: "docker-2", ID: "9a0b11", Name: "web", Enrolment: policies.Enrolment{Mode: policies.ModeObserve, Door: "default", WhyNot: "no label"}, WhyNot: "no label"},
+		},
+	}
+}
+
+func (fake) History(_ context.Context, q api.HistoryQuery) ([]view.Record, error) {
+	if q.SinceUnixNs > at(14, 2) {
+		return nil, nil
+	}
+	return []view.Record{{UnixNs: at(14, 2), Kind: view.RecordChange, Name: "train", Knob: runtime.KnobCPUQuota,
+		From: "100000 100000", To: "150000 100000", Gain: 0.58, Text: "loaders run out of quota"}}, nil
+}
+
+func (fake) Enable(_ context.Context, r view.EnableRequest) ([]view.ActionResult, error) {
+	return []view.ActionResult{{Name: "train", OK: true, Text: fmt.Sprintf("enabled %+v", r)}}, nil
+}
+
+func (fake) Disable(_ context.Context, r view.EnableRequest) ([]view.ActionResult, error) {
+	return []view.ActionResult{{Name: "train", OK: true, Text: fmt.Sprintf("disabled %+v", r)}}, nil
+}
+
+func (fake) Restore(_ context.Context, name string) ([]view.ActionResult, error) {
+	if name == "" {
+		return []view.ActionResult{{Name: "train", OK: true, Text: "restored"}, {Name: "web", Text: "somebody else set cpu.quota"}}, nil
+	}
+	return nil, api.NotFound(name)
+}
+
+func (fake) Resume(context.Context, string) ([]view.ActionResult, error) { return nil, nil }
+
+func (fake) Pause(context.Context) error { return nil }
+
+func (fake) Record(context.Context, io.Writer, time.Duration) error { return nil }

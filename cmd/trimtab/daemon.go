@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/oklog/run"
+	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/systemd"
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/loop"
+	"github.com/trimtab/trimtab/tuner/metrics"
+)
+
+// shutdownTimeout bounds the restore at the end; systemd's own limit is longer.
+const shutdownTimeout = 60 * time.Second
+
+// daemonFlags are what the command line may say beside the config.
+type daemonFlags struct {
+	config, dropDir string
+	check           bool
+	handover        bool
+}
+
+func daemonCommand() *cobra.Command {
+	var f daemonFlags
+	cmd := &cobra.Command{
+		Use:   "daemon",
+		Short: "Run the daemon: watch, tune, prove, restore",
+		Long: "Runs until SIGTERM, which restores every original, unless systemd is about to start the daemon again:\n" +
+			"then what was proved stands, and the next daemon takes over. SIGHUP reloads the config.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDaemon(cmd.Context(), f) },
+	}
+	cmd.Flags().StringVar(&f.config, "config", config.DefaultFile, "config `FILE`; a missing default file means defaults")
+	cmd.Flags().StringVar(&f.dropDir, "conf-dir", config.DefaultDropDir, "`DIR` of *.yaml files that come after it")
+	cmd.Flags().BoolVar(&f.check, "check", false, "load, attach, reach Docker, then exit: 0 if the host can be tuned")
+	cmd.Flags().BoolVar(&f.handover, "handover", false, "on SIGTERM leave what was proved for the next daemon, as a restart by systemd does")
+	return cmd
+}
+
+// runDaemon assembles the parts, runs them as a group, and ends them in order:
+// restore, detach, close.
+func runDaemon(ctx context.Context, f daemonFlags) error {
+	cfg, err := loadConfig(f)
+	if err != nil {
+		return err
+	}
+	level := new(slog.LevelVar)
+	log := newLogger(os.Stderr, cfg, level)
+	p, err := assemble(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer p.close(log)
+	notifier, err := systemd.NewNotifier(log)
+	if err != nil {
+		return err
+	}
+	p.loop = loop.New(p.options(cfg, notifier.Status))
+	if p.recorder != nil {
+		p.recorder.state.Epoch = p.loop.Epoch()
+	}
+	if f.check {
+		return p.check(ctx)
+	}
+	if err := runGroup(ctx, f, cfg, level, p, notifier, log); err != nil {
+		log.Error("ending", "error", err)
+	}
+	return shutDown(f, p, notifier, log)
+}
+
+// runGroup returns when the first part ends; a signal is the usual one.
+func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog.LevelVar, p *parts, n *systemd.Notifier, log *slog.Logger) error {
+	listener, err := api.Listen(cfg.API.Socket, api.Groups{Read: cfg.API.ReadGroup, Write: cfg.API.WriteGroup})
+	if err != nil {
+		return err
+	}
+	var g run.Group
+	add := func(work func(context.Context) error) {
+		ctx, cancel := context.WithCancel(ctx)
+		g.Add(func() error { return work(ctx) }, func(error) { cancel() })
+	}
+	add(p.loop.Run)
+	server := api.NewServer(p.loop, log.With("component", "api"), time.Now)
+	add(func(ctx context.Context) error { return server.Run(ctx, listener) })
+	if err := addMetrics(add, cfg, p, log); err != nil {
+		// Without metrics jobs are tuned all the same (law 13).
+		log.Error("metrics are not served", "error", err)
+	}
+	add(func(ctx context.Context) error { return n.RunWatchdog(ctx, p.alive) })
+	add(func(ctx context.Context) error { return signals(ctx, f, level, p, n, log) })
+	n.Ready("started")
+	log.Info("trimtab is up", "version", version(), "mode", string(cfg.Mode), "policy", cfg.Policy, "metrics", cfg.Metrics.Listen, "socket", cfg.API.Socket)
+	err = g.Run()
+	if errors.Is(err, errSignal) {
+		return nil
+	}
+	return err
+}
+
+func addMetrics(add func(func(context.Context) error), cfg config.Config, p *parts, log *slog.Logger) error {
+	if cfg.Metrics.Listen == "" {
+		return nil
+	}
+	server, err := metrics.NewServer(metrics.Options{Listen: cfg.Metrics.Listen, WebConfig: cfg.Metrics.WebConfig, Version: version(),
+		Latest: p.loop.Snapshot, Healthy: p.alive, Logger: log.With("component", "metrics")})
+	if err != nil {
+		return err
+	}
+	l, err := server.Listen(context.Background())
+	if err != nil {
+		return err
+	}
+	add(func(ctx context.Context) error { return server.Run(ctx, l) })
+	return nil
+}
+
+// errSignal ends the group in the way that people ask for.
+var errSignal = errors.New("asked to stop")
+
+// signals reloads on SIGHUP and ends on SIGTERM and SIGINT.
+func signals(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *parts, n *systemd.Notifier, log *slog.Logger) error {
+	ch := make(chan os.Signal, 4)
+	signal.Notify(ch, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(ch)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-ch:
+			if s != syscall.SIGHUP {
+				log.Info("stopping", "signal", s.String())
+				return errSignal
+			}
+			n.Reloading()
+			reload(ctx, f, level, p, log)
+			n.Ready("reloaded")
+		}
+	}
+}
+
+// reload takes a new config, or keeps the old one and says why.
+func reload(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *parts, log *slog.Logger) {
+	cfg, err := loadConfig(f)
+	if err != nil {
+		log.Error("config rejected, the old one stays in force", "error", err)
+		if err := p.loop.RejectConfig(ctx, err); err != nil {
+			log.Error("reload", "error", err)
+		}
+		return
+	}
+	setLevel(level, cfg)
+	for _, key := range needsRestart(p.cfg, cfg) {
+		log.Warn("this key takes effect at the next start", "key", key)
+	}
+	if err := p.loop.Reload(ctx, settings(cfg), cfg.Mode); err != nil {
+		log.Error("reload", "error", err)
+		return
+	}
+	log.Info("config reloaded", "mode", string(cfg.Mode), "rules", len(cfg.Match))
+}
+
+// needsRestart names the keys whose change a reload cannot carry out.
+func needsRestart(old, now config.Config) []string {
+	var out []string
+	for _, k := range []struct {
+		name    string
+		changed bool
+	}{
+		{"policy", old.Policy != now.Policy}, {"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker},
+		{"metrics", old.Metrics != now.Metrics}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir},
+		{"record", old.Record != now.Record}, {"history", old.History != now.History},
+	} {
+		if k.changed {
+			out = append(out, k.name)
+		}
+	}
+	return out
+}
+
+// shutDown restores everything, or hands over to the daemon that comes next.
+func shutDown(f daemonFlags, p *parts, n *systemd.Notifier, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	handover := f.handover
+	if !handover {
+		again, err := systemd.StopIsRestart(ctx)
+		handover = again && err == nil
+	}
+	if handover {
+		n.Stopping("handing over")
+		log.Info("handing over: what was proved stands")
+		if err := p.markHandover(); err != nil {
+			log.Error("cannot hand over, restoring instead", "error", err)
+			handover = false
+		}
+	}
+	if !handover {
+		n.Stopping("restoring")
+		n.Extend(shutdownTimeout)
+	}
+	err := p.loop.Shutdown(ctx, handover)
+	if err == nil && !handover {
+		log.Info("every original is back")
+	}
+	return err
+}
+
+// loadConfig reads the files; a missing default file is no error.
+func loadConfig(f daemonFlags) (config.Config, error) {
+	cfg, warnings, err := config.Load(f.config, f.dropDir)
+	for _, w := range warnings {
+		fmt.Fprintln(os.Stderr, "trimtab: config:", w)
+	}
+	return cfg, err
+}
+
+func newLogger(w *os.File, cfg config.Config, level *slog.LevelVar) *slog.Logger {
+	setLevel(level, cfg)
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+func setLevel(level *slog.LevelVar, cfg config.Config) {
+	var l slog.Level
+	if l.UnmarshalText([]byte(cfg.Log.Level)) == nil {
+		level.Set(l)
+	}
+}
+
+// heartbeat is when the loop last ticked, for watchdog and health.
+type heartbeat struct{ unixNs atomic.Int64 }
+
+func (h *heartbeat) beat() { h.unixNs.Store(time.Now().UnixNano()) }
+
+// stale returns an error if the loop has not ticked for so long.
+func (h *heartbeat) stale(limit time.Duration) error {
+	last := h.unixNs.Load()
+	if last == 0 {
+		return nil // not started
+	}
+	if age := time.Since(time.Unix(0, last)); age > limit {
+		return fmt.Errorf("the loop has not ticked for %s", age.Round(time.Second))
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes/kernel"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/runtime/docker"
+	"github.com/trimtab/trimtab/tuner/config"
+)
+
+// finding is one line of the doctor's report.
+type finding struct {
+	What  string `json:"what"`
+	Level string `json:"level"` // ok, degraded, broken
+	Text  string `json:"text"`
+	Mend  string `json:"mend,omitempty"`
+}
+
+// The levels; their order is the exit code.
+const (
+	levelOK       = "ok"
+	levelDegraded = "degraded"
+	levelBroken   = "broken"
+)
+
+func doctorCommand() *cobra.Command {
+	var file, dropDir string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this host can and cannot do for trimtab, each with its mend",
+		Long:  "Exit status: 0 able to tune, 1 able with less, 2 cannot tune.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			findings := examine(cmd.Context(), file, dropDir)
+			if err := show(cmd, findings, func() string { return findingsText(findings) }); err != nil {
+				return err
+			}
+			if code := worst(findings); code != 0 {
+				return &exitError{code: code}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", config.DefaultFile, "config `FILE`")
+	cmd.Flags().StringVar(&dropDir, "conf-dir", config.DefaultDropDir, "`DIR` of *.yaml files that come after it")
+	return cmd
+}
+
+func worst(findings []finding) int {
+	code := 0
+	for _, f := range findings {
+		switch f.Level {
+		case levelDegraded:
+			code = max(code, 1)
+		case levelBroken:
+			code = 2
+		}
+	}
+	return code
+}
+
+// examine looks at everything; one failure does not end the rest.
+func examine(ctx context.Context, file, dropDir string) []finding {
+	cfg, _, err := config.Load(file, dropDir)
+	findings := []finding{grade("config", err, levelBroken, file, "`trimtab config check` names each problem")}
+	if err != nil {
+		cfg = config.Default()
+	}
+	findings = append(findings, examinePrivileges(), examineKernel())
+	findings = append(findings, examineBTF())
+	findings = append(findings, examinePrograms()...)
+	findings = append(findings, examineCgroups(), examinePSI())
+	findings = append(findings, examineDocker(ctx, cfg)...)
+	return append(findings, examineState(cfg), examineDisabled())
+}
+
+// grade makes a finding of an error.
+func grade(what string, err error, level, text, mend string) finding {
+	if err == nil {
+		return finding{What: what, Level: levelOK, Text: text}
+	}
+	return finding{What: what, Level: level, Text: err.Error(), Mend: mend}
+}
+
+func examinePrivileges() finding {
+	if os.Geteuid() == 0 {
+		return finding{What: "privileges", Level: levelOK, Text: "root"}
+	}
+	return finding{What: "privileges", Level: levelBroken, Text: "not root: programs cannot be loaded, nor other users' processes read",
+		Mend: "run as root, or as the systemd service with the capabilities of packaging/trimtab.service"}
+}
+
+func examineKernel() finding {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return grade("kernel", err, levelDegraded, "", "")
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err == nil && (major < 5 || major == 5 && minor < 15) {
+		return finding{What: "kernel", Level: levelBroken, Text: release + " is older than 5.15", Mend: "boot a kernel of at least 5.15"}
+	}
+	return finding{What: "kernel", Level: levelOK, Text: release}
+}
+
+func examineBTF() finding {
+	_, err := os.Stat("/sys/kernel/btf/vmlinux")
+	return grade("BTF", err, levelBroken, "/sys/kernel/btf/vmlinux", "a kernel built with CONFIG_DEBUG_INFO_BTF=y (all current distributions')")
+}
+
+// examinePrograms loads and attaches, as the daemon would.
+func examinePrograms() []finding {
+	p, err := kernel.New(kernel.Options{})
+	if err != nil {
+		return []finding{{What: "programs", Level: levelBroken, Text: err.Error(), Mend: "see above; without them nothing is measured and nothing tuned"}}
+	}
+	missing := p.Missing()
+	if err := p.Close(); err != nil {
+		return []finding{{What: "programs", Level: levelDegraded, Text: err.Error()}}
+	}
+	if len(missing) == 0 {
+		return []finding{{What: "programs", Level: levelOK, Text: "all loaded and attached"}}
+	}
+	var out []finding
+	for _, lost := range missing {
+		out = append(out, finding{What: "programs", Level: levelDegraded, Text: lost, Mend: "a newer kernel"})
+	}
+	return out
+}
+
+func examineCgroups() finding {
+	mode, err := cgroup.Detect(cgroup.DefaultRoot)
+	return grade("cgroups", err, levelBroken, string(mode), "mount the control groups: systemd does")
+}
+
+func examinePSI() finding {
+	_, err := os.ReadFile("/proc/pressure/cpu")
+	return grade("pressure", err, levelDegraded, "PSI is on", "boot with psi=1: without it neighbours and memory are watched less closely")
+}
+
+// examineDocker connects and finds the door for writes.
+func examineDocker(ctx context.Context, cfg config.Config) []finding {
+	const mend = "start Docker (`systemctl start docker`), or set docker.host in the config"
+	engine, err := docker.New(docker.Options{Host: cfg.Docker.Host, ContainerdAddress: cfg.Docker.Containerd})
+	if err != nil {
+		return []finding{grade("docker", err, levelBroken, "", mend)}
+	}
+	defer engine.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	running, err := listRunning(ctx, engine)
+	if err != nil {
+		return []finding{grade("docker", err, levelBroken, "", mend)}
+	}
+	out := []finding{{What: "docker", Level: levelOK, Text: fmt.Sprintf("reached at %s, %d running containers", cfg.Docker.Host, len(running))}}
+	if len(running) == 0 {
+		return out
+	}
+	door := engine.Door(ctx, running[0])
+	f := finding{What: "door", Level: levelOK, Text: door}
+	if door != "containerd/moby" {
+		f.Level, f.Mend = levelDegraded, "let trimtab reach containerd's socket (docker.containerd in the config): Docker's own API cannot take back all that it sets"
+	}
+	return append(out, f)
+}
+
+// examineState writes and removes a file where originals would go.
+func examineState(cfg config.Config) finding {
+	const mend = "make the state directory writable, and free disk space: without a durable original nothing is changed"
+	f, err := os.CreateTemp(cfg.StateDir, ".doctor-*")
+	if errors.Is(err, os.ErrNotExist) {
+		return finding{What: "state", Level: levelOK, Text: cfg.StateDir + " will be made at the first start"}
+	}
+	if err != nil {
+		return grade("state", err, levelBroken, "", mend)
+	}
+	_, err = f.WriteString("trimtab")
+	err = errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
+	return grade("state", err, levelBroken, cfg.StateDir+" is writable", mend)
+}
+
+func examineDisabled() finding {
+	if disabled() {
+		return finding{What: "disabled", Level: levelBroken, Text: disabledFile + " stops every write", Mend: "remove it"}
+	}
+	return finding{What: "disabled", Level: levelOK, Text: "no " + disabledFile}
+}
+
+func findingsText(findings []finding) string {
+	var b strings.Builder
+	for _, f := range findings {
+		fmt.Fprintf(&b, "%-11s %-9s %s\n", f.What, f.Level, f.Text)
+		if f.Mend != "" {
+			fmt.Fprintf(&b, "%21s mend: %s\n", "", f.Mend)
+		}
+	}
+	b.WriteString([]string{"this host can be tuned", "this host can be tuned, with less confidence", "this host cannot be tuned"}[worst(findings)])
+	return b.String() + "\n"
+}

@@ -1,0 +1,395 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/policies/knee"
+	"github.com/trimtab/trimtab/probes"
+	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
+	"github.com/trimtab/trimtab/probes/host"
+	"github.com/trimtab/trimtab/probes/kernel"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/runtime/device"
+	"github.com/trimtab/trimtab/runtime/docker"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/history"
+	"github.com/trimtab/trimtab/tuner/loop"
+	"github.com/trimtab/trimtab/tuner/originals"
+	"github.com/trimtab/trimtab/tuner/statefile"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// disabledFile stops every write while it exists.
+const disabledFile = "/etc/trimtab/disabled"
+
+// policyMap is every policy that config may name.
+func policyMap(cfg config.Config) map[string]policies.Policy {
+	params := knee.Defaults()
+	params.MinGain = cfg.Thresholds.MinGain
+	return map[string]policies.Policy{knee.Name: knee.New(params)}
+}
+
+// parts are what the daemon is made of, with what must be closed at the end.
+type parts struct {
+	cfg      config.Config
+	loop     *loop.Loop
+	engine   *docker.Engine
+	probes   []loop.Probe
+	missing  []view.Part
+	policy   policies.Policy
+	actuator *actuator.Actuator
+	manuals  *enrol.Manuals
+	holds    *holds
+	state    *statefile.Store
+	history  *history.Store
+	recorder *recorder
+	handover bool
+	heart    heartbeat
+	lock     *os.File
+	log      *slog.Logger
+}
+
+// assemble makes the parts. What is optional degrades with a word in missing;
+// an error is for what trimtab cannot be without: its state directory, above all.
+func assemble(_ context.Context, cfg config.Config, log *slog.Logger) (*parts, error) {
+	p := &parts{cfg: cfg, log: log}
+	var err error
+	if p.lock, err = lockDir(cfg.StateDir); err != nil {
+		return nil, err
+	}
+	if p.state, err = statefile.Open(cfg.StateDir); err != nil {
+		return nil, errors.Join(err, p.lock.Close())
+	}
+	p.openState()
+	if p.engine, err = docker.New(docker.Options{Host: cfg.Docker.Host, ContainerdAddress: cfg.Docker.Containerd, Logger: log}); err != nil {
+		return nil, errors.Join(fmt.Errorf("docker: %w", err), p.lock.Close())
+	}
+	p.openProbes()
+	p.policy = policyMap(cfg)[cfg.Policy]
+	if p.policy == nil {
+		return nil, errors.Join(fmt.Errorf("policy %q is not known; there is: %s", cfg.Policy, knee.Name), p.lock.Close())
+	}
+	p.actuator = newActuator(cfg, p.engine, log)
+	return p, nil
+}
+
+// newActuator is shared with `trimtab restore --offline`.
+func newActuator(cfg config.Config, engine *docker.Engine, log *slog.Logger) *actuator.Actuator {
+	return actuator.New(actuator.Options{
+		Engines: map[string]actuator.Engine{docker.EngineName: engine},
+		Store:   originals.New(originals.Options{Dir: filepath.Join(cfg.StateDir, "originals")}),
+		Preflight: func(ctx context.Context, c runtime.Container) (bool, string) {
+			r := device.Preflight(ctx, c, device.Options{})
+			return r.Green, r.Why
+		},
+		CheckGPU: checkGPU, Memory: memoryUse, Disabled: disabled, Logger: log,
+	})
+}
+
+func disabled() bool {
+	_, err := os.Lstat(disabledFile)
+	return err == nil
+}
+
+// checkGPU fails only on a proved loss: where access cannot be tried, the
+// preflight has already said so.
+func checkGPU(ctx context.Context, c runtime.Container) error {
+	if len(c.GPUs) == 0 {
+		return nil
+	}
+	if access, err := device.CheckAccess(ctx, c); access == device.AccessRefused {
+		return fmt.Errorf("container %q can no longer open its GPU: %w", c.Name, err)
+	}
+	return nil
+}
+
+// memoryUse reads what a memory limit must leave room for.
+func memoryUse(ctx context.Context, c runtime.Container) (actuator.MemoryUse, error) {
+	p := probecgroup.New()
+	if err := p.Watch(loop.Target(c)); err != nil {
+		return actuator.MemoryUse{}, err
+	}
+	samples := map[string]*probes.Sample{}
+	if err := p.Read(ctx, samples); err != nil {
+		return actuator.MemoryUse{}, err
+	}
+	s := samples[c.Key()]
+	if s == nil || s.Cgroup == nil {
+		return actuator.MemoryUse{}, fmt.Errorf("container %q: its memory use cannot be read", c.Name)
+	}
+	return actuator.MemoryUse{Anon: s.Cgroup.Anon, Shmem: s.Cgroup.Shmem, Usage: s.Cgroup.MemoryBytes}, nil
+}
+
+// lockDir refuses a second daemon on the same state, whatever its socket.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("another trimtab daemon works on %s: stop it first (`systemctl stop trimtab`)", dir), f.Close())
+	}
+	return f, nil
+}
+
+// openState opens what remembers; each part goes without if it must.
+func (p *parts) openState() {
+	var err error
+	if p.manuals, err = enrol.OpenManuals(manualStore{p.state}); err != nil {
+		p.log.Error("containers enabled by hand are not enrolled until they are enabled again", "error", err)
+	}
+	p.holds = openHolds(p.state, p.log)
+	p.handover = p.takeHandover()
+	p.history, err = history.Open(filepath.Join(p.cfg.StateDir, "history.db"), history.Options{MaxBytes: int64(p.cfg.History.MaxBytes), MaxAge: time.Duration(p.cfg.History.MaxAge)})
+	if err != nil {
+		p.log.Error("history", "error", err, "kept", p.history != nil)
+	}
+	if p.cfg.Record.Ring > 0 {
+		if p.recorder, err = openRecorder(filepath.Join(p.cfg.StateDir, "flight"), int64(p.cfg.Record.Ring), coreConfig(p.cfg), p.cfg.Policy); err != nil {
+			p.log.Error("the flight recorder is off", "error", err)
+		}
+	}
+}
+
+// openProbes attaches what can be attached.
+func (p *parts) openProbes() {
+	since := time.Now().UnixNano()
+	mode, err := cgroup.Detect(cgroup.DefaultRoot)
+	if err != nil {
+		p.missing = append(p.missing, view.Part{Name: "cgroup", Since: since, Lost: err.Error()})
+	}
+	p.probes = append(p.probes, loop.Probe{Probe: probecgroup.New(), All: true})
+	k, err := kernel.New(kernel.Options{TasksByV1CPU: mode == runtime.CgroupV1})
+	if err != nil {
+		p.log.Error("the kernel probe is off: no breakdown, no verdicts, nothing is tuned", "error", err)
+		p.missing = append(p.missing, view.Part{Name: "kernel", Since: since, Lost: err.Error()})
+		return
+	}
+	for _, lost := range k.Missing() {
+		p.log.Warn("a part of the kernel probe is off", "lost", lost)
+		p.missing = append(p.missing, view.Part{Name: "kernel", Since: since, Lost: lost})
+	}
+	p.probes = append(p.probes, loop.Probe{Probe: k})
+}
+
+// options wires the loop.
+func (p *parts) options(cfg config.Config, status func(string)) loop.Options {
+	hostProbe := host.New("/proc")
+	o := loop.Options{
+		Engines: []runtime.Engine{p.engine}, Probes: p.probes, Missing: p.missing, ReadHost: hostProbe.Read, Policy: p.policy,
+		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: preflight, Disabled: disabled,
+		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
+		Notify: status, Alive: p.heart.beat, Log: p.log,
+	}
+	if p.history != nil {
+		o.History = p.history
+	}
+	if p.recorder != nil {
+		o.Recorder = p.recorder
+	}
+	return o
+}
+
+func preflight(ctx context.Context, c runtime.Container) string {
+	if r := device.Preflight(ctx, c, device.Options{}); !r.Green {
+		return r.Why
+	}
+	return ""
+}
+
+// settings derives from the config what the loop may be given anew.
+func settings(cfg config.Config) loop.Settings {
+	return loop.Settings{Core: coreConfig(cfg), Rules: cfg.Rules(), EnrolHost: cfg.Host, BudgetCPU: cfg.Budget.CPU, LoadedAt: time.Now()}
+}
+
+// coreConfig is the part of the config that the core works with. The reserve is
+// a share of CPUs that only the host's first reading could tell; the machine's
+// count does as well.
+func coreConfig(cfg config.Config) core.Config {
+	c := core.Defaults()
+	c.Thresholds.Input = cfg.Thresholds.Severity
+	c.Thresholds.Communication = cfg.Thresholds.Communication
+	c.Thresholds.Steal = cfg.Thresholds.Steal
+	c.ReserveCPUs = cfg.Reserve.CPUs.Of(float64(goruntime.NumCPU()))
+	c.Ramp = cfg.Ramp
+	c.ChangesPerMinute = cfg.Limits.ChangesPerMinute
+	c.CoolDownNs = time.Duration(cfg.Limits.CoolDown).Nanoseconds()
+	return c
+}
+
+// alive says whether the loop ticks.
+func (p *parts) alive() error {
+	return p.heart.stale(max(10*time.Second, 10*time.Duration(p.cfg.Tick)))
+}
+
+// check runs the loop for a few ticks, then says whether everything needed works.
+func (p *parts) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := p.loop.Run(ctx); err != nil {
+		return err
+	}
+	s := p.loop.Snapshot()
+	var errs []error
+	for _, part := range slices.Concat(s.Daemon.Engines, s.Daemon.Probes) {
+		if !part.OK {
+			errs = append(errs, fmt.Errorf("%s: %s", part.Name, part.Lost))
+		}
+	}
+	if len(errs) == 0 {
+		fmt.Printf("engines and probes work; %d containers\n", len(s.Containers))
+	}
+	return errors.Join(errs...)
+}
+
+func (p *parts) close(log *slog.Logger) {
+	for _, pr := range p.probes {
+		if err := pr.Close(); err != nil {
+			log.Warn("probe", "probe", pr.Name(), "error", err)
+		}
+	}
+	var errs []error
+	if p.recorder != nil {
+		errs = append(errs, p.recorder.Close())
+	}
+	if p.history != nil {
+		errs = append(errs, p.history.Close())
+	}
+	errs = append(errs, p.engine.Close(), p.lock.Close())
+	if err := errors.Join(errs...); err != nil {
+		log.Warn("closing", "error", err)
+	}
+}
+
+// The topics of the state directory.
+const (
+	topicManuals  = "enrolled"
+	topicHolds    = "holds"
+	topicHandover = "handover"
+)
+
+// manualStore keeps the records of `trimtab enable`.
+type manualStore struct{ s *statefile.Store }
+
+func (m manualStore) Load() (all []enrol.Manual, err error) {
+	err = m.s.GetState(topicManuals, &all)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return all, err
+}
+
+func (m manualStore) Save(all []enrol.Manual) error { return m.s.PutState(topicManuals, all) }
+
+// holds keeps what people froze.
+type holds struct {
+	store *statefile.Store
+	mu    sync.Mutex
+	held  heldState
+}
+
+type heldState struct {
+	Paused bool     `json:"paused"`
+	Held   []string `json:"held,omitempty"` // container keys
+}
+
+func openHolds(s *statefile.Store, log *slog.Logger) *holds {
+	h := &holds{store: s}
+	if err := s.GetState(topicHolds, &h.held); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		// Who froze what is not known any more: freeze all, a person can resume.
+		log.Error("holds and pause cannot be read: paused until `trimtab resume`", "error", err)
+		h.held.Paused = true
+	}
+	return h
+}
+
+func (h *holds) Held(key string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Contains(h.held.Held, key)
+}
+
+func (h *holds) Paused() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held.Paused
+}
+
+func (h *holds) SetHeld(key string, held bool) error {
+	return h.change(func(s *heldState) {
+		s.Held = slices.DeleteFunc(slices.Clone(s.Held), func(k string) bool { return k == key })
+		if held {
+			s.Held = append(s.Held, key)
+		}
+	})
+}
+
+func (h *holds) SetPaused(paused bool) error {
+	return h.change(func(s *heldState) { s.Paused = paused })
+}
+
+// change saves first: what is in force is never ahead of the disk.
+func (h *holds) change(edit func(*heldState)) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	next := h.held
+	edit(&next)
+	if err := h.store.PutState(topicHolds, next); err != nil {
+		return err
+	}
+	h.held = next
+	return nil
+}
+
+// handoverMark says that the daemon before left on purpose what stands.
+type handoverMark struct {
+	Boot   string `json:"boot"`
+	UnixNs int64  `json:"time"`
+}
+
+// handoverFor is how long a mark counts: a restart or an upgrade takes seconds,
+// and what nobody has looked after for longer goes back.
+const handoverFor = 5 * time.Minute
+
+func (p *parts) markHandover() error {
+	boot, err := cgroup.BootID("/proc")
+	if err != nil {
+		return err
+	}
+	return p.state.PutState(topicHandover, handoverMark{Boot: boot, UnixNs: time.Now().UnixNano()})
+}
+
+// takeHandover reads the mark and removes it, so that a crash from now on restores.
+func (p *parts) takeHandover() bool {
+	var m handoverMark
+	if err := p.state.GetState(topicHandover, &m); err != nil {
+		return false
+	}
+	boot, err := cgroup.BootID("/proc")
+	fresh := err == nil && m.Boot == boot && time.Since(time.Unix(0, m.UnixNs)) < handoverFor
+	if err := p.state.PutState(topicHandover, handoverMark{}); err != nil {
+		p.log.Error("the handover mark stays; what an earlier daemon left is restored", "error", err)
+		return false
+	}
+	return fresh
+}

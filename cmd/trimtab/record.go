@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/recording"
+)
+
+func recordCommand() *cobra.Command {
+	var d time.Duration
+	var flight bool
+	cmd := &cobra.Command{
+		Use:   "record FILE",
+		Short: "Record what the daemon sees and decides, for `trimtab replay` and bug reports",
+		Long: "Records the next stretch through the running daemon. --flight copies the flight recorder instead: the\n" +
+			"last stretch, also of a daemon that died. A recording holds container names, labels and thread names.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return writeFile(args[0], func(w io.Writer) error {
+				if flight {
+					return copyFlight(cmd, w)
+				}
+				return daemonClient(cmd).Record(cmd.Context(), w, d)
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&d, "for", 60*time.Second, "how long to record")
+	cmd.Flags().BoolVar(&flight, "flight", false, "copy the flight recorder instead")
+	cmd.Flags().String("state-dir", "", "where the daemon keeps its state; default from the config")
+	return cmd
+}
+
+// copyFlight joins the segments of the newest run.
+func copyFlight(cmd *cobra.Command, w io.Writer) error {
+	dir, err := stateDir(cmd)
+	if err != nil {
+		return err
+	}
+	all, err := recording.List(filepath.Join(dir, "flight"))
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("no flight recording in %s: the daemon has not run there, or record.ring is 0", dir)
+	}
+	return recording.Join(w, recording.LastRun(all))
+}
+
+// stateDir is the flag's, else the config's.
+func stateDir(cmd *cobra.Command) (string, error) {
+	if dir, err := cmd.Flags().GetString("state-dir"); err == nil && dir != "" {
+		return dir, nil
+	}
+	cfg, _, err := config.Load(config.DefaultFile, config.DefaultDropDir)
+	return cfg.StateDir, err
+}
+
+// writeFile writes a whole file or none.
+func writeFile(path string, fill func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".trimtab-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	if err := fill(f); err != nil {
+		return fmt.Errorf("%w (nothing was written to %s)", err, path)
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

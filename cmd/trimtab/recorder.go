@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	goruntime "runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/recording"
+)
+
+// replayState is what a replay needs beside the ticks.
+type replayState struct {
+	Policy string `json:"policy"`
+	Epoch  string `json:"epoch"` // of plan IDs
+}
+
+// recorder is the flight recorder, with copies to whoever asks for one.
+type recorder struct {
+	ring   *recording.Ring
+	config json.RawMessage
+	state  replayState
+
+	mu   sync.Mutex
+	tees map[*tee]struct{}
+}
+
+// tee is one recording in the making. Its queue is bounded; a reader that is too
+// slow ends it, so that it has no holes.
+type tee struct {
+	queue chan teeRecord
+	slow  bool
+}
+
+type teeRecord struct {
+	kind string
+	v    any
+}
+
+func openRecorder(dir string, maxBytes int64, cfg core.Config, policy string) (*recorder, error) {
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &recorder{config: text, state: replayState{Policy: policy}, tees: map[*tee]struct{}{}}
+	r.ring, err = recording.OpenRing(dir, recording.RingOptions{MaxBytes: maxBytes, Header: r.header})
+	return r, err
+}
+
+// header begins a stream here.
+func (r *recorder) header() recording.Header {
+	state, err := json.Marshal(r.state)
+	if err != nil {
+		panic(err) // two strings
+	}
+	boot, _ := cgroup.BootID("/proc") // "" says that it is not known
+	var mono unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) // every Linux has it
+	return recording.Header{Trimtab: version(), WallUnixNs: time.Now().UnixNano(), MonoNs: mono.Nano(), Boot: boot, Arch: goruntime.GOARCH,
+		Config: r.config, State: state}
+}
+
+// Write implements loop.Recorder.
+func (r *recorder) Write(kind string, v any) error {
+	r.mu.Lock()
+	for t := range r.tees {
+		select {
+		case t.queue <- teeRecord{kind, v}:
+		default:
+			t.slow = true
+			close(t.queue)
+			delete(r.tees, t)
+		}
+	}
+	r.mu.Unlock()
+	return r.ring.Write(kind, v)
+}
+
+// Tee writes what comes in from now on, for so long, to w.
+func (r *recorder) Tee(ctx context.Context, w io.Writer, d time.Duration) error {
+	out, err := recording.NewWriter(w, r.header())
+	if err != nil {
+		return err
+	}
+	t := &tee{queue: make(chan teeRecord, 64)}
+	r.mu.Lock()
+	r.tees[t] = struct{}{}
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		delete(r.tees, t)
+		r.mu.Unlock()
+	}()
+	end := time.NewTimer(d)
+	defer end.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-end.C:
+			return out.Close()
+		case rec, ok := <-t.queue:
+			if !ok {
+				return fmt.Errorf("the recording ended early: its reader was too slow")
+			}
+			if err := out.Write(rec.kind, rec.v); err != nil {
+				return err
+			}
+			if err := out.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Close ends the flight recorder.
+func (r *recorder) Close() error { return r.ring.Close() }

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/recording"
+)
+
+func replayCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "replay FILE",
+		Short: "Run a recording through today's code, from the samples to the plans",
+		Long: "Needs no daemon and no root. Prints what is decided, and compares it with what the recording says was\n" +
+			"decided then: exit 1 if they differ. A recording that began in the middle of a run starts with nothing\n" +
+			"measured, so its first seconds may differ.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			output, err := cmd.Flags().GetString("output")
+			if err != nil {
+				return err
+			}
+			return replay(f, cmd.OutOrStdout(), output == outputJSON)
+		},
+	}
+}
+
+// replaySummary ends a replay.
+type replaySummary struct {
+	Ticks     int    `json:"ticks"`
+	Decisions int    `json:"decisions"`
+	Compared  int    `json:"compared"` // decisions that the recording holds
+	Differ    int    `json:"differ"`
+	First     string `json:"first,omitempty"` // where they first differ
+	Truncated bool   `json:"truncated,omitempty"`
+}
+
+// replay reads a recording and writes its decisions.
+func replay(in io.Reader, out io.Writer, asJSON bool) error {
+	r, err := recording.NewReader(in)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	c, err := replayCore(r.Header())
+	if err != nil {
+		return err
+	}
+	sum, err := replayAll(r, c, func(t core.Tick) error { return printDecision(out, t, asJSON) })
+	if err != nil {
+		return err
+	}
+	if err := printSummary(out, sum, asJSON); err != nil {
+		return err
+	}
+	if sum.Differ > 0 {
+		return fmt.Errorf("%d of %d decisions differ from the recording", sum.Differ, sum.Compared)
+	}
+	return nil
+}
+
+// replayCore makes the core that a recording's header describes.
+func replayCore(h recording.Header) (*core.Core, error) {
+	cfg := core.Defaults()
+	if err := json.Unmarshal(h.Config, &cfg); err != nil {
+		return nil, fmt.Errorf("recording's config: %w", err)
+	}
+	var state replayState
+	if err := json.Unmarshal(h.State, &state); err != nil {
+		return nil, fmt.Errorf("recording's state: %w", err)
+	}
+	policy := policyMap(config.Default())[state.Policy]
+	if policy == nil {
+		return nil, fmt.Errorf("recording's policy %q is not known to this version", state.Policy)
+	}
+	return core.New(cfg, policy, state.Epoch), nil
+}
+
+// replayAll steps through a recording; each sees ticks that decided something.
+func replayAll(r *recording.Reader, c *core.Core, each func(core.Tick) error) (sum replaySummary, err error) {
+	var last core.Tick
+	for {
+		kind, raw, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			sum.Truncated = r.Truncated()
+			return sum, nil
+		}
+		if err != nil {
+			return sum, err
+		}
+		switch kind {
+		case "tick":
+			if last, err = c.Replay(raw); err != nil {
+				return sum, err
+			}
+			sum.Ticks++
+			if d := last.Decision; len(d.Apply)+len(d.Rollback)+len(d.Records) > 0 {
+				sum.Decisions++
+				if err := each(last); err != nil {
+					return sum, err
+				}
+			}
+		case "decision":
+			sum.Compared++
+			if !sameDecision(raw, last.Decision) {
+				sum.Differ++
+				if sum.First == "" {
+					sum.First = time.Unix(0, last.Input.UnixNs).UTC().Format(time.RFC3339)
+				}
+			}
+		}
+	}
+}
+
+// sameDecision compares by value, through the same encoding.
+func sameDecision(raw json.RawMessage, d core.Decision) bool {
+	text, err := json.Marshal(d)
+	if err != nil {
+		return false
+	}
+	var was, is any
+	return json.Unmarshal(raw, &was) == nil && json.Unmarshal(text, &is) == nil && reflect.DeepEqual(was, is)
+}
+
+func printDecision(out io.Writer, t core.Tick, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(out).Encode(t.Decision)
+	}
+	at := time.Unix(0, t.Input.UnixNs).UTC().Format("15:04:05")
+	for _, r := range t.Decision.Records {
+		if _, err := fmt.Fprintf(out, "%s %-8s %s: %s\n", at, r.Kind, r.Name, r.Text); err != nil {
+			return err
+		}
+	}
+	for _, o := range t.Decision.Apply {
+		for _, ch := range o.Changes {
+			if _, err := fmt.Fprintf(out, "%s %-8s %s: %s %s → %s (%s)\n", at, "plan", ch.Name, ch.Knob, ch.From, ch.To, ch.Reason); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func printSummary(out io.Writer, s replaySummary, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(out).Encode(s)
+	}
+	_, err := fmt.Fprintf(out, "%d ticks, %d with decisions; %d compared with the recording, %d differ\n", s.Ticks, s.Decisions, s.Compared, s.Differ)
+	if s.Truncated && err == nil {
+		_, err = fmt.Fprintln(out, "the recording was cut: what is whole of it was replayed")
+	}
+	return err
+}
