@@ -103,7 +103,6 @@ func (a *Actuator) write(ctx context.Context, p *part, r *Result) bool {
 	ctx, cancel := a.begun(ctx)
 	defer cancel()
 	start := a.o.Now()
-	defer func() { p.took(a.o.Now().Sub(start)) }()
 	set := p.intend()
 	if err := a.save(p.file); err != nil {
 		p.fail(Failed, "the original could not be saved", err)
@@ -116,6 +115,7 @@ func (a *Actuator) write(ctx context.Context, p *part, r *Result) bool {
 	p.began = true
 	err := a.send(ctx, p.engine, p.item.Container, set)
 	good := a.settle(ctx, p, err)
+	p.took(a.o.Now().Sub(start))
 	if lost := a.checkGPU(ctx, p.item.Container); lost != nil {
 		r.GPULost = append(r.GPULost, p.item.Container.Key())
 		p.fail(Failed, "GPU access was lost in the write", lost)

@@ -1,0 +1,265 @@
+package actuator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/originals"
+)
+
+// way is one container on its way back.
+type way struct {
+	c        runtime.Container
+	engine   Engine
+	file     originals.File
+	saved    originals.File // as on disk
+	now      runtime.Values
+	set      runtime.Values // what is to be written
+	debts    map[runtime.Knob]string
+	result   RestoreResult
+	recorded bool // an intent had to be saved before the write
+	// sendErr is what the engine said of the write.
+	sendErr error
+}
+
+// sort decides for each knob whether it goes back, is back already, or is
+// somebody else's by now.
+func (w *way) sort(targets runtime.Values) {
+	for _, name := range targets.Sorted() {
+		k, ok := w.file.Knobs[name]
+		if !ok {
+			continue // nothing of ours stands
+		}
+		target, stands := targets[name], w.now[name]
+		res := KnobResult{Knob: name, Original: k.Original, Target: target, Before: stands, Actual: stands, Outcome: Restored}
+		switch {
+		case stands == "":
+			res.Outcome, res.Text = Failed, "it cannot be read"
+		case k.Writing != "" && name.Same(target, stands):
+			// A write that was cut short may still land. Writing what stands lines up behind it.
+			w.set[name] = target
+		case stands == target:
+		case k.Ours(name, stands):
+			w.set[name] = target
+		case name.Same(target, stands):
+		case name.Same(k.Original, stands):
+			if k.Writing != "" { // likewise
+				w.set[name] = k.Original
+			}
+		default:
+			res.Outcome = Yielded
+			res.Text = fmt.Sprintf("it reads %s, which trimtab did not write; its original was %s", stands, k.Original)
+		}
+		w.result.Knobs = append(w.result.Knobs, res)
+	}
+}
+
+// writeBack records what must be recorded, writes, and reads back.
+func (a *Actuator) writeBack(ctx context.Context, w *way) error {
+	if len(w.set) == 0 {
+		return nil
+	}
+	intentErr := a.intendBack(w)
+	if intentErr != nil {
+		// Only values that the file on disk knows may be written.
+		for knob, v := range w.set {
+			if k := w.saved.Knobs[knob]; v != k.Original && !k.Ours(knob, v) {
+				delete(w.set, knob)
+			}
+		}
+	}
+	if w.recorded {
+		if err := w.verify(ctx); err != nil {
+			return errors.Join(intentErr, err)
+		}
+	}
+	w.sendErr = a.sendBack(ctx, w)
+	err := w.sendErr
+	if errors.Is(err, runtime.ErrGone) {
+		return err
+	}
+	now, readErr := w.engine.Read(ctx, w.c)
+	if errors.Is(readErr, runtime.ErrGone) {
+		return readErr
+	}
+	if readErr != nil {
+		now = nil
+	}
+	for i := range w.result.Knobs {
+		w.result.Knobs[i].Actual = now[w.result.Knobs[i].Knob]
+	}
+	return errors.Join(intentErr, err, readErr)
+}
+
+// intendBack saves the intent where a value is to be written that the file on
+// disk does not know. Going back to an original needs none, so that a full disk
+// does not stand in its way.
+func (a *Actuator) intendBack(w *way) error {
+	needed := false
+	for knob, v := range w.set {
+		k := w.file.Knobs[knob]
+		if v == k.Original || k.Ours(knob, v) {
+			continue
+		}
+		if k.Ours(knob, w.now[knob]) {
+			k.Written = w.now[knob]
+		}
+		k.Writing = v
+		w.file.Knobs[knob] = k
+		needed = true
+	}
+	w.recorded = needed
+	if !needed {
+		return nil
+	}
+	return a.save(w.file)
+}
+
+// verify reads again where time has passed since the last look, in a sync or in
+// a refused write: what somebody else wrote in it is left alone.
+func (w *way) verify(ctx context.Context) error {
+	now, err := w.engine.Read(ctx, w.c)
+	if err != nil {
+		clear(w.set)
+		w.forgetActual()
+		return err
+	}
+	for knob, v := range w.set {
+		if now[knob] != w.now[knob] && !knob.Same(v, now[knob]) {
+			delete(w.set, knob)
+		}
+	}
+	return nil
+}
+
+// forgetActual marks all knobs as not read back.
+func (w *way) forgetActual() {
+	for i := range w.result.Knobs {
+		w.result.Knobs[i].Actual = ""
+	}
+}
+
+// sendBack writes all at once and, where the runtime refuses, family by family:
+// a memory limit that the kernel refuses must not hold back a quota.
+func (a *Actuator) sendBack(ctx context.Context, w *way) error {
+	if len(w.set) == 0 {
+		return nil
+	}
+	err := a.send(ctx, w.engine, w.c, w.set)
+	if !errors.Is(err, runtime.ErrRefused) || len(w.set) < 2 {
+		return err
+	}
+	var errs []error
+	for _, family := range []string{"cpu", "cpuset", "memory", "io"} {
+		if err := w.verify(ctx); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		set := runtime.Values{}
+		for knob, v := range w.set {
+			if knob.Family() == family {
+				set[knob] = v
+			}
+		}
+		if len(set) > 0 {
+			errs = append(errs, a.send(ctx, w.engine, w.c, set))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// conclude turns the read-back into outcomes and brings the file up to date.
+func (a *Actuator) conclude(w *way) {
+	for i := range w.result.Knobs {
+		w.concludeKnob(&w.result.Knobs[i])
+		w.result.Outcome = worse(w.result.Outcome, w.result.Knobs[i].Outcome)
+	}
+	if w.result.Outcome == Failed || w.result.Outcome == Unavailable {
+		why := fmt.Sprintf("%s failed", w.result.Reason)
+		if w.result.Err != nil {
+			why += ": " + w.result.Err.Error()
+		}
+		a.oweContainer(&w.file, why)
+	} else {
+		w.file.Owed = ""
+		delete(a.owed, w.c.Key())
+	}
+	if w.unchanged() {
+		return
+	}
+	if err := a.save(w.file); err != nil {
+		w.result.Err = errors.Join(w.result.Err, err)
+	}
+}
+
+func (w *way) concludeKnob(res *KnobResult) {
+	name := res.Knob
+	k := w.file.Knobs[name]
+	debt, owing := w.debts[name]
+	asked, sent := w.set[name]
+	switch {
+	case res.Outcome == Yielded:
+		delete(w.file.Knobs, name)
+		return
+	case res.Outcome == Failed:
+		return
+	case res.Actual == "":
+		res.Outcome, res.Text = Unavailable, "could not be read back"
+		return
+	case sent && k.Writing != "" && w.sendErr != nil && !errors.Is(w.sendErr, runtime.ErrRefused):
+		// What stands may still be overtaken by the write that was cut short.
+		res.Outcome, res.Text = outcomeOf(w.sendErr), w.sendErr.Error()
+		return
+	case owing && (sent && name.Same(asked, res.Actual) || !sent && k.Ours(name, res.Actual)):
+		res.Outcome, res.Text = Owed, debt
+		k.Written, k.Debt = res.Actual, debt
+		if sent {
+			k.Writing = ""
+		}
+	case name.Same(res.Target, res.Actual) || name.Same(k.Original, res.Actual) && !k.Ours(name, res.Actual):
+		w.stood(name, k, *res)
+		return
+	case k.Ours(name, res.Actual):
+		res.Outcome, res.Text = Failed, fmt.Sprintf("it still reads %s", res.Actual)
+		if name.Family() == "memory" && errors.Is(w.result.Err, runtime.ErrRefused) {
+			res.Outcome, res.Text = Owed, fmt.Sprintf("%s %s is owed: the kernel refuses it for now", name, res.Target)
+			k.Written, k.Writing, k.Debt = res.Actual, "", res.Text
+		}
+	default:
+		res.Outcome, res.Text = Yielded, fmt.Sprintf("it reads %s, which trimtab did not write; its original was %s", res.Actual, k.Original)
+		delete(w.file.Knobs, name)
+		return
+	}
+	w.file.Knobs[name] = k
+}
+
+// stood records a knob that is where it was to go.
+func (w *way) stood(name runtime.Knob, k originals.Knob, res KnobResult) {
+	if res.Target == k.Original || !name.Same(res.Target, res.Actual) {
+		delete(w.file.Knobs, name)
+		return
+	}
+	k.Written, k.Writing, k.Debt = res.Target, "", ""
+	w.file.Knobs[name] = k
+}
+
+// unchanged spares the disk a write that would change nothing.
+func (w *way) unchanged() bool {
+	if len(w.file.Knobs) == 0 {
+		return false
+	}
+	before, errBefore := originals.Encode(w.saved)
+	after, errAfter := originals.Encode(w.file)
+	return errBefore == nil && errAfter == nil && string(before) == string(after)
+}
+
+// worse orders outcomes of ways back by how much is left to do.
+func worse(a, b Outcome) Outcome {
+	for _, o := range []Outcome{Failed, Unavailable, Owed, Yielded, Gone} {
+		if a == o || b == o {
+			return o
+		}
+	}
+	return a
+}
