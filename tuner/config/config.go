@@ -66,12 +66,10 @@ type Budget struct {
 
 // Thresholds are shares of wall time or of a rate, 0..1, from SIGNALS.md's table.
 type Thresholds struct {
-	Severity      float64  `yaml:"severity"`      // input wait below it is no verdict (TF profiler)
-	Communication float64  `yaml:"communication"` // exposed collective wait (PyTorch profiler plugin)
-	Steal         float64  `yaml:"steal"`         // windows robbed by more are no evidence
-	MinGain       float64  `yaml:"minGain"`       // predicted gain worth a trial
-	NonInferior   float64  `yaml:"nonInferior"`   // what a plan that takes may cost
-	Hang          Duration `yaml:"hang"`          // no progress for so long freezes a job (xpu_timer)
+	Severity      float64 `yaml:"severity"`      // input wait below it is no verdict (TF profiler)
+	Communication float64 `yaml:"communication"` // exposed collective wait (PyTorch profiler plugin)
+	Steal         float64 `yaml:"steal"`         // windows robbed by more are no evidence
+	MinGain       float64 `yaml:"minGain"`       // predicted gain worth a trial
 }
 
 // Docker says how the engine is reached.
@@ -157,23 +155,22 @@ type IntRange struct {
 // named ones are watched, and those are tuned that a label or command enrols.
 func Default() Config {
 	return Config{
-		Mode:    policies.ModeTune,
-		Observe: enrol.ObserveGPU,
-		Policy:  "knee",
-		Tick:    Duration(time.Second),
-		Reserve: Reserve{CPUs: CPUAmount{Share: 0.1}, Memory: MemoryAmount{Share: 0.1}},
-		Knobs:   []string{"cpu"},
-		Limits:  Limits{ChangesPerMinute: 30, CoolDown: Duration(60 * time.Second)},
-		Budget:  Budget{CPU: 0.02, Memory: 128 << 20},
-		Thresholds: Thresholds{Severity: 0.05, Communication: 0.10, Steal: 0.02, MinGain: 0.05, NonInferior: 0.02,
-			Hang: Duration(300 * time.Second)},
-		Docker:   Docker{Host: "unix:///var/run/docker.sock"},
-		Metrics:  Metrics{Listen: "127.0.0.1:9477"},
-		API:      API{Socket: "/run/trimtab/trimtab.sock", ReadGroup: "trimtab-read", WriteGroup: "trimtab"},
-		StateDir: "/var/lib/trimtab",
-		Record:   Record{Ring: 64 << 20},
-		History:  History{MaxBytes: 256 << 20, MaxAge: Duration(30 * 24 * time.Hour)},
-		Log:      Log{Level: "info"},
+		Mode:       policies.ModeTune,
+		Observe:    enrol.ObserveGPU,
+		Policy:     "knee",
+		Tick:       Duration(time.Second),
+		Reserve:    Reserve{CPUs: CPUAmount{Share: 0.1}, Memory: MemoryAmount{Share: 0.1}},
+		Knobs:      []string{"cpu"},
+		Limits:     Limits{ChangesPerMinute: 30, CoolDown: Duration(20 * time.Second)},
+		Budget:     Budget{CPU: 0.02, Memory: 128 << 20},
+		Thresholds: Thresholds{Severity: 0.05, Communication: 0.10, Steal: 0.02, MinGain: 0.05},
+		Docker:     Docker{Host: "unix:///var/run/docker.sock"},
+		Metrics:    Metrics{Listen: "127.0.0.1:9477"},
+		API:        API{Socket: "/run/trimtab/trimtab.sock", ReadGroup: "trimtab-read", WriteGroup: "trimtab"},
+		StateDir:   "/var/lib/trimtab",
+		Record:     Record{Ring: 64 << 20},
+		History:    History{MaxBytes: 256 << 20, MaxAge: Duration(30 * 24 * time.Hour)},
+		Log:        Log{Level: "info"},
 	}
 }
 

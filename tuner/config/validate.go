@@ -96,8 +96,6 @@ func (k *check) thresholds(t Thresholds) {
 	k.share("thresholds.communication", t.Communication)
 	k.share("thresholds.steal", t.Steal)
 	k.share("thresholds.minGain", t.MinGain)
-	k.share("thresholds.nonInferior", t.NonInferior)
-	k.that(t.Hang.D() >= 10*time.Second, "thresholds.hang", "%s is too short; allowed are 10s and more", t.Hang.D())
 }
 
 // doors checks sockets, addresses and paths.
