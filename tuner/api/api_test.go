@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -504,5 +505,15 @@ func TestDocsListEveryRoute(t *testing.T) {
 	}
 	if got := strings.Count(string(doc), "\n## GET ") + strings.Count(string(doc), "\n## POST "); got != len(api.Routes()) {
 		t.Errorf("docs/api.md has %d routes, the server %d", got, len(api.Routes()))
+	}
+}
+
+func TestAnswerThatIsNoJSON(t *testing.T) {
+	b := &fake{snapshot: snapshot()}
+	b.snapshot.Containers[0].Gain = math.NaN()
+	_, err := client.New(start(t, b)).Containers(context.Background())
+	var e *api.Error
+	if !errors.As(err, &e) || e.Status != http.StatusInternalServerError || !strings.Contains(e.Text, "NaN") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -162,7 +162,8 @@ func allowed(r *http.Request, need Access) *Error {
 func reply(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil { // a NaN in a view: a defect, told rather than hidden
-		status, body = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be written as JSON"}`)
+		status = http.StatusInternalServerError
+		body, _ = json.Marshal(&Error{Text: "the answer cannot be written as JSON: " + err.Error()}) // texts alone always can
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

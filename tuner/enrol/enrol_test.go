@@ -1,6 +1,7 @@
 package enrol
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -213,6 +214,18 @@ func TestWatched(t *testing.T) {
 			if got := Watched(tt.c, rules, Settle(tt.c, rules, tt.manual, Host{})); got != want {
 				t.Errorf("%s, observe %s: watched %v", tt.name, observe, got)
 			}
+		}
+	}
+}
+
+func TestDocsNameEveryLabel(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/labels.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, label := range LabelNames() {
+		if !strings.Contains(string(doc), "| `"+label+"` |") {
+			t.Errorf("docs/labels.md has no row for %s", label)
 		}
 	}
 }
