@@ -4,7 +4,7 @@
 the container's memory limit and below the machine's memory. True class by
 construction under such a limit: input/cache (refaults, not first touches);
 with the limit raised above the files' sum the waits end. Start it with, say,
-`docker run --memory 400m` and --data-mib 500.
+`docker run --memory 320m` and --data-mib 500.
 
 --kind grow: anonymous memory grows by --grow-mib a second until --grow-max-mib,
 every page touched; the steps go on. True class under a limit near that:
@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 
 import feed
 
-PIECE = 64 << 10  # bytes per read
+PIECE = 4 << 10  # bytes per read: a page, so that a refault costs a whole access
 FILE = 4 << 20  # bytes per file
 
 
