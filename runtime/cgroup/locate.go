@@ -16,6 +16,8 @@ import (
 )
 
 // controllers are those whose v1 directory is of use here.
+//
+//trimtab:table an array of names, only read
 var controllers = [...]string{"cpu", "cpuacct", "cpuset", "memory", "blkio", "pids", "devices"}
 
 // mount is one control group file system, as mountinfo shows it.

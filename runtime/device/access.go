@@ -32,7 +32,9 @@ const (
 // On v1, one thread of this process enters the container's devices group for the
 // length of one open, and leaves; no other controller's group is touched, so
 // neither the container's limits nor its freezer reach the thread, and a crash
-// leaves nothing behind. On v2 a thread cannot enter alone: the answer is unknown.
+// leaves nothing behind. On v2 the answer is unknown: a thread cannot enter alone,
+// and a process that is born in a group somebody pauses at that moment stops before
+// its exec, holds its parent's fork, and stays inside until the group is thawed.
 func CheckAccess(ctx context.Context, c runtime.Container) (Access, error) {
 	if err := ctx.Err(); err != nil {
 		return AccessUnknown, err

@@ -51,6 +51,8 @@ type Options struct {
 
 // usualContainerdSockets: of a containerd with a service of its own, then of one
 // that dockerd started.
+//
+//trimtab:table an array of paths, only read
 var usualContainerdSockets = [...]string{"/run/containerd/containerd.sock", "/run/docker/containerd/containerd.sock"}
 
 func (o Options) withDefaults() Options {

@@ -24,6 +24,8 @@ const (
 
 // watched are the events after which a container is looked at again. The rest,
 // above all exec's, which health checks make many of, stays in Docker.
+//
+//trimtab:table an array of names, only read
 var watched = [...]events.Action{events.ActionStart, events.ActionRestart, events.ActionPause, events.ActionUnPause,
 	events.ActionRename, events.ActionUpdate, events.ActionDie, events.ActionDestroy}
 
