@@ -121,19 +121,27 @@ type noise struct {
 // between returns the correlation of two neighbouring points.
 func (n noise) between(a, b point) float64 {
 	gap := b.midNs - a.midNs
-	if n.spacingNs <= 0 || gap <= 0 {
+	if n.spacingNs <= 0 || gap <= 0 || gap == n.spacingNs {
 		return n.phi
 	}
 	return math.Pow(n.phi, gap/n.spacingNs)
 }
 
-// rhoPriorWindows weighs the prior correlation as so many windows would. The
-// lag-1 estimate of n windows has a standard deviation of sqrt((1-ρ²)/n), 0.13 at n = 20.
-const rhoPriorWindows = 20
+// rhoPriorWeight is how firmly the prior correlation is held, in the manner of a
+// beta distribution with so many observations. Light, so that a rate that jumps
+// to and fro (a starved job's few ticks in a window) is soon seen as such.
+const rhoPriorWeight = 4.0
 
-// estimateNoise estimates the correlation from all phases together, corrected
-// for its bias in short series (Kendall: -(1+4ρ)/n for each phase) and shrunk
-// toward the prior.
+// rhoSteps is the grid over which the correlation is averaged.
+const rhoSteps = 20
+
+// calmVariance of a window, (0.01 %)², below which differences are rounding.
+const calmVariance = 1e-8
+
+// estimateNoise returns the posterior mean of the correlation: the restricted
+// likelihood of all phases together, each around its own mean, times the prior.
+// The mean is taken of Fisher's z, which weighs the high correlations more: they
+// cost more to overlook.
 func estimateNoise(p Params, phases ...[]point) noise {
 	var gaps []float64
 	for _, ph := range phases {
@@ -146,41 +154,42 @@ func estimateNoise(p Params, phases ...[]point) noise {
 	if n.spacingNs > 0 {
 		prior = min(math.Pow(p.PriorRho, n.spacingNs/secondNs), maxRho)
 	}
-	r, pairs, windows := lagOne(n.spacingNs, phases)
-	bias := float64(len(phases)) / float64(max(windows, 1))
-	if 4*bias >= 0.5 { // the correction would be larger than what it corrects
-		n.phi = prior
-		return n
+	weight := make([]float64, rhoSteps) // logarithmic
+	best := math.Inf(-1)
+	for i := range weight {
+		n.phi = gridRho(i)
+		weight[i] = n.likelihood(phases) + rhoPriorWeight*(prior*math.Log(n.phi)+(1-prior)*math.Log(1-n.phi))
+		best = max(best, weight[i])
 	}
-	corrected := min(max((r+bias)/(1-4*bias), 0), maxRho)
-	w := float64(pairs) / float64(pairs+rhoPriorWindows)
-	n.phi = w*corrected + (1-w)*prior
+	var sum, weights float64
+	for i, l := range weight {
+		w := math.Exp(l - best)
+		sum += w * math.Atanh(gridRho(i))
+		weights += w
+	}
+	n.phi = math.Tanh(sum / weights)
 	return n
 }
 
-// lagOne returns the pooled lag-1 autocorrelation around each phase's mean,
-// from pairs that are neighbours in time.
-func lagOne(spacingNs float64, phases [][]point) (r float64, pairs, windows int) {
-	var cross, square float64
+func gridRho(i int) float64 { return maxRho * (float64(i) + 0.5) / rhoSteps }
+
+// likelihood is the restricted log likelihood of n's correlation, up to a constant.
+func (n noise) likelihood(phases [][]point) float64 {
+	var sum, rss, dof float64
 	for _, ph := range phases {
-		if len(ph) == 0 {
-			continue
-		}
-		m := mean(logs(ph))
-		for i, pt := range ph {
-			e := pt.logged - m
-			square += e * e
-			if i > 0 && pt.midNs-ph[i-1].midNs <= 1.5*spacingNs {
-				cross += e * (ph[i-1].logged - m)
-				pairs++
+		l := n.fit(ph)
+		rss += l.rss
+		dof += l.dof
+		sum -= 0.5 * math.Log(l.effN)
+		phi, logScale := 0.0, 0.0
+		for i := 1; i < len(ph); i++ {
+			if p := n.between(ph[i-1], ph[i]); p != phi {
+				phi, logScale = p, 0.5*math.Log(1-p*p)
 			}
+			sum -= logScale
 		}
-		windows += len(ph)
 	}
-	if square <= 0 || pairs == 0 {
-		return 0, 0, windows
-	}
-	return cross / square * float64(windows) / float64(pairs), pairs, windows
+	return sum - 0.5*dof*math.Log(rss+dof*calmVariance)
 }
 
 // level is the mean of one phase, by generalised least squares.
@@ -195,24 +204,21 @@ type level struct {
 // fit whitens a phase by its AR(1) correlation and takes the mean: residuals
 // are then independent, so that Student's t applies.
 func (n noise) fit(ph []point) level {
-	var cz, cc, mid float64
-	c := make([]float64, len(ph))
-	z := make([]float64, len(ph))
+	origin := ph[0].logged // sums of squares stay small, and exact enough
+	var cz, cc, zz, mid, phi float64
+	scale := 1.0
 	for i, pt := range ph {
-		c[i], z[i] = 1, pt.logged
+		c, z := 1.0, pt.logged-origin
 		if i > 0 {
-			phi := n.between(ph[i-1], pt)
-			scale := math.Sqrt(1 - phi*phi)
-			c[i], z[i] = (1-phi)/scale, (pt.logged-phi*ph[i-1].logged)/scale
+			if p := n.between(ph[i-1], pt); p != phi {
+				phi, scale = p, math.Sqrt(1-p*p)
+			}
+			c, z = (1-phi)/scale, (z-phi*(ph[i-1].logged-origin))/scale
 		}
-		cz += c[i] * z[i]
-		cc += c[i] * c[i]
+		cz += c * z
+		cc += c * c
+		zz += z * z
 		mid += pt.midNs / float64(len(ph))
 	}
-	l := level{mean: cz / cc, effN: cc, dof: float64(len(ph) - 1), mid: mid}
-	for i := range ph {
-		e := z[i] - c[i]*l.mean
-		l.rss += e * e
-	}
-	return l
+	return level{mean: origin + cz/cc, effN: cc, rss: max(zz-cz*cz/cc, 0), dof: float64(len(ph) - 1), mid: mid}
 }

@@ -31,6 +31,7 @@ func TestJudgeKnownCases(t *testing.T) {
 		{"nothing yet", give, nil, nil, Pending, "0 of 3 windows of the baseline"},
 		{"too few after", give, long(3, 3), long(9, 2), Pending, "2 of 3 windows after"},
 		{"starved, then fed", give, []float64{3.1, 2.9, 3.0}, []float64{9.1, 8.8, 9.0}, Superior, "gained +19"},
+		{"starved to jerks, then fed", give, []float64{3, 2, 4, 3, 3}, []float64{9, 8.5, 9.5, 9, 9, 8.8, 9}, Superior, "gained"},
 		{"collapse under a give", give, long(10, 5), long(7, 3), Inferior, "at once"},
 		{"collapse under a take before its first look", take, long(10, 30), long(7, 3), Inferior, "at once"},
 		{"stalled", give, long(10, 5), long(0, 3), Inferior, "at once"},
@@ -86,6 +87,26 @@ func TestLooksSpendAlphaOnce(t *testing.T) {
 	}
 }
 
+func TestBetweenLooksNothingIsSpent(t *testing.T) {
+	p := DefaultParams(false)
+	w := newWander(1, 0.8, 0.02)
+	before, after := w.windows(10, 10), w.windows(p.MaxAfter, 10.3)
+	look := 0
+	for n := 1; n < p.MaxAfter; n++ {
+		r := Judge(p, before, after[:n], look)
+		due := slices.Contains(p.looks(), n)
+		if spent := r.Look != look; spent != due {
+			t.Fatalf("%d windows: look %d after %d, due %v", n, r.Look, look, due)
+		}
+		if !due && r.Outcome != Pending {
+			t.Fatalf("%d windows: %v between looks", n, r.Outcome)
+		}
+		if look = r.Look; r.Outcome != Pending {
+			return
+		}
+	}
+}
+
 func TestStudentQuantileAgainstTables(t *testing.T) {
 	for _, tc := range []struct{ upper, dof, want float64 }{
 		{0.025, 1, 12.7062}, {0.025, 2, 4.30265}, {0.025, 4, 2.77645}, {0.0025, 4, 5.59757},
@@ -137,7 +158,7 @@ func drawObs(t *rapid.T, label string) []Obs {
 		start := rapid.Int64Range(0, 1000*secondNs).Draw(t, "start")
 		rate := rapid.OneOf(rapid.Float64Range(0, 1000), rapid.Float64()).Draw(t, "rate")
 		return Obs{StartNs: start, EndNs: start + rapid.Int64Range(-1, 5*secondNs).Draw(t, "length"), Rate: rate}
-	}), 0, 80).Draw(t, label)
+	}), rapid.SampledFrom([]int{0, 35}).Draw(t, "least"), 80).Draw(t, label)
 }
 
 func TestJudgeIsTotalAndConsistent(t *testing.T) {
