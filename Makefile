@@ -25,7 +25,8 @@ STATICCHECK_FLAGS := -checks inherit,-ST1005
 PKGS ?= ./...
 
 # Tests of different packages share one Docker and, on small machines, two CPUs;
-# one package at a time keeps what they measure their own.
+# one package at a time keeps what they measure their own. Nothing is taken from
+# the test cache: it does not know the kernel and Docker.
 TEST_P     ?= 1
 TEST_FLAGS ?=
 TEST_TIMEOUT ?= 20m
@@ -91,7 +92,8 @@ check-generated: ## Regenerate BPF objects and docs/metrics.md; fail if anything
 
 .PHONY: test
 test: setup-dev build ## Everything this machine can run: unit, property, replay, real Docker, real kernel. Sets itself up.
-	@go test -json -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(PKGS) 2>&1 | go run ./tools/testsummary
+	@go build -o .cache/testsummary ./tools/testsummary
+	@go test -json -count=1 -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(PKGS) 2>&1 | .cache/testsummary
 
 ##@ Machine
 
