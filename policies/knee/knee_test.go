@@ -1,0 +1,129 @@
+package knee
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// starved is DESIGN.md's example: C_t = 20 ms, D = 20 ms, C_l = 40 ms, four
+// loaders; c* = 1.5, and 25 steps/s there.
+func starved(quota float64) policies.Job {
+	cost := policies.Cost{TrainerCPU: 0.020, Device: 0.020, LoaderCPU: 0.040, Batch: 0.040, Loaders: 4, Ticks: 50}
+	rate := 1 / cost.Step(quota)
+	now := runtime.Values{runtime.KnobCPUQuota: runtime.QuotaFromCPUs(quota, 100_000), runtime.KnobCPUWeight: "1024"}
+	b := policies.Breakdown{WallNs: 100}
+	b.Ns[policies.PartInputThrottled] = 40
+	b.Ns[policies.PartCompute] = 60
+	return policies.Job{Key: "a", Name: "a", Now: now, Original: now, Breakdown: b, Rate: policies.Rate{PerSecond: rate}, Cost: cost, CostOK: true,
+		Correction: 1, Entitlement: 1, Verdict: policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseThrottled, Confidence: 1}}
+}
+
+var eightCPUs = policies.Node{CPUs: 8}
+
+func only(t *testing.T, p policies.Proposal) policies.Change {
+	t.Helper()
+	if len(p.Plans) != 1 || len(p.Plans[0].Changes) != 1 {
+		t.Fatalf("proposal %+v, want one change", p)
+	}
+	return p.Plans[0].Changes[0]
+}
+
+func TestJumpsToTheKnee(t *testing.T) {
+	ch := only(t, New(Defaults()).Propose(eightCPUs, []policies.Job{starved(0.5)}))
+	to, _ := ch.To.CPUs()
+	if want := 1.5 * Defaults().Margin; math.Abs(to-want) > 0.011 {
+		t.Errorf("to %.3f CPUs, want %.3f", to, want)
+	}
+	if math.Abs(ch.RateAfter-25) > 1e-9 || math.Abs(ch.Gain-2) > 1e-9 {
+		t.Errorf("predicts %.2f/s, %+.2f; want 25/s and three times the rate", ch.RateAfter, ch.Gain)
+	}
+}
+
+func TestLeavesAlone(t *testing.T) {
+	unlimited := starved(0.5)
+	unlimited.Now = runtime.Values{runtime.KnobCPUQuota: "max 100000", runtime.KnobCPUWeight: "1024"}
+	unsure := starved(0.5)
+	unsure.Verdict.Confidence = 0.4
+	thin := starved(0.5)
+	thin.CostOK = false
+	enough := starved(1.7)
+	enough.Breakdown = policies.Breakdown{WallNs: 100}
+	for name, j := range map[string]policies.Job{"without a quota": unlimited, "at low confidence": unsure, "without a cost": thin, "with enough": enough} {
+		if got := New(Defaults()).Propose(eightCPUs, []policies.Job{j}).Plans; len(got) != 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestTakesBackOnlyWhatTrimtabGave(t *testing.T) {
+	j := starved(4)
+	j.Breakdown = policies.Breakdown{WallNs: 100}
+	j.Settled = true
+	if got := New(Defaults()).Propose(eightCPUs, []policies.Job{j}).Plans; len(got) != 0 {
+		t.Errorf("takes what the owner gave: %+v", got)
+	}
+	j.Original = runtime.Values{runtime.KnobCPUQuota: "50000 100000", runtime.KnobCPUWeight: "1024"}
+	ch := only(t, New(Defaults()).Propose(eightCPUs, []policies.Job{j}))
+	if to, _ := ch.To.CPUs(); !ch.Take || to < 1.5 || to > 1.7 {
+		t.Errorf("%+v, want a take to the knee", ch)
+	}
+	j.Settled = false
+	if got := New(Defaults()).Propose(eightCPUs, []policies.Job{j}).Plans; len(got) != 0 {
+		t.Errorf("takes before the job has settled: %+v", got)
+	}
+}
+
+func contended() policies.Job {
+	j := starved(0.5)
+	j.Now = runtime.Values{runtime.KnobCPUQuota: "max 100000", runtime.KnobCPUWeight: "1024"}
+	j.Original = j.Now
+	j.Verdict.Cause = policies.CauseContended
+	j.Breakdown = policies.Breakdown{WallNs: 100}
+	j.Breakdown.Ns[policies.PartInputContended] = 40
+	j.Entitlement = 2
+	return j
+}
+
+func TestContendedJobGetsWeightWithinItsEntitlement(t *testing.T) {
+	ch := only(t, New(Defaults()).Propose(eightCPUs, []policies.Job{contended()}))
+	if ch.Knob != runtime.KnobCPUWeight || ch.To != "4096" {
+		t.Errorf("%+v", ch)
+	}
+	greedy := contended()
+	greedy.Entitlement = 1 // it needs 1.5
+	if got := New(Defaults()).Propose(eightCPUs, []policies.Job{greedy}).Plans; len(got) != 0 {
+		t.Errorf("takes what neighbours are entitled to: %+v", got)
+	}
+	most := contended()
+	most.Now = runtime.Values{runtime.KnobCPUQuota: "max 100000", runtime.KnobCPUWeight: "16384"}
+	if got := New(Defaults()).Propose(eightCPUs, []policies.Job{most}).Plans; len(got) != 0 {
+		t.Errorf("climbs without end: %+v", got)
+	}
+}
+
+// TestModelHolds: at the knee the step is as short as it gets, below it longer,
+// and no prediction is below what the job has.
+func TestModelHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		secs := rapid.Float64Range(1e-4, 1)
+		c := policies.Cost{TrainerCPU: secs.Draw(t, "Ct"), LoaderCPU: secs.Draw(t, "Cl"), OtherCPU: secs.Draw(t, "Co"), Device: secs.Draw(t, "D"),
+			Batch: secs.Draw(t, "w"), Loaders: rapid.IntRange(0, 16).Draw(t, "W")}
+		knee := c.Knee()
+		if got := c.Step(knee * (1 + 1e-9)); math.Abs(got-c.Floor()) > 1e-9 {
+			t.Fatalf("step %.6f at the knee, floor %.6f", got, c.Floor())
+		}
+		if c.Step(0.9*knee) <= c.Floor() {
+			t.Fatalf("nothing is lost below the knee of %.3f", knee)
+		}
+		j := starved(0.5)
+		j.Cost = c
+		if got := predict(j, rapid.Float64Range(0.01, 10).Draw(t, "cpus")); got < j.Rate.PerSecond {
+			t.Fatalf("predicts %.3f below the %.3f that it has", got, j.Rate.PerSecond)
+		}
+	})
+}

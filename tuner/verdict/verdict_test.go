@@ -1,0 +1,133 @@
+package verdict
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/tuner/window"
+)
+
+// reading is a healthy job of two loaders; edit makes it ill.
+func reading(edit func(r *window.Reading, share func(policies.Part, float64))) window.Reading {
+	w := &window.Window{StartNs: 0, EndNs: 2e9, HasKernel: true, HasCgroup: true, HostCPUs: 4, HostIdle: 2}
+	w.Cgroup.CPUNs, w.Cgroup.MemoryLimit = 2e9, -1
+	r := window.Reading{Window: w, Ranks: 1, Loaders: 2, CostOK: true, Rate: policies.Rate{PerSecond: 10, Ticks: 20, Source: "torch.backward"},
+		Cost: policies.Cost{TrainerCPU: 0.02, LoaderCPU: 0.05, Device: 0.05, Batch: 0.05, Loaders: 2, Ticks: 20}}
+	r.Trainer.Ns[probes.StateRun] = 4e8
+	r.Breakdown.WallNs = 2e9
+	left := 1.0
+	share := func(p policies.Part, v float64) {
+		r.Breakdown.Ns[p] = int64(v * 2e9)
+		left -= v
+	}
+	share(policies.PartCompute, 0.2)
+	edit(&r, share)
+	r.Breakdown.Ns[policies.PartDevice] = int64(left * 2e9)
+	return r
+}
+
+func TestVerdicts(t *testing.T) {
+	type R = window.Reading
+	type share = func(policies.Part, float64)
+	for _, tt := range []struct {
+		name  string
+		edit  func(*R, func(policies.Part, float64))
+		class policies.Class
+		cause policies.Cause
+	}{
+		{"healthy", func(*R, share) {}, policies.ClassBalanced, policies.CauseNone},
+		{"loaders out of quota", func(r *R, s share) {
+			s(policies.PartInputThrottled, 0.3)
+			s(policies.PartInputWorkers, 0.1)
+			r.LoaderShort, r.Window.Cgroup.QuotaCPUs = 0.7, 1
+		}, policies.ClassInput, policies.CauseThrottled},
+		{"one quota starves trainer and loaders", func(r *R, s share) {
+			s(policies.PartThrottled, 0.4)
+			s(policies.PartInputThrottled, 0.03)
+			r.LoaderShort, r.Window.Cgroup.QuotaCPUs = 0.7, 1
+		}, policies.ClassInput, policies.CauseThrottled},
+		{"loaders behind others", func(r *R, s share) {
+			s(policies.PartInputContended, 0.3)
+			r.LoaderShort, r.Window.HostIdle = 0.7, 0
+		}, policies.ClassInput, policies.CauseContended},
+		{"behind others, with quota to spare", func(r *R, s share) {
+			s(policies.PartContended, 0.5)
+			s(policies.PartInputThrottled, 0.06)
+			r.LoaderShort, r.Window.HostIdle, r.Window.Cgroup.QuotaCPUs = 0.7, 0, 3
+		}, policies.ClassInput, policies.CauseContended},
+		{"first touch", func(r *R, s share) {
+			s(policies.PartInputStorage, 0.4)
+			r.Window.Block.ReadBytes = 1 << 30
+		}, policies.ClassInput, policies.CauseStorage},
+		{"read again", func(r *R, s share) {
+			s(policies.PartInputStorage, 0.4)
+			r.Window.Block.ReadBytes, r.Window.Cgroup.RefaultFile, r.Window.Cgroup.MemoryLimit = 1<<30, 200_000, 1<<30
+		}, policies.ClassInput, policies.CauseCache},
+		{"network", func(r *R, s share) { s(policies.PartInputRemote, 0.4) }, policies.ClassInput, policies.CauseRemote},
+		{"too few workers", func(r *R, s share) {
+			s(policies.PartInputWorkers, 0.4)
+			r.Cost.Batch = 0.25
+		}, policies.ClassInput, policies.CauseWorkers},
+		{"trainer on the CPU", func(r *R, s share) { s(policies.PartCompute, 0.7) }, policies.ClassCompute, policies.CauseHost},
+		{"no loaders, out of quota", func(r *R, s share) {
+			s(policies.PartThrottled, 0.5)
+			r.Loaders, r.LoaderShort = 0, 0
+		}, policies.ClassCompute, policies.CauseHost},
+		{"other ranks", func(r *R, s share) { s(policies.PartCommunication, 0.3) }, policies.ClassCommunication, policies.CauseStraggler},
+		{"reclaim", func(r *R, s share) {
+			s(policies.PartReclaim, 0.2)
+			r.Window.Cgroup.MemoryLimit = 1 << 30
+		}, policies.ClassMemory, policies.CauseReclaim},
+		{"growth towards the limit", func(r *R, s share) {
+			g := &r.Window.Cgroup
+			g.MemoryLimit, g.Anon, g.AnonGrowth = 1<<30, 900<<20, 40<<20
+		}, policies.ClassMemory, policies.CauseRisk},
+		{"nothing runs", func(r *R, s share) {
+			r.Window.Cgroup.CPUNs = 1e6
+			r.Rate = policies.Rate{}
+		}, policies.ClassIdle, policies.CauseNone},
+		{"a notebook", func(r *R, s share) {
+			r.Window.Cgroup.CPUNs, r.Network, r.Loaders = 1e8, 0.9, 0
+			r.Rate = policies.Rate{Ticks: 1}
+		}, policies.ClassInteractive, policies.CauseNone},
+		{"too few ticks", func(r *R, s share) { r.Rate = policies.Rate{Ticks: 2, PerSecond: 1} }, policies.ClassUnknown, policies.CauseNone},
+		{"no kernel probe", func(r *R, s share) { r.Window.HasKernel = false }, policies.ClassUnknown, policies.CauseNone},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := Judge(Defaults(), reading(tt.edit))
+			if v.Class != tt.class || v.Cause != tt.cause {
+				t.Errorf("%s/%s, want %s/%s: %s", v.Class, v.Cause, tt.class, tt.cause, v.Why)
+			}
+			if v.Why == "" || v.Relief == "" {
+				t.Errorf("a verdict must say why and what would relieve it: %+v", v)
+			}
+		})
+	}
+}
+
+func TestThinEvidenceLowersConfidence(t *testing.T) {
+	sure := Judge(Defaults(), reading(func(*window.Reading, func(policies.Part, float64)) {})).Confidence
+	for name, edit := range map[string]func(*window.Reading){
+		"few ticks":        func(r *window.Reading) { r.Rate.Ticks = 6 },
+		"a robbed machine": func(r *window.Reading) { r.Window.StealShare = 0.1 },
+		"lost threads":     func(r *window.Reading) { r.Window.Lost = 3 },
+		"no accounting":    func(r *window.Reading) { r.Window.HasCgroup = false },
+	} {
+		r := reading(func(r *window.Reading, _ func(policies.Part, float64)) { edit(r) })
+		if got := Judge(Defaults(), r).Confidence; got >= sure {
+			t.Errorf("%s: confidence %.2f, want below %.2f", name, got, sure)
+		}
+	}
+}
+
+func TestWorkersVerdictSaysHowMany(t *testing.T) {
+	v := Judge(Defaults(), reading(func(r *window.Reading, s func(policies.Part, float64)) {
+		s(policies.PartInputWorkers, 0.5)
+		r.Cost.Batch = 0.25 // 250 ms a batch, against a step of 70 ms: four would do
+	}))
+	if !strings.Contains(v.Relief, "4 loader workers") {
+		t.Errorf("relief %q", v.Relief)
+	}
+}
