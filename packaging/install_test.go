@@ -141,3 +141,41 @@ func TestSysusersAndTmpfilesParse(t *testing.T) {
 		}
 	}
 }
+
+// TestUninstallRestoresFirst: without the binary nobody could put originals back,
+// so a restore that fails leaves everything in place.
+func TestUninstallRestoresFirst(t *testing.T) {
+	if _, err := os.Stat("/run/systemd/system"); err == nil {
+		t.Skip("needs a machine without systemd: the installer would ask it about the real trimtab.service")
+	}
+	for _, tc := range []struct {
+		name    string
+		restore string // exit status of trimtab restore
+		removed bool
+	}{{"restored", "0", true}, {"owed", "1", false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			bin, calls := filepath.Join(dir, "bin/trimtab"), filepath.Join(dir, "calls")
+			if err := os.Mkdir(filepath.Dir(bin), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(bin, []byte("#!/bin/sh\necho \"$@\" >>"+calls+"\nexit "+tc.restore+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			args := []string{"uninstall", ""}
+			for _, sub := range []string{"bin", "etc", "units", "sysusers", "tmpfiles", "share"} {
+				args = append(args, filepath.Join(dir, sub))
+			}
+			out, err := exec.Command("./install.sh", args...).CombinedOutput()
+			if (err == nil) != tc.removed {
+				t.Errorf("uninstall: %v\n%s", err, out)
+			}
+			if _, err := os.Stat(bin); os.IsNotExist(err) != tc.removed {
+				t.Errorf("binary removed: %v, want %v", os.IsNotExist(err), tc.removed)
+			}
+			if got := read(t, calls); got != "restore --offline\n" {
+				t.Errorf("called with %q", got)
+			}
+		})
+	}
+}
