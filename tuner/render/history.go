@@ -35,7 +35,8 @@ func History(records []view.Record, changedOnly bool, since string, clock Clock)
 		}
 		return what + "\n"
 	}
-	columns := []column{{"TIME", 19, false}, {"WHAT", 8, false}, {"NAME", 10, true}, {"CHANGE", 14, false}, {"GAIN", 14, false}, {"WHY", 20, false}}
+	columns := []column{{"TIME", 19, 19, false}, {"WHAT", 18, 8, false}, {"NAME", 16, 10, true}, {"CHANGE", 20, 14, false},
+		{"GAIN", 14, 14, false}, {"WHY", 25, 20, false}}
 	var rows [][]string
 	for _, r := range records {
 		rows = append(rows, []string{time.Unix(0, r.UnixNs).In(clock.Zone).Format(time.DateTime), kindWords(r), orDash(name(r.Name)),

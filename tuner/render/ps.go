@@ -12,8 +12,8 @@ import (
 
 // psColumns add up to Width at their least.
 func psColumns() []column {
-	return []column{{"NAME", 10, true}, {"TEAM", 5, false}, {"GPUS", 4, false}, {"MODE", 7, false}, {"RATE", 18, false}, {"STALLED", 7, false},
-		{"CAUSE", 9, false}, {"CPU(now←original)", 17, false}, {"GAIN", 11, false}, {"WHY-NOT", 14, false}}
+	return []column{{"NAME", 14, 10, true}, {"TEAM", 6, 5, true}, {"GPUS", 4, 4, false}, {"MODE", 7, 7, false}, {"RATE", 20, 18, false},
+		{"STALLED", 7, 7, false}, {"CAUSE", 9, 9, false}, {"CPU(now←original)", 17, 17, false}, {"GAIN", 11, 11, false}, {"WHY-NOT", 16, 14, false}}
 }
 
 // PS is the table of all containers; all of them, also those that are not

@@ -5,18 +5,18 @@ import (
 	"unicode/utf8"
 )
 
-// column is a table's column; least is how narrow it may be made to fit. A name
-// loses its middle: names of one job differ at the end.
+// column is a table's column. To fit, columns first shrink to what is good to
+// read, then names to their least, then all. A name loses its middle: names of
+// one job differ at the end.
 type column struct {
-	title  string
-	least  int
-	isName bool
+	title       string
+	good, least int
+	isName      bool
 }
 
 const gap = 2 // columns between two cells
 
-// table lays out rows within Width: the widest column that may still shrink gives
-// first, and what it cannot hold ends in …
+// table lays out rows within Width; what a cell cannot hold becomes …
 func table(columns []column, rows [][]string) string {
 	widths := make([]int, len(columns))
 	total := gap * (len(columns) - 1)
@@ -27,11 +27,7 @@ func table(columns []column, rows [][]string) string {
 		}
 		total += widths[i]
 	}
-	for ; total > Width; total-- {
-		if !shrinkWidest(columns, widths) {
-			break
-		}
-	}
+	shrink(columns, widths, total-Width)
 	var out strings.Builder
 	titles := make([]string, len(columns))
 	for i, c := range columns {
@@ -43,17 +39,32 @@ func table(columns []column, rows [][]string) string {
 	return out.String()
 }
 
-func shrinkWidest(columns []column, widths []int) bool {
-	widest := -1
-	for i, c := range columns {
-		if widths[i] > c.least && (widest < 0 || widths[i] > widths[widest]) {
-			widest = i
+// shrink takes so many columns away, each from the widest that may still give.
+func shrink(columns []column, widths []int, excess int) {
+	for _, floor := range []func(column) int{
+		func(c column) int { return c.good },
+		func(c column) int {
+			if c.isName {
+				return c.least
+			}
+			return c.good
+		},
+		func(c column) int { return c.least },
+	} {
+		for excess > 0 {
+			widest := -1
+			for i, c := range columns {
+				if widths[i] > floor(c) && (widest < 0 || widths[i] > widths[widest]) {
+					widest = i
+				}
+			}
+			if widest < 0 {
+				break
+			}
+			widths[widest]--
+			excess--
 		}
 	}
-	if widest >= 0 {
-		widths[widest]--
-	}
-	return widest >= 0
 }
 
 func writeRow(out *strings.Builder, columns []column, row []string, widths []int) {
