@@ -8,6 +8,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// stampedVersion is set by the linker, -X main.stampedVersion=…; without it the
+// version is what the Go tool stamped.
+//
+//trimtab:table the linker sets it before main, nothing does after
+var stampedVersion string
+
 // buildInfo tells what this binary was made from.
 type buildInfo struct {
 	Version  string `json:"version"`
@@ -24,7 +30,10 @@ func buildOf() buildInfo {
 	if !ok {
 		return b
 	}
-	if info.Main.Version != "" {
+	switch {
+	case stampedVersion != "":
+		b.Version = stampedVersion
+	case info.Main.Version != "":
 		b.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
