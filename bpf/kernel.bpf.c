@@ -57,10 +57,9 @@ struct {
 	__uint(max_entries, 1 << 20);
 } exits SEC(".maps");
 
-/* Scratch: a record is too large for the stack. Two, because a reading can be
- * interrupted by a fork's or an exit's program only on another CPU, but shares
- * its CPU with neither: all run with migration off, and the iterator may be
- * preempted by an exit. */
+/* Scratch: a record is too large for the stack. Tracepoint programs run with
+ * preemption off and share one; the iterator can be preempted by them and has
+ * its own. */
 enum { SCRATCH_EVENT = 0, SCRATCH_ITER = 1, NUM_SCRATCH = 2 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -249,7 +248,8 @@ static __always_inline void adopt(struct task_struct *task, __u32 state, __u32 s
 	struct record *r;
 	struct thread *th;
 
-	if (!ref)
+	/* PF_EXITING is raised before sched_process_exit: what exits is not taken up again. */
+	if (!ref || task->flags & PF_EXITING)
 		return;
 	c = container_of_slot(ref->slot, ref->gen);
 	r = bpf_map_lookup_elem(&scratch, &scratch_key);

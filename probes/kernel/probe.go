@@ -225,6 +225,9 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 		if into[c.key] == nil {
 			into[c.key] = &probes.Sample{Container: c.key}
 		}
+		if earlier := into[c.key].Kernel; earlier != nil {
+			part.Ticks = earlier.Ticks // another probe's
+		}
 		into[c.key].Kernel = part
 		c.seeding, c.threads, c.exited = false, len(part.Threads)-len(c.exited), nil
 	}

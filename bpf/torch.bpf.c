@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * How often does a process enter autograd's engine?
+ *
+ * Hook: an entry uprobe on torch::autograd::Engine::execute in libtorch_cpu, which
+ * each backward pass calls once. Entry only: a return probe costs more, and the
+ * duration is not asked for.
+ *
+ * Several overlay mounts show one lower file as different inodes, so user space
+ * may attach twice to what is one inode to the kernel; each hit then runs the
+ * program twice. The cookie tells the attachments apart: a process counts only
+ * hits of the one that was made for it.
+ *
+ * Minimum kernel 5.15: bpf_get_attach_cookie.
+ */
+#include "core_types.h"
+#include <bpf/bpf_helpers.h>
+
+struct ticks {
+	__u64 cookie;
+	__u64 count;
+	__u64 last_ns;
+};
+
+/* Processes of watched containers. User space enters and deletes them; the room
+ * is that of the processes it looks at. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct ticks);
+} processes SEC(".maps");
+
+SEC("uprobe")
+int on_backward(void *ctx)
+{
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct ticks *t = bpf_map_lookup_elem(&processes, &tgid);
+
+	if (!t || t->cookie != bpf_get_attach_cookie(ctx))
+		return 0;
+	__sync_fetch_and_add(&t->count, 1);
+	t->last_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
