@@ -145,10 +145,6 @@ func (a *Actuator) judge(ctx context.Context, p *part, ch policies.Change, twice
 // (memory.low) and burst are the owner's just so. Weights and cpusets may go
 // either way: they share, they do not bound.
 func imposes(knob runtime.Knob, original, to runtime.Value, bestEffort bool) error {
-	owner, err := amount(knob, original)
-	if err != nil {
-		return fmt.Errorf("original: %w", err)
-	}
 	asked, err := amount(knob, to)
 	if err != nil {
 		return err
@@ -156,6 +152,10 @@ func imposes(knob runtime.Knob, original, to runtime.Value, bestEffort bool) err
 	switch knob {
 	case runtime.KnobCPUWeight, runtime.KnobIOWeight, runtime.KnobCpuset:
 		return nil
+	}
+	owner, err := amount(knob, original)
+	if err != nil {
+		return fmt.Errorf("original: %w", err)
 	}
 	if bestEffort || asked >= owner {
 		return nil

@@ -79,8 +79,11 @@ func (a *Actuator) endangers(ctx context.Context, p *part, ch policies.Change, s
 			return fmt.Errorf("memory.limit %s is above memory.swap %s, which counts both: they must rise together", ch.To, swap)
 		}
 	}
+	if !kills(ch.Knob, c) {
+		return nil
+	}
 	now, err := amount(ch.Knob, stands)
-	if err != nil || to >= now || !kills(ch.Knob, c) {
+	if err != nil || to >= now {
 		return err
 	}
 	use, err := a.memoryUse(ctx, c)

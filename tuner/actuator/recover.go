@@ -93,9 +93,10 @@ func (a *Actuator) Drift(c runtime.Container, now runtime.Values) ([]Drift, erro
 	}
 	var out []Drift
 	for _, name := range f.Originals().Sorted() {
-		k, stands := f.Knobs[name], now[name]
+		k := f.Knobs[name]
+		stands, readable := now[name]
 		untouched := k.Written == "" && name.Same(k.Original, stands)
-		if stands != "" && !untouched && !k.Ours(name, stands) {
+		if readable && !untouched && !k.Ours(name, stands) {
 			out = append(out, Drift{Knob: name, Original: k.Original, Written: k.Written, Actual: stands})
 		}
 	}

@@ -18,6 +18,8 @@ type KnobResult struct {
 	Actual   runtime.Value // what stands
 	Outcome  Outcome       // Restored, Yielded, Owed, Gone, Failed, Unavailable
 	Text     string        // why, one phrase; "" where restored
+
+	unread bool // Actual could not be read
 }
 
 // RestoreResult is what became of one container's way back.

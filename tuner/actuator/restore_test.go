@@ -308,3 +308,31 @@ func TestGoneForgets(t *testing.T) {
 		t.Errorf("left behind: %s", strings.Join(left, " "))
 	}
 }
+
+// TestUnsetCpuset: v2 shows "" for a cpuset that was never set; the engine puts
+// back what that means, its parent's list.
+func TestUnsetCpuset(t *testing.T) {
+	b := newBench(t)
+	unset := owner()
+	unset[runtime.KnobCpuset] = ""
+	c := b.start(container("a"), unset)
+	b.engine.after = func(c runtime.Container, set runtime.Values) error {
+		if v, ok := set[runtime.KnobCpuset]; ok && v == "" {
+			b.start(c, runtime.Values{runtime.KnobCpuset: "0-7"})
+		}
+		return nil
+	}
+	got := b.actuator().Apply(t.Context(), order(item(c, tune("cpuset", "cpu"), change(runtime.KnobCpuset, "", "0-1"), quotaUp())))
+	if !got.Applied {
+		t.Fatalf("apply: %+v", got)
+	}
+	back := b.actuator().Restore(t.Context(), c, "stop") // by another process
+	if back.Outcome != actuator.Restored || back.Err != nil || b.files() != 0 {
+		t.Errorf("restore: %+v, %d files", back, b.files())
+	}
+	want := owner()
+	want[runtime.KnobCpuset] = "0-7"
+	if diff := cmp.Diff(want, b.stands(c)); diff != "" {
+		t.Error(diff)
+	}
+}

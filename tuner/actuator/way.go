@@ -32,10 +32,11 @@ func (w *way) sort(targets runtime.Values) {
 		if !ok {
 			continue // nothing of ours stands
 		}
-		target, stands := targets[name], w.now[name]
+		target := targets[name]
+		stands, readable := w.now[name]
 		res := KnobResult{Knob: name, Original: k.Original, Target: target, Before: stands, Actual: stands, Outcome: Restored}
 		switch {
-		case stands == "":
+		case !readable:
 			res.Outcome, res.Text = Failed, "it cannot be read"
 		case k.Writing != "" && name.Same(target, stands):
 			// A write that was cut short may still land. Writing what stands lines up behind it.
@@ -88,7 +89,9 @@ func (a *Actuator) writeBack(ctx context.Context, w *way) error {
 		now = nil
 	}
 	for i := range w.result.Knobs {
-		w.result.Knobs[i].Actual = now[w.result.Knobs[i].Knob]
+		res := &w.result.Knobs[i]
+		stands, readable := now[res.Knob]
+		res.Actual, res.unread = stands, !readable
 	}
 	return errors.Join(intentErr, err, readErr)
 }
@@ -137,7 +140,7 @@ func (w *way) verify(ctx context.Context) error {
 // forgetActual marks all knobs as not read back.
 func (w *way) forgetActual() {
 	for i := range w.result.Knobs {
-		w.result.Knobs[i].Actual = ""
+		w.result.Knobs[i].Actual, w.result.Knobs[i].unread = "", true
 	}
 }
 
@@ -204,7 +207,7 @@ func (w *way) concludeKnob(res *KnobResult) {
 		return
 	case res.Outcome == Failed:
 		return
-	case res.Actual == "":
+	case res.unread:
 		res.Outcome, res.Text = Unavailable, "could not be read back"
 		return
 	case sent && k.Writing != "" && w.sendErr != nil && !errors.Is(w.sendErr, runtime.ErrRefused):
@@ -217,6 +220,10 @@ func (w *way) concludeKnob(res *KnobResult) {
 		if sent {
 			k.Writing = ""
 		}
+	case sent && asked == "" && w.sendErr == nil:
+		// An unset cpuset goes back as its parent's list, which is what it means.
+		w.stood(name, k, *res)
+		return
 	case name.Same(res.Target, res.Actual) || name.Same(k.Original, res.Actual) && !k.Ours(name, res.Actual):
 		w.stood(name, k, *res)
 		return

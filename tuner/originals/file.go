@@ -27,7 +27,8 @@
 //	  }
 //	}
 //
-// Values are texts as documented at runtime's knobs. A field may be added, never
+// Values are texts as documented at runtime's knobs; the original of a cpuset may
+// be "", unset. A field may be added, never
 // changed or removed; the version rises only with a change that older readers
 // may ignore. Readers keep what they do not know, so that files written by a
 // later version survive an earlier one. What stands is trimtab's if it equals
@@ -217,12 +218,13 @@ func decodeKnob(data []byte) (Knob, error) {
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return Knob{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
+	_, present := raw["original"] // it may be "": an unset cpuset
 	err := errors.Join(
 		take(raw, "original", &k.Original),
 		take(raw, "written", &k.Written),
 		take(raw, "writing", &k.Writing),
 		take(raw, "debt", &k.Debt))
-	if err == nil && k.Original == "" {
+	if err == nil && !present {
 		err = fmt.Errorf("%w: no original", ErrCorrupt)
 	}
 	k.unknown = raw

@@ -123,7 +123,7 @@ func TestUnknownFieldsStay(t *testing.T) {
 
 func TestCorruptIsSetAside(t *testing.T) {
 	for _, content := range []string{"", "{", "null", `{"version":0}`, strings.Replace(frozen, `"container": "a"`, `"container": "z"`, 1),
-		strings.Replace(frozen, `"original": "1024"`, `"original": ""`, 1), strings.Replace(frozen, `"a",`, `7,`, 1)} {
+		strings.Replace(frozen, `"original": "1024"`, `"origin": "1024"`, 1), strings.Replace(frozen, `"a",`, `7,`, 1)} {
 		s := newStore(t)
 		bad, good := file("a"), file("b")
 		if err := errors.Join(s.Save(bad), s.Save(good)); err != nil {
