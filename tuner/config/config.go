@@ -30,7 +30,7 @@ type Config struct {
 	Policy     string        `yaml:"policy"`
 	Tick       Duration      `yaml:"tick"`
 	Reserve    Reserve       `yaml:"reserve"`
-	Ramp       int           `yaml:"ramp"` // containers tuned at once at first; 0: no such limit
+	Ramp       int           `yaml:"ramp"` // containers tuned at once; 0: no such limit
 	Knobs      []string      `yaml:"knobs"`
 	Limits     Limits        `yaml:"limits"`
 	Budget     Budget        `yaml:"budget"`
