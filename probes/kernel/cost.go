@@ -74,3 +74,21 @@ func (p *Probe) Cost() probes.Cost {
 	}
 	return cost
 }
+
+// mapMemory is the kernel memory held in maps: as the kernel accounts it, and
+// for task storage, whose elements it does not account there, by count.
+func (p *Probe) mapMemory() uint64 {
+	var total uint64
+	for _, m := range p.loaded.coll.Maps {
+		if info, err := m.Info(); err == nil {
+			if bytes, ok := info.Memlock(); ok {
+				total += bytes
+			}
+		}
+	}
+	var threads uint64
+	if p.loaded.coll.Variables["num_threads"].Get(&threads) == nil {
+		total += threads * storageBytes
+	}
+	return total
+}
