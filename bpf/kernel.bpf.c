@@ -232,28 +232,41 @@ static __always_inline void adopt(struct task_struct *task, __u32 state, __u32 s
 	}
 }
 
-/* A copy of a thread's counters, not torn, its open interval closed at *at_ns. */
-static __always_inline bool snapshot(struct thread *th, struct task_struct *task, struct record *r, bool woken)
+/* Copies a thread's counters when no writer is inside, at *now. A writer needs
+ * about 200 ns, so the tries that find one inside are over quickly. */
+#define MAX_TRIES 32
+static __always_inline bool copy_whole(struct thread *th, struct thread *to, __u64 *now)
 {
-	__u64 now, seq, clock;
+	__u64 seq;
 	int i;
 
-	for (i = 0; i < 4; i++) {
+	for (i = 0; i < MAX_TRIES; i++) {
 		seq = *(volatile __u64 *)&th->seq;
-		if (seq & 1)
+		if (seq & 1) {
+			bpf_ktime_get_ns(); /* let it go on */
 			continue;
-		bpf_probe_read_kernel(&r->thread, sizeof(r->thread), th);
-		now = bpf_ktime_get_ns();
-		if (*(volatile __u64 *)&th->seq != seq)
-			continue;
-		clock = now + (__u64)r->thread.clock_skew;
-		close_interval(&r->thread, task, now, clock, woken, false);
-		r->at_ns = r->thread.since_ns;
-		if (r->thread.reclaim_since_ns && now > r->thread.reclaim_since_ns)
-			r->thread.reclaim_ns += now - r->thread.reclaim_since_ns;
-		return true;
+		}
+		bpf_probe_read_kernel(to, sizeof(*to), th);
+		*now = bpf_ktime_get_ns();
+		if (*(volatile __u64 *)&th->seq == seq)
+			return true;
 	}
 	return false;
+}
+
+/* A copy of a thread's counters with its open interval closed at at_ns. */
+static __always_inline bool snapshot(struct thread *th, struct task_struct *task, struct record *r, bool woken)
+{
+	struct thread *copy = &r->thread;
+	__u64 now;
+
+	if (!copy_whole(th, copy, &now))
+		return false;
+	close_interval(copy, task, now, now + (__u64)copy->clock_skew, woken, false);
+	r->at_ns = copy->since_ns;
+	if (copy->reclaim_since_ns && now > copy->reclaim_since_ns)
+		copy->reclaim_ns += now - copy->reclaim_since_ns;
+	return true;
 }
 
 /* Fills a record and returns the bytes to send. */

@@ -208,3 +208,38 @@ func openFiles(t *testing.T) int {
 	}
 	return len(entries)
 }
+
+// Readings that race with switches on another CPU: exact sums, no counter goes
+// back, and time is accounted for to the end.
+func TestReadsWhileSwitching(t *testing.T) {
+	p := newProbe(t, Options{})
+	b := newBox(t, nil, "trimtab-race")
+	watch(t, p, b, "box")
+	b.start(pingPong).line()
+	b.start(spinners, "3", twoCPUs(t)).line()
+	last := map[int32]probes.Thread{}
+	end := time.Now().Add(2 * time.Second)
+	readings, torn := 0, 0
+	for ; time.Now().Before(end); readings++ {
+		k := read(t, p, "box")
+		if len(k.Threads) != 5 {
+			t.Fatalf("%d threads, want 5", len(k.Threads))
+		}
+		for _, th := range k.Threads {
+			before, ok := last[th.TID]
+			if ok && th.AtNs == before.AtNs {
+				torn++
+			}
+			for s := range th.Ns {
+				if th.Ns[s] < before.Ns[s] || th.Count[s] < before.Count[s] || th.LastNs[s] < before.LastNs[s] {
+					t.Fatalf("thread %d: %s went back: %+v, then %+v", th.TID, probes.State(s), before, th)
+				}
+			}
+			last[th.TID] = th
+		}
+	}
+	t.Logf("%d readings, %d torn", readings, torn)
+	if torn*100 > readings*5 {
+		t.Errorf("%d of %d records were torn at each of four tries", torn, readings*5)
+	}
+}

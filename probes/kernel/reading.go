@@ -113,15 +113,13 @@ func decodeAll(b []byte, visit func(decoded)) ([]byte, error) {
 func (p *Probe) settle(d decoded, seen map[threadName]probes.Thread) (probes.Thread, bool) {
 	name := threadName{d.thread.TID, d.thread.StartNs}
 	before, known := p.last[name]
-	switch {
-	case known && before.SinceNs != d.thread.SinceNs: // left and came back: counted anew
-		known = false
-	case d.torn && !known:
-		return probes.Thread{}, false
-	case d.torn || known && d.thread.AtNs < before.AtNs:
-		seen[name] = before
-		return before, true
+	if d.torn || known && d.thread.SinceNs == before.SinceNs && d.thread.AtNs < before.AtNs {
+		if known {
+			seen[name] = before
+		}
+		return before, known
 	}
+	known = known && d.thread.SinceNs == before.SinceNs // else it left and came back: counted anew
 	if known {
 		monotone(&d.thread.Ns, &before.Ns)
 		d.thread.ReclaimNs = max(d.thread.ReclaimNs, before.ReclaimNs)
