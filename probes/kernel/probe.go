@@ -79,7 +79,6 @@ func New(opts Options) (*Probe, error) {
 		return nil, errors.Join(fmt.Errorf("kernel probe: open the exit buffer: %w", err), l.close())
 	}
 	return &Probe{
-		opts:       opts,
 		loaded:     l,
 		containers: map[string]*container{},
 		bySlot:     map[uint32]*container{},
