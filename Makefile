@@ -15,7 +15,7 @@ DATADIR    ?= $(PREFIX)/share
 INSTALL_ARGS = '$(DESTDIR)' '$(BINDIR)' '$(SYSCONFDIR)' '$(UNITDIR)' '$(SYSUSERSDIR)' '$(TMPFILESDIR)' '$(DATADIR)'
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+LDFLAGS := -s -w -X main.stampedVersion=$(VERSION)
 
 # One linter, one version: staticcheck finds bugs that vet does not, with next to
 # no configuration. Without ST1005: our errors may begin with a name (Docker, GPU).
@@ -44,6 +44,10 @@ generate: ## Regenerate the BPF objects (needs clang-14) and docs/metrics.md.
 	go generate ./probes/...
 	go run ./tools/metricsdoc -o docs/metrics.md
 
+.PHONY: image
+image: ## Build the training image from Debian packages (real PyTorch), if it is not there.
+	test/image/build.sh
+
 .PHONY: clean
 clean: ## Remove what the build made.
 	rm -rf bin dist .cache
@@ -51,11 +55,11 @@ clean: ## Remove what the build made.
 ##@ Try
 
 .PHONY: demo
-demo: setup build ## Starve a real training job beside a neighbour; watch trimtab find and mend it. Sets itself up.
+demo: setup build image ## Starve a real training job beside a neighbour; watch trimtab find and mend it. Sets itself up.
 	go run ./test/demo
 
 .PHONY: bench
-bench: setup build ## Measure what trimtab costs and what it gains, as a table. Sets itself up.
+bench: setup build image ## Measure what trimtab costs and what it gains, as a table. Sets itself up.
 	go run ./test/bench
 
 ##@ Check
@@ -91,7 +95,7 @@ check-generated: ## Regenerate BPF objects and docs/metrics.md; fail if anything
 ##@ Test
 
 .PHONY: test
-test: setup-dev build ## Everything this machine can run: unit, property, replay, real Docker, real kernel. Sets itself up.
+test: setup-dev build image ## Everything this machine can run: unit, property, replay, real Docker, real kernel. Sets itself up.
 	@go build -o .cache/testsummary ./tools/testsummary
 	@go test -json -count=1 -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(PKGS) 2>&1 | .cache/testsummary
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -57,6 +58,8 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	}
 	level := new(slog.LevelVar)
 	log := newLogger(os.Stderr, cfg, level)
+	// Above the budget Go collects harder, before systemd's MemoryMax would kill.
+	debug.SetMemoryLimit(int64(cfg.Budget.Memory))
 	p, err := assemble(ctx, cfg, log)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
 	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/probes/kernel"
+	"github.com/trimtab/trimtab/probes/torch"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/device"
@@ -162,7 +163,9 @@ func (p *parts) openState() {
 	p.handover = p.takeHandover()
 	p.history, err = history.Open(filepath.Join(p.cfg.StateDir, "history.db"), history.Options{MaxBytes: int64(p.cfg.History.MaxBytes), MaxAge: time.Duration(p.cfg.History.MaxAge)})
 	if err != nil {
-		p.log.Error("history", "error", err, "kept", p.history != nil)
+		p.log.Error("history is not kept", "error", err)
+	} else if warning := p.history.Warning(); warning != nil {
+		p.log.Warn("history", "warning", warning)
 	}
 	if p.cfg.Record.Ring > 0 {
 		if p.recorder, err = openRecorder(filepath.Join(p.cfg.StateDir, "flight"), int64(p.cfg.Record.Ring), coreConfig(p.cfg), p.cfg.Policy); err != nil {
@@ -190,6 +193,13 @@ func (p *parts) openProbes() {
 		p.missing = append(p.missing, view.Part{Name: "kernel", Since: since, Lost: lost})
 	}
 	p.probes = append(p.probes, loop.Probe{Probe: k})
+	t, err := torch.New()
+	if err != nil {
+		p.log.Warn("rates come from wake-ups alone", "error", err)
+		p.missing = append(p.missing, view.Part{Name: "torch", Since: since, Lost: err.Error()})
+		return
+	}
+	p.probes = append(p.probes, loop.Probe{Probe: t})
 }
 
 // options wires the loop.
@@ -219,7 +229,7 @@ func preflight(ctx context.Context, c runtime.Container) string {
 
 // settings derives from the config what the loop may be given anew.
 func settings(cfg config.Config) loop.Settings {
-	return loop.Settings{Core: coreConfig(cfg), Rules: cfg.Rules(), EnrolHost: cfg.Host, BudgetCPU: cfg.Budget.CPU, LoadedAt: time.Now()}
+	return loop.Settings{Core: coreConfig(cfg), Rules: cfg.Rules(), EnrolHost: cfg.Host, BudgetCPU: cfg.Budget.CPU, BudgetMemory: uint64(cfg.Budget.Memory), LoadedAt: time.Now()}
 }
 
 // coreConfig is the part of the config that the core works with. The reserve is

@@ -26,7 +26,9 @@ const offlineTimeout = 30 * time.Second
 func restoreOffline(cmd *cobra.Command, names []string) ([]view.ActionResult, error) {
 	cfg, _, err := config.Load(config.DefaultFile, config.DefaultDropDir)
 	if err != nil {
-		return nil, err
+		// A config that cannot be read must not keep anybody's limits.
+		fmt.Fprintf(cmd.ErrOrStderr(), "trimtab: the config is not valid, its defaults are used: %v\n", err)
+		cfg = config.Default()
 	}
 	if dir, err := cmd.Flags().GetString("state-dir"); err == nil && dir != "" {
 		cfg.StateDir = dir

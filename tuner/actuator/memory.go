@@ -34,6 +34,8 @@ const (
 )
 
 // unlimited stands for no limit in comparisons.
+//
+//trimtab:table a constant, but for the language
 var unlimited = math.Inf(1)
 
 // floor is the lowest limit, in bytes, that kills nothing: of memory, or, on v1's

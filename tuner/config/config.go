@@ -35,7 +35,6 @@ type Config struct {
 	Limits     Limits        `yaml:"limits"`
 	Budget     Budget        `yaml:"budget"`
 	Thresholds Thresholds    `yaml:"thresholds"`
-	Heal       bool          `yaml:"heal"`
 	Docker     Docker        `yaml:"docker"`
 	Metrics    Metrics       `yaml:"metrics"`
 	API        API           `yaml:"api"`

@@ -17,7 +17,7 @@ import (
 // keepObs is how many rate observations a container remembers, keepTrials how
 // many ended trials.
 const (
-	keepObs    = 60
+	keepObs    = 300
 	keepTrials = 10
 )
 
@@ -67,7 +67,7 @@ type job struct {
 	baseSource string
 	correction float64
 	failed     map[runtime.Knob]string // what it depended on when a change of this knob failed
-	would      string                  // the latest dry run, not to be told again
+	would      policies.Change         // the latest dry run, not to be told again
 	trials     []view.Trial
 	advice     []string
 	whyNot     string

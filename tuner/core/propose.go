@@ -56,7 +56,7 @@ func (c *Core) notNow(in Input, j *job) string {
 	case j.c.Preflight != "":
 		return "preflight: " + j.c.Preflight
 	case j.c.State != runtime.StateRunning:
-		return string(j.c.State)
+		return "container is " + string(j.c.State)
 	case len(c.trialsOf(j.c.Key())) > 0:
 		return "in trial"
 	case e.Mode == policies.ModeTune && c.now() < j.cooledNs:
@@ -266,19 +266,30 @@ func overlap(a, b *job) bool {
 	return false
 }
 
+// sameAdvice reports whether two changes say the same to people: a target that
+// moves by less than a tenth does.
+func sameAdvice(a, b policies.Change) bool {
+	if a.Knob != b.Knob || a.From != b.From {
+		return false
+	}
+	x, okX := a.To.CPUs()
+	y, okY := b.To.CPUs()
+	if okX && okY {
+		return math.Abs(x-y) <= 0.1*x
+	}
+	return a.To == b.To
+}
+
 // would records, once, what would have been done in observe mode; the order
 // goes through the actuator as a dry run.
 func (c *Core) would(j *job, p policies.Plan, d *Decision) {
 	ch := p.Changes[0]
 	j.whyNot = orElse(j.c.Enrolment.WhyNot, "observe")
 	text := fmt.Sprintf("would have set %s: %s (%+.0f %% predicted)", changesText(p.Changes), ch.Reason, 100*ch.Gain)
-	// A target that moves by a tenth is the same advice.
-	to, _ := ch.To.CPUs()
-	mark := fmt.Sprintf("%s %.1f", ch.Knob, to)
-	if j.would == mark {
+	if sameAdvice(j.would, ch) {
 		return
 	}
-	j.would = mark
+	j.would = ch
 	o := Order{Plan: c.planID(), Policy: p.Policy, Changes: p.Changes, DryRun: true}
 	d.Apply = append(d.Apply, o)
 	c.totals.plan(p.Policy, "would")

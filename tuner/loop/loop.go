@@ -36,9 +36,10 @@ type Settings struct {
 	Core  core.Config
 	Rules enrol.Rules
 	// EnrolHost derives what enrolment knows of the node from its CPUs and memory bytes.
-	EnrolHost func(cpus float64, memoryBytes uint64) enrol.Host
-	BudgetCPU float64 // CPUs that trimtab itself may use
-	LoadedAt  time.Time
+	EnrolHost    func(cpus float64, memoryBytes uint64) enrol.Host
+	BudgetCPU    float64 // CPUs that trimtab itself may use
+	BudgetMemory uint64  // bytes of resident memory likewise
+	LoadedAt     time.Time
 }
 
 // History keeps records.
@@ -109,6 +110,7 @@ type Loop struct {
 	started    time.Time
 	spent      spending
 	dropped    uint64
+	paidAt     time.Time
 	logged     map[string]*logQuota
 	failures   map[string]int // by probe, in a row
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/core"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -25,6 +26,7 @@ func (l *Loop) tick(ctx context.Context) {
 		l.settle(t)
 		l.refresh(ctx, t)
 	}
+	l.payDebts()
 	in := l.input(ctx)
 	if l.o.Recorder != nil {
 		_ = l.o.Recorder.Write("tick", in) // the recorder counts what it drops
@@ -70,6 +72,39 @@ func (l *Loop) input(ctx context.Context) core.Input {
 		}
 	}
 	return in
+}
+
+// payEvery is how often restores that are owed are tried again.
+const payEvery = 10 * time.Second
+
+// payDebts tries again what could not be restored, if anything is owed.
+func (l *Loop) payDebts() {
+	if time.Since(l.paidAt) < payEvery {
+		return
+	}
+	l.paidAt = time.Now()
+	owed := false
+	running := map[runtime.ID]runtime.Container{}
+	for _, t := range l.containers {
+		running[t.c.ID] = t.c
+		owed = owed || t.standing.Owed != "" && !t.busy
+	}
+	if !owed {
+		return
+	}
+	lookup := func(id runtime.ID) (runtime.Container, bool) {
+		c, ok := running[id]
+		return c, ok
+	}
+	l.enqueue(func(ctx context.Context) {
+		results, err := l.o.Actuator.PayDebts(ctx, lookup)
+		l.reply(ctx, func() {
+			if err != nil {
+				l.o.Log.Error("owed restores", "error", err)
+			}
+			l.restored(results, "owed since an earlier restore")
+		})
+	})
 }
 
 // failuresToTell is how many ticks in a row a probe must fail before it is said
@@ -127,6 +162,9 @@ func (l *Loop) publish() {
 	}
 	if l.settings.BudgetCPU > 0 {
 		s.Daemon.BudgetShare = l.spent.use / l.settings.BudgetCPU
+	}
+	if l.settings.BudgetMemory > 0 {
+		s.Daemon.BudgetShare = max(s.Daemon.BudgetShare, float64(s.Daemon.RSSBytes)/float64(l.settings.BudgetMemory))
 	}
 	for _, e := range l.o.Engines {
 		s.Daemon.Engines = append(s.Daemon.Engines, l.engines[e.Name()].part)
