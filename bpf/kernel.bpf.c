@@ -86,10 +86,17 @@ static __always_inline void leave(struct task_struct *task, struct thread *th, b
 	write_end(th);
 }
 
-static __always_inline void enter(struct task_struct *task, struct thread *th, __u64 now)
+/* sibling: the CPU comes from a thread of the same container. The whole wait is
+ * then charged to siblings: who ran in its earlier part is not known, and evens
+ * out over many waits. */
+static __always_inline void enter(struct task_struct *task, struct thread *th, __u64 now, bool sibling)
 {
+	__u64 queued = th->ns[STATE_QUEUED];
+
 	write_begin(th);
 	close_interval(th, task, now, 0, true, true);
+	if (sibling)
+		th->sibling_ns += th->ns[STATE_QUEUED] - queued;
 	th->state = STATE_RUN;
 	th->count[STATE_RUN]++;
 	th->wake_ns = 0;
@@ -106,7 +113,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (out)
 		leave(prev, out, preempt, bpf_ktime_get_ns());
 	if (in)
-		enter(next, in, bpf_ktime_get_ns());
+		enter(next, in, bpf_ktime_get_ns(), out && out->slot == in->slot && out->gen == in->gen);
 	return 0;
 }
 

@@ -48,6 +48,7 @@ struct thread {
 	__u64 reclaim_ns;
 	__u64 reclaim_since_ns; /* 0: not in direct reclaim */
 	__u64 preempted;
+	__u64 sibling_ns; /* the part of ns[STATE_QUEUED] behind threads of the same container */
 
 	__u64 ns[NUM_STATES];
 	__u64 count[NUM_STATES];

@@ -145,8 +145,8 @@ type Verdict struct {
 }
 
 // Cost is what one tick of a rank's rate costs, measured over a window. Times
-// are seconds per tick. Runnable and throttled time is in none of them, so the
-// cost can be read while the job starves.
+// are seconds per tick. Time out of quota, and behind threads of the same
+// container, is in none of them, so the cost can be read while the job starves.
 type Cost struct {
 	TrainerCPU float64 `json:"trainerCPU"` // C_t
 	LoaderCPU  float64 `json:"loaderCPU"`  // C_l
@@ -155,8 +155,9 @@ type Cost struct {
 	Batch      float64 `json:"batch"`      // w: one loader's own wall time for one batch, I/O included
 	Loaders    int     `json:"loaders"`    // W
 	Ticks      float64 `json:"ticks"`      // ticks measured
-	// OutsideQueued is the share of loaders' and trainer's time behind work of other containers.
-	OutsideQueued float64 `json:"outsideQueued,omitempty"`
+	// Queue is the trainer's wait for a CPU behind work of other containers: no quota
+	// shortens it, so it belongs to the step's floor.
+	Queue float64 `json:"queue,omitempty"`
 }
 
 // Step predicts seconds per tick on so many CPUs:
@@ -169,9 +170,12 @@ func (c Cost) Step(cpus float64) float64 {
 	return step
 }
 
-// Floor is seconds per tick with CPU in plenty: max(C_t+D, w/W).
+// Floor is seconds per tick with quota in plenty: max(C_t+D, w/W). What neighbours
+// keep the trainer waiting counts with C_t: beside a busy neighbour the step is
+// that much longer whatever the quota [measured beside one spinning process on two
+// CPUs: C_t+D 81 ms, a step without quota 98 ms].
 func (c Cost) Floor() float64 {
-	floor := c.TrainerCPU + c.Device
+	floor := c.TrainerCPU + c.Device + c.Queue
 	if c.Loaders > 0 {
 		floor = max(floor, c.Batch/float64(c.Loaders))
 	}

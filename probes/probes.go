@@ -65,6 +65,8 @@ type Thread struct {
 	LastNs  [NumStates]int64  `json:"last"` // CLOCK_MONOTONIC end of the latest interval
 	// ReclaimNs is the part of the above, whatever its state, spent inside direct reclaim.
 	ReclaimNs uint64 `json:"reclaim,omitempty"`
+	// SiblingNs is the part of Ns[StateQueued] spent behind threads of the same container.
+	SiblingNs uint64 `json:"sibling,omitempty"`
 	// Preempted counts switches out while still runnable.
 	Preempted uint64 `json:"preempted,omitempty"`
 	Edges     []Edge `json:"edges,omitempty"`

@@ -90,6 +90,7 @@ type countersThread struct {
 	ReclaimNs      uint64
 	ReclaimSinceNs uint64
 	Preempted      uint64
+	SiblingNs      uint64
 	Ns             [16]uint64
 	Count          [16]uint64
 	LastNs         [16]uint64

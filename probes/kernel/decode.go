@@ -58,6 +58,7 @@ func decode(b []byte) (decoded, int, error) {
 		AtNs:      int64(u64(unsafe.Offsetof(r.AtNs))),
 		ReclaimNs: u64(th + unsafe.Offsetof(t.ReclaimNs)),
 		Preempted: u64(th + unsafe.Offsetof(t.Preempted)),
+		SiblingNs: u64(th + unsafe.Offsetof(t.SiblingNs)),
 	}
 	for s := range uintptr(probes.NumStates) {
 		d.thread.Ns[s] = u64(th + unsafe.Offsetof(t.Ns) + 8*s)

@@ -50,6 +50,7 @@ func joinThreads(as, bs []Thread) []Thread {
 			t.Count[s] += old.Count[s]
 		}
 		t.ReclaimNs += old.ReclaimNs
+		t.SiblingNs += old.SiblingNs
 		t.Preempted += old.Preempted
 		t.Edges = joinEdges(old.Edges, t.Edges)
 		out[i] = t

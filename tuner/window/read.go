@@ -62,6 +62,7 @@ func cost(w *Window, r Rank, lw loaderWork, got Reading) (policies.Cost, bool) {
 	c.OtherCPU = max(0, perTick(total-run-lw.runNs))
 	device := b.Ns[policies.PartDevice] + b.Ns[policies.PartCommunication] + b.Ns[policies.PartOther] + b.Ns[policies.PartReclaim]
 	helpers := max(0, float64(b.Ns[policies.PartCompute])-run)
+	c.Queue = perTick(float64(sub(got.Trainer.Ns[probes.StateQueued], got.Trainer.SiblingNs)))
 	own := ownReads(got.Trainer) // the trainer's own reading is a wait that CPU does not shorten
 	c.Device = perTick(float64(device) + helpers + own)
 	return c, true

@@ -40,6 +40,7 @@ type Thread struct {
 	Count           [probes.NumStates]uint64
 	FromNs, LastNs  [probes.NumStates]int64 // end of the latest interval, before and in the window
 	ReclaimNs       uint64
+	SiblingNs       uint64 // of Ns[StateQueued]
 	Preempted       uint64
 	Edges           []probes.Edge // sorted by waker, then state
 }
@@ -162,6 +163,7 @@ func diffThread(base, t probes.Thread, known bool) Thread {
 		d.FromNs[s], d.LastNs[s] = base.LastNs[s], t.LastNs[s]
 	}
 	d.ReclaimNs = sub(t.ReclaimNs, base.ReclaimNs)
+	d.SiblingNs = sub(t.SiblingNs, base.SiblingNs)
 	d.Preempted = sub(t.Preempted, base.Preempted)
 	for _, e := range t.Edges {
 		for _, old := range base.Edges {
