@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/workload"
+)
+
+// The rate that trimtab shows is the mean over its last ticks; readings so many
+// ticks apart share none.
+const (
+	shownTicks      = 5
+	fidelitySettle  = 4 * time.Second // prefetched batches hide a change for a while
+	maxErrorPercent = 3
+)
+
+// stretch is one quota's rate by both.
+type stretch struct {
+	cpus, shown, printed float64
+}
+
+// measureFidelity compares relative changes of the rate that trimtab infers with
+// those of the job's printed steps, over the very same ticks.
+func measureFidelity(ctx context.Context, b *bench) (rows []Row, err error) {
+	d, err := b.daemon(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	defer joinClose(&err, d.Close)
+	for _, job := range []struct {
+		name string
+		args []string
+	}{{"default", nil}, {"threaded", []string{"--threaded"}}, {"workers 0", []string{"--workers", "0"}}} {
+		row, err := b.fidelity(ctx, d, job.name, job.args)
+		if err != nil {
+			return rows, fmt.Errorf("%s: %w", job.name, err)
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+func (b *bench) fidelity(ctx context.Context, d *daemontest.Daemon, name string, args []string) (row Row, err error) {
+	j, err := b.job(ctx, "rate", string(policies.ModeObserve), args...)
+	if err != nil {
+		return row, err
+	}
+	defer joinClose(&err, j.Stop)
+	var all []stretch
+	source := ""
+	for _, cpus := range pick(b, []float64{0, 0.8, 0.6, 0.4}, []float64{0, 0.5}) {
+		if err := j.SetQuota(ctx, cpus); err != nil {
+			return row, err
+		}
+		if err := sleep(ctx, fidelitySettle); err != nil {
+			return row, err
+		}
+		s, from, err := compareRates(ctx, d, j, pick(b, 2, 1))
+		if err != nil {
+			return row, fmt.Errorf("at %.1f CPUs: %w", cpus, err)
+		}
+		if source != "" && from != source {
+			return row, fmt.Errorf("at %.1f CPUs the rate's source became %q, from %q: the rates cannot be compared", cpus, from, source)
+		}
+		s.cpus, source = cpus, from
+		b.say("  %s at %.1f CPUs: %.3f shown (%s), %.3f printed", name, cpus, s.shown, from, s.printed)
+		all = append(all, s)
+	}
+	low, high := relativeErrors(all)
+	worst := max(-low, high)
+	return Row{What: "relative rate, trimtab's against the job's, " + name, Value: worst, Unit: "%", Low: low, High: high, Spread: "errors", Goal: "≤ 3 %",
+		How: fmt.Sprintf("largest error of the ratio to the first stretch at %d quotas (none, then down), API rate (%s) against printed steps over the same ticks", len(all), source)}.judged(worst <= maxErrorPercent), nil
+}
+
+// relativeErrors returns the extreme errors of the ratios to the first stretch, in percent.
+func relativeErrors(all []stretch) (low, high float64) {
+	for _, s := range all[1:] {
+		e := 100 * (s.shown/all[0].shown/(s.printed/all[0].printed) - 1)
+		low, high = min(low, e), max(high, e)
+	}
+	return low, high
+}
+
+// compareRates takes so many readings that share no tick, and the job's own rate
+// from the begin of the first to the end of the last.
+func compareRates(ctx context.Context, d *daemontest.Daemon, j *workload.Job, readings int) (s stretch, source string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var from, to time.Duration
+	for i := range readings + 1 {
+		n := shownTicks
+		if i == 0 {
+			n = 1
+		}
+		at, err := waitTicks(ctx, d, n)
+		if err != nil {
+			return s, "", err
+		}
+		if i == 0 {
+			from = at
+			continue
+		}
+		c, err := d.Container(ctx, j.Name)
+		if err != nil {
+			return s, "", err
+		}
+		if c.Rate.PerSecond <= 0 || (source != "" && c.Rate.Source != source) {
+			return s, "", fmt.Errorf("the rate is %.2f/s by %q, before by %q", c.Rate.PerSecond, c.Rate.Source, source)
+		}
+		to, source = at, c.Rate.Source
+		s.shown += c.Rate.PerSecond / float64(readings)
+	}
+	printed, n := j.Rate(from, to)
+	s.printed = printed
+	if n < 5 || math.IsNaN(printed) {
+		return s, "", errors.New("the job printed too few steps")
+	}
+	return s, source, nil
+}
+
+// waitTicks waits until the daemon has ticked n times more; at is the last one's time.
+func waitTicks(ctx context.Context, d *daemontest.Daemon, n int) (at time.Duration, err error) {
+	last := int64(0)
+	for seen := -1; seen < n; {
+		s, err := d.Client().Status(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if s.UnixNs != last {
+			last = s.UnixNs
+			seen++
+		}
+		if seen < n {
+			if err := sleep(ctx, 20*time.Millisecond); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return workload.Now() - time.Since(time.Unix(0, last)), nil
+}

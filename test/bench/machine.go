@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/workload"
+)
+
+// namePrefix begins the names of all containers that the benchmark starts.
+const namePrefix = "trimtab-bench-"
+
+// hostConfig keeps the daemon's hands off every container but the benchmark's own.
+const hostConfig = "match: [{name: '" + namePrefix + "*'}, {name: '*', mode: 'off'}]\n"
+
+func (b *bench) daemon(ctx context.Context, more string) (*daemontest.Daemon, error) {
+	return daemontest.Start(ctx, daemontest.Options{Binary: b.binary, Config: hostConfig + more})
+}
+
+// job starts a training job and waits for its first steps.
+func (b *bench) job(ctx context.Context, what, mode string, args ...string) (*workload.Job, error) {
+	j, err := workload.Start(ctx, workload.Options{Name: b.name(what), Script: "dataloader.py", Args: args,
+		DockerArgs: []string{"--label", "trimtab.mode=" + mode}})
+	if err != nil {
+		return nil, err
+	}
+	if err := j.WaitSteps(ctx, 10); err != nil {
+		return nil, errors.Join(err, j.Stop())
+	}
+	return j, nil
+}
+
+// joinClose adds the error of an ending to that of the work.
+func joinClose(err *error, end func() error) { *err = errors.Join(*err, end()) }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func docker(ctx context.Context, args ...string) (string, error) {
+	var stdout, stderr strings.Builder
+	cmd := exec.CommandContext(ctx, "docker", args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("docker %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}
+
+// childArgs are the arguments of docker run for a container that runs this
+// program as a child.
+func childArgs(name, mode string, run ...string) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"--name", name, "--network", "none", "--label", "trimtab.mode=" + mode,
+		"--volume", self + ":/bench:ro", "--entrypoint", "/bench", workload.Image}
+	return append(args, run...), nil
+}
+
+// removeContainer works also when the run's context has ended.
+func removeContainer(name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	_, err := docker(ctx, "rm", "--force", name)
+	if err != nil && strings.Contains(err.Error(), "No such container") {
+		return nil
+	}
+	return err
+}
+
+// processCPU is a process's user and system time so far.
+func processCPU(pid int) (time.Duration, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, ok := strings.Cut(string(data), ") ")
+	fields := strings.Fields(rest)
+	if !ok || len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat: %q", pid, data)
+	}
+	user, errU := strconv.ParseInt(fields[11], 10, 64)
+	system, errS := strconv.ParseInt(fields[12], 10, 64)
+	const tick = 10 * time.Millisecond // USER_HZ is 100 on every architecture that Go runs on
+	return time.Duration(user+system) * tick, errors.Join(errU, errS)
+}
+
+// residentBytes is a process's resident set now.
+func residentBytes(pid int) (float64, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm"))
+	if err != nil {
+		return 0, err
+	}
+	var size, resident float64
+	if _, err := fmt.Sscan(string(data), &size, &resident); err != nil {
+		return 0, fmt.Errorf("/proc/%d/statm: %w", pid, err)
+	}
+	return resident * float64(os.Getpagesize()), nil
+}
