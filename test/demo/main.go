@@ -247,11 +247,14 @@ func (d *demo) judge(ctx context.Context) error {
 		return err
 	}
 	due := min(d.neighbourStarved, 1) // two equal weights on two CPUs entitle each to one
-	predicted := d.trial.Predicted / d.trial.Before
-	measured := d.after / d.starved
+	// In steps/s where trimtab confirmed them, else as a gain over the rate before.
+	predicted, measured, unit := d.trial.Predicted, d.after, "steps/s"
+	if !d.final.Rate.Steps {
+		predicted, measured, unit = d.trial.Predicted/d.trial.Before, d.after/d.starved, "times the rate before"
+	}
 	fmt.Printf("Summary, all measured in this run; steps/s as the job itself printed them\n")
 	fmt.Printf("  before        %6.2f steps/s on %.2f CPUs\n", d.starved, d.quota)
-	fmt.Printf("  after         %6.2f steps/s on %.2f CPUs   (%+.0f %%)\n", d.after, granted, 100*(measured-1))
+	fmt.Printf("  after         %6.2f steps/s on %.2f CPUs   (%+.0f %%)\n", d.after, granted, 100*(d.after/d.starved-1))
 	fmt.Printf("  without quota %6.2f steps/s\n", d.free)
 	for _, ch := range d.trial.Changes {
 		fmt.Printf("  change        %s %s → %s\n", ch.Knob, ch.From, ch.To)
@@ -267,7 +270,7 @@ func (d *demo) judge(ctx context.Context) error {
 	}
 	check(d.after >= minOfFree*d.free, "rate is %.0f %% of that without a quota (promised: %.0f %%)", 100*d.after/d.free, 100*minOfFree)
 	check(granted <= maxOfKnee*d.knee, "granted %.2f CPUs, %.2f × the knee of %.2f (promised: at most %.1f)", granted, granted/d.knee, d.knee, maxOfKnee)
-	check(math.Abs(predicted/measured-1) <= maxMiss, "predicted ×%.2f, came ×%.2f: off by %.1f %% (promised: at most %.0f %%)", predicted, measured, 100*math.Abs(predicted/measured-1), 100*maxMiss)
+	check(math.Abs(predicted/measured-1) <= maxMiss, "predicted %.2f %s, came %.2f: off by %.1f %% (promised: at most %.0f %%)", predicted, unit, measured, 100*math.Abs(predicted/measured-1), 100*maxMiss)
 	check(d.neighbourIn >= minOfDue*due, "the neighbour used %.2f CPUs before and %.2f after; it is entitled to 1.00 (promised: %.0f %% of what it had of that)", d.neighbourStarved, d.neighbourIn, 100*minOfDue)
 	check(back == runtime.QuotaFromCPUs(d.quota, runtime.DefaultPeriodUs), "every limit is back")
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/trial"
 	"github.com/trimtab/trimtab/tuner/verdict"
@@ -32,6 +33,9 @@ type Core struct {
 	totals totals
 	last   Input
 	node   policies.Node
+	// outside is the CPU use of everything but containers, from tick to tick.
+	outside  []usage
+	prevHost probes.Host
 	// changeTimes of the last minute, for the node's rate limit.
 	changeTimes []int64
 }
@@ -87,6 +91,7 @@ func (c *Core) Step(in Input) Decision {
 	c.last = in
 	c.admit(in, &d)
 	c.measure(in, &d)
+	c.measureOutside(in.Host)
 	c.balance()
 	c.results(in, &d)
 	c.judge(in, &d)
@@ -164,6 +169,23 @@ func (j *job) observe(cfg Config, w *window.Window) {
 		j.source, j.obs, j.confirmed = r.Rate.Source, nil, false
 	}
 	j.obs = keep(append(j.obs, trial.Obs{StartNs: w.StartNs, EndNs: w.EndNs, Rate: r.Rate.PerSecond}))
+}
+
+// measureOutside takes what the host's processes outside of all containers used.
+func (c *Core) measureOutside(h probes.Host) {
+	prev := c.prevHost
+	c.prevHost = h
+	if prev.AtNs == 0 || h.AtNs <= prev.AtNs {
+		return
+	}
+	cpus := float64(h.BusyNs-min(h.BusyNs, prev.BusyNs)) / float64(h.AtNs-prev.AtNs)
+	for _, key := range c.keys() { // sorted: sums of floats depend on their order
+		j := c.jobs[key]
+		if n := len(j.usage); n > 0 && j.usage[n-1].endNs == h.AtNs {
+			cpus -= j.usage[n-1].cpus
+		}
+	}
+	c.outside = keep(append(c.outside, usage{endNs: h.AtNs, cpus: max(0, cpus)}))
 }
 
 func keep[T any](s []T) []T {

@@ -25,6 +25,7 @@ type openTrial struct {
 	result    trial.Result
 	// neighbours' mean CPU use and waiting before the plan, by key
 	usedBefore, waitedBefore map[string]float64
+	outsideBefore            float64 // CPUs used outside all containers
 }
 
 func (t *openTrial) touches(key string) bool {
@@ -46,14 +47,17 @@ func (c *Core) open(o Order, j *job) *openTrial {
 			t.usedBefore[key], t.waitedBefore[key] = c.jobs[key].mean(c.now()-10*second, c.now())
 		}
 	}
+	t.outsideBefore, _ = meanUse(c.outside, c.now()-10*second, c.now())
 	c.trials[o.Plan] = t
 	return t
 }
 
 // mean is CPU use and waiting between two instants.
-func (j *job) mean(fromNs, toNs int64) (cpus, waiting float64) {
+func (j *job) mean(fromNs, toNs int64) (cpus, waiting float64) { return meanUse(j.usage, fromNs, toNs) }
+
+func meanUse(all []usage, fromNs, toNs int64) (cpus, waiting float64) {
 	n := 0.0
-	for _, u := range j.usage {
+	for _, u := range all {
 		if u.endNs > fromNs && u.endNs <= toNs {
 			cpus, waiting, n = cpus+u.cpus, waiting+u.waiting, n+1
 		}
@@ -173,12 +177,15 @@ func (t *openTrial) settled(c *Core, j *job) []trial.Obs {
 
 // harmed finds a neighbour that lost more than the margin of what it used and
 // was entitled to, and waits for a CPU more than before: a neighbour that merely
-// has less to do is not harmed.
+// has less to do is not harmed. What the host's own processes took more of since
+// is not laid at the plan's door.
 func (c *Core) harmed(t *openTrial) (who, how string) {
 	from := t.appliedNs + second
 	if c.now()-from < c.guardNs() {
 		return "", ""
 	}
+	outside, _ := meanUse(c.outside, from, c.now())
+	grown := max(0, outside-t.outsideBefore)
 	for _, key := range c.keys() {
 		before, known := t.usedBefore[key]
 		j := c.jobs[key]
@@ -186,7 +193,7 @@ func (c *Core) harmed(t *openTrial) (who, how string) {
 			continue
 		}
 		after, waiting := j.mean(from, c.now())
-		due := min(before, j.entitled) * (1 - c.cfg.NeighbourMargin)
+		due := min(before, j.entitled)*(1-c.cfg.NeighbourMargin) - grown
 		if after < due && waiting > t.waitedBefore[key]+0.02 {
 			return j.c.Name, fmt.Sprintf("it used %.2f CPUs before and %.2f after, and is entitled to %.2f", before, after, j.entitled)
 		}
