@@ -36,7 +36,7 @@ func measureStorm(ctx context.Context, b *bench) (rows []Row, err error) {
 	conditions := []*storm{{name: "without daemon", mode: "off"}, {name: "unwatched", mode: "off", daemon: true}, {name: "watched", mode: "observe", daemon: true}}
 	running := true
 	order := rand.New(rand.NewPCG(2, 2))
-	for turn := range pick(b, 4, 2) {
+	for turn := range pick(b, 3, 2) {
 		order.Shuffle(len(conditions), func(i, j int) { conditions[i], conditions[j] = conditions[j], conditions[i] })
 		for _, c := range conditions {
 			if err := switchTo(ctx, d, &running, c.daemon); err != nil {
