@@ -76,10 +76,7 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	if f.check {
 		return p.check(ctx)
 	}
-	if err := runGroup(ctx, f, cfg, level, p, notifier, log); err != nil {
-		log.Error("ending", "error", err)
-	}
-	return shutDown(f, p, notifier, log)
+	return errors.Join(runGroup(ctx, f, cfg, level, p, notifier, log), shutDown(f, p, notifier, log))
 }
 
 // runGroup returns when the first part ends; a signal is the usual one.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -321,6 +322,8 @@ type holds struct {
 type heldState struct {
 	Paused bool     `json:"paused"`
 	Held   []string `json:"held,omitempty"` // container keys
+	// Yielded are the knobs that somebody else wrote, by container key.
+	Yielded map[string][]runtime.Knob `json:"yielded,omitempty"`
 }
 
 func openHolds(s *statefile.Store, log *slog.Logger) *holds {
@@ -343,6 +346,41 @@ func (h *holds) Paused() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.held.Paused
+}
+
+func (h *holds) Yielded(key string) []runtime.Knob {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held.Yielded[key]
+}
+
+func (h *holds) AddYield(key string, knob runtime.Knob) error {
+	return h.change(func(s *heldState) {
+		s.Yielded = maps.Clone(s.Yielded)
+		if s.Yielded == nil {
+			s.Yielded = map[string][]runtime.Knob{}
+		}
+		if !slices.Contains(s.Yielded[key], knob) {
+			s.Yielded[key] = append(slices.Clone(s.Yielded[key]), knob)
+		}
+	})
+}
+
+func (h *holds) Prune(alive func(key string) bool) error {
+	h.mu.Lock()
+	stale := slices.ContainsFunc(h.held.Held, func(key string) bool { return !alive(key) })
+	for key := range h.held.Yielded {
+		stale = stale || !alive(key)
+	}
+	h.mu.Unlock()
+	if !stale {
+		return nil
+	}
+	return h.change(func(s *heldState) {
+		s.Held = slices.DeleteFunc(slices.Clone(s.Held), func(key string) bool { return !alive(key) })
+		s.Yielded = maps.Clone(s.Yielded)
+		maps.DeleteFunc(s.Yielded, func(key string, _ []runtime.Knob) bool { return !alive(key) })
+	})
 }
 
 func (h *holds) SetHeld(key string, held bool) error {

@@ -25,7 +25,7 @@ type replayState struct {
 // recorder is the flight recorder, with copies to whoever asks for one.
 type recorder struct {
 	ring   *recording.Ring
-	config json.RawMessage
+	config json.RawMessage // owned by Write's goroutine
 	state  replayState
 
 	mu   sync.Mutex
@@ -69,6 +69,11 @@ func (r *recorder) header() recording.Header {
 
 // Write implements loop.Recorder.
 func (r *recorder) Write(kind string, v any) error {
+	if cfg, ok := v.(core.Config); ok { // a reload: segments from here on begin with it
+		if text, err := json.Marshal(cfg); err == nil {
+			r.config = text
+		}
+	}
 	r.mu.Lock()
 	for t := range r.tees {
 		select {

@@ -68,7 +68,7 @@ func replay(in io.Reader, out io.Writer, asJSON bool) error {
 		return err
 	}
 	if sum.Differ > 0 {
-		return fmt.Errorf("%d of %d decisions differ from the recording", sum.Differ, sum.Compared)
+		return fmt.Errorf("%d decisions differ from the recording, the first at %s", sum.Differ, sum.First)
 	}
 	return nil
 }
@@ -93,23 +93,44 @@ func replayCore(h recording.Header) (*core.Core, error) {
 // replayAll steps through a recording; each sees ticks that decided something.
 func replayAll(r *recording.Reader, c *core.Core, each func(core.Tick) error) (sum replaySummary, err error) {
 	var last core.Tick
+	undecided := false // the latest tick decided something that the recording has not confirmed yet
+	differ := func() {
+		sum.Differ++
+		if sum.First == "" {
+			sum.First = time.Unix(0, last.Input.UnixNs).UTC().Format(time.RFC3339)
+		}
+		undecided = false
+	}
 	for {
 		kind, raw, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			sum.Truncated = r.Truncated()
+			if undecided && !sum.Truncated {
+				differ()
+			}
 			return sum, nil
 		}
 		if err != nil {
 			return sum, err
 		}
 		switch kind {
+		case "config":
+			cfg := core.Defaults()
+			if err := json.Unmarshal(raw, &cfg); err != nil {
+				return sum, fmt.Errorf("recording's config: %w", err)
+			}
+			c.SetConfig(cfg)
 		case "tick":
+			if undecided {
+				differ()
+			}
 			if last, err = c.Replay(raw); err != nil {
 				return sum, err
 			}
 			sum.Ticks++
 			if d := last.Decision; len(d.Apply)+len(d.Rollback)+len(d.Records) > 0 {
 				sum.Decisions++
+				undecided = true
 				if err := each(last); err != nil {
 					return sum, err
 				}
@@ -117,11 +138,9 @@ func replayAll(r *recording.Reader, c *core.Core, each func(core.Tick) error) (s
 		case "decision":
 			sum.Compared++
 			if !sameDecision(raw, last.Decision) {
-				sum.Differ++
-				if sum.First == "" {
-					sum.First = time.Unix(0, last.Input.UnixNs).UTC().Format(time.RFC3339)
-				}
+				differ()
 			}
+			undecided = false
 		}
 	}
 }

@@ -173,7 +173,7 @@ func TestStarvedIsFoundMendedProvedRestored(t *testing.T) {
 	if err != nil || !strings.Contains(text, "CPU") {
 		t.Errorf("explain: %v\n%s", err, text)
 	}
-	if text, err := d.Run(t.Context(), "history", "--changed"); err != nil || !strings.Contains(text, j.Name) {
+	if text, err := d.Run(t.Context(), "history", "--changed", "--output", "json"); err != nil || !strings.Contains(text, j.Name) {
 		t.Errorf("history: %v\n%s", err, text)
 	}
 	if err := d.Stop(); err != nil {

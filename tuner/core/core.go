@@ -36,6 +36,7 @@ type Core struct {
 	// outside is the CPU use of everything but containers, from tick to tick.
 	outside  []usage
 	prevHost probes.Host
+	tickNs   int64 // since the tick before
 	// changeTimes of the last minute, for the node's rate limit.
 	changeTimes []int64
 }
@@ -83,11 +84,15 @@ type usage struct {
 	endNs   int64
 	cpus    float64
 	waiting float64 // PSI: share of time with some task waiting for a CPU
+	psi     bool
 }
 
 // Step advances by one tick.
 func (c *Core) Step(in Input) Decision {
 	var d Decision
+	if c.last.Host.AtNs > 0 {
+		c.tickNs = in.Host.AtNs - c.last.Host.AtNs
+	}
 	c.last = in
 	c.admit(in, &d)
 	c.measure(in, &d)
@@ -154,7 +159,7 @@ func (c *Core) measure(in Input, d *Decision) {
 
 // observe takes one slice's rate and CPU use.
 func (j *job) observe(cfg Config, w *window.Window) {
-	j.usage = keep(append(j.usage, usage{endNs: w.EndNs, cpus: w.UsedCPUs(), waiting: w.Cgroup.CPUSome}))
+	j.usage = keep(append(j.usage, usage{endNs: w.EndNs, cpus: w.UsedCPUs(), waiting: w.Cgroup.CPUSome, psi: w.Cgroup.HasPSI}))
 	if !w.HasKernel || w.StealShare > cfg.Thresholds.Steal {
 		return
 	}

@@ -20,6 +20,7 @@ type openTrial struct {
 	source    string
 	orderedNs int64
 	appliedNs int64 // 0: the actuator has not answered yet
+	frozenNs  int64 // time since then in which everything was frozen
 	take      bool
 	look      int
 	result    trial.Result
@@ -51,6 +52,9 @@ func (c *Core) open(o Order, j *job) *openTrial {
 	c.trials[o.Plan] = t
 	return t
 }
+
+// hasPSI reports whether the container's pressure can be read.
+func (j *job) hasPSI() bool { return len(j.usage) > 0 && j.usage[len(j.usage)-1].psi }
 
 // mean is CPU use and waiting between two instants.
 func (j *job) mean(fromNs, toNs int64) (cpus, waiting float64) { return meanUse(j.usage, fromNs, toNs) }
@@ -113,7 +117,13 @@ func (c *Core) applied(r Result, d *Decision) {
 }
 
 // judge looks at each open trial that has settled.
-func (c *Core) judge(_ Input, d *Decision) {
+func (c *Core) judge(in Input, d *Decision) {
+	if in.Frozen != "" { // nothing is judged, so nothing goes back, and the time does not count
+		for _, t := range c.trials {
+			t.frozenNs += c.tickNs
+		}
+		return
+	}
 	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
 		t := c.trials[plan]
 		if t.appliedNs == 0 {
@@ -147,7 +157,7 @@ func (c *Core) conclude(t *openTrial, j *job, d *Decision) {
 		c.rollback(t, view.OutcomeRolledBack, t.result.Why, d)
 	case t.result.Outcome == trial.Inconclusive:
 		c.rollback(t, view.OutcomeInconclusive, t.result.Why, d)
-	case c.now()-t.appliedNs > limit:
+	case c.now()-t.appliedNs-t.frozenNs > limit:
 		c.rollback(t, view.OutcomeInconclusive, "no answer in time: "+t.result.Why, d)
 	}
 }
@@ -194,7 +204,8 @@ func (c *Core) harmed(t *openTrial) (who, how string) {
 		}
 		after, waiting := j.mean(from, c.now())
 		due := min(before, j.entitled)*(1-c.cfg.NeighbourMargin) - grown
-		if after < due && waiting > t.waitedBefore[key]+0.02 {
+		// Without PSI the loss alone tells: a trial too many is undone, no neighbour is harmed.
+		if after < due && (waiting > t.waitedBefore[key]+0.02 || !j.hasPSI()) {
 			return j.c.Name, fmt.Sprintf("it used %.2f CPUs before and %.2f after, and is entitled to %.2f", before, after, j.entitled)
 		}
 	}

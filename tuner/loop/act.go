@@ -83,8 +83,7 @@ func (l *Loop) applied(o core.Order, items []actuator.Item, r actuator.Result) {
 		}
 		records = append(records, l.changeRecord(now, o, res))
 		if t := l.containers[res.Change.Key]; t != nil && res.Outcome == actuator.Yielded {
-			t.yielded = append(t.yielded, res.Change.Knob)
-			l.edge.foreign++
+			l.noteYield(t, res.Change.Knob)
 		}
 	}
 	l.results = append(l.results, answer)

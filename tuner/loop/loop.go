@@ -53,9 +53,13 @@ type Recorder interface {
 	Write(kind string, v any) error
 }
 
-// Holds keeps what people froze: containers held since a restore, and a pause of
-// everything. Both survive a reboot.
+// Holds keeps what people froze: containers held since a restore, knobs that
+// somebody else wrote, and a pause of everything. All survive a restart.
 type Holds interface {
+	Yielded(key string) []runtime.Knob
+	AddYield(key string, knob runtime.Knob) error
+	// Prune forgets containers that ended.
+	Prune(alive func(key string) bool) error
 	Held(key string) bool
 	SetHeld(key string, held bool) error
 	Paused() bool
@@ -111,6 +115,8 @@ type Loop struct {
 	spent      spending
 	dropped    uint64
 	paidAt     time.Time
+	ticks      int
+	shed       int // see stretch
 	logged     map[string]*logQuota
 	failures   map[string]int // by probe, in a row
 }
@@ -316,6 +322,9 @@ func (l *Loop) Reload(ctx context.Context, s Settings, mode policies.Mode) error
 	return l.do(ctx, func() {
 		l.settings, l.mode, l.configErr = s, mode, ""
 		l.core.SetConfig(s.Core)
+		if l.o.Recorder != nil {
+			_ = l.o.Recorder.Write("config", s.Core) // the recorder counts what it drops
+		}
 	})
 }
 

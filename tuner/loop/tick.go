@@ -15,6 +15,11 @@ import (
 
 // tick takes one road: read, decide, act, publish.
 func (l *Loop) tick(ctx context.Context) {
+	l.ticks++
+	if l.ticks%l.stretch() != 0 {
+		l.o.alive()
+		return
+	}
 	host, err := l.o.ReadHost()
 	if err != nil {
 		l.setProbe("host", false, err.Error())
@@ -39,8 +44,38 @@ func (l *Loop) tick(ctx context.Context) {
 		_ = l.o.Recorder.Write("decision", d)
 	}
 	l.publish()
-	if l.o.Alive != nil {
-		l.o.Alive()
+	l.o.alive()
+}
+
+func (o Options) alive() {
+	if o.Alive != nil {
+		o.Alive()
+	}
+}
+
+// stretch is every how many ticks trimtab reads: more than one while it is over
+// its own budget (law 12).
+func (l *Loop) stretch() int { return max(1, l.shed) }
+
+// maxShed bounds the thinning: beyond it windows of five steps take too long to
+// be of use, and the OverBudget alert asks a person.
+const maxShed = 4
+
+// shedding reads less often while trimtab is over its budget, and more again
+// once it uses less than a third of it.
+func (l *Loop) shedding() {
+	if l.settings.BudgetCPU <= 0 || l.spent.use == 0 {
+		return
+	}
+	before := l.stretch()
+	switch share := l.spent.use / l.settings.BudgetCPU; {
+	case share > 1:
+		l.shed = min(2*before, maxShed)
+	case share < 0.33:
+		l.shed = max(before/2, 1)
+	}
+	if l.stretch() != before {
+		l.o.Log.Warn("trimtab's own CPU use decides how often it reads", "ticks", l.stretch(), "used", l.spent.use, "budget", l.settings.BudgetCPU)
 	}
 }
 
@@ -64,7 +99,7 @@ func (l *Loop) input(ctx context.Context) core.Input {
 		}
 		in.Containers = append(in.Containers, core.Container{
 			Container: t.c, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
-			Yielded: t.yielded, Held: l.o.Holds.Held(key), Owed: t.standing.Owed, Preflight: t.preflight,
+			Yielded: l.o.Holds.Yielded(key), Held: l.o.Holds.Held(key), Owed: t.standing.Owed, Preflight: t.preflight,
 		})
 		if s := samples[key]; s != nil {
 			s.Container = key
@@ -144,6 +179,7 @@ func (l *Loop) measureSelf() {
 		l.spent.use = (cpu - l.spent.cpu) / time.Since(l.spent.at).Seconds()
 	}
 	l.spent.at, l.spent.cpu = time.Now(), cpu
+	l.shedding()
 }
 
 func seconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
@@ -178,6 +214,10 @@ func (l *Loop) publish() {
 		s.Daemon.ProbeLost += cost.Lost
 	}
 	s.Daemon.Probes = append(s.Daemon.Probes, l.o.Missing...)
+	if n := l.stretch(); n > 1 {
+		s.Daemon.Probes = append(s.Daemon.Probes, view.Part{Name: "budget", Since: l.spent.at.UnixNano(),
+			Lost: fmt.Sprintf("readings are taken every %d ticks only: trimtab was over its own budget (budget.cpu)", n)})
+	}
 	l.snapshot.Store(s)
 	if l.o.Notify != nil {
 		l.o.Notify(l.status(s))

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +25,6 @@ type tracked struct {
 	reading   map[string]bool // by probe
 	now       runtime.Values
 	standing  actuator.Standing
-	yielded   []runtime.Knob
 	preflight string
 	readAt    time.Time
 	stale     bool // read again at the next tick
@@ -126,8 +126,9 @@ func (l *Loop) synced(e *engineState) {
 			}
 		})
 	})
-	if err := l.o.Manuals.Prune(time.Now().UnixNano(), func(key string) bool { return l.containers[key] != nil }); err != nil {
-		l.o.Log.Warn("expired records of trimtab enable stay", "error", err)
+	alive := func(key string) bool { return l.containers[key] != nil }
+	if err := errors.Join(l.o.Manuals.Prune(time.Now().UnixNano(), alive), l.o.Holds.Prune(alive)); err != nil {
+		l.o.Log.Warn("records of ended containers stay on disk", "error", err)
 	}
 }
 
@@ -160,7 +161,7 @@ func (l *Loop) settle(t *tracked) {
 			l.logRecord(view.Record{UnixNs: now, Kind: view.RecordEnrol, Key: t.c.Key(), Name: t.c.Name, Text: "label or config: " + problem})
 		}
 	}
-	if before.Mode == policies.ModeTune && t.enrolment.Mode != policies.ModeTune && len(t.standing.Original) > 0 {
+	if e := l.engines[t.c.ID.Engine]; e.recovered && t.enrolment.Mode != policies.ModeTune && len(t.standing.Original) > 0 && t.standing.Owed == "" {
 		l.restoreLater(t, "no longer enrolled: "+t.enrolment.WhyNot)
 	}
 	l.watch(t)
@@ -250,14 +251,21 @@ func (l *Loop) refresh(ctx context.Context, t *tracked) {
 	}
 }
 
+// noteYield remembers, over restarts too, that a knob is somebody else's.
+func (l *Loop) noteYield(t *tracked, knob runtime.Knob) {
+	l.edge.foreign++
+	if err := l.o.Holds.AddYield(t.c.Key(), knob); err != nil {
+		l.o.Log.Error("a yielded knob is remembered only until the daemon ends", "container", t.c.Name, "knob", string(knob), "error", err)
+	}
+}
+
 // yield leaves a knob to whoever wrote it (law 8).
 func (l *Loop) yield(t *tracked, d actuator.Drift) {
 	if err := l.o.Actuator.Yield(t.c, d.Knob); err != nil {
 		l.o.Log.Error("a foreign write could not be noted", "container", t.c.Name, "error", err)
 		return
 	}
-	t.yielded = append(t.yielded, d.Knob)
-	l.edge.foreign++
+	l.noteYield(t, d.Knob)
 	l.results = append(l.results, core.Result{Kind: core.ResultEnded, Key: t.c.Key(), Text: fmt.Sprintf("%s was set to %s by somebody else", d.Knob, d.Actual)})
 	l.keep([]view.Record{{UnixNs: time.Now().UnixNano(), Kind: view.RecordYield, Key: t.c.Key(), Name: t.c.Name, Team: t.enrolment.Team,
 		Knob: d.Knob, From: d.Written, To: d.Actual, Actual: d.Actual,

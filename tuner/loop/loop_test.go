@@ -1,0 +1,300 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+func TestTunesProvesAndRestoresAtShutdown(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		d := n.start(nil)
+		d.until("train", "a kept change", isKept)
+		if cpus, _ := n.quota(c).CPUs(); cpus < simKnee || cpus > 1.2*simKnee {
+			t.Errorf("granted %.2f CPUs for a knee of %.2f", cpus, simKnee)
+		}
+		d.stop(false)
+		n.wantQuota(c, starvedQuota, "after shutdown")
+		n.wantNoOriginals("after shutdown")
+		for _, kind := range []view.RecordKind{view.RecordVerdict, view.RecordChange, view.RecordTrial, view.RecordRestore} {
+			if !n.history.has(kind) {
+				t.Errorf("history has no record of a %s: %+v", kind, n.history.records)
+			}
+		}
+	})
+}
+
+func TestEngineLostAndFoundAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c, short := n.job("train"), n.job("short")
+		d := n.start(nil)
+		d.until("train", "a kept change", isKept)
+		granted := n.quota(c)
+		n.engine.Lose("its socket is gone")
+		time.Sleep(10 * time.Second)
+		s := d.Snapshot()
+		if e := s.Daemon.Engines[0]; e.OK || !strings.Contains(e.Lost, "socket is gone") {
+			t.Errorf("a lost engine is shown as %+v", e)
+		}
+		if len(s.Containers) != 2 {
+			t.Errorf("%d containers while the engine is lost, want both", len(s.Containers))
+		}
+		n.wantQuota(c, granted, "while the engine is lost")
+		n.engine.Remove(short.ID.Container)
+		n.job("late")
+		n.engine.Recover()
+		d.until("late", "a container that began meanwhile", func(c view.Container) bool { return c.Watched })
+		s = d.Snapshot()
+		if e := s.Daemon.Engines[0]; !e.OK {
+			t.Errorf("found again, and shown as %+v", e)
+		}
+		if slices.ContainsFunc(s.Containers, func(c view.Container) bool { return c.Name == "short" }) {
+			t.Error("a container that ended meanwhile is still shown")
+		}
+		n.wantQuota(c, granted, "after a reconnection, which is no restart")
+		d.stop(false)
+		n.wantQuota(c, starvedQuota, "after shutdown")
+		n.wantNoOriginals("after shutdown")
+	})
+}
+
+// leave makes what a daemon that was killed leaves: a change that stands.
+func (n *node) leave(c runtime.Container) {
+	n.t.Helper()
+	ch := policies.Change{Key: c.Key(), Name: c.Name, Knob: runtime.KnobCPUQuota, From: starvedQuota, To: "60000 100000"}
+	r := n.actuator().Apply(n.t.Context(), actuator.Order{Plan: "earlier", Items: []actuator.Item{{Container: c, Changes: []policies.Change{ch},
+		Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu"}}}}})
+	if !r.Applied {
+		n.t.Fatalf("%+v", r)
+	}
+}
+
+func TestRecoveryComesBeforeDecisions(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		n.leave(c)
+		const slow = 10 * time.Second // longer than a verdict and a plan take, within the actuator's bound
+		n.engine.SetDelay(slow)
+		d := n.start(nil)
+		time.Sleep(slow - time.Second)
+		if s := d.Snapshot(); len(s.Containers) != 0 {
+			t.Errorf("decided about before recovery: %+v", s.Containers)
+		}
+		n.engine.SetDelay(0)
+		d.until("train", "a change of its own", isChanged)
+		writes := n.engine.Applied()
+		if len(writes) < 3 || writes[1].Set[runtime.KnobCPUQuota] != starvedQuota {
+			t.Errorf("writes %+v, want the original right after the earlier daemon's", writes)
+		}
+		d.stop(false)
+		n.wantQuota(c, starvedQuota, "after shutdown")
+		n.wantNoOriginals("after shutdown")
+	})
+}
+
+func TestHandoverLeavesWhatStood(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		n.leave(c)
+		d := n.start(func(o *Options) { o.Handover = true; o.Holds.(*memHolds).paused = true })
+		got := d.until("train", "taken over", isChanged)
+		if got.Original[runtime.KnobCPUQuota] != starvedQuota {
+			t.Errorf("the original became %q", got.Original[runtime.KnobCPUQuota])
+		}
+		time.Sleep(30 * time.Second)
+		n.wantQuota(c, "60000 100000", "after a handover")
+		d.stop(false)
+		n.wantQuota(c, starvedQuota, "after shutdown")
+	})
+}
+
+func TestForeignWriteYields(t *testing.T) {
+	for name, write := range map[string]func(*node, runtime.Container, runtime.Values){
+		"through the engine": func(n *node, c runtime.Container, v runtime.Values) { n.engine.ForeignWrite(c.ID.Container, v) },
+		"behind its back":    func(n *node, c runtime.Container, v runtime.Values) { n.engine.SilentWrite(c.ID.Container, v) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *node) {
+				c := n.job("train")
+				d := n.start(nil)
+				d.until("train", "a kept change", isKept)
+				const theirs = runtime.Value("77000 100000")
+				write(n, c, runtime.Values{runtime.KnobCPUQuota: theirs})
+				d.until("train", "yielded", func(c view.Container) bool { return slices.Contains(c.Yielded, runtime.KnobCPUQuota) })
+				time.Sleep(2 * time.Minute)
+				n.wantQuota(c, theirs, "long after a foreign write")
+				if !n.history.has(view.RecordYield) {
+					t.Error("history has no record of it")
+				}
+				d.stop(false)
+				n.wantQuota(c, theirs, "after shutdown")
+				n.wantNoOriginals("after shutdown")
+			})
+		})
+	}
+}
+
+func TestRestoreHoldsUntilResume(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		d := n.start(nil)
+		d.until("train", "a change", isChanged)
+		if out, err := d.Restore(t.Context(), "train"); err != nil || len(out) != 1 || !out[0].OK {
+			t.Fatalf("restore: %+v %v", out, err)
+		}
+		n.wantQuota(c, starvedQuota, "after restore")
+		writes := len(n.engine.Applied())
+		time.Sleep(2 * time.Minute)
+		d.until("train", "held", func(c view.Container) bool { return c.Held && c.Trial == nil })
+		if got := len(n.engine.Applied()); got != writes {
+			t.Errorf("%d writes while held", got-writes)
+		}
+		if out, err := d.Resume(t.Context(), "train"); err != nil || len(out) != 1 {
+			t.Fatalf("resume: %+v %v", out, err)
+		}
+		d.until("train", "a change after resume", isChanged)
+		d.stop(false)
+		n.wantQuota(c, starvedQuota, "after shutdown")
+	})
+}
+
+func TestHandoverRollsBackWhatIsNotProved(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		d := n.start(nil)
+		d.until("train", "a change in trial", func(c view.Container) bool { return isChanged(c) && c.Trial != nil })
+		d.stop(true)
+		n.wantQuota(c, starvedQuota, "a trial that was cut short by a handover")
+
+		d = n.start(nil)
+		d.until("train", "a kept change", isKept)
+		granted := n.quota(c)
+		d.stop(true)
+		n.wantQuota(c, granted, "what was kept, after a handover")
+		d = n.start(func(o *Options) { o.Handover = true })
+		d.until("train", "taken over", isChanged)
+		d.stop(false)
+		n.wantQuota(c, starvedQuota, "after the last one's shutdown")
+		n.wantNoOriginals("after the last one's shutdown")
+	})
+}
+
+func TestFailingHistoryStopsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		n.history.err = errors.New("no space left")
+		c := n.job("train")
+		d := n.start(nil)
+		d.until("train", "a kept change", isKept)
+		d.end()
+		if err := d.Shutdown(t.Context(), false); err == nil {
+			t.Error("shutdown does not tell that its records were lost")
+		}
+		n.wantQuota(c, starvedQuota, "after shutdown")
+		if n.history.calls < 3 {
+			t.Errorf("history was asked %d times", n.history.calls)
+		}
+		if told := strings.Count(n.log.String(), "no space left"); told != 1 {
+			t.Errorf("told %d times, want once:\n%s", told, n.log)
+		}
+	})
+}
+
+// TestFullWorkQueue: while the worker is stuck and its queue full, the loop goes
+// on reading and showing; once free, it tunes and restores as ever.
+func TestFullWorkQueue(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		d := n.start(nil)
+		d.until("train", "seen", func(c view.Container) bool { return c.Watched })
+		release := make(chan struct{})
+		if err := d.do(t.Context(), func() {
+			for d.enqueue(func(context.Context) { <-release }) {
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		before := d.Snapshot().UnixNs
+		time.Sleep(time.Minute)
+		if after := d.Snapshot().UnixNs; time.Duration(after-before) < 50*time.Second {
+			t.Errorf("the loop stood still: %s of a minute", time.Duration(after-before))
+		}
+		n.wantQuota(c, starvedQuota, "while the queue is full")
+		close(release)
+		d.until("train", "a kept change once it is free", isKept)
+		d.stop(false)
+		n.wantQuota(c, starvedQuota, "after shutdown")
+		n.wantNoOriginals("after shutdown")
+	})
+}
+
+func TestContainerThatEndsInATrial(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		d := n.start(nil)
+		d.until("train", "a trial", func(c view.Container) bool { return isChanged(c) && c.Trial != nil })
+		n.engine.Remove(c.ID.Container)
+		time.Sleep(5 * time.Second)
+		if s := d.Snapshot(); len(s.Containers) != 0 || len(n.sim.jobs) != 0 {
+			t.Errorf("still there: %+v, watched %v", s.Containers, n.sim.jobs)
+		}
+		n.wantNoOriginals("after its container ended")
+		d.stop(false)
+	})
+}
+
+func TestPauseAndDisabledStopEveryWrite(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		disabled := true
+		d := n.start(func(o *Options) { o.Disabled = func() bool { return disabled } })
+		time.Sleep(time.Minute)
+		d.until("train", "the reason", func(c view.Container) bool { return strings.Contains(c.WhyNot, "disabled") })
+		if err := d.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		disabled = false
+		d.until("train", "the other reason", func(c view.Container) bool { return c.WhyNot == "paused" })
+		time.Sleep(time.Minute)
+		if writes := n.engine.Applied(); len(writes) != 0 {
+			t.Errorf("writes %+v", writes)
+		}
+		if _, err := d.Resume(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		d.until("train", "a change at last", isChanged)
+		d.stop(false)
+		n.wantQuota(c, starvedQuota, "after shutdown")
+	})
+}
+
+func TestFailingProbeIsToldAndReadsOn(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		n.job("train")
+		d := n.start(nil)
+		d.until("train", "seen", func(c view.Container) bool { return c.Watched })
+		set := func(err error) {
+			if err := d.do(t.Context(), func() { n.sim.readErr = err }); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		set(errors.New("a map is gone"))
+		if p := d.Snapshot().Daemon.Probes[0]; p.OK || !strings.Contains(p.Lost, "a map is gone") {
+			t.Errorf("a failing probe is shown as %+v", p)
+		}
+		set(nil)
+		if p := d.Snapshot().Daemon.Probes[0]; !p.OK {
+			t.Errorf("a mended probe is shown as %+v", p)
+		}
+		d.stop(false)
+	})
+}
