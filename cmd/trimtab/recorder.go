@@ -24,12 +24,12 @@ type replayState struct {
 
 // recorder is the flight recorder, with copies to whoever asks for one.
 type recorder struct {
-	ring   *recording.Ring
-	config json.RawMessage // owned by Write's goroutine
-	state  replayState
+	ring  *recording.Ring
+	state replayState
 
-	mu   sync.Mutex
-	tees map[*tee]struct{}
+	mu     sync.Mutex
+	config json.RawMessage
+	tees   map[*tee]struct{}
 }
 
 // tee is one recording in the making. Its queue is bounded; a reader that is too
@@ -56,6 +56,9 @@ func openRecorder(dir string, maxBytes int64, cfg core.Config, policy string) (*
 
 // header begins a stream here.
 func (r *recorder) header() recording.Header {
+	r.mu.Lock()
+	config := r.config
+	r.mu.Unlock()
 	state, err := json.Marshal(r.state)
 	if err != nil {
 		panic(err) // two strings
@@ -64,17 +67,17 @@ func (r *recorder) header() recording.Header {
 	var mono unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) // every Linux has it
 	return recording.Header{Trimtab: version(), WallUnixNs: time.Now().UnixNano(), MonoNs: mono.Nano(), Boot: boot, Arch: goruntime.GOARCH,
-		Config: r.config, State: state}
+		Config: config, State: state}
 }
 
 // Write implements loop.Recorder.
 func (r *recorder) Write(kind string, v any) error {
+	r.mu.Lock()
 	if cfg, ok := v.(core.Config); ok { // a reload: segments from here on begin with it
 		if text, err := json.Marshal(cfg); err == nil {
 			r.config = text
 		}
 	}
-	r.mu.Lock()
 	for t := range r.tees {
 		select {
 		case t.queue <- teeRecord{kind, v}:

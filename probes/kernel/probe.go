@@ -45,7 +45,6 @@ type container struct {
 
 // Probe is the kernel probe. Its methods are called from one goroutine.
 type Probe struct {
-	opts        Options
 	loaded      *loaded
 	containers  map[string]*container
 	bySlot      map[uint32]*container
