@@ -32,7 +32,7 @@ type Params struct {
 
 // Defaults returns the parameters to start from.
 func Defaults() Params {
-	return Params{Margin: 1.05, MinGain: 0.05, TakeAbove: 1.25, WeightStep: 4, WeightMax: 16, MinConfidence: 0.5}
+	return Params{Margin: 1.03, MinGain: 0.05, TakeAbove: 1.25, WeightStep: 4, WeightMax: 16, MinConfidence: 0.5}
 }
 
 // Policy implements policies.Policy.

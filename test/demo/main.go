@@ -23,11 +23,11 @@ import (
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
-// The demo job: 65 ms of each step stand for an accelerator's share, so that with
+// The demo job: 40 ms of each step stand for an accelerator's share, so that with
 // C_t + C_l of about 72 ms [measured by the sweep] the knee lies inside a
 // two-core machine beside a neighbour that wants one core.
 const (
-	deviceMs     = "65"
+	deviceMs     = "40"
 	starvedShare = 0.35 // of the knee: what the owner's quota grants
 )
 

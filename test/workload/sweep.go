@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
-
-// KneeShare is the share of the best rate that counts as all of it. The rate
-// of a step is noisy by about 2 % from one window to the next.
-const KneeShare = 0.98
 
 // Point is the rate at one static quota.
 type Point struct {
@@ -82,68 +79,59 @@ func (j *Job) measure(ctx context.Context, cpus float64, o SweepOptions) (Point,
 	return p, nil
 }
 
-// Knee is the smallest quota that gives KneeShare of the best rate,
-// interpolated between the points around it, and that best rate. More CPU never
-// slows a job, so the rates are first fitted to a rising curve: the best is
-// then a mean over the plateau, not its luckiest point, which would put the
-// knee too high. A point without quota is the curve's end. ok is false if no
-// quota reaches the share, or the smallest one already does: then the knee lies
-// outside what was swept, and cpus is the nearest bound.
+// Knee is where a job's rate stops growing with its quota, and the rate there:
+// the rates are fitted by least squares with a line through the origin that
+// breaks into a plateau, which is what the model of a starved job says they are.
+// A fit, because one lucky window decides any rule of the kind "98 % of the
+// best", and windows of a few seconds differ by more than 2 %. Points without a
+// quota lie on the plateau. ok is false if all quotas lie on one side of the
+// break: it is then outside what was swept, and cpus is the nearest bound.
 func Knee(points []Point) (cpus, best float64, ok bool) {
-	curve := rising(points)
+	curve := slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.CPUs == 0 })
+	slices.SortStableFunc(curve, func(a, b Point) int { return cmp.Compare(a.CPUs, b.CPUs) })
+	free := slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.CPUs != 0 })
 	if len(curve) == 0 {
-		return 0, 0, false
+		_, best, _ = fit(nil, free)
+		return 0, best, false
 	}
-	best = curve[len(curve)-1].Rate
-	enough := KneeShare * best
-	nearest := 0.0
-	for i, p := range curve {
-		if p.CPUs == 0 || best == 0 {
-			break
-		}
-		nearest = p.CPUs
-		if p.Rate < enough {
+	bestFit := math.Inf(1)
+	for below := range len(curve) + 1 {
+		slope, plateau, misfit := fit(curve[:below], append(slices.Clone(curve[below:]), free...))
+		if misfit >= bestFit || plateau <= 0 {
 			continue
 		}
-		if i == 0 {
-			return p.CPUs, best, false
+		bestFit, best = misfit, plateau
+		switch {
+		case below == 0:
+			cpus, ok = curve[0].CPUs, false
+		case below == len(curve):
+			cpus, ok = curve[below-1].CPUs, false
+		default:
+			cpus, ok = plateau/slope, true
 		}
-		low := curve[i-1]
-		return low.CPUs + (p.CPUs-low.CPUs)*(enough-low.Rate)/(p.Rate-low.Rate), best, true
 	}
-	return nearest, best, false
+	return cpus, best, ok
 }
 
-// rising sorts the points by quota, no quota last, and fits their rates to a
-// curve that never falls, by pooling neighbours that do (isotonic regression,
-// all points weighing the same: they were measured for the same time).
-func rising(points []Point) []Point {
-	curve := slices.Clone(points)
-	slices.SortStableFunc(curve, func(a, b Point) int {
-		if (a.CPUs == 0) != (b.CPUs == 0) {
-			return cmp.Compare(b.CPUs, a.CPUs) // 0 is no quota: last
-		}
-		return cmp.Compare(a.CPUs, b.CPUs)
-	})
-	type pool struct {
-		sum float64
-		n   int
+// fit gives the line through the origin of the one part, the mean of the other,
+// and the sum of the squares that they miss.
+func fit(line, flat []Point) (slope, plateau, misfit float64) {
+	var cr, cc float64
+	for _, p := range line {
+		cr += p.CPUs * p.Rate
+		cc += p.CPUs * p.CPUs
 	}
-	mean := func(p pool) float64 { return p.sum / float64(p.n) }
-	var pools []pool
-	for _, p := range curve {
-		pools = append(pools, pool{p.Rate, 1})
-		for k := len(pools) - 1; k > 0 && mean(pools[k-1]) > mean(pools[k]); k-- {
-			pools[k-1] = pool{pools[k-1].sum + pools[k].sum, pools[k-1].n + pools[k].n}
-			pools = pools[:k]
-		}
+	if cc > 0 {
+		slope = cr / cc
 	}
-	i := 0
-	for _, p := range pools {
-		for range p.n {
-			curve[i].Rate = mean(p)
-			i++
-		}
+	for _, p := range flat {
+		plateau += p.Rate / float64(len(flat))
 	}
-	return curve
+	for _, p := range line {
+		misfit += (p.Rate - slope*p.CPUs) * (p.Rate - slope*p.CPUs)
+	}
+	for _, p := range flat {
+		misfit += (p.Rate - plateau) * (p.Rate - plateau)
+	}
+	return slope, plateau, misfit
 }

@@ -55,6 +55,7 @@ type job struct {
 	c          Container
 	window     window.Builder // until enough ticks are in
 	slice      window.Builder // from tick to tick
+	long       window.Builder // since the latest change of resources, for the cost
 	reading    window.Reading // of the latest closed window
 	verdict    policies.Verdict
 	agree      int    // closed windows in a row with this class and cause
@@ -118,7 +119,7 @@ func (c *Core) admit(in Input, d *Decision) {
 			j = &job{firstNs: c.now(), changedNs: c.now(), correction: 1, failed: map[runtime.Knob]string{}}
 			c.jobs[key] = j
 		} else if !maps.Equal(j.c.Now, ct.Now) {
-			j.changedNs = c.now()
+			j.resourcesChanged(c.now())
 		}
 		j.c = ct
 	}
@@ -144,6 +145,7 @@ func (c *Core) measure(in Input, d *Decision) {
 			j.slice.Cut()
 			j.observe(c.cfg, w)
 		}
+		long := j.long.Add(s, in.Host)
 		w := j.window.Add(s, in.Host)
 		if w == nil || !j.c.Watched || w.EndNs-w.StartNs < c.cfg.MinWindowNs {
 			continue
@@ -153,8 +155,35 @@ func (c *Core) measure(in Input, d *Decision) {
 			continue
 		}
 		j.window.Cut()
+		r = withLongCost(r, long)
+		if long.EndNs-long.StartNs > longNs {
+			j.long.Cut()
+		}
 		c.close(j, r, d)
 	}
+}
+
+// longNs bounds the stretch that a cost is read from.
+const longNs = 30 * second
+
+// withLongCost takes the cost from the whole stretch at the present resources:
+// within a few seconds loaders may make more batches than the trainer takes, as
+// prefetched ones fill or drain, and a step would seem dearer or cheaper than it is.
+func withLongCost(r window.Reading, long *window.Window) window.Reading {
+	if long == nil || long.EndNs-long.StartNs <= r.Window.EndNs-r.Window.StartNs {
+		return r
+	}
+	if l := window.Read(long); l.CostOK && l.Rate.Source == r.Rate.Source {
+		r.Cost, r.CostOK = l.Cost, true
+	}
+	return r
+}
+
+// resourcesChanged forgets what was measured at other resources.
+func (j *job) resourcesChanged(nowNs int64) {
+	j.changedNs, j.obs = nowNs, nil
+	j.window.Cut()
+	j.long.Cut()
 }
 
 // observe takes one slice's rate and CPU use.

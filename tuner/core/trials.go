@@ -83,8 +83,8 @@ func (c *Core) results(in Input, d *Decision) {
 				c.end(t, view.OutcomeAborted, r.Text, d)
 			}
 			if j := c.jobs[r.Key]; j != nil {
-				j.baseline, j.changedNs = 0, c.now()
-				j.obs = nil // the rate under other values says nothing of these
+				j.baseline = 0
+				j.resourcesChanged(c.now())
 				j.coolDown(c)
 			}
 		}
@@ -109,9 +109,7 @@ func (c *Core) applied(r Result, d *Decision) {
 			if j.baseline == 0 {
 				j.baseline, j.baseSource = t.view.Before, t.source
 			}
-			j.changedNs = c.now()
-			// The open window began under other values.
-			j.window.Cut()
+			j.resourcesChanged(c.now())
 		}
 	}
 }

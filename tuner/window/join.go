@@ -82,7 +82,9 @@ func joinTicks(as, bs []Tick) []Tick {
 		for _, a := range as {
 			if a.TGID == out[i].TGID && a.Source == out[i].Source {
 				out[i].Count += a.Count
-				out[i].FromNs = a.FromNs
+				if a.FromNs > 0 {
+					out[i].FromNs = a.FromNs
+				}
 			}
 		}
 	}

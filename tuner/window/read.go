@@ -100,6 +100,11 @@ func (c candidate) perSecond(w *Window) float64 {
 // trainer's device waits, its timer waits, its hand-offs with loaders. Two
 // independent sources that agree confirm one tick per step.
 func rate(w *Window, r Rank) policies.Rate {
+	for _, t := range w.Ticks {
+		if t.TGID == r.Root && t.FromNs == 0 {
+			return policies.Rate{} // its ticks are just coming into view: no other source until they are
+		}
+	}
 	cs := candidates(w, r)
 	for i, c := range cs {
 		per := c.perSecond(w)

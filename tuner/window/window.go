@@ -50,7 +50,7 @@ type Tick struct {
 	Source         string
 	TGID           int32
 	Count          uint64
-	FromNs, LastNs int64 // latest tick before and in the window; FromNs 0: none before
+	FromNs, LastNs int64 // latest tick before and in the window; FromNs 0: none known before, Count is 0 then
 }
 
 // Cgroup is what the cgroup's accounting says of the window.
@@ -182,7 +182,8 @@ func diffThread(base, t probes.Thread, known bool) Thread {
 func diffTicks(prev, cur []probes.Ticks) []Tick {
 	var out []Tick
 	for _, t := range cur {
-		d := Tick{Source: t.Source, TGID: t.TGID, Count: t.Count, LastNs: t.LastNs}
+		// Ticks before the first one seen may have been missed: counting begins there.
+		d := Tick{Source: t.Source, TGID: t.TGID, LastNs: t.LastNs}
 		for _, old := range prev {
 			if old.TGID == t.TGID && old.Source == t.Source && old.Count <= t.Count {
 				d.Count, d.FromNs = t.Count-old.Count, old.LastNs
