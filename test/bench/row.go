@@ -10,9 +10,10 @@ import (
 
 // Verdicts of a row. Rows without a goal are reported.
 const (
-	verdictMet  = "met"
-	verdictMiss = "MISS"
-	verdictNone = "-"
+	verdictMet     = "met"
+	verdictMiss    = "MISS"
+	verdictNone    = "-"
+	verdictUnclear = "unclear" // the spread is too wide to say
 )
 
 // Row is one line of the table.
@@ -24,7 +25,7 @@ type Row struct {
 	High   float64 `json:"high"`
 	Spread string  `json:"spread,omitempty"` // "95 % CI", "range", "worst", …
 	Goal   string  `json:"goal,omitempty"`
-	Result string  `json:"result"` // met, MISS or -
+	Result string  `json:"result"` // met, MISS, unclear or -
 	How    string  `json:"how"`
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,35 +37,49 @@ func (m *memManuals) Load() ([]enrol.Manual, error) { return m.all, nil }
 func (m *memManuals) Save(all []enrol.Manual) error { m.all = all; return nil }
 
 type memHolds struct {
-	mu     sync.Mutex
-	held   map[string]bool
-	paused bool
+	mu      sync.Mutex
+	held    map[string]bool
+	yielded map[string][]runtime.Knob
+	paused  bool
 }
 
-func (h *memHolds) Held(key string) bool {
+func (h *memHolds) with(f func()) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.held[key]
+	f()
+	return nil
+}
+
+func (h *memHolds) Held(key string) (held bool) {
+	_ = h.with(func() { held = h.held[key] })
+	return held
 }
 
 func (h *memHolds) SetHeld(key string, held bool) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.held[key] = held
-	return nil
+	return h.with(func() { h.held[key] = held })
 }
 
-func (h *memHolds) Paused() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.paused
+func (h *memHolds) Paused() (paused bool) {
+	_ = h.with(func() { paused = h.paused })
+	return paused
 }
 
-func (h *memHolds) SetPaused(paused bool) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.paused = paused
-	return nil
+func (h *memHolds) SetPaused(paused bool) error { return h.with(func() { h.paused = paused }) }
+
+func (h *memHolds) Yielded(key string) (knobs []runtime.Knob) {
+	_ = h.with(func() { knobs = slices.Clone(h.yielded[key]) })
+	return knobs
+}
+
+func (h *memHolds) AddYield(key string, knob runtime.Knob) error {
+	return h.with(func() { h.yielded[key] = append(h.yielded[key], knob) })
+}
+
+func (h *memHolds) Prune(alive func(key string) bool) error {
+	return h.with(func() {
+		maps.DeleteFunc(h.held, func(key string, _ bool) bool { return !alive(key) })
+		maps.DeleteFunc(h.yielded, func(key string, _ []runtime.Knob) bool { return !alive(key) })
+	})
 }
 
 type memHistory struct {
@@ -114,7 +129,7 @@ func bubble(t *testing.T, test func(t *testing.T, n *node)) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := runtimetest.NewFake()
 		test(t, &node{t: t, engine: engine, sim: newSim(engine), dir: filepath.Join(dir, "originals"),
-			holds: &memHolds{held: map[string]bool{}}, history: &memHistory{}, log: &bytes.Buffer{}})
+			holds: &memHolds{held: map[string]bool{}, yielded: map[string][]runtime.Knob{}}, history: &memHistory{}, log: &bytes.Buffer{}})
 	})
 }
 
