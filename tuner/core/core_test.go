@@ -232,3 +232,61 @@ func check(t *rapid.T, c *Core, n *node, originals map[string]float64, o Order, 
 		t.Fatalf("%+v goes above the owner's %.2f", ch, e.CPU.Max)
 	}
 }
+
+// TestNeighboursThatMovedCallForABA: when others make room in the middle of a
+// trial, the change is taken back and measured without before it may stay.
+func TestNeighboursThatMovedCallForABA(t *testing.T) {
+	n := newNode(2)
+	j := n.addJob("train", 0.4, tune())
+	other := n.addSpinner("noise", 1.2)
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	var quotas []string
+	records := run(c, n, 90, func(i int, d Decision) {
+		if len(d.Apply) > 0 {
+			other.spin = 0.1
+		}
+		if q := string(j.c.Now[runtime.KnobCPUQuota]); len(quotas) == 0 || quotas[len(quotas)-1] != q {
+			quotas = append(quotas, q)
+		}
+	})
+	if got := outcomes(records); len(got) != 1 || got[0] != view.OutcomeKept {
+		t.Fatalf("trials %v, want one kept: %+v", got, records)
+	}
+	if len(quotas) != 4 || quotas[0] != quotas[2] || quotas[1] != quotas[3] {
+		t.Errorf("quotas %q, want A, B, A, B", quotas)
+	}
+}
+
+// TestNeighboursThatMovedDoNotEarnAPlanItsPlace: a write that does nothing is
+// not kept because the neighbour left.
+func TestNeighboursThatMovedDoNotEarnAPlanItsPlace(t *testing.T) {
+	n := newNode(2)
+	j := n.addJob("train", 0.6, tune())
+	other := n.addSpinner("noise", 1.7)
+	other.c.Now[runtime.KnobCPUWeight] = "100" // entitled to little: what it loses is no harm
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	var results []Result
+	var records []view.Record
+	for range 120 {
+		in := n.tick()
+		in.Results = results
+		d := c.Step(in)
+		records = append(records, d.Records...)
+		results = nil
+		for _, o := range d.Apply {
+			j.trainerCPU, other.spin = 0.010, 0 // the job's own luck, and the neighbour's leave
+			results = append(results, Result{Kind: ResultApply, Plan: o.Plan, OK: true})
+		}
+		for _, o := range d.Rollback {
+			results = append(results, Result{Kind: ResultRollback, Plan: o.Plan, OK: true})
+		}
+	}
+	for _, o := range outcomes(records) {
+		if o == view.OutcomeKept {
+			t.Fatalf("kept on somebody else's account: %+v", records)
+		}
+	}
+	if len(outcomes(records)) == 0 {
+		t.Fatal("no trial")
+	}
+}

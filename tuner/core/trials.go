@@ -24,10 +24,27 @@ type openTrial struct {
 	take      bool
 	look      int
 	result    trial.Result
+	earned    bool // the windows say keep; only neighbours can still speak against it
+
+	// Where neighbours moved in the plan's favour, it is taken back and measured once
+	// more without: A-B-A (DESIGN.md, Trials).
+	phase   phase
+	with    []trial.Obs // under the change
+	aback   int64       // when the change was taken back; 0: not yet
+	abaLook int
 	// neighbours' mean CPU use and waiting before the plan, by key
 	usedBefore, waitedBefore map[string]float64
 	outsideBefore            float64 // CPUs used outside all containers
 }
+
+// phase is where a trial stands.
+type phase uint8
+
+const (
+	phaseWith  phase = iota // the change stands, or is on its way
+	phaseBack               // it was taken back, to be measured without
+	phaseAgain              // it proved itself without, and is on its way once more
+)
 
 func (t *openTrial) touches(key string) bool {
 	return slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Key == key })
@@ -78,6 +95,8 @@ func (c *Core) results(in Input, d *Decision) {
 		switch r.Kind {
 		case ResultApply:
 			c.applied(r, d)
+		case ResultRollback:
+			c.takenBack(r, d)
 		case ResultEnded:
 			for _, t := range c.trialsOf(r.Key) {
 				c.end(t, view.OutcomeAborted, r.Text, d)
@@ -101,8 +120,18 @@ func (c *Core) applied(r Result, d *Decision) {
 		c.end(t, view.OutcomeAborted, "not applied: "+r.Text, d)
 		return
 	}
+	if t.phase == phaseAgain {
+		c.settleChanged(t)
+		c.keepPlan(t, d)
+		return
+	}
 	c.totals.plan(t.order.Policy, "applied")
 	t.appliedNs = c.now()
+	c.settleChanged(t)
+}
+
+// settleChanged notes that an order's containers have other resources now.
+func (c *Core) settleChanged(t *openTrial) {
 	for _, ch := range t.order.Changes {
 		c.changeTimes = append(c.changeTimes, c.now())
 		if j := c.jobs[ch.Key]; j != nil {
@@ -124,39 +153,111 @@ func (c *Core) judge(in Input, d *Decision) {
 	}
 	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
 		t := c.trials[plan]
-		if t.appliedNs == 0 {
+		j := c.jobs[t.subject()]
+		if t.appliedNs == 0 || t.phase == phaseAgain {
 			continue
 		}
-		j := c.jobs[t.subject()]
+		if t.phase == phaseBack {
+			c.judgeBack(t, j, d)
+			continue
+		}
 		if who, lost := c.harmed(t); lost != "" {
 			c.rollback(t, view.OutcomeRolledBack, fmt.Sprintf("%s lost CPU it is entitled to: %s", who, lost), d)
 			continue
 		}
-		after := t.settled(c, j)
-		t.result = trial.Judge(trial.DefaultParams(t.take), t.before, after, t.look)
-		t.look = t.result.Look
-		t.view.After, t.view.Ratio, t.view.Low, t.view.High = meanRate(after), t.result.Ratio, t.result.Low, t.result.High
-		c.conclude(t, j, d)
+		if after := t.settled(c, j, t.appliedNs); !t.earned {
+			t.with = append(t.with[:0:0], after...)
+			t.note(trial.Judge(trial.DefaultParams(t.take), t.before, after, t.look))
+			t.view.After = meanRate(after)
+			t.earned = t.result.Outcome.Keep()
+		}
+		c.conclude(t, d)
 	}
 }
 
-func (c *Core) conclude(t *openTrial, j *job, d *Decision) {
+// note takes in a judgement.
+func (t *openTrial) note(r trial.Result) {
+	t.result, t.look = r, r.Look
+	t.view.Ratio, t.view.Low, t.view.High = r.Ratio, r.Low, r.High
+}
+
+func (c *Core) conclude(t *openTrial, d *Decision) {
 	limit := c.cfg.TrialMaxNs
 	if t.take {
 		limit = c.cfg.TakeMaxNs
 	}
 	switch {
-	case t.result.Outcome.Keep() && c.now()-t.appliedNs < c.settle(t)+c.guardNs():
+	case t.earned && c.now()-t.appliedNs < c.settle(t)+c.guardNs():
 		// Neighbours are given time to show a loss before a gain is final.
-	case t.result.Outcome.Keep():
-		j.correction = correction.Correct(j.correction, t.view.Predicted, t.view.After)
-		c.end(t, view.OutcomeKept, t.result.Why, d)
+	case t.earned && c.movedInFavour(t):
+		t.phase = phaseBack
+		d.Rollback = append(d.Rollback, t.order)
+	case t.earned:
+		c.keepPlan(t, d)
 	case t.result.Outcome == trial.Inferior:
 		c.rollback(t, view.OutcomeRolledBack, t.result.Why, d)
 	case t.result.Outcome == trial.Inconclusive:
 		c.rollback(t, view.OutcomeInconclusive, t.result.Why, d)
 	case c.now()-t.appliedNs-t.frozenNs > limit:
 		c.rollback(t, view.OutcomeInconclusive, "no answer in time: "+t.result.Why, d)
+	}
+}
+
+// keepPlan ends a trial that proved its plan.
+func (c *Core) keepPlan(t *openTrial, d *Decision) {
+	j := c.jobs[t.subject()]
+	j.correction = correction.Correct(j.correction, t.view.Predicted, t.view.After)
+	c.end(t, view.OutcomeKept, t.result.Why, d)
+}
+
+// movedShare is how much less of the node's CPUs the others must use than before
+// for a gain to be theirs as well as the plan's.
+const movedShare = 0.1
+
+// movedInFavour reports whether neighbours and host made room while the plan was
+// on trial.
+func (c *Core) movedInFavour(t *openTrial) bool {
+	from := t.appliedNs + second
+	outside, _ := meanUse(c.outside, from, c.now())
+	less := t.outsideBefore - outside
+	for _, key := range c.keys() {
+		if before, known := t.usedBefore[key]; known {
+			after, _ := c.jobs[key].mean(from, c.now())
+			less += before - after
+		}
+	}
+	return less > movedShare*c.node.CPUs
+}
+
+// takenBack goes on with a trial whose change was taken back to be measured without.
+func (c *Core) takenBack(r Result, d *Decision) {
+	t := c.trials[r.Plan]
+	if t == nil || t.phase != phaseBack {
+		return
+	}
+	if !r.OK {
+		c.end(t, view.OutcomeAborted, "could not be taken back to be measured without: "+r.Text, d)
+		return
+	}
+	t.aback = c.now()
+	c.settleChanged(t)
+}
+
+// judgeBack weighs the windows without the change against those with it.
+func (c *Core) judgeBack(t *openTrial, j *job, d *Decision) {
+	if t.aback == 0 {
+		return
+	}
+	r := trial.JudgeABA(trial.DefaultParams(t.take), t.before, t.with, t.settled(c, j, t.aback), t.abaLook)
+	t.note(r)
+	t.abaLook = r.Look
+	switch {
+	case r.Outcome.Keep():
+		t.phase = phaseAgain
+		d.Apply = append(d.Apply, t.order)
+	case r.Outcome == trial.Inferior, r.Outcome == trial.Inconclusive, c.now()-t.aback-t.frozenNs > c.cfg.TrialMaxNs:
+		c.fail(t)
+		c.end(t, view.OutcomeInconclusive, "neighbours moved, and without it the rate was much the same: "+r.Why, d)
 	}
 }
 
@@ -171,8 +272,8 @@ func (c *Core) settle(t *openTrial) int64 {
 func (c *Core) guardNs() int64 { return 3 * second }
 
 // settled are the observations after the change took hold.
-func (t *openTrial) settled(c *Core, j *job) []trial.Obs {
-	from := t.appliedNs + c.settle(t)
+func (t *openTrial) settled(c *Core, j *job, since int64) []trial.Obs {
+	from := since + c.settle(t)
 	if j.source != t.source {
 		return nil
 	}
@@ -213,13 +314,18 @@ func (c *Core) harmed(t *openTrial) (who, how string) {
 // rollback ends a trial and orders its changes undone.
 func (c *Core) rollback(t *openTrial, outcome view.Outcome, why string, d *Decision) {
 	d.Rollback = append(d.Rollback, t.order)
+	c.fail(t)
+	c.end(t, outcome, why, d)
+}
+
+// fail remembers what a plan that did not earn its place depended on.
+func (c *Core) fail(t *openTrial) {
 	for _, ch := range t.order.Changes {
 		if j := c.jobs[ch.Key]; j != nil {
 			j.failed[ch.Knob] = j.signature(c.node)
 			j.obs = nil
 		}
 	}
-	c.end(t, outcome, why, d)
 }
 
 // end closes a trial, with a record.

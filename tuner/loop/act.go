@@ -139,9 +139,21 @@ func (l *Loop) rollback(ctx context.Context, o core.Order, items []actuator.Item
 	results := l.o.Actuator.Rollback(ctx, items)
 	l.reply(ctx, func() {
 		l.setBusy(items, false)
-		l.undone(results, view.RecordRollback, "its trial did not earn it", o)
+		l.undone(results, view.RecordRollback, "taken back by its trial", o)
+		l.results = append(l.results, rolledBack(o, results))
 		l.restand(items)
 	})
+}
+
+// rolledBack is the answer to the core.
+func rolledBack(o core.Order, results []actuator.RestoreResult) core.Result {
+	answer := core.Result{Kind: core.ResultRollback, Plan: o.Plan, OK: true}
+	for _, r := range results {
+		if r.Outcome != actuator.Restored {
+			answer.OK, answer.Text = false, fmt.Sprintf("%s: %s", r.Name, r.Outcome)
+		}
+	}
+	return answer
 }
 
 // undone records what went back.
