@@ -65,7 +65,13 @@ type Options struct {
 	Fault func(point string)
 }
 
-// Actuator acts. Its methods may be called concurrently; they take turns.
+// ErrBusy is what Drift, Yield and Standing answer while another method holds the
+// actuator: engines may keep that waiting for many seconds, and a caller that must
+// not wait asks again later.
+var ErrBusy = errors.New("the actuator is at work")
+
+// Actuator acts. Its methods may be called concurrently; they take turns, but for
+// Drift, Yield and Standing, which answer ErrBusy at once.
 type Actuator struct {
 	o    Options
 	log  *slog.Logger

@@ -83,9 +83,11 @@ type Drift struct {
 }
 
 // Drift compares what stands with what trimtab wrote. Knobs that now lacks are
-// left out: not readable is not foreign.
+// left out: not readable is not foreign. It never waits: ErrBusy while a write is under way.
 func (a *Actuator) Drift(c runtime.Container, now runtime.Values) ([]Drift, error) {
-	a.mu.Lock()
+	if !a.mu.TryLock() {
+		return nil, ErrBusy
+	}
 	defer a.mu.Unlock()
 	f, _, err := a.o.Store.Load(c.ID)
 	if err != nil {
@@ -104,8 +106,11 @@ func (a *Actuator) Drift(c runtime.Container, now runtime.Values) ([]Drift, erro
 }
 
 // Yield forgets a knob: its value is somebody else's now, and so is its original.
+// It never waits: ErrBusy while a write is under way.
 func (a *Actuator) Yield(c runtime.Container, knob runtime.Knob) error {
-	a.mu.Lock()
+	if !a.mu.TryLock() {
+		return ErrBusy
+	}
 	defer a.mu.Unlock()
 	f, ok, err := a.o.Store.Load(c.ID)
 	if err != nil || !ok {
@@ -126,8 +131,11 @@ type Standing struct {
 }
 
 // Standing tells what trimtab has changed on a container, for display.
+// It never waits: ErrBusy while a write is under way.
 func (a *Actuator) Standing(id runtime.ID) (Standing, error) {
-	a.mu.Lock()
+	if !a.mu.TryLock() {
+		return Standing{}, ErrBusy
+	}
 	defer a.mu.Unlock()
 	f, ok, err := a.o.Store.Load(id)
 	s := Standing{Original: runtime.Values{}, Written: runtime.Values{}}
