@@ -76,7 +76,8 @@ type Job struct {
 type Node struct {
 	CPUs      float64 `json:"cpus"`      // online
 	Reserve   float64 `json:"reserve"`   // never given
-	OtherCPUs float64 `json:"otherCPUs"` // used by containers that are not enrolled, and by the host
+	OtherCPUs float64 `json:"otherCPUs"` // used by containers that are not enrolled
+	MaxWeight float64 `json:"maxWeight"` // the kernel's ceiling of KnobCPUWeight here
 }
 
 // Change is one knob of one container, from a value to a value.

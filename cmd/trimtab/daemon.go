@@ -44,7 +44,7 @@ func daemonCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.config, "config", config.DefaultFile, "config `FILE`; a missing default file means defaults")
 	cmd.Flags().StringVar(&f.dropDir, "conf-dir", config.DefaultDropDir, "`DIR` of *.yaml files that come after it")
-	cmd.Flags().BoolVar(&f.check, "check", false, "load, attach, reach Docker, then exit: 0 if the host can be tuned")
+	cmd.Flags().BoolVar(&f.check, "check", false, "load, attach, reach Docker, then exit, changing nothing: 0 if the host can be tuned")
 	cmd.Flags().BoolVar(&f.handover, "handover", false, "on SIGTERM leave what was proved for the next daemon, as a restart by systemd does")
 	return cmd
 }
@@ -60,6 +60,9 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	log := newLogger(os.Stderr, cfg, level)
 	// Above the budget Go collects harder, before systemd's MemoryMax would kill.
 	debug.SetMemoryLimit(int64(cfg.Budget.Memory))
+	if f.check {
+		return checkHost(ctx, f)
+	}
 	p, err := assemble(ctx, cfg, log)
 	if err != nil {
 		return err
@@ -72,9 +75,6 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	p.loop = loop.New(p.options(cfg, notifier.Status))
 	if p.recorder != nil {
 		p.recorder.state.Epoch = p.loop.Epoch()
-	}
-	if f.check {
-		return p.check(ctx)
 	}
 	return errors.Join(runGroup(ctx, f, cfg, level, p, notifier, log), shutDown(f, p, notifier, log))
 }
@@ -177,7 +177,7 @@ func needsRestart(old, now config.Config) []string {
 		name    string
 		changed bool
 	}{
-		{"policy", old.Policy != now.Policy}, {"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker},
+		{"policy", old.Policy != now.Policy}, {"thresholds.minGain", old.Thresholds.MinGain != now.Thresholds.MinGain}, {"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker},
 		{"metrics", old.Metrics != now.Metrics}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir},
 		{"record", old.Record != now.Record}, {"history", old.History != now.History},
 	} {
@@ -199,18 +199,21 @@ func shutDown(f daemonFlags, p *parts, n *systemd.Notifier, log *slog.Logger) er
 	}
 	if handover {
 		n.Stopping("handing over")
-		log.Info("handing over: what was proved stands")
-		if err := p.markHandover(); err != nil {
-			log.Error("cannot hand over, restoring instead", "error", err)
-			handover = false
+		// Marked last: a kill before that makes the next daemon restore.
+		err := p.loop.Shutdown(ctx, true)
+		if err == nil {
+			err = p.markHandover()
 		}
+		if err == nil {
+			log.Info("handed over: what was proved stands")
+			return nil
+		}
+		log.Error("cannot hand over, restoring instead", "error", err)
 	}
-	if !handover {
-		n.Stopping("restoring")
-		n.Extend(shutdownTimeout)
-	}
-	err := p.loop.Shutdown(ctx, handover)
-	if err == nil && !handover {
+	n.Stopping("restoring")
+	n.Extend(shutdownTimeout)
+	err := p.loop.Shutdown(ctx, false)
+	if err == nil {
 		log.Info("every original is back")
 	}
 	return err
@@ -238,17 +241,20 @@ func setLevel(level *slog.LevelVar, cfg config.Config) {
 }
 
 // heartbeat is when the loop last ticked, for watchdog and health.
-type heartbeat struct{ unixNs atomic.Int64 }
+type heartbeat struct{ last atomic.Pointer[time.Time] }
 
-func (h *heartbeat) beat() { h.unixNs.Store(time.Now().UnixNano()) }
+func (h *heartbeat) beat() {
+	now := time.Now() // with the monotonic clock: a step of the wall clock is no hang
+	h.last.Store(&now)
+}
 
 // stale returns an error if the loop has not ticked for so long.
 func (h *heartbeat) stale(limit time.Duration) error {
-	last := h.unixNs.Load()
-	if last == 0 {
+	last := h.last.Load()
+	if last == nil {
 		return nil // not started
 	}
-	if age := time.Since(time.Unix(0, last)); age > limit {
+	if age := time.Since(*last); age > limit {
 		return fmt.Errorf("the loop has not ticked for %s", age.Round(time.Second))
 	}
 	return nil

@@ -83,6 +83,17 @@ func examine(ctx context.Context, file, dropDir string) []finding {
 	return append(findings, examineState(cfg), examineDisabled())
 }
 
+// checkHost is `trimtab daemon --check`: the doctor's findings, as an error where
+// the host cannot be tuned.
+func checkHost(ctx context.Context, f daemonFlags) error {
+	findings := examine(ctx, f.config, f.dropDir)
+	fmt.Print(findingsText(findings))
+	if worst(findings) == 2 {
+		return errors.New("this host cannot be tuned")
+	}
+	return nil
+}
+
 // grade makes a finding of an error.
 func grade(what string, err error, level, text, mend string) finding {
 	if err == nil {

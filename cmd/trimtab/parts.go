@@ -169,7 +169,7 @@ func (p *parts) openState() {
 		p.log.Warn("history", "warning", warning)
 	}
 	if p.cfg.Record.Ring > 0 {
-		if p.recorder, err = openRecorder(filepath.Join(p.cfg.StateDir, "flight"), int64(p.cfg.Record.Ring), coreConfig(p.cfg), p.cfg.Policy); err != nil {
+		if p.recorder, err = openRecorder(filepath.Join(p.cfg.StateDir, "flight"), int64(p.cfg.Record.Ring), coreConfig(p.cfg), replayState{Policy: p.cfg.Policy, MinGain: p.cfg.Thresholds.MinGain}); err != nil {
 			p.log.Error("the flight recorder is off", "error", err)
 		}
 	}
@@ -251,26 +251,6 @@ func coreConfig(cfg config.Config) core.Config {
 // alive says whether the loop ticks.
 func (p *parts) alive() error {
 	return p.heart.stale(max(10*time.Second, 10*time.Duration(p.cfg.Tick)))
-}
-
-// check runs the loop for a few ticks, then says whether everything needed works.
-func (p *parts) check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if err := p.loop.Run(ctx); err != nil {
-		return err
-	}
-	s := p.loop.Snapshot()
-	var errs []error
-	for _, part := range slices.Concat(s.Daemon.Engines, s.Daemon.Probes) {
-		if !part.OK {
-			errs = append(errs, fmt.Errorf("%s: %s", part.Name, part.Lost))
-		}
-	}
-	if len(errs) == 0 {
-		fmt.Printf("engines and probes work; %d containers\n", len(s.Containers))
-	}
-	return errors.Join(errs...)
 }
 
 func (p *parts) close(log *slog.Logger) {

@@ -20,6 +20,8 @@ import (
 type replayState struct {
 	Policy string `json:"policy"`
 	Epoch  string `json:"epoch"` // of plan IDs
+	// MinGain is the policy's threshold, thresholds.minGain of the config.
+	MinGain float64 `json:"minGain"`
 }
 
 // recorder is the flight recorder, with copies to whoever asks for one.
@@ -44,14 +46,16 @@ type teeRecord struct {
 	v    any
 }
 
-func openRecorder(dir string, maxBytes int64, cfg core.Config, policy string) (*recorder, error) {
+func openRecorder(dir string, maxBytes int64, cfg core.Config, state replayState) (*recorder, error) {
 	text, err := json.Marshal(cfg)
 	if err != nil {
 		return nil, err
 	}
-	r := &recorder{config: text, state: replayState{Policy: policy}, tees: map[*tee]struct{}{}}
-	r.ring, err = recording.OpenRing(dir, recording.RingOptions{MaxBytes: maxBytes, Header: r.header})
-	return r, err
+	r := &recorder{config: text, state: state, tees: map[*tee]struct{}{}}
+	if r.ring, err = recording.OpenRing(dir, recording.RingOptions{MaxBytes: maxBytes, Header: r.header}); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // header begins a stream here.

@@ -83,7 +83,9 @@ func replayCore(h recording.Header) (*core.Core, error) {
 	if err := json.Unmarshal(h.State, &state); err != nil {
 		return nil, fmt.Errorf("recording's state: %w", err)
 	}
-	policy := policyMap(config.Default())[state.Policy]
+	host := config.Default()
+	host.Thresholds.MinGain = state.MinGain
+	policy := policyMap(host)[state.Policy]
 	if policy == nil {
 		return nil, fmt.Errorf("recording's policy %q is not known to this version", state.Policy)
 	}

@@ -49,7 +49,7 @@ func (Policy) Name() string { return Name }
 func (k Policy) Propose(node policies.Node, jobs []policies.Job) policies.Proposal {
 	var out policies.Proposal
 	for _, j := range jobs {
-		if !j.CostOK || j.Verdict.Confidence < k.p.MinConfidence {
+		if !j.CostOK || j.Verdict.Confidence < k.p.MinConfidence || neverActs(j.Verdict.Class) {
 			continue
 		}
 		var changes []policies.Change
@@ -57,7 +57,7 @@ func (k Policy) Propose(node policies.Node, jobs []policies.Job) policies.Propos
 			changes = k.quota(node, j)
 		}
 		if len(changes) == 0 {
-			changes = k.weight(j)
+			changes = k.weight(node, j)
 		}
 		if len(changes) > 0 {
 			out.Plans = append(out.Plans, policies.Plan{Policy: Name, Changes: changes})
@@ -67,6 +67,12 @@ func (k Policy) Propose(node policies.Node, jobs []policies.Job) policies.Propos
 		}
 	}
 	return out
+}
+
+// neverActs: classes that DESIGN.md's table never acts on, whatever the numbers say.
+// A balanced job may still hold more than it needs, of what trimtab gave.
+func neverActs(c policies.Class) bool {
+	return c == policies.ClassIdle || c == policies.ClassInteractive || c == policies.ClassUnknown
 }
 
 // lost is the share of wall time that lack of quota costs the job.
@@ -120,7 +126,7 @@ func predict(j policies.Job, cpus float64) float64 {
 
 // weight moves a job before the work of others, where that takes nothing they
 // have a right to: its need lies within its own entitlement.
-func (k Policy) weight(j policies.Job) []policies.Change {
+func (k Policy) weight(node policies.Node, j policies.Job) []policies.Change {
 	b := j.Breakdown
 	contended := b.Share(policies.PartContended) + b.Share(policies.PartInputContended)
 	now, ok := j.Now[runtime.KnobCPUWeight].Int()
@@ -128,7 +134,7 @@ func (k Policy) weight(j policies.Job) []policies.Change {
 	if !ok || !okOriginal || contended < 0.05 || !causeIsContention(j) || need(j) > j.Entitlement {
 		return nil
 	}
-	to := math.Round(min(float64(now)*k.p.WeightStep, float64(original)*k.p.WeightMax, maxWeight(original)))
+	to := math.Round(min(float64(now)*k.p.WeightStep, float64(original)*k.p.WeightMax, node.MaxWeight))
 	after := predict(j, need(j))
 	change := policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUWeight, From: j.Now[runtime.KnobCPUWeight], To: runtime.IntValue(int64(to)),
 		Gain: after/j.Rate.PerSecond - 1, RateAfter: after,
@@ -150,15 +156,6 @@ func need(j policies.Job) float64 {
 
 func causeIsContention(j policies.Job) bool {
 	return j.Verdict.Cause == policies.CauseContended || j.Verdict.Cause == policies.CauseHost
-}
-
-// maxWeight is the kernel's ceiling: 10000 for v2 weights, 262144 for v1 shares.
-// Defaults differ by as much (100 and 1024), so the original tells the unit.
-func maxWeight(original int64) float64 {
-	if original <= 100 {
-		return 10000
-	}
-	return 262144
 }
 
 // roundUp rounds CPUs up to a hundredth, systemd's granularity.

@@ -23,7 +23,7 @@ func starved(quota float64) policies.Job {
 		Correction: 1, Entitlement: 1, Verdict: policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseThrottled, Confidence: 1}}
 }
 
-var eightCPUs = policies.Node{CPUs: 8}
+var eightCPUs = policies.Node{CPUs: 8, MaxWeight: 262144}
 
 func only(t *testing.T, p policies.Proposal) policies.Change {
 	t.Helper()

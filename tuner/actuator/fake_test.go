@@ -103,6 +103,14 @@ func (e *fakeEngine) set(c runtime.Container, set runtime.Values) error {
 	return os.Rename(temp, e.path(c))
 }
 
+// end makes a container one that has ended.
+func (e *fakeEngine) end(t testing.TB, c runtime.Container) {
+	t.Helper()
+	if err := os.Remove(e.path(c)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // owner is what containers start with.
 func owner() runtime.Values {
 	return runtime.Values{

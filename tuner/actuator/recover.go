@@ -25,13 +25,16 @@ type Recovery struct {
 // ended are removed, the others restored or, at a handover, kept. Harmless to
 // repeat, at any time and after a crash at any instant. The results are of the
 // containers that were restored; the error tells of files that could not be
-// read or removed.
+// read or removed, and names containers that are not listed but were not found
+// to have ended: their files stay.
 func (a *Actuator) Recover(ctx context.Context, r Recovery) ([]RestoreResult, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	running := map[runtime.ID]runtime.Container{}
+	boots := map[string]string{} // by engine
 	for _, c := range r.Running {
 		running[c.ID] = c
+		boots[c.ID.Engine] = c.ID.Boot
 	}
 	synced := map[string]bool{}
 	for _, engine := range r.Synced {
@@ -45,8 +48,10 @@ func (a *Actuator) Recover(ctx context.Context, r Recovery) ([]RestoreResult, er
 		c, runs := running[f.ID]
 		switch {
 		case !runs && !synced[f.ID.Engine]:
+		case !runs && boots[f.ID.Engine] != "" && boots[f.ID.Engine] != f.ID.Boot:
+			errs = append(errs, a.forget(f)) // nothing outlives the kernel that it ran on
 		case !runs:
-			errs = append(errs, a.forget(f))
+			errs = append(errs, a.forgetEnded(ctx, f))
 		case r.Handover && f.Unsettled() == "":
 		default:
 			out = append(out, a.restore(ctx, c, "recovery"))
@@ -55,7 +60,8 @@ func (a *Actuator) Recover(ctx context.Context, r Recovery) ([]RestoreResult, er
 	return out, errors.Join(errs...)
 }
 
-// Gone forgets a container that ended: with it went everything trimtab set.
+// Gone forgets a container that ended: with it went everything trimtab set. One
+// that is merely said to be gone keeps its file, and the error names it.
 func (a *Actuator) Gone(id runtime.ID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -63,7 +69,26 @@ func (a *Actuator) Gone(id runtime.ID) error {
 	if err != nil || !ok {
 		return err
 	}
-	return a.forget(f)
+	return a.forgetEnded(context.Background(), f)
+}
+
+// forgetEnded forgets a container if its engine's read says that it ended. Not
+// being listed is no proof: an inspect that failed once looks the same, and a
+// container without originals could never be put back.
+func (a *Actuator) forgetEnded(ctx context.Context, f originals.File) error {
+	engine, err := a.engine(f.Container())
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, a.o.Settle)
+		defer cancel()
+		_, err = engine.Read(ctx, f.Container())
+	}
+	switch {
+	case errors.Is(err, runtime.ErrGone):
+		return a.forget(f)
+	case err != nil:
+		return fmt.Errorf("container %q is not listed, and whether it ended cannot be read (its originals are kept): %w", f.Name, err)
+	}
+	return fmt.Errorf("container %q is not listed, but runs (process %d): its originals are kept; `trimtab restore --offline` puts them back once trimtab is stopped", f.Name, f.InitPID)
 }
 
 func (a *Actuator) forget(f originals.File) error {

@@ -196,6 +196,7 @@ func TestRecover(t *testing.T) {
 	for _, c := range []runtime.Container{runs, ended, unseen} {
 		b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
 	}
+	b.engine.end(t, ended)
 	r := actuator.Recovery{Running: []runtime.Container{runs}, Synced: []string{"fake"}, Handover: true}
 	for range 2 {
 		got, err := b.actuator().Recover(t.Context(), r)
@@ -222,6 +223,7 @@ func TestRestartIsAnotherContainer(t *testing.T) {
 	b := newBench(t)
 	c := b.start(container("a"), owner())
 	b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+	b.engine.end(t, c)
 	again := c
 	again.ID.StartTick++
 	b.start(again, runtime.Values{runtime.KnobCPUQuota: "150000 100000"}) // by its owner, this time
@@ -300,6 +302,7 @@ func TestGoneForgets(t *testing.T) {
 	c := b.start(container("a"), owner())
 	a := b.actuator()
 	a.Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+	b.engine.end(t, c)
 	if err := a.Gone(c.ID); err != nil || b.files() != 0 {
 		t.Errorf("%v, %d files", err, b.files())
 	}

@@ -28,11 +28,14 @@ type Core struct {
 	policy policies.Policy
 	jobs   map[string]*job
 	trials map[string]*openTrial // by plan
-	seq    int
-	epoch  string // distinguishes plan IDs of different starts
-	totals totals
-	last   Input
-	node   policies.Node
+	// unanswered are orders whose trial ended before the actuator answered.
+	unanswered map[string]Order
+	seq        int // of plans in the tick at seqAt
+	seqAt      int64
+	epoch      string // distinguishes plan IDs of different starts
+	totals     totals
+	last       Input
+	node       policies.Node
 	// outside is the CPU use of everything but containers, from tick to tick.
 	outside  []usage
 	prevHost probes.Host
@@ -44,7 +47,7 @@ type Core struct {
 // New returns a core. epoch is any text that differs between starts (it becomes
 // part of plan IDs).
 func New(cfg Config, policy policies.Policy, epoch string) *Core {
-	return &Core{cfg: cfg, policy: policy, jobs: map[string]*job{}, trials: map[string]*openTrial{}, epoch: epoch, totals: newTotals()}
+	return &Core{cfg: cfg, policy: policy, jobs: map[string]*job{}, trials: map[string]*openTrial{}, unanswered: map[string]Order{}, epoch: epoch, totals: newTotals()}
 }
 
 // SetConfig replaces the configuration, from the next tick on.
@@ -55,6 +58,8 @@ type job struct {
 	c          Container
 	window     window.Builder // until enough ticks are in
 	slice      window.Builder // from tick to tick
+	rate       window.Builder // until two steps are in: one observation
+	paused     bool           // the latest observation held a pause: the next one begins in it
 	long       window.Builder // since the latest change of resources, for the cost
 	reading    window.Reading // of the latest closed window
 	verdict    policies.Verdict
@@ -72,8 +77,8 @@ type job struct {
 	baseline   float64 // rate before the first change, in source
 	baseSource string
 	correction float64
-	failed     map[runtime.Knob]string // what it depended on when a change of this knob failed
-	would      policies.Change         // the latest dry run, not to be told again
+	failed     map[runtime.Knob]condition // what it depended on when a change of this knob failed
+	would      policies.Change            // the latest dry run, not to be told again
 	trials     []view.Trial
 	advice     []string
 	whyNot     string
@@ -116,7 +121,7 @@ func (c *Core) admit(in Input, d *Decision) {
 		present[key] = true
 		j := c.jobs[key]
 		if j == nil {
-			j = &job{firstNs: c.now(), changedNs: c.now(), correction: 1, failed: map[runtime.Knob]string{}}
+			j = &job{firstNs: c.now(), changedNs: c.now(), correction: 1, failed: map[runtime.Knob]condition{}}
 			c.jobs[key] = j
 		} else if !maps.Equal(j.c.Now, ct.Now) {
 			j.resourcesChanged(c.now())
@@ -143,15 +148,21 @@ func (c *Core) measure(in Input, d *Decision) {
 		}
 		if w := j.slice.Add(s, in.Host); w != nil {
 			j.slice.Cut()
+			j.usage = keep(append(j.usage, usage{endNs: w.EndNs, cpus: w.UsedCPUs(), waiting: w.Cgroup.CPUSome, psi: w.Cgroup.HasPSI}))
+		}
+		if w := j.rate.Add(s, in.Host); w != nil && j.c.Watched {
 			j.observe(c.cfg, w)
 		}
 		long := j.long.Add(s, in.Host)
+		if long != nil && long.StealShare > c.cfg.Thresholds.Steal {
+			j.long.Cut() // a robbed stretch is no evidence
+		}
 		w := j.window.Add(s, in.Host)
 		if w == nil || !j.c.Watched || w.EndNs-w.StartNs < c.cfg.MinWindowNs {
 			continue
 		}
 		r := window.Read(w)
-		if r.Rate.Ticks < c.cfg.Thresholds.MinTicks && w.EndNs-w.StartNs < c.cfg.MaxWindowNs {
+		if r.Rate.Ticks < c.cfg.Thresholds.MinTicks && w.EndNs-w.StartNs < c.longest(r) {
 			continue
 		}
 		j.window.Cut()
@@ -161,6 +172,15 @@ func (c *Core) measure(in Input, d *Decision) {
 		}
 		c.close(j, r, d)
 	}
+}
+
+// longest is how long a window may wait for its steps: where there are hardly
+// any, a third of it tells as much.
+func (c *Core) longest(r window.Reading) int64 {
+	if r.Rate.Ticks < 2 {
+		return c.cfg.MaxWindowNs / 3
+	}
+	return c.cfg.MaxWindowNs
 }
 
 // longNs bounds the stretch that a cost is read from.
@@ -183,17 +203,35 @@ func withLongCost(r window.Reading, long *window.Window) window.Reading {
 func (j *job) resourcesChanged(nowNs int64) {
 	j.changedNs, j.obs = nowNs, nil
 	j.window.Cut()
+	j.rate.Cut()
 	j.long.Cut()
 }
 
-// observe takes one slice's rate and CPU use.
+// pauseSteps is how many times longer than its usual step a stretch without two
+// ticks must be to count as a checkpoint, an evaluation or an epoch's end, which
+// are no evidence either way (DESIGN.md, Trials).
+const pauseSteps = 8
+
+// observe takes one observation of the rate, as soon as it holds two ticks.
 func (j *job) observe(cfg Config, w *window.Window) {
-	j.usage = keep(append(j.usage, usage{endNs: w.EndNs, cpus: w.UsedCPUs(), waiting: w.Cgroup.CPUSome, psi: w.Cgroup.HasPSI}))
-	if !w.HasKernel || w.StealShare > cfg.Thresholds.Steal {
+	r := window.Read(w)
+	length := w.EndNs - w.StartNs
+	if r.Rate.Ticks < 2 {
+		usual := j.rateNow()
+		pause := usual > 0 && length > 3*second && float64(length)/1e9*usual > pauseSteps
+		if pause {
+			j.long.Cut()
+		}
+		j.paused = j.paused || pause
+		if length > cfg.MaxWindowNs {
+			j.rate.Cut()
+		}
 		return
 	}
-	r := window.Read(w)
-	if r.Rate.Ticks < 2 {
+	j.rate.Cut()
+	paused := j.paused
+	j.paused = false
+	if paused || !w.HasKernel || w.StealShare > cfg.Thresholds.Steal {
 		return
 	}
 	if r.Rate.Source != j.source {
@@ -273,7 +311,7 @@ func (c *Core) record(kind view.RecordKind, j *job, fill func(*view.Record)) vie
 // balance computes the node's capacity and each container's entitlement.
 func (c *Core) balance() {
 	cpus := float64(c.last.Host.CPUs)
-	c.node = policies.Node{CPUs: cpus, Reserve: c.cfg.ReserveCPUs}
+	c.node = policies.Node{CPUs: cpus, Reserve: c.cfg.ReserveCPUs, MaxWeight: maxShares}
 	var weights float64
 	for _, key := range c.keys() {
 		j := c.jobs[key]
@@ -282,6 +320,9 @@ func (c *Core) balance() {
 		}
 		if j.active() {
 			weights += j.originalWeight()
+		}
+		if j.c.Cgroup.Mode == runtime.CgroupV2 {
+			c.node.MaxWeight = maxWeight
 		}
 	}
 	for _, key := range c.keys() {
@@ -299,6 +340,12 @@ func (c *Core) balance() {
 
 // keys are the containers, sorted.
 func (c *Core) keys() []string { return slices.Sorted(maps.Keys(c.jobs)) }
+
+// The kernel's ceilings: v1's shares and v2's weight.
+const (
+	maxShares = 262144
+	maxWeight = 10000
+)
 
 // activeCPUs is the use from which on a container counts as a competitor.
 const activeCPUs = 0.02
@@ -389,10 +436,14 @@ func (c *Core) trialsOf(key string) []*openTrial {
 	return out
 }
 
-// planID makes the next plan's name.
+// planID makes the next plan's name, of the tick's time, so that a recording that
+// begins in the middle of a run gives plans the names they had.
 func (c *Core) planID() string {
+	if c.seqAt != c.now() {
+		c.seqAt, c.seq = c.now(), 0
+	}
 	c.seq++
-	return fmt.Sprintf("%s-%d", c.epoch, c.seq)
+	return fmt.Sprintf("%s-%d-%d", c.epoch, c.now()/1e6, c.seq)
 }
 
 // sortedContainers are the views in the order in which people read them.

@@ -126,16 +126,18 @@ func TestFailedChangeWaits(t *testing.T) {
 	j := n.addJob("train", 0.4, tune())
 	c := New(Defaults(), knee.New(knee.Defaults()), "t")
 	applies := 0
-	var results []Result
-	for range 300 {
-		in := n.tick()
-		in.Results = results
-		d := c.Step(in)
+	cheap := j.loaderCPU
+	run(c, n, 400, func(i int, d Decision) {
 		applies += len(d.Apply)
-		results = nil
-		for _, o := range d.Apply { // the write is acknowledged and does nothing
-			results = append(results, Result{Kind: ResultApply, Plan: o.Plan, OK: true})
+		switch { // what the quota gives, dearer loaders eat
+		case len(d.Apply) > 0:
+			j.loaderCPU = 4 * cheap
+		case len(d.Rollback) > 0:
+			j.loaderCPU = cheap
 		}
+	})
+	if j.c.Now[runtime.KnobCPUQuota] != "40000 100000" {
+		t.Errorf("quota %s, want the original", j.c.Now[runtime.KnobCPUQuota])
 	}
 	if applies != 1 {
 		t.Errorf("%d plans, want one that fails and then waits; quota %s", applies, j.c.Now[runtime.KnobCPUQuota])

@@ -48,7 +48,7 @@ const second = int64(1e9)
 func Defaults() Config {
 	return Config{
 		Thresholds: verdict.Defaults(), ReserveCPUs: 0,
-		MinWindowNs: 3 * second / 2, MaxWindowNs: 20 * second, SettleNs: 2 * second, SettleTakeNs: 8 * second,
+		MinWindowNs: 3 * second / 2, MaxWindowNs: 60 * second, SettleNs: 2 * second, SettleTakeNs: 8 * second,
 		CoolDownNs: 20 * second, TakeAfterNs: 60 * second, TrialMaxNs: 90 * second, TakeMaxNs: 400 * second,
 		Agree: 2, Before: 3, ChangesPerMinute: 30, NeighbourMargin: 0.03,
 	}
@@ -76,6 +76,7 @@ type Container struct {
 	Held      bool               `json:"held,omitempty"`
 	Owed      string             `json:"owed,omitempty"`
 	Preflight string             `json:"preflight,omitempty"` // why not green; "" is green or no GPU
+	Busy      bool               `json:"busy,omitempty"`      // a write or a restore is on its way
 }
 
 // ResultKind says what a result answers.
@@ -95,7 +96,9 @@ type Result struct {
 	Plan string     `json:"plan,omitempty"`
 	Key  string     `json:"key,omitempty"` // Ended
 	OK   bool       `json:"ok"`
-	Text string     `json:"text,omitempty"` // why not
+	// Refused: the runtime or a law said no, and will again.
+	Refused bool   `json:"refused,omitempty"`
+	Text    string `json:"text,omitempty"` // why not
 }
 
 // Order is a plan for the actuator.

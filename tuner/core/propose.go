@@ -59,6 +59,8 @@ func (c *Core) notNow(in Input, j *job) string {
 		return "container is " + string(j.c.State)
 	case len(c.trialsOf(j.c.Key())) > 0:
 		return "in trial"
+	case j.c.Busy:
+		return "a write is under way"
 	case e.Mode == policies.ModeTune && c.now() < j.cooledNs:
 		return fmt.Sprintf("cool-down %d s", (j.cooledNs-c.now()+second-1)/second)
 	case j.verdict.Class == "":
@@ -145,10 +147,16 @@ func (c *Core) bound(j *job, ch policies.Change) (_ policies.Change, why string)
 			return ch, "below its owner's weight"
 		}
 	}
-	if j.failed[ch.Knob] == j.signature(c.node) && j.failed[ch.Knob] != "" {
+	if c.failedAlready(j, ch.Knob) {
 		return ch, "a like change failed; waiting until something it depended on changes"
 	}
 	return ch, ""
+}
+
+// failedAlready reports whether a change of this knob failed under like conditions.
+func (c *Core) failedAlready(j *job, k runtime.Knob) bool {
+	was, failed := j.failed[k]
+	return failed && was.like(j.condition(c.node))
 }
 
 // minStep is the least relative change of a quota worth a write.
@@ -185,7 +193,7 @@ func (c *Core) boundQuota(j *job, ch policies.Change) (policies.Change, string) 
 		return ch, err.Error()
 	}
 	ch.To = runtime.QuotaFromCPUs(to, period)
-	if j.failed[ch.Knob] == j.signature(c.node) {
+	if c.failedAlready(j, ch.Knob) {
 		return ch, "a like change failed; waiting until something it depended on changes"
 	}
 	return ch, ""
@@ -199,6 +207,8 @@ func (c *Core) wait(subject *job, p policies.Plan) string {
 		need = max(need, trial.DefaultParams(true).MinBefore)
 	}
 	switch {
+	case subject.source != subject.reading.Rate.Source:
+		return "measuring: the source of its rate has changed"
 	case len(before) < need:
 		return fmt.Sprintf("measuring: %d of %d rate readings", len(before), need)
 	case !trial.Steady(before) && !trial.Steady(last(before, 10)) && !trial.Steady(last(before, max(3, need))):
@@ -209,7 +219,7 @@ func (c *Core) wait(subject *job, p policies.Plan) string {
 			return "another trial is open on its CPUs"
 		}
 	}
-	if c.cfg.Ramp > 0 && !subject.changed() && c.tuned() >= c.cfg.Ramp {
+	if c.cfg.Ramp > 0 && !subject.changed() && c.tuned()+len(c.trials) >= c.cfg.Ramp {
 		return fmt.Sprintf("ramp: %d containers are tuned already", c.cfg.Ramp)
 	}
 	recent := c.changeTimes[:0:0]

@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
@@ -34,7 +35,8 @@ type openTrial struct {
 	abaLook int
 	// neighbours' mean CPU use and waiting before the plan, by key
 	usedBefore, waitedBefore map[string]float64
-	outsideBefore            float64 // CPUs used outside all containers
+	outsideBefore            float64              // CPUs used outside all containers
+	dependedOn               map[string]condition // by key: what stood when the plan was made
 }
 
 // phase is where a trial stands.
@@ -57,7 +59,10 @@ func (t *openTrial) subject() string { return t.order.Changes[0].Key }
 func (c *Core) open(o Order, j *job) *openTrial {
 	ch := o.Changes[0]
 	t := &openTrial{order: o, before: append([]trial.Obs(nil), j.obs...), source: j.source, orderedNs: c.now(), take: ch.Take,
-		usedBefore: map[string]float64{}, waitedBefore: map[string]float64{}}
+		usedBefore: map[string]float64{}, waitedBefore: map[string]float64{}, dependedOn: map[string]condition{}}
+	for _, ch := range o.Changes {
+		t.dependedOn[ch.Key] = c.jobs[ch.Key].condition(c.node)
+	}
 	t.view = view.Trial{Plan: o.Plan, Policy: o.Policy, Changes: o.Changes, StartedUnixNs: c.last.UnixNs, Outcome: view.OutcomeOpen,
 		Before: j.rateNow(), Predicted: ch.RateAfter}
 	for _, key := range c.keys() {
@@ -113,9 +118,13 @@ func (c *Core) results(in Input, d *Decision) {
 func (c *Core) applied(r Result, d *Decision) {
 	t := c.trials[r.Plan]
 	if t == nil {
+		c.unjudged(r, d)
 		return
 	}
 	if !r.OK {
+		if r.Refused {
+			c.fail(t)
+		}
 		c.totals.plan(t.order.Policy, "failed")
 		c.end(t, view.OutcomeAborted, "not applied: "+r.Text, d)
 		return
@@ -128,6 +137,16 @@ func (c *Core) applied(r Result, d *Decision) {
 	c.totals.plan(t.order.Policy, "applied")
 	t.appliedNs = c.now()
 	c.settleChanged(t)
+}
+
+// unjudged takes back what was written for a trial that had ended meanwhile: no
+// change stands without a judge (law 7).
+func (c *Core) unjudged(r Result, d *Decision) {
+	o, known := c.unanswered[r.Plan]
+	delete(c.unanswered, r.Plan)
+	if known && r.OK {
+		d.Rollback = append(d.Rollback, o)
+	}
 }
 
 // settleChanged notes that an order's containers have other resources now.
@@ -154,6 +173,10 @@ func (c *Core) judge(in Input, d *Decision) {
 	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
 		t := c.trials[plan]
 		j := c.jobs[t.subject()]
+		if j.c.Held {
+			c.end(t, view.OutcomeAborted, "restored and held by hand", d)
+			continue
+		}
 		if t.appliedNs == 0 || t.phase == phaseAgain {
 			continue
 		}
@@ -220,10 +243,11 @@ func (c *Core) movedInFavour(t *openTrial) bool {
 	from := t.appliedNs + second
 	outside, _ := meanUse(c.outside, from, c.now())
 	less := t.outsideBefore - outside
-	for _, key := range c.keys() {
-		if before, known := t.usedBefore[key]; known {
-			after, _ := c.jobs[key].mean(from, c.now())
-			less += before - after
+	for _, key := range slices.Sorted(maps.Keys(t.usedBefore)) {
+		less += t.usedBefore[key]
+		if j := c.jobs[key]; j != nil { // one that ended made all its room
+			after, _ := j.mean(from, c.now())
+			less -= after
 		}
 	}
 	return less > movedShare*c.node.CPUs
@@ -322,7 +346,7 @@ func (c *Core) rollback(t *openTrial, outcome view.Outcome, why string, d *Decis
 func (c *Core) fail(t *openTrial) {
 	for _, ch := range t.order.Changes {
 		if j := c.jobs[ch.Key]; j != nil {
-			j.failed[ch.Knob] = j.signature(c.node)
+			j.failed[ch.Knob] = t.dependedOn[ch.Key]
 			j.obs = nil
 		}
 	}
@@ -331,6 +355,9 @@ func (c *Core) fail(t *openTrial) {
 // end closes a trial, with a record.
 func (c *Core) end(t *openTrial, outcome view.Outcome, why string, d *Decision) {
 	delete(c.trials, t.order.Plan)
+	if t.appliedNs == 0 || t.phase == phaseAgain {
+		c.unanswered[t.order.Plan] = t.order
+	}
 	t.view.Outcome, t.view.EndedUnixNs, t.view.Why = outcome, c.last.UnixNs, why
 	c.totals.trial(t.order.Policy, outcome)
 	for i, ch := range t.order.Changes {
@@ -379,20 +406,32 @@ func changesText(changes []policies.Change) string {
 
 func (j *job) coolDown(c *Core) { j.cooledNs = c.now() + c.cfg.CoolDownNs }
 
-// signature is what a change of this container depended on, coarse enough not
-// to move with noise: a failed change is tried again only when it differs.
-func (j *job) signature(n policies.Node) string {
-	return fmt.Sprintf("%s/%s knee %.1f quota %s weight %s others %.0f", j.verdict.Class, j.verdict.Cause,
-		j.reading.Cost.Knee(), j.c.Now[runtime.KnobCPUQuota], j.c.Now[runtime.KnobCPUWeight], n.OtherCPUs)
+// condition is what a change of a container depended on.
+type condition struct {
+	class         policies.Class
+	cause         policies.Cause
+	knee, others  float64 // CPUs
+	quota, weight runtime.Value
 }
 
-// Open returns the orders whose trials are open and applied, sorted by plan.
+func (j *job) condition(n policies.Node) condition {
+	return condition{class: j.verdict.Class, cause: j.verdict.Cause, knee: j.reading.Cost.Knee(), others: n.OtherCPUs,
+		quota: j.c.Now[runtime.KnobCPUQuota], weight: j.c.Now[runtime.KnobCPUWeight]}
+}
+
+// like reports whether nothing that a failed change depended on is different:
+// the knee within a fifth, the others' use within half a CPU, beyond noise.
+func (a condition) like(b condition) bool {
+	return a.class == b.class && a.cause == b.cause && a.quota == b.quota && a.weight == b.weight &&
+		math.Abs(a.knee-b.knee) <= 0.2*a.knee && math.Abs(a.others-b.others) <= 0.5
+}
+
+// Open returns the orders whose trials are open, sorted by plan: what of them
+// stands, or is about to, has not been proved.
 func (c *Core) Open() []Order {
 	var out []Order
 	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
-		if t := c.trials[plan]; t.appliedNs != 0 {
-			out = append(out, t.order)
-		}
+		out = append(out, c.trials[plan].order)
 	}
 	return out
 }

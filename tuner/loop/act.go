@@ -3,6 +3,8 @@ package loop
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
@@ -23,12 +25,30 @@ func (l *Loop) act(d core.Decision) {
 		l.setBusy(items, true)
 	}
 	for _, o := range d.Rollback {
-		items := l.items(o)
-		if items == nil || !l.enqueue(func(ctx context.Context) { l.rollback(ctx, o, items) }) {
-			l.o.Log.Error("a rollback could not be queued; a restart restores", "plan", o.Plan)
-			continue
-		}
+		l.undoing[o.Plan] = o
+		l.undo(o)
+	}
+}
+
+// undo queues a rollback; one that finds no room is queued again at the next tick.
+func (l *Loop) undo(o core.Order) {
+	items := l.items(o)
+	if items == nil { // the container ended, and the values with it
+		delete(l.undoing, o.Plan)
+		return
+	}
+	if l.enqueue(func(ctx context.Context) { l.rollback(ctx, o, items) }) {
+		l.queued[o.Plan] = true
 		l.setBusy(items, true)
+	}
+}
+
+// undoAgain queues the rollbacks that found no room.
+func (l *Loop) undoAgain() {
+	for _, plan := range slices.Sorted(maps.Keys(l.undoing)) {
+		if !l.queued[plan] {
+			l.undo(l.undoing[plan])
+		}
 	}
 }
 
@@ -62,8 +82,28 @@ func (l *Loop) items(o core.Order) []actuator.Item {
 
 // apply runs in the worker.
 func (l *Loop) apply(ctx context.Context, o core.Order, items []actuator.Item) {
+	if why := l.frozen(items); why != "" && !o.DryRun {
+		l.reply(ctx, func() {
+			l.setBusy(items, false)
+			l.results = append(l.results, core.Result{Kind: core.ResultApply, Plan: o.Plan, Text: why})
+		})
+		return
+	}
 	r := l.o.Actuator.Apply(ctx, actuator.Order{Plan: o.Plan, Items: items, DryRun: o.DryRun})
 	l.reply(ctx, func() { l.applied(o, items, r) })
+}
+
+// frozen says what a person froze while an order waited for its turn.
+func (l *Loop) frozen(items []actuator.Item) string {
+	if l.o.Holds.Paused() {
+		return "paused"
+	}
+	for _, item := range items {
+		if l.o.Holds.Held(item.Container.Key()) {
+			return "held since restore"
+		}
+	}
+	return ""
 }
 
 // applied takes in what became of an order.
@@ -80,6 +120,7 @@ func (l *Loop) applied(o core.Order, items []actuator.Item, r actuator.Result) {
 		l.edge.change(o.Policy, res)
 		if !r.Applied && answer.Text == "" && res.Text != "" {
 			answer.Text = fmt.Sprintf("%s: %s", res.Change.Knob, res.Text)
+			answer.Refused = res.Outcome == actuator.Refused
 		}
 		records = append(records, l.changeRecord(now, o, res))
 		if t := l.containers[res.Change.Key]; t != nil && res.Outcome == actuator.Yielded {
@@ -138,6 +179,8 @@ func valueText(k runtime.Knob, from, to runtime.Value) string {
 func (l *Loop) rollback(ctx context.Context, o core.Order, items []actuator.Item) {
 	results := l.o.Actuator.Rollback(ctx, items)
 	l.reply(ctx, func() {
+		delete(l.undoing, o.Plan)
+		delete(l.queued, o.Plan)
 		l.setBusy(items, false)
 		l.undone(results, view.RecordRollback, "taken back by its trial", o)
 		l.results = append(l.results, rolledBack(o, results))
@@ -228,13 +271,9 @@ func (l *Loop) Shutdown(ctx context.Context, handover bool) error {
 		}
 		return runtime.Container{}, false
 	}
+	defer l.flush()
 	if handover {
-		for _, o := range l.core.Open() {
-			if items := l.items(o); items != nil {
-				l.undone(l.o.Actuator.Rollback(ctx, items), view.RecordRollback, "not proved when trimtab was restarted", o)
-			}
-		}
-		return l.flush()
+		return l.undoUnproved(ctx)
 	}
 	results, err := l.o.Actuator.RestoreAll(ctx, lookup, "trimtab stops")
 	l.undone(results, view.RecordRestore, "trimtab stops", core.Order{})
@@ -243,24 +282,30 @@ func (l *Loop) Shutdown(ctx context.Context, handover bool) error {
 			err = fmt.Errorf("container %q could not be restored: %w; `trimtab restore --offline` tries again", r.Name, r.Err)
 		}
 	}
-	if ferr := l.flush(); err == nil {
-		err = ferr
-	}
 	return err
 }
 
-// flush writes the records that are still queued.
-func (l *Loop) flush() error {
-	for {
-		select {
-		case records := <-l.records:
-			if l.o.History != nil {
-				if err := l.o.History.Append(records...); err != nil {
-					return err
-				}
+// undoUnproved takes back what of open trials stands, and carries out the
+// rollbacks that the worker did not get to. Rolling back what does not stand
+// does nothing.
+func (l *Loop) undoUnproved(ctx context.Context) error {
+	orders := maps.Clone(l.undoing)
+	for _, o := range l.core.Open() {
+		orders[o.Plan] = o
+	}
+	var err error
+	for _, plan := range slices.Sorted(maps.Keys(orders)) {
+		items := l.items(orders[plan])
+		if items == nil {
+			continue
+		}
+		results := l.o.Actuator.Rollback(ctx, items)
+		l.undone(results, view.RecordRollback, "not proved when trimtab was restarted", orders[plan])
+		for _, r := range results {
+			if r.Outcome == actuator.Failed || r.Outcome == actuator.Unavailable {
+				err = fmt.Errorf("container %q: a change that was not proved could not be taken back: %w", r.Name, r.Err)
 			}
-		default:
-			return nil
 		}
 	}
+	return err
 }

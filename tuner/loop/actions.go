@@ -10,6 +10,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/core"
 	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/history"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -115,7 +116,10 @@ func (l *Loop) Restore(ctx context.Context, name string) ([]view.ActionResult, e
 			return out, fmt.Errorf("container %q: the hold could not be stored, nothing was restored: %w", c.Name, err)
 		}
 		r := l.o.Actuator.Restore(ctx, c, "asked for")
-		if err := l.do(ctx, func() { l.restored([]actuator.RestoreResult{r}, "restored by hand") }); err != nil {
+		if err := l.do(ctx, func() {
+			l.restored([]actuator.RestoreResult{r}, "restored by hand")
+			l.results = append(l.results, core.Result{Kind: core.ResultEnded, Key: c.Key(), Text: "restored by hand"})
+		}); err != nil {
 			return out, err
 		}
 		out = append(out, restoreAnswer(r))

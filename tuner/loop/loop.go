@@ -100,6 +100,8 @@ type Loop struct {
 	events   chan runtime.Event
 	work     chan func(ctx context.Context)
 	records  chan []view.Record
+	// unwritten: history failed last time. The historian's, and after it Shutdown's.
+	unwritten bool
 
 	// Owned by Run's goroutine.
 	settings   Settings
@@ -115,6 +117,9 @@ type Loop struct {
 	spent      spending
 	dropped    uint64
 	paidAt     time.Time
+	paying     bool
+	queued     map[string]bool       // of undoing: with the worker
+	undoing    map[string]core.Order // rollbacks that are not carried out yet, by plan
 	ticks      int
 	shed       int // see stretch
 	logged     map[string]*logQuota
@@ -126,13 +131,14 @@ func New(o Options) *Loop {
 	l := &Loop{
 		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
 		calls: make(chan func()), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), records: make(chan []view.Record, 256),
-		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{},
+		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, undoing: map[string]core.Order{}, queued: map[string]bool{},
 		edge: newEdgeTotals(),
 	}
 	l.core = core.New(o.Settings.Core, o.Policy, epoch(l.started))
 	for _, e := range o.Engines {
 		l.engines[e.Name()] = &engineState{engine: e, part: view.Part{Name: e.Name(), Since: l.started.UnixNano(), Lost: "not reached yet"}}
 	}
+	l.probeState["host"] = &view.Part{Name: "host", OK: true, Since: l.started.UnixNano()}
 	for _, p := range o.Probes {
 		l.probeState[p.Name()] = &view.Part{Name: p.Name(), OK: true, Since: l.started.UnixNano()}
 	}
@@ -242,30 +248,38 @@ func (l *Loop) reply(ctx context.Context, f func()) {
 
 // historian writes records to disk.
 func (l *Loop) historian(ctx context.Context) {
-	failing := false
-	write := func(records []view.Record) {
-		if l.o.History == nil {
-			return
-		}
-		err := l.o.History.Append(records...)
-		if err != nil && !failing {
-			l.o.Log.Error("history is not being written", "error", err)
-		}
-		failing = err != nil
-	}
 	for {
 		select {
 		case records := <-l.records:
-			write(records)
+			l.write(records)
 		case <-ctx.Done():
-			for {
-				select {
-				case records := <-l.records:
-					write(records)
-				default:
-					return
-				}
-			}
+			l.flush()
+			return
+		}
+	}
+}
+
+// write appends to history. That it fails is said once: it must neither stop the
+// loop nor make a shutdown that restored everything look failed.
+func (l *Loop) write(records []view.Record) {
+	if l.o.History == nil {
+		return
+	}
+	err := l.o.History.Append(records...)
+	if err != nil && !l.unwritten {
+		l.o.Log.Error("history is not being written", "error", err)
+	}
+	l.unwritten = err != nil
+}
+
+// flush writes the records that are still queued.
+func (l *Loop) flush() {
+	for {
+		select {
+		case records := <-l.records:
+			l.write(records)
+		default:
+			return
 		}
 	}
 }
@@ -277,6 +291,9 @@ func (l *Loop) keep(records []view.Record) {
 	}
 	for _, r := range records {
 		l.logRecord(r)
+		if r.Key != "" && l.containers[r.Key] == nil {
+			delete(l.logged, r.Key) // its last word
+		}
 	}
 	select {
 	case l.records <- records:

@@ -23,15 +23,23 @@ func (l *Loop) tick(ctx context.Context) {
 	host, err := l.o.ReadHost()
 	if err != nil {
 		l.setProbe("host", false, err.Error())
+		l.o.alive() // the loop lives, and says what it lacks
 		return
 	}
+	l.setProbe("host", true, "")
 	l.host = host
 	for _, key := range l.keys() {
 		t := l.containers[key]
-		l.settle(t)
 		l.refresh(ctx, t)
+		l.settle(t)
+	}
+	for _, e := range l.engines {
+		if e.unsettled {
+			l.settleEngine(e)
+		}
 	}
 	l.payDebts()
+	l.undoAgain()
 	in := l.input(ctx)
 	if l.o.Recorder != nil {
 		_ = l.o.Recorder.Write("tick", in) // the recorder counts what it drops
@@ -99,7 +107,7 @@ func (l *Loop) input(ctx context.Context) core.Input {
 		}
 		in.Containers = append(in.Containers, core.Container{
 			Container: t.c, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
-			Yielded: l.o.Holds.Yielded(key), Held: l.o.Holds.Held(key), Owed: t.standing.Owed, Preflight: t.preflight,
+			Yielded: l.o.Holds.Yielded(key), Held: l.o.Holds.Held(key), Owed: t.standing.Owed, Preflight: t.preflight, Busy: t.busy,
 		})
 		if s := samples[key]; s != nil {
 			s.Container = key
@@ -114,7 +122,7 @@ const payEvery = 10 * time.Second
 
 // payDebts tries again what could not be restored, if anything is owed.
 func (l *Loop) payDebts() {
-	if time.Since(l.paidAt) < payEvery {
+	if l.paying || time.Since(l.paidAt) < payEvery {
 		return
 	}
 	l.paidAt = time.Now()
@@ -131,9 +139,10 @@ func (l *Loop) payDebts() {
 		c, ok := running[id]
 		return c, ok
 	}
-	l.enqueue(func(ctx context.Context) {
+	l.paying = l.enqueue(func(ctx context.Context) {
 		results, err := l.o.Actuator.PayDebts(ctx, lookup)
 		l.reply(ctx, func() {
+			l.paying = false
 			if err != nil {
 				l.o.Log.Error("owed restores", "error", err)
 			}
@@ -205,6 +214,7 @@ func (l *Loop) publish() {
 	for _, e := range l.o.Engines {
 		s.Daemon.Engines = append(s.Daemon.Engines, l.engines[e.Name()].part)
 	}
+	s.Daemon.Probes = append(s.Daemon.Probes, *l.probeState["host"])
 	for _, p := range l.o.Probes {
 		s.Daemon.Probes = append(s.Daemon.Probes, *l.probeState[p.Name()])
 		cost := p.Cost()

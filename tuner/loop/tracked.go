@@ -23,6 +23,7 @@ type tracked struct {
 	enrolment policies.Enrolment
 	watched   bool
 	reading   map[string]bool // by probe
+	unread    map[string]bool // by probe: it refused the container, and that was said
 	now       runtime.Values
 	standing  actuator.Standing
 	preflight string
@@ -39,6 +40,7 @@ type engineState struct {
 	part      view.Part
 	synced    bool // listed completely since the latest connection
 	recovered bool // what an earlier daemon left has been settled
+	unsettled bool // that is to be done, and has not found room with the worker
 }
 
 // event takes in one observation of an engine.
@@ -68,7 +70,7 @@ func (l *Loop) event(ev runtime.Event) {
 func (l *Loop) seen(c runtime.Container) {
 	t := l.containers[c.Key()]
 	if t == nil {
-		t = &tracked{reading: map[string]bool{}}
+		t = &tracked{reading: map[string]bool{}, unread: map[string]bool{}}
 		l.containers[c.Key()] = t
 	}
 	t.c, t.stale, t.listed = c, true, true
@@ -99,21 +101,32 @@ func (l *Loop) gone(key string) {
 func (l *Loop) synced(e *engineState) {
 	l.setEngine(e, true, "")
 	name := e.engine.Name()
+	for _, key := range l.keys() {
+		if t := l.containers[key]; t.c.ID.Engine == name && !t.listed {
+			l.gone(key)
+		}
+	}
+	e.unsettled = true
+	l.settleEngine(e)
+	alive := func(key string) bool { return l.containers[key] != nil }
+	if err := errors.Join(l.o.Manuals.Prune(time.Now().UnixNano(), alive), l.o.Holds.Prune(alive)); err != nil {
+		l.o.Log.Warn("records of ended containers stay on disk", "error", err)
+	}
+}
+
+// settleEngine queues the recovery that follows a full listing; one that finds
+// no room is queued again at the next tick.
+func (l *Loop) settleEngine(e *engineState) {
+	name := e.engine.Name()
 	var running []runtime.Container
 	for _, key := range l.keys() {
-		t := l.containers[key]
-		if t.c.ID.Engine != name {
-			continue
+		if t := l.containers[key]; t.c.ID.Engine == name && t.listed {
+			running = append(running, t.c)
 		}
-		if !t.listed {
-			l.gone(key)
-			continue
-		}
-		running = append(running, t.c)
 	}
 	first := !e.recovered
 	r := actuator.Recovery{Running: running, Synced: []string{name}, Handover: l.o.Handover || !first}
-	l.enqueue(func(ctx context.Context) {
+	e.unsettled = !l.enqueue(func(ctx context.Context) {
 		results, err := l.o.Actuator.Recover(ctx, r)
 		l.reply(ctx, func() {
 			if err != nil {
@@ -126,10 +139,6 @@ func (l *Loop) synced(e *engineState) {
 			}
 		})
 	})
-	alive := func(key string) bool { return l.containers[key] != nil }
-	if err := errors.Join(l.o.Manuals.Prune(time.Now().UnixNano(), alive), l.o.Holds.Prune(alive)); err != nil {
-		l.o.Log.Warn("records of ended containers stay on disk", "error", err)
-	}
 }
 
 func (l *Loop) setEngine(e *engineState, ok bool, lost string) {
@@ -174,10 +183,13 @@ func (l *Loop) watch(t *tracked) {
 		switch have := t.reading[p.Name()]; {
 		case want && !have:
 			if err := p.Watch(Target(t.c)); err != nil {
-				l.setProbe(p.Name(), false, fmt.Sprintf("container %q: %v", t.c.Name, err))
+				if !t.unread[p.Name()] {
+					l.o.Log.Warn("a container cannot be read", "container", t.c.Name, "probe", p.Name(), "error", err)
+				}
+				t.unread[p.Name()] = true
 				continue
 			}
-			t.reading[p.Name()] = true
+			t.reading[p.Name()], t.unread[p.Name()] = true, false
 		case !want && have:
 			p.Unwatch(t.c.Key())
 			t.reading[p.Name()] = false
@@ -227,15 +239,21 @@ func (l *Loop) refresh(ctx context.Context, t *tracked) {
 	if err != nil {
 		return // gone, most likely: the engine's event says so
 	}
-	t.now, t.readAt, t.stale = now, time.Now(), false
+	// While the actuator is at work both answer ErrBusy, and what was just read may
+	// be of its making: the next tick reads again.
 	drifts, err := l.o.Actuator.Drift(t.c, now)
-	if err == nil {
-		for _, d := range drifts {
-			l.yield(t, d)
-		}
+	if err != nil {
+		t.stale = true
+		return
 	}
-	if standing, err := l.o.Actuator.Standing(t.c.ID); err == nil {
-		t.standing = standing
+	standing, err := l.o.Actuator.Standing(t.c.ID)
+	if err != nil {
+		t.stale = true
+		return
+	}
+	t.now, t.standing, t.readAt, t.stale = now, standing, time.Now(), false
+	for _, d := range drifts {
+		l.yield(t, d)
 	}
 	if l.o.Preflight != nil && len(t.c.GPUs) > 0 && time.Since(t.checkedAt) >= preflightEvery {
 		t.checkedAt = time.Now()
@@ -262,7 +280,10 @@ func (l *Loop) noteYield(t *tracked, knob runtime.Knob) {
 // yield leaves a knob to whoever wrote it (law 8).
 func (l *Loop) yield(t *tracked, d actuator.Drift) {
 	if err := l.o.Actuator.Yield(t.c, d.Knob); err != nil {
-		l.o.Log.Error("a foreign write could not be noted", "container", t.c.Name, "error", err)
+		t.stale = true
+		if !errors.Is(err, actuator.ErrBusy) {
+			l.o.Log.Error("a foreign write could not be noted", "container", t.c.Name, "error", err)
+		}
 		return
 	}
 	l.noteYield(t, d.Knob)

@@ -101,7 +101,7 @@ func (b *Builder) Add(s probes.Sample, host probes.Host) *Window {
 	}
 	slice := b.diff(*prev, s, prevHost, host)
 	b.rebase(s.Kernel)
-	if b.open == nil {
+	if b.open == nil || b.open.HasKernel != slice.HasKernel {
 		b.open = &slice
 	} else {
 		joined := join(*b.open, slice)

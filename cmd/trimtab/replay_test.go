@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestRecordingsReplayToTheSameDecisions runs what real jobs did through today's
+// code. Each recording holds what was decided when it was made; the golden text
+// is what people saw. Make them anew with `go run ./test/recordings`, and the
+// texts with `go test ./cmd/trimtab -run Recordings -update`, when a change of
+// decisions is meant.
+func TestRecordingsReplayToTheSameDecisions(t *testing.T) {
+	files, err := filepath.Glob("testdata/recordings/*.trimtab")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no recordings: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".trimtab"), func(t *testing.T) {
+			f, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			var out bytes.Buffer
+			if err := replay(f, &out, false); err != nil && !*update {
+				t.Error(err)
+			}
+			golden := strings.TrimSuffix(file, ".trimtab") + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, out.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), out.String()); diff != "" {
+				t.Errorf("decisions differ from %s (-want +got):\n%s", golden, diff)
+			}
+		})
+	}
+}
+
+//trimtab:table a flag of this test
+var update = flag.Bool("update", false, "write the golden texts anew")
+
+// TestReplayTwiceIsEqual: replay is a function of its input alone.
+func TestReplayTwiceIsEqual(t *testing.T) {
+	data, err := os.ReadFile("testdata/recordings/starved.trimtab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first, second bytes.Buffer
+	for _, out := range []*bytes.Buffer{&first, &second} {
+		_ = replay(bytes.NewReader(data), out, true) // a difference from the recording is the other test's
+	}
+	if first.String() != second.String() || first.Len() == 0 {
+		t.Error("two replays differ")
+	}
+}
+
+// TestReplayOfACutRecording reads what is whole.
+func TestReplayOfACutRecording(t *testing.T) {
+	data, err := os.ReadFile("testdata/recordings/starved.trimtab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := replay(bytes.NewReader(data[:len(data)*2/3]), &out, false); err != nil && !strings.Contains(err.Error(), "differ") {
+		t.Error(err)
+	}
+	if !strings.Contains(out.String(), "the recording was cut") {
+		t.Errorf("not told that it was cut:\n%s", out.String())
+	}
+	if err := replay(strings.NewReader("not a recording"), &out, false); err == nil {
+		t.Error("any file replays")
+	}
+}
