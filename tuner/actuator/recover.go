@@ -88,7 +88,7 @@ func (a *Actuator) forgetEnded(ctx context.Context, f originals.File) error {
 	case err != nil:
 		return fmt.Errorf("container %q is not listed, and whether it ended cannot be read (its originals are kept): %w", f.Name, err)
 	}
-	return fmt.Errorf("container %q is not listed, but runs (process %d): its originals are kept; `trimtab restore --offline` puts them back once trimtab is stopped", f.Name, f.InitPID)
+	return fmt.Errorf("container %q is not listed, but runs (process %d): its originals are kept, and the next start that sees it settles them", f.Name, f.InitPID)
 }
 
 func (a *Actuator) forget(f originals.File) error {
