@@ -55,9 +55,61 @@ func joinThreads(as, bs []Thread) []Thread {
 		t.Edges = joinEdges(old.Edges, t.Edges)
 		out[i] = t
 	}
+	if len(out) > maxEnded {
+		out = foldEnded(out)
+	}
 	sortThreads(out)
 	return out
 }
+
+// maxEnded is how many threads a window holds one by one; beyond it, those that
+// ended are folded, so that a container that churns threads costs bounded memory.
+const maxEnded = 512
+
+// foldEnded joins threads that ended with others of their lineage: threads of one
+// process, and processes of one parent, that bore the same name. Their time stays
+// theirs, and so does their role; who was who does not.
+func foldEnded(all []Thread) []Thread {
+	type lineage struct {
+		parent, process int32
+		comm            string
+	}
+	at := map[lineage]int{}
+	out := all[:0:0]
+	for _, t := range all {
+		if !t.Exited {
+			out = append(out, t)
+			continue
+		}
+		key := lineage{t.PPID, t.TGID, t.Comm}
+		if t.TID == t.TGID {
+			key.process = 0
+		}
+		i, seen := at[key]
+		if !seen {
+			at[key] = len(out)
+			out = append(out, t)
+			continue
+		}
+		into := &out[i]
+		into.WallNs += t.WallNs
+		for s := range probes.NumStates {
+			into.Ns[s] += t.Ns[s]
+			into.Count[s] += t.Count[s]
+		}
+		into.ReclaimNs += t.ReclaimNs
+		into.SiblingNs += t.SiblingNs
+		into.Preempted += t.Preempted
+		if len(into.Edges) < maxFoldedEdges {
+			into.Edges = joinEdges(into.Edges, t.Edges)
+		}
+	}
+	return out
+}
+
+// maxFoldedEdges bounds the wakers of folded threads; the kernel tells 16 apart
+// for each thread.
+const maxFoldedEdges = 64
 
 func joinEdges(as, bs []probes.Edge) []probes.Edge {
 	out := append([]probes.Edge(nil), as...)

@@ -257,3 +257,36 @@ func TestExitedThreadsKeepTheirTime(t *testing.T) {
 		t.Errorf("%d threads in the joined window, want the ended one still in it", n)
 	}
 }
+
+// TestThreadsThatEndedAreFolded: any churn of threads keeps a window small, and
+// loses no time.
+func TestThreadsThatEndedAreFolded(t *testing.T) {
+	var b Builder
+	at := int64(1e9)
+	b.Add(sampleAt(at, 1), probes.Host{AtNs: at})
+	var w *Window
+	var want uint64
+	for tick := range 20 {
+		at += 1e9
+		s := sampleAt(at, 1)
+		for i := range 300 {
+			gone := probes.Thread{TID: int32(1000 + 300*tick + i), TGID: 5, PPID: 1, StartNs: uint64(at) + uint64(i), SinceNs: at - 5e6, AtNs: at, Exited: true, Comm: "churn"}
+			gone.Ns[probes.StateRun] = 5e6
+			want += 5e6
+			s.Kernel.Threads = append(s.Kernel.Threads, gone)
+		}
+		w = b.Add(s, probes.Host{AtNs: at})
+	}
+	if len(w.Threads) > 2*maxEnded {
+		t.Errorf("%d threads kept", len(w.Threads))
+	}
+	var got uint64
+	for _, th := range w.Threads {
+		if th.Exited {
+			got += th.Ns[probes.StateRun]
+		}
+	}
+	if got != want {
+		t.Errorf("%d ns of ended threads, want %d", got, want)
+	}
+}
