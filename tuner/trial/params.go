@@ -20,7 +20,8 @@ type Params struct {
 	// Regression is the loss that ends a trial at once, without waiting for a look.
 	Regression float64
 	// MinBefore and MinAfter are the windows needed on each side for a first look;
-	// MaxAfter is the last look: no decision by then is Inconclusive.
+	// MaxAfter is the last look: no decision by then is Inconclusive. In A-B-A, MaxAfter
+	// counts reverted windows.
 	MinBefore, MinAfter, MaxAfter int
 	// PriorRho is the correlation of rates one second apart that is assumed until
 	// the windows tell; PriorCV is the coefficient of variation assumed likewise.
@@ -74,8 +75,8 @@ func (p Params) Validate() error {
 // before, so that information, not patience, decides how often one may look.
 const lookGrowth = 1.3
 
-// looks returns the counts of windows after the change at which evidence is
-// weighed; the last is MaxAfter.
+// looks returns the counts of windows after the change (in A-B-A: after it was
+// reverted) at which evidence is weighed; the last is MaxAfter.
 func (p Params) looks() []int {
 	var at []int
 	for n := p.MinAfter; n < p.MaxAfter; n = max(n+1, int(math.Ceil(float64(n)*lookGrowth))) {

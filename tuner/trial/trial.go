@@ -75,7 +75,9 @@ func Judge(p Params, before, after []Obs, look int) Result {
 // JudgeABA compares windows with the change against windows before it and
 // against windows after it was reverted: for when neighbours moved in the
 // meantime. A drift can lie anywhere between the two, so the change must prove
-// itself against both; Ratio is taken against the baseline in between.
+// itself against both; Ratio is taken against the baseline in between. The windows
+// with the change are complete by then, so looks are counted in reverted ones, up
+// to MaxAfter of them; too few with the change are Inconclusive.
 func JudgeABA(p Params, before, with, reverted []Obs, look int) Result {
 	return judge(p, [][]Obs{before, reverted}, with, look)
 }
@@ -92,6 +94,11 @@ func judge(p Params, baselines [][]Obs, after []Obs, look int) Result {
 			return Result{Look: look, Why: fmt.Sprintf("%d of %d windows of the baseline", len(base[i]), p.MinBefore)}
 		}
 	}
+	reverted := len(base) > 1
+	if reverted && len(after) < p.MinAfter {
+		return Result{Outcome: Inconclusive, Look: look,
+			Why: fmt.Sprintf("%d of %d windows with the change, and it is reverted", len(after), p.MinAfter)}
+	}
 	if len(after) < min(p.MinAfter, regressionWindows) {
 		return Result{Look: look, Why: fmt.Sprintf("%d of %d windows after the change", len(after), p.MinAfter)}
 	}
@@ -103,7 +110,10 @@ func judge(p Params, baselines [][]Obs, after []Obs, look int) Result {
 	if r, ended := c.regression(p, look); ended {
 		return r
 	}
-	return c.decide(p, len(after), look)
+	if reverted { // only these still come
+		return c.decide(p, len(base[len(base)-1]), "reverted", look)
+	}
+	return c.decide(p, len(after), "after the change", look)
 }
 
 // regressionWindows are enough for a clear regression. DLRover asks for 5
@@ -125,15 +135,16 @@ func (c comparison) regression(p Params, look int) (Result, bool) {
 	return r, true
 }
 
-// decide takes the look that is due, if one is.
-func (c comparison) decide(p Params, windows, look int) Result {
+// decide takes the look that is due, if one is, by the count of windows of the
+// side that still grows.
+func (c comparison) decide(p Params, windows int, side string, look int) Result {
 	due, next, alpha, last := p.schedule(windows, look)
 	r := c.result(alpha, due)
 	switch {
 	case due > max(look, 0):
 		r.Outcome, r.Why = p.verdict(r)
 	case !last:
-		r.Why = fmt.Sprintf("%d windows after the change, next look at %d", windows, next)
+		r.Why = fmt.Sprintf("%d windows %s, next look at %d", windows, side, next)
 	}
 	if r.Outcome == Pending && last {
 		r.Outcome = Inconclusive
