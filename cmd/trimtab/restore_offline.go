@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,8 +24,7 @@ import (
 // offlineTimeout bounds how long the engine is waited for.
 const offlineTimeout = 30 * time.Second
 
-// restoreOffline puts originals back without a daemon, from the files on disk
-// alone. It refuses while a daemon runs: that would do it better.
+// restoreOffline puts originals back without a daemon. It refuses while a daemon runs: that would do it better.
 func restoreOffline(cmd *cobra.Command, names []string) ([]view.ActionResult, error) {
 	cfg, _, err := config.Load(config.DefaultFile, config.DefaultDropDir)
 	if err != nil {
@@ -44,13 +46,21 @@ func restoreOffline(cmd *cobra.Command, names []string) ([]view.ActionResult, er
 		return nil, err
 	}
 	defer engine.Close()
-	running, err := listRunning(cmd.Context(), engine)
-	if err != nil {
+	return restoreThrough(cmd.Context(), cmd.ErrOrStderr(), engine, newActuator(cfg, engine, log), names)
+}
+
+// restoreThrough restores what the engine lists. Where it cannot list and nobody
+// is named, the files alone do: with live-restore containers outlive dockerd, and
+// containerd still takes their values.
+func restoreThrough(ctx context.Context, stderr io.Writer, engine runtime.Engine, a *actuator.Actuator, names []string) ([]view.ActionResult, error) {
+	running, err := listRunning(ctx, engine)
+	switch {
+	case err != nil && len(names) == 0 && errors.Is(err, runtime.ErrUnavailable):
+		return restoreFromFiles(ctx, stderr, a, err)
+	case err != nil:
 		return nil, err
-	}
-	a := newActuator(cfg, engine, log)
-	if len(names) == 0 {
-		results, err := a.Recover(cmd.Context(), actuator.Recovery{Running: running, Synced: []string{engine.Name()}})
+	case len(names) == 0:
+		results, err := a.Recover(ctx, actuator.Recovery{Running: running, Synced: []string{engine.Name()}})
 		return loop.RestoreAnswers(results), err
 	}
 	var out []view.ActionResult
@@ -59,14 +69,28 @@ func restoreOffline(cmd *cobra.Command, names []string) ([]view.ActionResult, er
 		if err != nil {
 			return out, err
 		}
-		out = append(out, loop.RestoreAnswers([]actuator.RestoreResult{a.Restore(cmd.Context(), picked[0], "asked for")})...)
+		out = append(out, loop.RestoreAnswers([]actuator.RestoreResult{a.Restore(ctx, picked[0], "asked for")})...)
 	}
 	return out, nil
 }
 
-// listRunning waits for one full listing.
-func listRunning(ctx context.Context, engine runtime.Engine) ([]runtime.Container, error) {
-	ctx, cancel := context.WithTimeout(ctx, offlineTimeout)
+// restoreFromFiles restores every container that has originals, whatever is
+// listed. That listing failed is an error only if something else did: the files
+// name all that trimtab ever changed.
+func restoreFromFiles(ctx context.Context, stderr io.Writer, a *actuator.Actuator, listErr error) ([]view.ActionResult, error) {
+	fmt.Fprintf(stderr, "trimtab: containers cannot be listed, so originals are put back from the files alone: %v\n", listErr)
+	results, err := a.RestoreAll(ctx, nil, "offline")
+	// As after a listing, a container that ended is no news.
+	results = slices.DeleteFunc(results, func(r actuator.RestoreResult) bool { return r.Outcome == actuator.Gone && r.Err == nil })
+	if err != nil {
+		err = errors.Join(listErr, err)
+	}
+	return loop.RestoreAnswers(results), err
+}
+
+// listRunning waits for one full listing: ErrUnavailable where none came in time.
+func listRunning(parent context.Context, engine runtime.Engine) ([]runtime.Container, error) {
+	ctx, cancel := context.WithTimeout(parent, offlineTimeout)
 	defer cancel()
 	var running []runtime.Container
 	lost, synced := "", false
@@ -81,8 +105,12 @@ func listRunning(ctx context.Context, engine runtime.Engine) ([]runtime.Containe
 			cancel()
 		}
 	})
-	if !synced {
-		return nil, fmt.Errorf("%s was not reached in %s: %s (%w)", engine.Name(), offlineTimeout, lost, err)
+	switch {
+	case synced:
+	case parent.Err() != nil:
+		return nil, fmt.Errorf("%s was not reached: %s (%w)", engine.Name(), lost, err)
+	default:
+		return nil, fmt.Errorf("%s was not reached in %s: %s (%w, %w)", engine.Name(), offlineTimeout, lost, runtime.ErrUnavailable, err)
 	}
 	return running, nil
 }
