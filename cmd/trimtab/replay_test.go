@@ -2,13 +2,17 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/trimtab/trimtab/tuner/recording"
 )
 
 // TestRecordingsReplayToTheSameDecisions runs what real jobs did through today's
@@ -68,12 +72,39 @@ func TestReplayTwiceIsEqual(t *testing.T) {
 	}
 }
 
-// TestReplayOfACutRecording reads what is whole.
-func TestReplayOfACutRecording(t *testing.T) {
-	data, err := os.ReadFile("testdata/recordings/starved.trimtab")
+// flushed is a recording written as a daemon does that may be killed at any
+// instant: each record reaches the file before the next.
+func flushed(t *testing.T, file string) []byte {
+	t.Helper()
+	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer f.Close()
+	r, err := recording.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var out bytes.Buffer
+	w, err := recording.NewWriter(&out, r.Header())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		kind, raw, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return out.Bytes()
+		}
+		if err := errors.Join(err, w.Write(kind, raw), w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestReplayOfACutRecording reads what is whole.
+func TestReplayOfACutRecording(t *testing.T) {
+	data := flushed(t, "testdata/recordings/starved.trimtab")
 	var out bytes.Buffer
 	if err := replay(bytes.NewReader(data[:len(data)*2/3]), &out, false); err != nil && !strings.Contains(err.Error(), "differ") {
 		t.Error(err)

@@ -61,6 +61,9 @@ func (d *Dockerd) Start(t testing.TB) {
 	defer log.Close()
 	d.cmd = exec.Command("dockerd", d.args...)
 	d.cmd.Stdout, d.cmd.Stderr = log, log
+	// A network namespace of its own: without a bridge, dockerd deletes docker0,
+	// which on the host is another engine's.
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

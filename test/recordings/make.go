@@ -51,7 +51,7 @@ func jobs() []job {
 		{name: "storage", truth: "input/storage", script: "storage.py", mode: "observe", steps: 10, seconds: 20},
 		{name: "remote", truth: "input/remote", script: "sockets.py", mode: "observe", steps: 10, seconds: 20},
 		{name: "cache", truth: "input/cache", script: "memory.py", args: []string{"--data-mib", "500"}, docker: []string{"--memory", "320m"}, mode: "observe", steps: 20, seconds: 20},
-		{name: "growth", truth: "memory/risk", script: "memory.py", args: []string{"--kind", "grow", "--grow-mib", "8"}, docker: []string{"--memory", "700m"}, mode: "observe", steps: 20, seconds: 25},
+		{name: "growth", truth: "memory/risk", script: "memory.py", args: []string{"--kind", "grow", "--grow-mib", "16", "--grow-max-mib", "500"}, docker: []string{"--memory", "800m"}, mode: "observe", steps: 20, seconds: 25},
 		{name: "idle", truth: "idle", script: "idle.py", mode: "observe", seconds: 25},
 		{name: "notebook", truth: "interactive", script: "notebook.py", mode: "observe", steps: 2, seconds: 45},
 	}
