@@ -144,7 +144,7 @@ func decisionFamilies() []Family {
 	return []Family{
 		{Name: nPlans, Kind: Counter, Labels: []string{"policy", "result"}, Help: "Plans by result: applied, would, failed."},
 		{Name: nChanges, Kind: Counter, Labels: []string{"policy", "knob", "result"}, Help: "Changes of a knob by result: applied, refused, unavailable, yielded."},
-		{Name: nTrials, Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, aborted, would."},
+		{Name: nTrials, Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, aborted."},
 		{Name: nRestores, Kind: Counter, Labels: []string{"result"}, Help: "Restores of a container by result: restored, yielded, owed, gone, failed."},
 		{Name: nApply, Kind: Histogram, Help: "Time from saving the originals to reading the new values back, of one container's part of a plan."},
 		{Name: nForeign, Kind: Counter, Help: "Writes by others to knobs that trimtab had changed."},
