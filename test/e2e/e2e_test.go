@@ -15,7 +15,6 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -125,19 +124,7 @@ func changed(c view.Container) bool { return len(c.Changed) > 0 }
 // stands reads the quota from the kernel, in CPUs.
 func stands(t *testing.T, j *workload.Job) float64 {
 	t.Helper()
-	pid, err := j.PID(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	where, err := cgroup.Locate("/proc", cgroup.DefaultRoot, pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	values, err := cgroup.ReadValues(where)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cpus, _ := values[runtime.KnobCPUQuota].CPUs()
+	cpus, _ := values(t, j)[runtime.KnobCPUQuota].CPUs()
 	return cpus
 }
 

@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/workload"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// TestContendedJobAndItsNeighbour: a job without a quota beside a neighbour that
+// wants every CPU. Only its weight may move, the neighbour keeps what two equal
+// weights entitle it to, and the weight comes back.
+func TestContendedJobAndItsNeighbour(t *testing.T) {
+	if err := workload.Ready(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	start := func(name, script string, args, docker []string) *workload.Job {
+		j, err := workload.Start(t.Context(), workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: script, Args: args,
+			DockerArgs: append([]string{"--network", "none"}, docker...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := j.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := j.WaitSteps(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	neighbour := start("neighbour", "neighbour.py", []string{"--processes", "4"}, nil)
+	j := start("contended", "dataloader.py", []string{"--device-ms", "20"}, []string{"--label", "trimtab.mode=tune"})
+	before := values(t, j)
+	d := daemon(t, daemontest.Options{})
+	until(t, d, j.Name, "a verdict of contention", func(c view.Container) bool {
+		return c.Verdict.Cause == policies.CauseContended
+	})
+	use, err := neighbour.CPUUsage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	used, at := mustUse(t, use), time.Now()
+	time.Sleep(20 * time.Second) // long enough for a trial and its guard
+	got := (mustUse(t, use) - used).Seconds() / time.Since(at).Seconds()
+	// Two equal weights on this host: half of its CPUs each, less a tenth for the
+	// noise of a machine that others use as well.
+	due := 0.9 * hostCPUs(t) / 2
+	if got < due {
+		t.Errorf("the neighbour used %.2f CPUs, want at least %.2f", got, due)
+	}
+	now := values(t, j)
+	if now[runtime.KnobCPUQuota] != before[runtime.KnobCPUQuota] {
+		t.Errorf("a quota was imposed: %s, then %s", before[runtime.KnobCPUQuota], now[runtime.KnobCPUQuota])
+	}
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if after := values(t, j); after[runtime.KnobCPUWeight] != before[runtime.KnobCPUWeight] {
+		t.Errorf("weight %s after a stop, %s before", after[runtime.KnobCPUWeight], before[runtime.KnobCPUWeight])
+	}
+}
+
+func mustUse(t *testing.T, use func() (time.Duration, error)) time.Duration {
+	t.Helper()
+	d, err := use()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// values reads what stands in the kernel.
+func values(t *testing.T, j *workload.Job) runtime.Values {
+	t.Helper()
+	pid, err := j.PID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	where, err := cgroup.Locate("/proc", cgroup.DefaultRoot, pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := cgroup.ReadValues(where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func hostCPUs(t *testing.T) float64 {
+	t.Helper()
+	online, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := runtime.ParseCPUList(string(online))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return float64(len(all))
+}
