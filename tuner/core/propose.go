@@ -199,6 +199,11 @@ func (c *Core) boundQuota(j *job, ch policies.Change) (policies.Change, string) 
 	return ch, ""
 }
 
+// clearGain is a predicted gain beside which the noise of a starved job's rate
+// does not matter: throttling itself makes it uneven, and the judge's bounds
+// allow for that.
+const clearGain = 0.25
+
 // wait says why a plan must wait; "" if it may start.
 func (c *Core) wait(subject *job, p policies.Plan) string {
 	before := last(subject.obs, keepObs)
@@ -211,7 +216,7 @@ func (c *Core) wait(subject *job, p policies.Plan) string {
 		return "measuring: the source of its rate has changed"
 	case len(before) < need:
 		return fmt.Sprintf("measuring: %d of %d rate readings", len(before), need)
-	case !trial.Steady(before) && !trial.Steady(last(before, 10)) && !trial.Steady(last(before, max(3, need))):
+	case p.Changes[0].Gain < clearGain && !trial.Steady(before) && !trial.Steady(last(before, 10)) && !trial.Steady(last(before, max(3, need))):
 		return "its rate is not steady"
 	}
 	for _, t := range c.trials {
