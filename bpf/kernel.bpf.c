@@ -109,11 +109,17 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 {
 	struct thread *out = lookup(prev);
 	struct thread *in = lookup(next);
+	__u64 now = 0; /* read once for both */
 
-	if (out)
-		leave(prev, out, preempt, bpf_ktime_get_ns());
-	if (in)
-		enter(next, in, bpf_ktime_get_ns(), out && out->slot == in->slot && out->gen == in->gen);
+	if (out) {
+		now = bpf_ktime_get_ns();
+		leave(prev, out, preempt, now);
+	}
+	if (in) {
+		if (!now)
+			now = bpf_ktime_get_ns();
+		enter(next, in, now, out && out->slot == in->slot && out->gen == in->gen);
+	}
 	return 0;
 }
 
