@@ -71,7 +71,6 @@ type job struct {
 	source     string
 	confirmed  bool // ticks per step, for this source
 	usage      []usage
-	firstNs    int64   // first seen
 	changedNs  int64   // latest change of its resources, by anybody
 	cooledNs   int64   // no plan before this instant
 	baseline   float64 // rate before the first change, in source
@@ -121,7 +120,7 @@ func (c *Core) admit(in Input, d *Decision) {
 		present[key] = true
 		j := c.jobs[key]
 		if j == nil {
-			j = &job{firstNs: c.now(), changedNs: c.now(), correction: 1, failed: map[runtime.Knob]condition{}}
+			j = &job{changedNs: c.now(), correction: 1, failed: map[runtime.Knob]condition{}}
 			c.jobs[key] = j
 		} else if !maps.Equal(j.c.Now, ct.Now) {
 			j.resourcesChanged(c.now())

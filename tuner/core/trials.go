@@ -19,7 +19,6 @@ type openTrial struct {
 	order     Order
 	before    []trial.Obs
 	source    string
-	orderedNs int64
 	appliedNs int64 // 0: the actuator has not answered yet
 	frozenNs  int64 // time since then in which everything was frozen
 	take      bool
@@ -58,7 +57,7 @@ func (t *openTrial) subject() string { return t.order.Changes[0].Key }
 // open begins a trial for an order that goes to the actuator now.
 func (c *Core) open(o Order, j *job) *openTrial {
 	ch := o.Changes[0]
-	t := &openTrial{order: o, before: append([]trial.Obs(nil), j.obs...), source: j.source, orderedNs: c.now(), take: ch.Take,
+	t := &openTrial{order: o, before: append([]trial.Obs(nil), j.obs...), source: j.source, take: ch.Take,
 		usedBefore: map[string]float64{}, waitedBefore: map[string]float64{}, dependedOn: map[string]condition{}}
 	for _, ch := range o.Changes {
 		t.dependedOn[ch.Key] = c.jobs[ch.Key].condition(c.node)

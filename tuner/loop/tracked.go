@@ -38,7 +38,6 @@ type tracked struct {
 type engineState struct {
 	engine    runtime.Engine
 	part      view.Part
-	synced    bool // listed completely since the latest connection
 	recovered bool // what an earlier daemon left has been settled
 	unsettled bool // that is to be done, and has not found room with the worker
 }
@@ -56,7 +55,6 @@ func (l *Loop) event(ev runtime.Event) {
 		l.gone(ev.Container.Key())
 	case runtime.EventLost:
 		l.setEngine(e, false, ev.Reason)
-		e.synced = false
 		for _, t := range l.containers {
 			if t.c.ID.Engine == ev.Engine {
 				t.listed = false
@@ -133,7 +131,7 @@ func (l *Loop) settleEngine(e *engineState) {
 				l.o.Log.Error("originals of an earlier run", "error", err)
 			}
 			l.restored(results, "left by an earlier run of trimtab")
-			e.synced, e.recovered = true, true
+			e.recovered = true
 			for _, t := range l.containers {
 				t.stale = true
 			}
