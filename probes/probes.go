@@ -79,6 +79,8 @@ type Ticks struct {
 	TGID   int32  `json:"tgid"`
 	Count  uint64 `json:"n"`
 	LastNs int64  `json:"last"` // CLOCK_MONOTONIC of the latest tick
+	// Steps: the job itself counts its steps here (its log, its datagrams).
+	Steps bool `json:"steps,omitempty"`
 }
 
 // Kernel is what the kernel probe read of one container.
@@ -157,14 +159,20 @@ type Host struct {
 	IOWaitNs uint64 `json:"iowait"`
 	MemTotal uint64 `json:"memTotal"`
 	MemAvail uint64 `json:"memAvail"`
+	// Devices are the GPUs, in NVML's order, slices after their GPU; nil: none, or nothing to ask.
+	Devices []Device `json:"devices,omitempty"`
+	Links   []Link   `json:"links,omitempty"` // the host's interfaces and RDMA ports
 }
 
 // Sample is everything read of one container at one instant. A part that could
 // not be read is nil.
 type Sample struct {
-	Container string  `json:"container"` // runtime.Container.Key
-	Kernel    *Kernel `json:"kernel,omitempty"`
-	Cgroup    *Cgroup `json:"cgroup,omitempty"`
+	Container string   `json:"container"` // runtime.Container.Key
+	Kernel    *Kernel  `json:"kernel,omitempty"`
+	Cgroup    *Cgroup  `json:"cgroup,omitempty"`
+	CUDA      *CUDA    `json:"cuda,omitempty"`
+	NCCL      *NCCL    `json:"nccl,omitempty"`
+	Network   *Network `json:"network,omitempty"`
 }
 
 // Target is a container that a probe watches.
@@ -193,6 +201,24 @@ type Probe interface {
 	Cost() Cost
 	// Close detaches and frees everything.
 	Close() error
+}
+
+// Spender is a probe whose hooks stop the watched jobs' own threads: uprobes.
+// Its methods are called from the same goroutine as Probe's.
+type Spender interface {
+	// Spending lists the hooks that cost a container something, sorted.
+	Spending() []Spend
+	// Thin sets the share of time, 0..1, in which a hook is attached for a container; 1 at first.
+	// A hook that other containers want as well stays attached for them.
+	Thin(container, hook string, share float64)
+}
+
+// Spend is what one hook cost one container so far.
+type Spend struct {
+	Container string  // Target.Key
+	Hook      string  // "cuda.launch", "cuda.sync", …
+	Hits      uint64  // since Watch
+	HitNs     float64 // mean cost of a hit, as measured on this machine
 }
 
 // Cost is what a probe has spent since its start.

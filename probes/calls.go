@@ -1,0 +1,106 @@
+package probes
+
+// Direction is where a copy goes.
+type Direction uint8
+
+// The directions of cudaMemcpyKind, in its order; CopyDefault is told by addresses.
+const (
+	CopyHostToHost Direction = iota
+	CopyHostToDevice
+	CopyDeviceToHost
+	CopyDeviceToDevice
+	CopyDefault
+	NumDirections
+)
+
+// Mark is one event of a process that may recur once a step, with what it had
+// launched until then: the steps' period is found in them.
+type Mark struct {
+	AtNs     int64    `json:"at"` // CLOCK_MONOTONIC
+	Kind     MarkKind `json:"k"`
+	TID      int32    `json:"tid"` // host
+	Launches uint64   `json:"l"`   // kernel and graph launches of the process so far
+}
+
+// MarkKind is what a mark was.
+type MarkKind uint8
+
+// The kinds of mark. Sync ends a blocking call; the others begin one.
+const (
+	MarkSync MarkKind = iota
+	MarkGraph
+	MarkCollective
+	MarkCopy // host to device, blocking or not
+	NumMarkKinds
+)
+
+// CUDA is what uprobes on CUDA's libraries counted in one container.
+type CUDA struct {
+	Processes []CUDAProcess `json:"processes"`         // sorted by TGID
+	Virtual   bool          `json:"virtual,omitempty"` // the library is trimtab's virtual GPU
+	// Missing names calls that are not counted now, each with why ("launches: over the budget").
+	Missing []string `json:"missing,omitempty"`
+}
+
+// CUDAProcess holds one process's counters since it was first seen; they only grow.
+type CUDAProcess struct {
+	TGID int32 `json:"tgid"` // host
+	// Launches counts kernels, each once, whichever library it passed. LaunchNs is the time
+	// during which they were counted: less than the wall time where the budget makes the
+	// probe take turns.
+	Launches  uint64                `json:"launches"`
+	LaunchNs  uint64                `json:"launchNs"`
+	Graphs    uint64                `json:"graphs,omitempty"`
+	Copies    [NumDirections]uint64 `json:"copies"`
+	CopyBytes [NumDirections]uint64 `json:"copyBytes"`
+	Threads   []CUDAThread          `json:"threads,omitempty"` // sorted by TID
+	// Marks are the latest ones since the last reading, oldest first, 256 at the most.
+	Marks []Mark `json:"marks,omitempty"`
+	// LastNs is CLOCK_MONOTONIC of the latest launch, graph, copy or synchronisation; 0: none.
+	LastNs int64 `json:"last"`
+}
+
+// CUDAThread holds one thread's blocking calls.
+type CUDAThread struct {
+	TID    int32  `json:"tid"` // host
+	Syncs  uint64 `json:"syncs"`
+	SyncNs uint64 `json:"syncNs"` // wall time inside, spinning or asleep; an open call counts up to now
+	// SyncRunNs is the part of SyncNs on a CPU: the library spins.
+	SyncRunNs uint64 `json:"syncRunNs,omitempty"`
+	CopyNs    uint64 `json:"copyNs,omitempty"` // inside blocking copies to and from the device
+	CopyRunNs uint64 `json:"copyRunNs,omitempty"`
+	LastNs    int64  `json:"last"` // end of the latest call, CLOCK_MONOTONIC
+}
+
+// Collective is a kind of NCCL call.
+type Collective uint8
+
+// The kinds of collective.
+const (
+	AllReduce Collective = iota
+	ReduceScatter
+	AllGather
+	Broadcast
+	Reduce
+	AllToAll
+	Send
+	Recv
+	NumCollectives
+)
+
+// NCCL is what uprobes on NCCL counted in one container.
+type NCCL struct {
+	Processes []NCCLProcess `json:"processes"` // sorted by TGID
+	Missing   []string      `json:"missing,omitempty"`
+}
+
+// NCCLProcess holds one process's counters since it was first seen; they only grow.
+type NCCLProcess struct {
+	TGID  int32                  `json:"tgid"`
+	Calls [NumCollectives]uint64 `json:"calls"`
+	Bytes [NumCollectives]uint64 `json:"bytes"`           // of the caller's buffer
+	Ranks int                    `json:"ranks,omitempty"` // size of the largest communicator seen; 0: not told
+	Rank  int                    `json:"rank,omitempty"`  // this process's place in it
+	// LastNs is CLOCK_MONOTONIC of the latest call.
+	LastNs int64 `json:"last"`
+}

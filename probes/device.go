@@ -1,0 +1,66 @@
+package probes
+
+// Device is one GPU, or one MIG slice, at one instant, as NVML tells it. What the
+// device, its driver or its mode does not tell is nil or empty: an absence is
+// never a number.
+type Device struct {
+	Index   int    `json:"index"` // NVML's, of the GPU; a slice bears its GPU's
+	Minor   int    `json:"minor"` // N of /dev/nvidiaN
+	UUID    string `json:"uuid"`
+	Parent  string `json:"parent,omitempty"` // a MIG slice's GPU, by UUID
+	Name    string `json:"name,omitempty"`
+	Virtual bool   `json:"virtual,omitempty"` // trimtab's own virtual GPU answers
+	AtNs    int64  `json:"at"`                // CLOCK_MONOTONIC
+	// Lost says why nothing could be read now ("fell off the bus", "no answer in 2 s").
+	Lost string `json:"lost,omitempty"`
+
+	// Duty holds the samples of "some kernel was running" that are newer than the last
+	// reading, oldest first; NVML takes one about every 167 ms.
+	Duty     []DutySample `json:"duty,omitempty"`
+	MemTotal uint64       `json:"memTotal,omitempty"` // bytes
+	MemUsed  uint64       `json:"memUsed,omitempty"`
+	// SMActive, TensorActive and DRAMActive are shares of time, 0..1, since the last reading
+	// (GPM, Hopper and later).
+	SMActive     *float64 `json:"sm,omitempty"`
+	TensorActive *float64 `json:"tensor,omitempty"`
+	DRAMActive   *float64 `json:"dram,omitempty"`
+
+	PowerW      *float64 `json:"power,omitempty"`
+	PowerLimitW *float64 `json:"powerLimit,omitempty"`
+	ClockMHz    *float64 `json:"clock,omitempty"` // SM, now
+	MaxClockMHz *float64 `json:"maxClock,omitempty"`
+	TempC       *float64 `json:"temp,omitempty"`
+	// Slowdown holds the reasons why the clock is below its maximum now, of "power", "thermal",
+	// "hw-slowdown", "power-brake", "sync-boost", "application", "idle", "other".
+	Slowdown []string `json:"slowdown,omitempty"`
+
+	PCIeRxBps *float64 `json:"pcieRx,omitempty"` // bytes/s, to the device
+	PCIeTxBps *float64 `json:"pcieTx,omitempty"`
+	// PCIeMaxBps is what the link gives in one direction at its present generation and width.
+	PCIeMaxBps *float64 `json:"pcieMax,omitempty"`
+	NVLinkRx   *uint64  `json:"nvlinkRx,omitempty"` // bytes since the driver started, all links
+	NVLinkTx   *uint64  `json:"nvlinkTx,omitempty"`
+
+	CPUs string `json:"cpus,omitempty"` // CPU list near the device
+	NUMA *int   `json:"numa,omitempty"`
+
+	// Sharing is how processes share the device: "", "mig", "mps" or "time-slicing" (more than
+	// one process holds it without either).
+	Sharing   string          `json:"sharing,omitempty"`
+	Processes []DeviceProcess `json:"processes,omitempty"` // sorted by PID
+}
+
+// DutySample is NVML's utilisation in one of its own sampling periods.
+type DutySample struct {
+	AtNs  int64   `json:"at"`   // CLOCK_MONOTONIC of the period's end
+	Share float64 `json:"duty"` // 0..1
+}
+
+// DeviceProcess is one process that holds a device.
+type DeviceProcess struct {
+	PID       int32    `json:"pid"`                 // host
+	Container string   `json:"container,omitempty"` // runtime.Container.Key; "" is a process of the host
+	MemBytes  uint64   `json:"mem,omitempty"`       // 0 where not told
+	Graphics  bool     `json:"graphics,omitempty"`
+	SM        *float64 `json:"sm,omitempty"` // its share of the SMs, 0..1; drops out at times, never there under MIG
+}
