@@ -8,7 +8,8 @@ type Network struct {
 	// The TCP counters only grow: sockets that closed keep their share.
 	RxBytes     uint64 `json:"rx"`
 	TxBytes     uint64 `json:"tx"`
-	Segments    uint64 `json:"segments"` // sent with data
+	LocalBytes  uint64 `json:"local,omitempty"` // between processes of the container over loopback, each byte once; in neither of the above
+	Segments    uint64 `json:"segments"`        // sent with data
 	Retransmits uint64 `json:"retrans"`
 	// RTTUs is the smoothed round-trip time, mean over sockets weighted by the bytes they moved
 	// since the last reading; 0: none moved any.
