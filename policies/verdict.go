@@ -158,10 +158,14 @@ type Cost struct {
 	// Queue is the trainer's wait for a CPU behind work of other containers: no quota
 	// shortens it, so it belongs to the step's floor.
 	Queue float64 `json:"queue,omitempty"`
+	// Spin is the part of D that the trainer spends spinning on a CPU. More CPUs do not
+	// shorten it, so it is no demand; but a quota pays for it as for work.
+	Spin float64 `json:"spin,omitempty"`
 }
 
 // Step predicts seconds per tick on so many CPUs:
-// max(C_t+D, w/W, (C_l+C_t+C_o)/c), DESIGN.md's one-jump model.
+// max(C_t+D, w/W, (C_l+C_t+C_o+S)/c): the one-jump model, with the spinning S that
+// a quota is spent on.
 func (c Cost) Step(cpus float64) float64 {
 	step := c.Floor()
 	if cpus > 0 {
@@ -182,8 +186,8 @@ func (c Cost) Floor() float64 {
 	return floor
 }
 
-// CPU is CPU seconds per tick, all threads.
-func (c Cost) CPU() float64 { return c.TrainerCPU + c.LoaderCPU + c.OtherCPU }
+// CPU is CPU seconds per tick, all threads, spinning included.
+func (c Cost) CPU() float64 { return c.TrainerCPU + c.LoaderCPU + c.OtherCPU + c.Spin }
 
 // Knee returns c*, the CPUs beyond which more buy no speed; 0 if nothing was measured.
 func (c Cost) Knee() float64 {

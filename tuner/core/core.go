@@ -62,6 +62,9 @@ type job struct {
 	paused     bool           // the latest observation held a pause: the next one begins in it
 	long       window.Builder // since the latest change of resources, for the cost
 	reading    window.Reading // of the latest closed window
+	perStep    window.PerStep // confirmed ticks per step, by source
+	pattern    patternSeen
+	launchedNs int64 // latest use of a device
 	verdict    policies.Verdict
 	agree      int    // closed windows in a row with this class and cause
 	announced  string // class and cause of the latest verdict record
@@ -145,6 +148,7 @@ func (c *Core) measure(in Input, d *Decision) {
 		if j == nil {
 			continue
 		}
+		j.launched(s)
 		if w := j.slice.Add(s, in.Host); w != nil {
 			j.slice.Cut()
 			j.usage = keep(append(j.usage, usage{endNs: w.EndNs, cpus: w.UsedCPUs(), waiting: w.Cgroup.CPUSome, psi: w.Cgroup.HasPSI}))
@@ -160,12 +164,12 @@ func (c *Core) measure(in Input, d *Decision) {
 		if w == nil || !j.c.Watched || w.EndNs-w.StartNs < c.cfg.MinWindowNs {
 			continue
 		}
-		r := window.Read(w)
+		r := window.Read(w, j.perStep)
 		if r.Rate.Ticks < c.cfg.Thresholds.MinTicks && w.EndNs-w.StartNs < c.longest(r) {
 			continue
 		}
 		j.window.Cut()
-		r = withLongCost(r, long)
+		r = withLongCost(r, long, j.perStep)
 		if long.EndNs-long.StartNs > longNs {
 			j.long.Cut()
 		}
@@ -188,11 +192,11 @@ const longNs = 30 * second
 // withLongCost takes the cost from the whole stretch at the present resources:
 // within a few seconds loaders may make more batches than the trainer takes, as
 // prefetched ones fill or drain, and a step would seem dearer or cheaper than it is.
-func withLongCost(r window.Reading, long *window.Window) window.Reading {
+func withLongCost(r window.Reading, long *window.Window, known window.PerStep) window.Reading {
 	if long == nil || long.EndNs-long.StartNs <= r.Window.EndNs-r.Window.StartNs {
 		return r
 	}
-	if l := window.Read(long); l.CostOK && l.Rate.Source == r.Rate.Source {
+	if l := window.Read(long, known); l.CostOK && l.Rate.Source == r.Rate.Source {
 		r.Cost, r.CostOK = l.Cost, true
 	}
 	return r
@@ -213,7 +217,7 @@ const pauseSteps = 8
 
 // observe takes one observation of the rate, as soon as it holds two ticks.
 func (j *job) observe(cfg Config, w *window.Window) {
-	r := window.Read(w)
+	r := window.Read(w, j.perStep)
 	length := w.EndNs - w.StartNs
 	if r.Rate.Ticks < 2 {
 		usual := j.rateNow()
@@ -268,6 +272,8 @@ func keep[T any](s []T) []T {
 
 // close takes in a full window.
 func (c *Core) close(j *job, r window.Reading, d *Decision) {
+	c.neighbourhood(j, &r)
+	c.learnPattern(j, r)
 	v := verdict.Judge(c.cfg.Thresholds, r)
 	if v.Class == j.verdict.Class && v.Cause == j.verdict.Cause {
 		j.agree++

@@ -24,12 +24,18 @@ type Thresholds struct {
 	RiskSeconds   float64 // memory growth that reaches the limit so soon: 30
 	Steal         float64 // robbed windows are no evidence: 0.02 (DESIGN.md)
 	MinTicks      float64 // 5 steps (DESIGN.md)
+	Device        float64 // waiting for the device, of the trainer's wall: 0.50, as Host
+	Busy          float64 // duty of a device that has no room: 0.90 (MLPerf Storage's health target)
+	Clock         float64 // clock over its maximum, below which power or heat costs speed: 0.90
+	Others        float64 // of a device's SMs, used by others: 0.10
+	Wire          float64 // use of the link while a rank waits for peers: 0.6; below it a peer is late
+	Retransmits   float64 // of segments: 0.02; an ordinary network loses fewer
 }
 
 // Defaults are the thresholds to start from, each with its source above.
 func Defaults() Thresholds {
 	return Thresholds{Input: 0.05, Severe: 0.20, Communication: 0.10, Host: 0.50, Reclaim: 0.05, Cache: 0.3, QuotaBinds: 0.9, LoaderShort: 0.15,
-		IdleCPUs: 0.02, RiskSeconds: 30, Steal: 0.02, MinTicks: 5}
+		IdleCPUs: 0.02, RiskSeconds: 30, Steal: 0.02, MinTicks: 5, Device: 0.50, Busy: 0.90, Clock: 0.90, Others: 0.10, Wire: 0.6, Retransmits: 0.02}
 }
 
 // pageBytes is the unit of refault counters.
@@ -53,12 +59,21 @@ func Judge(th Thresholds, r window.Reading) policies.Verdict {
 	if r.Rate.Ticks < th.MinTicks-1 {
 		return unknown(fmt.Sprintf("only %.0f ticks of its steps were seen, %.0f are needed", r.Rate.Ticks, th.MinTicks))
 	}
-	for _, judge := range []func(Thresholds, window.Reading) (policies.Verdict, bool){starved, communication, host} {
+	for _, judge := range order(r) {
 		if v, ok := judge(th, r); ok {
 			return finish(th, r, v)
 		}
 	}
 	return finish(th, r, policies.Verdict{Class: policies.ClassBalanced, Why: "no cause takes 5 % of its time", Relief: "none"})
+}
+
+// order is the order in which causes are looked for: the larger of input and
+// communication first.
+func order(r window.Reading) []func(Thresholds, window.Reading) (policies.Verdict, bool) {
+	if r.Breakdown.Share(policies.PartCommunication) > r.Breakdown.Input() {
+		return []func(Thresholds, window.Reading) (policies.Verdict, bool){communication, starved, full, host, device}
+	}
+	return []func(Thresholds, window.Reading) (policies.Verdict, bool){starved, communication, full, host, device}
 }
 
 func unknown(why string) policies.Verdict {
@@ -182,15 +197,6 @@ func workersRelief(r window.Reading) string {
 	return fmt.Sprintf("%d loader workers would do (it has %d)", n, r.Loaders)
 }
 
-func communication(th Thresholds, r window.Reading) (policies.Verdict, bool) {
-	share := r.Breakdown.Share(policies.PartCommunication)
-	if share < th.Communication {
-		return policies.Verdict{}, false
-	}
-	return policies.Verdict{Class: policies.ClassCommunication, Cause: policies.CauseStraggler, Severity: share,
-		Relief: "relieve the slow rank", Why: fmt.Sprintf("it waits %.0f %% of its time for other ranks of its container", 100*share)}, true
-}
-
 // host finds a trainer that is bound by its own CPU work.
 func host(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 	b := r.Breakdown
@@ -244,6 +250,7 @@ func finish(th Thresholds, r window.Reading, v policies.Verdict) policies.Verdic
 	if r.CostOK {
 		add("knee", r.Cost.Knee(), "CPUs")
 	}
+	v.Evidence = append(v.Evidence, wider(r)...)
 	if w.StealShare > 0.001 {
 		add("CPU stolen from the machine", w.StealShare, "share")
 	}
@@ -267,6 +274,9 @@ func confidence(th Thresholds, r window.Reading) float64 {
 	}
 	if w.Lost > 0 {
 		c *= 0.7
+	}
+	if len(w.Unseen) > 0 {
+		c *= 0.8
 	}
 	if other := r.Breakdown.Share(policies.PartOther); other > 0.2 {
 		c *= 1 - 0.5*other

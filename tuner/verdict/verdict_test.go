@@ -84,6 +84,49 @@ func TestVerdicts(t *testing.T) {
 			g := &r.Window.Cgroup
 			g.MemoryLimit, g.Anon, g.AnonGrowth = 1<<30, 900<<20, 40<<20
 		}, policies.ClassMemory, policies.CauseRisk},
+		{"the wire is full", func(r *R, s share) {
+			s(policies.PartCommunication, 0.4)
+			r.Window.Network = window.Network{Ns: 2e9, TxBytes: 70e6, RxBytes: 70e6, Links: []window.LinkUse{{Bytes: 70e6, MaxBps: 100e6}}}
+		}, policies.ClassCommunication, policies.CauseNetwork},
+		{"segments are lost", func(r *R, s share) {
+			s(policies.PartCommunication, 0.4)
+			r.Window.Network = window.Network{Ns: 2e9, TxBytes: 7e6, RxBytes: 7e6, Segments: 1000, Retransmits: 50}
+		}, policies.ClassCommunication, policies.CauseNetwork},
+		{"few bytes: a peer is late", func(r *R, s share) {
+			s(policies.PartCommunication, 0.4)
+			r.Window.Network = window.Network{Ns: 2e9, TxBytes: 2e6, RxBytes: 2e6, Segments: 1000, Links: []window.LinkUse{{Bytes: 2e6, MaxBps: 100e6}}}
+		}, policies.ClassCommunication, policies.CauseStraggler},
+		{"more for peers than for data", func(r *R, s share) {
+			s(policies.PartInputWorkers, 0.1)
+			s(policies.PartCommunication, 0.4)
+		}, policies.ClassCommunication, policies.CauseStraggler},
+		{"the device", func(r *R, s share) { r.SyncNs = 12e8 }, policies.ClassCompute, policies.CauseDevice},
+		{"the device, while the trainer computes", func(r *R, s share) {
+			s(policies.PartCompute, 0.7)
+			r.SyncNs = 5e8
+			r.Window.Devices = []window.Device{{Samples: 10, Duty: 0.99}}
+		}, policies.ClassCompute, policies.CauseDevice},
+		{"launch-bound", func(r *R, s share) {
+			s(policies.PartCompute, 0.7)
+			r.SyncNs = 1e8
+			r.Window.Devices = []window.Device{{Samples: 10, Duty: 0.4}}
+		}, policies.ClassCompute, policies.CauseHost},
+		{"a device shared by another container", func(r *R, s share) {
+			r.SyncNs, r.SharedWith = 12e8, []string{"other"}
+			r.Window.Devices = []window.Device{{Samples: 10, Duty: 0.99, Holders: []string{"other"}}}
+		}, policies.ClassCompute, policies.CauseShared},
+		{"a device that others work on, by the driver", func(r *R, s share) {
+			r.SyncNs = 12e8
+			r.Window.Devices = []window.Device{{Samples: 10, Duty: 0.99, SMReadings: 5, Own: 0.5, Others: 0.4}}
+		}, policies.ClassCompute, policies.CauseShared},
+		{"a hot device", func(r *R, s share) {
+			r.SyncNs = 12e8
+			r.Window.Devices = []window.Device{{Samples: 10, Duty: 0.99, Readings: 4, Slowed: 4, SlowedClock: 0.6, SlowedBy: "thermal"}}
+		}, policies.ClassCompute, policies.CauseClocks},
+		{"a wait for a device that does nothing", func(r *R, s share) {
+			r.SyncNs = 12e8
+			r.Window.Devices = []window.Device{{Samples: 10, Duty: 0.05}}
+		}, policies.ClassBalanced, policies.CauseNone},
 		{"nothing runs", func(r *R, s share) {
 			r.Window.Cgroup.CPUNs = 1e6
 			r.Rate = policies.Rate{}
@@ -114,6 +157,7 @@ func TestThinEvidenceLowersConfidence(t *testing.T) {
 		"a robbed machine": func(r *window.Reading) { r.Window.StealShare = 0.1 },
 		"lost threads":     func(r *window.Reading) { r.Window.Lost = 3 },
 		"no accounting":    func(r *window.Reading) { r.Window.HasCgroup = false },
+		"a shed probe":     func(r *window.Reading) { r.Window.Unseen = []string{"launches: over the budget"} },
 	} {
 		r := reading(func(r *window.Reading, _ func(policies.Part, float64)) { edit(r) })
 		if got := Judge(Defaults(), r).Confidence; got >= sure {

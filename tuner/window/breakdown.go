@@ -1,6 +1,8 @@
 package window
 
 import (
+	"slices"
+
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 )
@@ -22,6 +24,16 @@ func (p parts) sum() float64 {
 	return s
 }
 
+// move takes up to ns out of some parts, in their order, into another.
+func (p *parts) move(ns float64, to policies.Part, from ...policies.Part) {
+	for _, f := range from {
+		moved := max(0, min(ns, p[f]))
+		p[f] -= moved
+		p[to] += moved
+		ns -= moved
+	}
+}
+
 // loaderWork is what a rank's loaders did while they worked or wanted to.
 type loaderWork struct {
 	parts  parts   // busy time by part
@@ -41,7 +53,7 @@ func work(w *Window, r Rank) loaderWork {
 		t := w.Threads[i]
 		lw.wallNs += float64(t.WallNs)
 		lw.runNs += float64(t.Ns[probes.StateRun])
-		p := busy(t)
+		p := busy(w, t)
 		lw.parts.add(p, 1)
 		lw.ownNs += p.sum() - p[policies.PartInputThrottled] - p[policies.PartInputContended]
 	}
@@ -49,7 +61,7 @@ func work(w *Window, r Rank) loaderWork {
 }
 
 // busy is one loader thread's working time by part.
-func busy(t Thread) parts {
+func busy(w *Window, t Thread) parts {
 	ns := func(s probes.State) float64 { return float64(t.Ns[s]) }
 	var p parts
 	p[policies.PartInputWorkers] = ns(probes.StateRun)
@@ -57,18 +69,22 @@ func busy(t Thread) parts {
 	p[policies.PartInputContended] = ns(probes.StateQueued)
 	p[policies.PartInputStorage] = ns(probes.StateBlockIO) + ns(probes.StateFile)
 	p[policies.PartInputRemote] = ns(probes.StateNetFile) + ns(probes.StateInet)
+	if w.Network.receives() { // a loader that polls many sockets, as asynchronous readers do
+		p[policies.PartInputRemote] += endedOutside(w, t, probes.StatePoll)
+	}
 	p[policies.PartInputOther] = ns(probes.StateTimer) + ns(probes.StateLock)
 	return p
 }
 
-// computing is a helper thread's time, as the trainer that waits for it sees it.
-func computing(t Thread) parts {
-	var p parts
-	p[policies.PartCompute] = float64(t.Ns[probes.StateRun])
-	p[policies.PartThrottled] = float64(t.Ns[probes.StateThrottled])
-	p[policies.PartContended] = float64(t.Ns[probes.StateQueued])
-	p[policies.PartDevice] = float64(t.Ns[probes.StateDevice])
-	return p
+// endedOutside is a thread's waits in one state that no thread of the container ended.
+func endedOutside(w *Window, t Thread, s probes.State) float64 {
+	var ns float64
+	for _, e := range t.Edges {
+		if e.State == s && (e.Waker == 0 || e.Waker > 0 && w.find(e.Waker) < 0) {
+			ns += float64(e.Ns)
+		}
+	}
+	return ns
 }
 
 // breakdown splits the trainer's wall time by cause.
@@ -80,28 +96,41 @@ func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
 	p[policies.PartThrottled] = ns(probes.StateThrottled)
 	p[policies.PartContended] = ns(probes.StateQueued)
 	p[policies.PartDevice] = ns(probes.StateTimer) + ns(probes.StateDevice)
-	p[policies.PartInputStorage] = ns(probes.StateBlockIO) + ns(probes.StateFile)
+	reads := w.readShare()
+	p[policies.PartInputStorage] = (ns(probes.StateBlockIO) + ns(probes.StateFile)) * reads
 	p[policies.PartInputRemote] = ns(probes.StateNetFile)
-	p[policies.PartOther] = ns(probes.StateChild) + ns(probes.StateLock) + ns(probes.StateOther)
+	p[policies.PartOther] = ns(probes.StateChild) + ns(probes.StateLock) + ns(probes.StateOther) + (ns(probes.StateBlockIO)+ns(probes.StateFile))*(1-reads)
 	var outside float64
+	c := charger{w, r, lw}
 	for _, s := range []probes.State{probes.StatePipe, probes.StateUnix, probes.StateInet, probes.StateFutex, probes.StatePoll} {
-		q, out := charge(w, r, lw, t, s)
+		q, out := c.waits(t, s)
 		p.add(q, 1)
 		outside += out
 	}
-	moveReclaim(&p, float64(t.ReclaimNs))
+	deviceWaits(&p, w.calls(r.Root).blocking(t.TID), ns(probes.StateTimer)+ns(probes.StateDevice))
+	// Direct reclaim comes out of the states it happened in: on a CPU first, then in waits
+	// for locks and for the disk.
+	p.move(float64(t.ReclaimNs), policies.PartReclaim, policies.PartCompute, policies.PartOther, policies.PartInputStorage)
 	return exact(p, t.WallNs), outside
 }
 
-// moveReclaim takes direct reclaim out of the states it happened in: on a CPU
-// first, then in waits for locks and for the disk.
-func moveReclaim(p *parts, ns float64) {
-	for _, from := range []policies.Part{policies.PartCompute, policies.PartOther, policies.PartInputStorage} {
-		moved := min(ns, p[from])
-		p[from] -= moved
-		p[policies.PartReclaim] += moved
-		ns -= moved
+// readShare is the share of the container's disk time that went to reading: what
+// the trainer itself waits for a checkpoint to be written is no input.
+func (w *Window) readShare() float64 {
+	if total := w.Block.ReadNs + w.Block.WriteNs; total > 0 {
+		return float64(w.Block.ReadNs) / float64(total)
 	}
+	return 1
+}
+
+// deviceWaits gives the trainer's blocking CUDA calls to the device: what it span
+// in them out of its CPU time, what it slept in them out of waits that nothing of
+// the container ended, less what its sleeping states said already.
+func deviceWaits(p *parts, b CallThread, known float64) {
+	spin := float64(b.SyncRunNs + b.CopyRunNs)
+	p.move(spin, policies.PartDevice, policies.PartCompute)
+	asleep := float64(b.SyncNs+b.CopyNs) - spin - known
+	p.move(asleep, policies.PartDevice, policies.PartOther, policies.PartInputRemote, policies.PartCommunication, policies.PartInputOther)
 }
 
 // exact rounds the parts so that they sum to the wall time; what no part holds is Other.
@@ -119,16 +148,23 @@ func exact(p parts, wallNs int64) policies.Breakdown {
 	return b
 }
 
-// charge splits the trainer's waits in one state by what ended them; outside is
+// charger follows waits to what their wakers were doing.
+type charger struct {
+	w  *Window
+	r  Rank
+	lw loaderWork
+}
+
+// waits splits the trainer's waits in one state by what ended them; outside is
 // the time that no thread of the container ended.
-func charge(w *Window, r Rank, lw loaderWork, t Thread, s probes.State) (p parts, outside float64) {
+func (c charger) waits(t Thread, s probes.State) (p parts, outside float64) {
 	var known float64
 	for _, e := range t.Edges {
 		if e.State != s {
 			continue
 		}
 		known += float64(e.Ns)
-		q, local := chargeEdge(w, r, lw, e)
+		q, local := c.edge(e)
 		p.add(q, 1)
 		if !local {
 			outside += float64(e.Ns)
@@ -137,7 +173,7 @@ func charge(w *Window, r Rank, lw loaderWork, t Thread, s probes.State) (p parts
 	total := float64(t.Ns[s])
 	switch {
 	case known <= 0:
-		p[unknownWait(s)] += total
+		p[c.outside(s)] += total
 		outside += total
 	case total > 0:
 		// A wait still open at the edge of the window has no waker yet: like the others.
@@ -148,8 +184,8 @@ func charge(w *Window, r Rank, lw loaderWork, t Thread, s probes.State) (p parts
 	return p, outside
 }
 
-// chargeEdge charges one edge's time to what the waker was doing.
-func chargeEdge(w *Window, r Rank, lw loaderWork, e probes.Edge) (p parts, local bool) {
+// edge charges one edge's time to what the waker was doing.
+func (c charger) edge(e probes.Edge) (p parts, local bool) {
 	total := float64(e.Ns)
 	spread := func(by parts, otherwise policies.Part) {
 		if sum := by.sum(); sum > 0 {
@@ -159,32 +195,83 @@ func chargeEdge(w *Window, r Rank, lw loaderWork, e probes.Edge) (p parts, local
 		}
 	}
 	if e.Waker == 0 || e.Waker == -1 {
-		if e.Waker == -1 && r.Loaders > 0 {
-			spread(lw.parts, policies.PartInputOther)
+		if e.Waker == -1 && c.r.Loaders > 0 {
+			spread(c.lw.parts, policies.PartInputOther)
 			return p, true
 		}
-		p[unknownWait(e.State)] += total
+		p[c.outside(e.State)] += total
 		return p, false
 	}
-	i := w.find(e.Waker)
-	role, inRank := r.Roles[i]
+	i := c.w.find(e.Waker)
+	role, inRank := c.r.Roles[i]
 	switch {
 	case i < 0: // a process outside the container
-		p[unknownWait(e.State)] += total
+		p[c.outside(e.State)] += total
 		return p, false
 	case inRank && (role == RoleLoader || role == RoleRelay):
-		spread(lw.parts, policies.PartInputOther)
-	case w.Threads[i].TGID == r.Root:
-		spread(computing(w.Threads[i]), policies.PartOther)
+		spread(c.lw.parts, policies.PartInputOther)
+	case c.w.Threads[i].TGID == c.r.Root:
+		spread(c.doing(i, []int32{c.w.Threads[c.r.Trainer].TID}), policies.PartOther)
 	default: // another rank of this container
 		p[policies.PartCommunication] += total
 	}
 	return p, true
 }
 
-// unknownWait is where a wait goes that no thread of the container ended.
-func unknownWait(s probes.State) policies.Part {
-	if s == probes.StateInet {
+// maxChain bounds how far a wait is followed: the trainer waits for a runner of
+// collectives, it for the thread that polls the sockets [gloo].
+const maxChain = 3
+
+// doing is what a thread of the training process did while the trainer waited for
+// it: its work, and its own waits charged to their wakers. What it waited for a
+// thread upstream was idleness, and so is a wait that a timeout ended.
+func (c charger) doing(i int, upstream []int32) parts {
+	t := c.w.Threads[i]
+	var p parts
+	p[policies.PartCompute] = float64(t.Ns[probes.StateRun])
+	p[policies.PartThrottled] = float64(t.Ns[probes.StateThrottled])
+	p[policies.PartContended] = float64(t.Ns[probes.StateQueued])
+	p[policies.PartDevice] = float64(t.Ns[probes.StateDevice])
+	b := c.w.calls(c.r.Root).blocking(t.TID)
+	p.move(float64(b.SyncRunNs+b.CopyRunNs), policies.PartDevice, policies.PartCompute)
+	upstream = append(slices.Clone(upstream), t.TID)
+	for _, e := range t.Edges {
+		total := float64(e.Ns)
+		j := c.w.find(e.Waker)
+		switch {
+		case slices.Contains(upstream, e.Waker) || e.State == probes.StateChild || e.State == probes.StateTimer:
+		case e.Waker == 0 || e.Waker > 0 && j < 0:
+			if (e.State == probes.StateInet || e.State == probes.StatePoll) && c.w.Network.Bytes() > 0 {
+				p[policies.PartCommunication] += total
+			}
+		case j >= 0 && c.w.Threads[j].TGID == c.r.Root && len(upstream) < maxChain:
+			if q := c.doing(j, upstream); q.sum() > 0 {
+				p.add(q, total/q.sum())
+			}
+		case j >= 0 && c.w.Threads[j].TGID != c.r.Root && !c.loader(j):
+			p[policies.PartCommunication] += total
+		}
+	}
+	return p
+}
+
+func (c charger) loader(i int) bool {
+	role := c.r.Roles[i]
+	return role == RoleLoader || role == RoleRelay
+}
+
+// outside is where a wait of the trainer goes that no thread of the container
+// ended: on sockets, peers that are sent as much as they send are other ranks.
+func (c charger) outside(s probes.State) policies.Part {
+	n := c.w.Network
+	switch {
+	case s == probes.StateInet && n.exchanges():
+		return policies.PartCommunication
+	case s == probes.StateInet:
+		return policies.PartInputRemote
+	case s == probes.StatePoll && n.exchanges():
+		return policies.PartCommunication
+	case s == probes.StatePoll && n.receives():
 		return policies.PartInputRemote
 	}
 	return policies.PartOther

@@ -14,6 +14,10 @@ func join(a, b Window) Window {
 	w.Threads = joinThreads(a.Threads, b.Threads)
 	w.Ticks = joinTicks(a.Ticks, b.Ticks)
 	w.Cgroup = joinCgroup(a, b)
+	w.HasCUDA = a.HasCUDA && b.HasCUDA
+	w.Processes = joinProcesses(a.Processes, b.Processes)
+	w.Network = joinNetwork(a.Network, b.Network)
+	w.Devices = joinDevices(a.Devices, b.Devices)
 	aw, bw := weights(a, b)
 	w.StealShare = a.StealShare*aw + b.StealShare*bw
 	w.HostIdle = a.HostIdle*aw + b.HostIdle*bw

@@ -11,13 +11,15 @@ import (
 type Role uint8
 
 // The roles. A relay takes batches from loaders and hands them on (the thread
-// that pins memory); a helper computes for the trainer (OpenMP, autograd).
+// that pins memory); a helper computes for the trainer (OpenMP, autograd); a
+// communicator moves bytes to and from other ranks for it.
 const (
 	RoleOther Role = iota
 	RoleTrainer
 	RoleLoader
 	RoleRelay
 	RoleHelper
+	RoleCommunicator
 )
 
 // activeShare of one CPU makes a process part of the work; below it stand
@@ -30,7 +32,8 @@ type process struct {
 	tgid, ppid int32
 	threads    []int // indices into Window.Threads
 	runNs      uint64
-	ticks      uint64
+	ticks      uint64 // of a framework
+	calls      uint64 // launches and collectives
 }
 
 // Rank is one training process with its loaders.
@@ -54,8 +57,13 @@ func processes(w *Window) []*process {
 		p.runNs += t.Ns[probes.StateRun]
 	}
 	for _, tick := range w.Ticks {
-		if p := byID[tick.TGID]; p != nil {
+		if p := byID[tick.TGID]; p != nil && !tick.Steps { // a log's count belongs to no process
 			p.ticks += tick.Count
+		}
+	}
+	for _, called := range w.Processes {
+		if p := byID[called.TGID]; p != nil {
+			p.calls = called.Launches + called.Graphs + called.Calls
 		}
 	}
 	out := make([]*process, 0, len(byID))
@@ -67,7 +75,7 @@ func processes(w *Window) []*process {
 }
 
 // Ranks finds the training processes and what each thread of theirs does. A
-// process that ticks is one; without ticks, it is the topmost one of a tree that works.
+// process that ticks or launches is one; without any, it is the topmost one of a tree that works.
 func Ranks(w *Window) []Rank {
 	procs := processes(w)
 	parent := map[int32]int32{}
@@ -87,7 +95,7 @@ func rankRoots(procs []*process, parent map[int32]int32, wallNs int64) []*proces
 	var ticking, active []*process
 	isActive := map[int32]bool{}
 	for _, p := range procs {
-		if p.ticks > 0 {
+		if p.ticks+p.calls > 0 {
 			ticking = append(ticking, p)
 		}
 		isActive[p.tgid] = float64(p.runNs) >= activeShare*float64(wallNs)
@@ -145,9 +153,13 @@ func makeRank(w *Window, root *process, procs []*process, parent map[int32]int32
 	return r
 }
 
-// trainerThread is the main thread where it steps, else the busiest thread of
-// the process: in C++ and in notebooks the main thread may only wait.
+// trainerThread is the thread that waits for the device the longest; where none
+// does, the main thread if it steps, else the busiest thread of the process: in
+// C++ and in notebooks the main thread may only wait.
 func trainerThread(w *Window, p *process) int {
+	if i := longestSync(w, p); i >= 0 {
+		return i
+	}
 	busiest := p.threads[0]
 	for _, i := range p.threads {
 		if w.Threads[i].Ns[probes.StateRun] > w.Threads[busiest].Ns[probes.StateRun] {
@@ -161,6 +173,19 @@ func trainerThread(w *Window, p *process) int {
 		}
 	}
 	return busiest
+}
+
+// longestSync finds the thread that spent the most time in blocking CUDA calls;
+// -1: none made two.
+func longestSync(w *Window, p *process) int {
+	best, bestNs := -1, uint64(0)
+	for _, i := range p.threads {
+		b := w.calls(p.tgid).blocking(w.Threads[i].TID)
+		if b.Syncs >= 2 && b.SyncNs+b.CopyNs > bestNs {
+			best, bestNs = i, b.SyncNs+b.CopyNs
+		}
+	}
+	return best
 }
 
 // handsOver reports whether data passes between a process and the rank's root,
@@ -195,9 +220,10 @@ func inProcessRoles(w *Window, root *process, r *Rank) int {
 	for _, e := range trainer.Edges {
 		wakesTrainer[e.Waker] += e.Count
 	}
+	communicators(w, root, r)
 	for _, i := range root.threads {
 		t := w.Threads[i]
-		if i == r.Trainer || wakesTrainer[t.TID] == 0 {
+		if _, known := r.Roles[i]; known || wakesTrainer[t.TID] == 0 {
 			continue
 		}
 		switch {
@@ -216,6 +242,27 @@ func inProcessRoles(w *Window, root *process, r *Rank) int {
 		}
 	}
 	return loaders
+}
+
+// communicators finds the threads that poll sockets for their process, and those
+// that wait for them: gloo has one that polls and several that run collectives.
+func communicators(w *Window, root *process, r *Rank) {
+	if !w.Network.exchanges() {
+		return
+	}
+	for _, i := range root.threads {
+		t := w.Threads[i]
+		if polls := endedOutside(w, t, probes.StateInet) + endedOutside(w, t, probes.StatePoll); i != r.Trainer && polls >= 0.3*float64(t.WallNs) {
+			r.Roles[i] = RoleCommunicator
+		}
+	}
+	for _, i := range root.threads {
+		t := w.Threads[i]
+		waits := waitsFor(w, t, func(j int) bool { return r.Roles[j] == RoleCommunicator })
+		if _, known := r.Roles[i]; !known && waits > 0 && float64(waits) >= 0.05*float64(t.WallNs) {
+			r.Roles[i] = RoleCommunicator
+		}
+	}
 }
 
 // waitsFor is the time a thread waited for threads that is picks, ns.

@@ -1,39 +1,130 @@
 package window
 
 import (
-	"math"
-
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 )
 
+// Reading is all that a window says.
+type Reading struct {
+	Window     *Window
+	Ranks      int
+	Peers      []Peer             // all ranks of the container, by TGID
+	Root       int32              // TGID of the slowest one, of which the rest tells
+	Breakdown  policies.Breakdown // its trainer's wall time
+	Rate       policies.Rate
+	PerStep    int // ticks per step by the pattern of its calls, for the rate's source; 0: not told
+	Cost       policies.Cost
+	CostOK     bool
+	LoaderBusy float64 // share of the loaders' wall time in which they worked or wanted to
+	LoaderRun  float64 // share of that busy time on a CPU
+	// LoaderShort is the share of that busy time runnable and not running.
+	LoaderShort float64
+	Trainer     Thread  // its trainer thread
+	Loaders     int     // its loaders
+	Network     float64 // share of the trainer's wall in waits that no local thread ended
+
+	Launches        uint64 // kernels and graphs
+	Collectives     uint64 // NCCL calls
+	CollectiveBytes uint64
+	SyncNs          uint64 // the trainer's time in blocking CUDA calls
+	spinNs          uint64 // the part of it on a CPU
+
+	// What the caller knows of other containers: those that launched on the same devices
+	// meanwhile, and the rank of the same job that keeps this one waiting.
+	SharedWith []string
+	Slow       string
+}
+
 // Read says all that a window tells: ranks, roles, rate, breakdown, cost. A
 // container's are those of its slowest rank, the one that loses most of its time.
-func Read(w *Window) Reading {
-	best := Reading{Window: w}
+// known holds ticks per step as confirmed earlier; nil: none.
+func Read(w *Window, known PerStep) Reading {
 	if !w.HasKernel {
-		return best
+		return Reading{Window: w}
 	}
 	ranks := Ranks(w)
+	all := make([]Reading, 0, len(ranks))
 	for _, r := range ranks {
-		got := readRank(w, r, len(ranks))
-		if best.Ranks == 0 || got.Breakdown.Stalled() > best.Breakdown.Stalled() {
+		all = append(all, readRank(w, r, len(ranks), known))
+	}
+	exposeWaits(w, all)
+	best := Reading{Window: w, Ranks: len(ranks)}
+	for i, got := range all {
+		if i == 0 || got.Breakdown.Stalled() > best.Breakdown.Stalled() {
 			best = got
 		}
-		best.Ranks = len(ranks)
+	}
+	for _, got := range all {
+		best.Peers = append(best.Peers, Peer{Root: got.Root, Own: got.Own()})
 	}
 	return best
 }
 
-func readRank(w *Window, r Rank, ranks int) Reading {
+// Peer is one rank among those of its job.
+type Peer struct {
+	Root int32   // TGID
+	Own  float64 // share of its wall in which it waited neither for its device nor for peers
+}
+
+// Own is the share of the rank's wall time in which it waited neither for its
+// device nor for peers: what it keeps them waiting with, if it is the slowest.
+func (r Reading) Own() float64 {
+	return 1 - r.Breakdown.Share(policies.PartDevice) - r.Breakdown.Share(policies.PartCommunication)
+}
+
+// minWire is the use of a link from which on its transfers count as exposed: NVML
+// and the probes cannot tell a collective that hides behind compute from one that
+// does not, and one that takes half of the step seldom hides.
+const minWire = 0.5
+
+// exposeWaits finds, among ranks that call collectives, how much of a rank's wait
+// for its device is a wait for the slowest of them, or for the wire: a collective's
+// kernel keeps the device busy until the last rank has come and the last byte.
+func exposeWaits(w *Window, all []Reading) {
+	slowest := 0.0
+	for _, r := range all {
+		slowest = max(slowest, r.Own())
+	}
+	wire, _ := w.Network.LinkShare()
+	for i := range all {
+		r := &all[i]
+		if r.Collectives == 0 {
+			continue
+		}
+		late := slowest - r.Own()
+		r.Expose(late)
+		if left := min(wire, 1) - max(0, late); wire >= minWire && left > 0 {
+			r.Expose(left)
+		}
+	}
+}
+
+// Expose charges a share of the rank's wall from its device waits to communication.
+func (r *Reading) Expose(share float64) {
+	b := &r.Breakdown
+	ns := min(int64(share*float64(b.WallNs)), b.Ns[policies.PartDevice])
+	if ns > 0 {
+		b.Ns[policies.PartDevice] -= ns
+		b.Ns[policies.PartCommunication] += ns
+	}
+}
+
+func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 	lw := work(w, r)
-	got := Reading{Window: w, Ranks: ranks, Trainer: w.Threads[r.Trainer], Loaders: r.Loaders}
+	got := Reading{Window: w, Ranks: ranks, Root: r.Root, Trainer: w.Threads[r.Trainer], Loaders: r.Loaders}
 	var outside float64
 	got.Breakdown, outside = breakdown(w, r, lw)
 	if wall := float64(got.Breakdown.WallNs); wall > 0 {
 		got.Network = outside / wall
 	}
-	got.Rate = rate(w, r)
+	if p := w.calls(r.Root); p != nil {
+		got.Collectives, got.CollectiveBytes = p.Calls, p.Bytes
+		b := p.blocking(got.Trainer.TID)
+		got.spinNs, got.SyncNs = b.SyncRunNs+b.CopyRunNs, b.SyncNs+b.CopyNs
+		got.Launches = p.Launches + p.Graphs
+	}
+	got.Rate, got.PerStep = rate(w, r, known)
 	if lw.wallNs > 0 {
 		got.LoaderBusy = lw.parts.sum() / lw.wallNs
 	}
@@ -55,113 +146,19 @@ func cost(w *Window, r Rank, lw loaderWork, got Reading) (policies.Cost, bool) {
 		return policies.Cost{}, false
 	}
 	perTick := func(ns float64) float64 { return ns / 1e9 / ticks }
-	b, run := got.Breakdown, float64(got.Trainer.Ns[probes.StateRun])
-	c := policies.Cost{Loaders: r.Loaders, Ticks: ticks, TrainerCPU: perTick(run), LoaderCPU: perTick(lw.runNs), Batch: perTick(lw.ownNs)}
+	b, run := got.Breakdown, float64(sub(got.Trainer.Ns[probes.StateRun], got.spinNs))
+	c := policies.Cost{Loaders: r.Loaders, Ticks: ticks, TrainerCPU: perTick(run), LoaderCPU: perTick(lw.runNs), Batch: perTick(lw.ownNs), Spin: perTick(float64(got.spinNs))}
 	// Ranks step together: one tick of this one costs the CPU time of all, which is its "other".
 	total := w.UsedCPUs() * float64(w.EndNs-w.StartNs)
-	c.OtherCPU = max(0, perTick(total-run-lw.runNs))
+	c.OtherCPU = max(0, perTick(total-run-float64(got.spinNs)-lw.runNs))
 	device := b.Ns[policies.PartDevice] + b.Ns[policies.PartCommunication] + b.Ns[policies.PartOther] + b.Ns[policies.PartReclaim]
 	helpers := max(0, float64(b.Ns[policies.PartCompute])-run)
 	c.Queue = perTick(float64(sub(got.Trainer.Ns[probes.StateQueued], got.Trainer.SiblingNs)))
-	own := ownReads(got.Trainer) // the trainer's own reading is a wait that CPU does not shorten
-	c.Device = perTick(float64(device) + helpers + own)
+	// The trainer's own reading is a wait that CPU does not shorten.
+	own := ownReads(got.Trainer) * w.readShare()
+	if w.Network.exchanges() {
+		own -= float64(got.Trainer.Ns[probes.StateInet]) * w.readShare() // counted as communication
+	}
+	c.Device = perTick(float64(device) + helpers + max(0, own))
 	return c, true
-}
-
-// The names of rate sources.
-const (
-	SourceDevice   = "device waits"
-	SourceTimer    = "timer waits"
-	SourceHandOffs = "hand-offs"
-)
-
-// candidate is one periodic event of a rank.
-type candidate struct {
-	source         string
-	count          uint64
-	fromNs, lastNs int64
-}
-
-// perSecond is the mean rate between the first and the last event, so that the
-// window's edges do not round it.
-func (c candidate) perSecond(w *Window) float64 {
-	switch {
-	case c.count == 0:
-		return 0
-	case c.fromNs > 0 && c.lastNs > c.fromNs:
-		return float64(c.count) / (float64(c.lastNs-c.fromNs) / 1e9)
-	case w.Seconds() > 0:
-		return float64(c.count) / w.Seconds()
-	}
-	return 0
-}
-
-// rate picks the best source: a tick that the framework itself makes, then the
-// trainer's device waits, its timer waits, its hand-offs with loaders. Two
-// independent sources that agree confirm one tick per step.
-func rate(w *Window, r Rank) policies.Rate {
-	for _, t := range w.Ticks {
-		if t.TGID == r.Root && t.FromNs == 0 {
-			return policies.Rate{} // its ticks are just coming into view: no other source until they are
-		}
-	}
-	cs := candidates(w, r)
-	for i, c := range cs {
-		per := c.perSecond(w)
-		if c.count < 2 || per <= 0 {
-			continue
-		}
-		out := policies.Rate{PerSecond: per, Source: c.source, Ticks: float64(c.count)}
-		for _, d := range cs[i+1:] {
-			if other := d.perSecond(w); c.count >= 2*minTicks && math.Abs(other-per) <= 0.02*per {
-				out.Steps = true
-			}
-		}
-		return out
-	}
-	return policies.Rate{}
-}
-
-func candidates(w *Window, r Rank) []candidate {
-	t := w.Threads[r.Trainer]
-	var out []candidate
-	for _, tick := range w.Ticks {
-		if tick.TGID == r.Root {
-			out = append(out, candidate{tick.Source, tick.Count, tick.FromNs, tick.LastNs})
-		}
-	}
-	for _, s := range []struct {
-		state  probes.State
-		source string
-	}{{probes.StateDevice, SourceDevice}, {probes.StateTimer, SourceTimer}} {
-		out = append(out, candidate{s.source, t.Count[s.state], t.FromNs[s.state], t.LastNs[s.state]})
-	}
-	return append(out, handOffs(w, r, t))
-}
-
-// handOffs counts what the trainer hands to queue feeders (one put for each
-// batch it asks for), which sleep in between, so that none is missed; where
-// there are none, waits that the other side ended, the larger direction.
-func handOffs(w *Window, r Rank, trainer Thread) candidate {
-	var feeders, toTrainer, toLoaders uint64
-	for i, t := range w.Threads {
-		role, inRank := r.Roles[i]
-		for _, e := range t.Edges {
-			switch {
-			case t.TGID == r.Root && !inRank && e.Waker == trainer.TID && e.State == probes.StateFutex:
-				feeders += e.Count
-			case role == RoleLoader && e.Waker == trainer.TID:
-				toLoaders += e.Count
-			}
-		}
-	}
-	for _, e := range trainer.Edges {
-		if i := w.find(e.Waker); i >= 0 && (r.Roles[i] == RoleLoader || r.Roles[i] == RoleRelay) {
-			toTrainer += e.Count
-		}
-	}
-	if feeders > 0 {
-		return candidate{source: SourceHandOffs, count: feeders}
-	}
-	return candidate{source: SourceHandOffs, count: max(toTrainer, toLoaders)}
 }

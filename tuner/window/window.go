@@ -7,7 +7,6 @@ package window
 import (
 	"slices"
 
-	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 )
 
@@ -23,6 +22,13 @@ type Window struct {
 	HasKernel bool
 	Cgroup    Cgroup
 	HasCgroup bool
+
+	Processes []Process // what called CUDA or NCCL, sorted by TGID
+	HasCUDA   bool      // the CUDA probe reads this container
+	Network   Network
+	Devices   []Device // those that the container holds
+	// Unseen names what the probes leave out at present, each with why.
+	Unseen []string
 
 	StealShare float64 // of the host's CPU time, 0..1
 	HostIdle   float64 // CPUs idle on the host
@@ -51,6 +57,7 @@ type Tick struct {
 	TGID           int32
 	Count          uint64
 	FromNs, LastNs int64 // latest tick before and in the window; FromNs 0: none known before, Count is 0 then
+	Steps          bool  // the job's own count of its steps
 }
 
 // Cgroup is what the cgroup's accounting says of the window.
@@ -94,6 +101,9 @@ type Builder struct {
 // part ends the open window: its counters no longer follow from the last ones.
 func (b *Builder) Add(s probes.Sample, host probes.Host) *Window {
 	prev, prevHost := b.last, b.lastHost
+	if s.Network == nil && prev != nil {
+		s.Network = prev.Network // it is read less often than the rest
+	}
 	b.last, b.lastHost = &s, host
 	if prev == nil {
 		b.rebase(s.Kernel)
@@ -149,6 +159,14 @@ func (b *Builder) diff(prev, cur probes.Sample, prevHost, host probes.Host) Wind
 		w.HasCgroup = true
 		w.Cgroup = diffCgroup(*prev.Cgroup, *cur.Cgroup)
 	}
+	if cur.CUDA != nil && prev.CUDA != nil {
+		w.HasCUDA = true
+		w.Processes = diffCalls(prev.CUDA, cur.CUDA)
+		w.Unseen = append(w.Unseen, cur.CUDA.Missing...)
+	}
+	w.Processes = addCollectives(w.Processes, prev.NCCL, cur.NCCL)
+	w.Network = diffNetwork(prev.Network, cur.Network)
+	w.Devices = diffDevices(cur.Container, prevHost, host)
 	return w
 }
 
@@ -183,7 +201,7 @@ func diffTicks(prev, cur []probes.Ticks) []Tick {
 	var out []Tick
 	for _, t := range cur {
 		// Ticks before the first one seen may have been missed: counting begins there.
-		d := Tick{Source: t.Source, TGID: t.TGID, LastNs: t.LastNs}
+		d := Tick{Source: t.Source, TGID: t.TGID, LastNs: t.LastNs, Steps: t.Steps}
 		for _, old := range prev {
 			if old.TGID == t.TGID && old.Source == t.Source && old.Count <= t.Count {
 				d.Count, d.FromNs = t.Count-old.Count, old.LastNs
@@ -280,21 +298,4 @@ func (w *Window) UsedCPUs() float64 {
 		run += t.Ns[probes.StateRun]
 	}
 	return float64(run) / float64(w.EndNs-w.StartNs)
-}
-
-// Reading is all that a window says.
-type Reading struct {
-	Window     *Window
-	Ranks      int
-	Breakdown  policies.Breakdown // of the slowest rank
-	Rate       policies.Rate
-	Cost       policies.Cost
-	CostOK     bool
-	LoaderBusy float64 // share of the loaders' wall time in which they worked or wanted to
-	LoaderRun  float64 // share of that busy time on a CPU
-	// LoaderShort is the share of that busy time runnable and not running.
-	LoaderShort float64
-	Trainer     Thread  // the slowest rank's trainer thread
-	Loaders     int     // its loaders
-	Network     float64 // share of the trainer's wall in waits that no local thread ended
 }

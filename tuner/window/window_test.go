@@ -92,7 +92,7 @@ func TestWaitIsChargedToWhatLoadersDid(t *testing.T) {
 		{"decoding", times{probes.StateRun: 800 * ms}, policies.PartInputWorkers},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := Read(dataLoaderJob(tt.loader)).Breakdown
+			b := Read(dataLoaderJob(tt.loader), nil).Breakdown
 			most := policies.PartInputThrottled
 			for p := policies.PartInputThrottled; p <= policies.PartInputOther; p++ {
 				if b.Ns[p] > b.Ns[most] {
@@ -117,7 +117,7 @@ func TestRelayThreadPassesTheChargeOn(t *testing.T) {
 		thread(helper, trainer, 1, times{probes.StateRun: 5 * ms, probes.StatePipe: 900 * ms}, wait(loaderA, probes.StatePipe, 900*ms, 10)),
 		thread(loaderA, loaderA, trainer, times{probes.StateRun: 200 * ms, probes.StateThrottled: 700 * ms}, wait(trainer, probes.StatePipe, 50*ms, 10)),
 	)
-	b := Read(w).Breakdown
+	b := Read(w, nil).Breakdown
 	if b.Share(policies.PartInputThrottled) < 0.4 || b.Input() < 0.6 {
 		t.Errorf("%v", b)
 	}
@@ -131,7 +131,7 @@ func TestOpenMPTeamIsNotALoader(t *testing.T) {
 		thread(helper, trainer, 1, times{probes.StateRun: 500 * ms}, wait(trainer, probes.StateFutex, 500*ms, 900)),
 	)
 	w.Ticks = []Tick{{Source: "torch.backward", TGID: trainer, Count: 20, FromNs: 1, LastNs: 1e9}}
-	r := Read(w)
+	r := Read(w, nil)
 	if r.Loaders != 0 || r.Breakdown.Input() > 0 || r.Breakdown.Share(policies.PartCompute) < 0.9 {
 		t.Errorf("%d loaders, %v", r.Loaders, r.Breakdown)
 	}
@@ -150,7 +150,7 @@ func TestRanksOfALauncher(t *testing.T) {
 func TestCostAndKnee(t *testing.T) {
 	w := dataLoaderJob(times{probes.StateRun: 300 * ms, probes.StateThrottled: 500 * ms})
 	w.Ticks = []Tick{{Source: "torch.backward", TGID: trainer, Count: 10, FromNs: 1, LastNs: 1e9}}
-	r := Read(w)
+	r := Read(w, nil)
 	if !r.CostOK {
 		t.Fatal("no cost")
 	}
@@ -173,7 +173,7 @@ func TestCostAndKnee(t *testing.T) {
 func TestRateFromTheTicksThemselves(t *testing.T) {
 	w := dataLoaderJob(times{probes.StateRun: 300 * ms})
 	w.Ticks = []Tick{{Source: "torch.backward", TGID: trainer, Count: 3, FromNs: 1e8, LastNs: 1e8 + 9e8}}
-	if got := Read(w).Rate.PerSecond; math.Abs(got-3/0.9) > 1e-9 {
+	if got := Read(w, nil).Rate.PerSecond; math.Abs(got-3/0.9) > 1e-9 {
 		t.Errorf("rate %.4f, want 3 ticks in 0.9 s", got)
 	}
 }
@@ -198,7 +198,7 @@ func TestPartsSumToTheWhole(t *testing.T) {
 			w.Threads = append(w.Threads, th)
 		}
 		sortThreads(w.Threads)
-		r := Read(w)
+		r := Read(w, nil)
 		var sum int64
 		for p, ns := range r.Breakdown.Ns {
 			if ns < 0 {

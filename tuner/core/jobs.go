@@ -1,0 +1,105 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/tuner/window"
+)
+
+// patternSeen counts windows in a row whose calls showed the same ticks per step.
+type patternSeen struct {
+	source  string
+	perStep int
+	windows int
+}
+
+// confirmPattern is how many windows must agree before ticks become steps.
+const confirmPattern = 3
+
+// learnPattern adopts ticks per step once windows agree on it. Never in a trial:
+// a rate is compared in one unit.
+func (c *Core) learnPattern(j *job, r window.Reading) {
+	source := r.Rate.Source
+	if k := j.perStep[source]; r.PerStep == 0 || k == r.PerStep {
+		return
+	}
+	if seen := &j.pattern; seen.source == source && seen.perStep == r.PerStep {
+		seen.windows++
+	} else {
+		*seen = patternSeen{source: source, perStep: r.PerStep, windows: 1}
+	}
+	if j.pattern.windows < confirmPattern || r.PerStep < 2 || len(c.trialsOf(j.c.Key())) > 0 {
+		return
+	}
+	j.perStep = window.PerStep{source: r.PerStep}
+	j.window.Cut()
+	j.rate.Cut()
+}
+
+// launched notes when a container last used a device.
+func (j *job) launched(s probes.Sample) {
+	if s.CUDA == nil {
+		return
+	}
+	for _, p := range s.CUDA.Processes {
+		j.launchedNs = max(j.launchedNs, p.LastNs)
+	}
+}
+
+// neighbourhood adds to a reading what only the node knows: who else works on its
+// devices, and which container of the same job keeps it waiting.
+func (c *Core) neighbourhood(j *job, r *window.Reading) {
+	for _, d := range r.Window.Devices {
+		for _, key := range d.Holders {
+			other := c.jobs[key]
+			if other != nil && other.launchedNs >= r.Window.StartNs && !slices.Contains(r.SharedWith, other.c.Name) {
+				r.SharedWith = append(r.SharedWith, other.c.Name)
+			}
+		}
+	}
+	slices.Sort(r.SharedWith)
+	slow := c.slowPeer(j, *r)
+	if slow == nil {
+		return
+	}
+	if r.Collectives > 0 {
+		r.Expose(slow.reading.Own() - r.Own())
+	}
+	r.Slow = slow.c.Name
+	if v := slow.verdict; v.Class != "" && v.Class != policies.ClassUnknown {
+		r.Slow = fmt.Sprintf("%s, which is bound by %s", slow.c.Name, className(v))
+	}
+}
+
+func className(v policies.Verdict) string {
+	if v.Cause == "" {
+		return string(v.Class)
+	}
+	return string(v.Class) + " (" + string(v.Cause) + ")"
+}
+
+// freshNs is how old a peer's window may be to be compared with.
+const freshNs = 15 * second
+
+// slowPeer is the container of the same job that works the longest for itself in
+// a step, if it is ahead of this one by what counts as communication.
+func (c *Core) slowPeer(j *job, r window.Reading) *job {
+	if j.c.Enrolment.Job == "" {
+		return nil
+	}
+	var slow *job
+	most := r.Own() + c.cfg.Thresholds.Communication
+	for _, key := range c.keys() {
+		o := c.jobs[key]
+		if o == j || o.c.Enrolment.Job != j.c.Enrolment.Job || o.reading.Window == nil || c.now()-o.reading.Window.EndNs > freshNs {
+			continue
+		}
+		if own := o.reading.Own(); own >= most {
+			slow, most = o, own
+		}
+	}
+	return slow
+}

@@ -1,0 +1,63 @@
+package verdict
+
+import (
+	"fmt"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/window"
+)
+
+// communication finds a rank that waits for its peers, or for the wire to them.
+func communication(th Thresholds, r window.Reading) (policies.Verdict, bool) {
+	share := r.Breakdown.Share(policies.PartCommunication)
+	if share < th.Communication {
+		return policies.Verdict{}, false
+	}
+	v := policies.Verdict{Class: policies.ClassCommunication, Cause: policies.CauseStraggler, Severity: share, Relief: "relieve the slow rank",
+		Why: fmt.Sprintf("it waits %.0f %% of its time for other ranks, and few bytes move meanwhile", 100*share)}
+	if why := wire(th, r, share); why != "" {
+		v.Cause, v.Relief = policies.CauseNetwork, "a faster link, or fewer bytes: larger steps, compressed gradients"
+		v.Why = fmt.Sprintf("it waits %.0f %% of its time for other ranks: %s", 100*share, why)
+	} else if r.Slow != "" {
+		v.Relief = "relieve " + r.Slow
+		v.Why = fmt.Sprintf("it waits %.0f %% of its time for a slower rank of its job: %s", 100*share, r.Slow)
+	} else if slow, lead := slowest(r); lead >= th.Communication {
+		v.Relief = fmt.Sprintf("relieve the slow rank, process %d", slow)
+		v.Why = fmt.Sprintf("it waits %.0f %% of its time for a slower rank: process %d", 100*share, slow)
+	}
+	return v, true
+}
+
+// slowest is the rank of the container that works the longest for itself in a
+// step, and by how much of the wall time it exceeds the one that was read.
+func slowest(r window.Reading) (tgid int32, lead float64) {
+	own := r.Own()
+	for _, p := range r.Peers {
+		if p.Own-own > lead {
+			tgid, lead = p.Root, p.Own-own
+		}
+	}
+	return tgid, lead
+}
+
+// wire says why the network keeps the rank waiting; "" if it does not.
+func wire(th Thresholds, r window.Reading, exposed float64) string {
+	n := r.Window.Network
+	if n.Ns == 0 {
+		return ""
+	}
+	share, maxBps := n.LinkShare()
+	var congested uint64
+	for _, l := range n.Links {
+		congested += l.Congestion
+	}
+	switch {
+	case share >= th.Wire*exposed && share >= th.Communication/2:
+		return fmt.Sprintf("the link moves %.0f %% of the %.0f MB/s that it gives", 100*share, maxBps/1e6)
+	case n.Segments > 0 && n.RetransmitShare() >= th.Retransmits:
+		return fmt.Sprintf("%.1f %% of what it sends is sent again", 100*n.RetransmitShare())
+	case congested > 0:
+		return "its RDMA port waits for credits"
+	}
+	return ""
+}

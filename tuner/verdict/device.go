@@ -1,0 +1,106 @@
+package verdict
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/window"
+)
+
+// minSamples of a device's duty make its mean a reading: half a second of NVML's.
+const minSamples = 3
+
+// duty is the mean duty of the busiest device that the container holds; ok is
+// false where too few samples tell.
+func duty(r window.Reading) (share float64, ok bool) {
+	for _, d := range r.Window.Devices {
+		if d.Samples >= minSamples {
+			share, ok = max(share, d.Duty), true
+		}
+	}
+	return share, ok
+}
+
+// full finds a device without room: it works all the time and the trainer waits
+// for it, whatever else the trainer does meanwhile.
+func full(th Thresholds, r window.Reading) (policies.Verdict, bool) {
+	share, ok := duty(r)
+	waits := r.Breakdown.Share(policies.PartDevice)
+	if !ok || share < th.Busy || waits < th.Input || waits < r.Breakdown.Share(policies.PartThrottled)+r.Breakdown.Share(policies.PartContended) {
+		return policies.Verdict{}, false
+	}
+	return bound(th, r, share), true
+}
+
+// device finds a trainer that waits for its device most of the time. Waits that
+// no call on a device proves may be anything that the job itself asked for.
+func device(th Thresholds, r window.Reading) (policies.Verdict, bool) {
+	share := r.Breakdown.Share(policies.PartDevice)
+	if share < th.Device || r.SyncNs == 0 {
+		return policies.Verdict{}, false
+	}
+	if busy, ok := duty(r); ok && busy < 0.5*share {
+		return policies.Verdict{}, false // it waits, and the device does not work: not for want of the device
+	}
+	return bound(th, r, share), true
+}
+
+// bound says why a device-bound job is not faster.
+func bound(th Thresholds, r window.Reading, severity float64) policies.Verdict {
+	v := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseDevice, Severity: severity, Relief: "none: it has what it needs of the host",
+		Why: fmt.Sprintf("it waits %.0f %% of its time for its device, which works", 100*r.Breakdown.Share(policies.PartDevice))}
+	for _, d := range r.Window.Devices {
+		switch {
+		case len(r.SharedWith) > 0 || d.SMReadings > 0 && d.Others >= th.Others:
+			v.Cause, v.Relief = policies.CauseShared, "a device of its own"
+			v.Why = fmt.Sprintf("GPU %d also works for %s", d.Index, orOthers(r.SharedWith))
+			return v
+		case d.Readings > 0 && 2*d.Slowed >= d.Readings && d.SlowedClock < th.Clock:
+			v.Cause, v.Relief = policies.CauseClocks, "cooling, or a higher power limit"
+			v.Why = fmt.Sprintf("GPU %d runs at %.0f %% of its clock: %s", d.Index, 100*d.SlowedClock, d.SlowedBy)
+		}
+	}
+	return v
+}
+
+func orOthers(names []string) string {
+	if len(names) == 0 {
+		return "others"
+	}
+	return strings.Join(names, ", ")
+}
+
+// wider is the evidence of device and network.
+func wider(r window.Reading) []policies.Evidence {
+	var out []policies.Evidence
+	add := func(name string, value float64, unit string) {
+		out = append(out, policies.Evidence{Name: name, Value: value, Unit: unit})
+	}
+	w := r.Window
+	if r.Launches > 0 {
+		add("launches", float64(r.Launches)/w.Seconds(), "1/s")
+	}
+	if share, ok := duty(r); ok {
+		add("device active", share, "share")
+	}
+	for _, d := range w.Devices {
+		if d.Readings > 0 && d.Slowed > 0 {
+			add(fmt.Sprintf("GPU %d clock", d.Index), d.SlowedClock, "of its maximum")
+		}
+	}
+	if r.Collectives > 0 {
+		add("collectives", float64(r.Collectives)/w.Seconds(), "1/s")
+		add("bytes of collectives", float64(r.CollectiveBytes)/w.Seconds(), "B/s")
+	}
+	if n := w.Network; n.Ns > 0 && n.Bytes() > 0 {
+		add("network", float64(n.RxBytes+n.TxBytes)/(float64(n.Ns)/1e9), "B/s")
+		if share, _ := n.LinkShare(); share > 0 {
+			add("link used", share, "share")
+		}
+		if n.Retransmits > 0 {
+			add("sent again", n.RetransmitShare(), "share")
+		}
+	}
+	return out
+}

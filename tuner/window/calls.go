@@ -1,0 +1,188 @@
+package window
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// Process is what one process called of CUDA and NCCL in a window.
+type Process struct {
+	TGID      int32
+	Launches  uint64 // kernels
+	LaunchNs  uint64 // time in which they were counted
+	Graphs    uint64
+	Copies    uint64 // from the host to the device
+	CopyBytes uint64
+	Threads   []CallThread                // sorted by TID
+	Marks     []probes.Mark               // oldest first, the latest maxMarks
+	Calls     uint64                      // collectives
+	Bytes     uint64                      // of collectives, in the caller's buffers
+	Ranks     int                         // of its largest communicator; 0: not told
+	PerKind   [probes.NumMarkKinds]uint64 // marks in the window, those without room included where counted
+}
+
+// CallThread is one thread's blocking calls in a window.
+type CallThread struct {
+	TID            int32
+	Syncs          uint64
+	SyncNs         uint64
+	SyncRunNs      uint64 // of SyncNs, on a CPU: spinning
+	CopyNs         uint64 // blocking copies
+	CopyRunNs      uint64
+	FromNs, LastNs int64 // end of the latest call, before and in the window
+}
+
+// maxMarks bounds the marks that a window holds for one process: eight steps of 128.
+const maxMarks = 1024
+
+// diffCalls makes the processes' deltas; a process seen for the first time has none yet.
+func diffCalls(prev, cur *probes.CUDA) []Process {
+	if prev == nil || cur == nil {
+		return nil
+	}
+	var out []Process
+	for _, p := range cur.Processes {
+		i := slices.IndexFunc(prev.Processes, func(o probes.CUDAProcess) bool { return o.TGID == p.TGID })
+		if i < 0 {
+			continue
+		}
+		old := prev.Processes[i]
+		d := Process{
+			TGID: p.TGID, Launches: sub(p.Launches, old.Launches), LaunchNs: sub(p.LaunchNs, old.LaunchNs), Graphs: sub(p.Graphs, old.Graphs),
+			Copies:    sub(p.Copies[probes.CopyHostToDevice], old.Copies[probes.CopyHostToDevice]),
+			CopyBytes: sub(p.CopyBytes[probes.CopyHostToDevice], old.CopyBytes[probes.CopyHostToDevice]),
+			Threads:   diffCallThreads(old.Threads, p.Threads), Marks: newerMarks(p.Marks, old.Marks),
+		}
+		for _, m := range d.Marks {
+			if m.Kind < probes.NumMarkKinds {
+				d.PerKind[m.Kind]++
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// newerMarks drops what the reading before held already.
+func newerMarks(cur, prev []probes.Mark) []probes.Mark {
+	if len(prev) == 0 {
+		return cur
+	}
+	last := prev[len(prev)-1].AtNs
+	for len(cur) > 0 && cur[0].AtNs <= last {
+		cur = cur[1:]
+	}
+	return cur
+}
+
+func diffCallThreads(prev, cur []probes.CUDAThread) []CallThread {
+	var out []CallThread
+	for _, t := range cur {
+		var old probes.CUDAThread
+		if i := slices.IndexFunc(prev, func(o probes.CUDAThread) bool { return o.TID == t.TID }); i >= 0 {
+			old = prev[i]
+		}
+		out = append(out, CallThread{
+			TID: t.TID, Syncs: sub(t.Syncs, old.Syncs), SyncNs: sub(t.SyncNs, old.SyncNs), SyncRunNs: sub(t.SyncRunNs, old.SyncRunNs),
+			CopyNs: sub(t.CopyNs, old.CopyNs), CopyRunNs: sub(t.CopyRunNs, old.CopyRunNs), FromNs: old.LastNs, LastNs: t.LastNs,
+		})
+	}
+	return out
+}
+
+// addCollectives enters NCCL's deltas into the processes, making those that CUDA's
+// probe does not know: gloo-like programs may call NCCL alone.
+func addCollectives(ps []Process, prev, cur *probes.NCCL) []Process {
+	if prev == nil || cur == nil {
+		return ps
+	}
+	for _, p := range cur.Processes {
+		i := slices.IndexFunc(prev.Processes, func(o probes.NCCLProcess) bool { return o.TGID == p.TGID })
+		if i < 0 {
+			continue
+		}
+		at := slices.IndexFunc(ps, func(o Process) bool { return o.TGID == p.TGID })
+		if at < 0 {
+			ps, at = append(ps, Process{TGID: p.TGID}), len(ps)
+		}
+		ps[at].Ranks = p.Ranks
+		for k := range probes.NumCollectives {
+			ps[at].Calls += sub(p.Calls[k], prev.Processes[i].Calls[k])
+			ps[at].Bytes += sub(p.Bytes[k], prev.Processes[i].Bytes[k])
+		}
+	}
+	slices.SortFunc(ps, func(a, b Process) int { return cmp.Compare(a.TGID, b.TGID) })
+	return ps
+}
+
+// joinProcesses sums the deltas of two windows that follow each other.
+func joinProcesses(as, bs []Process) []Process {
+	out := slices.Clone(bs)
+	for _, a := range as {
+		i := slices.IndexFunc(out, func(b Process) bool { return b.TGID == a.TGID })
+		if i < 0 {
+			out = append(out, a)
+			continue
+		}
+		p := &out[i]
+		p.Launches += a.Launches
+		p.LaunchNs += a.LaunchNs
+		p.Graphs += a.Graphs
+		p.Copies += a.Copies
+		p.CopyBytes += a.CopyBytes
+		p.Calls += a.Calls
+		p.Bytes += a.Bytes
+		for k := range p.PerKind {
+			p.PerKind[k] += a.PerKind[k]
+		}
+		marks := append(slices.Clone(a.Marks), p.Marks...)
+		p.Marks = marks[max(0, len(marks)-maxMarks):]
+		p.Threads = joinCallThreads(a.Threads, p.Threads)
+	}
+	slices.SortFunc(out, func(a, b Process) int { return cmp.Compare(a.TGID, b.TGID) })
+	return out
+}
+
+func joinCallThreads(as, bs []CallThread) []CallThread {
+	out := slices.Clone(bs)
+	for _, a := range as {
+		i := slices.IndexFunc(out, func(b CallThread) bool { return b.TID == a.TID })
+		if i < 0 {
+			out = append(out, a)
+			continue
+		}
+		t := &out[i]
+		t.Syncs += a.Syncs
+		t.SyncNs += a.SyncNs
+		t.SyncRunNs += a.SyncRunNs
+		t.CopyNs += a.CopyNs
+		t.CopyRunNs += a.CopyRunNs
+		t.FromNs = a.FromNs
+	}
+	slices.SortFunc(out, func(a, b CallThread) int { return cmp.Compare(a.TID, b.TID) })
+	return out
+}
+
+// calls finds what a process called; nil: nothing seen of it.
+func (w *Window) calls(tgid int32) *Process {
+	for i := range w.Processes {
+		if w.Processes[i].TGID == tgid {
+			return &w.Processes[i]
+		}
+	}
+	return nil
+}
+
+// blocking finds a thread's blocking calls.
+func (p *Process) blocking(tid int32) CallThread {
+	if p != nil {
+		for _, t := range p.Threads {
+			if t.TID == tid {
+				return t
+			}
+		}
+	}
+	return CallThread{TID: tid}
+}

@@ -1,0 +1,115 @@
+package window
+
+import "github.com/trimtab/trimtab/probes"
+
+// Network is what the container's sockets and links did in a window.
+type Network struct {
+	Ns               int64  // between the readings that it rests on; 0: no reading
+	RxBytes, TxBytes uint64 // to and from peers outside the container
+	LocalBytes       uint64 // between its own processes
+	Segments         uint64
+	Retransmits      uint64
+	RTTUs            float64   // of the latest reading
+	LimitedNs        int64     // of Ns: some socket waited for the network, not for an application
+	Links            []LinkUse // in the namespace's order
+}
+
+// LinkUse is what one link moved.
+type LinkUse struct {
+	Name       string
+	Bytes      uint64 // in its busier direction
+	MaxBps     float64
+	Congestion uint64 // RDMA
+}
+
+func diffNetwork(prev, cur *probes.Network) Network {
+	if prev == nil || cur == nil || cur.AtNs <= prev.AtNs {
+		return Network{}
+	}
+	n := Network{
+		Ns: cur.AtNs - prev.AtNs, RxBytes: sub(cur.RxBytes, prev.RxBytes), TxBytes: sub(cur.TxBytes, prev.TxBytes), LocalBytes: sub(cur.LocalBytes, prev.LocalBytes),
+		Segments: sub(cur.Segments, prev.Segments), Retransmits: sub(cur.Retransmits, prev.Retransmits), RTTUs: cur.RTTUs,
+	}
+	if cur.LimitedSockets > 0 {
+		n.LimitedNs = n.Ns
+	}
+	for _, l := range cur.Links {
+		for _, old := range prev.Links {
+			if old.Name == l.Name {
+				n.Links = append(n.Links, LinkUse{Name: l.Name, MaxBps: l.MaxBps, Congestion: sub(l.Congestion, old.Congestion),
+					Bytes: max(sub(l.RxBytes, old.RxBytes), sub(l.TxBytes, old.TxBytes))})
+			}
+		}
+	}
+	return n
+}
+
+func joinNetwork(x, y Network) Network {
+	out := Network{
+		Ns: x.Ns + y.Ns, RxBytes: x.RxBytes + y.RxBytes, TxBytes: x.TxBytes + y.TxBytes, LocalBytes: x.LocalBytes + y.LocalBytes,
+		Segments: x.Segments + y.Segments, Retransmits: x.Retransmits + y.Retransmits, RTTUs: y.RTTUs, LimitedNs: x.LimitedNs + y.LimitedNs,
+	}
+	if y.Ns == 0 {
+		out.RTTUs = x.RTTUs
+	}
+	out.Links = append(out.Links, x.Links...)
+next:
+	for _, l := range y.Links {
+		for i := range out.Links {
+			if o := &out.Links[i]; o.Name == l.Name {
+				o.Bytes, o.MaxBps, o.Congestion = o.Bytes+l.Bytes, l.MaxBps, o.Congestion+l.Congestion
+				continue next
+			}
+		}
+		out.Links = append(out.Links, l)
+	}
+	return out
+}
+
+// Bytes is all that its sockets moved, in both directions.
+func (n Network) Bytes() uint64 { return n.RxBytes + n.TxBytes + n.LocalBytes }
+
+// LinkShare is the use of the busiest link of what it gives, 0..1, and what that
+// is in bytes/s; 0, 0 where no link tells.
+func (n Network) LinkShare() (share, maxBps float64) {
+	for _, l := range n.Links {
+		if l.MaxBps > 0 && n.Ns > 0 {
+			if s := float64(l.Bytes) / (float64(n.Ns) / 1e9) / l.MaxBps; s >= share {
+				share, maxBps = s, l.MaxBps
+			}
+		}
+	}
+	return share, maxBps
+}
+
+// RetransmitShare is the share of segments that were sent again.
+func (n Network) RetransmitShare() float64 {
+	if n.Segments == 0 {
+		return 0
+	}
+	return min(1, float64(n.Retransmits)/float64(n.Segments))
+}
+
+// Least traffic, bytes/s, that counts as data or collectives at all: heartbeats and
+// telemetry are far below.
+const minTraffic = 64 << 10
+
+// exchangeRatio: a rank sends at least so much of what it receives; a reader of
+// data sends requests and acknowledgements alone.
+const exchangeRatio = 0.3
+
+// exchanges reports whether the container sends about as much as it receives, or
+// talks to itself: collectives.
+func (n Network) exchanges() bool {
+	if !n.moves() {
+		return false
+	}
+	return float64(n.TxBytes) >= exchangeRatio*float64(n.RxBytes) || n.LocalBytes > n.RxBytes
+}
+
+// receives reports whether it mostly receives: data.
+func (n Network) receives() bool { return n.moves() && !n.exchanges() }
+
+func (n Network) moves() bool {
+	return n.Ns > 0 && float64(n.Bytes())/(float64(n.Ns)/1e9) >= minTraffic
+}
