@@ -1,0 +1,273 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+const (
+	maxFileBytes = 256 << 10
+	maxLinks     = 64 // interfaces of one container, and of the host
+	// Who hangs on which veth and how it is shaped changes by hand.
+	topologyEvery = 10 * time.Second
+)
+
+// links reads interfaces: of containers through /proc/PID/net, which needs no
+// entry into their namespaces, of the host through /sys, and what shapes them
+// through netlink.
+type links struct {
+	procRoot, sysRoot string
+
+	mu       sync.Mutex
+	nextLook time.Time
+	devices  []device
+	shapes   map[int]float64 // by the device's index
+	spaces   map[int]int32   // namespace by process
+	blind    error           // why netlink told nothing
+}
+
+func newLinks(procRoot, sysRoot string) *links {
+	return &links{procRoot: procRoot, sysRoot: sysRoot, spaces: map[int]int32{}}
+}
+
+// look refreshes what changes seldom; the lock is held.
+func (l *links) look() {
+	now := time.Now()
+	if now.Before(l.nextLook) {
+		return
+	}
+	l.nextLook = now.Add(topologyEvery)
+	clear(l.spaces)
+	n, err := openNetlink()
+	if err == nil {
+		l.devices, err = readDevices(n)
+		if err == nil {
+			l.shapes, err = readShapes(n)
+		}
+		err = errors.Join(err, n.close())
+	}
+	l.blind = err
+}
+
+// space is the namespace of a process as the host's knows it; the lock is held.
+func (l *links) space(pid int) int32 {
+	if id, ok := l.spaces[pid]; ok {
+		return id
+	}
+	id := int32(nsidUnassigned)
+	if n, err := openNetlink(); err == nil {
+		if got, err := namespaceOf(n, pid); err == nil {
+			id = got
+		}
+		_ = n.close()
+	}
+	l.spaces[pid] = id
+	return id
+}
+
+// of reads the links of a process's namespace into n.
+func (l *links) of(pid int, n *probes.Network) error {
+	if pid <= 0 {
+		return errors.New("no process")
+	}
+	own, err := namespaceFile(l.procRoot, pid)
+	if err != nil {
+		return err
+	}
+	host, err := namespaceFile(l.procRoot, 1)
+	if err != nil {
+		return err
+	}
+	if own == host {
+		n.SharesHost = true
+		return nil
+	}
+	dir := filepath.Join(l.procRoot, strconv.Itoa(pid), "net")
+	dev, err := readCapped(filepath.Join(dir, "dev"))
+	if err != nil {
+		return err
+	}
+	// Without it, interfaces that are up cannot be told from those that never carried anything.
+	igmp, _ := readCapped(filepath.Join(dir, "igmp"))
+	indices := parseIGMP(igmp)
+	for _, link := range parseDev(dev) {
+		_, up := indices[link.Name]
+		if link.Name == "lo" || len(n.Links) >= maxLinks || !up && link.RxBytes+link.TxBytes == 0 {
+			continue
+		}
+		n.Links = append(n.Links, link)
+	}
+	return l.shape(pid, n, indices)
+}
+
+// namespaceFile identifies the network namespace of a process: each has files
+// of its own below /proc/PID/net. /proc/PID/ns/net would say it too, to those
+// who may trace the process.
+func namespaceFile(procRoot string, pid int) (uint64, error) {
+	var st unix.Stat_t
+	path := filepath.Join(procRoot, strconv.Itoa(pid), "net", "dev")
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return st.Ino, nil
+}
+
+// shape sets what the host's ends of the container's links let through.
+func (l *links) shape(pid int, n *probes.Network, indices map[string]int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look()
+	if l.blind != nil {
+		return fmt.Errorf("what shapes them: %w", l.blind)
+	}
+	space := l.space(pid)
+	if space == nsidUnassigned {
+		return nil
+	}
+	var ends []device
+	for _, d := range l.devices {
+		if d.veth && d.peerNS == space {
+			ends = append(ends, d)
+		}
+	}
+	for i := range n.Links {
+		index, known := indices[n.Links[i].Name]
+		for _, d := range ends {
+			if known && d.peer == index || !known && len(ends) == 1 && len(n.Links) == 1 {
+				n.Links[i].MaxBps = lower(n.Links[i].MaxBps, l.shapes[d.index])
+			}
+		}
+	}
+	return nil
+}
+
+// host reads the host's interfaces, loopback and the host's ends of containers'
+// veths aside, and its RDMA ports.
+func (l *links) host(ctx context.Context) ([]probes.Link, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look()
+	byName := map[string]device{}
+	for _, d := range l.devices {
+		byName[d.name] = d
+	}
+	dir := filepath.Join(l.sysRoot, "class", "net")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("network links: %w", err)
+	}
+	var out []probes.Link
+	for _, e := range entries {
+		name := e.Name()
+		d, known := byName[name]
+		veth := d.veth || !known && strings.HasPrefix(name, "veth")
+		if name == "lo" || veth || len(out) >= maxLinks {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return out, err
+		}
+		if link, ok := readInterface(filepath.Join(dir, name)); ok {
+			link.MaxBps = lower(link.MaxBps, l.shapes[d.index])
+			out = append(out, link)
+		}
+	}
+	return append(out, readRDMA(l.sysRoot)...), nil
+}
+
+// readInterface reads one directory of /sys/class/net; false: it is down.
+func readInterface(dir string) (probes.Link, bool) {
+	state := readText(filepath.Join(dir, "operstate"))
+	if state != "up" && state != "unknown" {
+		return probes.Link{}, false
+	}
+	link := probes.Link{Name: filepath.Base(dir)}
+	link.RxBytes, _ = readUint(filepath.Join(dir, "statistics", "rx_bytes"))
+	link.TxBytes, _ = readUint(filepath.Join(dir, "statistics", "tx_bytes"))
+	// Devices without hardware tell a speed that means nothing: veth and bridges 10 Gbit/s.
+	if exists(filepath.Join(dir, "device")) || exists(filepath.Join(dir, "bonding")) {
+		if mbit, ok := readUint(filepath.Join(dir, "speed")); ok && mbit < 1<<31 {
+			link.MaxBps = float64(mbit) * 1e6 / 8
+		}
+	}
+	return link, true
+}
+
+// parseDev reads /proc/PID/net/dev.
+func parseDev(b []byte) []probes.Link {
+	var out []probes.Link
+	for line := range bytes.Lines(b) {
+		name, rest, ok := bytes.Cut(line, []byte(":"))
+		f := bytes.Fields(rest)
+		if !ok || len(f) < 9 {
+			continue
+		}
+		rx, errRx := strconv.ParseUint(string(f[0]), 10, 64)
+		tx, errTx := strconv.ParseUint(string(f[8]), 10, 64)
+		if errRx != nil || errTx != nil {
+			continue
+		}
+		out = append(out, probes.Link{Name: string(bytes.TrimSpace(name)), RxBytes: rx, TxBytes: tx})
+	}
+	return out
+}
+
+// parseIGMP reads /proc/PID/net/igmp, which lists by index the devices that are
+// up with an IPv4 address.
+func parseIGMP(b []byte) map[string]int {
+	out := map[string]int{}
+	for line := range bytes.Lines(b) {
+		if len(line) == 0 || line[0] < '0' || line[0] > '9' {
+			continue
+		}
+		head, _, ok := bytes.Cut(line, []byte(":"))
+		f := bytes.Fields(head)
+		if !ok || len(f) != 2 {
+			continue
+		}
+		if index, err := strconv.Atoi(string(f[0])); err == nil {
+			out[string(f[1])] = index
+		}
+	}
+	return out
+}
+
+func readCapped(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFileBytes))
+}
+
+func readText(path string) string {
+	b, err := readCapped(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func readUint(path string) (uint64, bool) {
+	n, err := strconv.ParseUint(readText(path), 10, 64)
+	return n, err == nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

@@ -1,0 +1,97 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// loaded is what the kernel accepted.
+type loaded struct {
+	objs    socketsObjects
+	iter    *link.Iter
+	onState link.Link       // nil: refused
+	closed  *ringbuf.Reader // nil with onState
+	missing []string
+}
+
+// load verifies and attaches. Without the final counters of sockets that close,
+// what they moved since the last reading is lost, and said.
+func load(opts Options) (*loaded, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("raise RLIMIT_MEMLOCK: %w; run as root", err)
+	}
+	spec, err := loadSockets()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded BPF object: %w", err)
+	}
+	if opts.TasksByV1CPU {
+		if err := spec.Variables["tasks_by_v1_cpu"].Set(uint32(1)); err != nil {
+			return nil, fmt.Errorf("BPF constant tasks_by_v1_cpu: %w", err)
+		}
+	}
+	l := &loaded{}
+	if err := spec.LoadAndAssign(&l.objs, nil); err != nil {
+		return nil, explain(err)
+	}
+	if l.iter, err = link.AttachIter(link.IterOptions{Program: l.objs.ReadSockets}); err != nil {
+		return nil, errors.Join(explain(fmt.Errorf("attach the iterator over open files: %w", err)), l.close())
+	}
+	if err := l.followClosed(); err != nil {
+		l.missing = append(l.missing, fmt.Sprintf("what closing sockets moved since the last reading: %v", err))
+	}
+	return l, nil
+}
+
+func (l *loaded) followClosed() error {
+	onState, err := link.AttachTracing(link.TracingOptions{Program: l.objs.OnState})
+	if err != nil {
+		return fmt.Errorf("attach to inet_sock_set_state: %w", err)
+	}
+	closed, err := ringbuf.NewReader(l.objs.Closed)
+	if err != nil {
+		return errors.Join(fmt.Errorf("open the buffer of closed sockets: %w", err), onState.Close())
+	}
+	l.onState, l.closed = onState, closed
+	return nil
+}
+
+func (l *loaded) close() error {
+	var errs []error
+	if l.onState != nil {
+		errs = append(errs, l.onState.Close(), l.closed.Close())
+	}
+	if l.iter != nil {
+		errs = append(errs, l.iter.Close())
+	}
+	return errors.Join(append(errs, l.objs.Close())...)
+}
+
+// mapBytes is the kernel memory held in maps.
+func (l *loaded) mapBytes() uint64 {
+	var total uint64
+	for _, m := range []*ebpf.Map{l.objs.Watched, l.objs.Containers, l.objs.Passes, l.objs.Closed} {
+		if info, err := m.Info(); err == nil {
+			if bytes, ok := info.Memlock(); ok {
+				total += bytes
+			}
+		}
+	}
+	return total
+}
+
+// explain adds the mend for the known causes of a failed load.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%w; run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE", err)
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("%w; needs a kernel with BTF (/sys/kernel/btf/vmlinux)", err)
+	}
+	return fmt.Errorf("%w; needs Linux 5.15 or newer", err)
+}

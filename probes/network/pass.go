@@ -1,0 +1,124 @@
+package network
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+)
+
+const recordBytes = int(unsafe.Sizeof(socketsSockRecord{}))
+
+// record is one socket of one container.
+type record struct {
+	cookie    uint64
+	slot, gen uint32
+	counters  counters
+}
+
+// decode reads one record from the front of b.
+func decode(b []byte) (record, error) {
+	if len(b) < recordBytes {
+		return record{}, fmt.Errorf("socket record has %d bytes of %d", len(b), recordBytes)
+	}
+	var r socketsSockRecord
+	u32 := func(at uintptr) uint32 { return binary.NativeEndian.Uint32(b[at:]) }
+	u64 := func(at uintptr) uint64 { return binary.NativeEndian.Uint64(b[at:]) }
+	out := record{
+		cookie: u64(unsafe.Offsetof(r.Cookie)),
+		slot:   u32(unsafe.Offsetof(r.Slot)),
+		gen:    u32(unsafe.Offsetof(r.Gen)),
+		counters: counters{
+			rx:          u64(unsafe.Offsetof(r.RxBytes)),
+			tx:          u64(unsafe.Offsetof(r.TxBytes)),
+			segments:    u32(unsafe.Offsetof(r.Segments)),
+			retransmits: u32(unsafe.Offsetof(r.Retransmits)),
+			srttUs:      u32(unsafe.Offsetof(r.SrttUs)),
+			nowTicks:    u32(unsafe.Offsetof(r.NowTicks)),
+			established: b[unsafe.Offsetof(r.State)] == tcpEstablished,
+			loopback:    b[unsafe.Offsetof(r.Loopback)] != 0,
+		},
+	}
+	for i := range out.counters.chrono {
+		out.counters.chrono[i] = u32(unsafe.Offsetof(r.Chrono) + 4*uintptr(i))
+	}
+	return out, nil
+}
+
+// accountOf finds the container that a record is of; nil: no longer watched.
+func (p *Probe) accountOf(r record) *account {
+	c := p.bySlot[r.slot]
+	if c == nil || c.gen != r.gen {
+		return nil
+	}
+	return c.account
+}
+
+// drainClosed takes the final counters of sockets that closed.
+func (p *Probe) drainClosed() {
+	if p.loaded == nil || p.loaded.closed == nil {
+		return
+	}
+	p.loaded.closed.SetDeadline(time.Unix(0, 0)) // what is there, without waiting
+	for {
+		err := p.loaded.closed.ReadInto(&p.closedRecord)
+		if errors.Is(err, ringbuf.ErrClosed) || err != nil {
+			return // empty, or nothing more to come
+		}
+		r, err := decode(p.closedRecord.RawSample)
+		if err != nil {
+			p.undecoded++
+			continue
+		}
+		if a := p.accountOf(r); a != nil {
+			a.closed(r.cookie, r.counters)
+		}
+	}
+}
+
+// walk makes one pass over the open files of the host.
+func (p *Probe) walk(ctx context.Context) error {
+	p.pass++
+	if err := p.loaded.objs.Pass.Set(p.pass); err != nil {
+		return fmt.Errorf("begin a pass: %w", err)
+	}
+	r, err := p.loaded.iter.Open()
+	if err != nil {
+		return fmt.Errorf("open the iterator: %w", err)
+	}
+	defer r.Close()
+	kept := 0
+	for {
+		n, err := r.Read(p.buf[kept:])
+		kept = p.take(p.buf[:kept+n])
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, unix.EAGAIN): // a million files in a row without a socket
+		case err != nil:
+			return fmt.Errorf("read the iterator: %w", err)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// take decodes whole records and moves the rest to the front of the buffer.
+func (p *Probe) take(b []byte) (kept int) {
+	for len(b) >= recordBytes {
+		if r, err := decode(b); err == nil {
+			if a := p.accountOf(r); a != nil {
+				a.seen(r.cookie, r.counters, p.pass)
+			}
+		}
+		b = b[recordBytes:]
+	}
+	return copy(p.buf, b)
+}

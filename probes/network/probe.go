@@ -1,0 +1,246 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+const (
+	maxContainers = 512 // MAX_CONTAINERS of bpf/thread.h
+	// A pass over the host's open files comes at most once in readEvery, and so seldom
+	// that passes take 1/restFactor of one CPU: 0.3 %.
+	readEvery  = time.Second
+	restFactor = 300
+	// longestRest keeps a slow pass from ending the readings.
+	longestRest = time.Minute
+)
+
+// Options configures a Probe; the zero value is a host with a v2 tree.
+type Options struct {
+	// TasksByV1CPU takes a task's container from v1's cpu hierarchy, whose inode
+	// Target.CgroupID then is: for hosts without a v2 tree. Sockets that close then
+	// lose what they moved since the last reading.
+	TasksByV1CPU bool
+	// ProcRoot and SysRoot are "/proc" and "/sys" if empty.
+	ProcRoot, SysRoot string
+	// ReadEvery is the least time between two passes; 0: 1 s.
+	ReadEvery time.Duration
+	// Logger takes what degrades, once; nil: none.
+	Logger *slog.Logger
+}
+
+// container is one watched container.
+type container struct {
+	key     string
+	cgroup  uint64
+	initPID int
+	slot    uint32
+	gen     uint32
+	account *account
+	latest  *probes.Network // nil before the first pass
+}
+
+// Probe reads sockets and links. Its methods are called from one goroutine.
+type Probe struct {
+	opts         Options
+	loaded       *loaded // nil: refused
+	refused      string  // why
+	containers   map[string]*container
+	bySlot       map[uint32]*container
+	links        *links
+	nextGen      uint32
+	pass         uint32
+	nextWalk     time.Time
+	buf          []byte
+	closedRecord ringbuf.Record
+	undecoded    uint64
+}
+
+var _ probes.Probe = (*Probe)(nil)
+
+// New loads and attaches the programs. Where the kernel refuses them, links are
+// read all the same, and Missing says what is lost.
+func New(opts Options) *Probe {
+	if opts.ProcRoot == "" {
+		opts.ProcRoot = "/proc"
+	}
+	if opts.SysRoot == "" {
+		opts.SysRoot = "/sys"
+	}
+	if opts.ReadEvery <= 0 {
+		opts.ReadEvery = readEvery
+	}
+	p := &Probe{
+		opts: opts, containers: map[string]*container{}, bySlot: map[uint32]*container{},
+		links: newLinks(opts.ProcRoot, opts.SysRoot), buf: make([]byte, 64<<10),
+	}
+	var err error
+	if p.loaded, err = load(opts); err != nil {
+		p.loaded, p.refused = nil, err.Error()
+	}
+	return p
+}
+
+// Name is "network".
+func (p *Probe) Name() string { return "network" }
+
+// Missing names what this host does not give, each with why.
+func (p *Probe) Missing() []string {
+	if p.loaded == nil {
+		return []string{"sockets: " + p.refused}
+	}
+	return append([]string(nil), p.loaded.missing...)
+}
+
+// HostLinks reads the host's interfaces and RDMA ports. It may be called from
+// any goroutine.
+func (p *Probe) HostLinks(ctx context.Context) ([]probes.Link, error) { return p.links.host(ctx) }
+
+// Watch starts readings for a container.
+func (p *Probe) Watch(t probes.Target) error {
+	if _, ok := p.containers[t.Key]; ok {
+		return nil
+	}
+	if t.CgroupID == 0 {
+		return fmt.Errorf("network probe: container %s: no cgroup ID", t.Key)
+	}
+	slot, ok := p.freeSlot()
+	if !ok {
+		return fmt.Errorf("network probe: container %s: %d containers are watched already, which is all there is room for",
+			t.Key, maxContainers)
+	}
+	p.nextGen++
+	c := &container{key: t.Key, cgroup: t.CgroupID, initPID: t.InitPID, slot: slot, gen: p.nextGen, account: newAccount()}
+	if p.loaded != nil {
+		key := socketsCgroupKey{Id: c.cgroup}
+		if err := p.loaded.objs.Watched.Put(key, socketsSlotRef{Slot: slot, Gen: c.gen}); err != nil {
+			return fmt.Errorf("network probe: container %s: watch cgroup %d: %w", t.Key, c.cgroup, err)
+		}
+	}
+	p.containers[t.Key], p.bySlot[slot] = c, c
+	p.nextWalk = time.Time{}
+	return nil
+}
+
+func (p *Probe) freeSlot() (uint32, bool) {
+	for slot := range uint32(maxContainers) {
+		if _, taken := p.bySlot[slot]; !taken {
+			return slot, true
+		}
+	}
+	return 0, false
+}
+
+// Unwatch ends readings for a container.
+func (p *Probe) Unwatch(key string) {
+	c, ok := p.containers[key]
+	if !ok {
+		return
+	}
+	if p.loaded != nil {
+		// Absent is what is wanted.
+		_ = p.loaded.objs.Watched.Delete(socketsCgroupKey{Id: c.cgroup})
+	}
+	delete(p.containers, key)
+	delete(p.bySlot, c.slot)
+}
+
+// Read adds a Network part for each watched container: a new one if it was time
+// for a pass, else the latest, whose AtNs tells.
+func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
+	if len(p.containers) == 0 {
+		return nil
+	}
+	p.drainClosed()
+	var err error
+	if begin := time.Now(); !begin.Before(p.nextWalk) {
+		err = p.read(ctx)
+		rest := min(restFactor*time.Since(begin), longestRest)
+		// A tick that comes a little early is on time.
+		p.nextWalk = begin.Add(max(p.opts.ReadEvery*9/10, rest))
+	}
+	for key, c := range p.containers {
+		if c.latest == nil {
+			continue
+		}
+		if into[key] == nil {
+			into[key] = &probes.Sample{Container: key}
+		}
+		n := *c.latest
+		into[key].Network = &n
+	}
+	return err
+}
+
+// read makes a pass and a new reading of each container.
+func (p *Probe) read(ctx context.Context) error {
+	var err error
+	if p.loaded != nil {
+		if err = p.walk(ctx); err != nil {
+			return fmt.Errorf("network probe: %w", err)
+		}
+		p.drainClosed() // of what closed before the pass came to it
+	}
+	now := monotonicNs()
+	var errs []error
+	for _, c := range p.containers {
+		c.account.end(p.pass, now)
+		n := c.account.take()
+		n.AtNs = now
+		n.Missing = append(n.Missing, p.missingOf(c)...)
+		if err := p.links.of(c.initPID, &n); err != nil {
+			n.Missing = append(n.Missing, "links: "+err.Error())
+		}
+		c.latest = &n
+	}
+	return errors.Join(errs...)
+}
+
+// missingOf names what a pass could not read of a container.
+func (p *Probe) missingOf(c *container) []string {
+	if p.loaded == nil {
+		return []string{"sockets: " + p.refused}
+	}
+	var count socketsPassCount
+	if err := p.loaded.objs.Passes.Lookup(c.slot, &count); err == nil && count.Pass == p.pass && count.Dropped > 0 {
+		return []string{fmt.Sprintf("sockets: %d of %d descriptors read", count.Records, count.Records+count.Dropped)}
+	}
+	return nil
+}
+
+// Cost returns the memory of the maps, and sockets whose final counters were lost.
+func (p *Probe) Cost() probes.Cost {
+	cost := probes.Cost{Lost: p.undecoded}
+	if p.loaded == nil {
+		return cost
+	}
+	cost.MapBytes = p.loaded.mapBytes()
+	var lost uint64
+	if p.loaded.objs.LostTotal.Get(&lost) == nil {
+		cost.Lost += lost
+	}
+	return cost
+}
+
+// Close detaches and frees everything.
+func (p *Probe) Close() error {
+	if p.loaded == nil {
+		return nil
+	}
+	return p.loaded.close()
+}
+
+func monotonicNs() int64 {
+	var ts unix.Timespec
+	// It cannot fail for this clock.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return ts.Nano()
+}

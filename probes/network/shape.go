@@ -1,0 +1,240 @@
+package network
+
+import (
+	"encoding/binary"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Attributes of include/uapi/linux/pkt_sched.h and rtnetlink.h.
+const (
+	tcaKind, tcaOptions           = 1, 2
+	tbfParms, tbfRate64           = 1, 4
+	htbParms, htbCeil64           = 1, 7
+	netemRate, netemRate64        = 6, 8
+	cakeBaseRate64                = 2
+	netemQoptBytes                = 24
+	rateSpecBytes, rateSpecRateAt = 12, 8
+	handleRoot                    = 0xffffffff
+	handleMajor                   = 0xffff0000
+	nsidUnassigned                = -1
+)
+
+// device is one interface of the host's namespace.
+type device struct {
+	index  int
+	name   string
+	veth   bool
+	peer   int   // index of the other end, in the other end's namespace
+	peerNS int32 // that namespace's id as seen from here; -1: the same one, or not told
+}
+
+// qdisc is one queueing discipline, or one class of one.
+type qdisc struct {
+	index          int
+	handle, parent uint32
+	kind           string
+	bytesPerS      float64 // 0: does not shape
+}
+
+func readDevices(n *netlink) ([]device, error) {
+	body := make([]byte, ifInfoBytes)
+	const skipStats = 8 // RTEXT_FILTER_SKIP_STATS
+	body = append(body, attr(unix.IFLA_EXT_MASK, skipStats)...)
+	var out []device
+	err := n.ask(unix.RTM_GETLINK, unix.NLM_F_DUMP, body, func(b []byte) {
+		if d, ok := parseDevice(b); ok {
+			out = append(out, d)
+		}
+	})
+	return out, err
+}
+
+func parseDevice(b []byte) (device, bool) {
+	if len(b) < ifInfoBytes {
+		return device{}, false
+	}
+	d := device{index: int(int32(binary.NativeEndian.Uint32(b[4:]))), peerNS: nsidUnassigned}
+	attrs(b[ifInfoBytes:], func(kind uint16, v []byte) {
+		switch kind {
+		case unix.IFLA_IFNAME:
+			d.name = text(v)
+		case unix.IFLA_LINK:
+			d.peer = int(number(v))
+		case unix.IFLA_LINK_NETNSID:
+			d.peerNS = int32(number(v))
+		case unix.IFLA_LINKINFO:
+			attrs(v, func(kind uint16, v []byte) {
+				d.veth = d.veth || kind == unix.IFLA_INFO_KIND && text(v) == "veth"
+			})
+		}
+	})
+	return d, d.name != ""
+}
+
+func text(b []byte) string { return strings.TrimRight(string(b), "\x00") }
+
+// namespaceOf returns the id by which the host's namespace knows a process's;
+// -1 where there is none.
+func namespaceOf(n *netlink, pid int) (int32, error) {
+	const pidAttr, nsidAttr = 2, 1 // NETNSA_PID, NETNSA_NSID
+	id := int32(nsidUnassigned)
+	err := n.ask(unix.RTM_GETNSID, 0, append(make([]byte, 4), attr(pidAttr, uint32(pid))...), func(b []byte) {
+		if len(b) < 4 {
+			return
+		}
+		attrs(b[4:], func(kind uint16, v []byte) {
+			if kind == nsidAttr {
+				id = int32(number(v))
+			}
+		})
+	})
+	return id, err
+}
+
+// readShapes returns what each device's queues let out, bytes/s, by its index;
+// absent: not shaped.
+func readShapes(n *netlink) (map[int]float64, error) {
+	all, err := readQdiscs(n, unix.RTM_GETQDISC, 0)
+	if err != nil {
+		return nil, err
+	}
+	byDevice := map[int][]qdisc{}
+	for _, q := range all {
+		byDevice[q.index] = append(byDevice[q.index], q)
+	}
+	out := map[int]float64{}
+	for index, queues := range byDevice {
+		rate, classful := chainRate(queues)
+		if classful {
+			classes, err := readQdiscs(n, unix.RTM_GETTCLASS, index)
+			if err != nil {
+				return nil, err
+			}
+			rate = lower(rate, classRate(classes))
+		}
+		if rate > 0 {
+			out[index] = rate
+		}
+	}
+	return out, nil
+}
+
+func readQdiscs(n *netlink, kind uint16, index int) ([]qdisc, error) {
+	body := make([]byte, tcMsgBytes)
+	binary.NativeEndian.PutUint32(body[4:], uint32(index))
+	var out []qdisc
+	err := n.ask(kind, unix.NLM_F_DUMP, body, func(b []byte) {
+		if q, ok := parseQdisc(b); ok {
+			out = append(out, q)
+		}
+	})
+	return out, err
+}
+
+func parseQdisc(b []byte) (qdisc, bool) {
+	if len(b) < tcMsgBytes {
+		return qdisc{}, false
+	}
+	q := qdisc{index: int(int32(binary.NativeEndian.Uint32(b[4:]))),
+		handle: binary.NativeEndian.Uint32(b[8:]), parent: binary.NativeEndian.Uint32(b[12:])}
+	var options []byte
+	attrs(b[tcMsgBytes:], func(kind uint16, v []byte) {
+		switch kind {
+		case tcaKind:
+			q.kind = text(v)
+		case tcaOptions:
+			options = v
+		}
+	})
+	q.bytesPerS = rateOf(q.kind, options)
+	return q, q.kind != ""
+}
+
+// rateOf reads the rate that a discipline, or a class of htb, enforces.
+func rateOf(kind string, options []byte) float64 {
+	var rate uint64
+	widest := func(v uint64) { rate = max(rate, v) } // the 64-bit form stands where 32 bits are saturated
+	switch kind {
+	case "tbf":
+		attrs(options, func(kind uint16, v []byte) {
+			switch {
+			case kind == tbfParms && len(v) >= rateSpecBytes:
+				widest(number(v[rateSpecRateAt:rateSpecBytes]))
+			case kind == tbfRate64:
+				widest(number(v))
+			}
+		})
+	case "htb": // its ceiling: the second of two rate specifications
+		attrs(options, func(kind uint16, v []byte) {
+			switch {
+			case kind == htbParms && len(v) >= 2*rateSpecBytes:
+				widest(number(v[rateSpecBytes+rateSpecRateAt : 2*rateSpecBytes]))
+			case kind == htbCeil64:
+				widest(number(v))
+			}
+		})
+	case "netem":
+		attrs(options[min(netemQoptBytes, len(options)):], func(kind uint16, v []byte) {
+			switch {
+			case kind == netemRate && len(v) >= 4:
+				widest(number(v[:4]))
+			case kind == netemRate64:
+				widest(number(v))
+			}
+		})
+	case "cake":
+		attrs(options, func(kind uint16, v []byte) {
+			if kind == cakeBaseRate64 {
+				widest(number(v))
+			}
+		})
+	}
+	return float64(rate)
+}
+
+// chainRate follows the queues that all packets pass, from the root down, and
+// returns the lowest rate; classful: the root's classes hold the rates.
+func chainRate(queues []qdisc) (bytesPerS float64, classful bool) {
+	parent := uint32(handleRoot)
+	for range len(queues) { // each once: a loop cannot be
+		at := -1
+		for i, q := range queues {
+			if q.parent == parent || parent != handleRoot && q.parent != handleRoot && q.parent&handleMajor == parent {
+				at = i
+			}
+		}
+		if at < 0 {
+			break
+		}
+		q := queues[at]
+		if q.kind == "htb" {
+			return bytesPerS, true
+		}
+		if q.kind != "tbf" && q.kind != "netem" {
+			return lower(bytesPerS, q.bytesPerS), false
+		}
+		bytesPerS, parent = lower(bytesPerS, q.bytesPerS), q.handle&handleMajor
+	}
+	return bytesPerS, false
+}
+
+// classRate is the most that one class of the top lets out.
+func classRate(classes []qdisc) float64 {
+	var most float64
+	for _, c := range classes {
+		if c.parent == handleRoot {
+			most = max(most, c.bytesPerS)
+		}
+	}
+	return most
+}
+
+// lower is the smaller of two rates, of which 0 is none.
+func lower(a, b float64) float64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
