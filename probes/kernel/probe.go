@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
 
@@ -56,6 +57,7 @@ type Probe struct {
 	seedNext    bool
 	undecoded   uint64
 	spent       probes.Cost
+	spending    spending
 }
 
 var _ probes.Probe = (*Probe)(nil)
@@ -85,6 +87,7 @@ func New(opts Options) (*Probe, error) {
 		buf:        make([]byte, 256<<10),
 		last:       map[threadName]probes.Thread{},
 		spare:      map[threadName]probes.Thread{},
+		spending:   spending{switches: map[string]uint64{}},
 	}, nil
 }
 
@@ -167,6 +170,7 @@ func (p *Probe) Unwatch(key string) {
 	p.release(c)
 	delete(p.containers, key)
 	delete(p.bySlot, c.slot)
+	delete(p.spending.switches, key)
 	// The pass frees the counters of threads whose slot has another generation. If it
 	// fails, the next Read does the same.
 	_ = p.pass(context.Background(), func(decoded) {})
@@ -185,6 +189,7 @@ func (p *Probe) release(c *container) {
 // of the host serves all of them.
 func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
 	p.drainExits()
+	p.account(time.Now())
 	if len(p.containers) == 0 {
 		return nil
 	}
@@ -207,6 +212,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 			return
 		}
 		if t, ok := p.settle(d, seen); ok {
+			p.spending.note(c.key, t, p.last)
 			parts[d.slot].Threads = append(parts[d.slot].Threads, t)
 		}
 	})
@@ -249,5 +255,8 @@ func (p *Probe) newPart(c *container) *probes.Kernel {
 
 // Close detaches and frees everything.
 func (p *Probe) Close() error {
+	if p.spending.turn != nil {
+		p.endTurn()
+	}
 	return errors.Join(p.exits.Close(), p.loaded.close())
 }

@@ -51,8 +51,8 @@ func trimtabRules() rules {
 		},
 		pure: []string{
 			"runtime", "probes", "policies", "policies/**",
-			"tuner/window", "tuner/verdict", "tuner/trial", "tuner/guard", "tuner/core", "tuner/enrol", "tuner/view",
-			"tuner/window/**", "tuner/verdict/**", "tuner/trial/**", "tuner/guard/**", "tuner/core/**", "tuner/enrol/**",
+			"tuner/window", "tuner/verdict", "tuner/trial", "tuner/guard", "tuner/core", "tuner/enrol", "tuner/view", "tuner/budget", "tuner/idle",
+			"tuner/window/**", "tuner/verdict/**", "tuner/trial/**", "tuner/guard/**", "tuner/core/**", "tuner/enrol/**", "tuner/budget/**", "tuner/idle/**",
 		},
 		deny: map[string]string{
 			"os": "files and the environment", "os/*": "files and processes", "io/ioutil": "files",

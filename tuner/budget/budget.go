@@ -1,0 +1,178 @@
+// Package budget keeps what probes cost a watched job within its share: it says
+// which hooks take turns, and for how long. Pure: spending in, orders out.
+//
+// The dearest hook gives way first, down to turns of a few per cent and then to
+// none; it comes back as the job allows. Costs are those of a full attachment,
+// estimated from the turns in which the hook was attached.
+package budget
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// The control law.
+const (
+	// minShare is the least turn worth taking: half a second of ten.
+	minShare = 0.05
+	// smooth is the weight of the latest reading in a hook's mean cost.
+	smooth = 0.5
+	// slack: a share changes only if it would by more, so that turns do not flutter.
+	slack = 0.1
+	// retryNs is how long a hook that was detached stays so before it shows its cost again.
+	retryNs = int64(60e9)
+)
+
+// Order sets the share of time in which a hook is attached for a container.
+type Order struct {
+	Container, Hook string
+	Share           float64
+}
+
+// Keeper holds the budget between readings.
+type Keeper struct {
+	hooks  map[name]*hook
+	lastNs int64
+}
+
+type name struct{ container, hook string }
+
+type hook struct {
+	hits  uint64
+	full  float64 // cost of a full attachment, share of one CPU
+	known bool
+	share float64
+	offNs int64 // when it was detached
+	seen  bool
+}
+
+// New returns a keeper that has seen nothing.
+func New() *Keeper { return &Keeper{hooks: map[name]*hook{}} }
+
+// Step takes what hooks have spent by atNs (CLOCK_MONOTONIC) and returns what to
+// change. limit is the share of one CPU that all hooks of one container may cost
+// its threads. Hooks that cannot be thinned count, and stay.
+func (k *Keeper) Step(atNs int64, spends []probes.Spend, fixed func(hook string) bool, limit float64) []Order {
+	elapsed := float64(atNs - k.lastNs)
+	first := k.lastNs == 0
+	k.lastNs = atNs
+	by := map[string][]name{}
+	for _, h := range k.hooks {
+		h.seen = false
+	}
+	for _, s := range spends {
+		n := name{s.Container, s.Hook}
+		h := k.hooks[n]
+		if h == nil {
+			h = &hook{hits: s.Hits, share: 1}
+			k.hooks[n] = h
+		} else if !first && elapsed > 0 {
+			h.learn(s, elapsed)
+		}
+		h.seen = true
+		by[s.Container] = append(by[s.Container], n)
+	}
+	maps.DeleteFunc(k.hooks, func(_ name, h *hook) bool { return !h.seen })
+	var out []Order
+	for _, container := range slices.Sorted(maps.Keys(by)) {
+		out = append(out, k.fit(atNs, by[container], fixed, limit)...)
+	}
+	return out
+}
+
+// learn takes in the hits since the reading before.
+func (h *hook) learn(s probes.Spend, elapsed float64) {
+	hits := s.Hits - min(s.Hits, h.hits)
+	h.hits = s.Hits
+	if h.share <= 0 {
+		return
+	}
+	full := float64(hits) * s.HitNs / elapsed / h.share
+	if !h.known {
+		h.full, h.known = full, true
+		return
+	}
+	h.full += smooth * (full - h.full)
+}
+
+// fit shares a container's budget out among its hooks, the cheapest first.
+func (k *Keeper) fit(atNs int64, names []name, fixed func(string) bool, limit float64) []Order {
+	left := limit / (1 + slack) // a share may stand that much above what it would be set to
+	var thin []name
+	for _, n := range names {
+		if fixed(n.hook) {
+			left -= k.hooks[n].full
+		} else {
+			thin = append(thin, n)
+		}
+	}
+	slices.SortFunc(thin, func(a, b name) int {
+		return cmp.Or(cmp.Compare(k.hooks[a].full, k.hooks[b].full), cmp.Compare(a.hook, b.hook))
+	})
+	var out []Order
+	for _, n := range thin {
+		h := k.hooks[n]
+		share := h.affords(atNs, left)
+		left -= share * h.full
+		if share == h.share || share > 0 && share < 1 && max(share, h.share) <= (1+slack)*min(share, h.share) {
+			continue
+		}
+		if share == 0 {
+			h.offNs = atNs
+		}
+		h.share = share
+		out = append(out, Order{Container: n.container, Hook: n.hook, Share: share})
+	}
+	return out
+}
+
+// affords is the share of time for which what is left pays.
+func (h *hook) affords(atNs int64, left float64) float64 {
+	switch {
+	case h.share == 0 && atNs-h.offNs < retryNs:
+		return 0
+	case h.share == 0:
+		h.known = false // what it cost a minute ago says nothing
+		return minShare
+	case !h.known:
+		return h.share
+	case h.full <= 0:
+		return 1
+	}
+	share := min(1, max(0, left)/h.full)
+	if share < minShare {
+		return 0
+	}
+	return share
+}
+
+// Spent is what a container's hooks cost it now, as a share of one CPU.
+func (k *Keeper) Spent(container string) float64 {
+	var sum float64
+	for _, n := range k.names() {
+		if n.container == container {
+			sum += k.hooks[n].full * k.hooks[n].share
+		}
+	}
+	return sum
+}
+
+// Thinned lists the hooks of a container that are not attached all the time.
+func (k *Keeper) Thinned(container string) []Order {
+	var out []Order
+	for _, n := range k.names() {
+		if h := k.hooks[n]; n.container == container && h.share < 1 {
+			out = append(out, Order{container, n.hook, h.share})
+		}
+	}
+	return out
+}
+
+func (k *Keeper) names() []name {
+	return slices.SortedFunc(maps.Keys(k.hooks), func(a, b name) int {
+		return cmp.Or(cmp.Compare(a.container, b.container), cmp.Compare(a.hook, b.hook))
+	})
+}
