@@ -32,16 +32,28 @@ const (
 // On v1, one thread of this process enters the container's devices group for the
 // length of one open, and leaves; no other controller's group is touched, so
 // neither the container's limits nor its freezer reach the thread, and a crash
-// leaves nothing behind. On v2 the answer is unknown: a thread cannot enter alone,
-// and a process that is born in a group somebody pauses at that moment stops before
-// its exec, holds its parent's fork, and stays inside until the group is thawed.
+// leaves nothing behind. On v2 a thread cannot enter alone, and a process that is
+// born in a group somebody pauses at that moment stops before its exec, holds its
+// parent's fork, and stays inside until the group is thawed: there the group's
+// programs are read and run here (evaluate.go).
 func CheckAccess(ctx context.Context, c runtime.Container) (Access, error) {
+	return tryOpen(ctx, c, []int{nvidiactlMinor})
+}
+
+// tryOpen is CheckAccess for several minor numbers of NVIDIA's major: refused if one is.
+func tryOpen(ctx context.Context, c runtime.Container, minors []int) (Access, error) {
 	if err := ctx.Err(); err != nil {
 		return AccessUnknown, err
 	}
 	dir, ok := c.Cgroup.V1["devices"]
-	if !ok {
-		return AccessUnknown, fmt.Errorf("container %q: on v2 control groups access to the GPU cannot be tried from outside", c.Name)
+	switch {
+	case !ok && c.Cgroup.Unified == "":
+		return AccessUnknown, fmt.Errorf("container %q: its control group is not known", c.Name)
+	case c.Cgroup.Unified != "":
+		// Beside v1 programs are rare, and asking them needs more privileges.
+		if access, err := askPrograms(c, minors); access == AccessRefused || !ok {
+			return access, err
+		}
 	}
 	own, err := cgroup.Locate("/proc", cgroup.DefaultRoot, os.Getpid())
 	if err != nil {
@@ -50,20 +62,46 @@ func CheckAccess(ctx context.Context, c runtime.Container) (Access, error) {
 	if own.V1["devices"] == "" {
 		return AccessUnknown, fmt.Errorf("own control group: no devices controller")
 	}
-	node, err := openUnlinkedNode()
-	if err != nil {
-		return AccessUnknown, fmt.Errorf("container %q: no device node to try: %w", c.Name, err)
+	var nodes []int
+	defer func() {
+		for _, node := range nodes {
+			unix.Close(node)
+		}
+	}()
+	for _, minor := range minors {
+		node, err := openUnlinkedNode(minor)
+		if err != nil {
+			return AccessUnknown, fmt.Errorf("container %q: no device node to try: %w", c.Name, err)
+		}
+		nodes = append(nodes, node)
 	}
-	defer unix.Close(node)
 	result := make(chan error, 1)
-	go onOwnThread(func() { result <- openInside(node, dir, own.V1["devices"]) })
+	go onOwnThread(func() { result <- openInside(nodes, dir, own.V1["devices"]) })
 	return judge(c, <-result)
+}
+
+// askPrograms asks the device programs of the v2 tree.
+func askPrograms(c runtime.Container, minors []int) (Access, error) {
+	programs, err := newProgramCache().of(c.Cgroup.Unified)
+	if err != nil {
+		return AccessUnknown, fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	for _, minor := range minors {
+		who, err := refusing(programs, openRequest(nvidiaMajor, minor))
+		if who != nil {
+			return AccessRefused, nil
+		}
+		if err != nil {
+			return AccessUnknown, fmt.Errorf("container %q: %w", c.Name, err)
+		}
+	}
+	return AccessAllowed, nil
 }
 
 // judge reads the answer of open.
 func judge(c runtime.Container, err error) (Access, error) {
 	switch {
-	case err == nil, errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
+	case err == nil:
 		return AccessAllowed, nil
 	case errors.Is(err, errEntry):
 		return AccessUnknown, fmt.Errorf("container %q: %w", c.Name, err)
@@ -95,8 +133,9 @@ func onOwnThread(f func()) {
 	goruntime.UnlockOSThread()
 }
 
-// openInside opens the node while the calling thread is in the container's devices group.
-func openInside(node int, container, own string) (err error) {
+// openInside opens the nodes while the calling thread is in the container's devices
+// group. It returns the first error that is not the missing driver's.
+func openInside(nodes []int, container, own string) (err error) {
 	tid := strconv.Itoa(unix.Gettid())
 	if err := os.WriteFile(filepath.Join(container, "tasks"), []byte(tid), 0); err != nil {
 		return fmt.Errorf("%w: %w", errEntry, err)
@@ -107,25 +146,32 @@ func openInside(node int, container, own string) (err error) {
 			err = fmt.Errorf("%w: no way back: %w", errEntry, back)
 		}
 	}()
-	fd, err := unix.Open(fmt.Sprintf("/proc/thread-self/fd/%d", node), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err == nil {
-		unix.Close(fd)
+	for _, node := range nodes {
+		fd, err := unix.Open(fmt.Sprintf("/proc/thread-self/fd/%d", node), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err == nil {
+			unix.Close(fd)
+		} else if !noDriver(err) {
+			return err
+		}
 	}
-	return err
+	return nil
 }
+
+// noDriver: the control group let the open pass, and nobody answered it.
+func noDriver(err error) bool { return errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) }
 
 // openUnlinkedNode makes a node, keeps only a handle that is not an open device,
 // and removes it again, so that no crash later on can leave it behind.
-func openUnlinkedNode() (fd int, err error) {
+func openUnlinkedNode(minor int) (fd int, err error) {
 	for _, parent := range []string{"/dev", os.TempDir()} {
-		if fd, err = nodeIn(parent); err == nil {
+		if fd, err = nodeIn(parent, minor); err == nil {
 			return fd, nil
 		}
 	}
 	return -1, err
 }
 
-func nodeIn(parent string) (int, error) {
+func nodeIn(parent string, minor int) (int, error) {
 	var fsInfo unix.Statfs_t
 	if err := unix.Statfs(parent, &fsInfo); err != nil {
 		return -1, fmt.Errorf("%s: %w", parent, err)
@@ -139,7 +185,7 @@ func nodeIn(parent string) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "node")
-	if err := unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(nvidiaMajor, nvidiactlMinor))); err != nil {
+	if err := unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(nvidiaMajor, uint32(minor)))); err != nil {
 		return -1, fmt.Errorf("mknod %s: %w", path, err)
 	}
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)

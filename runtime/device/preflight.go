@@ -1,6 +1,8 @@
 // Package device tells whether a container's access to its GPUs would survive a
-// write to its other knobs, and whether it has that access now. It changes
-// nothing, and needs neither a GPU nor a driver.
+// write to its other knobs, whether it has that access now, and puts back rules
+// that were taken away. It needs neither a GPU nor a driver. With memory.reclaim
+// it is the one place where trimtab writes to a control group itself: engines skip
+// device rules in their updates.
 //
 // The trap: with NVIDIA's legacy hook the rules for the GPU are in the control
 // group only. systemd, where it manages that group, does not know them, and any
@@ -10,9 +12,7 @@ package device
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,8 +34,25 @@ type Report struct {
 	HoldsGPU bool   `json:"holdsGPU"`
 	Green    bool   `json:"green"`  // a write is known not to take the GPU away
 	Mode     string `json:"mode"`   // "legacy-hook", "cdi", "device-requests", "devices", "none"
-	Why      string `json:"why"`    // in a sentence; with the mend unless Green
+	Driver   string `json:"driver"` // who keeps its control group: DriverSystemd or DriverCgroupfs; "" if unknown
+	Why      string `json:"why"`    // in a sentence
+	Mend     string `json:"mend,omitempty"`
 	AtRisk   bool   `json:"atRisk"` // anybody's reload or write may take the GPU away, or has
+	Lost     bool   `json:"lost"`   // its control group refuses the GPU now
+}
+
+// Cgroup drivers.
+const (
+	DriverSystemd  = "systemd"
+	DriverCgroupfs = "cgroupfs"
+)
+
+// String is the sentence with its mend.
+func (r Report) String() string {
+	if r.Mend == "" {
+		return r.Why
+	}
+	return r.Why + ": " + r.Mend
 }
 
 // Options are a preflight's ways to the host; the zero value is a live one.
@@ -46,9 +63,22 @@ type Options struct {
 	Units Units
 }
 
+func (o Options) filled() Options {
+	if o.ProcRoot == "" {
+		o.ProcRoot = "/proc"
+	}
+	if o.Units == nil {
+		o.Units = systemBus{}
+	}
+	return o
+}
+
 // Units answers what systemd allows a unit; the error is shown to people.
 type Units interface {
 	DeviceAllow(ctx context.Context, unit string) ([]Allow, error)
+	// AddDeviceAllow lets the unit use more devices, until it ends; systemd then
+	// writes the rules of its control group anew.
+	AddDeviceAllow(ctx context.Context, unit string, more []Allow) error
 }
 
 // Allow is one entry of a unit's DeviceAllow: a path, or a group such as
@@ -58,12 +88,7 @@ type Allow struct{ Device, Access string }
 // Preflight decides whether a write to c's knobs may proceed as far as its GPU is
 // concerned. What it cannot find out is not green.
 func Preflight(ctx context.Context, c runtime.Container, opts Options) Report {
-	if opts.ProcRoot == "" {
-		opts.ProcRoot = "/proc"
-	}
-	if opts.Units == nil {
-		opts.Units = systemBus{}
-	}
+	opts = opts.filled()
 	if len(c.GPUs) == 0 {
 		return Report{Green: true, Mode: "none", Why: "it holds no GPU"}
 	}
@@ -72,15 +97,21 @@ func Preflight(ctx context.Context, c runtime.Container, opts Options) Report {
 	switch unit := filepath.Base(dir); {
 	case dir == "":
 		r.Why = "its control group is not known"
-	case strings.HasSuffix(unit, ".scope"):
+	case isScope(unit):
+		r.Driver = DriverSystemd
 		bySystemd(ctx, &r, c, unit, opts)
 	case c.Cgroup.V1["devices"] != "":
+		r.Driver = DriverCgroupfs
 		byList(&r, dir)
 	default:
-		r.Why = "its device rules are a BPF program that cannot be read: start it by CDI or with systemd's cgroup driver"
+		r.Driver = DriverCgroupfs
+		byPrograms(&r, dir)
 	}
 	return r
 }
+
+// isScope: runtimes with the systemd driver put each container in a scope.
+func isScope(unit string) bool { return strings.HasSuffix(unit, ".scope") }
 
 // bySystemd compares what the container needs with what systemd would write.
 func bySystemd(ctx context.Context, r *Report, c runtime.Container, unit string, opts Options) {
@@ -103,8 +134,8 @@ func bySystemd(ctx context.Context, r *Report, c runtime.Container, unit string,
 	for _, need := range needs {
 		if !slices.ContainsFunc(allowed, func(a Allow) bool { return a.covers(need, majors) }) {
 			r.AtRisk = true
-			r.Why = fmt.Sprintf("systemd does not know that %s may use device %s: a daemon-reload takes it away; start the container by CDI, or with --device for each node",
-				unit, need)
+			r.Why = fmt.Sprintf("systemd does not know that %s may use device %s, so a daemon-reload takes it away", unit, need.Numbers())
+			r.Mend = "start the container by CDI, or with --device for each node"
 			return
 		}
 	}
@@ -119,25 +150,49 @@ func byList(r *Report, dir string) {
 		r.Why = err.Error()
 		return
 	}
-	if !slices.ContainsFunc(rules, func(n rule) bool { return n.covers(nvidiaMajor, nvidiactlMinor) }) {
-		r.AtRisk = true
-		r.Why = "its control group refuses the GPU now: no rule for devices of major number 195; restart the container"
+	if !slices.ContainsFunc(rules, func(n runtime.DeviceRule) bool { return n.Covers(nvidiaMajor, nvidiactlMinor) }) {
+		r.refused()
 		return
 	}
 	r.Green, r.Why = true, "its control group holds the rules for its GPU, and no systemd unit rewrites them"
 }
 
+// refused: nobody would take the rules away, but they are not there.
+func (r *Report) refused() {
+	r.AtRisk, r.Lost = true, true
+	r.Why, r.Mend = "its control group refuses the GPU now, with no rule for devices of major number 195", "restart the container"
+}
+
+// byPrograms is byList for v2: the rules are programs, which are asked. runc leaves
+// them alone in an update, and no unit of systemd's replaces them.
+func byPrograms(r *Report, dir string) {
+	programs, err := newProgramCache().of(dir)
+	if err != nil {
+		r.Why = fmt.Sprintf("its device rules cannot be read: %v", err)
+		return
+	}
+	who, err := refusing(programs, openRequest(nvidiaMajor, nvidiactlMinor))
+	switch {
+	case err != nil:
+		r.Why = fmt.Sprintf("its device rules cannot be read: %v", err)
+	case who != nil:
+		r.refused()
+	default:
+		r.Green, r.Why = true, "its control group lets it use its GPU, and no systemd unit rewrites the rules"
+	}
+}
+
 // neededNodes are the nodes that systemd must know. On v1 those are NVIDIA's rules of
-// the control group itself; on v2 the rules cannot be read, and nvidiactl, and
+// the control group itself; on v2 the rules are a program, and nvidiactl, and
 // nvidia-uvm if its module is loaded, stand for them.
-func neededNodes(c runtime.Container, majors map[string]int) ([]rule, error) {
-	needs := []rule{{kind: "c", major: nvidiaMajor, minor: nvidiactlMinor, access: "rw"}}
+func neededNodes(c runtime.Container, majors map[string]int) ([]runtime.DeviceRule, error) {
+	needs := []runtime.DeviceRule{{Kind: "c", Major: nvidiaMajor, Minor: nvidiactlMinor, Access: "rw"}}
 	if uvm, ok := majors["nvidia-uvm"]; ok {
-		needs = append(needs, rule{kind: "c", major: uvm, minor: 0, access: "rw"})
+		needs = append(needs, runtime.DeviceRule{Kind: "c", Major: uvm, Minor: 0, Access: "rw"})
 	}
 	for _, gpu := range c.GPUs { // by index; "all" and UUIDs do not name a node
 		if minor, err := strconv.ParseUint(gpu, 10, 8); err == nil {
-			needs = append(needs, rule{kind: "c", major: nvidiaMajor, minor: int(minor), access: "rw"})
+			needs = append(needs, runtime.DeviceRule{Kind: "c", Major: nvidiaMajor, Minor: int(minor), Access: "rw"})
 		}
 	}
 	dir, isV1 := c.Cgroup.V1["devices"]
@@ -149,74 +204,27 @@ func neededNodes(c runtime.Container, majors map[string]int) ([]rule, error) {
 		return nil, err
 	}
 	for _, n := range rules {
-		if n.major == nvidiaMajor {
+		if n.Major == nvidiaMajor {
 			needs = append(needs, n)
 		}
 	}
 	return needs, nil
 }
 
-// rule is one line of v1's devices.list; -1 is "*".
-type rule struct {
-	kind         string // "a", "b", "c"
-	major, minor int
-	access       string
-}
-
-func (n rule) String() string {
-	if n.minor < 0 {
-		return fmt.Sprintf("%d:*", n.major)
-	}
-	return fmt.Sprintf("%d:%d", n.major, n.minor)
-}
-
-// covers reports whether the rule lets a character device be read and written. The
-// "c *:* m" of every container lets nodes be made, not opened.
-func (n rule) covers(major, minor int) bool {
-	return n.kind != "b" && (n.major < 0 || n.major == major) && (n.minor < 0 || n.minor == minor) &&
-		strings.Contains(n.access, "r") && strings.Contains(n.access, "w")
-}
-
-func readRules(dir string) ([]rule, error) {
-	data, err := os.ReadFile(filepath.Join(dir, "devices.list"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("its control group is gone")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("its device rules cannot be read: %w", err)
-	}
-	var out []rule
-	for line := range strings.Lines(string(data)) {
-		fields := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == ':' || r == '\n' })
-		if len(fields) == 4 {
-			out = append(out, rule{kind: fields[0], major: starOr(fields[1]), minor: starOr(fields[2]), access: fields[3]})
-		}
-	}
-	return out, nil
-}
-
-// starOr reads a device number, "*" as -1. The kernel writes nothing else.
-func starOr(s string) int {
-	if n, err := strconv.Atoi(s); err == nil {
-		return n
-	}
-	return -1
-}
-
 // covers reports whether systemd, given this entry, lets the node be read and
 // written. The forms are those that runc and systemd write (systemd.resource-control(5)).
-func (a Allow) covers(need rule, majors map[string]int) bool {
+func (a Allow) covers(need runtime.DeviceRule, majors map[string]int) bool {
 	if !strings.Contains(a.Access, "r") || !strings.Contains(a.Access, "w") {
 		return false
 	}
 	if group, ok := strings.CutPrefix(a.Device, "char-"); ok {
-		return group == "*" || group == strconv.Itoa(need.major) || matchesGroup(group, need.major, majors)
+		return group == "*" || group == strconv.Itoa(need.Major) || matchesGroup(group, need.Major, majors)
 	}
 	numbers, ok := strings.CutPrefix(a.Device, "/dev/char/")
 	if !ok {
 		numbers, ok = nodeNumbers(a.Device, majors)
 	}
-	return ok && numbers == need.String()
+	return ok && numbers == need.Numbers()
 }
 
 // matchesGroup looks a group up as systemd does: by its name in /proc/devices, a glob.

@@ -25,6 +25,8 @@ func (f fakeUnits) DeviceAllow(_ context.Context, unit string) ([]Allow, error) 
 // everyContainer is what Docker gives each container, GPU or not.
 const everyContainer = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\n"
 
+func (f fakeUnits) AddDeviceAllow(context.Context, string, []Allow) error { return f.err }
+
 const scope = "docker-0123.scope"
 
 func write(t *testing.T, path, text string) {
@@ -55,7 +57,7 @@ func TestPreflight(t *testing.T) {
 		{name: "v1, privileged", unit: "x", list: "a *:* rwm\n", gpus: []string{"all"}, green: true},
 		{name: "v1, rules lost", unit: "x", list: everyContainer, gpus: []string{"0"}, atRisk: true, why: "refuses the GPU now"},
 		{name: "v1, nodes may be made but not opened", unit: "x", list: "c 195:* m\n", gpus: []string{"0"}, atRisk: true},
-		{name: "v2 without systemd", unit: "x", gpus: []string{"0"}, why: "BPF program"},
+		{name: "v2 without systemd, rules unreadable", unit: "x", gpus: []string{"0"}, why: "cannot be read"},
 		{name: "systemd knows", unit: scope, gpus: []string{"0"}, units: fakeUnits{allow: map[string][]Allow{scope: both}}, green: true},
 		{name: "systemd knows by group", unit: scope, gpus: []string{"3"}, green: true,
 			units: fakeUnits{allow: map[string][]Allow{scope: {{"char-nvidia-frontend", "rwm"}, {"char-nvidia-uvm", "rw"}}}}},

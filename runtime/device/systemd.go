@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
 )
 
 // busTimeout bounds one question to systemd, which answers in milliseconds unless
@@ -58,4 +59,21 @@ func parseAllow(value any) ([]Allow, error) {
 		out = append(out, Allow{Device: device, Access: access})
 	}
 	return out, nil
+}
+
+// AddDeviceAllow appends: systemd keeps the entries that the runtime gave it. The
+// setting ends with the unit, or with the boot.
+func (systemBus) AddDeviceAllow(ctx context.Context, unit string, more []Allow) error {
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
+	conn, err := dbus.NewSystemConnectionContext(ctx)
+	if err != nil {
+		return fmt.Errorf("system bus: %w (trimtab must run on the host, as root)", err)
+	}
+	defer conn.Close()
+	property := dbus.Property{Name: "DeviceAllow", Value: godbus.MakeVariant(more)} // a(ss)
+	if err := conn.SetUnitPropertiesContext(ctx, unit, true, property); err != nil {
+		return fmt.Errorf("DeviceAllow of %s: %w", unit, err)
+	}
+	return nil
 }

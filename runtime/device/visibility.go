@@ -1,0 +1,212 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// Visibility looks at the GPU rules that stand for containers, and puts back those
+// that were taken away. It remembers nothing that counts: what a container had is
+// its caller's to keep. Its methods may be called concurrently, Mend for one
+// container at a time.
+type Visibility struct {
+	o        Options
+	programs *programCache
+	mu       sync.Mutex
+	last     map[string]sight // by container key
+}
+
+// sight is what the last look saw: nothing is worked out twice.
+type sight struct {
+	of           string // all that the answer depends on
+	stands, lost []runtime.DeviceRule
+	triedAt      time.Time // of an open, where only that tells
+	refused      bool
+}
+
+// NewVisibility returns one for this host.
+func NewVisibility(o Options) *Visibility {
+	return &Visibility{o: o.filled(), programs: newProgramCache(), last: map[string]sight{}}
+}
+
+// Forget drops what is remembered of a container that ended.
+func (v *Visibility) Forget(key string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.last, key)
+}
+
+// rules are what bounds a container's use of devices now.
+type rules struct {
+	majors   []int // NVIDIA's
+	list     []runtime.DeviceRule
+	hasList  bool // v1's devices controller holds
+	programs []program
+}
+
+func (v *Visibility) read(c runtime.Container) (rules, error) {
+	r := rules{}
+	var err error
+	if r.majors, err = nvidiaMajors(v.o.ProcRoot); err != nil {
+		return r, err
+	}
+	dir, hasList := c.Cgroup.V1["devices"]
+	if r.hasList = hasList; hasList {
+		if r.list, err = readRules(dir); err != nil {
+			return r, fmt.Errorf("container %q: %w", c.Name, err)
+		}
+	}
+	if c.Cgroup.Unified != "" {
+		if r.programs, err = v.programs.of(c.Cgroup.Unified); err != nil && !hasList {
+			return r, fmt.Errorf("container %q: %w", c.Name, err)
+		}
+		// With v1's list it holds the rules; that programs cannot be asked as well
+		// (they need more privileges) is no reason to see nothing.
+	}
+	if !hasList && c.Cgroup.Unified == "" {
+		return r, fmt.Errorf("container %q: its control group is not known", c.Name)
+	}
+	return r, nil
+}
+
+// Look tells which rules for NVIDIA's devices stand for c, each proved, and which of
+// those that it had are lost. A rule whose major number is no longer NVIDIA's is
+// neither: the number may be another driver's by now.
+func (v *Visibility) Look(ctx context.Context, c runtime.Container, had []runtime.DeviceRule) (stands, lost []runtime.DeviceRule, err error) {
+	r, err := v.read(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	v.mu.Lock()
+	before := v.last[c.Key()]
+	v.mu.Unlock()
+	now := sight{of: r.signature(had), triedAt: before.triedAt, refused: before.refused}
+	if now.of == before.of {
+		now.stands, now.lost = before.stands, before.lost
+	} else if now.stands, now.lost, err = r.judge(had); err != nil {
+		return nil, nil, fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	v.prove(ctx, c, r, &now, now.of != before.of)
+	v.mu.Lock()
+	v.last[c.Key()] = now
+	v.mu.Unlock()
+	if now.refused {
+		return nil, had, nil
+	}
+	return now.stands, now.lost, nil
+}
+
+// tryEvery is how often an open is tried where v1's list does not tell what was
+// taken: within the five seconds in which a loss must be found.
+const tryEvery = 3 * time.Second
+
+// prove tries a real open on v1: whenever something changed, and regularly for a
+// container that may use everything but what was taken from it.
+func (v *Visibility) prove(ctx context.Context, c runtime.Container, r rules, now *sight, changed bool) {
+	if !r.hasList || len(now.stands) == 0 || !changed && (!allowsAll(r.list) || time.Since(now.triedAt) < tryEvery) {
+		return
+	}
+	if !slices.ContainsFunc(now.stands, func(n runtime.DeviceRule) bool { return n.Covers(nvidiaMajor, nvidiactlMinor) }) {
+		return
+	}
+	access, _ := tryOpen(ctx, c, provenMinors(c)) // unknown proves nothing, in either direction
+	now.triedAt, now.refused = time.Now(), access == AccessRefused
+}
+
+// provenMinors are those that c must be able to open: the control node's, and those
+// of GPUs that it names by index.
+func provenMinors(c runtime.Container) []int {
+	out := []int{nvidiactlMinor}
+	for _, gpu := range c.GPUs {
+		if minor, err := strconv.ParseUint(gpu, 10, 8); err == nil {
+			out = append(out, int(minor))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (r rules) signature(had []runtime.DeviceRule) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, r.majors, r.hasList, r.list, had)
+	for _, p := range r.programs {
+		fmt.Fprintln(&b, p.id, p.here, p.err != nil)
+	}
+	return b.String()
+}
+
+// judge works out what stands and what is lost.
+func (r rules) judge(had []runtime.DeviceRule) (stands, lost []runtime.DeviceRule, err error) {
+	candidates := gpuRules(r.list, r.majors)
+	if !r.hasList {
+		for _, major := range r.majors {
+			candidates = append(candidates, runtime.DeviceRule{Kind: "c", Major: major, Minor: runtime.AnyDevice, Access: "rw"})
+		}
+	}
+	for _, candidate := range candidates {
+		passed, err := pass(r.programs, candidate)
+		if err != nil {
+			return nil, nil, err
+		}
+		stands = append(stands, passed...)
+	}
+	for _, rule := range had {
+		if !slices.Contains(r.majors, rule.Major) {
+			continue
+		}
+		if r.hasList && len(missing([]runtime.DeviceRule{rule}, r.list)) > 0 {
+			lost = append(lost, rule)
+			continue
+		}
+		passed, err := pass(r.programs, rule)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(passed) != 1 || passed[0] != rule {
+			lost = append(lost, rule)
+		}
+	}
+	return sorted(stands), lost, nil
+}
+
+// pass is what device programs leave of a rule: itself, some of its numbers, or nothing.
+func pass(programs []program, rule runtime.DeviceRule) ([]runtime.DeviceRule, error) {
+	if len(programs) == 0 {
+		return []runtime.DeviceRule{rule}, nil
+	}
+	minors := []int{rule.Minor}
+	if rule.Minor == runtime.AnyDevice {
+		minors = minors[:0]
+		for minor := range minorsOf(rule.Major) {
+			minors = append(minors, minor)
+		}
+	}
+	var out []runtime.DeviceRule
+	for _, minor := range minors {
+		who, err := refusing(programs, ruleRequest(rule, minor))
+		if who == nil && err != nil {
+			return nil, err
+		}
+		if who == nil {
+			out = append(out, runtime.DeviceRule{Kind: rule.Kind, Major: rule.Major, Minor: minor, Access: rule.Access})
+		}
+	}
+	if len(out) == len(minors) {
+		return []runtime.DeviceRule{rule}, nil
+	}
+	return out, nil
+}
+
+// ruleRequest asks for the reading and writing that a rule allows.
+func ruleRequest(rule runtime.DeviceRule, minor int) request {
+	r := openRequest(rule.Major, minor)
+	r.access &= uint32(accessBits(rule.Access))
+	return r
+}
