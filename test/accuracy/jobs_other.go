@@ -1,0 +1,99 @@
+package main
+
+// numpyTrainer: no PyTorch at all.
+func numpyTrainer() Family {
+	return Family{Name: "numpy", HeldOut: true, Why: "NumPy and multiprocessing, no PyTorch; set aside: no source of ticks but waits", Jobs: []Job{
+		{Name: "numpy-starved", Why: "L/2 + T + D ask for 1.2 CPUs, the quota is 0.4",
+			Parts: one("numpyfit.py", "--loader-ms", "40", "--trainer-ms", "10", "--device-ms", "30"), Phases: starved(0.4, "input/throttled")},
+		{Name: "numpy-contended", Why: "four spinning processes at the same weight on every CPU",
+			Parts: one("numpyfit.py", "--loader-ms", "40", "--trainer-ms", "10", "--device-ms", "10"), Phases: besideBusy("input/contended")},
+		{Name: "numpy-host", Why: "60 ms of its step are the trainer's own arithmetic",
+			Parts: one("numpyfit.py", "--loader-ms", "10", "--trainer-ms", "60", "--device-ms", "5"), Phases: alone("compute/host")},
+		{Name: "numpy-host-starved", Why: "no loaders: its only thread is out of quota",
+			Parts: one("numpyfit.py", "--loaders", "0", "--loader-ms", "10", "--trainer-ms", "20", "--device-ms", "20"), Phases: starved(0.3, "compute/host")},
+		{Name: "numpy-storage", Why: "2 MiB cold for each batch from a disk that gives 20 MB/s",
+			Parts:  slowDisk(20, "numpyfit.py", "--source", "file", "--loader-ms", "2", "--device-ms", "10"),
+			Phases: alone("input/storage")},
+		{Name: "numpy-leak", Why: "16 MiB a second reach the limit within half a minute",
+			Parts: limited([]string{"--memory", "500m"}, "numpyfit.py", "--leak-mib", "16"), Phases: only(18, "memory/risk")},
+	}}
+}
+
+// life: jobs whose life has phases.
+func life() Family {
+	return Family{Name: "life", Why: "checkpoints, evaluations, and jobs that change their bottleneck", Jobs: []Job{
+		{Name: "checkpoints", Why: "balanced; every 40 steps 256 MiB are written and synced", Parts: one("phases.py", "--checkpoint-every", "40"),
+			Phases: []Phase{{Name: "alone", Seconds: 30, Truth: is("balanced")}}},
+		{Name: "evaluations", Why: "input/workers; every 60 steps an evaluation of two seconds",
+			Parts:  one("phases.py", "--workers", "1", "--image-size", "640", "--batch", "40", "--device-ms", "5", "--width", "12", "--eval-every", "60", "--eval-steps", "150"),
+			Phases: []Phase{{Name: "alone", Seconds: 30, Truth: is("input/workers")}}},
+		{Name: "change-to-storage", Why: "balanced, then 5 MiB cold a step at 20 MB/s",
+			Parts: slowDisk(20, "phases.py", "--change-after", "18", "--then", "storage"),
+			Phases: []Phase{{Name: "before", Truth: is("balanced")},
+				{Name: "after", AtS: 18, Seconds: 18, Truth: is("input/storage"), SettleS: 4}}},
+		{Name: "change-to-host", Why: "balanced, then 40 updates a step instead of one",
+			Parts: one("phases.py", "--change-after", "18", "--then", "host", "--then-passes", "20"),
+			Phases: []Phase{{Name: "before", Truth: is("balanced")},
+				{Name: "after", AtS: 18, Seconds: 16, Truth: is("compute/host"), SettleS: 4}}},
+		{Name: "change-of-quota", Why: "balanced without a quota, starved with one, balanced again", Parts: one("dataloader.py"),
+			Phases: []Phase{{Name: "enough", Seconds: 12, Truth: is("balanced", "input/workers")},
+				{Name: "quota", Seconds: 14, CPUs: 0.3, Truth: is("input/throttled"), SettleS: 4}}},
+	}}
+}
+
+// memoryJobs: at their limit, or soon.
+func memoryJobs() Family {
+	return Family{Name: "memory", Why: "jobs at their memory limit, or about to be", Jobs: []Job{
+		{Name: "growth", Why: "16 MiB a second reach 800 MiB within half a minute",
+			Parts: limited([]string{"--memory", "800m"}, "memory.py", "--kind", "grow", "--grow-mib", "16", "--grow-max-mib", "500"), Phases: only(20, "memory/risk"), Steps: 20},
+		{Name: "leak", Why: "each step's graph is kept: 16 MiB a second", Parts: limited([]string{"--memory", "640m"}, "leak.py"), Phases: only(18, "memory/risk")},
+		{Name: "reclaim", Why: "each step allocates anew at a limit that the page cache fills",
+			Parts: limited([]string{"--memory", "400m"}, "reclaim.py"), Phases: only(20, "memory/reclaim")},
+		{Name: "reclaim-loaders", Why: "the same in the loaders", Parts: limited([]string{"--memory", "500m"}, "reclaim.py", "--kind", "loaders"), Phases: only(20, "memory/reclaim")},
+	}}
+}
+
+// ranks: data parallel over gloo.
+func ranks() Family {
+	four := func(mbit int, args ...string) []Part {
+		var out []Part
+		for _, r := range []string{"0", "1", "2", "3"} {
+			out = append(out, Part{Name: "r" + r, Script: "ranks.py", EgressMbit: mbit, Args: append([]string{"--rank", r, "--master", "r0"}, args...)})
+		}
+		return out
+	}
+	return Family{Name: "ranks", Why: "data-parallel ranks over gloo, in one container and in four", Jobs: []Job{
+		{Name: "ranks-balanced", Why: "four equal ranks in one container", Parts: one("ranks.py"), Phases: alone("balanced")},
+		{Name: "ranks-straggler", Why: "rank 2 of four in one container is 100 ms later than the others",
+			Parts: one("ranks.py", "--slow-rank", "2"), Phases: alone("communication/straggler")},
+		{Name: "job-straggler", Why: "rank 2 is a container that is 100 ms later than the three others", Network: true,
+			Parts: four(0, "--slow-rank", "2"), Phases: withPart("r2", is("balanced"), alone("communication/straggler"))},
+		{Name: "job-network", Why: "4 MiB a step all-reduced over links of 200 Mbit/s", Network: true,
+			Parts: four(200, "--mib", "4", "--device-ms", "10"), Phases: alone("communication/network")},
+	}}
+}
+
+// withPart gives one part a truth of its own in all phases.
+func withPart(part string, t Truth, phases []Phase) []Phase {
+	for i := range phases {
+		phases[i].Of = map[string]Truth{part: t}
+	}
+	return phases
+}
+
+// still: nothing to tune.
+func still() Family {
+	return Family{Name: "still", Why: "no progress to make, or too little to say", Jobs: []Job{
+		{Name: "idle", Why: "it sleeps", Parts: one("idle.py"), Phases: only(30, "idle"), Steps: -1},
+		{Name: "notebook", Why: "bursts of work when its user asks", Parts: one("notebook.py"), Phases: only(45, "interactive"), Steps: 2},
+		{Name: "slow-steps", Why: "a step takes 12 s: there are not five in all that is seen",
+			Parts: one("numpyfit.py", "--loaders", "0", "--loader-ms", "3000", "--trainer-ms", "3000", "--device-ms", "6000"), Phases: only(45, "unknown"), Steps: 1},
+	}}
+}
+
+func realFamilies() []Family {
+	return []Family{dataLoader(), pinned(), inline(), threads(), numpyTrainer(), largeFiles(), smallFiles(), remote(), life(), memoryJobs(), ranks(), still()}
+}
+
+// virtualFamilies compute on the virtual GPU.
+func virtualFamilies() []Family { return nil }

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/test/workload"
+)
+
+// makeNetwork makes a bridge network for one job and says how a container joins it.
+func makeNetwork(ctx context.Context, name string) (args []string, remove func() error, err error) {
+	if err := command(ctx, "docker", "network", "create", name); err != nil {
+		return nil, nil, err
+	}
+	remove = func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		return command(ctx, "docker", "network", "rm", name)
+	}
+	return []string{"--network", name}, remove, nil
+}
+
+// shape bounds what leaves a container's interface with a token bucket, as a slow
+// link does. The bucket holds 64 KiB: a few milliseconds, less than a step sends.
+func shape(ctx context.Context, w *workload.Job, mbit int) error {
+	pid, err := w.PID(ctx)
+	if err != nil {
+		return err
+	}
+	return command(ctx, "nsenter", "--target", strconv.Itoa(pid), "--net", "tc", "qdisc", "add", "dev", "eth0", "root",
+		"tbf", "rate", strconv.Itoa(mbit)+"mbit", "burst", "64kb", "latency", "200ms")
+}
+
+func command(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

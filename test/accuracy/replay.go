@@ -1,0 +1,158 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/policies/knee"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/recording"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// Window is one verdict that the daemon gave.
+type Window struct {
+	StartNs, EndNs int64 // CLOCK_MONOTONIC
+	Verdict        policies.Verdict
+	Breakdown      policies.Breakdown
+	Rate           policies.Rate
+	Used           float64 // CPUs
+}
+
+// Proposal is a change that the policy called for at one tick, with the label it
+// stood on.
+type Proposal struct {
+	AtNs  int64
+	Label Label
+	Knob  runtime.Knob
+}
+
+// Seen is what the daemon made of one container.
+type Seen struct {
+	AttachNs  int64 // first tick that read it
+	LastNs    int64
+	Windows   []Window
+	Proposals []Proposal // sorted by time
+	counted   uint64
+}
+
+// spy passes a policy's answers on and keeps the latest.
+type spy struct {
+	policies.Policy
+	last policies.Proposal
+}
+
+func (s *spy) Propose(n policies.Node, jobs []policies.Job) policies.Proposal {
+	s.last = s.Policy.Propose(n, jobs)
+	return s.last
+}
+
+// replayFile runs a recording through today's code, from the samples to what the
+// policy calls for. The thresholds are today's, not those of the recording.
+func replayFile(path string) (map[string]*Seen, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	seen, err := replay(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return seen, nil
+}
+
+func replay(in io.Reader) (map[string]*Seen, error) {
+	r, err := recording.NewReader(in)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	cfg, err := todaysConfig(r.Header().Config)
+	if err != nil {
+		return nil, err
+	}
+	watch := &spy{Policy: knee.New(knee.Defaults())}
+	c := core.New(cfg, watch, "accuracy")
+	out := map[string]*Seen{}
+	for {
+		kind, raw, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if kind != "tick" {
+			continue
+		}
+		watch.last = policies.Proposal{}
+		t, err := c.Replay(raw)
+		if err != nil {
+			return nil, err
+		}
+		take(out, c, t.Input, watch.last)
+	}
+}
+
+// todaysConfig has from a recording only what depends on its machine.
+func todaysConfig(raw json.RawMessage) (core.Config, error) {
+	recorded, today := core.Defaults(), core.Defaults()
+	if err := json.Unmarshal(raw, &recorded); err != nil {
+		return today, fmt.Errorf("recording's config: %w", err)
+	}
+	today.ReserveCPUs, today.Ramp, today.ChangesPerMinute, today.CoolDownNs = recorded.ReserveCPUs, recorded.Ramp, recorded.ChangesPerMinute, recorded.CoolDownNs
+	return today, nil
+}
+
+// take reads what the core shows after a tick.
+func take(out map[string]*Seen, c *core.Core, in core.Input, p policies.Proposal) {
+	var shown view.Snapshot
+	c.Show(&shown)
+	now := in.Host.AtNs
+	byKey := map[string]*Seen{}
+	labels := map[string]Label{}
+	for _, v := range shown.Containers {
+		if !v.Watched {
+			continue
+		}
+		s := out[v.Name]
+		if s == nil {
+			s = &Seen{AttachNs: now}
+			out[v.Name] = s
+		}
+		s.LastNs = now
+		byKey[v.Key], labels[v.Key] = s, labelOf(v.Verdict)
+		if v.Windows == s.counted {
+			continue
+		}
+		s.counted = v.Windows
+		s.Windows = append(s.Windows, Window{StartNs: s.start(v.Verdict, now), EndNs: now, Verdict: v.Verdict,
+			Breakdown: v.Breakdown, Rate: v.Rate, Used: v.UsedCPUs})
+	}
+	for _, plan := range p.Plans {
+		for _, ch := range plan.Changes {
+			if s := byKey[ch.Key]; s != nil {
+				s.Proposals = append(s.Proposals, Proposal{AtNs: now, Label: labels[ch.Key], Knob: ch.Knob})
+			}
+		}
+	}
+}
+
+// start of a window: by its own word, else the end of the one before.
+func (s *Seen) start(v policies.Verdict, end int64) int64 {
+	for _, e := range v.Evidence {
+		if e.Name == "window" {
+			return end - int64(e.Value*1e9)
+		}
+	}
+	if n := len(s.Windows); n > 0 {
+		return s.Windows[n-1].EndNs
+	}
+	return s.AttachNs
+}
