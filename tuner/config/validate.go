@@ -84,6 +84,7 @@ func (k *check) limits(c Config) {
 	k.that(c.Limits.ChangesPerMinute > 0, "limits.changesPerMinute", "%d is too few; allowed are 1 and more (mode: observe changes nothing)", c.Limits.ChangesPerMinute)
 	k.that(c.Limits.CoolDown.D() <= 24*time.Hour, "limits.coolDown", "%s is too long; allowed are 0s to 24h", c.Limits.CoolDown.D())
 	k.that(c.Budget.CPU > 0 && c.Budget.CPU <= maxBudgetCPUs, "budget.cpu", "%v is out of range; allowed are numbers of CPUs above 0, to %v", c.Budget.CPU, maxBudgetCPUs)
+	k.that(c.Budget.Job > 0 && c.Budget.Job <= 0.1, "budget.job", "%v is out of range; allowed are shares of one CPU above 0, to 0.1", c.Budget.Job)
 	k.that(c.Budget.Memory >= 32<<20, "budget.memory", "%s is too little; allowed are 32MiB and more", enrol.FormatBytes(float64(c.Budget.Memory)))
 	k.that(c.Record.Ring == 0 || c.Record.Ring >= minRing, "record.ring", "%d bytes is too small; allowed are 0 (off) and %s or more", c.Record.Ring, enrol.FormatBytes(minRing))
 	k.that(c.History.MaxBytes >= minHistory, "history.maxBytes", "%d bytes is too small; allowed are %s and more", c.History.MaxBytes, enrol.FormatBytes(minHistory))

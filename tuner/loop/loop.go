@@ -18,6 +18,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/budget"
 	"github.com/trimtab/trimtab/tuner/core"
 	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/history"
@@ -39,6 +40,7 @@ type Settings struct {
 	EnrolHost    func(cpus float64, memoryBytes uint64) enrol.Host
 	BudgetCPU    float64 // CPUs that trimtab itself may use
 	BudgetMemory uint64  // bytes of resident memory likewise
+	BudgetJob    float64 // share of one CPU that the probes may cost the threads of each container
 	LoadedAt     time.Time
 }
 
@@ -122,6 +124,8 @@ type Loop struct {
 	undoing    map[string]core.Order // rollbacks that are not carried out yet, by plan
 	ticks      int
 	shed       int // see stretch
+	budget     *budget.Keeper
+	budgetAtNs int64
 	logged     map[string]*logQuota
 	failures   map[string]int // by probe, in a row
 }
@@ -132,7 +136,7 @@ func New(o Options) *Loop {
 		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
 		calls: make(chan func()), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), records: make(chan []view.Record, 256),
 		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, undoing: map[string]core.Order{}, queued: map[string]bool{},
-		edge: newEdgeTotals(),
+		edge: newEdgeTotals(), budget: budget.New(),
 	}
 	l.core = core.New(o.Settings.Core, o.Policy, epoch(l.started))
 	for _, e := range o.Engines {

@@ -40,6 +40,7 @@ func (l *Loop) tick(ctx context.Context) {
 	}
 	l.payDebts()
 	l.undoAgain()
+	l.keepBudget()
 	in := l.input(ctx)
 	if l.o.Recorder != nil {
 		_ = l.o.Recorder.Write("tick", in) // the recorder counts what it drops
@@ -198,6 +199,9 @@ func (l *Loop) publish() {
 	l.measureSelf()
 	s := &view.Snapshot{UnixNs: time.Now().UnixNano()}
 	l.core.Show(s)
+	for i, c := range s.Containers {
+		s.Containers[i].ProbeShare, s.Containers[i].Thinned = l.budget.Spent(c.Key), l.thinned(c.Key)
+	}
 	l.edge.show(&s.Totals)
 	s.Daemon = view.Daemon{
 		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.mode, Policy: l.o.Policy.Name(),

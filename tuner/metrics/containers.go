@@ -43,6 +43,7 @@ func (e *emitter) container(c view.Container, name, team string) {
 		e.set(nKnee, c.Knee, name, team)
 	}
 	e.set(nUsed, c.UsedCPUs, name, team)
+	e.set(nProbeShare, c.ProbeShare, name, team)
 	e.set(nWindows, float64(c.Windows), name, team)
 	e.setBool(nTunable, c.WhyNot == "" && c.Enrolment.Mode == policies.ModeTune, name, team)
 	e.setBool(nTrialOpen, c.Trial != nil, name, team)

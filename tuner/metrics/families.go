@@ -32,6 +32,7 @@ const (
 	nKnee          = "trimtab_container_knee_cpus"
 	nUsed          = "trimtab_container_used_cpus"
 	nWindows       = "trimtab_container_windows_total"
+	nProbeShare    = "trimtab_container_probe_cost_ratio"
 	nLimitCPUs     = "trimtab_container_limit_cpus"
 	nLimitBytes    = "trimtab_container_limit_bytes"
 	nBurst         = "trimtab_container_burst_seconds"
@@ -116,6 +117,7 @@ func containerFamilies() []Family {
 		{Name: nKnee, Kind: Gauge, Labels: ct(), Help: "Predicted CPUs beyond which more buy no speed; absent until measured."},
 		{Name: nUsed, Kind: Gauge, Labels: ct(), Help: "CPUs used in the latest window."},
 		{Name: nWindows, Kind: Counter, Labels: ct(), Help: "Windows closed since the container was watched."},
+		{Name: nProbeShare, Kind: Gauge, Labels: ct(), Help: "What the probes cost the container's own threads, computed from hits and measured costs of a hit, as a share of one CPU; budget.job bounds it."},
 		{Name: nTunable, Kind: Gauge, Labels: ct(), Help: "1 while nothing keeps trimtab from changing the container; trimtab ps says what does."},
 		{Name: nTrialOpen, Kind: Gauge, Labels: ct(), Help: "1 while a plan that changed the container is on trial."},
 		{Name: nHeld, Kind: Gauge, Labels: ct(), Help: "1 while the container is held after a restore by hand, until it is resumed."},

@@ -62,16 +62,20 @@ type Container struct {
 	Enrolment policies.Enrolment `json:"enrolment"`
 	WhyNot    string             `json:"whyNot,omitempty"` // why nothing is being changed now, one phrase; "" while tunable
 
-	Rate      policies.Rate            `json:"rate"`
-	Baseline  float64                  `json:"baseline,omitempty"` // rate before trimtab's first change, same source
-	Breakdown policies.Breakdown       `json:"breakdown"`          // latest window, slowest rank
-	Verdict   policies.Verdict         `json:"verdict"`            // latest window
-	Cost      policies.Cost            `json:"cost"`
-	Knee      float64                  `json:"knee,omitempty"` // predicted c*, CPUs
-	Ranks     int                      `json:"ranks"`
-	UsedCPUs  float64                  `json:"usedCPUs"`
-	Windows   uint64                   `json:"windows"` // closed since watched
-	PartNs    [policies.NumParts]int64 `json:"partNs"`  // cumulative breakdown since watched
+	Rate      policies.Rate      `json:"rate"`
+	Baseline  float64            `json:"baseline,omitempty"` // rate before trimtab's first change, same source
+	Breakdown policies.Breakdown `json:"breakdown"`          // latest window, slowest rank
+	Verdict   policies.Verdict   `json:"verdict"`            // latest window
+	Cost      policies.Cost      `json:"cost"`
+	Knee      float64            `json:"knee,omitempty"` // predicted c*, CPUs
+	Ranks     int                `json:"ranks"`
+	UsedCPUs  float64            `json:"usedCPUs"`
+	Windows   uint64             `json:"windows"` // closed since watched
+	// ProbeShare is what the probes cost its threads, as a share of one CPU; Thinned names the
+	// hooks that take turns for it.
+	ProbeShare float64                  `json:"probeShare,omitempty"`
+	Thinned    []string                 `json:"thinned,omitempty"`
+	PartNs     [policies.NumParts]int64 `json:"partNs"` // cumulative breakdown since watched
 
 	Now       runtime.Values `json:"now,omitempty"`
 	Original  runtime.Values `json:"original,omitempty"`  // equals Now where trimtab changed nothing
