@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -216,25 +217,22 @@ func server(t testing.TB, ip string) (addr string, conns chan net.Conn) {
 		t.Fatal(err)
 	}
 	conns = make(chan net.Conn, 8192)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var all []net.Conn // the accepting goroutine's until it is done
+	var draining, accepting sync.WaitGroup
+	accepting.Go(func() {
 		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			all = append(all, c)
 			conns <- c
-			go func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() }()
+			draining.Go(func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() })
 		}
-	}()
+	})
 	t.Cleanup(func() {
 		_ = l.Close()
-		<-done
-		for {
-			select {
-			case c := <-conns:
-				_ = c.Close()
-			default:
-				return
-			}
+		accepting.Wait()
+		for _, c := range all {
+			_ = c.Close()
 		}
+		draining.Wait()
 	})
 	return l.Addr().String(), conns
 }

@@ -69,7 +69,7 @@ func parsePortRate(s string) float64 {
 		return 0
 	}
 	gbit, err := strconv.ParseFloat(value, 64)
-	if err != nil || gbit <= 0 || gbit > 1e5 {
+	if err != nil || !(gbit > 0 && gbit < 1e5) { // nor NaN
 		return 0
 	}
 	return gbit * 1e9 / 8

@@ -1,0 +1,150 @@
+package network
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestAccountFollowsOneSocket(t *testing.T) {
+	a := newAccount()
+	a.seen(7, counters{rx: 100, tx: 200, segments: 3, established: true}, 1)
+	a.seen(7, counters{rx: 100, tx: 200, segments: 3, established: true}, 1) // held by two processes
+	a.end(1, 0)
+	if n := a.take(); n.RxBytes != 100 || n.TxBytes != 200 || n.Sockets != 1 || n.BusySockets != 0 {
+		t.Errorf("first: %+v", n)
+	}
+	a.seen(7, counters{rx: 150, tx: 200, segments: 3, retransmits: 1, srttUs: 8 * 500, established: true}, 2)
+	a.end(2, 0)
+	if n := a.take(); n.RxBytes != 150 || n.Retransmits != 1 || n.BusySockets != 1 || n.RTTUs != 500 {
+		t.Errorf("second: %+v", n)
+	}
+	a.end(3, 0) // its descriptor is gone, it still has to be acknowledged
+	if n := a.take(); n.RxBytes != 150 || n.Sockets != 0 {
+		t.Errorf("lingering: %+v", n)
+	}
+	a.closed(7, counters{rx: 150, tx: 900, segments: 10})
+	a.end(4, 0)
+	if n := a.take(); n.TxBytes != 900 || n.Segments != 10 || len(a.sockets) != 0 {
+		t.Errorf("closed: %+v, %d sockets", n, len(a.sockets))
+	}
+}
+
+func TestAccountForgetsWhatLingersForEver(t *testing.T) {
+	a := newAccount()
+	a.seen(7, counters{tx: 5}, 1)
+	a.end(1, 0)
+	a.end(2, 1)
+	a.end(3, lingerNs)
+	if len(a.sockets) != 1 {
+		t.Error("forgotten too early")
+	}
+	a.end(4, lingerNs+2)
+	if n := a.take(); len(a.sockets) != 0 || n.TxBytes != 5 {
+		t.Errorf("%d sockets, %+v", len(a.sockets), n)
+	}
+}
+
+func TestAccountTellsAReconnectedSocketFromOneThatWentOn(t *testing.T) {
+	a := newAccount()
+	a.seen(7, counters{rx: 10, tx: 1000, segments: 9, retransmits: 4}, 1)
+	a.seen(7, counters{rx: 0, tx: 50, segments: 1}, 2) // disconnected, connected anew
+	if n := a.take(); n.TxBytes != 1050 || n.Segments != 10 || n.Retransmits != 4 {
+		t.Errorf("%+v", n)
+	}
+	a.seen(8, counters{tx: 1, segments: 1<<32 - 1}, 2)
+	a.take()
+	a.seen(8, counters{tx: 2, segments: 4}, 3) // 32 bits wrapped
+	if n := a.take(); n.Segments != 10+1<<32-1+5 {
+		t.Errorf("%+v", n)
+	}
+}
+
+func TestAccountHasRoomForSoMany(t *testing.T) {
+	a := newAccount()
+	for cookie := range uint64(maxSockets + 10) {
+		a.seen(cookie+1, counters{tx: 1, established: true}, 1)
+	}
+	if n := a.take(); n.Sockets != maxSockets || len(n.Missing) != 1 {
+		t.Errorf("%d sockets, missing %q", n.Sockets, n.Missing)
+	}
+}
+
+func TestLimited(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ticks uint32
+		spans [3]uint32
+		want  bool
+	}{
+		"idle":                              {1000, [3]uint32{5}, false},
+		"outstanding all the time":          {1000, [3]uint32{990}, true},
+		"a fifth of the time":               {1000, [3]uint32{200}, true},
+		"the receiver's window":             {1000, [3]uint32{200, 700}, false},
+		"the sender's buffer":               {1000, [3]uint32{200, 0, 700}, false},
+		"more the network than the others":  {1000, [3]uint32{500, 200, 200}, true},
+		"no time has passed":                {0, [3]uint32{}, false},
+		"outstanding, by another's account": {1000, [3]uint32{1<<32 - 5}, false}, // a torn reading goes back
+	} {
+		was := counters{nowTicks: 1<<32 - 100, chrono: [3]uint32{1<<32 - 50, 7, 7}} // wraps in between
+		now := counters{nowTicks: was.nowTicks + tc.ticks}
+		for i := range now.chrono {
+			now.chrono[i] = was.chrono[i] + tc.spans[i]
+		}
+		if got := limited(was, now); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// However sockets come, are missed and close, the totals never fall and end as
+// what all sockets moved.
+func TestAccountKeepsEveryByte(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := newAccount()
+		truth := map[uint64]uint64{}
+		gone := map[uint64]bool{}
+		var last uint64
+		for pass := uint32(1); pass < 30; pass++ {
+			for cookie := range uint64(6) {
+				if gone[cookie] {
+					continue
+				}
+				truth[cookie] += rapid.Uint64Range(0, 100).Draw(t, "moved")
+				switch rapid.IntRange(0, 5).Draw(t, "event") {
+				case 0: // in flight between processes: not seen
+				case 1:
+					a.closed(cookie, counters{tx: truth[cookie]})
+					gone[cookie] = true
+				default:
+					a.seen(cookie, counters{tx: truth[cookie]}, pass)
+				}
+			}
+			a.end(pass, int64(pass))
+			n := a.take()
+			if n.TxBytes < last {
+				t.Fatalf("fell from %d to %d", last, n.TxBytes)
+			}
+			last = n.TxBytes
+		}
+		var want uint64
+		for cookie := range truth {
+			if !gone[cookie] {
+				a.closed(cookie, counters{tx: truth[cookie]})
+			}
+			want += truth[cookie]
+		}
+		if n := a.take(); n.TxBytes != want {
+			t.Errorf("%d bytes of %d", n.TxBytes, want)
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(make([]byte, recordBytes))
+	f.Add([]byte("short"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := decode(b); (err != nil) != (len(b) < recordBytes) {
+			t.Errorf("%d bytes: %v", len(b), err)
+		}
+	})
+}
