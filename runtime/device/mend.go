@@ -128,11 +128,8 @@ func (v *Visibility) byList(c runtime.Container, had []runtime.DeviceRule) (bool
 // allowing what is allowed does nothing.
 func exceptions(c runtime.Container, had []runtime.DeviceRule) []runtime.DeviceRule {
 	out := slices.Clone(had)
-	for _, minor := range provenMinors(c) {
-		one := runtime.DeviceRule{Kind: "c", Major: nvidiaMajor, Minor: minor, Access: "rwm"}
-		if len(missing([]runtime.DeviceRule{one}, had)) == 0 {
-			out = append(out, one)
-		}
+	for _, minor := range provenMinors(c, had) {
+		out = append(out, runtime.DeviceRule{Kind: "c", Major: nvidiaMajor, Minor: minor, Access: "rwm"})
 	}
 	return out
 }

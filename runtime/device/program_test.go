@@ -321,3 +321,58 @@ func TestReplace(t *testing.T) {
 		t.Errorf("a program that is no longer there was replaced: %v", err)
 	}
 }
+
+type asmInstruction = asm.Instruction
+
+// attachNamed is attach for a program that goes by a name, as systemd's.
+func attachNamed(t *testing.T, dir, name string, code asm.Instructions) {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.CGroupDevice, Instructions: code, License: "Apache"})
+	if err != nil {
+		t.Skipf("needs root: and to load device programs: %v", err)
+	}
+	defer p.Close()
+	group, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(group.Fd()), Program: p, Attach: ebpf.AttachCGroupDevice, Flags: unix.BPF_F_ALLOW_MULTI}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// systemdReplaces attaches systemd's new program and detaches its old one.
+func systemdReplaces(t *testing.T, dir string, code asm.Instructions) {
+	t.Helper()
+	replaceNamed(t, dir, systemdProgram, code)
+}
+
+// replaceNamed attaches a program and detaches the group's own one of that name; "":
+// any that is not systemd's.
+func replaceNamed(t *testing.T, dir, name string, code asm.Instructions) {
+	t.Helper()
+	before, err := newProgramCache().of(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attachNamed(t, dir, name, code)
+	group, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	for _, p := range before {
+		if !p.here || (p.name == systemdProgram) != (name == systemdProgram) {
+			continue
+		}
+		handle, err := ebpf.NewProgramFromID(p.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(group.Fd()), Program: handle, Attach: ebpf.AttachCGroupDevice}); err != nil {
+			t.Fatal(err)
+		}
+		handle.Close()
+	}
+}

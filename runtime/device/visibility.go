@@ -97,7 +97,7 @@ func (v *Visibility) Look(ctx context.Context, c runtime.Container, had []runtim
 	v.mu.Lock()
 	v.last[c.Key()] = now
 	v.mu.Unlock()
-	if now.refused {
+	if now.refused && len(now.lost) == 0 { // the list does not tell which
 		return nil, had, nil
 	}
 	return now.stands, now.lost, nil
@@ -113,16 +113,17 @@ func (v *Visibility) prove(ctx context.Context, c runtime.Container, r rules, no
 	if !r.hasList || len(now.stands) == 0 || !changed && (!allowsAll(r.list) || time.Since(now.triedAt) < tryEvery) {
 		return
 	}
-	if !slices.ContainsFunc(now.stands, func(n runtime.DeviceRule) bool { return n.Covers(nvidiaMajor, nvidiactlMinor) }) {
+	minors := provenMinors(c, now.stands)
+	if len(minors) == 0 {
 		return
 	}
-	access, _ := tryOpen(ctx, c, provenMinors(c)) // unknown proves nothing, in either direction
+	access, _ := tryOpen(ctx, c, minors) // unknown proves nothing, in either direction
 	now.triedAt, now.refused = time.Now(), access == AccessRefused
 }
 
-// provenMinors are those that c must be able to open: the control node's, and those
-// of GPUs that it names by index.
-func provenMinors(c runtime.Container) []int {
+// provenMinors are those that c must be able to open by these rules: the control
+// node's, and those of GPUs that it names by index.
+func provenMinors(c runtime.Container, rules []runtime.DeviceRule) []int {
 	out := []int{nvidiactlMinor}
 	for _, gpu := range c.GPUs {
 		if minor, err := strconv.ParseUint(gpu, 10, 8); err == nil {
@@ -130,7 +131,9 @@ func provenMinors(c runtime.Container) []int {
 		}
 	}
 	slices.Sort(out)
-	return slices.Compact(out)
+	return slices.DeleteFunc(slices.Compact(out), func(minor int) bool {
+		return !slices.ContainsFunc(rules, func(n runtime.DeviceRule) bool { return n.Covers(nvidiaMajor, minor) })
+	})
 }
 
 func (r rules) signature(had []runtime.DeviceRule) string {
