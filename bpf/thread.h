@@ -7,7 +7,7 @@
 #define MAX_EDGES 16 /* wakers told apart for each thread; one more slot takes the rest */
 #define WAKER_INTERRUPT 0
 #define WAKER_OVERFLOW (-1)
-#define MAX_CONTAINERS 512
+#define MAX_CONTAINERS 2048
 #define COMM_LEN 16
 
 /* Waits of one thread in one state that one waker ended. */

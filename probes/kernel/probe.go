@@ -16,7 +16,7 @@ import (
 
 // Numbers of bpf/thread.h.
 const (
-	maxContainers = 512
+	maxContainers = 2048
 	treeTasks     = 0
 	treeBlkio     = 1
 )
