@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -128,6 +129,22 @@ static ncclResult_t start_root(const struct sockaddr_in *want, uint64_t nonce, s
 	return ncclSuccess;
 }
 
+/* A container that starts later has no name before: names are looked up until the deadline. */
+static int resolve(const char *host, const char *port, struct sockaddr_in *to)
+{
+	const struct timespec pause = {.tv_nsec = 200 * 1000000};
+	for (int left = connect_timeout_ms; left > 0; left -= 200) {
+		struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found = NULL;
+		if (getaddrinfo(host, port, &hints, &found) == 0 && found) {
+			memcpy(to, found->ai_addr, sizeof *to);
+			freeaddrinfo(found);
+			return 1;
+		}
+		nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
 /* from_environment reads NCCL_COMM_ID; 0: not set, 1: set, -1: cannot be read. */
 static int from_environment(struct sockaddr_in *to)
 {
@@ -140,12 +157,7 @@ static int from_environment(struct sockaddr_in *to)
 		return -1;
 	memcpy(host, text, (size_t)(colon - text));
 	host[colon - text] = 0;
-	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found = NULL;
-	if (getaddrinfo(host, colon + 1, &hints, &found) || !found)
-		return -1;
-	memcpy(to, found->ai_addr, sizeof *to);
-	freeaddrinfo(found);
-	return 1;
+	return resolve(host, colon + 1, to) ? 1 : -1;
 }
 
 ncclResult_t vgn_new_id(ncclUniqueId *out)

@@ -1,3 +1,5 @@
+//go:build ignore
+
 #include "device.h"
 
 #include <algorithm>

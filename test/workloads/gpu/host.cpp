@@ -1,3 +1,5 @@
+//go:build ignore
+
 #include "host.h"
 
 #include <cstdarg>

@@ -1,3 +1,5 @@
+//go:build ignore
+
 #include "options.h"
 
 #include <cstdio>

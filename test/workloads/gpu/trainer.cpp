@@ -1,3 +1,5 @@
+//go:build ignore
+
 // A training job in C++ on CUDA's runtime: one loop whose parts are all options,
 // so that a job with any bottleneck is a line of options and not a program. It
 // knows nothing of the virtual GPU and links against the ordinary names.
