@@ -31,6 +31,7 @@ type Config struct {
 	Tick       Duration      `yaml:"tick"`
 	Reserve    Reserve       `yaml:"reserve"`
 	Ramp       int           `yaml:"ramp"` // containers tuned at once; 0: no such limit
+	Heal       bool          `yaml:"heal"` // repair lost GPU access of named containers that are only observed
 	Knobs      []string      `yaml:"knobs"`
 	Limits     Limits        `yaml:"limits"`
 	Budget     Budget        `yaml:"budget"`

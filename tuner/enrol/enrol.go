@@ -113,7 +113,6 @@ func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policie
 }
 
 // Watched reports whether probes read the container: never one that is off.
-// Named are those that any trimtab label, rule or `trimtab enable` speaks of.
 func Watched(c runtime.Container, rules Rules, e policies.Enrolment) bool {
 	if e.Mode == policies.ModeOff || rules.Mode == policies.ModeOff {
 		return false
@@ -126,6 +125,11 @@ func Watched(c runtime.Container, rules Rules, e policies.Enrolment) bool {
 			return true
 		}
 	}
+	return Named(c, rules, e)
+}
+
+// Named reports whether a trimtab label, a rule or `trimtab enable` speaks of c.
+func Named(c runtime.Container, rules Rules, e policies.Enrolment) bool {
 	if e.Door == DoorEnable || hasLabel(c.Labels) {
 		return true
 	}

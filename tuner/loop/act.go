@@ -109,7 +109,11 @@ func (l *Loop) frozen(items []actuator.Item) string {
 // applied takes in what became of an order.
 func (l *Loop) applied(o core.Order, items []actuator.Item, r actuator.Result) {
 	l.setBusy(items, false)
-	l.edge.gpuLost += uint64(len(r.GPULost))
+	if l.o.GPU == nil {
+		l.edge.gpuLost += uint64(len(r.GPULost))
+	} else if len(r.GPULost) > 0 {
+		l.lookSoon() // found, counted and mended there
+	}
 	if o.DryRun {
 		return
 	}

@@ -11,14 +11,14 @@ import (
 
 // edgeTotals are the counters of what was written.
 type edgeTotals struct {
-	changes, restores map[view.Count]float64
-	apply             view.Histogram
-	foreign, gpuLost  uint64
+	changes, restores, heals map[view.Count]float64
+	apply                    view.Histogram
+	foreign, gpuLost         uint64
 }
 
 func newEdgeTotals() edgeTotals {
 	bounds := []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
-	return edgeTotals{changes: map[view.Count]float64{}, restores: map[view.Count]float64{},
+	return edgeTotals{changes: map[view.Count]float64{}, restores: map[view.Count]float64{}, heals: map[view.Count]float64{},
 		apply: view.Histogram{Bounds: bounds, Counts: make([]uint64, len(bounds))}}
 }
 
@@ -48,7 +48,7 @@ func (e *edgeTotals) show(t *view.Totals) {
 	t.Changes, t.Restores = sortedCounts(e.changes), sortedCounts(e.restores)
 	t.ApplySeconds = e.apply
 	t.ApplySeconds.Counts = slices.Clone(e.apply.Counts)
-	t.ForeignWrites, t.GPUAccessLost = e.foreign, e.gpuLost
+	t.ForeignWrites, t.GPUAccessLost, t.GPUHeals = e.foreign, e.gpuLost, sortedCounts(e.heals)
 }
 
 func sortedCounts(m map[view.Count]float64) []view.Count {

@@ -42,6 +42,8 @@ type Settings struct {
 	BudgetMemory uint64  // bytes of resident memory likewise
 	BudgetJob    float64 // share of one CPU that the probes may cost the threads of each container
 	LoadedAt     time.Time
+	// Heal: lost access to GPUs is repaired also for named containers that are only observed.
+	Heal bool
 }
 
 // History keeps records.
@@ -82,6 +84,8 @@ type Options struct {
 	Recorder Recorder // nil: none
 	// Preflight says why a container that holds a GPU may not be written to; "" if it may (law 9).
 	Preflight func(ctx context.Context, c runtime.Container) string
+	GPU       GPUAccess   // nil: lost access is noticed around writes only
+	GPUMemory GPUMemory   // nil only if GPU is
 	Disabled  func() bool // the file that stops every write
 	Settings  Settings
 	Mode      policies.Mode // for show
@@ -100,6 +104,7 @@ type Loop struct {
 	snapshot atomic.Pointer[view.Snapshot]
 	calls    chan func()
 	events   chan runtime.Event
+	healNow  chan struct{}
 	work     chan func(ctx context.Context)
 	records  chan []view.Record
 	// unwritten: history failed last time. The historian's, and after it Shutdown's.
@@ -134,7 +139,7 @@ type Loop struct {
 func New(o Options) *Loop {
 	l := &Loop{
 		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
-		calls: make(chan func()), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), records: make(chan []view.Record, 256),
+		calls: make(chan func()), healNow: make(chan struct{}, 1), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), records: make(chan []view.Record, 256),
 		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, undoing: map[string]core.Order{}, queued: map[string]bool{},
 		edge: newEdgeTotals(), budget: budget.New(),
 	}
@@ -170,6 +175,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	start(l.worker)
 	start(l.historian)
+	if l.o.GPU != nil {
+		start(l.heal)
+	}
 	for _, e := range l.o.Engines {
 		start(func(ctx context.Context) { l.follow(ctx, e) })
 	}

@@ -108,7 +108,7 @@ func (l *Loop) input(ctx context.Context) core.Input {
 		}
 		in.Containers = append(in.Containers, core.Container{
 			Container: t.c, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
-			Yielded: l.o.Holds.Yielded(key), Held: l.o.Holds.Held(key), Owed: t.standing.Owed, Preflight: t.preflight, Busy: t.busy,
+			Yielded: l.o.Holds.Yielded(key), Held: l.o.Holds.Held(key), Owed: t.standing.Owed, Preflight: t.whyNotReady(), Busy: t.busy,
 		})
 		if s := samples[key]; s != nil {
 			s.Container = key
@@ -203,6 +203,7 @@ func (l *Loop) publish() {
 		s.Containers[i].ProbeShare, s.Containers[i].Thinned = l.budget.Spent(c.Key), l.thinned(c.Key)
 	}
 	l.edge.show(&s.Totals)
+	l.showGPULost(s)
 	s.Daemon = view.Daemon{
 		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.mode, Policy: l.o.Policy.Name(),
 		Paused: l.o.Holds.Paused(), Disabled: l.o.Disabled != nil && l.o.Disabled(),

@@ -27,6 +27,7 @@ type tracked struct {
 	now       runtime.Values
 	standing  actuator.Standing
 	preflight string
+	gpuLost   string // what is known of access to its GPU that it has lost; "" if it has it
 	readAt    time.Time
 	stale     bool // read again at the next tick
 	checkedAt time.Time
@@ -72,6 +73,9 @@ func (l *Loop) seen(c runtime.Container) {
 		l.containers[c.Key()] = t
 	}
 	t.c, t.stale, t.listed = c, true, true
+	if len(c.GPUs) > 0 {
+		l.lookSoon() // what it can reach is to be known before somebody takes it away
+	}
 }
 
 func (l *Loop) gone(key string) {

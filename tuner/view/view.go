@@ -84,6 +84,7 @@ type Container struct {
 	Held      bool           `json:"held,omitempty"`      // restored by hand, until resume
 	Owed      string         `json:"owed,omitempty"`      // a restore that is owed, and why
 	Preflight string         `json:"preflight,omitempty"` // why the GPU preflight is not green
+	GPULost   string         `json:"gpuLost,omitempty"`   // access to its GPU is lost now: what is known of it
 
 	Gain    float64  `json:"gain,omitempty"` // measured: rate now over baseline, minus one
 	HasGain bool     `json:"hasGain,omitempty"`
@@ -138,6 +139,8 @@ const (
 	RecordRefused  RecordKind = "refused"  // the runtime or the guard refused
 	RecordEnrol    RecordKind = "enrol"    // enabled, disabled, held, resumed, paused
 	RecordVerdict  RecordKind = "verdict"  // the class or cause changed, and stayed
+	RecordGPULost  RecordKind = "gpu-lost" // access to a GPU was lost, came back by itself, or could not be repaired
+	RecordHeal     RecordKind = "heal"     // lost access to a GPU was repaired
 )
 
 // Record is one line of history.
@@ -165,7 +168,7 @@ type Record struct {
 // Changed reports whether the record tells of a value that changed.
 func (r Record) Changed() bool {
 	switch r.Kind {
-	case RecordChange, RecordRollback, RecordRestore:
+	case RecordChange, RecordRollback, RecordRestore, RecordHeal:
 		return true
 	}
 	return false
@@ -194,6 +197,7 @@ type Totals struct {
 	ApplySeconds  Histogram `json:"applySeconds"`           // one container's part of a plan, original to read-back
 	ForeignWrites uint64    `json:"foreignWrites"`
 	GPUAccessLost uint64    `json:"gpuAccessLost"`
+	GPUHeals      []Count   `json:"gpuHeals,omitempty"` // by result: repaired, failed, left
 }
 
 // Histogram is cumulative counts up to each bound, Prometheus style.
