@@ -184,6 +184,10 @@ type Target struct {
 	Dir     func(controller string) string
 	Unified string // directory in the v2 tree, "" on pure v1
 	V2      bool   // limits are in the v2 tree
+	// ContainerID is the engine's full ID. RateLog is the regular expression of the label
+	// trimtab.rate.log, as its owner wrote it: hostile. "": not asked for.
+	ContainerID string
+	RateLog     string
 }
 
 // Probe is a source of readings for watched containers. Its methods are called
