@@ -57,7 +57,7 @@ func busy() *view.Snapshot {
 			Restores:     []view.Count{{Result: "restored", Value: 1}},
 			TeamParts:    []view.Count{{Team: "vision", Part: "input_throttled", Value: 7.5}},
 			TeamVerdicts: []view.Count{{Team: "vision", Class: policies.ClassInput, Cause: policies.CauseThrottled, Value: 12}},
-			ApplySeconds: view.Histogram{Bounds: []float64{0.01, 0.1, 1}, Counts: []uint64{1, 2, 2}, Sum: 0.06, Count: 2}, ForeignWrites: 1, GPUAccessLost: 1,
+			ApplySeconds: view.Histogram{Bounds: []float64{0.01, 0.1, 1}, Counts: []uint64{1, 2, 2}, Sum: 0.06, Count: 2}, ForeignWrites: 1, GPUAccessLost: 1, GPUHeals: []view.Count{{Result: "repaired", Value: 1}},
 		},
 	}
 }

@@ -51,6 +51,7 @@ func (e *emitter) container(c view.Container, name, team string) {
 	e.setBool(nOwed, c.Owed != "", name, team)
 	if len(c.GPUs) > 0 {
 		e.setBool(nPreflight, c.Preflight == "", name, team)
+		e.setBool(nGPUAccess, c.GPULost == "", name, team)
 	}
 	e.knobs(c, name, team)
 }

@@ -47,6 +47,7 @@ const (
 	nHeld          = "trimtab_container_held"
 	nOwed          = "trimtab_container_restore_owed"
 	nPreflight     = "trimtab_container_preflight_ok"
+	nGPUAccess     = "trimtab_container_gpu_access_ok"
 	nTrialOpen     = "trimtab_container_trial_open"
 	nPlans         = "trimtab_plans_total"
 	nChanges       = "trimtab_changes_total"
@@ -57,6 +58,7 @@ const (
 	nApply         = "trimtab_apply_duration_seconds"
 	nForeign       = "trimtab_foreign_writes_total"
 	nGPULost       = "trimtab_gpu_access_lost_total"
+	nGPUHeals      = "trimtab_gpu_heals_total"
 	nContainers    = "trimtab_containers"
 	nNotExported   = "trimtab_containers_not_exported"
 	nNodeCPUs      = "trimtab_node_cpus"
@@ -123,6 +125,7 @@ func containerFamilies() []Family {
 		{Name: nHeld, Kind: Gauge, Labels: ct(), Help: "1 while the container is held after a restore by hand, until it is resumed."},
 		{Name: nOwed, Kind: Gauge, Labels: ct(), Help: "1 while an original value could not safely go back and is owed."},
 		{Name: nPreflight, Kind: Gauge, Labels: ct(), Help: "1 if the GPU preflight is green, else the container is only observed; absent without a GPU."},
+		{Name: nGPUAccess, Kind: Gauge, Labels: ct(), Help: "1 while the container can open its GPU, 0 while it has lost access to it; absent without a GPU."},
 	}
 }
 
@@ -151,6 +154,7 @@ func decisionFamilies() []Family {
 		{Name: nApply, Kind: Histogram, Help: "Time from saving the originals to reading the new values back, of one container's part of a plan."},
 		{Name: nForeign, Kind: Counter, Help: "Writes by others to knobs that trimtab had changed."},
 		{Name: nGPULost, Kind: Counter, Help: "Times that a container was found to have lost access to a GPU that it holds."},
+		{Name: nGPUHeals, Kind: Counter, Labels: []string{"result"}, Help: "Lost access to GPUs by what became of it: repaired, failed (each try), left (not trimtab's to repair, or not now)."},
 	}
 }
 

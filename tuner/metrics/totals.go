@@ -29,6 +29,9 @@ func (e *emitter) totals(s *view.Snapshot) {
 	}
 	e.set(nForeign, float64(t.ForeignWrites))
 	e.set(nGPULost, float64(t.GPUAccessLost))
+	for _, c := range t.GPUHeals {
+		e.set(nGPUHeals, c.Value, clean(c.Result))
+	}
 	e.apply = t.ApplySeconds
 }
 
@@ -49,6 +52,9 @@ func (e *emitter) zeros(policy string) {
 	}
 	for _, outcome := range []view.Outcome{view.OutcomeKept, view.OutcomeRolledBack, view.OutcomeInconclusive, view.OutcomeAborted, view.OutcomeWould} {
 		e.set(nTrials, 0, policy, string(outcome))
+	}
+	for _, result := range []string{"repaired", "failed", "left"} {
+		e.set(nGPUHeals, 0, result)
 	}
 	for _, result := range []string{"restored", "yielded", "owed", "gone", "failed"} {
 		e.set(nRestores, 0, result)
