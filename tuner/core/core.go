@@ -9,6 +9,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/idle"
 	"github.com/trimtab/trimtab/tuner/trial"
 	"github.com/trimtab/trimtab/tuner/verdict"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -35,6 +36,7 @@ type Core struct {
 	epoch      string // distinguishes plan IDs of different starts
 	totals     totals
 	last       Input
+	idle       *idle.Tracker
 	node       policies.Node
 	// outside is the CPU use of everything but containers, from tick to tick.
 	outside  []usage
@@ -47,7 +49,7 @@ type Core struct {
 // New returns a core. epoch is any text that differs between starts (it becomes
 // part of plan IDs).
 func New(cfg Config, policy policies.Policy, epoch string) *Core {
-	return &Core{cfg: cfg, policy: policy, jobs: map[string]*job{}, trials: map[string]*openTrial{}, unanswered: map[string]Order{}, epoch: epoch, totals: newTotals()}
+	return &Core{cfg: cfg, policy: policy, jobs: map[string]*job{}, trials: map[string]*openTrial{}, unanswered: map[string]Order{}, epoch: epoch, totals: newTotals(), idle: idle.New()}
 }
 
 // SetConfig replaces the configuration, from the next tick on.
@@ -103,6 +105,7 @@ func (c *Core) Step(in Input) Decision {
 	}
 	c.last = in
 	c.admit(in, &d)
+	c.devices(in)
 	c.measure(in, &d)
 	c.measureOutside(in.Host)
 	c.balance()

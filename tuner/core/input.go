@@ -8,6 +8,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/idle"
 	"github.com/trimtab/trimtab/tuner/verdict"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -39,6 +40,8 @@ type Config struct {
 	ChangesPerMinute int `json:"changesPerMinute"`
 	// NeighbourMargin is the share of what it was entitled to and used that a neighbour may lose.
 	NeighbourMargin float64 `json:"neighbourMargin"`
+	// Idle says when a holder of a device counts as idle.
+	Idle idle.Config `json:"idle"`
 }
 
 // second in nanoseconds; the core has no clock, only numbers.
@@ -50,7 +53,7 @@ func Defaults() Config {
 		Thresholds: verdict.Defaults(), ReserveCPUs: 0,
 		MinWindowNs: 3 * second / 2, MaxWindowNs: 60 * second, SettleNs: 2 * second, SettleTakeNs: 8 * second,
 		CoolDownNs: 20 * second, TakeAfterNs: 60 * second, TrialMaxNs: 90 * second, TakeMaxNs: 400 * second,
-		Agree: 2, Before: 3, ChangesPerMinute: 30, NeighbourMargin: 0.03,
+		Agree: 2, Before: 3, ChangesPerMinute: 30, NeighbourMargin: 0.03, Idle: idle.Defaults(),
 	}
 }
 

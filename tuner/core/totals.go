@@ -54,6 +54,7 @@ func counts(m map[view.Count]float64) []view.Count {
 // Show fills the parts of a snapshot that the core knows.
 func (c *Core) Show(s *view.Snapshot) {
 	s.Node = c.node
+	c.showDevices(s)
 	s.Totals.Plans, s.Totals.Trials = counts(c.totals.plans), counts(c.totals.trials)
 	s.Totals.TeamParts, s.Totals.TeamVerdicts = counts(c.totals.teamParts), counts(c.totals.teamVerdicts)
 	s.Containers = make([]view.Container, 0, len(c.jobs))

@@ -15,6 +15,10 @@ type Snapshot struct {
 	Node       policies.Node `json:"node"`
 	Containers []Container   `json:"containers"` // sorted by name, then key
 	Totals     Totals        `json:"totals"`
+
+	Devices     []Device `json:"devices,omitempty"` // in NVML's order, slices after their GPU
+	Virtual     bool     `json:"virtual,omitempty"` // trimtab's virtual GPU answers, or is what a container uses
+	IdleAfterNs int64    `json:"idleAfter"`         // a holder without a kernel for longer is idle
 }
 
 // Daemon is the state of trimtab itself.
@@ -194,6 +198,8 @@ type Totals struct {
 	Restores      []Count   `json:"restores,omitempty"`     // by result: restored, yielded, owed, gone, failed
 	TeamParts     []Count   `json:"teamParts,omitempty"`    // breakdown seconds by team and part
 	TeamVerdicts  []Count   `json:"teamVerdicts,omitempty"` // windows by team, class, cause
+	TeamGPUHeld   []Count   `json:"teamGPUHeld,omitempty"`  // seconds by team
+	TeamGPUIdle   []Count   `json:"teamGPUIdle,omitempty"`  // seconds by team
 	ApplySeconds  Histogram `json:"applySeconds"`           // one container's part of a plan, original to read-back
 	ForeignWrites uint64    `json:"foreignWrites"`
 	GPUAccessLost uint64    `json:"gpuAccessLost"`
