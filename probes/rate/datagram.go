@@ -1,0 +1,262 @@
+package rate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// SocketName is the socket's name in Options.Dir. Its directory is what
+// containers mount: the socket is made anew by each daemon, the directory stays.
+const SocketName = "rate.sock"
+
+const (
+	maxMessage = 256
+	// All containers together may send messagesPerS, one of them perContainerPerS: a
+	// trainer says one thing a step. Beyond it the socket is read late, and one
+	// container's surplus is not counted.
+	messagesPerS     = 2000
+	perContainerPerS = 500
+	maxSenders       = 64 // processes of one container
+	senderGoodFor    = 2 * time.Second
+	maxKnown         = 4096 // senders remembered, foreign ones included
+)
+
+// listener receives datagrams in a goroutine and counts them by container and process.
+type listener struct {
+	conn     *net.UnixConn
+	path     string
+	procRoot string
+	root     string // where the hierarchy that names containers is mounted
+	v1       bool   // that is v1's cpu hierarchy
+	tell     func(key, problem string)
+	ended    chan struct{}
+
+	mu      sync.Mutex
+	dirs    map[string]string // container by its cgroup's directory
+	senders map[string]*senders
+	dropped uint64 // malformed, or of no watched container
+
+	// The goroutine's own.
+	known map[int32]sender
+	all   *bucket
+}
+
+// sender is where a process was found to be.
+type sender struct {
+	key  string // "": no watched container's
+	till time.Time
+}
+
+// senders are one container's.
+type senders struct {
+	byTGID map[int32]*counter
+	budget *bucket
+	floods bool
+}
+
+func listen(dir, procRoot string, tell func(key, problem string)) (*listener, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	root, v1, err := hierarchy(procRoot)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, SocketName)
+	// A daemon before left it. Remove takes a link as a link.
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return nil, err
+	}
+	l := &listener{conn: conn, path: path, procRoot: procRoot, root: root, v1: v1, tell: tell, ended: make(chan struct{}),
+		dirs: map[string]string{}, senders: map[string]*senders{}, known: map[int32]sender{},
+		all: newBucket(messagesPerS, messagesPerS, time.Now())}
+	if err := errors.Join(os.Chmod(dir, 0o755), open(conn, path)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	go l.run()
+	return l, nil
+}
+
+// open lets everybody write to the socket, and the kernel say who did.
+func open(conn *net.UnixConn, path string) error {
+	// A container that mounted the directory may put a link in the socket's place: the
+	// mode goes to what was opened without following one, and only if it is a socket.
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return fmt.Errorf("%s: something else was put in the socket's place: mount %s read-only into containers", path, filepath.Dir(path))
+	}
+	if err := os.Chmod("/proc/self/fd/"+strconv.Itoa(fd), 0o666); err != nil {
+		return err
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var passErr error
+	err = raw.Control(func(fd uintptr) { passErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1) })
+	return errors.Join(err, passErr)
+}
+
+func (l *listener) watch(key, dir string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dirs[filepath.Clean(dir)] = key
+	l.senders[key] = &senders{byTGID: map[int32]*counter{}, budget: newBucket(perContainerPerS, perContainerPerS, time.Now())}
+}
+
+func (l *listener) unwatch(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.senders, key)
+	for dir, k := range l.dirs {
+		if k == key {
+			delete(l.dirs, dir)
+		}
+	}
+}
+
+// readings returns a container's counters by process, and forgets processes that ended.
+func (l *listener) readings(key string) map[int32]counter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.senders[key]
+	if s == nil || len(s.byTGID) == 0 {
+		return nil
+	}
+	out := make(map[int32]counter, len(s.byTGID))
+	for tgid, c := range s.byTGID {
+		out[tgid] = *c
+		if _, err := os.Lstat(filepath.Join(l.procRoot, strconv.Itoa(int(tgid)))); errors.Is(err, fs.ErrNotExist) {
+			delete(s.byTGID, tgid)
+		}
+	}
+	return out
+}
+
+// stop closes the socket, waits for the goroutine and removes the socket's file.
+func (l *listener) stop() error {
+	err := l.conn.Close()
+	<-l.ended
+	if rm := os.Remove(l.path); !errors.Is(rm, fs.ErrNotExist) {
+		err = errors.Join(err, rm)
+	}
+	return err
+}
+
+func (l *listener) run() {
+	defer close(l.ended)
+	buf, oob := make([]byte, maxMessage+1), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	for {
+		n, oobn, _, _, err := l.conn.ReadMsgUnix(buf, oob)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			l.take(buf[:n], oob[:oobn])
+		}
+		// Over the bound, or in an error that stays, the reader rests: it is not woken by
+		// each datagram, and senders find the queue full.
+		if !l.all.spend(1, time.Now()) || err != nil {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+}
+
+// take counts one datagram.
+func (l *listener) take(message, oob []byte) {
+	pid := senderOf(oob)
+	key := l.containerOf(pid, time.Now())
+	n, numbered, ok := parseMessage(message)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.senders[key]
+	if !ok || s == nil {
+		l.dropped++
+		return
+	}
+	if !l.afford(key, s) {
+		return
+	}
+	c := s.byTGID[pid]
+	if c == nil {
+		if len(s.byTGID) >= maxSenders {
+			l.dropped++
+			return
+		}
+		c = &counter{}
+		s.byTGID[pid] = c
+	}
+	if atNs := monotonicNs(); numbered {
+		c.step(n, atNs)
+	} else {
+		c.tick(atNs)
+	}
+}
+
+// afford spends of a container's budget; the lock is held.
+func (l *listener) afford(key string, s *senders) bool {
+	if s.budget.spend(1, time.Now()) {
+		if s.floods && s.budget.level > perContainerPerS/2 {
+			s.floods = false
+			l.tell(key, "")
+		}
+		return true
+	}
+	s.budget.level = 0 // a debt would silence it for as long as it flooded
+	l.dropped++
+	if !s.floods {
+		s.floods = true
+		l.tell(key, fmt.Sprintf("more than %d datagrams a second: the surplus is not counted", perContainerPerS))
+	}
+	return false
+}
+
+// senderOf is the process that the kernel names as a datagram's sender; 0: none.
+func senderOf(oob []byte) int32 {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return 0
+	}
+	for i := range messages {
+		if cred, err := unix.ParseUnixCredentials(&messages[i]); err == nil {
+			return cred.Pid
+		}
+	}
+	return 0
+}
+
+// parseMessage reads "step" or "step=123".
+func parseMessage(b []byte) (n uint64, numbered, ok bool) {
+	b = bytes.TrimSpace(b)
+	if len(b) > maxMessage {
+		return 0, false, false
+	}
+	if string(b) == stepGroup {
+		return 0, false, true
+	}
+	digits, ok := bytes.CutPrefix(b, []byte(stepGroup+"="))
+	if !ok {
+		return 0, false, false
+	}
+	n, err := strconv.ParseUint(string(digits), 10, 64)
+	return n, true, err == nil
+}

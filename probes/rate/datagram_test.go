@@ -1,0 +1,287 @@
+package rate
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// senderEnv makes the test binary a process in a box that sends what it is told.
+const senderEnv = "TRIMTAB_RATE_TEST_SENDER"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(senderEnv); path != "" {
+		send(path, os.Stdin, os.Stdout)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// send obeys "COUNT MESSAGE" lines.
+func send(path string, in io.Reader, out io.Writer) {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		times, message, _ := strings.Cut(lines.Text(), " ")
+		count, _ := strconv.Atoi(times)
+		conn, err := net.Dial("unixgram", path)
+		for range count {
+			if err == nil {
+				_, err = conn.Write([]byte(strings.ReplaceAll(message, `\n`, "\n")))
+			}
+		}
+		fmt.Fprintln(out, err)
+	}
+}
+
+// box is a process in a cgroup of its own.
+type box struct {
+	t      *testing.T
+	cgroup string
+	pid    int
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+}
+
+func newBox(t *testing.T, path string) *box {
+	t.Helper()
+	root, v1, err := hierarchy("/proc")
+	if err != nil || v1 {
+		t.Skipf("needs cgroup2: %v", err)
+	}
+	b := &box{t: t, cgroup: filepath.Join(root, fmt.Sprintf("trimtab-ratetest-%d-%d", os.Getpid(), time.Now().UnixNano()))}
+	inner := filepath.Join(b.cgroup, "inner") // containers may nest cgroups
+	if err := os.MkdirAll(inner, 0o755); err != nil {
+		t.Skipf("needs a writable cgroup tree: %v", err)
+	}
+	t.Cleanup(func() { removeDirs(t, inner, b.cgroup) })
+	dir, err := os.Open(inner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), senderEnv+"="+path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.stdin, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Skipf("needs root: a process in a cgroup of its own: %v", err)
+	}
+	b.pid, b.stdout = cmd.Process.Pid, bufio.NewReader(stdout)
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return b
+}
+
+func removeDirs(t *testing.T, dirs ...string) {
+	for _, dir := range dirs {
+		var err error
+		for range 100 {
+			if err = os.Remove(dir); err == nil {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (b *box) send(count int, message string) {
+	b.t.Helper()
+	if _, err := fmt.Fprintf(b.stdin, "%d %s\n", count, message); err != nil {
+		b.t.Fatal(err)
+	}
+	if answer, err := b.stdout.ReadString('\n'); err != nil || strings.TrimSpace(answer) != "<nil>" {
+		b.t.Fatalf("send %q: %s %v", message, answer, err)
+	}
+}
+
+func (b *box) target(key string) probes.Target {
+	return probes.Target{Key: key, InitPID: b.pid, Unified: b.cgroup}
+}
+
+func newSocket(t *testing.T) (*Probe, string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "rate")
+	p := newProbe(t, Options{Dir: dir})
+	if missing := p.Missing(); len(missing) > 0 {
+		t.Skipf("needs a cgroup tree: %v", missing)
+	}
+	return p, filepath.Join(dir, SocketName)
+}
+
+func count(t *testing.T, p *Probe, key string, tgid int) (uint64, bool) {
+	t.Helper()
+	for _, tick := range ticks(t, p, key) {
+		if tick.TGID == int32(tgid) && tick.Source == SourceDatagram && tick.Steps {
+			return tick.Count, true
+		}
+	}
+	return 0, false
+}
+
+func TestDatagrams(t *testing.T) {
+	p, path := newSocket(t)
+	a, b, foreign := newBox(t, path), newBox(t, path), newBox(t, path)
+	for key, x := range map[string]*box{"a": a, "b": b} {
+		if err := p.Watch(x.target(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := monotonicNs()
+	a.send(1, "step=1000")
+	a.send(1, `step=1007\n`)
+	b.send(3, "step")
+	foreign.send(5, "step")
+	for _, malformed := range []string{"", "steps", "step=x", "loss=3", "step=" + strings.Repeat("1", 300)} {
+		a.send(1, malformed)
+	}
+	wait(t, "all messages", func() bool { return p.Cost().Lost == 5+5 })
+	if n, ok := count(t, p, "a", a.pid); !ok || n != 7 {
+		t.Errorf("a: %d", n)
+	}
+	if n, ok := count(t, p, "b", b.pid); !ok || n != 3 {
+		t.Errorf("b: %d", n)
+	}
+	if got := ticks(t, p, "a"); len(got) != 1 || got[0].LastNs < before || got[0].LastNs > monotonicNs() {
+		t.Errorf("a has %+v", got)
+	}
+}
+
+func TestTrainerThatBeginsAgain(t *testing.T) {
+	p, path := newSocket(t)
+	a := newBox(t, path)
+	if err := p.Watch(a.target("a")); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{90, 100, 0, 1, 2, 3, 4, 5} {
+		a.send(1, fmt.Sprintf("step=%d", n))
+	}
+	wait(t, "12 steps", func() bool { n, _ := count(t, p, "a", a.pid); return n == 12 })
+}
+
+func TestOneContainersFloodIsItsOwn(t *testing.T) {
+	p, path := newSocket(t)
+	a, b := newBox(t, path), newBox(t, path)
+	for key, x := range map[string]*box{"a": a, "b": b} {
+		if err := p.Watch(x.target(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.send(1800, "step")
+	b.send(1, "step=1")
+	b.send(1, "step=5")
+	wait(t, "b's steps", func() bool { n, ok := count(t, p, "b", b.pid); return ok && n == 4 })
+	if n, _ := count(t, p, "a", a.pid); n < perContainerPerS || n > 1700 {
+		t.Errorf("%d of a flood counted", n)
+	}
+	if !strings.Contains(p.Problem("a")[SourceDatagram], "surplus") || p.Problem("b") != nil {
+		t.Errorf("a: %v, b: %v", p.Problem("a"), p.Problem("b"))
+	}
+	wait(t, "a is itself again", func() bool { a.send(1, "step"); return p.Problem("a") == nil })
+}
+
+func TestProcessesThatEnded(t *testing.T) {
+	p, path := newSocket(t)
+	a := newBox(t, path)
+	if err := p.Watch(a.target("a")); err != nil {
+		t.Fatal(err)
+	}
+	a.send(1, "step")
+	wait(t, "a step", func() bool { _, ok := count(t, p, "a", a.pid); return ok })
+	if err := syscall.Kill(a.pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, a.stdout); err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	_, _ = syscall.Wait4(a.pid, &status, 0, nil)
+	wait(t, "it is forgotten", func() bool { return len(ticks(t, p, "a")) == 0 })
+}
+
+func TestSocketOfADaemonBefore(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, SocketName)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil { // it was killed: its socket stays
+		t.Fatal(err)
+	}
+	old := unix.Umask(0o077) // as the unit has it
+	defer unix.Umask(old)
+	p := New(Options{Dir: dir})
+	if missing := p.Missing(); len(missing) > 0 {
+		t.Skipf("needs a cgroup tree: %v", missing)
+	}
+	st, err := os.Lstat(path)
+	if err != nil || st.Mode().Perm() != 0o666 {
+		t.Errorf("%v, %v", st, err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("the socket stays: %v", err)
+	}
+	if _, err := os.Lstat(dir); err != nil {
+		t.Errorf("containers mounted the directory: %v", err)
+	}
+}
+
+// What a container puts in the socket's place is not opened up to everybody.
+func TestSomethingElseInTheSocketsPlace(t *testing.T) {
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "other"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	link := filepath.Join(dir, SocketName)
+	if err := os.Symlink(secret, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(conn, link); err == nil || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("%v", err)
+	}
+	if st, err := os.Stat(secret); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st.Mode(), err)
+	}
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(link, "x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := newProbe(t, Options{Dir: dir})
+	if len(p.Missing()) != 1 {
+		t.Errorf("a directory in its place: %v", p.Missing())
+	}
+}

@@ -1,0 +1,230 @@
+package rate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// Sources of Ticks.
+const (
+	SourceLog      = "log"      // TGID is the container's init process
+	SourceDatagram = "datagram" // TGID is the sender
+)
+
+// Options configures a Probe.
+type Options struct {
+	// Logs follows containers' logs; nil: no log is read.
+	Logs Logs
+	// Dir is the directory of the datagram socket, made if it is not there, never
+	// removed: containers mount it. "": no socket.
+	Dir string
+	// ProcRoot is "/proc" if empty.
+	ProcRoot string
+	// Logger takes what cannot be read, once for each container and cause; nil: none.
+	Logger *slog.Logger
+}
+
+// container is one watched container.
+type container struct {
+	initPID int32
+	log     *follower // nil: not asked for, or cannot be
+}
+
+// Probe counts the steps that jobs count themselves. Its methods are called from
+// one goroutine, Problem from any.
+type Probe struct {
+	opts       Options
+	listener   *listener // nil: none
+	missing    []string
+	containers map[string]*container
+
+	mu       sync.Mutex
+	problems map[string]map[string]string // by container, then by source
+}
+
+var _ probes.Probe = (*Probe)(nil)
+
+// New opens the socket. Where it cannot, logs are read all the same, and Missing
+// says what is lost.
+func New(opts Options) *Probe {
+	if opts.ProcRoot == "" {
+		opts.ProcRoot = "/proc"
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Probe{opts: opts, containers: map[string]*container{}, problems: map[string]map[string]string{}}
+	if opts.Dir == "" {
+		return p
+	}
+	var err error
+	p.listener, err = listen(opts.Dir, opts.ProcRoot, func(key, problem string) { p.note(key, SourceDatagram, problem) })
+	if err != nil {
+		p.listener = nil
+		p.missing = []string{fmt.Sprintf("steps by datagram: %v", err)}
+	}
+	return p
+}
+
+// Name is "rate".
+func (p *Probe) Name() string { return "rate" }
+
+// Missing names what this host does not give, each with why.
+func (p *Probe) Missing() []string { return slices.Clone(p.missing) }
+
+// Watch begins to count for a container. A log expression that cannot be used is
+// the container's Problem, no error: its datagrams are counted all the same.
+func (p *Probe) Watch(t probes.Target) error {
+	if _, ok := p.containers[t.Key]; ok {
+		return nil
+	}
+	c := &container{initPID: int32(t.InitPID)}
+	p.containers[t.Key] = c
+	if p.listener != nil {
+		dir := t.Unified
+		if p.listener.v1 && t.Dir != nil {
+			dir = t.Dir("cpu")
+		}
+		if dir != "" {
+			p.listener.watch(t.Key, dir)
+		}
+	}
+	if t.RateLog == "" {
+		return nil
+	}
+	if p.opts.Logs == nil || t.ContainerID == "" {
+		p.note(t.Key, SourceLog, "this engine gives no logs")
+		return nil
+	}
+	expression, err := compile(t.RateLog)
+	if err != nil {
+		p.note(t.Key, SourceLog, err.Error())
+		return nil
+	}
+	c.log = follow(p.opts.Logs, t.ContainerID, expression, func(problem string) { p.note(t.Key, SourceLog, problem) })
+	return nil
+}
+
+// Unwatch ends it.
+func (p *Probe) Unwatch(key string) {
+	c, ok := p.containers[key]
+	if !ok {
+		return
+	}
+	if c.log != nil {
+		c.log.stop()
+	}
+	if p.listener != nil {
+		p.listener.unwatch(key)
+	}
+	delete(p.containers, key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.problems, key)
+}
+
+// Read adds Ticks to the Kernel parts that are there: it comes after the kernel probe.
+func (p *Probe) Read(_ context.Context, into map[string]*probes.Sample) error {
+	for key, c := range p.containers {
+		sample := into[key]
+		if sample == nil || sample.Kernel == nil {
+			continue
+		}
+		ticks := sample.Kernel.Ticks
+		if c.log != nil {
+			ticks = appendTicks(ticks, SourceLog, c.initPID, c.log.reading())
+		}
+		if p.listener != nil {
+			for tgid, count := range p.listener.readings(key) {
+				ticks = appendTicks(ticks, SourceDatagram, tgid, count)
+			}
+		}
+		slices.SortFunc(ticks, func(a, b probes.Ticks) int {
+			return cmp.Or(cmp.Compare(a.TGID, b.TGID), cmp.Compare(a.Source, b.Source))
+		})
+		sample.Kernel.Ticks = ticks
+	}
+	return nil
+}
+
+func appendTicks(ticks []probes.Ticks, source string, tgid int32, c counter) []probes.Ticks {
+	if c.lastNs == 0 {
+		return ticks
+	}
+	return append(ticks, probes.Ticks{Source: source, TGID: tgid, Count: c.count, LastNs: c.lastNs, Steps: true})
+}
+
+// note keeps what is wrong with a container's source, and logs it when it is new;
+// "" takes it back.
+func (p *Probe) note(key, source, problem string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.problems[key][source] == problem {
+		return
+	}
+	if problem == "" {
+		delete(p.problems[key], source)
+		p.opts.Logger.Info("the job's own count of steps is read again", "container", key, "source", source)
+		return
+	}
+	if p.problems[key] == nil {
+		p.problems[key] = map[string]string{}
+	}
+	p.problems[key][source] = problem
+	p.opts.Logger.Warn("the job's own count of steps is not read", "container", key, "source", source, "problem", problem)
+}
+
+// Problem says why a container's own counts are not read, by source, in words
+// for its owner; nil: nothing is wrong. It may be called from any goroutine.
+func (p *Probe) Problem(key string) map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.problems[key]) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(p.problems[key]))
+	for source, problem := range p.problems[key] {
+		out[source] = problem
+	}
+	return out
+}
+
+// Cost returns the datagrams that were dropped.
+func (p *Probe) Cost() probes.Cost {
+	if p.listener == nil {
+		return probes.Cost{}
+	}
+	p.listener.mu.Lock()
+	defer p.listener.mu.Unlock()
+	return probes.Cost{Lost: p.listener.dropped}
+}
+
+// Close ends all goroutines and removes the socket.
+func (p *Probe) Close() error {
+	for key := range p.containers {
+		p.Unwatch(key)
+	}
+	if p.listener == nil {
+		return nil
+	}
+	if err := p.listener.stop(); err != nil {
+		return errors.Join(errors.New("rate probe: close the socket"), err)
+	}
+	return nil
+}
+
+func monotonicNs() int64 {
+	var ts unix.Timespec
+	// It cannot fail for this clock.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return ts.Nano()
+}

@@ -1,0 +1,93 @@
+package rate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxCgroupFile bounds /proc/PID/cgroup: 14 controllers of v1, paths of 4 KiB.
+const maxCgroupFile = 64 << 10
+
+// hierarchy finds where the cgroups that name containers are mounted: the v2 tree,
+// or v1's cpu hierarchy where there is none.
+func hierarchy(procRoot string) (root string, v1 bool, err error) {
+	b, err := os.ReadFile(filepath.Join(procRoot, "self", "mounts"))
+	if err != nil {
+		return "", false, fmt.Errorf("find the cgroup tree: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) < 4:
+		case f[2] == "cgroup2":
+			return f[1], false, nil
+		case f[2] == "cgroup" && strings.Contains(","+f[3]+",", ",cpu,"):
+			root, v1 = f[1], true
+		}
+	}
+	if root == "" {
+		return "", false, errors.New("no cgroup tree is mounted, so no sender can be told")
+	}
+	return root, v1, nil
+}
+
+// containerOf finds the watched container that a process is in; "": none.
+func (l *listener) containerOf(pid int32, now time.Time) string {
+	if pid <= 0 {
+		return ""
+	}
+	if s, ok := l.known[pid]; ok && now.Before(s.till) {
+		return s.key
+	}
+	if len(l.known) >= maxKnown {
+		clear(l.known)
+	}
+	key := l.lookUp(l.cgroupOf(pid))
+	l.known[pid] = sender{key: key, till: now.Add(senderGoodFor)}
+	return key
+}
+
+// cgroupOf is the directory of a process's cgroup; "": it has ended.
+func (l *listener) cgroupOf(pid int32) string {
+	f, err := os.Open(filepath.Join(l.procRoot, strconv.Itoa(int(pid)), "cgroup"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxCgroupFile))
+	if err != nil {
+		return ""
+	}
+	for line := range bytes.Lines(b) {
+		id, rest, ok := strings.Cut(strings.TrimSuffix(string(line), "\n"), ":")
+		if !ok {
+			continue
+		}
+		controllers, path, ok := strings.Cut(rest, ":")
+		ours := id == "0" && !l.v1 || l.v1 && strings.Contains(","+controllers+",", ",cpu,")
+		if ok && ours {
+			return filepath.Join(l.root, path)
+		}
+	}
+	return ""
+}
+
+// lookUp finds the nearest watched cgroup at or above a directory.
+func (l *listener) lookUp(dir string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(dir) > len(l.root) {
+		if key, ok := l.dirs[dir]; ok {
+			return key
+		}
+		dir = filepath.Dir(dir)
+	}
+	return ""
+}
