@@ -1,0 +1,359 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// gpuWorld is what containers may open, outside of any daemon.
+type gpuWorld struct {
+	mu      sync.Mutex
+	stands  map[string][]runtime.DeviceRule // by container name
+	mends   int
+	err     error         // what Mend answers
+	hang    time.Duration // how long Mend takes
+	lookErr error
+	saved   map[string][]runtime.DeviceRule
+	saveErr error
+}
+
+var gpuRule = runtime.DeviceRule{Kind: "c", Major: 195, Minor: runtime.AnyDevice, Access: "rwm"}
+
+func newGPUWorld(names ...string) *gpuWorld {
+	w := &gpuWorld{stands: map[string][]runtime.DeviceRule{}}
+	for _, name := range names {
+		w.stands[name] = []runtime.DeviceRule{gpuRule}
+	}
+	return w
+}
+
+func (w *gpuWorld) Look(_ context.Context, c runtime.Container, had []runtime.DeviceRule) (stands, lost []runtime.DeviceRule, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range had {
+		if !slices.Contains(w.stands[c.Name], r) {
+			lost = append(lost, r)
+		}
+	}
+	return slices.Clone(w.stands[c.Name]), lost, w.lookErr
+}
+
+func (w *gpuWorld) Mend(ctx context.Context, c runtime.Container, had []runtime.DeviceRule) (string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.hang > 0 {
+		hang := w.hang
+		w.mu.Unlock()
+		select {
+		case <-time.After(hang):
+		case <-ctx.Done():
+		}
+		w.mu.Lock()
+	}
+	w.mends++
+	if w.err != nil {
+		return "", w.err
+	}
+	w.stands[c.Name] = slices.Clone(had)
+	return "devices.allow", nil
+}
+
+func (w *gpuWorld) Forget(string) {}
+
+func (w *gpuWorld) Load() (map[string][]runtime.DeviceRule, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.saved), nil
+}
+
+func (w *gpuWorld) Save(all map[string][]runtime.DeviceRule) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.saveErr == nil {
+		w.saved = all
+	}
+	return w.saveErr
+}
+
+// take takes a container's access away.
+func (w *gpuWorld) take(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stands[name] = nil
+}
+
+func (w *gpuWorld) has(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.stands[name]) > 0
+}
+
+func (w *gpuWorld) tried() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mends
+}
+
+// gpuJob adds a container that holds a GPU.
+func (n *node) gpuJob(name string, labels map[string]string) runtime.Container {
+	return n.engine.Add(runtime.Container{Name: name, Labels: labels, GPUs: []string{"0"}, GPUVia: "legacy-hook"}, runtimetest.DefaultValues())
+}
+
+func tuned() map[string]string    { return map[string]string{"trimtab.mode": "tune"} }
+func observed() map[string]string { return map[string]string{"trimtab.mode": "observe"} }
+
+// withGPUs gives a daemon eyes and hands for GPUs, on a host that watches all who hold one.
+func withGPUs(w *gpuWorld, more func(*Options)) func(*Options) {
+	return func(o *Options) {
+		o.GPU, o.GPUMemory = w, w
+		o.Settings.Rules.Observe = enrol.ObserveGPU
+		if more != nil {
+			more(o)
+		}
+	}
+}
+
+// repaired is how many repairs a daemon counts, and how many losses.
+func (d *daemon) heals(result string) (n float64) {
+	for _, c := range d.Snapshot().Totals.GPUHeals {
+		if c.Result == result {
+			n = c.Value
+		}
+	}
+	return n
+}
+
+func TestHealEnrolled(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newGPUWorld("job")
+		n.gpuJob("job", tuned())
+		d := n.start(withGPUs(w, nil))
+		time.Sleep(3 * time.Second)
+		w.take("job")
+		time.Sleep(5 * time.Second)
+		if !w.has("job") {
+			t.Fatalf("not repaired within five seconds\n%s", n.log)
+		}
+		d.until("job", "shown as repaired", func(c view.Container) bool { return c.GPULost == "" && d.heals("repaired") == 1 })
+		if s := d.Snapshot(); s.Totals.GPUAccessLost != 1 {
+			t.Errorf("lost %d times", s.Totals.GPUAccessLost)
+		}
+		d.stop(false)
+		if !n.history.has(view.RecordGPULost) || !n.history.has(view.RecordHeal) {
+			t.Error("history does not tell of it")
+		}
+	})
+}
+
+// TestHealOnlyWhereAllowed: others are told of, and never written to.
+func TestHealOnlyWhereAllowed(t *testing.T) {
+	heal := func(o *Options) { o.Settings.Heal = true }
+	for name, tc := range map[string]struct {
+		labels map[string]string
+		change func(*Options)
+		prep   func(n *node, c runtime.Container)
+		mended bool
+		why    string
+	}{
+		"observed":                  {labels: observed(), why: "heal: true"},
+		"observed, heal":            {labels: observed(), change: heal, mended: true},
+		"host observes":             {labels: tuned(), change: func(o *Options) { o.Settings.Rules.Mode = policies.ModeObserve }, why: "heal: true"},
+		"host observes, heal":       {labels: tuned(), change: func(o *Options) { o.Settings.Rules.Mode = policies.ModeObserve; o.Settings.Heal = true }, mended: true},
+		"not named, heal":           {change: heal, why: "neither enrolled nor named"},
+		"named by a rule, heal":     {change: func(o *Options) { heal(o); o.Settings.Rules.Match = []enrol.Rule{{Name: "job"}} }, mended: true},
+		"disabled":                  {labels: tuned(), change: func(o *Options) { o.Disabled = func() bool { return true } }, why: "disabled"},
+		"paused":                    {labels: tuned(), prep: func(n *node, _ runtime.Container) { _ = n.holds.SetPaused(true) }, why: "paused"},
+		"held":                      {labels: tuned(), prep: func(n *node, c runtime.Container) { _ = n.holds.SetHeld(c.Key(), true) }, why: "held"},
+		"enrolled, nothing special": {labels: tuned(), mended: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *node) {
+				w := newGPUWorld("job")
+				c := n.gpuJob("job", tc.labels)
+				if tc.prep != nil {
+					tc.prep(n, c)
+				}
+				d := n.start(withGPUs(w, tc.change))
+				time.Sleep(3 * time.Second)
+				w.take("job")
+				time.Sleep(20 * time.Second)
+				if w.has("job") != tc.mended || (w.tried() > 0) != tc.mended {
+					t.Errorf("mended: %v, %d tries", w.has("job"), w.tried())
+				}
+				shown := d.until("job", "seen", func(view.Container) bool { return true })
+				if !strings.Contains(shown.GPULost, tc.why) || (shown.GPULost == "") != tc.mended {
+					t.Errorf("shown: %q, want %q", shown.GPULost, tc.why)
+				}
+				left := d.heals("left")
+				if (left == 1) == tc.mended || d.Snapshot().Totals.GPUAccessLost != 1 {
+					t.Errorf("left %v, lost %d", left, d.Snapshot().Totals.GPUAccessLost)
+				}
+				d.end()
+			})
+		})
+	}
+}
+
+// TestHealOff: a container that is off is not even looked at.
+func TestHealOff(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newGPUWorld("job")
+		n.gpuJob("job", map[string]string{"trimtab.mode": "off"})
+		d := n.start(withGPUs(w, func(o *Options) { o.Settings.Heal = true }))
+		time.Sleep(3 * time.Second)
+		w.take("job")
+		time.Sleep(20 * time.Second)
+		if w.tried() > 0 || d.Snapshot().Totals.GPUAccessLost > 0 {
+			t.Error("it was touched")
+		}
+		d.end()
+	})
+}
+
+// TestHealAfterRestart: access lost while no daemon ran is known from the disk.
+func TestHealAfterRestart(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newGPUWorld("job")
+		c := n.gpuJob("job", tuned())
+		d := n.start(withGPUs(w, nil))
+		time.Sleep(3 * time.Second)
+		d.end() // killed
+		if len(w.saved[c.Key()]) != 1 {
+			t.Fatalf("on disk: %v", w.saved)
+		}
+		w.take("job")
+		d = n.start(withGPUs(w, nil))
+		time.Sleep(5 * time.Second)
+		if !w.has("job") {
+			t.Errorf("not repaired\n%s", n.log)
+		}
+		n.engine.Remove(c.ID.Container)
+		time.Sleep(10 * time.Second)
+		if saved, _ := w.Load(); len(saved) != 0 {
+			t.Errorf("still on disk after its end: %v", saved)
+		}
+		d.end()
+	})
+}
+
+// TestNeverGranted: what a container never had is not given to it, whatever it asks.
+func TestNeverGranted(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newGPUWorld()
+		n.gpuJob("job", tuned())
+		d := n.start(withGPUs(w, nil))
+		time.Sleep(3 * time.Second)
+		if d.Snapshot().Totals.GPUAccessLost > 0 {
+			t.Error("called lost while its runtime may still be at work")
+		}
+		time.Sleep(30 * time.Second)
+		c := d.until("job", "told of", func(c view.Container) bool { return c.GPULost != "" })
+		if w.tried() > 0 || w.has("job") || !strings.Contains(c.GPULost, "never saw it") {
+			t.Errorf("%d tries; %s", w.tried(), c.GPULost)
+		}
+		d.end()
+	})
+}
+
+// TestHealFailsAndFlaps: failures are told once and tried with pauses; a foreign
+// writer meets a bounded rate.
+func TestHealFailsAndFlaps(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newGPUWorld("job")
+		n.gpuJob("job", tuned())
+		d := n.start(withGPUs(w, nil))
+		time.Sleep(3 * time.Second)
+		w.mu.Lock()
+		w.err = errors.New("refused by the group above")
+		w.mu.Unlock()
+		w.take("job")
+		time.Sleep(30 * time.Second)
+		if tries := w.tried(); tries < 4 || tries > 6 {
+			t.Errorf("%d tries in 30 s", tries)
+		}
+		c := d.until("job", "failing", func(c view.Container) bool { return d.heals("failed") >= 4 })
+		if !strings.Contains(c.GPULost, "group above") || strings.Count(n.log.String(), "group above") != 1 {
+			t.Errorf("%q\n%s", c.GPULost, n.log)
+		}
+		w.mu.Lock()
+		w.err = nil
+		w.mu.Unlock()
+		d.until("job", "repaired at last", func(c view.Container) bool { return c.GPULost == "" })
+		time.Sleep(2 * time.Minute)
+		before := w.tried()
+		for range 60 {
+			w.take("job")
+			time.Sleep(time.Second)
+		}
+		if tries := w.tried() - before; tries > 7 || tries < 5 {
+			t.Errorf("%d mends in a minute of a foreign writer", tries)
+		}
+		if strings.Count(n.log.String(), "again and again") != 1 {
+			t.Errorf("told more than once, or never\n%s", n.log)
+		}
+		d.end()
+	})
+}
+
+// TestHealHangs: one mend that hangs delays no other container, and does not outlive the daemon.
+func TestHealHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newGPUWorld("hangs", "other")
+		n.gpuJob("hangs", tuned())
+		n.gpuJob("other", tuned())
+		d := n.start(withGPUs(w, nil))
+		time.Sleep(3 * time.Second)
+		w.mu.Lock()
+		w.hang = time.Hour
+		w.mu.Unlock()
+		w.take("hangs")
+		time.Sleep(2 * time.Second)
+		w.mu.Lock()
+		w.hang = 0
+		w.mu.Unlock()
+		w.take("other")
+		time.Sleep(3 * time.Second)
+		if !w.has("other") || w.has("hangs") {
+			t.Error("one waited for the other")
+		}
+		d.end()
+		synctest.Wait()
+	})
+}
+
+// TestHealUnread: a look that fails is said once, and a full disk does not stop a repair.
+func TestHealUnread(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newGPUWorld("job")
+		w.saveErr = errors.New("disk full")
+		n.gpuJob("job", tuned())
+		d := n.start(withGPUs(w, nil))
+		time.Sleep(3 * time.Second)
+		w.take("job")
+		time.Sleep(3 * time.Second)
+		if !w.has("job") || strings.Count(n.log.String(), "disk full") != 1 {
+			t.Errorf("repaired: %v\n%s", w.has("job"), n.log)
+		}
+		w.mu.Lock()
+		w.lookErr = errors.New("no permission")
+		w.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		if strings.Count(n.log.String(), "no permission") != 1 {
+			t.Errorf("%s", n.log)
+		}
+		d.end()
+	})
+}
