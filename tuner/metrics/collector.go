@@ -64,6 +64,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	e := newEmitter(c)
 	e.containers(s.Containers)
+	e.devices(s.Devices)
 	e.totals(s)
 	e.node(s)
 	e.daemon(s)
@@ -99,11 +100,25 @@ type series struct {
 type emitter struct {
 	c      *Collector
 	index  map[string]int
+	taken  names
+	labels map[string]string // of containers, by key
 	series []series
 	apply  view.Histogram
 }
 
-func newEmitter(c *Collector) *emitter { return &emitter{c: c, index: map[string]int{}} }
+func newEmitter(c *Collector) *emitter {
+	return &emitter{c: c, index: map[string]int{}, taken: names{}, labels: map[string]string{}}
+}
+
+// label is a container's label, the same in all its series.
+func (e *emitter) label(key, name string) string {
+	label, ok := e.labels[key]
+	if !ok {
+		label = e.taken.unique(name, key)
+		e.labels[key] = label
+	}
+	return label
+}
 
 func (e *emitter) set(name string, value float64, labels ...string) {
 	key := fmt.Sprintf("%s\x00%q", name, labels)
@@ -162,7 +177,7 @@ func (e *emitter) daemon(s *view.Snapshot) {
 	e.set(nPolicy, 1, clean(d.Policy))
 	e.setBool(nPaused, d.Paused)
 	e.setBool(nDisabled, d.Disabled)
-	e.setBool(nVirtual, d.Virtual)
+	e.setBool(nVirtual, d.Virtual || s.Virtual)
 	for _, p := range d.Engines {
 		e.setBool(nEngineUp, p.OK, clean(p.Name))
 	}

@@ -50,7 +50,9 @@ func busy() *view.Snapshot {
 		},
 		Node:       policies.Node{CPUs: 16, Reserve: 1.6, OtherCPUs: 2},
 		Containers: []view.Container{c, {Key: "docker-b", Name: "web", Enrolment: policies.Enrolment{Mode: policies.ModeObserve}}},
+		Devices:    gpus(), Virtual: true,
 		Totals: view.Totals{
+			TeamGPUHeld: []view.Count{{Team: "vision", Value: 500}, {Value: 400}}, TeamGPUIdle: []view.Count{{Team: "vision"}, {Value: 370}},
 			Plans:        []view.Count{{Policy: "knee", Result: "applied", Value: 2}},
 			Changes:      []view.Count{{Policy: "knee", Knob: runtime.KnobCPUQuota, Result: "applied", Value: 2}},
 			Trials:       []view.Count{{Policy: "knee", Result: "kept", Value: 1}, {Policy: "knee", Result: "rolled_back", Value: 1}},
@@ -157,7 +159,7 @@ func TestSeriesDieWithTheContainerAndTeamsStay(t *testing.T) {
 		t.Fatalf("no series of the container:\n%s", got)
 	}
 	after := busy()
-	after.Containers = nil
+	after.Containers, after.Devices = nil, nil
 	s = after
 	got := text(t, reg)
 	if strings.Contains(got, "container=") {

@@ -8,7 +8,7 @@ import (
 
 // containers renders the watched ones, up to the cap, in the snapshot's order.
 func (e *emitter) containers(all []view.Container) {
-	taken, exported, left := names{}, 0, 0
+	exported, left := 0, 0
 	for _, c := range all {
 		if !c.Watched {
 			continue
@@ -18,7 +18,7 @@ func (e *emitter) containers(all []view.Container) {
 			continue
 		}
 		exported++
-		e.container(c, taken.unique(c.Name, c.Key), e.c.team(c.Enrolment.Team))
+		e.container(c, e.label(c.Key, c.Name), e.c.team(c.Enrolment.Team))
 	}
 	e.set(nNotExported, float64(left))
 }

@@ -59,6 +59,8 @@ const (
 	nForeign       = "trimtab_foreign_writes_total"
 	nGPULost       = "trimtab_gpu_access_lost_total"
 	nGPUHeals      = "trimtab_gpu_heals_total"
+	nTeamHeld      = "trimtab_team_gpu_held_seconds_total"
+	nTeamHeldIdle  = "trimtab_team_gpu_held_idle_seconds_total"
 	nContainers    = "trimtab_containers"
 	nNotExported   = "trimtab_containers_not_exported"
 	nNodeCPUs      = "trimtab_node_cpus"
@@ -94,6 +96,7 @@ func Families() []Family {
 		{"Containers", containerFamilies()},
 		{"Limits", limitFamilies()},
 		{"Decisions", decisionFamilies()},
+		{"GPUs", deviceFamilies()},
 		{"Teams", teamFamilies()},
 		{"Node", nodeFamilies()},
 		{"trimtab itself", daemonFamilies()},
@@ -162,6 +165,8 @@ func teamFamilies() []Family {
 	return []Family{
 		{Name: nTeamBreakdown, Kind: Counter, Labels: []string{"team", "part"}, Help: "Wall time of slowest ranks by team and by what it went into; outlives containers."},
 		{Name: nTeamWindows, Kind: Counter, Labels: []string{"team", "class", "cause"}, Help: "Windows by team and verdict; outlives containers."},
+		{Name: nTeamHeld, Kind: Counter, Labels: []string{"team"}, Help: "Time that containers of the team held a GPU, summed over GPUs and containers; outlives them; without a team: containers of none, and the host."},
+		{Name: nTeamHeldIdle, Kind: Counter, Labels: []string{"team"}, Help: "The part of it in which they ran nothing, beyond the first stretch of idle.after each time; outlives containers."},
 	}
 }
 

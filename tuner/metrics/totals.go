@@ -27,6 +27,12 @@ func (e *emitter) totals(s *view.Snapshot) {
 	for _, c := range t.TeamVerdicts {
 		e.set(nTeamWindows, c.Value, e.c.team(c.Team), clean(string(c.Class)), clean(string(c.Cause)))
 	}
+	for _, c := range t.TeamGPUHeld {
+		e.set(nTeamHeld, c.Value, e.c.team(c.Team))
+	}
+	for _, c := range t.TeamGPUIdle {
+		e.set(nTeamHeldIdle, c.Value, e.c.team(c.Team))
+	}
 	e.set(nForeign, float64(t.ForeignWrites))
 	e.set(nGPULost, float64(t.GPUAccessLost))
 	for _, c := range t.GPUHeals {

@@ -1,0 +1,58 @@
+package metrics
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// gpus are a GPU that two hold, a slice, and one that is lost.
+func gpus() []view.Device {
+	duty, watts := 0.25, 310.5
+	return []view.Device{
+		{Index: 0, UUID: "GPU-aaaa", Name: "Virtual H100", Virtual: true, MemTotal: 80 << 30, MemUsed: 62 << 30, Duty: &duty, PowerW: &watts, Sharing: "time-slicing",
+			Holders: []view.Holder{
+				{Key: "docker-0123456789abcdef-01234567-42", Name: "trainer", Team: "vision", MemBytes: 40 << 30, HeldSeconds: 500},
+				{Host: true, MemBytes: 21 << 30, HeldSeconds: 400, IdleSeconds: 370, QuietSeconds: 400, Idle: true},
+			}},
+		{Index: 1, UUID: "MIG-12345678-9abc", Parent: "GPU-bbbb", MemTotal: 10 << 30, Sharing: "mig"},
+		{Index: 2, UUID: "GPU-cccc", Lost: "fell off the bus", MemTotal: 80 << 30},
+	}
+}
+
+func TestHoldersAreBounded(t *testing.T) {
+	d := view.Device{UUID: "GPU-a"}
+	for i := range MaxHoldings + 10 {
+		d.Holders = append(d.Holders, view.Holder{Key: fmt.Sprint(i), Name: fmt.Sprintf("c%d", i), HeldSeconds: 2, IdleSeconds: 1})
+	}
+	got := text(t, registryOf(t, func() *view.Snapshot { return &view.Snapshot{Devices: []view.Device{d}} }))
+	for _, want := range []string{
+		`trimtab_gpu_held_seconds_total{container="(others)",device="0",team=""} 20` + "\n",
+		`trimtab_gpu_held_idle_seconds_total{container="(others)",device="0",team=""} 10` + "\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if n := strings.Count(got, "trimtab_gpu_held_memory_bytes{"); n != MaxHoldings {
+		t.Errorf("%d holders have series of their own, want %d", n, MaxHoldings)
+	}
+}
+
+// TestHolderBearsTheContainersLabel: the series of one container are joined by it.
+func TestHolderBearsTheContainersLabel(t *testing.T) {
+	s := &view.Snapshot{
+		Containers: []view.Container{{Key: "k1", Name: "same", Watched: true}, {Key: "k2", Name: "same", Watched: true}},
+		Devices:    []view.Device{{UUID: "GPU-a", Holders: []view.Holder{{Key: "k2", Name: "same"}, {Key: "k1", Name: "same"}}}},
+	}
+	got := text(t, registryOf(t, func() *view.Snapshot { return s }))
+	for _, label := range []string{"same", "k2"} {
+		for _, metric := range []string{"trimtab_gpu_held_memory_bytes", "trimtab_container_used_cpus"} {
+			if n := strings.Count(got, metric+`{container="`+label+`",`); n != 1 {
+				t.Errorf("%d series %s of %s", n, metric, label)
+			}
+		}
+	}
+}
