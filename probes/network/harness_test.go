@@ -239,7 +239,12 @@ func server(t testing.TB, ip string) (addr string, conns chan net.Conn) {
 
 func newProbe(t testing.TB) *Probe {
 	t.Helper()
-	p := New(Options{ReadEvery: time.Nanosecond})
+	return newProbeWith(t, Options{ReadEvery: time.Nanosecond})
+}
+
+func newProbeWith(t testing.TB, opts Options) *Probe {
+	t.Helper()
+	p := New(opts)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -202,6 +203,27 @@ func TestManySocketsCostOneContainerOnly(t *testing.T) {
 		t.Errorf("%d sockets, missing %q", n.Sockets, n.Missing)
 	}
 	if n := eventually(t, p, "few", func(n probes.Network) bool { return near(n.TxBytes, mib) }); len(n.Missing) != 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
+func TestRecordsOfOnePassAreBounded(t *testing.T) {
+	b, other := newBox(t, true), newBox(t, true)
+	addr, _ := server(t, b.hostIP)
+	otherAddr, _ := server(t, other.hostIP)
+	for range 30 {
+		b.do("dial %s", addr)
+	}
+	other.do("dial %s", otherAddr)
+	p := newProbeWith(t, Options{ReadEvery: time.Nanosecond, maxRecords: 20})
+	watch(t, p, b, "many")
+	watch(t, p, other, "few")
+	for range 2 { // the count begins anew with each pass
+		if n := read(t, p, "many"); n.Sockets != 20 || len(n.Missing) != 1 || !strings.Contains(n.Missing[0], "20 of 30") {
+			t.Errorf("%d sockets, missing %q", n.Sockets, n.Missing)
+		}
+	}
+	if n := read(t, p, "few"); n.Sockets != 1 || len(n.Missing) != 0 {
 		t.Errorf("%+v", n)
 	}
 }

@@ -35,6 +35,11 @@ func load(opts Options) (*loaded, error) {
 			return nil, fmt.Errorf("BPF constant tasks_by_v1_cpu: %w", err)
 		}
 	}
+	if opts.maxRecords > 0 {
+		if err := spec.Variables["max_records"].Set(opts.maxRecords); err != nil {
+			return nil, fmt.Errorf("BPF constant max_records: %w", err)
+		}
+	}
 	l := &loaded{}
 	if err := spec.LoadAndAssign(&l.objs, nil); err != nil {
 		return nil, explain(err)

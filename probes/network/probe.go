@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -33,8 +32,8 @@ type Options struct {
 	ProcRoot, SysRoot string
 	// ReadEvery is the least time between two passes; 0: 1 s.
 	ReadEvery time.Duration
-	// Logger takes what degrades, once; nil: none.
-	Logger *slog.Logger
+
+	maxRecords uint32 // 0: the program's own bound
 }
 
 // container is one watched container.
