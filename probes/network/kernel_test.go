@@ -72,7 +72,7 @@ func TestClosedSocketsKeepTheirShare(t *testing.T) {
 	b.do("send 0 %d", mib)
 	read(t, p, "a") // seen once,
 	b.do("send 0 %d", mib)
-	b.do("close 0") // then it sends more and closes
+	b.do("close 0")            // then it sends more and closes
 	for i := 1; i <= 20; i++ { // these live between two readings
 		b.do("dial %s", addr)
 		b.do("send %d %d", i, mib)
