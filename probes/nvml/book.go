@@ -1,0 +1,165 @@
+package nvml
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+const (
+	// maxPending bounds the duty samples of a device that wait to be read: 10 minutes of them.
+	maxPending = 4096
+	// keepGoneNs is how long a GPU that the driver no longer lists is still told as lost.
+	keepGoneNs = int64(10 * time.Minute)
+	maxSilent  = 16
+)
+
+// book is what the reader knows; guarded by its mutex.
+type book struct {
+	hello    hello
+	why      string // there are no readings because; "": there are
+	normal   bool   // and nothing is wrong with that
+	devices  map[string]*reading
+	cursors  map[string]uint64
+	skips    skips
+	silent   []string // the latest calls that hung or ended a child
+	outcomes []outcome
+	readings int // complete ones
+	turn     int // the reading under way
+
+	pastCPUNs, cpuNs, rssBytes uint64 // of children past and of the present one
+}
+
+// reading is one device's latest reading.
+type reading struct {
+	probes.Device
+	pending []probes.DutySample
+	turn    int
+}
+
+func newBook() book {
+	return book{devices: map[string]*reading{}, cursors: map[string]uint64{}, skips: skips{}}
+}
+
+func indexID(i int) string { return "#" + strconv.Itoa(i) }
+
+// take enters one device's reading.
+func (b *book) take(d probes.Device, cursor uint64, now time.Time) {
+	if d.UUID == "" { // it could not even be named: it is the one that stood there before
+		d = b.identify(d)
+	}
+	if d.Lost != "" {
+		if why := b.skips.why(now, d.UUID, indexID(d.Index)); why != "" {
+			d.Lost = why
+		}
+	}
+	id := cmp.Or(d.UUID, indexID(d.Index))
+	k := b.devices[id]
+	if k == nil {
+		k = &reading{}
+		b.devices[id] = k
+	}
+	k.pending = append(k.pending, d.Duty...)
+	k.pending = k.pending[max(0, len(k.pending)-maxPending):]
+	d.Duty = nil
+	k.Device, k.turn = d, b.turn
+	if cursor != 0 && d.UUID != "" {
+		b.cursors[d.UUID] = cursor
+		delete(b.devices, indexID(d.Index))
+	}
+}
+
+// identify gives a nameless device the identity of the one last read at its index.
+func (b *book) identify(d probes.Device) probes.Device {
+	for _, k := range b.devices {
+		if k.Index == d.Index && k.Parent == "" && k.UUID != "" {
+			d.UUID, d.Name, d.Minor, d.CPUs, d.NUMA = k.UUID, k.Name, k.Minor, k.CPUs, k.NUMA
+		}
+	}
+	return d
+}
+
+// complete ends a reading: what was not in it is gone. lost: some device gave nothing.
+func (b *book) complete(e end, nowNs int64) (lost bool) {
+	b.cpuNs, b.rssBytes, b.outcomes = e.CPUNs, e.RSSBytes, e.Outcomes
+	for id, k := range b.devices {
+		if k.turn != b.turn {
+			if k.Parent != "" || nowNs-k.AtNs > keepGoneNs {
+				delete(b.devices, id)
+				delete(b.cursors, id)
+				continue
+			}
+			k.Device = stripped(k.Device, "no longer listed by the driver")
+		}
+		lost = lost || k.Lost != ""
+	}
+	b.turn++
+	b.readings++
+	return lost
+}
+
+// childEnded moves the counters that began with the child.
+func (b *book) childEnded() {
+	b.pastCPUNs += b.cpuNs
+	b.cpuNs, b.rssBytes = 0, 0
+}
+
+// forget drops all devices: there is no driver any more.
+func (b *book) forget() {
+	clear(b.devices)
+	clear(b.cursors)
+}
+
+func (b *book) cursorsCopy() map[string]uint64 { return maps.Clone(b.cursors) }
+
+// deliver hands out copies, sorted by index with slices after their GPU, and the samples that wait.
+func (b *book) deliver(nowNs int64, stale time.Duration) []probes.Device {
+	var list []probes.Device
+	for _, k := range b.devices {
+		d := b.current(k, nowNs, stale)
+		d.Duty, k.pending = k.pending, nil
+		d.Slowdown, d.Processes = slices.Clone(d.Slowdown), slices.Clone(d.Processes)
+		list = append(list, d)
+	}
+	slices.SortFunc(list, func(x, y probes.Device) int {
+		return cmp.Or(cmp.Compare(x.Index, y.Index), cmp.Compare(x.Parent, y.Parent), cmp.Compare(x.UUID, y.UUID))
+	})
+	return list
+}
+
+// current is a device's reading, or the device as lost if that is too old.
+func (b *book) current(k *reading, nowNs int64, stale time.Duration) probes.Device {
+	age := time.Duration(nowNs - k.AtNs)
+	if k.Lost != "" || age <= stale {
+		return k.Device
+	}
+	return stripped(k.Device, cmp.Or(b.why, fmt.Sprintf("no reading for %d s", int(age.Seconds()))))
+}
+
+// stripped leaves a device its identity, and the time of its last reading.
+func stripped(d probes.Device, why string) probes.Device {
+	return probes.Device{Index: d.Index, Minor: d.Minor, UUID: d.UUID, Parent: d.Parent, Name: d.Name, Virtual: d.Virtual,
+		CPUs: d.CPUs, NUMA: d.NUMA, AtNs: d.AtNs, Lost: why}
+}
+
+// complaint is the doctor's word on the devices that are there.
+func (b *book) complaint(nowNs int64, stale time.Duration) (ok bool, lost string) {
+	if b.readings == 0 {
+		return false, "no reading yet"
+	}
+	for _, id := range slices.Sorted(maps.Keys(b.devices)) {
+		if d := b.current(b.devices[id], nowNs, stale); d.Lost != "" {
+			return false, fmt.Sprintf("GPU %d (%s): %s", d.Index, id, d.Lost)
+		}
+	}
+	now := time.Now()
+	for _, k := range b.skips.keys(now) {
+		return false, b.skips[k].why + "; it is left out for now"
+	}
+	return true, ""
+}

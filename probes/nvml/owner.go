@@ -1,0 +1,213 @@
+package nvml
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+const (
+	maxProcFile = 64 << 10 // of /proc/PID/cgroup and stat; a cgroup's path is at most 4 KiB
+	maxCached   = 8192     // PIDs remembered before the memory is begun anew
+)
+
+// Owners maps host PIDs to containers by their cgroups. Its methods may be called
+// from any goroutine.
+type Owners struct {
+	procRoot string
+	mu       sync.Mutex
+	known    map[string]ownGroups // by container
+	groups   map[group]string     // cgroup → container
+	cache    map[holder]string
+}
+
+// group is one cgroup: the hierarchy as /proc/PID/cgroup names it ("" is v2), and the path in it.
+type group struct{ hierarchy, path string }
+
+// ownGroups are the cgroups of one container, and the init process they were found by.
+type ownGroups struct {
+	initPID int
+	groups  []group
+}
+
+type holder struct {
+	pid   int32
+	start string // field 22 of its stat: a PID that is used again is another process
+}
+
+// NewOwners reads procRoot, "/proc" but for tests.
+func NewOwners(procRoot string) *Owners {
+	return &Owners{procRoot: procRoot, known: map[string]ownGroups{}, groups: map[group]string{}, cache: map[holder]string{}}
+}
+
+// Set names all running containers, watched or not. The error tells whose cgroups
+// could not be found; their processes count as the host's until a later Set finds them.
+func (o *Owners) Set(targets []probes.Target) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var errs []error
+	known, changed := map[string]ownGroups{}, len(targets) != len(o.known)
+	for _, t := range targets {
+		own, ok := o.known[t.Key]
+		if !ok || own.initPID != t.InitPID || len(own.groups) == 0 {
+			changed = true
+			var err error
+			if own.groups, err = o.find(t); err != nil {
+				errs = append(errs, fmt.Errorf("container %q: %w", t.Key, err))
+			}
+			own.initPID = t.InitPID
+		}
+		known[t.Key] = own
+	}
+	if changed {
+		o.known = known
+		clear(o.groups)
+		clear(o.cache)
+		for key, own := range known {
+			for _, g := range own.groups {
+				o.groups[g] = key
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// find tells a container's cgroups as /proc/PID/cgroup writes them: of its init's
+// group and that group's ancestors the one that the container's directory ends with.
+// Init may sit below (systemd in a container does).
+func (o *Owners) find(t probes.Target) ([]group, error) {
+	groups, err := o.memberships(t.InitPID)
+	if err != nil {
+		return nil, err
+	}
+	var own []group
+	for _, g := range groups {
+		dir := t.Unified
+		if g.hierarchy != "" && t.Dir != nil {
+			controller, _, _ := strings.Cut(g.hierarchy, ",")
+			dir = t.Dir(controller)
+		}
+		for p := g.path; len(p) > 1; p = path.Dir(p) {
+			if dir == p || strings.HasSuffix(dir, p) {
+				own = append(own, group{g.hierarchy, p})
+				break
+			}
+		}
+	}
+	if len(own) == 0 {
+		return nil, fmt.Errorf("init %d is in none of its cgroups", t.InitPID)
+	}
+	return own, nil
+}
+
+// Key is the container of a process; "": the host's, unknown, or gone.
+func (o *Owners) Key(pid int32) string {
+	start, err := o.start(pid)
+	if err != nil {
+		return ""
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	id := holder{pid, start}
+	if key, ok := o.cache[id]; ok {
+		return key
+	}
+	groups, err := o.memberships(int(pid))
+	if err != nil {
+		return ""
+	}
+	key := o.lookUp(groups)
+	if len(o.cache) >= maxCached {
+		clear(o.cache)
+	}
+	o.cache[id] = key
+	return key
+}
+
+func (o *Owners) lookUp(groups []group) string {
+	for _, g := range groups {
+		for p := g.path; len(p) > 1; p = path.Dir(p) {
+			if key, ok := o.groups[group{g.hierarchy, p}]; ok {
+				return key
+			}
+		}
+	}
+	return ""
+}
+
+// memberships parses /proc/PID/cgroup.
+func (o *Owners) memberships(pid int) ([]group, error) {
+	b, err := o.file(pid, "cgroup")
+	if err != nil {
+		return nil, err
+	}
+	var groups []group
+	for line := range bytes.Lines(b) {
+		f := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(":"), 3)
+		if len(f) == 3 && len(f[2]) > 1 && f[2][0] == '/' {
+			groups = append(groups, group{string(f[1]), path.Clean(string(f[2]))})
+		}
+	}
+	return groups, nil
+}
+
+// start is the process's start time, after its name, which may hold anything.
+func (o *Owners) start(pid int32) (string, error) {
+	b, err := o.file(int(pid), "stat")
+	if err != nil {
+		return "", err
+	}
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 20 {
+		return "", fmt.Errorf("process %d: its stat has %d fields", pid, len(f))
+	}
+	return string(f[19]), nil
+}
+
+func (o *Owners) file(pid int, name string) ([]byte, error) { return procFile(o.procRoot, pid, name) }
+
+func procFile(root string, pid int, name string) ([]byte, error) {
+	f, err := os.Open(filepath.Join(root, strconv.Itoa(pid), name))
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxProcFile))
+	if err != nil {
+		return nil, fmt.Errorf("process %d: read %s: %w", pid, name, err)
+	}
+	return b, nil
+}
+
+// mpsServer is the server's name as the kernel cuts it; the control daemon bears
+// the same, and holds no device.
+const mpsServer = "nvidia-cuda-mps"
+
+// attribute names the containers of processes, and knows MPS by its server. A
+// process could bear that name to look shared; it would only spare itself trials.
+func (r *Reader) attribute(list []probes.Device) {
+	for i := range list {
+		d := &list[i]
+		for j := range d.Processes {
+			p := &d.Processes[j]
+			if r.o.Owner != nil {
+				p.Container = r.o.Owner(p.PID)
+			}
+			if d.Sharing == "" || d.Sharing == sharingSliced {
+				comm, err := procFile(r.o.ProcRoot, int(p.PID), "comm")
+				if err == nil && strings.HasPrefix(string(comm), mpsServer) {
+					d.Sharing = sharingMPS
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package nvml
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const pageBytes = 4096
+
+// page is memory that child and parent share: the call that the child is in. It
+// outlives the child, so the parent can still read what ended it.
+type page struct {
+	mem []byte
+	// turn is odd while the child is inside a call, and grows with each entry and leave.
+	turn *atomic.Uint64
+}
+
+// pageName and pageDevice are the places of the two texts, each with its length in the first byte.
+const (
+	pageName   = 64
+	pageDevice = 256
+	pageText   = 128 // room of each
+)
+
+// entry is the call that the child is, or was last, in.
+type entry struct {
+	Turn   uint64
+	Device string // UUID, or "#index" before it is known; "": the library as a whole
+	Call   string
+}
+
+func (e entry) inside() bool { return e.Turn%2 == 1 }
+
+// newPage makes the memory; the file is to be handed to the child.
+func newPage() (*page, *os.File, error) {
+	fd, err := unix.MemfdCreate("trimtab-nvml", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, nil, fmt.Errorf("nvml: shared page: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "trimtab-nvml")
+	if err := f.Truncate(pageBytes); err != nil {
+		_ = f.Close() // the first error says it
+		return nil, nil, fmt.Errorf("nvml: shared page: %w", err)
+	}
+	p, err := openPage(fd)
+	if err != nil {
+		_ = f.Close() // as above
+		return nil, nil, err
+	}
+	return p, f, nil
+}
+
+// openPage maps the memory behind a descriptor.
+func openPage(fd int) (*page, error) {
+	mem, err := unix.Mmap(fd, 0, pageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("nvml: map the shared page: %w", err)
+	}
+	return &page{mem: mem, turn: (*atomic.Uint64)(unsafe.Pointer(&mem[0]))}, nil
+}
+
+func (p *page) close() { _ = unix.Munmap(p.mem) } // nothing could be done about it
+
+// enter is called by the child alone, before a call; leave after it.
+func (p *page) enter(device, call string) {
+	p.put(pageDevice, device)
+	p.put(pageName, call)
+	p.turn.Add(1)
+}
+
+func (p *page) leave() { p.turn.Add(1) }
+
+// read is for the parent. The texts may be torn unless the turn stands still.
+func (p *page) read() entry {
+	return entry{Turn: p.turn.Load(), Device: p.get(pageDevice), Call: p.get(pageName)}
+}
+
+func (p *page) put(at int, s string) {
+	n := copy(p.mem[at+1:at+pageText], s)
+	p.mem[at] = byte(n)
+}
+
+func (p *page) get(at int) string {
+	n := min(int(p.mem[at]), pageText-1)
+	return string(p.mem[at+1 : at+1+n])
+}

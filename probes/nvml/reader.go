@@ -1,0 +1,301 @@
+package nvml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// Options says how to read. The zero value is what the daemon needs.
+type Options struct {
+	Child        []string      // the child's argv; default /proc/self/exe nvml-child
+	Library      string        // path or soname; default libnvidia-ml.so.1
+	Every        time.Duration // between readings; default 1 s
+	Deadline     time.Duration // of a call; default 2 s
+	SlowDeadline time.Duration // of setting up the library or a device, which may take seconds; default 30 s
+	LookAgain    time.Duration // after no library, no driver, no device, or a device lost; default 1 min
+	StaleAfter   time.Duration // a reading older than this is a device lost; default 5 s
+	// Owner maps a host PID to runtime.Container.Key, "" for a process of the host; nil: nobody is known.
+	// It is called by Read, in its caller's goroutine. [Owners] is one.
+	Owner    func(pid int32) string
+	ProcRoot string // default /proc
+	Logger   *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&o.Every, time.Second)
+	def(&o.Deadline, 2*time.Second)
+	def(&o.SlowDeadline, 30*time.Second)
+	def(&o.LookAgain, time.Minute)
+	def(&o.StaleAfter, 5*time.Second)
+	if len(o.Child) == 0 {
+		o.Child = []string{"/proc/self/exe", ChildCommand}
+	}
+	if o.Library == "" {
+		o.Library = defaultLibrary
+	}
+	if o.ProcRoot == "" {
+		o.ProcRoot = "/proc"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Logger = o.Logger.With("component", "nvml")
+	return o
+}
+
+// Reader keeps one child and its latest readings. Its methods may be called from
+// any goroutine; Read's callers share the samples not yet delivered.
+type Reader struct {
+	o      Options
+	stop   context.CancelFunc
+	ended  chan struct{}
+	mu     sync.Mutex
+	book   book
+	news   chan struct{} // closed and made anew when something changed
+	detail bool          // outcomes are asked for: Look
+}
+
+// New starts reading at once. Close ends it.
+func New(o Options) *Reader { return newReader(o, false) }
+
+func newReader(o Options, detail bool) *Reader {
+	ctx, stop := context.WithCancel(context.Background())
+	r := &Reader{o: o.withDefaults(), stop: stop, ended: make(chan struct{}), book: newBook(), news: make(chan struct{}), detail: detail}
+	go func() {
+		defer close(r.ended)
+		r.run(ctx)
+	}()
+	return r
+}
+
+// Close ends the child and the reading.
+func (r *Reader) Close() error {
+	r.stop()
+	<-r.ended
+	return nil
+}
+
+// Read returns the latest reading of each device, with the duty samples that no
+// earlier Read returned; it never waits for NVML. A device that gave none lately
+// is there as lost. Nothing to read, as without a driver, is nil and no error; the
+// error says why there are no readings where there should be.
+func (r *Reader) Read(context.Context) ([]probes.Device, error) {
+	now := monoNs()
+	r.mu.Lock()
+	list := r.book.deliver(now, r.o.StaleAfter)
+	why, normal := r.book.why, r.book.normal
+	r.mu.Unlock()
+	r.attribute(list)
+	if why == "" || normal {
+		return list, nil
+	}
+	return list, errors.New(why)
+}
+
+// Status tells the doctor: ok with "" when all devices are read; ok with a reason
+// when there is nothing to read and nothing wrong; else what is lost, and why.
+func (r *Reader) Status() (ok bool, lost string) {
+	now := monoNs()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.book.why != "" {
+		return r.book.normal, r.book.why
+	}
+	return r.book.complaint(now, r.o.StaleAfter)
+}
+
+// Spent is what reading has cost outside this process: CPU time of all children so
+// far, and the present one's memory.
+func (r *Reader) Spent() (cpuNs, rssBytes uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.book.pastCPUNs + r.book.cpuNs, r.book.rssBytes
+}
+
+const (
+	backoffFirst = 100 * time.Millisecond
+	backoffMost  = time.Minute
+	// goodLife is how long a child must have lived for the next death to count as the first.
+	goodLife = time.Minute
+)
+
+// run keeps a child alive, one at a time.
+func (r *Reader) run(ctx context.Context) {
+	backoff := backoffFirst
+	for ctx.Err() == nil {
+		born := time.Now()
+		err := r.life(ctx)
+		r.update(func(b *book) { b.childEnded() })
+		if time.Since(born) > goodLife {
+			backoff = backoffFirst
+		}
+		wait := r.after(ctx, err, backoff)
+		if wait == backoff {
+			backoff = min(2*backoff, backoffMost)
+		}
+		sleep(ctx, wait)
+	}
+}
+
+// after says how long to wait once a child has ended so, and tells why.
+func (r *Reader) after(ctx context.Context, err error, backoff time.Duration) time.Duration {
+	fail, quiet := (*failure)(nil), (*silence)(nil)
+	switch {
+	case ctx.Err() != nil, errors.Is(err, errRenew):
+		return 0
+	case errors.As(err, &fail):
+		r.say(fail.Why, fail.Normal)
+		return r.o.LookAgain
+	case errors.As(err, &quiet) && quiet.inside():
+		if r.blame(quiet) {
+			return backoff
+		}
+		r.say(quiet.Error(), false) // nothing works without this call
+		return r.o.LookAgain
+	}
+	r.say(err.Error(), false)
+	return backoff
+}
+
+// errRenew ends a child so that the next one sets the devices up anew: a lost one
+// comes back only so.
+var errRenew = errors.New("nvml: devices are set up anew")
+
+func (f *failure) Error() string { return f.Why }
+
+// life is one child's, from its start until it fails or is to be replaced.
+func (r *Reader) life(ctx context.Context) error {
+	argv := append(r.o.Child[:len(r.o.Child):len(r.o.Child)], libraryFlag+r.o.Library)
+	p, err := startProcess(argv)
+	if err != nil {
+		return err
+	}
+	defer r.bury(ctx, p)
+	tick := time.NewTicker(r.o.Every)
+	defer tick.Stop()
+	renew := time.Now().Add(r.o.LookAgain)
+	for {
+		lost, err := r.reading(ctx, p)
+		if err != nil {
+			return err
+		}
+		if lost && time.Now().After(renew) {
+			return errRenew
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// bury ends a child, and waits for it as long as it takes: never two at a time, or
+// a driver that hangs would gather them.
+func (r *Reader) bury(ctx context.Context, p *process) {
+	e := p.page.read()
+	if p.end() {
+		return
+	}
+	r.say(fmt.Sprintf("%s hangs in the driver: the NVML child cannot even be killed", e.Call), false)
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+	}
+}
+
+// reading asks once and takes what comes; lost: some device gave nothing.
+func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error) {
+	q := r.request()
+	if err := p.ask(q); err != nil {
+		return false, p.death()
+	}
+	l := limits{call: r.o.Deadline, slow: r.o.SlowDeadline}
+	for {
+		a, err := p.next(ctx, l)
+		if err != nil {
+			return false, err
+		}
+		switch {
+		case a.Failed != nil:
+			return false, a.Failed
+		case a.Hello != nil:
+			r.update(func(b *book) { b.hello = *a.Hello })
+		case a.Device != nil:
+			r.update(func(b *book) { b.take(*a.Device, a.Cursor, time.Now()) })
+		case a.End != nil:
+			r.update(func(b *book) { lost = b.complete(*a.End, monoNs()) })
+			r.say("", true)
+			return lost, nil
+		}
+	}
+}
+
+func (r *Reader) request() request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return request{Skip: r.book.skips.keys(time.Now()), Cursors: r.book.cursorsCopy(), Outcomes: r.detail}
+}
+
+// blame leaves out the call that a child was in when it fell silent. false:
+// nothing works without it.
+func (r *Reader) blame(s *silence) (left bool) {
+	r.update(func(b *book) {
+		left = b.skips.add(callKey{s.Device, s.Call}, s.Error(), time.Now())
+		b.silent = append(b.silent, s.Error())
+		b.silent = b.silent[max(0, len(b.silent)-maxSilent):]
+	})
+	if left {
+		r.o.Logger.Warn("an NVML call is left out for a while", "call", s.Call, "device", s.Device, "reason", s.Error())
+	}
+	return left
+}
+
+// say sets why there are no readings, "" if there are; a change is logged once.
+func (r *Reader) say(why string, normal bool) {
+	changed := false
+	r.update(func(b *book) {
+		changed = b.why != why
+		b.why, b.normal = why, normal
+		if why != "" && normal {
+			b.forget()
+		}
+	})
+	switch {
+	case !changed:
+	case why == "":
+		r.o.Logger.Info("NVML is read")
+	case normal:
+		r.o.Logger.Info("NVML: nothing to read", "reason", why)
+	default:
+		r.o.Logger.Warn("NVML cannot be read", "reason", why)
+	}
+}
+
+func (r *Reader) update(f func(b *book)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.book)
+	close(r.news)
+	r.news = make(chan struct{})
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
