@@ -134,6 +134,7 @@ func Find(s *view.Snapshot, name string) (view.Container, error) {
 // statusOf gathers what Status holds.
 func statusOf(s *view.Snapshot) Status {
 	out := Status{UnixNs: s.UnixNs, Daemon: s.Daemon, Node: s.Node, Totals: s.Totals}
+	out.Daemon.Virtual = s.Daemon.Virtual || s.Virtual
 	count := func(n *int, ok bool) {
 		if ok {
 			*n++

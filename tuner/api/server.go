@@ -87,6 +87,7 @@ func (s *Server) routes() []route {
 		{http.MethodGet, "/v1/status", AccessRead, lookTimeout, s.status},
 		{http.MethodGet, "/v1/containers", AccessRead, lookTimeout, s.containers},
 		{http.MethodGet, "/v1/containers/{name}", AccessRead, lookTimeout, s.container},
+		{http.MethodGet, "/v1/devices", AccessRead, lookTimeout, s.devices},
 		{http.MethodGet, "/v1/history", AccessRead, lookTimeout, s.history},
 		{http.MethodGet, "/v1/record", AccessRead, maxRecording + lookTimeout, s.record},
 		{http.MethodPost, "/v1/enable", AccessWrite, actTimeout, s.enable},

@@ -56,6 +56,11 @@ func (c *Client) Container(ctx context.Context, name string) (out view.Container
 	return out, c.call(ctx, http.MethodGet, "/v1/containers/"+url.PathEscape(name), nil, &out)
 }
 
+// Devices is GET /v1/devices.
+func (c *Client) Devices(ctx context.Context) (out api.Devices, err error) {
+	return out, c.call(ctx, http.MethodGet, "/v1/devices", nil, &out)
+}
+
 // History is GET /v1/history.
 func (c *Client) History(ctx context.Context, q api.HistoryQuery) ([]view.Record, error) {
 	form := url.Values{}
