@@ -82,7 +82,7 @@ func TestAlertsAreComplete(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"TrimtabDown", "RestoreOwed", "GPUAccessLost", "GPUAccessNotRepaired", "RollbackRateHigh", "ConfigRejected", "OverBudget"}
+	want := []string{"TrimtabDown", "RestoreOwed", "GPUAccessLost", "GPUAccessNotRepaired", "GPUHeldIdle", "RollbackRateHigh", "ConfigRejected", "OverBudget"}
 	if !slices.Equal(names, want) {
 		t.Errorf("alerts are %v, want %v", names, want)
 	}
