@@ -34,12 +34,17 @@ const (
 
 func doctorCommand() *cobra.Command {
 	var file, dropDir string
+	var gpu bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this host can and cannot do for trimtab, each with its mend",
-		Long:  "Exit status: 0 able to tune, 1 able with less, 2 cannot tune.",
-		Args:  cobra.NoArgs,
+		Long: "Exit status: 0 able to tune, 1 able with less, 2 cannot tune.\n" +
+			"With --gpu: which containers could lose access to their GPUs, and by what; 0 none, 1 some.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if gpu {
+				return doctorGPU(cmd, file, dropDir)
+			}
 			findings := examine(cmd.Context(), file, dropDir)
 			if err := show(cmd, findings, func() string { return findingsText(findings) }); err != nil {
 				return err
@@ -50,6 +55,7 @@ func doctorCommand() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&gpu, "gpu", false, "report on the containers that hold a GPU")
 	cmd.Flags().StringVar(&file, "config", config.DefaultFile, "config `FILE`")
 	cmd.Flags().StringVar(&dropDir, "conf-dir", config.DefaultDropDir, "`DIR` of *.yaml files that come after it")
 	return cmd

@@ -99,7 +99,7 @@ func newActuator(cfg config.Config, engine *docker.Engine, log *slog.Logger) *ac
 		Store:   originals.New(originals.Options{Dir: filepath.Join(cfg.StateDir, "originals")}),
 		Preflight: func(ctx context.Context, c runtime.Container) (bool, string) {
 			r := device.Preflight(ctx, c, device.Options{})
-			return r.Green, r.Why
+			return r.Green, r.String()
 		},
 		CheckGPU: checkGPU, Memory: memoryUse, Disabled: disabled, Logger: log,
 	})
@@ -208,7 +208,7 @@ func (p *parts) options(cfg config.Config, status func(string)) loop.Options {
 	hostProbe := host.New("/proc")
 	o := loop.Options{
 		Engines: []runtime.Engine{p.engine}, Probes: p.probes, Missing: p.missing, ReadHost: hostProbe.Read, Policy: p.policy,
-		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: preflight, Disabled: disabled,
+		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: preflight, GPU: device.NewVisibility(device.Options{}), GPUMemory: gpuMemory{p.state}, Disabled: disabled,
 		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.heart.beat, Log: p.log,
 	}
@@ -223,14 +223,14 @@ func (p *parts) options(cfg config.Config, status func(string)) loop.Options {
 
 func preflight(ctx context.Context, c runtime.Container) string {
 	if r := device.Preflight(ctx, c, device.Options{}); !r.Green {
-		return r.Why
+		return r.String()
 	}
 	return ""
 }
 
 // settings derives from the config what the loop may be given anew.
 func settings(cfg config.Config) loop.Settings {
-	return loop.Settings{Core: coreConfig(cfg), Rules: cfg.Rules(), EnrolHost: cfg.Host, BudgetCPU: cfg.Budget.CPU, BudgetMemory: uint64(cfg.Budget.Memory), BudgetJob: cfg.Budget.Job, LoadedAt: time.Now()}
+	return loop.Settings{Core: coreConfig(cfg), Rules: cfg.Rules(), EnrolHost: cfg.Host, BudgetCPU: cfg.Budget.CPU, BudgetMemory: uint64(cfg.Budget.Memory), Heal: cfg.Heal, BudgetJob: cfg.Budget.Job, LoadedAt: time.Now()}
 }
 
 // coreConfig is the part of the config that the core works with. The reserve is
