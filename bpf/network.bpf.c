@@ -74,6 +74,10 @@ struct tcp_sock {
 	__u32 data_segs_out;
 	__u32 total_retrans;
 	__u32 srtt_us;
+	__u32 snd_cwnd;
+	__u32 mss_cache;
+	__u32 write_seq;
+	__u32 snd_nxt;
 	__u32 chrono_start;
 	__u32 chrono_stat[NUM_CHRONO];
 	__u8 chrono_type : 2; /* a bit field to 6.8 */
@@ -98,6 +102,8 @@ struct sock_record {
 	__u32 segments; /* sent with data; wraps */
 	__u32 retransmits;
 	__u32 srtt_us; /* as the kernel keeps it: 8 times */
+	__u32 window;  /* of congestion, bytes */
+	__u32 unsent;  /* bytes written by the application that the socket could not send yet */
 	__u8 state;
 	__u8 loopback;
 	__u8 pad[2];
@@ -177,6 +183,8 @@ static __always_inline void fill(struct sock_record *r, struct sock___tcp *sk, s
 	r->segments = tp->data_segs_out;
 	r->retransmits = tp->total_retrans;
 	r->srtt_us = tp->srtt_us;
+	r->window = tp->snd_cwnd * tp->mss_cache;
+	r->unsent = tp->write_seq - tp->snd_nxt;
 	r->state = sk->__sk_common.skc_state;
 	r->loopback = is_loopback(&sk->__sk_common);
 	r->pad[0] = r->pad[1] = 0;

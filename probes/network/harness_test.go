@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// act obeys one command a line: listen ADDR, dial ADDR, send CONN BYTES, close
-// CONN. Dialled connections are numbered in order; what comes in is discarded.
+// act obeys one command a line: listen ADDR, dial ADDR, send CONN BYTES, chat
+// CONN TIMES (100 bytes each 10 ms), close CONN. Dialled connections are numbered in order; what comes in is discarded.
 func act(in io.Reader, out io.Writer) {
 	var conns []net.Conn
 	drain := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
@@ -63,6 +63,13 @@ func act(in io.Reader, out io.Writer) {
 			}
 		case "send":
 			_, err = io.CopyN(conns[number(1)], zeros{}, int64(number(2)))
+		case "chat":
+			for range number(2) {
+				if _, err = conns[number(1)].Write(make([]byte, 100)); err != nil {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
 		case "close":
 			err = conns[number(1)].Close()
 		}

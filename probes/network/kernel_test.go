@@ -155,8 +155,8 @@ func TestShapingIsSeenAndBinds(t *testing.T) {
 	}
 }
 
-// A sender behind a narrow link waits for the network; one that sends now and
-// then does not.
+// A sender behind a narrow link waits for the network; one that chats does not,
+// though its messages are outstanding most of the time.
 func TestLimitedByTheNetwork(t *testing.T) {
 	b := newBox(t, true)
 	b.tool("nsenter", "-t", fmt.Sprint(b.pid), "-n", "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "40mbit", "burst", "16k", "limit", "30k")
@@ -175,14 +175,10 @@ func TestLimitedByTheNetwork(t *testing.T) {
 	if n.Retransmits == before.Retransmits {
 		t.Errorf("a queue of 30 kB dropped nothing: %+v", n)
 	}
-	b.do("send 1 100")
-	time.Sleep(300 * time.Millisecond) // an interval that is mostly idle
-	eventually(t, p, "a", func(n probes.Network) bool { return near(n.TxBytes, 8*mib+200) })
-	time.Sleep(300 * time.Millisecond)
-	b.do("send 1 100")
-	time.Sleep(100 * time.Millisecond)
+	eventually(t, p, "a", func(n probes.Network) bool { return near(n.TxBytes, 8*mib+100) })
+	b.do("chat 1 50")
 	if n := read(t, p, "a"); n.BusySockets != 1 || n.LimitedSockets != 0 {
-		t.Errorf("a hundred bytes in 0.4 s: %+v", n)
+		t.Errorf("a hundred bytes each 10 ms: %+v", n)
 	}
 }
 

@@ -40,6 +40,8 @@ func decode(b []byte) (record, error) {
 			segments:    u32(unsafe.Offsetof(r.Segments)),
 			retransmits: u32(unsafe.Offsetof(r.Retransmits)),
 			srttUs:      u32(unsafe.Offsetof(r.SrttUs)),
+			window:      u32(unsafe.Offsetof(r.Window)),
+			unsent:      u32(unsafe.Offsetof(r.Unsent)),
 			nowTicks:    u32(unsafe.Offsetof(r.NowTicks)),
 			established: b[unsafe.Offsetof(r.State)] == tcpEstablished,
 			loopback:    b[unsafe.Offsetof(r.Loopback)] != 0,
@@ -65,6 +67,7 @@ func (p *Probe) drainClosed() {
 	if p.loaded == nil || p.loaded.closed == nil {
 		return
 	}
+	now := monotonicNs()
 	p.loaded.closed.SetDeadline(time.Unix(0, 0)) // what is there, without waiting
 	for {
 		err := p.loaded.closed.ReadInto(&p.closedRecord)
@@ -77,7 +80,7 @@ func (p *Probe) drainClosed() {
 			continue
 		}
 		if a := p.accountOf(r); a != nil {
-			a.closed(r.cookie, r.counters)
+			a.closed(r.cookie, r.counters, now)
 		}
 	}
 }
@@ -85,6 +88,7 @@ func (p *Probe) drainClosed() {
 // walk makes one pass over the open files of the host.
 func (p *Probe) walk(ctx context.Context) error {
 	p.pass++
+	p.walkNs = monotonicNs()
 	if err := p.loaded.objs.Pass.Set(p.pass); err != nil {
 		return fmt.Errorf("begin a pass: %w", err)
 	}
@@ -115,7 +119,7 @@ func (p *Probe) take(b []byte) (kept int) {
 	for len(b) >= recordBytes {
 		if r, err := decode(b); err == nil {
 			if a := p.accountOf(r); a != nil {
-				a.seen(r.cookie, r.counters, p.pass)
+				a.seen(r.cookie, r.counters, p.pass, p.walkNs)
 			}
 		}
 		b = b[recordBytes:]

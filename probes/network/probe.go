@@ -57,6 +57,7 @@ type Probe struct {
 	links        *links
 	nextGen      uint32
 	pass         uint32
+	walkNs       int64 // when the latest pass began
 	nextWalk     time.Time
 	buf          []byte
 	closedRecord ringbuf.Record

@@ -23,15 +23,23 @@ const (
 
 // A socket counts as limited by the network where it had data outstanding for
 // networkShare of the interval, most of it with neither the receiver's window nor
-// the sender's buffer as the bound. The kernel's tick is 1 to 10 ms: less than a
-// tenth of a second's interval is noise of a few ticks.
-const networkShare = 0.1
+// the sender's buffer as the bound, and as much of it as the network took: either
+// more waited to be sent, or what was under way filled fullShare of the congestion
+// window, which swings between a half and the whole of what fits. Outstanding alone
+// does not tell: a small message is so until its acknowledgement, which the other
+// side delays [measured: 4 kB each 10 ms are outstanding for a fifth of the time].
+// The kernel's tick is 1 to 10 ms: less than a tenth of a second is a few ticks' noise.
+const (
+	networkShare = 0.1
+	fullShare    = 0.4
+)
 
 // counters is one socket at one instant, as the kernel counts.
 type counters struct {
 	rx, tx                uint64
 	segments, retransmits uint32
 	srttUs                uint32 // 8 times
+	window, unsent        uint32 // bytes
 	nowTicks              uint32
 	chrono                [3]uint32
 	established, loopback bool
@@ -40,6 +48,7 @@ type counters struct {
 // socket is one that has been seen and has not been folded.
 type socket struct {
 	last   counters
+	atNs   int64  // of last
 	pass   uint32 // the latest pass that saw it
 	lostNs int64  // when its descriptor was first missed; 0: it is open
 	fresh  bool   // seen for the first time in the latest pass
@@ -64,7 +73,7 @@ func newAccount() *account { return &account{sockets: map[uint64]*socket{}} }
 
 // seen takes a socket as a pass found it; a socket that several processes hold
 // comes more than once.
-func (a *account) seen(cookie uint64, now counters, pass uint32) {
+func (a *account) seen(cookie uint64, now counters, pass uint32, atNs int64) {
 	s := a.sockets[cookie]
 	if s != nil && s.pass == pass {
 		return
@@ -80,7 +89,7 @@ func (a *account) seen(cookie uint64, now counters, pass uint32) {
 	} else {
 		s.fresh = false
 	}
-	a.add(s, now)
+	a.add(s, now, atNs)
 	s.pass, s.lostNs = pass, 0
 	if now.established {
 		a.step.open++
@@ -88,14 +97,14 @@ func (a *account) seen(cookie uint64, now counters, pass uint32) {
 }
 
 // closed takes the final counters of a socket, which may never have been seen.
-func (a *account) closed(cookie uint64, final counters) {
+func (a *account) closed(cookie uint64, final counters, atNs int64) {
 	s := a.sockets[cookie]
 	if s == nil {
 		s = &socket{fresh: true}
 	} else {
 		s.fresh = false
 	}
-	a.add(s, final)
+	a.add(s, final, atNs)
 	delete(a.sockets, cookie)
 }
 
@@ -114,9 +123,9 @@ func (a *account) end(pass uint32, nowNs int64) {
 
 // add counts what a socket did since it was last seen. A counter that went back
 // is a socket that was disconnected and connected anew.
-func (a *account) add(s *socket, now counters) {
-	was := s.last
-	s.last = now
+func (a *account) add(s *socket, now counters, atNs int64) {
+	was, sinceNs := s.last, atNs-s.atNs
+	s.last, s.atNs = now, atNs
 	if now.rx < was.rx || now.tx < was.tx {
 		was = counters{nowTicks: now.nowTicks}
 	}
@@ -133,7 +142,7 @@ func (a *account) add(s *socket, now counters) {
 		return // since when a new one has moved its bytes is not known
 	}
 	a.step.busy++
-	if limited(was, now) {
+	if limited(was, now, float64(sinceNs)/1e9) {
 		a.step.limited++
 	}
 	bytes := float64(rx + tx)
@@ -141,15 +150,24 @@ func (a *account) add(s *socket, now counters) {
 	a.step.rttSum += bytes * float64(now.srttUs) / 8
 }
 
-// limited says whether a socket waited for the network between two readings.
-func limited(was, now counters) bool {
+// limited says whether a socket waited for the network between two readings, so
+// many seconds apart.
+func limited(was, now counters, seconds float64) bool {
 	ticks := float64(now.nowTicks - was.nowTicks)
 	var spans [3]float64
 	for i := range spans {
 		spans[i] = float64(int32(now.chrono[i] - was.chrono[i]))
 	}
 	outstanding := spans[0] + spans[chronoRwnd] + spans[chronoSndbuf]
-	return ticks > 0 && outstanding >= networkShare*ticks && spans[0] >= outstanding/2
+	if ticks <= 0 || seconds <= 0 || outstanding < networkShare*ticks || spans[0] < outstanding/2 {
+		return false
+	}
+	if now.unsent > 0 {
+		return true
+	}
+	sending := spans[0] / ticks * seconds
+	underWay := float64(now.tx-was.tx) / sending * float64(now.srttUs) / 8e6
+	return underWay >= fullShare*float64(now.window)
 }
 
 // take returns the container's part of a sample as of the pass that has ended,

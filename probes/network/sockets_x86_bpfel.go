@@ -57,6 +57,8 @@ type socketsSockRecord struct {
 	Segments    uint32
 	Retransmits uint32
 	SrttUs      uint32
+	Window      uint32
+	Unsent      uint32
 	State       uint8
 	Loopback    uint8
 	Pad         [2]uint8
