@@ -1,6 +1,6 @@
 /* What the files of the virtual libnccl share.
  *
- * Roads: nccl.c takes the calls and, at the end of a group, gives each
+ * Roads: nccl.c (nccl_comm.c for communicators) takes the calls and, at the end of a group, gives each
  * communicator's job queue (nccl_proxy.c) one job for each collective. Before
  * that, nccl_node.c puts a kernel of open end on the caller's stream: the device
  * is busy from the moment the stream reaches it, as with NCCL's kernels, which
@@ -69,6 +69,10 @@ struct ncclComm {
 	struct vgn_job *head, **tail; /* under lock */
 	int closing;                  /* under lock: no more jobs come */
 };
+
+/* nccl.c, nccl_comm.c: a group's communicators are made at its end */
+int vgn_in_group(void);
+ncclResult_t vgn_make_pending(void);
 
 /* nccl_net.c */
 struct vgn_xfer {
