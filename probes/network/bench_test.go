@@ -3,9 +3,12 @@ package network
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/trimtab/trimtab/probes"
 )
@@ -37,6 +40,38 @@ func BenchmarkRead(b *testing.B) {
 			b.ReportMetric(hostFiles(b), "files")
 		})
 	}
+}
+
+// BenchmarkOnState is what the program costs a connection of the host that opens
+// and closes, by the kernel's accounting, for each change of a socket's state.
+func BenchmarkOnState(b *testing.B) {
+	p := newProbe(b)
+	addr, _ := server(b, "127.0.0.1")
+	on, err := ebpf.EnableStats(0) // BPF_STATS_RUN_TIME
+	if err != nil {
+		b.Skipf("needs Linux 5.8 and CAP_SYS_ADMIN: %v", err)
+	}
+	defer on.Close()
+	stats := func() *ebpf.ProgramStats {
+		s, err := p.loaded.objs.OnState.Stats()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	}
+	before := stats()
+	for b.Loop() {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	after := stats()
+	b.ReportMetric(float64(after.Runtime-before.Runtime)/float64(after.RunCount-before.RunCount), "ns/run")
+	b.ReportMetric(float64(after.RunCount-before.RunCount)/float64(b.N), "runs/op")
 }
 
 // hostFiles is the number of files that the processes of the host have open.
