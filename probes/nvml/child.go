@@ -39,8 +39,7 @@ func Child(args []string) int {
 }
 
 func childMain(path string, dropped bool) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(answerFD, &st); err != nil {
+	if !startedByParent() {
 		return fmt.Errorf("%s is started by trimtab alone: use `trimtab doctor`", ChildCommand)
 	}
 	if !dropped {
@@ -60,6 +59,13 @@ func childMain(path string, dropped bool) error {
 	}()
 	goruntime.LockOSThread() // the library's thread-local state stays in one place
 	return serve(path, p, requests, os.NewFile(answerFD, "answers"))
+}
+
+// startedByParent: the two files are what a parent hands over.
+func startedByParent() bool {
+	var shared, pipe unix.Stat_t
+	return unix.Fstat(pageFD, &shared) == nil && shared.Size == pageBytes &&
+		unix.Fstat(answerFD, &pipe) == nil && pipe.Mode&unix.S_IFMT == unix.S_IFIFO
 }
 
 func readRequests(r io.Reader, into chan<- request) {

@@ -110,7 +110,7 @@ func (a *asker) power(d *probes.Device) {
 	d.PowerLimitW = scaled(a.number("nvmlDeviceGetEnforcedPowerLimit"), 1e-3)
 	d.ClockMHz = a.number("nvmlDeviceGetClockInfo", clockSM)
 	d.MaxClockMHz = a.number("nvmlDeviceGetMaxClockInfo", clockSM)
-	d.TempC = a.number("nvmlDeviceGetTemperature", temperatureGPU)
+	d.TempC = a.temperature()
 	var mask uint64
 	c := a.call("nvmlDeviceGetCurrentClocksEventReasons", uintptr(unsafe.Pointer(&mask)))
 	if c == codeNoSymbol { // its name before driver 535
@@ -119,6 +119,15 @@ func (a *asker) power(d *probes.Device) {
 	if c == codeOK {
 		d.Slowdown = slowdown(mask)
 	}
+}
+
+func (a *asker) temperature() *float64 {
+	v := temperatureV1{Version: temperatureVersion, Sensor: temperatureGPU}
+	if a.call("nvmlDeviceGetTemperatureV", uintptr(unsafe.Pointer(&v))) == codeOK {
+		f := float64(v.Celsius)
+		return &f
+	}
+	return a.number("nvmlDeviceGetTemperature", temperatureGPU) // before driver 570
 }
 
 // slowdown turns the reasons into words, each once, in a fixed order.

@@ -99,6 +99,13 @@ type memoryV2 struct {
 
 const memoryV2Version = 40 | 2<<24 // sizeof | version
 
+type temperatureV1 struct {
+	Version, Sensor uint32
+	Celsius         int32
+}
+
+const temperatureVersion = 12 | 1<<24
+
 type sample struct {
 	AtUs  uint64 // wall clock
 	Value [8]byte

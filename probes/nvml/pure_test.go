@@ -29,6 +29,7 @@ func TestLayouts(t *testing.T) {
 		"nvmlFieldValue_t.value":         {unsafe.Offsetof(fieldValue{}.Value), 32},
 		"nvmlGpmMetric_t":                {unsafe.Sizeof(gpmMetric{}), 40},
 		"nvmlGpmMetricsGet_t.metrics":    {unsafe.Offsetof(gpmRequest{}.Metrics), 24},
+		"nvmlTemperature_t":              {unsafe.Sizeof(temperatureV1{}), 12},
 		"nvmlGpmSupport_t":               {unsafe.Sizeof(gpmSupport{}), 8},
 	} {
 		if is[0] != is[1] {

@@ -1,0 +1,115 @@
+package nvml
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const hangsAtInit = "int nvmlInit_v2(void) { for (;;) pause(); }"
+
+// childrenOf lists the children of a process, of whatever thread.
+func childrenOf(t *testing.T, pid int) (list []int) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, _ := os.ReadFile(f) // the thread may have ended
+		for _, s := range strings.Fields(string(b)) {
+			if n, err := strconv.Atoi(s); err == nil {
+				list = append(list, n)
+			}
+		}
+	}
+	return list
+}
+
+// ours tells the NVML children apart from gcc and other children of tests.
+func ours(t *testing.T, pid int) (list []int) {
+	for _, c := range childrenOf(t, pid) {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c)); err == nil && strings.Contains(string(b), droppedFlag) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("not within 20 s: %s", what)
+}
+
+// TestHelperParent is no test: it is the parent that TestChildDiesWithParent kills.
+func TestHelperParent(t *testing.T) {
+	lib := os.Getenv("TRIMTAB_TEST_PARENT_LIBRARY")
+	if lib == "" {
+		t.Skip("needs TestChildDiesWithParent to start it")
+	}
+	r := New(Options{Library: lib})
+	defer r.Close()
+	time.Sleep(time.Minute)
+}
+
+// A child that hangs in a call goes when the daemon is killed.
+func TestChildDiesWithParent(t *testing.T) {
+	parent := exec.Command("/proc/self/exe", "-test.run=^TestHelperParent$")
+	parent.Env = append(os.Environ(), "TRIMTAB_TEST_PARENT_LIBRARY="+buildLibrary(t, hangsAtInit))
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var child int
+	eventually(t, "the child without privileges", func() bool {
+		if list := ours(t, parent.Process.Pid); len(list) == 1 {
+			child = list[0]
+		}
+		return child != 0
+	})
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = parent.Wait() // killed, as it should be
+	eventually(t, "the child's end", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
+		return err != nil || strings.Contains(string(b), ") Z ")
+	})
+}
+
+// The child holds no capability, can gain none, and no file but its own.
+func TestChildHasNoPrivileges(t *testing.T) {
+	r := started(t, Options{Library: buildLibrary(t, hangsAtInit), SlowDeadline: time.Minute})
+	_ = r
+	var child int
+	eventually(t, "the child inside nvmlInit_v2", func() bool {
+		for _, c := range ours(t, os.Getpid()) {
+			if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", c)); err == nil && strings.Contains(string(b), "libnvidia-ml") {
+				child = c
+			}
+		}
+		return child != 0
+	})
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", child))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"NoNewPrivs:\t1", "CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapAmb:\t0000000000000000"}
+	if os.Getuid() == 0 {
+		want = append(want, "CapBnd:\t0000000000000000")
+	}
+	for _, line := range want {
+		if !strings.Contains(string(b), line+"\n") {
+			t.Errorf("no %q in its status:\n%s", line, b)
+		}
+	}
+}
