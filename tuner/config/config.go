@@ -36,6 +36,7 @@ type Config struct {
 	Limits     Limits        `yaml:"limits"`
 	Budget     Budget        `yaml:"budget"`
 	Thresholds Thresholds    `yaml:"thresholds"`
+	Idle       Idle          `yaml:"idle"`
 	Docker     Docker        `yaml:"docker"`
 	Metrics    Metrics       `yaml:"metrics"`
 	API        API           `yaml:"api"`
@@ -71,6 +72,11 @@ type Thresholds struct {
 	Communication float64 `yaml:"communication"` // exposed collective wait (PyTorch profiler plugin)
 	Steal         float64 `yaml:"steal"`         // windows robbed by more are no evidence
 	MinGain       float64 `yaml:"minGain"`       // predicted gain worth a trial
+}
+
+// Idle says when a holder of a GPU counts as idle.
+type Idle struct {
+	After Duration `yaml:"after"` // without a kernel
 }
 
 // Docker says how the engine is reached.
@@ -165,6 +171,7 @@ func Default() Config {
 		Limits:     Limits{ChangesPerMinute: 30, CoolDown: Duration(20 * time.Second)},
 		Budget:     Budget{CPU: 0.02, Memory: 128 << 20, Job: 0.005},
 		Thresholds: Thresholds{Severity: 0.05, Communication: 0.10, Steal: 0.02, MinGain: 0.05},
+		Idle:       Idle{After: Duration(30 * time.Second)},
 		Docker:     Docker{Host: "unix:///var/run/docker.sock"},
 		Metrics:    Metrics{Listen: "127.0.0.1:9477"},
 		API:        API{Socket: "/run/trimtab/trimtab.sock", ReadGroup: "trimtab-read", WriteGroup: "trimtab"},

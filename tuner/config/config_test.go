@@ -158,6 +158,7 @@ func TestProblemsNamePlaceKeyAndWhatIsAllowed(t *testing.T) {
 			`trimtab.yaml:9: match[2].cpu: min 4 is above max 2`,
 			`trimtab.yaml:10: match[2].class: "gold" is not known; allowed are [guaranteed best-effort]`,
 		}},
+		"idle too soon":     {"idle: {after: 1s}\n", []string{`trimtab.yaml:1: idle.after: 1s is out of range; allowed are 5s to 24h0m0s`}},
 		"set twice":         {"ramp: 1\nramp: 2\n", []string{`trimtab.yaml:2: ramp: set twice, first in line 1`}},
 		"not yaml":          {"mode: [tune\n", []string{`trimtab.yaml: line`}},
 		"two documents":     {"ramp: 1\n---\nramp: 2\n", []string{`more than one document`}},

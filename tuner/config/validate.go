@@ -22,6 +22,8 @@ const (
 	maxRules       = 1000
 	maxSocketBytes = 80 // sockaddr_un holds 108; the socket is bound under a longer name first
 	maxBudgetCPUs  = 4.0
+	minIdle        = 5 * time.Second // readings come once a second, and may be late
+	maxIdle        = 24 * time.Hour
 )
 
 // Validate returns all problems joined, without the places in files that Load
@@ -87,6 +89,7 @@ func (k *check) limits(c Config) {
 	k.that(c.Budget.Job > 0 && c.Budget.Job <= 0.1, "budget.job", "%v is out of range; allowed are shares of one CPU above 0, to 0.1", c.Budget.Job)
 	k.that(c.Budget.Memory >= 32<<20, "budget.memory", "%s is too little; allowed are 32MiB and more", enrol.FormatBytes(float64(c.Budget.Memory)))
 	k.that(c.Record.Ring == 0 || c.Record.Ring >= minRing, "record.ring", "%d bytes is too small; allowed are 0 (off) and %s or more", c.Record.Ring, enrol.FormatBytes(minRing))
+	k.that(c.Idle.After.D() >= minIdle && c.Idle.After.D() <= maxIdle, "idle.after", "%s is out of range; allowed are %s to %s", c.Idle.After.D(), minIdle, maxIdle)
 	k.that(c.History.MaxBytes >= minHistory, "history.maxBytes", "%d bytes is too small; allowed are %s and more", c.History.MaxBytes, enrol.FormatBytes(minHistory))
 	k.that(c.History.MaxAge.D() >= time.Hour, "history.maxAge", "%s is too short; allowed are 1h and more", c.History.MaxAge.D())
 	oneOf(k, "log.level", c.Log.Level, "debug", "info", "warn", "error")
