@@ -86,6 +86,8 @@ func examine(ctx context.Context, file, dropDir string) []finding {
 	findings = append(findings, examinePrograms()...)
 	findings = append(findings, examineCgroups(), examinePSI())
 	findings = append(findings, examineDocker(ctx, cfg)...)
+	findings = append(findings, examineGPU(ctx, lookNVML)...)
+	findings = append(findings, examineSupport(cfg)...)
 	return append(findings, examineState(cfg), examineDisabled())
 }
 

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/nvml"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/tuner/config"
+)
+
+// gpuSummary is what the doctor wants to know of a host's GPUs.
+type gpuSummary struct {
+	absent  string // why there are none, with nothing wrong; "": there are
+	driver  string
+	virtual bool
+	devices []probes.Device
+	silent  []string // calls that hung or ended their process
+}
+
+// lookTimeout bounds the look: two readings of a second, and a driver that first
+// has to wake its devices.
+const lookTimeout = 60 * time.Second
+
+// lookNVML asks NVIDIA's library once, in a child process.
+func lookNVML(ctx context.Context) (gpuSummary, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	s, err := nvml.Look(ctx, nvml.Options{})
+	if err != nil {
+		return gpuSummary{}, fmt.Errorf("NVML: %w", err)
+	}
+	return gpuSummary{absent: s.Absent, driver: s.Driver, virtual: s.Virtual, devices: s.Devices, silent: s.Silent}, nil
+}
+
+// examineGPU tells what is there, and the rows of the support table that fit.
+func examineGPU(ctx context.Context, look func(context.Context) (gpuSummary, error)) []finding {
+	s, err := look(ctx)
+	switch {
+	case err != nil:
+		return []finding{grade("GPU", err, levelDegraded, "", "nvidia-smi should work; a reset of the GPU or a restart of the host mends a driver that hangs"), supportFinding(rowSilent)}
+	case s.absent != "":
+		return []finding{{What: "GPU", Level: levelOK, Text: s.absent}, supportFinding(rowNoGPU)}
+	}
+	out := []finding{{What: "GPU", Level: levelOK, Text: gpuText(s)}}
+	for _, d := range s.devices {
+		if d.Lost != "" {
+			out = append(out, finding{What: "GPU", Level: levelDegraded, Text: fmt.Sprintf("device %d (%s) is lost: %s", d.Index, d.UUID, d.Lost),
+				Mend: "nvidia-smi and the kernel's log (Xid) tell more"})
+		}
+	}
+	for _, call := range s.silent {
+		out = append(out, finding{What: "GPU", Level: levelDegraded, Text: call + " did not answer and is left out", Mend: "a newer driver"})
+	}
+	for _, key := range gpuRowsOf(s) {
+		out = append(out, supportFinding(key))
+	}
+	return out
+}
+
+func supportFinding(key string) finding {
+	return finding{What: "support", Level: levelOK, Text: supportOf(key).String()}
+}
+
+// gpuText counts: "virtual: 2 GPUs, 4 slices, driver 570.1; shared: time-slicing".
+func gpuText(s gpuSummary) string {
+	gpus, slicesOf := 0, 0
+	var sharing []string
+	for _, d := range s.devices {
+		if d.Parent == "" {
+			gpus++
+		} else {
+			slicesOf++
+		}
+		if d.Sharing != "" && !slices.Contains(sharing, d.Sharing) {
+			sharing = append(sharing, d.Sharing)
+		}
+	}
+	text := fmt.Sprintf("GPUs: %d", gpus)
+	if slicesOf > 0 {
+		text += fmt.Sprintf(", MIG slices: %d", slicesOf)
+	}
+	if s.driver != "" {
+		text += ", driver " + s.driver
+	}
+	if len(sharing) > 0 {
+		slices.Sort(sharing)
+		text += "; shared now: " + strings.Join(sharing, ", ")
+	}
+	if isVirtual(s) {
+		text = "virtual, no real device: " + text
+	}
+	return text
+}
+
+func isVirtual(s gpuSummary) bool {
+	return s.virtual || slices.ContainsFunc(s.devices, func(d probes.Device) bool { return d.Virtual })
+}
+
+// gpuRowsOf names the rows for the ways in which devices are shared now.
+func gpuRowsOf(s gpuSummary) []string {
+	var out []string
+	add := func(key string) {
+		if !slices.Contains(out, key) {
+			out = append(out, key)
+		}
+	}
+	if isVirtual(s) {
+		add(rowVirtual)
+	}
+	for _, d := range s.devices {
+		switch d.Sharing {
+		case rowMIG, rowMPS, rowSliced:
+			add(d.Sharing)
+		default:
+			add(rowExclusive)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// examineSupport names the rows of the support table for the host itself.
+func examineSupport(cfg config.Config) []finding {
+	rows := map[runtime.CgroupMode]string{runtime.CgroupHybrid: rowHybrid, runtime.CgroupV1: rowV1, runtime.CgroupV2: rowV2}
+	var out []finding
+	if mode, err := cgroup.Detect(cgroup.DefaultRoot); err == nil && rows[mode] != "" {
+		out = append(out, supportFinding(rows[mode]))
+	}
+	if goruntime.GOARCH == "arm64" {
+		out = append(out, supportFinding(rowARM))
+	}
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); errors.Is(err, os.ErrNotExist) {
+		out = append(out, supportFinding(rowNoBTF))
+	}
+	if isRootless(cfg.Docker.Host) {
+		out = append(out, supportFinding(rowRootless))
+	}
+	return out
+}
+
+// isRootless: a user's own Docker listens below the user's runtime directory.
+func isRootless(host string) bool { return strings.HasPrefix(host, "unix:///run/user/") }

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// supportRow is one row of docs/support.md: a way in which a host or its GPUs are
+// used, and how far trimtab goes there.
+type supportRow struct {
+	key        string
+	situation  string
+	seen       string
+	attributed string
+	tuned      string
+	ran        string // where it has run
+}
+
+// Where something has run: nothing has on a real GPU.
+const (
+	ranHere     = "a host without a GPU"
+	ranFixtures = "fixtures"
+	ranBuilt    = "built, never run"
+	ranTests    = "unit tests"
+	ranNever    = "never"
+)
+
+// The keys of rows that doctor finds out.
+const (
+	rowNoGPU     = "no-gpu"
+	rowSilent    = "no-nvml"
+	rowExclusive = "exclusive"
+	rowSliced    = "time-slicing"
+	rowMPS       = "mps"
+	rowMIG       = "mig"
+	rowVirtual   = "virtual"
+	rowHybrid    = "hybrid"
+	rowV1        = "v1"
+	rowV2        = "v2"
+	rowRootless  = "rootless"
+	rowARM       = "arm64"
+	rowNoBTF     = "no-btf"
+)
+
+// supportRows is the whole table; docs/support.md holds the same, which a test compares.
+func supportRows() []supportRow {
+	return append(append(shareRows(), grantRows()...), hostRows()...)
+}
+
+func shareRows() []supportRow {
+	return []supportRow{
+		{rowNoGPU, "no GPU, no driver or no library", "a normal state: the host, CPU, memory and waits as ever", "–", "yes", ranHere},
+		{rowSilent, "a driver, but NVML fails or does not answer", "what else there is; each device with why it is lost", "no", "yes, with less evidence", ranTests},
+		{rowExclusive, "one container on a GPU", "duty, memory, clocks, power, PCIe; SM activity from Hopper on", "by the cgroups of its processes", "yes, if the preflight is green", ranTests},
+		{rowSliced, "several processes on a GPU in turns (time-slicing)", "the same, of all together", "memory by process; use by launches, or the driver's SM shares, which drop out", "yes; a device that others use is reported, never a trial", ranTests},
+		{rowMPS, "MPS", "the same, of all together; known by its server's processes", "memory by client; the server counts where it runs, on the host mostly; use as with time-slicing", "as with time-slicing", ranTests},
+		{rowMIG, "MIG", "each slice as a device: memory, processes; no duty, SM activity from Hopper on", "by slice and process; without SM activity idle only by launches, else unknown", "yes, if the preflight is green", ranTests},
+		{"host", "processes of the host on the GPU", "memory, SM shares where told; launches are not counted", "together, as the host's", "never", ranTests},
+		{"desktop", "a desktop on the GPU", "its work is in the device's duty", "not counted as a holder", "never", ranTests},
+		{rowVirtual, "trimtab's virtual GPU", "as a real one; doctor, status, idle and metrics say virtual", "as a real one", "as a real one", ranTests},
+	}
+}
+
+func grantRows() []supportRow {
+	return []supportRow{
+		{"gpus-all", "--gpus all for everybody", "yes", "to who really uses a device, not to who may", "yes, if the preflight is green", ranFixtures},
+		{"hook", "NVIDIA's legacy hook (--gpus, --runtime nvidia)", "yes", "yes", "by the cgroupfs driver; by systemd's only if it knows the GPU's nodes, else observed only", ranFixtures},
+		{"cdi", "CDI, or --device /dev/nvidia*", "yes", "yes", "yes, if the preflight is green", ranFixtures},
+		{"kubernetes", "Kubernetes on Docker", "yes", "yes", "never: observed only", ranFixtures},
+		{"other-engines", "containerd, CRI-O or Podman without Docker", "only what holds a GPU", "no: as the host's", "no", ranNever},
+	}
+}
+
+func hostRows() []supportRow {
+	return []supportRow{
+		{rowHybrid, "cgroups v1 with a v2 tree beside (hybrid)", "yes", "yes", "yes", ranHere},
+		{rowV2, "cgroup v2", "yes", "yes", "yes", ranFixtures},
+		{rowV1, "cgroups v1 alone", "yes; no pressure (PSI) of containers", "yes", "yes; neighbours and memory are watched less closely", ranFixtures},
+		{rowRootless, "rootless Docker (docker.host names its socket)", "its containers run in cgroups of their user", "yes, by cgroup", "only by Docker's own API, and only what is delegated to the user", ranNever},
+		{rowARM, "arm64", "yes", "yes", "yes", ranBuilt},
+		{rowNoBTF, "a kernel without BTF or before 5.15", "devices and cgroups; no waits, no launches", "yes", "no", ranNever},
+	}
+}
+
+func supportOf(key string) supportRow {
+	for _, r := range supportRows() {
+		if r.key == key {
+			return r
+		}
+	}
+	return supportRow{situation: key}
+}
+
+// String is the row as doctor prints it.
+func (r supportRow) String() string {
+	return fmt.Sprintf("%s; seen: %s; attributed: %s; tuned: %s (has run: %s)", r.situation, r.seen, r.attributed, r.tuned, r.ran)
+}
+
+// supportTable is the table as docs/support.md holds it.
+func supportTable() string {
+	var b strings.Builder
+	b.WriteString("| what | seen | attributed | tuned | has run |\n|---|---|---|---|---|\n")
+	for _, r := range supportRows() {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", r.situation, r.seen, r.attributed, r.tuned, r.ran)
+	}
+	return b.String()
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/tuner/config"
+)
+
+const supportPage = "../../docs/support.md"
+
+// TestSupportPage: what the page says and what doctor prints is one table.
+func TestSupportPage(t *testing.T) {
+	page, err := os.ReadFile(supportPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(page), "| what |")
+	_, tail, end := strings.Cut(rest, "\n\n")
+	if !ok || !end {
+		t.Fatalf("%s has no table", supportPage)
+	}
+	want := head + supportTable() + "\n" + tail
+	if os.Getenv("UPDATE_SCRIPTS") != "" {
+		if err := os.WriteFile(supportPage, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, string(page)); diff != "" {
+		t.Errorf("UPDATE_SCRIPTS=1 go test mends it (-table +page):\n%s", diff)
+	}
+	seen := map[string]bool{}
+	for _, r := range supportRows() {
+		if seen[r.key] || strings.Contains(r.String(), "|") {
+			t.Errorf("row %q is there twice, or breaks the table", r.key)
+		}
+		seen[r.key] = true
+	}
+}
+
+func TestExamineGPU(t *testing.T) {
+	for name, c := range map[string]struct {
+		summary gpuSummary
+		err     error
+		want    []string // level and the beginning of the text
+	}{
+		"none":  {gpuSummary{absent: "no driver is installed"}, nil, []string{"ok no driver is installed", "ok no GPU, no driver"}},
+		"hangs": {gpuSummary{}, errors.New("no answer"), []string{"degraded no answer", "ok a driver, but NVML"}},
+		"shared in two ways, one lost": {gpuSummary{driver: "570.1", devices: []probes.Device{
+			{Index: 0, UUID: "GPU-0", Sharing: "time-slicing"}, {Index: 1, UUID: "GPU-1", Sharing: "mig"}, {Index: 1, UUID: "MIG-1", Parent: "GPU-1", Sharing: "mig"},
+			{Index: 2, UUID: "GPU-2", Lost: "fell off the bus"}}}, nil,
+			[]string{"ok GPUs: 3, MIG slices: 1, driver 570.1; shared now: mig, time-slicing", "degraded device 2 (GPU-2) is lost: fell off the bus",
+				"ok one container on a GPU", "ok MIG", "ok several processes"}},
+		"virtual": {gpuSummary{devices: []probes.Device{{UUID: "GPU-0", Virtual: true, Sharing: "mps"}}, silent: []string{"nvmlDeviceGetSamples"}}, nil,
+			[]string{"ok virtual, no real device: GPUs: 1; shared now: mps", "degraded nvmlDeviceGetSamples did not answer", "ok MPS", "ok trimtab's virtual GPU"}},
+	} {
+		got := examineGPU(context.Background(), func(context.Context) (gpuSummary, error) { return c.summary, c.err })
+		if len(got) != len(c.want) {
+			t.Errorf("%s: %d findings, want %d: %v", name, len(got), len(c.want), got)
+			continue
+		}
+		for i, f := range got {
+			if line := f.Level + " " + f.Text; !strings.HasPrefix(line, c.want[i]) {
+				t.Errorf("%s: finding %d is %q, want %q", name, i, line, c.want[i])
+			}
+		}
+	}
+}
+
+func TestExamineSupport(t *testing.T) {
+	cfg := config.Default()
+	if len(examineSupport(cfg)) == 0 {
+		t.Error("the host has no row")
+	}
+	cfg.Docker.Host = "unix:///run/user/1000/docker.sock"
+	got := examineSupport(cfg)
+	if last := got[len(got)-1]; !strings.HasPrefix(last.Text, "rootless Docker") {
+		t.Errorf("rootless Docker is not found: %v", got)
+	}
+}
