@@ -6,19 +6,16 @@
  * each backward pass calls once. Entry only: a return probe costs more, and the
  * duration is not asked for.
  *
- * Several overlay mounts show one lower file as different inodes, so user space
- * may attach twice to what is one inode to the kernel; each hit then runs the
- * program twice. The cookie tells the attachments apart: a process counts only
- * hits of the one that was made for it.
+ * Attached for each process by itself (probes/uprobe), so each hit is one of a
+ * watched process, once.
  *
  * Minimum kernel 5.15: bpf_get_attach_cookie.
  */
-#include "core_types.h"
-#include <bpf/bpf_helpers.h>
+#include "uprobe.h"
 
 struct ticks {
-	__u64 cookie;
 	__u64 count;
+	__u64 stepped; /* of these, by COOKIE_STEPPED */
 	__u64 last_ns;
 };
 
@@ -38,9 +35,11 @@ int on_backward(void *ctx)
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct ticks *t = bpf_map_lookup_elem(&processes, &tgid);
 
-	if (!t || t->cookie != bpf_get_attach_cookie(ctx))
+	if (!t)
 		return 0;
 	__sync_fetch_and_add(&t->count, 1);
+	if (COOKIE_STEPPED(bpf_get_attach_cookie(ctx)))
+		__sync_fetch_and_add(&t->stepped, 1);
 	t->last_ns = bpf_ktime_get_ns();
 	return 0;
 }

@@ -14,10 +14,10 @@ import (
 )
 
 type uprobeTicks struct {
-	_      structs.HostLayout
-	Cookie uint64
-	Count  uint64
-	LastNs uint64
+	_       structs.HostLayout
+	Count   uint64
+	Stepped uint64
+	LastNs  uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -1,0 +1,164 @@
+// Package cuda counts what processes ask of CUDA, by uprobes on its runtime and
+// its driver: launches, graphs, copies by direction, and the time inside calls
+// that block, by thread.
+//
+// What it sees is what is enqueued, not what the device does. A launch passes the
+// runtime and then the driver, or the driver alone; both are probed and kept apart
+// by level, and each counts once: driver calls from outside the runtime, plus the
+// larger of the runtime's calls and the driver calls inside them. Whether the real
+// runtime passes the driver's exported entries does therefore not matter.
+//
+// The trap: a library that the process linked statically and stripped shows no
+// symbols; then nothing is counted at that level.
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/uprobe"
+)
+
+// Probe counts CUDA calls. Its methods are called from one goroutine.
+type Probe struct {
+	objs      callsObjects
+	client    *uprobe.Client
+	processes map[int32]*process
+	watched   map[string]bool
+	epochs    uint64
+	lost      uint64
+}
+
+var (
+	_ probes.Probe   = (*Probe)(nil)
+	_ probes.Spender = (*Probe)(nil)
+)
+
+// New loads the programs; nothing is attached before a process needs it. The
+// finder is shared with other probes and closed after them.
+func New(f *uprobe.Finder) (*Probe, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("cuda probe: raise RLIMIT_MEMLOCK: %w; run as root", err)
+	}
+	spec, err := loadCalls()
+	if err != nil {
+		return nil, fmt.Errorf("cuda probe: %w", err)
+	}
+	f.Prepare(spec)
+	p := &Probe{processes: map[int32]*process{}, watched: map[string]bool{}}
+	if err := spec.LoadAndAssign(&p.objs, nil); err != nil {
+		return nil, fmt.Errorf("cuda probe: load: %w; needs Linux 5.15 with BTF, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
+	}
+	hook := func(i int, name, what string) uprobe.Hook {
+		return uprobe.Hook{Name: name, What: what, Match: matcher(i), Entry: p.objs.OnCall, Return: p.objs.OnReturn}
+	}
+	p.client, err = f.Add(uprobe.Spec{
+		Name: "cuda", Prefixes: []string{"cuda", "cu", virtualSymbol}, Hints: []string{"cuda", "torch"},
+		Hooks: []uprobe.Hook{
+			hookLaunch: hook(hookLaunch, HookLaunch, "launches"),
+			hookCopy:   hook(hookCopy, HookCopy, "copies"),
+			hookSync:   hook(hookSync, HookSync, "synchronisations and graphs"),
+		},
+		Marks: []string{virtualSymbol},
+		Enter: p.enter, Leave: p.leave, Hits: p.hits,
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.objs.Close())
+	}
+	return p, nil
+}
+
+// Processes is the map of counters, for probes that add marks to them.
+func (p *Probe) Processes() *ebpf.Map { return p.objs.Processes }
+
+// Name is "cuda".
+func (p *Probe) Name() string { return "cuda" }
+
+// Watch looks for CUDA in the container's processes from the next Read on.
+func (p *Probe) Watch(t probes.Target) error {
+	if err := p.client.Watch(t); err != nil {
+		return err
+	}
+	p.watched[t.Key] = true
+	return nil
+}
+
+// Unwatch forgets a container's processes and takes the probes out of them.
+func (p *Probe) Unwatch(key string) {
+	p.client.Unwatch(key)
+	delete(p.watched, key)
+}
+
+// Read adds a CUDA part to the samples of containers with a process that maps
+// CUDA, or where something is missing. It also looks at processes that are new,
+// and returns each problem once.
+func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
+	errs := []error{p.client.Scan(ctx)}
+	errs = append(errs, p.refresh(), p.client.Turn())
+	parts := map[string]*probes.CUDA{}
+	for pid, key := range p.client.Processes() {
+		proc := p.processes[pid]
+		if proc == nil {
+			continue
+		}
+		if parts[key] == nil {
+			parts[key] = &probes.CUDA{}
+		}
+		out := proc.reading(pid)
+		out.LaunchNs = uint64(p.client.CountedFor(pid, hookLaunch))
+		parts[key].Processes = append(parts[key].Processes, out)
+		parts[key].Virtual = parts[key].Virtual || p.client.Has(pid, virtualSymbol)
+	}
+	for key := range p.watched {
+		missing := p.client.Missing(key)
+		if parts[key] == nil && len(missing) == 0 {
+			continue
+		}
+		if parts[key] == nil {
+			parts[key] = &probes.CUDA{}
+		}
+		part := parts[key]
+		part.Missing = missing
+		slices.SortFunc(part.Processes, func(a, b probes.CUDAProcess) int { return int(a.TGID) - int(b.TGID) })
+		if into[key] == nil {
+			into[key] = &probes.Sample{Container: key}
+		}
+		into[key].CUDA = part
+	}
+	return errors.Join(errs...)
+}
+
+// Missing names what is not counted for a container, each with why.
+func (p *Probe) Missing(key string) []string { return p.client.Missing(key) }
+
+// Spending lists what the hooks cost each container.
+func (p *Probe) Spending() []probes.Spend { return p.client.Spending() }
+
+// Thin sets the share of time in which a hook is attached for a container.
+// LaunchNs counts only that time.
+func (p *Probe) Thin(key, hook string, share float64) { p.client.Thin(key, hook, share) }
+
+// Cost returns the memory held in maps, and calls that found no room.
+func (p *Probe) Cost() probes.Cost {
+	cost := probes.Cost{Lost: p.lost}
+	for _, m := range []*ebpf.Map{p.objs.Processes, p.objs.Threads} {
+		if info, err := m.Info(); err == nil {
+			if bytes, ok := info.Memlock(); ok {
+				cost.MapBytes += bytes
+			}
+		}
+	}
+	return cost
+}
+
+// Close takes the probes out of all processes and unloads them.
+func (p *Probe) Close() error {
+	p.client.Close()
+	return p.objs.Close()
+}

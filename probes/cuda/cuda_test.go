@@ -1,0 +1,409 @@
+package cuda
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/uprobe"
+	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a probe that is read until it has seen what a test waits for.
+type rig struct {
+	t      testing.TB
+	probe  *Probe
+	finder *uprobe.Finder
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	uprobetest.NeedsRoot(t)
+	f := uprobe.NewFinder()
+	p, err := New(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &rig{t, p, f}
+}
+
+func (r *rig) watch(t probes.Target) {
+	r.t.Helper()
+	if err := r.probe.Watch(t); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) read() map[string]*probes.Sample {
+	r.t.Helper()
+	into := map[string]*probes.Sample{}
+	if err := r.probe.Read(context.Background(), into); err != nil {
+		r.t.Fatal(err)
+	}
+	return into
+}
+
+// process reads one process; nil: not probed.
+func (r *rig) process(key string, pid int32) *probes.CUDAProcess {
+	r.t.Helper()
+	s := r.read()[key]
+	if s == nil || s.CUDA == nil {
+		return nil
+	}
+	for i := range s.CUDA.Processes {
+		if s.CUDA.Processes[i].TGID == pid {
+			return &s.CUDA.Processes[i]
+		}
+	}
+	return nil
+}
+
+// until reads until ok is content. Scans are seconds apart.
+func (r *rig) until(what string, ok func() bool) {
+	r.t.Helper()
+	for range 200 {
+		if ok() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	r.t.Fatalf("in 10 s: not %s", what)
+}
+
+func (r *rig) found(key string, pid int32, symbols ...string) {
+	r.t.Helper()
+	r.until("found", func() bool {
+		r.read()
+		for _, s := range symbols {
+			if !r.probe.client.Has(pid, s) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// libraries builds the stand-ins, whose runtime goes on to the driver's entries or past them.
+func libraries(t testing.TB, bypass bool) (program, runtime, driver string) {
+	t.Helper()
+	dir := t.TempDir()
+	var flags []string
+	if bypass {
+		flags = []string{"-DBYPASS"}
+	}
+	return uprobetest.Build(t, dir, "job", "job"),
+		uprobetest.Library(t, dir, "libcudart.so.12", "runtime", flags...),
+		uprobetest.Library(t, dir, "libcuda.so.1", "driver")
+}
+
+// cudaJob starts a process with both libraries and waits until it is probed.
+func (r *rig) cudaJob(target probes.Target, bypass bool) *uprobetest.Job {
+	r.t.Helper()
+	program, runtime, driver := libraries(r.t, bypass)
+	job := uprobetest.Start(r.t, target, program)
+	job.Do("load %s", driver)
+	job.Do("load %s", runtime)
+	r.found(target.Key, job.PID, "cudaLaunchKernel", "cuLaunchKernel")
+	return job
+}
+
+// Whether the runtime passes the driver's entries or not, each launch and copy
+// counts once, and those that go to the driver alone count besides.
+func TestEachCallCountsOnce(t *testing.T) {
+	for name, bypass := range map[string]bool{"through the driver": false, "past the driver": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			target := uprobetest.Cgroup(t, "cuda-once")
+			r.watch(target)
+			job := r.cudaJob(target, bypass)
+			for range 10 {
+				job.Do("call cudaLaunchKernel 10 1")
+				job.Do("call cuLaunchKernel 5 7")
+				job.Do("call cuLaunchKernelEx 3 1")
+				job.Do("call cudaMemcpyAsync 2 1000 1")
+				job.Do("call cuMemcpyHtoDAsync_v2 1 500")
+				job.Do("call cudaMemcpyAsync 1 100 2")
+				job.Do("call cudaMemcpy2D 1 20 3")
+				job.Do("call cudaMemcpy 1 64 4")
+				job.Do("call cudaGraphLaunch 2 1")
+				job.Do("call cuGraphLaunch 1 1")
+			}
+			p := r.process(target.Key, job.PID)
+			if p.Launches != 180 {
+				t.Errorf("%d launches, want 180: %+v", p.Launches, r.probe.processes[job.PID].raw.Kernels)
+			}
+			if p.Graphs != 30 {
+				t.Errorf("%d graphs, want 30: %+v", p.Graphs, r.probe.processes[job.PID].raw.Graphs)
+			}
+			if want := [probes.NumDirections]uint64{0, 30, 10, 10, 10}; p.Copies != want {
+				t.Errorf("copies %v, want %v: %+v", p.Copies, want, r.probe.processes[job.PID].raw.Copies)
+			}
+			if want := [probes.NumDirections]uint64{0, 25000, 1000, 4000, 640}; p.CopyBytes != want {
+				t.Errorf("bytes %v, want %v", p.CopyBytes, want)
+			}
+			if p.LastNs == 0 || p.LaunchNs == 0 {
+				t.Errorf("last %d, counted for %d ns", p.LastNs, p.LaunchNs)
+			}
+		})
+	}
+}
+
+// Time inside a blocking call, by thread, and the part of it on a CPU.
+func TestSynchronisationTime(t *testing.T) {
+	r := newRig(t)
+	target := uprobetest.Cgroup(t, "cuda-sync")
+	r.watch(target)
+	job := r.cudaJob(target, false)
+	const waitNs = 20e6
+	thread := func() probes.CUDAThread {
+		t.Helper()
+		p := r.process(target.Key, job.PID)
+		if p == nil || len(p.Threads) != 1 {
+			t.Fatalf("threads: %+v", p)
+		}
+		return p.Threads[0]
+	}
+	// The wait of five calls; a busy machine makes them longer, never shorter.
+	within := func(what string, ns uint64, low, high float64) {
+		t.Helper()
+		if float64(ns) < low || float64(ns) > high {
+			t.Errorf("%s: %d ns, want %.0f..%.0f", what, ns, low, high)
+		}
+	}
+	job.Do("wait - %d 0", int(waitNs))
+	job.Do("call cudaStreamSynchronize 5")
+	asleep := thread()
+	if asleep.Syncs != 5 || asleep.TID != job.PID || asleep.LastNs == 0 {
+		t.Errorf("asleep: %+v", asleep)
+	}
+	within("asleep", asleep.SyncNs, 5*waitNs, 50*waitNs)
+	within("asleep, on a CPU", asleep.SyncRunNs, 0, waitNs/2)
+
+	job.Do("wait - %d 1", int(waitNs))
+	job.Do("call cudaDeviceSynchronize 5")
+	spinning := thread()
+	if spinning.Syncs != 10 {
+		t.Errorf("spinning: %+v", spinning)
+	}
+	wall, ran := spinning.SyncNs-asleep.SyncNs, spinning.SyncRunNs-asleep.SyncRunNs
+	within("spinning", wall, 5*waitNs, 50*waitNs)
+	within("spinning, on a CPU", ran, waitNs, float64(wall))
+
+	// Copies that block are counted apart, and the driver's call inside is not added.
+	job.Do("wait - %d 0", int(waitNs))
+	job.Do("call cudaMemcpy 5 100 1")
+	copied := thread()
+	within("copies", copied.CopyNs, 5*waitNs, 50*waitNs)
+	if copied.SyncNs != spinning.SyncNs || copied.Syncs != 10 {
+		t.Errorf("a copy is taken for a synchronisation: %+v", copied)
+	}
+
+	// A call that is open counts up to now.
+	job.Do("wait - %d 0", int(3e9))
+	job.Do("background cuCtxSynchronize")
+	time.Sleep(300 * time.Millisecond)
+	p := r.process(target.Key, job.PID)
+	if len(p.Threads) != 2 {
+		t.Fatalf("threads: %+v", p.Threads)
+	}
+	open := p.Threads[1]
+	if open.TID == job.PID {
+		open = p.Threads[0]
+	}
+	within("open", open.SyncNs, 150e6, 3e9)
+	within("open, on a CPU", open.SyncRunNs, 0, 100e6)
+	if open.Syncs != 0 {
+		t.Errorf("an open call counts as ended: %+v", open)
+	}
+}
+
+// The marks of each kind, with the launches up to them, once.
+func TestMarks(t *testing.T) {
+	r := newRig(t)
+	target := uprobetest.Cgroup(t, "cuda-marks")
+	r.watch(target)
+	job := r.cudaJob(target, false)
+	for range 3 {
+		job.Do("call cudaMemcpyAsync 1 100 1")
+		job.Do("call cudaLaunchKernel 4 1")
+		job.Do("call cudaGraphLaunch 1 1")
+		job.Do("call cudaStreamSynchronize 1")
+		job.Do("call cudaMemcpyAsync 1 100 2")
+	}
+	var kinds []probes.MarkKind
+	var launches []uint64
+	p := r.process(target.Key, job.PID)
+	for i, m := range p.Marks {
+		kinds, launches = append(kinds, m.Kind), append(launches, m.Launches)
+		if m.TID != job.PID || (i > 0 && m.AtNs < p.Marks[i-1].AtNs) {
+			t.Errorf("mark %d: %+v", i, m)
+		}
+	}
+	step := []probes.MarkKind{probes.MarkCopy, probes.MarkGraph, probes.MarkSync}
+	if want := append(append(step, step...), step...); !slices.Equal(kinds, want) {
+		t.Errorf("kinds %v, want %v", kinds, want)
+	}
+	if want := []uint64{0, 5, 5, 5, 10, 10, 10, 15, 15}; !slices.Equal(launches, want) {
+		t.Errorf("launches %v, want %v", launches, want)
+	}
+	if again := r.process(target.Key, job.PID); len(again.Marks) != 0 {
+		t.Errorf("%d marks are delivered twice", len(again.Marks))
+	}
+	// A flood of one kind leaves the others theirs.
+	job.Do("call cudaStreamSynchronize 1")
+	job.Do("call cudaMemcpyAsync 1000 100 1")
+	n := map[probes.MarkKind]int{}
+	for _, m := range r.process(target.Key, job.PID).Marks {
+		n[m.Kind]++
+	}
+	if n[probes.MarkCopy] != marksKept || n[probes.MarkSync] != 1 {
+		t.Errorf("marks by kind: %v", n)
+	}
+}
+
+// The runtime is linked into the program, whose dynamic symbols do not tell.
+func TestStaticRuntime(t *testing.T) {
+	r := newRig(t)
+	target := uprobetest.Cgroup(t, "cuda-static")
+	r.watch(target)
+	dir := t.TempDir()
+	runtime := uprobetest.Build(t, dir, "runtime.o", "runtime", "-c", "-DBYPASS", "-fvisibility=hidden")
+	program := uprobetest.Build(t, dir, "job", "job", "-DSTATIC", runtime)
+	job := uprobetest.Start(t, target, program)
+	r.found(target.Key, job.PID, "cudaLaunchKernel")
+	job.Do("call cudaLaunchKernel 25 1")
+	if p := r.process(target.Key, job.PID); p.Launches != 25 {
+		t.Errorf("%d launches, want 25", p.Launches)
+	}
+}
+
+// Ten thousand threads that live for one call each.
+func TestShortLivedThreads(t *testing.T) {
+	r := newRig(t)
+	target := uprobetest.Cgroup(t, "cuda-threads")
+	r.watch(target)
+	job := r.cudaJob(target, false)
+	for range 4 {
+		job.Do("threads cudaLaunchKernel 2500 1")
+		time.Sleep(500 * time.Millisecond) // under the ceiling
+		r.read()
+	}
+	job.Do("threads cudaStreamSynchronize 100 1")
+	p := r.process(target.Key, job.PID)
+	if p.Launches != 10000 || len(p.Threads) != 100 {
+		t.Errorf("%d launches, %d threads: %+v", p.Launches, len(p.Threads), r.probe.processes[job.PID].raw.Kernels)
+	}
+	if cost := r.probe.Cost(); cost.Lost != 0 || cost.MapBytes == 0 {
+		t.Errorf("cost %+v", cost)
+	}
+}
+
+// A child of a CUDA process is a process of its own; what it calls before it is
+// found is not its parent's.
+func TestForkAndExec(t *testing.T) {
+	r := newRig(t)
+	target := uprobetest.Cgroup(t, "cuda-fork")
+	r.watch(target)
+	job := r.cudaJob(target, false)
+	job.Do("call cudaLaunchKernel 5 1")
+	job.Do("fork cudaLaunchKernel 50 1")
+	if p := r.process(target.Key, job.PID); p.Launches != 5 {
+		t.Errorf("%d launches after a fork, want 5", p.Launches)
+	}
+	program, runtime, driver := libraries(t, false)
+	job.Exec(program)
+	r.until("left after exec", func() bool { r.read(); return r.probe.processes[job.PID] == nil })
+	job.Do("load %s", driver)
+	job.Do("load %s", runtime)
+	r.found(target.Key, job.PID, "cudaLaunchKernel", "cuLaunchKernel")
+	job.Do("call cudaLaunchKernel 7 1")
+	if p := r.process(target.Key, job.PID); p.Launches != 7 {
+		t.Errorf("%d launches after exec, want 7", p.Launches)
+	}
+}
+
+// A thinned hook takes turns; what it counts and the time it counts in agree.
+func TestThinnedLaunches(t *testing.T) {
+	r := newRig(t)
+	target := uprobetest.Cgroup(t, "cuda-thin")
+	r.watch(target)
+	job := r.cudaJob(target, false)
+	job.Do("call cudaLaunchKernel 10 1")
+	r.probe.Thin(target.Key, HookLaunch, 0)
+	r.read() // switches it off
+	before := r.process(target.Key, job.PID)
+	r.until("detached", func() bool {
+		job.Do("call cudaLaunchKernel 10 1")
+		a := r.process(target.Key, job.PID).Launches
+		job.Do("call cudaLaunchKernel 10 1")
+		return r.process(target.Key, job.PID).Launches == a
+	})
+	off := r.process(target.Key, job.PID)
+	if off.LaunchNs != before.LaunchNs {
+		t.Errorf("time counted while off: %d ns", off.LaunchNs-before.LaunchNs)
+	}
+	if missing := r.probe.Missing(target.Key); !slices.Equal(missing, []string{"launches: over the budget"}) {
+		t.Errorf("missing %q", missing)
+	}
+	job.Do("call cudaStreamSynchronize 3 1")
+	if p := r.process(target.Key, job.PID); len(p.Threads) != 1 || p.Threads[0].Syncs != 3 {
+		t.Errorf("synchronisations went with the launches: %+v", p.Threads)
+	}
+	r.probe.Thin(target.Key, HookLaunch, 1)
+	r.until("attached again", func() bool { return r.process(target.Key, job.PID).LaunchNs > off.LaunchNs })
+	if missing := r.probe.Missing(target.Key); len(missing) > 0 {
+		t.Errorf("missing %q", missing)
+	}
+	job.Do("call cudaLaunchKernel 10 1")
+	if p := r.process(target.Key, job.PID); p.Launches != off.Launches+10 {
+		t.Errorf("%d launches, want %d", p.Launches, off.Launches+10)
+	}
+}
+
+func TestSpending(t *testing.T) {
+	r := newRig(t)
+	target := uprobetest.Cgroup(t, "cuda-spend")
+	r.watch(target)
+	job := r.cudaJob(target, false)
+	job.Do("call cudaLaunchKernel 30 1")
+	job.Do("call cudaStreamSynchronize 4 1")
+	r.read()
+	got := map[string]probes.Spend{}
+	for _, s := range r.probe.Spending() {
+		got[s.Hook] = s
+	}
+	// Each launch passes two entries, and so does each synchronisation.
+	if l, s := got[HookLaunch], got[HookSync]; l.Hits != 60 || s.Hits != 8 || l.HitNs < 50 || s.HitNs <= l.HitNs/100 || l.Container != target.Key {
+		t.Errorf("spending %+v", got)
+	}
+}
+
+// A flood of launches takes the hook off, whatever the budget says.
+func TestCeiling(t *testing.T) {
+	r := newRig(t)
+	target := uprobetest.Cgroup(t, "cuda-ceiling")
+	r.watch(target)
+	job := r.cudaJob(target, false)
+	r.until("taken off", func() bool {
+		job.Do("call cudaLaunchKernel 20000 1")
+		r.read()
+		return len(r.probe.Missing(target.Key)) > 0
+	})
+	if missing := r.probe.Missing(target.Key); !slices.Equal(missing, []string{"launches: more than 20000 a second"}) {
+		t.Errorf("missing %q", missing)
+	}
+}

@@ -1,0 +1,109 @@
+package nccl
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/cuda"
+	"github.com/trimtab/trimtab/probes/uprobe"
+	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func closing(t *testing.T, close func() error) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func wait(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 200 {
+		if ok() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("in 10 s: not %s", what)
+}
+
+// NCCL inside a library of another name; its collectives are counted with their
+// bytes, and leave marks beside CUDA's.
+func TestCollectives(t *testing.T) {
+	uprobetest.NeedsRoot(t)
+	f := uprobe.NewFinder()
+	closing(t, f.Close)
+	c, err := cuda.New(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing(t, c.Close)
+	p, err := New(f, c.Processes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing(t, p.Close)
+	target := uprobetest.Cgroup(t, "nccl")
+	for _, probe := range []probes.Probe{c, p} {
+		if err := probe.Watch(target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	job := uprobetest.Start(t, target, uprobetest.Build(t, dir, "job", "job"))
+	job.Do("load %s", uprobetest.Library(t, dir, "libcuda.so.1", "driver"))
+	job.Do("load %s", uprobetest.Library(t, dir, "libtorch_cuda.so", "nccl"))
+	read := func() *probes.Sample {
+		t.Helper()
+		into := map[string]*probes.Sample{}
+		for _, probe := range []probes.Probe{c, p} {
+			if err := probe.Read(context.Background(), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return into[target.Key]
+	}
+	wait(t, "found", func() bool {
+		s := read()
+		return s != nil && s.CUDA != nil && s.NCCL != nil && len(s.CUDA.Processes) == 1 && len(s.NCCL.Processes) == 1
+	})
+	job.Do("call ncclCommInitRank 1 8 3")
+	job.Do("call ncclCommInitRank 1 2 1") // a smaller one does not count
+	job.Do("call cuLaunchKernel 5 1")
+	job.Do("call ncclAllReduce 3 1000 7") // floats
+	job.Do("call ncclAllReduce 1 10 9")   // bfloat16
+	job.Do("call ncclSend 2 100 4")       // int64
+	s := read()
+	want := probes.NCCLProcess{TGID: job.PID, Ranks: 8, Rank: 3, LastNs: s.NCCL.Processes[0].LastNs}
+	want.Calls[probes.AllReduce], want.Bytes[probes.AllReduce] = 4, 12020
+	want.Calls[probes.Send], want.Bytes[probes.Send] = 2, 1600
+	if diff := cmp.Diff(want, s.NCCL.Processes[0]); diff != "" {
+		t.Error(diff)
+	}
+	if want.LastNs == 0 {
+		t.Error("no time of the latest call")
+	}
+	// The job runs on while the CUDA probe has been read: marks are of the next reading.
+	marks := read().CUDA.Processes[0].Marks
+	marks = append(s.CUDA.Processes[0].Marks, marks...)
+	if len(marks) != 6 {
+		t.Fatalf("%d marks, want 6: %+v", len(marks), marks)
+	}
+	for _, m := range marks {
+		if m.Kind != probes.MarkCollective || m.Launches != 5 || m.TID != job.PID {
+			t.Errorf("mark %+v", m)
+		}
+	}
+	if spent := p.Spending(); len(spent) != 1 || spent[0].Hits != 8 || spent[0].Hook != Hook {
+		t.Errorf("spending %+v", spent)
+	}
+}

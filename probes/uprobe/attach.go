@@ -1,0 +1,120 @@
+package uprobe
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// point is one place to probe, with the cookie its hits carry.
+type point struct {
+	offset uint64
+	cookie uint64
+}
+
+// attacher puts programs on places in files, for one process at a time.
+type attacher struct {
+	multi bool // by BPF link, all places at once; else by one perf event for each
+}
+
+func newAttacher() attacher {
+	return attacher{multi: linkFiltersByProcess() && features.HaveBPFLinkUprobeMulti() == nil}
+}
+
+// linkFiltersByProcess: from Linux 6.10 on (46ba0e49b642) the process filter of
+// such a link means the process; before, only the thread of that number.
+func linkFiltersByProcess() bool {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return false
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); err != nil {
+		return false
+	}
+	return major > 6 || (major == 6 && minor >= 10)
+}
+
+// prepare makes the programs of an object loadable for the way of attaching.
+func (a attacher) prepare(spec *ebpf.CollectionSpec) {
+	if !a.multi {
+		return
+	}
+	for _, p := range spec.Programs {
+		if p.Type == ebpf.Kprobe {
+			p.AttachType = ebpf.AttachTraceUprobeMulti
+		}
+	}
+}
+
+// attach puts prog on all points of a file, at the entry or the return of the
+// functions. pid 0 is every process.
+func (a attacher) attach(file *os.File, pid int32, prog *ebpf.Program, points []point, ret bool) ([]link.Link, error) {
+	exe, err := link.OpenExecutable(selfPath(int(file.Fd())))
+	if err != nil {
+		return nil, fmt.Errorf("open the library: %w", err)
+	}
+	if a.multi {
+		l, err := attachMulti(exe, pid, prog, points, ret)
+		if err != nil {
+			return nil, err
+		}
+		return []link.Link{l}, nil
+	}
+	links := make([]link.Link, 0, len(points))
+	for _, p := range points {
+		l, err := attachOne(exe, pid, prog, p, ret)
+		if err != nil {
+			return nil, errors.Join(err, closeAll(links))
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+func attachMulti(exe *link.Executable, pid int32, prog *ebpf.Program, points []point, ret bool) (link.Link, error) {
+	opts := &link.UprobeMultiOptions{PID: uint32(pid)}
+	for _, p := range points {
+		opts.Addresses = append(opts.Addresses, p.offset)
+		opts.Cookies = append(opts.Cookies, p.cookie)
+	}
+	var l link.Link
+	var err error
+	if ret {
+		l, err = exe.UretprobeMulti(nil, prog, opts)
+	} else {
+		l, err = exe.UprobeMulti(nil, prog, opts)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("attach to %d functions: %w", len(points), err)
+	}
+	return l, nil
+}
+
+func attachOne(exe *link.Executable, pid int32, prog *ebpf.Program, p point, ret bool) (link.Link, error) {
+	opts := &link.UprobeOptions{Address: p.offset, Cookie: p.cookie, PID: int(pid)}
+	var l link.Link
+	var err error
+	if ret {
+		l, err = exe.Uretprobe("", prog, opts)
+	} else {
+		l, err = exe.Uprobe("", prog, opts)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("attach to a function: %w", err)
+	}
+	return l, nil
+}
+
+func closeAll(links []link.Link) error {
+	var errs []error
+	for _, l := range links {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}

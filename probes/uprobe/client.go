@@ -1,0 +1,238 @@
+package uprobe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+const (
+	// turnStretch is the time in which a thinned hook has its share. It stays off for
+	// at least the time between two readings, so a small share makes a longer stretch.
+	turnStretch = 10 * time.Second
+	// maxHitsPerSecond of one hook in one container is the hard ceiling: 2 % of a thread at
+	// 1 µs a hit. Above it the hook is off for a stretch, whatever the budget says.
+	maxHitsPerSecond = 20000
+	// minRateTime is the least time over which a rate is told from a burst.
+	minRateTime = 500 * time.Millisecond
+)
+
+// Client is one probe's use of a Finder.
+type Client struct {
+	finder *Finder
+	spec   Spec
+}
+
+// clientState is one client's state in one container.
+type clientState struct {
+	hooks []containerHook
+}
+
+// containerHook is one hook in one container.
+type containerHook struct {
+	on       bool
+	share    float64
+	credit   time.Duration // time the hook may still be on in this stretch
+	lastTurn time.Time
+	offUntil time.Time // over the ceiling
+	spent    Hits
+	recent   Hits      // since rateFrom
+	rateFrom time.Time // the hook has been on since, at the latest
+}
+
+func newClientState(hooks int) *clientState {
+	s := &clientState{hooks: make([]containerHook, hooks)}
+	for i := range s.hooks {
+		s.hooks[i] = containerHook{on: true, share: 1}
+	}
+	return s
+}
+
+// Watch looks into the container's processes from the next Scan on.
+func (c *Client) Watch(t probes.Target) error { return c.finder.watch(t, c) }
+
+// Unwatch takes the client's probes out of a container.
+func (c *Client) Unwatch(key string) { c.finder.unwatch(key, c) }
+
+// Close takes the client's probes out of all containers and waits until they are
+// off: its programs and maps may then be closed.
+func (c *Client) Close() {
+	for _, key := range slices.Sorted(maps.Keys(c.finder.containers)) {
+		c.Unwatch(key)
+	}
+	c.finder.clients = slices.DeleteFunc(c.finder.clients, func(o *Client) bool { return o == c })
+	c.finder.closers.Wait()
+}
+
+// Scan goes on looking at processes, for a tenth of a second at the most. It
+// returns the problems that were not returned before; what it could do is done.
+func (c *Client) Scan(ctx context.Context) error { return c.finder.scan(ctx) }
+
+// Processes yields the processes that are probed, with their containers.
+func (c *Client) Processes() iter.Seq2[int32, string] {
+	return func(yield func(int32, string) bool) {
+		for pid, p := range c.finder.processes {
+			if p.members[c] != nil && !yield(pid, p.key) {
+				return
+			}
+		}
+	}
+}
+
+// CountedFor is how long a hook, by index, has counted in a process.
+func (c *Client) CountedFor(pid int32, hook int) time.Duration {
+	if p := c.finder.processes[pid]; p != nil && p.members[c] != nil {
+		return p.members[c].countedFor(hook)
+	}
+	return 0
+}
+
+// Has says whether a process maps a library that defines a symbol of interest.
+func (c *Client) Has(pid int32, symbol string) bool {
+	p := c.finder.processes[pid]
+	return p != nil && p.members[c] != nil && slices.ContainsFunc(p.members[c].libraries, func(l *library) bool {
+		return slices.ContainsFunc(l.symbols, func(s Symbol) bool { return s.Name == symbol })
+	})
+}
+
+// Turn settles what hooks have hit and switches those whose turn it is. It
+// returns what the kernel refused.
+func (c *Client) Turn() error {
+	now := time.Now()
+	var errs []error
+	for _, p := range c.finder.processes {
+		if m := p.members[c]; m != nil {
+			c.settle(p, m)
+		}
+	}
+	for _, k := range c.finder.containers {
+		if s := k.clients[c]; s != nil {
+			for i := range s.hooks {
+				s.hooks[i].turn(now)
+			}
+		}
+	}
+	for _, p := range c.finder.processes {
+		m := p.members[c]
+		if m == nil {
+			continue
+		}
+		for i, hook := range c.finder.containers[p.key].clients[c].hooks {
+			if err := m.switchTo(i, hook.on); err != nil && !gone(err) {
+				errs = append(errs, fmt.Errorf("%s probe: container %s: %w", c.spec.Name, p.key, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// settle charges a member's hits since the last time to its container.
+func (c *Client) settle(p *process, m *member) {
+	k := c.finder.containers[p.key]
+	if k == nil || k.clients[c] == nil || c.spec.Hits == nil {
+		return
+	}
+	for i := range m.hooks {
+		hits := c.spec.Hits(m.pid, i)
+		fresh := hits.minus(m.hooks[i].hits)
+		m.hooks[i].hits = hits
+		hook := &k.clients[c].hooks[i]
+		hook.spent, hook.recent = hook.spent.plus(fresh), hook.recent.plus(fresh)
+	}
+}
+
+// turn decides whether the hook is on until the next reading.
+func (h *containerHook) turn(now time.Time) {
+	elapsed := now.Sub(h.lastTurn)
+	if h.lastTurn.IsZero() {
+		elapsed = 0
+	}
+	if span := now.Sub(h.rateFrom); !h.on || h.rateFrom.IsZero() || span >= minRateTime {
+		if h.on && float64(h.recent.total()) > maxHitsPerSecond*span.Seconds() {
+			h.offUntil = now.Add(turnStretch)
+		}
+		h.recent, h.rateFrom = Hits{}, now
+	}
+	h.lastTurn = now
+	if h.share >= 1 {
+		h.on, h.credit = !now.Before(h.offUntil), 0
+		return
+	}
+	h.credit += time.Duration(h.share * float64(elapsed))
+	if h.on {
+		h.credit -= elapsed
+	}
+	h.credit = max(min(h.credit, turnStretch), -turnStretch/2*time.Duration(1/max(h.share, 0.01)))
+	switch full := time.Duration(h.share * (1 - h.share) * float64(turnStretch)); {
+	case h.share <= 0 || now.Before(h.offUntil) || h.credit <= 0:
+		h.on = false
+	case h.credit >= full:
+		h.on = true
+	}
+}
+
+// Thin sets the share of time in which a hook is attached for a container; see
+// probes.Spender.
+func (c *Client) Thin(key, hook string, share float64) {
+	k := c.finder.containers[key]
+	if k == nil || k.clients[c] == nil {
+		return
+	}
+	for i := range c.spec.Hooks {
+		if c.spec.Hooks[i].Name == hook {
+			k.clients[c].hooks[i].share = max(0, min(1, share))
+		}
+	}
+}
+
+// Spending lists what the hooks have cost each container; see probes.Spender.
+func (c *Client) Spending() []probes.Spend {
+	var out []probes.Spend
+	cost := c.finder.HitCost()
+	for key, k := range c.finder.containers {
+		s := k.clients[c]
+		if s == nil {
+			continue
+		}
+		for i, h := range s.hooks {
+			if n := h.spent.total(); n > 0 {
+				out = append(out, probes.Spend{Container: key, Hook: c.spec.Hooks[i].Name, Hits: n, HitNs: cost.of(h.spent) / float64(n)})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b probes.Spend) int {
+		if d := strings.Compare(a.Container, b.Container); d != 0 {
+			return d
+		}
+		return strings.Compare(a.Hook, b.Hook)
+	})
+	return out
+}
+
+// Missing names what is not counted for a container now, each with why.
+func (c *Client) Missing(key string) []string {
+	k := c.finder.containers[key]
+	if k == nil || k.clients[c] == nil {
+		return nil
+	}
+	missing := c.finder.problems.of(key)
+	for i, h := range k.clients[c].hooks {
+		what := c.spec.Hooks[i].What
+		switch {
+		case h.lastTurn.Before(h.offUntil):
+			missing = append(missing, fmt.Sprintf("%s: more than %d a second", what, maxHitsPerSecond))
+		case h.share <= 0:
+			missing = append(missing, what+": over the budget")
+		case h.share < 1:
+			missing = append(missing, fmt.Sprintf("%s: counted %.0f %% of the time, over the budget", what, 100*h.share))
+		}
+	}
+	return missing
+}

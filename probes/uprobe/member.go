@@ -1,0 +1,159 @@
+package uprobe
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf/link"
+)
+
+// library is a file with functions of interest that some process maps. The file
+// is held open while it has users: it is attached to again when a hook's turn
+// comes. Attachments pin it in any case.
+type library struct {
+	key     fileKey
+	file    *os.File
+	symbols []Symbol
+	users   int
+}
+
+// member is a process that one client probes.
+type member struct {
+	pid       int32
+	client    *Client
+	libraries []*library
+	hooks     []hookState // as in client.spec.Hooks
+}
+
+// hookState is one hook in one process.
+type hookState struct {
+	attached []attachment
+	on       bool
+	turn     uint16
+	since    time.Time     // on: counted from here
+	counted  time.Duration // before since
+	closing  []<-chan struct{}
+	hits     Hits // as last seen
+}
+
+type attachment struct {
+	library *library
+	links   []link.Link
+}
+
+// busy: attachments of the former turn may still hit.
+func (h *hookState) busy() bool {
+	h.closing = slices.DeleteFunc(h.closing, func(done <-chan struct{}) bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	})
+	return len(h.closing) > 0
+}
+
+// add probes the hooks that are on in one more library.
+func (m *member) add(lib *library) error {
+	m.libraries = append(m.libraries, lib)
+	lib.users++
+	var errs []error
+	for i := range m.hooks {
+		if m.hooks[i].on {
+			errs = append(errs, m.attach(i, lib))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// attach probes one hook's functions in one library, returns first: an entry
+// without its return would stay open.
+func (m *member) attach(i int, lib *library) error {
+	hook, state := &m.client.spec.Hooks[i], &m.hooks[i]
+	entries, returns := hook.points(lib.symbols, state.turn)
+	if len(entries) == 0 {
+		return nil
+	}
+	at := attachment{library: lib}
+	begin := time.Now()
+	if len(returns) > 0 {
+		links, err := m.client.finder.attacher.attach(lib.file, m.pid, hook.Return, returns, true)
+		if err != nil {
+			return err
+		}
+		at.links = links
+	}
+	links, err := m.client.finder.attacher.attach(lib.file, m.pid, hook.Entry, entries, false)
+	if err != nil {
+		return errors.Join(err, closeAll(at.links))
+	}
+	at.links = append(slices.Clone(links), at.links...) // entries are closed first
+	if len(state.attached) == 0 {
+		state.since = begin.Add(time.Since(begin) / 2)
+	}
+	state.attached = append(state.attached, at)
+	return nil
+}
+
+// detach closes the attachments of a hook that keep does not hold on to. It does
+// not wait: the kernel takes tens of milliseconds for each.
+func (m *member) detach(i int, keep func(*library) bool) {
+	state := &m.hooks[i]
+	had := len(state.attached) > 0
+	state.attached = slices.DeleteFunc(state.attached, func(a attachment) bool {
+		if keep(a.library) {
+			return false
+		}
+		state.closing = append(state.closing, m.client.finder.closeLater(a.links))
+		return true
+	})
+	if had && len(state.attached) == 0 {
+		state.counted += time.Since(state.since)
+	}
+}
+
+// switchTo attaches a hook to all libraries, or takes it off. A hook whose former
+// turn is not closed yet stays off until it is asked again.
+func (m *member) switchTo(i int, on bool) error {
+	state := &m.hooks[i]
+	if state.on == on || (on && state.busy()) {
+		return nil
+	}
+	state.on = on
+	if !on {
+		m.detach(i, func(*library) bool { return false })
+		return nil
+	}
+	state.turn++
+	var errs []error
+	for _, lib := range m.libraries {
+		errs = append(errs, m.attach(i, lib))
+	}
+	return errors.Join(errs...)
+}
+
+// drop takes the member's probes off libraries that the process no longer maps.
+func (m *member) drop(keep func(*library) bool) {
+	for i := range m.hooks {
+		m.detach(i, keep)
+	}
+	m.libraries = slices.DeleteFunc(m.libraries, func(lib *library) bool {
+		if keep(lib) {
+			return false
+		}
+		m.client.finder.release(lib)
+		return true
+	})
+}
+
+// countedFor is how long a hook has counted in this process.
+func (m *member) countedFor(i int) time.Duration {
+	state := &m.hooks[i]
+	if len(state.attached) == 0 {
+		return state.counted
+	}
+	return state.counted + time.Since(state.since)
+}

@@ -1,0 +1,118 @@
+package uprobe
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxFileBytes bounds the files that are looked into; libtorch_cuda has 1.5 GiB.
+const maxFileBytes = 8 << 30
+
+var (
+	errNotALibrary = errors.New("not a regular file of a bearable size")
+	errOtherFile   = errors.New("another file stands there now")
+)
+
+// fileKey names a file as user space sees it.
+type fileKey struct {
+	dev, ino uint64
+}
+
+// stamp tells whether a file, or the file whose inode number it took over, is
+// still the one that was looked into.
+type stamp struct {
+	size, changedNs int64
+}
+
+// handle is a file of a container, found but not yet opened for reading.
+type handle struct {
+	fd    int // O_PATH
+	key   fileKey
+	stamp stamp
+}
+
+func (h handle) close() { _ = unix.Close(h.fd) }
+
+// reopen opens the file for reading. It is known to be a regular file, so the
+// open does not wait for a peer.
+func (h handle) reopen() (*os.File, error) {
+	return os.OpenFile(selfPath(h.fd), os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+}
+
+// selfPath names an open file by descriptor. The kernel's link leads to the very
+// file, whatever has become of its path.
+func selfPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// opener reaches the mapped files of one process.
+type opener struct {
+	dir     string // /proc/PID
+	byPath  bool   // map_files is refused
+	root    int    // the process's root directory, where byPath
+	refused error
+}
+
+func newOpener(procRoot string, pid int32) *opener {
+	return &opener{dir: filepath.Join(procRoot, strconv.Itoa(int(pid))), root: -1}
+}
+
+func (o *opener) close() {
+	if o.root >= 0 {
+		_ = unix.Close(o.root)
+	}
+}
+
+// find returns the mapped file. Opening a device or a FIFO can do things or wait;
+// O_PATH does neither.
+func (o *opener) find(m mapping) (handle, error) {
+	fd, err := o.open(m)
+	if err != nil {
+		return handle{}, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = unix.Close(fd)
+		return handle{}, fmt.Errorf("stat a mapped file: %w", err)
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxFileBytes:
+		err = errNotALibrary
+	case o.byPath && st.Ino != m.inode:
+		err = errOtherFile
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return handle{}, err
+	}
+	return handle{
+		fd: fd, key: fileKey{dev: st.Dev, ino: st.Ino}, stamp: stamp{size: st.Size, changedNs: st.Ctim.Nano()},
+	}, nil
+}
+
+func (o *opener) open(m mapping) (int, error) {
+	if !o.byPath {
+		fd, err := unix.Open(filepath.Join(o.dir, "map_files", m.addresses), unix.O_PATH|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
+			return fd, err
+		}
+		// map_files wants CAP_CHECKPOINT_RESTORE, and for users other than root
+		// CAP_DAC_READ_SEARCH; the root directory neither.
+		root, rootErr := unix.Open(filepath.Join(o.dir, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if rootErr != nil {
+			return -1, fmt.Errorf("reach the files of a process: %w", rootErr)
+		}
+		o.byPath, o.root = true, root
+	}
+	fd, err := unix.Openat2(o.root, m.path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return -1, fmt.Errorf("open a mapped file: %w", err)
+	}
+	return fd, nil
+}

@@ -1,0 +1,188 @@
+package uprobe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+)
+
+// HitCost is what a hit costs the thread that makes it, in ns, the program aside
+// from a map lookup not included.
+type HitCost struct {
+	Emulated float64 // entry, instruction emulated
+	Stepped  float64 // entry, instruction single-stepped
+	Return   float64 // what probing the return adds
+	Measured bool    // on this machine; else as others have
+}
+
+// of is the cost of a mix of hits, in ns.
+func (c HitCost) of(h Hits) float64 {
+	return c.Emulated*float64(h.Emulated) + c.Stepped*float64(h.Stepped) + c.Return*float64(h.Returns)
+}
+
+// usualCost: bpftime's benchmark on two server CPUs, 1.9–3.2 µs and 3.0–4.0 µs with the return.
+func usualCost() HitCost { return HitCost{Emulated: 2500, Stepped: 2500, Return: 1000} }
+
+// price measures the cost of a hit, once, in the background: some 0.2 s of CPU.
+type price struct {
+	cost   atomic.Pointer[HitCost]
+	err    error // after done
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func startPricing(a attacher) *price {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	p := &price{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		defer cancel()
+		cost, err := measureCost(ctx, a)
+		if err != nil {
+			p.err = err
+			return
+		}
+		p.cost.Store(&cost)
+	}()
+	return p
+}
+
+func (p *price) stop() {
+	p.cancel()
+	<-p.done
+}
+
+// HitCost returns the cost of a hit as measured on this machine, or the usual one
+// until that is known or where it cannot be measured.
+func (f *Finder) HitCost() HitCost {
+	if c := f.price.cost.Load(); c != nil {
+		return *c
+	}
+	return usualCost()
+}
+
+const (
+	priceCalls = 4000 // calls of the probed function in one run
+	priceRuns  = 3    // the fastest counts: others were disturbed
+)
+
+// measureCost runs a child of a few instructions with and without probes. A child,
+// because a return probe changes return addresses on the stack, which Go's runtime
+// reads.
+func measureCost(ctx context.Context, a attacher) (HitCost, error) {
+	prog, err := pricingProgram(a)
+	if err != nil {
+		return HitCost{}, fmt.Errorf("measure the cost of a hit: %w", err)
+	}
+	defer prog.Close()
+	var cost HitCost
+	for _, stepped := range []bool{false, true} {
+		code, at := priceProgram(priceCalls, stepped)
+		entry, both, err := priceOf(ctx, a, prog, code, at)
+		if err != nil {
+			return HitCost{}, fmt.Errorf("measure the cost of a hit: %w", err)
+		}
+		if stepped {
+			cost.Stepped = entry
+		} else {
+			cost.Emulated, cost.Return = entry, max(both-entry, 0)
+		}
+	}
+	cost.Measured = true
+	return cost, nil
+}
+
+// pricingProgram does what the probes' programs begin with: a lookup by process.
+func pricingProgram(a attacher) (*ebpf.Program, error) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close() // the program holds it
+	spec := &ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "Dual BSD/GPL", Instructions: asm.Instructions{
+		asm.FnGetCurrentPidTgid.Call(),
+		asm.RSh.Imm(asm.R0, 32),
+		asm.StoreMem(asm.RFP, -4, asm.R0, asm.Word),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.LoadMapPtr(asm.R1, m.FD()),
+		asm.FnMapLookupElem.Call(),
+		asm.FnKtimeGetNs.Call(),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.Return(),
+	}}
+	a.prepare(&ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{"price": spec}})
+	return ebpf.NewProgram(spec)
+}
+
+// priceOf returns what a call costs more with an entry probe, and with a return
+// probe besides.
+func priceOf(ctx context.Context, a attacher, prog *ebpf.Program, code []byte, at uint64) (entry, both float64, err error) {
+	file, err := sealedFile(code)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer file.Close()
+	bare, err := fastest(ctx, file)
+	if err != nil {
+		return 0, 0, err
+	}
+	on, err := a.attach(file, 0, prog, []point{{offset: at}}, false)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, closeAll(on)) }()
+	withEntry, err := fastest(ctx, file)
+	if err != nil {
+		return 0, 0, err
+	}
+	returns, err := a.attach(file, 0, prog, []point{{offset: at}}, true)
+	if err != nil {
+		return 0, 0, err
+	}
+	on = append(on, returns...)
+	withBoth, err := fastest(ctx, file)
+	if err != nil {
+		return 0, 0, err
+	}
+	each := func(d time.Duration) float64 { return max(float64(d-bare), 0) / priceCalls }
+	return each(withEntry), each(withBoth), nil
+}
+
+// fastest runs the file and returns the CPU time of its best run.
+func fastest(ctx context.Context, file *os.File) (time.Duration, error) {
+	best := time.Duration(0)
+	for range priceRuns {
+		cmd := exec.CommandContext(ctx, "/proc/self/fd/3")
+		cmd.ExtraFiles = []*os.File{file}
+		if err := cmd.Run(); err != nil {
+			return 0, fmt.Errorf("run the child: %w", err)
+		}
+		if d := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(); best == 0 || d < best {
+			best = d
+		}
+	}
+	return best, nil
+}
+
+// sealedFile puts a program into memory, open for reading alone: what is open for
+// writing cannot be executed.
+func sealedFile(code []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("trimtab-price", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, code); err != nil {
+		return nil, fmt.Errorf("write a program: %w", err)
+	}
+	return os.Open(selfPath(fd))
+}

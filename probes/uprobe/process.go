@@ -1,0 +1,131 @@
+package uprobe
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Bounds on what one container can make the finder look at.
+const (
+	maxProcesses  = 1024
+	maxMapsBytes  = 4 << 20
+	maxCgroupDirs = 256
+	maxMappings   = 16384
+)
+
+// processesIn lists the processes in a cgroup directory and below it.
+func processesIn(dir string) []int32 {
+	var pids []int32
+	dirs := 0
+	// Directories that vanish in between are no loss.
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil
+		}
+		if dirs++; dirs > maxCgroupDirs || len(pids) >= maxProcesses {
+			return fs.SkipAll
+		}
+		b, err := readCapped(filepath.Join(path, "cgroup.procs"), 1<<20)
+		if err != nil {
+			return nil
+		}
+		for _, f := range bytes.Fields(b) {
+			if pid, err := strconv.ParseInt(string(f), 10, 32); err == nil && pid > 0 && len(pids) < maxProcesses {
+				pids = append(pids, int32(pid))
+			}
+		}
+		return nil
+	})
+	return pids
+}
+
+func readCapped(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// stat is what /proc/PID/stat says: with its start, a PID names a process for as
+// long as the host is up; its size changes when it maps a library.
+type stat struct {
+	startTick uint64
+	sizeBytes uint64
+}
+
+// readStat reads fields 22 and 23. The name in field 2 may hold anything.
+func readStat(procRoot string, pid int32) (stat, error) {
+	b, err := readCapped(filepath.Join(procRoot, strconv.Itoa(int(pid)), "stat"), 4096)
+	if err != nil {
+		return stat{}, err
+	}
+	_, rest, ok := bytes.Cut(b[max(0, bytes.LastIndexByte(b, ')')):], []byte(")"))
+	f := bytes.Fields(rest)
+	if !ok || len(f) < 21 {
+		return stat{}, fmt.Errorf("process %d: stat has no start time", pid)
+	}
+	start, err := strconv.ParseUint(string(f[19]), 10, 64)
+	if err != nil {
+		return stat{}, fmt.Errorf("process %d: start time: %w", pid, err)
+	}
+	size, err := strconv.ParseUint(string(f[20]), 10, 64)
+	if err != nil {
+		return stat{}, fmt.Errorf("process %d: size: %w", pid, err)
+	}
+	return stat{startTick: start, sizeBytes: size}, nil
+}
+
+// mapping is one executable mapping of a file.
+type mapping struct {
+	addresses string // its name in map_files
+	inode     uint64 // as maps shows it
+	path      string // the container's word
+}
+
+// executableMaps lists the executable file mappings: the program first, then
+// those whose path holds a hint, then the others.
+func executableMaps(maps []byte, hints []string) []mapping {
+	var program, likely, others []mapping
+	for line := range bytes.Lines(maps) {
+		f := bytes.Fields(line)
+		if len(f) < 6 || len(f[1]) != 4 || f[1][2] != 'x' || f[5][0] != '/' || bytes.Equal(f[4], []byte("0")) {
+			continue
+		}
+		inode, err := strconv.ParseUint(string(f[4]), 10, 64)
+		if err != nil {
+			continue
+		}
+		// The path is the rest of the line, blanks and all.
+		path := string(bytes.TrimRight(line[bytes.Index(line, f[5]):], "\n"))
+		m := mapping{addresses: string(f[0]), inode: inode, path: path}
+		switch {
+		case len(program) == 0:
+			program = append(program, m)
+		case hinted(path, hints):
+			likely = append(likely, m)
+		default:
+			others = append(others, m)
+		}
+		if len(likely)+len(others) >= maxMappings {
+			break
+		}
+	}
+	return append(append(program, likely...), others...)
+}
+
+func hinted(path string, hints []string) bool {
+	for _, h := range hints {
+		if strings.Contains(path, h) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,109 @@
+package uprobe
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// Spec is what one probe wants found and probed. Its functions are called from
+// the goroutine that calls the Client.
+type Spec struct {
+	// Name begins the names of problems: "cuda".
+	Name string
+	// Prefixes are beginnings of symbol names; every name that a hook matches begins with one.
+	Prefixes []string
+	// Marks are symbols that are only looked for, see Client.Has.
+	Marks []string
+	// Hints are parts of paths of files that are worth looking into first.
+	Hints []string
+	// Hooks are probed together or not at all, each as a whole.
+	Hooks []Hook
+	// Enter makes room for a process before anything in it is probed.
+	Enter func(pid int32) error
+	// Leave frees it when the process has ended, or maps nothing of interest any more, or is
+	// no longer watched. Probes may still hit for some milliseconds.
+	Leave func(pid int32)
+	// Hits returns what a hook (by index) hit in a process so far.
+	Hits func(pid int32, hook int) Hits
+}
+
+// Hook is a set of functions that is switched on and off together.
+type Hook struct {
+	Name  string // "cuda.launch"
+	What  string // what is not counted without it: "launches"
+	Match func(symbol string) (Point, bool)
+	// Entry runs at the entry of each function, Return at the return of those whose Point says so.
+	Entry, Return *ebpf.Program
+}
+
+// Point says what to do with one function.
+type Point struct {
+	Code    uint32 // for the BPF program: COOKIE_CODE of bpf/uprobe.h
+	Returns bool
+}
+
+// Hits counts breakpoint hits, by what each costs.
+type Hits struct {
+	Emulated, Stepped, Returns uint64
+}
+
+func (h Hits) total() uint64 { return h.Emulated + h.Stepped }
+
+func (h Hits) plus(o Hits) Hits {
+	return Hits{h.Emulated + o.Emulated, h.Stepped + o.Stepped, h.Returns + o.Returns}
+}
+
+// minus returns what has come since; counters that went back began anew.
+func (h Hits) minus(o Hits) Hits {
+	if h.Emulated < o.Emulated || h.Stepped < o.Stepped || h.Returns < o.Returns {
+		return h
+	}
+	return Hits{h.Emulated - o.Emulated, h.Stepped - o.Stepped, h.Returns - o.Returns}
+}
+
+// Bits of the cookie, as bpf/uprobe.h has them.
+const (
+	cookieSteppedBit = 40
+	cookieTurnShift  = 48
+)
+
+func cookie(code uint32, stepped bool, turn uint16) uint64 {
+	c := uint64(code) | uint64(turn)<<cookieTurnShift
+	if stepped {
+		c |= 1 << cookieSteppedBit
+	}
+	return c
+}
+
+// points lists a hook's places in a library, and those of them whose return is probed.
+func (h *Hook) points(symbols []Symbol, turn uint16) (entries, returns []point) {
+	for _, s := range symbols {
+		p, ok := h.Match(s.Name)
+		if !ok {
+			continue
+		}
+		at := point{offset: s.Offset, cookie: cookie(p.Code, s.Stepped, turn)}
+		entries = append(entries, at)
+		if p.Returns {
+			returns = append(returns, at)
+		}
+	}
+	return entries, returns
+}
+
+func (s *Spec) matches(symbol string) bool {
+	for i := range s.Hooks {
+		if _, ok := s.Hooks[i].Match(symbol); ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Spec) check() error {
+	if s.Name == "" || len(s.Hooks) == 0 || len(s.Prefixes) == 0 {
+		return fmt.Errorf("uprobes of %q: a name, prefixes and hooks are needed", s.Name)
+	}
+	return nil
+}

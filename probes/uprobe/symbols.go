@@ -1,0 +1,231 @@
+package uprobe
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Bounds on what a container's file can make us read. libtorch_cpu has about
+// 20 MiB of dynamic strings and 5 MiB of dynamic symbols; a large static binary
+// has ten times that.
+const (
+	maxStringBytes = 256 << 20
+	maxSymbolBytes = 128 << 20
+	chunkBytes     = 256 << 10
+	symbolBytes    = 24 // Elf64_Sym
+	maxSymbols     = 512
+	maxNameBytes   = 256
+)
+
+// errNoSymbols: the file is fine and holds nothing of interest.
+var errNoSymbols = errors.New("no function of interest")
+
+// Symbol is a function found in a file.
+type Symbol struct {
+	Name   string
+	Offset uint64 // in the file, of the instruction to probe
+	// Stepped: the kernel single-steps the instruction there instead of emulating it.
+	Stepped bool
+}
+
+// interest says which names are wanted: each begins with one of the prefixes.
+type interest struct {
+	prefixes []string
+	wanted   func(name string) bool
+	// marks are names that are only noted, of functions or data.
+	marks map[string]bool
+}
+
+// findSymbols returns the wanted functions that a file defines, sorted by name,
+// one for each address. It streams the tables through a small buffer: they are
+// too many to hold. The tables are the dynamic one and, for what is linked
+// statically, the full one where it was not stripped.
+func findSymbols(r io.ReaderAt, in interest) (found []Symbol, err error) {
+	// debug/elf is not hardened against hostile files, and this one is a container's.
+	defer func() {
+		if r := recover(); r != nil {
+			found, err = nil, fmt.Errorf("read ELF: panic: %v", r)
+		}
+	}()
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, fmt.Errorf("read ELF: %w", err)
+	}
+	if f.Class != elf.ELFCLASS64 || f.ByteOrder != binary.LittleEndian {
+		return nil, errNoSymbols
+	}
+	addresses := map[string]uint64{}
+	for _, tables := range [][2]string{{".dynstr", ".dynsym"}, {".strtab", ".symtab"}} {
+		if err := searchTable(f, tables[0], tables[1], in, addresses); err != nil {
+			return nil, err
+		}
+	}
+	for name, address := range addresses {
+		if in.marks[name] {
+			found = append(found, Symbol{Name: name})
+			continue
+		}
+		if s, ok := locate(f, r, name, address); ok {
+			found = append(found, s)
+		}
+	}
+	if len(found) == 0 {
+		return nil, errNoSymbols
+	}
+	slices.SortFunc(found, func(a, b Symbol) int { return strings.Compare(a.Name, b.Name) })
+	return oncePerOffset(found), nil
+}
+
+func oncePerOffset(symbols []Symbol) []Symbol {
+	seen := map[uint64]bool{}
+	return slices.DeleteFunc(symbols, func(s Symbol) bool {
+		twice := seen[s.Offset]
+		seen[s.Offset] = s.Offset != 0
+		return twice
+	})
+}
+
+func searchTable(f *elf.File, strings, symbols string, in interest, into map[string]uint64) error {
+	strs, syms := f.Section(strings), f.Section(symbols)
+	if strs == nil || syms == nil || strs.Type == elf.SHT_NOBITS || syms.Type == elf.SHT_NOBITS {
+		return nil
+	}
+	if strs.Size > maxStringBytes || syms.Size > maxSymbolBytes {
+		return fmt.Errorf("%d bytes of names and %d of symbols are too many", strs.Size, syms.Size)
+	}
+	names, err := namesIn(strs, strs.Size, in)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", strings, err)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	if err := addressesIn(syms, syms.Size, names, in.marks, into); err != nil {
+		return fmt.Errorf("read %s: %w", symbols, err)
+	}
+	return nil
+}
+
+// namesIn returns the wanted names by their offset in a string table.
+func namesIn(r io.ReaderAt, size uint64, in interest) (map[uint32]string, error) {
+	names := map[uint32]string{}
+	buf := make([]byte, chunkBytes)
+	for at := uint64(0); at < size; at += uint64(len(buf) - maxNameBytes) {
+		n, err := r.ReadAt(buf[:min(uint64(len(buf)), size-at)], int64(at))
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		for _, prefix := range in.prefixes {
+			namesInChunk(buf[:n], prefix, in.wanted, func(offset int, name string) {
+				if len(names) < maxSymbols {
+					names[uint32(at)+uint32(offset)] = name
+				}
+			})
+		}
+		if n < len(buf) {
+			break
+		}
+	}
+	return names, nil
+}
+
+func namesInChunk(chunk []byte, prefix string, wanted func(string) bool, add func(offset int, name string)) {
+	needle := []byte("\x00" + prefix)
+	for from := 0; ; {
+		i := bytes.Index(chunk[from:], needle)
+		if i < 0 {
+			return
+		}
+		start := from + i + 1
+		from = start
+		// A name that the chunk cuts off is whole in the next one.
+		end := bytes.IndexByte(chunk[start:min(len(chunk), start+maxNameBytes)], 0)
+		if end < 0 {
+			continue
+		}
+		if name := string(chunk[start : start+end]); wanted(name) {
+			add(start, name)
+		}
+	}
+}
+
+// addressesIn adds the values of defined functions that bear one of the names.
+func addressesIn(r io.ReaderAt, size uint64, names map[uint32]string, marks map[string]bool, into map[string]uint64) error {
+	buf := make([]byte, chunkBytes/symbolBytes*symbolBytes)
+	for at := uint64(0); at < size; at += uint64(len(buf)) {
+		n, err := r.ReadAt(buf[:min(uint64(len(buf)), size-at)], int64(at))
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		for s := buf[:n]; len(s) >= symbolBytes; s = s[symbolBytes:] {
+			name, ok := names[binary.LittleEndian.Uint32(s)]
+			if !ok || binary.LittleEndian.Uint16(s[6:]) == uint16(elf.SHN_UNDEF) {
+				continue
+			}
+			if elf.ST_TYPE(s[4]) != elf.STT_FUNC && !marks[name] {
+				continue
+			}
+			if _, twice := into[name]; !twice {
+				into[name] = binary.LittleEndian.Uint64(s[8:])
+			}
+		}
+		if n < len(buf) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// locate turns an address into a place in the file.
+func locate(f *elf.File, r io.ReaderAt, name string, address uint64) (Symbol, bool) {
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_X == 0 || address < p.Vaddr || address-p.Vaddr >= p.Filesz {
+			continue
+		}
+		offset := address - p.Vaddr + p.Off
+		code := make([]byte, 16)
+		n, err := r.ReadAt(code, int64(offset))
+		if n == 0 || (err != nil && !errors.Is(err, io.EOF)) {
+			return Symbol{}, false
+		}
+		skip, stepped := instruction(f.Machine, code[:n])
+		return Symbol{Name: name, Offset: offset + skip, Stepped: stepped}, true
+	}
+	return Symbol{}, false
+}
+
+// instruction says how many bytes of an entry to pass over, and whether the
+// instruction there is single-stepped. Passing over ENDBR64 changes nothing that a
+// probe reads; anything further would.
+func instruction(machine elf.Machine, code []byte) (skip uint64, stepped bool) {
+	switch machine {
+	case elf.EM_X86_64:
+		if bytes.HasPrefix(code, []byte{0xf3, 0x0f, 0x1e, 0xfa}) {
+			skip, code = 4, code[4:]
+		}
+		return skip, !emulatedX86(code)
+	case elf.EM_AARCH64:
+		// Hints (nop, bti, paciasp) are emulated as no-ops: arch/arm64/kernel/probes/decode-insn.c.
+		hint := len(code) >= 4 && binary.LittleEndian.Uint32(code)&0xfffff01f == 0xd503201f
+		return 0, !hint
+	}
+	return 0, true
+}
+
+// emulatedX86: push of a register, nop, near call and jump; see branch_setup_xol_ops
+// and push_setup_xol_ops in arch/x86/kernel/uprobes.c.
+func emulatedX86(code []byte) bool {
+	if len(code) < 2 {
+		return false
+	}
+	if code[0] == 0x41 { // push %r8 and up
+		return code[1]&0xf8 == 0x50
+	}
+	return code[0]&0xf8 == 0x50 || code[0] == 0x90 || code[0] == 0xe8 || code[0] == 0xe9 || code[0] == 0xeb
+}

@@ -1,0 +1,157 @@
+// Package uprobetest makes processes that call functions by the names of CUDA's,
+// NCCL's and PyTorch's, for tests of the probes on them.
+package uprobetest
+
+import (
+	"bufio"
+	"embed"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+//go:embed testdata/*.c
+var sources embed.FS
+
+// Build compiles a source of this package, by name without ".c", to the path dir/out.
+func Build(t testing.TB, dir, out, source string, flags ...string) string {
+	t.Helper()
+	code, err := sources.ReadFile("testdata/" + source + ".c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "."+source+fmt.Sprint(time.Now().UnixNano())+".c")
+	if err := os.WriteFile(path, code, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return compile(t, dir, out, append(flags, path)...)
+}
+
+// BuildCode compiles C code to the path dir/out.
+func BuildCode(t testing.TB, dir, out, code string, flags ...string) string {
+	t.Helper()
+	path := filepath.Join(dir, ".code"+fmt.Sprint(time.Now().UnixNano())+".c")
+	if err := os.WriteFile(path, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return compile(t, dir, out, append(flags, path)...)
+}
+
+func compile(t testing.TB, dir, out string, args ...string) string {
+	t.Helper()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("needs gcc: builds libraries with the names that are probed")
+	}
+	path := filepath.Join(dir, out)
+	cmd := exec.Command(gcc, append([]string{"-O1", "-w", "-fno-optimize-sibling-calls", "-o", path}, append(args, "-ldl", "-lpthread")...)...)
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("compile %s: %v: %s", out, err, msg)
+	}
+	return path
+}
+
+// Library builds a source as a shared object.
+func Library(t testing.TB, dir, out, source string, flags ...string) string {
+	t.Helper()
+	return Build(t, dir, out, source, append([]string{"-shared", "-fPIC"}, flags...)...)
+}
+
+// NeedsRoot skips where uprobes cannot be attached.
+func NeedsRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: attaches uprobes")
+	}
+}
+
+// Cgroup makes a cgroup that stands for a container, and removes it at the end.
+func Cgroup(t testing.TB, name string) probes.Target {
+	t.Helper()
+	NeedsRoot(t)
+	root := "/sys/fs/cgroup/unified"
+	if _, err := os.Stat(root); err != nil {
+		root = "/sys/fs/cgroup"
+	}
+	dir := filepath.Join(root, fmt.Sprintf("trimtab-%s-%d", name, os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
+		t.Skipf("needs a writable cgroup2 tree: %v", err)
+	}
+	t.Cleanup(func() {
+		for range 200 {
+			if os.Remove(dir) == nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	return probes.Target{Key: name, Unified: dir}
+}
+
+// Job is a process in a cgroup that makes the calls it is told to.
+type Job struct {
+	PID int32
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Reader
+	tb  testing.TB
+}
+
+// Start runs a program built from "job" in a target's cgroup.
+func Start(t testing.TB, target probes.Target, program string) *Job {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", "echo $$ > "+target.Unified+`/cgroup.procs && exec "$@"`, "sh", program)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	j := &Job{PID: int32(cmd.Process.Pid), cmd: cmd, in: in, out: bufio.NewReader(out), tb: t}
+	t.Cleanup(j.End)
+	j.expect("ready")
+	return j
+}
+
+func (j *Job) expect(want string) {
+	j.tb.Helper()
+	line, err := j.out.ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != want {
+		j.tb.Fatalf("the job answers %q, %v; want %q", line, err, want)
+	}
+}
+
+// Do gives a command and waits until it is done; see testdata/job.c.
+func (j *Job) Do(format string, args ...any) {
+	j.tb.Helper()
+	fmt.Fprintf(j.in, format+"\n", args...)
+	j.expect("done")
+}
+
+// Exec has the process replaced by a program built from "job".
+func (j *Job) Exec(program string) {
+	j.tb.Helper()
+	fmt.Fprintf(j.in, "exec %s\n", program)
+	j.expect("ready")
+}
+
+// End ends the process.
+func (j *Job) End() {
+	if j.cmd.ProcessState == nil {
+		_ = j.cmd.Process.Kill()
+		_ = j.cmd.Wait()
+	}
+}
