@@ -39,6 +39,12 @@ func (r DeviceRule) Covers(major, minor int) bool {
 		strings.Contains(r.Access, "r") && strings.Contains(r.Access, "w")
 }
 
+// Contains reports whether all that another rule allows is allowed by this one alone.
+func (r DeviceRule) Contains(other DeviceRule) bool {
+	return (r.Kind == "a" || r.Kind == other.Kind) && (r.Major == AnyDevice || r.Major == other.Major) &&
+		(r.Minor == AnyDevice || r.Minor == other.Minor) && strings.Trim(other.Access, r.Access) == ""
+}
+
 // ParseDeviceRule reads a rule's text.
 func ParseDeviceRule(s string) (DeviceRule, error) {
 	fields := strings.Fields(s)

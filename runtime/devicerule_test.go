@@ -31,6 +31,28 @@ func TestDeviceRuleText(t *testing.T) {
 	}
 }
 
+func TestDeviceRuleContains(t *testing.T) {
+	for _, tc := range []struct {
+		rule, other string
+		want        bool
+	}{
+		{"c 195:* rwm", "c 195:0 rw", true}, {"c 195:0 rw", "c 195:0 rw", true}, {"a *:* rwm", "b 8:0 m", true}, {"c *:* wr", "c 195:* rw", true},
+		{"c 195:0 rw", "c 195:* rw", false}, {"c 195:0 rw", "c 195:0 rwm", false}, {"c 195:* rw", "b 195:0 rw", false}, {"c 195:* rw", "c 196:0 rw", false},
+	} {
+		r, err := ParseDeviceRule(tc.rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := ParseDeviceRule(tc.other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Contains(other); got != tc.want {
+			t.Errorf("%s contains %s: %v", tc.rule, tc.other, got)
+		}
+	}
+}
+
 func TestDeviceRuleCovers(t *testing.T) {
 	for _, tc := range []struct {
 		rule string

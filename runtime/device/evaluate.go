@@ -118,7 +118,7 @@ func (m *machine) step(in slot) (int, error) {
 // load reads the request.
 func (m *machine) load(in slot) error {
 	at, size := int(in.offset), in.op.Size().Sizeof()
-	if m.reg[in.src] != contextBase || at < 0 || at+size > contextBytes {
+	if m.reg[in.src] != contextBase || at < 0 || size < 1 || at+size > contextBytes {
 		return fmt.Errorf("%w: a load from elsewhere than the request", errProgram)
 	}
 	switch data := m.context[at:]; size {

@@ -170,6 +170,20 @@ func TestDecideRefusesToGuess(t *testing.T) {
 	}
 }
 
+// TestDecideNeverPanics: programs come from whoever may load them.
+func TestDecideNeverPanics(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var program []slot
+		for range rapid.IntRange(1, 12).Draw(t, "length") {
+			program = append(program, slot{op: asm.OpCode(rapid.Uint8().Draw(t, "op")), dst: asm.Register(rapid.IntRange(0, 15).Draw(t, "dst")),
+				src: asm.Register(rapid.IntRange(0, 15).Draw(t, "src")), offset: rapid.Int16Range(-4, 20).Draw(t, "offset"), constant: rapid.Int64().Draw(t, "constant")})
+		}
+		if _, err := decide(program, openRequest(195, 0)); err != nil && !errors.Is(err, errProgram) {
+			t.Error(err)
+		}
+	})
+}
+
 // unifiedGroup makes a control group in the host's v2 tree.
 func unifiedGroup(t *testing.T) string {
 	t.Helper()

@@ -116,11 +116,12 @@ func (c *Course) Done(nowNs int64, failure string) Outcome {
 }
 
 // Remember adds the rules that stand to those that a container is known to have had;
-// changed is false if they were known.
+// changed is false if one of those says as much already. While a part of a rule is
+// lost, what is left of it is no news.
 func Remember(had, stand []runtime.DeviceRule) (all []runtime.DeviceRule, changed bool) {
 	all = slices.Clone(had)
 	for _, r := range stand {
-		if !slices.Contains(all, r) {
+		if !slices.ContainsFunc(all, func(known runtime.DeviceRule) bool { return known.Contains(r) }) {
 			all, changed = append(all, r), true
 		}
 	}

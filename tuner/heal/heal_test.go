@@ -134,6 +134,10 @@ func TestRemember(t *testing.T) {
 	if had, changed = Remember(had, []runtime.DeviceRule{b, a}); len(had) != 2 || !changed {
 		t.Error(had, changed)
 	}
+	every := runtime.DeviceRule{Kind: "c", Major: 195, Minor: runtime.AnyDevice, Access: "rwm"}
+	if had, changed := Remember([]runtime.DeviceRule{every}, []runtime.DeviceRule{a, b}); len(had) != 1 || changed {
+		t.Error("what is left of a rule is remembered beside it", had, changed)
+	}
 	if got := Names(append(had, a, b, a, b)); got != "c 195:0 rw, c 195:255 rw, c 195:0 rw, c 195:255 rw, 2 more" {
 		t.Error(got)
 	}
