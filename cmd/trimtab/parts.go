@@ -20,9 +20,7 @@ import (
 	"github.com/trimtab/trimtab/policies/knee"
 	"github.com/trimtab/trimtab/probes"
 	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
-	"github.com/trimtab/trimtab/probes/host"
-	"github.com/trimtab/trimtab/probes/kernel"
-	"github.com/trimtab/trimtab/probes/torch"
+	"github.com/trimtab/trimtab/probes/network"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/device"
@@ -54,6 +52,8 @@ type parts struct {
 	loop     *loop.Loop
 	engine   *docker.Engine
 	probes   []loop.Probe
+	network  *network.Probe
+	devices  *devices
 	missing  []view.Part
 	policy   policies.Policy
 	actuator *actuator.Actuator
@@ -175,39 +175,10 @@ func (p *parts) openState() {
 	}
 }
 
-// openProbes attaches what can be attached.
-func (p *parts) openProbes() {
-	since := time.Now().UnixNano()
-	mode, err := cgroup.Detect(cgroup.DefaultRoot)
-	if err != nil {
-		p.missing = append(p.missing, view.Part{Name: "cgroup", Since: since, Lost: err.Error()})
-	}
-	p.probes = append(p.probes, loop.Probe{Probe: probecgroup.New(), All: true})
-	k, err := kernel.New(kernel.Options{TasksByV1CPU: mode == runtime.CgroupV1})
-	if err != nil {
-		p.log.Error("the kernel probe is off: no breakdown, no verdicts, nothing is tuned", "error", err)
-		p.missing = append(p.missing, view.Part{Name: "kernel", Since: since, Lost: err.Error()})
-		return
-	}
-	for _, lost := range k.Missing() {
-		p.log.Warn("a part of the kernel probe is off", "lost", lost)
-		p.missing = append(p.missing, view.Part{Name: "kernel", Since: since, Lost: lost})
-	}
-	p.probes = append(p.probes, loop.Probe{Probe: k})
-	t, err := torch.New()
-	if err != nil {
-		p.log.Warn("rates come from wake-ups alone", "error", err)
-		p.missing = append(p.missing, view.Part{Name: "torch", Since: since, Lost: err.Error()})
-		return
-	}
-	p.probes = append(p.probes, loop.Probe{Probe: t})
-}
-
 // options wires the loop.
 func (p *parts) options(cfg config.Config, status func(string)) loop.Options {
-	hostProbe := host.New("/proc")
 	o := loop.Options{
-		Engines: []runtime.Engine{p.engine}, Probes: p.probes, Missing: p.missing, ReadHost: hostProbe.Read, Policy: p.policy,
+		Engines: []runtime.Engine{p.engine}, Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policy: p.policy,
 		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: preflight, GPU: device.NewVisibility(device.Options{}), GPUMemory: gpuMemory{p.state}, Disabled: disabled,
 		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.heart.beat, Log: p.log,

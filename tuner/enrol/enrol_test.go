@@ -229,3 +229,20 @@ func TestDocsNameEveryLabel(t *testing.T) {
 		}
 	}
 }
+
+func TestExpressionForTheLog(t *testing.T) {
+	for _, tt := range []struct {
+		raw string
+		bad bool
+	}{
+		{`step (\d+)`, false}, {`(?P<step>\d+)/\d+`, false}, {`step (`, true}, {`(?=x)`, true}, {strings.Repeat("a", 513), true},
+	} {
+		got := parseLabels(map[string]string{LabelRateLog: tt.raw}).problems
+		if (len(got) > 0) != tt.bad {
+			t.Errorf("%.20q: %v", tt.raw, got)
+		}
+		if tt.bad && !strings.Contains(got[0], "allowed") {
+			t.Errorf("not said what is allowed: %s", got[0])
+		}
+	}
+}

@@ -2,6 +2,7 @@ package enrol
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,15 +24,18 @@ const (
 	labelClass      = "trimtab.class"
 	labelJob        = "trimtab.job"
 	labelTeam       = "trimtab.team"
+	// LabelRateLog holds the expression that finds steps in the container's log.
+	LabelRateLog = "trimtab.rate.log"
 )
 
 // LabelNames lists the labels that trimtab reads.
 func LabelNames() []string {
 	return []string{labelMode, labelEnable, labelKnobs, labelCPUMin, labelCPUMax, labelMemoryMin, labelMemoryMax,
-		labelImportance, labelClass, labelJob, labelTeam}
+		labelImportance, labelClass, labelJob, labelTeam, LabelRateLog}
 }
 
 const (
+	maxRegexBytes = 512 // of an expression for the log
 	maxProblems   = 16  // shown for one container; an image can carry thousands of labels
 	maxValueBytes = 128 // no label of ours has a use for more
 	maxWordBytes  = 63  // of a team or job: it becomes a metric's label
@@ -116,6 +120,8 @@ func (l *labels) read(name, raw string) (err error) {
 		l.job, err = ParseWord(value)
 	case labelTeam:
 		l.team, err = ParseWord(value)
+	case LabelRateLog:
+		err = checkExpression(raw)
 	default:
 		err = fmt.Errorf("unknown label; known are %s", strings.Join(LabelNames(), ", "))
 	}
@@ -244,4 +250,16 @@ func shown(s string) string {
 		q += "…"
 	}
 	return q
+}
+
+// checkExpression says what is wrong with an expression for the log; who follows
+// the log compiles it.
+func checkExpression(raw string) error {
+	if len(raw) > maxRegexBytes {
+		return fmt.Errorf("%d bytes are too many; allowed are regular expressions (RE2) of %d bytes at most", len(raw), maxRegexBytes)
+	}
+	if _, err := regexp.Compile(raw); err != nil {
+		return fmt.Errorf("allowed are regular expressions as Go and RE2 know them: %w", err)
+	}
+	return nil
 }

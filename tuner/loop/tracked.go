@@ -201,7 +201,8 @@ func (l *Loop) watch(t *tracked) {
 
 // Target is a container as probes see it.
 func Target(c runtime.Container) probes.Target {
-	return probes.Target{Key: c.Key(), CgroupID: c.Cgroup.ID, InitPID: c.InitPID, Dir: c.Cgroup.Dir, Unified: c.Cgroup.Unified, V2: c.Cgroup.Mode == runtime.CgroupV2}
+	return probes.Target{Key: c.Key(), CgroupID: c.Cgroup.ID, InitPID: c.InitPID, Dir: c.Cgroup.Dir, Unified: c.Cgroup.Unified, V2: c.Cgroup.Mode == runtime.CgroupV2,
+		ContainerID: c.ID.Container, RateLog: c.Labels[enrol.LabelRateLog]}
 }
 
 func (l *Loop) setProbe(name string, ok bool, lost string) {

@@ -20,6 +20,7 @@ type Thresholds struct {
 	Cache         float64 // re-read pages over pages read from disk: 0.3; below it reads are first touches
 	QuotaBinds    float64 // CPU used over the quota: 0.9 (SageMaker's rule: CPU at 90 % of its own allowance)
 	LoaderShort   float64 // loaders runnable and not running, of their busy time: 0.15; below it they are merely busy
+	LoadersBehind float64 // loaders busy, of their wall time: 0.8; below it they wait for room in the queue, so data is there
 	IdleCPUs      float64 // below it, without ticks, nothing runs: 0.02
 	RiskSeconds   float64 // memory growth that reaches the limit so soon: 30
 	Steal         float64 // robbed windows are no evidence: 0.02 (DESIGN.md)
@@ -34,7 +35,7 @@ type Thresholds struct {
 
 // Defaults are the thresholds to start from, each with its source above.
 func Defaults() Thresholds {
-	return Thresholds{Input: 0.05, Severe: 0.20, Communication: 0.10, Host: 0.50, Reclaim: 0.05, Cache: 0.3, QuotaBinds: 0.9, LoaderShort: 0.15,
+	return Thresholds{Input: 0.05, Severe: 0.20, Communication: 0.10, Host: 0.50, Reclaim: 0.05, Cache: 0.3, QuotaBinds: 0.9, LoaderShort: 0.15, LoadersBehind: 0.8,
 		IdleCPUs: 0.02, RiskSeconds: 30, Steal: 0.02, MinTicks: 5, Device: 0.50, Busy: 0.90, Clock: 0.90, Others: 0.10, Wire: 0.6, Retransmits: 0.02}
 }
 
@@ -143,6 +144,9 @@ func short(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 	contended := b.Share(policies.PartInputContended) + b.Share(policies.PartContended)
 	if r.Loaders == 0 || r.LoaderShort < th.LoaderShort || throttled+contended < th.Input {
 		return policies.Verdict{}, false
+	}
+	if b.Input() < th.Input && r.LoaderBusy < th.LoadersBehind {
+		return policies.Verdict{}, false // the loaders are ahead: it is the trainer that is short
 	}
 	io := b.Share(policies.PartInputStorage) + b.Share(policies.PartInputRemote)
 	v := policies.Verdict{Class: policies.ClassInput, Severity: throttled + contended + b.Share(policies.PartInputWorkers)}

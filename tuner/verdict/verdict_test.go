@@ -46,8 +46,14 @@ func TestVerdicts(t *testing.T) {
 		{"one quota starves trainer and loaders", func(r *R, s share) {
 			s(policies.PartThrottled, 0.4)
 			s(policies.PartInputThrottled, 0.03)
+			r.LoaderBusy = 1
 			r.LoaderShort, r.Window.Cgroup.QuotaCPUs = 0.7, 1
 		}, policies.ClassInput, policies.CauseThrottled},
+		{"the trainer starves before a full queue", func(r *R, s share) {
+			s(policies.PartThrottled, 0.4)
+			s(policies.PartInputThrottled, 0.01)
+			r.LoaderShort, r.LoaderBusy, r.Window.Cgroup.QuotaCPUs = 0.7, 0.3, 1
+		}, policies.ClassCompute, policies.CauseHost},
 		{"loaders behind others", func(r *R, s share) {
 			s(policies.PartInputContended, 0.3)
 			r.LoaderShort, r.Window.HostIdle = 0.7, 0

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
+	"github.com/trimtab/trimtab/probes/host"
+	"github.com/trimtab/trimtab/probes/kernel"
+	"github.com/trimtab/trimtab/probes/network"
+	"github.com/trimtab/trimtab/probes/nvml"
+	"github.com/trimtab/trimtab/probes/rate"
+	"github.com/trimtab/trimtab/probes/torch"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/tuner/loop"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// openProbes attaches what can be attached. The order counts: the kernel probe
+// makes the part that others add their ticks to.
+func (p *parts) openProbes() {
+	mode, err := cgroup.Detect(cgroup.DefaultRoot)
+	if err != nil {
+		p.without("cgroup", "limits and memory are not read", err.Error())
+	}
+	p.probes = append(p.probes, loop.Probe{Probe: probecgroup.New(), All: true})
+	if k, err := kernel.New(kernel.Options{TasksByV1CPU: mode == runtime.CgroupV1}); err != nil {
+		p.without("kernel", "no breakdown, no verdicts, nothing is tuned", err.Error())
+	} else {
+		p.with(k, k.Missing())
+	}
+	if t, err := torch.New(); err != nil {
+		p.without("torch", "rates come from calls and wake-ups alone", err.Error())
+	} else {
+		p.with(t, nil)
+	}
+	p.network = network.New(network.Options{TasksByV1CPU: mode == runtime.CgroupV1})
+	p.with(p.network, p.network.Missing())
+	counts := rate.New(rate.Options{
+		Logs: p.engine.Logs, Dir: filepath.Join(filepath.Dir(p.cfg.API.Socket), "rate"), Logger: p.log,
+	})
+	p.with(counts, counts.Missing())
+	p.devices = newDevices(p.log)
+	p.probes = append(p.probes, loop.Probe{Probe: p.devices, All: true})
+}
+
+func (p *parts) with(probe probes.Probe, missing []string) {
+	for _, lost := range missing {
+		p.without(probe.Name(), "a part of the probe is off", lost)
+	}
+	p.probes = append(p.probes, loop.Probe{Probe: probe})
+}
+
+// without says once what is off, and what that costs.
+func (p *parts) without(name, costs, why string) {
+	p.log.Warn(costs, "probe", name, "error", why)
+	p.missing = append(p.missing, view.Part{Name: name, Since: time.Now().UnixNano(), Lost: why})
+}
+
+// readHost puts the node's reading together.
+func (p *parts) readHost() func() (probes.Host, error) {
+	h := host.New("/proc")
+	return func() (probes.Host, error) {
+		reading, err := h.Read()
+		if err != nil {
+			return reading, err
+		}
+		// What these cannot read their own probes tell; the host's reading goes on.
+		reading.Devices, _ = p.devices.reader.Read(context.Background())
+		reading.Links, _ = p.network.HostLinks(context.Background())
+		return reading, nil
+	}
+}
+
+// devices tells NVML's readings whose process is whose, and the loop how NVML fares.
+type devices struct {
+	reader  *nvml.Reader
+	owners  *nvml.Owners
+	targets map[string]probes.Target
+}
+
+func newDevices(log *slog.Logger) *devices {
+	owners := nvml.NewOwners("/proc")
+	return &devices{reader: nvml.New(nvml.Options{Owner: owners.Key, Logger: log}), owners: owners, targets: map[string]probes.Target{}}
+}
+
+func (d *devices) Name() string { return "nvml" }
+
+func (d *devices) Watch(t probes.Target) error {
+	d.targets[t.Key] = t
+	return d.know()
+}
+
+func (d *devices) Unwatch(key string) {
+	delete(d.targets, key)
+	_ = d.know() // fewer containers cannot be too many
+}
+
+func (d *devices) know() error {
+	all := make([]probes.Target, 0, len(d.targets))
+	for _, t := range d.targets {
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b probes.Target) int { return strings.Compare(a.Key, b.Key) })
+	return d.owners.Set(all)
+}
+
+// Read adds nothing to samples: devices are the host's.
+func (d *devices) Read(context.Context, map[string]*probes.Sample) error {
+	if ok, lost := d.reader.Status(); !ok {
+		return lostError(lost)
+	}
+	return nil
+}
+
+type lostError string
+
+func (e lostError) Error() string { return string(e) }
+
+func (d *devices) Cost() probes.Cost { return probes.Cost{} }
+
+func (d *devices) Close() error { return d.reader.Close() }
