@@ -68,12 +68,15 @@ type Family struct {
 	Jobs    []Job
 }
 
+// Virtual jobs compute on virtual GPUs.
+func (j Job) Virtual() bool { return j.Devices > 0 }
+
 // Job is one run: its containers, and phases one after another.
 type Job struct {
 	Name string
 	Why  string // why the truth is the truth
-	// Virtual jobs compute on the virtual GPU.
-	Virtual bool
+	// Devices is how many virtual GPUs the job has; 0: it is a real job, without any.
+	Devices int
 	Parts   []Part
 	Phases  []Phase
 	// Steps to wait for before the daemon starts: 5 if 0, none if negative.
@@ -122,6 +125,8 @@ type Phase struct {
 	// MemoryMiB is a memory limit set when the phase begins; 0 leaves it.
 	MemoryMiB int
 	Neighbour Neighbour
+	// Device sets keys of the virtual GPUs when the phase begins.
+	Device []string
 	// AtS is when the job itself changes, in seconds after its first step; the phase
 	// begins then. 0: it begins when the runner says so.
 	AtS float64

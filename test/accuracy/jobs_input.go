@@ -13,6 +13,10 @@ func dataLoader() Family {
 		{Name: "trainer-bound", Why: "the model costs more than loading; no quota", Parts: one("trainerbound.py"), Phases: alone("compute/host")},
 		{Name: "trainer-starved", Why: "the model costs more than loading, under a quota of half a CPU",
 			Parts: one("trainerbound.py"), Phases: starved(0.5, "compute/host")},
+		{Name: "leak", Why: "each step's graph is kept: 16 MiB a second reach the limit within 20 s of the first look",
+			Parts: limited([]string{"--memory", "700m"}, "leak.py", "--base-mib", "200"), Phases: only(15, "memory/risk")},
+		{Name: "reclaim-loaders", Why: "all but 48 MiB of its limit are held, loaders look up in 96 MiB of a mapped table; waiting for data that were evicted is as true",
+			Parts: limited([]string{"--memory", "500m"}, "reclaim.py", "--kind", "loaders"), Phases: only(20, "memory/reclaim", "input/cache"), Steps: 20},
 	}}
 }
 
@@ -35,6 +39,8 @@ func inline() Family {
 			Parts: one("dataloader.py", "--workers", "0", "--device-ms", "5"), Phases: alone("compute/host")},
 		{Name: "inline-contended", Why: "its only thread queues behind four spinning processes",
 			Parts: one("dataloader.py", "--workers", "0", "--device-ms", "20"), Phases: besideBusy("compute/host")},
+		{Name: "inline-cache", Why: "the trainer reads 500 MiB round and round under a limit of 320 MiB",
+			Parts: limited([]string{"--memory", "320m"}, "memory.py", "--data-mib", "500", "--workers", "0"), Phases: only(20, "input/cache")},
 	}}
 }
 

@@ -139,7 +139,7 @@ func (o options) one(ctx context.Context, r runner, j Job, f Family) ([]Case, er
 	if err := r.record(ctx, j); err != nil {
 		return nil, err
 	}
-	return readCase(filepath.Join(r.dir, j.Name+".trimtab"), f, j.Virtual)
+	return readCase(filepath.Join(r.dir, j.Name+".trimtab"), f, j.Virtual())
 }
 
 func matches(glob, name string) bool {
@@ -176,7 +176,7 @@ func readCases(dir string) ([]Case, error) {
 		if !ok {
 			return nil, fmt.Errorf("%s: no job of the catalogue has this name: remove the recording, or name it after its job", file)
 		}
-		cases, err := readCase(file, f, j.Virtual)
+		cases, err := readCase(file, f, j.Virtual())
 		if err != nil {
 			return nil, err
 		}

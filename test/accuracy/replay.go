@@ -22,6 +22,7 @@ type Window struct {
 	Breakdown      policies.Breakdown
 	Rate           policies.Rate
 	Used           float64 // CPUs
+	Outside        float64 // CPUs that nothing in a container used, mean
 }
 
 // Proposal is a change that the policy called for at one tick, with the label it
@@ -80,6 +81,7 @@ func replay(in io.Reader) (map[string]*Seen, error) {
 	watch := &spy{Policy: knee.New(knee.Defaults())}
 	c := core.New(cfg, watch, "accuracy")
 	out := map[string]*Seen{}
+	var machine noise
 	for {
 		kind, raw, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -96,7 +98,8 @@ func replay(in io.Reader) (map[string]*Seen, error) {
 		if err != nil {
 			return nil, err
 		}
-		take(out, c, t.Input, watch.last)
+		machine.add(t.Input)
+		take(out, c, t.Input, watch.last, &machine)
 	}
 }
 
@@ -111,7 +114,7 @@ func todaysConfig(raw json.RawMessage) (core.Config, error) {
 }
 
 // take reads what the core shows after a tick.
-func take(out map[string]*Seen, c *core.Core, in core.Input, p policies.Proposal) {
+func take(out map[string]*Seen, c *core.Core, in core.Input, p policies.Proposal, machine *noise) {
 	var shown view.Snapshot
 	c.Show(&shown)
 	now := in.Host.AtNs
@@ -132,8 +135,9 @@ func take(out map[string]*Seen, c *core.Core, in core.Input, p policies.Proposal
 			continue
 		}
 		s.counted = v.Windows
-		s.Windows = append(s.Windows, Window{StartNs: s.start(v.Verdict, now), EndNs: now, Verdict: v.Verdict,
-			Breakdown: v.Breakdown, Rate: v.Rate, Used: v.UsedCPUs})
+		start := s.start(v.Verdict, now)
+		s.Windows = append(s.Windows, Window{StartNs: start, EndNs: now, Verdict: v.Verdict, Breakdown: v.Breakdown, Rate: v.Rate,
+			Used: v.UsedCPUs, Outside: machine.between(start, now)})
 	}
 	for _, plan := range p.Plans {
 		for _, ch := range plan.Changes {

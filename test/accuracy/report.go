@@ -135,6 +135,10 @@ func printMatrix(w io.Writer, title string, m map[cell]int) {
 	}
 }
 
+// noisyCPUs is how much work outside of containers makes a machine noisy. The
+// daemon itself, Docker and the reading of logs take some hundredths.
+const noisyCPUs = 0.2
+
 // printCase says how one case went, in a line, and why where it went wrong.
 func printCase(w io.Writer, c Case) {
 	mark := "ok  "
@@ -155,8 +159,12 @@ func printCase(w io.Writer, c Case) {
 	if len(c.RateErrors) > 0 {
 		rate = fmt.Sprintf("%.1f %% (%s%s)", 100*quantile(c.RateErrors, 0.95), c.RateSource, map[bool]string{true: ", steps", false: ""}[c.Steps])
 	}
-	fmt.Fprintf(w, "%s %-34s %-12s is %-22s right %d of %d  detected %-7s rate error %s\n",
-		mark, strings.TrimPrefix(c.Container, prefix), c.Phase, c.Truth.Is, c.Right, c.Windows, detect, rate)
+	noisy := ""
+	if c.OutsideCPUs > noisyCPUs {
+		noisy = fmt.Sprintf("  (beside %.1f CPUs of other work)", c.OutsideCPUs)
+	}
+	fmt.Fprintf(w, "%s %-34s %-12s is %-22s right %d of %d  detected %-7s rate error %s%s\n",
+		mark, strings.TrimPrefix(c.Container, prefix), c.Phase, c.Truth.Is, c.Right, c.Windows, detect, rate, noisy)
 	for _, l := range slices.Sorted(maps.Keys(c.Whys)) {
 		fmt.Fprintf(w, "       said %s ×%d: %s\n", l, c.Said[l], c.Whys[l])
 	}
@@ -188,6 +196,9 @@ func report(w io.Writer, cases []Case) Sum {
 		if part := filter(cases, p.in); len(part) > 0 {
 			fmt.Fprintln(w, sum(part).row(p.name))
 		}
+	}
+	if n := len(filter(cases, func(c Case) bool { return c.OutsideCPUs > noisyCPUs })); n > 0 {
+		fmt.Fprintf(w, "\nThe machine was not quiet: %d of %d cases ran beside more than %.1f CPUs of work outside of containers.\n", n, len(cases), noisyCPUs)
 	}
 	total := sum(cases)
 	fmt.Fprintf(w, "\n%s\n", total.line())

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/vgpu"
 	"github.com/trimtab/trimtab/test/workload"
 )
 
@@ -31,6 +33,7 @@ type run struct {
 	parts   map[string]*workload.Job // by container name
 	names   []string                 // in the order of job.Parts
 	beside  *workload.Job
+	node    *vgpu.Node // nil for a real job
 	facts   Facts
 	cleanup []func() error
 }
@@ -56,7 +59,7 @@ func (r runner) record(ctx context.Context, j Job) (err error) {
 	if err := u.enter(ctx, j.Phases[0]); err != nil { // its resources stand before the daemon looks
 		return err
 	}
-	d, err := daemontest.Start(ctx, daemontest.Options{Binary: r.binary})
+	d, err := daemontest.Start(ctx, daemontest.Options{Binary: r.binary, Env: u.env()})
 	if err != nil {
 		return err
 	}
@@ -64,11 +67,7 @@ func (r runner) record(ctx context.Context, j Job) (err error) {
 	if err := u.pass(ctx); err != nil {
 		return err
 	}
-	for name, w := range u.parts {
-		if counts := thin(w.Steps()); len(counts) > 1 {
-			u.facts.Steps[name] = counts
-		}
-	}
+	u.countSteps()
 	if err := d.Stop(); err != nil {
 		return err
 	}
@@ -82,6 +81,20 @@ func (r runner) record(ctx context.Context, j Job) (err error) {
 	return u.facts.write(filepath.Join(r.dir, j.Name+".facts.json"))
 }
 
+// countSteps keeps each part's own steps, or else the leader's.
+func (u *run) countSteps() {
+	leader := thin(u.leader().Steps())
+	for i, name := range u.names {
+		counts := thin(u.parts[name].Steps())
+		if len(counts) < 2 {
+			counts = leader
+		}
+		if len(counts) > 1 && !u.job.Parts[i].Unwatched {
+			u.facts.Steps[name] = counts
+		}
+	}
+}
+
 // start starts the job's containers and waits for their steps.
 func (u *run) start(ctx context.Context) error {
 	var network []string
@@ -92,6 +105,11 @@ func (u *run) start(ctx context.Context) error {
 		}
 		u.cleanup = append(u.cleanup, remove)
 		network = args
+	}
+	if u.job.Virtual() {
+		if err := u.makeNode(ctx); err != nil {
+			return err
+		}
 	}
 	for _, p := range u.job.Parts {
 		name := u.job.container(p)
@@ -121,6 +139,9 @@ func (u *run) dockerArgs(ctx context.Context, p Part, network []string) ([]strin
 		return nil, err
 	}
 	args = append(args, p.Docker...)
+	if u.node != nil {
+		args = append(args, u.node.DockerArgs()...)
+	}
 	if len(network) > 0 {
 		args = append(append(args, network...), "--network-alias", p.Name)
 	}
@@ -151,12 +172,15 @@ func (u *run) waitSteps(ctx context.Context) error {
 	if u.job.Steps > 0 {
 		n = u.job.Steps
 	}
+	return u.leader().WaitSteps(ctx, n)
+}
+
+// leader is the first part that is judged. Its steps are the job's: ranks step
+// together, and not each of them prints.
+func (u *run) leader() *workload.Job {
 	for i, p := range u.job.Parts {
-		if p.Unwatched {
-			continue
-		}
-		if err := u.parts[u.names[i]].WaitSteps(ctx, n); err != nil {
-			return err
+		if !p.Unwatched {
+			return u.parts[u.names[i]]
 		}
 	}
 	return nil
@@ -222,6 +246,12 @@ func (u *run) enter(ctx context.Context, p Phase) error {
 			}
 		}
 	}
+	for _, set := range p.Device {
+		key, value, _ := strings.Cut(set, "=")
+		if err := u.node.Set(ctx, -1, key, value); err != nil {
+			return err
+		}
+	}
 	return u.neighbour(ctx, p.Neighbour)
 }
 
@@ -250,9 +280,9 @@ func (u *run) neighbour(ctx context.Context, n Neighbour) error {
 	return w.WaitSteps(ctx, 1)
 }
 
-// firstStep of the job's first part, the clock of what it changes itself.
+// firstStep is the clock of what the job changes itself.
 func (u *run) firstStep() time.Duration {
-	if steps := u.parts[u.names[0]].Steps(); len(steps) > 0 {
+	if steps := u.leader().Steps(); len(steps) > 0 {
 		return steps[0].At - steps[0].Mean
 	}
 	return workload.Now()

@@ -38,6 +38,8 @@ type Case struct {
 	WrongActions     int
 	WrongKnobs       []string
 	Whys             map[Label]string // an example of each wrong label's sentence
+	// OutsideCPUs is what was used outside of containers, mean over windows: a noisy machine.
+	OutsideCPUs float64
 }
 
 // score compares one recording with its facts.
@@ -81,6 +83,8 @@ func (c *Case) count(p FactPhase, s *Seen) {
 			continue
 		}
 		l := labelOf(w.Verdict)
+		c.OutsideCPUs = (c.OutsideCPUs*float64(c.Windows) + w.Outside) / float64(c.Windows+1)
+		c.OutsideCPUs = (c.OutsideCPUs*float64(c.Windows) + w.Outside) / float64(c.Windows+1)
 		c.Windows++
 		c.Said[l]++
 		if c.Truth.rightClass(l) {

@@ -26,14 +26,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     steplog.add_arguments(parser)
     parser.add_argument("--mib-per-s", type=float, default=16.0)
+    parser.add_argument("--base-mib", type=int, default=0, help="held from the start")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--device-ms", type=float, default=30.0)
     args = parser.parse_args()
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(1024, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    base = torch.ones(args.base_mib << 18)
     history, begun, kept = [], steplog.now(), 0.0
-    steplog.note(f"leak mib_per_s={args.mib_per_s:g}")
+    steplog.note(f"leak base={base.numel() >> 18} mib_per_s={args.mib_per_s:g}")
     log = steplog.from_arguments(args)
     for batch in DataLoader(Rows(), batch_size=16, num_workers=args.workers):
         optimizer.zero_grad()

@@ -90,13 +90,14 @@ def main():
     parser.add_argument("--file-mib", type=int, default=512)
     parser.add_argument("--sample-kib", type=int, default=2048)
     parser.add_argument("--leak-mib", type=int, default=0)
+    parser.add_argument("--base-mib", type=int, default=0, help="held from the start")
     args = parser.parse_args()
     if args.source == "file":
         make_file(args.file, args.file_mib << 20)
     batches = multiprocessing.Queue(maxsize=2 * max(1, args.loaders))
     for i in range(args.loaders):
         multiprocessing.Process(target=load, args=(batches, args, i), daemon=True).start()
-    held = []
+    held = [numpy.ones(args.base_mib << 17)]
     if args.leak_mib:
         threading.Thread(target=leak, args=(args.leak_mib, held), daemon=True).start()
     random = numpy.random.default_rng(99)

@@ -1,60 +1,93 @@
-"""Jobs that spend their time on getting memory back at their limit.
+"""Jobs whose own pages do not fit their memory limit.
 
-Beside the training, memory is taken and given back all the time while the page
-cache fills what the limit leaves, so that each allocation has to reclaim pages
-first. Nothing that was read is read again: a larger cache would not help, more
-room for what is allocated would. True class under a limit little above what the
-job holds: memory/reclaim; without a limit the same steps are shorter, by what
-`--unlimited` runs tell.
+What the job holds fills its limit but for --room-mib, and what it works with, a
+mapped file of frozen weights and the code of its libraries, takes more than that:
+pages go out and come back with every step, by page faults of the thread that
+computes. No sample is read from a disk. True class: memory/reclaim; more limit
+ends it. Run it with docker's --memory: it reads its limit from its own cgroup.
 
---kind step     the trainer allocates --churn-mib anew in each step
---kind loaders  DataLoader workers do, and their batches wait for it
---kind numpy    NumPy and no PyTorch in the trainer's loop
+--kind step     PyTorch, the trainer goes through the weights
+--kind loaders  DataLoader workers do (a lookup table), and the trainer waits for them
+--kind numpy    NumPy, no PyTorch
 """
 
 import argparse
+import mmap
 import os
-import threading
+import time
 
 import numpy
 
 import steplog
 
-
-def make_file(path, mib):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as f:
-        for _ in range(mib):
-            f.write(os.urandom(1 << 20))
-        f.flush()
-        os.fsync(f.fileno())
+PATH = "/data/weights.bin"
 
 
-def fill_cache(path):
-    """Reads a file round and round: its pages fill the room that the limit leaves."""
-    while True:
-        with open(path, "rb", buffering=0) as f:
-            while f.read(1 << 20):
-                pass
+def cgroup_value(*names):
+    """The first of the files that is there, v1's or v2's."""
+    for name in names:
+        try:
+            with open(name) as f:
+                return f.read()
+        except OSError:
+            continue
+    raise SystemExit("reclaim.py needs to read its own cgroup's memory files")
 
 
-def churn(mib):
-    """Takes memory, touches each page, gives it back to the kernel."""
-    block = numpy.empty(mib << 17)  # above malloc's mmap threshold: fresh pages each time
-    block[:: 4096 // 8] = 1.0
-    return float(block[-1])
+def anonymous():
+    text = cgroup_value("/sys/fs/cgroup/memory/memory.stat", "/sys/fs/cgroup/memory.stat")
+    fields = dict(line.split() for line in text.splitlines())
+    return int(fields.get("total_rss", fields.get("anon", "0")))
 
 
-def train_numpy(args):
-    log = steplog.from_arguments(args)
-    weights = numpy.zeros((256, 1), dtype=numpy.float32)
+def fill(room):
+    """Holds memory until only so much of the limit is left; returns what it holds."""
+    limit = int(cgroup_value("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max"))
+    held = []
+    while limit - anonymous() > room + (4 << 20):
+        held.append(numpy.ones(4 << 17))
+    return held
+
+
+class Weights:
+    """A mapped file of which each step uses a part, round and round."""
+
+    def __init__(self, mib, per_step_mib):
+        os.makedirs(os.path.dirname(PATH), exist_ok=True)
+        if not os.path.exists(PATH):
+            with open(PATH, "wb") as f:
+                for _ in range(mib):
+                    f.write(os.urandom(1 << 20))
+                f.flush()
+                os.fsync(f.fileno())
+                os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        self.size, self.step, self.at, self.map = mib << 20, per_step_mib << 20, 0, None
+
+    def use(self):
+        if self.map is None:  # mapped in the process that reads
+            fd = os.open(PATH, os.O_RDONLY)
+            self.map = mmap.mmap(fd, self.size, prot=mmap.PROT_READ)
+            self.map.madvise(mmap.MADV_RANDOM)
+            os.close(fd)
+        start = self.at
+        self.at = (self.at + self.step) % self.size
+        return sum(self.map[start : start + self.step : 4096])
+
+
+def train_numpy(args, weights):
+    model = numpy.zeros((256, 1), dtype=numpy.float32)
     x = numpy.ones((64, 256), dtype=numpy.float32)
-    while not log.done():
-        churn(args.churn_mib)
-        weights -= 1e-4 * (x.T @ (x @ weights - 1))
+    held = fill(args.room_mib << 20)
+    log = steplog.from_arguments(args)
+    while True:
+        weights.use()
+        model -= 1e-4 * (x.T @ (x @ model - 1))
+        time.sleep(args.device_ms / 1000)
+        if log.done():
+            return held
 
 
-def train_torch(args, in_loaders):
+def train_torch(args, weights, in_loaders):
     import torch
     from torch.utils.data import DataLoader, Dataset
 
@@ -64,19 +97,21 @@ def train_torch(args, in_loaders):
 
         def __getitem__(self, index):
             if in_loaders:
-                churn(args.churn_mib)
+                weights.use()
             return torch.rand(256)
 
     torch.set_num_threads(1)
     model = torch.nn.Linear(256, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    log = steplog.from_arguments(args)
-    for batch in DataLoader(Batches(), batch_size=1, num_workers=2):
+    log, held = steplog.from_arguments(args), []
+    for batch in DataLoader(Batches(), batch_size=4, num_workers=2):
         if not in_loaders:
-            churn(args.churn_mib)
+            weights.use()
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
+        time.sleep(args.device_ms / 1000)
+        held = held or fill(args.room_mib << 20)
         if log.done():
             return
 
@@ -85,17 +120,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     steplog.add_arguments(parser)
     parser.add_argument("--kind", choices=["step", "loaders", "numpy"], default="step")
-    parser.add_argument("--churn-mib", type=int, default=64)
-    parser.add_argument("--file-mib", type=int, default=1024)
+    parser.add_argument("--weights-mib", type=int, default=96)
+    parser.add_argument("--step-mib", type=int, default=4)
+    parser.add_argument("--room-mib", type=int, default=48)
+    parser.add_argument("--device-ms", type=float, default=5.0)
     args = parser.parse_args()
-    path = "/data/stream.bin"
-    make_file(path, args.file_mib)
-    threading.Thread(target=fill_cache, args=(path,), daemon=True).start()
-    steplog.note(f"reclaim kind={args.kind} churn_mib={args.churn_mib}")
+    weights = Weights(args.weights_mib, args.step_mib)
+    steplog.note(f"reclaim kind={args.kind} weights_mib={args.weights_mib} room_mib={args.room_mib}")
     if args.kind == "numpy":
-        train_numpy(args)
+        train_numpy(args, weights)
     else:
-        train_torch(args, args.kind == "loaders")
+        train_torch(args, weights, args.kind == "loaders")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+)
+
+//trimtab:table a flag of this test
+var update = flag.Bool("update", false, "write the floor anew")
+
+const (
+	recordings = "testdata/recordings"
+	floorFile  = "testdata/accuracy.golden.json"
+)
+
+// TestRecordedAccuracy runs the recordings of all jobs through today's code. It
+// fails where accuracy falls: a case with fewer right windows than when the golden
+// file was written, or one more wrong action. Where it rises, -update raises the
+// floor. Record the jobs anew with `go run ./test/accuracy -record DIR`.
+func TestRecordedAccuracy(t *testing.T) {
+	cases, err := readCases(recordings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := floorOf(cases)
+	if *update {
+		if err := now.write(floorFile); err != nil {
+			t.Fatal(err)
+		}
+	}
+	floor, err := readFloor(floorFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fall := range floor.fallen(now) {
+		t.Error(fall)
+	}
+	for name := range now {
+		if _, ok := floor[name]; !ok {
+			t.Errorf("%s has no floor: run this test with -update", name)
+		}
+	}
+	if better := now.fallen(floor); len(better) > 0 {
+		t.Logf("better than the floor in %d cases: run this test with -update to hold them", len(better))
+	}
+	t.Log(sum(cases).line())
+}
+
+// TestFloorHolds: each way to be worse is found, and being better is none.
+func TestFloorHolds(t *testing.T) {
+	good := FloorCase{Truth: "input/throttled", Said: map[Label]int{"input/throttled": 9, "unknown": 1}, Right: 9, Windows: 10, Detected: true}
+	for name, worse := range map[string]func(*FloorCase){
+		"fewer right":    func(c *FloorCase) { c.Right = 8 },
+		"more wrong":     func(c *FloorCase) { c.Windows = 11 },
+		"not found":      func(c *FloorCase) { c.Detected = false },
+		"a wrong action": func(c *FloorCase) { c.WrongActions = 1 },
+		"no windows":     func(c *FloorCase) { *c = FloorCase{} },
+	} {
+		c := good
+		worse(&c)
+		if got := (Floor{"j": good}).fallen(Floor{"j": c}); len(got) == 0 {
+			t.Errorf("%s: not found", name)
+		}
+	}
+	better := good
+	better.Right, better.Windows = 20, 20
+	if got := (Floor{"j": good}).fallen(Floor{"j": better, "new": good}); len(got) > 0 {
+		t.Errorf("better is said to be worse: %v", got)
+	}
+}
+
+// TestCatalogue holds what the suite promises: enough jobs and families, some set
+// aside, every class and cause, and those that are acted on in three families.
+func TestCatalogue(t *testing.T) {
+	jobs, heldOut := map[string]bool{}, 0
+	covered := map[Label]map[string]bool{}
+	for _, f := range families() {
+		if f.HeldOut {
+			heldOut++
+			if !strings.Contains(f.Why, "set aside") {
+				t.Errorf("family %s does not say why it is set aside", f.Name)
+			}
+		}
+		for _, j := range f.Jobs {
+			if jobs[j.Name] {
+				t.Errorf("two jobs are named %s", j.Name)
+			}
+			jobs[j.Name] = true
+			if j.Why == "" || len(j.Parts) == 0 || len(j.Phases) == 0 {
+				t.Errorf("job %s lacks a reason, parts or phases", j.Name)
+			}
+			for _, p := range j.Phases {
+				checkTruth(t, j.Name, p.Truth)
+				if covered[p.Truth.Is] == nil {
+					covered[p.Truth.Is] = map[string]bool{}
+				}
+				covered[p.Truth.Is][f.Name] = true
+			}
+		}
+	}
+	if len(jobs) < 30 || len(families()) < 10 || heldOut < 3 {
+		t.Errorf("%d jobs in %d families, %d set aside: want at least 30, 10, 3", len(jobs), len(families()), heldOut)
+	}
+	for _, l := range allLabels() {
+		if len(covered[l]) == 0 {
+			t.Errorf("no job is %s", l)
+		}
+	}
+	for _, l := range []Label{"input/throttled", "input/contended", "input/cache", "compute/host", "memory/reclaim", "memory/risk"} {
+		if len(covered[l]) < 3 {
+			t.Errorf("%s, which is acted on, is in %d families only: want 3", l, len(covered[l]))
+		}
+	}
+}
+
+func allLabels() []Label {
+	var out []Label
+	for _, c := range policies.Classes() {
+		causes := c.Causes()
+		if len(causes) == 0 {
+			out = append(out, Label(c))
+		}
+		for _, cause := range causes {
+			out = append(out, labelOf(policies.Verdict{Class: c, Cause: cause}))
+		}
+	}
+	return out
+}
+
+func checkTruth(t *testing.T, job string, truth Truth) {
+	t.Helper()
+	for _, l := range append([]Label{truth.Is}, truth.Also...) {
+		ok := false
+		for _, known := range allLabels() {
+			ok = ok || l == known
+		}
+		if !ok {
+			t.Errorf("job %s: %q is no class and cause of the design", job, l)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package main
+
+// virtualFamilies compute on the virtual GPU: kernels take the time that they are
+// said to take, whatever the machine, and nobody's real GPU is needed.
+func virtualFamilies() []Family {
+	return []Family{gpuCPP(), gpuTorch(), gpuNumpy()}
+}
+
+// onGPU is one container with the C++ trainer.
+func onGPU(args ...string) []Part {
+	return []Part{gpuPart("", args...)}
+}
+
+func gpuPart(name string, args ...string) Part {
+	return Part{Name: name, Script: "gpu/run.py", Args: append([]string{"/opt/trimtab-vgpu/trainer"}, args...)}
+}
+
+// kernels20 is 40 ms of kernels a step.
+func kernels20(more ...string) []string {
+	return append([]string{"--kernels", "20", "--kernel-us", "2000"}, more...)
+}
+
+func gpuCPP() Family {
+	return Family{Name: "gpu-cpp", Why: "a C++ trainer on CUDA's runtime: streams, graphs, tiny launches, spinning", Jobs: []Job{
+		{Name: "gpu-device", Why: "40 ms of kernels a step, nothing else", Devices: 2, Parts: onGPU(kernels20()...), Phases: alone("compute/device")},
+		{Name: "gpu-graph", Why: "the same as one graph launch a step", Devices: 2, Parts: onGPU(kernels20("--graph")...), Phases: alone("compute/device")},
+		{Name: "gpu-spin", Why: "the same; synchronisation spins on a CPU", Devices: 2, Parts: onGPU(kernels20("--sync", "spin")...), Phases: alone("compute/device")},
+		{Name: "gpu-tiny", Why: "2000 launches of 5 us a step, 10 us of CPU each: the device idles", Devices: 2, Parts: onGPU("--tiny"), Phases: alone("compute/host")},
+		{Name: "gpu-tiny-starved", Why: "launch-bound, under a quota of half a CPU", Devices: 2, Parts: onGPU("--tiny"), Phases: starved(0.5, "compute/host")},
+		{Name: "gpu-workers", Why: "two loader threads need 30 ms a batch, the device 8 ms", Devices: 2,
+			Parts: onGPU("--kernels", "4", "--kernel-us", "2000", "--loader-threads", "1", "--loader-ms", "40"), Phases: alone("input/workers")},
+		{Name: "gpu-starved", Why: "loaders need 1.5 CPUs for what the device takes, the quota is 0.5", Devices: 2,
+			Parts: onGPU("--kernels", "10", "--kernel-us", "2000", "--loader-threads", "2", "--loader-ms", "30"), Phases: starved(0.5, "input/throttled")},
+		{Name: "gpu-shared", Why: "two containers on one device, each with 40 ms of kernels a step", Devices: 1,
+			Parts: []Part{gpuPart("a", kernels20()...), gpuPart("b", kernels20()...)}, Phases: only(18, "compute/shared")},
+		{Name: "gpu-clocks", Why: "device-bound; then heat holds its clock at a third", Devices: 1, Parts: onGPU(kernels20()...), Phases: []Phase{
+			{Name: "cool", Seconds: 12, Truth: is("compute/device")},
+			{Name: "hot", Seconds: 14, Truth: is("compute/clocks"), Device: []string{"clock-mhz=600", "slowdown=64", "temp-c=95"}}}},
+		{Name: "gpu-network", Why: "4 MiB a step all-reduced by two containers over links of 200 Mbit/s: 170 ms", Devices: 2, Network: true,
+			Parts: nccl(200, "--kernels", "10", "--kernel-us", "1000", "--allreduce-mib", "4"), Phases: alone("communication/network")},
+		{Name: "gpu-straggler", Why: "rank 1 needs 80 ms of CPU more than rank 0, which waits for it", Devices: 2, Network: true,
+			Parts:  nccl(0, "--kernels", "10", "--kernel-us", "1000", "--allreduce-mib", "1", "--slow-rank", "1", "--slow-ms", "80"),
+			Phases: withPart("r1", is("compute/host"), alone("communication/straggler"))},
+		{Name: "gpu-paused", Why: "holds its memory and launches nothing any more", Devices: 2, Parts: onGPU(kernels20("--pause-at", "3")...),
+			Phases: []Phase{{Name: "paused", AtS: 4, Seconds: 40, Truth: is("idle")}}},
+	}}
+}
+
+// nccl is two containers of one rank each.
+func nccl(mbit int, args ...string) []Part {
+	out := []Part{gpuPart("r0", append([]string{"--nccl", "0/2/r0:29501", "--device", "0"}, args...)...),
+		gpuPart("r1", append([]string{"--nccl", "1/2/r0:29501", "--device", "1"}, args...)...)}
+	for i := range out {
+		out[i].EgressMbit = mbit
+	}
+	return out
+}
+
+func gpuTorch() Family {
+	return Family{Name: "gpu-torch", Why: "PyTorch's real DataLoader before a CUDA device", Jobs: []Job{
+		{Name: "gpu-torch-device", Why: "40 ms of kernels a step, loaders ahead", Devices: 2,
+			Parts: one("gpu/trainer.py", "--workers", "2", "--decode-ms", "10", "--kernels", "20", "--kernel-us", "2000", "--pin"), Phases: alone("compute/device")},
+		{Name: "gpu-torch-workers", Why: "one loader needs 60 ms a batch, the device 20 ms", Devices: 2,
+			Parts: one("gpu/trainer.py", "--workers", "1", "--decode-ms", "60", "--kernels", "10", "--kernel-us", "2000"), Phases: alone("input/workers")},
+		{Name: "gpu-torch-starved", Why: "loaders need 0.9 CPUs for what the device takes, the quota is 0.4", Devices: 2,
+			Parts:  one("gpu/trainer.py", "--workers", "2", "--decode-ms", "30", "--kernels", "15", "--kernel-us", "2000", "--pin", "--accumulate", "4"),
+			Phases: starved(0.4, "input/throttled")},
+		{Name: "gpu-torch-host", Why: "60 ms of Python between 5 ms of kernels: the device idles", Devices: 2,
+			Parts: one("gpu/trainer.py", "--workers", "1", "--decode-ms", "5", "--kernels", "50", "--kernel-us", "100", "--host-ms", "60"), Phases: alone("compute/host")},
+	}}
+}
+
+func gpuNumpy() Family {
+	return Family{Name: "gpu-numpy", HeldOut: true, Why: "NumPy, loader threads and a CUDA device in one process; set aside: the virtual part's own", Jobs: []Job{
+		{Name: "gpu-numpy-device", Why: "40 ms of kernels a step, loaders ahead", Devices: 2,
+			Parts: one("gpu/numpy_trainer.py", "--loaders", "2", "--loader-ms", "10", "--kernels", "20", "--kernel-us", "2000"), Phases: alone("compute/device")},
+		{Name: "gpu-numpy-workers", Why: "one loader thread needs 60 ms a batch, the device 10 ms", Devices: 2,
+			Parts: one("gpu/numpy_trainer.py", "--loaders", "1", "--loader-ms", "60", "--kernels", "5", "--kernel-us", "2000"), Phases: alone("input/workers")},
+		{Name: "gpu-numpy-host", Why: "60 ms of arithmetic between 2 ms of kernels: the device idles", Devices: 2,
+			Parts:  one("gpu/numpy_trainer.py", "--loaders", "1", "--loader-ms", "10", "--kernels", "20", "--kernel-us", "100", "--host-ms", "60"),
+			Phases: alone("compute/host")},
+	}}
+}
