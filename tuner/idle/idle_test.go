@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"testing"
@@ -222,6 +223,50 @@ func TestHolders(t *testing.T) {
 			s.host.Devices[0].Processes = nil
 			s.run(2, func() { s.duty(0) })
 		}, nil},
+		"worked, then stopped": {[]string{"g"}, func(s *scene) {
+			s.hold(0, "a", 1)
+			s.hold(0, "b", 2)
+			s.run(51, func() { s.duty(0.5); s.launch("a", 1, 3); s.launch("b", 2, 1) })
+			s.run(50, func() { s.duty(0.5); s.launch("a", 1, 0); s.launch("b", 2, 1) })
+		}, []told{{"a", 100, 50, 20, true, false, ByLaunches}, {"b", 100, 0, 0, false, false, ""}}},
+		"a process of two devices, one of which tells nothing": {[]string{"g", "h"}, func(s *scene) {
+			s.hold(0, "a", 1)
+			s.hold(1, "a", 1)
+			s.run(101, func() { s.duty(0.9, -1); s.launch("a", 1, 50) })
+		}, []told{{"a", 100, 0, 0, false, false, ""}, {"a", 100, 0, 0, false, false, ""}}},
+		"nothing was read for a minute": {[]string{"g"}, func(s *scene) {
+			s.hold(0, "a", 1)
+			s.run(51, func() { s.duty(0) })
+			s.host.AtNs += 60 * second
+			s.run(41, func() { s.duty(0) })
+		}, []told{{"a", 90, 40, 30, true, true, ByDevice}}},
+		"samples that come again": {[]string{"g"}, func(s *scene) {
+			s.hold(0, "a", 1)
+			old := probes.DutySample{AtNs: s.host.AtNs, Share: 1}
+			s.run(101, func() {
+				s.duty(0)
+				s.host.Devices[0].Duty = append([]probes.DutySample{old}, s.host.Devices[0].Duty...)
+			})
+		}, []told{{"a", 100, 100, 70, true, false, ByDevice}}},
+		"a reading older than the last": {[]string{"g"}, func(s *scene) {
+			s.hold(0, "a", 1)
+			s.run(51, func() { s.duty(0) })
+			s.run(1, func() { s.duty(0); s.host.Devices[0].AtNs -= 20 * second })
+		}, []told{{"a", 50, 50, 20, true, true, ByDevice}}},
+		"another process under the same number": {[]string{"g"}, func(s *scene) {
+			s.hold(0, "a", 1)
+			s.hold(0, "b", 2)
+			s.run(11, func() { s.duty(0.5); s.launch("a", 1, 1000); s.launch("b", 2, 1) })
+			s.samples["a"] = nil
+			s.run(90, func() { s.duty(0.5); s.launch("a", 1, 1); s.launch("b", 2, 1) })
+		}, []told{{"a", 100, 0, 0, false, false, ""}, {"b", 100, 0, 0, false, false, ""}}},
+		"shares that are no numbers": {[]string{"g"}, func(s *scene) {
+			s.hold(0, "a", 1)
+			s.run(101, func() {
+				s.duty(math.NaN())
+				s.host.Devices[0].Duty = append(s.host.Devices[0].Duty, probes.DutySample{AtNs: s.host.AtNs, Share: math.NaN()})
+			})
+		}, []told{{"a", 100, 0, 0, false, false, ""}}},
 		"a desktop is no holder": {[]string{"g"}, func(s *scene) {
 			s.hold(0, "", 1)
 			s.host.Devices[0].Processes[0].Graphics = true
@@ -261,7 +306,8 @@ func TestTotalsOutliveHoldings(t *testing.T) {
 	}
 }
 
-func TestTeamsAreBounded(t *testing.T) {
+// manyTeams holds one device with more teams than are counted apart.
+func manyTeams() *scene {
 	s := newScene("g")
 	s.owners = nil
 	for i := range 3 * maxTeams {
@@ -270,6 +316,14 @@ func TestTeamsAreBounded(t *testing.T) {
 		s.hold(0, key, int32(i+1))
 	}
 	s.run(3, func() { s.duty(0) })
+	return s
+}
+
+func TestTeamsAreBounded(t *testing.T) {
+	s := manyTeams()
+	if diff := cmp.Diff(s.t.Teams(), manyTeams().t.Teams()); diff != "" {
+		t.Errorf("which teams are counted apart is chance:\n%s", diff)
+	}
 	if n := len(s.t.Teams()); n != maxTeams+1 {
 		t.Errorf("%d teams are counted apart, want %d and the others", n, maxTeams)
 	}

@@ -70,7 +70,7 @@ func (t *Tracker) readDevices(devices []probes.Device) []reading {
 				continue
 			}
 			r.told = true
-			if u.Share > 0 {
+			if u.Share != 0 { // what is no number is no zero
 				r.busyNs = max(r.busyNs, min(u.AtNs, d.AtNs))
 			}
 		}
@@ -79,7 +79,7 @@ func (t *Tracker) readDevices(devices []probes.Device) []reading {
 		}
 		if d.SMActive != nil {
 			r.told = true
-			if *d.SMActive > 0 {
+			if *d.SMActive != 0 {
 				r.busyNs = d.AtNs
 			}
 		}
