@@ -62,6 +62,10 @@ demo: setup build image ## Starve a real training job beside a neighbour; watch 
 bench: setup build image ## Measure what trimtab costs and what it gains, as a table. Sets itself up.
 	go run ./test/bench
 
+.PHONY: accuracy
+accuracy: setup build image ## Run jobs whose bottleneck is known and say how often the verdict is right (half an hour).
+	go run ./test/accuracy
+
 ##@ Check
 
 .PHONY: check

@@ -17,8 +17,8 @@ import (
 
 // TestRecordingsReplayToTheSameDecisions runs what real jobs did through today's
 // code. Each recording holds what was decided when it was made; the golden text
-// is what people saw. Make them anew with `go run ./test/recordings`, and the
-// texts with `go test ./cmd/trimtab -run Recordings -update`, when a change of
+// is what people saw. Make them anew with `go run ./test/accuracy -record DIR`
+// (with -tune those that are to hold trials), and the texts with `go test ./cmd/trimtab -run Recordings -update`, when a change of
 // decisions is meant.
 func TestRecordingsReplayToTheSameDecisions(t *testing.T) {
 	files, err := filepath.Glob("testdata/recordings/*.trimtab")

@@ -51,7 +51,7 @@ func main() {
 	flag.StringVar(&o.replay, "replay", "", "run nothing: read recordings and facts from `DIR`")
 	flag.StringVar(&o.json, "json", "", "also write the cases as JSON to `FILE`")
 	flag.StringVar(&o.binary, "trimtab", "bin/trimtab", "the `FILE` to judge")
-	flag.BoolVar(&o.tune, "tune", false, "label the jobs to be tuned, to record trials; not for accuracy: tuning changes the truth")
+	flag.BoolVar(&o.tune, "tune", false, "with -record: label the jobs to be tuned, and judge nothing: for the replay tests of cmd/trimtab")
 	flag.BoolVar(&o.list, "list", false, "list the catalogue and exit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -70,6 +70,8 @@ func (o options) main(ctx context.Context, w io.Writer) error {
 	case o.list:
 		list(w)
 		return nil
+	case o.tune && o.record == "":
+		return errors.New("-tune judges nothing: say with -record where the recordings go")
 	case o.replay != "":
 		if cases, err = readCases(o.replay); err != nil {
 			return err
@@ -79,6 +81,9 @@ func (o options) main(ctx context.Context, w io.Writer) error {
 		}
 	default:
 		cases, err = o.live(ctx, w)
+	}
+	if o.tune {
+		return err
 	}
 	total := report(w, cases)
 	if o.json != "" {
@@ -136,7 +141,7 @@ func (o options) one(ctx context.Context, r runner, j Job, f Family) ([]Case, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
-	if err := r.record(ctx, j); err != nil {
+	if err := r.record(ctx, j); err != nil || o.tune {
 		return nil, err
 	}
 	return readCase(filepath.Join(r.dir, j.Name+".trimtab"), f, j.Virtual())

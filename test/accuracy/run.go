@@ -23,7 +23,7 @@ type runner struct {
 	binary string
 	dir    string  // where recordings and facts go
 	scale  float64 // of phases' lengths
-	tune   bool    // label the jobs to be tuned: for recordings of trials, not for accuracy
+	tune   bool    // label the jobs to be tuned, and keep no facts
 }
 
 // run is one job's run.
@@ -77,6 +77,9 @@ func (r runner) record(ctx context.Context, j Job) (err error) {
 	}
 	if err := os.Chmod(file, 0o644); err != nil {
 		return err
+	}
+	if r.tune {
+		return nil // what is true of it changes as it is tuned
 	}
 	return u.facts.write(filepath.Join(r.dir, j.Name+".facts.json"))
 }
