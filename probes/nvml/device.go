@@ -25,11 +25,13 @@ func openGPU(lib *library, index int, virtual bool) *gpu {
 		base:  probes.Device{Index: index, Minor: index, Virtual: virtual},
 		gpm:   map[string]*gpmPair{},
 	}
+	var handle uintptr
 	g.lost = lib.first(g.id, []string{"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
-		uintptr(index), uintptr(unsafe.Pointer(&g.handle)))
+		uintptr(index), uintptr(unsafe.Pointer(&handle)))
 	if g.lost != codeOK {
 		return g
 	}
+	g.handle = handle
 	if uuid := lib.text(g.id, "nvmlDeviceGetUUID", 96, g.handle); uuid != "" {
 		g.id = uuid
 		g.base.UUID = uuid
