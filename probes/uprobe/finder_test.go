@@ -1,0 +1,359 @@
+package uprobe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"go.uber.org/goleak"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// counter is a client that counts hits on functions whose names begin with "probed".
+type counter struct {
+	t       testing.TB
+	finder  *Finder
+	client  *Client
+	hits    *ebpf.Map
+	entered map[int32]int
+	left    map[int32]int
+}
+
+func newCounter(t testing.TB, options ...func(*Finder)) *counter {
+	t.Helper()
+	uprobetest.NeedsRoot(t)
+	f := NewFinder()
+	for _, o := range options {
+		o(f)
+	}
+	c := &counter{t: t, finder: f, entered: map[int32]int{}, left: map[int32]int{}}
+	var err error
+	if c.hits, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: 64}); err != nil {
+		t.Fatal(err)
+	}
+	prog := c.program()
+	c.client, err = f.Add(Spec{
+		Name: "test", Prefixes: []string{"probed"},
+		Hooks: []Hook{{Name: "test.hook", What: "calls", Entry: prog, Match: func(symbol string) (Point, bool) {
+			return Point{}, strings.HasPrefix(symbol, "probed")
+		}}},
+		Enter: func(pid int32) error { c.entered[pid]++; return c.hits.Put(uint32(pid), uint64(0)) },
+		Leave: func(pid int32) { c.left[pid]++ },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.client.Close()
+		_ = prog.Close()
+		_ = c.hits.Close()
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func (c *counter) program() *ebpf.Program {
+	c.t.Helper()
+	spec := &ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "Dual BSD/GPL", Instructions: asm.Instructions{
+		asm.FnGetCurrentPidTgid.Call(), asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.RFP, -4, asm.R0, asm.Word),
+		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -4), asm.LoadMapPtr(asm.R1, c.hits.FD()),
+		asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Imm(asm.R1, 1),
+		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0), asm.Mov.Imm(asm.R0, 0).WithSymbol("out"), asm.Return(),
+	}}
+	c.finder.Prepare(&ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{"count": spec}})
+	prog, err := ebpf.NewProgram(spec)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return prog
+}
+
+func (c *counter) count(pid int32) uint64 {
+	var n uint64
+	if err := c.hits.Lookup(uint32(pid), &n); err != nil {
+		return 0
+	}
+	return n
+}
+
+func (c *counter) watch(t probes.Target) {
+	c.t.Helper()
+	if err := c.client.Watch(t); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *counter) until(what string, ok func() bool) {
+	c.t.Helper()
+	var last error
+	for range 200 {
+		if err := errors.Join(c.client.Scan(context.Background()), c.client.Turn()); err != nil {
+			last = err
+		}
+		if ok() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	c.t.Fatalf("in 10 s: not %s; %v", what, last)
+}
+
+func (c *counter) has(pid int32) func() bool {
+	return func() bool { return c.client.Has(pid, "probed") }
+}
+
+// attachments counts the uprobes that this process holds, by links or perf events.
+func (c *counter) attachments() int {
+	c.t.Helper()
+	<-c.finder.price.done // it has some of its own
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n := 0
+	for _, fd := range fds {
+		to, _ := os.Readlink("/proc/self/fd/" + fd.Name())
+		info, _ := os.ReadFile("/proc/self/fdinfo/" + fd.Name())
+		if to == "anon_inode:[perf_event]" || strings.Contains(string(info), "uprobe_multi") {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *counter) files() int {
+	c.t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return len(fds)
+}
+
+const probedCode = "int probed(int n) { volatile int k = n; return k; }\n"
+
+func job(t testing.TB, target probes.Target, dir string) *uprobetest.Job {
+	t.Helper()
+	return uprobetest.Start(t, target, uprobetest.Build(t, dir, "job", "job"))
+}
+
+// byPerfEvents is how kernels before 6.10 are attached to.
+func byPerfEvents(f *Finder) { f.attacher.multi = false }
+
+// Two containers and a process of neither map one file: each counts its own, the
+// stranger is not stopped, and with its last user the file has no uprobe.
+func TestSharedLibrary(t *testing.T) {
+	for name, options := range map[string][]func(*Finder){"by link": nil, "by perf events": {byPerfEvents}} {
+		t.Run(name, func(t *testing.T) {
+			c := newCounter(t, options...)
+			if name == "by link" && !c.finder.attacher.multi {
+				t.Skip("needs Linux 6.10: uprobe links that filter by process")
+			}
+			dir := t.TempDir()
+			lib := uprobetest.BuildCode(t, dir, "libshared.so", probedCode, "-shared", "-fPIC")
+			targets := []probes.Target{uprobetest.Cgroup(t, "shared-a"), uprobetest.Cgroup(t, "shared-b"), uprobetest.Cgroup(t, "shared-c")}
+			var jobs []*uprobetest.Job
+			for _, target := range targets {
+				j := job(t, target, dir)
+				j.Do("load %s", lib)
+				jobs = append(jobs, j)
+			}
+			files, attached := c.files(), c.attachments()
+			c.watch(targets[0])
+			c.watch(targets[1])
+			c.until("found", func() bool { return c.has(jobs[0].PID)() && c.has(jobs[1].PID)() })
+			if n := c.attachments() - attached; n < 2 {
+				t.Errorf("%d uprobes in two processes", n)
+			}
+			if len(c.finder.libraries) != 1 {
+				t.Errorf("%d files are open for one library", len(c.finder.libraries))
+			}
+			jobs[0].Do("call probed 10")
+			jobs[0].Do("threads probed 10")
+			jobs[0].Do("fork probed 10")
+			jobs[1].Do("call probed 7")
+			jobs[2].Do("call probed 99")
+			if a, b := c.count(jobs[0].PID), c.count(jobs[1].PID); a != 20 || b != 7 {
+				t.Errorf("counted %d and %d, want 20 and 7", a, b)
+			}
+			c.client.Unwatch(targets[0].Key)
+			jobs[1].Do("call probed 7")
+			if b := c.count(jobs[1].PID); b != 14 {
+				t.Errorf("counted %d after the other left, want 14", b)
+			}
+			jobs[1].End()
+			c.until("left", func() bool { return c.left[jobs[1].PID] == 1 })
+			c.finder.closers.Wait()
+			if n := c.attachments(); n != attached {
+				t.Errorf("%d uprobes are left", n-attached)
+			}
+			if n := c.files(); n > files || len(c.finder.libraries) != 0 {
+				t.Errorf("%d files were open before, %d after; %d libraries", files, n, len(c.finder.libraries))
+			}
+		})
+	}
+}
+
+// A library that is loaded later, and one that is unloaded by an exec.
+func TestLoadedLater(t *testing.T) {
+	c := newCounter(t)
+	target := uprobetest.Cgroup(t, "later")
+	c.watch(target)
+	dir := t.TempDir()
+	j := job(t, target, dir)
+	c.until("looked at", func() bool { return c.finder.processes[j.PID] != nil })
+	j.Do("load %s", uprobetest.BuildCode(t, dir, "liblater.so", probedCode, "-shared", "-fPIC"))
+	c.until("found", c.has(j.PID))
+	j.Do("call probed 3")
+	if n := c.count(j.PID); n != 3 {
+		t.Errorf("counted %d, want 3", n)
+	}
+	j.Exec(filepath.Join(dir, "job"))
+	c.until("left", func() bool { return c.left[j.PID] == 1 })
+}
+
+// The file that a process maps is gone from its path, or another stands there: what
+// is mapped is probed.
+func TestDeletedAndSwapped(t *testing.T) {
+	c := newCounter(t)
+	target := uprobetest.Cgroup(t, "swapped")
+	dir := t.TempDir()
+	lib := uprobetest.BuildCode(t, dir, "libswapped.so", probedCode, "-shared", "-fPIC")
+	deleted, swapped, fifo := job(t, target, dir), job(t, target, dir), job(t, target, dir)
+	for _, j := range []*uprobetest.Job{deleted, swapped, fifo} {
+		j.Do("load %s", lib)
+		if err := os.Remove(lib); err != nil {
+			t.Fatal(err)
+		}
+		lib = uprobetest.BuildCode(t, dir, "libswapped.so", "int shift(void) { return 1; }\n"+probedCode, "-shared", "-fPIC")
+	}
+	if err := os.Remove(lib); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(lib, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.watch(target)
+	for _, j := range []*uprobetest.Job{deleted, swapped, fifo} {
+		c.until("found", c.has(j.PID))
+		j.Do("call probed 5")
+		if n := c.count(j.PID); n != 5 {
+			t.Errorf("counted %d, want 5", n)
+		}
+	}
+}
+
+// Without the capability for map_files a library is reached by its path, but only
+// while the very file stands there.
+func TestByPath(t *testing.T) {
+	uprobetest.NeedsRoot(t)
+	dir := t.TempDir()
+	target := uprobetest.Cgroup(t, "bypath")
+	lib := uprobetest.BuildCode(t, dir, "lib with blanks.so", probedCode, "-shared", "-fPIC")
+	other := uprobetest.BuildCode(t, dir, "libother.so", probedCode, "-shared", "-fPIC")
+	link := filepath.Join(dir, "liblink.so")
+	if err := os.Symlink(lib, link); err != nil {
+		t.Fatal(err)
+	}
+	j := job(t, target, dir)
+	j.Do("load %s", link)
+	text, err := readCapped(fmt.Sprintf("/proc/%d/maps", j.PID), maxMapsBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(executableMaps(text, nil), func(m mapping) bool { return m.path == lib })
+	if at < 0 {
+		t.Fatalf("%s is not among the mappings", lib)
+	}
+	o := newOpener("/proc", j.PID)
+	defer o.close()
+	// As if map_files had been refused.
+	if o.root, err = syscall.Open(fmt.Sprintf("/proc/%d/root", j.PID), syscall.O_DIRECTORY, 0); err != nil {
+		t.Fatal(err)
+	}
+	o.byPath = true
+	find := func() error {
+		h, err := o.find(executableMaps(text, nil)[at])
+		if err == nil {
+			h.close()
+		}
+		return err
+	}
+	if err := find(); err != nil {
+		t.Errorf("the library: %v", err)
+	}
+	if err := os.Rename(other, lib); err != nil {
+		t.Fatal(err)
+	}
+	if err := find(); !errors.Is(err, errOtherFile) {
+		t.Errorf("another file there: %v", err)
+	}
+	if err := os.Remove(lib); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(lib, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := find(); !errors.Is(err, errNotALibrary) {
+		t.Errorf("a FIFO there: %v", err)
+	}
+}
+
+// What the kernel refuses is said once, and shows as missing.
+func TestRefusalIsSaidOnce(t *testing.T) {
+	c := newCounter(t)
+	target := uprobetest.Cgroup(t, "refused")
+	dir := t.TempDir()
+	j := job(t, target, dir)
+	j.Do("load %s", uprobetest.BuildCode(t, dir, "librefused.so", probedCode, "-shared", "-fPIC"))
+	c.client.spec.Enter = func(int32) error { return fmt.Errorf("no room: %w", syscall.EPERM) }
+	c.watch(target)
+	said := 0
+	for range 8 {
+		c.finder.nextScan = time.Time{}
+		for _, p := range c.finder.processes {
+			p.nextLook = time.Time{}
+		}
+		if err := c.client.Scan(context.Background()); err != nil {
+			said++
+		}
+		if len(c.finder.queue) > 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	if said != 1 {
+		t.Errorf("said %d times", said)
+	}
+	if missing := c.client.Missing(target.Key); len(missing) != 1 || !strings.Contains(missing[0], "CAP_SYS_PTRACE") {
+		t.Errorf("missing %q", missing)
+	}
+}
+
+func TestHitCostIsMeasured(t *testing.T) {
+	uprobetest.NeedsRoot(t)
+	a := newAttacher()
+	cost, err := measureCost(context.Background(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", cost)
+	// Any machine: a trap takes more than a function call, less than a millisecond.
+	if cost.Emulated < 50 || cost.Emulated > 1e6 || cost.Stepped < 50 || cost.Stepped > 1e6 || !cost.Measured {
+		t.Errorf("%+v", cost)
+	}
+}
