@@ -184,7 +184,9 @@ int node_attach(struct vgpu_node *n);
 /* node_pid is the PID of a slot's process in the reader's PID namespace: 0 if it is
  * outside of it, -1 if it is dead. */
 pid_t node_pid(struct vgpu_node *n, uint32_t proc);
-void node_reap(struct vgpu_node *n, int all);
+/* node_reap, under the lock, gives back what dead processes held; node_lock does it 50
+ * times a second. */
+void node_reap(struct vgpu_node *n);
 uint64_t node_clock_ns(void);
 
 /* ---- node_spec.c ---- */
@@ -195,6 +197,9 @@ uint64_t node_clock_ns(void);
 int spec_apply(struct vgpu_node *n, const char *spec, char *why, size_t whylen);
 int spec_set(struct vgpu_node *n, int device, const char *key, const char *value, char *why, size_t whylen);
 void spec_defaults(struct vgpu_node *n, int devices);
+void spec_print_keys(void);
+/* mig_uuid writes the UUID of a device's slice. */
+void mig_uuid(const struct vgpu_device *d, uint32_t slice, char *into, size_t len);
 
 /* ---- sim.c: under the lock ---- */
 

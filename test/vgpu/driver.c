@@ -1,0 +1,405 @@
+//go:build ignore
+
+/* The virtual libcuda: start, devices, contexts. */
+#define _GNU_SOURCE
+#include "driver.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+VGPU_API const char trimtab_vgpu_version[] = "1";
+
+struct driver drv;
+static pthread_mutex_t start = PTHREAD_MUTEX_INITIALIZER;
+static struct CUctx_st primary[VGPU_MAX_DEVICES];
+static __thread struct CUctx_st *stack[16];
+static __thread int depth;
+
+static void forked(void) { drv.forked = 1; }
+
+/* visible_add takes one entry of CUDA_VISIBLE_DEVICES; 0 ends the list, as an unknown one does. */
+static int visible_add(const char *entry)
+{
+	char *end, mig[96];
+	long ordinal = strtol(entry, &end, 10);
+	if (end == entry || *end) {
+		ordinal = -1;
+		for (uint32_t i = 0; i < drv.node->ndevices; i++) {
+			if (strncasecmp(drv.node->device[i].uuid, entry, strlen(entry)) == 0)
+				ordinal = i;
+			for (uint32_t m = 0; m < drv.node->device[i].mig_slices; m++) {
+				mig_uuid(&drv.node->device[i], m, mig, sizeof mig);
+				if (strncasecmp(mig, entry, strlen(entry)) == 0) {
+					ordinal = i;
+					drv.node->proc[drv.proc].mig_slice = m;
+				}
+			}
+		}
+	}
+	if (ordinal < 0 || ordinal >= (long)drv.node->ndevices || drv.devices >= VGPU_MAX_DEVICES)
+		return 0;
+	drv.visible[drv.devices++] = (int)ordinal;
+	return 1;
+}
+
+static void see_devices(void)
+{
+	const char *only = getenv("CUDA_VISIBLE_DEVICES");
+	char list[512], *rest = list;
+	if (!only) {
+		for (uint32_t i = 0; i < drv.node->ndevices; i++)
+			drv.visible[drv.devices++] = (int)i;
+		return;
+	}
+	snprintf(list, sizeof list, "%s", only);
+	for (char *entry; (entry = strsep(&rest, ",")) && *entry && visible_add(entry);) {
+	}
+}
+
+static CUresult begin(void)
+{
+	struct vgpu_node *n = node_open();
+	if (!n)
+		return CUDA_ERROR_NO_DEVICE;
+	int slot = node_attach(n);
+	if (slot < 0)
+		return slot == -2 ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_OUT_OF_MEMORY;
+	drv.proc = (uint32_t)slot;
+	drv.node = n;
+	see_devices();
+	pthread_atfork(NULL, NULL, forked);
+	return CUDA_SUCCESS;
+}
+
+API cuInit(unsigned flags)
+{
+	CUresult r = CUDA_SUCCESS;
+	if (flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&start);
+	if (!drv.node)
+		r = begin();
+	pthread_mutex_unlock(&start);
+	if (r)
+		return r;
+	if (drv.forked)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (fault_check(drv.node, -1, __func__))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return drv.devices ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+CUresult enter(const char *call)
+{
+	if (!drv.node || drv.forked)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	int device = depth ? stack[depth - 1]->device : -1;
+	return fault_check(drv.node, device, call) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+CUresult current(struct CUctx_st **ctx)
+{
+	if (!depth)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*ctx = stack[depth - 1];
+	return CUDA_SUCCESS;
+}
+
+struct vgpu_device *device_of(struct CUctx_st *ctx) { return &drv.node->device[ctx->device]; }
+
+/* ---- devices ---- */
+
+static struct vgpu_device *device(CUdevice ordinal)
+{
+	return ordinal < 0 || ordinal >= drv.devices ? NULL : &drv.node->device[drv.visible[ordinal]];
+}
+
+API cuDriverGetVersion(int *version)
+{
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct vgpu_node *n = node_open();
+	*version = n ? n->cuda : 0;
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceGetCount(int *count)
+{
+	ENTER();
+	*count = drv.devices;
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceGet(CUdevice *d, int ordinal)
+{
+	ENTER();
+	if (!device(ordinal))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*d = ordinal;
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceGetName(char *name, int len, CUdevice d)
+{
+	ENTER();
+	if (!device(d) || len <= 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	snprintf(name, (size_t)len, "%s", device(d)->name);
+	return CUDA_SUCCESS;
+}
+
+static CUresult uuid(CUuuid *u, CUdevice d)
+{
+	if (!device(d))
+		return CUDA_ERROR_INVALID_DEVICE;
+	const char *text = device(d)->uuid;
+	memset(u, 0, sizeof *u);
+	for (int i = 0; *text && i < 32; text++) {
+		const char *hex = "0123456789abcdef", *at = strchr(hex, *text);
+		if (text - device(d)->uuid < 4 || !at)
+			continue;
+		u->bytes[i / 2] = (char)(u->bytes[i / 2] << 4 | (at - hex));
+		i++;
+	}
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceGetUuid(CUuuid *u, CUdevice d)
+{
+	ENTER();
+	return uuid(u, d);
+}
+
+API cuDeviceGetUuid_v2(CUuuid *u, CUdevice d)
+{
+	ENTER();
+	return uuid(u, d);
+}
+
+API cuDeviceTotalMem_v2(size_t *bytes, CUdevice d)
+{
+	ENTER();
+	if (!device(d))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*bytes = device(d)->mem_total;
+	return CUDA_SUCCESS;
+}
+
+static int attribute(struct vgpu_device *d, int which)
+{
+	switch (which) {
+	case 1: /* threads per block */
+		return 1024;
+	case 10: /* warp */
+		return 32;
+	case 13: /* clock, kHz */
+		return (int)d->clock_max_mhz * 1000;
+	case 16: /* multiprocessors */
+		return d->hopper ? 132 : 108;
+	case 33: /* PCI bus */
+		return (int)(d->minor + 1) << 4;
+	case 41: /* unified addressing */
+	case 15: /* copies beside kernels */
+	case 31: /* kernels beside kernels */
+		return 1;
+	case 75: /* compute capability */
+		return d->hopper ? 9 : 8;
+	default:
+		return 0;
+	}
+}
+
+API cuDeviceGetAttribute(int *value, int which, CUdevice d)
+{
+	ENTER();
+	if (!device(d))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*value = attribute(device(d), which);
+	return CUDA_SUCCESS;
+}
+
+API cuDeviceGetPCIBusId(char *id, int len, CUdevice d)
+{
+	ENTER();
+	if (!device(d) || len <= 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	snprintf(id, (size_t)len, "0000:%02X:00.0", (device(d)->minor + 1) << 4 & 0xff);
+	return CUDA_SUCCESS;
+}
+
+/* ---- contexts ---- */
+
+/* hold gives the process its context's memory on a device, once. */
+static CUresult hold(int device)
+{
+	struct vgpu_node *n = drv.node;
+	struct vgpu_share *s = &n->proc[drv.proc].on[device];
+	node_lock(n);
+	if (!s->held)
+		s->mem += n->device[device].context_bytes;
+	s->held++;
+	int lost = (int)n->device[device].lost;
+	node_unlock(n);
+	return lost ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
+}
+
+static void let_go(int device)
+{
+	struct vgpu_node *n = drv.node;
+	struct vgpu_share *s = &n->proc[drv.proc].on[device];
+	node_lock(n);
+	if (s->held && --s->held == 0)
+		s->mem -= n->device[device].context_bytes < s->mem ? n->device[device].context_bytes : s->mem;
+	node_unlock(n);
+}
+
+API cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice d)
+{
+	ENTER();
+	if (!device(d))
+		return CUDA_ERROR_INVALID_DEVICE;
+	struct CUctx_st *c = &primary[drv.visible[d]];
+	CUresult r = CUDA_SUCCESS;
+	pthread_mutex_lock(&start);
+	c->device = drv.visible[d];
+	c->primary = 1;
+	if (c->users++ == 0)
+		r = hold(c->device);
+	pthread_mutex_unlock(&start);
+	*ctx = c;
+	return r;
+}
+
+static CUresult release(CUdevice d)
+{
+	if (!device(d))
+		return CUDA_ERROR_INVALID_DEVICE;
+	struct CUctx_st *c = &primary[drv.visible[d]];
+	pthread_mutex_lock(&start);
+	int last = c->users > 0 && --c->users == 0;
+	pthread_mutex_unlock(&start);
+	if (last)
+		let_go(c->device);
+	return CUDA_SUCCESS;
+}
+
+API cuDevicePrimaryCtxRelease_v2(CUdevice d)
+{
+	ENTER();
+	return release(d);
+}
+
+API cuDevicePrimaryCtxReset_v2(CUdevice d)
+{
+	ENTER();
+	return release(d);
+}
+
+API cuDevicePrimaryCtxSetFlags_v2(CUdevice d, unsigned flags)
+{
+	ENTER();
+	if (!device(d))
+		return CUDA_ERROR_INVALID_DEVICE;
+	primary[drv.visible[d]].flags = flags;
+	return CUDA_SUCCESS;
+}
+
+API cuDevicePrimaryCtxGetState(CUdevice d, unsigned *flags, int *active)
+{
+	ENTER();
+	if (!device(d))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*flags = primary[drv.visible[d]].flags;
+	*active = primary[drv.visible[d]].users > 0;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxCreate_v2(CUcontext *ctx, unsigned flags, CUdevice d)
+{
+	ENTER();
+	if (!device(d) || depth == 16)
+		return CUDA_ERROR_INVALID_DEVICE;
+	struct CUctx_st *c = calloc(1, sizeof *c);
+	if (!c)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	c->device = drv.visible[d];
+	c->flags = flags;
+	stack[depth++] = c;
+	*ctx = c;
+	return hold(c->device);
+}
+
+API cuCtxDestroy_v2(CUcontext c)
+{
+	ENTER();
+	if (!c || c->primary)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (depth && stack[depth - 1] == c)
+		depth--;
+	let_go(c->device);
+	free(c); /* its streams go with the process */
+	return CUDA_SUCCESS;
+}
+
+API cuCtxSetCurrent(CUcontext c)
+{
+	ENTER();
+	if (!c) {
+		depth -= depth > 0;
+		return CUDA_SUCCESS;
+	}
+	if (!depth)
+		depth = 1;
+	stack[depth - 1] = c;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxGetCurrent(CUcontext *c)
+{
+	ENTER();
+	*c = depth ? stack[depth - 1] : NULL;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxPushCurrent_v2(CUcontext c)
+{
+	ENTER();
+	if (!c || depth == 16)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	stack[depth++] = c;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxPopCurrent_v2(CUcontext *c)
+{
+	ENTER();
+	if (!depth)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	depth--;
+	if (c)
+		*c = stack[depth];
+	return CUDA_SUCCESS;
+}
+
+API cuCtxGetDevice(CUdevice *d)
+{
+	ENTER();
+	if (!depth)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	for (int i = 0; i < drv.devices; i++)
+		if (drv.visible[i] == stack[depth - 1]->device)
+			*d = i;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxGetFlags(unsigned *flags)
+{
+	ENTER();
+	if (!depth)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*flags = stack[depth - 1]->flags;
+	return CUDA_SUCCESS;
+}
