@@ -239,9 +239,10 @@ func TestNCCLMovesARingsVolume(t *testing.T) {
 		for _, world := range []int{2, 4} {
 			got := loopbackBytes(t, rig, world, kind, size)
 			want := buffers(int64(world)) * size
-			// Headers, acknowledgements and the meeting of the ranks: some kB and under 1 %.
-			if got < want || float64(got) > 1.03*float64(want) {
-				t.Errorf("%s of %d ranks: %d bytes on the wire, want %d (to 3 %%)", kind, world, got, want)
+			// Headers and acknowledgements are under 1 %; on a busy machine TCP sends segments of 64 KiB
+			// twice, whose acknowledgement was late. No other algorithm is within 10 % of a ring.
+			if got < want || float64(got) > 1.1*float64(want) {
+				t.Errorf("%s of %d ranks: %d bytes on the wire, want %d (to 10 %%)", kind, world, got, want)
 			}
 		}
 	}
