@@ -224,31 +224,54 @@ func rates(cases []Case, at []int, f Facts, s *Seen) {
 func stretches(at int, p FactPhase, steps []Count, s *Seen) []rateSample {
 	var out []rateSample
 	var run []Window
-	flush := func() {
-		if len(run) == stretch {
-			from, to := run[0].StartNs, run[stretch-1].EndNs
-			if n, ok := stepsBetween(steps, from, to); ok && n >= 5 {
-				r := rateSample{at: at, true: n / (float64(to-from) / 1e9), source: run[0].Rate.Source, steps: run[stretch-1].Rate.Steps}
-				for _, w := range run {
-					r.shown += w.Rate.PerSecond * float64(w.EndNs-w.StartNs) / float64(to-from)
-				}
-				out = append(out, r)
-			}
+	for i, w := range s.Windows {
+		good := counts(p, s, i) && w.Rate.PerSecond > 0
+		if !good || len(run) > 0 && (run[0].Rate.Source != w.Rate.Source || run[0].Rate.Steps != w.Rate.Steps) {
+			run = nil
+		}
+		if good {
+			run = append(run, w)
+		}
+		if len(run) < stretch {
+			continue
+		}
+		if r, ok := readStretch(run, p, steps); ok {
+			r.at = at
+			out = append(out, r)
 		}
 		run = nil
 	}
-	for i, w := range s.Windows {
-		if !counts(p, s, i) || w.Rate.PerSecond <= 0 || len(run) > 0 && (run[0].Rate.Source != w.Rate.Source || run[0].Rate.Steps != w.Rate.Steps) {
-			flush()
-		}
-		if counts(p, s, i) && w.Rate.PerSecond > 0 {
-			run = append(run, w)
-		}
-		if len(run) == stretch {
-			flush()
-		}
-	}
 	return out
+}
+
+// readStretch compares what was shown at the end of each window with the truth
+// over what the daemon shows a rate of; both are summed over the stretch. Fewer
+// than five steps say nothing.
+func readStretch(run []Window, p FactPhase, steps []Count) (rateSample, bool) {
+	r := rateSample{source: run[0].Rate.Source, steps: run[0].Rate.Steps}
+	var n float64
+	for _, w := range run {
+		from := max(p.FromNs, w.EndNs-shownNs(w, steps))
+		done, ok := stepsBetween(steps, from, w.EndNs)
+		if !ok {
+			return r, false
+		}
+		n += done
+		r.shown += w.Rate.PerSecond
+		r.true += done / (float64(w.EndNs-from) / 1e9)
+	}
+	return r, n >= 5
+}
+
+// shownNs is how far back the rate reaches that the daemon shows: its last five
+// readings, each of a second or, of slower jobs, of as many seconds as two steps
+// take (tuner/core, rateNow).
+func shownNs(w Window, steps []Count) int64 {
+	reading := 1.0
+	if n, ok := stepsBetween(steps, w.StartNs, w.EndNs); ok && n > 0 {
+		reading = max(1, math.Ceil(2*float64(w.EndNs-w.StartNs)/1e9/n))
+	}
+	return int64(5 * reading * 1e9)
 }
 
 // quantile of unsorted values, by the nearest rank; 0 of none.
