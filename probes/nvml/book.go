@@ -68,16 +68,20 @@ func (b *book) take(d probes.Device, cursor uint64, now time.Time) {
 	k.pending = k.pending[max(0, len(k.pending)-maxPending):]
 	d.Duty = nil
 	k.Device, k.turn = d, b.turn
+	if d.UUID != "" && d.Parent == "" {
+		delete(b.devices, indexID(d.Index)) // it has a name now
+	}
 	if cursor != 0 && d.UUID != "" {
 		b.cursors[d.UUID] = cursor
-		delete(b.devices, indexID(d.Index))
 	}
 }
 
 // identify gives a nameless device the identity of the one last read at its index.
 func (b *book) identify(d probes.Device) probes.Device {
+	latest := -1
 	for _, k := range b.devices {
-		if k.Index == d.Index && k.Parent == "" && k.UUID != "" {
+		if k.Index == d.Index && k.Parent == "" && k.UUID != "" && k.turn > latest {
+			latest = k.turn
 			d.UUID, d.Name, d.Minor, d.CPUs, d.NUMA = k.UUID, k.Name, k.Minor, k.CPUs, k.NUMA
 		}
 	}

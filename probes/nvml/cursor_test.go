@@ -21,7 +21,7 @@ func TestEachDeviceHasItsCursor(t *testing.T) {
 	r := started(t, Options{Library: buildLibrary(t, string(source))})
 	got := map[string][]probes.DutySample{}
 	collect := func() {
-		for _, d := range read(t, r) {
+		for _, d := range read(r) {
 			got[d.UUID] = append(got[d.UUID], d.Duty...)
 		}
 	}

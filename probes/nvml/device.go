@@ -15,6 +15,7 @@ type gpu struct {
 	asker
 	base     probes.Device       // what does not change
 	cursorUs uint64              // NVML's clock: samples up to here have been delivered
+	lastNs   int64               // CLOCK_MONOTONIC of the last sample delivered
 	gpm      map[string]*gpmPair // by UUID, of the device or of its slices
 }
 

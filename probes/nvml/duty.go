@@ -53,7 +53,8 @@ func (g *gpu) duty(d *probes.Device) {
 			continue
 		}
 		g.cursorUs = s.AtUs
-		d.Duty = append(d.Duty, probes.DutySample{AtNs: now.mono(s.AtUs), Share: *part})
+		g.lastNs = max(now.mono(s.AtUs), g.lastNs+1) // in order, also where the wall clock was set
+		d.Duty = append(d.Duty, probes.DutySample{AtNs: g.lastNs, Share: *part})
 	}
 }
 

@@ -16,7 +16,7 @@ func TestSentinelsAreAbsences(t *testing.T) {
 	}
 	r := started(t, Options{Library: buildLibrary(t, string(source))})
 	until(t, r, "some readings", func() bool { return readings(r) >= 3 })
-	list := read(t, r)
+	list := read(r)
 	if len(list) != maxDevices {
 		t.Fatalf("%d devices of a driver that claims 4,000,000,000", len(list))
 	}

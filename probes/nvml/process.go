@@ -54,6 +54,7 @@ func startProcess(argv []string) (*process, error) {
 	p.cmd.ExtraFiles = []*os.File{pageFile, child}
 	p.cmd.Stderr = &p.said
 	p.cmd.WaitDelay = killWait
+	// A group of its own: what a terminal sends is for us; its end is ours to decide.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if p.asks, err = p.cmd.StdinPipe(); err == nil {
 		err = p.keep()
