@@ -21,6 +21,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
 	"github.com/trimtab/trimtab/probes/network"
+	"github.com/trimtab/trimtab/probes/uprobe"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/device"
@@ -54,6 +55,7 @@ type parts struct {
 	probes   []loop.Probe
 	network  *network.Probe
 	devices  *devices
+	finder   *uprobe.Finder
 	missing  []view.Part
 	policy   policies.Policy
 	actuator *actuator.Actuator
@@ -229,6 +231,9 @@ func (p *parts) close(log *slog.Logger) {
 		if err := pr.Close(); err != nil {
 			log.Warn("probe", "probe", pr.Name(), "error", err)
 		}
+	}
+	if err := p.finder.Close(); err != nil {
+		log.Warn("uprobes", "error", err)
 	}
 	var errs []error
 	if p.recorder != nil {

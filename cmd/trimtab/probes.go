@@ -8,14 +8,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/trimtab/trimtab/probes"
 	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
+	"github.com/trimtab/trimtab/probes/cuda"
 	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/probes/kernel"
+	"github.com/trimtab/trimtab/probes/nccl"
 	"github.com/trimtab/trimtab/probes/network"
 	"github.com/trimtab/trimtab/probes/nvml"
 	"github.com/trimtab/trimtab/probes/rate"
 	"github.com/trimtab/trimtab/probes/torch"
+	"github.com/trimtab/trimtab/probes/uprobe"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/tuner/loop"
@@ -35,11 +40,7 @@ func (p *parts) openProbes() {
 	} else {
 		p.with(k, k.Missing())
 	}
-	if t, err := torch.New(); err != nil {
-		p.without("torch", "rates come from calls and wake-ups alone", err.Error())
-	} else {
-		p.with(t, nil)
-	}
+	p.openUprobes()
 	p.network = network.New(network.Options{TasksByV1CPU: mode == runtime.CgroupV1})
 	p.with(p.network, p.network.Missing())
 	counts := rate.New(rate.Options{
@@ -48,6 +49,29 @@ func (p *parts) openProbes() {
 	p.with(counts, counts.Missing())
 	p.devices = newDevices(p.log)
 	p.probes = append(p.probes, loop.Probe{Probe: p.devices, All: true})
+}
+
+// openUprobes loads the probes on libraries; they share one finder, and nothing is
+// attached before a watched process maps what one of them knows.
+func (p *parts) openUprobes() {
+	p.finder = uprobe.NewFinder()
+	if t, err := torch.NewWith(p.finder); err != nil {
+		p.without("torch", "rates come from calls and wake-ups alone", err.Error())
+	} else {
+		p.with(t, nil)
+	}
+	var marks *ebpf.Map
+	if c, err := cuda.New(p.finder); err != nil {
+		p.without("cuda", "launches, copies and waits for devices are not seen", err.Error())
+	} else {
+		marks = c.Processes()
+		p.with(c, nil)
+	}
+	if n, err := nccl.New(p.finder, marks); err != nil {
+		p.without("nccl", "collectives are not seen", err.Error())
+	} else {
+		p.with(n, nil)
+	}
 }
 
 func (p *parts) with(probe probes.Probe, missing []string) {
