@@ -178,6 +178,8 @@ int trainRanks(Options o)
 	}
 	int status = 0;
 	const pid_t first = wait(&status);
+	if (first > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		sleep(1); // the others are in the same step, and log it
 	for (const pid_t pid : ranks)
 		if (pid > 0 && pid != first)
 			kill(pid, SIGTERM);
