@@ -5,7 +5,7 @@ import "strconv"
 // Memory layouts and numbers of nvml.h, as drivers since 470 use them. Each struct
 // is laid out as a C compiler does on amd64 and arm64; the padding is written out.
 
-// code is an nvmlReturn_t, or one of the two negative ones below.
+// code is an nvmlReturn_t, or one of the negative ones below.
 type code int32
 
 const (
@@ -75,7 +75,6 @@ const (
 	gpmVersion    = 1
 
 	noBytes = ^uint64(0) // NVML_VALUE_NOT_AVAILABLE
-	noPID   = ^uint32(0)
 )
 
 // Bits of nvmlDeviceGetCurrentClocksEventReasons.

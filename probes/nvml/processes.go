@@ -28,7 +28,7 @@ func (a *asker) processes(d *probes.Device) {
 	for _, kind := range []string{"Graphics", "Compute"} { // a process in both lists counts as compute
 		for _, p := range a.running("nvmlDeviceGet" + kind + "RunningProcesses") {
 			if p.PID == 0 || p.PID > math.MaxInt32 {
-				continue // noPID among them
+				continue // the sentinel, ^0, among them
 			}
 			pid := int32(p.PID)
 			byPID[pid] = &probes.DeviceProcess{PID: pid, MemBytes: known(p.MemBytes), Graphics: kind == "Graphics"}

@@ -97,7 +97,7 @@ func (s *session) leaveOut(keys []callKey) {
 // answer reads all devices, each written as soon as it is read: what hangs later costs it nothing.
 func (s *session) answer(q request, out io.Writer) error {
 	s.leaveOut(q.Skip)
-	for _, g := range s.gpus {
+	for _, g := range s.trustedFirst() {
 		g.resume(q.Cursors)
 		for _, d := range g.read() {
 			a := answer{Device: &d}
@@ -114,6 +114,18 @@ func (s *session) answer(q request, out io.Writer) error {
 		e.Outcomes = s.lib.told()
 	}
 	return writeLine(out, answer{End: &e})
+}
+
+// trustedFirst puts devices with calls that are left out at the end: where one
+// call hangs the next may, and the others shall have been read by then.
+func (s *session) trustedFirst() []*gpu {
+	trouble := map[string]int{}
+	for k := range s.lib.skip {
+		trouble[k.Device]++
+	}
+	list := slices.Clone(s.gpus)
+	slices.SortStableFunc(list, func(a, b *gpu) int { return cmp.Compare(trouble[a.id], trouble[b.id]) })
+	return list
 }
 
 // told lists what each call answered last, sorted.
