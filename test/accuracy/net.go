@@ -13,6 +13,7 @@ import (
 
 // makeNetwork makes a bridge network for one job and says how a container joins it.
 func makeNetwork(ctx context.Context, name string) (args []string, remove func() error, err error) {
+	_ = exec.CommandContext(ctx, "docker", "network", "rm", name).Run() // what a killed run left
 	if err := command(ctx, "docker", "network", "create", name); err != nil {
 		return nil, nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -120,11 +121,10 @@ func (u *run) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w, err := workload.Start(ctx, workload.Options{Name: name, Script: p.Script, Args: p.Args, DockerArgs: args})
+		w, err := u.container(ctx, workload.Options{Name: name, Script: p.Script, Args: p.Args, DockerArgs: args})
 		if err != nil {
 			return err
 		}
-		u.cleanup = append(u.cleanup, w.Stop)
 		u.parts[name] = w
 		u.names = append(u.names, name)
 		if p.EgressMbit > 0 {
@@ -134,6 +134,18 @@ func (u *run) start(ctx context.Context) error {
 		}
 	}
 	return u.waitSteps(ctx)
+}
+
+// container starts one container, which the run's end stops. One of the same name
+// that a killed run left is removed first: the prefix makes it ours.
+func (u *run) container(ctx context.Context, o workload.Options) (*workload.Job, error) {
+	_ = exec.CommandContext(ctx, "docker", "rm", "--force", o.Name).Run() // mostly there is none
+	w, err := workload.Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	u.cleanup = append(u.cleanup, w.Stop)
+	return w, nil
 }
 
 func (u *run) dockerArgs(ctx context.Context, p Part, network []string) ([]string, error) {
@@ -274,11 +286,10 @@ func (u *run) neighbour(ctx context.Context, n Neighbour) error {
 		o.Args[1] = "2"
 		o.DockerArgs = []string{"--cpu-shares", "2"}
 	}
-	w, err := workload.Start(ctx, o)
+	w, err := u.container(ctx, o)
 	if err != nil {
 		return err
 	}
-	u.cleanup = append(u.cleanup, w.Stop)
 	u.beside = w
 	return w.WaitSteps(ctx, 1)
 }
