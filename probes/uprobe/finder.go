@@ -256,7 +256,10 @@ func (f *Finder) visit(v visit, deadline time.Time) {
 	p.wait = min(2*p.wait, maxLookAgain)
 }
 
-var errOutOfTime = errors.New("out of time")
+var (
+	errOutOfTime = errors.New("out of time")
+	errOnFUSE    = errors.New("on a FUSE mount, where reading could wait for the container")
+)
 
 // gone: the process ended while it was looked at.
 func gone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) }
@@ -269,9 +272,20 @@ func (f *Finder) look(p *process, deadline time.Time) error {
 	}
 	o := newOpener(f.procRoot, p.pid)
 	defer o.close()
+	mounts, err := readCapped(filepath.Join(f.procRoot, strconv.Itoa(int(p.pid)), "mountinfo"), maxMapsBytes)
+	if err != nil {
+		return fmt.Errorf("read a process's mounts: %w", err)
+	}
+	fuse := fuseDevices(mounts)
 	mapped, complete := map[fileKey]bool{}, true
 	var errs []error
 	for _, m := range executableMaps(text, f.hints) {
+		if fuse[m.device] {
+			if hinted(m.path, f.hints) {
+				errs = append(errs, errOnFUSE)
+			}
+			continue
+		}
 		h, err := o.find(m)
 		if err != nil {
 			if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {

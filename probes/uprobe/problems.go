@@ -3,35 +3,43 @@ package uprobe
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
+	"time"
 )
 
 // maxProblems bounds what is remembered for one container, since a container can
 // make as many as it likes.
 const maxProblems = 8
 
+// problemLasts is how long a problem shows that is not met again; looks are never
+// further apart than maxLookAgain and a scan.
+const problemLasts = time.Minute
+
 // problems keeps what went wrong, each reason once for a container.
 type problems struct {
-	byContainer map[string]map[string]bool
+	byContainer map[string]map[string]time.Time // when last met
 	unsaid      []error
 }
 
-func newProblems() problems { return problems{byContainer: map[string]map[string]bool{}} }
+func newProblems() problems { return problems{byContainer: map[string]map[string]time.Time{}} }
 
 // add remembers a problem; text that names a process or a file would make each a new one.
 func (p *problems) add(key, what string, err error) {
 	text := fmt.Sprintf("%s: %s", what, reason(err))
 	have := p.byContainer[key]
 	if have == nil {
-		have = map[string]bool{}
+		have = map[string]time.Time{}
 		p.byContainer[key] = have
 	}
-	if have[text] || len(have) >= maxProblems {
+	_, known := have[text]
+	if !known && len(have) >= maxProblems {
 		return
 	}
-	have[text] = true
+	have[text] = time.Now()
+	if known {
+		return
+	}
 	p.unsaid = append(p.unsaid, fmt.Errorf("uprobes: container %s: %s: %w", key, what, err))
 }
 
@@ -54,9 +62,16 @@ func reason(err error) string {
 	return text[:min(len(text), 200)]
 }
 
-// of lists a container's problems, sorted.
+// of lists a container's problems of late, sorted.
 func (p *problems) of(key string) []string {
-	return slices.Sorted(maps.Keys(p.byContainer[key]))
+	var out []string
+	for text, met := range p.byContainer[key] {
+		if time.Since(met) < problemLasts {
+			out = append(out, text)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // fresh returns the problems that were not yet returned.

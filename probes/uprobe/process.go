@@ -86,6 +86,7 @@ func readStat(procRoot string, pid int32) (stat, error) {
 // mapping is one executable mapping of a file.
 type mapping struct {
 	addresses string // its name in map_files
+	device    string // major:minor, hexadecimal
 	inode     uint64 // as maps shows it
 	path      string // the container's word
 }
@@ -105,7 +106,7 @@ func executableMaps(maps []byte, hints []string) []mapping {
 		}
 		// The path is the rest of the line, blanks and all.
 		path := string(bytes.TrimRight(line[bytes.Index(line, f[5]):], "\n"))
-		m := mapping{addresses: string(f[0]), inode: inode, path: path}
+		m := mapping{addresses: string(f[0]), device: string(f[3]), inode: inode, path: path}
 		switch {
 		case len(program) == 0:
 			program = append(program, m)
@@ -128,4 +129,22 @@ func hinted(path string, hints []string) bool {
 		}
 	}
 	return false
+}
+
+// fuseDevices lists the devices of a process's FUSE mounts, as maps writes them. A
+// file there is served by a process of the container's, which may keep a reader waiting.
+func fuseDevices(mountinfo []byte) map[string]bool {
+	devices := map[string]bool{}
+	for line := range bytes.Lines(mountinfo) {
+		before, after, ok := bytes.Cut(line, []byte(" - "))
+		f := bytes.Fields(before)
+		if !ok || len(f) < 3 || !bytes.HasPrefix(after, []byte("fuse")) {
+			continue
+		}
+		var major, minor uint32
+		if _, err := fmt.Sscanf(string(f[2]), "%d:%d", &major, &minor); err == nil {
+			devices[fmt.Sprintf("%02x:%02x", major, minor)] = true
+		}
+	}
+	return devices
 }

@@ -143,10 +143,18 @@ func TestExecutableMaps(t *testing.T) {
 		"7f02-7f03 r-xp 00000000 fe:00 13 /opt/libtorch_cpu.so\n" +
 		"7f04-7f05 r-xp 00000000 00:00 0 [vdso]\n7f06-7f07 rwxp 00000000 00:00 0 \n\nnonsense\n"
 	want := []mapping{
-		{"55e1-55e2", 11, "/usr/bin/python3"}, {"7f02-7f03", 13, "/opt/libtorch_cpu.so"},
-		{"7f00-7f01", 12, "/usr/lib/lib other.so (deleted)"},
+		{"55e1-55e2", "fe:00", 11, "/usr/bin/python3"}, {"7f02-7f03", "fe:00", 13, "/opt/libtorch_cpu.so"},
+		{"7f00-7f01", "fe:00", 12, "/usr/lib/lib other.so (deleted)"},
 	}
 	if diff := cmp.Diff(want, executableMaps([]byte(maps), []string{"torch"}), cmp.AllowUnexported(mapping{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFUSEDevices(t *testing.T) {
+	mounts := "22 1 0:50 / / rw shared:1 master:2 - overlay overlay rw\n" +
+		"23 22 0:171 / /data rw,nosuid - fuse.sshfs host:/ rw\n24 22 254:1 /x /y rw - ext4 /dev/vda1 rw\nnonsense\n"
+	if diff := cmp.Diff(map[string]bool{"00:ab": true}, fuseDevices([]byte(mounts))); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -1,0 +1,128 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/workloads/gpu"
+)
+
+// trainer runs a trainer against a virtual node, in a target's cgroup.
+func trainer(t *testing.T, node *vgpu.Node, target probes.Target, program string, args ...string) int32 {
+	t.Helper()
+	cmd := exec.Command("sh", append([]string{"-c", "echo $$ > " + target.Unified + `/cgroup.procs && exec "$@"`, "sh", node.Dir.Lib(program)}, args...)...)
+	cmd.Env = append(os.Environ(), node.Env()...)
+	cmd.Dir = t.TempDir()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return int32(cmd.Process.Pid)
+}
+
+// stopped holds the process still while f looks.
+func stopped(t *testing.T, pid int32, f func()) {
+	t.Helper()
+	if err := syscall.Kill(int(pid), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 { // until all threads have stopped
+		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(int(pid)), "stat"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, state, _ := strings.Cut(string(b), ") "); strings.HasPrefix(state, "T") {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	f()
+	if err := syscall.Kill(int(pid), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What the probe counts between two instants is what the virtual node says was done
+// between them, but for a call that a thread was stopped in.
+func TestAgainstTheVirtualGPU(t *testing.T) {
+	uprobetest.NeedsRoot(t)
+	ctx := context.Background()
+	dir, err := gpu.Build(ctx)
+	if errors.Is(err, vgpu.ErrNoCompiler) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, program string
+		args          []string
+	}{
+		{"kernels and copies", gpu.Trainer, []string{"--kernels", "20", "--kernel-us", "300", "--h2d-mib", "1", "--sync", "item"}},
+		{"static runtime", gpu.TrainerStatic, []string{"--kernels", "20", "--kernel-us", "300", "--h2d-mib", "1"}},
+		{"graphs", gpu.Trainer, []string{"--kernels", "20", "--kernel-us", "300", "--graph", "--sync", "spin"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t)
+			shm, err := os.MkdirTemp("/dev/shm", "trimtab-cuda-")
+			if err != nil {
+				t.Skipf("needs /dev/shm: %v", err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(shm) })
+			node, err := vgpu.NewNode(ctx, dir, shm, vgpu.Options{Devices: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			target := uprobetest.Cgroup(t, "cuda-vgpu")
+			r.watch(target)
+			pid := trainer(t, node, target, tc.program, tc.args...)
+			r.until("found", func() bool { r.read(); return r.probe.client.Has(pid, "cuLaunchKernel") })
+			time.Sleep(200 * time.Millisecond)
+			var seen [2]probes.CUDAProcess
+			var done [2]vgpu.ProcessState
+			for i := range seen {
+				stopped(t, pid, func() {
+					s := r.read()[target.Key].CUDA
+					state, err := node.Show(ctx)
+					if err != nil || len(s.Processes) != 1 || len(state.Procs) != 1 || !s.Virtual {
+						t.Fatalf("%v: probe %+v, node %+v", err, s, state.Procs)
+					}
+					seen[i], done[i] = s.Processes[0], state.Procs[0]
+				})
+				time.Sleep(time.Second)
+			}
+			near := func(what string, got, want uint64) {
+				t.Helper()
+				if got+1 < want || got > want+1 {
+					t.Errorf("%s: %d, the node did %d", what, got, want)
+				}
+			}
+			launches := seen[1].Launches - seen[0].Launches
+			graphs := seen[1].Graphs - seen[0].Graphs
+			near("launches", launches, done[1].Kernels-done[0].Kernels)
+			near("graphs", graphs, done[1].Graphs-done[0].Graphs)
+			for d := range seen[0].Copies {
+				near("copies", seen[1].Copies[d]-seen[0].Copies[d], done[1].Copies[d]-done[0].Copies[d])
+			}
+			if launches+graphs < 10 {
+				t.Errorf("%d launches, %d graphs in a second", launches, graphs)
+			}
+			t.Logf("launches %d graphs %d copies %v bytes %v threads %+v marks %d; node %+v", launches, graphs, seen[1].Copies,
+				seen[1].CopyBytes, seen[1].Threads, len(seen[1].Marks), done[1])
+		})
+	}
+}
