@@ -23,6 +23,7 @@ const rankTimeout = time.Minute
 type ncclRig struct {
 	program string
 	env     []string
+	node    *Node
 }
 
 // newNCCLRig builds nccl_check.c against the virtual libraries, and makes a node of
@@ -50,7 +51,7 @@ func newNCCLRig(t *testing.T, devices int) ncclRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ncclRig{program: program, env: append(os.Environ(), node.Env()...)}
+	return ncclRig{program: program, env: append(os.Environ(), node.Env()...), node: node}
 }
 
 // a rankRun is what one rank printed, as "key value" lines.
@@ -79,10 +80,14 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// ranks runs world processes of one mode and returns what each printed.
+// ranks runs world processes of one mode, each on its device, and returns what each printed.
 func ranks(t *testing.T, world int, args ...string) []rankRun {
 	t.Helper()
-	rig := newNCCLRig(t, max(world, 2))
+	return newNCCLRig(t, max(world, 2)).ranks(t, world, args...)
+}
+
+func (rig ncclRig) ranks(t *testing.T, world int, args ...string) []rankRun {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), rankTimeout)
 	defer cancel()
 	port := freePort(t)
@@ -150,15 +155,25 @@ func TestNCCLOneProcessWithSeveralDevices(t *testing.T) {
 	}
 }
 
-// The call returns at once; nobody is through before the last has come.
+// The call returns at once; nobody is through before the last has come, and until
+// then the devices of those that wait are busy, as NCCL's kernels spin.
 func TestNCCLEndsWhenTheLastRankArrives(t *testing.T) {
 	const lateMs = 600
-	runs := ranks(t, 4, "late", strconv.Itoa(lateMs))
+	rig := newNCCLRig(t, 4)
+	runs := rig.ranks(t, 4, "late", strconv.Itoa(lateMs))
 	mustSucceed(t, runs)
+	state, err := rig.node.Show(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	last := runs[0].seconds(t, "came")
 	for i, r := range runs {
 		if i > 0 && r.seconds(t, "returned") >= last {
 			t.Errorf("rank %d: the call returned at %s, after the last rank came at %f", i, r.facts["returned"], last)
+		}
+		waited := last - r.seconds(t, "returned")
+		if busy := float64(state.Devices[i].BusyNs) / 1e9; busy < waited {
+			t.Errorf("rank %d waited %.3f s for the last one; its device was busy for %.3f s", i, waited, busy)
 		}
 		if through := r.seconds(t, "through"); through < last {
 			t.Errorf("rank %d was through at %f, before the last rank came at %f", i, through, last)
