@@ -77,7 +77,20 @@ func counts(p FactPhase, s *Seen, i int) bool {
 	return i > 0 && w.StartNs >= p.FromNs+p.SettleNs && w.EndNs <= p.ToNs
 }
 
+// silentNs is how long a phase may go without a window: the goal for a first
+// verdict. Where none counts, each such stretch is a wrong one, or a daemon that
+// says nothing would be right in all that it says.
+const silentNs = int64(5 * time.Second)
+
+// silence is what is said where no window is closed.
+const silence Label = "(silence)"
+
 func (c *Case) count(p FactPhase, s *Seen) {
+	defer func() {
+		if n := int((p.ToNs - p.FromNs - p.SettleNs) / silentNs); c.Windows == 0 && n > 0 && c.Truth.Is != "unknown" {
+			c.Windows, c.Said[silence], c.Majority = n, n, silence
+		}
+	}()
 	for i, w := range s.Windows {
 		if !counts(p, s, i) {
 			continue

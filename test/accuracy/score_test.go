@@ -135,3 +135,11 @@ func TestStepsBetween(t *testing.T) {
 		}
 	}
 }
+
+// TestSilenceIsWrong: a daemon that closes no window is not right in all it says.
+func TestSilenceIsWrong(t *testing.T) {
+	got := score(facts(is("communication/straggler")), map[string]*Seen{"c": {}}, Family{}, false)
+	if total := sum(got); total.Windows != 1 || total.Class != 0 || total.Missed != 1 || got[0].Majority != silence {
+		t.Errorf("got %+v, %+v", total, got[0])
+	}
+}
