@@ -75,6 +75,7 @@ type job struct {
 	obs        []trial.Obs // of one source
 	source     string
 	confirmed  bool // ticks per step, for this source
+	denied     int  // windows in a row in which no other source agreed
 	usage      []usage
 	changedNs  int64   // latest change of its resources, by anybody
 	cooledNs   int64   // no plan before this instant
@@ -244,7 +245,7 @@ func (j *job) observe(cfg Config, w *window.Window) {
 		if len(j.obs) > 0 && r.Rate.Source != j.reading.Rate.Source {
 			return // one odd slice does not end a series; the windows decide on the source
 		}
-		j.source, j.obs, j.confirmed = r.Rate.Source, nil, false
+		j.source, j.obs, j.confirmed, j.denied = r.Rate.Source, nil, false, 0
 	}
 	j.obs = keep(append(j.obs, trial.Obs{StartNs: w.StartNs, EndNs: w.EndNs, Rate: r.Rate.PerSecond}))
 }
@@ -283,9 +284,7 @@ func (c *Core) close(j *job, r window.Reading, d *Decision) {
 	} else {
 		j.agree = 1
 	}
-	if r.Rate.Source == j.source && r.Rate.Steps {
-		j.confirmed = true
-	}
+	j.confirm(r)
 	r.Rate.Steps = j.confirmed && r.Rate.Source == j.source
 	j.reading, j.verdict = r, v
 	j.windows++

@@ -39,6 +39,23 @@ func (c *Core) learnPattern(j *job, r window.Reading) {
 	j.rate.Cut()
 }
 
+// confirm keeps whether ticks are steps: one window in which another source agrees
+// says so, as many as confirmPattern in a row in which none does take it back.
+func (j *job) confirm(r window.Reading) {
+	if r.Rate.Source != j.source {
+		return
+	}
+	switch {
+	case r.Rate.Steps:
+		j.confirmed, j.denied = true, 0
+	case r.Agreement < 0:
+		j.denied++
+	}
+	if j.denied >= confirmPattern {
+		j.confirmed = false
+	}
+}
+
 // launched notes when a container last used a device.
 func (j *job) launched(s probes.Sample) {
 	if s.CUDA == nil {

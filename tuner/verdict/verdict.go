@@ -20,9 +20,10 @@ type Thresholds struct {
 	Cache         float64 // re-read pages over pages read from disk: 0.3; below it reads are first touches
 	QuotaBinds    float64 // CPU used over the quota: 0.9 (SageMaker's rule: CPU at 90 % of its own allowance)
 	LoaderShort   float64 // loaders runnable and not running, of their busy time: 0.15; below it they are merely busy
-	LoadersBehind float64 // loaders busy, of their wall time: 0.8; below it they wait for room in the queue, so data is there
 	IdleCPUs      float64 // below it, without ticks, nothing runs: 0.02
 	RiskSeconds   float64 // memory growth that reaches the limit so soon: 30
+	RiskRoom      float64 // and no more of the limit left than this: 0.75; a job that has just begun is still loading
+	Faults        float64 // major faults over pages read again: 0.5; above it what is evicted is the job's own memory, not its data
 	Steal         float64 // robbed windows are no evidence: 0.02 (DESIGN.md)
 	MinTicks      float64 // 5 steps (DESIGN.md)
 	Device        float64 // waiting for the device, of the trainer's wall: 0.50, as Host
@@ -35,8 +36,8 @@ type Thresholds struct {
 
 // Defaults are the thresholds to start from, each with its source above.
 func Defaults() Thresholds {
-	return Thresholds{Input: 0.05, Severe: 0.20, Communication: 0.10, Host: 0.50, Reclaim: 0.05, Cache: 0.3, QuotaBinds: 0.9, LoaderShort: 0.15, LoadersBehind: 0.8,
-		IdleCPUs: 0.02, RiskSeconds: 30, Steal: 0.02, MinTicks: 5, Device: 0.50, Busy: 0.90, Clock: 0.90, Others: 0.10, Wire: 0.6, Retransmits: 0.02}
+	return Thresholds{Input: 0.05, Severe: 0.20, Communication: 0.10, Host: 0.50, Reclaim: 0.05, Cache: 0.3, QuotaBinds: 0.9, LoaderShort: 0.15,
+		IdleCPUs: 0.02, RiskSeconds: 30, RiskRoom: 0.75, Faults: 0.5, Steal: 0.02, MinTicks: 5, Device: 0.50, Busy: 0.90, Clock: 0.90, Others: 0.10, Wire: 0.6, Retransmits: 0.02}
 }
 
 // pageBytes is the unit of refault counters.
@@ -88,16 +89,20 @@ func memory(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 		return policies.Verdict{}, false
 	}
 	room := float64(g.MemoryLimit) - float64(g.Anon+g.Shmem)
-	if growth := float64(g.AnonGrowth) / max(w.Seconds(), 1e-3); growth > 0 && room < growth*th.RiskSeconds && room < 0.5*float64(g.MemoryLimit) {
+	if growth := float64(g.AnonGrowth) / max(w.Seconds(), 1e-3); growth > 0 && room < growth*th.RiskSeconds && room < th.RiskRoom*float64(g.MemoryLimit) {
 		return policies.Verdict{Class: policies.ClassMemory, Cause: policies.CauseRisk, Severity: 1 - max(0, room)/float64(g.MemoryLimit),
 			Relief: "a higher memory limit, before it is reached",
 			Why:    fmt.Sprintf("at %.0f MiB/s it reaches its memory limit in %.0f s", growth/(1<<20), max(0, room)/growth)}, true
 	}
 	stall := r.Breakdown.Share(policies.PartReclaim)
 	if g.HasPSI {
-		stall = max(stall, g.MemoryFull)
+		stall = max(stall, g.MemoryFull, g.MemorySome/2) // some of the threads: half counts
 	}
 	refilling := float64(g.RefaultFile)*pageBytes > th.Cache*float64(w.Block.ReadBytes) && r.Breakdown.Share(policies.PartInputStorage) >= th.Input
+	if mapped := r.Breakdown.Share(policies.PartInputStorage); refilling && float64(g.MajorFaults) >= th.Faults*float64(g.RefaultFile) {
+		return policies.Verdict{Class: policies.ClassMemory, Cause: policies.CauseReclaim, Severity: stall + mapped,
+			Relief: "a higher memory limit", Why: fmt.Sprintf("it spends %.0f %% of its time getting back mapped pages that its memory limit evicted", 100*(stall+mapped))}, true
+	}
 	if stall >= th.Reclaim && !refilling {
 		return policies.Verdict{Class: policies.ClassMemory, Cause: policies.CauseReclaim, Severity: stall,
 			Relief: "a higher memory limit", Why: fmt.Sprintf("%.0f %% of its time goes to reclaiming memory at its limit", 100*stall)}, true
@@ -145,8 +150,8 @@ func short(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 	if r.Loaders == 0 || r.LoaderShort < th.LoaderShort || throttled+contended < th.Input {
 		return policies.Verdict{}, false
 	}
-	if b.Input() < th.Input && r.LoaderBusy < th.LoadersBehind {
-		return policies.Verdict{}, false // the loaders are ahead: it is the trainer that is short
+	if b.Input() < th.Input && r.LoaderCPUNs() <= float64(r.Trainer.Ns[probes.StateRun]) {
+		return policies.Verdict{}, false // data is there, and most of what it wants is the trainer's own
 	}
 	io := b.Share(policies.PartInputStorage) + b.Share(policies.PartInputRemote)
 	v := policies.Verdict{Class: policies.ClassInput, Severity: throttled + contended + b.Share(policies.PartInputWorkers)}

@@ -46,13 +46,13 @@ func TestVerdicts(t *testing.T) {
 		{"one quota starves trainer and loaders", func(r *R, s share) {
 			s(policies.PartThrottled, 0.4)
 			s(policies.PartInputThrottled, 0.03)
-			r.LoaderBusy = 1
+			r.LoaderBusy, r.LoaderRun, r.LoaderNs = 1, 0.3, 2e9
 			r.LoaderShort, r.Window.Cgroup.QuotaCPUs = 0.7, 1
 		}, policies.ClassInput, policies.CauseThrottled},
 		{"the trainer starves before a full queue", func(r *R, s share) {
 			s(policies.PartThrottled, 0.4)
 			s(policies.PartInputThrottled, 0.01)
-			r.LoaderShort, r.LoaderBusy, r.Window.Cgroup.QuotaCPUs = 0.7, 0.3, 1
+			r.LoaderShort, r.LoaderBusy, r.LoaderRun, r.LoaderNs, r.Window.Cgroup.QuotaCPUs = 0.7, 0.3, 0.3, 2e9, 1
 		}, policies.ClassCompute, policies.CauseHost},
 		{"loaders behind others", func(r *R, s share) {
 			s(policies.PartInputContended, 0.3)
@@ -85,6 +85,10 @@ func TestVerdicts(t *testing.T) {
 		{"reclaim", func(r *R, s share) {
 			s(policies.PartReclaim, 0.2)
 			r.Window.Cgroup.MemoryLimit = 1 << 30
+		}, policies.ClassMemory, policies.CauseReclaim},
+		{"mapped pages evicted", func(r *R, s share) {
+			s(policies.PartInputStorage, 0.4)
+			r.Window.Block.ReadBytes, r.Window.Cgroup.RefaultFile, r.Window.Cgroup.MajorFaults, r.Window.Cgroup.MemoryLimit = 1<<30, 200_000, 200_000, 1<<30
 		}, policies.ClassMemory, policies.CauseReclaim},
 		{"growth towards the limit", func(r *R, s share) {
 			g := &r.Window.Cgroup

@@ -50,10 +50,10 @@ func (c candidate) perSecond(w *Window) float64 {
 // makes, what it calls of CUDA and NCCL, then the trainer's device waits, its
 // timer waits, its hand-offs with loaders. It also returns what the pattern of
 // calls says of ticks per step, for the caller to confirm.
-func rate(w *Window, r Rank, known PerStep) (out policies.Rate, perStep int) {
+func rate(w *Window, r Rank, known PerStep) (out policies.Rate, perStep, agreement int) {
 	for _, t := range w.Ticks {
 		if t.TGID == r.Root && t.FromNs == 0 && !t.Steps {
-			return policies.Rate{}, 0 // its ticks are just coming into view: no other source until they are
+			return policies.Rate{}, 0, 0 // its ticks are just coming into view: no other source until they are
 		}
 	}
 	cs := candidates(w, r)
@@ -62,35 +62,42 @@ func rate(w *Window, r Rank, known PerStep) (out policies.Rate, perStep int) {
 		if c.count < 2 || per <= 0 {
 			continue
 		}
-		out := policies.Rate{PerSecond: per, Source: c.source, Ticks: c.count, Steps: c.steps || confirmed(w, cs, i)}
+		agreement = agrees(w, cs, i)
+		out = policies.Rate{PerSecond: per, Source: c.source, Ticks: c.count, Steps: agreement > 0}
 		if k := known[c.source]; k > 1 {
 			out = policies.Rate{PerSecond: per / float64(k), Source: fmt.Sprintf("%s ÷ %d", c.source, k), Ticks: c.count / float64(k), Steps: true}
 		}
-		return out, c.perStep
+		return out, c.perStep, agreement
 	}
-	return policies.Rate{}, 0
+	return policies.Rate{}, 0, 0
 }
 
-// confirmed: two independent sources that agree confirm one tick per step, and a
-// pattern of one tick, of which another source is a whole multiple, does.
-func confirmed(w *Window, cs []candidate, at int) bool {
+// agrees says whether another source confirms a candidate's one tick per step: two
+// independent sources that agree do, and a pattern of one tick, of which another
+// source is a whole multiple. The job's own count needs none. See Reading.Agreement.
+func agrees(w *Window, cs []candidate, at int) int {
 	c := cs[at]
-	if c.count < 2*minTicks || c.perStep > 1 {
-		return false
+	switch {
+	case c.steps:
+		return 1
+	case c.count < 2*minTicks:
+		return 0
 	}
+	compared := 0
 	for _, d := range cs[at+1:] {
-		if derived(c.source, d.source) {
+		if derived(c.source, d.source) || d.count < minTicks {
 			continue
 		}
+		compared = -1
 		ratio := d.perSecond(w) / c.perSecond(w)
-		if math.Abs(ratio-1) <= 0.02 {
-			return true
+		if c.perStep <= 1 && math.Abs(ratio-1) <= 0.02 {
+			return 1
 		}
 		if whole := math.Round(ratio); c.perStep == 1 && whole >= 1 && whole <= 64 && math.Abs(ratio-whole) <= 0.02*whole {
-			return true
+			return 1
 		}
 	}
-	return false
+	return compared
 }
 
 // derived: a wait for the device and the timer or device state it sleeps in are

@@ -14,8 +14,10 @@ type Reading struct {
 	Breakdown  policies.Breakdown // its trainer's wall time
 	Rate       policies.Rate
 	PerStep    int // ticks per step by the pattern of its calls, for the rate's source; 0: not told
+	Agreement  int // of the rate with other sources: 1 one confirms it, -1 others are there and none does, 0 none is there
 	Cost       policies.Cost
 	CostOK     bool
+	LoaderNs   float64 // the loaders' wall time, all threads
 	LoaderBusy float64 // share of the loaders' wall time in which they worked or wanted to
 	LoaderRun  float64 // share of that busy time on a CPU
 	// LoaderShort is the share of that busy time runnable and not running.
@@ -124,9 +126,9 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 		got.spinNs, got.SyncNs = b.SyncRunNs+b.CopyRunNs, b.SyncNs+b.CopyNs
 		got.Launches = p.Launches + p.Graphs
 	}
-	got.Rate, got.PerStep = rate(w, r, known)
+	got.Rate, got.PerStep, got.Agreement = rate(w, r, known)
 	if lw.wallNs > 0 {
-		got.LoaderBusy = lw.parts.sum() / lw.wallNs
+		got.LoaderBusy, got.LoaderNs = lw.parts.sum()/lw.wallNs, lw.wallNs
 	}
 	if sum := lw.parts.sum(); sum > 0 {
 		got.LoaderRun = lw.runNs / sum
@@ -135,6 +137,9 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 	got.Cost, got.CostOK = cost(w, r, lw, got)
 	return got
 }
+
+// LoaderCPUNs is the loaders' time on a CPU.
+func (r Reading) LoaderCPUNs() float64 { return r.LoaderNs * r.LoaderBusy * r.LoaderRun }
 
 // minTicks is the least a window must hold before it counts (DESIGN.md: five steps).
 const minTicks = 5
