@@ -21,6 +21,10 @@ import (
 
 const (
 	scanEvery = 3 * time.Second
+	// A container that has just begun is scanned more often: communicators are made, and
+	// the first libraries loaded, within seconds.
+	youngScanEvery = time.Second
+	youngFor       = time.Minute
 	// A process may load a library later, so it is looked at again when its size has
 	// changed: soon while it is young, then at longer intervals.
 	minLookAgain = time.Second
@@ -40,6 +44,7 @@ type known struct {
 // container is a watched container.
 type container struct {
 	dir     string
+	since   time.Time // watched
 	clients map[*Client]*clientState
 }
 
@@ -74,7 +79,9 @@ type Finder struct {
 	libraries  map[fileKey]*library
 	queue      []visit
 	seen       map[int32]bool // in the scan that the queue is of
+	full       bool           // that scan is of all containers
 	nextScan   time.Time
+	nextYoung  time.Time // of young containers alone
 	problems   problems
 	price      *price
 	closers    sync.WaitGroup
@@ -144,7 +151,7 @@ func (f *Finder) watch(t probes.Target, c *Client) error {
 	}
 	k := f.containers[t.Key]
 	if k == nil {
-		k = &container{dir: dir, clients: map[*Client]*clientState{}}
+		k = &container{dir: dir, since: time.Now(), clients: map[*Client]*clientState{}}
 		f.containers[t.Key] = k
 	}
 	if k.clients[c] == nil {
@@ -185,26 +192,31 @@ func (f *Finder) unwatch(key string, c *Client) {
 func (f *Finder) scan(ctx context.Context) error {
 	now := time.Now()
 	if len(f.queue) == 0 {
-		if now.Before(f.nextScan) {
+		if f.full = !now.Before(f.nextScan); f.full {
+			f.nextScan = now.Add(scanEvery)
+		} else if now.Before(f.nextYoung) {
 			return nil
 		}
-		f.nextScan = now.Add(scanEvery)
-		f.enqueue()
+		f.nextYoung = now.Add(youngScanEvery)
+		f.enqueue(now)
 	}
 	for len(f.queue) > 0 && ctx.Err() == nil && time.Since(now) < scanBudget {
 		v := f.queue[0]
 		f.queue = f.queue[1:]
 		f.visit(v, now.Add(scanBudget))
 	}
-	if len(f.queue) == 0 {
+	if len(f.queue) == 0 && f.full {
 		f.sweep()
 	}
 	return f.problems.fresh()
 }
 
-func (f *Finder) enqueue() {
+func (f *Finder) enqueue(now time.Time) {
 	clear(f.seen)
 	for _, key := range slices.Sorted(maps.Keys(f.containers)) {
+		if !f.full && now.Sub(f.containers[key].since) > youngFor {
+			continue
+		}
 		for _, pid := range processesIn(f.containers[key].dir) {
 			if !f.seen[pid] {
 				f.seen[pid] = true

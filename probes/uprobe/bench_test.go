@@ -1,0 +1,54 @@
+package uprobe
+
+import (
+	"context"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+)
+
+// What a hit costs the thread that makes it, on this machine.
+func BenchmarkHit(b *testing.B) {
+	uprobetest.NeedsRoot(b)
+	for b.Loop() {
+		cost, err := measureCost(context.Background(), newAttacher())
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(cost.Emulated, "ns/entry")
+		b.ReportMetric(cost.Stepped, "ns/entry-stepped")
+		b.ReportMetric(cost.Emulated+cost.Return, "ns/entry+return")
+	}
+}
+
+// What a round over 200 processes costs that have nothing to find and nothing new.
+func BenchmarkScan(b *testing.B) {
+	c := newCounter(b)
+	target := uprobetest.Cgroup(b, "bench-scan")
+	for range 200 {
+		cmd := exec.Command("sh", "-c", "echo $$ > "+target.Unified+"/cgroup.procs && exec sleep 1000")
+		if err := cmd.Start(); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+	}
+	c.watch(target)
+	for len(c.finder.processes) < 200 || len(c.finder.queue) > 0 {
+		if err := c.client.Scan(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		c.finder.nextScan = time.Time{}
+		for again := true; again; again = len(c.finder.queue) > 0 {
+			if err := c.client.Scan(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

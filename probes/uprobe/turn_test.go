@@ -1,0 +1,74 @@
+package uprobe
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever the share and the time between readings, a hook is on for its share of
+// the time.
+func TestTurnsHoldTheShare(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		share := rapid.Float64Range(0.02, 0.98).Draw(t, "share")
+		tick := time.Duration(rapid.Int64Range(int64(100*time.Millisecond), int64(4*time.Second)).Draw(t, "tick"))
+		h := containerHook{on: true, share: share}
+		now := time.Unix(1000, 0)
+		var on, all time.Duration
+		for all < time.Hour {
+			h.turn(now)
+			if h.on {
+				on += tick
+			}
+			now, all = now.Add(tick), all+tick
+		}
+		if got := float64(on) / float64(all); math.Abs(got-share) > 0.02 {
+			t.Errorf("on for %.3f of the time, share %.3f", got, share)
+		}
+	})
+}
+
+func TestTurnsAtTheEnds(t *testing.T) {
+	for share, want := range map[float64]bool{0: false, 1: true} {
+		h := containerHook{on: !want, share: share}
+		now := time.Unix(1000, 0)
+		for i := range 100 {
+			if h.turn(now); h.on != want {
+				t.Errorf("share %v: on %v at reading %d", share, h.on, i)
+			}
+			now = now.Add(time.Second)
+		}
+	}
+}
+
+// Above the ceiling the hook is off for a stretch, then tried again.
+func TestTurnCeiling(t *testing.T) {
+	h := containerHook{on: true, share: 1}
+	now := time.Unix(1000, 0)
+	h.turn(now)
+	on := 0
+	for range 110 {
+		now = now.Add(time.Second)
+		if h.on {
+			h.recent = Hits{Emulated: maxHitsPerSecond + 1}
+		}
+		if h.turn(now); h.on {
+			on++
+		}
+	}
+	if on < 9 || on > 11 {
+		t.Errorf("on for %d of 110 readings, want one in eleven", on)
+	}
+	h.recent = Hits{Emulated: maxHitsPerSecond - 1}
+	now = now.Add(20 * time.Second)
+	h.turn(now)
+	for range 20 {
+		now = now.Add(time.Second)
+		h.recent = Hits{Stepped: maxHitsPerSecond - 1}
+		if h.turn(now); !h.on {
+			t.Fatal("off below the ceiling")
+		}
+	}
+}
