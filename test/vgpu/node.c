@@ -52,7 +52,6 @@ static void node_init(struct vgpu_node *n)
 	n->now_ns = node_clock_ns();
 	n->next_duty_ns = n->now_ns + VGPU_DUTY_NS;
 	n->next_proc_ns = n->now_ns + VGPU_PROC_NS;
-	n->next_pcie_ns = n->now_ns + VGPU_PCIE_NS;
 	n->random = n->now_ns | 1;
 	spec_defaults(n, 2);
 }
@@ -177,11 +176,45 @@ static struct flock slot_lock(uint32_t proc)
 	return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = VGPU_LOCK_BASE + proc, .l_len = 1};
 }
 
+/* Who this process is, in words that no other process uses at the same time. */
+static void identity(uint64_t *pid_ns, uint64_t *start)
+{
+	static _Atomic uint64_t known_ns, known_start, known_pid; /* a fork's is another */
+	char text[1024], *p;
+	struct stat st;
+	if (known_pid != (uint64_t)getpid()) {
+		FILE *f = fopen("/proc/self/stat", "re");
+		size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+		if (f)
+			fclose(f);
+		text[n] = 0;
+		p = strrchr(text, ')');
+		for (int field = 2; p && field < 22; field++)
+			p = strchr(p + 1, ' ');
+		known_start = p ? strtoull(p + 1, NULL, 10) : 0;
+		known_ns = stat("/proc/self/ns/pid", &st) ? 0 : st.st_ino;
+		known_pid = (uint64_t)getpid();
+	}
+	*pid_ns = known_ns;
+	*start = known_start;
+}
+
+/* mine: F_GETLK does not tell of the caller's own locks, and another of the virtual
+ * libraries may have taken this one. */
+static int mine(struct vgpu_node *n, uint32_t proc)
+{
+	struct vgpu_proc *p = &n->proc[proc];
+	uint64_t pid_ns, start;
+	if (p->ns_pid != getpid())
+		return 0;
+	identity(&pid_ns, &start);
+	return p->pid_ns == pid_ns && p->start == start;
+}
+
 pid_t node_pid(struct vgpu_node *n, uint32_t proc)
 {
 	struct flock l = slot_lock(proc);
-	(void)n;
-	if ((int)proc == my_slot)
+	if (mine(n, proc))
 		return getpid();
 	if (fcntl(node_fd, F_GETLK, &l))
 		return 0;
@@ -201,11 +234,14 @@ static int take_slot(struct vgpu_node *n)
 	for (uint32_t i = 0; i < VGPU_MAX_PROCS; i++) {
 		struct vgpu_proc *p = &n->proc[i];
 		struct flock l = slot_lock(i);
+		if ((p->epoch & 1) && mine(n, i))
+			sim_proc_end(n, i); /* of the program that this process was before an exec */
 		if ((p->epoch & 1) || fcntl(node_fd, F_SETLK, &l))
 			continue;
 		uint32_t epoch = p->epoch;
 		memset(p, 0, sizeof *p);
 		p->ns_pid = getpid();
+		identity(&p->pid_ns, &p->start);
 		const char *slice = getenv("TRIMTAB_VGPU_MIG_SLICE");
 		p->mig_slice = slice ? (uint32_t)atoi(slice) : 0;
 		p->graphics = getenv("TRIMTAB_VGPU_GRAPHICS") != NULL;

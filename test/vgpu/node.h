@@ -39,13 +39,12 @@ enum {
 	VGPU_RING = 1024,    /* launches that a stream holds before a launch waits, as on real devices */
 	VGPU_DUTY_RING = 120, /* samples that NVML keeps: 20 s */
 	VGPU_PROC_RING = 512,
-	VGPU_LAYOUT = 3,
+	VGPU_LAYOUT = 4,
 };
 #define VGPU_MAGIC 0x7570677674ULL
 #define VGPU_LOCK_BASE (1LL << 40)
 #define VGPU_DUTY_NS 166666667ULL /* NVML's sampling period */
 #define VGPU_PROC_NS 1000000000ULL
-#define VGPU_PCIE_NS 20000000ULL /* NVML's window for PCIe throughput */
 
 enum vgpu_op_kind {
 	OP_KERNEL,
@@ -100,7 +99,8 @@ struct vgpu_share { /* a process on a device */
 
 struct vgpu_proc {
 	_Atomic uint32_t epoch; /* odd: in use */
-	int32_t ns_pid;         /* as in its own PID namespace */
+	int32_t ns_pid;         /* as in its own PID namespace, */
+	uint64_t pid_ns, start; /* which is this inode; and when it started, in ticks */
 	uint32_t graphics;
 	uint32_t mig_slice;
 	char comm[16];
@@ -132,7 +132,7 @@ struct vgpu_device {
 	uint32_t power_mw, temp_c; /* 0: computed */
 	/* what it did */
 	uint64_t busy_ns, kernel_ns, open_ns, bytes_in, bytes_out;
-	uint64_t duty_busy_ns, pcie_in0, pcie_out0, pcie_in_bps, pcie_out_bps;
+	uint64_t duty_busy_ns; /* busy_ns at the last duty sample */
 	uint64_t duties, proc_samples; /* ever taken; place is modulo */
 	uint32_t procs[ENGINES];       /* processes with such work, while advancing */
 	struct vgpu_duty duty[VGPU_DUTY_RING];
@@ -151,7 +151,7 @@ struct vgpu_node {
 	uint64_t layout, size;
 	pthread_mutex_t lock;
 	uint64_t now_ns; /* CLOCK_MONOTONIC up to which devices were simulated */
-	uint64_t next_duty_ns, next_proc_ns, next_pcie_ns, next_reap_ns;
+	uint64_t next_duty_ns, next_proc_ns, next_reap_ns;
 	uint32_t ndevices, nactive, high_stream;
 	_Atomic uint32_t nfaults;
 	uint64_t random;

@@ -1,7 +1,7 @@
 //go:build ignore
 
-/* What NVML keeps: how busy a device was in each ~167 ms, what each process used in
- * each second, and PCIe bytes in 20 ms. All of it under the node's lock. */
+/* What NVML keeps: how busy a device was in each ~167 ms, and what each process used
+ * in each second. All of it under the node's lock. */
 #include "node.h"
 
 #include <time.h>
@@ -56,22 +56,9 @@ static void take_procs(struct vgpu_node *n)
 	n->next_proc_ns += VGPU_PROC_NS;
 }
 
-static void take_pcie(struct vgpu_node *n)
-{
-	for (uint32_t i = 0; i < n->ndevices; i++) {
-		struct vgpu_device *d = &n->device[i];
-		d->pcie_in_bps = (d->bytes_in - d->pcie_in0) * (1000000000ULL / VGPU_PCIE_NS);
-		d->pcie_out_bps = (d->bytes_out - d->pcie_out0) * (1000000000ULL / VGPU_PCIE_NS);
-		d->pcie_in0 = d->bytes_in;
-		d->pcie_out0 = d->bytes_out;
-	}
-	n->next_pcie_ns += VGPU_PCIE_NS;
-}
-
 uint64_t sample_next(struct vgpu_node *n)
 {
-	uint64_t next = n->next_duty_ns < n->next_proc_ns ? n->next_duty_ns : n->next_proc_ns;
-	return next < n->next_pcie_ns ? next : n->next_pcie_ns;
+	return n->next_duty_ns < n->next_proc_ns ? n->next_duty_ns : n->next_proc_ns;
 }
 
 void sample_take(struct vgpu_node *n)
@@ -80,8 +67,6 @@ void sample_take(struct vgpu_node *n)
 		take_duty(n);
 	if (n->now_ns >= n->next_proc_ns)
 		take_procs(n);
-	if (n->now_ns >= n->next_pcie_ns)
-		take_pcie(n);
 }
 
 /* leap leaves out periods that the rings would not hold anyway. */
@@ -94,7 +79,6 @@ void sample_skip(struct vgpu_node *n, uint64_t now)
 {
 	n->next_duty_ns = leap(n->next_duty_ns, VGPU_DUTY_NS, VGPU_DUTY_RING, now);
 	n->next_proc_ns = leap(n->next_proc_ns, VGPU_PROC_NS, 2, now);
-	n->next_pcie_ns = leap(n->next_pcie_ns, VGPU_PCIE_NS, 2, now);
 	for (uint64_t next = sample_next(n); next <= now; next = sample_next(n)) {
 		if (next > n->now_ns)
 			n->now_ns = next;
