@@ -22,10 +22,25 @@ func (a *asker) call(name string, args ...uintptr) code {
 		return a.lost
 	}
 	c := a.lib.call(a.id, name, append([]uintptr{a.handle}, args...)...)
+	a.notice(c)
+	return c
+}
+
+// text asks a function of the shape (device, char *, unsigned int); "": no answer.
+func (a *asker) text(name string) string {
+	if a.lost != codeOK {
+		return ""
+	}
+	s, c := a.lib.text(a.id, name, a.handle)
+	a.notice(c)
+	return s
+}
+
+// notice remembers that the device is lost.
+func (a *asker) notice(c code) {
 	if c == codeLost || c == codeReset {
 		a.lost = c
 	}
-	return c
 }
 
 // number asks a function of the shape (device, [kind,] unsigned int *), nil where

@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"strconv"
@@ -33,17 +34,22 @@ func openGPU(lib *library, index int, virtual bool) *gpu {
 		return g
 	}
 	g.handle = handle
-	if uuid := lib.text(g.id, "nvmlDeviceGetUUID", 96, g.handle); uuid != "" {
-		g.id = uuid
-		g.base.UUID = uuid
+	g.identify()
+	return g
+}
+
+// identify asks what does not change; a device that was lost at first tells it later.
+func (g *gpu) identify() {
+	uuid := g.text("nvmlDeviceGetUUID")
+	if uuid == "" {
+		return
 	}
-	g.base.Name = lib.text(g.id, "nvmlDeviceGetName", 96, g.handle)
+	g.id, g.base.UUID, g.base.Name = uuid, uuid, g.text("nvmlDeviceGetName")
 	if minor := g.number("nvmlDeviceGetMinorNumber"); minor != nil {
 		g.base.Minor = int(*minor)
 	}
 	g.base.CPUs = g.cpus()
 	g.base.NUMA = g.numa()
-	return g
 }
 
 // resume takes the cursor over from the child before.
@@ -59,8 +65,14 @@ func (g *gpu) read() []probes.Device {
 	if g.lib.skip[callKey{g.id, allCalls}] {
 		return []probes.Device{lostDevice(g.base, codeLeftOut)}
 	}
+	g.lost = codeOK // ask again: it may be back
+	if g.base.UUID == "" {
+		g.identify()
+	}
+	if g.base.UUID == "" {
+		return []probes.Device{lostDevice(g.base, cmp.Or(g.lost, codeNoValue))}
+	}
 	d := g.base
-	g.lost = codeOK // ask again: a reset brings a device back
 	slices, mig := g.slices()
 	if mig {
 		d.Sharing = sharingMIG
@@ -72,9 +84,10 @@ func (g *gpu) read() []probes.Device {
 	g.power(&d)
 	g.links(&d)
 	if !mig {
-		g.processes(&d)
+		var mps bool
+		d.Processes, mps = g.processes()
+		d.Sharing = sharing(d.Processes, mps)
 		g.processUse(&d)
-		g.sharing(&d)
 	}
 	d.AtNs = monoNs()
 	if g.lost != codeOK {

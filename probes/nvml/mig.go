@@ -40,16 +40,14 @@ func (g *gpu) slice(handle uintptr) (probes.Device, bool) {
 	a := asker{lib: g.lib, id: g.id, handle: handle}
 	d := probes.Device{
 		Index: g.base.Index, Minor: g.base.Minor, Virtual: g.base.Virtual, Parent: g.base.UUID, Sharing: sharingMIG,
-		UUID: g.lib.text(g.id, "nvmlDeviceGetUUID", 96, handle),
-		Name: g.lib.text(g.id, "nvmlDeviceGetName", 96, handle),
-		CPUs: g.base.CPUs, NUMA: g.base.NUMA,
+		UUID: a.text("nvmlDeviceGetUUID"), Name: a.text("nvmlDeviceGetName"), CPUs: g.base.CPUs, NUMA: g.base.NUMA,
 	}
 	if d.UUID == "" {
 		return d, false // there is no word for it; the next reading may tell
 	}
 	a.id = d.UUID
 	a.memory(&d)
-	a.processes(&d)
+	d.Processes, _ = a.processes()
 	var instance uint32
 	if a.call("nvmlDeviceGetGpuInstanceId", uintptr(unsafe.Pointer(&instance))) == codeOK {
 		g.gpmReadSlice(instance, &d)

@@ -1,7 +1,7 @@
 package nvml
 
 import (
-	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"unsafe"
@@ -22,22 +22,24 @@ const maxProcesses = 4096
 // useMaxAgeUs is how old a process's utilisation may be: NVML takes it about once a second.
 const useMaxAgeUs = 3_000_000
 
-// processes lists who holds the device, or the slice, by host PID.
-func (a *asker) processes(d *probes.Device) {
-	byPID := map[int32]*probes.DeviceProcess{}
-	for _, kind := range []string{"Graphics", "Compute"} { // a process in both lists counts as compute
+// processes lists who holds the device, or the slice, by host PID; mps: some of
+// them by way of its server. Drivers list clients of MPS apart, or in both lists.
+func (a *asker) processes() (list []probes.DeviceProcess, mps bool) {
+	byPID := map[int32]probes.DeviceProcess{}
+	for _, kind := range []string{"Graphics", "MPSCompute", "Compute"} { // the last word is the later list's
 		for _, p := range a.running("nvmlDeviceGet" + kind + "RunningProcesses") {
 			if p.PID == 0 || p.PID > math.MaxInt32 {
 				continue // the sentinel, ^0, among them
 			}
 			pid := int32(p.PID)
-			byPID[pid] = &probes.DeviceProcess{PID: pid, MemBytes: known(p.MemBytes), Graphics: kind == "Graphics"}
+			byPID[pid] = probes.DeviceProcess{PID: pid, MemBytes: known(p.MemBytes), Graphics: kind == "Graphics"}
+			mps = mps || kind == "MPSCompute"
 		}
 	}
-	for _, p := range byPID {
-		d.Processes = append(d.Processes, *p)
+	for _, pid := range slices.Sorted(maps.Keys(byPID)) {
+		list = append(list, byPID[pid])
 	}
-	slices.SortFunc(d.Processes, func(x, y probes.DeviceProcess) int { return cmp.Compare(x.PID, y.PID) })
+	return list, mps
 }
 
 // running asks for one list of processes: how many, then the list, with room for some that come in between.
@@ -88,19 +90,19 @@ func (g *gpu) processUse(d *probes.Device) {
 	}
 }
 
-// sharing says how the processes share the device. The parent also knows MPS by its server's name.
-func (g *gpu) sharing(d *probes.Device) {
-	if len(g.running("nvmlDeviceGetMPSComputeRunningProcesses")) > 0 {
-		d.Sharing = sharingMPS
-		return
+// sharing says how the processes share a whole device. The parent also knows MPS by its server's name.
+func sharing(list []probes.DeviceProcess, mps bool) string {
+	if mps {
+		return sharingMPS
 	}
 	compute := 0
-	for _, p := range d.Processes {
+	for _, p := range list {
 		if !p.Graphics {
 			compute++
 		}
 	}
 	if compute > 1 {
-		d.Sharing = sharingSliced
+		return sharingSliced
 	}
+	return ""
 }

@@ -18,8 +18,11 @@ import (
 // maxDevices bounds what a library may claim to have; a node has 16, with room.
 const maxDevices = 128
 
+// textBytes is room for the longest text there is: NVML_DEVICE_UUID_V2_BUFFER_SIZE.
+const textBytes = 96
+
 // virtualSymbol is in the library of trimtab's own virtual GPU, and in no driver's.
-const virtualSymbol = "trimtab_vgpu"
+const virtualSymbol = "trimtab_vgpu_version"
 
 // session is the child's open library with its devices.
 type session struct {
@@ -39,11 +42,9 @@ func openSession(path string, p *page, q request) (*session, *failure) {
 	if c := s.lib.first("", []string{"nvmlInit_v2", "nvmlInit"}); c != codeOK {
 		return nil, noInit(c)
 	}
-	s.hello = hello{
-		Driver:  lib.text("", "nvmlSystemGetDriverVersion", 80, 0),
-		NVML:    lib.text("", "nvmlSystemGetNVMLVersion", 80, 0),
-		Virtual: lib.symbol(virtualSymbol) != 0,
-	}
+	s.hello.Virtual = lib.symbol(virtualSymbol) != 0
+	s.hello.Driver, _ = lib.text("", "nvmlSystemGetDriverVersion", 0)
+	s.hello.NVML, _ = lib.text("", "nvmlSystemGetNVMLVersion", 0)
 	var n uint32
 	if c := lib.first("", []string{"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"}, uintptr(unsafe.Pointer(&n))); c != codeOK {
 		return nil, &failure{Why: "the driver's devices cannot be counted: " + c.String()}
@@ -153,20 +154,20 @@ func (l *library) first(device string, names []string, args ...uintptr) code {
 	return c
 }
 
-// text asks a function of the shape ([handle,] char *, unsigned int); "": no answer.
-func (l *library) text(device, name string, size uint32, handle uintptr) string {
-	b := make([]byte, size)
+// text asks a function of the shape ([handle,] char *, unsigned int).
+func (l *library) text(device, name string, handle uintptr) (string, code) {
+	b := make([]byte, textBytes)
 	var c code
 	if handle == 0 {
-		c = l.call(device, name, uintptr(unsafe.Pointer(&b[0])), uintptr(size))
+		c = l.call(device, name, uintptr(unsafe.Pointer(&b[0])), textBytes)
 	} else {
-		c = l.call(device, name, handle, uintptr(unsafe.Pointer(&b[0])), uintptr(size))
+		c = l.call(device, name, handle, uintptr(unsafe.Pointer(&b[0])), textBytes)
 	}
 	if c != codeOK {
-		return ""
+		return "", c
 	}
 	s, _, _ := strings.Cut(string(b), "\x00")
-	return strings.ToValidUTF8(s, "")
+	return strings.ToValidUTF8(s, ""), codeOK
 }
 
 func cpuNs() uint64 {

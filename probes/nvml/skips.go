@@ -65,10 +65,11 @@ func (s skips) keys(now time.Time) []callKey {
 	return list
 }
 
-// why says what a device is left alone for; ids are its UUID and "#index".
+// why says what a device is left alone for; ids are its UUID and "#index", under
+// which goes only what it takes to know its UUID.
 func (s skips) why(now time.Time, ids ...string) string {
 	for _, k := range s.keys(now) {
-		if slices.Contains(ids, k.Device) && (k.Call == allCalls || strings.HasPrefix(k.Call, "nvmlDeviceGetHandle")) {
+		if slices.Contains(ids, k.Device) && (k.Call == allCalls || strings.HasPrefix(k.Device, "#")) {
 			return s[k].why
 		}
 	}
