@@ -1,0 +1,327 @@
+package vgpu
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// libraries builds the virtual GPU and returns where it lies.
+func libraries(t *testing.T) string {
+	t.Helper()
+	dir, err := Build(t.Context())
+	if errors.Is(err, ErrNoCompiler) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(dir)
+}
+
+// rig is a node of its own, and a program before it.
+type rig struct {
+	*Node
+	program string
+}
+
+func newRig(t *testing.T, o Options) rig {
+	t.Helper()
+	libs := libraries(t)
+	dir, err := os.MkdirTemp("/dev/shm", "trimtab-vgpu-test-")
+	if err != nil {
+		t.Skip("needs /dev/shm: ", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	n, err := NewNode(t.Context(), Dir(libs), dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rig{n, compile(t, libs, "check", "-l:libcudart.so.12")}
+}
+
+// compile builds testdata/check.c; link says with which runtime.
+func compile(t *testing.T, libs, name string, link ...string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
+	args := append([]string{"-std=gnu11", "-O1", "-Wall", "-Werror", "-o", program, "testdata/check.c", "-L" + libs,
+		"-Wl,-rpath-link," + libs}, link...)
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	return program
+}
+
+func (r rig) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(r.program, args...)
+	cmd.Env = append(os.Environ(), r.Env()...)
+	return cmd
+}
+
+// found are the "key value" lines of a program.
+type found map[string]float64
+
+func parse(out string) found {
+	f := found{}
+	for line := range strings.Lines(out) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseFloat(value, 64); err == nil {
+			f[key] = n
+		}
+	}
+	return f
+}
+
+func (r rig) run(t *testing.T, args ...string) found {
+	t.Helper()
+	out, err := r.command(args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("check %v: %v\n%s", args, err, out)
+	}
+	return parse(string(out))
+}
+
+// start runs the program until it says that it is ready; it is killed with the test.
+func (r rig) start(t *testing.T, env []string, args ...string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	cmd := r.command(args...)
+	cmd.Env = append(cmd.Env, env...)
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	out := bufio.NewReader(pipe)
+	for {
+		line, err := out.ReadString('\n')
+		if err != nil {
+			t.Fatalf("check %v ended before it was ready", args)
+		}
+		if line == "ready 1\n" {
+			return cmd, out
+		}
+	}
+}
+
+// finish waits for a started program and returns what it printed since.
+func finish(t *testing.T, cmd *exec.Cmd, out *bufio.Reader) found {
+	t.Helper()
+	text, _ := io.ReadAll(out)
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, text)
+	}
+	return parse(string(text))
+}
+
+func (r rig) show(t *testing.T) State {
+	t.Helper()
+	s, err := r.Show(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// within fails where got is not between low and high.
+func within(t *testing.T, what string, got, low, high float64) {
+	t.Helper()
+	if math.IsNaN(got) || got < low || got > high {
+		t.Errorf("%s is %v, want %v to %v", what, got, low, high)
+	}
+}
+
+// Launched work returns at once and takes its time; each way to wait does wait, spinning
+// on the CPU or asleep.
+func TestWorkTakesItsTime(t *testing.T) {
+	r := newRig(t, Options{})
+	for _, how := range []string{"spin", "blocking"} {
+		for _, what := range []string{"stream", "device", "event", "memcpy"} {
+			t.Run(how+"/"+what, func(t *testing.T) {
+				f := r.run(t, "time", "40", "5000", how, what)
+				within(t, "wall time", f["wall"], 0.2, 0.4)
+				within(t, "time to launch", f["launch"], 0, 0.1)
+				if f["query"] != 600 || f["after"] != 0 {
+					t.Errorf("the stream was %v before and %v after, want 600 (not ready) and 0", f["query"], f["after"])
+				}
+				share := f["cpu"] / f["wait"]
+				if how == "spin" && share < 0.3 || how == "blocking" && share > 0.15 {
+					t.Errorf("waited %.3f s with %.4f s of CPU", f["wait"], f["cpu"])
+				}
+			})
+		}
+	}
+	if s := r.show(t); s.Devices[0].BusyNs < 8*200e6 || s.Devices[0].BusyNs > 9*200e6 {
+		t.Errorf("eight runs of 200 ms kept the device busy for %d ns", s.Devices[0].BusyNs)
+	}
+}
+
+// A stream holds some thousand launches; then a launch waits for the device.
+func TestFullQueueHoldsTheLaunch(t *testing.T) {
+	r := newRig(t, Options{})
+	f := r.run(t, "time", "3000", "100", "blocking", "stream")
+	within(t, "wall time", f["wall"], 0.3, 0.6)
+	within(t, "time to launch", f["launch"], 0.15, 0.6)
+}
+
+func TestStaticRuntime(t *testing.T) {
+	r := newRig(t, Options{})
+	r.program = compile(t, string(r.Dir), "static", "-l:libcudart_static.a", "-ldl", "-lpthread")
+	f := r.run(t, "time", "10", "5000", "blocking", "stream")
+	within(t, "wall time", f["wall"], 0.05, 0.1)
+}
+
+func TestGraphsCopiesEventsOrder(t *testing.T) {
+	r := newRig(t, Options{Spec: "pcie-mbps=1000"})
+	within(t, "five graphs of 100 kernels of 100 µs", r.run(t, "graph", "100", "100")["wall"], 0.05, 0.1)
+	f := r.run(t, "copy", "20000000")
+	within(t, "20 MB at 1 GB/s", f["in"], 0.02, 0.06)
+	if f["same"] != 1 || f["bad"] != 21 || f["last"] != 21 || f["then"] != 0 {
+		t.Errorf("copies and their errors: %v", f)
+	}
+	within(t, "ms between two events", r.run(t, "events", "7000")["ms"], 7, 7.1)
+	f = r.run(t, "order")
+	within(t, "a stream behind the default one behind a third", f["wait"], 0.031, 0.064)
+	if f["first"] != 0 {
+		t.Error("the default stream did not wait for the one before it")
+	}
+}
+
+// The duration of kernels may be given from outside.
+func TestKernelTimeFromEnvironment(t *testing.T) {
+	r := newRig(t, Options{})
+	cmd := r.command("time", "20", "1", "blocking", "stream")
+	cmd.Env = append(cmd.Env, "TRIMTAB_VGPU_KERNEL_US=5000")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	within(t, "wall time", parse(string(out))["wall"], 0.1, 0.2)
+}
+
+// Two processes on one device get half of it each; on two devices they do not meet.
+func TestProcessesShareADevice(t *testing.T) {
+	r := newRig(t, Options{})
+	for _, c := range []struct {
+		name, second string
+		low, high    float64 // kernels of each, of the 200 that one alone can do in a second
+	}{{"one device", "0", 60, 110}, {"two devices", "1", 120, 201}} {
+		t.Run(c.name, func(t *testing.T) {
+			a, aOut := r.start(t, []string{"DEVICE=0"}, "run", "5000", "1")
+			b, bOut := r.start(t, []string{"DEVICE=" + c.second}, "run", "5000", "1")
+			within(t, "kernels of the first", finish(t, a, aOut)["kernels"], c.low, c.high)
+			within(t, "kernels of the second", finish(t, b, bOut)["kernels"], c.low, c.high)
+		})
+	}
+}
+
+func TestVisibleDevices(t *testing.T) {
+	r := newRig(t, Options{Spec: "/1:mem-mib=1000"})
+	cmd, _ := r.start(t, []string{"CUDA_VISIBLE_DEVICES=1"}, "hold", "100")
+	s := r.show(t)
+	if s.Devices[0].MemUsed != 0 || s.Devices[1].MemUsed != (420+100)<<20 || s.Procs[0].PID != int32(cmd.Process.Pid) {
+		t.Errorf("memory lies wrong: %+v", s)
+	}
+}
+
+// Memory is accounted, bounded, and given back when its process is killed.
+func TestMemory(t *testing.T) {
+	r := newRig(t, Options{Spec: "mem-mib=2000"})
+	cmd, _ := r.start(t, nil, "hold", "1000")
+	if got := r.show(t).Devices[0].MemUsed >> 20; got != 1420 {
+		t.Errorf("%d MiB used, want 1000 and a context's 420", got)
+	}
+	out, err := r.command("hold", "800").CombinedOutput()
+	if err == nil || !strings.HasPrefix(string(out), "failed 2 ") {
+		t.Errorf("a second process got memory that is not there: %v, %s", err, out)
+	}
+	_, _ = cmd.Process.Kill(), cmd.Wait()
+	if s := r.show(t); s.Devices[0].MemUsed != 0 || len(s.Procs) != 0 {
+		t.Errorf("after the kill: %+v", s)
+	}
+}
+
+// A process killed while it holds the node's lock, again and again, does not stop the others.
+func TestKilledInTheMiddle(t *testing.T) {
+	r := newRig(t, Options{})
+	for range 15 {
+		cmd, _ := r.start(t, nil, "run", "1", "30")
+		time.Sleep(20 * time.Millisecond)
+		_, _ = cmd.Process.Kill(), cmd.Wait()
+	}
+	within(t, "wall time", r.run(t, "time", "10", "5000", "blocking", "stream")["wall"], 0.05, 0.1)
+	if s := r.show(t); len(s.Procs) != 0 || s.Devices[0].MemUsed != 0 {
+		t.Errorf("the dead hold something: %+v", s)
+	}
+}
+
+func TestForkHasNoCUDA(t *testing.T) {
+	r := newRig(t, Options{})
+	f := r.run(t, "fork")
+	if f["child"] != 3 || f["parent"] != 0 {
+		t.Errorf("child %v, parent %v; want 3 (initialization error) and 0", f["child"], f["parent"])
+	}
+}
+
+// One launch by the runtime is one launch of the driver, and one kernel.
+func TestEachLaunchCountsOnce(t *testing.T) {
+	r := newRig(t, Options{})
+	_, out := r.start(t, nil, "run", "2000", "0.5")
+	var last ProcessState
+	for range 40 {
+		if s := r.show(t); len(s.Procs) == 1 {
+			last = s.Procs[0]
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	text, _ := io.ReadAll(out)
+	kernels := parse(string(text))["kernels"]
+	within(t, "kernels counted", float64(last.Kernels), kernels/2, kernels)
+	if d := int64(last.Kernels) - int64(last.Syncs); d < 0 || d > 1 {
+		t.Errorf("%d kernels and %d synchronisations, one after the other", last.Kernels, last.Syncs)
+	}
+}
+
+// A node is shared by containers through their mounts; the host sees the job's host PID.
+func TestContainersShareTheNode(t *testing.T) {
+	const image = "trimtab-train:1"
+	if err := exec.Command("docker", "image", "inspect", image).Run(); err != nil {
+		t.Skipf("needs Docker and the image %s: make image", image)
+	}
+	r := newRig(t, Options{})
+	name := fmt.Sprintf("trimtab-vgpu-test-%d", os.Getpid())
+	args := append([]string{"run", "-d", "--rm", "--network", "none", "--name", name, "-v", r.program + ":/check:ro"}, r.DockerArgs()...)
+	if out, err := exec.Command("docker", append(args, image, "/check", "hold", "64")...).CombinedOutput(); err != nil {
+		t.Fatalf("docker run: %v\n%s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("docker", "rm", "-f", name).Run() })
+	inspect, err := exec.Command("docker", "inspect", "-f", "{{.State.Pid}}", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := strconv.Atoi(strings.TrimSpace(string(inspect)))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		if s := r.show(t); len(s.Procs) == 1 && s.Procs[0].MemBytes[0] == (420+64)<<20 {
+			if s.Procs[0].PID != int32(want) || s.Procs[0].NsPID != 1 {
+				t.Errorf("PID %d, inside %d; want %d and 1", s.Procs[0].PID, s.Procs[0].NsPID, want)
+			}
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Errorf("the container's process did not come: %+v", r.show(t))
+}
