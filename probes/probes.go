@@ -231,4 +231,6 @@ type Cost struct {
 	Runs     uint64 // program runs so accounted
 	MapBytes uint64 // kernel memory held in maps
 	Lost     uint64 // events dropped, threads beyond the room
+	// ChildNs and ChildBytes are the CPU time and resident memory of a child process.
+	ChildNs, ChildBytes uint64
 }

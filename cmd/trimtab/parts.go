@@ -216,6 +216,7 @@ func coreConfig(cfg config.Config) core.Config {
 	c.Thresholds.Steal = cfg.Thresholds.Steal
 	c.ReserveCPUs = cfg.Reserve.CPUs.Of(float64(goruntime.NumCPU()))
 	c.Ramp = cfg.Ramp
+	c.Idle.AfterNs = time.Duration(cfg.Idle.After).Nanoseconds()
 	c.ChangesPerMinute = cfg.Limits.ChangesPerMinute
 	c.CoolDownNs = time.Duration(cfg.Limits.CoolDown).Nanoseconds()
 	return c

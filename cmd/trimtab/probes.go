@@ -143,10 +143,19 @@ func (d *devices) Read(context.Context, map[string]*probes.Sample) error {
 	return nil
 }
 
+// Note says why there is no device to read.
+func (d *devices) Note() string {
+	_, note := d.reader.Status()
+	return note
+}
+
 type lostError string
 
 func (e lostError) Error() string { return string(e) }
 
-func (d *devices) Cost() probes.Cost { return probes.Cost{} }
+func (d *devices) Cost() probes.Cost {
+	cpuNs, rssBytes := d.reader.Spent()
+	return probes.Cost{ChildNs: cpuNs, ChildBytes: rssBytes}
+}
 
 func (d *devices) Close() error { return d.reader.Close() }

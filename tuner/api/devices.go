@@ -37,6 +37,8 @@ func devicesOf(s *view.Snapshot) Devices {
 		case p.Name != devicesProbe:
 		case p.Lost != "":
 			out.Why = p.Lost
+		case p.Note != "":
+			out.Why = p.Note
 		default:
 			out.Why = "NVIDIA's driver lists none"
 		}

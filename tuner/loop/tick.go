@@ -185,6 +185,9 @@ func (l *Loop) measureSelf() {
 		return
 	}
 	cpu := seconds(ru.Utime) + seconds(ru.Stime)
+	for _, p := range l.o.Probes {
+		cpu += float64(p.Cost().ChildNs) / 1e9
+	}
 	if !l.spent.at.IsZero() {
 		l.spent.use = (cpu - l.spent.cpu) / time.Since(l.spent.at).Seconds()
 	}
@@ -213,20 +216,25 @@ func (l *Loop) publish() {
 	if l.settings.BudgetCPU > 0 {
 		s.Daemon.BudgetShare = l.spent.use / l.settings.BudgetCPU
 	}
-	if l.settings.BudgetMemory > 0 {
-		s.Daemon.BudgetShare = max(s.Daemon.BudgetShare, float64(s.Daemon.RSSBytes)/float64(l.settings.BudgetMemory))
-	}
 	for _, e := range l.o.Engines {
 		s.Daemon.Engines = append(s.Daemon.Engines, l.engines[e.Name()].part)
 	}
 	s.Daemon.Probes = append(s.Daemon.Probes, *l.probeState["host"])
 	for _, p := range l.o.Probes {
-		s.Daemon.Probes = append(s.Daemon.Probes, *l.probeState[p.Name()])
+		part := *l.probeState[p.Name()]
+		if n, ok := p.Probe.(noter); ok {
+			part.Note = n.Note()
+		}
+		s.Daemon.Probes = append(s.Daemon.Probes, part)
 		cost := p.Cost()
 		s.Daemon.ProbeSeconds += float64(cost.KernelNs) / 1e9
 		s.Daemon.ProbeRuns += cost.Runs
 		s.Daemon.ProbeMapBytes += cost.MapBytes
 		s.Daemon.ProbeLost += cost.Lost
+		s.Daemon.RSSBytes += cost.ChildBytes
+	}
+	if l.settings.BudgetMemory > 0 {
+		s.Daemon.BudgetShare = max(s.Daemon.BudgetShare, float64(s.Daemon.RSSBytes)/float64(l.settings.BudgetMemory))
 	}
 	s.Daemon.Probes = append(s.Daemon.Probes, l.o.Missing...)
 	if n := l.stretch(); n > 1 {
@@ -238,6 +246,9 @@ func (l *Loop) publish() {
 		l.o.Notify(l.status(s))
 	}
 }
+
+// noter is a probe that may find nothing to read, and say why that is all right.
+type noter interface{ Note() string }
 
 // status is one line for systemd.
 func (l *Loop) status(s *view.Snapshot) string {

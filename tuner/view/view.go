@@ -51,6 +51,7 @@ type Part struct {
 	OK    bool   `json:"ok"`
 	Since int64  `json:"since"`          // unix ns of the last change of OK
 	Lost  string `json:"lost,omitempty"` // what is lost without it, why, and the mend
+	Note  string `json:"note,omitempty"` // what it finds, where that is nothing and nothing is wrong
 }
 
 // Container is one container, watched or not.
