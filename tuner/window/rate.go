@@ -16,6 +16,7 @@ const (
 	SourceLaunches    = "kernel launches"
 	SourceDevice      = "device waits"
 	SourceTimer       = "timer waits"
+	SourcePeers       = "exchanges with peers"
 	SourceHandOffs    = "hand-offs"
 )
 
@@ -126,7 +127,29 @@ func candidates(w *Window, r Rank) []candidate {
 	}{{probes.StateDevice, SourceDevice}, {probes.StateTimer, SourceTimer}} {
 		out = append(out, candidate{source: s.source, count: float64(t.Count[s.state]), fromNs: t.FromNs[s.state], lastNs: t.LastNs[s.state]})
 	}
-	return append(out, handOffs(w, r, t))
+	return append(out, exchanges(w, r, t), handOffs(w, r, t))
+}
+
+// exchanges counts the collectives that the trainer hands to its communicators,
+// as waits that one side ends for the other, the larger direction.
+func exchanges(w *Window, r Rank, trainer Thread) candidate {
+	var asked, answered uint64
+	for i, t := range w.Threads {
+		if r.Roles[i] != RoleCommunicator {
+			continue
+		}
+		for _, e := range t.Edges {
+			if e.Waker == trainer.TID {
+				asked += e.Count
+			}
+		}
+		for _, e := range trainer.Edges {
+			if e.Waker == t.TID {
+				answered += e.Count
+			}
+		}
+	}
+	return candidate{source: SourcePeers, count: float64(max(asked, answered))}
 }
 
 // ofNoRank: a count that comes from the container's log belongs to no process of
