@@ -30,8 +30,10 @@ const (
 	minLookAgain = time.Second
 	maxLookAgain = 15 * time.Second
 	// scanBudget bounds one call's share of a scan; a file is looked into in about 0.3 ms, a
-	// Python process maps a few hundred. Attaching takes some milliseconds a hook.
+	// Python process maps a few hundred. Attaching takes some 10 ms a library.
 	scanBudget = 100 * time.Millisecond
+	// scanPause is what a tick's first client leaves to its others: they need not scan.
+	scanPause = 200 * time.Millisecond
 	maxKnown   = 16384 // files remembered
 )
 
@@ -80,6 +82,7 @@ type Finder struct {
 	queue      []visit
 	seen       map[int32]bool // in the scan that the queue is of
 	full       bool           // that scan is of all containers
+	scanned    time.Time
 	nextScan   time.Time
 	nextYoung  time.Time // of young containers alone
 	problems   problems
@@ -191,6 +194,10 @@ func (f *Finder) unwatch(key string, c *Client) {
 // scan carries the present round of visits on, and begins one when it is time.
 func (f *Finder) scan(ctx context.Context) error {
 	now := time.Now()
+	if now.Sub(f.scanned) < scanPause && !f.nextScan.IsZero() {
+		return nil
+	}
+	f.scanned = now
 	if len(f.queue) == 0 {
 		if f.full = !now.Before(f.nextScan); f.full {
 			f.nextScan = now.Add(scanEvery)
@@ -208,6 +215,7 @@ func (f *Finder) scan(ctx context.Context) error {
 	if len(f.queue) == 0 && f.full {
 		f.sweep()
 	}
+	f.scanned = time.Now()
 	return f.problems.fresh()
 }
 

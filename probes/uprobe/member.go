@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf/link"
@@ -56,16 +57,19 @@ func (h *hookState) busy() bool {
 	return len(h.closing) > 0
 }
 
-// add probes the hooks that are on in one more library.
+// add probes the hooks that are on in one more library, all at once: attaching is
+// mostly waiting for the kernel's grace periods.
 func (m *member) add(lib *library) error {
 	m.libraries = append(m.libraries, lib)
 	lib.users++
-	var errs []error
+	errs := make([]error, len(m.hooks))
+	var attaching sync.WaitGroup
 	for i := range m.hooks {
 		if m.hooks[i].on {
-			errs = append(errs, m.attach(i, lib))
+			attaching.Go(func() { errs[i] = m.attach(i, lib) })
 		}
 	}
+	attaching.Wait()
 	return errors.Join(errs...)
 }
 

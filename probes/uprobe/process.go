@@ -16,7 +16,7 @@ const (
 	maxProcesses  = 1024
 	maxMapsBytes  = 4 << 20
 	maxCgroupDirs = 256
-	maxMappings   = 16384
+	maxMappings   = 4096
 )
 
 // processesIn lists the processes in a cgroup directory and below it.

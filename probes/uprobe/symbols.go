@@ -12,11 +12,10 @@ import (
 )
 
 // Bounds on what a container's file can make us read. libtorch_cpu has about
-// 20 MiB of dynamic strings and 5 MiB of dynamic symbols; a large static binary
-// has ten times that.
+// 20 MiB of dynamic strings and 5 MiB of dynamic symbols.
 const (
-	maxStringBytes = 256 << 20
-	maxSymbolBytes = 128 << 20
+	maxStringBytes = 96 << 20
+	maxSymbolBytes = 64 << 20
 	chunkBytes     = 256 << 10
 	symbolBytes    = 24 // Elf64_Sym
 	maxSymbols     = 512
