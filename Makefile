@@ -48,9 +48,13 @@ generate: ## Regenerate the BPF objects (needs clang-14) and docs/metrics.md.
 image: ## Build the training image from Debian packages (real PyTorch), if it is not there.
 	test/image/build.sh
 
+.PHONY: vgpu
+vgpu: ## Build the virtual GPU's libraries (needs gcc) into test/vgpu/build.
+	@mkdir -p test/vgpu/build && flock test/vgpu/build/.lock $(MAKE) --no-print-directory -s -C test/vgpu
+
 .PHONY: clean
 clean: ## Remove what the build made.
-	rm -rf bin dist .cache
+	rm -rf bin dist .cache test/vgpu/build
 
 ##@ Try
 

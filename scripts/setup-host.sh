@@ -47,6 +47,9 @@ find_missing() {
 		want llvm-strip-14 llvm-14
 		[ -e /usr/include/bpf/bpf_helpers.h ] || missing="$missing libbpf-dev"
 		want promtool prometheus
+		want gcc gcc
+		want flock util-linux
+		[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 	fi
 	missing=$(echo "$missing" | tr ' ' '\n' | sort -u | tr '\n' ' ' | sed 's/^ *//; s/ *$//')
 }
