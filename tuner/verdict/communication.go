@@ -13,6 +13,11 @@ func communication(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 	if share < th.Communication {
 		return policies.Verdict{}, false
 	}
+	slow, lead := slowest(r)
+	late := r.Slow != "" || lead >= th.Communication
+	if n := r.Window.Network; !late && 2*n.Ns < r.Window.EndNs-r.Window.StartNs {
+		return unknown(fmt.Sprintf("it waits %.0f %% of its time for other ranks; what the network did meanwhile is not read", 100*share)), true
+	}
 	v := policies.Verdict{Class: policies.ClassCommunication, Cause: policies.CauseStraggler, Severity: share, Relief: "relieve the slow rank",
 		Why: fmt.Sprintf("it waits %.0f %% of its time for other ranks, and few bytes move meanwhile", 100*share)}
 	if why := wire(th, r, share); why != "" {
@@ -21,7 +26,7 @@ func communication(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 	} else if r.Slow != "" {
 		v.Relief = "relieve " + r.Slow
 		v.Why = fmt.Sprintf("it waits %.0f %% of its time for a slower rank of its job: %s", 100*share, r.Slow)
-	} else if slow, lead := slowest(r); lead >= th.Communication {
+	} else if lead >= th.Communication {
 		v.Relief = fmt.Sprintf("relieve the slow rank, process %d", slow)
 		v.Why = fmt.Sprintf("it waits %.0f %% of its time for a slower rank: process %d", 100*share, slow)
 	}

@@ -81,7 +81,10 @@ func TestVerdicts(t *testing.T) {
 			s(policies.PartThrottled, 0.5)
 			r.Loaders, r.LoaderShort = 0, 0
 		}, policies.ClassCompute, policies.CauseHost},
-		{"other ranks", func(r *R, s share) { s(policies.PartCommunication, 0.3) }, policies.ClassCommunication, policies.CauseStraggler},
+		{"a slower rank of its container", func(r *R, s share) {
+			s(policies.PartCommunication, 0.3)
+			r.Peers = []window.Peer{{Root: 1, Own: 0.2}, {Root: 2, Own: 0.9}}
+		}, policies.ClassCommunication, policies.CauseStraggler},
 		{"reclaim", func(r *R, s share) {
 			s(policies.PartReclaim, 0.2)
 			r.Window.Cgroup.MemoryLimit = 1 << 30
@@ -106,7 +109,9 @@ func TestVerdicts(t *testing.T) {
 			s(policies.PartCommunication, 0.4)
 			r.Window.Network = window.Network{Ns: 2e9, TxBytes: 2e6, RxBytes: 2e6, Segments: 1000, Links: []window.LinkUse{{Bytes: 2e6, MaxBps: 100e6}}}
 		}, policies.ClassCommunication, policies.CauseStraggler},
+		{"nobody read the network", func(r *R, s share) { s(policies.PartCommunication, 0.4) }, policies.ClassUnknown, policies.CauseNone},
 		{"more for peers than for data", func(r *R, s share) {
+			r.Window.Network.Ns = 2e9
 			s(policies.PartInputWorkers, 0.1)
 			s(policies.PartCommunication, 0.4)
 		}, policies.ClassCommunication, policies.CauseStraggler},
