@@ -13,7 +13,8 @@
  * thread's latest runtime call still lies where that call found it, at the present
  * stack pointer (the runtime may jump) or above. A wrong guess is harmless unless
  * the driver's entries are bypassed: then calls so misread are missed; none is ever
- * counted twice.
+ * counted twice. Where the driver sees all that the runtime does, user space takes
+ * the probes off the runtime's launches.
  *
  * Attached for each process by itself (probes/uprobe), so each hit is one of a
  * watched process.
@@ -191,7 +192,9 @@ int on_call(struct uprobe_regs *regs)
 
 	if (!p)
 		return 0;
-	hook = op == OP_LAUNCH ? HOOK_LAUNCH : op == OP_COPY ? HOOK_COPY : HOOK_SYNC;
+	hook = op == OP_COPY ? HOOK_COPY : HOOK_SYNC;
+	if (op == OP_LAUNCH)
+		hook = CODE_DRIVER(code) ? HOOK_DRIVER_LAUNCH : HOOK_LAUNCH;
 	__sync_fetch_and_add(&p->hits[hook][COOKIE_STEPPED(cookie)], 1);
 	t = thread_of(p, id);
 	if (!t)

@@ -21,7 +21,8 @@
 #define HOOK_LAUNCH 0
 #define HOOK_COPY 1
 #define HOOK_SYNC 2
-#define NUM_HOOKS 3
+#define HOOK_DRIVER_LAUNCH 3
+#define NUM_HOOKS 4
 
 /* probes.MarkKind */
 #define MARK_SYNC 0

@@ -407,3 +407,40 @@ func TestCeiling(t *testing.T) {
 		t.Errorf("missing %q", missing)
 	}
 }
+
+// Where the driver sees the runtime's launches, the runtime is left alone; the
+// count goes on unbroken, and so does the time in which it was made.
+func TestDriverAlone(t *testing.T) {
+	for name, bypass := range map[string]bool{"through the driver": false, "past the driver": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			target := uprobetest.Cgroup(t, "cuda-alone")
+			r.watch(target)
+			job := r.cudaJob(target, bypass)
+			job.Do("call cudaLaunchKernel %d 1", provenLaunches)
+			before := r.process(target.Key, job.PID)
+			var hits uint64
+			r.until("settled", func() bool {
+				r.read()
+				was := hits
+				job.Do("call cudaLaunchKernel 10 1")
+				before = r.process(target.Key, job.PID)
+				hits = r.probe.processes[job.PID].raw.Hits[hookLaunch][0] + r.probe.processes[job.PID].raw.Hits[hookLaunch][1]
+				return bypass || hits == was
+			})
+			job.Do("call cudaLaunchKernel 500 1")
+			job.Do("call cuLaunchKernel 300 1")
+			after := r.process(target.Key, job.PID)
+			if got := after.Launches - before.Launches; got != 800 {
+				t.Errorf("%d launches, want 800: %+v", got, r.probe.processes[job.PID].raw.Kernels)
+			}
+			if after.LaunchNs <= before.LaunchNs {
+				t.Errorf("counted for %d ns, then %d", before.LaunchNs, after.LaunchNs)
+			}
+			raw := r.probe.processes[job.PID].raw.Hits[hookLaunch]
+			if more := raw[0] + raw[1] - hits; (more == 0) == bypass {
+				t.Errorf("the runtime's launches were hit %d times more", more)
+			}
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -33,6 +34,24 @@ type process struct {
 	heads   [probes.NumMarkKinds]uint64 // marks delivered
 	lost    uint64                      // of raw.Lost, counted already
 	threads map[int32]*thread
+	// driverAlone: the driver sees the runtime's launches, which are no longer probed there.
+	driverAlone bool
+	launchFor   time.Duration    // counted so far
+	countedFor  [2]time.Duration // by the runtime's hook and the driver's, when last asked
+}
+
+// provenLaunches is how many of the runtime's launches must have been seen in the
+// driver, and none missed, before the driver alone is believed.
+const provenLaunches = 1000
+
+func seesAll(kernels [numLevels]uint64) bool {
+	return kernels[levelRuntime] >= provenLaunches && kernels[levelNested] >= kernels[levelRuntime]
+}
+
+// count adds the time in which launches were counted, at one level or both.
+func (proc *process) count(runtime, driver time.Duration) {
+	proc.launchFor += max(runtime-proc.countedFor[0], driver-proc.countedFor[1])
+	proc.countedFor = [2]time.Duration{runtime, driver}
 }
 
 // thread sums a thread's counters: the kernel's table is LRU, and a thread may
@@ -180,7 +199,7 @@ func ranSince(tgid, tid int32, sum uint64) uint64 {
 func (proc *process) reading(pid int32) probes.CUDAProcess {
 	raw := &proc.raw
 	out := probes.CUDAProcess{
-		TGID: pid, Launches: once(raw.Kernels), Graphs: once(raw.Graphs), LastNs: int64(raw.LastNs), Marks: proc.marks(),
+		TGID: pid, Launches: once(raw.Kernels), LaunchNs: uint64(proc.launchFor), Graphs: once(raw.Graphs), LastNs: int64(raw.LastNs), Marks: proc.marks(),
 	}
 	out.Copies, out.CopyBytes = copies(raw.Copies, raw.Bytes)
 	for _, tid := range slices.Sorted(maps.Keys(proc.threads)) {

@@ -7,6 +7,7 @@ const (
 	hookLaunch = iota
 	hookCopy
 	hookSync
+	hookDriverLaunch
 )
 
 // Hook names, as the budget sees them. Graph launches are rare and go with the
@@ -58,9 +59,9 @@ var functions = []function{
 	{"cudaLaunchKernel", "_ptsz", hookLaunch, opLaunch},
 	{"cudaLaunchKernelExC", "_ptsz", hookLaunch, opLaunch},
 	{"cudaLaunchCooperativeKernel", "_ptsz", hookLaunch, opLaunch},
-	{"cuLaunchKernel", "_ptsz", hookLaunch, opLaunch | driver},
-	{"cuLaunchKernelEx", "_ptsz", hookLaunch, opLaunch | driver},
-	{"cuLaunchCooperativeKernel", "_ptsz", hookLaunch, opLaunch | driver},
+	{"cuLaunchKernel", "_ptsz", hookDriverLaunch, opLaunch | driver},
+	{"cuLaunchKernelEx", "_ptsz", hookDriverLaunch, opLaunch | driver},
+	{"cuLaunchCooperativeKernel", "_ptsz", hookDriverLaunch, opLaunch | driver},
 
 	{"cudaGraphLaunch", "_ptsz", hookSync, opGraph},
 	{"cuGraphLaunch", "_ptsz", hookSync, opGraph | driver},

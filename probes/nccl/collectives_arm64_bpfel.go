@@ -29,8 +29,8 @@ type collectivesProcess struct {
 	Graphs  [3]uint64
 	Copies  [3][5]uint64
 	Bytes   [3][5]uint64
-	Hits    [3][2]uint64
-	Returns [3]uint64
+	Hits    [4][2]uint64
+	Returns [4]uint64
 	Lost    uint64
 	LastNs  uint64
 	Heads   [4]uint64

@@ -102,6 +102,13 @@ func (c *Client) Has(pid int32, symbol string) bool {
 	})
 }
 
+// Drop takes a hook, by index, off one process for good: another tells the same.
+func (c *Client) Drop(pid int32, hook int) {
+	if p := c.finder.processes[pid]; p != nil && p.members[c] != nil {
+		p.members[c].hooks[hook].dropped = true
+	}
+}
+
 // Turn settles what hooks have hit and switches those whose turn it is. It
 // returns what the kernel refused.
 func (c *Client) Turn() error {
@@ -115,7 +122,9 @@ func (c *Client) Turn() error {
 	for _, k := range c.finder.containers {
 		if s := k.clients[c]; s != nil {
 			for i := range s.hooks {
-				s.hooks[i].turn(now)
+				if c.spec.leader(i) == i {
+					s.hooks[i].turn(now)
+				}
 			}
 		}
 	}
@@ -124,8 +133,10 @@ func (c *Client) Turn() error {
 		if m == nil {
 			continue
 		}
-		for i, hook := range c.finder.containers[p.key].clients[c].hooks {
-			if err := m.switchTo(i, hook.on); err != nil && !gone(err) {
+		hooks := c.finder.containers[p.key].clients[c].hooks
+		for i := range m.hooks {
+			on := hooks[c.spec.leader(i)].on && !m.hooks[i].dropped
+			if err := m.switchTo(i, on); err != nil && !gone(err) {
 				errs = append(errs, fmt.Errorf("%s probe: container %s: %w", c.spec.Name, p.key, err))
 			}
 		}
@@ -143,7 +154,7 @@ func (c *Client) settle(p *process, m *member) {
 		hits := c.spec.Hits(m.pid, i)
 		fresh := hits.minus(m.hooks[i].hits)
 		m.hooks[i].hits = hits
-		hook := &k.clients[c].hooks[i]
+		hook := &k.clients[c].hooks[c.spec.leader(i)]
 		hook.spent, hook.recent = hook.spent.plus(fresh), hook.recent.plus(fresh)
 	}
 }
@@ -226,6 +237,7 @@ func (c *Client) Missing(key string) []string {
 	for i, h := range k.clients[c].hooks {
 		what := c.spec.Hooks[i].What
 		switch {
+		case c.spec.leader(i) != i:
 		case h.lastTurn.Before(h.offUntil):
 			missing = append(missing, fmt.Sprintf("%s: more than %d a second", what, maxHitsPerSecond))
 		case h.share <= 0:

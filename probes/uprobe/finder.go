@@ -34,7 +34,7 @@ const (
 	scanBudget = 100 * time.Millisecond
 	// scanPause is what a tick's first client leaves to its others: they need not scan.
 	scanPause = 200 * time.Millisecond
-	maxKnown   = 16384 // files remembered
+	maxKnown  = 16384 // files remembered
 )
 
 // known is what a file held when it was looked into.
@@ -383,7 +383,7 @@ func (f *Finder) join(p *process, c *Client, h handle, symbols []Symbol) error {
 		}
 		m = &member{pid: p.pid, client: c, hooks: make([]hookState, len(c.spec.Hooks))}
 		for i := range m.hooks {
-			m.hooks[i].on = f.containers[p.key].clients[c].hooks[i].on
+			m.hooks[i].on = f.containers[p.key].clients[c].hooks[c.spec.leader(i)].on
 		}
 		p.members[c] = m
 	}

@@ -32,6 +32,7 @@ type member struct {
 type hookState struct {
 	attached []attachment
 	on       bool
+	dropped  bool // off for good
 	turn     uint16
 	since    time.Time     // on: counted from here
 	counted  time.Duration // before since

@@ -2,6 +2,7 @@ package uprobe
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 )
@@ -28,7 +29,8 @@ type Spec struct {
 	Hits func(pid int32, hook int) Hits
 }
 
-// Hook is a set of functions that is switched on and off together.
+// Hook is a set of functions that is switched on and off together. Hooks of one
+// name are one to the budget; each alone can be dropped from a process.
 type Hook struct {
 	Name  string // "cuda.launch"
 	What  string // what is not counted without it: "launches"
@@ -99,6 +101,11 @@ func (s *Spec) matches(symbol string) bool {
 		}
 	}
 	return false
+}
+
+// leader is the first hook of the same name, which keeps the name's state.
+func (s *Spec) leader(i int) int {
+	return slices.IndexFunc(s.Hooks, func(h Hook) bool { return h.Name == s.Hooks[i].Name })
 }
 
 func (s *Spec) check() error {
