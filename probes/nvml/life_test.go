@@ -109,3 +109,24 @@ func TestChildHasNoPrivileges(t *testing.T) {
 		}
 	}
 }
+
+// Readers that come and go, with children that end by themselves, leave no file open.
+func TestNoFilesLeak(t *testing.T) {
+	dies := buildLibrary(t, "int nvmlInit_v2(void) { abort(); }")
+	turn := func() {
+		var log journal
+		r := New(fast(Options{Library: dies, Logger: log.logger()}))
+		until(t, r, "a death or two", func() bool { return log.count("ended the process") > 0 })
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	turn()
+	before := openFiles()
+	for range 10 {
+		turn()
+	}
+	if after := openFiles(); after > before {
+		t.Errorf("%d files open before, %d after ten readers", before, after)
+	}
+}

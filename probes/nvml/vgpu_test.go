@@ -228,6 +228,17 @@ func TestAbsentFunctions(t *testing.T) {
 	}
 }
 
+// The library of a driver before R470 lacks the newest versions of functions.
+func TestOldDriver(t *testing.T) {
+	n := node(t, vgpu.Options{Spec: "slowdown=4,temp-c=50"})
+	pid := trainOn(t, n, "0")
+	r := readerOn(t, n, Options{Library: n.Dir.Lib("libnvidia-ml-old.so.1")})
+	d := device(t, r, 0, "the trainer", func(d probes.Device) bool { return len(d.Processes) == 1 && len(d.Duty) > 0 })
+	if d.Processes[0].PID != pid || d.MemTotal != 80<<30 || !slices.Contains(d.Slowdown, "power") || d.TempC == nil || *d.TempC != 50 || d.SMActive != nil {
+		t.Errorf("%+v", d)
+	}
+}
+
 // A device falls off the bus and comes back; the other is read throughout.
 func TestLostDevice(t *testing.T) {
 	n := node(t, vgpu.Options{})
