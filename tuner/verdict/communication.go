@@ -61,7 +61,7 @@ func wire(th Thresholds, r window.Reading, exposed float64) string {
 		return fmt.Sprintf("the link moves %.0f %% of the %.0f MB/s that it gives", 100*share, maxBps/1e6)
 	case n.Segments > 0 && n.RetransmitShare() >= th.Retransmits:
 		return fmt.Sprintf("%.1f %% of what it sends is sent again", 100*n.RetransmitShare())
-	case 2*n.LimitedNs >= n.Ns && n.Segments > 0:
+	case 4*n.LimitedNs >= n.Ns && n.Segments > 0: // a late peer leaves sockets idle: never limited [measured with gloo]
 		return "its sockets wait for the network, with all in flight that it takes"
 	case congested > 0:
 		return "its RDMA port waits for credits"
