@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-__attribute__((visibility("default"), weak)) const char trimtab_vgpu_version[] = "1";
-
 struct vgpu_driver_calls vgpu_drv;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cudaError_t load_error;

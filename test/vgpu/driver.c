@@ -10,8 +10,6 @@
 #include <string.h>
 #include <strings.h>
 
-VGPU_API const char trimtab_vgpu_version[] = "1";
-
 struct driver drv;
 static pthread_mutex_t start = PTHREAD_MUTEX_INITIALIZER;
 static struct CUctx_st primary[VGPU_MAX_DEVICES];

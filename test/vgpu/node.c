@@ -62,9 +62,18 @@ static struct vgpu_node *map(int fd)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+/* put gives the file its place; without replace, whoever came first has it. */
+static int put(const char *part, const char *path, int replace)
+{
+	if (replace)
+		return rename(part, path);
+	int r = link(part, path);
+	return r && errno == EEXIST ? unlink(part) : r ? r : unlink(part);
+}
+
 /* node_create makes the file whole beside its place and then moves it there, so that
  * nobody ever maps half a node; processes on an older node stay on that one. */
-int node_create(const char *path, const char *spec, char *why, size_t whylen)
+int node_create(const char *path, const char *spec, int replace, char *why, size_t whylen)
 {
 	char part[4096];
 	snprintf(part, sizeof part, "%s.%d.part", path, (int)getpid());
@@ -82,7 +91,7 @@ int node_create(const char *path, const char *spec, char *why, size_t whylen)
 	atomic_store(&n->magic, VGPU_MAGIC);
 	munmap(n, sizeof *n);
 	close(fd);
-	if (r == 0 && rename(part, path)) {
+	if (r == 0 && put(part, path, replace)) {
 		snprintf(why, whylen, "%s: %s", path, strerror(errno));
 		r = -1;
 	}
@@ -98,7 +107,7 @@ static int open_file(void)
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd >= 0 || errno != ENOENT)
 		return fd;
-	if (node_create(path, getenv("TRIMTAB_VGPU_SPEC"), why, sizeof why)) {
+	if (node_create(path, getenv("TRIMTAB_VGPU_SPEC"), 0, why, sizeof why)) {
 		fprintf(stderr, "virtual GPU: %s\n", why);
 		errno = ENOENT;
 		return -1;

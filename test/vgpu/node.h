@@ -175,7 +175,8 @@ const char *node_path(void);
  * file would give the record lock away); a missing one is made with the defaults
  * and $TRIMTAB_VGPU_SPEC. NULL: errno says why. */
 struct vgpu_node *node_open(void);
-int node_create(const char *path, const char *spec, char *why, size_t whylen);
+/* node_create makes a node; one that is there already is replaced or kept. */
+int node_create(const char *path, const char *spec, int replace, char *why, size_t whylen);
 /* node_lock also lets the devices catch up with the clock. */
 void node_lock(struct vgpu_node *n);
 void node_unlock(struct vgpu_node *n);

@@ -38,7 +38,7 @@ static int create(int argc, char **argv)
 	const char *devices = option(argc, argv, "--devices"), *more = option(argc, argv, "--spec");
 	int own = more && strncmp(more, "/", 1) != 0 && *more;
 	snprintf(spec, sizeof spec, "devices=%s%s%s", devices ? devices : "2", own ? "," : "", more ? more : "");
-	if (node_create(node_path(), spec, why, sizeof why))
+	if (node_create(node_path(), spec, 1, why, sizeof why))
 		return fail(why);
 	printf("%s\n", node_path());
 	return 0;

@@ -10,8 +10,6 @@
 #include <string.h>
 #include <strings.h>
 
-VGPU_API const char trimtab_vgpu_version[] = "1";
-
 struct nvml nvml;
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 

@@ -54,7 +54,7 @@ func newRig(t *testing.T, o Options) rig {
 func compile(t *testing.T, libs, name string, link ...string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), name)
-	args := append([]string{"-std=gnu11", "-O1", "-Wall", "-Werror", "-o", program, "testdata/check.c", "-L" + libs,
+	args := append([]string{"-std=gnu11", "-O1", "-Wall", "-Werror", "-pthread", "-o", program, "testdata/check.c", "-L" + libs,
 		"-Wl,-rpath-link," + libs}, link...)
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
@@ -272,6 +272,46 @@ func TestForkHasNoCUDA(t *testing.T) {
 	f := r.run(t, "fork")
 	if f["child"] != 3 || f["parent"] != 0 {
 		t.Errorf("child %v, parent %v; want 3 (initialization error) and 0", f["child"], f["parent"])
+	}
+}
+
+// What a process held goes with its exec, though its PID stays.
+func TestExecGivesBack(t *testing.T) {
+	r := newRig(t, Options{})
+	cmd, _ := r.start(t, nil, "exec", "500")
+	s := r.show(t)
+	if len(s.Procs) != 1 || s.Procs[0].PID != int32(cmd.Process.Pid) || s.Devices[0].MemUsed>>20 != 422 {
+		t.Errorf("after an exec: %+v", s)
+	}
+}
+
+// Threads give back their streams: more of them than a node has.
+func TestShortLivedThreads(t *testing.T) {
+	r := newRig(t, Options{})
+	if f := r.run(t, "threads", "2000"); f["threads"] != 2000 {
+		t.Errorf("%v", f)
+	}
+}
+
+// Processes that find no node make one, and only one.
+func TestDefaultNodeIsMadeOnce(t *testing.T) {
+	r := newRig(t, Options{})
+	for round := range 5 {
+		r.Path = filepath.Join(filepath.Dir(r.Path), fmt.Sprintf("fresh%d", round))
+		all := make([]*exec.Cmd, 6)
+		for i := range all {
+			all[i] = r.command("hold", "1")
+			if err := all[i].Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _, _ = all[i].Process.Kill(), all[i].Wait() })
+		}
+		for end := time.Now().Add(10 * time.Second); len(r.show(t).Procs) < len(all) && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := len(r.show(t).Procs); n != len(all) {
+			t.Errorf("round %d: %d processes on the node, want %d", round, n, len(all))
+		}
 	}
 }
 

@@ -11,9 +11,11 @@
  *     order                 the default stream waits for the others, and they for it
  *     fork                  CUDA in a child after a fork
  *     lost                  launches until an error comes
+ *     threads N             N short-lived threads, each with work on its own default stream
+ *     exec MIB              holds memory, then becomes another program that holds none
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -223,6 +225,35 @@ static void lost(void)
 	printf("error %d\n", r);
 }
 
+static void *short_lived(void *arg)
+{
+	cudaStream_t own = (cudaStream_t)2; /* cudaStreamPerThread */
+	OK(launch(10, own));
+	OK(cudaStreamSynchronize(own));
+	return arg;
+}
+
+static void threads(int n)
+{
+	pthread_t t[4];
+	OK(cudaSetDeviceFlags(4));
+	for (int i = 0; i < n; i += 4) {
+		for (int k = 0; k < 4; k++)
+			OK(pthread_create(&t[k], NULL, short_lived, NULL));
+		for (int k = 0; k < 4; k++)
+			OK(pthread_join(t[k], NULL));
+	}
+	printf("threads %d\n", n);
+}
+
+static void execs(const char *mib)
+{
+	void *d;
+	OK(cudaMalloc(&d, (size_t)atol(mib) << 20));
+	execl("/proc/self/exe", "check", "hold", "1", NULL);
+	exit(1);
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "", *a = argc > 2 ? argv[2] : "0", *b = argc > 3 ? argv[3] : "0";
@@ -246,6 +277,10 @@ int main(int argc, char **argv)
 		order();
 	else if (!strcmp(mode, "fork"))
 		forks();
+	else if (!strcmp(mode, "threads"))
+		threads(atoi(a));
+	else if (!strcmp(mode, "exec"))
+		execs(a);
 	else if (!strcmp(mode, "lost"))
 		lost();
 	else
