@@ -128,14 +128,17 @@ const (
 	backoffMost  = time.Minute
 	// goodLife is how long a child must have lived for the next death to count as the first.
 	goodLife = time.Minute
+	// renewMost bounds the time between two tries to set up a lost device anew. Each
+	// costs all devices some readings, and with a dead device that takes long.
+	renewMost = time.Hour
 )
 
 // run keeps a child alive, one at a time.
 func (r *Reader) run(ctx context.Context) {
-	backoff := backoffFirst
+	backoff, renew := backoffFirst, r.o.LookAgain
 	for ctx.Err() == nil {
 		born := time.Now()
-		err := r.life(ctx)
+		err := r.life(ctx, &renew)
 		r.update(func(b *book) { b.childEnded() })
 		if time.Since(born) > goodLife {
 			backoff = backoffFirst
@@ -174,8 +177,9 @@ var errRenew = errors.New("nvml: devices are set up anew")
 
 func (f *failure) Error() string { return f.Why }
 
-// life is one child's, from its start until it fails or is to be replaced.
-func (r *Reader) life(ctx context.Context) error {
+// life is one child's, from its start until it fails or, a device being lost, is to
+// be replaced after renew, which grows with each time that this was of no use.
+func (r *Reader) life(ctx context.Context, renew *time.Duration) error {
 	argv := append(r.o.Child[:len(r.o.Child):len(r.o.Child)], libraryFlag+r.o.Library)
 	p, err := startProcess(argv)
 	if err != nil {
@@ -184,13 +188,17 @@ func (r *Reader) life(ctx context.Context) error {
 	defer r.bury(ctx, p)
 	tick := time.NewTicker(r.o.Every)
 	defer tick.Stop()
-	renew := time.Now().Add(r.o.LookAgain)
+	born := time.Now()
 	for {
 		lost, err := r.reading(ctx, p)
 		if err != nil {
 			return err
 		}
-		if lost && time.Now().After(renew) {
+		switch {
+		case !lost:
+			*renew = r.o.LookAgain
+		case time.Since(born) > *renew:
+			*renew = min(2*(*renew), max(renewMost, r.o.LookAgain))
 			return errRenew
 		}
 		select {
