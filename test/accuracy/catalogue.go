@@ -145,8 +145,8 @@ func (p Phase) truth(part string) Truth {
 // alone is the usual course: alone for a while, then beside a quiet neighbour.
 func alone(l Label, also ...Label) []Phase {
 	return []Phase{
-		{Name: "alone", Seconds: 14, Truth: is(l, also...)},
-		{Name: "beside", Seconds: 10, Truth: is(l, also...), Neighbour: quiet},
+		{Name: "alone", Seconds: 12, Truth: is(l, also...)},
+		{Name: "beside", Seconds: 9, Truth: is(l, also...), Neighbour: quiet},
 	}
 }
 
@@ -159,7 +159,7 @@ func starved(cpus float64, l Label, also ...Label) []Phase {
 
 // besideBusy has a busy neighbour from the beginning.
 func besideBusy(l Label, also ...Label) []Phase {
-	return []Phase{{Name: "beside busy", Seconds: 18, Truth: is(l, also...), Neighbour: busy}}
+	return []Phase{{Name: "beside busy", Seconds: 16, Truth: is(l, also...), Neighbour: busy}}
 }
 
 // only is one phase without a neighbour.
