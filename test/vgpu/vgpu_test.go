@@ -199,6 +199,30 @@ func TestGraphsCopiesEventsOrder(t *testing.T) {
 	}
 }
 
+// Copies run beside kernels on another stream, and an event holds a kernel back until
+// the copy is there.
+func TestCopiesBesideKernels(t *testing.T) {
+	r := newRig(t, Options{Spec: "pcie-mbps=1000"})
+	f := r.run(t, "overlap", "60000")
+	within(t, "kernel and copy, then a kernel, in ms", f["together"], 119, 170)
+	within(t, "copy, then kernel, in ms", f["behind"], 119, 180)
+}
+
+// Without a driver the runtime says so.
+func TestRuntimeWithoutDriver(t *testing.T) {
+	r := newRig(t, Options{})
+	alone := t.TempDir()
+	if err := os.Symlink(r.Dir.Lib("libcudart.so.12"), filepath.Join(alone, "libcudart.so.12")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := r.command("events", "1")
+	cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+alone)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.HasPrefix(string(out), "failed 35 ") {
+		t.Errorf("%v, %s; want error 35 (insufficient driver)", err, out)
+	}
+}
+
 // The duration of kernels may be given from outside.
 func TestKernelTimeFromEnvironment(t *testing.T) {
 	r := newRig(t, Options{})
@@ -264,6 +288,28 @@ func TestKilledInTheMiddle(t *testing.T) {
 	within(t, "wall time", r.run(t, "time", "10", "5000", "blocking", "stream")["wall"], 0.05, 0.1)
 	if s := r.show(t); len(s.Procs) != 0 || s.Devices[0].MemUsed != 0 {
 		t.Errorf("the dead hold something: %+v", s)
+	}
+}
+
+// A process that dies with the lock in its hands, half through a change, is cleared away.
+func TestLockHeldByTheDead(t *testing.T) {
+	r := newRig(t, Options{})
+	die := filepath.Join(t.TempDir(), "die")
+	out, err := exec.Command("gcc", "-std=gnu11", "-pthread", "-o", die, "testdata/die.c",
+		"node.c", "sim.c", "sample.c", "fault.c", "node_spec.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	for range 3 {
+		cmd := exec.Command(die)
+		cmd.Env = append(os.Environ(), r.Env()...)
+		if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != -1 {
+			t.Fatalf("die did not die: %v", err)
+		}
+		within(t, "wall time", r.run(t, "time", "10", "5000", "blocking", "stream")["wall"], 0.05, 0.15)
+		if s := r.show(t); len(s.Procs) != 0 || s.Devices[0].MemUsed != 0 {
+			t.Errorf("the dead hold something: %+v", s)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@
  *     fork                  CUDA in a child after a fork
  *     lost                  launches until an error comes
  *     threads N             N short-lived threads, each with work on its own default stream
+ *     overlap US            a copy beside a kernel, a kernel behind the copy's event
  *     exec MIB              holds memory, then becomes another program that holds none
  */
 #define _GNU_SOURCE
@@ -36,6 +37,7 @@ extern int cudaMemcpy(void *to, const void *from, size_t n, int kind);
 extern int cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, cudaStream_t s);
 extern int cudaLaunchKernel(const void *f, dim3 g, dim3 b, void **args, size_t shared, cudaStream_t s);
 extern int cudaStreamCreate(cudaStream_t *s), cudaStreamSynchronize(cudaStream_t s), cudaStreamQuery(cudaStream_t s);
+extern int cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
 extern int cudaStreamBeginCapture(cudaStream_t s, int mode), cudaStreamEndCapture(cudaStream_t s, void **g);
 extern int cudaGraphInstantiate(void **x, void *g, unsigned long long flags), cudaGraphLaunch(void *x, cudaStream_t s);
 extern int cudaEventCreate(cudaEvent_t *e), cudaEventRecord(cudaEvent_t e, cudaStream_t s), cudaEventSynchronize(cudaEvent_t e);
@@ -246,6 +248,39 @@ static void threads(int n)
 	printf("threads %d\n", n);
 }
 
+static void overlap(double us)
+{
+	cudaStream_t copies;
+	cudaEvent_t there, a, b;
+	char *d, *pinned;
+	float ms;
+	size_t n = (size_t)(us * 1000); /* at 1 GB/s as long as the kernel */
+	OK(cudaStreamCreate(&stream));
+	OK(cudaStreamCreate(&copies));
+	OK(cudaEventCreate(&there));
+	OK(cudaEventCreate(&a));
+	OK(cudaEventCreate(&b));
+	OK(cudaMalloc((void **)&d, n));
+	OK(cudaHostAlloc((void **)&pinned, n, 0));
+	OK(cudaEventRecord(a, stream));
+	OK(launch(us, stream));
+	OK(cudaMemcpyAsync(d, pinned, n, 1, copies));
+	OK(cudaEventRecord(there, copies));
+	OK(cudaStreamWaitEvent(stream, there, 0));
+	OK(launch(us, stream));
+	OK(cudaEventRecord(b, stream));
+	OK(cudaStreamSynchronize(stream));
+	OK(cudaEventElapsedTime(&ms, a, b));
+	printf("together %.3f\n", ms);
+	OK(cudaEventRecord(a, stream));
+	OK(cudaMemcpyAsync(d, pinned, n, 1, stream));
+	OK(launch(us, stream));
+	OK(cudaEventRecord(b, stream));
+	OK(cudaStreamSynchronize(stream));
+	OK(cudaEventElapsedTime(&ms, a, b));
+	printf("behind %.3f\n", ms);
+}
+
 static void execs(const char *mib)
 {
 	void *d;
@@ -277,6 +312,8 @@ int main(int argc, char **argv)
 		order();
 	else if (!strcmp(mode, "fork"))
 		forks();
+	else if (!strcmp(mode, "overlap"))
+		overlap(atof(a));
 	else if (!strcmp(mode, "threads"))
 		threads(atoi(a));
 	else if (!strcmp(mode, "exec"))
