@@ -2,7 +2,6 @@ package uprobe
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -110,10 +109,9 @@ func (c *Client) Drop(pid int32, hook int) {
 }
 
 // Turn settles what hooks have hit and switches those whose turn it is. It
-// returns what the kernel refused.
+// returns what the kernel refused, each reason once.
 func (c *Client) Turn() error {
 	now := time.Now()
-	var errs []error
 	for _, p := range c.finder.processes {
 		if m := p.members[c]; m != nil {
 			c.settle(p, m)
@@ -133,15 +131,11 @@ func (c *Client) Turn() error {
 		if m == nil {
 			continue
 		}
-		hooks := c.finder.containers[p.key].clients[c].hooks
-		for i := range m.hooks {
-			on := hooks[c.spec.leader(i)].on && !m.hooks[i].dropped
-			if err := m.switchTo(i, on); err != nil && !gone(err) {
-				errs = append(errs, fmt.Errorf("%s probe: container %s: %w", c.spec.Name, p.key, err))
-			}
+		if err := m.turn(c.finder.containers[p.key].clients[c].hooks); err != nil && !gone(err) {
+			c.finder.problems.add(p.key, c.spec.Name, err)
 		}
 	}
-	return errors.Join(errs...)
+	return c.finder.problems.fresh()
 }
 
 // settle charges a member's hits since the last time to its container.

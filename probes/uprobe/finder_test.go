@@ -357,3 +357,34 @@ func TestHitCostIsMeasured(t *testing.T) {
 		t.Errorf("%+v", cost)
 	}
 }
+
+// What lies behind a mapping is not opened unless it is a file that can be a library.
+func TestFindRefusesWhatIsNotALibrary(t *testing.T) {
+	root := t.TempDir()
+	links := filepath.Join(root, "1", "map_files")
+	if err := os.MkdirAll(links, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fifo, huge := filepath.Join(root, "fifo"), filepath.Join(root, "huge")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(huge, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(huge, maxFileBytes+1); err != nil {
+		t.Skipf("needs a file system with sparse files: %v", err)
+	}
+	o := newOpener(root, 1)
+	defer o.close()
+	for i, path := range []string{fifo, huge, root, "/dev/zero"} {
+		name := fmt.Sprint(i)
+		if err := os.Symlink(path, filepath.Join(links, name)); err != nil {
+			t.Fatal(err)
+		}
+		if h, err := o.find(mapping{addresses: name}); err == nil {
+			h.close()
+			t.Errorf("%s is taken for a library", path)
+		}
+	}
+}

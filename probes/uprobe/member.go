@@ -10,6 +10,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
+// retryAfter is how long an attachment that was refused is left alone.
+const retryAfter = 10 * time.Second
+
 // library is a file with functions of interest that some process maps. The file
 // is held open while it has users: it is attached to again when a hook's turn
 // comes. Attachments pin it in any case.
@@ -33,6 +36,7 @@ type hookState struct {
 	attached []attachment
 	on       bool
 	dropped  bool // off for good
+	retryAt  time.Time
 	turn     uint16
 	since    time.Time     // on: counted from here
 	counted  time.Duration // before since
@@ -120,13 +124,29 @@ func (m *member) detach(i int, keep func(*library) bool) {
 	}
 }
 
-// switchTo attaches a hook to all libraries, or takes it off. A hook whose former
-// turn is not closed yet stays off until it is asked again.
+// turn switches the hooks as their container's say. Hooks of one name go on
+// together, once the former turn of all of them is closed, the later ones first.
+func (m *member) turn(hooks []containerHook) error {
+	busy := map[int]bool{}
+	for i := range m.hooks {
+		leader := m.client.spec.leader(i)
+		busy[leader] = m.hooks[i].busy() || busy[leader]
+	}
+	var errs []error
+	for i := len(m.hooks) - 1; i >= 0; i-- {
+		leader := m.client.spec.leader(i)
+		on := hooks[leader].on && !m.hooks[i].dropped
+		if on == m.hooks[i].on || (on && (busy[leader] || time.Now().Before(m.hooks[i].retryAt))) {
+			continue
+		}
+		errs = append(errs, m.switchTo(i, on))
+	}
+	return errors.Join(errs...)
+}
+
+// switchTo attaches a hook to all libraries, or takes it off.
 func (m *member) switchTo(i int, on bool) error {
 	state := &m.hooks[i]
-	if state.on == on || (on && state.busy()) {
-		return nil
-	}
 	state.on = on
 	if !on {
 		m.detach(i, func(*library) bool { return false })
@@ -137,7 +157,12 @@ func (m *member) switchTo(i int, on bool) error {
 	for _, lib := range m.libraries {
 		errs = append(errs, m.attach(i, lib))
 	}
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if err != nil {
+		state.on, state.retryAt = false, time.Now().Add(retryAfter)
+		m.detach(i, func(*library) bool { return false })
+	}
+	return err
 }
 
 // drop takes the member's probes off libraries that the process no longer maps.
