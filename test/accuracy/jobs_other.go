@@ -93,7 +93,7 @@ func withPart(part string, t Truth, phases []Phase) []Phase {
 // still: nothing to tune.
 func still() Family {
 	return Family{Name: "still", Why: "no progress to make, or too little to say", Jobs: []Job{
-		{Name: "idle", Why: "it sleeps", Parts: one("idle.py"), Phases: only(30, "idle"), Steps: -1},
+		{Name: "idle", Why: "it sleeps", Parts: one("idle.py"), Phases: only(46, "idle"), Steps: -1},
 		{Name: "notebook", Why: "bursts of work when its user asks", Parts: one("notebook.py"), Phases: only(45, "interactive"), Steps: 2},
 		{Name: "slow-steps", Why: "a step takes 12 s: there are not five in all that is seen",
 			Parts: one("numpyfit.py", "--loaders", "0", "--loader-ms", "3000", "--trainer-ms", "3000", "--device-ms", "6000"), Phases: only(45, "unknown"), Steps: 1},

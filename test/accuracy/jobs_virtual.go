@@ -42,7 +42,7 @@ func gpuCPP() Family {
 			Parts:  nccl(0, "--kernels", "10", "--kernel-us", "1000", "--allreduce-mib", "1", "--slow-rank", "1", "--slow-ms", "80"),
 			Phases: withPart("r1", is("compute/host"), alone("communication/straggler"))},
 		{Name: "gpu-paused", Why: "holds its memory and launches nothing any more", Devices: 2, Parts: onGPU(kernels20("--pause-at", "3")...),
-			Phases: []Phase{{Name: "paused", AtS: 4, Seconds: 40, Truth: is("idle")}}},
+			Phases: []Phase{{Name: "paused", AtS: 4, Seconds: 46, Truth: is("idle")}}},
 	}}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 )
 
@@ -50,7 +51,7 @@ func score(f Facts, seen map[string]*Seen, family Family, virtual bool) []Case {
 		for _, name := range slices.Sorted(maps.Keys(p.Truths)) {
 			c := Case{Job: f.Job, Family: family.Name, HeldOut: family.HeldOut, Virtual: virtual, Container: name, Phase: p.Name,
 				Truth: p.Truths[name], Said: map[Label]int{}, Whys: map[Label]string{}}
-			c.Begins = i == 0 || f.Phases[i-1].Truths[name].Is != c.Truth.Is
+			c.Begins = bottleneck(c.Truth) && (i == 0 || f.Phases[i-1].Truths[name].Is != c.Truth.Is)
 			s := seen[name]
 			if s == nil {
 				s = &Seen{AttachNs: p.FromNs}
@@ -68,6 +69,16 @@ func score(f Facts, seen map[string]*Seen, family Family, virtual bool) []Case {
 		}
 	}
 	return out
+}
+
+// bottleneck reports whether there is one to detect: what makes no progress, or too
+// little to be judged by, has none, and no step within which it could be found.
+func bottleneck(t Truth) bool {
+	switch t.Is.Class() {
+	case policies.ClassIdle, policies.ClassInteractive, policies.ClassUnknown:
+		return false
+	}
+	return true
 }
 
 // counts reports whether a window is wholly within a phase, its begin aside, and
