@@ -50,10 +50,9 @@ func selfPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // opener reaches the mapped files of one process.
 type opener struct {
-	dir     string // /proc/PID
-	byPath  bool   // map_files is refused
-	root    int    // the process's root directory, where byPath
-	refused error
+	dir    string // /proc/PID
+	byPath bool   // map_files is refused
+	root   int    // the process's root directory, where byPath
 }
 
 func newOpener(procRoot string, pid int32) *opener {
