@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SPIN_LOOK_NS = 2000, LONGEST_SLEEP_NS = 50000000, SHORTEST_SLEEP_NS = 10000 };
+enum { SPIN_LOOK_NS = 2000, SPIN_BLIND_NS = 20000, LONGEST_SLEEP_NS = 50000000, SHORTEST_SLEEP_NS = 10000 };
 
 int reached(const struct place *at)
 {
@@ -139,7 +139,8 @@ static CUresult wait_busy(struct CUctx_st *ctx, const struct place *at, int yiel
 			break;
 		if (device_of(ctx)->lost)
 			return CUDA_ERROR_LAUNCH_FAILED;
-		ns = ns < SPIN_LOOK_NS ? SPIN_LOOK_NS : ns < LONGEST_SLEEP_NS ? ns : LONGEST_SLEEP_NS;
+		/* No bound: what it waits for ends by a call in this process, which is seen at once. */
+		ns = ns == 0 ? SPIN_BLIND_NS : ns < SPIN_LOOK_NS ? SPIN_LOOK_NS : ns < LONGEST_SLEEP_NS ? ns : LONGEST_SLEEP_NS;
 		busy_until(node_clock_ns() + ns, yield, at);
 	}
 	return CUDA_SUCCESS;

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { LOOK_NS = 100000000 };
+
 static pthread_mutex_t here = PTHREAD_MUTEX_INITIALIZER; /* guards the three below, for this process */
 static struct vgpu_node *mapped;
 static int node_fd = -1;
@@ -163,9 +165,8 @@ static void recover(struct vgpu_node *n)
 	node_reap(n);
 }
 
-void node_lock(struct vgpu_node *n)
+static void locked(struct vgpu_node *n, int r)
 {
-	int r = pthread_mutex_lock(&n->lock);
 	if (r == EOWNERDEAD) {
 		pthread_mutex_consistent(&n->lock);
 		recover(n);
@@ -176,6 +177,29 @@ void node_lock(struct vgpu_node *n)
 		node_reap(n);
 	}
 	node_advance(n, now);
+}
+
+void node_lock(struct vgpu_node *n) { locked(n, pthread_mutex_lock(&n->lock)); }
+
+int node_look(struct vgpu_node *n)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += LOOK_NS;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	int r = pthread_mutex_clocklock(&n->lock, CLOCK_MONOTONIC, &until);
+	if (r && r != EOWNERDEAD)
+		return 0;
+	n->next_reap_ns = 0;
+	locked(n, r);
+	return 1;
+}
+
+void node_looked(struct vgpu_node *n, int held)
+{
+	if (held)
+		pthread_mutex_unlock(&n->lock);
 }
 
 void node_unlock(struct vgpu_node *n) { pthread_mutex_unlock(&n->lock); }

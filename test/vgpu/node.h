@@ -180,6 +180,11 @@ int node_create(const char *path, const char *spec, int replace, char *why, size
 /* node_lock also lets the devices catch up with the clock. */
 void node_lock(struct vgpu_node *n);
 void node_unlock(struct vgpu_node *n);
+/* node_look is for those who only read: it also clears the dead away, and goes without
+ * the lock (0) where a process that is stopped or throttled has had it for 100 ms; the
+ * figures are as old as that. node_looked ends it. */
+int node_look(struct vgpu_node *n);
+void node_looked(struct vgpu_node *n, int held);
 /* node_attach gives the process its slot; -1: none is free. Call without the lock. */
 int node_attach(struct vgpu_node *n);
 /* node_pid is the PID of a slot's process in the reader's PID namespace: 0 if it is

@@ -142,8 +142,7 @@ static void show_proc(struct vgpu_node *n, uint32_t i, const char *sep)
 
 static int show(struct vgpu_node *n)
 {
-	node_lock(n);
-	node_reap(n);
+	int held = node_look(n);
 	printf("{\"devices\":[");
 	for (uint32_t i = 0; i < n->ndevices; i++) {
 		struct vgpu_device *d = &n->device[i];
@@ -161,7 +160,7 @@ static int show(struct vgpu_node *n)
 			sep = ",";
 		}
 	printf("]}\n");
-	node_unlock(n);
+	node_looked(n, held);
 	return 0;
 }
 

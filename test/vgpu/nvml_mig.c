@@ -113,9 +113,9 @@ static nvmlReturn_t take(nvmlDevice_t d, struct vgpu_device *v, struct gpm *s)
 {
 	if (!v->hopper)
 		return NVML_ERROR_NOT_SUPPORTED;
-	node_lock(nvml.node);
+	int held = node_look(nvml.node);
 	*s = (struct gpm){d->device, 1, nvml.node->now_ns, v->busy_ns, v->kernel_ns, v->bytes_in, v->bytes_out};
-	node_unlock(nvml.node);
+	node_looked(nvml.node, held);
 	return NVML_SUCCESS;
 }
 

@@ -13,9 +13,9 @@ enum { IDLE_CLOCK_MHZ = 210, REASON_IDLE = 1, PCIE_WINDOW_NS = 20000000, NVLINK_
 
 static uint32_t busy_now(struct vgpu_device *v)
 {
-	node_lock(nvml.node);
+	int held = node_look(nvml.node);
 	uint32_t percent = duty_percent(v);
-	node_unlock(nvml.node);
+	node_looked(nvml.node, held);
 	return percent;
 }
 
@@ -120,14 +120,14 @@ NV nvmlDeviceGetPcieThroughput(nvmlDevice_t d, unsigned counter, unsigned *kbps)
 	if (counter > 1)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	uint64_t *bytes = counter ? &v->bytes_in : &v->bytes_out;
-	node_lock(nvml.node);
+	int held = node_look(nvml.node);
 	uint64_t from = *bytes, from_ns = nvml.node->now_ns;
-	node_unlock(nvml.node);
+	node_looked(nvml.node, held);
 	nanosleep(&t, NULL);
-	node_lock(nvml.node);
+	held = node_look(nvml.node);
 	double s = (double)(nvml.node->now_ns - from_ns) / 1e9;
-	*kbps = (unsigned)((double)(*bytes - from) / 1000 / s);
-	node_unlock(nvml.node);
+	*kbps = s > 0 ? (unsigned)((double)(*bytes - from) / 1000 / s) : 0;
+	node_looked(nvml.node, held);
 	return NVML_SUCCESS;
 }
 

@@ -18,12 +18,11 @@ static void memory(nvmlDevice_t d, struct vgpu_device *v, nvmlMemory_t *m)
 {
 	struct vgpu_node *n = nvml.node;
 	memset(m, 0, sizeof *m);
-	node_lock(n);
-	node_reap(n);
+	int held = node_look(n);
 	for (uint32_t p = 0; p < VGPU_MAX_PROCS; p++)
 		if ((n->proc[p].epoch & 1) && on_slice(d, &n->proc[p]))
 			m->used += n->proc[p].on[d->device].mem;
-	node_unlock(n);
+	node_looked(n, held);
 	m->total = d->slice < 0 || !v->mig_slices ? v->mem_total : v->mem_total / v->mig_slices;
 	m->free = m->used < m->total ? m->total - m->used : 0;
 }
@@ -55,10 +54,10 @@ NV nvmlDeviceGetUtilizationRates(nvmlDevice_t d, nvmlUtilization_t *u)
 {
 	DEVICE(d);
 	WHOLE(d);
-	node_lock(nvml.node);
+	int held = node_look(nvml.node);
 	u->gpu = duty_percent(v);
 	u->memory = u->gpu * v->dram_pct / 100;
-	node_unlock(nvml.node);
+	node_looked(nvml.node, held);
 	return NVML_SUCCESS;
 }
 
@@ -66,7 +65,7 @@ NV nvmlDeviceGetUtilizationRates(nvmlDevice_t d, nvmlUtilization_t *u)
 static nvmlReturn_t samples(struct vgpu_device *v, uint64_t last, unsigned percent, unsigned *n, nvmlSample_t *out)
 {
 	unsigned k = 0;
-	node_lock(nvml.node);
+	int held = node_look(nvml.node);
 	uint64_t i = v->duties > VGPU_DUTY_RING ? v->duties - VGPU_DUTY_RING : 0;
 	for (; i < v->duties && k < *n; i++) {
 		struct vgpu_duty *s = &v->duty[i % VGPU_DUTY_RING];
@@ -75,7 +74,7 @@ static nvmlReturn_t samples(struct vgpu_device *v, uint64_t last, unsigned perce
 		out[k].timeStamp = s->wall_us;
 		out[k++].sampleValue.ullVal = s->percent * percent / 100;
 	}
-	node_unlock(nvml.node);
+	node_looked(nvml.node, held);
 	*n = k;
 	return k ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
 }
@@ -112,8 +111,7 @@ static nvmlReturn_t processes(nvmlDevice_t d, struct vgpu_device *v, enum list w
 {
 	struct vgpu_node *node = nvml.node;
 	unsigned room = *n, k = 0;
-	node_lock(node);
-	node_reap(node);
+	int held = node_look(node);
 	for (uint32_t i = 0; i < VGPU_MAX_PROCS; i++) {
 		struct vgpu_proc *p = &node->proc[i];
 		pid_t pid = listed(d, v, p, which) ? node_pid(node, i) : 0;
@@ -124,7 +122,7 @@ static nvmlReturn_t processes(nvmlDevice_t d, struct vgpu_device *v, enum list w
 			out[k] = (nvmlProcessInfo_t){(unsigned)pid, p->on[d->device].mem, slice, v->mig_slices ? 0 : 0xffffffff};
 		k++;
 	}
-	node_unlock(node);
+	node_looked(node, held);
 	*n = k;
 	return k > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
@@ -179,7 +177,7 @@ NV nvmlDeviceGetProcessUtilization(nvmlDevice_t d, nvmlProcessUtilizationSample_
 	WHOLE(d);
 	struct vgpu_node *node = nvml.node;
 	unsigned room = out ? *n : 0, k = 0;
-	node_lock(node);
+	int held = node_look(node);
 	for (uint32_t i = 0; i < VGPU_MAX_PROCS; i++) {
 		int at = node->proc[i].epoch & 1 ? newest(v, i, node->proc[i].epoch, last) : -1;
 		pid_t pid = at < 0 ? 0 : node_pid(node, i);
@@ -190,7 +188,7 @@ NV nvmlDeviceGetProcessUtilization(nvmlDevice_t d, nvmlProcessUtilizationSample_
 			out[k] = (nvmlProcessUtilizationSample_t){(unsigned)pid, s->wall_us, s->sm, s->mem, 0, 0};
 		k++;
 	}
-	node_unlock(node);
+	node_looked(node, held);
 	*n = k;
 	return k == 0 ? NVML_ERROR_NOT_FOUND : k > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }

@@ -202,10 +202,14 @@ func TestGraphsCopiesEventsOrder(t *testing.T) {
 // Copies run beside kernels on another stream, and an event holds a kernel back until
 // the copy is there.
 func TestCopiesBesideKernels(t *testing.T) {
-	r := newRig(t, Options{Spec: "pcie-mbps=1000"})
-	f := r.run(t, "overlap", "60000")
-	within(t, "kernel and copy, then a kernel, in ms", f["together"], 119, 170)
-	within(t, "copy, then kernel, in ms", f["behind"], 119, 180)
+	r := newRig(t, Options{Spec: "pcie-mbps=100"})
+	together, behind := math.Inf(1), math.Inf(1)
+	for range 5 { // a host that comes late with the next call makes it longer, never shorter
+		f := r.run(t, "overlap", "100000")
+		together, behind = min(together, f["together"]), min(behind, f["behind"])
+	}
+	within(t, "kernel and copy, then a kernel, in ms", together, 199, 280) // 300 one after another
+	within(t, "copy, then kernel, in ms", behind, 199, 400)
 }
 
 // Without a driver the runtime says so.
@@ -294,12 +298,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 // A process that dies with the lock in its hands, half through a change, is cleared away.
 func TestLockHeldByTheDead(t *testing.T) {
 	r := newRig(t, Options{})
-	die := filepath.Join(t.TempDir(), "die")
-	out, err := exec.Command("gcc", "-std=gnu11", "-pthread", "-o", die, "testdata/die.c",
-		"node.c", "sim.c", "sample.c", "fault.c", "node_spec.c").CombinedOutput()
-	if err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
+	die := lockHolder(t)
 	for range 3 {
 		cmd := exec.Command(die)
 		cmd.Env = append(os.Environ(), r.Env()...)
@@ -310,6 +309,41 @@ func TestLockHeldByTheDead(t *testing.T) {
 		if s := r.show(t); len(s.Procs) != 0 || s.Devices[0].MemUsed != 0 {
 			t.Errorf("the dead hold something: %+v", s)
 		}
+	}
+}
+
+func lockHolder(t *testing.T) string {
+	t.Helper()
+	die := filepath.Join(t.TempDir(), "die")
+	out, err := exec.Command("gcc", "-std=gnu11", "-pthread", "-o", die, "testdata/die.c",
+		"node.c", "sim.c", "sample.c", "fault.c", "node_spec.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	return die
+}
+
+// Those who only read do not wait for a lock holder that is stopped.
+func TestLockHeldByTheStopped(t *testing.T) {
+	r := newRig(t, Options{})
+	cmd := exec.Command(lockHolder(t), "stop")
+	cmd.Env = append(os.Environ(), r.Env()...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	stat := fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid)
+	for range 500 {
+		if b, _ := os.ReadFile(stat); strings.Contains(string(b), ") T ") {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	s, err := r.Show(ctx)
+	if err != nil || len(s.Procs) != 1 || s.Procs[0].PID != int32(cmd.Process.Pid) {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 

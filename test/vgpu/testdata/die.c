@@ -1,12 +1,14 @@
-/* Takes the node's lock, leaves a stream half written, and dies; see TestLockHeldByTheDead. */
+/* Takes the node's lock, leaves a stream half written, and dies or stops; see
+ * TestLockHeldByTheDead. */
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "../node.h"
 
-int main(void)
+int main(int argc, char **argv)
 {
+	(void)argv;
 	struct vgpu_node *n = node_open();
 	int proc = n ? node_attach(n) : -1;
 	if (proc < 0)
@@ -18,6 +20,6 @@ int main(void)
 	sim_push(n, (uint32_t)stream, &op, &seq);
 	n->active[n->nactive++] = VGPU_MAX_STREAMS - 1; /* not yet told to the stream itself */
 	n->proc[proc].on[0].mem = 1 << 30;
-	raise(SIGKILL);
+	raise(argc > 1 ? SIGSTOP : SIGKILL); /* an argument: it only stops */
 	return 1;
 }
