@@ -324,6 +324,13 @@ func TestForkAndExec(t *testing.T) {
 	if p := r.process(target.Key, job.PID); p.Launches != 5 {
 		t.Errorf("%d launches after a fork, want 5", p.Launches)
 	}
+	// A worker forked from a process that has used CUDA cannot: it is left alone.
+	time.Sleep(20 * time.Millisecond) // its start is told in hundredths of a second
+	job.Do("worker")
+	time.Sleep(5 * time.Second) // a scan and a look
+	if s := r.read()[target.Key].CUDA; len(s.Processes) != 1 {
+		t.Errorf("%d processes are probed, want the parent alone", len(s.Processes))
+	}
 	program, runtime, driver := libraries(t, false)
 	job.Exec(program)
 	r.until("left after exec", func() bool { r.read(); return r.probe.processes[job.PID] == nil })

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/trimtab/trimtab/probes"
 )
 
@@ -148,9 +150,21 @@ func (c *Client) settle(p *process, m *member) {
 		hits := c.spec.Hits(m.pid, i)
 		fresh := hits.minus(m.hooks[i].hits)
 		m.hooks[i].hits = hits
+		if m.usedTick == 0 && hits.total() > 0 {
+			m.usedTick = nowTick()
+		}
 		hook := &k.clients[c].hooks[c.spec.leader(i)]
 		hook.spent, hook.recent = hook.spent.plus(fresh), hook.recent.plus(fresh)
 	}
+}
+
+// nowTick is the time as /proc/PID/stat counts it: hundredths of a second since boot.
+func nowTick() uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0
+	}
+	return uint64(ts.Nano() / int64(10*time.Millisecond))
 }
 
 // turn decides whether the hook is on until the next reading.

@@ -49,6 +49,7 @@ type container struct {
 // process is one process that has been looked at.
 type process struct {
 	pid        int32
+	parent     int32
 	start      uint64
 	size       uint64 // at the latest look
 	key        string
@@ -56,6 +57,7 @@ type process struct {
 	wait       time.Duration
 	unfinished bool // the latest look ran out of time
 	members    map[*Client]*member
+	at         map[fileKey]string // where it maps libraries of interest
 }
 
 type visit struct {
@@ -252,7 +254,10 @@ func (f *Finder) visit(v visit, deadline time.Time) {
 		return // it has ended
 	}
 	if p == nil {
-		p = &process{pid: v.pid, start: st.startTick, key: v.key, wait: minLookAgain, members: map[*Client]*member{}}
+		p = &process{
+			pid: v.pid, parent: st.parent, start: st.startTick, key: v.key, wait: minLookAgain,
+			members: map[*Client]*member{}, at: map[fileKey]string{},
+		}
 		f.processes[v.pid] = p
 	}
 	if !p.unfinished && (now.Before(p.nextLook) || p.size == st.sizeBytes) {

@@ -50,7 +50,7 @@ func (f *Finder) look(p *process, deadline time.Time) error {
 			}
 			continue // unmapped meanwhile, or nothing that can be a library
 		}
-		err = f.enter(p, h, mapped, deadline)
+		err = f.enter(p, h, m.addresses, mapped, deadline)
 		h.close()
 		if errors.Is(err, errOutOfTime) {
 			return err
@@ -65,7 +65,7 @@ func (f *Finder) look(p *process, deadline time.Time) error {
 
 // enter makes a process a user of one of its files, for each client that wants
 // functions in it.
-func (f *Finder) enter(p *process, h handle, mapped map[fileKey]bool, deadline time.Time) error {
+func (f *Finder) enter(p *process, h handle, addresses string, mapped map[fileKey]bool, deadline time.Time) error {
 	if mapped[h.key] {
 		return nil
 	}
@@ -83,6 +83,7 @@ func (f *Finder) enter(p *process, h handle, mapped map[fileKey]bool, deadline t
 	if len(k.symbols) == 0 {
 		return nil
 	}
+	p.at[h.key] = addresses
 	var errs []error
 	for c := range f.containers[p.key].clients {
 		if slices.ContainsFunc(k.symbols, func(s Symbol) bool { return c.spec.matches(s.Name) }) {
@@ -113,6 +114,9 @@ func (f *Finder) lookInto(h handle) (known, error) {
 // join makes a process a member of a client, with one more library.
 func (f *Finder) join(p *process, c *Client, h handle, symbols []Symbol) error {
 	m := p.members[c]
+	if m == nil && f.isIdleCopy(p, c, h.key) {
+		return nil
+	}
 	if m == nil {
 		if err := c.spec.Enter(p.pid); err != nil {
 			return fmt.Errorf("enter a process: %w", err)
@@ -135,6 +139,22 @@ func (f *Finder) join(p *process, c *Client, h handle, symbols []Symbol) error {
 		return err
 	}
 	return nil
+}
+
+// isIdleCopy: the process was forked, without an exec, from one that had used the
+// library before. Contexts of CUDA do not survive a fork, so what has the library
+// in such a copy is a data loader, of which there may be dozens; each attachment
+// would cost every hit of the others some.
+func (f *Finder) isIdleCopy(p *process, c *Client, key fileKey) bool {
+	if !c.spec.NotAfterFork {
+		return false
+	}
+	parent := f.processes[p.parent]
+	if parent == nil || parent.members[c] == nil || parent.at[key] != p.at[key] {
+		return false
+	}
+	used := parent.members[c].usedTick
+	return used > 0 && p.start > used
 }
 
 // open returns the library that a file is, opened once for all its users.

@@ -29,6 +29,8 @@ type member struct {
 	client    *Client
 	libraries []*library
 	hooks     []hookState // as in client.spec.Hooks
+	// usedTick is when it was first seen to have hit something, as /proc/PID/stat counts time.
+	usedTick uint64
 }
 
 // hookState is one hook in one process.

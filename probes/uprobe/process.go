@@ -57,11 +57,12 @@ func readCapped(path string, limit int64) ([]byte, error) {
 // stat is what /proc/PID/stat says: with its start, a PID names a process for as
 // long as the host is up; its size changes when it maps a library.
 type stat struct {
+	parent    int32
 	startTick uint64
 	sizeBytes uint64
 }
 
-// readStat reads fields 22 and 23. The name in field 2 may hold anything.
+// readStat reads fields 4, 22 and 23. The name in field 2 may hold anything.
 func readStat(procRoot string, pid int32) (stat, error) {
 	b, err := readCapped(filepath.Join(procRoot, strconv.Itoa(int(pid)), "stat"), 4096)
 	if err != nil {
@@ -72,6 +73,10 @@ func readStat(procRoot string, pid int32) (stat, error) {
 	if !ok || len(f) < 21 {
 		return stat{}, fmt.Errorf("process %d: stat has no start time", pid)
 	}
+	parent, err := strconv.ParseInt(string(f[1]), 10, 32)
+	if err != nil {
+		return stat{}, fmt.Errorf("process %d: parent: %w", pid, err)
+	}
 	start, err := strconv.ParseUint(string(f[19]), 10, 64)
 	if err != nil {
 		return stat{}, fmt.Errorf("process %d: start time: %w", pid, err)
@@ -80,7 +85,7 @@ func readStat(procRoot string, pid int32) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("process %d: size: %w", pid, err)
 	}
-	return stat{startTick: start, sizeBytes: size}, nil
+	return stat{parent: int32(parent), startTick: start, sizeBytes: size}, nil
 }
 
 // mapping is one executable mapping of a file.

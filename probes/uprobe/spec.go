@@ -18,6 +18,8 @@ type Spec struct {
 	Marks []string
 	// Hints are parts of paths of files that are worth looking into first.
 	Hints []string
+	// NotAfterFork: a forked copy of a process that has used the library cannot use it.
+	NotAfterFork bool
 	// Hooks are probed together or not at all, each as a whole.
 	Hooks []Hook
 	// Enter makes room for a process before anything in it is probed.

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,6 +85,11 @@ int main(int argc, char **argv)
 			pid_t child = fork();
 			if (!child) { run(&w); _exit(0); }
 			waitpid(child, NULL, 0);
+		} else if (!strcmp(verb, "worker")) { // a child that lives on, and does nothing
+			if (!fork()) {
+				prctl(PR_SET_PDEATHSIG, 9);
+				for (;;) pause();
+			}
 		} else if (!strcmp(verb, "background")) { // does not answer for its call
 			pthread_t t;
 			static struct work kept;
