@@ -61,10 +61,12 @@ func (r runner) record(ctx context.Context, j Job) (err error) {
 		return err
 	}
 	d, err := daemontest.Start(ctx, daemontest.Options{Binary: r.binary, Env: u.env()})
+	if d != nil {
+		u.cleanup = append(u.cleanup, d.Close) // also one that runs and did not answer
+	}
 	if err != nil {
 		return err
 	}
-	u.cleanup = append(u.cleanup, d.Close)
 	if err := u.pass(ctx); err != nil {
 		return err
 	}
