@@ -14,7 +14,8 @@
 // (measured on 6.18: 1 ns a call for them, instead of the full price). The filter
 // goes by address space, so all threads are seen and a forked child is not, until
 // it is found as a process of its own. The price: attachments of other processes
-// to the same function cost a hit 30 ns each.
+// to the same function cost a hit 30 ns each. So copies forked from a process that
+// has used CUDA, which are data loaders, are left alone.
 //
 // Linux 6.10 and newer attach many functions at once by a BPF link, with CAP_BPF
 // and CAP_PERFMON; older ones by perf events, which want CAP_SYS_ADMIN. (6.6 has
