@@ -4,6 +4,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/engine"
 )
 
 // LinuxResources expresses a complete set of values as one OCI update. What is
@@ -19,7 +20,7 @@ func LinuxResources(cg runtime.Cgroup, stands, all runtime.Values) *specs.LinuxR
 	r := &specs.LinuxResources{CPU: cpuResources(all)}
 	if limit, ok := bytesOf(all, runtime.KnobMemoryLimit); ok {
 		r.Memory = &specs.LinuxMemory{Limit: &limit}
-		if lower(stands[runtime.KnobMemoryLimit], all[runtime.KnobMemoryLimit]) {
+		if engine.Lower(stands[runtime.KnobMemoryLimit], all[runtime.KnobMemoryLimit]) {
 			r.Memory.CheckBeforeUpdate = new(true)
 		}
 	}
@@ -71,11 +72,4 @@ func bytesOf(all runtime.Values, knob runtime.Knob) (n int64, ok bool) {
 		return -1, true
 	}
 	return all[knob].Int()
-}
-
-// lower reports whether a memory value is below another, "max" being above all.
-func lower(from, to runtime.Value) bool {
-	a, aok := from.Int()
-	b, bok := to.Int()
-	return bok && (!aok || b < a)
 }

@@ -1,10 +1,9 @@
-// Package containerd sets the resources of tasks that a containerd runs, whoever
-// made them. For now that is Docker, which keeps its containers in the namespace
-// "moby"; containerd's own containers will get their runtime.Engine here, beside
-// Tasks, which both write through.
+// Package containerd follows the containers of a containerd and sets the resources
+// of its tasks: of its own containers, in any namespace, by Engine; of Docker's, in
+// the namespace "moby", by Tasks, which runtime/docker writes through.
 //
-// The task service is called by its generated client alone: containerd's full
-// client would triple what this package links, and adds nothing to one call.
+// The services are called by their generated clients alone: containerd's full
+// client would triple what this package links, and adds nothing to these calls.
 //
 // The trap: an update is not an overlay. runc replaces parts of its own copy, so
 // LinuxResources is given all values that are managed, and says all of them.
@@ -27,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/engine"
 )
 
 const (
@@ -34,6 +34,8 @@ const (
 	// (pkg/namespaces/grpc.go, client/client.go).
 	namespaceHeader = "containerd-namespace"
 	resourcesType   = "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources"
+	// maxAnswerBytes is containerd's own bound of a message (defaults.DefaultMaxRecvMsgSize).
+	maxAnswerBytes = 16 << 20
 )
 
 // Tasks are those of one namespace of one containerd. Each call has a connection
@@ -48,21 +50,44 @@ type Tasks struct {
 // call connects, and calls with the namespace and a deadline set. All errors have
 // their class.
 func (t Tasks) call(ctx context.Context, use func(context.Context, tasks.TasksClient) error) error {
-	if _, err := os.Stat(t.Address); err != nil {
-		return fmt.Errorf("containerd's socket: %w: %w", err, runtime.ErrUnavailable)
-	}
-	conn, err := grpc.NewClient("unix://"+t.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return call(ctx, t.Address, t.Namespace, t.Timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
+		return use(ctx, tasks.NewTasksClient(conn))
+	})
+}
+
+func call(ctx context.Context, address, namespace string, timeout time.Duration, use func(context.Context, *grpc.ClientConn) error) error {
+	conn, err := dial(address)
 	if err != nil {
-		return fmt.Errorf("containerd at %s: %w: %w", t.Address, err, runtime.ErrUnavailable)
+		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, t.Timeout)
+	ctx, cancel := context.WithTimeout(within(ctx, namespace), timeout)
 	defer cancel()
-	ctx = metadata.AppendToOutgoingContext(ctx, namespaceHeader, t.Namespace)
-	if err := use(ctx, tasks.NewTasksClient(conn)); err != nil {
-		return fmt.Errorf("containerd at %s: %w", t.Address, classify(err))
+	if err := use(ctx, conn); err != nil {
+		return fmt.Errorf("containerd at %s: %w", address, classify(err))
 	}
 	return nil
+}
+
+// dial makes a connection, which connects at its first call; without a socket it fails at once.
+func dial(address string) (*grpc.ClientConn, error) {
+	if _, err := os.Stat(address); err != nil {
+		return nil, fmt.Errorf("containerd's socket: %w: %w", err, runtime.ErrUnavailable)
+	}
+	conn, err := grpc.NewClient("unix://"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
+	if err != nil {
+		return nil, fmt.Errorf("containerd at %s: %w: %w", address, err, runtime.ErrUnavailable)
+	}
+	return conn, nil
+}
+
+// within sets the namespace of calls; "" leaves it open.
+func within(ctx context.Context, namespace string) context.Context {
+	if namespace == "" {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, namespaceHeader, namespace)
 }
 
 // InitPID returns the host PID of a task's init process; a task that this
@@ -90,6 +115,26 @@ func (t Tasks) Update(ctx context.Context, id string, r *specs.LinuxResources) e
 		})
 		return err
 	})
+}
+
+// Apply sends the complete set of values: stands is what is in the kernel, set
+// what is to change. A burst above the new quota has to go first, so that may take
+// a second update. Errors as Update's.
+func (t Tasks) Apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
+	all := engine.Merge(stands, set)
+	if err := engine.CheckTogether(c, all, set); err != nil {
+		return err
+	}
+	if engine.BurstBlocks(stands, all) {
+		first := engine.Merge(stands, runtime.Values{runtime.KnobCPUBurst: "0"})
+		if err := t.Update(ctx, c.ID.Container, LinuxResources(c.Cgroup, stands, first)); err != nil {
+			return fmt.Errorf("container %q: %s: %w", c.Name, runtime.KnobCPUBurst, err)
+		}
+	}
+	if err := t.Update(ctx, c.ID.Container, LinuxResources(c.Cgroup, stands, all)); err != nil {
+		return fmt.Errorf("container %q: %s: %w", c.Name, engine.KnobNames(set), err)
+	}
+	return nil
 }
 
 // classify adds the class that a caller acts on. runc's own complaints come

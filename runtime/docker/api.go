@@ -10,6 +10,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/engine"
 )
 
 const (
@@ -40,7 +41,7 @@ func (d apiDoor) apply(ctx context.Context, c runtime.Container, stands, set run
 	}
 	_, err = d.engine.client.ContainerUpdate(ctx, c.ID.Container, client.ContainerUpdateOptions{Resources: r})
 	if err != nil {
-		return fmt.Errorf("container %q: %s: %w", c.Name, knobNames(set), classifyDocker(err))
+		return fmt.Errorf("container %q: %s: %w", c.Name, engine.KnobNames(set), classifyDocker(err))
 	}
 	return nil
 }
@@ -48,7 +49,7 @@ func (d apiDoor) apply(ctx context.Context, c runtime.Container, stands, set run
 // apiResources expresses the changes; stored is Docker's own record, which it
 // checks them against.
 func apiResources(c runtime.Container, stored container.Resources, stands, set runtime.Values) (*container.Resources, error) {
-	all := merge(stands, set)
+	all := engine.Merge(stands, set)
 	r := &container.Resources{}
 	steps := map[runtime.Knob]func() error{
 		runtime.KnobCPUWeight: func() error { return apiWeight(c, r, set[runtime.KnobCPUWeight]) },
@@ -63,7 +64,7 @@ func apiResources(c runtime.Container, stored container.Resources, stands, set r
 	for _, knob := range set.Sorted() {
 		step, ok := steps[knob]
 		if !ok {
-			return nil, refused(c, knob, "Docker's API cannot set it: %s", noDoorMend)
+			return nil, engine.Refused(c, knob, "Docker's API cannot set it: %s", noDoorMend)
 		}
 		if err := step(); err != nil {
 			return nil, err
@@ -74,11 +75,11 @@ func apiResources(c runtime.Container, stored container.Resources, stands, set r
 
 func apiWeight(c runtime.Container, r *container.Resources, value runtime.Value) error {
 	if c.Cgroup.Mode == runtime.CgroupV2 {
-		return refused(c, runtime.KnobCPUWeight, "Docker's API sets shares, which runtimes convert in different ways: %s", noDoorMend)
+		return engine.Refused(c, runtime.KnobCPUWeight, "Docker's API sets shares, which runtimes convert in different ways: %s", noDoorMend)
 	}
 	shares, _ := value.Int()
 	if shares < 2 {
-		return refused(c, runtime.KnobCPUWeight, "%s is below 2", value)
+		return engine.Refused(c, runtime.KnobCPUWeight, "%s is below 2", value)
 	}
 	r.CPUShares = shares
 	return nil
@@ -90,14 +91,14 @@ func apiWeight(c runtime.Container, r *container.Resources, value runtime.Value)
 func apiQuota(c runtime.Container, r *container.Resources, stored container.Resources, value runtime.Value) error {
 	quotaUs, periodUs, err := runtime.ParseQuota(value)
 	if err != nil {
-		return refused(c, runtime.KnobCPUQuota, "%v", err)
+		return engine.Refused(c, runtime.KnobCPUQuota, "%v", err)
 	}
 	if stored.NanoCPUs == 0 {
 		r.CPUQuota, r.CPUPeriod = quotaUs, periodUs
 		return nil
 	}
 	if quotaUs < 0 {
-		return refused(c, runtime.KnobCPUQuota, "Docker's API cannot lift the limit of a container made with --cpus: %s", noDoorMend)
+		return engine.Refused(c, runtime.KnobCPUQuota, "Docker's API cannot lift the limit of a container made with --cpus: %s", noDoorMend)
 	}
 	// Docker makes it a quota in a period of 100 ms, rounding down: round up.
 	const nanoPerUs = 1_000_000_000 / runtime.DefaultPeriodUs
@@ -108,15 +109,15 @@ func apiQuota(c runtime.Container, r *container.Resources, stored container.Reso
 // apiMemory sends limit and swap together, as Docker checks one against the
 // other's stored value otherwise.
 func apiMemory(c runtime.Container, r *container.Resources, knob runtime.Knob, all, set runtime.Values) error {
-	if err := checkTogether(c, all, set); err != nil {
+	if err := engine.CheckTogether(c, all, set); err != nil {
 		return err
 	}
 	limit, limited := all[runtime.KnobMemoryLimit].Int()
 	if !limited {
-		return refused(c, knob, "Docker's API cannot set memory to unlimited, nor swap without a memory limit: %s", noDoorMend)
+		return engine.Refused(c, knob, "Docker's API cannot set memory to unlimited, nor swap without a memory limit: %s", noDoorMend)
 	}
 	if limit < minMemoryBytes {
-		return refused(c, knob, "Docker's least memory limit is 6 MiB: %s", noDoorMend)
+		return engine.Refused(c, knob, "Docker's least memory limit is 6 MiB: %s", noDoorMend)
 	}
 	r.Memory, r.MemorySwap = limit, -1
 	if swap, ok := all[runtime.KnobMemorySwap].Int(); ok {
@@ -131,7 +132,7 @@ func apiMemory(c runtime.Container, r *container.Resources, knob runtime.Knob, a
 func apiIOWeight(c runtime.Container, r *container.Resources, value runtime.Value) error {
 	weight, _ := value.Int()
 	if c.Cgroup.Mode == runtime.CgroupV2 || weight < 10 || weight > 1000 {
-		return refused(c, runtime.KnobIOWeight, "Docker's API takes 10 to 1000, on v1 control groups only: %s", noDoorMend)
+		return engine.Refused(c, runtime.KnobIOWeight, "Docker's API takes 10 to 1000, on v1 control groups only: %s", noDoorMend)
 	}
 	r.BlkioWeight = uint16(weight)
 	return nil

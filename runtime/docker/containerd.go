@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 
 	"github.com/trimtab/trimtab/runtime"
@@ -37,7 +36,7 @@ func (e *Engine) door(ctx context.Context, c runtime.Container) door {
 		}
 		reasons = append(reasons, err)
 	}
-	if ctx.Err() == nil && e.alive(c) == nil { // else it says nothing about the host
+	if ctx.Err() == nil && e.host.Alive(c) == nil { // else it says nothing about the host
 		e.noteDoor(errors.Join(reasons...).Error())
 	}
 	return apiDoor{engine: e}
@@ -67,36 +66,6 @@ func (d containerdDoor) runs(ctx context.Context, c runtime.Container) error {
 	return err
 }
 
-// apply sends the complete set of values. A burst above the new quota has to go
-// first, so that may take a second update.
 func (d containerdDoor) apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
-	all := merge(stands, set)
-	if err := checkTogether(c, all, set); err != nil {
-		return err
-	}
-	if burstBlocks(stands, all) {
-		first := merge(stands, runtime.Values{runtime.KnobCPUBurst: "0"})
-		if err := d.tasks.Update(ctx, c.ID.Container, containerd.LinuxResources(c.Cgroup, stands, first)); err != nil {
-			return fmt.Errorf("container %q: %s: %w", c.Name, runtime.KnobCPUBurst, err)
-		}
-	}
-	if err := d.tasks.Update(ctx, c.ID.Container, containerd.LinuxResources(c.Cgroup, stands, all)); err != nil {
-		return fmt.Errorf("container %q: %s: %w", c.Name, knobNames(set), err)
-	}
-	return nil
-}
-
-// merge returns what will stand once set is applied.
-func merge(stands, set runtime.Values) runtime.Values {
-	all := stands.Clone()
-	maps.Copy(all, set)
-	return all
-}
-
-func knobNames(set runtime.Values) string {
-	var names []string
-	for _, knob := range sortedKnobs(set) {
-		names = append(names, string(knob))
-	}
-	return strings.Join(names, ", ")
+	return d.tasks.Apply(ctx, c, stands, set)
 }

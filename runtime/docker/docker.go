@@ -15,14 +15,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/moby/moby/client"
 
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/runtime/engine"
 )
 
 // EngineName is Docker's name in runtime.ID.
@@ -58,8 +57,6 @@ var usualContainerdSockets = [...]string{"/run/containerd/containerd.sock", "/ru
 func (o Options) withDefaults() Options {
 	setDefault(&o.Host, "unix:///var/run/docker.sock")
 	setDefault(&o.ContainerdNamespace, "moby")
-	setDefault(&o.ProcRoot, "/proc")
-	setDefault(&o.CgroupRoot, cgroup.DefaultRoot)
 	setDefault(&o.CallTimeout, 10*time.Second)
 	setDefault(&o.RelistEvery, 30*time.Second)
 	if o.Logger == nil {
@@ -79,13 +76,12 @@ func setDefault[T comparable](field *T, value T) {
 // Engine is a Docker engine. All methods are safe for concurrent use; Run may be
 // called once at a time.
 type Engine struct {
-	opts   Options
-	client *client.Client
-	bootID string
-
+	opts     Options
+	client   *client.Client
+	host     engine.Host
+	writer   engine.Writer
 	mu       sync.Mutex
-	writing  map[string]*writeLock // by container ID: one read-modify-write at a time
-	doorNote string                // why containerd's door is shut, as last logged
+	doorNote string // why containerd's door is shut, as last logged
 }
 
 var _ runtime.Engine = (*Engine)(nil)
@@ -94,7 +90,7 @@ var _ runtime.Engine = (*Engine)(nil)
 // Run's to wait for. Close it when it is no longer used.
 func New(opts Options) (*Engine, error) {
 	opts = opts.withDefaults()
-	boot, err := cgroup.BootID(opts.ProcRoot)
+	host, err := engine.NewHost(opts.ProcRoot, opts.CgroupRoot)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +98,7 @@ func New(opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("Docker host %q: %w", opts.Host, err)
 	}
-	return &Engine{opts: opts, client: cli, bootID: boot, writing: make(map[string]*writeLock)}, nil
+	return &Engine{opts: opts, client: cli, host: host}, nil
 }
 
 // Close frees the connections to Docker; Run must have returned.
@@ -113,56 +109,15 @@ func (e *Engine) Name() string { return EngineName }
 
 // Read implements runtime.Engine.
 func (e *Engine) Read(ctx context.Context, c runtime.Container) (runtime.Values, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if err := e.alive(c); err != nil {
-		return nil, err
-	}
-	values, err := cgroup.ReadValues(c.Cgroup)
-	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", c.Name, err)
-	}
-	return values, nil
+	return e.host.Read(ctx, c)
 }
 
-// alive returns ErrGone unless the container's init process is still the one of its ID.
-func (e *Engine) alive(c runtime.Container) error {
-	tick, err := cgroup.StartTick(e.opts.ProcRoot, c.InitPID)
-	if err != nil {
-		return fmt.Errorf("container %q: %w", c.Name, err)
-	}
-	if tick != c.ID.StartTick {
-		return fmt.Errorf("container %q: process %d is another one: %w", c.Name, c.InitPID, runtime.ErrGone)
-	}
-	return nil
-}
-
-// Apply implements runtime.Engine. It reads what stands, and writes that with the
-// changes in it; a foreign write between the two, some milliseconds, is lost.
-// After ErrUnavailable the write may still have happened: read back.
+// Apply implements runtime.Engine. After ErrUnavailable the write may still have
+// happened: read back.
 func (e *Engine) Apply(ctx context.Context, c runtime.Container, set runtime.Values) error {
-	unlock, err := e.lock(ctx, c.ID.Container)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	stands, err := e.Read(ctx, c)
-	if err != nil {
-		return err
-	}
-	if err := check(c, stands, set); err != nil {
-		return err
-	}
-	want, err := resolveCPUs(c, stands, set)
-	if err != nil {
-		return err
-	}
-	err = e.door(ctx, c).apply(ctx, c, stands, want)
-	if err != nil && e.alive(c) != nil {
-		return fmt.Errorf("container %q: it ended during the write (%w): %w", c.Name, err, runtime.ErrGone)
-	}
-	return err
+	return e.writer.Apply(ctx, e.host, c, set, func(ctx context.Context, stands, want runtime.Values) error {
+		return e.door(ctx, c).apply(ctx, c, stands, want)
+	})
 }
 
 // Door implements runtime.Engine.
@@ -173,99 +128,4 @@ func (e *Engine) Door(ctx context.Context, c runtime.Container) string { return 
 type door interface {
 	name() string
 	apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error
-}
-
-// resolveCPUs replaces an empty cpuset, which means unset, by what that means:
-// no runtime takes "" for anything but "unchanged".
-func resolveCPUs(c runtime.Container, stands, set runtime.Values) (runtime.Values, error) {
-	cpus, ok := set[runtime.KnobCpuset]
-	if !ok || cpus != "" || stands[runtime.KnobCpuset] == "" {
-		return set, nil
-	}
-	parent, err := cgroup.ParentCPUs(c.Cgroup)
-	if err != nil {
-		return nil, fmt.Errorf("container %q: %s: %w", c.Name, runtime.KnobCpuset, err)
-	}
-	out := set.Clone()
-	out[runtime.KnobCpuset] = parent
-	return out, nil
-}
-
-// check refuses what no door can express on this host.
-func check(c runtime.Container, stands, set runtime.Values) error {
-	for _, knob := range sortedKnobs(set) {
-		if _, ok := stands[knob]; !ok {
-			return refused(c, knob, "this host's %s control groups have no such knob", c.Cgroup.Mode)
-		}
-		if err := checkValue(knob, set[knob]); err != nil {
-			return refused(c, knob, "%v", err)
-		}
-	}
-	return nil
-}
-
-// sortedKnobs also has knobs that runtime.Knobs does not know: they are refused,
-// not forgotten.
-func sortedKnobs(v runtime.Values) []runtime.Knob {
-	out := make([]runtime.Knob, 0, len(v))
-	for knob := range v {
-		out = append(out, knob)
-	}
-	slices.Sort(out)
-	return out
-}
-
-func checkValue(knob runtime.Knob, value runtime.Value) error {
-	switch knob {
-	case runtime.KnobCPUQuota:
-		_, _, err := runtime.ParseQuota(value)
-		return err
-	case runtime.KnobCpuset:
-		_, err := runtime.ParseCPUList(string(value))
-		return err
-	}
-	if value == runtime.ValueMax && knob.Family() == "memory" {
-		return nil
-	}
-	if n, ok := value.Int(); !ok || n < 0 {
-		return fmt.Errorf("%q is not a whole number", value)
-	}
-	return nil
-}
-
-// refused makes an ErrRefused that names container, knob and reason.
-func refused(c runtime.Container, knob runtime.Knob, format string, args ...any) error {
-	return fmt.Errorf("container %q: %s: %s: %w", c.Name, knob, fmt.Sprintf(format, args...), runtime.ErrRefused)
-}
-
-// writeLock serialises the writers of one container; it can be waited for with a context.
-type writeLock struct {
-	held    chan struct{} // holds one value while somebody has the lock
-	waiters int           // including the holder; under Engine.mu
-}
-
-func (e *Engine) lock(ctx context.Context, id string) (unlock func(), err error) {
-	e.mu.Lock()
-	l, ok := e.writing[id]
-	if !ok {
-		l = &writeLock{held: make(chan struct{}, 1)}
-		e.writing[id] = l
-	}
-	l.waiters++
-	e.mu.Unlock()
-
-	leave := func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if l.waiters--; l.waiters == 0 {
-			delete(e.writing, id)
-		}
-	}
-	select {
-	case l.held <- struct{}{}:
-		return func() { <-l.held; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
 }

@@ -2,10 +2,7 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,19 +10,8 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/runtime/engine"
 )
-
-// Labels are hostile input that is kept, compared and recorded: these bounds are
-// far above what people write, and far below what would hurt.
-const (
-	maxLabels          = 128
-	maxLabelKeyBytes   = 256
-	maxLabelValueBytes = 4096
-)
-
-// errUnplaced: the container runs, but its control group cannot be found.
-var errUnplaced = errors.New("no control group")
 
 // inspect asks Docker for one container. One that does not run gives ErrGone.
 func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, error) {
@@ -38,10 +24,10 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 		return runtime.Container{}, fmt.Errorf("container %s does not run: %w", id, runtime.ErrGone)
 	}
 	c := runtime.Container{
-		ID:      runtime.ID{Engine: EngineName, Container: info.ID, Boot: e.bootID},
+		ID:      runtime.ID{Engine: EngineName, Container: info.ID, Boot: e.host.BootID},
 		Name:    strings.TrimPrefix(info.Name, "/"),
 		Image:   info.Config.Image,
-		Labels:  boundLabels(info.Config.Labels),
+		Labels:  engine.BoundLabels(info.Config.Labels),
 		State:   stateOf(info.State),
 		InitPID: info.State.Pid,
 	}
@@ -49,7 +35,7 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 	if created, err := time.Parse(time.RFC3339Nano, info.Created); err == nil {
 		c.CreatedUnixNs = created.UnixNano()
 	}
-	return e.place(c)
+	return e.host.Place(c)
 }
 
 func stateOf(s *container.State) runtime.State {
@@ -58,56 +44,3 @@ func stateOf(s *container.State) runtime.State {
 	}
 	return runtime.StateRunning
 }
-
-// place adds what the kernel knows of the container. The start time is read
-// before and after: a process number that went to another process in between
-// does not give the container its control group.
-func (e *Engine) place(c runtime.Container) (runtime.Container, error) {
-	before, err := cgroup.StartTick(e.opts.ProcRoot, c.InitPID)
-	if err != nil {
-		return c, unplaced(c, err)
-	}
-	c.ID.StartTick = before
-	cg, err := cgroup.Locate(e.opts.ProcRoot, e.opts.CgroupRoot, c.InitPID)
-	if err != nil {
-		return c, unplaced(c, err)
-	}
-	if cg, err = cgroup.Enclosing(cg, c.ID.Container); err != nil {
-		return c, unplaced(c, err)
-	}
-	if err := e.alive(c); err != nil {
-		return c, unplaced(c, err)
-	}
-	c.Cgroup, c.Kubernetes = cg, cgroup.IsKubernetes(cg)
-	return c, nil
-}
-
-func unplaced(c runtime.Container, err error) error {
-	if errors.Is(err, runtime.ErrGone) {
-		return err
-	}
-	return fmt.Errorf("container %q: %w: %w", c.Name, errUnplaced, err)
-}
-
-// boundLabels drops labels beyond the bounds, trimtab's own last. One that is too
-// long is dropped, not cut: half a value says something else.
-func boundLabels(labels map[string]string) map[string]string {
-	keys := slices.SortedFunc(maps.Keys(labels), func(a, b string) int {
-		if ours := isOurs(a); ours != isOurs(b) {
-			if ours {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a, b)
-	})
-	out := make(map[string]string)
-	for _, key := range keys {
-		if len(key) <= maxLabelKeyBytes && len(labels[key]) <= maxLabelValueBytes && len(out) < maxLabels {
-			out[key] = labels[key]
-		}
-	}
-	return out
-}
-
-func isOurs(key string) bool { return strings.HasPrefix(key, "trimtab.") }

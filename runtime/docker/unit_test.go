@@ -3,7 +3,6 @@ package docker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -21,33 +20,6 @@ var (
 	onV2 = runtime.Container{Name: "c", Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2}}
 	onV1 = runtime.Container{Name: "c", Cgroup: runtime.Cgroup{Mode: runtime.CgroupV1}}
 )
-
-// standsV2 is a container on v2 with something in each knob.
-func standsV2() runtime.Values {
-	return runtime.Values{
-		runtime.KnobCPUWeight: "39", runtime.KnobCPUQuota: "150000 100000", runtime.KnobCPUBurst: "20000", runtime.KnobCpuset: "",
-		runtime.KnobMemoryLimit: "1073741824", runtime.KnobMemorySwap: "0", runtime.KnobMemoryHigh: "max", runtime.KnobMemoryLow: "4096",
-		runtime.KnobIOWeight: "100",
-	}
-}
-
-func TestBurstAgainstQuota(t *testing.T) {
-	merged := func(set runtime.Values) runtime.Values { return merge(standsV2(), set) }
-	lowerQuota := runtime.Values{runtime.KnobCPUQuota: "10000 100000"}
-	if err := checkTogether(onV2, merged(lowerQuota), lowerQuota); !errors.Is(err, runtime.ErrRefused) || !strings.Contains(err.Error(), "cpu.burst") {
-		t.Errorf("a quota below the burst: %v", err)
-	}
-	both := runtime.Values{runtime.KnobCPUQuota: "10000 100000", runtime.KnobCPUBurst: "5000"}
-	if err := checkTogether(onV2, merged(both), both); err != nil {
-		t.Errorf("both lowered: %v", err)
-	}
-	if !burstBlocks(standsV2(), merged(both)) {
-		t.Error("the burst that stands is above the new quota, which is written first")
-	}
-	if weight := (runtime.Values{runtime.KnobCPUWeight: "1"}); burstBlocks(standsV2(), merged(weight)) || checkTogether(onV2, merged(weight), weight) != nil {
-		t.Error("a weight has nothing to do with the burst")
-	}
-}
 
 func TestAPIResources(t *testing.T) {
 	const mib = 1 << 20
@@ -145,19 +117,6 @@ func TestGPUs(t *testing.T) {
 				t.Errorf("%v via %q, want %v via %q", gpus, via, tc.gpus, tc.via)
 			}
 		})
-	}
-}
-
-func TestLabelsAreBounded(t *testing.T) {
-	labels := map[string]string{
-		"trimtab.mode": "tune", "big": strings.Repeat("x", maxLabelValueBytes+1), strings.Repeat("k", maxLabelKeyBytes+1): "v",
-	}
-	for i := range 10 * maxLabels {
-		labels[fmt.Sprintf("a%d", i)] = "v"
-	}
-	got := boundLabels(labels)
-	if len(got) != maxLabels || got["trimtab.mode"] != "tune" || got["big"] != "" {
-		t.Errorf("%d labels, %q", len(got), got["trimtab.mode"])
 	}
 }
 

@@ -1,0 +1,219 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	containers "github.com/containerd/containerd/api/services/containers/v1"
+	events "github.com/containerd/containerd/api/services/events/v1"
+	tasks "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types"
+	task "github.com/containerd/containerd/api/types/task"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/engine"
+)
+
+// nameLabel is where nerdctl keeps the name that people know.
+const nameLabel = "nerdctl/name"
+
+// topics are the events after which a container is looked at again. Execs, images
+// and snapshots stay in containerd.
+//
+//trimtab:table an array of names, only read
+var topics = [...]string{"/tasks/start", topicExit, "/tasks/paused", "/tasks/resumed", "/tasks/delete", topicUpdate}
+
+const (
+	topicExit = "/tasks/exit"
+	// topicUpdate is sent when a container's record changes: labels, or, by nerdctl,
+	// resources.
+	topicUpdate = "/containers/update"
+)
+
+// source is the engine as engine.Follow sees it.
+type source struct{ engine *Engine }
+
+// session is one connection; its keys are "NAMESPACE/ID".
+type session struct {
+	engine  *Engine
+	conn    *grpc.ClientConn
+	notices chan engine.Notice
+	failed  chan error
+}
+
+// Open subscribes. The server sends no header before the first event, so a listing
+// of namespaces tells whether it answers.
+func (s source) Open(ctx context.Context) (engine.Session, error) {
+	conn, err := dial(s.engine.opts.Address)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { conn.Close() })
+	out := &session{engine: s.engine, conn: conn, notices: make(chan engine.Notice), failed: make(chan error, 1)}
+	ping, cancel := context.WithTimeout(ctx, s.engine.opts.CallTimeout)
+	defer cancel()
+	if _, err := s.engine.listNamespaces(ping, conn); err != nil {
+		return nil, classify(err)
+	}
+	var filters []string
+	for _, topic := range topics {
+		filters = append(filters, fmt.Sprintf("topic==%q", topic))
+	}
+	stream, err := events.NewEventsClient(conn).Subscribe(ctx, &events.SubscribeRequest{Filters: filters})
+	if err != nil {
+		return nil, classify(err)
+	}
+	go out.receive(ctx, stream)
+	return out, nil
+}
+
+// receive ends with ctx, which ends the stream.
+func (s *session) receive(ctx context.Context, stream grpc.ServerStreamingClient[types.Envelope]) {
+	for {
+		envelope, err := stream.Recv()
+		if err != nil {
+			s.failed <- err
+			return
+		}
+		id := containerOf(envelope)
+		if id == "" || !s.engine.opts.follows(envelope.GetNamespace()) {
+			continue
+		}
+		select {
+		case s.notices <- engine.Notice{Key: envelope.GetNamespace() + "/" + id, Updated: envelope.GetTopic() == topicUpdate}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// containerOf names the container that an event is about; "": none, or one of its
+// execs, whose exit says nothing of the container. All watched events have the
+// container's ID as field 1; an exit has the process's as field 2, which for the
+// init process is the same (containerd's api/events/task.proto). The generated
+// types would bring a second protobuf library.
+func containerOf(envelope *types.Envelope) string {
+	fields := stringFields(envelope.GetEvent().GetValue())
+	if process, ok := fields[2]; ok && envelope.GetTopic() == topicExit && process != fields[1] {
+		return ""
+	}
+	return fields[1]
+}
+
+// stringFields reads the top level of a protobuf message, up to what is malformed.
+func stringFields(message []byte) map[protowire.Number]string {
+	out := make(map[protowire.Number]string)
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			break
+		}
+		size := protowire.ConsumeFieldValue(number, kind, message[n:])
+		if size < 0 {
+			break
+		}
+		if kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(message[n:])
+			out[number] = string(value)
+		}
+		message = message[n+size:]
+	}
+	return out
+}
+
+func (s *session) Notices() <-chan engine.Notice { return s.notices }
+
+func (s *session) Failed() <-chan error { return s.failed }
+
+func (s *session) List(ctx context.Context) (keys []string, err error) {
+	followed, err := s.engine.listNamespaces(ctx, s.conn)
+	if err != nil {
+		return nil, classify(err)
+	}
+	for _, namespace := range followed {
+		answer, err := tasks.NewTasksClient(s.conn).List(within(ctx, namespace), &tasks.ListTasksRequest{})
+		if err != nil {
+			return nil, classify(err)
+		}
+		for _, t := range answer.GetTasks() {
+			if _, runs := stateOf(t.GetStatus()); runs {
+				keys = append(keys, namespace+"/"+t.GetID())
+			}
+		}
+	}
+	return keys, nil
+}
+
+func (s *session) Inspect(ctx context.Context, key string) (runtime.Container, error) {
+	namespace, id, _ := strings.Cut(key, "/")
+	ctx = within(ctx, namespace)
+	got, err := tasks.NewTasksClient(s.conn).Get(ctx, &tasks.GetRequest{ContainerID: id})
+	if err != nil {
+		return runtime.Container{}, about(id, err)
+	}
+	state, runs := stateOf(got.GetProcess().GetStatus())
+	if !runs || got.GetProcess().GetPid() == 0 {
+		return runtime.Container{}, fmt.Errorf("container %s does not run: %w", id, runtime.ErrGone)
+	}
+	record, err := containers.NewContainersClient(s.conn).Get(ctx, &containers.GetContainerRequest{ID: id})
+	if err != nil {
+		return runtime.Container{}, about(id, err)
+	}
+	c := describe(namespace, record.GetContainer())
+	c.State, c.InitPID = state, int(got.GetProcess().GetPid())
+	if c, err = s.engine.host.Place(c); err != nil {
+		return c, err
+	}
+	s.engine.mu.Lock()
+	s.engine.places[c.ID] = namespace
+	s.engine.mu.Unlock()
+	return c, nil
+}
+
+// about classifies an answer about one container. A shim that does not answer is
+// that container's trouble, not containerd's.
+func about(id string, err error) error {
+	switch class := classify(err); {
+	case errors.Is(class, runtime.ErrRefused) && status.Code(err) == codes.Unknown:
+		return fmt.Errorf("container %s: %w: %w", id, engine.ErrUnplaced, err)
+	default:
+		return class
+	}
+}
+
+// stateOf reads a task's status; runs is false before its start and after its end.
+func stateOf(s task.Status) (state runtime.State, runs bool) {
+	switch s {
+	case task.Status_RUNNING:
+		return runtime.StateRunning, true
+	case task.Status_PAUSED, task.Status_PAUSING:
+		return runtime.StatePaused, true
+	}
+	return "", false
+}
+
+// describe reads a container's record.
+func describe(namespace string, record *containers.Container) runtime.Container {
+	c := runtime.Container{
+		ID:     runtime.ID{Engine: EngineName, Container: record.GetID()},
+		Name:   record.GetID(),
+		Image:  record.GetImage(),
+		Labels: engine.BoundLabels(record.GetLabels()),
+		// kubelet's cgroups are told by their path too, where another namespace is configured.
+		Kubernetes: namespace == kubernetesNamespace,
+	}
+	if name := c.Labels[nameLabel]; name != "" {
+		c.Name = name
+	}
+	if at := record.GetCreatedAt(); at != nil {
+		c.CreatedUnixNs = at.AsTime().UnixNano()
+	}
+	c.GPUs, c.GPUVia = gpusOf(record)
+	return c
+}

@@ -1,0 +1,165 @@
+package containerd
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	containers "github.com/containerd/containerd/api/services/containers/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+const (
+	// cdiKind is NVIDIA's vendor and class in the Container Device Interface, and
+	// cdiAnnotation the prefix of annotations that ask for devices.
+	cdiKind       = "nvidia.com/gpu="
+	cdiAnnotation = "cdi.k8s.io/"
+	// nvidiaMajor is NVIDIA's in the kernel's list of devices; its minors from 128 on
+	// (nvidiactl 255, modeset 254) are no GPUs.
+	nvidiaMajor, firstControlMinor = 195, 128
+	// maxGPUs bounds what is kept: hosts have up to 16, MIG makes 7 of each.
+	maxGPUs = 128
+)
+
+// grants is the part of an OCI spec that tells which GPUs a container was given.
+type grants struct {
+	Process *struct {
+		Env []string `json:"env"`
+	} `json:"process"`
+	Hooks       *specs.Hooks      `json:"hooks"`
+	Annotations map[string]string `json:"annotations"`
+	Linux       *struct {
+		Devices   []specs.LinuxDevice `json:"devices"`
+		Resources *struct {
+			Devices []specs.LinuxDeviceCgroup `json:"devices"`
+		} `json:"resources"`
+	} `json:"linux"`
+}
+
+// gpusOf returns the devices that a container was granted, and the way, in the
+// order of what decides: CDI, the hook of `ctr --gpus`, the nvidia runtime's
+// environment, plain devices. A spec that cannot be read grants nothing.
+func gpusOf(record *containers.Container) (gpus []string, via string) {
+	var g grants
+	if json.Unmarshal(record.GetSpec().GetValue(), &g) != nil {
+		return nil, ""
+	}
+	hooks := g.hooks()
+	for _, way := range []struct {
+		via  string
+		gpus func() []string
+	}{
+		{"cdi", g.annotated},
+		{"legacy-hook", func() []string { return hookGPUs(hooks) }},
+		{"legacy-hook", func() []string { return g.environment(hooks, record.GetRuntime().GetName()) }},
+		{deviceWay(hooks), g.devices},
+	} {
+		if gpus = way.gpus(); len(gpus) > 0 {
+			return gpus[:min(len(gpus), maxGPUs)], way.via
+		}
+	}
+	return nil, ""
+}
+
+func (g grants) hooks() []specs.Hook {
+	if g.Hooks == nil {
+		return nil
+	}
+	//lint:ignore SA1019 containerd 1.6 and the nvidia runtime still write Prestart
+	return slices.Concat(g.Hooks.Prestart, g.Hooks.CreateRuntime, g.Hooks.CreateContainer)
+}
+
+// annotated reads "cdi.k8s.io/KEY": "nvidia.com/gpu=0,nvidia.com/gpu=1".
+func (g grants) annotated() (gpus []string) {
+	for key, value := range g.Annotations {
+		if !strings.HasPrefix(key, cdiAnnotation) {
+			continue
+		}
+		for name := range strings.SplitSeq(value, ",") {
+			if device, ok := strings.CutPrefix(strings.TrimSpace(name), cdiKind); ok {
+				gpus = append(gpus, device)
+			}
+		}
+	}
+	slices.Sort(gpus)
+	return gpus
+}
+
+// hookGPUs reads the arguments of nvidia-container-cli, which containerd's own
+// option for GPUs runs as a hook: "--device=0,1" or "--device=all".
+func hookGPUs(hooks []specs.Hook) (gpus []string) {
+	for _, hook := range hooks {
+		if !slices.ContainsFunc(hook.Args, func(arg string) bool { return strings.HasSuffix(arg, "nvidia-container-cli") }) {
+			continue
+		}
+		for _, arg := range hook.Args {
+			if value, ok := strings.CutPrefix(arg, "--device="); ok {
+				gpus = append(gpus, strings.Split(value, ",")...)
+			}
+		}
+	}
+	return gpus
+}
+
+// environment reads NVIDIA_VISIBLE_DEVICES, where something acts on it: the nvidia
+// runtime, or its hook. An image may set it without being granted anything. The
+// last setting counts, as in a process's environment.
+func (g grants) environment(hooks []specs.Hook, runtimeName string) (gpus []string) {
+	acts := strings.Contains(runtimeName, "nvidia") || slices.ContainsFunc(hooks, func(h specs.Hook) bool {
+		return strings.Contains(h.Path, "nvidia-container-runtime-hook") || strings.Contains(h.Path, "nvidia-container-toolkit")
+	})
+	if !acts || g.Process == nil {
+		return nil
+	}
+	for _, entry := range g.Process.Env {
+		value, ok := strings.CutPrefix(entry, "NVIDIA_VISIBLE_DEVICES=")
+		if !ok {
+			continue
+		}
+		gpus = nil
+		if value == "" || value == "none" || value == "void" {
+			continue
+		}
+		for device := range strings.SplitSeq(value, ",") {
+			gpus = append(gpus, strings.TrimPrefix(strings.TrimSpace(device), cdiKind))
+		}
+	}
+	return gpus
+}
+
+// deviceWay tells devices that CDI injected, with its hooks, from plain ones.
+func deviceWay(hooks []specs.Hook) string {
+	if slices.ContainsFunc(hooks, func(h specs.Hook) bool {
+		return strings.Contains(h.Path, "nvidia-cdi-hook") || strings.Contains(h.Path, "nvidia-ctk")
+	}) {
+		return "cdi"
+	}
+	return "devices"
+}
+
+// devices finds nodes of NVIDIA's, and rules that open its major number to nodes
+// that the container makes itself.
+func (g grants) devices() (gpus []string) {
+	if g.Linux == nil {
+		return nil
+	}
+	for _, device := range g.Linux.Devices {
+		if device.Type == "c" && device.Major == nvidiaMajor && device.Minor < firstControlMinor {
+			gpus = append(gpus, strconv.FormatInt(device.Minor, 10))
+		}
+	}
+	if len(gpus) > 0 || g.Linux.Resources == nil {
+		return gpus
+	}
+	for _, rule := range g.Linux.Resources.Devices {
+		switch {
+		case !rule.Allow || rule.Major == nil || *rule.Major != nvidiaMajor:
+		case rule.Minor == nil || *rule.Minor < 0:
+			return []string{"all"}
+		case *rule.Minor < firstControlMinor:
+			gpus = append(gpus, strconv.FormatInt(*rule.Minor, 10))
+		}
+	}
+	return gpus
+}

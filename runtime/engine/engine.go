@@ -1,0 +1,132 @@
+// Package engine is what the engines of containers share: following a runtime over
+// its restarts, finding a container's control group, and the checks around a
+// write. It knows no runtime; each engine brings its own calls.
+//
+// The trap: a container's identity holds the start time of its init process, and
+// whatever reads or writes first makes sure that this process still is the one.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+)
+
+// Labels are hostile input that is kept, compared and recorded: these bounds are
+// far above what people write, and far below what would hurt.
+const (
+	maxLabels          = 128
+	maxLabelKeyBytes   = 256
+	maxLabelValueBytes = 4096
+)
+
+// ErrUnplaced: the container runs, but its control group cannot be found.
+var ErrUnplaced = errors.New("no control group")
+
+// Host is the kernel's side of containers.
+type Host struct {
+	ProcRoot, CgroupRoot string // "/proc" and "/sys/fs/cgroup" on a live host
+	BootID               string
+}
+
+// NewHost reads the boot ID; empty roots mean the live host's.
+func NewHost(procRoot, cgroupRoot string) (Host, error) {
+	h := Host{ProcRoot: procRoot, CgroupRoot: cgroupRoot}
+	if h.ProcRoot == "" {
+		h.ProcRoot = "/proc"
+	}
+	if h.CgroupRoot == "" {
+		h.CgroupRoot = cgroup.DefaultRoot
+	}
+	var err error
+	h.BootID, err = cgroup.BootID(h.ProcRoot)
+	return h, err
+}
+
+// Place adds what the kernel knows of a container whose init process is known:
+// ErrGone where that ended, ErrUnplaced where its control group cannot be found.
+// The start time is read before and after: a process number that went to another
+// process in between does not give the container its control group.
+func (h Host) Place(c runtime.Container) (runtime.Container, error) {
+	c.ID.Boot = h.BootID
+	before, err := cgroup.StartTick(h.ProcRoot, c.InitPID)
+	if err != nil {
+		return c, unplaced(c, err)
+	}
+	c.ID.StartTick = before
+	cg, err := cgroup.Locate(h.ProcRoot, h.CgroupRoot, c.InitPID)
+	if err != nil {
+		return c, unplaced(c, err)
+	}
+	if cg, err = cgroup.Enclosing(cg, c.ID.Container); err != nil {
+		return c, unplaced(c, err)
+	}
+	if err := h.Alive(c); err != nil {
+		return c, unplaced(c, err)
+	}
+	c.Cgroup, c.Kubernetes = cg, c.Kubernetes || cgroup.IsKubernetes(cg)
+	return c, nil
+}
+
+func unplaced(c runtime.Container, err error) error {
+	if errors.Is(err, runtime.ErrGone) {
+		return err
+	}
+	return fmt.Errorf("container %q: %w: %w", c.Name, ErrUnplaced, err)
+}
+
+// Alive returns ErrGone unless the container's init process is still the one of its ID.
+func (h Host) Alive(c runtime.Container) error {
+	tick, err := cgroup.StartTick(h.ProcRoot, c.InitPID)
+	if err != nil {
+		return fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	if tick != c.ID.StartTick {
+		return fmt.Errorf("container %q: process %d is another one: %w", c.Name, c.InitPID, runtime.ErrGone)
+	}
+	return nil
+}
+
+// Read is runtime.Engine's.
+func (h Host) Read(ctx context.Context, c runtime.Container) (runtime.Values, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := h.Alive(c); err != nil {
+		return nil, err
+	}
+	values, err := cgroup.ReadValues(c.Cgroup)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	return values, nil
+}
+
+// BoundLabels drops labels beyond the bounds, trimtab's own last. One that is too
+// long is dropped, not cut: half a value says something else.
+func BoundLabels(labels map[string]string) map[string]string {
+	keys := slices.SortedFunc(maps.Keys(labels), func(a, b string) int {
+		if ours := isOurs(a); ours != isOurs(b) {
+			if ours {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	out := make(map[string]string)
+	for _, key := range keys {
+		if len(key) <= maxLabelKeyBytes && len(labels[key]) <= maxLabelValueBytes && len(out) < maxLabels {
+			out[key] = labels[key]
+		}
+	}
+	return out
+}
+
+func isOurs(key string) bool { return strings.HasPrefix(key, "trimtab.") }

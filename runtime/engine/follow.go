@@ -1,0 +1,252 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"reflect"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+const (
+	// firstRetry and lastRetry bound the wait between attempts to reach a runtime: it
+	// restarts within a second, and a host without it should not be bothered.
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 15 * time.Second
+)
+
+// Source is a runtime that can be followed.
+type Source interface {
+	// Open connects and opens the event stream, both within the source's own time
+	// limit; the session ends with ctx and leaves nothing behind.
+	Open(ctx context.Context) (Session, error)
+}
+
+// Session is one connection to a runtime. Only one goroutine calls it.
+type Session interface {
+	// List names all containers that may run.
+	List(ctx context.Context) (keys []string, err error)
+	// Inspect looks at one. ErrGone (or errdefs' not found): it does not run;
+	// ErrUnplaced: it cannot be watched; any other error: the runtime does not answer.
+	Inspect(ctx context.Context, key string) (runtime.Container, error)
+	// Notices names containers to which something happened since Open.
+	Notices() <-chan Notice
+	// Failed tells once why the stream of notices ended.
+	Failed() <-chan error
+}
+
+// Notice says that a container is to be looked at again.
+type Notice struct {
+	Key     string
+	Updated bool // somebody changed its resources
+}
+
+// Options configures Follow; all fields are needed.
+type Options struct {
+	Engine      string // its Name
+	Title       string // for people: "Docker"
+	Address     string
+	Mend        string // what to do where it does not answer
+	Logger      *slog.Logger
+	CallTimeout time.Duration // of each look and each listing
+	RelistEvery time.Duration // time between listings that find what a stream lost, and notice a runtime that hangs
+	Host        Host
+}
+
+// watcher is the state of one Follow.
+type watcher struct {
+	o      Options
+	source Source
+	sink   func(runtime.Event)
+	known  map[string]runtime.Container // by key: seen and not gone
+	broken map[string]bool              // by key: run, but their control group cannot be found
+	synced bool                         // the runtime answers
+	lost   bool                         // EventLost is out, EventSynced not yet
+}
+
+// Follow is runtime.Engine's Run. An event of a container that changed fast tells
+// what it is when it is looked at, so states may be skipped, never reordered.
+func Follow(ctx context.Context, source Source, o Options, sink func(runtime.Event)) error {
+	w := &watcher{o: o, source: source, sink: sink, known: make(map[string]runtime.Container), broken: make(map[string]bool)}
+	retry := firstRetry
+	for {
+		err := w.session(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if w.synced {
+			retry = firstRetry
+		}
+		w.noteLost(err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(retry/2 + rand.N(retry)): // jitter: not in step with others that wait
+		}
+		retry = min(2*retry, lastRetry)
+		w.dropDead()
+	}
+}
+
+// session follows the runtime until the connection breaks. The stream is open
+// before the listing, so nothing falls between.
+func (w *watcher) session(ctx context.Context) error {
+	w.synced = false
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the session
+	s, err := w.source.Open(ctx)
+	if err != nil {
+		return err
+	}
+	if err := w.list(ctx, s, w.announce); err != nil {
+		return err
+	}
+	w.synced = true
+	w.noteSynced()
+	relist := time.NewTicker(w.o.RelistEvery)
+	defer relist.Stop()
+	for {
+		select {
+		case notice := <-s.Notices():
+			err = w.handle(ctx, s, notice)
+		case err = <-s.Failed():
+			if err == nil {
+				err = errors.New("the event stream ended")
+			}
+		case <-relist.C:
+			err = w.list(ctx, s, w.see)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// found is told of a container that runs.
+type found func(key string, c runtime.Container)
+
+// list looks at all running containers and hands each to tell; those known that
+// are not listed are gone.
+func (w *watcher) list(ctx context.Context, s Session, tell found) error {
+	call, cancel := context.WithTimeout(ctx, w.o.CallTimeout)
+	defer cancel()
+	keys, err := s.List(call)
+	if err != nil {
+		return err
+	}
+	listed := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		listed[key] = true
+		if err := w.look(ctx, s, key, tell); err != nil {
+			return err
+		}
+	}
+	for key, c := range w.known {
+		if !listed[key] {
+			w.gone(key, c)
+		}
+	}
+	for key := range w.broken {
+		if !listed[key] {
+			delete(w.broken, key)
+		}
+	}
+	return nil
+}
+
+// handle looks at the container that an event is about.
+func (w *watcher) handle(ctx context.Context, s Session, n Notice) error {
+	if err := w.look(ctx, s, n.Key, w.see); err != nil {
+		return err
+	}
+	if c, running := w.known[n.Key]; running && n.Updated {
+		w.emit(runtime.Event{Kind: runtime.EventUpdate, Container: c})
+	}
+	return nil
+}
+
+// look asks for one container: tell gets it if it runs; else it is gone. Only a
+// runtime that does not answer is an error.
+func (w *watcher) look(ctx context.Context, s Session, key string, tell found) error {
+	ctx, cancel := context.WithTimeout(ctx, w.o.CallTimeout)
+	defer cancel()
+	c, err := s.Inspect(ctx, key)
+	known, isKnown := w.known[key]
+	switch {
+	case err == nil:
+		delete(w.broken, key)
+		if isKnown && known.ID != c.ID {
+			w.gone(key, known)
+		}
+		tell(key, c)
+		return nil
+	case errors.Is(err, runtime.ErrGone) || errdefs.IsNotFound(err):
+		if isKnown {
+			w.gone(key, known)
+		}
+		return nil
+	case errors.Is(err, ErrUnplaced):
+		if !w.broken[key] {
+			w.broken[key] = true
+			w.o.Logger.Warn("a container cannot be watched", "container", key, "reason", err)
+		}
+		return nil
+	}
+	return err
+}
+
+// see tells the sink what is new.
+func (w *watcher) see(key string, c runtime.Container) {
+	if known, ok := w.known[key]; !ok || !reflect.DeepEqual(known, c) {
+		w.announce(key, c)
+	}
+}
+
+// announce tells the sink even what it knows, as a first listing does.
+func (w *watcher) announce(key string, c runtime.Container) {
+	w.known[key] = c
+	w.emit(runtime.Event{Kind: runtime.EventSeen, Container: c})
+}
+
+func (w *watcher) gone(key string, c runtime.Container) {
+	delete(w.known, key)
+	w.emit(runtime.Event{Kind: runtime.EventGone, Container: c})
+}
+
+// dropDead notices, while the runtime is away, which containers have ended with it.
+func (w *watcher) dropDead() {
+	for key, c := range w.known {
+		if errors.Is(w.o.Host.Alive(c), runtime.ErrGone) {
+			w.gone(key, c)
+		}
+	}
+}
+
+func (w *watcher) noteLost(err error) {
+	if w.lost {
+		return
+	}
+	w.lost = true
+	w.o.Logger.Warn(w.o.Title+" does not answer; waiting for it", "address", w.o.Address, "reason", err)
+	w.emit(runtime.Event{Kind: runtime.EventLost,
+		Reason: fmt.Sprintf("%s does not answer at %s (%v); waiting for it: %s", w.o.Title, w.o.Address, err, w.o.Mend)})
+}
+
+func (w *watcher) noteSynced() {
+	if w.lost {
+		w.o.Logger.Info(w.o.Title+" answers", "address", w.o.Address, "containers", len(w.known))
+	}
+	w.lost = false
+	w.emit(runtime.Event{Kind: runtime.EventSynced})
+}
+
+func (w *watcher) emit(event runtime.Event) {
+	event.Engine = w.o.Engine
+	w.sink(event)
+}

@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+)
+
+// Writer is the way around every write: one at a time for each container, what
+// stands read first, what no door can express refused. The zero Writer is ready;
+// it is safe for concurrent use.
+type Writer struct {
+	mu      sync.Mutex
+	writing map[string]*writeLock // by container ID: one read-modify-write at a time
+}
+
+// Apply is runtime.Engine's, around a door. write is given what stands in the
+// kernel and what is to change; the latter is checked, and holds no empty cpuset.
+// A foreign write between reading and writing, some milliseconds, is lost.
+func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set runtime.Values,
+	write func(ctx context.Context, stands, want runtime.Values) error) error {
+	unlock, err := w.lock(ctx, c.ID.Container)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	stands, err := host.Read(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := check(c, stands, set); err != nil {
+		return err
+	}
+	want, err := resolveCPUs(c, stands, set)
+	if err != nil {
+		return err
+	}
+	err = write(ctx, stands, want)
+	if err != nil && host.Alive(c) != nil {
+		return fmt.Errorf("container %q: it ended during the write (%w): %w", c.Name, err, runtime.ErrGone)
+	}
+	return err
+}
+
+// resolveCPUs replaces an empty cpuset, which means unset, by what that means:
+// no runtime takes "" for anything but "unchanged".
+func resolveCPUs(c runtime.Container, stands, set runtime.Values) (runtime.Values, error) {
+	cpus, ok := set[runtime.KnobCpuset]
+	if !ok || cpus != "" || stands[runtime.KnobCpuset] == "" {
+		return set, nil
+	}
+	parent, err := cgroup.ParentCPUs(c.Cgroup)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %s: %w", c.Name, runtime.KnobCpuset, err)
+	}
+	out := set.Clone()
+	out[runtime.KnobCpuset] = parent
+	return out, nil
+}
+
+// check refuses what no door can express on this host.
+func check(c runtime.Container, stands, set runtime.Values) error {
+	for _, knob := range sortedKnobs(set) {
+		if _, ok := stands[knob]; !ok {
+			return Refused(c, knob, "this host's %s control groups have no such knob", c.Cgroup.Mode)
+		}
+		if err := checkValue(knob, set[knob]); err != nil {
+			return Refused(c, knob, "%v", err)
+		}
+	}
+	return nil
+}
+
+// sortedKnobs also has knobs that runtime.Knobs does not know: they are refused,
+// not forgotten.
+func sortedKnobs(v runtime.Values) []runtime.Knob {
+	return slices.Sorted(maps.Keys(v))
+}
+
+func checkValue(knob runtime.Knob, value runtime.Value) error {
+	switch knob {
+	case runtime.KnobCPUQuota:
+		_, _, err := runtime.ParseQuota(value)
+		return err
+	case runtime.KnobCpuset:
+		_, err := runtime.ParseCPUList(string(value))
+		return err
+	}
+	if value == runtime.ValueMax && knob.Family() == "memory" {
+		return nil
+	}
+	if n, ok := value.Int(); !ok || n < 0 {
+		return fmt.Errorf("%q is not a whole number", value)
+	}
+	return nil
+}
+
+// Refused makes an ErrRefused that names container, knob and reason.
+func Refused(c runtime.Container, knob runtime.Knob, format string, args ...any) error {
+	return fmt.Errorf("container %q: %s: %s: %w", c.Name, knob, fmt.Sprintf(format, args...), runtime.ErrRefused)
+}
+
+// Merge returns what will stand once set is applied.
+func Merge(stands, set runtime.Values) runtime.Values {
+	all := stands.Clone()
+	maps.Copy(all, set)
+	return all
+}
+
+// KnobNames lists the knobs of a set for an error's text.
+func KnobNames(set runtime.Values) string {
+	var names []string
+	for _, knob := range sortedKnobs(set) {
+		names = append(names, string(knob))
+	}
+	return strings.Join(names, ", ")
+}
+
+// writeLock serialises the writers of one container; it can be waited for with a context.
+type writeLock struct {
+	held    chan struct{} // holds one value while somebody has the lock
+	waiters int           // including the holder; under Writer.mu
+}
+
+func (w *Writer) lock(ctx context.Context, id string) (unlock func(), err error) {
+	w.mu.Lock()
+	if w.writing == nil {
+		w.writing = make(map[string]*writeLock)
+	}
+	l, ok := w.writing[id]
+	if !ok {
+		l = &writeLock{held: make(chan struct{}, 1)}
+		w.writing[id] = l
+	}
+	l.waiters++
+	w.mu.Unlock()
+
+	leave := func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if l.waiters--; l.waiters == 0 {
+			delete(w.writing, id)
+		}
+	}
+	select {
+	case l.held <- struct{}{}:
+		return func() { <-l.held; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}

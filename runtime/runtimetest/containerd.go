@@ -1,0 +1,341 @@
+package runtimetest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	containers "github.com/containerd/containerd/api/services/containers/v1"
+	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
+	tasks "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// Containerd is a containerd of a test's own, which may be stopped and started; its
+// containers run on while it is down. They are made by its API, from a directory
+// with busybox in it: no image, no registry.
+type Containerd struct {
+	Address string
+
+	bin, dir, rootfs string
+	cmd              *exec.Cmd
+	conn             *grpc.ClientConn
+	made             [][2]string // namespace and ID, to be removed at the end
+}
+
+// ContainerdSpec is a container to be made; zero fields mean nothing special.
+type ContainerdSpec struct {
+	Namespace   string // "": "default"
+	ID          string // "": a random one
+	Labels      map[string]string
+	Image       string
+	Command     []string // nil: sleep
+	CgroupsPath string   // "": /NAMESPACE/ID, as nerdctl and ctr have it
+	Env         []string
+	Resources   specs.LinuxResources
+}
+
+// NeedContainerd prepares a containerd without starting it, or skips the test. bin
+// is searched before PATH for containerd, its shim and runc; "": only PATH.
+func NeedContainerd(t testing.TB, bin string) *Containerd {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs containerd: and root")
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc"} {
+		if _, err := lookPathIn(bin, name); err != nil {
+			t.Skipf("needs containerd: no %s (Debian: containerd, runc)", name)
+		}
+	}
+	root, err := busyboxRoot()
+	if err != nil {
+		t.Skipf("needs containerd: and a static busybox (Debian: busybox-static): %v", err)
+	}
+	// Not t.TempDir: sockets' paths must be short, and mounts below have to go first.
+	dir, err := os.MkdirTemp("", "trimtab-containerd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Containerd{Address: dir + "/sock", bin: bin, dir: dir, rootfs: dir + "/rootfs"}
+	t.Cleanup(func() {
+		c.Stop(t)
+		unmountBelow(dir)
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("containerd's directory: %v", err)
+		}
+	})
+	for _, sub := range []string{"proc", "dev", "sys"} {
+		if err := os.MkdirAll(filepath.Join(c.rootfs, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	untar := exec.Command("tar", "-x", "-C", c.rootfs)
+	untar.Stdin = root
+	if out, err := untar.CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v: %s", err, out)
+	}
+	// Plugins that reach beyond the directory are off.
+	config := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [%q, %q, %q]\n[grpc]\naddress = %q\n",
+		dir+"/root", dir+"/state", "io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri", c.Address)
+	if err := os.WriteFile(dir+"/config.toml", []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Start starts containerd and waits until it answers.
+func (c *Containerd) Start(t testing.TB) {
+	t.Helper()
+	log, err := os.OpenFile(c.dir+"/log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	path, err := lookPathIn(c.bin, "containerd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.cmd = exec.Command(path, "--config", c.dir+"/config.toml")
+	c.cmd.Env = pathFirst(c.bin)
+	c.cmd.Stdout, c.cmd.Stderr = log, log
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if c.conn, err = grpc.NewClient("unix://"+c.Address, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		_, err = namespaces.NewNamespacesClient(c.conn).List(ctx, &namespaces.ListNamespacesRequest{}, grpc.WaitForReady(true))
+		cancel()
+		if err == nil {
+			return
+		}
+	}
+	text, _ := os.ReadFile(c.dir + "/log")
+	t.Fatalf("containerd does not answer (%v): %s", err, text)
+}
+
+// Interrupt stops containerd; its containers run on.
+func (c *Containerd) Interrupt(t testing.TB) {
+	t.Helper()
+	c.conn.Close()
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Wait(); err != nil {
+		t.Logf("containerd: %v", err)
+	}
+	c.cmd = nil
+}
+
+// Stop removes all containers made and stops containerd; stopped, it starts it first
+// if containers are left.
+func (c *Containerd) Stop(t testing.TB) {
+	t.Helper()
+	if c.cmd == nil && len(c.made) > 0 {
+		c.Start(t)
+	}
+	for _, at := range c.made {
+		c.End(t, at[0], at[1])
+		c.call(t, at[0], func(ctx context.Context) error {
+			_, err := containers.NewContainersClient(c.conn).Delete(ctx, &containers.DeleteContainerRequest{ID: at[1]})
+			return unlessGone(err)
+		})
+	}
+	c.made = nil
+	if c.cmd != nil {
+		c.Interrupt(t)
+	}
+}
+
+// RunContainer makes a container and starts its task; returns its ID.
+func (c *Containerd) RunContainer(t testing.TB, s ContainerdSpec) (id string) {
+	t.Helper()
+	if s.Namespace == "" {
+		s.Namespace = "default"
+	}
+	if s.ID == "" {
+		s.ID = fmt.Sprintf("trimtab-test-%08x", rand.Uint32())
+	}
+	if s.CgroupsPath == "" {
+		s.CgroupsPath = "/" + s.Namespace + "/" + s.ID
+	}
+	spec, err := json.Marshal(ociSpec(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.made = append(c.made, [2]string{s.Namespace, s.ID})
+	c.call(t, s.Namespace, func(ctx context.Context) error {
+		_, err := namespaces.NewNamespacesClient(c.conn).Create(ctx, &namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: s.Namespace}})
+		if err != nil && status.Code(err) != codes.AlreadyExists {
+			return err
+		}
+		_, err = containers.NewContainersClient(c.conn).Create(ctx, &containers.CreateContainerRequest{Container: &containers.Container{
+			ID: s.ID, Labels: s.Labels, Image: s.Image, Runtime: &containers.Container_Runtime{Name: "io.containerd.runc.v2"},
+			Spec: &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: spec},
+		}})
+		return err
+	})
+	c.StartTask(t, s.Namespace, s.ID)
+	return s.ID
+}
+
+// StartTask starts a task of a container that has none.
+func (c *Containerd) StartTask(t testing.TB, namespace, id string) {
+	t.Helper()
+	c.task(t, namespace, func(ctx context.Context, client tasks.TasksClient) error {
+		_, err := client.Create(ctx, &tasks.CreateTaskRequest{ContainerID: id,
+			Rootfs: []*types.Mount{{Type: "bind", Source: c.rootfs, Options: []string{"rbind", "rw"}}}})
+		if err != nil {
+			return err
+		}
+		_, err = client.Start(ctx, &tasks.StartRequest{ContainerID: id})
+		return err
+	})
+}
+
+// End kills a container's task and removes it; without a task it does nothing.
+func (c *Containerd) End(t testing.TB, namespace, id string) {
+	t.Helper()
+	c.task(t, namespace, func(ctx context.Context, client tasks.TasksClient) error {
+		_, _ = client.Resume(ctx, &tasks.ResumeTaskRequest{ContainerID: id}) // a frozen process cannot die on v1
+		if _, err := client.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(syscall.SIGKILL), All: true}); unlessGone(err) != nil {
+			t.Logf("kill %s: %v", id, err)
+		}
+		if _, err := client.Wait(ctx, &tasks.WaitRequest{ContainerID: id}); err != nil {
+			return unlessGone(err)
+		}
+		_, err := client.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
+		return unlessGone(err)
+	})
+}
+
+// Pause and Resume freeze and thaw a task.
+func (c *Containerd) Pause(t testing.TB, namespace, id string) {
+	t.Helper()
+	c.task(t, namespace, func(ctx context.Context, client tasks.TasksClient) error {
+		_, err := client.Pause(ctx, &tasks.PauseTaskRequest{ContainerID: id})
+		return err
+	})
+}
+
+// Resume thaws a task.
+func (c *Containerd) Resume(t testing.TB, namespace, id string) {
+	t.Helper()
+	c.task(t, namespace, func(ctx context.Context, client tasks.TasksClient) error {
+		_, err := client.Resume(ctx, &tasks.ResumeTaskRequest{ContainerID: id})
+		return err
+	})
+}
+
+// SetLabel changes a label of a container.
+func (c *Containerd) SetLabel(t testing.TB, namespace, id, key, value string) {
+	t.Helper()
+	c.call(t, namespace, func(ctx context.Context) error {
+		client := containers.NewContainersClient(c.conn)
+		got, err := client.Get(ctx, &containers.GetContainerRequest{ID: id})
+		if err != nil {
+			return err
+		}
+		if got.Container.Labels == nil {
+			got.Container.Labels = make(map[string]string)
+		}
+		got.Container.Labels[key] = value
+		_, err = client.Update(ctx, &containers.UpdateContainerRequest{Container: got.Container})
+		return err
+	})
+}
+
+// Update sets just these resources, as nerdctl's update does.
+func (c *Containerd) Update(t testing.TB, namespace, id string, r specs.LinuxResources) {
+	t.Helper()
+	data, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.task(t, namespace, func(ctx context.Context, client tasks.TasksClient) error {
+		_, err := client.Update(ctx, &tasks.UpdateTaskRequest{ContainerID: id,
+			Resources: &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources", Value: data}})
+		return err
+	})
+}
+
+func (c *Containerd) task(t testing.TB, namespace string, use func(context.Context, tasks.TasksClient) error) {
+	t.Helper()
+	c.call(t, namespace, func(ctx context.Context) error { return use(ctx, tasks.NewTasksClient(c.conn)) })
+}
+
+func (c *Containerd) call(t testing.TB, namespace string, use func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "containerd-namespace", namespace), callLimit)
+	defer cancel()
+	if err := use(ctx); err != nil {
+		log, _ := os.ReadFile(c.dir + "/log")
+		t.Fatalf("containerd: %v\n%s", err, log[max(0, len(log)-2000):])
+	}
+}
+
+func unlessGone(err error) error {
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
+}
+
+// ociSpec is the least that runs busybox, with no network but its own loopback.
+func ociSpec(s ContainerdSpec) specs.Spec {
+	command := s.Command
+	if command == nil {
+		command = []string{"sleep", "1000000"}
+	}
+	r := s.Resources
+	r.Devices = append([]specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}, r.Devices...)
+	return specs.Spec{
+		Version: "1.0.2",
+		Root:    &specs.Root{Path: "rootfs"},
+		Process: &specs.Process{Args: command, Cwd: "/", Env: append([]string{"PATH=/bin"}, s.Env...)},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=64k"}},
+		},
+		Linux: &specs.Linux{
+			CgroupsPath: s.CgroupsPath,
+			Resources:   &r,
+			Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace}},
+		},
+	}
+}
+
+// lookPathIn finds a command in a directory first, then in PATH.
+func lookPathIn(bin, name string) (string, error) {
+	if bin != "" {
+		if path, err := exec.LookPath(filepath.Join(bin, name)); err == nil {
+			return path, nil
+		}
+	}
+	return exec.LookPath(name)
+}
+
+// pathFirst is the environment with a directory before PATH.
+func pathFirst(bin string) []string {
+	if bin == "" {
+		return nil
+	}
+	return append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+}
