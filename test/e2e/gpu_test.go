@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/workload"
+	"github.com/trimtab/trimtab/test/workloads/gpu"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// gpuNode makes a virtual GPU node with two devices.
+func gpuNode(t *testing.T) *vgpu.Node {
+	t.Helper()
+	binary(t) // needs root, and says so
+	if err := workload.Ready(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	dir, err := gpu.Build(t.Context())
+	if errors.Is(err, vgpu.ErrNoCompiler) {
+		t.Skip("needs gcc and g++: the virtual GPU is built from C")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := os.MkdirTemp("/dev/shm", "trimtab-e2e-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(at); err != nil {
+			t.Error(err)
+		}
+	})
+	node, err := vgpu.NewNode(t.Context(), dir, at, vgpu.Options{Devices: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// gpuJob starts the C++ trainer on the node's first device.
+func gpuJob(t *testing.T, node *vgpu.Node, mode string, args ...string) *workload.Job {
+	t.Helper()
+	name := fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), strings.ToLower(t.Name()))
+	j, err := workload.Start(t.Context(), workload.Options{Name: name, Script: gpu.Script, Args: append([]string{"/opt/trimtab-vgpu/trainer"}, args...),
+		DockerArgs: append(node.DockerArgs(), "--network", "none", "--label", "trimtab.mode="+mode)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := j.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := j.WaitSteps(t.Context(), 5); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func bound(class policies.Class, cause policies.Cause) func(view.Container) bool {
+	return func(c view.Container) bool { return c.Verdict.Class == class && c.Verdict.Cause == cause }
+}
+
+// TestDeviceBoundThenIdle: a job that waits for its device is a donor; once it has
+// stopped launching and holds its memory, its device is held idle, by its name.
+func TestDeviceBoundThenIdle(t *testing.T) {
+	node := gpuNode(t)
+	j := gpuJob(t, node, "observe", "--kernels", "20", "--kernel-us", "2000", "--sync", "blocking", "--pause-at", "20")
+	d := daemon(t, daemontest.Options{Env: node.Env(), Config: "idle: {after: 5s}\n"})
+	c := until(t, d, j.Name, "to be bound by its device", bound(policies.ClassCompute, policies.CauseDevice))
+	if !slices.ContainsFunc(c.Verdict.Evidence, func(e policies.Evidence) bool { return e.Name == "launches" && e.Value > 100 }) {
+		t.Errorf("no launches among the evidence: %v", c.Verdict.Evidence)
+	}
+	if c.Rate.Source == "" || c.Rate.PerSecond < 5 {
+		t.Errorf("rate %+v of some 25 steps a second", c.Rate)
+	}
+	held := func(view.Container) bool {
+		devices, err := d.Client().Devices(t.Context())
+		if err != nil || len(devices.Devices) != 2 {
+			return false
+		}
+		return slices.ContainsFunc(devices.Devices[0].Holders, func(h view.Holder) bool { return h.Name == j.Name && h.Idle && h.MemBytes > 0 })
+	}
+	until(t, d, j.Name, "to hold its device idle", held)
+	out, err := d.Run(t.Context(), "idle")
+	if err != nil || !strings.Contains(out, j.Name) {
+		t.Errorf("trimtab idle: %v\n%s", err, out)
+	}
+	s, err := d.Client().Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Daemon.Virtual {
+		t.Error("nobody says that this GPU is virtual")
+	}
+}
+
+// TestStarvedLoadersOfAGPUJob: the whole loop before a device: found, given,
+// proved, restored.
+func TestStarvedLoadersOfAGPUJob(t *testing.T) {
+	node := gpuNode(t)
+	j := gpuJob(t, node, "tune", "--kernels", "10", "--kernel-us", "2000", "--sync", "blocking", "--loader-threads", "2", "--loader-ms", "30")
+	if err := j.SetQuota(t.Context(), starvedCPUs); err != nil {
+		t.Fatal(err)
+	}
+	d := daemon(t, daemontest.Options{Env: node.Env()})
+	until(t, d, j.Name, "to be found starved", bound(policies.ClassInput, policies.CauseThrottled))
+	c := until(t, d, j.Name, "to be mended", kept)
+	if !c.HasGain || c.Gain < 0.3 {
+		t.Errorf("gain %.2f", c.Gain)
+	}
+	if err := d.Stop(); err != nil {
+		t.Error(err)
+	}
+	wantQuota(t, j, starvedCPUs, "after the daemon ended")
+}
+
+// TestLostDeviceCostsItsReadings: a device falls off, NVML hangs; everything else goes on.
+func TestLostDeviceCostsItsReadings(t *testing.T) {
+	node := gpuNode(t)
+	j := gpuJob(t, node, "observe", "--kernels", "20", "--kernel-us", "2000", "--sync", "blocking")
+	d := daemon(t, daemontest.Options{Env: node.Env()})
+	until(t, d, j.Name, "to be bound by its device", bound(policies.ClassCompute, policies.CauseDevice))
+	for _, kind := range []string{"lost", "hang=nvmlDeviceGetMemoryInfo"} {
+		if err := node.Fault(t.Context(), 1, kind); err != nil {
+			t.Fatal(err)
+		}
+		c, err := d.Container(t.Context(), j.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := c.Windows
+		time.Sleep(6 * time.Second) // past the deadline of a call
+		until(t, d, j.Name, "to be read on with "+kind, func(c view.Container) bool {
+			return c.Windows > from+2 && c.Verdict.Class == policies.ClassCompute
+		})
+		devices, err := d.Client().Devices(t.Context())
+		if err != nil || len(devices.Devices) == 0 {
+			t.Fatalf("%s: %v, %+v", kind, err, devices)
+		}
+		if devices.Devices[0].Lost != "" {
+			t.Errorf("%s of the second device took the first: %s", kind, devices.Devices[0].Lost)
+		}
+		if err := node.ClearFaults(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
