@@ -207,7 +207,7 @@ func reliefs() map[Label][]string {
 }
 
 // stretch is how many windows a rate error is read from.
-const stretch = 3
+const stretch = 2
 
 // rateSample is one stretch: what was shown, and what was true.
 type rateSample struct {
