@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,11 +18,25 @@ type Spec struct {
 	CPUs                   float64 // as --cpus, which Docker stores as NanoCPUs
 	QuotaUs, PeriodUs      int64   // as --cpu-quota and --cpu-period
 	MemoryBytes, SwapBytes int64   // swap counts memory and swap, as --memory-swap
+	HoldBytes              int64   // so much memory is in use from the start on
+	NVIDIA                 bool    // the device rule "c 195:* rwm"
+}
+
+// Command is what the container runs: nothing, or busybox holding memory that
+// cannot be reclaimed, without using the CPU.
+func (s Spec) Command() []string {
+	if s.HoldBytes == 0 {
+		return []string{"sleep", "1000000"}
+	}
+	// dd fills its buffer, then waits for a reader that never comes.
+	return []string{"sh", "-c", fmt.Sprintf("dd if=/dev/zero bs=%d | sleep 1000000", s.HoldBytes)}
 }
 
 // Subject is an engine under test, by one of its doors.
 type Subject struct {
 	Engine runtime.Engine
+	// Door and Versions name this run in the table of `make test-runtimes`.
+	Door, Versions string
 	// Start runs a container that the engine knows, and removes it after the test.
 	Start func(t *testing.T, spec Spec) runtime.Container
 	// Foreign sets values as a person at the engine's own tool would.
@@ -28,6 +44,10 @@ type Subject struct {
 	// Pause, Unpause, Stop and Restart act on the container; Restart returns its new life.
 	Pause, Unpause, Stop func(t *testing.T, c runtime.Container)
 	Restart              func(t *testing.T, c runtime.Container) runtime.Container
+	// Remove removes the record of a stopped container; nil: stopping did.
+	Remove func(t *testing.T, c runtime.Container)
+	// Lister is another engine over the same runtime, whose Run is free.
+	Lister runtime.Engine
 	// Refuses tells what this door cannot express; the suite then wants ErrRefused
 	// and unchanged values. nil: it can do all.
 	Refuses func(spec Spec, set runtime.Values) bool
@@ -48,19 +68,41 @@ func Conformance(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"fields", testFields},
 		{"conflicts", testConflicts},
 		{"bad values", testBadValues},
+		{"memory in use", testMemoryInUse},
+		{"device rules", testDeviceRules},
 		{"paused", testPaused},
 		{"stopped", testStopped},
 		{"restarted", testRestarted},
+		{"restarted meanwhile", testRestartedMeanwhile},
 		{"foreign writes", testForeign},
 		{"concurrent writes", testConcurrent},
 		{"cancelled", testCancelled},
 	}
+	var counted tally
+	var last Subject
 	for _, part := range parts {
-		t.Run(part.name, func(t *testing.T) { part.run(t, suite{newSubject(t)}) })
+		t.Run(part.name, func(t *testing.T) {
+			last = newSubject(t)
+			part.run(t, suite{last, &counted})
+		})
 	}
+	counted.report(t, last)
 }
 
-type suite struct{ Subject }
+type suite struct {
+	Subject
+	tally *tally
+}
+
+// start is Start, noting the layout for the table.
+func (s suite) start(t *testing.T, spec Spec) runtime.Container {
+	t.Helper()
+	c := s.Start(t, spec)
+	s.tally.mu.Lock()
+	s.tally.mode = c.Cgroup.Mode
+	s.tally.mu.Unlock()
+	return c
+}
 
 // read returns all values that stand.
 func (s suite) read(t *testing.T, c runtime.Container) runtime.Values {
@@ -143,7 +185,7 @@ func testFields(t *testing.T, s suite) {
 	quotas := []runtime.Values{
 		one(runtime.KnobCPUQuota, "50000 100000"), one(runtime.KnobCPUQuota, "150000 100000"),
 		one(runtime.KnobCPUQuota, "80000 200000"), one(runtime.KnobCPUQuota, "30000 100000"),
-		one(runtime.KnobCPUQuota, "max 100000"), one(runtime.KnobCPUQuota, "60000 100000"),
+		one(runtime.KnobCPUQuota, "max 100000"), one(runtime.KnobCPUQuota, "1000 100000"), one(runtime.KnobCPUQuota, "60000 100000"),
 	}
 	memories := []runtime.Values{
 		memory(64*mib, 128*mib), memory(256*mib, 512*mib), memory(32*mib, 32*mib), unlimited, memory(48*mib, 96*mib),
@@ -153,7 +195,10 @@ func testFields(t *testing.T, s suite) {
 		spec  Spec
 		steps []runtime.Values
 	}{
-		{"weight", Spec{}, []runtime.Values{one(runtime.KnobCPUWeight, "2048"), one(runtime.KnobCPUWeight, "300"), one(runtime.KnobCPUWeight, "1024")}},
+		{"weight", Spec{}, []runtime.Values{one(runtime.KnobCPUWeight, "2048"), one(runtime.KnobCPUWeight, "300"), one(runtime.KnobCPUWeight, "2"),
+			one(runtime.KnobCPUWeight, "10000"), one(runtime.KnobCPUWeight, "1024")}},
+		{"burst", Spec{CPUs: 1}, []runtime.Values{one(runtime.KnobCPUBurst, "10000"), one(runtime.KnobCPUBurst, "50000"), one(runtime.KnobCPUBurst, "0")}},
+		{"quota below burst", Spec{CPUs: 1}, []runtime.Values{one(runtime.KnobCPUBurst, "50000"), {runtime.KnobCPUQuota: "20000 100000", runtime.KnobCPUBurst: "20000"}}},
 		{"quota from none", Spec{}, quotas},
 		{"quota from quota", Spec{QuotaUs: 40_000, PeriodUs: 50_000}, quotas},
 		{"quota from cpus", Spec{CPUs: 0.5}, quotas},
@@ -161,16 +206,27 @@ func testFields(t *testing.T, s suite) {
 		{"memory from none", Spec{}, memories},
 		{"memory from memory", Spec{MemoryBytes: 64 * mib}, memories},
 		{"memory from memory and swap", Spec{MemoryBytes: 64 * mib, SwapBytes: 80 * mib}, memories},
+		{"swap", Spec{MemoryBytes: 64 * mib, SwapBytes: 80 * mib}, []runtime.Values{
+			one(runtime.KnobMemorySwap, runtime.IntValue(128*mib)), one(runtime.KnobMemorySwap, runtime.IntValue(72*mib)), one(runtime.KnobMemorySwap, runtime.ValueMax)}},
+		{"memory.high", Spec{MemoryBytes: 64 * mib}, []runtime.Values{
+			one(runtime.KnobMemoryHigh, runtime.IntValue(48*mib)), one(runtime.KnobMemoryHigh, runtime.IntValue(32*mib)), one(runtime.KnobMemoryHigh, runtime.ValueMax)}},
+		{"memory.low", Spec{}, []runtime.Values{
+			one(runtime.KnobMemoryLow, runtime.IntValue(16*mib)), one(runtime.KnobMemoryLow, runtime.IntValue(8*mib)), one(runtime.KnobMemoryLow, "0")}},
+		{"I/O weight", Spec{}, []runtime.Values{one(runtime.KnobIOWeight, "500"), one(runtime.KnobIOWeight, "50"), one(runtime.KnobIOWeight, "100")}},
 		{"several at once", Spec{CPUs: 1}, []runtime.Values{
 			{runtime.KnobCPUWeight: "700", runtime.KnobCPUQuota: "120000 100000", runtime.KnobCpuset: "0", runtime.KnobMemoryLimit: "67108864", runtime.KnobMemorySwap: "67108864"},
 		}},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			c := s.Start(t, tc.spec)
+			s.tally.count(t)
+			c := s.start(t, tc.spec)
 			start := s.read(t, c)
 			for _, step := range tc.steps {
-				s.step(t, c, tc.spec, without(step, start), start)
+				if step = without(step, start); len(step) == 0 {
+					t.Skipf("needs a host with %s", tc.name)
+				}
+				s.step(t, c, tc.spec, step, start)
 			}
 			if s.Refuses == nil || !s.Refuses(tc.spec, start) { // and back to the owner's values, all together
 				s.apply(t, c, start, nil)
@@ -195,7 +251,8 @@ func (s suite) step(t *testing.T, c runtime.Container, spec Spec, set, start run
 // testConflicts: values that contradict each other are refused as a whole; those
 // that only differ in kind from the owner's are not.
 func testConflicts(t *testing.T, s suite) {
-	c := s.Start(t, Spec{CPUs: 0.5, MemoryBytes: 64 * mib, SwapBytes: 96 * mib})
+	s.tally.count(t)
+	c := s.start(t, Spec{CPUs: 0.5, MemoryBytes: 64 * mib, SwapBytes: 96 * mib})
 	s.apply(t, c, one(runtime.KnobCPUQuota, "45000 50000"), nil)
 	if c.Cgroup.Mode == runtime.CgroupV2 {
 		return // swap is counted alone there, so it contradicts nothing
@@ -212,38 +269,152 @@ func testConflicts(t *testing.T, s suite) {
 }
 
 func testBadValues(t *testing.T, s suite) {
-	c := s.Start(t, Spec{})
+	s.tally.count(t)
+	c := s.start(t, Spec{})
 	for _, set := range []runtime.Values{
 		one(runtime.KnobCPUWeight, "heavy"), one(runtime.KnobCPUWeight, ""), one(runtime.KnobCPUQuota, "50000"),
 		one(runtime.KnobCPUQuota, "0 100000"), one(runtime.KnobCpuset, "1-0"), one(runtime.KnobMemoryLimit, "64M"),
-		one("cpu.magic", "1"), {runtime.KnobCPUWeight: "512", runtime.KnobCPUQuota: "many 100000"},
+		one(runtime.KnobCPUQuota, "10 100000"), one(runtime.KnobCpuset, "4000"), one("cpu.magic", "1"), {runtime.KnobCPUWeight: "512", runtime.KnobCPUQuota: "many 100000"},
 	} {
 		s.refused(t, c, set)
 	}
 }
 
+// testMemoryInUse: a limit below what cannot be reclaimed is refused, and nobody is
+// killed; above it, it is taken. On v2 it is the runtime that must check
+// (runc 1.2 and later do): the kernel takes it and kills.
+func testMemoryInUse(t *testing.T, s suite) {
+	s.tally.count(t)
+	c := s.start(t, Spec{MemoryBytes: 128 * mib, SwapBytes: 128 * mib, HoldBytes: 40 * mib})
+	dir := c.Cgroup.V1["memory"]
+	for end := time.Now().Add(callLimit); dir != "" && usage(t, dir) < 40*mib; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the container uses %d bytes", usage(t, dir))
+		}
+	}
+	if c.Cgroup.Mode == runtime.CgroupV2 {
+		t.Skip("needs v1 memory control groups: on v2 the actuator keeps a margin above what is in use")
+	}
+	s.refused(t, c, memory(16*mib, 16*mib))
+	s.refused(t, c, runtime.Values{runtime.KnobCPUWeight: "700", runtime.KnobMemoryLimit: runtime.IntValue(16 * mib), runtime.KnobMemorySwap: runtime.IntValue(16 * mib)})
+	s.apply(t, c, memory(96*mib, 96*mib), nil)
+	s.apply(t, c, memory(128*mib, 128*mib), nil)
+}
+
+func usage(t *testing.T, dir string) int64 {
+	t.Helper()
+	text, err := os.ReadFile(dir + "/memory.usage_in_bytes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, _ := runtime.Value(strings.TrimSpace(string(text))).Int()
+	return n
+}
+
+// testDeviceRules: no write changes which devices may be opened (runc's updates
+// once did: cgroups' devices/systemd_test.go).
+func testDeviceRules(t *testing.T, s suite) {
+	s.tally.count(t)
+	c := s.start(t, Spec{CPUs: 0.5, NVIDIA: true})
+	dir, isV1 := c.Cgroup.V1["devices"]
+	if !isV1 {
+		t.Skip("needs v1's devices controller")
+	}
+	rules := func() string {
+		text, err := os.ReadFile(dir + "/devices.list")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	before := rules()
+	if !strings.Contains(before, "c 195:* rwm") || len(c.GPUs) == 0 || c.GPUVia != "devices" {
+		t.Errorf("a container with NVIDIA's rule has rules %q and holds %v via %q", before, c.GPUs, c.GPUVia)
+	}
+	s.apply(t, c, runtime.Values{runtime.KnobCPUWeight: "600", runtime.KnobCPUQuota: "50000 100000"}, nil)
+	s.Foreign(t, c, one(runtime.KnobCPUWeight, "500"))
+	s.apply(t, c, one(runtime.KnobCpuset, "0"), nil)
+	if after := rules(); after != before {
+		t.Errorf("rules were %q, are %q", before, after)
+	}
+}
+
+// testPaused: a frozen container takes values and stays frozen (cgroups'
+// systemd/freeze_test.go, runc's update.bats).
 func testPaused(t *testing.T, s suite) {
-	c := s.Start(t, Spec{CPUs: 0.5})
+	s.tally.count(t)
+	c := s.start(t, Spec{CPUs: 0.5})
 	s.Pause(t, c)
 	s.apply(t, c, runtime.Values{runtime.KnobCPUQuota: "70000 100000", runtime.KnobCPUWeight: "400"}, nil)
+	if got := s.listed(t, c).State; got != runtime.StatePaused {
+		t.Errorf("a write to a paused container left it %q", got)
+	}
 	s.Unpause(t, c)
 	s.stands(t, c, runtime.Values{runtime.KnobCPUQuota: "70000 100000", runtime.KnobCPUWeight: "400"})
 }
 
+// listed is the container as the engine lists it now.
+func (s suite) listed(t *testing.T, c runtime.Container) (found runtime.Container) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), callLimit)
+	defer cancel()
+	err := s.Lister.Run(ctx, func(e runtime.Event) {
+		if e.Kind == runtime.EventSeen && e.Container.ID == c.ID {
+			found = e.Container
+		}
+		if e.Kind == runtime.EventSynced {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || found.ID != c.ID {
+		t.Fatalf("the container is not listed: %v", err)
+	}
+	return found
+}
+
 func testStopped(t *testing.T, s suite) {
-	c := s.Start(t, Spec{})
+	s.tally.count(t)
+	c := s.start(t, Spec{})
 	s.Stop(t, c)
 	s.isGone(t, c)
+	if s.Remove != nil {
+		s.Remove(t, c)
+		s.isGone(t, c)
+	}
 }
 
 // testRestarted: the old life is gone, and what was set ended with it or was
 // stored by the engine; either way the new life can be read and set.
 func testRestarted(t *testing.T, s suite) {
-	c := s.Start(t, Spec{CPUs: 0.5})
+	s.tally.count(t)
+	c := s.start(t, Spec{CPUs: 0.5})
 	s.apply(t, c, one(runtime.KnobCPUQuota, "70000 100000"), nil)
 	again := s.Restart(t, c)
 	if again.Key() == c.Key() {
 		t.Errorf("a restart kept the identity %s", c.Key())
+	}
+	s.isGone(t, c)
+	s.apply(t, again, one(runtime.KnobCPUQuota, "80000 100000"), nil)
+}
+
+// testRestartedMeanwhile: writers to a life that ends under them are told so, and
+// nothing else.
+func testRestartedMeanwhile(t *testing.T, s suite) {
+	s.tally.count(t)
+	c := s.start(t, Spec{CPUs: 0.5})
+	ended := make(chan error, 1)
+	go func() {
+		for i := 0; ; i++ {
+			err := s.try(t, c, one(runtime.KnobCPUQuota, runtime.Quota(int64(50_000+i%10*1000), runtime.DefaultPeriodUs)))
+			if err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	again := s.Restart(t, c)
+	if err := <-ended; !errors.Is(err, runtime.ErrGone) {
+		t.Errorf("a write to a life that ended: %v, want ErrGone", err)
 	}
 	s.isGone(t, c)
 	s.apply(t, again, one(runtime.KnobCPUQuota, "80000 100000"), nil)
@@ -277,7 +448,8 @@ func testForeign(t *testing.T, s suite) {
 				continue
 			}
 			t.Run(fmt.Sprintf("their %s, our %s", theirs.name, ours.name), func(t *testing.T) {
-				c := s.Start(t, Spec{CPUs: 0.5})
+				s.tally.count(t)
+				c := s.start(t, Spec{CPUs: 0.5})
 				has := s.read(t, c)
 				if cpus, _ := runtime.ParseCPUList(string(has[runtime.KnobCpuset])); len(cpus) < 2 {
 					t.Skip("needs two CPUs")
@@ -298,7 +470,8 @@ func testForeign(t *testing.T, s suite) {
 
 // testConcurrent: writers of different knobs of one container do not undo each other.
 func testConcurrent(t *testing.T, s suite) {
-	c := s.Start(t, Spec{CPUs: 0.5})
+	s.tally.count(t)
+	c := s.start(t, Spec{CPUs: 0.5})
 	sets := []runtime.Values{one(runtime.KnobCPUWeight, "600"), one(runtime.KnobCPUQuota, "60000 100000"), one(runtime.KnobCpuset, "0")}
 	var wg sync.WaitGroup
 	for _, set := range sets {
@@ -315,7 +488,8 @@ func testConcurrent(t *testing.T, s suite) {
 }
 
 func testCancelled(t *testing.T, s suite) {
-	c := s.Start(t, Spec{})
+	s.tally.count(t)
+	c := s.start(t, Spec{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	before := s.read(t, c)

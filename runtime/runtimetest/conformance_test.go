@@ -1,6 +1,7 @@
 package runtimetest_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/trimtab/trimtab/runtime"
@@ -16,8 +17,11 @@ func TestFakeConforms(t *testing.T) {
 			}
 		}
 		return runtimetest.Subject{
-			Engine: fake,
+			Engine: fake, Lister: fake, Door: "fake",
 			Start: func(_ *testing.T, spec runtimetest.Spec) runtime.Container {
+				if spec.HoldBytes > 0 {
+					fake.OnApply(holds(spec.HoldBytes))
+				}
 				return fake.Add(runtime.Container{}, valuesOf(spec))
 			},
 			Foreign: func(_ *testing.T, c runtime.Container, set runtime.Values) { fake.ForeignWrite(c.ID.Container, set) },
@@ -27,6 +31,16 @@ func TestFakeConforms(t *testing.T) {
 			Restart: func(_ *testing.T, c runtime.Container) runtime.Container { return fake.Restart(c.ID.Container) },
 		}
 	})
+}
+
+// holds refuses memory limits below what is in use, as v1's kernel does.
+func holds(bytes int64) func(runtime.Container, runtime.Values) error {
+	return func(_ runtime.Container, set runtime.Values) error {
+		if limit, ok := set[runtime.KnobMemoryLimit].Int(); ok && limit < bytes {
+			return fmt.Errorf("device or resource busy: %w", runtime.ErrRefused)
+		}
+		return nil
+	}
 }
 
 // valuesOf is what a host makes of the owner's wishes.

@@ -161,12 +161,23 @@ func (f *Fake) mergeLocked(held *fakeContainer, set runtime.Values) (runtime.Val
 	return next, nil
 }
 
+const (
+	minQuotaUs = 1000 // the kernel's
+	fakeCPUs   = 1024 // more than DefaultValues has: tests make larger machines
+)
+
 func fakeCheck(knob runtime.Knob, value runtime.Value) (err error) {
 	switch knob {
 	case runtime.KnobCPUQuota:
-		_, _, err = runtime.ParseQuota(value)
+		quotaUs, _, parseErr := runtime.ParseQuota(value)
+		if err = parseErr; err == nil && quotaUs >= 0 && quotaUs < minQuotaUs {
+			err = fmt.Errorf("%q is below %d µs", value, minQuotaUs)
+		}
 	case runtime.KnobCpuset:
-		_, err = runtime.ParseCPUList(string(value))
+		cpus, parseErr := runtime.ParseCPUList(string(value))
+		if err = parseErr; err == nil && len(cpus) > 0 && cpus[len(cpus)-1] >= fakeCPUs {
+			err = fmt.Errorf("%q: there are %d CPUs", value, fakeCPUs)
+		}
 	default:
 		if _, ok := value.Int(); !ok && value != runtime.ValueMax {
 			err = fmt.Errorf("%q is not a whole number", value)
