@@ -23,6 +23,8 @@ import (
 // opening them each time (BenchmarkRead, BenchmarkReadOpening).
 type Probe struct {
 	containers map[string]*container
+	above      above
+	buf        []byte
 	now        func() int64
 }
 
@@ -30,7 +32,8 @@ var _ probes.Probe = (*Probe)(nil)
 
 // New returns a probe without containers.
 func New() *Probe {
-	return &Probe{containers: map[string]*container{}, now: monotonicNs}
+	buf := make([]byte, maxFileBytes)
+	return &Probe{containers: map[string]*container{}, above: newAbove(buf), buf: buf, now: monotonicNs}
 }
 
 func monotonicNs() int64 {
@@ -51,7 +54,9 @@ func (p *Probe) Watch(t probes.Target) error {
 	if t.Dir == nil {
 		return fmt.Errorf("cgroup probe: container %s: no cgroup directories", t.Key)
 	}
-	p.containers[t.Key] = newContainer(t)
+	c := newContainer(t, p.buf)
+	p.containers[t.Key] = c
+	p.above.use(c.ancestors())
 	return nil
 }
 
@@ -59,6 +64,7 @@ func (p *Probe) Watch(t probes.Target) error {
 func (p *Probe) Unwatch(key string) {
 	if c, ok := p.containers[key]; ok {
 		c.files.close()
+		p.above.leave(c.ancestors())
 		delete(p.containers, key)
 	}
 }
@@ -66,11 +72,12 @@ func (p *Probe) Unwatch(key string) {
 // Read adds a Cgroup part for each container of which anything could be read.
 func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
 	var errs []error
+	p.above.again()
 	for key, c := range p.containers {
 		if ctx.Err() != nil {
 			return errors.Join(append(errs, ctx.Err())...)
 		}
-		part := c.read(p.now())
+		part := c.read(p.now(), &p.above)
 		if part == nil {
 			errs = append(errs, fmt.Errorf("cgroup probe: container %s: no file of %s can be read: is it gone?", key, c.cpuacct))
 			continue
@@ -103,9 +110,9 @@ type container struct {
 	chain                             []string // cpu directories, the container's own first
 }
 
-func newContainer(t probes.Target) *container {
+func newContainer(t probes.Target, buf []byte) *container {
 	c := &container{
-		files:   files{open: map[string]int{}, buf: make([]byte, maxFileBytes)},
+		files:   files{open: map[name]int{}, buf: buf},
 		v2:      t.V2,
 		cpu:     t.Dir("cpu"),
 		cpuacct: t.Dir("cpuacct"),
@@ -117,6 +124,9 @@ func newContainer(t probes.Target) *container {
 	c.chain = ancestors(c.cpu)
 	return c
 }
+
+// ancestors are the cgroups above the container's own.
+func (c *container) ancestors() []string { return c.chain[min(1, len(c.chain)):] }
 
 // maxDepth bounds the walk to the root of the hierarchy.
 const maxDepth = 32
@@ -143,7 +153,7 @@ func ancestors(dir string) []string {
 func exists(path string) bool { return unix.Access(path, unix.F_OK) == nil }
 
 // read takes one sample; nil if not a single file could be read.
-func (c *container) read(atNs int64) *probes.Cgroup {
+func (c *container) read(atNs int64, above *above) *probes.Cgroup {
 	part := &probes.Cgroup{AtNs: atNs, MemoryLimit: -1}
 	r := &reading{files: &c.files, part: part}
 	if c.v2 {
@@ -153,7 +163,7 @@ func (c *container) read(atNs int64) *probes.Cgroup {
 		r.cpuV1(c)
 		r.memoryV1(c.memory)
 	}
-	r.throttling(c)
+	r.throttling(c, above)
 	if v, ok := r.number(c.pid, "pids.current"); ok {
 		part.PIDs = v
 	}

@@ -179,9 +179,9 @@ func TestLongFileIsRefused(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, maxFileBytes+1), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f := files{open: map[string]int{}, buf: make([]byte, maxFileBytes)}
+	f := files{open: map[name]int{}, buf: make([]byte, maxFileBytes)}
 	defer f.close()
-	if _, err := f.read(path); err == nil {
+	if _, err := f.read(filepath.Dir(path), filepath.Base(path)); err == nil {
 		t.Error("read a file beyond the cap")
 	}
 }
@@ -211,6 +211,60 @@ func TestLiveTree(t *testing.T) {
 	p.Unwatch("live")
 	if after := openFiles(t); after != before {
 		t.Errorf("%d open files before, %d after", before, after)
+	}
+}
+
+// Containers below one cgroup share its files, which are closed with the last of them.
+func TestAncestorsAreSharedAndFresh(t *testing.T) {
+	parent := filepath.Join(t.TempDir(), "job")
+	const from = "testdata/v2/system.slice/docker-c0ffee.scope"
+	if err := os.CopyFS(parent, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	before := openFiles(t)
+	p := New()
+	for _, key := range []string{"a", "b"} {
+		dir := filepath.Join(parent, key)
+		if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Watch(probes.Target{Key: key, Dir: func(string) string { return dir }, Unified: dir, V2: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	throttled := func(key string) uint64 {
+		t.Helper()
+		into := map[string]*probes.Sample{}
+		if err := p.Read(context.Background(), into); err != nil {
+			t.Fatal(err)
+		}
+		all := into[key].Cgroup.Throttling
+		if len(all) != 2 {
+			t.Fatalf("%s: %d cgroups may throttle, want its own and the one above: %+v", key, len(all), all)
+		}
+		return all[1].Throttled
+	}
+	if a, b := throttled("a"), throttled("b"); a != 300 || b != 300 {
+		t.Errorf("the one above was throttled %d and %d times, want 300", a, b)
+	}
+	shared := openFiles(t)
+	if err := os.WriteFile(filepath.Join(parent, "cpu.stat"), []byte("nr_periods 401\nnr_throttled 301\nthrottled_usec 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := throttled("a"); got != 301 {
+		t.Errorf("throttled %d times, want what stands now", got)
+	}
+	own := len(p.containers["a"].files.open)
+	p.Unwatch("a")
+	if got := openFiles(t); got != shared-own {
+		t.Errorf("%d files open after one of two left, want %d: those above are still in use", got, shared-own)
+	}
+	if got := throttled("b"); got != 301 {
+		t.Errorf("throttled %d times, want 301", got)
+	}
+	p.Unwatch("b")
+	if got := openFiles(t); got != before {
+		t.Errorf("%d open files before, %d after", before, got)
 	}
 }
 

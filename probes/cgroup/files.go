@@ -13,41 +13,47 @@ import (
 // about 2 KiB.
 const maxFileBytes = 16 << 10
 
+// name is a file: its directory and its own name, so that no path need be put
+// together to find it open.
+type name struct{ dir, file string }
+
 // files keeps descriptors open between readings. A file that is absent is tried
 // again each time: a controller may be enabled later.
 type files struct {
-	open map[string]int
-	buf  []byte
+	open map[name]int
+	buf  []byte // may be shared by those that are read one after another
 }
 
 // read returns a file's content, valid until the next call.
-func (f *files) read(path string) ([]byte, error) {
-	fd, ok := f.open[path]
+func (f *files) read(dir, file string) ([]byte, error) {
+	n := name{dir, file}
+	fd, ok := f.open[n]
 	if !ok {
 		var err error
+		path := filepath.Join(dir, file)
 		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			return nil, fmt.Errorf("open %s: %w", path, err)
 		}
-		f.open[path] = fd
+		f.open[n] = fd
 	}
-	n, err := unix.Pread(fd, f.buf, 0)
+	got, err := unix.Pread(fd, f.buf, 0)
 	if err != nil {
 		// ENODEV: the cgroup is gone. Another one may stand there now.
 		_ = unix.Close(fd)
-		delete(f.open, path)
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		delete(f.open, n)
+		return nil, fmt.Errorf("read %s in %s: %w", file, dir, err)
 	}
-	if n == len(f.buf) {
-		return nil, fmt.Errorf("read %s: longer than %d bytes", path, len(f.buf))
+	if got == len(f.buf) {
+		return nil, fmt.Errorf("read %s in %s: longer than %d bytes", file, dir, len(f.buf))
 	}
-	return f.buf[:n], nil
+	return f.buf[:got], nil
 }
 
 func (f *files) close() {
-	for path, fd := range f.open {
+	for n, fd := range f.open {
 		_ = unix.Close(fd)
-		delete(f.open, path)
+		delete(f.open, n)
 	}
 }
 
@@ -66,5 +72,3 @@ func parseUint(b []byte) (uint64, bool) {
 	v, err := strconv.ParseUint(string(bytes.TrimSpace(b)), 10, 64)
 	return v, err == nil
 }
-
-func join(dir, name string) string { return filepath.Join(dir, name) }

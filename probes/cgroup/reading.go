@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"bytes"
-	"strconv"
 
 	"github.com/trimtab/trimtab/probes"
 )
@@ -25,7 +24,7 @@ func (r *reading) miss(name string) {
 // text reads a file; a failure is noted under the file's name.
 func (r *reading) text(dir, name string) ([]byte, bool) {
 	if dir != "" {
-		if b, err := r.files.read(join(dir, name)); err == nil {
+		if b, err := r.files.read(dir, name); err == nil {
 			r.any = true
 			return b, true
 		}
@@ -103,97 +102,23 @@ func (r *reading) cpuset(dir, name string) {
 // throttling reads the bandwidth accounting of the container and its ancestors.
 // In v2 an ancestor without the cpu controller has no cpu.max; it is passed over,
 // since it cannot throttle.
-func (r *reading) throttling(c *container) {
-	for i, dir := range c.chain {
-		var t probes.Throttling
-		ok := false
-		if c.v2 {
-			t, ok = r.throttlingV2(dir)
-		} else {
-			t, ok = r.throttlingV1(dir)
-		}
-		if ok {
-			r.part.Throttling = append(r.part.Throttling, t)
-		} else if i == 0 {
-			r.miss("throttling")
-		}
-	}
+func (r *reading) throttling(c *container, above *above) {
 	if len(c.chain) == 0 {
 		r.miss("throttling")
+		return
 	}
-}
-
-func (r *reading) throttlingV1(dir string) (probes.Throttling, bool) {
-	var t probes.Throttling
-	quota, qerr := r.files.read(join(dir, "cpu.cfs_quota_us"))
-	if qerr != nil {
-		return t, false
+	own, ok := bandwidth(r.files, c.chain[0], c.v2)
+	if ok {
+		r.any = true
+		r.part.Throttling = append(r.part.Throttling, own)
+	} else {
+		r.miss("throttling")
 	}
-	us, err := strconv.ParseInt(string(bytes.TrimSpace(quota)), 10, 64)
-	if err != nil {
-		return t, false
-	}
-	t.QuotaUs = max(us, -1)
-	period, perr := r.files.read(join(dir, "cpu.cfs_period_us"))
-	if perr != nil {
-		return t, false
-	}
-	us, err = strconv.ParseInt(string(bytes.TrimSpace(period)), 10, 64)
-	if err != nil {
-		return t, false
-	}
-	t.PeriodUs = us
-	return t, r.bandwidth(dir, "throttled_time", 1, &t)
-}
-
-func (r *reading) throttlingV2(dir string) (probes.Throttling, bool) {
-	var t probes.Throttling
-	b, err := r.files.read(join(dir, "cpu.max"))
-	if err != nil {
-		return t, false
-	}
-	quota, period, ok := bytes.Cut(bytes.TrimSpace(b), []byte{' '})
-	if !ok {
-		return t, false
-	}
-	t.QuotaUs = -1
-	if string(quota) != "max" {
-		if t.QuotaUs, err = strconv.ParseInt(string(quota), 10, 64); err != nil {
-			return t, false
+	for _, dir := range c.ancestors() {
+		if t, ok := above.throttling(dir, c.v2); ok {
+			r.part.Throttling = append(r.part.Throttling, t)
 		}
 	}
-	if t.PeriodUs, err = strconv.ParseInt(string(period), 10, 64); err != nil {
-		return t, false
-	}
-	return t, r.bandwidth(dir, "throttled_usec", 1000, &t)
-}
-
-// bandwidth reads cpu.stat; unitNs is the nanoseconds in one unit of timeName.
-func (r *reading) bandwidth(dir, timeName string, unitNs uint64, t *probes.Throttling) bool {
-	b, err := r.files.read(join(dir, "cpu.stat"))
-	if err != nil {
-		return false
-	}
-	found := 0
-	fields(b, func(name, value []byte) {
-		v, ok := parseUint(value)
-		if !ok {
-			return
-		}
-		switch string(name) {
-		case "nr_periods":
-			t.Periods = v
-		case "nr_throttled":
-			t.Throttled = v
-		case timeName:
-			t.Ns = v * unitNs
-		default:
-			return
-		}
-		found++
-	})
-	r.any = r.any || found == 3
-	return found == 3
 }
 
 // memoryV1 reads the totals of the container's subtree: without "total_", v1's

@@ -1,0 +1,130 @@
+package cgroup
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// above holds the cgroups above the containers. Many containers have the same: each
+// is read once for all of them in one Read, and its files are open once.
+type above struct {
+	dirs map[string]*ancestor
+	buf  []byte
+}
+
+type ancestor struct {
+	files      files
+	users      int
+	read       bool // in this Read
+	throttling probes.Throttling
+	ok         bool
+}
+
+func newAbove(buf []byte) above { return above{dirs: map[string]*ancestor{}, buf: buf} }
+
+func (a *above) use(dirs []string) {
+	for _, dir := range dirs {
+		if a.dirs[dir] == nil {
+			a.dirs[dir] = &ancestor{files: files{open: map[name]int{}, buf: a.buf}}
+		}
+		a.dirs[dir].users++
+	}
+}
+
+// leave closes the files of a cgroup with its last user.
+func (a *above) leave(dirs []string) {
+	for _, dir := range dirs {
+		if x := a.dirs[dir]; x.users > 1 {
+			x.users--
+		} else {
+			x.files.close()
+			delete(a.dirs, dir)
+		}
+	}
+}
+
+// again begins a Read: what was read before is old.
+func (a *above) again() {
+	for _, x := range a.dirs {
+		x.read = false
+	}
+}
+
+func (a *above) throttling(dir string, v2 bool) (probes.Throttling, bool) {
+	x := a.dirs[dir]
+	if !x.read {
+		x.read = true
+		x.throttling, x.ok = bandwidth(&x.files, dir, v2)
+	}
+	return x.throttling, x.ok
+}
+
+// bandwidth reads a cgroup's quota and what it has withheld so far; false where
+// one of the files is not there or says something else.
+func bandwidth(f *files, dir string, v2 bool) (probes.Throttling, bool) {
+	var t probes.Throttling
+	if v2 {
+		ok := quotaV2(f, dir, &t) && withheld(f, dir, "throttled_usec", 1000, &t)
+		return t, ok
+	}
+	ok := whole(f, dir, "cpu.cfs_quota_us", &t.QuotaUs) && whole(f, dir, "cpu.cfs_period_us", &t.PeriodUs) && withheld(f, dir, "throttled_time", 1, &t)
+	t.QuotaUs = max(t.QuotaUs, -1)
+	return t, ok
+}
+
+func whole(f *files, dir, file string, into *int64) bool {
+	b, err := f.read(dir, file)
+	if err != nil {
+		return false
+	}
+	*into, err = strconv.ParseInt(string(bytes.TrimSpace(b)), 10, 64)
+	return err == nil
+}
+
+func quotaV2(f *files, dir string, t *probes.Throttling) bool {
+	b, err := f.read(dir, "cpu.max")
+	if err != nil {
+		return false
+	}
+	quota, period, ok := bytes.Cut(bytes.TrimSpace(b), []byte{' '})
+	if !ok {
+		return false
+	}
+	t.QuotaUs = -1
+	if string(quota) != "max" {
+		if t.QuotaUs, err = strconv.ParseInt(string(quota), 10, 64); err != nil {
+			return false
+		}
+	}
+	t.PeriodUs, err = strconv.ParseInt(string(period), 10, 64)
+	return err == nil
+}
+
+// withheld reads cpu.stat; unitNs is the nanoseconds in one unit of timeName.
+func withheld(f *files, dir, timeName string, unitNs uint64, t *probes.Throttling) bool {
+	b, err := f.read(dir, "cpu.stat")
+	if err != nil {
+		return false
+	}
+	found := 0
+	fields(b, func(name, value []byte) {
+		v, ok := parseUint(value)
+		if !ok {
+			return
+		}
+		switch string(name) {
+		case "nr_periods":
+			t.Periods = v
+		case "nr_throttled":
+			t.Throttled = v
+		case timeName:
+			t.Ns = v * unitNs
+		default:
+			return
+		}
+		found++
+	})
+	return found == 3
+}
