@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -32,6 +34,7 @@ type Containerd struct {
 	Address string
 
 	bin, dir, rootfs string
+	cgroup           string // above all of its containers', removed at the end
 	cmd              *exec.Cmd
 	conn             *grpc.ClientConn
 	made             [][2]string // namespace and ID, to be removed at the end
@@ -44,7 +47,7 @@ type ContainerdSpec struct {
 	Labels      map[string]string
 	Image       string
 	Command     []string // nil: sleep
-	CgroupsPath string   // "": /NAMESPACE/ID, as nerdctl and ctr have it
+	CgroupsPath string   // below the test's own cgroup; "": /NAMESPACE/ID, as nerdctl and ctr have it
 	Env         []string
 	Resources   specs.LinuxResources
 }
@@ -70,9 +73,10 @@ func NeedContainerd(t testing.TB, bin string) *Containerd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Containerd{Address: dir + "/sock", bin: bin, dir: dir, rootfs: dir + "/rootfs"}
+	c := &Containerd{Address: dir + "/sock", bin: bin, dir: dir, rootfs: dir + "/rootfs", cgroup: "/" + filepath.Base(dir)}
 	t.Cleanup(func() {
 		c.Stop(t)
+		removeCgroups(t, c.cgroup)
 		unmountBelow(dir)
 		if err := os.RemoveAll(dir); err != nil {
 			t.Errorf("containerd's directory: %v", err)
@@ -176,6 +180,7 @@ func (c *Containerd) RunContainer(t testing.TB, s ContainerdSpec) (id string) {
 	if s.CgroupsPath == "" {
 		s.CgroupsPath = "/" + s.Namespace + "/" + s.ID
 	}
+	s.CgroupsPath = c.cgroup + s.CgroupsPath
 	spec, err := json.Marshal(ociSpec(s))
 	if err != nil {
 		t.Fatal(err)
@@ -319,6 +324,25 @@ func ociSpec(s ContainerdSpec) specs.Spec {
 			Resources:   &r,
 			Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace}},
 		},
+	}
+}
+
+// removeCgroups removes what containers leave above their own control groups.
+func removeCgroups(t testing.TB, path string) {
+	roots, _ := filepath.Glob("/sys/fs/cgroup/*" + path)
+	for _, root := range append(roots, "/sys/fs/cgroup"+path) {
+		var dirs []string
+		_ = filepath.WalkDir(root, func(dir string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				dirs = append(dirs, dir)
+			}
+			return nil // what is gone needs no removal
+		})
+		for _, dir := range slices.Backward(dirs) {
+			if err := os.Remove(dir); err != nil {
+				t.Errorf("control group: %v", err)
+			}
+		}
 	}
 }
 

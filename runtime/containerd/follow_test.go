@@ -1,0 +1,107 @@
+package containerd
+
+import (
+	"encoding/json"
+	"testing"
+
+	containers "github.com/containerd/containerd/api/services/containers/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+func TestGPUs(t *testing.T) {
+	node := func(minor int64) specs.LinuxDevice {
+		return specs.LinuxDevice{Type: "c", Major: 195, Minor: minor}
+	}
+	rule := func(allow bool, major int64, minor *int64) specs.LinuxDeviceCgroup {
+		return specs.LinuxDeviceCgroup{Allow: allow, Type: "c", Major: &major, Minor: minor, Access: "rwm"}
+	}
+	hook := func(path string, args ...string) *specs.Hooks {
+		return &specs.Hooks{CreateRuntime: []specs.Hook{{Path: path, Args: args}}}
+	}
+	env := func(entries ...string) *specs.Process { return &specs.Process{Env: entries} }
+	linux := func(devices []specs.LinuxDevice, rules ...specs.LinuxDeviceCgroup) *specs.Linux {
+		return &specs.Linux{Devices: devices, Resources: &specs.LinuxResources{Devices: rules}}
+	}
+	cases := []struct {
+		name    string
+		spec    specs.Spec
+		runtime string
+		gpus    []string
+		via     string
+	}{
+		{name: "none"},
+		{name: "all but ours refused", spec: specs.Spec{Linux: linux(nil, rule(false, 195, nil), rule(true, 1, nil))}},
+		{name: "CDI annotation", spec: specs.Spec{Annotations: map[string]string{
+			"cdi.k8s.io/x": "nvidia.com/gpu=1, nvidia.com/gpu=0:1,intel.com/x=1", "other": "nvidia.com/gpu=7"}}, gpus: []string{"0:1", "1"}, via: "cdi"},
+		{name: "CDI's hook and devices", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=void"), Hooks: hook("/usr/bin/nvidia-cdi-hook"),
+			Linux: linux([]specs.LinuxDevice{node(2), node(255)})}, gpus: []string{"2"}, via: "cdi"},
+		{name: "ctr --gpus", spec: specs.Spec{Hooks: hook("/usr/bin/containerd", "containerd", "oci-hook", "--", "/usr/bin/nvidia-container-cli", "configure", "--device=0,GPU-5")},
+			gpus: []string{"0", "GPU-5"}, via: "legacy-hook"},
+		{name: "ctr --gpus of 1.6", spec: specs.Spec{Hooks: &specs.Hooks{Prestart: []specs.Hook{{Args: []string{"nvidia-container-cli", "--device=all"}}}}},
+			gpus: []string{"all"}, via: "legacy-hook"},
+		{name: "nvidia runtime", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=none", "NVIDIA_VISIBLE_DEVICES=0,nvidia.com/gpu=1")},
+			runtime: "io.containerd.nvidia.v2", gpus: []string{"0", "1"}, via: "legacy-hook"},
+		{name: "its hook", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=all"), Hooks: hook("/usr/bin/nvidia-container-runtime-hook", "nvidia-container-runtime-hook", "prestart")},
+			gpus: []string{"all"}, via: "legacy-hook"},
+		{name: "the image's environment alone grants nothing", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=all")}},
+		{name: "nodes", spec: specs.Spec{Linux: linux([]specs.LinuxDevice{node(0), node(3), node(255), {Type: "c", Major: 10, Minor: 1}})}, gpus: []string{"0", "3"}, via: "devices"},
+		{name: "rule for all", spec: specs.Spec{Linux: linux(nil, rule(false, 195, nil), rule(true, 195, nil))}, gpus: []string{"all"}, via: "devices"},
+		{name: "rules for some", spec: specs.Spec{Linux: linux(nil, rule(true, 195, new(int64(1))), rule(true, 195, new(int64(255))))}, gpus: []string{"1"}, via: "devices"},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			data, err := json.Marshal(tc.spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gpus, via := gpusOf(&containers.Container{Spec: &anypb.Any{Value: data}, Runtime: &containers.Container_Runtime{Name: tc.runtime}})
+			if diff := cmp.Diff(tc.gpus, gpus); diff != "" || via != tc.via {
+				t.Errorf("via %q, want %q (-want +got):\n%s", via, tc.via, diff)
+			}
+		})
+	}
+	if gpus, via := gpusOf(&containers.Container{Spec: &anypb.Any{Value: []byte("{")}}); gpus != nil || via != "" {
+		t.Errorf("a spec that cannot be read grants %v via %q", gpus, via)
+	}
+}
+
+// message makes a protobuf message of strings.
+func message(fields map[protowire.Number]string) (out []byte) {
+	for number, value := range fields {
+		out = protowire.AppendTag(out, number, protowire.BytesType)
+		out = protowire.AppendString(out, value)
+	}
+	return out
+}
+
+func TestContainerOf(t *testing.T) {
+	pid := protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), 4711)
+	for name, tc := range map[string]struct {
+		topic string
+		event []byte
+		want  string
+	}{
+		"start":         {"/tasks/start", append(message(map[protowire.Number]string{1: "a"}), pid...), "a"},
+		"exit":          {topicExit, append(message(map[protowire.Number]string{1: "a", 2: "a"}), pid...), "a"},
+		"exit of exec":  {topicExit, message(map[protowire.Number]string{1: "a", 2: "exec-1"}), ""},
+		"update":        {topicUpdate, message(map[protowire.Number]string{1: "a", 2: "image"}), "a"},
+		"empty":         {topicExit, nil, ""},
+		"cut short":     {topicExit, message(map[protowire.Number]string{1: "abcdef"})[:4], ""},
+		"no tag at all": {topicExit, []byte{0xff}, ""},
+	} {
+		if got := containerOf(&types.Envelope{Topic: tc.topic, Event: &anypb.Any{Value: tc.event}}); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func FuzzContainerOf(f *testing.F) {
+	f.Add(message(map[protowire.Number]string{1: "a", 2: "b"}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		containerOf(&types.Envelope{Topic: topicExit, Event: &anypb.Any{Value: data}})
+	})
+}

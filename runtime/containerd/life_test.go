@@ -1,0 +1,185 @@
+package containerd_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/containerd"
+	"github.com/trimtab/trimtab/runtime/runtimetest"
+)
+
+func quota(v runtime.Value) runtime.Values { return runtime.Values{runtime.KnobCPUQuota: v} }
+
+func applyQuota(t *testing.T, e *containerd.Engine, c runtime.Container, v runtime.Value) {
+	t.Helper()
+	if err := e.Apply(t.Context(), c, quota(v)); err != nil {
+		t.Fatal(err)
+	}
+	if stands, err := e.Read(t.Context(), c); err != nil || stands[runtime.KnobCPUQuota] != v {
+		t.Errorf("quota %q, %v; want %q", stands[runtime.KnobCPUQuota], err, v)
+	}
+}
+
+// TestLives: containers of several namespaces come, pause, change, restart and go;
+// another engine's namespace is not looked at.
+func TestLives(t *testing.T) {
+	for _, v := range runtimetest.Runtimes() {
+		t.Run(v.Name, func(t *testing.T) { lives(t, v) })
+	}
+}
+
+func lives(t *testing.T, v runtimetest.Runtime) {
+	d := runtimetest.NeedContainerd(t, v.Bin)
+	d.Start(t)
+	early := d.RunContainer(t, runtimetest.ContainerdSpec{Image: "docker.io/library/busybox:1", Labels: map[string]string{
+		"trimtab.mode": "observe", "nerdctl/name": "train", "nerdctl/namespace": "default"}})
+	dockers := d.RunContainer(t, runtimetest.ContainerdSpec{Namespace: containerd.DockerNamespace})
+	e := newEngine(t, containerd.Options{Address: "unix://" + d.Address, Except: []string{containerd.DockerNamespace}})
+	r := watch(t, e)
+	listed, at := r.expect(t, 0, runtime.EventSeen, early)
+	if _, synced := r.expectKind(t, 0, runtime.EventSynced); at >= synced {
+		t.Errorf("the container that ran before was told after the end of the listing")
+	}
+	if listed.Name != "train" || listed.Image != "docker.io/library/busybox:1" || listed.Labels["trimtab.mode"] != "observe" ||
+		listed.State != runtime.StateRunning || listed.ID.Engine != "containerd" || listed.ID.StartTick == 0 || listed.InitPID == 0 ||
+		!strings.HasSuffix(listed.Cgroup.Dir("cpu"), "/default/"+early) || listed.Kubernetes || listed.GPUs != nil || listed.CreatedUnixNs == 0 {
+		t.Errorf("listed: %+v", listed)
+	}
+	late := d.RunContainer(t, runtimetest.ContainerdSpec{Namespace: "made-later"})
+	started, at := r.expect(t, 0, runtime.EventSeen, late)
+	if started.Name != late || e.Door(t.Context(), started) != "containerd/made-later" {
+		t.Errorf("started: %+v, door %s", started, e.Door(t.Context(), started))
+	}
+	d.Pause(t, "made-later", late)
+	paused, at := r.expect(t, at, runtime.EventSeen, late)
+	d.Resume(t, "made-later", late)
+	resumed, at := r.expect(t, at, runtime.EventSeen, late)
+	if paused.State != runtime.StatePaused || resumed.State != runtime.StateRunning || paused.ID != started.ID {
+		t.Errorf("paused %+v, resumed %+v", paused, resumed)
+	}
+	d.SetLabel(t, "made-later", late, "trimtab.mode", "off")
+	if c, next := r.expect(t, at, runtime.EventUpdate, late); c.Labels["trimtab.mode"] != "off" {
+		t.Errorf("updated: %+v", c)
+	} else {
+		at = next
+	}
+	d.End(t, "made-later", late)
+	gone, at := r.expect(t, at, runtime.EventGone, late)
+	d.StartTask(t, "made-later", late)
+	again, at := r.expect(t, at, runtime.EventSeen, late)
+	if gone.ID != started.ID || again.ID == started.ID || again.Key() == started.Key() {
+		t.Errorf("a restart is another life: %v then %v", started.ID, again.ID)
+	}
+	d.End(t, "made-later", late)
+	r.expect(t, at, runtime.EventGone, late)
+	for _, event := range r.snapshot() {
+		if event.Container.ID.Container == dockers {
+			t.Errorf("Docker's container was told: %+v", event)
+		}
+	}
+}
+
+// TestOnlyNamedNamespaces: config may name those to follow.
+func TestOnlyNamedNamespaces(t *testing.T) {
+	d := runtimetest.NeedContainerd(t, "")
+	d.Start(t)
+	d.RunContainer(t, runtimetest.ContainerdSpec{Namespace: "other"})
+	ours := d.RunContainer(t, runtimetest.ContainerdSpec{Namespace: "ours"})
+	r := watch(t, newEngine(t, containerd.Options{Address: d.Address, Namespaces: []string{"ours"}}))
+	_, end := r.expectKind(t, 0, runtime.EventSynced)
+	if events := r.snapshot()[:end]; len(events) != 2 || events[0].Container.ID.Container != ours {
+		t.Errorf("%s", brief(events))
+	}
+}
+
+// TestKubernetesIsOnlyObserved: by namespace, and by the path of the cgroup.
+func TestKubernetesIsOnlyObserved(t *testing.T) {
+	d := runtimetest.NeedContainerd(t, "")
+	d.Start(t)
+	e := newEngine(t, containerd.Options{Address: d.Address})
+	r := watch(t, e)
+	for name, spec := range map[string]runtimetest.ContainerdSpec{
+		"by namespace": {Namespace: "k8s.io"},
+		"by cgroup":    {CgroupsPath: "/kubepods/burstable/pod1/trimtab-test-pod"},
+	} {
+		c, _ := r.expect(t, 0, runtime.EventSeen, d.RunContainer(t, spec))
+		if !c.Kubernetes {
+			t.Errorf("%s: %+v", name, c)
+		}
+		before, err := e.Read(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Kubernetes = false // as one known from its originals file alone
+		if err := e.Apply(t.Context(), c, quota("50000 100000")); !errors.Is(err, runtime.ErrRefused) || !strings.Contains(err.Error(), "only observed") {
+			t.Errorf("%s: Apply: %v", name, err)
+		}
+		if after, err := e.Read(t.Context(), c); err != nil || after[runtime.KnobCPUQuota] != before[runtime.KnobCPUQuota] {
+			t.Errorf("%s: quota %q, was %q (%v)", name, after[runtime.KnobCPUQuota], before[runtime.KnobCPUQuota], err)
+		}
+	}
+}
+
+// TestComesAndGoes: absent at start, then there, gone with a container running on
+// and one ended meanwhile, and back; an engine that never listed can write too.
+func TestComesAndGoes(t *testing.T) {
+	for _, v := range runtimetest.Runtimes() {
+		t.Run(v.Name, func(t *testing.T) { comesAndGoes(t, v) })
+	}
+}
+
+func comesAndGoes(t *testing.T, v runtimetest.Runtime) {
+	d := runtimetest.NeedContainerd(t, v.Bin)
+	e := newEngine(t, containerd.Options{Address: d.Address})
+	r := watch(t, e)
+	lost, at := r.expectKind(t, 0, runtime.EventLost)
+	if !strings.Contains(lost.Reason, d.Address) || !strings.Contains(lost.Reason, "systemctl start containerd") {
+		t.Errorf("the reason names neither address nor mend: %s", lost.Reason)
+	}
+	d.Start(t)
+	_, at = r.expectKind(t, at, runtime.EventSynced)
+	stays := d.RunContainer(t, runtimetest.ContainerdSpec{Resources: specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(50_000)), Period: new(uint64(100_000))}}})
+	ends := d.RunContainer(t, runtimetest.ContainerdSpec{})
+	before, _ := r.expect(t, at, runtime.EventSeen, stays)
+	ending, at := r.expect(t, at, runtime.EventSeen, ends)
+	applyQuota(t, e, before, "70000 100000")
+
+	d.Interrupt(t)
+	_, at = r.expectKind(t, at, runtime.EventLost)
+	if _, err := e.Read(t.Context(), before); err != nil {
+		t.Errorf("Read while containerd is away: %v", err)
+	}
+	if err := e.Apply(t.Context(), before, quota("80000 100000")); !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("Apply while containerd is away: %v, want ErrUnavailable", err)
+	}
+	if process, err := os.FindProcess(ending.InitPID); err != nil || process.Kill() != nil {
+		t.Fatalf("cannot end process %d: %v", ending.InitPID, err)
+	}
+	gone, at := r.expect(t, at, runtime.EventGone, ends)
+	if gone.ID != ending.ID {
+		t.Errorf("gone: %v", gone.ID)
+	}
+
+	d.Start(t)
+	again, at := r.expect(t, at, runtime.EventSeen, stays)
+	if again.ID != before.ID {
+		t.Errorf("a container that ran on has another identity: %v, was %v", again.ID, before.ID)
+	}
+	_, at = r.expectKind(t, at, runtime.EventSynced)
+	applyQuota(t, e, again, "90000 100000")
+	blind := newEngine(t, containerd.Options{Address: d.Address})
+	applyQuota(t, blind, again, "60000 100000")
+	if door := blind.Door(t.Context(), again); door != "containerd/default" {
+		t.Errorf("the door of one that was not listed is %s", door)
+	}
+	d.End(t, "default", stays)
+	r.expect(t, at, runtime.EventGone, stays)
+	if err := blind.Apply(t.Context(), again, quota("50000 100000")); !errors.Is(err, runtime.ErrGone) {
+		t.Errorf("Apply to one that ended: %v, want ErrGone", err)
+	}
+}
