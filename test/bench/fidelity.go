@@ -61,7 +61,7 @@ func (b *bench) fidelity(ctx context.Context, d *daemontest.Daemon, name string,
 		if err := sleep(ctx, fidelitySettle); err != nil {
 			return row, err
 		}
-		s, from, err := compareRates(ctx, d, j, pick(b, 2, 1))
+		s, from, err := compareRates(ctx, d, j, 1)
 		if err != nil {
 			return row, fmt.Errorf("at %.1f CPUs: %w", cpus, err)
 		}

@@ -24,7 +24,7 @@ const lossSettle = 2 * time.Second
 // in pairs of neighbouring periods, so that slow drifts of the machine cancel.
 // The job has no device wait: with one, the loss would hide in it.
 func measureLoss(ctx context.Context, b *bench) (rows []Row, err error) {
-	pairs, period := pick(b, 8, 3), pick(b, 10*time.Second, 6*time.Second)
+	pairs, period := pick(b, 6, 3), pick(b, 10*time.Second, 6*time.Second)
 	j, err := b.job(ctx, "loss", "observe", "--device-ms", "0")
 	if err != nil {
 		return nil, err
@@ -39,26 +39,22 @@ func measureLoss(ctx context.Context, b *bench) (rows []Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &abTest{d: d, j: j, period: period}
-	order := rand.New(rand.NewPCG(2, 1))
-	var losses []float64
-	for i := range pairs {
-		with, without, err := a.pair(ctx, order.IntN(2) == 0)
-		if err != nil {
-			return nil, err
-		}
-		losses = append(losses, 100*(1-with/without))
-		b.say("  pair %d of %d: %.2f steps/s with, %.2f without", i+1, pairs, with, without)
+	a := &abTest{d: d, j: j, period: period, settle: lossSettle}
+	losses, err := a.losses(ctx, b, pairs)
+	if err != nil {
+		return nil, err
 	}
-	low, high := interval95(losses)
-	loss := Row{What: "loss of a CPU-bound PyTorch job's rate", Value: mean(losses), Unit: "%", Low: low, High: high, Spread: "95 % CI",
-		Goal: "CI includes ≤ 0.5 %",
-		How: fmt.Sprintf("the job's own steps/s (no quota, no device wait, observed), daemon running or stopped, %d pairs of %s periods, order drawn with a fixed seed; Student's interval of the pairs' losses",
-			pairs, period)}.judged(low <= maxLossPercent)
-	if high-low > maxWidthPercent {
-		loss.Result = verdictUnclear // such an interval includes nearly anything
-	}
+	loss := lossRow("loss of a CPU-bound PyTorch job's rate", losses, fmt.Sprintf("the job's own steps/s (no quota, no device wait, observed), %s", a.how(pairs)))
 	return append([]Row{loss}, cost...), nil
+}
+
+func lossRow(what string, losses []float64, how string) Row {
+	low, high := interval95(losses)
+	row := Row{What: what, Value: mean(losses), Unit: "%", Low: low, High: high, Spread: "95 % CI", Goal: "CI includes ≤ 0.5 %", How: how}.judged(low <= maxLossPercent)
+	if high-low > maxWidthPercent {
+		row.Result = verdictUnclear // such an interval includes nearly anything
+	}
+	return row
 }
 
 // abTest switches the daemon on and off beside a job.
@@ -66,7 +62,28 @@ type abTest struct {
 	d      *daemontest.Daemon
 	j      *workload.Job
 	period time.Duration
+	settle time.Duration                   // after the daemon's start
+	look   func(ctx context.Context) error // after each period with it; may be nil
 	off    bool
+	rates  []float64 // steps/s without it
+}
+
+// losses returns what the daemon cost the rate in each pair of periods, in percent.
+func (a *abTest) losses(ctx context.Context, b *bench, pairs int) (losses []float64, err error) {
+	order := rand.New(rand.NewPCG(2, 1))
+	for i := range pairs {
+		with, without, err := a.pair(ctx, order.IntN(2) == 0)
+		if err != nil {
+			return nil, err
+		}
+		losses, a.rates = append(losses, 100*(1-with/without)), append(a.rates, without)
+		b.say("  pair %d of %d: %.2f steps/s with, %.2f without", i+1, pairs, with, without)
+	}
+	return losses, nil
+}
+
+func (a *abTest) how(pairs int) string {
+	return fmt.Sprintf("daemon running (for %s before it counts) or stopped, %d pairs of %s periods, order drawn with a fixed seed; Student's interval of the pairs' losses", a.settle, pairs, a.period)
 }
 
 func (a *abTest) pair(ctx context.Context, withFirst bool) (with, without float64, err error) {
@@ -83,27 +100,36 @@ func (a *abTest) pair(ctx context.Context, withFirst bool) (with, without float6
 }
 
 func (a *abTest) rate(ctx context.Context, on bool) (float64, error) {
-	if err := a.turn(ctx, on); err != nil {
+	started, err := a.turn(ctx, on)
+	if err != nil {
 		return 0, err
 	}
-	if err := sleep(ctx, lossSettle); err != nil {
+	settle := lossSettle
+	if on && started {
+		settle = a.settle
+	}
+	if err := sleep(ctx, settle); err != nil {
 		return 0, err
 	}
 	rate, n, err := a.j.RateFor(ctx, a.period)
 	if err == nil && n < 20 {
 		err = fmt.Errorf("the job made only %d steps in %s", n, a.period)
 	}
+	if err == nil && on && a.look != nil {
+		err = a.look(ctx)
+	}
 	return rate, err
 }
 
-func (a *abTest) turn(ctx context.Context, on bool) error {
+// turn says whether it started the daemon.
+func (a *abTest) turn(ctx context.Context, on bool) (started bool, err error) {
 	switch {
 	case on && a.off:
 		a.off = false
-		return a.d.Restart(ctx)
+		return true, a.d.Restart(ctx)
 	case !on && !a.off:
 		a.off = true
-		return a.d.Stop()
+		return false, a.d.Stop()
 	}
-	return nil
+	return false, nil
 }

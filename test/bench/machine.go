@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/workload"
 )
@@ -21,14 +23,19 @@ const namePrefix = "trimtab-bench-"
 // hostConfig keeps the daemon's hands off every container but the benchmark's own.
 const hostConfig = "match: [{name: '" + namePrefix + "*'}, {name: '*', mode: 'off'}]\n"
 
-func (b *bench) daemon(ctx context.Context, more string) (*daemontest.Daemon, error) {
-	return daemontest.Start(ctx, daemontest.Options{Binary: b.binary, Config: hostConfig + more})
+func (b *bench) daemon(ctx context.Context, more string, env ...string) (*daemontest.Daemon, error) {
+	return daemontest.Start(ctx, daemontest.Options{Binary: b.binary, Config: hostConfig + more, Env: env})
 }
 
-// job starts a training job and waits for its first steps.
+// job starts the PyTorch job and waits for its first steps.
 func (b *bench) job(ctx context.Context, what, mode string, args ...string) (*workload.Job, error) {
-	j, err := workload.Start(ctx, workload.Options{Name: b.name(what), Script: "dataloader.py", Args: args,
-		DockerArgs: []string{"--label", "trimtab.mode=" + mode}})
+	return b.begin(ctx, workload.Options{Name: b.name(what), Script: "dataloader.py", Args: args}, mode)
+}
+
+// begin starts a training job and waits for its first steps.
+func (b *bench) begin(ctx context.Context, o workload.Options, mode string) (*workload.Job, error) {
+	o.DockerArgs = append(o.DockerArgs, "--label", "trimtab.mode="+mode)
+	j, err := workload.Start(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -83,21 +90,15 @@ func removeContainer(name string) error {
 	return err
 }
 
-// processCPU is a process's user and system time so far.
+// processCPU is a process's user and system time so far, to the nanosecond: by
+// its CPU clock, whose number clock_getcpuclockid(3) makes of its PID.
 func processCPU(pid int) (time.Duration, error) {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return 0, err
+	const schedClock = 2
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|schedClock), &ts); err != nil {
+		return 0, fmt.Errorf("CPU clock of process %d: %w", pid, err)
 	}
-	_, rest, ok := strings.Cut(string(data), ") ")
-	fields := strings.Fields(rest)
-	if !ok || len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat: %q", pid, data)
-	}
-	user, errU := strconv.ParseInt(fields[11], 10, 64)
-	system, errS := strconv.ParseInt(fields[12], 10, 64)
-	const tick = 10 * time.Millisecond // USER_HZ is 100 on every architecture that Go runs on
-	return time.Duration(user+system) * tick, errors.Join(errU, errS)
+	return time.Duration(ts.Nano()), nil
 }
 
 // residentBytes is a process's resident set now.

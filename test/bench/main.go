@@ -29,9 +29,12 @@ type group struct {
 func groups() []group {
 	return []group{
 		{"programs", measurePrograms},
+		{"uprobes", measureUprobes},
 		{"loss", measureLoss},
+		{"launches", measureLaunches},
 		{"storm", measureStorm},
 		{"idle", measureIdle},
+		{"scale", measureScale},
 		{"react", measureReact},
 		{"reach", measureReach},
 		{"fidelity", measureFidelity},
@@ -99,7 +102,9 @@ func (b *bench) run(ctx context.Context, only string) ([]Row, error) {
 	var errs []error
 	for _, g := range chosen {
 		b.say("%s", g.name)
+		start := time.Now()
 		measured, err := g.measure(ctx, b)
+		b.say("%s took %.0f s", g.name, time.Since(start).Seconds())
 		rows = append(rows, measured...)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", g.name, err))

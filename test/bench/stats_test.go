@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/trimtab/trimtab/tuner/view"
 )
 
 func near(a, b, tolerance float64) bool { return math.Abs(a-b) <= tolerance }
@@ -46,5 +48,35 @@ func TestParseBenchmark(t *testing.T) {
 	got := parseBenchmark(text)
 	if m := got["BenchmarkSwitchWatched"]; len(m) != 1 || m[0]["sched_switch-ns"] != 150.2 || m[0]["empty-ns"] != 21.5 || len(m[0]) != 3 {
 		t.Errorf("%v", got)
+	}
+}
+
+func TestGrowth(t *testing.T) {
+	point := func(n int, percent, mebibytes float64) scalePoint {
+		return scalePoint{n: n, young: []float64{percent, percent}, resident: []float64{mebibytes}}
+	}
+	one, before := point(1, 0.25, 30), point(100, 1.24, 32)
+	for _, tc := range []struct {
+		cpu, ratio float64
+		result     string
+	}{{1.24 + 9, 1, verdictMet}, {1.24 + 4.5, 0.5, verdictMet}, {1.24 + 18, 2, verdictMiss}} {
+		row := growthRow(one, before, point(1000, tc.cpu, 90))
+		if !near(row.Value, tc.ratio, 1e-6) || row.Result != tc.result {
+			t.Errorf("%.2f %%: %.3f, %s; want %.3f, %s", tc.cpu, row.Value, row.Result, tc.ratio, tc.result)
+		}
+	}
+}
+
+func TestReadCost(t *testing.T) {
+	for _, tc := range []struct {
+		thinned []string
+		share   float64
+	}{
+		{nil, 100}, {[]string{"cuda.sync is counted 50 % of the time"}, 100},
+		{[]string{"cuda.sync is counted 50 % of the time", "cuda.launch is counted 18 % of the time"}, 18}, {[]string{"cuda.launch is counted 0 % of the time"}, 0},
+	} {
+		if got := readCost(view.Container{ProbeShare: 0.004, Thinned: tc.thinned}); got.share != tc.share || !near(got.percent, 0.4, 1e-9) {
+			t.Errorf("%q: %+v, want %.0f %% of the time", tc.thinned, got, tc.share)
+		}
 	}
 }

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/workload"
+	"github.com/trimtab/trimtab/test/workloads/gpu"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// launchHook is what counts launches.
+const launchHook = "cuda.launch"
+
+// thinSettle lets the budget find its level: it looks each 5 s, and believes a
+// hook's price after the first look that had the hook attached throughout.
+const thinSettle = 12 * time.Second
+
+// launchRate is a job that launches so many kernels a second: its trainer is bound
+// by its own CPU between launches, so that all that a launch costs more shows.
+type launchRate struct {
+	name   string
+	args   []string // of the C++ trainer
+	step   float64  // launches in a step: the kernels and the optimizer's
+	settle time.Duration
+}
+
+func launchRates() []launchRate {
+	return []launchRate{
+		{"1,000", []string{"--kernels", "20", "--kernel-us", "300", "--launch-us", "950"}, 21, 7 * time.Second},
+		{"10,000", []string{"--kernels", "200", "--kernel-us", "30", "--launch-us", "98"}, 201, thinSettle},
+		{"50,000", []string{"--kernels", "1000", "--kernel-us", "5", "--launch-us", "19.5"}, 1001, thinSettle},
+	}
+}
+
+// measureLaunches compares the rates of jobs on the virtual GPU with and without
+// a daemon, and with what the daemon itself says that it costs them.
+func measureLaunches(ctx context.Context, b *bench) (rows []Row, err error) {
+	dir, err := gpu.Build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range launchRates() {
+		b.say("  %s launches/s", l.name)
+		more, err := b.launches(ctx, dir, l)
+		if err != nil {
+			return rows, fmt.Errorf("%s launches/s: %w", l.name, err)
+		}
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+// costReading is what the daemon said at the end of a period.
+type costReading struct {
+	percent float64 // of one CPU
+	share   float64 // of the time in which launches are counted
+}
+
+func (b *bench) launches(ctx context.Context, dir vgpu.Dir, l launchRate) (rows []Row, err error) {
+	shm, err := os.MkdirTemp("/dev/shm", "trimtab-bench-*")
+	if err != nil {
+		return nil, err
+	}
+	defer joinClose(&err, func() error { return os.RemoveAll(shm) })
+	node, err := vgpu.NewNode(ctx, dir, shm, vgpu.Options{Devices: 1})
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{"/opt/trimtab-vgpu/" + gpu.Trainer, "--every", "2"}, l.args...)
+	j, err := b.begin(ctx, workload.Options{Name: b.name("launches"), Script: gpu.Script, Args: args, DockerArgs: node.DockerArgs()}, "observe")
+	if err != nil {
+		return nil, err
+	}
+	defer joinClose(&err, j.Stop)
+	d, err := b.daemon(ctx, "", node.Env()...)
+	if err != nil {
+		return nil, err
+	}
+	defer joinClose(&err, d.Close)
+	var said []costReading
+	// A period holds whole turns of ten seconds.
+	a := &abTest{d: d, j: j, period: 10 * time.Second, settle: l.settle, look: func(ctx context.Context) error {
+		c, err := d.Container(ctx, j.Name)
+		if err != nil {
+			return err
+		}
+		if c.ProbeShare <= 0 && !thinnedAway(c) {
+			return errors.New("the daemon counts no cost for the job: does it see the launches? It said:\n" + lastLines(d.Log()))
+		}
+		said = append(said, readCost(c))
+		return nil
+	}}
+	if err := sleep(ctx, l.settle); err != nil { // the daemon has just been started
+		return nil, err
+	}
+	pairs := pick(b, 3, 2)
+	losses, err := a.losses(ctx, b, pairs)
+	if err != nil {
+		return nil, err
+	}
+	return l.rows(a, pairs, losses, said), nil
+}
+
+// readCost takes the daemon's own word for what it costs a job.
+func readCost(c view.Container) costReading {
+	r := costReading{percent: 100 * c.ProbeShare, share: 100}
+	for _, line := range c.Thinned {
+		var percent float64
+		if n, _ := fmt.Sscanf(line, launchHook+" is counted %f", &percent); n == 1 {
+			r.share = percent
+		}
+	}
+	return r
+}
+
+func thinnedAway(c view.Container) bool { return readCost(c).share == 0 }
+
+func (l launchRate) rows(a *abTest, pairs int, losses []float64, said []costReading) []Row {
+	var costs, shares []float64
+	for _, r := range said {
+		costs, shares = append(costs, r.percent), append(shares, r.share)
+	}
+	rate := mean(a.rates) * l.step
+	job := fmt.Sprintf("C++ trainer on the virtual GPU, bound by its own CPU between launches, %.0f launches/s without the daemon", rate)
+	loss := lossRow(fmt.Sprintf("loss of a job with %s launches/s", l.name), losses, job+"; "+a.how(pairs))
+	cost := rangeRow(fmt.Sprintf("  its computed cost, %s launches/s", l.name), costs, "%",
+		"the daemon's own word at the end of each period: hits of uprobes at their price on this machine, and its programs' accounted time, of one CPU, which the job has to itself; "+job)
+	cost.Goal = "≤ 0.5 %"
+	counted := rangeRow(fmt.Sprintf("  share of time in which launches are counted, %s launches/s", l.name), shares, "%",
+		"what the budget of 0.5 % of a CPU (budget.job) leaves of it: the hook takes turns, or is off and tried again each minute; 100: always")
+	return []Row{loss, cost.judged(slices.Max(costs) <= maxLossPercent), counted.reported()}
+}
