@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes/nvml"
+	"github.com/trimtab/trimtab/test/workload"
+)
+
+// machine says on what this runs.
+func (c *check) machine(ctx context.Context) {
+	say := func(format string, args ...any) {
+		line := fmt.Sprintf(format, args...)
+		c.report.machine = append(c.report.machine, line)
+		c.report.say("%s", line)
+	}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		say("kernel %s, %s", unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:]))
+	}
+	if out, err := exec.CommandContext(ctx, c.runc.path, "--version").Output(); err == nil {
+		first, _, _ := strings.Cut(string(out), "\n")
+		say("%s", first)
+	}
+	if out, err := exec.CommandContext(ctx, filepath.Join(c.o.dir, "trimtab"), "version").Output(); err == nil {
+		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		say("%s", first)
+	}
+	if c.node == nil {
+		text, err := torchSays(ctx)
+		if err != nil {
+			text = err.Error()
+		}
+		say("%s", text)
+	}
+}
+
+// nvml prints what each function of NVML answered.
+func (c *check) nvml(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	s, err := nvml.Look(ctx, nvml.Options{})
+	if err != nil {
+		return err
+	}
+	c.report.machine = append(c.report.machine, fmt.Sprintf("driver %s, NVML %s", s.Driver, s.NVML))
+	c.report.judge(s.Absent == "" && len(s.Devices) > 0, "nvml", "devices", "driver "+s.Driver, fmt.Sprintf("%d, NVML %s%s", len(s.Devices), s.NVML, s.Absent))
+	for _, d := range s.Devices {
+		name := fmt.Sprintf("%s, %.0f GiB", d.Name, float64(d.MemTotal)/(1<<30))
+		c.report.machine = append(c.report.machine, "device: "+name)
+		gpm := "GPM tells nothing (before Hopper, or not allowed)"
+		if d.SMActive != nil {
+			gpm = "GPM tells the share of active SMs"
+		}
+		c.report.row(note, "nvml", fmt.Sprintf("device %d", d.Index), name, fmt.Sprintf("%d functions answered; %s", len(s.Answered(d.UUID)), gpm))
+		text, err := json.Marshal(d)
+		if err != nil {
+			return err
+		}
+		c.report.say("         reading: %s", text)
+	}
+	for _, a := range s.Answers {
+		c.report.say("         %-10.10s %-44s %s", a.Device, a.Call, a.Said)
+	}
+	c.report.judge(len(s.Silent) == 0, "nvml", "calls that hung or ended the child", "", fmt.Sprint(len(s.Silent), " ", strings.Join(s.Silent, " ")))
+	return nil
+}
+
+// jobs runs each job under an observing trimtab.
+func (c *check) jobs(ctx context.Context) error {
+	for i, t := range c.truths() {
+		if c.o.short && t.name == "checkpoint" {
+			c.report.say("short: the job %q is left out", t.name)
+			continue
+		}
+		if err := c.oneJob(ctx, t, i == 0); err != nil {
+			return fmt.Errorf("job %s: %w", t.name, err)
+		}
+	}
+	return nil
+}
+
+func (c *check) oneJob(ctx context.Context, t truth, first bool) (err error) {
+	c.report.say("job %s: %s", t.name, t.why)
+	j, err := c.start(ctx, t.name, t.work)
+	if err != nil {
+		return err
+	}
+	defer func() { err = firstError(err, j.stop()) }()
+	if err := j.waitSteps(ctx, 5, startPatience); err != nil {
+		return err
+	}
+	d, err := c.launch(ctx, j, settings{mode: policies.ModeObserve, dir: j.dir})
+	if err != nil {
+		return err
+	}
+	defer func() { err = firstError(err, d.end()) }()
+	if err := sleep(ctx, c.pick(8*time.Second, 5*time.Second)); err != nil { // attach, and a first window
+		return err
+	}
+	if first {
+		c.symbols(d)
+	}
+	from, witness := workload.Now(), c.utilisation(ctx)
+	seen, err := verdicts(ctx, d, c.pick(12*time.Second, 4*time.Second))
+	if err != nil {
+		return err
+	}
+	share, who, errWitness := witness()
+	duty, n := d.tap.meanDuty(from, workload.Now())
+	c.judgeVerdict(t, seen)
+	c.judgeDuty(t, share, who, errWitness, duty, n)
+	if v, ok := d.view(); ok {
+		c.report.say("         %s", v.Verdict.Why)
+		for _, e := range v.Verdict.Evidence {
+			c.report.say("         %-32s %.4g %s", e.Name, e.Value, e.Unit)
+		}
+	}
+	return nil
+}
+
+// startPatience is for a first import of PyTorch and CUDA's start.
+const startPatience = 3 * time.Minute
+
+// verdicts looks once a second.
+func verdicts(ctx context.Context, d *daemon, d2 time.Duration) (map[string]int, error) {
+	seen := map[string]int{}
+	for end := time.Now().Add(d2); time.Now().Before(end); {
+		if err := sleep(ctx, time.Second); err != nil {
+			return seen, err
+		}
+		if v, ok := d.view(); ok && v.Verdict.Class != "" {
+			word := string(v.Verdict.Class)
+			if v.Verdict.Cause != "" {
+				word += "/" + string(v.Verdict.Cause)
+			}
+			seen[word]++
+		}
+	}
+	return seen, nil
+}
+
+// judgeVerdict: right is what was said most of the time.
+func (c *check) judgeVerdict(t truth, seen map[string]int) {
+	right, all := 0, 0
+	var words []string
+	for word, n := range seen {
+		all += n
+		words = append(words, fmt.Sprintf("%s (%d s)", word, n))
+		if slices.Contains(t.want, word) {
+			right += n
+		}
+	}
+	slices.Sort(words)
+	c.report.judge(2*right > all, "verdicts", t.name, "built as "+strings.Join(t.want, " or "), strings.Join(words, ", "))
+}
+
+// dutyTolerance: NVML's samples are periods of a sixth of a second to a second, of
+// which a job that starts and stops the device within them sees every one as busy.
+const dutyTolerance = 0.15
+
+func (c *check) judgeDuty(t truth, share float64, who string, err error, duty float64, n int) {
+	ours := fmt.Sprintf("%.2f (%d samples)", duty, n)
+	switch {
+	case err != nil:
+		c.report.row(note, "activity", t.name, "no other witness: "+err.Error(), ours)
+	case n == 0:
+		c.report.row(bad, "activity", t.name, fmt.Sprintf("%.2f (%s)", share, who), "NVML gave no sample of utilisation")
+	default:
+		// NVML's periods say busy also for kernels with gaps between: more is no error by itself
+		// where the witness is what the kernels took.
+		ok := math.Abs(duty-share) <= dutyTolerance || c.node != nil && duty > share
+		c.report.judge(ok, "activity", t.name, fmt.Sprintf("%.2f (%s)", share, who), ours)
+	}
+}
