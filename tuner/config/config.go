@@ -32,12 +32,14 @@ type Config struct {
 	Reserve    Reserve       `yaml:"reserve"`
 	Ramp       int           `yaml:"ramp"` // containers tuned at once; 0: no such limit
 	Heal       bool          `yaml:"heal"` // repair lost GPU access of named containers that are only observed
+	GPU        GPU           `yaml:"gpu"`
 	Knobs      []string      `yaml:"knobs"`
 	Limits     Limits        `yaml:"limits"`
 	Budget     Budget        `yaml:"budget"`
 	Thresholds Thresholds    `yaml:"thresholds"`
 	Idle       Idle          `yaml:"idle"`
 	Docker     Docker        `yaml:"docker"`
+	Containerd Containerd    `yaml:"containerd"`
 	Metrics    Metrics       `yaml:"metrics"`
 	API        API           `yaml:"api"`
 	StateDir   string        `yaml:"stateDir"`
@@ -45,6 +47,11 @@ type Config struct {
 	History    History       `yaml:"history"`
 	Log        Log           `yaml:"log"`
 	Match      []Rule        `yaml:"match"`
+}
+
+// GPU says what may be done about containers' sight of their GPUs.
+type GPU struct {
+	Signal bool `yaml:"signal"` // trimtab.gpu.signal may ask for a signal
 }
 
 // Reserve is what trimtab never gives to any container.
@@ -81,8 +88,16 @@ type Idle struct {
 
 // Docker says how the engine is reached.
 type Docker struct {
+	Enabled    bool   `yaml:"enabled"`
 	Host       string `yaml:"host"`
 	Containerd string `yaml:"containerd"` // Docker's containerd socket; "": looked for in the usual places
+}
+
+// Containerd is the engine of containers that containerd runs for others than Docker.
+type Containerd struct {
+	Enabled    bool     `yaml:"enabled"`
+	Address    string   `yaml:"address"`    // path of its socket
+	Namespaces []string `yaml:"namespaces"` // those to look at; none: all but Docker's
 }
 
 // Metrics is the Prometheus endpoint.
@@ -172,7 +187,8 @@ func Default() Config {
 		Budget:     Budget{CPU: 0.02, Memory: 128 << 20, Job: 0.005},
 		Thresholds: Thresholds{Severity: 0.05, Communication: 0.10, Steal: 0.02, MinGain: 0.05},
 		Idle:       Idle{After: Duration(30 * time.Second)},
-		Docker:     Docker{Host: "unix:///var/run/docker.sock"},
+		Docker:     Docker{Enabled: true, Host: "unix:///var/run/docker.sock"},
+		Containerd: Containerd{Address: "/run/containerd/containerd.sock", Namespaces: []string{}},
 		Metrics:    Metrics{Listen: "127.0.0.1:9477"},
 		API:        API{Socket: "/run/trimtab/trimtab.sock", ReadGroup: "trimtab-read", WriteGroup: "trimtab"},
 		StateDir:   "/var/lib/trimtab",

@@ -164,6 +164,8 @@ func TestProblemsNamePlaceKeyAndWhatIsAllowed(t *testing.T) {
 		"two documents":     {"ramp: 1\n---\nramp: 2\n", []string{`more than one document`}},
 		"a list for a text": {"policy: [knee]\n", []string{`trimtab.yaml:1: policy: a list is not a text`}},
 		"knob family":       {"knobs: [cpu, disk]\n", []string{`trimtab.yaml:1: knobs: "cpu, disk": no such knob: disk; allowed are cpu, cpuset, memory, io, gpu`}},
+		"no engine":         {"docker: {enabled: false}\n", []string{"docker.enabled: is false, and so is containerd.enabled"}},
+		"containerd":        {"containerd: {enabled: true, address: run/c.sock, namespaces: [moby, a..b, default]}\n", []string{`containerd.address: "run/c.sock" is not an absolute path`, `containerd.namespaces[1]: "moby" is Docker's`, `containerd.namespaces[2]: "a..b" is not a namespace`}},
 		"tcp docker":        {"docker: {host: tcp://1.2.3.4:2375}\n", []string{`docker.host: "tcp://1.2.3.4:2375" is not a Unix socket`}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -207,6 +209,15 @@ func TestAmounts(t *testing.T) {
 	}
 	if d := Default(); d.Reserve.CPUs.Of(8) != 0.8 {
 		t.Errorf("10%% of 8 CPUs is %v", d.Reserve.CPUs.Of(8))
+	}
+}
+
+func TestContainerdAlone(t *testing.T) {
+	text := "docker: {enabled: false}\ncontainerd: {enabled: true, namespaces: [moby, k8s.io, a_b-1]}\n"
+	got, _, err := Load(write(t, t.TempDir(), "c.yaml", text), "")
+	if err != nil || got.Docker.Enabled || !got.Containerd.Enabled || len(got.Containerd.Namespaces) != 3 ||
+		got.Containerd.Address != "/run/containerd/containerd.sock" {
+		t.Errorf("%+v, %v", got.Containerd, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -22,8 +23,13 @@ const (
 	maxRules       = 1000
 	maxSocketBytes = 80 // sockaddr_un holds 108; the socket is bound under a longer name first
 	maxBudgetCPUs  = 4.0
-	minIdle        = 5 * time.Second // readings come once a second, and may be late
-	maxIdle        = 24 * time.Hour
+	maxNamespaces  = 100
+	// maxNamespaceBytes is containerd's bound of an identifier.
+	maxNamespaceBytes = 76
+	// dockerNamespace is where Docker keeps its containers in containerd.
+	dockerNamespace = "moby"
+	minIdle         = 5 * time.Second // readings come once a second, and may be late
+	maxIdle         = 24 * time.Hour
 )
 
 // Validate returns all problems joined, without the places in files that Load
@@ -108,6 +114,7 @@ func (k *check) doors(c Config) {
 	if c.Docker.Containerd != "" {
 		k.absolute("docker.containerd", c.Docker.Containerd)
 	}
+	k.containerd(c)
 	if c.Metrics.Listen != "" {
 		_, port, err := net.SplitHostPort(c.Metrics.Listen)
 		k.that(err == nil && port != "", "metrics.listen", `%q is not an address; allowed are HOST:PORT such as 127.0.0.1:9477, or "" for none`, c.Metrics.Listen)
@@ -118,6 +125,23 @@ func (k *check) doors(c Config) {
 	k.absolute("api.socket", c.API.Socket)
 	k.that(len(c.API.Socket) <= maxSocketBytes, "api.socket", "is longer than %d bytes", maxSocketBytes)
 	k.absolute("stateDir", c.StateDir)
+}
+
+func (k *check) containerd(c Config) {
+	k.that(c.Docker.Enabled || c.Containerd.Enabled, "docker.enabled", "is false, and so is containerd.enabled: enable one of them")
+	k.absolute("containerd.address", c.Containerd.Address)
+	k.that(len(c.Containerd.Namespaces) <= maxNamespaces, "containerd.namespaces", "%d namespaces; allowed are %d", len(c.Containerd.Namespaces), maxNamespaces)
+	for i, name := range c.Containerd.Namespaces {
+		key := fmt.Sprintf("containerd.namespaces[%d]", i+1)
+		k.that(isNamespace(name), key, "%q is not a namespace; allowed are letters and digits, with ., _ or - between, such as default", name)
+		k.that(name != dockerNamespace || !c.Docker.Enabled, key, "%q is Docker's, which docker.enabled looks at", name)
+	}
+}
+
+// isNamespace holds containerd's own rule (pkg/identifiers).
+func isNamespace(name string) bool {
+	fits, err := regexp.MatchString(`^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$`, name)
+	return err == nil && fits && len(name) <= maxNamespaceBytes
 }
 
 func (k *check) rule(key string, r Rule) {
