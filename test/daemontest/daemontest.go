@@ -80,7 +80,22 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	if err := os.WriteFile(d.config(), []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	return d, d.Restart(ctx)
+	if err := d.Restart(ctx); err != nil {
+		return nil, errors.Join(err, d.abandon())
+	}
+	return d, nil
+}
+
+// abandon ends a daemon that never answered.
+func (d *Daemon) abandon() error {
+	var err error
+	if d.cmd != nil && d.cmd.Process != nil && !d.ended() {
+		err = d.Kill()
+	}
+	if d.own {
+		err = errors.Join(err, os.RemoveAll(d.Dir))
+	}
+	return err
 }
 
 func (d *Daemon) config() string { return filepath.Join(d.Dir, "trimtab.yaml") }

@@ -93,7 +93,7 @@ func TestDeviceBoundThenIdle(t *testing.T) {
 	}
 	until(t, d, j.Name, "to hold its device idle", held)
 	out, err := d.Run(t.Context(), "idle")
-	if err != nil || !strings.Contains(out, j.Name) {
+	if err != nil || !strings.Contains(out, "1 of 2 GPUs is held idle") {
 		t.Errorf("trimtab idle: %v\n%s", err, out)
 	}
 	s, err := d.Client().Status(t.Context())
