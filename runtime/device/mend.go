@@ -12,10 +12,15 @@ import (
 )
 
 // Mend puts back the rules of had that are lost, and no others, and proves that the
-// container has them again. How says by which way. Errors: runtime.ErrGone; any
+// container has them again; what is hidden is not lost. How says by which way. Errors: runtime.ErrGone; any
 // other names what stood in the way. What could be put back stays.
 func (v *Visibility) Mend(ctx context.Context, c runtime.Container, had []runtime.DeviceRule) (how string, err error) {
-	_, lost, err := v.Look(ctx, c, had)
+	turn := v.ledger.turn(c.Key())
+	turn.Lock()
+	defer turn.Unlock()
+	h, _ := v.ledger.get(c.Key())
+	c, had = h.seen(c), h.narrow(had)
+	_, lost, err := v.look(ctx, c, had, h)
 	if err != nil || len(lost) == 0 {
 		return "", err
 	}
@@ -38,7 +43,7 @@ func (v *Visibility) Mend(ctx context.Context, c runtime.Container, had []runtim
 		return "", fmt.Errorf("container %q: %w", c.Name, runtime.ErrGone)
 	}
 	v.Forget(c.Key()) // look anew, an open included
-	_, still, lookErr := v.Look(ctx, c, had)
+	_, still, lookErr := v.look(ctx, c, had, h)
 	if lookErr != nil {
 		return "", lookErr
 	}
@@ -157,7 +162,9 @@ func (v *Visibility) byProgram(c runtime.Container, lost []runtime.DeviceRule) (
 		case p.name == systemdProgram:
 			err = errors.Join(err, fmt.Errorf("systemd's own program refuses %q", refused[0]))
 		default:
-			code, failed := allowing(refused, p.code)
+			hides, rest := splitRefusing(p.code)
+			code, failed := allowing(refused, rest)
+			code = append(plain(hides), code...) // what is hidden stays so
 			if failed == nil {
 				failed = replace(dir, p, code)
 			}

@@ -61,6 +61,10 @@ type Options struct {
 	ProcRoot string
 	// Units asks systemd; nil: over the system bus.
 	Units Units
+	// Records keep what Hide hid; nil: nothing may be hidden.
+	Records Records
+	// Fault is called between writes, for tests; nil: none.
+	Fault func(point string)
 }
 
 func (o Options) filled() Options {
@@ -69,6 +73,9 @@ func (o Options) filled() Options {
 	}
 	if o.Units == nil {
 		o.Units = systemBus{}
+	}
+	if o.Fault == nil {
+		o.Fault = func(string) {}
 	}
 	return o
 }
@@ -79,11 +86,16 @@ type Units interface {
 	// AddDeviceAllow lets the unit use more devices, until it ends; systemd then
 	// writes the rules of its control group anew.
 	AddDeviceAllow(ctx context.Context, unit string, more []Allow) error
+	// SetDeviceAllow replaces the whole list, likewise.
+	SetDeviceAllow(ctx context.Context, unit string, all []Allow) error
 }
 
 // Allow is one entry of a unit's DeviceAllow: a path, or a group such as
 // "char-nvidia", and a subset of "rwm".
-type Allow struct{ Device, Access string }
+type Allow struct {
+	Device string `json:"device"`
+	Access string `json:"access"`
+}
 
 // Preflight decides whether a write to c's knobs may proceed as far as its GPU is
 // concerned. What it cannot find out is not green.

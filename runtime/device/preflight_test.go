@@ -26,6 +26,7 @@ func (f fakeUnits) DeviceAllow(_ context.Context, unit string) ([]Allow, error) 
 const everyContainer = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\n"
 
 func (f fakeUnits) AddDeviceAllow(context.Context, string, []Allow) error { return f.err }
+func (f fakeUnits) SetDeviceAllow(context.Context, string, []Allow) error { return f.err }
 
 const scope = "docker-0123.scope"
 

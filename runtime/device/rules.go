@@ -36,8 +36,14 @@ func readRules(dir string) ([]runtime.DeviceRule, error) {
 
 // allowRule adds one rule to v1's list. The kernel refuses what the group above
 // does not have itself.
-func allowRule(dir string, r runtime.DeviceRule) error {
-	err := os.WriteFile(filepath.Join(dir, "devices.allow"), []byte(r.String()), 0)
+func allowRule(dir string, r runtime.DeviceRule) error { return writeRule(dir, "devices.allow", r) }
+
+// denyRule takes one rule from v1's list, or makes an exception to a list that
+// allows everything.
+func denyRule(dir string, r runtime.DeviceRule) error { return writeRule(dir, "devices.deny", r) }
+
+func writeRule(dir, file string, r runtime.DeviceRule) error {
+	err := os.WriteFile(filepath.Join(dir, file), []byte(r.String()), 0)
 	switch {
 	case isGone(err):
 		return fmt.Errorf("its control group is gone: %w", runtime.ErrGone)
@@ -113,6 +119,10 @@ func nvidiaMajors(procRoot string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
+	return nvidiaOf(majors), nil
+}
+
+func nvidiaOf(majors map[string]int) []int {
 	out := []int{nvidiaMajor}
 	for name, major := range majors {
 		if strings.HasPrefix(name, "nvidia") {
@@ -120,7 +130,7 @@ func nvidiaMajors(procRoot string) ([]int, error) {
 		}
 	}
 	slices.Sort(out)
-	return slices.Compact(out), nil
+	return slices.Compact(out)
 }
 
 // minorsOf is how many minor numbers are asked about where a rule says "*": GPUs

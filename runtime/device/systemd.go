@@ -63,7 +63,17 @@ func parseAllow(value any) ([]Allow, error) {
 
 // AddDeviceAllow appends: systemd keeps the entries that the runtime gave it. The
 // setting ends with the unit, or with the boot.
-func (systemBus) AddDeviceAllow(ctx context.Context, unit string, more []Allow) error {
+func (b systemBus) AddDeviceAllow(ctx context.Context, unit string, more []Allow) error {
+	return b.setProperties(ctx, unit, dbus.Property{Name: "DeviceAllow", Value: godbus.MakeVariant(more)}) // a(ss)
+}
+
+// SetDeviceAllow empties the list and fills it anew in one message.
+func (b systemBus) SetDeviceAllow(ctx context.Context, unit string, all []Allow) error {
+	return b.setProperties(ctx, unit, dbus.Property{Name: "DeviceAllow", Value: godbus.MakeVariant([]Allow{})},
+		dbus.Property{Name: "DeviceAllow", Value: godbus.MakeVariant(all)})
+}
+
+func (systemBus) setProperties(ctx context.Context, unit string, properties ...dbus.Property) error {
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	conn, err := dbus.NewSystemConnectionContext(ctx)
@@ -71,8 +81,7 @@ func (systemBus) AddDeviceAllow(ctx context.Context, unit string, more []Allow) 
 		return fmt.Errorf("system bus: %w (trimtab must run on the host, as root)", err)
 	}
 	defer conn.Close()
-	property := dbus.Property{Name: "DeviceAllow", Value: godbus.MakeVariant(more)} // a(ss)
-	if err := conn.SetUnitPropertiesContext(ctx, unit, true, property); err != nil {
+	if err := conn.SetUnitPropertiesContext(ctx, unit, true, properties...); err != nil {
 		return fmt.Errorf("DeviceAllow of %s: %w", unit, err)
 	}
 	return nil

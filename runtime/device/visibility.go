@@ -12,15 +12,19 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 )
 
-// Visibility looks at the GPU rules that stand for containers, and puts back those
-// that were taken away. It remembers nothing that counts: what a container had is
-// its caller's to keep. Its methods may be called concurrently, Mend for one
+// Visibility looks at the GPU rules that stand for containers, puts back those that
+// were taken away, and hides and shows devices. What a container had is its caller's
+// to keep; what is hidden it keeps itself, and neither finds lost nor puts back. Its methods may be called concurrently, Mend for one
 // container at a time.
 type Visibility struct {
 	o        Options
 	programs *programCache
+	ledger   *ledger
+	useMajor int    // whose nodes count as in use
+	hostDev  string // the host's /dev
 	mu       sync.Mutex
-	last     map[string]sight // by container key
+	last     map[string]sight  // by container key
+	hidden   map[string]string // what rules hide, as they were when that was proved
 }
 
 // sight is what the last look saw: nothing is worked out twice.
@@ -33,7 +37,8 @@ type sight struct {
 
 // NewVisibility returns one for this host.
 func NewVisibility(o Options) *Visibility {
-	return &Visibility{o: o.filled(), programs: newProgramCache(), last: map[string]sight{}}
+	o = o.filled()
+	return &Visibility{o: o, programs: newProgramCache(), ledger: openLedger(o.Records), useMajor: nvidiaMajor, hostDev: "/dev", hidden: map[string]string{}, last: map[string]sight{}}
 }
 
 // Forget drops what is remembered of a container that ended.
@@ -41,6 +46,7 @@ func (v *Visibility) Forget(key string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.last, key)
+	delete(v.hidden, key)
 }
 
 // rules are what bounds a container's use of devices now.
@@ -78,8 +84,22 @@ func (v *Visibility) read(c runtime.Container) (rules, error) {
 
 // Look tells which rules for NVIDIA's devices stand for c, each proved, and which of
 // those that it had are lost. A rule whose major number is no longer NVIDIA's is
-// neither: the number may be another driver's by now.
+// neither: the number may be another driver's by now. What is hidden on purpose counts
+// as standing; while it is being changed nothing is seen.
 func (v *Visibility) Look(ctx context.Context, c runtime.Container, had []runtime.DeviceRule) (stands, lost []runtime.DeviceRule, err error) {
+	turn := v.ledger.turn(c.Key())
+	if !turn.TryLock() {
+		return nil, nil, nil
+	}
+	defer turn.Unlock()
+	h, _ := v.ledger.get(c.Key())
+	stands, lost, err = v.look(ctx, c, had, h)
+	return h.whole(stands), lost, err
+}
+
+// look sees what h leaves of a container's devices.
+func (v *Visibility) look(ctx context.Context, c runtime.Container, had []runtime.DeviceRule, h Hidden) (stands, lost []runtime.DeviceRule, err error) {
+	c, had = h.seen(c), h.narrow(had)
 	r, err := v.read(c)
 	if err != nil {
 		return nil, nil, err
@@ -93,6 +113,7 @@ func (v *Visibility) Look(ctx context.Context, c runtime.Container, had []runtim
 	} else if now.stands, now.lost, err = r.judge(had); err != nil {
 		return nil, nil, fmt.Errorf("container %q: %w", c.Name, err)
 	}
+	now.stands = h.narrow(now.stands)
 	v.prove(ctx, c, r, &now, now.of != before.of)
 	v.mu.Lock()
 	v.last[c.Key()] = now

@@ -371,6 +371,14 @@ func (u *recordingUnits) AddDeviceAllow(_ context.Context, _ string, more []Allo
 	return nil
 }
 
+func (u *recordingUnits) SetDeviceAllow(_ context.Context, _ string, all []Allow) error {
+	u.last = all
+	if u.then != nil {
+		u.then()
+	}
+	return nil
+}
+
 // TestByUnitOnV1: systemd writes v1's list from what it knows; the rules that others
 // had added come back with the GPU's.
 func TestByUnitOnV1(t *testing.T) {

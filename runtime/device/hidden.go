@@ -1,0 +1,219 @@
+package device
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// Hidden is what trimtab did to one container's sight of its GPUs, and all that is
+// needed to undo it, without the engine. It is on disk before the first write, and
+// while a change is under way it covers what stood before and what will stand: each
+// step of undoing asks first whether it is to be undone. On disk fields may be
+// added, none is ever taken away or given another meaning.
+type Hidden struct {
+	Container runtime.Container `json:"container"` // id, name, init process, control group, GPUs
+	Minors    []int             `json:"minors"`    // N of /dev/nvidiaN that are hidden; may be empty: the file alone stands
+	// All: no GPU is left, so nvidiactl, uvm and caps are hidden as well.
+	All bool `json:"all,omitempty"`
+	// Kept are the minor numbers that a rule for all of them is narrowed to.
+	Kept []int `json:"kept,omitempty"`
+	// Removed were taken from v1's list and go back, Added stand in their place and
+	// go. On v2 the replaced program tells by itself what is before and after (hide.go).
+	Removed []runtime.DeviceRule `json:"removed,omitempty"`
+	Added   []runtime.DeviceRule `json:"added,omitempty"`
+	// Open: v1's list allows everything; Removed are exceptions, which it does not show.
+	Open bool `json:"open,omitempty"`
+	// UnitRemoved and UnitAdded are the same of the scope's DeviceAllow.
+	UnitRemoved []Allow `json:"unitRemoved,omitempty"`
+	UnitAdded   []Allow `json:"unitAdded,omitempty"`
+	Nodes       []Node  `json:"nodes,omitempty"` // removed from the container's /dev
+	File        bool    `json:"file,omitempty"`  // its /run/trimtab/gpus is trimtab's
+}
+
+// Node is a device node that was removed from a container's /dev.
+type Node struct {
+	Name  string `json:"name"`
+	Major int    `json:"major"`
+	Minor int    `json:"minor"`
+	Mode  uint32 `json:"mode"` // permissions
+	UID   int    `json:"uid"`
+	GID   int    `json:"gid"`
+}
+
+// Records keep, over restarts and crashes, what was hidden, by container key. Save
+// is durable when it returns.
+type Records interface {
+	Load() (map[string]Hidden, error)
+	Save(all map[string]Hidden) error
+}
+
+// ledger is the records in force, and one turn for each container: rules are written
+// by one at a time.
+type ledger struct {
+	mu    sync.Mutex
+	store Records // nil: nothing may be hidden
+	err   error   // of loading: nothing may be written over what could not be read
+	all   map[string]Hidden
+	turns map[string]*sync.Mutex
+}
+
+func openLedger(store Records) *ledger {
+	l := &ledger{store: store, all: map[string]Hidden{}, turns: map[string]*sync.Mutex{}}
+	if store == nil {
+		l.err = errors.New("what is hidden cannot be remembered, so nothing is hidden")
+		return l
+	}
+	all, err := store.Load()
+	if err == nil && all != nil {
+		l.all = all
+	}
+	l.err = err
+	return l
+}
+
+func (l *ledger) turn(key string) *sync.Mutex {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.turns[key] == nil {
+		l.turns[key] = &sync.Mutex{}
+	}
+	return l.turns[key]
+}
+
+func (l *ledger) get(key string) (Hidden, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h, ok := l.all[key]
+	return h, ok
+}
+
+func (l *ledger) keys() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.all))
+}
+
+// put makes a record durable; nil removes it.
+func (l *ledger) put(key string, h *Hidden) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return l.err
+	}
+	next := maps.Clone(l.all)
+	if delete(next, key); h != nil {
+		next[key] = *h
+	}
+	if err := l.store.Save(next); err != nil {
+		return err
+	}
+	l.all = next
+	return nil
+}
+
+// narrow is what stands of GPU rules while h is in force.
+func (h Hidden) narrow(all []runtime.DeviceRule) []runtime.DeviceRule {
+	if len(h.Minors) == 0 {
+		return all
+	}
+	var out []runtime.DeviceRule
+	for _, r := range all {
+		switch {
+		case h.All:
+		case r.Major != nvidiaMajor:
+			out = append(out, r)
+		case r.Minor == runtime.AnyDevice:
+			for _, minor := range h.Kept {
+				out = append(out, runtime.DeviceRule{Kind: "c", Major: nvidiaMajor, Minor: minor, Access: r.Access})
+			}
+		case !slices.Contains(h.Minors, r.Minor):
+			out = append(out, r)
+		}
+	}
+	return combine(out, nil)
+}
+
+// whole turns what was seen to stand back into what stands when nothing is hidden.
+func (h Hidden) whole(stands []runtime.DeviceRule) []runtime.DeviceRule {
+	if h.Open || len(h.Minors) == 0 {
+		return stands
+	}
+	return combine(without(stands, h.Added), readable(h.Removed))
+}
+
+func readable(all []runtime.DeviceRule) []runtime.DeviceRule {
+	return slices.DeleteFunc(slices.Clone(all), func(r runtime.DeviceRule) bool { return !opens(r.Access) })
+}
+
+// seen is the container with the GPUs that it has left.
+func (h Hidden) seen(c runtime.Container) runtime.Container {
+	switch {
+	case h.All:
+		c.GPUs = nil
+	case len(h.Minors) > 0:
+		c.GPUs = slices.DeleteFunc(slices.Clone(c.GPUs), func(gpu string) bool {
+			minor, err := strconv.Atoi(gpu)
+			return err == nil && slices.Contains(h.Minors, minor)
+		})
+	}
+	return c
+}
+
+// ruleNumbers are what v1 tells its rules apart by: it keeps one for each, and adds
+// and takes single letters of its access.
+type ruleNumbers struct {
+	kind         string
+	major, minor int
+}
+
+func numbersOf(r runtime.DeviceRule) ruleNumbers { return ruleNumbers{r.Kind, r.Major, r.Minor} }
+
+func lettersOf(bits int32) string {
+	out := ""
+	for _, l := range []struct {
+		bit    int32
+		letter string
+	}{{accRead, "r"}, {accWrite, "w"}, {accMknod, "m"}} {
+		if bits&l.bit != 0 {
+			out += l.letter
+		}
+	}
+	return out
+}
+
+func byNumbers(all []runtime.DeviceRule) map[ruleNumbers]int32 {
+	out := map[ruleNumbers]int32{}
+	for _, r := range all {
+		out[numbersOf(r)] |= accessBits(r.Access)
+	}
+	return out
+}
+
+func fromNumbers(all map[ruleNumbers]int32) []runtime.DeviceRule {
+	var out []runtime.DeviceRule
+	for n, bits := range all {
+		if bits != 0 {
+			out = append(out, runtime.DeviceRule{Kind: n.kind, Major: n.major, Minor: n.minor, Access: lettersOf(bits)})
+		}
+	}
+	return sorted(out)
+}
+
+// combine is a list after devices.allow of more, as the kernel keeps it.
+func combine(list, more []runtime.DeviceRule) []runtime.DeviceRule {
+	return fromNumbers(byNumbers(slices.Concat(list, more)))
+}
+
+// without is a list after devices.deny of less.
+func without(list, less []runtime.DeviceRule) []runtime.DeviceRule {
+	out := byNumbers(list)
+	for n, bits := range byNumbers(less) {
+		out[n] &^= bits
+	}
+	return fromNumbers(out)
+}

@@ -1,0 +1,505 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+)
+
+// Hide makes view.Hidden the set of GPUs that are hidden from c: those that are new in
+// it are hidden, those that no longer are in it are shown. Access is what counts:
+// whatever of nodes and the file could not be done is in notes, and an open is refused
+// or allowed all the same. Errors: ErrInUse, with nothing changed; runtime.ErrGone;
+// any other names what stood in the way, and what stood before is back unless it says
+// otherwise. A process that opened the device between the check and the write is found
+// by a second check, and the device is shown again.
+func (v *Visibility) Hide(ctx context.Context, c runtime.Container, view runtime.GPUView) (notes []string, err error) {
+	turn := v.ledger.turn(c.Key())
+	turn.Lock()
+	defer turn.Unlock()
+	before, _ := v.ledger.get(c.Key())
+	target, more, err := v.target(ctx, c, before, view)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.plan(ctx, before, &target); err != nil {
+		return nil, fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	root, noteErr := v.inside(c)
+	if errors.Is(noteErr, runtime.ErrGone) {
+		return nil, fmt.Errorf("container %q: %w", c.Name, runtime.ErrGone)
+	}
+	if root != nil {
+		defer root.Close()
+	}
+	both := join(before, target)
+	both.File = true // about to be written
+	found, notes, err := v.nodesToRemove(root, target, before)
+	if err != nil {
+		notes = append(notes, err.Error())
+	}
+	both.Nodes = slices.Concat(before.Nodes, found)
+	if err := v.ledger.put(c.Key(), &both); err != nil { // law 2: before the first write
+		return nil, fmt.Errorf("container %q: nothing was changed, since what is hidden could not be stored: %w", c.Name, err)
+	}
+	v.o.Fault("stored")
+	if err := v.rewriteProved(ctx, both, target, more); err != nil {
+		return nil, v.back(ctx, c, both, before, err)
+	}
+	return v.furnish(c, root, before, target, both.Nodes, view, append(notes, noteText(noteErr)...))
+}
+
+// rewriteProved also checks that it holds, and that nobody slipped in before it did.
+func (v *Visibility) rewriteProved(ctx context.Context, both, target Hidden, more []int) error {
+	if err := v.rewrite(ctx, both, target, len(more) > 0); err != nil {
+		return err
+	}
+	v.o.Fault("written")
+	c := target.Container
+	if err := v.holds(ctx, c, target, more); err != nil || len(more) == 0 {
+		return err
+	}
+	return v.inUse(ctx, c, target.guarded(more))
+}
+
+func noteText(err error) []string {
+	if err == nil {
+		return nil
+	}
+	return []string{"its files could not be reached, so neither nodes nor /run/trimtab/gpus were touched: " + err.Error()}
+}
+
+// back undoes a change that failed: what stood before stands again, or is owed.
+func (v *Visibility) back(ctx context.Context, c runtime.Container, both, before Hidden, cause error) error {
+	if err := v.rewrite(context.WithoutCancel(ctx), both, before, false); err != nil {
+		return fmt.Errorf("container %q: %w; and what stood before could not be put back, that is tried again: %w", c.Name, cause, err)
+	}
+	var err error
+	if before.Container.Name == "" {
+		err = v.ledger.put(c.Key(), nil)
+	} else {
+		err = v.ledger.put(c.Key(), &before)
+	}
+	return errors.Join(cause, err)
+}
+
+// target works out what will be hidden, and refuses what must not be.
+func (v *Visibility) target(ctx context.Context, c runtime.Container, before Hidden, view runtime.GPUView) (target Hidden, more []int, err error) {
+	sights, err := v.see(ctx, c, before, view)
+	if err != nil {
+		return target, nil, err
+	}
+	target = Hidden{Container: slim(c), Minors: slices.Clone(view.Hidden), All: len(view.Hidden) > 0}
+	slices.Sort(target.Minors)
+	target.Minors = slices.Compact(target.Minors)
+	highest := leastHighest
+	for _, s := range sights {
+		highest = max(highest, s.Minor)
+		if s.Granted && !slices.Contains(target.Minors, s.Minor) {
+			target.All = false
+		}
+	}
+	for minor := range highest + 1 {
+		if !slices.Contains(target.Minors, minor) {
+			target.Kept = append(target.Kept, minor)
+		}
+	}
+	target.Kept = append(target.Kept, firstControlMinor, nvidiactlMinor)
+	for _, minor := range target.Minors {
+		if slices.Contains(before.Minors, minor) {
+			continue
+		}
+		more = append(more, minor)
+		i := slices.IndexFunc(sights, func(s runtime.GPUSight) bool { return s.Minor == minor })
+		if i < 0 || !sights[i].Granted || !sights[i].Visible {
+			return target, nil, fmt.Errorf("container %q does not see /dev/nvidia%d: there is nothing to hide", c.Name, minor)
+		}
+	}
+	if len(more) == 0 {
+		return target, nil, nil
+	}
+	if r := Preflight(ctx, before.seen(c), v.o); !r.Green {
+		return target, nil, fmt.Errorf("container %q: it holds its GPUs in a way that a write could take away for good: %s", c.Name, r)
+	}
+	return target, more, v.inUse(ctx, c, target.guarded(more))
+}
+
+// leastHighest: a rule for all GPUs is narrowed to so many at least, also where fewer
+// are known: hosts have up to 16.
+const leastHighest = 15
+
+// guarded are the minor numbers of which none may be open when more are hidden.
+func (h Hidden) guarded(more []int) []int {
+	if h.All {
+		return append(slices.Clone(more), nvidiactlMinor)
+	}
+	return more
+}
+
+// slim keeps what undoing needs.
+func slim(c runtime.Container) runtime.Container {
+	return runtime.Container{ID: c.ID, Name: c.Name, InitPID: c.InitPID, Cgroup: c.Cgroup, GPUs: c.GPUs, GPUVia: c.GPUVia}
+}
+
+// plan works out which rules and entries go, and which come in their place.
+func (v *Visibility) plan(ctx context.Context, before Hidden, target *Hidden) error {
+	c := target.Container
+	majors, err := driverMajors(v.o.ProcRoot)
+	if err != nil {
+		return err
+	}
+	if dir, ok := c.Cgroup.V1["devices"]; ok {
+		if err := planList(dir, nvidiaOf(majors), before, target); err != nil {
+			return err
+		}
+	} else if len(target.Minors) > 0 {
+		if _, err := v.ownProgram(c.Cgroup.Unified); err != nil {
+			return err
+		}
+	}
+	unit := unitOf(c)
+	if unit == "" {
+		return nil
+	}
+	now, err := v.o.Units.DeviceAllow(ctx, unit)
+	if err != nil {
+		return fmt.Errorf("systemd: %w", err)
+	}
+	base := entriesWith(entriesWithout(now, before.UnitAdded), before.UnitRemoved)
+	want, err := target.narrowUnit(base, majors)
+	if err != nil {
+		return err
+	}
+	target.UnitRemoved, target.UnitAdded = entriesWithout(base, want), entriesWithout(want, base)
+	return nil
+}
+
+func planList(dir string, majors []int, before Hidden, target *Hidden) error {
+	list, err := readRules(dir)
+	if err != nil {
+		return err
+	}
+	if target.Open = allowsAll(list); target.Open {
+		target.Removed = target.refusals(majors, "rwm")
+		return nil
+	}
+	base := combine(without(list, before.Added), before.Removed)
+	var gpu []runtime.DeviceRule
+	for _, r := range base {
+		switch {
+		case r.Kind == "b" || !opens(r.Access):
+		case r.Major == runtime.AnyDevice:
+			return fmt.Errorf("its rule %q allows more than NVIDIA's devices: none of them can be taken from it alone", r)
+		case slices.Contains(majors, r.Major):
+			gpu = append(gpu, r)
+		}
+	}
+	if len(target.Minors) > 0 && hasGroupsBelow(dir) {
+		return errors.New("it has control groups of its own: what they lose with it does not come back")
+	}
+	want := target.narrow(gpu)
+	target.Removed, target.Added = without(gpu, want), without(want, gpu)
+	return nil
+}
+
+// hasGroupsBelow: v1 takes a rule from the groups below too, and never gives it back to them.
+func hasGroupsBelow(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.IsDir() })
+}
+
+// refusals name what is hidden.
+func (h Hidden) refusals(majors []int, access string) []runtime.DeviceRule {
+	var out []runtime.DeviceRule
+	if h.All {
+		for _, major := range majors {
+			out = append(out, runtime.DeviceRule{Kind: "c", Major: major, Minor: runtime.AnyDevice, Access: access})
+		}
+		return out
+	}
+	for _, minor := range h.Minors {
+		out = append(out, runtime.DeviceRule{Kind: "c", Major: nvidiaMajor, Minor: minor, Access: access})
+	}
+	return out
+}
+
+// join covers both states, for as long as either may stand.
+func join(a, b Hidden) Hidden {
+	out := b
+	out.Open = a.Open || b.Open
+	out.Removed, out.Added = combine(a.Removed, b.Removed), combine(a.Added, b.Added)
+	out.UnitRemoved, out.UnitAdded = entriesWith(a.UnitRemoved, b.UnitRemoved), entriesWith(a.UnitAdded, b.UnitAdded)
+	return out
+}
+
+// rewrite makes one state of what another covers. To hide, the rules come first and
+// systemd after; to show, systemd first: it rewrites the rules, and must not rewrite
+// what was just written with what it knew before.
+func (v *Visibility) rewrite(ctx context.Context, covers, to Hidden, hide bool) error {
+	to.Container = covers.Container
+	if !hide {
+		if err := v.setUnit(ctx, covers, to); err != nil {
+			return err
+		}
+		return v.setRules(covers, to)
+	}
+	if err := v.setRules(covers, to); err != nil {
+		return err
+	}
+	v.o.Fault("rules")
+	if unitOf(to.Container) == "" {
+		return nil
+	}
+	if err := v.setUnit(ctx, covers, to); err != nil {
+		return err
+	}
+	return v.setRules(covers, to)
+}
+
+func (v *Visibility) setRules(covers, to Hidden) error {
+	if dir, ok := to.Container.Cgroup.V1["devices"]; ok {
+		return v.setList(dir, covers, to)
+	}
+	return v.setProgram(to)
+}
+
+// setList writes the differences to v1's list, what comes before what goes: a device
+// that stays can be opened at every instant.
+func (v *Visibility) setList(dir string, covers, to Hidden) error {
+	list, err := readRules(dir)
+	if err != nil {
+		return err
+	}
+	base := combine(without(list, covers.Added), covers.Removed)
+	want := combine(without(base, to.Removed), to.Added)
+	allow, deny := without(want, list), without(list, want)
+	if covers.Open || to.Open { // the list does not show exceptions
+		allow, deny = without(covers.Removed, to.Removed), to.Removed
+	}
+	for _, r := range allow {
+		if err := allowRule(dir, r); err != nil {
+			return err
+		}
+		v.o.Fault("allowed")
+	}
+	for _, r := range deny {
+		if err := denyRule(dir, r); err != nil {
+			return err
+		}
+		v.o.Fault("denied")
+	}
+	return nil
+}
+
+// ownProgram is the group's program that a refusal is put in front of. Programs are
+// ANDed: one is enough. systemd's is systemd's to write.
+func (v *Visibility) ownProgram(dir string) (program, error) {
+	programs, err := v.programs.of(dir)
+	if err != nil {
+		return program{}, err
+	}
+	err = errors.New("its control group has no device program but systemd's: nothing can be taken from it in one step")
+	for _, p := range programs {
+		if !p.here || p.name == systemdProgram {
+			continue
+		}
+		if p.err == nil {
+			return p, nil
+		}
+		err = p.err
+	}
+	return program{}, err
+}
+
+// setProgram replaces the group's program by itself, with the refusal in front or without.
+func (v *Visibility) setProgram(to Hidden) error {
+	dir := to.Container.Cgroup.Unified
+	majors, err := nvidiaMajors(v.o.ProcRoot)
+	if err != nil {
+		return err
+	}
+	refuse := to.refusals(majors, "rw")
+	if len(refuse) > 0 {
+		p, err := v.ownProgram(dir)
+		if err != nil {
+			return err
+		}
+		_, rest := splitRefusing(p.code)
+		code, err := refusingFirst(refuse, rest)
+		if err != nil {
+			return err
+		}
+		return replace(dir, p, code)
+	}
+	programs, err := v.programs.of(dir)
+	if err != nil {
+		return err
+	}
+	for _, p := range programs {
+		if front, rest := splitRefusing(p.code); p.here && len(front) > 0 {
+			err = errors.Join(err, replace(dir, p, plain(rest)))
+		}
+	}
+	return err
+}
+
+// unitOf is the scope that systemd keeps a container in; "" without one.
+func unitOf(c runtime.Container) string {
+	if unit := cgroupName(c); isScope(unit) {
+		return unit
+	}
+	return ""
+}
+
+// setUnit tells systemd. On v1 it then writes the rules that it knows, so those that
+// others had added are put back.
+func (v *Visibility) setUnit(ctx context.Context, covers, to Hidden) error {
+	unit := unitOf(to.Container)
+	if unit == "" || len(covers.UnitRemoved)+len(covers.UnitAdded) == 0 {
+		return nil
+	}
+	now, err := v.o.Units.DeviceAllow(ctx, unit)
+	if err != nil {
+		return fmt.Errorf("systemd: %w", err)
+	}
+	base := entriesWith(entriesWithout(now, covers.UnitAdded), covers.UnitRemoved)
+	want := entriesWith(entriesWithout(base, to.UnitRemoved), to.UnitAdded)
+	if len(entriesWithout(want, now))+len(entriesWithout(now, want)) == 0 {
+		return nil
+	}
+	dir, isV1 := to.Container.Cgroup.V1["devices"]
+	var before, after []runtime.DeviceRule
+	if isV1 {
+		if before, err = readRules(dir); err != nil {
+			return err
+		}
+	}
+	if err := v.o.Units.SetDeviceAllow(ctx, unit, want); err != nil {
+		return fmt.Errorf("systemd: %w", err)
+	}
+	v.o.Fault("unit")
+	if !isV1 {
+		return nil
+	}
+	if after, err = readRules(dir); err != nil {
+		return err
+	}
+	for _, r := range missing(before, after) {
+		err = errors.Join(err, allowRule(dir, r))
+	}
+	return err
+}
+
+// holds proves a change: what is hidden is refused, and what stays is still allowed.
+func (v *Visibility) holds(ctx context.Context, c runtime.Container, target Hidden, more []int) error {
+	v.Forget(c.Key())
+	for _, minor := range more {
+		if access, err := v.allowed(ctx, c, minor); access != AccessRefused {
+			return fmt.Errorf("/dev/nvidia%d can still be opened (%s): %w", minor, access, orUnknown(err))
+		}
+	}
+	if target.All || len(more) == 0 {
+		return nil
+	}
+	if access, err := v.allowed(ctx, c, nvidiactlMinor); access == AccessRefused {
+		return fmt.Errorf("nvidiactl can no longer be opened: %w", orUnknown(err))
+	}
+	return nil
+}
+
+// allowed asks for one of NVIDIA's fixed numbers, by a real open where there is v1.
+func (v *Visibility) allowed(ctx context.Context, c runtime.Container, minor int) (Access, error) {
+	return tryOpen(ctx, c, []int{minor})
+}
+
+// See tells how c has each GPU that it was granted or that the host is known to have.
+func (v *Visibility) See(ctx context.Context, c runtime.Container, view runtime.GPUView) ([]runtime.GPUSight, error) {
+	h, _ := v.ledger.get(c.Key())
+	return v.see(ctx, c, h, view)
+}
+
+func (v *Visibility) see(_ context.Context, c runtime.Container, h Hidden, view runtime.GPUView) ([]runtime.GPUSight, error) {
+	r, err := v.read(c)
+	if err != nil {
+		return nil, err
+	}
+	base := r.list
+	if !h.Open {
+		base = combine(without(r.list, h.Added), h.Removed)
+	}
+	covers := func(list []runtime.DeviceRule, minor int) bool {
+		return !r.hasList || slices.ContainsFunc(list, func(rule runtime.DeviceRule) bool { return rule.Covers(nvidiaMajor, minor) })
+	}
+	var out []runtime.GPUSight
+	for _, minor := range v.knownMinors(c, h, view, base) {
+		s := runtime.GPUSight{Minor: minor, UUID: view.UUIDs[minor], Hidden: slices.Contains(h.Minors, minor)}
+		who, err := refusing(r.programs, openRequest(nvidiaMajor, minor))
+		if who == nil && err != nil {
+			return nil, fmt.Errorf("container %q: %w", c.Name, err)
+		}
+		s.Visible = who == nil && covers(r.list, minor) && !(h.Open && s.Hidden)
+		s.Granted = s.Visible || s.Hidden || who == nil && covers(base, minor)
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// knownMinors are the GPUs that there are: those of the host, and where it shows none
+// those that the container's rules or its own /dev name.
+func (v *Visibility) knownMinors(c runtime.Container, h Hidden, view runtime.GPUView, base []runtime.DeviceRule) []int {
+	out := slices.Clone(h.Minors)
+	for minor := range view.UUIDs {
+		out = append(out, minor)
+	}
+	out = append(out, gpusIn(v.hostDev)...)
+	if len(out) == len(h.Minors) {
+		if root, err := v.inside(c); err == nil {
+			if dev, err := below(root, "dev"); err == nil {
+				out = append(out, gpusIn(fmt.Sprintf("/proc/self/fd/%d", dev.Fd()))...)
+				dev.Close()
+			}
+			root.Close()
+		}
+	}
+	for _, r := range base {
+		if r.Kind != "b" && r.Major == nvidiaMajor && r.Minor >= 0 && r.Minor < firstControlMinor && opens(r.Access) {
+			out = append(out, r.Minor)
+		}
+	}
+	for _, gpu := range c.GPUs {
+		if minor, err := strconv.ParseUint(gpu, 10, 8); err == nil && minor < firstControlMinor {
+			out = append(out, int(minor))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// gpusIn are the N of the nvidiaN in a directory.
+func gpusIn(dir string) (out []int) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if minor, ok := gpuMinor(e.Name()); ok && e.Type()&os.ModeCharDevice != 0 {
+			out = append(out, minor)
+		}
+	}
+	return out
+}
+
+// gone: another process, or none, has the number of the container's init process.
+func (v *Visibility) gone(c runtime.Container) bool {
+	if c.ID.StartTick == 0 {
+		return false
+	}
+	tick, err := cgroup.StartTick(v.o.ProcRoot, c.InitPID)
+	return errors.Is(err, runtime.ErrGone) || err == nil && tick != c.ID.StartTick
+}

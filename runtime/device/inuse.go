@@ -1,0 +1,149 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// ErrInUse: a process of the container has the device open.
+var ErrInUse = errors.New("the device is in use")
+
+const (
+	useTimeout   = 5 * time.Second // a look at all files of a container; milliseconds unless one of them hangs
+	maxProcesses = 1 << 16
+)
+
+// user is a process that has a device open.
+type user struct {
+	pid   int
+	minor int
+	comm  string
+}
+
+// inUse returns ErrInUse if a process of c has a node of a major number open, with
+// one of the minor numbers, wherever the node lies and whatever it is called. A
+// process that only kept a mapping is not found; NVIDIA's libraries keep the files.
+func (v *Visibility) inUse(ctx context.Context, c runtime.Container, minors []int) error {
+	ctx, cancel := context.WithTimeout(ctx, useTimeout)
+	defer cancel()
+	type answer struct {
+		u   *user
+		err error
+	}
+	// On a thread of its own: a file of a network file system may hang its stat.
+	result := make(chan answer, 1)
+	go func() {
+		u, err := v.findUser(ctx, c, minors)
+		result <- answer{u, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("container %q: whether its devices are in use could not be found out: %w", c.Name, ctx.Err())
+	case a := <-result:
+		if a.u != nil {
+			return fmt.Errorf("container %q: process %d (%q) has device %d:%d open: %w", c.Name, a.u.pid, a.u.comm, v.useMajor, a.u.minor, ErrInUse)
+		}
+		if a.err != nil {
+			return fmt.Errorf("container %q: whether its devices are in use could not be found out: %w", c.Name, a.err)
+		}
+		return nil
+	}
+}
+
+func (v *Visibility) findUser(ctx context.Context, c runtime.Container, minors []int) (*user, error) {
+	pids, err := processesIn(c.Cgroup.Dir("devices"))
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pids {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		dir := filepath.Join(v.o.ProcRoot, strconv.Itoa(pid))
+		minor, err := openMinor(filepath.Join(dir, "fd"), v.useMajor, minors)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH):
+			continue // it ended
+		case errors.Is(err, fs.ErrPermission):
+			return nil, fmt.Errorf("the open files of process %d: %w (trimtab needs CAP_SYS_PTRACE for them)", pid, err)
+		case err != nil:
+			return nil, fmt.Errorf("the open files of process %d: %w", pid, err)
+		case minor >= 0:
+			comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+			return &user{pid, minor, strings.TrimSpace(string(comm))}, nil
+		}
+	}
+	return nil, nil
+}
+
+// processesIn lists the processes of a control group and of all below it.
+func processesIn(dir string) (pids []int, err error) {
+	if dir == "" {
+		return nil, errors.New("its control group is not known")
+	}
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			if path != dir && isGone(err) {
+				return nil
+			}
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		if err != nil {
+			if path != dir && isGone(err) {
+				return nil
+			}
+			return err
+		}
+		for _, field := range strings.Fields(string(data)) {
+			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+				pids = append(pids, pid)
+			}
+		}
+		if len(pids) > maxProcesses {
+			return fmt.Errorf("it has more than %d processes", maxProcesses)
+		}
+		return nil
+	})
+	if isGone(err) {
+		return nil, fmt.Errorf("its control group is gone: %w", runtime.ErrGone)
+	}
+	return pids, err
+}
+
+// openMinor returns the first of the minor numbers that one of the files is; -1: none.
+func openMinor(dir string, major int, minors []int) (int, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return -1, err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		target, err := os.Readlink(path)
+		if err != nil || !strings.HasPrefix(target, "/") {
+			continue // closed meanwhile; or a socket, a pipe: not a node
+		}
+		var st unix.Statx_t
+		// Not synced: the file's own server, a container's perhaps, is not asked.
+		if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
+			continue // closed meanwhile
+		}
+		if st.Mode&unix.S_IFMT == unix.S_IFCHR && int(st.Rdev_major) == major && slices.Contains(minors, int(st.Rdev_minor)) {
+			return int(st.Rdev_minor), nil
+		}
+	}
+	return -1, nil
+}

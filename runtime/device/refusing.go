@@ -1,0 +1,71 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// A program that hides begins with two instructions without effect: a mark, and how
+// long the part is that is trimtab's. So what is hidden can be undone to the very
+// instruction from the program alone, whatever became of the records.
+const (
+	refusingMark   = 0x7472696d // "trim"
+	refusingHeader = 2
+)
+
+// refusingFirst puts a refusal of rules in front of a device program: opening them is
+// refused, all else, making nodes included, goes on to the program.
+func refusingFirst(rules []runtime.DeviceRule, rest asm.Instructions) (asm.Instructions, error) {
+	if len(rest) == 0 {
+		return nil, errors.New("no program of its own to put in front of")
+	}
+	front := asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // access<<16 | kind
+		asm.Mov.Reg(asm.R3, asm.R2),
+		asm.And.Imm(asm.R2, 0xffff),
+		asm.RSh.Imm(asm.R3, 16),
+		asm.LoadMem(asm.R4, asm.R1, 4, asm.Word),
+		asm.LoadMem(asm.R5, asm.R1, 8, asm.Word),
+	}
+	for _, r := range rules {
+		if r.Kind != "c" || r.Major == runtime.AnyDevice {
+			return nil, fmt.Errorf("rule %q is not for some devices of one driver: not refused", r)
+		}
+		block := asm.Instructions{
+			asm.JNE.Imm(asm.R2, devChar, ""),
+			asm.Mov.Reg(asm.R0, asm.R3),
+			asm.And.Imm(asm.R0, accRead|accWrite),
+			asm.JEq.Imm(asm.R0, 0, ""),
+			asm.JNE.Imm(asm.R4, int32(r.Major), ""),
+		}
+		if r.Minor != runtime.AnyDevice {
+			block = append(block, asm.JNE.Imm(asm.R5, int32(r.Minor), ""))
+		}
+		block = append(block, asm.Mov.Imm(asm.R0, 0), asm.Return())
+		for i := range block {
+			if op := block[i].OpCode.JumpOp(); block[i].OpCode.Class().IsJump() && op != asm.Exit {
+				block[i].Offset = int16(len(block) - 1 - i) // to what follows the block
+			}
+		}
+		front = append(front, block...)
+	}
+	header := asm.Instructions{asm.Mov.Imm(asm.R0, refusingMark), asm.Mov.Imm(asm.R0, int32(refusingHeader+len(front)))}
+	return append(append(header, plain(front)...), plain(rest)...), nil
+}
+
+// splitRefusing parts a program from the refusal that trimtab put in front of it.
+func splitRefusing(code asm.Instructions) (front, rest asm.Instructions) {
+	if len(code) < refusingHeader {
+		return nil, code
+	}
+	sets := func(in asm.Instruction) bool { return in.OpCode == asm.Mov.Imm(asm.R0, 0).OpCode && in.Dst == asm.R0 }
+	n := code[1].Constant
+	if !sets(code[0]) || !sets(code[1]) || code[0].Constant != refusingMark || n < refusingHeader || n >= int64(len(code)) {
+		return nil, code
+	}
+	return code[:n], code[n:]
+}
