@@ -1,0 +1,136 @@
+package core
+
+import (
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/tuner/trial"
+	"github.com/trimtab/trimtab/tuner/window"
+)
+
+// measure reads the samples: rates from tick to tick, windows when they are full.
+func (c *Core) measure(in Input, d *Decision) {
+	for _, s := range in.Samples {
+		j := c.jobs[s.Container]
+		if j == nil {
+			continue
+		}
+		j.launched(s)
+		if w := j.slice.Add(s, in.Host); w != nil {
+			j.slice.Cut()
+			j.usage = keep(append(j.usage, usage{endNs: w.EndNs, cpus: w.UsedCPUs(), waiting: w.Cgroup.CPUSome, psi: w.Cgroup.HasPSI}))
+		}
+		if w := j.rate.Add(s, in.Host); w != nil && j.c.Watched {
+			j.observe(c.cfg, w)
+		}
+		long := j.long.Add(s, in.Host)
+		if long != nil && long.StealShare > c.cfg.Thresholds.Steal {
+			j.long.Cut() // a robbed stretch is no evidence
+		}
+		w := j.window.Add(s, in.Host)
+		if w == nil || !j.c.Watched || w.EndNs-w.StartNs < c.cfg.MinWindowNs {
+			continue
+		}
+		r := window.Read(w, j.perStep)
+		if r.Rate.Ticks < c.cfg.Thresholds.MinTicks && w.EndNs-w.StartNs < c.longest(r) {
+			continue
+		}
+		j.window.Cut()
+		r = withLongCost(r, long, j.perStep)
+		if long.EndNs-long.StartNs > longNs {
+			j.long.Cut()
+		}
+		c.close(j, r, d)
+	}
+}
+
+// longest is how long a window may wait for its steps: where there are hardly
+// any, a third of it tells as much.
+func (c *Core) longest(r window.Reading) int64 {
+	if r.Rate.Ticks < 2 {
+		return c.cfg.MaxWindowNs / 3
+	}
+	return c.cfg.MaxWindowNs
+}
+
+// longNs bounds the stretch that a cost is read from.
+const longNs = 30 * second
+
+// withLongCost takes the cost from the whole stretch at the present resources:
+// within a few seconds loaders may make more batches than the trainer takes, as
+// prefetched ones fill or drain, and a step would seem dearer or cheaper than it is.
+func withLongCost(r window.Reading, long *window.Window, known window.PerStep) window.Reading {
+	if long == nil || long.EndNs-long.StartNs <= r.Window.EndNs-r.Window.StartNs {
+		return r
+	}
+	if l := window.Read(long, known); l.CostOK && l.Rate.Source == r.Rate.Source {
+		r.Cost, r.CostOK = l.Cost, true
+	}
+	return r
+}
+
+// resourcesChanged forgets what was measured at other resources.
+func (j *job) resourcesChanged(nowNs int64) {
+	j.changedNs, j.obs = nowNs, nil
+	j.window.Cut()
+	j.rate.Cut()
+	j.long.Cut()
+}
+
+// pauseSteps is how many times longer than its usual step a stretch without two
+// ticks must be to count as a checkpoint, an evaluation or an epoch's end, which
+// are no evidence either way (DESIGN.md, Trials).
+const pauseSteps = 8
+
+// observe takes one observation of the rate, as soon as it holds two ticks.
+func (j *job) observe(cfg Config, w *window.Window) {
+	r := window.Read(w, j.perStep)
+	length := w.EndNs - w.StartNs
+	if r.Rate.Ticks < 2 {
+		usual := j.rateNow()
+		pause := usual > 0 && length > 3*second && float64(length)/1e9*usual > pauseSteps
+		if pause {
+			j.long.Cut()
+		}
+		j.paused = j.paused || pause
+		if length > cfg.MaxWindowNs {
+			j.rate.Cut()
+		}
+		return
+	}
+	j.rate.Cut()
+	paused := j.paused
+	j.paused = false
+	if paused || !w.HasKernel || w.StealShare > cfg.Thresholds.Steal {
+		return
+	}
+	if r.Rate.Source != j.source {
+		if len(j.obs) > 0 && r.Rate.Source != j.reading.Rate.Source {
+			return // one odd slice does not end a series; the windows decide on the source
+		}
+		j.source, j.obs, j.confirmed, j.denied = r.Rate.Source, nil, false, 0
+	}
+	j.obs = keep(append(j.obs, trial.Obs{StartNs: w.StartNs, EndNs: w.EndNs, Rate: r.Rate.PerSecond}))
+}
+
+// measureOutside takes what the host's processes outside of all containers used.
+func (c *Core) measureOutside(h probes.Host) {
+	prev := c.prevHost
+	c.prevHost = h
+	if prev.AtNs == 0 || h.AtNs <= prev.AtNs {
+		return
+	}
+	cpus := float64(h.BusyNs-min(h.BusyNs, prev.BusyNs)) / float64(h.AtNs-prev.AtNs)
+	for _, key := range c.keys() { // sorted: sums of floats depend on their order
+		j := c.jobs[key]
+		if n := len(j.usage); n > 0 && j.usage[n-1].endNs == h.AtNs {
+			cpus -= j.usage[n-1].cpus
+		}
+	}
+	c.outside = keep(append(c.outside, usage{endNs: h.AtNs, cpus: max(0, cpus)}))
+}
+
+func keep[T any](s []T) []T {
+	if len(s) > keepObs {
+		return append(s[:0:0], s[len(s)-keepObs:]...)
+	}
+	return s
+}
