@@ -33,6 +33,11 @@ type Backend interface {
 	Resume(ctx context.Context, name string) ([]view.ActionResult, error)
 	// Pause freezes every value as it stands, also over a reboot.
 	Pause(ctx context.Context) error
+	// GPUs tells how each container that holds a GPU has each device.
+	GPUs(ctx context.Context) ([]view.GPUSight, error)
+	// HideGPU and ShowGPU change what a running container may open.
+	HideGPU(ctx context.Context, req view.GPURequest) ([]view.ActionResult, error)
+	ShowGPU(ctx context.Context, req view.GPURequest) ([]view.ActionResult, error)
 	// Record writes a recording of the next stretch to w, and returns when it is whole.
 	Record(ctx context.Context, w io.Writer, d time.Duration) error
 }

@@ -65,6 +65,16 @@ func (f *fake) Pause(ctx context.Context) error {
 	return err
 }
 
+func (f *fake) GPUs(context.Context) ([]view.GPUSight, error) { return nil, nil }
+
+func (f *fake) HideGPU(ctx context.Context, r view.GPURequest) ([]view.ActionResult, error) {
+	return f.act(ctx, r)
+}
+
+func (f *fake) ShowGPU(ctx context.Context, r view.GPURequest) ([]view.ActionResult, error) {
+	return f.act(ctx, r)
+}
+
 func (f *fake) Record(_ context.Context, w io.Writer, d time.Duration) error {
 	if _, err := w.Write([]byte("a recording of " + d.String())); err != nil {
 		return err

@@ -26,12 +26,15 @@ const (
 	labelTeam       = "trimtab.team"
 	// LabelRateLog holds the expression that finds steps in the container's log.
 	LabelRateLog = "trimtab.rate.log"
+	// LabelGPUSignal names the signal that the init process is sent when its GPUs are
+	// hidden or shown, where the host's config allows it.
+	LabelGPUSignal = "trimtab.gpu.signal"
 )
 
 // LabelNames lists the labels that trimtab reads.
 func LabelNames() []string {
 	return []string{labelMode, labelEnable, labelKnobs, labelCPUMin, labelCPUMax, labelMemoryMin, labelMemoryMax,
-		labelImportance, labelClass, labelJob, labelTeam, LabelRateLog}
+		labelImportance, labelClass, labelJob, labelTeam, LabelRateLog, LabelGPUSignal}
 }
 
 const (
@@ -122,6 +125,10 @@ func (l *labels) read(name, raw string) (err error) {
 		l.team, err = ParseWord(value)
 	case LabelRateLog:
 		err = checkExpression(raw)
+	case LabelGPUSignal:
+		if !slices.Contains([]string{"USR1", "USR2", "HUP", "WINCH"}, strings.TrimPrefix(strings.ToUpper(value), "SIG")) {
+			err = fmt.Errorf("allowed are USR1, USR2, HUP, WINCH")
+		}
 	default:
 		err = fmt.Errorf("unknown label; known are %s", strings.Join(LabelNames(), ", "))
 	}

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -279,6 +280,12 @@ func (l *Loop) Shutdown(ctx context.Context, handover bool) error {
 	if handover {
 		return l.undoUnproved(ctx)
 	}
+	var sightErr error
+	if l.o.Sights != nil {
+		sightErr = l.o.Sights.RestoreAll(ctx, func(key, name string, did bool, notes []string, err error) {
+			l.sightRestored(key, name, did, notes, err, "trimtab stops")
+		})
+	}
 	results, err := l.o.Actuator.RestoreAll(ctx, lookup, "trimtab stops")
 	l.undone(results, view.RecordRestore, "trimtab stops", core.Order{})
 	for _, r := range results {
@@ -286,7 +293,7 @@ func (l *Loop) Shutdown(ctx context.Context, handover bool) error {
 			err = fmt.Errorf("container %q could not be restored: %w; `trimtab restore --offline` tries again", r.Name, r.Err)
 		}
 	}
-	return err
+	return errors.Join(err, sightErr)
 }
 
 // undoUnproved takes back what of open trials stands, and carries out the

@@ -115,6 +115,7 @@ func (l *Loop) Restore(ctx context.Context, name string) ([]view.ActionResult, e
 		if err := l.o.Holds.SetHeld(c.Key(), true); err != nil {
 			return out, fmt.Errorf("container %q: the hold could not be stored, nothing was restored: %w", c.Name, err)
 		}
+		shown := l.showAll(ctx, c)
 		r := l.o.Actuator.Restore(ctx, c, "asked for")
 		if err := l.do(ctx, func() {
 			l.restored([]actuator.RestoreResult{r}, "restored by hand")
@@ -122,7 +123,7 @@ func (l *Loop) Restore(ctx context.Context, name string) ([]view.ActionResult, e
 		}); err != nil {
 			return out, err
 		}
-		out = append(out, restoreAnswer(r))
+		out = append(out, shown.with(restoreAnswer(r)))
 	}
 	return out, nil
 }

@@ -44,6 +44,8 @@ type Settings struct {
 	LoadedAt     time.Time
 	// Heal: lost access to GPUs is repaired also for named containers that are only observed.
 	Heal bool
+	// GPUSignal: containers whose label asks are signalled when their GPUs change.
+	GPUSignal bool
 }
 
 // History keeps records.
@@ -86,6 +88,7 @@ type Options struct {
 	Preflight func(ctx context.Context, c runtime.Container) string
 	GPU       GPUAccess   // nil: lost access is noticed around writes only
 	GPUMemory GPUMemory   // nil only if GPU is
+	Sights    GPUSights   // nil: no GPU is hidden
 	Disabled  func() bool // the file that stops every write
 	Settings  Settings
 	Mode      policies.Mode // for show
@@ -177,6 +180,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	start(l.historian)
 	if l.o.GPU != nil {
 		start(l.heal)
+	}
+	if l.o.Sights != nil {
+		start(l.guard)
 	}
 	for _, e := range l.o.Engines {
 		start(func(ctx context.Context) { l.follow(ctx, e) })

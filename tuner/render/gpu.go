@@ -2,7 +2,10 @@ package render
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+
+	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // GPURow is one container that holds a GPU, as `trimtab doctor --gpu` reports it.
@@ -15,6 +18,42 @@ type GPURow struct {
 	Risk      string   `json:"risk"`         // none, at risk, lost, unknown
 	Why       string   `json:"why"`
 	Mend      string   `json:"mend,omitempty"`
+}
+
+// GPUSights is the table of `trimtab gpu ls`.
+func GPUSights(all []view.GPUSight) string {
+	if len(all) == 0 {
+		return "no running container holds a GPU\n"
+	}
+	columns := []column{{"CONTAINER", 30, 12, true}, {"DEVICE", 9, 9, false}, {"UUID", 40, 12, false}, {"GRANTED", 7, 7, false}, {"VISIBLE", 7, 7, false}, {"HIDDEN", 6, 6, false}, {"IN USE BY", 20, 9, false}}
+	var cells [][]string
+	var notes strings.Builder
+	for _, s := range all {
+		if s.Lost != "" {
+			fmt.Fprintf(&notes, "\n%s: %s\n", clean(s.Name), clean(s.Lost))
+			continue
+		}
+		cells = append(cells, []string{clean(s.Name), s.Device, clean(s.UUID), yes(s.Granted), yes(s.Visible), yes(s.Hidden), pids(s.Users)})
+	}
+	return table(columns, cells) + notes.String()
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "-"
+}
+
+func pids(all []int32) string {
+	if len(all) == 0 {
+		return "-"
+	}
+	words := make([]string, len(all))
+	for i, pid := range all {
+		words[i] = strconv.Itoa(int(pid))
+	}
+	return strings.Join(words, ",")
 }
 
 // GPUs is the table, and below it a sentence on each container.

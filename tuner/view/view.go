@@ -146,6 +146,7 @@ const (
 	RecordVerdict  RecordKind = "verdict"  // the class or cause changed, and stayed
 	RecordGPULost  RecordKind = "gpu-lost" // access to a GPU was lost, came back by itself, or could not be repaired
 	RecordHeal     RecordKind = "heal"     // lost access to a GPU was repaired
+	RecordGPUView  RecordKind = "gpu-view" // GPUs were hidden or shown
 )
 
 // Record is one line of history.
@@ -173,7 +174,7 @@ type Record struct {
 // Changed reports whether the record tells of a value that changed.
 func (r Record) Changed() bool {
 	switch r.Kind {
-	case RecordChange, RecordRollback, RecordRestore, RecordHeal:
+	case RecordChange, RecordRollback, RecordRestore, RecordHeal, RecordGPUView:
 		return true
 	}
 	return false

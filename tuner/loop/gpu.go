@@ -1,0 +1,420 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// GPUSights hides and shows GPUs of running containers, and knows by itself what is to
+// be undone. See and Hide are given what is known of the host's GPUs.
+type GPUSights interface {
+	See(ctx context.Context, c runtime.Container, known runtime.GPUView) ([]runtime.GPUSight, error)
+	// Hide makes known.Hidden the hidden set; notes tell what could not be done beside it.
+	Hide(ctx context.Context, c runtime.Container, known runtime.GPUView) (notes []string, err error)
+	Restore(ctx context.Context, key string) (did bool, notes []string, err error)
+	RestoreAll(ctx context.Context, each func(key, name string, did bool, notes []string, err error)) error
+	// Yielded tells which hidden devices somebody else has allowed again.
+	Yielded(ctx context.Context, key string) []int
+	Hiding() map[string][]int
+	// Containers are those with a record, by key; the name, at least, is known.
+	Containers() map[string]runtime.Container
+	Signal(c runtime.Container, s syscall.Signal) error
+}
+
+// guardEvery is how often what is hidden is compared with what is allowed, and with
+// who may still be changed.
+const guardEvery = 2 * time.Second
+
+// guard looks after what is hidden: it restores what an earlier daemon left, what
+// nobody asks for any more, and what somebody else has allowed again.
+func (l *Loop) guard(ctx context.Context) {
+	owed := map[string]string{} // why, by container
+	if !l.o.Handover {
+		for key := range l.o.Sights.Hiding() {
+			owed[key] = "left by an earlier run of trimtab"
+		}
+	}
+	said := map[string]string{} // what kept it owed, told once
+	ticker := time.NewTicker(guardEvery)
+	defer ticker.Stop()
+	for {
+		for key, minors := range l.o.Sights.Hiding() {
+			why := owed[key]
+			if why == "" {
+				why = l.whyShow(ctx, key)
+			}
+			if yielded := l.o.Sights.Yielded(ctx, key); why == "" && len(yielded) > 0 {
+				why = fmt.Sprintf("somebody else allowed %s again, so all that trimtab hid (%s) is shown", deviceNames(yielded), deviceNames(minors))
+				l.yieldSight(ctx, key, why)
+			}
+			if why == "" {
+				continue
+			}
+			owed[key] = why
+			if l.restoreSight(ctx, key, why, said) == nil {
+				delete(owed, key)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// whyShow says why what is hidden from a container is to be shown again; "" if it stays.
+func (l *Loop) whyShow(ctx context.Context, key string) (why string) {
+	_ = l.do(ctx, func() {
+		t := l.containers[key]
+		switch {
+		case t == nil && l.listing() != nil:
+			why = "it ended"
+		case t == nil || t.enrolment.Mode == "":
+		case t.enrolment.Mode != policies.ModeTune:
+			why = "no longer enrolled: " + t.enrolment.WhyNot
+		}
+	})
+	return why
+}
+
+func (l *Loop) yieldSight(ctx context.Context, key, why string) {
+	l.reply(ctx, func() {
+		l.edge.foreign++
+		if t := l.containers[key]; t != nil {
+			l.keep([]view.Record{{UnixNs: time.Now().UnixNano(), Kind: view.RecordYield, Key: key, Name: t.c.Name, Team: t.enrolment.Team, Text: why}})
+		}
+	})
+}
+
+// restoreSight undoes all that was hidden from one container.
+func (l *Loop) restoreSight(ctx context.Context, key, why string, said map[string]string) error {
+	name := l.o.Sights.Containers()[key].Name // it may not be listed yet
+	did, notes, err := l.o.Sights.Restore(ctx, key)
+	if err != nil && said[key] == err.Error() {
+		return err
+	}
+	if delete(said, key); err != nil {
+		said[key] = err.Error()
+	}
+	l.reply(ctx, func() { l.sightRestored(key, name, did, notes, err, why) })
+	return err
+}
+
+// shownAgain is what a restore by hand did to a container's sight.
+type shownAgain struct {
+	did bool
+	err error
+}
+
+func (l *Loop) showAll(ctx context.Context, c runtime.Container) (s shownAgain) {
+	if l.o.Sights == nil {
+		return s
+	}
+	var notes []string
+	s.did, notes, s.err = l.o.Sights.Restore(ctx, c.Key())
+	l.reply(ctx, func() { l.sightRestored(c.Key(), c.Name, s.did, notes, s.err, "restored by hand") })
+	return s
+}
+
+// with adds it to what became of the other knobs.
+func (s shownAgain) with(res view.ActionResult) view.ActionResult {
+	switch {
+	case s.err != nil:
+		res.OK, res.Text = false, res.Text+"; hidden GPUs are not shown again yet: "+s.err.Error()
+	case s.did:
+		res.Text += "; hidden GPUs are shown again"
+	}
+	return res
+}
+
+func (l *Loop) sightRestored(key, name string, did bool, notes []string, err error, why string) {
+	r := view.Record{UnixNs: time.Now().UnixNano(), Kind: view.RecordRestore, Key: key, Name: name}
+	if t := l.containers[key]; t != nil {
+		r.Name, r.Team, t.checkedAt = t.c.Name, t.enrolment.Team, time.Time{}
+	}
+	switch {
+	case err != nil:
+		r.Kind, r.Text = view.RecordOwed, "hidden GPUs are not shown again yet: "+err.Error()
+	case did:
+		r.Text = "hidden GPUs are shown again (" + why + ")" + noted(notes)
+	case len(notes) > 0:
+		r.Text = "GPUs" + noted(notes)
+	default:
+		return
+	}
+	l.keep([]view.Record{r})
+}
+
+func noted(notes []string) string {
+	if len(notes) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(notes, "; ")
+}
+
+// GPUs tells how each container that holds a GPU has each device.
+func (l *Loop) GPUs(ctx context.Context) ([]view.GPUSight, error) {
+	var cs []runtime.Container
+	var devices []probes.Device
+	if err := l.do(ctx, func() {
+		devices = l.host.Devices
+		for _, c := range l.all() {
+			if len(c.GPUs) > 0 {
+				cs = append(cs, c)
+			}
+		}
+	}); err != nil {
+		return nil, err
+	}
+	out := []view.GPUSight{}
+	if l.o.Sights == nil {
+		return out, nil
+	}
+	for _, c := range cs {
+		sights, err := l.o.Sights.See(ctx, c, runtime.GPUView{UUIDs: uuids(devices)})
+		if err != nil {
+			out = append(out, view.GPUSight{Key: c.Key(), Name: c.Name, Lost: err.Error()})
+		}
+		for _, s := range sights {
+			out = append(out, view.GPUSight{Key: c.Key(), Name: c.Name, Device: deviceName(s.Minor), Index: indexOf(devices, s.Minor), UUID: s.UUID,
+				Granted: s.Granted, Visible: s.Visible, Hidden: s.Hidden, Users: users(devices, c.Key(), s.Minor)})
+		}
+	}
+	return out, nil
+}
+
+// HideGPU hides devices from a container until they are shown, it ends, or trimtab stops.
+func (l *Loop) HideGPU(ctx context.Context, req view.GPURequest) ([]view.ActionResult, error) {
+	return l.changeSight(ctx, req, true)
+}
+
+// ShowGPU shows devices that HideGPU hid.
+func (l *Loop) ShowGPU(ctx context.Context, req view.GPURequest) ([]view.ActionResult, error) {
+	return l.changeSight(ctx, req, false)
+}
+
+// changeSight works out the new hidden set and has it made.
+func (l *Loop) changeSight(ctx context.Context, req view.GPURequest, hide bool) ([]view.ActionResult, error) {
+	if req.All == (len(req.Devices) > 0) {
+		return nil, fmt.Errorf("name devices, or all of them")
+	}
+	cs, err := l.pick(ctx, view.EnableRequest{Name: req.Name})
+	if err != nil {
+		return nil, err
+	}
+	c := cs[0]
+	res := view.ActionResult{Key: c.Key(), Name: c.Name}
+	mayNot, devices := "it ended in the meantime", []probes.Device(nil)
+	if err := l.do(ctx, func() {
+		if t := l.containers[c.Key()]; t != nil {
+			mayNot, devices = l.mayNotSee(t, hide), l.host.Devices
+		}
+	}); err != nil {
+		return nil, err
+	}
+	if mayNot != "" {
+		res.Text = mayNot
+		return []view.ActionResult{res}, nil
+	}
+	known := runtime.GPUView{UUIDs: uuids(devices)}
+	sights, err := l.o.Sights.See(ctx, c, known)
+	if err != nil {
+		return nil, err
+	}
+	minors, err := pickDevices(req, devices, sights, hide)
+	if err != nil {
+		res.Text = err.Error()
+		return []view.ActionResult{res}, nil
+	}
+	return []view.ActionResult{l.setSight(ctx, c, res, known, devices, sights, minors, hide)}, nil
+}
+
+// setSight hides or shows what was picked.
+func (l *Loop) setSight(ctx context.Context, c runtime.Container, res view.ActionResult, known runtime.GPUView, devices []probes.Device, sights []runtime.GPUSight, minors []int, hide bool) view.ActionResult {
+	for _, s := range sights {
+		if s.Hidden {
+			known.Hidden = append(known.Hidden, s.Minor)
+		}
+	}
+	var moved []int
+	for _, minor := range minors {
+		if slices.Contains(known.Hidden, minor) == hide {
+			continue // it is already
+		}
+		if pids := users(devices, c.Key(), minor); hide && len(pids) > 0 {
+			res.Text = fmt.Sprintf("%s is in use: NVML lists process %d of this container on it; a device in use is never hidden", deviceName(minor), pids[0])
+			return res
+		}
+		moved = append(moved, minor)
+	}
+	if len(moved) == 0 {
+		res.OK, res.Text = true, "nothing to do"
+		return res
+	}
+	verb, next := "shown: ", slices.DeleteFunc(slices.Clone(known.Hidden), func(minor int) bool { return slices.Contains(moved, minor) })
+	if hide {
+		verb, next = "hidden: ", slices.Concat(known.Hidden, moved)
+	}
+	known.Hidden = next
+	notes, err := l.o.Sights.Hide(ctx, c, known)
+	if err != nil {
+		res.Text = err.Error()
+		return res
+	}
+	res.OK, res.Text = true, verb+deviceNames(moved)
+	notes = append(notes, l.signal(ctx, c)...)
+	l.reply(ctx, func() {
+		r := view.Record{UnixNs: time.Now().UnixNano(), Kind: view.RecordGPUView, Key: c.Key(), Name: c.Name, Text: "GPUs " + res.Text + " by hand" + noted(notes)}
+		if t := l.containers[c.Key()]; t != nil {
+			r.Team, t.checkedAt = t.enrolment.Team, time.Time{} // its preflight is another one now
+		}
+		l.keep([]view.Record{r})
+	})
+	res.Text += noted(notes)
+	return res
+}
+
+// mayNotSee says why a container's sight may not be changed; "" if it may.
+func (l *Loop) mayNotSee(t *tracked, hide bool) string {
+	switch {
+	case l.o.Sights == nil:
+		return "this daemon cannot hide GPUs"
+	case t.c.Kubernetes:
+		return "below Kubernetes' cgroups trimtab only observes"
+	case len(t.c.GPUs) == 0:
+		return "it holds no GPU"
+	case l.o.Holds.Paused():
+		return "trimtab is paused: `trimtab resume`"
+	case !hide:
+		return ""
+	case l.o.Disabled != nil && l.o.Disabled():
+		return "trimtab is disabled on this host"
+	case l.o.Holds.Held(t.c.Key()):
+		return "held since restore: `trimtab resume`"
+	case t.enrolment.Mode != policies.ModeTune:
+		return "it is not enrolled (" + t.enrolment.WhyNot + "): `trimtab enable` it first"
+	}
+	return ""
+}
+
+// signals are those by which a container may ask to be told.
+//
+//trimtab:table allowed values of a label
+var signals = map[string]syscall.Signal{"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "HUP": syscall.SIGHUP, "WINCH": syscall.SIGWINCH}
+
+// signal tells the container's init process, where its label asks and the config allows.
+func (l *Loop) signal(ctx context.Context, c runtime.Container) []string {
+	asked := c.Labels[enrol.LabelGPUSignal]
+	if asked == "" {
+		return nil
+	}
+	allowed := false
+	_ = l.do(ctx, func() { allowed = l.settings.GPUSignal })
+	s, ok := signals[strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(asked)), "SIG")]
+	switch {
+	case !allowed:
+		return []string{"it asks for a signal, which the config does not allow (gpu.signal: true)"}
+	case !ok:
+		return []string{"no signal sent: allowed are USR1, USR2, HUP, WINCH"}
+	}
+	if err := l.o.Sights.Signal(c, s); err != nil {
+		return []string{"no signal sent: " + err.Error()}
+	}
+	return nil
+}
+
+// pickDevices reads what people wrote.
+func pickDevices(req view.GPURequest, devices []probes.Device, sights []runtime.GPUSight, hide bool) (minors []int, err error) {
+	if req.All {
+		for _, s := range sights {
+			if s.Hidden != hide && (s.Hidden || s.Visible) {
+				minors = append(minors, s.Minor)
+			}
+		}
+		return minors, nil
+	}
+	for _, text := range req.Devices {
+		minor, err := parseDevice(text, devices)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(sights, func(s runtime.GPUSight) bool { return s.Minor == minor })
+		if i < 0 || !sights[i].Granted {
+			return nil, fmt.Errorf("%s was never granted to it; `trimtab gpu ls` lists what was", deviceName(minor))
+		}
+		minors = append(minors, minor)
+	}
+	return minors, nil
+}
+
+// parseDevice takes an index as nvidia-smi counts, where NVML tells; else N of /dev/nvidiaN.
+func parseDevice(text string, devices []probes.Device) (int, error) {
+	if strings.HasPrefix(text, "MIG-") {
+		return 0, fmt.Errorf("%q is a slice: name its GPU; slices are not hidden one by one", text)
+	}
+	for _, d := range devices {
+		if d.Parent == "" && (d.UUID == text || strconv.Itoa(d.Index) == text) {
+			return d.Minor, nil
+		}
+	}
+	name, isNode := strings.CutPrefix(strings.TrimPrefix(text, "/dev/"), "nvidia")
+	minor, err := strconv.ParseUint(name, 10, 8)
+	if err != nil || !isNode && len(devices) > 0 {
+		return 0, fmt.Errorf("device %q is not known; allowed are an index, nvidiaN, /dev/nvidiaN and a UUID", text)
+	}
+	return int(minor), nil
+}
+
+func deviceName(minor int) string { return "nvidia" + strconv.Itoa(minor) }
+
+func deviceNames(minors []int) string {
+	names := make([]string, len(minors))
+	for i, minor := range minors {
+		names[i] = deviceName(minor)
+	}
+	return strings.Join(names, ", ")
+}
+
+func uuids(devices []probes.Device) map[int]string {
+	out := map[int]string{}
+	for _, d := range devices {
+		if d.Parent == "" && d.UUID != "" {
+			out[d.Minor] = d.UUID
+		}
+	}
+	return out
+}
+
+func indexOf(devices []probes.Device, minor int) *int {
+	for _, d := range devices {
+		if d.Parent == "" && d.Minor == minor {
+			return &d.Index
+		}
+	}
+	return nil
+}
+
+// users are a container's processes on a device, its slices included.
+func users(devices []probes.Device, key string, minor int) (pids []int32) {
+	for _, d := range devices {
+		for _, p := range d.Processes {
+			if d.Minor == minor && p.Container == key {
+				pids = append(pids, p.PID)
+			}
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}

@@ -1,0 +1,307 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// sightWorld is what is hidden from containers, outside of any daemon.
+type sightWorld struct {
+	mu      sync.Mutex
+	hidden  map[string][]int
+	yielded map[string][]int
+	signals []syscall.Signal
+	err     error // what Hide and Restore answer
+	tries   int   // of Restore
+}
+
+func newSightWorld() *sightWorld {
+	return &sightWorld{hidden: map[string][]int{}, yielded: map[string][]int{}}
+}
+
+func (w *sightWorld) See(_ context.Context, c runtime.Container, known runtime.GPUView) (out []runtime.GPUSight, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for minor := range 3 { // the third was never granted
+		hidden := slices.Contains(w.hidden[c.Key()], minor)
+		out = append(out, runtime.GPUSight{Minor: minor, UUID: known.UUIDs[minor], Granted: minor < 2, Visible: minor < 2 && !hidden, Hidden: hidden})
+	}
+	return out, nil
+}
+
+func (w *sightWorld) Hide(_ context.Context, c runtime.Container, known runtime.GPUView) ([]string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.hidden[c.Key()] = slices.Clone(known.Hidden)
+	}
+	return nil, w.err
+}
+
+func (w *sightWorld) Restore(_ context.Context, key string) (bool, []string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tries++
+	if w.err != nil {
+		return false, nil, w.err
+	}
+	did := len(w.hidden[key]) > 0
+	delete(w.hidden, key)
+	delete(w.yielded, key)
+	return did, nil, nil
+}
+
+func (w *sightWorld) RestoreAll(ctx context.Context, each func(key, name string, did bool, notes []string, err error)) error {
+	var all error
+	for key := range w.Hiding() {
+		did, notes, err := w.Restore(ctx, key)
+		each(key, "", did, notes, err)
+		all = errors.Join(all, err)
+	}
+	return all
+}
+
+func (w *sightWorld) Yielded(_ context.Context, key string) []int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.yielded[key]
+}
+
+func (w *sightWorld) Hiding() map[string][]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.hidden)
+}
+
+func (w *sightWorld) Containers() map[string]runtime.Container {
+	out := map[string]runtime.Container{}
+	for key := range w.Hiding() {
+		out[key] = runtime.Container{Name: "job"}
+	}
+	return out
+}
+
+func (w *sightWorld) Signal(_ runtime.Container, s syscall.Signal) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.signals = append(w.signals, s)
+	return nil
+}
+
+func (w *sightWorld) of(c runtime.Container) []int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hidden[c.Key()]
+}
+
+func (w *sightWorld) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = err
+}
+
+func withSights(w *sightWorld, more func(*Options)) func(*Options) {
+	return func(o *Options) {
+		o.Sights = w
+		if more != nil {
+			more(o)
+		}
+	}
+}
+
+func labelled(more ...string) map[string]string {
+	out := tuned()
+	for i := 0; i+1 < len(more); i += 2 {
+		out[more[i]] = more[i+1]
+	}
+	return out
+}
+
+func one(t *testing.T, results []view.ActionResult, err error) view.ActionResult {
+	t.Helper()
+	if err != nil || len(results) != 1 {
+		t.Fatalf("%v, %v", results, err)
+	}
+	return results[0]
+}
+
+func TestHideAndShowGPU(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newSightWorld()
+		c := n.gpuJob("job", labelled("trimtab.gpu.signal", "USR1"))
+		d := n.start(withSights(w, func(o *Options) { o.Settings.GPUSignal = true }))
+		time.Sleep(3 * time.Second)
+		ctx := t.Context()
+		results, err := d.HideGPU(ctx, view.GPURequest{Name: "job", Devices: []string{"/dev/nvidia1"}})
+		if r := one(t, results, err); !r.OK || r.Text != "hidden: nvidia1" || !slices.Equal(w.of(c), []int{1}) {
+			t.Errorf("%+v, %v", r, w.of(c))
+		}
+		all, err := d.GPUs(ctx)
+		if err != nil || len(all) != 3 || !all[1].Hidden || all[1].Visible || !all[0].Visible || all[2].Granted {
+			t.Errorf("%+v, %v", all, err)
+		}
+		results, err = d.HideGPU(ctx, view.GPURequest{Name: "job", Devices: []string{"1"}})
+		if r := one(t, results, err); !r.OK || r.Text != "nothing to do" {
+			t.Errorf("%+v", r)
+		}
+		for device, want := range map[string]string{"2": "never granted", "x": "not known", "MIG-1": "slice"} {
+			results, err = d.HideGPU(ctx, view.GPURequest{Name: "job", Devices: []string{device}})
+			if r := one(t, results, err); r.OK || !strings.Contains(r.Text, want) {
+				t.Errorf("%s: %+v", device, r)
+			}
+		}
+		results, err = d.HideGPU(ctx, view.GPURequest{Name: "job", All: true})
+		if r := one(t, results, err); !r.OK || r.Text != "hidden: nvidia0" {
+			t.Errorf("%+v", r)
+		}
+		results, err = d.ShowGPU(ctx, view.GPURequest{Name: "job", All: true})
+		if r := one(t, results, err); !r.OK || len(w.of(c)) > 0 {
+			t.Errorf("%+v, %v", r, w.of(c))
+		}
+		if fmt.Sprint(w.signals) != "[user defined signal 1 user defined signal 1 user defined signal 1]" {
+			t.Errorf("signals %v", w.signals)
+		}
+		d.stop(false)
+		if !n.history.has(view.RecordGPUView) {
+			t.Error("history does not tell of it")
+		}
+	})
+}
+
+// TestHideGPUOnlyWhereAllowed: nothing is written to others.
+func TestHideGPUOnlyWhereAllowed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		labels map[string]string
+		change func(*Options)
+		prep   func(n *node, c runtime.Container)
+		why    string
+	}{
+		"observed":      {labels: observed(), why: "not enrolled"},
+		"not named":     {why: "not enrolled"},
+		"host observes": {labels: tuned(), change: func(o *Options) { o.Settings.Rules.Mode = policies.ModeObserve }, why: "not enrolled"},
+		"disabled":      {labels: tuned(), change: func(o *Options) { o.Disabled = func() bool { return true } }, why: "disabled"},
+		"paused":        {labels: tuned(), prep: func(n *node, _ runtime.Container) { _ = n.holds.SetPaused(true) }, why: "paused"},
+		"held":          {labels: tuned(), prep: func(n *node, c runtime.Container) { _ = n.holds.SetHeld(c.Key(), true) }, why: "held"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *node) {
+				w := newSightWorld()
+				c := n.gpuJob("job", tc.labels)
+				if tc.prep != nil {
+					tc.prep(n, c)
+				}
+				d := n.start(withSights(w, tc.change))
+				time.Sleep(3 * time.Second)
+				results, err := d.HideGPU(t.Context(), view.GPURequest{Name: "job", Devices: []string{"0"}})
+				if r := one(t, results, err); r.OK || !strings.Contains(r.Text, tc.why) || len(w.of(c)) > 0 {
+					t.Errorf("%+v, %v", r, w.of(c))
+				}
+				d.end()
+			})
+		})
+	}
+}
+
+// TestHiddenComesBack: at the end, after a crash, at an opt-out, by hand, and when
+// somebody else allows it; never over a handover.
+func TestHiddenComesBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		act  func(d *daemon, n *node, w *sightWorld, c runtime.Container) *daemon
+		kept bool
+	}{
+		"stop": {act: func(d *daemon, _ *node, _ *sightWorld, _ runtime.Container) *daemon { d.stop(false); return nil }},
+		"crash": {act: func(d *daemon, n *node, w *sightWorld, _ runtime.Container) *daemon {
+			d.end()
+			return n.start(withSights(w, nil))
+		}},
+		"handover": {kept: true, act: func(d *daemon, n *node, w *sightWorld, _ runtime.Container) *daemon {
+			d.stop(true)
+			return n.start(withSights(w, func(o *Options) { o.Handover = true }))
+		}},
+		"opt-out": {act: func(d *daemon, _ *node, _ *sightWorld, _ runtime.Container) *daemon {
+			_, _ = d.Disable(context.Background(), view.EnableRequest{Name: "job"})
+			return d
+		}},
+		"restore": {act: func(d *daemon, _ *node, _ *sightWorld, _ runtime.Container) *daemon {
+			_, _ = d.Restore(context.Background(), "job")
+			return d
+		}},
+		"yield": {act: func(d *daemon, _ *node, w *sightWorld, c runtime.Container) *daemon {
+			w.mu.Lock()
+			w.yielded[c.Key()] = []int{0}
+			w.mu.Unlock()
+			return d
+		}},
+		"nothing": {kept: true, act: func(d *daemon, _ *node, _ *sightWorld, _ runtime.Container) *daemon { return d }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *node) {
+				w := newSightWorld()
+				c := n.gpuJob("job", tuned())
+				d := n.start(withSights(w, nil))
+				time.Sleep(3 * time.Second)
+				if _, err := d.HideGPU(t.Context(), view.GPURequest{Name: "job", All: true}); err != nil || len(w.of(c)) != 2 {
+					t.Fatal(err, w.of(c))
+				}
+				d = tc.act(d, n, w, c)
+				time.Sleep(10 * time.Second)
+				if kept := len(w.of(c)) == 2; kept != tc.kept {
+					t.Errorf("hidden: %v", w.of(c))
+				}
+				if d != nil {
+					d.end()
+				}
+			})
+		})
+	}
+}
+
+// TestHiddenIsOwed: a restore that fails is tried again.
+func TestHiddenIsOwed(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newSightWorld()
+		c := n.gpuJob("job", tuned())
+		w.hidden[c.Key()] = []int{0}
+		w.err = errors.New("systemd does not answer")
+		d := n.start(withSights(w, nil))
+		time.Sleep(10 * time.Second)
+		if w.tries < 2 || len(w.of(c)) != 1 {
+			t.Errorf("%d tries, hidden %v", w.tries, w.of(c))
+		}
+		w.fail(nil)
+		time.Sleep(5 * time.Second)
+		if len(w.of(c)) > 0 {
+			t.Errorf("hidden: %v", w.of(c))
+		}
+		d.end()
+		if log := n.log.String(); strings.Count(log, "systemd does not answer") != 1 {
+			t.Errorf("told more than once, or never\n%s", log)
+		}
+	})
+}
+
+func TestParseDevice(t *testing.T) {
+	known := []probes.Device{{Index: 0, Minor: 3, UUID: "GPU-a"}, {Index: 1, Minor: 2, UUID: "GPU-b"}, {Index: 1, Minor: 2, UUID: "MIG-c", Parent: "GPU-b"}}
+	for text, want := range map[string]int{"0": 3, "1": 2, "GPU-b": 2, "nvidia0": 0, "/dev/nvidia3": 3, "2": -1, "MIG-c": -1, "/dev/sda": -1, "nvidiactl": -1, "": -1} {
+		got, err := parseDevice(text, known)
+		if (err != nil) != (want < 0) || err == nil && got != want {
+			t.Errorf("%q: %d, %v", text, got, err)
+		}
+	}
+	if got := users([]probes.Device{{Minor: 2, Processes: []probes.DeviceProcess{{PID: 7, Container: "k"}}}, {Minor: 2, Parent: "GPU-b", Processes: []probes.DeviceProcess{{PID: 7, Container: "k"}, {PID: 5, Container: "k"}, {PID: 6}}}}, "k", 2); !slices.Equal(got, []int32{5, 7}) {
+		t.Errorf("users %v", got)
+	}
+}
