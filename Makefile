@@ -107,6 +107,17 @@ test: setup-dev build image ## Everything this machine can run: unit, property, 
 	@go build -o .cache/testsummary ./tools/testsummary
 	@go test -json -count=1 -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(PKGS) 2>&1 | .cache/testsummary
 
+# Where current runtimes are built; ignored by git, kept between runs.
+RUNTIMES ?= .cache/runtimes
+
+.PHONY: test-runtimes
+test-runtimes: setup-dev ## Engines against this host's runtimes and current ones, built from their modules; prints the conformance table.
+	@scripts/build-runtimes.sh $(RUNTIMES)
+	@rm -f $(abspath $(RUNTIMES))/table
+	TRIMTAB_TEST_RUNTIMES=$(abspath $(RUNTIMES))/bin TRIMTAB_TEST_TABLE=$(abspath $(RUNTIMES))/table \
+	  go test -count=1 -p 1 -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./runtime/runtimetest ./runtime/docker ./runtime/containerd
+	@{ printf 'DOOR\tVERSIONS\tCGROUPS\tPASSED\tNOT HERE\n'; sort -u $(abspath $(RUNTIMES))/table; } | column -t -s "$$(printf '\t')"
+
 ##@ Machine
 
 .PHONY: setup

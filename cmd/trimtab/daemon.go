@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"reflect"
 	"runtime/debug"
 	"sync/atomic"
 	"syscall"
@@ -177,7 +178,7 @@ func needsRestart(old, now config.Config) []string {
 		name    string
 		changed bool
 	}{
-		{"policy", old.Policy != now.Policy}, {"thresholds.minGain", old.Thresholds.MinGain != now.Thresholds.MinGain}, {"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker},
+		{"policy", old.Policy != now.Policy}, {"thresholds.minGain", old.Thresholds.MinGain != now.Thresholds.MinGain}, {"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker}, {"containerd", !reflect.DeepEqual(old.Containerd, now.Containerd)},
 		{"metrics", old.Metrics != now.Metrics}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir},
 		{"record", old.Record != now.Record}, {"history", old.History != now.History},
 	} {

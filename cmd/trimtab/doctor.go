@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes/kernel"
 	"github.com/trimtab/trimtab/runtime/cgroup"
-	"github.com/trimtab/trimtab/runtime/docker"
 	"github.com/trimtab/trimtab/tuner/config"
 )
 
@@ -85,7 +83,8 @@ func examine(ctx context.Context, file, dropDir string) []finding {
 	findings = append(findings, examineBTF())
 	findings = append(findings, examinePrograms()...)
 	findings = append(findings, examineCgroups(), examinePSI())
-	findings = append(findings, examineDocker(ctx, cfg)...)
+	findings = append(findings, examineEngines(ctx, cfg)...)
+	findings = append(findings, examineShares(ctx)...)
 	findings = append(findings, examineGPU(ctx, lookNVML)...)
 	findings = append(findings, examineSupport(cfg)...)
 	return append(findings, examineState(cfg), examineDisabled())
@@ -164,32 +163,6 @@ func examineCgroups() finding {
 func examinePSI() finding {
 	_, err := os.ReadFile("/proc/pressure/cpu")
 	return grade("pressure", err, levelDegraded, "PSI is on", "boot with psi=1: without it neighbours and memory are watched less closely")
-}
-
-// examineDocker connects and finds the door for writes.
-func examineDocker(ctx context.Context, cfg config.Config) []finding {
-	const mend = "start Docker (`systemctl start docker`), or set docker.host in the config"
-	engine, err := docker.New(docker.Options{Host: cfg.Docker.Host, ContainerdAddress: cfg.Docker.Containerd})
-	if err != nil {
-		return []finding{grade("docker", err, levelBroken, "", mend)}
-	}
-	defer engine.Close()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	running, err := listRunning(ctx, engine)
-	if err != nil {
-		return []finding{grade("docker", err, levelBroken, "", mend)}
-	}
-	out := []finding{{What: "docker", Level: levelOK, Text: fmt.Sprintf("reached at %s, %d running containers", cfg.Docker.Host, len(running))}}
-	if len(running) == 0 {
-		return out
-	}
-	door := engine.Door(ctx, running[0])
-	f := finding{What: "door", Level: levelOK, Text: door}
-	if door != "containerd/moby" {
-		f.Level, f.Mend = levelDegraded, "let trimtab reach containerd's socket (docker.containerd in the config): Docker's own API cannot take back all that it sets"
-	}
-	return append(out, f)
 }
 
 // examineState writes and removes a file where originals would go.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/device"
-	"github.com/trimtab/trimtab/runtime/docker"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/render"
 	"github.com/trimtab/trimtab/tuner/statefile"
@@ -47,16 +46,16 @@ func doctorGPU(cmd *cobra.Command, file, dropDir string) error {
 	if err != nil {
 		return err
 	}
-	engine, err := docker.New(docker.Options{Host: cfg.Docker.Host, ContainerdAddress: cfg.Docker.Containerd})
+	all, err := openEngines(cfg, nil)
 	if err != nil {
 		return err
 	}
-	defer engine.Close()
-	running, err := listRunning(cmd.Context(), engine)
-	if err != nil {
-		return err
+	defer all.Close()
+	listed := listAll(cmd.Context(), all.list())
+	if listed.err != nil {
+		return listed.err
 	}
-	rows := gpuRows(cmd.Context(), running)
+	rows := gpuRows(cmd.Context(), listed.running)
 	if err := show(cmd, rows, func() string { return render.GPUs(rows) }); err != nil {
 		return err
 	}

@@ -25,7 +25,6 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/device"
-	"github.com/trimtab/trimtab/runtime/docker"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/core"
@@ -51,7 +50,7 @@ func policyMap(cfg config.Config) map[string]policies.Policy {
 type parts struct {
 	cfg      config.Config
 	loop     *loop.Loop
-	engine   *docker.Engine
+	engines  engines
 	probes   []loop.Probe
 	network  *network.Probe
 	devices  *devices
@@ -82,23 +81,23 @@ func assemble(_ context.Context, cfg config.Config, log *slog.Logger) (*parts, e
 		return nil, errors.Join(err, p.lock.Close())
 	}
 	p.openState()
-	if p.engine, err = docker.New(docker.Options{Host: cfg.Docker.Host, ContainerdAddress: cfg.Docker.Containerd, Logger: log}); err != nil {
-		return nil, errors.Join(fmt.Errorf("docker: %w", err), p.lock.Close())
+	if p.engines, err = openEngines(cfg, log); err != nil {
+		return nil, errors.Join(err, p.lock.Close())
 	}
 	p.openProbes()
 	p.policy = policyMap(cfg)[cfg.Policy]
 	if p.policy == nil {
 		return nil, errors.Join(fmt.Errorf("policy %q is not known; there is: %s", cfg.Policy, knee.Name), p.lock.Close())
 	}
-	p.actuator = newActuator(cfg, p.engine, log)
+	p.actuator = newActuator(cfg, p.engines, log)
 	return p, nil
 }
 
 // newActuator is shared with `trimtab restore --offline`.
-func newActuator(cfg config.Config, engine *docker.Engine, log *slog.Logger) *actuator.Actuator {
+func newActuator(cfg config.Config, all engines, log *slog.Logger) *actuator.Actuator {
 	return actuator.New(actuator.Options{
-		Engines: map[string]actuator.Engine{docker.EngineName: engine},
-		Store:   originals.New(originals.Options{Dir: filepath.Join(cfg.StateDir, "originals")}),
+		Engines: all.byName(),
+		Store:   originals.New(originals.Options{Dir: originalsDir(cfg)}),
 		Preflight: func(ctx context.Context, c runtime.Container) (bool, string) {
 			r := device.Preflight(ctx, c, device.Options{})
 			return r.Green, r.String()
@@ -106,6 +105,8 @@ func newActuator(cfg config.Config, engine *docker.Engine, log *slog.Logger) *ac
 		CheckGPU: checkGPU, Memory: memoryUse, Disabled: disabled, Logger: log,
 	})
 }
+
+func originalsDir(cfg config.Config) string { return filepath.Join(cfg.StateDir, "originals") }
 
 func disabled() bool {
 	_, err := os.Lstat(disabledFile)
@@ -180,7 +181,7 @@ func (p *parts) openState() {
 // options wires the loop.
 func (p *parts) options(cfg config.Config, status func(string)) loop.Options {
 	o := loop.Options{
-		Engines: []runtime.Engine{p.engine}, Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policy: p.policy,
+		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policy: p.policy,
 		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: preflight, GPU: device.NewVisibility(device.Options{}), GPUMemory: gpuMemory{p.state}, Disabled: disabled,
 		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.heart.beat, Log: p.log,
@@ -243,7 +244,7 @@ func (p *parts) close(log *slog.Logger) {
 	if p.history != nil {
 		errs = append(errs, p.history.Close())
 	}
-	errs = append(errs, p.engine.Close(), p.lock.Close())
+	errs = append(errs, p.engines.Close(), p.lock.Close())
 	if err := errors.Join(errs...); err != nil {
 		log.Warn("closing", "error", err)
 	}

@@ -44,7 +44,7 @@ func (p *parts) openProbes() {
 	p.network = network.New(network.Options{TasksByV1CPU: mode == runtime.CgroupV1})
 	p.with(p.network, p.network.Missing())
 	counts := rate.New(rate.Options{
-		Logs: p.engine.Logs, Dir: filepath.Join(filepath.Dir(p.cfg.API.Socket), "rate"), Logger: p.log,
+		Logs: p.engines.Logs, Dir: filepath.Join(filepath.Dir(p.cfg.API.Socket), "rate"), Logger: p.log,
 	})
 	p.with(counts, counts.Missing())
 	p.devices = newDevices(p.log)

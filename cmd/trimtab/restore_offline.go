@@ -13,11 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/containerd"
 	"github.com/trimtab/trimtab/runtime/docker"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/loop"
+	"github.com/trimtab/trimtab/tuner/originals"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -41,33 +43,58 @@ func restoreOffline(cmd *cobra.Command, names []string) ([]view.ActionResult, er
 	}
 	defer lock.Close()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	engine, err := docker.New(docker.Options{Host: cfg.Docker.Host, ContainerdAddress: cfg.Docker.Containerd, Logger: log})
+	all, err := openEngines(withOwed(cfg), log)
 	if err != nil {
 		return nil, err
 	}
-	defer engine.Close()
-	return restoreThrough(cmd.Context(), cmd.ErrOrStderr(), engine, newActuator(cfg, engine, log), names)
+	defer all.Close()
+	return restoreThrough(cmd.Context(), cmd.ErrOrStderr(), all.list(), newActuator(cfg, all, log), names)
 }
 
-// restoreThrough restores what the engine lists. Where it cannot list and nobody
-// is named, the files alone do: with live-restore containers outlive dockerd, and
-// containerd still takes their values.
-func restoreThrough(ctx context.Context, stderr io.Writer, engine runtime.Engine, a *actuator.Actuator, names []string) ([]view.ActionResult, error) {
-	running, err := listRunning(ctx, engine)
-	switch {
-	case err != nil && len(names) == 0 && errors.Is(err, runtime.ErrUnavailable):
-		return restoreFromFiles(ctx, stderr, a, err)
-	case err != nil:
-		return nil, err
-	case len(names) == 0:
-		results, err := a.Recover(ctx, actuator.Recovery{Running: running, Synced: []string{engine.Name()}})
-		return loop.RestoreAnswers(results), err
+// withOwed switches on the engines whose containers have originals, whatever config
+// says by now. Files that cannot be read are told by the restore itself.
+func withOwed(cfg config.Config) config.Config {
+	files, _ := originals.New(originals.Options{Dir: originalsDir(cfg)}).List()
+	for _, f := range files {
+		cfg.Docker.Enabled = cfg.Docker.Enabled || f.ID.Engine == docker.EngineName
+		cfg.Containerd.Enabled = cfg.Containerd.Enabled || f.ID.Engine == containerd.EngineName
+	}
+	return cfg
+}
+
+// restoreThrough restores what the engines list. For an engine that cannot list,
+// where nobody is named, the files alone do: with live-restore containers outlive
+// dockerd, and containerd still takes their values.
+func restoreThrough(ctx context.Context, stderr io.Writer, all []runtime.Engine, a *actuator.Actuator, names []string) ([]view.ActionResult, error) {
+	listed := listAll(ctx, all)
+	if ctx.Err() != nil {
+		return nil, errors.Join(listed.err, ctx.Err())
+	}
+	if len(names) > 0 {
+		return restoreNamed(ctx, a, names, listed)
+	}
+	var out []view.ActionResult
+	if len(listed.synced) > 0 {
+		results, err := a.Recover(ctx, actuator.Recovery{Running: listed.running, Synced: listed.synced})
+		out = loop.RestoreAnswers(results)
+		if listed.err == nil || err != nil {
+			return out, errors.Join(err, listed.err)
+		}
+	}
+	rest, err := restoreFromFiles(ctx, stderr, a, listed.err)
+	return append(out, rest...), err
+}
+
+// restoreNamed needs a listing: a name is looked up in it.
+func restoreNamed(ctx context.Context, a *actuator.Actuator, names []string, listed listing) ([]view.ActionResult, error) {
+	if len(listed.synced) == 0 {
+		return nil, listed.err
 	}
 	var out []view.ActionResult
 	for _, name := range names {
-		picked, err := enrol.Select(view.EnableRequest{Name: name}, running)
+		picked, err := enrol.Select(view.EnableRequest{Name: name}, listed.running)
 		if err != nil {
-			return out, err
+			return out, errors.Join(err, listed.err)
 		}
 		out = append(out, loop.RestoreAnswers([]actuator.RestoreResult{a.Restore(ctx, picked[0], "asked for")})...)
 	}

@@ -68,7 +68,7 @@ func TestRestoreOfflineWithoutAListing(t *testing.T) {
 		fake, a, dir := changed(t)
 		fake.Remove("ends")
 		var stderr strings.Builder
-		results, err := restoreThrough(t.Context(), &stderr, deafEngine{fake}, a, nil)
+		results, err := restoreThrough(t.Context(), &stderr, []runtime.Engine{deafEngine{fake}}, a, nil)
 		if err != nil || len(results) != 1 || !results[0].OK || results[0].Name != "train" {
 			t.Fatalf("%+v, %v", results, err)
 		}
@@ -90,7 +90,7 @@ func TestRestoreOfflineJoinsErrors(t *testing.T) {
 		fake := runtimetest.NewFake()
 		broken := errors.New("disk on fire")
 		a := actuator.New(actuator.Options{Store: brokenStore{err: broken}, Logger: slog.New(slog.DiscardHandler)})
-		_, err := restoreThrough(t.Context(), &strings.Builder{}, deafEngine{fake}, a, nil)
+		_, err := restoreThrough(t.Context(), &strings.Builder{}, []runtime.Engine{deafEngine{fake}}, a, nil)
 		if !errors.Is(err, broken) || !errors.Is(err, runtime.ErrUnavailable) {
 			t.Errorf("error %v, want both", err)
 		}
@@ -118,7 +118,7 @@ func TestRestoreOfflineDoesNotFallBack(t *testing.T) {
 				if tc.interrupted {
 					cancel()
 				}
-				_, err := restoreThrough(ctx, &strings.Builder{}, deafEngine{fake}, a, tc.names)
+				_, err := restoreThrough(ctx, &strings.Builder{}, []runtime.Engine{deafEngine{fake}}, a, tc.names)
 				if err == nil || !strings.Contains(err.Error(), "dockerd is down") {
 					t.Errorf("error %v", err)
 				}

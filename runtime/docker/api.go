@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
@@ -39,9 +40,14 @@ func (d apiDoor) apply(ctx context.Context, c runtime.Container, stands, set run
 	if err != nil {
 		return err
 	}
-	_, err = d.engine.client.ContainerUpdate(ctx, c.ID.Container, client.ContainerUpdateOptions{Resources: r})
+	updated, err := d.engine.client.ContainerUpdate(ctx, c.ID.Container, client.ContainerUpdateOptions{Resources: r})
 	if err != nil {
 		return fmt.Errorf("container %q: %s: %w", c.Name, engine.KnobNames(set), classifyDocker(err))
+	}
+	for _, warning := range updated.Warnings { // said of what this host's Docker cannot set, in an answer of success
+		if strings.Contains(strings.ToLower(warning), "discarded") {
+			return fmt.Errorf("container %q: %s: Docker warns: %s: %w", c.Name, engine.KnobNames(set), warning, runtime.ErrRefused)
+		}
 	}
 	return nil
 }
@@ -49,17 +55,18 @@ func (d apiDoor) apply(ctx context.Context, c runtime.Container, stands, set run
 // apiResources expresses the changes; stored is Docker's own record, which it
 // checks them against.
 func apiResources(c runtime.Container, stored container.Resources, stands, set runtime.Values) (*container.Resources, error) {
-	all := engine.Merge(stands, set)
 	r := &container.Resources{}
 	steps := map[runtime.Knob]func() error{
 		runtime.KnobCPUWeight: func() error { return apiWeight(c, r, set[runtime.KnobCPUWeight]) },
 		runtime.KnobCPUQuota:  func() error { return apiQuota(c, r, stored, set[runtime.KnobCPUQuota]) },
 		runtime.KnobCpuset:    func() error { r.CpusetCpus = string(set[runtime.KnobCpuset]); return nil },
 		runtime.KnobMemoryLimit: func() error {
-			return apiMemory(c, r, runtime.KnobMemoryLimit, all, set)
+			return apiMemory(c, r, runtime.KnobMemoryLimit, stands, set)
 		},
-		runtime.KnobMemorySwap: func() error { return apiMemory(c, r, runtime.KnobMemorySwap, all, set) },
-		runtime.KnobIOWeight:   func() error { return apiIOWeight(c, r, set[runtime.KnobIOWeight]) },
+		runtime.KnobMemorySwap: func() error { return apiMemory(c, r, runtime.KnobMemorySwap, stands, set) },
+		runtime.KnobIOWeight: func() error {
+			return engine.Refused(c, runtime.KnobIOWeight, "Docker's API knows CFQ's weight alone, which kernels since 5.0 lack: %s", noDoorMend)
+		},
 	}
 	for _, knob := range set.Sorted() {
 		step, ok := steps[knob]
@@ -108,7 +115,8 @@ func apiQuota(c runtime.Container, r *container.Resources, stored container.Reso
 
 // apiMemory sends limit and swap together, as Docker checks one against the
 // other's stored value otherwise.
-func apiMemory(c runtime.Container, r *container.Resources, knob runtime.Knob, all, set runtime.Values) error {
+func apiMemory(c runtime.Container, r *container.Resources, knob runtime.Knob, stands, set runtime.Values) error {
+	all := engine.Merge(stands, set)
 	if err := engine.CheckTogether(c, all, set); err != nil {
 		return err
 	}
@@ -119,6 +127,9 @@ func apiMemory(c runtime.Container, r *container.Resources, knob runtime.Knob, a
 	if limit < minMemoryBytes {
 		return engine.Refused(c, knob, "Docker's least memory limit is 6 MiB: %s", noDoorMend)
 	}
+	if _, isLimited := stands[runtime.KnobMemorySwap].Int(); isLimited && all[runtime.KnobMemorySwap] == runtime.ValueMax {
+		return engine.Refused(c, knob, "Docker stores an unlimited swap and does not pass it on: %s", noDoorMend)
+	}
 	r.Memory, r.MemorySwap = limit, -1
 	if swap, ok := all[runtime.KnobMemorySwap].Int(); ok {
 		r.MemorySwap = swap
@@ -126,15 +137,6 @@ func apiMemory(c runtime.Container, r *container.Resources, knob runtime.Knob, a
 			r.MemorySwap += limit
 		}
 	}
-	return nil
-}
-
-func apiIOWeight(c runtime.Container, r *container.Resources, value runtime.Value) error {
-	weight, _ := value.Int()
-	if c.Cgroup.Mode == runtime.CgroupV2 || weight < 10 || weight > 1000 {
-		return engine.Refused(c, runtime.KnobIOWeight, "Docker's API takes 10 to 1000, on v1 control groups only: %s", noDoorMend)
-	}
-	r.BlkioWeight = uint16(weight)
 	return nil
 }
 

@@ -9,25 +9,48 @@ import (
 	"github.com/trimtab/trimtab/runtime/runtimetest"
 )
 
+// TestConformsByContainerd and TestConformsByDockerAPI are run with this host's
+// Docker and, where `make test-runtimes` built it, with a current one.
 func TestConformsByContainerd(t *testing.T) {
-	host := runtimetest.NeedDocker(t)
-	runtimetest.Conformance(t, func(t *testing.T) runtimetest.Subject {
-		return subject(t, host, docker.Options{}, "containerd/moby", nil)
-	})
+	conforms(t, func(containerdAddress string) docker.Options {
+		return docker.Options{ContainerdAddress: containerdAddress}
+	}, "containerd/moby", nil)
 }
 
 func TestConformsByDockerAPI(t *testing.T) {
-	host := runtimetest.NeedDocker(t)
-	runtimetest.Conformance(t, func(t *testing.T) runtimetest.Subject {
-		return subject(t, host, docker.Options{ContainerdAddress: "/nonexistent/containerd.sock"}, "docker-api", apiRefuses)
-	})
+	conforms(t, func(string) docker.Options {
+		return docker.Options{ContainerdAddress: "/nonexistent/containerd.sock"}
+	}, "docker-api", apiRefuses)
+}
+
+func conforms(t *testing.T, options func(containerdAddress string) docker.Options, door string, refuses func(runtimetest.Spec, runtime.Values) bool) {
+	for _, v := range runtimetest.Runtimes() {
+		t.Run(v.Name, func(t *testing.T) {
+			host, opts := runtimetest.DockerHost{}, options("")
+			if v.Bin == "" {
+				host = runtimetest.NeedDocker(t)
+			} else {
+				d := runtimetest.NeedDockerdOf(t, v.Bin)
+				d.Start(t)
+				host, opts = d.DockerHost, options(d.ContainerdAddress)
+				opts.Host = d.Host
+			}
+			runtimetest.Conformance(t, func(t *testing.T) runtimetest.Subject {
+				s := subject(t, host, opts, door, refuses)
+				s.Door, s.Versions = door, v.DockerVersions()
+				return s
+			})
+		})
+	}
 }
 
 // apiRefuses lists what Docker's API cannot take back.
 func apiRefuses(spec runtimetest.Spec, set runtime.Values) bool {
 	quota, hasQuota := set[runtime.KnobCPUQuota]
 	_, limited := quota.CPUs()
-	return set[runtime.KnobMemoryLimit] == runtime.ValueMax || (hasQuota && !limited && spec.CPUs > 0)
+	_, hasIO := set[runtime.KnobIOWeight]
+	liftsSwap := set[runtime.KnobMemorySwap] == runtime.ValueMax && spec.SwapBytes > 0
+	return hasIO || liftsSwap || set[runtime.KnobMemoryLimit] == runtime.ValueMax || (hasQuota && !limited && spec.CPUs > 0)
 }
 
 // subject drives containers by docker's command line, and finds them by the engine.
@@ -38,9 +61,9 @@ func subject(t *testing.T, host runtimetest.DockerHost, opts docker.Options, doo
 		return func(t *testing.T, c runtime.Container) { host.Run(t, append(verb, c.ID.Container)...) }
 	}
 	return runtimetest.Subject{
-		Engine: engine,
+		Engine: engine, Lister: newEngine(t, opts),
 		Start: func(t *testing.T, spec runtimetest.Spec) runtime.Container {
-			c, _ := r.expect(t, 0, runtime.EventSeen, host.Start(t, ownerArgs(spec)...))
+			c, _ := r.expect(t, 0, runtime.EventSeen, host.StartCommand(t, ownerArgs(spec), spec.Command()...))
 			if got := engine.Door(t.Context(), c); got != door {
 				t.Fatalf("the door is %q, want %q", got, door)
 			}
@@ -52,6 +75,7 @@ func subject(t *testing.T, host runtimetest.DockerHost, opts docker.Options, doo
 		Pause:   command("pause"),
 		Unpause: command("unpause"),
 		Stop:    command("stop", "-t", "0"),
+		Remove:  command("rm"),
 		Restart: func(t *testing.T, c runtime.Container) runtime.Container {
 			from := len(r.snapshot())
 			host.Run(t, "restart", "-t", "0", c.ID.Container)
@@ -70,6 +94,9 @@ func ownerArgs(spec runtimetest.Spec) (args []string) {
 	}
 	if spec.CPUs > 0 {
 		args = append(args, "--cpus="+strconv.FormatFloat(spec.CPUs, 'f', -1, 64))
+	}
+	if spec.NVIDIA {
+		args = append(args, "--device-cgroup-rule=c 195:* rwm")
 	}
 	add("--cpu-quota", spec.QuotaUs)
 	add("--cpu-period", spec.PeriodUs)

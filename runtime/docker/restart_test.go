@@ -172,30 +172,3 @@ func openFiles(t *testing.T) int {
 	}
 	return len(entries)
 }
-
-// TestDeviceRulesSurviveWrites: law 9's fear does not come true by our own hand.
-func TestDeviceRulesSurviveWrites(t *testing.T) {
-	host := runtimetest.NeedDocker(t)
-	for _, address := range []string{"", "/nonexistent/containerd.sock"} {
-		engine := newEngine(t, docker.Options{ContainerdAddress: address})
-		r := watch(t, engine)
-		c, _ := r.expect(t, 0, runtime.EventSeen, host.Start(t, "--device-cgroup-rule", "c 195:* rwm"))
-		dir, isV1 := c.Cgroup.V1["devices"]
-		if !isV1 {
-			t.Skip("needs v1's devices controller")
-		}
-		before, err := os.ReadFile(dir + "/devices.list")
-		if err != nil || !bytes.Contains(before, []byte("c 195:* rwm")) {
-			t.Fatalf("rules %q, %v", before, err)
-		}
-		if err := engine.Apply(t.Context(), c, runtime.Values{runtime.KnobCPUWeight: "600", runtime.KnobCPUQuota: "50000 100000"}); err != nil {
-			t.Fatal(err)
-		}
-		if after, err := os.ReadFile(dir + "/devices.list"); err != nil || !bytes.Equal(before, after) {
-			t.Errorf("%s: rules were %q, are %q (%v)", engine.Door(t.Context(), c), before, after, err)
-		}
-		if len(c.GPUs) == 0 || c.GPUVia != "devices" {
-			t.Errorf("a container with NVIDIA's rule holds %v via %q", c.GPUs, c.GPUVia)
-		}
-	}
-}

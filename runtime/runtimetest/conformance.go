@@ -228,8 +228,14 @@ func testFields(t *testing.T, s suite) {
 				}
 				s.step(t, c, tc.spec, step, start)
 			}
-			if s.Refuses == nil || !s.Refuses(tc.spec, start) { // and back to the owner's values, all together
-				s.apply(t, c, start, nil)
+			back := make(runtime.Values) // to the owner's values, all together
+			for _, step := range tc.steps {
+				for knob := range without(step, start) {
+					back[knob] = start[knob]
+				}
+			}
+			if s.Refuses == nil || !s.Refuses(tc.spec, back) {
+				s.apply(t, c, back, nil)
 			}
 		})
 	}

@@ -16,17 +16,26 @@ type Dockerd struct {
 	// ContainerdAddress is the socket of its containerd.
 	ContainerdAddress string
 
-	args []string
-	log  string
-	cmd  *exec.Cmd
+	path      string
+	args, env []string
+	log       string
+	cmd       *exec.Cmd
 }
 
 // NeedDockerd prepares an engine without starting it, or skips the test. It is
 // stopped, and its containers are removed, when the test ends.
 func NeedDockerd(t testing.TB) *Dockerd {
 	t.Helper()
+	return NeedDockerdOf(t, "")
+}
+
+// NeedDockerdOf is NeedDockerd with a directory that is searched before PATH for
+// dockerd, containerd, its shim and runc.
+func NeedDockerdOf(t testing.TB, bin string) *Dockerd {
+	t.Helper()
 	NeedDocker(t) // the same needs, and more
-	if _, err := exec.LookPath("dockerd"); err != nil {
+	path, err := lookPathIn(bin, "dockerd")
+	if err != nil {
 		t.Skip("needs Docker: no dockerd command")
 	}
 	// Not t.TempDir: sockets' paths must be short, and mounts below have to go first.
@@ -38,9 +47,14 @@ func NeedDockerd(t testing.TB) *Dockerd {
 		DockerHost:        DockerHost{Host: "unix://" + dir + "/docker.sock"},
 		ContainerdAddress: dir + "/exec/containerd/containerd.sock",
 		log:               dir + "/log",
+		path:              path,
+		env:               pathFirst(bin),
 	}
 	d.args = []string{"--host", d.Host, "--data-root", dir + "/data", "--exec-root", dir + "/exec", "--pidfile", dir + "/pid",
 		"--bridge", "none", "--iptables=false", "--ip6tables=false", "--live-restore", "--storage-driver", "vfs"}
+	if bin != "" { // runc built without libseccomp knows no profiles
+		d.args = append(d.args, "--seccomp-profile", "unconfined")
+	}
 	t.Cleanup(func() {
 		d.Stop(t)
 		unmountBelow(dir)
@@ -59,7 +73,8 @@ func (d *Dockerd) Start(t testing.TB) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	d.cmd = exec.Command("dockerd", d.args...)
+	d.cmd = exec.Command(d.path, d.args...)
+	d.cmd.Env = d.env
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	// A network namespace of its own: without a bridge, dockerd deletes docker0,
 	// which on the host is another engine's.
