@@ -70,6 +70,22 @@ bench: setup build image ## Measure what trimtab costs and what it gains, as a t
 accuracy: setup build image ## Run jobs whose bottleneck is known and say how often the verdict is right (half an hour).
 	go run ./test/accuracy
 
+##@ Real GPU
+
+# What the check runs as: packed elsewhere, or made here where it is not.
+GPU_CHECK       ?= dist/gpu-check/gpucheck
+GPU_CHECK_FLAGS ?= -report dist/gpu-check-report.md
+
+.PHONY: gpu-check
+gpu-check: ## Hold trimtab against a real NVIDIA device (root, driver, PyTorch; no network). GPU_CHECK_FLAGS=-virtual without one.
+	@[ -x '$(GPU_CHECK)' ] || { command -v go >/dev/null && $(MAKE) --no-print-directory gpu-bundle; } || \
+	  { echo "gpu-check: $(GPU_CHECK) is not there, and there is no Go to build it: run make gpu-bundle elsewhere and unpack its archive in dist"; exit 3; }
+	@'$(GPU_CHECK)' $(GPU_CHECK_FLAGS)
+
+.PHONY: gpu-bundle
+gpu-bundle: ## Pack what gpu-check needs on a machine without Go and network into dist/gpu-check.tar.zst (needs gcc).
+	@test/gpucheck/bundle.sh
+
 ##@ Check
 
 .PHONY: check

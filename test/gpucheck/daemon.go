@@ -73,7 +73,7 @@ func (c *check) launch(ctx context.Context, j *job, s settings) (*daemon, error)
 	cfg := config.Default()
 	cfg.Mode = s.mode
 	if s.everyCall {
-		cfg.Budget.Job = 1e6 // of one CPU: no hook is ever thinned
+		cfg.Budget.Job = 0 // none is kept
 	}
 	opts := loop.Options{
 		Engines: []runtime.Engine{engine}, Probes: all, ReadHost: d.readHost(log), Policy: knee.New(knee.Defaults()),

@@ -110,7 +110,7 @@ func (c *check) oneJob(ctx context.Context, t truth, first bool) (err error) {
 		return err
 	}
 	if first {
-		c.symbols(d)
+		c.symbols(d, j)
 	}
 	from, witness := workload.Now(), c.utilisation(ctx)
 	seen, err := verdicts(ctx, d, c.pick(12*time.Second, 4*time.Second))

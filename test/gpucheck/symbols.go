@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf/link"
@@ -23,7 +24,8 @@ type attached struct {
 // attachedNow asks the kernel for all uprobes that this process could have made, by
 // file. Before Linux 6.10 trimtab attaches by perf events, which the kernel does not
 // list; then the answer is empty.
-func attachedNow() (out []attached, err error) {
+// initPID is the init process of the container that holds the files.
+func attachedNow(initPID int) (out []attached, err error) {
 	at := map[string]map[uint64]bool{}
 	it := new(link.Iterator)
 	defer it.Close()
@@ -50,7 +52,7 @@ func attachedNow() (out []attached, err error) {
 	}
 	for _, file := range slices.Sorted(maps.Keys(at)) {
 		a := attached{file: file}
-		names, here := exported(file)
+		names, here := exported(filepath.Join("/proc", strconv.Itoa(initPID), "root", file))
 		a.here = here
 		for o := range at[file] {
 			a.functions = append(a.functions, nameOf(names, o))
@@ -72,8 +74,8 @@ func nameOf(names map[uint64]string, offset uint64) string {
 	return fmt.Sprintf("%#x", offset)
 }
 
-// exported maps file offsets to the names of CUDA's and NCCL's functions in a file,
-// which is this machine's own: the containers' root is the machine's.
+// exported maps file offsets to the names of CUDA's and NCCL's functions in a file of
+// a container. The check made that container and its files: they are not hostile.
 func exported(file string) (names map[uint64]string, here int) {
 	names = map[uint64]string{}
 	f, err := elf.Open(file)
@@ -104,8 +106,8 @@ func exported(file string) (names map[uint64]string, here int) {
 }
 
 // symbols says what was found and attached in the job's libraries.
-func (c *check) symbols(d *daemon) {
-	all, err := attachedNow()
+func (c *check) symbols(d *daemon, j *job) {
+	all, err := attachedNow(j.c.InitPID)
 	if err != nil {
 		c.report.row(note, "symbols", "uprobes, as the kernel lists them", "", "not listed here: "+err.Error())
 		return

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/workloads/gpu"
+)
+
+// build makes the check's own binary.
+func build(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "gpucheck")
+	cmd := exec.Command("go", "build", "-o", path, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+// runCheck returns what the check printed and its exit status.
+func runCheck(t *testing.T, limit time.Duration, binary string, args ...string) (string, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestWithoutAGPUItSaysWhatIsMissing(t *testing.T) {
+	if len(gpuNodes()) > 0 {
+		t.Skip("needs a machine without an NVIDIA device")
+	}
+	out, code := runCheck(t, time.Minute, build(t))
+	if code != exitMissing {
+		t.Errorf("exit status %d, want %d", code, exitMissing)
+	}
+	for _, want := range []string{"cannot run on a real device", "missing: an NVIDIA device", "missing: NVIDIA's driver", "train.py: make gpu-bundle", "gpu-check: not run"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+}
+
+func TestMisuse(t *testing.T) {
+	binary := build(t)
+	for _, args := range [][]string{{"-bogus"}, {"argument"}, {"-only", "nvml,nothing"}} {
+		if out, code := runCheck(t, time.Minute, binary, args...); code != exitUsage {
+			t.Errorf("%v: exit status %d, want %d\n%s", args, code, exitUsage, out)
+		}
+	}
+}
+
+// bundleOf lays out what make gpu-bundle packs, with this machine's runc.
+func bundleOf(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: containers and uprobes")
+	}
+	runc, err := exec.LookPath("runc")
+	if err != nil {
+		t.Skip("needs runc")
+	}
+	libs, err := gpu.Build(t.Context())
+	if errors.Is(err, vgpu.ErrNoCompiler) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(build(t))
+	if err := os.Mkdir(filepath.Join(dir, "vgpu"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"libcuda.so.1", "libcudart.so.12", "libnvidia-ml.so.1", "libnccl.so.2", "vgpu-node", "trainer"} {
+		copyFile(t, libs.Lib(name), filepath.Join(dir, "vgpu", name))
+	}
+	copyFile(t, runc, filepath.Join(dir, "runc"))
+	return dir
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The road works on the virtual GPU, without a network. Rate and verdicts are left to
+// full runs: they measure, and a busy machine may not fail a test.
+func TestVirtual(t *testing.T) {
+	dir := bundleOf(t)
+	report := filepath.Join(t.TempDir(), "report.md")
+	out, code := runCheck(t, 2*time.Minute, "unshare", "-n", filepath.Join(dir, "gpucheck"), "-virtual", "-short", "-only", "nvml,launches,access", "-report", report)
+	if code != 0 {
+		t.Fatalf("exit status %d\n%s", code, out)
+	}
+	text, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"virtual GPU", "short run", "| ok | launches |", "| ok | access | the container reaches nvidiactl |", "left out: jobs, rate, tuning"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+	if !strings.Contains(out, "VIRTUAL GPU") || !strings.Contains(out, "gpu-check: ok") {
+		t.Errorf("it does not say that it is virtual and well:\n%s", out)
+	}
+	left, err := filepath.Glob("/run/trimtab-gpucheck-*")
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+func TestInterval(t *testing.T) {
+	mean, low, high := interval([]float64{0.98, 1.00, 1.02})
+	if math.Abs(mean-1) > 0.001 || low > 0.97 || high < 1.03 || low < 0.93 || high > 1.07 {
+		t.Errorf("%v (%v to %v)", mean, low, high)
+	}
+	if _, low, high := interval([]float64{1}); low != 0 || !math.IsInf(high, 1) {
+		t.Errorf("one pair proves nothing, got %v to %v", low, high)
+	}
+}
+
+func TestReport(t *testing.T) {
+	var out bytes.Buffer
+	r := report{out: &out}
+	r.judge(true, "launches", "a|b", "1", "1")
+	if got := r.verdict(); got != "gpu-check: ok" {
+		t.Errorf("%q", got)
+	}
+	r.judge(false, "launches", "c", "1", "2")
+	r.row(note, "nvml", "d", "", "e")
+	r.virtual = true
+	if n := r.finish(); n != 1 || !strings.Contains(out.String(), "gpu-check: 1 problems - on the VIRTUAL GPU") {
+		t.Errorf("%d problems:\n%s", n, out.String())
+	}
+	for _, want := range []string{`a\|b`, "| PROBLEM | launches | c | 1 | 2 |", "says nothing about a real device"} {
+		if !strings.Contains(r.markdown(), want) {
+			t.Errorf("no %q in\n%s", want, r.markdown())
+		}
+	}
+}
