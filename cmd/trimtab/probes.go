@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -107,6 +108,7 @@ type devices struct {
 	reader  *nvml.Reader
 	owners  *nvml.Owners
 	targets map[string]probes.Target
+	unsure  bool // of some container
 }
 
 func newDevices(log *slog.Logger) *devices {
@@ -118,25 +120,27 @@ func (d *devices) Name() string { return "nvml" }
 
 func (d *devices) Watch(t probes.Target) error {
 	d.targets[t.Key] = t
-	return d.know()
+	d.know()
+	return nil
 }
 
 func (d *devices) Unwatch(key string) {
 	delete(d.targets, key)
-	_ = d.know() // fewer containers cannot be too many
+	d.know()
 }
 
-func (d *devices) know() error {
-	all := make([]probes.Target, 0, len(d.targets))
-	for _, t := range d.targets {
-		all = append(all, t)
-	}
-	slices.SortFunc(all, func(a, b probes.Target) int { return strings.Compare(a.Key, b.Key) })
-	return d.owners.Set(all)
+// know renews whose processes are whose. A container whose cgroup cannot be found
+// is mostly one that has just ended: until the next time its processes are the host's.
+func (d *devices) know() {
+	all := slices.SortedFunc(maps.Values(d.targets), func(a, b probes.Target) int { return strings.Compare(a.Key, b.Key) })
+	d.unsure = d.owners.Set(all) != nil
 }
 
 // Read adds nothing to samples: devices are the host's.
 func (d *devices) Read(context.Context, map[string]*probes.Sample) error {
+	if d.unsure {
+		d.know()
+	}
 	if ok, lost := d.reader.Status(); !ok {
 		return lostError(lost)
 	}
