@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,5 +111,17 @@ func (fake) Restore(_ context.Context, name string) ([]view.ActionResult, error)
 func (fake) Resume(context.Context, string) ([]view.ActionResult, error) { return nil, nil }
 
 func (fake) Pause(context.Context) error { return nil }
+
+func (fake) GPUs(context.Context) ([]view.GPUSight, error) {
+	return []view.GPUSight{{Key: "k", Name: "train", Device: "nvidia1", Granted: true, Hidden: true}}, nil
+}
+
+func (fake) HideGPU(_ context.Context, r view.GPURequest) ([]view.ActionResult, error) {
+	return []view.ActionResult{{Name: r.Name, OK: true, Text: "hidden: " + strings.Join(r.Devices, ", ")}}, nil
+}
+
+func (fake) ShowGPU(_ context.Context, r view.GPURequest) ([]view.ActionResult, error) {
+	return []view.ActionResult{{Name: r.Name, Text: "refused"}}, nil
+}
 
 func (fake) Record(context.Context, io.Writer, time.Duration) error { return nil }

@@ -60,6 +60,7 @@ type parts struct {
 	actuator *actuator.Actuator
 	manuals  *enrol.Manuals
 	holds    *holds
+	sights   *device.Visibility
 	state    *statefile.Store
 	history  *history.Store
 	recorder *recorder
@@ -89,20 +90,21 @@ func assemble(_ context.Context, cfg config.Config, log *slog.Logger) (*parts, e
 	if p.policy == nil {
 		return nil, errors.Join(fmt.Errorf("policy %q is not known; there is: %s", cfg.Policy, knee.Name), p.lock.Close())
 	}
-	p.actuator = newActuator(cfg, p.engines, log)
+	p.actuator = newActuator(cfg, p.engines, p.sights.Left, log)
 	return p, nil
 }
 
-// newActuator is shared with `trimtab restore --offline`.
-func newActuator(cfg config.Config, all engines, log *slog.Logger) *actuator.Actuator {
+// newActuator is shared with `trimtab restore --offline`. left is a container with the
+// GPUs that it is to see.
+func newActuator(cfg config.Config, all engines, left func(runtime.Container) runtime.Container, log *slog.Logger) *actuator.Actuator {
 	return actuator.New(actuator.Options{
 		Engines: all.byName(),
 		Store:   originals.New(originals.Options{Dir: originalsDir(cfg)}),
 		Preflight: func(ctx context.Context, c runtime.Container) (bool, string) {
-			r := device.Preflight(ctx, c, device.Options{})
+			r := device.Preflight(ctx, left(c), device.Options{})
 			return r.Green, r.String()
 		},
-		CheckGPU: checkGPU, Memory: memoryUse, Disabled: disabled, Logger: log,
+		CheckGPU: func(ctx context.Context, c runtime.Container) error { return checkGPU(ctx, left(c)) }, Memory: memoryUse, Disabled: disabled, Logger: log,
 	})
 }
 
@@ -164,6 +166,7 @@ func (p *parts) openState() {
 		p.log.Error("containers enabled by hand are not enrolled until they are enabled again", "error", err)
 	}
 	p.holds = openHolds(p.state, p.log)
+	p.sights = newVisibility(p.state)
 	p.handover = p.takeHandover()
 	p.history, err = history.Open(filepath.Join(p.cfg.StateDir, "history.db"), history.Options{MaxBytes: int64(p.cfg.History.MaxBytes), MaxAge: time.Duration(p.cfg.History.MaxAge)})
 	if err != nil {
@@ -182,7 +185,7 @@ func (p *parts) openState() {
 func (p *parts) options(cfg config.Config, status func(string)) loop.Options {
 	o := loop.Options{
 		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policy: p.policy,
-		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: preflight, GPU: device.NewVisibility(device.Options{}), GPUMemory: gpuMemory{p.state}, Disabled: disabled,
+		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, GPU: p.sights, GPUMemory: gpuMemory{p.state}, Sights: p.sights, Disabled: disabled,
 		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.heart.beat, Log: p.log,
 	}
@@ -195,8 +198,8 @@ func (p *parts) options(cfg config.Config, status func(string)) loop.Options {
 	return o
 }
 
-func preflight(ctx context.Context, c runtime.Container) string {
-	if r := device.Preflight(ctx, c, device.Options{}); !r.Green {
+func (p *parts) preflight(ctx context.Context, c runtime.Container) string {
+	if r := device.Preflight(ctx, p.sights.Left(c), device.Options{}); !r.Green {
 		return r.String()
 	}
 	return ""
@@ -204,7 +207,7 @@ func preflight(ctx context.Context, c runtime.Container) string {
 
 // settings derives from the config what the loop may be given anew.
 func settings(cfg config.Config) loop.Settings {
-	return loop.Settings{Core: coreConfig(cfg), Rules: cfg.Rules(), EnrolHost: cfg.Host, BudgetCPU: cfg.Budget.CPU, BudgetMemory: uint64(cfg.Budget.Memory), Heal: cfg.Heal, BudgetJob: cfg.Budget.Job, LoadedAt: time.Now()}
+	return loop.Settings{Core: coreConfig(cfg), Rules: cfg.Rules(), EnrolHost: cfg.Host, BudgetCPU: cfg.Budget.CPU, BudgetMemory: uint64(cfg.Budget.Memory), Heal: cfg.Heal, GPUSignal: cfg.GPU.Signal, BudgetJob: cfg.Budget.Job, LoadedAt: time.Now()}
 }
 
 // coreConfig is the part of the config that the core works with. The reserve is

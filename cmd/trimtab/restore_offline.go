@@ -43,12 +43,14 @@ func restoreOffline(cmd *cobra.Command, names []string) ([]view.ActionResult, er
 	}
 	defer lock.Close()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	shown, showErr := showOffline(cmd.Context(), cfg.StateDir, names, log) // it needs no engine
 	all, err := openEngines(withOwed(cfg), log)
 	if err != nil {
-		return nil, err
+		return shown, errors.Join(showErr, err)
 	}
 	defer all.Close()
-	return restoreThrough(cmd.Context(), cmd.ErrOrStderr(), all.list(), newActuator(cfg, all, log), names)
+	results, err := restoreThrough(cmd.Context(), cmd.ErrOrStderr(), all.list(), newActuator(cfg, all, nothingHidden, log), names)
+	return append(shown, results...), errors.Join(showErr, err)
 }
 
 // withOwed switches on the engines whose containers have originals, whatever config

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/device"
+	"github.com/trimtab/trimtab/tuner/render"
+	"github.com/trimtab/trimtab/tuner/statefile"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+func gpuCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "gpu",
+		Short: "List, hide and show the GPUs of running containers",
+	}
+	cmd.AddCommand(gpuListCommand(),
+		gpuChangeCommand("hide", "Hide GPUs from a running container: what it opens from now on; a device in use is never hidden", true),
+		gpuChangeCommand("show", "Show a running container GPUs that were hidden from it", false))
+	return cmd
+}
+
+func gpuListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List containers and their GPUs: granted, visible now, hidden by trimtab, in use by",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := daemonClient(cmd).GPUs(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return show(cmd, all, func() string { return render.GPUSights(all) })
+		},
+	}
+}
+
+func gpuChangeCommand(verb, short string, hide bool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   verb + " NAME {DEVICE... | --all}",
+		Short: short,
+		Long: short + ".\nA DEVICE is an index as nvidia-smi counts, nvidiaN, /dev/nvidiaN or a UUID. The container must be enrolled\n" +
+			"(mode tune). What is hidden is shown again when trimtab stops, at `trimtab restore` and at `trimtab disable`.",
+		Example:           "  trimtab gpu " + verb + " train 1\n  trimtab gpu " + verb + " train --all",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req := view.GPURequest{Name: args[0], Devices: args[1:]}
+			if req.All, _ = cmd.Flags().GetBool("all"); req.All == (len(req.Devices) > 0) {
+				return fmt.Errorf("name devices, or --all")
+			}
+			change := daemonClient(cmd).ShowGPU
+			if hide {
+				change = daemonClient(cmd).HideGPU
+			}
+			results, err := change(cmd.Context(), req)
+			return showResults(cmd, results, err)
+		},
+	}
+	cmd.Flags().Bool("all", false, "all devices of the container")
+	return cmd
+}
+
+// topicHidden is the state file of what is hidden: originals, as those of the knobs are.
+const topicHidden = "gpu-hidden"
+
+// hiddenRecords keeps it over restarts and crashes.
+type hiddenRecords struct{ s *statefile.Store }
+
+func (r hiddenRecords) Load() (all map[string]device.Hidden, err error) {
+	err = r.s.GetState(topicHidden, &all)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return all, err
+}
+
+func (r hiddenRecords) Save(all map[string]device.Hidden) error {
+	return r.s.PutState(topicHidden, all)
+}
+
+func newVisibility(s *statefile.Store) *device.Visibility {
+	return device.NewVisibility(device.Options{Records: hiddenRecords{s}})
+}
+
+// showOffline undoes what is hidden, without a daemon and without an engine. No names:
+// of every container.
+func showOffline(ctx context.Context, stateDir string, names []string, log *slog.Logger) ([]view.ActionResult, error) {
+	s, err := statefile.Open(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	v := newVisibility(s)
+	var out []view.ActionResult
+	each := func(key, name string, did bool, notes []string, err error) {
+		for _, note := range notes {
+			log.Warn("GPUs", "container", name, "note", note)
+		}
+		switch {
+		case err != nil:
+			out = append(out, view.ActionResult{Key: key, Name: name, Text: "hidden GPUs are not shown again: " + err.Error()})
+		case did:
+			out = append(out, view.ActionResult{Key: key, Name: name, OK: true, Text: "hidden GPUs are shown again"})
+		}
+	}
+	if len(names) == 0 {
+		if err := v.RestoreAll(ctx, each); err != nil && len(out) == 0 {
+			return nil, err
+		}
+		return out, nil
+	}
+	for key, c := range v.Containers() {
+		if named(c, names) {
+			did, notes, err := v.Restore(ctx, key)
+			each(key, c.Name, did, notes, err)
+		}
+	}
+	return out, nil
+}
+
+// nothingHidden is true once showOffline has been.
+func nothingHidden(c runtime.Container) runtime.Container { return c }
+
+func named(c runtime.Container, names []string) bool {
+	for _, name := range names {
+		if c.Name == name || c.ID.Container == name || c.Key() == name {
+			return true
+		}
+	}
+	return false
+}
