@@ -110,7 +110,8 @@ func TestKey(t *testing.T) {
 	}
 	seen := map[string]ID{}
 	for _, other := range []ID{id, {Engine: "docker", Container: id.Container, Boot: id.Boot, StartTick: 8},
-		{Engine: "docker", Container: id.Container, Boot: "60", StartTick: 7}, {Engine: "containerd", Container: id.Container, Boot: id.Boot, StartTick: 7}} {
+		{Engine: "docker", Container: id.Container, Boot: "60", StartTick: 7}, {Engine: "containerd", Container: id.Container, Boot: id.Boot, StartTick: 7},
+		{Engine: "containerd", Container: "resnet-training-rank-0", Boot: id.Boot, StartTick: 7}, {Engine: "containerd", Container: "resnet-training-rank-1", Boot: id.Boot, StartTick: 7}} {
 		if twin, ok := seen[other.Key()]; ok {
 			t.Errorf("%v and %v share %s", twin, other, other.Key())
 		}

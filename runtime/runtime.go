@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"strings"
 )
 
@@ -25,7 +26,18 @@ type ID struct {
 
 // Key is the ID as a short, file-name-safe string, unique on one host.
 func (id ID) Key() string {
-	return fmt.Sprintf("%s-%s-%s-%d", id.Engine, clip(id.Container, 16), clip(strings.ReplaceAll(id.Boot, "-", ""), 8), id.StartTick)
+	return fmt.Sprintf("%s-%s-%s-%d", id.Engine, short(id.Container), clip(strings.ReplaceAll(id.Boot, "-", ""), 8), id.StartTick)
+}
+
+// short is a container ID in 16 characters. Random ones, in hex, differ from the
+// start; those that people choose, as containerd lets them, may share a beginning.
+func short(s string) string {
+	if len(s) <= 16 || strings.Trim(s, "0123456789abcdef") == "" {
+		return clip(s, 16)
+	}
+	h := fnv.New32a()
+	h.Write([]byte(s))
+	return fmt.Sprintf("%s-%08x", s[:7], h.Sum32())
 }
 
 func clip(s string, n int) string {

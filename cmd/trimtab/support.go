@@ -67,7 +67,9 @@ func grantRows() []supportRow {
 		{"hook", "NVIDIA's legacy hook (--gpus, --runtime nvidia)", "yes", "yes", "by the cgroupfs driver; by systemd's only if it knows the GPU's nodes, else observed only", ranFixtures},
 		{"cdi", "CDI, or --device /dev/nvidia*", "yes", "yes", "yes, if the preflight is green", ranFixtures},
 		{"kubernetes", "Kubernetes on Docker", "yes", "yes", "never: observed only", ranFixtures},
-		{"other-engines", "containerd, CRI-O or Podman without Docker", "only what holds a GPU", "no: as the host's", "no", ranNever},
+		{"containerd", "containerd without Docker (containerd.enabled)", "yes", "yes", "yes", ranHere},
+		{"kubernetes-containerd", "Kubernetes on containerd", "yes", "yes", "never: observed only", ranTests},
+		{"other-engines", "CRI-O or Podman", "only what holds a GPU", "no: as the host's", "no", ranNever},
 	}
 }
 
