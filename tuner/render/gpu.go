@@ -33,7 +33,7 @@ func GPUSights(all []view.GPUSight) string {
 			fmt.Fprintf(&notes, "\n%s: %s\n", clean(s.Name), clean(s.Lost))
 			continue
 		}
-		cells = append(cells, []string{clean(s.Name), s.Device, clean(s.UUID), yes(s.Granted), yes(s.Visible), yes(s.Hidden), pids(s.Users)})
+		cells = append(cells, []string{clean(s.Name), s.Device, orDash(clean(s.UUID)), yes(s.Granted), yes(s.Visible), yes(s.Hidden), pids(s.Users)})
 	}
 	return table(columns, cells) + notes.String()
 }
