@@ -1,0 +1,107 @@
+#!/bin/bash
+# Builds a .deb, an .rpm and a tarball of each architecture into a folder.
+#
+#   scripts/package.sh [FOLDER [ARCH…]]      default: dist amd64 arm64
+#
+# The same commit gives the same bytes. NFPM names an nfpm that is there already;
+# without it the version below is built from its Go module.
+set -euo pipefail
+
+nfpm_module=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0
+
+cd "$(dirname "$0")/.."
+out=${1:-dist}
+shift || true
+archs=("$@")
+[ ${#archs[@]} -gt 0 ] || archs=(amd64 arm64)
+
+say() { echo "packages: $*"; }
+
+# version_of makes of v1.2.3, v1.2.3-4-gabc or abc what both dpkg and rpm sort rightly:
+# a release before what was built after it, and anything before the first release.
+version_of() {
+	local described
+	described=$(git describe --tags --match 'v[0-9]*' 2>/dev/null || true)
+	if [ -n "$described" ]; then
+		sed -E 's/^v//; s/-([0-9]+)-g([0-9a-f]+)$/+\1.g\2/; s/-/~/g' <<<"$described"
+	else
+		echo "0~git$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).$(git rev-parse --short=7 HEAD)"
+	fi
+}
+
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+PACKAGE_VERSION=${PACKAGE_VERSION:-$(version_of)}
+PACKAGE_STAGE=$(mktemp -d)
+trap 'rm -rf "$PACKAGE_STAGE"' EXIT
+export PACKAGE_VERSION PACKAGE_STAGE PACKAGE_ARCH
+
+# build_binary ARCH FILE
+build_binary() {
+	CGO_ENABLED=0 GOOS=linux GOARCH=$1 go build -trimpath \
+		-ldflags "-s -w -X main.stampedVersion=$PACKAGE_VERSION" -o "$2" ./cmd/trimtab
+}
+
+# stage_common makes what is the same on every architecture, by this machine's binary.
+stage_common() {
+	local shell
+	build_binary "$(go env GOHOSTARCH)" "$PACKAGE_STAGE/host"
+	mkdir "$PACKAGE_STAGE/man" "$PACKAGE_STAGE/completion"
+	"$PACKAGE_STAGE/host" man "$PACKAGE_STAGE/man"
+	gzip -9n "$PACKAGE_STAGE"/man/*.1
+	for shell in bash zsh fish; do "$PACKAGE_STAGE/host" completion $shell >"$PACKAGE_STAGE/completion/$shell"; done
+	gzip -9n >"$PACKAGE_STAGE/changelog.gz" <<-END
+		trimtab ($PACKAGE_VERSION) unstable; urgency=medium
+
+		  * Built from $(git rev-parse HEAD).
+
+		 -- $(sed -n 's/^maintainer: //p' packaging/nfpm.yaml)  $(date -u -R -d "@$SOURCE_DATE_EPOCH")
+	END
+	cat >"$PACKAGE_STAGE/copyright" <<-END
+		Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+		Upstream-Name: trimtab
+		Source: $(sed -n 's/^homepage: //p' packaging/nfpm.yaml)
+
+		Files: *
+		Copyright: $(date -u -d "@$SOURCE_DATE_EPOCH" +%Y) the authors of trimtab
+		License: Apache-2.0
+		 On Debian systems, the full text of the Apache License 2.0 is in
+		 /usr/share/common-licenses/Apache-2.0.
+	END
+}
+
+# tarball ARCH: the binary, and what packaging/install.sh places around it.
+tarball() {
+	local name=trimtab-$PACKAGE_VERSION-linux-$1
+	local top=$PACKAGE_STAGE/$name
+	mkdir -p "$top/bin" "$top/tuner/config"
+	cp "$PACKAGE_STAGE/trimtab" "$top/bin/trimtab"
+	cp -r packaging docs LICENSE README.md "$top/"
+	cp tuner/config/example.yaml "$top/tuner/config/"
+	rm -f "$top"/packaging/*_test.go
+	rm -rf "$top/packaging/testdata"
+	tar -C "$PACKAGE_STAGE" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -c "$name" |
+		gzip -9n >"$out/$name.tar.gz"
+	rm -rf "$top"
+}
+
+# nfpm_is makes sure that there is an nfpm, built once for all packages.
+nfpm_is() {
+	if [ -n "${NFPM:-}" ]; then return; fi
+	GOBIN=$PACKAGE_STAGE GOARCH='' CGO_ENABLED=0 go install "$nfpm_module"
+	NFPM=$PACKAGE_STAGE/nfpm
+}
+
+mkdir -p "$out"
+umask 022
+nfpm_is
+stage_common
+for PACKAGE_ARCH in "${archs[@]}"; do
+	say "$PACKAGE_VERSION for $PACKAGE_ARCH"
+	build_binary "$PACKAGE_ARCH" "$PACKAGE_STAGE/trimtab"
+	for packager in deb rpm; do
+		"$NFPM" package --config packaging/nfpm.yaml --packager $packager --target "$out/"
+	done
+	tarball "$PACKAGE_ARCH"
+done
+say "in $out"
