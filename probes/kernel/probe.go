@@ -238,7 +238,8 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 // newPart starts a container's part with what does not come from the pass.
 func (p *Probe) newPart(c *container) *probes.Kernel {
 	part := &probes.Kernel{Seeding: c.seeding, Lost: c.lost}
-	part.Threads = make([]probes.Thread, 0, len(c.exited)+c.threads+8)
+	// Little room beyond the threads of before: most containers have few, and there may be a thousand.
+	part.Threads = make([]probes.Thread, 0, len(c.exited)+c.threads+c.threads/8+1)
 	for _, t := range c.exited {
 		part.Threads = append(part.Threads, p.finish(t))
 	}
