@@ -156,3 +156,27 @@ func TestLifeOfAContainer(t *testing.T) {
 		t.Errorf("gone: %+v", gone)
 	}
 }
+
+// TestCrashLoop: a container that Docker keeps restarting comes and goes, each life
+// of its own, and between two it is not there.
+func TestCrashLoop(t *testing.T) {
+	host := runtimetest.NeedDocker(t)
+	r := watch(t, newEngine(t, docker.Options{}))
+	_, at := r.expectKind(t, 0, runtime.EventSynced)
+	id := host.StartCommand(t, []string{"--restart=always"}, "sleep", "0.3")
+	lives := make(map[runtime.ID]bool)
+	for range 3 {
+		var seen, gone runtime.Container
+		seen, at = r.expect(t, at, runtime.EventSeen, id)
+		gone, at = r.expect(t, at, runtime.EventGone, id)
+		if gone.ID != seen.ID || lives[seen.ID] {
+			t.Errorf("seen %v, gone %v, before %v", seen.ID, gone.ID, lives)
+		}
+		lives[seen.ID] = true
+	}
+	for _, event := range r.snapshot() {
+		if event.Kind == runtime.EventLost {
+			t.Errorf("Docker counts as lost: %s", event.Reason)
+		}
+	}
+}
