@@ -51,7 +51,7 @@ func main() {
 	}
 	var b bench
 	flag.StringVar(&b.binary, "trimtab", "bin/trimtab", "the `FILE` to measure")
-	flag.BoolVar(&b.quick, "quick", false, "fewer repetitions: about 3 minutes, wide intervals")
+	flag.BoolVar(&b.quick, "quick", false, "fewer repetitions: half the time, wide intervals")
 	only := flag.String("only", "", "comma-separated groups instead of all: "+strings.Join(groupNames(), ", "))
 	file := flag.String("json", "", "also write the rows as JSON to `FILE`")
 	flag.Parse()

@@ -5,8 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
-
-	"github.com/trimtab/trimtab/tuner/view"
+	"time"
 )
 
 func near(a, b, tolerance float64) bool { return math.Abs(a-b) <= tolerance }
@@ -67,16 +66,19 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-func TestReadCost(t *testing.T) {
-	for _, tc := range []struct {
-		thinned []string
-		share   float64
-	}{
-		{nil, 100}, {[]string{"cuda.sync is counted 50 % of the time"}, 100},
-		{[]string{"cuda.sync is counted 50 % of the time", "cuda.launch is counted 18 % of the time"}, 18}, {[]string{"cuda.launch is counted 0 % of the time"}, 0},
-	} {
-		if got := readCost(view.Container{ProbeShare: 0.004, Thinned: tc.thinned}); got.share != tc.share || !near(got.percent, 0.4, 1e-9) {
-			t.Errorf("%q: %+v, want %.0f %% of the time", tc.thinned, got, tc.share)
-		}
+func TestLaunchesSeen(t *testing.T) {
+	const second = int64(1e9)
+	// Counted from 10 s to 12 s and from 18 s to 19 s; what was before the stretch is not of it.
+	all := []launchTick{{5 * second, 5 * second, 50_000}, {10 * second, 10 * second, 100_000}, {12 * second, 12 * second, 120_000},
+		{18 * second, 12 * second, 120_000}, {19 * second, 13 * second, 130_000}, {20 * second, 13 * second, 130_000}}
+	got, err := seenOf(all, 10*time.Second)
+	if err != nil || !near(got.share, 30, 1e-9) || !near(got.rate, 10_000, 1e-6) {
+		t.Errorf("%+v, %v; want 30 %% of the time, 10,000 launches/s", got, err)
+	}
+	if got, err := seenOf(all[2:4], 10*time.Second); err != nil || got.share != 0 || got.rate != 0 {
+		t.Errorf("%+v, %v of a stretch without a turn", got, err)
+	}
+	if _, err := seenOf(all[:1], 10*time.Second); err == nil {
+		t.Error("a share of one reading")
 	}
 }
