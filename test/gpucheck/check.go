@@ -123,6 +123,7 @@ func (c *check) close() {
 		_ = detach(c.root)
 		_ = os.Remove(c.root)
 	}
+	removeGroups()
 	for _, dir := range []string{c.saves, c.shm} {
 		if dir != "" {
 			_ = os.RemoveAll(dir)

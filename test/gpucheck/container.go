@@ -133,6 +133,7 @@ const (
 func (j *job) follow(out io.Reader) {
 	defer close(j.done)
 	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20) // a warning of PyTorch's may be long
 	for lines.Scan() {
 		j.line(lines.Text())
 	}

@@ -37,12 +37,23 @@ func (c *check) machine(ctx context.Context) {
 		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		say("%s", first)
 	}
+	c.doctor(ctx)
 	if c.node == nil {
 		text, err := torchSays(ctx)
 		if err != nil {
 			text = err.Error()
 		}
 		say("%s", text)
+	}
+}
+
+// doctor prints what trimtab itself says of the machine; without Docker it is not content.
+func (c *check) doctor(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	out, _ := exec.CommandContext(ctx, filepath.Join(c.o.dir, "trimtab"), "doctor").CombinedOutput()
+	for line := range strings.Lines(string(out)) {
+		c.report.say("    doctor: %s", strings.TrimRight(line, "\n"))
 	}
 }
 

@@ -18,6 +18,19 @@ const (
 	insideSave = "/run/checkpoints"
 )
 
+// groupName is the control group that holds the containers'.
+const groupName = "trimtab-gpucheck"
+
+// removeGroups removes what runc leaves: the group above the containers', once empty.
+func removeGroups() {
+	for _, pattern := range []string{"/sys/fs/cgroup/" + groupName, "/sys/fs/cgroup/*/" + groupName} {
+		dirs, _ := filepath.Glob(pattern) // the patterns are well-formed
+		for _, dir := range dirs {
+			_ = os.Remove(dir) // another check may be using it
+		}
+	}
+}
+
 // rootFS mounts the machine's own root, read-only with all that is mounted on it,
 // as the root of containers: Python, PyTorch and the driver's libraries are there
 // as on the host, wherever they were installed.
@@ -57,7 +70,7 @@ func (c *check) spec(id string, w work) *specs.Spec {
 			Capabilities: capabilities()},
 		Mounts: c.mounts(),
 		Linux: &specs.Linux{
-			CgroupsPath: "/trimtab-gpucheck/" + id,
+			CgroupsPath: "/" + groupName + "/" + id,
 			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},
 				{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace}},
 			Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},

@@ -150,12 +150,14 @@ def count(quiet):
     for _ in range(5):
         do()
     torch.cuda.synchronize()
+    print("note started", flush=True)
     time.sleep(quiet)  # trimtab finds the process and attaches
     time.sleep(quiet)
     print("note quiet 0", flush=True)
     time.sleep(quiet)
     for _ in range(100):
         do()
+        time.sleep(0.1)  # a storm of launches makes trimtab leave the probe off for a while
     torch.cuda.synchronize()
     print("note quiet 1", flush=True)
     time.sleep(quiet)
@@ -163,6 +165,7 @@ def count(quiet):
     with torch.profiler.profile(activities=activities) as profile:
         for _ in range(100):
             do()
+            time.sleep(0.1)
         torch.cuda.synchronize()
     print("note quiet 2", flush=True)
     time.sleep(quiet)
