@@ -1,11 +1,10 @@
 package device
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -279,55 +278,37 @@ func TestRefusingFirst(t *testing.T) {
 	})
 }
 
-// TestUndoFromAnyPoint dies between any two writes of hide, hide more and show on real
-// v1 groups; another Visibility with the same records restores everything.
-func TestUndoFromAnyPoint(t *testing.T) {
-	host, c := gpuContainer(t)
-	rules, nodes := listOf(t, c), nodesOf(t, host, c)
-	type died struct{}
-	points := 0
-	for point := 1; ; point++ {
-		records := &memRecords{}
-		v := hider(t, records, fakeUnits{})
-		passed := 0
-		v.o.Fault = func(string) {
-			if passed++; passed == point {
-				panic(died{})
-			}
-		}
-		ended := func() (ended bool) {
-			defer func() {
-				if r := recover(); r != nil {
-					if _, ok := r.(died); !ok {
-						panic(r)
-					}
-				}
-			}()
-			hide(t, v, c, 0)
-			hide(t, v, c, 0, 1)
-			hide(t, v, c, 1)
-			return true
-		}()
-		if got := len(records.all); got != 1 {
-			t.Fatalf("point %d: %d records", point, got)
-		}
-		next := hider(t, records, fakeUnits{}) // the daemon after it
-		restore(t, next, c)
-		if diff := cmp.Diff(rules, listOf(t, c)); diff != "" {
-			t.Fatalf("point %d: devices.list (-before +after):\n%s", point, diff)
-		}
-		if now := nodesOf(t, host, c); now != nodes {
-			t.Fatalf("point %d: nodes:\n%s\nwere:\n%s", point, now, nodes)
-		}
-		if ended {
-			break
-		}
-		points = point
+// TestSignal: the init process is sent it, and never another that bears its number.
+func TestSignal(t *testing.T) {
+	child := exec.Command("sh", "-c", "trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; done")
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if points < 20 {
-		t.Errorf("only %d points", points)
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("%d points", points)
+	t.Cleanup(func() { _ = child.Process.Kill() })
+	if _, err := out.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	c := runtime.Container{Name: "c", InitPID: child.Process.Pid}
+	if c.ID.StartTick, err = cgroup.StartTick("/proc", c.InitPID); err != nil {
+		t.Fatal(err)
+	}
+	v := hider(t, &memRecords{}, fakeUnits{})
+	other := c
+	other.ID.StartTick--
+	if err := v.Signal(other, unix.SIGKILL); !errors.Is(err, runtime.ErrGone) {
+		t.Errorf("%v", err)
+	}
+	if err := v.Signal(c, unix.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	exit := &exec.ExitError{}
+	if err := child.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+		t.Errorf("ended with %v", err)
+	}
 }
 
 // TestInUse: a device that a process of the container has open is not hidden. No
@@ -419,245 +400,4 @@ func TestYielded(t *testing.T) {
 	if diff := cmp.Diff(rules, listOf(t, c)); diff != "" {
 		t.Errorf("devices.list (-before +after):\n%s", diff)
 	}
-}
-
-// TestHostileDev: access is taken in any case; nodes are touched only where they are what they are called.
-func TestHostileDev(t *testing.T) {
-	host, c := gpuContainer(t)
-	sh := func(script string) { host.Run(t, "exec", c.ID.Container, "sh", "-c", script) }
-	sh("rm /dev/nvidia0; mknod /dev/nvidia0 c 1 3; mkdir /run/trimtab; ln -s /etc/hosts /run/trimtab/gpus; ln -s /etc/hosts /run/trimtab/.gpus.new; mknod /tmp/own0 c 195 0")
-	v := hider(t, &memRecords{}, fakeUnits{})
-	notes, err := v.Hide(t.Context(), c, runtime.GPUView{Hidden: []int{0}})
-	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "left alone") {
-		t.Errorf("%v, %v", notes, err)
-	}
-	wantFinds(t, host, c, map[string]string{"/tmp/own0": "refused"})
-	if out := host.Run(t, "exec", c.ID.Container, "sh", "-c", "grep -c localhost /etc/hosts | sed s/[0-9]/many/; cat /run/trimtab/gpus; stat -c %T /dev/nvidia0"); out != "many\n1\n3" {
-		t.Errorf("%q", out)
-	}
-	sh("rm -rf /run/trimtab; ln -s /etc /run/trimtab")
-	if notes, err = v.Hide(t.Context(), c, runtime.GPUView{}); err != nil || len(notes) != 1 || !strings.Contains(notes[0], "not told") {
-		t.Errorf("%v, %v", notes, err)
-	}
-	if out := host.Run(t, "exec", c.ID.Container, "sh", "-c", "ls /etc/gpus 2>&1; true"); !strings.Contains(out, "No such file") {
-		t.Errorf("a link was followed: %s", out)
-	}
-	if _, _, err := v.Restore(t.Context(), c.Key()); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestNodesBelowALink works on a made-up root: /dev is a link to elsewhere.
-func TestNodesBelowALink(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Symlink("/dev", filepath.Join(dir, "dev")); err != nil {
-		t.Fatal(err)
-	}
-	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	v := hider(t, &memRecords{}, fakeUnits{})
-	if _, _, err := v.nodesToRemove(root, Hidden{Minors: []int{0}}, Hidden{}); !errors.Is(err, unix.ELOOP) {
-		t.Errorf("%v", err)
-	}
-	dev, err := os.OpenFile(t.TempDir(), unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
-	for _, n := range []Node{{Name: "nvidia0", Major: 8}, {Name: "../nvidia0", Major: 195}, {Name: "sda", Major: 195}, {Name: "nvidia0", Major: 509}} {
-		if err := makeNode(dev, n, []int{195}); err == nil {
-			t.Errorf("%+v was made", n)
-		}
-	}
-	if entries, _ := os.ReadDir(dev.Name()); len(entries) > 0 {
-		t.Errorf("%v", entries)
-	}
-	if err := removeView(root); err != nil {
-		t.Errorf("no /run: %v", err)
-	}
-}
-
-func TestReadOnlyContainer(t *testing.T) {
-	host := runtimetest.NeedDocker(t)
-	c := dockerContainer(t, "--read-only", "--device-cgroup-rule", "c 195:* rwm")
-	c.GPUs = []string{"0"}
-	c.ID.StartTick, _ = cgroup.StartTick("/proc", c.InitPID)
-	v := hider(t, &memRecords{}, fakeUnits{})
-	rules := listOf(t, c)
-	notes, err := v.Hide(t.Context(), c, runtime.GPUView{Hidden: []int{0}})
-	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "read-only") {
-		t.Errorf("%v, %v", notes, err)
-	}
-	if access, _ := CheckAccess(t.Context(), c); access != AccessRefused {
-		t.Errorf("access %s", access)
-	}
-	restore(t, v, c)
-	if diff := cmp.Diff(rules, listOf(t, c)); diff != "" {
-		t.Error(diff)
-	}
-	if _, err := v.Hide(t.Context(), c, runtime.GPUView{Hidden: []int{0}}); err != nil {
-		t.Fatal(err)
-	}
-	host.Run(t, "kill", c.ID.Container)
-	host.Run(t, "wait", c.ID.Container)
-	if _, err := v.Hide(t.Context(), c, runtime.GPUView{}); !errors.Is(err, runtime.ErrGone) {
-		t.Errorf("%v", err)
-	}
-	if _, _, err := v.Restore(t.Context(), c.Key()); err != nil || len(v.Hiding()) > 0 {
-		t.Errorf("%v, %v", err, v.Hiding())
-	}
-}
-
-// TestHidePrivileged: v1's list of a container that may use everything does not show
-// what was taken from it. A bare group stands for one.
-func TestHidePrivileged(t *testing.T) {
-	dir, err := os.MkdirTemp("/sys/fs/cgroup/devices", "trimtab-test-")
-	if err != nil {
-		t.Skipf("needs root: and v1's devices controller: %v", err)
-	}
-	t.Cleanup(func() { os.Remove(dir) })
-	c := runtime.Container{Name: "c", GPUs: []string{"0", "1"}, Cgroup: runtime.Cgroup{V1: map[string]string{"devices": dir}}}
-	v := hider(t, &memRecords{}, fakeUnits{})
-	had, _ := look(t, v, c, nil)
-	wantOpen := func(when string, want map[int]bool) {
-		t.Helper()
-		for minor, open := range want {
-			if access, err := tryOpen(t.Context(), c, []int{minor}); (access == AccessAllowed) != open {
-				t.Errorf("%s: %d is %s, %v", when, minor, access, err)
-			}
-		}
-		v.Forget(c.Key())
-		if _, lost := look(t, v, c, had); len(lost) > 0 {
-			t.Errorf("%s: healing would find %v lost", when, lost)
-		}
-		if how, err := v.Mend(t.Context(), c, had); how != "" || err != nil {
-			t.Errorf("%s: healing fights: %q, %v", when, how, err)
-		}
-	}
-	for _, hidden := range [][]int{{0}, {0, 1}, {1}, {}} {
-		notes, err := v.Hide(t.Context(), c, runtime.GPUView{Hidden: hidden})
-		if err != nil || len(notes) != 1 { // it has no process, so no files
-			t.Fatalf("%v, %v", notes, err)
-		}
-		wantOpen(fmt.Sprint("hidden ", hidden), map[int]bool{0: !slices.Contains(hidden, 0), 1: !slices.Contains(hidden, 1), 255: len(hidden) < 2})
-	}
-	if _, err := v.Hide(t.Context(), c, runtime.GPUView{Hidden: []int{1}}); err != nil {
-		t.Fatal(err)
-	}
-	deny(t, c, "c 195:255 rwm") // somebody takes more
-	v.Forget(c.Key())
-	if _, lost := look(t, v, c, had); len(lost) == 0 {
-		t.Error("nothing lost")
-	}
-	if how, err := v.Mend(t.Context(), c, had); how == "" || err != nil {
-		t.Errorf("%q, %v", how, err)
-	}
-	wantOpen("mended", map[int]bool{0: true, 1: false, 255: true})
-	if _, _, err := v.Restore(t.Context(), c.Key()); err != nil {
-		t.Fatal(err)
-	}
-	wantOpen("restored", map[int]bool{0: true, 1: true, 255: true})
-}
-
-// systemdLike is a systemd that keeps a list and rewrites its own program at each write.
-type systemdLike struct {
-	recordingUnits
-	allow []Allow
-	apply func([]Allow)
-	order *[]string
-}
-
-func (s *systemdLike) DeviceAllow(context.Context, string) ([]Allow, error) { return s.allow, nil }
-
-func (s *systemdLike) SetDeviceAllow(_ context.Context, _ string, all []Allow) error {
-	s.allow = all
-	*s.order = append(*s.order, "unit")
-	if s.apply != nil {
-		s.apply(all)
-	}
-	return nil
-}
-
-// TestHideUnderSystemdV2: hide replaces the program first and tells systemd then; show
-// the other way round. A daemon-reload between finds systemd informed.
-func TestHideUnderSystemdV2(t *testing.T) {
-	dir := unifiedGroup(t)
-	scope := filepath.Join(dir, "docker-0123.scope")
-	if err := os.Mkdir(scope, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.Remove(scope) })
-	c := runtime.Container{Name: "c", GPUs: []string{"all"}, Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2, Unified: scope}}
-	attach(t, scope, runcLike(rulesFrom(t, "c *:* m", "c 1:3 rwm", "c 195:* rwm", "c 509:* rw")...))
-	attachNamed(t, scope, systemdProgram, runcLike(rulesFrom(t, "c *:* rwm")...))
-	var order []string
-	first := []Allow{{"/dev/char/1:3", "rwm"}, {"char-*", "m"}, {"char-195", "rw"}, {"char-nvidia-uvm", "rw"}}
-	units := &systemdLike{allow: first, order: &order}
-	units.apply = func(all []Allow) { // what a reload would write too
-		rules := rulesFrom(t, "c 1:3 rwm")
-		for _, a := range all {
-			switch {
-			case a.Device == "char-195":
-				rules = append(rules, rule(t, "c 195:* rw"))
-			case a.Device == "char-nvidia-uvm":
-				rules = append(rules, rule(t, "c 509:* rw"))
-			case strings.HasPrefix(a.Device, "/dev/char/195:"):
-				rules = append(rules, rule(t, "c "+strings.TrimPrefix(a.Device, "/dev/char/")+" rw"))
-			}
-		}
-		systemdReplaces(t, scope, runcLike(rules...))
-	}
-	v := hider(t, &memRecords{}, units)
-	v.o.Fault = func(point string) {
-		if point == "rules" {
-			order = append(order, point)
-		}
-	}
-	numbers := [][2]int{{195, 0}, {195, 1}, {195, 255}, {509, 0}, {1, 3}}
-	wantOpen := func(when string, want ...bool) {
-		t.Helper()
-		if diff := cmp.Diff(want, openedIn(t, scope, numbers...)); diff != "" {
-			t.Errorf("%s: opens (-want +got):\n%s", when, diff)
-		}
-	}
-	view := runtime.GPUView{Hidden: []int{0}, UUIDs: map[int]string{0: "GPU-a", 1: "GPU-b"}}
-	if _, err := v.Hide(t.Context(), c, view); err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"rules", "unit"}; !slices.Equal(order, want) {
-		t.Errorf("order %v, want %v", order, want)
-	}
-	wantOpen("hidden", false, true, true, true, true)
-	units.apply(units.allow) // daemon-reload
-	wantOpen("after a reload", false, true, true, true, true)
-	if slices.Contains(units.allow, Allow{"char-195", "rw"}) || !slices.Contains(units.allow, Allow{"/dev/char/195:255", "rw"}) || slices.Contains(units.allow, Allow{"/dev/char/195:0", "rw"}) {
-		t.Errorf("systemd was told %v", units.allow)
-	}
-	view.Hidden = []int{0, 1}
-	if _, err := v.Hide(t.Context(), c, view); err != nil {
-		t.Fatal(err)
-	}
-	wantOpen("all hidden", false, false, false, false, true)
-	if _, _, err := v.Restore(t.Context(), c.Key()); err != nil {
-		t.Fatal(err)
-	}
-	wantOpen("restored", true, true, true, true, true)
-	if diff := cmp.Diff(first, units.allow, cmp.Transformer("set", func(all []Allow) map[Allow]bool {
-		out := map[Allow]bool{}
-		for _, a := range all {
-			out[a] = true
-		}
-		return out
-	})); diff != "" {
-		t.Errorf("DeviceAllow (-before +after):\n%s", diff)
-	}
-	units.allow = []Allow{{"char-*", "rwm"}}
-	view.Hidden = []int{0}
-	if _, err := v.Hide(t.Context(), c, view); err == nil || !strings.Contains(err.Error(), "more than NVIDIA's") {
-		t.Errorf("%v", err)
-	}
-	wantOpen("refused", true, true, true, true, true)
 }

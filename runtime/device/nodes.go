@@ -152,14 +152,14 @@ func makeNode(dev *os.File, n Node, majors []int) error {
 	if errors.Is(err, fs.ErrExist) {
 		return nil // made again by somebody, as they want it
 	}
-	if int(st.Uid) != n.UID || int(st.Gid) != n.GID {
-		if err := unix.Fchownat(fd, "", n.UID, n.GID, unix.AT_EMPTY_PATH); err != nil {
-			return fmt.Errorf("/dev/%s: owner: %w", n.Name, err)
-		}
-	}
 	if st.Mode&0o7777 != n.Mode {
 		if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), n.Mode&0o777); err != nil {
 			return fmt.Errorf("/dev/%s: mode: %w", n.Name, err)
+		}
+	}
+	if int(st.Uid) != n.UID || int(st.Gid) != n.GID {
+		if err := unix.Fchownat(fd, "", n.UID, n.GID, unix.AT_EMPTY_PATH); err != nil {
+			return fmt.Errorf("/dev/%s: owner: %w (trimtab needs CAP_CHOWN for nodes that are not root's)", n.Name, err)
 		}
 	}
 	return nil
