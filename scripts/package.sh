@@ -53,7 +53,7 @@ stage_common() {
 	gzip -9n >"$PACKAGE_STAGE/changelog.gz" <<-END
 		trimtab ($PACKAGE_VERSION) unstable; urgency=medium
 
-		  * Built from $(git rev-parse HEAD).
+		  * Built from $(git rev-parse HEAD 2>/dev/null || echo "a copy without its history").
 
 		 -- $(sed -n 's/^maintainer: //p' packaging/nfpm.yaml)  $(date -u -R -d "@$SOURCE_DATE_EPOCH")
 	END
