@@ -159,6 +159,13 @@ uninstall: ## Restore every container's original limits, then remove trimtab. Co
 purge: ## uninstall, then remove config, history and groups.
 	packaging/install.sh purge $(INSTALL_ARGS)
 
+PACKAGES ?= dist
+PACKAGE_ARCHS ?= amd64 arm64
+
+.PHONY: packages
+packages: ## Build a .deb, an .rpm and a tarball for amd64 and arm64 into dist (fetches nfpm by its module).
+	scripts/package.sh '$(PACKAGES)' $(PACKAGE_ARCHS)
+
 ##@ Help
 
 .PHONY: help
