@@ -13,8 +13,16 @@ import (
 // closing parenthesis: field 22, where the state is field 3 (proc(5)).
 const startTimeField = 22 - 3
 
+// flagsField is that of the kernel's flags of the process; exiting is PF_EXITING
+// (include/linux/sched.h), set before the process leaves its control groups.
+const (
+	flagsField = 9 - 3
+	exiting    = 0x4
+)
+
 // StartTick returns when a process started, in clock ticks since boot. A process
-// that has ended, or of which only a zombie is left, gives runtime.ErrGone.
+// that has ended, is ending, or of which only a zombie is left, gives runtime.ErrGone:
+// one that is ending seems to be in v1's root control groups.
 func StartTick(procRoot string, pid int) (uint64, error) {
 	data, err := os.ReadFile(filepath.Join(procRoot, strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -29,7 +37,8 @@ func StartTick(procRoot string, pid int) (uint64, error) {
 	if len(fields) <= startTimeField {
 		return 0, fmt.Errorf("process %d: stat has only %d fields", pid, len(fields)+2)
 	}
-	if fields[0] == "Z" || fields[0] == "X" {
+	flags, _ := strconv.ParseUint(fields[flagsField], 10, 64)
+	if fields[0] == "Z" || fields[0] == "X" || flags&exiting != 0 {
 		return 0, goneOr(os.ErrNotExist, pid)
 	}
 	tick, err := strconv.ParseUint(fields[startTimeField], 10, 64)

@@ -41,6 +41,7 @@ func TestGPUs(t *testing.T) {
 			Linux: linux([]specs.LinuxDevice{node(2), node(255)})}, gpus: []string{"2"}, via: "cdi"},
 		{name: "ctr --gpus", spec: specs.Spec{Hooks: hook("/usr/bin/containerd", "containerd", "oci-hook", "--", "/usr/bin/nvidia-container-cli", "configure", "--device=0,GPU-5")},
 			gpus: []string{"0", "GPU-5"}, via: "legacy-hook"},
+		//lint:ignore SA1019 as containerd 1.6 writes it
 		{name: "ctr --gpus of 1.6", spec: specs.Spec{Hooks: &specs.Hooks{Prestart: []specs.Hook{{Args: []string{"nvidia-container-cli", "--device=all"}}}}},
 			gpus: []string{"all"}, via: "legacy-hook"},
 		{name: "nvidia runtime", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=none", "NVIDIA_VISIBLE_DEVICES=0,nvidia.com/gpu=1")},
