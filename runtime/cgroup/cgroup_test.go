@@ -247,7 +247,7 @@ func TestStartTick(t *testing.T) {
 	fields := " S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 2\n"
 	proc := tree(t, map[string]string{
 		"1/stat": "1 (a b) S 4) x)" + fields, "2/stat": "2 (z) Z" + fields[2:], "3/stat": "3 (short) S 1 2\n", "4/stat": "4",
-		"5/stat": "5 (ending) R" + strings.Replace(fields[2:], " 4194560 ", " 4194564 ", 1),
+		"5/stat":                    "5 (ending) R" + strings.Replace(fields[2:], " 4194560 ", " 4194564 ", 1),
 		"sys/kernel/random/boot_id": "5f0c2d1e-0000-4000-8000-000000000001\n",
 	})
 	if tick, err := StartTick(proc, 1); err != nil || tick != 987654 {
