@@ -181,6 +181,38 @@ func TestHideAndShowGPU(t *testing.T) {
 	})
 }
 
+// TestGPUInUse: a device on which NVML lists a process of the container stays; the others go.
+func TestGPUInUse(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newSightWorld()
+		c := n.gpuJob("job", tuned())
+		d := n.start(withSights(w, func(o *Options) {
+			read := o.ReadHost
+			o.ReadHost = func() (probes.Host, error) {
+				h, err := read()
+				h.Devices = []probes.Device{{Index: 0, Minor: 0, UUID: "GPU-a", Processes: []probes.DeviceProcess{{PID: 4711, Container: c.Key()}}}, {Index: 1, Minor: 1, UUID: "GPU-b"}}
+				return h, err
+			}
+		}))
+		time.Sleep(3 * time.Second)
+		for _, req := range []view.GPURequest{{Name: "job", Devices: []string{"GPU-a"}}, {Name: "job", All: true}, {Name: "job", Devices: []string{"1", "0"}}} {
+			results, err := d.HideGPU(t.Context(), req)
+			if r := one(t, results, err); r.OK || !strings.Contains(r.Text, "nvidia0 is in use: NVML lists process 4711") || len(w.of(c)) > 0 {
+				t.Errorf("%+v: %+v, %v", req, r, w.of(c))
+			}
+		}
+		results, err := d.HideGPU(t.Context(), view.GPURequest{Name: "job", Devices: []string{"GPU-b"}})
+		if r := one(t, results, err); !r.OK || !slices.Equal(w.of(c), []int{1}) {
+			t.Errorf("%+v, %v", r, w.of(c))
+		}
+		all, err := d.GPUs(t.Context())
+		if err != nil || len(all) < 2 || !slices.Equal(all[0].Users, []int32{4711}) || all[1].UUID != "GPU-b" || *all[1].Index != 1 {
+			t.Errorf("%+v, %v", all, err)
+		}
+		d.end()
+	})
+}
+
 // TestHideGPUOnlyWhereAllowed: nothing is written to others.
 func TestHideGPUOnlyWhereAllowed(t *testing.T) {
 	for name, tc := range map[string]struct {
