@@ -307,11 +307,14 @@ func TestHiddenIsOwed(t *testing.T) {
 		w := newSightWorld()
 		c := n.gpuJob("job", tuned())
 		w.hidden[c.Key()] = []int{0}
-		w.err = errors.New("systemd does not answer")
+		w.fail(errors.New("systemd does not answer"))
 		d := n.start(withSights(w, nil))
 		time.Sleep(10 * time.Second)
-		if w.tries < 2 || len(w.of(c)) != 1 {
-			t.Errorf("%d tries, hidden %v", w.tries, w.of(c))
+		w.mu.Lock()
+		tries := w.tries
+		w.mu.Unlock()
+		if tries < 2 || len(w.of(c)) != 1 {
+			t.Errorf("%d tries, hidden %v", tries, w.of(c))
 		}
 		w.fail(nil)
 		time.Sleep(5 * time.Second)
