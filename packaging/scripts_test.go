@@ -101,7 +101,7 @@ func TestRemovalRestoresFirst(t *testing.T) {
 // was stopped, and systemd reads its units anew only where the unit changed, since
 // that can take GPU access away.
 func TestStart(t *testing.T) {
-	const show, reload = "systemctl show --property NeedDaemonReload --value trimtab.service\n", "systemctl daemon-reload\n"
+	const show, reload = "systemctl show --property NeedDaemonReload --value trimtab.service trimtab-restore.service\n", "systemctl daemon-reload\n"
 	const prepare = "systemd-sysusers trimtab.conf\nsystemd-tmpfiles --create trimtab.conf\n" +
 		"deb-systemd-helper --quiet was-enabled trimtab.service\ndeb-systemd-helper enable trimtab.service\n"
 	const start, again = "deb-systemd-invoke start trimtab.service\n", "deb-systemd-invoke try-restart trimtab.service\n"

@@ -67,6 +67,8 @@ stage_common() {
 		License: Apache-2.0
 		 On Debian systems, the full text of the Apache License 2.0 is in
 		 /usr/share/common-licenses/Apache-2.0.
+		Comment: The BPF programs in the binary (bpf/) are under GPL-2.0 or
+		 BSD-2-Clause as well, at the choice of who uses them.
 	END
 }
 

@@ -1,0 +1,53 @@
+package packaging
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestExposureIsDocumented: docs/security.md gives the number of each unit, and names
+// each exposure that systemd counts. The weights are of the version it was measured with.
+func TestExposureIsDocumented(t *testing.T) {
+	analyze := tool(t, "systemd-analyze", "apt-get install systemd")
+	page := read(t, "../docs/security.md")
+	version := strings.Fields(output(t, analyze, "--version"))[1]
+	if !strings.Contains(page, "with systemd "+version+":") {
+		t.Skipf("needs the systemd that docs/security.md was measured with: this is %s", version)
+	}
+	overall := regexp.MustCompile(`Overall exposure level for \S+ ([0-9.]+)`)
+	exposed := regexp.MustCompile(`(?m)^✗ (\S+)`)
+	for unit, said := range map[string]string{"trimtab.service": "**exposure %** of 10", "trimtab-restore.service": "`trimtab-restore.service` has %."} {
+		out, err := exec.Command(analyze, "security", "--offline=true", "--no-pager", unit).CombinedOutput()
+		level := overall.FindSubmatch(out)
+		if level == nil {
+			t.Fatalf("%s: %v\n%s", unit, err, out)
+		}
+		if want := strings.Replace(said, "%", string(level[1]), 1); !strings.Contains(page, want) {
+			t.Errorf("%s has %s, and docs/security.md does not say %q", unit, level[1], want)
+		}
+		if unit != "trimtab.service" {
+			continue
+		}
+		for _, m := range exposed.FindAllStringSubmatch(string(out), -1) {
+			if name := nameOf(m[1]); !strings.Contains(page, "`"+name+"`") {
+				t.Errorf("docs/security.md does not explain %s (%s)", m[1], name)
+			}
+		}
+	}
+}
+
+// nameOf is how the page names an exposure: CapabilityBoundingSet=~CAP_BPF is CAP_BPF,
+// RestrictAddressFamilies=~AF_(INET|INET6) AF_INET, User=/DynamicUser= User=.
+func nameOf(exposure string) string {
+	setting, value, _ := strings.Cut(exposure, "=")
+	value = strings.TrimPrefix(value, "~")
+	switch setting {
+	case "CapabilityBoundingSet", "SystemCallFilter":
+		return value
+	case "RestrictAddressFamilies":
+		return strings.NewReplacer("(INET|INET6)", "INET").Replace(value)
+	}
+	return setting + "="
+}
