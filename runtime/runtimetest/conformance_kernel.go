@@ -1,0 +1,104 @@
+package runtimetest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// testMemoryInUse: a limit below what cannot be reclaimed is refused, and nobody is
+// killed; above it, it is taken. On v2 it is the runtime that must check
+// (runc 1.2 and later do): the kernel takes it and kills.
+func testMemoryInUse(t *testing.T, s suite) {
+	s.tally.count(t)
+	c := s.start(t, Spec{MemoryBytes: 128 * mib, SwapBytes: 128 * mib, HoldBytes: 40 * mib})
+	dir := c.Cgroup.V1["memory"]
+	for end := time.Now().Add(callLimit); dir != "" && usage(t, dir) < 40*mib; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the container uses %d bytes", usage(t, dir))
+		}
+	}
+	if c.Cgroup.Mode == runtime.CgroupV2 {
+		t.Skip("needs v1 memory control groups: on v2 the actuator keeps a margin above what is in use")
+	}
+	s.refused(t, c, memory(16*mib, 16*mib))
+	s.refused(t, c, runtime.Values{runtime.KnobCPUWeight: "700", runtime.KnobMemoryLimit: runtime.IntValue(16 * mib), runtime.KnobMemorySwap: runtime.IntValue(16 * mib)})
+	s.apply(t, c, memory(96*mib, 96*mib), nil)
+	s.apply(t, c, memory(128*mib, 128*mib), nil)
+}
+
+func usage(t *testing.T, dir string) int64 {
+	t.Helper()
+	text, err := os.ReadFile(dir + "/memory.usage_in_bytes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, _ := runtime.Value(strings.TrimSpace(string(text))).Int()
+	return n
+}
+
+// testDeviceRules: no write changes which devices may be opened (runc's updates
+// once did: cgroups' devices/systemd_test.go).
+func testDeviceRules(t *testing.T, s suite) {
+	s.tally.count(t)
+	c := s.start(t, Spec{CPUs: 0.5, NVIDIA: true})
+	dir, isV1 := c.Cgroup.V1["devices"]
+	if !isV1 {
+		t.Skip("needs v1's devices controller")
+	}
+	rules := func() string {
+		text, err := os.ReadFile(dir + "/devices.list")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	before := rules()
+	if !strings.Contains(before, "c 195:* rwm") || len(c.GPUs) == 0 || c.GPUVia != "devices" {
+		t.Errorf("a container with NVIDIA's rule has rules %q and holds %v via %q", before, c.GPUs, c.GPUVia)
+	}
+	s.apply(t, c, runtime.Values{runtime.KnobCPUWeight: "600", runtime.KnobCPUQuota: "50000 100000"}, nil)
+	s.Foreign(t, c, one(runtime.KnobCPUWeight, "500"))
+	s.apply(t, c, one(runtime.KnobCpuset, "0"), nil)
+	if after := rules(); after != before {
+		t.Errorf("rules were %q, are %q", before, after)
+	}
+}
+
+// testPaused: a frozen container takes values and stays frozen (cgroups'
+// systemd/freeze_test.go, runc's update.bats).
+func testPaused(t *testing.T, s suite) {
+	s.tally.count(t)
+	c := s.start(t, Spec{CPUs: 0.5})
+	s.Pause(t, c)
+	s.apply(t, c, runtime.Values{runtime.KnobCPUQuota: "70000 100000", runtime.KnobCPUWeight: "400"}, nil)
+	if got := s.listed(t, c).State; got != runtime.StatePaused {
+		t.Errorf("a write to a paused container left it %q", got)
+	}
+	s.Unpause(t, c)
+	s.stands(t, c, runtime.Values{runtime.KnobCPUQuota: "70000 100000", runtime.KnobCPUWeight: "400"})
+}
+
+// listed is the container as the engine lists it now.
+func (s suite) listed(t *testing.T, c runtime.Container) (found runtime.Container) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), callLimit)
+	defer cancel()
+	err := s.Lister.Run(ctx, func(e runtime.Event) {
+		if e.Kind == runtime.EventSeen && e.Container.ID == c.ID {
+			found = e.Container
+		}
+		if e.Kind == runtime.EventSynced {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || found.ID != c.ID {
+		t.Fatalf("the container is not listed: %v", err)
+	}
+	return found
+}
