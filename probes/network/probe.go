@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	maxContainers = 512 // MAX_CONTAINERS of bpf/thread.h
+	maxContainers = 2048 // MAX_CONTAINERS of bpf/thread.h
 	// A pass over the host's open files comes at most once in readEvery, and so seldom
 	// that passes take 1/restFactor of one CPU: 0.3 %.
 	readEvery  = time.Second

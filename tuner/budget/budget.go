@@ -32,9 +32,18 @@ type Order struct {
 	Share           float64
 }
 
+// Rules say what may be done with a hook.
+type Rules struct {
+	// Fixed hooks count, and stay: without them there is no reading.
+	Fixed func(hook string) bool
+	// Whole hooks are attached or not, and take no turns: their counts have no time base.
+	Whole func(hook string) bool
+}
+
 // Keeper holds the budget between readings.
 type Keeper struct {
 	hooks  map[name]*hook
+	by     map[string][]name // by container, sorted
 	lastNs int64
 }
 
@@ -47,15 +56,17 @@ type hook struct {
 	share float64
 	offNs int64 // when it was detached
 	seen  bool
+	// Since the share was set: the time for which it was attached by it, and the hits.
+	heldNs, heldHits float64
 }
 
 // New returns a keeper that has seen nothing.
 func New() *Keeper { return &Keeper{hooks: map[name]*hook{}} }
 
 // Step takes what hooks have spent by atNs (CLOCK_MONOTONIC) and returns what to
-// change. limit is the share of one CPU that all hooks of one container may cost
-// its threads. Hooks that cannot be thinned count, and stay.
-func (k *Keeper) Step(atNs int64, spends []probes.Spend, fixed func(hook string) bool, limit float64) []Order {
+// change. limit is the share of one CPU that all hooks of a container may cost its
+// threads.
+func (k *Keeper) Step(atNs int64, spends []probes.Spend, rules Rules, limit func(container string) float64) []Order {
 	elapsed := float64(atNs - k.lastNs)
 	first := k.lastNs == 0
 	k.lastNs = atNs
@@ -76,9 +87,13 @@ func (k *Keeper) Step(atNs int64, spends []probes.Spend, fixed func(hook string)
 		by[s.Container] = append(by[s.Container], n)
 	}
 	maps.DeleteFunc(k.hooks, func(_ name, h *hook) bool { return !h.seen })
+	for _, names := range by {
+		slices.SortFunc(names, func(a, b name) int { return cmp.Compare(a.hook, b.hook) })
+	}
+	k.by = by
 	var out []Order
 	for _, container := range slices.Sorted(maps.Keys(by)) {
-		out = append(out, k.fit(atNs, by[container], fixed, limit)...)
+		out = append(out, k.fit(atNs, by[container], rules, limit(container))...)
 	}
 	return out
 }
@@ -90,7 +105,13 @@ func (h *hook) learn(s probes.Spend, elapsed float64) {
 	if h.share <= 0 {
 		return
 	}
-	full := float64(hits) * s.HitNs / elapsed / h.share
+	h.heldNs += elapsed * h.share
+	h.heldHits += float64(hits)
+	if h.share < 1 && !h.toldEnough() {
+		return
+	}
+	full := h.heldHits * s.HitNs / h.heldNs
+	h.heldNs, h.heldHits = 0, 0
 	if !h.known {
 		h.full, h.known = full, true
 		return
@@ -98,12 +119,26 @@ func (h *hook) learn(s probes.Spend, elapsed float64) {
 	h.full += smooth * (full - h.full)
 }
 
+// turnNs is the stretch in which a thinned hook takes one turn, as probes take
+// them: shorter ones show a turn or none.
+const turnNs = 10e9
+
+// toldEnough reports whether a hook that takes turns was attached for long enough
+// to say what it costs: two turns, and longer if it was not hit at all.
+func (h *hook) toldEnough() bool {
+	enough := max(1e9, 2*turnNs*h.share)
+	if h.heldHits == 0 {
+		enough = max(enough, 3e9)
+	}
+	return h.heldNs >= enough
+}
+
 // fit shares a container's budget out among its hooks, the cheapest first.
-func (k *Keeper) fit(atNs int64, names []name, fixed func(string) bool, limit float64) []Order {
+func (k *Keeper) fit(atNs int64, names []name, rules Rules, limit float64) []Order {
 	left := limit / (1 + slack) // a share may stand that much above what it would be set to
 	var thin []name
 	for _, n := range names {
-		if fixed(n.hook) {
+		if rules.Fixed(n.hook) {
 			left -= k.hooks[n].full
 		} else {
 			thin = append(thin, n)
@@ -116,6 +151,11 @@ func (k *Keeper) fit(atNs int64, names []name, fixed func(string) bool, limit fl
 	for _, n := range thin {
 		h := k.hooks[n]
 		share := h.affords(atNs, left)
+		if rules.Whole(n.hook) && share < 1 && h.share == 1 {
+			share = 0
+		} else if rules.Whole(n.hook) && share > 0 && share < 1 {
+			share = 1 // to show its cost; the next step takes it away again if it is too dear
+		}
 		left -= share * h.full
 		if share == h.share || share > 0 && share < 1 && max(share, h.share) <= (1+slack)*min(share, h.share) {
 			continue
@@ -123,7 +163,7 @@ func (k *Keeper) fit(atNs int64, names []name, fixed func(string) bool, limit fl
 		if share == 0 {
 			h.offNs = atNs
 		}
-		h.share = share
+		h.share, h.heldNs, h.heldHits = share, 0, 0
 		out = append(out, Order{Container: n.container, Hook: n.hook, Share: share})
 	}
 	return out
@@ -140,9 +180,10 @@ func (h *hook) affords(atNs int64, left float64) float64 {
 	case !h.known:
 		return h.share
 	case h.full <= 0:
-		return 1
+		return min(1, 2*h.share)
 	}
-	share := min(1, max(0, left)/h.full)
+	// A share at most doubles at a time: what a hook costs is known only as well as its turns tell.
+	share := min(1, max(0, left)/h.full, 2*h.share)
 	if share < minShare {
 		return 0
 	}
@@ -152,10 +193,8 @@ func (h *hook) affords(atNs int64, left float64) float64 {
 // Spent is what a container's hooks cost it now, as a share of one CPU.
 func (k *Keeper) Spent(container string) float64 {
 	var sum float64
-	for _, n := range k.names() {
-		if n.container == container {
-			sum += k.hooks[n].full * k.hooks[n].share
-		}
+	for _, n := range k.by[container] {
+		sum += k.hooks[n].full * k.hooks[n].share
 	}
 	return sum
 }
@@ -163,16 +202,10 @@ func (k *Keeper) Spent(container string) float64 {
 // Thinned lists the hooks of a container that are not attached all the time.
 func (k *Keeper) Thinned(container string) []Order {
 	var out []Order
-	for _, n := range k.names() {
-		if h := k.hooks[n]; n.container == container && h.share < 1 {
+	for _, n := range k.by[container] {
+		if h := k.hooks[n]; h.share < 1 {
 			out = append(out, Order{container, n.hook, h.share})
 		}
 	}
 	return out
-}
-
-func (k *Keeper) names() []name {
-	return slices.SortedFunc(maps.Keys(k.hooks), func(a, b name) int {
-		return cmp.Or(cmp.Compare(a.container, b.container), cmp.Compare(a.hook, b.hook))
-	})
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
@@ -22,8 +23,9 @@ const confirmPattern = 3
 // learnPattern adopts ticks per step once windows agree on it. Never in a trial:
 // a rate is compared in one unit.
 func (c *Core) learnPattern(j *job, r window.Reading) {
-	source := r.Rate.Source
+	source := r.Tick
 	if k := j.perStep[source]; r.PerStep == 0 || k == r.PerStep {
+		j.pattern = patternSeen{}
 		return
 	}
 	if seen := &j.pattern; seen.source == source && seen.perStep == r.PerStep {
@@ -34,7 +36,12 @@ func (c *Core) learnPattern(j *job, r window.Reading) {
 	if j.pattern.windows < confirmPattern || r.PerStep < 2 || len(c.trialsOf(j.c.Key())) > 0 {
 		return
 	}
-	j.perStep = window.PerStep{source: r.PerStep}
+	known := maps.Clone(j.perStep)
+	if known == nil {
+		known = window.PerStep{}
+	}
+	known[source] = r.PerStep
+	j.perStep, j.pattern = known, patternSeen{}
 	j.window.Cut()
 	j.rate.Cut()
 }
@@ -101,6 +108,12 @@ func className(v policies.Verdict) string {
 // freshNs is how old a peer's window may be to be compared with.
 const freshNs = 15 * second
 
+// steps reports whether the container's latest window shows a rank that steps.
+func (j *job) steps(nowNs int64) bool {
+	w := j.reading.Window
+	return w != nil && nowNs-w.EndNs <= freshNs && j.reading.Ranks > 0 && j.reading.Rate.Ticks >= 2
+}
+
 // slowPeer is the container of the same job that works the longest for itself in
 // a step, if it is ahead of this one by what counts as communication.
 func (c *Core) slowPeer(j *job, r window.Reading) *job {
@@ -109,12 +122,11 @@ func (c *Core) slowPeer(j *job, r window.Reading) *job {
 	}
 	var slow *job
 	most := r.Own() + c.cfg.Thresholds.Communication
-	for _, key := range c.keys() {
-		o := c.jobs[key]
-		if o == j || o.c.Enrolment.Job != j.c.Enrolment.Job || o.reading.Window == nil || c.now()-o.reading.Window.EndNs > freshNs {
+	for _, o := range c.jobs { // the largest, then the first by key: the order of a map does not matter
+		if o == j || o.c.Enrolment.Job != j.c.Enrolment.Job || !o.steps(c.now()) || r.Collectives > 0 && o.reading.Collectives == 0 {
 			continue
 		}
-		if own := o.reading.Own(); own >= most {
+		if own := o.reading.Own(); own > most || own == most && (slow == nil || o.c.Key() < slow.c.Key()) {
 			slow, most = o, own
 		}
 	}

@@ -134,3 +134,12 @@ func keep[T any](s []T) []T {
 	}
 	return s
 }
+
+// UsedCPUs is what each container used of late, by key.
+func (c *Core) UsedCPUs() map[string]float64 {
+	out := make(map[string]float64, len(c.jobs))
+	for key, j := range c.jobs {
+		out[key] = j.used()
+	}
+	return out
+}

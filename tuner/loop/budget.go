@@ -5,13 +5,21 @@ import (
 	"strings"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/tuner/budget"
 )
 
 // budgetEveryNs is how often what the probes cost the jobs is looked at.
 const budgetEveryNs = int64(5e9)
 
-// fixedHook: hooks without which a container has no reading at all stay.
-func fixedHook(hook string) bool { return strings.HasPrefix(hook, "kernel.") }
+// hookRules: without the kernel's hooks a container has no reading at all; of the
+// others launches and copies alone are counted together with the time in which
+// they were, so the rest is counted all the time or not at all.
+func hookRules() budget.Rules {
+	return budget.Rules{
+		Fixed: func(hook string) bool { return strings.HasPrefix(hook, "kernel.") },
+		Whole: func(hook string) bool { return hook != "cuda.launch" && hook != "cuda.copy" },
+	}
+}
 
 // keepBudget makes the probes that stop the jobs' own threads stay within the
 // jobs' budget (law 12).
@@ -36,7 +44,10 @@ func (l *Loop) keepBudget() {
 			owner[sp.Hook] = s
 		}
 	}
-	for _, o := range l.budget.Step(l.host.AtNs, spends, fixedHook, limit) {
+	// A job of many threads spreads the cost over as many CPUs as it uses.
+	use := l.core.UsedCPUs()
+	allowed := func(container string) float64 { return limit * max(1, use[container]) }
+	for _, o := range l.budget.Step(l.host.AtNs, spends, hookRules(), allowed) {
 		owner[o.Hook].Thin(o.Container, o.Hook, o.Share)
 	}
 }

@@ -19,7 +19,7 @@ func communication(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 		return unknown(fmt.Sprintf("it waits %.0f %% of its time for other ranks; what the network did meanwhile is not read", 100*share)), true
 	}
 	v := policies.Verdict{Class: policies.ClassCommunication, Cause: policies.CauseStraggler, Severity: share, Relief: "relieve the slow rank",
-		Why: fmt.Sprintf("it waits %.0f %% of its time for other ranks, and few bytes move meanwhile", 100*share)}
+		Why: fmt.Sprintf("it waits %.0f %% of its time for other ranks, and its sockets do not wait for the network", 100*share)}
 	if why := wire(th, r, share); why != "" {
 		v.Cause, v.Relief = policies.CauseNetwork, "a faster link, or fewer bytes: larger steps, compressed gradients"
 		v.Why = fmt.Sprintf("it waits %.0f %% of its time for other ranks: %s", 100*share, why)
@@ -38,6 +38,9 @@ func communication(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 func slowest(r window.Reading) (tgid int32, lead float64) {
 	own := r.Own()
 	for _, p := range r.Peers {
+		if r.Collectives > 0 && p.Collectives == 0 {
+			continue
+		}
 		if p.Own-own > lead {
 			tgid, lead = p.Root, p.Own-own
 		}
@@ -57,7 +60,7 @@ func wire(th Thresholds, r window.Reading, exposed float64) string {
 		congested += l.Congestion
 	}
 	switch {
-	case share >= th.Wire*exposed && share >= th.Communication/2:
+	case share >= th.Wire*exposed && share >= th.Communication/2 && n.Exchanges():
 		return fmt.Sprintf("the link moves %.0f %% of the %.0f MB/s that it gives", 100*share, maxBps/1e6)
 	case n.Segments > 0 && n.RetransmitShare() >= th.Retransmits:
 		return fmt.Sprintf("%.1f %% of what it sends is sent again", 100*n.RetransmitShare())

@@ -37,8 +37,8 @@ func full(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 // no call on a device proves may be anything that the job itself asked for.
 func device(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 	share := r.Breakdown.Share(policies.PartDevice)
-	if share < th.Device || r.SyncNs == 0 {
-		return policies.Verdict{}, false
+	if share < th.Device || float64(r.SyncNs) < share/2*float64(r.Breakdown.WallNs) {
+		return policies.Verdict{}, false // it asked for most of these waits itself
 	}
 	if busy, ok := duty(r); ok && busy < 0.5*share {
 		return policies.Verdict{}, false // it waits, and the device does not work: not for want of the device
@@ -52,7 +52,7 @@ func bound(th Thresholds, r window.Reading, severity float64) policies.Verdict {
 		Why: fmt.Sprintf("it waits %.0f %% of its time for its device, which works", 100*r.Breakdown.Share(policies.PartDevice))}
 	for _, d := range r.Window.Devices {
 		switch {
-		case len(r.SharedWith) > 0 || d.SMReadings > 0 && d.Others >= th.Others:
+		case d.SMReadings > 0 && d.Others >= th.Others, d.SMReadings == 0 && len(r.SharedWith) > 0 && len(d.Holders) > 0:
 			v.Cause, v.Relief = policies.CauseShared, "a device of its own"
 			v.Why = fmt.Sprintf("GPU %d also works for %s", d.Index, orOthers(r.SharedWith))
 			return v

@@ -69,7 +69,7 @@ func busy(w *Window, t Thread) parts {
 	p[policies.PartInputContended] = ns(probes.StateQueued)
 	p[policies.PartInputStorage] = ns(probes.StateBlockIO) + ns(probes.StateFile)
 	p[policies.PartInputRemote] = ns(probes.StateNetFile) + ns(probes.StateInet)
-	if w.Network.receives() { // a loader that polls many sockets, as asynchronous readers do
+	if w.traffic().receives() { // a loader that polls many sockets, as asynchronous readers do
 		p[policies.PartInputRemote] += endedOutside(w, t, probes.StatePoll)
 	}
 	p[policies.PartInputOther] = ns(probes.StateTimer) + ns(probes.StateLock)
@@ -212,8 +212,10 @@ func (c charger) edge(e probes.Edge) (p parts, local bool) {
 		spread(c.lw.parts, policies.PartInputOther)
 	case c.w.Threads[i].TGID == c.r.Root:
 		spread(c.doing(i, []int32{c.w.Threads[c.r.Trainer].TID}), policies.PartOther)
-	default: // another rank of this container
+	case c.r.peers[c.w.Threads[i].TGID]:
 		p[policies.PartCommunication] += total
+	default: // a process beside it that serves it
+		p[policies.PartInputOther] += total
 	}
 	return p, true
 }
@@ -241,35 +243,30 @@ func (c charger) doing(i int, upstream []int32) parts {
 		switch {
 		case slices.Contains(upstream, e.Waker) || e.State == probes.StateChild || e.State == probes.StateTimer:
 		case e.Waker == 0 || e.Waker > 0 && j < 0:
-			if (e.State == probes.StateInet || e.State == probes.StatePoll) && c.w.Network.Bytes() > 0 {
-				p[policies.PartCommunication] += total
+			if part := c.outside(e.State); part != policies.PartOther {
+				p[part] += total
 			}
 		case j >= 0 && c.w.Threads[j].TGID == c.r.Root && len(upstream) < maxChain:
 			if q := c.doing(j, upstream); q.sum() > 0 {
 				p.add(q, total/q.sum())
 			}
-		case j >= 0 && c.w.Threads[j].TGID != c.r.Root && !c.loader(j):
+		case j >= 0 && c.r.peers[c.w.Threads[j].TGID]:
 			p[policies.PartCommunication] += total
 		}
 	}
 	return p
 }
 
-func (c charger) loader(i int) bool {
-	role := c.r.Roles[i]
-	return role == RoleLoader || role == RoleRelay
-}
-
 // outside is where a wait of the trainer goes that no thread of the container
 // ended: on sockets, peers that are sent as much as they send are other ranks.
 func (c charger) outside(s probes.State) policies.Part {
-	n := c.w.Network
+	n := c.w.traffic()
 	switch {
-	case s == probes.StateInet && n.exchanges():
+	case s == probes.StateInet && n.Exchanges():
 		return policies.PartCommunication
 	case s == probes.StateInet:
 		return policies.PartInputRemote
-	case s == probes.StatePoll && n.exchanges():
+	case s == probes.StatePoll && n.Exchanges():
 		return policies.PartCommunication
 	case s == probes.StatePoll && n.receives():
 		return policies.PartInputRemote

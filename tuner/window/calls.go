@@ -37,6 +37,9 @@ type CallThread struct {
 // maxMarks bounds the marks that a window holds for one process: eight steps of 128.
 const maxMarks = 1024
 
+// maxProcesses bounds those that a window remembers after they ended.
+const maxProcesses = 256
+
 // diffCalls makes the processes' deltas; a process seen for the first time has none yet.
 func diffCalls(prev, cur *probes.CUDA) []Process {
 	if prev == nil || cur == nil {
@@ -123,7 +126,9 @@ func joinProcesses(as, bs []Process) []Process {
 	for _, a := range as {
 		i := slices.IndexFunc(out, func(b Process) bool { return b.TGID == a.TGID })
 		if i < 0 {
-			out = append(out, a)
+			if len(out) < maxProcesses {
+				out = append(out, a)
+			}
 			continue
 		}
 		p := &out[i]

@@ -1,6 +1,10 @@
 package window
 
-import "github.com/trimtab/trimtab/probes"
+import (
+	"slices"
+
+	"github.com/trimtab/trimtab/probes"
+)
 
 // join makes one window of two that follow each other.
 func join(a, b Window) Window {
@@ -17,6 +21,7 @@ func join(a, b Window) Window {
 	w.HasCUDA = a.HasCUDA && b.HasCUDA
 	w.Processes = joinProcesses(a.Processes, b.Processes)
 	w.Network = joinNetwork(a.Network, b.Network)
+	w.Unseen = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Unseen, b.Unseen))))
 	w.Devices = joinDevices(a.Devices, b.Devices)
 	aw, bw := weights(a, b)
 	w.StealShare = a.StealShare*aw + b.StealShare*bw

@@ -82,6 +82,15 @@ func (n Network) LinkShare() (share, maxBps float64) {
 	return share, maxBps
 }
 
+// traffic is what the network did in the window, or, where no reading fell into it,
+// in the latest one before.
+func (w *Window) traffic() Network {
+	if w.Network.Ns > 0 {
+		return w.Network
+	}
+	return w.Traffic
+}
+
 // RetransmitShare is the share of segments that were sent again.
 func (n Network) RetransmitShare() float64 {
 	if n.Segments == 0 {
@@ -98,9 +107,9 @@ const minTraffic = 64 << 10
 // data sends requests and acknowledgements alone.
 const exchangeRatio = 0.3
 
-// exchanges reports whether the container sends about as much as it receives, or
+// Exchanges reports whether the container sends about as much as it receives, or
 // talks to itself: collectives.
-func (n Network) exchanges() bool {
+func (n Network) Exchanges() bool {
 	if !n.moves() {
 		return false
 	}
@@ -108,7 +117,7 @@ func (n Network) exchanges() bool {
 }
 
 // receives reports whether it mostly receives: data.
-func (n Network) receives() bool { return n.moves() && !n.exchanges() }
+func (n Network) receives() bool { return n.moves() && !n.Exchanges() }
 
 func (n Network) moves() bool {
 	return n.Ns > 0 && float64(n.Bytes())/(float64(n.Ns)/1e9) >= minTraffic

@@ -34,14 +34,16 @@ type process struct {
 	runNs      uint64
 	ticks      uint64 // of a framework
 	calls      uint64 // launches and collectives
+	exchanges  uint64 // collectives
 }
 
 // Rank is one training process with its loaders.
 type Rank struct {
-	Root    int32        // TGID of the training process
-	Trainer int          // index into Window.Threads
-	Roles   map[int]Role // by index; every thread of the rank
-	Loaders int          // loader processes, or loader threads where there are none
+	Root    int32          // TGID of the training process
+	Trainer int            // index into Window.Threads
+	Roles   map[int]Role   // by index; every thread of the rank
+	Loaders int            // loader processes, or loader threads where there are none
+	peers   map[int32]bool // processes of other ranks
 }
 
 // processes groups the window's threads, sorted by TGID.
@@ -63,7 +65,7 @@ func processes(w *Window) []*process {
 	}
 	for _, called := range w.Processes {
 		if p := byID[called.TGID]; p != nil {
-			p.calls = called.Launches + called.Graphs + called.Calls
+			p.calls, p.exchanges = called.Launches+called.Graphs+called.Calls, called.Calls
 		}
 	}
 	out := make([]*process, 0, len(byID))
@@ -85,7 +87,15 @@ func Ranks(w *Window) []Rank {
 	roots := rankRoots(procs, parent, w.EndNs-w.StartNs)
 	var ranks []Rank
 	for _, root := range roots {
-		ranks = append(ranks, makeRank(w, root, procs, parent, roots))
+		r := makeRank(w, root, procs, parent, roots)
+		r.peers = map[int32]bool{}
+		for _, p := range procs {
+			isPeer := func(id int32) bool {
+				return id != root.tgid && slices.ContainsFunc(roots, func(o *process) bool { return o.tgid == id })
+			}
+			r.peers[p.tgid] = isPeer(p.tgid) || p != root && hasAncestor(p.tgid, parent, isPeer)
+		}
+		ranks = append(ranks, r)
 	}
 	return ranks
 }
@@ -95,7 +105,7 @@ func rankRoots(procs []*process, parent map[int32]int32, wallNs int64) []*proces
 	var ticking, active []*process
 	isActive := map[int32]bool{}
 	for _, p := range procs {
-		if p.ticks+p.calls > 0 {
+		if p.steps(procs, parent) {
 			ticking = append(ticking, p)
 		}
 		isActive[p.tgid] = float64(p.runNs) >= activeShare*float64(wallNs)
@@ -109,6 +119,29 @@ func rankRoots(procs []*process, parent map[int32]int32, wallNs int64) []*proces
 		}
 	}
 	return active
+}
+
+// callerShare of the largest caller's calls makes a process one that trains: others
+// touch the device once, to see whether it is there.
+const callerShare = 0.05
+
+// steps reports whether a process shows by ticks or calls that it trains. One that
+// launches below another that does, and exchanges nothing, prepares data for it.
+func (p *process) steps(all []*process, parent map[int32]int32) bool {
+	if p.ticks > 0 {
+		return true
+	}
+	var most uint64
+	for _, o := range all {
+		most = max(most, o.calls)
+	}
+	calls := func(o *process) bool { return o.calls > 0 && float64(o.calls) >= callerShare*float64(most) }
+	if !calls(p) {
+		return false
+	}
+	return p.exchanges > 0 || !hasAncestor(p.tgid, parent, func(id int32) bool {
+		return slices.ContainsFunc(all, func(o *process) bool { return o.tgid == id && (o.ticks > 0 || calls(o)) })
+	})
 }
 
 // hasAncestor walks up the process tree; bounded, since PIDs are reused and a
@@ -247,7 +280,7 @@ func inProcessRoles(w *Window, root *process, r *Rank) int {
 // communicators finds the threads that poll sockets for their process, and those
 // that wait for them: gloo has one that polls and several that run collectives.
 func communicators(w *Window, root *process, r *Rank) {
-	if !w.Network.exchanges() {
+	if !w.traffic().Exchanges() {
 		return
 	}
 	for _, i := range root.threads {

@@ -39,6 +39,8 @@ func (c candidate) perSecond(w *Window) float64 {
 	switch {
 	case c.count == 0:
 		return 0
+	case c.resumed(w):
+		return c.count / w.Seconds()
 	case c.fromNs > 0 && c.lastNs > c.fromNs:
 		return c.count / (float64(c.lastNs-c.fromNs) / 1e9)
 	case w.Seconds() > 0:
@@ -47,14 +49,26 @@ func (c candidate) perSecond(w *Window) float64 {
 	return 0
 }
 
+// resumed reports whether the ticks paused long before the window, as those of a
+// hook do that was detached meanwhile: the latest one before says nothing then.
+func (c candidate) resumed(w *Window) bool {
+	before, within := w.StartNs-c.fromNs, c.lastNs-w.StartNs
+	return c.fromNs > 0 && c.count >= 2 && within > 0 && w.Seconds() > 0 && float64(before) > 3*float64(within)/c.count+float64(aSecond)
+}
+
+const aSecond = int64(1e9)
+
 // rate picks the best source: the job's own count, a tick that the framework
 // makes, what it calls of CUDA and NCCL, then the trainer's device waits, its
 // timer waits, its hand-offs with loaders. It also returns what the pattern of
 // calls says of ticks per step, for the caller to confirm.
-func rate(w *Window, r Rank, known PerStep) (out policies.Rate, perStep, agreement int) {
+func rate(w *Window, r Rank, known PerStep) (out policies.Rate, of rateOf) {
 	for _, t := range w.Ticks {
 		if t.TGID == r.Root && t.FromNs == 0 && !t.Steps {
-			return policies.Rate{}, 0, 0 // its ticks are just coming into view: no other source until they are
+			return policies.Rate{}, rateOf{} // its ticks are just coming into view: no other source until they are
+		}
+		if t.Steps && t.Count == 0 && w.EndNs-t.LastNs < reportNs {
+			return policies.Rate{}, rateOf{} // the job counts itself, and reports seldom
 		}
 	}
 	cs := candidates(w, r)
@@ -63,26 +77,39 @@ func rate(w *Window, r Rank, known PerStep) (out policies.Rate, perStep, agreeme
 		if c.count < 2 || per <= 0 {
 			continue
 		}
-		agreement = agrees(w, cs, i)
-		out = policies.Rate{PerSecond: per, Source: c.source, Ticks: c.count, Steps: agreement > 0}
+		of = rateOf{tick: c.source, perStep: c.perStep}
+		of.agreement, of.perStep = agrees(w, cs, i)
+		out = policies.Rate{PerSecond: per, Source: c.source, Ticks: c.count, Steps: of.agreement > 0}
 		if k := known[c.source]; k > 1 {
 			out = policies.Rate{PerSecond: per / float64(k), Source: fmt.Sprintf("%s ÷ %d", c.source, k), Ticks: c.count / float64(k), Steps: true}
 		}
-		return out, c.perStep, agreement
+		return out, of
 	}
-	return policies.Rate{}, 0, 0
+	return policies.Rate{}, rateOf{}
 }
+
+// rateOf says what a rate is made of.
+type rateOf struct {
+	tick      string // its source, undivided
+	perStep   int    // see Reading.PerStep
+	agreement int    // see Reading.Agreement
+}
+
+// reportNs is how long a job that counts its own steps may be silent before other
+// sources serve.
+const reportNs = int64(20e9)
 
 // agrees says whether another source confirms a candidate's one tick per step: two
 // independent sources that agree do, and a pattern of one tick, of which another
-// source is a whole multiple. The job's own count needs none. See Reading.Agreement.
-func agrees(w *Window, cs []candidate, at int) int {
+// source is a whole multiple. The job's own count needs none. Where the source that
+// agrees is one of several in a step, so is this one.
+func agrees(w *Window, cs []candidate, at int) (agreement, perStep int) {
 	c := cs[at]
 	switch {
 	case c.steps:
-		return 1
+		return 1, 0
 	case c.count < 2*minTicks:
-		return 0
+		return 0, c.perStep
 	}
 	compared := 0
 	for _, d := range cs[at+1:] {
@@ -92,13 +119,16 @@ func agrees(w *Window, cs []candidate, at int) int {
 		compared = -1
 		ratio := d.perSecond(w) / c.perSecond(w)
 		if c.perStep <= 1 && math.Abs(ratio-1) <= 0.02 {
-			return 1
+			if d.perStep > 1 {
+				return -1, d.perStep
+			}
+			return 1, c.perStep
 		}
 		if whole := math.Round(ratio); c.perStep == 1 && whole >= 1 && whole <= 64 && math.Abs(ratio-whole) <= 0.02*whole {
-			return 1
+			return 1, 1
 		}
 	}
-	return compared
+	return compared, c.perStep
 }
 
 // derived: a wait for the device and the timer or device state it sleeps in are

@@ -13,8 +13,9 @@ type Reading struct {
 	Root       int32              // TGID of the slowest one, of which the rest tells
 	Breakdown  policies.Breakdown // its trainer's wall time
 	Rate       policies.Rate
-	PerStep    int // ticks per step by the pattern of its calls, for the rate's source; 0: not told
-	Agreement  int // of the rate with other sources: 1 one confirms it, -1 others are there and none does, 0 none is there
+	Tick       string // what the rate counts, before it was divided into steps
+	PerStep    int    // ticks per step by the pattern of its calls, for Tick; 0: not told
+	Agreement  int    // of the rate with other sources: 1 one confirms it, -1 others are there and none does, 0 none is there
 	Cost       policies.Cost
 	CostOK     bool
 	LoaderNs   float64 // the loaders' wall time, all threads
@@ -58,7 +59,7 @@ func Read(w *Window, known PerStep) Reading {
 		}
 	}
 	for _, got := range all {
-		best.Peers = append(best.Peers, Peer{Root: got.Root, Own: got.Own()})
+		best.Peers = append(best.Peers, Peer{Root: got.Root, Own: got.Own(), Collectives: got.Collectives})
 	}
 	return best
 }
@@ -67,6 +68,8 @@ func Read(w *Window, known PerStep) Reading {
 type Peer struct {
 	Root int32   // TGID
 	Own  float64 // share of its wall in which it waited neither for its device nor for peers
+	// Collectives are its NCCL calls; who calls none is no peer of one that does.
+	Collectives uint64
 }
 
 // Own is the share of the rank's wall time in which it waited neither for its
@@ -84,19 +87,27 @@ const minWire = 0.5
 // for its device is a wait for the slowest of them, or for the wire: a collective's
 // kernel keeps the device busy until the last rank has come and the last byte.
 func exposeWaits(w *Window, all []Reading) {
-	slowest := 0.0
-	for _, r := range all {
-		slowest = max(slowest, r.Own())
+	wire := 0.0
+	if w.Network.Exchanges() { // else it is data that fills the link
+		wire, _ = w.Network.LinkShare()
 	}
-	wire, _ := w.Network.LinkShare()
+	var late []float64
+	for _, r := range all {
+		slowest := r.Own()
+		for _, peer := range all {
+			if 2*peer.Collectives >= r.Collectives {
+				slowest = max(slowest, peer.Own())
+			}
+		}
+		late = append(late, slowest-r.Own())
+	}
 	for i := range all {
 		r := &all[i]
 		if r.Collectives == 0 {
 			continue
 		}
-		late := slowest - r.Own()
-		r.Expose(late)
-		if left := min(wire, 1) - max(0, late); wire >= minWire && left > 0 {
+		r.Expose(late[i])
+		if left := min(wire, 1) - late[i]; wire >= minWire && left > 0 {
 			r.Expose(left)
 		}
 	}
@@ -126,7 +137,9 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 		got.spinNs, got.SyncNs = b.SyncRunNs+b.CopyRunNs, b.SyncNs+b.CopyNs
 		got.Launches = p.Launches + p.Graphs
 	}
-	got.Rate, got.PerStep, got.Agreement = rate(w, r, known)
+	var of rateOf
+	got.Rate, of = rate(w, r, known)
+	got.Tick, got.PerStep, got.Agreement = of.tick, of.perStep, of.agreement
 	if lw.wallNs > 0 {
 		got.LoaderBusy, got.LoaderNs = lw.parts.sum()/lw.wallNs, lw.wallNs
 	}
@@ -161,7 +174,7 @@ func cost(w *Window, r Rank, lw loaderWork, got Reading) (policies.Cost, bool) {
 	c.Queue = perTick(float64(sub(got.Trainer.Ns[probes.StateQueued], got.Trainer.SiblingNs)))
 	// The trainer's own reading is a wait that CPU does not shorten.
 	own := ownReads(got.Trainer) * w.readShare()
-	if w.Network.exchanges() {
+	if w.traffic().Exchanges() {
 		own -= float64(got.Trainer.Ns[probes.StateInet]) * w.readShare() // counted as communication
 	}
 	c.Device = perTick(float64(device) + helpers + max(0, own))

@@ -236,3 +236,109 @@ func TestDevicesOfAContainer(t *testing.T) {
 		t.Errorf("a container without a process on the device holds it: %+v", w.Devices)
 	}
 }
+
+// calls gives a process launches and, where it exchanges, collectives.
+func calls(w *Window, tgid int32, launches, collectives, sync uint64) {
+	w.HasCUDA = true
+	w.Processes = append(w.Processes, Process{TGID: tgid, Launches: launches, LaunchNs: 1e9, Calls: collectives,
+		Threads: []CallThread{{TID: tgid, Syncs: 10, SyncNs: sync, FromNs: 1, LastNs: 9e8}}})
+}
+
+// TestWhoIsNoPeer: a process that touches the device once, or launches for the
+// trainer below it, is no rank that anybody waits for.
+func TestWhoIsNoPeer(t *testing.T) {
+	t.Run("a helper that launched once", func(t *testing.T) {
+		w := second(
+			thread(100, 100, 1, times{probes.StateRun: 200 * ms}, wait(0, probes.StateFutex, 800*ms, 10)),
+			thread(300, 300, 1, times{probes.StateRun: 900 * ms}),
+		)
+		calls(w, 100, 1000, 10, 800*ms)
+		calls(w, 300, 1, 0, 0)
+		if r := Read(w, nil); r.Ranks != 1 || r.Breakdown.Share(policies.PartCommunication) > 0.01 {
+			t.Errorf("%d ranks, %v", r.Ranks, r.Breakdown)
+		}
+	})
+	t.Run("loaders that decode on the device", func(t *testing.T) {
+		w := dataLoaderJob(times{probes.StateRun: 700 * ms})
+		calls(w, trainer, 1000, 0, 100*ms)
+		calls(w, loaderA, 500, 0, 0)
+		calls(w, loaderB, 500, 0, 0)
+		if r := Read(w, nil); r.Ranks != 1 || r.Loaders != 2 || r.Breakdown.Input() < 0.35 {
+			t.Errorf("%d ranks, %d loaders, %v", r.Ranks, r.Loaders, r.Breakdown)
+		}
+	})
+	t.Run("a process beside it that serves data", func(t *testing.T) {
+		w := second(
+			thread(100, 100, 1, times{probes.StateRun: 250 * ms, probes.StateUnix: 750 * ms}, wait(300, probes.StateUnix, 750*ms, 10)),
+			thread(300, 300, 1, times{probes.StateRun: 100 * ms}),
+		)
+		calls(w, 100, 1000, 0, 0)
+		if got := Read(w, nil).Breakdown.Share(policies.PartCommunication); got > 0.01 {
+			t.Errorf("communication %.2f", got)
+		}
+	})
+}
+
+// TestDataThatFillsTheLinkIsNoCollective: nobody sends as much as it receives by streaming.
+func TestDataThatFillsTheLinkIsNoCollective(t *testing.T) {
+	w := onDevice(second(thread(trainer, trainer, 1, times{probes.StateRun: 100 * ms}, wait(0, probes.StateFutex, 850*ms, 10))), 850*ms, 0)
+	w.Processes[0].Calls = 10
+	w.Network = Network{Ns: 1e9, RxBytes: 75e6, TxBytes: 1e6, Links: []LinkUse{{Name: "eth0", Bytes: 75e6, MaxBps: 125e6}}}
+	if got := Read(w, nil).Breakdown.Share(policies.PartCommunication); got > 0.01 {
+		t.Errorf("communication %.2f", got)
+	}
+}
+
+// TestDownloaderInTheProcessIsInput: what a thread of the trainer's polls for may be data.
+func TestDownloaderInTheProcessIsInput(t *testing.T) {
+	const downloader = 105
+	w := second(
+		thread(trainer, trainer, 1, times{probes.StateRun: 200 * ms}, wait(downloader, probes.StateFutex, 800*ms, 10)),
+		thread(downloader, trainer, 1, times{probes.StateRun: 10 * ms, probes.StatePoll: 980 * ms}, wait(0, probes.StatePoll, 980*ms, 400)),
+	)
+	w.Network = Network{Ns: 1e9, RxBytes: 50e6, TxBytes: 1e6}
+	if b := Read(w, nil).Breakdown; b.Share(policies.PartInputRemote) < 0.7 {
+		t.Errorf("%v", b)
+	}
+}
+
+// TestNetworkIsReadLessOftenThanWindows: a window without a pass over the sockets
+// reads its waits as the one before did.
+func TestNetworkIsReadLessOftenThanWindows(t *testing.T) {
+	net := func(at int64, bytes uint64) *probes.Network {
+		return &probes.Network{AtNs: at, RxBytes: bytes, TxBytes: bytes}
+	}
+	var b Builder
+	add := func(at int64, n *probes.Network) *Window {
+		return b.Add(probes.Sample{Kernel: &probes.Kernel{}, Network: n}, probes.Host{AtNs: at})
+	}
+	add(1e9, net(1e9, 0))
+	add(2e9, net(2e9, 10e6))
+	b.Cut()
+	w := add(3e9, nil)
+	if w.Network.Ns != 0 || !w.traffic().Exchanges() {
+		t.Errorf("%+v, traffic %+v", w.Network, w.Traffic)
+	}
+}
+
+// TestMicroBatchesAreNoSteps: two sources that agree may both come several times in a step.
+func TestMicroBatchesAreNoSteps(t *testing.T) {
+	w := onDevice(second(thread(trainer, trainer, 1, times{probes.StateRun: 200 * ms}, wait(0, probes.StateFutex, 700*ms, 10))), 700*ms, 0)
+	w.Processes[0].Threads[0] = CallThread{TID: trainer, Syncs: 40, SyncNs: 700 * ms, FromNs: 1e7, LastNs: 1e7 + 1e9}
+	w.Processes[0].Marks = steps(10, 4, 100, 40)
+	w.Ticks = []Tick{{Source: "torch.backward", TGID: trainer, Count: 40, FromNs: 1e7, LastNs: 1e7 + 1e9}}
+	r := Read(w, nil)
+	if r.Rate.Steps || r.Tick != "torch.backward" || r.PerStep != 4 {
+		t.Errorf("%+v of %q, %d in a step", r.Rate, r.Tick, r.PerStep)
+	}
+}
+
+// TestTicksThatComeBack: after a hook was off for a minute its ticks do not count over it.
+func TestTicksThatComeBack(t *testing.T) {
+	w := dataLoaderJob(times{probes.StateRun: 300 * ms})
+	w.StartNs, w.EndNs = 60e9, 61e9
+	w.Ticks = []Tick{{Source: "torch.backward", TGID: trainer, Count: 5, FromNs: 1e9, LastNs: 60.9e9}}
+	if got := Read(w, nil).Rate.PerSecond; got < 4 {
+		t.Errorf("rate %.3f of 5 ticks in a second", got)
+	}
+}

@@ -26,6 +26,7 @@ type Window struct {
 	Processes []Process // what called CUDA or NCCL, sorted by TGID
 	HasCUDA   bool      // the CUDA probe reads this container
 	Network   Network
+	Traffic   Network  // of the latest reading, which comes less often than windows
 	Devices   []Device // those that the container holds
 	// Unseen names what the probes leave out at present, each with why.
 	Unseen []string
@@ -94,6 +95,7 @@ type Builder struct {
 	lastHost probes.Host
 	base     map[identity]probes.Thread
 	open     *Window
+	traffic  Network
 }
 
 // Add takes the next sample and returns the open window, which runs from the
@@ -110,6 +112,10 @@ func (b *Builder) Add(s probes.Sample, host probes.Host) *Window {
 		return nil
 	}
 	slice := b.diff(*prev, s, prevHost, host)
+	if slice.Network.Ns > 0 {
+		b.traffic = slice.Network
+	}
+	slice.Traffic = b.traffic
 	b.rebase(s.Kernel)
 	if b.open == nil || b.open.HasKernel != slice.HasKernel {
 		b.open = &slice
