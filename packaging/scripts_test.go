@@ -17,6 +17,7 @@ type host struct {
 	removed     bool   // by an earlier prerm
 	restore     string // exit status of trimtab restore
 	originals   bool   // still on disk
+	config      string
 }
 
 // runScript runs a maintainer script with its paths turned to stand-ins, and returns
@@ -55,6 +56,7 @@ func runScript(t *testing.T, script string, h host, args ...string) (calls strin
 	if h.originals {
 		put(filepath.Join(state, "originals/one"), "")
 	}
+	put(filepath.Join(dir, "etc/trimtab/trimtab.yaml"), strings.ReplaceAll(h.config, "/var/lib/trimtab", state))
 	text := strings.NewReplacer("/usr/bin/trimtab", bin+"/trimtab", "/run/systemd/system", dir+"/run/systemd/system",
 		"/var/lib/trimtab", state, "/etc/trimtab", dir+"/etc/trimtab", "/run/trimtab", dir+"/run/trimtab").Replace(read(t, script))
 	cmd := exec.Command("/bin/sh", append([]string{"-c", text, script}, args...)...)
@@ -82,7 +84,9 @@ func TestRemovalRestoresFirst(t *testing.T) {
 		"deb, running":          {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "0"}, active + "trimtab restore\n" + stop + "trimtab restore --offline\n", true},
 		"deb, owed":             {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "1"}, active + "trimtab restore\n", false},
 		"deb, no systemd":       {"deb/prerm", []string{"remove"}, host{restore: "0"}, "trimtab restore --offline\n", true},
-		"deb, owed, no systemd": {"deb/prerm", []string{"remove"}, host{restore: "1"}, "trimtab restore --offline\n", false},
+		"deb, owed, no systemd": {"deb/prerm", []string{"remove"}, host{restore: "1", originals: true}, "trimtab restore --offline\n", false},
+		"deb, nothing changed":  {"deb/prerm", []string{"remove"}, host{restore: "1", config: "stateDir: /var/lib/trimtab\n"}, "trimtab restore --offline\n", true},
+		"deb, other stateDir":   {"deb/prerm", []string{"remove"}, host{restore: "1", config: "stateDir: /srv/x\n"}, "trimtab restore --offline\n", false},
 		"deb, upgrade":          {"deb/prerm", []string{"upgrade", "2"}, host{systemd: true, restore: "1"}, "", true},
 		"rpm, running":          {"rpm/preun", []string{"0"}, host{systemd: true, restore: "0"}, active + "trimtab restore\n" + stop + "trimtab restore --offline\n" + disable, true},
 		"rpm, owed":             {"rpm/preun", []string{"0"}, host{systemd: true, restore: "1"}, active + "trimtab restore\n", false},
