@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,6 +19,7 @@ type host struct {
 	restore     string // exit status of trimtab restore
 	originals   bool   // still on disk
 	config      string
+	locked      bool // by a daemon
 }
 
 // runScript runs a maintainer script with its paths turned to stand-ins, and returns
@@ -57,6 +59,16 @@ func runScript(t *testing.T, script string, h host, args ...string) (calls strin
 		put(filepath.Join(state, "originals/one"), "")
 	}
 	put(filepath.Join(dir, "etc/trimtab/trimtab.yaml"), strings.ReplaceAll(h.config, "/var/lib/trimtab", state))
+	lock, err := os.Create(filepath.Join(state, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if h.locked {
+		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+	}
 	text := strings.NewReplacer("/usr/bin/trimtab", bin+"/trimtab", "/run/systemd/system", dir+"/run/systemd/system",
 		"/var/lib/trimtab", state, "/etc/trimtab", dir+"/etc/trimtab", "/run/trimtab", dir+"/run/trimtab").Replace(read(t, script))
 	cmd := exec.Command("/bin/sh", append([]string{"-c", text, script}, args...)...)
@@ -147,5 +159,17 @@ func TestPurgeKeepsOriginals(t *testing.T) {
 	}
 	if calls, ok := runScript(t, "deb/postrm", host{systemd: true}, "remove"); !ok || calls != "" {
 		t.Errorf("succeeded: %v, called %q: a daemon-reload would take GPU access with nobody left to repair it", ok, calls)
+	}
+}
+
+// TestRemovalRefusesBesideADaemon: one that was started by hand holds the lock, and may
+// change something as soon as nobody can restore it.
+func TestRemovalRefusesBesideADaemon(t *testing.T) {
+	tool(t, "flock", "apt-get install util-linux")
+	if _, ok := runScript(t, "deb/prerm", host{restore: "1", locked: true}, "remove"); ok {
+		t.Error("removed while a daemon holds the lock")
+	}
+	if _, ok := runScript(t, "deb/prerm", host{restore: "1"}, "remove"); !ok {
+		t.Error("not removed though nothing was recorded and nobody holds the lock")
 	}
 }
