@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -53,7 +52,6 @@ type settings struct {
 	// everyCall lifts the budget of uprobes: each launch is to be counted, whatever it costs.
 	everyCall bool
 	dir       string // for originals
-	log       io.Writer
 }
 
 // launch starts a daemon on a container. end or restore must be called.
