@@ -44,6 +44,7 @@ find_missing() {
 	want make make
 	if $dev; then
 		want clang-14 clang-14
+		want g++ g++
 		want llvm-strip-14 llvm-14
 		[ -e /usr/include/bpf/bpf_helpers.h ] || missing="$missing libbpf-dev"
 		want promtool prometheus

@@ -45,7 +45,7 @@ func daemonCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.config, "config", config.DefaultFile, "config `FILE`; a missing default file means defaults")
 	cmd.Flags().StringVar(&f.dropDir, "conf-dir", config.DefaultDropDir, "`DIR` of *.yaml files that come after it")
-	cmd.Flags().BoolVar(&f.check, "check", false, "load, attach, reach Docker, then exit, changing nothing: 0 if the host can be tuned")
+	cmd.Flags().BoolVar(&f.check, "check", false, "load, attach, reach the engines, then exit, changing nothing: 0 if the host can be tuned")
 	cmd.Flags().BoolVar(&f.handover, "handover", false, "on SIGTERM leave what was proved for the next daemon, as a restart by systemd does")
 	return cmd
 }

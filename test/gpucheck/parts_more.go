@@ -294,7 +294,7 @@ func (c *check) access(ctx context.Context) (err error) {
 	c.report.judge(pre.Green, "access", "preflight before a write", "given by its spec", pre.String())
 	has, err := device.CheckAccess(ctx, j.c)
 	c.report.judge(has == device.AccessAllowed, "access", "the container reaches nvidiactl", "given by its spec", words(has, err))
-	c.report.row(note, "access", "hide a device, show it again", "", "not in this build: nothing to check")
+	c.report.row(note, "access", "hide a device, show it again", "", "not exercised by this check")
 	dir := j.c.Cgroup.V1["devices"]
 	if dir == "" {
 		c.report.row(note, "access", "lost access is put back", "", "not tried: on v2 the check has no way to take it away")
