@@ -157,3 +157,40 @@ func TestHidePrivileged(t *testing.T) {
 	}
 	wantOpen("restored", map[int]bool{0: true, 1: true, 255: true})
 }
+
+// TestHostsDev: a /dev that is the host's too keeps its nodes.
+func TestHostsDev(t *testing.T) {
+	dir, host := t.TempDir(), t.TempDir() // on one file system, as a bind mount is
+	node := filepath.Join(dir, "dev", "nvidia0")
+	if err := os.Mkdir(filepath.Dir(node), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mknod(node, unix.S_IFCHR|0o666, int(unix.Mkdev(nvidiaMajor, 0))); err != nil {
+		t.Skipf("needs root: mknod: %v", err)
+	}
+	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	v, target := hider(t, &memRecords{}, fakeUnits{}), Hidden{Minors: []int{0}}
+	v.hostDev = host
+	nodes, _, err := v.nodesToRemove(root, target, Hidden{})
+	if !errors.Is(err, errHostsDev) || len(nodes) > 0 {
+		t.Errorf("%v, %v", nodes, err)
+	}
+	own := Node{Name: "nvidia0", Major: nvidiaMajor, Mode: 0o666}
+	if _, notes := v.moveNodes(root, target, []Node{own}, nil); len(notes) != 1 || !strings.Contains(notes[0], "host's") {
+		t.Errorf("%v", notes)
+	}
+	if _, err := os.Lstat(node); err != nil {
+		t.Errorf("the node: %v", err)
+	}
+	v.hostDev = "/proc" // another file system: the container's own /dev
+	if left, notes := v.moveNodes(root, target, []Node{own}, nil); len(left) != 1 || len(notes) > 0 {
+		t.Errorf("%v, %v", left, notes)
+	}
+	if _, err := os.Lstat(node); err == nil {
+		t.Error("a node of its own /dev stays")
+	}
+}

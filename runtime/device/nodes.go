@@ -55,6 +55,34 @@ func below(root *os.File, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/"+name), nil
 }
 
+// errHostsDev: what is removed there is gone for everybody.
+var errHostsDev = errors.New("its /dev is the host's; an open is refused")
+
+// devDir opens the container's own /dev. The host's is refused: a bind mount of it, or
+// a devtmpfs, of which a host has one, wherever it is mounted.
+func (v *Visibility) devDir(root *os.File) (*os.File, error) {
+	dev, err := below(root, "dev")
+	if err != nil {
+		return nil, err
+	}
+	var theirs, ours unix.Stat_t
+	if err := unix.Fstat(int(dev.Fd()), &theirs); err != nil {
+		return nil, errors.Join(fmt.Errorf("/dev: %w", err), dev.Close())
+	}
+	if err := unix.Stat(v.hostDev, &ours); err != nil {
+		return nil, errors.Join(fmt.Errorf("whether its /dev is the host's is not known: %s: %w", v.hostDev, err), dev.Close())
+	}
+	same := ours.Dev == theirs.Dev
+	// This process may have a /dev of its own; the host's init has the host's.
+	if err := unix.Stat(filepath.Join(v.o.ProcRoot, "1", "root", "dev"), &ours); err == nil {
+		same = same || ours.Dev == theirs.Dev
+	}
+	if same {
+		return nil, errors.Join(errHostsDev, dev.Close())
+	}
+	return dev, nil
+}
+
 // gpuMinor reads N of nvidiaN.
 func gpuMinor(name string) (int, bool) {
 	text, ok := strings.CutPrefix(name, "nvidia")

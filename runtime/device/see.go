@@ -54,7 +54,7 @@ func (v *Visibility) knownMinors(c runtime.Container, h Hidden, view runtime.GPU
 	out = append(out, gpusIn(v.hostDev)...)
 	if len(out) == len(h.Minors) {
 		if root, err := v.inside(c); err == nil {
-			if dev, err := below(root, "dev"); err == nil {
+			if dev, err := v.devDir(root); err == nil {
 				out = append(out, gpusIn(fmt.Sprintf("/proc/self/fd/%d", dev.Fd()))...)
 				dev.Close()
 			}

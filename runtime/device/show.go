@@ -26,7 +26,7 @@ func (v *Visibility) nodesToRemove(root *os.File, target, before Hidden) (nodes 
 	if err != nil {
 		return nil, nil, err
 	}
-	dev, err := below(root, "dev")
+	dev, err := v.devDir(root)
 	if err != nil {
 		return nil, nil, fmt.Errorf("its nodes stay: %w", err)
 	}
@@ -74,7 +74,7 @@ func (v *Visibility) moveNodes(root *os.File, target Hidden, all []Node, notes [
 	if err != nil {
 		return all, append(notes, err.Error())
 	}
-	dev, err := below(root, "dev")
+	dev, err := v.devDir(root)
 	if err != nil {
 		return all, append(notes, "its nodes stay as they are: "+err.Error())
 	}
