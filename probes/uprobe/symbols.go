@@ -52,12 +52,13 @@ func findSymbols(r io.ReaderAt, in interest) (found []Symbol, err error) {
 			found, err = nil, fmt.Errorf("read ELF: panic: %v", r)
 		}
 	}()
-	f, err := elf.NewFile(r)
+	h, err := checkHeader(r)
+	if err != nil {
+		return nil, err
+	}
+	f, err := elf.NewFile(h)
 	if err != nil {
 		return nil, fmt.Errorf("read ELF: %w", err)
-	}
-	if f.Class != elf.ELFCLASS64 || f.ByteOrder != binary.LittleEndian {
-		return nil, errNoSymbols
 	}
 	addresses := map[string]uint64{}
 	for _, tables := range [][2]string{{".dynstr", ".dynsym"}, {".strtab", ".symtab"}} {
