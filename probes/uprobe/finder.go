@@ -56,6 +56,7 @@ type process struct {
 	nextLook   time.Time
 	wait       time.Duration
 	unfinished bool // the latest look ran out of time
+	looks      int  // unfinished ones in a row
 	members    map[*Client]*member
 	at         map[fileKey]string // where it maps libraries of interest
 }
@@ -264,16 +265,20 @@ func (f *Finder) visit(v visit, deadline time.Time) {
 		return
 	}
 	err = f.look(p, deadline)
+	rest := p.wait
 	if p.unfinished = errors.Is(err, errOutOfTime); p.unfinished {
-		f.queue = append(f.queue, v)
-		return
+		if p.looks++; p.looks < maxLooks {
+			f.queue = append(f.queue, v)
+			return
+		}
+		p.unfinished, rest, err = false, restFromLooks, errSlow
 	}
-	p.size = st.sizeBytes
+	p.looks, p.size = 0, st.sizeBytes
 	if err != nil && !gone(err) {
 		f.problems.add(p.key, "libraries", err)
 		p.size = 0 // tried again
 	}
-	p.nextLook = now.Add(p.wait)
+	p.nextLook = now.Add(rest)
 	p.wait = min(2*p.wait, maxLookAgain)
 }
 

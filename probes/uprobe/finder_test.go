@@ -388,3 +388,35 @@ func TestFindRefusesWhatIsNotALibrary(t *testing.T) {
 		}
 	}
 }
+
+// A look that is out of time does one new file, so that looks come to an end; the
+// process whose looks do not is left alone.
+func TestLooksEnd(t *testing.T) {
+	c := newCounter(t)
+	target := uprobetest.Cgroup(t, "looks")
+	dir := t.TempDir()
+	j := job(t, target, dir)
+	j.Do("load %s", uprobetest.BuildCode(t, dir, "liblooks.so", probedCode, "-shared", "-fPIC"))
+	c.watch(target)
+	v := visit{target.Key, j.PID}
+	past := time.Now().Add(-time.Hour)
+	looks := 0
+	for c.finder.visit(v, past); c.finder.processes[j.PID].unfinished; c.finder.visit(v, past) {
+		if looks++; looks > maxLooks {
+			t.Fatal("looks do not end")
+		}
+	}
+	if !c.client.Has(j.PID, "probed") || looks == 0 {
+		t.Errorf("after %d unfinished looks: found %v", looks, c.client.Has(j.PID, "probed"))
+	}
+	p := c.finder.processes[j.PID]
+	clear(c.finder.known)
+	p.looks, p.size, p.nextLook = maxLooks-1, 0, time.Time{}
+	c.finder.visit(v, past)
+	if p.unfinished || time.Until(p.nextLook) < restFromLooks/2 {
+		t.Errorf("unfinished %v, next look in %v", p.unfinished, time.Until(p.nextLook))
+	}
+	if missing := c.client.Missing(target.Key); len(missing) != 1 || !strings.Contains(missing[0], "not looked through") {
+		t.Errorf("missing %q", missing)
+	}
+}

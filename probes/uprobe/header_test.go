@@ -58,7 +58,7 @@ func TestHeadersThatAreRefused(t *testing.T) {
 		if _, err := checkHeader(bytes.NewReader(tc.file)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
-		if found, err := findSymbols(bytes.NewReader(tc.file), probed()); err == nil {
+		if found, err := findSymbols(bytes.NewReader(tc.file), probed(), soon()); err == nil {
 			t.Errorf("%s: found %+v", name, found)
 		}
 	}
@@ -80,7 +80,7 @@ func TestSparseNamesCostNothing(t *testing.T) {
 	defer f.Close()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, err := findSymbols(f, probed()); err == nil {
+	if _, err := findSymbols(f, probed(), soon()); err == nil {
 		t.Error("it is taken for a library")
 	}
 	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 1<<20 {

@@ -3,6 +3,7 @@ package uprobe
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,96 +13,159 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Bounds on what one process can make the finder do.
+const (
+	// firstFile is how long a look's first new file may take: libtorch_cpu takes some
+	// 20 ms where its pages are in memory.
+	firstFile = 500 * time.Millisecond
+	// maxLibraries with functions of interest; PyTorch with all of CUDA maps about 10.
+	maxLibraries = 32
+	// A process that is not looked through in maxLooks is left alone for restFromLooks.
+	maxLooks      = 20
+	restFromLooks = time.Minute
+)
+
 var (
-	errOutOfTime = errors.New("out of time")
-	errOnFUSE    = errors.New("on a FUSE mount, where reading could wait for the container")
+	errOutOfTime     = errors.New("out of time")
+	errManyMounts    = errors.New("more mounts than are read: one could keep a reader waiting")
+	errMapsCut       = errors.New("more mappings than are read")
+	errSlow          = fmt.Errorf("not looked through in %d looks: tried again in %v", maxLooks, restFromLooks)
+	errManyLibraries = fmt.Errorf("more than %d with functions of interest in a process", maxLibraries)
 )
 
 // gone: the process ended while it was looked at.
 func gone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
+// looking is one look at one process.
+type looking struct {
+	p        *process
+	mapped   map[fileKey]bool
+	deadline time.Time
+	worked   bool // at one file that was new
+}
+
+// over: the time is up, and the next look goes on behind what this one did.
+func (l *looking) over() bool { return l.worked && time.Now().After(l.deadline) }
+
+// patience is until when one file may be searched: the first new one of a look
+// has firstFile, for a look that does none would never end.
+func (l *looking) patience() time.Time {
+	if first := time.Now().Add(firstFile); !l.worked && first.After(l.deadline) {
+		return first
+	}
+	return l.deadline
+}
+
 // look searches a process's mappings and probes what is new in them.
 func (f *Finder) look(p *process, deadline time.Time) error {
-	text, err := readCapped(filepath.Join(f.procRoot, strconv.Itoa(int(p.pid)), "maps"), maxMapsBytes)
+	dir := filepath.Join(f.procRoot, strconv.Itoa(int(p.pid)))
+	text, err := readCapped(filepath.Join(dir, "maps"), maxMapsBytes)
 	if err != nil {
 		return fmt.Errorf("read a process's maps: %w", err)
 	}
-	o := newOpener(f.procRoot, p.pid)
-	defer o.close()
-	mounts, err := readCapped(filepath.Join(f.procRoot, strconv.Itoa(int(p.pid)), "mountinfo"), maxMapsBytes)
+	mounts, err := readCapped(filepath.Join(dir, "mountinfo"), maxMapsBytes)
 	if err != nil {
 		return fmt.Errorf("read a process's mounts: %w", err)
 	}
-	fuse := fuseDevices(mounts)
-	mapped, complete := map[fileKey]bool{}, true
+	if len(mounts) >= maxMapsBytes {
+		return errManyMounts
+	}
+	l := &looking{p: p, mapped: map[fileKey]bool{}, deadline: deadline}
+	mappings := executableMaps(text, f.hints)
+	complete, err := f.lookAt(l, mappings, remoteDevices(mounts))
+	if errors.Is(err, errOutOfTime) {
+		return err
+	}
+	if len(text) >= maxMapsBytes || len(mappings) > maxMappings {
+		complete, err = false, errors.Join(err, errMapsCut)
+	}
+	if complete { // else what is no longer mapped is not known
+		f.leaveUnmapped(p, l.mapped)
+	}
+	return err
+}
+
+// lookAt looks at each mapping; complete says that all could be reached.
+func (f *Finder) lookAt(l *looking, mappings []mapping, remote map[string]string) (complete bool, err error) {
+	o := newOpener(f.procRoot, l.p.pid)
+	defer o.close()
 	var errs []error
-	for _, m := range executableMaps(text, f.hints) {
-		if fuse[m.device] {
+	for _, m := range mappings {
+		if l.over() {
+			return false, errOutOfTime
+		}
+		if kind, yes := remote[m.device]; yes {
 			if hinted(m.path, f.hints) {
-				errs = append(errs, errOnFUSE)
+				errs = append(errs, fmt.Errorf("on a mount of type %s, where reading could wait for ever", kind))
 			}
 			continue
 		}
 		h, err := o.find(m)
 		if err != nil {
 			if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-				errs, complete = append(errs, err), false
-				break
+				return false, errors.Join(append(errs, err)...)
 			}
 			continue // unmapped meanwhile, or nothing that can be a library
 		}
-		err = f.enter(p, h, m.addresses, mapped, deadline)
+		err = f.enter(l, h, m.addresses)
 		h.close()
 		if errors.Is(err, errOutOfTime) {
-			return err
+			return false, err
 		}
 		errs = append(errs, err)
 	}
-	if complete { // else what is no longer mapped is not known
-		f.leaveUnmapped(p, mapped)
-	}
-	return errors.Join(errs...)
+	return true, errors.Join(errs...)
 }
 
 // enter makes a process a user of one of its files, for each client that wants
 // functions in it.
-func (f *Finder) enter(p *process, h handle, addresses string, mapped map[fileKey]bool, deadline time.Time) error {
-	if mapped[h.key] {
+func (f *Finder) enter(l *looking, h handle, addresses string) error {
+	p := l.p
+	if l.mapped[h.key] {
 		return nil
 	}
-	mapped[h.key] = true
+	l.mapped[h.key] = true
 	k, ok := f.known[h.key]
 	if !ok || k.stamp != h.stamp {
-		if time.Now().After(deadline) {
-			return errOutOfTime
-		}
+		until := l.patience()
+		l.worked = true
 		var err error
-		if k, err = f.lookInto(h); err != nil {
+		if k, err = f.lookInto(h, until); err != nil {
 			return err
 		}
 	}
 	if len(k.symbols) == 0 {
 		return nil
 	}
+	if _, have := p.at[h.key]; !have && len(p.at) >= maxLibraries {
+		return errManyLibraries
+	}
 	p.at[h.key] = addresses
 	var errs []error
 	for c := range f.containers[p.key].clients {
 		if slices.ContainsFunc(k.symbols, func(s Symbol) bool { return c.spec.matches(s.Name) }) {
-			errs = append(errs, f.join(p, c, h, k.symbols))
+			if l.over() {
+				return errOutOfTime
+			}
+			errs = append(errs, f.join(l, c, h, k.symbols))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // lookInto reads a file's symbols; a file that cannot be read as a library has none.
-func (f *Finder) lookInto(h handle) (known, error) {
+func (f *Finder) lookInto(h handle, until time.Time) (known, error) {
 	file, err := h.reopen()
 	if err != nil {
 		return known{}, fmt.Errorf("open a library: %w", err)
 	}
 	defer file.Close()
 	k := known{stamp: h.stamp}
-	if symbols, err := findSymbols(file, f.interest); err == nil {
+	symbols, err := findSymbols(file, f.interest, until)
+	if errors.Is(err, errOutOfTime) {
+		return known{}, err
+	}
+	if err == nil {
 		k.symbols = symbols
 	}
 	if len(f.known) >= maxKnown {
@@ -112,7 +176,8 @@ func (f *Finder) lookInto(h handle) (known, error) {
 }
 
 // join makes a process a member of a client, with one more library.
-func (f *Finder) join(p *process, c *Client, h handle, symbols []Symbol) error {
+func (f *Finder) join(l *looking, c *Client, h handle, symbols []Symbol) error {
+	p := l.p
 	m := p.members[c]
 	if m == nil && f.isIdleCopy(p, c, h.key) {
 		return nil
@@ -130,6 +195,7 @@ func (f *Finder) join(p *process, c *Client, h handle, symbols []Symbol) error {
 	if slices.ContainsFunc(m.libraries, func(l *library) bool { return l.key == h.key }) {
 		return nil
 	}
+	l.worked = true
 	lib, err := f.open(h, symbols)
 	if err != nil {
 		return err
@@ -182,6 +248,7 @@ func (f *Finder) release(lib *library) {
 
 // leaveUnmapped takes the probes off files that a process no longer maps.
 func (f *Finder) leaveUnmapped(p *process, mapped map[fileKey]bool) {
+	maps.DeleteFunc(p.at, func(key fileKey, _ string) bool { return !mapped[key] })
 	for c, m := range p.members {
 		if m.drop(func(l *library) bool { return mapped[l.key] }); len(m.libraries) == 0 {
 			f.leave(p, c)

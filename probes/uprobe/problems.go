@@ -24,8 +24,15 @@ type problems struct {
 
 func newProblems() problems { return problems{byContainer: map[string]map[string]time.Time{}} }
 
-// add remembers a problem; text that names a process or a file would make each a new one.
+// add remembers a problem, each of those joined in it alone; text that names a
+// process or a file would make each a new one.
 func (p *problems) add(key, what string, err error) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range several.Unwrap() {
+			p.add(key, what, err)
+		}
+		return
+	}
 	text := fmt.Sprintf("%s: %s", what, reason(err))
 	have := p.byContainer[key]
 	if have == nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -14,7 +15,7 @@ import (
 // Bounds on what one container can make the finder look at.
 const (
 	maxProcesses  = 1024
-	maxMapsBytes  = 4 << 20
+	maxMapsBytes  = 4 << 20 // of maps, and of mountinfo
 	maxCgroupDirs = 256
 	maxMappings   = 4096
 )
@@ -136,19 +137,30 @@ func hinted(path string, hints []string) bool {
 	return false
 }
 
-// fuseDevices lists the devices of a process's FUSE mounts, as maps writes them. A
-// file there is served by a process of the container's, which may keep a reader waiting.
-func fuseDevices(mountinfo []byte) map[string]bool {
-	devices := map[string]bool{}
+// remoteTypes are file systems whose server may keep a reader waiting for ever:
+// another machine, or behind FUSE a process of the container's.
+//
+//trimtab:table file system types of mountinfo
+var remoteTypes = []string{"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "gpfs", "beegfs"}
+
+// remoteDevices lists the devices of a process's mounts on which reading may wait,
+// as maps writes them, with the type of each.
+func remoteDevices(mountinfo []byte) map[string]string {
+	devices := map[string]string{}
 	for line := range bytes.Lines(mountinfo) {
 		before, after, ok := bytes.Cut(line, []byte(" - "))
 		f := bytes.Fields(before)
-		if !ok || len(f) < 3 || !bytes.HasPrefix(after, []byte("fuse")) {
+		kind, _, _ := bytes.Cut(bytes.TrimSpace(after), []byte(" "))
+		if !ok || len(f) < 3 || !(bytes.HasPrefix(kind, []byte("fuse")) || slices.Contains(remoteTypes, string(kind))) {
 			continue
 		}
 		var major, minor uint32
 		if _, err := fmt.Sscanf(string(f[2]), "%d:%d", &major, &minor); err == nil {
-			devices[fmt.Sprintf("%02x:%02x", major, minor)] = true
+			name := string(kind)
+			if strings.HasPrefix(name, "fuse") {
+				name = "fuse" // what follows is the container's word
+			}
+			devices[fmt.Sprintf("%02x:%02x", major, minor)] = name
 		}
 	}
 	return devices

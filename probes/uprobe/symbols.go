@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Bounds on what a container's file can make us read. libtorch_cpu has about
@@ -20,6 +21,9 @@ const (
 	symbolBytes    = 24 // Elf64_Sym
 	maxSymbols     = 512
 	maxNameBytes   = 256
+	// maxNameHits bounds the names of a file that begin as those of interest do and are
+	// compared; CUDA's driver has some 700, and libtorch_cuda imports about as many.
+	maxNameHits = 4096
 )
 
 // errNoSymbols: the file is fine and holds nothing of interest.
@@ -44,8 +48,9 @@ type interest struct {
 // findSymbols returns the wanted functions that a file defines, sorted by name,
 // one for each address. It streams the tables through a small buffer: they are
 // too many to hold. The tables are the dynamic one and, for what is linked
-// statically, the full one where it was not stripped.
-func findSymbols(r io.ReaderAt, in interest) (found []Symbol, err error) {
+// statically, the full one where it was not stripped. After until it gives up with
+// errOutOfTime.
+func findSymbols(r io.ReaderAt, in interest, until time.Time) (found []Symbol, err error) {
 	// debug/elf is not hardened against hostile files, and this one is a container's.
 	defer func() {
 		if r := recover(); r != nil {
@@ -60,19 +65,19 @@ func findSymbols(r io.ReaderAt, in interest) (found []Symbol, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read ELF: %w", err)
 	}
-	addresses := map[string]uint64{}
+	s := &search{interest: in, until: until, hits: maxNameHits, addresses: map[string]uint64{}}
 	for _, tables := range [][2]string{{".dynstr", ".dynsym"}, {".strtab", ".symtab"}} {
-		if err := searchTable(f, tables[0], tables[1], in, addresses); err != nil {
+		if err := s.table(f, tables[0], tables[1]); err != nil {
 			return nil, err
 		}
 	}
-	for name, address := range addresses {
+	for name, address := range s.addresses {
 		if in.marks[name] {
 			found = append(found, Symbol{Name: name})
 			continue
 		}
-		if s, ok := locate(f, r, name, address); ok {
-			found = append(found, s)
+		if at, ok := locate(f, r, name, address); ok {
+			found = append(found, at)
 		}
 	}
 	if len(found) == 0 {
@@ -91,7 +96,15 @@ func oncePerOffset(symbols []Symbol) []Symbol {
 	})
 }
 
-func searchTable(f *elf.File, strings, symbols string, in interest, into map[string]uint64) error {
+// search is the search of one file.
+type search struct {
+	interest
+	until     time.Time
+	hits      int // names that may still be considered
+	addresses map[string]uint64
+}
+
+func (s *search) table(f *elf.File, strings, symbols string) error {
 	strs, syms := f.Section(strings), f.Section(symbols)
 	if strs == nil || syms == nil || strs.Type == elf.SHT_NOBITS || syms.Type == elf.SHT_NOBITS {
 		return nil
@@ -99,30 +112,33 @@ func searchTable(f *elf.File, strings, symbols string, in interest, into map[str
 	if strs.Size > maxStringBytes || syms.Size > maxSymbolBytes {
 		return fmt.Errorf("%d bytes of names and %d of symbols are too many", strs.Size, syms.Size)
 	}
-	names, err := namesIn(strs, strs.Size, in)
+	names, err := s.namesIn(strs, strs.Size)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", strings, err)
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	if err := addressesIn(syms, syms.Size, names, in.marks, into); err != nil {
+	if err := s.addressesIn(syms, syms.Size, names); err != nil {
 		return fmt.Errorf("read %s: %w", symbols, err)
 	}
 	return nil
 }
 
 // namesIn returns the wanted names by their offset in a string table.
-func namesIn(r io.ReaderAt, size uint64, in interest) (map[uint32]string, error) {
+func (s *search) namesIn(r io.ReaderAt, size uint64) (map[uint32]string, error) {
 	names := map[uint32]string{}
 	buf := make([]byte, chunkBytes)
-	for at := uint64(0); at < size; at += uint64(len(buf) - maxNameBytes) {
+	for at := uint64(0); at < size && s.hits > 0; at += uint64(len(buf) - maxNameBytes) {
 		n, err := r.ReadAt(buf[:min(uint64(len(buf)), size-at)], int64(at))
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
-		for _, prefix := range in.prefixes {
-			namesInChunk(buf[:n], prefix, in.wanted, func(offset int, name string) {
+		if time.Now().After(s.until) {
+			return nil, errOutOfTime
+		}
+		for _, prefix := range s.prefixes {
+			s.namesInChunk(buf[:n], prefix, func(offset int, name string) {
 				if len(names) < maxSymbols {
 					names[uint32(at)+uint32(offset)] = name
 				}
@@ -135,9 +151,9 @@ func namesIn(r io.ReaderAt, size uint64, in interest) (map[uint32]string, error)
 	return names, nil
 }
 
-func namesInChunk(chunk []byte, prefix string, wanted func(string) bool, add func(offset int, name string)) {
+func (s *search) namesInChunk(chunk []byte, prefix string, add func(offset int, name string)) {
 	needle := []byte("\x00" + prefix)
-	for from := 0; ; {
+	for from := 0; s.hits > 0; s.hits-- {
 		i := bytes.Index(chunk[from:], needle)
 		if i < 0 {
 			return
@@ -149,30 +165,33 @@ func namesInChunk(chunk []byte, prefix string, wanted func(string) bool, add fun
 		if end < 0 {
 			continue
 		}
-		if name := string(chunk[start : start+end]); wanted(name) {
+		if name := string(chunk[start : start+end]); s.wanted(name) {
 			add(start, name)
 		}
 	}
 }
 
 // addressesIn adds the values of defined functions that bear one of the names.
-func addressesIn(r io.ReaderAt, size uint64, names map[uint32]string, marks map[string]bool, into map[string]uint64) error {
+func (s *search) addressesIn(r io.ReaderAt, size uint64, names map[uint32]string) error {
 	buf := make([]byte, chunkBytes/symbolBytes*symbolBytes)
 	for at := uint64(0); at < size; at += uint64(len(buf)) {
 		n, err := r.ReadAt(buf[:min(uint64(len(buf)), size-at)], int64(at))
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		for s := buf[:n]; len(s) >= symbolBytes; s = s[symbolBytes:] {
-			name, ok := names[binary.LittleEndian.Uint32(s)]
-			if !ok || binary.LittleEndian.Uint16(s[6:]) == uint16(elf.SHN_UNDEF) {
+		if time.Now().After(s.until) {
+			return errOutOfTime
+		}
+		for b := buf[:n]; len(b) >= symbolBytes; b = b[symbolBytes:] {
+			name, ok := names[binary.LittleEndian.Uint32(b)]
+			if !ok || binary.LittleEndian.Uint16(b[6:]) == uint16(elf.SHN_UNDEF) {
 				continue
 			}
-			if elf.ST_TYPE(s[4]) != elf.STT_FUNC && !marks[name] {
+			if elf.ST_TYPE(b[4]) != elf.STT_FUNC && !s.marks[name] {
 				continue
 			}
-			if _, twice := into[name]; !twice {
-				into[name] = binary.LittleEndian.Uint64(s[8:])
+			if _, twice := s.addresses[name]; !twice {
+				s.addresses[name] = binary.LittleEndian.Uint64(b[8:])
 			}
 		}
 		if n < len(buf) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -22,6 +23,8 @@ func probed() interest {
 	}
 }
 
+func soon() time.Time { return time.Now().Add(time.Minute) }
+
 func symbolNames(t *testing.T, path string) ([]string, error) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -29,7 +32,7 @@ func symbolNames(t *testing.T, path string) ([]string, error) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	found, err := findSymbols(f, probed())
+	found, err := findSymbols(f, probed(), soon())
 	var names []string
 	for _, s := range found {
 		names = append(names, s.Name)
@@ -95,7 +98,7 @@ func TestFindSymbolsPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := findSymbols(bytes.NewReader(file), probed())
+	found, err := findSymbols(bytes.NewReader(file), probed(), soon())
 	if err != nil || len(found) != 3 {
 		t.Fatalf("%+v, %v", found, err)
 	}
@@ -127,7 +130,7 @@ func FuzzFindSymbols(f *testing.F) {
 	program, _ := priceProgram(1, false)
 	f.Add(program)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		found, err := findSymbols(bytes.NewReader(b), probed())
+		found, err := findSymbols(bytes.NewReader(b), probed(), soon())
 		for _, s := range found {
 			if err != nil || s.Offset > uint64(len(b)) {
 				t.Errorf("%+v in %d bytes, %v", s, len(b), err)
@@ -151,10 +154,12 @@ func TestExecutableMaps(t *testing.T) {
 	}
 }
 
-func TestFUSEDevices(t *testing.T) {
+func TestRemoteDevices(t *testing.T) {
 	mounts := "22 1 0:50 / / rw shared:1 master:2 - overlay overlay rw\n" +
-		"23 22 0:171 / /data rw,nosuid - fuse.sshfs host:/ rw\n24 22 254:1 /x /y rw - ext4 /dev/vda1 rw\nnonsense\n"
-	if diff := cmp.Diff(map[string]bool{"00:ab": true}, fuseDevices([]byte(mounts))); diff != "" {
+		"23 22 0:171 / /data rw,nosuid - fuse.sshfs host:/ rw\n24 22 254:1 /x /y rw - ext4 /dev/vda1 rw\nnonsense\n" +
+		"25 22 0:16 / /home rw - nfs4 host:/ rw\n26 22 0:17 / /n rw - nfsd nfsd rw\n27 22 0:18 / /l rw - lustre x rw\n28 22 0:19 / /f rw - fuse f rw\n"
+	want := map[string]string{"00:ab": "fuse", "00:10": "nfs4", "00:12": "lustre", "00:13": "fuse"}
+	if diff := cmp.Diff(want, remoteDevices([]byte(mounts))); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -180,5 +185,23 @@ func TestReadStat(t *testing.T) {
 		if got, err := readStat(root, pid); got != tc.want || (err == nil) != (tc.want.startTick > 0) {
 			t.Errorf("%q: %+v, %v", tc.text, got, err)
 		}
+	}
+}
+
+// Names that begin as those of interest do are free to make, and dear to compare.
+func TestNamesAreBounded(t *testing.T) {
+	compared := 0
+	in := interest{prefixes: []string{"p"}, wanted: func(string) bool { compared++; return false }}
+	s := &search{interest: in, until: soon(), hits: maxNameHits}
+	table := bytes.Repeat([]byte("\x00p"), 1<<20)
+	if _, err := s.namesIn(bytes.NewReader(table), uint64(len(table))); err != nil {
+		t.Fatal(err)
+	}
+	if compared != maxNameHits {
+		t.Errorf("%d names were compared, want %d", compared, maxNameHits)
+	}
+	s = &search{interest: in, until: time.Now().Add(-time.Second), hits: maxNameHits}
+	if _, err := s.namesIn(bytes.NewReader(table), uint64(len(table))); !errors.Is(err, errOutOfTime) {
+		t.Errorf("after its time: %v", err)
 	}
 }
