@@ -52,18 +52,17 @@ type Records interface {
 	Save(all map[string]Hidden) error
 }
 
-// ledger is the records in force, and one turn for each container: rules are written
-// by one at a time.
+// ledger is the records in force, and turns: rules are written by one at a time.
 type ledger struct {
 	mu    sync.Mutex
 	store Records // nil: nothing may be hidden
 	err   error   // of loading: nothing may be written over what could not be read
 	all   map[string]Hidden
-	turns map[string]*sync.Mutex
+	turns *turns
 }
 
 func openLedger(store Records) *ledger {
-	l := &ledger{store: store, all: map[string]Hidden{}, turns: map[string]*sync.Mutex{}}
+	l := &ledger{store: store, all: map[string]Hidden{}, turns: newTurns()}
 	if store == nil {
 		l.err = errors.New("what is hidden cannot be remembered, so nothing is hidden")
 		return l
@@ -74,15 +73,6 @@ func openLedger(store Records) *ledger {
 	}
 	l.err = err
 	return l
-}
-
-func (l *ledger) turn(key string) *sync.Mutex {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.turns[key] == nil {
-		l.turns[key] = &sync.Mutex{}
-	}
-	return l.turns[key]
 }
 
 func (l *ledger) get(key string) (Hidden, bool) {

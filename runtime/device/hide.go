@@ -18,9 +18,11 @@ import (
 // otherwise. A process that opened the device between the check and the write is found
 // by a second check, and the device is shown again.
 func (v *Visibility) Hide(ctx context.Context, c runtime.Container, view runtime.GPUView) (notes []string, err error) {
-	turn := v.ledger.turn(c.Key())
-	turn.Lock()
-	defer turn.Unlock()
+	give, err := v.ledger.turns.take(ctx, c.Key())
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	defer give()
 	before, _ := v.ledger.get(c.Key())
 	target, more, err := v.target(ctx, c, before, view)
 	if err != nil {
@@ -29,20 +31,13 @@ func (v *Visibility) Hide(ctx context.Context, c runtime.Container, view runtime
 	if err := v.plan(ctx, before, &target); err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.Name, err)
 	}
-	root, noteErr := v.inside(c)
-	if errors.Is(noteErr, runtime.ErrGone) {
+	found, unreached := v.findInside(ctx, c, before, target)
+	if errors.Is(unreached, runtime.ErrGone) {
 		return nil, fmt.Errorf("container %q: %w", c.Name, runtime.ErrGone)
-	}
-	if root != nil {
-		defer root.Close()
 	}
 	both := join(before, target)
 	both.File = true // about to be written
-	found, notes, err := v.nodesToRemove(root, target, before)
-	if err != nil {
-		notes = append(notes, err.Error())
-	}
-	both.Nodes = slices.Concat(before.Nodes, found)
+	both.Nodes = slices.Concat(before.Nodes, found.nodes)
 	if err := v.ledger.put(c.Key(), &both); err != nil { // law 2: before the first write
 		return nil, fmt.Errorf("container %q: nothing was changed, since what is hidden could not be stored: %w", c.Name, err)
 	}
@@ -50,7 +45,12 @@ func (v *Visibility) Hide(ctx context.Context, c runtime.Container, view runtime
 	if err := v.rewriteProved(ctx, both, target, more); err != nil {
 		return nil, v.back(ctx, c, both, before, err)
 	}
-	return v.furnish(c, root, before, target, both.Nodes, view, append(notes, noteText(noteErr)...))
+	target.File, target.Nodes = before.File, both.Nodes
+	if unreached != nil {
+		notes = append(notes, "its files could not be reached, so neither nodes nor /run/trimtab/gpus were touched: "+unreached.Error())
+		return v.settle(target, notes)
+	}
+	return v.furnish(context.WithoutCancel(ctx), target, view, found.notes)
 }
 
 // rewriteProved also checks that it holds, and that nobody slipped in before it did.
@@ -64,13 +64,6 @@ func (v *Visibility) rewriteProved(ctx context.Context, both, target Hidden, mor
 		return err
 	}
 	return v.inUse(ctx, c, target.guarded(more))
-}
-
-func noteText(err error) []string {
-	if err == nil {
-		return nil
-	}
-	return []string{"its files could not be reached, so neither nodes nor /run/trimtab/gpus were touched: " + err.Error()}
 }
 
 // back undoes a change that failed: what stood before stands again, or is owed.

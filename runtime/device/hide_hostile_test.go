@@ -180,14 +180,14 @@ func TestHostsDev(t *testing.T) {
 		t.Errorf("%v, %v", nodes, err)
 	}
 	own := Node{Name: "nvidia0", Major: nvidiaMajor, Mode: 0o666}
-	if _, notes := v.moveNodes(root, target, []Node{own}, nil); len(notes) != 1 || !strings.Contains(notes[0], "host's") {
+	if _, notes := v.moveNodes(t.Context(), root, target, []Node{own}); len(notes) != 1 || !strings.Contains(notes[0], "host's") {
 		t.Errorf("%v", notes)
 	}
 	if _, err := os.Lstat(node); err != nil {
 		t.Errorf("the node: %v", err)
 	}
 	v.hostDev = "/proc" // another file system: the container's own /dev
-	if left, notes := v.moveNodes(root, target, []Node{own}, nil); len(left) != 1 || len(notes) > 0 {
+	if left, notes := v.moveNodes(t.Context(), root, target, []Node{own}); len(left) != 1 || len(notes) > 0 {
 		t.Errorf("%v, %v", left, notes)
 	}
 	if _, err := os.Lstat(node); err == nil {

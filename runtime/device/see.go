@@ -18,7 +18,7 @@ func (v *Visibility) See(ctx context.Context, c runtime.Container, view runtime.
 	return v.see(ctx, c, h, view)
 }
 
-func (v *Visibility) see(_ context.Context, c runtime.Container, h Hidden, view runtime.GPUView) ([]runtime.GPUSight, error) {
+func (v *Visibility) see(ctx context.Context, c runtime.Container, h Hidden, view runtime.GPUView) ([]runtime.GPUSight, error) {
 	r, err := v.read(c)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (v *Visibility) see(_ context.Context, c runtime.Container, h Hidden, view 
 		return !r.hasList || slices.ContainsFunc(list, func(rule runtime.DeviceRule) bool { return rule.Covers(nvidiaMajor, minor) })
 	}
 	var out []runtime.GPUSight
-	for _, minor := range v.knownMinors(c, h, view, base) {
+	for _, minor := range v.knownMinors(ctx, c, h, view, base) {
 		s := runtime.GPUSight{Minor: minor, UUID: view.UUIDs[minor], Hidden: slices.Contains(h.Minors, minor)}
 		who, err := refusing(r.programs, openRequest(nvidiaMajor, minor))
 		if who == nil && err != nil {
@@ -46,20 +46,23 @@ func (v *Visibility) see(_ context.Context, c runtime.Container, h Hidden, view 
 
 // knownMinors are the GPUs that there are: those of the host, and where it shows none
 // those that the container's rules or its own /dev name.
-func (v *Visibility) knownMinors(c runtime.Container, h Hidden, view runtime.GPUView, base []runtime.DeviceRule) []int {
+func (v *Visibility) knownMinors(ctx context.Context, c runtime.Container, h Hidden, view runtime.GPUView, base []runtime.DeviceRule) []int {
 	out := slices.Clone(h.Minors)
 	for minor := range view.UUIDs {
 		out = append(out, minor)
 	}
 	out = append(out, gpusIn(v.hostDev)...)
 	if len(out) == len(h.Minors) {
-		if root, err := v.inside(c); err == nil {
-			if dev, err := v.devDir(root); err == nil {
-				out = append(out, gpusIn(fmt.Sprintf("/proc/self/fd/%d", dev.Fd()))...)
-				dev.Close()
+		// Where its files cannot be reached its rules alone name them.
+		named, _ := inFiles(ctx, v, c, func(_ context.Context, root *os.File) ([]int, error) {
+			dev, err := v.devDir(root)
+			if err != nil {
+				return nil, err
 			}
-			root.Close()
-		}
+			defer dev.Close()
+			return gpusIn(fmt.Sprintf("/proc/self/fd/%d", dev.Fd())), nil
+		})
+		out = append(out, named...)
 	}
 	for _, r := range base {
 		if r.Kind != "b" && r.Major == nvidiaMajor && r.Minor >= 0 && r.Minor < firstControlMinor && opens(r.Access) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,27 +39,64 @@ func (v *Visibility) nodesToRemove(root *os.File, target, before Hidden) (nodes 
 	return nodes, notes, nil
 }
 
-// furnish makes /dev and the file follow the rules, and stores the end of a change.
-func (v *Visibility) furnish(c runtime.Container, root *os.File, before, target Hidden, all []Node, view runtime.GPUView, notes []string) ([]string, error) {
-	target.File = before.File
-	if root != nil {
-		target.Nodes, notes = v.moveNodes(root, target, all, notes)
-		sights, err := v.see(context.Background(), c, target, view)
-		if err == nil {
-			err = writeView(root, linesOf(sights))
+// inside is what became of a container's files.
+type inside struct {
+	nodes []Node // found, or gone
+	notes []string
+	file  bool // the file tells what it sees
+}
+
+// findInside finds the nodes that a change removes. Unreached: none of its files can be.
+func (v *Visibility) findInside(ctx context.Context, c runtime.Container, before, target Hidden) (found inside, unreached error) {
+	return inFiles(ctx, v, c, func(_ context.Context, root *os.File) (in inside, _ error) {
+		var err error
+		if in.nodes, in.notes, err = v.nodesToRemove(root, target, before); err != nil {
+			in.notes = append(in.notes, err.Error())
 		}
-		target.File = target.File || err == nil
-		if err != nil {
-			notes = append(notes, "the container is not told what it sees: "+err.Error())
-		}
+		return in, nil
+	})
+}
+
+// furnish makes /dev and the file follow the rules, and settles the change.
+func (v *Visibility) furnish(ctx context.Context, target Hidden, view runtime.GPUView, notes []string) ([]string, error) {
+	sights, err := v.see(ctx, target.Container, target, view)
+	if err != nil {
+		notes = append(notes, "the container is not told what it sees: "+err.Error())
 	}
+	made, unreached := v.furnishInside(ctx, target, linesOf(sights), err == nil)
+	if unreached != nil {
+		// What was begun there may yet be done: it is all in the record.
+		target.File = true
+		return v.settle(target, append(notes, "its nodes and /run/trimtab/gpus may not follow: "+unreached.Error()))
+	}
+	target.Nodes, target.File = made.nodes, target.File || made.file
+	return v.settle(target, append(notes, made.notes...))
+}
+
+func (v *Visibility) furnishInside(ctx context.Context, target Hidden, lines []string, tell bool) (inside, error) {
+	return inFiles(ctx, v, target.Container, func(ctx context.Context, root *os.File) (in inside, _ error) {
+		in.nodes, in.notes = v.moveNodes(ctx, root, target, target.Nodes)
+		if !tell || ctx.Err() != nil {
+			return in, nil
+		}
+		err := writeView(root, lines)
+		if in.file = err == nil; err != nil {
+			in.notes = append(in.notes, "the container is not told what it sees: "+err.Error())
+		}
+		return in, nil
+	})
+}
+
+// settle stores the end of a change.
+func (v *Visibility) settle(target Hidden, notes []string) ([]string, error) {
 	v.o.Fault("furnished")
-	v.Forget(c.Key())
+	key := target.Container.Key()
+	v.Forget(key)
 	if len(target.Minors) == 0 && len(target.Nodes) == 0 && !target.File {
-		return notes, v.ledger.put(c.Key(), nil)
+		return notes, v.ledger.put(key, nil)
 	}
 	// A record that covers too much undoes too much of nothing: it is asked each time.
-	if err := v.ledger.put(c.Key(), &target); err != nil {
+	if err := v.ledger.put(key, &target); err != nil {
 		notes = append(notes, "what is hidden is stored as it was while it changed: "+err.Error())
 	}
 	return notes, nil
@@ -66,9 +104,9 @@ func (v *Visibility) furnish(c runtime.Container, root *os.File, before, target 
 
 // moveNodes removes the nodes of what is hidden and makes those of what is not; what
 // it returns are those that are gone.
-func (v *Visibility) moveNodes(root *os.File, target Hidden, all []Node, notes []string) ([]Node, []string) {
+func (v *Visibility) moveNodes(ctx context.Context, root *os.File, target Hidden, all []Node) (removed []Node, notes []string) {
 	if len(all) == 0 {
-		return nil, notes
+		return nil, nil
 	}
 	majors, err := nvidiaMajors(v.o.ProcRoot)
 	if err != nil {
@@ -79,8 +117,10 @@ func (v *Visibility) moveNodes(root *os.File, target Hidden, all []Node, notes [
 		return all, append(notes, "its nodes stay as they are: "+err.Error())
 	}
 	defer dev.Close()
-	var removed []Node
 	for _, n := range all {
+		if ctx.Err() != nil { // nobody waits for it any more, and others may be at it
+			return all, append(notes, "its nodes: "+ctx.Err().Error())
+		}
 		minor, isGPU := gpuMinor(n.Name)
 		hide := target.All || isGPU && slices.Contains(target.Minors, minor)
 		if hide {
@@ -147,9 +187,11 @@ func (v *Visibility) Left(c runtime.Container) runtime.Container {
 // is not needed. Did is false where there was nothing. An error leaves the record: it
 // is owed, and Restore may be called again.
 func (v *Visibility) Restore(ctx context.Context, key string) (did bool, notes []string, err error) {
-	turn := v.ledger.turn(key)
-	turn.Lock()
-	defer turn.Unlock()
+	give, err := v.ledger.turns.take(ctx, key)
+	if err != nil {
+		return false, nil, err
+	}
+	defer give()
 	h, ok := v.ledger.get(key)
 	if !ok {
 		return false, nil, nil
@@ -167,31 +209,40 @@ func (v *Visibility) Restore(ctx context.Context, key string) (did bool, notes [
 	}
 	v.o.Fault("restored")
 	v.Forget(key)
-	root, err := v.inside(c)
-	if errors.Is(err, runtime.ErrGone) {
-		return true, nil, v.ledger.put(key, nil)
+	back, err := v.unfurnish(ctx, h)
+	switch {
+	case errors.Is(err, errStuck):
+		err = fmt.Errorf("container %q: its GPU rules are back, its nodes and its file are not: %w", c.Name, err)
+		return true, nil, errors.Join(err, v.ledger.put(key, &Hidden{Container: c, Nodes: h.Nodes, File: h.File}))
+	case errors.Is(err, runtime.ErrGone):
+	case err != nil:
+		back.notes = []string{"its nodes and its file stay as they are: " + err.Error()}
 	}
-	if err != nil {
-		return true, []string{"its nodes and its file stay as they are: " + err.Error()}, v.ledger.put(key, nil)
-	}
-	defer root.Close()
-	_, notes = v.moveNodes(root, Hidden{}, h.Nodes, nil)
-	if h.File {
-		if err := removeView(root); err != nil {
-			notes = append(notes, err.Error())
+	return len(h.Minors)+len(h.Nodes) > 0, back.notes, v.ledger.put(key, nil)
+}
+
+// unfurnish puts back the container's files.
+func (v *Visibility) unfurnish(ctx context.Context, h Hidden) (inside, error) {
+	return inFiles(ctx, v, h.Container, func(ctx context.Context, root *os.File) (in inside, _ error) {
+		in.nodes, in.notes = v.moveNodes(ctx, root, Hidden{}, h.Nodes)
+		if !h.File || ctx.Err() != nil {
+			return in, nil
 		}
-	}
-	return len(h.Minors) > 0, notes, v.ledger.put(key, nil)
+		if err := removeView(root); err != nil {
+			in.notes = append(in.notes, err.Error())
+		}
+		return in, nil
+	})
 }
 
 // Yielded tells which hidden devices somebody else has allowed again. Only a proof
 // counts.
 func (v *Visibility) Yielded(ctx context.Context, key string) []int {
-	turn := v.ledger.turn(key)
-	if !turn.TryLock() {
+	give, ok := v.ledger.turns.try(key)
+	if !ok {
 		return nil
 	}
-	defer turn.Unlock()
+	defer give()
 	h, ok := v.ledger.get(key)
 	if !ok || len(h.Minors) == 0 || v.gone(h.Container) {
 		return nil
@@ -238,22 +289,38 @@ func (v *Visibility) Signal(c runtime.Container, s unix.Signal) error {
 	return nil
 }
 
-// restoreTimeout bounds one container's restore.
-const restoreTimeout = 15 * time.Second
+// restoreTimeout bounds one container's restore: its files, and two questions to systemd.
+const restoreTimeout = 20 * time.Second
 
 // RestoreAll restores every container that has a record; nil: all were.
 func (v *Visibility) RestoreAll(ctx context.Context, each func(key, name string, did bool, notes []string, err error)) error {
 	if v.ledger.err != nil && v.ledger.store != nil {
 		return fmt.Errorf("what is hidden of GPUs cannot be read, so nothing of it was restored: %w", v.ledger.err)
 	}
-	var all error
-	for _, key := range v.ledger.keys() {
+	type answer struct {
+		name  string
+		did   bool
+		notes []string
+		err   error
+	}
+	keys := v.ledger.keys()
+	answers := make([]answer, len(keys))
+	var wait sync.WaitGroup
+	for i, key := range keys { // beside each other: one that hangs holds up no other
 		h, _ := v.ledger.get(key)
-		ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
-		did, notes, err := v.Restore(ctx, key)
-		cancel()
-		each(key, h.Container.Name, did, notes, err)
-		all = errors.Join(all, err)
+		answers[i].name = h.Container.Name
+		wait.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
+			defer cancel()
+			a := &answers[i]
+			a.did, a.notes, a.err = v.Restore(ctx, key)
+		})
+	}
+	wait.Wait()
+	var all error
+	for i, a := range answers {
+		each(keys[i], a.name, a.did, a.notes, a.err)
+		all = errors.Join(all, a.err)
 	}
 	return all
 }

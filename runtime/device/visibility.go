@@ -20,11 +20,14 @@ type Visibility struct {
 	o        Options
 	programs *programCache
 	ledger   *ledger
+	files    *turns // in containers' files
 	useMajor int    // whose nodes count as in use
 	hostDev  string // the host's /dev
-	mu       sync.Mutex
-	last     map[string]sight  // by container key
-	hidden   map[string]string // what rules hide, as they were when that was proved
+	// filesTimeout bounds work in a container's files.
+	filesTimeout time.Duration
+	mu           sync.Mutex
+	last         map[string]sight  // by container key
+	hidden       map[string]string // what rules hide, as they were when that was proved
 }
 
 // sight is what the last look saw: nothing is worked out twice.
@@ -38,7 +41,7 @@ type sight struct {
 // NewVisibility returns one for this host.
 func NewVisibility(o Options) *Visibility {
 	o = o.filled()
-	return &Visibility{o: o, programs: newProgramCache(), ledger: openLedger(o.Records), useMajor: nvidiaMajor, hostDev: "/dev", hidden: map[string]string{}, last: map[string]sight{}}
+	return &Visibility{o: o, programs: newProgramCache(), ledger: openLedger(o.Records), files: newTurns(), filesTimeout: filesTimeout, useMajor: nvidiaMajor, hostDev: "/dev", hidden: map[string]string{}, last: map[string]sight{}}
 }
 
 // Forget drops what is remembered of a container that ended.
@@ -87,11 +90,11 @@ func (v *Visibility) read(c runtime.Container) (rules, error) {
 // neither: the number may be another driver's by now. What is hidden on purpose counts
 // as standing; while it is being changed nothing is seen.
 func (v *Visibility) Look(ctx context.Context, c runtime.Container, had []runtime.DeviceRule) (stands, lost []runtime.DeviceRule, err error) {
-	turn := v.ledger.turn(c.Key())
-	if !turn.TryLock() {
+	give, ok := v.ledger.turns.try(c.Key())
+	if !ok {
 		return nil, nil, nil
 	}
-	defer turn.Unlock()
+	defer give()
 	h, _ := v.ledger.get(c.Key())
 	stands, lost, err = v.look(ctx, c, had, h)
 	return h.whole(stands), lost, err
