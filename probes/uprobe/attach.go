@@ -77,6 +77,31 @@ func (a attacher) attach(file *os.File, pid int32, prog *ebpf.Program, points []
 	return links, nil
 }
 
+// links is how many links so many entries and returns take.
+func (a attacher) links(entries, returns int) int {
+	if a.multi {
+		return min(entries, 1) + min(returns, 1)
+	}
+	return entries + returns
+}
+
+// attachBoth puts a hook's programs on entries and returns, returns first: an entry
+// without its return would stay open. The links are to be closed in their order.
+func (a attacher) attachBoth(file *os.File, pid int32, hook *Hook, entries, returns []point) ([]link.Link, error) {
+	var after []link.Link
+	if len(returns) > 0 {
+		var err error
+		if after, err = a.attach(file, pid, hook.Return, returns, true); err != nil {
+			return nil, err
+		}
+	}
+	links, err := a.attach(file, pid, hook.Entry, entries, false)
+	if err != nil {
+		return nil, errors.Join(err, closeAll(after))
+	}
+	return append(links, after...), nil
+}
+
 func attachMulti(exe *link.Executable, pid int32, prog *ebpf.Program, points []point, ret bool) (link.Link, error) {
 	opts := &link.UprobeMultiOptions{PID: uint32(pid)}
 	for _, p := range points {

@@ -31,6 +31,8 @@ const (
 	// scanPause is what a tick's first client leaves to its others: they need not scan.
 	scanPause = 200 * time.Millisecond
 	maxKnown  = 16384 // files remembered
+	// maxClosing detachments wait for the kernel at once: each holds a thread.
+	maxClosing = 32
 )
 
 // known is what a file held when it was looked into.
@@ -87,7 +89,9 @@ type Finder struct {
 	problems   problems
 	price      *price
 	closers    sync.WaitGroup
-	failed     sync.Map // errors of closers, by text
+	closing    chan struct{} // one for each that detaches now
+	failed     sync.Map      // errors of closers, by text
+	room       room
 }
 
 // NewFinder makes a finder without clients; it begins to measure what a hit costs
@@ -96,7 +100,7 @@ func NewFinder() *Finder {
 	f := &Finder{
 		procRoot: "/proc", attacher: newAttacher(), containers: map[string]*container{}, processes: map[int32]*process{},
 		known: map[fileKey]known{}, libraries: map[fileKey]*library{}, seen: map[int32]bool{}, problems: newProblems(),
-		interest: interest{marks: map[string]bool{}},
+		interest: interest{marks: map[string]bool{}}, closing: make(chan struct{}, maxClosing), room: newRoom(),
 	}
 	f.price = startPricing(f.attacher)
 	return f
@@ -289,7 +293,11 @@ func (f *Finder) closeLater(links []link.Link) <-chan struct{} {
 	go func() {
 		defer f.closers.Done()
 		defer close(done)
-		if err := closeAll(links); err != nil {
+		f.closing <- struct{}{}
+		defer func() { <-f.closing }()
+		err := closeAll(links)
+		f.room.free(len(links) * linkFiles)
+		if err != nil {
 			f.failed.Store(err.Error(), fmt.Errorf("detach: %w", err))
 		}
 	}()

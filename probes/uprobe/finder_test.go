@@ -420,3 +420,59 @@ func TestLooksEnd(t *testing.T) {
 		t.Errorf("missing %q", missing)
 	}
 }
+
+// Libraries that find no room are not probed, and said not to be; the room is free
+// again when its users have left.
+func TestRoom(t *testing.T) {
+	for name, ceiling := range map[string]int64{"for no file": 0, "for no link": 1} {
+		t.Run(name, func(t *testing.T) {
+			c := newCounter(t, func(f *Finder) { f.room.ceiling = ceiling })
+			target := uprobetest.Cgroup(t, "room")
+			dir := t.TempDir()
+			j := job(t, target, dir)
+			j.Do("load %s", uprobetest.BuildCode(t, dir, "libroom.so", probedCode, "-shared", "-fPIC"))
+			c.watch(target)
+			c.until("refused", func() bool {
+				return slices.ContainsFunc(c.client.Missing(target.Key), func(m string) bool { return strings.HasPrefix(m, "libraries: no room") })
+			})
+			c.finder.room.ceiling = maxFiles
+			c.until("found", c.has(j.PID))
+			c.finder.closers.Wait()
+			if used := c.finder.room.used.Load(); used < 2 || used > 1+linkFiles {
+				t.Errorf("%d descriptors are said to be used", used)
+			}
+			c.client.Unwatch(target.Key)
+			c.finder.closers.Wait()
+			if used := c.finder.room.used.Load(); used != 0 {
+				t.Errorf("%d descriptors are not given back", used)
+			}
+		})
+	}
+}
+
+// A process has as many libraries of interest as it likes; so many are probed.
+func TestManyLibraries(t *testing.T) {
+	c := newCounter(t)
+	target := uprobetest.Cgroup(t, "many")
+	dir := t.TempDir()
+	j := job(t, target, dir)
+	lib, err := os.ReadFile(uprobetest.BuildCode(t, dir, "libmany.so", probedCode, "-shared", "-fPIC"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxLibraries + 3 {
+		path := filepath.Join(dir, fmt.Sprintf("libmany%d.so", i))
+		if err := os.WriteFile(path, lib, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		j.Do("load %s", path)
+	}
+	c.watch(target)
+	c.until("refused", func() bool { return len(c.client.Missing(target.Key)) > 0 })
+	if missing := c.client.Missing(target.Key); len(missing) != 1 || !strings.Contains(missing[0], "more than 32") {
+		t.Errorf("missing %q", missing)
+	}
+	if n := len(c.finder.processes[j.PID].members[c.client].libraries); n != maxLibraries {
+		t.Errorf("%d libraries are probed, want %d", n, maxLibraries)
+	}
+}

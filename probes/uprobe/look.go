@@ -228,8 +228,12 @@ func (f *Finder) open(h handle, symbols []Symbol) (*library, error) {
 	if lib := f.libraries[h.key]; lib != nil {
 		return lib, nil
 	}
+	if err := f.room.take(1); err != nil {
+		return nil, err
+	}
 	file, err := h.reopen()
 	if err != nil {
+		f.room.free(1)
 		return nil, fmt.Errorf("open a library: %w", err)
 	}
 	lib := &library{key: h.key, file: file, symbols: symbols}
@@ -242,6 +246,7 @@ func (f *Finder) release(lib *library) {
 	if lib.users--; lib.users <= 0 {
 		// Opened for reading: closing it cannot fail usefully.
 		_ = lib.file.Close()
+		f.room.free(1)
 		delete(f.libraries, lib.key)
 	}
 }

@@ -80,32 +80,32 @@ func (m *member) add(lib *library) error {
 	return errors.Join(errs...)
 }
 
-// attach probes one hook's functions in one library, returns first: an entry
-// without its return would stay open.
+// attach probes one hook's functions in one library.
 func (m *member) attach(i int, lib *library) error {
 	hook, state := &m.client.spec.Hooks[i], &m.hooks[i]
 	entries, returns := hook.points(lib.symbols, state.turn)
 	if len(entries) == 0 {
 		return nil
 	}
-	at := attachment{library: lib}
+	// Attaching parses the file once more, and it may have been written to.
+	if _, err := checkHeader(lib.file); err != nil {
+		return err
+	}
+	f := m.client.finder
+	files := linkFiles * f.attacher.links(len(entries), len(returns))
+	if err := f.room.take(files); err != nil {
+		return err
+	}
 	begin := time.Now()
-	if len(returns) > 0 {
-		links, err := m.client.finder.attacher.attach(lib.file, m.pid, hook.Return, returns, true)
-		if err != nil {
-			return err
-		}
-		at.links = links
-	}
-	links, err := m.client.finder.attacher.attach(lib.file, m.pid, hook.Entry, entries, false)
+	links, err := f.attacher.attachBoth(lib.file, m.pid, hook, entries, returns)
 	if err != nil {
-		return errors.Join(err, closeAll(at.links))
+		f.room.free(files)
+		return err
 	}
-	at.links = append(slices.Clone(links), at.links...) // entries are closed first
 	if len(state.attached) == 0 {
 		state.since = begin.Add(time.Since(begin) / 2)
 	}
-	state.attached = append(state.attached, at)
+	state.attached = append(state.attached, attachment{library: lib, links: links})
 	return nil
 }
 
