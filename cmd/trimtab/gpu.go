@@ -92,12 +92,7 @@ func newVisibility(s *statefile.Store) *device.Visibility {
 
 // showOffline undoes what is hidden, without a daemon and without an engine. No names:
 // of every container.
-func showOffline(ctx context.Context, stateDir string, names []string, log *slog.Logger) ([]view.ActionResult, error) {
-	s, err := statefile.Open(stateDir)
-	if err != nil {
-		return nil, err
-	}
-	v := newVisibility(s)
+func showOffline(ctx context.Context, v *device.Visibility, names []string, log *slog.Logger) ([]view.ActionResult, error) {
 	var out []view.ActionResult
 	each := func(key, name string, did bool, notes []string, err error) {
 		for _, note := range notes {
@@ -124,9 +119,6 @@ func showOffline(ctx context.Context, stateDir string, names []string, log *slog
 	}
 	return out, nil
 }
-
-// nothingHidden is true once showOffline has been.
-func nothingHidden(c runtime.Container) runtime.Container { return c }
 
 func named(c runtime.Container, names []string) bool {
 	for _, name := range names {

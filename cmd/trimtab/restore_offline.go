@@ -20,6 +20,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/loop"
 	"github.com/trimtab/trimtab/tuner/originals"
+	"github.com/trimtab/trimtab/tuner/statefile"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -43,14 +44,27 @@ func restoreOffline(cmd *cobra.Command, names []string) ([]view.ActionResult, er
 	}
 	defer lock.Close()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	shown, showErr := showOffline(cmd.Context(), cfg.StateDir, names, log) // it needs no engine
+	state, stateErr := statefile.Open(cfg.StateDir)
+	if stateErr != nil { // limits do not wait for it
+		results, err := limitsOffline(cmd, cfg, func(c runtime.Container) runtime.Container { return c }, names, log)
+		return results, errors.Join(stateErr, err)
+	}
+	sights := newVisibility(state)
+	results, err := limitsOffline(cmd, cfg, sights.Left, names, log)
+	// Whatever became of the limits: GPUs need no engine, but reach into containers,
+	// which may hang.
+	shown, showErr := showOffline(cmd.Context(), sights, names, log)
+	return append(results, shown...), errors.Join(err, showErr)
+}
+
+// limitsOffline restores all but GPUs; left is what those are asked about.
+func limitsOffline(cmd *cobra.Command, cfg config.Config, left func(runtime.Container) runtime.Container, names []string, log *slog.Logger) ([]view.ActionResult, error) {
 	all, err := openEngines(withOwed(cfg), log)
 	if err != nil {
-		return shown, errors.Join(showErr, err)
+		return nil, err
 	}
 	defer all.Close()
-	results, err := restoreThrough(cmd.Context(), cmd.ErrOrStderr(), all.list(), newActuator(cfg, all, nothingHidden, log), names)
-	return append(shown, results...), errors.Join(showErr, err)
+	return restoreThrough(cmd.Context(), cmd.ErrOrStderr(), all.list(), newActuator(cfg, all, left, log), names)
 }
 
 // withOwed switches on the engines whose containers have originals, whatever config

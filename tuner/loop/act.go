@@ -280,12 +280,6 @@ func (l *Loop) Shutdown(ctx context.Context, handover bool) error {
 	if handover {
 		return l.undoUnproved(ctx)
 	}
-	var sightErr error
-	if l.o.Sights != nil {
-		sightErr = l.o.Sights.RestoreAll(ctx, func(key, name string, did bool, notes []string, err error) {
-			l.sightRestored(key, name, did, notes, err, "trimtab stops")
-		})
-	}
 	results, err := l.o.Actuator.RestoreAll(ctx, lookup, "trimtab stops")
 	l.undone(results, view.RecordRestore, "trimtab stops", core.Order{})
 	for _, r := range results {
@@ -293,7 +287,12 @@ func (l *Loop) Shutdown(ctx context.Context, handover bool) error {
 			err = fmt.Errorf("container %q could not be restored: %w; `trimtab restore --offline` tries again", r.Name, r.Err)
 		}
 	}
-	return errors.Join(err, sightErr)
+	if l.o.Sights != nil { // after the limits: it reaches into containers, which may hang
+		err = errors.Join(err, l.o.Sights.RestoreAll(ctx, func(key, name string, did bool, notes []string, err error) {
+			l.sightRestored(key, name, did, notes, err, "trimtab stops")
+		}))
+	}
+	return err
 }
 
 // undoUnproved takes back what of open trials stands, and carries out the

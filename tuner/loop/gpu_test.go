@@ -24,8 +24,9 @@ type sightWorld struct {
 	hidden  map[string][]int
 	yielded map[string][]int
 	signals []syscall.Signal
-	err     error // what Hide and Restore answer
-	tries   int   // of Restore
+	err     error  // what Hide and Restore answer
+	tries   int    // of Restore
+	atLast  func() // RestoreAll is called
 }
 
 func newSightWorld() *sightWorld {
@@ -65,6 +66,9 @@ func (w *sightWorld) Restore(_ context.Context, key string) (bool, []string, err
 }
 
 func (w *sightWorld) RestoreAll(ctx context.Context, each func(key, name string, did bool, notes []string, err error)) error {
+	if w.atLast != nil {
+		w.atLast()
+	}
 	var all error
 	for key := range w.Hiding() {
 		did, notes, err := w.Restore(ctx, key)
@@ -324,6 +328,24 @@ func TestHiddenIsOwed(t *testing.T) {
 		d.end()
 		if log := n.log.String(); strings.Count(log, "systemd does not answer") != 1 {
 			t.Errorf("told more than once, or never\n%s", log)
+		}
+	})
+}
+
+// TestLimitsComeBackFirst: what is hidden may take a container's files, which may hang.
+func TestLimitsComeBackFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w, called := newSightWorld(), false
+		c := n.job("train")
+		w.atLast = func() {
+			called = true
+			n.wantQuota(c, starvedQuota, "when GPUs are shown")
+		}
+		d := n.start(withSights(w, nil))
+		d.until("train", "a change", isChanged)
+		d.stop(false)
+		if !called {
+			t.Error("what is hidden was not restored")
 		}
 	})
 }
