@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,11 +27,11 @@ const (
 )
 
 // CheckAccess tells whether c's control group lets processes open NVIDIA's control
-// node. It needs no GPU: a node of major 195 gives EPERM where the control group
-// refuses it, and ENXIO where it is allowed and no driver answers.
+// node. It needs no GPU, and no driver is asked: a node of major 195 gives EPERM
+// where the control group refuses it.
 //
 // On v1, one thread of this process enters the container's devices group for the
-// length of one open, and leaves; no other controller's group is touched, so
+// length of one question, and leaves; no other controller's group is touched, so
 // neither the container's limits nor its freezer reach the thread, and a crash
 // leaves nothing behind. On v2 a thread cannot enter alone, and a process that is
 // born in a group somebody pauses at that moment stops before its exec, holds its
@@ -62,6 +63,23 @@ func tryOpen(ctx context.Context, c runtime.Container, minors []int) (Access, er
 	if own.V1["devices"] == "" {
 		return AccessUnknown, fmt.Errorf("own control group: no devices controller")
 	}
+	ctx, cancel := context.WithTimeout(ctx, accessTimeout)
+	defer cancel()
+	result := make(chan error, 1)
+	go onOwnThread(func() { result <- tryMinors(minors, dir, own.V1["devices"]) })
+	select {
+	case err := <-result:
+		return judge(c, err)
+	case <-ctx.Done():
+		return AccessUnknown, fmt.Errorf("container %q: the kernel does not answer: %w", c.Name, ctx.Err())
+	}
+}
+
+// accessTimeout bounds a try, which takes microseconds unless control groups are locked.
+const accessTimeout = 2 * time.Second
+
+// tryMinors asks for nodes of its own.
+func tryMinors(minors []int, container, own string) error {
 	var nodes []int
 	defer func() {
 		for _, node := range nodes {
@@ -71,13 +89,11 @@ func tryOpen(ctx context.Context, c runtime.Container, minors []int) (Access, er
 	for _, minor := range minors {
 		node, err := openUnlinkedNode(minor)
 		if err != nil {
-			return AccessUnknown, fmt.Errorf("container %q: no device node to try: %w", c.Name, err)
+			return fmt.Errorf("%w: no device node to try: %w", errEntry, err)
 		}
 		nodes = append(nodes, node)
 	}
-	result := make(chan error, 1)
-	go onOwnThread(func() { result <- openInside(nodes, dir, own.V1["devices"]) })
-	return judge(c, <-result)
+	return askInside(nodes, container, own)
 }
 
 // askPrograms asks the device programs of the v2 tree.
@@ -111,8 +127,8 @@ func judge(c runtime.Container, err error) (Access, error) {
 	return AccessUnknown, fmt.Errorf("container %q: %w", c.Name, err)
 }
 
-// errEntry: the thread did not get in, so open was not tried.
-var errEntry = errors.New("its devices group cannot be entered")
+// errEntry: the thread did not get in, so nothing was tried.
+var errEntry = errors.New("its devices group cannot be asked")
 
 // onOwnThread calls f on a thread that ends with it, so whatever f leaves undone
 // ends too. The main thread cannot end: if it is the one that came, it is held
@@ -133,9 +149,10 @@ func onOwnThread(f func()) {
 	goruntime.UnlockOSThread()
 }
 
-// openInside opens the nodes while the calling thread is in the container's devices
-// group. It returns the first error that is not the missing driver's.
-func openInside(nodes []int, container, own string) (err error) {
+// askInside asks whether the nodes may be read while the calling thread is in the
+// container's devices group. access(2) asks all that open does, device rules included
+// (inode_permission), and then leaves the driver alone, which may be what hangs.
+func askInside(nodes []int, container, own string) (err error) {
 	tid := strconv.Itoa(unix.Gettid())
 	if err := os.WriteFile(filepath.Join(container, "tasks"), []byte(tid), 0); err != nil {
 		return fmt.Errorf("%w: %w", errEntry, err)
@@ -147,18 +164,12 @@ func openInside(nodes []int, container, own string) (err error) {
 		}
 	}()
 	for _, node := range nodes {
-		fd, err := unix.Open(fmt.Sprintf("/proc/thread-self/fd/%d", node), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-		if err == nil {
-			unix.Close(fd)
-		} else if !noDriver(err) {
+		if err := unix.Faccessat(unix.AT_FDCWD, fmt.Sprintf("/proc/thread-self/fd/%d", node), unix.R_OK, 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-// noDriver: the control group let the open pass, and nobody answered it.
-func noDriver(err error) bool { return errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) }
 
 // openUnlinkedNode makes a node, keeps only a handle that is not an open device,
 // and removes it again, so that no crash later on can leave it behind.

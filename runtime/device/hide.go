@@ -404,7 +404,7 @@ func (v *Visibility) holds(ctx context.Context, c runtime.Container, target Hidd
 	return nil
 }
 
-// allowed asks for one of NVIDIA's fixed numbers, by a real open where there is v1.
+// allowed asks for one of NVIDIA's fixed numbers, as an open would where there is v1.
 func (v *Visibility) allowed(ctx context.Context, c runtime.Container, minor int) (Access, error) {
 	return tryOpen(ctx, c, []int{minor})
 }

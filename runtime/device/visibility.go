@@ -131,7 +131,7 @@ func (v *Visibility) look(ctx context.Context, c runtime.Container, had []runtim
 // taken: within the five seconds in which a loss must be found.
 const tryEvery = 3 * time.Second
 
-// prove tries a real open on v1: whenever something changed, and regularly for a
+// prove asks the kernel on v1 as an open would: whenever something changed, and regularly for a
 // container that may use everything but what was taken from it.
 func (v *Visibility) prove(ctx context.Context, c runtime.Container, r rules, now *sight, changed bool) {
 	if !r.hasList || len(now.stands) == 0 || !changed && (!allowsAll(r.list) || time.Since(now.triedAt) < tryEvery) {
