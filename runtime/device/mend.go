@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/trimtab/trimtab/runtime"
@@ -70,14 +71,13 @@ func (v *Visibility) byUnit(ctx context.Context, c runtime.Container, lost []run
 	if !isScope(unit) {
 		return false, nil
 	}
-	var more []Allow
-	for _, r := range lost {
-		more = append(more, unitEntry(r))
+	dir, isV1 := c.Cgroup.V1["devices"]
+	more, err := v.unitLacks(ctx, unit, lost, isV1)
+	if err != nil || len(more) == 0 {
+		return false, err
 	}
 	var before []runtime.DeviceRule
-	dir, isV1 := c.Cgroup.V1["devices"]
 	if isV1 {
-		var err error
 		if before, err = readRules(dir); err != nil {
 			return false, err
 		}
@@ -96,6 +96,41 @@ func (v *Visibility) byUnit(ctx context.Context, c runtime.Container, lost []run
 		err = errors.Join(err, allowRule(dir, r))
 	}
 	return true, err
+}
+
+// unitLacks are the entries that systemd is to be told. None for a unit that allows
+// all: where that is because it names no device, the first entry would mean that one
+// and nothing else. What it names already is told again on v2 only, where a program of
+// systemd's that lags behind is written anew by that; v1's list takes the rule itself.
+func (v *Visibility) unitLacks(ctx context.Context, unit string, lost []runtime.DeviceRule, isV1 bool) (more []Allow, err error) {
+	now, err := v.o.Units.DeviceAllow(ctx, unit)
+	if err != nil {
+		return nil, fmt.Errorf("systemd: %w", err)
+	}
+	majors, err := driverMajors(v.o.ProcRoot)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range lost {
+		if !slices.ContainsFunc(now, func(a Allow) bool { return (isV1 || a.Device == "char-*") && a.allows(r, majors) }) {
+			more = append(more, unitEntry(r))
+		}
+	}
+	return more, nil
+}
+
+// allows: the entry grants all that the rule does.
+func (a Allow) allows(r runtime.DeviceRule, majors map[string]int) bool {
+	for _, letter := range r.Access {
+		if !strings.ContainsRune(a.Access, letter) {
+			return false
+		}
+	}
+	if group, ok := strings.CutPrefix(a.Device, "char-"); ok {
+		return group == "*" || group == strconv.Itoa(r.Major) || matchesGroup(group, r.Major, majors)
+	}
+	major, minor, ok := a.node(majors)
+	return ok && major == r.Major && minor == r.Minor
 }
 
 // byList writes to v1's devices.allow exactly the rules that the list lacks.

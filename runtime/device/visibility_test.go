@@ -405,3 +405,30 @@ func TestByUnitOnV1(t *testing.T) {
 		t.Error("systemd was away, and nobody said so")
 	}
 }
+
+// TestByUnitThatAllowsAll: an entry for one device would take all others away.
+func TestByUnitThatAllowsAll(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "docker-0123.scope")
+	write(t, filepath.Join(dir, "devices.list"), "c 1:3 rwm\n")
+	v1 := runtime.Cgroup{V1: map[string]string{"devices": dir}}
+	all, named := []Allow{{"char-*", "rwm"}}, []Allow{{"char-nvidia*", "rwm"}}
+	for name, tc := range map[string]struct {
+		cgroup runtime.Cgroup
+		allow  []Allow
+		asks   bool
+	}{
+		"v1, all":         {v1, all, false},
+		"v2, all":         {runtime.Cgroup{Unified: dir}, all, false},
+		"v1, named":       {v1, named, false},
+		"v2, named":       {runtime.Cgroup{Unified: dir}, named, true},
+		"v1, only to see": {v1, []Allow{{"char-195", "r"}}, true},
+		"v1, another":     {v1, []Allow{{"/dev/nvidia0", "rw"}}, true},
+	} {
+		asked := false
+		units := &recordingUnits{last: tc.allow, then: func() { asked = true }}
+		done, err := hostWithUVM(t, units).byUnit(t.Context(), runtime.Container{Name: "c", Cgroup: tc.cgroup}, rulesFrom(t, "c 195:255 rw"))
+		if done != tc.asks || asked != tc.asks || err != nil {
+			t.Errorf("%s: %v, asked %v, %v", name, done, asked, err)
+		}
+	}
+}
