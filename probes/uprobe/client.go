@@ -43,6 +43,7 @@ type containerHook struct {
 	credit   time.Duration // time the hook may still be on in this stretch
 	lastTurn time.Time
 	offUntil time.Time // over the ceiling
+	over     bool      // off for that reason in some of the time since the last reading
 	spent    Hits
 	recent   Hits      // since rateFrom
 	rateFrom time.Time // the hook has been on since, at the latest
@@ -93,6 +94,15 @@ func (c *Client) CountedFor(pid int32, hook int) time.Duration {
 		return p.members[c].countedFor(hook)
 	}
 	return 0
+}
+
+// Attached returns the turn of a hook, by index, that is attached in a process now.
+func (c *Client) Attached(pid int32, hook int) (turn uint16, ok bool) {
+	if p := c.finder.processes[pid]; p != nil && p.members[c] != nil {
+		state := &p.members[c].hooks[hook]
+		return state.turn, state.on && len(state.attached) > 0
+	}
+	return 0, false
 }
 
 // Has says whether a process maps a library that defines a symbol of interest.
@@ -169,6 +179,7 @@ func nowTick() uint64 {
 
 // turn decides whether the hook is on until the next reading.
 func (h *containerHook) turn(now time.Time) {
+	was := h.lastTurn.Before(h.offUntil)
 	elapsed := now.Sub(h.lastTurn)
 	if h.lastTurn.IsZero() {
 		elapsed = 0
@@ -179,6 +190,7 @@ func (h *containerHook) turn(now time.Time) {
 		}
 		h.recent, h.rateFrom = Hits{}, now
 	}
+	h.over = was || now.Before(h.offUntil)
 	h.lastTurn = now
 	if h.share >= 1 {
 		h.on, h.credit = !now.Before(h.offUntil), 0
@@ -246,7 +258,7 @@ func (c *Client) Missing(key string) []string {
 		what := c.spec.Hooks[i].What
 		switch {
 		case c.spec.leader(i) != i:
-		case h.lastTurn.Before(h.offUntil):
+		case h.over:
 			missing = append(missing, fmt.Sprintf("%s: more than %d a second", what, maxHitsPerSecond))
 		case h.share <= 0:
 			missing = append(missing, what+": over the budget")

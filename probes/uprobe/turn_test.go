@@ -51,11 +51,17 @@ func TestTurnCeiling(t *testing.T) {
 	on := 0
 	for range 110 {
 		now = now.Add(time.Second)
+		counted := h.on
 		if h.on {
 			h.recent = Hits{Emulated: maxHitsPerSecond + 1}
 		}
 		if h.turn(now); h.on {
 			on++
+		}
+		// A reading that the hook did not count all through says so, and so does that
+		// which takes it off.
+		if h.over != (!counted || !h.on) {
+			t.Errorf("counted until %v: %v, on from then: %v, said to be over: %v", now, counted, h.on, h.over)
 		}
 	}
 	if on < 9 || on > 11 {

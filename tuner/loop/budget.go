@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/trimtab/trimtab/probes"
@@ -52,11 +53,23 @@ func (l *Loop) keepBudget() {
 	}
 }
 
-// thinned says which hooks of a container are not attached all the time.
+// thinned says which hooks of a container are not attached all the time, and what
+// else the probes do not count there, each once.
 func (l *Loop) thinned(key string) []string {
 	var out []string
 	for _, o := range l.budget.Thinned(key) {
 		out = append(out, fmt.Sprintf("%s is counted %.0f %% of the time", o.Hook, 100*o.Share))
+	}
+	for _, p := range l.o.Probes {
+		m, ok := p.Probe.(interface{ Missing(key string) []string })
+		if !ok {
+			continue
+		}
+		for _, what := range m.Missing(key) {
+			if !slices.Contains(out, what) { // probes that share a finder share its problems
+				out = append(out, what)
+			}
+		}
 	}
 	return out
 }

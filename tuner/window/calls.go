@@ -81,12 +81,13 @@ func newerMarks(cur, prev []probes.Mark) []probes.Mark {
 }
 
 func diffCallThreads(prev, cur []probes.CUDAThread) []CallThread {
+	was := make(map[int32]probes.CUDAThread, len(prev))
+	for _, t := range prev {
+		was[t.TID] = t
+	}
 	var out []CallThread
 	for _, t := range cur {
-		var old probes.CUDAThread
-		if i := slices.IndexFunc(prev, func(o probes.CUDAThread) bool { return o.TID == t.TID }); i >= 0 {
-			old = prev[i]
-		}
+		old := was[t.TID]
 		out = append(out, CallThread{
 			TID: t.TID, Syncs: sub(t.Syncs, old.Syncs), SyncNs: sub(t.SyncNs, old.SyncNs), SyncRunNs: sub(t.SyncRunNs, old.SyncRunNs),
 			CopyNs: sub(t.CopyNs, old.CopyNs), CopyRunNs: sub(t.CopyRunNs, old.CopyRunNs), FromNs: old.LastNs, LastNs: t.LastNs,

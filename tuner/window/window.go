@@ -171,6 +171,13 @@ func (b *Builder) diff(prev, cur probes.Sample, prevHost, host probes.Host) Wind
 		w.Unseen = append(w.Unseen, cur.CUDA.Missing...)
 	}
 	w.Processes = addCollectives(w.Processes, prev.NCCL, cur.NCCL)
+	if cur.NCCL != nil {
+		w.Unseen = append(w.Unseen, cur.NCCL.Missing...)
+	}
+	if cur.Network != nil {
+		w.Unseen = append(w.Unseen, cur.Network.Missing...)
+	}
+	w.Unseen = slices.Compact(slices.Sorted(slices.Values(w.Unseen))) // probes may share a reason
 	w.Network = diffNetwork(prev.Network, cur.Network)
 	w.Devices = diffDevices(cur.Container, prevHost, host)
 	return w
