@@ -33,6 +33,7 @@ type Probe struct {
 	processes map[int32]*process
 	watched   map[string]bool
 	epochs    uint64
+	walks     uint64 // over the table of threads
 	lost      uint64
 }
 

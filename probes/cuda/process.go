@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -57,9 +58,19 @@ func (proc *process) count(runtime, driver time.Duration) {
 // thread sums a thread's counters: the kernel's table is LRU, and a thread may
 // fall out of it and begin anew.
 type thread struct {
-	last callsThread
+	raw  callsThread // as the kernel had it
+	last callsThread // with what an open call is credited with
 	sum  probes.CUDAThread
+	open bool   // in a call whose return will be seen
+	walk uint64 // the latest walk that met it
 }
+
+// Bounds on the threads of a process, which may make thousands: one that has not
+// blocked for forgetAfter is forgotten, and the latest maxThreads are told of.
+const (
+	forgetAfter = time.Minute
+	maxThreads  = 256
+)
 
 // enter makes room for a process in the kernel.
 func (p *Probe) enter(pid int32) error {
@@ -111,16 +122,18 @@ func (p *Probe) refreshThreads() error {
 	if err != nil {
 		return err
 	}
+	p.walks++
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := p.objs.Threads.BatchLookup(&cursor, ids, values, nil)
 		for i := range n {
 			proc := p.processes[int32(ids[i]>>32)]
 			if proc != nil && proc.epoch == values[i].Epoch {
-				proc.note(int32(ids[i]>>32), int32(ids[i]), values[i], nowNs)
+				p.note(proc, ids[i], values[i], nowNs)
 			}
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			p.forgetThreads(nowNs)
 			return nil
 		}
 		if err != nil {
@@ -138,7 +151,8 @@ func monotonic() (int64, error) {
 }
 
 // note takes over one thread's counters, with the call that is open now.
-func (proc *process) note(tgid, tid int32, now callsThread, nowNs int64) {
+func (p *Probe) note(proc *process, id uint64, now callsThread, nowNs int64) {
+	tgid, tid := int32(id>>32), int32(id)
 	t := proc.threads[tid]
 	if t == nil {
 		if now.Syncs == 0 && now.CopyNs == 0 && now.OpenNs == 0 {
@@ -147,27 +161,88 @@ func (proc *process) note(tgid, tid int32, now callsThread, nowNs int64) {
 		t = &thread{sum: probes.CUDAThread{TID: tid}}
 		proc.threads[tid] = t
 	}
-	if now.Syncs < t.last.Syncs || now.CopyNs < t.last.CopyNs {
-		t.last = callsThread{}
+	t.walk = p.walks
+	wall, ran := uint64(0), uint64(0)
+	if t.open = p.believed(tgid, now); t.open && uint64(nowNs) > now.OpenNs {
+		wall = uint64(nowNs) - now.OpenNs
+		ran, t.open = ranSince(tgid, tid, now.OpenSum)
 	}
-	t.sum.Syncs += now.Syncs - t.last.Syncs
-	last := now
-	if now.OpenNs != 0 && uint64(nowNs) > now.OpenNs {
-		wall := uint64(nowNs) - now.OpenNs
-		ran := min(ranSince(tgid, tid, now.OpenSum), wall)
-		if now.OpenOp == opCopy {
-			last.CopyNs, last.CopyRunNs = last.CopyNs+wall, last.CopyRunNs+ran
-		} else {
-			last.SyncNs, last.SyncRunNs = last.SyncNs+wall, last.SyncRunNs+ran
-		}
+	if !t.open {
+		wall = 0
+	}
+	t.take(now, wall, min(ran, wall))
+}
+
+// believed: a call is open and its return will be seen. The hook was attached all
+// the while, else the return may have passed by, and the call be long over.
+func (p *Probe) believed(tgid int32, now callsThread) bool {
+	hook := hookSync
+	if now.OpenOp == opCopy {
+		hook = hookCopy
+	}
+	turn, attached := p.client.Attached(tgid, hook)
+	return now.OpenNs != 0 && attached && uint32(turn) == now.OpenTurn
+}
+
+// take adds what has come since the last time, and the open call's time so far.
+func (t *thread) take(now callsThread, wall, ran uint64) {
+	if now.Syncs < t.raw.Syncs || now.SyncNs < t.raw.SyncNs || now.CopyNs < t.raw.CopyNs {
+		t.raw, t.last = callsThread{}, callsThread{}
+	}
+	t.sum.Syncs += now.Syncs - t.raw.Syncs
+	t.raw = now
+	if now.OpenOp == opCopy {
+		now.CopyNs, now.CopyRunNs = now.CopyNs+wall, now.CopyRunNs+ran
+	} else {
+		now.SyncNs, now.SyncRunNs = now.SyncNs+wall, now.SyncRunNs+ran
 	}
 	// What an open call was credited with may exceed what it came to: counters only grow.
-	grow(&t.sum.SyncNs, &t.last.SyncNs, last.SyncNs)
-	grow(&t.sum.SyncRunNs, &t.last.SyncRunNs, last.SyncRunNs)
-	grow(&t.sum.CopyNs, &t.last.CopyNs, last.CopyNs)
-	grow(&t.sum.CopyRunNs, &t.last.CopyRunNs, last.CopyRunNs)
-	t.last.Syncs = now.Syncs
+	grow(&t.sum.SyncNs, &t.last.SyncNs, now.SyncNs)
+	grow(&t.sum.SyncRunNs, &t.last.SyncRunNs, now.SyncRunNs)
+	grow(&t.sum.CopyNs, &t.last.CopyNs, now.CopyNs)
+	grow(&t.sum.CopyRunNs, &t.last.CopyRunNs, now.CopyRunNs)
 	t.sum.LastNs = max(t.sum.LastNs, int64(now.LastNs))
+}
+
+// forgetThreads drops, after a whole walk, threads that have not blocked of late;
+// one that blocks again begins anew, here and in the kernel.
+func (p *Probe) forgetThreads(nowNs int64) {
+	for pid, proc := range p.processes {
+		for tid, t := range proc.threads {
+			t.open = t.open && t.walk == p.walks
+			if t.open || nowNs-t.sum.LastNs < int64(forgetAfter) {
+				continue
+			}
+			delete(proc.threads, tid)
+			// Absent is what is wanted.
+			_ = p.objs.Threads.Delete(uint64(uint32(pid))<<32 | uint64(uint32(tid)))
+		}
+	}
+}
+
+// latest returns the threads that are told of, sorted by TID: those in a call
+// first, then those that blocked last. The others begin at nothing, so that what is
+// told of one later is what it did since.
+func (proc *process) latest() []probes.CUDAThread {
+	all := slices.SortedFunc(maps.Values(proc.threads), func(a, b *thread) int {
+		if a.open != b.open {
+			if a.open {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(b.sum.LastNs, a.sum.LastNs), cmp.Compare(a.sum.TID, b.sum.TID))
+	})
+	var out []probes.CUDAThread
+	for i, t := range all {
+		if i < maxThreads {
+			out = append(out, t.sum)
+		} else {
+			t.sum = probes.CUDAThread{TID: t.sum.TID, LastNs: t.sum.LastNs}
+		}
+	}
+	slices.SortFunc(out, func(a, b probes.CUDAThread) int { return cmp.Compare(a.TID, b.TID) })
+	return out
 }
 
 func grow(sum, last *uint64, now uint64) {
@@ -178,21 +253,22 @@ func grow(sum, last *uint64, now uint64) {
 }
 
 // ranSince is how long a thread has run since the scheduler's counter stood at
-// sum; exact to a tick of the scheduler, which the call's end then corrects.
-func ranSince(tgid, tid int32, sum uint64) uint64 {
+// sum; exact to a tick of the scheduler, which the call's end then corrects. false:
+// it has ended, or another has its number.
+func ranSince(tgid, tid int32, sum uint64) (ranNs uint64, alive bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(int(tgid)) + "/task/" + strconv.Itoa(int(tid)) + "/schedstat")
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	f := bytes.Fields(b)
 	if len(f) == 0 {
-		return 0
+		return 0, false
 	}
 	ran, err := strconv.ParseUint(string(f[0]), 10, 64)
 	if err != nil || ran < sum {
-		return 0
+		return 0, false
 	}
-	return ran - sum
+	return ran - sum, true
 }
 
 // reading turns the counters into what the sample holds.
@@ -202,9 +278,7 @@ func (proc *process) reading(pid int32) probes.CUDAProcess {
 		TGID: pid, Launches: once(raw.Kernels), LaunchNs: uint64(proc.launchFor), Graphs: once(raw.Graphs), LastNs: int64(raw.LastNs), Marks: proc.marks(),
 	}
 	out.Copies, out.CopyBytes = copies(raw.Copies, raw.Bytes)
-	for _, tid := range slices.Sorted(maps.Keys(proc.threads)) {
-		out.Threads = append(out.Threads, proc.threads[tid].sum)
-	}
+	out.Threads = proc.latest()
 	return out
 }
 
