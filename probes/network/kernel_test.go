@@ -272,3 +272,27 @@ func TestReadingsRest(t *testing.T) {
 		t.Errorf("a reading within the hour: %+v", into["a"])
 	}
 }
+
+// A pass that is cut says so, and takes no socket that it did not come to for closed.
+func TestPassThatIsCut(t *testing.T) {
+	b := newBox(t, true)
+	addr, _ := server(t, b.hostIP)
+	b.do("dial %s", addr)
+	p := newProbeWith(t, Options{ReadEvery: time.Nanosecond, longestPass: time.Nanosecond})
+	watch(t, p, b, "cut")
+	unmet := &socket{}
+	p.containers["cut"].account.sockets[1<<63] = unmet
+	if n := read(t, p, "cut"); len(n.Missing) != 1 || n.Missing[0] != "sockets: the pass was cut" || n.AtNs == 0 {
+		t.Errorf("%+v", n)
+	}
+	if unmet.lostNs != 0 {
+		t.Error("a socket that the pass did not come to is taken for closed")
+	}
+	p.opts.longestPass = time.Minute
+	if n := read(t, p, "cut"); len(n.Missing) != 0 || n.Sockets != 1 {
+		t.Errorf("a whole pass: %+v", n)
+	}
+	if unmet.lostNs == 0 {
+		t.Error("a socket that a whole pass did not meet is taken for open")
+	}
+}

@@ -20,6 +20,8 @@ const (
 	restFactor = 300
 	// longestRest keeps a slow pass from ending the readings.
 	longestRest = time.Minute
+	// longestPass bounds a pass, which keeps all other readings waiting, to half a tick.
+	longestPass = 500 * time.Millisecond
 )
 
 // Options configures a Probe; the zero value is a host with a v2 tree.
@@ -33,7 +35,8 @@ type Options struct {
 	// ReadEvery is the least time between two passes; 0: 1 s.
 	ReadEvery time.Duration
 
-	maxRecords uint32 // 0: the program's own bound
+	maxRecords  uint32        // 0: the program's own bound
+	longestPass time.Duration // 0: longestPass
 }
 
 // container is one watched container.
@@ -77,6 +80,9 @@ func New(opts Options) *Probe {
 	}
 	if opts.ReadEvery <= 0 {
 		opts.ReadEvery = readEvery
+	}
+	if opts.longestPass <= 0 {
+		opts.longestPass = longestPass
 	}
 	p := &Probe{
 		opts: opts, containers: map[string]*container{}, bySlot: map[uint32]*container{},
@@ -182,26 +188,33 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 
 // read makes a pass and a new reading of each container.
 func (p *Probe) read(ctx context.Context) error {
-	var err error
+	cut := false
 	if p.loaded != nil {
-		if err = p.walk(ctx); err != nil {
+		pass, cancel := context.WithTimeout(ctx, p.opts.longestPass)
+		defer cancel()
+		err := p.walk(pass)
+		if cut = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil; err != nil && !cut {
 			return fmt.Errorf("network probe: %w", err)
 		}
 		p.drainClosed() // of what closed before the pass came to it
 	}
 	now := monotonicNs()
-	var errs []error
 	for _, c := range p.containers {
-		c.account.end(p.pass, now)
+		if !cut { // else what it did not see may be open
+			c.account.end(p.pass, now)
+		}
 		n := c.account.take()
 		n.AtNs = now
+		if cut {
+			n.Missing = append(n.Missing, "sockets: the pass was cut")
+		}
 		n.Missing = append(n.Missing, p.missingOf(c)...)
 		if err := p.links.of(c.initPID, &n); err != nil {
 			n.Missing = append(n.Missing, "links: "+err.Error())
 		}
 		c.latest = &n
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // missingOf names what a pass could not read of a container.

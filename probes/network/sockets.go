@@ -10,8 +10,9 @@ import (
 const (
 	maxSockets = 4096
 	// lingerNs is how long a socket without a descriptor is waited for: closing by the
-	// network takes an unanswered peer's retries, but its memory is not kept for ever.
-	lingerNs = int64(120e9)
+	// network takes an unanswered peer's retries, some 16 minutes with the kernel's 15
+	// (tcp_retries2), but its memory is not kept for ever.
+	lingerNs = int64(20 * 60e9)
 )
 
 // Numbers of the kernel.
