@@ -33,6 +33,9 @@ type Hidden struct {
 	UnitAdded   []Allow `json:"unitAdded,omitempty"`
 	Nodes       []Node  `json:"nodes,omitempty"` // removed from the container's /dev
 	File        bool    `json:"file,omitempty"`  // its /run/trimtab/gpus is trimtab's
+	// Unsettled: a change is under way, or was cut off. It stands until all that was
+	// written is known to be whole again, or undone.
+	Unsettled bool `json:"unsettled,omitempty"`
 }
 
 // Node is a device node that was removed from a container's /dev.

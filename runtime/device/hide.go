@@ -36,7 +36,7 @@ func (v *Visibility) Hide(ctx context.Context, c runtime.Container, view runtime
 		return nil, fmt.Errorf("container %q: %w", c.Name, runtime.ErrGone)
 	}
 	both := join(before, target)
-	both.File = true // about to be written
+	both.File, both.Unsettled = true, true // about to be written
 	both.Nodes = slices.Concat(before.Nodes, found.nodes)
 	if err := v.ledger.put(c.Key(), &both); err != nil { // law 2: before the first write
 		return nil, fmt.Errorf("container %q: nothing was changed, since what is hidden could not be stored: %w", c.Name, err)
@@ -68,11 +68,11 @@ func (v *Visibility) rewriteProved(ctx context.Context, both, target Hidden, mor
 
 // back undoes a change that failed: what stood before stands again, or is owed.
 func (v *Visibility) back(ctx context.Context, c runtime.Container, both, before Hidden, cause error) error {
-	if err := v.rewrite(context.WithoutCancel(ctx), both, before, false); err != nil {
+	err := v.rewrite(context.WithoutCancel(ctx), both, before, false)
+	if err != nil && !errors.Is(err, runtime.ErrGone) {
 		return fmt.Errorf("container %q: %w; and what stood before could not be put back, that is tried again: %w", c.Name, cause, err)
 	}
-	var err error
-	if before.Container.Name == "" {
+	if before.Container.Name == "" || err != nil { // or it took all with it
 		err = v.ledger.put(c.Key(), nil)
 	} else {
 		err = v.ledger.put(c.Key(), &before)
@@ -234,11 +234,9 @@ func join(a, b Hidden) Hidden {
 // what was just written with what it knew before.
 func (v *Visibility) rewrite(ctx context.Context, covers, to Hidden, hide bool) error {
 	to.Container = covers.Container
-	if !hide {
-		if err := v.setUnit(ctx, covers, to); err != nil {
-			return err
-		}
-		return v.setRules(covers, to)
+	if !hide { // the rules count, also where systemd cannot be told
+		err := v.setUnit(ctx, covers, to)
+		return errors.Join(err, v.setRules(covers, to))
 	}
 	if err := v.setRules(covers, to); err != nil {
 		return err

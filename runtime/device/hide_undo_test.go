@@ -46,6 +46,9 @@ func TestUndoFromAnyPoint(t *testing.T) {
 			t.Fatalf("point %d: %d records", point, got)
 		}
 		next := hider(t, records, fakeUnits{}) // the daemon after it
+		if next.Unsettled(c.Key()) == ended {
+			t.Errorf("point %d: unsettled %v, at the end %v", point, !ended, ended)
+		}
 		restore(t, next, c)
 		if diff := cmp.Diff(rules, listOf(t, c)); diff != "" {
 			t.Fatalf("point %d: devices.list (-before +after):\n%s", point, diff)
@@ -205,4 +208,20 @@ func TestHideUnderSystemdV2(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	wantOpen("refused", true, true, true, true, true)
+}
+
+// TestRulesComeBackWithoutSystemd: they count, and what systemd was not told is owed.
+func TestRulesComeBackWithoutSystemd(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), scope)
+	write(t, filepath.Join(dir, "devices.list"), "c 195:1 rw\n")
+	write(t, filepath.Join(dir, "devices.allow"), "")
+	c := runtime.Container{Name: "c", Cgroup: runtime.Cgroup{V1: map[string]string{"devices": dir}}}
+	records := &memRecords{all: map[string]Hidden{c.Key(): {Container: c, Minors: []int{0}, Removed: rulesFrom(t, "c 195:0 rw"), UnitRemoved: []Allow{{"/dev/char/195:0", "rw"}}}}}
+	v := hider(t, records, fakeUnits{err: errors.New("no bus")})
+	if _, _, err := v.Restore(t.Context(), c.Key()); err == nil || !strings.Contains(err.Error(), "no bus") || len(records.all) != 1 {
+		t.Errorf("%v, records %v", err, records.all)
+	}
+	if back, err := os.ReadFile(filepath.Join(dir, "devices.allow")); string(back) != "c 195:0 rw" {
+		t.Errorf("put back %q, %v", back, err)
+	}
 }

@@ -165,6 +165,18 @@ func (v *Visibility) Hiding() map[string][]int {
 	return out
 }
 
+// Unsettled tells whether a change of what is hidden from a container failed, or was cut
+// off, and could not be undone: Restore is owed. One that is under way does not count.
+func (v *Visibility) Unsettled(key string) bool {
+	give, ok := v.ledger.turns.try(key)
+	if !ok {
+		return false
+	}
+	defer give()
+	h, _ := v.ledger.get(key)
+	return h.Unsettled
+}
+
 // Containers are those with a record, by key: id, name, init process, control group.
 func (v *Visibility) Containers() map[string]runtime.Container {
 	out := map[string]runtime.Container{}
@@ -213,7 +225,7 @@ func (v *Visibility) Restore(ctx context.Context, key string) (did bool, notes [
 	switch {
 	case errors.Is(err, errStuck):
 		err = fmt.Errorf("container %q: its GPU rules are back, its nodes and its file are not: %w", c.Name, err)
-		return true, nil, errors.Join(err, v.ledger.put(key, &Hidden{Container: c, Nodes: h.Nodes, File: h.File}))
+		return true, nil, errors.Join(err, v.ledger.put(key, &Hidden{Container: c, Nodes: h.Nodes, File: h.File, Unsettled: true}))
 	case errors.Is(err, runtime.ErrGone):
 	case err != nil:
 		back.notes = []string{"its nodes and its file stay as they are: " + err.Error()}

@@ -27,6 +27,8 @@ type GPUSights interface {
 	// Yielded tells which hidden devices somebody else has allowed again.
 	Yielded(ctx context.Context, key string) []int
 	Hiding() map[string][]int
+	// Unsettled: a change failed or was cut off, and could not be undone.
+	Unsettled(key string) bool
 	// Containers are those with a record, by key; the name, at least, is known.
 	Containers() map[string]runtime.Container
 	Signal(c runtime.Container, s syscall.Signal) error
@@ -51,6 +53,9 @@ func (l *Loop) guard(ctx context.Context) {
 	for {
 		for key, minors := range l.o.Sights.Hiding() {
 			why := owed[key]
+			if why == "" && l.o.Sights.Unsettled(key) { // also after a handover
+				why = "a change of it was cut off"
+			}
 			if why == "" {
 				why = l.whyShow(ctx, key)
 			}

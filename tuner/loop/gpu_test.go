@@ -23,6 +23,7 @@ type sightWorld struct {
 	mu      sync.Mutex
 	hidden  map[string][]int
 	yielded map[string][]int
+	cutOff  map[string]bool
 	signals []syscall.Signal
 	err     error  // what Hide and Restore answer
 	tries   int    // of Restore
@@ -30,7 +31,7 @@ type sightWorld struct {
 }
 
 func newSightWorld() *sightWorld {
-	return &sightWorld{hidden: map[string][]int{}, yielded: map[string][]int{}}
+	return &sightWorld{hidden: map[string][]int{}, yielded: map[string][]int{}, cutOff: map[string]bool{}}
 }
 
 func (w *sightWorld) See(_ context.Context, c runtime.Container, known runtime.GPUView) (out []runtime.GPUSight, err error) {
@@ -62,6 +63,7 @@ func (w *sightWorld) Restore(_ context.Context, key string) (bool, []string, err
 	did := len(w.hidden[key]) > 0
 	delete(w.hidden, key)
 	delete(w.yielded, key)
+	delete(w.cutOff, key)
 	return did, nil, nil
 }
 
@@ -82,6 +84,12 @@ func (w *sightWorld) Yielded(_ context.Context, key string) []int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.yielded[key]
+}
+
+func (w *sightWorld) Unsettled(key string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cutOff[key]
 }
 
 func (w *sightWorld) Hiding() map[string][]int {
@@ -265,6 +273,13 @@ func TestHiddenComesBack(t *testing.T) {
 		}},
 		"handover": {kept: true, act: func(d *daemon, n *node, w *sightWorld, _ runtime.Container) *daemon {
 			d.stop(true)
+			return n.start(withSights(w, func(o *Options) { o.Handover = true }))
+		}},
+		"handover of a change that was cut off": {act: func(d *daemon, n *node, w *sightWorld, c runtime.Container) *daemon {
+			d.stop(true)
+			w.mu.Lock()
+			w.cutOff[c.Key()] = true
+			w.mu.Unlock()
 			return n.start(withSights(w, func(o *Options) { o.Handover = true }))
 		}},
 		"opt-out": {act: func(d *daemon, _ *node, _ *sightWorld, _ runtime.Container) *daemon {
