@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -25,15 +26,29 @@ func makeNetwork(ctx context.Context, name string) (args []string, remove func()
 	return []string{"--network", name}, remove, nil
 }
 
-// shape bounds what leaves a container's interface with a token bucket, as a slow
-// link does. The bucket holds 64 KiB: a few milliseconds, less than a step sends.
+// shape bounds what reaches a container with a token bucket at the host's end of its
+// veth pair, where an operator shapes too. The bucket holds 64 KiB: a few milliseconds,
+// less than a step sends.
 func shape(ctx context.Context, w *workload.Job, mbit int) error {
 	pid, err := w.PID(ctx)
 	if err != nil {
 		return err
 	}
-	return command(ctx, "nsenter", "--target", strconv.Itoa(pid), "--net", "tc", "qdisc", "add", "dev", "eth0", "root",
-		"tbf", "rate", strconv.Itoa(mbit)+"mbit", "burst", "64kb", "latency", "200ms")
+	out, err := exec.CommandContext(ctx, "nsenter", "--target", strconv.Itoa(pid), "--net", "ip", "-o", "link", "show", "eth0").Output()
+	if err != nil {
+		return fmt.Errorf("its interface: %w", err)
+	}
+	_, rest, _ := strings.Cut(string(out), "eth0@if")
+	number, _, ok := strings.Cut(rest, ":")
+	index, err := strconv.Atoi(number)
+	if !ok || err != nil {
+		return fmt.Errorf("its interface is no veth: %q", out)
+	}
+	peer, err := net.InterfaceByIndex(index)
+	if err != nil {
+		return fmt.Errorf("the host's end of its veth: %w", err)
+	}
+	return command(ctx, "tc", "qdisc", "add", "dev", peer.Name, "root", "tbf", "rate", strconv.Itoa(mbit)+"mbit", "burst", "64kb", "latency", "200ms")
 }
 
 func command(ctx context.Context, name string, args ...string) error {
