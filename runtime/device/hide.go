@@ -255,7 +255,7 @@ func (v *Visibility) setRules(covers, to Hidden) error {
 	if dir, ok := to.Container.Cgroup.V1["devices"]; ok {
 		return v.setList(dir, covers, to)
 	}
-	return v.setProgram(to)
+	return v.setProgram(covers, to)
 }
 
 // setList writes the differences to v1's list, what comes before what goes: a device
@@ -284,58 +284,6 @@ func (v *Visibility) setList(dir string, covers, to Hidden) error {
 		v.o.Fault("denied")
 	}
 	return nil
-}
-
-// ownProgram is the group's program that a refusal is put in front of. Programs are
-// ANDed: one is enough. systemd's is systemd's to write.
-func (v *Visibility) ownProgram(dir string) (program, error) {
-	programs, err := v.programs.of(dir)
-	if err != nil {
-		return program{}, err
-	}
-	err = errors.New("its control group has no device program but systemd's: nothing can be taken from it in one step")
-	for _, p := range programs {
-		if !p.here || p.name == systemdProgram {
-			continue
-		}
-		if p.err == nil {
-			return p, nil
-		}
-		err = p.err
-	}
-	return program{}, err
-}
-
-// setProgram replaces the group's program by itself, with the refusal in front or without.
-func (v *Visibility) setProgram(to Hidden) error {
-	dir := to.Container.Cgroup.Unified
-	majors, err := nvidiaMajors(v.o.ProcRoot)
-	if err != nil {
-		return err
-	}
-	refuse := to.refusals(majors, "rw")
-	if len(refuse) > 0 {
-		p, err := v.ownProgram(dir)
-		if err != nil {
-			return err
-		}
-		_, rest := splitRefusing(p.code)
-		code, err := refusingFirst(refuse, rest)
-		if err != nil {
-			return err
-		}
-		return replace(dir, p, code)
-	}
-	programs, err := v.programs.of(dir)
-	if err != nil {
-		return err
-	}
-	for _, p := range programs {
-		if front, rest := splitRefusing(p.code); p.here && len(front) > 0 {
-			err = errors.Join(err, replace(dir, p, plain(rest)))
-		}
-	}
-	return err
 }
 
 // unitOf is the scope that systemd keeps a container in; "" without one.

@@ -230,6 +230,12 @@ func TestHideAndShowV2(t *testing.T) {
 	wantOpen("all hidden", false, false, false, false, true, false)
 	hide(t, v, c, 1)
 	wantOpen("one shown", true, false, true, true, true, false)
+	p, _ = v.ownProgram(c.Cgroup.Unified)
+	v.programs.known[p.id] = program{id: p.id, err: errors.New("not to be read")}
+	if _, _, err := v.Restore(t.Context(), c.Key()); err == nil || !strings.Contains(err.Error(), "not to be read") || len(v.Hiding()) != 1 {
+		t.Errorf("restored what could not be read: %v, %v", err, v.Hiding())
+	}
+	delete(v.programs.known, p.id)
 	restore(t, v, c)
 	wantOpen("restored", true, true, true, true, true, false)
 	if now := bytesOf(t, code()); !slices.Equal(now, bytesOf(t, original)) {
