@@ -31,6 +31,9 @@ func (v *Visibility) Hide(ctx context.Context, c runtime.Container, view runtime
 	if err := v.plan(ctx, before, &target); err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.Name, err)
 	}
+	if err := v.provedOpen(ctx, target, more); err != nil {
+		return nil, fmt.Errorf("container %q: %w", c.Name, err)
+	}
 	found, unreached := v.findInside(ctx, c, before, target)
 	if errors.Is(unreached, runtime.ErrGone) {
 		return nil, fmt.Errorf("container %q: %w", c.Name, runtime.ErrGone)
@@ -171,6 +174,20 @@ func (v *Visibility) plan(ctx context.Context, before Hidden, target *Hidden) er
 	return nil
 }
 
+// provedOpen: a list that allows everything does not show what was taken from it. To
+// show a device again would give what somebody else took.
+func (v *Visibility) provedOpen(ctx context.Context, target Hidden, more []int) error {
+	if !target.Open {
+		return nil
+	}
+	for _, minor := range more {
+		if access, err := v.allowed(ctx, target.Container, minor); access != AccessAllowed {
+			return errors.Join(fmt.Errorf("/dev/nvidia%d is %s to it now: there is nothing to hide", minor, access), err)
+		}
+	}
+	return nil
+}
+
 func planList(dir string, majors []int, before Hidden, target *Hidden) error {
 	list, err := readRules(dir)
 	if err != nil {
@@ -252,6 +269,9 @@ func (v *Visibility) rewrite(ctx context.Context, covers, to Hidden, hide bool) 
 }
 
 func (v *Visibility) setRules(covers, to Hidden) error {
+	if v.gone(to.Container) { // its control group's path may be another's by now
+		return fmt.Errorf("it ended: %w", runtime.ErrGone)
+	}
 	if dir, ok := to.Container.Cgroup.V1["devices"]; ok {
 		return v.setList(dir, covers, to)
 	}
@@ -316,6 +336,9 @@ func (v *Visibility) setUnit(ctx context.Context, covers, to Hidden) error {
 		if before, err = readRules(dir); err != nil {
 			return err
 		}
+	}
+	if v.gone(to.Container) {
+		return fmt.Errorf("it ended: %w", runtime.ErrGone)
 	}
 	if err := v.o.Units.SetDeviceAllow(ctx, unit, want); err != nil {
 		return fmt.Errorf("systemd: %w", err)

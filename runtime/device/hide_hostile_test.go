@@ -156,6 +156,13 @@ func TestHidePrivileged(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantOpen("restored", map[int]bool{0: true, 1: true, 255: true})
+	deny(t, c, "c 195:1 rwm") // what somebody else took is not given back by showing it
+	if _, err := v.Hide(t.Context(), c, runtime.GPUView{Hidden: []int{1}}); err == nil || !strings.Contains(err.Error(), "nothing to hide") || len(v.Hiding()) > 0 {
+		t.Errorf("%v, %v", err, v.Hiding())
+	}
+	if access, err := tryOpen(t.Context(), c, []int{1}); access != AccessRefused {
+		t.Errorf("%s, %v", access, err)
+	}
 }
 
 // TestHostsDev: a /dev that is the host's too keeps its nodes.

@@ -28,20 +28,24 @@ func (v *Visibility) Mend(ctx context.Context, c runtime.Container, had []runtim
 		return "", err
 	}
 	var ways []string
-	note := func(way string, done bool, failed error) {
+	for _, way := range []struct {
+		name string
+		try  func() (done bool, err error)
+	}{
+		{"systemd's DeviceAllow", func() (bool, error) { return v.byUnit(ctx, c, lost) }},
+		{"devices.allow", func() (bool, error) { return v.byList(c, had) }},
+		{"its device program", func() (bool, error) { return v.byProgram(c, lost) }},
+	} {
+		if v.gone(c) { // its control group's path may be another's by then
+			err = errors.Join(err, runtime.ErrGone)
+			break
+		}
+		done, failed := way.try()
 		if done {
-			ways = append(ways, way)
+			ways = append(ways, way.name)
 		}
-		if failed != nil {
-			err = errors.Join(err, failed)
-		}
+		err = errors.Join(err, failed)
 	}
-	done, failed := v.byUnit(ctx, c, lost)
-	note("systemd's DeviceAllow", done, failed)
-	done, failed = v.byList(c, had)
-	note("devices.allow", done, failed)
-	done, failed = v.byProgram(c, lost)
-	note("its device program", done, failed)
 	if errors.Is(err, runtime.ErrGone) {
 		return "", fmt.Errorf("container %q: %w", c.Name, runtime.ErrGone)
 	}

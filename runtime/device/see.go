@@ -92,8 +92,12 @@ func gpusIn(dir string) (out []int) {
 	return out
 }
 
-// gone: another process, or none, has the number of the container's init process.
+// gone: another process, or none, has the number of the container's init process; or
+// it ran before the host was started.
 func (v *Visibility) gone(c runtime.Container) bool {
+	if v.boot != "" && c.ID.Boot != "" && c.ID.Boot != v.boot {
+		return true
+	}
 	if c.ID.StartTick == 0 {
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
 )
 
 // Visibility looks at the GPU rules that stand for containers, puts back those that
@@ -23,6 +24,7 @@ type Visibility struct {
 	files    *turns // in containers' files
 	useMajor int    // whose nodes count as in use
 	hostDev  string // the host's /dev
+	boot     string // this boot's ID; "" if unknown
 	// filesTimeout bounds work in a container's files.
 	filesTimeout time.Duration
 	mu           sync.Mutex
@@ -41,7 +43,8 @@ type sight struct {
 // NewVisibility returns one for this host.
 func NewVisibility(o Options) *Visibility {
 	o = o.filled()
-	return &Visibility{o: o, programs: newProgramCache(), ledger: openLedger(o.Records), files: newTurns(), filesTimeout: filesTimeout, useMajor: nvidiaMajor, hostDev: "/dev", hidden: map[string]string{}, last: map[string]sight{}}
+	boot, _ := cgroup.BootID(o.ProcRoot) // without it, processes' start times tell
+	return &Visibility{o: o, programs: newProgramCache(), ledger: openLedger(o.Records), files: newTurns(), filesTimeout: filesTimeout, useMajor: nvidiaMajor, hostDev: "/dev", boot: boot, hidden: map[string]string{}, last: map[string]sight{}}
 }
 
 // Forget drops what is remembered of a container that ended.
@@ -103,6 +106,9 @@ func (v *Visibility) Look(ctx context.Context, c runtime.Container, had []runtim
 // look sees what h leaves of a container's devices.
 func (v *Visibility) look(ctx context.Context, c runtime.Container, had []runtime.DeviceRule, h Hidden) (stands, lost []runtime.DeviceRule, err error) {
 	c, had = h.seen(c), h.narrow(had)
+	if v.gone(c) {
+		return nil, nil, fmt.Errorf("container %q: %w", c.Name, runtime.ErrGone)
+	}
 	r, err := v.read(c)
 	if err != nil {
 		return nil, nil, err

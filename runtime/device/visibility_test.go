@@ -432,3 +432,42 @@ func TestByUnitThatAllowsAll(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingIsWrittenToAnother: where a container ended its control group's path, or
+// its process's number, may be another's.
+func TestNothingIsWrittenToAnother(t *testing.T) {
+	tick, err := cgroup.StartTick("/proc", os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot, err := cgroup.BootID("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		id   runtime.ID
+		gone bool
+	}{
+		"this one":        {runtime.ID{Boot: boot, StartTick: tick}, false},
+		"another process": {runtime.ID{Boot: boot, StartTick: tick + 1}, true},
+		"another boot":    {runtime.ID{Boot: "5f0c2d1e-0000-4000-8000-000000000001", StartTick: tick}, true},
+	} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "devices.list"), "c 1:3 rwm\n")
+		write(t, filepath.Join(dir, "devices.allow"), "")
+		c := runtime.Container{Name: "c", ID: tc.id, InitPID: os.Getpid(), GPUs: []string{"all"}, Cgroup: runtime.Cgroup{V1: map[string]string{"devices": dir}}}
+		records := &memRecords{all: map[string]Hidden{c.Key(): {Container: c, Minors: []int{0}, Removed: rulesFrom(t, "c 195:0 rw")}}}
+		v := hider(t, records, fakeUnits{})
+		if _, err := v.Mend(t.Context(), c, rulesFrom(t, "c 195:255 rw")); errors.Is(err, runtime.ErrGone) != tc.gone {
+			t.Errorf("%s: mend: %v", name, err)
+		}
+		err := v.rewrite(t.Context(), records.all[c.Key()], Hidden{}, false)
+		if errors.Is(err, runtime.ErrGone) != tc.gone {
+			t.Errorf("%s: rewrite: %v", name, err)
+		}
+		wrote, err := os.ReadFile(filepath.Join(dir, "devices.allow"))
+		if err != nil || (len(wrote) == 0) != tc.gone {
+			t.Errorf("%s: wrote %q, %v", name, wrote, err)
+		}
+	}
+}
