@@ -64,6 +64,11 @@ func (v *Visibility) knownMinors(ctx context.Context, c runtime.Container, h Hid
 		})
 		out = append(out, named...)
 	}
+	for _, n := range h.Nodes { // removed by trimtab, and about to be made again
+		if minor, ok := gpuMinor(n.Name); ok {
+			out = append(out, minor)
+		}
+	}
 	for _, r := range base {
 		if r.Kind != "b" && r.Major == nvidiaMajor && r.Minor >= 0 && r.Minor < firstControlMinor && opens(r.Access) {
 			out = append(out, r.Minor)
