@@ -247,9 +247,13 @@ func (w *Window) counted(p *Process) bool {
 	return float64(p.LaunchNs) >= 0.95*float64(w.EndNs-w.StartNs)
 }
 
+// minCounted is the least share of a window in which launches must have been
+// counted to speak for the rest of it.
+const minCounted = 0.02
+
 // launches is the process's kernel and graph launches, scaled to the whole window.
 func (w *Window) launches(p *Process) float64 {
-	if p.LaunchNs == 0 {
+	if float64(p.LaunchNs) < minCounted*float64(w.EndNs-w.StartNs) {
 		return 0
 	}
 	return float64(p.Launches) * max(1, float64(w.EndNs-w.StartNs)/float64(p.LaunchNs))
