@@ -70,6 +70,9 @@ type Job struct {
 	Settled bool `json:"settled"`
 	// Entitlement in CPUs: the larger of its floor and its weighted fair share.
 	Entitlement float64 `json:"entitlement"`
+	// Obtainable is the CPUs that it could have beside the work that others do now,
+	// whatever its quota: its weighted fair share, or what the others leave if that is more.
+	Obtainable float64 `json:"obtainable,omitempty"`
 }
 
 // Node is what there is to give.

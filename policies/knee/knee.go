@@ -30,11 +30,14 @@ type Params struct {
 	WeightStep, WeightMax float64
 	// MinConfidence is the least confidence of a verdict to act on.
 	MinConfidence float64
+	// Above multiplies what a job can obtain beside others: a quota there no longer binds,
+	// and one beyond promises what the node does not have.
+	Above float64
 }
 
 // Defaults returns the parameters to start from.
 func Defaults() Params {
-	return Params{Margin: 1.03, MinGain: 0.05, TakeAbove: 1.25, WeightStep: 4, WeightMax: 16, MinConfidence: 0.5}
+	return Params{Margin: 1.03, MinGain: 0.05, TakeAbove: 1.25, WeightStep: 4, WeightMax: 16, MinConfidence: 0.5, Above: 1.1}
 }
 
 // Policy implements policies.Policy.
@@ -93,7 +96,7 @@ func (k Policy) quota(node policies.Node, j policies.Job) []policies.Change {
 	if j.Enrolment.CPU.Max > 0 {
 		ceiling = min(ceiling, j.Enrolment.CPU.Max)
 	}
-	target := roundUp(min(j.Cost.Knee()*k.p.Margin, ceiling))
+	target := roundUp(min(j.Cost.Knee()*k.p.Margin, ceiling, obtainable(j)*k.p.Above))
 	change := policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUQuota, From: j.Now[runtime.KnobCPUQuota]}
 	change.RateAfter = predict(j, target)
 	change.Gain = change.RateAfter/j.Rate.PerSecond - 1
@@ -101,6 +104,9 @@ func (k Policy) quota(node policies.Node, j policies.Job) []policies.Change {
 	case target > now && lost(j.Breakdown) >= 0.05 && change.Gain >= k.p.MinGain:
 		change.Reason = fmt.Sprintf("one step costs %.0f ms of CPU and cannot be shorter than %.0f ms: %.2f CPUs are where more buy nothing; it has %.2f",
 			1e3*j.Cost.CPU(), 1e3*j.Cost.Floor(), j.Cost.Knee(), now)
+		if obtainable(j) < j.Cost.Knee() {
+			change.Reason += fmt.Sprintf(", and can obtain %.2f beside what others use", j.Obtainable)
+		}
 	case now > k.p.TakeAbove*target && j.Settled:
 		original, limited := j.Original[runtime.KnobCPUQuota].CPUs()
 		if !limited || now <= original {
@@ -116,9 +122,18 @@ func (k Policy) quota(node policies.Node, j policies.Job) []policies.Change {
 	return []policies.Change{change}
 }
 
-// predict is the job's rate on so many CPUs: the model's, never less than what it has.
+// obtainable is j.Obtainable; 0 there means that nobody is in its way.
+func obtainable(j policies.Job) float64 {
+	if j.Obtainable > 0 {
+		return j.Obtainable
+	}
+	return math.Inf(1)
+}
+
+// predict is the job's rate with a quota of so many CPUs: the model's, on no more
+// than it can obtain, never less than what it has.
 func predict(j policies.Job, cpus float64) float64 {
-	step := j.Cost.Step(cpus)
+	step := j.Cost.Step(min(cpus, obtainable(j)))
 	if step <= 0 || j.Rate.PerSecond <= 0 {
 		return 0
 	}

@@ -44,6 +44,20 @@ func TestJumpsToTheKnee(t *testing.T) {
 	}
 }
 
+// TestPromisesNoMoreThanTheNodeHas: beside neighbours that leave it one CPU the
+// job gets a quota that does not bind there, and is predicted what one CPU buys.
+func TestPromisesNoMoreThanTheNodeHas(t *testing.T) {
+	j := starved(0.5)
+	j.Obtainable = 1
+	ch := only(t, New(Defaults()).Propose(eightCPUs, []policies.Job{j}))
+	if to, _ := ch.To.CPUs(); math.Abs(to-1.1) > 1e-9 {
+		t.Errorf("to %.3f CPUs, want 1.1", to)
+	}
+	if want := 1 / j.Cost.Step(1); math.Abs(ch.RateAfter-want) > 1e-9 {
+		t.Errorf("predicts %.2f/s, want %.2f/s", ch.RateAfter, want)
+	}
+}
+
 func TestLeavesAlone(t *testing.T) {
 	unlimited := starved(0.5)
 	unlimited.Now = runtime.Values{runtime.KnobCPUQuota: "max 100000", runtime.KnobCPUWeight: "1024"}

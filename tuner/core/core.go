@@ -88,6 +88,7 @@ type job struct {
 	advice     []string
 	whyNot     string
 	entitled   float64
+	obtainable float64 // CPUs, beside what others use
 }
 
 // usage is a container's CPU use from tick to tick, for its neighbours' trials.
@@ -203,12 +204,18 @@ func (c *Core) balance() {
 			c.node.MaxWeight = maxWeight
 		}
 	}
+	spare, _ := meanUse(c.outside, c.now()-5*second, c.now())
+	for _, key := range c.keys() {
+		spare += c.jobs[key].used()
+	}
+	spare = max(0, cpus-spare)
 	for _, key := range c.keys() {
 		j := c.jobs[key]
 		j.entitled = cpus
 		if weights > 0 && j.active() {
 			j.entitled = cpus * j.originalWeight() / weights
 		}
+		j.obtainable = max(j.entitled, j.used()+spare)
 		if quota, ok := j.original(runtime.KnobCPUQuota).CPUs(); ok {
 			j.entitled = min(j.entitled, quota)
 		}

@@ -161,7 +161,7 @@ func TestContainerThatDiesInATrialEndsIt(t *testing.T) {
 func TestNeighbourThatLosesItsDueRollsBack(t *testing.T) {
 	n := newNode(1)
 	n.addJob("train", 0.2, tune())
-	other := n.addSpinner("noise", 1)
+	other := n.addSpinner("noise", 0.6)
 	// The neighbour's weight says it owns most of the machine; this node shares evenly.
 	other.c.Now[runtime.KnobCPUWeight] = "9216"
 	c := New(Defaults(), knee.New(knee.Defaults()), "t")

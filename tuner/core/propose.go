@@ -87,7 +87,7 @@ func (c *Core) asJob(key string, j *job) policies.Job {
 		Key: key, Name: j.c.Name, Enrolment: j.c.Enrolment, Now: j.c.Now, Original: j.originals(),
 		Verdict: j.verdict, Breakdown: j.reading.Breakdown, Rate: rate, Cost: j.reading.Cost,
 		CostOK:   verdict.Steady(c.cfg.Thresholds, j.reading),
-		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled,
+		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled, Obtainable: j.obtainable,
 		Settled: c.now()-j.changedNs >= c.cfg.TakeAfterNs,
 	}
 }
