@@ -13,12 +13,12 @@ import (
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
-// Goals of what trimtab gains, and the demo's job: 65 ms of device wait put the
-// knee inside a two-core machine beside a neighbour that wants one core.
+// Goals of what trimtab gains, and the demo's job, whose knee lies inside a two-core
+// machine beside a neighbour that wants one core.
 const (
 	minReachPercent = 95
 	maxOfKnee       = 1.2
-	reachDeviceMs   = "65"
+	reachKnee       = "0.9"
 	reachStarved    = 0.35 // of the knee
 	reachPatience   = 2 * time.Minute
 )
@@ -31,7 +31,7 @@ func measureReach(ctx context.Context, b *bench) (rows []Row, err error) {
 		return nil, err
 	}
 	defer joinClose(&err, neighbour.Stop)
-	j, err := b.job(ctx, "reach", string(policies.ModeTune), "--device-ms", reachDeviceMs)
+	j, err := b.job(ctx, "reach", string(policies.ModeTune), "--knee", reachKnee)
 	if err != nil {
 		return nil, err
 	}

@@ -23,11 +23,11 @@ import (
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
-// The demo job: 40 ms of each step stand for an accelerator's share, so that with
-// C_t + C_l of about 72 ms [measured by the sweep] the knee lies inside a
-// two-core machine beside a neighbour that wants one core.
+// The demo job finds the declared device wait that puts its knee here, well inside a
+// two-core machine beside a neighbour that wants one core, however fast the machine is:
+// a step's CPU cost 72 ms on one and 120 ms on another [measured].
 const (
-	deviceMs     = "40"
+	kneeCPUs     = "0.9"
 	starvedShare = 0.35 // of the knee: what the owner's quota grants
 )
 
@@ -93,7 +93,7 @@ func (d *demo) startJobs(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	d.job, err = workload.Start(ctx, workload.Options{Name: fmt.Sprintf("trimtab-demo-%d", os.Getpid()), Script: "dataloader.py", Args: []string{"--device-ms", deviceMs},
+	d.job, err = workload.Start(ctx, workload.Options{Name: fmt.Sprintf("trimtab-demo-%d", os.Getpid()), Script: "dataloader.py", Args: []string{"--knee", kneeCPUs},
 		DockerArgs: []string{"--network", "none", "--label", "trimtab.mode=tune", "--label", "trimtab.team=demo"}})
 	if err != nil {
 		return err

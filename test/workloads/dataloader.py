@@ -13,7 +13,9 @@ batch and W the loaders, on c CPUs
     step(c) = max(C_t + D, w / W, (C_l + C_t + C_o) / c)
 
 and the defaults put the knee, where the first and the third are equal, just
-below one CPU.
+below one CPU on the machine that they were set on. --knee CPUS measures C_l and
+C_t first, in steps that are not counted, and declares the wait that puts the knee
+there on any machine.
 
 --threaded puts a thread of the trainer's process between loaders and trainer,
 as pinned memory does: the trainer then waits on a futex, not on a pipe. It is
@@ -25,6 +27,8 @@ way the rank's only thread is looked at; there is no wait between processes.
 
 import argparse
 import io
+import multiprocessing
+import os
 import queue
 import threading
 import time
@@ -111,19 +115,61 @@ def batches(loader, threaded):
     return iterator
 
 
+def cpu_of(pid):
+    """CPU seconds that a process has used."""
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class KneeFinder:
+    """Finds the device wait that puts the knee at so many CPUs: D = C / knee - C_t.
+
+    Batches asked of the loaders ahead of time hide what they cost, so the first
+    steps only fill that queue, and the measured ones outnumber it.
+    """
+
+    FILL, MEASURED = 8, 32
+
+    def __init__(self, knee):
+        self.knee, self.steps, self.ms = knee, 0, None
+
+    def use(self):
+        return time.process_time(), sum(cpu_of(p.pid) for p in multiprocessing.active_children())
+
+    def step(self):
+        """Call after each step; True while it measures."""
+        self.steps += 1
+        if self.steps == self.FILL:
+            self.before = self.use()
+        if self.steps < self.FILL + self.MEASURED:
+            return True
+        trainer, loaders = ((now - then) / self.MEASURED for now, then in zip(self.use(), self.before))
+        self.ms = max(0.0, 1000 * ((trainer + loaders) / self.knee - trainer))
+        steplog.note(f"a step costs {1000 * trainer:.0f} + {1000 * loaders:.0f} ms of CPU: "
+                     f"device_ms={self.ms:.0f} puts the knee at {self.knee:g} CPUs")
+        return False
+
+
 def train(loader, args):
+    finder = KneeFinder(args.knee) if args.knee else None
     model = make_model(args.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loss_of = nn.CrossEntropyLoss()
-    log = steplog.from_arguments(args)
+    log = None
     while True:
         for images, labels in batches(loader, args.threaded):
             for _ in range(args.model_passes):
                 optimizer.zero_grad()
                 loss_of(model(images), labels).backward()
                 optimizer.step()
+            if finder:
+                if finder.step():
+                    continue
+                args.device_ms, finder = finder.ms, None
             if args.device_ms > 0:
                 time.sleep(args.device_ms / 1000)
+            log = log or steplog.from_arguments(args)
             if log.done():
                 return
 
@@ -141,6 +187,7 @@ def parse():
     parser.add_argument("--model-passes", type=int, default=1, help="updates per step: trainer CPU per step")
     parser.add_argument("--width", type=int, default=32, help="channels of the model's first layer")
     parser.add_argument("--device-ms", type=float, default=55.0, help="declared device wait per step")
+    parser.add_argument("--knee", type=float, default=0.0, help="CPUs: find the device wait that puts the knee there")
     parser.add_argument("--epoch-steps", type=int, default=0, help="0: one endless epoch")
     parser.add_argument("--threads", type=int, default=1, help="torch's threads within an operation")
     parser.add_argument("--images", type=int, default=48, help="JPEGs to make at the start")
