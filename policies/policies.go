@@ -73,14 +73,28 @@ type Job struct {
 	// Obtainable is the CPUs that it could have beside the work that others do now,
 	// whatever its quota: its weighted fair share, or what the others leave if that is more.
 	Obtainable float64 `json:"obtainable,omitempty"`
+	// CPU and Memory are its rate by CPUs and by bytes, as far as they are known. How much
+	// the job counts beside others is its Enrolment's Importance.
+	CPU    Curve `json:"cpu,omitzero"`
+	Memory Curve `json:"memory,omitzero"`
+	// GPUs really used: devices on which it lately ran kernels.
+	GPUs float64 `json:"gpus,omitempty"`
+	// MemoryBytes is what it holds and cannot give back without loss: its working set.
+	MemoryBytes float64 `json:"memoryBytes,omitempty"`
 }
 
 // Node is what there is to give.
 type Node struct {
-	CPUs      float64 `json:"cpus"`      // online
-	Reserve   float64 `json:"reserve"`   // never given
-	OtherCPUs float64 `json:"otherCPUs"` // used by containers that are not enrolled
-	MaxWeight float64 `json:"maxWeight"` // the kernel's ceiling of KnobCPUWeight here
+	CPUs      float64 `json:"cpus"`               // online
+	Reserve   float64 `json:"reserve"`            // never given
+	OtherCPUs float64 `json:"otherCPUs"`          // used by containers that are not enrolled
+	MaxWeight float64 `json:"maxWeight"`          // the kernel's ceiling of KnobCPUWeight here
+	HostCPUs  float64 `json:"hostCPUs,omitempty"` // used by processes outside of all containers
+
+	Memory        float64 `json:"memory,omitempty"`        // bytes
+	ReserveMemory float64 `json:"reserveMemory,omitempty"` // never given
+	OtherMemory   float64 `json:"otherMemory,omitempty"`   // held by containers that are not enrolled, and the host
+	Devices       int     `json:"devices,omitempty"`       // GPUs and slices that can be used
 }
 
 // Change is one knob of one container, from a value to a value.
