@@ -116,7 +116,8 @@ start_docker() {
 		how="systemctl start docker"
 	else
 		mount_cgroups
-		setsid dockerd >>$docker_log 2>&1 </dev/null &
+		# Without the caller's other files: dockerd would hold its locks for good.
+		setsid dockerd >>$docker_log 2>&1 </dev/null 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- &
 		how="dockerd, log in $docker_log"
 	fi
 	i=0
