@@ -29,6 +29,7 @@ type Enrolment struct {
 	Mode       Mode     `json:"mode"`
 	Door       string   `json:"door,omitempty"`       // "label", "config: rule 2", "enable", "default"
 	Knobs      []string `json:"knobs,omitempty"`      // families allowed: cpu, cpuset, memory, io, gpu
+	KnobsFrom  string   `json:"knobsFrom,omitempty"`  // who named the families: "label trimtab.knobs", "config: rule 2", …
 	CPU        Range    `json:"cpu,omitzero"`         // CPUs
 	Memory     Range    `json:"memory,omitzero"`      // bytes
 	Importance int      `json:"importance,omitempty"` // 1..10, 5 by default
@@ -81,6 +82,17 @@ type Job struct {
 	GPUs float64 `json:"gpus,omitempty"`
 	// MemoryBytes is what it holds and cannot give back without loss: its working set.
 	MemoryBytes float64 `json:"memoryBytes,omitempty"`
+
+	MemoryUse MemoryUse `json:"memoryUse,omitzero"`
+	Disk      Disk      `json:"disk,omitzero"`
+	// Urgent: its memory reaches its limit before it would be decided on again. Other work
+	// on it may be open, so that only what protects it may be proposed.
+	Urgent bool `json:"urgent,omitempty"`
+	// ThrottledShare of the periods of its quota in which it ran out, 0..1.
+	ThrottledShare float64 `json:"throttledShare,omitempty"`
+	// NearCPUs are those near its devices, as a CPU list; "" where that is not known, or
+	// where the host has one memory node.
+	NearCPUs string `json:"nearCPUs,omitempty"`
 }
 
 // Node is what there is to give.
@@ -95,6 +107,22 @@ type Node struct {
 	ReserveMemory float64 `json:"reserveMemory,omitempty"` // never given
 	OtherMemory   float64 `json:"otherMemory,omitempty"`   // held by containers that are not enrolled, and the host
 	Devices       int     `json:"devices,omitempty"`       // GPUs and slices that can be used
+	// MemoryFree is what is available now, less the reserve.
+	MemoryFree float64 `json:"memoryFree,omitempty"`
+	// MaxIOWeight is the kernel's ceiling of KnobIOWeight here.
+	MaxIOWeight float64 `json:"maxIOWeight,omitempty"`
+	// DecisionSeconds is how long it takes at most until a container is decided on again.
+	DecisionSeconds float64 `json:"decisionSeconds,omitempty"`
+}
+
+// Ceiling is the most memory that a container may be allowed: its owner's and the
+// host's bound, and never more than the host has available beyond what it uses.
+func (n Node) Ceiling(e Enrolment, m MemoryUse) float64 {
+	ceiling := min(n.Memory-n.ReserveMemory, m.Current+max(0, n.MemoryFree))
+	if e.Memory.Max > 0 {
+		ceiling = min(ceiling, e.Memory.Max)
+	}
+	return ceiling
 }
 
 // Change is one knob of one container, from a value to a value.
@@ -110,7 +138,16 @@ type Change struct {
 	Gain float64 `json:"gain"`
 	// RateAfter is the predicted rate in the unit of the job's rate.
 	RateAfter float64 `json:"rateAfter"`
+	// Witness says what judges the change; "" is the rate.
+	Witness Witness `json:"witness,omitempty"`
 }
+
+// Witness is what tells whether a change may stay.
+type Witness string
+
+// WitnessHarm keeps a change unless harm is seen: for one that protects, or takes
+// memory that nothing misses, whose worth the rate does not show.
+const WitnessHarm Witness = "harm"
 
 // Plan is one consistent set of changes, applied and judged as a unit.
 type Plan struct {

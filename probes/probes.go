@@ -139,6 +139,8 @@ type Cgroup struct {
 	EventsHigh   uint64 `json:"eventsHigh"`
 	OOMKills     uint64 `json:"oomKills"`
 	PIDs         uint64 `json:"pids"`
+	// Disks is what was transferred, by device, sorted.
+	Disks []DiskUse `json:"disks,omitempty"`
 
 	HasPSI bool     `json:"psi,omitempty"`
 	CPU    Pressure `json:"psiCPU,omitzero"`
@@ -147,6 +149,12 @@ type Cgroup struct {
 
 	// Missing names what could not be read, for confidence and for doctor.
 	Missing []string `json:"missing,omitempty"`
+}
+
+// DiskUse is what a container read from and wrote to one device.
+type DiskUse struct {
+	Device string `json:"dev"` // MAJOR:MINOR
+	Bytes  uint64 `json:"bytes"`
 }
 
 // Host is the node at one instant.
@@ -159,6 +167,7 @@ type Host struct {
 	IOWaitNs uint64 `json:"iowait"`
 	MemTotal uint64 `json:"memTotal"`
 	MemAvail uint64 `json:"memAvail"`
+	Nodes    int    `json:"nodes,omitempty"` // memory nodes that have CPUs; 0: not known
 	// Devices are the GPUs, in NVML's order, slices after their GPU; nil: none, or nothing to ask.
 	Devices []Device `json:"devices,omitempty"`
 	Links   []Link   `json:"links,omitempty"` // the host's interfaces and RDMA ports

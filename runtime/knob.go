@@ -185,3 +185,25 @@ func (v Values) Sorted() []Knob {
 	}
 	return out
 }
+
+// Text shows a change in the units that people use: CPUs, MiB.
+func (k Knob) Text(from, to Value) string {
+	if k == KnobCPUQuota {
+		a, okA := from.CPUs()
+		if b, okB := to.CPUs(); okA && okB {
+			return fmt.Sprintf("CPU %.2f→%.2f", a, b)
+		}
+	}
+	return fmt.Sprintf("%s %s→%s", k, k.show(from), k.show(to))
+}
+
+func (k Knob) show(v Value) string {
+	n, ok := v.Int()
+	if !ok || k.Family() != "memory" {
+		return string(v)
+	}
+	if n >= 10<<30 {
+		return fmt.Sprintf("%.1fGiB", float64(n)/(1<<30))
+	}
+	return fmt.Sprintf("%.0fMiB", float64(n)/(1<<20))
+}

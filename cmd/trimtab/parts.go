@@ -185,7 +185,7 @@ func (p *parts) openState() {
 func (p *parts) options(cfg config.Config, status func(string)) loop.Options {
 	o := loop.Options{
 		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policy: p.policy,
-		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, GPU: p.sights, GPUMemory: gpuMemory{p.state}, Sights: p.sights, Disabled: disabled,
+		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Facts: facts(), GPU: p.sights, GPUMemory: gpuMemory{p.state}, Sights: p.sights, Disabled: disabled,
 		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.heart.beat, Log: p.log,
 	}
@@ -219,6 +219,7 @@ func coreConfig(cfg config.Config) core.Config {
 	c.Thresholds.Communication = cfg.Thresholds.Communication
 	c.Thresholds.Steal = cfg.Thresholds.Steal
 	c.ReserveCPUs = cfg.Reserve.CPUs.Of(float64(goruntime.NumCPU()))
+	c.ReserveMemory, c.ReserveMemoryShare = cfg.Reserve.Memory.Bytes, cfg.Reserve.Memory.Share
 	c.Ramp = cfg.Ramp
 	c.Idle.AfterNs = time.Duration(cfg.Idle.After).Nanoseconds()
 	c.ChangesPerMinute = cfg.Limits.ChangesPerMinute

@@ -7,6 +7,7 @@ package knee
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
@@ -53,24 +54,59 @@ func (Policy) Name() string { return Name }
 func (k Policy) Propose(node policies.Node, jobs []policies.Job) policies.Proposal {
 	var out policies.Proposal
 	for _, j := range jobs {
-		if !j.CostOK || j.Verdict.Confidence < k.p.MinConfidence || neverActs(j.Verdict.Class) {
-			continue
-		}
-		var changes []policies.Change
-		if _, limited := j.Now[runtime.KnobCPUQuota].CPUs(); limited {
-			changes = k.quota(node, j)
-		}
-		if len(changes) == 0 {
-			changes = k.weight(node, j)
-		}
+		changes := k.one(node, j)
 		if len(changes) > 0 {
 			out.Plans = append(out.Plans, policies.Plan{Policy: Name, Changes: changes})
+		} else if text := memoryAdvice(j); text != "" {
+			out.Advice = append(out.Advice, policies.Advice{Key: j.Key, Text: text})
 		}
 		if j.Verdict.Cause == policies.CauseWorkers || j.Verdict.Cause == policies.CauseStorage || j.Verdict.Cause == policies.CauseRemote {
 			out.Advice = append(out.Advice, policies.Advice{Key: j.Key, Text: j.Verdict.Relief})
 		}
 	}
+	if changes := k.donate(node, jobs); len(changes) > 0 && !slices.ContainsFunc(out.Plans, func(p policies.Plan) bool { return p.Changes[0].Key == changes[0].Key }) {
+		out.Plans = append(out.Plans, policies.Plan{Policy: Name, Changes: changes})
+	}
 	return out
+}
+
+// one is the first change, in this order, that a job would gain by: what keeps it
+// alive, what its cause calls for, and last what it does not need.
+func (k Policy) one(node policies.Node, j policies.Job) []policies.Change {
+	if changes := k.protect(node, j); len(changes) > 0 || j.Urgent {
+		return changes
+	}
+	if j.Verdict.Confidence < k.p.MinConfidence || neverActs(j.Verdict.Class) {
+		return nil
+	}
+	if changes := k.cache(node, j); len(changes) > 0 {
+		return changes
+	}
+	if changes := k.cpu(node, j); len(changes) > 0 {
+		return changes
+	}
+	for _, propose := range []func(policies.Node, policies.Job) []policies.Change{k.low, k.io, k.nearby, k.spare} {
+		if changes := propose(node, j); len(changes) > 0 {
+			return changes
+		}
+	}
+	return nil
+}
+
+// cpu moves the quota where one stands, and else the weight.
+func (k Policy) cpu(node policies.Node, j policies.Job) []policies.Change {
+	if !j.CostOK {
+		return nil
+	}
+	if _, limited := j.Now[runtime.KnobCPUQuota].CPUs(); limited {
+		if changes := k.quota(node, j); len(changes) > 0 {
+			return changes
+		}
+		if changes := k.burst(j); len(changes) > 0 {
+			return changes
+		}
+	}
+	return k.weight(node, j)
 }
 
 // neverActs: classes that DESIGN.md's table never acts on, whatever the numbers say.

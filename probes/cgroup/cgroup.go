@@ -108,6 +108,7 @@ type container struct {
 	cpu, cpuacct, cpuset, memory, pid string
 	unified                           string
 	chain                             []string // cpu directories, the container's own first
+	transfers                         disks
 }
 
 func newContainer(t probes.Target, buf []byte) *container {
@@ -122,6 +123,7 @@ func newContainer(t probes.Target, buf []byte) *container {
 		unified: t.Unified,
 	}
 	c.chain = ancestors(c.cpu)
+	c.transfers = newDisks(t)
 	return c
 }
 
@@ -168,6 +170,7 @@ func (c *container) read(atNs int64, above *above) *probes.Cgroup {
 		part.PIDs = v
 	}
 	r.pressure(c.unified)
+	r.disks(c.transfers)
 	if !r.any {
 		return nil
 	}

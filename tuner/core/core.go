@@ -37,6 +37,7 @@ type Core struct {
 	totals     totals
 	last       Input
 	idle       *idle.Tracker
+	standing   map[string]standing // kept changes that took memory, by plan
 	node       policies.Node
 	// outside is the CPU use of everything but containers, from tick to tick.
 	outside  []usage
@@ -49,7 +50,7 @@ type Core struct {
 // New returns a core. epoch is any text that differs between starts (it becomes
 // part of plan IDs).
 func New(cfg Config, policy policies.Policy, epoch string) *Core {
-	return &Core{cfg: cfg, policy: policy, jobs: map[string]*job{}, trials: map[string]*openTrial{}, unanswered: map[string]Order{}, epoch: epoch, totals: newTotals(), idle: idle.New()}
+	return &Core{cfg: cfg, policy: policy, jobs: map[string]*job{}, trials: map[string]*openTrial{}, unanswered: map[string]Order{}, epoch: epoch, totals: newTotals(), idle: idle.New(), standing: map[string]standing{}}
 }
 
 // SetConfig replaces the configuration, from the next tick on.
@@ -89,6 +90,7 @@ type job struct {
 	whyNot     string
 	entitled   float64
 	obtainable float64 // CPUs, beside what others use
+	memoryState
 }
 
 // usage is a container's CPU use from tick to tick, for its neighbours' trials.
@@ -111,8 +113,10 @@ func (c *Core) Step(in Input) Decision {
 	c.measure(in, &d)
 	c.measureOutside(in.Host)
 	c.balance()
+	c.balanceMemory()
 	c.results(in, &d)
 	c.judge(in, &d)
+	c.escape(in, &d)
 	c.propose(in, &d)
 	return d
 }

@@ -18,7 +18,10 @@ type Config struct {
 	Thresholds verdict.Thresholds `json:"thresholds"`
 
 	ReserveCPUs float64 `json:"reserveCPUs"` // never given
-	Ramp        int     `json:"ramp"`        // containers that may be tuned at once; 0: all
+	// ReserveMemory in bytes and ReserveMemoryShare of the host's memory are never given.
+	ReserveMemory      float64 `json:"reserveMemory,omitempty"`
+	ReserveMemoryShare float64 `json:"reserveMemoryShare,omitempty"`
+	Ramp               int     `json:"ramp"` // containers that may be tuned at once; 0: all
 
 	MinWindowNs int64 `json:"minWindow"` // a window is at least so long
 	MaxWindowNs int64 `json:"maxWindow"` // and is closed after so long without enough ticks
@@ -50,7 +53,7 @@ const second = int64(1e9)
 // Defaults returns the configuration to start from.
 func Defaults() Config {
 	return Config{
-		Thresholds: verdict.Defaults(), ReserveCPUs: 0,
+		Thresholds: verdict.Defaults(), ReserveCPUs: 0, ReserveMemoryShare: 0.1,
 		MinWindowNs: 3 * second / 2, MaxWindowNs: 60 * second, SettleNs: 2 * second, SettleTakeNs: 8 * second,
 		CoolDownNs: 20 * second, TakeAfterNs: 60 * second, TrialMaxNs: 90 * second, TakeMaxNs: 400 * second,
 		Agree: 2, Before: 3, ChangesPerMinute: 30, NeighbourMargin: 0.03, Idle: idle.Defaults(),
@@ -80,6 +83,10 @@ type Container struct {
 	Owed      string             `json:"owed,omitempty"`
 	Preflight string             `json:"preflight,omitempty"` // why not green; "" is green or no GPU
 	Busy      bool               `json:"busy,omitempty"`      // a write or a restore is on its way
+	// Pinned says why its CPU set must be left alone: its threads pin themselves, and this
+	// kernel would forget that. LowReaches: see policies.MemoryUse.
+	Pinned     string `json:"pinned,omitempty"`
+	LowReaches bool   `json:"lowReaches,omitempty"`
 }
 
 // ResultKind says what a result answers.

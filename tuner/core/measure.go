@@ -17,6 +17,8 @@ func (c *Core) measure(in Input, d *Decision) {
 		if w := j.slice.Add(s, in.Host); w != nil {
 			j.slice.Cut()
 			j.usage = keep(append(j.usage, usage{endNs: w.EndNs, cpus: w.UsedCPUs(), waiting: w.Cgroup.CPUSome, psi: w.Cgroup.HasPSI}))
+			j.noteMemory(w)
+			j.noteDisks(w)
 		}
 		if w := j.rate.Add(s, in.Host); w != nil && j.c.Watched {
 			j.observe(c.cfg, w)

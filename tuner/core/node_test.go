@@ -18,6 +18,8 @@ type node struct {
 	jobs  []*simJob
 	busy  uint64
 	rng   *rand.Rand
+	// memory of the machine; 0: not read
+	memTotal, memAvail uint64
 }
 
 // simJob is a DataLoader job: a trainer, its queue feeder and W loaders.
@@ -104,7 +106,7 @@ func (n *node) tick() Input {
 		in.Samples = append(in.Samples, s)
 	}
 	n.busy += uint64(used * 1e9)
-	in.Host = probes.Host{AtNs: n.nowNs, CPUs: n.cpus, BusyNs: n.busy, IdleNs: uint64(n.nowNs-1000*second)*uint64(n.cpus) - n.busy}
+	in.Host = probes.Host{AtNs: n.nowNs, CPUs: n.cpus, BusyNs: n.busy, IdleNs: uint64(n.nowNs-1000*second)*uint64(n.cpus) - n.busy, MemTotal: n.memTotal, MemAvail: n.memAvail}
 	sort.Slice(in.Containers, func(a, b int) bool { return in.Containers[a].Key() < in.Containers[b].Key() })
 	sort.Slice(in.Samples, func(a, b int) bool { return in.Samples[a].Container < in.Samples[b].Container })
 	return in

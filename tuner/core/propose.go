@@ -17,9 +17,9 @@ func (c *Core) propose(in Input, d *Decision) {
 	var jobs []policies.Job
 	for _, key := range c.keys() {
 		j := c.jobs[key]
-		j.advice = nil
+		j.advice, j.urgent = nil, c.urgent(j)
 		if j.whyNot = c.notNow(in, j); j.whyNot == "" {
-			jobs = append(jobs, c.asJob(key, j))
+			jobs = append(jobs, c.withKnobs(j, c.asJob(key, j)))
 		}
 	}
 	if len(jobs) == 0 {
@@ -57,10 +57,12 @@ func (c *Core) notNow(in Input, j *job) string {
 		return "preflight: " + j.c.Preflight
 	case j.c.State != runtime.StateRunning:
 		return "container is " + string(j.c.State)
-	case len(c.trialsOf(j.c.Key())) > 0:
-		return "in trial"
 	case j.c.Busy:
 		return "a write is under way"
+	case j.urgent:
+		return c.wouldInterfere(j)
+	case len(c.trialsOf(j.c.Key())) > 0:
+		return "in trial"
 	case e.Mode == policies.ModeTune && c.now() < j.cooledNs:
 		return fmt.Sprintf("cool-down %d s", (j.cooledNs-c.now()+second-1)/second)
 	case j.verdict.Class == "":
@@ -102,6 +104,9 @@ func (c *Core) consider(p policies.Plan, d *Decision) {
 		if j == nil {
 			return
 		}
+		if j.urgent && p.Changes[0].Witness != policies.WitnessHarm {
+			return // it is here to be protected alone; anything else waits for its turn
+		}
 		bounded, why := c.bound(j, ch)
 		if why != "" {
 			j.whyNot = why
@@ -109,6 +114,12 @@ func (c *Core) consider(p policies.Plan, d *Decision) {
 		}
 		p.Changes[i] = bounded
 	}
+	changes, why := c.withSwap(p.Changes)
+	if why != "" {
+		c.jobs[p.Changes[0].Key].whyNot = why
+		return
+	}
+	p.Changes = changes
 	subject := c.jobs[p.Changes[0].Key]
 	if subject.c.Enrolment.Mode != policies.ModeTune {
 		c.would(subject, p, d)
@@ -139,8 +150,11 @@ func (c *Core) bound(j *job, ch policies.Change) (_ policies.Change, why string)
 	if ch.From != j.c.Now[ch.Knob] {
 		return ch, fmt.Sprintf("%s changed in the meantime", ch.Knob)
 	}
-	if ch.Knob == runtime.KnobCPUQuota {
+	switch ch.Knob {
+	case runtime.KnobCPUQuota:
 		return c.boundQuota(j, ch)
+	case runtime.KnobMemoryLimit, runtime.KnobMemoryHigh, runtime.KnobMemoryLow, runtime.KnobIOWeight, runtime.KnobCPUBurst, runtime.KnobCpuset:
+		return c.boundKnob(j, ch)
 	}
 	if original, ok := j.original(ch.Knob).Int(); ok && ch.Knob == runtime.KnobCPUWeight {
 		if to, isNumber := ch.To.Int(); !isNumber || to < original && !e.BestEffort {
@@ -207,6 +221,9 @@ const clearGain = 0.25
 // wait says why a plan must wait; "" if it may start.
 func (c *Core) wait(subject *job, p policies.Plan) string {
 	before := last(subject.obs, keepObs)
+	if p.Changes[0].Witness == policies.WitnessHarm {
+		return c.waitHarm(subject, p)
+	}
 	need := c.cfg.Before
 	if p.Changes[0].Take {
 		need = max(need, trial.DefaultParams(true).MinBefore)
@@ -224,6 +241,11 @@ func (c *Core) wait(subject *job, p policies.Plan) string {
 			return "another trial is open on its CPUs"
 		}
 	}
+	return c.room(subject, p)
+}
+
+// room says which of the node's limits of change is reached; "" if none.
+func (c *Core) room(subject *job, p policies.Plan) string {
 	if c.cfg.Ramp > 0 && !subject.changed() && c.tuned()+len(c.trials) >= c.cfg.Ramp {
 		return fmt.Sprintf("ramp: %d containers are tuned already", c.cfg.Ramp)
 	}
@@ -291,6 +313,9 @@ func sameAdvice(a, b policies.Change) bool {
 	y, okY := b.To.CPUs()
 	if okX && okY {
 		return math.Abs(x-y) <= 0.1*x
+	}
+	if a.Knob.Family() == "memory" {
+		return sameAmount(a.To, b.To)
 	}
 	return a.To == b.To
 }

@@ -69,7 +69,7 @@ func (c *Core) show(key string, j *job) view.Container {
 		Key: key, ID: j.c.ID.Container, Engine: j.c.ID.Engine, Name: j.c.Name, Image: j.c.Image, State: j.c.State, GPUs: j.c.GPUs,
 		Watched: j.c.Watched, Enrolment: j.c.Enrolment, WhyNot: j.whyNot,
 		Rate: j.reading.Rate, Baseline: j.baseline, Breakdown: j.reading.Breakdown, Verdict: j.verdict, Cost: j.reading.Cost,
-		Ranks: j.reading.Ranks, UsedCPUs: j.used(), Windows: j.windows, PartNs: j.parts,
+		Ranks: j.reading.Ranks, UsedCPUs: j.used(), Windows: j.windows, PartNs: j.parts, MemoryUse: c.memoryUse(j), Deciders: c.deciders(j),
 		Now: j.c.Now, Original: j.originals(), Yielded: j.c.Yielded, Held: j.c.Held, Owed: j.c.Owed, Preflight: j.c.Preflight,
 		Advice: j.advice, Trials: append([]view.Trial(nil), j.trials...),
 	}

@@ -34,8 +34,9 @@ type openTrial struct {
 	abaLook int
 	// neighbours' mean CPU use and waiting before the plan, by key
 	usedBefore, waitedBefore map[string]float64
-	outsideBefore            float64              // CPUs used outside all containers
-	dependedOn               map[string]condition // by key: what stood when the plan was made
+	outsideBefore            float64                // CPUs used outside all containers
+	dependedOn               map[string]condition   // by key: what stood when the plan was made
+	memoryBefore             map[string]memoryMeans // by key
 }
 
 // phase is where a trial stands.
@@ -58,7 +59,7 @@ func (t *openTrial) subject() string { return t.order.Changes[0].Key }
 func (c *Core) open(o Order, j *job) *openTrial {
 	ch := o.Changes[0]
 	t := &openTrial{order: o, before: append([]trial.Obs(nil), j.obs...), source: j.source, take: ch.Take,
-		usedBefore: map[string]float64{}, waitedBefore: map[string]float64{}, dependedOn: map[string]condition{}}
+		usedBefore: map[string]float64{}, waitedBefore: map[string]float64{}, dependedOn: map[string]condition{}, memoryBefore: c.memoryMeansNow()}
 	for _, ch := range o.Changes {
 		t.dependedOn[ch.Key] = c.jobs[ch.Key].condition(c.node)
 	}
@@ -183,8 +184,20 @@ func (c *Core) judge(in Input, d *Decision) {
 			c.judgeBack(t, j, d)
 			continue
 		}
+		if why := c.bites(t.order, t.memoryBefore, t.appliedNs-c.tickNs-second/10); why != "" {
+			c.rollback(t, view.OutcomeRolledBack, why, d)
+			continue
+		}
+		if who, short := c.crowds(t); short != "" {
+			c.rollback(t, view.OutcomeRolledBack, who+": "+short, d)
+			continue
+		}
 		if who, lost := c.harmed(t); lost != "" {
 			c.rollback(t, view.OutcomeRolledBack, fmt.Sprintf("%s lost CPU it is entitled to: %s", who, lost), d)
+			continue
+		}
+		if t.witness() == policies.WitnessHarm {
+			c.judgeHarm(t, j, d)
 			continue
 		}
 		if after := t.settled(c, j, t.appliedNs); !t.earned {
@@ -208,10 +221,13 @@ func (c *Core) conclude(t *openTrial, d *Decision) {
 	if t.take {
 		limit = c.cfg.TakeMaxNs
 	}
+	if t.gaveMemory() {
+		limit += fillNs
+	}
 	switch {
 	case t.earned && c.now()-t.appliedNs < c.settle(t)+c.guardNs():
 		// Neighbours are given time to show a loss before a gain is final.
-	case t.earned && c.movedInFavour(t):
+	case t.earned && !t.gaveMemory() && c.movedInFavour(t): // pages would go and have to come again
 		t.phase = phaseBack
 		d.Rollback = append(d.Rollback, t.order)
 	case t.earned:
@@ -228,7 +244,9 @@ func (c *Core) conclude(t *openTrial, d *Decision) {
 // keepPlan ends a trial that proved its plan.
 func (c *Core) keepPlan(t *openTrial, d *Decision) {
 	j := c.jobs[t.subject()]
-	j.correction = correction.Correct(j.correction, t.view.Predicted, t.view.After)
+	if t.order.Changes[0].Knob.Family() == "cpu" { // the correction is that of the CPU model
+		j.correction = correction.Correct(j.correction, t.view.Predicted, t.view.After)
+	}
 	c.end(t, view.OutcomeKept, t.result.Why, d)
 }
 
@@ -297,6 +315,9 @@ func (c *Core) guardNs() int64 { return 3 * second }
 // settled are the observations after the change took hold.
 func (t *openTrial) settled(c *Core, j *job, since int64) []trial.Obs {
 	from := since + c.settle(t)
+	if t.gaveMemory() && t.witness() == "" {
+		from = c.filledNs(t, j, since)
+	}
 	if j.source != t.source {
 		return nil
 	}
@@ -345,7 +366,11 @@ func (c *Core) rollback(t *openTrial, outcome view.Outcome, why string, d *Decis
 func (c *Core) fail(t *openTrial) {
 	for _, ch := range t.order.Changes {
 		if j := c.jobs[ch.Key]; j != nil {
-			j.failed[ch.Knob] = t.dependedOn[ch.Key]
+			if ch.Knob.Family() == "memory" {
+				j.failMove(c, ch)
+			} else {
+				j.failed[ch.Knob] = t.dependedOn[ch.Key]
+			}
 			j.obs = nil
 		}
 	}
@@ -384,6 +409,9 @@ func trialText(t view.Trial) string {
 	what := changesText(t.Changes)
 	switch t.Outcome {
 	case view.OutcomeKept:
+		if t.Changes[0].Witness == policies.WitnessHarm {
+			return fmt.Sprintf("%s kept: %s", what, t.Why)
+		}
 		return fmt.Sprintf("%s kept: rate %.3g → %.3g per second (%+.0f %% measured, %.3g predicted)", what, t.Before, t.After, 100*(t.Ratio-1), t.Predicted)
 	case view.OutcomeRolledBack:
 		return fmt.Sprintf("%s rolled back: %s", what, t.Why)
@@ -395,12 +423,7 @@ func trialText(t view.Trial) string {
 
 func changesText(changes []policies.Change) string {
 	ch := changes[0]
-	if from, ok := ch.From.CPUs(); ok {
-		if to, ok := ch.To.CPUs(); ok {
-			return fmt.Sprintf("CPU %.2f→%.2f", from, to)
-		}
-	}
-	return fmt.Sprintf("%s %s→%s", ch.Knob, ch.From, ch.To)
+	return ch.Knob.Text(ch.From, ch.To)
 }
 
 func (j *job) coolDown(c *Core) { j.cooledNs = c.now() + c.cfg.CoolDownNs }

@@ -94,8 +94,10 @@ func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policie
 	asked := parseLabels(c.Labels)
 	rule, number := rules.match(c)
 	s := settler{rule: rule, number: number, problems: asked.problems}
+	knobs, from := s.knobs(asked, manual, rules.Knobs)
 	e := policies.Enrolment{
-		Knobs:      s.knobs(asked, manual, rules.Knobs),
+		Knobs:      knobs,
+		KnobsFrom:  from,
 		CPU:        s.clampRange("cpu", overlay(asked.cpu, rule.CPU), rule.Allow.CPU, host.CPUs-host.ReserveCPUs, formatCPUs),
 		Memory:     s.clampRange("memory", overlay(asked.memory, rule.Memory), rule.Allow.Memory, host.MemoryBytes-host.ReserveMemory, FormatBytes),
 		Importance: s.importance(asked.importance),
@@ -158,18 +160,17 @@ func (s *settler) problem(format string, args ...any) {
 	s.problems = append(s.problems, fmt.Sprintf(format, args...))
 }
 
-// knobs returns the families allowed, in Families' order.
-func (s *settler) knobs(asked labels, manual *Manual, byDefault []string) []string {
-	want := byDefault
+// knobs returns the families allowed, in Families' order, and who named them.
+func (s *settler) knobs(asked labels, manual *Manual, byDefault []string) (out []string, from string) {
+	want, from := byDefault, "config: knobs"
 	switch {
 	case manual != nil && len(manual.Knobs) > 0:
-		want = manual.Knobs
+		want, from = manual.Knobs, "trimtab enable"
 	case asked.hasKnobs:
-		want = asked.knobs
+		want, from = asked.knobs, "label "+labelKnobs
 	case len(s.rule.Knobs) > 0:
-		want = s.rule.Knobs
+		want, from = s.rule.Knobs, fmt.Sprintf("config: rule %d", s.number)
 	}
-	var out []string
 	for _, family := range Families() {
 		if !slices.Contains(want, family) {
 			continue
@@ -180,7 +181,7 @@ func (s *settler) knobs(asked labels, manual *Manual, byDefault []string) []stri
 		}
 		out = append(out, family)
 	}
-	return out
+	return out, from
 }
 
 // importance clamps what was asked to 1..10 and to the rule's allow range.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
@@ -78,6 +79,24 @@ func TestMode(t *testing.T) {
 	}
 }
 
+func TestWhoNamedTheKnobs(t *testing.T) {
+	rule := Rule{Name: "train", Knobs: []string{"io"}}
+	for want, tt := range map[string]struct {
+		labels []string
+		rules  Rules
+		manual *Manual
+	}{
+		"config: knobs":       {nil, tuneHost(), nil},
+		"config: rule 1":      {nil, tuneHost(rule), nil},
+		"label trimtab.knobs": {[]string{"trimtab.knobs=memory"}, tuneHost(rule), nil},
+		"trimtab enable":      {[]string{"trimtab.knobs=memory"}, tuneHost(rule), &Manual{Mode: policies.ModeTune, Knobs: []string{"cpu"}}},
+	} {
+		if got := Settle(container(tt.labels...), tt.rules, tt.manual, Host{}).KnobsFrom; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestValues(t *testing.T) {
 	rule := Rule{Name: "train", Knobs: []string{"cpu", "memory"}, Team: "rules", Job: "r", Class: "best-effort", Importance: 7,
 		CPU: policies.Range{Min: 1, Max: 4}, Memory: policies.Range{Max: 8 << 30}}
@@ -145,7 +164,7 @@ func TestValues(t *testing.T) {
 		})},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, Settle(tt.c, tt.rules, tt.manual, host)); diff != "" {
+			if diff := cmp.Diff(tt.want, Settle(tt.c, tt.rules, tt.manual, host), cmpopts.IgnoreFields(policies.Enrolment{}, "KnobsFrom")); diff != "" {
 				t.Error(diff)
 			}
 		})

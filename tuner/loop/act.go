@@ -172,12 +172,7 @@ func (l *Loop) changeRecord(now int64, o core.Order, res actuator.ChangeResult) 
 func knobText(ch policies.Change) string { return valueText(ch.Knob, ch.From, ch.To) }
 
 func valueText(k runtime.Knob, from, to runtime.Value) string {
-	a, okA := from.CPUs()
-	b, okB := to.CPUs()
-	if k == runtime.KnobCPUQuota && okA && okB {
-		return fmt.Sprintf("CPU %.2f→%.2f", a, b)
-	}
-	return fmt.Sprintf("%s %s→%s", k, from, to)
+	return k.Text(from, to)
 }
 
 // rollback runs in the worker.

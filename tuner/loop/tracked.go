@@ -27,6 +27,8 @@ type tracked struct {
 	now       runtime.Values
 	standing  actuator.Standing
 	preflight string
+	facts     Facts
+	factsAt   time.Time
 	gpuLost   string // what is known of access to its GPU that it has lost; "" if it has it
 	readAt    time.Time
 	stale     bool // read again at the next tick
@@ -176,6 +178,7 @@ func (l *Loop) settle(t *tracked) {
 		l.restoreLater(t, "no longer enrolled: "+t.enrolment.WhyNot)
 	}
 	l.watch(t)
+	l.renewFacts(t)
 }
 
 // watch turns readings on and off.

@@ -88,11 +88,8 @@ func memory(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 	if !w.HasCgroup || g.MemoryLimit <= 0 {
 		return policies.Verdict{}, false
 	}
-	room := float64(g.MemoryLimit) - float64(g.Anon+g.Shmem)
-	if growth := float64(g.AnonGrowth) / max(w.Seconds(), 1e-3); growth > 0 && room < growth*th.RiskSeconds && room < th.RiskRoom*float64(g.MemoryLimit) {
-		return policies.Verdict{Class: policies.ClassMemory, Cause: policies.CauseRisk, Severity: 1 - max(0, room)/float64(g.MemoryLimit),
-			Relief: "a higher memory limit, before it is reached",
-			Why:    fmt.Sprintf("at %.0f MiB/s it reaches its memory limit in %.0f s", growth/(1<<20), max(0, room)/growth)}, true
+	if v, ok := AtRisk(th, float64(g.MemoryLimit), float64(g.Anon+g.Shmem), float64(g.AnonGrowth)/max(w.Seconds(), 1e-3)); ok {
+		return v, true
 	}
 	stall := r.Breakdown.Share(policies.PartReclaim)
 	if g.HasPSI {
@@ -108,6 +105,17 @@ func memory(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 			Relief: "a higher memory limit", Why: fmt.Sprintf("%.0f %% of its time goes to reclaiming memory at its limit", 100*stall)}, true
 	}
 	return policies.Verdict{}, false
+}
+
+// AtRisk finds growth that is about to meet the limit, from bytes held and bytes a second.
+func AtRisk(th Thresholds, limit, held, growth float64) (policies.Verdict, bool) {
+	room := limit - held
+	if growth <= 0 || room >= growth*th.RiskSeconds || room >= th.RiskRoom*limit {
+		return policies.Verdict{}, false
+	}
+	return policies.Verdict{Class: policies.ClassMemory, Cause: policies.CauseRisk, Severity: 1 - max(0, room)/limit,
+		Relief: "a higher memory limit, before it is reached",
+		Why:    fmt.Sprintf("at %.0f MiB/s it reaches its memory limit in %.0f s", growth/(1<<20), max(0, room)/growth)}, true
 }
 
 // interactive: no periodic work, the trainer mostly waits for what comes from

@@ -75,6 +75,7 @@ type Container struct {
 	Knee      float64            `json:"knee,omitempty"` // predicted c*, CPUs
 	Ranks     int                `json:"ranks"`
 	UsedCPUs  float64            `json:"usedCPUs"`
+	MemoryUse policies.MemoryUse `json:"memoryUse,omitzero"`
 	Windows   uint64             `json:"windows"` // closed since watched
 	// ProbeShare is what the probes cost its threads, as a share of one CPU; Thinned names the
 	// hooks that take turns for it.
@@ -82,14 +83,16 @@ type Container struct {
 	Thinned    []string                 `json:"thinned,omitempty"`
 	PartNs     [policies.NumParts]int64 `json:"partNs"` // cumulative breakdown since watched
 
-	Now       runtime.Values `json:"now,omitempty"`
-	Original  runtime.Values `json:"original,omitempty"`  // equals Now where trimtab changed nothing
-	Changed   []runtime.Knob `json:"changed,omitempty"`   // knobs that stand at trimtab's value
-	Yielded   []runtime.Knob `json:"yielded,omitempty"`   // knobs left to a foreign writer
-	Held      bool           `json:"held,omitempty"`      // restored by hand, until resume
-	Owed      string         `json:"owed,omitempty"`      // a restore that is owed, and why
-	Preflight string         `json:"preflight,omitempty"` // why the GPU preflight is not green
-	GPULost   string         `json:"gpuLost,omitempty"`   // access to its GPU is lost now: what is known of it
+	Now      runtime.Values `json:"now,omitempty"`
+	Original runtime.Values `json:"original,omitempty"` // equals Now where trimtab changed nothing
+	Changed  []runtime.Knob `json:"changed,omitempty"`  // knobs that stand at trimtab's value
+	Yielded  []runtime.Knob `json:"yielded,omitempty"`  // knobs left to a foreign writer
+	// Deciders says of each knob that stands who decides on it: label over policy over default.
+	Deciders  map[runtime.Knob]string `json:"deciders,omitempty"`
+	Held      bool                    `json:"held,omitempty"`      // restored by hand, until resume
+	Owed      string                  `json:"owed,omitempty"`      // a restore that is owed, and why
+	Preflight string                  `json:"preflight,omitempty"` // why the GPU preflight is not green
+	GPULost   string                  `json:"gpuLost,omitempty"`   // access to its GPU is lost now: what is known of it
 
 	Gain    float64  `json:"gain,omitempty"` // measured: rate now over baseline, minus one
 	HasGain bool     `json:"hasGain,omitempty"`

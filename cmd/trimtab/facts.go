@@ -1,0 +1,37 @@
+package main
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/tuner/loop"
+)
+
+// facts looks at what only control groups and threads tell. Threads' masks are of
+// interest only where a CPU set may be changed and the kernel would forget them.
+func facts() func(runtime.Container, policies.Enrolment) loop.Facts {
+	forgets := cgroup.ForgetsPins(release())
+	return func(c runtime.Container, e policies.Enrolment) loop.Facts {
+		f := loop.Facts{LowReaches: cgroup.LowReaches(c.Cgroup)}
+		if forgets && slices.Contains(e.Knobs, runtime.KnobCpuset.Family()) {
+			why, err := cgroup.Pinned("/proc", c.Cgroup)
+			if err != nil {
+				why = "whether its threads pin themselves is not known"
+			}
+			f.Pinned = why
+		}
+		return f
+	}
+}
+
+func release() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

@@ -1,0 +1,142 @@
+package knee
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// Memory's part of the parameters; see Params.
+const (
+	// horizonSeconds: what is read again within it would be kept by the raised limit. A
+	// data set that is gone through once in a minute stays cached.
+	horizonSeconds = 60
+	// aheadDecisions is for how many decisions' time growth is provided at once.
+	aheadDecisions = 2
+	// maxRaise bounds one raise, and freeShare what page cache may get of the memory that
+	// is free (SIGNALS.md: DLRover's 8 GiB, tf.data's half).
+	maxRaise  = 8 << 30
+	freeShare = 0.5
+	// leastRaise is the least relative raise of a limit, where little or nothing tells how
+	// much is missing.
+	leastRaise = 0.25
+	// spareShare and spareBytes stay above what is used when unused memory is taken back.
+	spareShare = 0.10
+	spareBytes = 64 << 20
+	// calmReread and calmSome are what counts as no want of memory.
+	calmReread = 256 << 10 // bytes/s
+	calmSome   = 0.01
+	// minRaise is the least raise worth a write.
+	minRaise = 0.02
+
+	mib = 1 << 20
+)
+
+// protect raises the limit of a job whose memory grows into it: by what it will
+// have grown by the time of the second decision from now. It does not wait for its
+// rate to tell, which says nothing of it.
+func (k Policy) protect(node policies.Node, j policies.Job) []policies.Change {
+	m := j.MemoryUse
+	if j.Verdict.Cause != policies.CauseRisk || !movable(j) || m.Growth <= 0 {
+		return nil
+	}
+	ahead := aheadDecisions * node.DecisionSeconds
+	want := m.Held + m.Growth*ahead + max(spareShare*m.Held, spareBytes)
+	to := k.raised(node, j, max(want, (1+leastRaise)*m.Limit), 1)
+	if to < (1+minRaise)*m.Limit {
+		return nil
+	}
+	ch := limitChange(j, to)
+	ch.Witness, ch.RateAfter = policies.WitnessHarm, j.Rate.PerSecond
+	ch.Reason = fmt.Sprintf("it holds %.0f MiB of its limit of %.0f MiB and grows by %.1f MiB/s; in the %.0f s of %d decisions it will hold %.0f MiB",
+		m.Held/mib, m.Limit/mib, m.Growth/mib, ahead, aheadDecisions, (m.Held+m.Growth*ahead)/mib)
+	return []policies.Change{ch}
+}
+
+// cache raises the limit of a job that reads again what the limit evicted: by what
+// it reads again within the horizon. That may be more than its data set; what turns
+// out unused is taken back.
+func (k Policy) cache(node policies.Node, j policies.Job) []policies.Change {
+	m := j.MemoryUse
+	if cause := j.Verdict.Cause; cause != policies.CauseCache && cause != policies.CauseReclaim || !movable(j) || j.Rate.PerSecond <= 0 {
+		return nil
+	}
+	missing := m.Reread * horizonSeconds
+	to := k.raised(node, j, m.Limit+max(missing, leastRaise*m.Limit), freeShare)
+	lost := relieved(j)
+	ch := limitChange(j, to)
+	ch.Gain = lost / (1 - lost)
+	ch.RateAfter = j.Rate.PerSecond * (1 + ch.Gain)
+	if to < (1+minRaise)*m.Limit || ch.Gain < k.p.MinGain {
+		return nil
+	}
+	ch.Reason = fmt.Sprintf("it reads %.1f MiB/s again that its limit of %.0f MiB evicted, %.0f MiB in %d s; the host has %.0f MiB free beyond its reserve",
+		m.Reread/mib, m.Limit/mib, missing/mib, horizonSeconds, max(0, node.MemoryFree)/mib)
+	return []policies.Change{ch}
+}
+
+// relieved is the share of its time that more memory would give back to a job.
+func relieved(j policies.Job) float64 {
+	lost := j.Verdict.Severity
+	if j.Verdict.Cause == policies.CauseCache {
+		lost = j.Breakdown.Share(policies.PartInputStorage)
+		if j.MemoryUse.DiskRead > 0 {
+			lost *= min(1, j.MemoryUse.Reread/j.MemoryUse.DiskRead)
+		}
+	}
+	return min(max(lost, 0), 0.9)
+}
+
+// raised bounds a raise by the owner, the host, and the share of free memory that
+// this kind of memory may get. It says where a raise would end, in whole MiB.
+func (k Policy) raised(node policies.Node, j policies.Job, want, share float64) float64 {
+	m := j.MemoryUse
+	give := min(max(0, node.MemoryFree)*share, maxRaise)
+	return math.Floor(min(want, m.Limit+give, node.Ceiling(j.Enrolment, m))/mib) * mib
+}
+
+// spare takes back, of what trimtab gave, what the job does not use: everything
+// charged to it stays, page cache included.
+func (k Policy) spare(_ policies.Node, j policies.Job) []policies.Change {
+	m := j.MemoryUse
+	original, ok := j.Original[runtime.KnobMemoryLimit].Int()
+	if !movable(j) || !ok || !j.Settled || !calm(m) || m.Limit <= float64(original) {
+		return nil
+	}
+	to := math.Ceil(max(float64(original), m.Current+max(spareShare*m.Current, spareBytes))/mib) * mib
+	if m.Limit <= k.p.TakeAbove*to {
+		return nil
+	}
+	ch := limitChange(j, to)
+	ch.Take, ch.Witness, ch.RateAfter = true, policies.WitnessHarm, j.Rate.PerSecond
+	ch.Reason = fmt.Sprintf("of its %.0f MiB it uses %.0f, page cache included; trimtab gave %.0f", m.Limit/mib, m.Current/mib, (m.Limit-float64(original))/mib)
+	return []policies.Change{ch}
+}
+
+// calm: nothing is read again, nothing waits for memory, nothing grows.
+func calm(m policies.MemoryUse) bool {
+	return m.Reread < calmReread && m.Some < calmSome && m.Full < calmSome && m.Growth == 0
+}
+
+// movable: a memory limit stands, is read, and may be changed.
+func movable(j policies.Job) bool {
+	return j.MemoryUse.Read && j.MemoryUse.Limit > 0 && j.Enrolment.Allows(runtime.KnobMemoryLimit)
+}
+
+func limitChange(j policies.Job, to float64) policies.Change {
+	return policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobMemoryLimit, From: j.Now[runtime.KnobMemoryLimit], To: runtime.IntValue(int64(to))}
+}
+
+// memoryAdvice says what would help and is not allowed, or not there.
+func memoryAdvice(j policies.Job) string {
+	switch j.Verdict.Cause {
+	case policies.CauseCache, policies.CauseReclaim, policies.CauseRisk:
+		if !j.Enrolment.Allows(runtime.KnobMemoryLimit) {
+			return j.Verdict.Relief + "; trimtab may give it one where the knob memory is allowed (trimtab.knobs)"
+		}
+		return j.Verdict.Relief
+	}
+	return ""
+}

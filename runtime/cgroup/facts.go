@@ -1,0 +1,130 @@
+package cgroup
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// LowReaches reports whether memory.low of a control group can have an effect: each
+// group above it must protect something of its own, since protection is handed
+// down and never made below. Runtimes' slices seldom do.
+func LowReaches(cg runtime.Cgroup) bool {
+	if cg.Mode != runtime.CgroupV2 || cg.Unified == "" {
+		return false
+	}
+	for dir := filepath.Dir(cg.Unified); ; dir = filepath.Dir(dir) {
+		data, err := os.ReadFile(filepath.Join(dir, "memory.low"))
+		if err != nil { // the root has none, and hands down whatever is asked
+			_, errRoot := os.Stat(filepath.Join(dir, "cgroup.type"))
+			return errRoot != nil
+		}
+		if strings.TrimSpace(string(data)) == "0" {
+			return false
+		}
+	}
+}
+
+// maxPinned bounds the threads that are looked at: a job that pins itself does so
+// with most of them.
+const maxPinned = 4096
+
+// Pinned says that threads of a control group bound themselves to fewer CPUs than
+// it has: a change of its set makes kernels before 6.2 forget that (torvalds/linux
+// 8f9ea86fdf99). "" if none did.
+func Pinned(procRoot string, cg runtime.Cgroup) (string, error) {
+	dir := cg.Dir("cpuset")
+	r := reader{}
+	may := ""
+	for _, name := range []string{"cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"} {
+		if text, ok := r.line(dir, name); ok && text != "" {
+			may = text
+			break
+		}
+	}
+	all, err := runtime.ParseCPUList(may)
+	if err != nil || len(all) == 0 {
+		return "", fmt.Errorf("cpuset of %s cannot be read", dir)
+	}
+	seen := 0
+	for _, pid := range groupPIDs(dir) {
+		tasks, err := os.ReadDir(filepath.Join(procRoot, pid, "task"))
+		if err != nil {
+			continue // it ended
+		}
+		for _, task := range tasks {
+			if seen++; seen > maxPinned {
+				return "", nil
+			}
+			cpus, ok := allowedCPUs(filepath.Join(procRoot, pid, "task", task.Name(), "status"))
+			if ok && !slices.Equal(cpus, all) {
+				return fmt.Sprintf("thread %s pins itself to %d of %d CPUs, and this kernel would forget that", task.Name(), len(cpus), len(all)), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// groupPIDs are the processes of a group and of those below it.
+func groupPIDs(dir string) []string {
+	var out []string
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() != "cgroup.procs" {
+			return nil // a group that went away has no processes
+		}
+		data, err := os.ReadFile(path)
+		if err == nil {
+			out = append(out, strings.Fields(string(data))...)
+		}
+		return nil
+	})
+	return out
+}
+
+// allowedCPUs reads Cpus_allowed_list of a status file.
+func allowedCPUs(path string) ([]int, bool) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, false
+	}
+	for line := range bytes.Lines(data) {
+		if list, ok := bytes.CutPrefix(line, []byte("Cpus_allowed_list:")); ok {
+			cpus, err := runtime.ParseCPUList(string(bytes.TrimSpace(list)))
+			return cpus, err == nil && len(cpus) > 0
+		}
+	}
+	return nil, false
+}
+
+// NodesWithCPUs counts the memory nodes that have CPUs; 0 if that cannot be read.
+func NodesWithCPUs(sysRoot string) int {
+	data, err := os.ReadFile(filepath.Join(sysRoot, "devices/system/node/has_cpu"))
+	if err != nil {
+		return 0
+	}
+	nodes, err := runtime.ParseCPUList(string(data))
+	if err != nil {
+		return 0
+	}
+	return len(nodes)
+}
+
+// ForgetsPins reports whether a kernel of this release forgets threads' own CPU
+// masks when their group's set changes. A release that cannot be read is taken for old.
+func ForgetsPins(release string) bool {
+	major, rest, _ := strings.Cut(release, ".")
+	minor := strings.FieldsFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	a, err := strconv.Atoi(major)
+	if err != nil || len(minor) == 0 {
+		return true
+	}
+	b, err := strconv.Atoi(minor[0])
+	return err != nil || a < 6 || a == 6 && b < 2
+}

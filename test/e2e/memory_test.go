@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/workload"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+const mib = 1 << 20
+
+// memoryJob starts a job under a memory limit, enrolled for that knob alone.
+func memoryJob(t *testing.T, limitMiB int, script string, labels []string, args ...string) *workload.Job {
+	t.Helper()
+	if err := workload.Ready(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	docker := []string{"--network", "none", "--memory", fmt.Sprintf("%dm", limitMiB), "--label", "trimtab.mode=tune", "--label", "trimtab.knobs=memory"}
+	for _, l := range labels {
+		docker = append(docker, "--label", l)
+	}
+	name := fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")))
+	j, err := workload.Start(t.Context(), workload.Options{Name: name, Script: script, Args: args, DockerArgs: docker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := j.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := j.WaitSteps(t.Context(), 5); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// limitMiB reads what stands in the kernel.
+func limitMiB(t *testing.T, j *workload.Job) int64 {
+	t.Helper()
+	n, ok := values(t, j)[runtime.KnobMemoryLimit].Int()
+	if !ok {
+		t.Fatalf("memory limit %q", values(t, j)[runtime.KnobMemoryLimit])
+	}
+	return n / mib
+}
+
+// running reports whether the container runs and none of it was killed for memory.
+func running(t *testing.T, j *workload.Job) bool {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "docker", "inspect", "--format", "{{.State.Running}} {{.State.OOMKilled}}", j.ID).CombinedOutput()
+	if err != nil {
+		t.Fatalf("docker inspect: %v\n%s", err, out)
+	}
+	return strings.TrimSpace(string(out)) == "true false"
+}
+
+// TestCacheBoundJobGetsMemory: a job whose limit evicts what it reads again is given
+// more, proves that it gains, and gets its own limit back.
+func TestCacheBoundJobGetsMemory(t *testing.T) {
+	const own = 320
+	j := memoryJob(t, own, "memory.py", []string{"trimtab.memory.max=1500m"}, "--data-mib", "500")
+	before, _, err := j.RateFor(t.Context(), 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := daemon(t, daemontest.Options{})
+	c := until(t, d, j.Name, "a kept memory limit", kept)
+	ch := c.Trials[0].Changes[0]
+	if ch.Knob != runtime.KnobMemoryLimit || limitMiB(t, j) <= own {
+		t.Fatalf("%+v; %d MiB stand", ch, limitMiB(t, j))
+	}
+	after, _, err := j.RateFor(t.Context(), 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s: %s; the job printed %.2f steps/s before and %.2f after; predicted %+.0f %%", ch.Knob.Text(ch.From, ch.To), ch.Reason, before, after, 100*ch.Gain)
+	if after < 1.05*before {
+		t.Errorf("the job printed %.2f steps/s before and %.2f after", before, after)
+	}
+	text, err := d.Run(t.Context(), "explain", j.Name)
+	if err != nil || !strings.Contains(text, "320MiB originally") {
+		t.Errorf("explain: %v\n%s", err, text)
+	}
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := limitMiB(t, j); got != own || !running(t, j) {
+		t.Errorf("%d MiB stand after a stop, its owner gave %d", got, own)
+	}
+}
+
+// TestGrowingJobIsNotKilled: a job that grows into its limit is given more before it
+// gets there, and lives.
+func TestGrowingJobIsNotKilled(t *testing.T) {
+	const own = 700
+	j := memoryJob(t, own, "leak.py", []string{"trimtab.memory.max=3000m"}, "--base-mib", "200", "--mib-per-s", "16")
+	d := daemon(t, daemontest.Options{})
+	c := until(t, d, j.Name, "memory beyond its owner's limit", func(c view.Container) bool { return c.MemoryUse.Held > 1.3*own*mib })
+	if !running(t, j) {
+		t.Fatal("it was killed")
+	}
+	if limitMiB(t, j) <= own {
+		t.Errorf("%d MiB stand", limitMiB(t, j))
+	}
+	found := false
+	for _, tr := range c.Trials {
+		ch := tr.Changes[0]
+		t.Logf("%s: %s; %s (%s)", ch.Knob.Text(ch.From, ch.To), ch.Reason, tr.Outcome, tr.Why)
+		found = found || tr.Outcome == view.OutcomeKept && ch.Witness == policies.WitnessHarm
+	}
+	if !found {
+		t.Errorf("no protective change is told as such: %+v", c.Trials)
+	}
+	// What it holds by now is above its own limit: going back at once would kill it.
+	if err := d.Stop(); err == nil {
+		t.Log("the daemon stopped without a word of what it owes")
+	}
+	if !running(t, j) {
+		t.Error("it was killed by the restore")
+	}
+}
+
+// TestTakenBackLimitEscapes: what a job that stopped growing does not use is taken
+// back; when it wants memory after all, the limit rises before anything is killed.
+func TestTakenBackLimitEscapes(t *testing.T) {
+	j := memoryJob(t, 500, "memory.py", []string{"trimtab.memory.max=4000m"}, "--kind", "grow", "--grow-mib", "24", "--grow-max-mib", "400", "--data-mib", "16")
+	d := daemon(t, daemontest.Options{})
+	c := until(t, d, j.Name, "more memory", changed)
+	c = until(t, d, j.Name, "some of it taken back, and kept", func(c view.Container) bool {
+		return len(c.Trials) > 0 && c.Trials[0].Outcome == view.OutcomeKept && c.Trials[0].Changes[0].Take
+	})
+	ch := c.Trials[0].Changes[0]
+	low := limitMiB(t, j)
+	t.Logf("%s: %s", ch.Knob.Text(ch.From, ch.To), ch.Reason)
+	want := int64(0.97*float64(low)) - int64(c.MemoryUse.Held/mib) // to within 3 % of the limit
+	if want < 20 {
+		t.Fatalf("%d MiB stand, %.0f are held", low, c.MemoryUse.Held/mib)
+	}
+	hold := exec.CommandContext(t.Context(), "docker", "exec", j.ID, "python3", "-c",
+		"import sys,time; x=bytearray(int(sys.argv[1])<<20); x[::4096]=b'1'*len(x[::4096]); print('held', flush=True); time.sleep(30)", strconv.FormatInt(want, 10))
+	begun := time.Now()
+	if err := hold.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hold.Process.Kill(); _ = hold.Wait() })
+	for limitMiB(t, j) <= low {
+		if time.Since(begun) > 20*time.Second {
+			t.Fatalf("%d MiB still stand\n%s", low, d.Log())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Logf("from %d to %d MiB %.1f s after the allocation was asked for", low, limitMiB(t, j), time.Since(begun).Seconds())
+	if !running(t, j) {
+		t.Error("it was killed")
+	}
+}
