@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -68,26 +66,11 @@ func gpuChangeCommand(verb, short string, hide bool) *cobra.Command {
 	return cmd
 }
 
-// topicHidden is the state file of what is hidden: originals, as those of the knobs are.
+// topicHidden is the folder of what is hidden: originals, as those of the knobs are.
 const topicHidden = "gpu-hidden"
 
-// hiddenRecords keeps it over restarts and crashes.
-type hiddenRecords struct{ s *statefile.Store }
-
-func (r hiddenRecords) Load() (all map[string]device.Hidden, err error) {
-	err = r.s.GetState(topicHidden, &all)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return all, err
-}
-
-func (r hiddenRecords) Save(all map[string]device.Hidden) error {
-	return r.s.PutState(topicHidden, all)
-}
-
 func newVisibility(s *statefile.Store) *device.Visibility {
-	return device.NewVisibility(device.Options{Records: hiddenRecords{s}})
+	return device.NewVisibility(device.Options{Records: statefile.OpenEach[device.Hidden](s, topicHidden)})
 }
 
 // showOffline undoes what is hidden, without a daemon and without an engine. No names:

@@ -167,6 +167,9 @@ func (p *parts) openState() {
 	}
 	p.holds = openHolds(p.state, p.log)
 	p.sights = newVisibility(p.state)
+	if err := p.sights.Unreadable(); err != nil {
+		p.log.Error("GPUs may stay hidden", "error", err)
+	}
 	p.handover = p.takeHandover()
 	p.history, err = history.Open(filepath.Join(p.cfg.StateDir, "history.db"), history.Options{MaxBytes: int64(p.cfg.History.MaxBytes), MaxAge: time.Duration(p.cfg.History.MaxAge)})
 	if err != nil {

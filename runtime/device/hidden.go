@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -48,20 +49,24 @@ type Node struct {
 	GID   int    `json:"gid"`
 }
 
-// Records keep, over restarts and crashes, what was hidden, by container key. Save
-// is durable when it returns.
+// Records keep, over restarts and crashes, what was hidden, by container key: each by
+// itself, so that one that cannot be read costs one container. Save and Remove are
+// durable when they return.
 type Records interface {
-	Load() (map[string]Hidden, error)
-	Save(all map[string]Hidden) error
+	// Load also tells of which containers the record cannot be read.
+	Load() (all map[string]Hidden, unread map[string]error, err error)
+	Save(key string, h Hidden) error
+	Remove(key string) error
 }
 
 // ledger is the records in force, and turns: rules are written by one at a time.
 type ledger struct {
-	mu    sync.Mutex
-	store Records // nil: nothing may be hidden
-	err   error   // of loading: nothing may be written over what could not be read
-	all   map[string]Hidden
-	turns *turns
+	mu     sync.Mutex
+	store  Records          // nil: nothing may be hidden
+	err    error            // of loading: nothing may be written over what could not be read
+	unread map[string]error // likewise, of single containers
+	all    map[string]Hidden
+	turns  *turns
 }
 
 func openLedger(store Records) *ledger {
@@ -70,11 +75,11 @@ func openLedger(store Records) *ledger {
 		l.err = errors.New("what is hidden cannot be remembered, so nothing is hidden")
 		return l
 	}
-	all, err := store.Load()
+	all, unread, err := store.Load()
 	if err == nil && all != nil {
 		l.all = all
 	}
-	l.err = err
+	l.unread, l.err = unread, err
 	return l
 }
 
@@ -95,17 +100,20 @@ func (l *ledger) keys() []string {
 func (l *ledger) put(key string, h *Hidden) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
-		return l.err
-	}
-	next := maps.Clone(l.all)
-	if delete(next, key); h != nil {
-		next[key] = *h
-	}
-	if err := l.store.Save(next); err != nil {
+	if err := cmp.Or(l.err, l.unread[key]); err != nil {
 		return err
 	}
-	l.all = next
+	if h == nil {
+		if err := l.store.Remove(key); err != nil {
+			return err
+		}
+		delete(l.all, key)
+		return nil
+	}
+	if err := l.store.Save(key, *h); err != nil {
+		return err
+	}
+	l.all[key] = *h
 	return nil
 }
 

@@ -23,24 +23,37 @@ import (
 
 // memRecords outlive a Visibility, as a disk does.
 type memRecords struct {
-	mu  sync.Mutex
-	all map[string]Hidden
-	err error
+	mu     sync.Mutex
+	all    map[string]Hidden
+	unread map[string]error
+	err    error
 }
 
-func (m *memRecords) Load() (map[string]Hidden, error) {
+func (m *memRecords) Load() (map[string]Hidden, map[string]error, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return maps.Clone(m.all), nil
+	return maps.Clone(m.all), m.unread, nil
 }
 
-func (m *memRecords) Save(all map[string]Hidden) error {
+func (m *memRecords) Save(key string, h Hidden) error {
+	return m.change(func(all map[string]Hidden) { all[key] = h })
+}
+
+func (m *memRecords) Remove(key string) error {
+	return m.change(func(all map[string]Hidden) { delete(all, key) })
+}
+
+func (m *memRecords) change(edit func(all map[string]Hidden)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.err == nil {
-		m.all = maps.Clone(all)
+	if m.err != nil {
+		return m.err
 	}
-	return m.err
+	if m.all == nil {
+		m.all = map[string]Hidden{}
+	}
+	edit(m.all)
+	return nil
 }
 
 // hider is a Visibility of a host with nvidia-uvm, and records that outlive it.

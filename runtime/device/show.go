@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -301,13 +302,29 @@ func (v *Visibility) Signal(c runtime.Container, s unix.Signal) error {
 	return nil
 }
 
+// Unreadable tells of what is hidden and cannot be read back: nothing of it is undone,
+// and nothing more is hidden there.
+func (v *Visibility) Unreadable() error {
+	if v.ledger.store == nil {
+		return nil
+	}
+	err := v.ledger.err
+	for _, key := range slices.Sorted(maps.Keys(v.ledger.unread)) {
+		err = errors.Join(err, fmt.Errorf("container %s: %w", key, v.ledger.unread[key]))
+	}
+	if err != nil {
+		err = fmt.Errorf("what is hidden of GPUs cannot be read, so it is not restored: %w", err)
+	}
+	return err
+}
+
 // restoreTimeout bounds one container's restore: its files, and two questions to systemd.
 const restoreTimeout = 20 * time.Second
 
 // RestoreAll restores every container that has a record; nil: all were.
 func (v *Visibility) RestoreAll(ctx context.Context, each func(key, name string, did bool, notes []string, err error)) error {
 	if v.ledger.err != nil && v.ledger.store != nil {
-		return fmt.Errorf("what is hidden of GPUs cannot be read, so nothing of it was restored: %w", v.ledger.err)
+		return v.Unreadable()
 	}
 	type answer struct {
 		name  string
@@ -330,6 +347,11 @@ func (v *Visibility) RestoreAll(ctx context.Context, each func(key, name string,
 	}
 	wait.Wait()
 	var all error
+	for _, key := range slices.Sorted(maps.Keys(v.ledger.unread)) {
+		err := fmt.Errorf("what is hidden from it cannot be read: %w; restart the container, then remove the file", v.ledger.unread[key])
+		each(key, key, false, nil, err)
+		all = errors.Join(all, err)
+	}
 	for i, a := range answers {
 		each(keys[i], a.name, a.did, a.notes, a.err)
 		all = errors.Join(all, a.err)

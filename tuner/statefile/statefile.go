@@ -18,7 +18,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,6 +30,9 @@ const (
 	// maxBytes caps a topic: state is a few entries for each container of one host.
 	maxBytes   = 16 << 20
 	tempPrefix = ".tmp-"
+	suffix     = ".json"
+	// corruptInfix follows the suffix in the names of files that were set aside.
+	corruptInfix = ".corrupt-"
 )
 
 // ErrVersion: the file was written by a newer trimtab. It is left as it stands.
@@ -62,8 +64,9 @@ type envelope struct {
 // Store is a directory of state files. Its methods may be called concurrently;
 // it does not guard against another process.
 type Store struct {
-	dir string
-	mu  sync.Mutex
+	dir   string
+	keyed bool // its topics are keys of Each
+	mu    sync.Mutex
 }
 
 // Open prepares dir, makes it if it is missing, and removes copies that a crash
@@ -137,10 +140,10 @@ func (s *Store) GetState(topic string, v any) error {
 }
 
 func (s *Store) path(topic string) (string, error) {
-	if !regexp.MustCompile(`^[a-z0-9-]{1,64}$`).MatchString(topic) {
+	if !s.validName(topic) {
 		return "", fmt.Errorf("state topic %q: want 1 to 64 of a-z, 0-9 and -", topic)
 	}
-	return filepath.Join(s.dir, topic+".json"), nil
+	return filepath.Join(s.dir, topic+suffix), nil
 }
 
 // replace writes a copy, syncs it, renames it into place and syncs the directory.
@@ -169,7 +172,7 @@ func (s *Store) replace(path string, text []byte) (err error) {
 }
 
 func (s *Store) setAside(path string, cause error) error {
-	aside := path + ".corrupt-" + time.Now().UTC().Format("20060102T150405.000000000Z")
+	aside := path + corruptInfix + time.Now().UTC().Format("20060102T150405.000000000Z")
 	if err := os.Rename(path, aside); err != nil {
 		return &CorruptError{Path: path, Err: errors.Join(cause, err)}
 	}

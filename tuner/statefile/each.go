@@ -1,0 +1,126 @@
+package statefile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Each keeps one state file for each key of a topic, in a folder of its own:
+//
+//	DIR/TOPIC/KEY.json
+//
+// so that one that cannot be read costs one key, and a write touches nothing of the
+// others. Its methods may be called concurrently.
+type Each[T any] struct {
+	s     *Store
+	all   *Store // of the folder above, which kept all keys in one file once
+	topic string
+}
+
+// OpenEach does not touch the disk: the folder is made by the first Save.
+func OpenEach[T any](s *Store, topic string) *Each[T] {
+	return &Each[T]{s: &Store{dir: filepath.Join(s.dir, topic), keyed: true}, all: s, topic: topic}
+}
+
+// Load reads all keys. Unread are those whose file cannot be read, now or since an
+// earlier Load: what it said is not known. An error is of the folder. What an
+// earlier version left in one file TOPIC.json becomes a file for each key first.
+func (e *Each[T]) Load() (all map[string]T, unread map[string]error, err error) {
+	old, err := e.divide()
+	if err != nil {
+		return nil, nil, err
+	}
+	all, unread = map[string]T{}, map[string]error{}
+	entries, err := os.ReadDir(e.s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("state folder: %w", err)
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if strings.HasPrefix(name, tempPrefix) {
+			// A copy that a crash left unfinished; it is in nobody's way if it stays.
+			_ = os.Remove(filepath.Join(e.s.dir, name))
+			continue
+		}
+		if at := strings.LastIndex(name, suffix+corruptInfix); at > 0 {
+			unread[name[:at]] = &CorruptError{Path: filepath.Join(e.s.dir, name[:at]+suffix), Aside: filepath.Join(e.s.dir, name), Err: errors.New("in an earlier run")}
+			continue
+		}
+		if key, ok := strings.CutSuffix(name, suffix); ok {
+			var v T
+			if failed := e.s.GetState(key, &v); failed != nil {
+				unread[key] = failed
+				continue
+			}
+			all[key] = v
+		}
+	}
+	for key, v := range old { // could not be divided: they count all the same
+		if _, ok := all[key]; !ok {
+			all[key] = v
+		}
+	}
+	return all, unread, nil
+}
+
+// divide makes a file for each key of what an earlier version kept in one. Where
+// that cannot be written, what it returns is known from the old file alone, which
+// stays.
+func (e *Each[T]) divide() (left map[string]T, err error) {
+	err = e.all.GetState(e.topic, &left)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for key, v := range left {
+		if _, err := os.Lstat(filepath.Join(e.s.dir, key+suffix)); err == nil {
+			continue // divided before a crash, and perhaps changed since
+		}
+		if e.Save(key, v) != nil {
+			return left, nil
+		}
+	}
+	if path, err := e.all.path(e.topic); err != nil || os.Remove(path) != nil {
+		return left, nil
+	}
+	_ = syncDir(e.all.dir) // after a crash it is divided again, to the same end
+	return nil, nil
+}
+
+// Save makes v durable: on an error what stood before stands.
+func (e *Each[T]) Save(key string, v T) error {
+	if err := os.MkdirAll(e.s.dir, 0o750); err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	return e.s.PutState(key, v)
+}
+
+// Remove forgets a key durably; one that has no file is no error.
+func (e *Each[T]) Remove(key string) error {
+	path, err := e.s.path(key)
+	if err != nil {
+		return err
+	}
+	e.s.mu.Lock()
+	defer e.s.mu.Unlock()
+	if err := ignoreMissing(os.Remove(path)); err != nil {
+		return fmt.Errorf("state %q: not removed: %w", key, err)
+	}
+	return ignoreMissing(syncDir(e.s.dir))
+}
+
+// validName is what a topic, or a key, may be called. Keys are made of names that
+// containerd lets people choose.
+func (s *Store) validName(name string) bool {
+	if s.keyed {
+		return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`).MatchString(name)
+	}
+	return regexp.MustCompile(`^[a-z0-9-]{1,64}$`).MatchString(name)
+}
