@@ -233,6 +233,13 @@ func runDir(root *os.File, make bool) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("/run%w", err)
 	}
+	// Or the daemon's directory alone is mounted there, for all who mount it.
+	if err := unix.Fstat(int(dir.Fd()), &theirs); err != nil {
+		return nil, errors.Join(fmt.Errorf("/run/%s: %w", viewDir, err), dir.Close())
+	}
+	if err := unix.Stat(filepath.Join("/run", viewDir), &ours); err == nil && ours.Dev == theirs.Dev && ours.Ino == theirs.Ino {
+		return nil, errors.Join(errHostsRun, dir.Close())
+	}
 	return dir, nil
 }
 

@@ -24,6 +24,9 @@ type GPUSights interface {
 	Hide(ctx context.Context, c runtime.Container, known runtime.GPUView) (notes []string, err error)
 	Restore(ctx context.Context, key string) (did bool, notes []string, err error)
 	RestoreAll(ctx context.Context, each func(key, name string, did bool, notes []string, err error)) error
+	// Sweep clears what is left in a container of which nothing is hidden, of a life of
+	// its own before or of records that were lost. Done: it need not be called again.
+	Sweep(ctx context.Context, c runtime.Container) (done bool, notes []string, err error)
 	// Yielded tells which hidden devices somebody else has allowed again.
 	Yielded(ctx context.Context, key string) []int
 	Hiding() map[string][]int
@@ -48,6 +51,7 @@ func (l *Loop) guard(ctx context.Context) {
 		}
 	}
 	said := map[string]string{} // what kept it owed, told once
+	swept := map[string]bool{}
 	ticker := time.NewTicker(guardEvery)
 	defer ticker.Stop()
 	for {
@@ -71,12 +75,44 @@ func (l *Loop) guard(ctx context.Context) {
 				delete(owed, key)
 			}
 		}
+		swept = l.sweepSights(ctx, swept)
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
 	}
+}
+
+// sweepSights looks once at each container that holds a GPU and from which nothing is
+// hidden; what it returns are those that were looked at.
+func (l *Loop) sweepSights(ctx context.Context, swept map[string]bool) map[string]bool {
+	var cs []runtime.Container
+	now := map[string]bool{}
+	_ = l.do(ctx, func() {
+		for _, c := range l.all() {
+			mode := l.containers[c.Key()].enrolment.Mode
+			switch key := c.Key(); {
+			case len(c.GPUs) == 0 || c.Kubernetes || mode == "" || mode == policies.ModeOff:
+			case swept[key]:
+				now[key] = true
+			default:
+				cs = append(cs, c)
+			}
+		}
+	})
+	hiding := l.o.Sights.Hiding()
+	for _, c := range cs {
+		if _, hidden := hiding[c.Key()]; hidden {
+			continue
+		}
+		done, notes, err := l.o.Sights.Sweep(ctx, c)
+		now[c.Key()] = done || err != nil // not again and again at files that cannot be read
+		if len(notes) > 0 {
+			l.reply(ctx, func() { l.sightRestored(c.Key(), c.Name, false, notes, nil, "") })
+		}
+	}
+	return now
 }
 
 // whyShow says why what is hidden from a container is to be shown again; "" if it stays.

@@ -25,9 +25,10 @@ type sightWorld struct {
 	yielded map[string][]int
 	cutOff  map[string]bool
 	signals []syscall.Signal
-	err     error  // what Hide and Restore answer
-	tries   int    // of Restore
-	atLast  func() // RestoreAll is called
+	sweeps  map[string]int // by name; done at the third
+	err     error          // what Hide and Restore answer
+	tries   int            // of Restore
+	atLast  func()         // RestoreAll is called
 }
 
 func newSightWorld() *sightWorld {
@@ -90,6 +91,19 @@ func (w *sightWorld) Unsettled(key string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.cutOff[key]
+}
+
+func (w *sightWorld) Sweep(_ context.Context, c runtime.Container) (bool, []string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.sweeps == nil {
+		w.sweeps = map[string]int{}
+	}
+	w.sweeps[c.Name]++
+	if w.sweeps[c.Name] < 3 {
+		return false, nil, nil
+	}
+	return true, []string{"a file was removed"}, nil
 }
 
 func (w *sightWorld) Hiding() map[string][]int {
@@ -188,6 +202,26 @@ func TestHideAndShowGPU(t *testing.T) {
 		}
 		d.stop(false)
 		if !n.history.has(view.RecordGPUView) {
+			t.Error("history does not tell of it")
+		}
+	})
+}
+
+// TestSweepSights: a container from which nothing is hidden is looked at until nothing
+// is left of an earlier time, and no longer.
+func TestSweepSights(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newSightWorld()
+		n.job("without")
+		n.gpuJob("off", map[string]string{"trimtab.mode": "off"})
+		n.gpuJob("job", observed())
+		d := n.start(withSights(w, nil))
+		time.Sleep(time.Minute)
+		if w.sweeps["job"] != 3 || len(w.sweeps) != 1 {
+			t.Errorf("looked at %v", w.sweeps)
+		}
+		d.stop(false)
+		if !n.history.has(view.RecordRestore) {
 			t.Error("history does not tell of it")
 		}
 	})

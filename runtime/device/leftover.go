@@ -1,0 +1,174 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// clockTicks is the unit of /proc/PID/stat's start times: USER_HZ, on every
+// architecture that trimtab is built for.
+const clockTicks = 100
+
+// Sweep clears what hiding left in a container of which nothing is hidden, as far as
+// the records know: the file of a life before (a container's /run outlives its
+// restart), and, where the records were lost, its refusals on v2 and the nodes that
+// were removed. Done is false while a device that it may have lost cannot be opened:
+// what is lost of v1's rules is healing's, and the file stays as the mark until then.
+// The notes tell people what was found.
+func (v *Visibility) Sweep(ctx context.Context, c runtime.Container) (done bool, notes []string, err error) {
+	key := c.Key()
+	give, ok := v.ledger.turns.try(key)
+	if !ok {
+		return false, nil, nil
+	}
+	defer give()
+	if _, known := v.ledger.get(key); known || v.ledger.err != nil || v.ledger.unread[key] != nil {
+		return true, nil, nil // its record tells, or would
+	}
+	if v.gone(c) {
+		return true, nil, nil
+	}
+	if c.Cgroup.V1["devices"] == "" && c.Cgroup.Unified != "" {
+		if freed, err := v.sweepProgram(c); err != nil {
+			return false, nil, err
+		} else if freed {
+			notes = append(notes, "a refusal of GPUs that no record tells of was taken from its device program")
+		}
+	}
+	written, err := inFiles(ctx, v, c, func(_ context.Context, root *os.File) (time.Time, error) { return viewWritten(root) })
+	if err != nil || written.IsZero() {
+		return err == nil, notes, err
+	}
+	var nodes []Node
+	if written.After(v.startOf(c)) { // nodes may have been removed in this life; a restart makes a new /dev
+		nodes = v.sweepNodes(ctx, c)
+		if len(nodes) == 0 && len(gpusIn(v.hostDev)) > 0 {
+			return false, notes, nil // nothing of what it was given can be opened yet
+		}
+	}
+	more, err := inFiles(ctx, v, c, func(_ context.Context, root *os.File) ([]string, error) { return v.sweepInside(root, nodes) })
+	return err == nil, append(notes, more...), err
+}
+
+func (v *Visibility) sweepProgram(c runtime.Container) (freed bool, err error) {
+	programs, err := v.programs.of(c.Cgroup.Unified)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range programs {
+		front, _ := splitRefusing(p.code)
+		freed = freed || p.here && len(front) > 0
+	}
+	if !freed {
+		return false, nil
+	}
+	v.Forget(c.Key())
+	return true, v.unrefuse(c.Cgroup.Unified, false)
+}
+
+// sweepNodes are the host's nodes that the container may open, as the host has them.
+func (v *Visibility) sweepNodes(ctx context.Context, c runtime.Container) (nodes []Node) {
+	majors, err := nvidiaMajors(v.o.ProcRoot)
+	if err != nil {
+		return nil
+	}
+	dev, err := os.OpenFile(v.hostDev, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer dev.Close()
+	for _, minor := range gpusIn(v.hostDev) {
+		n, ok, _ := nodeOf(dev, "nvidia"+strconv.Itoa(minor), majors)
+		if access, _ := v.allowed(ctx, c, minor); ok && access == AccessAllowed {
+			nodes = append(nodes, n)
+		}
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	for _, name := range controlNodes {
+		if n, ok, _ := nodeOf(dev, name, majors); ok {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// sweepInside makes the nodes that are missing and removes the file.
+func (v *Visibility) sweepInside(root *os.File, nodes []Node) (notes []string, err error) {
+	made, err := v.sweepDev(root, nodes)
+	if err != nil {
+		notes = append(notes, err.Error())
+	}
+	if made > 0 {
+		notes = append(notes, fmt.Sprintf("%d nodes of GPUs were made again that no record tells of", made))
+	}
+	if err := removeView(root); err != nil {
+		return notes, err
+	}
+	return append(notes, "/run/trimtab/gpus was of an earlier time, and was removed"), nil
+}
+
+func (v *Visibility) sweepDev(root *os.File, nodes []Node) (made int, err error) {
+	if len(nodes) == 0 {
+		return 0, nil
+	}
+	majors, err := nvidiaMajors(v.o.ProcRoot)
+	if err != nil {
+		return 0, err
+	}
+	dev, err := v.devDir(root)
+	if err != nil {
+		return 0, err
+	}
+	defer dev.Close()
+	for _, n := range nodes {
+		var st unix.Stat_t
+		if unix.Fstatat(int(dev.Fd()), n.Name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+			continue
+		}
+		if failed := makeNode(dev, n, majors); failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
+		made++
+	}
+	return made, err
+}
+
+// viewWritten is when the file was last written; zero: there is none.
+func viewWritten(root *os.File) (time.Time, error) {
+	dir, err := runDir(root, false)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errHostsRun) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	err = unix.Fstatat(int(dir.Fd()), viewFile, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return time.Time{}, nil
+	}
+	return time.Unix(st.Ctim.Unix()), err
+}
+
+// startOf is when the container's init process started, by the clock that files have.
+func (v *Visibility) startOf(c runtime.Container) time.Time {
+	var boot unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
+		return time.Time{}
+	}
+	since := time.Duration(boot.Nano()) - time.Duration(c.ID.StartTick)*(time.Second/clockTicks)
+	return time.Now().Add(-since)
+}
