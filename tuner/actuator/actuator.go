@@ -77,6 +77,8 @@ type Actuator struct {
 	log  *slog.Logger
 	mu   sync.Mutex
 	owed map[string]string // by container key: debts that could not be put on disk
+	// retries are the tries to pay debts that failed, by container key.
+	retries map[string]retry
 }
 
 // New makes an actuator.
@@ -92,7 +94,7 @@ func New(o Options) *Actuator {
 	}
 	o.Settle = cmp.Or(o.Settle, defaultSettle)
 	logger := cmp.Or(o.Logger, slog.Default())
-	return &Actuator{o: o, log: logger.With("component", "actuator"), owed: map[string]string{}}
+	return &Actuator{o: o, log: logger.With("component", "actuator"), owed: map[string]string{}, retries: map[string]retry{}}
 }
 
 // Item is one container's part of a plan.
@@ -181,6 +183,7 @@ func (a *Actuator) save(f originals.File) error {
 	var err error
 	if len(f.Knobs) == 0 {
 		delete(a.owed, f.ID.Key())
+		delete(a.retries, f.ID.Key())
 		err = a.o.Store.Remove(f.ID)
 	} else {
 		err = a.o.Store.Save(f)

@@ -22,6 +22,7 @@ import (
 const (
 	childDirEnv   = "TRIMTAB_TEST_CHILD_DIR"
 	childPointEnv = "TRIMTAB_TEST_CHILD_POINT"
+	childLateEnv  = "TRIMTAB_TEST_CHILD_LATE" // originals are saved too late
 )
 
 func TestMain(m *testing.M) {
@@ -58,7 +59,11 @@ func killedChild(dir string, point int) error {
 		}
 	}
 	store := originals.New(originals.Options{Dir: filepath.Join(dir, "originals"), Fault: fault})
-	a := actuator.New(actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store, Fault: fault})
+	options := actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store, Fault: fault}
+	if os.Getenv(childLateEnv) != "" {
+		options.Store = lateStore{store}
+	}
+	a := actuator.New(options)
 	ctx := context.Background()
 	kept := order(
 		item(cs[0], tune("cpu"), quotaUp(), change(runtime.KnobCPUWeight, "1024", "2048")),
@@ -72,6 +77,51 @@ func killedChild(dir string, point int) error {
 		return fmt.Errorf("the child's restore: %+v", r)
 	}
 	return nil
+}
+
+// lateStore breaks law 2: an original reaches the disk when its write has been read back.
+type lateStore struct{ *originals.Store }
+
+func (s lateStore) Save(f originals.File) error {
+	for _, k := range f.Knobs {
+		if k.Writing != "" {
+			return nil
+		}
+	}
+	return s.Store.Save(f)
+}
+
+// TestKillFindsABrokenOrder tests the tests that kill: with originals that are saved
+// after the write, some death loses one.
+func TestKillFindsABrokenOrder(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Skip("needs the test binary's path: ", err)
+	}
+	for point := 1; point < 30; point++ {
+		dir := t.TempDir()
+		engine, store, cs := childParts(dir)
+		if err := os.Mkdir(engine.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range cs {
+			if err := engine.set(c, owner()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runChild(t, program, dir, point, childLateEnv+"=1")
+		a := actuator.New(actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store})
+		if err := bringBack(t, a, cs, point); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range cs {
+			if got, err := engine.values(c); err != nil || !cmp.Equal(owner(), got) {
+				t.Logf("found at point %d", point)
+				return
+			}
+		}
+	}
+	t.Fatal("originals saved after the write, and no death lost one: killing at fault points proves nothing")
 }
 
 // TestKillAtEveryPoint kills a process at each fault point in turn; another one
@@ -133,10 +183,10 @@ func bringBack(t *testing.T, a *actuator.Actuator, cs []runtime.Container, point
 }
 
 // runChild reports whether the child died by SIGKILL; any other end than that or success fails the test.
-func runChild(t *testing.T, program, dir string, point int) (killed bool) {
+func runChild(t *testing.T, program, dir string, point int, env ...string) (killed bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program)
-	cmd.Env = append(os.Environ(), childDirEnv+"="+dir, childPointEnv+"="+strconv.Itoa(point))
+	cmd.Env = append(append(os.Environ(), childDirEnv+"="+dir, childPointEnv+"="+strconv.Itoa(point)), env...)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return false

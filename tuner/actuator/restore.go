@@ -85,15 +85,6 @@ func (a *Actuator) RestoreAll(ctx context.Context, lookup Lookup, reason string)
 	return a.restoreWhere(ctx, lookup, reason, func(originals.File) bool { return true })
 }
 
-// PayDebts tries again what is owed: memory limits that were not safe to lower,
-// undos and restores that failed. It returns results for these only. Each call
-// asks the engine once for each of them: every few seconds is often enough.
-func (a *Actuator) PayDebts(ctx context.Context, lookup Lookup) ([]RestoreResult, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.restoreWhere(ctx, lookup, "debt", func(f originals.File) bool { return a.unsettled(f) != "" })
-}
-
 func (a *Actuator) restoreWhere(ctx context.Context, lookup Lookup, reason string, chosen func(originals.File) bool) ([]RestoreResult, error) {
 	files, err := a.o.Store.List()
 	var out []RestoreResult

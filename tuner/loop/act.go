@@ -132,6 +132,12 @@ func (l *Loop) applied(o core.Order, items []actuator.Item, r actuator.Result) {
 			l.noteYield(t, res.Change.Knob)
 		}
 	}
+	for _, key := range r.Owed {
+		if t := l.containers[key]; t != nil {
+			records = append(records, view.Record{UnixNs: now, Kind: view.RecordOwed, Key: key, Name: t.c.Name, Team: t.enrolment.Team, Plan: o.Plan,
+				Policy: o.Policy, Text: "the plan could not be undone here: the container's own values are owed, and nothing else is changed until they are back"})
+		}
+	}
 	l.results = append(l.results, answer)
 	l.keep(records)
 	l.restand(items)

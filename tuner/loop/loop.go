@@ -130,8 +130,9 @@ type Loop struct {
 	dropped    uint64
 	paidAt     time.Time
 	paying     bool
-	queued     map[string]bool       // of undoing: with the worker
-	undoing    map[string]core.Order // rollbacks that are not carried out yet, by plan
+	debtSaid   map[string]actuator.Outcome // by container: what was last told of its debt
+	queued     map[string]bool             // of undoing: with the worker
+	undoing    map[string]core.Order       // rollbacks that are not carried out yet, by plan
 	ticks      int
 	shed       int // see stretch
 	budget     *budget.Keeper
@@ -145,7 +146,7 @@ func New(o Options) *Loop {
 	l := &Loop{
 		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
 		calls: make(chan func()), healNow: make(chan struct{}, 1), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), records: make(chan []view.Record, 256),
-		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, undoing: map[string]core.Order{}, queued: map[string]bool{},
+		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, debtSaid: map[string]actuator.Outcome{}, undoing: map[string]core.Order{}, queued: map[string]bool{},
 		edge: newEdgeTotals(), budget: budget.New(),
 	}
 	l.core = core.New(o.Settings.Core, o.Policy, epoch(l.started))

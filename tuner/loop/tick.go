@@ -9,6 +9,7 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/core"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -119,7 +120,7 @@ func (l *Loop) input(ctx context.Context) core.Input {
 	return in
 }
 
-// payEvery is how often restores that are owed are tried again.
+// payEvery is how often what is owed is looked at; the actuator spaces its tries.
 const payEvery = 10 * time.Second
 
 // payDebts tries again what could not be restored, if anything is owed.
@@ -148,9 +149,30 @@ func (l *Loop) payDebts() {
 			if err != nil {
 				l.o.Log.Error("owed restores", "error", err)
 			}
-			l.restored(results, "owed since an earlier restore")
+			l.restored(l.news(results), "owed since an earlier restore")
 		})
 	})
+}
+
+// news drops debts that are owed just as they were when that was last told: a try
+// every few seconds would fill the history.
+func (l *Loop) news(results []actuator.RestoreResult) (out []actuator.RestoreResult) {
+	for _, r := range results {
+		if t := l.containers[r.Key]; t != nil {
+			t.stale = true
+		}
+		switch r.Outcome {
+		case actuator.Owed, actuator.Failed, actuator.Unavailable:
+			if l.debtSaid[r.Key] == r.Outcome {
+				continue
+			}
+			l.debtSaid[r.Key] = r.Outcome
+		default:
+			delete(l.debtSaid, r.Key)
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // failuresToTell is how many ticks in a row a probe must fail before it is said

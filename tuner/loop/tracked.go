@@ -92,6 +92,7 @@ func (l *Loop) gone(key string) {
 	}
 	delete(l.containers, key)
 	delete(l.logged, key)
+	delete(l.debtSaid, key)
 	id := t.c.ID
 	l.enqueue(func(ctx context.Context) {
 		if err := l.o.Actuator.Gone(id); err != nil {

@@ -66,7 +66,24 @@ type Knob struct {
 
 // Ours reports whether the standing value is one that trimtab wrote or was writing.
 func (k Knob) Ours(name runtime.Knob, stands runtime.Value) bool {
-	return k.Written != "" && name.Same(k.Written, stands) || k.Writing != "" && name.Same(k.Writing, stands)
+	return k.Written != "" && name.Same(k.Written, stands) || k.Writing != "" && (name.Same(k.Writing, stands) || k.half(name, stands))
+}
+
+// half reports whether a quota that stands is a write that was cut short in its
+// middle: a runtime writes quota and period one after the other, so one may be new
+// and the other as it was.
+func (k Knob) half(name runtime.Knob, stands runtime.Value) bool {
+	before := k.Written
+	if before == "" {
+		before = k.Original
+	}
+	quota, period, err := runtime.ParseQuota(stands)
+	oldQuota, oldPeriod, errOld := runtime.ParseQuota(before)
+	newQuota, newPeriod, errNew := runtime.ParseQuota(k.Writing)
+	if name != runtime.KnobCPUQuota || errors.Join(err, errOld, errNew) != nil || oldPeriod == newPeriod {
+		return false
+	}
+	return quota == oldQuota && period == newPeriod || quota == newQuota && period == oldPeriod
 }
 
 // File is the originals of one container.

@@ -252,3 +252,26 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestHalfAQuota: quota and period are two files of the kernel; a death between them
+// leaves one of each, which is nobody else's.
+func TestHalfAQuota(t *testing.T) {
+	k := originals.Knob{Original: "40000 100000", Writing: "90000 50000"}
+	written := originals.Knob{Original: "40000 100000", Written: "60000 100000", Writing: "90000 50000"}
+	settled := originals.Knob{Original: "40000 100000", Written: "90000 50000"}
+	for _, tc := range []struct {
+		k      originals.Knob
+		name   runtime.Knob
+		stands runtime.Value
+		want   bool
+	}{
+		{k, runtime.KnobCPUQuota, "40000 50000", true}, {k, runtime.KnobCPUQuota, "90000 100000", true}, {k, runtime.KnobCPUQuota, "90000 50000", true},
+		{k, runtime.KnobCPUQuota, "70000 50000", false}, {k, runtime.KnobCPUQuota, "40000 100000", false}, {k, runtime.KnobCPUWeight, "40000 50000", false},
+		{written, runtime.KnobCPUQuota, "60000 50000", true}, {written, runtime.KnobCPUQuota, "40000 50000", false},
+		{settled, runtime.KnobCPUQuota, "40000 50000", false},
+	} {
+		if got := tc.k.Ours(tc.name, tc.stands); got != tc.want {
+			t.Errorf("%+v: %s %s is ours: %v, want %v", tc.k, tc.name, tc.stands, got, tc.want)
+		}
+	}
+}

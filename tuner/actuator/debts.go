@@ -1,0 +1,46 @@
+package actuator
+
+import (
+	"context"
+	"time"
+
+	"github.com/trimtab/trimtab/tuner/originals"
+)
+
+// The pause after a restore that failed, doubled with each: a try is an engine call,
+// and what refuses it will mostly refuse it again. A debt that waits for memory to
+// become free costs a reading, and has no pause.
+const (
+	firstPause   = 10 * time.Second
+	longestPause = 5 * time.Minute
+)
+
+// retry is what became of the tries to pay one container's debt.
+type retry struct {
+	failed int // in a row
+	next   time.Time
+}
+
+// PayDebts tries again what is owed: memory limits that were not safe to lower,
+// undos and restores that failed. It returns results for those that were tried: one
+// that failed waits, longer each time, up to five minutes; nothing else is written to
+// its container meanwhile. Calling it every few seconds is often enough.
+func (a *Actuator) PayDebts(ctx context.Context, lookup Lookup) ([]RestoreResult, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.o.Now()
+	results, err := a.restoreWhere(ctx, lookup, "debt", func(f originals.File) bool {
+		return a.unsettled(f) != "" && !now.Before(a.retries[f.ID.Key()].next)
+	})
+	for _, r := range results {
+		if r.Err == nil && r.Outcome != Failed && r.Outcome != Unavailable {
+			delete(a.retries, r.Key)
+			continue
+		}
+		t := a.retries[r.Key]
+		t.next = a.o.Now().Add(min(firstPause<<min(t.failed, 8), longestPause))
+		t.failed++
+		a.retries[r.Key] = t
+	}
+	return results, err
+}
