@@ -1,0 +1,86 @@
+package kills
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trimtab/trimtab/test/daemontest"
+)
+
+// TestDaemonKilledInItsRecovery: the real daemon dies again and again in its start, at
+// random instants of it; the one that is left alone puts everything back.
+func TestDaemonKilledInItsRecovery(t *testing.T) {
+	program := binary(t)
+	w := newWorker(t, program, rand.New(rand.NewPCG(numberFrom(t, seedEnv, 20261121), 99)))
+	dir, err := os.MkdirTemp("", "trimtab-kills-*") // not t.TempDir: a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	w.state = filepath.Join(dir, "state")
+	const config = "mode: observe\n"
+	file := filepath.Join(dir, "killed.yaml")
+	text := fmt.Sprintf("stateDir: %s\napi: {socket: %s/killed}\nmetrics: {listen: \"\"}\n%s", w.state, dir, config)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const rounds, deaths = 3, 4
+	partly := 0 // deaths that came after a part of the recovery, and before its end
+	for range rounds {
+		w.leaveSomething()
+		for range deaths {
+			before := w.stands()
+			cmd := exec.CommandContext(t.Context(), program, "daemon", "--config", file, "--conf-dir", filepath.Join(dir, "none"))
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Duration(w.random.Int64N(int64(2500 * time.Millisecond))))
+			_ = cmd.Process.Kill() // it runs until it is killed
+			if err := cmd.Wait(); !killed(err) {
+				t.Fatalf("the daemon ended by itself: %v", err)
+			}
+			if now := w.stands(); now != before && now != w.owners {
+				partly++
+			}
+		}
+		d, err := daemontest.Start(t.Context(), daemontest.Options{Binary: program, Dir: dir, Config: config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := time.Now().Add(patience)
+		for w.stands() != w.owners && time.Now().Before(end) {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if diff := cmp.Diff(w.owners, w.stands()); diff != "" {
+			t.Errorf("the last daemon did not put back (-owner +now):\n%s\n%s", diff, d.Log())
+		}
+		if err := d.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d daemons killed in their start, %d in the middle of the recovery", rounds*deaths, partly)
+}
+
+// leaveSomething lives and dies until values of trimtab's stand in more than one place.
+func (w *worker) leaveSomething() {
+	all := &tally{where: map[string]int{}}
+	for {
+		w.die(all, orders{State: w.state, Containers: w.cs, Seed: w.random.Uint64(), Point: 25 + w.random.IntN(40)}, &all.acting)
+		originals, _ := filepath.Glob(filepath.Join(w.state, "originals", "*.json"))
+		hidden, _ := filepath.Glob(filepath.Join(w.state, "gpu-hidden", "*.json"))
+		if len(originals) >= 2 && len(hidden) == 1 && w.stands() != w.owners {
+			return
+		}
+	}
+}

@@ -1,0 +1,340 @@
+// Package kills holds trimtab to its first promise: whatever it was doing when it was
+// killed, every original comes back.
+package kills
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/runtime/docker"
+	"github.com/trimtab/trimtab/runtime/runtimetest"
+)
+
+// What the environment may change: how many kills, and the seed that a failure named.
+const (
+	countEnv = "TRIMTAB_KILLS"
+	seedEnv  = "TRIMTAB_KILLS_SEED"
+	// workers have containers and a state folder of their own each.
+	workers  = 2
+	patience = 2 * time.Minute
+)
+
+func numberFrom(t *testing.T, env string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(env)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", env, err)
+	}
+	return n
+}
+
+// TestAThousandKills: processes with trimtab's hands on real containers (quota, weight,
+// cpuset, memory with swap, hidden GPUs) are killed at seeded random points, in the
+// middle of writes too; so is what comes to restore, as a daemon at its start and as
+// `trimtab restore --offline`. At the end of each round all stands as its owner set it.
+func TestAThousandKills(t *testing.T) {
+	program := binary(t)
+	want, seed := int(numberFrom(t, countEnv, 1000)), numberFrom(t, seedEnv, 20261121)
+	t.Logf("%s=%d", seedEnv, seed)
+	all := &tally{where: map[string]int{}}
+	t.Run("worker", func(t *testing.T) {
+		for i := range workers {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				w := newWorker(t, program, rand.New(rand.NewPCG(seed, uint64(i))))
+				for all.begin(want) {
+					w.round(all)
+				}
+			})
+		}
+	})
+	all.report(t, want)
+}
+
+// tally counts kills by where they landed.
+type tally struct {
+	mu                                 sync.Mutex
+	where                              map[string]int // last point passed
+	rounds, dirty, kills               int
+	acting, recovering, restoring, off int // kills by what was killed; off: restores that ended before
+}
+
+func (y *tally) begin(want int) bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.rounds++
+	return y.kills < want
+}
+
+func (y *tally) add(change func()) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	change()
+}
+
+func (y *tally) report(t *testing.T, want int) {
+	// Points after which a write is under way until the next one is passed.
+	inEngineWrite, inDurableWrite := []string{"apply.before"}, []string{"save.before", "store.temp.before", "store.rename.before", "store.remove.before", "record.before"}
+	engine, durable := 0, 0
+	var lines []string
+	for point, n := range y.where {
+		lines = append(lines, fmt.Sprintf("%s %d", point, n))
+		if slices.Contains(inEngineWrite, point) {
+			engine += n
+		}
+		if slices.Contains(inDurableWrite, point) {
+			durable += n
+		}
+	}
+	slices.Sort(lines)
+	t.Logf("%d kills in %d rounds: %d acting, %d recovering as at a start, %d in trimtab restore --offline (%d more ended before); %d landed inside an engine's write, %d inside a durable one; %d rounds found values of trimtab's standing",
+		y.kills, y.rounds-workers, y.acting, y.recovering, y.restoring, y.off, engine, durable, y.dirty)
+	t.Logf("last point passed: %s", strings.Join(lines, ", "))
+	if t.Failed() || want < 100 {
+		return
+	}
+	if engine < want/20 || durable < want/20 || y.dirty < y.rounds/3 || y.restoring < want/40 || y.recovering < want/40 {
+		t.Error("too few kills landed where they could harm: nothing is proved")
+	}
+}
+
+// worker kills, and checks that all comes back.
+type worker struct {
+	t       *testing.T
+	program string
+	state   string
+	random  *rand.Rand
+	cs      []runtime.Container // the last holds GPUs
+	owners  string
+	restore time.Duration // what a restore took last
+}
+
+func newWorker(t *testing.T, program string, random *rand.Rand) *worker {
+	host := runtimetest.NeedDocker(t)
+	w := &worker{t: t, program: program, state: t.TempDir(), random: random, restore: 300 * time.Millisecond}
+	engine, err := docker.New(docker.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	for _, args := range [][]string{
+		{"--cpus=0.5", "--cpu-shares=512", "--memory=128m", "--memory-swap=256m"},
+		{"--cpu-period=100000", "--cpu-quota=40000", "--cpuset-cpus=0-1"},
+		{"--memory=160m", "--device-cgroup-rule", "c 195:* rwm", "--device-cgroup-rule", "c 10:229 rw"},
+	} {
+		w.cs = append(w.cs, runtimetest.Find(t, engine, host.Start(t, args...)))
+	}
+	gpu := w.cs[len(w.cs)-1]
+	if len(gpu.GPUs) == 0 || gpu.Cgroup.V1["devices"] == "" {
+		t.Skip("needs v1's devices controller")
+	}
+	host.Run(t, "exec", gpu.ID.Container, "sh", "-c", "cd /dev && mknod -m 640 nvidia0 c 195 0 && mknod -m 666 nvidia1 c 195 1 && mknod -m 666 nvidiactl c 195 255")
+	w.owners = w.stands()
+	return w
+}
+
+// stands is all that trimtab may have changed, as text, from the kernel's files and
+// from the container's.
+func (w *worker) stands() string {
+	var out strings.Builder
+	for _, c := range w.cs {
+		values, err := cgroup.ReadValues(c.Cgroup)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, knob := range values.Sorted() {
+			fmt.Fprintf(&out, "%s %s=%s\n", c.Name, knob, values[knob])
+		}
+		list, err := os.ReadFile(filepath.Join(c.Cgroup.V1["devices"], "devices.list"))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		rules := strings.Split(strings.TrimSpace(string(list)), "\n")
+		slices.Sort(rules)
+		fmt.Fprintf(&out, "%s %s\n", c.Name, strings.Join(rules, ", "))
+		root := fmt.Sprintf("/proc/%d/root", c.InitPID)
+		nodes, _ := filepath.Glob(root + "/dev/nvidia*") // the pattern is well formed
+		for _, node := range append(nodes, root+"/run/trimtab") {
+			if info, err := os.Lstat(node); err == nil {
+				st := info.Sys().(*syscall.Stat_t)
+				fmt.Fprintf(&out, "%s %s %v %d:%d %x\n", c.Name, strings.TrimPrefix(node, root), info.Mode(), st.Uid, st.Gid, st.Rdev)
+			}
+		}
+	}
+	return out.String()
+}
+
+// round is one life, its death, and the way back from it, which may be killed as well.
+func (w *worker) round(all *tally) {
+	w.t.Helper()
+	if diff := cmp.Diff(w.owners, w.stands()); diff != "" {
+		w.t.Fatalf("what was killed before reached out of its grave (-owner +now):\n%s", diff)
+	}
+	o := orders{State: w.state, Containers: w.cs, Seed: w.random.Uint64(), Point: 1 + w.random.IntN(45), Delay: w.delay()}
+	history := []string{w.die(all, o, &all.acting)}
+	if w.stands() != w.owners {
+		all.add(func() { all.dirty++ })
+	}
+	for w.random.IntN(2) == 0 {
+		if w.random.IntN(2) == 0 {
+			history = append(history, w.killRestore(all))
+			continue
+		}
+		o = orders{State: w.state, Containers: w.cs, Recover: true, Point: 1 + w.random.IntN(9), Delay: w.delay() / 3}
+		history = append(history, w.die(all, o, &all.recovering))
+	}
+	by, err := w.bringBack()
+	if err != nil {
+		w.t.Fatalf("%s: %v\nafter %s", by, err, strings.Join(history, "\n"))
+	}
+	if diff := cmp.Diff(w.owners, w.stands()); diff != "" {
+		w.t.Fatalf("after %s (-owner +now):\n%s\nkilled: %s", by, diff, strings.Join(history, "\n"))
+	}
+	for _, dir := range []string{"originals", "gpu-hidden"} {
+		if left, _ := filepath.Glob(filepath.Join(w.state, dir, "*")); len(left) != 0 {
+			w.t.Fatalf("after %s: left behind: %v\nkilled: %s", by, left, strings.Join(history, "\n"))
+		}
+	}
+}
+
+// delay is none in half of the cases; else it ends somewhere in what follows.
+func (w *worker) delay() time.Duration {
+	if w.random.IntN(2) == 0 {
+		return 0
+	}
+	return time.Duration(w.random.Int64N(int64(30 * time.Millisecond)))
+}
+
+// die runs a child until it is killed. A recovery may end before: there was little to do.
+func (w *worker) die(all *tally, o orders, count *int) string {
+	w.t.Helper()
+	text, err := json.Marshal(o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer read.Close()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), ordersEnv+"="+string(text))
+	cmd.ExtraFiles = []*os.File{write}
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	err = cmd.Start()
+	write.Close()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var trace bytes.Buffer
+	_, readErr := trace.ReadFrom(read)
+	err = cmd.Wait()
+	points := strings.Fields(trace.String())
+	switch {
+	case err == nil && o.Recover:
+		return fmt.Sprintf("(a recovery ended after %d points)", len(points))
+	case !killed(err) || ctx.Err() != nil || readErr != nil || len(points) == 0:
+		w.t.Fatalf("child with %s: %v: %s", text, err, said.String())
+	}
+	last := points[len(points)-1]
+	all.add(func() {
+		all.kills++
+		*count++
+		all.where[last]++
+	})
+	return fmt.Sprintf("a child after %q, point %d, with seed %d, point %d, delay %s, recover %v", last, len(points), o.Seed, o.Point, o.Delay, o.Recover)
+}
+
+// killed reports whether a process ended by SIGKILL.
+func killed(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signal() == syscall.SIGKILL
+}
+
+// killRestore kills the command somewhere in its run.
+func (w *worker) killRestore(all *tally) string {
+	w.t.Helper()
+	cmd := exec.CommandContext(w.t.Context(), w.program, "restore", "--offline", "--state-dir", w.state)
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	after := time.Duration(w.random.Int64N(int64(w.restore)))
+	timer := time.AfterFunc(after, func() { _ = cmd.Process.Kill() }) // it may have ended
+	err := cmd.Wait()
+	timer.Stop()
+	all.add(func() {
+		if killed(err) {
+			all.kills++
+			all.restoring++
+			return
+		}
+		all.off++
+	})
+	return fmt.Sprintf("trimtab restore --offline after %s (%v)", after, err)
+}
+
+// bringBack takes the ways in turn: as at a daemon's start, and the command.
+func (w *worker) bringBack() (by string, err error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	if w.random.IntN(3) > 0 {
+		h, err := newHands(w.state, nil)
+		if err != nil {
+			return "a start", err
+		}
+		return "a start", errors.Join(h.recovery(ctx, w.cs), h.engine.Close())
+	}
+	began := time.Now()
+	out, err := exec.CommandContext(ctx, w.program, "restore", "--offline", "--state-dir", w.state).CombinedOutput()
+	w.restore = time.Since(began)
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return "trimtab restore --offline", err
+}
+
+// binary builds trimtab.
+func binary(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it acts on containers")
+	}
+	path := filepath.Join(t.TempDir(), "trimtab")
+	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/trimtab").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
