@@ -50,6 +50,7 @@ type ContainerdSpec struct {
 	CgroupsPath string   // below the test's own cgroup; "": /NAMESPACE/ID, as nerdctl and ctr have it
 	Env         []string
 	Resources   specs.LinuxResources
+	Mounts      []specs.Mount
 }
 
 // NeedContainerd prepares a containerd without starting it, or skips the test. bin
@@ -315,10 +316,10 @@ func ociSpec(s ContainerdSpec) specs.Spec {
 		Version: "1.0.2",
 		Root:    &specs.Root{Path: "rootfs"},
 		Process: &specs.Process{Args: command, Cwd: "/", Env: append([]string{"PATH=/bin"}, s.Env...)},
-		Mounts: []specs.Mount{
+		Mounts: append([]specs.Mount{
 			{Destination: "/proc", Type: "proc", Source: "proc"},
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=64k"}},
-		},
+		}, s.Mounts...),
 		Linux: &specs.Linux{
 			CgroupsPath: s.CgroupsPath,
 			Resources:   &r,
