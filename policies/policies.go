@@ -93,6 +93,11 @@ type Job struct {
 	// NearCPUs are those near its devices, as a CPU list; "" where that is not known, or
 	// where the host has one memory node.
 	NearCPUs string `json:"nearCPUs,omitempty"`
+	// Similar is what known jobs like it were found to need; nil: none is like it.
+	Similar *Similar `json:"similar,omitempty"`
+	// Early: its own measurement is not good yet, and Similar speaks for it meanwhile. Only
+	// an EarlyPolicy is shown such jobs.
+	Early bool `json:"early,omitempty"`
 }
 
 // Node is what there is to give.

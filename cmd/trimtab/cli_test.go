@@ -16,6 +16,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -111,6 +112,16 @@ func (fake) Restore(_ context.Context, name string) ([]view.ActionResult, error)
 func (fake) Resume(context.Context, string) ([]view.ActionResult, error) { return nil, nil }
 
 func (fake) Pause(context.Context) error { return nil }
+
+func (fake) Fingerprints(context.Context) ([]view.Fingerprint, error) {
+	cost := policies.Cost{TrainerCPU: 0.02, LoaderCPU: 0.05, Device: 0.04, Batch: 0.05, Loaders: 2, Ticks: 100}
+	return []view.Fingerprint{{ID: 7, Name: "train", Print: fingerprint.Print{Unit: "torch.backward"}, Jobs: 3,
+		Learned: fingerprint.Learned{Cost: cost, Correction: 1, Kept: 2, Failed: 1, Right: 1}}}, nil
+}
+
+func (fake) Forget(_ context.Context, r view.ForgetRequest) ([]view.ActionResult, error) {
+	return []view.ActionResult{{Name: r.Name, OK: true, Text: fmt.Sprintf("fingerprint %d forgotten, all: %v", r.ID, r.All)}}, nil
+}
 
 func (fake) GPUs(context.Context) ([]view.GPUSight, error) {
 	return []view.GPUSight{{Key: "k", Name: "train", Device: "nvidia1", Granted: true, Hidden: true}}, nil

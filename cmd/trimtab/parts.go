@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/policies/knee"
+	"github.com/trimtab/trimtab/policies/similarity"
 	"github.com/trimtab/trimtab/probes"
 	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
 	"github.com/trimtab/trimtab/probes/network"
@@ -29,6 +31,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/core"
 	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/history"
 	"github.com/trimtab/trimtab/tuner/loop"
 	"github.com/trimtab/trimtab/tuner/originals"
@@ -43,7 +46,12 @@ const disabledFile = "/etc/trimtab/disabled"
 func policyMap(cfg config.Config) map[string]policies.Policy {
 	params := knee.Defaults()
 	params.MinGain = cfg.Thresholds.MinGain
-	return map[string]policies.Policy{knee.Name: knee.New(params)}
+	first := similarity.Defaults()
+	first.MinGain = cfg.Thresholds.MinGain
+	return map[string]policies.Policy{
+		knee.Name:       knee.New(params),
+		similarity.Name: similarity.New(first, knee.New(params)),
+	}
 }
 
 // parts are what the daemon is made of, with what must be closed at the end.
@@ -63,6 +71,8 @@ type parts struct {
 	sights   *device.Visibility
 	state    *statefile.Store
 	history  *history.Store
+	book     *fingerprint.Book
+	known    knownJobs
 	recorder *recorder
 	handover bool
 	heart    heartbeat
@@ -88,7 +98,7 @@ func assemble(_ context.Context, cfg config.Config, log *slog.Logger) (*parts, e
 	p.openProbes()
 	p.policy = policyMap(cfg)[cfg.Policy]
 	if p.policy == nil {
-		return nil, errors.Join(fmt.Errorf("policy %q is not known; there is: %s", cfg.Policy, knee.Name), p.lock.Close())
+		return nil, errors.Join(fmt.Errorf("policy %q is not known; there is: %s", cfg.Policy, strings.Join(slices.Sorted(maps.Keys(policyMap(cfg))), ", ")), p.lock.Close())
 	}
 	p.actuator = newActuator(cfg, p.engines, p.sights.Left, log)
 	return p, nil
@@ -182,12 +192,13 @@ func (p *parts) openState() {
 			p.log.Error("the flight recorder is off", "error", err)
 		}
 	}
+	p.book, p.known = openKnown(p.state, p.recorder, p.log)
 }
 
 // options wires the loop.
 func (p *parts) options(cfg config.Config, status func(string)) loop.Options {
 	o := loop.Options{
-		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policy: p.policy,
+		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policy: p.policy, Book: p.book, Known: p.known,
 		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Facts: facts(), GPU: p.sights, GPUMemory: gpuMemory{p.state}, Sights: p.sights, Disabled: disabled,
 		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.heart.beat, Log: p.log,

@@ -22,6 +22,8 @@ type replayState struct {
 	Epoch  string `json:"epoch"` // of plan IDs
 	// MinGain is the policy's threshold, thresholds.minGain of the config.
 	MinGain float64 `json:"minGain"`
+	// Known are the jobs that were known, as known.Encode writes them.
+	Known json.RawMessage `json:"known,omitempty"`
 }
 
 // recorder is the flight recorder, with copies to whoever asks for one.
@@ -62,10 +64,10 @@ func openRecorder(dir string, maxBytes int64, cfg core.Config, state replayState
 func (r *recorder) header() recording.Header {
 	r.mu.Lock()
 	config := r.config
-	r.mu.Unlock()
 	state, err := json.Marshal(r.state)
+	r.mu.Unlock()
 	if err != nil {
-		panic(err) // two strings
+		panic(err) // strings, numbers, and JSON that was just made
 	}
 	boot, _ := cgroup.BootID("/proc") // "" says that it is not known
 	var mono unix.Timespec

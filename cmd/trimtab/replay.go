@@ -13,6 +13,7 @@ import (
 
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/known"
 	"github.com/trimtab/trimtab/tuner/recording"
 )
 
@@ -89,7 +90,15 @@ func replayCore(h recording.Header) (*core.Core, error) {
 	if policy == nil {
 		return nil, fmt.Errorf("recording's policy %q is not known to this version", state.Policy)
 	}
-	return core.New(cfg, policy, state.Epoch), nil
+	c := core.New(cfg, policy, state.Epoch)
+	if len(state.Known) > 0 {
+		book, err := known.Decode(state.Known, h.WallUnixNs)
+		if err != nil {
+			return nil, fmt.Errorf("recording's state: %w", err)
+		}
+		c.Remember(book)
+	}
+	return c, nil
 }
 
 // replayAll steps through a recording; each sees ticks that decided something.

@@ -35,6 +35,9 @@ type Backend interface {
 	Pause(ctx context.Context) error
 	// GPUs tells how each container that holds a GPU has each device.
 	GPUs(ctx context.Context) ([]view.GPUSight, error)
+	// Fingerprints lists the known jobs, by number; Forget drops some.
+	Fingerprints(ctx context.Context) ([]view.Fingerprint, error)
+	Forget(ctx context.Context, req view.ForgetRequest) ([]view.ActionResult, error)
 	// HideGPU and ShowGPU change what a running container may open.
 	HideGPU(ctx context.Context, req view.GPURequest) ([]view.ActionResult, error)
 	ShowGPU(ctx context.Context, req view.GPURequest) ([]view.ActionResult, error)

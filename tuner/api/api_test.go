@@ -65,6 +65,12 @@ func (f *fake) Pause(ctx context.Context) error {
 	return err
 }
 
+func (f *fake) Fingerprints(context.Context) ([]view.Fingerprint, error) { return nil, nil }
+
+func (f *fake) Forget(ctx context.Context, r view.ForgetRequest) ([]view.ActionResult, error) {
+	return f.act(ctx, r)
+}
+
 func (f *fake) GPUs(context.Context) ([]view.GPUSight, error) { return nil, nil }
 
 func (f *fake) HideGPU(ctx context.Context, r view.GPURequest) ([]view.ActionResult, error) {

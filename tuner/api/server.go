@@ -89,6 +89,7 @@ func (s *Server) routes() []route {
 		{http.MethodGet, "/v1/containers/{name}", AccessRead, lookTimeout, s.container},
 		{http.MethodGet, "/v1/devices", AccessRead, lookTimeout, s.devices},
 		{http.MethodGet, "/v1/gpus", AccessRead, lookTimeout, s.gpus},
+		{http.MethodGet, "/v1/fingerprints", AccessRead, lookTimeout, s.fingerprints},
 		{http.MethodGet, "/v1/history", AccessRead, lookTimeout, s.history},
 		{http.MethodGet, "/v1/record", AccessRead, maxRecording + lookTimeout, s.record},
 		{http.MethodPost, "/v1/enable", AccessWrite, actTimeout, s.enable},
@@ -96,6 +97,7 @@ func (s *Server) routes() []route {
 		{http.MethodPost, "/v1/restore", AccessWrite, actTimeout, s.restore},
 		{http.MethodPost, "/v1/resume", AccessWrite, actTimeout, s.resume},
 		{http.MethodPost, "/v1/pause", AccessWrite, actTimeout, s.pause},
+		{http.MethodPost, "/v1/fingerprints/forget", AccessWrite, actTimeout, s.forget},
 		{http.MethodPost, "/v1/gpus/hide", AccessWrite, actTimeout, s.hideGPU},
 		{http.MethodPost, "/v1/gpus/show", AccessWrite, actTimeout, s.showGPU},
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/idle"
 	"github.com/trimtab/trimtab/tuner/trial"
 	"github.com/trimtab/trimtab/tuner/verdict"
@@ -38,6 +39,7 @@ type Core struct {
 	last       Input
 	idle       *idle.Tracker
 	standing   map[string]standing // kept changes that took memory, by plan
+	book       *fingerprint.Book
 	node       policies.Node
 	// outside is the CPU use of everything but containers, from tick to tick.
 	outside  []usage
@@ -50,7 +52,7 @@ type Core struct {
 // New returns a core. epoch is any text that differs between starts (it becomes
 // part of plan IDs).
 func New(cfg Config, policy policies.Policy, epoch string) *Core {
-	return &Core{cfg: cfg, policy: policy, jobs: map[string]*job{}, trials: map[string]*openTrial{}, unanswered: map[string]Order{}, epoch: epoch, totals: newTotals(), idle: idle.New(), standing: map[string]standing{}}
+	return &Core{cfg: cfg, policy: policy, jobs: map[string]*job{}, trials: map[string]*openTrial{}, unanswered: map[string]Order{}, epoch: epoch, totals: newTotals(), idle: idle.New(), standing: map[string]standing{}, book: fingerprint.NewBook()}
 }
 
 // SetConfig replaces the configuration, from the next tick on.
@@ -91,6 +93,7 @@ type job struct {
 	entitled   float64
 	obtainable float64 // CPUs, beside what others use
 	memoryState
+	like likeness
 }
 
 // usage is a container's CPU use from tick to tick, for its neighbours' trials.
@@ -168,6 +171,7 @@ func (c *Core) close(j *job, r window.Reading, d *Decision) {
 		j.parts[p] += r.Breakdown.Ns[p]
 	}
 	c.totals.window(j.c.Enrolment.Team, v, r.Breakdown)
+	c.teach(j, r)
 	if name := string(v.Class) + "/" + string(v.Cause); j.agree == c.cfg.Agree && name != j.announced {
 		j.announced = name
 		d.Records = append(d.Records, c.record(view.RecordVerdict, j, func(rec *view.Record) {

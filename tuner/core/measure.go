@@ -1,6 +1,8 @@
 package core
 
 import (
+	"slices"
+
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/tuner/trial"
 	"github.com/trimtab/trimtab/tuner/window"
@@ -23,6 +25,7 @@ func (c *Core) measure(in Input, d *Decision) {
 		if w := j.rate.Add(s, in.Host); w != nil && j.c.Watched {
 			j.observe(c.cfg, w)
 		}
+		c.lookEarly(j, s, in.Host)
 		long := j.long.Add(s, in.Host)
 		if long != nil && long.StealShare > c.cfg.Thresholds.Steal {
 			j.long.Cut() // a robbed stretch is no evidence
@@ -75,6 +78,7 @@ func (j *job) resourcesChanged(nowNs int64) {
 	j.window.Cut()
 	j.rate.Cut()
 	j.long.Cut()
+	j.like.early.Cut()
 }
 
 // pauseSteps is how many times longer than its usual step a stretch without two
@@ -98,6 +102,12 @@ func (j *job) observe(cfg Config, w *window.Window) {
 		}
 		return
 	}
+	if want := j.settledSource(); want != "" && r.Rate.Source != want && length <= cfg.MaxWindowNs {
+		return // the source that windows found may be a slower one: its second tick is still to come
+	}
+	if j.source == "" && length <= firstTicksNs && slices.ContainsFunc(w.Ticks, func(t window.Tick) bool { return t.TGID == r.Root && t.Source != r.Rate.Source && t.Count < 2 }) {
+		return // the framework ticks, slowly: a lesser source that is faster would begin the series
+	}
 	j.rate.Cut()
 	paused := j.paused
 	j.paused = false
@@ -105,12 +115,33 @@ func (j *job) observe(cfg Config, w *window.Window) {
 		return
 	}
 	if r.Rate.Source != j.source {
-		if len(j.obs) > 0 && r.Rate.Source != j.reading.Rate.Source {
+		if len(j.obs) > 0 && r.Rate.Source != j.settledSource() {
 			return // one odd slice does not end a series; the windows decide on the source
+		}
+		if j.source != "" || !j.like.ticking {
+			j.like.early.Cut()
+		}
+		if j.source == "" && r.Rate.PerSecond*float64(length)/1e9 > 2*r.Rate.Ticks+2 {
+			j.long.Cut() // most of the stretch lay before its first steps, and is no part of their cost
 		}
 		j.source, j.obs, j.confirmed, j.denied = r.Rate.Source, nil, false, 0
 	}
 	j.obs = keep(append(j.obs, trial.Obs{StartNs: w.StartNs, EndNs: w.EndNs, Rate: r.Rate.PerSecond}))
+}
+
+// firstTicksNs is how long a series waits at its begin for two ticks of the framework.
+const firstTicksNs = 10 * second
+
+// settledSource is the source of the rate by the latest window; before the first, by
+// the early stretch, and before that, the one that the series began with.
+func (j *job) settledSource() string {
+	switch {
+	case j.windows > 0:
+		return j.reading.Rate.Source
+	case j.like.reading.Window != nil:
+		return j.like.reading.Rate.Source
+	}
+	return j.source
 }
 
 // measureOutside takes what the host's processes outside of all containers used.

@@ -34,6 +34,7 @@ type simJob struct {
 	cgroup                 probes.Cgroup
 	noise, carry           float64
 	lastRate, lastCPUsUsed float64
+	steps                  uint64 // in the latest second
 }
 
 const quotaPeriod = runtime.DefaultPeriodUs
@@ -170,7 +171,8 @@ func (j *simJob) advance(n *node, cpus float64) float64 {
 	exact := rate + j.carry
 	steps := math.Floor(exact)
 	j.carry = exact - steps
-	j.ticks.Count += uint64(steps)
+	j.steps = uint64(steps)
+	j.ticks.Count += j.steps
 	j.ticks.LastNs = n.nowNs - int64(j.carry/rate*1e9)
 	j.fillThreads(n, rate, cpus)
 	return cpus
@@ -211,11 +213,11 @@ func (j *simJob) fillThreads(n *node, rate, cpus float64) {
 			t.Edges = []probes.Edge{{Waker: waker, State: probes.StatePoll}}
 		}
 		t.Edges[0].Ns += rest
-		t.Edges[0].Count += uint64(rate) + 1
+		t.Edges[0].Count += j.steps
 	}
 	spend(trainer, probes.StateRun, rate*j.trainerCPU)
 	spend(trainer, probes.StateTimer, rate*j.device)
-	trainer.Count[probes.StateTimer] += uint64(rate)
+	trainer.Count[probes.StateTimer] += j.steps
 	trainer.LastNs[probes.StateTimer] = n.nowNs
 	if starved {
 		spend(trainer, stall, 0.3*left)

@@ -32,7 +32,7 @@ func (c *Core) propose(in Input, d *Decision) {
 		}
 	}
 	for _, job := range jobs {
-		c.jobs[job.Key].whyNot = orElse(job.Enrolment.WhyNot, "nothing to gain")
+		c.jobs[job.Key].whyNot = orElse(job.Enrolment.WhyNot, noPlan(job))
 	}
 	for _, p := range proposal.Plans {
 		c.consider(p, d)
@@ -65,12 +65,22 @@ func (c *Core) notNow(in Input, j *job) string {
 		return "in trial"
 	case e.Mode == policies.ModeTune && c.now() < j.cooledNs:
 		return fmt.Sprintf("cool-down %d s", (j.cooledNs-c.now()+second-1)/second)
+	case c.earlyFor(j):
+		return ""
 	case j.verdict.Class == "":
 		return "measuring"
 	case j.agree < c.cfg.Agree:
 		return "verdict not settled"
 	}
 	return ""
+}
+
+// noPlan says why nothing was proposed for a job.
+func noPlan(j policies.Job) string {
+	if j.Early {
+		return "measuring"
+	}
+	return "nothing to gain"
 }
 
 func orElse(s, otherwise string) string {
@@ -85,13 +95,15 @@ func (c *Core) asJob(key string, j *job) policies.Job {
 	if rate.Source == j.source && len(j.obs) >= 3 {
 		rate.PerSecond = j.rateNow()
 	}
-	return policies.Job{
+	p := policies.Job{
 		Key: key, Name: j.c.Name, Enrolment: j.c.Enrolment, Now: j.c.Now, Original: j.originals(),
 		Verdict: j.verdict, Breakdown: j.reading.Breakdown, Rate: rate, Cost: j.reading.Cost,
 		CostOK:   verdict.Steady(c.cfg.Thresholds, j.reading),
 		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled, Obtainable: j.obtainable,
 		Settled: c.now()-j.changedNs >= c.cfg.TakeAfterNs,
 	}
+	c.asEarly(j, &p)
+	return p
 }
 
 // consider passes one plan through the guard and opens its trial.
@@ -130,7 +142,11 @@ func (c *Core) consider(p policies.Plan, d *Decision) {
 		return
 	}
 	o := Order{Plan: c.planID(), Policy: p.Policy, Changes: p.Changes}
-	c.open(o, subject)
+	t := c.open(o, subject)
+	if c.earlyFor(subject) {
+		t.from = subject.like.from
+		subject.like.taken = last(append(subject.like.taken, "its first allocation, "+changesText(p.Changes)), maxTaken)
+	}
 	subject.whyNot = "in trial"
 	d.Apply = append(d.Apply, o)
 }
@@ -229,7 +245,7 @@ func (c *Core) wait(subject *job, p policies.Plan) string {
 		need = max(need, trial.DefaultParams(true).MinBefore)
 	}
 	switch {
-	case subject.source != subject.reading.Rate.Source:
+	case subject.source != c.rateSource(subject):
 		return "measuring: the source of its rate has changed"
 	case len(before) < need:
 		return fmt.Sprintf("measuring: %d of %d rate readings", len(before), need)

@@ -73,6 +73,7 @@ func (c *Core) show(key string, j *job) view.Container {
 		Now: j.c.Now, Original: j.originals(), Yielded: j.c.Yielded, Held: j.c.Held, Owed: j.c.Owed, Preflight: j.c.Preflight,
 		Advice: j.advice, Trials: append([]view.Trial(nil), j.trials...),
 	}
+	c.showSimilar(j, &v)
 	if j.reading.CostOK {
 		v.Knee = j.reading.Cost.Knee()
 	}

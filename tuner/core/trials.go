@@ -22,6 +22,7 @@ type openTrial struct {
 	appliedNs int64 // 0: the actuator has not answered yet
 	frozenNs  int64 // time since then in which everything was frozen
 	take      bool
+	from      []uint64 // known jobs that the plan was taken from
 	look      int
 	result    trial.Result
 	earned    bool // the windows say keep; only neighbours can still speak against it
@@ -384,6 +385,7 @@ func (c *Core) end(t *openTrial, outcome view.Outcome, why string, d *Decision) 
 	}
 	t.view.Outcome, t.view.EndedUnixNs, t.view.Why = outcome, c.last.UnixNs, why
 	c.totals.trial(t.order.Policy, outcome)
+	c.judged(t, outcome)
 	for i, ch := range t.order.Changes {
 		j := c.jobs[ch.Key]
 		if j == nil {

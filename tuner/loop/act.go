@@ -278,6 +278,7 @@ func (l *Loop) Shutdown(ctx context.Context, handover bool) error {
 		return runtime.Container{}, false
 	}
 	defer l.flush()
+	defer l.keepLast()
 	if handover {
 		return l.undoUnproved(ctx)
 	}

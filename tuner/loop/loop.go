@@ -21,6 +21,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/budget"
 	"github.com/trimtab/trimtab/tuner/core"
 	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/history"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -82,8 +83,10 @@ type Options struct {
 	Actuator *actuator.Actuator
 	Manuals  *enrol.Manuals
 	Holds    Holds
-	History  History  // nil: none
-	Recorder Recorder // nil: none
+	History  History           // nil: none
+	Book     *fingerprint.Book // known jobs to begin with; nil: none
+	Known    Known             // nil: what is learned is not kept
+	Recorder Recorder          // nil: none
 	// Preflight says why a container that holds a GPU may not be written to; "" if it may (law 9).
 	Preflight func(ctx context.Context, c runtime.Container) string
 	// Facts are what else is known of a container that may be changed; nil: nothing.
@@ -139,6 +142,7 @@ type Loop struct {
 	budgetAtNs int64
 	logged     map[string]*logQuota
 	failures   map[string]int // by probe, in a row
+	known      remembering
 }
 
 // New returns a loop; Run starts it.
@@ -150,6 +154,11 @@ func New(o Options) *Loop {
 		edge: newEdgeTotals(), budget: budget.New(),
 	}
 	l.core = core.New(o.Settings.Core, o.Policy, epoch(l.started))
+	l.known.queue = make(chan []fingerprint.Known, 1)
+	if o.Book != nil {
+		l.core.Remember(o.Book)
+		l.known.revision = o.Book.Revision()
+	}
 	for _, e := range o.Engines {
 		l.engines[e.Name()] = &engineState{engine: e, part: view.Part{Name: e.Name(), Since: l.started.UnixNano(), Lost: "not reached yet"}}
 	}
@@ -181,6 +190,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	start(l.worker)
 	start(l.historian)
+	if l.o.Known != nil {
+		start(l.keeper)
+	}
 	if l.o.GPU != nil {
 		start(l.heal)
 	}

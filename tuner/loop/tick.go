@@ -50,6 +50,7 @@ func (l *Loop) tick(ctx context.Context) {
 	l.results = nil
 	l.act(d)
 	l.keep(d.Records)
+	l.remember()
 	if l.o.Recorder != nil && (len(d.Apply)+len(d.Rollback)+len(d.Records) > 0) {
 		_ = l.o.Recorder.Write("decision", d)
 	}
@@ -229,6 +230,7 @@ func (l *Loop) publish() {
 		s.Containers[i].ProbeShare, s.Containers[i].Thinned = l.budget.Spent(c.Key), l.thinned(c.Key)
 	}
 	l.edge.show(&s.Totals)
+	s.Memory = view.Memory{Known: l.core.Book().Len(), Lost: l.known.lost}
 	l.showGPULost(s)
 	s.Daemon = view.Daemon{
 		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.mode, Policy: l.o.Policy.Name(),

@@ -201,6 +201,8 @@ func (e *emitter) node(s *view.Snapshot) {
 	e.set(nNodeCPUs, s.Node.CPUs)
 	e.set(nNodeReserve, s.Node.Reserve)
 	e.set(nNodeOther, s.Node.OtherCPUs)
+	e.set(nKnown, float64(s.Memory.Known))
+	e.setBool(nKnownKept, s.Memory.Lost == "")
 	type group struct {
 		mode    string
 		watched bool

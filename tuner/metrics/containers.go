@@ -44,6 +44,13 @@ func (e *emitter) container(c view.Container, name, team string) {
 	}
 	e.set(nUsed, c.UsedCPUs, name, team)
 	e.set(nProbeShare, c.ProbeShare, name, team)
+	if c.Similar != nil {
+		e.set(nNearest, c.Similar.Distance, name, team)
+		e.set(nNearestSure, c.Similar.Confidence, name, team)
+	}
+	for _, d := range c.Devices {
+		e.set(nDeviceSpeed, d.Ratio, name, team, clean(d.Model), boolLabel(d.HostBound))
+	}
 	e.set(nWindows, float64(c.Windows), name, team)
 	e.setBool(nTunable, c.WhyNot == "" && c.Enrolment.Mode == policies.ModeTune, name, team)
 	e.setBool(nTrialOpen, c.Trial != nil, name, team)

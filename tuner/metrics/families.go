@@ -31,6 +31,11 @@ const (
 	nConfidence    = "trimtab_container_confidence_ratio"
 	nKnee          = "trimtab_container_knee_cpus"
 	nUsed          = "trimtab_container_used_cpus"
+	nNearest       = "trimtab_similarity_nearest_distance"
+	nNearestSure   = "trimtab_similarity_nearest_confidence_ratio"
+	nKnown         = "trimtab_similarity_known_jobs"
+	nKnownKept     = "trimtab_similarity_store_ok"
+	nDeviceSpeed   = "trimtab_device_predicted_speed_ratio"
 	nWindows       = "trimtab_container_windows_total"
 	nProbeShare    = "trimtab_container_probe_cost_ratio"
 	nLimitCPUs     = "trimtab_container_limit_cpus"
@@ -123,6 +128,9 @@ func containerFamilies() []Family {
 		{Name: nUsed, Kind: Gauge, Labels: ct(), Help: "CPUs used in the latest window."},
 		{Name: nWindows, Kind: Counter, Labels: ct(), Help: "Windows closed since the container was watched."},
 		{Name: nProbeShare, Kind: Gauge, Labels: ct(), Help: "What the probes cost the container's own threads, computed from hits and measured costs of a hit, as a share of one CPU; budget.job bounds it."},
+		{Name: nNearest, Kind: Gauge, Labels: ct(), Help: "Distance to the most similar known job, 0 (alike) to 1; absent where none is like it."},
+		{Name: nNearestSure, Kind: Gauge, Labels: ct(), Help: "Confidence in the known jobs most like it, 0 to 1; absent where none is like it."},
+		{Name: nDeviceSpeed, Kind: Gauge, Labels: ct("model", "host_bound"), Help: "Predicted rate on another model of device of this node over the rate now, from known jobs like it that ran on both; where host_bound is true something else than its device bounds it. Advice: nothing acts on it."},
 		{Name: nTunable, Kind: Gauge, Labels: ct(), Help: "1 while nothing keeps trimtab from changing the container; trimtab ps says what does."},
 		{Name: nTrialOpen, Kind: Gauge, Labels: ct(), Help: "1 while a plan that changed the container is on trial."},
 		{Name: nHeld, Kind: Gauge, Labels: ct(), Help: "1 while the container is held after a restore by hand, until it is resumed."},
@@ -174,6 +182,8 @@ func nodeFamilies() []Family {
 	return []Family{
 		{Name: nContainers, Kind: Gauge, Labels: []string{"mode", "watched"}, Help: "Running containers by how far trimtab may go and whether it watches them."},
 		{Name: nNotExported, Kind: Gauge, Help: "Watched containers left out of the per-container metrics, being beyond the cap."},
+		{Name: nKnown, Kind: Gauge, Help: "Jobs that trimtab knows again by their fingerprint; trimtab fingerprints ls lists them."},
+		{Name: nKnownKept, Kind: Gauge, Help: "1 while what is learned of jobs is kept on disk; 0: the latest write failed, and it is known until the daemon ends."},
 		{Name: nNodeCPUs, Kind: Gauge, Help: "CPUs online."},
 		{Name: nNodeReserve, Kind: Gauge, Help: "CPUs that are never given to a container."},
 		{Name: nNodeOther, Kind: Gauge, Help: "CPUs used by containers that are not enrolled, and by the host."},

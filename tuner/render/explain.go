@@ -16,7 +16,7 @@ func Explain(c view.Container, clock Clock) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), headline(c, clock))
 	for _, section := range []string{
-		standing(c), breakdown(c), verdict(c.Verdict), prediction(c), trials(c, clock), advice(c), enrolment(c),
+		standing(c), breakdown(c), verdict(c.Verdict), prediction(c), similar(c), devices(c), trials(c, clock), advice(c), enrolment(c),
 	} {
 		if section != "" {
 			out.WriteString("\n" + section)

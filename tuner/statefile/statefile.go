@@ -139,6 +139,18 @@ func (s *Store) GetState(topic string, v any) error {
 	return nil
 }
 
+// SetAside moves a topic's file away, so that another may be put in its place: for
+// contents that their owner cannot use. The error tells where it is now.
+func (s *Store) SetAside(topic string, cause error) error {
+	path, err := s.path(topic)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.setAside(path, cause)
+}
+
 func (s *Store) path(topic string) (string, error) {
 	if !s.validName(topic) {
 		return "", fmt.Errorf("state topic %q: want 1 to 64 of a-z, 0-9 and -", topic)

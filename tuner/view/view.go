@@ -15,6 +15,7 @@ type Snapshot struct {
 	Node       policies.Node `json:"node"`
 	Containers []Container   `json:"containers"` // sorted by name, then key
 	Totals     Totals        `json:"totals"`
+	Memory     Memory        `json:"memory"`
 
 	Devices     []Device `json:"devices,omitempty"` // in NVML's order, slices after their GPU
 	Virtual     bool     `json:"virtual,omitempty"` // trimtab's virtual GPU answers, or is what a container uses
@@ -97,8 +98,12 @@ type Container struct {
 	Gain    float64  `json:"gain,omitempty"` // measured: rate now over baseline, minus one
 	HasGain bool     `json:"hasGain,omitempty"`
 	Advice  []string `json:"advice,omitempty"`
-	Trial   *Trial   `json:"trial,omitempty"`  // open now
-	Trials  []Trial  `json:"trials,omitempty"` // latest ended first, at most 10
+	// Similar is what known jobs like it say; Devices its predicted speed on this node's other
+	// devices: advice, never acted on.
+	Similar *Similar      `json:"similar,omitempty"`
+	Devices []DeviceSpeed `json:"devices,omitempty"`
+	Trial   *Trial        `json:"trial,omitempty"`  // open now
+	Trials  []Trial       `json:"trials,omitempty"` // latest ended first, at most 10
 }
 
 // Outcome is how a trial ended.

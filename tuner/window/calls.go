@@ -15,6 +15,7 @@ type Process struct {
 	Graphs    uint64
 	Copies    uint64 // from the host to the device
 	CopyBytes uint64
+	OutBytes  uint64                      // from the device to the host
 	Threads   []CallThread                // sorted by TID
 	Marks     []probes.Mark               // oldest first, the latest maxMarks
 	Calls     uint64                      // collectives
@@ -56,6 +57,7 @@ func diffCalls(prev, cur *probes.CUDA) []Process {
 			TGID: p.TGID, Launches: sub(p.Launches, old.Launches), LaunchNs: sub(p.LaunchNs, old.LaunchNs), Graphs: sub(p.Graphs, old.Graphs),
 			Copies:    sub(p.Copies[probes.CopyHostToDevice], old.Copies[probes.CopyHostToDevice]),
 			CopyBytes: sub(p.CopyBytes[probes.CopyHostToDevice], old.CopyBytes[probes.CopyHostToDevice]),
+			OutBytes:  sub(p.CopyBytes[probes.CopyDeviceToHost], old.CopyBytes[probes.CopyDeviceToHost]),
 			Threads:   diffCallThreads(old.Threads, p.Threads), Marks: newerMarks(p.Marks, old.Marks),
 		}
 		for _, m := range d.Marks {
@@ -138,6 +140,7 @@ func joinProcesses(as, bs []Process) []Process {
 		p.Graphs += a.Graphs
 		p.Copies += a.Copies
 		p.CopyBytes += a.CopyBytes
+		p.OutBytes += a.OutBytes
 		p.Calls += a.Calls
 		p.Bytes += a.Bytes
 		for k := range p.PerKind {
