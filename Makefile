@@ -66,6 +66,10 @@ demo: setup build image ## Starve a real training job beside a neighbour; watch 
 bench: setup build image ## Measure what trimtab costs and what it gains, as a table. Sets itself up.
 	go run ./test/bench
 
+.PHONY: bench-regret
+bench-regret: setup build image ## Hold policies and rivals against the best static allocation, on seven mixes of real jobs. REGRET_FLAGS="-only uneven".
+	go build -o .cache/regret ./test/regret && .cache/regret $(REGRET_FLAGS)
+
 .PHONY: accuracy
 accuracy: setup build image ## Run jobs whose bottleneck is known and say how often the verdict is right (half an hour).
 	go run ./test/accuracy

@@ -98,6 +98,10 @@ type Job struct {
 	// Early: its own measurement is not good yet, and Similar speaks for it meanwhile. Only
 	// an EarlyPolicy is shown such jobs.
 	Early bool `json:"early,omitempty"`
+	// Steady: neither its rate nor its CPU use shows a trend over the latest readings.
+	Steady bool `json:"steady"`
+	// Tried are the changes of it that were judged, latest first.
+	Tried []Tried `json:"tried,omitempty"`
 }
 
 // Node is what there is to give.

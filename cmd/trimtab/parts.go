@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/policies/bottleneck"
 	"github.com/trimtab/trimtab/policies/knee"
 	"github.com/trimtab/trimtab/policies/similarity"
 	"github.com/trimtab/trimtab/probes"
@@ -50,6 +51,7 @@ func policyMap(cfg config.Config) map[string]policies.Policy {
 	first.MinGain = cfg.Thresholds.MinGain
 	return map[string]policies.Policy{
 		knee.Name:       knee.New(params),
+		bottleneck.Name: bottleneck.New(bottleneck.Defaults()),
 		similarity.Name: similarity.New(first, knee.New(params)),
 	}
 }

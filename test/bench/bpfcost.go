@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
 )
 
@@ -44,8 +45,8 @@ func measureProgramCost(ctx context.Context, daemonPID int, j *workload.Job, tur
 	}
 	const how = "run time of all BPF programs that the daemon holds, on every task of the host, by the kernel's own accounting (bpf_stats), which itself adds to it; %d turns of %s beside the same job; without the traps of uprobes"
 	row := func(what string, xs []float64) Row {
-		return Row{What: what, Value: mean(xs), Unit: "%", Low: slices.Min(xs), High: slices.Max(xs), Spread: "range", Goal: "≤ 0.5 %",
-			How: fmt.Sprintf(how, turns, costTurn)}.judged(mean(xs) <= maxLossPercent)
+		return Row{What: what, Value: stats.Mean(xs), Unit: "%", Low: slices.Min(xs), High: slices.Max(xs), Spread: "range", Goal: "≤ 0.5 %",
+			How: fmt.Sprintf(how, turns, costTurn)}.judged(stats.Mean(xs) <= maxLossPercent)
 	}
 	return []Row{row("computed cost, of the job's CPU time", ofCPU), row("computed cost, of one core's wall time", ofWall)}, nil
 }

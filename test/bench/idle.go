@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/stats"
 )
 
 // What trimtab itself may use with ten containers (DESIGN.md).
@@ -83,8 +84,8 @@ func daemonUse(ctx context.Context, d *daemontest.Daemon, stretches int) ([]Row,
 	}
 	how := fmt.Sprintf("the daemon's CPU clock and /proc, %d containers watched (half asleep, half waking 10 times a second), %d stretches of %s", idleContainers, stretches, stretch)
 	return []Row{
-		Row{What: "the daemon's CPU, 10 containers", Value: mean(percents), Unit: "% of a core", Low: slices.Min(percents), High: slices.Max(percents), Spread: "range",
-			Goal: "< 0.5 %", How: how + "; user and system time, without BPF programs, which run on others' time"}.judged(mean(percents) < maxCorePercent),
+		Row{What: "the daemon's CPU, 10 containers", Value: stats.Mean(percents), Unit: "% of a core", Low: slices.Min(percents), High: slices.Max(percents), Spread: "range",
+			Goal: "< 0.5 %", How: how + "; user and system time, without BPF programs, which run on others' time"}.judged(stats.Mean(percents) < maxCorePercent),
 		Row{What: "the daemon's resident memory", Value: slices.Max(mebibytes), Unit: "MiB", Low: slices.Min(mebibytes), High: slices.Max(mebibytes), Spread: "range",
 			Goal: "< 64 MiB", How: how + "; the largest"}.judged(slices.Max(mebibytes) < maxResidentMiB),
 	}, nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/vgpu"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/test/workloads/gpu"
@@ -115,13 +116,13 @@ func (l launchRate) rows(a *abTest, pairs int, losses []float64, said []costRead
 	for _, r := range said {
 		costs, shares, rates = append(costs, r.percent), append(shares, r.share), append(rates, r.rate)
 	}
-	rate := mean(a.rates) * l.step
+	rate := stats.Mean(a.rates) * l.step
 	job := fmt.Sprintf("C++ trainer on the virtual GPU, bound by its own CPU between launches, %.0f launches/s without the daemon", rate)
 	loss := lossRow(fmt.Sprintf("loss of a job with %s launches/s", l.name), losses, job+"; "+a.how(pairs))
 	cost := rangeRow(fmt.Sprintf("  its computed cost, %s launches/s", l.name), costs, "%",
 		"the daemon's own word at the end of each period: hits of uprobes at their price on this machine, and its programs' accounted time, of one CPU, which the job has to itself; "+job)
 	cost.Goal = "≤ 0.5 %"
 	counted := rangeRow(fmt.Sprintf("  share of time in which launches are counted, %s launches/s", l.name), shares, "%",
-		fmt.Sprintf("by the flight recorder, over each period: what the budget of 0.5 %% of a CPU (budget.job) and the guard against floods leave of it; while counted, %.0f launches/s (median)", median(rates)))
+		fmt.Sprintf("by the flight recorder, over each period: what the budget of 0.5 %% of a CPU (budget.job) and the guard against floods leave of it; while counted, %.0f launches/s (median)", stats.Median(rates)))
 	return []Row{loss, cost.judged(slices.Max(costs) <= maxLossPercent), counted.reported()}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
 )
 
@@ -49,8 +50,8 @@ func measureLoss(ctx context.Context, b *bench) (rows []Row, err error) {
 }
 
 func lossRow(what string, losses []float64, how string) Row {
-	low, high := interval95(losses)
-	row := Row{What: what, Value: mean(losses), Unit: "%", Low: low, High: high, Spread: "95 % CI", Goal: "CI includes ≤ 0.5 %", How: how}.judged(low <= maxLossPercent)
+	low, high := stats.Interval95(losses)
+	row := Row{What: what, Value: stats.Mean(losses), Unit: "%", Low: low, High: high, Spread: "95 % CI", Goal: "CI includes ≤ 0.5 %", How: how}.judged(low <= maxLossPercent)
 	if high-low > maxWidthPercent {
 		row.Result = verdictUnclear // such an interval includes nearly anything
 	}

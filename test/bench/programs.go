@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/trimtab/trimtab/test/stats"
 )
 
 // Goals of the kernel probe on a context switch, above an empty program.
@@ -36,11 +38,11 @@ func measurePrograms(ctx context.Context, b *bench) ([]Row, error) {
 				}
 				continue
 			}
-			r := Row{What: fmt.Sprintf("program on %s, %s task", tracepoint, c.what), Value: median(ns), Unit: "ns", Low: slices.Min(ns), High: slices.Max(ns), Spread: "range",
-				How: fmt.Sprintf("BPF accounting while two processes switch on one CPU, above an empty program (%.0f ns) in the same turn; %d turns of 1 s", median(column(runs, "empty-ns")), len(ns))}.reported()
+			r := Row{What: fmt.Sprintf("program on %s, %s task", tracepoint, c.what), Value: stats.Median(ns), Unit: "ns", Low: slices.Min(ns), High: slices.Max(ns), Spread: "range",
+				How: fmt.Sprintf("BPF accounting while two processes switch on one CPU, above an empty program (%.0f ns) in the same turn; %d turns of 1 s", stats.Median(column(runs, "empty-ns")), len(ns))}.reported()
 			if tracepoint == "sched_switch" {
 				r.Goal = fmt.Sprintf("≤ %.0f ns", c.goal)
-				r = r.judged(median(ns) <= c.goal)
+				r = r.judged(stats.Median(ns) <= c.goal)
 			}
 			rows = append(rows, r)
 		}
@@ -62,7 +64,7 @@ func measureUprobes(ctx context.Context, b *bench) ([]Row, error) {
 		if len(ns) == 0 {
 			return nil, fmt.Errorf("BenchmarkHit told nothing of %s:\n%s", c.unit, out)
 		}
-		rows = append(rows, Row{What: "a hit of a uprobe, " + c.what, Value: median(ns), Unit: "ns", Low: slices.Min(ns), High: slices.Max(ns), Spread: "range",
+		rows = append(rows, Row{What: "a hit of a uprobe, " + c.what, Value: stats.Median(ns), Unit: "ns", Low: slices.Min(ns), High: slices.Max(ns), Spread: "range",
 			How: fmt.Sprintf("CPU time of a child of a few instructions that calls the probed function 4,000 times, above the same without probes, the best of 3 runs each; a map lookup and a clock's reading included; %d turns", len(ns))}.reported())
 	}
 	return rows, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -53,8 +54,8 @@ func measureReach(ctx context.Context, b *bench) (rows []Row, err error) {
 	share := func(rate float64) float64 { return 100 * rate / best }
 	how := fmt.Sprintf("quotas swept on the same job beside a busy neighbour: best %.2f steps/s, knee %.2f CPUs; then started at %.2f × the knee and tuned by a fresh daemon until a change was kept", best, knee, reachStarved)
 	return []Row{
-		Row{What: "rate reached, of the best static quota's", Value: share(mean(rates)), Unit: "%", Low: share(slices.Min(rates)), High: share(slices.Max(rates)), Spread: "range",
-			Goal: "≥ 95 %", How: how + fmt.Sprintf("; the job's own steps/s, %d stretches of %s", len(rates), reachStretch)}.judged(share(mean(rates)) >= minReachPercent),
+		Row{What: "rate reached, of the best static quota's", Value: share(stats.Mean(rates)), Unit: "%", Low: share(slices.Min(rates)), High: share(slices.Max(rates)), Spread: "range",
+			Goal: "≥ 95 %", How: how + fmt.Sprintf("; the job's own steps/s, %d stretches of %s", len(rates), reachStretch)}.judged(share(stats.Mean(rates)) >= minReachPercent),
 		Row{What: "CPU granted, of the knee", Value: granted / knee, Unit: "×", Goal: "≤ 1.2 ×",
 			How: how + fmt.Sprintf("; granted %.2f CPUs", granted)}.judged(granted <= maxOfKnee*knee),
 	}, nil

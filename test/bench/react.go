@@ -12,6 +12,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -62,11 +63,11 @@ func reactRow(what string, all []reaction, of func(reaction) float64, seconds fl
 	for _, r := range all {
 		times, stepTimes = append(times, of(r)), append(stepTimes, r.step)
 	}
-	goal := max(seconds, float64(steps)*median(stepTimes))
-	return Row{What: what, Value: median(times), Unit: "s", Low: slices.Min(times), High: slices.Max(times), Spread: "range",
+	goal := max(seconds, float64(steps)*stats.Median(stepTimes))
+	return Row{What: what, Value: stats.Median(times), Unit: "s", Low: slices.Min(times), High: slices.Max(times), Spread: "range",
 		Goal: fmt.Sprintf("median ≤ %.1f s", goal),
 		How: fmt.Sprintf("docker update to %.1f CPU on a job that ran free under the running daemon, %d fresh jobs; from its return until the API, or the kernel's quota file, shows it; goal: the larger of %.0f s and %d steps of %.2f s",
-			cutCPUs, len(all), seconds, steps, median(stepTimes))}.judged(median(times) <= goal)
+			cutCPUs, len(all), seconds, steps, stats.Median(stepTimes))}.judged(stats.Median(times) <= goal)
 }
 
 func (b *bench) react(ctx context.Context, d *daemontest.Daemon) (r reaction, err error) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/stats"
 )
 
 // Goals of the daemon beside so many containers that each is watched.
@@ -66,7 +67,7 @@ func measureScale(ctx context.Context, b *bench) (rows []Row, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%d containers: %w", n, err)
 		}
-		b.say("  %d containers: %.2f %% of a core, %.0f MiB", n, mean(p.young), slices.Max(p.resident))
+		b.say("  %d containers: %.2f %% of a core, %.0f MiB", n, stats.Mean(p.young), slices.Max(p.resident))
 		points = append(points, p)
 	}
 	return scaleRows(points, files), nil
@@ -224,8 +225,8 @@ func growthRow(one, before, last scalePoint) Row {
 	each := func(from, to scalePoint, of func(scalePoint) float64) float64 {
 		return (of(to) - of(from)) / float64(to.n-from.n)
 	}
-	cpu := func(p scalePoint) float64 { return median(p.young) }
-	memory := func(p scalePoint) float64 { return median(p.resident) }
+	cpu := func(p scalePoint) float64 { return stats.Median(p.young) }
+	memory := func(p scalePoint) float64 { return stats.Median(p.resident) }
 	ratio := each(before, last, cpu) / each(one, before, cpu)
 	return Row{What: fmt.Sprintf("growth of the CPU, %d to %d against %d to %d", before.n, last.n, one.n, before.n), Value: ratio, Unit: "× linear",
 		Goal: fmt.Sprintf("≤ %.1f ×", scaleGrowth),
@@ -235,5 +236,5 @@ func growthRow(one, before, last scalePoint) Row {
 
 // rangeRow is a mean with the extremes.
 func rangeRow(what string, xs []float64, unit, how string) Row {
-	return Row{What: what, Value: mean(xs), Unit: unit, Low: slices.Min(xs), High: slices.Max(xs), Spread: "range", How: how}
+	return Row{What: what, Value: stats.Mean(xs), Unit: unit, Low: slices.Min(xs), High: slices.Max(xs), Spread: "range", How: how}
 }

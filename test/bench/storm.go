@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/stats"
 )
 
 // stormTime is how long each storm lasts, stormDelay how long it waits first, so
@@ -87,17 +88,17 @@ func stormRows(conditions []*storm) (rows []Row) {
 		return conditions[slices.IndexFunc(conditions, func(c *storm) bool { return c.name == name })]
 	}
 	without := find("without daemon")
-	base := median(without.nsEach)
+	base := stats.Median(without.nsEach)
 	how := fmt.Sprintf("two threads on one CPU hand a byte to and fro through pipes, %d storms of %s each, conditions in drawn order; wall time over switches, so wake-ups, their programs and tracepoints count too", len(without.nsEach), stormTime)
 	for _, name := range []string{"without daemon", "unwatched", "watched"} {
 		c := find(name)
 		perSecond := func(ns float64) float64 { return 1e9 / ns / 1000 }
-		rows = append(rows, Row{What: "context-switch storm, " + name, Value: perSecond(median(c.nsEach)), Unit: "k switches/s",
+		rows = append(rows, Row{What: "context-switch storm, " + name, Value: perSecond(stats.Median(c.nsEach)), Unit: "k switches/s",
 			Low: perSecond(slices.Max(c.nsEach)), High: perSecond(slices.Min(c.nsEach)), Spread: "range", How: how}.reported())
 		if c == without {
 			continue
 		}
-		rows = append(rows, Row{What: "  a switch and its wake-up above that, " + name, Value: median(c.nsEach) - base, Unit: "ns",
+		rows = append(rows, Row{What: "  a switch and its wake-up above that, " + name, Value: stats.Median(c.nsEach) - base, Unit: "ns",
 			Low: slices.Min(c.nsEach) - base, High: slices.Max(c.nsEach) - base, Spread: "range", How: "median above the median without a daemon; range over storms"}.reported())
 	}
 	return rows

@@ -101,6 +101,7 @@ func (c *Core) asJob(key string, j *job) policies.Job {
 		CostOK:   verdict.Steady(c.cfg.Thresholds, j.reading),
 		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled, Obtainable: j.obtainable,
 		Settled: c.now()-j.changedNs >= c.cfg.TakeAfterNs,
+		Steady:  j.steady(), Tried: j.tried(),
 	}
 	c.asEarly(j, &p)
 	return p

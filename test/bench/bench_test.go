@@ -10,25 +10,6 @@ import (
 
 func near(a, b, tolerance float64) bool { return math.Abs(a-b) <= tolerance }
 
-func TestInterval95(t *testing.T) {
-	// mean 5, s = 2.1381, n = 8, t = 2.365: half-width 1.788
-	low, high := interval95([]float64{2, 4, 4, 4, 5, 5, 7, 9})
-	if !near(low, 3.2122, 1e-3) || !near(high, 6.7878, 1e-3) {
-		t.Errorf("%.4f … %.4f", low, high)
-	}
-	for freedom, want := range map[int]float64{1: 12.706, 15: 2.131, 16: 2.120, 30: 2.042, 120: 1.980} {
-		if got := student975(freedom); !near(got, want, 5e-3) {
-			t.Errorf("t(%d) = %.4f, want %.3f", freedom, got, want)
-		}
-	}
-}
-
-func TestMedian(t *testing.T) {
-	if median([]float64{3, 1, 2}) != 2 || median([]float64{4, 1, 3, 2}) != 2.5 || !math.IsNaN(median(nil)) {
-		t.Error("median")
-	}
-}
-
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	printTable(&out, []Row{

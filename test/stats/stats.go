@@ -1,11 +1,13 @@
-package main
+// Package stats holds the few statistics that the benchmarks print.
+package stats
 
 import (
 	"math"
 	"slices"
 )
 
-func mean(xs []float64) float64 {
+// Mean is the arithmetic mean; NaN of nothing.
+func Mean(xs []float64) float64 {
 	sum := 0.0
 	for _, x := range xs {
 		sum += x
@@ -13,7 +15,8 @@ func mean(xs []float64) float64 {
 	return sum / float64(len(xs))
 }
 
-func median(xs []float64) float64 {
+// Median is the middle value; NaN of nothing.
+func Median(xs []float64) float64 {
 	s := slices.Sorted(slices.Values(xs))
 	n := len(s)
 	if n == 0 {
@@ -22,20 +25,20 @@ func median(xs []float64) float64 {
 	return (s[(n-1)/2] + s[n/2]) / 2
 }
 
-// interval95 is Student's 95 % confidence interval of the mean; two values at least.
-func interval95(xs []float64) (low, high float64) {
-	m, sum := mean(xs), 0.0
+// Interval95 is Student's 95 % confidence interval of the mean; two values at least.
+func Interval95(xs []float64) (low, high float64) {
+	m, sum := Mean(xs), 0.0
 	for _, x := range xs {
 		sum += (x - m) * (x - m)
 	}
 	n := len(xs)
-	half := student975(n-1) * math.Sqrt(sum/float64(n-1)/float64(n))
+	half := Student975(n-1) * math.Sqrt(sum/float64(n-1)/float64(n))
 	return m - half, m + half
 }
 
-// student975 is the 97.5 % quantile of Student's t, from the usual table; above
+// Student975 is the 97.5 % quantile of Student's t, from the usual table; above
 // its end the normal one's, with two terms of Cornish and Fisher's expansion.
-func student975(freedom int) float64 {
+func Student975(freedom int) float64 {
 	table := [...]float64{math.Inf(1), 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131}
 	if freedom < len(table) {
 		return table[max(freedom, 0)]

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/test/stats"
+)
+
+// The goals for the default policy.
+const (
+	defaultPolicy = "knee"
+	goalOfBest    = 0.97 // of the best static allocation's sum, at steady state
+	goalRival     = 0.98 // of any rival's sum, by the lower end of the interval
+	goalStarved   = 2.3  // times a starved job's rate at its static share
+	goalSeconds   = 10.0 // in which it is reached, or in so many steps of the starved job
+	goalSteps     = 20.0
+	goalEntitled  = 0.97
+	goalReached   = 0.95 // of its own final rate: "time to 95 %"
+)
+
+// figure is a mean with its interval; the interval is NaN below two values.
+type figure struct {
+	Mean float64 `json:"mean"`
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+	N    int     `json:"n"`
+}
+
+func figureOf(xs []float64) figure {
+	f := figure{Mean: stats.Mean(xs), Low: math.NaN(), High: math.NaN(), N: len(xs)}
+	if len(xs) > 1 {
+		f.Low, f.High = stats.Interval95(xs)
+	}
+	return f
+}
+
+// line is one policy on one mix.
+type line struct {
+	Policy   string `json:"policy"`
+	Sum, Min figure
+	OfBest   figure  // of the best static allocation's sum, repeat by repeat
+	To95     float64 // seconds until the sum is first at 95 % of its final value, median; negative: not within the run
+	Changes  float64 // mean
+	// Fall is the least of what a job had of its entitlement over the whole run, mean of the repeats, and whose.
+	Fall    float64
+	FallJob string
+	// Starved is a starved job's final rate over that at its static share, the least of them; After the seconds
+	// until it was goalStarved times, the longest of the jobs' medians; negative: not within the run.
+	Starved, After float64
+	Within         float64 // the seconds that the goal allows
+}
+
+// goal is one promise and whether it was kept.
+type goal struct {
+	What   string `json:"what"`
+	Result string `json:"result"` // met, MISS, unclear
+	Why    string `json:"why"`
+}
+
+// report is all of one mix.
+type report struct {
+	Mix    string    `json:"mix"`
+	Why    string    `json:"why"`
+	CPUs   float64   `json:"cpus"`
+	Share  float64   `json:"share"` // the equal share: quota, CPUs; weights are 1024
+	Jobs   []string  `json:"jobs"`
+	Alone  []float64 `json:"alone"`  // steps/s
+	Static []float64 `json:"static"` // at equal shares
+	Best   string    `json:"best"`
+	Looks  int       `json:"looks"`
+	Lines  []line    `json:"lines"`
+	Goals  []goal    `json:"goals"`
+	Runs   []run     `json:"runs"`
+}
+
+// of are the runs of one policy, by repeat.
+func of(runs []run, policy string) (out []run) {
+	for _, r := range runs {
+		if r.Policy == policy {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b run) int { return a.Repeat - b.Repeat })
+	return out
+}
+
+// judge makes the report of a session.
+func (s *session) judge() report {
+	rep := report{Mix: s.mix.name, Why: s.mix.why, CPUs: cpus(), Share: share(s.mix), Alone: s.alone, Best: s.best.name, Looks: s.looks, Runs: s.runs}
+	for _, j := range s.mix.jobs {
+		rep.Jobs = append(rep.Jobs, j.name)
+	}
+	equal := of(s.runs, nameStatic)
+	if len(equal) == 0 {
+		return rep
+	}
+	static := reference(equal)
+	rep.Static = static.Rates
+	for _, name := range s.o.variants() {
+		if runs := of(s.runs, name); len(runs) > 0 {
+			rep.Lines = append(rep.Lines, s.line(name, runs, static))
+		}
+	}
+	rep.Goals = s.goals(rep.Lines)
+	return rep
+}
+
+// reference is the mean of the runs at equal shares.
+func reference(equal []run) (static stretch) {
+	var rates, used [][]float64
+	for _, r := range equal {
+		rates, used = append(rates, r.Steady.Rates), append(used, r.Steady.CPUs)
+	}
+	return stretch{Rates: average(rates), CPUs: average(used)}
+}
+
+func (s *session) sums(runs []run) (sums, mins []float64) {
+	for _, r := range runs {
+		sum, least := sumMin(s.mix, normal(r.Steady.Rates, s.alone))
+		sums, mins = append(sums, sum), append(mins, least)
+	}
+	return sums, mins
+}
+
+func (s *session) line(name string, runs []run, static stretch) line {
+	l := line{Policy: name}
+	sums, mins := s.sums(runs)
+	l.Sum, l.Min = figureOf(sums), figureOf(mins)
+	l.OfBest = figureOf(s.ratios(name, nameBest))
+	var to95, changes []float64
+	var had [][]float64
+	for _, r := range runs {
+		to95 = append(to95, s.to95(r))
+		changes = append(changes, float64(r.Changes))
+		had = append(had, entitled(s.mix, r.Whole.Rates, r.Whole.CPUs, static))
+	}
+	l.To95, l.Changes = medianReached(to95), stats.Mean(changes)
+	mean := average(had)
+	worst := slices.Index(mean, slices.Min(mean))
+	l.Fall, l.FallJob = mean[worst], s.mix.jobs[worst].name
+	s.starved(&l, runs, static)
+	return l
+}
+
+// ratios of one policy's sums to another's, repeat by repeat: what both met in the same
+// minutes cancels.
+func (s *session) ratios(a, b string) (out []float64) {
+	for _, x := range of(s.runs, a) {
+		for _, y := range of(s.runs, b) {
+			if x.Repeat == y.Repeat {
+				sumX, _ := sumMin(s.mix, normal(x.Steady.Rates, s.alone))
+				sumY, _ := sumMin(s.mix, normal(y.Steady.Rates, s.alone))
+				out = append(out, sumX/sumY)
+			}
+		}
+	}
+	return out
+}
+
+func (s *session) to95(r run) float64 {
+	final, _ := sumMin(s.mix, normal(r.lastEnd, s.alone))
+	return reached(r.rolling, func(rates []float64) float64 {
+		sum, _ := sumMin(s.mix, normal(rates, s.alone))
+		return sum
+	}, goalReached*final)
+}
+
+// medianReached is the median of times of which negative ones never came.
+func medianReached(times []float64) float64 {
+	sorted := slices.Clone(times)
+	for i, t := range sorted {
+		if t < 0 {
+			sorted[i] = math.Inf(1)
+		}
+	}
+	if m := stats.Median(sorted); !math.IsInf(m, 1) {
+		return m
+	}
+	return -1
+}
+
+// starved fills in what became of the jobs that equal shares starve.
+func (s *session) starved(l *line, runs []run, static stretch) {
+	l.Starved, l.After = math.Inf(1), 0
+	for i, j := range s.mix.jobs {
+		if !j.starved || static.Rates[i] <= 0 {
+			continue
+		}
+		var gains, after []float64
+		for _, r := range runs {
+			gains = append(gains, r.Steady.Rates[i]/static.Rates[i])
+			after = append(after, reached(r.rolling, func(rates []float64) float64 { return rates[i] }, goalStarved*static.Rates[i]))
+		}
+		l.Starved = min(l.Starved, stats.Mean(gains))
+		if t := medianReached(after); t < 0 || l.After < 0 {
+			l.After = -1
+		} else {
+			l.After = max(l.After, t)
+		}
+		l.Within = max(l.Within, goalSeconds, goalSteps/static.Rates[i])
+	}
+	if math.IsInf(l.Starved, 1) {
+		l.Starved = 0
+	}
+}
+
+// goals are judged for the default policy.
+func (s *session) goals(lines []line) (out []goal) {
+	i := slices.IndexFunc(lines, func(l line) bool { return l.Policy == defaultPolicy })
+	if i < 0 {
+		return nil
+	}
+	l := lines[i]
+	out = append(out, atLeast(fmt.Sprintf("%s: ≥ %.0f %% of the best static allocation", defaultPolicy, 100*goalOfBest), l.OfBest, goalOfBest))
+	for _, other := range lines {
+		if kindOf(other.Policy) == kindRival {
+			out = append(out, atLeast(fmt.Sprintf("%s: not worse than %s by more than 2 %%", defaultPolicy, other.Policy), figureOf(s.ratios(defaultPolicy, other.Policy)), goalRival))
+		}
+	}
+	if l.Within > 0 {
+		g := goal{What: fmt.Sprintf("%s: a starved job ≥ %.1f × its static share within %.0f s", defaultPolicy, goalStarved, l.Within), Result: "MISS",
+			Why: fmt.Sprintf("%.2f × at the end, %s", l.Starved, afterText(l.After))}
+		if l.Starved >= goalStarved && l.After >= 0 && l.After <= l.Within {
+			g.Result = "met"
+		}
+		out = append(out, g)
+	}
+	g := goal{What: fmt.Sprintf("%s: no job below %.2f of its entitlement", defaultPolicy, goalEntitled), Result: "MISS", Why: fmt.Sprintf("least: %s, %.3f over whole runs", l.FallJob, l.Fall)}
+	if l.Fall >= goalEntitled {
+		g.Result = "met"
+	}
+	return append(out, g)
+}
+
+func afterText(after float64) string {
+	if after < 0 {
+		return "the factor was not reached within the run"
+	}
+	return fmt.Sprintf("the factor was reached after %.1f s", after)
+}
+
+// atLeast is met where the whole interval is, missed where none of it is.
+func atLeast(what string, f figure, least float64) goal {
+	g := goal{What: what, Result: "unclear", Why: f.percent()}
+	switch {
+	case f.N < 2 && f.Mean >= least, f.Low >= least:
+		g.Result = "met"
+	case f.N < 2, f.High < least:
+		g.Result = "MISS"
+	}
+	if f.N < 2 {
+		g.Why += ", of one run: no interval"
+	}
+	return g
+}
+
+func (f figure) percent() string {
+	if f.N < 2 {
+		return fmt.Sprintf("%.1f %%", 100*f.Mean)
+	}
+	return fmt.Sprintf("%.1f %% (95 %%: %.1f … %.1f, %d runs)", 100*f.Mean, 100*f.Low, 100*f.High, f.N)
+}

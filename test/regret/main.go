@@ -1,0 +1,107 @@
+// Command regret holds trimtab's policies against the best static allocation that a
+// search finds, and against rivals, on mixes of real containers: PyTorch DataLoader
+// jobs and jobs on virtual GPUs that share this machine's CPUs. It needs root, Docker,
+// the training image, a C++ compiler and bin/trimtab (`make bench-regret` makes them).
+//
+// A missed goal is a result: exit status 1 means that a mix could not be measured.
+// Run it on a quiet machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/trimtab/trimtab/test/rivals"
+	"github.com/trimtab/trimtab/test/workload"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "regret: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func command(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == rivalCommand {
+		return runRival(ctx, args[1:])
+	}
+	o := options{began: time.Now()}
+	flags := flag.NewFlagSet("regret", flag.ExitOnError)
+	flags.StringVar(&o.binary, "trimtab", "bin/trimtab", "the `FILE` to measure")
+	only := flags.String("only", "", "comma-separated mixes instead of all: "+strings.Join(mixNames(), ", "))
+	names := flags.String("policies", "knee,"+strings.Join(rivals.Names(), ","), "comma-separated policies of trimtab, and rivals: "+strings.Join(rivals.Names(), ", "))
+	flags.IntVar(&o.repeats, "repeats", 3, "times that each policy is run")
+	flags.Float64Var(&o.seconds, "seconds", 32, "of one run of a policy that adapts (of each phase)")
+	flags.Float64Var(&o.measure, "measure", 12, "seconds at its end that count as steady state")
+	flags.Float64Var(&o.look, "look", 4, "seconds of one look at a static allocation")
+	flags.Float64Var(&o.speed, "speed", 60, "times as fast as published that the percentile recommender's clock runs")
+	flags.BoolVar(&o.verbose, "v", false, "say what each policy changed")
+	file := flags.String("json", "", "also write all figures as JSON to `FILE`")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	o.policies = strings.Split(*names, ",")
+	if o.repeats < 1 || o.seconds < o.measure+2 || o.measure < 4 || o.look < 2 {
+		return errors.New("-repeats from 1, -measure from 4, -look from 2, -seconds at least two above -measure")
+	}
+	all, err := chosen(*only)
+	if err != nil {
+		return err
+	}
+	if err := ready(ctx, o); err != nil {
+		return err
+	}
+	reports, err := measureAll(ctx, o, all)
+	fmt.Printf(how, o.repeats, o.measure, goalStarved, o.speed)
+	if *file != "" {
+		err = errors.Join(err, writeJSON(*file, reports))
+	}
+	return err
+}
+
+func ready(ctx context.Context, o options) error {
+	if os.Geteuid() != 0 {
+		return errors.New("needs root: the daemon loads BPF programs")
+	}
+	if err := workload.Ready(ctx); err != nil {
+		return err
+	}
+	if _, err := os.Stat(o.binary); err != nil {
+		return fmt.Errorf("needs the binary: %w: run `make build`", err)
+	}
+	return nil
+}
+
+func measureAll(ctx context.Context, o options, all []mix) (reports []report, err error) {
+	var total time.Duration
+	for _, m := range all {
+		total += o.takes(m) + 40*time.Second
+	}
+	fmt.Fprintf(os.Stderr, "%d mixes, about %.0f minutes\n", len(all), total.Minutes())
+	for _, m := range all {
+		s, errMix := measureMix(ctx, o, m)
+		if len(s.runs) > 0 {
+			rep := s.judge()
+			rep.print(os.Stdout)
+			reports = append(reports, rep)
+		}
+		if errMix != nil {
+			err = errors.Join(err, fmt.Errorf("mix %s: %w", m.name, errMix))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return reports, err
+}

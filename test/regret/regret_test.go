@@ -1,0 +1,188 @@
+package main
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/rivals"
+)
+
+func TestMixesAreWhatTheyAreCalled(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range mixes() {
+		if n := len(m.jobs); n < 4 || n > 8 || seen[m.name] || m.phases < 1 || m.phases > 2 {
+			t.Errorf("%s: %d jobs, %d phases", m.name, n, m.phases)
+		}
+		seen[m.name] = true
+		names := map[string]bool{}
+		for _, j := range m.jobs {
+			if names[j.name] {
+				t.Errorf("%s: two jobs are called %s", m.name, j.name)
+			}
+			names[j.name] = true
+		}
+	}
+	if len(seen) < 6 {
+		t.Errorf("%d mixes, want six at least", len(seen))
+	}
+	for _, name := range append(rivals.Names(), nameStatic, nameBest) {
+		if kindOf(name) == kindTrimtab {
+			t.Errorf("%s is taken for a policy", name)
+		}
+	}
+}
+
+// node of three jobs on two CPUs under the one-jump model, shared as the kernel does:
+// quotas first, then by weight.
+func model(a alloc, need []float64) (rates, used []float64) {
+	weights, caps := make([]float64, len(need)), make([]float64, len(need))
+	for i := range need {
+		w, _ := a[i][runtime.KnobCPUWeight].Int()
+		weights[i], caps[i] = float64(w), need[i]
+		if q, ok := a[i][runtime.KnobCPUQuota].CPUs(); ok {
+			caps[i] = min(caps[i], q)
+		}
+	}
+	used = make([]float64, len(need))
+	left := 2.0
+	for range 20 {
+		var sum float64
+		for i := range need {
+			if used[i] < caps[i]-1e-9 {
+				sum += weights[i]
+			}
+		}
+		if sum == 0 || left < 1e-9 {
+			break
+		}
+		part := left
+		for i := range need {
+			if used[i] < caps[i]-1e-9 {
+				give := min(part*weights[i]/sum, caps[i]-used[i])
+				used[i] += give
+				left -= give
+			}
+		}
+	}
+	for i := range need {
+		rates = append(rates, used[i]/need[i])
+	}
+	return rates, used
+}
+
+func TestSearchFindsTheBest(t *testing.T) {
+	m := mix{phases: 1, jobs: []job{{name: "a"}, {name: "b"}, {name: "c"}}}
+	owner := alloc{}
+	for range m.jobs {
+		owner = append(owner, runtime.Values{runtime.KnobCPUQuota: runtime.QuotaFromCPUs(0.66, runtime.DefaultPeriodUs), runtime.KnobCPUWeight: "1024", runtime.KnobCpuset: "0-1"})
+	}
+	for _, tc := range []struct {
+		need []float64
+		want float64
+	}{{[]float64{1.5, 0.2, 0.2}, 3}, {[]float64{0.5, 0.5, 0.5}, 3}, {[]float64{1.8, 0.6, 0.3}, 1 + 1 + 1.1/1.8}} {
+		looks := 0
+		best, n, err := search(m, starts(m, owner), func(c *candidate) error {
+			looks++
+			rates, used := model(c.alloc, tc.need)
+			sum, _ := sumMin(m, rates)
+			c.sum, c.normalised, c.cpus, c.fair, c.looks = sum, rates, used, true, c.looks+1
+			return nil
+		})
+		if err != nil || n != looks || n > searchBudget+finalists {
+			t.Errorf("%d looks, said %d, %v", looks, n, err)
+		}
+		if best.sum < tc.want-0.02 {
+			t.Errorf("needs %v: found %.3f (%s), the best is %.3f", tc.need, best.sum, best.name, tc.want)
+		}
+	}
+}
+
+func TestSearchLeavesUnfairAllocationsOut(t *testing.T) {
+	m := mix{phases: 1, jobs: []job{{name: "a"}, {name: "b"}}}
+	owner := alloc{{runtime.KnobCPUQuota: "100000 100000", runtime.KnobCPUWeight: "1024"}, {runtime.KnobCPUQuota: "100000 100000", runtime.KnobCPUWeight: "1024"}}
+	best, _, err := search(m, starts(m, owner), func(c *candidate) error {
+		_, limited := c.alloc[0][runtime.KnobCPUQuota].CPUs()
+		c.sum, c.fair, c.normalised, c.cpus = 1, limited, []float64{0.5, 0.5}, []float64{1, 1}
+		if !limited {
+			c.sum = 2
+		}
+		return nil
+	})
+	if err != nil || !best.fair || best.sum != 1 {
+		t.Errorf("%+v, %v", best, err)
+	}
+}
+
+func TestReached(t *testing.T) {
+	rolling := [][]float64{{1}, {2}, {3}, {2}}
+	first := func(rates []float64) float64 { return rates[0] }
+	if got := reached(rolling, first, 3); got != (rollWindow + 2*rollStep).Seconds() {
+		t.Errorf("%.1f s", got)
+	}
+	if got := reached(rolling, first, 4); got >= 0 {
+		t.Errorf("%.1f s for what never came", got)
+	}
+	if m := medianReached([]float64{3, -1, 5}); m != 5 {
+		t.Errorf("median %.1f", m)
+	}
+	if m := medianReached([]float64{3, -1, -1}); m >= 0 {
+		t.Errorf("median %.1f of what mostly never came", m)
+	}
+}
+
+func TestEntitled(t *testing.T) {
+	m := mix{jobs: []job{{name: "a"}, {name: "s", stranger: true}}}
+	static := stretch{Rates: []float64{10, 100}, CPUs: []float64{0.5, 1.5}}
+	got := entitled(m, []float64{9, 50}, []float64{0.4, share(m)}, static)
+	if got[0] != 0.9 || math.Abs(got[1]-1) > 1e-9 {
+		t.Errorf("%v: a stranger's due is its share, not what it had of others'", got)
+	}
+}
+
+// TestJudge holds goals against made-up runs: steady at the best, worse than a rival,
+// and a starved job that gains.
+func TestJudge(t *testing.T) {
+	m := mix{name: "x", phases: 1, jobs: []job{{name: "h", starved: true}, {name: "l"}}}
+	s := &session{mix: m, alone: []float64{30, 25}, o: options{policies: []string{defaultPolicy, "free"}}}
+	add := func(policy string, repeat int, h, l float64, late int) {
+		r := run{Policy: policy, Repeat: repeat, Steady: stretch{Rates: []float64{h, l}, CPUs: []float64{1, 0.1}}, lastEnd: []float64{h, l}}
+		r.Whole = r.Steady
+		for i := range 40 {
+			rate := 10.0
+			if i >= late {
+				rate = h
+			}
+			r.rolling = append(r.rolling, []float64{rate, l})
+		}
+		s.runs = append(s.runs, r)
+	}
+	for i := 1; i <= 3; i++ {
+		d := 0.05 * float64(i)
+		add(nameStatic, i, 10, 25, 0)
+		add(nameBest, i, 29+d, 25, 0)
+		add(defaultPolicy, i, 28.5+d, 25, 8)
+		add("free", i, 30+d, 25, 0)
+	}
+	rep := s.judge()
+	want := map[int]string{0: "met", 1: "MISS", 2: "met", 3: "met"}
+	if len(rep.Goals) != len(want) {
+		t.Fatalf("%+v", rep.Goals)
+	}
+	for i, w := range want {
+		if rep.Goals[i].Result != w {
+			t.Errorf("%s: %s (%s), want %s", rep.Goals[i].What, rep.Goals[i].Result, rep.Goals[i].Why, w)
+		}
+	}
+	if l := rep.Lines[2]; l.Policy != defaultPolicy || math.Abs(l.After-6) > 1e-9 || math.Abs(l.Starved-2.86) > 0.01 || l.Within != 10 {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestTakesCountsAll(t *testing.T) {
+	o := options{policies: []string{"knee", "free"}, repeats: 3, seconds: 32, measure: 12, look: 4}
+	if got := o.takes(mixes()[0]); got < 4*time.Minute || got > 12*time.Minute {
+		t.Errorf("%s", got)
+	}
+}
