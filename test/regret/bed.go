@@ -7,9 +7,13 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	goruntime "runtime"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/test/rivals"
@@ -228,19 +232,41 @@ func (b *bed) phase(ctx context.Context, n int) error {
 	return nil
 }
 
-// alone runs f while all containers but one stand still.
-func (b *bed) alone(ctx context.Context, i int, f func() error) error {
-	var others []string
-	for k, j := range b.jobs {
-		if k != i {
-			others = append(others, j.Name)
+// alone runs f while all containers but one stand still. Their processes are stopped
+// one by one: Docker's pause gives up where a freezer takes long.
+func (b *bed) alone(i int, f func() error) (err error) {
+	for k := range b.jobs {
+		if k == i {
+			continue
+		}
+		defer func() { err = errors.Join(err, b.signal(k, unix.SIGCONT)) }()
+		if err := b.signal(k, unix.SIGSTOP); err != nil {
+			return err
 		}
 	}
-	if err := dockerDo(ctx, append([]string{"pause"}, others...)...); err != nil {
+	return f()
+}
+
+// signal reaches every process of a container.
+func (b *bed) signal(i int, sig unix.Signal) error {
+	c, err := b.fleet.Named(b.jobs[i].Name)
+	if err != nil {
 		return err
 	}
-	err := f()
-	return errors.Join(err, dockerDo(context.WithoutCancel(ctx), append([]string{"unpause"}, others...)...))
+	text, err := os.ReadFile(filepath.Join(c.Cgroup.Dir("cpu"), "cgroup.procs"))
+	if err != nil {
+		return err
+	}
+	for field := range strings.FieldsSeq(string(text)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return fmt.Errorf("container %q: its cgroup.procs holds %q", c.Name, field)
+		}
+		if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("container %q, process %d: %w", c.Name, pid, err)
+		}
+	}
+	return nil
 }
 
 func (b *bed) close() error {

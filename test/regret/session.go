@@ -124,7 +124,7 @@ func (s *session) measureAlone(ctx context.Context) error {
 	}
 	s.alone = make([]float64, len(s.mix.jobs))
 	for i := range s.mix.jobs {
-		err := s.bed.alone(ctx, i, func() error {
+		err := s.bed.alone(i, func() error {
 			if err := s.bed.sleep(ctx, seconds(s.mix.settle)); err != nil {
 				return err
 			}

@@ -82,7 +82,7 @@ func (s *session) startTrimtab(ctx context.Context, policy string) (func() (int,
 		return nil, err
 	}
 	return func() (int, string, error) {
-		records, err := d.History(ctx)
+		records, err := d.History(context.WithoutCancel(ctx))
 		changes, told := 0, ""
 		for _, r := range records {
 			switch r.Kind {
