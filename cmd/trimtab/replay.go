@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,7 +58,7 @@ func replay(in io.Reader, out io.Writer, asJSON bool) error {
 		return err
 	}
 	defer r.Close()
-	c, err := replayCore(r.Header())
+	c, _, err := replayCore(r.Header(), "")
 	if err != nil {
 		return err
 	}
@@ -74,31 +75,39 @@ func replay(in io.Reader, out io.Writer, asJSON bool) error {
 	return nil
 }
 
-// replayCore makes the core that a recording's header describes.
-func replayCore(h recording.Header) (*core.Core, error) {
+// replayCore makes the core that a recording's header describes, with another
+// policy if one is named, and says which one was recorded.
+func replayCore(h recording.Header, another string) (_ *core.Core, recorded string, err error) {
 	cfg := core.Defaults()
 	if err := json.Unmarshal(h.Config, &cfg); err != nil {
-		return nil, fmt.Errorf("recording's config: %w", err)
+		return nil, "", fmt.Errorf("recording's config: %w", err)
 	}
 	var state replayState
 	if err := json.Unmarshal(h.State, &state); err != nil {
-		return nil, fmt.Errorf("recording's state: %w", err)
+		return nil, "", fmt.Errorf("recording's state: %w", err)
 	}
 	host := config.Default()
 	host.Thresholds.MinGain = state.MinGain
-	policy := policyMap(host)[state.Policy]
-	if policy == nil {
-		return nil, fmt.Errorf("recording's policy %q is not known to this version", state.Policy)
+	name := state.Policy
+	if another != "" {
+		name = another
+	}
+	policy := policyMap(host)[name]
+	switch {
+	case policy == nil && another != "":
+		return nil, "", fmt.Errorf("policy %q: allowed are %s", another, strings.Join(policyNames(), ", "))
+	case policy == nil:
+		return nil, "", fmt.Errorf("recording's policy %q is not known to this version", state.Policy)
 	}
 	c := core.New(cfg, policy, state.Epoch)
 	if len(state.Known) > 0 {
 		book, err := known.Decode(state.Known, h.WallUnixNs)
 		if err != nil {
-			return nil, fmt.Errorf("recording's state: %w", err)
+			return nil, "", fmt.Errorf("recording's state: %w", err)
 		}
 		c.Remember(book)
 	}
-	return c, nil
+	return c, state.Policy, nil
 }
 
 // replayAll steps through a recording; each sees ticks that decided something.

@@ -52,6 +52,7 @@ func trimtabRules() rules {
 		pure: []string{
 			"runtime", "probes", "policies", "policies/**",
 			"tuner/window", "tuner/verdict", "tuner/trial", "tuner/guard", "tuner/core", "tuner/enrol", "tuner/view", "tuner/budget", "tuner/idle", "tuner/heal", "tuner/fingerprint",
+			"tuner/lab/**", // the simulators: equal seeds, equal figures
 			"tuner/window/**", "tuner/verdict/**", "tuner/trial/**", "tuner/guard/**", "tuner/core/**", "tuner/enrol/**", "tuner/budget/**", "tuner/idle/**",
 		},
 		deny: map[string]string{

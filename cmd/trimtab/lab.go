@@ -1,0 +1,170 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/lab/cluster"
+	"github.com/trimtab/trimtab/tuner/lab/placement"
+	"github.com/trimtab/trimtab/tuner/lab/tables"
+	"github.com/trimtab/trimtab/tuner/render"
+)
+
+func labCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Try policies without a machine: on published tables, and on recordings",
+		Long:  "Needs no daemon and no root, and changes nothing.",
+	}
+	cmd.AddCommand(simulateCommand(), labReplayCommand())
+	return cmd
+}
+
+// simulated is the JSON of `trimtab lab simulate`.
+type simulated struct {
+	CPU *cluster.Report   `json:"cpu,omitempty"`
+	Day *cluster.Report   `json:"day,omitempty"`
+	GPU *placement.Report `json:"gpu,omitempty"`
+}
+
+// simulateFlags override what a set-up says; zero values do not.
+type simulateFlags struct {
+	seeds, servers, jobs int
+	loads                []float64
+	policies             []string
+	probe                string
+}
+
+func simulateCommand() *cobra.Command {
+	var f simulateFlags
+	cmd := &cobra.Command{
+		Use:   "simulate [cpu] [day] [gpu]",
+		Short: "Simulate a cluster on published response curves, beside other ways of sharing it",
+		Long: "Runs trimtab's policies on tabulated response curves, beside other ways to share servers. Figures are a model's and\n" +
+			"no measurement; equal flags give equal figures.\n\n" +
+			"  cpu  the 60-job Tiresias trace on four of Synergy's servers, CPUs and memory shared\n" +
+			"  day  the same, 1,000 jobs in 24 hours on 16 servers\n" +
+			"  gpu  60 jobs on K80, P100 and V100 with Gavel's rates, placed by likeness and otherwise\n\n" +
+			"Without a name: cpu and gpu.",
+		ValidArgs: []string{"cpu", "day", "gpu"},
+		Args:      cobra.OnlyValidArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				args = []string{"cpu", "gpu"}
+			}
+			out, err := f.simulate(args)
+			if err != nil {
+				return err
+			}
+			return show(cmd, out, func() string { return simulatedText(out) })
+		},
+	}
+	cmd.Flags().IntVar(&f.seeds, "seeds", 0, "how many seeds, from 1 on; default from the set-up")
+	cmd.Flags().IntVar(&f.servers, "servers", 0, "cpu, day: how many servers; default from the set-up")
+	cmd.Flags().IntVar(&f.jobs, "jobs", 0, "how many jobs; default from the set-up")
+	cmd.Flags().Float64SliceVar(&f.loads, "load", nil, "cpu, day: loads; default from the set-up")
+	cmd.Flags().StringSliceVar(&f.policies, "policy", nil, "cpu, day: policies of trimtab to simulate; default all that need no fingerprints, of "+strings.Join(policyNames(), ", "))
+	cmd.Flags().StringVar(&f.probe, "probe", "", "gpu: where first steps are seen, one of "+strings.Join(tables.Devices(), ", ")+"; default from the set-up")
+	return cmd
+}
+
+func (f simulateFlags) simulate(what []string) (out simulated, err error) {
+	tuned, err := f.tuned()
+	if err != nil {
+		return out, err
+	}
+	for _, name := range what {
+		switch name {
+		case "cpu", "day":
+			r, err := cluster.Simulate(f.cluster(name == "day"), tuned)
+			if err != nil {
+				return out, fmt.Errorf("simulating %s: %w", name, err)
+			}
+			if name == "day" {
+				out.Day = &r
+			} else {
+				out.CPU = &r
+			}
+		case "gpu":
+			r, err := placement.Simulate(f.placement())
+			if err != nil {
+				return out, fmt.Errorf("simulating gpu: %w", err)
+			}
+			out.GPU = &r
+		}
+	}
+	return out, nil
+}
+
+// policyNames are the policies that config may name, sorted.
+func policyNames() []string { return slices.Sorted(maps.Keys(policyMap(config.Default()))) }
+
+// tuned are the policies that the flags name.
+func (f simulateFlags) tuned() ([]policies.Policy, error) {
+	all := policyMap(config.Default())
+	names := f.policies
+	if len(names) == 0 {
+		// What a policy makes of the like of a job needs fingerprints, and the tables have
+		// none: it would be shown as the policy that takes over.
+		names = slices.DeleteFunc(policyNames(), func(name string) bool {
+			_, early := all[name].(policies.EarlyPolicy)
+			return early
+		})
+	}
+	var out []policies.Policy
+	for _, name := range names {
+		p := all[name]
+		if p == nil {
+			return nil, fmt.Errorf("--policy %q: allowed are %s", name, strings.Join(policyNames(), ", "))
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func (f simulateFlags) cluster(day bool) cluster.Setup {
+	s := cluster.TraceSetup()
+	if day {
+		s = cluster.DaySetup()
+	}
+	s.Seeds, s.Servers, s.Jobs = orNumber(f.seeds, s.Seeds), orNumber(f.servers, s.Servers), orNumber(f.jobs, s.Jobs)
+	if len(f.loads) > 0 {
+		s.Loads = f.loads
+	}
+	return s
+}
+
+func (f simulateFlags) placement() placement.Setup {
+	s := placement.DefaultSetup()
+	s.Seeds, s.Jobs = orNumber(f.seeds, s.Seeds), orNumber(f.jobs, s.Jobs)
+	if f.probe != "" {
+		s.Probe = f.probe
+	}
+	return s
+}
+
+func orNumber(n, otherwise int) int {
+	if n != 0 {
+		return n
+	}
+	return otherwise
+}
+
+func simulatedText(s simulated) string {
+	var parts []string
+	for _, r := range []*cluster.Report{s.CPU, s.Day} {
+		if r != nil {
+			parts = append(parts, render.Simulation(*r))
+		}
+	}
+	if s.GPU != nil {
+		parts = append(parts, render.Placement(*s.GPU))
+	}
+	return strings.Join(parts, "\n")
+}
