@@ -85,7 +85,7 @@ func (k Policy) one(node policies.Node, j policies.Job) []policies.Change {
 	if changes := k.cpu(node, j); len(changes) > 0 {
 		return changes
 	}
-	for _, propose := range []func(policies.Node, policies.Job) []policies.Change{k.low, k.io, k.nearby, k.spare} {
+	for _, propose := range []func(policies.Node, policies.Job) []policies.Change{k.evicted, k.low, k.io, k.nearby, k.spare} {
 		if changes := propose(node, j); len(changes) > 0 {
 			return changes
 		}

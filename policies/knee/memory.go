@@ -59,8 +59,24 @@ func (k Policy) protect(node policies.Node, j policies.Job) []policies.Change {
 // it reads again within the horizon. That may be more than its data set; what turns
 // out unused is taken back.
 func (k Policy) cache(node policies.Node, j policies.Job) []policies.Change {
+	if cause := j.Verdict.Cause; cause != policies.CauseCache && cause != policies.CauseReclaim {
+		return nil
+	}
+	return k.refill(node, j)
+}
+
+// evicted does the same for a job that is bound by something else above all, of
+// which nothing can be moved, and loses time to evicted pages as well.
+func (k Policy) evicted(node policies.Node, j policies.Job) []policies.Change {
+	if m := j.MemoryUse; m.Reread < evictedShare*m.DiskRead || m.Reread < calmReread || j.Breakdown.Share(policies.PartInputStorage) < k.p.MinGain {
+		return nil
+	}
+	return k.refill(node, j)
+}
+
+func (k Policy) refill(node policies.Node, j policies.Job) []policies.Change {
 	m := j.MemoryUse
-	if cause := j.Verdict.Cause; cause != policies.CauseCache && cause != policies.CauseReclaim || !movable(j) || j.Rate.PerSecond <= 0 {
+	if !movable(j) || j.Rate.PerSecond <= 0 {
 		return nil
 	}
 	missing := m.Reread * horizonSeconds
@@ -80,7 +96,7 @@ func (k Policy) cache(node policies.Node, j policies.Job) []policies.Change {
 // relieved is the share of its time that more memory would give back to a job.
 func relieved(j policies.Job) float64 {
 	lost := j.Verdict.Severity
-	if j.Verdict.Cause == policies.CauseCache {
+	if j.Verdict.Cause != policies.CauseReclaim {
 		lost = j.Breakdown.Share(policies.PartInputStorage)
 		if j.MemoryUse.DiskRead > 0 {
 			lost *= min(1, j.MemoryUse.Reread/j.MemoryUse.DiskRead)

@@ -65,16 +65,18 @@ func TestMemoryUp(t *testing.T) {
 		"no limit is imposed": {with(cached(), func(j *policies.Job) {
 			j.Now[runtime.KnobMemoryLimit], j.MemoryUse.Limit = runtime.ValueMax, 0
 		}), nil, 0},
-		"memory is not allowed":       {with(cached(), func(j *policies.Job) { j.Enrolment.Knobs = []string{"cpu"} }), nil, 0},
-		"unsure":                      {with(cached(), func(j *policies.Job) { j.Verdict.Confidence = 0.3 }), nil, 0},
-		"little to gain":              {with(cached(), func(j *policies.Job) { j.MemoryUse.DiskRead = 1000 * mib }), nil, 0},
-		"not read":                    {with(cached(), func(j *policies.Job) { j.MemoryUse = policies.MemoryUse{} }), nil, 0},
-		"reclaim without refaults":    {with(cached(), func(j *policies.Job) { j.Verdict.Cause, j.MemoryUse.Reread = policies.CauseReclaim, 0 }), nil, 400},
-		"growth of two decisions":     {growing(), nil, 250 + 2*34*16 + 64},
-		"growth, the owner's bound":   {with(growing(), func(j *policies.Job) { j.Enrolment.Memory.Max = 600 * mib }), nil, 600},
-		"growth, what is free":        {growing(), func(n *policies.Node) { n.MemoryFree = 100 * mib }, 310 + 100},
-		"growth that nobody may meet": {with(growing(), func(j *policies.Job) { j.Enrolment.Knobs = nil }), nil, 0},
-		"slow growth":                 {with(growing(), func(j *policies.Job) { j.MemoryUse.Growth = 0.1 * mib }), nil, 400},
+		"memory is not allowed":              {with(cached(), func(j *policies.Job) { j.Enrolment.Knobs = []string{"cpu"} }), nil, 0},
+		"evicted pages beside another cause": {with(cached(), func(j *policies.Job) { j.Verdict.Cause = policies.CauseContended }), nil, 320 + 600},
+		"first touches beside another cause": {with(cached(), func(j *policies.Job) { j.Verdict.Cause, j.MemoryUse.Reread = policies.CauseContended, mib }), nil, 0},
+		"unsure":                             {with(cached(), func(j *policies.Job) { j.Verdict.Confidence = 0.3 }), nil, 0},
+		"little to gain":                     {with(cached(), func(j *policies.Job) { j.MemoryUse.DiskRead = 1000 * mib }), nil, 0},
+		"not read":                           {with(cached(), func(j *policies.Job) { j.MemoryUse = policies.MemoryUse{} }), nil, 0},
+		"reclaim without refaults":           {with(cached(), func(j *policies.Job) { j.Verdict.Cause, j.MemoryUse.Reread = policies.CauseReclaim, 0 }), nil, 400},
+		"growth of two decisions":            {growing(), nil, 250 + 2*34*16 + 64},
+		"growth, the owner's bound":          {with(growing(), func(j *policies.Job) { j.Enrolment.Memory.Max = 600 * mib }), nil, 600},
+		"growth, what is free":               {growing(), func(n *policies.Node) { n.MemoryFree = 100 * mib }, 310 + 100},
+		"growth that nobody may meet":        {with(growing(), func(j *policies.Job) { j.Enrolment.Knobs = nil }), nil, 0},
+		"slow growth":                        {with(growing(), func(j *policies.Job) { j.MemoryUse.Growth = 0.1 * mib }), nil, 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := bigNode
