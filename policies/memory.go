@@ -1,5 +1,7 @@
 package policies
 
+import "fmt"
+
 // MemoryUse is what a container's memory did in the latest ticks. Amounts are bytes,
 // rates are per second.
 type MemoryUse struct {
@@ -18,6 +20,17 @@ type MemoryUse struct {
 	Full float64 `json:"full"`
 	// LowReaches: the groups above leave room for its memory.low, which has no effect otherwise.
 	LowReaches bool `json:"lowReaches,omitempty"`
+}
+
+// Expected says in a phrase what a change is expected to do.
+func (ch Change) Expected() string {
+	switch {
+	case ch.Witness == WitnessHarm && ch.Take:
+		return "nothing should miss it"
+	case ch.Witness == WitnessHarm:
+		return "it protects"
+	}
+	return fmt.Sprintf("%+.0f %% predicted", 100*ch.Gain)
 }
 
 const (

@@ -125,3 +125,20 @@ func TestDir(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestChangeText(t *testing.T) {
+	for want, c := range map[string]struct {
+		k        Knob
+		from, to Value
+	}{
+		"CPU 0.40→1.50":               {KnobCPUQuota, "40000 100000", "150000 100000"},
+		"memory.limit 700MiB→1500MiB": {KnobMemoryLimit, "734003200", "1572864000"},
+		"memory.high max→12.0GiB":     {KnobMemoryHigh, ValueMax, "12884901888"},
+		"cpu.weight 100→400":          {KnobCPUWeight, "100", "400"},
+		"cpuset →0-3":                 {KnobCpuset, "", "0-3"},
+	} {
+		if got := c.k.Text(c.from, c.to); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -342,7 +342,7 @@ func sameAdvice(a, b policies.Change) bool {
 func (c *Core) would(j *job, p policies.Plan, d *Decision) {
 	ch := p.Changes[0]
 	j.whyNot = orElse(j.c.Enrolment.WhyNot, "observe")
-	text := fmt.Sprintf("would have set %s: %s (%+.0f %% predicted)", changesText(p.Changes), ch.Reason, 100*ch.Gain)
+	text := fmt.Sprintf("would have set %s: %s (%s)", changesText(p.Changes), ch.Reason, ch.Expected())
 	if sameAdvice(j.would, ch) {
 		return
 	}

@@ -163,7 +163,7 @@ func (l *Loop) changeRecord(now int64, o core.Order, res actuator.ChangeResult) 
 	if t := l.containers[ch.Key]; t != nil {
 		rec.Team = t.enrolment.Team
 	}
-	rec.Text = fmt.Sprintf("%s: %s (%+.0f %% predicted)", knobText(ch), ch.Reason, 100*ch.Gain)
+	rec.Text = fmt.Sprintf("%s: %s (%s)", knobText(ch), ch.Reason, ch.Expected())
 	switch res.Outcome {
 	case actuator.Applied:
 	case actuator.Yielded:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -16,7 +17,7 @@ func Explain(c view.Container, clock Clock) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), headline(c, clock))
 	for _, section := range []string{
-		standing(c), breakdown(c), verdict(c.Verdict), prediction(c), similar(c), devices(c), trials(c, clock), advice(c), enrolment(c),
+		standing(c), memory(c), breakdown(c), verdict(c.Verdict), prediction(c), similar(c), devices(c), trials(c, clock), advice(c), enrolment(c), deciders(c),
 	} {
 		if section != "" {
 			out.WriteString("\n" + section)
@@ -178,8 +179,13 @@ func verdict(v policies.Verdict) string {
 }
 
 func quantity(e policies.Evidence) string {
-	if e.Unit == "share" {
+	switch e.Unit {
+	case "share":
 		return percent(e.Value)
+	case "B":
+		return enrol.FormatBytes(e.Value)
+	case "B/s":
+		return enrol.FormatBytes(e.Value) + "/s"
 	}
 	return number(e.Value) + " " + clean(e.Unit)
 }

@@ -69,7 +69,7 @@ func gpus(held []string) string {
 	return strconv.Itoa(len(held))
 }
 
-// cpuColumn shows the quota, or whichever of quota and weight trimtab changed.
+// cpuColumn shows the quota, or the first of CPU and memory knobs that trimtab changed.
 func cpuColumn(c view.Container) string {
 	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobCpuset} {
 		now, original := c.Now[k], c.Original[k]
@@ -81,6 +81,11 @@ func cpuColumn(c view.Container) string {
 			prefix = strings.TrimPrefix(knob(k), "CPU ") + " "
 		}
 		return prefix + value(k, now) + "←" + value(k, original)
+	}
+	for _, k := range []runtime.Knob{runtime.KnobMemoryLimit, runtime.KnobMemoryHigh, runtime.KnobMemoryLow} {
+		if now, original := c.Now[k], c.Original[k]; slices.Contains(c.Changed, k) && now != "" && original != "" {
+			return strings.TrimPrefix(knob(k), "memory.") + " " + short(now) + "←" + short(original)
+		}
 	}
 	if quota, ok := c.Now[runtime.KnobCPUQuota]; ok {
 		return value(runtime.KnobCPUQuota, quota)

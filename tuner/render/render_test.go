@@ -45,6 +45,25 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
+// protected grows, and was given memory before it met its limit.
+func protected() view.Container {
+	limit := policies.Change{Knob: runtime.KnobMemoryLimit, From: "734003200", To: "1572864000", Witness: policies.WitnessHarm,
+		Reason: "it holds 348 MiB of its limit of 700 MiB and grows by 16.0 MiB/s"}
+	swap := policies.Change{Knob: runtime.KnobMemorySwap, From: "1468006400", To: "2306867200", Witness: policies.WitnessHarm,
+		Reason: "it counts memory and swap together"}
+	return view.Container{Name: "growing", Watched: true, Enrolment: policies.Enrolment{Mode: policies.ModeTune, Door: "label", Knobs: []string{"memory"}}, WhyNot: "cool-down 12 s",
+		Now:       runtime.Values{runtime.KnobMemoryLimit: limit.To, runtime.KnobMemorySwap: swap.To, runtime.KnobCPUQuota: "max 100000"},
+		Original:  runtime.Values{runtime.KnobMemoryLimit: limit.From, runtime.KnobMemorySwap: swap.From, runtime.KnobCPUQuota: "max 100000"},
+		Changed:   []runtime.Knob{runtime.KnobMemoryLimit, runtime.KnobMemorySwap},
+		MemoryUse: policies.MemoryUse{Read: true, Current: 620 << 20, Held: 600 << 20, Limit: 1500 << 20, Growth: 16 << 20},
+		Deciders: map[runtime.Knob]string{runtime.KnobMemoryLimit: "policy knee (label trimtab.knobs)", runtime.KnobMemorySwap: "policy knee (label trimtab.knobs)",
+			runtime.KnobCPUQuota: "its owner (label trimtab.knobs)"},
+		Verdict: policies.Verdict{Class: policies.ClassMemory, Cause: policies.CauseRisk, Severity: 0.5, Confidence: 1,
+			Evidence: []policies.Evidence{{Name: "read from disk", Value: 5 << 20, Unit: "B"}, {Name: "network", Value: 3 << 20, Unit: "B/s"}}},
+		Trials: []view.Trial{{Changes: []policies.Change{limit, swap}, StartedUnixNs: at(14, 2), Outcome: view.OutcomeKept, Before: 20, After: 20,
+			Why: "it protects, and did no harm"}}}
+}
+
 // tuned was starved and is not any more.
 func tuned() view.Container {
 	c := starved()
@@ -110,6 +129,7 @@ func gone(edit func(*view.Container)) view.Container {
 func TestExplain(t *testing.T) {
 	golden(t, "explain-tuned.txt", Explain(tuned(), testClock()))
 	golden(t, "explain-observed.txt", Explain(starved(), testClock()))
+	golden(t, "explain-memory.txt", Explain(protected(), testClock()))
 	golden(t, "explain-new.txt", Explain(view.Container{Name: "new", Enrolment: policies.Enrolment{Mode: policies.ModeTune, Door: "enable", Knobs: []string{"cpu", "memory"}}}, testClock()))
 }
 
@@ -133,6 +153,12 @@ func TestHeadline(t *testing.T) {
 		if got := headline(c, testClock()); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
+	}
+}
+
+func TestPSShowsMemory(t *testing.T) {
+	if got := cpuColumn(protected()); got != "memory 1.4G←700M" {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -46,6 +46,9 @@ func trials(c view.Container, clock Clock) string {
 
 // speeds sets prediction and measurement side by side.
 func speeds(t view.Trial, r policies.Rate) string {
+	if len(t.Changes) > 0 && t.Changes[0].Witness == policies.WitnessHarm {
+		return "judged by harm to it and to others, not by its rate: " + t.Changes[0].Expected()
+	}
 	out := fmt.Sprintf("before %s, expected %s (%s)", perSecond(t.Before, r), perSecond(t.Predicted, r), signed(predictedGain(t)))
 	if t.Predicted <= 0 {
 		out = fmt.Sprintf("before %s, expected %s", perSecond(t.Before, r), signed(predictedGain(t)))

@@ -1,0 +1,71 @@
+package cgroup
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+func TestLowReaches(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  bool
+	}{
+		"below a slice that protects nothing": {map[string]string{"system.slice/memory.low": "0\n", "system.slice/cgroup.type": "domain\n", "system.slice/a.scope/memory.low": "0\n"}, false},
+		"below one that protects":             {map[string]string{"system.slice/memory.low": "1073741824\n", "system.slice/cgroup.type": "domain\n", "system.slice/a.scope/memory.low": "0\n"}, true},
+		"the controller is not handed down":   {map[string]string{"system.slice/cgroup.type": "domain\n", "system.slice/a.scope/cgroup.type": "domain\n"}, false},
+	} {
+		root := tree(t, c.files)
+		cg := runtime.Cgroup{Mode: runtime.CgroupV2, Unified: filepath.Join(root, "system.slice/a.scope")}
+		if got := LowReaches(cg); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		cg.Mode = runtime.CgroupHybrid
+		if LowReaches(cg) {
+			t.Errorf("%s: on v1", name)
+		}
+	}
+	root := tree(t, map[string]string{"a.scope/memory.low": "0\n"})
+	if !LowReaches(runtime.Cgroup{Mode: runtime.CgroupV2, Unified: filepath.Join(root, "a.scope")}) {
+		t.Error("right below the root")
+	}
+}
+
+func TestPinned(t *testing.T) {
+	group := tree(t, map[string]string{"cpuset.cpus.effective": "0-3\n", "cgroup.procs": "10\n", "inner/cgroup.procs": "11\n12\n"})
+	cg := runtime.Cgroup{Mode: runtime.CgroupV2, Unified: group}
+	status := func(list string) string { return "Name:\tx\nCpus_allowed:\tf\nCpus_allowed_list:\t" + list + "\n" }
+	for want, files := range map[string]map[string]string{
+		"":                                {"10/task/10/status": status("0-3"), "11/task/11/status": status("0-3"), "12/task/12/status": status("0-3")},
+		"thread 13 pins itself to 2 of 4": {"10/task/10/status": status("0-3"), "11/task/11/status": status("0-3"), "11/task/13/status": status("1-2")},
+	} {
+		why, err := Pinned(tree(t, files), cg)
+		if err != nil || !strings.HasPrefix(why, want) || (want == "") != (why == "") {
+			t.Errorf("%q, %v; want %q", why, err, want)
+		}
+	}
+	if _, err := Pinned(t.TempDir(), runtime.Cgroup{Mode: runtime.CgroupV2, Unified: t.TempDir()}); err == nil {
+		t.Error("a group without a CPU set can be told")
+	}
+}
+
+func TestForgetsPins(t *testing.T) {
+	for release, want := range map[string]bool{"5.15.0-91-generic": true, "6.1.0-18-amd64": true, "6.2.0": false, "6.18.44-fc-v657": false, "10.0": false, "7.1-rc1": false, "odd": true, "": true, "6": true} {
+		if got := ForgetsPins(release); got != want {
+			t.Errorf("%q: %v", release, got)
+		}
+	}
+}
+
+func TestNodesWithCPUs(t *testing.T) {
+	for text, want := range map[string]int{"0\n": 1, "0-1\n": 2, "0,2-3\n": 3, "x\n": 0} {
+		if got := NodesWithCPUs(tree(t, map[string]string{"devices/system/node/has_cpu": text})); got != want {
+			t.Errorf("%q: %d", text, got)
+		}
+	}
+	if got := NodesWithCPUs(t.TempDir()); got != 0 {
+		t.Errorf("no file: %d", got)
+	}
+}

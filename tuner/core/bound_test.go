@@ -1,0 +1,91 @@
+package core
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// TestBoundsOfOtherKnobs: what the guard lets through, bends and refuses.
+func TestBoundsOfOtherKnobs(t *testing.T) {
+	type setting struct {
+		knob          runtime.Knob
+		now, original runtime.Value
+		to            runtime.Value
+		edit          func(c *Core, j *job)
+		want          runtime.Value // "": refused
+		why           string
+		take          bool
+	}
+	none := func(*Core, *job) {}
+	best := func(_ *Core, j *job) { j.c.Enrolment.BestEffort = true }
+	for name, s := range map[string]setting{
+		"I/O weight up":               {runtime.KnobIOWeight, "100", "100", "400", none, "400", "", false},
+		"I/O weight down":             {runtime.KnobIOWeight, "100", "100", "50", none, "", "below its owner's", true},
+		"I/O weight of a best-effort": {runtime.KnobIOWeight, "100", "100", "50", best, "50", "", true},
+		"I/O weight beyond BFQ's":     {runtime.KnobIOWeight, "100", "100", "4000", none, "", "up to 1000", false},
+
+		"burst":                   {runtime.KnobCPUBurst, "0", "0", "50000", none, "50000", "", false},
+		"burst above the quota":   {runtime.KnobCPUBurst, "0", "0", "900000", none, "200000", "", false},
+		"burst below its owner's": {runtime.KnobCPUBurst, "50000", "50000", "10000", none, "", "below its owner's", true},
+		"burst without a quota": {runtime.KnobCPUBurst, "0", "0", "50000", func(_ *Core, j *job) {
+			j.c.Now[runtime.KnobCPUQuota] = "max 100000"
+		}, "", "owner set none", false},
+
+		"CPU set":                {runtime.KnobCpuset, "0-7", "0-7", "0-3", none, "0-3", "", false},
+		"CPU set, none before":   {runtime.KnobCpuset, "", "", "4-7", none, "4-7", "", false},
+		"CPU set outside":        {runtime.KnobCpuset, "0-3", "0-3", "2-5", none, "", "outside of its owner's", false},
+		"CPU set below a quota":  {runtime.KnobCpuset, "0-7", "0-7", "0", none, "", "fewer than", false},
+		"CPU set, empty":         {runtime.KnobCpuset, "0-7", "0-7", "", none, "", "empty", false},
+		"CPU set over pins":      {runtime.KnobCpuset, "0-7", "0-7", "0-3", func(_ *Core, j *job) { j.c.Pinned = "thread 7 pins itself" }, "", "pins itself", false},
+		"CPU set, owner's floor": {runtime.KnobCpuset, "0-7", "0-7", "0-3", func(_ *Core, j *job) { j.c.Enrolment.CPU.Min = 6 }, "", "fewer than", false},
+
+		"memory.low": {runtime.KnobMemoryLow, "0", "0", runtime.IntValue(500 * mib), func(_ *Core, j *job) { j.c.LowReaches = true }, runtime.IntValue(500 * mib), "", false},
+		"memory.low within half of the node": {runtime.KnobMemoryLow, "0", "0", runtime.IntValue(90000 * mib), func(_ *Core, j *job) { j.c.LowReaches = true },
+			runtime.IntValue(7372 * mib), "", false},
+		"memory.low without effect": {runtime.KnobMemoryLow, "0", "0", runtime.IntValue(500 * mib), none, "", "without effect", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := tune()
+			e.Knobs = []string{"cpu", "cpuset", "memory", "io"}
+			j := &job{c: Container{Container: runtime.Container{ID: runtime.ID{Container: "x"}}, Enrolment: e, Now: runtime.Values{runtime.KnobCPUQuota: "200000 100000", s.knob: s.now}}}
+			if s.original != s.now {
+				j.c.Original = runtime.Values{s.knob: s.original}
+			}
+			j.memory = []memoryTick{{endNs: second, current: 300 * mib, held: 100 * mib}}
+			c := New(Defaults(), script{}, "t")
+			c.jobs["x"] = j
+			c.last.Host = probes.Host{CPUs: 8, MemTotal: 16 << 30, MemAvail: 12 << 30, AtNs: second}
+			c.balanceMemory()
+			s.edit(c, j)
+			got, why := c.bound(j, policies.Change{Key: "x", Knob: s.knob, From: s.now, To: s.to, Take: s.take})
+			if s.want == "" && !strings.Contains(why, s.why) || s.want == "" && why == "" {
+				t.Errorf("%s, %q; want it refused: %q", got.To, why, s.why)
+			}
+			if s.want != "" && (why != "" || got.To != s.want) {
+				t.Errorf("%s, %q; want %s", got.To, why, s.want)
+			}
+		})
+	}
+}
+
+// TestWhoDecides: somebody else over label and rule, these over the policy, that over the default.
+func TestWhoDecides(t *testing.T) {
+	e := tune()
+	e.Knobs, e.KnobsFrom = []string{"cpu", "memory"}, "label trimtab.knobs"
+	e.Memory = policies.Range{Min: mib, Max: mib}
+	j := &job{c: Container{Watched: true, Enrolment: e, Yielded: []runtime.Knob{runtime.KnobCPUWeight},
+		Now: runtime.Values{runtime.KnobCPUQuota: "max 100000", runtime.KnobCPUWeight: "100", runtime.KnobMemoryLimit: "max", runtime.KnobIOWeight: "100"}}}
+	got := New(Defaults(), script{}, "t").deciders(j)
+	for k, want := range map[runtime.Knob]string{
+		runtime.KnobCPUWeight: "somebody else, who set it", runtime.KnobCPUQuota: "policy script (label trimtab.knobs)",
+		runtime.KnobMemoryLimit: "its bounds, which leave one value", runtime.KnobIOWeight: "its owner (label trimtab.knobs)",
+	} {
+		if got[k] != want {
+			t.Errorf("%s: %q, want %q", k, got[k], want)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// memory tells what a container's memory does, where that was read.
+func memory(c view.Container) string {
+	m := c.MemoryUse
+	if !m.Read {
+		return ""
+	}
+	var out strings.Builder
+	limit := "no limit"
+	if m.Limit > 0 {
+		limit = "of " + enrol.FormatBytes(m.Limit)
+	}
+	out.WriteString("Memory\n")
+	line := func(words, amount string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, amount) }
+	line("in use, page cache included", fmt.Sprintf("%s %s", enrol.FormatBytes(m.Current), limit))
+	line("of it not to be reclaimed", enrol.FormatBytes(m.Held))
+	if m.Growth > 0 {
+		line("growing by", enrol.FormatBytes(m.Growth)+"/s")
+	}
+	if m.Reread > 0 {
+		line("read again after eviction", enrol.FormatBytes(m.Reread)+"/s")
+	}
+	if m.Some >= leastShown {
+		line("waiting for memory", percent(m.Some))
+	}
+	return out.String()
+}
+
+// deciders says whose each knob is: label over policy over default. Knobs of one
+// decider stand together.
+func deciders(c view.Container) string {
+	if len(c.Deciders) == 0 {
+		return ""
+	}
+	var order []string
+	knobs := map[string][]string{}
+	for _, k := range runtime.Knobs() {
+		who, ok := c.Deciders[k]
+		if !ok {
+			continue
+		}
+		if !slices.Contains(order, who) {
+			order = append(order, who)
+		}
+		knobs[who] = append(knobs[who], knob(k))
+	}
+	var out strings.Builder
+	out.WriteString("Who decides\n")
+	for _, who := range order {
+		fmt.Fprintf(&out, "  %s: %s\n", clean(who), strings.Join(knobs[who], ", "))
+	}
+	return out.String()
+}
+
+// short shows an amount of memory in few columns: 500M, 1.5G.
+func short(v runtime.Value) string {
+	n, ok := v.Int()
+	if !ok {
+		return clean(string(v))
+	}
+	text := strings.TrimSuffix(enrol.FormatBytes(float64(n)), "iB")
+	if whole, unit, fraction := strings.Cut(text, "."); fraction { // one decimal is enough
+		text = whole + "." + unit[:1] + unit[len(unit)-1:]
+	}
+	return text
+}
