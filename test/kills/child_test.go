@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ type orders struct {
 	State      string
 	Containers []runtime.Container
 	Seed       uint64
+	Hides      bool // GPUs of the last container
 	Recover    bool // do what a daemon does at its start, rather than act
 	Point      int  // die at this fault point,
 	Delay      time.Duration
@@ -181,7 +183,7 @@ func (o orders) live() error {
 			l.plans = l.plans[:last]
 		case n < 7:
 			l.actuator.Restore(ctx, l.cs[l.random.IntN(len(l.cs))], "opt-out")
-		default:
+		case o.Hides:
 			hidden := [][]int{{}, {0}, {1}, {0, 1}}[l.random.IntN(4)]
 			if _, err := l.sights.Hide(ctx, l.cs[len(l.cs)-1], runtime.GPUView{Hidden: hidden}); err != nil {
 				return err
@@ -238,7 +240,7 @@ func (l *life) values() runtime.Values {
 		out[runtime.KnobCPUWeight] = runtime.IntValue(100 + l.random.Int64N(4000))
 	}
 	if l.random.IntN(4) == 0 {
-		out[runtime.KnobCpuset] = []runtime.Value{"0", "1"}[l.random.IntN(2)]
+		out[runtime.KnobCpuset] = runtime.IntValue(l.random.Int64N(int64(goruntime.NumCPU())))
 	}
 	if l.random.IntN(3) == 0 {
 		limit := (192 + l.random.Int64N(300)) * mib

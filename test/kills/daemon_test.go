@@ -76,10 +76,10 @@ func TestDaemonKilledInItsRecovery(t *testing.T) {
 func (w *worker) leaveSomething() {
 	all := &tally{where: map[string]int{}}
 	for {
-		w.die(all, orders{State: w.state, Containers: w.cs, Seed: w.random.Uint64(), Point: 25 + w.random.IntN(40)}, &all.acting)
+		w.die(all, orders{State: w.state, Containers: w.cs, Hides: w.hides, Seed: w.random.Uint64(), Point: 25 + w.random.IntN(40)}, &all.acting)
 		originals, _ := filepath.Glob(filepath.Join(w.state, "originals", "*.json"))
 		hidden, _ := filepath.Glob(filepath.Join(w.state, "gpu-hidden", "*.json"))
-		if len(originals) >= 2 && len(hidden) == 1 && w.stands() != w.owners {
+		if len(originals) >= 2 && (len(hidden) == 1 || !w.hides) && w.stands() != w.owners {
 			return
 		}
 	}
