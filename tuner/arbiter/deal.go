@@ -1,0 +1,159 @@
+package arbiter
+
+import (
+	"container/heap"
+	"math"
+
+	"github.com/trimtab/trimtab/policies"
+)
+
+// maxUnits bounds the work of one plan; a larger surplus is dealt in larger units.
+const maxUnits = 4096
+
+// held is what one job holds while the surplus is dealt.
+type held struct {
+	at           int // its claim
+	c            Claim
+	cpus, memory float64
+	need         float64 // CPUs
+	needMemory   float64
+	bid          float64
+	ofMemory     bool // it bids for memory
+}
+
+// deal hands out what is left after everybody's base, unit by unit: to the largest
+// gain of normalised rate for the share of the node that a unit is, or to the job
+// that is worst off. A job runs at the pace of the resource it is shorter of.
+type deal struct {
+	p          Params
+	cpus, mem  float64 // left
+	unit, page float64
+	all, allM  float64 // of the node, for shares
+	queue      []*held
+}
+
+// Len, Less, Swap, Push and Pop make deal a heap of bids.
+func (d *deal) Len() int { return len(d.queue) }
+
+// Less orders by bid; equal bids by the order of claims, so that a plan is the same
+// each time.
+func (d *deal) Less(i, j int) bool {
+	a, b := d.queue[i], d.queue[j]
+	if a.bid != b.bid {
+		return a.bid > b.bid
+	}
+	return a.at < b.at
+}
+
+// Swap implements heap.Interface.
+func (d *deal) Swap(i, j int) { d.queue[i], d.queue[j] = d.queue[j], d.queue[i] }
+
+// Push implements heap.Interface.
+func (d *deal) Push(x any) { d.queue = append(d.queue, x.(*held)) }
+
+// Pop implements heap.Interface.
+func (d *deal) Pop() any {
+	h := d.queue[len(d.queue)-1]
+	d.queue = d.queue[:len(d.queue)-1]
+	return h
+}
+
+// run deals until nothing is left, or nobody gains.
+func (d *deal) run(all []*held) {
+	for _, h := range all {
+		if d.bids(h) {
+			d.queue = append(d.queue, h)
+		}
+	}
+	heap.Init(d)
+	for len(d.queue) > 0 {
+		h := d.queue[0]
+		if h.ofMemory {
+			give := min(d.page, h.needMemory-h.memory, d.mem)
+			h.memory, d.mem = h.memory+give, d.mem-give
+		} else {
+			give := min(d.unit, h.need-h.cpus, d.cpus)
+			h.cpus, d.cpus = h.cpus+give, d.cpus-give
+		}
+		if d.bids(h) {
+			heap.Fix(d, 0)
+		} else {
+			heap.Pop(d)
+		}
+	}
+}
+
+// least is the smallest part of a unit worth dealing.
+const least = 1e-6
+
+// evenness prefers, among jobs that gain about the same, the one that is worse off.
+const evenness = 0.05
+
+// bids sets what a job bids for its next unit; false if it takes no more.
+func (d *deal) bids(h *held) bool {
+	rate, memRate := h.c.rate(h.cpus), 1.0
+	if h.c.Memory.Known() {
+		r, _, _ := h.c.Memory.At(h.memory)
+		memRate = r / h.c.Memory.Best()
+	}
+	h.ofMemory = memRate < rate && h.needMemory-h.memory > least*d.page
+	left, missing, gain, of := d.cpus, h.need-h.cpus, 0.0, d.all
+	if h.ofMemory {
+		left, missing, of = d.mem, h.needMemory-h.memory, d.allM
+		gain = steepest(h.c.Memory, h.memory, h.needMemory)
+	} else {
+		gain = steepest(h.c.CPU, h.cpus, h.need)
+	}
+	unit := d.unit
+	if h.ofMemory {
+		unit = d.page
+	}
+	if left <= least*unit || missing <= least*unit || !(gain > 0) {
+		return false
+	}
+	level := min(rate, memRate)
+	if d.p.Objective == policies.ObjectiveMaxMin {
+		h.bid = -level / h.c.importance()
+	} else {
+		h.bid = gain * of * h.c.importance() * (1 + evenness*(1-level))
+	}
+	return true
+}
+
+// steepest is the largest mean gain of normalised rate per amount from x on, over any
+// stretch up to most: a curve that is flat at first may still be worth climbing.
+func steepest(c policies.Curve, x, most float64) float64 {
+	from, _, _ := c.At(x)
+	best := 0.0
+	try := func(at float64) {
+		if at > x*(1+1e-9) {
+			to, _, _ := c.At(at)
+			best = max(best, (to-from)/(at-x))
+		}
+	}
+	for _, p := range c.Points {
+		if p.X < most {
+			try(p.X)
+		}
+	}
+	try(most)
+	if top := c.Best(); top > 0 {
+		return best / top
+	}
+	return 0
+}
+
+// memory sets what memory each job starts with and could use.
+func (h *held) wants(node policies.Node) {
+	h.memory, h.needMemory = h.c.WorkingSet, h.c.WorkingSet
+	if !h.c.Memory.Known() {
+		return
+	}
+	if x, ok := h.c.Memory.Reach(enough * h.c.Memory.Best()); ok {
+		most := math.Inf(1)
+		if h.c.MemoryMax > 0 {
+			most = h.c.MemoryMax
+		}
+		h.needMemory = max(h.memory, min(x, most, node.Memory))
+	}
+}

@@ -1,0 +1,183 @@
+package arbiter
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/trimtab/trimtab/policies"
+)
+
+// Decide makes the node's plan. claims are all containers that run, in one order.
+func Decide(p Params, node policies.Node, claims []Claim) Plan {
+	plan := Plan{Grants: make([]Grant, len(claims))}
+	rights, short, why := Entitle(node, claims)
+	plan.Short, plan.Why = short, why
+	free := max(0, node.CPUs-node.HostCPUs)
+	now := Shares(free, claims)
+	same := shares(free, claims, Claim.weight, Claim.want)
+	for i, c := range claims {
+		plan.Grants[i] = Grant{Key: c.Key, Entitled: rights[i], Need: c.need(free), Now: now[i], CPUs: same[i], Weight: c.Weight,
+			Memory: c.WorkingSet, Rate: c.rate(same[i]), RateNow: c.rate(now[i])}
+		plan.Grants[i].Competes = c.Movable && c.Active && plan.Grants[i].Need > rights[i]*(1+p.MinGain)
+	}
+	if free <= 0 || len(claims) == 0 {
+		plan.explain(claims)
+		return plan
+	}
+	plan.target(p, node, free, claims)
+	plan.steer(p, free, claims)
+	plan.explain(claims)
+	return plan
+}
+
+// target deals the surplus; Grants' Memory and, for the moment, CPUs of movable jobs
+// become what each should have.
+func (plan *Plan) target(p Params, node policies.Node, free float64, claims []Claim) {
+	capacity, memory := free-node.Reserve, node.Memory-node.ReserveMemory-node.OtherMemory
+	var base float64
+	var all []*held
+	for i, c := range claims {
+		g := plan.Grants[i]
+		memory -= c.WorkingSet
+		if !c.Movable {
+			capacity -= g.CPUs
+			continue
+		}
+		h := &held{at: i, c: c, need: g.Need, cpus: min(g.Need, g.Entitled*p.Keep)}
+		h.wants(node)
+		base += h.cpus
+		all = append(all, h)
+	}
+	if base > capacity {
+		// Unenrolled neighbours use more than their right, or the reserve is eaten: nothing
+		// is left to deal, and what is there is cut in proportion.
+		plan.Short = plan.Short || base > max(capacity, 0)*p.Keep
+		if plan.Why == "" && plan.Short {
+			plan.Why = fmt.Sprintf("%.2f CPUs are needed within entitlements, and %.2f are left", base, max(capacity, 0))
+		}
+		for _, h := range all {
+			h.cpus *= max(capacity, 0) / base
+		}
+		base = max(capacity, 0)
+	}
+	d := deal{p: p, cpus: max(0, capacity-base), mem: max(0, memory), all: node.CPUs, allM: max(node.Memory, 1)}
+	d.unit, d.page = max(p.Unit, d.cpus/maxUnits), max(64<<20, d.mem/maxUnits)
+	d.run(all)
+	for _, h := range all {
+		g := &plan.Grants[h.at]
+		g.Memory = h.memory
+		if g.Competes {
+			g.CPUs = h.cpus
+		}
+	}
+}
+
+// steer turns the targets of those that compete into weights, and keeps them only if
+// the kernel would make enough of them, and nobody falls below its right.
+func (plan *Plan) steer(p Params, free float64, claims []Claim) {
+	var targets, weights float64
+	competing := 0
+	for i, c := range claims {
+		if g := plan.Grants[i]; g.Competes {
+			competing++
+			targets, weights = targets+g.CPUs, weights+c.ownWeight()
+		}
+	}
+	same := shares(free, claims, Claim.weight, Claim.want)
+	after, moved := same, 0
+	if competing >= 2 && targets > 0 && !plan.Short {
+		steered := make([]Claim, len(claims))
+		copy(steered, claims)
+		for i, c := range claims {
+			if g := plan.Grants[i]; g.Competes {
+				own := c.ownWeight()
+				w := math.Round(min(max(weights*g.CPUs/targets, own/p.WeightMax), own*p.WeightMax))
+				steered[i].Weight = max(w, 2)
+				if math.Abs(math.Log(steered[i].Weight/c.weight())) > math.Log(1+p.MinMove) {
+					moved++
+				}
+			}
+		}
+		after = shares(free, steered, Claim.weight, Claim.want)
+		plan.Gain = plan.value(p, claims, after)/plan.value(p, claims, same) - 1
+		plan.Move = moved > 0 && plan.Gain >= p.MinGain && (p.MaxChanges == 0 || competing <= p.MaxChanges)
+		for i := range claims {
+			if g := plan.Grants[i]; after[i] < min(same[i], g.Need, g.Entitled)*0.995 {
+				plan.Move = false
+			}
+			if plan.Move && plan.Grants[i].Competes {
+				plan.Grants[i].Weight = steered[i].Weight
+			}
+		}
+	}
+	if !plan.Move {
+		after = same
+	}
+	for i, c := range claims {
+		g := &plan.Grants[i]
+		if !plan.Move {
+			g.Weight = c.Weight
+		}
+		g.CPUs, g.Rate = after[i], c.rate(after[i])
+	}
+	plan.release(p, claims)
+}
+
+// value is the objective over those that compete.
+func (plan *Plan) value(p Params, claims []Claim, cpus []float64) float64 {
+	sum, worst := 0.0, math.Inf(1)
+	for i, c := range claims {
+		if plan.Grants[i].Competes {
+			sum += c.importance() * c.rate(cpus[i])
+			worst = min(worst, c.rate(cpus[i])/c.importance())
+		}
+	}
+	if p.Objective == policies.ObjectiveMaxMin {
+		return max(worst, 1e-9)
+	}
+	return max(sum, 1e-9)
+}
+
+// releaseBelow is the share of what it needs and has a right to below which a job
+// whose weight was lowered gets it back at once.
+const releaseBelow = 0.97
+
+// release finds whoever was left with less weight than its owner gave it, and now
+// gets less than it has a right to.
+func (plan *Plan) release(p Params, claims []Claim) {
+	for i, c := range claims {
+		g := plan.Grants[i]
+		if c.Movable && c.Weight < c.OwnWeight && g.CPUs < releaseBelow*min(g.Need, g.Entitled) {
+			plan.Release, plan.Move = true, false
+			plan.Why = fmt.Sprintf("%s would get %.2f of the %.2f CPUs it has a right to", c.Name, g.CPUs, min(g.Need, g.Entitled))
+		}
+	}
+	if plan.Release {
+		for i, c := range claims {
+			if c.Movable {
+				plan.Grants[i].Weight = c.OwnWeight
+			}
+		}
+	}
+}
+
+// explain says of each grant why it is what it is.
+func (plan *Plan) explain(claims []Claim) {
+	for i, c := range claims {
+		g := &plan.Grants[i]
+		switch {
+		case !c.Active:
+			g.Why = "it uses next to no CPU"
+		case plan.Short:
+			g.Why = plan.Why
+		case !c.CPU.Known():
+			g.Why = fmt.Sprintf("what more CPUs would buy it is not known; it is entitled to %.2f and uses %.2f", g.Entitled, c.Used)
+		case g.Need <= g.Entitled:
+			g.Why = fmt.Sprintf("it can use %.2f of the %.2f CPUs it is entitled to; the rest is left to others", g.Need, g.Entitled)
+		case g.CPUs >= 0.97*g.Need:
+			g.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and others leave it the %.2f that it can use", g.Entitled, g.Need)
+		default:
+			g.Why = fmt.Sprintf("it can use %.2f CPUs and is entitled to %.2f; of what others leave it gets its part by weight: %.2f in all", g.Need, g.Entitled, g.CPUs)
+		}
+	}
+}
