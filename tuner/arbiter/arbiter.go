@@ -37,7 +37,7 @@ type Params struct {
 
 // Defaults returns the parameters to start from.
 func Defaults() Params {
-	return Params{Objective: policies.ObjectiveSum, Unit: 0.05, MinGain: 0.05, MinMove: 0.25, Keep: 1.05, WeightMax: 16}
+	return Params{Objective: policies.ObjectiveSum, Unit: 0.05, MinGain: 0.05, MinMove: 0.1, Keep: 1.05, WeightMax: 16}
 }
 
 // Claim is one container as the arbiter sees it.
@@ -45,7 +45,9 @@ type Claim struct {
 	Key, Name string
 	// Movable: its weight may be dealt anew, and its curve is known. All others are taken
 	// as they are.
-	Movable    bool
+	Movable bool
+	// Returnable: its weight may go back to its owner's at this moment.
+	Returnable bool
 	CPU        policies.Curve
 	Importance int // 1..10; 0 is 5
 
@@ -90,7 +92,7 @@ type Plan struct {
 	Why           string  // why not, or what is short
 }
 
-// share is a weight's worth of one claim, bounded so that sums stay finite.
+// weight is what stands, bounded so that quotients stay finite.
 func (c Claim) weight() float64 { return max(c.Weight, 1) }
 
 func (c Claim) ownWeight() float64 { return max(c.OwnWeight, 1) }

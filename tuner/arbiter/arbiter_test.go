@@ -14,7 +14,7 @@ import (
 
 // job is a movable claim whose rate grows in proportion to CPUs up to its knee.
 func job(name string, knee float64) Claim {
-	return Claim{Key: name, Name: name, Movable: true, Enrolled: true, Active: true, OwnWeight: 1024, Weight: 1024, Used: knee,
+	return Claim{Key: name, Name: name, Movable: true, Returnable: true, Enrolled: true, Active: true, OwnWeight: 1024, Weight: 1024, Used: knee,
 		CPU: line(knee)}
 }
 
@@ -95,9 +95,9 @@ func TestEntitlementByGPUs(t *testing.T) {
 
 func TestMoreFloorsThanMachine(t *testing.T) {
 	a, b := job("a", 3), job("b", 3)
-	a.Floor, b.Floor = 3, 1
+	a.Floor, b.Floor = 3, 2
 	p := Decide(Defaults(), policies.Node{CPUs: 2, MaxWeight: 10000}, []Claim{a, b})
-	if !p.Short || p.Move || !near(p.Grants[0].Entitled, 1.5, 1e-6) || !near(p.Grants[1].Entitled, 0.5, 1e-6) || !strings.Contains(p.Grants[0].Why, "50 % of its floor") {
+	if !p.Short || p.Move || !near(p.Grants[0].Entitled, 1, 1e-6) || !near(p.Grants[1].Entitled, 1, 1e-6) || !strings.Contains(p.Grants[0].Why, "50 % of its floor") {
 		t.Errorf("%+v", p)
 	}
 	// Quotas alone are no floors that the machine must hold: weights decide.
@@ -172,7 +172,7 @@ func randomNode(t *rapid.T) (policies.Node, []Claim) {
 			c.Weight = math.Round(c.OwnWeight * rapid.Float64Range(0.1, 8).Draw(t, "by"))
 		}
 		if rapid.IntRange(0, 4).Draw(t, "fixed") == 0 {
-			c.Movable, c.Enrolled, c.CPU, c.Weight = false, rapid.Bool().Draw(t, "enrolled"), policies.Curve{}, c.OwnWeight
+			c.Movable, c.Returnable, c.Enrolled, c.CPU, c.Weight = false, false, rapid.Bool().Draw(t, "enrolled"), policies.Curve{}, c.OwnWeight
 			c.Waiting = rapid.Bool().Draw(t, "waiting")
 		}
 		if rapid.Bool().Draw(t, "quota") {
@@ -217,7 +217,7 @@ func TestPlansHold(t *testing.T) {
 			if p.Move && g.CPUs < min(g.Now, g.Entitled, g.Need)*0.99 && claims[i].Want <= claims[i].Quota {
 				t.Fatalf("%+v falls below its right", g)
 			}
-			if p.Release && claims[i].Movable && g.Weight != claims[i].OwnWeight {
+			if p.Release && claims[i].Returnable && g.Weight != claims[i].OwnWeight {
 				t.Fatalf("%+v is not released", g)
 			}
 		}

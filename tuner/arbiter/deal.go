@@ -86,8 +86,9 @@ func (d *deal) run(all []*held) {
 // least is the smallest part of a unit worth dealing.
 const least = 1e-6
 
-// evenness prefers, among jobs that gain about the same, the one that is worse off.
-const evenness = 0.05
+// evenness prefers, among jobs that gain about the same, the one that is worse off:
+// what is learnt of two like jobs differs by so much.
+const evenness = 0.2
 
 // bids sets what a job bids for its next unit; false if it takes no more.
 func (d *deal) bids(h *held) bool {

@@ -75,24 +75,15 @@ func (plan *Plan) target(p Params, node policies.Node, free float64, claims []Cl
 // steer turns the targets of those that compete into weights, and keeps them only if
 // the kernel would make enough of them, and nobody falls below its right.
 func (plan *Plan) steer(p Params, free float64, claims []Claim) {
-	var targets, weights float64
-	competing := 0
-	for i, c := range claims {
-		if g := plan.Grants[i]; g.Competes {
-			competing++
-			targets, weights = targets+g.CPUs, weights+c.ownWeight()
-		}
-	}
+	weights, competing := plan.weights(p, claims)
 	same := shares(free, claims, Claim.weight, Claim.want)
 	after, moved := same, 0
-	if competing >= 2 && targets > 0 && !plan.Short {
+	if competing >= 2 && !plan.Short {
 		steered := make([]Claim, len(claims))
 		copy(steered, claims)
 		for i, c := range claims {
 			if g := plan.Grants[i]; g.Competes {
-				own := c.ownWeight()
-				w := math.Round(min(max(weights*g.CPUs/targets, own/p.WeightMax), own*p.WeightMax))
-				steered[i].Weight = max(w, 2)
+				steered[i].Weight = max(math.Round(weights[i]), 2)
 				if math.Abs(math.Log(steered[i].Weight/c.weight())) > math.Log(1+p.MinMove) {
 					moved++
 				}
@@ -123,6 +114,23 @@ func (plan *Plan) steer(p Params, free float64, claims []Claim) {
 	plan.release(p, claims)
 }
 
+// weights deals the weights of those that compete in proportion to what each should
+// have, within bounds; their sum stays the owners'.
+func (plan *Plan) weights(p Params, claims []Claim) (out []float64, competing int) {
+	n := len(claims)
+	low, high, target, sum := make([]float64, n), make([]float64, n), make([]float64, n), 0.0
+	for i, c := range claims {
+		target[i] = 1
+		if g := plan.Grants[i]; g.Competes {
+			competing++
+			sum += c.ownWeight()
+			low[i], high[i], target[i] = c.ownWeight()/p.WeightMax, c.ownWeight()*p.WeightMax, max(g.CPUs, 1e-6)
+		}
+	}
+	out, _ = fill(sum, low, high, target)
+	return out, competing
+}
+
 // value is the objective over those that compete.
 func (plan *Plan) value(p Params, claims []Claim, cpus []float64) float64 {
 	sum, worst := 0.0, math.Inf(1)
@@ -147,14 +155,14 @@ const releaseBelow = 0.97
 func (plan *Plan) release(p Params, claims []Claim) {
 	for i, c := range claims {
 		g := plan.Grants[i]
-		if c.Movable && c.Weight < c.OwnWeight && g.CPUs < releaseBelow*min(g.Need, g.Entitled) {
+		if c.Returnable && c.Weight < c.OwnWeight && g.CPUs < releaseBelow*min(g.Need, g.Entitled) {
 			plan.Release, plan.Move = true, false
 			plan.Why = fmt.Sprintf("%s would get %.2f of the %.2f CPUs it has a right to", c.Name, g.CPUs, min(g.Need, g.Entitled))
 		}
 	}
 	if plan.Release {
 		for i, c := range claims {
-			if c.Movable {
+			if c.Returnable {
 				plan.Grants[i].Weight = c.OwnWeight
 			}
 		}

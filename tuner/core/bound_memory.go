@@ -198,7 +198,7 @@ func (c *Core) waitHarm(subject *job, p policies.Plan) string {
 			}
 		}
 	}
-	return c.room(subject, p)
+	return c.room(p)
 }
 
 // sameAmount reports whether two amounts of memory say the same to people.

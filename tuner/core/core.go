@@ -9,8 +9,10 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/arbiter"
 	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/idle"
+	"github.com/trimtab/trimtab/tuner/response"
 	"github.com/trimtab/trimtab/tuner/trial"
 	"github.com/trimtab/trimtab/tuner/verdict"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -44,7 +46,8 @@ type Core struct {
 	// outside is the CPU use of everything but containers, from tick to tick.
 	outside  []usage
 	prevHost probes.Host
-	tickNs   int64 // since the tick before
+	tickNs   int64        // since the tick before
+	deal     arbiter.Plan // the latest allocation of the node
 	// changeTimes of the last minute, for the node's rate limit.
 	changeTimes []int64
 }
@@ -93,7 +96,10 @@ type job struct {
 	entitled   float64
 	obtainable float64 // CPUs, beside what others use
 	memoryState
-	like likeness
+	like     likeness
+	response response.Learner
+	curve    policies.Curve // of response, as learnt last
+	planned  bool           // the latest window can be planned on
 }
 
 // usage is a container's CPU use from tick to tick, for its neighbours' trials.
@@ -147,7 +153,7 @@ func (c *Core) admit(in Input, d *Decision) {
 			continue
 		}
 		for _, t := range c.trialsOf(key) {
-			c.end(t, view.OutcomeAborted, "the container ended", d)
+			c.abandon(t, key, "the container ended", d)
 		}
 		delete(c.jobs, key)
 	}
@@ -167,6 +173,7 @@ func (c *Core) close(j *job, r window.Reading, d *Decision) {
 	r.Rate.Steps = j.confirmed && r.Rate.Source == j.source
 	j.reading, j.verdict = r, v
 	j.windows++
+	c.learnCurve(j, r)
 	for p := range policies.NumParts {
 		j.parts[p] += r.Breakdown.Ns[p]
 	}
@@ -212,22 +219,21 @@ func (c *Core) balance() {
 			c.node.MaxWeight = maxWeight
 		}
 	}
-	spare, _ := meanUse(c.outside, c.now()-5*second, c.now())
+	c.node.HostCPUs, _ = meanUse(c.outside, c.now()-5*second, c.now())
+	spare := c.node.HostCPUs
 	for _, key := range c.keys() {
 		spare += c.jobs[key].used()
 	}
 	spare = max(0, cpus-spare)
-	for _, key := range c.keys() {
+	rights, _, _ := arbiter.Entitle(c.node, c.claims())
+	for i, key := range c.keys() {
 		j := c.jobs[key]
-		j.entitled = cpus
+		fair := cpus
 		if weights > 0 && j.active() {
-			j.entitled = cpus * j.originalWeight() / weights
+			fair = cpus * j.originalWeight() / weights
 		}
-		j.obtainable = max(j.entitled, j.used()+spare)
-		if quota, ok := j.original(runtime.KnobCPUQuota).CPUs(); ok {
-			j.entitled = min(j.entitled, quota)
-		}
-		j.entitled = max(j.entitled, j.floor())
+		j.obtainable = max(fair, j.used()+spare)
+		j.entitled = rights[i]
 	}
 }
 

@@ -43,6 +43,8 @@ type Config struct {
 	ChangesPerMinute int `json:"changesPerMinute"`
 	// NeighbourMargin is the share of what it was entitled to and used that a neighbour may lose.
 	NeighbourMargin float64 `json:"neighbourMargin"`
+	// Objective is what the allocation of the node is to make large; "": the sum.
+	Objective policies.Objective `json:"objective,omitempty"`
 	// Idle says when a holder of a device counts as idle.
 	Idle idle.Config `json:"idle"`
 }
@@ -117,6 +119,7 @@ type Order struct {
 	Policy  string            `json:"policy"`
 	Changes []policies.Change `json:"changes"`
 	DryRun  bool              `json:"dryRun,omitempty"` // observe mode: the same path without the last call
+	Why     string            `json:"why,omitempty"`    // of a rollback that no trial asked for
 }
 
 // Decision is what a tick decided.

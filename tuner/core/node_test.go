@@ -20,6 +20,8 @@ type node struct {
 	rng   *rand.Rand
 	// memory of the machine; 0: not read
 	memTotal, memAvail uint64
+	// weighted: CPUs are shared by weight, as kernels do; else evenly.
+	weighted bool
 }
 
 // simJob is a DataLoader job: a trainer, its queue feeder and W loaders.
@@ -86,8 +88,8 @@ func (j *simJob) ideal() float64 {
 // knee is the CPUs beyond which more buy nothing.
 func (j *simJob) knee() float64 { return j.cpuPerStep() / j.ideal() }
 
-// tick advances by a second and returns the core's input. CPU is shared by
-// weight-blind fairness among those that want more than their part.
+// tick advances by a second and returns the core's input. CPU is shared fairly
+// among those that want more than their part.
 func (n *node) tick() Input {
 	n.nowNs += second
 	grants := n.share()
@@ -127,23 +129,32 @@ func (j *simJob) demand() float64 {
 	return want
 }
 
-// share is max-min fair.
+// share is max-min fair, by weight where the node is weighted.
 func (n *node) share() []float64 {
 	grants := make([]float64, len(n.jobs))
-	left, open := float64(n.cpus), len(n.jobs)
+	weight := func(j *simJob) float64 {
+		if w, ok := j.c.Now[runtime.KnobCPUWeight].Int(); ok && n.weighted {
+			return float64(w)
+		}
+		return 1
+	}
+	left, open := float64(n.cpus), 0.0
+	for _, j := range n.jobs {
+		open += weight(j)
+	}
 	for open > 0 && left > 1e-9 {
-		part, before := left/float64(open), open
+		part, before := left/open, open
 		open = 0
 		for i, j := range n.jobs {
 			want := j.demand() - grants[i]
 			if want <= 1e-12 {
 				continue
 			}
-			give := min(part, want)
+			give := min(part*weight(j), want)
 			grants[i] += give
 			left -= give
 			if want > give+1e-12 {
-				open++
+				open += weight(j)
 			}
 		}
 		if open == before && part < 1e-9 {

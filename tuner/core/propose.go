@@ -23,6 +23,7 @@ func (c *Core) propose(in Input, d *Decision) {
 		}
 	}
 	if len(jobs) == 0 {
+		c.arbitrate(nil, d)
 		return
 	}
 	proposal := c.policy.Propose(c.node, jobs)
@@ -34,13 +35,38 @@ func (c *Core) propose(in Input, d *Decision) {
 	for _, job := range jobs {
 		c.jobs[job.Key].whyNot = orElse(job.Enrolment.WhyNot, noPlan(job))
 	}
-	for _, p := range proposal.Plans {
+	for _, p := range c.arbitrate(proposal.Plans, d) {
 		c.consider(p, d)
 	}
 }
 
 // notNow says why nothing can be proposed for a container at this moment; "" if it can.
 func (c *Core) notNow(in Input, j *job) string {
+	e := j.c.Enrolment
+	if why := c.frozen(in, j); why != "" {
+		return why
+	}
+	switch {
+	case j.c.Busy:
+		return "a write is under way"
+	case j.urgent:
+		return c.wouldInterfere(j)
+	case len(c.trialsOf(j.c.Key())) > 0:
+		return "in trial"
+	case e.Mode == policies.ModeTune && c.now() < j.cooledNs:
+		return fmt.Sprintf("cool-down %d s", (j.cooledNs-c.now()+second-1)/second)
+	case c.earlyFor(j):
+		return ""
+	case j.verdict.Class == "":
+		return "measuring"
+	case j.agree < c.cfg.Agree:
+		return "verdict not settled"
+	}
+	return ""
+}
+
+// frozen says why a container may not be touched at all; "" if it may.
+func (c *Core) frozen(in Input, j *job) string {
 	e := j.c.Enrolment
 	switch {
 	case !j.c.Watched:
@@ -57,20 +83,6 @@ func (c *Core) notNow(in Input, j *job) string {
 		return "preflight: " + j.c.Preflight
 	case j.c.State != runtime.StateRunning:
 		return "container is " + string(j.c.State)
-	case j.c.Busy:
-		return "a write is under way"
-	case j.urgent:
-		return c.wouldInterfere(j)
-	case len(c.trialsOf(j.c.Key())) > 0:
-		return "in trial"
-	case e.Mode == policies.ModeTune && c.now() < j.cooledNs:
-		return fmt.Sprintf("cool-down %d s", (j.cooledNs-c.now()+second-1)/second)
-	case c.earlyFor(j):
-		return ""
-	case j.verdict.Class == "":
-		return "measuring"
-	case j.agree < c.cfg.Agree:
-		return "verdict not settled"
 	}
 	return ""
 }
@@ -99,7 +111,7 @@ func (c *Core) asJob(key string, j *job) policies.Job {
 		Key: key, Name: j.c.Name, Enrolment: j.c.Enrolment, Now: j.c.Now, Original: j.originals(),
 		Verdict: j.verdict, Breakdown: j.reading.Breakdown, Rate: rate, Cost: j.reading.Cost,
 		CostOK:   verdict.Steady(c.cfg.Thresholds, j.reading),
-		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled, Obtainable: j.obtainable,
+		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled, Obtainable: j.obtainable, CPU: j.curve, GPUs: j.gpusUsed(key, c.now()),
 		Settled: c.now()-j.changedNs >= c.cfg.TakeAfterNs,
 		Steady:  j.steady(), Tried: j.tried(),
 	}
@@ -138,17 +150,26 @@ func (c *Core) consider(p policies.Plan, d *Decision) {
 		c.would(subject, p, d)
 		return
 	}
-	if why := c.wait(subject, p); why != "" {
-		subject.whyNot = why
+	why = c.wait(p)
+	if why == "" {
+		why = c.guards(p)
+	}
+	if why != "" {
+		for _, ch := range p.Changes {
+			c.jobs[ch.Key].whyNot = why
+		}
 		return
 	}
 	o := Order{Plan: c.planID(), Policy: p.Policy, Changes: p.Changes}
 	t := c.open(o, subject)
-	if c.earlyFor(subject) {
-		t.from = subject.like.from
-		subject.like.taken = last(append(subject.like.taken, "its first allocation, "+changesText(p.Changes)), maxTaken)
+	for _, ch := range p.Changes {
+		j := c.jobs[ch.Key]
+		if c.earlyFor(j) {
+			t.from = append(t.from, j.like.from...)
+			j.like.taken = last(append(j.like.taken, "its first allocation, "+changesText([]policies.Change{ch})), maxTaken)
+		}
+		j.whyNot = "in trial"
 	}
-	subject.whyNot = "in trial"
 	d.Apply = append(d.Apply, o)
 }
 
@@ -174,7 +195,9 @@ func (c *Core) bound(j *job, ch policies.Change) (_ policies.Change, why string)
 		return c.boundKnob(j, ch)
 	}
 	if original, ok := j.original(ch.Knob).Int(); ok && ch.Knob == runtime.KnobCPUWeight {
-		if to, isNumber := ch.To.Int(); !isNumber || to < original && !e.BestEffort {
+		// Less weight than its owner gave takes what it uses above its entitlement, never below:
+		// guards() looks at the whole plan for it.
+		if to, isNumber := ch.To.Int(); !isNumber || to < original && !e.BestEffort && !ch.Take {
 			return ch, "below its owner's weight"
 		}
 	}
@@ -235,37 +258,63 @@ func (c *Core) boundQuota(j *job, ch policies.Change) (policies.Change, string) 
 // allow for that.
 const clearGain = 0.25
 
-// wait says why a plan must wait; "" if it may start.
-func (c *Core) wait(subject *job, p policies.Plan) string {
+// ready says why a change must wait for more readings of its container; "" if there
+// are enough to judge it by.
+func (c *Core) ready(subject *job, ch policies.Change) string {
 	before := last(subject.obs, keepObs)
-	if p.Changes[0].Witness == policies.WitnessHarm {
-		return c.waitHarm(subject, p)
-	}
 	need := c.cfg.Before
-	if p.Changes[0].Take {
-		need = max(need, trial.DefaultParams(true).MinBefore)
+	if ch.Take {
+		need = max(need, takeParams(ch.Knob).MinBefore)
 	}
 	switch {
 	case subject.source != c.rateSource(subject):
 		return "measuring: the source of its rate has changed"
 	case len(before) < need:
 		return fmt.Sprintf("measuring: %d of %d rate readings", len(before), need)
-	case p.Changes[0].Gain < clearGain && !trial.Steady(before) && !trial.Steady(last(before, 10)) && !trial.Steady(last(before, max(3, need))):
+	case ch.Gain < clearGain && !trial.Steady(before) && !trial.Steady(last(before, 10)) && !trial.Steady(last(before, max(3, need))):
 		return "its rate is not steady"
 	}
-	for _, t := range c.trials {
-		if c.share(t, subject) {
-			return "another trial is open on its CPUs"
+	return ""
+}
+
+// wait says why a plan must wait; "" if it may start.
+func (c *Core) wait(p policies.Plan) string {
+	if subject := c.jobs[p.Changes[0].Key]; p.Changes[0].Witness == policies.WitnessHarm {
+		return c.waitHarm(subject, p)
+	}
+	for _, ch := range p.Changes {
+		subject := c.jobs[ch.Key]
+		if why := c.ready(subject, ch); why != "" {
+			return why
+		}
+		for _, t := range c.trials {
+			if c.share(t, subject) {
+				return "another trial is open on its CPUs"
+			}
 		}
 	}
-	return c.room(subject, p)
+	return c.room(p)
 }
 
 // room says which of the node's limits of change is reached; "" if none.
-func (c *Core) room(subject *job, p policies.Plan) string {
-	if c.cfg.Ramp > 0 && !subject.changed() && c.tuned()+len(c.trials) >= c.cfg.Ramp {
+func (c *Core) room(p policies.Plan) string {
+	fresh := map[string]bool{} // containers that trimtab has not changed yet
+	for _, ch := range p.Changes {
+		if !c.jobs[ch.Key].changed() {
+			fresh[ch.Key] = true
+		}
+	}
+	if c.cfg.Ramp > 0 && len(fresh) > 0 && c.tuned()+len(c.trials)+len(fresh) > c.cfg.Ramp {
 		return fmt.Sprintf("ramp: %d containers are tuned already", c.cfg.Ramp)
 	}
+	if c.recent()+len(p.Changes) > c.cfg.ChangesPerMinute {
+		return "the node's limit of changes a minute is reached"
+	}
+	return ""
+}
+
+// recent is how many changes were made in the last minute.
+func (c *Core) recent() int {
 	recent := c.changeTimes[:0:0]
 	for _, at := range c.changeTimes {
 		if c.now()-at < 60*second {
@@ -273,10 +322,7 @@ func (c *Core) room(subject *job, p policies.Plan) string {
 		}
 	}
 	c.changeTimes = recent
-	if len(recent)+len(p.Changes) > c.cfg.ChangesPerMinute {
-		return "the node's limit of changes a minute is reached"
-	}
-	return ""
+	return len(recent)
 }
 
 // changed reports whether some knob stands at trimtab's value.

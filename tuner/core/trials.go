@@ -23,6 +23,7 @@ type openTrial struct {
 	frozenNs  int64 // time since then in which everything was frozen
 	take      bool
 	from      []uint64 // known jobs that the plan was taken from
+	sides     []*side  // of a plan that touches several containers
 	look      int
 	result    trial.Result
 	earned    bool // the windows say keep; only neighbours can still speak against it
@@ -66,8 +67,11 @@ func (c *Core) open(o Order, j *job) *openTrial {
 	}
 	t.view = view.Trial{Plan: o.Plan, Policy: o.Policy, Changes: o.Changes, StartedUnixNs: c.last.UnixNs, Outcome: view.OutcomeOpen,
 		Before: j.rateNow(), Predicted: ch.RateAfter}
+	if t.sides = c.sides(o); t.sides != nil {
+		t.before, t.take = t.together(func(s *side) []trial.Obs { return s.before }), false
+	}
 	for _, key := range c.keys() {
-		if !t.touches(key) {
+		if !t.touches(key) || t.takesFrom(key) {
 			t.usedBefore[key], t.waitedBefore[key] = c.jobs[key].mean(c.now()-10*second, c.now())
 		}
 	}
@@ -105,7 +109,7 @@ func (c *Core) results(in Input, d *Decision) {
 			c.takenBack(r, d)
 		case ResultEnded:
 			for _, t := range c.trialsOf(r.Key) {
-				c.end(t, view.OutcomeAborted, r.Text, d)
+				c.abandon(t, r.Key, r.Text, d)
 			}
 			if j := c.jobs[r.Key]; j != nil {
 				j.baseline = 0
@@ -156,7 +160,7 @@ func (c *Core) settleChanged(t *openTrial) {
 		c.changeTimes = append(c.changeTimes, c.now())
 		if j := c.jobs[ch.Key]; j != nil {
 			if j.baseline == 0 {
-				j.baseline, j.baseSource = t.view.Before, t.source
+				j.baseline, j.baseSource = t.rateBefore(ch.Key), j.source
 			}
 			j.resourcesChanged(c.now())
 		}
@@ -174,15 +178,15 @@ func (c *Core) judge(in Input, d *Decision) {
 	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
 		t := c.trials[plan]
 		j := c.jobs[t.subject()]
-		if j.c.Held {
-			c.end(t, view.OutcomeAborted, "restored and held by hand", d)
+		if held := c.held(t); held != "" {
+			c.abandon(t, held, "restored and held by hand", d)
 			continue
 		}
 		if t.appliedNs == 0 || t.phase == phaseAgain {
 			continue
 		}
 		if t.phase == phaseBack {
-			c.judgeBack(t, j, d)
+			c.judgeBack(t, d)
 			continue
 		}
 		if why := c.bites(t.order, t.memoryBefore, t.appliedNs-c.tickNs-second/10); why != "" {
@@ -201,10 +205,10 @@ func (c *Core) judge(in Input, d *Decision) {
 			c.judgeHarm(t, j, d)
 			continue
 		}
-		if after := t.settled(c, j, t.appliedNs); !t.earned {
+		if after := t.after(c, t.appliedNs); !t.earned {
 			t.with = append(t.with[:0:0], after...)
 			t.note(trial.Judge(trial.DefaultParams(t.take), t.before, after, t.look))
-			t.view.After = meanRate(after)
+			t.view.After = meanRate(t.settled(c, j, t.appliedNs))
 			t.earned = t.result.Outcome.Keep()
 		}
 		c.conclude(t, d)
@@ -225,9 +229,16 @@ func (c *Core) conclude(t *openTrial, d *Decision) {
 	if t.gaveMemory() {
 		limit += fillNs
 	}
+	lost, proved := c.donors(t)
 	switch {
 	case t.earned && c.now()-t.appliedNs < c.settle(t)+c.guardNs():
 		// Neighbours are given time to show a loss before a gain is final.
+	case lost != "":
+		c.rollback(t, view.OutcomeRolledBack, lost, d)
+	case t.earned && !proved && c.now()-t.appliedNs-t.frozenNs <= limit:
+		// Nor is it, until those that it takes from have shown that they keep their due.
+	case t.earned && !proved:
+		c.rollback(t, view.OutcomeInconclusive, "it could not be shown in time that all keep what they are entitled to", d)
 	case t.earned && !t.gaveMemory() && c.movedInFavour(t): // pages would go and have to come again
 		t.phase = phaseBack
 		d.Rollback = append(d.Rollback, t.order)
@@ -245,7 +256,9 @@ func (c *Core) conclude(t *openTrial, d *Decision) {
 // keepPlan ends a trial that proved its plan.
 func (c *Core) keepPlan(t *openTrial, d *Decision) {
 	j := c.jobs[t.subject()]
-	if t.order.Changes[0].Knob.Family() == "cpu" { // the correction is that of the CPU model
+	if t.sides != nil {
+		c.learnSides(t)
+	} else if t.order.Changes[0].Knob.Family() == "cpu" { // the correction is that of the CPU model
 		j.correction = correction.Correct(j.correction, t.view.Predicted, t.view.After)
 	}
 	c.end(t, view.OutcomeKept, t.result.Why, d)
@@ -262,6 +275,9 @@ func (c *Core) movedInFavour(t *openTrial) bool {
 	outside, _ := meanUse(c.outside, from, c.now())
 	less := t.outsideBefore - outside
 	for _, key := range slices.Sorted(maps.Keys(t.usedBefore)) {
+		if t.touches(key) {
+			continue // what the plan took from it is no room that it made
+		}
 		less += t.usedBefore[key]
 		if j := c.jobs[key]; j != nil { // one that ended made all its room
 			after, _ := j.mean(from, c.now())
@@ -286,11 +302,11 @@ func (c *Core) takenBack(r Result, d *Decision) {
 }
 
 // judgeBack weighs the windows without the change against those with it.
-func (c *Core) judgeBack(t *openTrial, j *job, d *Decision) {
+func (c *Core) judgeBack(t *openTrial, d *Decision) {
 	if t.aback == 0 {
 		return
 	}
-	r := trial.JudgeABA(trial.DefaultParams(t.take), t.before, t.with, t.settled(c, j, t.aback), t.abaLook)
+	r := trial.JudgeABA(trial.DefaultParams(t.take), t.before, t.with, t.after(c, t.aback), t.abaLook)
 	t.note(r)
 	t.abaLook = r.Look
 	switch {
@@ -369,7 +385,7 @@ func (c *Core) fail(t *openTrial) {
 		if j := c.jobs[ch.Key]; j != nil {
 			if ch.Knob.Family() == "memory" {
 				j.failMove(c, ch)
-			} else {
+			} else if t.blamed(ch.Key) {
 				j.failed[ch.Knob] = t.dependedOn[ch.Key]
 			}
 			j.obs = nil
@@ -386,23 +402,26 @@ func (c *Core) end(t *openTrial, outcome view.Outcome, why string, d *Decision) 
 	t.view.Outcome, t.view.EndedUnixNs, t.view.Why = outcome, c.last.UnixNs, why
 	c.totals.trial(t.order.Policy, outcome)
 	c.judged(t, outcome)
-	for i, ch := range t.order.Changes {
+	told := map[string]bool{}
+	for _, ch := range t.order.Changes {
 		j := c.jobs[ch.Key]
-		if j == nil {
+		if j == nil || told[ch.Key] {
 			continue
 		}
-		j.trials = append([]view.Trial{t.view}, j.trials[:min(len(j.trials), keepTrials-1)]...)
+		told[ch.Key] = true
+		v := t.shown(ch.Key)
+		j.trials = append([]view.Trial{v}, j.trials[:min(len(j.trials), keepTrials-1)]...)
 		j.coolDown(c)
-		if i > 0 {
-			continue
-		}
 		d.Records = append(d.Records, c.record(view.RecordTrial, j, func(rec *view.Record) {
 			rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To = t.order.Plan, t.order.Policy, ch.Knob, ch.From, ch.To
-			rec.Outcome, rec.Before, rec.After, rec.Low, rec.High = outcome, t.view.Before, t.view.After, t.view.Low, t.view.High
-			if t.view.Ratio > 0 {
-				rec.Gain = t.view.Ratio - 1
+			rec.Outcome, rec.Before, rec.After, rec.Low, rec.High = outcome, v.Before, v.After, v.Low, v.High
+			switch {
+			case v.Together > 0 && v.Before > 0 && v.After > 0:
+				rec.Gain = v.After/v.Before - 1
+			case v.Ratio > 0:
+				rec.Gain = v.Ratio - 1
 			}
-			rec.Text = trialText(t.view)
+			rec.Text = trialText(v)
 		}))
 	}
 }
@@ -413,6 +432,10 @@ func trialText(t view.Trial) string {
 	case view.OutcomeKept:
 		if t.Changes[0].Witness == policies.WitnessHarm {
 			return fmt.Sprintf("%s kept: %s", what, t.Why)
+		}
+		if t.Together > 0 {
+			return fmt.Sprintf("%s kept: rate %.3g → %.3g per second (%.3g predicted; of %d containers in one plan those it gives to gained %.0f %%)",
+				what, t.Before, t.After, t.Predicted, t.Together, 100*(t.Ratio-1))
 		}
 		return fmt.Sprintf("%s kept: rate %.3g → %.3g per second (%+.0f %% measured, %.3g predicted)", what, t.Before, t.After, 100*(t.Ratio-1), t.Predicted)
 	case view.OutcomeRolledBack:

@@ -33,8 +33,8 @@ func (l *Loop) act(d core.Decision) {
 
 // undo queues a rollback; one that finds no room is queued again at the next tick.
 func (l *Loop) undo(o core.Order) {
-	items := l.items(o)
-	if items == nil { // the container ended, and the values with it
+	items := l.items(l.present(o))
+	if items == nil { // the containers ended, and the values with them
 		delete(l.undoing, o.Plan)
 		return
 	}
@@ -59,6 +59,12 @@ func (l *Loop) setBusy(items []actuator.Item, busy bool) {
 			t.busy, t.stale = busy, true
 		}
 	}
+}
+
+// present is an order without its containers that ended: the values went with them.
+func (l *Loop) present(o core.Order) core.Order {
+	o.Changes = slices.DeleteFunc(slices.Clone(o.Changes), func(ch policies.Change) bool { return l.containers[ch.Key] == nil })
+	return o
 }
 
 // items groups an order's changes by container; nil if one is gone.
@@ -188,7 +194,11 @@ func (l *Loop) rollback(ctx context.Context, o core.Order, items []actuator.Item
 		delete(l.undoing, o.Plan)
 		delete(l.queued, o.Plan)
 		l.setBusy(items, false)
-		l.undone(results, view.RecordRollback, "taken back by its trial", o)
+		why := "taken back by its trial"
+		if o.Why != "" {
+			why = o.Why
+		}
+		l.undone(results, view.RecordRollback, why, o)
 		l.results = append(l.results, rolledBack(o, results))
 		l.restand(items)
 	})
@@ -307,7 +317,7 @@ func (l *Loop) undoUnproved(ctx context.Context) error {
 	}
 	var err error
 	for _, plan := range slices.Sorted(maps.Keys(orders)) {
-		items := l.items(orders[plan])
+		items := l.items(l.present(orders[plan]))
 		if items == nil {
 			continue
 		}

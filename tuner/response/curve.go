@@ -15,6 +15,9 @@ const (
 	leastSpread = 0.02
 	// priorWeight is how many readings the model's word counts for.
 	priorWeight = 2.0
+	// levelWeight is what it counts for as to the level of all rates, which a step's cost
+	// tells less surely than their shape: ticks may be parts of steps.
+	levelWeight = 0.2
 	// reach is how far, on the logarithmic scale, a reading speaks for its surroundings.
 	reach = 0.25
 	// farShare is what a reading says of the level anywhere on the curve.
@@ -86,7 +89,7 @@ func (l *Learner) level() (level, all float64) {
 		level += c.Weight * (c.Log - l.model(c.X))
 		all += c.Weight
 	}
-	return level / (all + l.prior()), all
+	return level / (all + min(levelWeight, l.prior())), all
 }
 
 // knots are where the curve is computed: its readings, the model's bend, and between.

@@ -52,9 +52,9 @@ func TestWrongPredictionsAreCorrected(t *testing.T) {
 				t.Fatalf("reading %d: %s", i, got)
 			}
 			if _, low, high := l.Curve(4).At(xs[0]); i == 0 {
-				first = high / low
-			} else if i == 39 && high/low > 0.6*first {
-				t.Fatalf("bounds %v at first, %v after 40 readings", first, high/low)
+				first = math.Log(high / low)
+			} else if i == 39 && math.Log(high/low) > 0.4*first {
+				t.Fatalf("bounds %v apart at first, %v after 40 readings", first, math.Log(high/low))
 			}
 		}
 		for _, x := range xs {

@@ -95,6 +95,9 @@ type Container struct {
 	Preflight string                  `json:"preflight,omitempty"` // why the GPU preflight is not green
 	GPULost   string                  `json:"gpuLost,omitempty"`   // access to its GPU is lost now: what is known of it
 
+	Entitled   float64     `json:"entitled,omitempty"`   // CPUs it has a right to
+	Allocation *Allocation `json:"allocation,omitempty"` // of the node, where it is tuned
+
 	Gain    float64  `json:"gain,omitempty"` // measured: rate now over baseline, minus one
 	HasGain bool     `json:"hasGain,omitempty"`
 	Advice  []string `json:"advice,omitempty"`
@@ -104,6 +107,14 @@ type Container struct {
 	Devices []DeviceSpeed `json:"devices,omitempty"`
 	Trial   *Trial        `json:"trial,omitempty"`  // open now
 	Trials  []Trial       `json:"trials,omitempty"` // latest ended first, at most 10
+}
+
+// Allocation is a container's part in the plan of the node.
+type Allocation struct {
+	Need float64 `json:"need"` // CPUs beyond which more buy it nothing
+	CPUs float64 `json:"cpus"` // that it gets, by weights and quotas
+	Rate float64 `json:"rate"` // predicted, over the best it could reach; 0: not known
+	Why  string  `json:"why"`
 }
 
 // Outcome is how a trial ended.
@@ -131,10 +142,13 @@ type Trial struct {
 	Before        float64           `json:"before"`          // rate before
 	After         float64           `json:"after,omitempty"` // rate after, settled
 	Predicted     float64           `json:"predicted"`       // rate after, predicted
-	Ratio         float64           `json:"ratio,omitempty"` // after over before
-	Low           float64           `json:"low,omitempty"`   // bounds of Ratio at the judge's confidence
-	High          float64           `json:"high,omitempty"`
-	Why           string            `json:"why,omitempty"`
+	// Together is how many containers the plan touches, if several: Ratio and its bounds are
+	// then the mean of those that it gives to, and the rest is this container's.
+	Together int     `json:"together,omitempty"`
+	Ratio    float64 `json:"ratio,omitempty"` // after over before
+	Low      float64 `json:"low,omitempty"`   // bounds of Ratio at the judge's confidence
+	High     float64 `json:"high,omitempty"`
+	Why      string  `json:"why,omitempty"`
 }
 
 // RecordKind says what a history record tells of.

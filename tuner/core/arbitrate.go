@@ -1,0 +1,348 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"path"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/arbiter"
+	"github.com/trimtab/trimtab/tuner/response"
+	"github.com/trimtab/trimtab/tuner/verdict"
+	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/window"
+)
+
+// arbiterName is the policy of changes that no policy asked for: weights dealt anew.
+const arbiterName = "arbiter"
+
+// params are the arbiter's, as configured.
+func (c *Core) params() arbiter.Params {
+	p := arbiter.Defaults()
+	if c.cfg.Objective != "" {
+		p.Objective = c.cfg.Objective
+	}
+	p.MaxChanges = c.cfg.ChangesPerMinute
+	return p
+}
+
+// claims are all containers as the arbiter sees them, in the order of their keys.
+func (c *Core) claims() []arbiter.Claim {
+	parent := c.arena()
+	out := make([]arbiter.Claim, 0, len(c.jobs))
+	for _, key := range c.keys() {
+		j := c.jobs[key]
+		e := j.c.Enrolment
+		cl := arbiter.Claim{Key: key, Name: j.c.Name, Enrolled: e.Mode == policies.ModeTune, Active: j.active(), Importance: e.Importance,
+			Floor: e.CPU.Min, Ceiling: e.CPU.Max, OwnWeight: j.originalWeight(), Weight: j.originalWeight(), Used: j.used(), GPUs: j.gpusUsed(key, c.now())}
+		cl.OwnQuota, _ = j.original(runtime.KnobCPUQuota).CPUs()
+		cl.Quota, _ = j.c.Now[runtime.KnobCPUQuota].CPUs()
+		if w, ok := j.c.Now[runtime.KnobCPUWeight].Int(); ok && w > 0 {
+			cl.Weight = float64(w)
+		}
+		if n := len(j.usage); n > 0 {
+			cl.Waiting = j.usage[n-1].waiting > waitingShare
+		}
+		if j.planned {
+			cl.CPU = j.curve
+		}
+		cl.Returnable = cl.Enrolled && c.frozen(c.last, j) == "" && len(c.trialsOf(key)) == 0 && !j.c.Busy && !slices.Contains(j.c.Yielded, runtime.KnobCPUWeight)
+		cl.Movable = cl.Returnable && !j.urgent && cl.CPU.Known() && c.notNow(c.last, j) == "" && e.Allows(runtime.KnobCPUWeight) && j.arena() == parent && j.c.Now[runtime.KnobCPUWeight] != ""
+		out = append(out, cl)
+	}
+	return out
+}
+
+// waitingShare is the share of time with some task waiting for a CPU from which on a
+// container of unknown wants counts as one that would take more.
+const waitingShare = 0.05
+
+// arena is the control group below which a container's weight counts: weights compare
+// among siblings alone.
+func (j *job) arena() string { return path.Dir(j.c.Cgroup.Dir("cpu")) }
+
+// arena is where most of the active containers are; only there weights are dealt.
+func (c *Core) arena() string {
+	count, best := map[string]int{}, ""
+	for _, key := range c.keys() {
+		if j := c.jobs[key]; j.active() {
+			a := j.arena()
+			count[a]++
+			if count[a] > count[best] || count[a] == count[best] && a < best {
+				best = a
+			}
+		}
+	}
+	return best
+}
+
+// gpusUsed counts the devices on which the container lately ran kernels.
+func (j *job) gpusUsed(key string, nowNs int64) float64 {
+	if j.launchedNs == 0 || nowNs-j.launchedNs > freshNs || j.reading.Window == nil {
+		return 0
+	}
+	return max(1, float64(len(j.reading.Window.Devices)))
+}
+
+// learnCurve takes a closed window into the container's response curve.
+func (c *Core) learnCurve(j *job, r window.Reading) {
+	j.planned = verdict.Steady(c.cfg.Thresholds, r)
+	if !j.planned || r.Rate.PerSecond <= 0 {
+		return
+	}
+	b, had := r.Breakdown, float64(c.last.Host.CPUs)
+	if quota, limited := j.c.Now[runtime.KnobCPUQuota].CPUs(); limited {
+		had = min(had, quota)
+	}
+	if b.Share(policies.PartContended)+b.Share(policies.PartInputContended) >= c.cfg.Thresholds.Input {
+		had = min(had, r.Window.UsedCPUs()) // others stood before it: it had what it used
+	}
+	cost := r.Cost
+	cost.Queue = 0 // behind others: what the curve is to say is what it would do without
+	j.response.Learn(response.Seen{X: had, Rate: r.Rate.PerSecond, Source: r.Rate.Source, Cost: cost})
+	j.curve = j.response.Curve(float64(c.last.Host.CPUs))
+}
+
+// Responses are what was learnt of each container's rate by CPUs, by key.
+func (c *Core) Responses() map[string]response.Learner {
+	out := make(map[string]response.Learner, len(c.jobs))
+	for key, j := range c.jobs {
+		if j.response.Source != "" {
+			out[key] = j.response
+		}
+	}
+	return out
+}
+
+// arbitrate makes one plan of what policies want of the CPUs and what the weights could
+// do. Plans of containers that are only observed stay their own, and so do those of
+// other knobs, and those that take. What protects goes first.
+func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
+	var out, others, wants []policies.Plan
+	for _, p := range plans {
+		switch {
+		case len(p.Changes) == 0 || c.jobs[p.Changes[0].Key] == nil:
+		case c.jobs[p.Changes[0].Key].c.Enrolment.Mode != policies.ModeTune, p.Changes[0].Witness != "" && !p.Changes[0].Take:
+			out = append(out, p)
+		case !givesCPU(p):
+			others = append(others, p)
+		case c.passes(p):
+			wants = append(wants, p)
+		}
+	}
+	claims := c.claims()
+	at := map[string]int{}
+	for i, cl := range claims {
+		at[cl.Key] = i
+	}
+	for _, p := range wants {
+		for _, ch := range p.Changes {
+			if to, ok := ch.To.CPUs(); ok && ch.Knob == runtime.KnobCPUQuota {
+				claims[at[ch.Key]].Want = to
+			}
+		}
+	}
+	c.deal = arbiter.Decide(c.params(), c.node, claims)
+	if c.deal.Release {
+		c.release(claims, d)
+		return out
+	}
+	one := c.merge(wants, claims, at)
+	byGain := func(a, b policies.Change) int { return cmp.Compare(b.Gain, a.Gain) }
+	slices.SortStableFunc(one.Changes, byGain)
+	if asked := len(one.Changes); c.deal.Move {
+		one.Changes = append(one.Changes, c.steering(claims)...)
+		if n := len(one.Changes); len(c.fits(slices.Clone(one.Changes))) < n {
+			one.Changes = one.Changes[:asked]
+		}
+		slices.SortStableFunc(one.Changes, byGain)
+	}
+	one.Changes = c.fits(one.Changes)
+	for n := len(one.Changes); n > 1 && !steers(one) && c.guards(one) != ""; n-- { // whoever gains most is helped first
+		c.jobs[one.Changes[n-1].Key].whyNot = c.guards(one)
+		one.Changes = one.Changes[:n-1]
+	}
+	if len(one.Changes) > 0 {
+		out = append(out, one)
+	}
+	return append(out, others...)
+}
+
+// givesCPU reports whether a plan only gives, and only CPU by quota or weight: such
+// plans go together.
+func givesCPU(p policies.Plan) bool {
+	return !slices.ContainsFunc(p.Changes, func(ch policies.Change) bool {
+		return ch.Take || ch.Witness != "" || ch.Knob != runtime.KnobCPUQuota && ch.Knob != runtime.KnobCPUWeight
+	})
+}
+
+// steers reports whether a plan deals weights anew: it stands or falls as a whole.
+func steers(p policies.Plan) bool {
+	return slices.ContainsFunc(p.Changes, func(ch policies.Change) bool { return ch.Knob == runtime.KnobCPUWeight && ch.Take })
+}
+
+// fits keeps of the wants, the largest gain first, those that the ramp and the node's
+// limit of changes leave room for; the others have their turn later.
+func (c *Core) fits(changes []policies.Change) []policies.Change {
+	room := math.MaxInt
+	if c.cfg.Ramp > 0 {
+		room = c.cfg.Ramp - c.tuned() - len(c.trials)
+	}
+	left := max(1, c.cfg.ChangesPerMinute-c.recent())
+	return slices.DeleteFunc(changes, func(ch policies.Change) bool {
+		j := c.jobs[ch.Key]
+		if left <= 0 {
+			j.whyNot = "the node's limit of changes a minute is reached"
+			return true
+		}
+		if !j.changed() {
+			if room <= 0 {
+				j.whyNot = fmt.Sprintf("ramp: %d containers are tuned already", c.cfg.Ramp)
+				return true
+			}
+			room--
+		}
+		left--
+		return false
+	})
+}
+
+// passes holds a want against the guard on its own, so that one that may not be does
+// not keep the others waiting; why not is told of its container.
+func (c *Core) passes(p policies.Plan) bool {
+	for i, ch := range p.Changes {
+		j := c.jobs[ch.Key]
+		if j == nil {
+			return false
+		}
+		bounded, why := c.bound(j, ch)
+		if why == "" {
+			why = c.ready(j, bounded)
+		}
+		if why != "" {
+			j.whyNot = why
+			return false
+		}
+		p.Changes[i] = bounded
+	}
+	return true
+}
+
+// merge joins wants into one plan; what each will gain is corrected by what it will get
+// beside the others.
+func (c *Core) merge(wants []policies.Plan, claims []arbiter.Claim, at map[string]int) policies.Plan {
+	one := policies.Plan{Policy: arbiterName}
+	for _, p := range wants {
+		for _, ch := range p.Changes {
+			j, g := c.jobs[ch.Key], c.deal.Grants[at[ch.Key]]
+			if to, ok := ch.To.CPUs(); ok && len(wants) > 1 && g.CPUs < to {
+				best, _, _ := claims[at[ch.Key]].CPU.At(to)
+				gets, _, _ := claims[at[ch.Key]].CPU.At(g.CPUs)
+				if rate := j.rateNow(); best > 0 && rate > 0 {
+					ch.RateAfter = min(ch.RateAfter, max(rate, ch.RateAfter*gets/best))
+					ch.Gain = min(ch.Gain, ch.RateAfter/rate-1)
+				}
+			}
+			if len(wants) > 1 && ch.Gain < arbiter.Defaults().MinGain {
+				j.whyNot = "nothing to gain beside what others are given"
+				continue
+			}
+			one.Policy = p.Policy
+			one.Changes = append(one.Changes, ch)
+		}
+	}
+	return one
+}
+
+// steering are the changes of weights that the arbiter asks for; none unless all of
+// them may be: half of a deal is no deal.
+func (c *Core) steering(claims []arbiter.Claim) []policies.Change {
+	var out []policies.Change
+	for i, g := range c.deal.Grants {
+		cl := claims[i]
+		if g.Weight == cl.Weight {
+			continue
+		}
+		j := c.jobs[g.Key]
+		to := math.Round(min(g.Weight, c.node.MaxWeight))
+		rate := j.rateNow()
+		ch := policies.Change{Key: g.Key, Name: cl.Name, Knob: runtime.KnobCPUWeight, From: j.c.Now[runtime.KnobCPUWeight], To: runtime.IntValue(int64(to)),
+			Take: to < cl.Weight, RateAfter: rate, Reason: fmt.Sprintf("%s; together those that compete gain %.0f %%", g.Why, 100*c.deal.Gain)}
+		if g.RateNow > 0 {
+			ch.RateAfter = rate * g.Rate / g.RateNow
+			ch.Gain = g.Rate/g.RateNow - 1
+		}
+		bounded, why := c.bound(j, ch)
+		if why == "" {
+			why = c.ready(j, bounded)
+		}
+		if why != "" {
+			j.whyNot = why
+			return nil
+		}
+		out = append(out, bounded)
+	}
+	return out
+}
+
+// release gives weights back, without a trial, where somebody gets less by them than it
+// has a right to. While a trial is open on them, that is its own to find (harmed).
+func (c *Core) release(claims []arbiter.Claim, d *Decision) {
+	o := Order{Policy: arbiterName, Why: "given back: " + c.deal.Why}
+	for i, g := range c.deal.Grants {
+		j := c.jobs[g.Key]
+		if cl := claims[i]; g.Weight != cl.Weight {
+			o.Changes = append(o.Changes, policies.Change{Key: g.Key, Name: cl.Name, Knob: runtime.KnobCPUWeight, From: j.original(runtime.KnobCPUWeight),
+				To: j.c.Now[runtime.KnobCPUWeight], Reason: c.deal.Why})
+			j.whyNot = "its weight goes back: " + c.deal.Why
+			j.coolDown(c)
+		}
+	}
+	if len(o.Changes) > 0 {
+		o.Plan = c.planID()
+		d.Rollback = append(d.Rollback, o)
+	}
+}
+
+// allocation is a container's part in the plan of the node.
+func (c *Core) allocation(key string) *view.Allocation {
+	for _, g := range c.deal.Grants {
+		if j := c.jobs[key]; g.Key == key && j.c.Watched && j.c.Enrolment.Mode == policies.ModeTune {
+			return &view.Allocation{Need: g.Need, CPUs: g.CPUs, Rate: g.Rate, Why: g.Why}
+		}
+	}
+	return nil
+}
+
+// guards says why a plan may not be: somebody would fall below what it gets of its
+// entitlement. The arbiter sees to it; the guard looks for itself. What the host's own
+// processes use is not laid at the plan's door.
+func (c *Core) guards(p policies.Plan) string {
+	free := max(0, c.node.CPUs-c.node.HostCPUs)
+	claims := c.claims()
+	now := arbiter.Shares(free, claims)
+	for i := range claims {
+		for _, ch := range p.Changes {
+			if ch.Key != claims[i].Key {
+				continue
+			}
+			if w, ok := ch.To.Int(); ok && ch.Knob == runtime.KnobCPUWeight {
+				claims[i].Weight = float64(w)
+			}
+			if q, ok := ch.To.CPUs(); ok && ch.Knob == runtime.KnobCPUQuota && !ch.Take {
+				claims[i].Quota = q
+			}
+		}
+	}
+	after := arbiter.Shares(free, claims)
+	for i, cl := range claims {
+		j := c.jobs[cl.Key]
+		if due := min(now[i], j.entitled*free/c.node.CPUs); after[i] < due*(1-c.cfg.NeighbourMargin) {
+			return fmt.Sprintf("%s would be left with %.2f of the %.2f CPUs it is entitled to", j.c.Name, after[i], due)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,232 @@
+package core
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/trimtab/trimtab/policies/knee"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// sized adds a job whose knee and rate are given: half of a step is device, and as
+// many loaders work as it takes.
+func (n *node) sized(name string, knee, rate, quota float64) *simJob {
+	j := n.addJob(name, quota, tune())
+	step := 1 / rate
+	j.trainerCPU, j.device = 0.3*step, 0.7*step
+	j.loaderCPU = max(0.01*step, knee*step-j.trainerCPU)
+	for j.loaderCPU/float64(j.loaders) > 0.9*step {
+		last := j.threads[len(j.threads)-1]
+		last.TID, last.TGID = last.TID+1, last.TGID+1
+		last.StartNs++
+		j.threads = append(j.threads, last)
+		j.loaders++
+	}
+	return j
+}
+
+func TestAllThatStarveAreHelpedByOnePlan(t *testing.T) {
+	n := newNode(4)
+	n.weighted = true
+	a, b := n.sized("a", 1.2, 10, 0.4), n.sized("b", 0.9, 12, 0.3)
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	plans, first := 0, 0
+	records := run(c, n, 60, func(i int, d Decision) {
+		for _, o := range d.Apply {
+			if plans++; plans == 1 {
+				first = len(o.Changes)
+			}
+		}
+	})
+	if first != 2 {
+		t.Fatalf("the first plan changes %d containers, want both: %+v", first, records)
+	}
+	for _, j := range []*simJob{a, b} {
+		if q, _ := j.c.Now[runtime.KnobCPUQuota].CPUs(); q < j.knee() {
+			t.Errorf("%s: %.2f CPUs for a knee of %.2f", j.c.Name, q, j.knee())
+		}
+	}
+	var s view.Snapshot
+	c.Show(&s)
+	for _, v := range s.Containers {
+		trial := v.Trials[len(v.Trials)-1]
+		if trial.Outcome != view.OutcomeKept || trial.Together != 2 || len(trial.Changes) != 1 || trial.Changes[0].Key != v.Key {
+			t.Errorf("%s: %+v", v.Name, trial)
+		}
+		if miss := math.Abs(trial.After/trial.Predicted - 1); miss > 0.1 {
+			t.Errorf("%s: predicted %.2f, came %.2f", v.Name, trial.Predicted, trial.After)
+		}
+		if v.Allocation == nil || v.Allocation.Why == "" || v.Entitled <= 0 {
+			t.Errorf("%s: %+v of %.2f", v.Name, v.Allocation, v.Entitled)
+		}
+	}
+}
+
+// TestQuotasAboveTheMachineAreSettled: three jobs that each want 1.2 of two CPUs are
+// promised what weights will give them, not what each would have alone.
+func TestQuotasAboveTheMachineAreSettled(t *testing.T) {
+	n := newNode(2)
+	n.weighted = true
+	for _, name := range []string{"a", "b", "c"} {
+		n.sized(name, 1.2, 10, 0.4)
+	}
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	records := run(c, n, 90, nil)
+	var s view.Snapshot
+	c.Show(&s)
+	for _, v := range s.Containers {
+		if len(v.Trials) == 0 {
+			t.Fatalf("%s: no trial: %s; %+v", v.Name, v.WhyNot, records)
+		}
+		for _, trial := range v.Trials {
+			if trial.Outcome == view.OutcomeKept && math.Abs(trial.After/trial.Predicted-1) > 0.12 {
+				t.Errorf("%s: predicted %.2f, came %.2f", v.Name, trial.Predicted, trial.After)
+			}
+		}
+	}
+	for _, j := range n.jobs {
+		if j.lastCPUsUsed < 0.62 {
+			t.Errorf("%s gets %.2f of its third of two CPUs", j.c.Name, j.lastCPUsUsed)
+		}
+	}
+}
+
+// TestSurplusGoesWhereItPays: without quotas, weights are moved to the jobs that make
+// the most of what a donor leaves, and nobody falls below its fair share.
+func TestSurplusGoesWhereItPays(t *testing.T) {
+	n := newNode(4)
+	n.weighted = true
+	big1, big2 := n.sized("big1", 3.9, 10, 0), n.sized("big2", 3.9, 10, 0)
+	small1, small2 := n.sized("small1", 1.3, 10, 0), n.sized("small2", 1.3, 10, 0)
+	donor := n.sized("donor", 0.1, 10, 0)
+	n.sized("donor2", 0.1, 10, 0)
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	var before float64
+	records := run(c, n, 150, func(i int, d Decision) {
+		if i == 5 {
+			before = small1.lastCPUsUsed
+		}
+	})
+	kept := false
+	for _, o := range outcomes(records) {
+		kept = kept || o == view.OutcomeKept
+	}
+	if !kept || small1.lastCPUsUsed+small2.lastCPUsUsed < 2.2*before || min(small1.lastCPUsUsed, small2.lastCPUsUsed) < before {
+		t.Fatalf("small jobs: %.2f CPUs before, %.2f and %.2f after; deal %+v, records %+v", before, small1.lastCPUsUsed, small2.lastCPUsUsed, c.deal, records)
+	}
+	for _, j := range []*simJob{big1, big2} {
+		if j.lastCPUsUsed < 0.66*0.97 {
+			t.Errorf("%s is left with %.2f of the 0.67 CPUs it is entitled to", j.c.Name, j.lastCPUsUsed)
+		}
+	}
+	// The donor wakes: weights go back before anybody is below its right for long.
+	donor.trainerCPU, donor.loaderCPU = 10*donor.trainerCPU, 200*donor.loaderCPU
+	low := 0
+	run(c, n, 60, func(i int, d Decision) {
+		if big1.lastCPUsUsed < 0.66*0.96 {
+			low++
+		}
+	})
+	if low > 25 {
+		t.Errorf("big1 was below its right for %d of 60 s: %+v", low, c.deal)
+	}
+}
+
+func TestPlanLosesAContainer(t *testing.T) {
+	n := newNode(4)
+	n.weighted = true
+	a := n.sized("a", 1.2, 10, 0.4)
+	n.sized("b", 0.9, 12, 0.3)
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	gone := false
+	run(c, n, 12, func(i int, d Decision) {
+		if len(d.Apply) > 0 && !gone {
+			gone = true
+		} else if gone && len(n.jobs) == 2 {
+			n.jobs = n.jobs[:1]
+		}
+	})
+	if !gone {
+		t.Fatal("no plan")
+	}
+	if a.c.Now[runtime.KnobCPUQuota] != "40000 100000" || len(c.trials) != 0 {
+		t.Errorf("quota %s without a judge, %d trials", a.c.Now[runtime.KnobCPUQuota], len(c.trials))
+	}
+}
+
+func TestRampAdmitsTheLargestGainFirst(t *testing.T) {
+	n := newNode(4)
+	n.weighted = true
+	n.sized("a", 0.9, 10, 0.5)
+	b := n.sized("b", 1.2, 10, 0.3)
+	cfg := Defaults()
+	cfg.Ramp = 1
+	c := New(cfg, knee.New(knee.Defaults()), "t")
+	run(c, n, 60, func(i int, d Decision) {
+		for _, o := range d.Apply {
+			if len(o.Changes) != 1 || o.Changes[0].Key != b.c.Key() {
+				t.Errorf("tick %d: %+v, want b alone", i, o.Changes)
+			}
+		}
+	})
+	if len(b.c.Original) == 0 {
+		t.Error("b was not helped")
+	}
+}
+
+// TestNodesComeToRest: on random nodes whose CPUs are shared by weight, no container is
+// left below what it has a right to and needs, changes stay within the limit of a
+// minute, and they come to an end.
+func TestNodesComeToRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := newNode(rapid.IntRange(1, 8).Draw(t, "cpus"))
+		n.weighted = true
+		for i := range rapid.IntRange(2, 5).Draw(t, "jobs") {
+			quota := rapid.SampledFrom([]float64{0, 0, 0.3, 0.6, 1}).Draw(t, "quota")
+			n.sized(fmt.Sprint("job", i), rapid.Float64Range(0.35, 3).Draw(t, "knee"), rapid.Float64Range(5, 20).Draw(t, "rate"), quota)
+		}
+		if rapid.Bool().Draw(t, "spinner") {
+			n.addSpinner("noise", rapid.Float64Range(0.1, 4).Draw(t, "spin"))
+		}
+		c := New(Defaults(), knee.New(knee.Defaults()), "t")
+		var at []int
+		const seconds = 200
+		below := map[string]int{}
+		run(c, n, seconds, func(i int, d Decision) {
+			for _, o := range d.Apply {
+				for range o.Changes {
+					at = append(at, i)
+				}
+			}
+			for _, j := range n.jobs {
+				key := j.c.Key()
+				if due := min(c.jobs[key].entitled, j.demand()); i > 10 && j.lastCPUsUsed > 0 && j.lastCPUsUsed < 0.96*due {
+					below[key]++
+				}
+			}
+		})
+		for k := range at {
+			if k >= c.cfg.ChangesPerMinute && at[k]-at[k-c.cfg.ChangesPerMinute] < 60 {
+				t.Fatalf("more than %d changes within a minute: %v", c.cfg.ChangesPerMinute, at)
+			}
+		}
+		late := 0
+		for _, tick := range at {
+			if tick > seconds*3/4 {
+				late++
+			}
+		}
+		if late > 4 {
+			t.Fatalf("changes do not end: %v", at)
+		}
+		for key, ticks := range below {
+			if ticks > 30 {
+				t.Fatalf("%s was below its right for %d of %d s: %v", key, ticks, seconds, at)
+			}
+		}
+	})
+}
