@@ -51,7 +51,7 @@ func trimtabRules() rules {
 		},
 		pure: []string{
 			"runtime", "probes", "policies", "policies/**",
-			"tuner/window", "tuner/verdict", "tuner/trial", "tuner/guard", "tuner/core", "tuner/enrol", "tuner/view", "tuner/budget", "tuner/idle", "tuner/heal", "tuner/fingerprint",
+			"tuner/window", "tuner/verdict", "tuner/trial", "tuner/response", "tuner/arbiter", "tuner/guard", "tuner/core", "tuner/enrol", "tuner/view", "tuner/budget", "tuner/idle", "tuner/heal", "tuner/fingerprint",
 			"tuner/lab/**", // the simulators: equal seeds, equal figures
 			"tuner/window/**", "tuner/verdict/**", "tuner/trial/**", "tuner/guard/**", "tuner/core/**", "tuner/enrol/**", "tuner/budget/**", "tuner/idle/**",
 		},
