@@ -25,18 +25,16 @@ type candidate struct {
 // on fresh runs beside the policies. A job that an evaluation finds below unfair of its
 // entitlement rules the allocation out; the bound leaves room for a short look's noise.
 const (
-	searchBudget = 12   // evaluations before the finals, for one phase
-	finalists    = 3    // that are measured again
-	believed     = 1.01 // the least improvement that moves the base
-	unfair       = 0.93
-	heavier      = 8 // times a weight
-	capped       = 0.85
+	finalists = 3    // that are measured again
+	believed  = 1.01 // the least improvement that moves the base
+	unfair    = 0.93
+	heavier   = 8 // times a weight
+	capped    = 0.85
 )
 
-// search looks for the best static allocation: the starts, then one change of one job
+// search looks for the best static allocation, with budget looks before the finals: the starts, then one change of one job
 // after the other from the best so far, what matters most first.
-func search(m mix, starts []candidate, eval func(*candidate) error) (best candidate, looked int, err error) {
-	budget := searchBudget / m.phases
+func search(m mix, budget int, starts []candidate, eval func(*candidate) error) (best candidate, looked int, err error) {
 	var seen []candidate
 	for _, c := range starts {
 		if err := eval(&c); err != nil {

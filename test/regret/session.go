@@ -18,6 +18,7 @@ type options struct {
 	seconds  float64 // of a run that adapts, for each phase
 	measure  float64 // of its end, which is the steady state
 	look     float64 // of one evaluation of the search
+	looks    int     // that the search may take before its finals, in one phase
 	speed    float64
 	verbose  bool
 	began    time.Time
@@ -55,7 +56,7 @@ func (s *session) say(format string, args ...any) {
 func (o options) takes(m mix) time.Duration {
 	phases := float64(m.phases)
 	solo := float64(m.enrolled()) * (o.look + 2)
-	search := float64(searchBudget/m.phases)*phases*(o.look+m.settle+0.5) + finalists*phases*(o.look+m.settle+0.5)
+	search := float64(o.looks/m.phases)*phases*(o.look+m.settle+0.5) + finalists*phases*(o.look+m.settle+0.5)
 	var each float64
 	for _, name := range o.variants() {
 		each += m.settle + 2 + phases*o.length(name)
@@ -174,7 +175,7 @@ func (s *session) findBest(ctx context.Context) error {
 		s.say("  tried %-50s sum %.2f, least %.2f%s", c.name, sum, least, map[bool]string{false: ", not fair"}[c.fair])
 		return nil
 	}
-	best, looks, err := search(s.mix, starts(s.mix, s.bed.owner), eval)
+	best, looks, err := search(s.mix, s.o.looks/s.mix.phases, starts(s.mix, s.bed.owner), eval)
 	s.best, s.looks = best, looks
 	s.say("best static allocation of %d looks: %s", looks, best.name)
 	return errors.Join(err, s.bed.reset(ctx))
