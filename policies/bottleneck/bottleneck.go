@@ -72,6 +72,9 @@ func neverActs(c policies.Class) bool {
 
 // step is the next thing to do for a job: grow what bounds it, else give back.
 func (b Policy) step(node policies.Node, j policies.Job) (policies.Change, bool) {
+	if ch, ok := b.memory(node, j); ok {
+		return ch, true
+	}
 	if _, limited := j.Now[runtime.KnobCPUQuota].CPUs(); limited {
 		if ch, ok := b.growQuota(node, j); ok {
 			return ch, true

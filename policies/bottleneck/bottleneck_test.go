@@ -123,6 +123,37 @@ func TestWeightWithinEntitlement(t *testing.T) {
 	}
 }
 
+func TestMemoryStepByStep(t *testing.T) {
+	j := starved(1, 0)
+	j.Enrolment.Knobs = []string{"cpu", "memory"}
+	j.Now[runtime.KnobMemoryLimit] = runtime.IntValue(320 * mib)
+	j.Original = j.Now
+	j.Verdict = policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseCache, Severity: 0.5, Confidence: 1}
+	j.MemoryUse = policies.MemoryUse{Read: true, Limit: 320 * mib, Held: 150 * mib}
+	big := node
+	big.Memory, big.MemoryFree = 64<<30, 20<<30
+	step := func(j policies.Job) []policies.Plan { return New(Defaults()).Propose(big, []policies.Job{j}).Plans }
+	plans := step(j)
+	if len(plans) != 1 || plans[0].Changes[0].To != runtime.IntValue(480*mib) || plans[0].Changes[0].Gain != 1 {
+		t.Fatalf("%+v, want 480 MiB and twice the rate", plans)
+	}
+	j.Enrolment.Knobs = []string{"cpu"}
+	if got := step(j); len(got) != 0 {
+		t.Errorf("%+v where memory is not allowed", got)
+	}
+	j.Enrolment.Knobs = []string{"memory"}
+	j.Now, j.MemoryUse.Limit, j.Settled = j.Now.Clone(), 480*mib, true
+	j.Now[runtime.KnobMemoryLimit] = runtime.IntValue(480 * mib)
+	j.Tried = []policies.Tried{tried(runtime.KnobMemoryLimit, runtime.IntValue(320*mib), runtime.IntValue(480*mib), true, 1.04)}
+	if got := step(j); len(got) != 1 || !got[0].Changes[0].Take || got[0].Changes[0].To != runtime.IntValue(320*mib) {
+		t.Errorf("%+v, want the step back", got)
+	}
+	j.MemoryUse.Held = 300 * mib
+	if got := step(j); len(got) != 0 {
+		t.Errorf("%+v below what it holds", got)
+	}
+}
+
 // TestClimbEnds: on any job of the one-jump model the climb ends, within one step
 // of the knee, never below the owner's quota, and does not start again.
 func TestClimbEnds(t *testing.T) {
