@@ -236,7 +236,7 @@ func coreConfig(cfg config.Config) core.Config {
 	c.Thresholds.Steal = cfg.Thresholds.Steal
 	c.ReserveCPUs = cfg.Reserve.CPUs.Of(float64(goruntime.NumCPU()))
 	c.ReserveMemory, c.ReserveMemoryShare = cfg.Reserve.Memory.Bytes, cfg.Reserve.Memory.Share
-	c.Ramp = cfg.Ramp
+	c.Ramp, c.Objective = cfg.Ramp, cfg.Objective
 	c.Idle.AfterNs = time.Duration(cfg.Idle.After).Nanoseconds()
 	c.ChangesPerMinute = cfg.Limits.ChangesPerMinute
 	c.CoolDownNs = time.Duration(cfg.Limits.CoolDown).Nanoseconds()

@@ -25,28 +25,29 @@ var Example string
 
 // Config is all of it. Parts of the daemon get what they need of it, never the whole.
 type Config struct {
-	Mode       policies.Mode `yaml:"mode"`
-	Observe    enrol.Observe `yaml:"observe"`
-	Policy     string        `yaml:"policy"`
-	Tick       Duration      `yaml:"tick"`
-	Reserve    Reserve       `yaml:"reserve"`
-	Ramp       int           `yaml:"ramp"` // containers tuned at once; 0: no such limit
-	Heal       bool          `yaml:"heal"` // repair lost GPU access of named containers that are only observed
-	GPU        GPU           `yaml:"gpu"`
-	Knobs      []string      `yaml:"knobs"`
-	Limits     Limits        `yaml:"limits"`
-	Budget     Budget        `yaml:"budget"`
-	Thresholds Thresholds    `yaml:"thresholds"`
-	Idle       Idle          `yaml:"idle"`
-	Docker     Docker        `yaml:"docker"`
-	Containerd Containerd    `yaml:"containerd"`
-	Metrics    Metrics       `yaml:"metrics"`
-	API        API           `yaml:"api"`
-	StateDir   string        `yaml:"stateDir"`
-	Record     Record        `yaml:"record"`
-	History    History       `yaml:"history"`
-	Log        Log           `yaml:"log"`
-	Match      []Rule        `yaml:"match"`
+	Mode       policies.Mode      `yaml:"mode"`
+	Observe    enrol.Observe      `yaml:"observe"`
+	Policy     string             `yaml:"policy"`
+	Objective  policies.Objective `yaml:"objective"` // what the node's CPUs are dealt for
+	Tick       Duration           `yaml:"tick"`
+	Reserve    Reserve            `yaml:"reserve"`
+	Ramp       int                `yaml:"ramp"` // containers tuned at once; 0: no such limit
+	Heal       bool               `yaml:"heal"` // repair lost GPU access of named containers that are only observed
+	GPU        GPU                `yaml:"gpu"`
+	Knobs      []string           `yaml:"knobs"`
+	Limits     Limits             `yaml:"limits"`
+	Budget     Budget             `yaml:"budget"`
+	Thresholds Thresholds         `yaml:"thresholds"`
+	Idle       Idle               `yaml:"idle"`
+	Docker     Docker             `yaml:"docker"`
+	Containerd Containerd         `yaml:"containerd"`
+	Metrics    Metrics            `yaml:"metrics"`
+	API        API                `yaml:"api"`
+	StateDir   string             `yaml:"stateDir"`
+	Record     Record             `yaml:"record"`
+	History    History            `yaml:"history"`
+	Log        Log                `yaml:"log"`
+	Match      []Rule             `yaml:"match"`
 }
 
 // GPU says what may be done about containers' sight of their GPUs.
@@ -180,6 +181,7 @@ func Default() Config {
 		Mode:       policies.ModeTune,
 		Observe:    enrol.ObserveGPU,
 		Policy:     "knee",
+		Objective:  policies.ObjectiveSum,
 		Tick:       Duration(time.Second),
 		Reserve:    Reserve{CPUs: CPUAmount{Share: 0.1}, Memory: MemoryAmount{Share: 0.1}},
 		Knobs:      []string{"cpu"},

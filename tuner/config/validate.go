@@ -74,6 +74,7 @@ func (c Config) problems() []Problem {
 	oneOf(k, "mode", c.Mode, policies.ModeOff, policies.ModeObserve, policies.ModeTune)
 	oneOf(k, "observe", c.Observe, enrol.ObserveGPU, enrol.ObserveLabelled, enrol.ObserveAll)
 	k.that(c.Policy != "", "policy", "is empty; allowed is the name of a policy, such as knee")
+	oneOf(k, "objective", c.Objective, policies.Objectives()...)
 	k.that(c.Tick.D() >= minTick && c.Tick.D() <= maxTick, "tick", "%s is out of range; allowed are %s to %s", c.Tick.D(), minTick, maxTick)
 	k.that(c.Ramp >= 0, "ramp", "%d is below 0; allowed are 0 (no limit) and more", c.Ramp)
 	k.that(len(c.Knobs) > 0, "knobs", "is empty; allowed are %v (mode: observe changes nothing)", enrol.Families())

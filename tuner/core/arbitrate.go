@@ -106,6 +106,20 @@ func (c *Core) learnCurve(j *job, r window.Reading) {
 	j.curve = j.response.Curve(float64(c.last.Host.CPUs))
 }
 
+// recallCurve begins a container's curve with that of the known job most like it. It is
+// held loosely, and what does not fit it begins anew.
+func (c *Core) recallCurve(j *job, s policies.Similar, from []uint64) {
+	if s.Confidence < correctAt || len(from) == 0 || j.response.Source != "" {
+		return
+	}
+	if known := c.book.Response(from[0]); known != nil && (j.source == "" || known.Source == j.source) {
+		j.response = *known
+		j.response.Cells = slices.Clone(known.Cells)
+		j.curve = j.response.Curve(float64(c.last.Host.CPUs))
+		j.like.taken = append(j.like.taken, "its rate by CPUs")
+	}
+}
+
 // Responses are what was learnt of each container's rate by CPUs, by key.
 func (c *Core) Responses() map[string]response.Learner {
 	out := make(map[string]response.Learner, len(c.jobs))

@@ -3,12 +3,14 @@ package core
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/trimtab/trimtab/policies/knee"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -229,4 +231,36 @@ func TestNodesComeToRest(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestCurveOutlivesItsContainer: another container of the same job begins with what
+// the first one's curve was, held loosely.
+func TestCurveOutlivesItsContainer(t *testing.T) {
+	n := newNode(4)
+	n.sized("first", 1.2, 10, 0.4)
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	c.Remember(fingerprint.NewBook())
+	run(c, n, 90, nil)
+	var learned float64
+	for _, l := range c.Responses() {
+		learned, _, _ = l.Curve(4).At(1)
+	}
+	if learned == 0 || c.Book().Len() == 0 {
+		t.Fatalf("nothing learned: %+v", c.Responses())
+	}
+	again := newNode(4)
+	again.sized("second", 1.2, 10, 0.4)
+	later := New(Defaults(), knee.New(knee.Defaults()), "t")
+	later.Remember(c.Book())
+	recalled := 0.0
+	run(later, again, 12, func(i int, d Decision) {
+		for _, j := range later.jobs {
+			if slices.Contains(j.like.taken, "its rate by CPUs") && recalled == 0 {
+				recalled, _, _ = j.response.Curve(4).At(1)
+			}
+		}
+	})
+	if math.Abs(recalled/learned-1) > 0.1 {
+		t.Errorf("%.2f/s on one CPU was learned, %.2f recalled", learned, recalled)
+	}
 }

@@ -109,6 +109,7 @@ func (c *Core) place(j *job, p fingerprint.Print, cost policies.Cost) {
 		return
 	}
 	l.known, l.from = &s, from
+	c.recallCurve(j, s, from)
 	if s.Confidence >= correctAt && j.correction == 1 && s.Correction != 1 && len(j.trials) == 0 {
 		j.correction = s.Correction
 		l.taken = append(l.taken, fmt.Sprintf("its predictions, times %.2f", s.Correction))
@@ -193,6 +194,9 @@ func (c *Core) teach(j *job, r window.Reading) {
 		Lost: r.Breakdown.Share(policies.PartThrottled) + r.Breakdown.Share(policies.PartInputThrottled)}
 	if j.correction != 1 {
 		lesson.Correction = j.correction
+	}
+	if learned := j.response.Remembered(); learned.Source != "" {
+		lesson.Response = &learned
 	}
 	c.book.Expire(c.last.UnixNs)
 	l.entry = c.book.Teach(l.entry, lesson)

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/response"
 )
 
 // Bounds of a book.
@@ -37,6 +38,8 @@ type Learned struct {
 	Wrong int `json:"wrong,omitempty"`
 	// Devices holds the cost of a step by the model of the device that it ran on.
 	Devices map[string]policies.Cost `json:"devices,omitempty"`
+	// Response is its rate by CPUs, as the container that taught it last learned it.
+	Response *response.Learner `json:"response,omitempty"`
 }
 
 // Known is one job of a book: one container, or several that were alike.
@@ -59,6 +62,7 @@ type Lesson struct {
 	Lost   float64
 	// Correction as it stands; 0: none learned.
 	Correction float64
+	Response   *response.Learner // nil: none learned; not changed any more
 }
 
 // Book holds known jobs, sorted by ID. It is used from one goroutine.
@@ -136,6 +140,9 @@ func (k Known) valid(nowUnixNs int64) error {
 		return fmt.Errorf("%d attributes, at least %d are needed", compared.Attributes, minAttributes)
 	}
 	errs := []error{validCost(l.Cost)}
+	if l.Response != nil {
+		errs = append(errs, l.Response.Validate())
+	}
 	for _, model := range slices.Sorted(maps.Keys(l.Devices)) {
 		errs = append(errs, validCost(l.Devices[model]))
 	}
@@ -251,6 +258,9 @@ func (l *Learned) learn(x Lesson, share float64) {
 	if x.Correction >= minCorrection && x.Correction <= maxCorrection {
 		l.Correction = (1-share)*l.Correction + share*x.Correction
 	}
+	if x.Response != nil {
+		l.Response = x.Response
+	}
 	if model := x.Print.Device; model != "" && x.Lost < muchLess {
 		if _, known := l.Devices[model]; known || len(l.Devices) < maxDevices {
 			l.Devices = maps.Clone(l.Devices)
@@ -268,6 +278,14 @@ func blendCost(a, b policies.Cost, share float64) policies.Cost {
 	out.TrainerCPU, out.LoaderCPU, out.OtherCPU = mix(a.TrainerCPU, b.TrainerCPU), mix(a.LoaderCPU, b.LoaderCPU), mix(a.OtherCPU, b.OtherCPU)
 	out.Device, out.Batch, out.Queue, out.Spin = mix(a.Device, b.Device), mix(a.Batch, b.Batch), mix(a.Queue, b.Queue), mix(a.Spin, b.Spin)
 	return out
+}
+
+// Response is the curve that an entry remembers; nil if none.
+func (b *Book) Response(id uint64) *response.Learner {
+	if k := b.find(id); k != nil {
+		return k.Learned.Response
+	}
+	return nil
 }
 
 // Trial notes how a trial of a container that teaches an entry ended, with the

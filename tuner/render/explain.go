@@ -17,7 +17,7 @@ func Explain(c view.Container, clock Clock) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), headline(c, clock))
 	for _, section := range []string{
-		standing(c), memory(c), breakdown(c), verdict(c.Verdict), prediction(c), similar(c), devices(c), trials(c, clock), advice(c), enrolment(c), deciders(c),
+		standing(c), memory(c), breakdown(c), verdict(c.Verdict), prediction(c), allocation(c), similar(c), devices(c), trials(c, clock), advice(c), enrolment(c), deciders(c),
 	} {
 		if section != "" {
 			out.WriteString("\n" + section)
@@ -244,6 +244,25 @@ func predictedAt(c view.Container) []cpuPoint {
 	add(c.Now[runtime.KnobCPUQuota], "now")
 	slices.SortStableFunc(points, func(a, b cpuPoint) int { return cmp.Compare(a.cpus, b.cpus) })
 	return points
+}
+
+// allocation tells what the container gets of the node's CPUs, and why.
+func allocation(c view.Container) string {
+	a := c.Allocation
+	if a == nil {
+		return ""
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "Its part of this host: %s\n", clean(a.Why))
+	line := func(words, amount string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, amount) }
+	line("CPUs it is entitled to", cpus(c.Entitled))
+	line("CPUs it can use", cpus(a.Need))
+	gets := cpus(a.CPUs)
+	if a.Rate > 0 {
+		gets += fmt.Sprintf(", for %s of its best rate", percent(a.Rate))
+	}
+	line("CPUs it gets beside others", gets)
+	return out.String()
 }
 
 func orElse(s, otherwise string) string {

@@ -237,21 +237,29 @@ func Load(raw []byte) (Learner, error) {
 	if err := json.Unmarshal(raw, &l); err != nil {
 		return Learner{}, fmt.Errorf("response curve: %w", err)
 	}
+	if err := l.Validate(); err != nil {
+		return Learner{}, err
+	}
+	return l, nil
+}
+
+// Validate says what of a learner that was stored cannot be true.
+func (l Learner) Validate() error {
 	if l.Version != version {
-		return Learner{}, fmt.Errorf("response curve of version %d; this is %d", l.Version, version)
+		return fmt.Errorf("response curve of version %d; this is %d", l.Version, version)
 	}
 	if l.Source == "" || len(l.Cells) > maxCells {
-		return Learner{}, errors.New("response curve without a source, or of too many cells")
+		return errors.New("response curve without a source, or of too many cells")
 	}
 	last := 0.0
 	for _, c := range l.Cells {
 		if !plausible(c.X) || c.X <= last || !(math.Abs(c.Log) < 50) || !(c.Weight > 0 && c.Weight <= maxWeight) {
-			return Learner{}, fmt.Errorf("response curve: a cell of %+v", c)
+			return fmt.Errorf("response curve: a cell of %+v", c)
 		}
 		last = c.X
 	}
 	if !sane(l.Cost) {
-		return Learner{}, errors.New("response curve: a cost that is no time")
+		return errors.New("response curve: a cost that is no time")
 	}
-	return l, nil
+	return nil
 }
