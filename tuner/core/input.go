@@ -58,7 +58,7 @@ func Defaults() Config {
 		Thresholds: verdict.Defaults(), ReserveCPUs: 0, ReserveMemoryShare: 0.1,
 		MinWindowNs: 3 * second / 2, MaxWindowNs: 60 * second, SettleNs: 2 * second, SettleTakeNs: 8 * second,
 		CoolDownNs: 20 * second, TakeAfterNs: 60 * second, TrialMaxNs: 90 * second, TakeMaxNs: 400 * second,
-		Agree: 2, Before: 3, ChangesPerMinute: 30, NeighbourMargin: 0.03, Idle: idle.Defaults(),
+		Objective: policies.ObjectiveSum, Agree: 2, Before: 3, ChangesPerMinute: 30, NeighbourMargin: 0.03, Idle: idle.Defaults(),
 	}
 }
 
