@@ -76,6 +76,7 @@ func TestMemoryUp(t *testing.T) {
 		"growth, the owner's bound":          {with(growing(), func(j *policies.Job) { j.Enrolment.Memory.Max = 600 * mib }), nil, 600},
 		"growth, what is free":               {growing(), func(n *policies.Node) { n.MemoryFree = 100 * mib }, 310 + 100},
 		"growth that nobody may meet":        {with(growing(), func(j *policies.Job) { j.Enrolment.Knobs = nil }), nil, 0},
+		"growth at the owner's bound":        {with(growing(), func(j *policies.Job) { j.Enrolment.Memory.Max = 322 * mib }), nil, 0},
 		"slow growth":                        {with(growing(), func(j *policies.Job) { j.MemoryUse.Growth = 0.1 * mib }), nil, 400},
 	} {
 		t.Run(name, func(t *testing.T) {

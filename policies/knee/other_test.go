@@ -67,11 +67,11 @@ func TestOtherKnobs(t *testing.T) {
 
 		"memory.low":                      {displaced(), runtime.KnobMemoryLow, runtime.IntValue(gib + 600*mib)},
 		"memory.low that reaches nothing": {with(displaced(), func(j *policies.Job) { j.MemoryUse.LowReaches = false }), "", ""},
-		"memory.low under a limit":        {with(displaced(), func(j *policies.Job) {
+		"memory.low under a limit": {with(displaced(), func(j *policies.Job) {
 			j.MemoryUse.Limit, j.Now[runtime.KnobMemoryLimit] = 2*gib, runtime.IntValue(2*gib)
 		}), runtime.KnobMemoryLimit, runtime.IntValue(2*gib + 600*mib)},
-		"first touches":                   {with(displaced(), func(j *policies.Job) { j.MemoryUse.Reread = 0 }), "", ""},
-		"a kernel of v1":                  {with(displaced(), func(j *policies.Job) { delete(j.Now, runtime.KnobMemoryLow) }), "", ""},
+		"first touches":  {with(displaced(), func(j *policies.Job) { j.MemoryUse.Reread = 0 }), "", ""},
+		"a kernel of v1": {with(displaced(), func(j *policies.Job) { delete(j.Now, runtime.KnobMemoryLow) }), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.job.Original = c.job.Now.Clone()
