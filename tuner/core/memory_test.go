@@ -74,6 +74,9 @@ func TestGrowingJobIsProtected(t *testing.T) {
 			t.Errorf("trials %v, want all kept", outcomes(records))
 		}
 	}
+	if told := len(c.jobs[j.c.Key()].trials); told != raised {
+		t.Errorf("%d trials are told of %d raises", told, raised)
+	}
 	for _, r := range records {
 		if r.Kind == view.RecordTrial && !strings.Contains(r.Text, "MiB kept: it protects") {
 			t.Errorf("it is told as %q", r.Text)
