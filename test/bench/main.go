@@ -37,6 +37,7 @@ func groups() []group {
 		{"scale", measureScale},
 		{"react", measureReact},
 		{"reach", measureReach},
+		{"again", measureAgain},
 		{"fidelity", measureFidelity},
 	}
 }
