@@ -39,7 +39,7 @@ enum {
 	VGPU_RING = 1024,    /* launches that a stream holds before a launch waits, as on real devices */
 	VGPU_DUTY_RING = 120, /* samples that NVML keeps: 20 s */
 	VGPU_PROC_RING = 512,
-	VGPU_LAYOUT = 4,
+	VGPU_LAYOUT = 5,
 };
 #define VGPU_MAGIC 0x7570677674ULL
 #define VGPU_LOCK_BASE (1LL << 40)
@@ -125,6 +125,7 @@ struct vgpu_device {
 	uint64_t mem_total, context_bytes, pcie_bps;
 	uint32_t pcie_gen, pcie_width, power_idle_mw, power_max_mw, clock_max_mhz, mem_clock_mhz;
 	uint32_t sm_pct, tensor_pct, dram_pct; /* of a kernel's time, for GPM */
+	uint32_t speed_pct;                    /* kernels take 100 / speed_pct of their time */
 	uint32_t drop_pct;                     /* per-process samples that are missing */
 	/* set while it runs */
 	uint32_t lost, clock_mhz; /* 0: as busy as it is */

@@ -32,6 +32,7 @@ void spec_defaults(struct vgpu_node *n, int devices)
 		d->tensor_pct = 35;
 		d->dram_pct = 40;
 		d->drop_pct = 10;
+		d->speed_pct = 100;
 	}
 }
 
@@ -67,6 +68,7 @@ static const struct key keys[] = {
     KEY("tensor-pct", tensor_pct, U32, 1),
     KEY("dram-pct", dram_pct, U32, 1),
     KEY("drop-pct", drop_pct, U32, 1),
+    KEY("speed-pct", speed_pct, U32, 1), /* kernels take 100/N of their time: another model of device */
     KEY("lost", lost, U32, 1),
     KEY("clock-mhz", clock_mhz, U32, 1),
     KEY("slowdown", slowdown, U64, 1), /* NVML's mask: 4 power, 0x20 software thermal, 0x40 hardware thermal, 8 hardware */

@@ -78,6 +78,11 @@ int sim_push(struct vgpu_node *n, uint32_t stream, const struct vgpu_op *op, uin
 		return -1;
 	struct vgpu_op *o = sim_op(n, stream, s->tail);
 	*o = *op;
+	uint32_t speed = n->device[s->device].speed_pct;
+	if (o->kind == OP_KERNEL && speed && speed != 100) { /* another model of device */
+		o->left_ns = o->left_ns * 100 / speed;
+		o->left_ns = o->left_ns ? o->left_ns : 1;
+	}
 	o->total_ns = o->left_ns;
 	s->work_queued += o->left_ns;
 	o->work_end = s->work_queued;

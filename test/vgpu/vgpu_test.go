@@ -168,6 +168,13 @@ func TestWorkTakesItsTime(t *testing.T) {
 	}
 }
 
+// A device of another model takes another time for the same kernels.
+func TestFasterModel(t *testing.T) {
+	r := newRig(t, Options{Spec: "/0:name=Fast (trimtab),speed-pct=400"})
+	f := r.run(t, "time", "40", "5000", "blocking", "stream")
+	within(t, "wall time of 200 ms at four times the speed", f["wall"], 0.05, 0.15)
+}
+
 // A stream holds some thousand launches; then a launch waits for the device.
 func TestFullQueueHoldsTheLaunch(t *testing.T) {
 	r := newRig(t, Options{})

@@ -120,7 +120,7 @@ func (c *Core) place(j *job, p fingerprint.Print, cost policies.Cost) {
 // them to, they are like enough, and its own measurement is not good yet.
 func (c *Core) earlyFor(j *job) bool {
 	p, wants := c.policy.(policies.EarlyPolicy)
-	return wants && !j.like.over && j.like.known != nil && j.like.known.Confidence >= p.EarlyConfidence() &&
+	return wants && !j.like.over && !j.urgent && j.like.known != nil && j.like.known.Confidence >= p.EarlyConfidence() &&
 		verdict.Steady(c.cfg.Thresholds, j.like.reading)
 }
 

@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/workload"
+	"github.com/trimtab/trimtab/test/workloads/gpu"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// unequalNode has a slow device and one of another model, twice as fast.
+func unequalNode(t *testing.T) *vgpu.Node {
+	t.Helper()
+	binary(t)
+	if err := workload.Ready(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	dir, err := gpu.Build(t.Context())
+	if errors.Is(err, vgpu.ErrNoCompiler) {
+		t.Skip("needs gcc and g++: the virtual GPU is built from C")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := os.MkdirTemp("/dev/shm", "trimtab-e2e-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(at); err != nil {
+			t.Error(err)
+		}
+	})
+	node, err := vgpu.NewNode(t.Context(), dir, at, vgpu.Options{Devices: 2, Spec: "/0:name=Slow (trimtab)/1:name=Fast (trimtab),speed-pct=200"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// TestFasterDeviceIsAdvisedToThoseThatItBounds: a job is run on the slow device and on
+// the fast one; the next of its kind on the slow one is told what the fast one would
+// give it, and so is a job that is bound by its own CPU: nothing. Nobody is moved.
+func TestFasterDeviceIsAdvisedToThoseThatItBounds(t *testing.T) {
+	node := unequalNode(t)
+	d := daemon(t, daemontest.Options{Env: node.Env()})
+	deviceBound := []string{"--kernels", "20", "--kernel-us", "2000", "--sync", "blocking"}
+	hostBound := []string{"--kernels", "20", "--kernel-us", "200", "--host-ms", "60", "--sync", "blocking"}
+	start := func(name, device string, args []string) *workload.Job {
+		j, err := workload.Start(t.Context(), workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: gpu.Script,
+			Args:       append([]string{"/opt/trimtab-vgpu/trainer", "--device", device}, args...),
+			DockerArgs: append(node.DockerArgs(), "--network", "none", "--label", "trimtab.mode=observe")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := j.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		return j
+	}
+	knows := func(j *workload.Job, model string, n int) {
+		t.Helper()
+		until(t, d, j.Name, "to be known on "+model, func(view.Container) bool {
+			all, err := d.Client().Fingerprints(t.Context())
+			return err == nil && slices.ContainsFunc(all, func(k view.Fingerprint) bool { return k.Name == j.Name && len(k.Learned.Devices) >= n })
+		})
+	}
+	for _, job := range []struct {
+		name string
+		args []string
+	}{{"device", deviceBound}, {"host", hostBound}} {
+		fast := start(job.name+"-fast", "1", job.args)
+		knows(fast, "Fast (trimtab)", 1)
+		if err := fast.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		slow := start(job.name+"-slow", "0", job.args)
+		c := until(t, d, slow.Name, "a prediction for the fast device", func(c view.Container) bool { return len(c.Devices) > 0 })
+		got := c.Devices[0]
+		text, err := d.Run(t.Context(), "explain", slow.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		advised := strings.Contains(text, "it should see Fast (trimtab) next")
+		t.Logf("%s: %s of %s, %.2f × predicted, host-bound %v", slow.Name, c.Verdict.Class, got.Model, got.Ratio, got.HostBound)
+		switch {
+		case got.Model != "Fast (trimtab)":
+			t.Errorf("%s: %+v", job.name, got)
+		case job.name == "device" && (got.HostBound || got.Ratio < 1.5 || !advised || c.Verdict.Cause != policies.CauseDevice):
+			t.Errorf("bound by a device of half the speed: %+v, %+v\n%s", got, c.Verdict, text)
+		case job.name == "host" && (!got.HostBound || advised):
+			t.Errorf("bound by its own CPU: %+v, %+v\n%s", got, c.Verdict, text)
+		}
+		if err := slow.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestKnownJobIsPlacedAfterARestartOfBoth: the daemon learns a job, ends, and starts
+// again; the job's next container, under another name and a quota that is far too
+// small, has its first allocation from it.
+func TestKnownJobIsPlacedAfterARestartOfBoth(t *testing.T) {
+	binary(t)
+	if err := workload.Ready(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	d := daemon(t, daemontest.Options{Config: "policy: similarity\n"})
+	begin := func(name string, docker ...string) *workload.Job {
+		j, err := workload.Start(t.Context(), workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: "dataloader.py",
+			Args: []string{"--device-ms", "200", "--images", "8"}, DockerArgs: append([]string{"--network", "none"}, docker...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := j.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		return j
+	}
+	before := begin("before", "--label", "trimtab.mode=observe")
+	until(t, d, before.Name, "to be known", func(view.Container) bool {
+		all, err := d.Client().Fingerprints(t.Context())
+		return err == nil && len(all) > 0
+	})
+	if err := before.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := begin("after", "--cpus", "0.2", "--label", "trimtab.mode=tune")
+	c := until(t, d, after.Name, "an allocation", func(c view.Container) bool { return c.Trial != nil || len(c.Trials) > 0 })
+	first := c.Trial
+	if n := len(c.Trials); n > 0 {
+		first = &c.Trials[n-1]
+	}
+	if first.Policy != "similarity" || !strings.Contains(first.Changes[0].Reason, "similar job") || c.Similar == nil || c.Similar.Name != before.Name {
+		t.Errorf("first allocation %+v by %q; similar %+v", first.Changes, first.Policy, c.Similar)
+	}
+	t.Logf("%s; %s", first.Changes[0].To, first.Changes[0].Reason)
+}
