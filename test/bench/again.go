@@ -10,6 +10,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -86,9 +87,9 @@ func againRow(what string, all []again, knee float64) Row {
 	for _, r := range all {
 		times, steps, of = append(times, r.right), append(steps, r.rightN), append(of, r.of)
 	}
-	return Row{What: what, Value: median(times), Unit: "s", Low: slices.Min(times), High: slices.Max(times), Spread: "range",
+	return Row{What: what, Value: stats.Median(times), Unit: "s", Low: slices.Min(times), High: slices.Max(times), Spread: "range",
 		How: fmt.Sprintf("started %d times under %.1f CPUs, of a knee of %.2f; policy similarity; from its first step's line until the kernel's quota file shows %.2f to %.2f of the knee: median %.0f steps; the first change gave %.2f to %.2f of it; reported",
-			len(all), againCPUs, knee, againShort, againRight, median(steps), slices.Min(of), slices.Max(of))}.reported()
+			len(all), againCPUs, knee, againShort, againRight, stats.Median(steps), slices.Min(of), slices.Max(of))}.reported()
 }
 
 func (b *bench) similar(ctx context.Context, dir string) (*daemontest.Daemon, error) {

@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -245,6 +246,11 @@ func TestCorrectionOutlivesTheContainer(t *testing.T) {
 	run(c, n, 30, nil)
 	if got := c.jobs[n.jobs[0].c.Key()].correction; got == 1 {
 		t.Error("the correction that was learned before is not there")
+	}
+	var s view.Snapshot
+	c.Show(&s)
+	if v := s.Containers[0].Similar; v == nil || !slices.ContainsFunc(v.Taken, func(what string) bool { return strings.Contains(what, "rate by CPUs") }) {
+		t.Errorf("the curve that was learned before is not there: %+v", v)
 	}
 }
 

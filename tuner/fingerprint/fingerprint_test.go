@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/response"
 	"pgregory.net/rapid"
 )
 
@@ -247,6 +248,7 @@ func TestOpenDropsWhatCannotBe(t *testing.T) {
 		func(k *Known) { k.LastUnixNs = 100 * day },
 		func(k *Known) { k.Print = Print{Unit: "u"} },
 		func(k *Known) { k.Print.Unit = "" },
+		func(k *Known) { k.Learned.Response = &response.Learner{Source: "u", Cells: []response.Cell{{X: -4}}} },
 		func(k *Known) { k.Learned.Devices = map[string]policies.Cost{"x": {Device: math.Inf(1)}} },
 	}
 	all := []Known{good, good} // the second bears the same number
