@@ -170,6 +170,9 @@ func (u *run) dockerArgs(ctx context.Context, p Part, network []string) ([]strin
 		mode = "tune"
 	}
 	args = append(args, "--label", "trimtab.mode="+mode)
+	if u.tune {
+		args = append(args, "--label", "trimtab.knobs=cpu,memory")
+	}
 	if len(u.job.Parts) > 1 {
 		args = append(args, "--label", "trimtab.job="+u.job.Name)
 	}
