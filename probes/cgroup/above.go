@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"bytes"
-	"strconv"
 
 	"github.com/trimtab/trimtab/probes"
 )
@@ -64,14 +63,21 @@ func (a *above) throttling(dir string, v2 bool) (probes.Throttling, bool) {
 // bandwidth reads a cgroup's quota and what it has withheld so far; false where
 // one of the files is not there or says something else.
 func bandwidth(f *files, dir string, v2 bool) (probes.Throttling, bool) {
-	var t probes.Throttling
-	if v2 {
-		ok := quotaV2(f, dir, &t) && withheld(f, dir, "throttled_usec", 1000, &t)
-		return t, ok
+	b, err := f.read(dir, "cpu.stat")
+	if err != nil {
+		return probes.Throttling{}, false
 	}
-	ok := whole(f, dir, "cpu.cfs_quota_us", &t.QuotaUs) && whole(f, dir, "cpu.cfs_period_us", &t.PeriodUs) && withheld(f, dir, "throttled_time", 1, &t)
+	t, ok := withheld(b, v2)
+	return t, ok && quota(f, dir, v2, &t)
+}
+
+func quota(f *files, dir string, v2 bool, t *probes.Throttling) bool {
+	if v2 {
+		return quotaV2(f, dir, t)
+	}
+	ok := whole(f, dir, "cpu.cfs_quota_us", &t.QuotaUs) && whole(f, dir, "cpu.cfs_period_us", &t.PeriodUs)
 	t.QuotaUs = max(t.QuotaUs, -1)
-	return t, ok
+	return ok
 }
 
 func whole(f *files, dir, file string, into *int64) bool {
@@ -79,8 +85,9 @@ func whole(f *files, dir, file string, into *int64) bool {
 	if err != nil {
 		return false
 	}
-	*into, err = strconv.ParseInt(string(bytes.TrimSpace(b)), 10, 64)
-	return err == nil
+	var ok bool
+	*into, ok = parseInt(bytes.TrimSpace(b))
+	return ok
 }
 
 func quotaV2(f *files, dir string, t *probes.Throttling) bool {
@@ -94,37 +101,23 @@ func quotaV2(f *files, dir string, t *probes.Throttling) bool {
 	}
 	t.QuotaUs = -1
 	if string(quota) != "max" {
-		if t.QuotaUs, err = strconv.ParseInt(string(quota), 10, 64); err != nil {
+		if t.QuotaUs, ok = parseInt(quota); !ok {
 			return false
 		}
 	}
-	t.PeriodUs, err = strconv.ParseInt(string(period), 10, 64)
-	return err == nil
+	t.PeriodUs, ok = parseInt(period)
+	return ok
 }
 
-// withheld reads cpu.stat; unitNs is the nanoseconds in one unit of timeName.
-func withheld(f *files, dir, timeName string, unitNs uint64, t *probes.Throttling) bool {
-	b, err := f.read(dir, "cpu.stat")
-	if err != nil {
-		return false
+// withheld finds in cpu.stat what a quota has withheld.
+func withheld(stat []byte, v2 bool) (t probes.Throttling, ok bool) {
+	timeName, unitNs := "throttled_time", uint64(1)
+	if v2 {
+		timeName, unitNs = "throttled_usec", 1000
 	}
-	found := 0
-	fields(b, func(name, value []byte) {
-		v, ok := parseUint(value)
-		if !ok {
-			return
-		}
-		switch string(name) {
-		case "nr_periods":
-			t.Periods = v
-		case "nr_throttled":
-			t.Throttled = v
-		case timeName:
-			t.Ns = v * unitNs
-		default:
-			return
-		}
-		found++
-	})
-	return found == 3
+	var time uint64
+	if ok = find(stat, []want{{"nr_periods", &t.Periods}, {"nr_throttled", &t.Throttled}, {timeName, &time}}) == 0; ok {
+		t.Ns = time * unitNs
+	}
+	return t, ok
 }

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -20,11 +19,13 @@ import (
 )
 
 // Probe reads cgroup files. It keeps them open: reading again costs a third to half of
-// opening them each time (BenchmarkRead, BenchmarkReadOpening).
+// opening them each time (BenchmarkRead, BenchmarkReadOpening). What need not be read
+// each time takes turns, see turns.
 type Probe struct {
 	containers map[string]*container
 	above      above
 	buf        []byte
+	watched    int64 // so far
 	now        func() int64
 }
 
@@ -55,6 +56,8 @@ func (p *Probe) Watch(t probes.Target) error {
 		return fmt.Errorf("cgroup probe: container %s: no cgroup directories", t.Key)
 	}
 	c := newContainer(t, p.buf)
+	p.watched++
+	c.turns.phase = p.watched % phases
 	p.containers[t.Key] = c
 	p.above.use(c.ancestors())
 	return nil
@@ -109,6 +112,7 @@ type container struct {
 	unified                           string
 	chain                             []string // cpu directories, the container's own first
 	transfers                         disks
+	turns                             turns
 }
 
 func newContainer(t probes.Target, buf []byte) *container {
@@ -153,27 +157,3 @@ func ancestors(dir string) []string {
 }
 
 func exists(path string) bool { return unix.Access(path, unix.F_OK) == nil }
-
-// read takes one sample; nil if not a single file could be read.
-func (c *container) read(atNs int64, above *above) *probes.Cgroup {
-	part := &probes.Cgroup{AtNs: atNs, MemoryLimit: -1}
-	r := &reading{files: &c.files, part: part}
-	if c.v2 {
-		r.cpuV2(c.unified)
-		r.memoryV2(c.unified)
-	} else {
-		r.cpuV1(c)
-		r.memoryV1(c.memory)
-	}
-	r.throttling(c, above)
-	if v, ok := r.number(c.pid, "pids.current"); ok {
-		part.PIDs = v
-	}
-	r.pressure(c.unified)
-	r.disks(c.transfers)
-	if !r.any {
-		return nil
-	}
-	slices.Sort(part.Missing)
-	return part
-}

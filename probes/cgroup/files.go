@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,7 +67,56 @@ func fields(b []byte, visit func(name, value []byte)) {
 	}
 }
 
-func parseUint(b []byte) (uint64, bool) {
-	v, err := strconv.ParseUint(string(bytes.TrimSpace(b)), 10, 64)
-	return v, err == nil
+// want is a value that a file of "name value" lines is asked for.
+type want struct {
+	name string
+	into *uint64
+}
+
+// find fills in what is asked for; the answer has a bit for each that is not there.
+func find(b []byte, wants []want) (absent uint) {
+	absent = 1<<len(wants) - 1
+	fields(b, func(name, value []byte) {
+		if absent == 0 {
+			return
+		}
+		for i, w := range wants {
+			if string(name) != w.name {
+				continue
+			}
+			if v, ok := parseUint(value); ok {
+				*w.into = v
+				absent &^= 1 << i
+			}
+			return
+		}
+	})
+	return absent
+}
+
+// parseUint reads a whole number without making a string of it.
+func parseUint(b []byte) (v uint64, ok bool) {
+	b = bytes.TrimSpace(b)
+	const most = 1<<64 - 1
+	for _, c := range b {
+		d := uint64(c - '0')
+		if c < '0' || c > '9' || v > most/10 || v*10 > most-d {
+			return 0, false
+		}
+		v = v*10 + d
+	}
+	return v, len(b) > 0
+}
+
+// parseInt is parseUint with a sign.
+func parseInt(b []byte) (int64, bool) {
+	digits, negative := bytes.CutPrefix(b, []byte{'-'})
+	v, ok := parseUint(digits)
+	switch {
+	case !ok || v > 1<<63-1:
+		return 0, false
+	case negative:
+		return -int64(v), true
+	}
+	return int64(v), true
 }

@@ -45,52 +45,91 @@ func (r *reading) number(dir, name string) (uint64, bool) {
 	return v, ok
 }
 
-// table reads "name value" lines into the given fields. A name that does not
-// appear is noted as file:name.
-func (r *reading) table(dir, file string, want map[string]*uint64) {
+// table reads "name value" lines. A name that does not appear is noted as file:name.
+func (r *reading) table(dir, file string, wants ...want) {
 	b, ok := r.text(dir, file)
 	if !ok {
 		return
 	}
-	found := 0
-	seen := make(map[string]bool, len(want))
-	fields(b, func(name, value []byte) {
-		if into, ok := want[string(name)]; ok {
-			if v, ok := parseUint(value); ok {
-				*into = v
-				seen[string(name)] = true
-				found++
-			}
-		}
-	})
-	if found == len(want) {
-		return
-	}
-	for name := range want {
-		if !seen[name] {
-			r.miss(file + ":" + name)
+	r.absent(file, wants, find(b, wants))
+}
+
+func (r *reading) absent(file string, wants []want, absent uint) {
+	for i, w := range wants {
+		if absent&(1<<i) != 0 {
+			r.miss(file + ":" + w.name)
 		}
 	}
 }
 
-func (r *reading) cpuV1(c *container) {
-	if v, ok := r.number(c.cpuacct, "cpuacct.usage"); ok {
-		r.part.CPUUsageNs = v
+// usage reads the CPU use, and on v2, from the same file, what quotas withheld.
+func (r *reading) usage(c *container) (own probes.Throttling, ok bool) {
+	if !c.v2 {
+		if v, ok := r.number(c.cpuacct, "cpuacct.usage"); ok {
+			r.part.CPUUsageNs = v
+		}
+		return own, false
 	}
-	if v, ok := r.number(c.cpu, "cpu.shares"); ok {
-		r.part.CPUWeight = v
-	}
-	r.cpuset(c.cpuset, "cpuset.effective_cpus")
-}
-
-func (r *reading) cpuV2(dir string) {
 	var usageUs uint64
-	r.table(dir, "cpu.stat", map[string]*uint64{"usage_usec": &usageUs})
-	r.part.CPUUsageNs = usageUs * 1000
-	if v, ok := r.number(dir, "cpu.weight"); ok {
-		r.part.CPUWeight = v
+	wants := []want{{"usage_usec", &usageUs}}
+	if b, ok := r.text(c.unified, "cpu.stat"); ok {
+		r.absent("cpu.stat", wants, find(b, wants))
+		r.part.CPUUsageNs = usageUs * 1000
+		return withheld(b, true)
 	}
-	r.cpuset(dir, "cpuset.cpus.effective")
+	return own, false
+}
+
+// throttling reads the bandwidth accounting of the container and its ancestors.
+// In v2 an ancestor without the cpu controller has no cpu.max; it is passed over,
+// since it cannot throttle.
+func (r *reading) throttling(c *container, own probes.Throttling, ownRead bool) {
+	switch {
+	case len(c.chain) == 0:
+		r.miss("throttling")
+		return
+	case c.v2:
+		ownRead = ownRead && quota(r.files, c.chain[0], true, &own)
+	default:
+		own, ownRead = bandwidth(r.files, c.chain[0], false)
+	}
+	if ownRead {
+		r.any = true
+		r.part.Throttling = append(r.part.Throttling, own)
+	} else {
+		r.miss("throttling")
+	}
+}
+
+func (r *reading) above(c *container, above *above) {
+	for _, dir := range c.ancestors() {
+		if t, ok := above.throttling(dir, c.v2); ok {
+			r.part.Throttling = append(r.part.Throttling, t)
+		}
+	}
+}
+
+// settings reads what somebody set, and what seldom matters.
+func (r *reading) settings(c *container) {
+	if c.v2 {
+		if v, ok := r.number(c.unified, "cpu.weight"); ok {
+			r.part.CPUWeight = v
+		}
+		r.cpuset(c.unified, "cpuset.cpus.effective")
+		r.limitV2(c.unified)
+	} else {
+		if v, ok := r.number(c.cpu, "cpu.shares"); ok {
+			r.part.CPUWeight = v
+		}
+		r.cpuset(c.cpuset, "cpuset.effective_cpus")
+		if v, ok := r.number(c.memory, "memory.limit_in_bytes"); ok && v < v1Unlimited {
+			r.part.MemoryLimit = int64(v)
+		}
+		r.miss("memory.high") // v1 has none
+	}
+	if v, ok := r.number(c.pid, "pids.current"); ok {
+		r.part.PIDs = v
+	}
 }
 
 func (r *reading) cpuset(dir, name string) {
@@ -99,24 +138,12 @@ func (r *reading) cpuset(dir, name string) {
 	}
 }
 
-// throttling reads the bandwidth accounting of the container and its ancestors.
-// In v2 an ancestor without the cpu controller has no cpu.max; it is passed over,
-// since it cannot throttle.
-func (r *reading) throttling(c *container, above *above) {
-	if len(c.chain) == 0 {
-		r.miss("throttling")
-		return
-	}
-	own, ok := bandwidth(r.files, c.chain[0], c.v2)
-	if ok {
-		r.any = true
-		r.part.Throttling = append(r.part.Throttling, own)
-	} else {
-		r.miss("throttling")
-	}
-	for _, dir := range c.ancestors() {
-		if t, ok := above.throttling(dir, c.v2); ok {
-			r.part.Throttling = append(r.part.Throttling, t)
+func (r *reading) limitV2(dir string) {
+	if b, ok := r.text(dir, "memory.max"); ok && string(bytes.TrimSpace(b)) != "max" {
+		if v, ok := parseUint(b); ok {
+			r.part.MemoryLimit = int64(min(v, 1<<63-1))
+		} else {
+			r.miss("memory.max")
 		}
 	}
 }
@@ -128,23 +155,15 @@ func (r *reading) memoryV1(dir string) {
 	if v, ok := r.number(dir, "memory.usage_in_bytes"); ok {
 		p.MemoryBytes = v
 	}
-	if v, ok := r.number(dir, "memory.limit_in_bytes"); ok && v < v1Unlimited {
-		p.MemoryLimit = int64(v)
-	}
 	if v, ok := r.number(dir, "memory.failcnt"); ok {
 		p.EventsMax = v
 	}
-	r.miss("memory.high") // v1 has none
-	r.table(dir, "memory.oom_control", map[string]*uint64{"oom_kill": &p.OOMKills})
-	var cache uint64
-	r.table(dir, "memory.stat", map[string]*uint64{
-		"total_rss": &p.Anon, "total_cache": &cache, "total_shmem": &p.Shmem,
-		"total_inactive_file":           &p.InactiveFile,
-		"total_workingset_refault_file": &p.RefaultFile,
-		"total_workingset_refault_anon": &p.RefaultAnon,
-		"total_pgmajfault":              &p.MajorFaults,
-	})
-	p.File = cache // like v2's "file", v1's cache holds shmem as well
+	r.table(dir, "memory.oom_control", want{"oom_kill", &p.OOMKills})
+	// As with v2's "file", v1's cache holds shmem as well.
+	r.table(dir, "memory.stat", want{"total_rss", &p.Anon}, want{"total_cache", &p.File}, want{"total_shmem", &p.Shmem},
+		want{"total_inactive_file", &p.InactiveFile},
+		want{"total_workingset_refault_file", &p.RefaultFile}, want{"total_workingset_refault_anon", &p.RefaultAnon},
+		want{"total_pgmajfault", &p.MajorFaults})
 }
 
 func (r *reading) memoryV2(dir string) {
@@ -152,21 +171,9 @@ func (r *reading) memoryV2(dir string) {
 	if v, ok := r.number(dir, "memory.current"); ok {
 		p.MemoryBytes = v
 	}
-	if b, ok := r.text(dir, "memory.max"); ok && string(bytes.TrimSpace(b)) != "max" {
-		if v, ok := parseUint(b); ok {
-			p.MemoryLimit = int64(min(v, 1<<63-1))
-		} else {
-			r.miss("memory.max")
-		}
-	}
-	r.table(dir, "memory.events", map[string]*uint64{
-		"max": &p.EventsMax, "high": &p.EventsHigh, "oom_kill": &p.OOMKills,
-	})
-	r.table(dir, "memory.stat", map[string]*uint64{
-		"anon": &p.Anon, "file": &p.File, "shmem": &p.Shmem, "inactive_file": &p.InactiveFile,
-		"workingset_refault_file": &p.RefaultFile, "workingset_refault_anon": &p.RefaultAnon,
-		"pgmajfault": &p.MajorFaults,
-	})
+	r.table(dir, "memory.events", want{"max", &p.EventsMax}, want{"high", &p.EventsHigh}, want{"oom_kill", &p.OOMKills})
+	r.table(dir, "memory.stat", want{"anon", &p.Anon}, want{"file", &p.File}, want{"shmem", &p.Shmem}, want{"inactive_file", &p.InactiveFile},
+		want{"workingset_refault_file", &p.RefaultFile}, want{"workingset_refault_anon", &p.RefaultAnon}, want{"pgmajfault", &p.MajorFaults})
 }
 
 // pressure reads PSI; HasPSI only if all three resources tell.
