@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -43,7 +45,7 @@ type known struct {
 
 // container is a watched container.
 type container struct {
-	dir     string
+	listing listing
 	since   time.Time // watched
 	clients map[*Client]*clientState
 }
@@ -54,6 +56,7 @@ type process struct {
 	parent     int32
 	start      uint64
 	size       uint64 // at the latest look
+	statm      held
 	key        string
 	nextLook   time.Time
 	wait       time.Duration
@@ -92,6 +95,8 @@ type Finder struct {
 	closing    chan struct{} // one for each that detaches now
 	failed     sync.Map      // errors of closers, by text
 	room       room
+	buf        []byte // of held files
+	pids       []int32
 }
 
 // NewFinder makes a finder without clients; it begins to measure what a hit costs
@@ -157,7 +162,7 @@ func (f *Finder) watch(t probes.Target, c *Client) error {
 	}
 	k := f.containers[t.Key]
 	if k == nil {
-		k = &container{dir: dir, since: time.Now(), clients: map[*Client]*clientState{}}
+		k = &container{listing: listing{dir: dir}, since: time.Now(), clients: map[*Client]*clientState{}}
 		f.containers[t.Key] = k
 	}
 	if k.clients[c] == nil {
@@ -185,10 +190,11 @@ func (f *Finder) unwatch(key string, c *Client) {
 	if delete(k.clients, c); len(k.clients) > 0 {
 		return
 	}
+	k.listing.file.close(&f.room)
 	delete(f.containers, key)
 	for pid, p := range f.processes {
 		if p.key == key {
-			delete(f.processes, pid)
+			f.forget(pid)
 		}
 	}
 	f.problems.forget(key)
@@ -228,7 +234,8 @@ func (f *Finder) enqueue(now time.Time) {
 		if !f.full && now.Sub(f.containers[key].since) > youngFor {
 			continue
 		}
-		for _, pid := range processesIn(f.containers[key].dir) {
+		f.pids = f.containers[key].listing.list(&f.room, &f.buf, f.pids[:0])
+		for _, pid := range f.pids {
 			if !f.seen[pid] {
 				f.seen[pid] = true
 				f.queue = append(f.queue, visit{key, pid})
@@ -249,26 +256,11 @@ func (f *Finder) sweep() {
 // visit looks at a process if it is time to.
 func (f *Finder) visit(v visit, deadline time.Time) {
 	now := time.Now()
-	st, err := readStat(f.procRoot, v.pid)
-	p := f.processes[v.pid]
-	if p != nil && (err != nil || p.start != st.startTick || p.key != v.key) {
-		f.forget(v.pid)
-		p = nil
-	}
-	if err != nil || f.containers[v.key] == nil {
-		return // it has ended
-	}
-	if p == nil {
-		p = &process{
-			pid: v.pid, parent: st.parent, start: st.startTick, key: v.key, wait: minLookAgain,
-			members: map[*Client]*member{}, at: map[fileKey]string{},
-		}
-		f.processes[v.pid] = p
-	}
-	if !p.unfinished && (now.Before(p.nextLook) || p.size == st.sizeBytes) {
+	p, size := f.meet(v)
+	if p == nil || !p.unfinished && (now.Before(p.nextLook) || p.size == size) {
 		return
 	}
-	err = f.look(p, deadline)
+	err := f.look(p, deadline)
 	rest := p.wait
 	if p.unfinished = errors.Is(err, errOutOfTime); p.unfinished {
 		if p.looks++; p.looks < maxLooks {
@@ -277,13 +269,46 @@ func (f *Finder) visit(v visit, deadline time.Time) {
 		}
 		p.unfinished, rest, err = false, restFromLooks, errSlow
 	}
-	p.looks, p.size = 0, st.sizeBytes
+	p.looks, p.size = 0, size
 	if err != nil && !gone(err) {
 		f.problems.add(p.key, "libraries", err)
 		p.size = 0 // tried again
 	}
 	p.nextLook = now.Add(rest)
 	p.wait = min(2*p.wait, maxLookAgain)
+}
+
+// meet returns the process of a visit and the size of its address space; nil: it has
+// ended, or its container is no longer watched.
+func (f *Finder) meet(v visit) (*process, uint64) {
+	p := f.processes[v.pid]
+	if p != nil && p.key == v.key {
+		path := filepath.Join(f.procRoot, strconv.Itoa(int(v.pid)), "statm")
+		if p.statm.isOpen() {
+			b, err := p.statm.read(&f.room, path, &f.buf)
+			if size, ok := sizeOf(b); ok && err == nil {
+				return p, size
+			}
+		} else {
+			p.statm.open(&f.room, path) // of this process, if its start below is
+		}
+	}
+	st, err := readStat(f.procRoot, v.pid)
+	if p != nil && (err != nil || p.start != st.startTick || p.key != v.key) {
+		f.forget(v.pid)
+		p = nil
+	}
+	if err != nil || f.containers[v.key] == nil {
+		return nil, 0
+	}
+	if p == nil {
+		p = &process{
+			pid: v.pid, parent: st.parent, start: st.startTick, key: v.key, wait: minLookAgain,
+			members: map[*Client]*member{}, at: map[fileKey]string{},
+		}
+		f.processes[v.pid] = p
+	}
+	return p, st.sizeBytes
 }
 
 // closeLater detaches without keeping the caller; the channel is closed when it is done.

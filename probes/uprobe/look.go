@@ -281,5 +281,6 @@ func (f *Finder) forget(pid int32) {
 	for c := range p.members {
 		f.leave(p, c)
 	}
+	p.statm.close(&f.room)
 	delete(f.processes, pid)
 }

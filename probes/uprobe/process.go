@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Bounds on what one container can make the finder look at.
@@ -18,31 +20,49 @@ const (
 	maxMapsBytes  = 4 << 20 // of maps, and of mountinfo
 	maxCgroupDirs = 256
 	maxMappings   = 4096
+	maxListBytes  = 1 << 20
 )
 
-// processesIn lists the processes in a cgroup directory and below it.
-func processesIn(dir string) []int32 {
-	var pids []int32
+// listing lists the processes of a container.
+type listing struct {
+	dir  string
+	file held // its cgroup.procs
+}
+
+// list appends the processes in the cgroup directory and below it.
+func (l *listing) list(r *room, buf *[]byte, pids []int32) []int32 {
+	var st unix.Stat_t
+	if unix.Stat(l.dir, &st) != nil {
+		return pids
+	}
+	most := len(pids) + maxProcesses
+	if st.Nlink == 2 { // as cgroup's file system counts: no directory below
+		// A directory that vanishes in between is no loss.
+		b, _ := l.file.read(r, filepath.Join(l.dir, "cgroup.procs"), buf)
+		return appendPIDs(pids, b, most)
+	}
 	dirs := 0
-	// Directories that vanish in between are no loss.
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(l.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return nil
 		}
-		if dirs++; dirs > maxCgroupDirs || len(pids) >= maxProcesses {
+		if dirs++; dirs > maxCgroupDirs || len(pids) >= most {
 			return fs.SkipAll
 		}
-		b, err := readCapped(filepath.Join(path, "cgroup.procs"), 1<<20)
-		if err != nil {
-			return nil
-		}
-		for _, f := range bytes.Fields(b) {
-			if pid, err := strconv.ParseInt(string(f), 10, 32); err == nil && pid > 0 && len(pids) < maxProcesses {
-				pids = append(pids, int32(pid))
-			}
+		if b, err := readCapped(filepath.Join(path, "cgroup.procs"), maxListBytes); err == nil {
+			pids = appendPIDs(pids, b, most)
 		}
 		return nil
 	})
+	return pids
+}
+
+func appendPIDs(pids []int32, text []byte, most int) []int32 {
+	for f := range bytes.FieldsSeq(text) {
+		if pid, err := strconv.ParseInt(string(f), 10, 32); err == nil && pid > 0 && len(pids) < most {
+			pids = append(pids, int32(pid))
+		}
+	}
 	return pids
 }
 
@@ -53,6 +73,13 @@ func readCapped(path string, limit int64) ([]byte, error) {
 	}
 	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// sizeOf reads the size of a process's address space from its statm.
+func sizeOf(statm []byte) (bytesMapped uint64, ok bool) {
+	pages, _, _ := bytes.Cut(statm, []byte{' '})
+	n, err := strconv.ParseUint(string(pages), 10, 64)
+	return n * uint64(os.Getpagesize()), err == nil
 }
 
 // stat is what /proc/PID/stat says: with its start, a PID names a process for as

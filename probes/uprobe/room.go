@@ -41,4 +41,8 @@ func (r *room) take(n int) error {
 	return nil
 }
 
+// toSpare: half of the room is left, so that what only saves time takes none from
+// libraries and probes.
+func (r *room) toSpare() bool { return r.used.Load() < r.ceiling/2 }
+
 func (r *room) free(n int) { r.used.Add(-int64(n)) }
