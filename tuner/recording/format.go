@@ -68,16 +68,33 @@ type record struct {
 	Value json.RawMessage `json:"v"`
 }
 
-// encodeRecord returns a whole line, newline included.
-func encodeRecord(kind string, v any) ([]byte, error) {
+// appender is a payload that appends what json.Marshal would make of it, at less cost.
+type appender interface {
+	AppendJSON(b []byte) ([]byte, error)
+}
+
+// encodeRecord returns a whole line, newline included, in buf if it has room. It is put
+// together by hand: json would read the payload once more to write it into the line.
+func encodeRecord(buf []byte, kind string, v any) ([]byte, error) {
 	if kind == "" {
 		return nil, errors.New("record without a kind")
 	}
-	value, err := json.Marshal(v)
+	name, err := json.Marshal(kind)
 	if err != nil {
 		return nil, fmt.Errorf("record %q: %w", kind, err)
 	}
-	return encodeLine(record{kind, value})
+	line := append(append(append(buf[:0], `{"t":`...), name...), `,"v":`...)
+	if a, ok := v.(appender); ok {
+		line, err = a.AppendJSON(line)
+	} else {
+		var value []byte
+		value, err = json.Marshal(v)
+		line = append(line, value...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record %q: %w", kind, err)
+	}
+	return endLine(append(line, '}'))
 }
 
 func encodeHeader(h Header) ([]byte, error) {
@@ -94,6 +111,10 @@ func encodeLine(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return endLine(line)
+}
+
+func endLine(line []byte) ([]byte, error) {
 	if len(line) >= MaxRecordBytes {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(line), MaxRecordBytes)
 	}

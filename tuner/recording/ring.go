@@ -41,6 +41,7 @@ type Ring struct {
 	opts RingOptions
 
 	queue    chan ringMessage
+	spare    chan []byte  // the line written last, to be written over
 	queued   atomic.Int64 // bytes in queue
 	fresh    atomic.Bool  // the next record must begin a segment
 	retryNs  atomic.Int64 // unix ns before which no segment is begun
@@ -91,7 +92,7 @@ func OpenRing(dir string, opts RingOptions) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Ring{dir: dir, opts: opts, past: past, queue: make(chan ringMessage, queueRecords), finished: make(chan struct{})}
+	r := &Ring{dir: dir, opts: opts, past: past, queue: make(chan ringMessage, queueRecords), spare: make(chan []byte, 1), finished: make(chan struct{})}
 	for _, s := range past {
 		r.pastSum += s.Bytes
 		r.seq = s.Seq
@@ -106,7 +107,7 @@ func OpenRing(dir string, opts RingOptions) (*Ring, error) {
 // that cannot be encoded. Call it from one goroutine: the order of records is
 // the order of calls.
 func (r *Ring) Write(kind string, v any) error {
-	line, err := encodeRecord(kind, v)
+	line, err := encodeRecord(r.takeSpare(), kind, v)
 	if err != nil {
 		r.dropped.Add(1)
 		r.fresh.Store(true)
@@ -131,6 +132,31 @@ func (r *Ring) Write(kind string, v any) error {
 		r.fresh.Store(true)
 	}
 	return nil
+}
+
+// takeSpare returns room for a line; nil: there is none. A busy node's tick takes
+// megabytes, which would be garbage each second.
+func (r *Ring) takeSpare() []byte {
+	select {
+	case b := <-r.spare:
+		return b
+	default:
+		return nil
+	}
+}
+
+// giveSpare keeps the larger of two lines' room, up to what a tick may take.
+func (r *Ring) giveSpare(b []byte) {
+	if int64(cap(b)) > r.opts.QueueBytes {
+		return
+	}
+	if old := r.takeSpare(); cap(old) > cap(b) {
+		b = old
+	}
+	select {
+	case r.spare <- b:
+	default:
+	}
 }
 
 // send queues a message without waiting.
@@ -205,6 +231,7 @@ func (r *Ring) loop() {
 	for m := range r.queue {
 		r.take(m)
 		r.queued.Add(-int64(len(m.header) + len(m.line)))
+		r.giveSpare(m.line)
 		if r.out != nil && (m.synced != nil || len(r.queue) == 0) {
 			if err := r.out.Flush(); err != nil {
 				r.fail(err)

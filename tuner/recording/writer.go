@@ -11,7 +11,8 @@ import (
 // Writer writes one stream. It is for one goroutine.
 type Writer struct {
 	enc *zstd.Encoder
-	err error // the first failure of the destination; nothing is written after it
+	buf []byte // of the latest record
+	err error  // the first failure of the destination; nothing is written after it
 }
 
 // NewWriter begins a stream on w, which the caller closes after Close.
@@ -36,10 +37,11 @@ func newRawWriter(w io.Writer, headerLine []byte) (*Writer, error) {
 // (ErrTooLarge) is left out and the stream goes on; an error of the destination
 // ends it.
 func (w *Writer) Write(kind string, v any) error {
-	line, err := encodeRecord(kind, v)
+	line, err := encodeRecord(w.buf, kind, v)
 	if err != nil {
 		return err
 	}
+	w.buf = line
 	return w.writeLine(line)
 }
 
