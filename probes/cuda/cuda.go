@@ -109,7 +109,9 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 			proc.driverAlone = true
 			p.client.Drop(pid, hookLaunch)
 		}
-		proc.count(p.client.CountedFor(pid, hookLaunch), p.client.CountedFor(pid, hookDriverLaunch))
+		_, runtime := p.client.Attached(pid, hookLaunch)
+		_, driver := p.client.Attached(pid, hookDriverLaunch)
+		proc.count(p.client.CountedFor(pid, hookLaunch), p.client.CountedFor(pid, hookDriverLaunch), runtime || driver)
 	}
 	errs = append(errs, p.client.Turn())
 	parts := map[string]*probes.CUDA{}

@@ -39,6 +39,7 @@ type process struct {
 	driverAlone bool
 	launchFor   time.Duration    // counted so far
 	countedFor  [2]time.Duration // by the runtime's hook and the driver's, when last asked
+	seen, late  [numLevels]uint64
 }
 
 // provenLaunches is how many of the runtime's launches must have been seen in the
@@ -49,8 +50,18 @@ func seesAll(kernels [numLevels]uint64) bool {
 	return kernels[levelRuntime] >= provenLaunches && kernels[levelNested] >= kernels[levelRuntime]
 }
 
-// count adds the time in which launches were counted, at one level or both.
-func (proc *process) count(runtime, driver time.Duration) {
+// count adds the time in which launches were counted, at one level or both. A hook that
+// was taken off hits until the kernel has done so, which no time is counted for: with
+// tens of thousands of launches a second that would be a rate of millions. on says
+// whether it was still to hit since the latest reading; else what has come is late,
+// and left out.
+func (proc *process) count(runtime, driver time.Duration, on bool) {
+	for level, n := range proc.raw.Kernels {
+		if !on {
+			proc.late[level] += n - proc.seen[level]
+		}
+		proc.seen[level] = n
+	}
 	proc.launchFor += max(runtime-proc.countedFor[0], driver-proc.countedFor[1])
 	proc.countedFor = [2]time.Duration{runtime, driver}
 }
@@ -275,11 +286,19 @@ func ranSince(tgid, tid int32, sum uint64) (ranNs uint64, alive bool) {
 func (proc *process) reading(pid int32) probes.CUDAProcess {
 	raw := &proc.raw
 	out := probes.CUDAProcess{
-		TGID: pid, Launches: once(raw.Kernels), LaunchNs: uint64(proc.launchFor), Graphs: once(raw.Graphs), LastNs: int64(raw.LastNs), Marks: proc.marks(),
+		TGID: pid, Launches: once(proc.inTime()), LaunchNs: uint64(proc.launchFor), Graphs: once(raw.Graphs), LastNs: int64(raw.LastNs), Marks: proc.marks(),
 	}
 	out.Copies, out.CopyBytes = copies(raw.Copies, raw.Bytes)
 	out.Threads = proc.latest()
 	return out
+}
+
+// inTime is the launches that came while they were counted.
+func (proc *process) inTime() (kernels [numLevels]uint64) {
+	for level := range kernels {
+		kernels[level] = proc.raw.Kernels[level] - proc.late[level]
+	}
+	return kernels
 }
 
 // once counts each call once, whichever levels it passed.

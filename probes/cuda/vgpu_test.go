@@ -126,3 +126,65 @@ func TestAgainstTheVirtualGPU(t *testing.T) {
 		})
 	}
 }
+
+// Launches and the time in which they were counted end together: a job that launches
+// tens of thousands of kernels a second goes on hitting a hook that is being taken
+// off, and those hits are no rate of millions.
+func TestLaunchesEndWithTheirTime(t *testing.T) {
+	uprobetest.NeedsRoot(t)
+	ctx := context.Background()
+	dir, err := gpu.Build(ctx)
+	if errors.Is(err, vgpu.ErrNoCompiler) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	shm, err := os.MkdirTemp("/dev/shm", "trimtab-cuda-")
+	if err != nil {
+		t.Skipf("needs /dev/shm: %v", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(shm) })
+	node, err := vgpu.NewNode(ctx, dir, shm, vgpu.Options{Devices: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := uprobetest.Cgroup(t, "cuda-flood")
+	r.watch(target)
+	pid := trainer(t, node, target, gpu.Trainer, "--kernels", "1000", "--kernel-us", "5", "--launch-us", "19.5")
+	r.until("found", func() bool { r.read(); return r.probe.client.Has(pid, "cuLaunchKernel") })
+	reading := func() (probes.CUDAProcess, uint64) {
+		t.Helper()
+		c := r.read()[target.Key].CUDA
+		state, err := node.Show(ctx)
+		if err != nil || c == nil || len(c.Processes) != 1 || len(state.Procs) != 1 {
+			t.Fatalf("%v: probe %+v, node %+v", err, c, state.Procs)
+		}
+		return c.Processes[0], state.Procs[0].Kernels
+	}
+	began := time.Now()
+	_, first := reading()
+	time.Sleep(time.Second)
+	last, done := reading()
+	truth := float64(done-first) / time.Since(began).Seconds() // slower than without the hook, if anything
+	seen := 0
+	for turn := range 6 {
+		r.probe.Thin(target.Key, HookLaunch, float64(turn%2)) // off, on, off, …
+		for range 6 {
+			now, _ := reading()
+			launches, ns := now.Launches-last.Launches, now.LaunchNs-last.LaunchNs
+			if last = now; launches > 100 {
+				seen++
+			}
+			// A counted stretch of a few milliseconds has its ends cut roughly.
+			if most := 4*truth*float64(ns)/1e9 + 0.005*truth; float64(launches) > most {
+				t.Errorf("turn %d: %d launches in %v, at about %.0f a second", turn, launches, time.Duration(ns), truth)
+			}
+			time.Sleep(150 * time.Millisecond)
+		}
+	}
+	if truth < 5000 || seen < 3 {
+		t.Errorf("%.0f launches a second, %d readings with any: too few to tell", truth, seen)
+	}
+}
