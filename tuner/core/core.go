@@ -31,6 +31,7 @@ type Core struct {
 	cfg    Config
 	policy policies.Policy
 	jobs   map[string]*job
+	sorted []string              // keys of jobs; nil: to be made
 	trials map[string]*openTrial // by plan
 	// unanswered are orders whose trial ended before the actuator answered.
 	unanswered map[string]Order
@@ -64,10 +65,11 @@ func (c *Core) SetConfig(cfg Config) { c.cfg = cfg }
 // job is what the core remembers of one container.
 type job struct {
 	c          Container
+	differ     window.Differ
 	window     window.Builder // until enough ticks are in
-	slice      window.Builder // from tick to tick
 	rate       window.Builder // until two steps are in: one observation
 	paused     bool           // the latest observation held a pause: the next one begins in it
+	held       *trial.Obs     // the observation with the latest pause, until the next one tells what it was
 	long       window.Builder // since the latest change of resources, for the cost
 	reading    window.Reading // of the latest closed window
 	perStep    window.PerStep // confirmed ticks per step, by source
@@ -142,13 +144,13 @@ func (c *Core) admit(in Input, d *Decision) {
 		j := c.jobs[key]
 		if j == nil {
 			j = &job{changedNs: c.now(), correction: 1, failed: map[runtime.Knob]condition{}}
-			c.jobs[key] = j
+			c.jobs[key], c.sorted = j, nil
 		} else if !maps.Equal(j.c.Now, ct.Now) {
 			j.resourcesChanged(c.now())
 		}
 		j.c = ct
 	}
-	for _, key := range slices.Sorted(maps.Keys(c.jobs)) {
+	for _, key := range c.keys() {
 		if present[key] {
 			continue
 		}
@@ -156,6 +158,7 @@ func (c *Core) admit(in Input, d *Decision) {
 			c.abandon(t, key, "the container ended", d)
 		}
 		delete(c.jobs, key)
+		c.sorted = nil
 	}
 }
 
@@ -237,8 +240,13 @@ func (c *Core) balance() {
 	}
 }
 
-// keys are the containers, sorted.
-func (c *Core) keys() []string { return slices.Sorted(maps.Keys(c.jobs)) }
+// keys are the containers, sorted; not to be changed.
+func (c *Core) keys() []string {
+	if c.sorted == nil {
+		c.sorted = slices.Sorted(maps.Keys(c.jobs))
+	}
+	return c.sorted
+}
 
 // The kernel's ceilings: v1's shares and v2's weight.
 const (
@@ -300,9 +308,6 @@ func (j *job) floor() float64 {
 	}
 	return 0
 }
-
-// rateNow is the mean of the latest observations.
-func (j *job) rateNow() float64 { return meanRate(last(j.obs, 5)) }
 
 func last[T any](s []T, n int) []T {
 	if len(s) > n {

@@ -213,6 +213,8 @@ func (e *encoder) container(c *Container) {
 	e.text(`"owed":`, c.Owed)
 	e.text(`"preflight":`, c.Preflight)
 	e.flag(`"busy":`, c.Busy)
+	e.text(`"pinned":`, c.Pinned)
+	e.flag(`"lowReaches":`, c.LowReaches)
 	e.close()
 }
 
@@ -236,6 +238,7 @@ func (e *encoder) enrolment(n *policies.Enrolment) {
 	e.string(string(n.Mode))
 	e.text(`"door":`, n.Door)
 	e.texts(`"knobs":`, n.Knobs)
+	e.text(`"knobsFrom":`, n.KnobsFrom)
 	e.bounds(`"cpu":`, n.CPU)
 	e.bounds(`"memory":`, n.Memory)
 	if n.Importance != 0 {

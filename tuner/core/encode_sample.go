@@ -93,6 +93,10 @@ func (e *encoder) cgroup(c *probes.Cgroup) {
 		e.key(f.key)
 		e.uint(f.v)
 	}
+	if len(c.Disks) > 0 {
+		e.key(`"disks":`)
+		list(e, c.Disks, (*encoder).disk)
+	}
 	e.flag(`"psi":`, c.HasPSI)
 	e.pressure(`"psiCPU":`, c.CPU)
 	e.pressure(`"psiMemory":`, c.Memory)
@@ -113,6 +117,15 @@ func (e *encoder) throttling(t *probes.Throttling) {
 	e.int(t.QuotaUs)
 	e.key(`"period":`)
 	e.int(t.PeriodUs)
+	e.close()
+}
+
+func (e *encoder) disk(d *probes.DiskUse) {
+	e.open()
+	e.key(`"dev":`)
+	e.string(d.Device)
+	e.key(`"bytes":`)
+	e.uint(d.Bytes)
 	e.close()
 }
 

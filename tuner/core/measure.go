@@ -16,22 +16,24 @@ func (c *Core) measure(in Input, d *Decision) {
 			continue
 		}
 		j.launched(s)
-		if w := j.slice.Add(s, in.Host); w != nil {
-			j.slice.Cut()
-			j.usage = keep(append(j.usage, usage{endNs: w.EndNs, cpus: w.UsedCPUs(), waiting: w.Cgroup.CPUSome, psi: w.Cgroup.HasPSI}))
-			j.noteMemory(w)
-			j.noteDisks(w)
+		slice := j.differ.Next(s, in.Host)
+		if slice == nil {
+			continue
 		}
-		if w := j.rate.Add(s, in.Host); w != nil && j.c.Watched {
-			j.observe(c.cfg, w)
+		j.usage = keep(append(j.usage, usage{endNs: slice.EndNs, cpus: slice.UsedCPUs(), waiting: slice.Cgroup.CPUSome, psi: slice.Cgroup.HasPSI}))
+		j.noteMemory(slice)
+		j.noteDisks(slice)
+		if !j.c.Watched {
+			continue
 		}
-		c.lookEarly(j, s, in.Host)
-		long := j.long.Add(s, in.Host)
-		if long != nil && long.StealShare > c.cfg.Thresholds.Steal {
+		j.observe(c.cfg, j.rate.Add(slice))
+		c.lookEarly(j, slice)
+		long := j.long.Add(slice)
+		if long.StealShare > c.cfg.Thresholds.Steal {
 			j.long.Cut() // a robbed stretch is no evidence
 		}
-		w := j.window.Add(s, in.Host)
-		if w == nil || !j.c.Watched || w.EndNs-w.StartNs < c.cfg.MinWindowNs {
+		w := j.window.Add(slice)
+		if w.EndNs-w.StartNs < c.cfg.MinWindowNs {
 			continue
 		}
 		r := window.Read(w, j.perStep)
@@ -74,7 +76,7 @@ func withLongCost(r window.Reading, long *window.Window, known window.PerStep) w
 
 // resourcesChanged forgets what was measured at other resources.
 func (j *job) resourcesChanged(nowNs int64) {
-	j.changedNs, j.obs = nowNs, nil
+	j.changedNs, j.obs, j.held = nowNs, nil, nil
 	j.window.Cut()
 	j.rate.Cut()
 	j.long.Cut()
@@ -109,10 +111,19 @@ func (j *job) observe(cfg Config, w *window.Window) {
 		return // the framework ticks, slowly: a lesser source that is faster would begin the series
 	}
 	j.rate.Cut()
-	paused := j.paused
-	j.paused = false
-	if paused || !w.HasKernel || w.StealShare > cfg.Thresholds.Steal {
+	paused, before := j.paused, j.held
+	j.paused, j.held = false, nil
+	if !w.HasKernel || w.StealShare > cfg.Thresholds.Steal {
 		return
+	}
+	obs := trial.Obs{StartNs: w.StartNs, EndNs: w.EndNs, Rate: r.Rate.PerSecond}
+	if paused {
+		// Two in a row are no pause but a slower pace, and both count.
+		if before == nil || r.Rate.Source != j.source || j.source == "" {
+			j.held = &obs
+			return
+		}
+		j.obs = append(j.obs, *before)
 	}
 	if r.Rate.Source != j.source {
 		if len(j.obs) > 0 && r.Rate.Source != j.settledSource() {
@@ -126,7 +137,7 @@ func (j *job) observe(cfg Config, w *window.Window) {
 		}
 		j.source, j.obs, j.confirmed, j.denied = r.Rate.Source, nil, false, 0
 	}
-	j.obs = keep(append(j.obs, trial.Obs{StartNs: w.StartNs, EndNs: w.EndNs, Rate: r.Rate.PerSecond}))
+	j.obs = keep(append(j.obs, obs))
 }
 
 // firstTicksNs is how long a series waits at its begin for two ticks of the framework.
@@ -161,12 +172,9 @@ func (c *Core) measureOutside(h probes.Host) {
 	c.outside = keep(append(c.outside, usage{endNs: h.AtNs, cpus: max(0, cpus)}))
 }
 
-func keep[T any](s []T) []T {
-	if len(s) > keepObs {
-		return append(s[:0:0], s[len(s)-keepObs:]...)
-	}
-	return s
-}
+// keep drops the oldest. What holds an older slice of them sees no change: append
+// copies them to new room now and then.
+func keep[T any](s []T) []T { return s[max(0, len(s)-keepObs):] }
 
 // UsedCPUs is what each container used of late, by key.
 func (c *Core) UsedCPUs() map[string]float64 {

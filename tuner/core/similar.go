@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/trial"
@@ -58,13 +57,13 @@ func (c *Core) Remember(b *fingerprint.Book) { c.book = b }
 func (c *Core) Book() *fingerprint.Book { return c.book }
 
 // lookEarly reads a job from its first ticks on, and places it among the known ones.
-func (c *Core) lookEarly(j *job, s probes.Sample, host probes.Host) {
+func (c *Core) lookEarly(j *job, slice *window.Window) {
 	l := &j.like
 	if l.over || !j.c.Watched || c.book.Len() == 0 {
 		return
 	}
 	if j.source == "" { // what it does before its first steps is no part of their cost
-		if w := l.early.Add(s, host); w != nil && (!l.ticking && len(w.Ticks) > 0 || w.EndNs-w.StartNs > firstTicksNs) {
+		if w := l.early.Add(slice); !l.ticking && len(w.Ticks) > 0 || w.EndNs-w.StartNs > firstTicksNs {
 			l.early.Cut()
 			l.ticking = len(w.Ticks) > 0
 		}
@@ -77,10 +76,7 @@ func (c *Core) lookEarly(j *job, s probes.Sample, host probes.Host) {
 		l.over, l.early, l.reading = true, window.Builder{}, window.Reading{}
 		return
 	}
-	w := l.early.Add(s, host)
-	if w == nil {
-		return
-	}
+	w := l.early.Add(slice)
 	if w.StealShare > c.cfg.Thresholds.Steal {
 		l.early.Cut() // a robbed stretch is no evidence
 		return

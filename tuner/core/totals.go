@@ -79,7 +79,7 @@ func (c *Core) show(key string, j *job) view.Container {
 		v.Knee = j.reading.Cost.Knee()
 	}
 	if j.source == v.Rate.Source && len(j.obs) >= 3 {
-		v.Rate.PerSecond = j.rateNow()
+		v.Rate.PerSecond = j.rateShown()
 	}
 	for _, k := range j.c.Now.Sorted() {
 		if original, ok := j.c.Original[k]; ok && original != j.c.Now[k] {

@@ -10,7 +10,7 @@ import (
 
 // A window tells what any of the probes left out, each reason once.
 func TestUnseenOfAllProbes(t *testing.T) {
-	var b Builder
+	var b sampled
 	b.Add(probes.Sample{CUDA: &probes.CUDA{}}, probes.Host{AtNs: 1})
 	shared := "libraries: on a mount of type nfs4"
 	w := b.Add(probes.Sample{

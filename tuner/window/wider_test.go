@@ -220,7 +220,7 @@ func TestDevicesOfAContainer(t *testing.T) {
 		}
 		return d
 	}
-	var b Builder
+	var b sampled
 	sample := func(at int64) probes.Sample { return probes.Sample{Container: "job", Kernel: &probes.Kernel{}} }
 	b.Add(sample(0), probes.Host{AtNs: 1e9, Devices: []probes.Device{device(1e9)}})
 	b.Add(sample(1), probes.Host{AtNs: 2e9, Devices: []probes.Device{device(2e9, 1, 0.5)}})
@@ -308,7 +308,7 @@ func TestNetworkIsReadLessOftenThanWindows(t *testing.T) {
 	net := func(at int64, bytes uint64) *probes.Network {
 		return &probes.Network{AtNs: at, RxBytes: bytes, TxBytes: bytes}
 	}
-	var b Builder
+	var b sampled
 	add := func(at int64, n *probes.Network) *Window {
 		return b.Add(probes.Sample{Kernel: &probes.Kernel{}, Network: n}, probes.Host{AtNs: at})
 	}

@@ -91,62 +91,75 @@ type identity struct {
 	start uint64
 }
 
-// Builder diffs consecutive samples of one container and joins the slices into
-// windows. The zero value is ready.
-type Builder struct {
+// Differ diffs consecutive samples of one container. The zero value is ready.
+type Differ struct {
 	last     *probes.Sample
 	lastHost probes.Host
-	base     map[identity]probes.Thread
-	open     *Window
+	base     map[identity]*probes.Thread
 	traffic  Network
 }
 
-// Add takes the next sample and returns the open window, which runs from the
-// last Cut to this sample; nil until two samples came. A sample without kernel
-// part ends the open window: its counters no longer follow from the last ones.
-func (b *Builder) Add(s probes.Sample, host probes.Host) *Window {
-	prev, prevHost := b.last, b.lastHost
+// Next takes the next sample and returns what happened since the one before; nil
+// for the first.
+func (d *Differ) Next(s probes.Sample, host probes.Host) *Window {
+	prev, prevHost := d.last, d.lastHost
 	if s.Network == nil && prev != nil {
 		s.Network = prev.Network // it is read less often than the rest
 	}
-	b.last, b.lastHost = &s, host
+	d.last, d.lastHost = &s, host
 	if prev == nil {
-		b.rebase(s.Kernel)
+		d.rebase(s.Kernel)
 		return nil
 	}
-	slice := b.diff(*prev, s, prevHost, host)
+	slice := d.diff(*prev, s, prevHost, host)
 	if slice.Network.Ns > 0 {
-		b.traffic = slice.Network
+		d.traffic = slice.Network
 	}
-	slice.Traffic = b.traffic
-	b.rebase(s.Kernel)
-	if b.open == nil || b.open.HasKernel != slice.HasKernel {
-		b.open = &slice
-	} else {
-		joined := join(*b.open, slice)
+	slice.Traffic = d.traffic
+	d.rebase(s.Kernel)
+	return &slice
+}
+
+// rebase remembers each living thread's counters for the next diff.
+func (d *Differ) rebase(k *probes.Kernel) {
+	if d.base == nil {
+		d.base = map[identity]*probes.Thread{}
+	}
+	clear(d.base)
+	if k == nil {
+		return
+	}
+	for i := range k.Threads {
+		if t := &k.Threads[i]; !t.Exited {
+			d.base[identity{t.TID, t.StartNs}] = t
+		}
+	}
+}
+
+// Builder joins the slices of one Differ into windows. The zero value is ready.
+type Builder struct{ open *Window }
+
+// Add takes the next slice and returns the open window, which runs from the last
+// Cut to its end; nil if there is no slice. A slice without kernel part ends the
+// open window: its counters no longer follow from the last ones.
+func (b *Builder) Add(slice *Window) *Window {
+	switch {
+	case slice == nil:
+		return nil
+	case b.open == nil || b.open.HasKernel != slice.HasKernel:
+		b.open = slice
+	default:
+		joined := join(*b.open, *slice)
 		b.open = &joined
 	}
 	return b.open
 }
 
-// Cut closes the open window: the next sample opens another.
+// Cut closes the open window: the next slice opens another.
 func (b *Builder) Cut() { b.open = nil }
 
-// rebase remembers each living thread's counters for the next diff.
-func (b *Builder) rebase(k *probes.Kernel) {
-	b.base = map[identity]probes.Thread{}
-	if k == nil {
-		return
-	}
-	for _, t := range k.Threads {
-		if !t.Exited {
-			b.base[identity{t.TID, t.StartNs}] = t
-		}
-	}
-}
-
 // diff makes the slice between two samples.
-func (b *Builder) diff(prev, cur probes.Sample, prevHost, host probes.Host) Window {
+func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Window {
 	w := Window{StartNs: prevHost.AtNs, EndNs: host.AtNs, HostCPUs: host.CPUs}
 	if total := float64(host.BusyNs+host.IdleNs+host.StealNs+host.IOWaitNs) - float64(prevHost.BusyNs+prevHost.IdleNs+prevHost.StealNs+prevHost.IOWaitNs); total > 0 {
 		w.StealShare = float64(sub(host.StealNs, prevHost.StealNs)) / total
@@ -157,8 +170,12 @@ func (b *Builder) diff(prev, cur probes.Sample, prevHost, host probes.Host) Wind
 		w.Seeding = prev.Kernel.Seeding
 		w.Lost = sub(cur.Kernel.Lost, prev.Kernel.Lost)
 		w.Block = diffBlock(prev.Kernel.Block, cur.Kernel.Block)
+		w.Threads = slices.Grow(w.Threads, len(cur.Kernel.Threads))
 		for _, t := range cur.Kernel.Threads {
-			base, known := b.base[identity{t.TID, t.StartNs}]
+			base, known := d.base[identity{t.TID, t.StartNs}]
+			if !known {
+				base = &probes.Thread{}
+			}
 			w.Threads = append(w.Threads, diffThread(base, t, known))
 		}
 		w.Ticks = diffTicks(prev.Kernel.Ticks, cur.Kernel.Ticks)
@@ -186,7 +203,7 @@ func (b *Builder) diff(prev, cur probes.Sample, prevHost, host probes.Host) Wind
 	return w
 }
 
-func diffThread(base, t probes.Thread, known bool) Thread {
+func diffThread(base *probes.Thread, t probes.Thread, known bool) Thread {
 	d := Thread{TID: t.TID, TGID: t.TGID, PPID: t.PPID, StartNs: t.StartNs, Comm: t.Comm, Exited: t.Exited, WallNs: t.AtNs - t.SinceNs}
 	if known {
 		d.WallNs = t.AtNs - base.AtNs

@@ -222,7 +222,7 @@ func sampleAt(ns int64, count uint64) probes.Sample {
 // TestJoinedSlicesEqualOneWindow: cutting a stretch into slices loses nothing.
 func TestJoinedSlicesEqualOneWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var sliced, whole Builder
+		var sliced, whole sampled
 		at, count := int64(1e9), uint64(10)
 		host := func() probes.Host { return probes.Host{AtNs: at, CPUs: 2} }
 		whole.Add(sampleAt(at, count), host())
@@ -242,7 +242,7 @@ func TestJoinedSlicesEqualOneWindow(t *testing.T) {
 
 // TestExitedThreadsKeepTheirTime: a loader that ends within a window counts whole.
 func TestExitedThreadsKeepTheirTime(t *testing.T) {
-	var b Builder
+	var b sampled
 	b.Add(sampleAt(1e9, 1), probes.Host{AtNs: 1e9})
 	s := sampleAt(2e9, 2)
 	gone := probes.Thread{TID: 9, TGID: 9, PPID: 5, StartNs: 3, SinceNs: 11e8, AtNs: 15e8, Exited: true}
@@ -261,7 +261,7 @@ func TestExitedThreadsKeepTheirTime(t *testing.T) {
 // TestThreadsThatEndedAreFolded: any churn of threads keeps a window small, and
 // loses no time.
 func TestThreadsThatEndedAreFolded(t *testing.T) {
-	var b Builder
+	var b sampled
 	at := int64(1e9)
 	b.Add(sampleAt(at, 1), probes.Host{AtNs: at})
 	var w *Window
@@ -289,4 +289,14 @@ func TestThreadsThatEndedAreFolded(t *testing.T) {
 	if got != want {
 		t.Errorf("%d ns of ended threads, want %d", got, want)
 	}
+}
+
+// sampled builds windows from samples, as the core does.
+type sampled struct {
+	Differ
+	Builder
+}
+
+func (b *sampled) Add(s probes.Sample, host probes.Host) *Window {
+	return b.Builder.Add(b.Next(s, host))
 }
