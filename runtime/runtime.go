@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"strings"
 )
 
@@ -26,7 +27,11 @@ type ID struct {
 
 // Key is the ID as a short, file-name-safe string, unique on one host.
 func (id ID) Key() string {
-	return fmt.Sprintf("%s-%s-%s-%d", id.Engine, short(id.Container), clip(strings.ReplaceAll(id.Boot, "-", ""), 8), id.StartTick)
+	boot := clip(id.Boot, 8)
+	if strings.Contains(boot, "-") { // a UUID's first dash comes after eight digits
+		boot = clip(strings.ReplaceAll(id.Boot, "-", ""), 8)
+	}
+	return id.Engine + "-" + short(id.Container) + "-" + boot + "-" + strconv.FormatUint(id.StartTick, 10)
 }
 
 // short is a container ID in 16 characters. Random ones, in hex, differ from the

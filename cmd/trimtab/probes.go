@@ -110,7 +110,7 @@ type devices struct {
 	reader  *nvml.Reader
 	owners  *nvml.Owners
 	targets map[string]probes.Target
-	unsure  bool // of some container
+	unsure  bool // of some container, or not asked about it yet
 }
 
 func newDevices(log *slog.Logger) *devices {
@@ -121,14 +121,13 @@ func newDevices(log *slog.Logger) *devices {
 func (d *devices) Name() string { return "nvml" }
 
 func (d *devices) Watch(t probes.Target) error {
-	d.targets[t.Key] = t
-	d.know()
+	d.targets[t.Key], d.unsure = t, true
 	return nil
 }
 
 func (d *devices) Unwatch(key string) {
 	delete(d.targets, key)
-	d.know()
+	d.unsure = true // Read sees to it, once for all that came and went
 }
 
 // know renews whose processes are whose. A container whose cgroup cannot be found

@@ -32,6 +32,10 @@ type Options struct {
 	TasksByV1CPU bool
 }
 
+// seedPause is the least time between passes that Watch makes: each goes over all
+// threads of the host.
+const seedPause = 100 * time.Millisecond
+
 // container is one watched container.
 type container struct {
 	key     string
@@ -55,6 +59,7 @@ type Probe struct {
 	buf         []byte
 	last, spare map[threadName]probes.Thread // the latest reading, and room for the next
 	seedNext    bool
+	seeded      time.Time
 	undecoded   uint64
 	spent       probes.Cost
 	spending    spending
@@ -126,6 +131,9 @@ func (p *Probe) Watch(t probes.Target) error {
 	p.containers[t.Key] = c
 	p.bySlot[slot] = c
 	p.seedNext = true
+	if time.Since(p.seeded) < seedPause {
+		return nil // one of many that come at once: Read, which is soon, seeds for all
+	}
 	if err := p.seedNow(); err != nil {
 		p.Unwatch(t.Key)
 		return fmt.Errorf("kernel probe: container %s: %w", t.Key, err)

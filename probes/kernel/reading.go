@@ -54,7 +54,7 @@ func (p *Probe) seedNow() error {
 	}
 	err := p.pass(context.Background(), func(decoded) {})
 	if err == nil {
-		p.seedNext = false
+		p.seedNext, p.seeded = false, time.Now()
 	}
 	return errors.Join(err, v.Set(uint32(0)))
 }

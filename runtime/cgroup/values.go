@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/runtime"
 )
@@ -54,7 +56,7 @@ func ReadValues(cg runtime.Cgroup) (runtime.Values, error) {
 
 // line returns the trimmed content of a file; ok is false if it is not there.
 func (r *reader) line(dir, name string) (text string, ok bool) {
-	data, err := os.ReadFile(filepath.Join(dir, name))
+	data, err := readSmall(filepath.Join(dir, name))
 	switch {
 	case err == nil:
 		return strings.TrimSpace(string(data)), true
@@ -64,6 +66,34 @@ func (r *reader) line(dir, name string) (text string, ok bool) {
 		r.fail(fmt.Errorf("control group: %w", err))
 	}
 	return "", false
+}
+
+// maxValueBytes bounds what is read of one file; io.weight has a line for each device.
+const maxValueBytes = 64 << 10
+
+// readSmall is os.ReadFile without its bookkeeping, which costs as much again as the
+// kernel's part of reading a value.
+func readSmall(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	defer unix.Close(fd) // opened for reading
+	buf := make([]byte, 0, 128)
+	for len(buf) < maxValueBytes {
+		buf = slices.Grow(buf, 64)
+		n, err := unix.Read(fd, buf[len(buf):cap(buf)])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		case n == 0:
+			return buf, nil
+		default:
+			buf = buf[:len(buf)+n]
+		}
+	}
+	return buf, nil
 }
 
 func (r *reader) fail(err error) {

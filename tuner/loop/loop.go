@@ -372,6 +372,9 @@ func (l *Loop) Reload(ctx context.Context, s Settings, mode policies.Mode) error
 	return l.do(ctx, func() {
 		l.settings, l.mode, l.configErr = s, mode, ""
 		l.core.SetConfig(s.Core)
+		for _, t := range l.containers {
+			t.settled = settling{}
+		}
 		if l.o.Recorder != nil {
 			_ = l.o.Recorder.Write("config", s.Core) // the recorder counts what it drops
 		}

@@ -114,6 +114,7 @@ func (l *Loop) input(ctx context.Context) core.Input {
 			Pinned: t.facts.Pinned, LowReaches: t.facts.LowReaches,
 		})
 		if s := samples[key]; s != nil {
+			t.noteSetting(s.Cgroup)
 			s.Container = key
 			in.Samples = append(in.Samples, *s)
 		}

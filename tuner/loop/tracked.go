@@ -20,7 +20,9 @@ import (
 // tracked is what the loop knows of one container.
 type tracked struct {
 	c         runtime.Container
+	key       string
 	enrolment policies.Enrolment
+	settled   settling // what the enrolment follows from; zero: settle it again
 	watched   bool
 	reading   map[string]bool // by probe
 	unread    map[string]bool // by probe: it refused the container, and that was said
@@ -31,7 +33,8 @@ type tracked struct {
 	factsAt   time.Time
 	gpuLost   string // what is known of access to its GPU that it has lost; "" if it has it
 	readAt    time.Time
-	stale     bool // read again at the next tick
+	stale     bool    // read again at the next tick
+	seenSet   setting // of the latest reading
 	checkedAt time.Time
 	busy      bool // an order for it is with the worker: no drift check until it is back
 	listed    bool // seen since the engine's latest connection
@@ -74,7 +77,7 @@ func (l *Loop) seen(c runtime.Container) {
 		t = &tracked{reading: map[string]bool{}, unread: map[string]bool{}}
 		l.containers[c.Key()] = t
 	}
-	t.c, t.stale, t.listed = c, true, true
+	t.c, t.key, t.stale, t.listed, t.settled = c, c.Key(), true, true, settling{}
 	if len(c.GPUs) > 0 {
 		l.lookSoon() // what it can reach is to be known before somebody takes it away
 	}
@@ -160,6 +163,12 @@ func (l *Loop) setEngine(e *engineState, ok bool, lost string) {
 
 func (l *Loop) keys() []string { return slices.Sorted(maps.Keys(l.containers)) }
 
+// settling is what an enrolment follows from, besides the container.
+type settling struct {
+	valid bool
+	host  enrol.Host
+}
+
 // settle renews a container's enrolment and what the probes read of it.
 func (l *Loop) settle(t *tracked) {
 	now := time.Now().UnixNano()
@@ -167,14 +176,27 @@ func (l *Loop) settle(t *tracked) {
 	if l.settings.EnrolHost != nil {
 		host = l.settings.EnrolHost(float64(l.host.CPUs), l.host.MemTotal)
 	}
+	// A record of trimtab enable may end at any time, so those are settled each tick.
+	manual := l.o.Manuals.Get(t.key, now)
+	from := settling{valid: manual == nil, host: host}
+	if from.valid && from == t.settled {
+		l.settledAgain(t)
+		return
+	}
+	t.settled = from
 	before := t.enrolment
-	t.enrolment = enrol.Settle(t.c, l.settings.Rules, l.o.Manuals.Get(t.c.Key(), now), host)
+	t.enrolment = enrol.Settle(t.c, l.settings.Rules, manual, host)
 	t.watched = enrol.Watched(t.c, l.settings.Rules, t.enrolment)
 	for _, problem := range t.enrolment.Problems {
 		if !slices.Contains(before.Problems, problem) {
 			l.logRecord(view.Record{UnixNs: now, Kind: view.RecordEnrol, Key: t.c.Key(), Name: t.c.Name, Text: "label or config: " + problem})
 		}
 	}
+	l.settledAgain(t)
+}
+
+// settledAgain does what follows from an enrolment, until it is done.
+func (l *Loop) settledAgain(t *tracked) {
 	if e := l.engines[t.c.ID.Engine]; e.recovered && t.enrolment.Mode != policies.ModeTune && len(t.standing.Original) > 0 && t.standing.Owed == "" {
 		l.restoreLater(t, "no longer enrolled: "+t.enrolment.WhyNot)
 	}
@@ -197,7 +219,7 @@ func (l *Loop) watch(t *tracked) {
 			}
 			t.reading[p.Name()], t.unread[p.Name()] = true, false
 		case !want && have:
-			p.Unwatch(t.c.Key())
+			p.Unwatch(t.key)
 			t.reading[p.Name()] = false
 		}
 	}
@@ -226,17 +248,48 @@ func (l *Loop) setProbe(name string, ok bool, lost string) {
 }
 
 // How often what stands is read back, to notice foreign writes that no event
-// told of, and a GPU's preflight is renewed.
+// told of, and a GPU's preflight is renewed. Where nothing of trimtab's stands nor
+// may come to, only the core's picture of the container hangs on it, and of that the
+// cgroup probe's readings tell too.
 const (
-	rereadEvery    = 5 * time.Second
-	preflightEvery = 30 * time.Second
+	rereadEvery     = 5 * time.Second
+	rereadIdleEvery = 30 * time.Second
+	preflightEvery  = 30 * time.Second
 )
+
+// atStake: a foreign write to the container is to be noticed soon.
+func (t *tracked) atStake() bool {
+	return len(t.standing.Original) > 0 || t.watched && t.enrolment.Mode == policies.ModeTune
+}
+
+// setting is what the cgroup probe reads of the knobs.
+type setting struct {
+	quotaUs, periodUs, memory int64
+	weight                    uint64
+	cpuset                    string
+}
+
+// noteSetting has a container read again at the next tick whose sample says that
+// somebody set something.
+func (t *tracked) noteSetting(g *probes.Cgroup) {
+	if g == nil {
+		return
+	}
+	now := setting{memory: g.MemoryLimit, weight: g.CPUWeight, cpuset: g.Cpuset}
+	if len(g.Throttling) > 0 {
+		now.quotaUs, now.periodUs = g.Throttling[0].QuotaUs, g.Throttling[0].PeriodUs
+	}
+	if now != t.seenSet {
+		t.stale = t.stale || t.seenSet != setting{}
+		t.seenSet = now
+	}
+}
 
 // refresh reads what stands, and yields what somebody else wrote.
 func (l *Loop) refresh(ctx context.Context, t *tracked) {
-	every := rereadEvery
-	if !t.watched {
-		every *= 6
+	every := rereadIdleEvery
+	if t.atStake() {
+		every = rereadEvery
 	}
 	if t.busy || !t.stale && time.Since(t.readAt) < every {
 		return
