@@ -43,6 +43,7 @@ func (d *tuned) measure(now float64, s Server, r *Running, spare float64) polici
 		CostOK: true, UsedCPUs: r.Have, Correction: h.correction,
 		Settled: now >= h.changedS+d.times.Settled-1e-6, Entitlement: quota, Obtainable: max(quota, r.Have+spare),
 		CPU: cost.Curve("steps", s.CPUs, 2*d.times.Noise), GPUs: float64(r.GPUs),
+		Steady: true, Tried: h.tried,
 	}
 }
 

@@ -47,6 +47,7 @@ type held struct {
 	cooledS         float64
 	correction      float64
 	failed          map[runtime.Knob]bool // until jobs come or go
+	tried           []policies.Tried      // latest first
 }
 
 type tuned struct {
@@ -57,6 +58,9 @@ type tuned struct {
 	on     []int // jobs of the last call
 	trial  *trial
 }
+
+// keepTried is how many judged changes of a job a policy is shown, as by the daemon.
+const keepTried = 10
 
 // trial is the open plan.
 type trial struct {
@@ -147,12 +151,13 @@ func (d *tuned) read(v float64) float64 {
 func (d *tuned) judge(now float64, jobs []*Running) {
 	t := d.trial
 	ch := t.plan.Changes[0]
-	bad := false
+	bad, gained := false, 0.0
 	for _, r := range jobs {
 		if r.ID == t.subject {
 			ratio := d.read(r.on(r.Have, r.MemoryGB)*ticksPerUnit) / t.rate
 			bad = bad || ch.Take && ratio < 1-d.times.MaxLoss || !ch.Take && ratio < 1+d.times.MinGain
 			h := d.held[r.ID]
+			gained = ratio
 			h.correction = correction.Correct(h.correction, ch.RateAfter, ratio*t.rate)
 		} else if used, ok := t.used[r.ID]; ok && r.Have < used*(1-d.times.MaxLoss) {
 			bad = true
@@ -168,6 +173,8 @@ func (d *tuned) judge(now float64, jobs []*Running) {
 			if bad {
 				h.failed[ch.Knob] = true
 			}
+			h.tried = append([]policies.Tried{{Policy: t.plan.Policy, Knob: ch.Knob, From: ch.From, To: ch.To, Take: ch.Take, Kept: !bad, Ratio: gained}},
+				h.tried[:min(len(h.tried), keepTried-1)]...)
 		}
 	}
 }
