@@ -36,7 +36,7 @@ func (d *tuned) measure(now float64, s Server, r *Running, spare float64) polici
 	return policies.Job{
 		Key: key(r.ID), Name: key(r.ID),
 		Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "memory"}, Importance: 5},
-		Now:       stands, Original: values(quota, memory, 100*int64(r.GPUs)),
+		Now:       stands, Original: values(quota, memory, ownWeight(r.Job)),
 		Verdict: verdict(throttled, contended), Breakdown: b,
 		Rate:   policies.Rate{PerSecond: rate, Source: "steps", Steps: true, Ticks: 100},
 		Cost:   cost,
