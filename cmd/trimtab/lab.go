@@ -79,10 +79,12 @@ func (f simulateFlags) simulate(what []string) (out simulated, err error) {
 	if err != nil {
 		return out, err
 	}
+	// The arbiter is shown by what the default policy makes without it.
+	alone := slices.DeleteFunc(slices.Clone(tuned), func(p policies.Policy) bool { return p.Name() != config.Default().Policy })
 	for _, name := range what {
 		switch name {
 		case "cpu", "day":
-			r, err := cluster.Simulate(f.cluster(name == "day"), tuned)
+			r, err := cluster.Simulate(f.cluster(name == "day"), alone, tuned)
 			if err != nil {
 				return out, fmt.Errorf("simulating %s: %w", name, err)
 			}

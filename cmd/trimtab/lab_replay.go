@@ -40,6 +40,9 @@ func labReplayCommand() *cobra.Command {
 				for _, r := range all {
 					parts = append(parts, render.SideBySide(r))
 				}
+				if total := render.SideBySideTotal(all); total != "" {
+					parts = append(parts, total)
+				}
 				return strings.Join(parts, "\n")
 			})
 		},

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/trimtab/trimtab/policies/knee"
+	"github.com/trimtab/trimtab/tuner/lab/sidebyside"
 	"github.com/trimtab/trimtab/tuner/render"
 )
 
@@ -40,6 +41,7 @@ func TestLabReplayOfAllRecordings(t *testing.T) {
 		t.Fatalf("no recordings: %v", err)
 	}
 	for _, policy := range policyNames() {
+		var all []sidebyside.Report
 		for _, file := range files {
 			r, err := besideFile(file, policy)
 			if err != nil {
@@ -50,11 +52,13 @@ func TestLabReplayOfAllRecordings(t *testing.T) {
 				t.Errorf("%s, %s: counts do not add up: %+v, %d rows", file, policy, c, len(r.Rows))
 			}
 			narrow(t, render.SideBySide(r))
+			all = append(all, r)
 			again, err := besideFile(file, policy)
 			if err != nil || render.SideBySide(again) != render.SideBySide(r) {
 				t.Errorf("%s, %s: twice is not the same (%v)", file, policy, err)
 			}
 		}
+		narrow(t, render.SideBySideTotal(all))
 	}
 	if _, err := besideFile(files[0], "nobody"); err == nil || !strings.Contains(err.Error(), knee.Name) {
 		t.Errorf("a policy that is none: %v", err)

@@ -34,8 +34,9 @@ func Simulation(r cluster.Report) string {
 	}
 	fmt.Fprintf(&out, "  rates        Synergy's CPU and memory sensitivity, rounded by hand by its authors: a model, not measurements\n")
 	fmt.Fprintf(&out, "  queue        first come, first served, nobody overtakes; on the server that the job leaves fullest\n")
-	fmt.Fprintf(&out, "  policies     verdict after %g s, one trial on a server at a time (%g s, %g s where it takes), readings off by %g %%\n",
-		s.Times.Verdict, s.Times.Trial, s.Times.Take, 100*s.Times.Noise)
+	fmt.Fprintf(&out, "  policies     verdict after %g s, one trial on a server at a time (%g s; weights %g s, takes %g s), readings off by %g %%\n",
+		s.Times.Verdict, s.Times.Trial, s.Times.Deal, s.Times.Take, 100*s.Times.Noise)
+	fmt.Fprintf(&out, "               with the arbiter, as the daemon runs them; alone: without it\n")
 	fmt.Fprintf(&out, "  * knows the curves, and divides at once; others measure, or need to know nothing\n")
 	fmt.Fprintf(&out, "  seeds        1 … %d; a cell is the mean over seeds (least … most)\n\n", s.Seeds)
 	columns := []column{{"LOAD", 4, 4, false}, {"BY", 14, 6, false}, {"COMPLETION s", 8, 8, false}, {"P50 s", 6, 5, false}, {"P95 s", 6, 5, false},
@@ -78,13 +79,28 @@ func SideBySide(r sidebyside.Report) string {
 		}
 		out.WriteString(table(columns, rows))
 	}
-	c := r.Counts
-	fmt.Fprintf(&out, "recorded %d (plans taken back: %d), %s %d; in one row %d, of these alike %d; only recorded %d, only %s %d\n",
-		c.Recorded, r.TakenBack, clean(r.Policy), c.Other, c.Both, c.Alike, c.OnlyRecorded, clean(r.Policy), c.OnlyOther)
+	out.WriteString(counts(r.Counts, clean(r.Policy)))
 	if r.Truncated {
 		out.WriteString("the recording was cut: what is whole of it was read\n")
 	}
 	return out.String()
+}
+
+// SideBySideTotal sums several recordings up; "" for one, which has said it all.
+func SideBySideTotal(all []sidebyside.Report) string {
+	if len(all) < 2 {
+		return ""
+	}
+	var sum sidebyside.Counts
+	for _, r := range all {
+		sum = sum.Plus(r.Counts)
+	}
+	return fmt.Sprintf("%d recordings: ", len(all)) + counts(sum, clean(all[0].Policy))
+}
+
+func counts(c sidebyside.Counts, policy string) string {
+	return fmt.Sprintf("recorded %d (taken back %d), %s %d; in one row %d, alike %d; only recorded %d, only %s %d\n",
+		c.Recorded, c.TakenBack, policy, c.Other, c.Both, c.Alike, c.OnlyRecorded, policy, c.OnlyOther)
 }
 
 // side shows one change, and whose it was; "would": it was never to be applied.

@@ -13,7 +13,9 @@ import (
 )
 
 // all mechanisms, the daemon's default policy among them.
-func all() []Mechanism { return append(Rivals(), Tuned(knee.New(knee.Defaults()), DefaultTimes())) }
+func all() []Mechanism {
+	return append(Rivals(), Alone(knee.New(knee.Defaults()), DefaultTimes()), Tuned(knee.New(knee.Defaults()), DefaultTimes()))
+}
 
 func curves(t testing.TB) []tables.Curve {
 	t.Helper()

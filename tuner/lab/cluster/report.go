@@ -40,8 +40,9 @@ type Report struct {
 // figures are one run's.
 type figures struct{ mean, p50, p95, queue float64 }
 
-// Simulate runs every mechanism at every load on the same jobs.
-func Simulate(s Setup, tuned []policies.Policy) (Report, error) {
+// Simulate runs every mechanism at every load on the same jobs: the rivals, policies
+// with the arbiter as the daemon runs them, and policies alone.
+func Simulate(s Setup, alone, tuned []policies.Policy) (Report, error) {
 	if err := s.Check(); err != nil {
 		return Report{}, err
 	}
@@ -54,6 +55,9 @@ func Simulate(s Setup, tuned []policies.Policy) (Report, error) {
 		return Report{}, err
 	}
 	mechanisms := Rivals()
+	for _, p := range alone {
+		mechanisms = append(mechanisms, Alone(p, s.Times))
+	}
 	for _, p := range tuned {
 		mechanisms = append(mechanisms, Tuned(p, s.Times))
 	}

@@ -30,7 +30,7 @@ func TraceSetup() Setup {
 // DaySetup is 1,000 jobs in 24 hours on 16 servers.
 func DaySetup() Setup {
 	s := TraceSetup()
-	s.Servers, s.Jobs, s.SpanS, s.Loads, s.Seeds = 16, 1000, 86400, []float64{0.5, 0.75, 0.9, 1, 1.1}, 3
+	s.Servers, s.Jobs, s.SpanS, s.Loads, s.Seeds = 16, 1000, 86400, []float64{0.5, 0.75, 0.9, 1, 1.1}, 5
 	return s
 }
 

@@ -8,14 +8,23 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/response"
 )
 
 // Tuned runs a policy as the daemon does, in short: it measures with noise, one
 // plan is on trial on a server at a time, and what the trial does not prove goes back.
 // Each job begins with its proportional share as quota and limit, and a weight by
-// its GPUs, as an owner would set them who asks for that share.
+// its GPUs, as an owner would set them who asks for that share. The arbiter makes one
+// plan of a server of what the policy wants; Alone leaves it out.
 func Tuned(p policies.Policy, t Times) Mechanism {
 	return Mechanism{Name: p.Name(), New: func(noise *rand.Rand) Divider {
+		return &tuned{policy: p, times: t, noise: noise, held: map[int]*held{}, deals: true}
+	}}
+}
+
+// Alone is a policy without the arbiter: one plan after the other, weights as they are.
+func Alone(p policies.Policy, t Times) Mechanism {
+	return Mechanism{Name: p.Name() + ", alone", New: func(noise *rand.Rand) Divider {
 		return &tuned{policy: p, times: t, noise: noise, held: map[int]*held{}}
 	}}
 }
@@ -49,6 +58,7 @@ type held struct {
 	correction      float64
 	failed          map[runtime.Knob]bool // until jobs come or go
 	tried           []policies.Tried      // latest first
+	curve           response.Learner      // of its rate by CPUs
 }
 
 type tuned struct {
@@ -141,7 +151,14 @@ func (d *tuned) propose(now float64, s Server, jobs []*Running) {
 		return
 	}
 	node := policies.Node{CPUs: s.CPUs, MaxWeight: 10000, Memory: s.MemoryGB * 1e9, Devices: s.GPUs}
-	for _, plan := range d.policy.Propose(node, asked).Plans {
+	plans := d.policy.Propose(node, asked).Plans
+	if d.deals {
+		var freed bool
+		if plans, freed = d.arbitrate(now, node, s, jobs, asked, plans); freed {
+			return
+		}
+	}
+	for _, plan := range plans {
 		if d.begin(now, s, jobs, plan) {
 			return
 		}

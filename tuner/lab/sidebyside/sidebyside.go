@@ -64,19 +64,24 @@ type Report struct {
 	Ticks     int    `json:"ticks"`
 	Truncated bool   `json:"truncated,omitempty"`
 	Rows      []Row  `json:"rows"`
-	// TakenBack counts recorded plans that their trial took back.
-	TakenBack int    `json:"takenBack"`
 	Counts    Counts `json:"counts"`
 }
 
 // Counts sum a report up.
 type Counts struct {
-	Recorded     int `json:"recorded"` // changes
+	Recorded     int `json:"recorded"`  // changes
+	TakenBack    int `json:"takenBack"` // recorded plans that went back
 	Other        int `json:"other"`
 	Both         int `json:"both"`  // rows with both sides
 	Alike        int `json:"alike"` // of these: to values within a tenth
 	OnlyRecorded int `json:"onlyRecorded"`
 	OnlyOther    int `json:"onlyOther"`
+}
+
+// Plus adds the counts of another recording.
+func (c Counts) Plus(o Counts) Counts {
+	return Counts{Recorded: c.Recorded + o.Recorded, TakenBack: c.TakenBack + o.TakenBack, Other: c.Other + o.Other, Both: c.Both + o.Both,
+		Alike: c.Alike + o.Alike, OnlyRecorded: c.OnlyRecorded + o.OnlyRecorded, OnlyOther: c.OnlyOther + o.OnlyOther}
 }
 
 // Shadow runs the other policy's core on a recording.
@@ -130,7 +135,7 @@ func (s *Shadow) Decision(raw json.RawMessage) error {
 
 // Report closes the comparison.
 func (s *Shadow) Report(file, recorded, policy string) Report {
-	r := Report{File: file, Recorded: recorded, Policy: policy, Ticks: s.ticks, TakenBack: s.back, Rows: Pair(s.recorded, s.other)}
+	r := Report{File: file, Recorded: recorded, Policy: policy, Ticks: s.ticks, Rows: Pair(s.recorded, s.other)}
 	for _, row := range r.Rows {
 		switch {
 		case row.Other == nil:
@@ -144,7 +149,7 @@ func (s *Shadow) Report(file, recorded, policy string) Report {
 			}
 		}
 	}
-	r.Counts.Recorded, r.Counts.Other = len(s.recorded), len(s.other)
+	r.Counts.Recorded, r.Counts.Other, r.Counts.TakenBack = len(s.recorded), len(s.other), s.back
 	return r
 }
 
