@@ -110,14 +110,15 @@ func (b *bench) teach(ctx context.Context, dir string) (knee float64, err error)
 	defer joinClose(&err, j.Stop)
 	ctx, cancel := context.WithTimeout(ctx, againPatience)
 	defer cancel()
-	const enough = 20 // steps that its cost rests on
+	const enough = 10 // steps that its cost rests on
 	err = waitFor(ctx, "a fingerprint", func() (bool, error) {
 		all, err := d.Client().Fingerprints(ctx)
-		if err != nil || len(all) != 1 {
+		if err != nil || len(all) == 0 {
 			return false, err
 		}
-		knee = all[0].Learned.Cost.Knee()
-		return all[0].Learned.Cost.Ticks >= enough, nil
+		latest := all[len(all)-1]
+		knee = latest.Learned.Cost.Knee()
+		return latest.Learned.Cost.Ticks >= enough, nil
 	})
 	if err != nil {
 		text, _ := d.Run(context.WithoutCancel(ctx), "explain", j.Name)

@@ -100,7 +100,7 @@ func (c *Core) own(j *job) bool {
 func (c *Core) place(j *job, p fingerprint.Print, cost policies.Cost) {
 	l := &j.like
 	l.known, l.from, l.device = nil, nil, p.Device
-	s, from, ok := c.book.Place(p, cost)
+	s, from, ok := c.book.Place(p, cost, l.entry)
 	if !ok {
 		return
 	}
@@ -185,8 +185,10 @@ func (c *Core) teach(j *job, r window.Reading) {
 		return
 	}
 	l.taughtNs = c.now()
-	c.place(j, p, r.Cost) // before it teaches: it is not its own neighbour
-	lesson := fingerprint.Lesson{Name: j.c.Name, UnixNs: c.last.UnixNs, Print: p, Cost: r.Cost,
+	c.place(j, p, r.Cost)
+	cost := r.Cost
+	cost.Queue = 0 // its neighbours' doing, and no property of the job
+	lesson := fingerprint.Lesson{Name: j.c.Name, UnixNs: c.last.UnixNs, Print: p, Cost: cost,
 		Lost: r.Breakdown.Share(policies.PartThrottled) + r.Breakdown.Share(policies.PartInputThrottled)}
 	if j.correction != 1 {
 		lesson.Correction = j.correction

@@ -149,14 +149,14 @@ func TestPlaceStarvedNewcomer(t *testing.T) {
 	b.Teach(0, lesson("far", far, fc, day))
 	dearer := c
 	dearer.LoaderCPU *= 1.12
-	s, from, ok := b.Place(starve(p), dearer)
+	s, from, ok := b.Place(starve(p), dearer, 0)
 	if !ok || s.Name != "mon" || len(from) != 1 {
 		t.Fatalf("%+v from %v", s, from)
 	}
 	if s.Confidence < 0.5 || math.Abs(s.Knee-c.Knee()) > 1e-9 {
 		t.Errorf("%+v, want the knee %.2f with confidence", s, c.Knee())
 	}
-	if _, _, ok := NewBook().Place(p, c); ok {
+	if _, _, ok := NewBook().Place(p, c, 0); ok {
 		t.Error("an empty book placed a job")
 	}
 }
@@ -166,16 +166,16 @@ func TestMisleadingEntryIsDistrusted(t *testing.T) {
 	b := NewBook()
 	p, c := input(0.05)
 	id := b.Teach(0, lesson("liar", p, c, day))
-	before, _, _ := b.Place(p, c)
+	before, _, _ := b.Place(p, c, 0)
 	b.Judge([]uint64{id}, false)
-	after, _, _ := b.Place(p, c)
+	after, _, _ := b.Place(p, c, 0)
 	if before.Confidence < 0.9 || after.Confidence >= 0.5 {
 		t.Errorf("confidence %.2f, after one failure %.2f: want it below what a policy acts on", before.Confidence, after.Confidence)
 	}
 	for range 3 {
 		b.Judge([]uint64{id}, true)
 	}
-	if mended, _, _ := b.Place(p, c); mended.Confidence < 0.5 {
+	if mended, _, _ := b.Place(p, c, 0); mended.Confidence < 0.5 {
 		t.Errorf("confidence %.2f after three that were right", mended.Confidence)
 	}
 }

@@ -64,9 +64,9 @@ func (m match) confidence() float64 {
 
 // Place says what the known jobs most like a print, of which a step costs so much
 // as far as is known yet, were found to need; from are their entries. ok is false
-// where none is like it.
-func (b *Book) Place(p Print, cost policies.Cost) (s policies.Similar, from []uint64, ok bool) {
-	near := b.nearest(p, cost)
+// where none is like it. An entry that the job alone has taught, own, is no neighbour.
+func (b *Book) Place(p Print, cost policies.Cost, own uint64) (s policies.Similar, from []uint64, ok bool) {
+	near := slices.DeleteFunc(b.nearest(p, cost), func(m match) bool { return m.known.ID == own && m.known.Jobs == 1 })
 	if len(near) == 0 {
 		return policies.Similar{}, nil, false
 	}
