@@ -101,7 +101,7 @@ do_purge() {
 	[ -z "$destdir" ] || die "purge is for a live system: no DESTDIR"
 	[ ! -e "$bin" ] || do_uninstall
 	if find /var/lib/trimtab/originals /var/lib/trimtab/gpu-hidden -type f 2>/dev/null | grep -q .; then
-		die "/var/lib/trimtab/originals still holds originals: install trimtab, run trimtab restore --offline, and look at what it says"
+		die "/var/lib/trimtab still holds what containers had before (originals, gpu-hidden): install trimtab, run trimtab restore --offline, and look at what it says"
 	fi
 	rm -rf "$sysconfdir/trimtab" /var/lib/trimtab /run/trimtab
 	for group in trimtab trimtab-read; do

@@ -18,6 +18,7 @@ type host struct {
 	removed     bool   // by an earlier prerm
 	restore     string // exit status of trimtab restore
 	originals   bool   // still on disk
+	hidden      bool   // GPUs, as a record on disk has it
 	config      string
 	locked      bool // by a daemon
 }
@@ -58,6 +59,9 @@ func runScript(t *testing.T, script string, h host, args ...string) (calls strin
 	if h.originals {
 		put(filepath.Join(state, "originals/one"), "")
 	}
+	if h.hidden {
+		put(filepath.Join(state, "gpu-hidden/one.json"), "")
+	}
 	put(filepath.Join(dir, "etc/trimtab/trimtab.yaml"), strings.ReplaceAll(h.config, "/var/lib/trimtab", state))
 	lock, err := os.Create(filepath.Join(state, "lock"))
 	if err != nil {
@@ -97,6 +101,7 @@ func TestRemovalRestoresFirst(t *testing.T) {
 		"deb, owed":             {"deb/prerm", []string{"remove"}, host{systemd: true, restore: "1"}, active + "trimtab restore\n", false},
 		"deb, no systemd":       {"deb/prerm", []string{"remove"}, host{restore: "0"}, "trimtab restore --offline\n", true},
 		"deb, owed, no systemd": {"deb/prerm", []string{"remove"}, host{restore: "1", originals: true}, "trimtab restore --offline\n", false},
+		"deb, GPUs hidden":      {"deb/prerm", []string{"remove"}, host{restore: "1", hidden: true}, "trimtab restore --offline\n", false},
 		"deb, nothing changed":  {"deb/prerm", []string{"remove"}, host{restore: "1", config: "stateDir: /var/lib/trimtab\n"}, "trimtab restore --offline\n", true},
 		"deb, other stateDir":   {"deb/prerm", []string{"remove"}, host{restore: "1", config: "stateDir: /srv/x\n"}, "trimtab restore --offline\n", false},
 		"deb, upgrade":          {"deb/prerm", []string{"upgrade", "2"}, host{systemd: true, restore: "1"}, "", true},
@@ -150,8 +155,10 @@ func TestStart(t *testing.T) {
 
 // TestPurgeKeepsOriginals: they are all that could give somebody's limits back.
 func TestPurgeKeepsOriginals(t *testing.T) {
-	if calls, ok := runScript(t, "deb/postrm", host{originals: true}, "purge"); ok || calls != "" {
-		t.Errorf("succeeded: %v, called %q", ok, calls)
+	for _, h := range []host{{originals: true}, {hidden: true}} {
+		if calls, ok := runScript(t, "deb/postrm", h, "purge"); ok || calls != "" {
+			t.Errorf("succeeded: %v, called %q", ok, calls)
+		}
 	}
 	want := "deb-systemd-helper purge trimtab.service\ngroupdel trimtab\ngroupdel trimtab-read\n"
 	if calls, ok := runScript(t, "deb/postrm", host{}, "purge"); !ok || calls != want {
