@@ -156,6 +156,10 @@ func memoryUse(ctx context.Context, c runtime.Container) (actuator.MemoryUse, er
 	return actuator.MemoryUse{Anon: s.Cgroup.Anon, Shmem: s.Cgroup.Shmem, Usage: s.Cgroup.MemoryBytes}, nil
 }
 
+// lockPatience: a child that a killed daemon was just starting holds its files, and the
+// lock with them, until it is another program.
+const lockPatience = 2 * time.Second
+
 // lockDir refuses a second daemon on the same state, whatever its socket.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -165,7 +169,11 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for end := time.Now().Add(lockPatience); errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("another trimtab daemon works on %s: stop it first (`systemctl stop trimtab`)", dir), f.Close())
 	}
 	return f, nil
