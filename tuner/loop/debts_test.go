@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/tuner/history"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -20,9 +22,9 @@ func TestDebtIsTriedWithPausesAndToldOnce(t *testing.T) {
 		d := n.start(nil)
 		d.until("train", "a kept change", isKept)
 		given := n.quota(c)
-		tries := 0
+		var tries atomic.Int32
 		n.engine.OnApply(func(runtime.Container, runtime.Values) error {
-			tries++
+			tries.Add(1)
 			return fmt.Errorf("cpu.cfs_quota_us: read-only file system: %w", runtime.ErrRefused)
 		})
 		if _, err := d.Restore(t.Context(), "train"); err != nil {
@@ -33,12 +35,16 @@ func TestDebtIsTriedWithPausesAndToldOnce(t *testing.T) {
 		}
 		d.until("train", "owed", func(c view.Container) bool { return c.Owed != "" && c.WhyNot == "a restore is owed" })
 		time.Sleep(30 * time.Minute)
-		if tries < 6 || tries > 15 {
-			t.Errorf("%d tries in half an hour", tries)
+		if n := tries.Load(); n < 6 || n > 15 {
+			t.Errorf("%d tries in half an hour", n)
 		}
 		n.wantQuota(c, given, "while the runtime refuses")
 		told := 0
-		for _, r := range n.history.records {
+		records, err := n.history.Query(history.Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range records {
 			if r.Kind == view.RecordOwed {
 				told++
 				if !strings.Contains(r.Text, "still reads") {

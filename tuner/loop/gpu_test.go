@@ -217,10 +217,10 @@ func TestSweepSights(t *testing.T) {
 		n.gpuJob("job", observed())
 		d := n.start(withSights(w, nil))
 		time.Sleep(time.Minute)
+		d.stop(false)
 		if w.sweeps["job"] != 3 || len(w.sweeps) != 1 {
 			t.Errorf("looked at %v", w.sweeps)
 		}
-		d.stop(false)
 		if !n.history.has(view.RecordRestore) {
 			t.Error("history does not tell of it")
 		}
