@@ -1,0 +1,73 @@
+package core
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// TestSignsOfHarm: what one tick must show for memory that was taken to go back.
+func TestSignsOfHarm(t *testing.T) {
+	before := memoryMeans{seconds: 10, reread: 10 * mib, some: 0.05, full: 0.01, cpus: 1}
+	for name, c := range map[string]struct {
+		knob runtime.Knob
+		edit func(*memoryTick)
+		want string // "": none
+	}{
+		"as before":                        {runtime.KnobMemoryLimit, func(*memoryTick) {}, ""},
+		"a little more is read again":      {runtime.KnobMemoryLimit, func(m *memoryTick) { m.reread = 15 * mib }, ""},
+		"much more is":                     {runtime.KnobMemoryLimit, func(m *memoryTick) { m.reread = 17 * mib }, "reads 17.0 MiB/s again"},
+		"some wait":                        {runtime.KnobMemoryLimit, func(m *memoryTick) { m.some = 0.2 }, "some of it waits"},
+		"all wait":                         {runtime.KnobMemoryLimit, func(m *memoryTick) { m.full = 0.1 }, "all of it waits"},
+		"a kill":                           {runtime.KnobMemoryHigh, func(m *memoryTick) { m.kills = 1 }, "was killed"},
+		"it grows into the limit":          {runtime.KnobMemoryLimit, func(m *memoryTick) { m.held = 960 * mib }, "grows into the limit"},
+		"the limit is hit, none the worse": {runtime.KnobMemoryLimit, func(m *memoryTick) { m.hits = 500 }, ""},
+		"memory.high, and it gets on":      {runtime.KnobMemoryHigh, func(m *memoryTick) { m.high = 50 }, ""},
+		"memory.high, and it does not":     {runtime.KnobMemoryHigh, func(m *memoryTick) { m.high, m.cpus = 50, 0.3 }, "holds it up"},
+		"less to do under memory.high":     {runtime.KnobMemoryHigh, func(m *memoryTick) { m.cpus = 0.3 }, ""},
+	} {
+		tick := memoryTick{endNs: second, held: 500 * mib, current: 700 * mib, reread: 10 * mib, some: 0.05, full: 0.01, cpus: 1}
+		c.edit(&tick)
+		got := tick.hurts(before, policies.Change{Knob: c.knob, To: runtime.IntValue(1000 * mib), Take: true})
+		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestRaiseThatCrowdsGoesBack: memory given to one must not leave others waiting for it.
+func TestRaiseThatCrowdsGoesBack(t *testing.T) {
+	for name, free := range map[string]bool{"on a host that has none left": false, "on a host that has": true} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(4)
+			j := n.limited("raised", 500, 300, allowMemory())
+			other := n.limited("other", 4000, 300, policies.Enrolment{Mode: policies.ModeOff, WhyNot: "no label"})
+			c := New(Defaults(), script{func(pj policies.Job) []policies.Change {
+				if pj.MemoryUse.Limit != 500*mib {
+					return nil
+				}
+				return []policies.Change{limitTo(pj, 900, false, policies.WitnessHarm)}
+			}}, "t")
+			raised := false
+			records := run(c, n, 25, func(_ int, d Decision) {
+				if raised = raised || len(d.Apply) > 0; raised {
+					other.cgroup.Memory.FullUs += 200_000
+					other.cgroup.Memory.SomeUs += 200_000
+					if !free {
+						n.memAvail = 1 << 30
+					}
+				}
+			})
+			got := outcomes(records)
+			if free && (len(got) != 1 || got[0] != view.OutcomeKept) {
+				t.Errorf("trials %v: the neighbour's want is its own", got)
+			}
+			if !free && (len(got) == 0 || got[0] != view.OutcomeRolledBack || j.limit() != 500*mib) {
+				t.Errorf("trials %v, limit %d MiB, want it back: %+v", got, j.limit()/mib, records)
+			}
+		})
+	}
+}
