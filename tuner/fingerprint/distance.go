@@ -18,14 +18,12 @@ const (
 func RangesOf(prints []Print) Ranges {
 	var low, high Ranges
 	var seen [NumAttributes]bool
-	all := attributes()
 	for _, p := range prints {
 		for a := range NumAttributes {
-			v, ok := p.Value(a)
-			if !ok {
+			if p.has&(1<<a) == 0 {
 				continue
 			}
-			l := math.Log(v + all[a].floor)
+			l := p.logs[a]
 			if !seen[a] {
 				seen[a], low[a], high[a] = true, l, l
 			}
@@ -52,7 +50,9 @@ type Likeness struct {
 // Compare takes the weighted mean of the attributes' differences: numbers on the
 // logarithmic scale over their range, names equal or not. An attribute that either
 // lacks is left out. Where steps are counted in different units nothing compares.
-func Compare(a, b Print, ranges Ranges) Likeness {
+func Compare(a, b Print, ranges Ranges) Likeness { return compare(&a, &b, &ranges) }
+
+func compare(a, b *Print, ranges *Ranges) Likeness {
 	out := Likeness{Distance: 1}
 	if a.Unit != b.Unit || a.Unit == "" {
 		return out
@@ -63,8 +63,7 @@ func Compare(a, b Print, ranges Ranges) Likeness {
 		if how.device && a.Device != b.Device {
 			continue
 		}
-		x, hasX := a.Value(at)
-		y, hasY := b.Value(at)
+		hasX, hasY := a.has&(1<<at) != 0, b.has&(1<<at) != 0
 		if hasX || hasY {
 			either += how.weight
 		}
@@ -73,7 +72,7 @@ func Compare(a, b Print, ranges Ranges) Likeness {
 		}
 		compared += how.weight
 		out.Attributes++
-		sum += how.weight * min(1, math.Abs(math.Log(x+how.floor)-math.Log(y+how.floor))/ranges[at])
+		sum += how.weight * min(1, math.Abs(a.logs[at]-b.logs[at])/ranges[at])
 	}
 	if a.Image != "" && b.Image != "" {
 		compared += imageWeight

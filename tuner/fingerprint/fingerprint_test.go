@@ -334,3 +334,18 @@ func TestSpeedsOnOtherDevices(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkTeach is what one lesson costs beside a full book.
+func BenchmarkTeach(b *testing.B) {
+	book := NewBook()
+	for i := range MaxKnown {
+		p, c := input(0.05 * (1 + float64(i)))
+		book.Teach(0, lesson("x", p, c, day+int64(i)))
+	}
+	p, c := input(0.05)
+	b.ResetTimer()
+	for range b.N {
+		book.Place(p, c, 0)
+		book.Teach(0, lesson("y", p, c, 2*day))
+	}
+}

@@ -28,12 +28,13 @@ type match struct {
 // nearest returns the known jobs within reach, the most alike first.
 func (b *Book) nearest(p Print, cost policies.Cost) []match {
 	var out []match
-	for _, k := range b.known {
-		l := Compare(p, k.Print, b.ranges)
+	for i := range b.known {
+		k := &b.known[i]
+		l := compare(&p, &k.Print, &b.ranges)
 		if l.Distance >= NearAt || l.Attributes < minAttributes || !within(cost.CPU(), k.costOn(p.Device).CPU(), sameDemand) {
 			continue
 		}
-		out = append(out, match{k, l})
+		out = append(out, match{*k, l})
 	}
 	slices.SortFunc(out, func(x, y match) int {
 		return cmp.Or(cmp.Compare(x.Distance, y.Distance), cmp.Compare(x.known.ID, y.known.ID))

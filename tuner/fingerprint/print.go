@@ -93,6 +93,7 @@ type Print struct {
 	// Steps is how many steps it rests on.
 	Steps  float64
 	values [NumAttributes]float64
+	logs   [NumAttributes]float64 // of value and floor: prints are compared far more often than made
 	has    uint32
 }
 
@@ -114,9 +115,9 @@ func (p Print) With(a Attribute, v float64) Print {
 		return p
 	}
 	p.has &^= 1 << a
-	p.values[a] = 0
+	p.values[a], p.logs[a] = 0, 0
 	if v >= 0 && v <= maxValue {
-		p.values[a] = v
+		p.values[a], p.logs[a] = v, math.Log(v+attributes()[a].floor)
 		p.has |= 1 << a
 	}
 	return p
