@@ -1,10 +1,14 @@
 package core
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/policies/knee"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -69,5 +73,43 @@ func TestRaiseThatCrowdsGoesBack(t *testing.T) {
 				t.Errorf("trials %v, limit %d MiB, want it back: %+v", got, j.limit()/mib, records)
 			}
 		})
+	}
+}
+
+// TestMemoryReplays: inputs that went through a recording's text lead to the same
+// raises, takes and escapes.
+func TestMemoryReplays(t *testing.T) {
+	n := newNode(4)
+	j := n.limited("given", 700, 300, allowMemory())
+	first, again := New(Defaults(), knee.New(knee.Defaults()), "t"), New(Defaults(), knee.New(knee.Defaults()), "t")
+	held, orders, backs := int64(300), 0, 0
+	var results []Result
+	for i := range 260 {
+		in := n.tick()
+		in.Results = results
+		raw, err := json.Marshal(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := first.Step(in)
+		replayed, err := again.Replay(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(d, replayed.Decision); diff != "" {
+			t.Fatalf("tick %d (-first +again):\n%s", i, diff)
+		}
+		results = n.apply(d)
+		orders, backs = orders+len(d.Apply), backs+len(d.Rollback)
+		switch {
+		case held < 600: // it grows, and is given more
+			held += 16
+		case len(first.standing) > 0 && j.limit() < 900*mib: // it stopped, and some was taken: it wants it after all
+			j.cgroup.RefaultFile += 5000
+		}
+		j.hold(held)
+	}
+	if orders < 2 || backs == 0 {
+		t.Errorf("%d orders and %d ways back: not enough happened to be compared", orders, backs)
 	}
 }
