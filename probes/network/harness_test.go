@@ -274,7 +274,12 @@ func watch(t testing.TB, p *Probe, b *box, key string) {
 // read makes a reading now, whatever the rest of the last one.
 func read(t testing.TB, p *Probe, key string) probes.Network {
 	t.Helper()
-	p.nextWalk, p.links.nextLook = time.Time{}, time.Time{}
+	p.nextWalk = time.Time{}
+	for before, _ := p.links.topology.latest(); ; {
+		if now, _ := p.links.topology.get(); now != before {
+			break
+		}
+	}
 	into := map[string]*probes.Sample{}
 	if err := p.Read(context.Background(), into); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,39 +29,57 @@ const (
 // through netlink.
 type links struct {
 	procRoot, sysRoot string
+	topology          behind[*topology]
 
-	mu       sync.Mutex
-	nextLook time.Time
-	devices  []device
-	shapes   map[int]float64 // by the device's index
-	spaces   map[int]int32   // namespace by process
-	blind    error           // why netlink told nothing
+	// Of those who read containers, one goroutine.
+	spaces   map[int]int32 // namespace by process
+	spacesOf *topology     // read with it
+}
+
+// topology is who hangs on which veth, and how it is shaped. The kernel tells it
+// under the lock that a driver may hold for as long as its device hangs.
+type topology struct {
+	at      time.Time
+	devices []device
+	shapes  map[int]float64 // by the device's index
+	blind   error           // why netlink told nothing
 }
 
 func newLinks(procRoot, sysRoot string) *links {
-	return &links{procRoot: procRoot, sysRoot: sysRoot, spaces: map[int]int32{}}
+	l := &links{procRoot: procRoot, sysRoot: sysRoot, spaces: map[int]int32{}}
+	l.topology.read = readTopology
+	return l
 }
 
-// look refreshes what changes seldom; the lock is held.
-func (l *links) look() {
-	now := time.Now()
-	if now.Before(l.nextLook) {
-		return
+// look returns the topology, as it was at the most topologyEvery ago where the
+// kernel answers.
+func (l *links) look() *topology {
+	t, ok := l.topology.latest()
+	if !ok || time.Since(t.at) >= topologyEvery {
+		t, ok = l.topology.get()
 	}
-	l.nextLook = now.Add(topologyEvery)
-	clear(l.spaces)
+	if !ok {
+		return &topology{blind: errNoAnswer}
+	}
+	return t
+}
+
+func readTopology() *topology {
+	t := &topology{at: time.Now()}
 	n, err := openNetlink()
 	if err == nil {
-		l.devices, err = readDevices(n)
+		t.devices, err = readDevices(n)
 		if err == nil {
-			l.shapes, err = readShapes(n)
+			t.shapes, err = readShapes(n)
 		}
 		err = errors.Join(err, n.close())
 	}
-	l.blind = err
+	t.blind = err
+	return t
 }
 
-// space is the namespace of a process as the host's knows it; the lock is held.
+// space is the namespace of a process as the host's knows it. This the kernel tells
+// without the lock.
 func (l *links) space(pid int) int32 {
 	if id, ok := l.spaces[pid]; ok {
 		return id
@@ -127,18 +144,20 @@ func namespaceFile(procRoot string, pid int) (uint64, error) {
 
 // shape sets what the host's ends of the container's links let through.
 func (l *links) shape(pid int, n *probes.Network, indices map[string]int) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.look()
-	if l.blind != nil {
-		return fmt.Errorf("what shapes them: %w", l.blind)
+	t := l.look()
+	if t.blind != nil {
+		return fmt.Errorf("what shapes them: %w", t.blind)
+	}
+	if l.spacesOf != t {
+		clear(l.spaces)
+		l.spacesOf = t
 	}
 	space := l.space(pid)
 	if space == nsidUnassigned {
 		return nil
 	}
 	var ends []device
-	for _, d := range l.devices {
+	for _, d := range t.devices {
 		if d.veth && d.peerNS == space {
 			ends = append(ends, d)
 		}
@@ -147,7 +166,7 @@ func (l *links) shape(pid int, n *probes.Network, indices map[string]int) error 
 		index, known := indices[n.Links[i].Name]
 		for _, d := range ends {
 			if known && d.peer == index || !known && len(ends) == 1 && len(n.Links) == 1 {
-				n.Links[i].MaxBps = lower(n.Links[i].MaxBps, l.shapes[d.index])
+				n.Links[i].MaxBps = lower(n.Links[i].MaxBps, t.shapes[d.index])
 			}
 		}
 	}
@@ -157,11 +176,9 @@ func (l *links) shape(pid int, n *probes.Network, indices map[string]int) error 
 // host reads the host's interfaces, loopback and the host's ends of containers'
 // veths aside, and its RDMA ports.
 func (l *links) host(ctx context.Context) ([]probes.Link, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.look()
+	t := l.look()
 	byName := map[string]device{}
-	for _, d := range l.devices {
+	for _, d := range t.devices {
 		byName[d.name] = d
 	}
 	dir := filepath.Join(l.sysRoot, "class", "net")
@@ -181,7 +198,7 @@ func (l *links) host(ctx context.Context) ([]probes.Link, error) {
 			return out, err
 		}
 		if link, ok := readInterface(filepath.Join(dir, name)); ok {
-			link.MaxBps = lower(link.MaxBps, l.shapes[d.index])
+			link.MaxBps = lower(link.MaxBps, t.shapes[d.index])
 			out = append(out, link)
 		}
 	}

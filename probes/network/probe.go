@@ -58,6 +58,7 @@ type Probe struct {
 	containers   map[string]*container
 	bySlot       map[uint32]*container
 	links        *links
+	hostLinks    behind[hostReading]
 	nextGen      uint32
 	pass         uint32
 	walkNs       int64 // when the latest pass began
@@ -88,6 +89,10 @@ func New(opts Options) *Probe {
 		opts: opts, containers: map[string]*container{}, bySlot: map[uint32]*container{},
 		links: newLinks(opts.ProcRoot, opts.SysRoot), buf: make([]byte, 64<<10),
 	}
+	p.hostLinks.read = func() (r hostReading) {
+		r.links, r.err = p.links.host(context.Background())
+		return r
+	}
 	var err error
 	if p.loaded, err = load(opts); err != nil {
 		p.loaded, p.refused = nil, err.Error()
@@ -106,9 +111,22 @@ func (p *Probe) Missing() []string {
 	return append([]string(nil), p.loaded.missing...)
 }
 
-// HostLinks reads the host's interfaces and RDMA ports. It may be called from
-// any goroutine.
-func (p *Probe) HostLinks(ctx context.Context) ([]probes.Link, error) { return p.links.host(ctx) }
+// HostLinks reads the host's interfaces and RDMA ports; where a device hangs, it
+// returns the latest reading instead, within a moment. It may be called from any
+// goroutine.
+func (p *Probe) HostLinks(context.Context) ([]probes.Link, error) {
+	r, ok := p.hostLinks.get()
+	if !ok {
+		return nil, fmt.Errorf("network links: %w", errNoAnswer)
+	}
+	return r.links, r.err
+}
+
+// hostReading is one reading of the host's links.
+type hostReading struct {
+	links []probes.Link
+	err   error
+}
 
 // Watch starts readings for a container.
 func (p *Probe) Watch(t probes.Target) error {
