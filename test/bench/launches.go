@@ -17,6 +17,13 @@ import (
 // hook's price after the first look that had the hook attached throughout.
 const thinSettle = 12 * time.Second
 
+// Periods of a few seconds tell a rate to some tenths of a percent, and Student's interval
+// of three pairs is more than twice as wide as that of six.
+const (
+	launchPeriod = 4 * time.Second
+	launchEach   = 3
+)
+
 // launchRate is a job that launches so many kernels a second: its trainer is bound
 // by its own CPU between launches, so that all that a launch costs more shows.
 type launchRate struct {
@@ -79,8 +86,9 @@ func (b *bench) launches(ctx context.Context, dir vgpu.Dir, l launchRate) (rows 
 		return nil, err
 	}
 	defer joinClose(&err, d.Close)
-	// A period holds whole turns of ten seconds.
-	a := &abTest{d: d, j: j, period: 10 * time.Second, settle: l.settle}
+	// The periods between two switches hold a whole turn of ten seconds; starting the daemon,
+	// and its budget's finding its level, take as long as they do.
+	a := &abTest{d: d, j: j, period: launchPeriod, each: launchEach, settle: l.settle}
 	var said []costReading
 	a.look = func(ctx context.Context) error {
 		reading, err := readCost(ctx, a)
@@ -90,7 +98,7 @@ func (b *bench) launches(ctx context.Context, dir vgpu.Dir, l launchRate) (rows 
 	if err := sleep(ctx, l.settle); err != nil { // the daemon has just been started
 		return nil, err
 	}
-	pairs := pick(b, 3, 2)
+	pairs := pick(b, 3*launchEach, 2*launchEach)
 	losses, err := a.losses(ctx, b, pairs)
 	if err != nil {
 		return nil, err
@@ -105,7 +113,7 @@ func readCost(ctx context.Context, a *abTest) (r costReading, err error) {
 		return r, err
 	}
 	r.percent = 100 * c.ProbeShare
-	if r.launchesSeen, err = countedLaunches(a.d, a.period); err != nil {
+	if r.launchesSeen, err = countedLaunches(a.d, launchEach*a.period); err != nil {
 		err = fmt.Errorf("%w; the daemon said:\n%s", err, lastLines(a.d.Log()))
 	}
 	return r, err
@@ -120,9 +128,9 @@ func (l launchRate) rows(a *abTest, pairs int, losses []float64, said []costRead
 	job := fmt.Sprintf("C++ trainer on the virtual GPU, bound by its own CPU between launches, %.0f launches/s without the daemon", rate)
 	loss := lossRow(fmt.Sprintf("loss of a job with %s launches/s", l.name), losses, job+"; "+a.how(pairs))
 	cost := rangeRow(fmt.Sprintf("  its computed cost, %s launches/s", l.name), costs, "%",
-		"the daemon's own word at the end of each period: hits of uprobes at their price on this machine, and its programs' accounted time, of one CPU, which the job has to itself; "+job)
+		"the daemon's own word before each stop: hits of uprobes at their price on this machine, and its programs' accounted time, of one CPU, which the job has to itself; "+job)
 	cost.Goal = "≤ 0.5 %"
 	counted := rangeRow(fmt.Sprintf("  share of time in which launches are counted, %s launches/s", l.name), shares, "%",
-		fmt.Sprintf("by the flight recorder, over each period: what the budget of 0.5 %% of a CPU (budget.job) and the guard against floods leave of it; while counted, %.0f launches/s (median)", stats.Median(rates)))
+		fmt.Sprintf("by the flight recorder, over the periods between two switches: what the budget of 0.5 %% of a CPU (budget.job) and the guard against floods leave of it; while counted, %.0f launches/s (median)", stats.Median(rates)))
 	return []Row{loss, cost.judged(slices.Max(costs) <= maxLossPercent), counted.reported()}
 }

@@ -63,8 +63,9 @@ type abTest struct {
 	d      *daemontest.Daemon
 	j      *workload.Job
 	period time.Duration
+	each   int                             // periods between two switches; 0: one
 	settle time.Duration                   // after the daemon's start
-	look   func(ctx context.Context) error // after each period with it; may be nil
+	look   func(ctx context.Context) error // at the end of the periods with it; may be nil
 	off    bool
 	rates  []float64 // steps/s without it
 }
@@ -72,54 +73,65 @@ type abTest struct {
 // losses returns what the daemon cost the rate in each pair of periods, in percent.
 func (a *abTest) losses(ctx context.Context, b *bench, pairs int) (losses []float64, err error) {
 	order := rand.New(rand.NewPCG(2, 1))
-	for i := range pairs {
-		with, without, err := a.pair(ctx, order.IntN(2) == 0)
+	for len(losses) < pairs {
+		with, without, err := a.pairs(ctx, order.IntN(2) == 0, min(max(1, a.each), pairs-len(losses)))
 		if err != nil {
 			return nil, err
 		}
-		losses, a.rates = append(losses, 100*(1-with/without)), append(a.rates, without)
-		b.say("  pair %d of %d: %.2f steps/s with, %.2f without", i+1, pairs, with, without)
+		for i := range with {
+			losses = append(losses, 100*(1-with[i]/without[i]))
+			b.say("  pair %d of %d: %.2f steps/s with, %.2f without", len(losses), pairs, with[i], without[i])
+		}
+		a.rates = append(a.rates, without...)
 	}
 	return losses, nil
 }
 
 func (a *abTest) how(pairs int) string {
-	return fmt.Sprintf("daemon running (for %s before it counts) or stopped, %d pairs of %s periods, order drawn with a fixed seed; Student's interval of the pairs' losses", a.settle, pairs, a.period)
+	return fmt.Sprintf("daemon running (for %s before it counts) or stopped, %d pairs of %s periods, switched after each %d, order drawn with a fixed seed; Student's interval of the pairs' losses",
+		a.settle, pairs, a.period, max(1, a.each))
 }
 
-func (a *abTest) pair(ctx context.Context, withFirst bool) (with, without float64, err error) {
+// pairs measures n periods with the daemon and n without.
+func (a *abTest) pairs(ctx context.Context, withFirst bool, n int) (with, without []float64, err error) {
 	for _, on := range []bool{withFirst, !withFirst} {
-		rate := &without
+		rates := &without
 		if on {
-			rate = &with
+			rates = &with
 		}
-		if *rate, err = a.rate(ctx, on); err != nil {
-			return 0, 0, err
+		if *rates, err = a.periods(ctx, on, n); err != nil {
+			return nil, nil, err
 		}
 	}
 	return with, without, nil
 }
 
-func (a *abTest) rate(ctx context.Context, on bool) (float64, error) {
+func (a *abTest) periods(ctx context.Context, on bool, n int) (rates []float64, err error) {
 	started, err := a.turn(ctx, on)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	settle := lossSettle
 	if on && started {
 		settle = a.settle
 	}
 	if err := sleep(ctx, settle); err != nil {
-		return 0, err
+		return nil, err
 	}
-	rate, n, err := a.j.RateFor(ctx, a.period)
-	if err == nil && n < 20 {
-		err = fmt.Errorf("the job made only %d steps in %s", n, a.period)
+	for range n {
+		rate, steps, err := a.j.RateFor(ctx, a.period)
+		if err == nil && steps < 20 {
+			err = fmt.Errorf("the job made only %d steps in %s", steps, a.period)
+		}
+		if err != nil {
+			return nil, err
+		}
+		rates = append(rates, rate)
 	}
-	if err == nil && on && a.look != nil {
-		err = a.look(ctx)
+	if on && a.look != nil {
+		return rates, a.look(ctx)
 	}
-	return rate, err
+	return rates, nil
 }
 
 // turn says whether it started the daemon.
