@@ -27,6 +27,7 @@ type likeness struct {
 
 	known    *policies.Similar // what the known jobs most like it say
 	from     []uint64          // their entries
+	misled   bool              // a first allocation taken from them failed
 	root     int32             // the first of its training processes
 	entry    uint64            // what it teaches
 	taughtNs int64
@@ -188,7 +189,7 @@ func (c *Core) teach(j *job, r window.Reading) {
 	c.place(j, p, r.Cost)
 	cost := r.Cost
 	cost.Queue = 0 // its neighbours' doing, and no property of the job
-	lesson := fingerprint.Lesson{Name: j.c.Name, UnixNs: c.last.UnixNs, Print: p, Cost: cost,
+	lesson := fingerprint.Lesson{Misled: l.misled, Name: j.c.Name, UnixNs: c.last.UnixNs, Print: p, Cost: cost,
 		Lost: r.Breakdown.Share(policies.PartThrottled) + r.Breakdown.Share(policies.PartInputThrottled)}
 	if j.correction != 1 {
 		lesson.Correction = j.correction
@@ -245,6 +246,9 @@ func (c *Core) judged(t *openTrial, outcome view.Outcome) {
 	}
 	if len(t.from) > 0 {
 		c.book.Judge(t.from, kept)
+		if j := c.jobs[t.subject()]; j != nil && !kept {
+			j.like.misled = true
+		}
 	}
 	if j := c.jobs[t.subject()]; j != nil && j.like.entry != 0 {
 		correction := 0.0

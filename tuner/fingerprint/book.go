@@ -62,7 +62,9 @@ type Lesson struct {
 	Lost   float64
 	// Correction as it stands; 0: none learned.
 	Correction float64
-	Response   *response.Learner // nil: none learned; not changed any more
+	// Misled: a first allocation that it was given by known jobs failed.
+	Misled   bool
+	Response *response.Learner // nil: none learned; not changed any more
 }
 
 // Book holds known jobs, sorted by ID. It is used from one goroutine.
@@ -205,6 +207,9 @@ func (b *Book) Teach(id uint64, l Lesson) uint64 {
 			return b.add(l)
 		}
 		k.Jobs++
+		if k.Learned.Wrong > 0 && !l.Misled { // another of its kind is measured to be so after all
+			k.Learned.Wrong--
+		}
 		share = firstShare
 	} else if k.Jobs == 1 {
 		share = 1 // its own entry: the latest reading is the best

@@ -172,11 +172,15 @@ func TestMisleadingEntryIsDistrusted(t *testing.T) {
 	if before.Confidence < 0.9 || after.Confidence >= 0.5 {
 		t.Errorf("confidence %.2f, after one failure %.2f: want it below what a policy acts on", before.Confidence, after.Confidence)
 	}
-	for range 3 {
-		b.Judge([]uint64{id}, true)
+	misled := lesson("misled", p, c, day)
+	misled.Misled = true
+	b.Teach(0, misled)
+	if still, _, _ := b.Place(p, c, 0); still.Confidence >= 0.5 {
+		t.Errorf("confidence %.2f: the job that it misled cannot vouch for it", still.Confidence)
 	}
+	b.Teach(0, lesson("another", p, c, day))
 	if mended, _, _ := b.Place(p, c, 0); mended.Confidence < 0.5 {
-		t.Errorf("confidence %.2f after three that were right", mended.Confidence)
+		t.Errorf("confidence %.2f after another of its kind was measured to be so", mended.Confidence)
 	}
 }
 
