@@ -78,7 +78,10 @@ type Grant struct {
 	Competes bool    // it needs more than it is entitled to
 	Rate     float64 // over the best it could reach, 0..1; 0 where that is not known
 	RateNow  float64
-	Why      string
+
+	idle, unknown bool // for Why
+	used          float64
+	short         string
 }
 
 // Plan is what Decide answers: a grant for each claim, in their order.

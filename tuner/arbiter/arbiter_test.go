@@ -41,7 +41,7 @@ func TestDonorsLeaveTheRestWithoutAMove(t *testing.T) {
 	if p.Move || p.Release || !near(p.Grants[0].CPUs, 0.4, 0.01) || !near(p.Grants[1].CPUs, 1.6, 0.02) {
 		t.Errorf("%v, %+v", cpus(p), p)
 	}
-	if p.Grants[0].Competes || !p.Grants[1].Competes || !strings.Contains(p.Grants[0].Why, "left to others") {
+	if p.Grants[0].Competes || !p.Grants[1].Competes || !strings.Contains(p.Grants[0].Why(), "left to others") {
 		t.Errorf("%+v", p.Grants)
 	}
 }
@@ -97,7 +97,7 @@ func TestMoreFloorsThanMachine(t *testing.T) {
 	a, b := job("a", 3), job("b", 3)
 	a.Floor, b.Floor = 3, 2
 	p := Decide(Defaults(), policies.Node{CPUs: 2, MaxWeight: 10000}, []Claim{a, b})
-	if !p.Short || p.Move || !near(p.Grants[0].Entitled, 1, 1e-6) || !near(p.Grants[1].Entitled, 1, 1e-6) || !strings.Contains(p.Grants[0].Why, "50 % of its floor") {
+	if !p.Short || p.Move || !near(p.Grants[0].Entitled, 1, 1e-6) || !near(p.Grants[1].Entitled, 1, 1e-6) || !strings.Contains(p.Grants[0].Why(), "50 % of its floor") {
 		t.Errorf("%+v", p)
 	}
 	// Quotas alone are no floors that the machine must hold: weights decide.

@@ -20,13 +20,17 @@ func Decide(p Params, node policies.Node, claims []Claim) Plan {
 			Memory: c.WorkingSet, Rate: c.rate(same[i]), RateNow: c.rate(now[i])}
 		plan.Grants[i].Competes = c.Movable && c.Active && plan.Grants[i].Need > rights[i]*(1+p.MinGain)
 	}
-	if free <= 0 || len(claims) == 0 {
-		plan.explain(claims)
-		return plan
+	if free > 0 && len(claims) > 0 {
+		plan.target(p, node, free, claims)
+		plan.steer(p, free, claims)
 	}
-	plan.target(p, node, free, claims)
-	plan.steer(p, free, claims)
-	plan.explain(claims)
+	for i, c := range claims {
+		g := &plan.Grants[i]
+		g.idle, g.unknown, g.used = !c.Active, !c.CPU.Known(), c.Used
+		if plan.Short {
+			g.short = plan.Why
+		}
+	}
 	return plan
 }
 
@@ -169,23 +173,19 @@ func (plan *Plan) release(p Params, claims []Claim) {
 	}
 }
 
-// explain says of each grant why it is what it is.
-func (plan *Plan) explain(claims []Claim) {
-	for i, c := range claims {
-		g := &plan.Grants[i]
-		switch {
-		case !c.Active:
-			g.Why = "it uses next to no CPU"
-		case plan.Short:
-			g.Why = plan.Why
-		case !c.CPU.Known():
-			g.Why = fmt.Sprintf("what more CPUs would buy it is not known; it is entitled to %.2f and uses %.2f", g.Entitled, c.Used)
-		case g.Need <= g.Entitled:
-			g.Why = fmt.Sprintf("it can use %.2f of the %.2f CPUs it is entitled to; the rest is left to others", g.Need, g.Entitled)
-		case g.CPUs >= 0.97*g.Need:
-			g.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and others leave it the %.2f that it can use", g.Entitled, g.Need)
-		default:
-			g.Why = fmt.Sprintf("it can use %.2f CPUs and is entitled to %.2f; of what others leave it gets its part by weight: %.2f in all", g.Need, g.Entitled, g.CPUs)
-		}
+// Why says in a sentence why a grant is what it is.
+func (g Grant) Why() string {
+	switch {
+	case g.idle:
+		return "it uses next to no CPU"
+	case g.short != "":
+		return g.short
+	case g.unknown:
+		return fmt.Sprintf("what more CPUs would buy it is not known; it is entitled to %.2f and uses %.2f", g.Entitled, g.used)
+	case g.Need <= g.Entitled:
+		return fmt.Sprintf("it can use %.2f of the %.2f CPUs it is entitled to; the rest is left to others", g.Need, g.Entitled)
+	case g.CPUs >= 0.97*g.Need:
+		return fmt.Sprintf("it is entitled to %.2f CPUs, and others leave it the %.2f that it can use", g.Entitled, g.Need)
 	}
+	return fmt.Sprintf("it can use %.2f CPUs and is entitled to %.2f; of what others leave it gets its part by weight: %.2f in all", g.Need, g.Entitled, g.CPUs)
 }

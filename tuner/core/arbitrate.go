@@ -284,7 +284,7 @@ func (c *Core) steering(claims []arbiter.Claim) []policies.Change {
 		to := math.Round(min(g.Weight, c.node.MaxWeight))
 		rate := j.rateNow()
 		ch := policies.Change{Key: g.Key, Name: cl.Name, Knob: runtime.KnobCPUWeight, From: j.c.Now[runtime.KnobCPUWeight], To: runtime.IntValue(int64(to)),
-			Take: to < cl.Weight, RateAfter: rate, Reason: fmt.Sprintf("%s; together those that compete gain %.0f %%", g.Why, 100*c.deal.Gain)}
+			Take: to < cl.Weight, RateAfter: rate, Reason: fmt.Sprintf("%s; together those that compete gain %.0f %%", g.Why(), 100*c.deal.Gain)}
 		if g.RateNow > 0 {
 			ch.RateAfter = rate * g.Rate / g.RateNow
 			ch.Gain = g.Rate/g.RateNow - 1
@@ -323,12 +323,21 @@ func (c *Core) release(claims []arbiter.Claim, d *Decision) {
 
 // allocation is a container's part in the plan of the node.
 func (c *Core) allocation(key string) *view.Allocation {
-	for _, g := range c.deal.Grants {
-		if j := c.jobs[key]; g.Key == key && j.c.Watched && j.c.Enrolment.Mode == policies.ModeTune {
-			return &view.Allocation{Need: g.Need, CPUs: g.CPUs, Rate: g.Rate, Why: g.Why}
-		}
+	j, g := c.jobs[key], c.grant(key)
+	if g.Key == "" || !j.c.Watched || j.c.Enrolment.Mode != policies.ModeTune {
+		return nil
 	}
-	return nil
+	return &view.Allocation{Need: g.Need, CPUs: g.CPUs, Rate: g.Rate, Why: g.Why()}
+}
+
+// grant is what the latest plan of the node holds for a container; grants are in the
+// order of keys.
+func (c *Core) grant(key string) arbiter.Grant {
+	i, ok := slices.BinarySearchFunc(c.deal.Grants, key, func(g arbiter.Grant, key string) int { return cmp.Compare(g.Key, key) })
+	if !ok {
+		return arbiter.Grant{}
+	}
+	return c.deal.Grants[i]
 }
 
 // guards says why a plan may not be: somebody would fall below what it gets of its

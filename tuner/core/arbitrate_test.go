@@ -264,3 +264,22 @@ func TestCurveOutlivesItsContainer(t *testing.T) {
 		t.Errorf("%.2f/s on one CPU was learned, %.2f recalled", learned, recalled)
 	}
 }
+
+// BenchmarkArbitrate1000 makes the plan of a node of 1,000 measured containers, claims,
+// entitlements and all.
+func BenchmarkArbitrate1000(b *testing.B) {
+	n := newNode(128)
+	for i := range 1000 {
+		quota := 0.0
+		if i%3 == 0 {
+			quota = 0.2
+		}
+		n.sized(fmt.Sprint("job", i), 0.35+float64(i%50)/100, 10, quota)
+	}
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	run(c, n, 8, nil)
+	for b.Loop() {
+		c.balance()
+		c.arbitrate(nil, &Decision{})
+	}
+}

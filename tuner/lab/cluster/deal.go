@@ -131,7 +131,7 @@ func (d *tuned) steer(deal arbiter.Plan, asked []policies.Job) (out []policies.C
 			return nil
 		}
 		ch := policies.Change{Key: g.Key, Name: g.Key, Knob: runtime.KnobCPUWeight, From: runtime.IntValue(h.weight), To: runtime.IntValue(to),
-			Take: to < h.weight, RateAfter: rate, Reason: g.Why}
+			Take: to < h.weight, RateAfter: rate, Reason: g.Why()}
 		if g.RateNow > 0 {
 			ch.RateAfter, ch.Gain = rate*g.Rate/g.RateNow, g.Rate/g.RateNow-1
 		}
