@@ -45,7 +45,7 @@ func command(ctx context.Context, args []string) error {
 	flags.Float64Var(&o.seconds, "seconds", 32, "of one run of a policy that adapts (of each phase)")
 	flags.Float64Var(&o.measure, "measure", 12, "seconds at its end that count as steady state")
 	flags.Float64Var(&o.look, "look", 4, "seconds of one look at a static allocation")
-	flags.IntVar(&o.looks, "looks", 12, "static allocations that the search looks at before its finals (half as many where jobs change)")
+	flags.IntVar(&o.looks, "looks", 10, "static allocations that the search looks at before its finals (half as many where jobs change)")
 	flags.Float64Var(&o.speed, "speed", 60, "times as fast as published that the percentile recommender's clock runs")
 	flags.BoolVar(&o.verbose, "v", false, "say what each policy changed")
 	file := flags.String("json", "", "also write all figures as JSON to `FILE`")

@@ -74,8 +74,8 @@ func writeJSON(file string, reports []report) error {
 
 // how explains the columns once.
 const how = `
-How: containers keep running; for each policy their limits go back to equal shares, and a fresh daemon with an empty store, or the rival in
-a process of its own, is started; policies take turns, each time in another order. Rates are the jobs' own step lines. Normalised: over the
+How: containers keep running; for each policy their limits go back to equal shares, and a fresh daemon with an empty store (similarity: with
+what its runs before have left), or the rival in a process of its own, is started; policies take turns, each time in another order. Rates are the jobs' own step lines. Normalised: over the
 rate alone on the machine without limits. Intervals: Student's, 95 %%, over %d runs. Steady state: the last %.0f s of each run (of each
 phase, where jobs change in the middle). "Of the best": over the best static allocation's sum in the same turn. "95 %% after": seconds from
 the start of the policy (of the last phase) until the sum over 2 s is first at 95 %% of its final value. "Least of entitlement": over whole

@@ -33,6 +33,8 @@ type session struct {
 	best  candidate
 	looks int
 	runs  []run
+	// learnt is where the policy that learns keeps what it knows; "": it has not run yet.
+	learnt string
 }
 
 // run is one policy on one mix, once.

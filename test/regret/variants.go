@@ -74,7 +74,12 @@ func (s *session) startTrimtab(ctx context.Context, policy string) (func() (int,
 	if s.bed.node != nil {
 		env = s.bed.node.Env()
 	}
-	d, err := daemontest.Start(ctx, daemontest.Options{Binary: s.o.binary, Config: onlyOurs + "policy: " + policy + "\n", Env: env})
+	dir, err := s.store(policy)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now().UnixNano()
+	d, err := daemontest.Start(ctx, daemontest.Options{Binary: s.o.binary, Dir: dir, Config: onlyOurs + "policy: " + policy + "\n", Env: env})
 	if err != nil {
 		if strings.Contains(err.Error(), "is not known; there is") {
 			return nil, fmt.Errorf("policy %s: %w", policy, errUnknownPolicy)
@@ -85,6 +90,9 @@ func (s *session) startTrimtab(ctx context.Context, policy string) (func() (int,
 		records, err := d.History(context.WithoutCancel(ctx))
 		changes, told := 0, ""
 		for _, r := range records {
+			if r.UnixNs < began {
+				continue // an earlier run's, in the same store
+			}
 			switch r.Kind {
 			case view.RecordChange, view.RecordRollback:
 				changes++
@@ -98,6 +106,26 @@ func (s *session) startTrimtab(ctx context.Context, policy string) (func() (int,
 		}
 		return changes, told, errors.Join(err, d.Close())
 	}, nil
+}
+
+// learns names the policy that lives on what it knows from before: its store stays
+// from one of its runs to the next, so that only its first one starts empty.
+const learns = "similarity"
+
+// store is the folder of a policy's daemon; "": a fresh one each time.
+func (s *session) store(policy string) (string, error) {
+	if policy != learns {
+		return "", nil
+	}
+	if s.learnt == "" {
+		dir, err := os.MkdirTemp("", "trimtab-regret-*")
+		if err != nil {
+			return "", err
+		}
+		s.learnt = dir
+		s.bed.cleanup = append(s.bed.cleanup, func() error { return os.RemoveAll(dir) })
+	}
+	return s.learnt, nil
 }
 
 // whyNot is what the daemon says of containers that it did not change.
