@@ -22,8 +22,20 @@ func labCommand() *cobra.Command {
 		Short: "Try policies without a machine: on published tables, and on recordings",
 		Long:  "Needs no daemon and no root, and changes nothing.",
 	}
-	cmd.AddCommand(simulateCommand(), labReplayCommand())
+	cmd.AddCommand(simulateCommand(), labReplayCommand(), sourcesCommand())
 	return cmd
+}
+
+// sourcesCommand carries the licenses of the embedded tables with the binary.
+func sourcesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "sources",
+		Short: "Where the tables of `lab simulate` are from, and their licenses",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return show(cmd, map[string]string{"sources": tables.Sources()}, tables.Sources)
+		},
+	}
 }
 
 // simulated is the JSON of `trimtab lab simulate`.

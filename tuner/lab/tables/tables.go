@@ -21,6 +21,20 @@ var tiresiasCSV []byte
 //go:embed data/gavel.csv
 var gavelCSV []byte
 
+//go:embed data/README.md
+var readme string
+
+//go:embed data/gavel.LICENSE
+var gavelLicense string
+
+//go:embed data/tiresias.LICENSE
+var tiresiasLicense string
+
+// Sources tells where the tables are from, with the licenses that go with them.
+func Sources() string {
+	return readme + "\n# License of gavel.csv\n\n" + gavelLicense + "\n# License of tiresias.csv\n\n" + tiresiasLicense
+}
+
 // TraceJob is one job of the Tiresias trace.
 type TraceJob struct {
 	GPUs      int

@@ -2,6 +2,7 @@ package tables
 
 import (
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -65,6 +66,16 @@ func TestCurvesAreMonotone(t *testing.T) {
 		}
 		if c.At(3, 62.5) != 1 {
 			t.Errorf("%s: %v at the proportional share", c.Model, c.At(3, 62.5))
+		}
+	}
+}
+
+// TestSourcesNamesAll: each table's repository and commit, and the licenses' own words.
+func TestSourcesNamesAll(t *testing.T) {
+	for _, want := range []string{"msr-fiddle/synergy at 1bb2bed", "SymbioticLab/Tiresias at 959f9b0", "stanford-futuredata/gavel at c4fa400",
+		"Copyright (c) 2020 Stanford Future Data Systems", "Apache License", "Permission is hereby granted"} {
+		if !strings.Contains(Sources(), want) {
+			t.Errorf("no %q", want)
 		}
 	}
 }
