@@ -133,7 +133,8 @@ func TestGrowingJobIsNotKilled(t *testing.T) {
 // TestTakenBackLimitEscapes: what a job that stopped growing does not use is taken
 // back; when it wants memory after all, the limit rises before anything is killed.
 func TestTakenBackLimitEscapes(t *testing.T) {
-	j := memoryJob(t, 500, "memory.py", []string{"trimtab.memory.max=4000m"}, "--kind", "grow", "--grow-mib", "24", "--grow-max-mib", "400", "--data-mib", "16")
+	binary(t) // first: the job grows from its start, and must not meet its limit before the daemon is there
+	j := memoryJob(t, 700, "memory.py", []string{"trimtab.memory.max=4000m"}, "--kind", "grow", "--grow-mib", "10", "--grow-max-mib", "400", "--data-mib", "16")
 	d := daemon(t, daemontest.Options{})
 	c := until(t, d, j.Name, "more memory", changed)
 	c = until(t, d, j.Name, "some of it taken back, and kept", func(c view.Container) bool {
