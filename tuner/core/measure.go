@@ -132,6 +132,9 @@ func (j *job) observe(cfg Config, w *window.Window) {
 		if j.source != "" || !j.like.ticking {
 			j.like.early.Cut()
 		}
+		if j.source == "" {
+			j.like.firstNs = w.EndNs
+		}
 		if j.source == "" && r.Rate.PerSecond*float64(length)/1e9 > 2*r.Rate.Ticks+2 {
 			j.long.Cut() // most of the stretch lay before its first steps, and is no part of their cost
 		}

@@ -31,6 +31,7 @@ type likeness struct {
 	root     int32             // the first of its training processes
 	entry    uint64            // what it teaches
 	taughtNs int64
+	firstNs  int64    // when its steps were first seen
 	taken    []string // what was taken over from known jobs, for people
 	device   string   // its model
 	speeds   []fingerprint.Speed
@@ -177,7 +178,8 @@ func (c *Core) teach(j *job, r window.Reading) {
 	case policies.ClassIdle, policies.ClassInteractive, policies.ClassUnknown, "":
 		return
 	}
-	settled := c.now()-j.changedNs >= c.cfg.SettleNs
+	// Its first batches also fill the loaders' queues, which makes steps look dearer.
+	settled := c.now()-j.changedNs >= c.cfg.SettleNs && c.now()-l.firstNs >= teachEveryNs
 	if !c.own(j) || !settled || r.Cost.Ticks < teachTicks || len(c.trialsOf(j.c.Key())) > 0 || l.taughtNs > 0 && c.now()-l.taughtNs < teachEveryNs {
 		return
 	}
