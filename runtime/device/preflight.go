@@ -147,11 +147,21 @@ func bySystemd(ctx context.Context, r *Report, c runtime.Container, unit string,
 		if !slices.ContainsFunc(allowed, func(a Allow) bool { return a.covers(need, majors) }) {
 			r.AtRisk = true
 			r.Why = fmt.Sprintf("systemd does not know that %s may use device %s, so a daemon-reload takes it away", unit, need.Numbers())
-			r.Mend = "start the container by CDI, or with --device for each node"
+			r.Mend = mendUnit(r.Mode)
 			return
 		}
 	}
 	r.Green, r.Why = true, "systemd knows the rules for its GPU"
+}
+
+// mendUnit says how systemd gets to know the nodes. runc (1.1.5 for one) tells it only
+// of devices that have a link in /dev/char, and for NVIDIA's nodes nobody makes one.
+func mendUnit(mode string) string {
+	const links = "make the links in /dev/char (nvidia-ctk system create-dev-char-symlinks --create-all) and start it again"
+	if mode == "devices" || mode == "cdi" {
+		return links
+	}
+	return "start the container by CDI, or with --device for each node; " + links
 }
 
 // byList: without systemd nobody rewrites the rules, and runc leaves them alone

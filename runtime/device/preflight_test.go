@@ -94,6 +94,20 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
+// TestPreflightMend: who asked for each node already is not told to.
+func TestPreflightMend(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "proc/devices"), "Character devices:\n195 nvidia-frontend\n")
+	for via, asks := range map[string]bool{"devices": false, "cdi": false, "legacy-hook": true, "device-requests": true} {
+		c := runtime.Container{GPUs: []string{"0"}, GPUVia: via, Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2, Unified: filepath.Join(root, scope)}}
+		units := fakeUnits{allow: map[string][]Allow{scope: {{"/dev/char/1:3", "rwm"}}}}
+		r := Preflight(t.Context(), c, Options{ProcRoot: filepath.Join(root, "proc"), Units: units})
+		if strings.Contains(r.Mend, "--device") != asks || !strings.Contains(r.Mend, "/dev/char") {
+			t.Errorf("%s: %q", via, r.Mend)
+		}
+	}
+}
+
 func TestPreflightOfLostGroup(t *testing.T) {
 	c := runtime.Container{GPUs: []string{"0"}, Cgroup: runtime.Cgroup{V1: map[string]string{"devices": t.TempDir()}}}
 	if r := Preflight(t.Context(), c, Options{}); r.Green || r.Why == "" {

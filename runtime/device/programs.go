@@ -84,7 +84,7 @@ func query(group *os.File, flags uint32) ([]ebpf.ProgramID, error) {
 		return nil, fmt.Errorf("its control group is gone: %w", runtime.ErrGone)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("device programs of %s: %w (trimtab needs CAP_SYS_ADMIN for them)", group.Name(), err)
+		return nil, fmt.Errorf("device programs of %s: %w (trimtab needs CAP_NET_ADMIN to ask for them)", group.Name(), err)
 	}
 	var out []ebpf.ProgramID
 	for _, p := range result.Programs {
