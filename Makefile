@@ -138,6 +138,18 @@ test-runtimes: setup-dev ## Engines against this host's runtimes and current one
 	  go test -count=1 -p 1 -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./runtime/runtimetest ./runtime/docker ./runtime/containerd
 	@{ printf 'DOOR\tVERSIONS\tCGROUPS\tPASSED\tNOT HERE\n'; sort -u $(abspath $(RUNTIMES))/table; } | column -t -s "$$(printf '\t')"
 
+# The guest's disk, kept between runs; console and journal of the last run beside it.
+VM_CACHE ?= $(abspath .cache/vm)
+VM_TIMEOUT ?= 20m
+
+.PHONY: test-vm
+test-vm: setup-vm vgpu ## The installed package on real systemd and cgroup v2, in a virtual machine (emulated where KVM does not work).
+	@go build -o .cache/testsummary ./tools/testsummary
+	@image=$$(TRIMTAB_CACHE='$(VM_CACHE)' test/vm/image.sh) && \
+	TRIMTAB_VM_IMAGE="$$image" TRIMTAB_VM_LOGS='$(VM_CACHE)/logs' \
+	  go test -json -count=1 -timeout $(VM_TIMEOUT) $(TEST_FLAGS) ./test/vm 2>&1 | .cache/testsummary -each || \
+	  { echo "test-vm: the guest's journal and console are in $(VM_CACHE)/logs"; exit 1; }
+
 ##@ Machine
 
 .PHONY: setup
@@ -147,6 +159,10 @@ setup: ## Install what a run needs and start Docker if none runs (Debian, as roo
 .PHONY: setup-dev
 setup-dev: ## The same, and clang-14 to regenerate the BPF objects.
 	scripts/setup-host.sh --dev
+
+.PHONY: setup-vm
+setup-vm: ## The same, and an emulator with what a guest is made of.
+	scripts/setup-host.sh --vm
 
 ##@ Install
 

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Makes a Debian 12 host able to run `make demo` (and with --dev `make check`):
-# installs what is missing, starts Docker if none answers. Needs root. Changes
+# Makes a Debian 12 host able to run `make demo` (and with --dev `make check`, with
+# --vm `make test-vm`): installs what is missing, starts Docker if none answers. Needs root. Changes
 # nothing that is there, starts no other service, and prints one line when all
 # is well. Safe to run again at any time.
 #
-#   scripts/setup-host.sh [--dev]
+#   scripts/setup-host.sh [--dev] [--vm]
 set -eu
 
 min_go=1.26
@@ -19,10 +19,12 @@ die() {
 has() { command -v "$1" >/dev/null 2>&1; }
 
 dev=false
+vm=false
 for arg in "$@"; do
 	case $arg in
 	--dev) dev=true ;;
-	*) die "unknown option $arg: usage: scripts/setup-host.sh [--dev]" ;;
+	--vm) vm=true ;;
+	*) die "unknown option $arg: usage: scripts/setup-host.sh [--dev] [--vm]" ;;
 	esac
 done
 
@@ -49,6 +51,17 @@ find_missing() {
 		[ -e /usr/include/bpf/bpf_helpers.h ] || missing="$missing libbpf-dev"
 		want promtool prometheus
 		want gcc gcc
+		want flock util-linux
+		[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+	fi
+	if $vm; then
+		want qemu-system-x86_64 qemu-system-x86
+		want mkfs.ext4 e2fsprogs
+		want busybox busybox-static
+		want cpio cpio
+		want depmod kmod
+		want gcc gcc
+		want g++ g++
 		want flock util-linux
 		[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 	fi

@@ -1,14 +1,20 @@
 // Command testsummary reads `go test -json` on standard input and tells what
-// ran: one line for each package as it ends, failures whole with their output,
+// ran: one line for each package as it ends (with -each for each test too, with what
+// it logged), failures whole with their output,
 // skipped tests grouped by what they needed, and as the very last line
 // "N passed, N failed, N skipped". It exits 1 if anything failed, a package did
 // not build, the stream was cut short, or nothing ran.
 package main
 
-import "os"
+import (
+	"flag"
+	"os"
+)
 
 func main() {
 	s := newSummary(os.Stdout)
+	flag.BoolVar(&s.each, "each", false, "a line for each test as it ends")
+	flag.Parse()
 	if err := s.read(os.Stdin); err != nil {
 		s.broken("reading test output: " + err.Error())
 	}

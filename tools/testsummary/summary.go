@@ -39,6 +39,7 @@ type counts struct{ passed, failed, skipped int }
 // summary gathers the stream; it writes as packages end.
 type summary struct {
 	out      io.Writer
+	each     bool                 // a line for each test, with what it logged
 	output   map[testKey][]string // of tests that run; "" as test is the package's own
 	build    map[string][]string  // compiler output by import path
 	parent   map[testKey]bool     // has subtests
@@ -120,6 +121,9 @@ func (s *summary) testEnded(key testKey, e event) {
 	}
 	if e.Action == "fail" {
 		fmt.Fprintf(s.out, "--- FAIL %s %s (%.1f s)\n", short(key.pkg), key.test, e.Elapsed)
+		s.show(s.output[key])
+	} else if s.each {
+		fmt.Fprintf(s.out, "%-5s %7.1f s  %s\n", map[string]string{"pass": "ok", "skip": "skip"}[e.Action], e.Elapsed, strings.ReplaceAll(e.Test, "_", " "))
 		s.show(s.output[key])
 	}
 	delete(s.output, key)
@@ -205,7 +209,7 @@ func (s *summary) count(pkg string) (c counts, failed bool) {
 func (s *summary) show(lines []string) {
 	for line := range strings.SplitAfterSeq(strings.Join(lines, ""), "\n") {
 		text := strings.TrimSpace(line)
-		if text == "" || strings.HasPrefix(text, "=== ") {
+		if text == "" || strings.HasPrefix(text, "=== ") || s.each && strings.HasPrefix(text, "--- ") {
 			continue
 		}
 		fmt.Fprintf(s.out, "    %s\n", strings.TrimRight(line, "\n"))

@@ -158,3 +158,23 @@ func TestRealGoTest(t *testing.T) {
 		}
 	}
 }
+
+// TestEachTestHasALine: with -each, whoever waits sees what goes on.
+func TestEachTestHasALine(t *testing.T) {
+	var b strings.Builder
+	s := newSummary(&b)
+	s.each = true
+	in := stream(t, start(), run("A"), run("A/a_part"), say("A/a_part", "    x_test.go:3: 16.2 steps/s\n"), say("A/a_part", "    --- PASS: A/a_part (0.50s)\n"),
+		end("pass", "A/a_part"), run("A/other"), say("A/other", "    x_test.go:4: needs a GPU\n"), end("skip", "A/other"), end("pass", "A"), end("pass", ""))
+	if err := s.read(strings.NewReader(in)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ok        0.5 s  A/a part\n", "x_test.go:3: 16.2 steps/s\n", "skip      0.5 s  A/other\n", "ok        0.5 s  A\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, &b)
+		}
+	}
+	if strings.Contains(b.String(), "--- PASS") {
+		t.Errorf("%s", &b)
+	}
+}

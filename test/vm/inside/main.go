@@ -1,0 +1,70 @@
+// Command inside runs in the guest of `make test-vm`: as root it carries out what
+// the tests outside ask for.
+//
+//	inside serve    answers POST /run on port 8080: a shell script in, outcome out
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Outcome is how a script ended.
+type Outcome struct {
+	Code   int    `json:"code"`
+	Stdout string `json:"stdout"`
+	Stderr string `json:"stderr"`
+}
+
+func main() {
+	err := errors.New("usage: inside serve")
+	if len(os.Args) == 2 && os.Args[1] == "serve" {
+		err = serve()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// serve answers on the guest's only network, which is a user-mode one of the emulator's.
+func serve() error {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	http.HandleFunc("GET /boot", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.TrimSpace(boot)) })
+	http.HandleFunc("POST /run", func(w http.ResponseWriter, r *http.Request) {
+		script, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(run(r, string(script)))
+	})
+	return http.ListenAndServe(":8080", nil)
+}
+
+// run is ended, with all that it started in its group, when whoever asked goes away.
+func run(r *http.Request, script string) Outcome {
+	cmd := exec.CommandContext(r.Context(), "/bin/bash", "-c", script)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 2 * time.Second // what it left in the background may hold its output
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "HOME=/root", "DEBIAN_FRONTEND=noninteractive")
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		return Outcome{Code: 127, Stderr: err.Error()}
+	}
+	return Outcome{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
+}

@@ -1,0 +1,203 @@
+package vm
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// What `make test-vm` sets, and what helps to develop a check.
+const (
+	envImage = "TRIMTAB_VM_IMAGE" // image.sh's folder
+	envLogs  = "TRIMTAB_VM_LOGS"  // where console and journal go
+	envKeep  = "TRIMTAB_VM_KEEP"  // set: the guest stays up, and where it answers is printed
+	envAt    = "TRIMTAB_VM_AT"    // a guest that was kept is used
+)
+
+// patience bounds every wait; emulated, the guest is some ten times slower than its host.
+const patience = 3 * time.Minute
+
+// TestMachine is one machine's life: its parts come in this order, each on what the
+// ones before left.
+func TestMachine(t *testing.T) {
+	m := start(t)
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *machine)
+	}{
+		{"the guest is a systemd host with Docker on cgroup v2", aHost},
+		{"apt installs the package, and the service runs", installs},
+		{"the sandbox is what docs/security.md says", sandbox},
+		{"a starved job is tuned by the systemd driver", tunes},
+		{"launches are counted from within the sandbox", counts},
+		{"daemon-reload leaves limits as trimtab set them", reloadKeepsLimits},
+		{"daemon-reload leaves a GPU that systemd knows", reloadKeepsKnown},
+		{"a hidden GPU stays hidden over daemon-reload, and is shown again", hides},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.run(t, m) })
+	}
+}
+
+// machine is the guest as the parts use it.
+type machine struct {
+	g      *Guest
+	before float64 // the job's rate without trimtab
+}
+
+func start(t *testing.T) *machine {
+	t.Helper()
+	if at := os.Getenv(envAt); at != "" {
+		return &machine{g: Attach(at)}
+	}
+	image := os.Getenv(envImage)
+	if image == "" {
+		t.Skip("needs a virtual machine of its own: make test-vm")
+	}
+	dir := t.TempDir()
+	began := time.Now()
+	payload, err := build(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("built what the guest is given in %.0f s", time.Since(began).Seconds())
+	began = time.Now()
+	g, err := Boot(t.Context(), image, payload, dir)
+	m := &machine{g: g}
+	if g != nil {
+		t.Cleanup(func() { m.end(t, dir) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("booted by %s in %.0f s", g.Accel, time.Since(began).Seconds())
+	return m
+}
+
+// end keeps console and journal, and ends the guest.
+func (m *machine) end(t *testing.T, dir string) {
+	if logs := os.Getenv(envLogs); logs != "" {
+		err := os.MkdirAll(logs, 0o755)
+		if o, failed := m.g.Run(t.Context(), "journalctl --no-pager -o short-precise"); failed == nil && err == nil {
+			err = os.WriteFile(filepath.Join(logs, "journal"), []byte(o.Stdout), 0o644)
+		}
+		if console, failed := os.ReadFile(m.g.console()); failed == nil && err == nil {
+			err = os.WriteFile(filepath.Join(logs, "console"), console, 0o644)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if os.Getenv(envKeep) != "" {
+		t.Logf("kept: %s=%s, PID %d", envAt, m.g.url, m.g.cmd.Process.Pid)
+		<-m.g.ended
+	}
+	m.g.Close()
+}
+
+// try runs a script, whatever becomes of it.
+func (m *machine) try(t *testing.T, script string) Outcome {
+	t.Helper()
+	o, err := m.g.Run(t.Context(), script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// sh runs a script that must succeed and returns what it printed, trimmed.
+func (m *machine) sh(t *testing.T, script string) string {
+	t.Helper()
+	o := m.try(t, "set -eu -o pipefail\n"+script)
+	if o.Code != 0 {
+		t.Fatalf("%s\nended with %d\n%s%s", script, o.Code, o.Stdout, o.Stderr)
+	}
+	return strings.TrimSpace(o.Stdout)
+}
+
+// until asks again and again, and fails with the last answer.
+func until(t *testing.T, what string, good func() (string, bool)) {
+	t.Helper()
+	last, ok := "", false
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+		if last, ok = good(); ok {
+			return
+		}
+	}
+	t.Fatalf("%s: not within %s; last %s", what, patience, last)
+}
+
+// container is what trimtab says of one; the zero value while it knows none.
+func (m *machine) container(t *testing.T, name string) (c view.Container) {
+	t.Helper()
+	o := m.try(t, "trimtab explain "+name+" --output json")
+	if o.Code == 0 {
+		if err := json.Unmarshal([]byte(o.Stdout), &c); err != nil {
+			t.Fatalf("explain: %v\n%s", err, o.Stdout)
+		}
+	}
+	return c
+}
+
+func (m *machine) untilContainer(t *testing.T, name, what string, good func(view.Container) bool) (c view.Container) {
+	t.Helper()
+	until(t, name+": "+what, func() (string, bool) {
+		c = m.container(t, name)
+		return fmt.Sprintf("%+v", c), good(c)
+	})
+	return c
+}
+
+func (m *machine) status(t *testing.T) (s view.Snapshot) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(m.sh(t, "trimtab status --output json")), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// cgroup is the directory of a Docker container's scope.
+func (m *machine) cgroup(t *testing.T, name string) string {
+	t.Helper()
+	return m.sh(t, "echo /sys/fs/cgroup/system.slice/docker-$(docker inspect -f '{{.Id}}' "+name+").scope")
+}
+
+// quota is what stands in the kernel: microseconds in each period of so many.
+func (m *machine) quota(t *testing.T, name string) string {
+	t.Helper()
+	return m.sh(t, "cat "+m.cgroup(t, name)+"/cpu.max")
+}
+
+func (m *machine) wantQuota(t *testing.T, name, want, when string) {
+	t.Helper()
+	if got := m.quota(t, name); got != want {
+		t.Errorf("%s: %s has %q, want %q", when, name, got, want)
+	}
+}
+
+// sampled runs a script while a file is read ten times a second, and returns its
+// contents in order, each once as long as it lasts.
+func (m *machine) sampled(t *testing.T, file, script string) []string {
+	t.Helper()
+	out := m.sh(t, `(while :; do cat `+file+`; sleep 0.1; done) >/tmp/samples 2>/dev/null & sampler=$!
+trap 'kill $sampler' EXIT
+{ `+script+`
+} >&2
+uniq /tmp/samples`)
+	return strings.Split(out, "\n")
+}
+
+func (m *machine) number(t *testing.T, script string) float64 {
+	t.Helper()
+	n, err := strconv.ParseFloat(m.sh(t, script), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

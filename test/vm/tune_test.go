@@ -1,0 +1,153 @@
+package vm
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// The job's owner gave it a third of what it can use: 25 ms of loaders' CPU for a step
+// that could take 62 ms.
+const (
+	startJob = `docker run -d --name job --network none --restart always --label trimtab.mode=tune --cpus 0.15 job-image \
+		trainer --kernels 4 --kernel-us 15000 --sync blocking --loader-threads 2 --loader-ms 25`
+	owners = "15000 100000"
+)
+
+// nvidiaNodes are what a driver and its toolkit leave in /dev. Without the links runc
+// does not tell systemd of a device.
+const nvidiaNodes = `mkdir -p /dev/char; for n in 0:nvidia0 1:nvidia1 255:nvidiactl; do
+[ -e /dev/${n#*:} ] || mknod -m 666 /dev/${n#*:} c 195 ${n%%:*}
+ln -sf ../${n#*:} /dev/char/195:${n%%:*}
+done
+`
+
+func aHost(t *testing.T, m *machine) {
+	m.sh(t, `[ "$(stat -f -c %T /sys/fs/cgroup)" = cgroup2fs ] && [ -e /sys/kernel/btf/vmlinux ] && [ -d /run/systemd/system ]`)
+	until(t, "boot", func() (string, bool) {
+		o := m.try(t, "systemctl is-system-running; systemctl list-jobs --no-pager; systemctl --failed --no-pager --plain")
+		return o.Stdout, strings.HasPrefix(o.Stdout, "running")
+	})
+	if got := m.sh(t, "docker info -f '{{.CgroupDriver}} {{.CgroupVersion}}'"); got != "systemd 2" {
+		t.Fatalf("Docker's cgroups: %s", got)
+	}
+	m.sh(t, `docker import --change 'ENV LD_LIBRARY_PATH=/opt/trimtab-vgpu PATH=/bin' /opt/vm/job.tar job-image
+`+nvidiaNodes)
+	t.Log(m.sh(t, `uname -r; systemctl --version | head -1; docker version -f 'Docker {{.Server.Version}}'; containerd --version; runc --version | head -1; cat /sys/module/apparmor/parameters/enabled`))
+}
+
+// installs: the administrator's config is there first: a budget that fits an emulated CPU.
+func installs(t *testing.T, m *machine) {
+	m.sh(t, startJob)
+	m.before = m.rate(t)
+	m.install(t, version)
+	until(t, "the service", func() (string, bool) {
+		o := m.try(t, "systemctl is-active trimtab; systemctl is-enabled trimtab")
+		return o.Stdout + o.Stderr, o.Stdout == "active\nenabled\n"
+	})
+	if s := m.status(t); s.Daemon.Version != version {
+		t.Errorf("it is version %q", s.Daemon.Version)
+	}
+	t.Log(m.sh(t, "trimtab doctor || [ $? = 1 ]"))
+	for _, p := range append(m.status(t).Daemon.Probes, m.status(t).Daemon.Engines...) {
+		if !p.OK && p.Name != "nvml" {
+			t.Errorf("%s does not work in the sandbox: %s", p.Name, p.Lost)
+		}
+	}
+}
+
+func (m *machine) install(t *testing.T, version string) {
+	t.Helper()
+	m.sh(t, `mkdir -p /etc/trimtab/conf.d
+echo '{limits: {coolDown: 5s}, budget: {cpu: 1, job: 0.1}}' >/etc/trimtab/conf.d/site.yaml
+apt-get -qq -y install /opt/vm/trimtab-`+version+`.deb >&2`)
+}
+
+func sandbox(t *testing.T, m *machine) {
+	page, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, unit := range []string{"trimtab.service", "trimtab-restore.service"} {
+		out := m.sh(t, "systemd-analyze security --no-pager "+unit)
+		level := regexp.MustCompile(`Overall exposure level for \S+ ([0-9.]+)`).FindStringSubmatch(out)
+		if level == nil || !strings.Contains(string(page), level[1]) {
+			t.Errorf("%s: %v, and docs/security.md does not say so\n%s", unit, level, out)
+		}
+	}
+	// CAP_NET_ADMIN 12, CAP_MKNOD 27, CAP_SYS_PTRACE 19, CAP_SYS_ADMIN 21, CAP_PERFMON 38, CAP_BPF 39
+	want := "CapEff:\t000000c008281000\nCapBnd:\t000000c008281000\nNoNewPrivs:\t1\nSeccomp:\t2"
+	got := m.sh(t, `grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/$(systemctl show -p MainPID --value trimtab)/status`)
+	if got != want {
+		t.Errorf("the daemon runs with\n%s\nwant\n%s", got, want)
+	}
+}
+
+func changed(c view.Container) bool { return len(c.Changed) > 0 }
+
+func kept(c view.Container) bool {
+	return changed(c) && len(c.Trials) > 0 && c.Trials[0].Outcome == view.OutcomeKept
+}
+
+// settled: something stands, and no trial runs. A daemon that took over has had none.
+func settled(c view.Container) bool { return changed(c) && c.Trial == nil && c.Rate.PerSecond > 0 }
+
+// steady waits until the job's quota is proved, pauses, so that nothing new is tried
+// while it is looked at, and returns it with the function that ends the pause.
+func (m *machine) steady(t *testing.T) (quota string, resume func()) {
+	t.Helper()
+	until(t, "a proved change", func() (string, bool) {
+		m.untilContainer(t, "job", "a settled change", settled)
+		m.sh(t, "trimtab pause")
+		if c := m.container(t, "job"); !settled(c) {
+			m.sh(t, "trimtab resume")
+			return "a new trial began", false
+		}
+		return "", true
+	})
+	return m.quota(t, "job"), func() { m.sh(t, "trimtab resume") }
+}
+
+func tunes(t *testing.T, m *machine) {
+	c := m.untilContainer(t, "job", "a kept change", kept)
+	now := m.quota(t, "job")
+	if now == owners {
+		t.Fatalf("it says that it changed %v, and %q stands", c.Changed, now)
+	}
+	if after := m.rate(t); after < 1.5*m.before {
+		t.Errorf("the job printed %.2f steps/s before and %.2f after", m.before, after)
+	} else {
+		t.Logf("%q; %.2f steps/s, then %.2f; predicted %.2f; rate from %s", now, m.before, after, c.Trials[0].Predicted, c.Rate.Source)
+	}
+	if got := m.sh(t, "docker inspect -f '{{.HostConfig.NanoCpus}}' job"); got != "150000000" {
+		t.Errorf("docker inspect shows %s", got)
+	}
+	if got := m.sh(t, "systemctl show -p CPUQuotaPerSecUSec --value $(basename "+m.cgroup(t, "job")+")"); got == "150ms" {
+		t.Error("systemd still has the owner's quota")
+	}
+}
+
+// rate is what the job printed over ten seconds.
+func (m *machine) rate(t *testing.T) float64 {
+	t.Helper()
+	return m.number(t, `sleep 10; docker logs --since 10s job 2>&1 | awk '/^step=/ {sub("step=", "", $1); sub("t=", "", $2); if (!n) {n = $1; t = $2} else if ($2 > t) {r = ($1 - n) / ($2 - t)}} END {print r + 0}'`)
+}
+
+// counts: uprobes on CUDA's library in the container.
+func counts(t *testing.T, m *machine) {
+	m.untilContainer(t, "job", "a rate from CUDA's calls", func(c view.Container) bool {
+		return strings.Contains(c.Rate.Source, "launches") || strings.Contains(c.Rate.Source, "synchronisations")
+	})
+}
+
+func reloadKeepsLimits(t *testing.T, m *machine) {
+	now, resume := m.steady(t)
+	defer resume()
+	got := m.sampled(t, m.cgroup(t, "job")+"/cpu.max", "for i in 1 2 3 4 5; do systemctl daemon-reload; sleep 1; done")
+	if len(got) != 1 || got[0] != now {
+		t.Errorf("over five reloads %q became %q", now, got)
+	}
+}
