@@ -82,15 +82,16 @@ func (k Policy) one(node policies.Node, j policies.Job) []policies.Change {
 	if changes := k.cache(node, j); len(changes) > 0 {
 		return changes
 	}
-	if changes := k.cpu(node, j); len(changes) > 0 {
-		return changes
+	cpu := k.cpu(node, j)
+	if len(cpu) > 0 && j.Enrolment.Allows(cpu[0].Knob) {
+		return cpu
 	}
 	for _, propose := range []func(policies.Node, policies.Job) []policies.Change{k.evicted, k.low, k.io, k.nearby, k.spare} {
 		if changes := propose(node, j); len(changes) > 0 {
 			return changes
 		}
 	}
-	return nil
+	return cpu // the guard says why it may not be
 }
 
 // cpu moves the quota where one stands, and else the weight.

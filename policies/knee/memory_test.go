@@ -162,6 +162,23 @@ func TestMemoryDown(t *testing.T) {
 	}
 }
 
+// TestKnobsThatAreNotAllowedStandInNobodysWay: a job that queues for a CPU, of which
+// only the memory may be moved, gives back memory all the same.
+func TestKnobsThatAreNotAllowedStandInNobodysWay(t *testing.T) {
+	j := with(given(), func(j *policies.Job) {
+		c := contended()
+		j.Cost, j.CostOK, j.Breakdown, j.Verdict, j.Entitlement, j.Rate = c.Cost, true, c.Breakdown, c.Verdict, c.Entitlement, c.Rate
+		j.Enrolment.Knobs = []string{"memory"}
+	})
+	if ch := only(t, New(Defaults()).Propose(bigNode, []policies.Job{j})); ch.Knob != runtime.KnobMemoryLimit || !ch.Take {
+		t.Errorf("%+v, want unused memory taken", ch)
+	}
+	j.Enrolment.Knobs = []string{"cpu", "memory"}
+	if ch := only(t, New(Defaults()).Propose(bigNode, []policies.Job{j})); ch.Knob != runtime.KnobCPUWeight {
+		t.Errorf("%+v, want what its cause calls for", ch)
+	}
+}
+
 func donor() policies.Job {
 	j := given()
 	j.Key, j.Name = "z", "donor"

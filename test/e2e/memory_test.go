@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -127,41 +126,5 @@ func TestGrowingJobIsNotKilled(t *testing.T) {
 	}
 	if !running(t, j) {
 		t.Error("it was killed by the restore")
-	}
-}
-
-// TestTakenBackLimitEscapes: what a job that stopped growing does not use is taken
-// back; when it wants memory after all, the limit rises before anything is killed.
-func TestTakenBackLimitEscapes(t *testing.T) {
-	binary(t) // first: the job grows from its start, and must not meet its limit before the daemon is there
-	j := memoryJob(t, 700, "memory.py", []string{"trimtab.memory.max=4000m"}, "--kind", "grow", "--grow-mib", "10", "--grow-max-mib", "400", "--data-mib", "16")
-	d := daemon(t, daemontest.Options{})
-	c := until(t, d, j.Name, "more memory", changed)
-	c = until(t, d, j.Name, "some of it taken back, and kept", func(c view.Container) bool {
-		return len(c.Trials) > 0 && c.Trials[0].Outcome == view.OutcomeKept && c.Trials[0].Changes[0].Take
-	})
-	ch := c.Trials[0].Changes[0]
-	low := limitMiB(t, j)
-	t.Logf("%s: %s", ch.Knob.Text(ch.From, ch.To), ch.Reason)
-	want := int64(0.97*float64(low)) - int64(c.MemoryUse.Held/mib) // to within 3 % of the limit
-	if want < 20 {
-		t.Fatalf("%d MiB stand, %.0f are held", low, c.MemoryUse.Held/mib)
-	}
-	hold := exec.CommandContext(t.Context(), "docker", "exec", j.ID, "python3", "-c",
-		"import sys,time; x=bytearray(int(sys.argv[1])<<20); x[::4096]=b'1'*len(x[::4096]); print('held', flush=True); time.sleep(30)", strconv.FormatInt(want, 10))
-	begun := time.Now()
-	if err := hold.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = hold.Process.Kill(); _ = hold.Wait() })
-	for limitMiB(t, j) <= low {
-		if time.Since(begun) > 20*time.Second {
-			t.Fatalf("%d MiB still stand\n%s", low, d.Log())
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Logf("from %d to %d MiB %.1f s after the allocation was asked for", low, limitMiB(t, j), time.Since(begun).Seconds())
-	if !running(t, j) {
-		t.Error("it was killed")
 	}
 }
