@@ -174,13 +174,6 @@ func (m *machine) quota(t *testing.T, name string) string {
 	return m.sh(t, "cat "+m.cgroup(t, name)+"/cpu.max")
 }
 
-func (m *machine) wantQuota(t *testing.T, name, want, when string) {
-	t.Helper()
-	if got := m.quota(t, name); got != want {
-		t.Errorf("%s: %s has %q, want %q", when, name, got, want)
-	}
-}
-
 // sampled runs a script while a file is read ten times a second, and returns its
 // contents in order, each once as long as it lasts.
 func (m *machine) sampled(t *testing.T, file, script string) []string {
