@@ -172,7 +172,8 @@ func askInside(nodes []int, container, own string) (err error) {
 }
 
 // openUnlinkedNode makes a node, keeps only a handle that is not an open device,
-// and removes it again, so that no crash later on can leave it behind.
+// and removes it again, so that a crash can leave it behind only in between; the
+// next call removes that.
 func openUnlinkedNode(minor int) (fd int, err error) {
 	for _, parent := range []string{"/dev", os.TempDir()} {
 		if fd, err = nodeIn(parent, minor); err == nil {
@@ -190,7 +191,8 @@ func nodeIn(parent string, minor int) (int, error) {
 	if fsInfo.Flags&unix.ST_NODEV != 0 {
 		return -1, fmt.Errorf("%s is mounted with nodev", parent)
 	}
-	dir, err := os.MkdirTemp(parent, ".trimtab-")
+	sweepNodes(parent)
+	dir, err := os.MkdirTemp(parent, nodePrefix)
 	if err != nil {
 		return -1, err
 	}
@@ -204,4 +206,23 @@ func nodeIn(parent string, minor int) (int, error) {
 		return -1, fmt.Errorf("open %s: %w", path, err)
 	}
 	return fd, nil
+}
+
+// nodePrefix begins the names of directories with a node, and staleNode is the age
+// from which on nobody is about to remove one.
+const (
+	nodePrefix = ".trimtab-"
+	staleNode  = time.Minute
+)
+
+// sweepNodes removes what a process that was killed between making and removing left.
+func sweepNodes(parent string) {
+	left, _ := filepath.Glob(filepath.Join(parent, nodePrefix+"*")) // the pattern is well-formed
+	for _, dir := range left {
+		var st unix.Stat_t
+		if unix.Lstat(dir, &st) != nil || st.Mode != unix.S_IFDIR|0o700 || int(st.Uid) != os.Geteuid() || time.Since(time.Unix(st.Mtim.Unix())) < staleNode {
+			continue
+		}
+		_ = os.RemoveAll(dir) // tried again next time
+	}
 }
