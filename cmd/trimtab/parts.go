@@ -21,7 +21,6 @@ import (
 	"github.com/trimtab/trimtab/policies/bottleneck"
 	"github.com/trimtab/trimtab/policies/knee"
 	"github.com/trimtab/trimtab/policies/similarity"
-	"github.com/trimtab/trimtab/probes"
 	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
 	"github.com/trimtab/trimtab/probes/network"
 	"github.com/trimtab/trimtab/probes/uprobe"
@@ -140,20 +139,9 @@ func checkGPU(ctx context.Context, c runtime.Container) error {
 }
 
 // memoryUse reads what a memory limit must leave room for.
-func memoryUse(ctx context.Context, c runtime.Container) (actuator.MemoryUse, error) {
-	p := probecgroup.New()
-	if err := p.Watch(loop.Target(c)); err != nil {
-		return actuator.MemoryUse{}, err
-	}
-	samples := map[string]*probes.Sample{}
-	if err := p.Read(ctx, samples); err != nil {
-		return actuator.MemoryUse{}, err
-	}
-	s := samples[c.Key()]
-	if s == nil || s.Cgroup == nil {
-		return actuator.MemoryUse{}, fmt.Errorf("container %q: its memory use cannot be read", c.Name)
-	}
-	return actuator.MemoryUse{Anon: s.Cgroup.Anon, Shmem: s.Cgroup.Shmem, Usage: s.Cgroup.MemoryBytes}, nil
+func memoryUse(_ context.Context, c runtime.Container) (actuator.MemoryUse, error) {
+	m, err := probecgroup.ReadMemory(loop.Target(c))
+	return actuator.MemoryUse{Anon: m.Anon, Shmem: m.Shmem, Swap: m.Swap, Usage: m.Usage}, err
 }
 
 // lockPatience: a child that a killed daemon was just starting holds its files, and the

@@ -1,0 +1,41 @@
+package cgroup
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// Memory is what a container's memory consists of, bytes, of its whole subtree.
+type Memory struct {
+	Usage, Anon, Shmem, Swap uint64
+}
+
+// ReadMemory reads a container's memory once and keeps nothing open. A limit is set
+// by the answer, so what it is made of must be there: an absent file would read as
+// memory that holds nothing.
+func ReadMemory(t probes.Target) (Memory, error) {
+	if t.Dir == nil {
+		return Memory{}, fmt.Errorf("container %s: no cgroup directories", t.Key)
+	}
+	f := files{open: map[name]int{}, buf: make([]byte, maxFileBytes)}
+	defer f.close()
+	r := &reading{files: &f, part: &probes.Cgroup{}}
+	var m Memory
+	dir, usage, needed := t.Dir("memory"), "memory.current", []string{"memory.current", "memory.stat", "memory.stat:anon", "memory.stat:shmem"}
+	if t.V2 {
+		r.table(dir, "memory.stat", want{"anon", &m.Anon}, want{"shmem", &m.Shmem})
+	} else {
+		usage, needed = "memory.usage_in_bytes", []string{"memory.usage_in_bytes", "memory.stat", "memory.stat:total_rss", "memory.stat:total_shmem"}
+		// total_swap is there where memory.memsw.limit_in_bytes is, the one that it counts against.
+		r.table(dir, "memory.stat", want{"total_rss", &m.Anon}, want{"total_shmem", &m.Shmem}, want{"total_swap", &m.Swap})
+	}
+	m.Usage, _ = r.number(dir, usage)
+	for _, missing := range r.part.Missing {
+		if slices.Contains(needed, missing) {
+			return Memory{}, fmt.Errorf("container %s: %s in %s cannot be read", t.Key, missing, dir)
+		}
+	}
+	return m, nil
+}
