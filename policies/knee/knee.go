@@ -7,7 +7,6 @@ package knee
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
@@ -63,9 +62,6 @@ func (k Policy) Propose(node policies.Node, jobs []policies.Job) policies.Propos
 		if j.Verdict.Cause == policies.CauseWorkers || j.Verdict.Cause == policies.CauseStorage || j.Verdict.Cause == policies.CauseRemote {
 			out.Advice = append(out.Advice, policies.Advice{Key: j.Key, Text: j.Verdict.Relief})
 		}
-	}
-	if changes := k.donate(node, jobs); len(changes) > 0 && !slices.ContainsFunc(out.Plans, func(p policies.Plan) bool { return p.Changes[0].Key == changes[0].Key }) {
-		out.Plans = append(out.Plans, policies.Plan{Policy: Name, Changes: changes})
 	}
 	return out
 }
