@@ -110,7 +110,17 @@ func relieved(j policies.Job) float64 {
 func (k Policy) raised(node policies.Node, j policies.Job, want, share float64) float64 {
 	m := j.MemoryUse
 	give := min(max(0, node.MemoryFree)*share, maxRaise)
-	return math.Floor(min(want, m.Limit+give, node.Ceiling(j.Enrolment, m))/mib) * mib
+	to := min(want, m.Limit+give, node.Ceiling(j.Enrolment, m))
+	return math.Floor(max(to, min(want, owners(j)))/mib) * mib
+}
+
+// owners is the limit that the owner set, the job's own whatever the host has left.
+func owners(j policies.Job) float64 {
+	if j.Original[runtime.KnobMemoryLimit] == runtime.ValueMax {
+		return math.Inf(1)
+	}
+	n, _ := j.Original[runtime.KnobMemoryLimit].Int()
+	return float64(n)
 }
 
 // spare takes back, of what trimtab gave, what the job does not use: everything

@@ -131,6 +131,24 @@ func given() policies.Job {
 	return j
 }
 
+// TestGrowthBelowTheOwnersLimit: what the owner set is the job's own, on a host that has nothing left.
+func TestGrowthBelowTheOwnersLimit(t *testing.T) {
+	full := bigNode
+	full.MemoryFree = -gib
+	below := func(original runtime.Value) policies.Job {
+		return with(growing(), func(j *policies.Job) { j.Original[runtime.KnobMemoryLimit] = original })
+	}
+	for original, want := range map[runtime.Value]int64{runtime.IntValue(380 * mib): 380, runtime.ValueMax: 400} {
+		p := New(Defaults()).Propose(full, []policies.Job{below(original)})
+		if len(p.Plans) != 1 || mibOf(t, p.Plans[0].Changes[0].To) < want {
+			t.Errorf("its owner's is %s: %+v, want %d MiB at least", original, p.Plans, want)
+		}
+	}
+	if p := New(Defaults()).Propose(full, []policies.Job{growing()}); len(p.Plans) != 0 {
+		t.Errorf("at its owner's: %+v", p.Plans)
+	}
+}
+
 // TestMemoryDown: only what trimtab gave and what nothing uses goes back.
 func TestMemoryDown(t *testing.T) {
 	for name, c := range map[string]struct {

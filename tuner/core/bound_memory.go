@@ -55,10 +55,7 @@ func (c *Core) boundMemory(j *job, ch policies.Change) (policies.Change, string)
 		}
 		return ch, ""
 	}
-	ceiling := max(c.node.Ceiling(e, use), original)
-	if math.IsInf(original, 1) {
-		ceiling = math.Inf(1) // any limit takes from a container that has none
-	}
+	ceiling := max(c.node.Ceiling(e, use), original) // infinite where its owner set none: any limit takes from it
 	floor := max(use.Floor(), e.Memory.Min)
 	if !e.BestEffort {
 		floor = max(floor, original)

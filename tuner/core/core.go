@@ -127,7 +127,7 @@ func (c *Core) Step(in Input) Decision {
 	c.balanceMemory()
 	c.results(in, &d)
 	c.judge(in, &d)
-	c.escape(in, &d)
+	c.escape(&d)
 	c.propose(in, &d)
 	return d
 }

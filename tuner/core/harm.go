@@ -157,32 +157,57 @@ func regressed(before, after []trial.Obs) (trial.Result, bool) {
 	return r, r.Outcome == trial.Inferior && r.Ratio <= 1-p.Regression
 }
 
-// escape gives back, within the tick, what was taken and bites by now.
-func (c *Core) escape(in Input, d *Decision) {
-	if in.Frozen != "" {
-		return
-	}
+// escape gives back, within the tick, what was taken and bites by now. It does so while
+// all is frozen too: it only gives back.
+func (c *Core) escape(d *Decision) {
+	since := c.now() - c.tickNs - second/2
 	for _, plan := range slices.Sorted(maps.Keys(c.standing)) {
 		s := c.standing[plan]
 		if !c.stands(s.order) {
 			delete(c.standing, plan)
 			continue
 		}
-		why := c.bites(s.order, s.before, c.now()-c.tickNs-second/2)
-		if why == "" {
+		if why := c.bites(s.order, s.before, since); why != "" {
+			delete(c.standing, plan)
+			c.giveBack(c.ownersBack(s.order), why, d)
+		}
+	}
+	for _, key := range c.keys() {
+		o := c.below(c.jobs[key])
+		if slices.ContainsFunc(d.Rollback, func(r Order) bool { return r.touches(key) }) {
 			continue
 		}
-		delete(c.standing, plan)
-		d.Rollback = append(d.Rollback, s.order)
-		ch := s.order.Changes[0]
-		j := c.jobs[ch.Key]
-		j.failMove(c, ch)
-		j.coolDown(c)
-		d.Records = append(d.Records, c.record(view.RecordTrial, j, func(rec *view.Record) {
-			rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To, rec.Outcome = plan, s.order.Policy, ch.Knob, ch.From, ch.To, view.OutcomeRolledBack
-			rec.Text = fmt.Sprintf("%s taken back: %s", changesText(s.order.Changes), why)
-		}))
+		if why := c.bites(o, nil, since); why != "" { // of before nothing is known: it counts as calm
+			o.Plan = c.planID()
+			c.giveBack(o, why, d)
+		}
 	}
+}
+
+// escaped ends a trial whose change took memory and bites.
+func (c *Core) escaped(t *openTrial, d *Decision) bool {
+	if t.appliedNs == 0 || t.phase != phaseWith {
+		return false
+	}
+	why := c.bites(t.order, t.memoryBefore, t.appliedNs-c.tickNs-second/10)
+	if why != "" {
+		t.order = c.ownersBack(t.order)
+		c.rollback(t, view.OutcomeRolledBack, why, d)
+	}
+	return why != ""
+}
+
+// giveBack orders a take undone that bites.
+func (c *Core) giveBack(o Order, why string, d *Decision) {
+	d.Rollback = append(d.Rollback, o)
+	ch := o.Changes[0]
+	j := c.jobs[ch.Key]
+	j.failMove(c, ch)
+	j.coolDown(c)
+	d.Records = append(d.Records, c.record(view.RecordTrial, j, func(rec *view.Record) {
+		rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To, rec.Outcome = o.Plan, o.Policy, ch.Knob, ch.From, ch.To, view.OutcomeRolledBack
+		rec.Text = fmt.Sprintf("%s taken back: %s", changesText(o.Changes), why)
+	}))
 }
 
 // stands reports whether an order's values are in force still, and nobody's else.

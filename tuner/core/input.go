@@ -5,6 +5,8 @@
 package core
 
 import (
+	"slices"
+
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
@@ -120,6 +122,10 @@ type Order struct {
 	Changes []policies.Change `json:"changes"`
 	DryRun  bool              `json:"dryRun,omitempty"` // observe mode: the same path without the last call
 	Why     string            `json:"why,omitempty"`    // of a rollback that no trial asked for
+}
+
+func (o Order) touches(key string) bool {
+	return slices.ContainsFunc(o.Changes, func(ch policies.Change) bool { return ch.Key == key })
 }
 
 // Decision is what a tick decided.

@@ -158,7 +158,7 @@ func (c *Core) urgent(j *job) bool {
 	}
 	m := c.memoryUse(j)
 	_, ok := c.atRisk(j)
-	return ok && c.node.Ceiling(j.c.Enrolment, m) >= (1+minMemoryStep)*m.Limit
+	return ok && c.ceiling(j) >= (1+minMemoryStep)*m.Limit
 }
 
 // balanceMemory computes what the node has of memory.

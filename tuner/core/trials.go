@@ -50,9 +50,7 @@ const (
 	phaseAgain              // it proved itself without, and is on its way once more
 )
 
-func (t *openTrial) touches(key string) bool {
-	return slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Key == key })
-}
+func (t *openTrial) touches(key string) bool { return t.order.touches(key) }
 
 // subject is the container whose rate judges the plan: the first that changes.
 func (t *openTrial) subject() string { return t.order.Changes[0].Key }
@@ -169,9 +167,10 @@ func (c *Core) settleChanged(t *openTrial) {
 
 // judge looks at each open trial that has settled.
 func (c *Core) judge(in Input, d *Decision) {
-	if in.Frozen != "" { // nothing is judged, so nothing goes back, and the time does not count
-		for _, t := range c.trials {
-			t.frozenNs += c.tickNs
+	if in.Frozen != "" { // nothing is judged, so nothing goes back but what bites, and the time does not count
+		for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
+			c.trials[plan].frozenNs += c.tickNs
+			c.escaped(c.trials[plan], d)
 		}
 		return
 	}
@@ -189,8 +188,7 @@ func (c *Core) judge(in Input, d *Decision) {
 			c.judgeBack(t, d)
 			continue
 		}
-		if why := c.bites(t.order, t.memoryBefore, t.appliedNs-c.tickNs-second/10); why != "" {
-			c.rollback(t, view.OutcomeRolledBack, why, d)
+		if c.escaped(t, d) {
 			continue
 		}
 		if who, short := c.crowds(t); short != "" {
