@@ -219,3 +219,24 @@ func TestGrowthBelowTheOwnersIsProtected(t *testing.T) {
 		t.Error("urgent, and nothing can be given")
 	}
 }
+
+// TestFailedCacheRaiseDoesNotStandInTheWayOfProtection: they raise the same knob for
+// reasons that say nothing of each other.
+func TestFailedCacheRaiseDoesNotStandInTheWayOfProtection(t *testing.T) {
+	c := New(Defaults(), script{}, "t")
+	e := allowMemory()
+	j := &job{c: Container{Enrolment: e, Watched: true, Now: runtime.Values{runtime.KnobMemoryLimit: runtime.IntValue(500 * mib)}}}
+	j.memory = []memoryTick{{endNs: second, held: 400 * mib, current: 480 * mib}}
+	c.jobs["x"] = j
+	c.node.Memory, c.node.MemoryFree = 16<<30, 8<<30
+	cache := policies.Change{Key: "x", Knob: runtime.KnobMemoryLimit, From: j.c.Now[runtime.KnobMemoryLimit], To: runtime.IntValue(900 * mib)}
+	protect := cache
+	protect.Witness = policies.WitnessHarm
+	j.failMove(c, cache)
+	if _, why := c.bound(j, cache); why == "" {
+		t.Error("what failed is tried again at once")
+	}
+	if _, why := c.bound(j, protect); why != "" {
+		t.Errorf("the raise that saves it is refused: %s", why)
+	}
+}

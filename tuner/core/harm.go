@@ -242,11 +242,13 @@ func (c *Core) filledNs(t *openTrial, j *job, since int64) int64 {
 	return since + fillNs
 }
 
-// move is a change by its direction: that a limit could not be taken says nothing
-// against raising it.
+// move is a change by its direction and by what judges it: that a limit could not be
+// taken says nothing against raising it, nor that more page cache brought nothing against
+// the raise that keeps the job alive.
 type move struct {
-	knob runtime.Knob
-	take bool
+	knob    runtime.Knob
+	take    bool
+	witness policies.Witness
 }
 
 // moveCondition is what a change of memory depended on.
@@ -267,13 +269,13 @@ func (j *job) failMove(c *Core, ch policies.Change) {
 	}
 	cond := j.moveCondition(c, ch.Knob)
 	cond.limit = ch.From // what stands once it is back
-	j.failedMoves[move{ch.Knob, ch.Take}] = cond
+	j.failedMoves[move{ch.Knob, ch.Take, ch.Witness}] = cond
 }
 
 // failedMove reports whether a like change failed and nothing that it depended on
 // has changed: the limit, what is held within a fifth, what is read again within half.
 func (j *job) failedMove(c *Core, ch policies.Change) bool {
-	was, failed := j.failedMoves[move{ch.Knob, ch.Take}]
+	was, failed := j.failedMoves[move{ch.Knob, ch.Take, ch.Witness}]
 	now := j.moveCondition(c, ch.Knob)
 	return failed && was.limit == now.limit && was.nodeFree == now.nodeFree &&
 		math.Abs(now.held-was.held) <= 0.2*was.held && (ch.Take || math.Abs(now.reread-was.reread) <= 0.5*was.reread)
