@@ -57,7 +57,7 @@ type Claim struct {
 	OwnWeight        float64 // the owner's
 	Weight           float64 // what stands
 	Used             float64 // CPUs of late
-	Waiting          bool    // it would use more than it gets
+	Waiting          float64 // share of time in which it would use more than it gets
 	Enrolled, Active bool
 	GPUs             float64 // really used
 
@@ -119,7 +119,12 @@ func (c Claim) want() float64 {
 // learnt curve's own noise would set the need.
 const enough = 0.985
 
-// demand is the CPUs that a claim would use if it were alone, under a quota.
+// allWaiting is the share of time waiting from which on what is used tells nothing of
+// what would be.
+const allWaiting = 0.95
+
+// demand is the CPUs that a claim would use if it were alone, under a quota. Where no
+// curve tells, what it uses is what it would use in the time that it does not wait.
 func (c Claim) demand(quota, cpus float64) float64 {
 	most := cpus
 	if quota > 0 {
@@ -130,10 +135,10 @@ func (c Claim) demand(quota, cpus float64) float64 {
 			return min(x, most)
 		}
 	}
-	if c.Waiting {
+	if c.Waiting >= allWaiting {
 		return most
 	}
-	return min(c.Used, most)
+	return min(c.Used/(1-max(c.Waiting, 0)), most)
 }
 
 // need is the demand within what the owner allows.

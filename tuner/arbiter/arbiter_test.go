@@ -24,7 +24,7 @@ func line(knee float64) policies.Curve {
 
 // spinner is a neighbour that nobody enrolled and that takes whatever it gets.
 func spinner(name string) Claim {
-	return Claim{Key: name, Name: name, Active: true, OwnWeight: 1024, Weight: 1024, Used: 1, Waiting: true}
+	return Claim{Key: name, Name: name, Active: true, OwnWeight: 1024, Weight: 1024, Used: 1, Waiting: 1}
 }
 
 func near(a, b, within float64) bool { return math.Abs(a-b) <= within }
@@ -173,7 +173,7 @@ func randomNode(t *rapid.T) (policies.Node, []Claim) {
 		}
 		if rapid.IntRange(0, 4).Draw(t, "fixed") == 0 {
 			c.Movable, c.Returnable, c.Enrolled, c.CPU, c.Weight = false, false, rapid.Bool().Draw(t, "enrolled"), policies.Curve{}, c.OwnWeight
-			c.Waiting = rapid.Bool().Draw(t, "waiting")
+			c.Waiting = rapid.SampledFrom([]float64{0, 0.03, 0.5, 1}).Draw(t, "waiting")
 		}
 		if rapid.Bool().Draw(t, "quota") {
 			c.OwnQuota = rapid.Float64Range(0.1, 4).Draw(t, "own")

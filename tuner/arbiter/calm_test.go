@@ -81,7 +81,7 @@ func live(rng *rand.Rand, node policies.Node, jobs []*lived, claims []Claim) {
 	copy(truth, claims)
 	for i, j := range jobs {
 		truth[i].CPU = policies.Curve{}
-		truth[i].Used, truth[i].Waiting = j.truth.Knee(), false
+		truth[i].Used, truth[i].Waiting = j.truth.Knee(), 0
 	}
 	got := Shares(node.CPUs, truth)
 	for i, j := range jobs {

@@ -3,6 +3,7 @@ package arbiter
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/trimtab/trimtab/policies"
 )
@@ -81,6 +82,7 @@ func (plan *Plan) target(p Params, node policies.Node, free float64, claims []Cl
 func (plan *Plan) steer(p Params, free float64, claims []Claim) {
 	weights, competing := plan.weights(p, claims)
 	same := shares(free, claims, Claim.weight, Claim.want)
+	own := shares(free, claims, Claim.ownWeight, Claim.want)
 	after, moved := same, 0
 	if competing >= 2 && !plan.Short {
 		steered := make([]Claim, len(claims))
@@ -96,8 +98,9 @@ func (plan *Plan) steer(p Params, free float64, claims []Claim) {
 		after = shares(free, steered, Claim.weight, Claim.want)
 		plan.Gain = plan.value(p, claims, after)/plan.value(p, claims, same) - 1
 		plan.Move = moved > 0 && plan.Gain >= p.MinGain && (p.MaxChanges == 0 || competing <= p.MaxChanges)
-		for i := range claims {
-			if g := plan.Grants[i]; after[i] < min(same[i], g.Need, g.Entitled)*0.995 {
+		for i, g := range plan.Grants {
+			right := min(g.Need, g.Entitled)
+			if after[i] < min(same[i], right)*0.995 || after[i] < min(own[i], right)*releaseBelow { // it would be released at once
 				plan.Move = false
 			}
 			if plan.Move && plan.Grants[i].Competes {
@@ -115,7 +118,7 @@ func (plan *Plan) steer(p Params, free float64, claims []Claim) {
 		}
 		g.CPUs, g.Rate = after[i], c.rate(after[i])
 	}
-	plan.release(p, claims)
+	plan.release(claims, same, own)
 }
 
 // weights deals the weights of those that compete in proportion to what each should
@@ -150,18 +153,23 @@ func (plan *Plan) value(p Params, claims []Claim, cpus []float64) float64 {
 	return max(sum, 1e-9)
 }
 
-// releaseBelow is the share of what it needs and has a right to below which a job
-// whose weight was lowered gets it back at once.
+// releaseBelow is the share of what it needs, has a right to, and would get by owners'
+// weights, below which a job's loss makes weights go back.
 const releaseBelow = 0.97
 
-// release finds whoever was left with less weight than its owner gave it, and now
-// gets less than it has a right to.
-func (plan *Plan) release(p Params, claims []Claim) {
+// release finds whoever gets less than it has a right to by weights that are not their
+// owners': its own was lowered, or another's is raised, and whoever gave for that may
+// have ended. That others' would-be use takes it is not enough for the latter: it must
+// use less already.
+func (plan *Plan) release(claims []Claim, same, own []float64) {
+	raised := slices.ContainsFunc(claims, func(c Claim) bool { return c.Returnable && c.Weight > c.OwnWeight })
 	for i, c := range claims {
 		g := plan.Grants[i]
-		if c.Returnable && c.Weight < c.OwnWeight && g.CPUs < releaseBelow*min(g.Need, g.Entitled) {
+		right := min(own[i], g.Need, g.Entitled)
+		lowered := c.Returnable && c.Weight < c.OwnWeight && g.CPUs < releaseBelow*right
+		if lowered || raised && max(same[i], c.Used) < releaseBelow*right {
 			plan.Release, plan.Move = true, false
-			plan.Why = fmt.Sprintf("%s would get %.2f of the %.2f CPUs it has a right to", c.Name, g.CPUs, min(g.Need, g.Entitled))
+			plan.Why = fmt.Sprintf("%s would get %.2f of the %.2f CPUs it has a right to", c.Name, g.CPUs, right)
 		}
 	}
 	if plan.Release {

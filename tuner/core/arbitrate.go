@@ -43,22 +43,22 @@ func (c *Core) claims() []arbiter.Claim {
 		if w, ok := j.c.Now[runtime.KnobCPUWeight].Int(); ok && w > 0 {
 			cl.Weight = float64(w)
 		}
-		if n := len(j.usage); n > 0 {
-			cl.Waiting = j.usage[n-1].waiting > waitingShare
+		if _, cl.Waiting = j.mean(c.now()-10*second, c.now()); !j.hasPSI() && cl.Weight < cl.OwnWeight {
+			cl.Waiting = 1 // it may, for all that can be told
 		}
-		if j.planned {
+		if j.unsteady < curveKept {
 			cl.CPU = j.curve
 		}
-		cl.Returnable = cl.Enrolled && c.frozen(c.last, j) == "" && len(c.trialsOf(key)) == 0 && !j.c.Busy && !slices.Contains(j.c.Yielded, runtime.KnobCPUWeight)
-		cl.Movable = cl.Returnable && !j.urgent && cl.CPU.Known() && c.notNow(c.last, j) == "" && e.Allows(runtime.KnobCPUWeight) && j.arena() == parent && j.c.Now[runtime.KnobCPUWeight] != ""
+		cl.Returnable = cl.Enrolled && c.fixed(c.last, j) == "" && len(c.trialsOf(key)) == 0 && !j.c.Busy && !slices.Contains(j.c.Yielded, runtime.KnobCPUWeight)
+		cl.Movable = cl.Returnable && !j.urgent && j.unsteady == 0 && cl.CPU.Known() && c.now() >= j.dealtAgainNs && c.notNow(c.last, j) == "" && e.Allows(runtime.KnobCPUWeight) && j.arena() == parent && j.c.Now[runtime.KnobCPUWeight] != ""
 		out = append(out, cl)
 	}
 	return out
 }
 
-// waitingShare is the share of time with some task waiting for a CPU from which on a
-// container of unknown wants counts as one that would take more.
-const waitingShare = 0.05
+// curveKept is how many windows that cannot be planned on a curve outlives: what a job
+// would make of CPUs is not forgotten for an evaluation.
+const curveKept = 5
 
 // arena is the control group below which a container's weight counts: weights compare
 // among siblings alone.
@@ -89,8 +89,11 @@ func (j *job) gpusUsed(key string, nowNs int64) float64 {
 
 // learnCurve takes a closed window into the container's response curve.
 func (c *Core) learnCurve(j *job, r window.Reading) {
-	j.planned = verdict.Steady(c.cfg.Thresholds, r)
-	if !j.planned || r.Rate.PerSecond <= 0 {
+	if !verdict.Steady(c.cfg.Thresholds, r) {
+		j.unsteady++
+		return
+	}
+	if j.unsteady = 0; r.Rate.PerSecond <= 0 {
 		return
 	}
 	b, had := r.Breakdown, float64(c.last.Host.CPUs)
@@ -160,7 +163,9 @@ func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
 		}
 	}
 	c.deal = arbiter.Decide(c.params(), c.node, claims)
-	if c.deal.Release {
+	if !c.deal.Release {
+		c.robbed = 0
+	} else if c.robbed++; c.robbed >= releaseTicks {
 		c.release(claims, d)
 		return out
 	}
@@ -302,6 +307,26 @@ func (c *Core) steering(claims []arbiter.Claim) []policies.Change {
 	return out
 }
 
+// releaseTicks is for how many ticks in a row somebody must lose by a deal before it is
+// undone: one is noise, and every deal undone is dealt again.
+const releaseTicks = 3
+
+// maxReleases bounds how often the time doubles until a weight is dealt again;
+// forgottenNs after the latest it begins anew.
+const (
+	maxReleases = 6
+	forgottenNs = 600 * second
+)
+
+// undealt notes that a container's weight went back: the next deal waits twice as long.
+func (j *job) undealt(c *Core) {
+	if j.releases > 0 && c.now() > j.dealtAgainNs+forgottenNs {
+		j.releases = 0
+	}
+	j.dealtAgainNs = c.now() + c.cfg.CoolDownNs<<j.releases
+	j.releases = min(j.releases+1, maxReleases)
+}
+
 // release gives weights back, without a trial, where somebody gets less by them than it
 // has a right to. While a trial is open on them, that is its own to find (harmed).
 func (c *Core) release(claims []arbiter.Claim, d *Decision) {
@@ -313,6 +338,7 @@ func (c *Core) release(claims []arbiter.Claim, d *Decision) {
 				To: j.c.Now[runtime.KnobCPUWeight], Reason: c.deal.Why})
 			j.whyNot = "its weight goes back: " + c.deal.Why
 			j.coolDown(c)
+			j.undealt(c)
 		}
 	}
 	if len(o.Changes) > 0 {

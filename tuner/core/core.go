@@ -49,6 +49,7 @@ type Core struct {
 	prevHost probes.Host
 	tickNs   int64        // since the tick before
 	deal     arbiter.Plan // the latest allocation of the node
+	robbed   int          // ticks in a row in which it said that weights must go back
 	// changeTimes of the last minute, for the node's rate limit.
 	changeTimes []int64
 }
@@ -101,7 +102,11 @@ type job struct {
 	like     likeness
 	response response.Learner
 	curve    policies.Curve // of response, as learnt last
-	planned  bool           // the latest window can be planned on
+	// unsteady counts the windows since the last one that can be planned on.
+	unsteady int
+	// dealtAgainNs: no weight of it is dealt before; releases: how often in a row it went back.
+	dealtAgainNs int64
+	releases     int
 }
 
 // usage is a container's CPU use from tick to tick, for its neighbours' trials.
@@ -143,7 +148,7 @@ func (c *Core) admit(in Input, d *Decision) {
 		present[key] = true
 		j := c.jobs[key]
 		if j == nil {
-			j = &job{changedNs: c.now(), correction: 1, failed: map[runtime.Knob]condition{}}
+			j = &job{changedNs: c.now(), correction: 1, unsteady: curveKept, failed: map[runtime.Knob]condition{}}
 			c.jobs[key], c.sorted = j, nil
 		} else if !maps.Equal(j.c.Now, ct.Now) {
 			j.resourcesChanged(c.now())

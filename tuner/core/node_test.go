@@ -37,6 +37,7 @@ type simJob struct {
 	noise, carry           float64
 	lastRate, lastCPUsUsed float64
 	steps                  uint64 // in the latest second
+	noPSI                  bool   // its pressure cannot be read
 }
 
 const quotaPeriod = runtime.DefaultPeriodUs
@@ -167,7 +168,7 @@ func (n *node) share() []float64 {
 // advance makes one second of counters from so many CPUs.
 func (j *simJob) advance(n *node, cpus float64) float64 {
 	j.cgroup.AtNs = n.nowNs
-	j.cgroup.HasPSI, j.cgroup.MemoryLimit = true, -1
+	j.cgroup.HasPSI, j.cgroup.MemoryLimit = !j.noPSI, -1
 	if want := j.wanted(); want > cpus+1e-6 {
 		j.cgroup.CPU.SomeUs += uint64(1e6 * (1 - cpus/want))
 	}

@@ -65,8 +65,18 @@ func (c *Core) notNow(in Input, j *job) string {
 	return ""
 }
 
-// frozen says why a container may not be touched at all; "" if it may.
+// frozen says why nothing of a container may be changed; "" if it may.
 func (c *Core) frozen(in Input, j *job) string {
+	why := c.fixed(in, j)
+	if why == "" && j.c.Preflight != "" {
+		return "preflight: " + j.c.Preflight
+	}
+	return why
+}
+
+// fixed says why what stands on a container must stand; "" if it may go back. Law 9's
+// preflight is no reason: a way back needs none.
+func (c *Core) fixed(in Input, j *job) string {
 	e := j.c.Enrolment
 	switch {
 	case !j.c.Watched:
@@ -79,8 +89,6 @@ func (c *Core) frozen(in Input, j *job) string {
 		return "held since restore"
 	case j.c.Owed != "":
 		return "a restore is owed"
-	case j.c.Preflight != "":
-		return "preflight: " + j.c.Preflight
 	case j.c.State != runtime.StateRunning:
 		return "container is " + string(j.c.State)
 	}

@@ -68,12 +68,15 @@ func (d *tuned) claims(s Server, jobs []*Running, asked []policies.Job) []arbite
 		h := d.held[r.ID]
 		share, _ := s.share(r.GPUs)
 		c := arbiter.Claim{Key: key(r.ID), Name: key(r.ID), OwnQuota: share, Quota: h.quota, OwnWeight: float64(ownWeight(r.Job)), Weight: float64(h.weight),
-			Used: r.Have, Waiting: r.Have < min(h.quota, r.want(r.MemoryGB))-1e-9, Enrolled: true, Active: true, GPUs: float64(r.GPUs), Importance: 5}
+			Used: r.Have, Enrolled: true, Active: true, GPUs: float64(r.GPUs), Importance: 5}
+		if want := min(h.quota, r.want(r.MemoryGB)); r.Have < want-1e-9 {
+			c.Waiting = 1 - r.Have/want
+		}
 		if next < len(asked) && asked[next].Key == c.Key {
 			j := asked[next]
 			next++
 			had := min(h.quota, s.CPUs)
-			if c.Waiting {
+			if c.Waiting > 0 {
 				had = r.Have // others stood before it
 			}
 			h.curve.Learn(response.Seen{X: had, Rate: j.Rate.PerSecond, Source: j.Rate.Source, Cost: j.Cost})

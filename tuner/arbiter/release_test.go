@@ -1,0 +1,88 @@
+package arbiter
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/trimtab/trimtab/policies"
+)
+
+// TestRaisedWeightsGoBack: a raised weight takes from whoever is there, also once the
+// one that gave for it has gone.
+func TestRaisedWeightsGoBack(t *testing.T) {
+	raised := func(knee, weight float64) Claim {
+		c := job("raised", knee)
+		c.Weight = weight
+		return c
+	}
+	taken := func(used float64) Claim { // behind others half of the time and more
+		c := spinner("neighbour")
+		c.Used, c.Waiting = used, 0.6
+		return c
+	}
+	held := job("held", 3)
+	held.Movable, held.Returnable, held.CPU, held.Used, held.Waiting = false, false, policies.Curve{}, 0.7, 0.7
+	lowered := job("lowered", 3)
+	lowered.Weight = 850
+	donor := Claim{Key: "donor", Name: "donor", Active: true, OwnWeight: 1024, Weight: 1024, Used: 0.1}
+	pinned := raised(3, 1900)
+	pinned.Returnable = false
+	for name, tc := range map[string]struct {
+		claims  []Claim
+		release bool
+	}{
+		"its counterpart ended, a neighbour nobody enrolled loses": {[]Claim{raised(3, 1900), taken(0.7)}, true},
+		"its counterpart is held at its own weight":                {[]Claim{raised(3, 1900), held}, true},
+		"its counterpart stands":                                   {[]Claim{raised(3, 1198), lowered, taken(0.63), donor}, false},
+		"a neighbour that wants no more than is left":              {[]Claim{raised(3, 1900), {Key: "n", Name: "n", Active: true, OwnWeight: 1024, Weight: 1024, Used: 0.4}}, false},
+		"raised for what it has a right to":                        {[]Claim{raised(0.9, 4096), taken(1)}, false},
+		"the curve says it takes too much, and it does not":        {[]Claim{raised(1.2, 4096), taken(0.99)}, false},
+		"in a trial, or not to be touched":                         {[]Claim{pinned, taken(0.7)}, false},
+	} {
+		p := Decide(Defaults(), policies.Node{CPUs: 2, MaxWeight: 10000}, tc.claims)
+		if p.Release != tc.release || tc.release && p.Grants[0].Weight != 1024 {
+			t.Errorf("%s: release %v, want %v: %+v", name, p.Release, tc.release, p)
+		}
+	}
+}
+
+func TestDemandOfUnknownWants(t *testing.T) {
+	for _, tc := range []struct{ used, waiting, quota, want float64 }{
+		{0.5, 0, 0, 0.5},
+		{0.5, 0.06, 0, 0.53}, // a little waiting is no wish for the whole machine
+		{0.5, 0.5, 0, 1},
+		{0.5, 0.5, 0.8, 0.8},
+		{0.1, 1, 0, 4},
+		{0, 1, 0, 4},
+		{3, 0.9, 0, 4},
+	} {
+		c := Claim{Used: tc.used, Waiting: tc.waiting}
+		if got := c.demand(tc.quota, 4); !near(got, tc.want, 0.01) {
+			t.Errorf("%+v: %.2f", tc, got)
+		}
+	}
+}
+
+// TestNoDealIsReleasedAtOnce: whatever stands, a deal leaves nobody so little that it
+// would have to be undone at the next tick.
+func TestNoDealIsReleasedAtOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		node, claims := randomNode(t)
+		for i := range claims { // what stands may be anything, and not all of it can be moved
+			claims[i].Movable = claims[i].Movable && rapid.Bool().Draw(t, "movable")
+		}
+		p := Decide(Defaults(), node, claims)
+		if !p.Move {
+			return
+		}
+		after := slices.Clone(claims)
+		for i, g := range p.Grants {
+			after[i].Weight, after[i].Used = g.Weight, min(g.CPUs, after[i].Used)
+		}
+		if next := Decide(Defaults(), node, after); next.Release {
+			t.Fatalf("%s: %+v", next.Why, p)
+		}
+	})
+}
