@@ -116,7 +116,7 @@ type Node struct {
 	ReserveMemory float64 `json:"reserveMemory,omitempty"` // never given
 	OtherMemory   float64 `json:"otherMemory,omitempty"`   // held by containers that are not enrolled, and the host
 	Devices       int     `json:"devices,omitempty"`       // GPUs and slices that can be used
-	// MemoryFree is what is available now, less the reserve.
+	// MemoryFree is what is available now, less the reserve and what raised limits may still take.
 	MemoryFree float64 `json:"memoryFree,omitempty"`
 	// MaxIOWeight is the kernel's ceiling of KnobIOWeight here.
 	MaxIOWeight float64 `json:"maxIOWeight,omitempty"`

@@ -101,7 +101,7 @@ const heldRoom = 0.05
 
 // crowds says whether a change that gave memory left neighbours short of it.
 func (c *Core) crowds(t *openTrial) (who, how string) {
-	if c.node.MemoryFree >= 0 || !t.gaveMemory() {
+	if !c.hostShort() || !t.gaveMemory() {
 		return "", ""
 	}
 	for _, key := range slices.Sorted(maps.Keys(t.memoryBefore)) {
@@ -116,9 +116,10 @@ func (c *Core) crowds(t *openTrial) (who, how string) {
 	return "", ""
 }
 
-func (t *openTrial) gaveMemory() bool {
-	return slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Knob == runtime.KnobMemoryLimit && !ch.Take })
-}
+// hostShort: less is available than the reserve, whatever is promised.
+func (c *Core) hostShort() bool { return float64(c.last.Host.MemAvail) < c.node.ReserveMemory }
+
+func (t *openTrial) gaveMemory() bool { return slices.ContainsFunc(t.order.Changes, givesMemory) }
 
 // witness says what judges a trial.
 func (t *openTrial) witness() policies.Witness { return t.order.Changes[0].Witness }

@@ -166,7 +166,7 @@ func (c *Core) balanceMemory() {
 	h := c.last.Host
 	c.node.Memory = float64(h.MemTotal)
 	c.node.ReserveMemory = c.cfg.ReserveMemory + c.cfg.ReserveMemoryShare*c.node.Memory
-	c.node.MemoryFree = float64(h.MemAvail) - c.node.ReserveMemory
+	c.node.MemoryFree = float64(h.MemAvail) - c.node.ReserveMemory - c.promised()
 	c.node.DecisionSeconds = float64(c.cfg.CoolDownNs+protectNs+2*c.cfg.SettleNs) / 1e9
 	c.node.MaxIOWeight = maxIOWeight
 	for _, key := range c.keys() {

@@ -304,6 +304,8 @@ func checkMemory(t *rapid.T, c *Core, j *simJob, original runtime.Value, o Order
 	}
 	owner, _ := bytesOf(original)
 	from, _ := bytesOf(ch.From)
+	node := c.node // as it was decided on: what was given since is off its free memory
+	node.MemoryFree = float64(c.last.Host.MemAvail) - node.ReserveMemory
 	switch {
 	case !e.BestEffort && to < owner:
 		t.Fatalf("%.0f MiB imposed on an owner of %.0f MiB", to/mib, owner/mib)
@@ -311,8 +313,8 @@ func checkMemory(t *rapid.T, c *Core, j *simJob, original runtime.Value, o Order
 		t.Fatalf("%.0f MiB while %.0f MiB are held", to/mib, use.Held/mib)
 	case to < from && e.Memory.Min > 0 && to < e.Memory.Min:
 		t.Fatalf("%.0f MiB below the owner's %.0f", to/mib, e.Memory.Min/mib)
-	case to > from && to > max(owner, c.node.Ceiling(e, use)):
-		t.Fatalf("%.0f MiB above the ceiling of %.0f", to/mib, c.node.Ceiling(e, use)/mib)
+	case to > from && to > max(owner, node.Ceiling(e, use)):
+		t.Fatalf("%.0f MiB above the ceiling of %.0f", to/mib, node.Ceiling(e, use)/mib)
 	case to > from && e.Memory.Max > 0 && to > max(owner, e.Memory.Max):
 		t.Fatalf("%.0f MiB above the owner's %.0f", to/mib, e.Memory.Max/mib)
 	}

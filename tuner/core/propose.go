@@ -170,6 +170,7 @@ func (c *Core) consider(p policies.Plan, d *Decision) {
 	}
 	o := Order{Plan: c.planID(), Policy: p.Policy, Changes: p.Changes}
 	t := c.open(o, subject)
+	c.promise(p)
 	for _, ch := range p.Changes {
 		j := c.jobs[ch.Key]
 		if c.earlyFor(j) {
