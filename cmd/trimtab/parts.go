@@ -383,10 +383,12 @@ func (h *holds) change(edit func(*heldState)) error {
 	return nil
 }
 
-// handoverMark says that the daemon before left on purpose what stands.
+// handoverMark says that the daemon before left on purpose what stands, and whose
+// work that is: another policy begins with the originals.
 type handoverMark struct {
 	Boot   string `json:"boot"`
 	UnixNs int64  `json:"time"`
+	Policy string `json:"policy,omitempty"`
 }
 
 // handoverFor is how long a mark counts: a restart or an upgrade takes seconds,
@@ -398,7 +400,7 @@ func (p *parts) markHandover() error {
 	if err != nil {
 		return err
 	}
-	return p.state.PutState(topicHandover, handoverMark{Boot: boot, UnixNs: time.Now().UnixNano()})
+	return p.state.PutState(topicHandover, handoverMark{Boot: boot, UnixNs: time.Now().UnixNano(), Policy: p.cfg.Policy})
 }
 
 // takeHandover reads the mark and removes it, so that a crash from now on restores.
@@ -408,7 +410,7 @@ func (p *parts) takeHandover() bool {
 		return false
 	}
 	boot, err := cgroup.BootID("/proc")
-	fresh := err == nil && m.Boot == boot && time.Since(time.Unix(0, m.UnixNs)) < handoverFor
+	fresh := err == nil && m.Boot == boot && m.Policy == p.cfg.Policy && time.Since(time.Unix(0, m.UnixNs)) < handoverFor
 	if err := p.state.PutState(topicHandover, handoverMark{}); err != nil {
 		p.log.Error("the handover mark stays; what an earlier daemon left is restored", "error", err)
 		return false
