@@ -1,0 +1,46 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+)
+
+const (
+	// lowerTries is how often room is made for a lower limit that the runtime refused: what
+	// the job reads between making room and the runtime's look fills it again.
+	lowerTries = 3
+	// roomBytes is made beyond the limit for that, a tenth of a small one. It is less than
+	// what the actuator keeps above anonymous memory, so that none has to be swapped for it.
+	roomBytes = 32 << 20
+)
+
+// lowered sends an update whose memory limit may be lower than the one that stands.
+// On v2 runc, from 1.2 on, refuses a limit below memory.current when asked to look
+// (CheckBeforeUpdate), page cache included: without making room first, a limit that
+// was raised for cache would never go back. On a kernel that cannot be asked to make
+// room it makes it while it lowers the limit, and the runtime is not asked to look: that the
+// limit is above what only a kill frees was the actuator's to know.
+func lowered(ctx context.Context, c runtime.Container, r *specs.LinuxResources, update func(*specs.LinuxResources) error) error {
+	if c.Cgroup.Mode != runtime.CgroupV2 || r.Memory == nil || r.Memory.CheckBeforeUpdate == nil {
+		return update(r)
+	}
+	limit := *r.Memory.Limit
+	var err error
+	for range lowerTries {
+		can, errReclaim := cgroup.Reclaim(ctx, c.Cgroup, limit-min(roomBytes, limit/10))
+		if !can && errReclaim == nil {
+			r.Memory.CheckBeforeUpdate = nil
+			return update(r)
+		}
+		if err = update(r); !errors.Is(err, runtime.ErrRefused) {
+			return err
+		}
+		err = errors.Join(err, errReclaim)
+	}
+	return err
+}
