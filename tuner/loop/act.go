@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
@@ -295,9 +296,7 @@ func (l *Loop) Shutdown(ctx context.Context, handover bool) error {
 	results, err := l.o.Actuator.RestoreAll(ctx, lookup, "trimtab stops")
 	l.undone(results, view.RecordRestore, "trimtab stops", core.Order{})
 	for _, r := range results {
-		if r.Outcome == actuator.Failed || r.Outcome == actuator.Unavailable {
-			err = fmt.Errorf("container %q could not be restored: %w; `trimtab restore --offline` tries again", r.Name, r.Err)
-		}
+		err = errors.Join(err, notBack(r))
 	}
 	if l.o.Sights != nil { // after the limits: it reaches into containers, which may hang
 		err = errors.Join(err, l.o.Sights.RestoreAll(ctx, func(key, name string, did bool, notes []string, err error) {
@@ -305,6 +304,28 @@ func (l *Loop) Shutdown(ctx context.Context, handover bool) error {
 		}))
 	}
 	return err
+}
+
+// notBack names a container that is left without what is its own. After this nobody is
+// there to pay what is owed.
+func notBack(r actuator.RestoreResult) error {
+	const again = "`trimtab restore --offline` tries again"
+	switch r.Outcome {
+	case actuator.Failed, actuator.Unavailable:
+		if r.Err != nil {
+			return fmt.Errorf("container %q could not be restored: %w; %s", r.Name, r.Err, again)
+		}
+		return fmt.Errorf("container %q could not be restored: %s; %s", r.Name, r.Outcome, again)
+	case actuator.Owed:
+		var owed []string
+		for _, k := range r.Knobs {
+			if k.Outcome == actuator.Owed {
+				owed = append(owed, k.Text)
+			}
+		}
+		return fmt.Errorf("container %q: %s; %s", r.Name, strings.Join(owed, ", "), again)
+	}
+	return nil
 }
 
 // undoUnproved takes back what of open trials stands, and carries out the
