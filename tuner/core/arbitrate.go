@@ -50,7 +50,7 @@ func (c *Core) claims() []arbiter.Claim {
 			cl.CPU = j.curve
 		}
 		cl.Returnable = cl.Enrolled && c.fixed(c.last, j) == "" && len(c.trialsOf(key)) == 0 && !j.c.Busy && !slices.Contains(j.c.Yielded, runtime.KnobCPUWeight)
-		cl.Movable = cl.Returnable && !j.urgent && j.unsteady == 0 && cl.CPU.Known() && c.now() >= j.dealtAgainNs && c.notNow(c.last, j) == "" && e.Allows(runtime.KnobCPUWeight) && j.arena() == parent && j.c.Now[runtime.KnobCPUWeight] != ""
+		cl.Movable = cl.Returnable && !j.urgent && j.unsteady == 0 && cl.CPU.Known() && c.now() >= j.dealtAgainNs && !c.failedAlready(j, runtime.KnobCPUWeight) && c.notNow(c.last, j) == "" && e.Allows(runtime.KnobCPUWeight) && j.arena() == parent && j.c.Now[runtime.KnobCPUWeight] != ""
 		out = append(out, cl)
 	}
 	return out
@@ -136,7 +136,8 @@ func (c *Core) Responses() map[string]response.Learner {
 
 // arbitrate makes one plan of what policies want of the CPUs and what the weights could
 // do. Plans of containers that are only observed stay their own, and so do those of
-// other knobs, and those that take. What protects goes first.
+// other knobs, those that take, and those of containers that failed a plan they shared.
+// What protects goes first.
 func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
 	var out, others, wants []policies.Plan
 	for _, p := range plans {
@@ -144,7 +145,7 @@ func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
 		case len(p.Changes) == 0 || c.jobs[p.Changes[0].Key] == nil:
 		case c.jobs[p.Changes[0].Key].c.Enrolment.Mode != policies.ModeTune, p.Changes[0].Witness != "" && !p.Changes[0].Take:
 			out = append(out, p)
-		case !givesCPU(p):
+		case !givesCPU(p), c.alone(p):
 			others = append(others, p)
 		case c.passes(p):
 			wants = append(wants, p)
@@ -170,21 +171,7 @@ func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
 		return out
 	}
 	one := c.merge(wants, claims, at)
-	byGain := func(a, b policies.Change) int { return cmp.Compare(b.Gain, a.Gain) }
-	slices.SortStableFunc(one.Changes, byGain)
-	if asked := len(one.Changes); c.deal.Move {
-		one.Changes = append(one.Changes, c.steering(claims)...)
-		if n := len(one.Changes); len(c.fits(slices.Clone(one.Changes))) < n {
-			one.Changes = one.Changes[:asked]
-		}
-		slices.SortStableFunc(one.Changes, byGain)
-	}
-	one.Changes = c.fits(one.Changes)
-	for n := len(one.Changes); n > 1 && !steers(one) && c.guards(one) != ""; n-- { // whoever gains most is helped first
-		c.jobs[one.Changes[n-1].Key].whyNot = c.guards(one)
-		one.Changes = one.Changes[:n-1]
-	}
-	if len(one.Changes) > 0 {
+	if one.Changes = c.choose(one.Changes, claims); len(one.Changes) > 0 {
 		out = append(out, one)
 	}
 	return append(out, others...)
@@ -195,37 +182,6 @@ func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
 func givesCPU(p policies.Plan) bool {
 	return !slices.ContainsFunc(p.Changes, func(ch policies.Change) bool {
 		return ch.Take || ch.Witness != "" || ch.Knob != runtime.KnobCPUQuota && ch.Knob != runtime.KnobCPUWeight
-	})
-}
-
-// steers reports whether a plan deals weights anew: it stands or falls as a whole.
-func steers(p policies.Plan) bool {
-	return slices.ContainsFunc(p.Changes, func(ch policies.Change) bool { return ch.Knob == runtime.KnobCPUWeight && ch.Take })
-}
-
-// fits keeps of the wants, the largest gain first, those that the ramp and the node's
-// limit of changes leave room for; the others have their turn later.
-func (c *Core) fits(changes []policies.Change) []policies.Change {
-	room := math.MaxInt
-	if c.cfg.Ramp > 0 {
-		room = c.cfg.Ramp - c.tuned() - len(c.trials)
-	}
-	left := max(1, c.cfg.ChangesPerMinute-c.recent())
-	return slices.DeleteFunc(changes, func(ch policies.Change) bool {
-		j := c.jobs[ch.Key]
-		if left <= 0 {
-			j.whyNot = "the node's limit of changes a minute is reached"
-			return true
-		}
-		if !j.changed() {
-			if room <= 0 {
-				j.whyNot = fmt.Sprintf("ramp: %d containers are tuned already", c.cfg.Ramp)
-				return true
-			}
-			room--
-		}
-		left--
-		return false
 	})
 }
 
@@ -364,34 +320,4 @@ func (c *Core) grant(key string) arbiter.Grant {
 		return arbiter.Grant{}
 	}
 	return c.deal.Grants[i]
-}
-
-// guards says why a plan may not be: somebody would fall below what it gets of its
-// entitlement. The arbiter sees to it; the guard looks for itself. What the host's own
-// processes use is not laid at the plan's door.
-func (c *Core) guards(p policies.Plan) string {
-	free := max(0, c.node.CPUs-c.node.HostCPUs)
-	claims := c.claims()
-	now := arbiter.Shares(free, claims)
-	for i := range claims {
-		for _, ch := range p.Changes {
-			if ch.Key != claims[i].Key {
-				continue
-			}
-			if w, ok := ch.To.Int(); ok && ch.Knob == runtime.KnobCPUWeight {
-				claims[i].Weight = float64(w)
-			}
-			if q, ok := ch.To.CPUs(); ok && ch.Knob == runtime.KnobCPUQuota && !ch.Take {
-				claims[i].Quota = q
-			}
-		}
-	}
-	after := arbiter.Shares(free, claims)
-	for i, cl := range claims {
-		j := c.jobs[cl.Key]
-		if due := min(now[i], j.entitled*free/c.node.CPUs); after[i] < due*(1-c.cfg.NeighbourMargin) {
-			return fmt.Sprintf("%s would be left with %.2f of the %.2f CPUs it is entitled to", j.c.Name, after[i], due)
-		}
-	}
-	return ""
 }

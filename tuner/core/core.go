@@ -107,6 +107,7 @@ type job struct {
 	// dealtAgainNs: no weight of it is dealt before; releases: how often in a row it went back.
 	dealtAgainNs int64
 	releases     int
+	alone        bool // a plan that it shared failed: it is tried by itself
 }
 
 // usage is a container's CPU use from tick to tick, for its neighbours' trials.
@@ -160,7 +161,7 @@ func (c *Core) admit(in Input, d *Decision) {
 			continue
 		}
 		for _, t := range c.trialsOf(key) {
-			c.abandon(t, key, "the container ended", d)
+			c.abandon(t, "the container ended", d)
 		}
 		delete(c.jobs, key)
 		c.sorted = nil

@@ -108,7 +108,7 @@ const (
 type Result struct {
 	Kind ResultKind `json:"kind"`
 	Plan string     `json:"plan,omitempty"`
-	Key  string     `json:"key,omitempty"` // Ended
+	Key  string     `json:"key,omitempty"` // Ended: the container; Apply: the one that it failed on, where that is known
 	OK   bool       `json:"ok"`
 	// Refused: the runtime or a law said no, and will again.
 	Refused bool   `json:"refused,omitempty"`

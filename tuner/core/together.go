@@ -21,6 +21,7 @@ type side struct {
 	rate      float64 // before
 	after     float64 // rate, settled, as of the latest look
 	predicted float64
+	modelled  bool // by the CPU model; else by response curves, which its correction has no part in
 	take      bool
 	// due is the share of its rate before that its entitlement alone would bring: it may
 	// lose what it had above.
@@ -50,7 +51,7 @@ func (c *Core) sides(o Order) []*side {
 			i = len(out)
 			out = append(out, &side{key: ch.Key, source: j.source, before: append([]trial.Obs(nil), j.obs...), rate: j.rateNow(), due: c.due(j), worth: c.worth(j)})
 		}
-		out[i].predicted = ch.RateAfter
+		out[i].predicted, out[i].modelled = ch.RateAfter, !c.dealt(ch)
 		out[i].take = ch.Take // the weight comes last, and decides
 	}
 	if len(out) < 2 {
@@ -127,11 +128,11 @@ func (c *Core) settledSide(t *openTrial, s *side, since int64) []trial.Obs {
 
 // donors judges those that something was taken from: lost names one whose rate fell
 // below what its entitlement brings, proved is false while one has not been seen for
-// long enough. That they keep the CPUs they are entitled to is looked at by harmed.
+// long enough, or seems to fall below it. That they keep the CPUs they are entitled to is looked at by harmed.
 func (c *Core) donors(t *openTrial) (lost string, proved bool) {
 	proved = true
 	var sum, n float64
-	takes := false
+	takes, p := false, takeParams(runtime.KnobCPUWeight)
 	for _, s := range t.sides {
 		after := c.settledSide(t, s, t.appliedNs)
 		if s.after = meanRate(after); s.rate > 0 && s.after > 0 {
@@ -147,13 +148,13 @@ func (c *Core) donors(t *openTrial) (lost string, proved bool) {
 				o.Rate *= s.due
 				due[i] = o
 			}
-			s.result = trial.Judge(takeParams(runtime.KnobCPUWeight), due, after, s.look)
+			s.result = trial.Judge(p, due, after, s.look)
 			s.look = s.result.Look
 		}
 		switch {
 		case s.result.Outcome == trial.Inferior:
 			return fmt.Sprintf("%s fell below what it is entitled to: %s", c.jobs[s.key].c.Name, s.result.Why), false
-		case len(after) < takeParams(runtime.KnobCPUWeight).MinAfter:
+		case !s.result.Outcome.Keep() && (len(after) < p.MinAfter || s.result.Ratio < 1-p.Margin):
 			proved = false
 		}
 	}
@@ -166,7 +167,7 @@ func (c *Core) donors(t *openTrial) (lost string, proved bool) {
 // learnSides corrects what is predicted of each container of a plan that was kept.
 func (c *Core) learnSides(t *openTrial) {
 	for _, s := range t.sides {
-		if j := c.jobs[s.key]; j != nil {
+		if j := c.jobs[s.key]; j != nil && s.modelled {
 			j.correction = correction.Correct(j.correction, s.predicted, s.after)
 		}
 	}
@@ -189,13 +190,12 @@ func (t *openTrial) blamed(key string) bool {
 	return blame || gained == len(t.sides) || len(t.sides) == 0
 }
 
-// abandon ends a trial whose container left it, and takes back what the plan changed
-// of the others: no change stands without a judge (law 7).
-func (c *Core) abandon(t *openTrial, key, why string, d *Decision) {
-	rest := t.order
-	rest.Changes = slices.DeleteFunc(slices.Clone(rest.Changes), func(ch policies.Change) bool { return ch.Key == key })
-	if len(rest.Changes) > 0 && t.appliedNs > 0 && t.phase != phaseBack {
-		d.Rollback = append(d.Rollback, rest)
+// abandon ends a trial whose container left it, and takes back all of the plan: no
+// change stands without a judge (law 7). What has ended, was restored, or is somebody
+// else's by now is left alone by the way back itself, which compares before it writes.
+func (c *Core) abandon(t *openTrial, why string, d *Decision) {
+	if t.appliedNs > 0 && t.phase != phaseBack {
+		d.Rollback = append(d.Rollback, t.order)
 	}
 	c.end(t, view.OutcomeAborted, why, d)
 }
@@ -212,12 +212,7 @@ func (t *openTrial) shown(key string) view.Trial {
 	return v
 }
 
-// held names a container of a plan that somebody restored by hand; "" if none.
-func (c *Core) held(t *openTrial) string {
-	for _, ch := range t.order.Changes {
-		if j := c.jobs[ch.Key]; j != nil && j.c.Held {
-			return ch.Key
-		}
-	}
-	return ""
+// held reports whether somebody restored a container of a plan by hand.
+func (c *Core) held(t *openTrial) bool {
+	return slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return c.jobs[ch.Key] != nil && c.jobs[ch.Key].c.Held })
 }

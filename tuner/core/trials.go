@@ -22,6 +22,7 @@ type openTrial struct {
 	appliedNs int64 // 0: the actuator has not answered yet
 	frozenNs  int64 // time since then in which everything was frozen
 	take      bool
+	modelled  bool     // see side
 	from      []uint64 // known jobs that the plan was taken from
 	sides     []*side  // of a plan that touches several containers
 	look      int
@@ -58,7 +59,7 @@ func (t *openTrial) subject() string { return t.order.Changes[0].Key }
 // open begins a trial for an order that goes to the actuator now.
 func (c *Core) open(o Order, j *job) *openTrial {
 	ch := o.Changes[0]
-	t := &openTrial{order: o, before: append([]trial.Obs(nil), j.obs...), source: j.source, take: ch.Take,
+	t := &openTrial{order: o, before: append([]trial.Obs(nil), j.obs...), source: j.source, take: ch.Take, modelled: !c.dealt(ch),
 		usedBefore: map[string]float64{}, waitedBefore: map[string]float64{}, dependedOn: map[string]condition{}, memoryBefore: c.memoryMeansNow()}
 	for _, ch := range o.Changes {
 		t.dependedOn[ch.Key] = c.jobs[ch.Key].condition(c.node)
@@ -107,7 +108,7 @@ func (c *Core) results(in Input, d *Decision) {
 			c.takenBack(r, d)
 		case ResultEnded:
 			for _, t := range c.trialsOf(r.Key) {
-				c.abandon(t, r.Key, r.Text, d)
+				c.abandon(t, r.Text, d)
 			}
 			if j := c.jobs[r.Key]; j != nil {
 				j.baseline = 0
@@ -125,9 +126,7 @@ func (c *Core) applied(r Result, d *Decision) {
 		return
 	}
 	if !r.OK {
-		if r.Refused {
-			c.fail(t)
-		}
+		c.notApplied(t, r)
 		c.totals.plan(t.order.Policy, "failed")
 		c.end(t, view.OutcomeAborted, "not applied: "+r.Text, d)
 		return
@@ -140,6 +139,25 @@ func (c *Core) applied(r Result, d *Decision) {
 	c.totals.plan(t.order.Policy, "applied")
 	t.appliedNs = c.now()
 	c.settleChanged(t)
+}
+
+// notApplied remembers whom a plan failed on. One that several shared is tried again
+// without that one, and that one by itself.
+func (c *Core) notApplied(t *openTrial, r Result) {
+	j := c.jobs[r.Key]
+	switch {
+	case j != nil && t.touches(r.Key) && t.onlyGives():
+		j.alone = true
+	case !r.Refused:
+	case j != nil && t.touches(r.Key) && len(t.sides) > 1:
+		for _, ch := range t.order.Changes {
+			if ch.Key == r.Key && ch.Knob.Family() == "cpu" {
+				j.failed[ch.Knob] = t.dependedOn[r.Key]
+			}
+		}
+	default:
+		c.fail(t)
+	}
 }
 
 // unjudged takes back what was written for a trial that had ended meanwhile: no
@@ -177,8 +195,8 @@ func (c *Core) judge(in Input, d *Decision) {
 	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
 		t := c.trials[plan]
 		j := c.jobs[t.subject()]
-		if held := c.held(t); held != "" {
-			c.abandon(t, held, "restored and held by hand", d)
+		if c.held(t) {
+			c.abandon(t, "restored and held by hand", d)
 			continue
 		}
 		if t.appliedNs == 0 || t.phase == phaseAgain {
@@ -256,7 +274,7 @@ func (c *Core) keepPlan(t *openTrial, d *Decision) {
 	j := c.jobs[t.subject()]
 	if t.sides != nil {
 		c.learnSides(t)
-	} else if t.order.Changes[0].Knob.Family() == "cpu" { // the correction is that of the CPU model
+	} else if t.modelled && t.order.Changes[0].Knob.Family() == "cpu" { // the correction is that of the CPU model
 		j.correction = correction.Correct(j.correction, t.view.Predicted, t.view.After)
 	}
 	c.end(t, view.OutcomeKept, t.result.Why, d)
@@ -383,6 +401,8 @@ func (c *Core) fail(t *openTrial) {
 		if j := c.jobs[ch.Key]; j != nil {
 			if ch.Knob.Family() == "memory" {
 				j.failMove(c, ch)
+			} else if t.onlyGives() {
+				j.alone = true
 			} else if t.blamed(ch.Key) {
 				j.failed[ch.Knob] = t.dependedOn[ch.Key]
 			}
@@ -400,6 +420,11 @@ func (c *Core) end(t *openTrial, outcome view.Outcome, why string, d *Decision) 
 	t.view.Outcome, t.view.EndedUnixNs, t.view.Why = outcome, c.last.UnixNs, why
 	c.totals.trial(t.order.Policy, outcome)
 	c.judged(t, outcome)
+	for _, ch := range t.order.Changes {
+		if j := c.jobs[ch.Key]; j != nil && outcome == view.OutcomeKept {
+			j.alone = false
+		}
+	}
 	told := map[string]bool{}
 	for _, ch := range t.order.Changes {
 		j := c.jobs[ch.Key]

@@ -125,15 +125,11 @@ func (l *Loop) applied(o core.Order, items []actuator.Item, r actuator.Result) {
 	if o.DryRun {
 		return
 	}
-	answer := core.Result{Kind: core.ResultApply, Plan: o.Plan, OK: r.Applied}
+	answer := answered(o.Plan, r)
 	now := time.Now().UnixNano()
 	var records []view.Record
 	for _, res := range r.Changes {
 		l.edge.change(o.Policy, res)
-		if !r.Applied && answer.Text == "" && res.Text != "" {
-			answer.Text = fmt.Sprintf("%s: %s", res.Change.Knob, res.Text)
-			answer.Refused = res.Outcome == actuator.Refused
-		}
 		records = append(records, l.changeRecord(now, o, res))
 		if t := l.containers[res.Change.Key]; t != nil && res.Outcome == actuator.Yielded {
 			l.noteYield(t, res.Change.Knob)
@@ -148,6 +144,28 @@ func (l *Loop) applied(o core.Order, items []actuator.Item, r actuator.Result) {
 	l.results = append(l.results, answer)
 	l.keep(records)
 	l.restand(items)
+}
+
+// answered is the answer to the core: where a plan was not carried out, what it failed
+// on, and not what was left out or undone for it.
+func answered(plan string, r actuator.Result) core.Result {
+	answer := core.Result{Kind: core.ResultApply, Plan: plan, OK: r.Applied}
+	if r.Applied {
+		return answer
+	}
+	for _, res := range r.Changes {
+		failed := res.Outcome != actuator.Skipped && res.Outcome != actuator.Undone && res.Text != ""
+		if failed {
+			answer.Key, answer.Refused = res.Change.Key, res.Outcome == actuator.Refused
+		}
+		if failed || answer.Text == "" && res.Text != "" {
+			answer.Text = fmt.Sprintf("%s: %s", res.Change.Knob, res.Text)
+		}
+		if failed {
+			break
+		}
+	}
+	return answer
 }
 
 // restand renews what stands on containers that were just written, so that the
