@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
@@ -40,6 +41,36 @@ func (c *Core) boundBurst(j *job, ch policies.Change) (policies.Change, string) 
 		return ch, "nothing to gain"
 	}
 	return ch, ""
+}
+
+// withBurst adds to each quota that goes below the burst that stands the burst's own way
+// down: the kernel refuses a burst above its quota. It comes right behind the quota, since
+// of a container's changes the last decides how it is judged.
+func (c *Core) withBurst(changes []policies.Change) (_ []policies.Change, why string) {
+	var out []policies.Change
+	for _, ch := range changes {
+		out = append(out, ch)
+		j := c.jobs[ch.Key]
+		burst, ok := j.c.Now[runtime.KnobCPUBurst].Int()
+		quotaUs, _, err := runtime.ParseQuota(ch.To)
+		if ch.Knob != runtime.KnobCPUQuota || !ok || err != nil || quotaUs < 0 || burst <= quotaUs {
+			continue
+		}
+		if slices.ContainsFunc(changes, func(o policies.Change) bool { return o.Key == ch.Key && o.Knob == runtime.KnobCPUBurst }) {
+			continue
+		}
+		if slices.Contains(j.c.Yielded, runtime.KnobCPUBurst) {
+			return nil, "its burst is above that quota, and was set by somebody else"
+		}
+		if original, ok := j.original(runtime.KnobCPUBurst).Int(); !ok || original > quotaUs {
+			return nil, "its owner's burst is above that quota"
+		}
+		down := ch
+		down.Knob, down.From, down.To = runtime.KnobCPUBurst, j.c.Now[runtime.KnobCPUBurst], runtime.IntValue(quotaUs)
+		down.Reason = "no burst may be above its quota"
+		out = append(out, down)
+	}
+	return out, ""
 }
 
 // boundCpuset: within the owner's set, no fewer CPUs than the owner's floor and

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,86 @@ func TestBoundsOfOtherKnobs(t *testing.T) {
 				t.Errorf("%s, %q; want %s", got.To, why, s.want)
 			}
 		})
+	}
+}
+
+// TestQuotaTakesTheBurstAlong: a burst above its quota is refused by the kernel, and
+// with it the take.
+func TestQuotaTakesTheBurstAlong(t *testing.T) {
+	quota := func(take bool, to runtime.Value) policies.Change {
+		return policies.Change{Key: "x", Knob: runtime.KnobCPUQuota, From: "400000 100000", To: to, Take: take, RateAfter: 7}
+	}
+	weight := policies.Change{Key: "x", Knob: runtime.KnobCPUWeight, From: "100", To: "50"}
+	lowerBurst := policies.Change{Key: "x", Knob: runtime.KnobCPUBurst, From: "400000", To: "150000", Take: true}
+	for name, s := range map[string]struct {
+		now, original runtime.Value // burst
+		yielded       bool
+		changes       []policies.Change
+		want          []runtime.Knob
+		burst, why    string
+	}{
+		"below the burst":           {"400000", "0", false, []policies.Change{quota(true, "200000 100000")}, []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUBurst}, "200000", ""},
+		"and a weight":              {"400000", "0", false, []policies.Change{quota(true, "200000 100000"), weight}, []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUBurst, runtime.KnobCPUWeight}, "200000", ""},
+		"to the owner's burst":      {"400000", "200000", false, []policies.Change{quota(true, "200000 100000")}, []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUBurst}, "200000", ""},
+		"below the owner's burst":   {"400000", "300000", false, []policies.Change{quota(true, "200000 100000")}, nil, "", "its owner's burst"},
+		"somebody else's burst":     {"400000", "0", true, []policies.Change{quota(true, "200000 100000")}, nil, "", "somebody else"},
+		"the burst is moved anyway": {"400000", "0", false, []policies.Change{quota(true, "200000 100000"), lowerBurst}, []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUBurst}, "150000", ""},
+		"above the burst":           {"100000", "0", false, []policies.Change{quota(true, "200000 100000")}, []runtime.Knob{runtime.KnobCPUQuota}, "", ""},
+		"no burst here":             {"", "", false, []policies.Change{quota(true, "200000 100000")}, []runtime.Knob{runtime.KnobCPUQuota}, "", ""},
+		"no quota at the end":       {"400000", "0", false, []policies.Change{quota(false, "max 100000")}, []runtime.Knob{runtime.KnobCPUQuota}, "", ""},
+		"a weight alone":            {"400000", "0", false, []policies.Change{weight}, []runtime.Knob{runtime.KnobCPUWeight}, "", ""},
+	} {
+		c := New(Defaults(), script{}, "t")
+		j := &job{c: Container{Now: runtime.Values{runtime.KnobCPUBurst: s.now}, Original: runtime.Values{runtime.KnobCPUBurst: s.original}}}
+		if s.now == "" {
+			j.c.Now, j.c.Original = nil, nil
+		}
+		if s.yielded {
+			j.c.Yielded = []runtime.Knob{runtime.KnobCPUBurst}
+		}
+		c.jobs["x"] = j
+		got, why := c.withBurst(s.changes)
+		if (s.why == "") != (why == "") || !strings.Contains(why, s.why) {
+			t.Errorf("%s: %q, want %q", name, why, s.why)
+		}
+		var knobs []runtime.Knob
+		for _, ch := range got {
+			knobs = append(knobs, ch.Knob)
+			if ch.Knob == runtime.KnobCPUBurst && (string(ch.To) != s.burst || ch.From != s.now || !ch.Take) {
+				t.Errorf("%s: %+v", name, ch)
+			}
+			if !slices.Contains(s.changes, ch) && ch.RateAfter != 7 {
+				t.Errorf("%s: %+v: it is judged with the quota", name, ch)
+			}
+		}
+		if !slices.Equal(knobs, s.want) {
+			t.Errorf("%s: %v, want %v", name, knobs, s.want)
+		}
+	}
+}
+
+// TestQuotaTakeWithBurstIsMade: the whole way, with the kernel's rule at the end of it.
+func TestQuotaTakeWithBurstIsMade(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 3, tune())
+	j.c.Now[runtime.KnobCPUBurst] = "300000"
+	j.c.Original = runtime.Values{runtime.KnobCPUQuota: "50000 100000", runtime.KnobCPUBurst: "0"}
+	c := New(Defaults(), script{func(pj policies.Job) []policies.Change {
+		if now := pj.Now[runtime.KnobCPUQuota]; now == "300000 100000" {
+			return []policies.Change{{Key: pj.Key, Knob: runtime.KnobCPUQuota, From: now, To: "200000 100000", Take: true, RateAfter: pj.Rate.PerSecond}}
+		}
+		return nil
+	}}, "t")
+	taken := false
+	run(c, n, 60, func(_ int, d Decision) {
+		taken = taken || len(d.Apply) > 0
+		quotaUs, _, err := runtime.ParseQuota(j.c.Now[runtime.KnobCPUQuota])
+		if burst, ok := j.c.Now[runtime.KnobCPUBurst].Int(); err != nil || !ok || burst > quotaUs {
+			t.Fatalf("burst %d above the quota of %d: refused (%v)", burst, quotaUs, err)
+		}
+	})
+	if !taken {
+		t.Error("nothing was taken: nothing was tested")
 	}
 }
 

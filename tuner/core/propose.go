@@ -148,6 +148,9 @@ func (c *Core) consider(p policies.Plan, d *Decision) {
 		p.Changes[i] = bounded
 	}
 	changes, why := c.withSwap(p.Changes)
+	if why == "" {
+		changes, why = c.withBurst(changes)
+	}
 	if why != "" {
 		c.jobs[p.Changes[0].Key].whyNot = why
 		return
