@@ -99,9 +99,12 @@ func (t memoryTick) hurts(before memoryMeans, ch policies.Change) string {
 // heldRoom is the share of a limit that must stay free of what only a kill frees.
 const heldRoom = 0.05
 
-// crowds says whether a change that gave memory left neighbours short of it.
+// crowds says whether a change that gave left neighbours short of it. A limit takes from
+// them only where the host is short; memory.low and an I/O weight stand before them always.
 func (c *Core) crowds(t *openTrial) (who, how string) {
-	if !c.hostShort() || !t.gaveMemory() {
+	memory := t.gave(runtime.KnobMemoryLow) || t.gaveMemory() && c.hostShort()
+	disk := t.gave(runtime.KnobIOWeight)
+	if !memory && !disk {
 		return "", ""
 	}
 	for _, key := range slices.Sorted(maps.Keys(t.memoryBefore)) {
@@ -109,8 +112,12 @@ func (c *Core) crowds(t *openTrial) (who, how string) {
 		if j == nil || t.touches(key) {
 			continue
 		}
-		if m := meansOf(j.memoryBetween(t.appliedNs, c.now())); m.full > t.memoryBefore[key].full+harmFull {
-			return j.c.Name, fmt.Sprintf("the host is short of memory, and it waits for some %.0f %% of the time", 100*m.full)
+		before, m := t.memoryBefore[key], meansOf(j.memoryBetween(t.appliedNs, c.now()))
+		switch {
+		case memory && m.full > before.full+harmFull:
+			return j.c.Name, fmt.Sprintf("all of it waits for memory %.0f %% of the time, %.0f before", 100*m.full, 100*before.full)
+		case disk && m.seconds >= float64(c.guardNs())/1e9 && m.ioSome > before.ioSome+harmSome:
+			return j.c.Name, fmt.Sprintf("some of it waits for disks %.0f %% of the time, %.0f before", 100*m.ioSome, 100*before.ioSome)
 		}
 	}
 	return "", ""
@@ -119,7 +126,11 @@ func (c *Core) crowds(t *openTrial) (who, how string) {
 // hostShort: less is available than the reserve, whatever is promised.
 func (c *Core) hostShort() bool { return float64(c.last.Host.MemAvail) < c.node.ReserveMemory }
 
-func (t *openTrial) gaveMemory() bool { return slices.ContainsFunc(t.order.Changes, givesMemory) }
+func (t *openTrial) gaveMemory() bool { return t.gave(runtime.KnobMemoryLimit) }
+
+func (t *openTrial) gave(k runtime.Knob) bool {
+	return slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Knob == k && !ch.Take })
+}
 
 // witness says what judges a trial.
 func (t *openTrial) witness() policies.Witness { return t.order.Changes[0].Witness }

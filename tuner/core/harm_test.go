@@ -76,6 +76,63 @@ func TestRaiseThatCrowdsGoesBack(t *testing.T) {
 	}
 }
 
+// TestNeighboursAreGuardedBeyondTheLimit: what stands before neighbours goes back when
+// they wait for it, also on a host that has memory left.
+func TestNeighboursAreGuardedBeyondTheLimit(t *testing.T) {
+	memory := func(o *simJob) { o.cgroup.Memory.FullUs += 200_000; o.cgroup.Memory.SomeUs += 200_000 }
+	disk := func(o *simJob) { o.cgroup.IO.SomeUs += 500_000 }
+	for name, c := range map[string]struct {
+		knob     runtime.Knob
+		now, to  runtime.Value
+		from     int // -1: the neighbour waits from the start, else with the change
+		press    func(*simJob)
+		goesBack bool
+	}{
+		"memory.low, and it waits for memory":  {knob: runtime.KnobMemoryLow, now: "0", to: runtime.IntValue(400 * mib), press: memory, goesBack: true},
+		"memory.low, and it waits for disks":   {knob: runtime.KnobMemoryLow, now: "0", to: runtime.IntValue(400 * mib), press: disk},
+		"I/O weight, and it waits for disks":   {knob: runtime.KnobIOWeight, now: "100", to: "400", press: disk, goesBack: true},
+		"I/O weight, and it waits for memory":  {knob: runtime.KnobIOWeight, now: "100", to: "400", press: memory},
+		"I/O weight, and it waited before too": {knob: runtime.KnobIOWeight, now: "100", to: "400", from: -1, press: disk},
+		"I/O weight, and nobody waits":         {knob: runtime.KnobIOWeight, now: "100", to: "400", press: func(*simJob) {}},
+		"burst is none of theirs":              {knob: runtime.KnobCPUBurst, now: "0", to: "100000", press: disk},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(4)
+			e := allowMemory()
+			e.Knobs = []string{"cpu", "memory", "io"}
+			j := n.limited("given", 1000, 300, e)
+			j.onV2()
+			j.c.LowReaches = true
+			j.c.Now[c.knob], j.c.Now[runtime.KnobCPUQuota] = c.now, "400000 100000"
+			other := n.limited("other", 4000, 300, policies.Enrolment{Mode: policies.ModeOff, WhyNot: "no label"})
+			applied := -1
+			co := New(Defaults(), script{func(pj policies.Job) []policies.Change {
+				if pj.Now[c.knob] != c.now || applied >= 0 {
+					return nil
+				}
+				return []policies.Change{{Key: pj.Key, Name: pj.Name, Knob: c.knob, From: c.now, To: c.to, Gain: 1, RateAfter: 2 * pj.Rate.PerSecond}}
+			}}, "t")
+			harmed := false
+			for _, r := range run(co, n, 40, func(i int, d Decision) {
+				if len(d.Apply) > 0 {
+					applied = i
+				}
+				if c.from < 0 || applied >= 0 {
+					c.press(other)
+				}
+			}) {
+				harmed = harmed || r.Kind == view.RecordTrial && strings.Contains(r.Text, "other: ")
+			}
+			if applied < 0 {
+				t.Fatal("nothing was given: nothing was tested")
+			}
+			if harmed != c.goesBack {
+				t.Errorf("given back for the neighbour: %v, want %v", harmed, c.goesBack)
+			}
+		})
+	}
+}
+
 // TestMemoryReplays: inputs that went through a recording's text lead to the same
 // raises, takes and escapes.
 func TestMemoryReplays(t *testing.T) {

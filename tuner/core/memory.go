@@ -19,6 +19,7 @@ type memoryTick struct {
 	current, held   float64 // bytes
 	reread, read    float64 // bytes in the tick: read again after eviction, from disks in all
 	some, full      float64 // PSI, shares
+	ioSome          float64 // likewise, of waits for disks
 	hits            float64 // times the limit was hit in the tick
 	high            float64 // times memory.high was
 	kills           float64
@@ -57,7 +58,7 @@ func (j *job) noteMemory(w *window.Window) {
 	}
 	g := w.Cgroup
 	t := memoryTick{startNs: w.StartNs, endNs: w.EndNs, current: float64(g.MemoryBytes), held: float64(g.Anon + g.Shmem),
-		reread: float64(g.RefaultFile+g.RefaultAnon) * pageBytes, read: float64(w.Block.ReadBytes), some: g.MemorySome, full: g.MemoryFull,
+		reread: float64(g.RefaultFile+g.RefaultAnon) * pageBytes, read: float64(w.Block.ReadBytes), some: g.MemorySome, full: g.MemoryFull, ioSome: g.IOSome,
 		hits: float64(g.EventsMax), high: float64(g.EventsHigh), kills: float64(g.OOMKills), cpus: w.UsedCPUs(), throttled: g.ThrottledShare}
 	j.memory = append(j.memory, t)
 	if len(j.memory) > keepMemory {
@@ -78,7 +79,7 @@ func (j *job) memoryBetween(fromNs, toNs int64) []memoryTick {
 
 // memoryMeans are per-second rates and mean shares over ticks.
 type memoryMeans struct {
-	seconds, reread, read, some, full, hits, high, kills, cpus, throttled float64
+	seconds, reread, read, some, full, ioSome, hits, high, kills, cpus, throttled float64
 }
 
 func meansOf(ticks []memoryTick) memoryMeans {
@@ -87,12 +88,13 @@ func meansOf(ticks []memoryTick) memoryMeans {
 		s := float64(t.endNs-t.startNs) / 1e9
 		m.seconds += s
 		m.reread, m.read, m.hits, m.high, m.kills = m.reread+t.reread, m.read+t.read, m.hits+t.hits, m.high+t.high, m.kills+t.kills
-		m.some, m.full, m.cpus, m.throttled = m.some+t.some*s, m.full+t.full*s, m.cpus+t.cpus*s, m.throttled+t.throttled*s
+		m.some, m.full, m.ioSome = m.some+t.some*s, m.full+t.full*s, m.ioSome+t.ioSome*s
+		m.cpus, m.throttled = m.cpus+t.cpus*s, m.throttled+t.throttled*s
 	}
 	if m.seconds <= 0 {
 		return memoryMeans{}
 	}
-	for _, v := range []*float64{&m.reread, &m.read, &m.hits, &m.high, &m.some, &m.full, &m.cpus, &m.throttled} {
+	for _, v := range []*float64{&m.reread, &m.read, &m.hits, &m.high, &m.some, &m.full, &m.ioSome, &m.cpus, &m.throttled} {
 		*v /= m.seconds
 	}
 	return m // kills stay a count
