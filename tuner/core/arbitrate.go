@@ -79,9 +79,13 @@ func (c *Core) arena() string {
 	return best
 }
 
+// gpusKeptNs is how long a job that runs no kernel keeps the right that its devices give
+// it: a checkpoint or an evaluation on the CPU is no change of what it is.
+const gpusKeptNs = 120 * second
+
 // gpusUsed counts the devices on which the container lately ran kernels.
 func (j *job) gpusUsed(key string, nowNs int64) float64 {
-	if j.launchedNs == 0 || nowNs-j.launchedNs > freshNs || j.reading.Window == nil {
+	if j.launchedNs == 0 || nowNs-j.launchedNs > gpusKeptNs || j.reading.Window == nil {
 		return 0
 	}
 	return max(1, float64(len(j.reading.Window.Devices)))

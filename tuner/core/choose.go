@@ -17,7 +17,10 @@ import (
 // largest gain first: one that may not does not keep the others waiting.
 func (c *Core) choose(asked []policies.Change, claims []arbiter.Claim) []policies.Change {
 	byGain := func(a, b policies.Change) int { return cmp.Compare(b.Gain, a.Gain) }
-	guard := c.guard()
+	if len(asked) == 0 && !c.deal.Move {
+		return nil
+	}
+	guard := c.guard(claims)
 	why := func(changes []policies.Change) string {
 		if why := guard(changes); why != "" {
 			return why
@@ -121,13 +124,17 @@ func (c *Core) fits(changes []policies.Change) []policies.Change {
 // guards says why a plan may not be: somebody would fall below what it gets of its
 // entitlement. The arbiter sees to it; the guard looks for itself. What the host's own
 // processes use is not laid at the plan's door.
-func (c *Core) guards(p policies.Plan) string { return c.guard()(p.Changes) }
+func (c *Core) guards(p policies.Plan) string { return c.guard(c.claims())(p.Changes) }
 
-// guard is guards for many plans of one tick.
-func (c *Core) guard() func([]policies.Change) string {
+// guard is guards for many plans of one tick, beside what stands.
+func (c *Core) guard(stands []arbiter.Claim) func([]policies.Change) string {
 	free := max(0, c.node.CPUs-c.node.HostCPUs)
-	stands := c.claims()
 	now := arbiter.Shares(free, stands)
+	owners := slices.Clone(stands)
+	for i := range owners {
+		owners[i].Weight, owners[i].Quota = owners[i].OwnWeight, owners[i].OwnQuota
+	}
+	own := arbiter.Shares(free, owners)
 	return func(changes []policies.Change) string {
 		claims := slices.Clone(stands)
 		for _, ch := range changes {
@@ -145,7 +152,9 @@ func (c *Core) guard() func([]policies.Change) string {
 		after := arbiter.Shares(free, claims)
 		for i, cl := range claims {
 			j := c.jobs[cl.Key]
-			if due := min(now[i], j.entitled*free/c.node.CPUs); after[i] < due*(1-c.cfg.NeighbourMargin) {
+			// By owners' values: the margin is one for all plans together, not one for each.
+			due := min(max(now[i], own[i]), j.entitled*free/c.node.CPUs)
+			if after[i] < due*(1-c.cfg.NeighbourMargin) && after[i] < now[i]*(1-1e-3) {
 				return fmt.Sprintf("%s would be left with %.2f of the %.2f CPUs it is entitled to", j.c.Name, after[i], due)
 			}
 		}

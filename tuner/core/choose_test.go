@@ -261,3 +261,21 @@ func TestADealTeachesTheModelNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestPlansShareOneMargin: what a neighbour may lose of its right is not lost again by
+// each plan.
+func TestPlansShareOneMargin(t *testing.T) {
+	n := newNode(5)
+	n.weighted = true
+	for i, x := range [][3]float64{{0.35, 7.25, 0.3}, {1.86, 6.31, 1}, {1.5, 11.8, 0}, {0.89, 5.49, 0.6}, {1.36, 7.16, 0}} {
+		n.sized(fmt.Sprint("job", i), x[0], x[1], x[2])
+	}
+	n.addSpinner("noise", 0.888)
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	plans := 0
+	run(c, n, 200, func(i int, d Decision) { plans += len(d.Apply) })
+	j := c.jobs[n.jobs[1].c.Key()]
+	if due := min(j.entitled, n.jobs[1].demand()); plans == 0 || j.used() < 0.965*due {
+		t.Errorf("%.3f CPUs of the %.3f it is entitled to and needs, after %d plans", j.used(), due, plans)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"github.com/trimtab/trimtab/policies/knee"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/window"
 )
 
 // dealt is a node on which weights were dealt anew, and kept: four jobs compete for
@@ -159,6 +160,20 @@ func TestWantsThatCannotBeSeen(t *testing.T) {
 			if cl.Key == lowered.c.Key() && psi == (cl.Waiting == 1) || cl.Key == donor.c.Key() && cl.Waiting > 0.1 {
 				t.Errorf("PSI %v: %+v", psi, cl)
 			}
+		}
+	}
+}
+
+// TestACheckpointKeepsTheRight: a job that runs no kernel for a while has as many GPUs
+// as before; one that stopped using them has none.
+func TestACheckpointKeepsTheRight(t *testing.T) {
+	for _, tc := range []struct {
+		quietS int64
+		want   float64
+	}{{0, 8}, {20, 8}, {119, 8}, {121, 0}} {
+		j := &job{launchedNs: 1000 * second, reading: window.Reading{Window: &window.Window{Devices: make([]window.Device, 8)}}}
+		if got := j.gpusUsed("a", (1000+tc.quietS)*second); got != tc.want {
+			t.Errorf("%v GPUs after %d s, want %v", got, tc.quietS, tc.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -87,8 +88,9 @@ func (j *job) mean(fromNs, toNs int64) (cpus, waiting float64) { return meanUse(
 
 func meanUse(all []usage, fromNs, toNs int64) (cpus, waiting float64) {
 	n := 0.0
-	for _, u := range all {
-		if u.endNs > fromNs && u.endNs <= toNs {
+	begin, _ := slices.BinarySearchFunc(all, fromNs+1, func(u usage, ns int64) int { return cmp.Compare(u.endNs, ns) })
+	for _, u := range all[begin:] {
+		if u.endNs <= toNs {
 			cpus, waiting, n = cpus+u.cpus, waiting+u.waiting, n+1
 		}
 	}
