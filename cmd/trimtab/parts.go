@@ -141,7 +141,7 @@ func checkGPU(ctx context.Context, c runtime.Container) error {
 // memoryUse reads what a memory limit must leave room for.
 func memoryUse(_ context.Context, c runtime.Container) (actuator.MemoryUse, error) {
 	m, err := probecgroup.ReadMemory(loop.Target(c))
-	return actuator.MemoryUse{Anon: m.Anon, Shmem: m.Shmem, Swap: m.Swap, Usage: m.Usage}, err
+	return actuator.MemoryUse{Anon: m.Anon, Shmem: m.Shmem, Swap: m.Swap, Usage: m.Usage, Rigid: m.Rigid}, err
 }
 
 // lockPatience: a child that a killed daemon was just starting holds its files, and the

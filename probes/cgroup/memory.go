@@ -10,6 +10,11 @@ import (
 // Memory is what a container's memory consists of, bytes, of its whole subtree.
 type Memory struct {
 	Usage, Anon, Shmem, Swap uint64
+	// Rigid is what the kernel cannot free at once: all but file pages on its lists and slab
+	// that it may shrink; of file pages those that must be written first. Locked pages and
+	// what else the kernel keeps for the container are in it. v2 alone tells; 0 on v1,
+	// where a limit that is too low is refused and kills nothing.
+	Rigid uint64
 }
 
 // ReadMemory reads a container's memory once and keeps nothing open. A limit is set
@@ -25,13 +30,19 @@ func ReadMemory(t probes.Target) (Memory, error) {
 	var m Memory
 	dir, usage, needed := t.Dir("memory"), "memory.current", []string{"memory.current", "memory.stat", "memory.stat:anon", "memory.stat:shmem"}
 	if t.V2 {
-		r.table(dir, "memory.stat", want{"anon", &m.Anon}, want{"shmem", &m.Shmem})
+		var inactive, active, slab, dirty, writeback uint64 // what is not told is taken for rigid
+		r.table(dir, "memory.stat", want{"anon", &m.Anon}, want{"shmem", &m.Shmem}, want{"inactive_file", &inactive}, want{"active_file", &active},
+			want{"slab_reclaimable", &slab}, want{"file_dirty", &dirty}, want{"file_writeback", &writeback})
+		// The list is read first: what is charged in between counts as rigid.
+		m.Usage, _ = r.number(dir, usage)
+		free := inactive + active
+		m.Rigid = m.Usage - min(m.Usage, free-min(free, dirty+writeback)+slab)
 	} else {
 		usage, needed = "memory.usage_in_bytes", []string{"memory.usage_in_bytes", "memory.stat", "memory.stat:total_rss", "memory.stat:total_shmem"}
 		// total_swap is there where memory.memsw.limit_in_bytes is, the one that it counts against.
 		r.table(dir, "memory.stat", want{"total_rss", &m.Anon}, want{"total_shmem", &m.Shmem}, want{"total_swap", &m.Swap})
+		m.Usage, _ = r.number(dir, usage)
 	}
-	m.Usage, _ = r.number(dir, usage)
 	for _, missing := range r.part.Missing {
 		if slices.Contains(needed, missing) {
 			return Memory{}, fmt.Errorf("container %s: %s in %s cannot be read", t.Key, missing, dir)

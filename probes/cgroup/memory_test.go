@@ -17,7 +17,7 @@ func TestReadMemory(t *testing.T) {
 		want   Memory
 	}{
 		"v1": {v1Target(), Memory{Usage: 105336832, Anon: 59518976}},
-		"v2": {v2Target(), Memory{Usage: 268435456, Anon: 104857600, Shmem: 1048576}},
+		"v2": {v2Target(), Memory{Usage: 268435456, Anon: 104857600, Shmem: 1048576, Rigid: 268435456 - 100663296 - 56623104}},
 	} {
 		got, err := ReadMemory(c.target)
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
@@ -36,6 +36,27 @@ func memoryFiles(t *testing.T, v2 bool, files map[string]string) probes.Target {
 		}
 	}
 	return probes.Target{Key: "box", Dir: func(string) string { return dir }, Unified: dir, V2: v2}
+}
+
+// TestRigidMemory: what a lower limit cannot have the kernel free at once.
+func TestRigidMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		stat string
+		want uint64 // of 1000
+	}{
+		"file pages are free":                {"inactive_file 300\nactive_file 200\n", 500},
+		"slab that shrinks as well":          {"inactive_file 300\nactive_file 200\nslab_reclaimable 50\nslab_unreclaimable 70\n", 450},
+		"not those to be written":            {"inactive_file 300\nactive_file 200\nfile_dirty 60\nfile_writeback 40\n", 600},
+		"all of them are to be":              {"inactive_file 300\nfile_dirty 350\n", 1000},
+		"locked pages are on no list":        {"inactive_file 300\nunevictable 400\n", 700},
+		"nothing is told":                    {"", 1000},
+		"read apart, and more was free then": {"inactive_file 900\nactive_file 300\n", 0},
+	} {
+		m, err := ReadMemory(memoryFiles(t, true, map[string]string{"memory.current": "1000", "memory.stat": "anon 1\nshmem 2\n" + c.stat}))
+		if err != nil || m.Rigid != c.want {
+			t.Errorf("%s: %d, %v; want %d", name, m.Rigid, err, c.want)
+		}
+	}
 }
 
 // TestReadMemoryNeedsItsFiles: what is absent is no zero, or a limit would be set that kills.

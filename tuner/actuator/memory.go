@@ -16,14 +16,17 @@ type MemoryUse struct {
 	Shmem uint64 // shared memory and tmpfs: likewise
 	Swap  uint64 // swapped out; counts against v1's memory.swap
 	Usage uint64 // all that is charged, page cache included
+	// Rigid is what of Usage the kernel cannot free at once, what is locked, dirty or the
+	// kernel's own included; 0: not known.
+	Rigid uint64
 }
 
 const (
 	// The margin above anonymous and shared memory under which no limit goes. It
 	// stands for memory that is charged but neither (slab, page tables, stacks,
-	// socket buffers), for growth between reading and writing, and for a working
-	// set of page cache. Chosen, not measured; on v1 a limit that is still too low
-	// is refused by the kernel (EBUSY), on v2 it would kill.
+	// socket buffers) where that is not known, for growth between reading and writing,
+	// and for a working set of page cache. Chosen, not measured; on v1 a limit that is
+	// still too low is refused by the kernel (EBUSY), on v2 it would kill.
 	memoryMarginShare = 0.10
 	memoryMarginBytes = 64 << 20
 	// memoryGrainBytes rounds safe limits up: a multiple of every page size in use.
@@ -45,7 +48,7 @@ func (u MemoryUse) floor(withSwap bool) float64 {
 	if withSwap {
 		held += float64(u.Swap)
 	}
-	bytes := held + max(held*memoryMarginShare, memoryMarginBytes)
+	bytes := max(held+max(held*memoryMarginShare, memoryMarginBytes), float64(u.Rigid)+memoryMarginBytes)
 	return math.Ceil(bytes/memoryGrainBytes) * memoryGrainBytes
 }
 

@@ -44,6 +44,8 @@ func TestRestoreNeverKills(t *testing.T) {
 	}{
 		{name: "fits", use: actuator.MemoryUse{Anon: 900 * mib}, limit: 1024, swap: 2048},
 		{name: "page cache does not count", use: actuator.MemoryUse{Anon: 100 * mib, Usage: 4000 * mib}, limit: 1024, swap: 2048},
+		{name: "what the kernel keeps does", use: actuator.MemoryUse{Anon: 100 * mib, Rigid: 1400 * mib, Usage: 4000 * mib}, limit: 1464, swap: 2048, limitOwed: true},
+		{name: "a little that it keeps is in the margin", use: actuator.MemoryUse{Anon: 900 * mib, Rigid: 920 * mib}, limit: 1024, swap: 2048},
 		{name: "anonymous memory grew", use: actuator.MemoryUse{Anon: 2000 * mib}, limit: 2200, swap: 2048, limitOwed: true},
 		{name: "shared memory grew", use: actuator.MemoryUse{Anon: 1000 * mib, Shmem: 1000 * mib}, limit: 2200, swap: 2048, limitOwed: true},
 		{name: "small margin is 64 MiB", use: actuator.MemoryUse{Anon: 500*mib + 461*mib}, limit: 1024 + 34, swap: 2048, limitOwed: true},
