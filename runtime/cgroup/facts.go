@@ -3,7 +3,6 @@ package cgroup
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,6 +34,9 @@ func LowReaches(cg runtime.Cgroup) bool {
 // maxPinned bounds the threads that are looked at: a job that pins itself does so
 // with most of them.
 const maxPinned = 4096
+
+// maxGroups bounds the groups that are looked through for them.
+const maxGroups = 256
 
 // Pinned says that threads of a control group bound themselves to fewer CPUs than
 // it has: a change of its set makes kernels before 6.2 forget that (torvalds/linux
@@ -72,19 +74,44 @@ func Pinned(procRoot string, cg runtime.Cgroup) (string, error) {
 	return "", nil
 }
 
-// groupPIDs are the processes of a group and of those below it.
+// groupPIDs are the processes of a group and of those below it, the nearest first,
+// within the bounds: a container may make groups below its own, as many as it likes.
 func groupPIDs(dir string) []string {
 	var out []string
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || d.Name() != "cgroup.procs" {
-			return nil // a group that went away has no processes
-		}
-		data, err := os.ReadFile(path)
-		if err == nil {
+	groups := []string{dir}
+	for i := 0; i < len(groups) && len(out) < maxPinned; i++ {
+		data, err := os.ReadFile(filepath.Join(groups[i], "cgroup.procs"))
+		if err == nil { // a group that went away has no processes
 			out = append(out, strings.Fields(string(data))...)
 		}
+		groups = append(groups, below(groups[i], maxGroups-len(groups))...)
+	}
+	return out
+}
+
+// below are up to n of the groups right below one.
+func below(dir string, n int) []string {
+	if n <= 0 {
 		return nil
-	})
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []string
+	// A group has fewer files than maxGroups: all of them are passed, and n groups are met.
+	for read := 0; read < 2*maxGroups; {
+		entries, err := f.ReadDir(maxGroups)
+		for _, e := range entries {
+			if e.IsDir() && len(out) < n {
+				out = append(out, filepath.Join(dir, e.Name()))
+			}
+		}
+		if read += len(entries); err != nil || len(out) == n {
+			break
+		}
+	}
 	return out
 }
 

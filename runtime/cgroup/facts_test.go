@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,6 +49,27 @@ func TestPinned(t *testing.T) {
 	}
 	if _, err := Pinned(t.TempDir(), runtime.Cgroup{Mode: runtime.CgroupV2, Unified: t.TempDir()}); err == nil {
 		t.Error("a group without a CPU set can be told")
+	}
+}
+
+// TestGroupsAreBounded: a container that makes groups without end keeps nobody waiting.
+func TestGroupsAreBounded(t *testing.T) {
+	for name, group := range map[string]func(i int) string{
+		"side by side": func(i int) string { return fmt.Sprintf("g%d", i) },
+		"a few deep":   func(i int) string { return fmt.Sprintf("a%d/b%d", i%30, i/30) },
+	} {
+		files := map[string]string{"cgroup.procs": "1\n"}
+		for i := range 3 * maxGroups {
+			files[group(i)+"/cgroup.procs"] = fmt.Sprintf("%d\n", i+2)
+		}
+		got := groupPIDs(tree(t, files))
+		if len(got) < maxGroups/2 || len(got) > maxGroups || got[0] != "1" {
+			t.Errorf("%s: %d processes of %d groups, the first %s; want its own first, and at most %d", name, len(got), 3*maxGroups+1, got[0], maxGroups)
+		}
+	}
+	few := groupPIDs(tree(t, map[string]string{"cgroup.procs": "1\n", "a/cgroup.procs": "2\n3\n", "a/b/c/cgroup.procs": "4\n", "d/other": ""}))
+	if strings.Join(few, " ") != "1 2 3 4" {
+		t.Errorf("%v, want all of a few", few)
 	}
 }
 
