@@ -153,6 +153,9 @@ func (c *Core) admit(in Input, d *Decision) {
 			c.jobs[key], c.sorted = j, nil
 		} else if !maps.Equal(j.c.Now, ct.Now) {
 			j.resourcesChanged(c.now())
+			if k := setByOthers(j.c, ct); k != "" {
+				c.disturbed(j, k, d)
+			}
 		}
 		j.c = ct
 	}

@@ -292,3 +292,32 @@ func TestNeighboursThatMovedDoNotEarnAPlanItsPlace(t *testing.T) {
 		t.Fatal("no trial")
 	}
 }
+
+// TestSomebodyElsesKnobEndsATrialWithoutBlame: what a rate does after an owner's write
+// is not the plan's doing. It goes back, and the next one does not wait.
+func TestSomebodyElsesKnobEndsATrialWithoutBlame(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0.4, tune())
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	var applied []int
+	wrote := 0
+	records := run(c, n, 120, func(i int, d Decision) {
+		if len(d.Apply) > 0 {
+			applied = append(applied, i)
+		}
+		if len(applied) == 1 && i == applied[0]+2 {
+			now := j.c.Now.Clone()
+			now[runtime.KnobCPUWeight] = "2048"
+			j.c.Now, wrote = now, i
+		}
+	})
+	if got := outcomes(records); len(got) != 2 || got[0] != view.OutcomeAborted || got[1] != view.OutcomeKept {
+		t.Errorf("outcomes %v, want aborted, then kept", got)
+	}
+	if len(applied) != 2 || applied[1]-wrote > 12 {
+		t.Errorf("plans at %v s, the owner's write at %d s: the second waits", applied, wrote)
+	}
+	if j.c.Now[runtime.KnobCPUWeight] != "2048" {
+		t.Errorf("weight %s, want the owner's", j.c.Now[runtime.KnobCPUWeight])
+	}
+}
