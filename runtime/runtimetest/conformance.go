@@ -68,6 +68,7 @@ func Conformance(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"bad values", testBadValues},
 		{"memory in use", testMemoryInUse},
 		{"device rules", testDeviceRules},
+		{"systemd writes anew", testSystemdWritesAnew},
 		{"paused", testPaused},
 		{"stopped", testStopped},
 		{"restarted", testRestarted},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +69,42 @@ func testDeviceRules(t *testing.T, s suite) {
 	s.apply(t, c, one(runtime.KnobCpuset, "0"), nil)
 	if after := rules(); after != before {
 		t.Errorf("rules were %q, are %q", before, after)
+	}
+}
+
+// testSystemdWritesAnew: where systemd keeps the control group, what was set stands
+// through its reloads and through somebody's write of another property.
+func testSystemdWritesAnew(t *testing.T, s suite) {
+	for _, set := range []runtime.Values{
+		one(runtime.KnobCPUWeight, "700"), one(runtime.KnobCPUQuota, "70000 100000"), one(runtime.KnobCPUBurst, "20000"), one(runtime.KnobCpuset, "0"),
+		memory(80*mib, 160*mib), one(runtime.KnobMemoryHigh, runtime.IntValue(48*mib)), one(runtime.KnobMemoryLow, runtime.IntValue(16*mib)), one(runtime.KnobIOWeight, "300"),
+	} {
+		t.Run(string(set.Sorted()[0]), func(t *testing.T) {
+			if _, err := os.Stat("/run/systemd/system"); err != nil {
+				t.Skip("needs systemd: /run/systemd/system is not there")
+			}
+			s.tally.count(t)
+			spec := Spec{CPUs: 0.5, MemoryBytes: 64 * mib}
+			c := s.start(t, spec)
+			unit := filepath.Base(c.Cgroup.Dir("cpu"))
+			if !strings.HasSuffix(unit, ".scope") {
+				t.Skip("needs systemd's cgroup driver")
+			}
+			if set = without(set, s.read(t, c)); len(set) == 0 {
+				t.Skip("needs a host with that knob")
+			}
+			if s.Refuses != nil && s.Refuses(spec, set) {
+				t.Skip("needs a door that can set it")
+			}
+			s.apply(t, c, set, nil)
+			stand := s.read(t, c)
+			for _, command := range [][]string{{"daemon-reload"}, {"set-property", "--runtime", unit, "TasksMax=4000"}, {"daemon-reload"}} {
+				if out, err := exec.Command("systemctl", command...).CombinedOutput(); err != nil {
+					t.Fatalf("systemctl %v: %v\n%s", command, err, out)
+				}
+				s.stands(t, c, stand)
+			}
+		})
 	}
 }
 

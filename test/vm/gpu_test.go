@@ -17,6 +17,14 @@ func (m *machine) opens(t *testing.T, name string, nodes ...string) string {
 	return strings.Join(strings.Fields(m.sh(t, "docker exec "+name+" sh -c '"+script+"'")), " ")
 }
 
+func (m *machine) wantOpens(t *testing.T, name, when, want string, nodes ...string) {
+	t.Helper()
+	until(t, name+" "+when, func() (string, bool) {
+		got := m.opens(t, name, nodes...)
+		return got, got == want
+	})
+}
+
 // reloadKeepsKnown: --device tells systemd, so nothing is lost, and nothing is to be done.
 func reloadKeepsKnown(t *testing.T, m *machine) {
 	m.sh(t, `docker run -d --name known --network none --label trimtab.mode=tune --device /dev/nvidia0 --device /dev/nvidia1 --device /dev/nvidiactl job-image sleep 1000000`)
@@ -32,6 +40,52 @@ func reloadKeepsKnown(t *testing.T, m *machine) {
 	if s := m.status(t); s.Totals.GPUAccessLost > 0 || len(s.Totals.GPUHeals) > 0 {
 		t.Errorf("healing minds: %+v", s.Totals.GPUHeals)
 	}
+}
+
+// reloadIsHealed: what NVIDIA's hook does to rules, and what every GPU host with it
+// and systemd's driver knows.
+func reloadIsHealed(t *testing.T, m *machine) {
+	m.sh(t, `docker run -d --name hooked --network none --runtime nvidia -e NVIDIA_VISIBLE_DEVICES=0 --label trimtab.mode=tune job-image sleep 1000000
+docker exec hooked mknod /tmp/gpu c 195 0`)
+	if got := m.opens(t, "hooked", "/tmp/gpu"); got != "refused" {
+		t.Fatalf("without a hook: %s", got)
+	}
+	t.Log(m.sh(t, "/opt/vm/inside hook "+m.cgroup(t, "hooked")))
+	if got := m.opens(t, "hooked", "/tmp/gpu"); got != "open" {
+		t.Fatalf("with what the hook does: %s", got)
+	}
+	until(t, "remembered", func() (string, bool) {
+		o := m.try(t, "grep -c $(docker inspect -f '{{.Id}}' hooked | cut -c1-16) /var/lib/trimtab/gpu-access.json")
+		return o.Stdout + o.Stderr, o.Code == 0
+	})
+	if o := m.try(t, "trimtab doctor --gpu"); o.Code != 1 || !strings.Contains(o.Stdout, "at risk") {
+		t.Errorf("doctor --gpu: %d\n%s", o.Code, o.Stdout)
+	}
+	c := m.container(t, "hooked")
+	if c.Preflight == "" {
+		t.Error("its preflight is green")
+	}
+	heals := 0.0
+	for range 2 { // what is repaired by systemd's own means is not lost again
+		m.sh(t, "systemctl daemon-reload")
+		m.wantOpens(t, "hooked", "after a reload", "open", "/tmp/gpu")
+		heals = m.heals(t)
+	}
+	if heals != 1 {
+		t.Errorf("%v repairs, want one: systemd knows the rules since then", heals)
+	}
+	t.Log(m.sh(t, "trimtab history hooked"))
+	m.untilContainer(t, "hooked", "a green preflight", func(c view.Container) bool { return c.Preflight == "" && c.GPULost == "" })
+}
+
+func (m *machine) heals(t *testing.T) (n float64) {
+	t.Helper()
+	for _, c := range m.status(t).Totals.GPUHeals {
+		if c.Result == "repaired" {
+			n += c.Value
+		}
+	}
+	return n
 }
 
 func hides(t *testing.T, m *machine) {

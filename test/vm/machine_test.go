@@ -39,7 +39,21 @@ func TestMachine(t *testing.T) {
 		{"launches are counted from within the sandbox", counts},
 		{"daemon-reload leaves limits as trimtab set them", reloadKeepsLimits},
 		{"daemon-reload leaves a GPU that systemd knows", reloadKeepsKnown},
+		{"daemon-reload takes a hook's GPU, and trimtab gives it back", reloadIsHealed},
 		{"a hidden GPU stays hidden over daemon-reload, and is shown again", hides},
+		{"containerd restarts", restartsOf("containerd")},
+		{"Docker restarts", restartsOf("docker")},
+		{"systemctl restart hands over", restartHandsOver},
+		{"an upgrade hands over", upgradeHandsOver},
+		{"kill -9 restores", killRestores},
+		{"OnFailure restores when the daemon cannot stay up", failureRestores},
+		{"a reboot comes back clean", reboots},
+		{"systemctl stop restores", stopRestores},
+		{"nothing in the journal is an error", journalIsClean},
+		{"apt purge restores, and leaves nothing", purges},
+		{"engines conform: Docker by containerd", conforms("docker", "TestConformsByContainerd")},
+		{"engines conform: Docker by its API", conforms("docker", "TestConformsByDockerAPI")},
+		{"engines conform: containerd", conforms("containerd", "TestConforms")},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, m) })
 	}
@@ -172,6 +186,13 @@ func (m *machine) cgroup(t *testing.T, name string) string {
 func (m *machine) quota(t *testing.T, name string) string {
 	t.Helper()
 	return m.sh(t, "cat "+m.cgroup(t, name)+"/cpu.max")
+}
+
+func (m *machine) wantQuota(t *testing.T, name, want, when string) {
+	t.Helper()
+	if got := m.quota(t, name); got != want {
+		t.Errorf("%s: %s has %q, want %q", when, name, got, want)
+	}
 }
 
 // sampled runs a script while a file is read ten times a second, and returns its

@@ -12,8 +12,11 @@ import (
 	"github.com/trimtab/trimtab/test/workloads/gpu"
 )
 
-// version of the package that is built and installed.
-const version = "1.0.0"
+// Versions of the packages that are built: what is installed, and what upgrades it.
+const (
+	version = "1.0.0"
+	newer   = "1.0.1"
+)
 
 // build makes what the guest is given, below dir, and returns the archive that is its
 // second disk.
@@ -27,6 +30,9 @@ func build(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	b.run("go", "build", "-trimpath", "-o", b.at("inside"), "./test/vm/inside")
+	for _, name := range []string{"docker", "containerd"} {
+		b.run("go", "test", "-c", "-o", b.at(name+".test"), "./runtime/"+name)
+	}
 	b.packages()
 	b.job()
 	archive := filepath.Join(dir, "payload.tar")
@@ -56,14 +62,16 @@ func (b *builder) run(name string, args ...string) {
 	}
 }
 
-// packages is what scripts/package.sh makes.
+// packages are what scripts/package.sh makes, of two versions.
 func (b *builder) packages() {
 	bin := filepath.Join(b.dir, "..", "bin")
 	b.run("bash", "-c", `GOBIN=$0 go install "$(sed -n 's/^nfpm_module=//p' scripts/package.sh)"`, bin)
-	out := filepath.Join(b.dir, "..", "packages")
-	b.env = []string{"PACKAGE_VERSION=" + version, "NFPM=" + filepath.Join(bin, "nfpm")}
-	b.run("scripts/package.sh", out, "amd64")
-	b.run("cp", filepath.Join(out, "trimtab_"+version+"_amd64.deb"), b.at("trimtab-"+version+".deb"))
+	for _, v := range []string{version, newer} {
+		out := filepath.Join(b.dir, "..", "packages-"+v)
+		b.env = []string{"PACKAGE_VERSION=" + v, "NFPM=" + filepath.Join(bin, "nfpm")}
+		b.run("scripts/package.sh", out, "amd64")
+		b.run("cp", filepath.Join(out, "trimtab_"+v+"_amd64.deb"), b.at("trimtab-"+v+".deb"))
+	}
 	b.env = nil
 }
 

@@ -151,3 +151,13 @@ func reloadKeepsLimits(t *testing.T, m *machine) {
 		t.Errorf("over five reloads %q became %q", now, got)
 	}
 }
+
+// journalIsClean: what the parts before provoked is no error of the daemon's.
+func journalIsClean(t *testing.T, m *machine) {
+	if got := m.try(t, `journalctl --no-pager -u trimtab -u trimtab-restore -o cat | grep -E 'level=ERROR|panic:|fatal error:' | grep -v 'mode: nonsense'`).Stdout; got != "" {
+		t.Errorf("trimtab's journal has errors:\n%s", got)
+	}
+	if got := m.try(t, `journalctl --no-pager -k -o cat | grep -E 'apparmor="DENIED"|type=1326' | grep trimtab`).Stdout; got != "" {
+		t.Errorf("the kernel refused something:\n%s", got)
+	}
+}

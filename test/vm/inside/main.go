@@ -1,13 +1,13 @@
 // Command inside runs in the guest of `make test-vm`: as root it carries out what
-// the tests outside ask for.
+// the tests outside ask for, and does to device rules what NVIDIA's hook does.
 //
-//	inside serve    answers POST /run on port 8080: a shell script in, outcome out
+//	inside serve                 answers POST /run on port 8080: a shell script in, outcome out
+//	inside hook CGROUP           puts "c 195:* rw" in front of every device program of a group
 package main
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,9 +26,14 @@ type Outcome struct {
 }
 
 func main() {
-	err := errors.New("usage: inside serve")
-	if len(os.Args) == 2 && os.Args[1] == "serve" {
+	var err error
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "serve":
 		err = serve()
+	case len(os.Args) == 3 && os.Args[1] == "hook":
+		err = hook(os.Args[2])
+	default:
+		err = fmt.Errorf("usage: inside serve | hook CGROUP")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -1,0 +1,158 @@
+package vm
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// restartsOf: a runtime that restarts takes nothing along, and can be used again.
+func restartsOf(unit string) func(*testing.T, *machine) {
+	return func(t *testing.T, m *machine) {
+		now, resume := m.steady(t)
+		got := m.sampled(t, m.cgroup(t, "job")+"/cpu.max", "systemctl restart "+unit+"; sleep 5")
+		if len(got) != 1 || got[0] != now {
+			t.Errorf("over the restart %q became %q", now, got)
+		}
+		until(t, "engines", func() (string, bool) {
+			for _, e := range m.status(t).Daemon.Engines {
+				if !e.OK {
+					return e.Name + ": " + e.Lost, false
+				}
+			}
+			return "", true
+		})
+		resume()
+		m.sh(t, "trimtab restore job") // through the door that was away
+		m.wantQuota(t, "job", owners, "restored")
+		m.sh(t, "trimtab resume job")
+		m.untilContainer(t, "job", "a change", changed)
+	}
+}
+
+// handsOver: what stands stays through all of it, and the next daemon knows the owner's.
+func (m *machine) handsOver(t *testing.T, script string) {
+	t.Helper()
+	m.sh(t, "trimtab gpu hide known 1")
+	now, resume := m.steady(t)
+	pid := m.status(t).Daemon.PID
+	got := m.sampled(t, m.cgroup(t, "job")+"/cpu.max", script+"\nuntil trimtab status >/dev/null 2>&1; do sleep 0.3; done; sleep 3")
+	if len(got) != 1 || got[0] != now {
+		t.Errorf("%q became %q", now, got)
+	}
+	if m.status(t).Daemon.PID == pid {
+		t.Error("it is the same process")
+	}
+	m.untilContainer(t, "job", "the change is known", changed)
+	if got := m.opens(t, "known", "/dev/nvidia0", "/dev/nvidia1"); got != "open gone" {
+		t.Errorf("what is hidden: %s", got)
+	}
+	resume()
+	m.sh(t, "trimtab gpu show known --all")
+}
+
+func restartHandsOver(t *testing.T, m *machine) { m.handsOver(t, "systemctl restart trimtab") }
+
+func upgradeHandsOver(t *testing.T, m *machine) {
+	m.handsOver(t, "dpkg -i /opt/vm/trimtab-"+newer+".deb")
+	if s := m.status(t); s.Daemon.Version != newer {
+		t.Errorf("%q runs", s.Daemon.Version)
+	}
+}
+
+// tunedAndHidden is the state that a sudden end is to leave behind.
+func (m *machine) tunedAndHidden(t *testing.T) {
+	t.Helper()
+	m.untilContainer(t, "job", "a change", changed)
+	m.untilContainer(t, "known", "enrolled", func(c view.Container) bool { return c.Enrolment.Mode == "tune" && c.WhyNot != "paused" })
+	m.sh(t, "trimtab gpu hide known 1")
+	if got := m.opens(t, "known", "/dev/nvidia1"); got != "gone" {
+		t.Fatalf("hidden: %s", got)
+	}
+}
+
+func (m *machine) wantShown(t *testing.T, when string) {
+	t.Helper()
+	m.wantOpens(t, "known", when, "open open", "/dev/nvidia0", "/dev/nvidia1")
+}
+
+func killRestores(t *testing.T, m *machine) {
+	m.tunedAndHidden(t)
+	file := m.cgroup(t, "job") + "/cpu.max"
+	got := m.sampled(t, file, `systemctl kill -s KILL trimtab
+sleep 1; until trimtab status >/dev/null 2>&1; do sleep 0.3; done; n=0
+until grep -qx '`+owners+`' /tmp/samples || [ $n = 300 ]; do n=$((n+1)); sleep 0.2; done`)
+	if !slices.Contains(got, owners) {
+		t.Errorf("the owner's quota did not come back: %q", got)
+	}
+	m.wantShown(t, "after kill -9")
+}
+
+// failureRestores: a config that no daemon starts with. systemd tries ten times.
+func failureRestores(t *testing.T, m *machine) {
+	m.tunedAndHidden(t)
+	m.sh(t, `echo 'mode: nonsense' >/etc/trimtab/conf.d/zz.yaml; systemctl reset-failed trimtab; systemctl kill -s KILL trimtab`)
+	until(t, "systemd gives up and restores", func() (string, bool) {
+		o := m.try(t, "systemctl show -p ActiveState --value trimtab; systemctl show -p ActiveState,Result,ExecMainExitTimestampMonotonic,ExecMainStatus trimtab-restore")
+		return o.Stdout, strings.HasPrefix(o.Stdout, "failed") && strings.Contains(o.Stdout, "ActiveState=inactive") && !strings.Contains(o.Stdout, "Monotonic=0\n")
+	})
+	m.wantQuota(t, "job", owners, "after OnFailure")
+	m.wantShown(t, "after OnFailure")
+	t.Log(m.sh(t, "journalctl --no-pager -b -u trimtab-restore -o cat | tail -5"))
+	m.sh(t, "rm /etc/trimtab/conf.d/zz.yaml; systemctl reset-failed trimtab; systemctl start trimtab")
+}
+
+func stopRestores(t *testing.T, m *machine) {
+	m.tunedAndHidden(t)
+	m.sh(t, "systemctl stop trimtab")
+	m.wantQuota(t, "job", owners, "stopped")
+	m.wantShown(t, "stopped")
+	if got := m.sh(t, "systemctl show -p Result --value trimtab; ls /var/lib/trimtab/originals"); got != "success" {
+		t.Errorf("it ended with, and left: %s", got)
+	}
+	m.sh(t, "systemctl start trimtab")
+}
+
+func purges(t *testing.T, m *machine) {
+	m.tunedAndHidden(t)
+	m.sh(t, "apt-get -qq -y purge trimtab >&2")
+	m.wantQuota(t, "job", owners, "purged")
+	m.wantShown(t, "purged")
+	left := m.sh(t, `find / /run /dev/shm /sys/fs/bpf -xdev -iname '*trimtab*' -not -path '/opt/vm*' -not -path '/var/lib/docker/*'
+getent group trimtab trimtab-read || true
+systemctl list-unit-files --no-legend 'trimtab*'
+ls -A /sys/fs/bpf
+ps -eo args | grep '^/usr/bin/trimtab' || true
+grep -A1 '^Package: trimtab' /var/lib/dpkg/status || true`)
+	if left != "" {
+		t.Errorf("left:\n%s", left)
+	}
+}
+
+// reboots: containers begin a new life with what their owners gave; nothing is owed to
+// the old one, and the new one is tuned again.
+func reboots(t *testing.T, m *machine) {
+	m.tunedAndHidden(t)
+	m.sh(t, "systemd-run --quiet --on-active=1s systemctl reboot")
+	if err := m.g.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "boot", func() (string, bool) {
+		o := m.try(t, "systemctl is-system-running; systemctl --failed --no-pager --plain")
+		return o.Stdout, strings.HasPrefix(o.Stdout, "running")
+	})
+	if got := m.sh(t, "systemctl is-active trimtab docker"); got != "active\nactive" {
+		t.Errorf("after the reboot: %s", got)
+	}
+	if got := m.try(t, "journalctl --no-pager -b -u trimtab -o cat | grep -E 'level=(ERROR|WARN)'").Stdout; got != "" {
+		t.Logf("it says: %s", got)
+	}
+	m.sh(t, nvidiaNodes+"docker start known")
+	m.wantShown(t, "after the reboot")
+	c := m.untilContainer(t, "job", "a change", changed)
+	if q := c.Original["cpu.quota"]; q != owners {
+		t.Errorf("the owner's quota is taken for %q", q)
+	}
+}
