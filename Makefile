@@ -29,7 +29,7 @@ PKGS ?= ./...
 # the test cache: it does not know the kernel and Docker.
 TEST_P     ?= 1
 TEST_FLAGS ?=
-TEST_TIMEOUT ?= 20m
+TEST_TIMEOUT ?= 40m
 
 export CGO_ENABLED ?= 0
 
