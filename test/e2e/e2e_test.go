@@ -64,18 +64,7 @@ func job(t *testing.T, labels ...string) *workload.Job {
 		args = append(args, "--label", l)
 	}
 	name := fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")))
-	j, err := workload.Start(t.Context(), workload.Options{Name: name, Script: "dataloader.py", DockerArgs: args})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := j.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := j.WaitSteps(t.Context(), 5); err != nil {
-		t.Fatal(err)
-	}
+	j := started(t, workload.Options{Name: name, Script: "dataloader.py", DockerArgs: args})
 	if err := j.SetQuota(t.Context(), starvedCPUs); err != nil {
 		t.Fatal(err)
 	}
@@ -118,6 +107,24 @@ func until(t *testing.T, d *daemontest.Daemon, name, what string, good func(view
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
+}
+
+// started runs a job until its fifth step, and ends it with the test.
+func started(t *testing.T, o workload.Options) *workload.Job {
+	t.Helper()
+	j, err := workload.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := j.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := j.WaitSteps(t.Context(), 5); err != nil {
+		t.Fatal(err)
+	}
+	return j
 }
 
 // times are /proc/stat's, of all CPUs, in clock ticks.

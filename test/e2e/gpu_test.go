@@ -20,6 +20,11 @@ import (
 // gpuNode makes a virtual GPU node with two devices.
 func gpuNode(t *testing.T) *vgpu.Node {
 	t.Helper()
+	return vgpuNode(t, vgpu.Options{Devices: 2})
+}
+
+func vgpuNode(t *testing.T, o vgpu.Options) *vgpu.Node {
+	t.Helper()
 	binary(t) // needs root, and says so
 	if err := workload.Ready(t.Context()); err != nil {
 		t.Skip(err)
@@ -40,7 +45,7 @@ func gpuNode(t *testing.T) *vgpu.Node {
 			t.Error(err)
 		}
 	})
-	node, err := vgpu.NewNode(t.Context(), dir, at, vgpu.Options{Devices: 2})
+	node, err := vgpu.NewNode(t.Context(), dir, at, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,20 +56,8 @@ func gpuNode(t *testing.T) *vgpu.Node {
 func gpuJob(t *testing.T, node *vgpu.Node, mode string, args ...string) *workload.Job {
 	t.Helper()
 	name := fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), strings.ToLower(t.Name()))
-	j, err := workload.Start(t.Context(), workload.Options{Name: name, Script: gpu.Script, Args: append([]string{"/opt/trimtab-vgpu/trainer"}, args...),
+	return started(t, workload.Options{Name: name, Script: gpu.Script, Args: append([]string{"/opt/trimtab-vgpu/trainer"}, args...),
 		DockerArgs: append(node.DockerArgs(), "--network", "none", "--label", "trimtab.mode="+mode)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := j.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := j.WaitSteps(t.Context(), 5); err != nil {
-		t.Fatal(err)
-	}
-	return j
 }
 
 func bound(class policies.Class, cause policies.Cause) func(view.Container) bool {

@@ -28,19 +28,7 @@ func memoryJob(t *testing.T, limitMiB int, script string, labels []string, args 
 		docker = append(docker, "--label", l)
 	}
 	name := fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")))
-	j, err := workload.Start(t.Context(), workload.Options{Name: name, Script: script, Args: args, DockerArgs: docker})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := j.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := j.WaitSteps(t.Context(), 5); err != nil {
-		t.Fatal(err)
-	}
-	return j
+	return started(t, workload.Options{Name: name, Script: script, Args: args, DockerArgs: docker})
 }
 
 // limitMiB reads what stands in the kernel.

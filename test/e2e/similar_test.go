@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -19,31 +18,7 @@ import (
 // unequalNode has a slow device and one of another model, twice as fast.
 func unequalNode(t *testing.T) *vgpu.Node {
 	t.Helper()
-	binary(t)
-	if err := workload.Ready(t.Context()); err != nil {
-		t.Skip(err)
-	}
-	dir, err := gpu.Build(t.Context())
-	if errors.Is(err, vgpu.ErrNoCompiler) {
-		t.Skip("needs gcc and g++: the virtual GPU is built from C")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, err := os.MkdirTemp("/dev/shm", "trimtab-e2e-*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(at); err != nil {
-			t.Error(err)
-		}
-	})
-	node, err := vgpu.NewNode(t.Context(), dir, at, vgpu.Options{Devices: 2, Spec: "/0:name=Slow (trimtab)/1:name=Fast (trimtab),speed-pct=200"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return node
+	return vgpuNode(t, vgpu.Options{Devices: 2, Spec: "/0:name=Slow (trimtab)/1:name=Fast (trimtab),speed-pct=200"})
 }
 
 // TestFasterDeviceIsAdvisedToThoseThatItBounds: a job is run on the slow device and on

@@ -1,0 +1,78 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// hasPSI reports whether the container's pressure can be read.
+func (j *job) hasPSI() bool { return len(j.usage) > 0 && j.usage[len(j.usage)-1].psi }
+
+// mean is CPU use and waiting between two instants.
+func (j *job) mean(fromNs, toNs int64) (cpus, waiting float64) { return meanUse(j.usage, fromNs, toNs) }
+
+func meanUse(all []usage, fromNs, toNs int64) (cpus, waiting float64) {
+	n := 0.0
+	begin, _ := slices.BinarySearchFunc(all, fromNs+1, func(u usage, ns int64) int { return cmp.Compare(u.endNs, ns) })
+	for _, u := range all[begin:] {
+		if u.endNs <= toNs {
+			cpus, waiting, n = cpus+u.cpus, waiting+u.waiting, n+1
+		}
+	}
+	if n == 0 {
+		return 0, 0
+	}
+	return cpus / n, waiting / n
+}
+
+// movedShare is how much less of the node's CPUs the others must use than before
+// for a gain to be theirs as well as the plan's.
+const movedShare = 0.1
+
+// movedInFavour reports whether neighbours and host made room while the plan was
+// on trial.
+func (c *Core) movedInFavour(t *openTrial) bool {
+	from := t.appliedNs + second
+	outside, _ := meanUse(c.outside, from, c.now())
+	less := t.outsideBefore - outside
+	for _, key := range slices.Sorted(maps.Keys(t.usedBefore)) {
+		if t.touches(key) {
+			continue // what the plan took from it is no room that it made
+		}
+		less += t.usedBefore[key]
+		if j := c.jobs[key]; j != nil { // one that ended made all its room
+			after, _ := j.mean(from, c.now())
+			less -= after
+		}
+	}
+	return less > movedShare*c.node.CPUs
+}
+
+// harmed finds a neighbour that lost more than the margin of what it used and
+// was entitled to, and waits for a CPU more than before: a neighbour that merely
+// has less to do is not harmed. What the host's own processes took more of since
+// is not laid at the plan's door.
+func (c *Core) harmed(t *openTrial) (who, how string) {
+	from := t.appliedNs + second
+	if c.now()-from < c.guardNs() {
+		return "", ""
+	}
+	outside, _ := meanUse(c.outside, from, c.now())
+	grown := max(0, outside-t.outsideBefore)
+	for _, key := range c.keys() {
+		before, known := t.usedBefore[key]
+		j := c.jobs[key]
+		if !known || before < activeCPUs {
+			continue
+		}
+		after, waiting := j.mean(from, c.now())
+		due := min(before, j.entitled)*(1-c.cfg.NeighbourMargin) - grown
+		// Without PSI the loss alone tells: a trial too many is undone, no neighbour is harmed.
+		if after < due && (waiting > t.waitedBefore[key]+0.02 || !j.hasPSI()) {
+			return j.c.Name, fmt.Sprintf("it used %.2f CPUs before and %.2f after, and is entitled to %.2f", before, after, j.entitled)
+		}
+	}
+	return "", ""
+}
