@@ -18,7 +18,6 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/workload"
-	"github.com/trimtab/trimtab/tuner/verdict"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -27,7 +26,12 @@ import (
 const starvedCPUs = 0.3
 
 // patience bounds every wait; it is no measure of speed.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
+
+// robbed is the share of the machine's CPU time that its hypervisor may take before a
+// window is no evidence, in place of the default 0.02: these tests ask what trimtab does,
+// not how exactly it measures, and on a shared build machine they would wait for good.
+const robbed = 0.15
 
 // binary builds trimtab once for all tests.
 var binary = func() func(t *testing.T) string {
@@ -74,7 +78,7 @@ func job(t *testing.T, labels ...string) *workload.Job {
 func daemon(t *testing.T, o daemontest.Options) *daemontest.Daemon {
 	t.Helper()
 	o.Binary = binary(t)
-	o.Config += "limits: {coolDown: 5s}\n"
+	o.Config += fmt.Sprintf("limits: {coolDown: 5s}\nthresholds: {steal: %g}\n", robbed)
 	d, err := daemontest.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +104,7 @@ func until(t *testing.T, d *daemontest.Daemon, name, what string, good func(view
 			return c
 		}
 		if time.Now().After(deadline) {
-			if stolen := cpuTimes(t).stolenSince(before); stolen > verdict.Defaults().Steal {
+			if stolen := cpuTimes(t).stolenSince(before); stolen > robbed {
 				t.Skipf("needs a machine whose CPU time is its own: %.1f %% of it was stolen while waiting until %s", 100*stolen, what)
 			}
 			t.Fatalf("%s: not within %s; it is %+v (%v)\n%s", what, patience, c, err, d.Log())

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -27,6 +28,14 @@ func unequalNode(t *testing.T) *vgpu.Node {
 func TestFasterDeviceIsAdvisedToThoseThatItBounds(t *testing.T) {
 	node := unequalNode(t)
 	d := daemon(t, daemontest.Options{Env: node.Env()})
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		if all, err := d.Client().Fingerprints(context.Background()); err == nil {
+			t.Logf("known: %+v", all)
+		}
+	})
 	deviceBound := []string{"--kernels", "20", "--kernel-us", "2000", "--sync", "blocking"}
 	hostBound := []string{"--kernels", "20", "--kernel-us", "200", "--host-ms", "60", "--sync", "blocking"}
 	start := func(name, device string, args []string) *workload.Job {
