@@ -77,6 +77,9 @@ func (c *Core) show(key string, j *job) view.Container {
 	c.showSimilar(j, &v)
 	if j.reading.CostOK {
 		v.Knee = j.reading.Cost.Knee()
+		if j.correction != 1 {
+			v.Correction = j.correction
+		}
 	}
 	if j.source == v.Rate.Source && len(j.obs) >= 3 {
 		v.Rate.PerSecond = j.rateShown()

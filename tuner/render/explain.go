@@ -3,6 +3,7 @@ package render
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -210,9 +211,17 @@ func prediction(c view.Container) string {
 	if cost.Loaders > 0 {
 		line("one batch, made by one loader", fmt.Sprintf("%s, %d loaders side by side", milliseconds(cost.Batch), cost.Loaders))
 	}
-	fmt.Fprintf(&out, "What CPUs buy: no more speed beyond %s CPUs\n", cpus(cost.Knee()))
+	correction, learned := c.Correction, ""
+	if correction <= 0 || math.IsInf(correction, 1) {
+		correction = 1
+	}
+	if correction != 1 {
+		learned = fmt.Sprintf("; speeds times %.2f, as its trials taught", correction)
+	}
+	fmt.Fprintf(&out, "What CPUs buy: no more speed beyond %s CPUs%s\n", cpus(cost.Knee()), learned)
 	for _, at := range predictedAt(c) {
-		line(cpus(at.cpus)+" CPUs ("+at.what+")", fmt.Sprintf("%s a %s, %s predicted", milliseconds(cost.Step(at.cpus)), tick, perSecond(1/cost.Step(at.cpus), c.Rate)))
+		step := cost.Step(at.cpus) / correction
+		line(cpus(at.cpus)+" CPUs ("+at.what+")", fmt.Sprintf("%s a %s, %s predicted", milliseconds(step), tick, perSecond(1/step, c.Rate)))
 	}
 	return out.String()
 }

@@ -73,6 +73,7 @@ func tuned() view.Container {
 	c.Original = runtime.Values{runtime.KnobCPUQuota: "100000 100000", runtime.KnobCPUWeight: "1024"}
 	c.Changed = []runtime.Knob{runtime.KnobCPUQuota}
 	c.Gain, c.HasGain = 0.61, true
+	c.Correction = 1.06
 	c.Rate = policies.Rate{PerSecond: 26.7, Source: "torch.backward", Steps: true, Ticks: 300}
 	c.Breakdown = policies.Breakdown{WallNs: 1e9}
 	c.Breakdown.Ns[policies.PartCompute] = 48e7

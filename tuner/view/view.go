@@ -74,10 +74,12 @@ type Container struct {
 	Verdict   policies.Verdict   `json:"verdict"`            // latest window
 	Cost      policies.Cost      `json:"cost"`
 	Knee      float64            `json:"knee,omitempty"` // predicted c*, CPUs
-	Ranks     int                `json:"ranks"`
-	UsedCPUs  float64            `json:"usedCPUs"`
-	MemoryUse policies.MemoryUse `json:"memoryUse,omitzero"`
-	Windows   uint64             `json:"windows"` // closed since watched
+	// Correction multiplies the rates that the cost predicts, learned from trials; 0 or 1: none.
+	Correction float64            `json:"correction,omitempty"`
+	Ranks      int                `json:"ranks"`
+	UsedCPUs   float64            `json:"usedCPUs"`
+	MemoryUse  policies.MemoryUse `json:"memoryUse,omitzero"`
+	Windows    uint64             `json:"windows"` // closed since watched
 	// ProbeShare is what the probes cost its threads, as a share of one CPU; Thinned names the
 	// hooks that take turns for it.
 	ProbeShare float64                  `json:"probeShare,omitempty"`
