@@ -173,6 +173,16 @@ type Host struct {
 	Links   []Link   `json:"links,omitempty"` // the host's interfaces and RDMA ports
 }
 
+// StolenSince is the share, 0..1, of all CPUs' time since an earlier reading that the
+// hypervisor gave to others.
+func (h Host) StolenSince(before Host) float64 {
+	total := func(h Host) float64 { return float64(h.BusyNs + h.IdleNs + h.StealNs + h.IOWaitNs) }
+	if passed := total(h) - total(before); passed > 0 && h.StealNs > before.StealNs {
+		return float64(h.StealNs-before.StealNs) / passed
+	}
+	return 0
+}
+
 // Sample is everything read of one container at one instant. A part that could
 // not be read is nil.
 type Sample struct {

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/test/daemontest"
@@ -38,6 +40,7 @@ const (
 	maxMiss     = 0.10 // of the predicted gain
 	minOfDue    = 0.97 // of what the neighbour used and is entitled to
 	trialsAtMax = 90 * time.Second
+	maxStolen   = 0.02 // of the CPUs' time: more is no evidence (DESIGN.md)
 )
 
 func main() {
@@ -66,7 +69,8 @@ type demo struct {
 	free, starved, after       float64 // steps/s, by the job's own lines
 	neighbourFree, neighbourIn float64 // CPUs
 	neighbourStarved           float64
-	knee, quota                float64 // CPUs
+	knee, quota                float64     // CPUs
+	began                      probes.Host // of measuring
 	trial                      view.Trial
 	final                      view.Container
 }
@@ -113,6 +117,10 @@ func (d *demo) sweep(ctx context.Context) error {
 	quotas := []float64{0, 0.5, 0.65, 0.75, 0.85, 0.95, 1.05, 1.2, 0}
 	if d.quick {
 		quotas = []float64{0, 0.6, 0.8, 0.95, 1.1, 0}
+	}
+	var err error
+	if d.began, err = host.New("/proc").Read(); err != nil {
+		return err
 	}
 	before, at, err := d.neighbourMark()
 	if err != nil {
@@ -205,7 +213,7 @@ func (d *demo) tune(ctx context.Context) (err error) {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("no change was kept within %s; the daemon said:\n%s", trialsAtMax, d.daemon.Log())
+			return errors.Join(fmt.Errorf("no change was kept within %s; the daemon said:\n%s", trialsAtMax, d.daemon.Log()), d.robbed())
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
@@ -231,6 +239,18 @@ func (d *demo) measure(ctx context.Context) (err error) {
 		return err
 	}
 	fmt.Printf("\n$ trimtab explain %s\n%s\n", d.job.Name, text)
+	return nil
+}
+
+// robbed tells of what trimtab takes for no evidence, and a demo can do nothing about.
+func (d *demo) robbed() error {
+	now, err := host.New("/proc").Read()
+	if err != nil {
+		return err
+	}
+	if stolen := now.StolenSince(d.began); stolen > maxStolen {
+		return fmt.Errorf("%.1f %% of this machine's CPU time was taken by its hypervisor meanwhile, and above %.0f %% trimtab waits for better evidence: try again when its host is less busy", 100*stolen, 100*maxStolen)
+	}
 	return nil
 }
 
@@ -274,7 +294,7 @@ func (d *demo) judge(ctx context.Context) error {
 	check(d.neighbourIn >= minOfDue*due, "the neighbour used %.2f CPUs before and %.2f after; it is entitled to 1.00 (promised: %.0f %% of what it had of that)", d.neighbourStarved, d.neighbourIn, 100*minOfDue)
 	check(back == runtime.QuotaFromCPUs(d.quota, runtime.DefaultPeriodUs), "every limit is back")
 	if !ok {
-		return errors.New("a promise was not kept")
+		return errors.Join(errors.New("a promise was not kept"), d.robbed())
 	}
 	fmt.Printf("\nEverything kept, in %.0f s.\n", time.Since(d.start).Seconds())
 	return nil

@@ -8,13 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/workload"
@@ -104,7 +105,7 @@ func until(t *testing.T, d *daemontest.Daemon, name, what string, good func(view
 			return c
 		}
 		if time.Now().After(deadline) {
-			if stolen := cpuTimes(t).stolenSince(before); stolen > robbed {
+			if stolen := cpuTimes(t).StolenSince(before); stolen > robbed {
 				t.Skipf("needs a machine whose CPU time is its own: %.1f %% of it was stolen while waiting until %s", 100*stolen, what)
 			}
 			t.Fatalf("%s: not within %s; it is %+v (%v)\n%s", what, patience, c, err, d.Log())
@@ -131,31 +132,15 @@ func started(t *testing.T, o workload.Options) *workload.Job {
 	return j
 }
 
-// times are /proc/stat's, of all CPUs, in clock ticks.
-type times struct{ stolen, all float64 }
-
-func cpuTimes(t *testing.T) (out times) {
+// cpuTimes reads what the machine's CPUs did since boot.
+func cpuTimes(t *testing.T) probes.Host {
 	t.Helper()
-	b, err := os.ReadFile("/proc/stat")
+	h, err := host.New("/proc").Read()
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, _, _ := strings.Cut(string(b), "\n")
-	for i, field := range strings.Fields(line)[1:9] { // guests' time is in user's
-		n, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			t.Fatalf("/proc/stat: %v", err)
-		}
-		if out.all += n; i == 7 {
-			out.stolen = n
-		}
-	}
-	return out
+	return h
 }
-
-// stolenSince is the share of the machine's CPU time that its hypervisor took: windows
-// with much of it are no evidence, so trimtab waits (DESIGN.md).
-func (a times) stolenSince(b times) float64 { return (a.stolen - b.stolen) / max(1, a.all-b.all) }
 
 func kept(c view.Container) bool {
 	return len(c.Trials) > 0 && c.Trials[0].Outcome == view.OutcomeKept

@@ -162,7 +162,7 @@ func (b *Builder) Cut() { b.open = nil }
 func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Window {
 	w := Window{StartNs: prevHost.AtNs, EndNs: host.AtNs, HostCPUs: host.CPUs}
 	if total := float64(host.BusyNs+host.IdleNs+host.StealNs+host.IOWaitNs) - float64(prevHost.BusyNs+prevHost.IdleNs+prevHost.StealNs+prevHost.IOWaitNs); total > 0 {
-		w.StealShare = float64(sub(host.StealNs, prevHost.StealNs)) / total
+		w.StealShare = host.StolenSince(prevHost)
 		w.HostIdle = float64(sub(host.IdleNs+host.IOWaitNs, prevHost.IdleNs+prevHost.IOWaitNs)) / total * float64(host.CPUs)
 	}
 	if cur.Kernel != nil && prev.Kernel != nil {
