@@ -236,6 +236,28 @@ func TestRaisedLimitIsJudgedOnceFilled(t *testing.T) {
 	}
 }
 
+// TestGrowthIsSeenBeforeTheFirstStep: a job that loads its data before its first step,
+// and so has no window yet, is protected as well.
+func TestGrowthIsSeenBeforeTheFirstStep(t *testing.T) {
+	n := newNode(4)
+	j := n.limited("loads", 700, 300, allowMemory())
+	j.device = 1000 // seconds until its first step
+	c := New(Defaults(), knee.New(knee.Defaults()), "t")
+	raised := -1
+	run(c, n, 18, func(i int, d Decision) {
+		if len(d.Apply) > 0 && raised < 0 {
+			raised = i
+			if c.jobs[j.c.Key()].windows > 0 {
+				t.Error("it had a window: nothing was tested")
+			}
+		}
+		j.hold(300 + 30*int64(i))
+	})
+	if raised < 0 {
+		t.Error("not protected")
+	}
+}
+
 // TestObservedGrowthIsToldOnce: in observe mode the same advice is not given each tick.
 func TestObservedGrowthIsToldOnce(t *testing.T) {
 	n := newNode(4)

@@ -13,6 +13,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/window"
 )
 
 func bySimilarity() policies.Policy {
@@ -87,6 +88,25 @@ func TestKnownJobIsGivenItsPlaceEarlier(t *testing.T) {
 		t.Errorf("shown: %+v", v)
 	}
 	t.Logf("first plan after %d s with the store, %d s without", with, without)
+}
+
+// TestKnownJobIsPlacedBeforeItsFirstWindow: its first steps are enough to place it, also
+// where its own first window is still open.
+func TestKnownJobIsPlacedBeforeItsFirstWindow(t *testing.T) {
+	n := newNode(4)
+	j := slowJob(n, "after", 0.3)
+	c := New(Defaults(), bySimilarity(), "t")
+	c.Remember(learned(t, 60))
+	placed, given := false, false
+	run(c, n, 30, func(_ int, d Decision) {
+		given = given || len(d.Apply) > 0
+		if j := c.jobs[j.c.Key()]; c.earlyFor(j) && !given {
+			placed, j.reading, j.windows = true, window.Reading{}, 0
+		}
+	})
+	if !placed || !given {
+		t.Errorf("placed %v, given its first allocation %v", placed, given)
+	}
 }
 
 func TestKneeAloneNeverActsEarly(t *testing.T) {

@@ -302,8 +302,8 @@ func confidence(th Thresholds, r window.Reading) float64 {
 }
 
 // Steady reports whether a window is evidence at all for a trial: enough ticks,
-// a machine that was not robbed, nothing lost.
+// a machine that was not robbed, nothing lost. No window yet is none.
 func Steady(th Thresholds, r window.Reading) bool {
 	w := r.Window
-	return w.HasKernel && r.CostOK && r.Rate.Ticks >= th.MinTicks-1 && w.StealShare <= th.Steal && r.Trainer.Ns[probes.StateRun] > 0
+	return w != nil && w.HasKernel && r.CostOK && r.Rate.Ticks >= th.MinTicks-1 && w.StealShare <= th.Steal && r.Trainer.Ns[probes.StateRun] > 0
 }
