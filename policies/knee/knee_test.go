@@ -53,8 +53,22 @@ func TestPromisesNoMoreThanTheNodeHas(t *testing.T) {
 	if to, _ := ch.To.CPUs(); math.Abs(to-1.1) > 1e-9 {
 		t.Errorf("to %.3f CPUs, want 1.1", to)
 	}
-	if want := 1 / j.Cost.Step(1); math.Abs(ch.RateAfter-want) > 1e-9 {
+	if want := 1 / j.Cost.Step(1); ch.RateAfter > want || ch.RateAfter < 0.99*want {
 		t.Errorf("predicts %.2f/s, want %.2f/s", ch.RateAfter, want)
+	}
+}
+
+// TestWorkThatJustFitsQueues: beside others a step is longer than both its own length
+// and what its CPU takes, the more the nearer the two are; with room it is not.
+func TestWorkThatJustFitsQueues(t *testing.T) {
+	alone := 1 / starved(0.5).Cost.Floor()
+	for _, c := range []struct{ obtainable, least, most float64 }{{1.5, 0.90, 0.93}, {1.65, 0.93, 0.97}, {1.9, 0.97, 0.99}, {2.5, 1, 1}, {0, 1, 1}} {
+		j := starved(0.5)
+		j.Obtainable = c.obtainable
+		got := only(t, New(Defaults()).Propose(eightCPUs, []policies.Job{j})).RateAfter / alone
+		if got < c.least-1e-9 || got > c.most+1e-9 {
+			t.Errorf("obtains %.2f CPUs of a knee of 1.5: predicts %.3f of the rate alone, want %.2f to %.2f", c.obtainable, got, c.least, c.most)
+		}
 	}
 }
 
