@@ -72,7 +72,7 @@ type Job struct {
 	// Entitlement in CPUs: the larger of its floor and its weighted fair share.
 	Entitlement float64 `json:"entitlement"`
 	// Obtainable is the CPUs that it could have beside the work that others do now,
-	// whatever its quota: its weighted fair share, or what the others leave if that is more.
+	// whatever its quota: what others leave idle, and its weighted part of what they take beyond theirs.
 	Obtainable float64 `json:"obtainable,omitempty"`
 	// CPU and Memory are its rate by CPUs and by bytes, as far as they are known. How much
 	// the job counts beside others is its Enrolment's Importance.

@@ -38,10 +38,13 @@ func (c *Core) choose(asked []policies.Change, claims []arbiter.Claim) []policie
 	var kept []policies.Change
 	for _, ch := range asked {
 		if try := append(slices.Clip(kept), ch); len(kept) < c.left() {
-			if w := why(try); w != "" {
-				c.jobs[ch.Key].whyNot = w
-			} else {
+			w := why(try)
+			if w == "" {
 				kept = try
+			} else if less, ok := c.shrunk(ch, kept, why); ok {
+				kept = append(slices.Clip(kept), less)
+			} else {
+				c.jobs[ch.Key].whyNot = w
 			}
 		}
 	}

@@ -237,14 +237,16 @@ func (c *Core) balance() {
 		spare += c.jobs[key].used()
 	}
 	spare = max(0, cpus-spare)
-	rights, _, _ := arbiter.Entitle(c.node, c.claims())
+	claims := c.claims()
+	rights, _, _ := arbiter.Entitle(c.node, claims)
+	reach := arbiter.Reach(max(0, cpus-c.node.HostCPUs), claims)
 	for i, key := range c.keys() {
 		j := c.jobs[key]
 		fair := cpus
 		if weights > 0 && j.active() {
 			fair = cpus * j.originalWeight() / weights
 		}
-		j.obtainable = max(fair, j.used()+spare)
+		j.obtainable = max(fair, j.used()+spare, reach[i])
 		j.entitled = rights[i]
 	}
 }
