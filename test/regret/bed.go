@@ -9,12 +9,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/test/rivals"
 	"github.com/trimtab/trimtab/test/vgpu"
@@ -33,6 +35,7 @@ type bed struct {
 	owner   alloc // what stood at the start: the owner's limits
 	node    *vgpu.Node
 	fleet   *rivals.Fleet
+	host    *host.Probe
 	swapped bool // jobs that change are in the second phase
 	cleanup []func() error
 }
@@ -45,7 +48,7 @@ func share(m mix) float64 {
 // startBed starts all jobs without quotas, waits for their first steps, and then gives
 // each what its owner would.
 func startBed(ctx context.Context, m mix) (b *bed, err error) {
-	b = &bed{mix: m}
+	b = &bed{mix: m, host: host.New("/proc")}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.close())
@@ -82,9 +85,7 @@ func startBed(ctx context.Context, m mix) (b *bed, err error) {
 func (b *bed) makeNode(ctx context.Context) error {
 	devices := 0
 	for _, j := range b.mix.jobs {
-		if j.gpu {
-			devices++
-		}
+		devices += j.gpus
 	}
 	if devices == 0 {
 		return nil
@@ -104,11 +105,13 @@ func (b *bed) makeNode(ctx context.Context) error {
 
 func (b *bed) startJob(ctx context.Context, j job, devices *int) error {
 	o := workload.Options{Name: b.mix.container(j), Script: j.script, Args: j.args}
-	if j.gpu {
+	if j.gpus > 0 {
 		o.DockerArgs = append(o.DockerArgs, b.node.DockerArgs()...)
-		o.DockerArgs = append(o.DockerArgs, "--label", rivals.LabelGPUs+"=1")
-		o.Args = append(append([]string{}, o.Args...), "--device", fmt.Sprint(*devices))
-		*devices++
+		o.DockerArgs = append(o.DockerArgs, "--label", rivals.LabelGPUs+"="+fmt.Sprint(j.gpus))
+		if j.gpus == 1 { // ranks of one job take the devices from 0 on
+			o.Args = append(append([]string{}, o.Args...), "--device", fmt.Sprint(*devices))
+		}
+		*devices += j.gpus
 	}
 	if !j.stranger {
 		o.DockerArgs = append(o.DockerArgs, "--label", "trimtab.mode=tune")
@@ -192,6 +195,25 @@ func (b *bed) set(ctx context.Context, a alloc) error {
 		}
 	}
 	return nil
+}
+
+// stands is what stands on all jobs now.
+func (b *bed) stands(ctx context.Context) (a alloc, err error) {
+	for i := range b.jobs {
+		v, err := b.read(ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		a = append(a, only(v))
+	}
+	return a, nil
+}
+
+// same reports whether two allocations are one.
+func (a alloc) same(b alloc) bool {
+	return slices.EqualFunc(a, b, func(x, y runtime.Values) bool {
+		return len(x) == len(y) && !slices.ContainsFunc(x.Sorted(), func(k runtime.Knob) bool { return !k.Same(x[k], y[k]) })
+	})
 }
 
 func (b *bed) differs(ctx context.Context, i int, want runtime.Values) (runtime.Values, error) {

@@ -42,7 +42,9 @@ type line struct {
 	Sum, Min figure
 	OfBest   figure  // of the best static allocation's sum, repeat by repeat
 	To95     float64 // seconds until the sum is first at 95 % of its final value, median; negative: not within the run
-	Changes  float64 // mean
+	Changes  float64 // mean of the live runs
+	Live     int     // live runs; To95, Changes, Fall and After are theirs, where there are any
+	Moving   bool    // limits still changed in some live run's steady state
 	// Fall is the least of what a job had of its entitlement over the whole run, mean of the repeats, and whose.
 	Fall    float64
 	FallJob string
@@ -51,6 +53,9 @@ type line struct {
 	Starved, After float64
 	Within         float64 // the seconds that the goal allows
 }
+
+// notLive stands for seconds of what was not at work.
+const notLive = -2
 
 // goal is one promise and whether it was kept.
 type goal struct {
@@ -67,12 +72,15 @@ type report struct {
 	Share  float64   `json:"share"` // the equal share: quota, CPUs; weights are 1024
 	Jobs   []string  `json:"jobs"`
 	Alone  []float64 `json:"alone"`  // steps/s
+	Needs  []float64 `json:"needs"`  // CPUs used then
 	Static []float64 `json:"static"` // at equal shares
 	Best   string    `json:"best"`
 	Looks  int       `json:"looks"`
 	Lines  []line    `json:"lines"`
 	Goals  []goal    `json:"goals"`
 	Runs   []run     `json:"runs"`
+	// Steal of the machine's CPU time while runs were measured: mean and most.
+	Steal, MostSteal float64
 }
 
 // of are the runs of one policy, by repeat.
@@ -88,9 +96,13 @@ func of(runs []run, policy string) (out []run) {
 
 // judge makes the report of a session.
 func (s *session) judge() report {
-	rep := report{Mix: s.mix.name, Why: s.mix.why, CPUs: cpus(), Share: share(s.mix), Alone: s.alone, Best: s.best.name, Looks: s.looks, Runs: s.runs}
+	rep := report{Mix: s.mix.name, Why: s.mix.why, CPUs: cpus(), Share: share(s.mix), Alone: s.alone, Needs: s.needs, Best: s.best.name, Looks: s.looks, Runs: s.runs}
 	for _, j := range s.mix.jobs {
 		rep.Jobs = append(rep.Jobs, j.name)
+	}
+	for _, r := range s.runs {
+		rep.Steal += r.Whole.Steal / float64(len(s.runs))
+		rep.MostSteal = max(rep.MostSteal, r.Whole.Steal)
 	}
 	equal := of(s.runs, nameStatic)
 	if len(equal) == 0 {
@@ -98,7 +110,7 @@ func (s *session) judge() report {
 	}
 	static := reference(equal)
 	rep.Static = static.Rates
-	for _, name := range s.o.variants() {
+	for _, name := range s.o.variants(s.mix) {
 		if runs := of(s.runs, name); len(runs) > 0 {
 			rep.Lines = append(rep.Lines, s.line(name, runs, static))
 		}
@@ -131,17 +143,30 @@ func (s *session) line(name string, runs []run, static stretch) line {
 	l.OfBest = figureOf(s.ratios(name, nameBest))
 	var to95, changes []float64
 	var had [][]float64
-	for _, r := range runs {
+	atWork := live(runs)
+	l.Live = len(atWork)
+	if l.Live == 0 {
+		l.To95, atWork = notLive, runs
+	}
+	for _, r := range atWork {
+		l.Moving = l.Moving || r.Moving
 		to95 = append(to95, s.to95(r))
 		changes = append(changes, float64(r.Changes))
 		had = append(had, entitled(s.mix, r.Whole.Rates, r.Whole.CPUs, static))
 	}
-	l.To95, l.Changes = medianReached(to95), stats.Mean(changes)
+	if l.Changes = stats.Mean(changes); l.Live > 0 {
+		l.To95 = medianReached(to95)
+	}
 	mean := average(had)
 	worst := slices.Index(mean, slices.Min(mean))
 	l.Fall, l.FallJob = mean[worst], s.mix.jobs[worst].name
 	s.starved(&l, runs, static)
 	return l
+}
+
+// live are the runs in which a variant was at work.
+func live(runs []run) []run {
+	return slices.DeleteFunc(slices.Clone(runs), func(r run) bool { return r.Still })
 }
 
 // ratios of one policy's sums to another's, repeat by repeat: what both met in the same
@@ -191,10 +216,14 @@ func (s *session) starved(l *line, runs []run, static stretch) {
 		var gains, after []float64
 		for _, r := range runs {
 			gains = append(gains, r.Steady.Rates[i]/static.Rates[i])
+		}
+		for _, r := range live(runs) {
 			after = append(after, reached(r.rolling, func(rates []float64) float64 { return rates[i] }, goalStarved*static.Rates[i]))
 		}
 		l.Starved = min(l.Starved, stats.Mean(gains))
-		if t := medianReached(after); t < 0 || l.After < 0 {
+		if len(after) == 0 {
+			l.After = notLive
+		} else if t := medianReached(after); t < 0 || l.After < 0 {
 			l.After = -1
 		} else {
 			l.After = max(l.After, t)

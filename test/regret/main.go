@@ -40,21 +40,24 @@ func command(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("regret", flag.ExitOnError)
 	flags.StringVar(&o.binary, "trimtab", "bin/trimtab", "the `FILE` to measure")
 	only := flags.String("only", "", "comma-separated mixes instead of all: "+strings.Join(mixNames(), ", "))
-	names := flags.String("policies", "knee,"+strings.Join(rivals.Names(), ","), "comma-separated policies of trimtab, and rivals: "+strings.Join(rivals.Names(), ", "))
-	flags.IntVar(&o.repeats, "repeats", 3, "times that each policy is run")
-	flags.Float64Var(&o.seconds, "seconds", 32, "of one run of a policy that adapts (of each phase)")
-	flags.Float64Var(&o.measure, "measure", 12, "seconds at its end that count as steady state")
-	flags.Float64Var(&o.look, "look", 4, "seconds of one look at a static allocation")
-	flags.IntVar(&o.looks, "looks", 10, "static allocations that the search looks at before its finals (half as many where jobs change)")
+	names := flags.String("policies", "knee,bottleneck,similarity,"+strings.Join(rivals.Names(), ","), "comma-separated policies of trimtab, and rivals: "+strings.Join(rivals.Names(), ", "))
+	flags.IntVar(&o.repeats, "repeats", 3, "rounds: the default policy lives through each, the others through the first")
+	flags.Float64Var(&o.seconds, "seconds", 26, "of one live run (of each phase)")
+	flags.Float64Var(&o.slow, "slow", 34, "seconds of one live run of what moves step by step")
+	flags.Float64Var(&o.measure, "measure", 10, "seconds at its end that count as steady state")
+	flags.Float64Var(&o.still, "still", 6, "seconds of one measurement of limits that stand still")
+	flags.Float64Var(&o.look, "look", 3.5, "seconds of one look at a static allocation, in the search")
+	flags.IntVar(&o.looks, "looks", 6, "static allocations that the search looks at before its finals (half as many where jobs change)")
+	flags.Float64Var(&o.minutes, "minutes", 0, "for all mixes: a mix whose part is over begins no further `ROUND`s (0: no bound)")
 	flags.Float64Var(&o.speed, "speed", 60, "times as fast as published that the percentile recommender's clock runs")
 	flags.BoolVar(&o.verbose, "v", false, "say what each policy changed")
-	file := flags.String("json", "", "also write all figures as JSON to `FILE`")
+	dir := flags.String("out", ".cache/regret-results", "`FOLDER` for each mix's figures as JSON and text, and a summary, written as each ends")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	o.policies = strings.Split(*names, ",")
-	if o.repeats < 1 || o.seconds < o.measure+2 || o.measure < 4 || o.look < 2 {
-		return errors.New("-repeats from 1, -measure from 4, -look from 2, -seconds at least two above -measure")
+	if o.repeats < 1 || o.seconds < o.measure+2 || o.slow < o.measure+2 || o.measure < 4 || o.still < 2 || o.look < 2 {
+		return errors.New("-repeats from 1, -measure from 4, -look and -still from 2, -seconds and -slow at least two above -measure")
 	}
 	all, err := chosen(*only)
 	if err != nil {
@@ -63,11 +66,8 @@ func command(ctx context.Context, args []string) error {
 	if err := ready(ctx, o); err != nil {
 		return err
 	}
-	reports, err := measureAll(ctx, o, all)
-	fmt.Printf(how, o.repeats, o.measure, goalStarved, o.speed)
-	if *file != "" {
-		err = errors.Join(err, writeJSON(*file, reports))
-	}
+	err = measureAll(ctx, o, all, *dir)
+	fmt.Print(o.how())
 	return err
 }
 
@@ -84,18 +84,29 @@ func ready(ctx context.Context, o options) error {
 	return nil
 }
 
-func measureAll(ctx context.Context, o options, all []mix) (reports []report, err error) {
-	var total time.Duration
+func measureAll(ctx context.Context, o options, all []mix, dir string) (err error) {
+	var left time.Duration
 	for _, m := range all {
-		total += o.takes(m) + 40*time.Second
+		left += o.takes(m)
 	}
-	fmt.Fprintf(os.Stderr, "%d mixes, about %.0f minutes\n", len(all), total.Minutes())
+	fmt.Fprintf(os.Stderr, "%d mixes, about %.0f minutes\n", len(all), left.Minutes())
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var reports []report
 	for _, m := range all {
-		s, errMix := measureMix(ctx, o, m)
+		var deadline time.Time
+		if o.minutes > 0 { // its part of what is left
+			rest := time.Until(o.began.Add(seconds(60 * o.minutes)))
+			deadline = time.Now().Add(time.Duration(float64(rest) * float64(o.takes(m)) / float64(left)))
+			left -= o.takes(m)
+		}
+		s, errMix := measureMix(ctx, o, m, deadline)
 		if len(s.runs) > 0 {
 			rep := s.judge()
 			rep.print(os.Stdout)
 			reports = append(reports, rep)
+			err = errors.Join(err, write(dir, o, reports))
 		}
 		if errMix != nil {
 			err = errors.Join(err, fmt.Errorf("mix %s: %w", m.name, errMix))
@@ -104,5 +115,5 @@ func measureAll(ctx context.Context, o options, all []mix) (reports []report, er
 			break
 		}
 	}
-	return reports, err
+	return err
 }

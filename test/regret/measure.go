@@ -14,6 +14,7 @@ type stretch struct {
 	From, To time.Duration // CLOCK_MONOTONIC
 	Rates    []float64     // steps/s
 	CPUs     []float64
+	Steal    float64 // share of the machine's CPU time that it was robbed of
 }
 
 // watch lets the jobs run for d and returns what they did meanwhile.
@@ -24,11 +25,22 @@ func (b *bed) watch(ctx context.Context, d time.Duration) (s stretch, err error)
 			return s, err
 		}
 	}
+	machine, err := b.host.Read()
+	if err != nil {
+		return s, err
+	}
 	s.From = workload.Now()
 	if err := b.sleep(ctx, d); err != nil {
 		return s, err
 	}
 	s.To = workload.Now()
+	then, err := b.host.Read()
+	if err != nil {
+		return s, err
+	}
+	if took := float64(then.AtNs-machine.AtNs) * cpus(); took > 0 {
+		s.Steal = float64(then.StealNs-machine.StealNs) / took
+	}
 	for i, j := range b.jobs {
 		after, err := b.use[i]()
 		if err != nil {
@@ -39,6 +51,19 @@ func (b *bed) watch(ctx context.Context, d time.Duration) (s stretch, err error)
 		s.CPUs = append(s.CPUs, (after-before[i]).Seconds()/(s.To-s.From).Seconds())
 	}
 	return s, nil
+}
+
+// joined is two stretches, one after the other, as one.
+func (b *bed) joined(begin time.Duration, first, end stretch) stretch {
+	one := stretch{From: begin, To: end.To}
+	x, y := (first.To - first.From).Seconds(), (end.To - end.From).Seconds()
+	one.Steal = (first.Steal*x + end.Steal*y) / (x + y)
+	for i, j := range b.jobs {
+		rate, _ := j.Rate(begin, end.To)
+		one.Rates = append(one.Rates, rate)
+		one.CPUs = append(one.CPUs, (first.CPUs[i]*x+end.CPUs[i]*y)/(x+y))
+	}
+	return one
 }
 
 // sleep waits, and fails if a job ends.

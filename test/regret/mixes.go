@@ -15,7 +15,7 @@ const prefix = "regret-"
 type job struct {
 	name, script string
 	args         []string
-	gpu          bool // gets a virtual GPU of its own
+	gpus         int // virtual GPUs of its own
 	// memoryMiB is the owner's memory limit, 0: none; wideMiB is one that is enough.
 	memoryMiB, wideMiB int
 	bestEffort         bool
@@ -65,12 +65,22 @@ func light(name string) job {
 }
 
 func native(name string, args ...string) job {
-	return job{name: name, script: gpu.Script, args: append([]string{"/opt/trimtab-vgpu/" + gpu.Trainer}, args...), gpu: true}
+	return job{name: name, script: gpu.Script, args: append([]string{"/opt/trimtab-vgpu/" + gpu.Trainer}, args...), gpus: 1}
+}
+
+// pair is one job on two devices: two ranks that reduce after each step of 40 ms, with
+// loaders that cost so many CPU ms a step each. It is a mix's first job: it takes the
+// devices from 0 on.
+func pair(name string, cpuMs int) job {
+	j := native(name, "--every", "5", "--kernels", "20", "--kernel-us", "2000", "--ranks", "2", "--allreduce-mib", "1",
+		"--loader-threads", "1", "--loader-ms", strconv.Itoa(cpuMs))
+	j.gpus = 2
+	return j
 }
 
 // torch is PyTorch's DataLoader before a virtual GPU: 40 ms of kernels a step.
 func torch(name string, decodeMs int) job {
-	return job{name: name, script: "gpu/trainer.py", gpu: true,
+	return job{name: name, script: "gpu/trainer.py", gpus: 1,
 		args: []string{"--every", "5", "--workers", "1", "--decode-ms", strconv.Itoa(decodeMs), "--kernels", "20", "--kernel-us", "2000"}}
 }
 
@@ -87,24 +97,24 @@ func hungry(j job) job {
 // 0.5 to 0.25 CPUs.
 func mixes() []mix {
 	return []mix{
-		{name: "uneven", why: "one DataLoader job needs a CPU, five jobs of six a twentieth of one", phases: 1, settle: 2, jobs: []job{
-			images("images"), torch("torch", 5), light("l1"), light("l2"), light("l3"), light("l4")}},
-		{name: "uneven8", why: "two of eight jobs need 0.65 CPUs each", phases: 1, settle: 2, jobs: []job{
-			hungry(loaders("h1", 12)), hungry(loaders("h2", 12)), torch("torch", 5), light("l1"), light("l2"), light("l3"), light("l4"), light("l5")}},
-		{name: "even", why: "four jobs that need 0.4 to 0.45 CPUs each: equal shares are enough", phases: 1, settle: 2, jobs: []job{
+		{name: "uneven", why: "one DataLoader job needs a CPU, five jobs little; one of them holds two devices", phases: 1, settle: 1.5, jobs: []job{
+			pair("pair", 4), images("images"), torch("torch", 5), light("l1"), light("l2"), light("l3")}},
+		{name: "even", why: "four jobs that need 0.4 to 0.45 CPUs each: equal shares are enough", phases: 1, settle: 1.5, jobs: []job{
 			torch("t1", 14), torch("t2", 14),
 			native("c1", "--every", "5", "--kernels", "20", "--kernel-us", "2000", "--loader-threads", "2", "--loader-ms", "16"),
 			native("c2", "--every", "5", "--kernels", "20", "--kernel-us", "2000", "--loader-threads", "2", "--loader-ms", "16")}},
-		{name: "bursty", why: "two DataLoader jobs need a CPU in turns of two seconds, three jobs hardly any", phases: 1, settle: 2, jobs: []job{
+		{name: "bursty", why: "two DataLoader jobs need a CPU in turns of two seconds, three jobs hardly any", phases: 1, settle: 1.5, jobs: []job{
 			turns("b1", "--period", "4"), turns("b2", "--period", "4", "--late"), light("l1"), light("l2"), light("l3")}},
-		{name: "changing", why: "one DataLoader job needs a CPU until the middle, another from then on", phases: 2, settle: 2, jobs: []job{
+		{name: "changing", why: "one DataLoader job needs a CPU until the middle, another from then on", phases: 2, settle: 1.5, jobs: []job{
 			turns("c1", "--begin", "heavy"), turns("c2", "--begin", "light"), light("l1"), light("l2"), light("l3")}},
 		{name: "memory", why: "one job reads more than its memory limit keeps, one needs 0.65 CPUs", phases: 1, settle: 5, jobs: []job{
 			{name: "cache", script: "memory.py", args: []string{"--every", "2", "--data-mib", "500"}, memoryMiB: 320, wideMiB: 1024},
 			hungry(loaders("h1", 12)), light("l1"), light("l2"), light("l3")}},
-		{name: "noisy", why: "an unenrolled neighbour spins on two CPUs beside one hungry DataLoader job and four light ones", phases: 1, settle: 2, jobs: []job{
+		{name: "noisy", why: "an unenrolled neighbour spins on two CPUs beside one hungry DataLoader job and four light ones", phases: 1, settle: 1.5, jobs: []job{
 			images("images"), light("l1"), light("l2"), light("l3"), light("l4"),
 			{name: "stranger", script: "neighbour.py", args: []string{"--processes", "2"}, stranger: true}}},
+		{name: "uneven8", why: "two of eight jobs would need 0.65 CPUs each, and others leave them less", phases: 1, settle: 1.5, jobs: []job{
+			hungry(loaders("h1", 12)), hungry(loaders("h2", 12)), torch("torch", 5), light("l1"), light("l2"), light("l3"), light("l4"), light("l5")}},
 	}
 }
 

@@ -85,7 +85,7 @@ func TestSearchFindsTheBest(t *testing.T) {
 		want float64
 	}{{[]float64{1.5, 0.2, 0.2}, 3}, {[]float64{0.5, 0.5, 0.5}, 3}, {[]float64{1.8, 0.6, 0.3}, 1 + 1 + 1.1/1.8}} {
 		looks := 0
-		best, n, err := search(m, looksAtMost, starts(m, owner), func(c *candidate) error {
+		best, n, err := search(m, looksAtMost, starts(m, owner, nil), func(c *candidate) error {
 			looks++
 			rates, used := model(c.alloc, tc.need)
 			sum, _ := sumMin(m, rates)
@@ -104,7 +104,7 @@ func TestSearchFindsTheBest(t *testing.T) {
 func TestSearchLeavesUnfairAllocationsOut(t *testing.T) {
 	m := mix{phases: 1, jobs: []job{{name: "a"}, {name: "b"}}}
 	owner := alloc{{runtime.KnobCPUQuota: "100000 100000", runtime.KnobCPUWeight: "1024"}, {runtime.KnobCPUQuota: "100000 100000", runtime.KnobCPUWeight: "1024"}}
-	best, _, err := search(m, looksAtMost, starts(m, owner), func(c *candidate) error {
+	best, _, err := search(m, looksAtMost, starts(m, owner, nil), func(c *candidate) error {
 		_, limited := c.alloc[0][runtime.KnobCPUQuota].CPUs()
 		c.sum, c.fair, c.normalised, c.cpus = 1, limited, []float64{0.5, 0.5}, []float64{1, 1}
 		if !limited {
@@ -183,8 +183,8 @@ func TestJudge(t *testing.T) {
 }
 
 func TestTakesCountsAll(t *testing.T) {
-	o := options{policies: []string{"knee", "free"}, repeats: 3, seconds: 32, measure: 12, look: 4, looks: 12}
-	if got := o.takes(mixes()[0]); got < 4*time.Minute || got > 12*time.Minute {
+	o := options{policies: []string{"knee", "free"}, repeats: 3, seconds: 26, measure: 10, still: 6, look: 4, looks: 6}
+	if got := o.takes(mixes()[0]); got < 3*time.Minute || got > 7*time.Minute {
 		t.Errorf("%s", got)
 	}
 }

@@ -25,7 +25,7 @@ type candidate struct {
 // on fresh runs beside the policies. A job that an evaluation finds below unfair of its
 // entitlement rules the allocation out; the bound leaves room for a short look's noise.
 const (
-	finalists = 3    // that are measured again
+	finalists = 2    // that are measured again
 	believed  = 1.01 // the least improvement that moves the base
 	unfair    = 0.93
 	heavier   = 8 // times a weight
@@ -129,7 +129,9 @@ func change(base candidate, m mix, i int, k runtime.Knob, v runtime.Value) candi
 
 // starts are the allocations that the search begins from: the owner's equal shares, no
 // quotas and equal weights, and the same with memory enough where some job has too little.
-func starts(m mix, owner alloc) []candidate {
+// With what jobs used alone, one more: the model's best where CPUs are short, which is
+// more weight to who needs less, since it is whole with little.
+func starts(m mix, owner alloc, needs []float64) []candidate {
 	free, wide := make(alloc, len(owner)), make(alloc, len(owner))
 	hasWide := false
 	for i, j := range m.jobs {
@@ -152,13 +154,23 @@ func starts(m mix, owner alloc) []candidate {
 	if hasWide {
 		out = append(out, candidate{name: "no quotas, memory enough", alloc: wide})
 	}
-	return out
+	if needs == nil {
+		return out
+	}
+	last := out[len(out)-1]
+	small := candidate{name: last.name + ", small needs first", alloc: make(alloc, len(owner))}
+	for i, j := range m.jobs {
+		if small.alloc[i] = last.alloc[i].Clone(); !j.stranger {
+			small.alloc[i][runtime.KnobCPUWeight] = times(last.alloc[i], min(heavier, 1/max(needs[i], 0.01)))
+		}
+	}
+	return append(out, small)
 }
 
 // only keeps the knobs that an allocation is about.
 func only(v runtime.Values) runtime.Values {
 	out := runtime.Values{}
-	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobMemoryLimit, runtime.KnobMemorySwap} {
+	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobMemoryLimit, runtime.KnobMemorySwap, runtime.KnobCPUBurst} {
 		if x, ok := v[k]; ok {
 			out[k] = x
 		}

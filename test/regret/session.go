@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/trimtab/trimtab/test/workload"
@@ -15,10 +16,13 @@ type options struct {
 	binary   string
 	policies []string
 	repeats  int
-	seconds  float64 // of a run that adapts, for each phase
+	seconds  float64 // of a live run, for each phase
+	slow     float64 // of one of what moves step by step
 	measure  float64 // of its end, which is the steady state
+	still    float64 // of a measurement of what stands still
 	look     float64 // of one evaluation of the search
 	looks    int     // that the search may take before its finals, in one phase
+	minutes  float64 // for all mixes together; 0: no bound
 	speed    float64
 	verbose  bool
 	began    time.Time
@@ -26,14 +30,18 @@ type options struct {
 
 // session is one mix that is measured.
 type session struct {
-	o     options
-	mix   mix
-	bed   *bed
-	alone []float64 // each job's rate with the machine to itself and no limits
-	best  candidate
-	looks int
-	runs  []run
-	// learnt is where the policy that learns keeps what it knows; "": it has not run yet.
+	o        options
+	mix      mix
+	bed      *bed
+	deadline time.Time // from then on no further round is begun; zero: none
+	alone    []float64 // each job's rate with the machine to itself and no limits
+	needs    []float64 // CPUs that it used then
+	best     candidate
+	looks    int
+	runs     []run
+	stood    map[string][]alloc // what each left standing at the end of its live run's phases
+	skip     map[string]bool
+	// learnt is where the policy that learns finds what was known before; "": nothing ran yet.
 	learnt string
 }
 
@@ -41,6 +49,12 @@ type session struct {
 type run struct {
 	Policy string `json:"policy"`
 	Repeat int    `json:"repeat"`
+	// Still: what the policy left at the end of its live run was measured standing still, or an
+	// allocation that never moves. As names whose measurement it is, where two left the same.
+	Still bool   `json:"still,omitempty"`
+	As    string `json:"as,omitempty"`
+	// Moving: limits still changed while the steady state was measured.
+	Moving bool `json:"moving,omitempty"`
 	// Steady is the end of each phase, averaged; Whole is from the start to the end.
 	Steady  stretch     `json:"steady"`
 	Whole   stretch     `json:"whole"`
@@ -54,32 +68,9 @@ func (s *session) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "[%6.1f s] %s: %s\n", time.Since(s.o.began).Seconds(), s.mix.name, fmt.Sprintf(format, args...))
 }
 
-// takes says how long a mix will take, without the start of its jobs.
-func (o options) takes(m mix) time.Duration {
-	phases := float64(m.phases)
-	solo := float64(m.enrolled()) * (o.look + 2)
-	search := float64(o.looks/m.phases)*phases*(o.look+m.settle+0.5) + finalists*phases*(o.look+m.settle+0.5)
-	var each float64
-	for _, name := range o.variants() {
-		each += m.settle + 2 + phases*o.length(name)
-	}
-	return seconds(solo + search + float64(o.repeats)*each)
-}
-
-// variants are all that is run each time, policies and rivals with both allocations.
-func (o options) variants() []string { return append([]string{nameStatic, nameBest}, o.policies...) }
-
-// length of a phase of a run.
-func (o options) length(name string) float64 {
-	if atOnce(name) {
-		return o.measure + 3
-	}
-	return o.seconds
-}
-
 // measureMix does all of one mix.
-func measureMix(ctx context.Context, o options, m mix) (s *session, err error) {
-	s = &session{o: o, mix: m}
+func measureMix(ctx context.Context, o options, m mix, deadline time.Time) (s *session, err error) {
+	s = &session{o: o, mix: m, deadline: deadline, stood: map[string][]alloc{}, skip: map[string]bool{}}
 	s.say("%d jobs; starting them (then about %.0f min)", len(m.jobs), o.takes(m).Minutes())
 	if s.bed, err = startBed(ctx, m); err != nil {
 		return s, err
@@ -91,135 +82,128 @@ func measureMix(ctx context.Context, o options, m mix) (s *session, err error) {
 	if err := s.findBest(ctx); err != nil {
 		return s, err
 	}
-	skip := map[string]bool{}
 	for repeat := range o.repeats {
-		all := o.variants()
-		for k := range all {
-			name := all[(k+repeat*3)%len(all)] // another order each time
-			if skip[name] {
-				continue
-			}
-			r, err := s.run(ctx, name, repeat)
-			if errors.Is(err, errUnknownPolicy) {
-				s.say("%v: left out", err)
-				skip[name] = true
-				continue
-			}
-			if err != nil {
-				return s, err
-			}
-			s.runs = append(s.runs, r)
-			sum, least := sumMin(m, normal(r.Steady.Rates, s.alone))
-			s.say("run %d of %-12s sum %.2f, least %.2f, %d changes", repeat+1, name, sum, least, r.Changes)
-			if o.verbose && r.Told != "" {
-				fmt.Fprint(os.Stderr, r.Told)
-			}
+		all := o.variants(m)
+		order := slices.Concat(all[repeat*3%len(all):], all[:repeat*3%len(all)]) // another one each time
+		if err := s.round(ctx, repeat, order); err != nil {
+			return s, err
 		}
 	}
 	return s, nil
 }
 
-// measureAlone gives each job the machine, without limits.
-func (s *session) measureAlone(ctx context.Context) error {
-	wide := starts(s.mix, s.bed.owner)
-	if err := s.bed.set(ctx, wide[len(wide)-1].alloc); err != nil {
-		return err
-	}
-	s.alone = make([]float64, len(s.mix.jobs))
-	for i := range s.mix.jobs {
-		err := s.bed.alone(i, func() error {
-			if err := s.bed.sleep(ctx, seconds(s.mix.settle)); err != nil {
-				return err
-			}
-			got, err := s.bed.watch(ctx, seconds(s.o.look))
-			if err == nil {
-				s.alone[i] = got.Rates[i]
-			}
-			return err
-		})
+// round runs all variants once: the first time live; from then on what stands still is
+// measured again, and only the default policy lives through it each time.
+func (s *session) round(ctx context.Context, repeat int, order []string) error {
+	for _, name := range order {
+		if repeat > 0 && !s.deadline.IsZero() && time.Now().After(s.deadline) {
+			s.say("its time is over in round %d", repeat+1)
+			return nil
+		}
+		if s.skip[name] {
+			continue
+		}
+		r, err := s.once(ctx, name, repeat)
+		if errors.Is(err, errUnknownPolicy) {
+			s.say("%v: left out", err)
+			s.skip[name] = true
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		if s.alone[i] <= 0 {
-			return fmt.Errorf("container %q made no step alone", s.bed.jobs[i].Name)
-		}
+		s.runs = append(s.runs, r)
+		s.told(r)
 	}
-	s.say("alone, steps/s: %s", s.perJob(s.alone, "%.1f"))
-	return s.bed.reset(ctx)
+	return nil
 }
 
-func (s *session) perJob(xs []float64, format string) (text string) {
-	for i, j := range s.mix.jobs {
-		text += fmt.Sprintf("%s "+format+"  ", j.name, xs[i])
+func (s *session) told(r run) {
+	sum, least := sumMin(s.mix, normal(r.Steady.Rates, s.alone))
+	kind := "live"
+	if r.As != "" {
+		kind = "as " + r.As
+	} else if r.Still {
+		kind = "still"
 	}
-	return text
+	s.say("run %d of %-12s %-10s sum %.3f, least %.2f, %d changes, steal %.1f %%", r.Repeat, r.Policy, kind, sum, least, r.Changes, 100*r.Whole.Steal)
+	s.say("  of alone: %s", s.perJob(normal(r.Steady.Rates, s.alone), "%.2f"))
+	if s.o.verbose && r.Told != "" {
+		fmt.Fprint(os.Stderr, r.Told)
+	}
 }
 
-// findBest searches; what it finds is measured again with the policies.
-func (s *session) findBest(ctx context.Context) error {
-	var static *stretch
-	eval := func(c *candidate) error {
-		got, err := s.evaluate(ctx, c.alloc)
-		if err != nil {
-			return err
-		}
-		if static == nil { // equal shares are looked at first
-			static = &got
-		}
-		c.normalised, c.cpus = normal(got.Rates, s.alone), got.CPUs
-		sum, least := sumMin(s.mix, c.normalised)
-		c.sum = (c.sum*float64(c.looks) + sum) / float64(c.looks+1)
-		c.looks++
-		c.fair = true
-		for _, e := range entitled(s.mix, got.Rates, got.CPUs, *static) {
-			c.fair = c.fair && e >= unfair
-		}
-		s.say("  tried %-50s sum %.2f, least %.2f%s", c.name, sum, least, map[bool]string{false: ", not fair"}[c.fair])
-		return nil
+// once measures one variant in one round.
+func (s *session) once(ctx context.Context, name string, repeat int) (run, error) {
+	switch {
+	case name == nameStatic:
+		return s.still(ctx, name, repeat, []alloc{nil})
+	case name == nameBest:
+		return s.still(ctx, name, repeat, []alloc{s.best.alloc})
+	case name == defaultPolicy || repeat == 0:
+		return s.live(ctx, name, repeat)
 	}
-	best, looks, err := search(s.mix, s.o.looks/s.mix.phases, starts(s.mix, s.bed.owner), eval)
-	s.best, s.looks = best, looks
-	s.say("best static allocation of %d looks: %s", looks, best.name)
-	return errors.Join(err, s.bed.reset(ctx))
+	for _, r := range s.runs {
+		if r.Repeat == repeat+1 && r.Still && s.alike(r.Policy, name) {
+			as := r
+			as.Policy, as.As = name, r.Policy
+			return as, nil
+		}
+	}
+	return s.still(ctx, name, repeat, s.stood[name])
 }
 
-// evaluate measures a static allocation for a moment in each phase.
-func (s *session) evaluate(ctx context.Context, a alloc) (stretch, error) {
-	if err := s.bed.set(ctx, a); err != nil {
-		return stretch{}, err
-	}
+// alike reports whether two variants left the same limits in every phase.
+func (s *session) alike(a, b string) bool {
+	x, y := s.stood[a], s.stood[b]
+	return len(x) > 0 && slices.EqualFunc(x, y, alloc.same)
+}
+
+// still measures allocations that do not move, one for all phases or one for each.
+func (s *session) still(ctx context.Context, name string, repeat int, all []alloc) (r run, err error) {
+	r = run{Policy: name, Repeat: repeat + 1, Still: true}
+	defer func() { err = errors.Join(err, s.bed.phase(context.WithoutCancel(ctx), 0)) }()
+	var stood []alloc
 	var rates, used [][]float64
 	for phase := range s.mix.phases {
 		if err := s.bed.phase(ctx, phase); err != nil {
-			return stretch{}, err
+			return r, err
 		}
-		if err := s.bed.sleep(ctx, seconds(s.mix.settle)); err != nil {
-			return stretch{}, err
+		if err := s.bed.set(ctx, all[min(phase, len(all)-1)]); err != nil {
+			return r, err
 		}
-		got, err := s.bed.watch(ctx, seconds(s.o.look))
+		if err := s.bed.sleep(ctx, seconds(s.mix.settle+0.5)); err != nil {
+			return r, err
+		}
+		got, err := s.bed.watch(ctx, seconds(s.o.still))
 		if err != nil {
-			return stretch{}, err
+			return r, err
 		}
+		stands, err := s.bed.stands(ctx)
+		if err != nil {
+			return r, err
+		}
+		stood = append(stood, stands)
 		rates, used = append(rates, got.Rates), append(used, got.CPUs)
+		r.Steady.From, r.Steady.To, r.lastEnd = got.From, got.To, got.Rates
+		r.Whole.Steal += got.Steal / float64(s.mix.phases)
 	}
-	return stretch{Rates: average(rates), CPUs: average(used)}, s.bed.phase(ctx, 0)
+	s.stood[name] = stood
+	r.Steady.Rates, r.Steady.CPUs, r.Steady.Steal = average(rates), average(used), r.Whole.Steal
+	r.Whole = r.Steady
+	return r, nil
 }
 
-// run is one variant from the owner's limits on.
-func (s *session) run(ctx context.Context, name string, repeat int) (r run, err error) {
+// live is one variant at work, from the owner's limits on.
+func (s *session) live(ctx context.Context, name string, repeat int) (r run, err error) {
 	r = run{Policy: name, Repeat: repeat + 1}
 	if err := s.bed.reset(ctx); err != nil {
 		return r, err
 	}
-	if name == nameBest {
-		if err := s.bed.set(ctx, s.best.alloc); err != nil {
-			return r, err
-		}
-	}
-	if err := s.bed.sleep(ctx, seconds(s.mix.settle+1)); err != nil {
+	if err := s.bed.sleep(ctx, seconds(s.mix.settle+0.5)); err != nil {
 		return r, err
 	}
-	stop, err := s.start(ctx, name)
+	stop, err := s.start(ctx, name, repeat)
 	if err != nil {
 		return r, err
 	}
@@ -242,6 +226,7 @@ func (s *session) run(ctx context.Context, name string, repeat int) (r run, err 
 // phases lets a variant work and measures the end of each phase.
 func (s *session) phases(ctx context.Context, name string, r *run) error {
 	start := workload.Now()
+	var stood []alloc
 	var endRates, endCPUs, allRates, allCPUs [][]float64
 	length, measure := seconds(s.o.length(name)), seconds(s.o.measure)
 	for phase := range s.mix.phases {
@@ -253,23 +238,31 @@ func (s *session) phases(ctx context.Context, name string, r *run) error {
 		if err != nil {
 			return err
 		}
+		before, err := s.bed.stands(ctx)
+		if err != nil {
+			return err
+		}
 		end, err := s.bed.watch(ctx, measure)
 		if err != nil {
 			return err
 		}
+		after, err := s.bed.stands(ctx)
+		if err != nil {
+			return err
+		}
+		stood = append(stood, after)
+		r.Moving = r.Moving || !before.same(after)
 		r.Steady.From, r.Steady.To = end.From, end.To
 		r.lastEnd = end.Rates
 		r.rolling = s.bed.rolling(begin, end.To)
 		endRates, endCPUs = append(endRates, end.Rates), append(endCPUs, end.CPUs)
-		a, b := (first.To - first.From).Seconds(), (end.To - end.From).Seconds()
-		rates, used := make([]float64, len(end.Rates)), make([]float64, len(end.Rates))
-		for i := range rates {
-			rates[i], _ = s.bed.jobs[i].Rate(begin, end.To)
-			used[i] = (first.CPUs[i]*a + end.CPUs[i]*b) / (a + b)
-		}
-		allRates, allCPUs = append(allRates, rates), append(allCPUs, used)
+		whole := s.bed.joined(begin, first, end)
+		allRates, allCPUs = append(allRates, whole.Rates), append(allCPUs, whole.CPUs)
+		r.Steady.Steal += end.Steal / float64(s.mix.phases)
+		r.Whole.Steal += whole.Steal / float64(s.mix.phases)
 	}
+	s.stood[name] = stood
 	r.Steady.Rates, r.Steady.CPUs = average(endRates), average(endCPUs)
-	r.Whole = stretch{From: start, To: workload.Now(), Rates: average(allRates), CPUs: average(allCPUs)}
+	r.Whole = stretch{From: start, To: workload.Now(), Rates: average(allRates), CPUs: average(allCPUs), Steal: r.Whole.Steal}
 	return nil
 }

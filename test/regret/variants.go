@@ -48,33 +48,30 @@ func kindOf(name string) kind {
 	return kindTrimtab
 }
 
-// atOnce reports whether a variant is what it will be from its beginning.
-func atOnce(name string) bool { return kindOf(name) == kindAlloc || rivals.Steady(name) }
-
 // errUnknownPolicy: this build has no policy of that name.
 var errUnknownPolicy = errors.New("this build has no such policy")
 
 // start sets a variant to work on a bed; stop ends it and says how many changes of
 // knobs it made. All that it changed is still in place then.
-func (s *session) start(ctx context.Context, name string) (stop func() (changes int, told string, err error), err error) {
+func (s *session) start(ctx context.Context, name string, repeat int) (stop func() (changes int, told string, err error), err error) {
 	switch kindOf(name) {
 	case kindAlloc:
 		return func() (int, string, error) { return 0, "", nil }, nil
 	case kindRival:
 		return startRival(ctx, name, s.o.speed, s.bed)
 	}
-	return s.startTrimtab(ctx, name)
+	return s.startTrimtab(ctx, name, repeat)
 }
 
 // onlyOurs keeps the daemon's hands off everything but the mix.
 const onlyOurs = "match: [{name: '" + prefix + "*'}, {name: '*', mode: 'off'}]\n"
 
-func (s *session) startTrimtab(ctx context.Context, policy string) (func() (int, string, error), error) {
+func (s *session) startTrimtab(ctx context.Context, policy string, repeat int) (func() (int, string, error), error) {
 	var env []string
 	if s.bed.node != nil {
 		env = s.bed.node.Env()
 	}
-	dir, err := s.store(policy)
+	dir, err := s.store(policy, repeat)
 	if err != nil {
 		return nil, err
 	}
@@ -108,13 +105,13 @@ func (s *session) startTrimtab(ctx context.Context, policy string) (func() (int,
 	}, nil
 }
 
-// learns names the policy that lives on what it knows from before: its store stays
-// from one of its runs to the next, so that only its first one starts empty.
+// learns names the policy that lives on what it knows from before: it goes on with the
+// store that the default policy's first run has filled.
 const learns = "similarity"
 
-// store is the folder of a policy's daemon; "": a fresh one each time.
-func (s *session) store(policy string) (string, error) {
-	if policy != learns {
+// store is the folder of a policy's daemon; "": a fresh one.
+func (s *session) store(policy string, repeat int) (string, error) {
+	if policy != learns && (policy != defaultPolicy || repeat > 0) {
 		return "", nil
 	}
 	if s.learnt == "" {
