@@ -74,14 +74,11 @@ type Job struct {
 	// Obtainable is the CPUs that it could have beside the work that others do now,
 	// whatever its quota: what others leave idle, and its weighted part of what they take beyond theirs.
 	Obtainable float64 `json:"obtainable,omitempty"`
-	// CPU and Memory are its rate by CPUs and by bytes, as far as they are known. How much
-	// the job counts beside others is its Enrolment's Importance.
-	CPU    Curve `json:"cpu,omitzero"`
-	Memory Curve `json:"memory,omitzero"`
+	// CPU is its rate by CPUs, as far as it is known. How much the job counts beside others
+	// is its Enrolment's Importance.
+	CPU Curve `json:"cpu,omitzero"`
 	// GPUs really used: devices on which it lately ran kernels.
 	GPUs float64 `json:"gpus,omitempty"`
-	// MemoryBytes is what it holds and cannot give back without loss: its working set.
-	MemoryBytes float64 `json:"memoryBytes,omitempty"`
 
 	MemoryUse MemoryUse `json:"memoryUse,omitzero"`
 	Disk      Disk      `json:"disk,omitzero"`
@@ -114,8 +111,6 @@ type Node struct {
 
 	Memory        float64 `json:"memory,omitempty"`        // bytes
 	ReserveMemory float64 `json:"reserveMemory,omitempty"` // never given
-	OtherMemory   float64 `json:"otherMemory,omitempty"`   // held by containers that are not enrolled, and the host
-	Devices       int     `json:"devices,omitempty"`       // GPUs and slices that can be used
 	// MemoryFree is what is available now, less the reserve and what raised limits may still take.
 	MemoryFree float64 `json:"memoryFree,omitempty"`
 	// MaxIOWeight is the kernel's ceiling of KnobIOWeight here.

@@ -1,5 +1,5 @@
-// Package arbiter makes one plan of a node's CPUs and memory from what each job
-// would make of them. It is pure and keeps nothing between ticks: hysteresis comes
+// Package arbiter makes one plan of a node's CPUs from what each job would make of
+// them, and deals what is free of its memory. It is pure and keeps nothing between ticks: hysteresis comes
 // from what stands.
 //
 // Everybody is first given what it needs of its entitlement; who needs less is a
@@ -60,10 +60,6 @@ type Claim struct {
 	Waiting          float64 // share of time in which it would use more than it gets
 	Enrolled, Active bool
 	GPUs             float64 // really used
-
-	Memory     policies.Curve // unknown: its working set is all it is given
-	WorkingSet float64        // bytes
-	MemoryMax  float64        // bytes its owner allows; 0: the node's
 }
 
 // Grant is what the plan holds for one claim.
@@ -73,7 +69,6 @@ type Grant struct {
 	Need     float64 // CPUs beyond which more buy it nothing, within its quota and ceiling
 	Now      float64 // CPUs it gets as weights and quotas stand
 	CPUs     float64 // CPUs it will get
-	Memory   float64 // bytes it should have
 	Weight   float64 // to be set; what stands where nothing is to be moved
 	Competes bool    // it needs more than it is entitled to
 	Rate     float64 // over the best it could reach, 0..1; 0 where that is not known

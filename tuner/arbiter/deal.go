@@ -2,7 +2,6 @@ package arbiter
 
 import (
 	"container/heap"
-	"math"
 
 	"github.com/trimtab/trimtab/policies"
 )
@@ -12,24 +11,21 @@ const maxUnits = 4096
 
 // held is what one job holds while the surplus is dealt.
 type held struct {
-	at           int // its claim
-	c            Claim
-	cpus, memory float64
-	need         float64 // CPUs
-	needMemory   float64
-	bid          float64
-	ofMemory     bool // it bids for memory
+	at         int // its claim
+	c          Claim
+	cpus, need float64
+	bid        float64
 }
 
 // deal hands out what is left after everybody's base, unit by unit: to the largest
 // gain of normalised rate for the share of the node that a unit is, or to the job
-// that is worst off. A job runs at the pace of the resource it is shorter of.
+// that is worst off.
 type deal struct {
-	p          Params
-	cpus, mem  float64 // left
-	unit, page float64
-	all, allM  float64 // of the node, for shares
-	queue      []*held
+	p     Params
+	cpus  float64 // left
+	unit  float64
+	all   float64 // of the node, for shares
+	queue []*held
 }
 
 // Len, Less, Swap, Push and Pop make deal a heap of bids.
@@ -68,13 +64,8 @@ func (d *deal) run(all []*held) {
 	heap.Init(d)
 	for len(d.queue) > 0 {
 		h := d.queue[0]
-		if h.ofMemory {
-			give := min(d.page, h.needMemory-h.memory, d.mem)
-			h.memory, d.mem = h.memory+give, d.mem-give
-		} else {
-			give := min(d.unit, h.need-h.cpus, d.cpus)
-			h.cpus, d.cpus = h.cpus+give, d.cpus-give
-		}
+		give := min(d.unit, h.need-h.cpus, d.cpus)
+		h.cpus, d.cpus = h.cpus+give, d.cpus-give
 		if d.bids(h) {
 			heap.Fix(d, 0)
 		} else {
@@ -92,31 +83,15 @@ const evenness = 0.2
 
 // bids sets what a job bids for its next unit; false if it takes no more.
 func (d *deal) bids(h *held) bool {
-	rate, memRate := h.c.rate(h.cpus), 1.0
-	if h.c.Memory.Known() {
-		r, _, _ := h.c.Memory.At(h.memory)
-		memRate = r / h.c.Memory.Best()
-	}
-	h.ofMemory = memRate < rate && h.needMemory-h.memory > least*d.page
-	left, missing, gain, of := d.cpus, h.need-h.cpus, 0.0, d.all
-	if h.ofMemory {
-		left, missing, of = d.mem, h.needMemory-h.memory, d.allM
-		gain = steepest(h.c.Memory, h.memory, h.needMemory)
-	} else {
-		gain = steepest(h.c.CPU, h.cpus, h.need)
-	}
-	unit := d.unit
-	if h.ofMemory {
-		unit = d.page
-	}
-	if left <= least*unit || missing <= least*unit || !(gain > 0) {
+	gain := steepest(h.c.CPU, h.cpus, h.need)
+	if d.cpus <= least*d.unit || h.need-h.cpus <= least*d.unit || !(gain > 0) {
 		return false
 	}
-	level := min(rate, memRate)
+	level := h.c.rate(h.cpus)
 	if d.p.Objective == policies.ObjectiveMaxMin {
 		h.bid = -level / h.c.importance()
 	} else {
-		h.bid = gain * of * h.c.importance() * (1 + evenness*(1-level))
+		h.bid = gain * d.all * h.c.importance() * (1 + evenness*(1-level))
 	}
 	return true
 }
@@ -142,19 +117,4 @@ func steepest(c policies.Curve, x, most float64) float64 {
 		return best / top
 	}
 	return 0
-}
-
-// memory sets what memory each job starts with and could use.
-func (h *held) wants(node policies.Node) {
-	h.memory, h.needMemory = h.c.WorkingSet, h.c.WorkingSet
-	if !h.c.Memory.Known() {
-		return
-	}
-	if x, ok := h.c.Memory.Reach(enough * h.c.Memory.Best()); ok {
-		most := math.Inf(1)
-		if h.c.MemoryMax > 0 {
-			most = h.c.MemoryMax
-		}
-		h.needMemory = max(h.memory, min(x, most, node.Memory))
-	}
 }

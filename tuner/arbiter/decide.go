@@ -18,7 +18,7 @@ func Decide(p Params, node policies.Node, claims []Claim) Plan {
 	same := shares(free, claims, Claim.weight, Claim.want)
 	for i, c := range claims {
 		plan.Grants[i] = Grant{Key: c.Key, Entitled: rights[i], Need: c.need(free), Now: now[i], CPUs: same[i], Weight: c.Weight,
-			Memory: c.WorkingSet, Rate: c.rate(same[i]), RateNow: c.rate(now[i])}
+			Rate: c.rate(same[i]), RateNow: c.rate(now[i])}
 		plan.Grants[i].Competes = c.Movable && c.Active && plan.Grants[i].Need > rights[i]*(1+p.MinGain)
 	}
 	if free > 0 && len(claims) > 0 {
@@ -35,21 +35,19 @@ func Decide(p Params, node policies.Node, claims []Claim) Plan {
 	return plan
 }
 
-// target deals the surplus; Grants' Memory and, for the moment, CPUs of movable jobs
-// become what each should have.
+// target deals the surplus; for the moment, Grants' CPUs of those that compete become
+// what each should have.
 func (plan *Plan) target(p Params, node policies.Node, free float64, claims []Claim) {
-	capacity, memory := free-node.Reserve, node.Memory-node.ReserveMemory-node.OtherMemory
+	capacity := free - node.Reserve
 	var base float64
 	var all []*held
 	for i, c := range claims {
 		g := plan.Grants[i]
-		memory -= c.WorkingSet
 		if !c.Movable {
 			capacity -= g.CPUs
 			continue
 		}
 		h := &held{at: i, c: c, need: g.Need, cpus: min(g.Need, g.Entitled*p.Keep)}
-		h.wants(node)
 		base += h.cpus
 		all = append(all, h)
 	}
@@ -65,13 +63,11 @@ func (plan *Plan) target(p Params, node policies.Node, free float64, claims []Cl
 		}
 		base = max(capacity, 0)
 	}
-	d := deal{p: p, cpus: max(0, capacity-base), mem: max(0, memory), all: node.CPUs, allM: max(node.Memory, 1)}
-	d.unit, d.page = max(p.Unit, d.cpus/maxUnits), max(64<<20, d.mem/maxUnits)
+	d := deal{p: p, cpus: max(0, capacity-base), all: node.CPUs}
+	d.unit = max(p.Unit, d.cpus/maxUnits)
 	d.run(all)
 	for _, h := range all {
-		g := &plan.Grants[h.at]
-		g.Memory = h.memory
-		if g.Competes {
+		if g := &plan.Grants[h.at]; g.Competes {
 			g.CPUs = h.cpus
 		}
 	}

@@ -144,7 +144,7 @@ func (c *Core) Responses() map[string]response.Learner {
 // What protects goes first.
 func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
 	var out, others, wants []policies.Plan
-	for _, p := range plans {
+	for _, p := range c.dealMemory(plans) {
 		switch {
 		case len(p.Changes) == 0 || c.jobs[p.Changes[0].Key] == nil:
 		case c.jobs[p.Changes[0].Key].c.Enrolment.Mode != policies.ModeTune, p.Changes[0].Witness != "" && !p.Changes[0].Take:

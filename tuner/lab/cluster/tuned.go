@@ -150,7 +150,7 @@ func (d *tuned) propose(now float64, s Server, jobs []*Running) {
 	if len(asked) == 0 {
 		return
 	}
-	node := policies.Node{CPUs: s.CPUs, MaxWeight: 10000, Memory: s.MemoryGB * 1e9, Devices: s.GPUs}
+	node := policies.Node{CPUs: s.CPUs, MaxWeight: 10000, Memory: s.MemoryGB * 1e9}
 	plans := d.policy.Propose(node, asked).Plans
 	if d.deals {
 		var freed bool

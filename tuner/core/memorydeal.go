@@ -1,0 +1,83 @@
+package core
+
+import (
+	"math"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/arbiter"
+)
+
+// dealMemory settles who gets what is free of the host's memory where several limits
+// are to be raised at one time: raises change places by what the arbiter says, and are
+// cut to what they are given. All other plans stay where they are. What is free is less
+// the reserve and what raised limits may still take; what the host and containers that
+// nobody enrolled hold is not free in the first place.
+func (c *Core) dealMemory(plans []policies.Plan) []policies.Plan {
+	var at []int
+	var raises []arbiter.Raise
+	for i, p := range plans {
+		if r, ok := c.raise(p); ok {
+			at, raises = append(at, i), append(raises, r)
+		}
+	}
+	if len(raises) < 2 {
+		return plans // the guard alone holds one within what is free
+	}
+	bytes, order := arbiter.DealMemory(c.params(), c.node.MemoryFree, raises)
+	out := append([]policies.Plan(nil), plans...)
+	for k, i := range order {
+		out[at[k]] = c.cut(plans[at[i]], raises[i], bytes[i])
+	}
+	return out
+}
+
+// raise is what a plan asks of the node's memory; false if it is no raise of one limit,
+// or of a container that is only observed.
+func (c *Core) raise(p policies.Plan) (arbiter.Raise, bool) {
+	if len(p.Changes) != 1 || !givesMemory(p.Changes[0]) || c.jobs[p.Changes[0].Key] == nil {
+		return arbiter.Raise{}, false
+	}
+	ch := p.Changes[0]
+	j := c.jobs[ch.Key]
+	to, err := bytesOf(ch.To)
+	if err != nil || math.IsInf(to, 1) || j.c.Enrolment.Mode != policies.ModeTune {
+		return arbiter.Raise{}, false
+	}
+	own, current := c.ownMemory(j, ch), c.memoryUse(j).Current
+	return arbiter.Raise{Bytes: max(0, to-current), Own: max(0, min(own, to)-current), Protects: ch.Witness == policies.WitnessHarm, Growth: j.growth(), Gain: ch.Gain,
+		Importance: j.c.Enrolment.Importance}, true
+}
+
+// ownMemory is the limit that a container may have whatever others want: what stands, or
+// what its owner set.
+func (c *Core) ownMemory(j *job, ch policies.Change) float64 {
+	own := 0.0
+	for _, v := range []runtime.Value{ch.From, j.original(runtime.KnobMemoryLimit)} {
+		if n, err := bytesOf(v); err == nil {
+			own = max(own, n)
+		}
+	}
+	return own
+}
+
+// cut lowers a raise to the bytes that it is given, and its gain with it; a plan without
+// changes if too little is left of it.
+func (c *Core) cut(p policies.Plan, r arbiter.Raise, bytes float64) policies.Plan {
+	ch := p.Changes[0]
+	j := c.jobs[ch.Key]
+	if bytes >= r.Bytes {
+		return p
+	}
+	from, errFrom := bytesOf(ch.From)
+	asked, errAsked := bytesOf(ch.To)
+	to := math.Floor((c.memoryUse(j).Current+bytes)/grainBytes) * grainBytes
+	to = max(to, min(c.ownMemory(j, ch), asked))
+	if errFrom != nil || errAsked != nil || to < (1+minMemoryStep)*from {
+		j.whyNot = "what is free of the host's memory goes to others first"
+		return policies.Plan{Policy: p.Policy}
+	}
+	share := (to - from) / (asked - from)
+	ch.To, ch.Gain, ch.RateAfter = runtime.IntValue(int64(to)), ch.Gain*share, ch.RateAfter*(1+ch.Gain*share)/(1+ch.Gain)
+	return policies.Plan{Policy: p.Policy, Changes: []policies.Change{ch}}
+}
