@@ -51,15 +51,13 @@ func (l *Learner) Curve(limit float64) policies.Curve {
 		points[i] = policies.Point{X: x, Rate: math.Exp(logged), Low: math.Exp(logged - spread), High: math.Exp(logged + spread), Weight: weight}
 	}
 	ascend(points)
-	if l.Resource != Memory { // memory may well be all or nothing
-		flatten(points)
-	}
+	flatten(points)
 	bound(points)
 	return policies.Curve{Source: l.Source, Points: points}
 }
 
 // modelled reports whether a step's cost gives the shape.
-func (l *Learner) modelled() bool { return l.Resource != Memory && plausible(l.Cost.Knee()) }
+func (l *Learner) modelled() bool { return plausible(l.Cost.Knee()) }
 
 func (l *Learner) prior() float64 {
 	if l.modelled() {

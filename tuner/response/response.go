@@ -1,5 +1,4 @@
-// Package response learns a job's rate by the amount of one resource that it has:
-// CPUs or bytes. What one step costs gives the shape before anything else was tried
+// Package response learns a job's rate by the CPUs that it has. What one step costs gives the shape before anything else was tried
 // (policies.Cost); readings correct the level, then the shape near where they were
 // made, and narrow its bounds. It is pure, and a Learner is plain data, so that what
 // was learnt can outlive the container.
@@ -12,7 +11,6 @@
 package response
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -21,16 +19,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 )
 
-// Resource is what a curve is over.
-type Resource string
-
-// The resources.
-const (
-	CPU    Resource = "cpu"
-	Memory Resource = "memory"
-)
-
-// Seen is one reading: a rate, at so much of the resource.
+// Seen is one reading: a rate, on so many CPUs.
 type Seen struct {
 	// X is how much the job had: its quota, what it used where others stood before it, or
 	// what was free to it where nothing held it back.
@@ -71,15 +60,14 @@ const (
 	costShare = 0.3
 )
 
-// Learner learns one curve. The zero value knows nothing, of CPUs.
+// Learner learns one curve. The zero value knows nothing.
 type Learner struct {
-	Version  int           `json:"version,omitempty"`
-	Resource Resource      `json:"resource,omitempty"`
-	Source   string        `json:"source,omitempty"`
-	Cost     policies.Cost `json:"cost,omitzero"`
-	Cells    []Cell        `json:"cells,omitempty"` // ascending
-	Phases   int           `json:"phases,omitempty"`
-	Refused  int           `json:"refused,omitempty"`
+	Version int           `json:"version,omitempty"`
+	Source  string        `json:"source,omitempty"`
+	Cost    policies.Cost `json:"cost,omitzero"`
+	Cells   []Cell        `json:"cells,omitempty"` // ascending
+	Phases  int           `json:"phases,omitempty"`
+	Refused int           `json:"refused,omitempty"`
 
 	odd  int    // readings in a row that were refused, or cost something else
 	oddS string // their source
@@ -229,18 +217,6 @@ func (l Learner) Remembered() Learner {
 	}
 	l.odd, l.Refused, l.Phases = 0, 0, 0
 	return l
-}
-
-// Load reads a learner that was stored.
-func Load(raw []byte) (Learner, error) {
-	var l Learner
-	if err := json.Unmarshal(raw, &l); err != nil {
-		return Learner{}, fmt.Errorf("response curve: %w", err)
-	}
-	if err := l.Validate(); err != nil {
-		return Learner{}, err
-	}
-	return l, nil
 }
 
 // Validate says what of a learner that was stored cannot be true.
