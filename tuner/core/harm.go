@@ -88,7 +88,7 @@ func (t memoryTick) hurts(before memoryMeans, ch policies.Change) string {
 		return fmt.Sprintf("all of it waits for memory %.0f %% of the time", 100*m.full)
 	case m.some > before.some+harmSome:
 		return fmt.Sprintf("some of it waits for memory %.0f %% of the time", 100*m.some)
-	case err == nil && t.held > to-heldRoom*to:
+	case err == nil && (t.held > to-heldRoom*to || t.held+aheadTicks*t.grew > to):
 		return fmt.Sprintf("it holds %.0f MiB and grows into the limit of %.0f MiB", t.held/(1<<20), to/(1<<20))
 	case ch.Knob == runtime.KnobMemoryHigh && m.high > 0 && m.cpus < harmHigh*before.cpus:
 		return fmt.Sprintf("memory.high holds it up: it uses %.2f CPUs, %.2f before", m.cpus, before.cpus)
@@ -96,8 +96,14 @@ func (t memoryTick) hurts(before memoryMeans, ch policies.Change) string {
 	return ""
 }
 
-// heldRoom is the share of a limit that must stay free of what only a kill frees.
-const heldRoom = 0.05
+// heldRoom is the share of a limit that must stay free of what only a kill frees, and
+// aheadTicks for how many ticks there must be room at the pace of the latest: the sign is
+// a tick old when it is read, and the way back takes a write. So the 64 MiB that policies
+// leave meet growth of some 35 MiB/s, however small the limit [computed].
+const (
+	heldRoom   = 0.05
+	aheadTicks = 2
+)
 
 // crowds says whether a change that gave left neighbours short of it. A limit takes from
 // them only where the host is short; memory.low and an I/O weight stand before them always.

@@ -17,6 +17,7 @@ const pageBytes = 4096
 type memoryTick struct {
 	startNs, endNs  int64
 	current, held   float64 // bytes
+	grew            float64 // by so much held rose since the tick before
 	reread, read    float64 // bytes in the tick: read again after eviction, from disks in all
 	some, full      float64 // PSI, shares
 	ioSome          float64 // likewise, of waits for disks
@@ -60,6 +61,9 @@ func (j *job) noteMemory(w *window.Window) {
 	t := memoryTick{startNs: w.StartNs, endNs: w.EndNs, current: float64(g.MemoryBytes), held: float64(g.Anon + g.Shmem),
 		reread: float64(g.RefaultFile+g.RefaultAnon) * pageBytes, read: float64(w.Block.ReadBytes), some: g.MemorySome, full: g.MemoryFull, ioSome: g.IOSome,
 		hits: float64(g.EventsMax), high: float64(g.EventsHigh), kills: float64(g.OOMKills), cpus: w.UsedCPUs(), throttled: g.ThrottledShare}
+	if n := len(j.memory); n > 0 {
+		t.grew = max(0, t.held-j.memory[n-1].held)
+	}
 	j.memory = append(j.memory, t)
 	if len(j.memory) > keepMemory {
 		j.memory = append(j.memory[:0:0], j.memory[len(j.memory)-keepMemory:]...)

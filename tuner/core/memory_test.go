@@ -137,6 +137,7 @@ func TestTakenMemoryEscapes(t *testing.T) {
 			"pressure": func(j *simJob) { j.cgroup.Memory.SomeUs += 300_000; j.cgroup.Memory.FullUs += 100_000 },
 			"a kill":   func(j *simJob) { j.cgroup.OOMKills++ },
 			"growth":   func(j *simJob) { j.hold(690) },
+			"a leap":   func(j *simJob) { j.hold(600) },
 		} {
 			t.Run(when+"/"+sign, func(t *testing.T) {
 				n := newNode(4)
