@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
@@ -405,7 +406,20 @@ func changesText(changes []policies.Change) string {
 	return ch.Knob.Text(ch.From, ch.To)
 }
 
-func (j *job) coolDown(c *Core) { j.cooledNs = c.now() + c.cfg.CoolDownNs }
+func (j *job) coolDown(c *Core) {
+	wait := c.cfg.CoolDownNs
+	if frozenByWrites(j.c.Cgroup) {
+		wait *= frozenCoolDowns
+	}
+	j.cooledNs = c.now() + wait
+}
+
+// frozenCoolDowns are the cool-downs between plans for a container that each write stops
+// for a moment. Chosen, not measured.
+const frozenCoolDowns = 3
+
+// frozenByWrites: runc freezes a container of v1 while it has systemd write its scope.
+func frozenByWrites(cg runtime.Cgroup) bool { return strings.HasSuffix(cg.V1["cpu"], ".scope") }
 
 // condition is what a change of a container depended on.
 type condition struct {
