@@ -157,7 +157,7 @@ setup: ## Install what a run needs and start Docker if none runs (Debian, as roo
 	scripts/setup-host.sh
 
 .PHONY: setup-dev
-setup-dev: ## The same, and clang-14 to regenerate the BPF objects.
+setup-dev: ## The same, and what checks and tests need: clang-14, busybox, lintian, rpm, …
 	scripts/setup-host.sh --dev
 
 .PHONY: setup-vm

@@ -28,6 +28,9 @@ for arg in "$@"; do
 	esac
 done
 
+# static_busybox: the package busybox brings one of the same name that needs libraries.
+static_busybox() { has busybox && ! ldd "$(command -v busybox)" >/dev/null 2>&1; }
+
 # want COMMAND PACKAGE: PACKAGE is missing if COMMAND is not found.
 missing=
 want() { has "$1" || missing="$missing $2"; }
@@ -50,6 +53,15 @@ find_missing() {
 		want llvm-strip-14 llvm-14
 		[ -e /usr/include/bpf/bpf_helpers.h ] || missing="$missing libbpf-dev"
 		want promtool prometheus
+		# Without these tests skip: the engines', the packages', the probes'.
+		static_busybox || missing="$missing busybox-static"
+		want lintian lintian
+		want rpm rpm
+		want systemd-analyze systemd
+		want dbus-daemon dbus-daemon
+		want ip iproute2
+		want column bsdextrautils
+		[ -x /usr/bin/python3 ] || missing="$missing python3"
 		want gcc gcc
 		want flock util-linux
 		[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
@@ -57,7 +69,7 @@ find_missing() {
 	if $vm; then
 		want qemu-system-x86_64 qemu-system-x86
 		want mkfs.ext4 e2fsprogs
-		want busybox busybox-static
+		static_busybox || missing="$missing busybox-static"
 		want cpio cpio
 		want depmod kmod
 		want gcc gcc
