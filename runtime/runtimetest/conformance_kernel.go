@@ -75,14 +75,14 @@ func testDeviceRules(t *testing.T, s suite) {
 // testSystemdWritesAnew: where systemd keeps the control group, what was set stands
 // through its reloads and through somebody's write of another property.
 func testSystemdWritesAnew(t *testing.T, s suite) {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		t.Skip("needs systemd: /run/systemd/system is not there")
+	}
 	for _, set := range []runtime.Values{
 		one(runtime.KnobCPUWeight, "700"), one(runtime.KnobCPUQuota, "70000 100000"), one(runtime.KnobCPUBurst, "20000"), one(runtime.KnobCpuset, "0"),
 		memory(80*mib, 160*mib), one(runtime.KnobMemoryHigh, runtime.IntValue(48*mib)), one(runtime.KnobMemoryLow, runtime.IntValue(16*mib)), one(runtime.KnobIOWeight, "300"),
 	} {
 		t.Run(string(set.Sorted()[0]), func(t *testing.T) {
-			if _, err := os.Stat("/run/systemd/system"); err != nil {
-				t.Skip("needs systemd: /run/systemd/system is not there")
-			}
 			s.tally.count(t)
 			spec := Spec{CPUs: 0.5, MemoryBytes: 64 * mib}
 			c := s.start(t, spec)

@@ -2,13 +2,24 @@ package runtimetest_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/runtimetest"
 )
 
+// TestFakeConforms: as a hybrid host, and as one of v2, which has more knobs.
 func TestFakeConforms(t *testing.T) {
+	t.Run("hybrid", func(t *testing.T) { fakeConforms(t, runtime.Container{}, nil) })
+	t.Run("v2", func(t *testing.T) {
+		c := runtime.Container{Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2, Unified: "/sys/fs/cgroup/fake"}}
+		fakeConforms(t, c, runtime.Values{runtime.KnobCPUBurst: "0", runtime.KnobMemoryHigh: runtime.ValueMax, runtime.KnobMemoryLow: "0", runtime.KnobIOWeight: "100"})
+	})
+}
+
+// fakeConforms runs the suite on containers of that kind, with these knobs beside the usual ones.
+func fakeConforms(t *testing.T, kind runtime.Container, beside runtime.Values) {
 	runtimetest.Conformance(t, func(*testing.T) runtimetest.Subject {
 		fake := runtimetest.NewFake()
 		setState := func(state runtime.State) func(*testing.T, runtime.Container) {
@@ -17,12 +28,14 @@ func TestFakeConforms(t *testing.T) {
 			}
 		}
 		return runtimetest.Subject{
-			Engine: fake, Lister: fake, Door: "fake",
+			Engine: fake, Lister: fake, Door: "fake", InMemory: true,
 			Start: func(_ *testing.T, spec runtimetest.Spec) runtime.Container {
 				if spec.HoldBytes > 0 {
 					fake.OnApply(holds(spec.HoldBytes))
 				}
-				return fake.Add(runtime.Container{}, valuesOf(spec))
+				values := valuesOf(spec)
+				maps.Copy(values, beside)
+				return fake.Add(kind, values)
 			},
 			Foreign: func(_ *testing.T, c runtime.Container, set runtime.Values) { fake.ForeignWrite(c.ID.Container, set) },
 			Pause:   setState(runtime.StatePaused),

@@ -70,6 +70,7 @@ type tally struct {
 	mu                      sync.Mutex
 	passed, failed, skipped int
 	mode                    runtime.CgroupMode
+	driver                  string // who makes control groups
 }
 
 // count is called at the start of each case that has no cases below it.
@@ -102,5 +103,5 @@ func (y *tally) report(t *testing.T, s Subject) {
 	defer file.Close()
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	fmt.Fprintf(file, "%s\t%s\t%s\t%d of %d\t%d\n", s.Door, s.Versions, y.mode, y.passed, y.passed+y.failed, y.skipped)
+	fmt.Fprintf(file, "%s\t%s\t%s\t%s\t%d of %d\t%d\n", s.Door, s.Versions, y.driver, y.mode, y.passed, y.passed+y.failed, y.skipped)
 }
