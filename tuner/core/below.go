@@ -36,6 +36,17 @@ func (c *Core) below(j *job) Order {
 	return o
 }
 
+// TookMemory reports whether memory that was taken stands, on trial or kept: it must be
+// looked at each tick, whatever that costs.
+func (c *Core) TookMemory() bool {
+	for _, key := range c.keys() {
+		if c.watchedAlready(key) || len(c.below(c.jobs[key]).Changes) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // watchedAlready: a trial that took memory of it is open, or the watch of one that was kept stands.
 func (c *Core) watchedAlready(key string) bool {
 	took := func(o Order) bool {

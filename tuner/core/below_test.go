@@ -128,17 +128,22 @@ func TestWhatStandsBelowTheOwnersIsWatched(t *testing.T) {
 				c.edit(j)
 				was := j.c.Now.Clone()
 				co, back := New(Defaults(), script{func(policies.Job) []policies.Change { return nil }}, "t"), 0
+				took := false
 				for i := range 12 {
 					in := n.tick()
 					in.Frozen = frozen
 					d := co.Step(in)
 					n.apply(d)
+					took = took || co.TookMemory()
 					if back += len(d.Rollback); back > 0 && i <= 6 {
 						t.Fatalf("back at tick %d: nothing bit: %+v", i, d.Records)
 					}
 					if i >= 6 {
 						j.press()
 					}
+				}
+				if took != c.want || co.TookMemory() && c.want {
+					t.Errorf("looked at each tick: %v, at the end %v", took, co.TookMemory())
 				}
 				if c.want != (back == 1) || !c.want && back > 0 {
 					t.Fatalf("%d ways back", back)

@@ -121,8 +121,11 @@ func (c *Core) memoryUse(j *job) policies.MemoryUse {
 }
 
 // growthSpanNs is how long growth must last to count; a job that loads a batch or a
-// model grows for a moment and stops.
-const growthSpanNs = 4 * second
+// model grows for a moment and stops. Where ticks are longer it is growthTicks of them.
+const (
+	growthSpanNs = 4 * second
+	growthTicks  = 3
+)
 
 // growth of what is held, bytes a second: over the latest stretch, if it grew in
 // both halves of it, so that one jump is none.
@@ -131,8 +134,9 @@ func (j *job) growth() float64 {
 		return 0
 	}
 	last := j.memory[len(j.memory)-1]
-	ticks := j.memoryBetween(last.endNs-growthSpanNs-second/2, last.endNs)
-	if len(ticks) < 3 {
+	span := max(growthSpanNs, growthTicks*(last.endNs-last.startNs))
+	ticks := j.memoryBetween(last.endNs-span-second/2, last.endNs)
+	if len(ticks) < growthTicks {
 		return 0
 	}
 	first, mid := ticks[0], ticks[len(ticks)/2]

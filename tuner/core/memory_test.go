@@ -192,6 +192,9 @@ func TestHarmlessTakeStands(t *testing.T) {
 	j.c.Original = runtime.Values{runtime.KnobMemoryLimit: runtime.IntValue(500 * mib)}
 	c := New(Defaults(), knee.New(knee.Defaults()), "t")
 	records := run(c, n, 180, nil)
+	if !c.TookMemory() {
+		t.Error("it need not be looked at each tick")
+	}
 	if got := outcomes(records); len(got) != 1 || got[0] != view.OutcomeKept || len(c.standing) != 1 {
 		t.Fatalf("trials %v, %d watched: %+v", got, len(c.standing), records)
 	}
@@ -345,13 +348,14 @@ func checkMemory(t *rapid.T, c *Core, j *simJob, original runtime.Value, o Order
 
 // TestGrowthIsSteady: one jump is no growth, a ramp is.
 func TestGrowthIsSteady(t *testing.T) {
-	series := func(held ...float64) *job {
+	every := func(seconds int64, held ...float64) *job {
 		j := &job{}
 		for i, h := range held {
-			j.memory = append(j.memory, memoryTick{startNs: int64(i) * second, endNs: int64(i+1) * second, held: h})
+			j.memory = append(j.memory, memoryTick{startNs: int64(i) * seconds * second, endNs: int64(i+1) * seconds * second, held: h})
 		}
 		return j
 	}
+	series := func(held ...float64) *job { return every(1, held...) }
 	for name, c := range map[string]struct {
 		j    *job
 		want float64
@@ -362,6 +366,7 @@ func TestGrowthIsSteady(t *testing.T) {
 		"one jump":     {series(10, 10, 10, 10, 50), 0},
 		"it stopped":   {series(10, 50, 50, 50, 50), 0},
 		"it falls":     {series(50, 40, 30, 20, 10), 0},
+		"slow ticks":   {every(4, 10, 20, 30, 40), 2.5},
 		"long past":    {series(10, 20, 30, 30, 30, 30, 30, 30), 0},
 	} {
 		if got := c.j.growth(); math.Abs(got-c.want) > 1e-9 {

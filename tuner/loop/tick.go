@@ -17,7 +17,7 @@ import (
 // tick takes one road: read, decide, act, publish.
 func (l *Loop) tick(ctx context.Context) {
 	l.ticks++
-	if l.ticks%l.stretch() != 0 {
+	if l.ticks%l.stretch() != 0 && !l.core.TookMemory() {
 		l.o.alive()
 		return
 	}
@@ -65,7 +65,8 @@ func (o Options) alive() {
 }
 
 // stretch is every how many ticks trimtab reads: more than one while it is over
-// its own budget (law 12).
+// its own budget (law 12). Memory that was taken is looked at each tick all the same:
+// a job that needs it back may not have the time of four.
 func (l *Loop) stretch() int { return max(1, l.shed) }
 
 // maxShed bounds the thinning: beyond it windows of five steps take too long to
