@@ -15,8 +15,7 @@ import (
 
 // TestResyncEverySecond: an agent that writes its own quota each second, with docker
 // update, is yielded to: trimtab writes once, twice where it could not tell, says so,
-// and leaves the knob alone. (On v2 `systemctl set-property` is such a writer; that is
-// tested where there is a systemd.)
+// and leaves the knob alone.
 func TestResyncEverySecond(t *testing.T) {
 	j := job(t, "trimtab.mode=tune")
 	d := daemon(t, daemontest.Options{Config: onlyMine()})
