@@ -74,6 +74,9 @@ type Job struct {
 	// Obtainable is the CPUs that it could have beside the work that others do now,
 	// whatever its quota: what others leave idle, and its weighted part of what they take beyond theirs.
 	Obtainable float64 `json:"obtainable,omitempty"`
+	// Peak is the CPUs that it needs in its busiest windows, where that is clearly more than
+	// its Cost says, which is a mean; else 0.
+	Peak float64 `json:"peak,omitempty"`
 	// CPU is its rate by CPUs, as far as it is known. How much the job counts beside others
 	// is its Enrolment's Importance.
 	CPU Curve `json:"cpu,omitzero"`

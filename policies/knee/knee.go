@@ -133,6 +133,8 @@ func (k Policy) quota(node policies.Node, j policies.Job) []policies.Change {
 	if knee <= obtainable(j) {
 		knee = j.Cost.CPU() / step // no more than it can use at the rate that the others let it reach
 	}
+	busy := j.Peak > knee
+	knee = max(knee, j.Peak)
 	target := roundUp(min(knee*k.p.Margin, ceiling, obtainable(j)*k.p.Above))
 	change := policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUQuota, From: j.Now[runtime.KnobCPUQuota]}
 	change.RateAfter = max(j.Rate.PerSecond, min(predict(j, target), j.Correction/step))
@@ -141,7 +143,10 @@ func (k Policy) quota(node policies.Node, j policies.Job) []policies.Change {
 	case target > now && lost(j.Breakdown) >= 0.05 && change.Gain >= k.p.MinGain:
 		change.Reason = fmt.Sprintf("one step costs %.0f ms of CPU and cannot be shorter than %.0f ms: %.2f CPUs are where more buy nothing; it has %.2f",
 			1e3*j.Cost.CPU(), 1e3*step, knee, now)
-		if obtainable(j) < j.Cost.Knee() {
+		if busy {
+			change.Reason = fmt.Sprintf("it needs %.2f CPUs in its busiest seconds and has %.2f; in the mean it would need %.2f", j.Peak, now, j.Cost.Knee())
+		}
+		if obtainable(j) < knee {
 			change.Reason += fmt.Sprintf(", and can obtain %.2f beside what others use", j.Obtainable)
 		}
 	case now > k.p.TakeAbove*target && j.Settled:

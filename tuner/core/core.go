@@ -77,8 +77,11 @@ type job struct {
 	pattern    patternSeen
 	launchedNs int64 // latest use of a device
 	verdict    policies.Verdict
-	agree      int    // closed windows in a row with this class and cause
-	announced  string // class and cause of the latest verdict record
+	agree      int              // closed windows in a row with this class and cause; those in which nothing was short do not count
+	short      policies.Verdict // the latest of a window in which something was short
+	shorts     int              // how often it was that one, with few windows between
+	shortAt    uint64           // the window that it was of
+	announced  string           // class and cause of the latest verdict record
 	windows    uint64
 	parts      [policies.NumParts]int64
 	obs        []trial.Obs // of one source
@@ -104,6 +107,7 @@ type job struct {
 	curve    policies.Curve // of response, as learnt last
 	// unsteady counts the windows since the last one that can be planned on.
 	unsteady int
+	needs    []float64 // CPUs, by each of the latest windows alone; at the present resources
 	// dealtAgainNs: no weight of it is dealt before; releases: how often in a row it went back.
 	dealtAgainNs int64
 	releases     int
@@ -176,11 +180,7 @@ func (c *Core) close(j *job, r window.Reading, d *Decision) {
 	c.neighbourhood(j, &r)
 	c.learnPattern(j, r)
 	v := verdict.Judge(c.cfg.Thresholds, r)
-	if v.Class == j.verdict.Class && v.Cause == j.verdict.Cause {
-		j.agree++
-	} else {
-		j.agree = 1
-	}
+	j.settle(v)
 	j.confirm(r)
 	r.Rate.Steps = j.confirmed && r.Rate.Source == j.source
 	j.reading, j.verdict = r, v

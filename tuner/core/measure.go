@@ -41,6 +41,7 @@ func (c *Core) measure(in Input, d *Decision) {
 			continue
 		}
 		j.window.Cut()
+		j.noteNeed(r)
 		r = withLongCost(r, long, j.perStep)
 		if long.EndNs-long.StartNs > longNs {
 			j.long.Cut()
@@ -76,7 +77,7 @@ func withLongCost(r window.Reading, long *window.Window, known window.PerStep) w
 
 // resourcesChanged forgets what was measured at other resources.
 func (j *job) resourcesChanged(nowNs int64) {
-	j.changedNs, j.obs, j.held = nowNs, nil, nil
+	j.changedNs, j.obs, j.held, j.needs = nowNs, nil, nil, nil
 	j.window.Cut()
 	j.rate.Cut()
 	j.long.Cut()

@@ -61,6 +61,8 @@ func (c *Core) notNow(in Input, j *job) string {
 		return "measuring"
 	case j.agree < c.cfg.Agree:
 		return "verdict not settled"
+	case j.varies():
+		return "measuring: what it needs varies"
 	}
 	return ""
 }
@@ -119,7 +121,7 @@ func (c *Core) asJob(key string, j *job) policies.Job {
 		Key: key, Name: j.c.Name, Enrolment: j.c.Enrolment, Now: j.c.Now, Original: j.originals(),
 		Verdict: j.verdict, Breakdown: j.reading.Breakdown, Rate: rate, Cost: j.reading.Cost,
 		CostOK:   verdict.Steady(c.cfg.Thresholds, j.reading),
-		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled, Obtainable: j.obtainable, CPU: j.curve, GPUs: j.gpusUsed(key, c.now()),
+		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled, Obtainable: j.obtainable, Peak: j.peak(), CPU: j.curve, GPUs: j.gpusUsed(key, c.now()),
 		Settled: c.now()-j.changedNs >= c.cfg.TakeAfterNs,
 		Steady:  j.steady(), Tried: j.tried(),
 	}
