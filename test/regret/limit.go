@@ -32,18 +32,17 @@ func (m mix) holdsSeveral() bool {
 	return false
 }
 
-// stepwise are those that move one step after the other and take longer for it.
-func stepwise(name string) bool {
-	return name == "bottleneck" || name == "percentile" || name == "climb"
-}
-
-// length of a phase of a live run.
+// length of a phase of a live run. What decides at once needs no time to; what moves one
+// step after the other takes longer than the default policy; what jumps from what it
+// knows, or grows by a fifth each second, takes less.
 func (o options) length(name string) float64 {
 	switch {
 	case kindOf(name) == kindRival && rivals.Steady(name):
-		return o.measure + 3
-	case stepwise(name):
+		return o.measure + 1
+	case name == "bottleneck", name == "climb":
 		return o.slow
+	case name == learns, name == "burst":
+		return max(0.65*o.seconds, o.measure+2)
 	}
 	return o.seconds
 }
@@ -66,7 +65,7 @@ func (o options) takes(m mix) time.Duration {
 			rounds += live + float64(o.repeats-1)*still
 		}
 	}
-	return seconds(30 + solo + search + rounds)
+	return seconds(25 + solo + search + rounds)
 }
 
 // measureAlone gives each kind of job the machine, without limits: jobs that are started

@@ -99,20 +99,20 @@ func mixes() []mix {
 	return []mix{
 		{name: "uneven", why: "one DataLoader job needs a CPU, five jobs little; one of them holds two devices", phases: 1, settle: 1.5, jobs: []job{
 			pair("pair", 4), images("images"), torch("torch", 5), light("l1"), light("l2"), light("l3")}},
+		{name: "noisy", why: "an unenrolled neighbour spins on two CPUs beside one hungry DataLoader job and four light ones", phases: 1, settle: 1.5, jobs: []job{
+			images("images"), light("l1"), light("l2"), light("l3"), light("l4"),
+			{name: "stranger", script: "neighbour.py", args: []string{"--processes", "2"}, stranger: true}}},
+		{name: "bursty", why: "two DataLoader jobs need a CPU in turns of two seconds, three jobs hardly any", phases: 1, settle: 1.5, jobs: []job{
+			turns("b1", "--period", "4"), turns("b2", "--period", "4", "--late"), light("l1"), light("l2"), light("l3")}},
 		{name: "even", why: "four jobs that need 0.4 to 0.45 CPUs each: equal shares are enough", phases: 1, settle: 1.5, jobs: []job{
 			torch("t1", 14), torch("t2", 14),
 			native("c1", "--every", "5", "--kernels", "20", "--kernel-us", "2000", "--loader-threads", "2", "--loader-ms", "16"),
 			native("c2", "--every", "5", "--kernels", "20", "--kernel-us", "2000", "--loader-threads", "2", "--loader-ms", "16")}},
-		{name: "bursty", why: "two DataLoader jobs need a CPU in turns of two seconds, three jobs hardly any", phases: 1, settle: 1.5, jobs: []job{
-			turns("b1", "--period", "4"), turns("b2", "--period", "4", "--late"), light("l1"), light("l2"), light("l3")}},
-		{name: "changing", why: "one DataLoader job needs a CPU until the middle, another from then on", phases: 2, settle: 1.5, jobs: []job{
-			turns("c1", "--begin", "heavy"), turns("c2", "--begin", "light"), light("l1"), light("l2"), light("l3")}},
 		{name: "memory", why: "one job reads more than its memory limit keeps, one needs 0.65 CPUs", phases: 1, settle: 5, jobs: []job{
 			{name: "cache", script: "memory.py", args: []string{"--every", "2", "--data-mib", "500"}, memoryMiB: 320, wideMiB: 1024},
 			hungry(loaders("h1", 12)), light("l1"), light("l2"), light("l3")}},
-		{name: "noisy", why: "an unenrolled neighbour spins on two CPUs beside one hungry DataLoader job and four light ones", phases: 1, settle: 1.5, jobs: []job{
-			images("images"), light("l1"), light("l2"), light("l3"), light("l4"),
-			{name: "stranger", script: "neighbour.py", args: []string{"--processes", "2"}, stranger: true}}},
+		{name: "changing", why: "one DataLoader job needs a CPU until the middle, another from then on", phases: 2, settle: 1.5, jobs: []job{
+			turns("c1", "--begin", "heavy"), turns("c2", "--begin", "light"), light("l1"), light("l2"), light("l3")}},
 		{name: "uneven8", why: "two of eight jobs would need 0.65 CPUs each, and others leave them less", phases: 1, settle: 1.5, jobs: []job{
 			hungry(loaders("h1", 12)), hungry(loaders("h2", 12)), torch("torch", 5), light("l1"), light("l2"), light("l3"), light("l4"), light("l5")}},
 	}

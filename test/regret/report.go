@@ -138,7 +138,8 @@ How: containers keep running; between runs only limits change. Rounds of all var
 a fresh daemon and an empty store, or the rival in a process of its own. %[1]s is live in each of %[2]d rounds. All others are live in the first; in later
 rounds the limits that each left at the end are measured again, standing still, without its process. Where two left the same limits, one measurement
 counts for both. ~: limits still changed in the steady state of a live run, so that what was measured again is one moment of it. %[3]s starts with the store
-that %[1]s's first run filled. A live run takes %.0[4]f s (%.0[5]f s for what moves step by step; of each phase, where jobs change in the middle). The best static allocation is
+that %[1]s's first run filled. A live run takes %.0[4]f s, %.0[5]f s where a policy moves step by step, less where it
+decides within seconds (of each phase, where jobs change in the middle). The best static allocation is
 searched by short looks at few candidates (equal shares; no quotas; weights by what jobs needed alone; then one change after the other of what is furthest
 off), so it is a lower bound of the limit; its winner is measured again in each round. Proportional shares are run where a job holds several devices; elsewhere they are
 equal shares. Rates are the jobs' own step lines. Normalised: over the rate alone on the machine without limits, others stopped; measured once for jobs that

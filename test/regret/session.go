@@ -83,13 +83,28 @@ func measureMix(ctx context.Context, o options, m mix, deadline time.Time) (s *s
 		return s, err
 	}
 	for repeat := range o.repeats {
-		all := o.variants(m)
-		order := slices.Concat(all[repeat*3%len(all):], all[:repeat*3%len(all)]) // another one each time
-		if err := s.round(ctx, repeat, order); err != nil {
+		if err := s.round(ctx, repeat, inTurn(o.variants(m), repeat)); err != nil {
 			return s, err
 		}
 	}
 	return s, nil
+}
+
+// foremost are the variants that the goals cannot do without: a round that its time cuts
+// short has had them.
+const foremost = 4
+
+// inTurn is another order in each round: of the foremost, and of the others.
+func inTurn(all []string, repeat int) []string {
+	turn := func(xs []string) []string {
+		if len(xs) == 0 {
+			return nil
+		}
+		k := repeat * 3 % len(xs)
+		return slices.Concat(xs[k:], xs[:k])
+	}
+	cut := min(foremost, len(all))
+	return append(turn(all[:cut]), turn(all[cut:])...)
 }
 
 // round runs all variants once: the first time live; from then on what stands still is
