@@ -70,6 +70,7 @@ func TestPackages(t *testing.T) {
 		output(t, lintian, "--allow-root", "--fail-on", "error", deb)
 	})
 	t.Run("rpm contents", func(t *testing.T) { rpmContents(t, one(t, filepath.Join(built, "*.rpm"))) })
+	t.Run("rpm in a root of its own", func(t *testing.T) { rpmInRoot(t, one(t, filepath.Join(built, "*.rpm"))) })
 	t.Run("tarball", func(t *testing.T) { tarballInstalls(t, one(t, filepath.Join(built, "*.tar.gz"))) })
 }
 
@@ -81,7 +82,7 @@ func byKind(lines []string) []string {
 		case strings.HasPrefix(file, "/usr/share/man/man1/trimtab"):
 			lines[i] = mode + " /usr/share/man/man1/trimtab*" + path.Ext(strings.TrimSuffix(file, ".gz")) + ".gz"
 		case strings.HasPrefix(file, "/usr/share/doc/trimtab/") && path.Ext(file) == ".md":
-			lines[i] = mode + " /usr/share/doc/trimtab/*.md"
+			lines[i] = mode + " " + path.Dir(file) + "/*.md"
 		}
 	}
 	slices.Sort(lines)
