@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/workload"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// TestTakenMemoryComesBackInTime: memory that trimtab gave and nothing used any more is
+// taken back; when the job grows again, faster than any decision, it has it back within
+// a tick of the sign, and lives.
+func TestTakenMemoryComesBackInTime(t *testing.T) {
+	const own, againMiBs = 500, 20
+	d := daemon(t, daemontest.Options{}) // first: the job grows from its first step on
+	j := memoryJob(t, own, "leak.py", []string{"trimtab.memory.max=3000m"}, "--base-mib", "100", "--mib-per-s", "20", "--ebb-mib", "150",
+		"--again-mib-per-s", fmt.Sprint(againMiBs))
+	pid, err := j.PID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	where, err := cgroup.Locate("/proc", cgroup.DefaultRoot, pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alive := func() {
+		if !running(t, j) {
+			t.Fatalf("the job was killed\n%s", d.Log())
+		}
+	}
+	most := int64(own)
+	until(t, d, j.Name, "memory beyond its owner's limit", func(c view.Container) bool {
+		alive()
+		most = max(most, limitMiB(t, j))
+		return c.MemoryUse.Held > 1.1*own*mib && most > own
+	})
+	tell(t, j)
+	taken := most
+	c := until(t, d, j.Name, "unused memory taken back", func(view.Container) bool {
+		alive()
+		most, taken = max(most, taken), limitMiB(t, j)
+		return taken < most
+	})
+	t.Logf("%d MiB of %d MiB; it holds %.0f MiB", taken, most, c.MemoryUse.Held/mib)
+	if taken < own {
+		t.Fatalf("%d MiB stand, its owner gave %d", taken, own)
+	}
+	tell(t, j)
+	sign, held, limit := bitesAt(t, d, where, float64(taken))
+	t.Logf("%d MiB to %.0f MiB %.1f s after the sign, holding %.0f MiB", taken, limit, sign.Seconds(), held)
+	if sign > 2*time.Second { // a tick until it is read, and a write
+		t.Errorf("back %v after the sign", sign)
+	}
+	alive()
+	time.Sleep(5 * time.Second) // it grows beyond what had been taken
+	if kills := oomKills(t, where); kills != "0" || !running(t, j) {
+		t.Errorf("%s kills, running: %v", kills, running(t, j))
+	}
+	if held = heldMiB(t, where); held < float64(taken) {
+		t.Errorf("it holds %.0f MiB of the %d that were left to it: nothing was tested", held, taken)
+	}
+	records, err := d.History(t.Context())
+	if err != nil || !slices.ContainsFunc(records, func(r view.Record) bool {
+		return r.Kind == view.RecordTrial && r.Outcome == view.OutcomeRolledBack && strings.Contains(r.Text, "grows into the limit")
+	}) {
+		t.Errorf("the history does not say why it went back: %v", err)
+	}
+}
+
+// bitesAt waits until the limit is lifted, and says how long after the instant at which
+// what is held would have reached it in two seconds at the pace of the last.
+func bitesAt(t *testing.T, d *daemontest.Daemon, c runtime.Cgroup, limitMiB float64) (after time.Duration, held, lifted float64) {
+	t.Helper()
+	type sample struct {
+		at   time.Time
+		held float64
+	}
+	var samples []sample // of the last second
+	var sign time.Time
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		now := sample{time.Now(), heldMiB(t, c)}
+		samples = append(samples, now)
+		for now.at.Sub(samples[0].at) > time.Second {
+			samples = samples[1:]
+		}
+		if sign.IsZero() && now.held+2*(now.held-samples[0].held) > limitMiB {
+			sign = now.at
+		}
+		v, err := cgroup.ReadValues(c)
+		if err != nil {
+			t.Fatalf("%.0f MiB were held under %.0f: %v\n%s", now.held, limitMiB, err, d.Log())
+		}
+		n, _ := v[runtime.KnobMemoryLimit].Int()
+		if lifted = float64(n) / mib; lifted > limitMiB+1 {
+			if sign.IsZero() {
+				sign = now.at // it was read a little later than by us
+			}
+			return now.at.Sub(sign), now.held, lifted
+		}
+	}
+	t.Fatalf("%.0f MiB stand a minute after the job grew again\n%s", limitMiB, d.Log())
+	return 0, 0, 0
+}
+
+// tell sends a job its next order.
+func tell(t *testing.T, j *workload.Job) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "docker", "kill", "--signal", "USR1", j.ID).CombinedOutput(); err != nil {
+		t.Fatalf("docker kill: %v\n%s", err, out)
+	}
+}
+
+// memoryFile is a file of a container's memory control group: v1's, else v2's.
+func memoryFile(t *testing.T, c runtime.Cgroup, v1, v2 string) map[string]string {
+	t.Helper()
+	name := v2
+	if _, isV1 := c.V1["memory"]; isV1 {
+		name = v1
+	}
+	text, err := os.ReadFile(filepath.Join(c.Dir("memory"), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		out[key] = value
+	}
+	return out
+}
+
+func oomKills(t *testing.T, c runtime.Cgroup) string {
+	t.Helper()
+	return memoryFile(t, c, "memory.oom_control", "memory.events")["oom_kill"]
+}
+
+// heldMiB is what only a kill would free.
+func heldMiB(t *testing.T, c runtime.Cgroup) float64 {
+	t.Helper()
+	stat, sum := memoryFile(t, c, "memory.stat", "memory.stat"), int64(0)
+	for _, key := range []string{"total_rss", "total_shmem", "anon", "shmem"} {
+		if _, isV1 := c.V1["memory"]; isV1 == strings.HasPrefix(key, "total_") {
+			n, _ := runtime.Value(stat[key]).Int()
+			sum += n
+		}
+	}
+	return float64(sum) / mib
+}
