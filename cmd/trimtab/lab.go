@@ -65,7 +65,14 @@ func simulateCommand() *cobra.Command {
 			"  gpu  60 jobs on K80, P100 and V100 with Gavel's rates, placed by likeness and otherwise\n\n" +
 			"Without a name: cpu and gpu.",
 		ValidArgs: []string{"cpu", "day", "gpu"},
-		Args:      cobra.OnlyValidArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			for _, a := range args {
+				if !slices.Contains(cmd.ValidArgs, a) {
+					return fmt.Errorf("simulate %q: allowed are %s", a, strings.Join(cmd.ValidArgs, ", "))
+				}
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				args = []string{"cpu", "gpu"}

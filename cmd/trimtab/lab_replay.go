@@ -31,7 +31,7 @@ func labReplayCommand() *cobra.Command {
 			for _, path := range args {
 				r, err := besideFile(path, policy)
 				if err != nil {
-					return fmt.Errorf("%s: %w", path, err)
+					return err
 				}
 				all = append(all, r)
 			}
@@ -59,7 +59,11 @@ func besideFile(path, policy string) (sidebyside.Report, error) {
 		return sidebyside.Report{}, err
 	}
 	defer f.Close()
-	return beside(f, filepath.Base(path), policy)
+	r, err := beside(f, filepath.Base(path), policy)
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
 }
 
 // beside runs a recording with another policy.
