@@ -140,15 +140,19 @@ test-runtimes: setup-dev ## Engines against this host's runtimes and current one
 
 # The guest's disk, kept between runs; console and journal of the last run beside it.
 VM_CACHE ?= $(abspath .cache/vm)
-VM_TIMEOUT ?= 20m
+VM_TIMEOUT ?= 40m
+VM_TEST = TRIMTAB_VM_CACHE='$(VM_CACHE)' TRIMTAB_VM_LOGS='$(VM_CACHE)/logs' go test -json -count=1 -timeout $(VM_TIMEOUT)
+VM_SUMMARY = .cache/testsummary -each || { echo "the guest's journal and console are in $(VM_CACHE)/logs"; exit 1; }
 
 .PHONY: test-vm
 test-vm: setup-vm vgpu ## The installed package on real systemd and cgroup v2, in a virtual machine (emulated where KVM does not work).
 	@go build -o .cache/testsummary ./tools/testsummary
-	@image=$$(TRIMTAB_CACHE='$(VM_CACHE)' test/vm/image.sh) && \
-	TRIMTAB_VM_IMAGE="$$image" TRIMTAB_VM_LOGS='$(VM_CACHE)/logs' \
-	  go test -json -count=1 -timeout $(VM_TIMEOUT) $(TEST_FLAGS) ./test/vm 2>&1 | .cache/testsummary -each || \
-	  { echo "test-vm: the guest's journal and console are in $(VM_CACHE)/logs"; exit 1; }
+	@$(VM_TEST) -run TestMachine $(TEST_FLAGS) ./test/vm 2>&1 | $(VM_SUMMARY)
+
+.PHONY: test-vm-engines
+test-vm-engines: setup-vm vgpu ## The engines' conformance suite in that machine, by both drivers of control groups (long, where emulated).
+	@go build -o .cache/testsummary ./tools/testsummary
+	@TRIMTAB_VM_ENGINES=1 $(VM_TEST) -run TestEngines $(TEST_FLAGS) ./test/vm 2>&1 | $(VM_SUMMARY)
 
 ##@ Machine
 

@@ -19,6 +19,7 @@ type supportRow struct {
 // Where something has run: nothing has on a real GPU.
 const (
 	ranHere     = "a host without a GPU"
+	ranGuest    = "a virtual machine without a GPU"
 	ranFixtures = "fixtures"
 	ranBuilt    = "built, never run"
 	ranTests    = "unit tests"
@@ -76,7 +77,7 @@ func grantRows() []supportRow {
 func hostRows() []supportRow {
 	return []supportRow{
 		{rowHybrid, "cgroups v1 with a v2 tree beside (hybrid)", "yes", "yes", "yes", ranHere},
-		{rowV2, "cgroup v2", "yes", "yes", "yes", ranFixtures},
+		{rowV2, "cgroup v2", "yes", "yes", "yes", ranGuest},
 		{rowV1, "cgroups v1 alone", "yes; no pressure (PSI) of containers", "yes", "yes; neighbours and memory are watched less closely", ranFixtures},
 		{rowRootless, "rootless Docker (docker.host names its socket)", "its containers run in cgroups of their user", "yes, by cgroup", "only by Docker's own API, and only what is delegated to the user", ranNever},
 		{rowARM, "arm64", "yes", "yes", "yes", ranBuilt},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -15,28 +16,37 @@ import (
 	"github.com/trimtab/trimtab/runtime/runtimetest"
 )
 
-// TestConforms is run with this host's containerd and, where `make test-runtimes`
-// built them, with current ones.
-func TestConforms(t *testing.T) {
+// TestConforms and TestConformsUnderSystemd are run with this host's containerd and,
+// where `make test-runtimes` built them, with current ones.
+func TestConforms(t *testing.T) { conforms(t, false) }
+
+func TestConformsUnderSystemd(t *testing.T) {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		t.Skip("needs systemd: /run/systemd/system is not there")
+	}
+	conforms(t, true)
+}
+
+func conforms(t *testing.T, systemd bool) {
 	for _, v := range runtimetest.Runtimes() {
 		t.Run(v.Name, func(t *testing.T) {
 			d := runtimetest.NeedContainerd(t, v.Bin)
 			d.Start(t)
-			runtimetest.Conformance(t, func(t *testing.T) runtimetest.Subject { return subject(t, d, v.ContainerdVersions()) })
+			runtimetest.Conformance(t, func(t *testing.T) runtimetest.Subject { return subject(t, d, systemd, v.ContainerdVersions()) })
 		})
 	}
 }
 
 const namespace = "conform"
 
-func subject(t *testing.T, d *runtimetest.Containerd, versions string) runtimetest.Subject {
+func subject(t *testing.T, d *runtimetest.Containerd, systemd bool, versions string) runtimetest.Subject {
 	e := newEngine(t, containerd.Options{Address: d.Address})
 	r := watch(t, e)
 	return runtimetest.Subject{
 		Engine: e, Lister: newEngine(t, containerd.Options{Address: d.Address}), Door: "containerd", Versions: versions,
 		Start: func(t *testing.T, spec runtimetest.Spec) runtime.Container {
 			c, _ := r.expect(t, 0, runtime.EventSeen, d.RunContainer(t, runtimetest.ContainerdSpec{
-				Namespace: namespace, Command: spec.Command(), Resources: ownerResources(spec)}))
+				Namespace: namespace, Command: spec.Command(), Resources: ownerResources(spec), Systemd: systemd}))
 			if got := e.Door(t.Context(), c); got != "containerd/"+namespace {
 				t.Fatalf("the door is %q", got)
 			}

@@ -18,12 +18,14 @@ import (
 	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -48,6 +50,7 @@ type ContainerdSpec struct {
 	Image       string
 	Command     []string // nil: sleep
 	CgroupsPath string   // below the test's own cgroup; "": /NAMESPACE/ID, as nerdctl and ctr have it
+	Systemd     bool     // systemd keeps the cgroup: the scope NAMESPACE-ID in system.slice, as nerdctl has it there
 	Env         []string
 	Resources   specs.LinuxResources
 	Mounts      []specs.Mount
@@ -182,6 +185,15 @@ func (c *Containerd) RunContainer(t testing.TB, s ContainerdSpec) (id string) {
 		s.CgroupsPath = "/" + s.Namespace + "/" + s.ID
 	}
 	s.CgroupsPath = c.cgroup + s.CgroupsPath
+	shim := &containers.Container_Runtime{Name: "io.containerd.runc.v2"}
+	if s.Systemd {
+		s.CgroupsPath = "system.slice:" + s.Namespace + ":" + s.ID
+		options, err := proto.Marshal(&options.Options{SystemdCgroup: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shim.Options = &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: options}
+	}
 	spec, err := json.Marshal(ociSpec(s))
 	if err != nil {
 		t.Fatal(err)
@@ -193,7 +205,7 @@ func (c *Containerd) RunContainer(t testing.TB, s ContainerdSpec) (id string) {
 			return err
 		}
 		_, err = containers.NewContainersClient(c.conn).Create(ctx, &containers.CreateContainerRequest{Container: &containers.Container{
-			ID: s.ID, Labels: s.Labels, Image: s.Image, Runtime: &containers.Container_Runtime{Name: "io.containerd.runc.v2"},
+			ID: s.ID, Labels: s.Labels, Image: s.Image, Runtime: shim,
 			Spec: &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: spec},
 		}})
 		return err

@@ -8,13 +8,17 @@ import (
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
-// opens says what a process in the container finds at NVIDIA's nodes: no driver is
-// there, so an open that the control group allows gives ENXIO, else EPERM.
+// opens says what a new process in the container finds at NVIDIA's nodes: open,
+// refused or gone.
 func (m *machine) opens(t *testing.T, name string, nodes ...string) string {
 	t.Helper()
-	script := "for f in " + strings.Join(nodes, " ") + `; do e=$(cat $f 2>&1); case "$e" in
-*permitted*) echo refused;; *"No such device"*) echo open;; *"No such file"*) echo gone;; *) echo "$e";; esac; done`
-	return strings.Join(strings.Fields(m.sh(t, "docker exec "+name+" sh -c '"+script+"'")), " ")
+	return strings.Join(strings.Fields(m.sh(t, "/opt/vm/inside opens "+m.pid(t, name)+" "+strings.Join(nodes, " "))), " ")
+}
+
+// pid is that of a container's init process.
+func (m *machine) pid(t *testing.T, name string) string {
+	t.Helper()
+	return m.sh(t, "head -1 "+m.cgroup(t, name)+"/cgroup.procs")
 }
 
 func (m *machine) wantOpens(t *testing.T, name, when, want string, nodes ...string) {
@@ -45,8 +49,8 @@ func reloadKeepsKnown(t *testing.T, m *machine) {
 // reloadIsHealed: what NVIDIA's hook does to rules, and what every GPU host with it
 // and systemd's driver knows.
 func reloadIsHealed(t *testing.T, m *machine) {
-	m.sh(t, `docker run -d --name hooked --network none --runtime nvidia -e NVIDIA_VISIBLE_DEVICES=0 --label trimtab.mode=tune job-image sleep 1000000
-docker exec hooked mknod /tmp/gpu c 195 0`)
+	m.sh(t, `docker run -d --name hooked --network none --runtime nvidia -e NVIDIA_VISIBLE_DEVICES=0 --label trimtab.mode=tune job-image sleep 1000000`)
+	m.sh(t, "mknod /proc/"+m.pid(t, "hooked")+"/root/tmp/gpu c 195 0")
 	if got := m.opens(t, "hooked", "/tmp/gpu"); got != "refused" {
 		t.Fatalf("without a hook: %s", got)
 	}
@@ -55,7 +59,7 @@ docker exec hooked mknod /tmp/gpu c 195 0`)
 		t.Fatalf("with what the hook does: %s", got)
 	}
 	until(t, "remembered", func() (string, bool) {
-		o := m.try(t, "grep -c $(docker inspect -f '{{.Id}}' hooked | cut -c1-16) /var/lib/trimtab/gpu-access.json")
+		o := m.try(t, "grep -c docker-"+m.ids["hooked"][:16]+" /var/lib/trimtab/gpu-access.json")
 		return o.Stdout + o.Stderr, o.Code == 0
 	})
 	if o := m.try(t, "trimtab doctor --gpu"); o.Code != 1 || !strings.Contains(o.Stdout, "at risk") {
@@ -92,11 +96,12 @@ func hides(t *testing.T, m *machine) {
 	nodes := []string{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"}
 	m.sh(t, "trimtab gpu hide known 1")
 	const hidden = "open gone open"
+	m.sh(t, "mknod /proc/"+m.pid(t, "known")+"/root/tmp/one c 195 1")
 	for range 3 {
 		if got := m.opens(t, "known", nodes...); got != hidden {
 			t.Errorf("hidden: %s", got)
 		}
-		m.sh(t, "docker exec known mknod /tmp/one c 195 1 2>/dev/null || true; systemctl daemon-reload")
+		m.sh(t, "systemctl daemon-reload")
 		if got := m.opens(t, "known", "/tmp/one"); got != "refused" {
 			t.Errorf("hidden, by another node: %s", got)
 		}

@@ -27,6 +27,10 @@ const (
 	kernelRuns   = "trimtab-vm: the kernel runs" // image.sh's initrd prints it
 )
 
+// needless are modules for what a guest finds and has no use for: under emulation each
+// takes a second or more to load.
+const needless = "kvm_amd,kvm_intel,kvm,ata_piix,ata_generic,libata,aesni_intel,ghash_clmulni_intel,crc32_pclmul,crct10dif_pclmul,powernow_k8,acpi_cpufreq,psmouse,evdev,button,i2c_piix4,floppy,sr_mod,cdrom"
+
 // Guest is a running virtual machine. It is for one goroutine.
 type Guest struct {
 	// Accel is "kvm" or "tcg", emulation.
@@ -43,6 +47,19 @@ type Outcome struct {
 	Code   int    `json:"code"`
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
+}
+
+// Image makes the guest's disk, unless it is in the folder cache, and returns the folder to boot.
+func Image(ctx context.Context, cache string) (string, error) {
+	cmd := exec.CommandContext(ctx, "./image.sh") // beside this file
+	cmd.Env = append(os.Environ(), "TRIMTAB_CACHE="+cache)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("image.sh: %w\n%s", err, &said)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 // Boot boots image.sh's folder with a disk that is the archive payload, and waits until
@@ -77,7 +94,7 @@ func boot(ctx context.Context, image, payload, dir, accel, cpu string) (*Guest, 
 	g.cmd = exec.Command("qemu-system-x86_64", "-accel", accel, "-cpu", cpu, "-smp", "2", "-m", "2048",
 		"-nodefaults", "-no-user-config", "-display", "none",
 		"-kernel", filepath.Join(image, "vmlinuz"), "-initrd", filepath.Join(image, "initrd"),
-		"-append", "console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off systemd.show_status=false",
+		"-append", "console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off systemd.show_status=false modprobe.blacklist="+needless,
 		"-drive", "if=virtio,format=raw,snapshot=on,file="+filepath.Join(image, "root.ext4"),
 		"-drive", "if=virtio,format=raw,readonly=on,file="+payload,
 		"-netdev", fmt.Sprintf("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:%d-:8080", port), "-device", "virtio-net-pci,netdev=net,romfile=",
@@ -190,4 +207,7 @@ func (g *Guest) Close() {
 }
 
 // Attach is a guest that an earlier run left running.
-func Attach(url string) *Guest { return &Guest{Accel: "kept", url: url, ended: make(chan struct{})} }
+func Attach(ctx context.Context, url string) (*Guest, error) {
+	g := &Guest{Accel: "kept", url: url, ended: make(chan struct{})}
+	return g, g.Wait(ctx)
+}

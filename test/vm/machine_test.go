@@ -2,23 +2,28 @@ package vm
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // What `make test-vm` sets, and what helps to develop a check.
 const (
-	envImage = "TRIMTAB_VM_IMAGE" // image.sh's folder
+	envCache = "TRIMTAB_VM_CACHE" // where image.sh keeps the guest's disk
 	envLogs  = "TRIMTAB_VM_LOGS"  // where console and journal go
 	envKeep  = "TRIMTAB_VM_KEEP"  // set: the guest stays up, and where it answers is printed
 	envAt    = "TRIMTAB_VM_AT"    // a guest that was kept is used
+
+	envEngines = "TRIMTAB_VM_ENGINES" // set: TestEngines runs too
 )
 
 // patience bounds every wait; emulated, the guest is some ten times slower than its host.
@@ -28,10 +33,7 @@ const patience = 3 * time.Minute
 // ones before left.
 func TestMachine(t *testing.T) {
 	m := start(t)
-	for _, part := range []struct {
-		name string
-		run  func(*testing.T, *machine)
-	}{
+	m.run(t, []part{
 		{"the guest is a systemd host with Docker on cgroup v2", aHost},
 		{"apt installs the package, and the service runs", installs},
 		{"the sandbox is what docs/security.md says", sandbox},
@@ -47,43 +49,79 @@ func TestMachine(t *testing.T) {
 		{"an upgrade hands over", upgradeHandsOver},
 		{"kill -9 restores", killRestores},
 		{"OnFailure restores when the daemon cannot stay up", failureRestores},
+		{"what systemctl set-property writes is not trimtab's", yields},
 		{"a reboot comes back clean", reboots},
 		{"systemctl stop restores", stopRestores},
 		{"nothing in the journal is an error", journalIsClean},
 		{"apt purge restores, and leaves nothing", purges},
-		{"engines conform: Docker by containerd", conforms("docker", "TestConformsByContainerd")},
-		{"engines conform: Docker by its API", conforms("docker", "TestConformsByDockerAPI")},
-		{"engines conform: containerd", conforms("containerd", "TestConforms")},
-	} {
-		t.Run(part.name, func(t *testing.T) { part.run(t, m) })
+		{"what the engines set stands while systemd writes anew", systemdWritesAnew},
+	})
+}
+
+type part struct {
+	name string
+	run  func(*testing.T, *machine)
+}
+
+// run runs parts one after another and prints the table of what was checked.
+func (m *machine) run(t *testing.T, parts []part) {
+	for _, p := range parts {
+		t.Run(p.name, func(t *testing.T) {
+			m.told(t, p.name)
+			p.run(t, m)
+		})
 	}
+	t.Log("\n" + strings.Join(m.table, "\n"))
 }
 
 // machine is the guest as the parts use it.
 type machine struct {
 	g      *Guest
-	before float64 // the job's rate without trimtab
+	before float64           // the job's rate without trimtab
+	ids    map[string]string // of containers, by name
+	table  []string
+}
+
+// told adds a test's line to the table of what was checked, when it has ended.
+func (m *machine) told(t *testing.T, what string) {
+	began := time.Now()
+	t.Cleanup(func() {
+		word := "passed"
+		if t.Failed() {
+			word = "FAILED"
+		}
+		m.table = append(m.table, fmt.Sprintf("%s %5.0f s  %s", word, time.Since(began).Seconds(), what))
+	})
 }
 
 func start(t *testing.T) *machine {
 	t.Helper()
 	if at := os.Getenv(envAt); at != "" {
-		return &machine{g: Attach(at)}
+		g, err := Attach(t.Context(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &machine{g: g, ids: map[string]string{}}
 	}
-	image := os.Getenv(envImage)
-	if image == "" {
+	cache := os.Getenv(envCache)
+	if cache == "" {
 		t.Skip("needs a virtual machine of its own: make test-vm")
 	}
 	dir := t.TempDir()
 	began := time.Now()
-	payload, err := build(t.Context(), dir)
-	if err != nil {
+	var image, payload string
+	var noImage, noPayload error
+	var made sync.WaitGroup
+	made.Go(func() { image, noImage = Image(t.Context(), cache) })
+	made.Go(func() { payload, noPayload = build(t.Context(), dir) })
+	made.Wait()
+	if err := errors.Join(noImage, noPayload); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("built what the guest is given in %.0f s", time.Since(began).Seconds())
+	t.Logf("made the guest and what it is given in %.0f s", time.Since(began).Seconds())
 	began = time.Now()
 	g, err := Boot(t.Context(), image, payload, dir)
-	m := &machine{g: g}
+	m := &machine{g: g, ids: map[string]string{}}
 	if g != nil {
 		t.Cleanup(func() { m.end(t, dir) })
 	}
@@ -168,7 +206,7 @@ func (m *machine) untilContainer(t *testing.T, name, what string, good func(view
 	return c
 }
 
-func (m *machine) status(t *testing.T) (s view.Snapshot) {
+func (m *machine) status(t *testing.T) (s api.Status) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(m.sh(t, "trimtab status --output json")), &s); err != nil {
 		t.Fatal(err)
@@ -176,10 +214,14 @@ func (m *machine) status(t *testing.T) (s view.Snapshot) {
 	return s
 }
 
-// cgroup is the directory of a Docker container's scope.
+// cgroup is the directory of a Docker container's scope, which outlives a restart. Docker
+// is asked once: its client takes seconds under emulation.
 func (m *machine) cgroup(t *testing.T, name string) string {
 	t.Helper()
-	return m.sh(t, "echo /sys/fs/cgroup/system.slice/docker-$(docker inspect -f '{{.Id}}' "+name+").scope")
+	if m.ids[name] == "" {
+		m.ids[name] = m.sh(t, "docker inspect -f '{{.Id}}' "+name)
+	}
+	return "/sys/fs/cgroup/system.slice/docker-" + m.ids[name] + ".scope"
 }
 
 // quota is what stands in the kernel: microseconds in each period of so many.

@@ -3,6 +3,7 @@
 //
 //	inside serve                 answers POST /run on port 8080: a shell script in, outcome out
 //	inside hook CGROUP           puts "c 195:* rw" in front of every device program of a group
+//	inside opens PID NODE…       opens nodes as a new process of a container would, and says what came of it
 package main
 
 import (
@@ -32,8 +33,10 @@ func main() {
 		err = serve()
 	case len(os.Args) == 3 && os.Args[1] == "hook":
 		err = hook(os.Args[2])
+	case len(os.Args) >= 4 && os.Args[1] == "opens":
+		err = opens(os.Args[2], os.Args[3:])
 	default:
-		err = fmt.Errorf("usage: inside serve | hook CGROUP")
+		err = fmt.Errorf("usage: inside serve | hook CGROUP | opens PID NODE…")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
