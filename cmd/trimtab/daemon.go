@@ -50,6 +50,23 @@ func daemonCommand() *cobra.Command {
 	return cmd
 }
 
+const (
+	// heapPercent lets garbage grow to twice what lives: beside few containers a
+	// collection costs more than the readings of the ticks between two, and the heap is
+	// the smaller part of what is resident.
+	heapPercent = 200
+	// imageBytes of the budget are the binary's own pages and the rings shared with the
+	// kernel, of which Go knows nothing.
+	imageBytes = 24 << 20
+)
+
+// collectBy keeps resident memory within the budget: near it Go collects harder,
+// before systemd's MemoryMax would kill.
+func collectBy(budget int64) {
+	debug.SetGCPercent(heapPercent)
+	debug.SetMemoryLimit(max(budget-imageBytes, budget/2))
+}
+
 // runDaemon assembles the parts, runs them as a group, and ends them in order:
 // restore, detach, close.
 func runDaemon(ctx context.Context, f daemonFlags) error {
@@ -59,8 +76,7 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	}
 	level := new(slog.LevelVar)
 	log := newLogger(os.Stderr, cfg, level)
-	// Above the budget Go collects harder, before systemd's MemoryMax would kill.
-	debug.SetMemoryLimit(int64(cfg.Budget.Memory))
+	collectBy(int64(cfg.Budget.Memory))
 	if f.check {
 		return checkHost(ctx, f)
 	}

@@ -9,6 +9,10 @@ import (
 const (
 	// everyNs is how often all of a container's files are read. Ticks come a little early.
 	everyNs = 45e8
+	// longNs is the same for a container that was quiet each of the last settledLooks
+	// times, and is still.
+	longNs       = 95e8
+	settledLooks = 3
 	// phases spread the containers' full readings over everyNs.
 	phases = 5
 	// A container is quiet below quietCPU of one CPU, quietWait of the time in which
@@ -22,23 +26,33 @@ const (
 // somebody's hand, are read every everyNs. So is all but the CPU use of one that was
 // quiet when last looked at: a process that does not run changes little else, and
 // what it waits for is counted all the same and seen a turn later. Beside a thousand
-// idle containers this is most of what reading costs.
+// idle containers this is most of what reading costs. One that was quiet for several
+// looks is looked at half as often.
 type turns struct {
 	phase   int64 // 0..phases-1
 	last    *probes.Cgroup
 	fullNs  int64 // when all files were read
 	busyNs  int64 // when all but the settings were
 	quiet   bool
+	looks   int                 // in a row that found it quiet
 	own     []probes.Throttling // the container's own, where it could be read
 	missing struct{ use, settings []string }
 }
 
 // due says what is to be read, given the CPU use now.
 func (t *turns) due(part *probes.Cgroup) (use, settings bool) {
-	if t.last == nil || part.AtNs-t.fullNs >= everyNs {
+	if t.last == nil {
 		return true, true
 	}
-	return !t.quiet || !t.idle(part), false
+	quiet := t.quiet && t.idle(part)
+	every := int64(everyNs)
+	if quiet && t.looks >= settledLooks {
+		every = longNs
+	}
+	if part.AtNs-t.fullNs >= every {
+		return true, true
+	}
+	return !quiet, false
 }
 
 // idle: the CPU use since the reading before is next to none.
@@ -60,6 +74,9 @@ func (t *turns) settle(now *probes.Cgroup) {
 	t.quiet = t.idle(now) && calm(now.CPU, before.CPU) && calm(now.Memory, before.Memory) && calm(now.IO, before.IO) &&
 		grown < quietBytes && now.EventsMax == before.EventsMax && now.OOMKills == before.OOMKills &&
 		now.RefaultFile == before.RefaultFile && now.RefaultAnon == before.RefaultAnon
+	if t.looks++; !t.quiet {
+		t.looks = 0
+	}
 }
 
 // read takes one sample; nil if not a single file could be read.

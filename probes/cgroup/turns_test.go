@@ -78,16 +78,16 @@ func TestTurns(t *testing.T) {
 	waited := 0
 	for i := range 5 {
 		n := until(idleUs, events(60+i))
-		if n < 1 || n > 5 {
-			t.Errorf("a quiet container's events were seen after %d readings, want 1 to 5", n)
+		if n < 1 || n > 10 {
+			t.Errorf("a quiet container's events were seen after %d readings, want 1 to 10", n)
 		}
 		waited = max(waited, n)
 		for range 7 + i {
 			read(idleUs)
 		}
 	}
-	if waited < 2 {
-		t.Error("a quiet container is read as often as any")
+	if waited < 6 {
+		t.Errorf("a container that stays quiet is read after %d readings at the latest: as often as one that works", waited)
 	}
 	write("memory.current", "300000000\n")
 	if n := until(busyUs, func(g *probes.Cgroup) bool { return g.MemoryBytes == 300000000 }); n != 1 {

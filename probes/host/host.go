@@ -70,14 +70,14 @@ func (p *Probe) file(name string) ([]byte, error) {
 func parseStat(b []byte, h *probes.Host) error {
 	found := false
 	for line := range bytes.Lines(b) {
-		f := bytes.Fields(line)
-		if len(f) == 0 || !bytes.HasPrefix(f[0], []byte("cpu")) {
+		if !bytes.HasPrefix(line, []byte("cpu")) {
 			continue
 		}
-		if len(f[0]) > 3 {
+		if len(line) > 3 && line[3] != ' ' {
 			h.CPUs++
 			continue
 		}
+		f := bytes.Fields(line)
 		if len(f) < 9 {
 			return fmt.Errorf("host probe: stat: %d columns in %q, steal is the ninth", len(f), line)
 		}
@@ -102,6 +102,9 @@ func parseStat(b []byte, h *probes.Host) error {
 func parseMeminfo(b []byte, h *probes.Host) error {
 	want := map[string]*uint64{"MemTotal:": &h.MemTotal, "MemAvailable:": &h.MemAvail}
 	for line := range bytes.Lines(b) {
+		if len(want) == 0 {
+			break // they stand among the first
+		}
 		f := bytes.Fields(line)
 		if len(f) < 2 {
 			continue

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/trimtab/trimtab/probes"
@@ -57,6 +58,8 @@ type Probe struct {
 	exits       *ringbuf.Reader
 	exitRecord  ringbuf.Record
 	buf         []byte
+	slots       []uint32 // room for reading all containers at once
+	counts      []countersContainer
 	last, spare map[threadName]probes.Thread // the latest reading, and room for the next
 	seedNext    bool
 	seeded      time.Time
@@ -209,8 +212,9 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 		errs = append(errs, p.seedNow())
 	}
 	parts := make(map[uint32]*probes.Kernel, len(p.containers))
+	counts, lookUp := p.containerCounts()
 	for slot, c := range p.bySlot {
-		parts[slot] = p.newPart(c)
+		parts[slot] = p.newPart(c, counts, lookUp)
 	}
 	seen := p.spare
 	clear(seen)
@@ -244,7 +248,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 }
 
 // newPart starts a container's part with what does not come from the pass.
-func (p *Probe) newPart(c *container) *probes.Kernel {
+func (p *Probe) newPart(c *container, counts []countersContainer, lookUp bool) *probes.Kernel {
 	part := &probes.Kernel{Seeding: c.seeding, Lost: c.lost}
 	// Little room beyond the threads of before: most containers have few, and there may be a thousand.
 	part.Threads = make([]probes.Thread, 0, len(c.exited)+c.threads+c.threads/8+1)
@@ -252,7 +256,13 @@ func (p *Probe) newPart(c *container) *probes.Kernel {
 		part.Threads = append(part.Threads, p.finish(t))
 	}
 	var v countersContainer
-	if err := p.loaded.coll.Maps["containers"].Lookup(c.slot, &v); err == nil {
+	var err error
+	if !lookUp {
+		v = counts[c.slot]
+	} else {
+		err = p.loaded.coll.Maps["containers"].Lookup(c.slot, &v)
+	}
+	if err == nil {
 		part.Lost += v.Lost
 		part.Block = probes.Block{
 			Reads: v.Reads, ReadBytes: v.ReadBytes, ReadNs: v.ReadNs,
@@ -260,6 +270,26 @@ func (p *Probe) newPart(c *container) *probes.Kernel {
 		}
 	}
 	return part
+}
+
+// manyContainers are read with one call for all slots rather than one for each.
+const manyContainers = 64
+
+// containerCounts are the counters of all slots; lookUp: each is to be asked for by
+// itself, since there are few, or since the kernel does not give them all at once.
+func (p *Probe) containerCounts() (counts []countersContainer, lookUp bool) {
+	if len(p.bySlot) < manyContainers {
+		return nil, true
+	}
+	if p.slots == nil {
+		p.slots, p.counts = make([]uint32, maxContainers), make([]countersContainer, maxContainers)
+	}
+	var cursor ebpf.MapBatchCursor
+	n, err := p.loaded.coll.Maps["containers"].BatchLookup(&cursor, p.slots, p.counts, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || n != maxContainers || p.slots[n-1] != maxContainers-1 {
+		return nil, true
+	}
+	return p.counts, false
 }
 
 // Close detaches and frees everything.

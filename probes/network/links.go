@@ -34,6 +34,20 @@ type links struct {
 	// Of those who read containers, one goroutine.
 	spaces   map[int]int32 // namespace by process
 	spacesOf *topology     // read with it
+	asking   *netlink      // for those, while a turn lasts; nil: not open
+	own      uint64        // the host's namespace in this turn; 0: not looked up
+	buf      []byte
+}
+
+// begin and end enclose a turn: what all containers are held against is looked up
+// once in it.
+func (l *links) begin() { l.own = 0 }
+
+func (l *links) end() {
+	if l.asking != nil {
+		_ = l.asking.close() // nothing was written to it
+		l.asking = nil
+	}
 }
 
 // topology is who hangs on which veth, and how it is shaped. The kernel tells it
@@ -85,11 +99,15 @@ func (l *links) space(pid int) int32 {
 		return id
 	}
 	id := int32(nsidUnassigned)
-	if n, err := openNetlink(); err == nil {
-		if got, err := namespaceOf(n, pid); err == nil {
+	if l.asking == nil {
+		l.asking, _ = openNetlink() // nil without one: not known, as below
+	}
+	if l.asking != nil {
+		if got, err := namespaceOf(l.asking, pid); err == nil {
 			id = got
+		} else {
+			l.end() // its answer may still come, and would be taken for the next one's
 		}
-		_ = n.close()
 	}
 	l.spaces[pid] = id
 	return id
@@ -104,23 +122,25 @@ func (l *links) of(pid int, n *probes.Network) error {
 	if err != nil {
 		return err
 	}
-	host, err := namespaceFile(l.procRoot, 1)
-	if err != nil {
-		return err
+	if l.own == 0 {
+		if l.own, err = namespaceFile(l.procRoot, 1); err != nil {
+			return err
+		}
 	}
-	if own == host {
+	if own == l.own {
 		n.SharesHost = true
 		return nil
 	}
 	dir := filepath.Join(l.procRoot, strconv.Itoa(pid), "net")
-	dev, err := readCapped(filepath.Join(dir, "dev"))
+	dev, err := l.read(filepath.Join(dir, "dev"))
 	if err != nil {
 		return err
 	}
+	all := parseDev(dev)
 	// Without it, interfaces that are up cannot be told from those that never carried anything.
-	igmp, _ := readCapped(filepath.Join(dir, "igmp"))
+	igmp, _ := l.read(filepath.Join(dir, "igmp"))
 	indices := parseIGMP(igmp)
-	for _, link := range parseDev(dev) {
+	for _, link := range all {
 		_, up := indices[link.Name]
 		if link.Name == "lo" || len(n.Links) >= maxLinks || !up && link.RxBytes+link.TxBytes == 0 {
 			continue
@@ -260,6 +280,37 @@ func parseIGMP(b []byte) map[string]int {
 		}
 	}
 	return out
+}
+
+// read returns a small file of the kernel's, valid until the next call.
+func (l *links) read(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	if l.buf == nil {
+		l.buf = make([]byte, 4<<10)
+	}
+	for have := 0; ; {
+		if have == len(l.buf) {
+			if have >= maxFileBytes {
+				return l.buf, nil
+			}
+			l.buf = append(l.buf, make([]byte, have)...)
+		}
+		n, err := unix.Read(fd, l.buf[have:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		if n == 0 {
+			return l.buf[:have], nil
+		}
+		have += n
+	}
 }
 
 func readCapped(path string) ([]byte, error) {

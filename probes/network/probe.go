@@ -217,6 +217,8 @@ func (p *Probe) read(ctx context.Context) error {
 		p.drainClosed() // of what closed before the pass came to it
 	}
 	now := monotonicNs()
+	p.links.begin()
+	defer p.links.end()
 	for _, c := range p.containers {
 		if !cut { // else what it did not see may be open
 			c.account.end(p.pass, now)

@@ -44,6 +44,11 @@ func (h *held) read(r *room, path string, buf *[]byte) ([]byte, error) {
 	return b, nil
 }
 
+// wholeBytes is how short the first answer of cgroup.procs or statm is all there is:
+// the kernel fills a page before it gives less than was asked for, and asking once
+// more was half the cost.
+const wholeBytes = 2048
+
 func readAll(fd int, buf *[]byte) ([]byte, error) {
 	have := 0
 	for {
@@ -60,7 +65,9 @@ func readAll(fd int, buf *[]byte) ([]byte, error) {
 		if err != nil || n == 0 {
 			return (*buf)[:have], err
 		}
-		have += n
+		if have += n; have <= wholeBytes {
+			return (*buf)[:have], nil
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -160,7 +161,8 @@ func TestWhoDecides(t *testing.T) {
 	e.Memory = policies.Range{Min: mib, Max: mib}
 	j := &job{c: Container{Watched: true, Enrolment: e, Yielded: []runtime.Knob{runtime.KnobCPUWeight},
 		Now: runtime.Values{runtime.KnobCPUQuota: "max 100000", runtime.KnobCPUWeight: "100", runtime.KnobMemoryLimit: "max", runtime.KnobIOWeight: "100"}}}
-	got := New(Defaults(), script{}, "t").deciders(j)
+	c := New(Defaults(), script{}, "t")
+	got := c.deciders(j)
 	for k, want := range map[runtime.Knob]string{
 		runtime.KnobCPUWeight: "somebody else, who set it", runtime.KnobCPUQuota: "policy script (label trimtab.knobs)",
 		runtime.KnobMemoryLimit: "its bounds, which leave one value", runtime.KnobIOWeight: "its owner (label trimtab.knobs)",
@@ -168,5 +170,29 @@ func TestWhoDecides(t *testing.T) {
 		if got[k] != want {
 			t.Errorf("%s: %q, want %q", k, got[k], want)
 		}
+	}
+	// What it follows from may change from one tick to the next; what was told stays as it was.
+	before := maps.Clone(got)
+	for _, change := range []struct {
+		what, want string
+		of         runtime.Knob
+		make       func(*Container)
+	}{
+		{"bounds", "policy script (label trimtab.knobs)", runtime.KnobMemoryLimit, func(c *Container) { c.Enrolment.Memory.Max *= 2 }},
+		{"knobs", "its owner (label trimtab.knobs)", runtime.KnobMemoryLimit, func(c *Container) { c.Enrolment.Knobs = []string{"cpu"} }},
+		{"a yield", "somebody else, who set it", runtime.KnobCPUQuota, func(c *Container) { c.Yielded = append(c.Yielded, runtime.KnobCPUQuota) }},
+		{"a knob that came", "policy script (label trimtab.knobs)", runtime.KnobCPUBurst, func(c *Container) {
+			c.Now = runtime.Values{runtime.KnobCPUQuota: "max 100000", runtime.KnobCPUWeight: "100", runtime.KnobMemoryLimit: "max", runtime.KnobCPUBurst: "0"}
+		}},
+		{"the mode", "its owner (observe)", runtime.KnobCPUBurst, func(c *Container) { c.Enrolment.Mode = policies.ModeObserve }},
+		{"where the knobs are from", "its owner (config)", runtime.KnobMemoryLimit, func(c *Container) { c.Enrolment.KnobsFrom = "config" }},
+	} {
+		change.make(&j.c)
+		if now := c.deciders(j)[change.of]; now != change.want {
+			t.Errorf("after %s changed, %s: %q, want %q", change.what, change.of, now, change.want)
+		}
+	}
+	if !maps.Equal(before, got) {
+		t.Errorf("what was published was written to: %v, before %v", got, before)
 	}
 }

@@ -67,6 +67,7 @@ func (c *Core) SetConfig(cfg Config) { c.cfg = cfg }
 type job struct {
 	c          Container
 	differ     window.Differ
+	decided    decided
 	window     window.Builder // until enough ticks are in
 	rate       window.Builder // until two steps are in: one observation
 	paused     bool           // the latest observation held a pause: the next one begins in it

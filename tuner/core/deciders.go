@@ -1,7 +1,7 @@
 package core
 
 import (
-	"fmt"
+	"slices"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
@@ -14,11 +14,40 @@ func (c *Core) deciders(j *job) map[runtime.Knob]string {
 	if !j.c.Watched || len(j.c.Now) == 0 {
 		return nil
 	}
-	out := make(map[runtime.Knob]string, len(j.c.Now))
-	for k := range j.c.Now {
-		out[k] = c.decider(j, k)
+	if !j.decided.still(j) {
+		out := make(map[runtime.Knob]string, len(j.c.Now))
+		for k := range j.c.Now {
+			out[k] = c.decider(j, k)
+		}
+		j.decided = decided{mode: j.c.Enrolment.Mode, from: j.c.Enrolment.KnobsFrom, knobs: j.c.Enrolment.Knobs,
+			cpu: j.c.Enrolment.CPU, memory: j.c.Enrolment.Memory, yielded: j.c.Yielded, who: out}
 	}
-	return out
+	return j.decided.who
+}
+
+// decided is what deciders said last, and all that it followed from. It is asked each
+// tick, and the answer hardly ever changes; who is published, so it is not written to.
+type decided struct {
+	mode        policies.Mode
+	from        string
+	knobs       []string
+	cpu, memory policies.Range
+	yielded     []runtime.Knob
+	who         map[runtime.Knob]string
+}
+
+func (d *decided) still(j *job) bool {
+	e := &j.c.Enrolment
+	if d.who == nil || d.mode != e.Mode || d.from != e.KnobsFrom || d.cpu != e.CPU || d.memory != e.Memory || len(d.who) != len(j.c.Now) ||
+		!slices.Equal(d.knobs, e.Knobs) || !slices.Equal(d.yielded, j.c.Yielded) {
+		return false
+	}
+	for k := range j.c.Now {
+		if _, ok := d.who[k]; !ok {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *Core) decider(j *job, k runtime.Knob) string {
@@ -30,13 +59,13 @@ func (c *Core) decider(j *job, k runtime.Knob) string {
 	}
 	switch r := rangeOf(e, k); {
 	case !e.Allows(k):
-		return fmt.Sprintf("its owner (%s)", orElse(e.KnobsFrom, "default"))
+		return "its owner (" + orElse(e.KnobsFrom, "default") + ")"
 	case r.Min > 0 && r.Min == r.Max:
 		return "its bounds, which leave one value"
 	case e.Mode != policies.ModeTune:
 		return "its owner (" + string(e.Mode) + ")"
 	}
-	return fmt.Sprintf("policy %s (%s)", c.policy.Name(), orElse(e.KnobsFrom, "default"))
+	return "policy " + c.policy.Name() + " (" + orElse(e.KnobsFrom, "default") + ")"
 }
 
 // rangeOf is the bounds of a knob, as labels and rules give them.

@@ -15,6 +15,15 @@ func TestAppendJSONEqualsMarshal(t *testing.T) {
 	for i := range 400 {
 		var in Input
 		fill(r, reflect.ValueOf(&in).Elem(), i%4)
+		for j := range in.Containers {
+			c := &in.Containers[j]
+			if c.Fixed = nil; j%2 == 1 {
+				var err error
+				if c.Fixed, err = FixedJSON(c.Container); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 		want, err := json.Marshal(in)
 		if err != nil {
 			t.Fatal(err)

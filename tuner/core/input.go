@@ -78,6 +78,8 @@ type Input struct {
 // Container is one container with what the edge knows of it.
 type Container struct {
 	runtime.Container
+	// Fixed is what FixedJSON made of the embedded container; nil: AppendJSON makes it.
+	Fixed     []byte             `json:"-"`
 	Enrolment policies.Enrolment `json:"enrolment"`
 	Watched   bool               `json:"watched"`
 	Now       runtime.Values     `json:"now"`                // what stands

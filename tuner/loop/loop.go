@@ -123,6 +123,7 @@ type Loop struct {
 	configErr  string
 	mode       policies.Mode
 	containers map[string]*tracked
+	sorted     []string // their keys; nil: one came or went
 	engines    map[string]*engineState
 	probeState map[string]*view.Part
 	host       probes.Host

@@ -100,7 +100,8 @@ func (l *Loop) input(ctx context.Context) core.Input {
 	case l.o.Holds.Paused():
 		in.Frozen = "paused"
 	}
-	samples := map[string]*probes.Sample{}
+	samples := make(map[string]*probes.Sample, len(l.containers))
+	in.Containers, in.Samples = make([]core.Container, 0, len(l.containers)), make([]probes.Sample, 0, len(l.containers))
 	for _, p := range l.o.Probes {
 		l.readSays(p.Name(), p.Read(ctx, samples))
 	}
@@ -109,8 +110,11 @@ func (l *Loop) input(ctx context.Context) core.Input {
 		if e := l.engines[t.c.ID.Engine]; !e.recovered || t.now == nil {
 			continue // nothing is decided about what is not settled
 		}
+		if t.fixed == nil && l.o.Recorder != nil {
+			t.fixed, _ = core.FixedJSON(t.c) // what cannot be written, Write will tell
+		}
 		in.Containers = append(in.Containers, core.Container{
-			Container: t.c, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
+			Container: t.c, Fixed: t.fixed, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
 			Yielded: l.o.Holds.Yielded(key), Held: l.o.Holds.Held(key), Owed: t.standing.Owed, Preflight: t.whyNotReady(), Busy: t.busy,
 			Pinned: t.facts.Pinned, LowReaches: t.facts.LowReaches,
 		})
@@ -199,6 +203,9 @@ type spending struct {
 	at  time.Time
 	cpu float64 // seconds since start
 	use float64 // CPUs, mean of the last stretch
+	// Asking the kernel what each map holds takes as long as reading ten containers.
+	probes   []probes.Cost // in the loop's order of probes
+	resident uint64
 }
 
 // measureSelf renews the daemon's own use every ten seconds.
@@ -211,8 +218,11 @@ func (l *Loop) measureSelf() {
 		return
 	}
 	cpu := seconds(ru.Utime) + seconds(ru.Stime)
+	l.spent.probes, l.spent.resident = l.spent.probes[:0], residentBytes()
 	for _, p := range l.o.Probes {
-		cpu += float64(p.Cost().ChildNs) / 1e9
+		cost := p.Cost()
+		cpu += float64(cost.ChildNs) / 1e9
+		l.spent.probes = append(l.spent.probes, cost)
 	}
 	if !l.spent.at.IsZero() {
 		l.spent.use = (cpu - l.spent.cpu) / time.Since(l.spent.at).Seconds()
@@ -237,7 +247,7 @@ func (l *Loop) publish() {
 	s.Daemon = view.Daemon{
 		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.mode, Policy: l.o.Policy.Name(),
 		Paused: l.o.Holds.Paused(), Disabled: l.o.Disabled != nil && l.o.Disabled(),
-		CPUSeconds: l.spent.cpu, RSSBytes: residentBytes(), ConfigError: l.configErr, ConfigUnixNs: l.settings.LoadedAt.UnixNano(),
+		CPUSeconds: l.spent.cpu, RSSBytes: l.spent.resident, ConfigError: l.configErr, ConfigUnixNs: l.settings.LoadedAt.UnixNano(),
 		ProbeLost: l.dropped,
 	}
 	if l.settings.BudgetCPU > 0 {
@@ -247,13 +257,16 @@ func (l *Loop) publish() {
 		s.Daemon.Engines = append(s.Daemon.Engines, l.engines[e.Name()].part)
 	}
 	s.Daemon.Probes = append(s.Daemon.Probes, *l.probeState["host"])
-	for _, p := range l.o.Probes {
+	for i, p := range l.o.Probes {
 		part := *l.probeState[p.Name()]
 		if n, ok := p.Probe.(noter); ok {
 			part.Note = n.Note()
 		}
 		s.Daemon.Probes = append(s.Daemon.Probes, part)
-		cost := p.Cost()
+		if i >= len(l.spent.probes) {
+			continue // the daemon's own use could not be read yet
+		}
+		cost := l.spent.probes[i]
 		s.Daemon.ProbeSeconds += float64(cost.KernelNs) / 1e9
 		s.Daemon.ProbeRuns += cost.Runs
 		s.Daemon.ProbeMapBytes += cost.MapBytes

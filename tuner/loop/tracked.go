@@ -20,6 +20,7 @@ import (
 // tracked is what the loop knows of one container.
 type tracked struct {
 	c         runtime.Container
+	fixed     []byte // of its JSON, for the recorder; nil: not made yet
 	key       string
 	enrolment policies.Enrolment
 	settled   settling // what the enrolment follows from; zero: settle it again
@@ -75,9 +76,9 @@ func (l *Loop) seen(c runtime.Container) {
 	t := l.containers[c.Key()]
 	if t == nil {
 		t = &tracked{reading: map[string]bool{}, unread: map[string]bool{}}
-		l.containers[c.Key()] = t
+		l.containers[c.Key()], l.sorted = t, nil
 	}
-	t.c, t.key, t.stale, t.listed, t.settled = c, c.Key(), true, true, settling{}
+	t.c, t.fixed, t.key, t.stale, t.listed, t.settled = c, nil, c.Key(), true, true, settling{}
 	if len(c.GPUs) > 0 {
 		l.lookSoon() // what it can reach is to be known before somebody takes it away
 	}
@@ -94,6 +95,7 @@ func (l *Loop) gone(key string) {
 		}
 	}
 	delete(l.containers, key)
+	l.sorted = nil
 	delete(l.logged, key)
 	delete(l.debtSaid, key)
 	id := t.c.ID
@@ -161,7 +163,13 @@ func (l *Loop) setEngine(e *engineState, ok bool, lost string) {
 	e.part.OK, e.part.Lost = ok, lost
 }
 
-func (l *Loop) keys() []string { return slices.Sorted(maps.Keys(l.containers)) }
+// keys lists the containers in order; it is made anew when one comes or goes.
+func (l *Loop) keys() []string {
+	if l.sorted == nil {
+		l.sorted = slices.Sorted(maps.Keys(l.containers))
+	}
+	return l.sorted
+}
 
 // settling is what an enrolment follows from, besides the container.
 type settling struct {

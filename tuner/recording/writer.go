@@ -25,7 +25,7 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 }
 
 func newRawWriter(w io.Writer, headerLine []byte) (*Writer, error) {
-	enc, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(windowBytes), zstd.WithLowerEncoderMem(true))
+	enc, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(windowBytes), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return nil, fmt.Errorf("recording: %w", err)
 	}

@@ -21,7 +21,9 @@ func join(a, b Window) Window {
 	w.HasCUDA = a.HasCUDA && b.HasCUDA
 	w.Processes = joinProcesses(a.Processes, b.Processes)
 	w.Network = joinNetwork(a.Network, b.Network)
-	w.Unseen = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Unseen, b.Unseen))))
+	if w.Unseen = a.Unseen; !slices.Equal(a.Unseen, b.Unseen) { // each has its own once, in order
+		w.Unseen = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Unseen, b.Unseen))))
+	}
 	w.Devices = joinDevices(a.Devices, b.Devices)
 	aw, bw := weights(a, b)
 	w.StealShare = a.StealShare*aw + b.StealShare*bw
@@ -38,7 +40,54 @@ func weights(a, b Window) (float64, float64) {
 	return la / (la + lb), lb / (la + lb)
 }
 
+// joinThreads merges two sorted lists. Nearly all windows have the same few threads
+// as the one before, and a busy host joins thousands of windows a second: only where
+// a thread stands twice, or ended ones may have to be folded, it is done by a map.
 func joinThreads(as, bs []Thread) []Thread {
+	if len(as)+len(bs) > maxEnded || !onceEach(as) || !onceEach(bs) {
+		return joinThreadsByName(as, bs)
+	}
+	out := make([]Thread, 0, max(len(as), len(bs)))
+	for len(as) > 0 && len(bs) > 0 {
+		switch d := order(&as[0], &bs[0]); {
+		case d < 0:
+			out, as = append(out, as[0]), as[1:]
+		case d > 0:
+			out, bs = append(out, bs[0]), bs[1:]
+		default:
+			out = append(out, bs[0])
+			follow(&out[len(out)-1], &as[0])
+			as, bs = as[1:], bs[1:]
+		}
+	}
+	return append(append(out, as...), bs...)
+}
+
+// onceEach: the threads are sorted, and none stands twice.
+func onceEach(ts []Thread) bool {
+	for i := 1; i < len(ts); i++ {
+		if order(&ts[i-1], &ts[i]) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// follow adds to a thread what it did in the window before.
+func follow(t, old *Thread) {
+	t.WallNs += old.WallNs
+	t.FromNs = old.FromNs
+	for s := range probes.NumStates {
+		t.Ns[s] += old.Ns[s]
+		t.Count[s] += old.Count[s]
+	}
+	t.ReclaimNs += old.ReclaimNs
+	t.SiblingNs += old.SiblingNs
+	t.Preempted += old.Preempted
+	t.Edges = joinEdges(old.Edges, t.Edges)
+}
+
+func joinThreadsByName(as, bs []Thread) []Thread {
 	at := make(map[identity]int, len(as))
 	out := make([]Thread, len(as), len(as)+len(bs))
 	copy(out, as)
@@ -51,17 +100,7 @@ func joinThreads(as, bs []Thread) []Thread {
 			out = append(out, t)
 			continue
 		}
-		old := out[i]
-		t.WallNs += old.WallNs
-		t.FromNs = old.FromNs
-		for s := range probes.NumStates {
-			t.Ns[s] += old.Ns[s]
-			t.Count[s] += old.Count[s]
-		}
-		t.ReclaimNs += old.ReclaimNs
-		t.SiblingNs += old.SiblingNs
-		t.Preempted += old.Preempted
-		t.Edges = joinEdges(old.Edges, t.Edges)
+		follow(&t, &out[i])
 		out[i] = t
 	}
 	if len(out) > maxEnded {
@@ -121,6 +160,12 @@ func foldEnded(all []Thread) []Thread {
 const maxFoldedEdges = 64
 
 func joinEdges(as, bs []probes.Edge) []probes.Edge {
+	switch { // both are sorted and stay as they are
+	case len(bs) == 0:
+		return as
+	case len(as) == 0:
+		return bs
+	}
 	out := append([]probes.Edge(nil), as...)
 next:
 	for _, e := range bs {

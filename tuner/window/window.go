@@ -5,6 +5,7 @@
 package window
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/trimtab/trimtab/probes"
@@ -179,7 +180,9 @@ func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Windo
 			w.Threads = append(w.Threads, diffThread(base, t, known))
 		}
 		w.Ticks = diffTicks(prev.Kernel.Ticks, cur.Kernel.Ticks)
-		sortThreads(w.Threads)
+		if !onceEach(w.Threads) {
+			sortThreads(w.Threads)
+		}
 	}
 	if cur.Cgroup != nil && prev.Cgroup != nil {
 		w.HasCgroup = true
@@ -197,7 +200,9 @@ func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Windo
 	if cur.Network != nil {
 		w.Unseen = append(w.Unseen, cur.Network.Missing...)
 	}
-	w.Unseen = slices.Compact(slices.Sorted(slices.Values(w.Unseen))) // probes may share a reason
+	if len(w.Unseen) > 0 { // probes may share a reason
+		w.Unseen = slices.Compact(slices.Sorted(slices.Values(w.Unseen)))
+	}
 	w.Network = diffNetwork(prev.Network, cur.Network)
 	w.Devices = diffDevices(cur.Container, prevHost, host)
 	return w
@@ -292,18 +297,14 @@ func sub(a, b uint64) uint64 {
 }
 
 func sortThreads(ts []Thread) {
-	slices.SortFunc(ts, func(a, b Thread) int {
-		if a.TID != b.TID {
-			return int(a.TID) - int(b.TID)
-		}
-		if a.StartNs < b.StartNs {
-			return -1
-		}
-		if a.StartNs > b.StartNs {
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(ts, func(a, b Thread) int { return order(&a, &b) })
+}
+
+func order(a, b *Thread) int {
+	if a.TID != b.TID {
+		return int(a.TID) - int(b.TID)
+	}
+	return cmp.Compare(a.StartNs, b.StartNs)
 }
 
 func sortEdges(es []probes.Edge) {
