@@ -74,6 +74,29 @@ func check(c runtime.Container, stands, set runtime.Values) error {
 			return Refused(c, knob, "%v", err)
 		}
 	}
+	return checkCPUs(c, set)
+}
+
+// checkCPUs refuses a CPU that the container's parent does not have. The kernel refuses
+// it too; but where systemd is asked first, systemd keeps it.
+func checkCPUs(c runtime.Container, set runtime.Values) error {
+	want, err := runtime.ParseCPUList(string(set[runtime.KnobCpuset]))
+	if err != nil || len(want) == 0 {
+		return err
+	}
+	list, err := cgroup.ParentCPUs(c.Cgroup)
+	if err != nil {
+		return fmt.Errorf("container %q: %s: %w", c.Name, runtime.KnobCpuset, err)
+	}
+	there, err := runtime.ParseCPUList(string(list))
+	if err != nil {
+		return fmt.Errorf("container %q: %s: the parent's %w", c.Name, runtime.KnobCpuset, err)
+	}
+	for _, cpu := range want {
+		if !slices.Contains(there, cpu) {
+			return Refused(c, runtime.KnobCpuset, "CPU %d is not among %s, which it may use", cpu, list)
+		}
+	}
 	return nil
 }
 
@@ -83,10 +106,17 @@ func sortedKnobs(v runtime.Values) []runtime.Knob {
 	return slices.Sorted(maps.Keys(v))
 }
 
+// minQuotaUs is the kernel's least quota (min_cfs_quota_period, kernel/sched/core.c).
+// systemd rounds a smaller one up to it, and keeps it, before runc is refused.
+const minQuotaUs = 1000
+
 func checkValue(knob runtime.Knob, value runtime.Value) error {
 	switch knob {
 	case runtime.KnobCPUQuota:
-		_, _, err := runtime.ParseQuota(value)
+		quota, _, err := runtime.ParseQuota(value)
+		if err == nil && quota > 0 && quota < minQuotaUs {
+			err = fmt.Errorf("%q: below the %d µs that the kernel takes at least", value, minQuotaUs)
+		}
 		return err
 	case runtime.KnobCpuset:
 		_, err := runtime.ParseCPUList(string(value))

@@ -35,16 +35,6 @@ type mix struct {
 	settle float64
 }
 
-// enrolled counts the jobs that may be tuned.
-func (m mix) enrolled() (n int) {
-	for _, j := range m.jobs {
-		if !j.stranger {
-			n++
-		}
-	}
-	return n
-}
-
 // container names a job's container.
 func (m mix) container(j job) string { return prefix + m.name + "-" + j.name }
 
