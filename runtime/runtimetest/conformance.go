@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
 )
 
 // Spec is what the owner of a container asked for; zero means nothing.
@@ -149,7 +150,19 @@ func (s suite) apply(t *testing.T, c runtime.Container, set, want runtime.Values
 			expect[knob] = value
 		}
 	}
+	if expect[runtime.KnobCpuset] == "" && before[runtime.KnobCpuset] != "" { // no door takes one back: it gets what unset means
+		expect[runtime.KnobCpuset] = parentCPUs(t, c)
+	}
 	s.stands(t, c, expect)
+}
+
+func parentCPUs(t *testing.T, c runtime.Container) runtime.Value {
+	t.Helper()
+	list, err := cgroup.ParentCPUs(c.Cgroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 // stands checks values that stand, given the knobs' roundings.
@@ -377,7 +390,11 @@ func testForeign(t *testing.T, s suite) {
 				s.tally.count(t)
 				c := s.start(t, Spec{CPUs: 0.5})
 				has := s.read(t, c)
-				if cpus, _ := runtime.ParseCPUList(string(has[runtime.KnobCpuset])); len(cpus) < 2 {
+				list := has[runtime.KnobCpuset]
+				if list == "" { // unset, on v2
+					list = parentCPUs(t, c)
+				}
+				if cpus, _ := runtime.ParseCPUList(string(list)); len(cpus) < 2 {
 					t.Skip("needs two CPUs")
 				}
 				s.apply(t, c, without(ours.first, has), nil)
