@@ -106,16 +106,24 @@ func sortedKnobs(v runtime.Values) []runtime.Knob {
 	return slices.Sorted(maps.Keys(v))
 }
 
-// minQuotaUs is the kernel's least quota (min_cfs_quota_period, kernel/sched/core.c).
-// systemd rounds a smaller one up to it, and keeps it, before runc is refused.
-const minQuotaUs = 1000
+// The kernel's bounds of quota and period (kernel/sched/core.c: min_ and
+// max_cfs_quota_period). Asked for more, half a change may stay: systemd rounds a quota
+// up, and keeps it, before runc is refused; runc writes the quota, then not the period.
+const (
+	minQuotaUs  = 1000
+	maxPeriodUs = 1_000_000
+)
 
 func checkValue(knob runtime.Knob, value runtime.Value) error {
 	switch knob {
 	case runtime.KnobCPUQuota:
-		quota, _, err := runtime.ParseQuota(value)
-		if err == nil && quota > 0 && quota < minQuotaUs {
-			err = fmt.Errorf("%q: below the %d µs that the kernel takes at least", value, minQuotaUs)
+		quota, period, err := runtime.ParseQuota(value)
+		switch {
+		case err != nil:
+		case quota >= 0 && quota < minQuotaUs:
+			err = fmt.Errorf("%q: a quota below the %d µs that the kernel takes at least", value, minQuotaUs)
+		case period < minQuotaUs || period > maxPeriodUs:
+			err = fmt.Errorf("%q: a period outside of the %d to %d µs that the kernel takes", value, minQuotaUs, maxPeriodUs)
 		}
 		return err
 	case runtime.KnobCpuset:

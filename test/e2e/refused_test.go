@@ -96,7 +96,8 @@ func TestRuntimeRefuses(t *testing.T) {
 		to         runtime.Value
 		says       string
 	}{
-		{"below the kernel's least", both, runtime.KnobCPUQuota, "500 100000", "invalid argument"},
+		{"below the kernel's least", both, runtime.KnobCPUQuota, "500 100000", "1000 µs"},
+		{"a period beyond the kernel's", both, runtime.KnobCPUQuota, "100000 2000000", "period"},
 		{"CPUs above the machine", byAPI, runtime.KnobCPUQuota, "6400000 100000", "CPUs"},
 		{"cpuset above the machine", both, runtime.KnobCpuset, "0-900", "cpuset"},
 		{"the family of --cpus cannot be lifted", byAPI, runtime.KnobCPUQuota, "max 100000", "made with --cpus"},
