@@ -121,7 +121,7 @@ func TestVirtual(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"virtual GPU", "short run", "| ok | launches |", "| ok | access | the container reaches nvidiactl |", "left out: jobs, rate, tuning"} {
+	for _, want := range []string{"virtual GPU", "short run", "| ok | launches |", "| ok | access | the container reaches nvidiactl |", "| ok | access | hidden on purpose |", "| ok | access | shown again |", "left out: jobs, rate, tuning"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}

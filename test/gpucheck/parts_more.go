@@ -278,9 +278,9 @@ func (c *check) await(ctx context.Context, d *daemon, patience time.Duration, is
 	return v, fmt.Errorf("not within %s", patience)
 }
 
-// access shows what trimtab knows of a container's way to its device, and on v1
-// control groups takes it away and has it put back. Hiding a device from a container
-// on purpose, and showing it again, trimtab cannot do yet.
+// access shows what trimtab knows of a container's way to its device, hides it on
+// purpose and shows it again, and on v1 control groups takes it away and has it put
+// back.
 func (c *check) access(ctx context.Context) (err error) {
 	j, err := c.start(ctx, "access", c.truths()[0].work)
 	if err != nil {
@@ -294,7 +294,10 @@ func (c *check) access(ctx context.Context) (err error) {
 	c.report.judge(pre.Green, "access", "preflight before a write", "given by its spec", pre.String())
 	has, err := device.CheckAccess(ctx, j.c)
 	c.report.judge(has == device.AccessAllowed, "access", "the container reaches nvidiactl", "given by its spec", words(has, err))
-	c.report.row(note, "access", "hide a device, show it again", "", "not exercised by this check")
+	c.refused(ctx, j)
+	if err := c.hideAndShow(ctx); err != nil {
+		c.report.row(bad, "access", "hide a device, show it again", "", err.Error())
+	}
 	dir := j.c.Cgroup.V1["devices"]
 	if dir == "" {
 		c.report.row(note, "access", "lost access is put back", "", "not tried: on v2 the check has no way to take it away")

@@ -132,8 +132,8 @@ func gpuNodes() (nodes []string) {
 	return nodes
 }
 
-// addDevices gives a container the driver's nodes, and the right to nvidiactl's
-// number also where no driver is: the check of access needs no GPU.
+// addDevices gives a container the driver's nodes, and the right to the numbers of
+// nvidiactl and the first GPU also where no driver is: the check of access needs none.
 func addDevices(s *specs.Spec) {
 	allow := func(major, minor int64) {
 		s.Linux.Resources.Devices = append(s.Linux.Resources.Devices,
@@ -141,7 +141,11 @@ func addDevices(s *specs.Spec) {
 	}
 	const nvidiaMajor, nvidiactlMinor = 195, 255 // Documentation/admin-guide/devices.txt has the major
 	allow(nvidiaMajor, nvidiactlMinor)
-	for _, path := range gpuNodes() {
+	nodes := gpuNodes()
+	if len(nodes) == 0 {
+		allow(nvidiaMajor, 0)
+	}
+	for _, path := range nodes {
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil {
 			continue // gone since it was listed
