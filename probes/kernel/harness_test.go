@@ -23,6 +23,7 @@ type box struct {
 	t       testing.TB
 	unified string
 	cpu     string // where the quota is set
+	blkio   string // where v1 charges block I/O; "" unless asked for
 	v2      bool
 }
 
@@ -81,10 +82,29 @@ func removeCgroup(t testing.TB, dir string) {
 }
 
 func (b *box) dirs() []string {
-	if b.unified == b.cpu {
+	if b.v2 {
 		return []string{b.unified}
 	}
+	if b.blkio != "" {
+		return []string{b.unified, b.cpu, b.blkio}
+	}
 	return []string{b.unified, b.cpu}
+}
+
+// chargeBlockIO gives the box a cgroup in v1's blkio hierarchy, as runc does. Without
+// one a request is charged by the thread that issues it, and that may be the kernel's.
+func (b *box) chargeBlockIO(t testing.TB) {
+	t.Helper()
+	const root = "/sys/fs/cgroup/blkio"
+	if b.v2 {
+		return
+	}
+	dir := filepath.Join(root, filepath.Base(b.unified))
+	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
+		t.Skipf("needs v1's blkio hierarchy: %v", err)
+	}
+	t.Cleanup(func() { removeCgroup(t, dir) })
+	b.blkio = dir
 }
 
 // quota bounds the box to cpus.
@@ -106,7 +126,10 @@ func (b *box) target(key string) probes.Target {
 	if err := syscall.Stat(b.unified, &st); err != nil {
 		b.t.Fatal(err)
 	}
-	return probes.Target{Key: key, CgroupID: st.Ino, Unified: b.unified, V2: b.v2}
+	dir := func(controller string) string {
+		return map[string]string{"blkio": b.blkio}[controller]
+	}
+	return probes.Target{Key: key, CgroupID: st.Ino, Unified: b.unified, V2: b.v2, Dir: dir}
 }
 
 // job is a process in a box.

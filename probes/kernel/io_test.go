@@ -15,6 +15,7 @@ import (
 func TestBlockIO(t *testing.T) {
 	p := newProbe(t, Options{})
 	b := newBox(t, nil, "trimtab-block")
+	b.chargeBlockIO(t)
 	watch(t, p, b, "box")
 	path := filepath.Join(t.TempDir(), "data")
 	if err := os.WriteFile(path, make([]byte, 16<<20), 0o644); err != nil {

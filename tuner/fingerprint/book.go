@@ -227,7 +227,7 @@ const leaveAt = 0.2
 
 // still reports whether a lesson is of the job that an entry is of.
 func (b *Book) still(k Known, l Lesson) bool {
-	return Compare(k.Print, l.Print, b.ranges).Distance <= leaveAt && within(k.costOn(l.Print.Device).CPU(), l.Cost.CPU(), sameDemand)
+	return Compare(k.Print, l.Print, b.ranges).Distance <= leaveAt && sameCost(k.costOn(l.Print.Device), l.Cost)
 }
 
 // costOn is what a step costs on a model of device; where it never ran there, what

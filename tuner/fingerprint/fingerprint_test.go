@@ -339,6 +339,27 @@ func TestSpeedsOnOtherDevices(t *testing.T) {
 	}
 }
 
+// TestNextToNoDemandIsTheSameDemand: of a job that leaves all to its device, half as much
+// CPU again is still none.
+func TestNextToNoDemandIsTheSameDemand(t *testing.T) {
+	job := func(model string, device, cpu float64) (Print, policies.Cost) {
+		p, c := onDevice(model, device, cpu)
+		c.OtherCPU = 0
+		return p.With(OtherCPU, 0), c
+	}
+	for _, cpu := range []float64{0, 0.0002, 0.0007} {
+		b := NewBook()
+		slow, cs := job("slow", 0.040, 0.0004)
+		b.Teach(0, lesson("a", slow, cs, day))
+		fast, cf := job("fast", 0.020, 0.0004)
+		b.Teach(0, lesson("b", fast, cf, day))
+		p, c := job("slow", 0.040, cpu)
+		if got := b.Speeds(p, c, 4, []string{"fast"}); len(got) != 1 || b.Len() != 1 {
+			t.Errorf("%.1f ms of CPU a step of 40: %+v, %d entries", 1e3*cpu, got, b.Len())
+		}
+	}
+}
+
 // BenchmarkTeach is what one lesson costs beside a full book.
 func BenchmarkTeach(b *testing.B) {
 	book := NewBook()

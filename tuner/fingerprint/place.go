@@ -17,6 +17,10 @@ const (
 	// however alike the rest: what is taken over hangs on it. Starvation alone makes it 1.2
 	// [measured by the demo: 68 ms against 61 ms; wider under harder quotas].
 	sameDemand = 1.4
+	// sameCPUs is the difference in CPUs below which demands are alike whatever their
+	// ratio: of a job that leaves all to its device (0.012 CPUs, test/e2e) a tick of the
+	// kernel decides more than the job, and no quota is given so finely.
+	sameCPUs = 0.02
 )
 
 // match is a known job and how alike it is.
@@ -31,7 +35,7 @@ func (b *Book) nearest(p Print, cost policies.Cost) []match {
 	for i := range b.known {
 		k := &b.known[i]
 		l := compare(&p, &k.Print, &b.ranges)
-		if l.Distance >= NearAt || l.Attributes < minAttributes || !within(cost.CPU(), k.costOn(p.Device).CPU(), sameDemand) {
+		if l.Distance >= NearAt || l.Attributes < minAttributes || !sameCost(cost, k.costOn(p.Device)) {
 			continue
 		}
 		out = append(out, match{*k, l})
@@ -42,8 +46,13 @@ func (b *Book) nearest(p Print, cost policies.Cost) []match {
 	return out
 }
 
-func within(x, y, ratio float64) bool {
-	return x > 0 && y > 0 && x <= y*ratio && y <= x*ratio
+// sameCost reports whether steps ask for as much CPU.
+func sameCost(a, b policies.Cost) bool {
+	x, y := a.CPU(), b.CPU()
+	if math.Abs(x-y) <= sameCPUs*max(a.Floor(), b.Floor()) {
+		return a.Floor() > 0 && b.Floor() > 0
+	}
+	return x > 0 && y > 0 && x <= y*sameDemand && y <= x*sameDemand
 }
 
 // same is the known job that a print is one more of; nil if there is none.
