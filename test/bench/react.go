@@ -25,7 +25,7 @@ const (
 	// cutCPUs is about a third of the job's knee.
 	cutCPUs       = 0.3
 	reactPatience = time.Minute
-	reactPoll     = 50 * time.Millisecond
+	reactPoll     = 200 * time.Millisecond // asking costs the daemon CPU, and its budget makes it look less often
 )
 
 // reaction is one repetition.

@@ -93,7 +93,7 @@ func (j *job) gpusUsed(key string, nowNs int64) float64 {
 
 // learnCurve takes a closed window into the container's response curve.
 func (c *Core) learnCurve(j *job, r window.Reading) {
-	if !verdict.Steady(c.cfg.Thresholds, r) {
+	if !verdict.Steady(c.thresholds(), r) {
 		j.unsteady++
 		return
 	}
@@ -169,8 +169,8 @@ func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
 	}
 	c.deal = arbiter.Decide(c.params(), c.node, claims)
 	if !c.deal.Release {
-		c.robbed = 0
-	} else if c.robbed++; c.robbed >= releaseTicks {
+		c.releasing = 0
+	} else if c.releasing++; c.releasing >= releaseTicks {
 		c.release(claims, d)
 		return out
 	}

@@ -45,11 +45,12 @@ type Core struct {
 	book       *fingerprint.Book
 	node       policies.Node
 	// outside is the CPU use of everything but containers, from tick to tick.
-	outside  []usage
-	prevHost probes.Host
-	tickNs   int64        // since the tick before
-	deal     arbiter.Plan // the latest allocation of the node
-	robbed   int          // ticks in a row in which it said that weights must go back
+	outside   []usage
+	prevHost  probes.Host
+	tickNs    int64        // since the tick before
+	deal      arbiter.Plan // the latest allocation of the node
+	releasing int          // ticks in a row in which it said that weights must go back
+	stolen    stolen
 	// changeTimes of the last minute, for the node's rate limit.
 	changeTimes []int64
 }
@@ -129,6 +130,7 @@ func (c *Core) Step(in Input) Decision {
 	if c.last.Host.AtNs > 0 {
 		c.tickNs = in.Host.AtNs - c.last.Host.AtNs
 	}
+	c.stolen.note(c.last.Host, in.Host)
 	c.last = in
 	c.admit(in, &d)
 	c.devices(in)
@@ -180,7 +182,7 @@ func (c *Core) admit(in Input, d *Decision) {
 func (c *Core) close(j *job, r window.Reading, d *Decision) {
 	c.neighbourhood(j, &r)
 	c.learnPattern(j, r)
-	v := verdict.Judge(c.cfg.Thresholds, r)
+	v := verdict.Judge(c.thresholds(), r)
 	j.settle(v)
 	j.confirm(r)
 	r.Rate.Steps = j.confirmed && r.Rate.Source == j.source

@@ -26,10 +26,10 @@ func (c *Core) measure(in Input, d *Decision) {
 		if !j.c.Watched {
 			continue
 		}
-		j.observe(c.cfg, j.rate.Add(slice))
+		c.observe(s.Container, j, j.rate.Add(slice))
 		c.lookEarly(j, slice)
 		long := j.long.Add(slice)
-		if long.StealShare > c.cfg.Thresholds.Steal {
+		if long.StealShare > c.thresholds().Steal {
 			j.long.Cut() // a robbed stretch is no evidence
 		}
 		w := j.window.Add(slice)
@@ -90,7 +90,7 @@ func (j *job) resourcesChanged(nowNs int64) {
 const pauseSteps = 8
 
 // observe takes one observation of the rate, as soon as it holds two ticks.
-func (j *job) observe(cfg Config, w *window.Window) {
+func (c *Core) observe(key string, j *job, w *window.Window) {
 	r := window.Read(w, j.perStep)
 	length := w.EndNs - w.StartNs
 	if r.Rate.Ticks < 2 {
@@ -100,12 +100,12 @@ func (j *job) observe(cfg Config, w *window.Window) {
 			j.long.Cut()
 		}
 		j.paused = j.paused || pause
-		if length > cfg.MaxWindowNs {
+		if length > c.cfg.MaxWindowNs {
 			j.rate.Cut()
 		}
 		return
 	}
-	if want := j.settledSource(); want != "" && r.Rate.Source != want && length <= cfg.MaxWindowNs {
+	if want := j.settledSource(); want != "" && r.Rate.Source != want && length <= c.cfg.MaxWindowNs {
 		return // the source that windows found may be a slower one: its second tick is still to come
 	}
 	if j.source == "" && length <= firstTicksNs && slices.ContainsFunc(w.Ticks, func(t window.Tick) bool { return t.TGID == r.Root && t.Source != r.Rate.Source && t.Count < 2 }) {
@@ -114,7 +114,7 @@ func (j *job) observe(cfg Config, w *window.Window) {
 	j.rate.Cut()
 	paused, before := j.paused, j.held
 	j.paused, j.held = false, nil
-	if !w.HasKernel || w.StealShare > cfg.Thresholds.Steal {
+	if !w.HasKernel || c.robbed(key, w) {
 		return
 	}
 	obs := trial.Obs{StartNs: w.StartNs, EndNs: w.EndNs, Rate: r.Rate.PerSecond}

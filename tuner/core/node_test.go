@@ -22,6 +22,9 @@ type node struct {
 	memTotal, memAvail uint64
 	// weighted: CPUs are shared by weight, as kernels do; else evenly.
 	weighted bool
+	// steal is the share of the machine's time that the hypervisor takes; stolen is what it took.
+	steal  float64
+	stolen uint64
 }
 
 // simJob is a DataLoader job: a trainer, its queue feeder and W loaders.
@@ -110,7 +113,8 @@ func (n *node) tick() Input {
 		in.Samples = append(in.Samples, s)
 	}
 	n.busy += uint64(used * 1e9)
-	in.Host = probes.Host{AtNs: n.nowNs, CPUs: n.cpus, BusyNs: n.busy, IdleNs: uint64(n.nowNs-1000*second)*uint64(n.cpus) - n.busy, MemTotal: n.memTotal, MemAvail: n.memAvail}
+	n.stolen += uint64(n.steal * float64(n.cpus) * 1e9)
+	in.Host = probes.Host{AtNs: n.nowNs, CPUs: n.cpus, BusyNs: n.busy, IdleNs: uint64(n.nowNs-1000*second)*uint64(n.cpus) - n.busy - n.stolen, StealNs: n.stolen, MemTotal: n.memTotal, MemAvail: n.memAvail}
 	sort.Slice(in.Containers, func(a, b int) bool { return in.Containers[a].Key() < in.Containers[b].Key() })
 	sort.Slice(in.Samples, func(a, b int) bool { return in.Samples[a].Container < in.Samples[b].Container })
 	return in

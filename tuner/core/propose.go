@@ -33,7 +33,7 @@ func (c *Core) propose(in Input, d *Decision) {
 		}
 	}
 	for _, job := range jobs {
-		c.jobs[job.Key].whyNot = orElse(job.Enrolment.WhyNot, noPlan(job))
+		c.jobs[job.Key].whyNot = orElse(job.Enrolment.WhyNot, c.noPlan(job))
 	}
 	for _, p := range c.arbitrate(proposal.Plans, d) {
 		c.consider(p, d)
@@ -98,11 +98,11 @@ func (c *Core) fixed(in Input, j *job) string {
 }
 
 // noPlan says why nothing was proposed for a job.
-func noPlan(j policies.Job) string {
+func (c *Core) noPlan(j policies.Job) string {
 	if j.Early {
 		return "measuring"
 	}
-	return "nothing to gain"
+	return orElse(verdict.Unsteady(c.thresholds(), c.jobs[j.Key].reading), "nothing to gain")
 }
 
 func orElse(s, otherwise string) string {
@@ -120,7 +120,7 @@ func (c *Core) asJob(key string, j *job) policies.Job {
 	p := policies.Job{
 		Key: key, Name: j.c.Name, Enrolment: j.c.Enrolment, Now: j.c.Now, Original: j.originals(),
 		Verdict: j.verdict, Breakdown: j.reading.Breakdown, Rate: rate, Cost: j.reading.Cost,
-		CostOK:   verdict.Steady(c.cfg.Thresholds, j.reading),
+		CostOK:   verdict.Steady(c.thresholds(), j.reading),
 		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled, Obtainable: j.obtainable, Peak: j.peak(), CPU: j.curve, GPUs: j.gpusUsed(key, c.now()),
 		Settled: c.now()-j.changedNs >= c.cfg.TakeAfterNs,
 		Steady:  j.steady(), Tried: j.tried(),

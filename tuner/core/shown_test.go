@@ -54,7 +54,7 @@ func TestRateShownFollowsAChangeOfPace(t *testing.T) {
 // One long stretch without a step is a pause, and no evidence; a second one in a row
 // is the job's new pace.
 func TestTwoPausesAreANewPace(t *testing.T) {
-	j := &job{reading: window.Reading{}}
+	c, j := New(Defaults(), nil, ""), &job{reading: window.Reading{}}
 	at := int64(1e9)
 	observe := func(seconds float64, steps uint64) {
 		last := at
@@ -66,7 +66,7 @@ func TestTwoPausesAreANewPace(t *testing.T) {
 				w.Ticks[0].Count, w.Ticks[0].LastNs = steps, w.EndNs
 			}
 			at = w.EndNs
-			j.observe(Defaults(), w)
+			c.observe("", j, w)
 		}
 	}
 	for range 5 {

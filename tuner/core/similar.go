@@ -79,7 +79,7 @@ func (c *Core) lookEarly(j *job, slice *window.Window) {
 		return
 	}
 	w := l.early.Add(slice)
-	if w.StealShare > c.cfg.Thresholds.Steal {
+	if w.StealShare > c.thresholds().Steal {
 		l.early.Cut() // a robbed stretch is no evidence
 		return
 	}
@@ -88,13 +88,13 @@ func (c *Core) lookEarly(j *job, slice *window.Window) {
 	if !ok {
 		return
 	}
-	l.reading, l.verdict = r, verdict.Judge(c.cfg.Thresholds, r)
+	l.reading, l.verdict = r, verdict.Judge(c.thresholds(), r)
 	c.place(j, p, r.Cost)
 }
 
 // own reports whether the job's own measurement is good enough to decide on.
 func (c *Core) own(j *job) bool {
-	return j.agree >= c.cfg.Agree && verdict.Steady(c.cfg.Thresholds, j.reading) && j.verdict.Confidence >= 0.5
+	return j.agree >= c.cfg.Agree && verdict.Steady(c.thresholds(), j.reading) && j.verdict.Confidence >= 0.5
 }
 
 // place looks for the known jobs most like one, and takes over what they learned of
@@ -119,7 +119,7 @@ func (c *Core) place(j *job, p fingerprint.Print, cost policies.Cost) {
 func (c *Core) earlyFor(j *job) bool {
 	p, wants := c.policy.(policies.EarlyPolicy)
 	return wants && !j.like.over && !j.urgent && j.like.known != nil && j.like.known.Confidence >= p.EarlyConfidence() &&
-		verdict.Steady(c.cfg.Thresholds, j.like.reading)
+		verdict.Steady(c.thresholds(), j.like.reading)
 }
 
 // asEarly fills in what a policy sees of the known jobs.

@@ -20,8 +20,9 @@ type openTrial struct {
 	order     Order
 	before    []trial.Obs
 	source    string
-	appliedNs int64 // 0: the actuator has not answered yet
-	frozenNs  int64 // time since then in which everything was frozen
+	appliedNs int64   // 0: the actuator has not answered yet
+	stolen    float64 // share of the machine's CPU time, as it was usual when the plan was made
+	frozenNs  int64   // time since then in which everything was frozen
 	take      bool
 	modelled  bool     // see side
 	from      []uint64 // known jobs that the plan was taken from
@@ -60,7 +61,7 @@ func (t *openTrial) subject() string { return t.order.Changes[0].Key }
 // open begins a trial for an order that goes to the actuator now.
 func (c *Core) open(o Order, j *job) *openTrial {
 	ch := o.Changes[0]
-	t := &openTrial{order: o, before: append([]trial.Obs(nil), j.obs...), source: j.source, take: ch.Take, modelled: !c.dealt(ch),
+	t := &openTrial{order: o, before: append([]trial.Obs(nil), j.obs...), source: j.source, take: ch.Take, modelled: !c.dealt(ch), stolen: c.stolen.usual,
 		usedBefore: map[string]float64{}, waitedBefore: map[string]float64{}, dependedOn: map[string]condition{}, memoryBefore: c.memoryMeansNow()}
 	for _, ch := range o.Changes {
 		t.dependedOn[ch.Key] = c.jobs[ch.Key].condition(c.node)

@@ -301,9 +301,20 @@ func confidence(th Thresholds, r window.Reading) float64 {
 	return c
 }
 
-// Steady reports whether a window is evidence at all for a trial: enough ticks,
+// Steady reports whether a window is evidence at all for a plan: enough ticks,
 // a machine that was not robbed, nothing lost. No window yet is none.
-func Steady(th Thresholds, r window.Reading) bool {
+func Steady(th Thresholds, r window.Reading) bool { return Unsteady(th, r) == "" }
+
+// Unsteady says why a window is no evidence for a plan; "" if it is.
+func Unsteady(th Thresholds, r window.Reading) string {
 	w := r.Window
-	return w != nil && w.HasKernel && r.CostOK && r.Rate.Ticks >= th.MinTicks-1 && w.StealShare <= th.Steal && r.Trainer.Ns[probes.StateRun] > 0
+	switch {
+	case w == nil || !w.HasKernel || !r.CostOK || r.Trainer.Ns[probes.StateRun] == 0:
+		return "measuring: what a step costs is not known"
+	case w.StealShare > th.Steal:
+		return fmt.Sprintf("the hypervisor took %.0f %% of the machine's CPU time", 100*w.StealShare)
+	case r.Rate.Ticks < th.MinTicks-1:
+		return fmt.Sprintf("measuring: %.0f steps in a window", r.Rate.Ticks)
+	}
+	return ""
 }
