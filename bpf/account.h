@@ -90,8 +90,10 @@ static __always_inline void note_queue(struct thread *th, struct task_struct *ta
 
 	if (!q || task->prio < MAX_RT_PRIO) {
 		th->cfs_rq = 0;
+		th->found_idle = 0;
 		return;
 	}
+	th->found_idle = q->rq->curr == q->rq->idle;
 	th->clock_skew = (__s64)(q->rq->clock - now);
 	th->throttled_ns = throttled_clock(q, 0);
 	th->cfs_rq = (__u64)q;

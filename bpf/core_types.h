@@ -67,6 +67,8 @@ struct css_set {
 enum cgroup_subsys_id { cpu_cgrp_id = 1 };
 
 struct rq {
+	struct task_struct *curr;
+	struct task_struct *idle;
 	__u64 clock;
 	__u64 clock_task;
 	__u64 clock_pelt;

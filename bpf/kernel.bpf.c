@@ -88,8 +88,11 @@ static __always_inline void leave(struct task_struct *task, struct thread *th, b
 
 /* sibling: the CPU comes from a thread of the same container. The whole wait is
  * then charged to siblings: who ran in its earlier part is not known, and evens
- * out over many waits. */
-static __always_inline void enter(struct task_struct *task, struct thread *th, __u64 now, bool sibling)
+ * out over many waits.
+ * idle: it comes from nobody. A thread that was also put on an idle CPU waited for
+ * that to wake up: for an interrupt between CPUs, and for the hypervisor, which may
+ * have given the CPU away. There was no other work that it stood behind. */
+static __always_inline void enter(struct task_struct *task, struct thread *th, __u64 now, bool sibling, bool idle)
 {
 	__u64 queued = th->ns[STATE_QUEUED];
 
@@ -97,6 +100,8 @@ static __always_inline void enter(struct task_struct *task, struct thread *th, _
 	close_interval(th, task, now, 0, true, true);
 	if (sibling)
 		th->sibling_ns += th->ns[STATE_QUEUED] - queued;
+	else if (idle && th->found_idle)
+		th->alone_ns += th->ns[STATE_QUEUED] - queued;
 	th->state = STATE_RUN;
 	th->count[STATE_RUN]++;
 	th->wake_ns = 0;
@@ -118,7 +123,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (in) {
 		if (!now)
 			now = bpf_ktime_get_ns();
-		enter(next, in, now, out && out->slot == in->slot && out->gen == in->gen);
+		enter(next, in, now, out && out->slot == in->slot && out->gen == in->gen, !prev->pid);
 	}
 	return 0;
 }

@@ -49,6 +49,8 @@ struct thread {
 	__u64 reclaim_since_ns; /* 0: not in direct reclaim */
 	__u64 preempted;
 	__u64 sibling_ns; /* the part of ns[STATE_QUEUED] behind threads of the same container */
+	__u64 alone_ns;	  /* the part of ns[STATE_QUEUED] behind nobody: see enter() */
+	__u64 found_idle; /* the CPU that the thread was put on last ran nothing */
 
 	__u64 ns[NUM_STATES];
 	__u64 count[NUM_STATES];

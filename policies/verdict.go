@@ -63,7 +63,7 @@ type Part uint8
 // The parts. Each nanosecond of the trainer's wall time is in exactly one. The
 // Input parts are waits for loaders, charged to what the loaders were doing.
 const (
-	PartCompute        Part = iota // the trainer on a CPU
+	PartCompute        Part = iota // the trainer on a CPU, or behind a thread of its own container
 	PartThrottled                  // the trainer runnable, out of quota
 	PartContended                  // the trainer runnable, behind other work
 	PartDevice                     // the trainer in device or self-paced waits

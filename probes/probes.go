@@ -67,6 +67,9 @@ type Thread struct {
 	ReclaimNs uint64 `json:"reclaim,omitempty"`
 	// SiblingNs is the part of Ns[StateQueued] spent behind threads of the same container.
 	SiblingNs uint64 `json:"sibling,omitempty"`
+	// AloneNs is the part of Ns[StateQueued] behind nobody: put on an idle CPU, until that,
+	// or the hypervisor that it is lent by, ran it.
+	AloneNs uint64 `json:"alone,omitempty"`
 	// Preempted counts switches out while still runnable.
 	Preempted uint64 `json:"preempted,omitempty"`
 	Edges     []Edge `json:"edges,omitempty"`

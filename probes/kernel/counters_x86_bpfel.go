@@ -91,6 +91,8 @@ type countersThread struct {
 	ReclaimSinceNs uint64
 	Preempted      uint64
 	SiblingNs      uint64
+	AloneNs        uint64
+	FoundIdle      uint64
 	Ns             [16]uint64
 	Count          [16]uint64
 	LastNs         [16]uint64

@@ -59,6 +59,7 @@ func decode(b []byte) (decoded, int, error) {
 		ReclaimNs: u64(th + unsafe.Offsetof(t.ReclaimNs)),
 		Preempted: u64(th + unsafe.Offsetof(t.Preempted)),
 		SiblingNs: u64(th + unsafe.Offsetof(t.SiblingNs)),
+		AloneNs:   u64(th + unsafe.Offsetof(t.AloneNs)),
 	}
 	for s := range uintptr(probes.NumStates) {
 		d.thread.Ns[s] = u64(th + unsafe.Offsetof(t.Ns) + 8*s)

@@ -141,3 +141,43 @@ func (b *box) throttledSec() float64 {
 	b.t.Fatal("cpu.stat tells no throttled time")
 	return 0
 }
+
+// TestIdleCPUIsNoCompetition: a thread that wakes up on an idle CPU waits for that alone,
+// and one that shares its only CPU with a spinner waits for the spinner.
+func TestIdleCPUIsNoCompetition(t *testing.T) {
+	p := newProbe(t, Options{})
+	const sleeper = "import os,sys,time\nos.sched_setaffinity(0,{int(sys.argv[1])})\nprint('go',flush=True)\n" +
+		"while True: time.sleep(0.002)"
+	const spin = "import os,sys\nos.sched_setaffinity(0,{int(sys.argv[1])})\nprint('go',flush=True)\nwhile True: pass"
+	twoCPUs(t)
+	b := newBox(t, nil, "trimtab-sleeper")
+	watch(t, p, b, "box")
+	j := b.start(sleeper, "1")
+	j.line()
+	alone := func() (queued, alone float64) {
+		before := threadOf(t, read(t, p, "box"), j.pid())
+		time.Sleep(time.Second)
+		after := threadOf(t, read(t, p, "box"), j.pid())
+		d := delta(before, after)
+		return float64(d.Ns[probes.StateQueued]), float64(after.AloneNs - before.AloneNs)
+	}
+	freeQueued, freeAlone := alone()
+	for range 20 { // until the machine itself has nothing else for that CPU
+		if freeAlone > freeQueued/2 {
+			break
+		}
+		freeQueued, freeAlone = alone()
+	}
+	other := newBox(t, nil, "trimtab-other")
+	for range 3 { // several: a waking thread goes before one that spins
+		other.start(spin, "1").line()
+	}
+	heldQueued, heldAlone := alone()
+	t.Logf("queued %.1f ms, %.1f of it behind nobody; beside spinners %.1f ms, %.1f of it", freeQueued/1e6, freeAlone/1e6, heldQueued/1e6, heldAlone/1e6)
+	if freeAlone < freeQueued/2 || freeAlone <= 0 || freeAlone > freeQueued {
+		t.Errorf("on an idle CPU %.1f of %.1f ms are behind nobody, want most", freeAlone/1e6, freeQueued/1e6)
+	}
+	if heldAlone > heldQueued/10 {
+		t.Errorf("beside spinners %.1f of %.1f ms are behind nobody", heldAlone/1e6, heldQueued/1e6)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/core"
 	"github.com/trimtab/trimtab/tuner/recording"
+	"github.com/trimtab/trimtab/tuner/verdict"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -23,6 +24,7 @@ type Window struct {
 	Rate           policies.Rate
 	Used           float64 // CPUs
 	Outside        float64 // CPUs that nothing in a container used, mean
+	Stolen         float64 // share of the machine's CPU time that its hypervisor took
 }
 
 // Proposal is a change that the policy called for at one tick, with the label it
@@ -137,7 +139,7 @@ func take(out map[string]*Seen, c *core.Core, in core.Input, p policies.Proposal
 		s.counted = v.Windows
 		start := s.start(v.Verdict, now)
 		s.Windows = append(s.Windows, Window{StartNs: start, EndNs: now, Verdict: v.Verdict, Breakdown: v.Breakdown, Rate: v.Rate,
-			Used: v.UsedCPUs, Outside: machine.between(start, now)})
+			Used: v.UsedCPUs, Outside: machine.between(start, now), Stolen: evidence(v.Verdict, verdict.Stolen)})
 	}
 	for _, plan := range p.Plans {
 		for _, ch := range plan.Changes {
@@ -148,12 +150,20 @@ func take(out map[string]*Seen, c *core.Core, in core.Input, p policies.Proposal
 	}
 }
 
+// evidence is what a verdict says under a name, 0 if nothing.
+func evidence(v policies.Verdict, name string) float64 {
+	for _, e := range v.Evidence {
+		if e.Name == name {
+			return e.Value
+		}
+	}
+	return 0
+}
+
 // start of a window: by its own word, else the end of the one before.
 func (s *Seen) start(v policies.Verdict, end int64) int64 {
-	for _, e := range v.Evidence {
-		if e.Name == "window" {
-			return end - int64(e.Value*1e9)
-		}
+	if seconds := evidence(v, "window"); seconds > 0 {
+		return end - int64(seconds*1e9)
 	}
 	if n := len(s.Windows); n > 0 {
 		return s.Windows[n-1].EndNs

@@ -41,6 +41,8 @@ type Case struct {
 	Whys             map[Label]string // an example of each wrong label's sentence
 	// OutsideCPUs is what was used outside of containers, mean over windows: a noisy machine.
 	OutsideCPUs float64
+	// Stolen is the share of the machine's CPU time that its hypervisor took, mean over windows.
+	Stolen float64
 }
 
 // score compares one recording with its facts.
@@ -108,7 +110,7 @@ func (c *Case) count(p FactPhase, s *Seen) {
 		}
 		l := labelOf(w.Verdict)
 		c.OutsideCPUs = (c.OutsideCPUs*float64(c.Windows) + w.Outside) / float64(c.Windows+1)
-		c.OutsideCPUs = (c.OutsideCPUs*float64(c.Windows) + w.Outside) / float64(c.Windows+1)
+		c.Stolen = (c.Stolen*float64(c.Windows) + w.Stolen) / float64(c.Windows+1)
 		c.Windows++
 		c.Said[l]++
 		if c.Truth.rightClass(l) {

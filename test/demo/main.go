@@ -40,7 +40,7 @@ const (
 	maxMiss     = 0.10 // of the predicted gain
 	minOfDue    = 0.97 // of what the neighbour used and is entitled to
 	trialsAtMax = 90 * time.Second
-	maxStolen   = 0.02 // of the CPUs' time: more is no evidence (DESIGN.md)
+	maxStolen   = 0.02 // of the CPUs' time: trimtab's default for what is above the usual
 )
 
 func main() {
@@ -242,14 +242,14 @@ func (d *demo) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// robbed tells of what trimtab takes for no evidence, and a demo can do nothing about.
+// robbed tells of what makes figures worse, and a demo can do nothing about.
 func (d *demo) robbed() error {
 	now, err := host.New("/proc").Read()
 	if err != nil {
 		return err
 	}
 	if stolen := now.StolenSince(d.began); stolen > maxStolen {
-		return fmt.Errorf("%.1f %% of this machine's CPU time was taken by its hypervisor meanwhile, and above %.0f %% trimtab waits for better evidence: try again when its host is less busy", 100*stolen, 100*maxStolen)
+		return fmt.Errorf("%.1f %% of this machine's CPU time was taken by its hypervisor meanwhile: try again when its host is less busy", 100*stolen)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ type Budget struct {
 type Thresholds struct {
 	Severity      float64 `yaml:"severity"`      // input wait below it is no verdict (TF profiler)
 	Communication float64 `yaml:"communication"` // exposed collective wait (PyTorch profiler plugin)
-	Steal         float64 `yaml:"steal"`         // windows robbed by more are no evidence
+	Steal         float64 `yaml:"steal"`         // windows robbed by so much more than is usual are no evidence
 	MinGain       float64 `yaml:"minGain"`       // predicted gain worth a trial
 }
 

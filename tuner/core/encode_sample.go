@@ -44,6 +44,7 @@ func (e *encoder) thread(t *probes.Thread) {
 	list(e, t.LastNs[:], func(e *encoder, v *int64) { e.int(*v) })
 	e.some(`"reclaim":`, t.ReclaimNs)
 	e.some(`"sibling":`, t.SiblingNs)
+	e.some(`"alone":`, t.AloneNs)
 	e.some(`"preempted":`, t.Preempted)
 	if len(t.Edges) > 0 {
 		e.key(`"edges":`)

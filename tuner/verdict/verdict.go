@@ -24,7 +24,7 @@ type Thresholds struct {
 	RiskSeconds   float64 // memory growth that reaches the limit so soon: 30
 	RiskRoom      float64 // and no more of the limit left than this: 0.75; a job that has just begun is still loading
 	Faults        float64 // major faults over pages read again: 0.5; above it what is evicted is the job's own memory, not its data
-	Steal         float64 // robbed windows are no evidence: 0.02 (DESIGN.md)
+	Steal         float64 // robbed windows are no evidence: 0.02 (DESIGN.md) beyond what is usual (tuner/core)
 	MinTicks      float64 // 5 steps (DESIGN.md)
 	Device        float64 // waiting for the device, of the trainer's wall: 0.50, as Host
 	Busy          float64 // duty of a device that has no room: 0.90 (MLPerf Storage's health target)
@@ -269,10 +269,13 @@ func finish(th Thresholds, r window.Reading, v policies.Verdict) policies.Verdic
 	}
 	v.Evidence = append(v.Evidence, wider(r)...)
 	if w.StealShare > 0.001 {
-		add("CPU stolen from the machine", w.StealShare, "share")
+		add(Stolen, w.StealShare, "share")
 	}
 	return v
 }
+
+// Stolen names the evidence of what the hypervisor took of the machine's CPU time.
+const Stolen = "CPU stolen from the machine"
 
 // confidence falls with thin, robbed or incomplete evidence.
 func confidence(th Thresholds, r window.Reading) float64 {

@@ -66,14 +66,25 @@ func busy(w *Window, t Thread) parts {
 	var p parts
 	p[policies.PartInputWorkers] = ns(probes.StateRun)
 	p[policies.PartInputThrottled] = ns(probes.StateThrottled)
-	p[policies.PartInputContended] = ns(probes.StateQueued)
+	p[policies.PartInputContended] = behindOthers(t)
 	p[policies.PartInputStorage] = ns(probes.StateBlockIO) + ns(probes.StateFile)
 	p[policies.PartInputRemote] = ns(probes.StateNetFile) + ns(probes.StateInet)
 	if w.traffic().receives() { // a loader that polls many sockets, as asynchronous readers do
 		p[policies.PartInputRemote] += endedOutside(w, t, probes.StatePoll)
 	}
-	p[policies.PartInputOther] = ns(probes.StateTimer) + ns(probes.StateLock)
+	p[policies.PartInputOther] = ns(probes.StateTimer) + ns(probes.StateLock) + float64(t.AloneNs)
 	return p
+}
+
+// behindOthers is the time in which a thread could have run and something else did.
+func behindOthers(t Thread) float64 { return float64(sub(t.Ns[probes.StateQueued], t.AloneNs)) }
+
+// stacked is the part of it in which a thread of its own container did while a CPU of the
+// host idled. Kernels put a thread that is woken where its waker ran, on an idle machine
+// too: a trainer that so stands behind its own loaders is short of nothing that a weight
+// could give. On a machine in use it stands behind what keeps those waiting.
+func (w *Window) stacked(t Thread) float64 {
+	return min(float64(t.SiblingNs), behindOthers(t)) * min(1, w.HostIdle)
 }
 
 // endedOutside is a thread's waits in one state that no thread of the container ended.
@@ -92,14 +103,14 @@ func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
 	t := w.Threads[r.Trainer]
 	ns := func(s probes.State) float64 { return float64(t.Ns[s]) }
 	var p parts
-	p[policies.PartCompute] = ns(probes.StateRun)
+	p[policies.PartCompute] = ns(probes.StateRun) + w.stacked(t)
 	p[policies.PartThrottled] = ns(probes.StateThrottled)
-	p[policies.PartContended] = ns(probes.StateQueued)
+	p[policies.PartContended] = behindOthers(t) - w.stacked(t)
 	p[policies.PartDevice] = ns(probes.StateTimer) + ns(probes.StateDevice)
 	reads := w.readShare()
 	p[policies.PartInputStorage] = (ns(probes.StateBlockIO) + ns(probes.StateFile)) * reads
 	p[policies.PartInputRemote] = ns(probes.StateNetFile)
-	p[policies.PartOther] = ns(probes.StateChild) + ns(probes.StateLock) + ns(probes.StateOther) + (ns(probes.StateBlockIO)+ns(probes.StateFile))*(1-reads)
+	p[policies.PartOther] = ns(probes.StateChild) + ns(probes.StateLock) + ns(probes.StateOther) + (ns(probes.StateBlockIO)+ns(probes.StateFile))*(1-reads) + float64(t.AloneNs)
 	var outside float64
 	c := charger{w, r, lw}
 	for _, s := range []probes.State{probes.StatePipe, probes.StateUnix, probes.StateInet, probes.StateFutex, probes.StatePoll} {
@@ -230,9 +241,9 @@ const maxChain = 3
 func (c charger) doing(i int, upstream []int32) parts {
 	t := c.w.Threads[i]
 	var p parts
-	p[policies.PartCompute] = float64(t.Ns[probes.StateRun])
+	p[policies.PartCompute] = float64(t.Ns[probes.StateRun]) + c.w.stacked(t)
 	p[policies.PartThrottled] = float64(t.Ns[probes.StateThrottled])
-	p[policies.PartContended] = float64(t.Ns[probes.StateQueued])
+	p[policies.PartContended] = behindOthers(t) - c.w.stacked(t)
 	p[policies.PartDevice] = float64(t.Ns[probes.StateDevice])
 	b := c.w.calls(c.r.Root).blocking(t.TID)
 	p.move(float64(b.SyncRunNs+b.CopyRunNs), policies.PartDevice, policies.PartCompute)

@@ -83,6 +83,7 @@ func follow(t, old *Thread) {
 	}
 	t.ReclaimNs += old.ReclaimNs
 	t.SiblingNs += old.SiblingNs
+	t.AloneNs += old.AloneNs
 	t.Preempted += old.Preempted
 	t.Edges = joinEdges(old.Edges, t.Edges)
 }
@@ -147,6 +148,7 @@ func foldEnded(all []Thread) []Thread {
 		}
 		into.ReclaimNs += t.ReclaimNs
 		into.SiblingNs += t.SiblingNs
+		into.AloneNs += t.AloneNs
 		into.Preempted += t.Preempted
 		if len(into.Edges) < maxFoldedEdges {
 			into.Edges = joinEdges(into.Edges, t.Edges)

@@ -170,8 +170,8 @@ func cost(w *Window, r Rank, lw loaderWork, got Reading) (policies.Cost, bool) {
 	total := w.UsedCPUs() * float64(w.EndNs-w.StartNs)
 	c.OtherCPU = max(0, perTick(total-run-float64(got.spinNs)-lw.runNs))
 	device := b.Ns[policies.PartDevice] + b.Ns[policies.PartCommunication] + b.Ns[policies.PartOther] + b.Ns[policies.PartReclaim]
-	helpers := max(0, float64(b.Ns[policies.PartCompute])-run)
-	c.Queue = perTick(float64(sub(got.Trainer.Ns[probes.StateQueued], got.Trainer.SiblingNs)))
+	helpers := max(0, float64(b.Ns[policies.PartCompute])-run-w.stacked(got.Trainer))
+	c.Queue = perTick(max(0, behindOthers(got.Trainer)-float64(got.Trainer.SiblingNs)))
 	// The trainer's own reading is a wait that CPU does not shorten.
 	own := ownReads(got.Trainer) * w.readShare()
 	if w.traffic().Exchanges() {

@@ -49,6 +49,7 @@ type Thread struct {
 	FromNs, LastNs  [probes.NumStates]int64 // end of the latest interval, before and in the window
 	ReclaimNs       uint64
 	SiblingNs       uint64 // of Ns[StateQueued]
+	AloneNs         uint64 // of Ns[StateQueued]
 	Preempted       uint64
 	Edges           []probes.Edge // sorted by waker, then state
 }
@@ -220,6 +221,7 @@ func diffThread(base *probes.Thread, t probes.Thread, known bool) Thread {
 	}
 	d.ReclaimNs = sub(t.ReclaimNs, base.ReclaimNs)
 	d.SiblingNs = sub(t.SiblingNs, base.SiblingNs)
+	d.AloneNs = sub(t.AloneNs, base.AloneNs)
 	d.Preempted = sub(t.Preempted, base.Preempted)
 	for _, e := range t.Edges {
 		for _, old := range base.Edges {

@@ -109,6 +109,38 @@ func TestWaitIsChargedToWhatLoadersDid(t *testing.T) {
 	}
 }
 
+// TestQueueBehindWhom: a thread that could run stood behind other work, behind a thread of
+// its own container where a CPU idled, or behind nobody on a CPU that took its time.
+func TestQueueBehindWhom(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		sibling, alone uint64
+		idle           float64
+		want           map[policies.Part]float64 // seconds of the trainer
+	}{
+		{"others", 0, 0, 2, map[policies.Part]float64{policies.PartContended: 0.1, policies.PartCompute: 0.2}},
+		{"siblings, and a CPU idled", 80 * ms, 0, 2, map[policies.Part]float64{policies.PartContended: 0.02, policies.PartCompute: 0.28}},
+		{"siblings, and a CPU idled half the time", 80 * ms, 0, 0.5, map[policies.Part]float64{policies.PartContended: 0.06, policies.PartCompute: 0.24}},
+		{"siblings, on a machine in use", 80 * ms, 0, 0, map[policies.Part]float64{policies.PartContended: 0.1, policies.PartCompute: 0.2}},
+		{"nobody", 0, 90 * ms, 2, map[policies.Part]float64{policies.PartContended: 0.01, policies.PartCompute: 0.2, policies.PartOther: 0.09}},
+		{"more than it queued", 500 * ms, 500 * ms, 2, map[policies.Part]float64{policies.PartContended: 0, policies.PartCompute: 0.2}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := dataLoaderJob(times{probes.StateRun: 100 * ms})
+			w.HostIdle = tt.idle
+			th := &w.Threads[w.find(trainer)]
+			*th = thread(trainer, trainer, 1, times{probes.StateRun: 200 * ms, probes.StateTimer: 700 * ms, probes.StateQueued: 100 * ms}, wait(0, probes.StateTimer, 700*ms, 10))
+			th.SiblingNs, th.AloneNs = tt.sibling, tt.alone
+			b := Read(w, nil).Breakdown
+			for part, seconds := range tt.want {
+				if got := float64(b.Ns[part]) / 1e9; math.Abs(got-seconds) > 1e-6 {
+					t.Errorf("%s %.3f s, want %.3f: %v", part, got, seconds, b)
+				}
+			}
+		})
+	}
+}
+
 // TestRelayThreadPassesTheChargeOn: with pinned memory the trainer waits on a
 // futex of a thread of its own, which waits for loaders.
 func TestRelayThreadPassesTheChargeOn(t *testing.T) {
@@ -182,7 +214,7 @@ func TestRateFromTheTicksThemselves(t *testing.T) {
 func TestPartsSumToTheWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "threads")
-		w := &Window{EndNs: 1e9, HasKernel: true, HostCPUs: 2}
+		w := &Window{EndNs: 1e9, HasKernel: true, HostCPUs: 2, HostIdle: rapid.Float64Range(0, 2).Draw(t, "idle")}
 		for i := range n {
 			th := Thread{TID: int32(100 + i), TGID: int32(100 + rapid.IntRange(0, i).Draw(t, "tgid")), PPID: int32(99 + rapid.IntRange(0, n).Draw(t, "ppid")), StartNs: uint64(i)}
 			for s := range probes.NumStates {
@@ -190,6 +222,7 @@ func TestPartsSumToTheWhole(t *testing.T) {
 				th.Count[s] = rapid.Uint64Range(0, 1000).Draw(t, "n")
 				th.WallNs += int64(th.Ns[s])
 			}
+			th.SiblingNs, th.AloneNs = rapid.Uint64Range(0, 3e9).Draw(t, "sibling"), rapid.Uint64Range(0, 3e9).Draw(t, "alone")
 			th.ReclaimNs = rapid.Uint64Range(0, 4e9).Draw(t, "reclaim")
 			for range rapid.IntRange(0, 4).Draw(t, "edges") {
 				th.Edges = append(th.Edges, probes.Edge{Waker: int32(rapid.IntRange(-1, 100+n).Draw(t, "waker")),
