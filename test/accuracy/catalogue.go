@@ -92,8 +92,8 @@ type Part struct {
 	Script string
 	Args   []string
 	Docker []string
-	// EgressMbit shapes what leaves its network interface; 0: not.
-	EgressMbit int
+	// IngressMbit shapes what reaches it, at the host's end of its interface; 0: not.
+	IngressMbit int
 	// DiskMBps and DiskReads bound what the container reads from the disk that its files
 	// lie on, in MB and in reads a second; 0: not.
 	DiskMBps, DiskReads int

@@ -83,13 +83,13 @@ func smallFiles() Family {
 // remote: reading over the network.
 func remote() Family {
 	server := Part{Name: "server", Script: "fetch.py", Args: []string{"--serve"}, Unwatched: true}
-	shaped := Part{Name: "server", Script: "fetch.py", Args: []string{"--serve", "--server-ms", "0", "--sample-kib", "256"}, EgressMbit: 40, Unwatched: true}
+	fast := Part{Name: "server", Script: "fetch.py", Args: []string{"--serve", "--server-ms", "0", "--sample-kib", "256"}, Unwatched: true}
 	return Family{Name: "network-reading", Why: "loaders that read over TCP: loopback, another container, a slow link", Jobs: []Job{
 		{Name: "remote", Why: "the server sleeps 20 ms before each answer", Parts: one("sockets.py"), Phases: alone("input/remote")},
 		{Name: "remote-http", Why: "another container sleeps 20 ms before each answer", Network: true,
 			Parts: []Part{server, {Name: "job", Script: "fetch.py"}}, Phases: alone("input/remote")},
 		{Name: "remote-link", Why: "1 MiB a step over a link of 40 Mbit/s: 210 ms", Network: true,
-			Parts: []Part{shaped, {Name: "job", Script: "fetch.py"}}, Phases: alone("input/remote")},
+			Parts: []Part{fast, {Name: "job", Script: "fetch.py", IngressMbit: 40}}, Phases: alone("input/remote")},
 		{Name: "remote-inline", Why: "no workers: the trainer itself waits for the server", Network: true,
 			Parts: []Part{server, {Name: "job", Script: "fetch.py", Args: []string{"--workers", "0"}}}, Phases: alone("input/remote")},
 	}}

@@ -76,7 +76,7 @@ func gloo(world, mbit int, args ...string) []Part {
 	var out []Part
 	for r := range world {
 		rank := strconv.Itoa(r)
-		out = append(out, Part{Name: "r" + rank, Script: "gloo.py", EgressMbit: mbit, Docker: []string{"--env", "GLOO_SOCKET_IFNAME=eth0"},
+		out = append(out, Part{Name: "r" + rank, Script: "gloo.py", IngressMbit: mbit, Docker: []string{"--env", "GLOO_SOCKET_IFNAME=eth0"},
 			Args: append([]string{"--rank", rank, "--world", strconv.Itoa(world), "--master", "r0:29500"}, args...)})
 	}
 	return out

@@ -51,7 +51,7 @@ func nccl(mbit int, args ...string) []Part {
 	out := []Part{gpuPart("r0", append([]string{"--nccl", "0/2/r0:29501", "--device", "0"}, args...)...),
 		gpuPart("r1", append([]string{"--nccl", "1/2/r0:29501", "--device", "1"}, args...)...)}
 	for i := range out {
-		out[i].EgressMbit = mbit
+		out[i].IngressMbit = mbit
 	}
 	return out
 }

@@ -129,8 +129,8 @@ func (u *run) start(ctx context.Context) error {
 		}
 		u.parts[name] = w
 		u.names = append(u.names, name)
-		if p.EgressMbit > 0 {
-			if err := shape(ctx, w, p.EgressMbit); err != nil {
+		if p.IngressMbit > 0 {
+			if err := shape(ctx, w, p.IngressMbit); err != nil {
 				return err
 			}
 		}

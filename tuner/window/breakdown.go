@@ -79,12 +79,22 @@ func busy(w *Window, t Thread) parts {
 // behindOthers is the time in which a thread could have run and something else did.
 func behindOthers(t Thread) float64 { return float64(sub(t.Ns[probes.StateQueued], t.AloneNs)) }
 
-// stacked is the part of it in which a thread of its own container did while a CPU of the
-// host idled. Kernels put a thread that is woken where its waker ran, on an idle machine
-// too: a trainer that so stands behind its own loaders is short of nothing that a weight
-// could give. On a machine in use it stands behind what keeps those waiting.
+// stacked is the part of it in which a thread of its own container did, as far as nobody
+// else was in the way of those either: a trainer that stands behind its own loaders is
+// short of nothing that a weight could give. Kernels put a thread that is woken where its
+// waker ran, on an idle machine too; on one that others use, who keeps whom is not known,
+// and what of the host the container leaves is idle or the others' tells how likely it is.
 func (w *Window) stacked(t Thread) float64 {
-	return min(float64(t.SiblingNs), behindOthers(t)) * min(1, w.HostIdle)
+	return min(float64(t.SiblingNs), behindOthers(t)) * w.undisturbed()
+}
+
+// undisturbed is the idle share, 0..1, of the CPU time that a container leaves of its host.
+func (w *Window) undisturbed() float64 {
+	others := max(0, float64(w.HostCPUs)*(1-w.StealShare)-w.HostIdle-w.UsedCPUs())
+	if w.HostCPUs == 0 || w.HostIdle+others <= 0 {
+		return 0
+	}
+	return min(1, w.HostIdle/(w.HostIdle+others))
 }
 
 // endedOutside is a thread's waits in one state that no thread of the container ended.

@@ -110,20 +110,20 @@ func TestWaitIsChargedToWhatLoadersDid(t *testing.T) {
 }
 
 // TestQueueBehindWhom: a thread that could run stood behind other work, behind a thread of
-// its own container where a CPU idled, or behind nobody on a CPU that took its time.
+// its own container that nobody hindered, or behind nobody on a CPU that took its time.
 func TestQueueBehindWhom(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
 		sibling, alone uint64
-		idle           float64
+		idle           float64                   // CPUs of the 4; its own are 0.4
 		want           map[policies.Part]float64 // seconds of the trainer
 	}{
-		{"others", 0, 0, 2, map[policies.Part]float64{policies.PartContended: 0.1, policies.PartCompute: 0.2}},
-		{"siblings, and a CPU idled", 80 * ms, 0, 2, map[policies.Part]float64{policies.PartContended: 0.02, policies.PartCompute: 0.28}},
-		{"siblings, and a CPU idled half the time", 80 * ms, 0, 0.5, map[policies.Part]float64{policies.PartContended: 0.06, policies.PartCompute: 0.24}},
-		{"siblings, on a machine in use", 80 * ms, 0, 0, map[policies.Part]float64{policies.PartContended: 0.1, policies.PartCompute: 0.2}},
-		{"nobody", 0, 90 * ms, 2, map[policies.Part]float64{policies.PartContended: 0.01, policies.PartCompute: 0.2, policies.PartOther: 0.09}},
-		{"more than it queued", 500 * ms, 500 * ms, 2, map[policies.Part]float64{policies.PartContended: 0, policies.PartCompute: 0.2}},
+		{"others", 0, 0, 3.6, map[policies.Part]float64{policies.PartContended: 0.1, policies.PartCompute: 0.2}},
+		{"siblings, and nobody else is there", 80 * ms, 0, 3.6, map[policies.Part]float64{policies.PartContended: 0.02, policies.PartCompute: 0.28}},
+		{"siblings, and others use half of the rest", 80 * ms, 0, 1.8, map[policies.Part]float64{policies.PartContended: 0.06, policies.PartCompute: 0.24}},
+		{"siblings, and others use all the rest", 80 * ms, 0, 0, map[policies.Part]float64{policies.PartContended: 0.1, policies.PartCompute: 0.2}},
+		{"nobody", 0, 90 * ms, 3.6, map[policies.Part]float64{policies.PartContended: 0.01, policies.PartCompute: 0.2, policies.PartOther: 0.09}},
+		{"more than it queued", 500 * ms, 500 * ms, 3.6, map[policies.Part]float64{policies.PartContended: 0, policies.PartCompute: 0.2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := dataLoaderJob(times{probes.StateRun: 100 * ms})
@@ -166,6 +166,25 @@ func TestOpenMPTeamIsNotALoader(t *testing.T) {
 	r := Read(w, nil)
 	if r.Loaders != 0 || r.Breakdown.Input() > 0 || r.Breakdown.Share(policies.PartCompute) < 0.9 {
 		t.Errorf("%d loaders, %v", r.Loaders, r.Breakdown)
+	}
+}
+
+// TestThreadThatLoadsIsNoTeam: it shares the interpreter's lock with a trainer that works a
+// tenth as much, and so meets it often.
+func TestThreadThatLoadsIsNoTeam(t *testing.T) {
+	for _, run := range []uint64{40 * ms, 90 * ms, 120 * ms} {
+		w := second(
+			thread(trainer, trainer, 1, times{probes.StateRun: run}, wait(helper, probes.StateFutex, 1e9-run, 60)),
+			thread(helper, trainer, 1, times{probes.StateRun: 980 * ms}, wait(trainer, probes.StateFutex, 20*ms, 60)),
+		)
+		for i := range w.Threads {
+			w.Threads[i].Count[probes.StateRun] = 60
+		}
+		w.Ticks = []Tick{{Source: "torch.backward", TGID: trainer, Count: 5, FromNs: 1, LastNs: 1e9}}
+		r := Read(w, nil)
+		if got := r.Breakdown.Share(policies.PartInputWorkers); r.Loaders != 1 || r.Trainer.TID != trainer || got < 0.8 {
+			t.Errorf("a trainer that works %d ms beside a thread of 980: thread %d, %d loaders, %v", run/ms, r.Trainer.TID, r.Loaders, r.Breakdown)
+		}
 	}
 }
 
