@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/metrics"
 )
 
 func configCommand() *cobra.Command {
@@ -53,6 +54,10 @@ func runConfigCheck(cmd *cobra.Command, args []string) error {
 	}
 	cfg, warnings, err := config.Load(file, dir)
 	result := checked{OK: err == nil, Problems: append([]config.Problem{}, config.Problems(err)...), Warnings: append([]config.Warning{}, warnings...)}
+	if webErr := metrics.CheckWebConfig(cfg.Metrics.WebConfig); err == nil && webErr != nil {
+		// Not the daemon's end: it would take the rest, and serve no metrics.
+		result.OK, result.Problems = false, append(result.Problems, config.Problem{At: file, Key: "metrics.webConfig", Text: webErr.Error()})
+	}
 	if err := show(cmd, result, func() string { return checkedText(file, cfg, result) }); err != nil {
 		return err
 	}

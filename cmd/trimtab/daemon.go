@@ -41,7 +41,12 @@ func daemonCommand() *cobra.Command {
 		Long: "Runs until SIGTERM, which restores every original, unless systemd is about to start the daemon again:\n" +
 			"then what was proved stands, and the next daemon takes over. SIGHUP reloads the config.",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDaemon(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.check {
+				return checkHost(cmd, f)
+			}
+			return runDaemon(cmd.Context(), f)
+		},
 	}
 	cmd.Flags().StringVar(&f.config, "config", config.DefaultFile, "config `FILE`; a missing default file means defaults")
 	cmd.Flags().StringVar(&f.dropDir, "conf-dir", config.DefaultDropDir, "`DIR` of *.yaml files that come after it")
@@ -77,9 +82,6 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	level := new(slog.LevelVar)
 	log := newLogger(os.Stderr, cfg, level)
 	collectBy(int64(cfg.Budget.Memory))
-	if f.check {
-		return checkHost(ctx, f)
-	}
 	p, err := assemble(ctx, cfg, log)
 	if err != nil {
 		return err
@@ -129,6 +131,9 @@ func addMetrics(add func(func(context.Context) error), cfg config.Config, p *par
 	if cfg.Metrics.Listen == "" {
 		return nil
 	}
+	if err := metrics.CheckWebConfig(cfg.Metrics.WebConfig); err != nil {
+		return fmt.Errorf("metrics.webConfig %w", err)
+	}
 	server, err := metrics.NewServer(metrics.Options{Listen: cfg.Metrics.Listen, WebConfig: cfg.Metrics.WebConfig, Version: version(),
 		Latest: p.loop.Snapshot, Healthy: p.alive, Logger: log.With("component", "metrics")})
 	if err != nil {
@@ -138,7 +143,13 @@ func addMetrics(add func(func(context.Context) error), cfg config.Config, p *par
 	if err != nil {
 		return err
 	}
-	add(func(ctx context.Context) error { return server.Run(ctx, l) })
+	add(func(ctx context.Context) error {
+		if err := server.Run(ctx, l); err != nil && ctx.Err() == nil {
+			log.Error("metrics are not served any more", "error", err)
+			<-ctx.Done()
+		}
+		return nil
+	})
 	return nil
 }
 
@@ -177,6 +188,7 @@ func reload(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *parts, 
 		return
 	}
 	setLevel(level, cfg)
+	collectBy(int64(cfg.Budget.Memory))
 	for _, key := range needsRestart(p.cfg, cfg) {
 		log.Warn("this key takes effect at the next start", "key", key)
 	}

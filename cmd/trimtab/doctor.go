@@ -92,9 +92,11 @@ func examine(ctx context.Context, file, dropDir string) []finding {
 
 // checkHost is `trimtab daemon --check`: the doctor's findings, as an error where
 // the host cannot be tuned.
-func checkHost(ctx context.Context, f daemonFlags) error {
-	findings := examine(ctx, f.config, f.dropDir)
-	fmt.Print(findingsText(findings))
+func checkHost(cmd *cobra.Command, f daemonFlags) error {
+	findings := examine(cmd.Context(), f.config, f.dropDir)
+	if err := show(cmd, findings, func() string { return findingsText(findings) }); err != nil {
+		return err
+	}
 	if worst(findings) == 2 {
 		return errors.New("this host cannot be tuned")
 	}

@@ -63,15 +63,21 @@ func examineEngine(ctx context.Context, cfg config.Config, e runtime.Engine) (ou
 		text += fmt.Sprintf(", %d of them Kubernetes': observed only", kubernetes)
 	}
 	out = []finding{{What: e.Name(), Level: levelOK, Text: text}}
+	if d, isDocker := e.(*docker.Engine); isDocker && len(running) == 0 {
+		socket, err := d.Containerd(ctx)
+		return append(out, grade("door", err, levelDegraded, "containerd answers at "+socket+"; whether it is Docker's a running container will tell", doorMend)), true
+	}
 	if len(running) == 0 {
 		return out, true
 	}
 	door := finding{What: "door", Level: levelOK, Text: e.Door(ctx, running[0])}
 	if e.Name() == docker.EngineName && !strings.HasPrefix(door.Text, "containerd/") {
-		door.Level, door.Mend = levelDegraded, "let trimtab reach containerd's socket (docker.containerd in the config): Docker's own API cannot take back all that it sets"
+		door.Level, door.Mend = levelDegraded, doorMend
 	}
 	return append(out, door), true
 }
+
+const doorMend = "let trimtab reach containerd's socket (docker.containerd in the config): Docker's own API cannot take back all that it sets"
 
 // examineShares tells what CPU shares, Docker's --cpu-shares, become on this host:
 // versions of runtimes convert them in different ways, so each that is here is tried.

@@ -77,7 +77,7 @@ func (p *parts) openUprobes() {
 
 func (p *parts) with(probe probes.Probe, missing []string) {
 	for _, lost := range missing {
-		p.without(probe.Name(), "a part of the probe is off", lost)
+		p.without(probe.Name()+" (part)", "a part of the probe is off", lost) // the probe itself reads
 	}
 	p.probes = append(p.probes, loop.Probe{Probe: probe})
 }

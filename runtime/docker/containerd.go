@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/trimtab/trimtab/runtime"
@@ -19,12 +20,8 @@ func (d containerdDoor) name() string { return "containerd/" + d.tasks.Namespace
 // Docker's API. A containerd that hangs stays the door: what Docker's API writes
 // is stored for good, which no hiccup should bring about.
 func (e *Engine) door(ctx context.Context, c runtime.Container) door {
-	addresses := usualContainerdSockets[:]
-	if given := e.opts.ContainerdAddress; given != "" {
-		addresses = []string{strings.TrimPrefix(given, "unix://")}
-	}
 	var reasons []error
-	for _, address := range addresses {
+	for _, address := range e.containerdSockets() {
 		d := containerdDoor{containerd.Tasks{Address: address, Namespace: e.opts.ContainerdNamespace, Timeout: e.opts.CallTimeout}}
 		err := d.runs(ctx, c)
 		if err == nil {
@@ -40,6 +37,28 @@ func (e *Engine) door(ctx context.Context, c runtime.Container) door {
 		e.noteDoor(errors.Join(reasons...).Error())
 	}
 	return apiDoor{engine: e}
+}
+
+func (e *Engine) containerdSockets() []string {
+	if given := e.opts.ContainerdAddress; given != "" {
+		return []string{strings.TrimPrefix(given, "unix://")}
+	}
+	return usualContainerdSockets[:]
+}
+
+// Containerd names a socket of containerd's that answers, where no container tells yet
+// which one is Docker's; the error says what stands in the way of each.
+func (e *Engine) Containerd(ctx context.Context) (string, error) {
+	var reasons []error
+	for _, address := range e.containerdSockets() {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", address)
+		if err != nil {
+			reasons = append(reasons, err)
+			continue
+		}
+		return address, conn.Close()
+	}
+	return "", errors.Join(reasons...)
 }
 
 // noteDoor logs once that containerd's door is shut, or open again.

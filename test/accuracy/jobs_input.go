@@ -46,8 +46,8 @@ func inline() Family {
 
 // threads: loader threads in the training process.
 func threads() Family {
-	return Family{Name: "threads", HeldOut: true,
-		Why: "loader threads in the training process; set aside, for nothing but threads' waits tells its roles", Jobs: []Job{
+	return Family{Name: "threads",
+		Why: "loader threads in the training process: nothing but threads' waits tells its roles", Jobs: []Job{
 			{Name: "threads-starved", Why: "about 1 CPU is needed, the quota is 0.3", Parts: one("threads.py"), Phases: starved(0.3, "input/throttled")},
 			{Name: "threads-contended", Why: "four spinning processes at the same weight on every CPU",
 				Parts: one("threads.py", "--device-ms", "20"), Phases: besideBusy("input/contended")},

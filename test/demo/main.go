@@ -73,6 +73,7 @@ type demo struct {
 	began                      probes.Host // of measuring
 	trial                      view.Trial
 	final                      view.Container
+	stood                      map[string]runtime.Values // every knob of both containers before the daemon began
 }
 
 func (d *demo) say(format string, args ...any) {
@@ -182,6 +183,9 @@ func (d *demo) starve(ctx context.Context) (err error) {
 	if d.neighbourStarved, err = d.neighbourSince(before, at); err != nil {
 		return err
 	}
+	if d.stood, err = d.knobs(ctx); err != nil {
+		return err
+	}
 	d.say("its owner's quota of %.2f CPUs leaves it %.2f steps/s", d.quota, d.starved)
 	return nil
 }
@@ -262,9 +266,19 @@ func (d *demo) stopDaemon(context.Context) error {
 // judge prints the summary and checks the promises.
 func (d *demo) judge(ctx context.Context) error {
 	granted, _ := d.final.Now[runtime.KnobCPUQuota].CPUs()
-	back, err := quotaOf(ctx, d.job)
+	stands, err := d.knobs(ctx)
 	if err != nil {
 		return err
+	}
+	back, kept := stands[d.job.Name][runtime.KnobCPUQuota], 0
+	var changed []string
+	for name, before := range d.stood {
+		for k, v := range before {
+			if now := stands[name][k]; now != v {
+				changed = append(changed, fmt.Sprintf("%s's %s was %s and is %s", name, k, v, now))
+			}
+			kept++
+		}
 	}
 	due := min(d.neighbourStarved, 1) // two equal weights on two CPUs entitle each to one
 	// In steps/s where trimtab confirmed them, else as a gain over the rate before.
@@ -292,7 +306,7 @@ func (d *demo) judge(ctx context.Context) error {
 	check(granted <= maxOfKnee*d.knee, "granted %.2f CPUs, %.2f × the knee of %.2f (promised: at most %.1f)", granted, granted/d.knee, d.knee, maxOfKnee)
 	check(math.Abs(predicted/measured-1) <= maxMiss, "predicted %.2f %s, came %.2f: off by %.1f %% (promised: at most %.0f %%)", predicted, unit, measured, 100*math.Abs(predicted/measured-1), 100*maxMiss)
 	check(d.neighbourIn >= minOfDue*due, "the neighbour used %.2f CPUs before and %.2f after; it is entitled to 1.00 (promised: %.0f %% of what it had of that)", d.neighbourStarved, d.neighbourIn, 100*minOfDue)
-	check(back == runtime.QuotaFromCPUs(d.quota, runtime.DefaultPeriodUs), "every limit is back")
+	check(len(changed) == 0 && back == runtime.QuotaFromCPUs(d.quota, runtime.DefaultPeriodUs), "every limit is back, of %d of both containers%s", kept, strings.Join(append([]string{""}, changed...), "; "))
 	if !ok {
 		return errors.Join(errors.New("a promise was not kept"), d.robbed())
 	}
@@ -300,18 +314,23 @@ func (d *demo) judge(ctx context.Context) error {
 	return nil
 }
 
-// quotaOf reads what stands in the kernel.
-func quotaOf(ctx context.Context, j *workload.Job) (runtime.Value, error) {
-	pid, err := j.PID(ctx)
-	if err != nil {
-		return "", err
+// knobs reads what stands in the kernel, by container.
+func (d *demo) knobs(ctx context.Context) (map[string]runtime.Values, error) {
+	out := map[string]runtime.Values{}
+	for _, j := range []*workload.Job{d.job, d.neighbour} {
+		pid, err := j.PID(ctx)
+		if err != nil {
+			return nil, err
+		}
+		where, err := cgroup.Locate("/proc", cgroup.DefaultRoot, pid)
+		if err != nil {
+			return nil, err
+		}
+		if out[j.Name], err = cgroup.ReadValues(where); err != nil {
+			return nil, err
+		}
 	}
-	where, err := cgroup.Locate("/proc", cgroup.DefaultRoot, pid)
-	if err != nil {
-		return "", err
-	}
-	values, err := cgroup.ReadValues(where)
-	return values[runtime.KnobCPUQuota], err
+	return out, nil
 }
 
 // end removes everything the demo started.
@@ -325,8 +344,5 @@ func (d *demo) end() error {
 			errs = append(errs, j.Stop())
 		}
 	}
-	if err := errors.Join(errs...); err != nil && !strings.Contains(err.Error(), "already") {
-		return err
-	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -205,8 +205,8 @@ func wantNone(t *testing.T, d *daemontest.Daemon, prefix string) {
 	}
 }
 
-// hostileScript makes and ends 2,000 threads at a time, shows files that pretend
-// to be PyTorch or belong to the host, and says when each round is done.
+// hostileScript makes and ends threads, 10,000 and then 2,000 at a time, shows files that
+// pretend to be PyTorch or belong to the host, and says when each round is done.
 const hostileScript = `
 import mmap, os, threading
 def quiet(make, *args):
@@ -224,11 +224,22 @@ quiet(os.symlink, "/dev/zero", "/tmp/t/libtorch_cpu.so")
 threading.stack_size(65536)
 for n in range(1, 1 << 30):
     go = threading.Event()
-    started = [threading.Thread(target=go.wait) for _ in range(2000)]
+    started = [threading.Thread(target=go.wait) for _ in range(10000 if n == 1 else 2000)]
     for t in started: t.start()
     go.set()
     for t in started: t.join()
     print("step=%d t=%.6f dt=1" % (n, __import__("time").monotonic()), flush=True)
+`
+
+// bombScript forks until its pids limit, and again whenever something ends.
+const bombScript = `
+import os, time
+print("step=1 t=%.6f dt=1" % time.monotonic(), flush=True)
+while True:
+    try:
+        if os.fork(): time.sleep(0.001)
+    except OSError: time.sleep(0.01)
+    if os.getpid() % 7 == 0: os._exit(0)
 `
 
 // hostileLabels lie in every way that a label can.
@@ -244,18 +255,19 @@ func hostileLabels() (args []string) {
 	return args
 }
 
-// hostile starts the container above. Its quota leaves the machine's other CPU to the others.
-func hostile(t *testing.T) *workload.Job {
+// hostile starts a container with one of the scripts above. Its quota leaves most of the
+// machine to the others.
+func hostile(t *testing.T, name, script string, args ...string) *workload.Job {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "hostile.py"), []byte(hostileScript), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "hostile.py"), []byte(script), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	h, err := workload.Start(t.Context(), workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-hostile", os.Getpid()), Script: "hostile.py", Dir: dir,
-		DockerArgs: append([]string{"--cpus", "0.6", "--pids-limit", "2200"}, hostileLabels()...)})
+	h, err := workload.Start(t.Context(), workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: "hostile.py", Dir: dir,
+		DockerArgs: append(args, hostileLabels()...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +290,7 @@ func TestHostileContainer(t *testing.T) {
 	d := daemon(t, daemontest.Options{Config: onlyMine()})
 	until(t, d, victim.Name, "a verdict", throttled)
 	before := footprintOf(t, d.PID())
-	h := hostile(t)
+	h := hostile(t, "hostile", hostileScript, "--cpus", "0.6", "--pids-limit", "10600")
 	c := until(t, d, h.Name, "the hostile container", func(c view.Container) bool { return len(c.Enrolment.Problems) > 0 })
 	if c.Enrolment.Mode == policies.ModeTune {
 		t.Errorf("enrolled by garbage: %+v", c.Enrolment)
@@ -286,6 +298,8 @@ func TestHostileContainer(t *testing.T) {
 	if err := h.WaitSteps(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
+	bomb := hostile(t, "bomb", bombScript, "--cpus", "0.3", "--pids-limit", "400")
+	until(t, d, bomb.Name, "the fork bomb", func(c view.Container) bool { return c.Name != "" })
 	from := until(t, d, victim.Name, "seen", func(c view.Container) bool { return c.Name != "" })
 	until(t, d, victim.Name, "three more windows, still throttled", func(c view.Container) bool { return c.Windows >= from.Windows+3 && throttled(c) })
 	s, err := d.Client().Status(t.Context())
@@ -300,13 +314,15 @@ func TestHostileContainer(t *testing.T) {
 	if text, err := d.Run(t.Context(), "ps"); err != nil || strings.ContainsAny(text, "\x1b\x01") {
 		t.Errorf("ps: %v, %q", err, text)
 	}
-	if err := h.Stop(); err != nil {
-		t.Fatal(err)
+	for _, j := range []*workload.Job{h, bomb} {
+		if err := j.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		wantNone(t, d, j.Name)
 	}
-	wantNone(t, d, h.Name)
 	after := footprintOf(t, d.PID())
 	t.Logf("before: %s; after: %s; log of %d bytes", before, after, len(d.Log()))
-	const hostileMiB = 96 // two thousand threads were read each tick
+	const hostileMiB = 96 // thousands of threads were read each tick
 	if after.descriptors > before.descriptors+moreDescriptors || after.residentMiB > before.residentMiB+hostileMiB || len(d.Log()) > 64<<10 {
 		t.Errorf("before: %s; after: %s; log of %d bytes", before, after, len(d.Log()))
 	}

@@ -69,7 +69,7 @@ type Limits struct {
 
 // Budget is what trimtab itself may use (law 12).
 type Budget struct {
-	CPU    float64 `yaml:"cpu"` // CPUs, probes included
+	CPU    float64 `yaml:"cpu"` // CPUs of the daemon and its child; what programs cost the jobs is Job's
 	Memory Bytes   `yaml:"memory"`
 	Job    float64 `yaml:"job"` // share of one CPU that probes may cost the threads of each container
 }

@@ -81,6 +81,8 @@ func (c *Core) frozen(in Input, j *job) string {
 func (c *Core) fixed(in Input, j *job) string {
 	e := j.c.Enrolment
 	switch {
+	case j.c.Owed != "":
+		return "a restore is owed"
 	case !j.c.Watched:
 		return orElse(e.WhyNot, "not watched")
 	case e.Mode == policies.ModeOff:
@@ -89,8 +91,6 @@ func (c *Core) fixed(in Input, j *job) string {
 		return in.Frozen
 	case j.c.Held:
 		return "held since restore"
-	case j.c.Owed != "":
-		return "a restore is owed"
 	case j.c.State != runtime.StateRunning:
 		return "container is " + string(j.c.State)
 	}

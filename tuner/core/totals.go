@@ -12,10 +12,11 @@ import (
 // totals are counters that outlive containers. Keys are view.Count with Value 0.
 type totals struct {
 	plans, trials, teamParts, teamVerdicts map[view.Count]float64
+	teams                                  map[string]bool
 }
 
 func newTotals() totals {
-	return totals{map[view.Count]float64{}, map[view.Count]float64{}, map[view.Count]float64{}, map[view.Count]float64{}}
+	return totals{map[view.Count]float64{}, map[view.Count]float64{}, map[view.Count]float64{}, map[view.Count]float64{}, map[string]bool{}}
 }
 
 func (t totals) plan(policy, result string) { t.plans[view.Count{Policy: policy, Result: result}]++ }
@@ -28,9 +29,10 @@ func (t totals) trial(policy string, o view.Outcome) {
 const maxTeams = 100
 
 func (t totals) window(team string, v policies.Verdict, b policies.Breakdown) {
-	if len(t.teamVerdicts) > maxTeams*30 {
+	if !t.teams[team] && len(t.teams) >= maxTeams {
 		team = "(others)"
 	}
+	t.teams[team] = true
 	t.teamVerdicts[view.Count{Team: team, Class: v.Class, Cause: v.Cause}]++
 	for p := range policies.NumParts {
 		if b.Ns[p] > 0 {

@@ -123,6 +123,7 @@ func (l *Loop) Restore(ctx context.Context, name string) ([]view.ActionResult, e
 		}); err != nil {
 			return out, err
 		}
+		l.tell(ctx, view.Record{Key: c.Key(), Name: c.Name, Text: "held until `trimtab resume`"})
 		out = append(out, shown.with(restoreAnswer(r)))
 	}
 	return out, nil
@@ -176,6 +177,7 @@ func (l *Loop) Resume(ctx context.Context, name string) ([]view.ActionResult, er
 		if err := l.o.Holds.SetPaused(false); err != nil {
 			return nil, err
 		}
+		l.tell(ctx, view.Record{Text: "no longer paused"})
 		out = append(out, view.ActionResult{Name: "host", OK: true, Text: "no longer paused"})
 	}
 	for _, c := range cs {
@@ -185,13 +187,32 @@ func (l *Loop) Resume(ctx context.Context, name string) ([]view.ActionResult, er
 		if err := l.o.Holds.SetHeld(c.Key(), false); err != nil {
 			return out, err
 		}
+		l.tell(ctx, view.Record{Key: c.Key(), Name: c.Name, Text: "no longer held"})
 		out = append(out, view.ActionResult{Key: c.Key(), Name: c.Name, OK: true, Text: "no longer held"})
 	}
 	return out, nil
 }
 
 // Pause freezes everything as it stands, until Resume, also over a reboot.
-func (l *Loop) Pause(_ context.Context) error { return l.o.Holds.SetPaused(true) }
+func (l *Loop) Pause(ctx context.Context) error {
+	if err := l.o.Holds.SetPaused(true); err != nil {
+		return err
+	}
+	l.tell(ctx, view.Record{Text: "paused by hand: everything stands as it is until `trimtab resume`"})
+	return nil
+}
+
+// tell puts what people asked for into the history. The thing itself is done by then, and
+// an end of the loop in between is no reason to say that it is not.
+func (l *Loop) tell(ctx context.Context, r view.Record) {
+	r.UnixNs, r.Kind = time.Now().UnixNano(), view.RecordEnrol
+	_ = l.do(ctx, func() {
+		if t := l.containers[r.Key]; t != nil {
+			r.Team = t.enrolment.Team
+		}
+		l.keep([]view.Record{r})
+	})
+}
 
 // Record streams what is read from now on.
 func (l *Loop) Record(ctx context.Context, w io.Writer, d time.Duration) error {

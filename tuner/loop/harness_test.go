@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -109,6 +110,23 @@ func (h *memHistory) has(kind view.RecordKind) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.ContainsFunc(h.records, func(r view.Record) bool { return r.Kind == kind })
+}
+
+// wantTold looks for records of what people asked for, in order.
+func (n *node) wantTold(texts ...string) {
+	n.t.Helper()
+	all, err := n.history.Query(history.Filter{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, text := range texts {
+		i := slices.IndexFunc(all, func(r view.Record) bool { return r.Kind == view.RecordEnrol && strings.Contains(r.Text, text) })
+		if i < 0 {
+			n.t.Errorf("no record says %q", text)
+			return
+		}
+		all = all[i+1:]
+	}
 }
 
 // node is a host on which daemons come and go: what is on it outlives a loop.

@@ -158,6 +158,7 @@ func TestRestoreHoldsUntilResume(t *testing.T) {
 		d.until("train", "a change after resume", isChanged)
 		d.stop(false)
 		n.wantQuota(c, starvedQuota, "after shutdown")
+		n.wantTold("held until", "no longer held")
 	})
 }
 
@@ -271,6 +272,7 @@ func TestPauseAndDisabledStopEveryWrite(t *testing.T) {
 		d.until("train", "a change at last", isChanged)
 		d.stop(false)
 		n.wantQuota(c, starvedQuota, "after shutdown")
+		n.wantTold("paused by hand", "no longer paused")
 	})
 }
 

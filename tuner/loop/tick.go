@@ -73,15 +73,19 @@ func (l *Loop) stretch() int { return max(1, l.shed) }
 // be of use, and the OverBudget alert asks a person.
 const maxShed = 4
 
-// shedding reads less often while trimtab is over its budget, and more again
-// once it uses less than a third of it.
+// shedAt is the share of the budget of CPU from which on readings are taken less often:
+// before it is exceeded (law 12).
+const shedAt = 0.9
+
+// shedding reads less often while trimtab nears its budget, and more again once it uses
+// less than a third of it.
 func (l *Loop) shedding() {
 	if l.settings.BudgetCPU <= 0 || l.spent.use == 0 {
 		return
 	}
 	before := l.stretch()
 	switch share := l.spent.use / l.settings.BudgetCPU; {
-	case share > 1:
+	case share > shedAt:
 		l.shed = min(2*before, maxShed)
 	case share < 0.33:
 		l.shed = max(before/2, 1)
@@ -274,12 +278,12 @@ func (l *Loop) publish() {
 		s.Daemon.RSSBytes += cost.ChildBytes
 	}
 	if l.settings.BudgetMemory > 0 {
-		s.Daemon.BudgetShare = max(s.Daemon.BudgetShare, float64(s.Daemon.RSSBytes)/float64(l.settings.BudgetMemory))
+		s.Daemon.MemoryShare = float64(s.Daemon.RSSBytes) / float64(l.settings.BudgetMemory)
 	}
 	s.Daemon.Probes = append(s.Daemon.Probes, l.o.Missing...)
 	if n := l.stretch(); n > 1 {
 		s.Daemon.Probes = append(s.Daemon.Probes, view.Part{Name: "budget", Since: l.spent.at.UnixNano(),
-			Lost: fmt.Sprintf("readings are taken every %d ticks only: trimtab was over its own budget (budget.cpu)", n)})
+			Lost: fmt.Sprintf("readings are taken every %d ticks only: trimtab nears its own budget (budget.cpu)", n)})
 	}
 	l.snapshot.Store(s)
 	if l.o.Notify != nil {

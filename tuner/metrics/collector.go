@@ -190,7 +190,8 @@ func (e *emitter) daemon(s *view.Snapshot) {
 	e.set(nProbeRuns, float64(d.ProbeRuns))
 	e.set(nProbeMaps, float64(d.ProbeMapBytes))
 	e.set(nProbeLost, float64(d.ProbeLost))
-	e.set(nBudget, d.BudgetShare)
+	e.set(nBudget, d.BudgetShare, "cpu")
+	e.set(nBudget, d.MemoryShare, "memory")
 	e.setBool(nConfigOK, d.ConfigError == "")
 	e.set(nConfigTime, float64(d.ConfigUnixNs)/1e9)
 	e.set(nSnapshotTime, float64(s.UnixNs)/1e9)
@@ -200,7 +201,7 @@ func (e *emitter) daemon(s *view.Snapshot) {
 func (e *emitter) node(s *view.Snapshot) {
 	e.set(nNodeCPUs, s.Node.CPUs)
 	e.set(nNodeReserve, s.Node.Reserve)
-	e.set(nNodeOther, s.Node.OtherCPUs)
+	e.set(nNodeOther, s.Node.OtherCPUs+s.Node.HostCPUs)
 	e.set(nKnown, float64(s.Memory.Known))
 	e.setBool(nKnownKept, s.Memory.Lost == "")
 	type group struct {

@@ -221,6 +221,22 @@ func TestCaps(t *testing.T) {
 	}
 }
 
+// TestDebtIsTold: whether or not the container is watched or has a place.
+func TestDebtIsTold(t *testing.T) {
+	s := &view.Snapshot{}
+	for i := range MaxContainers {
+		s.Containers = append(s.Containers, view.Container{Key: fmt.Sprint(i), Name: fmt.Sprintf("c%04d", i), Watched: true})
+	}
+	s.Containers = append(s.Containers, view.Container{Key: "late", Name: "late", Watched: true, Owed: "memory in use"},
+		view.Container{Key: "off", Name: "off", Owed: "memory in use"})
+	got := text(t, registryOf(t, func() *view.Snapshot { return s }))
+	for _, name := range []string{"late", "off"} {
+		if want := `trimtab_container_restore_owed{container="` + name + `",team=""} 1` + "\n"; !strings.Contains(got, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+}
+
 // TestTeamsAreAdmittedOnce: a team that had its own series keeps them when others
 // come that sort before it, so no counter falls.
 func TestTeamsAreAdmittedOnce(t *testing.T) {

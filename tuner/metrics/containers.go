@@ -10,11 +10,13 @@ import (
 func (e *emitter) containers(all []view.Container) {
 	exported, left := 0, 0
 	for _, c := range all {
-		if !c.Watched {
-			continue
-		}
-		if exported == MaxContainers {
-			left++
+		if !c.Watched || exported == MaxContainers {
+			if c.Watched {
+				left++
+			}
+			if c.Owed != "" { // a debt is told of whoever looks at the container
+				e.setBool(nOwed, true, e.label(c.Key, c.Name), e.c.team(c.Enrolment.Team))
+			}
 			continue
 		}
 		exported++

@@ -44,7 +44,7 @@ type Server struct {
 // certificates included; "" is right.
 func CheckWebConfig(path string) error {
 	if err := web.Validate(path); err != nil {
-		return fmt.Errorf("metrics.webConfig %s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }

@@ -208,6 +208,12 @@ func prediction(c view.Container) string {
 	line("data loaders on a CPU", milliseconds(cost.LoaderCPU))
 	line("other threads on a CPU", milliseconds(cost.OtherCPU))
 	line("waits that no CPU shortens", milliseconds(cost.Device))
+	if cost.Queue > 0 {
+		line("queueing behind others for a CPU", milliseconds(cost.Queue))
+	}
+	if cost.Spin > 0 {
+		line("spinning, paid from a quota", milliseconds(cost.Spin))
+	}
 	if cost.Loaders > 0 {
 		line("one batch, made by one loader", fmt.Sprintf("%s, %d loaders side by side", milliseconds(cost.Batch), cost.Loaders))
 	}

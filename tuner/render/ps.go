@@ -22,7 +22,7 @@ func PS(containers []view.Container, all bool) string {
 	var rows [][]string
 	hidden := 0
 	for _, c := range containers {
-		if !c.Watched && !all && c.Enrolment.Mode != policies.ModeTune {
+		if !c.Watched && !all && c.Enrolment.Mode != policies.ModeTune && c.Owed == "" {
 			hidden++
 			continue
 		}
@@ -51,7 +51,7 @@ func psRow(c view.Container) []string {
 		mode = "-" // nothing is read of it, so nothing is observed
 	}
 	whyNot := c.WhyNot
-	if whyNot == "" && c.Owed != "" {
+	if c.Owed != "" {
 		whyNot = "restore owed: " + c.Owed
 	}
 	return []string{name(c.Name), orDash(name(c.Enrolment.Team)), gpus(c.GPUs), mode, rate(c.Rate), stalled, causeWord(c.Verdict),

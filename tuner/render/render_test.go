@@ -181,6 +181,15 @@ func TestPS(t *testing.T) {
 	}
 }
 
+// What is owed is shown whether or not the container is watched, and before anything
+// else that keeps trimtab from acting.
+func TestPSShowsDebts(t *testing.T) {
+	owed := view.Container{Name: "web", Enrolment: policies.Enrolment{Mode: policies.ModeOff}, WhyNot: "no label", Owed: "memory in use"}
+	if got := PS([]view.Container{owed}, false); !strings.Contains(got, "restore owed") {
+		t.Errorf("%s", got)
+	}
+}
+
 // A rate whose ticks are not known to be steps is never printed as steps.
 func TestProxyRates(t *testing.T) {
 	c := starved()
@@ -204,7 +213,7 @@ func TestHistory(t *testing.T) {
 		{UnixNs: at(14, 9), Kind: view.RecordWould, Name: "observed", Knob: runtime.KnobMemoryLimit, From: "1073741824", To: "2147483648", Gain: 0.1, Text: "pages are read again"},
 		{UnixNs: at(15, 0), Kind: view.RecordTrial, Name: "train", Outcome: view.OutcomeRolledBack, After: 20, Gain: -0.03, Text: "slower"},
 		{UnixNs: at(15, 1), Kind: view.RecordTrial, Name: "train", Outcome: view.OutcomeAborted, Text: "the container ended"},
-		{UnixNs: at(16, 0), Kind: view.RecordEnrol, Text: "paused by root"},
+		{UnixNs: at(16, 0), Kind: view.RecordEnrol, Text: "paused by hand: everything stands as it is until `trimtab resume`"},
 	}
 	golden(t, "history.txt", History(records, false, "", testClock()))
 	if got := History(nil, true, "2h", testClock()); got != "no changes since 2h\n" {

@@ -35,8 +35,8 @@ func Status(s api.Status, clock Clock) string {
 	if d.ConfigError != "" {
 		line("", "the newer one was refused: %s", clean(strings.ReplaceAll(d.ConfigError, "\n", "; ")))
 	}
-	line("own use", "%s of a CPU on average, %s, probes hold %s; %s of the budget", ownCPU(s), enrol.FormatBytes(float64(d.RSSBytes)),
-		enrol.FormatBytes(float64(d.ProbeMapBytes)), percent(d.BudgetShare))
+	line("own use", "%s of a CPU on average, %s, probes hold %s; %s of the budget of CPU, %s of that of memory", ownCPU(s), enrol.FormatBytes(float64(d.RSSBytes)),
+		enrol.FormatBytes(float64(d.ProbeMapBytes)), percent(d.BudgetShare), percent(d.MemoryShare))
 	if d.ProbeLost > 0 {
 		line("", "%d events found no room: verdicts are less sure", d.ProbeLost)
 	}

@@ -42,6 +42,7 @@ type Daemon struct {
 	ProbeMapBytes uint64  `json:"probeMapBytes"`         // kernel memory of BPF maps
 	ProbeLost     uint64  `json:"probeLost"`             // events dropped, threads beyond the room
 	BudgetShare   float64 `json:"budgetShare"`           // trimtab's CPUs used over its budget; above 1: over budget
+	MemoryShare   float64 `json:"memoryShare"`           // its resident memory over its budget
 	ConfigError   string  `json:"configError,omitempty"` // the last reload was refused: why
 	ConfigUnixNs  int64   `json:"configTime"`            // when the config in force was loaded
 }
