@@ -82,6 +82,8 @@ type Finder struct {
 	containers map[string]*container
 	processes  map[int32]*process
 	known      map[fileKey]known
+	readings   map[fileKey]*reading
+	reading    sync.WaitGroup // their goroutines
 	libraries  map[fileKey]*library
 	queue      []visit
 	seen       map[int32]bool // in the scan that the queue is of
@@ -104,7 +106,7 @@ type Finder struct {
 func NewFinder() *Finder {
 	f := &Finder{
 		procRoot: "/proc", attacher: newAttacher(), containers: map[string]*container{}, processes: map[int32]*process{},
-		known: map[fileKey]known{}, libraries: map[fileKey]*library{}, seen: map[int32]bool{}, problems: newProblems(),
+		known: map[fileKey]known{}, readings: map[fileKey]*reading{}, libraries: map[fileKey]*library{}, seen: map[int32]bool{}, problems: newProblems(),
 		interest: interest{marks: map[string]bool{}}, closing: make(chan struct{}, maxClosing), room: newRoom(),
 	}
 	f.price = startPricing(f.attacher)
@@ -130,8 +132,9 @@ func (f *Finder) Add(spec Spec) (*Client, error) {
 	for _, name := range spec.Marks {
 		f.interest.marks[name] = true
 	}
+	marks, clients := f.interest.marks, slices.Clone(f.clients) // readings ask, while clients go
 	f.interest.wanted = func(name string) bool {
-		return f.interest.marks[name] || slices.ContainsFunc(f.clients, func(c *Client) bool { return c.spec.matches(name) })
+		return marks[name] || slices.ContainsFunc(clients, func(c *Client) bool { return c.spec.matches(name) })
 	}
 	clear(f.known) // they were looked into for less
 	return c, nil
@@ -144,6 +147,7 @@ func (f *Finder) Close() error {
 		f.forget(pid)
 	}
 	f.closers.Wait()
+	f.endReadings()
 	var errs []error
 	f.failed.Range(func(_, err any) bool {
 		errs = append(errs, err.(error))

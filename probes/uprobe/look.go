@@ -15,9 +15,9 @@ import (
 
 // Bounds on what one process can make the finder do.
 const (
-	// firstFile is how long a look's first new file may take: libtorch_cpu takes some
-	// 20 ms where its pages are in memory.
-	firstFile = 500 * time.Millisecond
+	// fileTime is how long one file may be read: libtorch_cpu takes some 20 ms where its
+	// pages are in memory.
+	fileTime = 500 * time.Millisecond
 	// maxLibraries with functions of interest; PyTorch with all of CUDA maps about 10.
 	maxLibraries = 32
 	// A process that is not looked through in maxLooks is left alone for restFromLooks.
@@ -47,10 +47,10 @@ type looking struct {
 // over: the time is up, and the next look goes on behind what this one did.
 func (l *looking) over() bool { return l.worked && time.Now().After(l.deadline) }
 
-// patience is until when one file may be searched: the first new one of a look
-// has firstFile, for a look that does none would never end.
+// patience is until when one file is waited for: the first new one of a look at least
+// as long as a scan may take, for a look that waits for none would never end.
 func (l *looking) patience() time.Time {
-	if first := time.Now().Add(firstFile); !l.worked && first.After(l.deadline) {
+	if first := time.Now().Add(scanBudget); !l.worked && first.After(l.deadline) {
 		return first
 	}
 	return l.deadline
@@ -151,28 +151,6 @@ func (f *Finder) enter(l *looking, h handle, addresses string) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// lookInto reads a file's symbols; a file that cannot be read as a library has none.
-func (f *Finder) lookInto(h handle, until time.Time) (known, error) {
-	file, err := h.reopen()
-	if err != nil {
-		return known{}, fmt.Errorf("open a library: %w", err)
-	}
-	defer file.Close()
-	k := known{stamp: h.stamp}
-	symbols, err := findSymbols(file, f.interest, until)
-	if errors.Is(err, errOutOfTime) {
-		return known{}, err
-	}
-	if err == nil {
-		k.symbols = symbols
-	}
-	if len(f.known) >= maxKnown {
-		clear(f.known)
-	}
-	f.known[h.key] = k
-	return k, nil
 }
 
 // join makes a process a member of a client, with one more library.

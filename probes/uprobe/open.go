@@ -38,6 +38,16 @@ type handle struct {
 
 func (h handle) close() { _ = unix.Close(h.fd) }
 
+// again is the same file by a descriptor of its own, to be closed apart.
+func (h handle) again() (handle, error) {
+	fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return handle{}, fmt.Errorf("a second descriptor: %w", err)
+	}
+	h.fd = fd
+	return h, nil
+}
+
 // reopen opens the file for reading. It is known to be a regular file, so the
 // open does not wait for a peer.
 func (h handle) reopen() (*os.File, error) {
