@@ -66,7 +66,7 @@ func TestPlansComeToRest(t *testing.T) {
 	})
 }
 
-// maxPerMinute moves of a node are what learning may cost; one node in some 6,000 makes 9. The
+// maxPerMinute moves of a node are what learning may cost; one node in some 6,000 makes more than 8. The
 // core itself allows no more than ChangesPerMinute, whatever is decided here.
 const maxPerMinute = 10
 
