@@ -14,10 +14,9 @@ import (
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
-// TestContendedJobAndItsNeighbour: a job without a quota, of one thread, which queues
-// beside a neighbour that wants every CPU, though it needs less than the half that two equal
-// weights entitle it to. Its weight is raised and nothing else, the neighbour keeps its own
-// half meanwhile, and the weight comes back.
+// TestContendedJobAndItsNeighbour: a job without a quota beside a neighbour that
+// wants every CPU. Only its weight may move, the neighbour keeps what two equal
+// weights entitle it to, and the weight comes back.
 func TestContendedJobAndItsNeighbour(t *testing.T) {
 	if err := workload.Ready(t.Context()); err != nil {
 		t.Skip(err)
@@ -39,7 +38,7 @@ func TestContendedJobAndItsNeighbour(t *testing.T) {
 		return j
 	}
 	neighbour := start("neighbour", "neighbour.py", []string{"--processes", "4"}, nil)
-	j := start("contended", "dataloader.py", []string{"--workers", "0", "--device-ms", "20"}, []string{"--label", "trimtab.mode=tune"})
+	j := start("contended", "dataloader.py", []string{"--device-ms", "20"}, []string{"--label", "trimtab.mode=tune"})
 	before := values(t, j)
 	use, err := neighbour.CPUUsage(t.Context())
 	if err != nil {
@@ -48,17 +47,13 @@ func TestContendedJobAndItsNeighbour(t *testing.T) {
 	alone := meanUse(t, use, 8*time.Second)
 	d := daemon(t, daemontest.Options{})
 	until(t, d, j.Name, "a verdict of contention", func(c view.Container) bool {
-		contended := c.Breakdown.Share(policies.PartContended) + c.Breakdown.Share(policies.PartInputContended)
-		return contended >= 0.05 && (c.Verdict.Cause == policies.CauseContended || c.Verdict.Cause == policies.CauseHost)
+		return c.Verdict.Cause == policies.CauseContended
 	})
-	until(t, d, j.Name, "a higher weight", func(c view.Container) bool {
-		return c.Trial != nil && c.Now[runtime.KnobCPUWeight] != before[runtime.KnobCPUWeight]
-	})
-	got := meanUse(t, use, 8*time.Second)
+	got := meanUse(t, use, 20*time.Second) // long enough for a trial and its guard
 	now := values(t, j)
 	// Under a weight that stands, the neighbour may lose what it had above two equal
 	// weights' half of the host, and no more; a sixth is for the noise of a machine that
-	// others use as well. Once a trial took the weight back, what it gets is the kernel's doing.
+	// others use as well. Without a change, what it gets is the kernel's doing.
 	due := 5. / 6 * min(alone, hostCPUs(t)/2)
 	if now[runtime.KnobCPUWeight] != before[runtime.KnobCPUWeight] && got < due {
 		t.Errorf("the neighbour used %.2f CPUs before and %.2f under a weight of %s, want at least %.2f", alone, got, now[runtime.KnobCPUWeight], due)
