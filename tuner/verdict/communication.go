@@ -54,7 +54,7 @@ func wire(th Thresholds, r window.Reading, exposed float64, late bool) string {
 	if n.Ns == 0 {
 		return ""
 	}
-	share, maxBps := n.LinkShare()
+	share, maxBps := n.CarrierShare()
 	// A late peer alone leaves sockets idle: none is limited [measured with gloo]. But one
 	// reading a second says only that some socket was, so beside a peer that is known to be
 	// late it takes more of them.
@@ -67,7 +67,7 @@ func wire(th Thresholds, r window.Reading, exposed float64, late bool) string {
 		congested += l.Congestion
 	}
 	switch {
-	case share >= th.Wire*exposed && share >= th.Communication/2 && n.Exchanges():
+	case share >= th.Wire*exposed && share >= th.Communication/2:
 		return fmt.Sprintf("the link moves %.0f %% of the %.0f MB/s that it gives", 100*share, maxBps/1e6)
 	case n.Segments > 0 && n.RetransmitShare() >= th.Retransmits:
 		return fmt.Sprintf("%.1f %% of what it sends is sent again", 100*n.RetransmitShare())

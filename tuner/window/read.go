@@ -87,10 +87,7 @@ const minWire = 0.5
 // for its device is a wait for the slowest of them, or for the wire: a collective's
 // kernel keeps the device busy until the last rank has come and the last byte.
 func exposeWaits(w *Window, all []Reading) {
-	wire := 0.0
-	if w.Network.Exchanges() { // else it is data that fills the link
-		wire, _ = w.Network.LinkShare()
-	}
+	wire := w.Network.Wire()
 	var late []float64
 	for _, r := range all {
 		slowest := r.Own()
@@ -107,7 +104,7 @@ func exposeWaits(w *Window, all []Reading) {
 			continue
 		}
 		r.Expose(late[i])
-		if left := min(wire, 1) - late[i]; wire >= minWire && left > 0 {
+		if left := wire - late[i]; wire >= minWire && left > 0 {
 			r.Expose(left)
 		}
 	}

@@ -205,6 +205,7 @@ func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Windo
 		w.Unseen = slices.Compact(slices.Sorted(slices.Values(w.Unseen)))
 	}
 	w.Network = diffNetwork(prev.Network, cur.Network)
+	w.Network.addHostLinks(prevHost, host, collectiveBytes(w.Processes))
 	w.Devices = diffDevices(cur.Container, prevHost, host)
 	return w
 }
