@@ -58,6 +58,9 @@ type CUDAProcess struct {
 	Marks []Mark `json:"marks,omitempty"`
 	// LastNs is CLOCK_MONOTONIC of the latest launch, graph, copy or synchronisation; 0: none.
 	LastNs int64 `json:"last"`
+	// Thinned: graphs or copies are not counted all the time, so where none is seen, some
+	// may have been.
+	Thinned bool `json:"thinned,omitempty"`
 }
 
 // CUDAThread holds one thread's blocking calls.

@@ -68,6 +68,9 @@ func TestOpenCallOfADetachedHook(t *testing.T) {
 	r.until("open", func() bool { return inside() > 0 })
 	r.probe.Thin(target.Key, HookSync, 0)
 	r.read() // switches it off
+	if p := r.process(target.Key, job.PID); p == nil || !p.Thinned {
+		t.Errorf("graphs are not counted, and %+v does not say so", p)
+	}
 	was := r.probe.processes[job.PID].threads
 	if len(was) != 1 {
 		t.Fatalf("threads: %+v", was)

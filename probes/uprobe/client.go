@@ -247,6 +247,16 @@ func (c *Client) Spending() []probes.Spend {
 	return out
 }
 
+// Whole reports whether a hook, by index, counts all the time for a container.
+func (c *Client) Whole(key string, hook int) bool {
+	k := c.finder.containers[key]
+	if k == nil || k.clients[c] == nil {
+		return false
+	}
+	h := k.clients[c].hooks[c.spec.leader(hook)]
+	return !h.over && h.share >= 1
+}
+
 // Missing names what is not counted for a container now, each with why.
 func (c *Client) Missing(key string) []string {
 	k := c.finder.containers[key]

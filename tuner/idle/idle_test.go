@@ -170,6 +170,16 @@ func TestHolders(t *testing.T) {
 			s.hold(1, "a", 1)
 			s.run(101, func() { s.duty(0.9, 0); s.launch("a", 1, 50) })
 		}, []told{{"a", 100, 0, 0, false, false, ""}, {"a", 100, 100, 70, true, true, ByDevice}}},
+		"graphs that nobody counts": {[]string{"g"}, func(s *scene) {
+			s.hold(0, "a", 1)
+			s.hold(0, "b", 2)
+			s.run(101, func() {
+				s.duty(0.5)
+				s.launch("a", 1, 0)
+				s.samples["a"].Processes[0].Thinned = true
+				s.launch("b", 2, 1)
+			})
+		}, []told{{"a", 100, 0, 0, false, true, Shared}, {"b", 100, 0, 0, false, false, ""}}},
 		"launches counted in turns": {[]string{"g"}, func(s *scene) {
 			s.hold(0, "a", 1)
 			s.hold(0, "b", 2)

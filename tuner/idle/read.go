@@ -41,7 +41,7 @@ func (t *Tracker) readProcess(c probes.CUDAProcess) process {
 			now.usedNs = c.LastNs
 		}
 	}
-	if now.countedNs > before.countedNs {
+	if now.countedNs > before.countedNs && !c.Thinned {
 		now.toldNs = t.nowNs
 	}
 	return now
