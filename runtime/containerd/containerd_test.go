@@ -41,9 +41,24 @@ func TestResourcesAreComplete(t *testing.T) {
 	}{
 		{"v2", runtime.CgroupV2, v2, specs.LinuxResources{
 			CPU:    &specs.LinuxCPU{Quota: new(int64(-1)), Period: new(uint64(100000))},
-			Memory: &specs.LinuxMemory{Limit: new(int64(536870912)), CheckBeforeUpdate: new(true)},
+			Memory: &specs.LinuxMemory{Limit: new(int64(536870912)), Swap: new(int64(536870912)), CheckBeforeUpdate: new(true)},
 			Unified: map[string]string{"cpu.weight": "39", "cpu.max.burst": "20000", "memory.swap.max": "0", "memory.high": "max",
 				"memory.low": "4096", "io.weight": "100"},
+		}},
+		{"v2 with swap", runtime.CgroupV2, runtime.Values{runtime.KnobMemoryLimit: "1000", runtime.KnobMemorySwap: "500"}, specs.LinuxResources{
+			CPU:     &specs.LinuxCPU{},
+			Memory:  &specs.LinuxMemory{Limit: new(int64(1000)), Swap: new(int64(1500)), CheckBeforeUpdate: new(true)},
+			Unified: map[string]string{"memory.swap.max": "500"},
+		}},
+		{"v2 with any swap", runtime.CgroupV2, runtime.Values{runtime.KnobMemoryLimit: "1000", runtime.KnobMemorySwap: "max"}, specs.LinuxResources{
+			CPU:     &specs.LinuxCPU{},
+			Memory:  &specs.LinuxMemory{Limit: new(int64(1000)), Swap: new(int64(-1)), CheckBeforeUpdate: new(true)},
+			Unified: map[string]string{"memory.swap.max": "max"},
+		}},
+		{"v2 without a limit", runtime.CgroupV2, runtime.Values{runtime.KnobMemoryLimit: "max", runtime.KnobMemorySwap: "500"}, specs.LinuxResources{
+			CPU:     &specs.LinuxCPU{},
+			Memory:  &specs.LinuxMemory{Limit: new(int64(-1)), Swap: new(int64(-1))},
+			Unified: map[string]string{"memory.swap.max": "500"},
 		}},
 		{"v1", runtime.CgroupV1, v1, specs.LinuxResources{
 			CPU:     &specs.LinuxCPU{Shares: new(uint64(1024)), Quota: new(int64(-1)), Period: new(uint64(50000)), Cpus: "0-3"},

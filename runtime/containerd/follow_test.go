@@ -30,6 +30,7 @@ func TestGPUs(t *testing.T) {
 		name    string
 		spec    specs.Spec
 		runtime string
+		program string // that runc's shim was told
 		gpus    []string
 		via     string
 	}{
@@ -46,6 +47,9 @@ func TestGPUs(t *testing.T) {
 			gpus: []string{"all"}, via: "legacy-hook"},
 		{name: "nvidia runtime", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=none", "NVIDIA_VISIBLE_DEVICES=0,nvidia.com/gpu=1")},
 			runtime: "io.containerd.nvidia.v2", gpus: []string{"0", "1"}, via: "legacy-hook"},
+		{name: "nvidia runtime as runc's program", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=0")},
+			runtime: "io.containerd.runc.v2", program: "/usr/bin/nvidia-container-runtime", gpus: []string{"0"}, via: "legacy-hook"},
+		{name: "another program", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=0")}, runtime: "io.containerd.runc.v2", program: "/usr/bin/crun"},
 		{name: "its hook", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=all"), Hooks: hook("/usr/bin/nvidia-container-runtime-hook", "nvidia-container-runtime-hook", "prestart")},
 			gpus: []string{"all"}, via: "legacy-hook"},
 		{name: "the image's environment alone grants nothing", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=all")}},
@@ -59,7 +63,8 @@ func TestGPUs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			gpus, via := gpusOf(&containers.Container{Spec: &anypb.Any{Value: data}, Runtime: &containers.Container_Runtime{Name: tc.runtime}})
+			gpus, via := gpusOf(&containers.Container{Spec: &anypb.Any{Value: data}, Runtime: &containers.Container_Runtime{Name: tc.runtime,
+				Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: message(map[protowire.Number]string{6: tc.program, 7: "/run/nvidia"})}}})
 			if diff := cmp.Diff(tc.gpus, gpus); diff != "" || via != tc.via {
 				t.Errorf("via %q, want %q (-want +got):\n%s", via, tc.via, diff)
 			}

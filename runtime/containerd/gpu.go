@@ -52,7 +52,7 @@ func gpusOf(record *containers.Container) (gpus []string, via string) {
 	}{
 		{"cdi", g.annotated},
 		{"legacy-hook", func() []string { return hookGPUs(hooks) }},
-		{"legacy-hook", func() []string { return g.environment(hooks, record.GetRuntime().GetName()) }},
+		{"legacy-hook", func() []string { return g.environment(hooks, runtimeOf(record)) }},
 		{deviceWay(hooks), g.devices},
 	} {
 		if gpus = way.gpus(); len(gpus) > 0 {
@@ -60,6 +60,21 @@ func gpusOf(record *containers.Container) (gpus []string, via string) {
 		}
 	}
 	return nil, ""
+}
+
+// binaryName is the field of runc's options (containerd.runc.v1.Options) that says which
+// program its shim runs: `nerdctl --runtime nvidia-container-runtime`, `ctr --runc-binary`.
+const binaryName = 6
+
+// runtimeOf names what makes a container: the program, where the shim was told one.
+func runtimeOf(record *containers.Container) string {
+	options := record.GetRuntime().GetOptions()
+	if strings.HasSuffix(options.GetTypeUrl(), "runc.v1.Options") {
+		if program := stringFields(options.GetValue())[binaryName]; program != "" {
+			return program
+		}
+	}
+	return record.GetRuntime().GetName()
 }
 
 func (g grants) hooks() []specs.Hook {

@@ -25,6 +25,9 @@ func LinuxResources(cg runtime.Cgroup, stands, all runtime.Values) *specs.LinuxR
 		}
 	}
 	if cg.Mode == runtime.CgroupV2 {
+		if r.Memory != nil {
+			r.Memory.Swap = new(together(*r.Memory.Limit, all))
+		}
 		r.Unified = unified(all)
 		return r
 	}
@@ -38,6 +41,17 @@ func LinuxResources(cg runtime.Cgroup, stands, all runtime.Values) *specs.LinuxR
 		r.BlockIO = &specs.LinuxBlockIO{Weight: new(uint16(weight))}
 	}
 	return r
+}
+
+// together is OCI's swap field, memory and swap in one: runc keeps the owner's sum from
+// when the container was made, and since 1.2 refuses a limit above it. What Unified says
+// of swap is written after it.
+func together(limit int64, all runtime.Values) int64 {
+	swap, ok := bytesOf(all, runtime.KnobMemorySwap)
+	if limit < 0 || !ok || swap < 0 {
+		return -1
+	}
+	return limit + swap
 }
 
 // cpuResources has the fields that v1 and v2 share; quota and period as a pair.
