@@ -24,7 +24,12 @@ func (c *Core) boundIOWeight(j *job, ch policies.Change) (policies.Change, strin
 	return ch, ""
 }
 
-// boundBurst: no more than the quota that stands, which the kernel refuses.
+// burstOfQuota is the part of its owner's quota that a container may save up: the kernel
+// refuses a quota below the burst that stands, and an owner who lowers his by hand must not
+// be refused for our sake, unless he takes more than half of it at once.
+const burstOfQuota = 0.5
+
+// boundBurst: no more than the quota that stands, which the kernel refuses, or half the owner's.
 func (c *Core) boundBurst(j *job, ch policies.Change) (policies.Change, string) {
 	quotaUs, _, err := runtime.ParseQuota(j.c.Now[runtime.KnobCPUQuota])
 	original, ok := j.original(ch.Knob).Int()
@@ -34,10 +39,11 @@ func (c *Core) boundBurst(j *job, ch policies.Change) (policies.Change, string) 
 		return ch, "no CPU quota to save up from: its owner set none"
 	case !ok || !okTo || to < original:
 		return ch, "below its owner's burst"
-	case to > quotaUs:
-		ch.To = runtime.IntValue(quotaUs)
 	}
-	if ch.To == ch.From {
+	if own, _, err := runtime.ParseQuota(j.original(runtime.KnobCPUQuota)); err == nil && own > 0 {
+		quotaUs = min(quotaUs, int64(burstOfQuota*float64(own)))
+	}
+	if ch.To = runtime.IntValue(min(to, max(quotaUs, original))); ch.To == ch.From {
 		return ch, "nothing to gain"
 	}
 	return ch, ""

@@ -30,9 +30,9 @@ func TestBoundsOfOtherKnobs(t *testing.T) {
 		"I/O weight of a best-effort": {runtime.KnobIOWeight, "100", "100", "50", best, "50", "", true},
 		"I/O weight beyond BFQ's":     {runtime.KnobIOWeight, "100", "100", "4000", none, "", "up to 1000", false},
 
-		"burst":                   {runtime.KnobCPUBurst, "0", "0", "50000", none, "50000", "", false},
-		"burst above the quota":   {runtime.KnobCPUBurst, "0", "0", "900000", none, "200000", "", false},
-		"burst below its owner's": {runtime.KnobCPUBurst, "50000", "50000", "10000", none, "", "below its owner's", true},
+		"burst":                      {runtime.KnobCPUBurst, "0", "0", "50000", none, "50000", "", false},
+		"burst above half the quota": {runtime.KnobCPUBurst, "0", "0", "900000", none, "100000", "", false},
+		"burst below its owner's":    {runtime.KnobCPUBurst, "50000", "50000", "10000", none, "", "below its owner's", true},
 		"burst without a quota": {runtime.KnobCPUBurst, "0", "0", "50000", func(_ *Core, j *job) {
 			j.c.Now[runtime.KnobCPUQuota] = "max 100000"
 		}, "", "owner set none", false},
