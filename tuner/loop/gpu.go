@@ -149,8 +149,25 @@ func (l *Loop) restoreSight(ctx context.Context, key, why string, said map[strin
 	if delete(said, key); err != nil {
 		said[key] = err.Error()
 	}
+	if did {
+		notes = append(notes, l.signalKey(ctx, key)...)
+	}
 	l.reply(ctx, func() { l.sightRestored(key, name, did, notes, err, why) })
 	return err
+}
+
+// signalKey is signal, for a container that is still there.
+func (l *Loop) signalKey(ctx context.Context, key string) []string {
+	var c *runtime.Container
+	_ = l.do(ctx, func() {
+		if t := l.containers[key]; t != nil {
+			c = new(t.c)
+		}
+	})
+	if c == nil {
+		return nil
+	}
+	return l.signal(ctx, *c)
 }
 
 // shownAgain is what a restore by hand did to a container's sight.
@@ -165,6 +182,9 @@ func (l *Loop) showAll(ctx context.Context, c runtime.Container) (s shownAgain) 
 	}
 	var notes []string
 	s.did, notes, s.err = l.o.Sights.Restore(ctx, c.Key())
+	if s.did {
+		notes = append(notes, l.signal(ctx, c)...)
+	}
 	l.reply(ctx, func() { l.sightRestored(c.Key(), c.Name, s.did, notes, s.err, "restored by hand") })
 	return s
 }

@@ -200,6 +200,13 @@ func TestHideAndShowGPU(t *testing.T) {
 		if fmt.Sprint(w.signals) != "[user defined signal 1 user defined signal 1 user defined signal 1]" {
 			t.Errorf("signals %v", w.signals)
 		}
+		if _, err = d.HideGPU(ctx, view.GPURequest{Name: "job", Devices: []string{"1"}}); err != nil {
+			t.Fatal(err)
+		}
+		results, err = d.Restore(ctx, "job")
+		if r := one(t, results, err); len(w.of(c)) > 0 || len(w.signals) != 5 {
+			t.Errorf("%+v, %v, %d signals after a restore, want one more for it", r, w.of(c), len(w.signals))
+		}
 		d.stop(false)
 		if !n.history.has(view.RecordGPUView) {
 			t.Error("history does not tell of it")
