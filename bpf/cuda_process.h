@@ -55,10 +55,10 @@ struct process {
 };
 
 /* CUDA processes of watched containers, by thread group. User space enters and
- * deletes them; 7 KiB each, taken when entered. */
+ * deletes them; 7 KiB each, taken when entered; more than 1,024 are not counted, and said. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 1024);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
 	__type(value, struct process);

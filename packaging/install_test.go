@@ -179,3 +179,46 @@ func TestUninstallRestoresFirst(t *testing.T) {
 		})
 	}
 }
+
+// TestPurge: on a live system, in a mount namespace of its own, nothing of trimtab is
+// left; but what containers had before is never thrown away.
+func TestPurge(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it mounts copies of /etc, /var/lib and /run in a namespace")
+	}
+	script, err := filepath.Abs("install.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-euc", `
+		root=$1 script=$2
+		mount -t tmpfs tmpfs "$root"
+		cp -a /etc "$root/etc"
+		mount --bind "$root/etc" /etc
+		mount -t tmpfs tmpfs /var/lib
+		mount -t tmpfs tmpfs /run # of no systemd
+		for group in trimtab trimtab-read; do groupdel $group 2>/dev/null || true; done
+		before=$(cat /etc/group)
+		mkdir "$root/bin"
+		printf '#!/bin/sh\nexit 0\n' >"$root/bin/trimtab"
+		chmod +x "$root/bin/trimtab"
+		installer() { "$script" "$1" "" "$root/bin" /etc "$root/units" "$root/sysusers" "$root/tmpfiles" "$root/share" 2>&1; }
+
+		installer install
+		getent group trimtab trimtab-read >/dev/null || { echo "no groups were made"; exit 1; }
+		mkdir -p /var/lib/trimtab/originals /run/trimtab
+		echo '{}' >/var/lib/trimtab/originals/owed.json
+		if said=$(installer purge); then echo "an original was thrown away: $said"; exit 1; fi
+		case $said in *"trimtab restore --offline"*) ;; *) echo "no mend in: $said"; exit 1 ;; esac
+		[ -e /var/lib/trimtab/originals/owed.json ] && [ -e /etc/trimtab/trimtab.yaml ] || { echo "purge took what it refused to take"; exit 1; }
+
+		rm /var/lib/trimtab/originals/owed.json
+		installer purge
+		left=$(find "$root/bin" "$root/units" "$root/sysusers" "$root/tmpfiles" "$root/share" -type f; ls -d /etc/trimtab /var/lib/trimtab /run/trimtab 2>/dev/null || true)
+		[ -z "$left" ] || { echo "left: $left"; exit 1; }
+		[ "$(cat /etc/group)" = "$before" ] || { echo "groups were left"; exit 1; }
+		`, "sh", t.TempDir(), script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}

@@ -208,7 +208,7 @@ func needsRestart(old, now config.Config) []string {
 	}{
 		{"policy", old.Policy != now.Policy}, {"thresholds.minGain", old.Thresholds.MinGain != now.Thresholds.MinGain}, {"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker}, {"containerd", !reflect.DeepEqual(old.Containerd, now.Containerd)},
 		{"metrics", old.Metrics != now.Metrics}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir},
-		{"record", old.Record != now.Record}, {"history", old.History != now.History},
+		{"budget.maps", old.Budget.Maps != now.Budget.Maps}, {"record", old.Record != now.Record}, {"history", old.History != now.History},
 	} {
 		if k.changed {
 			out = append(out, k.name)

@@ -138,7 +138,7 @@ func examineSupport(cfg config.Config) []finding {
 	if goruntime.GOARCH == "arm64" {
 		out = append(out, supportFinding(rowARM))
 	}
-	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); errors.Is(err, os.ErrNotExist) || examineKernel().Level == levelBroken {
 		out = append(out, supportFinding(rowNoBTF))
 	}
 	if isRootless(cfg.Docker.Host) {

@@ -219,7 +219,7 @@ func (p *parts) preflight(ctx context.Context, c runtime.Container) string {
 
 // settings derives from the config what the loop may be given anew.
 func settings(cfg config.Config) loop.Settings {
-	return loop.Settings{Core: coreConfig(cfg), Rules: cfg.Rules(), EnrolHost: cfg.Host, BudgetCPU: cfg.Budget.CPU, BudgetMemory: uint64(cfg.Budget.Memory), Heal: cfg.Heal, GPUSignal: cfg.GPU.Signal, BudgetJob: cfg.Budget.Job, LoadedAt: time.Now()}
+	return loop.Settings{Core: coreConfig(cfg), Rules: cfg.Rules(), EnrolHost: cfg.Host, BudgetCPU: cfg.Budget.CPU, BudgetMemory: uint64(cfg.Budget.Memory), BudgetMaps: uint64(cfg.Budget.Maps), Heal: cfg.Heal, GPUSignal: cfg.GPU.Signal, BudgetJob: cfg.Budget.Job, LoadedAt: time.Now()}
 }
 
 // coreConfig is the part of the config that the core works with. The reserve is

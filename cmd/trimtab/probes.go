@@ -36,7 +36,7 @@ func (p *parts) openProbes() {
 		p.without("cgroup", "limits and memory are not read", err.Error())
 	}
 	p.probes = append(p.probes, loop.Probe{Probe: probecgroup.New(), All: true})
-	if k, err := kernel.New(kernel.Options{TasksByV1CPU: mode == runtime.CgroupV1}); err != nil {
+	if k, err := kernel.New(kernel.Options{TasksByV1CPU: mode == runtime.CgroupV1}.FitMaps(uint64(p.cfg.Budget.Maps))); err != nil {
 		p.without("kernel", "no breakdown, no verdicts, nothing is tuned", err.Error())
 	} else {
 		p.with(k, k.Missing())

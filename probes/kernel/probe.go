@@ -33,6 +33,18 @@ type Options struct {
 	TasksByV1CPU bool
 }
 
+// otherMapBytes is what all maps of all probes hold but for the threads followed here:
+// rings, slots, cgroups, and calls by process, all of them full.
+const otherMapBytes = 14 << 20
+
+// FitMaps bounds the followed threads so that the maps of all probes stay within bytes
+// of kernel memory (at least 24 MiB), a quarter of them for any one container.
+func (o Options) FitMaps(bytes uint64) Options {
+	o.MaxThreads = int((max(bytes, 24<<20) - otherMapBytes) / storageBytes)
+	o.MaxThreadsPerContainer = o.MaxThreads / 4
+	return o
+}
+
 // seedPause is the least time between passes that Watch makes: each goes over all
 // threads of the host.
 const seedPause = 100 * time.Millisecond

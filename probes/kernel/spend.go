@@ -20,11 +20,19 @@ const turnEvery = time.Minute
 // for it, above what was measured (171 ns on a paravirtual machine).
 const unmeasuredSwitchNs = 200
 
+// unwatchedSwitchNs is what a switch of a thread that nobody watches costs, with its
+// wake-up: the README's table, rounded up. So much of a turn is not the jobs'.
+const unwatchedSwitchNs = 20
+
+// fewSwitches of watched threads in a turn tell no price.
+const fewSwitches = 100
+
 // spending is what the probe knows of its cost to the watched jobs.
 type spending struct {
 	switches map[string]uint64 // of watched threads, by container, since Watch
 	turn     io.Closer         // accounting is on
 	before   map[string]ProgramStats
+	counted  uint64 // watched switches, all containers', when the turn began
 	next     time.Time
 	hitNs    float64
 }
@@ -50,7 +58,7 @@ func (p *Probe) account(now time.Time) {
 		if err != nil {
 			return // tried again in a minute; the default stands
 		}
-		s.turn, s.before = on, p.runTimes()
+		s.turn, s.before, s.counted = on, p.runTimes(), s.sum()
 	}
 }
 
@@ -69,17 +77,32 @@ func (p *Probe) endTurn() {
 	s.turn = nil
 	p.spent.KernelNs += total.RunNs
 	p.spent.Runs += total.Runs
-	if switches.Runs > 0 {
-		s.hitNs = float64(total.RunNs) / float64(switches.Runs)
+	s.price(float64(total.RunNs), float64(switches.Runs), float64(s.sum())-float64(s.counted))
+}
+
+// sum is the watched switches of all containers so far.
+func (s *spending) sum() uint64 {
+	var n uint64
+	for _, of := range s.switches {
+		n += of
+	}
+	return n
+}
+
+// price learns from a turn what a watched switch costs, wake-ups included: what all
+// programs took in it, less what the switches of others did.
+func (s *spending) price(totalNs, switches, watched float64) {
+	if watched >= fewSwitches && switches > 0 {
+		others := max(0, switches-watched)
+		s.hitNs = max(totalNs/switches, (totalNs-unwatchedSwitchNs*others)/watched)
 	}
 }
 
 // HookSwitch is the hook of this probe that costs the watched jobs something.
 const HookSwitch = "kernel.switch"
 
-// Spending tells what the switches of each container cost: the mean of all
-// programs over all switches of the latest turn, watched and unwatched, so too
-// little where most of the host is not watched.
+// Spending tells what the switches of each container cost, by the price of the
+// latest turn.
 func (p *Probe) Spending() []probes.Spend {
 	hit := p.spending.hitNs
 	if hit == 0 {

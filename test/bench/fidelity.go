@@ -18,6 +18,8 @@ const (
 	shownTicks      = 5
 	fidelitySettle  = 4 * time.Second // prefetched batches hide a change for a while
 	maxErrorPercent = 3
+	// fidelityReadings make a stretch: in one alone, of some 30 steps, the step at either end is 3 %.
+	fidelityReadings = 4
 )
 
 // stretch is one quota's rate by both.
@@ -61,7 +63,7 @@ func (b *bench) fidelity(ctx context.Context, d *daemontest.Daemon, name string,
 		if err := sleep(ctx, fidelitySettle); err != nil {
 			return row, err
 		}
-		s, from, err := compareRates(ctx, d, j, 1)
+		s, from, err := compareRates(ctx, d, j, fidelityReadings)
 		if err != nil {
 			return row, fmt.Errorf("at %.1f CPUs: %w", cpus, err)
 		}

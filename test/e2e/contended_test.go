@@ -70,6 +70,56 @@ func TestContendedJobAndItsNeighbour(t *testing.T) {
 	}
 }
 
+// TestFloorRaisesTheWeight: a job of low weight, whose owner asks for CPUs at least,
+// beside a neighbour that takes whatever it gets. The weight is raised as far as the
+// job needs, nothing else is, the neighbour keeps its right, and the weight comes back.
+func TestFloorRaisesTheWeight(t *testing.T) {
+	if err := workload.Ready(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	name := func(what string) string { return fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), what) }
+	host := hostCPUs(t)
+	floor := 0.4 * host
+	neighbour := started(t, workload.Options{Name: name("greedy"), Script: "neighbour.py", Args: []string{"--processes", fmt.Sprint(int(2 * host))},
+		DockerArgs: []string{"--network", "none"}})
+	j := started(t, workload.Options{Name: name("floor"), Script: "dataloader.py", Args: []string{"--device-ms", "20"},
+		DockerArgs: []string{"--network", "none", "--cpu-shares", "256", "--label", "trimtab.mode=tune", "--label", fmt.Sprintf("trimtab.cpu.min=%.2f", floor)}})
+	own := values(t, j)
+	d := daemon(t, daemontest.Options{})
+	var tr view.Trial
+	until(t, d, j.Name, "a higher weight, kept", func(c view.Container) bool {
+		for _, tr = range c.Trials {
+			if tr.Outcome == view.OutcomeKept {
+				return true
+			}
+		}
+		return false
+	})
+	for _, ch := range tr.Changes {
+		if ch.Knob != runtime.KnobCPUWeight {
+			t.Errorf("%s was changed, from %s to %s", ch.Knob, ch.From, ch.To)
+		}
+	}
+	use, err := neighbour.CPUUsage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, now := meanUse(t, use, 8*time.Second), values(t, j)
+	t.Logf("weight %s, then %s; %s; the neighbour uses %.2f CPUs", own[runtime.KnobCPUWeight], now[runtime.KnobCPUWeight], tr.Why, got)
+	if from, to := tr.Changes[0].From, now[runtime.KnobCPUWeight]; to == own[runtime.KnobCPUWeight] {
+		t.Errorf("the weight is %s again, the plan raised it from %s", to, from)
+	}
+	if due := 5. / 6 * (host - floor); got < due {
+		t.Errorf("the neighbour uses %.2f CPUs, its right is %.2f", got, host-floor)
+	}
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if after := values(t, j); after[runtime.KnobCPUWeight] != own[runtime.KnobCPUWeight] || after[runtime.KnobCPUQuota] != own[runtime.KnobCPUQuota] {
+		t.Errorf("after a stop %+v, before %+v", after, own)
+	}
+}
+
 // meanUse is the CPUs that a container uses in the time to come.
 func meanUse(t *testing.T, use func() (time.Duration, error), d time.Duration) float64 {
 	t.Helper()

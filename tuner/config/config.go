@@ -71,7 +71,8 @@ type Limits struct {
 type Budget struct {
 	CPU    float64 `yaml:"cpu"` // CPUs of the daemon and its child; what programs cost the jobs is Job's
 	Memory Bytes   `yaml:"memory"`
-	Job    float64 `yaml:"job"` // share of one CPU that probes may cost the threads of each container
+	Maps   Bytes   `yaml:"maps"` // kernel memory of BPF maps: bounds how many threads can be followed
+	Job    float64 `yaml:"job"`  // share of one CPU that probes may cost the threads of each container
 }
 
 // Thresholds are shares of wall time or of a rate, 0..1, from SIGNALS.md's table.
@@ -186,7 +187,7 @@ func Default() Config {
 		Reserve:    Reserve{CPUs: CPUAmount{Share: 0.1}, Memory: MemoryAmount{Share: 0.1}},
 		Knobs:      []string{"cpu"},
 		Limits:     Limits{ChangesPerMinute: 30, CoolDown: Duration(20 * time.Second)},
-		Budget:     Budget{CPU: 0.02, Memory: 128 << 20, Job: 0.005},
+		Budget:     Budget{CPU: 0.02, Memory: 128 << 20, Maps: 32 << 20, Job: 0.005},
 		Thresholds: Thresholds{Severity: 0.05, Communication: 0.10, Steal: 0.02, MinGain: 0.05},
 		Idle:       Idle{After: Duration(30 * time.Second)},
 		Docker:     Docker{Enabled: true, Host: "unix:///var/run/docker.sock"},

@@ -143,7 +143,7 @@ func TestProblemsNamePlaceKeyAndWhatIsAllowed(t *testing.T) {
 			`trimtab.yaml:1: ramp: "many" is not a whole number`,
 			`trimtab.yaml:2: tick: "soon" is not a time; allowed are times such as 500ms`,
 			`trimtab.yaml:3: knobs: "cpu" is not a list of texts`,
-			`trimtab.yaml:4: budget: want a block of keys; allowed are cpu, memory, job`,
+			`trimtab.yaml:4: budget: want a block of keys; allowed are cpu, memory, maps, job`,
 			`trimtab.yaml:5: match: want a list, each item after a dash`,
 			`trimtab.yaml:6: reserve.cpus: "100%" is not a share; allowed are 0% to below 100%`,
 			`trimtab.yaml:6: reserve.memory: "lots" is not an amount of memory`,

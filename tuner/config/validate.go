@@ -30,6 +30,10 @@ const (
 	dockerNamespace = "moby"
 	minIdle         = 5 * time.Second // readings come once a second, and may be late
 	maxIdle         = 24 * time.Hour
+	// minMaps holds the maps of all probes and the counters of some 9,000 threads; maxMaps
+	// those of a million, more than a reading gets through in a tick.
+	minMaps = 24 << 20
+	maxMaps = 1 << 30
 )
 
 // Validate returns all problems joined, without the places in files that Load
@@ -95,6 +99,7 @@ func (k *check) limits(c Config) {
 	k.that(c.Budget.CPU > 0 && c.Budget.CPU <= maxBudgetCPUs, "budget.cpu", "%v is out of range; allowed are numbers of CPUs above 0, to %v", c.Budget.CPU, maxBudgetCPUs)
 	k.that(c.Budget.Job > 0 && c.Budget.Job <= 0.1, "budget.job", "%v is out of range; allowed are shares of one CPU above 0, to 0.1", c.Budget.Job)
 	k.that(c.Budget.Memory >= 32<<20, "budget.memory", "%s is too little; allowed are 32MiB and more", enrol.FormatBytes(float64(c.Budget.Memory)))
+	k.that(c.Budget.Maps >= minMaps && c.Budget.Maps <= maxMaps, "budget.maps", "%s is out of range; allowed are %s to %s", enrol.FormatBytes(float64(c.Budget.Maps)), enrol.FormatBytes(minMaps), enrol.FormatBytes(maxMaps))
 	k.that(c.Record.Ring == 0 || c.Record.Ring >= minRing, "record.ring", "%d bytes is too small; allowed are 0 (off) and %s or more", c.Record.Ring, enrol.FormatBytes(minRing))
 	k.that(c.Idle.After.D() >= minIdle && c.Idle.After.D() <= maxIdle, "idle.after", "%s is out of range; allowed are %s to %s", c.Idle.After.D(), minIdle, maxIdle)
 	k.that(c.History.MaxBytes >= minHistory, "history.maxBytes", "%d bytes is too small; allowed are %s and more", c.History.MaxBytes, enrol.FormatBytes(minHistory))

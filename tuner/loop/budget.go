@@ -29,8 +29,7 @@ func (l *Loop) keepBudget() {
 		return
 	}
 	l.budgetAtNs = l.host.AtNs
-	limit := l.settings.BudgetJob
-	if limit <= 0 {
+	if l.settings.BudgetJob <= 0 {
 		return
 	}
 	var spends []probes.Spend
@@ -45,12 +44,28 @@ func (l *Loop) keepBudget() {
 			owner[sp.Hook] = s
 		}
 	}
-	// A job of many threads spreads the cost over as many CPUs as it uses.
-	use := l.core.UsedCPUs()
-	allowed := func(container string) float64 { return limit * max(1, use[container]) }
-	for _, o := range l.budget.Step(l.host.AtNs, spends, hookRules(), allowed) {
+	for _, o := range l.budget.Step(l.host.AtNs, spends, hookRules(), l.jobBudget()) {
 		owner[o.Hook].Thin(o.Container, o.Hook, o.Share)
 	}
+}
+
+// jobBudget is what the probes may cost a container, as a share of one CPU: a job of
+// many threads spreads the cost over as many CPUs as it uses.
+func (l *Loop) jobBudget() func(container string) float64 {
+	use := l.core.UsedCPUs()
+	return func(container string) float64 { return l.settings.BudgetJob * max(1, use[container]) }
+}
+
+// dearestJob is the largest part of its own such budget that the probes cost a container.
+func (l *Loop) dearestJob() float64 {
+	if l.settings.BudgetJob <= 0 {
+		return 0
+	}
+	budget, dearest := l.jobBudget(), 0.0
+	for key := range l.containers {
+		dearest = max(dearest, l.budget.Spent(key)/budget(key))
+	}
+	return dearest
 }
 
 // thinned says which hooks of a container are not attached all the time, and what

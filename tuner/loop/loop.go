@@ -41,6 +41,7 @@ type Settings struct {
 	EnrolHost    func(cpus float64, memoryBytes uint64) enrol.Host
 	BudgetCPU    float64 // CPUs that trimtab itself may use
 	BudgetMemory uint64  // bytes of resident memory likewise
+	BudgetMaps   uint64  // bytes of kernel memory in BPF maps
 	BudgetJob    float64 // share of one CPU that the probes may cost the threads of each container
 	LoadedAt     time.Time
 	// Heal: lost access to GPUs is repaired also for named containers that are only observed.

@@ -280,6 +280,10 @@ func (l *Loop) publish() {
 	if l.settings.BudgetMemory > 0 {
 		s.Daemon.MemoryShare = float64(s.Daemon.RSSBytes) / float64(l.settings.BudgetMemory)
 	}
+	s.Daemon.JobShare = l.dearestJob()
+	if l.settings.BudgetMaps > 0 {
+		s.Daemon.MapsShare = float64(s.Daemon.ProbeMapBytes) / float64(l.settings.BudgetMaps)
+	}
 	s.Daemon.Probes = append(s.Daemon.Probes, l.o.Missing...)
 	if n := l.stretch(); n > 1 {
 		s.Daemon.Probes = append(s.Daemon.Probes, view.Part{Name: "budget", Since: l.spent.at.UnixNano(),

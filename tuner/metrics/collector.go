@@ -192,6 +192,8 @@ func (e *emitter) daemon(s *view.Snapshot) {
 	e.set(nProbeLost, float64(d.ProbeLost))
 	e.set(nBudget, d.BudgetShare, "cpu")
 	e.set(nBudget, d.MemoryShare, "memory")
+	e.set(nBudget, d.MapsShare, "maps")
+	e.set(nBudget, d.JobShare, "job")
 	e.setBool(nConfigOK, d.ConfigError == "")
 	e.set(nConfigTime, float64(d.ConfigUnixNs)/1e9)
 	e.set(nSnapshotTime, float64(s.UnixNs)/1e9)

@@ -229,7 +229,7 @@ func TestStatus(t *testing.T) {
 		Daemon: view.Daemon{Version: "v0.1.0", PID: 812, StartedUnixNs: at(8, 0), Mode: policies.ModeTune, Policy: "knee", Paused: true, Disabled: true, Virtual: true,
 			Engines: []view.Part{{Name: "docker", OK: true, Since: at(8, 0)}}, ConfigUnixNs: at(8, 0), ConfigError: "a.yaml:1: x\na.yaml:2: y",
 			Probes:     []view.Part{{Name: "kernel", Since: at(9, 0), Lost: "no BTF: causes of waits are not told apart; boot a kernel with CONFIG_DEBUG_INFO_BTF"}},
-			CPUSeconds: 300, ProbeSeconds: 60, RSSBytes: 40 << 20, ProbeMapBytes: 9 << 20, ProbeLost: 12, BudgetShare: 0.5}}
+			CPUSeconds: 300, ProbeSeconds: 60, RSSBytes: 40 << 20, ProbeMapBytes: 9 << 20, ProbeLost: 12, BudgetShare: 0.5, MapsShare: 0.28, JobShare: 0.04}}
 	golden(t, "status.txt", Status(s, testClock()))
 }
 

@@ -35,8 +35,9 @@ func Status(s api.Status, clock Clock) string {
 	if d.ConfigError != "" {
 		line("", "the newer one was refused: %s", clean(strings.ReplaceAll(d.ConfigError, "\n", "; ")))
 	}
-	line("own use", "%s of a CPU on average, %s, probes hold %s; %s of the budget of CPU, %s of that of memory", ownCPU(s), enrol.FormatBytes(float64(d.RSSBytes)),
-		enrol.FormatBytes(float64(d.ProbeMapBytes)), percent(d.BudgetShare), percent(d.MemoryShare))
+	line("own use", "%s of a CPU on average, %s, probes hold %s; of the budget: CPU %s, memory %s, maps %s, at the job that pays most %s",
+		ownCPU(s), enrol.FormatBytes(float64(d.RSSBytes)), enrol.FormatBytes(float64(d.ProbeMapBytes)),
+		percent(d.BudgetShare), percent(d.MemoryShare), percent(d.MapsShare), percent(d.JobShare))
 	if d.ProbeLost > 0 {
 		line("", "%d events found no room: verdicts are less sure", d.ProbeLost)
 	}

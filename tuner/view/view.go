@@ -43,6 +43,8 @@ type Daemon struct {
 	ProbeLost     uint64  `json:"probeLost"`             // events dropped, threads beyond the room
 	BudgetShare   float64 `json:"budgetShare"`           // trimtab's CPUs used over its budget; above 1: over budget
 	MemoryShare   float64 `json:"memoryShare"`           // its resident memory over its budget
+	MapsShare     float64 `json:"mapsShare"`             // kernel memory of BPF maps over its budget
+	JobShare      float64 `json:"jobShare"`              // what probes cost the container that they cost most, over the budget of a job
 	ConfigError   string  `json:"configError,omitempty"` // the last reload was refused: why
 	ConfigUnixNs  int64   `json:"configTime"`            // when the config in force was loaded
 }
