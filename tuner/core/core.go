@@ -51,6 +51,7 @@ type Core struct {
 	deal      arbiter.Plan // the latest allocation of the node
 	releasing int          // ticks in a row in which it said that weights must go back
 	stolen    stolen
+	diskUse   map[string]float64 // bytes a second of all containers, by device
 	// changeTimes of the last minute, for the node's rate limit.
 	changeTimes []int64
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"sort"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
@@ -65,20 +66,14 @@ func (j *job) noteMemory(w *window.Window) {
 		t.grew = max(0, t.held-j.memory[n-1].held)
 	}
 	j.memory = append(j.memory, t)
-	if len(j.memory) > keepMemory {
-		j.memory = append(j.memory[:0:0], j.memory[len(j.memory)-keepMemory:]...)
-	}
+	j.memory = j.memory[max(0, len(j.memory)-keepMemory):] // append makes new room now and then
 }
 
-// memoryBetween are the ticks that lie between two instants.
+// memoryBetween are the ticks that lie between two instants; not to be written to.
 func (j *job) memoryBetween(fromNs, toNs int64) []memoryTick {
-	var out []memoryTick
-	for _, t := range j.memory {
-		if t.startNs >= fromNs && t.endNs <= toNs {
-			out = append(out, t)
-		}
-	}
-	return out
+	from := sort.Search(len(j.memory), func(i int) bool { return j.memory[i].startNs >= fromNs })
+	to := sort.Search(len(j.memory), func(i int) bool { return j.memory[i].endNs > toNs })
+	return j.memory[from:max(from, to):max(from, to)]
 }
 
 // memoryMeans are per-second rates and mean shares over ticks.
@@ -192,26 +187,23 @@ const maxIOWeight = 1000
 // disk is what containers transfer on the disks that this one uses.
 func (c *Core) disk(j *job) policies.Disk {
 	var out policies.Disk
-	for _, key := range c.keys() {
-		o := c.jobs[key]
-		for _, d := range o.disks {
-			if o == j {
-				out.Own += d.bps
-			} else if j.uses(d.device) {
-				out.Others += d.bps
-			}
+	for _, d := range j.disks {
+		if out.Own += d.bps; d.bps > 0 {
+			out.Others += max(0, c.diskUse[d.device]-d.bps)
 		}
 	}
 	return out
 }
 
-func (j *job) uses(device string) bool {
-	for _, d := range j.disks {
-		if d.device == device && d.bps > 0 {
-			return true
+// sumDisks takes the sum of what all containers transfer on each disk: once a tick, as
+// every container asks for it.
+func (c *Core) sumDisks() {
+	c.diskUse = make(map[string]float64, len(c.diskUse))
+	for _, key := range c.keys() {
+		for _, d := range c.jobs[key].disks {
+			c.diskUse[d.device] += d.bps
 		}
 	}
-	return false
 }
 
 // diskUse is what a container transfers on one disk, bytes a second.

@@ -14,6 +14,7 @@ import (
 // propose asks the policy and passes on what the guard lets through. All laws
 // that need no writing are held here, so that no policy can skip them.
 func (c *Core) propose(in Input, d *Decision) {
+	c.sumDisks()
 	var jobs []policies.Job
 	for _, key := range c.keys() {
 		j := c.jobs[key]
