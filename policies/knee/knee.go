@@ -204,21 +204,32 @@ func crowded(j policies.Job) float64 {
 	return longer * math.Pow(math.Pow(floor/longer, crowding)+math.Pow(cpu/longer, crowding), 1.0/crowding)
 }
 
+// shortOf is the part of its entitlement that its weight is worth at the most where a job
+// that needs more than that is raised to it: its floor is above its weight's fair share.
+const shortOf = 0.95
+
 // weight moves a job before the work of others, where that takes nothing they
-// have a right to: its need lies within its own entitlement.
+// have a right to: its need lies within its own entitlement, or its weight is worth less
+// than that. How far, the guard says.
 func (k Policy) weight(node policies.Node, j policies.Job) []policies.Change {
 	b := j.Breakdown
 	contended := b.Share(policies.PartContended) + b.Share(policies.PartInputContended)
+	short := obtainable(j) <= shortOf*j.Entitlement
 	now, ok := j.Now[runtime.KnobCPUWeight].Int()
 	original, okOriginal := j.Original[runtime.KnobCPUWeight].Int()
-	if !ok || !okOriginal || contended < 0.05 || !causeIsContention(j) || need(j) > j.Entitlement {
+	if !ok || !okOriginal || contended < 0.05 || !causeIsContention(j) || need(j) > j.Entitlement && !short {
 		return nil
 	}
 	to := math.Round(min(float64(now)*k.p.WeightStep, float64(original)*k.p.WeightMax, node.MaxWeight))
-	after := predict(j, need(j))
+	raised := j
+	if short {
+		raised.Obtainable = j.Entitlement
+	}
+	may := min(need(j), j.Entitlement)
+	after := predict(raised, may)
 	change := policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUWeight, From: j.Now[runtime.KnobCPUWeight], To: runtime.IntValue(int64(to)),
 		Gain: after/j.Rate.PerSecond - 1, RateAfter: after,
-		Reason: fmt.Sprintf("it queues %.0f %% of its time behind other work, and needs %.2f of the %.2f CPUs it is entitled to", 100*contended, need(j), j.Entitlement)}
+		Reason: fmt.Sprintf("it queues %.0f %% of its time behind other work, and needs %.2f of the %.2f CPUs it is entitled to", 100*contended, may, j.Entitlement)}
 	if int64(to) <= now || change.Gain < k.p.MinGain {
 		return nil
 	}

@@ -41,7 +41,7 @@ func (c *Core) choose(asked []policies.Change, claims []arbiter.Claim) []policie
 			w := why(try)
 			if w == "" {
 				kept = try
-			} else if less, ok := c.shrunk(ch, kept, why); ok {
+			} else if less, ok := c.shrunk(ch, kept, claims, why); ok {
 				kept = append(slices.Clip(kept), less)
 			} else {
 				c.jobs[ch.Key].whyNot = w
@@ -131,7 +131,7 @@ func (c *Core) guards(p policies.Plan) string { return c.guard(c.claims())(p.Cha
 
 // guard is guards for many plans of one tick, beside what stands.
 func (c *Core) guard(stands []arbiter.Claim) func([]policies.Change) string {
-	free := max(0, c.node.CPUs-c.node.HostCPUs)
+	free := c.freeCPUs()
 	now := arbiter.Shares(free, stands)
 	owners := slices.Clone(stands)
 	for i := range owners {
@@ -139,21 +139,8 @@ func (c *Core) guard(stands []arbiter.Claim) func([]policies.Change) string {
 	}
 	own := arbiter.Shares(free, owners)
 	return func(changes []policies.Change) string {
-		claims := slices.Clone(stands)
-		for _, ch := range changes {
-			i, ok := slices.BinarySearchFunc(claims, ch.Key, func(cl arbiter.Claim, key string) int { return cmp.Compare(cl.Key, key) })
-			if !ok {
-				continue
-			}
-			if w, ok := ch.To.Int(); ok && ch.Knob == runtime.KnobCPUWeight {
-				claims[i].Weight = float64(w)
-			}
-			if q, ok := ch.To.CPUs(); ok && ch.Knob == runtime.KnobCPUQuota && !ch.Take {
-				claims[i].Quota = q
-			}
-		}
-		after := arbiter.Shares(free, claims)
-		for i, cl := range claims {
+		after := c.sharesAfter(stands, changes)
+		for i, cl := range stands {
 			j := c.jobs[cl.Key]
 			// By owners' values: the margin is one for all plans together, not one for each.
 			due := min(max(now[i], own[i]), j.entitled*free/c.node.CPUs)
@@ -163,4 +150,29 @@ func (c *Core) guard(stands []arbiter.Claim) func([]policies.Change) string {
 		}
 		return ""
 	}
+}
+
+// sharesAfter is the CPUs that each container gets, by what stands and the changes to it.
+func (c *Core) sharesAfter(stands []arbiter.Claim, changes []policies.Change) []float64 {
+	claims := slices.Clone(stands)
+	for _, ch := range changes {
+		i, ok := claimOf(claims, ch.Key)
+		if !ok {
+			continue
+		}
+		if w, ok := ch.To.Int(); ok && ch.Knob == runtime.KnobCPUWeight {
+			claims[i].Weight = float64(w)
+		}
+		if q, ok := ch.To.CPUs(); ok && ch.Knob == runtime.KnobCPUQuota && !ch.Take {
+			claims[i].Quota = q
+		}
+	}
+	return arbiter.Shares(c.freeCPUs(), claims)
+}
+
+// freeCPUs is what the host's own processes leave.
+func (c *Core) freeCPUs() float64 { return max(0, c.node.CPUs-c.node.HostCPUs) }
+
+func claimOf(claims []arbiter.Claim, key string) (i int, ok bool) {
+	return slices.BinarySearchFunc(claims, key, func(cl arbiter.Claim, key string) int { return cmp.Compare(cl.Key, key) })
 }
