@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"slices"
 	"sort"
 
 	"github.com/trimtab/trimtab/policies"
@@ -219,13 +220,13 @@ func (j *job) noteDisks(w *window.Window) {
 	if !w.HasCgroup || s <= 0 {
 		return
 	}
-	old := map[string]float64{}
-	for _, d := range j.disks {
-		old[d.device] = d.bps
-	}
-	j.disks = nil
+	old := j.disks
+	j.disks = make([]diskUse, 0, len(w.Cgroup.Disks))
 	for _, d := range w.Cgroup.Disks {
-		bps := old[d.Device]
+		var bps float64
+		if i := slices.IndexFunc(old, func(o diskUse) bool { return o.device == d.Device }); i >= 0 {
+			bps = old[i].bps
+		}
 		bps += diskSmoothing * (float64(d.Bytes)/s - bps)
 		j.disks = append(j.disks, diskUse{d.Device, bps})
 	}
