@@ -17,11 +17,11 @@ import (
 // hook's price after the first look that had the hook attached throughout.
 const thinSettle = 12 * time.Second
 
-// Periods of a few seconds tell a rate to some tenths of a percent, and Student's interval
-// of three pairs is more than twice as wide as that of six.
+// Periods of a few seconds tell a rate to some tenths of a percent; what counts is how
+// often the daemon is switched.
 const (
-	launchPeriod = 4 * time.Second
-	launchEach   = 3
+	launchPeriod = 5 * time.Second
+	launchEach   = 2
 )
 
 // launchRate is a job that launches so many kernels a second: its trainer is bound
@@ -98,7 +98,7 @@ func (b *bench) launches(ctx context.Context, dir vgpu.Dir, l launchRate) (rows 
 	if err := sleep(ctx, l.settle); err != nil { // the daemon has just been started
 		return nil, err
 	}
-	pairs := pick(b, 3*launchEach, 2*launchEach)
+	pairs := pick(b, 6*launchEach, 3*launchEach)
 	losses, err := a.losses(ctx, b, pairs)
 	if err != nil {
 		return nil, err
