@@ -71,7 +71,7 @@ bench-regret: setup build image ## Hold policies and rivals against the best sta
 	go build -o .cache/regret ./test/regret && .cache/regret $(REGRET_FLAGS)
 
 .PHONY: accuracy
-accuracy: setup build image ## Run jobs whose bottleneck is known and say how often the verdict is right (half an hour).
+accuracy: setup build image ## Run jobs whose bottleneck is known and say how often the verdict is right (40 minutes).
 	go run ./test/accuracy
 
 ##@ Real GPU

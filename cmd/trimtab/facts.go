@@ -14,17 +14,28 @@ import (
 // facts looks at what only control groups and threads tell. Threads' masks are of
 // interest only where a CPU set may be changed and the kernel would forget them.
 func facts() func(runtime.Container, policies.Enrolment) loop.Facts {
-	forgets := cgroup.ForgetsPins(release())
+	pinned := pinned()
 	return func(c runtime.Container, e policies.Enrolment) loop.Facts {
 		f := loop.Facts{LowReaches: cgroup.LowReaches(c.Cgroup)}
-		if forgets && slices.Contains(e.Knobs, runtime.KnobCpuset.Family()) {
-			why, err := cgroup.Pinned("/proc", c.Cgroup)
-			if err != nil {
-				why = "whether its threads pin themselves is not known"
-			}
-			f.Pinned = why
+		if slices.Contains(e.Knobs, runtime.KnobCpuset.Family()) {
+			f.Pinned = pinned(c)
 		}
 		return f
+	}
+}
+
+// pinned says why a change of a container's CPU set would undo what its threads chose.
+func pinned() func(runtime.Container) string {
+	forgets := cgroup.ForgetsPins(release())
+	return func(c runtime.Container) string {
+		if !forgets {
+			return ""
+		}
+		why, err := cgroup.Pinned("/proc", c.Cgroup)
+		if err != nil {
+			return "whether its threads pin themselves is not known"
+		}
+		return why
 	}
 }
 

@@ -115,7 +115,7 @@ func newActuator(cfg config.Config, all engines, left func(runtime.Container) ru
 			r := device.Preflight(ctx, left(c), device.Options{})
 			return r.Green, r.String()
 		},
-		CheckGPU: func(ctx context.Context, c runtime.Container) error { return checkGPU(ctx, left(c)) }, Memory: memoryUse, Disabled: disabled, Logger: log,
+		CheckGPU: func(ctx context.Context, c runtime.Container) error { return checkGPU(ctx, left(c)) }, Memory: memoryUse, Pinned: pinned(), Disabled: disabled, Logger: log,
 	})
 }
 

@@ -31,8 +31,7 @@ func LowReaches(cg runtime.Cgroup) bool {
 	}
 }
 
-// maxPinned bounds the threads that are looked at: a job that pins itself does so
-// with most of them.
+// maxPinned bounds the threads that are looked at.
 const maxPinned = 4096
 
 // maxGroups bounds the groups that are looked through for them.
@@ -63,7 +62,7 @@ func Pinned(procRoot string, cg runtime.Cgroup) (string, error) {
 		}
 		for _, task := range tasks {
 			if seen++; seen > maxPinned {
-				return "", nil
+				return fmt.Sprintf("it has more than %d threads: whether any pins itself is not known", maxPinned), nil
 			}
 			cpus, ok := allowedCPUs(filepath.Join(procRoot, pid, "task", task.Name(), "status"))
 			if ok && !slices.Equal(cpus, all) {

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,6 +47,15 @@ func TestPinned(t *testing.T) {
 		if err != nil || !strings.HasPrefix(why, want) || (want == "") != (why == "") {
 			t.Errorf("%q, %v; want %q", why, err, want)
 		}
+	}
+	crowd := t.TempDir()
+	for i := range maxPinned + 1 {
+		if err := os.MkdirAll(filepath.Join(crowd, "10", "task", fmt.Sprint(i)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if why, err := Pinned(crowd, cg); err != nil || !strings.Contains(why, "not known") {
+		t.Errorf("of too many threads: %q, %v", why, err)
 	}
 	if _, err := Pinned(t.TempDir(), runtime.Cgroup{Mode: runtime.CgroupV2, Unified: t.TempDir()}); err == nil {
 		t.Error("a group without a CPU set can be told")

@@ -3,26 +3,23 @@ package device
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
-)
 
-// busTimeout bounds one question to systemd, which answers in milliseconds unless
-// its bus is saturated.
-const busTimeout = 5 * time.Second
+	"github.com/trimtab/trimtab/runtime/systemd"
+)
 
 // systemBus asks systemd over a connection of its own for each question: a
 // preflight is rare.
 type systemBus struct{}
 
 func (systemBus) DeviceAllow(ctx context.Context, unit string) ([]Allow, error) {
-	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	ctx, cancel := context.WithTimeout(ctx, systemd.Timeout)
 	defer cancel()
-	conn, err := dbus.NewSystemConnectionContext(ctx)
+	conn, err := systemd.Connect(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("system bus: %w (trimtab must run on the host, as root)", err)
+		return nil, err
 	}
 	defer conn.Close()
 	policy, err := conn.GetUnitTypePropertyContext(ctx, unit, "Scope", "DevicePolicy")
@@ -63,26 +60,12 @@ func parseAllow(value any) ([]Allow, error) {
 
 // AddDeviceAllow appends: systemd keeps the entries that the runtime gave it. The
 // setting ends with the unit, or with the boot.
-func (b systemBus) AddDeviceAllow(ctx context.Context, unit string, more []Allow) error {
-	return b.setProperties(ctx, unit, dbus.Property{Name: "DeviceAllow", Value: godbus.MakeVariant(more)}) // a(ss)
+func (systemBus) AddDeviceAllow(ctx context.Context, unit string, more []Allow) error {
+	return systemd.SetProperties(ctx, unit, dbus.Property{Name: "DeviceAllow", Value: godbus.MakeVariant(more)}) // a(ss)
 }
 
 // SetDeviceAllow empties the list and fills it anew in one message.
-func (b systemBus) SetDeviceAllow(ctx context.Context, unit string, all []Allow) error {
-	return b.setProperties(ctx, unit, dbus.Property{Name: "DeviceAllow", Value: godbus.MakeVariant([]Allow{})},
+func (systemBus) SetDeviceAllow(ctx context.Context, unit string, all []Allow) error {
+	return systemd.SetProperties(ctx, unit, dbus.Property{Name: "DeviceAllow", Value: godbus.MakeVariant([]Allow{})},
 		dbus.Property{Name: "DeviceAllow", Value: godbus.MakeVariant(all)})
-}
-
-func (systemBus) setProperties(ctx context.Context, unit string, properties ...dbus.Property) error {
-	ctx, cancel := context.WithTimeout(ctx, busTimeout)
-	defer cancel()
-	conn, err := dbus.NewSystemConnectionContext(ctx)
-	if err != nil {
-		return fmt.Errorf("system bus: %w (trimtab must run on the host, as root)", err)
-	}
-	defer conn.Close()
-	if err := conn.SetUnitPropertiesContext(ctx, unit, true, properties...); err != nil {
-		return fmt.Errorf("DeviceAllow of %s: %w", unit, err)
-	}
-	return nil
 }

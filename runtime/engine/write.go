@@ -10,12 +10,16 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/runtime/systemd"
 )
 
 // Writer is the way around every write: one at a time for each container, what
 // stands read first, what no door can express refused. The zero Writer is ready;
 // it is safe for concurrent use.
 type Writer struct {
+	// SetIOWeight tells systemd a unit's I/O weight; nil: over the system bus.
+	SetIOWeight func(ctx context.Context, unit string, weight uint64) error
+
 	mu      sync.Mutex
 	writing map[string]*writeLock // by container ID: one read-modify-write at a time
 }
@@ -41,11 +45,34 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 	if err != nil {
 		return err
 	}
+	if err := w.tellSystemd(ctx, c, want); err != nil {
+		return err
+	}
 	err = write(ctx, stands, want)
 	if err != nil && host.Alive(c) != nil {
 		return fmt.Errorf("container %q: it ended during the write (%w): %w", c.Name, err, runtime.ErrGone)
 	}
 	return err
+}
+
+// tellSystemd says to systemd, on v2, what runc writes to a file alone: at the next
+// daemon-reload the weight that systemd knows would be back. It comes before the file, so
+// that whoever dies between them leaves a weight that reads as changed, never an original
+// that a reload turns into ours.
+func (w *Writer) tellSystemd(ctx context.Context, c runtime.Container, want runtime.Values) error {
+	weight, ok := want[runtime.KnobIOWeight].Int()
+	unit := systemd.Unit(c.Cgroup.Unified)
+	if c.Cgroup.Mode != runtime.CgroupV2 || !ok || unit == "" {
+		return nil
+	}
+	set := w.SetIOWeight
+	if set == nil {
+		set = systemd.SetIOWeight
+	}
+	if err := set(ctx, unit, uint64(weight)); err != nil {
+		return fmt.Errorf("container %q: %s: %w: %w", c.Name, runtime.KnobIOWeight, err, runtime.ErrUnavailable)
+	}
+	return nil
 }
 
 // resolveCPUs replaces an empty cpuset, which means unset, by what that means:

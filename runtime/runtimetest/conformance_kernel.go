@@ -102,11 +102,6 @@ func testSystemdWritesAnew(t *testing.T, s suite) {
 				if out, err := exec.Command("systemctl", command...).CombinedOutput(); err != nil {
 					t.Fatalf("systemctl %v: %v\n%s", command, err, out)
 				}
-				if now := s.read(t, c)[runtime.KnobIOWeight]; stand[runtime.KnobIOWeight] == "300" && now == "100" {
-					// runc 1.1 writes the file and tells systemd nothing. trimtab takes what comes of it
-					// for a foreign write and leaves the knob alone.
-					t.Skip("needs a runc that tells systemd of I/O weights: this one's weight was gone after `systemctl " + command[0] + "`")
-				}
 				s.stands(t, c, stand)
 			}
 		})

@@ -51,11 +51,13 @@ func TestRecordedAccuracy(t *testing.T) {
 
 // TestFloorHolds: each way to be worse is found, and being better is none.
 func TestFloorHolds(t *testing.T) {
-	good := FloorCase{Truth: "input/throttled", Said: map[Label]int{"input/throttled": 9, "unknown": 1}, Right: 9, Windows: 10, Detected: true}
+	good := FloorCase{Truth: "input/throttled", Said: map[Label]int{"input/throttled": 9, "unknown": 1}, Right: 9, Windows: 10, Detected: true, DetectS: 4, RateError: 0.02}
 	for name, worse := range map[string]func(*FloorCase){
 		"fewer right":    func(c *FloorCase) { c.Right = 8 },
 		"more wrong":     func(c *FloorCase) { c.Windows = 11 },
 		"not found":      func(c *FloorCase) { c.Detected = false },
+		"found later":    func(c *FloorCase) { c.DetectS = 7 },
+		"a rate off":     func(c *FloorCase) { c.RateError = 0.04 },
 		"a wrong action": func(c *FloorCase) { c.WrongActions = 1 },
 		"no windows":     func(c *FloorCase) { *c = FloorCase{} },
 	} {
@@ -66,7 +68,7 @@ func TestFloorHolds(t *testing.T) {
 		}
 	}
 	better := good
-	better.Right, better.Windows = 20, 20
+	better.Right, better.Windows, better.DetectS, better.RateError = 20, 20, 6, 0.025 // within what a window more or less makes
 	if got := (Floor{"j": good}).fallen(Floor{"j": better, "new": good}); len(got) > 0 {
 		t.Errorf("better is said to be worse: %v", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 )
@@ -21,18 +22,35 @@ type FloorCase struct {
 	Windows      int           `json:"windows"`
 	WrongActions int           `json:"wrongActions,omitempty"`
 	Detected     bool          `json:"detected"`
+	DetectS      float64       `json:"detectS,omitempty"`   // where detected, in tenths
+	RateError    float64       `json:"rateError,omitempty"` // 95th percentile, relative, in thousandths
 }
+
+// A case may be so much slower to be found, and its rate so much further off, before it
+// counts as worse: a window, and what one reading more or less makes of a percentile.
+const (
+	slackS         = 2.5
+	slackRateError = 0.01
+)
 
 func floorOf(cases []Case) Floor {
 	out := Floor{}
 	for _, c := range cases {
-		out[c.Container+", "+c.Phase] = FloorCase{Truth: c.Truth.Is, Said: c.Said, Right: c.Right, Windows: c.Windows, WrongActions: c.WrongActions, Detected: c.Detected}
+		row := FloorCase{Truth: c.Truth.Is, Said: c.Said, Right: c.Right, Windows: c.Windows, WrongActions: c.WrongActions, Detected: c.Detected}
+		if c.Detected {
+			row.DetectS = math.Round(10*c.DetectS) / 10
+		}
+		if len(c.RateErrors) > 0 {
+			row.RateError = math.Round(1000*quantile(c.RateErrors, 0.95)) / 1000
+		}
+		out[c.Container+", "+c.Phase] = row
 	}
 	return out
 }
 
-// fallen says where now is worse than the floor: a smaller share of right windows,
-// a truth that is no longer found, another wrong action, a case that is gone.
+// fallen says where now is worse than the floor: a smaller share of right windows, a
+// truth that is found later or no longer, a rate that is further off, another wrong
+// action, a case that is gone.
 func (f Floor) fallen(now Floor) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(f)) {
@@ -44,6 +62,11 @@ func (f Floor) fallen(now Floor) []string {
 			out = append(out, fmt.Sprintf("%s: right %d of %d, it was %d of %d; truth %s, said %v", name, is.Right, is.Windows, was.Right, was.Windows, is.Truth, is.Said))
 		case was.Detected && !is.Detected:
 			out = append(out, fmt.Sprintf("%s: %s is no longer found", name, is.Truth))
+		case is.DetectS > was.DetectS+slackS:
+			out = append(out, fmt.Sprintf("%s: %s is found after %.1f s, it was %.1f s", name, is.Truth, is.DetectS, was.DetectS))
+		}
+		if is.RateError > was.RateError+slackRateError {
+			out = append(out, fmt.Sprintf("%s: its rate is off by %.1f %%, it was %.1f %%", name, 100*is.RateError, 100*was.RateError))
 		}
 		if is.WrongActions > was.WrongActions {
 			out = append(out, fmt.Sprintf("%s: %d wrong actions, it was %d", name, is.WrongActions, was.WrongActions))

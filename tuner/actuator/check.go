@@ -137,6 +137,11 @@ func (a *Actuator) judge(ctx context.Context, p *part, ch policies.Change, twice
 	if err := a.endangers(ctx, p, ch, stands); err != nil {
 		return Refused, err.Error()
 	}
+	if a.o.Pinned != nil && ch.Knob == runtime.KnobCpuset {
+		if why := a.o.Pinned(p.item.Container); why != "" {
+			return Refused, why
+		}
+	}
 	return "", ""
 }
 
