@@ -50,12 +50,12 @@ func TestOtherKnobs(t *testing.T) {
 		"I/O is not allowed":                   {with(stored(), func(j *policies.Job) { j.Enrolment.Knobs = []string{"cpu"} }), "", ""},
 		"I/O weight at its kernel's ceiling":   {with(stored(), func(j *policies.Job) { j.Now[runtime.KnobIOWeight] = "1000" }), "", ""},
 
-		"burst":                              {bursty(), runtime.KnobCPUBurst, "200000"},
+		"burst":                              {bursty(), runtime.KnobCPUBurst, "100000"},
 		"it uses all of its quota":           {with(bursty(), func(j *policies.Job) { j.UsedCPUs = 1.95 }), "", ""},
 		"it is not throttled":                {with(bursty(), func(j *policies.Job) { j.ThrottledShare = 0 }), "", ""},
 		"a kernel or runtime without bursts": {with(bursty(), func(j *policies.Job) { delete(j.Now, runtime.KnobCPUBurst) }), "", ""},
 		"no quota, no burst":                 {with(bursty(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota] = "max 100000" }), "", ""},
-		"a burst of the quota stands":        {with(bursty(), func(j *policies.Job) { j.Now[runtime.KnobCPUBurst] = "200000" }), "", ""},
+		"a burst of half the quota stands":   {with(bursty(), func(j *policies.Job) { j.Now[runtime.KnobCPUBurst] = "100000" }), "", ""},
 
 		"CPUs near the device":       {far(), runtime.KnobCpuset, "0-3"},
 		"within its owner's set":     {with(far(), func(j *policies.Job) { j.Now[runtime.KnobCpuset] = "2-7" }), runtime.KnobCpuset, "2-3"},

@@ -24,6 +24,13 @@ const unmeasuredSwitchNs = 200
 // wake-up: the README's table, rounded up. So much of a turn is not the jobs'.
 const unwatchedSwitchNs = 20
 
+// dearestSwitchNs bounds it: where few switches are watched, what the others cost is not
+// known to the hundredth.
+const dearestSwitchNs = 5 * unmeasuredSwitchNs
+
+// readProgram walks the threads at a reading, on the daemon's time.
+const readProgram = "read_threads"
+
 // fewSwitches of watched threads in a turn tell no price.
 const fewSwitches = 100
 
@@ -32,7 +39,8 @@ type spending struct {
 	switches map[string]uint64 // of watched threads, by container, since Watch
 	turn     io.Closer         // accounting is on
 	before   map[string]ProgramStats
-	counted  uint64 // watched switches, all containers', when the turn began
+	all      uint64 // watched switches since the start, of containers that ended too
+	counted  uint64 // all, when the turn began
 	next     time.Time
 	hitNs    float64
 }
@@ -44,6 +52,7 @@ func (s *spending) note(container string, t probes.Thread, last map[threadName]p
 		n -= min(n, before.Count[probes.StateRun])
 	}
 	s.switches[container] += n
+	s.all += n
 }
 
 // account ends a turn of accounting or begins one.
@@ -58,13 +67,14 @@ func (p *Probe) account(now time.Time) {
 		if err != nil {
 			return // tried again in a minute; the default stands
 		}
-		s.turn, s.before, s.counted = on, p.runTimes(), s.sum()
+		s.turn, s.before, s.counted = on, p.runTimes(), s.all
 	}
 }
 
 func (p *Probe) endTurn() {
 	s := &p.spending
 	var total, switches ProgramStats
+	var reading uint64 // by the daemon itself
 	for name, now := range p.runTimes() {
 		ns, runs := now.RunNs-s.before[name].RunNs, now.Runs-s.before[name].Runs
 		total.RunNs += ns
@@ -72,21 +82,15 @@ func (p *Probe) endTurn() {
 		if strings.Contains(name, "switch") {
 			switches.Runs += runs
 		}
+		if name == readProgram {
+			reading += ns
+		}
 	}
 	_ = s.turn.Close() // a descriptor of an anonymous inode: nothing to lose
 	s.turn = nil
 	p.spent.KernelNs += total.RunNs
 	p.spent.Runs += total.Runs
-	s.price(float64(total.RunNs), float64(switches.Runs), float64(s.sum())-float64(s.counted))
-}
-
-// sum is the watched switches of all containers so far.
-func (s *spending) sum() uint64 {
-	var n uint64
-	for _, of := range s.switches {
-		n += of
-	}
-	return n
+	s.price(float64(total.RunNs-reading), float64(switches.Runs), float64(s.all-s.counted))
 }
 
 // price learns from a turn what a watched switch costs, wake-ups included: what all
@@ -94,7 +98,7 @@ func (s *spending) sum() uint64 {
 func (s *spending) price(totalNs, switches, watched float64) {
 	if watched >= fewSwitches && switches > 0 {
 		others := max(0, switches-watched)
-		s.hitNs = max(totalNs/switches, (totalNs-unwatchedSwitchNs*others)/watched)
+		s.hitNs = max(totalNs/switches, min((totalNs-unwatchedSwitchNs*others)/watched, dearestSwitchNs))
 	}
 }
 

@@ -16,7 +16,7 @@ func TestPriceOfAWatchedSwitch(t *testing.T) {
 		{"all watched", 280e6, 1e6, 1e6, 280},
 		{"one in a hundred", 1e6*0.01*280 + 0.99e6*20, 1e6, 1e4, 280},
 		{"cheaper others than supposed", 1e4*280 + 0.99e6*5, 1e6, 1e4, 7.75}, // never below the mean
-		{"a container that ended took its count along", 280e6, 1e6, -5e5, 99},
+		{"others are dearer than supposed", 1e3*280 + 999e3*60, 1e6, 1e3, 1000},
 		{"too few to tell", 1e6, 1e5, 50, 99},
 	} {
 		s := spending{hitNs: 99}

@@ -31,12 +31,18 @@ func TestSystemdIsToldOfIOWeights(t *testing.T) {
 		{"a scope", "docker-x.scope", io, nil, []string{"docker-x.scope 300", "write"}},
 		{"another knob", "docker-x.scope", runtime.Values{runtime.KnobCPUWeight: "50"}, nil, []string{"write"}},
 		{"cgroupfs's driver", "x", io, nil, []string{"write"}},
+		{"BFQ's file is there", "bfq.scope", io, nil, []string{"write"}},
 		{"refused", "docker-x.scope", io, errors.New("bus away"), []string{"docker-x.scope 300"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), tc.group)
 			for name, text := range map[string]string{"cpu.weight": "39\n", "io.weight": "default 100\n"} {
 				if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tc.group == "bfq.scope" {
+				if err := os.WriteFile(filepath.Join(dir, "io.bfq.weight"), []byte("default 100\n"), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}

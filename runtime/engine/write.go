@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -63,6 +65,10 @@ func (w *Writer) tellSystemd(ctx context.Context, c runtime.Container, want runt
 	weight, ok := want[runtime.KnobIOWeight].Int()
 	unit := systemd.Unit(c.Cgroup.Unified)
 	if c.Cgroup.Mode != runtime.CgroupV2 || !ok || unit == "" {
+		return nil
+	}
+	// systemd writes BFQ's file by the same property, whose value nobody would put back.
+	if _, err := os.Stat(filepath.Join(c.Cgroup.Unified, "io.bfq.weight")); err == nil {
 		return nil
 	}
 	set := w.SetIOWeight

@@ -69,6 +69,11 @@ func TestFloorHolds(t *testing.T) {
 	}
 	better := good
 	better.Right, better.Windows, better.DetectS, better.RateError = 20, 20, 6, 0.025 // within what a window more or less makes
+	missed := good
+	missed.Detected, missed.DetectS, missed.RateError = false, 0, 0
+	if got := (Floor{"j": missed}).fallen(Floor{"j": good}); len(got) > 0 {
+		t.Errorf("found for the first time is said to be worse: %v", got)
+	}
 	if got := (Floor{"j": good}).fallen(Floor{"j": better, "new": good}); len(got) > 0 {
 		t.Errorf("better is said to be worse: %v", got)
 	}

@@ -62,10 +62,10 @@ func (f Floor) fallen(now Floor) []string {
 			out = append(out, fmt.Sprintf("%s: right %d of %d, it was %d of %d; truth %s, said %v", name, is.Right, is.Windows, was.Right, was.Windows, is.Truth, is.Said))
 		case was.Detected && !is.Detected:
 			out = append(out, fmt.Sprintf("%s: %s is no longer found", name, is.Truth))
-		case is.DetectS > was.DetectS+slackS:
+		case was.Detected && is.DetectS > was.DetectS+slackS:
 			out = append(out, fmt.Sprintf("%s: %s is found after %.1f s, it was %.1f s", name, is.Truth, is.DetectS, was.DetectS))
 		}
-		if is.RateError > was.RateError+slackRateError {
+		if was.RateError > 0 && is.RateError > was.RateError+slackRateError {
 			out = append(out, fmt.Sprintf("%s: its rate is off by %.1f %%, it was %.1f %%", name, 100*is.RateError, 100*was.RateError))
 		}
 		if is.WrongActions > was.WrongActions {

@@ -106,8 +106,9 @@ func TestFloorRaisesTheWeight(t *testing.T) {
 	}
 	got, now := meanUse(t, use, 8*time.Second), values(t, j)
 	t.Logf("weight %s, then %s; %s; the neighbour uses %.2f CPUs", own[runtime.KnobCPUWeight], now[runtime.KnobCPUWeight], tr.Why, got)
-	if from, to := tr.Changes[0].From, now[runtime.KnobCPUWeight]; to == own[runtime.KnobCPUWeight] {
-		t.Errorf("the weight is %s again, the plan raised it from %s", to, from)
+	// Half the host would be worth as much as the neighbour's 1024.
+	if to, _ := now[runtime.KnobCPUWeight].Int(); to <= 256 || to >= 900 {
+		t.Errorf("the weight is %d, raised from 256: 683 are worth its floor", to)
 	}
 	if due := 5. / 6 * (host - floor); got < due {
 		t.Errorf("the neighbour uses %.2f CPUs, its right is %.2f", got, host-floor)

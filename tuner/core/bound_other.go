@@ -43,9 +43,11 @@ func (c *Core) boundBurst(j *job, ch policies.Change) (policies.Change, string) 
 	if own, _, err := runtime.ParseQuota(j.original(runtime.KnobCPUQuota)); err == nil && own > 0 {
 		quotaUs = min(quotaUs, int64(burstOfQuota*float64(own)))
 	}
-	if ch.To = runtime.IntValue(min(to, max(quotaUs, original))); ch.To == ch.From {
+	now, _ := ch.From.Int()
+	if to = min(to, max(quotaUs, original)); to <= now {
 		return ch, "nothing to gain"
 	}
+	ch.To = runtime.IntValue(to)
 	return ch, ""
 }
 

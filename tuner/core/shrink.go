@@ -74,7 +74,8 @@ func quotaScale(ch policies.Change) (s scale, ok bool) {
 // is known to a few per cent, and the neighbours' margin is one for all plans.
 const weightKept = 0.97
 
-// weightScale: a weight is worth what it is a share of, beside what the others make of theirs.
+// weightScale: a weight is worth what it is a share of, beside what the others make of theirs,
+// and brings no more than what its job is entitled to, by which it was predicted.
 func (c *Core) weightScale(ch policies.Change, kept []policies.Change, claims []arbiter.Claim) (s scale, ok bool) {
 	from, okFrom := ch.From.Int()
 	asked, okAsked := ch.To.Int()
@@ -83,6 +84,6 @@ func (c *Core) weightScale(ch policies.Change, kept []policies.Change, claims []
 	return scale{float64(from), float64(asked), 1, weightKept, value, func(weight float64) float64 {
 		try := ch
 		try.To = value(weight)
-		return c.sharesAfter(claims, append(slices.Clip(kept), try))[i]
+		return min(c.sharesAfter(claims, append(slices.Clip(kept), try))[i], c.jobs[ch.Key].entitled)
 	}}, okFrom && okAsked && found
 }

@@ -43,16 +43,18 @@ func TestRaiseShrinksToWhatTheGuardAllows(t *testing.T) {
 // worth, beside a spinner that takes all it can, is raised to its floor and no further:
 // four times the weight would take what the spinner has a right to.
 func TestWeightShrinksToWhatTheGuardAllows(t *testing.T) {
-	n := newNode(2)
-	n.weighted = true
-	low := n.sized("low", 1.5, 10, 0)
-	low.c.Enrolment.CPU.Min = 0.8
-	low.c.Now[runtime.KnobCPUWeight] = "256"
-	n.addSpinner("spinner", 2).c.Now[runtime.KnobCPUWeight] = "1024"
-	c := New(Defaults(), knee.New(knee.Defaults()), "t")
-	run(c, n, 60, nil)
-	weight, _ := low.c.Now[runtime.KnobCPUWeight].Int()
-	if weight < 650 || weight > 740 {
-		t.Errorf("a weight of %d, %.2f CPUs used: its floor of 0.8 is worth 683 beside 1024, which may lose 3 %% (%s)", weight, low.lastCPUsUsed, c.jobs[low.c.Key()].whyNot)
+	for _, own := range []int64{256, 482} { // worth 0.4 and 0.64 of 2 CPUs beside 1024
+		n := newNode(2)
+		n.weighted = true
+		low := n.sized("low", 1.5, 10, 0)
+		low.c.Enrolment.CPU.Min = 0.8
+		low.c.Now[runtime.KnobCPUWeight] = runtime.IntValue(own)
+		n.addSpinner("spinner", 2).c.Now[runtime.KnobCPUWeight] = "1024"
+		c := New(Defaults(), knee.New(knee.Defaults()), "t")
+		run(c, n, 60, nil)
+		weight, _ := low.c.Now[runtime.KnobCPUWeight].Int()
+		if weight < 650 || weight > 740 {
+			t.Errorf("from %d a weight of %d, %.2f CPUs used: its floor of 0.8 is worth 683 beside 1024, which may lose 3 %% (%s)", own, weight, low.lastCPUsUsed, c.jobs[low.c.Key()].whyNot)
+		}
 	}
 }

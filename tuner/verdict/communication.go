@@ -62,10 +62,6 @@ func wire(th Thresholds, r window.Reading, exposed float64, late bool) string {
 	if late {
 		limited = 0.75
 	}
-	var congested uint64
-	for _, l := range n.Links {
-		congested += l.Congestion
-	}
 	switch {
 	case share >= th.Wire*exposed && share >= th.Communication/2:
 		return fmt.Sprintf("the link moves %.0f %% of the %.0f MB/s that it gives", 100*share, maxBps/1e6)
@@ -73,8 +69,6 @@ func wire(th Thresholds, r window.Reading, exposed float64, late bool) string {
 		return fmt.Sprintf("%.1f %% of what it sends is sent again", 100*n.RetransmitShare())
 	case float64(n.LimitedNs) >= limited*float64(n.Ns) && n.Segments > 0:
 		return "its sockets wait for the network, with all in flight that it takes"
-	case congested > 0:
-		return "its RDMA port waits for credits"
 	}
 	return ""
 }

@@ -123,15 +123,6 @@ func addCollectives(ps []Process, prev, cur *probes.NCCL) []Process {
 	return ps
 }
 
-// collectiveBytes is what all processes' collectives moved.
-func collectiveBytes(ps []Process) uint64 {
-	var sum uint64
-	for _, p := range ps {
-		sum += p.Bytes
-	}
-	return sum
-}
-
 // joinProcesses sums the deltas of two windows that follow each other.
 func joinProcesses(as, bs []Process) []Process {
 	out := slices.Clone(bs)

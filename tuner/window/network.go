@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/trimtab/trimtab/probes"
@@ -23,61 +24,82 @@ type Network struct {
 
 // LinkUse is what one link moved.
 type LinkUse struct {
-	Name       string
-	Bytes      uint64 // in its busier direction
-	MaxBps     float64
-	RDMA       bool
-	Congestion uint64 // RDMA
+	Name   string
+	Ns     int64  // the time in which it did; 0: that of the network's reading
+	Bytes  uint64 // in its busier direction
+	MaxBps float64
+	RDMA   bool
 }
 
-// A link of the host is a container's own where at least half of what it moves is the
-// container's; and where collectives are twice what its sockets move, these are not their
-// only way: a ring over sockets sends at least what is reduced.
+// A link of the host carries a container's traffic where either is at least half of the
+// other; and where collectives are twice what its sockets move, these are not their only
+// way: a ring over sockets sends at least what is reduced.
 const (
-	ownOfLink     = 0.5
+	halfOfLink    = 0.5
 	beyondSockets = 2
 )
-
-// addHostLinks adds the links of the host that carry the container's traffic, by their
-// rates between two readings of the host: its network interfaces, which a container in
-// the host's namespace or behind a bridge shares, and its RDMA ports.
-func (n *Network) addHostLinks(prev, cur probes.Host, collectives uint64) {
-	if n.Ns == 0 || cur.AtNs <= prev.AtNs || len(cur.Links) == 0 {
-		return
-	}
-	scale := float64(n.Ns) / float64(cur.AtNs-prev.AtNs)
-	own := float64(max(n.RxBytes, n.TxBytes))
-	n.BeyondSockets = float64(collectives)*scale >= max(beyondSockets*own, minTraffic*float64(n.Ns)/1e9)
-	for _, l := range cur.Links {
-		i := slices.IndexFunc(prev.Links, func(old probes.Link) bool { return old.Name == l.Name && old.RDMA == l.RDMA })
-		if i < 0 || l.RDMA && !n.BeyondSockets || !l.RDMA && l.MaxBps == 0 {
-			continue
-		}
-		old := prev.Links[i]
-		moved := scale * float64(max(sub(l.RxBytes, old.RxBytes), sub(l.TxBytes, old.TxBytes)))
-		if moved == 0 || !l.RDMA && own < ownOfLink*moved {
-			continue
-		}
-		n.Links = append(n.Links, LinkUse{Name: hostLink + l.Name, MaxBps: l.MaxBps, Bytes: uint64(moved), RDMA: l.RDMA, Congestion: sub(l.Congestion, old.Congestion)})
-	}
-}
 
 // hostLink begins the name of a link of the host, which a container may have as well.
 const hostLink = "host/"
 
-// Wire is the part of the window, 0..1, in which the wire to its peers was in use, as far
-// as it can be told: by what a link gives, or by sockets that always wait for the network.
-func (n Network) Wire() float64 {
-	share, _ := n.CarrierShare()
-	if limited := float64(n.LimitedNs) / float64(max(n.Ns, 1)); limited >= alwaysLimited && n.Segments > 0 && n.Exchanges() {
-		share = max(share, limited)
-	}
-	return min(share, 1)
+// wireBase is what the host and NCCL had told when a container's network was last read.
+type wireBase struct {
+	atNs        int64
+	links       []probes.Link
+	collectives uint64 // bytes
 }
 
-// alwaysLimited: one reading a second says only that some socket waited for the network
-// at some time; where nearly all do, the wire is what its collectives wait for.
-const alwaysLimited = 0.75
+func wireBaseOf(host probes.Host, nccl *probes.NCCL) wireBase {
+	b := wireBase{atNs: host.AtNs, links: host.Links}
+	if nccl != nil {
+		for _, p := range nccl.Processes {
+			for _, bytes := range p.Bytes {
+				b.collectives += bytes
+			}
+		}
+	}
+	return b
+}
+
+// addHostLinks adds the links of the host that carry the container's traffic: its network
+// interfaces, which a container in the host's namespace or behind a bridge shares, and its
+// RDMA ports. Whose bytes a port carries it does not tell: at most what the collectives may
+// have sent counts as theirs.
+func (n *Network) addHostLinks(prev, cur wireBase) {
+	ns := cur.atNs - prev.atNs
+	if n.Ns == 0 || prev.atNs == 0 || ns <= 0 {
+		return
+	}
+	scale := float64(ns) / float64(n.Ns) // the two readings are of about the same time
+	outside := scale * float64(max(n.RxBytes, n.TxBytes))
+	collectives := float64(sub(cur.collectives, prev.collectives))
+	n.BeyondSockets = collectives >= max(beyondSockets*(outside+scale*float64(n.LocalBytes)), minTraffic*float64(ns)/1e9)
+	for _, l := range cur.links {
+		i := slices.IndexFunc(prev.links, func(old probes.Link) bool { return old.Name == l.Name && old.RDMA == l.RDMA })
+		if i < 0 || l.MaxBps == 0 {
+			continue
+		}
+		moved := max(sub(l.RxBytes, prev.links[i].RxBytes), sub(l.TxBytes, prev.links[i].TxBytes))
+		own := outside
+		if l.RDMA {
+			own = 0
+			if n.BeyondSockets {
+				own = collectives
+			}
+		}
+		if m := float64(moved); m == 0 || own < halfOfLink*m || m < halfOfLink*own {
+			continue
+		}
+		n.Links = append(n.Links, LinkUse{Name: hostLink + l.Name, Ns: ns, Bytes: moved, MaxBps: l.MaxBps, RDMA: l.RDMA})
+	}
+}
+
+// Wire is the part of the window, 0..1, in which the wire to its peers was in use, as far
+// as a link of known speed tells.
+func (n Network) Wire() float64 {
+	share, _ := n.CarrierShare()
+	return share
+}
 
 func diffNetwork(prev, cur *probes.Network) Network {
 	if prev == nil || cur == nil || cur.AtNs <= prev.AtNs {
@@ -93,7 +115,7 @@ func diffNetwork(prev, cur *probes.Network) Network {
 	for _, l := range cur.Links {
 		for _, old := range prev.Links {
 			if old.Name == l.Name {
-				n.Links = append(n.Links, LinkUse{Name: l.Name, MaxBps: l.MaxBps, Congestion: sub(l.Congestion, old.Congestion),
+				n.Links = append(n.Links, LinkUse{Name: l.Name, Ns: n.Ns, MaxBps: l.MaxBps,
 					Bytes: max(sub(l.RxBytes, old.RxBytes), sub(l.TxBytes, old.TxBytes))})
 			}
 		}
@@ -115,7 +137,7 @@ next:
 	for _, l := range y.Links {
 		for i := range out.Links {
 			if o := &out.Links[i]; o.Name == l.Name {
-				o.Bytes, o.MaxBps, o.Congestion = o.Bytes+l.Bytes, l.MaxBps, o.Congestion+l.Congestion
+				o.Ns, o.Bytes, o.MaxBps = o.Ns+l.Ns, o.Bytes+l.Bytes, l.MaxBps
 				continue next
 			}
 		}
@@ -142,10 +164,12 @@ func (n Network) CarrierShare() (share, maxBps float64) {
 
 func (n Network) share(of func(LinkUse) bool) (share, maxBps float64) {
 	for _, l := range n.Links {
-		if l.MaxBps > 0 && n.Ns > 0 && of(l) {
-			if s := float64(l.Bytes) / (float64(n.Ns) / 1e9) / l.MaxBps; s >= share {
-				share, maxBps = s, l.MaxBps
-			}
+		ns := cmp.Or(l.Ns, n.Ns)
+		if l.MaxBps == 0 || ns == 0 || !of(l) {
+			continue
+		}
+		if s := min(1, float64(l.Bytes)/(float64(ns)/1e9)/l.MaxBps); s >= share {
+			share, maxBps = s, l.MaxBps
 		}
 	}
 	return share, maxBps

@@ -99,6 +99,7 @@ type Differ struct {
 	lastHost probes.Host
 	base     map[identity]*probes.Thread
 	traffic  Network
+	wire     wireBase // of the latest reading of the network
 }
 
 // Next takes the next sample and returns what happened since the one before; nil
@@ -109,11 +110,17 @@ func (d *Differ) Next(s probes.Sample, host probes.Host) *Window {
 		s.Network = prev.Network // it is read less often than the rest
 	}
 	d.last, d.lastHost = &s, host
+	fresh := s.Network != nil && (prev == nil || prev.Network == nil || s.Network.AtNs > prev.Network.AtNs)
+	before := d.wire
+	if fresh {
+		d.wire = wireBaseOf(host, s.NCCL)
+	}
 	if prev == nil {
 		d.rebase(s.Kernel)
 		return nil
 	}
 	slice := d.diff(*prev, s, prevHost, host)
+	slice.Network.addHostLinks(before, d.wire)
 	if slice.Network.Ns > 0 {
 		d.traffic = slice.Network
 	}
@@ -205,7 +212,6 @@ func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Windo
 		w.Unseen = slices.Compact(slices.Sorted(slices.Values(w.Unseen)))
 	}
 	w.Network = diffNetwork(prev.Network, cur.Network)
-	w.Network.addHostLinks(prevHost, host, collectiveBytes(w.Processes))
 	w.Devices = diffDevices(cur.Container, prevHost, host)
 	return w
 }
