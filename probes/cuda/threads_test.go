@@ -68,9 +68,6 @@ func TestOpenCallOfADetachedHook(t *testing.T) {
 	r.until("open", func() bool { return inside() > 0 })
 	r.probe.Thin(target.Key, HookSync, 0)
 	r.read() // switches it off
-	if p := r.process(target.Key, job.PID); p == nil || !p.Thinned {
-		t.Errorf("graphs are not counted, and %+v does not say so", p)
-	}
 	was := r.probe.processes[job.PID].threads
 	if len(was) != 1 {
 		t.Fatalf("threads: %+v", was)
@@ -84,6 +81,9 @@ func TestOpenCallOfADetachedHook(t *testing.T) {
 	}
 	if n := len(r.probe.processes[job.PID].threads); n != 0 {
 		t.Errorf("%d threads are kept, whose calls are not seen", n)
+	}
+	if p := r.process(target.Key, job.PID); p == nil || !p.Thinned {
+		t.Errorf("graphs are not counted, and %+v does not say so", p)
 	}
 }
 
