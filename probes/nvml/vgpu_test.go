@@ -307,3 +307,25 @@ func TestLook(t *testing.T) {
 		t.Errorf("device 0 answered %q", calls)
 	}
 }
+
+// A driver is upgraded underneath: the library that runs ends with its driver, the new one
+// does not fit what is loaded until the machine's modules are the new ones too. That is
+// said meanwhile, and devices are read again as soon as they answer.
+func TestDriverUpgradedUnderneath(t *testing.T) {
+	n := node(t, vgpu.Options{})
+	lib := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
+	copyFile(t, n.Dir.Lib("libnvidia-ml.so.1"), lib)
+	r := readerOn(t, n, Options{Library: lib})
+	before := device(t, r, 1, "a reading", func(d probes.Device) bool { return d.Lost == "" && d.PowerW != nil })
+	copyFile(t, buildLibrary(t, "int nvmlInit_v2(void) { return 18; }"), lib)
+	order(t, n, 0, "exit=nvmlDeviceGetPowerUsage")
+	until(t, r, "the mismatch", func() bool {
+		ok, lost := r.Status()
+		return !ok && strings.Contains(lost, "mismatch")
+	})
+	if list, err := r.Read(t.Context()); err == nil {
+		t.Errorf("devices are told with a library that does not fit: %+v", list)
+	}
+	copyFile(t, n.Dir.Lib("libnvidia-ml.so.1"), lib)
+	device(t, r, 1, "the device again", func(d probes.Device) bool { return d.Lost == "" && d.AtNs > before.AtNs && d.PowerW != nil })
+}
