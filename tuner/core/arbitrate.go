@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"slices"
@@ -37,7 +38,7 @@ func (c *Core) claims() []arbiter.Claim {
 		j := c.jobs[key]
 		e := j.c.Enrolment
 		cl := arbiter.Claim{Key: key, Name: j.c.Name, Enrolled: e.Mode == policies.ModeTune, Active: j.active(), Importance: e.Importance,
-			Floor: e.CPU.Min, Ceiling: e.CPU.Max, OwnWeight: j.originalWeight(), Weight: j.originalWeight(), Used: j.used(), GPUs: j.gpusUsed(key, c.now())}
+			Floor: e.CPU.Min, Ceiling: e.CPU.Max, OwnWeight: j.originalWeight(), Weight: j.originalWeight(), Used: j.used(), GPUs: j.gpusUsed(c.now())}
 		cl.OwnQuota, _ = j.original(runtime.KnobCPUQuota).CPUs()
 		cl.Quota, _ = j.c.Now[runtime.KnobCPUQuota].CPUs()
 		if w, ok := j.c.Now[runtime.KnobCPUWeight].Int(); ok && w > 0 {
@@ -83,12 +84,31 @@ func (c *Core) arena() string {
 // it: a checkpoint or an evaluation on the CPU is no change of what it is.
 const gpusKeptNs = 120 * second
 
+// usedShare is the share of a window in which a device must have worked for a container to
+// be one that it uses: a context alone makes none work.
+const usedShare = 0.01
+
+// noteGPUs notes which of its devices a container used in a closed window: by the driver's
+// shares of its processes, else by the device's activity; where neither is told it counts.
+func (j *job) noteGPUs(w *window.Window) {
+	for _, d := range w.Devices {
+		if d.SMReadings > 0 && d.Own < usedShare || d.SMReadings == 0 && d.Samples > 0 && d.Duty < usedShare {
+			continue
+		}
+		if j.gpuNs == nil {
+			j.gpuNs = map[string]int64{}
+		}
+		j.gpuNs[d.UUID] = w.EndNs
+	}
+}
+
 // gpusUsed counts the devices on which the container lately ran kernels.
-func (j *job) gpusUsed(key string, nowNs int64) float64 {
-	if j.launchedNs == 0 || nowNs-j.launchedNs > gpusKeptNs || j.reading.Window == nil {
+func (j *job) gpusUsed(nowNs int64) float64 {
+	if j.launchedNs == 0 || nowNs-j.launchedNs > gpusKeptNs {
 		return 0
 	}
-	return max(1, float64(len(j.reading.Window.Devices)))
+	maps.DeleteFunc(j.gpuNs, func(_ string, ns int64) bool { return nowNs-ns > gpusKeptNs })
+	return max(1, float64(len(j.gpuNs)))
 }
 
 // learnCurve takes a closed window into the container's response curve.

@@ -78,7 +78,8 @@ type job struct {
 	reading    window.Reading // of the latest closed window
 	perStep    window.PerStep // confirmed ticks per step, by source
 	pattern    patternSeen
-	launchedNs int64 // latest use of a device
+	launchedNs int64            // latest use of a device
+	gpuNs      map[string]int64 // the same of each, by UUID
 	verdict    policies.Verdict
 	agree      int              // closed windows in a row with this class and cause; those in which nothing was short do not count
 	short      policies.Verdict // the latest of a window in which something was short

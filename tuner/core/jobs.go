@@ -76,6 +76,7 @@ func (j *job) launched(s probes.Sample) {
 // neighbourhood adds to a reading what only the node knows: who else works on its
 // devices, and which container of the same job keeps it waiting.
 func (c *Core) neighbourhood(j *job, r *window.Reading) {
+	j.noteGPUs(r.Window)
 	for _, d := range r.Window.Devices {
 		for _, key := range d.Holders {
 			other := c.jobs[key]

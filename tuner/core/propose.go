@@ -122,7 +122,7 @@ func (c *Core) asJob(key string, j *job) policies.Job {
 		Key: key, Name: j.c.Name, Enrolment: j.c.Enrolment, Now: j.c.Now, Original: j.originals(),
 		Verdict: j.verdict, Breakdown: j.reading.Breakdown, Rate: rate, Cost: j.reading.Cost,
 		CostOK:   verdict.Steady(c.thresholds(), j.reading),
-		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled, Obtainable: j.obtainable, Peak: j.peak(), CPU: j.curve, GPUs: j.gpusUsed(key, c.now()),
+		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled, Obtainable: j.obtainable, Peak: j.peak(), CPU: j.curve, GPUs: j.gpusUsed(c.now()),
 		Settled: c.now()-j.changedNs >= c.cfg.TakeAfterNs,
 		Steady:  j.steady(), Tried: j.tried(),
 	}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/trimtab/trimtab/policies/knee"
@@ -171,9 +172,30 @@ func TestACheckpointKeepsTheRight(t *testing.T) {
 		quietS int64
 		want   float64
 	}{{0, 8}, {20, 8}, {119, 8}, {121, 0}} {
-		j := &job{launchedNs: 1000 * second, reading: window.Reading{Window: &window.Window{Devices: make([]window.Device, 8)}}}
-		if got := j.gpusUsed("a", (1000+tc.quietS)*second); got != tc.want {
+		w := &window.Window{EndNs: 1000 * second}
+		for i := range 8 {
+			w.Devices = append(w.Devices, window.Device{UUID: fmt.Sprint(i), Samples: 6, Duty: 0.5})
+		}
+		j := &job{launchedNs: 1000 * second}
+		j.noteGPUs(w)
+		if got := j.gpusUsed((1000 + tc.quietS) * second); got != tc.want {
 			t.Errorf("%v GPUs after %d s, want %v", got, tc.quietS, tc.want)
 		}
+	}
+}
+
+// TestAContextIsNoUse: a device on which a process merely lives gives no right to CPUs,
+// as far as anybody tells.
+func TestAContextIsNoUse(t *testing.T) {
+	j := &job{launchedNs: 1000 * second}
+	j.noteGPUs(&window.Window{EndNs: 1000 * second, Devices: []window.Device{
+		{UUID: "works", Samples: 6, Duty: 0.9},
+		{UUID: "idle", Samples: 6},
+		{UUID: "works for others", Samples: 6, Duty: 0.9, SMReadings: 2, Others: 0.9},
+		{UUID: "works for both", Samples: 6, Duty: 0.9, SMReadings: 2, Own: 0.4, Others: 0.5},
+		{UUID: "not told"},
+	}})
+	if got := j.gpusUsed(1000 * second); got != 3 {
+		t.Errorf("%v GPUs used, want 3: %v", got, j.gpuNs)
 	}
 }
