@@ -119,7 +119,7 @@ if [ ! -e "$out/root.ext4" ]; then
 	settle "$work"
 	small_root "$work" "$out.part/initrd"
 	mv "$work"/boot/vmlinuz-* "$out.part/vmlinuz"
-	mkfs.ext4 -q -d "$work" "$out.part/root.ext4" $size
+	mkfs.ext4 -q -d "$work" "$out.part/root.ext4" $size >&2 # it names the file that it creates
 	mv "$out.part" "$out"
 	say "built in $((SECONDS - start)) s, $(du -m "$out/root.ext4" | cut -f1) MB"
 fi
