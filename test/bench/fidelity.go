@@ -139,7 +139,7 @@ func waitTicks(ctx context.Context, d *daemontest.Daemon, n int) (at time.Durati
 			seen++
 		}
 		if seen < n {
-			if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			if err := sleep(ctx, reactPoll); err != nil {
 				return 0, err
 			}
 		}
