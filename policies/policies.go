@@ -132,6 +132,11 @@ func (n Node) Ceiling(e Enrolment, m MemoryUse) float64 {
 	return ceiling
 }
 
+// BurstOfQuota is the part of its owner's quota that a container may save up. The kernel
+// refuses a quota below the burst that stands, and an owner who lowers his by hand must not
+// be refused for our sake, unless he takes more than half of it at once.
+const BurstOfQuota = 0.5
+
 // Change is one knob of one container, from a value to a value.
 type Change struct {
 	Key    string        `json:"key"`

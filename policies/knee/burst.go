@@ -11,9 +11,6 @@ const (
 	// burstBelow: a job that uses less of its quota than this, and is throttled all the
 	// same, is throttled in bursts.
 	burstBelow = 0.9
-	// burstOfQuota is what may be saved up, of the quota that its owner set: the kernel refuses a
-	// quota below the burst that stands, and he may want to lower it.
-	burstOfQuota = 0.5
 	// burstThrottled is the share of periods in which it must run out.
 	burstThrottled = 0.05
 )
@@ -24,7 +21,7 @@ func (k Policy) burst(j policies.Job) []policies.Change {
 	quotaUs, _, err := runtime.ParseQuota(j.Now[runtime.KnobCPUQuota])
 	now, present := j.Now[runtime.KnobCPUBurst].Int()
 	if own, _, err := runtime.ParseQuota(j.Original[runtime.KnobCPUQuota]); err == nil && own > 0 {
-		quotaUs = min(quotaUs, int64(burstOfQuota*float64(own)))
+		quotaUs = min(quotaUs, int64(policies.BurstOfQuota*float64(own)))
 	}
 	cpus, limited := j.Now[runtime.KnobCPUQuota].CPUs()
 	lost := min(0.9, lost(j.Breakdown))

@@ -24,11 +24,6 @@ func (c *Core) boundIOWeight(j *job, ch policies.Change) (policies.Change, strin
 	return ch, ""
 }
 
-// burstOfQuota is the part of its owner's quota that a container may save up: the kernel
-// refuses a quota below the burst that stands, and an owner who lowers his by hand must not
-// be refused for our sake, unless he takes more than half of it at once.
-const burstOfQuota = 0.5
-
 // boundBurst: no more than the quota that stands, which the kernel refuses, or half the owner's.
 func (c *Core) boundBurst(j *job, ch policies.Change) (policies.Change, string) {
 	quotaUs, _, err := runtime.ParseQuota(j.c.Now[runtime.KnobCPUQuota])
@@ -41,7 +36,7 @@ func (c *Core) boundBurst(j *job, ch policies.Change) (policies.Change, string) 
 		return ch, "below its owner's burst"
 	}
 	if own, _, err := runtime.ParseQuota(j.original(runtime.KnobCPUQuota)); err == nil && own > 0 {
-		quotaUs = min(quotaUs, int64(burstOfQuota*float64(own)))
+		quotaUs = min(quotaUs, int64(policies.BurstOfQuota*float64(own)))
 	}
 	now, _ := ch.From.Int()
 	if to = min(to, max(quotaUs, original)); to <= now {
