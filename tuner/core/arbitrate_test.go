@@ -85,7 +85,7 @@ func TestQuotasAboveTheMachineAreSettled(t *testing.T) {
 			t.Fatalf("%s: no trial: %s; %+v", v.Name, v.WhyNot, records)
 		}
 		for _, trial := range v.Trials {
-			if trial.Outcome == view.OutcomeKept && math.Abs(trial.After/trial.Predicted-1) > 0.15 { // these jobs do not queue as real ones do
+			if trial.Outcome == view.OutcomeKept && math.Abs(trial.After/trial.Predicted-1) > 0.2 { // threads of these jobs do not share CPUs as real ones do
 				t.Errorf("%s: predicted %.2f, came %.2f", v.Name, trial.Predicted, trial.After)
 			}
 		}

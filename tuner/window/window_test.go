@@ -220,6 +220,61 @@ func TestCostAndKnee(t *testing.T) {
 	}
 }
 
+// TestStolenTimeIsNoCost: the clock between two switches holds what the hypervisor took;
+// the cgroup's accounting does not. The step stays as long, its CPU is what was paid.
+func TestStolenTimeIsNoCost(t *testing.T) {
+	read := func(paid uint64) policies.Cost {
+		w := dataLoaderJob(times{probes.StateRun: 300 * ms, probes.StateThrottled: 500 * ms})
+		w.Ticks = []Tick{{Source: "torch.backward", TGID: trainer, Count: 10, FromNs: 1, LastNs: 1e9}}
+		w.HasCgroup, w.Cgroup.CPUNs = paid > 0, paid
+		return Read(w, nil).Cost
+	}
+	var run uint64
+	for _, th := range dataLoaderJob(times{probes.StateRun: 300 * ms, probes.StateThrottled: 500 * ms}).Threads {
+		run += th.Ns[probes.StateRun]
+	}
+	all, stolen := read(run), read(run*3/4)
+	near := func(name string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 1e-6 {
+			t.Errorf("%s = %.4f, want %.4f", name, got, want)
+		}
+	}
+	near("C_t", stolen.TrainerCPU, 0.75*all.TrainerCPU)
+	near("C_l", stolen.LoaderCPU, 0.75*all.LoaderCPU)
+	near("C_o", stolen.OtherCPU, 0)
+	near("all CPU", stolen.CPU(), float64(run*3/4)/1e9/10)
+	near("C_t+D and the queue", stolen.Floor(), all.Floor())
+	more := read(run * 5 / 4)
+	near("C_t beside work that no thread shows", more.TrainerCPU, all.TrainerCPU)
+	near("C_o beside work that no thread shows", more.OtherCPU, float64(run*5/4-run)/1e9/10)
+	near("C_t without the cgroup", read(0).TrainerCPU, all.TrainerCPU)
+}
+
+// TestQueueOfTheThrottled: a trainer that was throttled queues anew; with quota enough it
+// would not, so those turns are no part of the shortest step.
+func TestQueueOfTheThrottled(t *testing.T) {
+	read := func(queued, throttled uint64) float64 {
+		w := dataLoaderJob(times{probes.StateRun: 300 * ms})
+		for i := range w.Threads {
+			if w.Threads[i].TID == trainer {
+				w.Threads[i].Ns[probes.StateQueued] = 120 * ms
+				w.Threads[i].Count[probes.StateQueued], w.Threads[i].Count[probes.StateThrottled] = queued, throttled
+			}
+		}
+		w.Ticks = []Tick{{Source: "torch.backward", TGID: trainer, Count: 10, FromNs: 1, LastNs: 1e9}}
+		return Read(w, nil).Cost.Queue
+	}
+	for _, c := range []struct {
+		queued, throttled uint64
+		want              float64
+	}{{30, 0, 0.012}, {30, 10, 0.008}, {30, 30, 0}, {30, 40, 0}, {0, 0, 0.012}} {
+		if got := read(c.queued, c.throttled); math.Abs(got-c.want) > 1e-6 {
+			t.Errorf("%d of %d waits came of being throttled: %.4f s a step, want %.4f", c.throttled, c.queued, got, c.want)
+		}
+	}
+}
+
 // TestRateFromTheTicksThemselves: the window's edges must not round the rate.
 func TestRateFromTheTicksThemselves(t *testing.T) {
 	w := dataLoaderJob(times{probes.StateRun: 300 * ms})
