@@ -36,11 +36,23 @@ func only(t *testing.T, p policies.Proposal) policies.Change {
 func TestJumpsToTheKnee(t *testing.T) {
 	ch := only(t, New(Defaults()).Propose(eightCPUs, []policies.Job{starved(0.5)}))
 	to, _ := ch.To.CPUs()
-	if want := 1.5 * Defaults().Margin; math.Abs(to-want) > 0.011 {
+	if want := 1.5; math.Abs(to-want) > 0.011 {
 		t.Errorf("to %.3f CPUs, want %.3f", to, want)
 	}
 	if math.Abs(ch.RateAfter-25) > 1e-9 || math.Abs(ch.Gain-2) > 1e-9 {
 		t.Errorf("predicts %.2f/s, %+.2f; want 25/s and three times the rate", ch.RateAfter, ch.Gain)
+	}
+}
+
+// TestMarginAboveTheKnee: a job that hardly waits for its quota shows what a step costs as it
+// is, and gets a margin on it.
+func TestMarginAboveTheKnee(t *testing.T) {
+	j := starved(1.2)
+	j.Breakdown = policies.Breakdown{WallNs: 100}
+	j.Breakdown.Ns[policies.PartInputThrottled], j.Breakdown.Ns[policies.PartCompute] = 20, 80
+	to, _ := only(t, New(Defaults()).Propose(eightCPUs, []policies.Job{j})).To.CPUs()
+	if want := 1.5 * Defaults().Margin; math.Abs(to-want) > 0.011 {
+		t.Errorf("to %.3f CPUs, want %.3f", to, want)
 	}
 }
 

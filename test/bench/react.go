@@ -32,6 +32,17 @@ const (
 type reaction struct {
 	verdict, change float64 // seconds since the cut
 	step            float64 // seconds per step of the starved job
+	waited          waits
+}
+
+// waits is what trimtab gave as its reason to change nothing yet, in order, and since when.
+type waits []string
+
+func (w *waits) note(why string, seconds float64) {
+	text := fmt.Sprintf("%q from %.1f s", why, seconds)
+	if n := len(*w); n == 0 || !strings.HasPrefix((*w)[n-1], fmt.Sprintf("%q ", why)) {
+		*w = append(*w, text)
+	}
 }
 
 // measureReact cuts the quota of jobs that the daemon already knows, each once,
@@ -49,7 +60,7 @@ func measureReact(ctx context.Context, b *bench) (rows []Row, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w; the daemon said:\n%s", err, d.Log())
 		}
-		b.say("  cut %d: verdict after %.1f s, change after %.1f s, %.2f s a step", i+1, r.verdict, r.change, r.step)
+		b.say("  cut %d: verdict after %.1f s, change after %.1f s, %.2f s a step; it waited: %s", i+1, r.verdict, r.change, r.step, strings.Join(r.waited, ", "))
 		all = append(all, r)
 	}
 	return []Row{
@@ -99,8 +110,11 @@ func (b *bench) react(ctx context.Context, d *daemontest.Daemon) (r reaction, er
 		if err == nil && r.change == 0 && stands != runtime.QuotaFromCPUs(cutCPUs, runtime.DefaultPeriodUs) {
 			r.change = since()
 		}
-		if c, err := d.Container(ctx, j.Name); err == nil && r.verdict == 0 && starved(c) {
-			r.verdict = since()
+		if c, err := d.Container(ctx, j.Name); err == nil {
+			if r.verdict == 0 && starved(c) {
+				r.verdict = since()
+			}
+			r.waited.note(c.WhyNot, since())
 		}
 		return r.verdict > 0 && r.change > 0, err
 	})
