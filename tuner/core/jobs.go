@@ -90,7 +90,7 @@ func (c *Core) neighbourhood(j *job, r *window.Reading) {
 	if slow == nil {
 		return
 	}
-	if r.Collectives > 0 {
+	if r.Exchanges {
 		r.Expose(slow.reading.Own() - r.Own())
 	}
 	r.Slow = slow.c.Name
@@ -124,7 +124,7 @@ func (c *Core) slowPeer(j *job, r window.Reading) *job {
 	var slow *job
 	most := r.Own() + c.cfg.Thresholds.Communication
 	for _, o := range c.jobs { // the largest, then the first by key: the order of a map does not matter
-		if o == j || o.c.Enrolment.Job != j.c.Enrolment.Job || !o.steps(c.now()) || r.Collectives > 0 && o.reading.Collectives == 0 {
+		if o == j || o.c.Enrolment.Job != j.c.Enrolment.Job || !o.steps(c.now()) || r.Exchanges && !o.reading.Exchanges {
 			continue
 		}
 		if own := o.reading.Own(); own > most || own == most && (slow == nil || o.c.Key() < slow.c.Key()) {

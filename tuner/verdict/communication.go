@@ -38,7 +38,7 @@ func communication(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 func slowest(r window.Reading) (tgid int32, lead float64) {
 	own := r.Own()
 	for _, p := range r.Peers {
-		if r.Collectives > 0 && p.Collectives == 0 {
+		if r.Exchanges && !p.Exchanges {
 			continue
 		}
 		if p.Own-own > lead {

@@ -21,6 +21,7 @@ type Process struct {
 	Calls     uint64                      // collectives
 	Bytes     uint64                      // of collectives, in the caller's buffers
 	Ranks     int                         // of its largest communicator; 0: not told
+	Exchanged bool                        // it called collectives before, and they are not counted now
 	PerKind   [probes.NumMarkKinds]uint64 // marks in the window, those without room included where counted
 }
 
@@ -118,6 +119,7 @@ func addCollectives(ps []Process, prev, cur *probes.NCCL) []Process {
 			ps[at].Calls += sub(p.Calls[k], prev.Processes[i].Calls[k])
 			ps[at].Bytes += sub(p.Bytes[k], prev.Processes[i].Bytes[k])
 		}
+		ps[at].Exchanged = ps[at].Calls == 0 && len(cur.Missing) > 0 && slices.ContainsFunc(p.Calls[:], func(n uint64) bool { return n > 0 })
 	}
 	slices.SortFunc(ps, func(a, b Process) int { return cmp.Compare(a.TGID, b.TGID) })
 	return ps
@@ -143,6 +145,7 @@ func joinProcesses(as, bs []Process) []Process {
 		p.OutBytes += a.OutBytes
 		p.Calls += a.Calls
 		p.Bytes += a.Bytes
+		p.Exchanged = (p.Exchanged || a.Exchanged) && p.Calls == 0
 		for k := range p.PerKind {
 			p.PerKind[k] += a.PerKind[k]
 		}

@@ -66,6 +66,9 @@ func processes(w *Window) []*process {
 	for _, called := range w.Processes {
 		if p := byID[called.TGID]; p != nil {
 			p.calls, p.exchanges = called.Launches+called.Graphs+called.Calls, called.Calls
+			if called.Exchanged && p.calls == 0 {
+				p.calls, p.exchanges = 1, 1
+			}
 		}
 	}
 	out := make([]*process, 0, len(byID))

@@ -29,6 +29,7 @@ type Reading struct {
 
 	Launches        uint64 // kernels and graphs
 	Collectives     uint64 // NCCL calls
+	Exchanges       bool   // it calls collectives, or did before the probe had to leave them out
 	CollectiveBytes uint64
 	SyncNs          uint64 // the trainer's time in blocking CUDA calls
 	spinNs          uint64 // the part of it on a CPU
@@ -59,7 +60,7 @@ func Read(w *Window, known PerStep) Reading {
 		}
 	}
 	for _, got := range all {
-		best.Peers = append(best.Peers, Peer{Root: got.Root, Own: got.Own(), Collectives: got.Collectives})
+		best.Peers = append(best.Peers, Peer{Root: got.Root, Own: got.Own(), Collectives: got.Collectives, Exchanges: got.Exchanges})
 	}
 	return best
 }
@@ -70,6 +71,7 @@ type Peer struct {
 	Own  float64 // share of its wall in which it waited neither for its device nor for peers
 	// Collectives are its NCCL calls; who calls none is no peer of one that does.
 	Collectives uint64
+	Exchanges   bool // as Reading's
 }
 
 // Own is the share of the rank's wall time in which it waited neither for its
@@ -85,14 +87,16 @@ const minWire = 0.5
 
 // exposeWaits finds, among ranks that call collectives, how much of a rank's wait
 // for its device is a wait for the slowest of them, or for the wire: a collective's
-// kernel keeps the device busy until the last rank has come and the last byte.
+// kernel keeps the device busy until the last rank has come and the last byte. Where
+// the budget does not pay for counting them, that it called some before is enough: who
+// comes late is told by the kernel's accounting alone.
 func exposeWaits(w *Window, all []Reading) {
 	wire := w.Network.Wire()
 	var late []float64
 	for _, r := range all {
 		slowest := r.Own()
 		for _, peer := range all {
-			if 2*peer.Collectives >= r.Collectives {
+			if peer.Exchanges && 2*peer.Collectives >= r.Collectives {
 				slowest = max(slowest, peer.Own())
 			}
 		}
@@ -100,7 +104,7 @@ func exposeWaits(w *Window, all []Reading) {
 	}
 	for i := range all {
 		r := &all[i]
-		if r.Collectives == 0 {
+		if !r.Exchanges {
 			continue
 		}
 		r.Expose(late[i])
@@ -129,7 +133,7 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 		got.Network = outside / wall
 	}
 	if p := w.calls(r.Root); p != nil {
-		got.Collectives, got.CollectiveBytes = p.Calls, p.Bytes
+		got.Collectives, got.CollectiveBytes, got.Exchanges = p.Calls, p.Bytes, p.Calls > 0 || p.Exchanged
 		b := p.blocking(got.Trainer.TID)
 		got.spinNs, got.SyncNs = b.SyncRunNs+b.CopyRunNs, b.SyncNs+b.CopyNs
 		got.Launches = p.Launches + p.Graphs

@@ -201,6 +201,38 @@ func TestSlowRankKeepsTheOthersWaiting(t *testing.T) {
 	}
 }
 
+// TestSlowRankWhileCollectivesAreNotCounted: a budget that does not pay for counting them
+// leaves what was counted before, and the kernel's word on who came late.
+func TestSlowRankWhileCollectivesAreNotCounted(t *testing.T) {
+	rank := func(id int32, run, wait uint64) Thread {
+		return thread(id, id, 1, times{probes.StateRun: run, probes.StateDevice: wait})
+	}
+	calls := func(before uint64, missing ...string) *probes.NCCL {
+		n := &probes.NCCL{Missing: missing}
+		for _, id := range []int32{100, 300} {
+			p := probes.NCCLProcess{TGID: id}
+			p.Calls[0] = before
+			n.Processes = append(n.Processes, p)
+		}
+		return n
+	}
+	for name, c := range map[string]struct {
+		now  *probes.NCCL
+		want float64
+	}{
+		"not counted any more": {calls(40, "collectives: over the budget"), 0.5},
+		"counted, and none":    {calls(40), 0},
+		"never called":         {calls(0, "collectives: over the budget"), 0},
+	} {
+		w := second(rank(100, 200*ms, 800*ms), rank(300, 700*ms, 300*ms))
+		w.Processes = addCollectives(nil, c.now, c.now)
+		r := Read(w, nil)
+		if got := r.Breakdown.Share(policies.PartCommunication); r.Ranks != 2 || math.Abs(got-c.want) > 0.02 {
+			t.Errorf("%s: %d ranks, %.2f of the time in communication, want %.2f", name, r.Ranks, got, c.want)
+		}
+	}
+}
+
 func TestWireThatIsFullIsNoCompute(t *testing.T) {
 	w := onDevice(second(thread(trainer, trainer, 1, times{probes.StateRun: 100 * ms}, wait(0, probes.StateFutex, 900*ms, 10))), 900*ms, 0)
 	w.Processes[0].Calls, w.Processes[0].Bytes = 10, 80e6

@@ -39,7 +39,7 @@
 //     --nccl R/W/A --allreduce-mib 1 --slow-rank 1 --slow-ms 80 [--slow-on X]  communication/straggler, all but rank 1;
 //                                                                              rank 1: compute/host (X host),
 //                                                                              compute/device (device), unknown (sleep)
-//     --ranks 8 ... the same in one container                                  the container: its slowest rank's
+//     --ranks 8 ... the same in one container                                  communication/straggler, which names the rank
 //     --nccl R/W/A --kernels 20 --kernel-us 2000 --allreduce-mib 1, loopback   compute/device
 #include <csignal>
 #include <cstdio>
