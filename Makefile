@@ -154,6 +154,15 @@ test-vm-engines: setup-vm vgpu ## The engines' conformance suite in that machine
 	@go build -o .cache/testsummary ./tools/testsummary
 	@TRIMTAB_VM_ENGINES=1 $(VM_TEST) -run TestEngines $(TEST_FLAGS) ./test/vm 2>&1 | $(VM_SUMMARY)
 
+# How many; and how long it may take, emulated.
+KILLS ?= 1000
+
+.PHONY: test-vm-kills
+test-vm-kills: VM_TIMEOUT = 150m
+test-vm-kills: setup-vm vgpu ## A thousand kills in that machine: every original back (KILLS=n; an hour or more, where emulated).
+	@go build -o .cache/testsummary ./tools/testsummary
+	@TRIMTAB_VM_KILLS=$(KILLS) $(VM_TEST) -run TestKills $(TEST_FLAGS) ./test/vm 2>&1 | $(VM_SUMMARY)
+
 ##@ Machine
 
 .PHONY: setup

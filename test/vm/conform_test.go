@@ -43,13 +43,7 @@ type outcome struct {
 // each waits much, and the guest has two CPUs.
 func conform(driver string, suites ...suite) func(*testing.T, *machine) {
 	return func(t *testing.T, m *machine) {
-		const driverOf = "docker info -f '{{.CgroupDriver}} {{.CgroupVersion}}'"
-		if m.sh(t, driverOf) != driver+" 2" {
-			m.sh(t, `sed -i 's/^{/{"exec-opts": ["native.cgroupdriver=`+driver+`"], /' /etc/docker/daemon.json; systemctl restart docker`)
-		}
-		if got := m.sh(t, driverOf); got != driver+" 2" {
-			t.Fatalf("Docker's cgroups: %s", got)
-		}
+		m.drive(t, driver)
 		outcomes := make([]outcome, len(suites))
 		t.Run("by", func(t *testing.T) {
 			for i, s := range suites {
@@ -63,6 +57,18 @@ func conform(driver string, suites ...suite) func(*testing.T, *machine) {
 			m.table = append(m.table, fmt.Sprintf("    %d of %d conformance cases, %s, %s's driver, cgroup v2: %.0f s; %d need another host or door",
 				o.passed, o.passed+o.failed, suites[i].door, driver, o.took.Seconds(), o.skipped))
 		}
+	}
+}
+
+// drive makes Docker use a driver of control groups.
+func (m *machine) drive(t *testing.T, driver string) {
+	t.Helper()
+	const driverOf = "docker info -f '{{.CgroupDriver}} {{.CgroupVersion}}'"
+	if m.sh(t, driverOf) != driver+" 2" {
+		m.sh(t, `sed -i 's/^{/{"exec-opts": ["native.cgroupdriver=`+driver+`"], /' /etc/docker/daemon.json; systemctl restart docker`)
+	}
+	if got := m.sh(t, driverOf); got != driver+" 2" {
+		t.Fatalf("Docker's cgroups: %s", got)
 	}
 }
 

@@ -30,8 +30,9 @@ func build(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	b.run("go", "build", "-trimpath", "-o", b.at("inside"), "./test/vm/inside")
-	for _, name := range []string{"docker", "containerd"} {
-		b.run("go", "test", "-c", "-o", b.at(name+".test"), "./runtime/"+name)
+	b.run("go", "build", "-trimpath", "-o", b.at("trimtab"), "./cmd/trimtab")
+	for _, in := range []string{"runtime/docker", "runtime/containerd", "test/kills"} {
+		b.run("go", "test", "-c", "-o", b.at(filepath.Base(in)+".test"), "./"+in)
 	}
 	b.packages()
 	b.job()
