@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
 	goruntime "runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +27,7 @@ type gpuSummary struct {
 	virtual bool
 	devices []probes.Device
 	silent  []string // calls that hung or ended their process
+	host    []int32  // processes that compute on a device and are in no container's cgroup
 }
 
 // lookTimeout bounds the look: two readings of a second, and a driver that first
@@ -38,7 +42,23 @@ func lookNVML(ctx context.Context) (gpuSummary, error) {
 	if err != nil {
 		return gpuSummary{}, fmt.Errorf("NVML: %w", err)
 	}
-	return gpuSummary{absent: s.Absent, driver: s.Driver, virtual: s.Virtual, devices: s.Devices, silent: s.Silent}, nil
+	return gpuSummary{absent: s.Absent, driver: s.Driver, virtual: s.Virtual, devices: s.Devices, silent: s.Silent, host: hostProcesses("/proc", s.Devices)}, nil
+}
+
+// hostProcesses are those on the devices whose cgroup no engine that is known here would
+// make. The doctor asks no engine: it must tell as much where none answers.
+func hostProcesses(proc string, devices []probes.Device) []int32 {
+	engines := regexp.MustCompile(`[0-9a-f]{64}|docker|containerd|kubepods|libpod|crio|nerdctl`)
+	var out []int32
+	for _, d := range devices {
+		for _, p := range d.Processes {
+			groups, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(int(p.PID)), "cgroup"))
+			if err == nil && !p.Graphics && !engines.Match(groups) && !slices.Contains(out, p.PID) { // one that ended is nobody's
+				out = append(out, p.PID)
+			}
+		}
+	}
+	return out
 }
 
 // examineGPU tells what is there, and the rows of the support table that fit.
@@ -115,6 +135,9 @@ func gpuRowsOf(s gpuSummary) []string {
 	}
 	if isVirtual(s) {
 		add(rowVirtual)
+	}
+	if len(s.host) > 0 {
+		add(rowHost)
 	}
 	for _, d := range s.devices {
 		switch d.Sharing {

@@ -34,6 +34,7 @@ const (
 	rowSliced    = "time-slicing"
 	rowMPS       = "mps"
 	rowMIG       = "mig"
+	rowHost      = "host"
 	rowVirtual   = "virtual"
 	rowHybrid    = "hybrid"
 	rowV1        = "v1"
@@ -56,7 +57,7 @@ func shareRows() []supportRow {
 		{rowSliced, "several processes on a GPU in turns (time-slicing)", "the same, of all together", "memory by process; use by launches, or the driver's SM shares, which drop out", "yes; a device that others use is reported, never a trial", ranTests},
 		{rowMPS, "MPS", "the same, of all together; known by its server's processes", "memory by client; the server counts where it runs, on the host mostly; use as with time-slicing", "as with time-slicing", ranTests},
 		{rowMIG, "MIG", "each slice as a device: memory, processes; no duty, SM activity from Hopper on", "by slice and process; without SM activity idle only by launches, else unknown", "yes, if the preflight is green", ranTests},
-		{"host", "processes of the host on the GPU", "memory, SM shares where told; launches are not counted", "together, as the host's", "never", ranTests},
+		{rowHost, "processes of the host on the GPU", "memory, SM shares where told; launches are not counted", "together, as the host's", "never", ranTests},
 		{"desktop", "a desktop on the GPU", "its work is in the device's duty", "not counted as a holder", "never", ranTests},
 		{rowVirtual, "trimtab's virtual GPU", "as a real one; doctor, status, idle and metrics say virtual", "as a real one", "as a real one", ranTests},
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +62,7 @@ func TestExamineGPU(t *testing.T) {
 				"ok one container on a GPU", "ok MIG", "ok several processes"}},
 		"virtual": {gpuSummary{devices: []probes.Device{{UUID: "GPU-0", Virtual: true, Sharing: "mps"}}, silent: []string{"nvmlDeviceGetSamples"}}, nil,
 			[]string{"ok virtual, no real device: GPUs: 1; shared now: mps", "degraded nvmlDeviceGetSamples did not answer", "ok MPS", "ok trimtab's virtual GPU"}},
+		"the host computes too": {gpuSummary{devices: []probes.Device{{UUID: "GPU-0"}}, host: []int32{7}}, nil, []string{"ok GPUs: 1", "ok one container on a GPU", "ok processes of the host"}},
 	} {
 		got := examineGPU(context.Background(), func(context.Context) (gpuSummary, error) { return c.summary, c.err })
 		if len(got) != len(c.want) {
@@ -71,6 +74,33 @@ func TestExamineGPU(t *testing.T) {
 				t.Errorf("%s: finding %d is %q, want %q", name, i, line, c.want[i])
 			}
 		}
+	}
+}
+
+func TestHostProcesses(t *testing.T) {
+	proc := t.TempDir()
+	for pid, groups := range map[string]string{
+		"1": "0::/user.slice/user-1000.slice/session-2.scope\n",
+		"2": "12:cpu:/docker/" + strings.Repeat("0a", 32) + "\n0::/\n",
+		"3": "0::/system.slice/docker-" + strings.Repeat("0a", 32) + ".scope\n",
+		"4": "0::/kubepods.slice/x\n",
+		"5": "0::/init.scope\n",
+	} {
+		if err := os.Mkdir(filepath.Join(proc, pid), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, pid, "cgroup"), []byte(groups), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	on := func(pids ...int32) (d probes.Device) {
+		for _, pid := range pids {
+			d.Processes = append(d.Processes, probes.DeviceProcess{PID: pid, Graphics: pid == 5})
+		}
+		return d
+	}
+	if got := hostProcesses(proc, []probes.Device{on(1, 2, 3), on(1, 4, 5, 6)}); !slices.Equal(got, []int32{1}) {
+		t.Errorf("%v, want the one of a session: not those of engines, not one that draws, not one that is gone", got)
 	}
 }
 
