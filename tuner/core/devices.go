@@ -44,8 +44,9 @@ func (c *Core) showDevices(s *view.Snapshot) {
 
 func showDevice(d probes.Device, all []probes.Device) view.Device {
 	v := view.Device{Index: d.Index, UUID: d.UUID, Parent: d.Parent, Name: d.Name, Virtual: d.Virtual, Lost: d.Lost, Sharing: d.Sharing,
-		MemTotal: d.MemTotal, MemUsed: d.MemUsed, SMActive: d.SMActive, PowerW: d.PowerW, PowerLimitW: d.PowerLimitW, TempC: d.TempC,
-		ClockMHz: d.ClockMHz, Holders: []view.Holder{}}
+		MemTotal: d.MemTotal, MemUsed: d.MemUsed, SMActive: d.SMActive, TensorActive: d.TensorActive, DRAMActive: d.DRAMActive,
+		PowerW: d.PowerW, PowerLimitW: d.PowerLimitW, ClockMHz: d.ClockMHz, MaxClockMHz: d.MaxClockMHz, TempC: d.TempC, Slowdown: d.Slowdown,
+		PCIeRxBps: d.PCIeRxBps, PCIeTxBps: d.PCIeTxBps, PCIeMaxBps: d.PCIeMaxBps, NVLinkRx: d.NVLinkRx, NVLinkTx: d.NVLinkTx, Holders: []view.Holder{}}
 	v.Sliced = slices.ContainsFunc(all, func(o probes.Device) bool { return o.Parent == d.UUID && d.UUID != "" })
 	if len(d.Duty) > 0 {
 		var sum float64

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"slices"
+
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -23,7 +25,18 @@ const (
 	nDeviceDuty   = "trimtab_gpu_duty_ratio"
 	nDeviceMem    = "trimtab_gpu_memory_bytes"
 	nDeviceUsed   = "trimtab_gpu_memory_used_bytes"
+	nDeviceSM     = "trimtab_gpu_sm_active_ratio"
+	nDeviceTensor = "trimtab_gpu_tensor_active_ratio"
+	nDeviceDRAM   = "trimtab_gpu_dram_active_ratio"
 	nDevicePower  = "trimtab_gpu_power_watts"
+	nDeviceLimit  = "trimtab_gpu_power_limit_watts"
+	nDeviceClock  = "trimtab_gpu_clock_hertz"
+	nDeviceClocks = "trimtab_gpu_max_clock_hertz"
+	nDeviceTemp   = "trimtab_gpu_temperature_celsius"
+	nDeviceSlow   = "trimtab_gpu_slowdown"
+	nDevicePCIe   = "trimtab_gpu_pcie_bytes_per_second"
+	nDeviceLink   = "trimtab_gpu_pcie_max_bytes_per_second"
+	nDeviceNVLink = "trimtab_gpu_nvlink_bytes_total"
 	nHolderMemory = "trimtab_gpu_held_memory_bytes"
 	nHolderQuiet  = "trimtab_gpu_held_quiet_seconds"
 	nHolderHeld   = "trimtab_gpu_held_seconds_total"
@@ -38,7 +51,18 @@ func deviceFamilies() []Family {
 		{Name: nDeviceDuty, Kind: Gauge, Labels: device, Help: "Share of time in which some kernel ran on the GPU, 0 to 1, of the latest reading; absent where the driver does not tell, as for slices."},
 		{Name: nDeviceMem, Kind: Gauge, Labels: device, Help: "Memory of the GPU."},
 		{Name: nDeviceUsed, Kind: Gauge, Labels: device, Help: "Memory in use on the GPU, by whomever."},
-		{Name: nDevicePower, Kind: Gauge, Labels: device, Help: "Power that the GPU draws; absent where the driver does not tell."},
+		{Name: nDeviceSM, Kind: Gauge, Labels: device, Help: "Share of time in which the mean SM had work, 0 to 1; from Hopper on."},
+		{Name: nDeviceTensor, Kind: Gauge, Labels: device, Help: "Share of time in which the tensor cores were active, 0 to 1; from Hopper on."},
+		{Name: nDeviceDRAM, Kind: Gauge, Labels: device, Help: "Share of time in which the GPU's memory was read or written, 0 to 1; from Hopper on."},
+		{Name: nDevicePower, Kind: Gauge, Labels: device, Help: "Power that the GPU draws; absent where the driver does not tell, as in the lines below."},
+		{Name: nDeviceLimit, Kind: Gauge, Labels: device, Help: "Power that the GPU may draw."},
+		{Name: nDeviceClock, Kind: Gauge, Labels: device, Help: "Clock of the SMs."},
+		{Name: nDeviceClocks, Kind: Gauge, Labels: device, Help: "The most that this clock can be."},
+		{Name: nDeviceTemp, Kind: Gauge, Labels: device, Help: "Temperature of the GPU."},
+		{Name: nDeviceSlow, Kind: Gauge, Labels: []string{"device", "reason"}, Help: "1 while the driver names this reason for a clock below its maximum (power, thermal, hw-slowdown, power-brake, sync-boost, application, idle, other)."},
+		{Name: nDevicePCIe, Kind: Gauge, Labels: []string{"device", "direction"}, Help: "What the GPU moves over PCIe; direction is rx (to the GPU) or tx."},
+		{Name: nDeviceLink, Kind: Gauge, Labels: device, Help: "What its PCIe link gives in one direction, at its present generation and width."},
+		{Name: nDeviceNVLink, Kind: Counter, Labels: []string{"device", "direction"}, Help: "Bytes that the GPU moved over all its NVLinks since the driver started; direction is rx or tx."},
 		{Name: nHolderMemory, Kind: Gauge, Labels: holder, Help: "GPU memory that the container, or (host) for all processes outside of containers, holds; enrolled or not."},
 		{Name: nHolderQuiet, Kind: Gauge, Labels: holder, Help: "How long the holder is known to have run nothing on the GPU; 0 while it runs something, and where the driver does not tell."},
 		{Name: nHolderHeld, Kind: Counter, Labels: holder, Help: "Time that the container held the GPU since trimtab started; (others) is the sum of holders beyond the cap."},
@@ -73,11 +97,31 @@ func (e *emitter) device(d view.Device, label string) {
 		e.set(nDeviceMem, float64(d.MemTotal), label)
 		e.set(nDeviceUsed, float64(d.MemUsed), label)
 	}
-	if d.Duty != nil {
-		e.set(nDeviceDuty, *d.Duty, label)
+	tell := func(name string, value *float64, unit float64, labels ...string) {
+		if value != nil {
+			e.set(name, unit**value, labels...)
+		}
 	}
-	if d.PowerW != nil {
-		e.set(nDevicePower, *d.PowerW, label)
+	tell(nDeviceDuty, d.Duty, 1, label)
+	tell(nDeviceSM, d.SMActive, 1, label)
+	tell(nDeviceTensor, d.TensorActive, 1, label)
+	tell(nDeviceDRAM, d.DRAMActive, 1, label)
+	tell(nDevicePower, d.PowerW, 1, label)
+	tell(nDeviceLimit, d.PowerLimitW, 1, label)
+	tell(nDeviceClock, d.ClockMHz, 1e6, label)
+	tell(nDeviceClocks, d.MaxClockMHz, 1e6, label)
+	tell(nDeviceTemp, d.TempC, 1, label)
+	for _, why := range slices.Compact(slices.Sorted(slices.Values(d.Slowdown))) {
+		e.set(nDeviceSlow, 1, label, clean(why))
+	}
+	tell(nDevicePCIe, d.PCIeRxBps, 1, label, "rx")
+	tell(nDevicePCIe, d.PCIeTxBps, 1, label, "tx")
+	tell(nDeviceLink, d.PCIeMaxBps, 1, label)
+	if d.NVLinkRx != nil {
+		e.set(nDeviceNVLink, float64(*d.NVLinkRx), label, "rx")
+	}
+	if d.NVLinkTx != nil {
+		e.set(nDeviceNVLink, float64(*d.NVLinkTx), label, "tx")
 	}
 }
 

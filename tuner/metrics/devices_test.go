@@ -10,9 +10,12 @@ import (
 
 // gpus are a GPU that two hold, a slice, and one that is lost.
 func gpus() []view.Device {
-	duty, watts := 0.25, 310.5
+	duty, watts, most, clock, clocks, heat, link := 0.25, 310.5, 700.0, 1200.0, 1980.0, 84.0, 64e9
+	sm, tensor, dram, rx, tx, in, out := 0.2, 0.1, 0.4, 1e9, 2e9, uint64(3e12), uint64(4e12)
 	return []view.Device{
 		{Index: 0, UUID: "GPU-aaaa", Name: "Virtual H100", Virtual: true, MemTotal: 80 << 30, MemUsed: 62 << 30, Duty: &duty, PowerW: &watts, Sharing: "time-slicing",
+			SMActive: &sm, TensorActive: &tensor, DRAMActive: &dram, PowerLimitW: &most, ClockMHz: &clock, MaxClockMHz: &clocks, TempC: &heat,
+			Slowdown: []string{"power", "thermal"}, PCIeRxBps: &rx, PCIeTxBps: &tx, PCIeMaxBps: &link, NVLinkRx: &in, NVLinkTx: &out,
 			Holders: []view.Holder{
 				{Key: "docker-0123456789abcdef-01234567-42", Name: "trainer", Team: "vision", MemBytes: 40 << 30, HeldSeconds: 500},
 				{Host: true, MemBytes: 21 << 30, HeldSeconds: 400, IdleSeconds: 370, QuietSeconds: 400, Idle: true},

@@ -17,14 +17,26 @@ type Device struct {
 	Lost    string `json:"lost,omitempty"`    // why nothing can be read now
 	Sharing string `json:"sharing,omitempty"` // "", mig, mps, time-slicing
 
-	MemTotal    uint64   `json:"memTotal,omitempty"` // bytes
-	MemUsed     uint64   `json:"memUsed,omitempty"`
-	Duty        *float64 `json:"duty,omitempty"` // share of time in which some kernel ran, of the latest reading
-	SMActive    *float64 `json:"sm,omitempty"`
+	MemTotal uint64   `json:"memTotal,omitempty"` // bytes
+	MemUsed  uint64   `json:"memUsed,omitempty"`
+	Duty     *float64 `json:"duty,omitempty"` // share of time in which some kernel ran, of the latest reading
+	// Shares of time, 0..1, from Hopper on.
+	SMActive     *float64 `json:"sm,omitempty"`
+	TensorActive *float64 `json:"tensor,omitempty"`
+	DRAMActive   *float64 `json:"dram,omitempty"`
+
 	PowerW      *float64 `json:"power,omitempty"`
 	PowerLimitW *float64 `json:"powerLimit,omitempty"`
-	ClockMHz    *float64 `json:"clock,omitempty"`
+	ClockMHz    *float64 `json:"clock,omitempty"` // of the SMs
+	MaxClockMHz *float64 `json:"maxClock,omitempty"`
 	TempC       *float64 `json:"temp,omitempty"`
+	Slowdown    []string `json:"slowdown,omitempty"` // why the clock is below its maximum, as probes.Device says
+
+	PCIeRxBps  *float64 `json:"pcieRx,omitempty"` // bytes/s, to the device
+	PCIeTxBps  *float64 `json:"pcieTx,omitempty"`
+	PCIeMaxBps *float64 `json:"pcieMax,omitempty"`  // in one direction
+	NVLinkRx   *uint64  `json:"nvlinkRx,omitempty"` // bytes since the driver started, all links
+	NVLinkTx   *uint64  `json:"nvlinkTx,omitempty"`
 
 	Holders []Holder `json:"holders"` // sorted by name, then key
 }
