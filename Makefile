@@ -152,7 +152,8 @@ test-vm: setup-vm vgpu ## The installed package on real systemd and cgroup v2, i
 .PHONY: test-vm-engines
 test-vm-engines: setup-vm vgpu ## The engines' conformance suite in that machine, by both drivers of control groups (long, where emulated).
 	@go build -o .cache/testsummary ./tools/testsummary
-	@TRIMTAB_VM_ENGINES=1 $(VM_TEST) -run TestEngines $(TEST_FLAGS) ./test/vm 2>&1 | $(VM_SUMMARY)
+	@scripts/build-runtimes.sh $(RUNTIMES)
+	@TRIMTAB_VM_ENGINES=1 TRIMTAB_VM_RUNTIMES=$(abspath $(RUNTIMES))/bin $(VM_TEST) -run TestEngines $(TEST_FLAGS) ./test/vm 2>&1 | $(VM_SUMMARY)
 
 # How many; and how long it may take, emulated.
 KILLS ?= 1000

@@ -16,18 +16,25 @@ func TestEngines(t *testing.T) {
 		t.Skip("needs a virtual machine of its own: make test-vm-engines")
 	}
 	m := start(t)
-	m.run(t, []part{
+	parts := []part{
 		{"the guest is a systemd host with Docker on cgroup v2", aHost},
 		{"what the engines set stands while systemd writes anew", conform("systemd",
 			suite{"Docker by containerd", "docker", "TestConformsByContainerd/host/systemd_writes_anew"},
 			suite{"containerd", "containerd", "TestConformsUnderSystemd/host/systemd_writes_anew"})},
 		{"engines conform by systemd's driver", conform("systemd",
-			suite{"Docker by containerd", "docker", "TestConformsByContainerd"}, suite{"Docker by its API", "docker", "TestConformsByDockerAPI"},
-			suite{"containerd", "containerd", "TestConformsUnderSystemd"})},
+			suite{"Docker by containerd", "docker", "TestConformsByContainerd/host"}, suite{"Docker by its API", "docker", "TestConformsByDockerAPI/host"},
+			suite{"containerd", "containerd", "TestConformsUnderSystemd/host"})},
 		{"engines conform by the cgroupfs driver", conform("cgroupfs",
-			suite{"Docker by containerd", "docker", "TestConformsByContainerd"}, suite{"Docker by its API", "docker", "TestConformsByDockerAPI"},
-			suite{"containerd", "containerd", "TestConforms"})},
-	})
+			suite{"Docker by containerd", "docker", "TestConformsByContainerd/host"}, suite{"Docker by its API", "docker", "TestConformsByDockerAPI/host"},
+			suite{"containerd", "containerd", "TestConforms/host"})},
+	}
+	if os.Getenv(envRuntimes) != "" {
+		parts = append(parts, part{"current runtimes conform", conform("cgroupfs",
+			suite{"current Docker by current containerd", "docker", "TestConformsByContainerd/current"},
+			suite{"current Docker by its API", "docker", "TestConformsByDockerAPI/current"},
+			suite{"current containerd", "containerd", "TestConforms/current"})})
+	}
+	m.run(t, parts)
 }
 
 // suite is one run of the engines' conformance suite, or of a part of it, in the guest.
@@ -74,7 +81,7 @@ func (m *machine) drive(t *testing.T, driver string) {
 
 func (s suite) run(t *testing.T, m *machine) (sum outcome) {
 	began := time.Now()
-	o := m.try(t, "cd /tmp && /opt/vm/"+s.binary+".test -test.v -test.count=1 -test.timeout 20m -test.run '"+s.test+"$' 2>&1")
+	o := m.try(t, "cd /tmp && TRIMTAB_TEST_RUNTIMES=/opt/vm/runtimes /opt/vm/"+s.binary+".test -test.v -test.count=1 -test.timeout 20m -test.run '"+s.test+"$' 2>&1")
 	ended := regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): (\S+) \(`).FindAllStringSubmatch(o.Stdout, -1)
 	sum.took = time.Since(began)
 	not := map[string]int{}

@@ -34,6 +34,9 @@ func build(ctx context.Context, dir string) (string, error) {
 	for _, in := range []string{"runtime/docker", "runtime/containerd", "test/kills"} {
 		b.run("go", "test", "-c", "-o", b.at(filepath.Base(in)+".test"), "./"+in)
 	}
+	if current := os.Getenv(envRuntimes); current != "" {
+		b.run("cp", "-r", current, b.at("runtimes"))
+	}
 	b.packages()
 	b.job()
 	archive := filepath.Join(dir, "payload.tar")
