@@ -257,8 +257,8 @@ func (c *Core) mayNotHide(j *job, s Sight) string {
 	return ""
 }
 
-// overruled ends trials of sight whose value does not stand any more: a person, a restore or
-// somebody who wrote the rules came first. Their way back shows only what a policy hid.
+// overruled ends trials of sight that a person, a restore, the config or somebody who wrote
+// the rules came before. Their way back shows only what a policy hid.
 func (c *Core) overruled(d *Decision) {
 	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
 		t := c.trials[plan]
@@ -266,8 +266,12 @@ func (c *Core) overruled(d *Decision) {
 		if t.appliedNs == 0 || !ofSight(t.order.Changes) || len(j.c.Sights) == 0 {
 			continue
 		}
-		if j.c.Now[runtime.KnobGPU] != t.order.Changes[0].To {
-			c.abandon(t, "what it sees of its GPUs was changed by somebody else", d)
+		why := j.notOurs()
+		if why == "" && j.c.Now[runtime.KnobGPU] != t.order.Changes[0].To {
+			why = "what it sees of its GPUs was changed by somebody else"
+		}
+		if why != "" {
+			c.abandon(t, why, d)
 		}
 	}
 }
@@ -330,12 +334,20 @@ func (c *Core) returnSights(d *Decision) {
 	}
 }
 
-func (c *Core) whyReturn(j *job) string {
+// notOurs says why nothing that a policy hid may stand; "" if it may.
+func (j *job) notOurs() string {
 	switch {
 	case slices.Contains(j.c.Yielded, runtime.KnobGPU):
 		return "its devices are a person's to decide on now"
 	case !j.c.Enrolment.Allows(runtime.KnobGPU):
 		return "knob gpu is no longer allowed"
+	}
+	return ""
+}
+
+func (c *Core) whyReturn(j *job) string {
+	if why := j.notOurs(); why != "" {
+		return why
 	}
 	if why := c.missed(j); why != "" {
 		return why
