@@ -320,6 +320,9 @@ func fellBy(share float64, before, after []trial.Obs) (trial.Result, bool) {
 func (c *Core) returnSights(d *Decision) {
 	for _, key := range c.keys() {
 		j := c.jobs[key]
+		if len(j.c.Sights) == 0 {
+			continue // not known now
+		}
 		if !slices.ContainsFunc(j.c.Sights, func(s Sight) bool { return s.Hidden == policies.HiddenByPolicy }) {
 			j.hide, j.back = nil, ""
 			continue

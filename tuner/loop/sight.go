@@ -26,12 +26,14 @@ type sightOrder struct {
 	undo bool
 }
 
-// seeAll reads what the watched containers that hold a GPU see, for the core.
+// seeAll reads what the watched containers that hold a GPU see, for the core. Where NVML
+// tells of no device none could be judged, and to look would take the containers' files.
 func (l *Loop) seeAll(ctx context.Context) {
 	var cs []runtime.Container
 	_ = l.do(ctx, func() {
+		told := len(uuids(l.host.Devices)) > 0
 		for _, key := range l.keys() {
-			if t := l.containers[key]; len(t.c.GPUs) > 0 && t.watched && t.enrolment.Mode != policies.ModeOff && !t.c.Kubernetes {
+			if t := l.containers[key]; told && len(t.c.GPUs) > 0 && t.watched && t.enrolment.Mode != policies.ModeOff && !t.c.Kubernetes {
 				cs = append(cs, t.c)
 			} else {
 				t.sights = nil
