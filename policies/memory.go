@@ -1,6 +1,10 @@
 package policies
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/trimtab/trimtab/runtime"
+)
 
 // MemoryUse is what a container's memory did in the latest ticks. Amounts are bytes,
 // rates are per second.
@@ -25,6 +29,8 @@ type MemoryUse struct {
 // Expected says in a phrase what a change is expected to do.
 func (ch Change) Expected() string {
 	switch {
+	case ch.Knob == runtime.KnobGPU && !ch.Take:
+		return "it was granted it"
 	case ch.Witness == WitnessHarm && ch.Take:
 		return "nothing should miss it"
 	case ch.Witness == WitnessHarm:

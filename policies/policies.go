@@ -102,6 +102,11 @@ type Job struct {
 	Steady bool `json:"steady"`
 	// Tried are the changes of it that were judged, latest first.
 	Tried []Tried `json:"tried,omitempty"`
+	// Devices are the GPUs that it was granted, in the order of their nodes; nil: not known.
+	Devices []Device `json:"devices,omitempty"`
+	// Elastic: it is told when its devices change, by the signal that it asked for and the
+	// host allows, so that it can form anew without those that it lost.
+	Elastic bool `json:"elastic,omitempty"`
 }
 
 // Node is what there is to give.
@@ -178,6 +183,9 @@ type Proposal struct {
 	// Plans are independent of each other: each is tried on its own.
 	Plans  []Plan   `json:"plans,omitempty"`
 	Advice []Advice `json:"advice,omitempty"`
+	// Sights hide and show devices; of a container at most one at a time is carried out, and
+	// none beside a plan of it.
+	Sights []Sight `json:"sights,omitempty"`
 }
 
 // Policy turns what is known of a node's jobs into plans. Propose must be a pure,

@@ -22,6 +22,9 @@ const (
 	KnobMemoryHigh  Knob = "memory.high"  // bytes, or "max"; v2 only
 	KnobMemoryLow   Knob = "memory.low"   // bytes; v2 only
 	KnobIOWeight    Knob = "io.weight"
+	// KnobGPU is the GPUs that a container sees, by UUID with commas, in the order of their
+	// nodes. It has no place among Knobs: the actuator never writes it, the loop does.
+	KnobGPU Knob = "gpu"
 )
 
 // Knobs lists all knobs in the order of application.
@@ -178,12 +181,25 @@ func (v Values) Clone() Values { return maps.Clone(v) }
 // Sorted returns the knobs present, in the order of application.
 func (v Values) Sorted() []Knob {
 	var out []Knob
-	for _, k := range Knobs() {
+	for _, k := range append(Knobs(), KnobGPU) {
 		if _, ok := v[k]; ok {
 			out = append(out, k)
 		}
 	}
 	return out
+}
+
+// GPUs shows a KnobGPU value to people: the begin of each UUID, which tells them apart.
+func (v Value) GPUs() string {
+	const shown = 12 // GPU- and eight digits
+	if v == "" {
+		return "none"
+	}
+	names := strings.Split(string(v), ",")
+	for i, name := range names {
+		names[i] = name[:min(len(name), shown)]
+	}
+	return strings.Join(names, ",")
 }
 
 // Text shows a change in the units that people use: CPUs, MiB.
@@ -198,6 +214,9 @@ func (k Knob) Text(from, to Value) string {
 }
 
 func (k Knob) show(v Value) string {
+	if k == KnobGPU {
+		return v.GPUs()
+	}
 	n, ok := v.Int()
 	if !ok || k.Family() != "memory" {
 		return string(v)

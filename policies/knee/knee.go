@@ -35,11 +35,16 @@ type Params struct {
 	// Above multiplies what a job can obtain beside others: a quota there no longer binds,
 	// and one beyond promises what the node does not have.
 	Above float64
+	// HideUnused is for how many seconds a job must have left a device alone before it is
+	// hidden: an evaluation, a restart or a person who thinks is over by then. ShowFree is
+	// for how many nobody must have used a hidden one before it is shown again: those that
+	// it was hidden for may restart too. Both chosen, not measured.
+	HideUnused, ShowFree float64
 }
 
 // Defaults returns the parameters to start from.
 func Defaults() Params {
-	return Params{Margin: 1.03, Starved: 0.3, MinGain: 0.05, TakeAbove: 1.25, WeightStep: 4, WeightMax: 16, MinConfidence: 0.5, Above: 1.1}
+	return Params{Margin: 1.03, Starved: 0.3, MinGain: 0.05, TakeAbove: 1.25, WeightStep: 4, WeightMax: 16, MinConfidence: 0.5, Above: 1.1, HideUnused: 600, ShowFree: 300}
 }
 
 // Policy implements policies.Policy.
@@ -63,6 +68,12 @@ func (k Policy) Propose(node policies.Node, jobs []policies.Job) policies.Propos
 		}
 		if j.Verdict.Cause == policies.CauseWorkers || j.Verdict.Cause == policies.CauseStorage || j.Verdict.Cause == policies.CauseRemote {
 			out.Advice = append(out.Advice, policies.Advice{Key: j.Key, Text: j.Verdict.Relief})
+		}
+		sight, text := k.sight(j)
+		if sight != nil {
+			out.Sights = append(out.Sights, *sight)
+		} else if text != "" {
+			out.Advice = append(out.Advice, policies.Advice{Key: j.Key, Text: text})
 		}
 	}
 	return out

@@ -19,6 +19,8 @@ import (
 type Hidden struct {
 	Container runtime.Container `json:"container"` // id, name, init process, control group, GPUs
 	Minors    []int             `json:"minors"`    // N of /dev/nvidiaN that are hidden; may be empty: the file alone stands
+	// ByPolicy are those of Minors that a policy asked for, and no person.
+	ByPolicy []int `json:"byPolicy,omitempty"`
 	// All: no GPU is left, so nvidiactl, uvm and caps are hidden as well.
 	All bool `json:"all,omitempty"`
 	// Kept are the minor numbers that a rule for all of them is narrowed to.

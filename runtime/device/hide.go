@@ -92,6 +92,11 @@ func (v *Visibility) target(ctx context.Context, c runtime.Container, before Hid
 	target = Hidden{Container: slim(c), Minors: slices.Clone(view.Hidden), All: len(view.Hidden) > 0}
 	slices.Sort(target.Minors)
 	target.Minors = slices.Compact(target.Minors)
+	for _, minor := range target.Minors {
+		if slices.Contains(view.ByPolicy, minor) {
+			target.ByPolicy = append(target.ByPolicy, minor)
+		}
+	}
 	highest := leastHighest
 	for _, s := range sights {
 		highest = max(highest, s.Minor)

@@ -32,7 +32,7 @@ func (v *Visibility) see(ctx context.Context, c runtime.Container, h Hidden, vie
 	}
 	var out []runtime.GPUSight
 	for _, minor := range v.knownMinors(ctx, c, h, view, base) {
-		s := runtime.GPUSight{Minor: minor, UUID: view.UUIDs[minor], Hidden: slices.Contains(h.Minors, minor)}
+		s := runtime.GPUSight{Minor: minor, UUID: view.UUIDs[minor], Hidden: slices.Contains(h.Minors, minor), ByPolicy: slices.Contains(h.ByPolicy, minor)}
 		who, err := refusing(r.programs, openRequest(nvidiaMajor, minor))
 		if who == nil && err != nil {
 			return nil, fmt.Errorf("container %q: %w", c.Name, err)

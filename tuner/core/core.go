@@ -52,6 +52,7 @@ type Core struct {
 	releasing int          // ticks in a row in which it said that weights must go back
 	stolen    stolen
 	diskUse   map[string]float64 // bytes a second of all containers, by device
+	onDevice  map[string]int64   // when anybody was last on a device that some container was granted, by UUID
 	// changeTimes of the last minute, for the node's rate limit.
 	changeTimes []int64
 }
@@ -116,6 +117,7 @@ type job struct {
 	dealtAgainNs int64
 	releases     int
 	alone        bool // a plan that it shared failed: it is tried by itself
+	sightState
 }
 
 // usage is a container's CPU use from tick to tick, for its neighbours' trials.
@@ -136,13 +138,16 @@ func (c *Core) Step(in Input) Decision {
 	c.last = in
 	c.admit(in, &d)
 	c.devices(in)
+	c.noteSights(in)
 	c.measure(in, &d)
 	c.measureOutside(in.Host)
 	c.balance()
 	c.balanceMemory()
 	c.results(in, &d)
+	c.overruled(&d)
 	c.judge(in, &d)
 	c.escape(&d)
+	c.returnSights(&d)
 	c.propose(in, &d)
 	return d
 }
@@ -157,10 +162,11 @@ func (c *Core) admit(in Input, d *Decision) {
 		key := ct.Key()
 		present[key] = true
 		j := c.jobs[key]
+		ct = withSights(ct)
 		if j == nil {
 			j = &job{changedNs: c.now(), correction: 1, unsteady: curveKept, failed: map[runtime.Knob]condition{}}
 			c.jobs[key], c.sorted = j, nil
-		} else if !maps.Equal(j.c.Now, ct.Now) {
+		} else if !sameResources(j.c.Now, ct.Now) {
 			j.resourcesChanged(c.now())
 			if k := setByOthers(j.c, ct); k != "" {
 				c.disturbed(j, k, d)

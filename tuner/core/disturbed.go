@@ -16,6 +16,11 @@ func setByOthers(was, is Container) runtime.Knob {
 			return k
 		}
 	}
+	before, had := was.Now[runtime.KnobGPU]
+	now, has := is.Now[runtime.KnobGPU]
+	if had && has && before != now && was.Original[runtime.KnobGPU] == "" && is.Original[runtime.KnobGPU] == "" {
+		return runtime.KnobGPU
+	}
 	return ""
 }
 

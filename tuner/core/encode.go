@@ -197,6 +197,21 @@ func (e *encoder) container(c *Container) {
 	e.flag(`"busy":`, c.Busy)
 	e.text(`"pinned":`, c.Pinned)
 	e.flag(`"lowReaches":`, c.LowReaches)
+	if len(c.Sights) > 0 {
+		e.key(`"sights":`)
+		list(e, c.Sights, (*encoder).sight)
+	}
+	e.flag(`"elastic":`, c.Elastic)
+	e.close()
+}
+
+func (e *encoder) sight(s *Sight) {
+	e.open()
+	e.key(`"minor":`)
+	e.int(int64(s.Minor))
+	e.text(`"uuid":`, s.UUID)
+	e.flag(`"visible":`, s.Visible)
+	e.text(`"hidden":`, string(s.Hidden))
 	e.close()
 }
 

@@ -202,12 +202,15 @@ func (c *Core) escape(d *Decision) {
 	}
 }
 
-// escaped ends a trial whose change took memory and bites.
+// escaped ends a trial whose change took memory and bites, or hid a device that is missed.
 func (c *Core) escaped(t *openTrial, d *Decision) bool {
 	if t.appliedNs == 0 || t.phase != phaseWith {
 		return false
 	}
 	why := c.bites(t.order, t.memoryBefore, t.appliedNs-c.tickNs-second/10)
+	if t.take && ofSight(t.order.Changes) {
+		why = c.missed(c.jobs[t.subject()])
+	}
 	if why != "" {
 		t.order = c.ownersBack(t.order)
 		c.rollback(t, view.OutcomeRolledBack, why, d)

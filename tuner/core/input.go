@@ -93,6 +93,18 @@ type Container struct {
 	// kernel would forget that. LowReaches: see policies.MemoryUse.
 	Pinned     string `json:"pinned,omitempty"`
 	LowReaches bool   `json:"lowReaches,omitempty"`
+	// Sights are the GPUs that it was granted, by the number of their nodes; nil: none, or
+	// not known. Elastic: see policies.Job.
+	Sights  []Sight `json:"sights,omitempty"`
+	Elastic bool    `json:"elastic,omitempty"`
+}
+
+// Sight is one GPU that a container was granted, as it has it now.
+type Sight struct {
+	Minor   int            `json:"minor"`          // N of /dev/nvidiaN
+	UUID    string         `json:"uuid,omitempty"` // "" where NVML does not tell
+	Visible bool           `json:"visible,omitempty"`
+	Hidden  policies.Hider `json:"hidden,omitempty"`
 }
 
 // ResultKind says what a result answers.

@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
@@ -36,8 +37,18 @@ func (c *Core) propose(in Input, d *Decision) {
 	for _, job := range jobs {
 		c.jobs[job.Key].whyNot = orElse(job.Enrolment.WhyNot, c.noPlan(job))
 	}
-	for _, p := range c.arbitrate(proposal.Plans, d) {
+	for _, p := range c.arbitrate(withoutGPUs(proposal.Plans), d) {
 		c.consider(p, d)
+	}
+	for _, s := range proposal.Sights {
+		// Where nothing is applied, one wish of a container's is told; two would take turns.
+		told := func(ch policies.Change) bool {
+			j := c.jobs[s.Key]
+			return ch.Key == s.Key && j != nil && j.c.Enrolment.Mode != policies.ModeTune && j.c.Enrolment.Allows(ch.Knob)
+		}
+		if !slices.ContainsFunc(proposal.Plans, func(p policies.Plan) bool { return slices.ContainsFunc(p.Changes, told) }) {
+			c.considerSight(in, s, d)
+		}
 	}
 }
 
@@ -126,6 +137,7 @@ func (c *Core) asJob(key string, j *job) policies.Job {
 		Settled: c.now()-j.changedNs >= c.cfg.TakeAfterNs,
 		Steady:  j.steady(), Tried: j.tried(),
 	}
+	p.Devices, p.Elastic = c.granted(j), j.c.Elastic
 	c.asEarly(j, &p)
 	return p
 }
@@ -208,6 +220,8 @@ func (c *Core) bound(j *job, ch policies.Change) (_ policies.Change, why string)
 		return c.boundQuota(j, ch)
 	case runtime.KnobMemoryLimit, runtime.KnobMemoryHigh, runtime.KnobMemoryLow, runtime.KnobIOWeight, runtime.KnobCPUBurst, runtime.KnobCpuset:
 		return c.boundKnob(j, ch)
+	case runtime.KnobGPU:
+		return c.boundSight(j, ch)
 	}
 	if original, ok := j.original(ch.Knob).Int(); ok && ch.Knob == runtime.KnobCPUWeight {
 		// Less weight than its owner gave takes what it uses above its entitlement, never below:
@@ -278,7 +292,7 @@ const clearGain = 0.25
 func (c *Core) ready(subject *job, ch policies.Change) string {
 	before := last(subject.obs, keepObs)
 	need := c.cfg.Before
-	if ch.Take {
+	if ch.Take && ch.Knob != runtime.KnobGPU {
 		need = max(need, takeParams(ch.Knob).MinBefore)
 	}
 	switch {
@@ -294,7 +308,7 @@ func (c *Core) ready(subject *job, ch policies.Change) string {
 
 // wait says why a plan must wait; "" if it may start.
 func (c *Core) wait(p policies.Plan) string {
-	if subject := c.jobs[p.Changes[0].Key]; p.Changes[0].Witness == policies.WitnessHarm {
+	if subject := c.jobs[p.Changes[0].Key]; p.Changes[0].Witness == policies.WitnessHarm && !ofSight(p.Changes) {
 		return c.waitHarm(subject, p)
 	}
 	for _, ch := range p.Changes {

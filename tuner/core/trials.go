@@ -89,6 +89,7 @@ func (c *Core) results(in Input, d *Decision) {
 			c.applied(r, d)
 		case ResultRollback:
 			c.takenBack(r, d)
+			c.sightsReturned(r)
 		case ResultEnded:
 			for _, t := range c.trialsOf(r.Key) {
 				c.abandon(t, r.Text, d)
@@ -198,6 +199,10 @@ func (c *Core) judge(in Input, d *Decision) {
 		}
 		if who, lost := c.harmed(t); lost != "" {
 			c.rollback(t, view.OutcomeRolledBack, fmt.Sprintf("%s lost CPU it is entitled to: %s", who, lost), d)
+			continue
+		}
+		if ofSight(t.order.Changes) {
+			c.judgeSight(t, j, d)
 			continue
 		}
 		if t.witness() == policies.WitnessHarm {

@@ -19,6 +19,10 @@ import (
 // act hands the core's orders to the worker.
 func (l *Loop) act(d core.Decision) {
 	for _, o := range d.Apply {
+		if o.OfSight() {
+			l.orderSight(o)
+			continue
+		}
 		items := l.items(o)
 		if items == nil || !l.enqueue(func(ctx context.Context) { l.apply(ctx, o, items) }) {
 			l.results = append(l.results, core.Result{Kind: core.ResultApply, Plan: o.Plan, Text: "trimtab is behind with its writes"})
@@ -34,6 +38,10 @@ func (l *Loop) act(d core.Decision) {
 
 // undo queues a rollback; one that finds no room is queued again at the next tick.
 func (l *Loop) undo(o core.Order) {
+	if o.OfSight() {
+		l.undoSight(o)
+		return
+	}
 	items := l.items(l.present(o))
 	if items == nil { // the containers ended, and the values with them
 		delete(l.undoing, o.Plan)
@@ -356,6 +364,10 @@ func (l *Loop) undoUnproved(ctx context.Context) error {
 	}
 	var err error
 	for _, plan := range slices.Sorted(maps.Keys(orders)) {
+		if orders[plan].OfSight() {
+			err = errors.Join(err, l.unproveSight(ctx, orders[plan]))
+			continue
+		}
 		items := l.items(l.present(orders[plan]))
 		if items == nil {
 			continue

@@ -76,10 +76,9 @@ func (l *Loop) guard(ctx context.Context) {
 			}
 		}
 		swept = l.sweepSights(ctx, swept)
-		select {
-		case <-ctx.Done():
+		l.seeAll(ctx)
+		if !l.carryOut(ctx, ticker.C) {
 			return
-		case <-ticker.C:
 		}
 	}
 }
@@ -133,6 +132,9 @@ func (l *Loop) whyShow(ctx context.Context, key string) (why string) {
 func (l *Loop) yieldSight(ctx context.Context, key, why string) {
 	l.reply(ctx, func() {
 		l.edge.foreign++
+		if err := l.o.Holds.AddYield(key, runtime.KnobGPU); err != nil {
+			l.o.Log.Error("a yielded knob is remembered only until the daemon ends", "container", key, "knob", "gpu", "error", err)
+		}
 		if t := l.containers[key]; t != nil {
 			l.keep([]view.Record{{UnixNs: time.Now().UnixNano(), Kind: view.RecordYield, Key: key, Name: t.c.Name, Team: t.enrolment.Team, Text: why}})
 		}
@@ -250,7 +252,7 @@ func (l *Loop) GPUs(ctx context.Context) ([]view.GPUSight, error) {
 		}
 		for _, s := range sights {
 			out = append(out, view.GPUSight{Key: c.Key(), Name: c.Name, Device: deviceName(s.Minor), Index: indexOf(devices, s.Minor), UUID: s.UUID,
-				Granted: s.Granted, Visible: s.Visible, Hidden: s.Hidden, Users: users(devices, c.Key(), s.Minor)})
+				Granted: s.Granted, Visible: s.Visible, Hidden: s.Hidden, Policy: s.ByPolicy, Users: users(devices, c.Key(), s.Minor)})
 		}
 	}
 	return out, nil
@@ -289,6 +291,8 @@ func (l *Loop) changeSight(ctx context.Context, req view.GPURequest, hide bool) 
 		res.Text = mayNot
 		return []view.ActionResult{res}, nil
 	}
+	l.sighting.Lock()
+	defer l.sighting.Unlock()
 	known := runtime.GPUView{UUIDs: uuids(devices)}
 	sights, err := l.o.Sights.See(ctx, c, known)
 	if err != nil {
@@ -299,52 +303,107 @@ func (l *Loop) changeSight(ctx context.Context, req view.GPURequest, hide bool) 
 		res.Text = err.Error()
 		return []view.ActionResult{res}, nil
 	}
-	return []view.ActionResult{l.setSight(ctx, c, res, known, devices, sights, minors, hide)}, nil
-}
-
-// setSight hides or shows what was picked.
-func (l *Loop) setSight(ctx context.Context, c runtime.Container, res view.ActionResult, known runtime.GPUView, devices []probes.Device, sights []runtime.GPUSight, minors []int, hide bool) view.ActionResult {
-	for _, s := range sights {
-		if s.Hidden {
-			known.Hidden = append(known.Hidden, s.Minor)
-		}
-	}
-	var moved []int
-	for _, minor := range minors {
-		if slices.Contains(known.Hidden, minor) == hide {
-			continue // it is already
-		}
-		if pids := users(devices, c.Key(), minor); hide && len(pids) > 0 {
-			res.Text = fmt.Sprintf("%s is in use: NVML lists process %d of this container on it; a device in use is never hidden", deviceName(minor), pids[0])
-			return res
-		}
-		moved = append(moved, minor)
-	}
-	if len(moved) == 0 {
-		res.OK, res.Text = true, "nothing to do"
-		return res
-	}
-	verb, next := "shown: ", slices.DeleteFunc(slices.Clone(known.Hidden), func(minor int) bool { return slices.Contains(moved, minor) })
-	if hide {
-		verb, next = "hidden: ", slices.Concat(known.Hidden, moved)
-	}
-	known.Hidden = next
-	notes, err := l.o.Sights.Hide(ctx, c, known)
+	did, err := l.setSight(ctx, sightChange{c: c, known: known, devices: devices, sights: sights, minors: minors, hide: hide, by: policies.HiddenByPerson})
 	if err != nil {
 		res.Text = err.Error()
-		return res
+		return []view.ActionResult{res}, nil
 	}
-	res.OK, res.Text = true, verb+deviceNames(moved)
-	notes = append(notes, l.signal(ctx, c)...)
+	res.OK, res.Text = true, "nothing to do"
+	var notes []string
+	if len(did.moved) > 0 {
+		res.Text = did.text(hide)
+		notes = append(did.notes, l.signal(ctx, c)...)
+	}
+	l.sightByHand(ctx, c, res.Text, len(did.moved) > 0, notes)
+	res.Text += noted(notes)
+	return []view.ActionResult{res}, nil
+}
+
+// sightByHand notes that a person decided on a container's devices: the knob is that
+// person's from now on, as one that somebody else wrote is (law 8).
+func (l *Loop) sightByHand(ctx context.Context, c runtime.Container, text string, moved bool, notes []string) {
+	after, known := l.see(ctx, c)
 	l.reply(ctx, func() {
-		r := view.Record{UnixNs: time.Now().UnixNano(), Kind: view.RecordGPUView, Key: c.Key(), Name: c.Name, Text: "GPUs " + res.Text + " by hand" + noted(notes)}
+		if err := l.o.Holds.AddYield(c.Key(), runtime.KnobGPU); err != nil {
+			l.o.Log.Error("that a person decided on its GPUs is remembered only until the daemon ends", "container", c.Name, "error", err)
+		}
+		if !moved {
+			return
+		}
+		r := view.Record{UnixNs: time.Now().UnixNano(), Kind: view.RecordGPUView, Key: c.Key(), Name: c.Name, Text: "GPUs " + text + " by hand" + noted(notes)}
 		if t := l.containers[c.Key()]; t != nil {
 			r.Team, t.checkedAt = t.enrolment.Team, time.Time{} // its preflight is another one now
+			t.noteSights(after, known)
 		}
 		l.keep([]view.Record{r})
 	})
-	res.Text += noted(notes)
-	return res
+}
+
+// sightChange is what is to be hidden or shown, and what is known around it.
+type sightChange struct {
+	c       runtime.Container
+	known   runtime.GPUView
+	devices []probes.Device
+	sights  []runtime.GPUSight
+	minors  []int
+	hide    bool
+	by      policies.Hider
+}
+
+// sightMoved is what became of one.
+type sightMoved struct {
+	moved []int
+	notes []string
+}
+
+func (m sightMoved) text(hide bool) string {
+	if hide {
+		return "hidden: " + deviceNames(m.moved)
+	}
+	return "shown: " + deviceNames(m.moved)
+}
+
+// setSight hides or shows what was picked; the caller holds l.sighting, since the new
+// set is made of the one that was read. What a person asks for is no longer a policy's,
+// also where it stands already. It needs nothing of Run's, so that it works after it.
+func (l *Loop) setSight(ctx context.Context, s sightChange) (did sightMoved, err error) {
+	known := s.known
+	owners := 0 // devices that are hidden and change hands
+	for _, at := range s.sights {
+		if !at.Hidden {
+			continue
+		}
+		known.Hidden = append(known.Hidden, at.Minor)
+		switch picked := slices.Contains(s.minors, at.Minor); {
+		case at.ByPolicy && picked && s.hide && s.by == policies.HiddenByPerson:
+			owners++
+		case at.ByPolicy:
+			known.ByPolicy = append(known.ByPolicy, at.Minor)
+		}
+	}
+	for _, minor := range s.minors {
+		if slices.Contains(known.Hidden, minor) == s.hide {
+			continue // it is already
+		}
+		if pids := users(s.devices, s.c.Key(), minor); s.hide && len(pids) > 0 {
+			return did, fmt.Errorf("%s is in use: NVML lists process %d of this container on it; a device in use is never hidden", deviceName(minor), pids[0])
+		}
+		did.moved = append(did.moved, minor)
+	}
+	if len(did.moved)+owners == 0 {
+		return did, nil
+	}
+	if s.hide {
+		known.Hidden = slices.Concat(known.Hidden, did.moved)
+		if s.by == policies.HiddenByPolicy {
+			known.ByPolicy = slices.Concat(known.ByPolicy, did.moved)
+		}
+	} else {
+		gone := func(minor int) bool { return slices.Contains(did.moved, minor) }
+		known.Hidden, known.ByPolicy = slices.DeleteFunc(slices.Clone(known.Hidden), gone), slices.DeleteFunc(slices.Clone(known.ByPolicy), gone)
+	}
+	did.notes, err = l.o.Sights.Hide(ctx, s.c, known)
+	return did, err
 }
 
 // mayNotSee says why a container's sight may not be changed; "" if it may.
@@ -375,6 +434,12 @@ func (l *Loop) mayNotSee(t *tracked, hide bool) string {
 //trimtab:table allowed values of a label
 var signals = map[string]syscall.Signal{"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "HUP": syscall.SIGHUP, "WINCH": syscall.SIGWINCH}
 
+// signalOf is the signal that a container asks for.
+func signalOf(c runtime.Container) (s syscall.Signal, ok bool) {
+	s, ok = signals[strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(c.Labels[enrol.LabelGPUSignal])), "SIG")]
+	return s, ok
+}
+
 // signal tells the container's init process, where its label asks and the config allows.
 func (l *Loop) signal(ctx context.Context, c runtime.Container) []string {
 	asked := c.Labels[enrol.LabelGPUSignal]
@@ -383,7 +448,7 @@ func (l *Loop) signal(ctx context.Context, c runtime.Container) []string {
 	}
 	allowed := false
 	_ = l.do(ctx, func() { allowed = l.settings.GPUSignal })
-	s, ok := signals[strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(asked)), "SIG")]
+	s, ok := signalOf(c)
 	switch {
 	case !allowed:
 		return []string{"it asks for a signal, which the config does not allow (gpu.signal: true)"}

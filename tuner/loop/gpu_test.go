@@ -22,6 +22,7 @@ import (
 type sightWorld struct {
 	mu      sync.Mutex
 	hidden  map[string][]int
+	policy  map[string][]int // of hidden: no person asked
 	yielded map[string][]int
 	cutOff  map[string]bool
 	signals []syscall.Signal
@@ -32,7 +33,7 @@ type sightWorld struct {
 }
 
 func newSightWorld() *sightWorld {
-	return &sightWorld{hidden: map[string][]int{}, yielded: map[string][]int{}, cutOff: map[string]bool{}}
+	return &sightWorld{hidden: map[string][]int{}, policy: map[string][]int{}, yielded: map[string][]int{}, cutOff: map[string]bool{}}
 }
 
 func (w *sightWorld) See(_ context.Context, c runtime.Container, known runtime.GPUView) (out []runtime.GPUSight, err error) {
@@ -40,7 +41,8 @@ func (w *sightWorld) See(_ context.Context, c runtime.Container, known runtime.G
 	defer w.mu.Unlock()
 	for minor := range 3 { // the third was never granted
 		hidden := slices.Contains(w.hidden[c.Key()], minor)
-		out = append(out, runtime.GPUSight{Minor: minor, UUID: known.UUIDs[minor], Granted: minor < 2, Visible: minor < 2 && !hidden, Hidden: hidden})
+		out = append(out, runtime.GPUSight{Minor: minor, UUID: known.UUIDs[minor], Granted: minor < 2, Visible: minor < 2 && !hidden, Hidden: hidden,
+			ByPolicy: slices.Contains(w.policy[c.Key()], minor)})
 	}
 	return out, nil
 }
@@ -49,7 +51,7 @@ func (w *sightWorld) Hide(_ context.Context, c runtime.Container, known runtime.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
-		w.hidden[c.Key()] = slices.Clone(known.Hidden)
+		w.hidden[c.Key()], w.policy[c.Key()] = slices.Clone(known.Hidden), slices.Clone(known.ByPolicy)
 	}
 	return nil, w.err
 }
@@ -63,6 +65,7 @@ func (w *sightWorld) Restore(_ context.Context, key string) (bool, []string, err
 	}
 	did := len(w.hidden[key]) > 0
 	delete(w.hidden, key)
+	delete(w.policy, key)
 	delete(w.yielded, key)
 	delete(w.cutOff, key)
 	return did, nil, nil

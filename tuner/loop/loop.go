@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -115,6 +116,9 @@ type Loop struct {
 	events   chan runtime.Event
 	healNow  chan struct{}
 	work     chan func(ctx context.Context)
+	sights   chan sightOrder
+	// sighting is held from reading what a container sees to having changed it.
+	sighting sync.Mutex
 	records  chan []view.Record
 	// unwritten: history failed last time. The historian's, and after it Shutdown's.
 	unwritten bool
@@ -138,6 +142,7 @@ type Loop struct {
 	debtSaid   map[string]actuator.Outcome // by container: what was last told of its debt
 	queued     map[string]bool             // of undoing: with the worker
 	undoing    map[string]core.Order       // rollbacks that are not carried out yet, by plan
+	sightSaid  map[string]string           // of undoing: why hidden GPUs are not shown yet, told once
 	ticks      int
 	shed       int // see stretch
 	budget     *budget.Keeper
@@ -151,8 +156,8 @@ type Loop struct {
 func New(o Options) *Loop {
 	l := &Loop{
 		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
-		calls: make(chan func()), healNow: make(chan struct{}, 1), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), records: make(chan []view.Record, 256),
-		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, debtSaid: map[string]actuator.Outcome{}, undoing: map[string]core.Order{}, queued: map[string]bool{},
+		calls: make(chan func()), healNow: make(chan struct{}, 1), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), sights: make(chan sightOrder, 64), records: make(chan []view.Record, 256),
+		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, debtSaid: map[string]actuator.Outcome{}, undoing: map[string]core.Order{}, sightSaid: map[string]string{}, queued: map[string]bool{},
 		edge: newEdgeTotals(), budget: budget.New(),
 	}
 	l.core = core.New(o.Settings.Core, o.Policy, epoch(l.started))

@@ -120,7 +120,7 @@ func (l *Loop) input(ctx context.Context) core.Input {
 		in.Containers = append(in.Containers, core.Container{
 			Container: t.c, Fixed: t.fixed, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
 			Yielded: l.o.Holds.Yielded(key), Held: l.o.Holds.Held(key), Owed: t.standing.Owed, Preflight: t.whyNotReady(), Busy: t.busy,
-			Pinned: t.facts.Pinned, LowReaches: t.facts.LowReaches,
+			Pinned: t.facts.Pinned, LowReaches: t.facts.LowReaches, Sights: t.sights, Elastic: l.elastic(t),
 		})
 		if s := samples[key]; s != nil {
 			t.noteSetting(s.Cgroup)

@@ -32,7 +32,8 @@ type tracked struct {
 	preflight string
 	facts     Facts
 	factsAt   time.Time
-	gpuLost   string // what is known of access to its GPU that it has lost; "" if it has it
+	sights    []core.Sight // nil: it holds no GPU, or what it sees could not be read
+	gpuLost   string       // what is known of access to its GPU that it has lost; "" if it has it
 	readAt    time.Time
 	stale     bool    // read again at the next tick
 	seenSet   setting // of the latest reading

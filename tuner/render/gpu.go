@@ -33,9 +33,17 @@ func GPUSights(all []view.GPUSight) string {
 			fmt.Fprintf(&notes, "\n%s: %s\n", clean(s.Name), clean(s.Lost))
 			continue
 		}
-		cells = append(cells, []string{clean(s.Name), s.Device, orDash(clean(s.UUID)), yes(s.Granted), yes(s.Visible), yes(s.Hidden), pids(s.Users)})
+		cells = append(cells, []string{clean(s.Name), s.Device, orDash(clean(s.UUID)), yes(s.Granted), yes(s.Visible), hiddenBy(s), pids(s.Users)})
 	}
 	return table(columns, cells) + notes.String()
+}
+
+// hiddenBy says whether a device is hidden, and where no person asked for it, who did.
+func hiddenBy(s view.GPUSight) string {
+	if s.Hidden && s.Policy {
+		return "policy"
+	}
+	return yes(s.Hidden)
 }
 
 func yes(b bool) string {

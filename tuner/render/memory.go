@@ -45,7 +45,7 @@ func deciders(c view.Container) string {
 	}
 	var order []string
 	knobs := map[string][]string{}
-	for _, k := range runtime.Knobs() {
+	for _, k := range append(runtime.Knobs(), runtime.KnobGPU) {
 		who, ok := c.Deciders[k]
 		if !ok {
 			continue

@@ -154,6 +154,8 @@ func value(k runtime.Knob, v runtime.Value) string {
 		if n, ok := v.Int(); ok {
 			return enrol.FormatBytes(float64(n))
 		}
+	case runtime.KnobGPU:
+		return clean(v.GPUs())
 	case runtime.KnobCPUBurst:
 		if n, ok := v.Int(); ok {
 			return strconv.FormatInt(n/1000, 10) + "ms"
@@ -171,6 +173,7 @@ func knob(k runtime.Knob) string {
 		runtime.KnobCPUWeight: "CPU weight", runtime.KnobCPUQuota: "CPU", runtime.KnobCPUBurst: "CPU burst",
 		runtime.KnobCpuset: "CPU set", runtime.KnobMemoryLimit: "memory", runtime.KnobMemorySwap: "memory and swap",
 		runtime.KnobMemoryHigh: "memory.high", runtime.KnobMemoryLow: "memory.low", runtime.KnobIOWeight: "I/O weight",
+		runtime.KnobGPU: "GPUs",
 	}
 	if w, ok := words[k]; ok {
 		return w

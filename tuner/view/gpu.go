@@ -10,6 +10,8 @@ type GPUSight struct {
 	Granted bool   `json:"granted"`          // by whoever made the container
 	Visible bool   `json:"visible"`          // an open passes its control group now
 	Hidden  bool   `json:"hidden,omitempty"` // by trimtab
+	// Policy: no person asked for that, a policy did.
+	Policy bool `json:"policy,omitempty"`
 	// Users are the container's processes that NVML lists on the device, by host PID.
 	Users []int32 `json:"users,omitempty"`
 	Lost  string  `json:"lost,omitempty"` // why nothing can be told; the fields above are empty then
