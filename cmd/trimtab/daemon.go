@@ -206,7 +206,8 @@ func needsRestart(old, now config.Config) []string {
 		name    string
 		changed bool
 	}{
-		{"policy", old.Policy != now.Policy}, {"thresholds.minGain", old.Thresholds.MinGain != now.Thresholds.MinGain}, {"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker}, {"containerd", !reflect.DeepEqual(old.Containerd, now.Containerd)},
+		{"policy", old.Policy != now.Policy}, {"thresholds.minGain", old.Thresholds.MinGain != now.Thresholds.MinGain}, {"gpu.hideAfter", old.GPU.HideAfter != now.GPU.HideAfter}, {"gpu.showAfter", old.GPU.ShowAfter != now.GPU.ShowAfter},
+		{"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker}, {"containerd", !reflect.DeepEqual(old.Containerd, now.Containerd)},
 		{"metrics", old.Metrics != now.Metrics}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir},
 		{"budget.maps", old.Budget.Maps != now.Budget.Maps}, {"record", old.Record != now.Record}, {"history", old.History != now.History},
 	} {

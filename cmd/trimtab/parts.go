@@ -46,6 +46,7 @@ const disabledFile = "/etc/trimtab/disabled"
 func policyMap(cfg config.Config) map[string]policies.Policy {
 	params := knee.Defaults()
 	params.MinGain = cfg.Thresholds.MinGain
+	params.HideUnused, params.ShowFree = cfg.GPU.HideAfter.D().Seconds(), cfg.GPU.ShowAfter.D().Seconds()
 	first := similarity.Defaults()
 	first.MinGain = cfg.Thresholds.MinGain
 	return map[string]policies.Policy{
@@ -186,7 +187,8 @@ func (p *parts) openState() {
 		p.log.Warn("history", "warning", warning)
 	}
 	if p.cfg.Record.Ring > 0 {
-		if p.recorder, err = openRecorder(filepath.Join(p.cfg.StateDir, "flight"), int64(p.cfg.Record.Ring), coreConfig(p.cfg), replayState{Policy: p.cfg.Policy, MinGain: p.cfg.Thresholds.MinGain}); err != nil {
+		if p.recorder, err = openRecorder(filepath.Join(p.cfg.StateDir, "flight"), int64(p.cfg.Record.Ring), coreConfig(p.cfg), replayState{Policy: p.cfg.Policy, MinGain: p.cfg.Thresholds.MinGain,
+			HideAfter: p.cfg.GPU.HideAfter.D().Seconds(), ShowAfter: p.cfg.GPU.ShowAfter.D().Seconds()}); err != nil {
 			p.log.Error("the flight recorder is off", "error", err)
 		}
 	}

@@ -22,6 +22,10 @@ type replayState struct {
 	Epoch  string `json:"epoch"` // of plan IDs
 	// MinGain is the policy's threshold, thresholds.minGain of the config.
 	MinGain float64 `json:"minGain"`
+	// Seconds, gpu.hideAfter and gpu.showAfter of the config; absent in older recordings, which
+	// no policy that asked for devices made.
+	HideAfter float64 `json:"hideAfter,omitempty"`
+	ShowAfter float64 `json:"showAfter,omitempty"`
 	// Known are the jobs that were known, as known.Encode writes them.
 	Known json.RawMessage `json:"known,omitempty"`
 }

@@ -88,6 +88,9 @@ func replayCore(h recording.Header, another string) (_ *core.Core, recorded stri
 	}
 	host := config.Default()
 	host.Thresholds.MinGain = state.MinGain
+	if state.HideAfter > 0 && state.ShowAfter > 0 {
+		host.GPU.HideAfter, host.GPU.ShowAfter = config.Duration(state.HideAfter*1e9), config.Duration(state.ShowAfter*1e9)
+	}
 	name := state.Policy
 	if another != "" {
 		name = another

@@ -24,9 +24,7 @@ const (
 	envAt    = "TRIMTAB_VM_AT"    // a guest that was kept is used
 
 	envEngines = "TRIMTAB_VM_ENGINES" // set: TestEngines runs too
-	// Current runtimes, as scripts/build-runtimes.sh makes them, for TestEngines; unset: Debian's alone.
-	envRuntimes = "TRIMTAB_VM_RUNTIMES"
-	envKills    = "TRIMTAB_VM_KILLS" // how many kills TestKills is to make; unset: it does not run
+	envKills   = "TRIMTAB_VM_KILLS"   // how many kills TestKills is to make; unset: it does not run
 )
 
 // patience bounds every wait; emulated, the guest is some ten times slower than its host.

@@ -18,6 +18,10 @@ const (
 	newer   = "1.0.1"
 )
 
+// envRuntimes names the current runtimes, as scripts/build-runtimes.sh makes them, that
+// TestEngines is to meet too; unset: Debian's alone.
+const envRuntimes = "TRIMTAB_VM_RUNTIMES"
+
 // build makes what the guest is given, below dir, and returns the archive that is its
 // second disk.
 func build(ctx context.Context, dir string) (string, error) {

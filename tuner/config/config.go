@@ -53,6 +53,10 @@ type Config struct {
 // GPU says what may be done about containers' sight of their GPUs.
 type GPU struct {
 	Signal bool `yaml:"signal"` // trimtab.gpu.signal may ask for a signal
+	// HideAfter is for how long a job must have left a device alone before the policy knee may
+	// hide it; ShowAfter for how long nobody may have used it before it is shown again.
+	HideAfter Duration `yaml:"hideAfter"`
+	ShowAfter Duration `yaml:"showAfter"`
 }
 
 // Reserve is what trimtab never gives to any container.
@@ -190,6 +194,7 @@ func Default() Config {
 		Budget:     Budget{CPU: 0.02, Memory: 128 << 20, Maps: 32 << 20, Job: 0.005},
 		Thresholds: Thresholds{Severity: 0.05, Communication: 0.10, Steal: 0.02, MinGain: 0.05},
 		Idle:       Idle{After: Duration(30 * time.Second)},
+		GPU:        GPU{HideAfter: Duration(10 * time.Minute), ShowAfter: Duration(5 * time.Minute)},
 		Docker:     Docker{Enabled: true, Host: "unix:///var/run/docker.sock"},
 		Containerd: Containerd{Address: "/run/containerd/containerd.sock", Namespaces: []string{}},
 		Metrics:    Metrics{Listen: "127.0.0.1:9477"},

@@ -101,7 +101,12 @@ func (k *check) limits(c Config) {
 	k.that(c.Budget.Memory >= 32<<20, "budget.memory", "%s is too little; allowed are 32MiB and more", enrol.FormatBytes(float64(c.Budget.Memory)))
 	k.that(c.Budget.Maps >= minMaps && c.Budget.Maps <= maxMaps, "budget.maps", "%s is out of range; allowed are %s to %s", enrol.FormatBytes(float64(c.Budget.Maps)), enrol.FormatBytes(minMaps), enrol.FormatBytes(maxMaps))
 	k.that(c.Record.Ring == 0 || c.Record.Ring >= minRing, "record.ring", "%d bytes is too small; allowed are 0 (off) and %s or more", c.Record.Ring, enrol.FormatBytes(minRing))
-	k.that(c.Idle.After.D() >= minIdle && c.Idle.After.D() <= maxIdle, "idle.after", "%s is out of range; allowed are %s to %s", c.Idle.After.D(), minIdle, maxIdle)
+	idle := func(key string, after Duration) {
+		k.that(after.D() >= minIdle && after.D() <= maxIdle, key, "%s is out of range; allowed are %s to %s", after.D(), minIdle, maxIdle)
+	}
+	idle("gpu.hideAfter", c.GPU.HideAfter)
+	idle("gpu.showAfter", c.GPU.ShowAfter)
+	idle("idle.after", c.Idle.After)
 	k.that(c.History.MaxBytes >= minHistory, "history.maxBytes", "%d bytes is too small; allowed are %s and more", c.History.MaxBytes, enrol.FormatBytes(minHistory))
 	k.that(c.History.MaxAge.D() >= time.Hour, "history.maxAge", "%s is too short; allowed are 1h and more", c.History.MaxAge.D())
 	oneOf(k, "log.level", c.Log.Level, "debug", "info", "warn", "error")
