@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/docker"
 	"github.com/trimtab/trimtab/runtime/runtimetest"
 )
@@ -50,6 +51,13 @@ func apiRefuses(spec runtimetest.Spec, set runtime.Values) bool {
 	_, limited := quota.CPUs()
 	_, hasIO := set[runtime.KnobIOWeight]
 	liftsSwap := set[runtime.KnobMemorySwap] == runtime.ValueMax && spec.SwapBytes > 0
+	if mode, err := cgroup.Detect(cgroup.DefaultRoot); err == nil && mode == runtime.CgroupV2 {
+		for _, knob := range []runtime.Knob{runtime.KnobCPUWeight, runtime.KnobCPUBurst, runtime.KnobMemoryHigh, runtime.KnobMemoryLow} {
+			if _, ok := set[knob]; ok {
+				return true
+			}
+		}
+	}
 	return hasIO || liftsSwap || set[runtime.KnobMemoryLimit] == runtime.ValueMax || (hasQuota && !limited && spec.CPUs > 0)
 }
 
@@ -70,7 +78,7 @@ func subject(t *testing.T, host runtimetest.DockerHost, opts docker.Options, doo
 			return c
 		},
 		Foreign: func(t *testing.T, c runtime.Container, set runtime.Values) {
-			host.Run(t, append(append([]string{"update"}, updateArgs(t, set)...), c.ID.Container)...)
+			host.Run(t, append(append([]string{"update"}, updateArgs(t, c, set)...), c.ID.Container)...)
 		},
 		Pause:   command("pause"),
 		Unpause: command("unpause"),
@@ -106,7 +114,7 @@ func ownerArgs(spec runtimetest.Spec) (args []string) {
 }
 
 // updateArgs are what a person would type; containers of the suite are made with --cpus.
-func updateArgs(t *testing.T, set runtime.Values) (args []string) {
+func updateArgs(t *testing.T, c runtime.Container, set runtime.Values) (args []string) {
 	for knob, value := range set {
 		switch knob {
 		case runtime.KnobCPUWeight:
@@ -119,7 +127,12 @@ func updateArgs(t *testing.T, set runtime.Values) (args []string) {
 		case runtime.KnobMemoryLimit:
 			args = append(args, "--memory="+string(value))
 		case runtime.KnobMemorySwap:
-			args = append(args, "--memory-swap="+string(value))
+			swap, _ := value.Int()
+			if c.Cgroup.Mode == runtime.CgroupV2 { // the kernel counts swap alone there, Docker as ever
+				memory, _ := set[runtime.KnobMemoryLimit].Int()
+				swap += memory
+			}
+			args = append(args, "--memory-swap="+strconv.FormatInt(swap, 10))
 		default:
 			t.Fatalf("docker update has nothing for %s", knob)
 		}

@@ -26,13 +26,16 @@ func TestSystemdIsToldOfIOWeights(t *testing.T) {
 		group   string
 		set     runtime.Values
 		refusal error
+		door    error
 		want    []string
 	}{
-		{"a scope", "docker-x.scope", io, nil, []string{"docker-x.scope 300", "write"}},
-		{"another knob", "docker-x.scope", runtime.Values{runtime.KnobCPUWeight: "50"}, nil, []string{"write"}},
-		{"cgroupfs's driver", "x", io, nil, []string{"write"}},
-		{"BFQ's file is there", "bfq.scope", io, nil, []string{"write"}},
-		{"refused", "docker-x.scope", io, errors.New("bus away"), []string{"docker-x.scope 300"}},
+		{"a scope", "docker-x.scope", io, nil, nil, []string{"docker-x.scope 300", "write"}},
+		{"the door refuses", "docker-x.scope", io, nil, runtime.ErrRefused, []string{"docker-x.scope 300", "write", "docker-x.scope 100"}},
+		{"the door refuses another knob", "docker-x.scope", runtime.Values{runtime.KnobCPUWeight: "50"}, nil, runtime.ErrRefused, []string{"write"}},
+		{"another knob", "docker-x.scope", runtime.Values{runtime.KnobCPUWeight: "50"}, nil, nil, []string{"write"}},
+		{"cgroupfs's driver", "x", io, nil, nil, []string{"write"}},
+		{"BFQ's file is there", "bfq.scope", io, nil, nil, []string{"write"}},
+		{"refused", "docker-x.scope", io, errors.New("bus away"), nil, []string{"docker-x.scope 300"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), tc.group)
@@ -53,8 +56,11 @@ func TestSystemdIsToldOfIOWeights(t *testing.T) {
 			}}
 			c := runtime.Container{ID: runtime.ID{Container: "c", StartTick: tick}, Name: "c", InitPID: os.Getpid(), Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2, Unified: dir}}
 			err := w.Apply(t.Context(), Host{ProcRoot: "/proc"}, c, tc.set,
-				func(context.Context, runtime.Values, runtime.Values) error { did = append(did, "write"); return nil })
-			if !slices.Equal(did, tc.want) || (err != nil) != (tc.refusal != nil) || tc.refusal != nil && !errors.Is(err, runtime.ErrUnavailable) {
+				func(context.Context, runtime.Values, runtime.Values) error {
+					did = append(did, "write")
+					return tc.door
+				})
+			if !slices.Equal(did, tc.want) || (err != nil) != (tc.refusal != nil || tc.door != nil) || !errors.Is(err, tc.door) || tc.refusal != nil && !errors.Is(err, runtime.ErrUnavailable) {
 				t.Errorf("%v, %v; want %v", did, err, tc.want)
 			}
 		})

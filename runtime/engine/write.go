@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -47,12 +48,17 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 	if err != nil {
 		return err
 	}
-	if err := w.tellSystemd(ctx, c, want); err != nil {
+	told, err := w.tellSystemd(ctx, c, want)
+	if err != nil {
 		return err
 	}
 	err = write(ctx, stands, want)
 	if err != nil && host.Alive(c) != nil {
 		return fmt.Errorf("container %q: it ended during the write (%w): %w", c.Name, err, runtime.ErrGone)
+	}
+	if err != nil && told { // what the door refused must not stand by another's word
+		_, undone := w.tellSystemd(context.WithoutCancel(ctx), c, stands)
+		return errors.Join(err, undone)
 	}
 	return err
 }
@@ -61,24 +67,24 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 // daemon-reload the weight that systemd knows would be back. It comes before the file, so
 // that whoever dies between them leaves a weight that reads as changed, never an original
 // that a reload turns into ours.
-func (w *Writer) tellSystemd(ctx context.Context, c runtime.Container, want runtime.Values) error {
+func (w *Writer) tellSystemd(ctx context.Context, c runtime.Container, want runtime.Values) (told bool, err error) {
 	weight, ok := want[runtime.KnobIOWeight].Int()
 	unit := systemd.Unit(c.Cgroup.Unified)
 	if c.Cgroup.Mode != runtime.CgroupV2 || !ok || unit == "" {
-		return nil
+		return false, nil
 	}
 	// systemd writes BFQ's file by the same property, whose value nobody would put back.
 	if _, err := os.Stat(filepath.Join(c.Cgroup.Unified, "io.bfq.weight")); err == nil {
-		return nil
+		return false, nil
 	}
 	set := w.SetIOWeight
 	if set == nil {
 		set = systemd.SetIOWeight
 	}
 	if err := set(ctx, unit, uint64(weight)); err != nil {
-		return fmt.Errorf("container %q: %s: %w: %w", c.Name, runtime.KnobIOWeight, err, runtime.ErrUnavailable)
+		return false, fmt.Errorf("container %q: %s: %w: %w", c.Name, runtime.KnobIOWeight, err, runtime.ErrUnavailable)
 	}
-	return nil
+	return true, nil
 }
 
 // resolveCPUs replaces an empty cpuset, which means unset, by what that means:
