@@ -60,7 +60,7 @@ func TestSystemdIsToldOfIOWeights(t *testing.T) {
 					did = append(did, "write")
 					return tc.door
 				})
-			if !slices.Equal(did, tc.want) || (err != nil) != (tc.refusal != nil || tc.door != nil) || !errors.Is(err, tc.door) || tc.refusal != nil && !errors.Is(err, runtime.ErrUnavailable) {
+			if !slices.Equal(did, tc.want) || (err != nil) != (tc.refusal != nil || tc.door != nil) || tc.door != nil && !errors.Is(err, tc.door) || tc.refusal != nil && !errors.Is(err, runtime.ErrUnavailable) {
 				t.Errorf("%v, %v; want %v", did, err, tc.want)
 			}
 		})
