@@ -144,7 +144,7 @@ type Loop struct {
 	undoing    map[string]core.Order       // rollbacks that are not carried out yet, by plan
 	sightSaid  map[string]string           // of undoing: why hidden GPUs are not shown yet, told once
 	ticks      int
-	shed       int // see stretch
+	shed       shedder // see stretch
 	budget     *budget.Keeper
 	budgetAtNs int64
 	logged     map[string]*logQuota

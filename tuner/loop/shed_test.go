@@ -1,54 +1,29 @@
 package loop
 
-import (
-	"sync/atomic"
-	"testing"
-	"time"
+import "testing"
 
-	"github.com/trimtab/trimtab/probes"
-	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/originals"
-)
-
-// TestTakenMemoryIsLookedAtEachTick: over its budget trimtab reads at every fourth tick,
-// but for as long as a container stands on less memory than its owner gave.
-func TestTakenMemoryIsLookedAtEachTick(t *testing.T) {
+// TestSheds: what lasts makes readings rarer, a container that begins does not, and what
+// is far above the budget does at once; they come back when little is used.
+func TestSheds(t *testing.T) {
+	const budget = 0.02
 	for name, c := range map[string]struct {
-		knob   runtime.Knob
-		owners runtime.Value
-		least  int64 // readings in 40 ticks
-		most   int64
+		uses []float64 // CPUs, a stretch each
+		want []int     // ticks, after each
 	}{
-		"a quota was raised": {runtime.KnobCPUQuota, "20000 100000", 9, 11},
-		"memory was taken":   {runtime.KnobMemoryLimit, runtime.ValueMax, 39, 41},
+		"calm":                        {[]float64{0.004, 0.004, 0.004, 0.004}, []int{1, 1, 1, 1}},
+		"a container begins":          {[]float64{0.004, 0.035, 0.005, 0.005}, []int{1, 1, 1, 1}},
+		"two begin, one by one":       {[]float64{0.005, 0.025, 0.02, 0.005}, []int{1, 1, 1, 1}},
+		"it lasts":                    {[]float64{0.019, 0.019, 0.019, 0.012, 0.012, 0.012}, []int{1, 1, 2, 2, 2, 2}},
+		"still too much":              {[]float64{0.03, 0.03, 0.03, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02}, []int{1, 1, 2, 2, 2, 4, 4, 4, 4}},
+		"a thousand containers begin": {[]float64{0.15, 0.08}, []int{2, 4}},
+		"less":                        {[]float64{0.15, 0.08, 0.006, 0.005, 0.005}, []int{2, 4, 2, 1, 1}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, n *node) {
-				job := n.job("train")
-				n.engine.SilentWrite(job.ID.Container, runtime.Values{runtime.KnobMemoryLimit: runtime.IntValue(900 << 20)})
-				stands, err := n.engine.Read(t.Context(), job)
-				if err != nil {
-					t.Fatal(err)
-				}
-				file := originals.For(job) // as an earlier daemon left it
-				file.Knobs[c.knob] = originals.Knob{Original: c.owners, Written: stands[c.knob]}
-				if err := originals.New(originals.Options{Dir: n.dir}).Save(file); err != nil {
-					t.Fatal(err)
-				}
-				var reads atomic.Int64
-				n.holds.paused = true
-				d := n.start(func(o *Options) {
-					o.Handover, o.Settings.BudgetCPU = true, 1e-9
-					o.ReadHost = func() (probes.Host, error) { reads.Add(1); return n.sim.host() }
-				})
-				time.Sleep(time.Minute) // it finds that it is over its budget
-				before := reads.Load()
-				time.Sleep(40 * time.Second)
-				if got := reads.Load() - before; got < c.least || got > c.most {
-					t.Errorf("%d readings in 40 ticks, want about %d", got, c.least+1)
-				}
-				d.stop(true)
-			})
-		})
+		var s shedder
+		for i, use := range c.uses {
+			before := max(1, s.every)
+			if changed := s.next(use, budget); s.every != c.want[i] || changed != (s.every != before) {
+				t.Errorf("%s: after %d stretches every %d ticks (changed: %v), want %d", name, i+1, s.every, changed, c.want[i])
+			}
+		}
 	}
 }
