@@ -24,6 +24,8 @@ const (
 	// sightWatchNs is how long a change of sight must do no harm. Longer than for other
 	// takes: a job forms anew meanwhile, and its rate must come back first.
 	sightWatchNs = 60 * second
+	// sightLeast is how many observations must be seen under a hide: a job that hangs gives none.
+	sightLeast = 3
 	// sightObs is how many observations a job's rate under a hide is told from.
 	sightObs = 10
 )
@@ -40,6 +42,7 @@ type keptHide struct {
 	before    []trial.Obs
 	source    string
 	appliedNs int64
+	keptNs    int64
 	depended  condition
 }
 
@@ -290,10 +293,14 @@ func (c *Core) judgeSight(t *openTrial, j *job, d *Decision) {
 	if c.now()-t.appliedNs-t.frozenNs < sightWatchNs {
 		return
 	}
+	if t.take && len(after) < sightLeast {
+		c.rollback(t, view.OutcomeInconclusive, "its rate was not seen after it", d)
+		return
+	}
 	why := "shown, and its rate did not fall"
 	if t.take {
 		why = "it misses nothing; it is watched as long as the device is hidden"
-		j.hide = &keptHide{before: t.before, source: t.source, appliedNs: t.appliedNs, depended: t.dependedOn[t.subject()]}
+		j.hide = &keptHide{before: t.before, source: t.source, appliedNs: t.appliedNs, keptNs: c.now(), depended: t.dependedOn[t.subject()]}
 	}
 	c.end(t, view.OutcomeKept, why, d)
 }
@@ -355,6 +362,9 @@ func (c *Core) whyReturn(j *job) string {
 	if why := c.missed(j); why != "" {
 		return why
 	}
+	if h := j.hide; h != nil && c.silent(j, h) {
+		return "its rate is not seen any more"
+	}
 	// Under other resources, or another source of the rate, it cannot be compared.
 	if h := j.hide; h != nil && h.source == j.source && j.changedNs <= h.appliedNs {
 		if r, fell := fellBy(trial.DefaultParams(true).Regression, h.before, last(j.obs, sightObs)); fell {
@@ -362,6 +372,21 @@ func (c *Core) whyReturn(j *job) string {
 		}
 	}
 	return ""
+}
+
+// silent reports whether a job under a kept hide has given no observation for a minute, or
+// for the time of two pauses of its own where that is longer: it hangs, ended its work, or
+// forms anew without what was hidden.
+func (c *Core) silent(j *job, h *keptHide) bool {
+	patience := int64(sightWatchNs)
+	if usual := meanRate(h.before); usual > 0 {
+		patience = max(patience, int64(2*pauseSteps/usual*1e9))
+	}
+	newest := h.keptNs
+	if n := len(j.obs); n > 0 {
+		newest = max(newest, j.obs[n-1].EndNs)
+	}
+	return c.now()-newest > patience
 }
 
 // returnSight orders back all that policies hid from a container.

@@ -241,6 +241,7 @@ func TestHideIsGuarded(t *testing.T) {
 func TestHideGoesBack(t *testing.T) {
 	slower := func(j *simJob) { j.loaderCPU = 0.6 }
 	short := func(j *simJob) { j.loaderCPU, j.device = 0.005, 0.1 }
+	hangs := func(j *simJob) { j.device = 1e6 }
 	for name, tc := range map[string]struct {
 		after  int // seconds since it was hidden
 		frozen string
@@ -253,6 +254,8 @@ func TestHideGoesBack(t *testing.T) {
 		"kept, short of devices":        {100, "", short, "short of devices"},
 		"while frozen, on trial":        {5, "paused", short, "short of devices"},
 		"while frozen, kept":            {100, "paused", short, "short of devices"},
+		"on trial, hangs":               {5, "", hangs, "not seen after it"},
+		"kept, hangs":                   {100, "", hangs, "not seen any more"},
 		"a person decides":              {100, "", func(j *simJob) { j.c.Yielded = []runtime.Knob{runtime.KnobGPU} }, "a person's"},
 		"the knob is no longer allowed": {100, "", func(j *simJob) { j.c.Enrolment.Knobs = []string{"cpu"} }, "no longer allowed"},
 	} {
@@ -287,7 +290,7 @@ func TestHideGoesBack(t *testing.T) {
 				t.Fatalf("hidden at %d, %d times, sights %+v\n%+v", hidden, hides, j.c.Sights, records)
 			}
 			if !slices.ContainsFunc(records, func(r view.Record) bool {
-				return r.Outcome == view.OutcomeRolledBack && strings.Contains(r.Text, tc.says)
+				return (r.Outcome == view.OutcomeRolledBack || r.Outcome == view.OutcomeInconclusive) && strings.Contains(r.Text, tc.says)
 			}) {
 				t.Errorf("no record says %q: %+v", tc.says, records)
 			}

@@ -182,6 +182,8 @@ func (l *Loop) showAll(ctx context.Context, c runtime.Container) (s shownAgain) 
 	if l.o.Sights == nil {
 		return s
 	}
+	l.sighting.Lock() // an order that was half way would write what it read before this
+	defer l.sighting.Unlock()
 	var notes []string
 	s.did, notes, s.err = l.o.Sights.Restore(ctx, c.Key())
 	if s.did {
@@ -279,6 +281,8 @@ func (l *Loop) changeSight(ctx context.Context, req view.GPURequest, hide bool) 
 	}
 	c := cs[0]
 	res := view.ActionResult{Key: c.Key(), Name: c.Name}
+	l.sighting.Lock() // before it is asked whether it may be: that must hold until it is done
+	defer l.sighting.Unlock()
 	mayNot, devices := "it ended in the meantime", []probes.Device(nil)
 	if err := l.do(ctx, func() {
 		if t := l.containers[c.Key()]; t != nil {
@@ -291,8 +295,6 @@ func (l *Loop) changeSight(ctx context.Context, req view.GPURequest, hide bool) 
 		res.Text = mayNot
 		return []view.ActionResult{res}, nil
 	}
-	l.sighting.Lock()
-	defer l.sighting.Unlock()
 	known := runtime.GPUView{UUIDs: uuids(devices)}
 	sights, err := l.o.Sights.See(ctx, c, known)
 	if err != nil {

@@ -41,15 +41,20 @@ func (l *Loop) seeAll(ctx context.Context) {
 		}
 	})
 	for _, c := range cs {
-		l.sighting.Lock()
-		sights, known := l.see(ctx, c)
-		l.sighting.Unlock()
-		l.reply(ctx, func() {
-			if t := l.containers[c.Key()]; t != nil {
-				t.noteSights(sights, known)
-			}
-		})
+		l.lookAgain(ctx, c)
 	}
+}
+
+// lookAgain tells the core what a container sees; nobody changes it in between.
+func (l *Loop) lookAgain(ctx context.Context, c runtime.Container) {
+	l.sighting.Lock()
+	defer l.sighting.Unlock()
+	sights, known := l.see(ctx, c)
+	l.reply(ctx, func() {
+		if t := l.containers[c.Key()]; t != nil {
+			t.noteSights(sights, known)
+		}
+	})
 }
 
 // see reads what a container sees now; known is false where that cannot be read.
@@ -141,6 +146,8 @@ func (l *Loop) carryOut(ctx context.Context, round <-chan time.Time) bool {
 // stands then.
 func (l *Loop) carry(ctx context.Context, o sightOrder) {
 	ch := o.Changes[0]
+	l.sighting.Lock() // before it is asked whether it may be: that must hold until it is done
+	defer l.sighting.Unlock()
 	var c runtime.Container
 	var devices []probes.Device
 	why, found := "it ended in the meantime", false
@@ -151,8 +158,6 @@ func (l *Loop) carry(ctx context.Context, o sightOrder) {
 	}) != nil {
 		return
 	}
-	l.sighting.Lock()
-	defer l.sighting.Unlock()
 	began := time.Now()
 	var did sightMoved
 	var err error
@@ -282,20 +287,21 @@ func (l *Loop) sightRecord(kind view.RecordKind, o core.Order) view.Record {
 	return rec
 }
 
-// unproveSight takes back, at a handover, a change that was not proved. Run has returned:
-// nobody is told by a signal, as at any end of the daemon.
+// unproveSight takes back, at a handover, a hide that was not proved; what was shown on
+// trial is the owner's grant and stays. Run has returned: nobody is told by a signal, as at
+// any end of the daemon.
 func (l *Loop) unproveSight(ctx context.Context, o core.Order) error {
 	t := l.containers[o.Changes[0].Key]
-	if t == nil || l.o.Sights == nil {
+	if t == nil || l.o.Sights == nil || !o.Changes[0].Take {
 		return nil
 	}
 	did, err := l.moveSight(ctx, t.c, l.host.Devices, sightOrder{Order: o, undo: true})
-	if err != nil && o.Changes[0].Take {
+	if err != nil {
 		return fmt.Errorf("container %q: GPUs that were hidden on trial are not shown again: %w", t.c.Name, err)
 	}
 	if len(did.moved) > 0 {
 		rec := l.sightRecord(view.RecordRollback, o)
-		rec.Text = "GPUs " + did.text(!o.Changes[0].Take) + ": not proved when trimtab was restarted"
+		rec.Text = "GPUs " + did.text(false) + ": not proved when trimtab was restarted"
 		l.keep([]view.Record{rec})
 	}
 	return nil

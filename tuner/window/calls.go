@@ -3,6 +3,7 @@ package window
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/trimtab/trimtab/probes"
 )
@@ -101,7 +102,7 @@ func diffCallThreads(prev, cur []probes.CUDAThread) []CallThread {
 
 // addCollectives enters NCCL's deltas into the processes, making those that CUDA's
 // probe does not know: gloo-like programs may call NCCL alone.
-func addCollectives(ps []Process, prev, cur *probes.NCCL) []Process {
+func addCollectives(ps []Process, prev, cur *probes.NCCL, endNs int64) []Process {
 	if prev == nil || cur == nil {
 		return ps
 	}
@@ -119,10 +120,22 @@ func addCollectives(ps []Process, prev, cur *probes.NCCL) []Process {
 			ps[at].Calls += sub(p.Calls[k], prev.Processes[i].Calls[k])
 			ps[at].Bytes += sub(p.Bytes[k], prev.Processes[i].Bytes[k])
 		}
-		ps[at].Exchanged = ps[at].Calls == 0 && len(cur.Missing) > 0 && slices.ContainsFunc(p.Calls[:], func(n uint64) bool { return n > 0 })
+		ps[at].Exchanged = ps[at].Calls == 0 && uncounted(cur) && p.LastNs > 0 && endNs-p.LastNs < exchangedNs
 	}
 	slices.SortFunc(ps, func(a, b Process) int { return cmp.Compare(a.TGID, b.TGID) })
 	return ps
+}
+
+// exchangedNs is for how long a process counts as one that calls collectives after the
+// last that was counted. What is left out for the budget is counted for a moment each
+// minute, to see what it costs.
+const exchangedNs = 5 * 60 * aSecond
+
+// uncounted: collectives are not counted at all now, rather than in turns.
+func uncounted(n *probes.NCCL) bool {
+	return slices.ContainsFunc(n.Missing, func(what string) bool {
+		return strings.HasSuffix(what, ": over the budget")
+	})
 }
 
 // joinProcesses sums the deltas of two windows that follow each other.

@@ -66,8 +66,8 @@ func processes(w *Window) []*process {
 	for _, called := range w.Processes {
 		if p := byID[called.TGID]; p != nil {
 			p.calls, p.exchanges = called.Launches+called.Graphs+called.Calls, called.Calls
-			if called.Exchanged && p.calls == 0 {
-				p.calls, p.exchanges = 1, 1
+			if called.Exchanged {
+				p.calls, p.exchanges = max(p.calls, 1), 1
 			}
 		}
 	}

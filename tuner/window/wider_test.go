@@ -208,10 +208,10 @@ func TestSlowRankWhileCollectivesAreNotCounted(t *testing.T) {
 		return thread(id, id, 1, times{probes.StateRun: run, probes.StateDevice: wait})
 	}
 	calls := func(before uint64, missing ...string) *probes.NCCL {
-		n := &probes.NCCL{Missing: missing}
+		n := &probes.NCCL{Missing: missing} // the window ends at 1 s
 		for _, id := range []int32{100, 300} {
 			p := probes.NCCLProcess{TGID: id}
-			p.Calls[0] = before
+			p.Calls[0], p.LastNs = before, int64(before)*1e7
 			n.Processes = append(n.Processes, p)
 		}
 		return n
@@ -223,9 +223,10 @@ func TestSlowRankWhileCollectivesAreNotCounted(t *testing.T) {
 		"not counted any more": {calls(40, "collectives: over the budget"), 0.5},
 		"counted, and none":    {calls(40), 0},
 		"never called":         {calls(0, "collectives: over the budget"), 0},
+		"counted in turns":     {calls(40, "collectives: counted 40 % of the time, over the budget"), 0},
 	} {
 		w := second(rank(100, 200*ms, 800*ms), rank(300, 700*ms, 300*ms))
-		w.Processes = addCollectives(nil, c.now, c.now)
+		w.Processes = addCollectives(nil, c.now, c.now, w.EndNs)
 		r := Read(w, nil)
 		if got := r.Breakdown.Share(policies.PartCommunication); r.Ranks != 2 || math.Abs(got-c.want) > 0.02 {
 			t.Errorf("%s: %d ranks, %.2f of the time in communication, want %.2f", name, r.Ranks, got, c.want)

@@ -201,7 +201,7 @@ func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Windo
 		w.Processes = diffCalls(prev.CUDA, cur.CUDA)
 		w.Unseen = append(w.Unseen, cur.CUDA.Missing...)
 	}
-	w.Processes = addCollectives(w.Processes, prev.NCCL, cur.NCCL)
+	w.Processes = addCollectives(w.Processes, prev.NCCL, cur.NCCL, w.EndNs)
 	if cur.NCCL != nil {
 		w.Unseen = append(w.Unseen, cur.NCCL.Missing...)
 	}
