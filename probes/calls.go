@@ -34,6 +34,10 @@ const (
 	NumMarkKinds
 )
 
+// OverBudget is the reason, after a name and a colon, for calls that are not counted at all
+// since the budget does not pay for it.
+const OverBudget = "over the budget"
+
 // CUDA is what uprobes on CUDA's libraries counted in one container.
 type CUDA struct {
 	Processes []CUDAProcess `json:"processes"`         // sorted by TGID

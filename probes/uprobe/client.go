@@ -271,7 +271,7 @@ func (c *Client) Missing(key string) []string {
 		case h.over:
 			missing = append(missing, fmt.Sprintf("%s: more than %d a second", what, maxHitsPerSecond))
 		case h.share <= 0:
-			missing = append(missing, what+": over the budget")
+			missing = append(missing, what+": "+probes.OverBudget)
 		case h.share < 1:
 			missing = append(missing, fmt.Sprintf("%s: counted %.0f %% of the time, over the budget", what, 100*h.share))
 		}

@@ -34,13 +34,13 @@ func onGPU(t *testing.T, node *vgpu.Node, role string, labels []string, args ...
 // devices, is kept from the other while somebody is bound by that; it gets it back as soon
 // as it is short of devices itself.
 func TestPolicyHidesWhatAJobLeftAlone(t *testing.T) {
+	if _, err := os.Stat("/sys/fs/cgroup/devices"); err != nil {
+		t.Skip("needs v1's devices controller: by systemd's driver on v2 these containers are not known to hold a GPU")
+	}
 	node := gpuNode(t)
 	// WINCH ends nobody who has no handler for it.
 	left := onGPU(t, node, "left", []string{"trimtab.knobs=gpu", "trimtab.gpu.signal=WINCH"}, "--device", "0", "--sync", "blocking",
 		"--kernels", "20", "--kernel-us", "200", "--host-ms", "60", "--phase-change-at", "60", "--kernel-us2", "10000", "--host-ms2", "1")
-	if _, err := os.Stat("/sys/fs/cgroup/devices"); err != nil {
-		t.Skip("needs v1's devices controller: by systemd's driver on v2 these containers are not known to hold a GPU")
-	}
 	needs := onGPU(t, node, "needs", nil, "--device", "1", "--sync", "blocking", "--kernels", "20", "--kernel-us", "2000")
 	d := daemon(t, daemontest.Options{Env: node.Env(), Config: "gpu: {signal: true, hideAfter: 10s, showAfter: 10s}\nidle: {after: 5s}\n"})
 	until(t, d, needs.Name, "to be bound by its device", bound(policies.ClassCompute, policies.CauseDevice))

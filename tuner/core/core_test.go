@@ -12,8 +12,14 @@ import (
 	"pgregory.net/rapid"
 )
 
+// world is what a core decides about: it ticks, and does what was decided.
+type world interface {
+	tick() Input
+	apply(Decision) []Result
+}
+
 // run steps the core so many seconds and returns all records.
-func run(c *Core, n *node, seconds int, each func(i int, d Decision)) []view.Record {
+func run(c *Core, n world, seconds int, each func(i int, d Decision)) []view.Record {
 	var records []view.Record
 	var results []Result
 	for i := range seconds {

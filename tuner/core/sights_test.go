@@ -107,21 +107,6 @@ func (n *gpuNode) apply(d Decision) (out []Result) {
 	return out
 }
 
-func (n *gpuNode) run(c *Core, seconds int, each func(i int, d Decision)) (records []view.Record) {
-	var results []Result
-	for i := range seconds {
-		in := n.tick()
-		in.Results = results
-		d := c.Step(in)
-		results = n.apply(d)
-		records = append(records, d.Records...)
-		if each != nil {
-			each(i, d)
-		}
-	}
-	return records
-}
-
 // sighted asks to hide or show what a test wants, at each tick.
 type sighted struct {
 	want func(j policies.Job) []policies.Sight
@@ -173,7 +158,7 @@ func TestKneeHidesAndShows(t *testing.T) {
 	j := n.loaded("left", allowGPU())
 	n.waiting("needs", "GPU-b")
 	c := New(Defaults(), quick(), "t")
-	records := n.run(c, 240, nil)
+	records := run(c, n, 240, nil)
 	if s := j.sight("GPU-b"); s.Visible || s.Hidden != policies.HiddenByPolicy || !j.sight("GPU-a").Visible {
 		t.Fatalf("sights %+v\n%+v", j.c.Sights, records)
 	}
@@ -186,7 +171,7 @@ func TestKneeHidesAndShows(t *testing.T) {
 		t.Errorf("shown %+v", v)
 	}
 	n.on["GPU-b"] = nil
-	records = n.run(c, 200, nil)
+	records = run(c, n, 200, nil)
 	if got := outcomes(records); len(got) != 1 || got[0] != view.OutcomeKept || !j.sight("GPU-b").Visible {
 		t.Errorf("trials %v and sights %+v once nobody uses it, want it shown and kept", got, j.c.Sights)
 	}
@@ -224,7 +209,7 @@ func TestHideIsGuarded(t *testing.T) {
 				device = "GPU-b"
 			}
 			c := New(Defaults(), hideOf(device), "t")
-			n.run(c, 90, func(i int, d Decision) {
+			run(c, n, 90, func(i int, d Decision) {
 				if len(d.Apply) > 0 {
 					t.Fatalf("tick %d: %+v", i, d.Apply)
 				}
@@ -307,7 +292,7 @@ func TestShowThatSlowsGoesBack(t *testing.T) {
 		return []policies.Sight{{Key: j.Key, Device: "GPU-b", Reason: "the test wants it"}}
 	}}, "t")
 	shows := 0
-	n.run(c, 300, func(_ int, d Decision) {
+	run(c, n, 300, func(_ int, d Decision) {
 		if shows += len(d.Apply); len(d.Apply) > 0 {
 			j.loaderCPU = 0.4
 		}
@@ -326,7 +311,7 @@ func TestSightOfOthersEndsTheTrial(t *testing.T) {
 	j := n.loaded("left", allowGPU())
 	c := New(Defaults(), hideOf("GPU-b"), "t")
 	at := -1
-	records := n.run(c, 120, func(i int, d Decision) {
+	records := run(c, n, 120, func(i int, d Decision) {
 		if len(d.Apply) > 0 && at < 0 {
 			at = i
 		}
@@ -349,7 +334,7 @@ func TestObservedSightIsToldOnce(t *testing.T) {
 	n.waiting("needs", "GPU-b")
 	c := New(Defaults(), quick(), "t")
 	would := 0
-	for _, r := range n.run(c, 200, nil) {
+	for _, r := range run(c, n, 200, nil) {
 		if r.Kind == view.RecordWould && r.Knob == runtime.KnobGPU {
 			would++
 		}
@@ -371,7 +356,7 @@ func TestDevicesOfAJob(t *testing.T) {
 		}
 		return nil
 	}}, "t")
-	n.run(c, 40, nil)
+	run(c, n, 40, nil)
 	if len(last.Devices) != 2 || !last.Elastic {
 		t.Fatalf("%+v", last.Devices)
 	}

@@ -230,6 +230,73 @@ func (l *Loop) moveSight(ctx context.Context, c runtime.Container, devices []pro
 	return l.setSight(ctx, sightChange{c: c, known: known, devices: devices, sights: sights, minors: minors, hide: hide, by: policies.HiddenByPolicy})
 }
 
+// sightChange is what is to be hidden or shown, and what is known around it.
+type sightChange struct {
+	c       runtime.Container
+	known   runtime.GPUView
+	devices []probes.Device
+	sights  []runtime.GPUSight
+	minors  []int
+	hide    bool
+	by      policies.Hider
+}
+
+// sightMoved is what became of one.
+type sightMoved struct {
+	moved []int
+	notes []string
+}
+
+func (m sightMoved) text(hide bool) string {
+	if hide {
+		return "hidden: " + deviceNames(m.moved)
+	}
+	return "shown: " + deviceNames(m.moved)
+}
+
+// setSight hides or shows what was picked; the caller holds l.sighting, since the new
+// set is made of the one that was read. What a person asks for is no longer a policy's,
+// also where it stands already. It needs nothing of Run's, so that it works after it.
+func (l *Loop) setSight(ctx context.Context, s sightChange) (did sightMoved, err error) {
+	known := s.known
+	owners := 0 // devices that are hidden and change hands
+	for _, at := range s.sights {
+		if !at.Hidden {
+			continue
+		}
+		known.Hidden = append(known.Hidden, at.Minor)
+		switch picked := slices.Contains(s.minors, at.Minor); {
+		case at.ByPolicy && picked && s.hide && s.by == policies.HiddenByPerson:
+			owners++
+		case at.ByPolicy:
+			known.ByPolicy = append(known.ByPolicy, at.Minor)
+		}
+	}
+	for _, minor := range s.minors {
+		if slices.Contains(known.Hidden, minor) == s.hide {
+			continue // it is already
+		}
+		if pids := users(s.devices, s.c.Key(), minor); s.hide && len(pids) > 0 {
+			return did, fmt.Errorf("%s is in use: NVML lists process %d of this container on it; a device in use is never hidden", deviceName(minor), pids[0])
+		}
+		did.moved = append(did.moved, minor)
+	}
+	if len(did.moved)+owners == 0 {
+		return did, nil
+	}
+	if s.hide {
+		known.Hidden = slices.Concat(known.Hidden, did.moved)
+		if s.by == policies.HiddenByPolicy {
+			known.ByPolicy = slices.Concat(known.ByPolicy, did.moved)
+		}
+	} else {
+		gone := func(minor int) bool { return slices.Contains(did.moved, minor) }
+		known.Hidden, known.ByPolicy = slices.DeleteFunc(slices.Clone(known.Hidden), gone), slices.DeleteFunc(slices.Clone(known.ByPolicy), gone)
+	}
+	did.notes, err = l.o.Sights.Hide(ctx, s.c, known)
+	return did, err
+}
+
 // sightApplied takes in what became of an order.
 func (l *Loop) sightApplied(o core.Order, did sightMoved, err error, took time.Duration) {
 	ch := o.Changes[0]

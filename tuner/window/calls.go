@@ -134,7 +134,7 @@ const exchangedNs = 5 * 60 * aSecond
 // uncounted: collectives are not counted at all now, rather than in turns.
 func uncounted(n *probes.NCCL) bool {
 	return slices.ContainsFunc(n.Missing, func(what string) bool {
-		return strings.HasSuffix(what, ": over the budget")
+		return strings.HasSuffix(what, ": "+probes.OverBudget)
 	})
 }
 
