@@ -10,10 +10,14 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/uprobe"
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	symbols.ChildMain()
+	goleak.VerifyTestMain(m)
+}
 
 // rig is a probe that is read until it has seen what a test waits for.
 type rig struct {

@@ -11,10 +11,14 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/cuda"
 	"github.com/trimtab/trimtab/probes/uprobe"
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	symbols.ChildMain()
+	goleak.VerifyTestMain(m)
+}
 
 func closing(t *testing.T, close func() error) {
 	t.Helper()

@@ -15,7 +15,6 @@ import (
 const ChildCommand = "nvml-child"
 
 const (
-	droppedFlag = "--dropped"
 	libraryFlag = "--library="
 	pageFD      = 3 // the shared page
 	answerFD    = 4 // answers; standard output is left to the library
@@ -24,27 +23,24 @@ const (
 // Child is the child's main: it loads the library, answers requests that come as
 // lines on standard input, and ends with it. It returns the exit code.
 func Child(args []string) int {
-	path, dropped := defaultLibrary, false
+	path := defaultLibrary
 	for _, a := range args {
 		if v, ok := strings.CutPrefix(a, libraryFlag); ok {
 			path = v
 		}
-		dropped = dropped || a == droppedFlag
 	}
-	if err := childMain(path, dropped); err != nil {
+	if err := childMain(path); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
 }
 
-func childMain(path string, dropped bool) error {
+func childMain(path string) error {
 	if !startedByParent() {
 		return fmt.Errorf("%s is started by trimtab alone: use `trimtab doctor`", ChildCommand)
 	}
-	if !dropped {
-		return dropAndExec()
-	}
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) // a driver's crash needs no file of ours
 	unix.CloseOnExec(pageFD)
 	unix.CloseOnExec(answerFD)
 	p, err := openPage(pageFD)

@@ -36,7 +36,7 @@ func childrenOf(t *testing.T, pid int) (list []int) {
 // ours tells the NVML children apart from gcc and other children of tests.
 func ours(t *testing.T, pid int) (list []int) {
 	for _, c := range childrenOf(t, pid) {
-		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c)); err == nil && strings.Contains(string(b), droppedFlag) {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c)); err == nil && strings.Contains(string(b), ChildCommand) {
 			list = append(list, c)
 		}
 	}

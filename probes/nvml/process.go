@@ -8,10 +8,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	goruntime "runtime"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/trimtab/trimtab/probes/child"
 )
 
 const (
@@ -28,8 +28,8 @@ type process struct {
 	replies *os.File
 	answers chan answer // closed when the child can say no more
 	quit    chan struct{}
-	done    chan struct{} // closed when the child is reaped
-	said    tail          // the end of its standard error
+	done    <-chan struct{} // closed when the child is reaped
+	said    tail            // the end of its standard error
 	readers sync.WaitGroup
 }
 
@@ -41,23 +41,23 @@ func startProcess(argv []string) (*process, error) {
 		return nil, err
 	}
 	defer pageFile.Close()
-	replies, child, err := os.Pipe()
+	replies, theirs, err := os.Pipe()
 	if err != nil {
 		pg.close()
 		return nil, fmt.Errorf("nvml: pipe: %w", err)
 	}
-	defer child.Close()
+	defer theirs.Close()
 	p := &process{page: pg, replies: replies, answers: make(chan answer, answersQueued),
-		quit: make(chan struct{}), done: make(chan struct{})}
+		quit: make(chan struct{})}
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Env = append(os.Environ(), "GOMAXPROCS=2", "GOTRACEBACK=single")
-	p.cmd.ExtraFiles = []*os.File{pageFile, child}
+	p.cmd.ExtraFiles = []*os.File{pageFile, theirs}
 	p.cmd.Stderr = &p.said
 	p.cmd.WaitDelay = killWait
-	// A group of its own: what a terminal sends is for us; its end is ours to decide.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if p.asks, err = p.cmd.StdinPipe(); err == nil {
-		err = p.keep()
+		// Reading NVML needs no privilege; the one thing lost is that the library could make
+		// missing device nodes, which the container runtime does.
+		p.done, err = child.Start(p.cmd)
 	}
 	if err != nil {
 		pg.close()
@@ -65,23 +65,6 @@ func startProcess(argv []string) (*process, error) {
 	}
 	p.readers.Go(p.listen)
 	return p, nil
-}
-
-// keep starts the child from a thread that lives as long as it does: the kernel's
-// "parent died" means that thread.
-func (p *process) keep() error {
-	started := make(chan error, 1)
-	go func() {
-		goruntime.LockOSThread()
-		defer goruntime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait() // how it ended is told by the page and by its last words
-			close(p.done)
-		}
-	}()
-	return <-started
 }
 
 // listen decodes answers until the pipe ends.

@@ -142,7 +142,7 @@ func (p *Probe) Thin(key, hook string, share float64) { p.client.Thin(key, hook,
 
 // Cost returns the memory held in maps.
 func (p *Probe) Cost() probes.Cost {
-	var cost probes.Cost
+	cost := probes.Cost{ChildNs: p.client.ChildNs()}
 	if info, err := p.objs.Processes.Info(); err == nil {
 		if bytes, ok := info.Memlock(); ok {
 			cost.MapBytes = bytes

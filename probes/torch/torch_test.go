@@ -9,10 +9,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	symbols.ChildMain()
+	goleak.VerifyTestMain(m)
+}
 
 const engineSymbol = symbolPrefix + "RKSt6vectorINS0_4EdgeESaIS3_EE"
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
 const (
@@ -109,7 +110,7 @@ func (c *Client) Attached(pid int32, hook int) (turn uint16, ok bool) {
 func (c *Client) Has(pid int32, symbol string) bool {
 	p := c.finder.processes[pid]
 	return p != nil && p.members[c] != nil && slices.ContainsFunc(p.members[c].libraries, func(l *library) bool {
-		return slices.ContainsFunc(l.symbols, func(s Symbol) bool { return s.Name == symbol })
+		return slices.ContainsFunc(l.symbols, func(s symbols.Symbol) bool { return s.Name == symbol })
 	})
 }
 
@@ -221,6 +222,15 @@ func (c *Client) Thin(key, hook string, share float64) {
 			k.clients[c].hooks[i].share = max(0, min(1, share))
 		}
 	}
+}
+
+// ChildNs is the CPU time of processes that read files and have ended. They read for
+// all clients: it is told to the first.
+func (c *Client) ChildNs() uint64 {
+	if f := c.finder; len(f.clients) > 0 && f.clients[0] == c {
+		return uint64(f.reader.Spent())
+	}
+	return 0
 }
 
 // Spending lists what the hooks have cost each container; see probes.Spender.

@@ -6,10 +6,11 @@
 // where the capability for that is missing, by the path in /proc/PID/maps inside
 // the process's root, and then only if the inode is the mapped one; opened with
 // O_PATH first; regular files of a bearable size only; a library's name or path
-// decides what is read first, never what is believed. Files on FUSE and on network
-// mounts are left out, for reading there may wait for ever; a layer of an overlay
-// that lies on one is not told apart. A header is checked before debug/elf sees the
-// file, and a process has bounds on libraries, names and time.
+// decides what is read first, never what is believed. Another process reads it
+// (package symbols). Files on FUSE and on network mounts are left out, for reading
+// there may wait for ever; a layer of an overlay that lies on one is not told
+// apart. A header is checked before debug/elf sees the file, and a process has
+// bounds on libraries, names and time.
 //
 // Attachments are by process, not by file. An attachment for a file stops every
 // process that maps it, watched or not, and a driver's library is one file for all

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
 const (
@@ -40,7 +41,7 @@ const (
 // known is what a file held when it was looked into.
 type known struct {
 	stamp   stamp
-	symbols []Symbol
+	symbols []symbols.Symbol
 }
 
 // container is a watched container.
@@ -82,6 +83,8 @@ type Finder struct {
 	containers map[string]*container
 	processes  map[int32]*process
 	known      map[fileKey]known
+	reader     *symbols.Reader
+	find       finds
 	readings   map[fileKey]*reading
 	reading    sync.WaitGroup // their goroutines
 	libraries  map[fileKey]*library
@@ -102,12 +105,15 @@ type Finder struct {
 }
 
 // NewFinder makes a finder without clients; it begins to measure what a hit costs
-// on this machine. Close ends it.
+// on this machine. Files are read by children, see [symbols.NewReader] for what the
+// program owes them. Close ends it.
 func NewFinder() *Finder {
+	reader := symbols.NewReader()
 	f := &Finder{
+		reader: reader, find: reader.Find,
 		procRoot: "/proc", attacher: newAttacher(), containers: map[string]*container{}, processes: map[int32]*process{},
 		known: map[fileKey]known{}, readings: map[fileKey]*reading{}, libraries: map[fileKey]*library{}, seen: map[int32]bool{}, problems: newProblems(),
-		interest: interest{marks: map[string]bool{}}, closing: make(chan struct{}, maxClosing), room: newRoom(),
+		closing: make(chan struct{}, maxClosing), room: newRoom(),
 	}
 	f.price = startPricing(f.attacher)
 	return f
@@ -125,16 +131,14 @@ func (f *Finder) Add(spec Spec) (*Client, error) {
 	f.clients = append(f.clients, c)
 	f.hints = append(f.hints, spec.Hints...)
 	for _, p := range spec.Prefixes {
-		if !slices.Contains(f.interest.prefixes, p) {
-			f.interest.prefixes = append(f.interest.prefixes, p)
+		if !slices.Contains(f.interest.Prefixes, p) {
+			f.interest.Prefixes = append(f.interest.Prefixes, p)
 		}
 	}
-	for _, name := range spec.Marks {
-		f.interest.marks[name] = true
-	}
-	marks, clients := f.interest.marks, slices.Clone(f.clients) // readings ask, while clients go
+	f.interest.Marks = append(f.interest.Marks, spec.Marks...)
+	clients := slices.Clone(f.clients) // readings ask, while clients go
 	f.interest.wanted = func(name string) bool {
-		return marks[name] || slices.ContainsFunc(clients, func(c *Client) bool { return c.spec.matches(name) })
+		return slices.ContainsFunc(clients, func(c *Client) bool { return c.spec.matches(name) })
 	}
 	clear(f.known) // they were looked into for less
 	return c, nil
@@ -148,6 +152,7 @@ func (f *Finder) Close() error {
 	}
 	f.closers.Wait()
 	f.endReadings()
+	f.reader.Close()
 	var errs []error
 	f.failed.Range(func(_, err any) bool {
 		errs = append(errs, err.(error))

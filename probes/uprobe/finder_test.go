@@ -17,10 +17,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	symbols.ChildMain()
+	goleak.VerifyTestMain(m)
+}
 
 // counter is a client that counts hits on functions whose names begin with "probed".
 type counter struct {
@@ -372,7 +376,7 @@ func TestFindRefusesWhatIsNotALibrary(t *testing.T) {
 	if err := os.WriteFile(huge, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(huge, maxFileBytes+1); err != nil {
+	if err := os.Truncate(huge, symbols.MaxFileBytes+1); err != nil {
 		t.Skipf("needs a file system with sparse files: %v", err)
 	}
 	o := newOpener(root, 1)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
 // Bounds on what one process can make the finder do.
@@ -143,7 +145,7 @@ func (f *Finder) enter(l *looking, h handle, addresses string) error {
 	p.at[h.key] = addresses
 	var errs []error
 	for c := range f.containers[p.key].clients {
-		if slices.ContainsFunc(k.symbols, func(s Symbol) bool { return c.spec.matches(s.Name) }) {
+		if slices.ContainsFunc(k.symbols, func(s symbols.Symbol) bool { return c.spec.matches(s.Name) }) {
 			if l.over() {
 				return errOutOfTime
 			}
@@ -154,7 +156,7 @@ func (f *Finder) enter(l *looking, h handle, addresses string) error {
 }
 
 // join makes a process a member of a client, with one more library.
-func (f *Finder) join(l *looking, c *Client, h handle, symbols []Symbol) error {
+func (f *Finder) join(l *looking, c *Client, h handle, found []symbols.Symbol) error {
 	p := l.p
 	m := p.members[c]
 	if m == nil && f.isIdleCopy(p, c, h.key) {
@@ -174,7 +176,7 @@ func (f *Finder) join(l *looking, c *Client, h handle, symbols []Symbol) error {
 		return nil
 	}
 	l.worked = true
-	lib, err := f.open(h, symbols)
+	lib, err := f.open(h, found)
 	if err != nil {
 		return err
 	}
@@ -202,7 +204,7 @@ func (f *Finder) isIdleCopy(p *process, c *Client, key fileKey) bool {
 }
 
 // open returns the library that a file is, opened once for all its users.
-func (f *Finder) open(h handle, symbols []Symbol) (*library, error) {
+func (f *Finder) open(h handle, found []symbols.Symbol) (*library, error) {
 	if lib := f.libraries[h.key]; lib != nil {
 		return lib, nil
 	}
@@ -214,7 +216,7 @@ func (f *Finder) open(h handle, symbols []Symbol) (*library, error) {
 		f.room.free(1)
 		return nil, fmt.Errorf("open a library: %w", err)
 	}
-	lib := &library{key: h.key, file: file, symbols: symbols}
+	lib := &library{key: h.key, file: file, symbols: found}
 	f.libraries[h.key] = lib
 	return lib, nil
 }

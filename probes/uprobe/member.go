@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/link"
+
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
 // retryAfter is how long an attachment that was refused is left alone.
@@ -19,7 +21,7 @@ const retryAfter = 10 * time.Second
 type library struct {
 	key     fileKey
 	file    *os.File
-	symbols []Symbol
+	symbols []symbols.Symbol
 	users   int
 }
 
@@ -87,8 +89,8 @@ func (m *member) attach(i int, lib *library) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	// Attaching parses the file once more, and it may have been written to.
-	if _, err := checkHeader(lib.file); err != nil {
+	// Attaching reads the header once more, here, and the file may have been written to.
+	if err := symbols.CheckHeader(lib.file); err != nil {
 		return err
 	}
 	f := m.client.finder

@@ -8,10 +8,9 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
-)
 
-// maxFileBytes bounds the files that are looked into; libtorch_cuda has 1.5 GiB.
-const maxFileBytes = 8 << 30
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
+)
 
 var (
 	errNotALibrary = errors.New("not a regular file of a bearable size")
@@ -88,7 +87,7 @@ func (o *opener) find(m mapping) (handle, error) {
 		return handle{}, fmt.Errorf("stat a mapped file: %w", err)
 	}
 	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxFileBytes:
+	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > symbols.MaxFileBytes:
 		err = errNotALibrary
 	case o.byPath && st.Ino != m.inode:
 		err = errOtherFile

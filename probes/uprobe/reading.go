@@ -3,8 +3,15 @@ package uprobe
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"time"
+
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
+
+// maxSymbols bounds the functions of one file that are probed.
+const maxSymbols = 512
 
 // maxReadings is how many files are read at once: more than one only where the
 // first takes longer than a look, as on a disk that does not answer.
@@ -18,9 +25,29 @@ var errManyReadings = fmt.Errorf("%d files are being read already", maxReadings)
 type reading struct {
 	stamp   stamp
 	done    chan struct{}
-	symbols []Symbol // these two once done is closed
-	err     error
-	closed  error // why it could not be opened
+	symbols []symbols.Symbol // these two once done is closed: nothing but what is wanted
+	late    bool             // out of time
+	failed  error            // why it could not be opened, or handed over
+}
+
+// finds finds the functions in a file that begin as wanted: symbols.Reader's Find.
+type finds func(file *os.File, want symbols.Want, limit time.Duration) ([]symbols.Symbol, error)
+
+// interest says which names are wanted: each begins with one of the prefixes, or is a mark.
+type interest struct {
+	symbols.Want
+	wanted func(name string) bool
+}
+
+// choose keeps what is wanted, one name for each address.
+func (i interest) choose(found []symbols.Symbol) []symbols.Symbol {
+	seen := map[uint64]bool{}
+	found = slices.DeleteFunc(found, func(s symbols.Symbol) bool {
+		unwanted := !slices.Contains(i.Marks, s.Name) && !i.wanted(s.Name) || seen[s.Offset]
+		seen[s.Offset] = seen[s.Offset] || s.Offset != 0 && !unwanted
+		return unwanted
+	})
+	return found[:min(len(found), maxSymbols)]
 }
 
 // lookInto reads a file's symbols; a file that cannot be read as a library has none.
@@ -42,17 +69,17 @@ func (f *Finder) lookInto(h handle, until time.Time) (known, error) {
 		r = &reading{stamp: h.stamp, done: make(chan struct{})}
 		f.readings[h.key] = r
 		f.reading.Add(1)
-		go r.run(h, f.interest, f.reading.Done)
+		go r.run(h, f.interest, f.find, f.reading.Done)
 	}
 	if !r.within(time.Until(until)) {
 		return known{}, errOutOfTime
 	}
 	delete(f.readings, h.key)
-	if r.stamp != h.stamp || errors.Is(r.err, errOutOfTime) {
+	if r.stamp != h.stamp || r.late {
 		return known{}, errOutOfTime // another file by now, or one to go on with later
 	}
-	if r.closed != nil {
-		return known{}, r.closed
+	if r.failed != nil {
+		return known{}, r.failed
 	}
 	k := known{stamp: h.stamp, symbols: r.symbols}
 	if len(f.known) >= maxKnown {
@@ -80,19 +107,25 @@ func (r *reading) within(d time.Duration) bool {
 }
 
 // run opens the file too: a file system may hang there as well.
-func (r *reading) run(h handle, in interest, ended func()) {
+func (r *reading) run(h handle, in interest, find finds, ended func()) {
 	defer ended()
 	defer close(r.done)
 	defer h.close()
 	file, err := h.reopen()
 	if err != nil {
-		r.closed = fmt.Errorf("open a library: %w", err)
+		r.failed = fmt.Errorf("open a library: %w", err)
 		return
 	}
 	// Opened for reading: closing it cannot fail usefully.
 	defer file.Close()
-	if r.symbols, r.err = findSymbols(file, in, time.Now().Add(fileTime)); r.err != nil {
-		r.symbols = nil
+	found, err := find(file, in.Want, fileTime)
+	switch {
+	case errors.Is(err, symbols.ErrReader):
+		r.failed = err
+	case errors.Is(err, symbols.ErrOutOfTime):
+		r.late = true
+	case err == nil:
+		r.symbols = in.choose(found)
 	}
 }
 

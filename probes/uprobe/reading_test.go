@@ -7,8 +7,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
+
+// findHere reads in this process: what is tested is who waits for whom.
+func findHere(file *os.File, want symbols.Want, limit time.Duration) ([]symbols.Symbol, error) {
+	return symbols.Find(file, want, time.Now().Add(limit))
+}
 
 // handleOf finds a file as an opener does.
 func handleOf(t *testing.T, path string) handle {
@@ -37,7 +45,7 @@ func TestAReadingThatHangsKeepsNobody(t *testing.T) {
 		}
 		handles = append(handles, handleOf(t, path))
 	}
-	f := &Finder{known: map[fileKey]known{}, readings: map[fileKey]*reading{}}
+	f := &Finder{known: map[fileKey]known{}, readings: map[fileKey]*reading{}, find: findHere}
 	hangs := &reading{stamp: handles[0].stamp, done: make(chan struct{})}
 	f.readings[handles[0].key] = hangs
 	if _, err := f.lookInto(handles[0], time.Now().Add(10*time.Millisecond)); !errors.Is(err, errOutOfTime) {
@@ -46,7 +54,7 @@ func TestAReadingThatHangsKeepsNobody(t *testing.T) {
 	if k, err := f.lookInto(handles[1], time.Now().Add(time.Minute)); err != nil || len(k.symbols) != 0 {
 		t.Errorf("the other file: %v, %v", k, err)
 	}
-	hangs.symbols = []Symbol{{Name: "cuLaunchKernel"}}
+	hangs.symbols = []symbols.Symbol{{Name: "cuLaunchKernel"}}
 	close(hangs.done)
 	k, err := f.lookInto(handles[0], time.Time{})
 	if err != nil || len(k.symbols) != 1 || len(f.readings) != 0 {
@@ -62,7 +70,7 @@ func TestReadingsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := handleOf(t, path)
-	f := &Finder{known: map[fileKey]known{}, readings: map[fileKey]*reading{}}
+	f := &Finder{known: map[fileKey]known{}, readings: map[fileKey]*reading{}, find: findHere}
 	for i := range maxReadings {
 		f.readings[fileKey{ino: uint64(i)}] = &reading{done: make(chan struct{})}
 	}
@@ -74,7 +82,7 @@ func TestReadingsAreBounded(t *testing.T) {
 	if _, err := f.lookInto(h, soon()); err != nil {
 		t.Errorf("when one has ended: %v", err)
 	}
-	old := &reading{done: make(chan struct{}), symbols: []Symbol{{Name: "cuLaunchKernel"}}}
+	old := &reading{done: make(chan struct{}), symbols: []symbols.Symbol{{Name: "cuLaunchKernel"}}}
 	close(old.done)
 	f.readings[h.key] = old
 	if _, err := f.lookInto(h, soon()); !errors.Is(err, errOutOfTime) {
@@ -82,5 +90,48 @@ func TestReadingsAreBounded(t *testing.T) {
 	}
 	if k, err := f.lookInto(h, soon()); err != nil || len(k.symbols) != 0 {
 		t.Errorf("read again: %v, %v", k, err)
+	}
+}
+
+// A file that could not be handed to a reader is not taken for one without symbols: it is tried again.
+func TestAReaderThatFailsIsNoAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := handleOf(t, path)
+	fails := true
+	f := &Finder{known: map[fileKey]known{}, readings: map[fileKey]*reading{}}
+	f.interest.wanted = func(name string) bool { return name == "cuLaunchKernel" }
+	f.find = func(*os.File, symbols.Want, time.Duration) ([]symbols.Symbol, error) {
+		if fails {
+			return nil, symbols.ErrReader
+		}
+		return []symbols.Symbol{{Name: "cuLaunchKernel", Offset: 8}}, nil
+	}
+	for range 2 {
+		if _, err := f.lookInto(h, time.Now().Add(time.Minute)); !errors.Is(err, symbols.ErrReader) {
+			t.Fatalf("%v, want %v", err, symbols.ErrReader)
+		}
+	}
+	fails = false
+	if k, err := f.lookInto(h, time.Now().Add(time.Minute)); err != nil || len(k.symbols) != 1 {
+		t.Errorf("%+v, %v", k, err)
+	}
+}
+
+// Of the names that begin as wanted those are kept that are wanted, and of one
+// function one name.
+func TestChoose(t *testing.T) {
+	in := interest{
+		Want:   symbols.Want{Prefixes: []string{"cu"}, Marks: []string{"cuMark"}},
+		wanted: func(name string) bool { return name == "cuA" || name == "cuAlias" || name == "cuB" },
+	}
+	got := in.choose([]symbols.Symbol{
+		{Name: "cu0", Offset: 8}, {Name: "cuA", Offset: 8}, {Name: "cuAlias", Offset: 8}, {Name: "cuB", Offset: 16}, {Name: "cuMark"}, {Name: "cuX", Offset: 24},
+	})
+	want := []symbols.Symbol{{Name: "cuA", Offset: 8}, {Name: "cuB", Offset: 16}, {Name: "cuMark"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
 // Spec is what one probe wants found and probed. Its functions are called from
@@ -81,8 +83,8 @@ func cookie(code uint32, stepped bool, turn uint16) uint64 {
 }
 
 // points lists a hook's places in a library, and those of them whose return is probed.
-func (h *Hook) points(symbols []Symbol, turn uint16) (entries, returns []point) {
-	for _, s := range symbols {
+func (h *Hook) points(found []symbols.Symbol, turn uint16) (entries, returns []point) {
+	for _, s := range found {
 		p, ok := h.Match(s.Name)
 		if !ok {
 			continue

@@ -19,6 +19,7 @@ import (
 	"syscall"
 
 	"github.com/trimtab/trimtab/probes/nvml"
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
 // Exit statuses.
@@ -43,6 +44,7 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == nvml.ChildCommand {
 		os.Exit(nvml.Child(os.Args[2:]))
 	}
+	symbols.ChildMain()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:]))

@@ -1,4 +1,4 @@
-package uprobe
+package symbols
 
 import (
 	"debug/elf"
@@ -17,6 +17,9 @@ const (
 	maxSectionNames  = 1 << 20
 	maxNamesInMemory = 64 << 20 // each section's name is copied, to its end
 )
+
+// MaxFileBytes bounds the files that are looked into; libtorch_cuda has 1.5 GiB.
+const MaxFileBytes = 8 << 30
 
 var errNotELF = errors.New("read ELF: not a 64-bit little-endian file with sections")
 
@@ -40,6 +43,12 @@ func (h *headed) ReadAt(b []byte, at int64) (int, error) {
 	return h.file.ReadAt(b, at)
 }
 
+// CheckHeader refuses what Find would for its header alone.
+func CheckHeader(r io.ReaderAt) error {
+	_, err := checkHeader(r)
+	return err
+}
+
 // checkHeader refuses files for which debug/elf would read or hold much: it loads
 // the segments and the section names whole, whatever their sizes are said to be.
 func checkHeader(r io.ReaderAt) (*headed, error) {
@@ -53,7 +62,7 @@ func checkHeader(r io.ReaderAt) (*headed, error) {
 	field := func(at int) uint64 { return uint64(binary.LittleEndian.Uint16(h.header[at:])) }
 	segments, sections, names := field(54)*field(56), field(60), field(62)
 	from := binary.LittleEndian.Uint64(h.header[40:])
-	if field(58) != headerBytes || sections == 0 || names >= sections || from > maxFileBytes {
+	if field(58) != headerBytes || sections == 0 || names >= sections || from > MaxFileBytes {
 		return nil, errNotELF // sections 0: their number stands in the first one, and may be anything
 	}
 	if segments > maxSegmentBytes || sections > maxSections {

@@ -1,4 +1,4 @@
-package uprobe
+package symbols
 
 import (
 	"bytes"
@@ -58,7 +58,7 @@ func TestHeadersThatAreRefused(t *testing.T) {
 		if _, err := checkHeader(bytes.NewReader(tc.file)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
-		if found, err := findSymbols(bytes.NewReader(tc.file), probed(), soon()); err == nil {
+		if found, err := Find(bytes.NewReader(tc.file), probed(), soon()); err == nil {
 			t.Errorf("%s: found %+v", name, found)
 		}
 	}
@@ -70,7 +70,7 @@ func TestSparseNamesCostNothing(t *testing.T) {
 	if err := os.WriteFile(path, sectioned(2, elf.Section64{Off: 4096, Size: 7 << 30}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(path, maxFileBytes); err != nil {
+	if err := os.Truncate(path, MaxFileBytes); err != nil {
 		t.Skipf("needs a file system with sparse files: %v", err)
 	}
 	f, err := os.Open(path)
@@ -80,7 +80,7 @@ func TestSparseNamesCostNothing(t *testing.T) {
 	defer f.Close()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, err := findSymbols(f, probed(), soon()); err == nil {
+	if _, err := Find(f, probed(), soon()); err == nil {
 		t.Error("it is taken for a library")
 	}
 	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 1<<20 {

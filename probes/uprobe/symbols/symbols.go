@@ -1,4 +1,7 @@
-package uprobe
+// Package symbols finds functions by name in ELF files of containers, which are
+// hostile: what is read is bounded in size and in time, and the daemon has it read
+// by a process that may do nothing else (see [Reader]).
+package symbols
 
 import (
 	"bytes"
@@ -19,38 +22,38 @@ const (
 	maxSymbolBytes = 64 << 20
 	chunkBytes     = 256 << 10
 	symbolBytes    = 24 // Elf64_Sym
-	maxSymbols     = 512
 	maxNameBytes   = 256
-	// maxNameHits bounds the names of a file that begin as those of interest do and are
-	// compared; CUDA's driver has some 700, and libtorch_cuda imports about as many.
-	maxNameHits = 4096
+	// maxNames bounds the names of a file that begin as those of interest do; CUDA's
+	// driver has some 700, and libtorch_cuda imports about as many.
+	maxNames = 4096
 )
 
-// errNoSymbols: the file is fine and holds nothing of interest.
-var errNoSymbols = errors.New("no function of interest")
+// What [Find] says when there is no answer.
+var (
+	ErrNone      = errors.New("no function of interest")
+	ErrOutOfTime = errors.New("out of time")
+)
 
 // Symbol is a function found in a file.
 type Symbol struct {
-	Name   string
-	Offset uint64 // in the file, of the instruction to probe
+	Name   string `json:"name"`
+	Offset uint64 `json:"offset,omitempty"` // in the file, of the instruction to probe; of a mark, 0
 	// Stepped: the kernel single-steps the instruction there instead of emulating it.
-	Stepped bool
+	Stepped bool `json:"stepped,omitempty"`
 }
 
-// interest says which names are wanted: each begins with one of the prefixes.
-type interest struct {
-	prefixes []string
-	wanted   func(name string) bool
-	// marks are names that are only noted, of functions or data.
-	marks map[string]bool
+// Want says what is looked for.
+type Want struct {
+	Prefixes []string `json:"prefixes"` // functions with names that begin so
+	// Marks are names that are only noted, of functions or data. Each begins with a prefix.
+	Marks []string `json:"marks,omitempty"`
 }
 
-// findSymbols returns the wanted functions that a file defines, sorted by name,
-// one for each address. It streams the tables through a small buffer: they are
-// too many to hold. The tables are the dynamic one and, for what is linked
+// Find returns the functions that a file defines, sorted by name. It streams the
+// tables through a small buffer: they are too many to hold. The tables are the dynamic one and, for what is linked
 // statically, the full one where it was not stripped. After until it gives up with
-// errOutOfTime.
-func findSymbols(r io.ReaderAt, in interest, until time.Time) (found []Symbol, err error) {
+// [ErrOutOfTime].
+func Find(r io.ReaderAt, want Want, until time.Time) (found []Symbol, err error) {
 	// debug/elf is not hardened against hostile files, and this one is a container's.
 	defer func() {
 		if r := recover(); r != nil {
@@ -65,14 +68,14 @@ func findSymbols(r io.ReaderAt, in interest, until time.Time) (found []Symbol, e
 	if err != nil {
 		return nil, fmt.Errorf("read ELF: %w", err)
 	}
-	s := &search{interest: in, until: until, hits: maxNameHits, addresses: map[string]uint64{}}
+	s := &search{Want: want, until: until, left: maxNames, addresses: map[string]uint64{}}
 	for _, tables := range [][2]string{{".dynstr", ".dynsym"}, {".strtab", ".symtab"}} {
 		if err := s.table(f, tables[0], tables[1]); err != nil {
 			return nil, err
 		}
 	}
 	for name, address := range s.addresses {
-		if in.marks[name] {
+		if slices.Contains(want.Marks, name) {
 			found = append(found, Symbol{Name: name})
 			continue
 		}
@@ -81,26 +84,17 @@ func findSymbols(r io.ReaderAt, in interest, until time.Time) (found []Symbol, e
 		}
 	}
 	if len(found) == 0 {
-		return nil, errNoSymbols
+		return nil, ErrNone
 	}
 	slices.SortFunc(found, func(a, b Symbol) int { return strings.Compare(a.Name, b.Name) })
-	return oncePerOffset(found), nil
-}
-
-func oncePerOffset(symbols []Symbol) []Symbol {
-	seen := map[uint64]bool{}
-	return slices.DeleteFunc(symbols, func(s Symbol) bool {
-		twice := seen[s.Offset]
-		seen[s.Offset] = s.Offset != 0
-		return twice
-	})
+	return found, nil
 }
 
 // search is the search of one file.
 type search struct {
-	interest
+	Want
 	until     time.Time
-	hits      int // names that may still be considered
+	left      int // names that may still be found
 	addresses map[string]uint64
 }
 
@@ -125,23 +119,21 @@ func (s *search) table(f *elf.File, strings, symbols string) error {
 	return nil
 }
 
-// namesIn returns the wanted names by their offset in a string table.
+// namesIn returns names that begin as wanted, by their offset in a string table.
 func (s *search) namesIn(r io.ReaderAt, size uint64) (map[uint32]string, error) {
 	names := map[uint32]string{}
 	buf := make([]byte, chunkBytes)
-	for at := uint64(0); at < size && s.hits > 0; at += uint64(len(buf) - maxNameBytes) {
+	for at := uint64(0); at < size && s.left > 0; at += uint64(len(buf) - maxNameBytes) {
 		n, err := r.ReadAt(buf[:min(uint64(len(buf)), size-at)], int64(at))
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 		if time.Now().After(s.until) {
-			return nil, errOutOfTime
+			return nil, ErrOutOfTime
 		}
-		for _, prefix := range s.prefixes {
+		for _, prefix := range s.Prefixes {
 			s.namesInChunk(buf[:n], prefix, func(offset int, name string) {
-				if len(names) < maxSymbols {
-					names[uint32(at)+uint32(offset)] = name
-				}
+				names[uint32(at)+uint32(offset)] = name
 			})
 		}
 		if n < len(buf) {
@@ -153,7 +145,7 @@ func (s *search) namesIn(r io.ReaderAt, size uint64) (map[uint32]string, error) 
 
 func (s *search) namesInChunk(chunk []byte, prefix string, add func(offset int, name string)) {
 	needle := []byte("\x00" + prefix)
-	for from := 0; s.hits > 0; s.hits-- {
+	for from := 0; s.left > 0; s.left-- {
 		i := bytes.Index(chunk[from:], needle)
 		if i < 0 {
 			return
@@ -165,9 +157,7 @@ func (s *search) namesInChunk(chunk []byte, prefix string, add func(offset int, 
 		if end < 0 {
 			continue
 		}
-		if name := string(chunk[start : start+end]); s.wanted(name) {
-			add(start, name)
-		}
+		add(start, string(chunk[start:start+end]))
 	}
 }
 
@@ -180,14 +170,14 @@ func (s *search) addressesIn(r io.ReaderAt, size uint64, names map[uint32]string
 			return err
 		}
 		if time.Now().After(s.until) {
-			return errOutOfTime
+			return ErrOutOfTime
 		}
 		for b := buf[:n]; len(b) >= symbolBytes; b = b[symbolBytes:] {
 			name, ok := names[binary.LittleEndian.Uint32(b)]
 			if !ok || binary.LittleEndian.Uint16(b[6:]) == uint16(elf.SHN_UNDEF) {
 				continue
 			}
-			if elf.ST_TYPE(b[4]) != elf.STT_FUNC && !s.marks[name] {
+			if elf.ST_TYPE(b[4]) != elf.STT_FUNC && !slices.Contains(s.Marks, name) {
 				continue
 			}
 			if _, twice := s.addresses[name]; !twice {

@@ -1,0 +1,74 @@
+// Package child starts processes of this program's that have no privileges: what
+// they call or read is not trusted.
+package child
+
+import (
+	"fmt"
+	"os/exec"
+	goruntime "runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// securebits of linux/securebits.h: user ID 0 gains nothing at exec, for good.
+const secureNoRoot = 1<<0 | 1<<1
+
+// Start starts a process that holds no capability and may gain none. It is in a
+// process group of its own, since what a terminal sends is for its parent, and the
+// kernel kills it when its parent ends. It still has its parent's user ID. The
+// channel is closed when the process has ended and was waited for.
+func Start(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	started, done := make(chan error, 1), make(chan struct{})
+	go keep(cmd, started, done)
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return done, nil
+}
+
+// keep gives up the privileges of one thread, starts the process from it and stays
+// on it: the process has what its thread had, and the kernel's "parent died" means
+// the thread. It is never unlocked, so the runtime ends it with this function.
+func keep(cmd *exec.Cmd, started chan<- error, done chan struct{}) {
+	goruntime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		// The main thread shows the whole program's privileges and cannot end. While it is
+		// locked here, another goroutine is on another thread.
+		go keep(cmd, started, done)
+		<-done
+		goruntime.UnlockOSThread()
+		return
+	}
+	defer close(done)
+	err := drop()
+	if err == nil {
+		err = cmd.Start()
+	}
+	started <- err
+	if err == nil {
+		_ = cmd.Wait() // how it ended is for the caller to tell, from cmd.ProcessState
+	}
+}
+
+// drop takes all capabilities from the present thread and from what it executes.
+func drop() error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no new privileges: %w", err)
+	}
+	// These need CAP_SETPCAP; without it there is less to give up, and NO_NEW_PRIVS with the empty sets below suffices.
+	_ = unix.Prctl(unix.PR_SET_SECUREBITS, secureNoRoot, 0, 0, 0)
+	for c := uintptr(0); unix.Prctl(unix.PR_CAPBSET_READ, c, 0, 0, 0) == nil; c++ {
+		if unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0) != nil {
+			break
+		}
+	}
+	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&head, &none[0]); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
+	return nil
+}

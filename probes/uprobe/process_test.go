@@ -1,0 +1,59 @@
+package uprobe
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestExecutableMaps(t *testing.T) {
+	maps := "55e0-55e1 r--p 00000000 fe:00 11 /usr/bin/python3\n" +
+		"55e1-55e2 r-xp 00001000 fe:00 11 /usr/bin/python3\n" +
+		"7f00-7f01 r-xp 00000000 fe:00 12    /usr/lib/lib other.so (deleted)\n" +
+		"7f02-7f03 r-xp 00000000 fe:00 13 /opt/libtorch_cpu.so\n" +
+		"7f04-7f05 r-xp 00000000 00:00 0 [vdso]\n7f06-7f07 rwxp 00000000 00:00 0 \n\nnonsense\n"
+	want := []mapping{
+		{"55e1-55e2", "fe:00", 11, "/usr/bin/python3"}, {"7f02-7f03", "fe:00", 13, "/opt/libtorch_cpu.so"},
+		{"7f00-7f01", "fe:00", 12, "/usr/lib/lib other.so (deleted)"},
+	}
+	if diff := cmp.Diff(want, executableMaps([]byte(maps), []string{"torch"}), cmp.AllowUnexported(mapping{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRemoteDevices(t *testing.T) {
+	mounts := "22 1 0:50 / / rw shared:1 master:2 - overlay overlay rw\n" +
+		"23 22 0:171 / /data rw,nosuid - fuse.sshfs host:/ rw\n24 22 254:1 /x /y rw - ext4 /dev/vda1 rw\nnonsense\n" +
+		"25 22 0:16 / /home rw - nfs4 host:/ rw\n26 22 0:17 / /n rw - nfsd nfsd rw\n27 22 0:18 / /l rw - lustre x rw\n28 22 0:19 / /f rw - fuse f rw\n"
+	want := map[string]string{"00:ab": "fuse", "00:10": "nfs4", "00:12": "lustre", "00:13": "fuse"}
+	if diff := cmp.Diff(want, remoteDevices([]byte(mounts))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReadStat(t *testing.T) {
+	root := t.TempDir()
+	for pid, tc := range map[int32]struct {
+		text string
+		want stat
+	}{
+		1: {"1 (sh) S 0 1 1 0 -1 4 5 6 7 8 9 10 11 12 20 0 1 0 4242 99 1", stat{0, 4242, 99}},
+		2: {"2 (a) b) (c) R 0 1 1 0 -1 4 5 6 7 8 9 10 11 12 20 0 1 0 77 98 1", stat{0, 77, 98}},
+		3: {"3 (sh) S 0 1", stat{}},
+		4: {"", stat{}},
+	} {
+		dir := filepath.Join(root, fmt.Sprint(pid))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "stat"), []byte(tc.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readStat(root, pid); got != tc.want || (err == nil) != (tc.want.startTick > 0) {
+			t.Errorf("%q: %+v, %v", tc.text, got, err)
+		}
+	}
+}
