@@ -24,10 +24,10 @@ STATICCHECK_FLAGS := -checks inherit,-ST1005
 
 PKGS ?= ./...
 
-# Tests of different packages share one Docker and, on small machines, two CPUs;
-# one package at a time keeps what they measure their own. Nothing is taken from
-# the test cache: it does not know the kernel and Docker.
-TEST_P     ?= 1
+# How many packages are tested at once; they share one Docker and, on small machines,
+# two CPUs. test/e2e comes last and alone: it tunes jobs by what they get of those.
+# Nothing is taken from the test cache: it does not know the kernel and Docker.
+TEST_P     ?= 2
 TEST_FLAGS ?=
 TEST_TIMEOUT ?= 40m
 
@@ -125,7 +125,9 @@ check-generated: ## Regenerate BPF objects and docs/metrics.md; fail if anything
 .PHONY: test
 test: setup-dev build image ## Everything this machine can run: unit, property, replay, real Docker, real kernel. Sets itself up.
 	@go build -o .cache/testsummary ./tools/testsummary
-	@go test -json -count=1 -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(PKGS) 2>&1 | .cache/testsummary
+	@alone=$$(go list $(PKGS) | grep '/test/e2e$$' || true); others=$$(go list $(PKGS) | grep -v '/test/e2e$$' || true); \
+	run() { [ $$# -eq 0 ] || go test -json -count=1 -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) "$$@" 2>&1; }; \
+	{ rc=0; run $$others || rc=1; run $$alone || rc=1; exit $$rc; } | .cache/testsummary
 
 # Where current runtimes are built; ignored by git, kept between runs.
 RUNTIMES ?= .cache/runtimes
