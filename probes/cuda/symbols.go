@@ -91,6 +91,17 @@ var functions = []function{
 	{"cuEventSynchronize", "", hookSync, opSync | blocks | driver},
 }
 
+// names are those of all functions.
+func names() (list []string) {
+	for _, f := range functions {
+		list = append(list, f.name)
+		if f.suffix != "" {
+			list = append(list, f.name+f.suffix)
+		}
+	}
+	return list
+}
+
 // matcher returns what finds a hook's functions.
 func matcher(hook int) func(symbol string) (uprobe.Point, bool) {
 	points := map[string]uprobe.Point{}

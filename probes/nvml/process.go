@@ -16,7 +16,6 @@ import (
 
 const (
 	killWait      = 2 * time.Second // a killed child that is not gone by then hangs in the kernel
-	stderrKept    = 2 << 10
 	answersQueued = 64
 )
 
@@ -29,7 +28,7 @@ type process struct {
 	answers chan answer // closed when the child can say no more
 	quit    chan struct{}
 	done    <-chan struct{} // closed when the child is reaped
-	said    tail            // the end of its standard error
+	said    child.Tail      // the end of its standard error
 	readers sync.WaitGroup
 }
 
@@ -181,5 +180,5 @@ func (p *process) death() error {
 	case <-p.done: // its last words are complete
 	case <-time.After(killWait):
 	}
-	return &silence{entry: p.page.read(), dead: true, said: p.said.lastLine()}
+	return &silence{entry: p.page.read(), dead: true, said: p.said.LastLine()}
 }

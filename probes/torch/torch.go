@@ -68,7 +68,7 @@ func NewWith(f *uprobe.Finder) (*Probe, error) {
 		return nil, fmt.Errorf("torch probe: load: %w; needs Linux 5.15, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
 	}
 	p.client, err = f.Add(uprobe.Spec{
-		Name: "torch", Prefixes: []string{symbolPrefix}, Hints: []string{"torch"},
+		Name: "torch", Prefixes: []string{symbolPrefix}, Names: []string{symbolPrefix + "*"}, Hints: []string{"torch"},
 		Hooks: []uprobe.Hook{{Name: Hook, What: "backward passes", Match: match, Entry: p.objs.OnBackward}},
 		Enter: func(pid int32) error { return p.objs.Processes.Put(uint32(pid), uprobeTicks{}) },
 		// Absent is what is wanted.

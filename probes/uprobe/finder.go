@@ -85,6 +85,7 @@ type Finder struct {
 	known      map[fileKey]known
 	reader     *symbols.Reader
 	find       finds
+	failing    map[fileKey]failing
 	readings   map[fileKey]*reading
 	reading    sync.WaitGroup // their goroutines
 	libraries  map[fileKey]*library
@@ -112,7 +113,7 @@ func NewFinder() *Finder {
 	f := &Finder{
 		reader: reader, find: reader.Find,
 		procRoot: "/proc", attacher: newAttacher(), containers: map[string]*container{}, processes: map[int32]*process{},
-		known: map[fileKey]known{}, readings: map[fileKey]*reading{}, libraries: map[fileKey]*library{}, seen: map[int32]bool{}, problems: newProblems(),
+		known: map[fileKey]known{}, failing: map[fileKey]failing{}, readings: map[fileKey]*reading{}, libraries: map[fileKey]*library{}, seen: map[int32]bool{}, problems: newProblems(),
 		closing: make(chan struct{}, maxClosing), room: newRoom(),
 	}
 	f.price = startPricing(f.attacher)
@@ -135,6 +136,7 @@ func (f *Finder) Add(spec Spec) (*Client, error) {
 			f.interest.Prefixes = append(f.interest.Prefixes, p)
 		}
 	}
+	f.interest.Names = append(f.interest.Names, spec.Names...)
 	f.interest.Marks = append(f.interest.Marks, spec.Marks...)
 	clients := slices.Clone(f.clients) // readings ask, while clients go
 	f.interest.wanted = func(name string) bool {

@@ -10,9 +10,6 @@ import (
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
-// maxSymbols bounds the functions of one file that are probed.
-const maxSymbols = 512
-
 // maxReadings is how many files are read at once: more than one only where the
 // first takes longer than a look, as on a disk that does not answer.
 const maxReadings = 4
@@ -21,7 +18,7 @@ var errManyReadings = fmt.Errorf("%d files are being read already", maxReadings)
 
 // reading is one file that is being searched, in a goroutine of its own: a file is a
 // container's, and what it costs to read it is not to be the caller's. It ends by
-// itself after fileTime; one that hangs in the kernel costs its goroutine.
+// itself: the reader has a bound of its own. One whose open hangs in the kernel costs its goroutine.
 type reading struct {
 	stamp   stamp
 	done    chan struct{}
@@ -30,24 +27,23 @@ type reading struct {
 	failed  error            // why it could not be opened, or handed over
 }
 
-// finds finds the functions in a file that begin as wanted: symbols.Reader's Find.
+// finds finds the wanted functions in a file: symbols.Reader's Find.
 type finds func(file *os.File, want symbols.Want, limit time.Duration) ([]symbols.Symbol, error)
 
-// interest says which names are wanted: each begins with one of the prefixes, or is a mark.
+// interest is what all clients want.
 type interest struct {
 	symbols.Want
 	wanted func(name string) bool
 }
 
-// choose keeps what is wanted, one name for each address.
+// choose keeps what is wanted, whatever the reader says, and one name for each address.
 func (i interest) choose(found []symbols.Symbol) []symbols.Symbol {
 	seen := map[uint64]bool{}
-	found = slices.DeleteFunc(found, func(s symbols.Symbol) bool {
+	return slices.DeleteFunc(found, func(s symbols.Symbol) bool {
 		unwanted := !slices.Contains(i.Marks, s.Name) && !i.wanted(s.Name) || seen[s.Offset]
 		seen[s.Offset] = seen[s.Offset] || s.Offset != 0 && !unwanted
 		return unwanted
 	})
-	return found[:min(len(found), maxSymbols)]
 }
 
 // lookInto reads a file's symbols; a file that cannot be read as a library has none.
@@ -61,6 +57,9 @@ func (f *Finder) lookInto(h handle, until time.Time) (known, error) {
 		}
 		if len(f.readings) >= maxReadings {
 			return known{}, errManyReadings
+		}
+		if late := f.failing[h.key]; late.stamp == h.stamp && time.Now().Before(late.until) {
+			return known{}, late.err
 		}
 		h, err := h.again()
 		if err != nil {
@@ -79,14 +78,44 @@ func (f *Finder) lookInto(h handle, until time.Time) (known, error) {
 		return known{}, errOutOfTime // another file by now, or one to go on with later
 	}
 	if r.failed != nil {
+		f.noteFailing(h, r.failed)
 		return known{}, r.failed
 	}
+	delete(f.failing, h.key)
 	k := known{stamp: h.stamp, symbols: r.symbols}
 	if len(f.known) >= maxKnown {
 		clear(f.known)
 	}
 	f.known[h.key] = k
 	return k, nil
+}
+
+// failing is a file that could not be read, which may be its own doing: it is tried
+// again, ever more rarely.
+type failing struct {
+	stamp stamp
+	err   error
+	wait  time.Duration
+	until time.Time
+}
+
+// Bounds on what files that end their readers cost.
+const (
+	minFailing = time.Second
+	maxFailing = 2 * time.Minute
+	maxFailed  = 1024 // remembered
+)
+
+func (f *Finder) noteFailing(h handle, err error) {
+	before := f.failing[h.key]
+	wait := minFailing
+	if before.stamp == h.stamp {
+		wait = min(max(minFailing, 2*before.wait), maxFailing)
+	}
+	if len(f.failing) >= maxFailed {
+		clear(f.failing)
+	}
+	f.failing[h.key] = failing{stamp: h.stamp, err: err, wait: wait, until: time.Now().Add(wait)}
 }
 
 // within says whether the reading is done, or will be in so long.

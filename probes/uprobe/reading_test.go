@@ -45,7 +45,7 @@ func TestAReadingThatHangsKeepsNobody(t *testing.T) {
 		}
 		handles = append(handles, handleOf(t, path))
 	}
-	f := &Finder{known: map[fileKey]known{}, readings: map[fileKey]*reading{}, find: findHere}
+	f := &Finder{known: map[fileKey]known{}, failing: map[fileKey]failing{}, readings: map[fileKey]*reading{}, find: findHere}
 	hangs := &reading{stamp: handles[0].stamp, done: make(chan struct{})}
 	f.readings[handles[0].key] = hangs
 	if _, err := f.lookInto(handles[0], time.Now().Add(10*time.Millisecond)); !errors.Is(err, errOutOfTime) {
@@ -70,7 +70,7 @@ func TestReadingsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := handleOf(t, path)
-	f := &Finder{known: map[fileKey]known{}, readings: map[fileKey]*reading{}, find: findHere}
+	f := &Finder{known: map[fileKey]known{}, failing: map[fileKey]failing{}, readings: map[fileKey]*reading{}, find: findHere}
 	for i := range maxReadings {
 		f.readings[fileKey{ino: uint64(i)}] = &reading{done: make(chan struct{})}
 	}
@@ -93,30 +93,46 @@ func TestReadingsAreBounded(t *testing.T) {
 	}
 }
 
-// A file that could not be handed to a reader is not taken for one without symbols: it is tried again.
+// A file that could not be read to its end is not taken for one without symbols: it is
+// tried again, more and more rarely.
 func TestAReaderThatFailsIsNoAnswer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := handleOf(t, path)
-	fails := true
-	f := &Finder{known: map[fileKey]known{}, readings: map[fileKey]*reading{}}
+	tries, fails := 0, true
+	f := &Finder{known: map[fileKey]known{}, failing: map[fileKey]failing{}, readings: map[fileKey]*reading{}}
 	f.interest.wanted = func(name string) bool { return name == "cuLaunchKernel" }
 	f.find = func(*os.File, symbols.Want, time.Duration) ([]symbols.Symbol, error) {
-		if fails {
+		if tries++; fails {
 			return nil, symbols.ErrReader
 		}
 		return []symbols.Symbol{{Name: "cuLaunchKernel", Offset: 8}}, nil
 	}
-	for range 2 {
-		if _, err := f.lookInto(h, time.Now().Add(time.Minute)); !errors.Is(err, symbols.ErrReader) {
-			t.Fatalf("%v, want %v", err, symbols.ErrReader)
+	look := func() (known, error) { return f.lookInto(h, time.Now().Add(time.Minute)) }
+	due := func() time.Duration {
+		late := f.failing[h.key]
+		late.until = time.Time{}
+		f.failing[h.key] = late
+		return late.wait
+	}
+	for _, want := range []time.Duration{minFailing, 2 * minFailing, 4 * minFailing} {
+		for range 3 { // the first is a try
+			if _, err := look(); !errors.Is(err, symbols.ErrReader) {
+				t.Fatalf("%v, want %v", err, symbols.ErrReader)
+			}
+		}
+		if wait := due(); wait != want {
+			t.Errorf("it waits %v, want %v", wait, want)
 		}
 	}
+	if tries != 3 {
+		t.Errorf("%d tries, want 3", tries)
+	}
 	fails = false
-	if k, err := f.lookInto(h, time.Now().Add(time.Minute)); err != nil || len(k.symbols) != 1 {
-		t.Errorf("%+v, %v", k, err)
+	if k, err := look(); err != nil || len(k.symbols) != 1 || len(f.failing) != 0 {
+		t.Errorf("%+v, %v, %d are failing", k, err, len(f.failing))
 	}
 }
 

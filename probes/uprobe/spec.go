@@ -16,6 +16,8 @@ type Spec struct {
 	Name string
 	// Prefixes are beginnings of symbol names; every name that a hook matches begins with one.
 	Prefixes []string
+	// Names are all that hooks match; one that ends in * stands for all that begin so.
+	Names []string
 	// Marks are symbols that are only looked for, see Client.Has.
 	Marks []string
 	// Hints are parts of paths of files that are worth looking into first.
@@ -113,8 +115,8 @@ func (s *Spec) leader(i int) int {
 }
 
 func (s *Spec) check() error {
-	if s.Name == "" || len(s.Hooks) == 0 || len(s.Prefixes) == 0 {
-		return fmt.Errorf("uprobes of %q: a name, prefixes and hooks are needed", s.Name)
+	if s.Name == "" || len(s.Hooks) == 0 || len(s.Prefixes) == 0 || len(s.Names) == 0 {
+		return fmt.Errorf("uprobes of %q: a name, prefixes, names and hooks are needed", s.Name)
 	}
 	return nil
 }

@@ -25,6 +25,8 @@ func ChildMain() {
 
 func isChild() bool { return len(os.Args) > 1 && os.Args[1] == ChildCommand }
 
+var errNoFile = errors.New("a request without its file")
+
 // socketFD is where the child finds the socket to its parent.
 const socketFD = 3
 
@@ -105,11 +107,11 @@ func receive(conn *net.UnixConn) (q request, file *os.File, err error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(rights[:nr])
 	if err != nil || len(messages) != 1 {
-		return q, nil, fmt.Errorf("a request without its file: %w", err)
+		return q, nil, errors.Join(errNoFile, err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
-		return q, nil, fmt.Errorf("a request without its file: %w", err)
+		return q, nil, errors.Join(errNoFile, err)
 	}
 	file = os.NewFile(uintptr(fds[0]), "file")
 	if err := json.Unmarshal(packet[:n], &q); err != nil {

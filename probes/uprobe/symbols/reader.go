@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,20 +18,30 @@ import (
 )
 
 const (
-	// idleFor is how long a child is kept that has nothing to read: libraries come in bursts.
+	// idleFor is how long children are kept after the last file: libraries come in bursts.
 	idleFor = 10 * time.Second
 	// patience is how long a child may take beyond the time that it was given: it has to
 	// start, on a machine that is busy.
 	patience = 5 * time.Second
+	// maxChildren bounds them, those that hang in the kernel included: on a disk that does
+	// not answer they end when they can.
+	maxChildren = 4
 )
 
-// ErrReader: the file was not read, through no fault of its own.
-var ErrReader = errors.New("the process that reads symbols")
+// ErrReader: the file was not read to its end. It may be the file's fault or not.
+var ErrReader = errors.New("not read")
 
 var (
-	errClosed = errors.New("closed")
-	errLost   = errors.New("this program, started to read symbols, does not call symbols.ChildMain")
+	errClosed = errors.New("it is closed")
+	errMany   = fmt.Errorf("%d of them are busy", maxChildren)
+	errLost   = errors.New("this program does not call symbols.ChildMain")
 )
+
+// readerError is an ErrReader. It wraps nothing: what failed is no file of a container.
+type readerError struct{ why string }
+
+func (e *readerError) Error() string   { return "the process that reads symbols: " + e.why }
+func (e *readerError) Is(t error) bool { return t == ErrReader }
 
 // Reader has files read by children that have no capability and no system calls
 // but those that reading takes. A child reads one file at a time; there are as many as
@@ -39,11 +51,13 @@ type Reader struct {
 	argv              []string
 	idleFor, patience time.Duration
 
-	mu     sync.Mutex
-	idle   []*process
-	timer  *time.Timer // ends those that are idle
-	closed bool
-	spent  time.Duration // of CPU by those that have ended
+	mu       sync.Mutex
+	all      []*process // that were not yet seen to have ended
+	starting int
+	idle     []*process
+	timer    *time.Timer // ends those that are idle
+	closed   bool
+	spent    time.Duration // of CPU by those that have ended
 }
 
 // NewReader makes a reader without children. Its program calls [ChildMain], or
@@ -56,45 +70,87 @@ func NewReader() *Reader {
 type process struct {
 	cmd   *exec.Cmd
 	conn  *net.UnixConn
+	said  child.Tail
 	ended <-chan struct{}
 	fresh bool // it has answered nothing yet
 }
 
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // Find is the function of the same name, in a child, which gets as long as limit.
-// Errors that are not the file's are [ErrReader].
+// Errors that are not the file's own are [ErrReader].
 func (r *Reader) Find(file *os.File, want Want, limit time.Duration) ([]Symbol, error) {
 	for {
 		p, err := r.take()
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrReader, err)
+			return nil, &readerError{err.Error()}
 		}
 		fresh := p.fresh
-		found, err := p.find(file, want, limit, time.Now().Add(limit+r.patience))
-		if !errors.Is(err, ErrReader) {
+		found, broken, err := p.find(file, want, limit, time.Now().Add(limit+r.patience))
+		if broken == nil {
 			r.put(p)
 			return found, err
 		}
 		r.end(p)
-		if fresh {
-			return nil, err
+		if gone := errors.Is(broken, io.EOF) || errors.Is(broken, unix.EPIPE) || errors.Is(broken, unix.ECONNRESET); !gone || fresh {
+			return nil, &readerError{p.lastWords(broken)}
 		}
 		// It may have been ended while it was idle.
 	}
+}
+
+// lastWords says why a child is of no use any more.
+func (p *process) lastWords(broken error) string {
+	if said := p.said.LastLine(); said != "" && p.hasEnded() {
+		return said
+	}
+	switch {
+	case errors.Is(broken, os.ErrDeadlineExceeded):
+		return "no answer"
+	case errors.Is(broken, io.EOF):
+		return "it ended"
+	}
+	return broken.Error()
 }
 
 // Spent is the CPU time of children that have ended.
 func (r *Reader) Spent() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.count()
 	return r.spent
 }
 
-// Close ends the children. One that reads ends when it has read.
+// count takes out of r.all what has ended.
+func (r *Reader) count() {
+	r.all = slices.DeleteFunc(r.all, func(p *process) bool {
+		if !p.hasEnded() {
+			return false
+		}
+		r.spent += p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+		return true
+	})
+}
+
+// Close ends the children, also one that reads.
 func (r *Reader) Close() {
 	r.mu.Lock()
-	r.closed = true
+	r.closed, r.idle = true, nil
+	all := slices.Clone(r.all)
+	if r.timer != nil {
+		r.timer.Stop()
+	}
 	r.mu.Unlock()
-	r.endIdle()
+	for _, p := range all {
+		r.end(p)
+	}
 }
 
 func (r *Reader) take() (*process, error) {
@@ -108,24 +164,37 @@ func (r *Reader) take() (*process, error) {
 		r.idle = r.idle[:last]
 		return p, nil
 	}
-	return start(r.argv)
+	r.count()
+	if len(r.all)+r.starting >= maxChildren {
+		return nil, errMany
+	}
+	r.starting++
+	r.mu.Unlock() // others need not wait for an exec
+	p, err := start(r.argv)
+	r.mu.Lock()
+	r.starting--
+	if err != nil {
+		return nil, err
+	}
+	r.all = append(r.all, p)
+	if r.closed {
+		go r.end(p)
+		return nil, errClosed
+	}
+	return p, nil
 }
 
 func (r *Reader) put(p *process) {
-	p.fresh = false
 	r.mu.Lock()
-	if !r.closed {
-		r.idle = append(r.idle, p)
-		if r.timer == nil {
-			r.timer = time.AfterFunc(r.idleFor, r.endIdle)
-		} else {
-			r.timer.Reset(r.idleFor)
-		}
-		p = nil
+	defer r.mu.Unlock()
+	if p.fresh = false; r.closed {
+		return // it is being ended
 	}
-	r.mu.Unlock()
-	if p != nil {
-		r.end(p)
+	r.idle = append(r.idle, p)
+	if r.timer == nil {
+		r.timer = time.AfterFunc(r.idleFor, r.endIdle)
+	} else {
+		r.timer.Reset(r.idleFor)
 	}
 }
 
@@ -133,28 +202,22 @@ func (r *Reader) endIdle() {
 	r.mu.Lock()
 	idle := r.idle
 	r.idle = nil
-	if r.timer != nil {
-		r.timer.Stop()
-	}
 	r.mu.Unlock()
 	for _, p := range idle {
 		r.end(p)
 	}
 }
 
-// end ends one child. One that hangs in the kernel, on a disk that does not answer,
-// is not waited for: it ends when it can.
+// end ends one child. One that hangs in the kernel is not waited for.
 func (r *Reader) end(p *process) {
 	_ = p.conn.Close()
 	_ = p.cmd.Process.Kill() // it may have ended already
+	timer := time.NewTimer(r.patience)
+	defer timer.Stop()
 	select {
 	case <-p.ended:
-	case <-time.After(r.patience):
-		return
+	case <-timer.C:
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.spent += p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
 }
 
 func start(argv []string) (*process, error) {
@@ -172,45 +235,41 @@ func start(argv []string) (*process, error) {
 		return nil, fmt.Errorf("a socket: %w", err)
 	}
 	p := &process{cmd: exec.Command(argv[0], argv[1:]...), conn: conn, fresh: true}
-	p.cmd.Env = []string{"GOMAXPROCS=1", "GOTRACEBACK=single"}
-	p.cmd.ExtraFiles = []*os.File{theirs}
+	p.cmd.Env = []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}
+	p.cmd.ExtraFiles, p.cmd.Stderr = []*os.File{theirs}, &p.said
+	p.cmd.WaitDelay = patience
 	if p.ended, err = child.Start(p.cmd); err != nil {
 		return nil, errors.Join(fmt.Errorf("start: %w", err), conn.Close())
 	}
 	return p, nil
 }
 
-func (p *process) find(file *os.File, want Want, limit time.Duration, until time.Time) ([]Symbol, error) {
+// find asks the child. broken: it can no longer be asked; else err is of the file.
+func (p *process) find(file *os.File, want Want, limit time.Duration, until time.Time) (found []Symbol, broken, err error) {
 	info, err := file.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("a library: %w", err)
-	}
-	b, err := json.Marshal(request{Want: want, Limit: limit})
-	if err != nil {
-		return nil, fmt.Errorf("encode a request: %w", err)
-	}
-	if err := p.conn.SetDeadline(until); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrReader, err)
+		return nil, nil, fmt.Errorf("a library: %w", err)
 	}
 	raw, err := file.SyscallConn()
 	if err != nil {
-		return nil, fmt.Errorf("a library: %w", err)
+		return nil, nil, fmt.Errorf("a library: %w", err)
 	}
-	var sent error
-	if err := raw.Control(func(fd uintptr) {
-		_, _, sent = p.conn.WriteMsgUnix(b, unix.UnixRights(int(fd)), nil)
-	}); err != nil {
-		return nil, fmt.Errorf("a library: %w", err)
+	b, err := json.Marshal(request{Want: want, Limit: limit})
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode a request: %w", err)
 	}
-	if sent != nil {
-		return nil, fmt.Errorf("%w: %w", ErrReader, sent)
+	if err := p.conn.SetDeadline(until); err != nil {
+		return nil, err, nil
+	}
+	if err := raw.Control(func(fd uintptr) { _, _, broken = p.conn.WriteMsgUnix(b, unix.UnixRights(int(fd)), nil) }); err != nil {
+		return nil, nil, fmt.Errorf("a library: %w", err)
+	}
+	if broken != nil {
+		return nil, broken, nil
 	}
 	packet := make([]byte, maxPacketBytes)
 	return gather(func() ([]byte, error) {
 		n, err := p.conn.Read(packet)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrReader, err)
-		}
-		return packet[:n], nil
+		return packet[:n], err
 	}, uint64(info.Size()))
 }

@@ -23,9 +23,10 @@ const (
 	chunkBytes     = 256 << 10
 	symbolBytes    = 24 // Elf64_Sym
 	maxNameBytes   = 256
-	// maxNames bounds the names of a file that begin as those of interest do; CUDA's
-	// driver has some 700, and libtorch_cuda imports about as many.
-	maxNames = 4096
+	maxSymbols     = 512
+	// maxCompared bounds the names of a file that begin as those of interest do and are
+	// compared; CUDA's driver has some 700, and libtorch_cuda imports about as many.
+	maxCompared = 4096
 )
 
 // What [Find] says when there is no answer.
@@ -42,17 +43,34 @@ type Symbol struct {
 	Stepped bool `json:"stepped,omitempty"`
 }
 
-// Want says what is looked for.
+// Want says what is looked for. Each name begins with one of the prefixes: they are few,
+// and tables of names are long.
 type Want struct {
-	Prefixes []string `json:"prefixes"` // functions with names that begin so
-	// Marks are names that are only noted, of functions or data. Each begins with a prefix.
+	Prefixes []string `json:"prefixes"`
+	Names    []string `json:"names"` // of functions; one that ends in * stands for all that begin so
+	// Marks are names that are only noted, of functions or data.
 	Marks []string `json:"marks,omitempty"`
 }
 
-// Find returns the functions that a file defines, sorted by name. It streams the
-// tables through a small buffer: they are too many to hold. The tables are the dynamic one and, for what is linked
-// statically, the full one where it was not stripped. After until it gives up with
-// [ErrOutOfTime].
+// matcher says which names are wanted.
+func (w Want) matcher() func(name string) bool {
+	exact, begins := map[string]bool{}, []string(nil)
+	for _, name := range slices.Concat(w.Names, w.Marks) {
+		if begin, open := strings.CutSuffix(name, "*"); open {
+			begins = append(begins, begin)
+		} else {
+			exact[name] = true
+		}
+	}
+	return func(name string) bool {
+		return exact[name] || slices.ContainsFunc(begins, func(b string) bool { return strings.HasPrefix(name, b) })
+	}
+}
+
+// Find returns the wanted functions that a file defines, sorted by name. It streams the
+// tables through a small buffer: they are too many to hold. The tables are the dynamic
+// one and, for what is linked statically, the full one where it was not stripped. After
+// until it gives up with [ErrOutOfTime].
 func Find(r io.ReaderAt, want Want, until time.Time) (found []Symbol, err error) {
 	// debug/elf is not hardened against hostile files, and this one is a container's.
 	defer func() {
@@ -68,13 +86,16 @@ func Find(r io.ReaderAt, want Want, until time.Time) (found []Symbol, err error)
 	if err != nil {
 		return nil, fmt.Errorf("read ELF: %w", err)
 	}
-	s := &search{Want: want, until: until, left: maxNames, addresses: map[string]uint64{}}
+	s := newSearch(want, until)
 	for _, tables := range [][2]string{{".dynstr", ".dynsym"}, {".strtab", ".symtab"}} {
 		if err := s.table(f, tables[0], tables[1]); err != nil {
 			return nil, err
 		}
 	}
 	for name, address := range s.addresses {
+		if time.Now().After(until) { // each is somewhere else in the file
+			return nil, ErrOutOfTime
+		}
 		if slices.Contains(want.Marks, name) {
 			found = append(found, Symbol{Name: name})
 			continue
@@ -93,9 +114,14 @@ func Find(r io.ReaderAt, want Want, until time.Time) (found []Symbol, err error)
 // search is the search of one file.
 type search struct {
 	Want
+	wanted    func(name string) bool
 	until     time.Time
-	left      int // names that may still be found
+	left      int // names that may still be compared
 	addresses map[string]uint64
+}
+
+func newSearch(want Want, until time.Time) *search {
+	return &search{Want: want, wanted: want.matcher(), until: until, left: maxCompared, addresses: map[string]uint64{}}
 }
 
 func (s *search) table(f *elf.File, strings, symbols string) error {
@@ -119,7 +145,7 @@ func (s *search) table(f *elf.File, strings, symbols string) error {
 	return nil
 }
 
-// namesIn returns names that begin as wanted, by their offset in a string table.
+// namesIn returns the wanted names by their offset in a string table.
 func (s *search) namesIn(r io.ReaderAt, size uint64) (map[uint32]string, error) {
 	names := map[uint32]string{}
 	buf := make([]byte, chunkBytes)
@@ -133,7 +159,9 @@ func (s *search) namesIn(r io.ReaderAt, size uint64) (map[uint32]string, error) 
 		}
 		for _, prefix := range s.Prefixes {
 			s.namesInChunk(buf[:n], prefix, func(offset int, name string) {
-				names[uint32(at)+uint32(offset)] = name
+				if len(names) < maxSymbols {
+					names[uint32(at)+uint32(offset)] = name
+				}
 			})
 		}
 		if n < len(buf) {
@@ -157,7 +185,9 @@ func (s *search) namesInChunk(chunk []byte, prefix string, add func(offset int, 
 		if end < 0 {
 			continue
 		}
-		add(start, string(chunk[start:start+end]))
+		if name := string(chunk[start : start+end]); s.wanted(name) {
+			add(start, name)
+		}
 	}
 }
 
@@ -204,6 +234,9 @@ func locate(f *elf.File, r io.ReaderAt, name string, address uint64) (Symbol, bo
 			return Symbol{}, false
 		}
 		skip, stepped := instruction(f.Machine, code[:n])
+		if skip >= uint64(n) {
+			return Symbol{}, false // the file ends before the instruction
+		}
 		return Symbol{Name: name, Offset: offset + skip, Stepped: stepped}, true
 	}
 	return Symbol{}, false

@@ -15,7 +15,9 @@ import (
 	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
 )
 
-func probed() Want { return Want{Prefixes: []string{"probed", "mark"}, Marks: []string{"mark"}} }
+func probed() Want {
+	return Want{Prefixes: []string{"probed", "mark"}, Names: []string{"probed*"}, Marks: []string{"mark"}}
+}
 
 func soon() time.Time { return time.Now().Add(time.Minute) }
 
@@ -125,23 +127,36 @@ func FuzzFindSymbols(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		found, err := Find(bytes.NewReader(b), probed(), soon())
 		for _, s := range found {
-			if err != nil || s.Offset > uint64(len(b)) {
+			if err != nil || s.Offset > 0 && s.Offset >= uint64(len(b)) {
 				t.Errorf("%+v in %d bytes, %v", s, len(b), err)
 			}
 		}
 	})
 }
 
-// Names that begin as those of interest do are free to make, and dear to keep.
+// Names that begin as those of interest do are free to make, and dear to compare.
 func TestNamesAreBounded(t *testing.T) {
-	s := &search{Want: Want{Prefixes: []string{"p"}}, until: soon(), left: maxNames}
+	compared := 0
+	s := newSearch(Want{Prefixes: []string{"p"}}, soon())
+	s.wanted = func(string) bool { compared++; return false }
 	table := bytes.Repeat([]byte("\x00p"), 1<<20)
-	names, err := s.namesIn(bytes.NewReader(table), uint64(len(table)))
-	if err != nil || len(names) == 0 || len(names) > maxNames {
-		t.Errorf("%d names, want at most %d; %v", len(names), maxNames, err)
+	if _, err := s.namesIn(bytes.NewReader(table), uint64(len(table))); err != nil {
+		t.Fatal(err)
 	}
-	s = &search{Want: Want{Prefixes: []string{"p"}}, until: time.Now().Add(-time.Second), left: maxNames}
+	if compared != maxCompared {
+		t.Errorf("%d names were compared, want %d", compared, maxCompared)
+	}
+	s = newSearch(Want{Prefixes: []string{"p"}}, time.Now().Add(-time.Second))
 	if _, err := s.namesIn(bytes.NewReader(table), uint64(len(table))); !errors.Is(err, ErrOutOfTime) {
 		t.Errorf("after its time: %v", err)
+	}
+}
+
+func TestWant(t *testing.T) {
+	wanted := Want{Names: []string{"cuA", "torch*"}, Marks: []string{"mark"}}.matcher()
+	for name, want := range map[string]bool{"cuA": true, "cuAB": false, "torch": true, "torch1": true, "mark": true, "marks": false, "*": false, "": false} {
+		if got := wanted(name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package symbols
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 	"unicode/utf8"
 )
@@ -17,7 +16,7 @@ const (
 	maxPacketBytes = 128 << 10
 )
 
-var errNonsense = fmt.Errorf("%w: an answer that makes no sense", ErrReader)
+var errNonsense = errors.New("an answer that makes no sense")
 
 // request goes with the file to read.
 type request struct {
@@ -74,27 +73,28 @@ func answersTo(found []Symbol, err error) (packets []answer) {
 }
 
 // gather puts packets together again. Who reads hostile files is not believed more
-// than it must be: what it says is no more and no larger than Find may say.
-func gather(next func() ([]byte, error), size uint64) (found []Symbol, err error) {
+// than it must be: what it says is no more and no larger than Find may say, of two tables.
+// broken is what it failed for, err what it says of the file.
+func gather(next func() ([]byte, error), size uint64) (found []Symbol, broken, err error) {
 	for {
 		packet, err := next()
 		if err != nil {
-			return nil, err
+			return nil, err, nil
 		}
 		var a answer
-		if err := json.Unmarshal(packet, &a); err != nil {
-			return nil, fmt.Errorf("%w: %w", errNonsense, err)
+		if json.Unmarshal(packet, &a) != nil {
+			return nil, errNonsense, nil
 		}
-		if found = append(found, a.Symbols...); len(found) > maxNames || a.More && len(a.Symbols) == 0 {
-			return nil, errNonsense
+		if found = append(found, a.Symbols...); len(found) > 2*maxSymbols || a.More && len(a.Symbols) == 0 {
+			return nil, errNonsense, nil
 		}
 		for _, s := range a.Symbols {
 			if len(s.Name) > maxNameBytes || s.Offset >= size {
-				return nil, errNonsense
+				return nil, errNonsense, nil
 			}
 		}
 		if !a.More {
-			return found, a.error()
+			return found, nil, a.error()
 		}
 	}
 }
