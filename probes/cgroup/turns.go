@@ -16,15 +16,16 @@ const (
 	// phases spread the containers' full readings over everyNs.
 	phases = 5
 	// A container is quiet below quietCPU of one CPU, quietWait of the time in which
-	// something of it waited, quietBytes of growth, and without any event or refault.
-	quietCPU   = 0.002
+	// something of it waited, quietBytes of growth, and without any event or refault. What
+	// wakes ten times a second for half a millisecond, as runtimes and notebooks do, is quiet.
+	quietCPU   = 0.01
 	quietWait  = 0.01
 	quietBytes = 1 << 20
 )
 
 // turns are what one container's readings leave out. Settings, which change by
 // somebody's hand, are read every everyNs. So is all but the CPU use of one that was
-// quiet when last looked at: a process that does not run changes little else, and
+// quiet when last looked at: a process that hardly runs changes little else, and
 // what it waits for is counted all the same and seen a turn later. Beside a thousand
 // idle containers this is most of what reading costs. One that was quiet for several
 // looks is looked at half as often.

@@ -65,6 +65,9 @@ func (c *Core) lookEarly(j *job, slice *window.Window) {
 		return
 	}
 	if j.source == "" { // what it does before its first steps is no part of their cost
+		if !l.ticking && len(slice.Ticks) == 0 {
+			return
+		}
 		if w := l.early.Add(slice); !l.ticking && len(w.Ticks) > 0 || w.EndNs-w.StartNs > firstTicksNs {
 			l.early.Cut()
 			l.ticking = len(w.Ticks) > 0
@@ -78,7 +81,7 @@ func (c *Core) lookEarly(j *job, slice *window.Window) {
 		l.over, l.early, l.reading = true, window.Builder{}, window.Reading{}
 		return
 	}
-	w := l.early.Add(slice)
+	w := l.early.Add(slice).Apart() // what is read of it is kept
 	if w.StealShare > c.thresholds().Steal {
 		l.early.Cut() // a robbed stretch is no evidence
 		return

@@ -6,8 +6,9 @@ import (
 	"github.com/trimtab/trimtab/probes"
 )
 
-// join makes one window of two that follow each other.
-func join(a, b Window) Window {
+// join makes one window of two that follow each other. own: a's threads may be
+// written to.
+func join(a, b Window, own bool) Window {
 	w := b
 	w.StartNs = a.StartNs
 	w.HasKernel = a.HasKernel && b.HasKernel
@@ -15,7 +16,7 @@ func join(a, b Window) Window {
 	w.Seeding = a.Seeding || b.Seeding
 	w.Lost = a.Lost + b.Lost
 	w.Block = addBlock(a.Block, b.Block)
-	w.Threads = joinThreads(a.Threads, b.Threads)
+	w.Threads = joinThreads(a.Threads, b.Threads, own)
 	w.Ticks = joinTicks(a.Ticks, b.Ticks)
 	w.Cgroup = joinCgroup(a, b)
 	w.HasCUDA = a.HasCUDA && b.HasCUDA
@@ -41,11 +42,20 @@ func weights(a, b Window) (float64, float64) {
 }
 
 // joinThreads merges two sorted lists. Nearly all windows have the same few threads
-// as the one before, and a busy host joins thousands of windows a second: only where
-// a thread stands twice, or ended ones may have to be folded, it is done by a map.
-func joinThreads(as, bs []Thread) []Thread {
+// as the one before, and a busy host joins thousands of windows a second: then it is
+// done in place, where as may be written to. Only where a thread stands twice, or ended
+// ones may have to be folded, it is done by a map.
+func joinThreads(as, bs []Thread, own bool) []Thread {
 	if len(as)+len(bs) > maxEnded || !onceEach(as) || !onceEach(bs) {
 		return joinThreadsByName(as, bs)
+	}
+	if own && sameThreads(as, bs) {
+		for i := range bs {
+			t := bs[i]
+			follow(&t, &as[i])
+			as[i] = t
+		}
+		return as
 	}
 	out := make([]Thread, 0, max(len(as), len(bs)))
 	for len(as) > 0 && len(bs) > 0 {
@@ -61,6 +71,18 @@ func joinThreads(as, bs []Thread) []Thread {
 		}
 	}
 	return append(append(out, as...), bs...)
+}
+
+func sameThreads(as, bs []Thread) bool {
+	if len(as) != len(bs) {
+		return false
+	}
+	for i := range as {
+		if order(&as[i], &bs[i]) != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // onceEach: the threads are sorted, and none stands twice.

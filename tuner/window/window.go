@@ -146,26 +146,39 @@ func (d *Differ) rebase(k *probes.Kernel) {
 }
 
 // Builder joins the slices of one Differ into windows. The zero value is ready.
-type Builder struct{ open *Window }
+type Builder struct {
+	open *Window
+	own  bool // nobody else has the open window's threads
+}
 
 // Add takes the next slice and returns the open window, which runs from the last
 // Cut to its end; nil if there is no slice. A slice without kernel part ends the
-// open window: its counters no longer follow from the last ones.
+// open window: its counters no longer follow from the last ones. The next Add changes
+// an open window; who keeps one before its Cut keeps it Apart.
 func (b *Builder) Add(slice *Window) *Window {
 	switch {
 	case slice == nil:
 		return nil
 	case b.open == nil || b.open.HasKernel != slice.HasKernel:
-		b.open = slice
+		b.open, b.own = slice, false
+	case b.own:
+		*b.open = join(*b.open, *slice, true)
 	default:
-		joined := join(*b.open, *slice)
-		b.open = &joined
+		joined := join(*b.open, *slice, false)
+		b.open, b.own = &joined, true
 	}
 	return b.open
 }
 
 // Cut closes the open window: the next slice opens another.
-func (b *Builder) Cut() { b.open = nil }
+func (b *Builder) Cut() { b.open, b.own = nil, false }
+
+// Apart is the window as it is now, whatever is added to it.
+func (w *Window) Apart() *Window {
+	out := *w
+	out.Threads = slices.Clone(w.Threads)
+	return &out
+}
 
 // diff makes the slice between two samples.
 func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Window {
