@@ -14,7 +14,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/trimtab/trimtab/probes"
@@ -346,23 +345,6 @@ func TestRefusalIsSaidOnce(t *testing.T) {
 	}
 	if missing := c.client.Missing(target.Key); len(missing) != 1 || !strings.Contains(missing[0], "CAP_SYS_PTRACE") {
 		t.Errorf("missing %q", missing)
-	}
-}
-
-// Files that could not be read by no fault of theirs are one line, in the reader's words.
-func TestAReaderThatFailsIsTold(t *testing.T) {
-	target := uprobetest.Cgroup(t, "reader")
-	c := newCounter(t, func(f *Finder) {
-		closed := symbols.NewReader()
-		closed.Close()
-		f.find = closed.Find
-	})
-	job(t, target, t.TempDir())
-	c.watch(target)
-	c.until("told", func() bool { return len(c.client.Missing(target.Key)) > 0 })
-	want := []string{"libraries: the process that reads symbols: it is closed"}
-	if diff := cmp.Diff(want, c.client.Missing(target.Key)); diff != "" {
-		t.Error(diff)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
+	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
 )
 
 // findHere reads in this process: what is tested is who waits for whom.
@@ -148,6 +149,23 @@ func TestChoose(t *testing.T) {
 	})
 	want := []symbols.Symbol{{Name: "cuA", Offset: 8}, {Name: "cuB", Offset: 16}, {Name: "cuMark"}}
 	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Files that could not be read by no fault of theirs are one line, in the reader's words.
+func TestAReaderThatFailsIsTold(t *testing.T) {
+	target := uprobetest.Cgroup(t, "reader")
+	c := newCounter(t, func(f *Finder) {
+		closed := symbols.NewReader()
+		closed.Close()
+		f.find = closed.Find
+	})
+	job(t, target, t.TempDir())
+	c.watch(target)
+	c.until("told", func() bool { return len(c.client.Missing(target.Key)) > 0 })
+	want := []string{"libraries: the process that reads symbols: it is closed"}
+	if diff := cmp.Diff(want, c.client.Missing(target.Key)); diff != "" {
 		t.Error(diff)
 	}
 }
