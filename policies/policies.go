@@ -189,7 +189,7 @@ type Proposal struct {
 }
 
 // Policy turns what is known of a node's jobs into plans. Propose must be a pure,
-// deterministic function; jobs come sorted by key.
+// deterministic function; jobs come sorted by key, and are not to be kept beyond the call.
 type Policy interface {
 	Name() string
 	Propose(node Node, jobs []Job) Proposal

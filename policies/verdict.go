@@ -131,6 +131,10 @@ type Rate struct {
 	Source    string  `json:"source"`    // "torch.backward", "hand-offs", "timer waits", …
 	Steps     bool    `json:"steps"`     // ticks per step are confirmed: PerSecond is steps/s
 	Ticks     float64 `json:"ticks"`     // ticks that the reading rests on
+	// The time that PerSecond is the mean of, CLOCK_MONOTONIC ns: from one event to another
+	// where events have times, else between two readings of their count. 0: it names none.
+	FromNs int64 `json:"from,omitempty"`
+	ToNs   int64 `json:"to,omitempty"`
 }
 
 // Verdict is what bounds a container, with its evidence.

@@ -93,6 +93,7 @@ type Kernel struct {
 	Block   Block    `json:"block,omitzero"`    // block I/O charged to the container
 	Lost    uint64   `json:"lost,omitempty"`    // threads and exits that found no room, since start
 	Seeding bool     `json:"seeding,omitempty"` // first sample: threads asleep before it have no history
+	Missing []string `json:"missing,omitempty"` // what Ticks leave out, each with why
 }
 
 // Block counts completed block I/O of a container.

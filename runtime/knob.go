@@ -93,6 +93,9 @@ func ParseQuota(v Value) (quotaUs, periodUs int64, err error) {
 // CPUs returns the CPUs that a KnobCPUQuota value grants; ok is false if it is
 // unlimited, absent or malformed.
 func (v Value) CPUs() (cpus float64, ok bool) {
+	if v == "" {
+		return 0, false // most containers have none, and an error for each would cost
+	}
 	q, p, err := ParseQuota(v)
 	if err != nil || q < 0 {
 		return 0, false
@@ -102,6 +105,9 @@ func (v Value) CPUs() (cpus float64, ok bool) {
 
 // Int reads a whole-number value; ok is false for "max", "" and malformed ones.
 func (v Value) Int() (n int64, ok bool) {
+	if v == "" || v == "max" {
+		return 0, false
+	}
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	return n, err == nil
 }

@@ -24,6 +24,7 @@ type FloorCase struct {
 	Detected     bool          `json:"detected"`
 	DetectS      float64       `json:"detectS,omitempty"`   // where detected, in tenths
 	RateError    float64       `json:"rateError,omitempty"` // 95th percentile, relative, in thousandths
+	Readings     int           `json:"readings,omitempty"`  // of the rate, that it is of
 }
 
 // A case may be so much slower to be found, and its rate so much further off, before it
@@ -41,6 +42,7 @@ func floorOf(cases []Case) Floor {
 			row.DetectS = math.Round(10*c.DetectS) / 10
 		}
 		if len(c.RateErrors) > 0 {
+			row.Readings = len(c.RateErrors)
 			row.RateError = math.Round(1000*quantile(c.RateErrors, 0.95)) / 1000
 		}
 		out[c.Container+", "+c.Phase] = row
@@ -65,7 +67,10 @@ func (f Floor) fallen(now Floor) []string {
 		case was.Detected && is.DetectS > was.DetectS+slackS:
 			out = append(out, fmt.Sprintf("%s: %s is found after %.1f s, it was %.1f s", name, is.Truth, is.DetectS, was.DetectS))
 		}
-		if was.RateError > 0 && is.RateError > was.RateError+slackRateError {
+		switch {
+		case 2*is.Readings < was.Readings:
+			out = append(out, fmt.Sprintf("%s: %d readings of its rate are left, there were %d", name, is.Readings, was.Readings))
+		case was.Readings > 0 && is.RateError > was.RateError+slackRateError:
 			out = append(out, fmt.Sprintf("%s: its rate is off by %.1f %%, it was %.1f %%", name, 100*is.RateError, 100*was.RateError))
 		}
 		if is.WrongActions > was.WrongActions {

@@ -105,15 +105,19 @@ func (o options) live(ctx context.Context, w io.Writer) ([]Case, error) {
 			return nil, err
 		}
 		defer os.RemoveAll(dir)
+	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
 	}
 	r := runner{binary: o.binary, dir: dir, scale: o.seconds, tune: o.tune}
 	var cases []Case
 	var errs []error
+	ran := 0
 	for _, f := range families() {
 		for _, j := range f.Jobs {
 			if !matches(o.family, f.Name) || !matches(o.only, j.Name) {
 				continue
 			}
+			ran++
 			got, err := o.one(ctx, r, j, f)
 			if ctx.Err() != nil {
 				return cases, errors.Join(append(errs, ctx.Err())...)
@@ -128,6 +132,9 @@ func (o options) live(ctx context.Context, w io.Writer) ([]Case, error) {
 			}
 			cases = append(cases, got...)
 		}
+	}
+	if ran == 0 {
+		return nil, fmt.Errorf("no job matches -only %q -family %q: see -list", o.only, o.family)
 	}
 	return cases, errors.Join(errs...)
 }

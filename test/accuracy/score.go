@@ -261,7 +261,7 @@ func stretches(at int, p FactPhase, steps []Count, s *Seen) []rateSample {
 		if len(run) < stretch {
 			continue
 		}
-		if r, ok := readStretch(run, p, steps); ok {
+		if r, ok := readStretch(run, steps); ok {
 			r.at = at
 			out = append(out, r)
 		}
@@ -270,34 +270,34 @@ func stretches(at int, p FactPhase, steps []Count, s *Seen) []rateSample {
 	return out
 }
 
+// A rate is of the past where the latest event it counts lies two readings of a second
+// back, or three events of a slower job.
+const (
+	staleNs     = 2e9
+	staleEvents = 3
+)
+
 // readStretch compares what was shown at the end of each window with the truth
-// over what the daemon shows a rate of; both are summed over the stretch. Fewer
-// than five steps say nothing.
-func readStretch(run []Window, p FactPhase, steps []Count) (rateSample, bool) {
+// over the very time that the rate is said to be the mean of, or up to the window's
+// end where that time is over: nobody is told that it is old. Both are summed over the
+// stretch. Fewer than five steps say nothing.
+func readStretch(run []Window, steps []Count) (rateSample, bool) {
 	r := rateSample{source: run[0].Rate.Source, steps: run[0].Rate.Steps}
 	var n float64
 	for _, w := range run {
-		from := max(p.FromNs, w.EndNs-shownNs(w, steps))
-		done, ok := stepsBetween(steps, from, w.EndNs)
+		from, to := w.Rate.FromNs, w.Rate.ToNs
+		if float64(w.EndNs-to) > max(staleNs, staleEvents*1e9/w.Rate.PerSecond) {
+			to = w.EndNs
+		}
+		done, ok := stepsBetween(steps, from, to)
 		if !ok {
 			return r, false
 		}
 		n += done
 		r.shown += w.Rate.PerSecond
-		r.true += done / (float64(w.EndNs-from) / 1e9)
+		r.true += done / (float64(to-from) / 1e9)
 	}
 	return r, n >= 5
-}
-
-// shownNs is how far back the rate reaches that the daemon shows: its last five
-// readings, each of a second or, of slower jobs, of as many seconds as two steps
-// take (tuner/core, rateNow).
-func shownNs(w Window, steps []Count) int64 {
-	reading := 1.0
-	if n, ok := stepsBetween(steps, w.StartNs, w.EndNs); ok && n > 0 {
-		reading = max(1, math.Ceil(2*float64(w.EndNs-w.StartNs)/1e9/n))
-	}
-	return int64(5 * reading * 1e9)
 }
 
 // quantile of unsorted values, by the nearest rank; 0 of none.

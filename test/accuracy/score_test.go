@@ -19,6 +19,7 @@ func windows(fromS int64, rate policies.Rate, labels ...Label) []Window {
 			v.Cause = policies.Cause(string(l)[len(l.Class())+1:])
 		}
 		at := (fromS + int64(i)) * s
+		rate.FromNs, rate.ToNs = at, at+s
 		out = append(out, Window{StartNs: at, EndNs: at + s, Verdict: v, Rate: rate})
 	}
 	return out
@@ -115,6 +116,20 @@ func TestRateErrors(t *testing.T) {
 	proxy := score(facts(is("balanced")), map[string]*Seen{"c": {Windows: windows(0, policies.Rate{PerSecond: 30, Source: "x"}, ticks...)}}, Family{}, false)
 	if !near(proxy[0].RateErrors, 0) {
 		t.Errorf("three ticks a step throughout are no error: %v", proxy[0].RateErrors)
+	}
+	// What it is the mean of lies between events, and not where the window does; where it is
+	// of the past, it is compared with the present.
+	f := facts(is("balanced"))
+	f.Phases[0].ToNs = 20 * s
+	f.Steps = map[string][]Count{"c": {{N: 0, AtNs: 0}, {N: 100, AtNs: 10 * s}, {N: 300, AtNs: 20 * s}}}
+	for late, exact := range map[int64]bool{1: true, 5: false} {
+		shown := windows(0, policies.Rate{PerSecond: 10, Source: "x", Steps: true}, ticks...)
+		for i := range shown {
+			shown[i].StartNs, shown[i].EndNs = shown[i].StartNs+late*s, shown[i].EndNs+late*s
+		}
+		if got := score(f, map[string]*Seen{"c": {Windows: shown}}, Family{}, false); near(got[0].RateErrors, 0) != exact {
+			t.Errorf("a rate that ended %d s before its window: %v", late, got[0].RateErrors)
+		}
 	}
 	// In the second phase the job is as fast as in the first, and the proxy says 20 % more.
 	moved := append(windows(0, policies.Rate{PerSecond: 10, Source: "x"}, ticks...), windows(10, policies.Rate{PerSecond: 12, Source: "x"}, ticks...)...)

@@ -12,14 +12,12 @@ import (
 	"github.com/trimtab/trimtab/test/workload"
 )
 
-// The rate that trimtab shows is the mean over its last ticks; readings so many
-// ticks apart share none.
 const (
-	shownTicks      = 5
 	fidelitySettle  = 4 * time.Second // prefetched batches hide a change for a while
 	maxErrorPercent = 3
 	// fidelityReadings make a stretch: in one alone, of some 30 steps, the step at either end is 3 %.
 	fidelityReadings = 4
+	fidelityEvents   = 10 // the least that a reading holds
 )
 
 // stretch is one quota's rate by both.
@@ -28,7 +26,7 @@ type stretch struct {
 }
 
 // measureFidelity compares relative changes of the rate that trimtab infers with
-// those of the job's printed steps, over the very same ticks.
+// those of the job's printed steps, over the very same time.
 func measureFidelity(ctx context.Context, b *bench) (rows []Row, err error) {
 	d, err := b.daemon(ctx, "")
 	if err != nil {
@@ -77,7 +75,7 @@ func (b *bench) fidelity(ctx context.Context, d *daemontest.Daemon, name string,
 	low, high := relativeErrors(all)
 	worst := max(-low, high)
 	return Row{What: "relative rate, trimtab's against the job's, " + name, Value: worst, Unit: "%", Low: low, High: high, Spread: "errors", Goal: "≤ 3 %",
-		How: fmt.Sprintf("largest error of the ratio to the first stretch at %d quotas (none, then down), API rate (%s) against printed steps over the same ticks", len(all), source)}.judged(worst <= maxErrorPercent), nil
+		How: fmt.Sprintf("largest error of the ratio to the first stretch at %d quotas (none, then down), API rate (%s) against printed steps over the same time", len(all), source)}.judged(worst <= maxErrorPercent), nil
 }
 
 // relativeErrors returns the extreme errors of the ratios to the first stretch, in percent.
@@ -89,60 +87,36 @@ func relativeErrors(all []stretch) (low, high float64) {
 	return low, high
 }
 
-// compareRates takes so many readings that share no tick, and the job's own rate
-// from the begin of the first to the end of the last.
+// compareRates takes so many readings that share no step, and the job's own rate over the
+// very times that they are said to be means of.
 func compareRates(ctx context.Context, d *daemontest.Daemon, j *workload.Job, readings int) (s stretch, source string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	var from, to time.Duration
-	for i := range readings + 1 {
-		n := shownTicks
-		if i == 0 {
-			n = 1
-		}
-		at, err := waitTicks(ctx, d, n)
-		if err != nil {
-			return s, "", err
-		}
-		if i == 0 {
-			from = at
-			continue
-		}
+	var taken []policies.Rate
+	for from := int64(workload.Now()); len(taken) < readings; {
 		c, err := d.Container(ctx, j.Name)
 		if err != nil {
 			return s, "", err
 		}
-		if c.Rate.PerSecond <= 0 || (source != "" && c.Rate.Source != source) {
-			return s, "", fmt.Errorf("the rate is %.2f/s by %q, before by %q", c.Rate.PerSecond, c.Rate.Source, source)
-		}
-		to, source = at, c.Rate.Source
-		s.shown += c.Rate.PerSecond / float64(readings)
-	}
-	printed, n := j.Rate(from, to)
-	s.printed = printed
-	if n < 5 || math.IsNaN(printed) {
-		return s, "", errors.New("the job printed too few steps")
-	}
-	return s, source, nil
-}
-
-// waitTicks waits until the daemon has ticked n times more; at is the last one's time.
-func waitTicks(ctx context.Context, d *daemontest.Daemon, n int) (at time.Duration, err error) {
-	last := int64(0)
-	for seen := -1; seen < n; {
-		s, err := d.Client().Status(ctx)
-		if err != nil {
-			return 0, err
-		}
-		if s.UnixNs != last {
-			last = s.UnixNs
-			seen++
-		}
-		if seen < n {
-			if err := sleep(ctx, reactPoll); err != nil {
-				return 0, err
+		if r := c.Rate; r.PerSecond > 0 && r.FromNs >= from && r.Ticks >= fidelityEvents {
+			if source != "" && r.Source != source {
+				return s, "", fmt.Errorf("the rate is %.2f/s by %q, before by %q", r.PerSecond, r.Source, source)
 			}
+			taken, from, source = append(taken, r), r.ToNs, r.Source
+		}
+		if err := sleep(ctx, reactPoll); err != nil {
+			return s, "", fmt.Errorf("%d of %d readings: %w", len(taken), readings, err)
 		}
 	}
-	return workload.Now() - time.Since(time.Unix(0, last)), nil
+	var seconds float64
+	for _, r := range taken {
+		printed, n := j.Rate(time.Duration(r.FromNs), time.Duration(r.ToNs))
+		if n < 5 || math.IsNaN(printed) {
+			return s, "", errors.New("the job printed too few steps")
+		}
+		span := float64(r.ToNs-r.FromNs) / 1e9
+		s.shown, s.printed, seconds = s.shown+r.PerSecond*span, s.printed+printed*span, seconds+span
+	}
+	s.shown, s.printed = s.shown/seconds, s.printed/seconds
+	return s, source, nil
 }

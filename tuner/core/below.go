@@ -21,7 +21,7 @@ func bounds(k runtime.Knob) bool {
 // there is none to watch.
 func (c *Core) below(j *job) Order {
 	var o Order
-	key := j.c.Key()
+	key := j.key
 	if len(j.c.Original) == 0 || j.c.Held || j.c.Busy || j.c.Owed != "" || c.watchedAlready(key) {
 		return o
 	}

@@ -178,8 +178,8 @@ func jointSwap(j *job, ch policies.Change, swap runtime.Value) (runtime.Value, s
 // wouldInterfere says what keeps even an urgent change waiting: one of the same knob
 // that is on trial. Other trials go on beside it.
 func (c *Core) wouldInterfere(j *job) string {
-	for _, t := range c.trialsOf(j.c.Key()) {
-		if slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Key == j.c.Key() && ch.Knob == runtime.KnobMemoryLimit }) {
+	for _, t := range c.trialsOf(j.key) {
+		if slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Key == j.key && ch.Knob == runtime.KnobMemoryLimit }) {
 			return "in trial"
 		}
 	}

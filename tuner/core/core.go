@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,8 +30,10 @@ type Core struct {
 	cfg    Config
 	policy policies.Policy
 	jobs   map[string]*job
-	sorted []string              // keys of jobs; nil: to be made
-	trials map[string]*openTrial // by plan
+	sorted []string // keys of jobs; nil: to be made
+	// offered is the room for what the policy is shown each tick.
+	offered []policies.Job
+	trials  map[string]*openTrial // by plan
 	// unanswered are orders whose trial ended before the actuator answered.
 	unanswered map[string]Order
 	seq        int // of plans in the tick at seqAt
@@ -68,6 +69,7 @@ func (c *Core) SetConfig(cfg Config) { c.cfg = cfg }
 
 // job is what the core remembers of one container.
 type job struct {
+	key        string // of c
 	c          Container
 	differ     window.Differ
 	decided    decided
@@ -90,6 +92,7 @@ type job struct {
 	windows    uint64
 	parts      [policies.NumParts]int64
 	obs        []trial.Obs // of one source
+	pace       []trial.Obs // these, and those that are no evidence for what was stolen: what people are shown
 	source     string
 	confirmed  bool // ticks per step, for this source
 	denied     int  // windows in a row in which no other source agreed
@@ -138,7 +141,7 @@ func (c *Core) Step(in Input) Decision {
 	c.last = in
 	c.admit(in, &d)
 	c.devices(in)
-	c.noteSights(in)
+	c.noteSights()
 	c.measure(in, &d)
 	c.measureOutside(in.Host)
 	c.balance()
@@ -157,14 +160,14 @@ func (c *Core) now() int64 { return c.last.Host.AtNs }
 
 // admit takes in the containers of this tick and lets go of those that ended.
 func (c *Core) admit(in Input, d *Decision) {
-	present := map[string]bool{}
-	for _, ct := range in.Containers {
-		key := ct.Key()
+	present := make(map[string]bool, len(in.Containers))
+	for i := range in.Containers {
+		key := in.Containers[i].Key()
 		present[key] = true
 		j := c.jobs[key]
-		ct = withSights(ct)
+		ct := withSights(in.Containers[i])
 		if j == nil {
-			j = &job{changedNs: c.now(), correction: 1, unsteady: curveKept, failed: map[runtime.Knob]condition{}}
+			j = &job{key: key, changedNs: c.now(), correction: 1, unsteady: curveKept, failed: map[runtime.Knob]condition{}}
 			c.jobs[key], c.sorted = j, nil
 		} else if !sameResources(j.c.Now, ct.Now) {
 			j.resourcesChanged(c.now())
@@ -220,7 +223,7 @@ func verdictText(v policies.Verdict) string {
 
 // record starts a history record about a container.
 func (c *Core) record(kind view.RecordKind, j *job, fill func(*view.Record)) view.Record {
-	rec := view.Record{UnixNs: c.last.UnixNs, Kind: kind, Key: j.c.Key(), Name: j.c.Name, Team: j.c.Enrolment.Team}
+	rec := view.Record{UnixNs: c.last.UnixNs, Kind: kind, Key: j.key, Name: j.c.Name, Team: j.c.Enrolment.Team}
 	fill(&rec)
 	return rec
 }
@@ -302,8 +305,11 @@ func (j *job) original(k runtime.Knob) runtime.Value {
 	return j.c.Now[k]
 }
 
-// originals are all knobs before trimtab touched them.
+// originals are all knobs before trimtab touched them; not to be written to.
 func (j *job) originals() runtime.Values {
+	if len(j.c.Original) == 0 && j.c.Now != nil {
+		return j.c.Now
+	}
 	out := j.c.Now.Clone()
 	if out == nil {
 		out = runtime.Values{}
@@ -338,10 +344,12 @@ func last[T any](s []T, n int) []T {
 	return s
 }
 
+// meanRate counts whole steps: a slice's mean reaches from tick to tick, and weighs as long.
 func meanRate(obs []trial.Obs) float64 {
 	var ticks, secs float64
 	for _, o := range obs {
-		s := float64(o.EndNs-o.StartNs) / 1e9
+		from, to := o.Span()
+		s := float64(to-from) / 1e9
 		ticks += o.Rate * s
 		secs += s
 	}
@@ -370,11 +378,4 @@ func (c *Core) planID() string {
 	}
 	c.seq++
 	return fmt.Sprintf("%s-%d-%d", c.epoch, c.now()/1e6, c.seq)
-}
-
-// sortedContainers are the views in the order in which people read them.
-func sortedContainers(cs []view.Container) {
-	slices.SortFunc(cs, func(a, b view.Container) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
-	})
 }

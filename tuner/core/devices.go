@@ -11,9 +11,10 @@ import (
 
 // devices follows who holds the node's devices, enrolled or not.
 func (c *Core) devices(in Input) {
-	owners := make([]idle.Owner, 0, len(in.Containers))
-	for _, ct := range in.Containers {
-		owners = append(owners, idle.Owner{Key: ct.Key(), Name: ct.Name, Team: ct.Enrolment.Team})
+	owners := make([]idle.Owner, 0, len(c.jobs))
+	for _, key := range c.keys() {
+		ct := &c.jobs[key].c
+		owners = append(owners, idle.Owner{Key: key, Name: ct.Name, Team: ct.Enrolment.Team})
 	}
 	c.idle.Step(c.cfg.Idle, in.Host, in.Samples, owners)
 }

@@ -26,6 +26,7 @@ func TestIdleDevices(t *testing.T) {
 			Duty:      []probes.DutySample{{AtNs: in.Host.AtNs - second/2}},
 			Processes: []probes.DeviceProcess{{PID: 77, Container: ct.Key(), MemBytes: 5 << 30}}}}
 		c.last = in
+		c.admit(in, &Decision{})
 		c.devices(in)
 	}
 	var s view.Snapshot

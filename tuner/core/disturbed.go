@@ -28,7 +28,7 @@ func setByOthers(was, is Container) runtime.Knob {
 // what its rate does from then on is not the plan's doing. The next plan, for what
 // stands now, need not wait.
 func (c *Core) disturbed(j *job, k runtime.Knob, d *Decision) {
-	for _, t := range c.trialsOf(j.c.Key()) {
+	for _, t := range c.trialsOf(j.key) {
 		c.abandon(t, fmt.Sprintf("%s was set by somebody else", k), d)
 		j.cooledNs = 0
 	}

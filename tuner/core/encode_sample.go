@@ -16,6 +16,7 @@ func (e *encoder) kernel(k *probes.Kernel) {
 	}
 	e.some(`"lost":`, k.Lost)
 	e.flag(`"seeding":`, k.Seeding)
+	e.texts(`"missing":`, k.Missing)
 	e.close()
 }
 

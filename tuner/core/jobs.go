@@ -33,7 +33,7 @@ func (c *Core) learnPattern(j *job, r window.Reading) {
 	} else {
 		*seen = patternSeen{source: source, perStep: r.PerStep, windows: 1}
 	}
-	if j.pattern.windows < confirmPattern || r.PerStep < 2 || len(c.trialsOf(j.c.Key())) > 0 {
+	if j.pattern.windows < confirmPattern || r.PerStep < 2 || len(c.trialsOf(j.key)) > 0 {
 		return
 	}
 	known := maps.Clone(j.perStep)
@@ -127,7 +127,7 @@ func (c *Core) slowPeer(j *job, r window.Reading) *job {
 		if o == j || o.c.Enrolment.Job != j.c.Enrolment.Job || !o.steps(c.now()) || r.Exchanges && !o.reading.Exchanges {
 			continue
 		}
-		if own := o.reading.Own(); own > most || own == most && (slow == nil || o.c.Key() < slow.c.Key()) {
+		if own := o.reading.Own(); own > most || own == most && (slow == nil || o.key < slow.key) {
 			slow, most = o, own
 		}
 	}

@@ -77,7 +77,7 @@ func withLongCost(r window.Reading, long *window.Window, known window.PerStep) w
 
 // resourcesChanged forgets what was measured at other resources.
 func (j *job) resourcesChanged(nowNs int64) {
-	j.changedNs, j.obs, j.held, j.needs = nowNs, nil, nil, nil
+	j.changedNs, j.obs, j.pace, j.held, j.needs = nowNs, nil, nil, nil, nil
 	j.window.Cut()
 	j.rate.Cut()
 	j.long.Cut()
@@ -114,17 +114,23 @@ func (c *Core) observe(key string, j *job, w *window.Window) {
 	j.rate.Cut()
 	paused, before := j.paused, j.held
 	j.paused, j.held = false, nil
-	if !w.HasKernel || c.robbed(key, w) {
+	if !w.HasKernel {
 		return
 	}
-	obs := trial.Obs{StartNs: w.StartNs, EndNs: w.EndNs, Rate: r.Rate.PerSecond}
+	obs := trial.Obs{StartNs: w.StartNs, EndNs: w.EndNs, Rate: r.Rate.PerSecond, FromNs: r.Rate.FromNs, ToNs: r.Rate.ToNs}
+	if c.robbed(key, w) {
+		if r.Rate.Source == j.source && !paused {
+			j.pace = keep(append(j.pace, obs))
+		}
+		return
+	}
 	if paused {
 		// Two in a row are no pause but a slower pace, and both count.
 		if before == nil || r.Rate.Source != j.source || j.source == "" {
 			j.held = &obs
 			return
 		}
-		j.obs = append(j.obs, *before)
+		j.obs, j.pace = append(j.obs, *before), append(j.pace, *before)
 	}
 	if r.Rate.Source != j.source {
 		if len(j.obs) > 0 && r.Rate.Source != j.settledSource() {
@@ -139,9 +145,9 @@ func (c *Core) observe(key string, j *job, w *window.Window) {
 		if j.source == "" && r.Rate.PerSecond*float64(length)/1e9 > 2*r.Rate.Ticks+2 {
 			j.long.Cut() // most of the stretch lay before its first steps, and is no part of their cost
 		}
-		j.source, j.obs, j.confirmed, j.denied = r.Rate.Source, nil, false, 0
+		j.source, j.obs, j.pace, j.confirmed, j.denied = r.Rate.Source, nil, nil, false, 0
 	}
-	j.obs = keep(append(j.obs, obs))
+	j.obs, j.pace = keep(append(j.obs, obs)), keep(append(j.pace, obs))
 }
 
 // firstTicksNs is how long a series waits at its begin for two ticks of the framework.

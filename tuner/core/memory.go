@@ -244,7 +244,7 @@ func (c *Core) near(j *job) string {
 	near := ""
 	for _, d := range c.last.Host.Devices {
 		for _, p := range d.Processes {
-			if p.Container == j.c.Key() && d.CPUs != "" {
+			if p.Container == j.key && d.CPUs != "" {
 				near = cmp.Or(near, d.CPUs)
 				if d.CPUs != near {
 					return "" // devices on different nodes: no set is near to both

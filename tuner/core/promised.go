@@ -32,7 +32,7 @@ func (c *Core) limitSoon(j *job) float64 {
 	}
 	for _, t := range c.trials {
 		for _, ch := range t.order.Changes {
-			if to, err := bytesOf(ch.To); t.appliedNs == 0 && ch.Key == j.c.Key() && givesMemory(ch) && err == nil {
+			if to, err := bytesOf(ch.To); t.appliedNs == 0 && ch.Key == j.key && givesMemory(ch) && err == nil {
 				limit = max(limit, to)
 			}
 		}

@@ -38,7 +38,8 @@ func TestPromisedMemory(t *testing.T) {
 		j := &job{c: Container{Container: runtime.Container{ID: runtime.ID{Container: "x"}}}}
 		j.c.Now, j.c.Original = limits(c.now, c.original)
 		j.memory = []memoryTick{{endNs: second, current: float64(c.current * mib)}}
-		co.jobs[j.c.Key()] = j
+		j.key = j.c.Key()
+		co.jobs[j.key] = j
 		if c.edit != nil {
 			c.edit(co, j)
 		}

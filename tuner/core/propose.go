@@ -16,7 +16,7 @@ import (
 // that need no writing are held here, so that no policy can skip them.
 func (c *Core) propose(in Input, d *Decision) {
 	c.sumDisks()
-	var jobs []policies.Job
+	jobs := c.offered[:0]
 	for _, key := range c.keys() {
 		j := c.jobs[key]
 		j.advice, j.urgent = nil, c.urgent(j)
@@ -24,6 +24,8 @@ func (c *Core) propose(in Input, d *Decision) {
 			jobs = append(jobs, c.withKnobs(j, c.asJob(key, j)))
 		}
 	}
+	c.offered = jobs
+	clear(jobs[len(jobs):cap(jobs)]) // of containers that are gone
 	if len(jobs) == 0 {
 		c.arbitrate(nil, d)
 		return
@@ -34,8 +36,9 @@ func (c *Core) propose(in Input, d *Decision) {
 			j.advice = append(j.advice, a.Text)
 		}
 	}
-	for _, job := range jobs {
-		c.jobs[job.Key].whyNot = orElse(job.Enrolment.WhyNot, c.noPlan(job))
+	for i := range jobs {
+		job := &jobs[i]
+		c.jobs[job.Key].whyNot = orElse(job.Enrolment.WhyNot, c.noPlan(*job))
 	}
 	for _, p := range c.arbitrate(withoutGPUs(proposal.Plans), d) {
 		c.consider(p, d)
@@ -63,7 +66,7 @@ func (c *Core) notNow(in Input, j *job) string {
 		return "a write is under way"
 	case j.urgent:
 		return c.wouldInterfere(j)
-	case len(c.trialsOf(j.c.Key())) > 0:
+	case len(c.trialsOf(j.key)) > 0:
 		return "in trial"
 	case e.Mode == policies.ModeTune && c.now() < j.cooledNs:
 		return fmt.Sprintf("cool-down %d s", (j.cooledNs-c.now()+second-1)/second)
@@ -126,8 +129,8 @@ func orElse(s, otherwise string) string {
 
 func (c *Core) asJob(key string, j *job) policies.Job {
 	rate := j.reading.Rate
-	if rate.Source == j.source && len(j.obs) >= 3 {
-		rate.PerSecond = j.rateNow()
+	if rate.Source == j.source && len(j.obs) >= shownLeast {
+		rate = j.ofNow(rate)
 	}
 	p := policies.Job{
 		Key: key, Name: j.c.Name, Enrolment: j.c.Enrolment, Now: j.c.Now, Original: j.originals(),

@@ -38,7 +38,7 @@ func (j *job) tried() []policies.Tried {
 			continue
 		}
 		for _, ch := range t.Changes {
-			if ch.Key == j.c.Key() {
+			if ch.Key == j.key {
 				out = append(out, policies.Tried{Policy: t.Policy, Knob: ch.Knob, From: ch.From, To: ch.To, Take: ch.Take, Kept: kept, Ratio: t.Ratio})
 			}
 		}

@@ -12,8 +12,8 @@ import (
 )
 
 func TestTriedIsWhatWasJudged(t *testing.T) {
-	j := &job{}
-	key := j.c.Key()
+	const key = "own"
+	j := &job{key: key}
 	give := policies.Change{Key: key, Knob: runtime.KnobCPUQuota, From: "50000 100000", To: "75000 100000"}
 	others := policies.Change{Key: "other", Knob: runtime.KnobCPUWeight, From: "1024", To: "512", Take: true}
 	j.trials = []view.Trial{

@@ -113,12 +113,16 @@ func sameResources(was, is runtime.Values) bool {
 
 // noteSights notes who was on which of the granted devices. What could not be told
 // counts as use: a doubt hides nothing.
-func (c *Core) noteSights(in Input) {
+func (c *Core) noteSights() {
 	now, told := c.now(), map[string]int64{}
-	for _, ct := range in.Containers {
-		j := c.jobs[ct.Key()]
-		used := make(map[string]int64, len(ct.Sights))
-		for _, s := range ct.Sights {
+	for _, key := range c.keys() {
+		j := c.jobs[key]
+		if len(j.c.Sights) == 0 {
+			j.usedNs = nil
+			continue
+		}
+		used := make(map[string]int64, len(j.c.Sights))
+		for _, s := range j.c.Sights {
 			holders, ok := c.onDeviceNow(s.UUID)
 			if _, known := told[s.UUID]; !known {
 				last, before := c.onDevice[s.UUID]
@@ -128,7 +132,7 @@ func (c *Core) noteSights(in Input) {
 				told[s.UUID] = last
 			}
 			last, before := j.usedNs[s.UUID]
-			if !before || !ok || slices.Contains(holders, ct.Key()) {
+			if !before || !ok || slices.Contains(holders, key) {
 				last = now
 			}
 			used[s.UUID] = last
@@ -252,7 +256,7 @@ func (c *Core) mayNotHide(j *job, s Sight) string {
 	switch {
 	case !ok:
 		return "whether a device is in use cannot be told now"
-	case slices.Contains(holders, j.c.Key()):
+	case slices.Contains(holders, j.key):
 		return "a device in use is never hidden"
 	case c.now()-j.usedNs[s.UUID] < c.cfg.Idle.AfterNs:
 		return "the device was in use a moment ago"
@@ -391,7 +395,7 @@ func (c *Core) silent(j *job, h *keptHide) bool {
 
 // returnSight orders back all that policies hid from a container.
 func (c *Core) returnSight(j *job, why string, d *Decision) {
-	ch := policies.Change{Key: j.c.Key(), Name: j.c.Name, Knob: runtime.KnobGPU, From: j.original(runtime.KnobGPU), To: j.c.Now[runtime.KnobGPU],
+	ch := policies.Change{Key: j.key, Name: j.c.Name, Knob: runtime.KnobGPU, From: j.original(runtime.KnobGPU), To: j.c.Now[runtime.KnobGPU],
 		Take: true, Witness: policies.WitnessHarm}
 	o := Order{Plan: c.planID(), Policy: c.policy.Name(), Changes: []policies.Change{ch}, Why: why}
 	j.back = o.Plan

@@ -133,8 +133,8 @@ func (c *Core) asEarly(j *job, p *policies.Job) {
 	}
 	r := j.like.reading
 	p.Early, p.Verdict, p.Breakdown, p.Cost, p.CostOK = true, j.like.verdict, r.Breakdown, r.Cost, true
-	if p.Rate = r.Rate; r.Rate.Source == j.source && len(j.obs) >= 3 {
-		p.Rate.PerSecond = j.rateNow()
+	if p.Rate = r.Rate; r.Rate.Source == j.source && len(j.obs) >= shownLeast {
+		p.Rate = j.ofNow(p.Rate)
 	}
 }
 
@@ -152,7 +152,7 @@ func (c *Core) facts(j *job) fingerprint.Facts {
 	for _, d := range c.last.Host.Devices {
 		held := false
 		for _, p := range d.Processes {
-			if p.Container == j.c.Key() && !p.Graphics {
+			if p.Container == j.key && !p.Graphics {
 				held, f.VRAM = true, f.VRAM+float64(p.MemBytes)
 			}
 		}
@@ -183,7 +183,7 @@ func (c *Core) teach(j *job, r window.Reading) {
 	}
 	// Its first batches also fill the loaders' queues, which makes steps look dearer.
 	settled := c.now()-j.changedNs >= c.cfg.SettleNs && c.now()-l.firstNs >= teachEveryNs
-	if !c.own(j) || !settled || r.Cost.Ticks < teachTicks || len(c.trialsOf(j.c.Key())) > 0 || l.taughtNs > 0 && c.now()-l.taughtNs < teachEveryNs {
+	if !c.own(j) || !settled || r.Cost.Ticks < teachTicks || len(c.trialsOf(j.key)) > 0 || l.taughtNs > 0 && c.now()-l.taughtNs < teachEveryNs {
 		return
 	}
 	p, ok := fingerprint.Of(r, c.facts(j))

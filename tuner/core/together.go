@@ -72,7 +72,7 @@ func (c *Core) due(j *job) float64 {
 
 // worth is a job's part of the objective now.
 func (c *Core) worth(j *job) float64 {
-	return c.grant(j.c.Key()).RateNow * float64(max(1, j.c.Enrolment.Importance))
+	return c.grant(j.key).RateNow * float64(max(1, j.c.Enrolment.Importance))
 }
 
 // takesFrom reports whether the plan takes from a container.

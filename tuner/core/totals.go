@@ -60,10 +60,17 @@ func (c *Core) Show(s *view.Snapshot) {
 	s.Totals.Plans, s.Totals.Trials = counts(c.totals.plans), counts(c.totals.trials)
 	s.Totals.TeamParts, s.Totals.TeamVerdicts = counts(c.totals.teamParts), counts(c.totals.teamVerdicts)
 	s.Containers = make([]view.Container, 0, len(c.jobs))
-	for _, key := range c.keys() {
-		s.Containers = append(s.Containers, c.show(key, c.jobs[key]))
+	for _, j := range c.byName() {
+		s.Containers = append(s.Containers, c.show(j.key, j))
 	}
-	sortedContainers(s.Containers)
+}
+
+// byName are all containers, sorted by name: what is shown of one is too large to be
+// moved about.
+func (c *Core) byName() []*job {
+	js := slices.Collect(maps.Values(c.jobs))
+	slices.SortFunc(js, func(a, b *job) int { return cmp.Or(cmp.Compare(a.c.Name, b.c.Name), cmp.Compare(a.key, b.key)) })
+	return js
 }
 
 func (c *Core) show(key string, j *job) view.Container {
@@ -83,12 +90,14 @@ func (c *Core) show(key string, j *job) view.Container {
 			v.Correction = j.correction
 		}
 	}
-	if j.source == v.Rate.Source && len(j.obs) >= 3 {
-		v.Rate.PerSecond = j.rateShown()
+	if j.source == v.Rate.Source && len(j.pace) >= shownLeast {
+		v.Rate = j.ofShown(v.Rate)
 	}
-	for _, k := range j.c.Now.Sorted() {
-		if original, ok := j.c.Original[k]; ok && original != j.c.Now[k] {
-			v.Changed = append(v.Changed, k)
+	if len(j.c.Original) > 0 {
+		for _, k := range j.c.Now.Sorted() {
+			if original, ok := j.c.Original[k]; ok && original != j.c.Now[k] {
+				v.Changed = append(v.Changed, k)
+			}
 		}
 	}
 	if j.baseline > 0 && j.source == j.baseSource && len(v.Changed) > 0 {

@@ -344,7 +344,7 @@ func (c *Core) fail(t *openTrial) {
 			} else if t.blamed(ch.Key) {
 				j.failed[ch.Knob] = t.dependedOn[ch.Key]
 			}
-			j.obs = nil
+			j.obs, j.pace = nil, nil
 		}
 	}
 }

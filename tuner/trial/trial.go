@@ -21,6 +21,17 @@ type Obs struct {
 	StartNs int64   `json:"start"` // CLOCK_MONOTONIC
 	EndNs   int64   `json:"end"`
 	Rate    float64 `json:"rate"` // per second, of the same source in all windows of a trial
+	// The time that Rate is the mean of, CLOCK_MONOTONIC ns; 0: the window.
+	FromNs int64 `json:"from,omitempty"`
+	ToNs   int64 `json:"to,omitempty"`
+}
+
+// Span is the time that Rate is the mean of.
+func (o Obs) Span() (fromNs, toNs int64) {
+	if o.ToNs > o.FromNs {
+		return o.FromNs, o.ToNs
+	}
+	return o.StartNs, o.EndNs
 }
 
 // Outcome is what the windows say so far.

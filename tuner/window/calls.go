@@ -37,6 +37,9 @@ type CallThread struct {
 	FromNs, LastNs int64 // end of the latest call, before and in the window
 }
 
+// spin is what its blocking calls took on a CPU, ns.
+func (t CallThread) spin() uint64 { return t.SyncRunNs + t.CopyRunNs }
+
 // maxMarks bounds the marks that a window holds for one process: eight steps of 128.
 const maxMarks = 1024
 

@@ -14,16 +14,12 @@ type Device struct {
 	Samples int     // of Duty
 	Duty    float64 // mean share of time in which some kernel ran, 0..1; meaningless without samples
 	// Readings counts the readings of the figures below.
-	Readings     int
-	SM           float64 // mean; see HasSM
-	Tensor, DRAM float64
-	HasSM        bool // the device has GPM metrics
+	Readings int
 	// Slowed counts readings in which power or heat held the clock below its maximum, and
 	// Clock is the mean clock over the maximum in them.
 	Slowed      int
 	SlowedClock float64
 	SlowedBy    string // "power" or "thermal", of the latest such reading
-	PCIeBps     float64
 	// Own and Others are the mean SM shares of the container's processes and of all others, by
 	// the process; they drop out at times, and SMReadings counts where they were told.
 	Own, Others float64
@@ -49,8 +45,6 @@ func diffDevices(key string, prev, cur probes.Host) []Device {
 			continue
 		}
 		use.Readings = 1
-		use.SM, use.Tensor, use.DRAM, use.HasSM = value(d.SMActive), value(d.TensorActive), value(d.DRAMActive), d.SMActive != nil
-		use.PCIeBps = value(d.PCIeRxBps) + value(d.PCIeTxBps)
 		if by := slowed(d); by != "" {
 			use.Slowed, use.SlowedBy, use.SlowedClock = 1, by, value(d.ClockMHz)/value(d.MaxClockMHz)
 		}
@@ -129,12 +123,9 @@ func joinDevice(a, b Device) Device {
 		return (x*float64(nx) + y*float64(ny)) / float64(nx+ny)
 	}
 	a.Duty = mean(a.Duty, b.Duty, a.Samples, b.Samples)
-	a.SM, a.Tensor = mean(a.SM, b.SM, a.Readings, b.Readings), mean(a.Tensor, b.Tensor, a.Readings, b.Readings)
-	a.DRAM, a.PCIeBps = mean(a.DRAM, b.DRAM, a.Readings, b.Readings), mean(a.PCIeBps, b.PCIeBps, a.Readings, b.Readings)
 	a.SlowedClock = mean(a.SlowedClock, b.SlowedClock, a.Slowed, b.Slowed)
 	a.Own, a.Others = mean(a.Own, b.Own, a.SMReadings, b.SMReadings), mean(a.Others, b.Others, a.SMReadings, b.SMReadings)
 	a.Samples, a.Readings, a.Slowed, a.SMReadings = a.Samples+b.Samples, a.Readings+b.Readings, a.Slowed+b.Slowed, a.SMReadings+b.SMReadings
-	a.HasSM = a.HasSM || b.HasSM
 	if b.SlowedBy != "" {
 		a.SlowedBy = b.SlowedBy
 	}

@@ -36,17 +36,20 @@ type candidate struct {
 // perSecond is the mean rate between the first and the last event, so that the
 // window's edges do not round it.
 func (c candidate) perSecond(w *Window) float64 {
-	switch {
-	case c.count == 0:
+	from, to := c.span(w)
+	if c.count == 0 || to <= from {
 		return 0
-	case c.resumed(w):
-		return c.count / w.Seconds()
-	case c.fromNs > 0 && c.lastNs > c.fromNs:
-		return c.count / (float64(c.lastNs-c.fromNs) / 1e9)
-	case w.Seconds() > 0:
-		return c.count / w.Seconds()
 	}
-	return 0
+	return c.count / (float64(to-from) / 1e9)
+}
+
+// span is the time in which the events were counted: the window, where they do not say
+// from which event on.
+func (c candidate) span(w *Window) (fromNs, toNs int64) {
+	if c.fromNs > 0 && c.lastNs > c.fromNs && !c.resumed(w) {
+		return c.fromNs, c.lastNs
+	}
+	return w.StartNs, w.EndNs
 }
 
 // resumed reports whether the ticks paused long before the window, as those of a
@@ -83,6 +86,7 @@ func rate(w *Window, r Rank, known PerStep) (out policies.Rate, of rateOf) {
 		if k := known[c.source]; k > 1 {
 			out = policies.Rate{PerSecond: per / float64(k), Source: fmt.Sprintf("%s ÷ %d", c.source, k), Ticks: c.count / float64(k), Steps: true}
 		}
+		out.FromNs, out.ToNs = c.span(w)
 		return out, of
 	}
 	return policies.Rate{}, rateOf{}

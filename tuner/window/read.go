@@ -135,7 +135,7 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 	if p := w.calls(r.Root); p != nil {
 		got.Collectives, got.CollectiveBytes, got.Exchanges = p.Calls, p.Bytes, p.Calls > 0 || p.Exchanged
 		b := p.blocking(got.Trainer.TID)
-		got.spinNs, got.SyncNs = b.SyncRunNs+b.CopyRunNs, b.SyncNs+b.CopyNs
+		got.spinNs, got.SyncNs = b.spin(), b.SyncNs+b.CopyNs
 		got.Launches = p.Launches + p.Graphs
 	}
 	var of rateOf
@@ -171,14 +171,16 @@ func cost(w *Window, r Rank, lw loaderWork, got Reading) (policies.Cost, bool) {
 	total := w.UsedCPUs() * float64(w.EndNs-w.StartNs)
 	c.OtherCPU = max(0, perTick(total)-c.TrainerCPU-c.Spin-c.LoaderCPU)
 	device := b.Ns[policies.PartDevice] + b.Ns[policies.PartCommunication] + b.Ns[policies.PartOther] + b.Ns[policies.PartReclaim]
-	helpers := max(0, float64(b.Ns[policies.PartCompute])-run-w.stacked(got.Trainer))
-	c.Queue = perTick(unasked(got.Trainer)*max(0, behindOthers(got.Trainer)-float64(got.Trainer.SiblingNs)) + (1-own)*run)
+	robbed := lw.robbed.of(w, got.Trainer, got.spinNs)
+	helpers := max(0, float64(b.Ns[policies.PartCompute])+robbed-run-w.stacked(got.Trainer))
+	robbed = min(robbed, (1-own)*run) // the rest is in what it is said to have used
+	c.Queue = perTick(unasked(got.Trainer)*max(0, behindOthers(got.Trainer)-float64(got.Trainer.SiblingNs)) + (1-own)*run - robbed)
 	// The trainer's own reading is a wait that CPU does not shorten.
 	reads := ownReads(got.Trainer) * w.readShare()
 	if w.traffic().Exchanges() {
 		reads -= float64(got.Trainer.Ns[probes.StateInet]) * w.readShare() // counted as communication
 	}
-	c.Device = perTick(float64(device) + helpers + max(0, reads))
+	c.Device = perTick(float64(device) + helpers + max(0, reads) + robbed)
 	return c, true
 }
 

@@ -205,6 +205,9 @@ func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Windo
 			sortThreads(w.Threads)
 		}
 	}
+	if cur.Kernel != nil {
+		w.Unseen = append(w.Unseen, cur.Kernel.Missing...)
+	}
 	if cur.Cgroup != nil && prev.Cgroup != nil {
 		w.HasCgroup = true
 		w.Cgroup = diffCgroup(*prev.Cgroup, *cur.Cgroup)

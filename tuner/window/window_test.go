@@ -288,7 +288,8 @@ func TestRateFromTheTicksThemselves(t *testing.T) {
 func TestPartsSumToTheWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "threads")
-		w := &Window{EndNs: 1e9, HasKernel: true, HostCPUs: 2, HostIdle: rapid.Float64Range(0, 2).Draw(t, "idle")}
+		w := &Window{EndNs: 1e9, HasKernel: true, HostCPUs: 2, HostIdle: rapid.Float64Range(0, 2).Draw(t, "idle"), StealShare: rapid.Float64Range(0, 1).Draw(t, "steal"),
+			Block: probes.Block{ReadNs: rapid.Uint64Range(0, 4e9).Draw(t, "reads"), WriteNs: rapid.Uint64Range(0, 4e9).Draw(t, "writes")}}
 		for i := range n {
 			th := Thread{TID: int32(100 + i), TGID: int32(100 + rapid.IntRange(0, i).Draw(t, "tgid")), PPID: int32(99 + rapid.IntRange(0, n).Draw(t, "ppid")), StartNs: uint64(i)}
 			for s := range probes.NumStates {
