@@ -44,6 +44,7 @@ type Rules struct {
 type Keeper struct {
 	hooks  map[name]*hook
 	by     map[string][]name // by container, sorted
+	over   map[string]float64
 	lastNs int64
 }
 
@@ -90,7 +91,7 @@ func (k *Keeper) Step(atNs int64, spends []probes.Spend, rules Rules, limit func
 	for _, names := range by {
 		slices.SortFunc(names, func(a, b name) int { return cmp.Compare(a.hook, b.hook) })
 	}
-	k.by = by
+	k.by, k.over = by, map[string]float64{}
 	var out []Order
 	for _, container := range slices.Sorted(maps.Keys(by)) {
 		out = append(out, k.fit(atNs, by[container], rules, limit(container))...)
@@ -137,12 +138,17 @@ func (h *hook) toldEnough() bool {
 func (k *Keeper) fit(atNs int64, names []name, rules Rules, limit float64) []Order {
 	left := limit / (1 + slack) // a share may stand that much above what it would be set to
 	var thin []name
+	var fixed float64
 	for _, n := range names {
 		if rules.Fixed(n.hook) {
-			left -= k.hooks[n].full
+			fixed += k.hooks[n].full
 		} else {
 			thin = append(thin, n)
 		}
+	}
+	left -= fixed
+	if fixed > limit {
+		k.over[names[0].container] = fixed
 	}
 	slices.SortFunc(thin, func(a, b name) int {
 		return cmp.Or(cmp.Compare(k.hooks[a].full, k.hooks[b].full), cmp.Compare(a.hook, b.hook))
@@ -198,6 +204,10 @@ func (k *Keeper) Spent(container string) float64 {
 	}
 	return sum
 }
+
+// Over is what a container's fixed hooks cost it, as a share of one CPU, where they alone
+// cost more than its limit; else 0.
+func (k *Keeper) Over(container string) float64 { return k.over[container] }
 
 // Thinned lists the hooks of a container that are not attached all the time.
 func (k *Keeper) Thinned(container string) []Order {

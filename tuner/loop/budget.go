@@ -68,12 +68,15 @@ func (l *Loop) dearestJob() float64 {
 	return dearest
 }
 
-// thinned says which hooks of a container are not attached all the time, and what
-// else the probes do not count there, each once.
+// thinned says which hooks of a container are not attached all the time, what those that
+// always are cost beyond the budget, and what else the probes do not count there, each once.
 func (l *Loop) thinned(key string) []string {
 	var out []string
 	for _, o := range l.budget.Thinned(key) {
 		out = append(out, fmt.Sprintf("%s is counted %.0f %% of the time", o.Hook, 100*o.Share))
+	}
+	if fixed := l.budget.Over(key); fixed > 0 {
+		out = append(out, fmt.Sprintf("the kernel's hooks alone cost %.1f %% of a CPU, more than the budget", 100*fixed))
 	}
 	for _, p := range l.o.Probes {
 		m, ok := p.Probe.(interface{ Missing(key string) []string })

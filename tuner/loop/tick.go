@@ -274,8 +274,9 @@ func (l *Loop) publish() {
 	l.measureSelf()
 	s := &view.Snapshot{UnixNs: time.Now().UnixNano()}
 	l.core.Show(s)
-	for i, c := range s.Containers {
-		s.Containers[i].ProbeShare, s.Containers[i].Thinned = l.budget.Spent(c.Key), l.thinned(c.Key)
+	for i := range s.Containers {
+		c := &s.Containers[i]
+		c.ProbeShare, c.Thinned = l.budget.Spent(c.Key), l.thinned(c.Key)
 	}
 	l.edge.show(&s.Totals)
 	s.Memory = view.Memory{Known: l.core.Book().Len(), Lost: l.known.lost}
