@@ -152,6 +152,7 @@ test-vm: setup-vm vgpu ## The installed package on real systemd and cgroup v2, i
 	@$(VM_TEST) -run TestMachine $(TEST_FLAGS) ./test/vm 2>&1 | $(VM_SUMMARY)
 
 .PHONY: test-vm-engines
+test-vm-engines: VM_TIMEOUT = 150m
 test-vm-engines: setup-vm vgpu ## The engines' conformance suite in that machine, by both drivers of control groups (long, where emulated).
 	@go build -o .cache/testsummary ./tools/testsummary
 	@scripts/build-runtimes.sh $(RUNTIMES)

@@ -125,6 +125,29 @@ func (r *rig) cudaJob(target probes.Target, bypass bool) *uprobetest.Job {
 	return job
 }
 
+// Containers bring libraries of their own, differently built: each one's calls are its own.
+func TestEachContainerItsOwnDriver(t *testing.T) {
+	r := newRig(t)
+	a, b := uprobetest.Cgroup(t, "cuda-own-a"), uprobetest.Cgroup(t, "cuda-own-b")
+	r.watch(a)
+	r.watch(b)
+	one, other := r.cudaJob(a, false), r.cudaJob(b, true)
+	for range 10 {
+		one.Do("call cudaLaunchKernel 10 1")
+		other.Do("call cudaLaunchKernel 3 1")
+		other.Do("call cuMemcpyHtoDAsync_v2 1 500")
+	}
+	of := func(target probes.Target, job *uprobetest.Job) probes.CUDAProcess {
+		if p := r.process(target.Key, job.PID); p != nil {
+			return *p
+		}
+		return probes.CUDAProcess{}
+	}
+	if p, q := of(a, one), of(b, other); p.Launches != 100 || q.Launches != 30 || p.CopyBytes[1] != 0 || q.CopyBytes[1] != 5000 {
+		t.Errorf("launches %d and %d, want 100 and 30; copied %v and %v", p.Launches, q.Launches, p.CopyBytes, q.CopyBytes)
+	}
+}
+
 // Whether the runtime passes the driver's entries or not, each launch and copy
 // counts once, and those that go to the driver alone count besides.
 func TestEachCallCountsOnce(t *testing.T) {
@@ -303,7 +326,7 @@ func TestShortLivedThreads(t *testing.T) {
 	job := r.cudaJob(target, false)
 	for range 4 {
 		job.Do("threads cudaLaunchKernel 2500 1")
-		time.Sleep(500 * time.Millisecond) // under the ceiling
+		time.Sleep(2800 * time.Millisecond) // under the ceiling: each passes two entries, which may be single-stepped
 		r.read()
 	}
 	job.Do("threads cudaStreamSynchronize 100 1")

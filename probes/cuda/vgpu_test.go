@@ -4,11 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,39 +16,7 @@ import (
 // trainer runs a trainer against a virtual node, in a target's cgroup.
 func trainer(t *testing.T, node *vgpu.Node, target probes.Target, program string, args ...string) int32 {
 	t.Helper()
-	cmd := exec.Command("sh", append([]string{"-c", "echo $$ > " + target.Unified + `/cgroup.procs && exec "$@"`, "sh", node.Dir.Lib(program)}, args...)...)
-	cmd.Env = append(os.Environ(), node.Env()...)
-	cmd.Dir = t.TempDir()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return int32(cmd.Process.Pid)
-}
-
-// stopped holds the process still while f looks.
-func stopped(t *testing.T, pid int32, f func()) {
-	t.Helper()
-	if err := syscall.Kill(int(pid), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	for range 100 { // until all threads have stopped
-		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(int(pid)), "stat"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, state, _ := strings.Cut(string(b), ") "); strings.HasPrefix(state, "T") {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	f()
-	if err := syscall.Kill(int(pid), syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	return uprobetest.Run(t, target, node.Env(), node.Dir.Lib(program), args...)
 }
 
 // What the probe counts between two instants is what the virtual node says was done
@@ -95,7 +58,7 @@ func TestAgainstTheVirtualGPU(t *testing.T) {
 			var seen [2]probes.CUDAProcess
 			var done [2]vgpu.ProcessState
 			for i := range seen {
-				stopped(t, pid, func() {
+				uprobetest.Stopped(t, []int32{pid}, func() {
 					s := r.read()[target.Key].CUDA
 					state, err := node.Show(ctx)
 					if err != nil || len(s.Processes) != 1 || len(state.Procs) != 1 || !s.Virtual {

@@ -2,6 +2,8 @@ package nccl
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,10 +42,9 @@ func wait(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("in 10 s: not %s", what)
 }
 
-// NCCL inside a library of another name; its collectives are counted with their
-// bytes, and leave marks beside CUDA's.
-func TestCollectives(t *testing.T) {
-	uprobetest.NeedsRoot(t)
+// watched has both probes look at a target.
+func watched(t *testing.T, target probes.Target) (read func() *probes.Sample, p *Probe) {
+	t.Helper()
 	f := uprobe.NewFinder()
 	closing(t, f.Close)
 	c, err := cuda.New(f)
@@ -51,22 +52,17 @@ func TestCollectives(t *testing.T) {
 		t.Fatal(err)
 	}
 	closing(t, c.Close)
-	p, err := New(f, c.Processes())
+	p, err = New(f, c.Processes())
 	if err != nil {
 		t.Fatal(err)
 	}
 	closing(t, p.Close)
-	target := uprobetest.Cgroup(t, "nccl")
 	for _, probe := range []probes.Probe{c, p} {
 		if err := probe.Watch(target); err != nil {
 			t.Fatal(err)
 		}
 	}
-	dir := t.TempDir()
-	job := uprobetest.Start(t, target, uprobetest.Build(t, dir, "job", "job"))
-	job.Do("load %s", uprobetest.Library(t, dir, "libcuda.so.1", "driver"))
-	job.Do("load %s", uprobetest.Library(t, dir, "libtorch_cuda.so", "nccl"))
-	read := func() *probes.Sample {
+	return func() *probes.Sample {
 		t.Helper()
 		into := map[string]*probes.Sample{}
 		for _, probe := range []probes.Probe{c, p} {
@@ -75,11 +71,68 @@ func TestCollectives(t *testing.T) {
 			}
 		}
 		return into[target.Key]
-	}
+	}, p
+}
+
+// jobWithNCCL is a process with the stand-ins for CUDA and NCCL, once both were found.
+func jobWithNCCL(t *testing.T, name string) (job *uprobetest.Job, read func() *probes.Sample, p *Probe) {
+	t.Helper()
+	uprobetest.NeedsRoot(t)
+	target := uprobetest.Cgroup(t, name)
+	read, p = watched(t, target)
+	dir := t.TempDir()
+	job = uprobetest.Start(t, target, uprobetest.Build(t, dir, "job", "job"))
+	job.Do("load %s", uprobetest.Library(t, dir, "libcuda.so.1", "driver"))
+	job.Do("load %s", uprobetest.Library(t, dir, "libtorch_cuda.so", "nccl"))
 	wait(t, "found", func() bool {
 		s := read()
 		return s != nil && s.CUDA != nil && s.NCCL != nil && len(s.CUDA.Processes) == 1 && len(s.NCCL.Processes) == 1
 	})
+	return job, read, p
+}
+
+// Each function of NCCL's that is probed is counted as what it is, with its bytes or ranks.
+func TestEveryFunction(t *testing.T) {
+	job, read, _ := jobWithNCCL(t, "nccl-all")
+	kinds := map[string]probes.Collective{
+		"ncclAllReduce": probes.AllReduce, "ncclReduceScatter": probes.ReduceScatter, "ncclAllGather": probes.AllGather,
+		"ncclBroadcast": probes.Broadcast, "ncclReduce": probes.Reduce, "ncclAlltoAll": probes.AllToAll, "ncclAllToAll": probes.AllToAll,
+		"ncclSend": probes.Send, "ncclRecv": probes.Recv,
+	}
+	// The largest communicator is kept: in the order of names, each is larger than the one before.
+	ranks := map[string]int{"ncclCommInitAll": 4, "ncclCommInitRank": 5, "ncclCommInitRankConfig": 6, "ncclCommInitRankScalable": 7}
+	was := read().NCCL.Processes[0]
+	for _, name := range slices.Sorted(maps.Keys(functions)) {
+		kind, collective := kinds[name]
+		n, makes := ranks[name]
+		if !collective && !makes {
+			t.Errorf("%s is not tried", name)
+			continue
+		}
+		if makes {
+			job.Do("call %s 1 %d 3", name, n)
+			is := read().NCCL.Processes[0]
+			if is.Ranks != n || name != "ncclCommInitAll" && is.Rank != 3 {
+				t.Errorf("%s of %d ranks, rank 3: rank %d of %d", name, n, is.Rank, is.Ranks)
+			}
+			was = is
+			continue
+		}
+		job.Do("call %s 2 100 7", name) // floats
+		is := read().NCCL.Processes[0]
+		want := was
+		want.Calls[kind], want.Bytes[kind], want.LastNs = was.Calls[kind]+2, was.Bytes[kind]+800, is.LastNs
+		if diff := cmp.Diff(want, is); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		was = is
+	}
+}
+
+// NCCL inside a library of another name; its collectives are counted with their
+// bytes, and leave marks beside CUDA's.
+func TestCollectives(t *testing.T) {
+	job, read, p := jobWithNCCL(t, "nccl")
 	job.Do("call ncclCommInitRank 1 8 3")
 	job.Do("call ncclCommInitRank 1 2 1") // a smaller one does not count
 	job.Do("call cuLaunchKernel 5 1")

@@ -329,3 +329,25 @@ func TestDriverUpgradedUnderneath(t *testing.T) {
 	copyFile(t, n.Dir.Lib("libnvidia-ml.so.1"), lib)
 	device(t, r, 1, "the device again", func(d probes.Device) bool { return d.Lost == "" && d.AtNs > before.AtNs && d.PowerW != nil })
 }
+
+// A driver that is removed in service leaves what a host without one is, and is found again.
+func TestDriverVanishes(t *testing.T) {
+	n := node(t, vgpu.Options{})
+	lib := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
+	copyFile(t, n.Dir.Lib("libnvidia-ml.so.1"), lib)
+	r := readerOn(t, n, Options{Library: lib})
+	before := device(t, r, 1, "a reading", func(d probes.Device) bool { return d.Lost == "" && d.PowerW != nil })
+	if err := os.Remove(lib); err != nil {
+		t.Fatal(err)
+	}
+	order(t, n, 0, "exit=nvmlDeviceGetPowerUsage") // the next child finds nothing
+	until(t, r, "no driver", func() bool {
+		ok, lost := r.Status()
+		return ok && strings.Contains(lost, "no NVIDIA driver here")
+	})
+	if list, err := r.Read(t.Context()); err != nil || len(list) > 0 {
+		t.Errorf("read of a host without a driver: %+v, %v", list, err)
+	}
+	copyFile(t, n.Dir.Lib("libnvidia-ml.so.1"), lib)
+	device(t, r, 1, "the device again", func(d probes.Device) bool { return d.Lost == "" && d.AtNs > before.AtNs && d.PowerW != nil })
+}

@@ -118,8 +118,9 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 		sample.Kernel.Ticks = append(sample.Kernel.Ticks,
 			probes.Ticks{Source: Source, TGID: pid, Count: t.Count, LastNs: int64(t.LastNs)})
 	}
-	for _, sample := range into {
+	for key, sample := range into {
 		if sample.Kernel != nil {
+			sample.Kernel.Missing = append(sample.Kernel.Missing, p.client.Missing(key)...)
 			slices.SortFunc(sample.Kernel.Ticks, compareTicks)
 		}
 	}

@@ -22,6 +22,9 @@ const (
 	// maxHitsPerSecond of one hook in one container is the hard ceiling: 2 % of a thread at
 	// 1 µs a hit. Above it the hook is off for a stretch, whatever the budget says.
 	maxHitsPerSecond = 20000
+	// maxHitShare of a thread is the ceiling where a hit costs more: an instruction that must be
+	// single-stepped takes some 25 µs [measured], and the budget looks every 5 s only.
+	maxHitShare = 0.05
 	// minRateTime is the least time over which a rate is told from a burst.
 	minRateTime = 500 * time.Millisecond
 )
@@ -45,6 +48,7 @@ type containerHook struct {
 	lastTurn time.Time
 	offUntil time.Time // over the ceiling
 	over     bool      // off for that reason in some of the time since the last reading
+	dear     bool      // it was for what hits cost, not for how many they are
 	spent    Hits
 	recent   Hits      // since rateFrom
 	rateFrom time.Time // the hook has been on since, at the latest
@@ -124,7 +128,7 @@ func (c *Client) Drop(pid int32, hook int) {
 // Turn settles what hooks have hit and switches those whose turn it is. It
 // returns what the kernel refused, each reason once.
 func (c *Client) Turn() error {
-	now := time.Now()
+	now, cost := time.Now(), c.finder.HitCost()
 	for _, p := range c.finder.processes {
 		if m := p.members[c]; m != nil {
 			c.settle(p, m)
@@ -134,7 +138,7 @@ func (c *Client) Turn() error {
 		if s := k.clients[c]; s != nil {
 			for i := range s.hooks {
 				if c.spec.leader(i) == i {
-					s.hooks[i].turn(now)
+					s.hooks[i].turn(now, cost)
 				}
 			}
 		}
@@ -178,16 +182,17 @@ func nowTick() uint64 {
 	return uint64(ts.Nano() / int64(10*time.Millisecond))
 }
 
-// turn decides whether the hook is on until the next reading.
-func (h *containerHook) turn(now time.Time) {
+// turn decides whether the hook is on until the next reading; cost is what a hit costs.
+func (h *containerHook) turn(now time.Time, cost HitCost) {
 	was := h.lastTurn.Before(h.offUntil)
 	elapsed := now.Sub(h.lastTurn)
 	if h.lastTurn.IsZero() {
 		elapsed = 0
 	}
 	if span := now.Sub(h.rateFrom); !h.on || h.rateFrom.IsZero() || span >= minRateTime {
-		if h.on && float64(h.recent.total()) > maxHitsPerSecond*span.Seconds() {
-			h.offUntil = now.Add(turnStretch)
+		many := float64(h.recent.total()) > maxHitsPerSecond*span.Seconds()
+		if dear := cost.of(h.recent) > maxHitShare*float64(span); h.on && (many || dear) {
+			h.offUntil, h.dear = now.Add(turnStretch), !many
 		}
 		h.recent, h.rateFrom = Hits{}, now
 	}
@@ -278,6 +283,8 @@ func (c *Client) Missing(key string) []string {
 		what := c.spec.Hooks[i].What
 		switch {
 		case c.spec.leader(i) != i:
+		case h.over && h.dear:
+			missing = append(missing, fmt.Sprintf("%s: more than %.0f %% of a thread", what, 100*maxHitShare))
 		case h.over:
 			missing = append(missing, fmt.Sprintf("%s: more than %d a second", what, maxHitsPerSecond))
 		case h.share <= 0:

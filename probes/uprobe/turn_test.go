@@ -8,6 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
+//trimtab:table what a hit costs in these tests
+var usual = HitCost{Emulated: 1000, Stepped: 25000, Return: 1000}
+
 // Whatever the share and the time between readings, a hook is on for its share of
 // the time.
 func TestTurnsHoldTheShare(t *testing.T) {
@@ -18,7 +21,7 @@ func TestTurnsHoldTheShare(t *testing.T) {
 		now := time.Unix(1000, 0)
 		var on, all time.Duration
 		for all < time.Hour {
-			h.turn(now)
+			h.turn(now, usual)
 			if h.on {
 				on += tick
 			}
@@ -35,7 +38,7 @@ func TestTurnsAtTheEnds(t *testing.T) {
 		h := containerHook{on: !want, share: share}
 		now := time.Unix(1000, 0)
 		for i := range 100 {
-			if h.turn(now); h.on != want {
+			if h.turn(now, usual); h.on != want {
 				t.Errorf("share %v: on %v at reading %d", share, h.on, i)
 			}
 			now = now.Add(time.Second)
@@ -47,7 +50,7 @@ func TestTurnsAtTheEnds(t *testing.T) {
 func TestTurnCeiling(t *testing.T) {
 	h := containerHook{on: true, share: 1}
 	now := time.Unix(1000, 0)
-	h.turn(now)
+	h.turn(now, usual)
 	on := 0
 	for range 110 {
 		now = now.Add(time.Second)
@@ -55,7 +58,7 @@ func TestTurnCeiling(t *testing.T) {
 		if h.on {
 			h.recent = Hits{Emulated: maxHitsPerSecond + 1}
 		}
-		if h.turn(now); h.on {
+		if h.turn(now, usual); h.on {
 			on++
 		}
 		// A reading that the hook did not count all through says so, and so does that
@@ -69,12 +72,25 @@ func TestTurnCeiling(t *testing.T) {
 	}
 	h.recent = Hits{Emulated: maxHitsPerSecond - 1}
 	now = now.Add(20 * time.Second)
-	h.turn(now)
+	h.turn(now, usual)
 	for range 20 {
 		now = now.Add(time.Second)
-		h.recent = Hits{Stepped: maxHitsPerSecond - 1}
-		if h.turn(now); !h.on {
+		h.recent = Hits{Emulated: maxHitsPerSecond - 1}
+		if h.turn(now, usual); !h.on {
 			t.Fatal("off below the ceiling")
+		}
+	}
+}
+
+// Hits that are single-stepped reach it much earlier: it is 5 % of a thread, too.
+func TestTurnCeilingOfDearHits(t *testing.T) {
+	for perSecond, on := range map[uint64]bool{1900: true, 2100: false} {
+		h := containerHook{on: true, share: 1}
+		now := time.Unix(1000, 0)
+		h.turn(now, usual)
+		h.recent = Hits{Stepped: perSecond}
+		if h.turn(now.Add(time.Second), usual); h.on != on || h.dear == on {
+			t.Errorf("%d stepped hits a second: on %v, for their cost %v", perSecond, h.on, h.dear)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/test/daemontest"
@@ -124,16 +123,30 @@ func TestLostDeviceCostsItsReadings(t *testing.T) {
 	j := gpuJob(t, node, "observe", "--kernels", "20", "--kernel-us", "2000", "--sync", "blocking")
 	d := daemon(t, daemontest.Options{Env: node.Env()})
 	until(t, d, j.Name, "to be bound by its device", bound(policies.ClassCompute, policies.CauseDevice))
-	for _, kind := range []string{"lost", "hang=nvmlDeviceGetMemoryInfo"} {
+	second := func(good func(view.Device) bool) func(view.Container) bool {
+		return func(view.Container) bool {
+			devices, err := d.Client().Devices(t.Context())
+			return err == nil && len(devices.Devices) == 2 && good(devices.Devices[1])
+		}
+	}
+	until(t, d, j.Name, "its neighbour device to be read", second(func(v view.Device) bool { return v.Lost == "" && v.PowerW != nil }))
+	for _, fault := range []struct {
+		kind string
+		met  func(view.Device) bool
+	}{
+		{"hang=nvmlDeviceGetPowerUsage", func(v view.Device) bool { return v.Lost == "" && v.PowerW == nil && v.MemTotal > 0 }},
+		{"lost", func(v view.Device) bool { return v.Lost != "" }},
+	} {
+		kind := fault.kind
 		if err := node.Fault(t.Context(), 1, kind); err != nil {
 			t.Fatal(err)
 		}
+		until(t, d, j.Name, kind+" to be met", second(fault.met))
 		c, err := d.Container(t.Context(), j.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		from := c.Windows
-		time.Sleep(6 * time.Second) // past the deadline of a call
 		until(t, d, j.Name, "to be read on with "+kind, func(c view.Container) bool {
 			return c.Windows > from+2 && c.Verdict.Class == policies.ClassCompute
 		})

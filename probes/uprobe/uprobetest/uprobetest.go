@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -93,6 +95,50 @@ func Cgroup(t testing.TB, name string) probes.Target {
 		}
 	})
 	return probes.Target{Key: name, Unified: dir}
+}
+
+// Run runs a program in a target's cgroup until the test ends.
+func Run(t testing.TB, target probes.Target, env []string, program string, args ...string) (pid int32) {
+	t.Helper()
+	cmd := exec.Command("sh", append([]string{"-c", "echo $$ > " + target.Unified + `/cgroup.procs && exec "$@"`, "sh", program}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Dir = t.TempDir()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return int32(cmd.Process.Pid)
+}
+
+// Stopped holds processes still while f looks.
+func Stopped(t testing.TB, pids []int32, f func()) {
+	t.Helper()
+	for _, pid := range pids {
+		if err := syscall.Kill(int(pid), syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pid := range pids {
+		for range 100 { // until all threads have stopped
+			b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(int(pid)), "stat"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, state, _ := strings.Cut(string(b), ") "); strings.HasPrefix(state, "T") {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	f()
+	for _, pid := range pids {
+		if err := syscall.Kill(int(pid), syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Job is a process in a cgroup that makes the calls it is told to.

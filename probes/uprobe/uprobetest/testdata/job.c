@@ -40,12 +40,14 @@ static int __attribute__((noinline)) call(const char *name, long a, long b)
 	if (!strncmp(name, "cudaMemcpy2D", 12)) return f(frame, 1L, frame, 1L, a, a, (int)b);
 	if (!strncmp(name, "cudaMemcpy", 10)) return f(frame, frame, a, (int)b, NULL);
 	if (!strncmp(name, "cuMemcpy", 8)) return f(frame, frame, a, NULL);
-	if (!strcmp(name, "ncclCommInitRank")) {
+	if (!strcmp(name, "ncclCommInitRank") || !strcmp(name, "ncclCommInitRankConfig")) {
 		id_t128 id = {{0}};
-		return ((int (*)(void **, int, id_t128, int))f)(NULL, a, id, b);
+		return ((int (*)(void **, int, id_t128, int, void *))f)(NULL, a, id, b, NULL);
 	}
-	if (!strcmp(name, "ncclAllReduce")) return f(NULL, NULL, a, (int)b, 0, NULL, NULL);
-	if (!strcmp(name, "ncclSend")) return f(NULL, a, (int)b, 0, NULL, NULL);
+	if (!strcmp(name, "ncclCommInitRankScalable")) return f(NULL, (int)a, (int)b, 1, NULL, NULL);
+	if (!strcmp(name, "ncclCommInitAll")) return f(NULL, (int)a, NULL);
+	if (!strcmp(name, "ncclSend") || !strcmp(name, "ncclRecv")) return f(NULL, a, (int)b, 0, NULL, NULL);
+	if (!strncmp(name, "nccl", 4)) return f(NULL, NULL, a, (int)b, 0, NULL, NULL);
 	// One call site for both levels would look like a tail call from the one to the other.
 	if (strncmp(name, "cuda", 4)) return f((void *)frame, a + 1, (int)b);
 	return f((void *)frame, a, (int)b);
