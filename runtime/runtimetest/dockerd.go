@@ -50,7 +50,11 @@ func NeedDockerdOf(t testing.TB, bin string) *Dockerd {
 		path:              path,
 		env:               pathFirst(bin),
 	}
-	d.args = []string{"--host", d.Host, "--data-root", dir + "/data", "--exec-root", dir + "/exec", "--pidfile", dir + "/pid",
+	config := dir + "/daemon.json" // the host's own may contradict the flags
+	if err := os.WriteFile(config, []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.args = []string{"--config-file", config, "--exec-opt", "native.cgroupdriver=cgroupfs", "--host", d.Host, "--data-root", dir + "/data", "--exec-root", dir + "/exec", "--pidfile", dir + "/pid",
 		"--bridge", "none", "--iptables=false", "--ip6tables=false", "--live-restore", "--storage-driver", "vfs"}
 	if bin != "" { // runc built without libseccomp knows no profiles
 		d.args = append(d.args, "--seccomp-profile", "unconfined")

@@ -81,7 +81,7 @@ func (m *machine) drive(t *testing.T, driver string) {
 
 func (s suite) run(t *testing.T, m *machine) (sum outcome) {
 	began := time.Now()
-	o := m.try(t, "cd /tmp && TRIMTAB_TEST_RUNTIMES=/opt/vm/runtimes /opt/vm/"+s.binary+".test -test.v -test.count=1 -test.timeout 20m -test.run '"+s.test+"$' 2>&1")
+	o := m.try(t, "cd /tmp && TRIMTAB_TEST_RUNTIMES=/opt/vm/runtimes /opt/vm/"+s.binary+".test -test.v -test.count=1 -test.timeout 60m -test.run '"+s.test+"$' 2>&1")
 	ended := regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): (\S+) \(`).FindAllStringSubmatch(o.Stdout, -1)
 	sum.took = time.Since(began)
 	not := map[string]int{}
@@ -106,6 +106,7 @@ func (s suite) run(t *testing.T, m *machine) (sum outcome) {
 	if sum.passed == 0 || o.Code != 0 && sum.failed == 0 {
 		t.Errorf("the suite ended with %d after %d cases\n%s%s", o.Code, sum.passed, o.Stdout[max(0, len(o.Stdout)-3000):], o.Stderr)
 	}
+	t.Logf("%d of %d cases passed", sum.passed, sum.passed+sum.failed)
 	for why, n := range not {
 		t.Logf("%d cases: %s", n, why)
 	}
