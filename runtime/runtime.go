@@ -163,4 +163,5 @@ var (
 	ErrGone        = errors.New("container is gone")
 	ErrRefused     = errors.New("the runtime refused the value")
 	ErrUnavailable = errors.New("the engine cannot be reached")
+	ErrBusy        = errors.New("the container is being changed at this moment")
 )

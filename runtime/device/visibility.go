@@ -91,11 +91,12 @@ func (v *Visibility) read(c runtime.Container) (rules, error) {
 // Look tells which rules for NVIDIA's devices stand for c, each proved, and which of
 // those that it had are lost. A rule whose major number is no longer NVIDIA's is
 // neither: the number may be another driver's by now. What is hidden on purpose counts
-// as standing; while it is being changed nothing is seen.
+// as standing. Errors: runtime.ErrGone; runtime.ErrBusy while what it sees is being
+// changed, which says nothing of what it can reach.
 func (v *Visibility) Look(ctx context.Context, c runtime.Container, had []runtime.DeviceRule) (stands, lost []runtime.DeviceRule, err error) {
 	give, ok := v.ledger.turns.try(c.Key())
 	if !ok {
-		return nil, nil, nil
+		return nil, nil, fmt.Errorf("container %q: %w", c.Name, runtime.ErrBusy)
 	}
 	defer give()
 	h, _ := v.ledger.get(c.Key())

@@ -335,6 +335,23 @@ func TestStaleMajor(t *testing.T) {
 	}
 }
 
+// A change that is under way says nothing of what a container can reach.
+func TestLookWhileItIsChanged(t *testing.T) {
+	v := hostWithUVM(t, fakeUnits{})
+	c := runtime.Container{ID: runtime.ID{Engine: "docker", Container: "c"}, Name: "job"}
+	give, err := v.ledger.turns.take(t.Context(), c.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := v.Look(t.Context(), c, nil); !errors.Is(err, runtime.ErrBusy) {
+		t.Errorf("while it is changed: %v", err)
+	}
+	give()
+	if _, _, err := v.Look(t.Context(), c, nil); errors.Is(err, runtime.ErrBusy) {
+		t.Errorf("after it: %v", err)
+	}
+}
+
 func TestMendOfGone(t *testing.T) {
 	v := hostWithUVM(t, fakeUnits{})
 	c := dockerContainer(t, "--device-cgroup-rule", "c 195:* rwm")

@@ -44,6 +44,7 @@ type Step struct {
 	Returned bool   // back, and not by trimtab
 	Mend     bool   // now; Done tells how it ended
 	Obstacle string // why it stays lost for now; told once, until it changes
+	Standing string // of a loss found anew: the obstacle that was told of the one before
 }
 
 // Lost reports whether access was lost at the last look and has not been mended.
@@ -66,7 +67,9 @@ func (c *Course) See(nowNs int64, lost bool, mayNot string) Step {
 		s.Obstacle = c.tell(mayNot)
 	case nowNs < c.nextNs:
 	case len(c.starts) >= MaxPerMinute:
-		s.Obstacle = c.tell(Limited)
+		if s.Obstacle = c.tell(Limited); s.Obstacle == "" && s.Found {
+			s.Standing = Limited
+		}
 	default:
 		if len(c.starts) == 0 && c.said == Limited {
 			c.said = "" // that fight is over; the next one is told again

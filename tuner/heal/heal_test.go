@@ -95,6 +95,30 @@ func TestFlapping(t *testing.T) {
 	}
 }
 
+// TestBackForAMoment: in a fight that was told of, a loss that follows a return says why it
+// is left alone.
+func TestBackForAMoment(t *testing.T) {
+	var c Course
+	now := int64(0)
+	for range MaxPerMinute {
+		now += second
+		c.See(now, true, "")
+		c.Done(now, "")
+	}
+	if s := c.See(now+1*second, true, ""); s != (Step{Found: true, Obstacle: Limited}) {
+		t.Errorf("the seventh: %+v", s)
+	}
+	if s := c.See(now+2*second, false, ""); s != (Step{Returned: true}) {
+		t.Errorf("back: %+v", s)
+	}
+	if s := c.See(now+3*second, true, ""); s != (Step{Found: true, Standing: Limited}) {
+		t.Errorf("lost again: %+v", s)
+	}
+	if s := c.See(now+4*second, true, ""); s != (Step{}) {
+		t.Errorf("told twice: %+v", s)
+	}
+}
+
 // TestRate holds the bound under any course of events.
 func TestRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -198,7 +198,7 @@ func (h *healer) attend(ctx context.Context, w ward) {
 func (h *healer) now() int64 { return time.Since(h.started).Nanoseconds() + 1 }
 
 func (h *healer) unread(w ward, p *patient, err error) {
-	if errors.Is(err, runtime.ErrGone) || p.unread == err.Error() {
+	if errors.Is(err, runtime.ErrGone) || errors.Is(err, runtime.ErrBusy) || p.unread == err.Error() {
 		return
 	}
 	p.unread = err.Error()
@@ -211,6 +211,9 @@ func (h *healer) follow(ctx context.Context, w ward, p *patient, lost []runtime.
 		text := "GPU access lost"
 		if len(lost) > 0 {
 			text += ": " + heal.Names(lost)
+		}
+		if s.Standing != "" {
+			text += "; " + s.Standing
 		}
 		h.tell(ctx, w, p, text, "", true)
 	}

@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ type gpuWorld struct {
 	err     error         // what Mend answers
 	hang    time.Duration // how long Mend takes
 	lookErr error
+	busy    bool // somebody is changing what it sees
 	saved   map[string][]runtime.DeviceRule
 	saveErr error
 }
@@ -43,6 +45,9 @@ func newGPUWorld(names ...string) *gpuWorld {
 func (w *gpuWorld) Look(_ context.Context, c runtime.Container, had []runtime.DeviceRule) (stands, lost []runtime.DeviceRule, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.busy {
+		return nil, nil, fmt.Errorf("container %q: %w", c.Name, runtime.ErrBusy)
+	}
 	for _, r := range had {
 		if !slices.Contains(w.stands[c.Name], r) {
 			lost = append(lost, r)
@@ -246,6 +251,33 @@ func TestHealAfterRestart(t *testing.T) {
 			t.Errorf("still on disk after its end: %v", saved)
 		}
 		d.end()
+	})
+}
+
+// TestBusyIsNoSight: while what a container sees is being changed nothing is known of its
+// access: what was lost is neither called back, nor found once more.
+func TestBusyIsNoSight(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newGPUWorld("job")
+		n.gpuJob("job", tuned())
+		d := n.start(withGPUs(w, nil))
+		time.Sleep(3 * time.Second)
+		w.mu.Lock()
+		w.err = errors.New("refused by the group above")
+		w.mu.Unlock()
+		w.take("job")
+		d.until("job", "lost", func(c view.Container) bool { return strings.Contains(c.GPULost, "group above") })
+		for i := range 20 {
+			w.mu.Lock()
+			w.busy = i%2 == 0
+			w.mu.Unlock()
+			time.Sleep(time.Second)
+		}
+		d.until("job", "lost still", func(c view.Container) bool { return strings.Contains(c.GPULost, "group above") })
+		d.end()
+		if log := n.log.String(); strings.Contains(log, "is back") || strings.Count(log, "GPU access lost") != 1 || strings.Contains(log, "cannot be looked at") {
+			t.Errorf("\n%s", log)
+		}
 	})
 }
 
