@@ -213,7 +213,7 @@ func TestAbsentFunctions(t *testing.T) {
 	order(t, n, -1, "unsupported=nvmlDeviceGetPowerUsage")
 	old := t.TempDir()
 	missing := []string{"nvmlDeviceGetSamples", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetClockInfo"}
-	if err := n.Dir.BuildNVMLWithout(t.Context(), old, missing...); err != nil {
+	if err := n.Dir.BuildWithout(t.Context(), old, "libnvidia-ml.so.1", missing...); err != nil {
 		t.Fatal(err)
 	}
 	r := readerOn(t, n, Options{Library: filepath.Join(old, "libnvidia-ml.so.1")})

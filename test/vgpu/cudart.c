@@ -16,16 +16,19 @@ static __thread int device;
 static __thread int bound; /* 1 + the device whose context the thread has */
 static __thread cudaError_t last_error;
 
+/* lacking stands for a call that an older driver does not have. */
+static CUresult lacking(void) { return (CUresult)cudaErrorCallRequiresNewerDriver; }
+
 static void load(void)
 {
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
-	if (!lib) {
+	if (!lib || !dlsym(lib, "cuInit")) {
 		load_error = cudaErrorInsufficientDriver;
 		return;
 	}
 #define LOOK(name, params) \
 	if (!(*(void **)&vgpu_drv.name = dlsym(lib, #name))) \
-		load_error = cudaErrorInsufficientDriver;
+		*(void **)&vgpu_drv.name = (void *)lacking;
 	DRIVER_CALLS(LOOK)
 #undef LOOK
 	*(void **)&vgpu_drv.set_kernel_ns = dlsym(lib, "vgpuSetKernelNs");
@@ -80,6 +83,7 @@ static const struct {
     {3, "cudaErrorInitializationError", "initialization error"},
     {21, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
     {35, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"},
+    {36, "cudaErrorCallRequiresNewerDriver", "API call is not supported in the installed CUDA driver"},
     {100, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {101, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {201, "cudaErrorDeviceUninitialized", "invalid device context"},

@@ -6,7 +6,7 @@
 #include "cuda.h"
 
 typedef int cudaError_t; /* numbers as CUresult's */
-enum { cudaErrorInvalidValue = 1, cudaErrorInsufficientDriver = 35, cudaErrorInvalidMemcpyDirection = 21 };
+enum { cudaErrorInvalidValue = 1, cudaErrorInsufficientDriver = 35, cudaErrorCallRequiresNewerDriver = 36, cudaErrorInvalidMemcpyDirection = 21 };
 enum { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
 
 typedef struct {

@@ -12,6 +12,10 @@ struct vgpuOpenOp {
 	struct CUctx_st *ctx;
 };
 
+/* vgpuFault tells whether a fault is ordered for a call of the virtual libnccl; one that
+ * hangs is waited for. */
+API vgpuFault(const char *call) { return drv.node && fault_check(drv.node, -1, call) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS; }
+
 API vgpuOpenOpEnqueue(CUstream handle, const char *name, struct vgpuOpenOp **out)
 {
 	struct CUstream_st *s;

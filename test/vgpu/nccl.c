@@ -107,8 +107,10 @@ static ncclResult_t refuse(ncclResult_t r)
 	return r;
 }
 
-static ncclResult_t enqueue(struct vgn_job want)
+static ncclResult_t enqueue(const char *call, struct vgn_job want)
 {
+	if (vgn_fault(call))
+		return refuse(ncclSystemError);
 	size_t in = want.count * vgn_type_size(want.type);
 	int root_reads = want.kind != VGN_BROADCAST || !want.comm || want.root == want.comm->rank;
 	int root_writes = want.kind != VGN_REDUCE || !want.comm || want.root == want.comm->rank;
@@ -125,8 +127,10 @@ static ncclResult_t enqueue(struct vgn_job want)
 	return ncclSuccess;
 }
 
-static ncclResult_t enqueue_p2p(ncclComm_t c, struct vgn_p2p p, int valid)
+static ncclResult_t enqueue_p2p(const char *call, ncclComm_t c, struct vgn_p2p p, int valid)
 {
+	if (vgn_fault(call))
+		return refuse(ncclSystemError);
 	if (!c || !valid || p.peer < 0 || p.peer >= c->nranks || (p.bytes && !p.buf))
 		return refuse(ncclInvalidArgument);
 	struct vgn_job *j = depth > 0 ? pending_p2p(c) : NULL;
@@ -156,35 +160,35 @@ static ncclResult_t enqueue_p2p(ncclComm_t c, struct vgn_p2p p, int valid)
 VGN_API ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t t, ncclRedOp_t op,
                                    ncclComm_t c, struct CUstream_st *s)
 {
-	return enqueue((struct vgn_job){
+	return enqueue(__func__, (struct vgn_job){
 	    .comm = c, .kind = VGN_ALLREDUCE, .send = send, .recv = recv, .count = count, .type = t, .op = op, .stream = s});
 }
 
 VGN_API ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t t, ncclRedOp_t op, int root,
                                 ncclComm_t c, struct CUstream_st *s)
 {
-	return enqueue((struct vgn_job){.comm = c, .kind = VGN_REDUCE, .send = send, .recv = recv, .count = count, .type = t,
+	return enqueue(__func__, (struct vgn_job){.comm = c, .kind = VGN_REDUCE, .send = send, .recv = recv, .count = count, .type = t,
 	                                .op = op, .root = root, .stream = s});
 }
 
 VGN_API ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t t, ncclRedOp_t op,
                                        ncclComm_t c, struct CUstream_st *s)
 {
-	return enqueue((struct vgn_job){.comm = c, .kind = VGN_REDUCESCATTER, .send = send, .recv = recv, .count = count,
+	return enqueue(__func__, (struct vgn_job){.comm = c, .kind = VGN_REDUCESCATTER, .send = send, .recv = recv, .count = count,
 	                                .type = t, .op = op, .stream = s});
 }
 
 VGN_API ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t t, ncclComm_t c,
                                    struct CUstream_st *s)
 {
-	return enqueue((struct vgn_job){
+	return enqueue(__func__, (struct vgn_job){
 	    .comm = c, .kind = VGN_ALLGATHER, .send = send, .recv = recv, .count = count, .type = t, .stream = s});
 }
 
 VGN_API ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t t, int root, ncclComm_t c,
                                    struct CUstream_st *s)
 {
-	return enqueue((struct vgn_job){.comm = c, .kind = VGN_BROADCAST, .send = send, .recv = recv, .count = count, .type = t,
+	return enqueue(__func__, (struct vgn_job){.comm = c, .kind = VGN_BROADCAST, .send = send, .recv = recv, .count = count, .type = t,
 	                                .root = root, .stream = s});
 }
 
@@ -198,11 +202,11 @@ VGN_API ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t t, 
                               struct CUstream_st *s)
 {
 	struct vgn_p2p p = {1, peer, (char *)send, count * vgn_type_size(t), s};
-	return enqueue_p2p(c, p, vgn_type_size(t) > 0);
+	return enqueue_p2p(__func__, c, p, vgn_type_size(t) > 0);
 }
 
 VGN_API ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t t, int peer, ncclComm_t c, struct CUstream_st *s)
 {
 	struct vgn_p2p p = {0, peer, recv, count * vgn_type_size(t), s};
-	return enqueue_p2p(c, p, vgn_type_size(t) > 0);
+	return enqueue_p2p(__func__, c, p, vgn_type_size(t) > 0);
 }

@@ -108,6 +108,7 @@ void vgn_proxy_stop(struct ncclComm *c);
 void vgn_job_free(struct vgn_job *j);
 
 /* nccl_node.c */
+int vgn_fault(const char *call); /* 1 if it is to be refused, as ordered */
 ncclResult_t vgn_device(int *ordinal);
 ncclResult_t vgn_set_device(int ordinal);
 ncclResult_t vgn_open_enqueue(struct CUstream_st *s, const char *name, struct vgn_open **op);

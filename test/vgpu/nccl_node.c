@@ -14,6 +14,7 @@ extern CUresult cuInit(unsigned flags);
 extern CUresult cuCtxGetDevice(int *device);
 extern CUresult cuDevicePrimaryCtxRetain(void **ctx, int device);
 extern CUresult cuCtxSetCurrent(void *ctx);
+extern CUresult vgpuFault(const char *call);
 extern CUresult vgpuOpenOpEnqueue(struct CUstream_st *s, const char *name, struct vgn_open **op);
 extern CUresult vgpuOpenOpWaitStart(struct vgn_open *op, int timeout_ms);
 extern CUresult vgpuOpenOpFinish(struct vgn_open *op);
@@ -25,6 +26,8 @@ ncclResult_t vgn_set_device(int ordinal)
 		return ncclUnhandledCudaError;
 	return ncclSuccess;
 }
+
+int vgn_fault(const char *call) { return vgpuFault(call) != 0; }
 
 /* A thread without a context gets device 0's, as from the runtime. */
 ncclResult_t vgn_device(int *ordinal)

@@ -4,10 +4,12 @@
 #define _GNU_SOURCE
 #include "node.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char usage[] =
     "vgpu-node create [--devices N] [--spec KEY=VALUE,...[/DEVICE:KEY=VALUE,...]]\n"
@@ -16,7 +18,8 @@ static const char usage[] =
     "vgpu-node fault --clear\n"
     "vgpu-node show\n"
     "The node's file is $TRIMTAB_VGPU_NODE, /run/vgpu/node if it is there, else /dev/shm/trimtab-vgpu.\n"
-    "A libnvidia-ml that lacks a symbol is another build: make nvml-without.\nKeys of ";
+    "CALL is an exported name of libcuda, libnccl or libnvidia-ml; calls of libcudart go by the driver's that they make.\n"
+    "A library that lacks a symbol is another build: make without-libcuda.so.1 SYMBOLS=... INTO=...\nKeys of ";
 
 static int fail(const char *what)
 {
@@ -94,11 +97,33 @@ static int lose(struct vgpu_node *n, int device)
 	return 0;
 }
 
+/* known: one of the libraries beside this program has the call. */
+static int known(const char *call)
+{
+	static const char *const libraries[] = {"libcuda.so.1", "libnvidia-ml.so.1", "libnccl.so.2"};
+	char path[4096];
+	ssize_t len = readlink("/proc/self/exe", path, sizeof path - 32);
+	if (len < 0)
+		return 0;
+	path[len] = 0;
+	char *name = strrchr(path, '/') + 1;
+	for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+		strcpy(name, libraries[i]);
+		void *lib = dlopen(path, RTLD_NOW); /* libcuda comes first: libnccl needs it, by its soname */
+		if (lib && dlsym(lib, call))
+			return 1;
+	}
+	return 0;
+}
+
 static int fault(struct vgpu_node *n, int argc, char **argv)
 {
 	static const char *const kinds[] = {[FAULT_HANG] = "hang=", [FAULT_UNSUPPORTED] = "unsupported=", [FAULT_EXIT] = "exit="};
 	const char *kind = option(argc, argv, "--kind"), *device = option(argc, argv, "--device");
 	int r = -1, dev = device ? atoi(device) : -1;
+	const char *call = kind ? strchr(kind, '=') : NULL;
+	if (call && !known(call + 1))
+		return fail("no such call: a fault goes by an exported name of libcuda, libnccl or libnvidia-ml");
 	node_lock(n);
 	if (argc == 3 && strcmp(argv[2], "--clear") == 0) {
 		clear_faults(n);

@@ -253,7 +253,7 @@ func TestFaultMissingSymbol(t *testing.T) {
 	program := goNVML(t)
 	r := newRig(t, Options{})
 	dst := filepath.Join(t.TempDir(), "old")
-	if err := r.Dir.BuildNVMLWithout(t.Context(), dst, "nvmlDeviceGetTemperature", "nvmlDeviceGetComputeRunningProcesses_v3"); err != nil {
+	if err := r.Dir.BuildWithout(t.Context(), dst, "libnvidia-ml.so.1", "nvmlDeviceGetTemperature", "nvmlDeviceGetComputeRunningProcesses_v3"); err != nil {
 		t.Fatal(err)
 	}
 	lib := filepath.Join(dst, "libnvidia-ml.so.1")

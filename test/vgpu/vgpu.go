@@ -48,20 +48,21 @@ func Build(ctx context.Context) (Dir, error) {
 // Lib is the path of one of the libraries, or of vgpu-node.
 func (d Dir) Lib(name string) string { return filepath.Join(string(d), name) }
 
-// BuildNVMLWithout links into the folder dst a libnvidia-ml.so.1 that lacks symbols,
-// as older drivers do; a program that calls one of them nevertheless is ended by the
-// dynamic linker. Put dst before d in LD_LIBRARY_PATH.
-func (d Dir) BuildNVMLWithout(ctx context.Context, dst string, symbols ...string) error {
-	if err := os.MkdirAll(dst, 0o755); err != nil {
+// BuildWithout links into the folder dst one of the libraries, by its file's name,
+// without some of its symbols, as an older version of it is. Put dst before d in
+// LD_LIBRARY_PATH. A program that calls what libnvidia-ml, libcudart or libnccl lack is
+// ended by the dynamic linker; the runtime answers cudaErrorCallRequiresNewerDriver where
+// libcuda lacks what a call needs.
+func (d Dir) BuildWithout(ctx context.Context, dst, library string, symbols ...string) error {
+	into, err := filepath.Abs(dst)
+	if err == nil {
+		err = os.MkdirAll(into, 0o755)
+	}
+	if err != nil {
 		return err
 	}
-	script := filepath.Join(dst, "without.map")
-	text := "{ local: " + strings.Join(symbols, "; ") + "; };\n"
-	if err := os.WriteFile(script, []byte(text), 0o644); err != nil {
-		return err
-	}
-	_, err := output(exec.CommandContext(ctx, "make", "-s", "-C", filepath.Dir(string(d)), "nvml-without",
-		"WITHOUT="+script, "INTO="+filepath.Join(dst, "libnvidia-ml.so.1")))
+	_, err = output(exec.CommandContext(ctx, "make", "-s", "-C", filepath.Dir(string(d)), "without-"+library,
+		"SYMBOLS="+strings.Join(symbols, "; ")+";", "INTO="+into))
 	return err
 }
 
