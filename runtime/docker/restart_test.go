@@ -60,8 +60,10 @@ func TestDockerComesAndGoes(t *testing.T) {
 	if _, err := engine.Read(t.Context(), before); err != nil {
 		t.Errorf("Read while Docker is away: %v", err)
 	}
+	applyQuota(t, engine, before, "60000 100000") // containerd is the door, and is still there
+	d.InterruptBoth(t)
 	if err := engine.Apply(t.Context(), before, quota("80000 100000")); !errors.Is(err, runtime.ErrUnavailable) {
-		t.Errorf("Apply while Docker is away: %v, want ErrUnavailable", err)
+		t.Errorf("Apply while Docker and containerd are away: %v, want ErrUnavailable", err)
 	}
 	if process, err := os.FindProcess(ending.InitPID); err != nil || process.Kill() != nil {
 		t.Fatalf("cannot end process %d: %v", ending.InitPID, err)

@@ -10,23 +10,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
-	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
-	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
 )
 
 // Containerd is a containerd of a test's own, which may be stopped and started; its
@@ -35,11 +28,10 @@ import (
 type Containerd struct {
 	Address string
 
-	bin, dir, rootfs string
-	cgroup           string // above all of its containers', removed at the end
-	cmd              *exec.Cmd
-	conn             *grpc.ClientConn
-	made             [][2]string // namespace and ID, to be removed at the end
+	daemon *ctrd.Daemon
+	rootfs string
+	cgroup string      // above all of its containers', removed at the end
+	made   [][2]string // namespace and ID, to be removed at the end
 }
 
 // ContainerdSpec is a container to be made; zero fields mean nothing special.
@@ -63,11 +55,6 @@ func NeedContainerd(t testing.TB, bin string) *Containerd {
 	if os.Geteuid() != 0 {
 		t.Skip("needs containerd: and root")
 	}
-	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc"} {
-		if _, err := lookPathIn(bin, name); err != nil {
-			t.Skipf("needs containerd: no %s (Debian: containerd, runc)", name)
-		}
-	}
 	root, err := busyboxRoot()
 	if err != nil {
 		t.Skipf("needs containerd: and a static busybox (Debian: busybox-static): %v", err)
@@ -77,7 +64,12 @@ func NeedContainerd(t testing.TB, bin string) *Containerd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Containerd{Address: dir + "/sock", bin: bin, dir: dir, rootfs: dir + "/rootfs", cgroup: "/" + filepath.Base(dir)}
+	daemon, err := ctrd.New(ctrd.Options{Dir: dir, Bin: bin})
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		t.Skipf("needs containerd: %v", err)
+	}
+	c := &Containerd{Address: daemon.Address(), daemon: daemon, rootfs: dir + "/rootfs", cgroup: "/" + filepath.Base(dir)}
 	t.Cleanup(func() {
 		c.Stop(t)
 		removeCgroups(t, c.cgroup)
@@ -96,78 +88,38 @@ func NeedContainerd(t testing.TB, bin string) *Containerd {
 	if out, err := untar.CombinedOutput(); err != nil {
 		t.Fatalf("tar: %v: %s", err, out)
 	}
-	// Plugins that reach beyond the directory are off.
-	config := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [%q, %q, %q]\n[grpc]\naddress = %q\n",
-		dir+"/root", dir+"/state", "io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri", c.Address)
-	if err := os.WriteFile(dir+"/config.toml", []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	return c
 }
 
 // Start starts containerd and waits until it answers.
 func (c *Containerd) Start(t testing.TB) {
 	t.Helper()
-	log, err := os.OpenFile(c.dir+"/log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := c.daemon.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
-	path, err := lookPathIn(c.bin, "containerd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.cmd = exec.Command(path, "--config", c.dir+"/config.toml")
-	c.cmd.Env = pathFirst(c.bin)
-	c.cmd.Stdout, c.cmd.Stderr = log, log
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if c.conn, err = grpc.NewClient("unix://"+c.Address, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		_, err = namespaces.NewNamespacesClient(c.conn).List(ctx, &namespaces.ListNamespacesRequest{}, grpc.WaitForReady(true))
-		cancel()
-		if err == nil {
-			return
-		}
-	}
-	text, _ := os.ReadFile(c.dir + "/log")
-	t.Fatalf("containerd does not answer (%v): %s", err, text)
 }
 
 // Interrupt stops containerd; its containers run on.
 func (c *Containerd) Interrupt(t testing.TB) {
 	t.Helper()
-	c.conn.Close()
-	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := c.daemon.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.cmd.Wait(); err != nil {
-		t.Logf("containerd: %v", err)
-	}
-	c.cmd = nil
 }
 
 // Stop removes all containers made and stops containerd; stopped, it starts it first
 // if containers are left.
 func (c *Containerd) Stop(t testing.TB) {
 	t.Helper()
-	if c.cmd == nil && len(c.made) > 0 {
+	if !c.daemon.Runs() && len(c.made) > 0 {
 		c.Start(t)
 	}
 	for _, at := range c.made {
 		c.End(t, at[0], at[1])
-		c.call(t, at[0], func(ctx context.Context) error {
-			_, err := containers.NewContainersClient(c.conn).Delete(ctx, &containers.DeleteContainerRequest{ID: at[1]})
-			return unlessGone(err)
-		})
+		c.call(t, func(ctx context.Context) error { return c.daemon.Remove(ctx, at[0], at[1]) })
 	}
 	c.made = nil
-	if c.cmd != nil {
+	if c.daemon.Runs() {
 		c.Interrupt(t)
 	}
 }
@@ -185,30 +137,13 @@ func (c *Containerd) RunContainer(t testing.TB, s ContainerdSpec) (id string) {
 		s.CgroupsPath = "/" + s.Namespace + "/" + s.ID
 	}
 	s.CgroupsPath = c.cgroup + s.CgroupsPath
-	shim := &containers.Container_Runtime{Name: "io.containerd.runc.v2"}
+	var shim *options.Options
 	if s.Systemd {
-		s.CgroupsPath = "system.slice:" + s.Namespace + ":" + s.ID
-		options, err := proto.Marshal(&options.Options{SystemdCgroup: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		shim.Options = &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: options}
-	}
-	spec, err := json.Marshal(ociSpec(s))
-	if err != nil {
-		t.Fatal(err)
+		s.CgroupsPath, shim = "system.slice:"+s.Namespace+":"+s.ID, &options.Options{SystemdCgroup: true}
 	}
 	c.made = append(c.made, [2]string{s.Namespace, s.ID})
-	c.call(t, s.Namespace, func(ctx context.Context) error {
-		_, err := namespaces.NewNamespacesClient(c.conn).Create(ctx, &namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: s.Namespace}})
-		if err != nil && status.Code(err) != codes.AlreadyExists {
-			return err
-		}
-		_, err = containers.NewContainersClient(c.conn).Create(ctx, &containers.CreateContainerRequest{Container: &containers.Container{
-			ID: s.ID, Labels: s.Labels, Image: s.Image, Runtime: shim,
-			Spec: &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: spec},
-		}})
-		return err
+	c.call(t, func(ctx context.Context) error {
+		return c.daemon.Create(ctx, ctrd.Container{Namespace: s.Namespace, ID: s.ID, Labels: s.Labels, Image: s.Image, Runc: shim, Spec: ociSpec(s)})
 	})
 	c.StartTask(t, s.Namespace, s.ID)
 	return s.ID
@@ -217,31 +152,16 @@ func (c *Containerd) RunContainer(t testing.TB, s ContainerdSpec) (id string) {
 // StartTask starts a task of a container that has none.
 func (c *Containerd) StartTask(t testing.TB, namespace, id string) {
 	t.Helper()
-	c.task(t, namespace, func(ctx context.Context, client tasks.TasksClient) error {
-		_, err := client.Create(ctx, &tasks.CreateTaskRequest{ContainerID: id,
+	c.call(t, func(ctx context.Context) error {
+		return c.daemon.StartTask(ctx, namespace, &tasks.CreateTaskRequest{ContainerID: id,
 			Rootfs: []*types.Mount{{Type: "bind", Source: c.rootfs, Options: []string{"rbind", "rw"}}}})
-		if err != nil {
-			return err
-		}
-		_, err = client.Start(ctx, &tasks.StartRequest{ContainerID: id})
-		return err
 	})
 }
 
 // End kills a container's task and removes it; without a task it does nothing.
 func (c *Containerd) End(t testing.TB, namespace, id string) {
 	t.Helper()
-	c.task(t, namespace, func(ctx context.Context, client tasks.TasksClient) error {
-		_, _ = client.Resume(ctx, &tasks.ResumeTaskRequest{ContainerID: id}) // a frozen process cannot die on v1
-		if _, err := client.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(syscall.SIGKILL), All: true}); unlessGone(err) != nil {
-			t.Logf("kill %s: %v", id, err)
-		}
-		if _, err := client.Wait(ctx, &tasks.WaitRequest{ContainerID: id}); err != nil {
-			return unlessGone(err)
-		}
-		_, err := client.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
-		return unlessGone(err)
-	})
+	c.call(t, func(ctx context.Context) error { return c.daemon.End(ctx, namespace, id) })
 }
 
 // Pause and Resume freeze and thaw a task.
@@ -265,8 +185,8 @@ func (c *Containerd) Resume(t testing.TB, namespace, id string) {
 // SetLabel changes a label of a container.
 func (c *Containerd) SetLabel(t testing.TB, namespace, id, key, value string) {
 	t.Helper()
-	c.call(t, namespace, func(ctx context.Context) error {
-		client := containers.NewContainersClient(c.conn)
+	c.call(t, func(ctx context.Context) error {
+		ctx, client := ctrd.In(ctx, namespace), c.daemon.Containers()
 		got, err := client.Get(ctx, &containers.GetContainerRequest{ID: id})
 		if err != nil {
 			return err
@@ -296,35 +216,27 @@ func (c *Containerd) Update(t testing.TB, namespace, id string, r specs.LinuxRes
 
 func (c *Containerd) task(t testing.TB, namespace string, use func(context.Context, tasks.TasksClient) error) {
 	t.Helper()
-	c.call(t, namespace, func(ctx context.Context) error { return use(ctx, tasks.NewTasksClient(c.conn)) })
+	c.call(t, func(ctx context.Context) error { return use(ctrd.In(ctx, namespace), c.daemon.Tasks()) })
 }
 
-func (c *Containerd) call(t testing.TB, namespace string, use func(context.Context) error) {
+func (c *Containerd) call(t testing.TB, use func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "containerd-namespace", namespace), callLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
 	if err := use(ctx); err != nil {
-		log, _ := os.ReadFile(c.dir + "/log")
-		t.Fatalf("containerd: %v\n%s", err, log[max(0, len(log)-2000):])
+		t.Fatalf("containerd: %v\n%s", err, c.daemon.Said())
 	}
-}
-
-func unlessGone(err error) error {
-	if status.Code(err) == codes.NotFound {
-		return nil
-	}
-	return err
 }
 
 // ociSpec is the least that runs busybox, with no network but its own loopback.
-func ociSpec(s ContainerdSpec) specs.Spec {
+func ociSpec(s ContainerdSpec) *specs.Spec {
 	command := s.Command
 	if command == nil {
 		command = []string{"sleep", "1000000"}
 	}
 	r := s.Resources
 	r.Devices = append([]specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}, r.Devices...)
-	return specs.Spec{
+	return &specs.Spec{
 		Version: "1.0.2",
 		Root:    &specs.Root{Path: "rootfs"},
 		Process: &specs.Process{Args: command, Cwd: "/", Env: append([]string{"PATH=/bin"}, s.Env...)},
@@ -357,22 +269,4 @@ func removeCgroups(t testing.TB, path string) {
 			}
 		}
 	}
-}
-
-// lookPathIn finds a command in a directory first, then in PATH.
-func lookPathIn(bin, name string) (string, error) {
-	if bin != "" {
-		if path, err := exec.LookPath(filepath.Join(bin, name)); err == nil {
-			return path, nil
-		}
-	}
-	return exec.LookPath(name)
-}
-
-// pathFirst is the environment with a directory before PATH.
-func pathFirst(bin string) []string {
-	if bin == "" {
-		return nil
-	}
-	return append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 }

@@ -1,20 +1,28 @@
 package runtimetest
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
 )
 
 // Dockerd is a Docker engine of a test's own, which may be stopped and started.
-// Its containers run on while it is down, as with live-restore.
+// Its containers run on while it is down, as with live-restore, and so does its
+// containerd, as where each is a service.
 type Dockerd struct {
 	DockerHost
 	// ContainerdAddress is the socket of its containerd.
 	ContainerdAddress string
+
+	// below is its containerd: told of none, dockerd takes the host's where there is
+	// one, and that one's runc.
+	below *ctrd.Daemon
 
 	path      string
 	args, env []string
@@ -34,7 +42,7 @@ func NeedDockerd(t testing.TB) *Dockerd {
 func NeedDockerdOf(t testing.TB, bin string) *Dockerd {
 	t.Helper()
 	NeedDocker(t) // the same needs, and more
-	path, err := lookPathIn(bin, "dockerd")
+	path, err := ctrd.Find(bin, "dockerd")
 	if err != nil {
 		t.Skip("needs Docker: no dockerd command")
 	}
@@ -43,18 +51,24 @@ func NeedDockerdOf(t testing.TB, bin string) *Dockerd {
 	if err != nil {
 		t.Fatal(err)
 	}
+	below, err := newBelow(dir+"/containerd", bin)
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		t.Skipf("needs Docker: %v", err)
+	}
 	d := &Dockerd{
 		DockerHost:        DockerHost{Host: "unix://" + dir + "/docker.sock"},
-		ContainerdAddress: dir + "/exec/containerd/containerd.sock",
+		ContainerdAddress: below.Address(),
+		below:             below,
 		log:               dir + "/log",
 		path:              path,
-		env:               pathFirst(bin),
+		env:               ctrd.PathFirst(bin),
 	}
 	config := dir + "/daemon.json" // the host's own may contradict the flags
 	if err := os.WriteFile(config, []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.args = []string{"--config-file", config, "--exec-opt", "native.cgroupdriver=cgroupfs", "--host", d.Host, "--data-root", dir + "/data", "--exec-root", dir + "/exec", "--pidfile", dir + "/pid",
+	d.args = []string{"--config-file", config, "--exec-opt", "native.cgroupdriver=cgroupfs", "--host", d.Host, "--containerd", d.ContainerdAddress, "--data-root", dir + "/data", "--exec-root", dir + "/exec", "--pidfile", dir + "/pid",
 		"--bridge", "none", "--iptables=false", "--ip6tables=false", "--live-restore", "--storage-driver", "vfs"}
 	if bin != "" { // runc built without libseccomp knows no profiles
 		d.args = append(d.args, "--seccomp-profile", "unconfined")
@@ -69,9 +83,21 @@ func NeedDockerdOf(t testing.TB, bin string) *Dockerd {
 	return d
 }
 
+func newBelow(dir, bin string) (*ctrd.Daemon, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return ctrd.New(ctrd.Options{Dir: dir, Bin: bin})
+}
+
 // Start starts the engine and waits until it answers.
 func (d *Dockerd) Start(t testing.TB) {
 	t.Helper()
+	if !d.below.Runs() {
+		if err := d.below.Start(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -103,9 +129,21 @@ func (d *Dockerd) RunContainer(t testing.TB, name string, args ...string) (id st
 	return d.Run(t, append(run, ImageName, "sleep", "1000000")...)
 }
 
-// Interrupt stops the engine; its containers run on.
+// InterruptBoth stops the engine and its containerd; its containers run on.
+func (d *Dockerd) InterruptBoth(t testing.TB) {
+	t.Helper()
+	d.Interrupt(t)
+	if err := d.below.Stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Interrupt stops the engine; its containerd and its containers run on.
 func (d *Dockerd) Interrupt(t testing.TB) {
 	t.Helper()
+	if d.cmd == nil {
+		return
+	}
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -118,6 +156,11 @@ func (d *Dockerd) Interrupt(t testing.TB) {
 // Stop removes all containers and stops the engine; stopped, it does nothing.
 func (d *Dockerd) Stop(t testing.TB) {
 	t.Helper()
+	defer func() {
+		if err := d.below.Stop(); err != nil {
+			t.Errorf("its containerd: %v", err)
+		}
+	}()
 	if d.cmd == nil {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
 )
 
 // What `make test-runtimes` sets: where scripts/build-runtimes.sh put current
@@ -46,7 +47,7 @@ func (r Runtime) DockerVersions() string {
 // version is the first word of `COMMAND --version` that begins with a digit, less
 // what distributions add.
 func (r Runtime) version(command string) string {
-	path, err := lookPathIn(r.Bin, command)
+	path, err := ctrd.Find(r.Bin, command)
 	if err != nil {
 		return "absent"
 	}

@@ -73,7 +73,7 @@ func TestDockerRestartedUnderTheDaemon(t *testing.T) {
 		t.Fatalf("%.2f CPUs stand", given)
 	}
 
-	d.Interrupt(t)
+	d.InterruptBoth(t)
 	engine := func(ok bool) func(view.Container) bool {
 		return func(view.Container) bool {
 			s, err := run.Client().Status(t.Context())
