@@ -1,9 +1,12 @@
 #!/bin/sh
-# Builds current container runtimes from their Go modules, for `make test-runtimes`:
-# Debian's are years behind, and runtimes differ in what an update does. Nothing
-# is installed; what was built before is kept. The first run takes minutes.
+# Builds current container runtimes from their Go modules, for `make test-runtimes` and
+# `make gpu-bundle`: Debian's are years behind, and runtimes differ in what an update
+# does. Nothing is installed; what was built before is kept. The first run takes minutes.
 #
-#   scripts/build-runtimes.sh [DIR]      (default: .cache/runtimes)
+#   scripts/build-runtimes.sh [DIR [NAME...]]
+#
+# DIR is .cache/runtimes if it is not given, NAMEs are all of them: runc,
+# containerd-shim-runc-v2, containerd, dockerd. None needs a library of the machine.
 #
 # The versions stand here, and only here. Needs Go, and gcc for runc.
 set -eu
@@ -14,14 +17,17 @@ dockerd=v2.0.0-beta.24
 
 cd "$(dirname "$0")/.."
 dir=${1:-.cache/runtimes}
+[ $# -eq 0 ] || shift
+names=${*:-runc containerd-shim-runc-v2 containerd dockerd}
 mkdir -p "$dir/bin"
 dir=$(cd "$dir" && pwd)
 exec 9>"$dir/lock"
 flock 9
 
-# build NAME VERSION CGO TAGS PACKAGE: into DIR/bin, unless that version is there.
+# build NAME VERSION CGO TAGS PACKAGE LDFLAGS: into DIR/bin, if it was asked for, unless it is there.
 build() {
-	stamp="$dir/$1-$2"
+	case " $names " in *" $1 "*) ;; *) return 0 ;; esac
+	stamp="$dir/$1-$2-$(printf %s "$*" | cksum | cut -d ' ' -f 1)"
 	[ ! -e "$stamp" ] || return 0
 	echo "building $1 $2 (into $dir/bin)"
 	(cd / && GOBIN="$dir/bin" GOFLAGS= CGO_ENABLED="$3" nice -n 19 go install -p "${BUILD_P:-1}" -trimpath \
@@ -30,9 +36,11 @@ build() {
 	touch "$stamp"
 }
 
-# runc has no seccomp without libseccomp's headers: engines under test run without profiles.
+# runc starts containers by C code that runs before Go's. It has no seccomp without
+# libseccomp's headers: engines under test run without profiles.
 command -v gcc >/dev/null || { echo "runc is built with gcc: install it (Debian: gcc, libc6-dev)" >&2; exit 1; }
-build runc "$runc" 1 "" github.com/opencontainers/runc "-X main.version=${runc#v}"
+build runc "$runc" 1 "netgo osusergo" github.com/opencontainers/runc \
+	"-X main.version=${runc#v} -linkmode external -extldflags '-static -w'"
 
 # Without CRI and the snapshotters that need libraries: the task service is what is tested.
 tags="no_cri no_btrfs no_devmapper no_zfs no_aufs"

@@ -2,14 +2,13 @@ package cuda
 
 import (
 	"context"
-	"errors"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
 	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/vgpu/vgputest"
 	"github.com/trimtab/trimtab/test/workloads/gpu"
 )
 
@@ -24,13 +23,6 @@ func trainer(t *testing.T, node *vgpu.Node, target probes.Target, program string
 func TestAgainstTheVirtualGPU(t *testing.T) {
 	uprobetest.NeedsRoot(t)
 	ctx := context.Background()
-	dir, err := gpu.Build(ctx)
-	if errors.Is(err, vgpu.ErrNoCompiler) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, tc := range []struct {
 		name, program string
 		args          []string
@@ -41,15 +33,7 @@ func TestAgainstTheVirtualGPU(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t)
-			shm, err := os.MkdirTemp("/dev/shm", "trimtab-cuda-")
-			if err != nil {
-				t.Skipf("needs /dev/shm: %v", err)
-			}
-			t.Cleanup(func() { _ = os.RemoveAll(shm) })
-			node, err := vgpu.NewNode(ctx, dir, shm, vgpu.Options{Devices: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			node := vgputest.Node(t, vgpu.Options{Devices: 1})
 			target := uprobetest.Cgroup(t, "cuda-vgpu")
 			r.watch(target)
 			pid := trainer(t, node, target, tc.program, tc.args...)
@@ -96,23 +80,8 @@ func TestAgainstTheVirtualGPU(t *testing.T) {
 func TestLaunchesEndWithTheirTime(t *testing.T) {
 	uprobetest.NeedsRoot(t)
 	ctx := context.Background()
-	dir, err := gpu.Build(ctx)
-	if errors.Is(err, vgpu.ErrNoCompiler) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := newRig(t)
-	shm, err := os.MkdirTemp("/dev/shm", "trimtab-cuda-")
-	if err != nil {
-		t.Skipf("needs /dev/shm: %v", err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(shm) })
-	node, err := vgpu.NewNode(ctx, dir, shm, vgpu.Options{Devices: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := vgputest.Node(t, vgpu.Options{Devices: 1})
 	target := uprobetest.Cgroup(t, "cuda-flood")
 	r.watch(target)
 	pid := trainer(t, node, target, gpu.Trainer, "--kernels", "1000", "--kernel-us", "5", "--launch-us", "200") // two hits each, below the ceiling at which it is taken off

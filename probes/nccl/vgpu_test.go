@@ -2,14 +2,13 @@ package nccl
 
 import (
 	"context"
-	"errors"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
 	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/vgpu/vgputest"
 	"github.com/trimtab/trimtab/test/workloads/gpu"
 )
 
@@ -18,22 +17,7 @@ import (
 func TestAgainstTheVirtualNCCL(t *testing.T) {
 	uprobetest.NeedsRoot(t)
 	ctx := context.Background()
-	dir, err := gpu.Build(ctx)
-	if errors.Is(err, vgpu.ErrNoCompiler) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	shm, err := os.MkdirTemp("/dev/shm", "trimtab-nccl-")
-	if err != nil {
-		t.Skipf("needs /dev/shm: %v", err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(shm) })
-	node, err := vgpu.NewNode(ctx, dir, shm, vgpu.Options{Devices: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := vgputest.Node(t, vgpu.Options{Devices: 2})
 	target := uprobetest.Cgroup(t, "nccl-vgpu")
 	read, _ := watched(t, target)
 	uprobetest.Run(t, target, node.Env(), node.Dir.Lib(gpu.Trainer), "--ranks", "2", "--kernels", "4", "--kernel-us", "500", "--allreduce-mib", "1")

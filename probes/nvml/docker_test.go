@@ -9,6 +9,7 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/vgpu/vgputest"
 	trainers "github.com/trimtab/trimtab/test/workloads/gpu"
 )
 
@@ -27,7 +28,7 @@ func docker(t *testing.T, args ...string) string {
 // The host PID that NVML tells of a process in a container leads to that container.
 func TestContainerHoldsDevice(t *testing.T) {
 	docker(t, "image", "inspect", trainImage)
-	n := node(t, vgpu.Options{Devices: 1})
+	n := vgputest.Node(t, vgpu.Options{Devices: 1})
 	if _, err := trainers.Build(t.Context()); err != nil {
 		t.Skip(err.Error())
 	}

@@ -14,34 +14,9 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/vgpu/vgputest"
 	trainers "github.com/trimtab/trimtab/test/workloads/gpu"
 )
-
-// node is a virtual GPU of a test's own, or a skip.
-func node(t *testing.T, o vgpu.Options) *vgpu.Node {
-	t.Helper()
-	dir, err := vgpu.Build(t.Context())
-	if errors.Is(err, vgpu.ErrNoCompiler) {
-		t.Skip(err.Error())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	shm, err := os.MkdirTemp("/dev/shm", "trimtab-nvml-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(shm); err != nil {
-			t.Error(err)
-		}
-	})
-	n, err := vgpu.NewNode(t.Context(), dir, shm, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
 
 // childOn is a child's argv that sees the node.
 func childOn(t *testing.T, n *vgpu.Node) []string {
@@ -107,7 +82,7 @@ func device(t *testing.T, r *Reader, index int, what string, ok func(d probes.De
 }
 
 func TestReading(t *testing.T) {
-	n := node(t, vgpu.Options{Spec: "hopper=1,nvlinks=4,temp-c=61/1:numa=1,cpus=2-3"})
+	n := vgputest.Node(t, vgpu.Options{Spec: "hopper=1,nvlinks=4,temp-c=61/1:numa=1,cpus=2-3"})
 	pid := trainOn(t, n, "0")
 	r := readerOn(t, n, Options{Owner: func(p int32) string {
 		if p == pid {
@@ -155,7 +130,7 @@ func TestReading(t *testing.T) {
 
 // Why the clock is low, in words.
 func TestSlowdownIsTold(t *testing.T) {
-	n := node(t, vgpu.Options{})
+	n := vgputest.Node(t, vgpu.Options{})
 	r := readerOn(t, n, Options{})
 	set(t, n, 1, "slowdown", "0x24")
 	d := device(t, r, 1, "the reasons", func(d probes.Device) bool { return len(d.Slowdown) > 1 })
@@ -170,7 +145,7 @@ func TestDeadlyCall(t *testing.T) {
 	for kind, said := range map[string]string{"hang": "gave no answer in", "exit": "ended the process"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			n := node(t, vgpu.Options{})
+			n := vgputest.Node(t, vgpu.Options{})
 			var log journal
 			r := readerOn(t, n, Options{Logger: log.logger()})
 			device(t, r, 0, "power", func(d probes.Device) bool { return d.PowerW != nil })
@@ -194,7 +169,7 @@ func TestDeadlyCall(t *testing.T) {
 
 // A device that cannot even be named is lost by name; the others are read.
 func TestDeviceThatHangs(t *testing.T) {
-	n := node(t, vgpu.Options{})
+	n := vgputest.Node(t, vgpu.Options{})
 	r := readerOn(t, n, Options{SlowDeadline: time.Second})
 	uuid := device(t, r, 1, "device 1", func(d probes.Device) bool { return d.Lost == "" }).UUID
 	order(t, n, 1, "hang=nvmlDeviceGetUUID")
@@ -209,7 +184,7 @@ func TestDeviceThatHangs(t *testing.T) {
 
 // What the device does not support, and what the driver's library does not have, is absent.
 func TestAbsentFunctions(t *testing.T) {
-	n := node(t, vgpu.Options{})
+	n := vgputest.Node(t, vgpu.Options{})
 	order(t, n, -1, "unsupported=nvmlDeviceGetPowerUsage")
 	old := t.TempDir()
 	missing := []string{"nvmlDeviceGetSamples", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetClockInfo"}
@@ -230,7 +205,7 @@ func TestAbsentFunctions(t *testing.T) {
 
 // The library of a driver before R470 lacks the newest versions of functions.
 func TestOldDriver(t *testing.T) {
-	n := node(t, vgpu.Options{Spec: "slowdown=4,temp-c=50"})
+	n := vgputest.Node(t, vgpu.Options{Spec: "slowdown=4,temp-c=50"})
 	pid := trainOn(t, n, "0")
 	r := readerOn(t, n, Options{Library: n.Dir.Lib("libnvidia-ml-old.so.1")})
 	d := device(t, r, 0, "the trainer", func(d probes.Device) bool { return len(d.Processes) == 1 && len(d.Duty) > 0 })
@@ -241,7 +216,7 @@ func TestOldDriver(t *testing.T) {
 
 // A device falls off the bus and comes back; the other is read throughout.
 func TestLostDevice(t *testing.T) {
-	n := node(t, vgpu.Options{})
+	n := vgputest.Node(t, vgpu.Options{})
 	r := readerOn(t, n, Options{})
 	uuid := device(t, r, 1, "device 1", func(d probes.Device) bool { return d.Lost == "" }).UUID
 	set(t, n, 1, "lost", "1")
@@ -260,7 +235,7 @@ func TestLostDevice(t *testing.T) {
 
 // Under MIG slices are devices of their own, and what does not exist there is absent.
 func TestMIG(t *testing.T) {
-	n := node(t, vgpu.Options{Devices: 1, Spec: "mig=3,hopper=1"})
+	n := vgputest.Node(t, vgpu.Options{Devices: 1, Spec: "mig=3,hopper=1"})
 	r := readerOn(t, n, Options{})
 	until(t, r, "readings", func() bool { return readings(r) > 3 })
 	list := read(r)
@@ -278,7 +253,7 @@ func TestMIG(t *testing.T) {
 func TestSharing(t *testing.T) {
 	for want, spec := range map[string]string{"time-slicing": "", "mps": "mps=1"} {
 		t.Run(want, func(t *testing.T) {
-			n := node(t, vgpu.Options{Devices: 1, Spec: spec})
+			n := vgputest.Node(t, vgpu.Options{Devices: 1, Spec: spec})
 			trainOn(t, n, "0")
 			trainOn(t, n, "0")
 			r := readerOn(t, n, Options{})
@@ -288,7 +263,7 @@ func TestSharing(t *testing.T) {
 }
 
 func TestLook(t *testing.T) {
-	n := node(t, vgpu.Options{Spec: "hopper=1"})
+	n := vgputest.Node(t, vgpu.Options{Spec: "hopper=1"})
 	order(t, n, 0, "hang=nvmlDeviceGetPowerUsage")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -312,7 +287,7 @@ func TestLook(t *testing.T) {
 // does not fit what is loaded until the machine's modules are the new ones too. That is
 // said meanwhile, and devices are read again as soon as they answer.
 func TestDriverUpgradedUnderneath(t *testing.T) {
-	n := node(t, vgpu.Options{})
+	n := vgputest.Node(t, vgpu.Options{})
 	lib := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
 	copyFile(t, n.Dir.Lib("libnvidia-ml.so.1"), lib)
 	r := readerOn(t, n, Options{Library: lib})
@@ -332,7 +307,7 @@ func TestDriverUpgradedUnderneath(t *testing.T) {
 
 // A driver that is removed in service leaves what a host without one is, and is found again.
 func TestDriverVanishes(t *testing.T) {
-	n := node(t, vgpu.Options{})
+	n := vgputest.Node(t, vgpu.Options{})
 	lib := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
 	copyFile(t, n.Dir.Lib("libnvidia-ml.so.1"), lib)
 	r := readerOn(t, n, Options{Library: lib})

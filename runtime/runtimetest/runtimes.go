@@ -3,8 +3,6 @@ package runtimetest
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"strings"
 	"sync"
 	"testing"
 
@@ -44,27 +42,7 @@ func (r Runtime) DockerVersions() string {
 	return "dockerd " + r.version("dockerd") + ", " + r.ContainerdVersions()
 }
 
-// version is the first word of `COMMAND --version` that begins with a digit, less
-// what distributions add.
-func (r Runtime) version(command string) string {
-	path, err := ctrd.Find(r.Bin, command)
-	if err != nil {
-		return "absent"
-	}
-	out, err := exec.Command(path, "--version").Output()
-	if err != nil {
-		return "unknown"
-	}
-	for word := range strings.FieldsSeq(string(out)) {
-		word = strings.Trim(strings.TrimPrefix(word, "v"), ",")
-		if word != "" && word[0] >= '0' && word[0] <= '9' {
-			word, _, _ = strings.Cut(word, "+")
-			word, _, _ = strings.Cut(word, "~")
-			return word
-		}
-	}
-	return "unknown"
-}
+func (r Runtime) version(command string) string { return ctrd.Version(r.Bin, command) }
 
 // tally counts the cases of one run of the suite.
 type tally struct {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/vgpu/vgputest"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/test/workloads/gpu"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -28,27 +28,7 @@ func vgpuNode(t *testing.T, o vgpu.Options) *vgpu.Node {
 	if err := workload.Ready(t.Context()); err != nil {
 		t.Skip(err)
 	}
-	dir, err := gpu.Build(t.Context())
-	if errors.Is(err, vgpu.ErrNoCompiler) {
-		t.Skip("needs gcc and g++: the virtual GPU is built from C")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, err := os.MkdirTemp("/dev/shm", "trimtab-e2e-*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(at); err != nil {
-			t.Error(err)
-		}
-	})
-	node, err := vgpu.NewNode(t.Context(), dir, at, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return node
+	return vgputest.Node(t, o)
 }
 
 // gpuJob starts the C++ trainer on the node's first device.

@@ -1,11 +1,10 @@
 #!/bin/bash
 # Makes what gpu-check needs on a machine that has nothing but a GPU, its driver and
 # PyTorch: the folder dist/gpu-check, and dist/gpu-check.tar.zst of it. Needs Go, gcc,
-# g++, make, libc6-dev, and once the module proxy, for runc.
+# g++, make, libc6-dev, and once the module proxy, for containerd and runc.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-runc=v1.5.2
 limit=$((60 << 20))
 out=dist/gpu-check
 version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -16,16 +15,12 @@ done
 make --no-print-directory vgpu
 flock test/vgpu/build/.lock make -s -C test/workloads/gpu VGPU="$PWD/test/vgpu/build"
 
-mkdir -p $out/vgpu .cache
+mkdir -p $out/vgpu
 CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.stampedVersion=$version" -o $out/trimtab ./cmd/trimtab
 CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $out/gpucheck ./test/gpucheck
-# runc starts containers by C code that runs before Go's: cgo, linked statically, and
-# without seccomp, whose library would have to come along.
-if [ ! -x .cache/runc-$runc/runc ]; then
-	GOBIN="$PWD/.cache/runc-$runc" CGO_ENABLED=1 go install -trimpath -tags '' \
-		-ldflags '-s -w -linkmode external -extldflags "-static -w"' github.com/opencontainers/runc@$runc
-fi
-install -m 0755 .cache/runc-$runc/runc $out/runc
+programs="containerd containerd-shim-runc-v2 runc"
+scripts/build-runtimes.sh .cache/runtimes $programs >/dev/null
+for f in $programs; do install -m 0755 .cache/runtimes/bin/$f $out/$f; done
 install -m 0644 test/gpucheck/train.py $out/train.py
 for f in libcuda.so.1 libcudart.so.12 libnccl.so.2 libnvidia-ml.so.1; do install -m 0644 test/vgpu/build/$f $out/vgpu/$f; done
 for f in vgpu-node trainer; do install -m 0755 test/vgpu/build/$f $out/vgpu/$f; done

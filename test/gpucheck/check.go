@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,7 +53,7 @@ func checkParts(only string) error {
 type check struct {
 	o       options
 	report  report
-	runc    runcTool
+	site    *site
 	tmp     string // in memory, gone at the end
 	saves   string // on disk: checkpoints
 	root    string // of containers
@@ -78,11 +79,6 @@ func newCheck(ctx context.Context, o options) (c *check, err error) {
 	if c.log, err = openLog(c.tmp); err != nil {
 		return c, err
 	}
-	path, err := runcPath(o.dir)
-	if err != nil {
-		return c, err
-	}
-	c.runc = runcTool{path: path, state: filepath.Join(c.tmp, "runc")}
 	if err := controlGroups(); err != nil {
 		return c, err
 	}
@@ -92,7 +88,15 @@ func newCheck(ctx context.Context, o options) (c *check, err error) {
 		}
 	}
 	c.root = filepath.Join(c.tmp, "root")
-	return c, rootFS(c.root)
+	if err := rootFS(c.root); err != nil {
+		return c, err
+	}
+	dir := filepath.Join(c.tmp, "containerd")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return c, err
+	}
+	c.site, err = newSite(ctx, dir, o.dir, slog.New(slog.NewTextHandler(c.log, nil)))
+	return c, err
 }
 
 // makeNode makes the virtual node, and makes this process and its children see it.
@@ -115,6 +119,11 @@ func (c *check) makeNode(ctx context.Context) (err error) {
 
 // close removes what was made. The mounts go with this process's namespace.
 func (c *check) close() {
+	if c.site != nil {
+		if err := c.site.close(); err != nil {
+			fmt.Fprintln(os.Stderr, "gpu-check: containerd's end:", err)
+		}
+	}
 	if c.log != nil {
 		_ = c.log.Close()
 	}

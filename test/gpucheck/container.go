@@ -3,14 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,37 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
 	"github.com/trimtab/trimtab/test/workload"
 )
-
-// runcTool runs runc with a state directory of the check's own.
-type runcTool struct {
-	path, state string
-}
-
-func (r runcTool) do(ctx context.Context, stdin string, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, r.path, append([]string{"--root", r.state}, args...)...)
-	cmd.Stdin = strings.NewReader(stdin)
-	out, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("runc %s: %w", args[0], err)
-	}
-	return out, nil
-}
 
 // job is a training process in its container.
 type job struct {
 	c    runtime.Container
-	runc runcTool
-	dir  string // the OCI bundle
-	cmd  *exec.Cmd
-	done chan struct{}
+	site *site
+	dir  string
+	done chan struct{} // closes once it ended and all its words were read
 
 	mu    sync.Mutex
 	steps []workload.Step
@@ -57,71 +33,34 @@ type job struct {
 	tail  []string // its last words
 }
 
-// start makes the container and waits until its init process runs.
+// start makes the container and waits until trimtab's engine knows it.
 func (c *check) start(ctx context.Context, name string, work work) (*job, error) {
 	c.started++
 	id := fmt.Sprintf("trimtab-gpucheck-%d-%d", os.Getpid(), c.started)
-	j := &job{runc: c.runc, dir: filepath.Join(c.tmp, id), done: make(chan struct{})}
+	j := &job{site: c.site, dir: filepath.Join(c.tmp, id), done: make(chan struct{})}
+	j.c.Name, j.c.ID.Container = name, id
 	if err := os.Mkdir(j.dir, 0o700); err != nil {
 		return nil, err
 	}
-	spec, err := json.Marshal(c.spec(id, work))
+	pipe := filepath.Join(j.dir, "words")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		return nil, fmt.Errorf("%s: %w", pipe, err)
+	}
+	out, err := os.OpenFile(pipe, os.O_RDWR|unix.O_NONBLOCK, 0) // open for writing too: it has no end before the job's
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(j.dir, "config.json"), spec, 0o600); err != nil {
-		return nil, err
-	}
-	j.cmd = exec.Command(c.runc.path, "--root", c.runc.state, "run", "--bundle", j.dir, id)
-	out, err := j.cmd.StdoutPipe()
+	err = c.site.run(ctx, ctrd.Container{ID: id, Labels: map[string]string{"nerdctl/name": name, "trimtab.mode": "tune"}, Spec: c.spec(id, work)}, pipe)
 	if err != nil {
-		return nil, err
-	}
-	j.cmd.Stderr = j.cmd.Stdout
-	if err := j.cmd.Start(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, out.Close(), c.site.remove(id), os.RemoveAll(j.dir))
 	}
 	go j.follow(out)
-	j.c = runtime.Container{ID: runtime.ID{Engine: engineName, Container: id}, Name: name, State: runtime.StateRunning,
-		Labels: map[string]string{"trimtab.mode": "tune"}, GPUs: []string{"all"}, GPUVia: "devices"}
-	if err := j.identify(ctx); err != nil {
+	known, err := c.site.await(ctx, id, j.done)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("container %s: %w: %s", name, err, j.said()), j.stop())
 	}
+	j.c = known
 	return j, nil
-}
-
-// identify waits for the container and reads what names it.
-func (j *job) identify(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	for {
-		var state struct {
-			PID    int    `json:"pid"`
-			Status string `json:"status"`
-		}
-		if out, err := j.runc.do(ctx, "", "state", j.c.ID.Container); err == nil && json.Unmarshal(out, &state) == nil && state.Status == "running" {
-			return j.place(state.PID)
-		}
-		select {
-		case <-j.done:
-			return errors.New("it ended at once")
-		case <-ctx.Done():
-			return errors.New("it did not start within 20 s")
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-func (j *job) place(pid int) (err error) {
-	j.c.InitPID = pid
-	if j.c.Cgroup, err = cgroup.Locate("/proc", cgroup.DefaultRoot, pid); err != nil {
-		return err
-	}
-	if j.c.ID.Boot, err = cgroup.BootID("/proc"); err != nil {
-		return err
-	}
-	j.c.ID.StartTick, err = cgroup.StartTick("/proc", pid)
-	return err
 }
 
 // Bounds of what a job may make the check keep.
@@ -130,14 +69,21 @@ const (
 	maxSteps = 1 << 20
 )
 
-func (j *job) follow(out io.Reader) {
+// lastWords is how long is waited for what an ended job has yet to be heard of.
+const lastWords = 200 * time.Millisecond
+
+func (j *job) follow(out *os.File) {
 	defer close(j.done)
+	defer out.Close()
+	go func() {
+		j.site.wait(j.c.ID.Container)
+		_ = out.SetReadDeadline(time.Now().Add(lastWords)) // it may be closed by now
+	}()
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20) // a warning of PyTorch's may be long
 	for lines.Scan() {
 		j.line(lines.Text())
 	}
-	_ = j.cmd.Wait() // how it ended shows in what it said
 }
 
 func (j *job) line(text string) {
@@ -226,15 +172,22 @@ func (j *job) rateFor(ctx context.Context, d time.Duration) (float64, error) {
 	return rate, nil
 }
 
-// all signals every process of the container.
-func (j *job) all(ctx context.Context, sig unix.Signal) error {
-	_, err := j.runc.do(ctx, "", "kill", j.c.ID.Container, strconv.Itoa(int(sig)))
-	return err
+// signal signals the container's first process.
+func (j *job) signal(ctx context.Context, sig unix.Signal) error {
+	return j.site.signal(ctx, j.c.ID.Container, sig)
+}
+
+// runs tries a command in the container.
+func (j *job) runs(ctx context.Context, command ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	args := append([]string{"--root", filepath.Join(j.site.dir, "runc", namespace), "exec", j.c.ID.Container}, command...)
+	return exec.CommandContext(ctx, j.site.runc, args...).Run()
 }
 
 // stop ends the container and waits.
 func (j *job) stop() error {
-	_, err := j.runc.do(context.Background(), "", "delete", "--force", j.c.ID.Container)
+	err := j.site.remove(j.c.ID.Container)
 	select {
 	case <-j.done:
 	case <-time.After(20 * time.Second):

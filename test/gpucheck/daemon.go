@@ -35,9 +35,8 @@ import (
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
-// daemon is trimtab's own loop, probes and actuator in this process, over one
-// container of the check's: what `trimtab daemon` runs, but for the engine, and
-// without API, history and metrics.
+// daemon is trimtab's own loop, probes, engine and actuator in this process, over the
+// check's containerd: what `trimtab daemon` runs, without API, history and metrics.
 type daemon struct {
 	loop   *loop.Loop
 	tap    *tap
@@ -62,8 +61,10 @@ func (c *check) launch(ctx context.Context, j *job, s settings) (*daemon, error)
 	if err != nil {
 		return nil, errors.Join(err, d.shut())
 	}
-	engine := newEngine(c.runc)
-	engine.add(j.c)
+	engine, err := c.site.newEngine(log)
+	if err != nil {
+		return nil, errors.Join(err, d.shut())
+	}
 	manuals, err := enrol.OpenManuals(noManuals{})
 	if err != nil {
 		return nil, errors.Join(err, d.shut())
@@ -75,7 +76,7 @@ func (c *check) launch(ctx context.Context, j *job, s settings) (*daemon, error)
 	}
 	opts := loop.Options{
 		Engines: []runtime.Engine{engine}, Probes: all, ReadHost: d.readHost(log), Policy: knee.New(knee.Defaults()),
-		Actuator: actuator.New(actuator.Options{Engines: map[string]actuator.Engine{engineName: engine},
+		Actuator: actuator.New(actuator.Options{Engines: map[string]actuator.Engine{engine.Name(): engine},
 			Store:     originals.New(originals.Options{Dir: filepath.Join(s.dir, "originals")}),
 			Preflight: green, CheckGPU: reaches, Logger: log}),
 		Manuals: manuals, Holds: &noHolds{}, Preflight: why, Settings: loop.Settings{Core: core.Defaults(), Rules: cfg.Rules(), EnrolHost: cfg.Host,

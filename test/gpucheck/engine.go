@@ -2,107 +2,136 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"strings"
+	"log/slog"
+	"path/filepath"
 	"sync"
+	"time"
+
+	tasks "github.com/containerd/containerd/api/services/tasks/v1"
+	runc "github.com/containerd/containerd/api/types/runc/options"
+	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/containerd"
+	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
 )
 
-// engineName is how containers of the check are told from others'.
-const engineName = "runc"
+// namespace of the check's containers.
+const namespace = "trimtab-gpucheck"
 
-// runcEngine is the runtime.Engine of the check's containers: it reads control
-// groups and writes by `runc update`, the door below Docker's and containerd's.
-// The check itself says which containers there are.
-type runcEngine struct {
-	runc runcTool
+// site is the check's own containerd, and trimtab's engine over it.
+type site struct {
+	ctrd *ctrd.Daemon
+	runc string // the path of the program
+	dir  string
 
-	mu  sync.Mutex
-	all map[string]runtime.Container
+	engine *containerd.Engine
+	cancel context.CancelFunc
+	ended  chan struct{}
+
+	mu   sync.Mutex
+	seen map[string]runtime.Container // by ID, as the engine tells of them
 }
 
-func newEngine(r runcTool) *runcEngine {
-	return &runcEngine{runc: r, all: map[string]runtime.Container{}}
-}
-
-// add tells of a container before the engine runs.
-func (e *runcEngine) add(c runtime.Container) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.all[c.ID.Container] = c
-}
-
-// Name implements runtime.Engine.
-func (e *runcEngine) Name() string { return engineName }
-
-// Run implements runtime.Engine.
-func (e *runcEngine) Run(ctx context.Context, sink func(runtime.Event)) error {
-	e.mu.Lock()
-	for _, c := range e.all {
-		sink(runtime.Event{Kind: runtime.EventSeen, Engine: engineName, Container: c})
-	}
-	e.mu.Unlock()
-	sink(runtime.Event{Kind: runtime.EventSynced, Engine: engineName})
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// alive gives ErrGone unless the very process lives: a PID may have another owner by now.
-func alive(c runtime.Container) error {
-	tick, err := cgroup.StartTick("/proc", c.InitPID)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, runtime.ErrGone) || err == nil && tick != c.ID.StartTick {
-		return fmt.Errorf("container %q: %w", c.Name, runtime.ErrGone)
-	}
-	return err
-}
-
-// Read implements runtime.Engine.
-func (e *runcEngine) Read(_ context.Context, c runtime.Container) (runtime.Values, error) {
-	if err := alive(c); err != nil {
+// newSite starts it in dir, with the programs of bin, or of PATH where it has none.
+func newSite(ctx context.Context, dir, bin string, log *slog.Logger) (*site, error) {
+	h := &site{dir: dir, seen: map[string]runtime.Container{}, ended: make(chan struct{})}
+	var err error
+	if h.runc, err = ctrd.Find(bin, "runc"); err != nil {
 		return nil, err
 	}
-	return cgroup.ReadValues(c.Cgroup)
+	if h.ctrd, err = ctrd.New(ctrd.Options{Dir: dir, Bin: bin}); err != nil {
+		return nil, err
+	}
+	if err := h.ctrd.Start(ctx); err != nil {
+		return nil, err
+	}
+	if h.engine, err = h.newEngine(log); err != nil {
+		return nil, errors.Join(err, h.ctrd.Stop())
+	}
+	ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(h.ended)
+		_ = h.engine.Run(ctx, h.see) // ends with ctx
+	}()
+	return h, nil
 }
 
-// Apply implements runtime.Engine. runc replaces its copy of what an update names,
-// so the update names all that stands, with set laid over it.
-func (e *runcEngine) Apply(ctx context.Context, c runtime.Container, set runtime.Values) error {
-	stands, err := e.Read(ctx, c)
-	if err != nil {
-		return err
+// newEngine is the daemon's own engine for containerd.
+func (h *site) newEngine(log *slog.Logger) (*containerd.Engine, error) {
+	return containerd.New(containerd.Options{Address: h.ctrd.Address(), Namespaces: []string{namespace}, Logger: log})
+}
+
+func (h *site) see(e runtime.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch e.Kind {
+	case runtime.EventSeen:
+		h.seen[e.Container.ID.Container] = e.Container
+	case runtime.EventGone:
+		delete(h.seen, e.Container.ID.Container)
 	}
-	all := stands.Clone()
-	for knob, value := range set {
-		if _, ok := all[knob]; !ok {
-			return fmt.Errorf("container %q: %s: no such knob here: %w", c.Name, knob, runtime.ErrRefused)
+}
+
+// await waits until the engine tells of a container.
+func (h *site) await(ctx context.Context, id string, ended <-chan struct{}) (runtime.Container, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		h.mu.Lock()
+		c, ok := h.seen[id]
+		h.mu.Unlock()
+		if ok {
+			return c, nil
 		}
-		all[knob] = value
+		select {
+		case <-ended:
+			return c, errors.New("it ended at once")
+		case <-ctx.Done():
+			return c, errors.New("trimtab's engine did not tell of it within 20 s")
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	text, err := json.Marshal(containerd.LinuxResources(c.Cgroup, stands, all))
-	if err != nil {
+}
+
+// run makes a container and starts its process, whose words go to the pipe.
+func (h *site) run(ctx context.Context, c ctrd.Container, pipe string) error {
+	c.Namespace, c.Runc = namespace, &runc.Options{BinaryName: h.runc, Root: filepath.Join(h.dir, "runc")}
+	if err := h.ctrd.Create(ctx, c); err != nil {
 		return err
 	}
-	if _, err := e.runc.do(ctx, string(text), "update", "--resources", "-", c.ID.Container); err != nil {
-		return fmt.Errorf("container %q: %w: %w", c.Name, classOf(err), err)
+	return h.ctrd.StartTask(ctx, namespace, &tasks.CreateTaskRequest{ContainerID: c.ID, Stdout: pipe, Stderr: pipe})
+}
+
+// callLimit bounds one call of the check's to its containerd.
+const callLimit = 30 * time.Second
+
+// wait returns once the container's first process ended, or cannot be waited for.
+func (h *site) wait(id string) {
+	_, _ = h.ctrd.Tasks().Wait(ctrd.In(context.Background(), namespace), &tasks.WaitRequest{ContainerID: id})
+}
+
+func (h *site) signal(ctx context.Context, id string, sig unix.Signal) error {
+	ctx, cancel := context.WithTimeout(ctrd.In(ctx, namespace), callLimit)
+	defer cancel()
+	if _, err := h.ctrd.Tasks().Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(sig)}); err != nil {
+		return fmt.Errorf("container %s: %s: %w", id, sig, err)
 	}
 	return nil
 }
 
-func classOf(err error) error {
-	switch text := err.Error(); {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, context.DeadlineExceeded):
-		return runtime.ErrUnavailable
-	case strings.Contains(text, "does not exist"), strings.Contains(text, "not running"):
-		return runtime.ErrGone
-	}
-	return runtime.ErrRefused
+// remove ends a container and forgets it.
+func (h *site) remove(id string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	return errors.Join(h.ctrd.End(ctx, namespace, id), h.ctrd.Remove(ctx, namespace, id))
 }
 
-// Door implements runtime.Engine.
-func (e *runcEngine) Door(context.Context, runtime.Container) string { return "runc update" }
+// close ends the engine and containerd; containers have been removed.
+func (h *site) close() error {
+	h.cancel()
+	<-h.ended
+	return h.ctrd.Stop()
+}

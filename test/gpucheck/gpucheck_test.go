@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
 	"github.com/trimtab/trimtab/test/vgpu"
 	"github.com/trimtab/trimtab/test/workloads/gpu"
 )
@@ -69,15 +70,16 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// bundleOf lays out what make gpu-bundle packs, with this machine's runc.
+// bundleOf lays out what make gpu-bundle packs; containerd and runc are this machine's.
 func bundleOf(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: containers and uprobes")
 	}
-	runc, err := exec.LookPath("runc")
-	if err != nil {
-		t.Skip("needs runc")
+	for _, name := range ctrd.Programs() {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("needs containerd: no %s", name)
+		}
 	}
 	libs, err := gpu.Build(t.Context())
 	if errors.Is(err, vgpu.ErrNoCompiler) {
@@ -93,7 +95,6 @@ func bundleOf(t *testing.T) string {
 	for _, name := range []string{"libcuda.so.1", "libcudart.so.12", "libnvidia-ml.so.1", "libnccl.so.2", "vgpu-node", "trainer"} {
 		copyFile(t, libs.Lib(name), filepath.Join(dir, "vgpu", name))
 	}
-	copyFile(t, runc, filepath.Join(dir, "runc"))
 	return dir
 }
 

@@ -1,5 +1,5 @@
 // Command gpucheck is `make gpu-check`: it runs training on a real NVIDIA device,
-// in a container of runc's, and holds what trimtab says of it against other
+// in a container of a containerd of its own, and holds what trimtab says of it against other
 // witnesses: PyTorch's profiler, nvidia-smi, the job's own step log. With -virtual
 // the same road is taken on trimtab's virtual GPU, which shows that the check
 // works and nothing about any device.
@@ -35,7 +35,7 @@ const insideEnv = "TRIMTAB_GPUCHECK_INSIDE"
 // options are the command line.
 type options struct {
 	virtual, short bool
-	dir            string // runc, train.py, vgpu, trimtab
+	dir            string // containerd, its shim, runc, train.py, vgpu, trimtab
 	report         string
 	only           string
 }
@@ -59,7 +59,7 @@ func parse(args []string) (options, error) {
 	fs := flag.NewFlagSet("gpucheck", flag.ContinueOnError)
 	fs.BoolVar(&o.virtual, "virtual", false, "use trimtab's virtual GPU: checks the check, says nothing about a device")
 	fs.BoolVar(&o.short, "short", false, "less of everything: under a minute on the virtual GPU; figures of no worth")
-	fs.StringVar(&o.dir, "dir", filepath.Dir(here), "`DIR` that holds runc, trimtab, train.py and vgpu, as make gpu-bundle packs them")
+	fs.StringVar(&o.dir, "dir", filepath.Dir(here), "`DIR` that holds containerd, its shim, runc, trimtab, train.py and vgpu, as make gpu-bundle packs them")
 	fs.StringVar(&o.report, "report", "", "write the Markdown report to `FILE` too; it is kept in docs/gpu.md by hand")
 	fs.StringVar(&o.only, "only", "", "only `PARTS`, by comma: "+partNames())
 	if err := fs.Parse(args); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/probes/nvml"
+	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
 )
 
 // missing lists what the check needs and does not find, each with the mend.
@@ -22,8 +23,10 @@ func missing(ctx context.Context, o options) (lacks []string) {
 	lack(os.Geteuid() == 0, "root: containers, uprobes and cgroups want it")
 	lack(exists("/sys/kernel/btf/vmlinux"), "the kernel's BTF (/sys/kernel/btf/vmlinux): a kernel with CONFIG_DEBUG_INFO_BTF")
 	lack(exists("/sys/fs/cgroup"), "/sys/fs/cgroup: a kernel with control groups")
-	_, err := runcPath(o.dir)
-	lack(err == nil, fmt.Sprintf("runc, neither in %s nor in PATH: make gpu-bundle builds one", o.dir))
+	for _, name := range ctrd.Programs() {
+		_, err := ctrd.Find(o.dir, name)
+		lack(err == nil, fmt.Sprintf("%s, neither in %s nor in PATH: make gpu-bundle builds one", name, o.dir))
+	}
 	if o.virtual {
 		for _, name := range []string{"libcuda.so.1", "libcudart.so.12", "libnvidia-ml.so.1", "vgpu-node", "trainer"} {
 			lack(exists(filepath.Join(o.dir, "vgpu", name)), filepath.Join(o.dir, "vgpu", name)+": make gpu-bundle puts it there")
@@ -81,12 +84,4 @@ func lastLine(text string) string {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-// runcPath prefers the one beside the check, whose version is known.
-func runcPath(dir string) (string, error) {
-	if path := filepath.Join(dir, "runc"); exists(path) {
-		return path, nil
-	}
-	return exec.LookPath("runc")
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes/nvml"
+	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
 	"github.com/trimtab/trimtab/test/workload"
 )
 
@@ -29,9 +30,8 @@ func (c *check) machine(ctx context.Context) {
 	if unix.Uname(&u) == nil {
 		say("kernel %s, %s", unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:]))
 	}
-	if out, err := exec.CommandContext(ctx, c.runc.path, "--version").Output(); err == nil {
-		first, _, _ := strings.Cut(string(out), "\n")
-		say("%s", first)
+	for _, name := range ctrd.Programs() {
+		say("%s %s", name, ctrd.Version(c.o.dir, name))
 	}
 	if out, err := exec.CommandContext(ctx, filepath.Join(c.o.dir, "trimtab"), "version").Output(); err == nil {
 		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")

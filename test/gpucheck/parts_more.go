@@ -63,7 +63,7 @@ func (c *check) launchesVirtual(ctx context.Context) (err error) {
 	}
 	var ours, truth [2]uint64
 	for i := range ours {
-		if err := j.all(ctx, unix.SIGSTOP); err != nil {
+		if err := j.signal(ctx, unix.SIGSTOP); err != nil {
 			return err
 		}
 		if err := sleep(ctx, quiet); err != nil {
@@ -76,7 +76,7 @@ func (c *check) launchesVirtual(ctx context.Context) (err error) {
 		p := counts(d)
 		ours[i], truth[i] = p.Launches, state.Procs[0].Kernels
 		c.report.say("         held still: %d launches in %.1f s counted, %d done by the virtual device", p.Launches, float64(p.LaunchNs)/1e9, truth[i])
-		if err := errors.Join(j.all(ctx, unix.SIGCONT), sleep(ctx, c.pick(6*time.Second, 2*time.Second))); err != nil {
+		if err := errors.Join(j.signal(ctx, unix.SIGCONT), sleep(ctx, c.pick(6*time.Second, 2*time.Second))); err != nil {
 			return err
 		}
 	}
@@ -219,7 +219,7 @@ func (c *check) tuning(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	engine := newEngine(c.runc)
+	engine := c.site.engine
 	original, err := engine.Read(ctx, j.c)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -76,6 +77,29 @@ func Find(bin, name string) (string, error) {
 		}
 	}
 	return exec.LookPath(name)
+}
+
+// Version is the first word of `COMMAND --version` that begins with a digit, less
+// what distributions add;
+// "absent" or "unknown" without one.
+func Version(bin, command string) string {
+	path, err := Find(bin, command)
+	if err != nil {
+		return "absent"
+	}
+	out, err := exec.Command(path, "--version").Output()
+	if err != nil {
+		return "unknown"
+	}
+	for word := range strings.FieldsSeq(string(out)) {
+		word = strings.Trim(strings.TrimPrefix(word, "v"), ",")
+		if word != "" && word[0] >= '0' && word[0] <= '9' {
+			word, _, _ = strings.Cut(word, "+")
+			word, _, _ = strings.Cut(word, "~")
+			return word
+		}
+	}
+	return "unknown"
 }
 
 // PathFirst is this process's environment with the directory bin first in PATH; nil,
