@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -119,4 +120,113 @@ func TestLaunchesEndWithTheirTime(t *testing.T) {
 	if truth < 1000 || seen < 3 {
 		t.Errorf("%.0f launches a second, %d readings with any: too few to tell", truth, seen)
 	}
+}
+
+// A library that lacks symbols, as another version of it does: what is there is counted,
+// and what the job does without is no loss.
+func TestLibrariesThatLackSymbols(t *testing.T) {
+	uprobetest.NeedsRoot(t)
+	for _, tc := range []struct {
+		library string
+		lacks   []string
+	}{
+		{"libcuda.so.1", []string{"cuGraphLaunch", "cuGraphLaunch_ptsz", "cuLaunchKernelEx", "cuLaunchKernelEx_ptsz", "cuMemcpyDtoDAsync_v2"}},
+		{"libcudart.so.12", []string{"cudaGraphLaunch", "cudaMemcpyPeerAsync", "cudaEventQuery"}},
+	} {
+		t.Run(tc.library, func(t *testing.T) {
+			r := newRig(t)
+			node := vgputest.Node(t, vgpu.Options{Devices: 1})
+			target := uprobetest.Cgroup(t, "cuda-lacks")
+			r.watch(target)
+			env := vgputest.Without(t, node, tc.library, tc.lacks...)
+			pid := uprobetest.Run(t, target, env, node.Dir.Lib(gpu.Trainer), "--kernels", "20", "--kernel-us", "300", "--h2d-mib", "1")
+			r.until("found", func() bool { r.read(); return r.probe.client.Has(pid, "cuLaunchKernel") })
+			if tc.library == "libcuda.so.1" && r.probe.client.Has(pid, "cuGraphLaunch") {
+				t.Error("a hook on a function that is not there")
+			}
+			var seen [2]probes.CUDAProcess
+			var done [2]vgpu.ProcessState
+			for i := range seen {
+				uprobetest.Stopped(t, []int32{pid}, func() {
+					s := r.read()[target.Key].CUDA
+					state, err := node.Show(context.Background())
+					if err != nil || len(s.Processes) != 1 || len(state.Procs) != 1 {
+						t.Fatalf("%v: probe %+v, node %+v", err, s, state.Procs)
+					}
+					seen[i], done[i] = s.Processes[0], state.Procs[0]
+				})
+				time.Sleep(time.Second)
+			}
+			launches, did := seen[1].Launches-seen[0].Launches, done[1].Kernels-done[0].Kernels
+			if launches < 10 || launches+1 < did || launches > did+1 {
+				t.Errorf("%d launches counted, the node did %d", launches, did)
+			}
+		})
+	}
+}
+
+// A call that the driver lacks is CUDA's error to the job, which ends; the probe goes on.
+func TestACallThatTheDriverLacks(t *testing.T) {
+	uprobetest.NeedsRoot(t)
+	r := newRig(t)
+	node := vgputest.Node(t, vgpu.Options{Devices: 1})
+	target := uprobetest.Cgroup(t, "cuda-older")
+	r.watch(target)
+	older := vgputest.Without(t, node, "libcuda.so.1", "cuGraphInstantiateWithFlags")
+	ended := uprobetest.Run(t, target, older, node.Dir.Lib(gpu.Trainer), "--kernels", "20", "--graph")
+	r.until("ended, as by a driver older than the runtime", func() bool {
+		r.read()
+		state, err := node.Show(context.Background())
+		return err == nil && !slices.ContainsFunc(state.Procs, func(p vgpu.ProcessState) bool { return p.PID == ended })
+	})
+	next := trainer(t, node, target, gpu.Trainer, "--kernels", "20", "--graph")
+	r.until("another job counted", func() bool {
+		s := r.read()[target.Key]
+		return s != nil && s.CUDA != nil && slices.ContainsFunc(s.CUDA.Processes, func(p probes.CUDAProcess) bool { return p.TGID == next && p.Graphs > 5 })
+	})
+}
+
+// A call that hangs holds the job and nothing else: its thread is seen waiting in it, the
+// probe is read on, and counts again once the call is through.
+func TestACallThatHangs(t *testing.T) {
+	uprobetest.NeedsRoot(t)
+	ctx := context.Background()
+	r := newRig(t)
+	node := vgputest.Node(t, vgpu.Options{Devices: 1})
+	target := uprobetest.Cgroup(t, "cuda-hangs")
+	r.watch(target)
+	trainer(t, node, target, gpu.Trainer, "--kernels", "20", "--kernel-us", "300")
+	process := func() (p probes.CUDAProcess) {
+		if s := r.read()[target.Key]; s != nil && s.CUDA != nil && len(s.CUDA.Processes) == 1 {
+			p = s.CUDA.Processes[0]
+		}
+		return p
+	}
+	r.until("launches", func() bool { return process().Launches > 100 })
+	if err := node.Fault(ctx, -1, "hang=cuStreamSynchronize"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond) // the call it is in ends first
+	before := process()
+	time.Sleep(time.Second)
+	during := process()
+	if n := during.Launches - before.Launches; n > 0 {
+		t.Errorf("%d launches of a job that hangs", n)
+	}
+	waited := func(a, b probes.CUDAProcess) (ns uint64) {
+		for _, x := range b.Threads {
+			ns += x.SyncNs
+		}
+		for _, x := range a.Threads {
+			ns -= x.SyncNs
+		}
+		return ns
+	}
+	if ns := waited(before, during); ns < uint64(800*time.Millisecond) {
+		t.Errorf("it waited %v of a second in a call that hangs", time.Duration(ns))
+	}
+	if err := node.ClearFaults(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.until("launches again", func() bool { return process().Launches > during.Launches+20 })
 }

@@ -13,14 +13,27 @@ import (
 )
 
 // What the probe counts of each rank between two instants is what the virtual node says
-// that the rank did, but for a call that a thread was stopped in.
+// that the rank did, but for a call that a thread was stopped in; also with a library that
+// lacks some functions, as an older one does.
 func TestAgainstTheVirtualNCCL(t *testing.T) {
 	uprobetest.NeedsRoot(t)
-	ctx := context.Background()
 	node := vgputest.Node(t, vgpu.Options{Devices: 2})
+	for _, tc := range []struct {
+		name string
+		env  []string
+	}{
+		{"whole", node.Env()},
+		{"without others", vgputest.Without(t, node, "libnccl.so.2", "ncclReduceScatter", "ncclBcast", "ncclSend")}, // what the job does not call
+	} {
+		t.Run(tc.name, func(t *testing.T) { countsAllReduces(t, node, tc.env) })
+	}
+}
+
+func countsAllReduces(t *testing.T, node *vgpu.Node, env []string) {
+	ctx := context.Background()
 	target := uprobetest.Cgroup(t, "nccl-vgpu")
 	read, _ := watched(t, target)
-	uprobetest.Run(t, target, node.Env(), node.Dir.Lib(gpu.Trainer), "--ranks", "2", "--kernels", "4", "--kernel-us", "500", "--allreduce-mib", "1")
+	uprobetest.Run(t, target, env, node.Dir.Lib(gpu.Trainer), "--ranks", "2", "--kernels", "4", "--kernel-us", "500", "--allreduce-mib", "1")
 	byPID := func() map[int32]probes.NCCLProcess {
 		out := map[int32]probes.NCCLProcess{}
 		if s := read(); s != nil && s.NCCL != nil {

@@ -296,6 +296,21 @@ func TestFaultInCUDA(t *testing.T) {
 	}
 }
 
+// A fault for a call that there is not would never be met.
+func TestFaultOfNoCall(t *testing.T) {
+	r := newRig(t, Options{})
+	for _, call := range []string{"nvmlDeviceGetTemprature", "cudaMalloc", ""} {
+		if err := r.Fault(t.Context(), -1, "hang="+call); err == nil || !strings.Contains(err.Error(), "no such call") {
+			t.Errorf("%q: %v", call, err)
+		}
+	}
+	for _, call := range []string{"nvmlDeviceGetTemperature", "cuMemAlloc_v2", "ncclAllReduce"} {
+		if err := r.Fault(t.Context(), -1, "unsupported="+call); err != nil {
+			t.Errorf("%q: %v", call, err)
+		}
+	}
+}
+
 // Each library says what it is.
 func TestLibrariesAreMarked(t *testing.T) {
 	dir := libraries(t)
