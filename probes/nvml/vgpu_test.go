@@ -3,7 +3,6 @@ package nvml
 import (
 	"cmp"
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,21 +33,22 @@ func readerOn(t *testing.T, n *vgpu.Node, o Options) *Reader {
 	return started(t, o)
 }
 
-// trainOn keeps a device busy until the test ends, and returns the trainer's PID.
-func trainOn(t *testing.T, n *vgpu.Node, device string) int32 {
+// runOn runs a trainer with the node until the test ends, and returns its PID.
+func runOn(t *testing.T, n *vgpu.Node, args ...string) int32 {
 	t.Helper()
-	if _, err := trainers.Build(t.Context()); errors.Is(err, vgpu.ErrNoCompiler) {
-		t.Skip(err.Error())
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(n.Dir.Lib(trainers.Trainer), "--kernels", "4", "--kernel-us", "5000", "--device", device, "--seconds", "120")
+	cmd := exec.Command(n.Dir.Lib(trainers.Trainer), append(args, "--seconds", "120")...)
 	cmd.Env = append(os.Environ(), n.Env()...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
 	return int32(cmd.Process.Pid)
+}
+
+// trainOn keeps a device busy until the test ends, and returns the trainer's PID.
+func trainOn(t *testing.T, n *vgpu.Node, device string) int32 {
+	t.Helper()
+	return runOn(t, n, "--kernels", "4", "--kernel-us", "5000", "--device", device)
 }
 
 func order(t *testing.T, n *vgpu.Node, device int, kind string) {

@@ -67,6 +67,17 @@ API vgpuOpenOpWaitStart(struct vgpuOpenOp *o, int timeout_ms)
 	return CUDA_SUCCESS;
 }
 
+/* vgpuOpenOpMoved tells what the kernel sent and got over NVLink, if its device has links. */
+API vgpuOpenOpMoved(struct vgpuOpenOp *o, uint64_t out, uint64_t in)
+{
+	struct vgpu_device *d = device_of(o->ctx);
+	if (d->nvlinks) {
+		__atomic_fetch_add(&d->link_out, out, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&d->link_in, in, __ATOMIC_RELAXED);
+	}
+	return CUDA_SUCCESS;
+}
+
 API vgpuOpenOpFinish(struct vgpuOpenOp *o)
 {
 	struct vgpu_node *n = drv.node;

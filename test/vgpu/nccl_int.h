@@ -59,6 +59,7 @@ struct ncclComm {
 	int *fd;        /* one full-duplex TCP connection to each peer; -1 for ourselves */
 	int wake;       /* eventfd: the communicator is aborted */
 	uint32_t seq;   /* of collectives */
+	uint64_t sent, got; /* bytes of the job that is carried out */
 	atomic_int async_error;
 	atomic_int aborted;
 	int spin; /* the proxy polls without sleeping */
@@ -114,6 +115,7 @@ ncclResult_t vgn_set_device(int ordinal);
 ncclResult_t vgn_open_enqueue(struct CUstream_st *s, const char *name, struct vgn_open **op);
 /* vgn_open_wait returns 1 once the stream reached it, 0 after timeout_ms, -1 if it never will. */
 int vgn_open_wait(struct vgn_open *op, int timeout_ms);
+void vgn_open_moved(struct vgn_open *op, uint64_t out, uint64_t in);
 void vgn_open_finish(struct vgn_open *op);
 
 #pragma GCC visibility pop

@@ -1,6 +1,6 @@
 //go:build ignore
 
-/* How the virtual libnccl reaches the device: through three calls that the
+/* How the virtual libnccl reaches the device: through a few calls that the
  * virtual libcuda has beside the driver's own, for a kernel that runs until
  * somebody ends it. */
 #include "nccl_int.h"
@@ -17,6 +17,7 @@ extern CUresult cuCtxSetCurrent(void *ctx);
 extern CUresult vgpuFault(const char *call);
 extern CUresult vgpuOpenOpEnqueue(struct CUstream_st *s, const char *name, struct vgn_open **op);
 extern CUresult vgpuOpenOpWaitStart(struct vgn_open *op, int timeout_ms);
+extern CUresult vgpuOpenOpMoved(struct vgn_open *op, uint64_t out, uint64_t in);
 extern CUresult vgpuOpenOpFinish(struct vgn_open *op);
 
 ncclResult_t vgn_set_device(int ordinal)
@@ -48,6 +49,8 @@ int vgn_open_wait(struct vgn_open *op, int timeout_ms)
 	CUresult r = vgpuOpenOpWaitStart(op, timeout_ms);
 	return r == 0 ? 1 : r == CU_NOT_READY ? 0 : -1;
 }
+
+void vgn_open_moved(struct vgn_open *op, uint64_t out, uint64_t in) { vgpuOpenOpMoved(op, out, in); }
 
 void vgn_open_finish(struct vgn_open *op)
 {

@@ -53,6 +53,9 @@ static void carry_out(struct ncclComm *c, struct vgn_job *j)
 	ncclResult_t r = atomic_load(&c->async_error);
 	if (started(c, j) && r == ncclSuccess)
 		r = vgn_run(c, j);
+	if (j->nopen)
+		vgn_open_moved(j->open[0], c->sent, c->got);
+	c->sent = c->got = 0;
 	if (r != ncclSuccess && !atomic_load(&c->aborted)) {
 		atomic_store(&c->async_error, r);
 		wait_for_abort(c);

@@ -34,7 +34,10 @@ static int at(const struct ncclComm *c, int offset)
 
 static ncclResult_t move(struct ncclComm *c, struct vgn_xfer *x, int n)
 {
-	return vgn_move(x, n, c->wake, -1, c->spin);
+	ncclResult_t r = vgn_move(x, n, c->wake, -1, c->spin);
+	for (int i = 0; i < n && r == ncclSuccess; i++)
+		*(x[i].out ? &c->sent : &c->got) += x[i].bytes;
+	return r;
 }
 
 /* both sends and receives at once; either side may be empty. */

@@ -39,7 +39,7 @@ enum {
 	VGPU_RING = 1024,    /* launches that a stream holds before a launch waits, as on real devices */
 	VGPU_DUTY_RING = 120, /* samples that NVML keeps: 20 s */
 	VGPU_PROC_RING = 512,
-	VGPU_LAYOUT = 5,
+	VGPU_LAYOUT = 6,
 };
 #define VGPU_MAGIC 0x7570677674ULL
 #define VGPU_LOCK_BASE (1LL << 40)
@@ -133,6 +133,7 @@ struct vgpu_device {
 	uint32_t power_mw, temp_c; /* 0: computed */
 	/* what it did */
 	uint64_t busy_ns, kernel_ns, open_ns, bytes_in, bytes_out;
+	uint64_t link_in, link_out; /* over NVLink, where there are links */
 	uint64_t duty_busy_ns; /* busy_ns at the last duty sample */
 	uint64_t duties, proc_samples; /* ever taken; place is modulo */
 	uint32_t procs[ENGINES];       /* processes with such work, while advancing */

@@ -161,7 +161,6 @@ NV nvmlDeviceGetNvLinkState(nvmlDevice_t d, unsigned link, unsigned *active)
 	return NVML_SUCCESS;
 }
 
-/* Nothing of what is simulated crosses NVLink: where there are links they read 0. */
 NV nvmlDeviceGetFieldValues(nvmlDevice_t d, int n, nvmlFieldValue_t *values)
 {
 	DEVICE(d);
@@ -173,7 +172,7 @@ NV nvmlDeviceGetFieldValues(nvmlDevice_t d, int n, nvmlFieldValue_t *values)
 		f->timestamp = (long long)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 		f->latencyUsec = 0;
 		f->valueType = 3; /* unsigned long long */
-		f->value.ullVal = 0;
+		f->value.ullVal = known ? (f->fieldId == NVLINK_TX ? v->link_out : v->link_in) / 1024 : 0;
 		f->nvmlReturn = known ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 	}
 	return NVML_SUCCESS;

@@ -1,0 +1,76 @@
+package nvml
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/vgpu/vgputest"
+)
+
+func near(t *testing.T, what string, got *float64, want, within float64) {
+	t.Helper()
+	if got == nil || math.Abs(*got-want) > within*want {
+		t.Errorf("%s: %v, want %v within %.0f %%", what, got, want, 100*within)
+	}
+}
+
+// What the links moved is what the node says that was moved: PCIe as NVML samples it, and
+// NVLink's counters by the collectives' bytes.
+func TestLinks(t *testing.T) {
+	const mib = 1 << 20
+	n := vgputest.Node(t, vgpu.Options{Devices: 2, Spec: "nvlinks=4,pcie-gen=5,pcie-width=8"})
+	runOn(t, n, "--ranks", "2", "--kernels", "2", "--kernel-us", "500", "--h2d-mib", "4", "--allreduce-mib", "2")
+	r := readerOn(t, n, Options{})
+	wait := func() (d [2]probes.Device, state vgpu.State) {
+		for i := range d {
+			d[i] = device(t, r, i, "its links", func(d probes.Device) bool {
+				return d.PCIeRxBps != nil && *d.PCIeRxBps > 0 && d.NVLinkTx != nil && *d.NVLinkTx > 0
+			})
+		}
+		state, err := n.Show(t.Context())
+		if err != nil || len(state.Procs) != 2 {
+			t.Fatalf("%v: %+v", err, state)
+		}
+		return d, state
+	}
+	before, stateBefore := wait()
+	from := time.Now()
+	time.Sleep(4 * time.Second)
+	after, stateAfter := wait()
+	elapsed := time.Since(from).Seconds()
+	for i := range after {
+		in := float64(stateAfter.Devices[i].BytesIn-stateBefore.Devices[i].BytesIn) / elapsed
+		if rx := *after[i].PCIeRxBps; rx < in/5 || rx > 5*in { // it looks for 20 ms
+			t.Errorf("device %d: %.0f MB/s to it over PCIe, the node moved %.0f", i, rx/1e6, in/1e6)
+		}
+		if tx := after[i].PCIeTxBps; tx == nil || *tx > in/100 {
+			t.Errorf("device %d: %v from it, and nothing is copied that way", i, tx)
+		}
+		near(t, "what PCIe 5.0 x8 could", after[i].PCIeMaxBps, 8*32e9*128/130/8, 0.01)
+		all := float64(stateAfter.Procs[i].Collectives-stateBefore.Procs[i].Collectives) * 2 * mib
+		for way, moved := range map[string]uint64{"out": *after[i].NVLinkTx - *before[i].NVLinkTx, "in": *after[i].NVLinkRx - *before[i].NVLinkRx} {
+			// Readings are up to some seconds old, each its own.
+			if got := float64(moved); got < all/4 || got > 4*all {
+				t.Errorf("device %d: %.0f MiB %s over NVLink, its collectives moved %.0f", i, got/mib, way, all/mib)
+			}
+		}
+	}
+}
+
+// GPM's shares are those of the device, each under its own name.
+func TestActivity(t *testing.T) {
+	n := vgputest.Node(t, vgpu.Options{Devices: 1, Spec: "hopper=1,sm-pct=80,tensor-pct=20,dram-pct=50"})
+	trainOn(t, n, "0")
+	r := readerOn(t, n, Options{})
+	d := device(t, r, 0, "a busy device", func(d probes.Device) bool {
+		return d.SMActive != nil && *d.SMActive > 0.3 && d.TensorActive != nil && d.DRAMActive != nil
+	})
+	if *d.SMActive > 0.81 {
+		t.Errorf("SMs are active %.2f of the time, a kernel has 0.80 of them", *d.SMActive)
+	}
+	near(t, "tensor pipes", d.TensorActive, *d.SMActive*20/80, 0.01)
+	near(t, "DRAM", d.DRAMActive, *d.SMActive*50/80, 0.01)
+}
