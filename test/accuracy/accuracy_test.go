@@ -116,12 +116,17 @@ func TestCatalogue(t *testing.T) {
 			if j.Why == "" || len(j.Parts) == 0 || len(j.Phases) == 0 {
 				t.Errorf("job %s lacks a reason, parts or phases", j.Name)
 			}
+			lone, beside := false, false
 			for _, p := range j.Phases {
+				lone, beside = lone || p.Neighbour == nobody, beside || p.Neighbour != nobody
 				checkTruth(t, j.Name, p.Truth)
 				if covered[p.Truth.Is] == nil {
 					covered[p.Truth.Is] = map[string]bool{}
 				}
 				covered[p.Truth.Is][f.Name] = true
+			}
+			if (lone && beside) != (j.WhyNever == "") {
+				t.Errorf("job %s: alone %v, beside a neighbour %v, and the reason is %q", j.Name, lone, beside, j.WhyNever)
 			}
 		}
 	}

@@ -79,6 +79,8 @@ type Job struct {
 	Devices int
 	Parts   []Part
 	Phases  []Phase
+	// WhyNever says why the job is never alone, or never beside a neighbour.
+	WhyNever string
 	// Steps to wait for before the daemon starts: 5 if 0, none if negative.
 	Steps int64
 	// Network gives the containers one of their own, on which they reach each other by
@@ -143,11 +145,24 @@ func (p Phase) truth(part string) Truth {
 }
 
 // alone is the usual course: alone for a while, then beside a quiet neighbour.
-func alone(l Label, also ...Label) []Phase {
-	return []Phase{
-		{Name: "alone", Seconds: 12, Truth: is(l, also...)},
-		{Name: "beside", Seconds: 9, Truth: is(l, also...), Neighbour: quiet},
-	}
+func alone(l Label, also ...Label) []Phase { return aloneFor(12, l, also...) }
+
+// aloneFor is the usual course of jobs that take longer to show what they are.
+func aloneFor(seconds float64, l Label, also ...Label) []Phase {
+	return thenBeside(Phase{Name: "alone", Seconds: seconds, Truth: is(l, also...)})
+}
+
+// soon is the course of jobs that reach their end within 20 s of the first look.
+func soon(l Label) []Phase {
+	out := aloneFor(9, l)
+	out[1].Seconds = 6
+	return out
+}
+
+// thenBeside adds what the last phase was, beside a quiet neighbour.
+func thenBeside(phases ...Phase) []Phase {
+	last := phases[len(phases)-1]
+	return append(phases, Phase{Name: "beside", Seconds: 9, Truth: last.Truth, Of: last.Of, Neighbour: quiet})
 }
 
 // starved is alone under a quota.
@@ -162,10 +177,8 @@ func besideBusy(l Label, also ...Label) []Phase {
 	return []Phase{{Name: "beside busy", Seconds: 16, Truth: is(l, also...), Neighbour: busy}}
 }
 
-// only is one phase without a neighbour.
-func only(seconds float64, l Label, also ...Label) []Phase {
-	return []Phase{{Name: "alone", Seconds: seconds, Truth: is(l, also...)}}
-}
+// makesIt is why a job that is short of CPU for a neighbour is never alone.
+const makesIt = "the neighbour is what makes it true"
 
 func one(script string, args ...string) []Part { return []Part{{Script: script, Args: args}} }
 

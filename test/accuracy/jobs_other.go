@@ -8,7 +8,7 @@ func numpyTrainer() Family {
 		{Name: "numpy-starved", Why: "L/2 + T + D ask for 1.2 CPUs, the quota is 0.4",
 			Parts: one("numpyfit.py", "--loader-ms", "40", "--trainer-ms", "10", "--device-ms", "30"), Phases: starved(0.4, "input/throttled")},
 		{Name: "numpy-contended", Why: "four spinning processes at the same weight on every CPU",
-			Parts: one("numpyfit.py", "--loader-ms", "40", "--trainer-ms", "10", "--device-ms", "10"), Phases: besideBusy("input/contended")},
+			Parts: one("numpyfit.py", "--loader-ms", "40", "--trainer-ms", "10", "--device-ms", "10"), Phases: besideBusy("input/contended"), WhyNever: makesIt},
 		{Name: "numpy-host", Why: "60 ms of its step are the trainer's own arithmetic",
 			Parts: one("numpyfit.py", "--loader-ms", "10", "--trainer-ms", "60", "--device-ms", "5"), Phases: alone("compute/host")},
 		{Name: "numpy-host-starved", Why: "no loaders: its only thread is out of quota",
@@ -17,31 +17,47 @@ func numpyTrainer() Family {
 			Parts:  slowDisk(20, "numpyfit.py", "--source", "file", "--loader-ms", "2", "--device-ms", "10"),
 			Phases: alone("input/storage")},
 		{Name: "numpy-leak", Why: "16 MiB a second reach the limit within 20 s of the first look",
-			Parts: limited([]string{"--memory", "720m"}, "numpyfit.py", "--leak-mib", "16", "--base-mib", "300"), Phases: only(15, "memory/risk")},
+			Parts: limited([]string{"--memory", "720m"}, "numpyfit.py", "--leak-mib", "16", "--base-mib", "300"), Phases: soon("memory/risk")},
 		{Name: "numpy-reclaim", Why: "all but 48 MiB of its limit are held, it works with 96 MiB of mapped weights",
-			Parts: limited([]string{"--memory", "300m"}, "reclaim.py", "--kind", "numpy"), Phases: only(20, "memory/reclaim"), Steps: 20},
+			Parts: limited([]string{"--memory", "300m"}, "reclaim.py", "--kind", "numpy"), Phases: aloneFor(20, "memory/reclaim"), Steps: 20},
 	}}
+}
+
+// pools: a loader that no framework has.
+func pools() Family {
+	return Family{Name: "pool", HeldOut: true,
+		Why: "multiprocessing.Pool hands out single tasks before a PyTorch model; set aside: made last, when all thresholds stood", Jobs: []Job{
+			{Name: "pool-starved", Why: "L/2 + T + D ask for 1.1 CPUs, the quota is 0.4", Parts: one("pool.py", "--loader-ms", "40", "--device-ms", "35"), Phases: starved(0.4, "input/throttled")},
+			{Name: "pool-contended", Why: "four spinning processes at the same weight on every CPU",
+				Parts: one("pool.py", "--loader-ms", "40", "--device-ms", "10"), Phases: besideBusy("input/contended"), WhyNever: makesIt},
+			{Name: "pool-workers", Why: "its one process needs 60 ms a batch, the trainer 15", Parts: one("pool.py", "--loaders", "1", "--loader-ms", "60", "--device-ms", "10"), Phases: alone("input/workers")},
+			{Name: "pool-host", Why: "60 ms of its step are the trainer's own arithmetic",
+				Parts: one("pool.py", "--loader-ms", "10", "--trainer-ms", "60", "--device-ms", "5"), Phases: alone("compute/host")},
+			{Name: "pool-balanced", Why: "its step is declared device wait, tasks far ahead", Parts: one("pool.py", "--loader-ms", "10", "--device-ms", "60"), Phases: alone("balanced")},
+			{Name: "pool-storage", Why: "2 MiB cold for each batch from a disk that gives 20 MB/s",
+				Parts: slowDisk(20, "pool.py", "--source", "file", "--loader-ms", "2", "--device-ms", "10"), Phases: alone("input/storage")},
+		}}
 }
 
 // life: jobs whose life has phases.
 func life() Family {
 	return Family{Name: "life", Why: "checkpoints, evaluations, and jobs that change their bottleneck", Jobs: []Job{
 		{Name: "checkpoints", Why: "balanced; every 40 steps 256 MiB are written and synced", Parts: one("phases.py", "--checkpoint-every", "40"),
-			Phases: []Phase{{Name: "alone", Seconds: 30, Truth: is("balanced")}}},
+			Phases: aloneFor(30, "balanced")},
 		{Name: "evaluations", Why: "input/workers; every 60 steps an evaluation of two seconds",
 			Parts:  one("phases.py", "--workers", "1", "--image-size", "640", "--batch", "40", "--device-ms", "5", "--width", "12", "--eval-every", "60", "--eval-steps", "150"),
-			Phases: []Phase{{Name: "alone", Seconds: 30, Truth: is("input/workers")}}},
+			Phases: aloneFor(30, "input/workers")},
 		{Name: "change-to-storage", Why: "balanced, then 5 MiB cold a step at 20 MB/s",
 			Parts: slowDisk(20, "phases.py", "--change-after", "18", "--then", "storage"),
-			Phases: []Phase{{Name: "before", Truth: is("balanced")},
-				{Name: "after", AtS: 18, Seconds: 18, Truth: is("input/storage"), SettleS: 4}}},
+			Phases: thenBeside(Phase{Name: "before", Truth: is("balanced")},
+				Phase{Name: "after", AtS: 18, Seconds: 18, Truth: is("input/storage"), SettleS: 4})},
 		{Name: "change-to-host", Why: "balanced, then 40 updates a step instead of one",
 			Parts: one("phases.py", "--change-after", "18", "--then", "host", "--then-passes", "20"),
-			Phases: []Phase{{Name: "before", Truth: is("balanced")},
-				{Name: "after", AtS: 18, Seconds: 16, Truth: is("compute/host"), SettleS: 4}}},
+			Phases: thenBeside(Phase{Name: "before", Truth: is("balanced")},
+				Phase{Name: "after", AtS: 18, Seconds: 16, Truth: is("compute/host"), SettleS: 4})},
 		{Name: "change-of-quota", Why: "balanced without a quota, starved with one, balanced again", Parts: one("dataloader.py"),
-			Phases: []Phase{{Name: "enough", Seconds: 12, Truth: is("balanced", "input/workers")},
-				{Name: "quota", Seconds: 14, CPUs: 0.3, Truth: is("input/throttled"), SettleS: 4}}},
+			Phases: thenBeside(Phase{Name: "enough", Seconds: 12, Truth: is("balanced", "input/workers")},
+				Phase{Name: "quota", Seconds: 14, CPUs: 0.3, Truth: is("input/throttled"), SettleS: 4})},
 	}}
 }
 
@@ -49,9 +65,9 @@ func life() Family {
 func memoryJobs() Family {
 	return Family{Name: "memory", Why: "jobs at their memory limit, or about to be", Jobs: []Job{
 		{Name: "growth", Why: "16 MiB a second reach the limit within 22 s of the first look",
-			Parts: limited([]string{"--memory", "560m"}, "memory.py", "--kind", "grow", "--grow-mib", "16", "--grow-max-mib", "500", "--data-mib", "64"), Phases: only(15, "memory/risk")},
+			Parts: limited([]string{"--memory", "560m"}, "memory.py", "--kind", "grow", "--grow-mib", "16", "--grow-max-mib", "500", "--data-mib", "64"), Phases: soon("memory/risk")},
 		{Name: "reclaim", Why: "all but 48 MiB of its limit are held, its trainer works with 96 MiB of mapped weights",
-			Parts: limited([]string{"--memory", "400m"}, "reclaim.py"), Phases: only(20, "memory/reclaim"), Steps: 20},
+			Parts: limited([]string{"--memory", "400m"}, "reclaim.py"), Phases: aloneFor(20, "memory/reclaim"), Steps: 20},
 	}}
 }
 
@@ -93,13 +109,13 @@ func withPart(part string, t Truth, phases []Phase) []Phase {
 // still: nothing to tune.
 func still() Family {
 	return Family{Name: "still", Why: "no progress to make, or too little to say", Jobs: []Job{
-		{Name: "idle", Why: "it sleeps", Parts: one("idle.py"), Phases: only(46, "idle"), Steps: -1},
-		{Name: "notebook", Why: "bursts of work when its user asks", Parts: one("notebook.py"), Phases: only(45, "interactive"), Steps: 2},
+		{Name: "idle", Why: "it sleeps", Parts: one("idle.py"), Phases: aloneFor(46, "idle"), Steps: -1},
+		{Name: "notebook", Why: "bursts of work when its user asks", Parts: one("notebook.py"), Phases: aloneFor(45, "interactive"), Steps: 2},
 		{Name: "slow-steps", Why: "a step takes 12 s: there are not five in all that is seen",
-			Parts: one("numpyfit.py", "--loaders", "0", "--loader-ms", "3000", "--trainer-ms", "3000", "--device-ms", "6000"), Phases: only(45, "unknown"), Steps: 1},
+			Parts: one("numpyfit.py", "--loaders", "0", "--loader-ms", "3000", "--trainer-ms", "3000", "--device-ms", "6000"), Phases: aloneFor(45, "unknown"), Steps: 1},
 	}}
 }
 
 func realFamilies() []Family {
-	return []Family{dataLoader(), pinned(), inline(), threads(), numpyTrainer(), largeFiles(), smallFiles(), remote(), life(), memoryJobs(), ranks(), still()}
+	return []Family{dataLoader(), pinned(), inline(), threads(), numpyTrainer(), pools(), largeFiles(), smallFiles(), remote(), life(), memoryJobs(), ranks(), still()}
 }

@@ -32,10 +32,10 @@ func gpuCPP() Family {
 		{Name: "gpu-starved", Why: "loaders need 1.5 CPUs for what the device takes, the quota is 0.5", Devices: 2,
 			Parts: onGPU("--kernels", "10", "--kernel-us", "2000", "--loader-threads", "2", "--loader-ms", "30"), Phases: starved(0.5, "input/throttled")},
 		{Name: "gpu-shared", Why: "two containers on one device, each with 40 ms of kernels a step", Devices: 1,
-			Parts: []Part{gpuPart("a", kernels20()...), gpuPart("b", kernels20()...)}, Phases: only(18, "compute/shared")},
-		{Name: "gpu-clocks", Why: "device-bound; then heat holds its clock at a third", Devices: 1, Parts: onGPU(kernels20()...), Phases: []Phase{
-			{Name: "cool", Seconds: 12, Truth: is("compute/device")},
-			{Name: "hot", Seconds: 14, Truth: is("compute/clocks"), Device: []string{"clock-mhz=600", "slowdown=64", "temp-c=95"}}}},
+			Parts: []Part{gpuPart("a", kernels20()...), gpuPart("b", kernels20()...)}, Phases: aloneFor(18, "compute/shared")},
+		{Name: "gpu-clocks", Why: "device-bound; then heat holds its clock at a third", Devices: 1, Parts: onGPU(kernels20()...), Phases: thenBeside(
+			Phase{Name: "cool", Seconds: 12, Truth: is("compute/device")},
+			Phase{Name: "hot", Seconds: 14, Truth: is("compute/clocks"), Device: []string{"clock-mhz=600", "slowdown=64", "temp-c=95"}})},
 		{Name: "gpu-network", Why: "4 MiB a step all-reduced by two containers over links of 200 Mbit/s: 170 ms", Devices: 2, Network: true,
 			Parts: nccl(200, "--kernels", "10", "--kernel-us", "1000", "--allreduce-mib", "4"), Phases: alone("communication/network")},
 		{Name: "gpu-straggler", Why: "rank 1 needs 80 ms of CPU more than rank 0, which waits for it", Devices: 2, Network: true,
@@ -47,7 +47,7 @@ func gpuCPP() Family {
 			Parts:  onGPU("--ranks", "8", "--sync", "blocking", "--kernels", "10", "--kernel-us", "2000", "--allreduce-mib", "0.25", "--slow-rank", "5", "--slow-ms", "80"),
 			Phases: alone("communication/straggler")},
 		{Name: "gpu-paused", Why: "holds its memory and launches nothing any more", Devices: 2, Parts: onGPU(kernels20("--pause-at", "3")...),
-			Phases: []Phase{{Name: "paused", AtS: 4, Seconds: 46, Truth: is("idle")}}},
+			Phases: thenBeside(Phase{Name: "paused", AtS: 4, Seconds: 46, Truth: is("idle")})},
 	}}
 }
 
