@@ -67,7 +67,7 @@ bench: setup build image ## Measure what trimtab costs and what it gains, as a t
 	go run ./test/bench
 
 .PHONY: bench-regret
-bench-regret: setup build image ## Hold policies and rivals against the best static allocation, on seven mixes of real jobs. REGRET_FLAGS="-only uneven".
+bench-regret: setup build image ## Hold policies and rivals against the best static allocation, on eight mixes of real jobs. REGRET_FLAGS="-only uneven".
 	go build -o .cache/regret ./test/regret && .cache/regret $(REGRET_FLAGS)
 
 .PHONY: accuracy

@@ -61,6 +61,30 @@ func Reclaim(ctx context.Context, cg runtime.Cgroup, to int64) (ok bool, err err
 	return true, nil
 }
 
+// Unfreeable is what of a v2 control group's memory the kernel cannot free without swap or
+// a kill, in bytes: anonymous and shared memory, or what is locked, if that is more.
+func Unfreeable(cg runtime.Cgroup) (int64, error) {
+	path := filepath.Join(cg.Unified, "memory.stat")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	found := map[string]int64{}
+	for line := range strings.Lines(string(data)) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name != "anon" && name != "shmem" && name != "unevictable" {
+			continue
+		}
+		if found[name], err = strconv.ParseInt(text, 10, 64); err != nil {
+			return 0, fmt.Errorf("%s: %s: %w", path, name, err)
+		}
+	}
+	if _, ok := found["anon"]; !ok {
+		return 0, fmt.Errorf("%s: no line says how much is anonymous", path)
+	}
+	return max(found["anon"]+found["shmem"], found["unevictable"]), nil
+}
+
 func readAmount(path string) (int64, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -58,6 +58,7 @@ func subject(t *testing.T, d *runtimetest.Containerd, systemd bool, versions str
 		Pause:   func(t *testing.T, c runtime.Container) { d.Pause(t, namespace, c.ID.Container) },
 		Unpause: func(t *testing.T, c runtime.Container) { d.Resume(t, namespace, c.ID.Container) },
 		Stop:    func(t *testing.T, c runtime.Container) { d.End(t, namespace, c.ID.Container) },
+		Remove:  func(t *testing.T, c runtime.Container) { d.Remove(t, namespace, c.ID.Container) },
 		Restart: func(t *testing.T, c runtime.Container) runtime.Container {
 			from := len(r.snapshot())
 			d.End(t, namespace, c.ID.Container)

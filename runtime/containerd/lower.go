@@ -8,6 +8,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/runtime/engine"
 )
 
 const (
@@ -23,9 +24,9 @@ const (
 // On v2 runc, from 1.2 on, refuses a limit below memory.current when asked to look
 // (CheckBeforeUpdate), page cache included: without making room first, a limit that
 // was raised for cache would never go back. On a kernel that cannot be asked to make
-// room it makes it while it lowers the limit, and the runtime is not asked to look: that the
-// limit is above what only a kill frees was the actuator's to know.
-func lowered(ctx context.Context, c runtime.Container, r *specs.LinuxResources, update func(*specs.LinuxResources) error) error {
+// room it makes it while it lowers the limit, and the runtime is not asked to look. What
+// only a kill frees is looked at here, after room was made, whatever the runtime does.
+func lowered(ctx context.Context, c runtime.Container, r *specs.LinuxResources, stands runtime.Value, update func(*specs.LinuxResources) error) error {
 	if c.Cgroup.Mode != runtime.CgroupV2 || r.Memory == nil || r.Memory.CheckBeforeUpdate == nil {
 		return update(r)
 	}
@@ -33,6 +34,9 @@ func lowered(ctx context.Context, c runtime.Container, r *specs.LinuxResources, 
 	var err error
 	for range lowerTries {
 		can, errReclaim := cgroup.Reclaim(ctx, c.Cgroup, limit-min(roomBytes, limit/10))
+		if err := engine.CheckRoom(c, limit, stands); err != nil {
+			return errors.Join(err, errReclaim)
+		}
 		if !can && errReclaim == nil {
 			r.Memory.CheckBeforeUpdate = nil
 			return update(r)

@@ -24,9 +24,13 @@ func TestLoweredMakesRoomFirst(t *testing.T) {
 		refuses      int           // the first so many updates
 		fails        error
 		updates      int
-		looks        bool // CheckBeforeUpdate, at the last
-		asked, wrong bool // memory.reclaim; refused in the end
+		looks        bool  // CheckBeforeUpdate, at the last
+		asked, wrong bool  // memory.reclaim; refused in the end
+		held         int64 // of what is used, not to be freed
 	}{
+		"lower, and it grew meanwhile":     {mode: runtime.CgroupV2, limit: runtime.IntValue(gib), held: gib - 1<<20, asked: true, wrong: true},
+		"the same, and no memory.reclaim":  {mode: runtime.CgroupV2, limit: runtime.IntValue(gib), held: gib - 1<<20, old: true, wrong: true},
+		"lower, to a little above it":      {mode: runtime.CgroupV2, limit: runtime.IntValue(gib), held: gib - 40<<20, updates: 1, looks: true, asked: true},
 		"lower":                            {mode: runtime.CgroupV2, limit: runtime.IntValue(gib), updates: 1, looks: true, asked: true},
 		"lower, refused once":              {mode: runtime.CgroupV2, limit: runtime.IntValue(gib), refuses: 1, updates: 2, looks: true, asked: true},
 		"lower, refused for ever":          {mode: runtime.CgroupV2, limit: runtime.IntValue(gib), refuses: 99, updates: lowerTries, looks: true, asked: true, wrong: true},
@@ -45,13 +49,14 @@ func TestLoweredMakesRoomFirst(t *testing.T) {
 				}
 			}
 			write("memory.current", fmt.Sprint(2*gib))
+			write("memory.stat", fmt.Sprintf("anon %d\nfile %d\nshmem 4096\nunevictable 0\n", c.held, 2*gib-c.held))
 			if !c.old {
 				write("memory.reclaim", "")
 			}
 			cg := runtime.Cgroup{Mode: c.mode, Unified: dir}
 			stands := runtime.Values{runtime.KnobMemoryLimit: runtime.IntValue(4 * gib)}
 			updates, looked := 0, false
-			err := lowered(t.Context(), runtime.Container{Cgroup: cg}, LinuxResources(cg, stands, runtime.Values{runtime.KnobMemoryLimit: c.limit}), func(r *specs.LinuxResources) error {
+			err := lowered(t.Context(), runtime.Container{Cgroup: cg}, LinuxResources(cg, stands, runtime.Values{runtime.KnobMemoryLimit: c.limit}), stands[runtime.KnobMemoryLimit], func(r *specs.LinuxResources) error {
 				updates++
 				looked = r.Memory.CheckBeforeUpdate != nil && *r.Memory.CheckBeforeUpdate
 				switch {

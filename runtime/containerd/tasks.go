@@ -131,7 +131,7 @@ func (t Tasks) Apply(ctx context.Context, c runtime.Container, stands, set runti
 			return fmt.Errorf("container %q: %s: %w", c.Name, runtime.KnobCPUBurst, err)
 		}
 	}
-	err := lowered(ctx, c, LinuxResources(c.Cgroup, stands, all), func(r *specs.LinuxResources) error { return t.Update(ctx, c.ID.Container, r) })
+	err := lowered(ctx, c, LinuxResources(c.Cgroup, stands, all), stands[runtime.KnobMemoryLimit], func(r *specs.LinuxResources) error { return t.Update(ctx, c.ID.Container, r) })
 	if err != nil {
 		return fmt.Errorf("container %q: %s: %w", c.Name, engine.KnobNames(set), err)
 	}

@@ -130,6 +130,9 @@ func apiMemory(c runtime.Container, r *container.Resources, knob runtime.Knob, s
 	if _, isLimited := stands[runtime.KnobMemorySwap].Int(); isLimited && all[runtime.KnobMemorySwap] == runtime.ValueMax {
 		return engine.Refused(c, knob, "Docker stores an unlimited swap and does not pass it on: %s", noDoorMend)
 	}
+	if err := engine.CheckRoom(c, limit, stands[runtime.KnobMemoryLimit]); err != nil {
+		return err
+	}
 	r.Memory, r.MemorySwap = limit, -1
 	if swap, ok := all[runtime.KnobMemorySwap].Int(); ok {
 		r.MemorySwap = swap

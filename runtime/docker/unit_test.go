@@ -17,8 +17,9 @@ import (
 )
 
 var (
-	onV2 = runtime.Container{Name: "c", Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2}}
-	onV1 = runtime.Container{Name: "c", Cgroup: runtime.Cgroup{Mode: runtime.CgroupV1}}
+	onV2     = runtime.Container{Name: "c", Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2, Unified: "testdata/v2"}}
+	onV2held = runtime.Container{Name: "c", Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2, Unified: "testdata/held"}}
+	onV1     = runtime.Container{Name: "c", Cgroup: runtime.Cgroup{Mode: runtime.CgroupV1}}
 )
 
 func TestAPIResources(t *testing.T) {
@@ -44,6 +45,7 @@ func TestAPIResources(t *testing.T) {
 		{name: "swap brings memory", c: onV1, set: runtime.Values{runtime.KnobMemorySwap: "268435456"}, want: container.Resources{Memory: 64 * mib, MemorySwap: 256 * mib}},
 		{name: "swap unlimited", c: onV1, set: runtime.Values{runtime.KnobMemorySwap: "max"}, refused: "does not pass it on"},
 		{name: "v2 counts swap alone", c: onV2, set: runtime.Values{runtime.KnobMemoryLimit: "33554432"}, want: container.Resources{Memory: 32 * mib, MemorySwap: 160 * mib}},
+		{name: "v2 kills what holds more", c: onV2held, set: runtime.Values{runtime.KnobMemoryLimit: "33554432"}, refused: "only a kill would free"},
 		{name: "memory unlimited", c: onV1, set: runtime.Values{runtime.KnobMemoryLimit: "max", runtime.KnobMemorySwap: "max"}, refused: "unlimited"},
 		{name: "memory too small", c: onV1, set: runtime.Values{runtime.KnobMemoryLimit: "1048576"}, refused: "6 MiB"},
 		{name: "memory above swap", c: onV1, set: runtime.Values{runtime.KnobMemoryLimit: "268435456"}, refused: "set both"},

@@ -19,18 +19,21 @@ type Spec struct {
 	CPUs                   float64 // as --cpus, which Docker stores as NanoCPUs
 	QuotaUs, PeriodUs      int64   // as --cpu-quota and --cpu-period
 	MemoryBytes, SwapBytes int64   // swap counts memory and swap, as --memory-swap
-	HoldBytes              int64   // so much memory is in use from the start on
+	HoldBytes              int64   // so much memory is in use from the start on, and cannot be reclaimed
+	CacheBytes             int64   // so much page cache is
 	NVIDIA                 bool    // the device rule "c 195:* rwm"
 }
 
-// Command is what the container runs: nothing, or busybox holding memory that
-// cannot be reclaimed, without using the CPU.
+// Command is what the container runs: nothing, or busybox holding memory without using
+// the CPU.
 func (s Spec) Command() []string {
-	if s.HoldBytes == 0 {
-		return []string{"sleep", "1000000"}
+	switch {
+	case s.HoldBytes > 0: // dd fills its buffer, then waits for a reader that never comes
+		return []string{"sh", "-c", fmt.Sprintf("dd if=/dev/zero bs=%d | sleep 1000000", s.HoldBytes)}
+	case s.CacheBytes > 0:
+		return []string{"sh", "-c", fmt.Sprintf("dd if=/dev/zero of=/cached bs=%d count=%d && sync && exec sleep 1000000", mib, s.CacheBytes/mib)}
 	}
-	// dd fills its buffer, then waits for a reader that never comes.
-	return []string{"sh", "-c", fmt.Sprintf("dd if=/dev/zero bs=%d | sleep 1000000", s.HoldBytes)}
+	return []string{"sleep", "1000000"}
 }
 
 // Subject is an engine under test, by one of its doors.
@@ -69,6 +72,7 @@ func Conformance(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"conflicts", testConflicts},
 		{"bad values", testBadValues},
 		{"memory in use", testMemoryInUse},
+		{"page cache", testPageCache},
 		{"paused", testPaused},
 		{"stopped", testStopped},
 		{"restarted", testRestarted},

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,34 +15,77 @@ import (
 )
 
 // testMemoryInUse: a limit below what cannot be reclaimed is refused, and nobody is
-// killed; above it, it is taken. On v2 it is the runtime that must check
-// (runc 1.2 and later do): the kernel takes it and kills.
+// killed; above it, it is taken. v1's kernel refuses by itself, v2's would kill: there it
+// is the door that looks last.
 func testMemoryInUse(t *testing.T, s suite) {
 	s.tally.count(t)
 	c := s.start(t, Spec{MemoryBytes: 128 * mib, SwapBytes: 128 * mib, HoldBytes: 40 * mib})
-	dir := c.Cgroup.V1["memory"]
-	for end := time.Now().Add(callLimit); dir != "" && usage(t, dir) < 40*mib; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the container uses %d bytes", usage(t, dir))
-		}
-	}
-	if c.Cgroup.Mode == runtime.CgroupV2 {
-		t.Skip("needs v1 memory control groups: on v2 the actuator keeps a margin above what is in use")
-	}
+	s.uses(t, c, 40*mib)
 	s.refused(t, c, memory(16*mib, 16*mib))
 	s.refused(t, c, runtime.Values{runtime.KnobCPUWeight: "700", runtime.KnobMemoryLimit: runtime.IntValue(16 * mib), runtime.KnobMemorySwap: runtime.IntValue(16 * mib)})
 	s.apply(t, c, memory(96*mib, 96*mib), nil)
 	s.apply(t, c, memory(128*mib, 128*mib), nil)
+	s.nobodyKilled(t, c)
 }
 
-func usage(t *testing.T, dir string) int64 {
+// testPageCache: a limit below what is used is taken where page cache is all that has to go.
+func testPageCache(t *testing.T, s suite) {
+	s.tally.count(t)
+	c := s.start(t, Spec{MemoryBytes: 128 * mib, SwapBytes: 128 * mib, CacheBytes: 64 * mib})
+	s.uses(t, c, 60*mib)
+	s.apply(t, c, memory(32*mib, 32*mib), nil)
+	if n := s.usage(t, c); n > 32*mib {
+		t.Errorf("%d bytes are used under a limit of 32 MiB", n)
+	}
+	s.nobodyKilled(t, c)
+	s.apply(t, c, memory(128*mib, 128*mib), nil)
+}
+
+// uses waits until so much memory is charged.
+func (s suite) uses(t *testing.T, c runtime.Container, bytes int64) {
 	t.Helper()
-	text, err := os.ReadFile(dir + "/memory.usage_in_bytes")
+	for end := time.Now().Add(callLimit); !s.InMemory && s.usage(t, c) < bytes; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the container uses %d bytes, want %d", s.usage(t, c), bytes)
+		}
+	}
+}
+
+// usage is what is charged, page cache included; 0 of a container that is none.
+func (s suite) usage(t *testing.T, c runtime.Container) int64 {
+	t.Helper()
+	if s.InMemory {
+		return 0
+	}
+	path := filepath.Join(c.Cgroup.Unified, "memory.current")
+	if dir := c.Cgroup.V1["memory"]; dir != "" {
+		path = filepath.Join(dir, "memory.usage_in_bytes")
+	}
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n, _ := runtime.Value(strings.TrimSpace(string(text))).Int()
 	return n
+}
+
+// nobodyKilled asks the kernel.
+func (s suite) nobodyKilled(t *testing.T, c runtime.Container) {
+	t.Helper()
+	if s.InMemory {
+		return
+	}
+	path := filepath.Join(c.Cgroup.Unified, "memory.events")
+	if dir := c.Cgroup.V1["memory"]; dir != "" {
+		path = filepath.Join(dir, "memory.oom_control")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(strings.Split(string(text), "\n"), "oom_kill 0") {
+		t.Errorf("somebody was killed: %s", text)
+	}
 }
 
 // testDeviceRules: no write changes which devices may be opened (runc's updates

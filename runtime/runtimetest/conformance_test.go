@@ -41,12 +41,13 @@ func fakeConforms(t *testing.T, kind runtime.Container, beside runtime.Values) {
 			Pause:   setState(runtime.StatePaused),
 			Unpause: setState(runtime.StateRunning),
 			Stop:    func(_ *testing.T, c runtime.Container) { fake.Remove(c.ID.Container) },
+			Remove:  func(*testing.T, runtime.Container) {}, // it is gone as it ends
 			Restart: func(_ *testing.T, c runtime.Container) runtime.Container { return fake.Restart(c.ID.Container) },
 		}
 	})
 }
 
-// holds refuses memory limits below what is in use, as v1's kernel does.
+// holds refuses memory limits below what is in use, as v1's kernel does, and the doors on v2.
 func holds(bytes int64) func(runtime.Container, runtime.Values) error {
 	return func(_ runtime.Container, set runtime.Values) error {
 		if limit, ok := set[runtime.KnobMemoryLimit].Int(); ok && limit < bytes {

@@ -3,6 +3,7 @@ package runtimetest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -67,7 +68,7 @@ func NeedContainerd(t testing.TB, bin string) *Containerd {
 	daemon, err := ctrd.New(ctrd.Options{Dir: dir, Bin: bin})
 	if err != nil {
 		_ = os.RemoveAll(dir)
-		t.Skipf("needs containerd: %v", err)
+		skipIfAbsent(t, "containerd", err)
 	}
 	c := &Containerd{Address: daemon.Address(), daemon: daemon, rootfs: dir + "/rootfs", cgroup: "/" + filepath.Base(dir)}
 	t.Cleanup(func() {
@@ -89,6 +90,15 @@ func NeedContainerd(t testing.TB, bin string) *Containerd {
 		t.Fatalf("tar: %v: %s", err, out)
 	}
 	return c
+}
+
+// skipIfAbsent skips where a program is not there; another error fails.
+func skipIfAbsent(t testing.TB, what string, err error) {
+	t.Helper()
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Skipf("needs %s: %v", what, err)
+	}
+	t.Fatal(err)
 }
 
 // Start starts containerd and waits until it answers.
@@ -162,6 +172,12 @@ func (c *Containerd) StartTask(t testing.TB, namespace, id string) {
 func (c *Containerd) End(t testing.TB, namespace, id string) {
 	t.Helper()
 	c.call(t, func(ctx context.Context) error { return c.daemon.End(ctx, namespace, id) })
+}
+
+// Remove removes a container that has no task.
+func (c *Containerd) Remove(t testing.TB, namespace, id string) {
+	t.Helper()
+	c.call(t, func(ctx context.Context) error { return c.daemon.Remove(ctx, namespace, id) })
 }
 
 // Pause and Resume freeze and thaw a task.

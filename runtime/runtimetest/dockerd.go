@@ -28,6 +28,7 @@ type Dockerd struct {
 	args, env []string
 	log       string
 	cmd       *exec.Cmd
+	used      bool // it was started since it was stopped last: containers may be there
 }
 
 // NeedDockerd prepares an engine without starting it, or skips the test. It is
@@ -54,7 +55,7 @@ func NeedDockerdOf(t testing.TB, bin string) *Dockerd {
 	below, err := newBelow(dir+"/containerd", bin)
 	if err != nil {
 		_ = os.RemoveAll(dir)
-		t.Skipf("needs Docker: %v", err)
+		skipIfAbsent(t, "Docker", err)
 	}
 	d := &Dockerd{
 		DockerHost:        DockerHost{Host: "unix://" + dir + "/docker.sock"},
@@ -112,6 +113,7 @@ func (d *Dockerd) Start(t testing.TB) {
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	d.used = true
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if _, err := d.try(nil, "version"); err == nil {
 			d.NeedImage(t)
@@ -153,23 +155,26 @@ func (d *Dockerd) Interrupt(t testing.TB) {
 	d.cmd = nil
 }
 
-// Stop removes all containers and stops the engine; stopped, it does nothing.
+// Stop removes all containers and stops the engine and its containerd; what was
+// interrupted is started for that.
 func (d *Dockerd) Stop(t testing.TB) {
 	t.Helper()
-	defer func() {
-		if err := d.below.Stop(); err != nil {
-			t.Errorf("its containerd: %v", err)
-		}
-	}()
-	if d.cmd == nil {
-		return
+	if d.used && (d.cmd == nil || !d.below.Runs()) {
+		d.Interrupt(t)
+		d.Start(t)
 	}
-	if ids, err := d.try(nil, "ps", "-aq"); err == nil && ids != "" {
-		for id := range strings.FieldsSeq(ids) {
-			d.Remove(t, id)
+	d.used = false
+	if d.cmd != nil {
+		if ids, err := d.try(nil, "ps", "-aq"); err == nil && ids != "" {
+			for id := range strings.FieldsSeq(ids) {
+				d.Remove(t, id)
+			}
 		}
+		d.Interrupt(t)
 	}
-	d.Interrupt(t)
+	if err := d.below.Stop(); err != nil {
+		t.Errorf("its containerd: %v", err)
+	}
 }
 
 // unmountBelow unmounts what dockerd left mounted under dir.

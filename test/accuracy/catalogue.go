@@ -152,7 +152,7 @@ func aloneFor(seconds float64, l Label, also ...Label) []Phase {
 	return thenBeside(Phase{Name: "alone", Seconds: seconds, Truth: is(l, also...)})
 }
 
-// soon is the course of jobs that reach their end within 20 s of the first look.
+// soon is the course of jobs that reach their limit some 20 s after the first look.
 func soon(l Label) []Phase {
 	out := aloneFor(9, l)
 	out[1].Seconds = 6

@@ -47,7 +47,7 @@ func gpuCPP() Family {
 			Parts:  onGPU("--ranks", "8", "--sync", "blocking", "--kernels", "10", "--kernel-us", "2000", "--allreduce-mib", "0.25", "--slow-rank", "5", "--slow-ms", "80"),
 			Phases: alone("communication/straggler")},
 		{Name: "gpu-paused", Why: "holds its memory and launches nothing any more", Devices: 2, Parts: onGPU(kernels20("--pause-at", "3")...),
-			Phases: thenBeside(Phase{Name: "paused", AtS: 4, Seconds: 46, Truth: is("idle")})},
+			Phases: []Phase{{Name: "paused", AtS: 4, Seconds: 46, Truth: is("idle")}, {Name: "beside", Seconds: 46, Truth: is("idle"), Neighbour: quiet}}},
 	}}
 }
 

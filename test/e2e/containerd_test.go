@@ -54,6 +54,40 @@ func TestKubernetesIsObservedAndSaysWhy(t *testing.T) {
 	}
 }
 
+// TestTwoEnginesAtOnce: one daemon follows Docker and a containerd of its own beside it.
+// A job of each is tuned and told of once, and each has its owner's quota at the end.
+func TestTwoEnginesAtOnce(t *testing.T) {
+	byDocker := job(t, "trimtab.mode=tune")
+	engine := runtimetest.NeedContainerd(t, "")
+	engine.Start(t)
+	plain := engine.RunContainer(t, runtimetest.ContainerdSpec{ID: "trimtab-test-beside", Labels: map[string]string{"trimtab.mode": "tune"},
+		Mounts:  []specs.Mount{{Destination: "/tmp", Type: "bind", Source: stepper(t), Options: []string{"rbind", "ro"}}},
+		Command: []string{"/tmp/stepper", "20", "20"}, Resources: specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(20_000)), Period: new(uint64(100_000))}}})
+	d := daemon(t, daemontest.Options{Config: fmt.Sprintf("containerd: {enabled: true, address: %q}\n", engine.Address)})
+	stands := quotasOf(t, engine.Address)
+	for _, name := range []string{byDocker.Name, plain} {
+		until(t, d, name, "tuned beside the other engine's", changed)
+	}
+	all, err := d.Client().Containers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]int{}
+	for _, c := range all.Containers {
+		told[c.Name]++
+	}
+	if told[byDocker.Name] != 1 || told[plain] != 1 {
+		t.Errorf("told of: %v", told)
+	}
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	wantQuota(t, byDocker, starvedCPUs, "after a stop")
+	if got := stands(plain); got != "20000 100000" {
+		t.Errorf("containerd's stands at %s after a stop", got)
+	}
+}
+
 // quotasOf lists a containerd's containers; what it returns reads the quota that stands.
 func quotasOf(t *testing.T, address string) func(name string) runtime.Value {
 	t.Helper()

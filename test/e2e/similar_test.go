@@ -90,3 +90,46 @@ func TestFasterDeviceIsAdvisedToThoseThatItBounds(t *testing.T) {
 		}
 	}
 }
+
+// TestAKnownJobBeginsWithWhatItNeeds: a job that was seen without a limit is known; the
+// next of its kind, under a quota far too small, has its first allocation from that.
+func TestAKnownJobBeginsWithWhatItNeeds(t *testing.T) {
+	if err := workload.Ready(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	d := daemon(t, daemontest.Options{Config: "policy: similarity\n"})
+	start := func(name, mode string) *workload.Job {
+		return started(t, workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: "dataloader.py",
+			Args: []string{"--passes", "2", "--device-ms", "200", "--images", "8"}, DockerArgs: []string{"--network", "none", "--label", "trimtab.mode=" + mode}})
+	}
+	first := start("known", "observe")
+	knee := 0.0
+	until(t, d, first.Name, "to be known", func(view.Container) bool {
+		all, err := d.Client().Fingerprints(t.Context())
+		i := slices.IndexFunc(all, func(k view.Fingerprint) bool { return k.Name == first.Name && k.Learned.Cost.Ticks >= 10 })
+		if err != nil || i < 0 {
+			return false
+		}
+		knee = all[i].Learned.Cost.Knee()
+		return true
+	})
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	next := start("next", "tune")
+	if err := next.SetQuota(t.Context(), starvedCPUs); err != nil {
+		t.Fatal(err)
+	}
+	until(t, d, next.Name, "its first allocation", changed)
+	text, err := d.Run(t.Context(), "history", "--changed", "--output", "json")
+	if err != nil || !strings.Contains(text, "from 1 similar job") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if got := stands(t, next); got < 0.8*knee || got > 1.4*knee {
+		t.Errorf("%.2f CPUs, the known job's knee is %.2f", got, knee)
+	}
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	wantQuota(t, next, starvedCPUs, "after a stop")
+}

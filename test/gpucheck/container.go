@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,7 +47,7 @@ func (c *check) start(ctx context.Context, name string, work work) (*job, error)
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		return nil, fmt.Errorf("%s: %w", pipe, err)
 	}
-	out, err := os.OpenFile(pipe, os.O_RDWR|unix.O_NONBLOCK, 0) // open for writing too: it has no end before the job's
+	out, err := os.OpenFile(pipe, os.O_RDWR|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func (c *check) start(ctx context.Context, name string, work work) (*job, error)
 	if err != nil {
 		return nil, errors.Join(err, out.Close(), c.site.remove(id), os.RemoveAll(j.dir))
 	}
-	go j.follow(out)
+	go j.follow(out, id)
 	known, err := c.site.await(ctx, id, j.done)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("container %s: %w: %s", name, err, j.said()), j.stop())
@@ -69,17 +70,46 @@ const (
 	maxSteps = 1 << 20
 )
 
-// lastWords is how long is waited for what an ended job has yet to be heard of.
-const lastWords = 200 * time.Millisecond
+// spoken is what a job says, until it ended and nothing more has come for a while. Its
+// pipe has no end by itself: it is open for writing here too.
+type spoken struct {
+	pipe  *os.File
+	ended <-chan struct{}
+}
 
-func (j *job) follow(out *os.File) {
+const lull = 200 * time.Millisecond
+
+// Read implements io.Reader.
+func (w spoken) Read(into []byte) (int, error) {
+	for {
+		if err := w.pipe.SetReadDeadline(time.Now().Add(lull)); err != nil {
+			return 0, err
+		}
+		last := false
+		select {
+		case <-w.ended:
+			last = true
+		default:
+		}
+		n, err := w.pipe.Read(into)
+		switch {
+		case n > 0 || !errors.Is(err, os.ErrDeadlineExceeded):
+			return n, err
+		case last:
+			return 0, io.EOF
+		}
+	}
+}
+
+func (j *job) follow(pipe *os.File, id string) {
 	defer close(j.done)
-	defer out.Close()
+	defer pipe.Close()
+	ended := make(chan struct{})
 	go func() {
-		j.site.wait(j.c.ID.Container)
-		_ = out.SetReadDeadline(time.Now().Add(lastWords)) // it may be closed by now
+		defer close(ended)
+		j.site.wait(id)
 	}()
-	lines := bufio.NewScanner(out)
+	lines := bufio.NewScanner(spoken{pipe, ended})
 	lines.Buffer(nil, 1<<20) // a warning of PyTorch's may be long
 	for lines.Scan() {
 		j.line(lines.Text())
@@ -181,7 +211,7 @@ func (j *job) signal(ctx context.Context, sig unix.Signal) error {
 func (j *job) runs(ctx context.Context, command ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	args := append([]string{"--root", filepath.Join(j.site.dir, "runc", namespace), "exec", j.c.ID.Container}, command...)
+	args := append([]string{"--root", filepath.Join(j.site.ctrd.RuncRoot(), namespace), "exec", j.c.ID.Container}, command...)
 	return exec.CommandContext(ctx, j.site.runc, args...).Run()
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
@@ -25,7 +26,6 @@ const namespace = "trimtab-gpucheck"
 type site struct {
 	ctrd *ctrd.Daemon
 	runc string // the path of the program
-	dir  string
 
 	engine *containerd.Engine
 	cancel context.CancelFunc
@@ -37,7 +37,7 @@ type site struct {
 
 // newSite starts it in dir, with the programs of bin, or of PATH where it has none.
 func newSite(ctx context.Context, dir, bin string, log *slog.Logger) (*site, error) {
-	h := &site{dir: dir, seen: map[string]runtime.Container{}, ended: make(chan struct{})}
+	h := &site{seen: map[string]runtime.Container{}, ended: make(chan struct{})}
 	var err error
 	if h.runc, err = ctrd.Find(bin, "runc"); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (h *site) await(ctx context.Context, id string, ended <-chan struct{}) (run
 
 // run makes a container and starts its process, whose words go to the pipe.
 func (h *site) run(ctx context.Context, c ctrd.Container, pipe string) error {
-	c.Namespace, c.Runc = namespace, &runc.Options{BinaryName: h.runc, Root: filepath.Join(h.dir, "runc")}
+	c.Namespace, c.Runc = namespace, &runc.Options{BinaryName: h.runc}
 	if err := h.ctrd.Create(ctx, c); err != nil {
 		return err
 	}
@@ -122,11 +122,15 @@ func (h *site) signal(ctx context.Context, id string, sig unix.Signal) error {
 	return nil
 }
 
-// remove ends a container and forgets it.
+// remove ends a container and forgets it. What containerd cannot end any more, runc does.
 func (h *site) remove(id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	return errors.Join(h.ctrd.End(ctx, namespace, id), h.ctrd.Remove(ctx, namespace, id))
+	err := h.ctrd.End(ctx, namespace, id)
+	if err != nil {
+		_ = exec.Command(h.runc, "--root", filepath.Join(h.ctrd.RuncRoot(), namespace), "delete", "--force", id).Run() // err tells
+	}
+	return errors.Join(err, h.ctrd.Remove(ctx, namespace, id))
 }
 
 // close ends the engine and containerd; containers have been removed.

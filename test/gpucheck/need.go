@@ -28,7 +28,7 @@ func missing(ctx context.Context, o options) (lacks []string) {
 		lack(err == nil, fmt.Sprintf("%s, neither in %s nor in PATH: make gpu-bundle builds one", name, o.dir))
 	}
 	if o.virtual {
-		for _, name := range []string{"libcuda.so.1", "libcudart.so.12", "libnvidia-ml.so.1", "vgpu-node", "trainer"} {
+		for _, name := range []string{"libcuda.so.1", "libcudart.so.12", "libnccl.so.2", "libnvidia-ml.so.1", "vgpu-node", "trainer"} {
 			lack(exists(filepath.Join(o.dir, "vgpu", name)), filepath.Join(o.dir, "vgpu", name)+": make gpu-bundle puts it there")
 		}
 		return lacks

@@ -244,8 +244,8 @@ func (c *check) tuning(ctx context.Context) (err error) {
 func (c *check) tuned(ctx context.Context, d *daemon, j *job, before float64, length time.Duration) error {
 	v, err := c.await(ctx, d, c.pick(90*time.Second, 40*time.Second), func(v view.Container) bool { return len(v.Changed) > 0 })
 	if err != nil {
-		c.report.row(bad, "tuning", "the quota is raised", "starved by its quota", fmt.Sprintf("not: %s; %s; %v", v.Verdict.Why, v.WhyNot, v.Advice))
-		return err
+		c.report.row(bad, "tuning", "the quota is raised", "starved by its quota", fmt.Sprintf("%v: %s; %s; %v", err, v.Verdict.Why, v.WhyNot, v.Advice))
+		return ctx.Err()
 	}
 	c.report.row(good, "tuning", "the quota is raised", string(v.Original[runtime.KnobCPUQuota]), string(v.Now[runtime.KnobCPUQuota]))
 	if !c.o.short {

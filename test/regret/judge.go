@@ -13,6 +13,7 @@ const (
 	defaultPolicy = "knee"
 	goalOfBest    = 0.97 // of the best static allocation's sum, at steady state
 	goalRival     = 0.98 // of any rival's sum, by the lower end of the interval
+	goalGain      = 1.02 // of a rival's sum that a static allocation surely reaches: something to gain
 	goalStarved   = 2.3  // times a starved job's rate at its static share
 	goalSeconds   = 10.0 // in which it is reached, or in so many steps of the starved job
 	goalSteps     = 20.0
@@ -40,13 +41,13 @@ func figureOf(xs []float64) figure {
 type line struct {
 	Policy   string `json:"policy"`
 	Sum, Min figure
-	OfBest   figure  // of the best static allocation's sum, repeat by repeat
+	OfBest   figure  // of the limit's sum, repeat by repeat
 	To95     float64 // seconds until the sum is first at 95 % of its final value, median; negative: not within the run
 	Changes  float64 // mean of the live runs
 	Live     int     // live runs; To95, Changes, Fall and After are theirs, where there are any
 	Moving   bool    // limits still changed in some live run's steady state
-	// Fall is the least of what a job had of its entitlement over the whole run, mean of the repeats, and whose.
-	Fall    float64
+	// Fall is the least of what a job had of its entitlement over whole runs, and whose.
+	Fall    figure
 	FallJob string
 	// Starved is a starved job's final rate over that at its static share, the least of them; After the seconds
 	// until it was goalStarved times, the longest of the jobs' medians; negative: not within the run.
@@ -75,6 +76,7 @@ type report struct {
 	Needs  []float64 `json:"needs"`  // CPUs used then
 	Static []float64 `json:"static"` // at equal shares
 	Best   string    `json:"best"`
+	Limit  string    `json:"limit"` // "best", or "equal" where that was better
 	Looks  int       `json:"looks"`
 	Lines  []line    `json:"lines"`
 	Goals  []goal    `json:"goals"`
@@ -109,13 +111,13 @@ func (s *session) judge() report {
 		return rep
 	}
 	static := reference(equal)
-	rep.Static = static.Rates
+	rep.Static, rep.Limit = static.Rates, s.limit()
 	for _, name := range s.o.variants(s.mix) {
 		if runs := of(s.runs, name); len(runs) > 0 {
-			rep.Lines = append(rep.Lines, s.line(name, runs, static))
+			rep.Lines = append(rep.Lines, s.line(name, runs, static, rep.Limit))
 		}
 	}
-	rep.Goals = s.goals(rep.Lines)
+	rep.Goals = s.goals(rep.Lines, rep.Limit)
 	return rep
 }
 
@@ -136,11 +138,22 @@ func (s *session) sums(runs []run) (sums, mins []float64) {
 	return sums, mins
 }
 
-func (s *session) line(name string, runs []run, static stretch) line {
+// limit is the best static allocation that is known: what the search found, or equal
+// shares where it found nothing better.
+func (s *session) limit() string {
+	best, _ := s.sums(of(s.runs, nameBest))
+	equal, _ := s.sums(of(s.runs, nameStatic))
+	if len(best) == 0 || stats.Mean(equal) > stats.Mean(best) {
+		return nameStatic
+	}
+	return nameBest
+}
+
+func (s *session) line(name string, runs []run, static stretch, limit string) line {
 	l := line{Policy: name}
 	sums, mins := s.sums(runs)
 	l.Sum, l.Min = figureOf(sums), figureOf(mins)
-	l.OfBest = figureOf(s.ratios(name, nameBest))
+	l.OfBest = figureOf(s.ratios(name, limit))
 	var to95, changes []float64
 	var had [][]float64
 	atWork := live(runs)
@@ -159,7 +172,11 @@ func (s *session) line(name string, runs []run, static stretch) line {
 	}
 	mean := average(had)
 	worst := slices.Index(mean, slices.Min(mean))
-	l.Fall, l.FallJob = mean[worst], s.mix.jobs[worst].name
+	var his []float64
+	for _, run := range had {
+		his = append(his, run[worst])
+	}
+	l.Fall, l.FallJob = figureOf(his), s.mix.jobs[worst].name
 	s.starved(&l, runs, static)
 	return l
 }
@@ -236,7 +253,7 @@ func (s *session) starved(l *line, runs []run, static stretch) {
 }
 
 // goals are judged for the default policy.
-func (s *session) goals(lines []line) (out []goal) {
+func (s *session) goals(lines []line, limit string) (out []goal) {
 	i := slices.IndexFunc(lines, func(l line) bool { return l.Policy == defaultPolicy })
 	if i < 0 {
 		return nil
@@ -245,7 +262,11 @@ func (s *session) goals(lines []line) (out []goal) {
 	out = append(out, atLeast(fmt.Sprintf("%s: ≥ %.0f %% of the best static allocation", defaultPolicy, 100*goalOfBest), l.OfBest, goalOfBest))
 	for _, other := range lines {
 		if kindOf(other.Policy) == kindRival {
-			out = append(out, atLeast(fmt.Sprintf("%s: not worse than %s by more than 2 %%", defaultPolicy, other.Policy), figureOf(s.ratios(defaultPolicy, other.Policy)), goalRival))
+			ratio := figureOf(s.ratios(defaultPolicy, other.Policy))
+			out = append(out, atLeast(fmt.Sprintf("%s: not worse than %s by more than 2 %%", defaultPolicy, other.Policy), ratio, goalRival))
+			if gain := figureOf(s.ratios(limit, other.Policy)); gain.Low > goalGain || gain.N == 1 && gain.Mean > goalGain {
+				out = append(out, atLeast(fmt.Sprintf("%s: better than %s, to which %.0f %% are left to gain", defaultPolicy, other.Policy, 100*(gain.Mean-1)), ratio, 1))
+			}
 		}
 	}
 	if l.Within > 0 {
@@ -256,10 +277,8 @@ func (s *session) goals(lines []line) (out []goal) {
 		}
 		out = append(out, g)
 	}
-	g := goal{What: fmt.Sprintf("%s: no job below %.2f of its entitlement", defaultPolicy, goalEntitled), Result: "MISS", Why: fmt.Sprintf("least: %s, %.3f over whole runs", l.FallJob, l.Fall)}
-	if l.Fall >= goalEntitled {
-		g.Result = "met"
-	}
+	g := atLeast(fmt.Sprintf("%s: no job below %.2f of its entitlement", defaultPolicy, goalEntitled), l.Fall, goalEntitled)
+	g.Why = l.FallJob + ": " + g.Why
 	return append(out, g)
 }
 

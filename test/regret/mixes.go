@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,8 +55,21 @@ func light(name string) job {
 	return native(name, "--every", "5", "--kernels", "20", "--kernel-us", "2000")
 }
 
+// native waits for its device asleep. CUDA's default is to spin, which wants a whole CPU
+// of each job, whatever it computes there: spinning has a mix of its own.
 func native(name string, args ...string) job {
-	return job{name: name, script: gpu.Script, args: append([]string{"/opt/trimtab-vgpu/" + gpu.Trainer}, args...), gpus: 1}
+	return job{name: name, script: gpu.Script, args: append([]string{"/opt/trimtab-vgpu/" + gpu.Trainer, "--sync", "blocking"}, args...), gpus: 1}
+}
+
+// spins waits for its device as CUDA does by default.
+func spins(j job) job {
+	for i := range j.args {
+		if j.args[i] == "--sync" {
+			j.args = slices.Delete(slices.Clone(j.args), i, i+2)
+			return j
+		}
+	}
+	return j
 }
 
 // pair is one job on two devices: two ranks that reduce after each step of 40 ms, with
@@ -71,7 +85,7 @@ func pair(name string, cpuMs int) job {
 // torch is PyTorch's DataLoader before a virtual GPU: 40 ms of kernels a step.
 func torch(name string, decodeMs int) job {
 	return job{name: name, script: "gpu/trainer.py", gpus: 1,
-		args: []string{"--every", "5", "--workers", "1", "--decode-ms", strconv.Itoa(decodeMs), "--kernels", "20", "--kernel-us", "2000"}}
+		args: []string{"--sync", "blocking", "--every", "5", "--workers", "1", "--decode-ms", strconv.Itoa(decodeMs), "--kernels", "20", "--kernel-us", "2000"}}
 }
 
 func turns(name string, args ...string) job {
@@ -83,14 +97,19 @@ func hungry(j job) job {
 	return j
 }
 
+func lowly(j job) job {
+	j.bestEffort = true
+	return j
+}
+
 // mixes are all that is measured: on two CPUs, an equal share of four to eight jobs is
 // 0.5 to 0.25 CPUs.
 func mixes() []mix {
 	return []mix{
 		{name: "uneven", why: "one DataLoader job needs a CPU, five jobs little; one of them holds two devices", phases: 1, settle: 1.5, jobs: []job{
 			pair("pair", 4), images("images"), torch("torch", 5), light("l1"), light("l2"), light("l3")}},
-		{name: "noisy", why: "an unenrolled neighbour spins on two CPUs beside one hungry DataLoader job and four light ones", phases: 1, settle: 1.5, jobs: []job{
-			images("images"), light("l1"), light("l2"), light("l3"), light("l4"),
+		{name: "noisy", why: "an unenrolled neighbour spins on two CPUs beside one hungry DataLoader job and four light ones, one of them best-effort", phases: 1, settle: 1.5, jobs: []job{
+			images("images"), light("l1"), light("l2"), light("l3"), lowly(light("l4")),
 			{name: "stranger", script: "neighbour.py", args: []string{"--processes", "2"}, stranger: true}}},
 		{name: "bursty", why: "two DataLoader jobs need a CPU in turns of two seconds, three jobs hardly any", phases: 1, settle: 1.5, jobs: []job{
 			turns("b1", "--period", "4"), turns("b2", "--period", "4", "--late"), light("l1"), light("l2"), light("l3")}},
@@ -103,7 +122,9 @@ func mixes() []mix {
 			hungry(loaders("h1", 12)), light("l1"), light("l2"), light("l3")}},
 		{name: "changing", why: "one DataLoader job needs a CPU until the middle, another from then on", phases: 2, settle: 1.5, jobs: []job{
 			turns("c1", "--begin", "heavy"), turns("c2", "--begin", "light"), light("l1"), light("l2"), light("l3")}},
-		{name: "uneven8", why: "two of eight jobs would need 0.65 CPUs each, and others leave them less", phases: 1, settle: 1.5, jobs: []job{
+		{name: "spinning", why: "the same as uneven, but who has a device waits for it spinning, and wants a CPU whatever it needs", phases: 1, settle: 1.5, jobs: []job{
+			spins(pair("pair", 4)), images("images"), spins(torch("torch", 5)), spins(light("l1")), spins(light("l2")), spins(light("l3"))}},
+		{name: "uneven8", why: "two of eight jobs need 0.65 CPUs each, and the others leave them as much", phases: 1, settle: 1.5, jobs: []job{
 			hungry(loaders("h1", 12)), hungry(loaders("h2", 12)), torch("torch", 5), light("l1"), light("l2"), light("l3"), light("l4"), light("l5")}},
 	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,11 @@ import (
 func TestMixesAreWhatTheyAreCalled(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range mixes() {
+		for _, j := range m.jobs {
+			if asleep := slices.Contains(j.args, "blocking"); j.gpus > 0 && asleep == (m.name == "spinning") {
+				t.Errorf("mix %s: job %s waits for its device asleep: %v", m.name, j.name, asleep)
+			}
+		}
 		if n := len(m.jobs); n < 4 || n > 8 || seen[m.name] || m.phases < 1 || m.phases > 2 {
 			t.Errorf("%s: %d jobs, %d phases", m.name, n, m.phases)
 		}
@@ -168,6 +175,9 @@ func TestJudge(t *testing.T) {
 		add("free", i, 30+d, 25, 0)
 	}
 	rep := s.judge()
+	if rep.Limit != nameBest {
+		t.Errorf("the limit is %q", rep.Limit)
+	}
 	want := map[int]string{0: "met", 1: "MISS", 2: "met", 3: "met"}
 	if len(rep.Goals) != len(want) {
 		t.Fatalf("%+v", rep.Goals)
@@ -179,6 +189,41 @@ func TestJudge(t *testing.T) {
 	}
 	if l := rep.Lines[2]; l.Policy != defaultPolicy || math.Abs(l.After-6) > 1e-9 || math.Abs(l.Starved-2.86) > 0.01 || l.Within != 10 {
 		t.Errorf("%+v", l)
+	}
+}
+
+// Where something is to be gained over a rival, the default policy has to gain; where
+// the search found less than equal shares have, those are the limit.
+func TestJudgeOfWhatIsToGain(t *testing.T) {
+	m := mix{name: "x", phases: 1, jobs: []job{{name: "h"}, {name: "l"}}}
+	for name, tc := range map[string]struct {
+		equal, best, knee, free float64 // rates of h
+		limit, gain             string  // the result of the goal on gain; "": there is none
+	}{
+		"gained":                {10, 30, 29.5, 24, nameBest, "met"},
+		"nothing gained":        {10, 30, 24, 24.5, nameBest, "MISS"},
+		"nothing is to gain":    {10, 30, 29.5, 29.8, nameBest, ""},
+		"the search found less": {30, 25, 29.5, 29.8, nameStatic, ""},
+	} {
+		s := &session{mix: m, alone: []float64{30, 25}, o: options{policies: []string{defaultPolicy, "free"}}}
+		for i := 1; i <= 3; i++ {
+			d := 0.05 * float64(i)
+			for policy, rate := range map[string]float64{nameStatic: tc.equal, nameBest: tc.best, defaultPolicy: tc.knee, "free": tc.free} {
+				r := run{Policy: policy, Repeat: i, Steady: stretch{Rates: []float64{rate + d, 25}, CPUs: []float64{1, 0.1}}, lastEnd: []float64{rate, 25}}
+				r.Whole = r.Steady
+				s.runs = append(s.runs, r)
+			}
+		}
+		rep := s.judge()
+		got := ""
+		for _, g := range rep.Goals {
+			if strings.Contains(g.What, "better than free") {
+				got = g.Result
+			}
+		}
+		if rep.Limit != tc.limit || got != tc.gain {
+			t.Errorf("%s: limit %q, goal on gain %q: %+v", name, rep.Limit, got, rep.Goals)
+		}
 	}
 }
 

@@ -18,6 +18,9 @@ func (rep report) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s: %s\n", rep.Mix, rep.Why)
 	fmt.Fprintf(w, "%d containers on %.0f CPUs. Equal share: a quota of %.2f CPUs and a weight of 1024 for each; a stranger has the weight alone.\n", len(rep.Jobs), rep.CPUs, rep.Share)
 	fmt.Fprintf(w, "Best static allocation of %d looks: %s\n", rep.Looks, rep.Best)
+	if rep.Limit == nameStatic {
+		fmt.Fprintln(w, "It came to less than equal shares, which are the limit therefore")
+	}
 	fmt.Fprintf(w, "Stolen from the machine while runs were measured: %.1f %% in the mean, %.1f %% in the worst run\n\n", 100*rep.Steal, 100*rep.MostSteal)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "JOB\tALONE, steps/s\tCPUs\tAT EQUAL SHARE")
@@ -37,7 +40,7 @@ func (rep report) print(w io.Writer) {
 			starved, reach = fmt.Sprintf("%.2f ×", l.Starved), secondsText(l.After)
 		}
 		fmt.Fprintf(t, "%s\t%d of %d%s\t%s\t%s\t%s\t%s\t%.1f\t%.2f (%s)\t%s\t%s\n", l.Policy, l.Live, l.Sum.N, map[bool]string{true: " ~"}[l.Moving],
-			l.Sum, l.Min, l.OfBest, secondsText(l.To95), l.Changes, l.Fall, l.FallJob, starved, reach)
+			l.Sum, l.Min, l.OfBest, secondsText(l.To95), l.Changes, l.Fall.Mean, l.FallJob, starved, reach)
 	}
 	_ = t.Flush()
 	fmt.Fprintln(w)
@@ -141,7 +144,7 @@ counts for both. ~: limits still changed in the steady state of a live run, so t
 that %[1]s's first run filled. A live run takes %.0[4]f s, %.0[5]f s where a policy moves step by step, less where it
 decides within seconds (of each phase, where jobs change in the middle). The best static allocation is
 searched by short looks at few candidates (equal shares; no quotas; weights by what jobs needed alone; then one change after the other of what is furthest
-off), so it is a lower bound of the limit; its winner is measured again in each round. Proportional shares are run where a job holds several devices; elsewhere they are
+off), so it is a lower bound of the limit; its winner is measured again in each round, and where equal shares came to more, those are the limit. Proportional shares are run where a job holds several devices; elsewhere they are
 equal shares. Rates are the jobs' own step lines. Normalised: over the rate alone on the machine without limits, others stopped; measured once for jobs that
 are started alike. Intervals: Student's, 95 %%, over %[6]d rounds. Steady state: the last %.0[7]f s of each live run (of each phase), or %.0[8]f s of what stands still. "Of the
 best": over the best static allocation's sum in the same round. "95 %% after": seconds from the start of the policy (of the last phase) until the sum over 2 s

@@ -195,7 +195,8 @@ VGN_API ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, n
 VGN_API ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t t, int root, ncclComm_t c,
                                struct CUstream_st *s)
 {
-	return ncclBroadcast(buffer, buffer, count, t, root, c, s);
+	return enqueue(__func__, (struct vgn_job){.comm = c, .kind = VGN_BROADCAST, .send = buffer, .recv = buffer, .count = count,
+	                                          .type = t, .root = root, .stream = s});
 }
 
 VGN_API ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t t, int peer, ncclComm_t c,

@@ -130,6 +130,8 @@ VGN_API ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId
 		return ncclInvalidArgument;
 	*comm = NULL;
 	ncclResult_t r = vgn_device(&one.device);
+	if (r == ncclSuccess && vgn_fault(__func__))
+		r = ncclSystemError;
 	if (r != ncclSuccess || !vgn_in_group())
 		return r != ncclSuccess ? r : make(&one);
 	struct init *later = malloc(sizeof *later);
@@ -178,6 +180,8 @@ VGN_API ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
 	if (!c)
 		return ncclSuccess;
+	if (vgn_fault(__func__))
+		return ncclSystemError;
 	vgn_proxy_stop(c);
 	comm_free(c);
 	return ncclSuccess;

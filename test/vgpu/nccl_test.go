@@ -201,6 +201,26 @@ func TestNCCLDeadRankIsAnErrorNotAHang(t *testing.T) {
 	}
 }
 
+// A fault of a collective is met by the rank on its device, and by no other.
+func TestNCCLFault(t *testing.T) {
+	rig := newNCCLRig(t, 2)
+	once := func() rankRun { return rig.ranks(t, 1, "ring", "allreduce", "65536")[0] }
+	if err := rig.node.Fault(t.Context(), 1, "unsupported=ncclAllReduce"); err != nil {
+		t.Fatal(err)
+	}
+	mustSucceed(t, []rankRun{once()}) // it is on device 0
+	if err := rig.node.Fault(t.Context(), 0, "unsupported=ncclAllReduce"); err != nil {
+		t.Fatal(err)
+	}
+	if r := once(); r.err == nil || !strings.Contains(r.text, "ncclAllReduce") || !strings.Contains(r.text, "error 2") {
+		t.Errorf("an all-reduce that is not supported: %v, %s", r.err, r.text)
+	}
+	if err := rig.node.ClearFaults(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustSucceed(t, []rankRun{once()})
+}
+
 // ringScript runs the ranks in a network namespace of their own and prints what
 // its loopback received.
 const ringScript = `

@@ -97,8 +97,8 @@ static int lose(struct vgpu_node *n, int device)
 	return 0;
 }
 
-/* known: one of the libraries beside this program has the call. */
-static int known(const char *call)
+/* exported: one of the libraries beside this program has the call itself, not one that it needs. */
+static int exported(const char *call)
 {
 	static const char *const libraries[] = {"libcuda.so.1", "libnvidia-ml.so.1", "libnccl.so.2"};
 	char path[4096];
@@ -109,8 +109,9 @@ static int known(const char *call)
 	char *name = strrchr(path, '/') + 1;
 	for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
 		strcpy(name, libraries[i]);
-		void *lib = dlopen(path, RTLD_NOW); /* libcuda comes first: libnccl needs it, by its soname */
-		if (lib && dlsym(lib, call))
+		void *lib = dlopen(path, RTLD_NOW), *f = lib ? dlsym(lib, call) : NULL; /* libcuda first: libnccl needs it, by its soname */
+		Dl_info of;
+		if (f && dladdr(f, &of) && strcmp(of.dli_fname, path) == 0)
 			return 1;
 	}
 	return 0;
@@ -122,7 +123,7 @@ static int fault(struct vgpu_node *n, int argc, char **argv)
 	const char *kind = option(argc, argv, "--kind"), *device = option(argc, argv, "--device");
 	int r = -1, dev = device ? atoi(device) : -1;
 	const char *call = kind ? strchr(kind, '=') : NULL;
-	if (call && !known(call + 1))
+	if (call && (!exported(call + 1) || strncmp(call, "=vgpu", 5) == 0))
 		return fail("no such call: a fault goes by an exported name of libcuda, libnccl or libnvidia-ml");
 	node_lock(n);
 	if (argc == 3 && strcmp(argv[2], "--clear") == 0) {

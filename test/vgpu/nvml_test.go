@@ -299,7 +299,7 @@ func TestFaultInCUDA(t *testing.T) {
 // A fault for a call that there is not would never be met.
 func TestFaultOfNoCall(t *testing.T) {
 	r := newRig(t, Options{})
-	for _, call := range []string{"nvmlDeviceGetTemprature", "cudaMalloc", ""} {
+	for _, call := range []string{"nvmlDeviceGetTemprature", "cudaMalloc", "read", "vgpuFault", ""} {
 		if err := r.Fault(t.Context(), -1, "hang="+call); err == nil || !strings.Contains(err.Error(), "no such call") {
 			t.Errorf("%q: %v", call, err)
 		}

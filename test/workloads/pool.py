@@ -64,13 +64,10 @@ def main():
             tasks.append(pool.apply_async(load, ((args, seed),)))
             seed += 1
         x, y = (torch.from_numpy(a) for a in tasks.popleft().get())
-        end = time.thread_time() + args.trainer_ms / 1000
-        while True:
-            optimizer.zero_grad()
-            loss_of(model(x), y).backward()
-            optimizer.step()
-            if time.thread_time() >= end:
-                break
+        optimizer.zero_grad()
+        loss_of(model(x), y).backward()
+        optimizer.step()
+        steplog.burn(args.trainer_ms / 1000)
         if args.device_ms > 0:
             time.sleep(args.device_ms / 1000)
         if log.done():

@@ -95,11 +95,14 @@ func (c Claim) weight() float64 { return max(c.Weight, 1) }
 
 func (c Claim) ownWeight() float64 { return max(c.OwnWeight, 1) }
 
-func (c Claim) importance() float64 {
-	if c.Importance <= 0 {
+func (c Claim) importance() float64 { return Importance(c.Importance) }
+
+// Importance is what 1..10 weighs, 1 for 5, which 0 stands for.
+func Importance(of int) float64 {
+	if of <= 0 {
 		return 1
 	}
-	return float64(min(c.Importance, 10)) / 5
+	return float64(min(of, 10)) / 5
 }
 
 // want is the quota after the plan.

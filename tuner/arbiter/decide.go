@@ -93,7 +93,10 @@ func (plan *Plan) steer(p Params, free float64, claims []Claim) {
 		}
 		after = shares(free, steered, Claim.weight, Claim.want)
 		plan.Gain = plan.value(p, claims, after)/plan.value(p, claims, same) - 1
-		plan.Move = moved > 0 && plan.Gain >= p.MinGain && (p.MaxChanges == 0 || competing <= p.MaxChanges)
+		plan.Move = moved > 0 && plan.Gain >= p.MinGain
+		if plan.Move && p.MaxChanges > 0 && competing > p.MaxChanges {
+			plan.Move, plan.Why = false, fmt.Sprintf("%d jobs compete, and %d changes a minute are allowed: no weights are dealt", competing, p.MaxChanges)
+		}
 		for i, g := range plan.Grants {
 			right := min(g.Need, g.Entitled)
 			if after[i] < min(same[i], right)*0.995 || after[i] < min(own[i], right)*releaseBelow { // it would be released at once

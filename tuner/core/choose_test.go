@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/policies/knee"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/arbiter"
 	"github.com/trimtab/trimtab/tuner/trial"
 )
 
@@ -247,6 +249,53 @@ func TestADonorProvesItself(t *testing.T) {
 		lost, proved := c.donors(tr)
 		if (lost != "") != tc.lost || proved != tc.proved {
 			t.Errorf("%+v: lost %q, proved %v; %+v", tc, lost, proved, tr.sides[0].result)
+		}
+	}
+}
+
+// TestAPlanIsProvedByTheObjective: what is taken above a job's due is lost to the sum
+// where more is lost than won, and to max-min where the worst off is worse off than
+// anybody was before.
+func TestAPlanIsProvedByTheObjective(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		objective   policies.Objective
+		rates       [2]float64 // normalised, before: of the one that gains, and of the one that gives
+		importances [2]int     // 0: the usual, 5
+		ratios      [2]float64 // after over before
+		lost        string
+	}{
+		{"more won than lost", policies.ObjectiveSum, [2]float64{0.5, 0.9}, [2]int{}, [2]float64{1.6, 0.9}, ""},
+		{"more lost than won", policies.ObjectiveSum, [2]float64{0.2, 0.9}, [2]int{}, [2]float64{1.1, 0.9}, "together they lost"},
+		{"the same, and who won matters more", policies.ObjectiveSum, [2]float64{0.2, 0.9}, [2]int{10, 1}, [2]float64{1.5, 0.9}, ""},
+		{"the usual importance is 5", policies.ObjectiveSum, [2]float64{0.5, 0.5}, [2]int{5, 0}, [2]float64{1.2, 0.7}, "together they lost"},
+		{"the worst off won, the sum lost", policies.ObjectiveMaxMin, [2]float64{0.2, 0.9}, [2]int{}, [2]float64{1.1, 0.9}, ""},
+		{"the donor is the worst off now", policies.ObjectiveMaxMin, [2]float64{0.5, 0.55}, [2]int{}, [2]float64{1.6, 0.8}, "gives fell from 10 to 8 steps/s"},
+		{"but it matters less", policies.ObjectiveMaxMin, [2]float64{0.5, 0.55}, [2]int{5, 2}, [2]float64{1.6, 0.8}, ""},
+		{"by no more than noise", policies.ObjectiveMaxMin, [2]float64{0.5, 0.505}, [2]int{}, [2]float64{1.6, 0.98}, ""},
+		{"its curve is not known", policies.ObjectiveMaxMin, [2]float64{0.5, 0}, [2]int{}, [2]float64{1.6, 0.8}, ""},
+	} {
+		cfg := Defaults()
+		cfg.Objective = tc.objective
+		c := New(cfg, knee.New(knee.Defaults()), "t")
+		tr := &openTrial{appliedNs: 190 * second, earned: true}
+		for i, name := range []string{"gains", "gives"} {
+			series := func(n int, from int64, rate float64) (out []trial.Obs) {
+				for k := range int64(n) {
+					out = append(out, trial.Obs{StartNs: from + k*second, EndNs: from + (k+1)*second, Rate: rate})
+				}
+				return out
+			}
+			j := &job{key: name, source: "steps", correction: 1, obs: series(20, 200*second, 10*tc.ratios[i])}
+			j.c.Name, j.c.Enrolment.Importance = name, tc.importances[i]
+			c.jobs[name] = j
+			c.deal.Grants = append(c.deal.Grants, arbiter.Grant{Key: name, RateNow: tc.rates[i]})
+			due := 0.5 // by right it had half of it
+			tr.sides = append(tr.sides, &side{key: name, source: "steps", before: series(20, 100*second, 10), rate: 10, take: i == 1, due: due, worth: c.worth(j), level: c.level(j)})
+		}
+		lost, proved := c.donors(tr)
+		if !strings.HasPrefix(lost, tc.lost) || (lost == "") != (tc.lost == "") || proved != (lost == "") {
+			t.Errorf("%s: lost %q, proved %v", tc.name, lost, proved)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/fingerprint"
+	"github.com/trimtab/trimtab/tuner/response"
 	"github.com/trimtab/trimtab/tuner/trial"
 	"github.com/trimtab/trimtab/tuner/verdict"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -171,9 +172,9 @@ func (c *Core) facts(j *job) fingerprint.Facts {
 // hangs, is on trial or has just been changed is no lesson.
 func (c *Core) teach(j *job, r window.Reading) {
 	l := &j.like
-	if root := firstRoot(r); root != 0 && root != l.root {
+	if root := firstRoot(r); root != 0 && !slices.ContainsFunc(r.Peers, func(p window.Peer) bool { return p.Root == l.root }) {
 		if l.root != 0 { // its training process was started anew: it may be another job now
-			*l = likeness{}
+			*l, j.response, j.curve, j.correction = likeness{}, response.Learner{}, policies.Curve{}, 1
 		}
 		l.root = root
 	}

@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -227,6 +228,7 @@ func TestRestartedProcessIsPlacedAnew(t *testing.T) {
 	j := slowJob(n, "train", 0)
 	c := New(Defaults(), bySimilarity(), "t")
 	run(c, n, 60, nil)
+	was := j.knee()
 	for i := range j.threads { // other TIDs, other work
 		j.threads[i].TID += 500
 		j.threads[i].TGID += 500
@@ -247,6 +249,9 @@ func TestRestartedProcessIsPlacedAnew(t *testing.T) {
 	}
 	if k := all[0].Learned.Cost; k.LoaderCPU > 0.5 {
 		t.Errorf("the entry of the job before was turned: %+v", k)
+	}
+	if got, want := kneeOf(c.jobs[j.c.Key()].curve), j.knee(); math.Abs(got/want-1) > 0.15 {
+		t.Errorf("its curve has a knee of %.2f CPUs, the job before had %.2f, this one has %.2f", got, was, want)
 	}
 }
 

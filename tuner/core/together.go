@@ -2,10 +2,12 @@ package core
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/arbiter"
 	"github.com/trimtab/trimtab/tuner/trial"
 	"github.com/trimtab/trimtab/tuner/trial/correction"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -27,6 +29,7 @@ type side struct {
 	// lose what it had above.
 	due    float64
 	worth  float64 // its part of the objective before: importance times normalised rate
+	level  float64 // how well off it was: normalised rate over importance; 0: its curve is not known
 	look   int
 	result trial.Result
 }
@@ -49,7 +52,7 @@ func (c *Core) sides(o Order) []*side {
 		i := slices.IndexFunc(out, func(s *side) bool { return s.key == ch.Key })
 		if i < 0 {
 			i = len(out)
-			out = append(out, &side{key: ch.Key, source: j.source, before: append([]trial.Obs(nil), j.obs...), rate: j.rateNow(), due: c.due(j), worth: c.worth(j)})
+			out = append(out, &side{key: ch.Key, source: j.source, before: append([]trial.Obs(nil), j.obs...), rate: j.rateNow(), due: c.due(j), worth: c.worth(j), level: c.level(j)})
 		}
 		out[i].predicted, out[i].modelled = ch.RateAfter, !c.dealt(ch)
 		out[i].take = ch.Take // the weight comes last, and decides
@@ -72,7 +75,12 @@ func (c *Core) due(j *job) float64 {
 
 // worth is a job's part of the objective now.
 func (c *Core) worth(j *job) float64 {
-	return c.grant(j.key).RateNow * float64(max(1, j.c.Enrolment.Importance))
+	return c.grant(j.key).RateNow * arbiter.Importance(j.c.Enrolment.Importance)
+}
+
+// level is how well off a job is now, by which max-min finds the worst off.
+func (c *Core) level(j *job) float64 {
+	return c.grant(j.key).RateNow / arbiter.Importance(j.c.Enrolment.Importance)
 }
 
 // takesFrom reports whether the plan takes from a container.
@@ -128,15 +136,23 @@ func (c *Core) settledSide(t *openTrial, s *side, since int64) []trial.Obs {
 
 // donors judges those that something was taken from: lost names one whose rate fell
 // below what its entitlement brings, proved is false while one has not been seen for
-// long enough, or seems to fall below it. That they keep the CPUs they are entitled to is looked at by harmed.
+// long enough, or seems to fall below it, or the node is worse off for it by its own
+// objective. That they keep the CPUs they are entitled to is looked at by harmed.
 func (c *Core) donors(t *openTrial) (lost string, proved bool) {
 	proved = true
 	var sum, n float64
+	worst, worstAfter, worse := math.Inf(1), math.Inf(1), (*side)(nil)
 	takes, p := false, takeParams(runtime.KnobCPUWeight)
 	for _, s := range t.sides {
 		after := c.settledSide(t, s, t.appliedNs)
 		if s.after = meanRate(after); s.rate > 0 && s.after > 0 {
 			sum, n = sum+s.worth*s.after/s.rate, n+s.worth
+			if level := s.level * s.after / s.rate; level > 0 {
+				worst = min(worst, s.level)
+				if level < worstAfter {
+					worstAfter, worse = level, s
+				}
+			}
 		}
 		if !s.take {
 			continue
@@ -158,7 +174,13 @@ func (c *Core) donors(t *openTrial) (lost string, proved bool) {
 			proved = false
 		}
 	}
-	if proved && t.earned && takes && c.params().Objective != policies.ObjectiveMaxMin && n > 0 && sum/n < 1 {
+	switch { // by what it was made for
+	case !proved || !t.earned || !takes || n == 0:
+	case c.params().Objective == policies.ObjectiveMaxMin:
+		if worse != nil && worstAfter < (1-p.Margin)*worst {
+			return fmt.Sprintf("%s fell from %.3g to %.3g steps/s, and is worse off now than anybody was before", c.jobs[worse.key].c.Name, worse.rate, worse.after), false
+		}
+	case sum/n < 1:
 		return fmt.Sprintf("together they lost %.1f %%", 100*(1-sum/n)), false
 	}
 	return "", proved

@@ -1,6 +1,7 @@
 // Package ctrd runs a containerd of one's own, in a directory, and makes containers by
-// its API from OCI specs: no image, no registry, nothing of the host's containerd is
-// touched. Containers run on while it is down.
+// its API from OCI specs: no image, no registry, and the host's containerd is not asked.
+// Containers run on while it is down. Outside of the directory are its shims' sockets,
+// in /run/containerd/s, for as long as they run.
 package ctrd
 
 import (
@@ -42,9 +43,10 @@ type Options struct {
 
 // Daemon is a containerd; its methods but Start and Stop are safe for concurrent use.
 type Daemon struct {
-	o    Options
-	cmd  *exec.Cmd
-	conn *grpc.ClientConn
+	o     Options
+	cmd   *exec.Cmd
+	ended chan struct{} // closes once cmd did
+	conn  *grpc.ClientConn
 }
 
 // New prepares one without starting it.
@@ -111,10 +113,14 @@ func PathFirst(bin string) []string {
 	return append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 }
 
-// startLimit bounds a start.
-const startLimit = time.Minute
+// Bounds of a start, and of an end before it is killed.
+const (
+	startLimit = time.Minute
+	stopLimit  = 20 * time.Second
+)
 
-// Start starts it and waits until it answers. It has no network.
+// Start starts it and waits until it answers. It has no network, and a process group of
+// its own: a Ctrl-C is for whoever uses it.
 func (d *Daemon) Start(ctx context.Context) error {
 	log, err := os.OpenFile(d.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -128,25 +134,41 @@ func (d *Daemon) Start(ctx context.Context) error {
 	cmd := exec.Command(path, "--config", d.path("config.toml"))
 	cmd.Env = PathFirst(d.o.Bin)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Setpgid: true}
 	if d.conn, err = grpc.NewClient("unix://"+d.Address(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		return err
 	}
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, d.conn.Close())
 	}
-	d.cmd = cmd
-	for end := time.Now().Add(startLimit); ; {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_, err = namespaces.NewNamespacesClient(d.conn).List(ctx, &namespaces.ListNamespacesRequest{}, grpc.WaitForReady(true))
-		cancel()
-		switch {
-		case err == nil:
+	d.cmd, d.ended = cmd, make(chan struct{})
+	go func(ended chan struct{}) {
+		defer close(ended)
+		_ = cmd.Wait() // how it exits is its own affair
+	}(d.ended)
+	if err := d.answers(ctx); err != nil {
+		return errors.Join(fmt.Errorf("containerd does not answer: %w: %s", err, d.Said()), d.Stop())
+	}
+	return nil
+}
+
+func (d *Daemon) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		call, done := context.WithTimeout(ctx, 5*time.Second)
+		_, err := namespaces.NewNamespacesClient(d.conn).List(call, &namespaces.ListNamespacesRequest{}, grpc.WaitForReady(true))
+		done()
+		if err == nil {
 			return nil
-		case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded), time.Now().After(end):
-			return errors.Join(fmt.Errorf("containerd does not answer: %w: %s", err, d.Said()), d.Stop())
 		}
-		time.Sleep(100 * time.Millisecond)
+		select {
+		case <-d.ended:
+			return errors.New("it ended")
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
 }
 
@@ -157,10 +179,13 @@ func (d *Daemon) Stop() error {
 	}
 	cmd := d.cmd
 	d.cmd = nil
-	err := errors.Join(d.conn.Close(), cmd.Process.Signal(syscall.SIGTERM))
-	var exit *exec.ExitError
-	if ended := cmd.Wait(); ended != nil && !errors.As(ended, &exit) { // how it exits is its own affair
-		err = errors.Join(err, ended)
+	err := d.conn.Close()
+	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case <-d.ended:
+	case <-time.After(stopLimit):
+		err = errors.Join(err, fmt.Errorf("containerd did not end within %s and is killed", stopLimit), cmd.Process.Kill())
+		<-d.ended
 	}
 	return err
 }
@@ -180,6 +205,9 @@ func (d *Daemon) Containers() containers.ContainersClient {
 	return containers.NewContainersClient(d.conn)
 }
 
+// RuncRoot is where runc keeps its state: a folder for each namespace.
+func (d *Daemon) RuncRoot() string { return d.path("runc") }
+
 // In is ctx for calls about a namespace.
 func In(ctx context.Context, namespace string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
@@ -191,20 +219,19 @@ type Container struct {
 	Image         string
 	Labels        map[string]string
 	Spec          *specs.Spec
-	// Runc are the shim's options; nil: its own defaults.
+	// Runc are the shim's options. Where they name no Root, runc keeps its state in Dir.
 	Runc *options.Options
 }
 
 // Create makes a container without a task, and its namespace if there is none.
 func (d *Daemon) Create(ctx context.Context, c Container) error {
-	shim := &containers.Container_Runtime{Name: "io.containerd.runc.v2"}
-	if c.Runc != nil {
-		data, err := proto.Marshal(c.Runc)
-		if err != nil {
-			return err
-		}
-		shim.Options = &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: data}
+	o := &options.Options{Root: d.RuncRoot()}
+	proto.Merge(o, c.Runc)
+	data, err := proto.Marshal(o)
+	if err != nil {
+		return err
 	}
+	shim := &containers.Container_Runtime{Name: "io.containerd.runc.v2", Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: data}}
 	spec, err := json.Marshal(c.Spec)
 	if err != nil {
 		return err
