@@ -71,7 +71,7 @@ bench-regret: setup build image ## Hold policies and rivals against the best sta
 	go build -o .cache/regret ./test/regret && .cache/regret $(REGRET_FLAGS)
 
 .PHONY: accuracy
-accuracy: setup build image ## Run jobs whose bottleneck is known and say how often the verdict is right (40 minutes).
+accuracy: setup build image ## Run jobs whose bottleneck is known and say how often the verdict is right (45 minutes).
 	go run ./test/accuracy
 
 ##@ Real GPU
@@ -93,7 +93,7 @@ gpu-bundle: ## Pack what gpu-check needs on a machine without Go and network int
 ##@ Check
 
 .PHONY: check
-check: setup-dev check-format check-vet check-lint check-deps check-generated ## Format, vet, lint, import rules, generated files up to date.
+check: setup-dev check-format check-vet check-arm64 check-lint check-deps check-generated ## Format, vet, arm64, lint, import rules, generated files up to date.
 
 .PHONY: check-format
 check-format: ## Fail where gofmt would change a file.
@@ -103,6 +103,10 @@ check-format: ## Fail where gofmt would change a file.
 .PHONY: check-vet
 check-vet: ## go vet.
 	go vet $(PKGS)
+
+.PHONY: check-arm64
+check-arm64: ## It builds for arm64 too, where nobody has run it.
+	GOARCH=arm64 go build -o /dev/null ./cmd/trimtab
 
 .PHONY: check-lint
 check-lint: ## staticcheck, at the version named above.
