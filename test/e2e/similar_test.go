@@ -97,7 +97,7 @@ func TestAKnownJobBeginsWithWhatItNeeds(t *testing.T) {
 	if err := workload.Ready(t.Context()); err != nil {
 		t.Skip(err)
 	}
-	d := daemon(t, daemontest.Options{Config: "policy: similarity\n"})
+	d, before := daemon(t, daemontest.Options{Config: "policy: similarity\n"}), cpuTimes(t)
 	start := func(name, mode string) *workload.Job {
 		return started(t, workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: "dataloader.py",
 			Args: []string{"--passes", "2", "--device-ms", "200", "--images", "8"}, DockerArgs: []string{"--network", "none", "--label", "trimtab.mode=" + mode}})
@@ -122,6 +122,9 @@ func TestAKnownJobBeginsWithWhatItNeeds(t *testing.T) {
 	}
 	until(t, d, next.Name, "its first allocation", changed)
 	text, err := d.Run(t.Context(), "history", "--changed", "--output", "json")
+	if stolen := cpuTimes(t).StolenSince(before); err == nil && stolen > robbed {
+		t.Skipf("needs a machine whose CPU time is its own: %.1f %% of it was stolen while one job was held against another", 100*stolen)
+	}
 	if err != nil || !strings.Contains(text, "from 1 similar job") {
 		t.Errorf("%v\n%s", err, text)
 	}
