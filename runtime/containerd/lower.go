@@ -11,14 +11,9 @@ import (
 	"github.com/trimtab/trimtab/runtime/engine"
 )
 
-const (
-	// lowerTries is how often room is made for a lower limit that the runtime refused: what
-	// the job reads between making room and the runtime's look fills it again.
-	lowerTries = 3
-	// roomBytes is made beyond the limit for that, a tenth of a small one. It is less than
-	// what the actuator keeps above anonymous memory, so that none has to be swapped for it.
-	roomBytes = 32 << 20
-)
+// lowerTries is how often room is made for a lower limit that the runtime refused: what
+// the job reads between making room and the runtime's look fills it again.
+const lowerTries = 3
 
 // lowered sends an update whose memory limit may be lower than the one that stands.
 // On v2 runc, from 1.2 on, refuses a limit below memory.current when asked to look
@@ -33,7 +28,7 @@ func lowered(ctx context.Context, c runtime.Container, r *specs.LinuxResources, 
 	limit := *r.Memory.Limit
 	var err error
 	for range lowerTries {
-		can, errReclaim := cgroup.Reclaim(ctx, c.Cgroup, limit-min(roomBytes, limit/10))
+		can, errReclaim := cgroup.Reclaim(ctx, c.Cgroup, limit-engine.Room(limit))
 		if err := engine.CheckRoom(c, limit, stands); err != nil {
 			return errors.Join(err, errReclaim)
 		}

@@ -18,12 +18,13 @@ func CheckRoom(c runtime.Container, limit int64, stands runtime.Value) error {
 	if err != nil {
 		return fmt.Errorf("container %q: whether %s %d is safe is unknown: %w", c.Name, runtime.KnobMemoryLimit, limit, err)
 	}
-	if held > limit-min(leastRoom, limit/10) {
+	if held > limit-Room(limit) {
 		return Refused(c, runtime.KnobMemoryLimit, "it holds %d bytes by now, which only a kill would free", held)
 	}
 	return nil
 }
 
-// leastRoom is what a lower limit leaves above what is held; a tenth of a small one. It is
-// less than the actuator's own margin, which a job may have grown into meanwhile.
-const leastRoom = 32 << 20
+// Room is what is kept below a lower limit, in bytes: a tenth of a small one, 32 MiB of
+// others. It is less than the actuator's own margin above what is held, which a job may have
+// grown into meanwhile, so nothing has to be swapped for it.
+func Room(limit int64) int64 { return min(32<<20, limit/10) }
