@@ -256,17 +256,38 @@ func (b *bed) phase(ctx context.Context, n int) error {
 
 // alone runs f while all containers but one stand still. Their processes are stopped
 // one by one: Docker's pause gives up where a freezer takes long.
-func (b *bed) alone(i int, f func() error) (err error) {
+func (b *bed) alone(ctx context.Context, i int, f func() error) (err error) {
 	for k := range b.jobs {
 		if k == i {
 			continue
 		}
 		defer func() { err = errors.Join(err, b.signal(k, unix.SIGCONT)) }()
-		if err := b.signal(k, unix.SIGSTOP); err != nil {
+		if err := b.still(ctx, k); err != nil {
 			return err
 		}
 	}
 	return f()
+}
+
+// stillTries bounds how often a container is stopped anew because it had the virtual node's
+// lock: one that spins has it often, and no other job would make a step meanwhile.
+const stillTries = 50
+
+// still stops a container's processes where they hold nobody up.
+func (b *bed) still(ctx context.Context, k int) error {
+	for range stillTries {
+		if err := b.signal(k, unix.SIGSTOP); err != nil || b.node == nil {
+			return err
+		}
+		node, err := b.node.Show(ctx)
+		if err != nil || !node.Stuck {
+			return err
+		}
+		if err := errors.Join(b.signal(k, unix.SIGCONT), b.sleep(ctx, 10*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("container %q: wherever it is stopped it holds the virtual node's lock", b.jobs[k].Name)
 }
 
 // signal reaches every process of a container.

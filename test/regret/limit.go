@@ -84,7 +84,7 @@ func (s *session) measureAlone(ctx context.Context) error {
 			continue
 		}
 		first[kind] = i
-		err := s.bed.alone(i, func() error {
+		err := s.bed.alone(ctx, i, func() error {
 			if err := s.bed.sleep(ctx, seconds(s.mix.settle)); err != nil {
 				return err
 			}

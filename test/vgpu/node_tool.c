@@ -169,7 +169,7 @@ static void show_proc(struct vgpu_node *n, uint32_t i, const char *sep)
 static int show(struct vgpu_node *n)
 {
 	int held = node_look(n);
-	printf("{\"devices\":[");
+	printf("{\"stuck\":%s,\"devices\":[", held ? "false" : "true");
 	for (uint32_t i = 0; i < n->ndevices; i++) {
 		struct vgpu_device *d = &n->device[i];
 		uint64_t mem = 0;

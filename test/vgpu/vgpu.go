@@ -143,6 +143,7 @@ func (n *Node) ClearFaults(ctx context.Context) error {
 
 // State is what the devices and the processes did: the truth that probes are held against.
 type State struct {
+	Stuck   bool           `json:"stuck"` // a process that stands still or hardly runs holds the node's lock
 	Devices []DeviceState  `json:"devices"`
 	Procs   []ProcessState `json:"processes"`
 }

@@ -349,7 +349,7 @@ func TestLockHeldByTheStopped(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	s, err := r.Show(ctx)
-	if err != nil || len(s.Procs) != 1 || s.Procs[0].PID != int32(cmd.Process.Pid) {
+	if err != nil || len(s.Procs) != 1 || s.Procs[0].PID != int32(cmd.Process.Pid) || !s.Stuck {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -367,7 +367,7 @@ func TestExecGivesBack(t *testing.T) {
 	r := newRig(t, Options{})
 	cmd, _ := r.start(t, nil, "exec", "500")
 	s := r.show(t)
-	if len(s.Procs) != 1 || s.Procs[0].PID != int32(cmd.Process.Pid) || s.Devices[0].MemUsed>>20 != 422 {
+	if len(s.Procs) != 1 || s.Procs[0].PID != int32(cmd.Process.Pid) || s.Devices[0].MemUsed>>20 != 422 || s.Stuck {
 		t.Errorf("after an exec: %+v", s)
 	}
 }
