@@ -125,15 +125,11 @@ func (t Tasks) Apply(ctx context.Context, c runtime.Container, stands, set runti
 	if err := engine.CheckTogether(c, all, set); err != nil {
 		return err
 	}
-	if engine.BurstBlocks(stands, all) {
-		first := engine.Merge(stands, runtime.Values{runtime.KnobCPUBurst: "0"})
-		if err := t.Update(ctx, c.ID.Container, LinuxResources(c.Cgroup, stands, first)); err != nil {
-			return fmt.Errorf("container %q: %s: %w", c.Name, runtime.KnobCPUBurst, err)
+	for _, step := range engine.Steps(stands, all) {
+		err := lowered(ctx, c, LinuxResources(c.Cgroup, stands, step), stands[runtime.KnobMemoryLimit], func(r *specs.LinuxResources) error { return t.Update(ctx, c.ID.Container, r) })
+		if err != nil {
+			return fmt.Errorf("container %q: %s: %w", c.Name, engine.KnobNames(set), err)
 		}
-	}
-	err := lowered(ctx, c, LinuxResources(c.Cgroup, stands, all), stands[runtime.KnobMemoryLimit], func(r *specs.LinuxResources) error { return t.Update(ctx, c.ID.Container, r) })
-	if err != nil {
-		return fmt.Errorf("container %q: %s: %w", c.Name, engine.KnobNames(set), err)
 	}
 	return nil
 }

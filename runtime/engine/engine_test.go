@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/trimtab/trimtab/runtime"
 )
 
@@ -30,11 +32,13 @@ func TestBurstAgainstQuota(t *testing.T) {
 	if err := CheckTogether(onV2, merged(both), both); err != nil {
 		t.Errorf("both lowered: %v", err)
 	}
-	if !BurstBlocks(standsV2(), merged(both)) {
-		t.Error("the burst that stands is above the new quota, which is written first")
+	want := []runtime.Values{merged(runtime.Values{runtime.KnobCPUBurst: "5000"}), merged(both)}
+	if diff := cmp.Diff(want, Steps(standsV2(), merged(both))); diff != "" {
+		t.Errorf("the burst that stands is above the new quota, which is written first (-want +got):\n%s", diff)
 	}
-	if weight := (runtime.Values{runtime.KnobCPUWeight: "1"}); BurstBlocks(standsV2(), merged(weight)) || CheckTogether(onV2, merged(weight), weight) != nil {
-		t.Error("a weight has nothing to do with the burst")
+	weight := runtime.Values{runtime.KnobCPUWeight: "1"}
+	if diff := cmp.Diff([]runtime.Values{merged(weight)}, Steps(standsV2(), merged(weight))); diff != "" || CheckTogether(onV2, merged(weight), weight) != nil {
+		t.Errorf("a weight has nothing to do with the burst (-want +got):\n%s", diff)
 	}
 }
 

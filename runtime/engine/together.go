@@ -36,10 +36,16 @@ func burstAbove(burst, quota runtime.Value) bool {
 	return ok && err == nil && quotaUs >= 0 && burstUs > quotaUs
 }
 
-// BurstBlocks reports whether the burst that stands would refuse the new quota,
-// which is written before the new burst.
-func BurstBlocks(stands, all runtime.Values) bool {
-	return burstAbove(stands[runtime.KnobCPUBurst], all[runtime.KnobCPUQuota])
+// Steps are the complete sets of values to write, one after another, on the way from what
+// stands to all. A quota below the burst that stands is refused, and quotas are written
+// before bursts: the new burst goes first then, which the old quota allows. Whoever dies
+// between two steps leaves values that stood or that were asked for, and no others: only
+// those are known to be ours.
+func Steps(stands, all runtime.Values) []runtime.Values {
+	if !burstAbove(stands[runtime.KnobCPUBurst], all[runtime.KnobCPUQuota]) {
+		return []runtime.Values{all}
+	}
+	return []runtime.Values{Merge(stands, runtime.Values{runtime.KnobCPUBurst: all[runtime.KnobCPUBurst]}), all}
 }
 
 // Lower reports whether a memory value is below another, "max" being above all.
