@@ -213,15 +213,20 @@ func (l *life) plan(ctx context.Context) {
 			continue
 		}
 		var changes []policies.Change
-		for knob, to := range l.values() {
-			if _, limited := now[knob].Int(); knob.Family() == "memory" && !limited || now[knob] == to {
+		values := l.values()
+		for _, knob := range values.Sorted() {
+			stands, there := now[knob]
+			_, limited := stands.Int()
+			limits := knob == runtime.KnobMemoryLimit || knob == runtime.KnobMemorySwap
+			to := values[knob]
+			if !there || limits && !limited || stands == to {
 				continue
 			}
-			changes = append(changes, policies.Change{Key: c.Key(), Name: c.Name, Knob: knob, From: now[knob], To: to})
+			changes = append(changes, policies.Change{Key: c.Key(), Name: c.Name, Knob: knob, From: stands, To: to})
 		}
 		if len(changes) > 0 {
 			items = append(items, actuator.Item{Container: c, Changes: changes,
-				Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "cpuset", "memory"}, BestEffort: true}})
+				Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "cpuset", "memory", "io"}, BestEffort: true}})
 		}
 	}
 	if r := l.actuator.Apply(ctx, actuator.Order{Plan: "p", Items: items}); r.Applied && len(items) > 0 {
@@ -229,22 +234,31 @@ func (l *life) plan(ctx context.Context) {
 	}
 }
 
-// values are one to four knobs; memory and swap rise together.
+// values are some knobs; memory and swap rise together, and a burst stays below a quota
+// that comes with it.
 func (l *life) values() runtime.Values {
-	const mib = 1 << 20
 	out := runtime.Values{}
-	if l.random.IntN(2) == 0 {
-		out[runtime.KnobCPUQuota] = runtime.Quota(20_000+1000*l.random.Int64N(150), 100_000)
+	perhaps := func(one int, knob runtime.Knob, least, span, unit int64) (n int64, chosen bool) {
+		if l.random.IntN(one) > 0 {
+			return 0, false
+		}
+		n = (least + l.random.Int64N(span)) * unit
+		out[knob] = runtime.IntValue(n)
+		return n, true
 	}
-	if l.random.IntN(2) == 0 {
-		out[runtime.KnobCPUWeight] = runtime.IntValue(100 + l.random.Int64N(4000))
+	const mib = 1 << 20
+	burstBelow := int64(20)
+	if quota, ok := perhaps(2, runtime.KnobCPUQuota, 20, 150, 1000); ok {
+		out[runtime.KnobCPUQuota], burstBelow = runtime.Quota(quota, 100_000), quota/1000
 	}
-	if l.random.IntN(4) == 0 {
-		out[runtime.KnobCpuset] = runtime.IntValue(l.random.Int64N(int64(goruntime.NumCPU())))
+	perhaps(2, runtime.KnobCPUWeight, 100, 4000, 1)
+	perhaps(3, runtime.KnobCPUBurst, 0, burstBelow, 1000)
+	perhaps(4, runtime.KnobCpuset, 0, int64(goruntime.NumCPU()), 1)
+	if limit, ok := perhaps(3, runtime.KnobMemoryLimit, 192, 300, mib); ok {
+		out[runtime.KnobMemorySwap] = runtime.IntValue(limit + l.random.Int64N(300)*mib)
 	}
-	if l.random.IntN(3) == 0 {
-		limit := (192 + l.random.Int64N(300)) * mib
-		out[runtime.KnobMemoryLimit], out[runtime.KnobMemorySwap] = runtime.IntValue(limit), runtime.IntValue(limit+l.random.Int64N(300)*mib)
-	}
+	perhaps(4, runtime.KnobMemoryHigh, 64, 400, mib)
+	perhaps(4, runtime.KnobMemoryLow, 1, 60, mib)
+	perhaps(4, runtime.KnobIOWeight, 10, 900, 1)
 	return out
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/runtime/docker"
 	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/runtime/systemd"
 )
 
 // What the environment may change: how many kills, the seed that a failure named, and
@@ -38,6 +39,9 @@ const (
 	// workers have containers and a state folder of their own each.
 	workers  = 2
 	patience = 2 * time.Minute
+	// reloadOneIn: so few rounds end with systemd's daemon-reload, which the other worker
+	// has in the middle of its own.
+	reloadOneIn = 6
 )
 
 func numberFrom(t *testing.T, env string, otherwise uint64) uint64 {
@@ -53,10 +57,11 @@ func numberFrom(t *testing.T, env string, otherwise uint64) uint64 {
 	return n
 }
 
-// TestAThousandKills: processes with trimtab's hands on real containers (quota, weight,
-// cpuset, memory with swap, hidden GPUs) are killed at seeded random points, in the
-// middle of writes too; so is what comes to restore, as a daemon at its start and as
-// `trimtab restore --offline`. At the end of each round all stands as its owner set it.
+// TestAThousandKills: processes with trimtab's hands on real containers (every knob that
+// this host has, and hidden GPUs) are killed at seeded random points, in the middle of
+// writes too; so is what comes to restore, as a daemon at its start and as `trimtab
+// restore --offline`. At the end of each round all stands as its owner set it, and what
+// systemd keeps does so after it wrote it anew.
 func TestAThousandKills(t *testing.T) {
 	program := binary(t)
 	want, seed := int(numberFrom(t, countEnv, 1000)), numberFrom(t, seedEnv, 20261121)
@@ -70,6 +75,7 @@ func TestAThousandKills(t *testing.T) {
 				for all.begin(want) {
 					w.round(all)
 				}
+				w.reload("the last round")
 			})
 		}
 	})
@@ -85,6 +91,7 @@ type worker struct {
 	cs      []runtime.Container // the last holds GPUs
 	owners  string
 	hides   bool
+	systemd bool          // it keeps the containers' control groups
 	restore time.Duration // what a restore took last
 }
 
@@ -96,20 +103,60 @@ func newWorker(t *testing.T, program string, random *rand.Rand) *worker {
 		t.Fatal(err)
 	}
 	defer engine.Close()
+	w.systemd = host.Run(t, "info", "-f", "{{.CgroupDriver}}") == "systemd"
 	// On v2 a cpuset that nobody set goes back as what it means, its parent's: all say theirs.
 	cpus := fmt.Sprintf("--cpuset-cpus=0-%d", goruntime.NumCPU()-1)
-	for _, args := range [][]string{
-		{cpus, "--cpus=0.5", "--cpu-shares=512", "--memory=128m", "--memory-swap=256m"},
-		{cpus, "--cpu-period=100000", "--cpu-quota=40000"},
-		{cpus, "--memory=160m", "--device-cgroup-rule", "c 195:* rwm", "--device-cgroup-rule", "c 10:229 rw"},
+	gpus, nodes := gpusOf(w.systemd)
+	for _, owner := range []struct {
+		args []string
+		more runtime.Values // that Docker has no words for
+	}{
+		{[]string{cpus, "--cpus=0.5", "--cpu-shares=512", "--memory=128m", "--memory-swap=256m"},
+			runtime.Values{runtime.KnobCPUBurst: "30000", runtime.KnobMemoryHigh: "104857600", runtime.KnobMemoryLow: "8388608", runtime.KnobIOWeight: "200"}},
+		{[]string{cpus, "--cpu-period=100000", "--cpu-quota=40000"}, runtime.Values{runtime.KnobMemoryHigh: "209715200"}},
+		{append([]string{cpus, "--memory=160m"}, gpus...), nil},
 	} {
-		w.cs = append(w.cs, runtimetest.Find(t, engine, host.Start(t, args...)))
+		c := runtimetest.Find(t, engine, host.Start(t, owner.args...))
+		w.cs = append(w.cs, c)
+		w.own(engine, c, owner.more)
 	}
 	gpu := w.cs[len(w.cs)-1]
-	host.Run(t, "exec", gpu.ID.Container, "sh", "-c", "cd /dev && mknod -m 640 nvidia0 c 195 0 && mknod -m 666 nvidia1 c 195 1 && mknod -m 666 nvidiactl c 195 255")
+	host.Run(t, "exec", gpu.ID.Container, "sh", "-c", nodes)
 	w.owners = w.stands()
 	w.hides = w.canHide(gpu)
 	return w
+}
+
+// own gives a container values as its owner, by containerd, those that this host has.
+func (w *worker) own(engine *docker.Engine, c runtime.Container, values runtime.Values) {
+	w.t.Helper()
+	there, err := engine.Read(w.t.Context(), c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	set := runtime.Values{}
+	for knob, value := range values {
+		if _, ok := there[knob]; ok {
+			set[knob] = value
+		}
+	}
+	if len(set) == 0 {
+		return
+	}
+	if err := engine.Apply(w.t.Context(), c, set); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// gpusOf is how a container gets two GPUs, as arguments of docker run and as what makes
+// its nodes. systemd's driver tells systemd only of nodes that the host has, with their
+// links in /dev/char: without these the container has a rule that systemd does not know.
+func gpusOf(systemd bool) (args []string, nodes string) {
+	if _, err := os.Stat("/dev/char/195:0"); systemd && err == nil {
+		return []string{"--device=/dev/nvidia0", "--device=/dev/nvidia1", "--device=/dev/nvidiactl"}, "busybox chmod 640 /dev/nvidia0"
+	}
+	return []string{"--device-cgroup-rule", "c 195:* rwm", "--device-cgroup-rule", "c 10:229 rw"},
+		"cd /dev && mknod -m 640 nvidia0 c 195 0 && mknod -m 666 nvidia1 c 195 1 && mknod -m 666 nvidiactl c 195 255"
 }
 
 // canHide tries it: with systemd's driver a container that systemd does not know to
@@ -128,6 +175,25 @@ func (w *worker) canHide(c runtime.Container) bool {
 		w.t.Fatal(err)
 	}
 	return true
+}
+
+// reload makes systemd write what it knows of the containers, which is the owner's.
+func (w *worker) reload(after string) {
+	w.t.Helper()
+	if !w.systemd || w.t.Failed() {
+		return
+	}
+	if out, err := exec.Command("systemctl", "daemon-reload").CombinedOutput(); err != nil {
+		w.t.Fatalf("systemctl daemon-reload: %v\n%s", err, out)
+	}
+	w.wantOwners("a daemon-reload after " + after)
+}
+
+func (w *worker) wantOwners(after string) {
+	w.t.Helper()
+	if diff := cmp.Diff(w.owners, w.stands()); diff != "" {
+		w.t.Fatalf("after %s (-owner +now):\n%s", after, diff)
+	}
 }
 
 // stands is all that trimtab may have changed, as text, from the kernel's files and
@@ -155,9 +221,13 @@ func (w *worker) stands() string {
 	return out.String()
 }
 
-// rules are which devices it may open: v1's list, or what the programs on v2 answer
+// rules are which devices it may open: v1's list, or what the programs on v2 answer;
 // and what systemd would write.
 func (w *worker) rules(c runtime.Container) string {
+	return w.kernelRules(c) + w.unitRules(c)
+}
+
+func (w *worker) kernelRules(c runtime.Container) string {
 	if dir, ok := c.Cgroup.V1["devices"]; ok {
 		list, err := os.ReadFile(filepath.Join(dir, "devices.list"))
 		if err != nil {
@@ -171,9 +241,13 @@ func (w *worker) rules(c runtime.Container) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	unit := filepath.Base(c.Cgroup.Unified)
-	if !strings.HasSuffix(unit, ".scope") {
-		return fmt.Sprint(sights)
+	return fmt.Sprint(sights)
+}
+
+func (w *worker) unitRules(c runtime.Container) string {
+	unit := systemd.Unit(c.Cgroup.Dir("devices"))
+	if unit == "" {
+		return ""
 	}
 	allow, err := exec.Command("systemctl", "show", "--property", "DeviceAllow", unit).Output()
 	if err != nil {
@@ -181,7 +255,7 @@ func (w *worker) rules(c runtime.Container) string {
 	}
 	entries := strings.Fields(string(allow))
 	slices.Sort(entries)
-	return fmt.Sprint(sights, entries)
+	return fmt.Sprint(entries)
 }
 
 // round is one life, its death, and the way back from it, which may be killed as well.
@@ -207,13 +281,14 @@ func (w *worker) round(all *tally) {
 	if err != nil {
 		w.t.Fatalf("%s: %v\nafter %s", by, err, strings.Join(history, "\n"))
 	}
-	if diff := cmp.Diff(w.owners, w.stands()); diff != "" {
-		w.t.Fatalf("after %s (-owner +now):\n%s\nkilled: %s", by, diff, strings.Join(history, "\n"))
-	}
+	w.wantOwners(by + ", killed: " + strings.Join(history, "\n"))
 	for _, dir := range []string{"originals", "gpu-hidden"} {
 		if left, _ := filepath.Glob(filepath.Join(w.state, dir, "*")); len(left) != 0 {
 			w.t.Fatalf("after %s: left behind: %v\nkilled: %s", by, left, strings.Join(history, "\n"))
 		}
+	}
+	if w.random.IntN(reloadOneIn) == 0 {
+		w.reload(by + ", killed: " + strings.Join(history, "\n"))
 	}
 }
 
