@@ -8,6 +8,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/loop"
 )
 
@@ -17,6 +18,9 @@ func facts() func(runtime.Container, policies.Enrolment) loop.Facts {
 	pinned := pinned()
 	return func(c runtime.Container, e policies.Enrolment) loop.Facts {
 		f := loop.Facts{LowReaches: cgroup.LowReaches(c.Cgroup)}
+		if cpus, group, err := cgroup.QuotaAbove(c.Cgroup); err == nil { // of a group that went away nothing is asked
+			f.Above = enrol.Above{CPUs: cpus, Group: group}
+		}
 		if slices.Contains(e.Knobs, runtime.KnobCpuset.Family()) {
 			f.Pinned = pinned(c)
 		}

@@ -31,6 +31,32 @@ func LowReaches(cg runtime.Cgroup) bool {
 	}
 }
 
+// QuotaAbove returns the fewest CPUs that the quota of a group above a control group
+// leaves to all below it, and that group's directory; none has one: "".
+func QuotaAbove(cg runtime.Cgroup) (cpus float64, group string, err error) {
+	own := cg.Dir("cpu")
+	if own == "" {
+		return 0, "", nil
+	}
+	_, isV1 := cg.V1["cpu"]
+	// Above the root of the hierarchy is no control group.
+	for dir := filepath.Dir(own); exists(filepath.Join(dir, "cgroup.procs")); dir = filepath.Dir(dir) {
+		r := reader{values: make(runtime.Values)}
+		if isV1 {
+			r.quotaV1(dir)
+		} else {
+			r.quotaV2(dir)
+		}
+		if r.err != nil {
+			return 0, "", r.err
+		}
+		if has, limited := r.values[runtime.KnobCPUQuota].CPUs(); limited && (group == "" || has < cpus) {
+			cpus, group = has, dir
+		}
+	}
+	return cpus, group, nil
+}
+
 // maxPinned bounds the threads that are looked at.
 const maxPinned = 4096
 

@@ -111,6 +111,10 @@ func (r *reader) copyFile(knob runtime.Knob, dir, name string) {
 
 func (r *reader) cpuV1(dir string) {
 	r.copyFile(runtime.KnobCPUWeight, dir, "cpu.shares")
+	r.quotaV1(dir)
+}
+
+func (r *reader) quotaV1(dir string) {
 	quota, hasQuota := r.number(dir, "cpu.cfs_quota_us")
 	period, hasPeriod := r.number(dir, "cpu.cfs_period_us")
 	if hasQuota && hasPeriod {
@@ -118,12 +122,14 @@ func (r *reader) cpuV1(dir string) {
 	}
 }
 
+func (r *reader) quotaV2(dir string) { r.copyFile(runtime.KnobCPUQuota, dir, "cpu.max") }
+
 func (r *reader) cpuV2(dir string) {
 	// 0 is what the kernel shows while cpu.idle is 1: there is no weight then.
 	if text, ok := r.line(dir, "cpu.weight"); ok && text != "0" {
 		r.values[runtime.KnobCPUWeight] = runtime.Value(text)
 	}
-	r.copyFile(runtime.KnobCPUQuota, dir, "cpu.max")
+	r.quotaV2(dir)
 	r.copyFile(runtime.KnobCPUBurst, dir, "cpu.max.burst")
 }
 

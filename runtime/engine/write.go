@@ -113,7 +113,28 @@ func check(c runtime.Container, stands, set runtime.Values) error {
 			return Refused(c, knob, "%v", err)
 		}
 	}
+	if err := checkAbove(c, set); err != nil {
+		return err
+	}
 	return checkCPUs(c, set)
+}
+
+// checkAbove refuses a quota above that of a group above the container, where the kernel
+// would: v1's says no more than "invalid argument". On v2 it takes it, and the group above
+// bounds it all the same.
+func checkAbove(c runtime.Container, set runtime.Values) error {
+	asked, limited := set[runtime.KnobCPUQuota].CPUs()
+	if _, isV1 := c.Cgroup.V1["cpu"]; !limited || !isV1 {
+		return nil
+	}
+	cpus, group, err := cgroup.QuotaAbove(c.Cgroup)
+	if err != nil {
+		return fmt.Errorf("container %q: %s: above it: %w", c.Name, runtime.KnobCPUQuota, err)
+	}
+	if group != "" && asked > cpus {
+		return Refused(c, runtime.KnobCPUQuota, "%.2f CPUs are more than the %.2f that %s has, to which it belongs", asked, cpus, group)
+	}
+	return nil
 }
 
 // checkCPUs refuses a CPU that the container's parent does not have. The kernel refuses

@@ -78,12 +78,21 @@ type Allow struct {
 	Importance policies.Range
 }
 
-// Host is what the node has; zero means unknown and clamps nothing.
+// Host is what the node has, and what of it the container can reach; zero means unknown
+// and clamps nothing.
 type Host struct {
 	CPUs          float64
 	ReserveCPUs   float64
 	MemoryBytes   float64
 	ReserveMemory float64
+	Above         Above
+}
+
+// Above is the least quota among the control groups above the container: whatever it is
+// given beyond, it cannot use.
+type Above struct {
+	CPUs  float64
+	Group string // its directory; "": none has one
 }
 
 // Settle decides what may be done with a container. Values are the label's, else
@@ -105,6 +114,7 @@ func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policie
 		Job:        firstSet(asked.job, rule.Job),
 		Team:       firstSet(asked.team, rule.Team),
 	}
+	s.below(&e, host.Above)
 	m := s.mode(c, asked, manual, rules.Mode)
 	e.Mode, e.Door, e.WhyNot = m.mode, m.door, m.whyNot
 	if e.Mode == policies.ModeTune && len(e.Knobs) == 0 {
@@ -241,6 +251,15 @@ func (s *settler) clampRange(name string, r, allow policies.Range, node float64,
 		r.Min = r.Max
 	}
 	return r
+}
+
+// below bounds a container by the quota of a group above it.
+func (s *settler) below(e *policies.Enrolment, above Above) {
+	if above.Group == "" || e.CPU.Max > 0 && e.CPU.Max <= above.CPUs {
+		return
+	}
+	e.CPU.Max, e.CPU.Min = above.CPUs, min(e.CPU.Min, above.CPUs)
+	s.problem("cpu.max is %s: the quota of %s, to which it belongs", formatCPUs(above.CPUs), shown(above.Group))
 }
 
 // overlay takes each bound from the label, else from the rule.

@@ -2,6 +2,7 @@ package enrol
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -168,6 +169,27 @@ func TestValues(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestQuotaAbove: whatever is asked, no more CPUs than the control group above has, and
+// that is said; where it bounds nothing, nothing is.
+func TestQuotaAbove(t *testing.T) {
+	host := Host{CPUs: 8, Above: Above{CPUs: 2.5, Group: "/sys/fs/cgroup/team"}}
+	says := []string{"cpu.max is 2.5: the quota of /sys/fs/cgroup/team, to which it belongs"}
+	for name, tt := range map[string]struct {
+		labels []string
+		want   policies.Range
+		says   []string
+	}{
+		"nothing asked": {nil, policies.Range{Max: 2.5}, says},
+		"more asked":    {[]string{"trimtab.cpu.min=3", "trimtab.cpu.max=4"}, policies.Range{Min: 2.5, Max: 2.5}, says},
+		"less asked":    {[]string{"trimtab.cpu.max=2"}, policies.Range{Max: 2}, nil},
+	} {
+		e := Settle(container(tt.labels...), tuneHost(), nil, host)
+		if e.CPU != tt.want || !slices.Equal(e.Problems, tt.says) {
+			t.Errorf("%s: %+v, %q", name, e.CPU, e.Problems)
+		}
 	}
 }
 

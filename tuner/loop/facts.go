@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/enrol"
 )
 
 // Facts are what the core needs to know of a container beside its readings; see
@@ -11,6 +12,7 @@ import (
 type Facts struct {
 	Pinned     string
 	LowReaches bool
+	Above      enrol.Above // bounds its enrolment
 }
 
 // factsEvery is how often they are renewed: they cost a look at each thread.

@@ -12,6 +12,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -32,6 +33,27 @@ func TestTunesProvesAndRestoresAtShutdown(t *testing.T) {
 				t.Errorf("history has no record of a %s: %+v", kind, n.history.records)
 			}
 		}
+	})
+}
+
+// TestQuotaAboveBoundsWhatIsGranted: no more than the control group above the container
+// has, from when that is read, and it is said.
+func TestQuotaAboveBoundsWhatIsGranted(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		above := enrol.Above{CPUs: 0.8 * simKnee, Group: "/sys/fs/cgroup/team"}
+		d := n.start(func(o *Options) {
+			o.Facts = func(runtime.Container, policies.Enrolment) Facts { return Facts{Above: above} }
+		})
+		said := d.until("train", "a change", isChanged).Enrolment
+		if cpus, _ := n.quota(c).CPUs(); cpus > above.CPUs || cpus < 0.95*above.CPUs {
+			t.Errorf("granted %.2f CPUs below a group with %.2f", cpus, above.CPUs)
+		}
+		if !slices.ContainsFunc(said.Problems, func(p string) bool { return strings.Contains(p, above.Group) }) {
+			t.Errorf("said: %q", said.Problems)
+		}
+		d.stop(false)
+		n.wantQuota(c, starvedQuota, "after shutdown")
 	})
 }
 

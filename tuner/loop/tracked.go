@@ -185,6 +185,7 @@ func (l *Loop) settle(t *tracked) {
 	if l.settings.EnrolHost != nil {
 		host = l.settings.EnrolHost(float64(l.host.CPUs), l.host.MemTotal)
 	}
+	host.Above = t.facts.Above
 	// A record of trimtab enable may end at any time, so those are settled each tick.
 	manual := l.o.Manuals.Get(t.key, now)
 	from := settling{valid: manual == nil, host: host}
@@ -198,7 +199,7 @@ func (l *Loop) settle(t *tracked) {
 	t.watched = enrol.Watched(t.c, l.settings.Rules, t.enrolment)
 	for _, problem := range t.enrolment.Problems {
 		if !slices.Contains(before.Problems, problem) {
-			l.logRecord(view.Record{UnixNs: now, Kind: view.RecordEnrol, Key: t.c.Key(), Name: t.c.Name, Text: "label or config: " + problem})
+			l.logRecord(view.Record{UnixNs: now, Kind: view.RecordEnrol, Key: t.c.Key(), Name: t.c.Name, Text: "enrolment: " + problem})
 		}
 	}
 	l.settledAgain(t)
