@@ -21,12 +21,23 @@ const lowerTries = 3
 // was raised for cache would never go back. On a kernel that cannot be asked to make
 // room it makes it while it lowers the limit, and the runtime is not asked to look. What
 // only a kill frees is looked at here, after room was made, whatever the runtime does.
+//
+// v1's kernel makes the room itself and kills nobody; it refuses where one round of it did
+// not suffice, though the usage it leaves may be below the limit by then: it is asked again.
 func lowered(ctx context.Context, c runtime.Container, r *specs.LinuxResources, stands runtime.Value, update func(*specs.LinuxResources) error) error {
-	if c.Cgroup.Mode != runtime.CgroupV2 || r.Memory == nil || r.Memory.CheckBeforeUpdate == nil {
+	if r.Memory == nil || r.Memory.CheckBeforeUpdate == nil {
 		return update(r)
 	}
-	limit := *r.Memory.Limit
 	var err error
+	if c.Cgroup.Mode != runtime.CgroupV2 {
+		for range lowerTries {
+			if err = update(r); !errors.Is(err, runtime.ErrRefused) {
+				return err
+			}
+		}
+		return err
+	}
+	limit := *r.Memory.Limit
 	for range lowerTries {
 		can, errReclaim := cgroup.Reclaim(ctx, c.Cgroup, limit-engine.Room(limit))
 		if err := engine.CheckRoom(c, limit, stands); err != nil {

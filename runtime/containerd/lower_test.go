@@ -40,6 +40,8 @@ func TestLoweredMakesRoomFirst(t *testing.T) {
 		"higher":                           {mode: runtime.CgroupV2, limit: runtime.IntValue(8 * gib), updates: 1},
 		"none":                             {mode: runtime.CgroupV2, limit: runtime.ValueMax, updates: 1},
 		"v1, whose kernel refuses itself":  {mode: runtime.CgroupHybrid, limit: runtime.IntValue(gib), updates: 1, looks: true},
+		"v1, refused while it makes room":  {mode: runtime.CgroupHybrid, limit: runtime.IntValue(gib), refuses: 1, updates: 2, looks: true},
+		"v1, refused for ever":             {mode: runtime.CgroupHybrid, limit: runtime.IntValue(gib), refuses: 99, updates: lowerTries, looks: true, wrong: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
