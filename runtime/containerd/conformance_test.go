@@ -13,6 +13,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/containerd"
+	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/runtime/runtimetest"
 )
 
@@ -46,7 +47,7 @@ func subject(t *testing.T, d *runtimetest.Containerd, systemd bool, versions str
 		Engine: e, Lister: newEngine(t, containerd.Options{Address: d.Address}), Door: "containerd", Versions: versions,
 		Start: func(t *testing.T, spec runtimetest.Spec) runtime.Container {
 			c, _ := r.expect(t, 0, runtime.EventSeen, d.RunContainer(t, runtimetest.ContainerdSpec{
-				Namespace: namespace, Command: spec.Command(), Resources: ownerResources(spec), Systemd: systemd}))
+				Namespace: namespace, Command: spec.Command(), Resources: ownerResources(spec), Systemd: systemd, Parent: spec.Parent}))
 			if got := e.Door(t.Context(), c); got != "containerd/"+namespace {
 				t.Fatalf("the door is %q", got)
 			}
@@ -54,6 +55,13 @@ func subject(t *testing.T, d *runtimetest.Containerd, systemd bool, versions str
 		},
 		Foreign: func(t *testing.T, c runtime.Container, set runtime.Values) {
 			d.Update(t, namespace, c.ID.Container, foreignResources(c, set))
+		},
+		Preflight: func(t *testing.T, c runtime.Container) (bool, string) {
+			r := device.Preflight(t.Context(), c, device.Options{})
+			return r.Green, r.String()
+		},
+		ForeignPIDs: func(t *testing.T, c runtime.Container, n int64) {
+			d.Update(t, namespace, c.ID.Container, specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &n}})
 		},
 		Pause:   func(t *testing.T, c runtime.Container) { d.Pause(t, namespace, c.ID.Container) },
 		Unpause: func(t *testing.T, c runtime.Container) { d.Resume(t, namespace, c.ID.Container) },
@@ -82,6 +90,9 @@ func ownerResources(spec runtimetest.Spec) (r specs.LinuxResources) {
 	}
 	if spec.SwapBytes > 0 {
 		r.Memory.Swap = &spec.SwapBytes
+	}
+	if spec.PIDs > 0 {
+		r.Pids = &specs.LinuxPids{Limit: &spec.PIDs}
 	}
 	if spec.NVIDIA {
 		r.Devices = []specs.LinuxDeviceCgroup{{Allow: true, Type: "c", Major: new(int64(195)), Access: "rwm"}}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/runtime/docker"
 	"github.com/trimtab/trimtab/runtime/runtimetest"
 )
@@ -71,14 +72,23 @@ func subject(t *testing.T, host runtimetest.DockerHost, opts docker.Options, doo
 	return runtimetest.Subject{
 		Engine: engine, Lister: newEngine(t, opts),
 		Start: func(t *testing.T, spec runtimetest.Spec) runtime.Container {
-			c, _ := r.expect(t, 0, runtime.EventSeen, host.StartCommand(t, ownerArgs(spec), spec.Command()...))
+			c, _ := r.expect(t, 0, runtime.EventSeen, host.StartCommand(t, ownerArgs(t, host, spec), spec.Command()...))
 			if got := engine.Door(t.Context(), c); got != door {
 				t.Fatalf("the door is %q, want %q", got, door)
 			}
 			return c
 		},
 		Foreign: func(t *testing.T, c runtime.Container, set runtime.Values) {
-			host.Run(t, append(append([]string{"update"}, updateArgs(t, c, set)...), c.ID.Container)...)
+			if args := updateArgs(t, c, set); len(args) > 0 {
+				host.Run(t, append(append([]string{"update"}, args...), c.ID.Container)...)
+			}
+		},
+		Preflight: func(t *testing.T, c runtime.Container) (bool, string) {
+			r := device.Preflight(t.Context(), c, device.Options{})
+			return r.Green, r.String()
+		},
+		ForeignPIDs: func(t *testing.T, c runtime.Container, n int64) {
+			host.Run(t, "update", "--pids-limit="+strconv.FormatInt(n, 10), c.ID.Container)
 		},
 		Pause:   command("pause"),
 		Unpause: command("unpause"),
@@ -94,7 +104,7 @@ func subject(t *testing.T, host runtimetest.DockerHost, opts docker.Options, doo
 	}
 }
 
-func ownerArgs(spec runtimetest.Spec) (args []string) {
+func ownerArgs(t *testing.T, host runtimetest.DockerHost, spec runtimetest.Spec) (args []string) {
 	add := func(flag string, n int64) {
 		if n > 0 {
 			args = append(args, flag+"="+strconv.FormatInt(n, 10))
@@ -110,10 +120,19 @@ func ownerArgs(spec runtimetest.Spec) (args []string) {
 	add("--cpu-period", spec.PeriodUs)
 	add("--memory", spec.MemoryBytes)
 	add("--memory-swap", spec.SwapBytes)
+	add("--pids-limit", spec.PIDs)
+	if spec.Parent != "" {
+		parent := "/" + spec.Parent
+		if host.Run(t, "info", "--format={{.CgroupDriver}}") == "systemd" {
+			parent = spec.Parent + ".slice"
+		}
+		args = append(args, "--cgroup-parent="+parent)
+	}
 	return args
 }
 
 // updateArgs are what a person would type; containers of the suite are made with --cpus.
+// What docker's update has no word for is set by hand.
 func updateArgs(t *testing.T, c runtime.Container, set runtime.Values) (args []string) {
 	for knob, value := range set {
 		switch knob {
@@ -134,7 +153,7 @@ func updateArgs(t *testing.T, c runtime.Container, set runtime.Values) (args []s
 			}
 			args = append(args, "--memory-swap="+strconv.FormatInt(swap, 10))
 		default:
-			t.Fatalf("docker update has nothing for %s", knob)
+			runtimetest.ByHand(t, c, knob, value)
 		}
 	}
 	return args

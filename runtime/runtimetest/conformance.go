@@ -22,6 +22,8 @@ type Spec struct {
 	HoldBytes              int64   // so much memory is in use from the start on, and cannot be reclaimed
 	CacheBytes             int64   // so much page cache is
 	NVIDIA                 bool    // the device rule "c 195:* rwm"
+	PIDs                   int64   // as --pids-limit
+	Parent                 string  // a control group of that name above it, as --cgroup-parent; with systemd's driver a slice
 }
 
 // Command is what the container runs: nothing, or busybox holding memory without using
@@ -45,6 +47,10 @@ type Subject struct {
 	Start func(t *testing.T, spec Spec) runtime.Container
 	// Foreign sets values as a person at the engine's own tool would.
 	Foreign func(t *testing.T, c runtime.Container, set runtime.Values)
+	// ForeignPIDs sets the limit of processes likewise, which is no knob of ours.
+	ForeignPIDs func(t *testing.T, c runtime.Container, n int64)
+	// Preflight says whether the container's GPU access outlives whatever is written, and why not.
+	Preflight func(t *testing.T, c runtime.Container) (green bool, why string)
 	// Pause, Unpause, Stop and Restart act on the container; Restart returns its new life.
 	Pause, Unpause, Stop func(t *testing.T, c runtime.Container)
 	Restart              func(t *testing.T, c runtime.Container) runtime.Container
@@ -93,7 +99,8 @@ func Conformance(t *testing.T, newSubject func(t *testing.T) Subject) {
 	}
 	run(parts...)
 	if !last.InMemory {
-		run(part{"device rules", testDeviceRules}, part{"systemd writes anew", testSystemdWritesAnew})
+		run(part{"device rules", testDeviceRules}, part{"pids limit", testPIDs}, part{"a parent's quota", testParentQuota},
+			part{"systemd writes anew", testSystemdWritesAnew})
 	}
 	counted.report(t, last)
 }
@@ -372,68 +379,6 @@ func (s suite) isGone(t *testing.T, c runtime.Container) {
 	if err := s.try(t, c, one(runtime.KnobCPUWeight, "512")); !errors.Is(err, runtime.ErrGone) {
 		t.Errorf("Apply to a container that is gone: %v, want ErrGone", err)
 	}
-}
-
-// testForeign: for each pair of knobs, a foreign write of one leaves our value of
-// the other, and our next write leaves the foreign value.
-func testForeign(t *testing.T, s suite) {
-	sets := []struct {
-		name         string
-		first, later runtime.Values
-	}{
-		{"weight", one(runtime.KnobCPUWeight, "700"), one(runtime.KnobCPUWeight, "900")},
-		{"quota", one(runtime.KnobCPUQuota, "70000 100000"), one(runtime.KnobCPUQuota, "90000 100000")},
-		{"cpuset", one(runtime.KnobCpuset, "0"), one(runtime.KnobCpuset, "0-1")},
-		{"memory", memory(70*mib, 140*mib), memory(90*mib, 180*mib)},
-	}
-	for _, theirs := range sets {
-		for _, ours := range sets {
-			if theirs.name == ours.name {
-				continue
-			}
-			t.Run(fmt.Sprintf("their %s, our %s", theirs.name, ours.name), func(t *testing.T) {
-				s.tally.count(t)
-				c := s.start(t, Spec{CPUs: 0.5})
-				has := s.read(t, c)
-				list := has[runtime.KnobCpuset]
-				if list == "" { // unset, on v2
-					list = parentCPUs(t, c)
-				}
-				if cpus, _ := runtime.ParseCPUList(string(list)); len(cpus) < 2 {
-					t.Skip("needs two CPUs")
-				}
-				if s.Refuses != nil && s.Refuses(Spec{CPUs: 0.5}, ours.first) {
-					t.Skip("needs a door that can set it")
-				}
-				s.apply(t, c, without(ours.first, has), nil)
-				first := s.foreign(t, c, without(theirs.first, has))
-				s.stands(t, c, without(ours.first, has))
-				s.stands(t, c, first)
-				s.apply(t, c, without(ours.later, has), nil)
-				s.stands(t, c, first)
-				later := s.foreign(t, c, without(theirs.later, has))
-				s.stands(t, c, without(ours.later, has))
-				s.stands(t, c, later)
-			})
-		}
-	}
-}
-
-// foreign sets values by the engine's own tool and returns those that are to stand: what was
-// set, but for a weight on v2, where tools take shares and runtimes convert them in ways of
-// their own; there it is what came of it, which must be another one than before.
-func (s suite) foreign(t *testing.T, c runtime.Container, set runtime.Values) runtime.Values {
-	t.Helper()
-	before := s.read(t, c)[runtime.KnobCPUWeight]
-	s.Foreign(t, c, set)
-	if _, ok := set[runtime.KnobCPUWeight]; !ok || c.Cgroup.Mode != runtime.CgroupV2 {
-		return set
-	}
-	set = set.Clone()
-	if set[runtime.KnobCPUWeight] = s.read(t, c)[runtime.KnobCPUWeight]; set[runtime.KnobCPUWeight] == before {
-		t.Errorf("%s stands at %q after a foreign write of another", runtime.KnobCPUWeight, before)
-	}
-	return set
 }
 
 // testConcurrent: writers of different knobs of one container do not undo each other.

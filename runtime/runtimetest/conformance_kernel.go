@@ -3,6 +3,8 @@ package runtimetest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
 )
 
 // testMemoryInUse: a limit below what cannot be reclaimed is refused, and nobody is
@@ -89,31 +96,139 @@ func (s suite) nobodyKilled(t *testing.T, c runtime.Container) {
 }
 
 // testDeviceRules: no write changes which devices may be opened (runc's updates
-// once did: cgroups' devices/systemd_test.go).
+// once did: cgroups' devices/systemd_test.go). Where systemd keeps the group and does not
+// know of a rule, any property that is written takes it away: there the preflight is not
+// green beforehand, and nothing but this suite would write.
 func testDeviceRules(t *testing.T, s suite) {
 	s.tally.count(t)
-	c := s.start(t, Spec{CPUs: 0.5, NVIDIA: true})
-	dir, isV1 := c.Cgroup.V1["devices"]
-	if !isV1 {
-		t.Skip("needs v1's devices controller")
+	spec := Spec{CPUs: 0.5, MemoryBytes: 64 * mib, NVIDIA: true}
+	c := s.start(t, spec)
+	if len(c.GPUs) == 0 || c.GPUVia != "devices" {
+		t.Errorf("a container with NVIDIA's rule holds %v via %q", c.GPUs, c.GPUVia)
 	}
-	rules := func() string {
-		text, err := os.ReadFile(dir + "/devices.list")
+	nodes := []string{fmt.Sprintf("/dev/trimtab-test-%08x", rand.Uint32()), "/dev/kmsg"} // its rule allows one of them
+	if err := unix.Mknod(nodes[0], unix.S_IFCHR|0o600, int(unix.Mkdev(195, 0))); err != nil {
+		t.Skipf("needs to make device nodes: %v", err)
+	}
+	t.Cleanup(func() { _ = os.Remove(nodes[0]) })
+	rules, may := deviceRules(t, c), opens(c, nodes)
+	if may[0] == refused || may[1] != refused {
+		t.Fatalf("opening %q gives %q", nodes, may)
+	}
+	green, why := s.Preflight(t, c)
+	unchanged := func(by string) {
+		t.Helper()
+		now := deviceRules(t, c)
+		// A unit's first property has systemd write the rules that it was told, beside runc's.
+		now = slices.DeleteFunc(now, func(rule string) bool { return strings.Contains(rule, " sd_devices ") && !slices.Contains(rules, rule) })
+		got := opens(c, nodes)
+		switch same := slices.Equal(now, rules) && slices.Equal(got, may); {
+		case got[1] != refused:
+			t.Errorf("%s: %s can be opened", by, nodes[1])
+		case !same && green:
+			t.Errorf("%s, the preflight was green: rules were %q, are %q; opening %q gave %q, gives %q", by, rules, now, nodes, may, got)
+		case !same:
+			t.Logf("%s took NVIDIA's devices, as the preflight says: %s", by, why)
+		}
+	}
+	has := s.read(t, c)
+	for _, set := range append(usualSets(), seldomSets()...) {
+		ours := without(set.first, has)
+		if len(ours) > 0 && (s.Refuses == nil || !s.Refuses(spec, ours)) {
+			s.apply(t, c, ours, nil)
+			unchanged("our write of " + set.name)
+		}
+	}
+	s.Foreign(t, c, one(runtime.KnobCPUWeight, "500"))
+	unchanged("a foreign write")
+}
+
+const refused = "Operation not permitted"
+
+// opens tries to open devices as a process of the container's control group would, and
+// returns the reason that the shell gave for each.
+func opens(c runtime.Container, paths []string) (reasons []string) {
+	for _, path := range paths {
+		try := exec.Command("sh", "-c", `echo $$ >"$0"/cgroup.procs && : <"$1"`, c.Cgroup.Dir("devices"), path)
+		out, _ := try.CombinedOutput()
+		said := strings.Split(strings.TrimSpace(string(out)), ": ")
+		reasons = append(reasons, said[len(said)-1])
+	}
+	return reasons
+}
+
+// deviceRules are v1's list, or v2's programs: those of the group and of all above it, each
+// by its number, its name and the tag that the kernel makes of its instructions.
+func deviceRules(t *testing.T, c runtime.Container) (out []string) {
+	t.Helper()
+	if dir, isV1 := c.Cgroup.V1["devices"]; isV1 {
+		text, err := os.ReadFile(filepath.Join(dir, "devices.list"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(text)
+		return strings.Split(strings.TrimSpace(string(text)), "\n")
 	}
-	before := rules()
-	if !strings.Contains(before, "c 195:* rwm") || len(c.GPUs) == 0 || c.GPUVia != "devices" {
-		t.Errorf("a container with NVIDIA's rule has rules %q and holds %v via %q", before, c.GPUs, c.GPUVia)
+	group, err := os.Open(c.Cgroup.Unified)
+	if err != nil {
+		t.Fatal(err)
 	}
-	s.apply(t, c, runtime.Values{runtime.KnobCPUWeight: "600", runtime.KnobCPUQuota: "50000 100000"}, nil)
-	s.Foreign(t, c, one(runtime.KnobCPUWeight, "500"))
-	s.apply(t, c, one(runtime.KnobCpuset, "0"), nil)
-	if after := rules(); after != before {
-		t.Errorf("rules were %q, are %q", before, after)
+	defer group.Close()
+	found, err := link.QueryPrograms(link.QueryOptions{Target: int(group.Fd()), Attach: ebpf.AttachCGroupDevice, QueryFlags: unix.BPF_F_QUERY_EFFECTIVE})
+	if err != nil || len(found.Programs) == 0 {
+		t.Fatalf("device programs of %s: %v, %v", c.Cgroup.Unified, found, err)
 	}
+	for _, p := range found.Programs {
+		program, err := ebpf.NewProgramFromID(p.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := program.Info()
+		if err := errors.Join(err, program.Close()); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, fmt.Sprintf("%d %s %s", p.ID, info.Name, info.Tag))
+	}
+	return out
+}
+
+// testParentQuota: what a group above the container leaves it is read. A quota beyond is
+// refused where the kernel refuses it (v1), and taken where it takes it, to no use (v2).
+func testParentQuota(t *testing.T, s suite) {
+	s.tally.count(t)
+	spec := Spec{CPUs: 0.5, Parent: fmt.Sprintf("trimtababove%08x", rand.Uint32())}
+	t.Cleanup(func() { // after the container's own
+		_ = exec.Command("systemctl", "stop", spec.Parent+".slice").Run() // no slice where systemd does not keep groups
+		removeCgroups(t, "/"+spec.Parent)
+	})
+	c := s.start(t, spec)
+	if cpus, group, err := cgroup.QuotaAbove(c.Cgroup); err != nil || group != "" {
+		t.Skipf("needs a host without a quota above the container: %s has %.2f (%v)", group, cpus, err)
+	}
+	own := c.Cgroup.Dir("cpu")
+	above := filepath.Dir(own)
+	file, quota := "cpu.max", "80000 100000"
+	if _, isV1 := c.Cgroup.V1["cpu"]; isV1 {
+		file, quota = "cpu.cfs_quota_us", "80000"
+	}
+	if strings.HasSuffix(above, ".slice") {
+		if out, err := exec.Command("systemctl", "set-property", "--runtime", filepath.Base(above), "CPUQuota=80%").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	} else if err := os.WriteFile(filepath.Join(above, file), []byte(quota), 0); err != nil {
+		t.Fatal(err)
+	}
+	if cpus, group, err := cgroup.QuotaAbove(c.Cgroup); err != nil || cpus != 0.8 || group != above {
+		t.Errorf("above it %.2f CPUs by %s (%v), want 0.8 by %s", cpus, group, err, above)
+	}
+	s.stands(t, c, one(runtime.KnobCPUQuota, "50000 100000"))
+	s.apply(t, c, one(runtime.KnobCPUQuota, "70000 100000"), nil)
+	beyond := one(runtime.KnobCPUQuota, "120000 100000")
+	if c.Cgroup.Mode == runtime.CgroupV2 {
+		s.apply(t, c, beyond, nil)
+	} else {
+		s.refused(t, c, beyond)
+	}
+	s.apply(t, c, one(runtime.KnobCPUQuota, "50000 100000"), nil)
 }
 
 // testSystemdWritesAnew: where systemd keeps the control group, what was set stands

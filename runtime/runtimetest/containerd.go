@@ -1,6 +1,7 @@
 package runtimetest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,6 +45,7 @@ type ContainerdSpec struct {
 	Command     []string // nil: sleep
 	CgroupsPath string   // below the test's own cgroup; "": /NAMESPACE/ID, as nerdctl and ctr have it
 	Systemd     bool     // systemd keeps the cgroup: the scope NAMESPACE-ID in system.slice, as nerdctl has it there
+	Parent      string   // another name in place of NAMESPACE above it, or of system.slice
 	Env         []string
 	Resources   specs.LinuxResources
 	Mounts      []specs.Mount
@@ -144,12 +146,12 @@ func (c *Containerd) RunContainer(t testing.TB, s ContainerdSpec) (id string) {
 		s.ID = fmt.Sprintf("trimtab-test-%08x", rand.Uint32())
 	}
 	if s.CgroupsPath == "" {
-		s.CgroupsPath = "/" + s.Namespace + "/" + s.ID
+		s.CgroupsPath = "/" + cmp.Or(s.Parent, s.Namespace) + "/" + s.ID
 	}
 	s.CgroupsPath = c.cgroup + s.CgroupsPath
 	var shim *options.Options
 	if s.Systemd {
-		s.CgroupsPath, shim = "system.slice:"+s.Namespace+":"+s.ID, &options.Options{SystemdCgroup: true}
+		s.CgroupsPath, shim = cmp.Or(s.Parent, "system")+".slice:"+s.Namespace+":"+s.ID, &options.Options{SystemdCgroup: true}
 	}
 	c.made = append(c.made, [2]string{s.Namespace, s.ID})
 	c.call(t, func(ctx context.Context) error {
