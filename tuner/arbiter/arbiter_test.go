@@ -137,6 +137,7 @@ func TestQuotasMaySumAboveTheMachine(t *testing.T) {
 func TestReleaseWhenADonorWakes(t *testing.T) {
 	low, high := job("low", 2), job("high", 2)
 	low.Weight, high.Weight = 256, 1792
+	low.Used, high.Used = 0.25, 1.75
 	p := Decide(Defaults(), policies.Node{CPUs: 2, MaxWeight: 10000}, []Claim{high, low})
 	if !p.Release || p.Grants[0].Weight != 1024 || p.Grants[1].Weight != 1024 || !strings.Contains(p.Why, "low would get 0.25 of the 1.00") {
 		t.Errorf("%+v", p)

@@ -97,9 +97,13 @@ func (plan *Plan) steer(p Params, free float64, claims []Claim) {
 		if plan.Move && p.MaxChanges > 0 && competing > p.MaxChanges {
 			plan.Move, plan.Why = false, fmt.Sprintf("%d jobs compete, and %d changes a minute are allowed: no weights are dealt", competing, p.MaxChanges)
 		}
+		for i := range steered { // as they will be seen then: what others no longer use is not theirs by owners' weights
+			steered[i].Used = min(steered[i].Used, after[i])
+		}
+		next := shares(free, steered, Claim.ownWeight, Claim.want)
 		for i, g := range plan.Grants {
 			right := min(g.Need, g.Entitled)
-			if after[i] < min(same[i], right)*0.995 || after[i] < min(own[i], right)*releaseBelow { // it would be released at once
+			if after[i] < min(same[i], right)*0.995 || after[i] < min(max(own[i], next[i]), right)*releaseBelow { // it would be released at once
 				plan.Move = false
 			}
 			if plan.Move && plan.Grants[i].Competes {
@@ -117,7 +121,7 @@ func (plan *Plan) steer(p Params, free float64, claims []Claim) {
 		}
 		g.CPUs, g.Rate = after[i], c.rate(after[i])
 	}
-	plan.release(claims, same, own)
+	plan.release(claims, own)
 }
 
 // weights deals the weights of those that compete in proportion to what each should
@@ -158,15 +162,16 @@ const releaseBelow = 0.97
 
 // release finds whoever gets less than it has a right to by weights that are not their
 // owners': its own was lowered, or another's is raised, and whoever gave for that may
-// have ended. That others' would-be use takes it is not enough for the latter: it must
-// use less already.
-func (plan *Plan) release(claims []Claim, same, own []float64) {
+// have ended. That others' would-be use takes it is not enough: it must use less
+// already. Else a donor whose need is read a little differently each time undoes deals
+// and has them made again.
+func (plan *Plan) release(claims []Claim, own []float64) {
 	raised := slices.ContainsFunc(claims, func(c Claim) bool { return c.Returnable && c.Weight > c.OwnWeight })
 	for i, c := range claims {
 		g := plan.Grants[i]
 		right := min(own[i], g.Need, g.Entitled)
-		lowered := c.Returnable && c.Weight < c.OwnWeight && g.CPUs < releaseBelow*right
-		if lowered || raised && max(same[i], c.Used) < releaseBelow*right {
+		lowered := c.Returnable && c.Weight < c.OwnWeight
+		if (lowered || raised) && max(g.CPUs, c.Used) < releaseBelow*right {
 			plan.Release, plan.Move = true, false
 			plan.Why = fmt.Sprintf("%s would get %.2f of the %.2f CPUs it has a right to", c.Name, g.CPUs, right)
 		}
