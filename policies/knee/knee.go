@@ -80,7 +80,8 @@ func (k Policy) Propose(node policies.Node, jobs []policies.Job) policies.Propos
 }
 
 // one is the first change, in this order, that a job would gain by: what keeps it
-// alive, what its cause calls for, and last what it does not need.
+// alive, what its cause calls for, and last what it does not need. More CPU and more
+// memory go together.
 func (k Policy) one(node policies.Node, j policies.Job) []policies.Change {
 	if changes := k.protect(node, j); len(changes) > 0 || j.Urgent {
 		return changes
@@ -93,6 +94,9 @@ func (k Policy) one(node policies.Node, j policies.Job) []policies.Change {
 	}
 	cpu := k.cpu(node, j)
 	if len(cpu) > 0 && j.Enrolment.Allows(cpu[0].Knob) {
+		if ch := cpu[0]; !ch.Take && ch.Knob != runtime.KnobCPUBurst {
+			cpu = append(cpu, k.evicted(node, j)...) // one jump: what is read again costs CPU as well
+		}
 		return cpu
 	}
 	for _, propose := range []func(policies.Node, policies.Job) []policies.Change{k.evicted, k.low, k.io, k.nearby, k.spare} {

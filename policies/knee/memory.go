@@ -65,8 +65,8 @@ func (k Policy) cache(node policies.Node, j policies.Job) []policies.Change {
 	return k.refill(node, j)
 }
 
-// evicted does the same for a job that is bound by something else above all, of
-// which nothing can be moved, and loses time to evicted pages as well.
+// evicted does the same for a job that is bound by something else above all, and loses
+// time to evicted pages as well.
 func (k Policy) evicted(node policies.Node, j policies.Job) []policies.Change {
 	if m := j.MemoryUse; m.Reread < evictedShare*m.DiskRead || m.Reread < calmReread || j.Breakdown.Share(policies.PartInputStorage) < k.p.MinGain {
 		return nil

@@ -119,6 +119,39 @@ func TestMemoryGainAndReason(t *testing.T) {
 	}
 }
 
+// TestQuotaAndMemoryAtOnce: a job that runs out of quota, part of which it spends on reading
+// again what its limit evicted, is given both; what takes quota goes alone.
+func TestQuotaAndMemoryAtOnce(t *testing.T) {
+	both := func(edit func(*policies.Job)) []policies.Plan {
+		j := starved(0.5)
+		c := cached()
+		j.MemoryUse, j.Enrolment = c.MemoryUse, c.Enrolment
+		j.Now = with(j, func(j *policies.Job) { j.Now[runtime.KnobMemoryLimit] = c.Now[runtime.KnobMemoryLimit] }).Now
+		j.Original = j.Now
+		j.Breakdown.Ns[policies.PartCompute], j.Breakdown.Ns[policies.PartInputStorage] = 40, 20
+		edit(&j)
+		return New(Defaults()).Propose(bigNode, []policies.Job{j}).Plans
+	}
+	plans := both(func(*policies.Job) {})
+	if len(plans) != 1 || len(plans[0].Changes) != 2 || plans[0].Changes[0].Knob != runtime.KnobCPUQuota || plans[0].Changes[1].Knob != runtime.KnobMemoryLimit {
+		t.Fatalf("%+v, want quota and memory in one plan", plans)
+	}
+	if ch := plans[0].Changes[1]; mibOf(t, ch.To) != 320+600 || ch.Gain != 0.25 {
+		t.Errorf("%+v, want 920 MiB for the fifth of its time that it waits for them", ch)
+	}
+	for name, edit := range map[string]func(*policies.Job){
+		"memory is not allowed": func(j *policies.Job) { j.Enrolment.Knobs = []string{"cpu"} },
+		"first touches":         func(j *policies.Job) { j.MemoryUse.Reread = mib },
+		"it waits for none": func(j *policies.Job) {
+			j.Breakdown.Ns[policies.PartCompute], j.Breakdown.Ns[policies.PartInputStorage] = 60, 0
+		},
+	} {
+		if plans := both(edit); len(plans) != 1 || len(plans[0].Changes) != 1 || plans[0].Changes[0].Knob != runtime.KnobCPUQuota {
+			t.Errorf("%s: %+v, want the quota alone", name, plans)
+		}
+	}
+}
+
 func given() policies.Job {
 	j := cached()
 	j.Original = j.Now.Clone()

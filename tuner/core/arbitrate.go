@@ -158,10 +158,10 @@ func (c *Core) Responses() map[string]response.Learner {
 	return out
 }
 
-// arbitrate makes one plan of what policies want of the CPUs and what the weights could
-// do. Plans of containers that are only observed stay their own, and so do those of
-// other knobs, those that take, and those of containers that failed a plan they shared.
-// What protects goes first.
+// arbitrate makes one plan of what policies want of the CPUs and of memory and what the
+// weights could do. Plans of containers that are only observed stay their own, and so do
+// those of other knobs, those that take, and those of containers that failed a plan they
+// shared. What protects goes first.
 func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
 	var out, others, wants []policies.Plan
 	for _, p := range c.dealMemory(plans) {
@@ -169,10 +169,12 @@ func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
 		case len(p.Changes) == 0 || c.jobs[p.Changes[0].Key] == nil:
 		case c.jobs[p.Changes[0].Key].c.Enrolment.Mode != policies.ModeTune, p.Changes[0].Witness != "" && !p.Changes[0].Take:
 			out = append(out, p)
-		case !givesCPU(p), c.alone(p):
+		case !gives(p):
 			others = append(others, p)
-		case c.passes(p):
-			wants = append(wants, p)
+		case c.alone(p):
+			others = append(others, c.passing(p))
+		default:
+			wants = append(wants, c.passing(p))
 		}
 	}
 	claims := c.claims()
@@ -201,21 +203,27 @@ func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
 	return append(out, others...)
 }
 
-// givesCPU reports whether a plan only gives, and only CPU by quota or weight: such
-// plans go together.
-func givesCPU(p policies.Plan) bool {
+// gives reports whether a plan only gives, and only CPU by quota or weight and memory by
+// its limit: such plans go together. A raise that had to wait for a quota's trial would
+// wait for what it itself makes cheaper: pages read again cost CPU.
+func gives(p policies.Plan) bool {
 	return !slices.ContainsFunc(p.Changes, func(ch policies.Change) bool {
-		return ch.Take || ch.Witness != "" || ch.Knob != runtime.KnobCPUQuota && ch.Knob != runtime.KnobCPUWeight
+		switch ch.Knob {
+		case runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobMemoryLimit, runtime.KnobMemorySwap:
+			return ch.Take || ch.Witness != ""
+		}
+		return true
 	})
 }
 
-// passes holds a want against the guard on its own, so that one that may not be does
+// passing is what of a want may be by the guard on its own, so that what may not does
 // not keep the others waiting; why not is told of its container.
-func (c *Core) passes(p policies.Plan) bool {
-	for i, ch := range p.Changes {
+func (c *Core) passing(p policies.Plan) policies.Plan {
+	var may []policies.Change
+	for _, ch := range p.Changes {
 		j := c.jobs[ch.Key]
 		if j == nil {
-			return false
+			continue
 		}
 		bounded, why := c.bound(j, ch)
 		if why == "" {
@@ -223,11 +231,12 @@ func (c *Core) passes(p policies.Plan) bool {
 		}
 		if why != "" {
 			j.whyNot = why
-			return false
+			continue
 		}
-		p.Changes[i] = bounded
+		may = append(may, bounded)
 	}
-	return true
+	p.Changes = may
+	return p
 }
 
 // merge joins wants into one plan; what each will gain is corrected by what it will get

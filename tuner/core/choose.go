@@ -89,10 +89,10 @@ func (c *Core) alone(p policies.Plan) bool {
 	return slices.ContainsFunc(p.Changes, func(ch policies.Change) bool { return c.jobs[ch.Key].alone })
 }
 
-// onlyGives reports whether a trial's plan gave CPU to several containers, and took nothing:
+// onlyGives reports whether a trial's plan gave to several containers, and took nothing:
 // where it fails, each may still be helped by itself.
 func (t *openTrial) onlyGives() bool {
-	return len(t.sides) > 1 && givesCPU(policies.Plan{Changes: t.order.Changes})
+	return len(t.sides) > 1 && gives(policies.Plan{Changes: t.order.Changes})
 }
 
 // left is how many changes the node's limit of a minute leaves room for, one at least.

@@ -134,6 +134,10 @@ func (c *Core) hostShort() bool { return float64(c.last.Host.MemAvail) < c.node.
 
 func (t *openTrial) gaveMemory() bool { return t.gave(runtime.KnobMemoryLimit) }
 
+func (t *openTrial) gaveMemoryTo(key string) bool {
+	return slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Key == key && givesMemory(ch) })
+}
+
 func (t *openTrial) gave(k runtime.Knob) bool {
 	return slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Knob == k && !ch.Take })
 }
@@ -245,7 +249,7 @@ func (c *Core) stands(o Order) bool {
 // filledNs is the instant from which readings count after a limit was raised: pages
 // must come back first. MaxInt64 while they do.
 func (c *Core) filledNs(t *openTrial, j *job, since int64) int64 {
-	before := t.memoryBefore[t.subject()].reread
+	before := t.memoryBefore[j.key].reread
 	calm := 0
 	for _, tick := range j.memoryBetween(since, c.now()) {
 		if m := meansOf([]memoryTick{tick}); m.reread < 0.3*before {
@@ -261,6 +265,18 @@ func (c *Core) filledNs(t *openTrial, j *job, since int64) int64 {
 		return math.MaxInt64
 	}
 	return since + fillNs
+}
+
+// inVain is a container whose limit was raised in one plan with other changes, and that
+// reads pages again as before: what those bring would be taken for what memory did.
+func (c *Core) inVain(t *openTrial) string {
+	given := slices.DeleteFunc(slices.Clone(t.order.Changes), func(ch policies.Change) bool { return ch.Knob == runtime.KnobMemorySwap })
+	for _, ch := range given {
+		if j := c.jobs[ch.Key]; len(given) > 1 && givesMemory(ch) && j != nil && c.filledNs(t, j, t.appliedNs) == t.appliedNs+fillNs {
+			return ch.Key
+		}
+	}
+	return ""
 }
 
 // move is a change by its direction and by what judges it: that a limit could not be

@@ -2,6 +2,7 @@ package core
 
 import (
 	"math"
+	"slices"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
@@ -32,13 +33,14 @@ func (c *Core) dealMemory(plans []policies.Plan) []policies.Plan {
 	return out
 }
 
-// raise is what a plan asks of the node's memory; false if it is no raise of one limit,
-// or of a container that is only observed.
+// raise is what a plan asks of the node's memory; false if it raises no limit, or that of
+// a container that is only observed.
 func (c *Core) raise(p policies.Plan) (arbiter.Raise, bool) {
-	if len(p.Changes) != 1 || !givesMemory(p.Changes[0]) || c.jobs[p.Changes[0].Key] == nil {
+	i := slices.IndexFunc(p.Changes, givesMemory)
+	if i < 0 || c.jobs[p.Changes[i].Key] == nil {
 		return arbiter.Raise{}, false
 	}
-	ch := p.Changes[0]
+	ch := p.Changes[i]
 	j := c.jobs[ch.Key]
 	to, err := bytesOf(ch.To)
 	if err != nil || math.IsInf(to, 1) || j.c.Enrolment.Mode != policies.ModeTune {
@@ -61,23 +63,27 @@ func (c *Core) ownMemory(j *job, ch policies.Change) float64 {
 	return own
 }
 
-// cut lowers a raise to the bytes that it is given, and its gain with it; a plan without
-// changes if too little is left of it.
+// cut lowers a raise to the bytes that it is given, and its gain with it; the plan is
+// without it if too little is left of it.
 func (c *Core) cut(p policies.Plan, r arbiter.Raise, bytes float64) policies.Plan {
-	ch := p.Changes[0]
-	j := c.jobs[ch.Key]
 	if bytes >= r.Bytes {
 		return p
 	}
+	i := slices.IndexFunc(p.Changes, givesMemory)
+	p.Changes = slices.Clone(p.Changes)
+	ch := p.Changes[i]
+	j := c.jobs[ch.Key]
 	from, errFrom := bytesOf(ch.From)
 	asked, errAsked := bytesOf(ch.To)
 	to := math.Floor((c.memoryUse(j).Current+bytes)/grainBytes) * grainBytes
 	to = max(to, min(c.ownMemory(j, ch), asked))
 	if errFrom != nil || errAsked != nil || to < (1+minMemoryStep)*from {
 		j.whyNot = "what is free of the host's memory goes to others first"
-		return policies.Plan{Policy: p.Policy}
+		p.Changes = slices.Delete(p.Changes, i, i+1)
+		return p
 	}
 	share := (to - from) / (asked - from)
 	ch.To, ch.Gain, ch.RateAfter = runtime.IntValue(int64(to)), ch.Gain*share, ch.RateAfter*(1+ch.Gain*share)/(1+ch.Gain)
-	return policies.Plan{Policy: p.Policy, Changes: []policies.Change{ch}}
+	p.Changes[i] = ch
+	return p
 }

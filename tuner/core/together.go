@@ -54,13 +54,38 @@ func (c *Core) sides(o Order) []*side {
 			i = len(out)
 			out = append(out, &side{key: ch.Key, source: j.source, before: append([]trial.Obs(nil), j.obs...), rate: j.rateNow(), due: c.due(j), worth: c.worth(j), level: c.level(j)})
 		}
-		out[i].predicted, out[i].modelled = ch.RateAfter, !c.dealt(ch)
 		out[i].take = ch.Take // the weight comes last, and decides
+	}
+	for _, s := range out {
+		s.predicted, s.modelled = c.predicted(o, s.key)
 	}
 	if len(out) < 2 {
 		return nil
 	}
 	return out
+}
+
+// predicted is the rate that an order promises a container: of the changes of its CPU the
+// last decides, and what more memory brings comes on top. modelled: by the CPU model alone,
+// which a trial of it corrects.
+func (c *Core) predicted(o Order, key string) (rate float64, modelled bool) {
+	var memory policies.Change
+	for _, ch := range o.Changes {
+		switch {
+		case ch.Key != key || ch.Knob == runtime.KnobMemorySwap:
+		case givesMemory(ch):
+			memory = ch
+		default:
+			rate, modelled = ch.RateAfter, ch.Knob.Family() == "cpu" && !c.dealt(ch)
+		}
+	}
+	switch {
+	case memory.Key == "":
+		return rate, modelled
+	case rate == 0:
+		return memory.RateAfter, false
+	}
+	return rate * (1 + memory.Gain), false
 }
 
 // due is the share of its rate that a job would keep on what it is entitled to.
@@ -124,8 +149,11 @@ func (c *Core) settledSide(t *openTrial, s *side, since int64) []trial.Obs {
 		return nil
 	}
 	from := since + c.settle(t)
-	if s.take {
+	switch {
+	case s.take:
 		from = since + c.cfg.SettleTakeNs
+	case t.gaveMemoryTo(s.key):
+		from = c.filledNs(t, j, since)
 	}
 	i := slices.IndexFunc(j.obs, func(o trial.Obs) bool { return o.StartNs >= from })
 	if i < 0 {

@@ -29,7 +29,8 @@ type openTrial struct {
 	sides     []*side  // of a plan that touches several containers
 	look      int
 	result    trial.Result
-	earned    bool // the windows say keep; only neighbours can still speak against it
+	earned    bool   // the windows say keep; only neighbours can still speak against it
+	vain      string // whose limit was raised beside other changes, and reads pages again as before
 
 	// Where neighbours moved in the plan's favour, it is taken back and measured once
 	// more without: A-B-A (DESIGN.md, Trials).
@@ -60,14 +61,14 @@ func (t *openTrial) subject() string { return t.order.Changes[0].Key }
 
 // open begins a trial for an order that goes to the actuator now.
 func (c *Core) open(o Order, j *job) *openTrial {
-	ch := o.Changes[0]
-	t := &openTrial{order: o, before: append([]trial.Obs(nil), j.obs...), source: j.source, take: ch.Take, modelled: !c.dealt(ch), stolen: c.stolen.usual,
+	t := &openTrial{order: o, before: append([]trial.Obs(nil), j.obs...), source: j.source, take: o.Changes[0].Take, stolen: c.stolen.usual,
 		usedBefore: map[string]float64{}, waitedBefore: map[string]float64{}, dependedOn: map[string]condition{}, memoryBefore: c.memoryMeansNow()}
 	for _, ch := range o.Changes {
 		t.dependedOn[ch.Key] = c.jobs[ch.Key].condition(c.node)
 	}
 	t.view = view.Trial{Plan: o.Plan, Policy: o.Policy, Changes: o.Changes, StartedUnixNs: c.last.UnixNs, Outcome: view.OutcomeOpen,
-		Before: j.rateNow(), Predicted: ch.RateAfter}
+		Before: j.rateNow()}
+	t.view.Predicted, t.modelled = c.predicted(o, t.subject())
 	if t.sides = c.sides(o); t.sides != nil {
 		t.before, t.take = t.together(func(s *side) []trial.Obs { return s.before }), false
 	}
@@ -234,7 +235,10 @@ func (c *Core) conclude(t *openTrial, d *Decision) {
 		limit += fillNs
 	}
 	lost, proved := c.donors(t)
+	t.vain = c.inVain(t)
 	switch {
+	case t.vain != "":
+		c.rollback(t, view.OutcomeInconclusive, c.jobs[t.vain].c.Name+" reads pages again as before, with more memory", d)
 	case t.earned && c.now()-t.appliedNs < c.settle(t)+c.guardNs():
 		// Neighbours are given time to show a loss before a gain is final.
 	case lost != "":
@@ -262,7 +266,7 @@ func (c *Core) keepPlan(t *openTrial, d *Decision) {
 	j := c.jobs[t.subject()]
 	if t.sides != nil {
 		c.learnSides(t)
-	} else if t.modelled && t.order.Changes[0].Knob.Family() == "cpu" { // the correction is that of the CPU model
+	} else if t.modelled { // the correction is that of the CPU model
 		j.correction = correction.Correct(j.correction, t.view.Predicted, t.view.After)
 	}
 	c.end(t, view.OutcomeKept, t.result.Why, d)
@@ -313,7 +317,7 @@ func (c *Core) guardNs() int64 { return 3 * second }
 // settled are the observations after the change took hold.
 func (t *openTrial) settled(c *Core, j *job, since int64) []trial.Obs {
 	from := since + c.settle(t)
-	if t.gaveMemory() && t.witness() == "" {
+	if t.gaveMemoryTo(j.key) && t.witness() == "" {
 		from = c.filledNs(t, j, since)
 	}
 	if j.source != t.source {
@@ -337,11 +341,13 @@ func (c *Core) rollback(t *openTrial, outcome view.Outcome, why string, d *Decis
 func (c *Core) fail(t *openTrial) {
 	for _, ch := range t.order.Changes {
 		if j := c.jobs[ch.Key]; j != nil {
-			if ch.Knob.Family() == "memory" {
+			switch {
+			case ch.Knob.Family() == "memory" && (t.vain == ch.Key || t.vain == "" && !t.onlyGives()):
 				j.failMove(c, ch)
-			} else if t.onlyGives() {
+			case t.vain != "": // the rest may be tried without
+			case t.onlyGives():
 				j.alone = true
-			} else if t.blamed(ch.Key) {
+			case t.blamed(ch.Key):
 				j.failed[ch.Knob] = t.dependedOn[ch.Key]
 			}
 			j.obs, j.pace = nil, nil
