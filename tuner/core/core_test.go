@@ -265,6 +265,26 @@ func TestNeighboursThatMovedCallForABA(t *testing.T) {
 	}
 }
 
+// TestNeighboursPushedAsideMadeNoRoom: what the plan's own job takes from a neighbour is not
+// the neighbour's doing, and needs no measurement without the plan.
+func TestNeighboursPushedAsideMadeNoRoom(t *testing.T) {
+	for _, psi := range []bool{true, false} {
+		n := newNode(2)
+		j := n.addJob("train", 0.4, tune())
+		other := n.addSpinner("noise", 2)
+		other.noPSI = !psi
+		c := New(Defaults(), knee.New(knee.Defaults()), "t")
+		back := 0
+		records := run(c, n, 60, func(_ int, d Decision) { back += len(d.Rollback) })
+		if quota, _ := j.c.Now[runtime.KnobCPUQuota].CPUs(); quota < 0.9 {
+			t.Fatalf("PSI %v: a quota of %.2f: %+v", psi, quota, records)
+		}
+		if (back > 0) == psi {
+			t.Errorf("PSI %v: taken back %d times to be measured without", psi, back)
+		}
+	}
+}
+
 // TestNeighboursThatMovedDoNotEarnAPlanItsPlace: a write that does nothing is
 // not kept because the neighbour left.
 func TestNeighboursThatMovedDoNotEarnAPlanItsPlace(t *testing.T) {

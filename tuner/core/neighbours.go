@@ -32,7 +32,8 @@ func meanUse(all []usage, fromNs, toNs int64) (cpus, waiting float64) {
 const movedShare = 0.1
 
 // movedInFavour reports whether neighbours and host made room while the plan was
-// on trial.
+// on trial. One that waits more for a CPU than before was pushed aside, by the plan as a
+// rule, and made none.
 func (c *Core) movedInFavour(t *openTrial) bool {
 	from := t.appliedNs + second
 	outside, _ := meanUse(c.outside, from, c.now())
@@ -41,11 +42,14 @@ func (c *Core) movedInFavour(t *openTrial) bool {
 		if t.touches(key) {
 			continue // what the plan took from it is no room that it made
 		}
-		less += t.usedBefore[key]
+		room := t.usedBefore[key]
 		if j := c.jobs[key]; j != nil { // one that ended made all its room
-			after, _ := j.mean(from, c.now())
-			less -= after
+			after, waiting := j.mean(from, c.now())
+			if room -= after; room > 0 && j.hasPSI() && t.waitsMore(key, waiting) {
+				continue
+			}
 		}
+		less += room
 	}
 	return less > movedShare*c.node.CPUs
 }
@@ -70,9 +74,15 @@ func (c *Core) harmed(t *openTrial) (who, how string) {
 		after, waiting := j.mean(from, c.now())
 		due := min(before, j.entitled)*(1-c.cfg.NeighbourMargin) - grown
 		// Without PSI the loss alone tells: a trial too many is undone, no neighbour is harmed.
-		if after < due && (waiting > t.waitedBefore[key]+0.02 || !j.hasPSI()) {
+		if after < due && (t.waitsMore(key, waiting) || !j.hasPSI()) {
 			return j.c.Name, fmt.Sprintf("it used %.2f CPUs before and %.2f after, and is entitled to %.2f", before, after, j.entitled)
 		}
 	}
 	return "", ""
+}
+
+// waitsMore reports whether a container's share of time with a task waiting for a CPU is
+// clearly above what it was before the plan.
+func (t *openTrial) waitsMore(key string, waiting float64) bool {
+	return waiting > t.waitedBefore[key]+0.02
 }
