@@ -50,6 +50,8 @@ type simulateFlags struct {
 	seeds, servers, jobs int
 	loads                []float64
 	policies             []string
+	objective            string
+	parts                bool
 	probe                string
 }
 
@@ -89,6 +91,8 @@ func simulateCommand() *cobra.Command {
 	cmd.Flags().IntVar(&f.jobs, "jobs", 0, "how many jobs; default from the set-up")
 	cmd.Flags().Float64SliceVar(&f.loads, "load", nil, "cpu, day: loads; default from the set-up")
 	cmd.Flags().StringSliceVar(&f.policies, "policy", nil, "cpu, day: policies of trimtab to simulate; default all that need no fingerprints, of "+strings.Join(policyNames(), ", "))
+	cmd.Flags().StringVar(&f.objective, "objective", "", fmt.Sprintf("cpu, day: what the arbiter makes large, as the config's objective, one of %v; default %s", policies.Objectives(), policies.Objectives()[0]))
+	cmd.Flags().BoolVar(&f.parts, "cache-parts", false, "cpu, day: memory between two steps of a table counts in proportion, not as the lower step")
 	cmd.Flags().StringVar(&f.probe, "probe", "", "gpu: where first steps are seen, one of "+strings.Join(tables.Devices(), ", ")+"; default from the set-up")
 	return cmd
 }
@@ -158,6 +162,7 @@ func (f simulateFlags) cluster(day bool) cluster.Setup {
 	if len(f.loads) > 0 {
 		s.Loads = f.loads
 	}
+	s.Objective, s.Parts = policies.Objective(f.objective), f.parts
 	return s
 }
 

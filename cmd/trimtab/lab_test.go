@@ -94,7 +94,7 @@ func TestSimulateText(t *testing.T) {
 			t.Errorf("no %q in it:\n%s", want, texts[0])
 		}
 	}
-	for _, bad := range []simulateFlags{{policies: []string{"nobody"}}, {loads: []float64{-1}}, {seeds: -1}, {probe: "h100"}} {
+	for _, bad := range []simulateFlags{{policies: []string{"nobody"}}, {loads: []float64{-1}}, {seeds: -1}, {objective: "most"}, {probe: "h100"}} {
 		if _, err := bad.simulate([]string{"cpu", "gpu"}); err == nil {
 			t.Errorf("%+v: simulated", bad)
 		}

@@ -1,11 +1,13 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/lab/cluster"
 	"github.com/trimtab/trimtab/tuner/lab/sidebyside"
 )
@@ -33,10 +35,15 @@ func Simulation(r cluster.Report) string {
 		fmt.Fprintf(&out, "  load         GPU seconds asked for over those there are while jobs come; durations are the trace's, gaps scaled\n")
 	}
 	fmt.Fprintf(&out, "  rates        Synergy's CPU and memory sensitivity, rounded by hand by its authors: a model, not measurements\n")
+	between := "counts as the lower"
+	if s.Parts {
+		between = "counts in proportion"
+	}
+	fmt.Fprintf(&out, "               memory between two of its steps %s\n", between)
 	fmt.Fprintf(&out, "  queue        first come, first served, nobody overtakes; on the server that the job leaves fullest\n")
-	fmt.Fprintf(&out, "  policies     verdict after %g s, one trial on a server at a time (%g s; weights %g s, takes %g s), readings off by %g %%\n",
-		s.Times.Verdict, s.Times.Trial, s.Times.Deal, s.Times.Take, 100*s.Times.Noise)
-	fmt.Fprintf(&out, "               with the arbiter, as the daemon runs them; alone: without it\n")
+	fmt.Fprintf(&out, "  policies     verdict after %g s, one trial on a server at a time (%g s; weights %g s, takes %g s,\n", s.Times.Verdict, s.Times.Trial, s.Times.Deal, s.Times.Take)
+	fmt.Fprintf(&out, "               memory %g s longer), readings off by %g %%\n", s.Times.Fill, 100*s.Times.Noise)
+	fmt.Fprintf(&out, "               with the arbiter, by %s, as the daemon runs them; alone: without it\n", cmp.Or(s.Objective, policies.ObjectiveSum))
 	fmt.Fprintf(&out, "  * knows the curves, and divides at once; others measure, or need to know nothing\n")
 	fmt.Fprintf(&out, "  seeds        1 … %d; a cell is the mean over seeds (least … most)\n\n", s.Seeds)
 	columns := []column{{"LOAD", 4, 4, false}, {"BY", 14, 6, false}, {"COMPLETION s", 8, 8, false}, {"P50 s", 6, 5, false}, {"P95 s", 6, 5, false},

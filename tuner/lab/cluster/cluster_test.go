@@ -3,6 +3,7 @@ package cluster
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -13,8 +14,8 @@ import (
 )
 
 // all mechanisms, the daemon's default policy among them.
-func all() []Mechanism {
-	return append(Rivals(), Alone(knee.New(knee.Defaults()), DefaultTimes()), Tuned(knee.New(knee.Defaults()), DefaultTimes()))
+func all(s Setup) []Mechanism {
+	return append(Rivals(), Alone(knee.New(knee.Defaults()), s), Tuned(knee.New(knee.Defaults()), s))
 }
 
 func curves(t testing.TB) []tables.Curve {
@@ -37,10 +38,10 @@ func named(t testing.TB, model string) *tables.Curve {
 	return nil
 }
 
-func exact() Times {
-	t := DefaultTimes()
-	t.Noise = 0
-	return t
+func exact() Setup {
+	s := TraceSetup()
+	s.Times.Noise = 0
+	return s
 }
 
 // TestByHand: AlexNet and BERT with four GPUs each and 100 s of work share a server.
@@ -97,6 +98,17 @@ func TestQueueByHand(t *testing.T) {
 	}
 }
 
+// drawSetup draws what the daemon is told, and how the curves are read.
+func drawSetup(t *rapid.T, curves []tables.Curve) (Setup, []tables.Curve) {
+	s := TraceSetup()
+	s.Objective, s.Parts = rapid.SampledFrom(policies.Objectives()).Draw(t, "objective"), rapid.Bool().Draw(t, "parts")
+	out := slices.Clone(curves)
+	for i := range out {
+		out[i].Parts = s.Parts
+	}
+	return s, out
+}
+
 // drawJobs makes any jobs that fit one server.
 func drawJobs(t *rapid.T, curves []tables.Curve) []Job {
 	n := rapid.IntRange(1, 25).Draw(t, "jobs")
@@ -115,8 +127,9 @@ func drawJobs(t *rapid.T, curves []tables.Curve) []Job {
 func TestWorkIsConserved(t *testing.T) {
 	known := curves(t)
 	rapid.Check(t, func(t *rapid.T) {
+		s, known := drawSetup(t, known)
 		jobs, servers := drawJobs(t, known), rapid.IntRange(1, 3).Draw(t, "servers")
-		for _, m := range all() {
+		for _, m := range all(s) {
 			done, err := Run(jobs, servers, SynergyServer(), m, 7)
 			if err != nil {
 				t.Fatal(err)
@@ -147,6 +160,7 @@ func TestWorkIsConserved(t *testing.T) {
 func TestNobodyLosesByTuning(t *testing.T) {
 	known := curves(t)
 	rapid.Check(t, func(t *rapid.T) {
+		s, known := drawSetup(t, known)
 		n, used := 0, 0
 		var jobs []Job
 		for _, j := range drawJobs(t, known) {
@@ -155,7 +169,7 @@ func TestNobodyLosesByTuning(t *testing.T) {
 				jobs, n, used = append(jobs, j), n+1, used+j.GPUs
 			}
 		}
-		for _, m := range []Mechanism{Rivals()[3], Tuned(knee.New(knee.Defaults()), DefaultTimes())} {
+		for _, m := range []Mechanism{Rivals()[3], Tuned(knee.New(knee.Defaults()), s)} {
 			done, err := Run(jobs, 1, SynergyServer(), m, 7)
 			if err != nil {
 				t.Fatal(err)
@@ -176,7 +190,7 @@ func TestSameSeedSameFigures(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, known := TraceSetup(), curves(t)
-	for _, m := range all() {
+	for _, m := range all(s) {
 		run := func(seed uint64) []Done {
 			done, err := Run(s.Build(trace, known, 1, seed), s.Servers, s.Server, m, seed)
 			if err != nil {
@@ -205,7 +219,7 @@ func TestMonotoneInLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, known := TraceSetup(), curves(t)
-	for _, m := range all() {
+	for _, m := range all(s) {
 		for seed := uint64(1); seed <= 3; seed++ {
 			before := -1.0
 			for _, load := range []float64{0.25, 0.5, 1, 2, 4} {
@@ -330,7 +344,7 @@ func BenchmarkDay(b *testing.B) {
 	}
 	s := DaySetup()
 	jobs := s.Build(trace, curves(b), 1, 1)
-	m := Tuned(knee.New(knee.Defaults()), s.Times)
+	m := Tuned(knee.New(knee.Defaults()), s)
 	for b.Loop() {
 		if _, err := Run(jobs, s.Servers, s.Server, m, 1); err != nil {
 			b.Fatal(err)

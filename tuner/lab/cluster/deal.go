@@ -24,10 +24,10 @@ func (d *tuned) arbitrate(now float64, node policies.Node, s Server, jobs []*Run
 	}
 	var wants, others []policies.Plan
 	for _, p := range plans {
-		if d.givesCPU(p) {
+		if d.gives(p) {
 			wants = append(wants, p)
 			for _, ch := range p.Changes {
-				if to, ok := ch.To.CPUs(); ok {
+				if to, ok := ch.To.CPUs(); ok && ch.Knob == runtime.KnobCPUQuota {
 					claims[at[ch.Key]].Want = to
 				}
 			}
@@ -35,7 +35,8 @@ func (d *tuned) arbitrate(now float64, node policies.Node, s Server, jobs []*Run
 			others = append(others, p)
 		}
 	}
-	deal := arbiter.Decide(arbiter.Defaults(), node, claims)
+	wants = d.dealMemory(node, jobs, wants)
+	deal := arbiter.Decide(d.params, node, claims)
 	if deal.Release {
 		for _, g := range deal.Grants {
 			if h := d.held[number(g.Key)]; h.weight != int64(g.Weight) {
@@ -88,11 +89,43 @@ func (d *tuned) claims(s Server, jobs []*Running, asked []policies.Job) []arbite
 	return out
 }
 
-// givesCPU reports whether a plan only gives CPU, and none of it failed before.
-func (d *tuned) givesCPU(p policies.Plan) bool {
+// gives reports whether a plan only gives, and none of it failed before.
+func (d *tuned) gives(p policies.Plan) bool {
 	return len(p.Changes) > 0 && !slices.ContainsFunc(p.Changes, func(ch policies.Change) bool {
-		return ch.Take || ch.Knob != runtime.KnobCPUQuota && ch.Knob != runtime.KnobCPUWeight || d.held[number(ch.Key)].failed[ch.Knob]
+		return ch.Take || !d.moves(ch.Knob) || d.held[number(ch.Key)].failed[ch.Knob]
 	})
+}
+
+// moves lists the knobs that are simulated.
+func (*tuned) moves(k runtime.Knob) bool {
+	return k == runtime.KnobCPUQuota || k == runtime.KnobCPUWeight || k == runtime.KnobMemoryLimit
+}
+
+// dealMemory leaves of the raises of limits that are asked for at one time those that what
+// is free holds whole, in the arbiter's order.
+func (d *tuned) dealMemory(node policies.Node, jobs []*Running, wants []policies.Plan) (out []policies.Plan) {
+	var raises []arbiter.Raise
+	of := map[string]int{}
+	for _, p := range wants {
+		for _, ch := range p.Changes {
+			if to, ok := ch.To.Int(); ok && ch.Knob == runtime.KnobMemoryLimit {
+				i := slices.IndexFunc(jobs, func(r *Running) bool { return r.ID == number(ch.Key) })
+				of[ch.Key] = len(raises)
+				raises = append(raises, arbiter.Raise{Bytes: max(0, float64(to)-1e9*jobs[i].MemoryGB), Own: max(0, 1e9*(d.held[jobs[i].ID].memoryGB-jobs[i].MemoryGB)), Gain: ch.Gain, Importance: 5})
+			}
+		}
+	}
+	bytes, _ := arbiter.DealMemory(d.params, node.MemoryFree, raises)
+	for _, p := range wants {
+		p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(ch policies.Change) bool {
+			i, raise := of[ch.Key]
+			return raise && ch.Knob == runtime.KnobMemoryLimit && bytes[i] < raises[i].Bytes*(1-1e-9)
+		})
+		if len(p.Changes) > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // beside corrects what a change is to gain by what it will get beside the others; not
@@ -101,7 +134,7 @@ func beside(ch policies.Change, curve policies.Curve, gets float64, asked []poli
 	if wants < 2 {
 		return ch, true
 	}
-	if to, ok := ch.To.CPUs(); ok && gets < to {
+	if to, ok := ch.To.CPUs(); ok && ch.Knob == runtime.KnobCPUQuota && gets < to {
 		best, _, _ := curve.At(to)
 		less, _, _ := curve.At(gets)
 		if rate := rateOf(ch.Key, asked); best > 0 && rate > 0 {

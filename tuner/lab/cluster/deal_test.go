@@ -50,6 +50,47 @@ func TestDealsWeightsAndGivesThemBack(t *testing.T) {
 	}
 }
 
+// TestMemoryIsRaisedWhereItGains: M5 alone is given the CPUs that its 62.5 GB let it use,
+// and then more memory, where a part of its cache pays: 8 GiB, and no more where its
+// quota stands in the way. By steps of the table they reach none, and go back. What stands
+// gives way to owners who come, down to its own.
+func TestMemoryIsRaisedWhereItGains(t *testing.T) {
+	for _, parts := range []bool{true, false} {
+		jobs := on(t, []int{1}, "M5 (audio)")
+		jobs[0].Curve.Parts = parts
+		d := Tuned(knee.New(knee.Defaults()), exact()).New(nil).(*tuned)
+		now := step(d, 0, jobs)
+		gb, rate := d.held[0].memoryGB, jobs[0].on(jobs[0].Have, jobs[0].MemoryGB)
+		if parts && (gb < 71 || rate < 1.55) || !parts && (gb != 62.5 || rate > 1.5) || !d.held[0].failed[runtime.KnobMemoryLimit] {
+			t.Fatalf("parts %v: %.1f GB, a rate of %.2f", parts, gb, rate)
+		}
+		jobs = append(jobs, &Running{Job: &Job{ID: 1, GPUs: 7, WorkS: 1e6, Curve: named(t, "AlexNet")}, StartS: now, LeftS: 1e6})
+		step(d, now, jobs)
+		if jobs[0].MemoryGB < 62.5*(1-1e-9) || jobs[1].MemoryGB < 7*62.5*(1-1e-9) || jobs[0].MemoryGB+jobs[1].MemoryGB > 500*(1+1e-9) {
+			t.Errorf("parts %v: %.1f and %.1f GB of 500", parts, jobs[0].MemoryGB, jobs[1].MemoryGB)
+		}
+	}
+}
+
+// TestRaisesShareWhatIsFree: of two that would be raised, what is free holds one: by sum
+// that of the larger gain for its bytes, by max-min that of whoever is worst off.
+func TestRaisesShareWhatIsFree(t *testing.T) {
+	for objective, want := range map[policies.Objective]string{policies.ObjectiveSum: key(0), policies.ObjectiveMaxMin: key(1)} {
+		s := exact()
+		s.Objective = objective
+		jobs := on(t, []int{1, 1}, "AlexNet", "M5 (audio)")
+		d := Tuned(knee.New(knee.Defaults()), s).New(nil).(*tuned)
+		d.Divide(0, SynergyServer(), jobs)
+		raise := func(id int, gb, gain float64) policies.Plan {
+			return policies.Plan{Changes: []policies.Change{{Key: key(id), Knob: runtime.KnobMemoryLimit, To: values(1, 62.5+gb, 1)[runtime.KnobMemoryLimit], Gain: gain}}}
+		}
+		got := d.dealMemory(policies.Node{MemoryFree: 8e9}, jobs, []policies.Plan{raise(0, 4, 0.5), raise(1, 8, 0.6)})
+		if len(got) != 1 || got[0].Changes[0].Key != want {
+			t.Errorf("%s: %+v, want %s alone", objective, got, want)
+		}
+	}
+}
+
 // grabby takes all CPUs for the first job by quota and weight.
 type grabby struct{}
 

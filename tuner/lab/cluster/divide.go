@@ -19,6 +19,7 @@ func Rivals() []Mechanism {
 		static("no limits", false, free{}),
 		static("optimus-like", true, optimus{}),
 		static("synergy-tune", true, synergy{}),
+		static("synergy, unplaced", true, unplaced{}),
 	}
 }
 
@@ -134,6 +135,14 @@ type synergy struct{}
 func (y synergy) Divide(_ float64, s Server, jobs []*Running) float64 {
 	y.divide(s, jobs)
 	return 0
+}
+
+// unplaced is synergy without its say in where a job goes, which no daemon of one node
+// has either.
+type unplaced struct{}
+
+func (unplaced) Divide(now float64, s Server, jobs []*Running) float64 {
+	return synergy{}.Divide(now, s, jobs)
 }
 
 // divide returns how many jobs have their best case.

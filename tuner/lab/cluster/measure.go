@@ -26,18 +26,25 @@ func (d *tuned) measure(now float64, s Server, r *Running, spare float64) polici
 	held := min(h.quota, r.want(r.MemoryGB))
 	most := r.on(s.CPUs*float64(r.GPUs), r.MemoryGB)
 	throttled := 1 - r.on(held, r.MemoryGB)/most
-	contended := 1 - throttled - r.on(r.Have, r.MemoryGB)/most
+	contended := max(0, 1-throttled-r.on(r.Have, r.MemoryGB)/most)
+	evicted := min(1-throttled-contended, 1-r.on(r.Have, r.MemoryGB)/r.on(r.Have, s.MemoryGB*float64(r.GPUs)))
 	b := policies.Breakdown{WallNs: 1e9}
 	b.Ns[policies.PartInputThrottled] = int64(1e9 * throttled)
-	b.Ns[policies.PartInputContended] = int64(1e9 * max(0, contended))
-	b.Ns[policies.PartCompute] = int64(1e9 * min(cost.TrainerCPU*rate, 1-throttled-max(0, contended)))
-	b.Ns[policies.PartDevice] = b.WallNs - b.Ns[policies.PartInputThrottled] - b.Ns[policies.PartInputContended] - b.Ns[policies.PartCompute]
+	b.Ns[policies.PartInputContended] = int64(1e9 * contended)
+	b.Ns[policies.PartInputStorage] = int64(1e9 * evicted)
+	b.Ns[policies.PartCompute] = int64(1e9 * min(cost.TrainerCPU*rate, 1-throttled-contended-evicted))
+	b.Ns[policies.PartDevice] = b.WallNs
+	for part := range policies.NumParts {
+		if part != policies.PartDevice {
+			b.Ns[policies.PartDevice] -= b.Ns[part]
+		}
+	}
 	stands := values(h.quota, h.memoryGB, h.weight)
 	return policies.Job{
 		Key: key(r.ID), Name: key(r.ID),
 		Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "memory"}, Importance: 5},
 		Now:       stands, Original: values(quota, memory, ownWeight(r.Job)),
-		Verdict: verdict(throttled, contended), Breakdown: b,
+		Verdict: verdict(throttled, contended, evicted), Breakdown: b, MemoryUse: memoryUse(r, h),
 		Rate:   policies.Rate{PerSecond: rate, Source: "steps", Steps: true, Ticks: 100},
 		Cost:   cost,
 		CostOK: true, UsedCPUs: r.Have, Correction: h.correction,
@@ -54,14 +61,30 @@ func (d *tuned) cost(r *Running) policies.Cost {
 	return policies.Cost{TrainerCPU: trainer, LoaderCPU: cpu - trainer, Device: floor - trainer, Ticks: 100}
 }
 
-func verdict(throttled, contended float64) policies.Verdict {
-	v := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseDevice, Severity: 1 - throttled - contended, Confidence: 1}
-	if max(throttled, contended) < 0.05 {
-		return v
-	}
-	v.Class, v.Cause, v.Severity = policies.ClassInput, policies.CauseThrottled, throttled
-	if contended > throttled {
-		v.Cause, v.Severity = policies.CauseContended, contended
+// epochS is how often what does not fit is read again. Tables do not tell; a raise of a
+// limit as large as these goes by the bounds of one raise, whatever it is.
+const epochS = 60
+
+// memoryUse: all of a limit is used, by page cache down to the least that the table has,
+// and what is missing of it is read again in each epoch.
+func memoryUse(r *Running, h *held) policies.MemoryUse {
+	n := float64(r.GPUs)
+	again := max(0, n*r.Curve.Cached()-r.MemoryGB) * 1e9 / epochS
+	return policies.MemoryUse{Read: true, Current: r.MemoryGB * 1e9, Held: min(r.MemoryGB, n*r.Curve.MemoryGB[0]) * 1e9, Limit: h.memoryGB * 1e9, Reread: again, DiskRead: again}
+}
+
+func verdict(throttled, contended, evicted float64) policies.Verdict {
+	worst := max(throttled, contended, evicted)
+	v := policies.Verdict{Class: policies.ClassInput, Severity: worst, Confidence: 1}
+	switch {
+	case worst < 0.05:
+		v.Class, v.Cause, v.Severity = policies.ClassCompute, policies.CauseDevice, 1-throttled-contended-evicted
+	case contended == worst:
+		v.Cause = policies.CauseContended
+	case throttled == worst:
+		v.Cause = policies.CauseThrottled
+	default:
+		v.Cause = policies.CauseCache
 	}
 	return v
 }

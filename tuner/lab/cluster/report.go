@@ -54,12 +54,15 @@ func Simulate(s Setup, alone, tuned []policies.Policy) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	for i := range curves {
+		curves[i].Parts = s.Parts
+	}
 	mechanisms := Rivals()
 	for _, p := range alone {
-		mechanisms = append(mechanisms, Alone(p, s.Times))
+		mechanisms = append(mechanisms, Alone(p, s))
 	}
 	for _, p := range tuned {
-		mechanisms = append(mechanisms, Tuned(p, s.Times))
+		mechanisms = append(mechanisms, Tuned(p, s))
 	}
 	report := Report{Setup: s}
 	for _, load := range s.Loads {

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"math"
+
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/trial/correction"
@@ -27,6 +29,7 @@ type side struct {
 	due       float64 // share of that rate that it must keep
 	worth     float64 // rate over the best that it could reach
 	predicted float64
+	memory    bool    // its limit changed, which the CPU model does not predict
 	ratio     float64 // after over before, as read at the end
 }
 
@@ -34,7 +37,7 @@ type side struct {
 // owner's quota or limit, which here are the proportional share.
 func (d *tuned) begin(now float64, s Server, jobs []*Running, plan policies.Plan) bool {
 	t := &trial{plan: plan, was: map[int]held{}, used: map[int]float64{}, endS: now + d.times.Trial}
-	next, predicted, takes := map[int]held{}, map[int]float64{}, map[int]bool{}
+	next, predicted, takes, memories := map[int]held{}, map[int]float64{}, map[int]bool{}, map[int]bool{}
 	for _, ch := range plan.Changes {
 		id := number(ch.Key)
 		h := d.held[id]
@@ -49,7 +52,10 @@ func (d *tuned) begin(now float64, s Server, jobs []*Running, plan policies.Plan
 			return false
 		}
 		next[id], predicted[id], takes[id] = n, ch.RateAfter, ch.Take
+		memories[id] = memories[id] || ch.Knob == runtime.KnobMemoryLimit
 		switch {
+		case ch.Knob == runtime.KnobMemoryLimit && !ch.Take:
+			t.endS = max(t.endS, now+d.times.Fill+d.times.Trial)
 		case ch.Take && ch.Knob == runtime.KnobCPUWeight:
 			t.endS = max(t.endS, now+d.times.Deal)
 		case ch.Take:
@@ -67,7 +73,7 @@ func (d *tuned) begin(now float64, s Server, jobs []*Running, plan policies.Plan
 			return false
 		}
 		rate := r.on(r.Have, r.MemoryGB)
-		side := side{id: r.ID, take: takes[r.ID], rate: d.read(rate * ticksPerUnit), predicted: predicted[r.ID], due: 1,
+		side := side{id: r.ID, take: takes[r.ID], rate: d.read(rate * ticksPerUnit), predicted: predicted[r.ID], memory: memories[r.ID], due: 1,
 			worth: rate / r.Curve.Most(r.MemoryGB/float64(r.GPUs))}
 		if n.weight < d.held[r.ID].weight { // it may lose what it had above its right
 			side.due = r.on(min(r.Have, cpus), r.MemoryGB) / rate
@@ -126,13 +132,14 @@ func (d *tuned) judge(now float64, jobs []*Running) {
 		sides[s.id] = s
 		h := d.held[s.id]
 		h.changedS, h.cooledS = now, now+d.times.CoolDown
-		if keep || len(t.sides) == 1 {
+		if !s.memory && (keep || len(t.sides) == 1) {
 			h.correction = correction.Correct(h.correction, s.predicted, s.ratio*s.rate)
 		}
 	}
 	for _, ch := range t.plan.Changes {
 		s, h := sides[number(ch.Key)], d.held[number(ch.Key)]
-		if !keep && (len(t.sides) == 1 || s.take || s.ratio < 1+clearGain) {
+		alone := s.memory && ch.Knob != runtime.KnobMemoryLimit // it is tried next without the limit
+		if !keep && !alone && (len(t.sides) == 1 || s.take || s.ratio < 1+clearGain) {
 			h.failed[ch.Knob] = true
 		}
 		h.tried = append([]policies.Tried{{Policy: t.plan.Policy, Knob: ch.Knob, From: ch.From, To: ch.To, Take: ch.Take, Kept: keep, Ratio: s.ratio}},
@@ -144,6 +151,7 @@ func (d *tuned) judge(now float64, jobs []*Running) {
 // nobody lost what it had a right to, and what some gained is worth what others lost.
 func (d *tuned) good(t *trial, jobs []*Running) bool {
 	var gain, gives, worth, after float64
+	worst, worstAfter := math.Inf(1), math.Inf(1)
 	good, at := true, 0
 	for _, r := range jobs {
 		if used, ok := t.used[r.ID]; ok {
@@ -154,6 +162,7 @@ func (d *tuned) good(t *trial, jobs []*Running) bool {
 		at++
 		s.ratio = d.read(r.on(r.Have, r.MemoryGB)*ticksPerUnit) / s.rate
 		worth, after = worth+s.worth, after+s.worth*s.ratio
+		worst, worstAfter = min(worst, s.worth), min(worstAfter, s.worth*s.ratio)
 		if s.take {
 			good = good && s.ratio >= s.due*(1-d.times.MaxLoss)
 		} else {
@@ -162,6 +171,9 @@ func (d *tuned) good(t *trial, jobs []*Running) bool {
 	}
 	if gives > 0 && gain/gives < 1+d.times.MinGain {
 		return false
+	}
+	if d.params.Objective == policies.ObjectiveMaxMin {
+		return good && (len(t.sides) == 1 || worstAfter >= worst*(1-d.times.MaxLoss))
 	}
 	return good && (len(t.sides) == 1 || after >= worth)
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/arbiter"
 	"github.com/trimtab/trimtab/tuner/response"
 )
 
@@ -16,16 +18,18 @@ import (
 // Each job begins with its proportional share as quota and limit, and a weight by
 // its GPUs, as an owner would set them who asks for that share. The arbiter makes one
 // plan of a server of what the policy wants; Alone leaves it out.
-func Tuned(p policies.Policy, t Times) Mechanism {
+func Tuned(p policies.Policy, s Setup) Mechanism {
+	params := arbiter.Defaults()
+	params.Objective = cmp.Or(s.Objective, params.Objective)
 	return Mechanism{Name: p.Name(), New: func(noise *rand.Rand) Divider {
-		return &tuned{policy: p, times: t, noise: noise, held: map[int]*held{}, deals: true}
+		return &tuned{policy: p, times: s.Times, params: params, noise: noise, held: map[int]*held{}, deals: true}
 	}}
 }
 
 // Alone is a policy without the arbiter: one plan after the other, weights as they are.
-func Alone(p policies.Policy, t Times) Mechanism {
+func Alone(p policies.Policy, s Setup) Mechanism {
 	return Mechanism{Name: p.Name() + ", alone", New: func(noise *rand.Rand) Divider {
-		return &tuned{policy: p, times: t, noise: noise, held: map[int]*held{}}
+		return &tuned{policy: p, times: s.Times, params: arbiter.Defaults(), noise: noise, held: map[int]*held{}}
 	}}
 }
 
@@ -35,6 +39,7 @@ type Times struct {
 	Trial    float64 `json:"trialS"`    // of a plan that gives
 	Deal     float64 `json:"dealS"`     // of one that deals weights anew
 	Take     float64 `json:"takeS"`     // of one that takes a quota or a limit back
+	Fill     float64 `json:"fillS"`     // until what a raised limit keeps was read once more, before its trial
 	CoolDown float64 `json:"coolDownS"` // between plans for one job
 	Settled  float64 `json:"settledS"`  // unchanged for so long before some is taken back
 	Noise    float64 `json:"noise"`     // standard deviation of each reading, relative
@@ -44,9 +49,9 @@ type Times struct {
 
 // DefaultTimes: verdict and trial as the README's figures have them (4 s, 7 s), the
 // rest from the daemon's defaults (a deal: 8 s until what was prefetched is used up, then as
-// a trial); 2 % is the CV of a rate in windows of a second.
+// a trial; pages have 60 s to come back); 2 % is the CV of a rate in windows of a second.
 func DefaultTimes() Times {
-	return Times{Verdict: 4, Trial: 7, Deal: 15, Take: 60, CoolDown: 20, Settled: 60, Noise: 0.02, MinGain: 0.03, MaxLoss: 0.02}
+	return Times{Verdict: 4, Trial: 7, Deal: 15, Take: 60, Fill: 60, CoolDown: 20, Settled: 60, Noise: 0.02, MinGain: 0.03, MaxLoss: 0.02}
 }
 
 // held is what stands for one job, and what the daemon remembers of it.
@@ -64,6 +69,7 @@ type held struct {
 type tuned struct {
 	policy policies.Policy
 	times  Times
+	params arbiter.Params
 	noise  *rand.Rand
 	held   map[int]*held
 	on     []int // jobs of the last call
@@ -114,13 +120,20 @@ func (d *tuned) admit(now float64, s Server, jobs []*Running) {
 	}
 }
 
-// share gives CPUs by quota and weight, as the kernel does.
+// share gives CPUs by quota and weight, as the kernel does. Limits of memory may sum above
+// the server, too: then page caches give way down to each owner's limit, in proportion.
 func (d *tuned) share(s Server, jobs []*Running) {
 	weights, wants := make([]float64, len(jobs)), make([]float64, len(jobs))
 	for i, r := range jobs {
+		_, weights[i] = s.share(r.GPUs)
+		wants[i] = d.held[r.ID].memoryGB
+	}
+	for i, gb := range pour(s.MemoryGB, weights, wants) {
+		jobs[i].MemoryGB = gb
+	}
+	for i, r := range jobs {
 		h := d.held[r.ID]
-		r.MemoryGB = h.memoryGB
-		weights[i], wants[i] = float64(h.weight), min(h.quota, r.want(h.memoryGB))
+		weights[i], wants[i] = float64(h.weight), min(h.quota, r.want(r.MemoryGB))
 	}
 	for i, cpus := range pour(s.CPUs, weights, wants) {
 		jobs[i].Have = cpus
@@ -138,9 +151,9 @@ func (d *tuned) read(v float64) float64 {
 // propose asks the policy and begins the first plan that may be tried.
 func (d *tuned) propose(now float64, s Server, jobs []*Running) {
 	var asked []policies.Job
-	spare := s.CPUs
+	spare, freeGB := s.CPUs, s.MemoryGB
 	for _, r := range jobs {
-		spare -= r.Have
+		spare, freeGB = spare-r.Have, freeGB-r.MemoryGB
 	}
 	for _, r := range jobs {
 		if h := d.held[r.ID]; now >= r.StartS+d.times.Verdict-1e-9 && now >= h.cooledS-1e-9 {
@@ -150,7 +163,7 @@ func (d *tuned) propose(now float64, s Server, jobs []*Running) {
 	if len(asked) == 0 {
 		return
 	}
-	node := policies.Node{CPUs: s.CPUs, MaxWeight: 10000, Memory: s.MemoryGB * 1e9}
+	node := policies.Node{CPUs: s.CPUs, MaxWeight: 10000, Memory: s.MemoryGB * 1e9, MemoryFree: max(0, freeGB) * 1e9}
 	plans := d.policy.Propose(node, asked).Plans
 	if d.deals {
 		var freed bool

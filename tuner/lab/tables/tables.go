@@ -122,6 +122,10 @@ type Curve struct {
 	CPUs     []float64   // ascending
 	MemoryGB []float64   // ascending
 	Rate     [][]float64 // by CPUs, then memory
+	// Parts: a cache is worth the part of what it lacks that it holds, so that memory
+	// between two steps of the table counts in proportion. The table does not tell: else
+	// it counts as the lower step.
+	Parts bool
 }
 
 // add takes the points as the file lists them: by CPUs, then by memory.
@@ -148,13 +152,21 @@ func (c *Curve) whole() bool {
 }
 
 // At is the rate on so much of both: linear between the table's CPUs and from
-// zero to the first, and the table's next lower step of memory, since what a cache gains in
-// between is not told.
+// zero to the first. Between two steps of memory it is that of the lower, or, in Parts,
+// what CPUs and memory each allow: so the whole table can be read (TestCurvesAreTwoBounds).
 func (c *Curve) At(cpus, memoryGB float64) float64 {
 	if cpus <= 0 || memoryGB <= 0 {
 		return 0
 	}
 	m := c.step(memoryGB)
+	if c.part(memoryGB) == 0 {
+		return c.at(cpus, m)
+	}
+	return min(c.at(cpus, m+1), c.Most(memoryGB))
+}
+
+// at is the rate on so many CPUs at one step of memory.
+func (c *Curve) at(cpus float64, m int) float64 {
 	i, exact := slices.BinarySearch(c.CPUs, cpus)
 	switch {
 	case exact:
@@ -177,18 +189,49 @@ func (c *Curve) step(memoryGB float64) int {
 	return m
 }
 
-// Most is the rate with CPUs in plenty.
-func (c *Curve) Most(memoryGB float64) float64 { return c.Rate[len(c.Rate)-1][c.step(memoryGB)] }
-
-// Knee is the table's fewest CPUs beyond which more buy no speed.
-func (c *Curve) Knee(memoryGB float64) float64 {
+// part is how far memory reaches from one step of the table to the next, if that counts.
+func (c *Curve) part(memoryGB float64) float64 {
 	m := c.step(memoryGB)
-	for i, r := range c.Rate {
-		if r[m] >= c.Most(memoryGB) {
-			return c.CPUs[i]
+	if !c.Parts || m+1 == len(c.MemoryGB) {
+		return 0
+	}
+	return max(0, (memoryGB-c.MemoryGB[m])/(c.MemoryGB[m+1]-c.MemoryGB[m]))
+}
+
+// Most is the rate with CPUs in plenty.
+func (c *Curve) Most(memoryGB float64) float64 {
+	m, top := c.step(memoryGB), c.Rate[len(c.Rate)-1]
+	if part := c.part(memoryGB); part > 0 {
+		return top[m] + part*(top[m+1]-top[m])
+	}
+	return top[m]
+}
+
+// Knee is the fewest CPUs beyond which more buy no speed; the table's own at its steps.
+func (c *Curve) Knee(memoryGB float64) float64 {
+	most := c.Most(memoryGB)
+	for i, cpus := range c.CPUs {
+		if c.At(cpus, memoryGB) < most {
+			continue
 		}
+		if m := c.step(memoryGB); i > 0 && c.part(memoryGB) > 0 {
+			below, above := c.Rate[i-1][m+1], c.Rate[i][m+1]
+			return c.CPUs[i-1] + (most-below)/(above-below)*(cpus-c.CPUs[i-1])
+		}
+		return cpus
 	}
 	return c.CPUs[len(c.CPUs)-1]
+}
+
+// Cached is the table's least memory that more of, with CPUs in plenty, buys no speed.
+func (c *Curve) Cached() float64 {
+	top := c.Rate[len(c.Rate)-1]
+	for m, gb := range c.MemoryGB {
+		if top[m] >= top[len(top)-1] {
+			return gb
+		}
+	}
+	return c.MemoryGB[len(c.MemoryGB)-1]
 }
 
 // BestCase is the table's least demand that gives the highest rate there is:

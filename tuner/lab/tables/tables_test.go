@@ -70,6 +70,43 @@ func TestCurvesAreMonotone(t *testing.T) {
 	}
 }
 
+// TestCurvesAreTwoBounds: each table is what its CPUs allow with memory in plenty, or what
+// its memory allows with CPUs in plenty, whichever is less; so memory between two steps can
+// be told from both, and at the steps nothing changes by it.
+func TestCurvesAreTwoBounds(t *testing.T) {
+	all, err := Curves()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		plenty := c.MemoryGB[len(c.MemoryGB)-1]
+		for i, cpus := range c.CPUs {
+			for m, gb := range c.MemoryGB {
+				if want := min(c.At(cpus, plenty), c.Most(gb)); c.Rate[i][m] != want {
+					t.Errorf("%s on %v CPUs and %v GB: %v, its bounds say %v", c.Model, cpus, gb, c.Rate[i][m], want)
+				}
+			}
+		}
+		parts := c
+		parts.Parts = true
+		for gb := 10.0; gb < 300; gb += 2.5 {
+			for cpus := 0.5; cpus < 26; cpus += 0.5 {
+				if parts.At(cpus, gb) < c.At(cpus, gb) || parts.At(cpus, gb) > parts.At(cpus, gb+2.5) {
+					t.Errorf("%s on %v CPUs and %v GB: %v by parts, %v by steps", c.Model, cpus, gb, parts.At(cpus, gb), c.At(cpus, gb))
+				}
+			}
+			if knee := parts.Knee(gb); parts.At(knee, gb) < parts.Most(gb)*(1-1e-9) || knee > c.CPUs[0] && parts.At(0.99*knee, gb) >= parts.Most(gb) {
+				t.Errorf("%s: knee of %v CPUs at %v GB", c.Model, knee, gb)
+			}
+		}
+	}
+	alex := curve(t, "AlexNet")
+	alex.Parts = true
+	if got := alex.At(12, 93.75); math.Abs(got-2.47) > 1e-9 || alex.Cached() != 125 {
+		t.Errorf("half way from 62.5 to 125 GB: %v, want half way from 2 to 2.94; cached with %v GB", got, alex.Cached())
+	}
+}
+
 // TestSourcesNamesAll: each table's repository and commit, and the licenses' own words.
 func TestSourcesNamesAll(t *testing.T) {
 	for _, want := range []string{"msr-fiddle/synergy at 1bb2bed", "SymbioticLab/Tiresias at 959f9b0", "stanford-futuredata/gavel at c4fa400",
