@@ -22,7 +22,7 @@ type Params struct {
 	Objective policies.Objective
 	// Unit is the least amount of CPUs that is dealt.
 	Unit float64
-	// MinGain is the least gain of the objective, over all jobs that compete, worth moving weights.
+	// MinGain is the least gain of the objective, over all jobs that want the surplus, worth moving weights.
 	MinGain float64
 	// MinMove is the least relative change of a weight worth a write.
 	MinMove float64
@@ -74,6 +74,7 @@ type Grant struct {
 	Rate     float64 // over the best it could reach, 0..1; 0 where that is not known
 	RateNow  float64
 
+	wants         bool // it needs more than it is entitled to, whether or not it can be moved
 	idle, unknown bool // for Why
 	used          float64
 	short         string

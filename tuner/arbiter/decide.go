@@ -19,7 +19,8 @@ func Decide(p Params, node policies.Node, claims []Claim) Plan {
 	for i, c := range claims {
 		plan.Grants[i] = Grant{Key: c.Key, Entitled: rights[i], Need: c.need(free), Now: now[i], CPUs: same[i], Weight: c.Weight,
 			Rate: c.rate(same[i]), RateNow: c.rate(now[i])}
-		plan.Grants[i].Competes = c.Movable && c.Active && plan.Grants[i].Need > rights[i]*(1+p.MinGain)
+		plan.Grants[i].wants = c.Active && plan.Grants[i].Need > rights[i]*(1+p.MinGain)
+		plan.Grants[i].Competes = c.Movable && plan.Grants[i].wants
 	}
 	if free > 0 && len(claims) > 0 {
 		plan.target(p, node, free, claims)
@@ -141,11 +142,12 @@ func (plan *Plan) weights(p Params, claims []Claim) (out []float64, competing in
 	return out, competing
 }
 
-// value is the objective over those that compete.
+// value is the objective over those that compete, and those that would if they could be
+// moved at this moment: else what is dealt at their cost is dealt back once they can.
 func (plan *Plan) value(p Params, claims []Claim, cpus []float64) float64 {
 	sum, worst := 0.0, math.Inf(1)
 	for i, c := range claims {
-		if plan.Grants[i].Competes {
+		if plan.Grants[i].wants && c.Enrolled && c.CPU.Known() {
 			sum += c.importance() * c.rate(cpus[i])
 			worst = min(worst, c.rate(cpus[i])/c.importance())
 		}

@@ -65,6 +65,27 @@ func TestDemandOfUnknownWants(t *testing.T) {
 	}
 }
 
+// TestNoDealAtTheCostOfOneThatWaits: by max-min two would be dealt what a third has that
+// cannot be moved at this moment, and is the worst off for its importance; once it can, it
+// would be dealt back.
+func TestNoDealAtTheCostOfOneThatWaits(t *testing.T) {
+	waits, quota, low, donor := job("waits", 0.82), job("quota", 1.66), job("low", 1.92), job("donor", 0.35)
+	waits.Weight, waits.Used, waits.Movable = 1351, 0.75, false
+	low.Weight, low.Used, low.Importance = 697, 0.39, 1
+	quota.OwnQuota, quota.Quota, quota.Want, quota.Used, quota.Importance = 0.3, 0.39, 0.57, 0.39, 1
+	other := Claim{Key: "other", Name: "other", Active: true, OwnWeight: 1024, Weight: 1024, Used: 0.12}
+	p := Defaults()
+	p.Objective = policies.ObjectiveMaxMin
+	node := policies.Node{CPUs: 2, MaxWeight: 10000}
+	if got := Decide(p, node, []Claim{waits, quota, low, donor, other}); got.Move || got.Release {
+		t.Errorf("dealt at its cost: %+v", got)
+	}
+	waits.CPU = policies.Curve{} // of what it makes of CPUs nothing is known: it has its right, no more
+	if got := Decide(p, node, []Claim{waits, quota, low, donor, other}); !got.Move {
+		t.Errorf("not dealt: %+v", got)
+	}
+}
+
 // TestNoDealIsReleasedAtOnce: whatever stands, a deal leaves nobody so little that it
 // would have to be undone at the next tick.
 func TestNoDealIsReleasedAtOnce(t *testing.T) {

@@ -30,6 +30,11 @@ func TestBoundsOfOtherKnobs(t *testing.T) {
 		"I/O weight of a best-effort": {runtime.KnobIOWeight, "100", "100", "50", best, "50", "", true},
 		"I/O weight beyond BFQ's":     {runtime.KnobIOWeight, "100", "100", "4000", none, "", "up to 1000", false},
 
+		"weight back towards its owner's":           {runtime.KnobCPUWeight, "697", "1024", "844", none, "844", "", false},
+		"weight lower still, not said to be less":   {runtime.KnobCPUWeight, "697", "1024", "600", none, "", "below its owner's", false},
+		"weight below its owner's":                  {runtime.KnobCPUWeight, "1024", "1024", "600", none, "", "below its owner's", false},
+		"weight below its owner's, said to be less": {runtime.KnobCPUWeight, "1024", "1024", "600", none, "600", "", true},
+
 		"burst":                      {runtime.KnobCPUBurst, "0", "0", "50000", none, "50000", "", false},
 		"burst above half the quota": {runtime.KnobCPUBurst, "0", "0", "900000", none, "100000", "", false},
 		"burst below its owner's":    {runtime.KnobCPUBurst, "50000", "50000", "10000", none, "", "below its owner's", true},

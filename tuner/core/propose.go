@@ -229,7 +229,8 @@ func (c *Core) bound(j *job, ch policies.Change) (_ policies.Change, why string)
 	if original, ok := j.original(ch.Knob).Int(); ok && ch.Knob == runtime.KnobCPUWeight {
 		// Less weight than its owner gave takes what it uses above its entitlement, never below:
 		// guards() looks at the whole plan for it.
-		if to, isNumber := ch.To.Int(); !isNumber || to < original && !e.BestEffort && !ch.Take {
+		now, _ := ch.From.Int()
+		if to, isNumber := ch.To.Int(); !isNumber || to < min(now, original) && !e.BestEffort && !ch.Take {
 			return ch, "below its owner's weight"
 		}
 	}
