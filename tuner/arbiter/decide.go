@@ -24,7 +24,7 @@ func Decide(p Params, node policies.Node, claims []Claim) Plan {
 	}
 	if free > 0 && len(claims) > 0 {
 		plan.target(p, node, free, claims)
-		plan.steer(p, free, claims)
+		plan.steer(p, free, claims, same)
 	}
 	for i, c := range claims {
 		g := &plan.Grants[i]
@@ -75,10 +75,10 @@ func (plan *Plan) target(p Params, node policies.Node, free float64, claims []Cl
 }
 
 // steer turns the targets of those that compete into weights, and keeps them only if
-// the kernel would make enough of them, and nobody falls below its right.
-func (plan *Plan) steer(p Params, free float64, claims []Claim) {
+// the kernel would make enough of them, and nobody falls below its right. same is what
+// each gets as weights stand.
+func (plan *Plan) steer(p Params, free float64, claims []Claim, same []float64) {
 	weights, competing := plan.weights(p, claims)
-	same := shares(free, claims, Claim.weight, Claim.want)
 	own := shares(free, claims, Claim.ownWeight, Claim.want)
 	after, moved := same, 0
 	if competing >= 2 && !plan.Short {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -362,11 +363,12 @@ func meanRate(obs []trial.Obs) float64 {
 // trialsOf returns the open trials that touch a container, by plan.
 func (c *Core) trialsOf(key string) []*openTrial {
 	var out []*openTrial
-	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
-		if t := c.trials[plan]; t.touches(key) {
+	for _, t := range c.trials {
+		if t.touches(key) {
 			out = append(out, t)
 		}
 	}
+	slices.SortFunc(out, func(a, b *openTrial) int { return cmp.Compare(a.order.Plan, b.order.Plan) })
 	return out
 }
 
