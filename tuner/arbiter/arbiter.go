@@ -31,7 +31,8 @@ type Params struct {
 	Keep float64
 	// WeightMax bounds a weight over, and under, its owner's.
 	WeightMax float64
-	// MaxChanges in one plan; 0: no such limit.
+	// MaxChanges in one plan; 0: no such limit. Where more compete, those are dealt first that
+	// would be moved most.
 	MaxChanges int
 }
 

@@ -182,6 +182,7 @@ func TestPlansHold(t *testing.T) {
 		node, claims := randomNode(t)
 		params := Defaults()
 		params.Objective = rapid.SampledFrom(policies.Objectives()).Draw(t, "objective")
+		params.MaxChanges = rapid.SampledFrom([]int{0, 2, 3, 5}).Draw(t, "changes")
 		p := Decide(params, node, claims)
 		if again := Decide(params, node, claims); !reflect.DeepEqual(p, again) {
 			t.Fatalf("%+v, then %+v", p, again)
@@ -189,6 +190,7 @@ func TestPlansHold(t *testing.T) {
 		free := max(0, node.CPUs-node.HostCPUs)
 		wanted := shares(free, claims, Claim.weight, Claim.want) // what policies want may take too: the guard looks at it
 		var rights, sum, own, dealt float64
+		changes := 0
 		for i, g := range p.Grants {
 			for _, v := range []float64{g.Entitled, g.Need, g.Now, g.CPUs, g.Weight, g.Rate, g.RateNow} {
 				if !(v >= 0) || math.IsInf(v, 0) {
@@ -198,6 +200,9 @@ func TestPlansHold(t *testing.T) {
 			rights, sum = rights+g.Entitled, sum+g.CPUs
 			if p.Move && g.Competes {
 				own, dealt = own+claims[i].OwnWeight, dealt+g.Weight
+				if g.Weight != claims[i].Weight {
+					changes++
+				}
 			} else if !p.Release && g.Weight != claims[i].Weight {
 				t.Fatalf("moves the weight of %+v", g)
 			}
@@ -207,6 +212,9 @@ func TestPlansHold(t *testing.T) {
 			if p.Release && claims[i].Returnable && g.Weight != claims[i].OwnWeight {
 				t.Fatalf("%+v is not released", g)
 			}
+		}
+		if params.MaxChanges > 0 && changes > params.MaxChanges {
+			t.Fatalf("%d changes, %d are allowed: %+v", changes, params.MaxChanges, p)
 		}
 		if node.CPUs > 0 && rights > node.CPUs*(1+1e-6) || sum > node.CPUs*(1+1e-6) {
 			t.Fatalf("rights of %v, grants of %v on %v CPUs", rights, sum, node.CPUs)

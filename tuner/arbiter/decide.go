@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -80,7 +81,11 @@ func (plan *Plan) target(p Params, node policies.Node, free float64, claims []Cl
 func (plan *Plan) steer(p Params, free float64, claims []Claim, same []float64) {
 	weights, competing := plan.weights(p, claims)
 	own := shares(free, claims, Claim.ownWeight, Claim.want)
-	after, moved := same, 0
+	after, moved, least := same, 0, p.MinGain
+	if p.MaxChanges > 0 && competing > p.MaxChanges {
+		weights = plan.fewer(p, claims, same, weights)
+		least *= float64(p.MaxChanges) / float64(competing) // of a part of them
+	}
 	if competing >= 2 && !plan.Short {
 		steered := make([]Claim, len(claims))
 		copy(steered, claims)
@@ -94,10 +99,7 @@ func (plan *Plan) steer(p Params, free float64, claims []Claim, same []float64) 
 		}
 		after = shares(free, steered, Claim.weight, Claim.want)
 		plan.Gain = plan.value(p, claims, after)/plan.value(p, claims, same) - 1
-		plan.Move = moved > 0 && plan.Gain >= p.MinGain
-		if plan.Move && p.MaxChanges > 0 && competing > p.MaxChanges {
-			plan.Move, plan.Why = false, fmt.Sprintf("%d jobs compete, and %d changes a minute are allowed: no weights are dealt", competing, p.MaxChanges)
-		}
+		plan.Move = moved > 0 && plan.Gain >= least
 		for i := range steered { // as they will be seen then: what others no longer use is not theirs by owners' weights
 			steered[i].Used = min(steered[i].Used, after[i])
 		}
@@ -140,6 +142,41 @@ func (plan *Plan) weights(p Params, claims []Claim) (out []float64, competing in
 	}
 	out, _ = fill(sum, low, high, target)
 	return out, competing
+}
+
+// fewer deals anew the weights of as many as one plan may change: those that would be
+// raised most, and those that would be lowered most. All other weights stand, and the sum
+// of all stays the owners'; what the few have is less than all would give them, so those
+// that are lowered are held at their rights. Deals after it go on from there.
+func (plan *Plan) fewer(p Params, claims []Claim, same, weights []float64) []float64 {
+	var order []int
+	sum := 0.0
+	for i, c := range claims {
+		if plan.Grants[i].Competes {
+			order, sum = append(order, i), sum+c.ownWeight()
+		}
+	}
+	move := func(i int) float64 { return weights[i] - claims[i].weight() }
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(move(b), move(a)) })
+	raised := (p.MaxChanges + 1) / 2
+	order = slices.Concat(order[:raised], order[len(order)-(p.MaxChanges-raised):], order[raised:len(order)-(p.MaxChanges-raised)])
+	out := make([]float64, len(claims))
+	for _, i := range order[p.MaxChanges:] {
+		out[i] = claims[i].weight()
+		sum -= out[i]
+	}
+	few := order[:p.MaxChanges]
+	low, high, target := make([]float64, len(few)), make([]float64, len(few)), make([]float64, len(few))
+	for k, i := range few {
+		g, c := plan.Grants[i], claims[i]
+		keeps := c.weight() * min(1, g.Entitled*p.Keep/max(same[i], 1e-9))
+		low[k], high[k], target[k] = max(c.ownWeight()/p.WeightMax, keeps), c.ownWeight()*p.WeightMax, max(g.CPUs, 1e-6)
+	}
+	dealt, _ := fill(sum, low, high, target)
+	for k, i := range few {
+		out[i] = dealt[k]
+	}
+	return out
 }
 
 // value is the objective over those that compete, and those that would if they could be

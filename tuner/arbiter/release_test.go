@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -83,6 +84,61 @@ func TestNoDealAtTheCostOfOneThatWaits(t *testing.T) {
 	waits.CPU = policies.Curve{} // of what it makes of CPUs nothing is known: it has its right, no more
 	if got := Decide(p, node, []Claim{waits, quota, low, donor, other}); !got.Move {
 		t.Errorf("not dealt: %+v", got)
+	}
+}
+
+// TestManyAreDealtInTurns: sixty jobs compete and ten may be changed at one time. Deal after
+// deal moves no more than that, gains, and comes near to what one deal of all would make.
+func TestManyAreDealtInTurns(t *testing.T) {
+	node := policies.Node{CPUs: 50, MaxWeight: 262144}
+	var claims []Claim
+	for i := range 60 {
+		knee := 6.0
+		if i%2 == 0 {
+			knee = 1 + float64(i)/200
+		}
+		c := job(fmt.Sprint("job", i), knee)
+		c.Used = 50.0 / 80
+		claims = append(claims, c)
+	}
+	for i := range 20 {
+		claims = append(claims, job(fmt.Sprint("donor", i), 0.05))
+	}
+	p := Defaults()
+	rates := func(plan Plan) (sum float64) {
+		for _, g := range plan.Grants[:60] {
+			sum += g.Rate
+		}
+		return sum
+	}
+	at := rates(Decide(p, policies.Node{CPUs: 50, MaxWeight: 262144, Reserve: 50}, claims))
+	all := rates(Decide(p, node, claims))
+	p.MaxChanges = 10
+	turns := 0
+	for ; turns < 20; turns++ {
+		plan := Decide(p, node, claims)
+		if plan.Release {
+			t.Fatalf("turn %d is released: %s", turns, plan.Why)
+		}
+		if !plan.Move {
+			break
+		}
+		changes, sum := 0, 0.0
+		for i, g := range plan.Grants {
+			if g.Weight != claims[i].Weight {
+				changes++
+			}
+			if sum += g.Weight; i < 60 {
+				claims[i].Used = g.CPUs
+			}
+			claims[i].Weight = g.Weight
+		}
+		if changes > 10 || !near(sum, 80*1024, 80) {
+			t.Fatalf("turn %d: %d changes, weights of %.0f", turns, changes, sum)
+		}
+	}
+	if last := rates(Decide(p, node, claims)); turns == 0 || turns == 20 || last < at+0.5*(all-at) {
+		t.Errorf("%d turns: a sum of %.2f became %.2f, and in one deal %.2f", turns, at, last, all)
 	}
 }
 
