@@ -31,6 +31,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// filesToo before a message: open files go with it.
+const filesToo = "with files "
+
 // send obeys "COUNT MESSAGE" lines.
 func send(path string, in io.Reader, out io.Writer) {
 	lines := bufio.NewScanner(in)
@@ -39,12 +42,24 @@ func send(path string, in io.Reader, out io.Writer) {
 		count, _ := strconv.Atoi(times)
 		conn, err := net.Dial("unixgram", path)
 		for range count {
-			if err == nil {
+			if text, with := strings.CutPrefix(message, filesToo); err == nil && with {
+				err = sendWithFiles(path, text)
+			} else if err == nil {
 				_, err = conn.Write([]byte(strings.ReplaceAll(message, `\n`, "\n")))
 			}
 		}
 		fmt.Fprintln(out, err)
 	}
+}
+
+// sendWithFiles goes past net, which sends no files by a socket that is connected.
+func sendWithFiles(path, message string) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Sendmsg(fd, []byte(message), unix.UnixRights(0, 1, 2), &unix.SockaddrUnix{Name: path}, 0)
 }
 
 // box is a process in a cgroup of its own.
@@ -165,6 +180,29 @@ func TestDatagrams(t *testing.T) {
 	}
 	if got := ticks(t, p, "a"); len(got) != 1 || got[0].LastNs < before || got[0].LastNs > monotonicNs() {
 		t.Errorf("a has %+v", got)
+	}
+}
+
+// TestFilesInDatagrams: open files that a sender puts beside its words do not become the
+// daemon's, and the words count all the same.
+func TestFilesInDatagrams(t *testing.T) {
+	p, path := newSocket(t)
+	b := newBox(t, path)
+	if err := p.Watch(b.target("b")); err != nil {
+		t.Fatal(err)
+	}
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	before := open()
+	b.send(20, filesToo+"step")
+	wait(t, "all messages", func() bool { n, _ := count(t, p, "b", b.pid); return n == 20 })
+	if after := open(); after > before {
+		t.Errorf("%d files are open, %d before", after, before)
 	}
 }
 

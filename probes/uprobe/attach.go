@@ -53,7 +53,8 @@ func (a attacher) prepare(spec *ebpf.CollectionSpec) {
 }
 
 // attach puts prog on all points of a file, at the entry or the return of the
-// functions. pid 0 is every process.
+// functions. pid 0 is every process. The file is not read: its path and the points'
+// offsets go to the kernel.
 func (a attacher) attach(file *os.File, pid int32, prog *ebpf.Program, points []point, ret bool) ([]link.Link, error) {
 	exe, err := link.OpenExecutable(selfPath(int(file.Fd())))
 	if err != nil {

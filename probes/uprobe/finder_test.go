@@ -1,6 +1,7 @@
 package uprobe
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -359,6 +360,36 @@ func TestHitCostIsMeasured(t *testing.T) {
 	// Any machine: a trap takes more than a function call, less than a millisecond.
 	if cost.Emulated < 50 || cost.Emulated > 1e6 || cost.Stepped < 50 || cost.Stepped > 1e6 || !cost.Measured {
 		t.Errorf("%+v", cost)
+	}
+}
+
+// TestAttachReadsNothing: a container's file that is no library at all is attached to, since
+// only the kernel is told of it; and nothing makes the BPF library look for an offset.
+func TestAttachReadsNothing(t *testing.T) {
+	uprobetest.NeedsRoot(t)
+	path := filepath.Join(t.TempDir(), "hostile")
+	if err := os.WriteFile(path, bytes.Repeat([]byte{0x90}, 4096), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	a := newAttacher()
+	prog, err := pricingProgram(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.Close()
+	links, err := a.attach(file, 0, prog, []point{{offset: 64}}, false)
+	if err := errors.Join(err, closeAll(links)); err != nil {
+		t.Errorf("attached by its offset: %v", err)
+	}
+	all := Hook{Match: func(string) (Point, bool) { return Point{Returns: true}, true }}
+	entries, returns := all.points([]symbols.Symbol{{Name: "a"}, {Name: "b", Offset: 64}}, 0)
+	if len(entries) != 1 || len(returns) != 1 || entries[0].offset != 64 {
+		t.Errorf("entries %+v, returns %+v: one has an offset", entries, returns)
 	}
 }
 

@@ -88,7 +88,9 @@ func cookie(code uint32, stepped bool, turn uint16) uint64 {
 func (h *Hook) points(found []symbols.Symbol, turn uint16) (entries, returns []point) {
 	for _, s := range found {
 		p, ok := h.Match(s.Name)
-		if !ok {
+		// A file's first byte is no instruction; and without an offset the BPF library would
+		// read the file for one, here, with all that we may do.
+		if !ok || s.Offset == 0 {
 			continue
 		}
 		at := point{offset: s.Offset, cookie: cookie(p.Code, s.Stepped, turn)}

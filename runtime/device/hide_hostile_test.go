@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -199,5 +200,37 @@ func TestHostsDev(t *testing.T) {
 	}
 	if _, err := os.Lstat(node); err == nil {
 		t.Error("a node of its own /dev stays")
+	}
+}
+
+// TestManyEntries: a directory that a container filled is gone through piece by piece, and
+// no longer than there is time.
+func TestManyEntries(t *testing.T) {
+	dir := t.TempDir()
+	const many = 1000
+	for i := range many {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := 0
+	count := func(most int) func(os.DirEntry) bool {
+		return func(os.DirEntry) bool { seen++; return seen < most }
+	}
+	if err := eachEntry(t.Context(), dir, count(2*many)); err != nil || seen != many {
+		t.Errorf("%d of %d entries, %v", seen, many, err)
+	}
+	seen = 0
+	if err := eachEntry(t.Context(), dir, count(3)); err != nil || seen != 3 {
+		t.Errorf("%d entries, %v; 3 sufficed", seen, err)
+	}
+	seen = 0
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := eachEntry(ended, dir, count(2*many)); !errors.Is(err, context.Canceled) || seen >= many {
+		t.Errorf("%d entries without time, %v", seen, err)
+	}
+	if err := eachEntry(t.Context(), filepath.Join(dir, "none"), count(1)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory that is none: %v", err)
 	}
 }

@@ -1,9 +1,11 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -73,7 +75,7 @@ func (v *Visibility) findUser(ctx context.Context, c runtime.Container, minors [
 			return nil, err
 		}
 		dir := filepath.Join(v.o.ProcRoot, strconv.Itoa(pid))
-		minor, err := openMinor(filepath.Join(dir, "fd"), v.useMajor, minors)
+		minor, err := openMinor(ctx, filepath.Join(dir, "fd"), v.useMajor, minors)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH):
 			continue // it ended
@@ -125,25 +127,48 @@ func processesIn(dir string) (pids []int, err error) {
 }
 
 // openMinor returns the first of the minor numbers that one of the files is; -1: none.
-func openMinor(dir string, major int, minors []int) (int, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return -1, err
-	}
-	for _, e := range entries {
+func openMinor(ctx context.Context, dir string, major int, minors []int) (int, error) {
+	found := -1
+	err := eachEntry(ctx, dir, func(e os.DirEntry) bool {
 		path := filepath.Join(dir, e.Name())
 		target, err := os.Readlink(path)
 		if err != nil || !strings.HasPrefix(target, "/") {
-			continue // closed meanwhile; or a socket, a pipe: not a node
+			return true // closed meanwhile; or a socket, a pipe: not a node
 		}
 		var st unix.Statx_t
 		// Not synced: the file's own server, a container's perhaps, is not asked.
 		if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
-			continue // closed meanwhile
+			return true // closed meanwhile
 		}
 		if st.Mode&unix.S_IFMT == unix.S_IFCHR && int(st.Rdev_major) == major && slices.Contains(minors, int(st.Rdev_minor)) {
-			return int(st.Rdev_minor), nil
+			found = int(st.Rdev_minor)
+		}
+		return found < 0
+	})
+	return found, err
+}
+
+// eachEntry goes through a directory until use says that it suffices. A container's has as
+// many entries as it likes to make: few are held at a time.
+func eachEntry(ctx context.Context, dir string, use func(os.DirEntry) bool) error {
+	const held = 256
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for {
+		entries, err := f.ReadDir(held)
+		for _, e := range entries {
+			if !use(e) {
+				return nil
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err := cmp.Or(err, ctx.Err()); err != nil {
+			return err
 		}
 	}
-	return -1, nil
 }

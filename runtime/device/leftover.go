@@ -51,7 +51,7 @@ func (v *Visibility) Sweep(ctx context.Context, c runtime.Container) (done bool,
 	var nodes []Node
 	if written.After(v.startOf(c)) { // nodes may have been removed in this life; a restart makes a new /dev
 		nodes = v.sweepNodes(ctx, c)
-		if len(nodes) == 0 && len(gpusIn(v.hostDev)) > 0 {
+		if len(nodes) == 0 && len(gpusIn(ctx, v.hostDev)) > 0 {
 			return false, notes, nil // nothing of what it was given can be opened yet
 		}
 	}
@@ -86,7 +86,7 @@ func (v *Visibility) sweepNodes(ctx context.Context, c runtime.Container) (nodes
 		return nil
 	}
 	defer dev.Close()
-	for _, minor := range gpusIn(v.hostDev) {
+	for _, minor := range gpusIn(ctx, v.hostDev) {
 		n, ok, _ := nodeOf(dev, "nvidia"+strconv.Itoa(minor), majors)
 		if access, _ := v.allowed(ctx, c, minor); ok && access == AccessAllowed {
 			nodes = append(nodes, n)

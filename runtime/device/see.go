@@ -51,16 +51,16 @@ func (v *Visibility) knownMinors(ctx context.Context, c runtime.Container, h Hid
 	for minor := range view.UUIDs {
 		out = append(out, minor)
 	}
-	out = append(out, gpusIn(v.hostDev)...)
+	out = append(out, gpusIn(ctx, v.hostDev)...)
 	if len(out) == len(h.Minors) {
 		// Where its files cannot be reached its rules alone name them.
-		named, _ := inFiles(ctx, v, c, func(_ context.Context, root *os.File) ([]int, error) {
+		named, _ := inFiles(ctx, v, c, func(ctx context.Context, root *os.File) ([]int, error) {
 			dev, err := v.devDir(root)
 			if err != nil {
 				return nil, err
 			}
 			defer dev.Close()
-			return gpusIn(fmt.Sprintf("/proc/self/fd/%d", dev.Fd())), nil
+			return gpusIn(ctx, fmt.Sprintf("/proc/self/fd/%d", dev.Fd())), nil
 		})
 		out = append(out, named...)
 	}
@@ -84,15 +84,15 @@ func (v *Visibility) knownMinors(ctx context.Context, c runtime.Container, h Hid
 }
 
 // gpusIn are the N of the nvidiaN in a directory.
-func gpusIn(dir string) (out []int) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	for _, e := range entries {
+func gpusIn(ctx context.Context, dir string) (out []int) {
+	err := eachEntry(ctx, dir, func(e os.DirEntry) bool {
 		if minor, ok := gpuMinor(e.Name()); ok && e.Type()&os.ModeCharDevice != 0 {
 			out = append(out, minor)
 		}
+		return true
+	})
+	if err != nil { // what cannot be read has none
+		return nil
 	}
 	return out
 }
