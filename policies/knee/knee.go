@@ -69,6 +69,9 @@ func (k Policy) Propose(node policies.Node, jobs []policies.Job) policies.Propos
 		if j.Verdict.Cause == policies.CauseWorkers || j.Verdict.Cause == policies.CauseStorage || j.Verdict.Cause == policies.CauseRemote {
 			out.Advice = append(out.Advice, policies.Advice{Key: j.Key, Text: j.Verdict.Relief})
 		}
+		if text := k.lowAdvice(node, j); text != "" {
+			out.Advice = append(out.Advice, policies.Advice{Key: j.Key, Text: text})
+		}
 		sight, text := k.sight(j)
 		if sight != nil {
 			out.Sights = append(out.Sights, *sight)

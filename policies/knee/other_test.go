@@ -1,22 +1,34 @@
 package knee
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 )
 
+// stored waits for a disk that others use too.
+func stored() policies.Job {
+	j := cached()
+	j.Now[runtime.KnobIOWeight] = "100"
+	j.Verdict.Cause = policies.CauseStorage
+	j.MemoryUse = policies.MemoryUse{Read: true, Current: gib}
+	j.Disk = policies.Disk{Own: 10 * mib, Others: 30 * mib}
+	return j
+}
+
+// displaced has no limit, and others on the host evict its pages.
+func displaced() policies.Job {
+	j := stored()
+	delete(j.Now, runtime.KnobIOWeight)
+	j.Now[runtime.KnobMemoryLimit], j.Now[runtime.KnobMemoryLow] = runtime.ValueMax, "0"
+	j.MemoryUse = policies.MemoryUse{Read: true, Current: gib, Reread: 10 * mib, DiskRead: 10 * mib, LowReaches: true}
+	return j
+}
+
 // TestOtherKnobs: when burst, I/O weight, CPU set and memory.low are asked for, and when not.
 func TestOtherKnobs(t *testing.T) {
-	stored := func() policies.Job {
-		j := cached()
-		j.Now[runtime.KnobIOWeight] = "100"
-		j.Verdict.Cause = policies.CauseStorage
-		j.MemoryUse = policies.MemoryUse{Read: true, Current: gib}
-		j.Disk = policies.Disk{Own: 10 * mib, Others: 30 * mib}
-		return j
-	}
 	bursty := func() policies.Job {
 		j := starved(2) // of which it needs 1.5
 		j.Enrolment.Knobs = []string{"cpu"}
@@ -30,13 +42,6 @@ func TestOtherKnobs(t *testing.T) {
 		j.Now[runtime.KnobCpuset], j.NearCPUs = "", "0-3"
 		j.Breakdown = policies.Breakdown{WallNs: 100}
 		j.Verdict.Cause = policies.CauseWorkers
-		return j
-	}
-	displaced := func() policies.Job {
-		j := stored()
-		delete(j.Now, runtime.KnobIOWeight)
-		j.Now[runtime.KnobMemoryLimit], j.Now[runtime.KnobMemoryLow] = runtime.ValueMax, "0"
-		j.MemoryUse = policies.MemoryUse{Read: true, Current: gib, Reread: 10 * mib, DiskRead: 10 * mib, LowReaches: true}
 		return j
 	}
 	for name, c := range map[string]struct {
@@ -89,6 +94,37 @@ func TestOtherKnobs(t *testing.T) {
 				t.Errorf("%+v, want %s %s", ch, c.knob, c.to)
 			}
 		})
+	}
+}
+
+// TestLowThatCannotBe: people are told what would keep a displaced job's pages, where
+// trimtab may not, or where it would have no effect; and nothing where nothing is lost.
+func TestLowThatCannotBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*policies.Job)
+		says   string // "": nothing of memory.low
+	}{
+		"it can be":          {func(*policies.Job) {}, ""},
+		"it reaches nothing": {func(j *policies.Job) { j.MemoryUse.LowReaches = false }, "reaches nothing here"},
+		"it is not allowed":  {func(j *policies.Job) { j.Enrolment.Knobs = []string{"cpu"} }, "where the knob memory is allowed"},
+		"nothing is lost":    {func(j *policies.Job) { j.MemoryUse.LowReaches, j.MemoryUse.Reread = false, 0 }, ""},
+		"a kernel of v1":     {func(j *policies.Job) { delete(j.Now, runtime.KnobMemoryLow) }, ""},
+		"it has a limit": {func(j *policies.Job) {
+			j.MemoryUse.LowReaches, j.MemoryUse.Limit, j.Now[runtime.KnobMemoryLimit] = false, 2*gib, runtime.IntValue(2*gib)
+		}, ""},
+	} {
+		j := displaced()
+		c.change(&j)
+		j.Original = j.Now.Clone()
+		said := ""
+		for _, a := range New(Defaults()).Propose(bigNode, []policies.Job{j}).Advice {
+			if strings.Contains(a.Text, "memory.low") {
+				said = a.Text
+			}
+		}
+		if c.says == "" && said != "" || !strings.Contains(said, c.says) {
+			t.Errorf("%s: %q, want %q", name, said, c.says)
+		}
 	}
 }
 
