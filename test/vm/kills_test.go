@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -24,6 +25,14 @@ func TestKills(t *testing.T) {
 		{"whatever is killed, every original comes back, by systemd's driver", killed("systemd", kills-kills/2)},
 		{"whatever is killed, every original comes back, by the cgroupfs driver", killed("cgroupfs", kills/2)},
 	})
+}
+
+// eachKnob moves what v2 alone has as well: burst, memory.high, memory.low.
+func eachKnob(t *testing.T, m *machine) {
+	o := m.try(t, "cd /tmp && /opt/vm/kills.test -test.v -test.count=1 -test.timeout 10m -test.run TestEachKnob 2>&1")
+	if o.Code != 0 || !strings.Contains(o.Stdout, "9 knobs moved") {
+		t.Fatalf("ended with %d\n%s%s", o.Code, o.Stdout, o.Stderr)
+	}
 }
 
 func killed(driver string, kills int) func(*testing.T, *machine) {
