@@ -63,6 +63,30 @@ func TestKilledTwice(t *testing.T) {
 	}
 }
 
+// TestLateWriteBeforeASafeLimit: a safe limit was on its way and cut short; the next that
+// is safe is another one, and the engine fails as the first lands. It is trimtab's still.
+func TestLateWriteBeforeASafeLimit(t *testing.T) {
+	b := newBench(t)
+	c := b.start(container("a"), owner())
+	f := originals.For(c)
+	f.Knobs[runtime.KnobMemoryLimit] = originals.Knob{Original: bytes(1024 * mib), Written: bytes(8192 * mib), Writing: bytes(3072 * mib)}
+	if err := b.store.Save(f); err != nil {
+		t.Fatal(err)
+	}
+	b.start(c, runtime.Values{runtime.KnobMemoryLimit: bytes(8192 * mib)})
+	b.engine.late = append(b.engine.late, func() { b.start(c, runtime.Values{runtime.KnobMemoryLimit: bytes(3072 * mib)}) })
+	b.engine.onApply = func(runtime.Container, runtime.Values) error { return runtime.ErrUnavailable }
+	b.use = actuator.MemoryUse{Anon: 4000 * mib}
+	b.actuator().Restore(t.Context(), c, "start")
+	b.engine.onApply, b.use = nil, actuator.MemoryUse{}
+	if got := b.actuator().Restore(t.Context(), c, "start"); got.Outcome != actuator.Restored {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff(owner(), b.stands(c)); diff != "" || b.files() != 0 {
+		t.Errorf("%d files, %s", b.files(), diff)
+	}
+}
+
 // TestLateWriteAfterOwnersReset: a write was cut short, its owner set the
 // original back, and a rollback finds nothing to do; the write lands then.
 func TestLateWriteAfterOwnersReset(t *testing.T) {

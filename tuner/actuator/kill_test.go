@@ -47,7 +47,7 @@ func childParts(dir string) (*fakeEngine, *originals.Store, []runtime.Container)
 }
 
 // killedChild lives a daemon's life on file-backed containers (a plan kept, a
-// second one rolled back, one container restored) and dies by SIGKILL at the
+// second one rolled back, one container restored, its memory limit in steps) and dies by SIGKILL at the
 // given fault point.
 func killedChild(dir string, point int) error {
 	engine, _, cs := childParts(dir)
@@ -59,7 +59,7 @@ func killedChild(dir string, point int) error {
 		}
 	}
 	store := originals.New(originals.Options{Dir: filepath.Join(dir, "originals"), Fault: fault})
-	options := actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store, Fault: fault}
+	options := actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store, Fault: fault, Memory: cached}
 	if os.Getenv(childLateEnv) != "" {
 		options.Store = lateStore{store}
 	}
@@ -67,7 +67,8 @@ func killedChild(dir string, point int) error {
 	ctx := context.Background()
 	kept := order(
 		item(cs[0], tune("cpu"), quotaUp(), change(runtime.KnobCPUWeight, "1024", "2048")),
-		item(cs[1], tune("cpu"), change(runtime.KnobCPUWeight, "1024", "512")))
+		item(cs[1], tune("cpu", "memory"), change(runtime.KnobCPUWeight, "1024", "512"),
+			change(runtime.KnobMemoryLimit, bytes(1024*mib), bytes(4096*mib)), change(runtime.KnobMemorySwap, bytes(2048*mib), bytes(6144*mib))))
 	second := order(item(cs[0], tune("cpu"), change(runtime.KnobCPUQuota, "150000 100000", "200000 100000")))
 	if !a.Apply(ctx, kept).Applied || !a.Apply(ctx, second).Applied {
 		return errors.New("the child's plans were not applied")
@@ -77,6 +78,11 @@ func killedChild(dir string, point int) error {
 		return fmt.Errorf("the child's restore: %+v", r)
 	}
 	return nil
+}
+
+// cached is much page cache, for which a limit goes down in steps.
+func cached(context.Context, runtime.Container) (actuator.MemoryUse, error) {
+	return actuator.MemoryUse{Anon: 100 * mib, Usage: 4000 * mib}, nil
 }
 
 // lateStore breaks law 2: an original reaches the disk when its write has been read back.
@@ -110,7 +116,7 @@ func TestKillFindsABrokenOrder(t *testing.T) {
 			}
 		}
 		runChild(t, program, dir, point, childLateEnv+"=1")
-		a := actuator.New(actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store})
+		a := actuator.New(actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store, Memory: cached})
 		if err := bringBack(t, a, cs, point); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +150,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 			}
 		}
 		killed := runChild(t, program, dir, point)
-		a := actuator.New(actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store})
+		a := actuator.New(actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store, Memory: cached})
 		if err := bringBack(t, a, cs, point); err != nil {
 			t.Fatalf("killed at point %d: %v", point, err)
 		}

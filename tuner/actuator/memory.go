@@ -34,6 +34,10 @@ const (
 	// debtStep is the share by which a safe value must fall before a debt is paid
 	// in part: each payment is a disk sync and an engine call.
 	debtStep = 0.05
+	// stepShare is how much of what is charged may have to go for one write of a limit on
+	// its way back: page cache that is freed in pieces keeps no write waiting, and what
+	// grows meanwhile is seen before the next. Chosen, not measured.
+	stepShare = 0.25
 )
 
 // unlimited stands for no limit in comparisons.
@@ -50,6 +54,14 @@ func (u MemoryUse) floor(withSwap bool) float64 {
 	}
 	bytes := max(held+max(held*memoryMarginShare, memoryMarginBytes), float64(u.Rigid)+memoryMarginBytes)
 	return math.Ceil(bytes/memoryGrainBytes) * memoryGrainBytes
+}
+
+// step is the next limit on the way down from what stands: the lowest itself where nothing
+// that is charged has to go for it.
+func (u MemoryUse) step(stands, lowest float64) float64 {
+	from := min(stands, float64(u.Usage))
+	next := math.Floor((from-max(stepShare*from, memoryMarginBytes))/memoryGrainBytes) * memoryGrainBytes
+	return max(next, lowest)
 }
 
 // kills reports whether lowering the knob can kill or livelock what runs under

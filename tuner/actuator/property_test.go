@@ -176,7 +176,8 @@ func (w *world) step() {
 	w.foreignAt = rapid.IntRange(-40, 20).Draw(w.T, "foreign write at")
 	w.lateWrite = rapid.Bool().Draw(w.T, "late write")
 	w.failing = rapid.SampledFrom([]error{nil, nil, nil, nil, runtime.ErrRefused, runtime.ErrUnavailable}).Draw(w.T, "engine fails")
-	w.bench.use = actuator.MemoryUse{Anon: rapid.SampledFrom([]uint64{1 << 20, 1 << 20, 3 << 30}).Draw(w.T, "anon")}
+	w.bench.use = actuator.MemoryUse{Anon: rapid.SampledFrom([]uint64{1 << 20, 1 << 20, 2 << 30, 3 << 30}).Draw(w.T, "anon"),
+		Usage: rapid.SampledFrom([]uint64{0, 4 << 30, 9 << 30}).Draw(w.T, "usage")} // page cache takes limits down in steps
 	handover := rapid.Bool().Draw(w.T, "handover")
 	steps := map[string]func(){
 		"apply":    w.apply,

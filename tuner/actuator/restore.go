@@ -119,8 +119,11 @@ func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string,
 	if !found {
 		return w.result
 	}
-	w.sort(targets(w.file))
-	w.debts = a.safely(ctx, c, w.now, w.set)
+	for more := true; more; more = a.stepDown(ctx, w) {
+		w.sort(targets(w.file))
+		w.debts = a.safely(ctx, c, w.now, w.set)
+		w.lineUp()
+	}
 	err = a.writeBack(ctx, w)
 	if errors.Is(err, runtime.ErrGone) {
 		return a.fruitless(w, err)
@@ -142,6 +145,7 @@ func (a *Actuator) load(ctx context.Context, w *way) (found bool, err error) {
 	w.file, w.saved = file.Clone(), file
 	if w.engine, err = a.engine(w.c); err == nil {
 		w.now, err = w.engine.Read(ctx, w.c)
+		w.before = w.now
 	}
 	return true, err
 }

@@ -89,6 +89,60 @@ func TestRestoreNeverKills(t *testing.T) {
 	}
 }
 
+// TestLimitGoesDownInSteps: no write of the way back evicts more than a quarter of what is
+// charged; what grows meanwhile stops it at what is safe by then, and somebody else's
+// write ends it.
+func TestLimitGoesDownInSteps(t *testing.T) {
+	for name, tt := range map[string]struct {
+		usage   uint64
+		between func(b *bench, c runtime.Container, writes int)
+		writes  []int64 // of the limit, MiB
+		swap    int64
+		outcome actuator.Outcome
+	}{
+		"page cache has to go": {usage: 4000, writes: []int64{3000, 2250, 1687, 1265, 1024}, swap: 2048, outcome: actuator.Restored},
+		"only a little of it":  {usage: 1100, writes: []int64{1024}, swap: 2048, outcome: actuator.Restored},
+		"nothing has to go":    {usage: 900, writes: []int64{1024}, swap: 2048, outcome: actuator.Restored},
+		"it grows in the midst": {usage: 4000, writes: []int64{3000, 2250}, swap: 2048, outcome: actuator.Owed, between: func(b *bench, _ runtime.Container, writes int) {
+			if writes == 2 {
+				b.use.Anon = 2000 * mib
+			}
+		}},
+		"somebody sets it in the midst": {usage: 4000, writes: []int64{3000, 2250}, swap: 2048, outcome: actuator.Yielded, between: func(b *bench, c runtime.Container, writes int) {
+			if writes == 2 {
+				b.engine.after = func(runtime.Container, runtime.Values) error {
+					b.engine.after = nil
+					return b.engine.set(c, runtime.Values{runtime.KnobMemoryLimit: bytes(3333 * mib)})
+				}
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			c := container("a")
+			a := raisedMemory(t, b, c)
+			b.use = actuator.MemoryUse{Anon: 100 * mib, Usage: tt.usage * mib}
+			var writes []int64
+			b.engine.onApply = func(_ runtime.Container, set runtime.Values) error {
+				if n, ok := set[runtime.KnobMemoryLimit].Int(); ok {
+					writes = append(writes, n/mib)
+				}
+				if tt.between != nil {
+					tt.between(b, c, len(writes))
+				}
+				return nil
+			}
+			got := a.Restore(t.Context(), c, "opt-out")
+			if !slices.Equal(writes, tt.writes) || got.Knobs[0].Outcome != tt.outcome || got.Knobs[0].Before != bytes(4096*mib) && tt.outcome != actuator.Yielded {
+				t.Errorf("wrote %v, want %v: %+v", writes, tt.writes, got)
+			}
+			if swap := b.stands(c)[runtime.KnobMemorySwap]; swap != bytes(tt.swap*mib) {
+				t.Errorf("swap stands at %s", swap)
+			}
+		})
+	}
+}
+
 func TestMemoryUseUnknownLowersNothing(t *testing.T) {
 	b := newBench(t)
 	c := container("a")

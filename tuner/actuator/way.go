@@ -15,11 +15,13 @@ type way struct {
 	engine   Engine
 	file     originals.File
 	saved    originals.File // as on disk
+	before   runtime.Values // what stood at first
 	now      runtime.Values
 	set      runtime.Values // what is to be written
 	debts    map[runtime.Knob]string
 	result   RestoreResult
 	recorded bool // an intent had to be saved before the write
+	stuck    bool // a step down went wrong: the rest is tried at once
 	// sendErr is what the engine said of the write.
 	sendErr error
 }
@@ -27,6 +29,7 @@ type way struct {
 // sort decides for each knob whether it goes back, is back already, or is
 // somebody else's by now.
 func (w *way) sort(targets runtime.Values) {
+	w.result.Knobs, w.set = nil, runtime.Values{}
 	for _, name := range targets.Sorted() {
 		k, ok := w.file.Knobs[name]
 		if !ok {
@@ -34,7 +37,7 @@ func (w *way) sort(targets runtime.Values) {
 		}
 		target := targets[name]
 		stands, readable := w.now[name]
-		res := KnobResult{Knob: name, Original: k.Original, Target: target, Before: stands, Actual: stands, Outcome: Restored}
+		res := KnobResult{Knob: name, Original: k.Original, Target: target, Before: w.before[name], Actual: stands, Outcome: Restored}
 		switch {
 		case !readable:
 			res.Outcome, res.Text = Failed, "it cannot be read"
@@ -55,6 +58,67 @@ func (w *way) sort(targets runtime.Values) {
 		}
 		w.result.Knobs = append(w.result.Knobs, res)
 	}
+}
+
+// lineUp puts what stands behind a write that was cut short and may still land, where a
+// value is to be written that the record does not know: it has room for one such, and what
+// landed without being on it would be taken for somebody else's. The rest is owed.
+func (w *way) lineUp() {
+	for _, knob := range w.set.Sorted() {
+		k, v := w.file.Knobs[knob], w.set[knob]
+		if k.Writing == "" || v == k.Original || k.Ours(knob, v) {
+			continue
+		}
+		w.set[knob] = w.now[knob]
+		if w.debts[knob] == "" {
+			w.debts[knob] = fmt.Sprintf("%s %s is owed: a write that was cut short may still land", knob, v)
+		}
+	}
+}
+
+// stepDown takes a memory limit one step down, recorded like any write, where page cache
+// has to go for the way back. true: what stands was read anew, and whether it is still
+// ours and what is safe have to be looked at again.
+func (a *Actuator) stepDown(ctx context.Context, w *way) bool {
+	const knob = runtime.KnobMemoryLimit
+	// A write that was cut short may still land: its value must stay the one on record.
+	if _, moves := w.set[knob]; !moves || w.stuck || w.file.Knobs[knob].Writing != "" || ctx.Err() != nil {
+		return false
+	}
+	lowest, errLowest := amount(knob, w.set[knob])
+	stands, errStands := amount(knob, w.now[knob])
+	if errors.Join(errLowest, errStands) != nil || lowest >= stands {
+		return false
+	}
+	use, err := a.memoryUse(ctx, w.c)
+	next := use.step(stands, lowest)
+	if err != nil || next <= lowest || next >= stands {
+		return false
+	}
+	step := *w // of which the file's knobs are w's
+	step.set = runtime.Values{knob: runtime.IntValue(int64(next))}
+	if a.intendBack(&step) != nil { // on a full disk the original alone may be written
+		w.file, w.stuck = w.saved.Clone(), true
+		return false
+	}
+	w.saved = w.file.Clone()
+	if step.verify(ctx) == nil && len(step.set) > 0 {
+		err = a.send(ctx, w.engine, w.c, step.set)
+	}
+	now, errRead := w.engine.Read(ctx, w.c)
+	if errRead != nil {
+		w.stuck = true
+		return false
+	}
+	w.now = now
+	if asked := runtime.IntValue(int64(next)); err == nil && knob.Same(asked, now[knob]) {
+		k := w.file.Knobs[knob]
+		k.Written, k.Writing = asked, ""
+		w.file.Knobs[knob] = k
+	} else {
+		w.stuck = true
+	}
+	return true
 }
 
 // writeBack records what must be recorded, writes, and reads back.
