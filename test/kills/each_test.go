@@ -94,3 +94,52 @@ func (h hands) read(t *testing.T, c runtime.Container) runtime.Values {
 	}
 	return values
 }
+
+// TestLimitGoesBackInSteps: a raised limit goes back over page cache in several writes,
+// each of which evicts a part of it, and nobody is killed.
+func TestLimitGoesBackInSteps(t *testing.T) {
+	const mib, own, cached = 1 << 20, 128, 300
+	host := runtimetest.NeedDocker(t)
+	writes := 0
+	h, err := newHands(t.TempDir(), func(point string) {
+		if point == "apply.before" {
+			writes++
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.engine.Close()
+	c := runtimetest.Find(t, h.engine, host.StartCommand(t, []string{fmt.Sprintf("--memory=%dm", own), fmt.Sprintf("--memory-swap=%dm", own)}, "sleep", "1000000"))
+	owners := h.read(t, c)
+	var changes []policies.Change
+	for _, knob := range []runtime.Knob{runtime.KnobMemoryLimit, runtime.KnobMemorySwap} {
+		if from, ok := owners[knob].Int(); ok && from > 0 { // v2 counts swap alone: none
+			changes = append(changes, policies.Change{Key: c.Key(), Name: c.Name, Knob: knob, From: owners[knob], To: runtime.IntValue(4 * own * mib)})
+		}
+	}
+	e := policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"memory"}}
+	if r := h.actuator.Apply(t.Context(), actuator.Order{Plan: "p", Items: []actuator.Item{{Container: c, Enrolment: e, Changes: changes}}}); !r.Applied {
+		t.Fatalf("%+v", r.Changes)
+	}
+	host.Run(t, "exec", c.ID.Container, "sh", "-c", fmt.Sprintf("dd if=/dev/zero of=/cached bs=%d count=%d 2>/dev/null && sync", mib, cached))
+	use, err := memoryUse(t.Context(), c)
+	if err != nil || use.Usage < 2*own*mib {
+		t.Skipf("needs page cache: %d bytes are charged of the %d MiB that were written (%v)", use.Usage, cached, err)
+	}
+	writes = 0
+	if back := h.actuator.Restore(t.Context(), c, "the test's end"); back.Err != nil || back.Outcome != actuator.Restored {
+		t.Errorf("%+v", back)
+	}
+	if writes < 3 {
+		t.Errorf("%d MiB of %d went in %d writes", own, use.Usage/mib, writes)
+	}
+	if diff := cmp.Diff(owners, h.read(t, c)); diff != "" {
+		t.Errorf("(-owner +now):\n%s", diff)
+	}
+	// Who was killed ran the shell: a container that lost its init process is gone.
+	if use, err = memoryUse(t.Context(), c); err != nil || use.Usage > own*mib {
+		t.Errorf("%d bytes are charged under %d MiB: %v", use.Usage, own, err)
+	}
+	t.Logf("to %d MiB in %d writes; %d MiB are left", own, writes, use.Usage/mib)
+}
