@@ -26,13 +26,13 @@ func TestConformsByDockerAPI(t *testing.T) {
 }
 
 func conforms(t *testing.T, options func(containerdAddress string) docker.Options, door string, refuses func(runtimetest.Spec, runtime.Values) bool) {
-	for _, v := range runtimetest.Runtimes() {
+	for _, v := range runtimetest.DockerRuntimes() {
 		t.Run(v.Name, func(t *testing.T) {
 			host, opts := runtimetest.DockerHost{}, options("")
 			if v.Bin == "" {
 				host = runtimetest.NeedDocker(t)
 			} else {
-				d := runtimetest.NeedDockerdOf(t, v.Bin)
+				d := runtimetest.NeedDockerdOf(t, v)
 				d.Start(t)
 				host, opts = d.DockerHost, options(d.ContainerdAddress)
 				opts.Host = d.Host

@@ -35,14 +35,18 @@ type Dockerd struct {
 // stopped, and its containers are removed, when the test ends.
 func NeedDockerd(t testing.TB) *Dockerd {
 	t.Helper()
-	return NeedDockerdOf(t, "")
+	return NeedDockerdOf(t, Runtime{})
 }
 
-// NeedDockerdOf is NeedDockerd with a directory that is searched before PATH for
-// dockerd, containerd, its shim and runc.
-func NeedDockerdOf(t testing.TB, bin string) *Dockerd {
+// NeedDockerdOf is NeedDockerd with runtimes that are not this host's, and by systemd's
+// driver of control groups where they say so.
+func NeedDockerdOf(t testing.TB, r Runtime) *Dockerd {
 	t.Helper()
 	NeedDocker(t) // the same needs, and more
+	bin, driver := r.Bin, "cgroupfs"
+	if r.Systemd {
+		driver = "systemd"
+	}
 	path, err := ctrd.Find(bin, "dockerd")
 	if err != nil {
 		t.Skip("needs Docker: no dockerd command")
@@ -69,7 +73,7 @@ func NeedDockerdOf(t testing.TB, bin string) *Dockerd {
 	if err := os.WriteFile(config, []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.args = []string{"--config-file", config, "--exec-opt", "native.cgroupdriver=cgroupfs", "--host", d.Host, "--containerd", d.ContainerdAddress, "--data-root", dir + "/data", "--exec-root", dir + "/exec", "--pidfile", dir + "/pid",
+	d.args = []string{"--config-file", config, "--exec-opt", "native.cgroupdriver=" + driver, "--host", d.Host, "--containerd", d.ContainerdAddress, "--data-root", dir + "/data", "--exec-root", dir + "/exec", "--pidfile", dir + "/pid",
 		"--bridge", "none", "--iptables=false", "--ip6tables=false", "--live-restore", "--storage-driver", "vfs"}
 	if bin != "" { // runc built without libseccomp knows no profiles
 		d.args = append(d.args, "--seccomp-profile", "unconfined")

@@ -19,8 +19,9 @@ const (
 
 // Runtime is one set of runtimes that tests run with.
 type Runtime struct {
-	Name string // of a subtest
-	Bin  string // "": the host's own, from PATH
+	Name    string // of a subtest
+	Bin     string // searched before PATH for dockerd, containerd, its shim and runc; "": the host's own
+	Systemd bool   // a dockerd of a test's own uses systemd's driver
 }
 
 // Runtimes lists the host's own, and current ones where they were built.
@@ -28,6 +29,19 @@ func Runtimes() []Runtime {
 	out := []Runtime{{Name: "host"}}
 	if bin := os.Getenv(envRuntimes); bin != "" {
 		out = append(out, Runtime{Name: "current", Bin: bin})
+	}
+	return out
+}
+
+// DockerRuntimes has current ones by systemd's driver too, where systemd runs. The
+// host's Docker has the driver that it was given.
+func DockerRuntimes() []Runtime {
+	out := Runtimes()
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return out
+	}
+	for _, r := range out[1:] {
+		out = append(out, Runtime{Name: r.Name + " by systemd", Bin: r.Bin, Systemd: true})
 	}
 	return out
 }
