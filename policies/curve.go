@@ -74,6 +74,17 @@ func (c Curve) At(x float64) (rate, low, high float64) {
 	return between(a.Rate, b.Rate), between(a.Low, b.Low), between(a.High, b.High)
 }
 
+// Gain is what a change from one amount to another is expected to bring, as a part of the
+// rate; 0 where nothing is known.
+func (c Curve) Gain(from, to float64) float64 {
+	before, _, _ := c.At(from)
+	after, _, _ := c.At(to)
+	if !(before > 0) {
+		return 0
+	}
+	return after/before - 1
+}
+
 // Reach returns the least amount that is expected to give a rate; ok is false if
 // none does.
 func (c Curve) Reach(rate float64) (x float64, ok bool) {

@@ -80,6 +80,9 @@ type Job struct {
 	// CPU is its rate by CPUs, as far as it is known. How much the job counts beside others
 	// is its Enrolment's Importance.
 	CPU Curve `json:"cpu,omitzero"`
+	// Memory is its rate by the memory that it may use, and Paging what it was made from.
+	Memory Curve  `json:"memory,omitzero"`
+	Paging Paging `json:"paging,omitzero"`
 	// GPUs really used: devices on which it lately ran kernels.
 	GPUs float64 `json:"gpus,omitempty"`
 

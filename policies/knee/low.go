@@ -8,10 +8,6 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 )
 
-// evictedShare of what is read from disks must have been in memory before, for its
-// loss to be the neighbours' doing.
-const evictedShare = 0.3
-
 // displaced says what would protect the working set of a job without a limit, whose pages
 // go because others on the host want memory: what it has, and what it reads again within
 // the horizon. ok is false where nothing is to be gained, or this kernel has no such knob.
@@ -19,12 +15,12 @@ func (k Policy) displaced(node policies.Node, j policies.Job) (ch policies.Chang
 	m := j.MemoryUse
 	now, present := j.Now[runtime.KnobMemoryLow].Int()
 	if !present || !m.Read || m.Limit > 0 || j.Verdict.Cause != policies.CauseStorage || j.Rate.PerSecond <= 0 ||
-		m.Reread < evictedShare*m.DiskRead || m.Reread < calmReread {
+		!m.Rereads() {
 		return ch, false
 	}
-	to := math.Floor((m.Current+m.Reread*horizonSeconds)/mib) * mib
+	to := math.Floor((m.Current+m.Missing())/mib) * mib
 	to = min(to, math.Floor((node.Memory-node.ReserveMemory)/2/mib)*mib)
-	lost := min(0.9, j.Breakdown.Share(policies.PartInputStorage)*min(1, m.Reread/m.DiskRead))
+	lost := m.Evicted(j.Verdict, j.Breakdown)
 	gain := lost / (1 - lost)
 	return policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobMemoryLow, From: j.Now[runtime.KnobMemoryLow], To: runtime.IntValue(int64(to)),
 		Gain: gain, RateAfter: j.Rate.PerSecond * (1 + gain),

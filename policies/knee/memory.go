@@ -10,24 +10,16 @@ import (
 
 // Memory's part of the parameters; see Params.
 const (
-	// horizonSeconds: what is read again within it would be kept by the raised limit. A
-	// data set that is gone through once in a minute stays cached.
-	horizonSeconds = 60
 	// aheadDecisions is for how many decisions' time growth is provided at once.
 	aheadDecisions = 2
 	// maxRaise bounds one raise, and freeShare what page cache may get of the memory that
 	// is free (SIGNALS.md: DLRover's 8 GiB, tf.data's half).
 	maxRaise  = 8 << 30
 	freeShare = 0.5
-	// leastRaise is the least relative raise of a limit, where little or nothing tells how
-	// much is missing.
+	// leastRaise is the least relative raise of a limit into which a job grows.
 	leastRaise = 0.25
-	// spareShare and spareBytes stay above what is used when unused memory is taken back.
-	spareShare = 0.10
-	spareBytes = 64 << 20
-	// calmReread and calmSome are what counts as no want of memory.
-	calmReread = 256 << 10 // bytes/s
-	calmSome   = 0.01
+	// calmSome is the share of time waiting for memory that counts as no want of it.
+	calmSome = 0.01
 	// minRaise is the least raise worth a write.
 	minRaise = 0.02
 
@@ -43,7 +35,7 @@ func (k Policy) protect(node policies.Node, j policies.Job) []policies.Change {
 		return nil
 	}
 	ahead := aheadDecisions * node.DecisionSeconds
-	want := m.Held + m.Growth*ahead + max(spareShare*m.Held, spareBytes)
+	want := policies.WithRoom(m.Held) + m.Growth*ahead
 	to := k.raised(node, j, max(want, (1+leastRaise)*m.Limit), 1)
 	if to < (1+minRaise)*m.Limit {
 		return nil
@@ -68,7 +60,7 @@ func (k Policy) cache(node policies.Node, j policies.Job) []policies.Change {
 // evicted does the same for a job that is bound by something else above all, and loses
 // time to evicted pages as well.
 func (k Policy) evicted(node policies.Node, j policies.Job) []policies.Change {
-	if m := j.MemoryUse; m.Reread < evictedShare*m.DiskRead || m.Reread < calmReread || j.Breakdown.Share(policies.PartInputStorage) < k.p.MinGain {
+	if !j.MemoryUse.Rereads() || j.Breakdown.Share(policies.PartInputStorage) < k.p.MinGain {
 		return nil
 	}
 	return k.refill(node, j)
@@ -79,30 +71,24 @@ func (k Policy) refill(node policies.Node, j policies.Job) []policies.Change {
 	if !movable(j) || j.Rate.PerSecond <= 0 {
 		return nil
 	}
-	missing := m.Reread * horizonSeconds
-	to := k.raised(node, j, m.Limit+max(missing, leastRaise*m.Limit), freeShare)
-	lost := relieved(j)
+	want, lost := m.Limit+m.Missing(), m.Evicted(j.Verdict, j.Breakdown)
+	gain, much := lost/(1-lost), fmt.Sprintf("%.0f MiB in %d s", m.Reread*policies.HorizonSeconds/mib, policies.HorizonSeconds)
+	set := j.Paging.Set
+	if j.Paging.Enough && set > m.Limit { // measured beats guessed
+		want, much = policies.WithRoom(set), fmt.Sprintf("%.0f MiB were enough before", set/mib)
+	}
+	to := k.raised(node, j, want, freeShare)
+	if j.Paging.Enough && set > m.Limit {
+		gain = j.Memory.Gain(m.Limit, to)
+	}
 	ch := limitChange(j, to)
-	ch.Gain = lost / (1 - lost)
-	ch.RateAfter = j.Rate.PerSecond * (1 + ch.Gain)
+	ch.Gain, ch.RateAfter = gain, j.Rate.PerSecond*(1+gain)
 	if to < (1+minRaise)*m.Limit || ch.Gain < k.p.MinGain {
 		return nil
 	}
-	ch.Reason = fmt.Sprintf("it reads %.1f MiB/s again that its limit of %.0f MiB evicted, %.0f MiB in %d s; the host has %.0f MiB free beyond its reserve",
-		m.Reread/mib, m.Limit/mib, missing/mib, horizonSeconds, max(0, node.MemoryFree)/mib)
+	ch.Reason = fmt.Sprintf("it reads %.1f MiB/s again that its limit of %.0f MiB evicted, %s; the host has %.0f MiB free beyond its reserve",
+		m.Reread/mib, m.Limit/mib, much, max(0, node.MemoryFree)/mib)
 	return []policies.Change{ch}
-}
-
-// relieved is the share of its time that more memory would give back to a job.
-func relieved(j policies.Job) float64 {
-	lost := j.Verdict.Severity
-	if j.Verdict.Cause != policies.CauseReclaim {
-		lost = j.Breakdown.Share(policies.PartInputStorage)
-		if j.MemoryUse.DiskRead > 0 {
-			lost *= min(1, j.MemoryUse.Reread/j.MemoryUse.DiskRead)
-		}
-	}
-	return min(max(lost, 0), 0.9)
 }
 
 // raised bounds a raise by the owner, the host, and the share of free memory that
@@ -131,7 +117,7 @@ func (k Policy) spare(_ policies.Node, j policies.Job) []policies.Change {
 	if !movable(j) || !ok || !j.Settled || !calm(m) || m.Limit <= float64(original) {
 		return nil
 	}
-	to := math.Ceil(max(float64(original), m.Current+max(spareShare*m.Current, spareBytes))/mib) * mib
+	to := math.Ceil(max(float64(original), policies.WithRoom(m.Current))/mib) * mib
 	if m.Limit <= k.p.TakeAbove*to {
 		return nil
 	}
@@ -143,7 +129,7 @@ func (k Policy) spare(_ policies.Node, j policies.Job) []policies.Change {
 
 // calm: nothing is read again, nothing waits for memory, nothing grows.
 func calm(m policies.MemoryUse) bool {
-	return m.Reread < calmReread && m.Some < calmSome && m.Full < calmSome && m.Growth == 0
+	return m.Calm() && m.Some < calmSome && m.Full < calmSome && m.Growth == 0
 }
 
 // movable: a memory limit stands, is read, and may be changed.

@@ -119,6 +119,26 @@ func TestMemoryGainAndReason(t *testing.T) {
 	}
 }
 
+// TestMeasuredEnoughBeatsTheGuess: where it was measured how much keeps all that is read
+// again, so much is asked for, and its curve says what it brings.
+func TestMeasuredEnoughBeatsTheGuess(t *testing.T) {
+	j := cached()
+	j.Paging = policies.Paging{Base: 0.025, Lost: 0.075, Limit: 320 * mib, Set: 500 * mib, Enough: true}
+	j.Memory = policies.Curve{Points: []policies.Point{{X: 320 * mib, Rate: 10}, {X: 500 * mib, Rate: 40}}}
+	ch := only(t, New(Defaults()).Propose(bigNode, []policies.Job{j}))
+	if mibOf(t, ch.To) != 500+64 || ch.Gain != 3 || ch.RateAfter != 40 || !strings.Contains(ch.Reason, "500 MiB were enough before") {
+		t.Errorf("%+v, want what was enough, with room", ch)
+	}
+	j.Memory.Points[1].Rate = 10.1
+	if p := New(Defaults()).Propose(bigNode, []policies.Job{j}); len(p.Plans) > 0 {
+		t.Errorf("%+v: it brought nothing", p.Plans)
+	}
+	j.Paging.Set, j.Paging.Limit = 300*mib, 300*mib // and now it reads again with more
+	if ch := only(t, New(Defaults()).Propose(bigNode, []policies.Job{j})); mibOf(t, ch.To) != 320+600 {
+		t.Errorf("%+v, want what is read again in a minute", ch)
+	}
+}
+
 // TestQuotaAndMemoryAtOnce: a job that runs out of quota, part of which it spends on reading
 // again what its limit evicted, is given both; what takes quota goes alone.
 func TestQuotaAndMemoryAtOnce(t *testing.T) {

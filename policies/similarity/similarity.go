@@ -3,8 +3,8 @@
 // knee by default. What the known jobs needed is a proposal like any other: bounded
 // by the guard, tried, and taken back if the job does not run faster for it.
 //
-// It moves the quota alone, and only up: what a job may lose, and how it stands with
-// its neighbours, is for its own measurement to say.
+// It moves the quota and the memory limit, and only up: what a job may lose, and how it
+// stands with its neighbours, is for its own measurement to say.
 package similarity
 
 import (
@@ -31,11 +31,13 @@ type Params struct {
 	// MinConfidence is the least confidence in the known jobs to act on: a distance of 0.15
 	// with all attributes compared.
 	MinConfidence float64
+	// FreeShare of the host's free memory is the most that a first raise takes.
+	FreeShare float64
 }
 
 // Defaults returns the parameters to start from.
 func Defaults() Params {
-	return Params{Margin: 1.03, Above: 1.1, MinGain: 0.05, MinLost: 0.05, MinConfidence: 0.5}
+	return Params{Margin: 1.03, Above: 1.1, MinGain: 0.05, MinLost: 0.05, MinConfidence: 0.5, FreeShare: 0.5}
 }
 
 // Policy implements policies.EarlyPolicy.
@@ -62,8 +64,14 @@ func (s Policy) Propose(node policies.Node, jobs []policies.Job) policies.Propos
 			own = append(own, j)
 			continue
 		}
-		if ch, ok := s.first(node, j); ok {
-			early = append(early, policies.Plan{Policy: Name, Changes: []policies.Change{ch}})
+		var changes []policies.Change
+		for _, propose := range []func(policies.Node, policies.Job) (policies.Change, bool){s.first, s.room} {
+			if ch, ok := propose(node, j); ok {
+				changes = append(changes, ch)
+			}
+		}
+		if len(changes) > 0 {
+			early = append(early, policies.Plan{Policy: Name, Changes: changes})
 		}
 	}
 	out := s.then.Propose(node, own)
@@ -71,7 +79,27 @@ func (s Policy) Propose(node policies.Node, jobs []policies.Job) policies.Propos
 	return out
 }
 
-// first is a job's first allocation.
+// room is a job's first memory limit: what was enough for jobs like it, where it reads again
+// itself what its limit evicts.
+func (s Policy) room(node policies.Node, j policies.Job) (policies.Change, bool) {
+	like, m, set := j.Similar, j.MemoryUse, j.Paging.Set
+	if like == nil || like.Confidence < s.p.MinConfidence || !j.Paging.Enough || !(m.Limit > 0) || set <= m.Limit || !m.Read || !m.Rereads() ||
+		j.Rate.PerSecond <= 0 || !j.Enrolment.Allows(runtime.KnobMemoryLimit) {
+		return policies.Change{}, false
+	}
+	to := int64(min(policies.WithRoom(set), m.Limit+s.p.FreeShare*max(0, node.MemoryFree), node.Ceiling(j.Enrolment, m))) >> 20 << 20 // whole MiB
+	gain := j.Memory.Gain(m.Limit, float64(to))
+	ch := policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobMemoryLimit, From: j.Now[runtime.KnobMemoryLimit], To: runtime.IntValue(to),
+		Gain: gain, RateAfter: j.Rate.PerSecond * (1 + gain)}
+	if float64(to) <= m.Limit || gain < s.p.MinGain {
+		return policies.Change{}, false
+	}
+	ch.Reason = fmt.Sprintf("from %s, nearest %s at a distance of %.2f: %.0f MiB were enough for them; it reads %.1f MiB/s again that its limit of %.0f MiB evicted",
+		jobsText(like.Jobs), like.Name, like.Distance, set/(1<<20), m.Reread/(1<<20), m.Limit/(1<<20))
+	return ch, true
+}
+
+// first is a job's first allocation of CPUs.
 func (s Policy) first(node policies.Node, j policies.Job) (policies.Change, bool) {
 	like := j.Similar
 	now, limited := j.Now[runtime.KnobCPUQuota].CPUs()

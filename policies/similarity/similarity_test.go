@@ -57,6 +57,50 @@ func TestFirstAllocation(t *testing.T) {
 	}
 }
 
+// TestFirstMemory: a known job that reads again what its limit evicts is given what was enough
+// for its like, with its quota in one plan; each of the edits takes the reason away.
+func TestFirstMemory(t *testing.T) {
+	node := policies.Node{CPUs: 4, Reserve: 0.4, Memory: 16 << 30, MemoryFree: 4 << 30}
+	short := func() policies.Job {
+		j := starved()
+		j.Enrolment.Knobs = []string{"cpu", "memory"}
+		j.Now[runtime.KnobMemoryLimit] = runtime.IntValue(320 << 20)
+		j.MemoryUse = policies.MemoryUse{Read: true, Current: 320 << 20, Limit: 320 << 20, Reread: 10 << 20, DiskRead: 10 << 20}
+		j.Paging = policies.Paging{Base: 0.05, Lost: 0.2, Limit: 320 << 20, Set: 700 << 20, Enough: true}
+		j.Memory = policies.Curve{Points: []policies.Point{{X: 320 << 20, Rate: 4}, {X: 700 << 20, Rate: 20}}}
+		return j
+	}
+	got := New(Defaults(), noThen{}).Propose(node, []policies.Job{short()})
+	if len(got.Plans) != 1 || len(got.Plans[0].Changes) != 2 {
+		t.Fatalf("%+v, want quota and memory in one plan", got)
+	}
+	ch := got.Plans[0].Changes[1]
+	if to, _ := ch.To.Int(); to != 770<<20 || ch.Gain != 4 || !strings.Contains(ch.Reason, "700 MiB were enough for them") {
+		t.Errorf("%+v, want 700 MiB and a tenth", ch)
+	}
+	for name, edit := range map[string]func(*policies.Job){
+		"nobody is like it":     func(j *policies.Job) { j.Similar = nil },
+		"memory is not allowed": func(j *policies.Job) { j.Enrolment.Knobs = []string{"cpu"} },
+		"it reads nothing":      func(j *policies.Job) { j.MemoryUse.Reread = 0 },
+		"first touches":         func(j *policies.Job) { j.MemoryUse.DiskRead = 1 << 30 },
+		"a guess":               func(j *policies.Job) { j.Paging.Enough = false },
+		"it has enough":         func(j *policies.Job) { j.Paging.Set = 300 << 20 },
+		"its like gained none":  func(j *policies.Job) { j.Memory.Points[1].Rate = 4.1 },
+		"no limit":              func(j *policies.Job) { j.MemoryUse.Limit = 0 },
+		"its owner's ceiling":   func(j *policies.Job) { j.Enrolment.Memory.Max = 320 << 20 },
+	} {
+		j := short()
+		edit(&j)
+		for _, p := range New(Defaults(), noThen{}).Propose(node, []policies.Job{j}).Plans {
+			for _, ch := range p.Changes {
+				if ch.Knob == runtime.KnobMemoryLimit {
+					t.Errorf("%s: %+v", name, ch)
+				}
+			}
+		}
+	}
+}
+
 // TestLikenessAloneMovesNothing: each of these takes the reason away, or leaves the
 // job to its own measurement.
 func TestLikenessAloneMovesNothing(t *testing.T) {

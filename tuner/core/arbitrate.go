@@ -133,17 +133,27 @@ func (c *Core) learnCurve(j *job, r window.Reading) {
 	j.curve = j.response.Curve(float64(c.last.Host.CPUs))
 }
 
-// recallCurve begins a container's curve with that of the known job most like it. It is
-// held loosely, and what does not fit it begins anew.
-func (c *Core) recallCurve(j *job, s policies.Similar, from []uint64) {
-	if s.Confidence < correctAt || len(from) == 0 || j.response.Source != "" {
+// recallCurves begins a container's curves with those of the known job most like it. They
+// are held loosely, and what does not fit them begins anew.
+func (c *Core) recallCurves(j *job, s policies.Similar, from []uint64) {
+	if s.Confidence < correctAt || len(from) == 0 {
 		return
 	}
-	if known := c.book.Response(from[0]); known != nil && (j.source == "" || known.Source == j.source) {
-		j.response = *known
-		j.response.Cells = slices.Clone(known.Cells)
+	cpu, memory := c.book.Responses(from[0])
+	recall := func(l, known *response.Learner, what string) bool {
+		if l.Source != "" || known == nil || j.source != "" && known.Source != j.source {
+			return false
+		}
+		*l = *known
+		l.Cells = slices.Clone(known.Cells)
+		j.like.taken = append(j.like.taken, what)
+		return true
+	}
+	if recall(&j.response, cpu, "its rate by CPUs") {
 		j.curve = j.response.Curve(float64(c.last.Host.CPUs))
-		j.like.taken = append(j.like.taken, "its rate by CPUs")
+	}
+	if recall(&j.paging, memory, "its rate by memory") {
+		j.byMemory = j.paging.Curve(c.node.Memory)
 	}
 }
 

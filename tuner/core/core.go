@@ -201,6 +201,7 @@ func (c *Core) close(j *job, r window.Reading, d *Decision) {
 	j.reading, j.verdict = r, v
 	j.windows++
 	c.learnCurve(j, r)
+	c.learnPaging(j, r)
 	for p := range policies.NumParts {
 		j.parts[p] += r.Breakdown.Ns[p]
 	}

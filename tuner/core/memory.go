@@ -7,6 +7,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/response"
 	"github.com/trimtab/trimtab/tuner/verdict"
 	"github.com/trimtab/trimtab/tuner/window"
 )
@@ -36,6 +37,8 @@ type memoryState struct {
 	urgent bool // see policies.Job.Urgent
 	// failedMoves are changes of memory that failed, by direction.
 	failedMoves map[move]moveCondition
+	paging      response.Learner
+	byMemory    policies.Curve // of paging, as learnt last
 }
 
 // withKnobs adds to a job what the knobs beyond CPU are decided on.
@@ -44,6 +47,7 @@ func (c *Core) withKnobs(j *job, pj policies.Job) policies.Job {
 		pj.Verdict, _ = c.atRisk(j)
 	}
 	pj.MemoryUse, pj.Disk, pj.NearCPUs, pj.ThrottledShare = c.memoryUse(j), c.disk(j), c.near(j), j.throttledShare(c.now())
+	pj.Memory, pj.Paging = j.byMemory, j.paging.Paging
 	return pj
 }
 

@@ -77,13 +77,30 @@ func (c *Core) cut(p policies.Plan, r arbiter.Raise, bytes float64) policies.Pla
 	asked, errAsked := bytesOf(ch.To)
 	to := math.Floor((c.memoryUse(j).Current+bytes)/grainBytes) * grainBytes
 	to = max(to, min(c.ownMemory(j, ch), asked))
-	if errFrom != nil || errAsked != nil || to < (1+minMemoryStep)*from {
+	gain, small := 0.0, errFrom != nil || errAsked != nil || to < (1+minMemoryStep)*from
+	if !small {
+		gain = c.gainOf(j, ch, from, to, asked)
+		small = ch.Witness == "" && gain < arbiter.Defaults().MinGain
+	}
+	if small {
 		j.whyNot = "what is free of the host's memory goes to others first"
 		p.Changes = slices.Delete(p.Changes, i, i+1)
 		return p
 	}
-	share := (to - from) / (asked - from)
-	ch.To, ch.Gain, ch.RateAfter = runtime.IntValue(int64(to)), ch.Gain*share, ch.RateAfter*(1+ch.Gain*share)/(1+ch.Gain)
+	ch.To, ch.Gain, ch.RateAfter = runtime.IntValue(int64(to)), gain, ch.RateAfter*(1+gain)/(1+ch.Gain)
 	p.Changes[i] = ch
 	return p
+}
+
+// gainOf is what a raise brings that is cut: its part of what was asked, as that is mostly
+// more than is needed. Where it was measured how much is enough, less is worth what the
+// curve is sure of: a set that is gone through round and round gains nothing of a part.
+func (c *Core) gainOf(j *job, ch policies.Change, from, to, asked float64) float64 {
+	gain := ch.Gain * (to - from) / (asked - from)
+	now, _, _ := j.byMemory.At(from)
+	if p := j.paging.Paging; ch.Witness == "" && p.Enough && to < p.Set && now > 0 {
+		_, low, _ := j.byMemory.At(to)
+		gain = min(gain, low/now-1)
+	}
+	return gain
 }

@@ -111,7 +111,7 @@ func (c *Core) place(j *job, p fingerprint.Print, cost policies.Cost) {
 		return
 	}
 	l.known, l.from = &s, from
-	c.recallCurve(j, s, from)
+	c.recallCurves(j, s, from)
 	if s.Confidence >= correctAt && j.correction == 1 && s.Correction != 1 && len(j.trials) == 0 {
 		j.correction = s.Correction
 		l.taken = append(l.taken, fmt.Sprintf("its predictions, times %.2f", s.Correction))
@@ -175,6 +175,7 @@ func (c *Core) teach(j *job, r window.Reading) {
 	if root := firstRoot(r); root != 0 && !slices.ContainsFunc(r.Peers, func(p window.Peer) bool { return p.Root == l.root }) {
 		if l.root != 0 { // its training process was started anew: it may be another job now
 			*l, j.response, j.curve, j.correction = likeness{}, response.Learner{}, policies.Curve{}, 1
+			j.paging, j.byMemory = response.Learner{}, policies.Curve{}
 		}
 		l.root = root
 	}
@@ -202,6 +203,9 @@ func (c *Core) teach(j *job, r window.Reading) {
 	}
 	if learned := j.response.Remembered(); learned.Source != "" {
 		lesson.Response = &learned
+	}
+	if learned := j.paging.Remembered(); learned.Source != "" {
+		lesson.Memory = &learned
 	}
 	c.book.Expire(c.last.UnixNs)
 	l.entry = c.book.Teach(l.entry, lesson)

@@ -80,7 +80,7 @@ func (c *Core) show(key string, j *job) view.Container {
 		Rate: j.reading.Rate, Baseline: j.baseline, Breakdown: j.reading.Breakdown, Verdict: j.verdict, Cost: j.reading.Cost,
 		Ranks: j.reading.Ranks, UsedCPUs: j.used(), Windows: j.windows, PartNs: j.parts, MemoryUse: c.memoryUse(j), Deciders: c.deciders(j),
 		Now: j.c.Now, Original: j.originals(), Yielded: j.c.Yielded, Held: j.c.Held, Owed: j.c.Owed, Preflight: j.c.Preflight,
-		Entitled: j.entitled, Allocation: c.allocation(key),
+		Entitled: j.entitled, Allocation: c.allocation(key), ByCPUs: j.curve, ByMemory: j.byMemory, Paging: j.paging.Paging,
 		Advice: j.advice, Trials: append([]view.Trial(nil), j.trials...),
 	}
 	c.showSimilar(j, &v)

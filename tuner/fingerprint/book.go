@@ -38,8 +38,10 @@ type Learned struct {
 	Wrong int `json:"wrong,omitempty"`
 	// Devices holds the cost of a step by the model of the device that it ran on.
 	Devices map[string]policies.Cost `json:"devices,omitempty"`
-	// Response is its rate by CPUs, as the container that taught it last learned it.
+	// Response is its rate by CPUs, as the container that taught it last learned it; Memory
+	// its rate by the memory that it may use, likewise.
 	Response *response.Learner `json:"response,omitempty"`
+	Memory   *response.Learner `json:"memory,omitempty"`
 }
 
 // Known is one job of a book: one container, or several that were alike.
@@ -63,8 +65,9 @@ type Lesson struct {
 	// Correction as it stands; 0: none learned.
 	Correction float64
 	// Misled: a first allocation that it was given by known jobs failed.
-	Misled   bool
-	Response *response.Learner // nil: none learned; not changed any more
+	Misled bool
+	// Response and Memory: nil: none learned; not changed any more.
+	Response, Memory *response.Learner
 }
 
 // Book holds known jobs, sorted by ID. It is used from one goroutine.
@@ -142,8 +145,10 @@ func (k Known) valid(nowUnixNs int64) error {
 		return fmt.Errorf("%d attributes, at least %d are needed", compared.Attributes, minAttributes)
 	}
 	errs := []error{validCost(l.Cost)}
-	if l.Response != nil {
-		errs = append(errs, l.Response.Validate())
+	for _, learner := range []*response.Learner{l.Response, l.Memory} {
+		if learner != nil {
+			errs = append(errs, learner.Validate())
+		}
 	}
 	for _, model := range slices.Sorted(maps.Keys(l.Devices)) {
 		errs = append(errs, validCost(l.Devices[model]))
@@ -266,6 +271,9 @@ func (l *Learned) learn(x Lesson, share float64) {
 	if x.Response != nil {
 		l.Response = x.Response
 	}
+	if x.Memory != nil {
+		l.Memory = x.Memory
+	}
 	if model := x.Print.Device; model != "" && x.Lost < muchLess {
 		if _, known := l.Devices[model]; known || len(l.Devices) < maxDevices {
 			l.Devices = maps.Clone(l.Devices)
@@ -285,12 +293,12 @@ func blendCost(a, b policies.Cost, share float64) policies.Cost {
 	return out
 }
 
-// Response is the curve that an entry remembers; nil if none.
-func (b *Book) Response(id uint64) *response.Learner {
+// Responses are the curves that an entry remembers, by CPUs and by memory; nil if none.
+func (b *Book) Responses(id uint64) (cpu, memory *response.Learner) {
 	if k := b.find(id); k != nil {
-		return k.Learned.Response
+		return k.Learned.Response, k.Learned.Memory
 	}
-	return nil
+	return nil, nil
 }
 
 // Trial notes how a trial of a container that teaches an entry ended, with the

@@ -36,7 +36,7 @@ func busy() *view.Snapshot {
 		Verdict: policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseThrottled, Severity: 0.4, Confidence: 0.9},
 		Similar: &view.Similar{Similar: policies.Similar{Name: "before", Jobs: 2, Distance: 0.05, Confidence: 0.8}},
 		Devices: []view.DeviceSpeed{{Model: "H100", PerSecond: 9, Ratio: 1.5}},
-		Knee:    1.5, UsedCPUs: 1.25, Windows: 17, Now: now, Original: original,
+		Knee:    1.5, Paging: policies.Paging{Base: 0.02, Limit: 680 << 20, Set: 680 << 20, Enough: true}, UsedCPUs: 1.25, Windows: 17, Now: now, Original: original,
 		Changed: []runtime.Knob{runtime.KnobCPUQuota}, Yielded: []runtime.Knob{runtime.KnobMemoryLimit},
 		Gain: 0.61, HasGain: true, Trial: &view.Trial{}, Preflight: "no green preflight", Owed: "memory.limit", Held: true,
 	}

@@ -44,6 +44,9 @@ func (e *emitter) container(c view.Container, name, team string) {
 	if c.Knee > 0 {
 		e.set(nKnee, c.Knee, name, team)
 	}
+	if c.Paging.Enough {
+		e.set(nEnough, c.Paging.Set, name, team)
+	}
 	e.set(nUsed, c.UsedCPUs, name, team)
 	e.set(nProbeShare, c.ProbeShare, name, team)
 	if c.Similar != nil {

@@ -30,6 +30,7 @@ const (
 	nSeverity      = "trimtab_container_severity_ratio"
 	nConfidence    = "trimtab_container_confidence_ratio"
 	nKnee          = "trimtab_container_knee_cpus"
+	nEnough        = "trimtab_container_enough_memory_bytes"
 	nUsed          = "trimtab_container_used_cpus"
 	nNearest       = "trimtab_similarity_nearest_distance"
 	nNearestSure   = "trimtab_similarity_nearest_confidence_ratio"
@@ -125,6 +126,7 @@ func containerFamilies() []Family {
 		{Name: nSeverity, Kind: Gauge, Labels: ct(), Help: "Share of wall time lost to the verdict's cause, 0 to 1."},
 		{Name: nConfidence, Kind: Gauge, Labels: ct(), Help: "Confidence of the verdict, 0 to 1."},
 		{Name: nKnee, Kind: Gauge, Labels: ct(), Help: "Predicted CPUs beyond which more buy no speed; absent until measured."},
+		{Name: nEnough, Kind: Gauge, Labels: ct(), Help: "Memory, page cache included, with which nothing was read again that a memory limit had evicted; absent until measured."},
 		{Name: nUsed, Kind: Gauge, Labels: ct(), Help: "CPUs used in the latest window."},
 		{Name: nWindows, Kind: Counter, Labels: ct(), Help: "Windows closed since the container was watched."},
 		{Name: nProbeShare, Kind: Gauge, Labels: ct(), Help: "What the probes cost the container's own threads, computed from hits and measured costs of a hit, as a share of one CPU; budget.job bounds it, times the CPUs that it uses where these are more than one, but not the kernel's part of it."},

@@ -228,6 +228,9 @@ func prediction(c view.Container) string {
 	for _, at := range predictedAt(c) {
 		step := cost.Step(at.cpus) / correction
 		line(cpus(at.cpus)+" CPUs ("+at.what+")", fmt.Sprintf("%s a %s, %s predicted", milliseconds(step), tick, perSecond(1/step, c.Rate)))
+		if c.ByCPUs.Known() && c.ByCPUs.Source == c.Rate.Source {
+			line("", "learned "+asLearned(c.ByCPUs, at.cpus, c.Rate))
+		}
 	}
 	return out.String()
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -34,7 +35,25 @@ func memory(c view.Container) string {
 	if m.Some >= leastShown {
 		line("waiting for memory", percent(m.Some))
 	}
+	if set := c.Paging.Set; set > 0 && c.ByMemory.Source == c.Rate.Source {
+		how := ", by what is read again"
+		if c.Paging.Enough {
+			how = ", measured"
+		}
+		line("what would be enough", enrol.FormatBytes(set)+how)
+		for _, bytes := range []float64{m.Limit, set} {
+			if bytes > 0 {
+				line("speed with "+enrol.FormatBytes(bytes), asLearned(c.ByMemory, bytes, c.Rate))
+			}
+		}
+	}
 	return out.String()
+}
+
+// asLearned is what a curve says of the rate with so much, and how sure it is.
+func asLearned(curve policies.Curve, amount float64, r policies.Rate) string {
+	rate, low, high := curve.At(amount)
+	return fmt.Sprintf("%s, between %s and %s", perSecond(rate, r), number(low), number(high))
 }
 
 // deciders says whose each knob is: label over policy over default. Knobs of one

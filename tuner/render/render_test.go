@@ -56,6 +56,8 @@ func protected() view.Container {
 		Original:  runtime.Values{runtime.KnobMemoryLimit: limit.From, runtime.KnobMemorySwap: swap.From, runtime.KnobCPUQuota: "max 100000"},
 		Changed:   []runtime.Knob{runtime.KnobMemoryLimit, runtime.KnobMemorySwap},
 		MemoryUse: policies.MemoryUse{Read: true, Current: 620 << 20, Held: 600 << 20, Limit: 1500 << 20, Growth: 16 << 20},
+		Paging:    policies.Paging{Base: 0.05, Lost: 0.05, Limit: 700 << 20, Set: 1200 << 20, Enough: true},
+		ByMemory:  policies.Curve{Points: []policies.Point{{X: 700 << 20, Rate: 10, Low: 9, High: 11}, {X: 1200 << 20, Rate: 20, Low: 19, High: 21}}},
 		Deciders: map[runtime.Knob]string{runtime.KnobMemoryLimit: "policy knee (label trimtab.knobs)", runtime.KnobMemorySwap: "policy knee (label trimtab.knobs)",
 			runtime.KnobCPUQuota: "its owner (label trimtab.knobs)"},
 		Verdict: policies.Verdict{Class: policies.ClassMemory, Cause: policies.CauseRisk, Severity: 0.5, Confidence: 1,
@@ -74,6 +76,7 @@ func tuned() view.Container {
 	c.Changed = []runtime.Knob{runtime.KnobCPUQuota}
 	c.Gain, c.HasGain = 0.61, true
 	c.Correction = 1.06
+	c.ByCPUs = policies.Curve{Source: "torch.backward", Points: []policies.Point{{X: 1.5, Rate: 26.5, Low: 25.2, High: 27.9}}}
 	c.Rate = policies.Rate{PerSecond: 26.7, Source: "torch.backward", Steps: true, Ticks: 300}
 	c.Breakdown = policies.Breakdown{WallNs: 1e9}
 	c.Breakdown.Ns[policies.PartCompute] = 48e7

@@ -50,14 +50,29 @@ func (l *Learner) Curve(limit float64) policies.Curve {
 		spread := sides * max(leastSpread, priorSpread/math.Sqrt(1+weight))
 		points[i] = policies.Point{X: x, Rate: math.Exp(logged), Low: math.Exp(logged - spread), High: math.Exp(logged + spread), Weight: weight}
 	}
-	ascend(points)
-	flatten(points)
-	bound(points)
+	if l.byMemory() {
+		l.rise(points)
+	} else {
+		ascend(points)
+		flatten(points)
+		bound(points)
+	}
 	return policies.Curve{Source: l.Source, Points: points}
 }
 
+// shape is what a step's cost says of rates that were not seen.
+func (l *Learner) shape() interface {
+	Step(amount float64) float64
+	Knee() float64
+} {
+	if l.byMemory() {
+		return l.Paging
+	}
+	return l.Cost
+}
+
 // modelled reports whether a step's cost gives the shape.
-func (l *Learner) modelled() bool { return plausible(l.Cost.Knee()) }
+func (l *Learner) modelled() bool { return plausible(l.shape().Knee()) }
 
 func (l *Learner) prior() float64 {
 	if l.modelled() {
@@ -70,7 +85,7 @@ func (l *Learner) prior() float64 {
 // what was read nearest.
 func (l *Learner) model(x float64) float64 {
 	if l.modelled() {
-		return -math.Log(l.Cost.Step(x))
+		return -math.Log(l.shape().Step(x))
 	}
 	nearest, best := 0.0, math.Inf(1)
 	for _, c := range l.Cells {
@@ -100,16 +115,20 @@ func (l *Learner) knots(limit float64) []float64 {
 		at = append(at, c.X)
 	}
 	if l.modelled() {
-		knee := l.Cost.Knee()
+		knee := l.shape().Knee()
 		for i := 1; i <= 8; i++ {
 			at = append(at, knee*float64(i)/8)
 		}
 		at = append(at, 1.25*knee, limit)
 	}
 	slices.Sort(at)
+	apart := 1.001
+	if l.byMemory() {
+		apart = 1 // its bounds are of each cell
+	}
 	out := at[:0]
 	for _, x := range at {
-		if x <= limit*(1+1e-9) && (len(out) == 0 || x > out[len(out)-1]*1.001) {
+		if x <= limit*(1+1e-9) && (len(out) == 0 || x > out[len(out)-1]*apart) {
 			out = append(out, x)
 		}
 	}

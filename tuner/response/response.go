@@ -1,5 +1,6 @@
-// Package response learns a job's rate by the CPUs that it has. What one step costs gives the shape before anything else was tried
-// (policies.Cost); readings correct the level, then the shape near where they were
+// Package response learns a job's rate by the CPUs that it has, and by the memory that it
+// may use. What one step costs gives the shape before anything else was tried (policies.Cost,
+// policies.Paging); readings correct the level, then the shape near where they were
 // made, and narrow its bounds. It is pure, and a Learner is plain data, so that what
 // was learnt can outlive the container.
 //
@@ -19,14 +20,16 @@ import (
 	"github.com/trimtab/trimtab/policies"
 )
 
-// Seen is one reading: a rate, on so many CPUs.
+// Seen is one reading: a rate, on so many CPUs or bytes.
 type Seen struct {
 	// X is how much the job had: its quota, what it used where others stood before it, or
-	// what was free to it where nothing held it back.
+	// what was free to it where nothing held it back; of memory its limit, or what it used
+	// where that was enough.
 	X      float64
 	Rate   float64
 	Source string
-	Cost   policies.Cost // of a tick of this rate; zero: not known
+	Cost   policies.Cost   // of a tick of this rate, by CPUs; zero: not known
+	Paging policies.Paging // of a tick of this rate, by memory, which it makes a reading of
 }
 
 // Answer is what became of a reading.
@@ -65,9 +68,11 @@ type Learner struct {
 	Version int           `json:"version,omitempty"`
 	Source  string        `json:"source,omitempty"`
 	Cost    policies.Cost `json:"cost,omitzero"`
-	Cells   []Cell        `json:"cells,omitempty"` // ascending
-	Phases  int           `json:"phases,omitempty"`
-	Refused int           `json:"refused,omitempty"`
+	// Paging is there of a curve by memory, and there alone.
+	Paging  policies.Paging `json:"paging,omitzero"`
+	Cells   []Cell          `json:"cells,omitempty"` // ascending
+	Phases  int             `json:"phases,omitempty"`
+	Refused int             `json:"refused,omitempty"`
 
 	odd  int    // readings in a row that were refused, or cost something else
 	oddS string // their source
@@ -88,6 +93,9 @@ func (l *Learner) Learn(s Seen) Answer {
 	}
 	if !sane(s.Cost) {
 		s.Cost = policies.Cost{}
+	}
+	if !sanePaging(s.Paging) {
+		s.Paging = policies.Paging{}
 	}
 	if l.Source == "" {
 		l.begin(s)
@@ -122,6 +130,12 @@ func (l *Learner) doubt(s Seen) Answer {
 	if apart(s.Cost.CPU(), l.Cost.CPU()) || apart(s.Cost.Floor(), l.Cost.Floor()) {
 		return Unlikely
 	}
+	if l.byMemory() {
+		if l.steep(s) {
+			return Unlikely
+		}
+		return ""
+	}
 	rate, _, _ := l.Curve(s.X).At(s.X)
 	if rate > 0 && math.Abs(math.Log(s.Rate/rate)) > math.Log(unlikelyRatio) {
 		return Unlikely
@@ -137,7 +151,7 @@ func apart(a, b float64) bool {
 
 // begin drops what was learnt.
 func (l *Learner) begin(s Seen) {
-	l.Version, l.Source, l.Cost, l.Cells, l.odd = version, s.Source, policies.Cost{}, nil, 0
+	l.Version, l.Source, l.Cost, l.Paging, l.Cells, l.odd = version, s.Source, policies.Cost{}, policies.Paging{}, nil, 0
 	l.learn(s)
 }
 
@@ -148,6 +162,9 @@ func (l *Learner) learn(s Seen) {
 		l.Cost = s.Cost
 	default:
 		l.Cost = blend(l.Cost, s.Cost)
+	}
+	if plausible(s.Paging.Base) {
+		l.Paging = paged(l.Paging, s.Paging)
 	}
 	i, found := slices.BinarySearchFunc(l.Cells, s.X, func(c Cell, x float64) int {
 		if near(c.X, x) {
@@ -234,7 +251,7 @@ func (l Learner) Validate() error {
 		}
 		last = c.X
 	}
-	if !sane(l.Cost) {
+	if !sane(l.Cost) || !sanePaging(l.Paging) {
 		return errors.New("response curve: a cost that is no time")
 	}
 	return nil

@@ -100,6 +100,12 @@ type Container struct {
 	Preflight string                  `json:"preflight,omitempty"` // why the GPU preflight is not green
 	GPULost   string                  `json:"gpuLost,omitempty"`   // access to its GPU is lost now: what is known of it
 
+	// ByCPUs and ByMemory are its rate by CPUs and by bytes, as learned; Paging is what the
+	// latter was made from.
+	ByCPUs   policies.Curve  `json:"byCPUs,omitzero"`
+	ByMemory policies.Curve  `json:"byMemory,omitzero"`
+	Paging   policies.Paging `json:"paging,omitzero"`
+
 	Entitled   float64     `json:"entitled,omitempty"`   // CPUs it has a right to
 	Allocation *Allocation `json:"allocation,omitempty"` // of the node, where it is tuned
 
