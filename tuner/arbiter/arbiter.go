@@ -52,9 +52,12 @@ type Claim struct {
 	CPU        policies.Curve
 	Importance int // 1..10; 0 is 5
 
-	Floor, Ceiling   float64 // CPUs its owner asked for at least and at most; 0: none
-	OwnQuota, Quota  float64 // CPUs: the owner's, and what stands; 0: none
-	Want             float64 // the quota that its policy asks for; 0: what stands
+	Floor, Ceiling  float64 // CPUs its owner asked for at least and at most; 0: none
+	OwnQuota, Quota float64 // CPUs: the owner's, and what stands; 0: none
+	Want            float64 // the quota that its policy asks for; 0: what stands
+	// Beside is the memory that it is to be given in the same plan, as the CPUs that are as
+	// large a share of the node: what it costs the node is the larger of the two.
+	Beside           float64
 	OwnWeight        float64 // the owner's
 	Weight           float64 // what stands
 	Used             float64 // CPUs of late

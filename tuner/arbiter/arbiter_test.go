@@ -84,6 +84,28 @@ func TestImportanceDecidesBetweenEquals(t *testing.T) {
 	}
 }
 
+// TestMemoryThatGoesWithCPUsCounts: of two alike, the one that is to have much of the node's
+// memory besides is served after the other; memory of a smaller share than its CPUs changes nothing.
+func TestMemoryThatGoesWithCPUsCounts(t *testing.T) {
+	deal := func(beside float64) (one, other Grant) {
+		claims := twoSizes()
+		claims[3].CPU, claims[4].CPU = line(1.6), line(1.6)
+		claims[3].Beside = beside
+		p := Decide(Defaults(), policies.Node{CPUs: 4, MaxWeight: 262144}, claims)
+		if !p.Move || p.Grants[3].CPUs < p.Grants[3].Entitled*0.99 {
+			t.Errorf("%g beside: %v %+v", beside, cpus(p), p)
+		}
+		return p.Grants[3], p.Grants[4]
+	}
+	if one, other := deal(8); other.CPUs < 1.1*one.CPUs {
+		t.Errorf("%.2f and %.2f CPUs, the first beside much memory", one.CPUs, other.CPUs)
+	}
+	first, second := deal(0)
+	if one, other := deal(0.1); one.CPUs != first.CPUs || other.CPUs != second.CPUs {
+		t.Errorf("%.2f and %.2f CPUs, the first beside little memory; %.2f and %.2f without", one.CPUs, other.CPUs, first.CPUs, second.CPUs)
+	}
+}
+
 func TestEntitlementByGPUs(t *testing.T) {
 	claims := []Claim{job("eight", 20), job("one", 20), spinner("other")}
 	claims[0].GPUs, claims[1].GPUs = 8, 1
@@ -165,6 +187,7 @@ func randomNode(t *rapid.T) (policies.Node, []Claim) {
 			c.Quota = c.OwnQuota * rapid.Float64Range(1, 3).Draw(t, "given")
 			c.Want = rapid.SampledFrom([]float64{0, c.Quota, 2 * c.Quota}).Draw(t, "want")
 		}
+		c.Beside = rapid.SampledFrom([]float64{0, 0, 0, 0.2, 30}).Draw(t, "beside")
 		c.Floor = rapid.SampledFrom([]float64{0, 0, 0, 0.5, 4}).Draw(t, "floor")
 		c.GPUs = rapid.SampledFrom([]float64{0, 1, 1, 8}).Draw(t, "gpus")
 		c.Importance = rapid.IntRange(0, 10).Draw(t, "importance")

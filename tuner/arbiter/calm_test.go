@@ -34,6 +34,7 @@ func TestPlansComeToRest(t *testing.T) {
 			jobs[i] = &lived{truth: randomCost(t), bias: rapid.Float64Range(0.8, 1.25).Draw(t, "bias")}
 			claims[i] = job(fmt.Sprint("job", i), 1)
 			claims[i].CPU = policies.Curve{}
+			claims[i].Beside = rapid.SampledFrom([]float64{0, 0, 2, 20}).Draw(t, "beside")
 		}
 		const ticks = 240
 		var moves []int // ticks at which weights were moved

@@ -14,12 +14,24 @@ type held struct {
 	at         int // its claim
 	c          Claim
 	cpus, need float64
-	bid        float64
+	// dominant is how many times the share of the node that a unit of CPU is, one costs with
+	// the memory that goes with it.
+	dominant float64
+	bid      float64
+}
+
+// dominant is the larger of a job's shares of the node over that of the CPUs alone that it
+// needs beyond what it holds. Memory is not dealt by it: that is given whole, or not at all.
+func dominant(c Claim, more float64) float64 {
+	if c.Beside <= more || !(more > 0) {
+		return 1
+	}
+	return c.Beside / more
 }
 
 // deal hands out what is left after everybody's base, unit by unit: to the largest
-// gain of normalised rate for the share of the node that a unit is, or to the job
-// that is worst off.
+// gain of normalised rate for the share of the node that a unit is, of CPUs or of the memory
+// that goes with them, whichever is larger, or to the job that is worst off.
 type deal struct {
 	p     Params
 	cpus  float64 // left
@@ -91,7 +103,7 @@ func (d *deal) bids(h *held) bool {
 	if d.p.Objective == policies.ObjectiveMaxMin {
 		h.bid = -level / h.c.importance()
 	} else {
-		h.bid = gain * d.all * h.c.importance() * (1 + evenness*(1-level))
+		h.bid = gain * d.all * h.c.importance() * (1 + evenness*(1-level)) / h.dominant
 	}
 	return true
 }

@@ -50,6 +50,7 @@ func (plan *Plan) target(p Params, node policies.Node, free float64, claims []Cl
 			continue
 		}
 		h := &held{at: i, c: c, need: g.Need, cpus: min(g.Need, g.Entitled*p.Keep)}
+		h.dominant = dominant(c, h.need-h.cpus)
 		base += h.cpus
 		all = append(all, h)
 	}

@@ -12,6 +12,9 @@ import (
 type Raise struct {
 	Bytes float64 // beyond what it uses, to the limit that is asked for
 	Own   float64 // likewise, to the limit that stands or that its owner set: it may have that anyway
+	// Beside is the CPUs that it is to be given in the same plan, as the bytes that are as large
+	// a share of the node; Gain is then that of both.
+	Beside float64
 	// Protects: it grows into its limit, by Growth bytes a second. Else it reads again what
 	// its limit evicted, and Gain is the predicted gain of its rate.
 	Protects   bool
@@ -30,7 +33,7 @@ func (r Raise) worth(o policies.Objective) float64 {
 	case o == policies.ObjectiveMaxMin:
 		return -level / importance
 	}
-	return (1 - level) * importance / (r.Bytes - r.Own)
+	return (1 - level) * importance / max(r.Bytes-r.Own, r.Beside) // by its dominant share
 }
 
 // DealMemory deals what is free of the node's memory among the raises asked for at one

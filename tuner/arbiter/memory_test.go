@@ -27,6 +27,8 @@ func TestMemoryGoesToWhomItPays(t *testing.T) {
 	}{
 		"the larger gain first":             {"", 3 * gib, []Raise{cache(2*gib, 0.1, 5), cache(2*gib, 1, 5)}, []float64{1 * gib, 2 * gib}, []int{1, 0}},
 		"the smaller of equal gains first":  {"", 3 * gib, []Raise{cache(2*gib, 0.5, 5), cache(1*gib, 0.5, 5)}, []float64{2 * gib, 1 * gib}, []int{1, 0}},
+		"the smaller of dominant shares":    {"", 1 * gib, []Raise{{Bytes: 1 * gib, Beside: 3 * gib, Gain: 0.5}, cache(2*gib, 0.5, 5)}, []float64{0, 1 * gib}, []int{1, 0}},
+		"CPUs that are the smaller share":   {"", 1 * gib, []Raise{{Bytes: 1 * gib, Beside: 0.5 * gib, Gain: 0.5}, cache(2*gib, 0.5, 5)}, []float64{1 * gib, 0}, []int{0, 1}},
 		"importance between equals":         {"", 1 * gib, []Raise{cache(1*gib, 0.5, 1), cache(1*gib, 0.5, 10)}, []float64{0, 1 * gib}, []int{1, 0}},
 		"whoever is worst off, by max-min":  {policies.ObjectiveMaxMin, 2 * gib, []Raise{cache(0.5*gib, 0.5, 5), cache(2*gib, 1, 5)}, []float64{0, 2 * gib}, []int{1, 0}},
 		"what protects goes before a gain":  {"", 1 * gib, []Raise{cache(1*gib, 9, 10), grow(1*gib, 1e6, 1)}, []float64{0, 1 * gib}, []int{1, 0}},
@@ -62,7 +64,7 @@ func TestMemoryIsDealtOnce(t *testing.T) {
 		free := rapid.Float64Range(-gib, 64*gib).Draw(t, "free")
 		var raises []Raise
 		for range rapid.IntRange(0, 8).Draw(t, "n") {
-			raises = append(raises, Raise{Bytes: rapid.Float64Range(0, 32*gib).Draw(t, "bytes"), Own: rapid.Float64Range(0, gib).Draw(t, "own"), Protects: rapid.Bool().Draw(t, "protects"),
+			raises = append(raises, Raise{Bytes: rapid.Float64Range(0, 32*gib).Draw(t, "bytes"), Own: rapid.Float64Range(0, gib).Draw(t, "own"), Beside: rapid.Float64Range(0, 8*gib).Draw(t, "beside"), Protects: rapid.Bool().Draw(t, "protects"),
 				Growth: rapid.Float64Range(0, 1e9).Draw(t, "growth"), Gain: rapid.Float64Range(-1, 9).Draw(t, "gain"), Importance: rapid.IntRange(0, 10).Draw(t, "importance")})
 		}
 		p := Defaults()

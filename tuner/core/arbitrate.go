@@ -197,6 +197,9 @@ func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
 			if to, ok := ch.To.CPUs(); ok && ch.Knob == runtime.KnobCPUQuota {
 				claims[at[ch.Key]].Want = to
 			}
+			if givesMemory(ch) {
+				claims[at[ch.Key]].Beside = c.shareOfMemory(ch) * c.node.CPUs
+			}
 		}
 	}
 	c.deal = arbiter.Decide(c.params(), c.node, claims)

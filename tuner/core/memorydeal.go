@@ -47,8 +47,25 @@ func (c *Core) raise(p policies.Plan) (arbiter.Raise, bool) {
 		return arbiter.Raise{}, false
 	}
 	own, current := c.ownMemory(j, ch), c.memoryUse(j).Current
-	return arbiter.Raise{Bytes: max(0, to-current), Own: max(0, min(own, to)-current), Protects: ch.Witness == policies.WitnessHarm, Growth: j.growth(), Gain: ch.Gain,
-		Importance: j.c.Enrolment.Importance}, true
+	r := arbiter.Raise{Bytes: max(0, to-current), Own: max(0, min(own, to)-current), Protects: ch.Witness == policies.WitnessHarm, Growth: j.growth(), Gain: ch.Gain,
+		Importance: j.c.Enrolment.Importance}
+	for _, other := range p.Changes {
+		from, limited := other.From.CPUs()
+		if to, ok := other.To.CPUs(); ok && limited && other.Knob == runtime.KnobCPUQuota && c.node.CPUs > 0 {
+			r.Beside, r.Gain = max(0, to-from)/c.node.CPUs*c.node.Memory, (1+r.Gain)*(1+other.Gain)-1
+		}
+	}
+	return r, true
+}
+
+// shareOfMemory is the part of the node's memory that a raise lets a container use beyond
+// what it uses.
+func (c *Core) shareOfMemory(ch policies.Change) float64 {
+	to, err := bytesOf(ch.To)
+	if err != nil || math.IsInf(to, 1) || !(c.node.Memory > 0) {
+		return 0
+	}
+	return max(0, to-c.memoryUse(c.jobs[ch.Key]).Current) / c.node.Memory
 }
 
 // ownMemory is the limit that a container may have whatever others want: what stands, or

@@ -1,10 +1,12 @@
 package core
 
 import (
+	"math"
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/policies/knee"
+	"github.com/trimtab/trimtab/runtime"
 )
 
 // TestScarceMemoryIsDealtAmongThoseThatGrow: two jobs grow into their limits on a host
@@ -81,5 +83,27 @@ func TestObservedContainersAreDealtNoMemory(t *testing.T) {
 	run(c, n, 40, nil)
 	if b.limit() != 1500*mib {
 		t.Errorf("%d MiB, want the 1500 that it asked for and that are free", b.limit()/mib)
+	}
+}
+
+// TestAPlanOfBothCostsItsLargerShare: what a job is to be given of CPU and memory in one plan
+// counts in the deal of either as the larger of its shares of the node.
+func TestAPlanOfBothCostsItsLargerShare(t *testing.T) {
+	n, _, _, _ := beside(true)
+	c := New(Defaults(), script{func(policies.Job) []policies.Change { return nil }}, "t")
+	run(c, n, 5, nil)
+	j := c.jobs[c.keys()[0]]
+	from := j.c.Now[runtime.KnobCPUQuota]
+	quota := policies.Change{Key: j.key, Knob: runtime.KnobCPUQuota, From: from, To: runtime.QuotaFromCPUs(1.4, quotaPeriod), Gain: 1}
+	limit := policies.Change{Key: j.key, Knob: runtime.KnobMemoryLimit, From: j.c.Now[runtime.KnobMemoryLimit], To: runtime.IntValue(8412 * mib), Gain: 0.5}
+	r, ok := c.raise(policies.Plan{Changes: []policies.Change{quota, limit}})
+	if !ok || math.Abs(r.Beside-c.node.Memory/4) > 1 || r.Gain != 2 || r.Bytes != 8192*mib {
+		t.Errorf("%+v, %v: want 8 GiB beside a CPU of 4, and three times the rate", r, ok)
+	}
+	if got := c.shareOfMemory(limit); math.Abs(got-0.5) > 1e-9 {
+		t.Errorf("%.3f of the node's 16 GiB", got)
+	}
+	if r, ok := c.raise(policies.Plan{Changes: []policies.Change{limit}}); !ok || r.Beside != 0 || r.Gain != 0.5 {
+		t.Errorf("memory alone: %+v, %v", r, ok)
 	}
 }
