@@ -92,14 +92,18 @@ func (k Policy) one(node policies.Node, j policies.Job) []policies.Change {
 	if j.Verdict.Confidence < k.p.MinConfidence || neverActs(j.Verdict.Class) {
 		return nil
 	}
-	if changes := k.cache(node, j); len(changes) > 0 {
-		return changes
-	}
-	cpu := k.cpu(node, j)
-	if len(cpu) > 0 && j.Enrolment.Allows(cpu[0].Knob) {
-		if ch := cpu[0]; !ch.Take && ch.Knob != runtime.KnobCPUBurst {
-			cpu = append(cpu, k.evicted(node, j)...) // one jump: what is read again costs CPU as well
+	memory, cpu := k.cache(node, j), k.cpu(node, j)
+	allowed := len(cpu) > 0 && j.Enrolment.Allows(cpu[0].Knob)
+	if allowed && !cpu[0].Take && cpu[0].Knob != runtime.KnobCPUBurst {
+		if len(memory) == 0 {
+			memory = k.evicted(node, j)
 		}
+		return append(cpu, memory...) // one jump: what is read again costs CPU as well
+	}
+	if len(memory) > 0 {
+		return memory
+	}
+	if allowed {
 		return cpu
 	}
 	for _, propose := range []func(policies.Node, policies.Job) []policies.Change{k.evicted, k.low, k.io, k.nearby, k.spare} {

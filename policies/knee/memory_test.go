@@ -152,12 +152,14 @@ func TestQuotaAndMemoryAtOnce(t *testing.T) {
 		edit(&j)
 		return New(Defaults()).Propose(bigNode, []policies.Job{j}).Plans
 	}
-	plans := both(func(*policies.Job) {})
-	if len(plans) != 1 || len(plans[0].Changes) != 2 || plans[0].Changes[0].Knob != runtime.KnobCPUQuota || plans[0].Changes[1].Knob != runtime.KnobMemoryLimit {
-		t.Fatalf("%+v, want quota and memory in one plan", plans)
-	}
-	if ch := plans[0].Changes[1]; mibOf(t, ch.To) != 320+600 || ch.Gain != 0.25 {
-		t.Errorf("%+v, want 920 MiB for the fifth of its time that it waits for them", ch)
+	for _, cause := range []policies.Cause{policies.CauseThrottled, policies.CauseCache} {
+		plans := both(func(j *policies.Job) { j.Verdict.Cause = cause })
+		if len(plans) != 1 || len(plans[0].Changes) != 2 || plans[0].Changes[0].Knob != runtime.KnobCPUQuota || plans[0].Changes[1].Knob != runtime.KnobMemoryLimit {
+			t.Fatalf("%s: %+v, want quota and memory in one plan", cause, plans)
+		}
+		if ch := plans[0].Changes[1]; mibOf(t, ch.To) != 320+600 || ch.Gain != 0.25 {
+			t.Errorf("%s: %+v, want 920 MiB for the fifth of its time that it waits for them", cause, ch)
+		}
 	}
 	for name, edit := range map[string]func(*policies.Job){
 		"memory is not allowed": func(j *policies.Job) { j.Enrolment.Knobs = []string{"cpu"} },
