@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,39 @@ func TestCacheBoundJobGetsMemory(t *testing.T) {
 	if err := d.Stop(); err != nil {
 		t.Fatal(err)
 	}
+	if got := limitMiB(t, j); got != own || !running(t, j) {
+		t.Errorf("%d MiB stand after a stop, its owner gave %d", got, own)
+	}
+}
+
+// TestQuotaAndMemoryInOnePlan: a job that runs out of quota, much of which it spends on reading
+// again what its limit evicts, is given both at once, and gets its own values back.
+func TestQuotaAndMemoryInOnePlan(t *testing.T) {
+	const own, ownCPUs = 320, 0.4
+	j := memoryJob(t, own, "memory.py", []string{"trimtab.memory.max=1500m", "trimtab.knobs=cpu,memory"}, "--data-mib", "500")
+	if err := j.SetQuota(t.Context(), ownCPUs); err != nil {
+		t.Fatal(err)
+	}
+	d := daemon(t, daemontest.Options{})
+	c := until(t, d, j.Name, "a kept plan", kept)
+	i := slices.IndexFunc(c.Trials, func(tr view.Trial) bool { return tr.Outcome == view.OutcomeKept })
+	given := map[runtime.Knob]bool{}
+	for _, ch := range c.Trials[i].Changes {
+		given[ch.Knob] = true
+		t.Logf("%s: %s", ch.Knob.Text(ch.From, ch.To), ch.Reason)
+	}
+	if tr := c.Trials[i]; !given[runtime.KnobCPUQuota] || !given[runtime.KnobMemoryLimit] {
+		t.Errorf("%+v, want quota and memory in one plan", tr)
+	} else {
+		t.Logf("%.2f steps/s before, %.2f after, %.2f predicted; %s", tr.Before, tr.After, tr.Predicted, tr.Why)
+	}
+	if text, err := d.Run(t.Context(), "history", j.Name, "--output", "json"); err != nil || !strings.Contains(text, "with memory.limit 320MiB") {
+		t.Errorf("the history tells of one of them alone: %v\n%s", err, text)
+	}
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	wantQuota(t, j, ownCPUs, "after a stop")
 	if got := limitMiB(t, j); got != own || !running(t, j) {
 		t.Errorf("%d MiB stand after a stop, its owner gave %d", got, own)
 	}

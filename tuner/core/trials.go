@@ -413,9 +413,16 @@ func trialText(t view.Trial) string {
 	return fmt.Sprintf("%s: trial ended without outcome: %s", what, t.Why)
 }
 
+// changesText names what a plan of one container gave or took; what only goes with a knob, as
+// v1's swap with the limit, is not named beside it.
 func changesText(changes []policies.Change) string {
-	ch := changes[0]
-	return ch.Knob.Text(ch.From, ch.To)
+	text := changes[0].Knob.Text(changes[0].From, changes[0].To)
+	for _, ch := range changes[1:] {
+		if ch.Knob != runtime.KnobMemorySwap && ch.Knob != runtime.KnobCPUBurst {
+			text += " with " + ch.Knob.Text(ch.From, ch.To)
+		}
+	}
+	return text
 }
 
 func (j *job) coolDown(c *Core) {
