@@ -96,7 +96,7 @@ func (k Policy) one(node policies.Node, j policies.Job) []policies.Change {
 	allowed := len(cpu) > 0 && j.Enrolment.Allows(cpu[0].Knob)
 	if allowed && !cpu[0].Take && cpu[0].Knob != runtime.KnobCPUBurst {
 		if len(memory) == 0 {
-			memory = k.evicted(node, j)
+			memory = k.dearer(node, j)
 		}
 		return append(cpu, memory...) // one jump: what is read again costs CPU as well
 	}

@@ -54,7 +54,7 @@ func (k Policy) cache(node policies.Node, j policies.Job) []policies.Change {
 	if cause := j.Verdict.Cause; cause != policies.CauseCache && cause != policies.CauseReclaim {
 		return nil
 	}
-	return k.refill(node, j)
+	return k.refill(node, j, j.MemoryUse.Evicted(j.Verdict, j.Breakdown))
 }
 
 // evicted does the same for a job that is bound by something else above all, and loses
@@ -63,15 +63,24 @@ func (k Policy) evicted(node policies.Node, j policies.Job) []policies.Change {
 	if !j.MemoryUse.Rereads() || j.Breakdown.Share(policies.PartInputStorage) < k.p.MinGain {
 		return nil
 	}
-	return k.refill(node, j)
+	return k.refill(node, j, j.MemoryUse.Evicted(j.Verdict, j.Breakdown))
 }
 
-func (k Policy) refill(node policies.Node, j policies.Job) []policies.Change {
+// dearer does the same for a job that is short of CPU, part of which reading again costs.
+func (k Policy) dearer(node policies.Node, j policies.Job) []policies.Change {
+	if changes := k.evicted(node, j); len(changes) > 0 {
+		return changes
+	}
+	return k.refill(node, j, j.MemoryUse.RereadCPU(j.UsedCPUs))
+}
+
+// refill raises a limit to keep what is read again, at which so much of the time is lost.
+func (k Policy) refill(node policies.Node, j policies.Job, lost float64) []policies.Change {
 	m := j.MemoryUse
-	if !movable(j) || j.Rate.PerSecond <= 0 {
+	if !movable(j) || j.Rate.PerSecond <= 0 || lost <= 0 {
 		return nil
 	}
-	want, lost := m.Limit+m.Missing(), m.Evicted(j.Verdict, j.Breakdown)
+	want := m.Limit + m.Missing()
 	gain, much := lost/(1-lost), fmt.Sprintf("%.0f MiB in %d s", m.Reread*policies.HorizonSeconds/mib, policies.HorizonSeconds)
 	set := j.Paging.Set
 	if j.Paging.Enough && set > m.Limit { // measured beats guessed

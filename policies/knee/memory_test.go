@@ -1,6 +1,7 @@
 package knee
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -161,7 +162,20 @@ func TestQuotaAndMemoryAtOnce(t *testing.T) {
 			t.Errorf("%s: %+v, want 920 MiB for the fifth of its time that it waits for them", cause, ch)
 		}
 	}
+	// Reading single pages again costs CPU and hardly any wait: 10 MiB/s are 2,560 reads, and a
+	// twentieth of half a CPU at the least.
+	plans := both(func(j *policies.Job) {
+		j.Breakdown.Ns[policies.PartCompute], j.Breakdown.Ns[policies.PartInputStorage] = 60, 0
+		j.MemoryUse.Reads, j.UsedCPUs = 2560, 0.5
+	})
+	if len(plans) != 1 || len(plans[0].Changes) != 2 || math.Abs(plans[0].Changes[1].Gain-0.054) > 0.001 {
+		t.Errorf("%+v, want memory for the CPU that reading again costs", plans)
+	}
 	for name, edit := range map[string]func(*policies.Job){
+		"large reads": func(j *policies.Job) {
+			j.Breakdown.Ns[policies.PartCompute], j.Breakdown.Ns[policies.PartInputStorage] = 60, 0
+			j.MemoryUse.Reads, j.UsedCPUs = 80, 0.5
+		},
 		"memory is not allowed": func(j *policies.Job) { j.Enrolment.Knobs = []string{"cpu"} },
 		"first touches":         func(j *policies.Job) { j.MemoryUse.Reread = mib },
 		"it waits for none": func(j *policies.Job) {

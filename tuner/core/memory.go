@@ -22,6 +22,7 @@ type memoryTick struct {
 	current, held   float64 // bytes
 	grew            float64 // by so much held rose since the tick before
 	reread, read    float64 // bytes in the tick: read again after eviction, from disks in all
+	reads           float64 // requests to disks
 	some, full      float64 // PSI, shares
 	ioSome          float64 // likewise, of waits for disks
 	hits            float64 // times the limit was hit in the tick
@@ -65,7 +66,7 @@ func (j *job) noteMemory(w *window.Window) {
 	}
 	g := w.Cgroup
 	t := memoryTick{startNs: w.StartNs, endNs: w.EndNs, current: float64(g.MemoryBytes), held: float64(g.Anon + g.Shmem),
-		reread: float64(g.RefaultFile+g.RefaultAnon) * pageBytes, read: float64(w.Block.ReadBytes), some: g.MemorySome, full: g.MemoryFull, ioSome: g.IOSome,
+		reread: float64(g.RefaultFile+g.RefaultAnon) * pageBytes, read: float64(w.Block.ReadBytes), reads: float64(w.Block.Reads), some: g.MemorySome, full: g.MemoryFull, ioSome: g.IOSome,
 		hits: float64(g.EventsMax), high: float64(g.EventsHigh), kills: float64(g.OOMKills), cpus: w.UsedCPUs(), throttled: g.ThrottledShare}
 	if n := len(j.memory); n > 0 {
 		t.grew = max(0, t.held-j.memory[n-1].held)
@@ -83,7 +84,7 @@ func (j *job) memoryBetween(fromNs, toNs int64) []memoryTick {
 
 // memoryMeans are per-second rates and mean shares over ticks.
 type memoryMeans struct {
-	seconds, reread, read, some, full, ioSome, hits, high, kills, cpus, throttled float64
+	seconds, reread, read, reads, some, full, ioSome, hits, high, kills, cpus, throttled float64
 }
 
 func meansOf(ticks []memoryTick) memoryMeans {
@@ -91,14 +92,14 @@ func meansOf(ticks []memoryTick) memoryMeans {
 	for _, t := range ticks {
 		s := float64(t.endNs-t.startNs) / 1e9
 		m.seconds += s
-		m.reread, m.read, m.hits, m.high, m.kills = m.reread+t.reread, m.read+t.read, m.hits+t.hits, m.high+t.high, m.kills+t.kills
+		m.reread, m.read, m.reads, m.hits, m.high, m.kills = m.reread+t.reread, m.read+t.read, m.reads+t.reads, m.hits+t.hits, m.high+t.high, m.kills+t.kills
 		m.some, m.full, m.ioSome = m.some+t.some*s, m.full+t.full*s, m.ioSome+t.ioSome*s
 		m.cpus, m.throttled = m.cpus+t.cpus*s, m.throttled+t.throttled*s
 	}
 	if m.seconds <= 0 {
 		return memoryMeans{}
 	}
-	for _, v := range []*float64{&m.reread, &m.read, &m.hits, &m.high, &m.some, &m.full, &m.ioSome, &m.cpus, &m.throttled} {
+	for _, v := range []*float64{&m.reread, &m.read, &m.reads, &m.hits, &m.high, &m.some, &m.full, &m.ioSome, &m.cpus, &m.throttled} {
 		*v /= m.seconds
 	}
 	return m // kills stay a count
@@ -112,7 +113,7 @@ func (c *Core) memoryUse(j *job) policies.MemoryUse {
 	}
 	last := j.memory[len(j.memory)-1]
 	m := meansOf(j.memoryBetween(last.endNs-memorySpanNs, last.endNs))
-	use := policies.MemoryUse{Read: true, Current: last.current, Held: last.held, Reread: m.reread, DiskRead: m.read, Some: m.some, Full: m.full,
+	use := policies.MemoryUse{Read: true, Current: last.current, Held: last.held, Reread: m.reread, DiskRead: m.read, Reads: m.reads, Some: m.some, Full: m.full,
 		Growth: j.growth(), LowReaches: j.c.LowReaches}
 	if limit, ok := j.c.Now[runtime.KnobMemoryLimit].Int(); ok {
 		use.Limit = float64(limit)
