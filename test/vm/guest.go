@@ -5,6 +5,7 @@ package vm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +26,7 @@ const (
 	// reach its init program before emulation takes its place.
 	kvmPatience  = 10 * time.Second
 	bootPatience = 5 * time.Minute
+	hangPatience = 3 * time.Minute
 	kernelRuns   = "trimtab-vm: the kernel runs" // image.sh's initrd prints it
 )
 
@@ -39,7 +42,8 @@ type Guest struct {
 	dir, url string
 	cmd      *exec.Cmd
 	ended    chan struct{}
-	boot     string // its boot ID
+	boot     string                // its boot ID
+	hangs    atomic.Pointer[error] // since it hangs: how that was found
 }
 
 // Outcome is how a script in the guest ended.
@@ -162,16 +166,43 @@ func (g *Guest) Tail() string {
 	return string(log[max(0, len(log)-3000):])
 }
 
-// Run runs a shell script as root; an error means that it could not be run.
+// Run runs a shell script as root; an error means that it could not be run, or that the
+// guest hangs.
 func (g *Guest) Run(ctx context.Context, script string) (o Outcome, err error) {
+	if hangs := g.hangs.Load(); hangs != nil {
+		return o, *hangs
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go g.guard(ctx, cancel)
 	answer, err := g.ask(ctx, http.MethodPost, "/run", script)
 	if err != nil {
-		return o, fmt.Errorf("guest: %w", err)
+		return o, fmt.Errorf("guest: %w", cmp.Or(context.Cause(ctx), err))
 	}
 	if err := json.Unmarshal(answer, &o); err != nil {
 		return o, fmt.Errorf("guest: %w: %.200s", err, answer)
 	}
 	return o, nil
+}
+
+// guard cancels what waits for a guest that has not answered for long: a kernel that
+// hangs would be waited for until all tests' time is over.
+func (g *Guest) guard(ctx context.Context, cancel context.CancelCauseFunc) {
+	for answered := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Second):
+		}
+		if _, err := g.ask(ctx, http.MethodGet, "/boot", ""); err == nil {
+			answered = time.Now()
+		} else if time.Since(answered) > hangPatience {
+			hangs := fmt.Errorf("the guest has not answered for %s: %w\n%s", hangPatience, err, g.Tail())
+			g.hangs.Store(&hangs)
+			cancel(hangs)
+			return
+		}
+	}
 }
 
 func (g *Guest) ask(ctx context.Context, method, path, body string) ([]byte, error) {
