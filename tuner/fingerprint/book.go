@@ -150,6 +150,9 @@ func (k Known) valid(nowUnixNs int64) error {
 			errs = append(errs, learner.Validate())
 		}
 	}
+	if l.Response != nil && l.Response.ByMemory() || l.Memory != nil && !l.Memory.ByMemory() {
+		errs = append(errs, errors.New("a response curve of another resource than it stands for"))
+	}
 	for _, model := range slices.Sorted(maps.Keys(l.Devices)) {
 		errs = append(errs, validCost(l.Devices[model]))
 	}

@@ -253,6 +253,14 @@ func TestOpenDropsWhatCannotBe(t *testing.T) {
 		func(k *Known) { k.Print = Print{Unit: "u"} },
 		func(k *Known) { k.Print.Unit = "" },
 		func(k *Known) { k.Learned.Response = &response.Learner{Source: "u", Cells: []response.Cell{{X: -4}}} },
+		func(k *Known) {
+			k.Learned.Memory = &response.Learner{Version: 1, Source: "u", Paging: policies.Paging{Base: 1, Limit: 2, Set: 1}}
+		},
+		func(k *Known) { k.Learned.Memory = &response.Learner{Version: 9, Source: "u"} },
+		func(k *Known) { k.Learned.Memory = &response.Learner{Version: 1, Source: "u"} },
+		func(k *Known) {
+			k.Learned.Response = &response.Learner{Version: 1, Source: "u", Paging: policies.Paging{Base: 1}}
+		},
 		func(k *Known) { k.Learned.Devices = map[string]policies.Cost{"x": {Device: math.Inf(1)}} },
 	}
 	all := []Known{good, good} // the second bears the same number

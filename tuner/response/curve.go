@@ -50,7 +50,7 @@ func (l *Learner) Curve(limit float64) policies.Curve {
 		spread := sides * max(leastSpread, priorSpread/math.Sqrt(1+weight))
 		points[i] = policies.Point{X: x, Rate: math.Exp(logged), Low: math.Exp(logged - spread), High: math.Exp(logged + spread), Weight: weight}
 	}
-	if l.byMemory() {
+	if l.ByMemory() {
 		l.rise(points)
 	} else {
 		ascend(points)
@@ -65,7 +65,7 @@ func (l *Learner) shape() interface {
 	Step(amount float64) float64
 	Knee() float64
 } {
-	if l.byMemory() {
+	if l.ByMemory() {
 		return l.Paging
 	}
 	return l.Cost
@@ -123,7 +123,7 @@ func (l *Learner) knots(limit float64) []float64 {
 	}
 	slices.Sort(at)
 	apart := 1.001
-	if l.byMemory() {
+	if l.ByMemory() {
 		apart = 1 // its bounds are of each cell
 	}
 	out := at[:0]

@@ -6,8 +6,8 @@ import (
 	"github.com/trimtab/trimtab/policies"
 )
 
-// byMemory reports whether the curve is one by memory.
-func (l *Learner) byMemory() bool { return l.Paging.Base > 0 }
+// ByMemory reports whether the curve is one by memory.
+func (l *Learner) ByMemory() bool { return l.Paging.Base > 0 }
 
 // steep reports whether a reading cannot be one of the same work: much slower than with
 // less memory, much faster than with more, or either with as much. How much faster a job is

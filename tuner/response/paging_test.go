@@ -93,7 +93,7 @@ func TestAnyMemoryReadingsGiveACurve(t *testing.T) {
 			if err := c.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			if !l.byMemory() {
+			if !l.ByMemory() {
 				continue
 			}
 			for _, cell := range l.Cells {

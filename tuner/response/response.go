@@ -130,7 +130,7 @@ func (l *Learner) doubt(s Seen) Answer {
 	if apart(s.Cost.CPU(), l.Cost.CPU()) || apart(s.Cost.Floor(), l.Cost.Floor()) {
 		return Unlikely
 	}
-	if l.byMemory() {
+	if l.ByMemory() {
 		if l.steep(s) {
 			return Unlikely
 		}
