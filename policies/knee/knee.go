@@ -163,7 +163,9 @@ func (k Policy) quota(node policies.Node, j policies.Job) []policies.Change {
 	if lost(j.Breakdown) >= k.p.Starved {
 		margin = 1
 	}
-	target := roundUp(min(knee*margin, ceiling, obtainable(j)*k.p.Above))
+	// A quota is a bound, and not what is used: where the wait behind neighbours may become
+	// shorter it is to bind then as little.
+	target := roundUp(min(max(knee*margin, j.Cost.KneeAlone()), ceiling, obtainable(j)*k.p.Above))
 	change := policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUQuota, From: j.Now[runtime.KnobCPUQuota]}
 	change.RateAfter = max(j.Rate.PerSecond, min(predict(j, target), j.Correction/step))
 	change.Gain = change.RateAfter/j.Rate.PerSecond - 1

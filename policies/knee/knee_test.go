@@ -56,6 +56,20 @@ func TestMarginAboveTheKnee(t *testing.T) {
 	}
 }
 
+// TestTheWaitBehindOthersBoundsNoQuota: what neighbours keep a starved trainer waiting makes
+// its step longer as long as they do, and its quota is not to make it so for good.
+func TestTheWaitBehindOthersBoundsNoQuota(t *testing.T) {
+	j := starved(0.5)
+	j.Cost.Queue = 0.010
+	ch := only(t, New(Defaults()).Propose(eightCPUs, []policies.Job{j}))
+	if to, _ := ch.To.CPUs(); math.Abs(to-1.5) > 0.011 {
+		t.Errorf("to %.3f CPUs, want the 1.5 that it could use without the wait", to)
+	}
+	if math.Abs(ch.RateAfter-20) > 1e-9 {
+		t.Errorf("predicts %.2f/s, want the 20/s of a step of 50 ms, the wait included", ch.RateAfter)
+	}
+}
+
 // TestPromisesNoMoreThanTheNodeHas: beside neighbours that leave it one CPU the
 // job gets a quota that does not bind there, and is predicted what one CPU buys.
 func TestPromisesNoMoreThanTheNodeHas(t *testing.T) {

@@ -116,7 +116,8 @@ type job struct {
 	curve    policies.Curve // of response, as learnt last
 	// unsteady counts the windows since the last one that can be planned on.
 	unsteady int
-	needs    []float64 // CPUs, by each of the latest windows alone; at the present resources
+	needs    []float64 // CPUs, by each of the latest slices alone; at the present resources
+	needNs   int64     // the end of the latest of them
 	// dealtAgainNs: no weight of it is dealt before; releases: how often in a row it went back.
 	dealtAgainNs int64
 	releases     int

@@ -124,6 +124,7 @@ func (c *Core) observe(key string, j *job, w *window.Window) {
 		}
 		return
 	}
+	j.noteNeed(r)
 	if paused {
 		// Two in a row are no pause but a slower pace, and both count.
 		if before == nil || r.Rate.Source != j.source || j.source == "" {

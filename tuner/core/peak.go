@@ -9,37 +9,41 @@ import (
 
 // A cost is read from the whole stretch at the present resources, so that prefetched
 // batches do not blur it. Of a job that is busy by turns that is a mean, and a quota of
-// the mean's knee binds in each busy turn.
+// the mean's knee binds in each busy turn. Turns may be as short as a window, and lie
+// across two of them: what is needed is read from tick to tick where a tick's slice holds
+// steps enough.
 const (
-	peakWindows = 6    // that are remembered
-	peakLeast   = 4    // of them must be known where they differ
+	peakSlices  = 12   // that are remembered
+	peakLeast   = 8    // of them must be known where they differ
+	peakPart    = 4    // a fourth of them, and two at the least, must need a peak
 	peakAbove   = 1.25 // times the mean's knee is a peak, and no noise
-	peakApart   = 1.5  // between two windows is a need that varies
+	peakApart   = 1.5  // between two slices is a need that varies
 	turnWindows = 3    // after which a shortage is another one
 )
 
-// noteNeed remembers what a window alone says that the job needs.
+// noteNeed remembers what a stretch alone says that the job needs, unless a part of it
+// said so already.
 func (j *job) noteNeed(own window.Reading) {
-	if knee := own.Cost.Knee(); own.CostOK && knee > 0 {
-		j.needs = append(j.needs, knee)
-		j.needs = j.needs[max(0, len(j.needs)-peakWindows):]
+	if knee := own.Cost.Knee(); own.CostOK && knee > 0 && own.Window.StartNs >= j.needNs {
+		j.needs, j.needNs = append(j.needs, knee), own.Window.EndNs
+		j.needs = j.needs[max(0, len(j.needs)-peakSlices):]
 	}
 }
 
-// peak is the CPUs that the job needs in its busiest windows; 0 where that is no more than
-// its mean. One window alone may be that of a queue being filled: two are believed.
+// peak is the CPUs that the job needs in its busiest slices; 0 where that is no more than
+// its mean. One slice alone may be that of a queue being filled.
 func (j *job) peak() float64 {
 	if len(j.needs) < 2 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(j.needs))
-	if second := sorted[len(sorted)-2]; second > peakAbove*j.reading.Cost.Knee() {
-		return second
+	if high := sorted[len(sorted)-max(2, len(sorted)/peakPart)]; high > peakAbove*j.reading.Cost.Knee() {
+		return high
 	}
 	return 0
 }
 
-// varies reports whether what the job needs differs from window to window, and has not
+// varies reports whether what the job needs differs from slice to slice, and has not
 // been seen for long enough to tell how much.
 func (j *job) varies() bool {
 	return len(j.needs) >= 2 && len(j.needs) < peakLeast && slices.Max(j.needs) > peakApart*slices.Min(j.needs)
@@ -57,11 +61,12 @@ func (j *job) settle(v policies.Verdict) {
 	if v.Class == policies.ClassBalanced || v.Cause == policies.CauseDevice {
 		return
 	}
-	if same(v, j.short) && j.windows-j.shortAt <= turnWindows {
+	lacks := func(relief string) bool { return v.Relief == relief && j.short.Relief == relief }
+	if (same(v, j.short) || lacks(policies.ReliefQuota) || lacks(policies.ReliefWeight)) && j.windows-j.shortAt <= turnWindows {
 		j.shorts++
 	} else {
-		j.short, j.shorts = v, 1
+		j.shorts = 1
 	}
-	j.shortAt = j.windows
+	j.short, j.shortAt = v, j.windows
 	j.agree = max(j.agree, j.shorts)
 }

@@ -24,11 +24,8 @@ func TestPeaksSetTheQuota(t *testing.T) {
 		run(c, n, 60, turn)
 		j.loaderCPU = 0.050
 		quota, _ := j.c.Now[runtime.KnobCPUQuota].CPUs()
-		if offset%2 == 0 && quota < 0.75*j.knee() { // else each window holds as much of either
+		if quota < 0.95*j.knee() || quota > 1.2*j.knee() {
 			t.Errorf("offset %d: a quota of %.2f; it needs %.2f in its busy turns (%s)", offset, quota, j.knee(), c.jobs[j.c.Key()].whyNot)
-		}
-		if quota > 1.2*j.knee() {
-			t.Errorf("offset %d: a quota of %.2f, far above the %.2f that it needs", offset, quota, j.knee())
 		}
 	}
 }
@@ -44,9 +41,13 @@ func TestASteadyNeedHasNoPeak(t *testing.T) {
 	}{
 		{[]float64{0.5}, 0, false},
 		{[]float64{0.5, 0.55, 0.48, 0.52}, 0, false},
-		{[]float64{1.2, 0.5, 0.5, 0.5}, 0, false},
+		{[]float64{1.2, 0.5, 0.5, 0.5}, 0, true},
+		{[]float64{1.2, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5}, 0, false},
 		{[]float64{0.9, 0.3}, 0, true},
-		{[]float64{0.9, 0.3, 0.9, 0.3}, 0.9, false},
+		{[]float64{0.9, 0.3, 0.9, 0.3}, 0.9, true},
+		{[]float64{0.9, 0.9, 0.3, 0.3, 0.9, 0.9, 0.3, 0.3}, 0.9, false},
+		{[]float64{0.9, 0.6, 0.3, 0.6, 0.9, 0.6, 0.3, 0.6}, 0.9, false},
+		{[]float64{1.2, 0.9, 0.6, 0.3, 0.6, 0.9, 0.6, 0.3, 0.6, 0.9, 0.6, 0.3}, 0.9, false},
 	} {
 		j.needs = tc.needs
 		if j.peak() != tc.peak || j.varies() != tc.varies {
@@ -62,12 +63,17 @@ func TestWindowsBetweenSpeakAgainstNoShortage(t *testing.T) {
 	storage := policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseStorage}
 	device := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseDevice}
 	balanced := policies.Verdict{Class: policies.ClassBalanced}
+	throttled.Relief = policies.ReliefQuota
+	trainer := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseHost, Relief: policies.ReliefQuota}
+	behind := policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseContended, Relief: policies.ReliefWeight}
 	for name, tc := range map[string]struct {
 		windows []policies.Verdict
 		agree   int
 	}{
 		"by turns":              {[]policies.Verdict{throttled, balanced, throttled}, 2},
 		"by turns, device":      {[]policies.Verdict{throttled, device, throttled, device, throttled}, 3},
+		"whoever runs out":      {[]policies.Verdict{throttled, trainer, balanced, throttled}, 3},
+		"quota, then weight":    {[]policies.Verdict{trainer, balanced, behind}, 1},
 		"another shortage":      {[]policies.Verdict{throttled, storage, throttled}, 1},
 		"long ago":              {[]policies.Verdict{throttled, balanced, balanced, balanced, balanced, throttled}, 1},
 		"nothing short":         {[]policies.Verdict{throttled, balanced, balanced}, 2},

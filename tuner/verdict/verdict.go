@@ -165,10 +165,10 @@ func short(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 	v := policies.Verdict{Class: policies.ClassInput, Severity: throttled + contended + b.Share(policies.PartInputWorkers)}
 	switch {
 	case throttled >= th.Input && quotaBinds(th, r) && throttled+contended > io:
-		v.Cause, v.Relief = policies.CauseThrottled, "a higher CPU quota"
+		v.Cause, v.Relief = policies.CauseThrottled, policies.ReliefQuota
 		v.Why = fmt.Sprintf("its loaders and trainer are out of CPU quota: it loses %.0f %% of its time", 100*(throttled+contended))
 	case contended >= th.Input && contended > io && contended >= throttled && othersUse(r) > 0.1:
-		v.Cause, v.Relief = policies.CauseContended, "a higher CPU weight"
+		v.Cause, v.Relief = policies.CauseContended, policies.ReliefWeight
 		v.Why = fmt.Sprintf("its loaders and trainer queue behind other work for a CPU: it loses %.0f %% of its time", 100*contended)
 	default:
 		return policies.Verdict{}, false
@@ -226,10 +226,10 @@ func host(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 	v := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseHost, Severity: cpu}
 	switch {
 	case throttled >= th.Input:
-		v.Severity, v.Relief = throttled, "a higher CPU quota"
+		v.Severity, v.Relief = throttled, policies.ReliefQuota
 		v.Why = fmt.Sprintf("the trainer itself is out of CPU quota %.0f %% of its time", 100*throttled)
 	case contended >= th.Input:
-		v.Severity, v.Relief = contended, "a higher CPU weight"
+		v.Severity, v.Relief = contended, policies.ReliefWeight
 		v.Why = fmt.Sprintf("the trainer itself queues for a CPU %.0f %% of its time", 100*contended)
 	default:
 		v.Relief = "faster cores or less Python: more of them would not help"
