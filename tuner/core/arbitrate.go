@@ -240,7 +240,7 @@ func (c *Core) passing(p policies.Plan) policies.Plan {
 		}
 		bounded, why := c.bound(j, ch)
 		if why == "" {
-			why = c.ready(j, bounded)
+			why = c.ready(j, beside(p, bounded))
 		}
 		if why != "" {
 			j.whyNot = why

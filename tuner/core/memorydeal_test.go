@@ -89,7 +89,7 @@ func TestObservedContainersAreDealtNoMemory(t *testing.T) {
 // TestAPlanOfBothCostsItsLargerShare: what a job is to be given of CPU and memory in one plan
 // counts in the deal of either as the larger of its shares of the node.
 func TestAPlanOfBothCostsItsLargerShare(t *testing.T) {
-	n, _, _, _ := beside(true)
+	n, _, _, _ := lacking(true)
 	c := New(Defaults(), script{func(policies.Job) []policies.Change { return nil }}, "t")
 	run(c, n, 5, nil)
 	j := c.jobs[c.keys()[0]]

@@ -10,10 +10,10 @@ import (
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
-// beside puts a job that lacks quota beside one that reads again what its limit evicted, on
+// lacking puts a job that lacks quota beside one that reads again what its limit evicted, on
 // a host with enough of both, and a policy that asks for quota up to 1.5 CPUs and for a
 // limit of 900 MiB. Where lacksBoth, one job lacks both.
-func beside(lacksBoth bool) (n *node, short, cache *simJob, asks script) {
+func lacking(lacksBoth bool) (n *node, short, cache *simJob, asks script) {
 	n = newNode(4)
 	cache = n.limited("cache", 320, 200, allowMemory())
 	short = cache
@@ -37,7 +37,7 @@ func beside(lacksBoth bool) (n *node, short, cache *simJob, asks script) {
 // once, and judged once the pages have come back.
 func TestQuotaAndMemoryAreOnePlan(t *testing.T) {
 	for name, both := range map[string]bool{"two jobs": false, "one job": true} {
-		n, short, cache, asks := beside(both)
+		n, short, cache, asks := lacking(both)
 		c := New(Defaults(), asks, "t")
 		given, kept := -1, -1
 		var first Order
@@ -79,7 +79,7 @@ func TestQuotaAndMemoryAreOnePlan(t *testing.T) {
 // again, goes back however much the quota brought; the quota is then given without it.
 func TestMemoryInVainGoesBack(t *testing.T) {
 	for name, both := range map[string]bool{"two jobs": false, "one job": true} {
-		n, short, cache, asks := beside(both)
+		n, short, cache, asks := lacking(both)
 		c := New(Defaults(), asks, "t")
 		raises := 0
 		records := run(c, n, 200, func(_ int, d Decision) {
@@ -100,11 +100,37 @@ func TestMemoryInVainGoesBack(t *testing.T) {
 // TestWhatMemoryMayNotBeKeepsNoQuotaWaiting: of a plan of both, the guard takes out what
 // may not be, and leaves the rest.
 func TestWhatMemoryMayNotBeKeepsNoQuotaWaiting(t *testing.T) {
-	n, short, cache, asks := beside(true)
+	n, short, cache, asks := lacking(true)
 	cache.c.Enrolment.Knobs = []string{"cpu"}
 	c := New(Defaults(), asks, "t")
 	run(c, n, 40, nil)
 	if q, _ := short.c.Now[runtime.KnobCPUQuota].CPUs(); q < 1 || cache.limit() != 320*mib {
 		t.Errorf("%.2f CPUs and %d MiB", q, cache.limit()/mib)
+	}
+}
+
+// TestMemoryBesideAClearGainNeedsNoSteadyRate: what hardly gains by itself goes with what its
+// container clearly gains by, however uneven its rate is.
+func TestMemoryBesideAClearGainNeedsNoSteadyRate(t *testing.T) {
+	n, _, cache, _ := lacking(true)
+	c := New(Defaults(), script{func(policies.Job) []policies.Change { return nil }}, "t")
+	run(c, n, 8, nil)
+	j := c.jobs[cache.c.Key()]
+	for i := range j.obs {
+		j.obs[i].Rate *= float64(1 + i%2*4)
+	}
+	quota := policies.Change{Key: j.key, Knob: runtime.KnobCPUQuota, From: j.c.Now[runtime.KnobCPUQuota], To: runtime.QuotaFromCPUs(1.5, quotaPeriod), Gain: 1}
+	limit := policies.Change{Key: j.key, Knob: runtime.KnobMemoryLimit, From: j.c.Now[runtime.KnobMemoryLimit], To: runtime.IntValue(900 * mib), Gain: 0.1}
+	if p := c.passing(policies.Plan{Changes: []policies.Change{limit}}); len(p.Changes) != 0 {
+		t.Errorf("alone: %+v; its rate is steady: nothing is tested", p.Changes)
+	}
+	both := c.passing(policies.Plan{Changes: []policies.Change{quota, limit}})
+	if len(both.Changes) != 2 {
+		t.Fatalf("%+v: %s", both.Changes, j.whyNot)
+	}
+	swap := policies.Change{Key: j.key, Knob: runtime.KnobMemorySwap, From: j.c.Now[runtime.KnobMemorySwap]}
+	both.Changes = append(both.Changes, swap)
+	if why := c.wait(both); why != "" {
+		t.Errorf("all of it waits: %s", why)
 	}
 }

@@ -310,6 +310,17 @@ func (c *Core) ready(subject *job, ch policies.Change) string {
 	return ""
 }
 
+// beside is a change as one plan's readiness is asked of it: what is given of memory is judged
+// together with what else its container is given, and needs no steadier rate than that.
+func beside(p policies.Plan, ch policies.Change) policies.Change {
+	for _, o := range p.Changes {
+		if ch.Knob.Family() == "memory" && !ch.Take && o.Key == ch.Key {
+			ch.Gain = max(ch.Gain, o.Gain)
+		}
+	}
+	return ch
+}
+
 // wait says why a plan must wait; "" if it may start.
 func (c *Core) wait(p policies.Plan) string {
 	if subject := c.jobs[p.Changes[0].Key]; p.Changes[0].Witness == policies.WitnessHarm && !ofSight(p.Changes) {
@@ -317,7 +328,7 @@ func (c *Core) wait(p policies.Plan) string {
 	}
 	for _, ch := range p.Changes {
 		subject := c.jobs[ch.Key]
-		if why := c.ready(subject, ch); why != "" {
+		if why := c.ready(subject, beside(p, ch)); why != "" {
 			return why
 		}
 		for _, t := range c.trials {
