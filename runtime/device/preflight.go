@@ -146,7 +146,7 @@ func bySystemd(ctx context.Context, r *Report, c runtime.Container, unit string,
 	for _, need := range needs {
 		if !slices.ContainsFunc(allowed, func(a Allow) bool { return a.covers(need, majors) }) {
 			r.AtRisk = true
-			r.Why = fmt.Sprintf("systemd does not know that %s may use device %s, so a daemon-reload takes it away", unit, need.Numbers())
+			r.Why = fmt.Sprintf("systemd does not know that %s may use device %s, so a daemon-reload, or any write to the unit, takes it away", unit, need.Numbers())
 			r.Mend = mendUnit(r.Mode)
 			return
 		}
