@@ -209,6 +209,9 @@ func (c *Core) arbitrate(plans []policies.Plan, d *Decision) []policies.Plan {
 		c.release(claims, d)
 		return out
 	}
+	if !c.gathered(wants) {
+		return append(out, others...)
+	}
 	one := c.merge(wants, claims, at)
 	if one.Changes = c.choose(one.Changes, claims); len(one.Changes) > 0 {
 		out = append(out, one)

@@ -52,6 +52,7 @@ type Core struct {
 	tickNs    int64        // since the tick before
 	deal      arbiter.Plan // the latest allocation of the node
 	releasing int          // ticks in a row in which it said that weights must go back
+	wantedNs  int64        // since when something could be given, and is not yet; 0: nothing
 	stolen    stolen
 	diskUse   map[string]float64 // bytes a second of all containers, by device
 	onDevice  map[string]int64   // when anybody was last on a device that some container was granted, by UUID
@@ -87,9 +88,11 @@ type job struct {
 	verdict    policies.Verdict
 	agree      int              // closed windows in a row with this class and cause; those in which nothing was short do not count
 	short      policies.Verdict // the latest of a window in which something was short
-	shorts     int              // how often it was that one, with few windows between
-	shortAt    uint64           // the window that it was of
-	announced  string           // class and cause of the latest verdict record
+	shortTime  policies.Breakdown
+	shorts     int    // how often it was that one, with few windows between
+	shortAt    uint64 // the window that it was of
+	shortNs    int64  // its end
+	announced  string // class and cause of the latest verdict record
 	windows    uint64
 	parts      [policies.NumParts]int64
 	obs        []trial.Obs // of one source
@@ -196,7 +199,7 @@ func (c *Core) close(j *job, r window.Reading, d *Decision) {
 	c.neighbourhood(j, &r)
 	c.learnPattern(j, r)
 	v := verdict.Judge(c.thresholds(), r)
-	j.settle(v)
+	j.settle(v, r)
 	j.confirm(r)
 	r.Rate.Steps = j.confirmed && r.Rate.Source == j.source
 	j.reading, j.verdict = r, v

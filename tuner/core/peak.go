@@ -51,7 +51,7 @@ func (j *job) varies() bool {
 
 // settle counts the windows that agree. A job that is starved by turns has windows between
 // in which nothing is short: they speak against no verdict of what it lacks in the others.
-func (j *job) settle(v policies.Verdict) {
+func (j *job) settle(v policies.Verdict, r window.Reading) {
 	same := func(a, b policies.Verdict) bool { return a.Class == b.Class && a.Cause == b.Cause }
 	if same(v, j.verdict) {
 		j.agree++
@@ -67,6 +67,29 @@ func (j *job) settle(v policies.Verdict) {
 	} else {
 		j.shorts = 1
 	}
-	j.short, j.shortAt = v, j.windows
+	j.short, j.shortAt, j.shortTime = v, j.windows, r.Breakdown
+	if r.Window != nil {
+		j.shortNs = r.Window.EndNs
+	}
 	j.agree = max(j.agree, j.shorts)
+}
+
+// shortLately reports whether the latest windows at the present resources hold one in which
+// something was short.
+func (j *job) shortLately() bool {
+	return j.shorts > 0 && j.windows-j.shortAt <= turnWindows && j.shortNs > j.changedNs
+}
+
+// byTurns is what a job that is starved by turns lacks in them; ok is false for all others,
+// and in such a turn, when the latest window says so itself.
+func (j *job) byTurns(agree int) (v policies.Verdict, b policies.Breakdown, ok bool) {
+	between := j.windows > j.shortAt+1
+	return j.short, j.shortTime, between && j.shorts >= agree && j.shortLately()
+}
+
+// settled reports whether so many windows agree on what the job lacks, or on that it lacks
+// nothing.
+func (j *job) settled(agree int) bool {
+	_, _, turns := j.byTurns(agree)
+	return turns || j.agree >= agree
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/policies/knee"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/window"
 )
 
 // TestPeaksSetTheQuota: a job that is busy for two seconds of every four needs what it
@@ -82,7 +83,7 @@ func TestWindowsBetweenSpeakAgainstNoShortage(t *testing.T) {
 	} {
 		j := &job{}
 		for _, v := range tc.windows {
-			j.settle(v)
+			j.settle(v, window.Reading{})
 			j.verdict = v
 			j.windows++
 		}

@@ -74,7 +74,7 @@ func (c *Core) notNow(in Input, j *job) string {
 		return ""
 	case j.verdict.Class == "":
 		return "measuring"
-	case j.agree < c.cfg.Agree:
+	case !j.settled(c.cfg.Agree):
 		return "verdict not settled"
 	case j.varies():
 		return "measuring: what it needs varies"
@@ -139,6 +139,9 @@ func (c *Core) asJob(key string, j *job) policies.Job {
 		UsedCPUs: j.used(), Correction: j.correction, Entitlement: j.entitled, Obtainable: j.obtainable, Peak: j.peak(), CPU: j.curve, GPUs: j.gpusUsed(c.now()),
 		Settled: c.now()-j.changedNs >= c.cfg.TakeAfterNs,
 		Steady:  j.steady(), Tried: j.tried(),
+	}
+	if v, b, ok := j.byTurns(c.cfg.Agree); ok {
+		p.Verdict, p.Breakdown = v, b
 	}
 	p.Devices, p.Elastic = c.granted(j), j.c.Elastic
 	c.asEarly(j, &p)
