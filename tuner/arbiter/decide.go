@@ -148,7 +148,8 @@ func (plan *Plan) weights(p Params, claims []Claim) (out []float64, competing in
 // fewer deals anew the weights of as many as one plan may change: those that would be
 // raised most, and those that would be lowered most. All other weights stand, and the sum
 // of all stays the owners'; what the few have is less than all would give them, so those
-// that are lowered are held at their rights. Deals after it go on from there.
+// that are lowered are held at their rights. Where the few cannot keep that sum all stand.
+// Deals after it go on from there.
 func (plan *Plan) fewer(p Params, claims []Claim, same, weights []float64) []float64 {
 	var order []int
 	sum := 0.0
@@ -176,6 +177,12 @@ func (plan *Plan) fewer(p Params, claims []Claim, same, weights []float64) []flo
 	dealt, _ := fill(sum, low, high, target)
 	for k, i := range few {
 		out[i] = dealt[k]
+		sum -= dealt[k]
+	}
+	if math.Abs(sum) > 1 { // the others hold more than is theirs, or too little: these few cannot make up for it
+		for i, c := range claims {
+			out[i] = c.weight()
+		}
 	}
 	return out
 }
