@@ -157,7 +157,7 @@ test-vm: setup-vm vgpu ## The installed package on real systemd and cgroup v2, i
 
 .PHONY: test-vm-engines
 test-vm-engines: VM_TIMEOUT = 150m
-test-vm-engines: setup-vm vgpu ## The engines' conformance suite in that machine, by both drivers of control groups (long, where emulated).
+test-vm-engines: setup-vm vgpu ## The engines' conformance suite in such machines: both drivers, cgroup v2 and v1 (long, where emulated).
 	@go build -o .cache/testsummary ./tools/testsummary
 	@scripts/build-runtimes.sh $(RUNTIMES)
 	@TRIMTAB_VM_ENGINES=1 TRIMTAB_VM_RUNTIMES=$(abspath $(RUNTIMES))/bin $(VM_TEST) -run TestEngines $(TEST_FLAGS) ./test/vm 2>&1 | $(VM_SUMMARY)

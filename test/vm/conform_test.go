@@ -12,29 +12,84 @@ import (
 // TestEngines holds engines to their conformance suite on systemd and cgroup v2, by
 // both drivers of control groups, in a guest of its own (`make test-vm-engines`).
 func TestEngines(t *testing.T) {
-	if os.Getenv(envEngines) == "" {
-		t.Skip("needs a virtual machine of its own: make test-vm-engines")
-	}
-	m := start(t)
+	m := startEngines(t, v2)
 	parts := []part{
 		{"the guest is a systemd host with Docker on cgroup v2", aHost},
 		{"what the engines set stands while systemd writes anew", conform("systemd",
 			suite{"Docker by containerd", "docker", "TestConformsByContainerd/host/systemd_writes_anew"},
 			suite{"containerd", "containerd", "TestConformsUnderSystemd/host/systemd_writes_anew"})},
-		{"engines conform by systemd's driver", conform("systemd",
-			suite{"Docker by containerd", "docker", "TestConformsByContainerd/host"}, suite{"Docker by its API", "docker", "TestConformsByDockerAPI/host"},
-			suite{"containerd", "containerd", "TestConformsUnderSystemd/host"})},
+		{"engines conform by systemd's driver", conform("systemd", bySystemd("host")...)},
+		{"writes take so long", latencies},
 		{"engines conform by the cgroupfs driver", conform("cgroupfs",
 			suite{"Docker by containerd", "docker", "TestConformsByContainerd/host"}, suite{"Docker by its API", "docker", "TestConformsByDockerAPI/host"},
 			suite{"containerd", "containerd", "TestConforms/host"})},
 	}
 	if os.Getenv(envRuntimes) != "" {
-		parts = append(parts, part{"current runtimes conform", conform("cgroupfs",
+		parts = append(parts, part{"current runtimes conform by the cgroupfs driver", conform("cgroupfs",
 			suite{"current Docker by current containerd", "docker", "TestConformsByContainerd/current"},
 			suite{"current Docker by its API", "docker", "TestConformsByDockerAPI/current"},
-			suite{"current containerd", "containerd", "TestConforms/current"})})
+			suite{"current containerd", "containerd", "TestConforms/current"})},
+			part{"current runtimes conform by systemd's driver", conform("systemd", bySystemd("current")...)})
 	}
 	m.run(t, parts)
+}
+
+// TestEnginesV1 and TestEnginesLegacy do so on systemd with cgroup v1, with a v2 tree
+// beside it and without, by systemd's driver; there trimtab tunes a job too, and hides GPUs.
+func TestEnginesV1(t *testing.T) { conformsV1(t, hybrid) }
+
+func TestEnginesLegacy(t *testing.T) { conformsV1(t, legacy) }
+
+func conformsV1(t *testing.T, l layout) {
+	m := startEngines(t, l)
+	m.run(t, []part{
+		{"the guest is a systemd host with Docker on cgroup " + l.name, aHost},
+		{"apt installs the package, and the service runs", installs},
+		{"a starved job is tuned by the systemd driver", tunes},
+		{"daemon-reload leaves limits as trimtab set them", reloadKeepsLimits},
+		{"daemon-reload leaves a GPU that systemd knows", reloadKeepsKnown},
+		{"daemon-reload takes a hook's GPU, and trimtab gives it back", reloadIsHealed},
+		{"a hidden GPU stays hidden and a shown one open, over daemon-reload, restarts of runtimes and a foreign update", hides},
+		{"kill -9 restores", killRestores},
+		{"systemctl stop restores", stopRestores},
+		{"nothing in the journal is an error", journalIsClean},
+		{"apt purge restores, and leaves nothing", purges},
+		{"engines conform by systemd's driver", conform("systemd", bySystemd("host")...)},
+	})
+}
+
+func startEngines(t *testing.T, l layout) *machine {
+	t.Helper()
+	if os.Getenv(envEngines) == "" {
+		t.Skip("needs a virtual machine of its own: make test-vm-engines")
+	}
+	return start(t, l)
+}
+
+// bySystemd are the suites of three doors by systemd's driver, with the host's runtimes
+// or current ones.
+func bySystemd(runtimes string) []suite {
+	name, dockers := "", runtimes
+	if runtimes != "host" {
+		name, dockers = runtimes+" ", runtimes+"_by_systemd"
+	}
+	return []suite{{name + "Docker by containerd", "docker", "TestConformsByContainerd/" + dockers}, {name + "Docker by its API", "docker", "TestConformsByDockerAPI/" + dockers},
+		{name + "containerd", "containerd", "TestConformsUnderSystemd/" + runtimes}}
+}
+
+// latencies measures writes by each door, with systemd's driver and Debian's runtimes.
+func latencies(t *testing.T, m *machine) {
+	m.drive(t, "systemd")
+	for _, binary := range []string{"docker", "containerd"} {
+		o := m.try(t, "cd /tmp && /opt/vm/"+binary+".test -test.run '^$' -test.bench BenchmarkApply -test.benchtime 100x 2>&1")
+		told := regexp.MustCompile(`(?m)^BenchmarkApply(\S*)\s+\d+\s+\d+ ns/op(.*)$`).FindAllStringSubmatch(o.Stdout, -1)
+		if o.Code != 0 || len(told) == 0 {
+			t.Errorf("%s ended with %d\n%s%s", binary, o.Code, o.Stdout, o.Stderr)
+		}
+		for _, row := range told {
+			m.table = append(m.table, fmt.Sprintf("    %s%s, 100 writes by systemd's driver, cgroup %s: %s", binary, row[1], m.layout.name, strings.Join(strings.Fields(row[2]), " ")))
+		}
+	}
 }
 
 // memoryCases are those that need a real kernel of v2 to mean anything.
@@ -64,20 +119,26 @@ func conform(driver string, suites ...suite) func(*testing.T, *machine) {
 			}
 		})
 		for i, o := range outcomes {
-			m.table = append(m.table, fmt.Sprintf("    %d of %d conformance cases, %s, %s's driver, cgroup v2: %.0f s; %d need another host or door",
-				o.passed, o.passed+o.failed, suites[i].door, driver, o.took.Seconds(), o.skipped))
+			m.table = append(m.table, fmt.Sprintf("    %d of %d conformance cases, %s, %s's driver, cgroup %s: %.0f s; %d need another host or door",
+				o.passed, o.passed+o.failed, suites[i].door, driver, m.layout.name, o.took.Seconds(), o.skipped))
 		}
 	}
+}
+
+// driver is Docker's, and the version of control groups that it found.
+func (m *machine) driver(t *testing.T) string {
+	t.Helper()
+	return m.sh(t, "docker info -f '{{.CgroupDriver}} {{.CgroupVersion}}'")
 }
 
 // drive makes Docker use a driver of control groups.
 func (m *machine) drive(t *testing.T, driver string) {
 	t.Helper()
-	const driverOf = "docker info -f '{{.CgroupDriver}} {{.CgroupVersion}}'"
-	if m.sh(t, driverOf) != driver+" 2" {
-		m.sh(t, `sed -i 's/^{/{"exec-opts": ["native.cgroupdriver=`+driver+`"], /' /etc/docker/daemon.json; systemctl restart docker`)
+	want := driver + " " + m.layout.version
+	if m.driver(t) != want {
+		m.sh(t, `sed -i 's/"exec-opts": [^]]*], //; s/^{/{"exec-opts": ["native.cgroupdriver=`+driver+`"], /' /etc/docker/daemon.json; systemctl restart docker`)
 	}
-	if got := m.sh(t, driverOf); got != driver+" 2" {
+	if got := m.driver(t); got != want {
 		t.Fatalf("Docker's cgroups: %s", got)
 	}
 }

@@ -1,9 +1,12 @@
 package vm
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -31,7 +34,8 @@ func (m *machine) wantOpens(t *testing.T, name, when, want string, nodes ...stri
 
 // reloadKeepsKnown: --device tells systemd, so nothing is lost, and nothing is to be done.
 func reloadKeepsKnown(t *testing.T, m *machine) {
-	m.sh(t, `docker run -d --name known --network none --label trimtab.mode=tune --device /dev/nvidia0 --device /dev/nvidia1 --device /dev/nvidiactl job-image sleep 1000000`)
+	m.sh(t, `docker run -d --name known --network none --label trimtab.mode=tune --label trimtab.gpu.signal=USR1 --device /dev/nvidia0 --device /dev/nvidia1 --device /dev/nvidiactl job-image \
+		sh -c 'trap "echo >>/tmp/signals" USR1; while :; do sleep 1000000 & wait; kill $!; done'`)
 	m.untilContainer(t, "known", "seen", func(c view.Container) bool { return c.Name != "" })
 	nodes := []string{"/dev/nvidia0", "/dev/nvidiactl"}
 	for range 3 {
@@ -69,12 +73,11 @@ func reloadIsHealed(t *testing.T, m *machine) {
 	if c.Preflight == "" {
 		t.Error("its preflight is green")
 	}
-	heals := 0.0
-	for range 2 { // what is repaired by systemd's own means is not lost again
-		m.sh(t, "systemctl daemon-reload")
-		m.wantOpens(t, "hooked", "after a reload", "open", "/tmp/gpu")
-		heals = m.heals(t)
-	}
+	// What is repaired by systemd's own means is not lost again.
+	m.table = append(m.table, "    "+m.sh(t, "/opt/vm/inside reload "+m.pid(t, "hooked")+" /tmp/gpu"))
+	m.sh(t, "systemctl daemon-reload")
+	m.wantOpens(t, "hooked", "after a reload", "open", "/tmp/gpu")
+	heals := m.heals(t)
 	if heals != 1 {
 		t.Errorf("%v repairs, want one: systemd knows the rules since then", heals)
 	}
@@ -92,28 +95,61 @@ func (m *machine) heals(t *testing.T) (n float64) {
 	return n
 }
 
+// view is what the file in a container says of the GPUs that it sees.
+func (m *machine) view(t *testing.T, name string) string {
+	t.Helper()
+	return strings.Join(strings.Fields(m.sh(t, "cat /proc/"+m.pid(t, name)+"/root/run/trimtab/gpus 2>/dev/null || echo no file")), " ")
+}
+
+// signals counts those that it was sent.
+func (m *machine) signals(t *testing.T, name string) float64 {
+	t.Helper()
+	return m.number(t, "{ cat /proc/"+m.pid(t, name)+"/root/tmp/signals 2>/dev/null || true; } | wc -l")
+}
+
+// rules are all that says which devices a container may open, and its nodes: the list or
+// the programs in the kernel, systemd's own apart, which is made of what it lists.
+func (m *machine) rules(t *testing.T, name string) string {
+	t.Helper()
+	return m.sh(t, `stat -c '%N %A %u:%g %t:%T' /proc/`+m.pid(t, name)+`/root/dev/nvidia* | sed 's:/proc/[0-9]*/root::'
+systemctl show -p DevicePolicy -p DeviceAllow `+m.unit(t, name)+` | sort
+/opt/vm/inside rules `+m.cgroup(t, name))
+}
+
+// hides: what is hidden stays so and what is shown stays open, whatever systemd, the
+// runtimes and people at Docker's tool do meanwhile, and the container is told. In the
+// end all rules are as they were.
 func hides(t *testing.T, m *machine) {
-	nodes := []string{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"}
-	m.sh(t, "trimtab gpu hide known 1")
-	const hidden = "open gone open"
+	nodes := []string{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/tmp/one"}
 	m.sh(t, "mknod /proc/"+m.pid(t, "known")+"/root/tmp/one c 195 1")
-	for range 3 {
-		if got := m.opens(t, "known", nodes...); got != hidden {
-			t.Errorf("hidden: %s", got)
+	rules, signals := m.rules(t, "known"), m.signals(t, "known")
+	for i, way := range []struct{ change, opens, view string }{
+		{"hide known 1", "open gone open refused", "0"},
+		{"show known --all", "open open open open", "0 1"},
+	} {
+		m.sh(t, "trimtab gpu "+way.change)
+		for _, meanwhile := range []string{"true", "systemctl daemon-reload", "systemctl restart containerd", "systemctl restart docker",
+			fmt.Sprintf("docker update --cpus 0.%d known", 6+i), "systemctl set-property --runtime " + m.unit(t, "known") + " TasksMax=4000", "systemctl daemon-reload"} {
+			m.sh(t, meanwhile)
+			if got := m.opens(t, "known", nodes...); got != way.opens {
+				t.Errorf("%s, then %s: %s, want %s", way.change, meanwhile, got, way.opens)
+			}
 		}
-		m.sh(t, "systemctl daemon-reload")
-		if got := m.opens(t, "known", "/tmp/one"); got != "refused" {
-			t.Errorf("hidden, by another node: %s", got)
+		time.Sleep(3 * time.Second) // rounds of healing
+		if got := m.opens(t, "known", nodes...); got != way.opens {
+			t.Errorf("%s, then healing: %s, want %s", way.change, got, way.opens)
 		}
+		if got := m.view(t, "known"); got != way.view {
+			t.Errorf("%s: it is told that it sees %q, want %q", way.change, got, way.view)
+		}
+		until(t, "the signal after "+way.change, func() (string, bool) {
+			got := m.signals(t, "known") - signals
+			return fmt.Sprint(got), got == float64(i+1)
+		})
+		m.untilEngines(t)
+		t.Log(m.sh(t, "trimtab gpu ls"))
 	}
-	time.Sleep(3 * time.Second) // rounds of healing
-	if got := m.opens(t, "known", nodes...); got != hidden {
-		t.Errorf("healing gave it back: %s", got)
-	}
-	t.Log(m.sh(t, "trimtab gpu ls"))
-	m.sh(t, "trimtab gpu show known --all")
-	m.sh(t, "systemctl daemon-reload")
-	if got := m.opens(t, "known", append(nodes, "/tmp/one")...); got != "open open open open" {
-		t.Errorf("shown: %s", got)
+	if diff := cmp.Diff(rules, m.rules(t, "known")); diff != "" {
+		t.Errorf("its rules before and after differ (-before +after):\n%s", diff)
 	}
 }

@@ -67,11 +67,12 @@ func Image(ctx context.Context, cache string) (string, error) {
 }
 
 // Boot boots image.sh's folder with a disk that is the archive payload, and waits until
-// the guest answers. What it writes is gone with it. dir gets its console's log.
-func Boot(ctx context.Context, image, payload, dir string) (*Guest, error) {
+// the guest answers. What it writes is gone with it. dir gets its console's log. kernel
+// is added to the kernel's command line.
+func Boot(ctx context.Context, image, payload, dir, kernel string) (*Guest, error) {
 	if kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil {
 		_ = kvm.Close()
-		g, err := boot(ctx, image, payload, dir, "kvm", "host")
+		g, err := boot(ctx, image, payload, dir, kernel, "kvm", "host")
 		if err != nil {
 			return nil, err
 		}
@@ -80,14 +81,14 @@ func Boot(ctx context.Context, image, payload, dir string) (*Guest, error) {
 		}
 		g.Close()
 	}
-	g, err := boot(ctx, image, payload, dir, "tcg,thread=multi", "max")
+	g, err := boot(ctx, image, payload, dir, kernel, "tcg,thread=multi", "max")
 	if err != nil {
 		return nil, err
 	}
 	return g, g.Wait(ctx)
 }
 
-func boot(ctx context.Context, image, payload, dir, accel, cpu string) (*Guest, error) {
+func boot(ctx context.Context, image, payload, dir, kernel, accel, cpu string) (*Guest, error) {
 	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func boot(ctx context.Context, image, payload, dir, accel, cpu string) (*Guest, 
 	g.cmd = exec.Command("qemu-system-x86_64", "-accel", accel, "-cpu", cpu, "-smp", "2", "-m", "2048",
 		"-nodefaults", "-no-user-config", "-display", "none",
 		"-kernel", filepath.Join(image, "vmlinuz"), "-initrd", filepath.Join(image, "initrd"),
-		"-append", "console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off systemd.show_status=false modprobe.blacklist="+needless,
+		"-append", "console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off systemd.show_status=false modprobe.blacklist="+needless+" "+kernel,
 		"-drive", "if=virtio,format=raw,snapshot=on,file="+filepath.Join(image, "root.ext4"),
 		"-drive", "if=virtio,format=raw,readonly=on,file="+payload,
 		"-netdev", fmt.Sprintf("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:%d-:8080", port), "-device", "virtio-net-pci,netdev=net,romfile=",

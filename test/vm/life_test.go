@@ -12,18 +12,11 @@ import (
 func restartsOf(unit string) func(*testing.T, *machine) {
 	return func(t *testing.T, m *machine) {
 		now, resume := m.steady(t)
-		got := m.sampled(t, m.cgroup(t, "job")+"/cpu.max", "systemctl restart "+unit+"; sleep 5")
+		got := m.sampled(t, "job", "systemctl restart "+unit+"; sleep 5")
 		if len(got) != 1 || got[0] != now {
 			t.Errorf("over the restart %q became %q", now, got)
 		}
-		until(t, "engines", func() (string, bool) {
-			for _, e := range m.status(t).Daemon.Engines {
-				if !e.OK {
-					return e.Name + ": " + e.Lost, false
-				}
-			}
-			return "", true
-		})
+		m.untilEngines(t)
 		resume()
 		m.sh(t, "trimtab restore job") // through the door that was away
 		m.wantQuota(t, "job", owners, "restored")
@@ -32,13 +25,26 @@ func restartsOf(unit string) func(*testing.T, *machine) {
 	}
 }
 
+// untilEngines waits until trimtab reaches them all again.
+func (m *machine) untilEngines(t *testing.T) {
+	t.Helper()
+	until(t, "engines", func() (string, bool) {
+		for _, e := range m.status(t).Daemon.Engines {
+			if !e.OK {
+				return e.Name + ": " + e.Lost, false
+			}
+		}
+		return "", true
+	})
+}
+
 // handsOver: what stands stays through all of it, and the next daemon knows the owner's.
 func (m *machine) handsOver(t *testing.T, script string) {
 	t.Helper()
 	m.sh(t, "trimtab gpu hide known 1")
 	now, resume := m.steady(t)
 	pid := m.status(t).Daemon.PID
-	got := m.sampled(t, m.cgroup(t, "job")+"/cpu.max", script+"\nuntil trimtab status >/dev/null 2>&1; do sleep 0.3; done; sleep 3")
+	got := m.sampled(t, "job", script+"\nuntil trimtab status >/dev/null 2>&1; do sleep 0.3; done; sleep 3")
 	if len(got) != 1 || got[0] != now {
 		t.Errorf("%q became %q", now, got)
 	}
@@ -76,12 +82,15 @@ func (m *machine) tunedAndHidden(t *testing.T) {
 func (m *machine) wantShown(t *testing.T, when string) {
 	t.Helper()
 	m.wantOpens(t, "known", when, "open open", "/dev/nvidia0", "/dev/nvidia1")
+	until(t, "known is no longer told what it sees", func() (string, bool) {
+		got := m.view(t, "known")
+		return got, got == "no file"
+	})
 }
 
 func killRestores(t *testing.T, m *machine) {
 	m.tunedAndHidden(t)
-	file := m.cgroup(t, "job") + "/cpu.max"
-	got := m.sampled(t, file, `systemctl kill -s KILL trimtab
+	got := m.sampled(t, "job", `systemctl kill -s KILL trimtab
 sleep 1; until trimtab status >/dev/null 2>&1; do sleep 0.3; done; n=0
 until grep -qx '`+owners+`' /tmp/samples || [ $n = 300 ]; do n=$((n+1)); sleep 0.2; done`)
 	if !slices.Contains(got, owners) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -33,7 +34,7 @@ const patience = 3 * time.Minute
 // TestMachine is one machine's life: its parts come in this order, each on what the
 // ones before left.
 func TestMachine(t *testing.T) {
-	m := start(t)
+	m := start(t, v2)
 	m.run(t, []part{
 		{"the guest is a systemd host with Docker on cgroup v2", aHost},
 		{"apt installs the package, and the service runs", installs},
@@ -48,7 +49,7 @@ func TestMachine(t *testing.T) {
 		{"daemon-reload leaves limits as trimtab set them", reloadKeepsLimits},
 		{"daemon-reload leaves a GPU that systemd knows", reloadKeepsKnown},
 		{"daemon-reload takes a hook's GPU, and trimtab gives it back", reloadIsHealed},
-		{"a hidden GPU stays hidden over daemon-reload, and is shown again", hides},
+		{"a hidden GPU stays hidden and a shown one open, over daemon-reload, restarts of runtimes and a foreign update", hides},
 		{"containerd restarts", restartsOf("containerd")},
 		{"Docker restarts", restartsOf("docker")},
 		{"systemctl restart hands over", restartHandsOver},
@@ -79,9 +80,47 @@ func (m *machine) run(t *testing.T, parts []part) {
 	t.Log("\n" + strings.Join(m.table, "\n"))
 }
 
+// layout is how a guest's control groups are mounted.
+type layout struct {
+	name    string
+	kernel  string // what makes systemd mount them so, on the kernel's command line
+	version string // as Docker tells it
+	mounts  string // the kinds of file system at /sys/fs/cgroup and /sys/fs/cgroup/unified
+	// pid is the directory above all groups by which a container's processes are found,
+	// cpu the one that has its quota.
+	pid, cpu string
+	shares   string // what trimtab doctor says of CPU shares
+}
+
+// The layouts that systemd knows.
+//
+//trimtab:table three kinds of host, only read
+var (
+	v2 = layout{name: "v2", version: "2", mounts: "cgroup2fs", pid: "/sys/fs/cgroup", cpu: "/sys/fs/cgroup",
+		shares: "shares 2, 512, 1024, 2048, 8192 become weights 1, 20, 39, 79, 313 (cgroups v2)"}
+	hybrid = v1Layout("v1 with a v2 tree beside", "systemd.unified_cgroup_hierarchy=0", "tmpfs\ncgroup2fs", "hybrid")
+	legacy = v1Layout("v1", "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1", "tmpfs", "v1")
+)
+
+func v1Layout(name, kernel, mounts, mode string) layout {
+	return layout{name: name, kernel: kernel, version: "1", mounts: mounts, pid: "/sys/fs/cgroup/devices", cpu: "/sys/fs/cgroup/cpu",
+		shares: "stand as they are (cgroups " + mode + ")"}
+}
+
+// readQuota is a command that prints the quota of a group below a layout's cpu directory
+// as v2 has it: microseconds in each period of so many.
+func (l layout) readQuota(group string) string {
+	dir := l.cpu + group
+	if l == v2 {
+		return "cat " + dir + "/cpu.max"
+	}
+	return "paste -d ' ' " + dir + "/cpu.cfs_quota_us " + dir + "/cpu.cfs_period_us"
+}
+
 // machine is the guest as the parts use it.
 type machine struct {
 	g      *Guest
+	layout layout
 	before float64           // the job's rate without trimtab
 	ids    map[string]string // of containers, by name
 	table  []string
@@ -99,14 +138,14 @@ func (m *machine) told(t *testing.T, what string) {
 	})
 }
 
-func start(t *testing.T) *machine {
+func start(t *testing.T, l layout) *machine {
 	t.Helper()
 	if at := os.Getenv(envAt); at != "" {
 		g, err := Attach(t.Context(), at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &machine{g: g, ids: map[string]string{}}
+		return &machine{g: g, layout: l, ids: map[string]string{}}
 	}
 	cache := os.Getenv(envCache)
 	if cache == "" {
@@ -125,8 +164,8 @@ func start(t *testing.T) *machine {
 	}
 	t.Logf("made the guest and what it is given in %.0f s", time.Since(began).Seconds())
 	began = time.Now()
-	g, err := Boot(t.Context(), image, payload, dir)
-	m := &machine{g: g, ids: map[string]string{}}
+	g, err := Boot(t.Context(), image, payload, dir, l.kernel)
+	m := &machine{g: g, layout: l, ids: map[string]string{}}
 	if g != nil {
 		t.Cleanup(func() { m.end(t, dir) })
 	}
@@ -219,20 +258,37 @@ func (m *machine) status(t *testing.T) (s api.Status) {
 	return s
 }
 
-// cgroup is the directory of a Docker container's scope, which outlives a restart. Docker
-// is asked once: its client takes seconds under emulation.
-func (m *machine) cgroup(t *testing.T, name string) string {
+// group is a Docker container's scope, below the directory above all groups; it outlives
+// a restart. Docker is asked once: its client takes seconds under emulation.
+func (m *machine) group(t *testing.T, name string) string {
 	t.Helper()
 	if m.ids[name] == "" {
 		m.ids[name] = m.sh(t, "docker inspect -f '{{.Id}}' "+name)
 	}
-	return "/sys/fs/cgroup/system.slice/docker-" + m.ids[name] + ".scope"
+	return "/system.slice/docker-" + m.ids[name] + ".scope"
 }
 
-// quota is what stands in the kernel: microseconds in each period of so many.
+// cgroup is the directory that has a container's processes, and on v1 its device rules.
+func (m *machine) cgroup(t *testing.T, name string) string {
+	t.Helper()
+	return m.layout.pid + m.group(t, name)
+}
+
+// unit is what systemd calls it.
+func (m *machine) unit(t *testing.T, name string) string {
+	t.Helper()
+	return path.Base(m.group(t, name))
+}
+
+// readQuota is a command that prints what stands in the kernel.
+func (m *machine) readQuota(t *testing.T, name string) string {
+	t.Helper()
+	return m.layout.readQuota(m.group(t, name))
+}
+
 func (m *machine) quota(t *testing.T, name string) string {
 	t.Helper()
-	return m.sh(t, "cat "+m.cgroup(t, name)+"/cpu.max")
+	return m.sh(t, m.readQuota(t, name))
 }
 
 func (m *machine) wantQuota(t *testing.T, name, want, when string) {
@@ -242,11 +298,11 @@ func (m *machine) wantQuota(t *testing.T, name, want, when string) {
 	}
 }
 
-// sampled runs a script while a file is read ten times a second, and returns its
-// contents in order, each once as long as it lasts.
-func (m *machine) sampled(t *testing.T, file, script string) []string {
+// sampled runs a script while a container's quota is read ten times a second, and returns
+// what it was, in order, each once as long as it lasts.
+func (m *machine) sampled(t *testing.T, name, script string) []string {
 	t.Helper()
-	out := m.sh(t, `(while :; do cat `+file+`; sleep 0.1; done) >/tmp/samples 2>/dev/null & sampler=$!
+	out := m.sh(t, `(while :; do `+m.readQuota(t, name)+`; sleep 0.1; done) >/tmp/samples 2>/dev/null & sampler=$!
 trap 'kill $sampler' EXIT
 { `+script+`
 } >&2

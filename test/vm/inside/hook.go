@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -11,9 +12,41 @@ import (
 )
 
 // hook lets a control group open NVIDIA's devices behind systemd's back, as NVIDIA's
-// hook does: each device program of the group, systemd's own included, is replaced by
-// itself with a rule in front (libnvidia-container, nvcgo). systemd's next write drops it.
+// hook does: v1's list gets a rule; on v2 each device program of the group, systemd's own
+// included, is replaced by itself with a rule in front (libnvidia-container, nvcgo).
+// systemd's next write drops it.
 func hook(dir string) error {
+	if list, err := os.OpenFile(filepath.Join(dir, "devices.allow"), os.O_WRONLY, 0); err == nil {
+		defer list.Close()
+		_, err = list.WriteString("c 195:* rw")
+		return err
+	}
+	n := 0
+	err := eachProgram(dir, func(group *os.File, old *ebpf.Program, name string, code asm.Instructions) error {
+		n++
+		return inFront(group, old, name, code)
+	})
+	fmt.Println(n, "programs")
+	return err
+}
+
+// programsOf prints the code of each device program of a group but systemd's. A program
+// that trimtab replaced keeps trimtab's name.
+func programsOf(dir string) error {
+	return eachProgram(dir, func(_ *os.File, _ *ebpf.Program, name string, code asm.Instructions) error {
+		if name == "sd_devices" {
+			return nil
+		}
+		fmt.Println("program")
+		for _, in := range code {
+			fmt.Println(in.OpCode, in.Dst, in.Src, in.Offset, in.Constant)
+		}
+		return nil
+	})
+}
+
+// eachProgram visits the device programs of a group, of which there must be one.
+func eachProgram(dir string, visit func(group *os.File, p *ebpf.Program, name string, code asm.Instructions) error) error {
 	group, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -27,28 +60,31 @@ func hook(dir string) error {
 		return fmt.Errorf("%s has no device program: nothing refuses a device", dir)
 	}
 	for _, p := range attached.Programs {
-		if err := inFront(group, p.ID); err != nil {
+		if err := visitProgram(group, p.ID, visit); err != nil {
 			return fmt.Errorf("device program %d: %w", p.ID, err)
 		}
 	}
-	fmt.Println(len(attached.Programs), "programs")
 	return nil
 }
 
-func inFront(group *os.File, id ebpf.ProgramID) error {
-	old, err := ebpf.NewProgramFromID(id)
+func visitProgram(group *os.File, id ebpf.ProgramID, visit func(*os.File, *ebpf.Program, string, asm.Instructions) error) error {
+	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {
 		return err
 	}
-	defer old.Close()
-	info, err := old.Info()
+	defer p.Close()
+	info, err := p.Info()
 	if err != nil {
 		return err
 	}
-	rest, err := info.Instructions()
+	code, err := info.Instructions()
 	if err != nil {
 		return err
 	}
+	return visit(group, p, info.Name, code)
+}
+
+func inFront(group *os.File, old *ebpf.Program, name string, rest asm.Instructions) error {
 	code := asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, 4, asm.Word), // the request's major number
 		asm.JNE.Imm(asm.R2, 195, "rest"),
@@ -62,7 +98,7 @@ func inFront(group *os.File, id ebpf.ProgramID) error {
 		}
 		code = append(code, plain)
 	}
-	with, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: info.Name, Type: ebpf.CGroupDevice, AttachType: ebpf.AttachCGroupDevice, Instructions: code, License: "Apache"})
+	with, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.CGroupDevice, AttachType: ebpf.AttachCGroupDevice, Instructions: code, License: "Apache"})
 	if err != nil {
 		return err
 	}

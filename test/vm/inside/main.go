@@ -2,8 +2,11 @@
 // the tests outside ask for, and does to device rules what NVIDIA's hook does.
 //
 //	inside serve                 answers POST /run on port 8080: a shell script in, outcome out
-//	inside hook CGROUP           puts "c 195:* rw" in front of every device program of a group
+//	inside hook CGROUP           allows a group "c 195:* rw", behind systemd's back
+//	inside rules CGROUP          prints which devices the kernel lets it open, systemd's own program apart
 //	inside opens PID NODE…       opens nodes as a new process of a container would, and says what came of it
+//	inside watch PID NODE        does so again and again, and says what changes
+//	inside reload PID NODE       makes systemd reload, and says for how long that took a node from a container
 package main
 
 import (
@@ -33,10 +36,16 @@ func main() {
 		err = serve()
 	case len(os.Args) == 3 && os.Args[1] == "hook":
 		err = hook(os.Args[2])
+	case len(os.Args) == 3 && os.Args[1] == "rules":
+		err = rulesOf(os.Args[2])
 	case len(os.Args) >= 4 && os.Args[1] == "opens":
 		err = opens(os.Args[2], os.Args[3:])
+	case len(os.Args) == 4 && os.Args[1] == "watch":
+		err = watch(os.Args[2], os.Args[3])
+	case len(os.Args) == 4 && os.Args[1] == "reload":
+		err = reload(os.Args[2], os.Args[3])
 	default:
-		err = fmt.Errorf("usage: inside serve | hook CGROUP | opens PID NODE…")
+		err = fmt.Errorf("usage: inside serve | hook CGROUP | rules CGROUP | opens PID NODE… | watch PID NODE | reload PID NODE")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
