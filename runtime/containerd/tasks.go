@@ -12,10 +12,8 @@ package containerd
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
@@ -130,22 +128,8 @@ func (t Tasks) Apply(ctx context.Context, c runtime.Container, stands, set runti
 	for _, step := range engine.Steps(stands, all) {
 		err := lowered(ctx, c, LinuxResources(c.Cgroup, stands, step), stands[runtime.KnobMemoryLimit], func(r *specs.LinuxResources) error { return t.Update(ctx, c.ID.Container, r) })
 		if err != nil {
-			return fmt.Errorf("container %q: %s: %w", c.Name, engine.KnobNames(set), errors.Join(err, t.undo(ctx, c, stands, set, err)))
+			return fmt.Errorf("container %q: %s: %w", c.Name, engine.KnobNames(set), err)
 		}
-	}
-	return nil
-}
-
-// undo puts back what a refused update wrote before the refusal. runc does, by what its
-// state holds: a weight that nobody had set stays as it was asked for, by systemd's driver
-// on v1 [measured: runc 1.1.5, systemd 252].
-func (t Tasks) undo(ctx context.Context, c runtime.Container, stands, set runtime.Values, err error) error {
-	beside := func(k runtime.Knob) bool { return k.Family() != runtime.KnobMemoryLimit.Family() }
-	if !errors.Is(err, runtime.ErrRefused) || !slices.ContainsFunc(set.Sorted(), beside) {
-		return nil
-	}
-	if err := t.Update(ctx, c.ID.Container, LinuxResources(c.Cgroup, stands, stands)); err != nil {
-		return fmt.Errorf("putting back what stood: %w", err)
 	}
 	return nil
 }

@@ -56,11 +56,37 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 	if err != nil && host.Alive(c) != nil {
 		return fmt.Errorf("container %q: it ended during the write (%w): %w", c.Name, err, runtime.ErrGone)
 	}
+	var undone error
 	if err != nil && told { // what the door refused must not stand by another's word
-		_, undone := w.tellSystemd(context.WithoutCancel(ctx), c, stands)
-		return errors.Join(err, undone)
+		_, undone = w.tellSystemd(context.WithoutCancel(ctx), c, stands)
 	}
-	return err
+	if errors.Is(err, runtime.ErrRefused) {
+		undone = errors.Join(undone, undo(context.WithoutCancel(ctx), host, c, stands, want, write))
+	}
+	return errors.Join(err, undone)
+}
+
+// undo puts back what a write that was refused wrote before the refusal. runc puts back
+// what its state holds, and leaves the rest: by systemd's driver on v1 a weight that nobody
+// had set stands as it was asked for [measured: runc 1.1.5, systemd 252].
+func undo(ctx context.Context, host Host, c runtime.Container, stands, want runtime.Values, write func(ctx context.Context, stands, want runtime.Values) error) error {
+	now, err := host.Read(ctx, c)
+	if err != nil {
+		return err
+	}
+	back := runtime.Values{}
+	for _, knob := range want.Sorted() {
+		if !knob.Same(stands[knob], now[knob]) {
+			back[knob] = stands[knob]
+		}
+	}
+	if len(back) == 0 {
+		return nil
+	}
+	if err := write(ctx, now, back); err != nil {
+		return fmt.Errorf("container %q: putting back %s after a refusal: %w", c.Name, KnobNames(back), err)
+	}
+	return nil
 }
 
 // tellSystemd says to systemd, on v2, what runc writes to a file alone: at the next
