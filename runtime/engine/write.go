@@ -75,8 +75,8 @@ func undo(ctx context.Context, host Host, c runtime.Container, stands, want runt
 		return err
 	}
 	back := runtime.Values{}
-	for _, knob := range want.Sorted() {
-		if !knob.Same(stands[knob], now[knob]) {
+	for _, knob := range want.Sorted() { // what is neither is somebody else's
+		if !knob.Same(stands[knob], now[knob]) && knob.Same(want[knob], now[knob]) {
 			back[knob] = stands[knob]
 		}
 	}
