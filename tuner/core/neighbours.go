@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/trimtab/trimtab/tuner/trial"
 )
 
 // hasPSI reports whether the container's pressure can be read.
@@ -74,7 +76,7 @@ func (c *Core) harmed(t *openTrial) (who, how string) {
 		after, waiting := j.mean(from, c.now())
 		due := min(before, j.entitled)*(1-c.cfg.NeighbourMargin) - grown
 		// Without PSI the loss alone tells: a trial too many is undone, no neighbour is harmed.
-		if after < due && (t.waitsMore(key, waiting) || !j.hasPSI()) {
+		if after < due && (t.waitsMore(key, waiting) || !j.hasPSI()) && !c.keepsRate(j, t.appliedNs) {
 			return j.c.Name, fmt.Sprintf("it used %.2f CPUs before and %.2f after, and is entitled to %.2f", before, after, j.entitled)
 		}
 	}
@@ -85,4 +87,22 @@ func (c *Core) harmed(t *openTrial) (who, how string) {
 // clearly above what it was before the plan.
 func (t *openTrial) waitsMore(key string, waiting float64) bool {
 	return waiting > t.waitedBefore[key]+0.02
+}
+
+// rateLeast is how many readings of a neighbour's rate each side of a plan must have.
+const rateLeast = 3
+
+// keepsRate reports whether a neighbour is known to step as fast since a plan as in the ten
+// seconds before: what it no longer uses is then no loss.
+func (c *Core) keepsRate(j *job, appliedNs int64) bool {
+	var before, after []trial.Obs
+	for _, o := range j.pace {
+		switch {
+		case o.StartNs >= appliedNs+second:
+			after = append(after, o)
+		case o.EndNs <= appliedNs && o.StartNs >= appliedNs-10*second:
+			before = append(before, o)
+		}
+	}
+	return len(before) >= rateLeast && len(after) >= rateLeast && meanRate(after) >= (1-c.cfg.NeighbourMargin)*meanRate(before)
 }

@@ -30,14 +30,17 @@ func (j *job) noteNeed(own window.Reading) {
 	}
 }
 
-// peak is the CPUs that the job needs in its busiest slices; 0 where that is no more than
-// its mean. One slice alone may be that of a queue being filled.
+// peak is the CPUs that the job needs in its busiest slices, or in both of the latest, if it
+// has changed; 0 where that is no more than its mean. One slice alone may be that of a queue
+// being filled.
 func (j *job) peak() float64 {
-	if len(j.needs) < 2 {
+	n := len(j.needs)
+	if n < 2 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(j.needs))
-	if high := sorted[len(sorted)-max(2, len(sorted)/peakPart)]; high > peakAbove*j.reading.Cost.Knee() {
+	high := max(sorted[n-max(2, n/peakPart)], min(j.needs[n-1], j.needs[n-2]))
+	if high > peakAbove*j.reading.Cost.Knee() {
 		return high
 	}
 	return 0
