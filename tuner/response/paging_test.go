@@ -1,12 +1,10 @@
 package response
 
 import (
-	"encoding/json"
 	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/trimtab/trimtab/policies"
@@ -110,17 +108,7 @@ func TestAnyMemoryReadingsGiveACurve(t *testing.T) {
 		if l.Source == "" {
 			return
 		}
-		raw, err := json.Marshal(l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := load(raw)
-		if err != nil {
-			t.Fatalf("%v: %s", err, raw)
-		}
-		if diff := cmp.Diff(l, back, cmpopts.IgnoreUnexported(Learner{}), cmpopts.EquateEmpty()); diff != "" {
-			t.Fatal(diff)
-		}
+		outlives(t, l)
 	})
 }
 

@@ -91,17 +91,7 @@ func TestAnyReadingsGiveACurve(t *testing.T) {
 		if l.Source == "" {
 			return
 		}
-		raw, err := json.Marshal(l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := load(raw)
-		if err != nil {
-			t.Fatalf("%v: %s", err, raw)
-		}
-		if diff := cmp.Diff(l, back, cmpopts.IgnoreUnexported(Learner{}), cmpopts.EquateEmpty()); diff != "" {
-			t.Fatal(diff)
-		}
+		outlives(t, l)
 	})
 }
 
@@ -236,4 +226,19 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 	})
+}
+
+// outlives holds a learner against what is read of it after it was written.
+func outlives(t *rapid.T, l Learner) {
+	raw, err := json.Marshal(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := load(raw)
+	if err != nil {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	if diff := cmp.Diff(l, back, cmpopts.IgnoreUnexported(Learner{}), cmpopts.EquateEmpty()); diff != "" {
+		t.Fatal(diff)
+	}
 }
