@@ -84,16 +84,24 @@ func seldomSets() []foreignSet {
 	}
 }
 
-// testTheirs: what somebody else wrote is read, and kept over our next writes of other knobs.
-func testTheirs(t *testing.T, s suite, theirs foreignSet) {
+// limited counts the case and starts a container with a quota and a memory limit, on a host
+// that has the knobs of a set; has is what stands there.
+func (s suite) limited(t *testing.T, set foreignSet) (spec Spec, c runtime.Container, has runtime.Values) {
+	t.Helper()
 	s.tally.count(t)
-	spec := Spec{CPUs: 0.5, MemoryBytes: 64 * mib}
-	c := s.start(t, spec)
-	has := s.read(t, c)
-	if len(without(theirs.first, has)) == 0 {
-		t.Skipf("needs a host with %s", theirs.name)
+	spec = Spec{CPUs: 0.5, MemoryBytes: 64 * mib}
+	c = s.start(t, spec)
+	has = s.read(t, c)
+	if len(without(set.first, has)) == 0 {
+		t.Skipf("needs a host with %s", set.name)
 	}
 	needTwoCPUs(t, c, has)
+	return spec, c, has
+}
+
+// testTheirs: what somebody else wrote is read, and kept over our next writes of other knobs.
+func testTheirs(t *testing.T, s suite, theirs foreignSet) {
+	spec, c, has := s.limited(t, theirs)
 	for i, write := range []runtime.Values{theirs.first, theirs.later} {
 		s.foreign(t, c, write)
 		s.stands(t, c, write)
@@ -108,14 +116,7 @@ func testTheirs(t *testing.T, s suite, theirs foreignSet) {
 
 // testOurs: what we wrote stands through somebody else's writes of other knobs.
 func testOurs(t *testing.T, s suite, ours foreignSet) {
-	s.tally.count(t)
-	spec := Spec{CPUs: 0.5, MemoryBytes: 64 * mib}
-	c := s.start(t, spec)
-	has := s.read(t, c)
-	if len(without(ours.first, has)) == 0 {
-		t.Skipf("needs a host with %s", ours.name)
-	}
-	needTwoCPUs(t, c, has)
+	spec, c, has := s.limited(t, ours)
 	if s.Refuses != nil && s.Refuses(spec, ours.first) {
 		t.Skip("needs a door that can set it")
 	}
