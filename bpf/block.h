@@ -33,13 +33,15 @@ struct {
 #define REQ_OP_WRITE 1
 
 /* The container that a request is for: by the cgroup its bio is charged to,
- * which also names the owner of write-back; where no block cgroup is watched,
- * by the thread that issues it. */
+ * which also names the owner of write-back (on v1 what is swapped out is the
+ * root's); where the container has no block cgroup, by the thread that issues
+ * it, though a scheduler has a thread issue the requests of others too. */
 static __always_inline bool request_owner(struct request *rq, struct slot_ref *owner)
 {
 	struct cgroup *cgroup = BPF_CORE_READ(rq, bio, bi_blkg, blkcg, css.cgroup);
 	struct task_struct *current = bpf_get_current_task_btf();
 	struct slot_ref *ref = NULL;
+	struct container *c;
 	struct thread *th;
 	__u32 tree;
 
@@ -56,6 +58,9 @@ static __always_inline bool request_owner(struct request *rq, struct slot_ref *o
 	th = lookup(current);
 	if (!th)
 		return false;
+	c = container_of_slot(th->slot, th->gen);
+	if (!c || c->block_by_cgroup)
+		return false;
 	owner->slot = th->slot;
 	owner->gen = th->gen;
 	return true;
@@ -69,10 +74,11 @@ int BPF_PROG(on_block_issue, struct request *rq)
 	__u32 op = rq->cmd_flags & REQ_OP_MASK;
 	__u64 key = (__u64)rq;
 
-	if (op != REQ_OP_READ && op != REQ_OP_WRITE)
+	if ((op != REQ_OP_READ && op != REQ_OP_WRITE) || !request_owner(rq, &start.owner)) {
+		/* Requests are used again: one whose completion was not seen is not this one. */
+		bpf_map_delete_elem(&requests, &key);
 		return 0;
-	if (!request_owner(rq, &start.owner))
-		return 0;
+	}
 	start.issue_ns = bpf_ktime_get_ns();
 	start.bytes_left = rq->__data_len;
 	start.is_write = op == REQ_OP_WRITE;

@@ -79,7 +79,7 @@ struct record {
 /* A container's slot: written by user space at Watch, counted into by programs. */
 struct container {
 	__u32 gen; /* 0: free */
-	__u32 pad;
+	__u32 block_by_cgroup; /* its block I/O is charged to its own cgroup, and to no thread */
 	__u64 threads; /* with storage now */
 	__u64 lost;    /* threads and exits that found no room */
 	__u64 reads;

@@ -21,17 +21,17 @@ type countersCgroupKey struct {
 }
 
 type countersContainer struct {
-	_          structs.HostLayout
-	Gen        uint32
-	Pad        uint32
-	Threads    uint64
-	Lost       uint64
-	Reads      uint64
-	ReadBytes  uint64
-	ReadNs     uint64
-	Writes     uint64
-	WriteBytes uint64
-	WriteNs    uint64
+	_             structs.HostLayout
+	Gen           uint32
+	BlockByCgroup uint32
+	Threads       uint64
+	Lost          uint64
+	Reads         uint64
+	ReadBytes     uint64
+	ReadNs        uint64
+	Writes        uint64
+	WriteBytes    uint64
+	WriteNs       uint64
 }
 
 type countersEdge struct {

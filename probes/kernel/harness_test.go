@@ -179,6 +179,9 @@ func (j *job) line() string {
 }
 
 func (j *job) stop() {
+	if j.cmd.ProcessState != nil {
+		return // it was stopped before
+	}
 	_ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGKILL)
 	_ = j.cmd.Wait()
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -134,6 +136,9 @@ func (p *Probe) Watch(t probes.Target) error {
 	p.nextGen++
 	c := &container{key: t.Key, slot: slot, gen: p.nextGen, seeding: true, cgroups: cgroupKeys(t)}
 	value := countersContainer{Gen: c.gen}
+	if blockByCgroup(t, c.cgroups) {
+		value.BlockByCgroup = 1
+	}
 	if err := p.loaded.coll.Maps["containers"].Put(slot, value); err != nil {
 		return fmt.Errorf("kernel probe: container %s: take a slot: %w", t.Key, err)
 	}
@@ -172,6 +177,16 @@ func cgroupKeys(t probes.Target) []countersCgroupKey {
 		return keys // block I/O is then charged by the thread that issues it
 	}
 	return append(keys, countersCgroupKey{Id: st.Ino, Tree: treeBlkio})
+}
+
+// blockByCgroup says whether the kernel charges the container's block I/O to a cgroup
+// of its own: v1's blkio, or v2's where the controller is on.
+func blockByCgroup(t probes.Target, keys []countersCgroupKey) bool {
+	if len(keys) > 1 {
+		return true
+	}
+	controllers, err := os.ReadFile(filepath.Join(t.Unified, "cgroup.controllers"))
+	return err == nil && slices.Contains(strings.Fields(string(controllers)), "io")
 }
 
 func (p *Probe) freeSlot() (uint32, bool) {
