@@ -22,6 +22,21 @@ func trainer(t *testing.T, node *vgpu.Node, target probes.Target, program string
 	return uprobetest.Run(t, target, node.Env(), node.Dir.Lib(program), args...)
 }
 
+// counts waits until both the probe and the node count what a trainer does: its hooks are
+// on before it has opened the driver.
+func (r *rig) counts(node *vgpu.Node, target probes.Target, pid int32) {
+	r.t.Helper()
+	r.until("counted by the probe and by the node", func() bool {
+		s := r.read()[target.Key]
+		if s == nil || s.CUDA == nil || !r.probe.client.Has(pid, "cuLaunchKernel") {
+			return false
+		}
+		state, err := node.Show(r.t.Context())
+		return err == nil && len(state.Procs) == 1 && state.Procs[0].Kernels+state.Procs[0].Graphs > 0 &&
+			slices.ContainsFunc(s.CUDA.Processes, func(p probes.CUDAProcess) bool { return p.TGID == pid && p.Launches+p.Graphs > 0 })
+	})
+}
+
 // What the probe counts between two instants is what the virtual node says was done
 // between them, but for a call that a thread was stopped in.
 func TestAgainstTheVirtualGPU(t *testing.T) {
@@ -41,8 +56,7 @@ func TestAgainstTheVirtualGPU(t *testing.T) {
 			target := uprobetest.Cgroup(t, "cuda-vgpu")
 			r.watch(target)
 			pid := trainer(t, node, target, tc.program, tc.args...)
-			r.until("found", func() bool { r.read(); return r.probe.client.Has(pid, "cuLaunchKernel") })
-			time.Sleep(200 * time.Millisecond)
+			r.counts(node, target, pid)
 			var seen [2]probes.CUDAProcess
 			var done [2]vgpu.ProcessState
 			for i := range seen {
@@ -89,7 +103,7 @@ func TestLaunchesEndWithTheirTime(t *testing.T) {
 	target := uprobetest.Cgroup(t, "cuda-flood")
 	r.watch(target)
 	pid := trainer(t, node, target, gpu.Trainer, "--kernels", "1000", "--kernel-us", "5", "--launch-us", "200") // two hits each, below the ceiling at which it is taken off
-	r.until("found", func() bool { r.read(); return r.probe.client.Has(pid, "cuLaunchKernel") })
+	r.counts(node, target, pid)
 	reading := func() (probes.CUDAProcess, uint64) {
 		t.Helper()
 		c := r.read()[target.Key].CUDA
@@ -143,7 +157,7 @@ func TestLibrariesThatLackSymbols(t *testing.T) {
 			r.watch(target)
 			env := vgputest.Without(t, node, tc.library, tc.lacks...)
 			pid := uprobetest.Run(t, target, env, node.Dir.Lib(gpu.Trainer), "--kernels", "20", "--kernel-us", "300", "--h2d-mib", "1")
-			r.until("found", func() bool { r.read(); return r.probe.client.Has(pid, "cuLaunchKernel") })
+			r.counts(node, target, pid)
 			if r.probe.client.Has(pid, tc.lacks[0]) {
 				t.Errorf("a hook on %s, which is not there", tc.lacks[0])
 			}
