@@ -66,13 +66,23 @@ func Image(ctx context.Context, cache string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
+// emulator is which QEMU emulates the guest of an image.
+func emulator(ctx context.Context, image string) string {
+	out, err := exec.CommandContext(ctx, filepath.Join(image, "qemu"), "--version").Output()
+	if err != nil {
+		return err.Error()
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	return first
+}
+
 // Boot boots image.sh's folder with a disk that is the archive payload, and waits until
 // the guest answers. What it writes is gone with it. dir gets its console's log. kernel
 // is added to the kernel's command line.
 func Boot(ctx context.Context, image, payload, dir, kernel string) (*Guest, error) {
 	if kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil {
 		_ = kvm.Close()
-		g, err := boot(ctx, image, payload, dir, kernel, "kvm", "host")
+		g, err := boot(ctx, "qemu-system-x86_64", image, payload, dir, kernel, "kvm", "host")
 		if err != nil {
 			return nil, err
 		}
@@ -81,14 +91,14 @@ func Boot(ctx context.Context, image, payload, dir, kernel string) (*Guest, erro
 		}
 		g.Close()
 	}
-	g, err := boot(ctx, image, payload, dir, kernel, "tcg,thread=multi", "max")
+	g, err := boot(ctx, filepath.Join(image, "qemu"), image, payload, dir, kernel, "tcg,thread=multi", "max")
 	if err != nil {
 		return nil, err
 	}
 	return g, g.Wait(ctx)
 }
 
-func boot(ctx context.Context, image, payload, dir, kernel, accel, cpu string) (*Guest, error) {
+func boot(ctx context.Context, qemu, image, payload, dir, kernel, accel, cpu string) (*Guest, error) {
 	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
@@ -96,14 +106,15 @@ func boot(ctx context.Context, image, payload, dir, kernel, accel, cpu string) (
 	name, _, _ := strings.Cut(accel, ",")
 	g := &Guest{Accel: name, dir: dir, url: fmt.Sprintf("http://127.0.0.1:%d", port), ended: make(chan struct{})}
 	_ = os.Remove(g.console())
-	g.cmd = exec.Command("qemu-system-x86_64", "-accel", accel, "-cpu", cpu, "-smp", "2", "-m", "2048",
+	g.cmd = exec.Command(qemu, "-accel", accel, "-cpu", cpu, "-smp", "2,sockets=2", "-m", "2048",
+		"-object", "memory-backend-ram,id=m0,size=1G", "-numa", "node,cpus=0,memdev=m0", "-object", "memory-backend-ram,id=m1,size=1G", "-numa", "node,cpus=1,memdev=m1",
 		"-nodefaults", "-no-user-config", "-display", "none",
 		"-kernel", filepath.Join(image, "vmlinuz"), "-initrd", filepath.Join(image, "initrd"),
-		"-append", "console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off systemd.show_status=false modprobe.blacklist="+needless+" "+kernel,
+		"-append", "console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off systemd.show_status=false "+speaks+" modprobe.blacklist="+needless+" "+kernel,
 		"-drive", "if=virtio,format=raw,snapshot=on,file="+filepath.Join(image, "root.ext4"),
 		"-drive", "if=virtio,format=raw,readonly=on,file="+payload,
 		"-netdev", fmt.Sprintf("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:%d-:8080", port), "-device", "virtio-net-pci,netdev=net,romfile=",
-		"-device", "virtio-rng-pci", "-serial", "file:"+g.console())
+		"-device", "virtio-rng-pci", "-serial", "file:"+g.console(), "-qmp", "unix:"+g.monitor()+",server=on,wait=off")
 	var said bytes.Buffer
 	g.cmd.Stderr = &said
 	g.cmd.Env = append(os.Environ(), "TMPDIR="+dir) // its writes
@@ -155,7 +166,7 @@ func (g *Guest) Wait(ctx context.Context) error {
 			said, _ := os.ReadFile(filepath.Join(g.dir, "qemu.log"))
 			return fmt.Errorf("the guest ended: %s\n%s", said, g.Tail())
 		case <-ctx.Done():
-			return fmt.Errorf("the guest does not answer: %w\n%s", ctx.Err(), g.Tail())
+			return fmt.Errorf("the guest does not answer: %w\n%s", ctx.Err(), g.autopsy(context.WithoutCancel(ctx)))
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
@@ -198,7 +209,10 @@ func (g *Guest) guard(ctx context.Context, cancel context.CancelCauseFunc) {
 		if _, err := g.ask(ctx, http.MethodGet, "/boot", ""); err == nil {
 			answered = time.Now()
 		} else if time.Since(answered) > hangPatience {
-			hangs := fmt.Errorf("the guest has not answered for %s: %w\n%s", hangPatience, err, g.Tail())
+			hangs := fmt.Errorf("the guest has not answered for %s: %w\n%s", hangPatience, err, g.autopsy(ctx))
+			if ctx.Err() != nil { // it did, meanwhile
+				return
+			}
 			g.hangs.Store(&hangs)
 			cancel(hangs)
 			return

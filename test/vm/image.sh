@@ -1,18 +1,20 @@
 #!/bin/bash
-# Builds the guest of `make test-vm` from Debian's packages: root.ext4, vmlinuz and
-# initrd in a folder named by what they are made of, whose path is the last line
-# printed. Needs root, mmdebstrap, mkfs.ext4, busybox-static, cpio and kmod
-# (scripts/setup-host.sh --vm). A folder that is there already is taken as it is.
+# Builds the guest of `make test-vm` from Debian's packages: root.ext4, vmlinuz,
+# initrd and what emulates it, qemu, in a folder named by what they are made of, whose
+# path is the last line printed. Needs root, mmdebstrap, mkfs.ext4, busybox-static, cpio,
+# kmod and qemu-system-x86 (scripts/setup-host.sh --vm). A folder that is there already
+# is taken as it is.
 #
 # TRIMTAB_CACHE    where the folder goes    (.cache/vm in the repository)
 # TRIMTAB_MIRROR   the Debian mirror        (http://deb.debian.org/debian)
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-cache=${TRIMTAB_CACHE:-$here/../../.cache/vm}
+cache=$(realpath -m "${TRIMTAB_CACHE:-$here/../../.cache/vm}")
 mirror=${TRIMTAB_MIRROR:-http://deb.debian.org/debian}
 suite=bookworm
 kernel=linux-image-cloud-amd64
+least=10 # QEMU's major version
 size=4G # sparse: it takes what is in it
 # What a Docker host has. init-system-helpers brings deb-systemd-helper, busybox-static the
 # root of the conformance suite's containers.
@@ -88,8 +90,41 @@ small_root() {
 	rm -rf "$work"
 }
 
+# major is a QEMU's ($1) major version, 0 of none.
+major() { "$1" --version 2>/dev/null | sed -n '1s/.*version \([0-9]*\).*/\1/p' | grep . || echo 0; }
+
+# emulator makes a folder's ($1) qemu, the command that emulates the guest: the host's, or
+# where that is older than $least Debian's backport, unpacked there and not installed.
+# QEMU 7.2 goes on executing what another processor of the guest has just overwritten, and
+# such a guest stands still (docs/vm.md).
+emulator() {
+	[ "$(major "$1/qemu")" -lt $least ] || return 0
+	rm -rf "$1/qemu" "$1/qemu.d"
+	if [ "$(major qemu-system-x86_64)" -lt $least ]; then
+		backport "$1/qemu.d" >&2 && [ "$(major "$1/qemu.d/qemu")" -ge $least ] && ln -s qemu.d/qemu "$1/qemu" && return
+		say "no QEMU $least from $suite-backports: with the host's a guest may stand still"
+	fi
+	ln -sf "$(command -v qemu-system-x86_64)" "$1/qemu"
+}
+
+# backport unpacks the QEMU of Debian's backports in a folder ($1), and makes its command
+# there. Its libraries are those that the host's has brought.
+backport() (
+	mkdir -p "$1"/{lists,cache/archives}/partial
+	cd "$1" || exit
+	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite-backports main" >list
+	apt=(apt-get -qq -t "$suite-backports" -o APT::Sandbox::User=root -o "Dir::Etc::SourceList=$1/list" -o Dir::Etc::SourceParts=/dev/null
+		-o "Dir::State::Lists=$1/lists" -o "Dir::Cache=$1/cache")
+	"${apt[@]}" update && "${apt[@]}" download qemu-system-x86 qemu-system-common qemu-system-data seabios || exit
+	for package in *.deb; do dpkg-deb -x "$package" . || exit; done
+	rm -rf ./*.deb lists cache list
+	printf '%s\n' '#!/bin/sh' 'usr=$(dirname "$(readlink -f "$0")")/usr' \
+		'exec "$usr/bin/qemu-system-x86_64" -L "$usr/share/qemu" -L "$usr/share/seabios" "$@"' >qemu
+	chmod 755 qemu
+)
+
 [ "$(id -u)" = 0 ] || die "needs root"
-for tool in mmdebstrap mkfs.ext4 cpio depmod modprobe; do
+for tool in qemu-system-x86_64 mmdebstrap mkfs.ext4 cpio depmod modprobe; do
 	command -v $tool >/dev/null || die "no $tool: run scripts/setup-host.sh --vm"
 done
 
@@ -123,4 +158,5 @@ if [ ! -e "$out/root.ext4" ]; then
 	mv "$out.part" "$out"
 	say "built in $((SECONDS - start)) s, $(du -m "$out/root.ext4" | cut -f1) MB"
 fi
+emulator "$out"
 echo "$out"

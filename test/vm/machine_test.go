@@ -20,7 +20,6 @@ import (
 // What `make test-vm` sets, and what helps to develop a check.
 const (
 	envCache = "TRIMTAB_VM_CACHE" // where image.sh keeps the guest's disk
-	envLogs  = "TRIMTAB_VM_LOGS"  // where console and journal go
 	envKeep  = "TRIMTAB_VM_KEEP"  // set: the guest stays up, and where it answers is printed
 	envAt    = "TRIMTAB_VM_AT"    // a guest that was kept is used
 
@@ -46,6 +45,7 @@ func TestMachine(t *testing.T) {
 			suite{"Docker by its API", "docker", "TestConformsByDockerAPI/host/" + memoryCases},
 			suite{"containerd", "containerd", "TestConformsUnderSystemd/host/" + memoryCases})},
 		{"each knob is moved by a plan, read back, and put back", eachKnob},
+		{"a job far from its GPU is tried on the CPUs near it", near},
 		{"daemon-reload leaves limits as trimtab set them", reloadKeepsLimits},
 		{"daemon-reload leaves a GPU that systemd knows", reloadKeepsKnown},
 		{"daemon-reload takes a hook's GPU, and trimtab gives it back", reloadIsHealed},
@@ -172,7 +172,7 @@ func start(t *testing.T, l layout) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("booted by %s in %.0f s", g.Accel, time.Since(began).Seconds())
+	t.Logf("booted by %s in %.0f s (emulation: %s)", g.Accel, time.Since(began).Seconds(), emulator(t.Context(), image))
 	return m
 }
 

@@ -84,7 +84,7 @@ func (b *builder) packages() {
 }
 
 // job makes the root of the containers: busybox, and the C++ trainer with the virtual
-// GPU's libraries, whose calls the uprobes count.
+// GPU's libraries, whose calls the uprobes count; and what a daemon needs to see that GPU.
 func (b *builder) job() {
 	if b.err != nil {
 		return
@@ -92,6 +92,10 @@ func (b *builder) job() {
 	var libs vgpu.Dir
 	if libs, b.err = gpu.Build(b.ctx); b.err != nil {
 		return
+	}
+	b.run("mkdir", b.at("vgpu"))
+	for _, file := range []string{"libcuda.so.1", "libnvidia-ml.so.1", "vgpu-node"} {
+		b.run("cp", libs.Lib(file), b.at("vgpu"))
 	}
 	const script = `set -eu
 root=$(mktemp -d); trap 'rm -rf "$root"' EXIT
