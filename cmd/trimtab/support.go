@@ -79,7 +79,7 @@ func hostRows() []supportRow {
 	return []supportRow{
 		{rowHybrid, "cgroups v1 with a v2 tree beside (hybrid)", "yes", "yes", "yes", ranHere + "; by systemd's driver " + ranGuest},
 		{rowV2, "cgroup v2", "yes", "yes", "yes", ranGuest},
-		{rowV1, "cgroups v1 alone", "yes; no pressure (PSI) of containers", "yes", "yes; neighbours and memory are watched less closely", ranFixtures},
+		{rowV1, "cgroups v1 alone", "yes; no pressure (PSI) of containers", "yes", "yes; neighbours and memory are watched less closely", ranGuest},
 		{rowRootless, "rootless Docker (docker.host names its socket)", "its containers run in cgroups of their user", "yes, by cgroup", "only by Docker's own API, and only what is delegated to the user", ranNever},
 		{rowARM, "arm64", "yes", "yes", "yes", ranBuilt},
 		{rowNoBTF, "a kernel without BTF or before 5.15", "devices and cgroups; no waits, no launches", "yes", "no", ranNever},
