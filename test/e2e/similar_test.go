@@ -91,6 +91,10 @@ func TestFasterDeviceIsAdvisedToThoseThatItBounds(t *testing.T) {
 	}
 }
 
+// robbedEarly is the share of the machine's CPU time above which seconds lie above robbed in
+// which a new job would be told: where a tenth was taken, its own numbers were there first [measured].
+const robbedEarly = robbed / 3
+
 // TestAKnownJobBeginsWithWhatItNeeds: a job that was seen without a limit is known; the
 // next of its kind, under a quota far too small, has its first allocation from that.
 func TestAKnownJobBeginsWithWhatItNeeds(t *testing.T) {
@@ -122,7 +126,7 @@ func TestAKnownJobBeginsWithWhatItNeeds(t *testing.T) {
 	}
 	until(t, d, next.Name, "its first allocation", changed)
 	text, err := d.Run(t.Context(), "history", "--changed", "--output", "json")
-	if stolen := cpuTimes(t).StolenSince(before); err == nil && stolen > robbed {
+	if stolen := cpuTimes(t).StolenSince(before); err == nil && stolen > robbedEarly {
 		t.Skipf("needs a machine whose CPU time is its own: %.1f %% of it was stolen while one job was held against another", 100*stolen)
 	}
 	if err != nil || !strings.Contains(text, "from 1 similar job") {
