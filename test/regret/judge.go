@@ -61,7 +61,7 @@ const notLive = -2
 // goal is one promise and whether it was kept.
 type goal struct {
 	What   string `json:"what"`
-	Result string `json:"result"` // met, MISS, unclear
+	Result string `json:"result"` // met, MISS, unclear; "no goal" where no allocation reaches it
 	Why    string `json:"why"`
 }
 
@@ -272,8 +272,15 @@ func (s *session) goals(lines []line, limit string) (out []goal) {
 	if l.Within > 0 {
 		g := goal{What: fmt.Sprintf("%s: a starved job ≥ %.1f × its static share within %.0f s", defaultPolicy, goalStarved, l.Within), Result: "MISS",
 			Why: fmt.Sprintf("%.2f × at the end, %s", l.Starved, afterText(l.After))}
-		if l.Starved >= goalStarved && l.After >= 0 && l.After <= l.Within {
+		had := math.Inf(1)
+		if b := slices.IndexFunc(lines, func(l line) bool { return l.Policy == nameBest }); b >= 0 && limit == nameBest {
+			had = lines[b].Starved
+		}
+		switch {
+		case l.Starved >= goalStarved && l.After >= 0 && l.After <= l.Within:
 			g.Result = "met"
+		case had < goalStarved: // neither has what it is held against
+			g.Result, g.Why = "no goal", fmt.Sprintf("%.2f × at the end; the best static allocation gives %.2f ×", l.Starved, had)
 		}
 		out = append(out, g)
 	}

@@ -50,7 +50,8 @@ func command(ctx context.Context, args []string) error {
 	flags.IntVar(&o.looks, "looks", 5, "static allocations that the search looks at before its finals (half as many where jobs change)")
 	flags.Float64Var(&o.minutes, "minutes", 0, "for all mixes: a mix whose part is over begins no further `ROUND`s (0: no bound)")
 	flags.Float64Var(&o.speed, "speed", 120, "times as fast as published that the percentile recommender's clock runs")
-	flags.BoolVar(&o.verbose, "v", false, "say what each policy changed")
+	flags.BoolVar(&o.verbose, "v", false, "say what each policy changed, and when")
+	flags.StringVar(&o.record, "record", "", "`FOLDER` for a recording of each live run of trimtab (trimtab lab replay)")
 	dir := flags.String("out", ".cache/regret-results", "`FOLDER` for each mix's figures as JSON and text, and a summary, written as each ends")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -227,6 +227,26 @@ func TestJudgeOfWhatIsToGain(t *testing.T) {
 	}
 }
 
+// What no allocation gives a starved job is asked of no policy.
+func TestJudgeOfStarvedJobs(t *testing.T) {
+	m := mix{name: "x", phases: 1, jobs: []job{{name: "h", starved: true}, {name: "l"}}}
+	for _, tc := range []struct {
+		best, knee float64 // rates of h; equal shares give it 10
+		want       string
+	}{{30, 29, "met"}, {30, 14, "MISS"}, {15, 14, "no goal"}, {15, 29, "met"}} {
+		s := &session{mix: m, alone: []float64{30, 25}, o: options{policies: []string{defaultPolicy}}}
+		for policy, rate := range map[string]float64{nameStatic: 10, nameBest: tc.best, defaultPolicy: tc.knee} {
+			end := stretch{Rates: []float64{rate, 25}, CPUs: []float64{1, 0.1}}
+			s.runs = append(s.runs, run{Policy: policy, Repeat: 1, Steady: end, Whole: end, lastEnd: end.Rates, rolling: [][]float64{{10, 25}, {rate, 25}}})
+		}
+		goals := s.judge().Goals
+		i := slices.IndexFunc(goals, func(g goal) bool { return strings.Contains(g.What, "a starved job") })
+		if i < 0 || goals[i].Result != tc.want {
+			t.Errorf("%+v: %+v", tc, goals)
+		}
+	}
+}
+
 func TestTakesCountsAll(t *testing.T) {
 	o := options{policies: []string{"knee", "free"}, repeats: 3, seconds: 26, measure: 10, still: 6, look: 4, looks: 6}
 	if got := o.takes(mixes()[0]); got < 3*time.Minute || got > 7*time.Minute {

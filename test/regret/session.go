@@ -25,6 +25,7 @@ type options struct {
 	minutes  float64 // for all mixes together; 0: no bound
 	speed    float64
 	verbose  bool
+	record   string // folder for recordings; "": none
 	began    time.Time
 }
 

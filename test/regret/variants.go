@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,7 +76,7 @@ func (s *session) startTrimtab(ctx context.Context, policy string, repeat int) (
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now().UnixNano()
+	began := time.Now()
 	d, err := daemontest.Start(ctx, daemontest.Options{Binary: s.o.binary, Dir: dir, Config: onlyOurs + "policy: " + policy + "\n", Env: env})
 	if err != nil {
 		if strings.Contains(err.Error(), "is not known; there is") {
@@ -87,22 +88,36 @@ func (s *session) startTrimtab(ctx context.Context, policy string, repeat int) (
 		records, err := d.History(context.WithoutCancel(ctx))
 		changes, told := 0, ""
 		for _, r := range records {
-			if r.UnixNs < began {
+			if r.UnixNs < began.UnixNano() {
 				continue // an earlier run's, in the same store
 			}
+			after := time.Unix(0, r.UnixNs).Sub(began).Seconds()
 			switch r.Kind {
 			case view.RecordChange, view.RecordRollback:
 				changes++
-				told += fmt.Sprintf("%s %s\n", r.Name, r.Text)
+				told += fmt.Sprintf("%6.1f s  %s %s\n", after, r.Name, r.Text)
 			case view.RecordTrial, view.RecordRefused, view.RecordYield:
-				told += fmt.Sprintf("%s %s\n", r.Name, r.Text)
+				told += fmt.Sprintf("%6.1f s  %s %s\n", after, r.Name, r.Text)
 			}
 		}
 		if err == nil && changes == 0 {
 			told += whyNot(ctx, d)
 		}
+		if s.o.record != "" {
+			err = errors.Join(err, s.keep(context.WithoutCancel(ctx), d, policy, repeat))
+		}
 		return changes, told, errors.Join(err, d.Close())
 	}, nil
+}
+
+// keep copies what a daemon recorded of a live run.
+func (s *session) keep(ctx context.Context, d *daemontest.Daemon, policy string, repeat int) error {
+	if err := os.MkdirAll(s.o.record, 0o755); err != nil {
+		return err
+	}
+	file := filepath.Join(s.o.record, fmt.Sprintf("%s-%s-%d.trimtab", s.mix.name, policy, repeat))
+	_, err := d.Run(ctx, "record", file, "--flight", "--state-dir", filepath.Join(d.Dir, "state"))
+	return err
 }
 
 // learns names the policy that lives on what it knows from before: it goes on with the
