@@ -75,8 +75,10 @@ type Job struct {
 	// whatever its quota: what others leave idle, and its weighted part of what they take beyond theirs.
 	Obtainable float64 `json:"obtainable,omitempty"`
 	// Peak is the CPUs that it needs in its busiest windows, where that is clearly more than
-	// its Cost says, which is a mean; else 0.
-	Peak float64 `json:"peak,omitempty"`
+	// its Cost says, which is a mean; else 0. Needs is what it needs by each of the windows
+	// that tell what it does now: of whole turns, or since it changed.
+	Peak  float64   `json:"peak,omitempty"`
+	Needs []float64 `json:"needs,omitempty"`
 	// CPU is its rate by CPUs, as far as it is known. How much the job counts beside others
 	// is its Enrolment's Importance.
 	CPU Curve `json:"cpu,omitzero"`

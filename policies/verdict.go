@@ -189,12 +189,8 @@ func (c Cost) Step(cpus float64) float64 {
 // keep the trainer waiting counts with C_t: beside a busy neighbour the step is
 // that much longer whatever the quota [measured beside one spinning process on two
 // CPUs: C_t+D 81 ms, a step without quota 98 ms].
-func (c Cost) Floor() float64 { return c.floor(c.Queue) }
-
-// floor is seconds per tick with quota in plenty, if neighbours keep the trainer waiting
-// for so many of them.
-func (c Cost) floor(queue float64) float64 {
-	floor := c.TrainerCPU + c.Device + queue
+func (c Cost) Floor() float64 {
+	floor := c.TrainerCPU + c.Device + c.Queue
 	if c.Loaders > 0 {
 		floor = max(floor, c.Batch/float64(c.Loaders))
 	}
@@ -211,14 +207,4 @@ func (c Cost) Knee() float64 {
 		return 0
 	}
 	return c.CPU() / floor
-}
-
-// KneeAlone is the knee if no neighbour kept the trainer waiting, and never less than
-// Knee; 0 if nothing was measured. A starved trainer queues anew after each time that it was
-// stopped: with quota it may wait for less.
-func (c Cost) KneeAlone() float64 {
-	if floor := c.floor(0); floor > 0 {
-		return c.CPU() / floor
-	}
-	return c.Knee()
 }

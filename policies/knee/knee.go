@@ -24,6 +24,10 @@ type Params struct {
 	// granted above the knee: steps that are throttled so often are dearer, by 2 to 20 % of
 	// their CPU time [measured by the demo], so that a c* read there holds a margin already.
 	Starved float64
+	// WaitKept is the part of its wait behind neighbours that so starved a job keeps once it
+	// has quota: a trainer that was stopped queues anew, with its loaders and behind whoever
+	// runs. Runs of the demo without a quota waited for half to two thirds of it [measured].
+	WaitKept float64
 	// MinGain is the least predicted gain worth a trial.
 	MinGain float64
 	// TakeAbove is how far above the target a quota must stand before some is taken back.
@@ -44,7 +48,7 @@ type Params struct {
 
 // Defaults returns the parameters to start from.
 func Defaults() Params {
-	return Params{Margin: 1.03, Starved: 0.3, MinGain: 0.05, TakeAbove: 1.25, WeightStep: 4, WeightMax: 16, MinConfidence: 0.5, Above: 1.1, HideUnused: 600, ShowFree: 300}
+	return Params{Margin: 1.03, Starved: 0.3, WaitKept: 2.0 / 3, MinGain: 0.05, TakeAbove: 1.25, WeightStep: 4, WeightMax: 16, MinConfidence: 0.5, Above: 1.1, HideUnused: 600, ShowFree: 300}
 }
 
 // Policy implements policies.Policy.
@@ -153,28 +157,31 @@ func (k Policy) quota(node policies.Node, j policies.Job) []policies.Change {
 	if j.Enrolment.CPU.Max > 0 {
 		ceiling = min(ceiling, j.Enrolment.CPU.Max)
 	}
+	margin, peak := k.p.Margin, j.Peak
+	if lost(j.Breakdown) >= k.p.Starved {
+		all := j.Cost.Knee()
+		margin, j.Cost.Queue = 1, j.Cost.Queue*k.p.WaitKept
+		peak *= j.Cost.Knee() / all
+	}
 	step, knee := max(j.Cost.Floor(), shared(node, j)), j.Cost.Knee()
 	if knee <= obtainable(j) {
 		knee = j.Cost.CPU() / step // no more than it can use at the rate that the others let it reach
 	}
-	busy := j.Peak > knee
-	knee = max(knee, j.Peak)
-	margin := k.p.Margin
-	if lost(j.Breakdown) >= k.p.Starved {
-		margin = 1
-	}
-	// A quota is a bound, and not what is used: where the wait behind neighbours may become
-	// shorter it is to bind then as little.
-	target := roundUp(min(max(knee*margin, j.Cost.KneeAlone()), ceiling, obtainable(j)*k.p.Above))
+	busy := peak > knee
+	knee = max(knee, peak)
+	target := roundUp(min(knee*margin, ceiling, obtainable(j)*k.p.Above))
 	change := policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUQuota, From: j.Now[runtime.KnobCPUQuota]}
 	change.RateAfter = max(j.Rate.PerSecond, min(predict(j, target), j.Correction/step))
+	if busy && len(j.Needs) > 0 {
+		change.RateAfter = j.Rate.PerSecond * max(1, inTurns(j.Needs, min(target, obtainable(j)))/inTurns(j.Needs, now))
+	}
 	change.Gain = change.RateAfter/j.Rate.PerSecond - 1
 	switch {
 	case target > now && lost(j.Breakdown) >= 0.05 && change.Gain >= k.p.MinGain:
 		change.Reason = fmt.Sprintf("one step costs %.0f ms of CPU and cannot be shorter than %.0f ms: %.2f CPUs are where more buy nothing; it has %.2f",
 			1e3*j.Cost.CPU(), 1e3*step, knee, now)
 		if busy {
-			change.Reason = fmt.Sprintf("it needs %.2f CPUs in its busiest seconds and has %.2f; in the mean it would need %.2f", j.Peak, now, j.Cost.Knee())
+			change.Reason = fmt.Sprintf("it needs %.2f CPUs in its busiest seconds and has %.2f; in the mean it would need %.2f", knee, now, j.Cost.Knee())
 		}
 		if obtainable(j) < knee {
 			change.Reason += fmt.Sprintf(", and can obtain %.2f beside what others use", j.Obtainable)
@@ -210,6 +217,17 @@ func predict(j policies.Job, cpus float64) float64 {
 		return 0
 	}
 	return max(j.Rate.PerSecond, j.Correction/step)
+}
+
+// inTurns is the rate, as a share of that with CPUs in plenty, of a job that needs so many
+// by each of equally long windows: in each it runs at what it has of what it needs. That its
+// shortest step is the same in all of them is assumed.
+func inTurns(needs []float64, cpus float64) float64 {
+	var sum float64
+	for _, need := range needs {
+		sum += min(1, cpus/need)
+	}
+	return sum / float64(max(1, len(needs)))
 }
 
 // shared is seconds per tick of a trainer that shares the CPUs it can obtain with its

@@ -56,17 +56,42 @@ func TestMarginAboveTheKnee(t *testing.T) {
 	}
 }
 
-// TestTheWaitBehindOthersBoundsNoQuota: what neighbours keep a starved trainer waiting makes
-// its step longer as long as they do, and its quota is not to make it so for good.
-func TestTheWaitBehindOthersBoundsNoQuota(t *testing.T) {
-	j := starved(0.5)
-	j.Cost.Queue = 0.010
-	ch := only(t, New(Defaults()).Propose(eightCPUs, []policies.Job{j}))
-	if to, _ := ch.To.CPUs(); math.Abs(to-1.5) > 0.011 {
-		t.Errorf("to %.3f CPUs, want the 1.5 that it could use without the wait", to)
+// TestAStarvedJobWaitsForLessWithQuota: of what neighbours keep a starved trainer waiting it
+// is granted, and promised, a step with two thirds of it; of what is hardly starved, with all.
+func TestAStarvedJobWaitsForLessWithQuota(t *testing.T) {
+	for _, tc := range []struct{ throttled, wait float64 }{{0.5, 0.010}, {0.2, 0.015}} {
+		j := starved(0.5)
+		j.Cost.Queue = 0.015
+		wall := float64(j.Breakdown.WallNs)
+		j.Breakdown.Ns[policies.PartThrottled], j.Breakdown.Ns[policies.PartInputThrottled] = int64(tc.throttled*wall), 0
+		ch := only(t, New(Defaults()).Propose(eightCPUs, []policies.Job{j}))
+		step, margin := j.Cost.TrainerCPU+j.Cost.Device+tc.wait, 1.03
+		if tc.throttled > 0.3 {
+			margin = 1
+		}
+		if to, _ := ch.To.CPUs(); math.Abs(to-margin*j.Cost.CPU()/step) > 0.011 {
+			t.Errorf("%.0f %% lost: to %.3f CPUs, want %.3f", 100*tc.throttled, to, margin*j.Cost.CPU()/step)
+		}
+		if math.Abs(ch.RateAfter-1/step) > 1e-9 {
+			t.Errorf("%.0f %% lost: predicts %.2f/s, want %.2f", 100*tc.throttled, ch.RateAfter, 1/step)
+		}
 	}
-	if math.Abs(ch.RateAfter-20) > 1e-9 {
-		t.Errorf("predicts %.2f/s, want the 20/s of a step of 50 ms, the wait included", ch.RateAfter)
+}
+
+// TestTurnsArePredictedByTurns: what a job that is busy half of its time gains is what its
+// busy half does; with a quota above the mean's knee it gains what it lacks there.
+func TestTurnsArePredictedByTurns(t *testing.T) {
+	for _, tc := range []struct{ now, gain float64 }{
+		{0.5, 1/((0.5/1.5+1)/2) - 1},
+		{1.2, 1/((1.2/1.5+1)/2) - 1},
+	} {
+		j := starved(tc.now)
+		j.Cost.LoaderCPU /= 2
+		j.Peak, j.Needs = 1.5, []float64{1.5, 0.4, 1.5, 0.4}
+		ch := only(t, New(Defaults()).Propose(eightCPUs, []policies.Job{j}))
+		if to, _ := ch.To.CPUs(); math.Abs(to-1.5) > 0.011 || math.Abs(ch.Gain-tc.gain) > 1e-9 || math.Abs(ch.RateAfter-(1+tc.gain)*j.Rate.PerSecond) > 1e-9 {
+			t.Errorf("from %.1f: %+v, want 1.5 CPUs and a gain of %.3f", tc.now, ch, tc.gain)
+		}
 	}
 }
 

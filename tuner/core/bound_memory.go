@@ -191,7 +191,7 @@ func (c *Core) waitHarm(subject *job, p policies.Plan) string {
 	if p.Changes[0].Take {
 		for _, t := range c.trials {
 			if c.share(t, subject) {
-				return "another trial is open on its CPUs"
+				return waitsForTrial
 			}
 		}
 	}

@@ -103,6 +103,9 @@ type job struct {
 	usage      []usage
 	changedNs  int64   // latest change of its resources, by anybody
 	cooledNs   int64   // no plan before this instant
+	spares     string  // key of a neighbour that lost by its latest quota alone; "": none
+	workNs     int64   // when a change of its work last ended its cool-down; 0: never
+	excusedNs  int64   // when a trial last ended because its work was another; 0: never
 	baseline   float64 // rate before the first change, in source
 	baseSource string
 	correction float64
@@ -120,6 +123,7 @@ type job struct {
 	// unsteady counts the windows since the last one that can be planned on.
 	unsteady int
 	needs    []float64 // CPUs, by each of the latest slices alone; at the present resources
+	works    []float64 // the same, had nobody kept it waiting: no weight or neighbour changes these
 	needNs   int64     // the end of the latest of them
 	// dealtAgainNs: no weight of it is dealt before; releases: how often in a row it went back.
 	dealtAgainNs int64

@@ -77,7 +77,7 @@ func withLongCost(r window.Reading, long *window.Window, known window.PerStep) w
 
 // resourcesChanged forgets what was measured at other resources.
 func (j *job) resourcesChanged(nowNs int64) {
-	j.changedNs, j.obs, j.pace, j.held, j.needs = nowNs, nil, nil, nil, nil
+	j.changedNs, j.obs, j.pace, j.held, j.needs, j.works = nowNs, nil, nil, nil, nil, nil
 	j.window.Cut()
 	j.rate.Cut()
 	j.long.Cut()

@@ -117,7 +117,7 @@ func TestMemoryBesideAClearGainNeedsNoSteadyRate(t *testing.T) {
 	run(c, n, 8, nil)
 	j := c.jobs[cache.c.Key()]
 	for i := range j.obs {
-		j.obs[i].Rate *= float64(1 + i%2*4)
+		j.obs[i].Rate *= float64(1 + i*4/len(j.obs)%2*4) // over no turn either
 	}
 	quota := policies.Change{Key: j.key, Knob: runtime.KnobCPUQuota, From: j.c.Now[runtime.KnobCPUQuota], To: runtime.QuotaFromCPUs(1.5, quotaPeriod), Gain: 1}
 	limit := policies.Change{Key: j.key, Knob: runtime.KnobMemoryLimit, From: j.c.Now[runtime.KnobMemoryLimit], To: runtime.IntValue(900 * mib), Gain: 0.1}

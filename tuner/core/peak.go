@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/trial"
 	"github.com/trimtab/trimtab/tuner/window"
 )
 
@@ -15,19 +16,36 @@ import (
 const (
 	peakSlices  = 12   // that are remembered
 	peakLeast   = 8    // of them must be known where they differ
-	peakPart    = 4    // a fourth of them, and two at the least, must need a peak
+	peakPart    = 6    // a sixth of them, and two at the least, must need a peak
 	peakAbove   = 1.25 // times the mean's knee is a peak, and no noise
 	peakApart   = 1.5  // between two slices is a need that varies
 	turnWindows = 3    // after which a shortage is another one
 )
 
 // noteNeed remembers what a stretch alone says that the job needs, unless a part of it
-// said so already.
+// said so already. A job that came to need far more waits for no cool-down after plans for
+// its old work, once in excuseNs.
 func (j *job) noteNeed(own window.Reading) {
-	if knee := own.Cost.Knee(); own.CostOK && knee > 0 && own.Window.StartNs >= j.needNs {
-		j.needs, j.needNs = append(j.needs, knee), own.Window.EndNs
-		j.needs = j.needs[max(0, len(j.needs)-peakSlices):]
+	if own.Need > 0 && own.Window.StartNs >= j.needNs {
+		j.needs, j.needNs = last(append(j.needs, own.Need), peakSlices), own.Window.EndNs
+		j.works = last(append(j.works, own.NeedAlone), peakSlices)
+		if n := len(j.works) - 2; n >= peakLeast && otherWork(j.works[:n], j.works) {
+			if nowNs := j.needNs; dearer(j.works[:n], j.works) && (j.workNs == 0 || nowNs-j.workNs >= excuseNs) {
+				j.workNs, j.cooledNs = nowNs, 0
+			}
+			j.workChanged(own.Window.StartNs - (own.Window.EndNs - own.Window.StartNs))
+		}
 	}
+}
+
+// workChanged forgets what was measured before the job began to do other work, by its latest
+// two needs: no later plan is to be judged by a rate that it had for other reasons, or to be
+// made for the mean of both.
+func (j *job) workChanged(sinceNs int64) {
+	before := func(o trial.Obs) bool { return o.StartNs < sinceNs }
+	j.needs, j.works = last(slices.Clone(j.needs), 2), last(slices.Clone(j.works), 2)
+	j.obs = slices.DeleteFunc(slices.Clone(j.obs), before)
+	j.long.Cut()
 }
 
 // peak is the CPUs that the job needs in its busiest slices, or in both of the latest, if it
@@ -45,6 +63,34 @@ func (j *job) peak() float64 {
 	}
 	return 0
 }
+
+// needsNow are the needs that tell what the job does now: of one that is busy by turns all
+// that are remembered, of one that changed the latest two.
+func (j *job) needsNow() []float64 {
+	if j.turns() {
+		return j.needs
+	}
+	return last(j.needs, 2)
+}
+
+// turns reports whether what the job needs has gone up and down: one that changed for good
+// went one way.
+func (j *job) turns() bool {
+	if j.peak() == 0 {
+		return false
+	}
+	middle := (slices.Max(j.needs) + slices.Min(j.needs)) / 2
+	crossed := 0
+	for i := 1; i < len(j.needs); i++ {
+		if (j.needs[i] > middle) != (j.needs[i-1] > middle) {
+			crossed++
+		}
+	}
+	return crossed >= turnCrossings
+}
+
+// turnCrossings: up and down, or the other way round.
+const turnCrossings = 2
 
 // varies reports whether what the job needs differs from slice to slice, and has not
 // been seen for long enough to tell how much.
@@ -65,9 +111,13 @@ func (j *job) settle(v policies.Verdict, r window.Reading) {
 		return
 	}
 	lacks := func(relief string) bool { return v.Relief == relief && j.short.Relief == relief }
-	if (same(v, j.short) || lacks(policies.ReliefQuota) || lacks(policies.ReliefWeight)) && j.windows-j.shortAt <= turnWindows {
+	recent := j.shorts > 0 && j.windows-j.shortAt <= turnWindows
+	switch {
+	case recent && (same(v, j.short) || lacks(policies.ReliefQuota) || lacks(policies.ReliefWeight)):
 		j.shorts++
-	} else {
+	case recent && v.Severity < j.short.Severity:
+		return // nor does it speak against what was lacked more
+	default:
 		j.shorts = 1
 	}
 	j.short, j.shortAt, j.shortTime = v, j.windows, r.Breakdown

@@ -25,6 +25,7 @@ type side struct {
 	predicted float64
 	modelled  bool // by the CPU model; else by response curves, which its correction has no part in
 	take      bool
+	turnNs    int64 // see openTrial
 	// due is the share of its rate before that its entitlement alone would bring: it may
 	// lose what it had above.
 	due    float64
@@ -52,9 +53,13 @@ func (c *Core) sides(o Order) []*side {
 		i := slices.IndexFunc(out, func(s *side) bool { return s.key == ch.Key })
 		if i < 0 {
 			i = len(out)
-			out = append(out, &side{key: ch.Key, source: j.source, before: append([]trial.Obs(nil), j.obs...), rate: j.rateNow(), due: c.due(j), worth: c.worth(j), level: c.level(j)})
+			out = append(out, &side{key: ch.Key, source: j.source, due: c.due(j), worth: c.worth(j), level: c.level(j)})
 		}
-		out[i].take = ch.Take // the weight comes last, and decides
+		s := out[i]
+		s.take, s.turnNs, s.before, s.rate = ch.Take, 0, append([]trial.Obs(nil), j.obs...), j.rateNow() // the weight comes last, and decides
+		if ns, before := turn(j, ch); ns > 0 {
+			s.turnNs, s.before, s.rate = ns, before, meanRate(before)
+		}
 	}
 	for _, s := range out {
 		s.predicted, s.modelled = c.predicted(o, s.key)
@@ -155,11 +160,7 @@ func (c *Core) settledSide(t *openTrial, s *side, since int64) []trial.Obs {
 	case t.gaveMemoryTo(s.key):
 		from = c.filledNs(t, j, since)
 	}
-	i := slices.IndexFunc(j.obs, func(o trial.Obs) bool { return o.StartNs >= from })
-	if i < 0 {
-		return nil
-	}
-	return j.obs[i:]
+	return j.readings(from, s.turnNs)
 }
 
 // donors judges those that something was taken from: lost names one whose rate fell

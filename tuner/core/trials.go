@@ -19,6 +19,7 @@ type openTrial struct {
 	view      view.Trial
 	order     Order
 	before    []trial.Obs
+	turnNs    int64 // over how long rates are compared; 0: from reading to reading
 	source    string
 	appliedNs int64   // 0: the actuator has not answered yet
 	stolen    float64 // share of the machine's CPU time, as it was usual when the plan was made
@@ -40,8 +41,10 @@ type openTrial struct {
 	abaLook int
 	// neighbours' mean CPU use and waiting before the plan, by key
 	usedBefore, waitedBefore map[string]float64
+	usedWith                 map[string]float64     // CPUs, by neighbours, while before was read
 	outsideBefore            float64                // CPUs used outside all containers
 	dependedOn               map[string]condition   // by key: what stood when the plan was made
+	neededBefore             map[string][]float64   // by key: CPUs, by the latest slices then
 	memoryBefore             map[string]memoryMeans // by key
 }
 
@@ -62,19 +65,27 @@ func (t *openTrial) subject() string { return t.order.Changes[0].Key }
 // open begins a trial for an order that goes to the actuator now.
 func (c *Core) open(o Order, j *job) *openTrial {
 	t := &openTrial{order: o, before: append([]trial.Obs(nil), j.obs...), source: j.source, take: o.Changes[0].Take, stolen: c.stolen.usual,
-		usedBefore: map[string]float64{}, waitedBefore: map[string]float64{}, dependedOn: map[string]condition{}, memoryBefore: c.memoryMeansNow()}
+		usedBefore: map[string]float64{}, usedWith: map[string]float64{}, waitedBefore: map[string]float64{}, dependedOn: map[string]condition{}, neededBefore: map[string][]float64{}, memoryBefore: c.memoryMeansNow()}
 	for _, ch := range o.Changes {
 		t.dependedOn[ch.Key] = c.jobs[ch.Key].condition(c.node)
+		t.neededBefore[ch.Key] = slices.Clone(c.jobs[ch.Key].works)
 	}
 	t.view = view.Trial{Plan: o.Plan, Policy: o.Policy, Changes: o.Changes, StartedUnixNs: c.last.UnixNs, Outcome: view.OutcomeOpen,
 		Before: j.rateNow()}
 	t.view.Predicted, t.modelled = c.predicted(o, t.subject())
+	if ns, before := turn(j, o.Changes[0]); ns > 0 { // what it was is the mean of whole turns, too
+		t.turnNs, t.before, t.view.Before = ns, before, meanRate(before)
+	}
 	if t.sides = c.sides(o); t.sides != nil {
 		t.before, t.take = t.together(func(s *side) []trial.Obs { return s.before }), false
+		for _, s := range t.sides {
+			t.turnNs = max(t.turnNs, s.turnNs)
+		}
 	}
 	for _, key := range c.keys() {
-		if !t.touches(key) || t.takesFrom(key) {
+		if !t.touches(key) || t.takesFrom(key) || c.spared(t, key) {
 			t.usedBefore[key], t.waitedBefore[key] = c.jobs[key].mean(c.now()-10*second, c.now())
+			t.usedWith[key], _ = c.jobs[key].mean(t.beganNs(c.now()), c.now())
 		}
 	}
 	t.outsideBefore, _ = meanUse(c.outside, c.now()-10*second, c.now())
@@ -198,8 +209,8 @@ func (c *Core) judge(in Input, d *Decision) {
 			c.rollback(t, view.OutcomeRolledBack, who+": "+short, d)
 			continue
 		}
-		if who, lost := c.harmed(t); lost != "" {
-			c.rollback(t, view.OutcomeRolledBack, fmt.Sprintf("%s lost CPU it is entitled to: %s", who, lost), d)
+		if who, how := c.harmed(t); who != nil {
+			c.spare(t, who, how, d)
 			continue
 		}
 		if ofSight(t.order.Changes) {
@@ -212,12 +223,21 @@ func (c *Core) judge(in Input, d *Decision) {
 		}
 		if after := t.after(c, t.appliedNs); !t.earned {
 			t.with = append(t.with[:0:0], after...)
-			t.note(trial.Judge(trial.DefaultParams(t.take), t.before, after, t.look))
+			t.note(trial.Judge(c.rules(t), t.before, after, t.look))
 			t.view.After = meanRate(t.settled(c, j, t.appliedNs))
 			t.earned = t.result.Outcome.Keep()
 		}
 		c.conclude(t, d)
 	}
+}
+
+// rules are those of a trial: as many looks as its windows allow in the time that it may take.
+func (c *Core) rules(t *openTrial) trial.Params {
+	p := trial.DefaultParams(t.take)
+	if t.turnNs > 0 {
+		p.MaxAfter = max(p.MinAfter, min(p.MaxAfter, int((c.cfg.TrialMaxNs-c.settle(t))/t.turnNs)))
+	}
+	return p
 }
 
 // note takes in a judgement.
@@ -252,6 +272,8 @@ func (c *Core) conclude(t *openTrial, d *Decision) {
 		d.Rollback = append(d.Rollback, t.order)
 	case t.earned:
 		c.keepPlan(t, d)
+	case c.excused(t, d):
+		// It has ended.
 	case t.result.Outcome == trial.Inferior:
 		c.rollback(t, view.OutcomeRolledBack, t.result.Why, d)
 	case t.result.Outcome == trial.Inconclusive:
@@ -291,7 +313,7 @@ func (c *Core) judgeBack(t *openTrial, d *Decision) {
 	if t.aback == 0 {
 		return
 	}
-	r := trial.JudgeABA(trial.DefaultParams(t.take), t.before, t.with, t.after(c, t.aback), t.abaLook)
+	r := trial.JudgeABA(c.rules(t), t.before, t.with, t.after(c, t.aback), t.abaLook)
 	t.note(r)
 	t.abaLook = r.Look
 	switch {
@@ -323,11 +345,16 @@ func (t *openTrial) settled(c *Core, j *job, since int64) []trial.Obs {
 	if j.source != t.source {
 		return nil
 	}
-	i := slices.IndexFunc(j.obs, func(o trial.Obs) bool { return o.StartNs >= from })
+	return j.readings(from, t.turnNs)
+}
+
+// readings are those of the rate since an instant, compared over a turn.
+func (j *job) readings(fromNs, turnNs int64) []trial.Obs {
+	i := slices.IndexFunc(j.obs, func(o trial.Obs) bool { return o.StartNs >= fromNs })
 	if i < 0 {
 		return nil
 	}
-	return j.obs[i:]
+	return trial.Joined(j.obs[i:], turnNs)
 }
 
 // rollback ends a trial and orders its changes undone.
@@ -366,7 +393,7 @@ func (c *Core) end(t *openTrial, outcome view.Outcome, why string, d *Decision) 
 	c.judged(t, outcome)
 	for _, ch := range t.order.Changes {
 		if j := c.jobs[ch.Key]; j != nil && outcome == view.OutcomeKept {
-			j.alone = false
+			j.alone, j.spares = false, ""
 		}
 	}
 	told := map[string]bool{}

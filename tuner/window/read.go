@@ -18,6 +18,8 @@ type Reading struct {
 	Agreement  int    // of the rate with other sources: 1 one confirms it, -1 others are there and none does, 0 none is there
 	Cost       policies.Cost
 	CostOK     bool
+	Need       float64 // the knee in CPUs by this window alone, roughly, also of few ticks; 0: not known
+	NeedAlone  float64 // the same, if no neighbour kept the trainer waiting: a property of its work
 	LoaderNs   float64 // the loaders' wall time, all threads
 	LoaderBusy float64 // share of the loaders' wall time in which they worked or wanted to
 	LoaderRun  float64 // share of that busy time on a CPU
@@ -148,7 +150,14 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 		got.LoaderRun = lw.runNs / sum
 		got.LoaderShort = (lw.parts[policies.PartInputThrottled] + lw.parts[policies.PartInputContended]) / sum
 	}
-	got.Cost, got.CostOK = cost(w, r, lw, got)
+	if c, ok := cost(w, r, lw, got); ok {
+		if c.Ticks >= minTicks-1 {
+			got.Cost, got.CostOK = c, true
+		}
+		got.Need = c.Knee()
+		c.Queue = 0
+		got.NeedAlone = c.Knee()
+	}
 	return got
 }
 
@@ -158,10 +167,14 @@ func (r Reading) LoaderCPUNs() float64 { return r.LoaderNs * r.LoaderBusy * r.Lo
 // minTicks is the least a window must hold before it counts (DESIGN.md: five steps).
 const minTicks = 5
 
+// needTicks are enough to tell a job's knee roughly: it is a quotient of times, so that
+// it does not matter where in a tick the window ends.
+const needTicks = 2
+
 // cost is what one tick takes; see policies.Cost.
 func cost(w *Window, r Rank, lw loaderWork, got Reading) (policies.Cost, bool) {
 	ticks := got.Rate.PerSecond * float64(got.Breakdown.WallNs) / 1e9
-	if ticks < minTicks-1 {
+	if ticks < needTicks {
 		return policies.Cost{}, false
 	}
 	perTick := func(ns float64) float64 { return ns / 1e9 / ticks }

@@ -220,6 +220,25 @@ func TestCostAndKnee(t *testing.T) {
 	}
 }
 
+// TestNeedOfFewTicks: the knee is a quotient of times, and the same however many ticks they are
+// divided by.
+func TestNeedOfFewTicks(t *testing.T) {
+	for _, tc := range []struct {
+		ticks  uint64
+		costOK bool
+	}{{10, true}, {3, false}} {
+		w := dataLoaderJob(times{probes.StateRun: 300 * ms, probes.StateThrottled: 500 * ms})
+		w.Ticks = []Tick{{Source: "torch.backward", TGID: trainer, Count: tc.ticks, FromNs: 1, LastNs: 1e9}}
+		r := Read(w, nil)
+		if r.CostOK != tc.costOK {
+			t.Errorf("%d ticks: cost %v, need %.2f", tc.ticks, r.CostOK, r.Need)
+		}
+		if w.Ticks[0].Count = 10; math.Abs(r.Need-Read(w, nil).Cost.Knee()) > 1e-9 {
+			t.Errorf("%d ticks: need %.3f, the cost's knee is %.3f", tc.ticks, r.Need, Read(w, nil).Cost.Knee())
+		}
+	}
+}
+
 // TestStolenTimeIsNoCost: the clock between two switches holds what the hypervisor took;
 // the cgroup's accounting does not. The step stays as long, its CPU is what was paid.
 func TestStolenTimeIsNoCost(t *testing.T) {
