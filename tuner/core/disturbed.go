@@ -89,6 +89,17 @@ func otherWork(was, needs []float64) bool {
 	return max(needs[len(needs)-2], needs[len(needs)-1]) <= slices.Min(was)/workRatio || dearer(was, needs)
 }
 
+// departs reports whether the latest of its needs alone lies apart from all before: what it
+// does now, the next will tell, and a plan would be made for the mean of both.
+func departs(needs []float64) bool {
+	n := len(needs) - 1
+	if n < excuseSlices {
+		return false
+	}
+	before := needs[:n]
+	return needs[n] >= slices.Max(before)*workRatio || needs[n] <= slices.Min(before)/workRatio
+}
+
 // dearer reports whether it needs more than before.
 func dearer(was, needs []float64) bool {
 	if len(was) < excuseSlices || len(needs) < 2 {

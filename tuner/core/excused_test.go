@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/policies/knee"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -69,6 +70,34 @@ func TestAJobThatChangesItsWorkIsJudgedByTheNew(t *testing.T) {
 		}
 		if out := outcomes(records); len(out) != 1 || out[0] != view.OutcomeKept {
 			t.Errorf("change at %d: %v", at, out)
+		}
+	}
+}
+
+// TestNoPlanWhileTheWorkIsChanging: a second whose work is unlike all before is one of both
+// kinds, or the first of another: the next one tells. Who goes up and down departs from nothing.
+func TestNoPlanWhileTheWorkIsChanging(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("turncoat", 0.5, tune())
+	c := New(Defaults(), script{func(policies.Job) []policies.Change { return nil }}, "t")
+	run(c, n, 20, func(int, Decision) {})
+	subject := c.jobs[j.c.Key()]
+	ch := policies.Change{Key: subject.key, Knob: runtime.KnobCPUWeight, From: "1024", To: "4096", Gain: 0.1}
+	for _, tc := range []struct {
+		works []float64
+		waits bool
+	}{
+		{[]float64{0.3, 0.32, 0.3, 0.31, 0.5}, true},
+		{[]float64{0.3, 0.32, 0.3, 0.31, 0.45}, false},
+		{[]float64{0.3, 0.32, 0.3, 0.31, 0.5, 1.1}, true},
+		{[]float64{0.3, 0.32, 0.3, 0.31, 1, 1.1}, false},
+		{[]float64{0.9, 0.9, 0.9, 1, 0.6}, true},
+		{[]float64{0.9, 0.3, 0.9, 0.3, 0.9}, false},
+		{[]float64{0.3, 0.3, 0.3, 0.5}, false}, // too few to tell
+	} {
+		subject.works = tc.works
+		if why := c.ready(subject, ch); strings.Contains(why, "unlike") != tc.waits || !tc.waits && why != "" {
+			t.Errorf("%.2f: %q", tc.works, why)
 		}
 	}
 }
