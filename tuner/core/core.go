@@ -71,51 +71,52 @@ func (c *Core) SetConfig(cfg Config) { c.cfg = cfg }
 
 // job is what the core remembers of one container.
 type job struct {
-	key        string // of c
-	c          Container
-	differ     window.Differ
-	decided    decided
-	window     window.Builder // until enough ticks are in
-	rate       window.Builder // until two steps are in: one observation
-	paused     bool           // the latest observation held a pause: the next one begins in it
-	held       *trial.Obs     // the observation with the latest pause, until the next one tells what it was
-	long       window.Builder // since the latest change of resources, for the cost
-	reading    window.Reading // of the latest closed window
-	perStep    window.PerStep // confirmed ticks per step, by source
-	pattern    patternSeen
-	launchedNs int64            // latest use of a device
-	gpuNs      map[string]int64 // the same of each, by UUID
-	verdict    policies.Verdict
-	agree      int              // closed windows in a row with this class and cause; those in which nothing was short do not count
-	short      policies.Verdict // the latest of a window in which something was short
-	shortTime  policies.Breakdown
-	shorts     int    // how often it was that one, with few windows between
-	shortAt    uint64 // the window that it was of
-	shortNs    int64  // its end
-	announced  string // class and cause of the latest verdict record
-	windows    uint64
-	parts      [policies.NumParts]int64
-	obs        []trial.Obs // of one source
-	pace       []trial.Obs // these, and those that are no evidence for what was stolen: what people are shown
-	source     string
-	confirmed  bool // ticks per step, for this source
-	denied     int  // windows in a row in which no other source agreed
-	usage      []usage
-	changedNs  int64   // latest change of its resources, by anybody
-	cooledNs   int64   // no plan before this instant
-	spares     string  // key of a neighbour that lost by its latest quota alone; "": none
-	workNs     int64   // when a change of its work last ended its cool-down; 0: never
-	excusedNs  int64   // when a trial last ended because its work was another; 0: never
-	baseline   float64 // rate before the first change, in source
-	baseSource string
-	correction float64
-	failed     map[runtime.Knob]condition // what it depended on when a change of this knob failed
-	would      policies.Change            // the latest dry run, not to be told again
-	trials     []view.Trial
-	advice     []string
-	whyNot     string
-	entitled   float64
-	obtainable float64 // CPUs, beside what others use
+	key          string // of c
+	c            Container
+	differ       window.Differ
+	decided      decided
+	window       window.Builder // until enough ticks are in
+	rate         window.Builder // until two steps are in: one observation
+	paused       bool           // the latest observation held a pause: the next one begins in it
+	held         *trial.Obs     // the observation with the latest pause, until the next one tells what it was
+	long         window.Builder // since the latest change of resources, for the cost
+	reading      window.Reading // of the latest closed window
+	perStep      window.PerStep // confirmed ticks per step, by source
+	pattern      patternSeen
+	launchedNs   int64            // latest use of a device
+	gpuNs        map[string]int64 // the same of each, by UUID
+	verdict      policies.Verdict
+	agree        int              // closed windows in a row with this class and cause; those in which nothing was short do not count
+	short        policies.Verdict // the latest of a window in which something was short
+	shortTime    policies.Breakdown
+	shorts       int    // how often it was that one, with few windows between
+	shortAt      uint64 // the window that it was of
+	shortNs      int64  // its end
+	announced    string // class and cause of the latest verdict record
+	windows      uint64
+	parts        [policies.NumParts]int64
+	obs          []trial.Obs // of one source
+	pace         []trial.Obs // these, and those that are no evidence for what was stolen: what people are shown
+	source       string
+	confirmed    bool // ticks per step, for this source
+	denied       int  // windows in a row in which no other source agreed
+	usage        []usage
+	changedNs    int64   // latest change of its resources, by anybody
+	cooledNs     int64   // no plan before this instant
+	spares       string  // key of a neighbour that lost by its latest quota alone; "": none
+	workNs       int64   // when a change of its work last ended its cool-down; 0: never
+	otherSinceNs int64   // the latest instant from which on it did other work than before; 0: none is known
+	excusedNs    int64   // when a trial last ended because its work was another; 0: never
+	baseline     float64 // rate before the first change, in source
+	baseSource   string
+	correction   float64
+	failed       map[runtime.Knob][]condition // what it depended on when changes of this knob failed, the latest last
+	would        policies.Change              // the latest dry run, not to be told again
+	trials       []view.Trial
+	advice       []string
+	whyNot       string
+	entitled     float64
+	obtainable   float64 // CPUs, beside what others use
 	memoryState
 	like     likeness
 	response response.Learner
@@ -176,7 +177,7 @@ func (c *Core) admit(in Input, d *Decision) {
 		j := c.jobs[key]
 		ct := withSights(in.Containers[i])
 		if j == nil {
-			j = &job{key: key, changedNs: c.now(), correction: 1, unsteady: curveKept, failed: map[runtime.Knob]condition{}}
+			j = &job{key: key, changedNs: c.now(), correction: 1, unsteady: curveKept, failed: map[runtime.Knob][]condition{}}
 			c.jobs[key], c.sorted = j, nil
 		} else if !sameResources(j.c.Now, ct.Now) {
 			j.resourcesChanged(c.now())

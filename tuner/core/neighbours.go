@@ -16,6 +16,13 @@ func (j *job) hasPSI() bool { return len(j.usage) > 0 && j.usage[len(j.usage)-1]
 // mean is CPU use and waiting between two instants.
 func (j *job) mean(fromNs, toNs int64) (cpus, waiting float64) { return meanUse(j.usage, fromNs, toNs) }
 
+// usedLately is the mean of ten seconds, or of those in which it did the work that it does
+// now, of three at the least: what it needed for other work it does not miss.
+func (j *job) usedLately(nowNs int64) (cpus, waiting float64) {
+	from := nowNs - 10*second
+	return j.mean(max(from, min(j.otherSinceNs+second, nowNs-3*second)), nowNs)
+}
+
 func meanUse(all []usage, fromNs, toNs int64) (cpus, waiting float64) {
 	n := 0.0
 	begin, _ := slices.BinarySearchFunc(all, fromNs+1, func(u usage, ns int64) int { return cmp.Compare(u.endNs, ns) })

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math"
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
@@ -85,7 +86,7 @@ func TestRoomIsMadeSinceThePlan(t *testing.T) {
 	} {
 		c := New(Defaults(), nil, "t")
 		c.node.CPUs = 2
-		n, j := &job{key: "n"}, &job{key: "j", failed: map[runtime.Knob]condition{}}
+		n, j := &job{key: "n"}, &job{key: "j", failed: map[runtime.Knob][]condition{}}
 		c.jobs["n"], c.jobs["j"] = n, j
 		for i := range 20 {
 			n.usage = append(n.usage, usage{endNs: now + int64(i-19)*second, cpus: tc.used(i)})
@@ -102,6 +103,38 @@ func TestRoomIsMadeSinceThePlan(t *testing.T) {
 		c.last.Host.AtNs = now + 10*second
 		if c.movedInFavour(o) != tc.room {
 			t.Errorf("%s: %v", name, !tc.room)
+		}
+	}
+}
+
+// TestWhatWasUsedForOtherWorkIsNotMissed: a neighbour whose steps became cheaper just before a
+// plan uses less under it than in the ten seconds before, and has lost nothing.
+func TestWhatWasUsedForOtherWorkIsNotMissed(t *testing.T) {
+	const now = 100 * second
+	for name, tc := range map[string]struct {
+		changed int // seconds before now
+		want    float64
+	}{
+		"long ago":       {60, 0.3},
+		"within the ten": {6, 0.3},
+		"just now":       {1, 0.3/3 + 0.9*2/3}, // three seconds at the least
+		"never":          {0, 0},
+	} {
+		j := &job{}
+		for i := range 60 {
+			cpus := 0.9
+			if 60-i <= tc.changed {
+				cpus = 0.3
+			}
+			j.usage = append(j.usage, usage{endNs: now + int64(i-59)*second, cpus: cpus})
+		}
+		if tc.changed > 0 {
+			j.otherSinceNs = now - int64(tc.changed)*second
+		} else {
+			tc.want = 0.9
+		}
+		if got, _ := j.usedLately(now); math.Abs(got-tc.want) > 1e-9 {
+			t.Errorf("%s: %.3f CPUs, want %.3f", name, got, tc.want)
 		}
 	}
 }

@@ -251,12 +251,6 @@ func (c *Core) bound(j *job, ch policies.Change) (_ policies.Change, why string)
 	return ch, ""
 }
 
-// failedAlready reports whether a change of this knob failed under like conditions.
-func (c *Core) failedAlready(j *job, k runtime.Knob) bool {
-	was, failed := j.failed[k]
-	return failed && was.like(j.condition(c.node))
-}
-
 // minStep is the least relative change of a quota worth a write.
 const minStep = 0.05
 

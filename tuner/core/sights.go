@@ -400,7 +400,8 @@ func (c *Core) returnSight(j *job, why string, d *Decision) {
 	o := Order{Plan: c.planID(), Policy: c.policy.Name(), Changes: []policies.Change{ch}, Why: why}
 	j.back = o.Plan
 	if j.hide != nil {
-		j.failed[runtime.KnobGPU], j.hide = j.hide.depended, nil
+		j.hasFailed(runtime.KnobGPU, j.hide.depended)
+		j.hide = nil
 	}
 	j.coolDown(c)
 	d.Rollback = append(d.Rollback, o)

@@ -28,7 +28,8 @@ func (c *Core) spare(t *openTrial, n *job, how string, d *Decision) {
 		c.rollback(t, view.OutcomeRolledBack, why, d)
 		for _, ch := range t.order.Changes {
 			if j := c.jobs[ch.Key]; j != nil && j.spares != "" { // alone it has failed before
-				j.failed[ch.Knob], j.alone = t.dependedOn[ch.Key], false
+				j.hasFailed(ch.Knob, t.dependedOn[ch.Key])
+				j.alone = false
 			}
 		}
 		return
@@ -59,6 +60,18 @@ func (c *Core) goWith(p policies.Plan, ended []policies.Change) {
 // spared reports whether a container is in a trial for what it lost by the same plan without.
 func (c *Core) spared(t *openTrial, key string) bool {
 	return slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Key != key && c.jobs[ch.Key].spares == key })
+}
+
+// sparing reports whether a trial is of one container's quota, and of the weight of who lost by
+// it and of nobody else: it is tried by itself so.
+func (c *Core) sparing(t *openTrial) bool {
+	for _, ch := range t.order.Changes {
+		j := c.jobs[ch.Key]
+		if j != nil && t.touches(j.spares) && !slices.ContainsFunc(t.order.Changes, func(o policies.Change) bool { return o.Key != ch.Key && o.Key != j.spares }) {
+			return true
+		}
+	}
+	return false
 }
 
 // withSpared adds to quotas the weights of those that lost by them; known is false where the

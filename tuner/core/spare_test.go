@@ -60,3 +60,35 @@ func TestWhoLosesByAQuotaIsSpared(t *testing.T) {
 		}
 	}
 }
+
+// TestAQuotaThatFailsBesideAHeavierNeighbourRests: a quota that made a neighbour lose is tried
+// once more with that neighbour's weight; where that shows no gain it has failed, like any.
+func TestAQuotaThatFailsBesideAHeavierNeighbourRests(t *testing.T) {
+	n := newNode(4)
+	n.weighted = true
+	n.sized("loser", 1.445, 16.9, 1).c.Enrolment.Importance = 1
+	n.sized("first", 1.685, 16.4, 0.3).c.Enrolment.Importance = 10
+	n.sized("free", 2, 20, 0)
+	taker := n.sized("taker", 1.815, 13.1, 0.6)
+	taker.c.Enrolment.Importance = 10
+	n.addSpinner("noise", 0.149)
+	cfg := Defaults()
+	cfg.Objective, cfg.ChangesPerMinute = policies.ObjectiveMaxMin, 3
+	lost, failed := 0, 0
+	for _, r := range run(New(cfg, knee.New(knee.Defaults()), "t"), n, 900, nil) {
+		if r.Kind != view.RecordTrial || r.Key != taker.c.Key() {
+			continue
+		}
+		if strings.Contains(r.Text, "lost CPU it is entitled to") {
+			lost++
+		} else if r.Outcome == view.OutcomeInconclusive {
+			failed++
+		}
+	}
+	if lost == 0 {
+		t.Error("nobody lost: nothing was tested")
+	}
+	if lost+failed > 3 {
+		t.Errorf("%d trials failed, of which %d made somebody lose", lost+failed, lost)
+	}
+}

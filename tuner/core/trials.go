@@ -3,7 +3,6 @@ package core
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -84,7 +83,7 @@ func (c *Core) open(o Order, j *job) *openTrial {
 	}
 	for _, key := range c.keys() {
 		if !t.touches(key) || t.takesFrom(key) || c.spared(t, key) {
-			t.usedBefore[key], t.waitedBefore[key] = c.jobs[key].mean(c.now()-10*second, c.now())
+			t.usedBefore[key], t.waitedBefore[key] = c.jobs[key].usedLately(c.now())
 			t.usedWith[key], _ = c.jobs[key].mean(t.beganNs(c.now()), c.now())
 		}
 	}
@@ -148,7 +147,7 @@ func (c *Core) notApplied(t *openTrial, r Result) {
 	case j != nil && t.touches(r.Key) && len(t.sides) > 1:
 		for _, ch := range t.order.Changes {
 			if ch.Key == r.Key && ch.Knob.Family() == "cpu" {
-				j.failed[ch.Knob] = t.dependedOn[r.Key]
+				j.hasFailed(ch.Knob, t.dependedOn[r.Key])
 			}
 		}
 	default:
@@ -372,10 +371,10 @@ func (c *Core) fail(t *openTrial) {
 			case ch.Knob.Family() == "memory" && (t.vain == ch.Key || t.vain == "" && !t.onlyGives()):
 				j.failMove(c, ch)
 			case t.vain != "": // the rest may be tried without
-			case t.onlyGives():
+			case t.onlyGives() && !c.sparing(t):
 				j.alone = true
 			case t.blamed(ch.Key):
-				j.failed[ch.Knob] = t.dependedOn[ch.Key]
+				j.hasFailed(ch.Knob, t.dependedOn[ch.Key])
 			}
 			j.obs, j.pace = nil, nil
 		}
@@ -466,26 +465,6 @@ const frozenCoolDowns = 3
 
 // frozenByWrites: runc freezes a container of v1 while it has systemd write its scope.
 func frozenByWrites(cg runtime.Cgroup) bool { return strings.HasSuffix(cg.V1["cpu"], ".scope") }
-
-// condition is what a change of a container depended on.
-type condition struct {
-	class         policies.Class
-	cause         policies.Cause
-	knee, others  float64 // CPUs
-	quota, weight runtime.Value
-}
-
-func (j *job) condition(n policies.Node) condition {
-	return condition{class: j.verdict.Class, cause: j.verdict.Cause, knee: j.reading.Cost.Knee(), others: n.OtherCPUs,
-		quota: j.c.Now[runtime.KnobCPUQuota], weight: j.c.Now[runtime.KnobCPUWeight]}
-}
-
-// like reports whether nothing that a failed change depended on is different:
-// the knee within a fifth, the others' use within half a CPU, beyond noise.
-func (a condition) like(b condition) bool {
-	return a.class == b.class && a.cause == b.cause && a.quota == b.quota && a.weight == b.weight &&
-		math.Abs(a.knee-b.knee) <= 0.2*a.knee && math.Abs(a.others-b.others) <= 0.5
-}
 
 // Open returns the orders whose trials are open, sorted by plan: what of them
 // stands, or is about to, has not been proved.
