@@ -1,13 +1,16 @@
 package core
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/policies/knee"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/trial"
 	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/window"
 )
 
 // TestTrialOfAJobThatChangesItsWork: a job whose steps become dearer while a plan is on trial
@@ -99,5 +102,19 @@ func TestNoPlanWhileTheWorkIsChanging(t *testing.T) {
 		if why := c.ready(subject, ch); strings.Contains(why, "unlike") != tc.waits || !tc.waits && why != "" {
 			t.Errorf("%.2f: %q", tc.works, why)
 		}
+	}
+}
+
+// TestTheSecondOfAChangeIsNoTurn: a second of both kinds of work, between eight of the one and
+// the first of the other, makes nobody one whose need varies.
+func TestTheSecondOfAChangeIsNoTurn(t *testing.T) {
+	j := &job{}
+	for i, need := range []float64{0.27, 0.28, 0.27, 0.26, 0.27, 0.27, 0.28, 0.27, 0.67, 1.03} {
+		w := &window.Window{StartNs: int64(i) * second, EndNs: int64(i+1) * second}
+		j.obs = append(j.obs, trial.Obs{StartNs: w.StartNs, EndNs: w.EndNs, Rate: 1 / need})
+		j.noteNeed(window.Reading{Window: w, Need: need, NeedAlone: need})
+	}
+	if !slices.Equal(j.needs, []float64{1.03}) || j.varies() || len(j.obs) != 1 || j.otherSinceNs != 9*second {
+		t.Errorf("needs %.2f, varies %v, %d readings, other work since %d s", j.needs, j.varies(), len(j.obs), j.otherSinceNs/second)
 	}
 }

@@ -33,17 +33,18 @@ func (j *job) noteNeed(own window.Reading) {
 			if nowNs := j.needNs; dearer(j.works[:n], j.works) && (j.workNs == 0 || nowNs-j.workNs >= excuseNs) {
 				j.workNs, j.cooledNs = nowNs, 0
 			}
-			j.workChanged(own.Window.StartNs - (own.Window.EndNs - own.Window.StartNs))
+			j.workChanged(own.Window.StartNs)
 		}
 	}
 }
 
-// workChanged forgets what was measured before the job began to do other work, by its latest
-// two needs: no later plan is to be judged by a rate that it had for other reasons, or to be
-// made for the mean of both.
+// workChanged forgets what was measured before the job did nothing but other work: no later
+// plan is to be judged by a rate that it had for other reasons, or to be made for the mean of
+// both. Of the two needs that tell it the first is that mean, as a rule.
 func (j *job) workChanged(sinceNs int64) {
+	j.otherSinceNs = sinceNs
 	before := func(o trial.Obs) bool { return o.StartNs < sinceNs }
-	j.needs, j.works = last(slices.Clone(j.needs), 2), last(slices.Clone(j.works), 2)
+	j.needs, j.works = last(slices.Clone(j.needs), 1), last(slices.Clone(j.works), 1)
 	j.obs = slices.DeleteFunc(slices.Clone(j.obs), before)
 	j.long.Cut()
 }
