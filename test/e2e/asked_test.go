@@ -76,9 +76,14 @@ func TestPolicyHidesWhatAJobLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"GPUs hidden: nvidia1 by policy knee", "short of devices itself"} {
-		if !slices.ContainsFunc(records, func(r view.Record) bool { return r.Name == left.Name && strings.Contains(r.Text, want) }) {
-			t.Errorf("no record says %q: %+v", want, records)
+	told := func(texts ...string) {
+		t.Helper()
+		if !slices.ContainsFunc(records, func(r view.Record) bool {
+			return r.Name == left.Name && slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(r.Text, text) })
+		}) {
+			t.Errorf("no record says %q: %+v", texts, records)
 		}
 	}
+	told("GPUs hidden: nvidia1 by policy knee")
+	told("short of devices itself", "the rate fell by") // whichever shows first
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -265,6 +266,7 @@ func TestReaderEndsWhatHangs(t *testing.T) {
 	if err := hangs.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	waitStopped(t, hangs.cmd.Process.Pid)
 	r.patience = 100 * time.Millisecond
 	if _, err := r.Find(file, probed(), 0); !errors.Is(err, ErrReader) || !strings.Contains(fmt.Sprint(err), "no answer") {
 		t.Errorf("a child that hangs: %v", err)
@@ -273,6 +275,25 @@ func TestReaderEndsWhatHangs(t *testing.T) {
 	if len(r.idle) != 0 {
 		t.Errorf("%d children are idle", len(r.idle))
 	}
+}
+
+// waitStopped waits until each thread of a process has stopped: one that has not may still answer.
+func waitStopped(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		running := func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && !strings.Contains(string(text), "State:\tT")
+		}
+		if len(files) > 0 && !slices.ContainsFunc(files, running) {
+			return
+		}
+	}
+	t.Fatalf("process %d does not stop", pid)
 }
 
 // Children that hang in the kernel are counted: others are not started without end.
@@ -307,6 +328,7 @@ func TestCloseEndsBusyChildren(t *testing.T) {
 	if err := hangs.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	waitStopped(t, hangs.cmd.Process.Pid)
 	found := make(chan error, 1)
 	go func() {
 		_, err := r.Find(file, probed(), time.Minute)
