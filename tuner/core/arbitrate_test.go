@@ -251,8 +251,9 @@ func TestNodesComeToRest(t *testing.T) {
 }
 
 // maxTurns is how often a knob of one job may turn in five minutes: a plan that does not earn
-// its place is one turn, and one that is measured once more without it is two.
-const maxTurns = 4
+// its place is one turn, one that is measured once more without it is two, and so is a deal
+// that was kept and went back with the next.
+const maxTurns = 5
 
 // moved adds a knob's value to those between which it turned.
 func moved(turns []float64, v float64) []float64 {
