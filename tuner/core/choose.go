@@ -156,18 +156,25 @@ func (c *Core) guard(stands []arbiter.Claim) func([]policies.Change) string {
 func (c *Core) sharesAfter(stands []arbiter.Claim, changes []policies.Change) []float64 {
 	claims := slices.Clone(stands)
 	for _, ch := range changes {
-		i, ok := claimOf(claims, ch.Key)
-		if !ok {
-			continue
-		}
-		if w, ok := ch.To.Int(); ok && ch.Knob == runtime.KnobCPUWeight {
-			claims[i].Weight = float64(w)
-		}
-		if q, ok := ch.To.CPUs(); ok && ch.Knob == runtime.KnobCPUQuota && !ch.Take {
-			claims[i].Quota = q
+		if !ch.Take || ch.Knob != runtime.KnobCPUQuota { // what a lower quota frees is not counted on
+			put(claims, ch, ch.To)
 		}
 	}
 	return arbiter.Shares(c.freeCPUs(), claims)
+}
+
+// put has a change's quota or weight stand at a value, in the claims.
+func put(claims []arbiter.Claim, ch policies.Change, v runtime.Value) {
+	i, ok := claimOf(claims, ch.Key)
+	if !ok {
+		return
+	}
+	if w, ok := v.Int(); ok && ch.Knob == runtime.KnobCPUWeight {
+		claims[i].Weight = float64(w)
+	}
+	if q, ok := v.CPUs(); ok && ch.Knob == runtime.KnobCPUQuota {
+		claims[i].Quota = q
+	}
 }
 
 // freeCPUs is what the host's own processes leave.

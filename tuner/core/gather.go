@@ -106,16 +106,7 @@ func (c *Core) giveWay(p policies.Plan, d *Decision) bool {
 func (c *Core) claimsWithout(changes []policies.Change) []arbiter.Claim {
 	claims := c.claims()
 	for _, ch := range changes {
-		i, ok := claimOf(claims, ch.Key)
-		if !ok {
-			continue
-		}
-		if w, isNumber := ch.From.Int(); isNumber && ch.Knob == runtime.KnobCPUWeight {
-			claims[i].Weight = float64(w)
-		}
-		if q, limited := ch.From.CPUs(); limited && ch.Knob == runtime.KnobCPUQuota {
-			claims[i].Quota = q
-		}
+		put(claims, ch, ch.From)
 	}
 	return claims
 }
