@@ -234,7 +234,7 @@ func TestNodesComeToRest(t *testing.T) {
 		}
 		within("changes", made, cfg.ChangesPerMinute)
 		within("writes", written, 3*cfg.ChangesPerMinute)                         // one may be measured once more without, and stand again
-		if late := len(orders) - sort.SearchInts(orders, seconds*3/4); late > 2 { // one plan, which may go back
+		if late := len(orders) - sort.SearchInts(orders, seconds*3/4); late > 3 { // one plan, which may go back, and one that waited for its trial
 			t.Fatalf("changes do not end: %v, in plans at %v", written, orders)
 		}
 		for what, values := range moves {
