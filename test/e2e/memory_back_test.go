@@ -71,7 +71,9 @@ func TestTakenMemoryComesBackInTime(t *testing.T) {
 	}
 	records, err := d.History(t.Context())
 	if err != nil || !slices.ContainsFunc(records, func(r view.Record) bool {
-		return r.Kind == view.RecordTrial && r.Outcome == view.OutcomeRolledBack && strings.Contains(r.Text, "grows into the limit")
+		// Close to its limit it also evicts what it reads again; a tick may see that sign first.
+		return r.Kind == view.RecordTrial && r.Outcome == view.OutcomeRolledBack &&
+			(strings.Contains(r.Text, "grows into the limit") || strings.Contains(r.Text, "that were evicted"))
 	}) {
 		t.Errorf("the history does not say why it went back: %v", err)
 	}

@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
@@ -26,6 +27,15 @@ func run(c *Core, n world, seconds int, each func(i int, d Decision)) []view.Rec
 		in := n.tick()
 		in.Results = results
 		d := c.Step(in)
+		for _, o := range d.Apply { // nobody says which of the two would be written last
+			for _, ch := range o.Changes {
+				if slices.ContainsFunc(d.Rollback, func(r Order) bool {
+					return slices.ContainsFunc(r.Changes, func(was policies.Change) bool { return was.Key == ch.Key && was.Knob == ch.Knob })
+				}) {
+					panic(fmt.Sprintf("tick %d: %s of %s is changed and taken back at once: %+v", i, ch.Knob, ch.Key, d))
+				}
+			}
+		}
 		results = n.apply(d)
 		records = append(records, d.Records...)
 		if each != nil {

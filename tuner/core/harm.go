@@ -75,21 +75,21 @@ func (c *Core) bites(o Order, before map[string]memoryMeans, sinceNs int64) stri
 	return ""
 }
 
-// hurts says what one tick shows of harm by a change that took memory.
+// hurts says what one tick shows of harm by a change that took memory, what kills first.
 func (t memoryTick) hurts(before memoryMeans, ch policies.Change) string {
 	m := meansOf([]memoryTick{t})
 	to, err := bytesOf(ch.To)
 	switch {
 	case m.kills > 0:
 		return "a process was killed for want of memory"
+	case err == nil && (t.held > to-heldRoom*to || t.held+aheadTicks*t.grew > to):
+		return fmt.Sprintf("it holds %.0f MiB and grows into the limit of %.0f MiB", t.held/(1<<20), to/(1<<20))
 	case m.reread > harmTimes*before.reread+harmReread:
 		return fmt.Sprintf("it reads %.1f MiB/s again that were evicted, %.1f before", m.reread/(1<<20), before.reread/(1<<20))
 	case m.full > before.full+harmFull:
 		return fmt.Sprintf("all of it waits for memory %.0f %% of the time", 100*m.full)
 	case m.some > before.some+harmSome:
 		return fmt.Sprintf("some of it waits for memory %.0f %% of the time", 100*m.some)
-	case err == nil && (t.held > to-heldRoom*to || t.held+aheadTicks*t.grew > to):
-		return fmt.Sprintf("it holds %.0f MiB and grows into the limit of %.0f MiB", t.held/(1<<20), to/(1<<20))
 	case ch.Knob == runtime.KnobMemoryHigh && m.high > 0 && m.cpus < harmHigh*before.cpus:
 		return fmt.Sprintf("memory.high holds it up: it uses %.2f CPUs, %.2f before", m.cpus, before.cpus)
 	}
@@ -196,7 +196,7 @@ func (c *Core) escape(d *Decision) {
 	}
 	for _, key := range c.keys() {
 		o := c.below(c.jobs[key])
-		if slices.ContainsFunc(d.Rollback, func(r Order) bool { return r.touches(key) }) {
+		if d.takesBack(key) {
 			continue
 		}
 		if why := c.bites(o, nil, since); why != "" { // of before nothing is known: it counts as calm

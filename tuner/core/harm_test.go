@@ -29,6 +29,7 @@ func TestSignsOfHarm(t *testing.T) {
 		"a kill":                           {runtime.KnobMemoryHigh, func(m *memoryTick) { m.kills = 1 }, "was killed"},
 		"it grows into the limit":          {runtime.KnobMemoryLimit, func(m *memoryTick) { m.held = 960 * mib }, "grows into the limit"},
 		"it gets there by the next tick":   {runtime.KnobMemoryLimit, func(m *memoryTick) { m.held, m.grew = 900*mib, 60*mib }, "grows into the limit"},
+		"it does, and evicts its cache":    {runtime.KnobMemoryLimit, func(m *memoryTick) { m.held, m.reread = 960*mib, 17*mib }, "grows into the limit"},
 		"it grows, with time enough":       {runtime.KnobMemoryLimit, func(m *memoryTick) { m.held, m.grew = 900*mib, 40*mib }, ""},
 		"the limit is hit, none the worse": {runtime.KnobMemoryLimit, func(m *memoryTick) { m.hits = 500 }, ""},
 		"memory.high, and it gets on":      {runtime.KnobMemoryHigh, func(m *memoryTick) { m.high = 50 }, ""},

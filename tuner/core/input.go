@@ -148,3 +148,8 @@ type Decision struct {
 	Rollback []Order       `json:"rollback,omitempty"`
 	Records  []view.Record `json:"records,omitempty"`
 }
+
+// takesBack reports whether something of a container goes back with this decision.
+func (d *Decision) takesBack(key string) bool {
+	return slices.ContainsFunc(d.Rollback, func(o Order) bool { return o.touches(key) })
+}

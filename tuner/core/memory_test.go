@@ -185,6 +185,42 @@ func TestTakenMemoryEscapes(t *testing.T) {
 	}
 }
 
+// TestWhatGoesBackIsNotChangedBeside: growth into a limit that was lowered is the sign to
+// take it back and to protect the job at once. Only the first is done: what would be raised is
+// on its way out.
+func TestWhatGoesBackIsNotChangedBeside(t *testing.T) {
+	n := newNode(4)
+	e := allowMemory()
+	e.Memory.Max = 3000 * mib
+	j := n.limited("given", 1000, 300, e)
+	j.c.Original = runtime.Values{runtime.KnobMemoryLimit: runtime.IntValue(500 * mib), runtime.KnobMemorySwap: runtime.IntValue(1000 * mib)}
+	c := New(Defaults(), script{func(pj policies.Job) []policies.Change {
+		switch pj.MemoryUse.Limit {
+		case 1000 * mib:
+			return []policies.Change{limitTo(pj, 700, true, policies.WitnessHarm)}
+		case 700 * mib:
+			return []policies.Change{limitTo(pj, 900, false, policies.WitnessHarm)}
+		}
+		return nil
+	}}, "t")
+	held, urgent := int64(300), false
+	run(c, n, 60, func(_ int, d Decision) {
+		if j.limit() == 700*mib && held < 690 {
+			held += 20
+			j.hold(held)
+		}
+		if len(d.Rollback) > 0 {
+			urgent = urgent || c.jobs[j.c.Key()].urgent
+			if len(d.Apply) > 0 {
+				t.Errorf("taken back and changed in one tick: %+v", d)
+			}
+		}
+	})
+	if !urgent {
+		t.Error("it was not to be protected when its memory went back: nothing was tested")
+	}
+}
+
 // TestHarmlessTakeStands: what nothing misses is kept, and watched.
 func TestHarmlessTakeStands(t *testing.T) {
 	n := newNode(4)

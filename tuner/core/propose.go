@@ -19,7 +19,10 @@ func (c *Core) propose(in Input, d *Decision) {
 	for _, key := range c.keys() {
 		j := c.jobs[key]
 		j.advice, j.urgent = nil, c.urgent(j)
-		if j.whyNot = c.notNow(in, j); j.whyNot == "" {
+		if j.whyNot = c.notNow(in, j); j.whyNot == "" && d.takesBack(key) {
+			j.whyNot = writing // what it would be changed from is on its way out
+		}
+		if j.whyNot == "" {
 			jobs = append(jobs, c.withKnobs(j, c.asJob(key, j)))
 		}
 	}
@@ -54,6 +57,9 @@ func (c *Core) propose(in Input, d *Decision) {
 	}
 }
 
+// writing is why a container waits whose values are being changed.
+const writing = "a write is under way"
+
 // notNow says why nothing can be proposed for a container at this moment; "" if it can.
 func (c *Core) notNow(in Input, j *job) string {
 	e := j.c.Enrolment
@@ -62,7 +68,7 @@ func (c *Core) notNow(in Input, j *job) string {
 	}
 	switch {
 	case j.c.Busy:
-		return "a write is under way"
+		return writing
 	case j.urgent:
 		return c.wouldInterfere(j)
 	case len(c.trialsOf(j.key)) > 0:
