@@ -123,6 +123,10 @@ struct signal_struct {
 struct thread_info {
 	__u32 status;
 };
+struct task_io_accounting {
+	__u64 rchar; /* CONFIG_TASK_XACCT */
+	__u64 wchar;
+};
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state; /* 5.14+ */
@@ -141,6 +145,8 @@ struct task_struct {
 	__u64 start_boottime;
 	char comm[16];
 	struct files_struct *files;
+	unsigned long min_flt;
+	struct task_io_accounting ioac;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 	struct bpf_local_storage *bpf_storage;

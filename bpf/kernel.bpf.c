@@ -220,6 +220,15 @@ static __always_inline void clear(struct thread *th)
 }
 
 /* Gives a task storage in the given state, if a watched container holds it. */
+/* Bytes that the task read and wrote by any call: files, pipes, sockets. 0 where the kernel
+ * does not account them. */
+static __always_inline __u64 io_bytes(struct task_struct *task)
+{
+	if (!bpf_core_field_exists(task->ioac.rchar))
+		return 0;
+	return task->ioac.rchar + task->ioac.wchar;
+}
+
 static __always_inline void adopt(struct task_struct *task, __u32 state, __u32 scratch_key)
 {
 	struct slot_ref *ref = find_watched(task_cgroup(task), TREE_TASKS);
@@ -244,6 +253,8 @@ static __always_inline void adopt(struct task_struct *task, __u32 state, __u32 s
 	th->gen = ref->gen;
 	th->state = state;
 	th->first_ns = th->since_ns = bpf_ktime_get_ns();
+	th->io_bytes = io_bytes(task);
+	th->faults = task->min_flt;
 	if (!bpf_task_storage_get(&threads, task, th, BPF_LOCAL_STORAGE_GET_F_CREATE)) {
 		release(c);
 		count_lost(c);
@@ -300,6 +311,8 @@ static __always_inline __u32 fill(struct task_struct *task, struct thread *th, s
 		r->thread.gen = th->gen;
 		r->thread.num_edges = 0;
 	}
+	r->thread.io_bytes = io_bytes(task) - th->io_bytes;
+	r->thread.faults = task->min_flt - th->faults;
 	r->flags = flags;
 	r->start_boot_ns = task->start_boottime;
 	r->tid = task->pid;

@@ -51,6 +51,9 @@ struct thread {
 	__u64 sibling_ns; /* the part of ns[STATE_QUEUED] behind threads of the same container */
 	__u64 alone_ns;	  /* the part of ns[STATE_QUEUED] behind nobody: see enter() */
 	__u64 found_idle; /* the CPU that the thread was put on last ran nothing */
+	/* What the kernel had counted when the thread was taken up; a record holds what came since. */
+	__u64 io_bytes; /* read and written, by any call */
+	__u64 faults;	/* minor */
 
 	__u64 ns[NUM_STATES];
 	__u64 count[NUM_STATES];

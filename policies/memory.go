@@ -22,38 +22,34 @@ type MemoryUse struct {
 	// Growth of Held; 0 unless it lasted.
 	Growth float64 `json:"growth"`
 	// Some and Full are shares of time in which some, or all, of its tasks waited for memory.
-	Some float64 `json:"some"`
-	Full float64 `json:"full"`
-	// LowReaches: the groups above leave room for its memory.low, which has no effect otherwise.
-	LowReaches bool `json:"lowReaches,omitempty"`
+	Some        float64 `json:"some"`
+	Full        float64 `json:"full"`
+	CalmSeconds float64 `json:"calmSeconds,omitempty"` // for how long next to nothing was read again
+	// Fills: what it uses still grows into its limit. Loan is what became of the latest raise.
+	Fills bool       `json:"fills,omitempty"`
+	Loan  MemoryLoan `json:"loan,omitzero"`
 }
 
-// What tells a want of memory from first touches: calmReread bytes a second are read again
-// before anything is wanted, and rereadShare of all that comes from disks.
-const (
-	calmReread  = 256 << 10
-	rereadShare = 0.3
-)
+// MemoryLoan is a raise of a memory limit, from the readings before it on.
+type MemoryLoan struct {
+	From    float64 `json:"from,omitempty"`    // bytes, the limit before; 0: none was made
+	Before  float64 `json:"before,omitempty"`  // bytes read again per unit of work, before
+	After   float64 `json:"after,omitempty"`   // the same, of late
+	Seconds float64 `json:"seconds,omitempty"` // since
+	// Missed: some of it was taken back, and was missed; nothing that this depended on has moved.
+	Missed bool `json:"missed,omitempty"`
+}
+
+// Helped reports whether what is read again for a unit of work fell by a third at least.
+func (l MemoryLoan) Helped() bool { return l.After <= l.Before*2/3 }
 
 // Rereads reports whether it reads again what was evicted, and not for the first time.
-func (m MemoryUse) Rereads() bool {
-	return m.Reread >= calmReread && m.Reread >= rereadShare*m.DiskRead
+func (m MemoryUse) Rereads(k *Constants) bool {
+	return m.Reread >= k.CalmReread && m.Reread >= k.RereadShare*m.DiskRead
 }
 
 // Calm reports whether next to nothing is read again.
-func (m MemoryUse) Calm() bool { return m.Reread < calmReread }
-
-// HorizonSeconds: what is read again within it would be kept by a raised limit. A data set
-// that is gone through once in a minute stays cached.
-const HorizonSeconds = 60
-
-// leastMissing is the least part of a limit that is taken to be missing, where little or
-// nothing tells how much is.
-const leastMissing = 0.25
-
-// Missing is how much more would keep what is read again, as far as one reading tells: what
-// is read again within a minute. That may be more than its data set.
-func (m MemoryUse) Missing() float64 { return max(m.Reread*HorizonSeconds, leastMissing*m.Limit) }
+func (m MemoryUse) Calm(k *Constants) bool { return m.Reread < k.CalmReread }
 
 // spareShare and spareBytes stay above what is used when unused memory is taken back, and
 // above what was enough when it is asked for.
@@ -75,24 +71,6 @@ func (m MemoryUse) Evicted(v Verdict, b Breakdown) float64 {
 		}
 	}
 	return min(max(lost, 0), 0.9)
-}
-
-// readCPU is CPU seconds that a read from a disk costs more than one from memory: 24 to 26 µs
-// for a single page, on Linux 6.18 in a virtual machine [measured]; less than half of that
-// counts, as disks and kernels differ.
-const readCPU = 10e-6
-
-// RereadCPU is the share of the CPU time of a job that uses so many CPUs which goes into
-// reading again what was evicted. It shows in no wait: a job that is short of CPU waits for that.
-func (m MemoryUse) RereadCPU(used float64) float64 {
-	if !m.Rereads() || !(used > 0) {
-		return 0
-	}
-	again := 1.0
-	if m.DiskRead > 0 {
-		again = min(1, m.Reread/m.DiskRead)
-	}
-	return min(m.Reads*again*readCPU/used, 0.9)
 }
 
 // Paging is what a tick costs a job whose memory limit evicts what it reads again.
@@ -122,9 +100,9 @@ func (ch Change) Expected() string {
 	switch {
 	case ch.Knob == runtime.KnobGPU && !ch.Take:
 		return "it was granted it"
-	case ch.Witness == WitnessHarm && ch.Take:
+	case ch.Criterion == CriterionNoHarm && ch.Take:
 		return "nothing should miss it"
-	case ch.Witness == WitnessHarm:
+	case ch.Criterion == CriterionNoHarm:
 		return "it protects"
 	}
 	return fmt.Sprintf("%+.0f %% predicted", 100*ch.Gain)
@@ -140,10 +118,3 @@ const (
 
 // Floor is the lowest limit that is safe to set: anonymous and shared memory with a margin.
 func (m MemoryUse) Floor() float64 { return m.Held + max(heldMarginShare*m.Held, heldMarginBytes) }
-
-// Disk is what containers transfer from and to the disks that a container uses,
-// bytes per second.
-type Disk struct {
-	Own    float64 `json:"own"`
-	Others float64 `json:"others"`
-}

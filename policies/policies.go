@@ -5,7 +5,11 @@
 // the guard's, so that no policy can skip them.
 package policies
 
-import "github.com/trimtab/trimtab/runtime"
+import (
+	"math"
+
+	"github.com/trimtab/trimtab/runtime"
+)
 
 // Mode is how far trimtab may go with a container.
 type Mode string
@@ -34,6 +38,7 @@ type Enrolment struct {
 	Memory     Range    `json:"memory,omitzero"`      // bytes
 	Importance int      `json:"importance,omitempty"` // 1..10, 5 by default
 	BestEffort bool     `json:"bestEffort,omitempty"`
+	Loans      LoanMode `json:"loans,omitempty"`
 	Job        string   `json:"job,omitempty"`
 	Team       string   `json:"team,omitempty"`
 	// Problems are malformed or forbidden labels and clamped values, each naming what is allowed.
@@ -52,84 +57,123 @@ func (e Enrolment) Allows(k runtime.Knob) bool {
 	return false
 }
 
-// Job is one container as a policy sees it.
+// LoanMode says what a container may be lent: CPU and memory above its owner's limits that
+// nobody else uses.
+type LoanMode string
+
+// LoansFree lends at once; LoansProven lends if a trial proves that it helps; LoansOff never
+// lends. "" is free.
+const (
+	LoansFree   LoanMode = "free"
+	LoansProven LoanMode = "proven"
+	LoansOff    LoanMode = "off"
+)
+
+// LoanModes lists them, from the one that allows the most.
+func LoanModes() []LoanMode { return []LoanMode{LoansFree, LoansProven, LoansOff} }
+
+// Job is one container as a policy sees it. Policies see all of a node's; those of which
+// nothing may be proposed now are among them, for what they use and have a right to.
 type Job struct {
 	Key       string         `json:"key"`
 	Name      string         `json:"name"`
 	Enrolment Enrolment      `json:"enrolment"`
 	Now       runtime.Values `json:"now"`      // what stands
 	Original  runtime.Values `json:"original"` // before trimtab's first change; equals Now if there was none
-	Verdict   Verdict        `json:"verdict"`
-	Breakdown Breakdown      `json:"breakdown"`
-	Rate      Rate           `json:"rate"`
-	Cost      Cost           `json:"cost"`
-	CostOK    bool           `json:"costOK"` // enough steady ticks to plan on
-	UsedCPUs  float64        `json:"usedCPUs"`
-	// Correction multiplies predicted rates, learned from trials; 1 at first.
-	Correction float64 `json:"correction"`
-	// Settled: long enough at its present resources for a take to be considered.
-	Settled bool `json:"settled"`
-	// Entitlement in CPUs: the larger of its floor and its weighted fair share.
-	Entitlement float64 `json:"entitlement"`
-	// Obtainable is the CPUs that it could have beside the work that others do now,
-	// whatever its quota: what others leave idle, and its weighted part of what they take beyond theirs.
-	Obtainable float64 `json:"obtainable,omitempty"`
-	// Peak is the CPUs that it needs in its busiest windows, where that is clearly more than
-	// its Cost says, which is a mean; else 0. Needs is what it needs by each of the windows
-	// that tell what it does now: of whole turns, or since it changed.
-	Peak  float64   `json:"peak,omitempty"`
-	Needs []float64 `json:"needs,omitempty"`
-	// CPU is its rate by CPUs, as far as it is known. How much the job counts beside others
-	// is its Enrolment's Importance.
-	CPU Curve `json:"cpu,omitzero"`
-	// Memory is its rate by the memory that it may use, and Paging what it was made from.
-	Memory Curve  `json:"memory,omitzero"`
-	Paging Paging `json:"paging,omitzero"`
-	// GPUs really used: devices on which it lately ran kernels.
-	GPUs float64 `json:"gpus,omitempty"`
-
-	MemoryUse MemoryUse `json:"memoryUse,omitzero"`
-	Disk      Disk      `json:"disk,omitzero"`
-	// Urgent: its memory reaches its limit before it would be decided on again. Other work
-	// on it may be open, so that only what protects it may be proposed.
+	// May: something may be proposed of it now. Urgent: its memory reaches its limit before it
+	// would be decided on again, so that only what protects it may be.
+	May    bool `json:"may,omitempty"`
 	Urgent bool `json:"urgent,omitempty"`
-	// ThrottledShare of the periods of its quota in which it ran out, 0..1.
-	ThrottledShare float64 `json:"throttledShare,omitempty"`
-	// NearCPUs are those near its devices, as a CPU list; "" where that is not known, or
-	// where the host has one memory node.
-	NearCPUs string `json:"nearCPUs,omitempty"`
+
+	Verdict   Verdict   `json:"verdict"` // agreed on by enough windows; else the zero one
+	Breakdown Breakdown `json:"breakdown"`
+	Rate      Rate      `json:"rate"`
+	Cost      Cost      `json:"cost"`
+	CostOK    bool      `json:"costOK"` // measured well enough to plan on
+
+	CPU CPUUse `json:"cpu"`
+	// Curve is its rate by CPUs as learned; Correction multiplies predicted rates, 1 at first.
+	Curve      Curve   `json:"curve,omitzero"`
+	Correction float64 `json:"correction"`
+
+	Memory MemoryUse `json:"memoryUse,omitzero"`
+	// ByMemory is its rate by the memory that it may use, and Paging what it was made from.
+	ByMemory Curve  `json:"memory,omitzero"`
+	Paging   Paging `json:"paging,omitzero"`
+
 	// Similar is what known jobs like it were found to need; nil: none is like it.
 	Similar *Similar `json:"similar,omitempty"`
-	// Early: its own measurement is not good yet, and Similar speaks for it meanwhile. Only
-	// an EarlyPolicy is shown such jobs.
-	Early bool `json:"early,omitempty"`
-	// Steady: neither its rate nor its CPU use shows a trend over the latest readings.
-	Steady bool `json:"steady"`
-	// Tried are the changes of it that were judged, latest first.
-	Tried []Tried `json:"tried,omitempty"`
-	// Devices are the GPUs that it was granted, in the order of their nodes; nil: not known.
+	// GPUs are the devices on which it lately ran kernels. Devices are those that it was
+	// granted, in the order of their nodes; nil: not known. Elastic: it is told when they change.
+	GPUs    float64  `json:"gpus,omitempty"`
 	Devices []Device `json:"devices,omitempty"`
-	// Elastic: it is told when its devices change, by the signal that it asked for and the
-	// host allows, so that it can form anew without those that it lost.
-	Elastic bool `json:"elastic,omitempty"`
+	Elastic bool     `json:"elastic,omitempty"`
+}
+
+// CPUUse is what a container did with the CPUs, in CPUs and shares of time.
+type CPUUse struct {
+	Used float64 `json:"used"` // mean of the latest readings
+	// Throttled: its quota stopped it in two readings in a row. Lost is the share of the time
+	// in which it wanted a CPU that the quota kept from it, the smaller of these two.
+	Throttled bool    `json:"throttled,omitempty"`
+	Lost      float64 `json:"lost,omitempty"`
+	// FreeReadings is in how many readings in a row nothing held it back, at its present
+	// limits; Enough is the quota that would have been enough in them; 0: not known.
+	FreeReadings int     `json:"freeReadings,omitempty"`
+	Enough       float64 `json:"enough,omitempty"`
+	// LoanBrings: the counted rate proves that its loan is of use (1), or of none (-1).
+	LoanBrings int `json:"loanBrings,omitempty"`
+	// Shrank is the quota, CPUs, from which its loan settled, where it uses less since then though
+	// nothing holds it back; 0: it does not. Programs that read their quota start fewer threads.
+	Shrank float64 `json:"shrank,omitempty"`
+	// LoanDoubt: it rose so little with the loan that it is to be measured without.
+	LoanDoubt bool `json:"loanDoubt,omitempty"`
+	// Waiting is the share of time in which some task of it waited for a CPU, and not for its
+	// own quota, above what it waited before anybody was lent something.
+	Waiting float64 `json:"waiting,omitempty"`
+	// Obtainable is what it could have beside the work that others do now, whatever its quota.
+	Obtainable  float64 `json:"obtainable,omitempty"`
+	Entitlement float64 `json:"entitlement"` // the larger of its floor and its weighted fair share
+	// Parent is the control group below which its weight counts.
+	Parent string `json:"parent,omitempty"`
 }
 
 // Node is what there is to give.
 type Node struct {
 	CPUs      float64 `json:"cpus"`               // online
-	Reserve   float64 `json:"reserve"`            // never given
+	Reserve   float64 `json:"reserve"`            // kept idle
+	Idle      float64 `json:"idle,omitempty"`     // CPUs that nobody used in the latest two readings, the fewer
 	OtherCPUs float64 `json:"otherCPUs"`          // used by containers that are not enrolled
-	MaxWeight float64 `json:"maxWeight"`          // the kernel's ceiling of KnobCPUWeight here
 	HostCPUs  float64 `json:"hostCPUs,omitempty"` // used by processes outside of all containers
+	MaxWeight float64 `json:"maxWeight"`          // the kernel's ceiling of KnobCPUWeight here
 
 	Memory        float64 `json:"memory,omitempty"`        // bytes
 	ReserveMemory float64 `json:"reserveMemory,omitempty"` // never given
-	// MemoryFree is what is available now, less the reserve and what raised limits may still take.
+	// MemoryFree is what is available now, less the reserve and what raised limits may still
+	// take; below 0 the host is short.
 	MemoryFree float64 `json:"memoryFree,omitempty"`
-	// MaxIOWeight is the kernel's ceiling of KnobIOWeight here.
-	MaxIOWeight float64 `json:"maxIOWeight,omitempty"`
 	// DecisionSeconds is how long it takes at most until a container is decided on again.
-	DecisionSeconds float64 `json:"decisionSeconds,omitempty"`
+	DecisionSeconds float64   `json:"decisionSeconds,omitempty"`
+	Objective       Objective `json:"objective,omitempty"`
+}
+
+// MostCPUs is the largest quota that a container may be lent. Programs that read their quota
+// reckon in whole CPUs, so of the reserve whole ones are kept from it: a bound is no use, and
+// what is not idle is not lent.
+func (n Node) MostCPUs(e Enrolment) float64 {
+	most := n.CPUs - math.Floor(n.Reserve)
+	if e.CPU.Max > 0 {
+		most = min(most, e.CPU.Max)
+	}
+	return most
+}
+
+// DefaultWeight is the weight of a container whose owner set none.
+func (n Node) DefaultWeight() float64 {
+	if n.MaxWeight > 0 && n.MaxWeight <= 10000 {
+		return 100 // v2
+	}
+	return 1024 // v1's shares
 }
 
 // Ceiling is the most memory that a container may be allowed: its owner's and the
@@ -141,11 +185,6 @@ func (n Node) Ceiling(e Enrolment, m MemoryUse) float64 {
 	}
 	return ceiling
 }
-
-// BurstOfQuota is the part of its owner's quota that a container may save up. The kernel
-// refuses a quota below the burst that stands, and an owner who lowers his by hand must not
-// be refused for our sake, unless he takes more than half of it at once.
-const BurstOfQuota = 0.5
 
 // Change is one knob of one container, from a value to a value.
 type Change struct {
@@ -160,20 +199,32 @@ type Change struct {
 	Gain float64 `json:"gain"`
 	// RateAfter is the predicted rate in the unit of the job's rate.
 	RateAfter float64 `json:"rateAfter"`
-	// Witness says what judges the change; "" is the rate.
-	Witness Witness `json:"witness,omitempty"`
+	// Criterion says what judges the change; "" is progress.
+	Criterion Criterion `json:"witness,omitempty"`
 }
 
-// Witness is what tells whether a change may stay.
-type Witness string
+// Criterion is what tells whether a change may stay.
+type Criterion string
 
-// WitnessHarm keeps a change unless harm is seen: for one that protects, or takes
-// memory that nothing misses, whose worth the rate does not show.
-const WitnessHarm Witness = "harm"
+// CriterionNoHarm keeps a change unless harm is seen: for one that protects, or takes what
+// nothing misses, whose worth no rate shows.
+const CriterionNoHarm Criterion = "harm"
+
+// Kind is what a plan is, and so what it needs.
+type Kind string
+
+// A trial takes from somebody, or may: it is judged. A loan gives what nobody uses, and a
+// return gives back what was lent: neither is.
+const (
+	KindTrial  Kind = ""
+	KindLoan   Kind = "loan"
+	KindReturn Kind = "return"
+)
 
 // Plan is one consistent set of changes, applied and judged as a unit.
 type Plan struct {
 	Policy  string   `json:"policy"`
+	Kind    Kind     `json:"kind,omitempty"`
 	Changes []Change `json:"changes"`
 }
 
@@ -185,7 +236,8 @@ type Advice struct {
 
 // Proposal is what a policy answers.
 type Proposal struct {
-	// Plans are independent of each other: each is tried on its own.
+	// Plans are independent of each other. A loan asks for the most that is of use: what it
+	// is given is divided among all that ask.
 	Plans  []Plan   `json:"plans,omitempty"`
 	Advice []Advice `json:"advice,omitempty"`
 	// Sights hide and show devices; of a container at most one at a time is carried out, and

@@ -40,6 +40,7 @@ func (v Verdict) WantsDevice() bool {
 // Sight asks to hide one device from a container, or to show one again. Allowed where the
 // container's enrolment allows the knob "gpu", and no person decided on its devices.
 type Sight struct {
+	Policy string `json:"policy"`
 	Key    string `json:"key"`
 	Name   string `json:"name"`
 	Device string `json:"device"` // UUID

@@ -72,7 +72,11 @@ type Thread struct {
 	AloneNs uint64 `json:"alone,omitempty"`
 	// Preempted counts switches out while still runnable.
 	Preempted uint64 `json:"preempted,omitempty"`
-	Edges     []Edge `json:"edges,omitempty"`
+	// IOBytes were read and written by any call, Faults are minor page faults; both since it
+	// was taken up. 0 where the kernel does not account them.
+	IOBytes uint64 `json:"io,omitempty"`
+	Faults  uint64 `json:"faults,omitempty"`
+	Edges   []Edge `json:"edges,omitempty"`
 }
 
 // Ticks counts a periodic event of one process, such as passes of autograd's

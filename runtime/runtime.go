@@ -34,6 +34,11 @@ func (id ID) Key() string {
 	return id.Engine + "-" + short(id.Container) + "-" + boot + "-" + strconv.FormatUint(id.StartTick, 10)
 }
 
+// SameContainer reports whether a key may be that of another life of the container.
+func (id ID) SameContainer(key string) bool {
+	return strings.HasPrefix(key, id.Engine+"-"+short(id.Container)+"-")
+}
+
 // short is a container ID in 16 characters. Random ones, in hex, differ from the
 // start; those that people choose, as containerd lets them, may share a beginning.
 func short(s string) string {
@@ -156,6 +161,20 @@ type Engine interface {
 	Apply(ctx context.Context, c Container, set Values) error
 	// Door names the way Apply would take for c now ("containerd/moby", "docker-api").
 	Door(ctx context.Context, c Container) string
+}
+
+// StoringEngine is an Engine that keeps a record of its own of each container's
+// resources, and starts the container from it again. What is written there outlives
+// the container's life, so its owner's values have to be put back there too.
+type StoringEngine interface {
+	// Stores reports whether Apply would write c's values into that record now.
+	Stores(ctx context.Context, c Container) bool
+	// Stored reads the record of c's container, whichever life of it c is. Knobs that the
+	// record leaves unset are missing. live is the life that runs now; nil: none. A
+	// container that the engine no longer knows gives ErrGone.
+	Stored(ctx context.Context, c Container) (values Values, live *Container, err error)
+	// Store writes knobs into the record, and to the container where it runs.
+	Store(ctx context.Context, c Container, set Values) error
 }
 
 // Classes of error that a caller acts on.

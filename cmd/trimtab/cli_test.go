@@ -66,7 +66,7 @@ func (fake) Snapshot() *view.Snapshot {
 	quota := []policies.Change{{Name: "train", Knob: runtime.KnobCPUQuota, From: "100000 100000", To: "150000 100000", Gain: 0.58}}
 	return &view.Snapshot{
 		UnixNs: at(15, 0), Node: policies.Node{CPUs: 8, Reserve: 0.8},
-		Daemon:      view.Daemon{Version: "v0.1.0", PID: 812, StartedUnixNs: at(14, 0), Mode: policies.ModeTune, Policy: "knee", ConfigUnixNs: at(14, 0)},
+		Daemon:      view.Daemon{Version: "v0.1.0", PID: 812, StartedUnixNs: at(14, 0), Mode: policies.ModeTune, Policies: []string{"lend", "knee", "share"}, ConfigUnixNs: at(14, 0)},
 		IdleAfterNs: 30e9, Devices: []view.Device{
 			{Index: 0, UUID: "GPU-0", Name: "NVIDIA H100 80GB HBM3", Holders: []view.Holder{
 				{Key: "docker-1", Name: "train", Team: "vision", MemBytes: 60 << 30, SinceUnixNs: at(14, 0)}}},

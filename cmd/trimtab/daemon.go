@@ -119,7 +119,7 @@ func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog
 	add(func(ctx context.Context) error { return n.RunWatchdog(ctx, p.alive) })
 	add(func(ctx context.Context) error { return signals(ctx, f, level, p, n, log) })
 	n.Ready("started")
-	log.Info("trimtab is up", "version", version(), "mode", string(cfg.Mode), "policy", cfg.Policy, "metrics", cfg.Metrics.Listen, "socket", cfg.API.Socket)
+	log.Info("trimtab is up", "version", version(), "mode", string(cfg.Mode), "metrics", cfg.Metrics.Listen, "socket", cfg.API.Socket)
 	err = g.Run()
 	if errors.Is(err, errSignal) {
 		return nil
@@ -206,7 +206,6 @@ func needsRestart(old, now config.Config) []string {
 		name    string
 		changed bool
 	}{
-		{"policy", old.Policy != now.Policy}, {"thresholds.minGain", old.Thresholds.MinGain != now.Thresholds.MinGain}, {"gpu.hideAfter", old.GPU.HideAfter != now.GPU.HideAfter}, {"gpu.showAfter", old.GPU.ShowAfter != now.GPU.ShowAfter},
 		{"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker}, {"containerd", !reflect.DeepEqual(old.Containerd, now.Containerd)},
 		{"metrics", old.Metrics != now.Metrics}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir},
 		{"budget.maps", old.Budget.Maps != now.Budget.Maps}, {"record", old.Record != now.Record}, {"history", old.History != now.History},

@@ -6,17 +6,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 )
 
 // What the example file documents as default is what the parts have by default.
 func TestDefaultsAgree(t *testing.T) {
-	got, want := coreConfig(config.Default()), core.Defaults()
+	got, want := coreConfig(config.Default()), control.Defaults()
 	got.ReserveCPUs = want.ReserveCPUs // depends on the machine
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("config's defaults change the core's (-core +config):\n%s", diff)
-	}
-	if policyMap(config.Default())[config.Default().Policy] == nil {
-		t.Errorf("the default policy %q is not there", config.Default().Policy)
 	}
 }

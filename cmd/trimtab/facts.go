@@ -1,8 +1,6 @@
 package main
 
 import (
-	"slices"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/policies"
@@ -15,14 +13,10 @@ import (
 // facts looks at what only control groups and threads tell. Threads' masks are of
 // interest only where a CPU set may be changed and the kernel would forget them.
 func facts() func(runtime.Container, policies.Enrolment) loop.Facts {
-	pinned := pinned()
-	return func(c runtime.Container, e policies.Enrolment) loop.Facts {
-		f := loop.Facts{LowReaches: cgroup.LowReaches(c.Cgroup)}
+	return func(c runtime.Container, _ policies.Enrolment) loop.Facts {
+		var f loop.Facts
 		if cpus, group, err := cgroup.QuotaAbove(c.Cgroup); err == nil { // of a group that went away nothing is asked
 			f.Above = enrol.Above{CPUs: cpus, Group: group}
-		}
-		if slices.Contains(e.Knobs, runtime.KnobCpuset.Family()) {
-			f.Pinned = pinned(c)
 		}
 		return f
 	}

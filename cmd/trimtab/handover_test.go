@@ -3,37 +3,52 @@ package main
 import (
 	"log/slog"
 	"testing"
+	"time"
 
-	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/tuner/statefile"
 )
 
-// TestHandoverIsFromOnePolicyToItself: law 3, a change of policy restores.
-func TestHandoverIsFromOnePolicyToItself(t *testing.T) {
+// TestHandoverIsTakenOnce: by the daemon that comes next, of this boot, within minutes.
+func TestHandoverIsTakenOnce(t *testing.T) {
+	boot, err := cgroup.BootID("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
 	for name, c := range map[string]struct {
-		left, next string
-		want       bool
+		mark handoverMark
+		want bool
 	}{
-		"the same policy":              {"knee", "knee", true},
-		"another policy":               {"knee", "bottleneck", false},
-		"of a daemon that did not say": {"", "knee", false},
+		"a moment ago": {handoverMark{Boot: boot, UnixNs: now.UnixNano()}, true},
+		"long ago":     {handoverMark{Boot: boot, UnixNs: now.Add(-2 * handoverFor).UnixNano()}, false},
+		"another boot": {handoverMark{Boot: "another", UnixNs: now.UnixNano()}, false},
+		"no mark":      {handoverMark{}, false},
 	} {
 		store, err := statefile.Open(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
-		daemon := func(policy string) *parts {
-			cfg := config.Config{Policy: policy}
-			return &parts{cfg: cfg, state: store, log: slog.New(slog.DiscardHandler)}
-		}
-		if err := daemon(c.left).markHandover(); err != nil {
+		if err := store.PutState(topicHandover, c.mark); err != nil {
 			t.Fatal(err)
 		}
-		if got := daemon(c.next).takeHandover(); got != c.want {
+		p := &parts{state: store, log: slog.New(slog.DiscardHandler)}
+		if got := p.takeHandover(); got != c.want {
 			t.Errorf("%s: handed over %v, want %v", name, got, c.want)
 		}
-		if daemon(c.next).takeHandover() {
+		if p.takeHandover() {
 			t.Errorf("%s: handed over twice", name)
 		}
+	}
+}
+
+func TestHandoverMarkIsTaken(t *testing.T) {
+	store, err := statefile.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &parts{state: store, log: slog.New(slog.DiscardHandler)}
+	if err := p.markHandover(); err != nil || !p.takeHandover() {
+		t.Errorf("the mark that a daemon leaves is not taken: %v", err)
 	}
 }

@@ -2,14 +2,11 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/lab/cluster"
 	"github.com/trimtab/trimtab/tuner/lab/placement"
 	"github.com/trimtab/trimtab/tuner/lab/tables"
@@ -19,10 +16,10 @@ import (
 func labCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
-		Short: "Try policies without a machine: on published tables, and on recordings",
+		Short: "Try trimtab without a machine, on published tables",
 		Long:  "Needs no daemon and no root, and changes nothing.",
 	}
-	cmd.AddCommand(simulateCommand(), labReplayCommand(), sourcesCommand())
+	cmd.AddCommand(simulateCommand(), sourcesCommand())
 	return cmd
 }
 
@@ -49,8 +46,6 @@ type simulated struct {
 type simulateFlags struct {
 	seeds, servers, jobs int
 	loads                []float64
-	policies             []string
-	objective            string
 	parts                bool
 	probe                string
 }
@@ -60,7 +55,7 @@ func simulateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate [cpu] [day] [gpu]",
 		Short: "Simulate a cluster on published response curves, beside other ways of sharing it",
-		Long: "Runs trimtab's policies on tabulated response curves, beside other ways to share servers. Figures are a model's and\n" +
+		Long: "Runs trimtab's allocation on tabulated response curves, beside other ways to share servers. Figures are a model's and\n" +
 			"no measurement; equal flags give equal figures.\n\n" +
 			"  cpu  the 60-job Tiresias trace on four of Synergy's servers, CPUs and memory shared\n" +
 			"  day  the same, 1,000 jobs in 24 hours on 16 servers\n" +
@@ -90,24 +85,16 @@ func simulateCommand() *cobra.Command {
 	cmd.Flags().IntVar(&f.servers, "servers", 0, "cpu, day: how many servers; default from the set-up")
 	cmd.Flags().IntVar(&f.jobs, "jobs", 0, "how many jobs; default from the set-up")
 	cmd.Flags().Float64SliceVar(&f.loads, "load", nil, "cpu, day: loads; default from the set-up")
-	cmd.Flags().StringSliceVar(&f.policies, "policy", nil, "cpu, day: policies of trimtab to simulate; default all that need no fingerprints, of "+strings.Join(policyNames(), ", "))
-	cmd.Flags().StringVar(&f.objective, "objective", "", fmt.Sprintf("cpu, day: what the arbiter makes large, as the config's objective, one of %v; default %s", policies.Objectives(), policies.Objectives()[0]))
 	cmd.Flags().BoolVar(&f.parts, "cache-parts", false, "cpu, day: memory between two steps of a table counts in proportion, not as the lower step")
 	cmd.Flags().StringVar(&f.probe, "probe", "", "gpu: where first steps are seen, one of "+strings.Join(tables.Devices(), ", ")+"; default from the set-up")
 	return cmd
 }
 
 func (f simulateFlags) simulate(what []string) (out simulated, err error) {
-	tuned, err := f.tuned()
-	if err != nil {
-		return out, err
-	}
-	// The arbiter is shown by what the default policy makes without it.
-	alone := slices.DeleteFunc(slices.Clone(tuned), func(p policies.Policy) bool { return p.Name() != config.Default().Policy })
 	for _, name := range what {
 		switch name {
 		case "cpu", "day":
-			r, err := cluster.Simulate(f.cluster(name == "day"), alone, tuned)
+			r, err := cluster.Simulate(f.cluster(name == "day"))
 			if err != nil {
 				return out, fmt.Errorf("simulating %s: %w", name, err)
 			}
@@ -127,32 +114,6 @@ func (f simulateFlags) simulate(what []string) (out simulated, err error) {
 	return out, nil
 }
 
-// policyNames are the policies that config may name, sorted.
-func policyNames() []string { return slices.Sorted(maps.Keys(policyMap(config.Default()))) }
-
-// tuned are the policies that the flags name.
-func (f simulateFlags) tuned() ([]policies.Policy, error) {
-	all := policyMap(config.Default())
-	names := f.policies
-	if len(names) == 0 {
-		// What a policy makes of the like of a job needs fingerprints, and the tables have
-		// none: it would be shown as the policy that takes over.
-		names = slices.DeleteFunc(policyNames(), func(name string) bool {
-			_, early := all[name].(policies.EarlyPolicy)
-			return early
-		})
-	}
-	var out []policies.Policy
-	for _, name := range names {
-		p := all[name]
-		if p == nil {
-			return nil, fmt.Errorf("--policy %q: allowed are %s", name, strings.Join(policyNames(), ", "))
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
-
 func (f simulateFlags) cluster(day bool) cluster.Setup {
 	s := cluster.TraceSetup()
 	if day {
@@ -162,7 +123,7 @@ func (f simulateFlags) cluster(day bool) cluster.Setup {
 	if len(f.loads) > 0 {
 		s.Loads = f.loads
 	}
-	s.Objective, s.Parts = policies.Objective(f.objective), f.parts
+	s.Parts = f.parts
 	return s
 }
 

@@ -11,16 +11,15 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/policies/bottleneck"
 	"github.com/trimtab/trimtab/policies/knee"
-	"github.com/trimtab/trimtab/policies/similarity"
+	"github.com/trimtab/trimtab/policies/lend"
+	"github.com/trimtab/trimtab/policies/share"
 	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
 	"github.com/trimtab/trimtab/probes/network"
 	"github.com/trimtab/trimtab/probes/uprobe"
@@ -29,7 +28,7 @@ import (
 	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/history"
@@ -42,18 +41,10 @@ import (
 // disabledFile stops every write while it exists.
 const disabledFile = "/etc/trimtab/disabled"
 
-// policyMap is every policy that config may name.
-func policyMap(cfg config.Config) map[string]policies.Policy {
-	params := knee.Defaults()
-	params.MinGain = cfg.Thresholds.MinGain
-	params.HideUnused, params.ShowFree = cfg.GPU.HideAfter.D().Seconds(), cfg.GPU.ShowAfter.D().Seconds()
-	first := similarity.Defaults()
-	first.MinGain = cfg.Thresholds.MinGain
-	return map[string]policies.Policy{
-		knee.Name:       knee.New(params),
-		bottleneck.Name: bottleneck.New(bottleneck.Defaults()),
-		similarity.Name: similarity.New(first, knee.New(params)),
-	}
+// builtin are the policies that decide, in the order in which they are asked: what is free is
+// lent first; what is scarce is tried.
+func builtin(k *policies.Constants) []policies.Policy {
+	return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
 }
 
 // parts are what the daemon is made of, with what must be closed at the end.
@@ -66,7 +57,6 @@ type parts struct {
 	devices  *devices
 	finder   *uprobe.Finder
 	missing  []view.Part
-	policy   policies.Policy
 	actuator *actuator.Actuator
 	manuals  *enrol.Manuals
 	holds    *holds
@@ -98,10 +88,6 @@ func assemble(_ context.Context, cfg config.Config, log *slog.Logger) (*parts, e
 		return nil, errors.Join(err, p.lock.Close())
 	}
 	p.openProbes()
-	p.policy = policyMap(cfg)[cfg.Policy]
-	if p.policy == nil {
-		return nil, errors.Join(fmt.Errorf("policy %q is not known; there is: %s", cfg.Policy, strings.Join(slices.Sorted(maps.Keys(policyMap(cfg))), ", ")), p.lock.Close())
-	}
 	p.actuator = newActuator(cfg, p.engines, p.sights.Left, log)
 	return p, nil
 }
@@ -187,8 +173,7 @@ func (p *parts) openState() {
 		p.log.Warn("history", "warning", warning)
 	}
 	if p.cfg.Record.Ring > 0 {
-		if p.recorder, err = openRecorder(filepath.Join(p.cfg.StateDir, "flight"), int64(p.cfg.Record.Ring), coreConfig(p.cfg), replayState{Policy: p.cfg.Policy, MinGain: p.cfg.Thresholds.MinGain,
-			HideAfter: p.cfg.GPU.HideAfter.D().Seconds(), ShowAfter: p.cfg.GPU.ShowAfter.D().Seconds()}); err != nil {
+		if p.recorder, err = openRecorder(filepath.Join(p.cfg.StateDir, "flight"), int64(p.cfg.Record.Ring), coreConfig(p.cfg), replayState{}); err != nil {
 			p.log.Error("the flight recorder is off", "error", err)
 		}
 	}
@@ -198,7 +183,7 @@ func (p *parts) openState() {
 // options wires the loop.
 func (p *parts) options(cfg config.Config, status func(string)) loop.Options {
 	o := loop.Options{
-		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policy: p.policy, Book: p.book, Known: p.known,
+		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policies: builtin, Book: p.book, Known: p.known,
 		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Facts: facts(), GPU: p.sights, GPUMemory: gpuMemory{p.state}, Sights: p.sights, Disabled: disabled,
 		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.heart.beat, Log: p.log,
@@ -227,17 +212,17 @@ func settings(cfg config.Config) loop.Settings {
 // coreConfig is the part of the config that the core works with. The reserve is
 // a share of CPUs that only the host's first reading could tell; the machine's
 // count does as well.
-func coreConfig(cfg config.Config) core.Config {
-	c := core.Defaults()
-	c.Thresholds.Input = cfg.Thresholds.Severity
-	c.Thresholds.Communication = cfg.Thresholds.Communication
-	c.Thresholds.Steal = cfg.Thresholds.Steal
+func coreConfig(cfg config.Config) control.Config {
+	c := control.Defaults()
+	k := &c.Constants
+	k.Notable, k.Exposed, k.MaxSteal, k.PlanMinGain = cfg.Thresholds.Severity, cfg.Thresholds.Communication, cfg.Thresholds.Steal, cfg.Thresholds.MinGain
+	k.CoolSeconds = cfg.Limits.CoolDown.D().Seconds()
+	k.HideUnused, k.ShowFree = cfg.GPU.HideAfter.D().Seconds(), cfg.GPU.ShowAfter.D().Seconds()
 	c.ReserveCPUs = cfg.Reserve.CPUs.Of(float64(goruntime.NumCPU()))
 	c.ReserveMemory, c.ReserveMemoryShare = cfg.Reserve.Memory.Bytes, cfg.Reserve.Memory.Share
 	c.Ramp, c.Objective = cfg.Ramp, cfg.Objective
 	c.Idle.AfterNs = time.Duration(cfg.Idle.After).Nanoseconds()
 	c.ChangesPerMinute = cfg.Limits.ChangesPerMinute
-	c.CoolDownNs = time.Duration(cfg.Limits.CoolDown).Nanoseconds()
 	return c
 }
 
@@ -390,7 +375,6 @@ func (h *holds) change(edit func(*heldState)) error {
 type handoverMark struct {
 	Boot   string `json:"boot"`
 	UnixNs int64  `json:"time"`
-	Policy string `json:"policy,omitempty"`
 }
 
 // handoverFor is how long a mark counts: a restart or an upgrade takes seconds,
@@ -402,7 +386,7 @@ func (p *parts) markHandover() error {
 	if err != nil {
 		return err
 	}
-	return p.state.PutState(topicHandover, handoverMark{Boot: boot, UnixNs: time.Now().UnixNano(), Policy: p.cfg.Policy})
+	return p.state.PutState(topicHandover, handoverMark{Boot: boot, UnixNs: time.Now().UnixNano()})
 }
 
 // takeHandover reads the mark and removes it, so that a crash from now on restores.
@@ -412,7 +396,7 @@ func (p *parts) takeHandover() bool {
 		return false
 	}
 	boot, err := cgroup.BootID("/proc")
-	fresh := err == nil && m.Boot == boot && m.Policy == p.cfg.Policy && time.Since(time.Unix(0, m.UnixNs)) < handoverFor
+	fresh := err == nil && m.Boot == boot && time.Since(time.Unix(0, m.UnixNs)) < handoverFor
 	if err := p.state.PutState(topicHandover, handoverMark{}); err != nil {
 		p.log.Error("the handover mark stays; what an earlier daemon left is restored", "error", err)
 		return false

@@ -12,20 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/runtime/cgroup"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/recording"
 )
 
 // replayState is what a replay needs beside the ticks.
 type replayState struct {
-	Policy string `json:"policy"`
-	Epoch  string `json:"epoch"` // of plan IDs
-	// MinGain is the policy's threshold, thresholds.minGain of the config.
-	MinGain float64 `json:"minGain"`
-	// Seconds, gpu.hideAfter and gpu.showAfter of the config; absent in older recordings, which
-	// no policy that asked for devices made.
-	HideAfter float64 `json:"hideAfter,omitempty"`
-	ShowAfter float64 `json:"showAfter,omitempty"`
+	Epoch string `json:"epoch"` // of plan IDs
 	// Known are the jobs that were known, as known.Encode writes them.
 	Known json.RawMessage `json:"known,omitempty"`
 }
@@ -52,7 +45,7 @@ type teeRecord struct {
 	v    any
 }
 
-func openRecorder(dir string, maxBytes int64, cfg core.Config, state replayState) (*recorder, error) {
+func openRecorder(dir string, maxBytes int64, cfg control.Config, state replayState) (*recorder, error) {
 	text, err := json.Marshal(cfg)
 	if err != nil {
 		return nil, err
@@ -83,7 +76,7 @@ func (r *recorder) header() recording.Header {
 // Write implements loop.Recorder.
 func (r *recorder) Write(kind string, v any) error {
 	r.mu.Lock()
-	if cfg, ok := v.(core.Config); ok { // a reload: segments from here on begin with it
+	if cfg, ok := v.(control.Config); ok { // a reload: segments from here on begin with it
 		if text, err := json.Marshal(cfg); err == nil {
 			r.config = text
 		}

@@ -7,13 +7,11 @@ import (
 	"io"
 	"os"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/known"
 	"github.com/trimtab/trimtab/tuner/recording"
 )
@@ -58,11 +56,11 @@ func replay(in io.Reader, out io.Writer, asJSON bool) error {
 		return err
 	}
 	defer r.Close()
-	c, _, err := replayCore(r.Header(), "")
+	c, err := replayController(r.Header())
 	if err != nil {
 		return err
 	}
-	sum, err := replayAll(r, c, func(t core.Tick) error { return printDecision(out, t, asJSON) })
+	sum, err := replayAll(r, c, func(t control.Tick) error { return printDecision(out, t, asJSON) })
 	if err != nil {
 		return err
 	}
@@ -75,47 +73,30 @@ func replay(in io.Reader, out io.Writer, asJSON bool) error {
 	return nil
 }
 
-// replayCore makes the core that a recording's header describes, with another
-// policy if one is named, and says which one was recorded.
-func replayCore(h recording.Header, another string) (_ *core.Core, recorded string, err error) {
-	cfg := core.Defaults()
+// replayController makes the controller that a recording's header describes.
+func replayController(h recording.Header) (*control.Controller, error) {
+	cfg := control.Defaults()
 	if err := json.Unmarshal(h.Config, &cfg); err != nil {
-		return nil, "", fmt.Errorf("recording's config: %w", err)
+		return nil, fmt.Errorf("recording's config: %w", err)
 	}
 	var state replayState
 	if err := json.Unmarshal(h.State, &state); err != nil {
-		return nil, "", fmt.Errorf("recording's state: %w", err)
+		return nil, fmt.Errorf("recording's state: %w", err)
 	}
-	host := config.Default()
-	host.Thresholds.MinGain = state.MinGain
-	if state.HideAfter > 0 && state.ShowAfter > 0 {
-		host.GPU.HideAfter, host.GPU.ShowAfter = config.Duration(state.HideAfter*1e9), config.Duration(state.ShowAfter*1e9)
-	}
-	name := state.Policy
-	if another != "" {
-		name = another
-	}
-	policy := policyMap(host)[name]
-	switch {
-	case policy == nil && another != "":
-		return nil, "", fmt.Errorf("policy %q: allowed are %s", another, strings.Join(policyNames(), ", "))
-	case policy == nil:
-		return nil, "", fmt.Errorf("recording's policy %q is not known to this version", state.Policy)
-	}
-	c := core.New(cfg, policy, state.Epoch)
+	c := control.New(cfg, builtin, state.Epoch)
 	if len(state.Known) > 0 {
 		book, err := known.Decode(state.Known, h.WallUnixNs)
 		if err != nil {
-			return nil, "", fmt.Errorf("recording's state: %w", err)
+			return nil, fmt.Errorf("recording's state: %w", err)
 		}
 		c.Remember(book)
 	}
-	return c, state.Policy, nil
+	return c, nil
 }
 
 // replayAll steps through a recording; each sees ticks that decided something.
-func replayAll(r *recording.Reader, c *core.Core, each func(core.Tick) error) (sum replaySummary, err error) {
-	var last core.Tick
+func replayAll(r *recording.Reader, c *control.Controller, each func(control.Tick) error) (sum replaySummary, err error) {
+	var last control.Tick
 	undecided := false // the latest tick decided something that the recording has not confirmed yet
 	differ := func() {
 		sum.Differ++
@@ -138,7 +119,7 @@ func replayAll(r *recording.Reader, c *core.Core, each func(core.Tick) error) (s
 		}
 		switch kind {
 		case "config":
-			cfg := core.Defaults()
+			cfg := control.Defaults()
 			if err := json.Unmarshal(raw, &cfg); err != nil {
 				return sum, fmt.Errorf("recording's config: %w", err)
 			}
@@ -169,7 +150,7 @@ func replayAll(r *recording.Reader, c *core.Core, each func(core.Tick) error) (s
 }
 
 // sameDecision compares by value, through the same encoding.
-func sameDecision(raw json.RawMessage, d core.Decision) bool {
+func sameDecision(raw json.RawMessage, d control.Decision) bool {
 	text, err := json.Marshal(d)
 	if err != nil {
 		return false
@@ -178,7 +159,7 @@ func sameDecision(raw json.RawMessage, d core.Decision) bool {
 	return json.Unmarshal(raw, &was) == nil && json.Unmarshal(text, &is) == nil && reflect.DeepEqual(was, is)
 }
 
-func printDecision(out io.Writer, t core.Tick, asJSON bool) error {
+func printDecision(out io.Writer, t control.Tick, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(out).Encode(t.Decision)
 	}

@@ -11,14 +11,14 @@ import (
 // do where trimtab may not. A device that it has not worked on for long is hidden while
 // another enrolled job is short of exactly that one, so that the next worker to start does
 // not come to share it; it is shown again once nobody has used it for a while.
-func (k Policy) sight(j policies.Job) (s *policies.Sight, advice string) {
+func (p Policy) sight(j policies.Job) (s *policies.Sight, advice string) {
 	for _, d := range j.Devices {
-		if d.Hidden == policies.HiddenByPolicy && d.FreeSeconds >= k.p.ShowFree {
-			return &policies.Sight{Key: j.Key, Name: j.Name, Device: d.Device,
+		if d.Hidden == policies.HiddenByPolicy && d.FreeSeconds >= p.k.ShowFree {
+			return &policies.Sight{Policy: Name, Key: j.Key, Name: j.Name, Device: d.Device,
 				Reason: fmt.Sprintf("nobody has used it for %.0f s", d.FreeSeconds)}, ""
 		}
 	}
-	d, other := k.unused(j)
+	d, other := p.unused(j)
 	if d == nil {
 		return nil, ""
 	}
@@ -30,13 +30,13 @@ func (k Policy) sight(j policies.Job) (s *policies.Sight, advice string) {
 	case !j.Elastic:
 		return nil, fmt.Sprintf("%s could be hidden from it (`trimtab gpu hide`); trimtab does so itself only where the job is told by a signal (label trimtab.gpu.signal, and gpu: {signal: true} in the config): %s", device, reason)
 	}
-	return &policies.Sight{Key: j.Key, Name: j.Name, Device: d.Device, Hide: true, Reason: reason}, ""
+	return &policies.Sight{Policy: Name, Key: j.Key, Name: j.Name, Device: d.Device, Hide: true, Reason: reason}, ""
 }
 
 // unused is the visible device that a job has not used for the longest time, and who else is
 // bound by it. None: it is unsure, idle or short of devices itself, or works on no other.
-func (k Policy) unused(j policies.Job) (most *policies.Device, by *policies.Holder) {
-	if j.Verdict.Confidence < k.p.MinConfidence || neverActs(j.Verdict.Class) || j.Verdict.WantsDevice() {
+func (p Policy) unused(j policies.Job) (most *policies.Device, by *policies.Holder) {
+	if !p.sure(j.Verdict) || j.Verdict.WantsDevice() {
 		return nil, nil
 	}
 	works := false
@@ -50,7 +50,7 @@ func (k Policy) unused(j policies.Job) (most *policies.Device, by *policies.Hold
 			works = true
 			continue
 		}
-		if other := k.bound(d); other != nil && d.UnusedSeconds >= k.p.HideUnused && (most == nil || d.UnusedSeconds > most.UnusedSeconds) {
+		if other := p.bound(d); other != nil && d.UnusedSeconds >= p.k.HideUnused && (most == nil || d.UnusedSeconds > most.UnusedSeconds) {
 			most, by = &j.Devices[i], other
 		}
 	}
@@ -61,9 +61,9 @@ func (k Policy) unused(j policies.Job) (most *policies.Device, by *policies.Hold
 }
 
 // bound is an enrolled job on a device that is short of it.
-func (k Policy) bound(d policies.Device) *policies.Holder {
+func (p Policy) bound(d policies.Device) *policies.Holder {
 	for i, o := range d.Others {
-		if o.Enrolled && o.Verdict.WantsDevice() && o.Verdict.Confidence >= k.p.MinConfidence {
+		if o.Enrolled && o.Verdict.WantsDevice() && o.Verdict.Confidence >= p.k.MinConfidence {
 			return &d.Others[i]
 		}
 	}

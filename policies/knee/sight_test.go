@@ -12,7 +12,7 @@ import (
 // leftAlone is a job that works on one of its two devices, beside one that is bound by the other.
 func leftAlone() policies.Job {
 	bound := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseDevice, Confidence: 0.9}
-	return policies.Job{Key: "a", Name: "a", Elastic: true, Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"gpu"}},
+	return policies.Job{Key: "a", Name: "a", May: true, Elastic: true, Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"gpu"}},
 		Now: runtime.Values{}, Original: runtime.Values{}, Rate: policies.Rate{PerSecond: 10}, Correction: 1,
 		Verdict: policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseRemote, Confidence: 0.9},
 		Devices: []policies.Device{{Device: "GPU-aaaaaaaa-1", Visible: true}, {Device: "GPU-bbbbbbbb-2", Visible: true, UnusedSeconds: 700,
@@ -69,7 +69,7 @@ func TestSight(t *testing.T) {
 			if c.edit != nil {
 				j = withDevices(c.edit)
 			}
-			p := New(Defaults()).Propose(bigNode, []policies.Job{j})
+			p := policy().Propose(eightCPUs, []policies.Job{j})
 			if len(p.Plans) > 0 || len(p.Sights) > 1 || (len(p.Sights) == 1) != (c.device != "") {
 				t.Fatalf("%+v", p)
 			}

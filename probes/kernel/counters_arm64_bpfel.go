@@ -93,6 +93,8 @@ type countersThread struct {
 	SiblingNs      uint64
 	AloneNs        uint64
 	FoundIdle      uint64
+	IoBytes        uint64
+	Faults         uint64
 	Ns             [16]uint64
 	Count          [16]uint64
 	LastNs         [16]uint64

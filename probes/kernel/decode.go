@@ -60,6 +60,8 @@ func decode(b []byte) (decoded, int, error) {
 		Preempted: u64(th + unsafe.Offsetof(t.Preempted)),
 		SiblingNs: u64(th + unsafe.Offsetof(t.SiblingNs)),
 		AloneNs:   u64(th + unsafe.Offsetof(t.AloneNs)),
+		IOBytes:   u64(th + unsafe.Offsetof(t.IoBytes)),
+		Faults:    u64(th + unsafe.Offsetof(t.Faults)),
 	}
 	for s := range uintptr(probes.NumStates) {
 		d.thread.Ns[s] = u64(th + unsafe.Offsetof(t.Ns) + 8*s)

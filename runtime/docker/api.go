@@ -29,14 +29,11 @@ func (apiDoor) name() string { return "docker-api" }
 func (d apiDoor) apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
 	ctx, cancel := context.WithTimeout(ctx, d.engine.opts.CallTimeout)
 	defer cancel()
-	answer, err := d.engine.client.ContainerInspect(ctx, c.ID.Container, client.ContainerInspectOptions{})
+	info, err := d.engine.record(ctx, c.ID.Container)
 	if err != nil {
-		return fmt.Errorf("container %q: %w", c.Name, classifyDocker(err))
+		return fmt.Errorf("container %q: %w", c.Name, err)
 	}
-	if answer.Container.HostConfig == nil {
-		return fmt.Errorf("container %q: Docker told no configuration: %w", c.Name, runtime.ErrUnavailable)
-	}
-	r, err := apiResources(c, answer.Container.HostConfig.Resources, stands, set)
+	r, err := apiResources(c, info.HostConfig.Resources, stands, set)
 	if err != nil {
 		return err
 	}
@@ -101,7 +98,10 @@ func apiQuota(c runtime.Container, r *container.Resources, stored container.Reso
 		return engine.Refused(c, runtime.KnobCPUQuota, "%v", err)
 	}
 	if stored.NanoCPUs == 0 {
-		r.CPUQuota, r.CPUPeriod = quotaUs, periodUs
+		r.CPUQuota = quotaUs
+		if stored.CPUPeriod != 0 || periodUs != runtime.DefaultPeriodUs { // a period that nobody set stays unset
+			r.CPUPeriod = periodUs
+		}
 		return nil
 	}
 	if quotaUs < 0 {

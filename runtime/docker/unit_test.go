@@ -37,7 +37,7 @@ func TestAPIResources(t *testing.T) {
 		refused string // part of the reason
 	}{
 		{name: "quota family", c: onV1, set: quota("50000 200000"), want: container.Resources{CPUQuota: 50000, CPUPeriod: 200000}},
-		{name: "lifted in the quota family", c: onV1, set: quota("max 100000"), want: container.Resources{CPUQuota: -1, CPUPeriod: 100000}},
+		{name: "lifted in the quota family", c: onV1, set: quota("max 100000"), want: container.Resources{CPUQuota: -1}},
 		{name: "nano family", c: onV1, stored: container.Resources{NanoCPUs: 1e9}, set: quota("75000 50000"), want: container.Resources{NanoCPUs: 15e8}},
 		{name: "nano family rounds up", c: onV1, stored: container.Resources{NanoCPUs: 1e9}, set: quota("10000 30000"), want: container.Resources{NanoCPUs: 333340000}},
 		{name: "nano family cannot be lifted", c: onV1, stored: container.Resources{NanoCPUs: 1e9}, set: quota("max 100000"), refused: "--cpus"},

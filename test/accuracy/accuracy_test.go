@@ -21,7 +21,7 @@ const (
 // file was written, or one more wrong action. Where it rises, -update raises the
 // floor. Record the jobs anew with `go run ./test/accuracy -record DIR`.
 func TestRecordedAccuracy(t *testing.T) {
-	cases, err := readCases(recordings)
+	cases, err := readCases(policies.DefaultConstants(), recordings)
 	if err != nil {
 		t.Fatal(err)
 	}

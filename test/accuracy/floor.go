@@ -60,7 +60,7 @@ func (f Floor) fallen(now Floor) []string {
 		switch {
 		case is.Windows == 0 && was.Windows > 0:
 			out = append(out, fmt.Sprintf("%s: no window is left, there were %d", name, was.Windows))
-		case share(is.Right, is.Windows) < share(was.Right, was.Windows):
+		case shareOf(is.Right, is.Windows) < shareOf(was.Right, was.Windows):
 			out = append(out, fmt.Sprintf("%s: right %d of %d, it was %d of %d; truth %s, said %v", name, is.Right, is.Windows, was.Right, was.Windows, is.Truth, is.Said))
 		case was.Detected && !is.Detected:
 			out = append(out, fmt.Sprintf("%s: %s is no longer found", name, is.Truth))

@@ -27,6 +27,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/test/workload"
 )
 
@@ -37,8 +38,11 @@ type options struct {
 	record       string
 	replay       string
 	json         string
-	binary       string
-	tune, list   bool
+	// sensitivity is a file for what each constant does to the recordings, tuned a folder of more
+	// of them, of containers that were tuned.
+	sensitivity, tuned string
+	binary             string
+	tune, list         bool
 }
 
 func main() {
@@ -49,6 +53,8 @@ func main() {
 	flag.Float64Var(&o.seconds, "seconds", 1, "multiply each phase's seconds by `SCALE`")
 	flag.StringVar(&o.record, "record", "", "keep recordings and facts in `DIR`, for the replay tests")
 	flag.StringVar(&o.replay, "replay", "", "run nothing: read recordings and facts from `DIR`")
+	flag.StringVar(&o.sensitivity, "sensitivity", "", "with -replay: write what doubling and halving each constant does to `FILE` (make sensitivity)")
+	flag.StringVar(&o.tuned, "tuned", "cmd/trimtab/testdata/recordings", "with -sensitivity: the `DIR` of recordings of tuned containers")
 	flag.StringVar(&o.json, "json", "", "also write the cases as JSON to `FILE`")
 	flag.StringVar(&o.binary, "trimtab", "bin/trimtab", "the `FILE` to judge")
 	flag.BoolVar(&o.tune, "tune", false, "with -record: label the jobs to be tuned, and judge nothing: for the replay tests of cmd/trimtab")
@@ -73,7 +79,10 @@ func (o options) main(ctx context.Context, w io.Writer) error {
 	case o.tune && o.record == "":
 		return errors.New("-tune judges nothing: say with -record where the recordings go")
 	case o.replay != "":
-		if cases, err = readCases(o.replay); err != nil {
+		if o.sensitivity != "" {
+			return writeSensitivity(o.replay, o.tuned, o.sensitivity)
+		}
+		if cases, err = readCases(policies.DefaultConstants(), o.replay); err != nil {
 			return err
 		}
 		for _, c := range cases {
@@ -151,7 +160,7 @@ func (o options) one(ctx context.Context, r runner, j Job, f Family) ([]Case, er
 	if err := r.record(ctx, j); err != nil || o.tune {
 		return nil, err
 	}
-	return readCase(filepath.Join(r.dir, j.Name+".trimtab"), f, j.Virtual())
+	return readCase(policies.DefaultConstants(), filepath.Join(r.dir, j.Name+".trimtab"), f, j.Virtual())
 }
 
 func matches(glob, name string) bool {
@@ -160,12 +169,12 @@ func matches(glob, name string) bool {
 }
 
 // readCase judges one recording by the facts beside it.
-func readCase(file string, f Family, virtual bool) ([]Case, error) {
+func readCase(k *policies.Constants, file string, f Family, virtual bool) ([]Case, error) {
 	facts, err := readFacts(file[:len(file)-len(".trimtab")] + ".facts.json")
 	if err != nil {
 		return nil, err
 	}
-	seen, err := replayFile(file)
+	seen, err := replayFile(file, k)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +182,7 @@ func readCase(file string, f Family, virtual bool) ([]Case, error) {
 }
 
 // readCases judges all recordings of a directory.
-func readCases(dir string) ([]Case, error) {
+func readCases(k *policies.Constants, dir string) ([]Case, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.trimtab"))
 	if err != nil {
 		return nil, err
@@ -188,7 +197,7 @@ func readCases(dir string) ([]Case, error) {
 		if !ok {
 			return nil, fmt.Errorf("%s: no job of the catalogue has this name: remove the recording, or name it after its job", file)
 		}
-		cases, err := readCase(file, f, j.Virtual())
+		cases, err := readCase(k, file, f, j.Virtual())
 		if err != nil {
 			return nil, err
 		}

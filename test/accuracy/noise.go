@@ -1,6 +1,6 @@
 package main
 
-import "github.com/trimtab/trimtab/tuner/core"
+import "github.com/trimtab/trimtab/tuner/control"
 
 // noise is what the machine did outside of all containers, from tick to tick: on
 // a machine that is not quiet a job is contended that is not so by construction.
@@ -12,7 +12,7 @@ type noise struct {
 	total   uint64
 }
 
-func (n *noise) add(in core.Input) {
+func (n *noise) add(in control.Input) {
 	if n.started == nil {
 		n.started = map[string]uint64{}
 	}

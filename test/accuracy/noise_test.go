@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/probes"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 )
 
 // TestNoise: of 1.5 CPUs that are busy a container uses 1.2; the rest is noise. A
@@ -13,7 +13,7 @@ import (
 func TestNoise(t *testing.T) {
 	var n noise
 	for i := range int64(11) {
-		in := core.Input{Host: probes.Host{AtNs: i * s, BusyNs: uint64(1.5 * float64(i*s))}}
+		in := control.Input{Host: probes.Host{AtNs: i * s, BusyNs: uint64(1.5 * float64(i*s))}}
 		if i > 0 {
 			in.Samples = []probes.Sample{{Container: "a", Cgroup: &probes.Cgroup{CPUUsageNs: uint64(100*s) + uint64(1.2*float64(i*s))}}}
 		}

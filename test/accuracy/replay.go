@@ -9,8 +9,10 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/policies/knee"
+	"github.com/trimtab/trimtab/policies/lend"
+	"github.com/trimtab/trimtab/policies/share"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/recording"
 	"github.com/trimtab/trimtab/tuner/verdict"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -44,33 +46,40 @@ type Seen struct {
 	counted   uint64
 }
 
-// spy passes a policy's answers on and keeps the latest.
+// spy passes a policy's answers on and keeps what it would try: what is lent takes nothing
+// from anybody, and is no action on a verdict.
 type spy struct {
 	policies.Policy
-	last policies.Proposal
+	tried *[]policies.Plan
 }
 
-func (s *spy) Propose(n policies.Node, jobs []policies.Job) policies.Proposal {
-	s.last = s.Policy.Propose(n, jobs)
-	return s.last
+// Propose implements policies.Policy.
+func (s spy) Propose(n policies.Node, jobs []policies.Job) policies.Proposal {
+	p := s.Policy.Propose(n, jobs)
+	for _, plan := range p.Plans {
+		if plan.Kind == policies.KindTrial {
+			*s.tried = append(*s.tried, plan)
+		}
+	}
+	return p
 }
 
 // replayFile runs a recording through today's code, from the samples to what the
 // policy calls for. The thresholds are today's, not those of the recording.
-func replayFile(path string) (map[string]*Seen, error) {
+func replayFile(path string, k *policies.Constants) (map[string]*Seen, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	seen, err := replay(f)
+	seen, err := replay(f, k)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return seen, nil
 }
 
-func replay(in io.Reader) (map[string]*Seen, error) {
+func replay(in io.Reader, constants *policies.Constants) (map[string]*Seen, error) {
 	r, err := recording.NewReader(in)
 	if err != nil {
 		return nil, err
@@ -80,8 +89,11 @@ func replay(in io.Reader) (map[string]*Seen, error) {
 	if err != nil {
 		return nil, err
 	}
-	watch := &spy{Policy: knee.New(knee.Defaults())}
-	c := core.New(cfg, watch, "accuracy")
+	cfg.Constants = *constants
+	var tried []policies.Plan
+	c := control.New(cfg, func(k *policies.Constants) []policies.Policy {
+		return []policies.Policy{spy{lend.New(k), &tried}, spy{knee.New(k), &tried}, spy{share.New(k), &tried}}
+	}, "accuracy")
 	out := map[string]*Seen{}
 	var machine noise
 	for {
@@ -95,28 +107,28 @@ func replay(in io.Reader) (map[string]*Seen, error) {
 		if kind != "tick" {
 			continue
 		}
-		watch.last = policies.Proposal{}
+		tried = nil
 		t, err := c.Replay(raw)
 		if err != nil {
 			return nil, err
 		}
 		machine.add(t.Input)
-		take(out, c, t.Input, watch.last, &machine)
+		take(out, c, t.Input, tried, &machine)
 	}
 }
 
 // todaysConfig has from a recording only what depends on its machine.
-func todaysConfig(raw json.RawMessage) (core.Config, error) {
-	recorded, today := core.Defaults(), core.Defaults()
+func todaysConfig(raw json.RawMessage) (control.Config, error) {
+	recorded, today := control.Defaults(), control.Defaults()
 	if err := json.Unmarshal(raw, &recorded); err != nil {
 		return today, fmt.Errorf("recording's config: %w", err)
 	}
-	today.ReserveCPUs, today.Ramp, today.ChangesPerMinute, today.CoolDownNs = recorded.ReserveCPUs, recorded.Ramp, recorded.ChangesPerMinute, recorded.CoolDownNs
+	today.ReserveCPUs, today.Ramp, today.ChangesPerMinute = recorded.ReserveCPUs, recorded.Ramp, recorded.ChangesPerMinute
 	return today, nil
 }
 
 // take reads what the core shows after a tick.
-func take(out map[string]*Seen, c *core.Core, in core.Input, p policies.Proposal, machine *noise) {
+func take(out map[string]*Seen, c *control.Controller, in control.Input, plans []policies.Plan, machine *noise) {
 	var shown view.Snapshot
 	c.Show(&shown)
 	now := in.Host.AtNs
@@ -141,7 +153,7 @@ func take(out map[string]*Seen, c *core.Core, in core.Input, p policies.Proposal
 		s.Windows = append(s.Windows, Window{StartNs: start, EndNs: now, Verdict: v.Verdict, Breakdown: v.Breakdown, Rate: v.Rate,
 			Used: v.UsedCPUs, Outside: machine.between(start, now), Stolen: evidence(v.Verdict, verdict.Stolen)})
 	}
-	for _, plan := range p.Plans {
+	for _, plan := range plans {
 		for _, ch := range plan.Changes {
 			if s := byKey[ch.Key]; s != nil {
 				s.Proposals = append(s.Proposals, Proposal{AtNs: now, Label: labels[ch.Key], Knob: ch.Knob})

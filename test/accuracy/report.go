@@ -53,12 +53,12 @@ func sum(cases []Case) Sum {
 			s.CasesRight++
 		}
 	}
-	s.Jobs, s.Class, s.Cause = len(jobs), share(rightClass, s.Windows), share(right, caused)
+	s.Jobs, s.Class, s.Cause = len(jobs), shareOf(rightClass, s.Windows), shareOf(right, caused)
 	s.DetectP95S, s.RateErrorP95, s.RateReadings = quantile(detect, 0.95), quantile(errors, 0.95), len(errors)
 	return s
 }
 
-func share(n, of int) float64 {
+func shareOf(n, of int) float64 {
 	if of == 0 {
 		return 0
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -74,11 +73,7 @@ func (r runner) record(ctx context.Context, j Job) (err error) {
 	if err := d.Stop(); err != nil {
 		return err
 	}
-	file := filepath.Join(r.dir, j.Name+".trimtab")
-	if _, err := d.Run(ctx, "record", "--flight", "--state-dir", filepath.Join(d.Dir, "state"), file); err != nil {
-		return err
-	}
-	if err := os.Chmod(file, 0o644); err != nil {
+	if err := d.Record(ctx, filepath.Join(r.dir, j.Name+".trimtab")); err != nil {
 		return err
 	}
 	if r.tune {

@@ -37,7 +37,6 @@ func groups() []group {
 		{"scale", measureScale},
 		{"react", measureReact},
 		{"reach", measureReach},
-		{"again", measureAgain},
 		{"fidelity", measureFidelity},
 	}
 }

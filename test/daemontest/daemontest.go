@@ -148,6 +148,17 @@ func (d *Daemon) Container(ctx context.Context, name string) (view.Container, er
 	return d.client.Container(ctx, name)
 }
 
+// Record copies what the flight recorder holds into a file, for trimtab replay.
+func (d *Daemon) Record(ctx context.Context, file string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	if _, err := d.Run(ctx, "record", "--flight", "--state-dir", filepath.Join(d.Dir, "state"), file); err != nil {
+		return err
+	}
+	return os.Chmod(file, 0o644)
+}
+
 // History returns all records, oldest first.
 func (d *Daemon) History(ctx context.Context) ([]view.Record, error) {
 	return d.client.History(ctx, api.HistoryQuery{})

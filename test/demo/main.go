@@ -2,6 +2,9 @@
 // starve under a CPU quota, beside a busy neighbour. It starts everything, tells
 // what happens in plain words, judges the result by what the job itself printed,
 // and puts everything away. Exit status 0 only if every promise was kept.
+//
+// Readings in which something else uses the machine are left out, and others taken for them.
+// DEMO_DISTURB=1 lets a process take a CPU for 5 s at random moments, to show that.
 package main
 
 import (
@@ -10,9 +13,11 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"os/signal"
-	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,6 +26,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -30,25 +36,27 @@ import (
 // a step's CPU cost 72 ms on one and 120 ms on another [measured].
 const (
 	kneeCPUs     = "0.9"
-	starvedShare = 0.35 // of the knee: what the owner's quota grants
+	starvedShare = 0.35 // of the CPUs that it uses without a quota: what its owner's quota grants
 )
 
-// Promises are what exit status 0 means (README).
+// Readings, and how long the demo waits for what it cannot force.
 const (
-	minOfFree   = 0.90 // of the rate without a quota beside the same neighbour
-	maxOfKnee   = 1.20 // CPUs granted over the knee that the sweep found
-	maxMiss     = 0.10 // of the predicted gain
-	minOfDue    = 0.97 // of what the neighbour used and is entitled to
-	trialsAtMax = 90 * time.Second
-	maxStolen   = 0.02 // of the CPUs' time: trimtab's default for what is above the usual
+	readingLength = 2 * time.Second
+	settleLength  = 2 * time.Second // after a change of a quota: prefetched batches run out
+	freeReadings  = 3               // before trimtab, and as many after it
+	ownReadings   = 2               // the same
+	helpReadings  = 6
+	settledWithin = 90 * time.Second
+	quietWithin   = 90 * time.Second // of each measurement
 )
 
 func main() {
-	binary := flag.String("trimtab", "bin/trimtab", "the binary to show")
-	quick := flag.Bool("quick", false, "sweep fewer quotas")
+	d := &demo{start: time.Now(), disturbed: os.Getenv("DEMO_DISTURB") == "1"}
+	flag.StringVar(&d.binary, "trimtab", "bin/trimtab", "the `FILE` to show")
+	flag.StringVar(&d.config, "config", "", "`YAML` for the daemon, to see what comes of another rule: 'loans: off' breaks promises")
+	flag.DurationVar(&d.settledWithin, "settled-within", settledWithin, "`TIME` that trimtab has")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	d := &demo{binary: *binary, quick: *quick, start: time.Now()}
 	err := d.run(ctx)
 	err = errors.Join(err, d.end())
 	stop()
@@ -59,21 +67,15 @@ func main() {
 }
 
 type demo struct {
-	binary         string
-	quick          bool
+	binary, config string
+	settledWithin  time.Duration
+	disturbed      bool
 	start          time.Time
 	job, neighbour *workload.Job
-	jobUse, useN   func() (time.Duration, error)
+	useJ, useN     func() (time.Duration, error)
 	daemon         *daemontest.Daemon
-
-	free, starved, after       float64 // steps/s, by the job's own lines
-	neighbourFree, neighbourIn float64 // CPUs
-	neighbourStarved           float64
-	knee, quota                float64     // CPUs
-	began                      probes.Host // of measuring
-	trial                      view.Trial
-	final                      view.Container
-	stood                      map[string]runtime.Values // every knob of both containers before the daemon began
+	figures        figures
+	stood          map[string]runtime.Values // every knob of both containers before the daemon began
 }
 
 func (d *demo) say(format string, args ...any) {
@@ -81,12 +83,35 @@ func (d *demo) say(format string, args ...any) {
 }
 
 func (d *demo) run(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{d.startJobs, d.sweep, d.starve, d.tune, d.measure, d.stopDaemon} {
+	if err := d.startJobs(ctx); err != nil {
+		return err
+	}
+	if d.disturbed {
+		ending, cancel := context.WithCancel(ctx)
+		var wait sync.WaitGroup
+		wait.Go(func() { disturb(ending) })
+		defer wait.Wait()
+		defer cancel()
+	}
+	for _, step := range []func(context.Context) error{d.measureFree, d.starve, d.help, d.measureHelped, d.stopDaemon, d.measureAgain} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	return d.judge(ctx)
+	return d.judge()
+}
+
+// disturb takes a CPU for 5 s at random moments until ctx ends.
+func disturb(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Duration((5 + 20*rand.Float64()) * float64(time.Second))):
+		}
+		spin := exec.CommandContext(ctx, "timeout", "5", "sh", "-c", "while :; do :; done")
+		_ = spin.Run() // 124, as timeout ends it
+	}
 }
 
 func (d *demo) startJobs(ctx context.Context) (err error) {
@@ -103,7 +128,7 @@ func (d *demo) startJobs(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if d.jobUse, err = d.job.CPUUsage(ctx); err != nil {
+	if d.useJ, err = d.job.CPUUsage(ctx); err != nil {
 		return err
 	}
 	if d.useN, err = d.neighbour.CPUUsage(ctx); err != nil {
@@ -112,95 +137,143 @@ func (d *demo) startJobs(ctx context.Context) (err error) {
 	return d.job.WaitSteps(ctx, 20)
 }
 
-// sweep finds the knee of this job on this machine, beside this neighbour.
-func (d *demo) sweep(ctx context.Context) error {
-	d.say("measuring it without trimtab: no quota, then a sweep of quotas, to know what there is to win")
-	quotas := []float64{0, 0.5, 0.65, 0.75, 0.85, 0.95, 1.05, 1.2, 0}
-	if d.quick {
-		quotas = []float64{0, 0.6, 0.8, 0.95, 1.1, 0}
+// mark is what the kernel has counted up to an instant.
+type mark struct {
+	at             time.Duration // CLOCK_MONOTONIC
+	host           probes.Host
+	job, neighbour time.Duration
+}
+
+func (d *demo) mark() (m mark, err error) {
+	if m.job, err = d.useJ(); err != nil {
+		return m, err
 	}
-	var err error
-	if d.began, err = host.New("/proc").Read(); err != nil {
+	if m.neighbour, err = d.useN(); err != nil {
+		return m, err
+	}
+	if m.host, err = host.New("/proc").Read(); err != nil {
+		return m, err
+	}
+	m.at = workload.Now()
+	return m, nil
+}
+
+// read waits for one reading.
+func (d *demo) read(ctx context.Context) (r reading, err error) {
+	from, err := d.mark()
+	if err != nil {
+		return r, err
+	}
+	if r.rate, _, err = d.job.RateFor(ctx, readingLength); err != nil {
+		return r, err
+	}
+	to, err := d.mark()
+	if err != nil {
+		return r, err
+	}
+	wall := float64(to.host.AtNs - from.host.AtNs)
+	r.job, r.neighbour = float64(to.job-from.job)/wall, float64(to.neighbour-from.neighbour)/wall
+	busy := float64(to.host.BusyNs + to.host.StealNs - from.host.BusyNs - from.host.StealNs)
+	r.other = max(0, busy/wall-r.job-r.neighbour)
+	return r, nil
+}
+
+// readings takes so many in which nothing else used the machine. One that follows after
+// something else did is left out as well: what waited meanwhile is made good in it.
+func (d *demo) readings(ctx context.Context, n int) (out []reading, err error) {
+	deadline := time.Now().Add(quietWithin)
+	for before := true; len(out) < n; {
+		r, err := d.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		d.figures.readings++
+		if quiet := r.quiet(); quiet && before {
+			out = append(out, r)
+		} else {
+			d.figures.skipped++
+			before = quiet
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("something else used %.2f CPUs of this machine, and did so in most of %s: try again when it is quiet", r.other, quietWithin)
+		}
+	}
+	return out, nil
+}
+
+// settled takes readings under a quota that was set a moment ago.
+func (d *demo) settled(ctx context.Context, n int) ([]reading, error) {
+	if _, _, err := d.job.RateFor(ctx, settleLength); err != nil {
+		return nil, err
+	}
+	return d.readings(ctx, n)
+}
+
+// each is one part of readings.
+func each(rs []reading, of func(reading) float64) []float64 {
+	out := make([]float64, len(rs))
+	for i, r := range rs {
+		out[i] = of(r)
+	}
+	return out
+}
+
+func rate(r reading) float64      { return r.rate }
+func jobCPUs(r reading) float64   { return r.job }
+func neighbour(r reading) float64 { return r.neighbour }
+
+// measureFree measures the job without a quota.
+func (d *demo) measureFree(ctx context.Context) error {
+	if err := d.job.SetQuota(ctx, 0); err != nil {
 		return err
 	}
-	before, at, err := d.neighbourMark()
+	rs, err := d.settled(ctx, freeReadings)
 	if err != nil {
 		return err
 	}
-	var free []float64
-	points, err := d.job.Sweep(ctx, workload.SweepOptions{CPUs: quotas, Settle: 1500 * time.Millisecond, Measure: 4500 * time.Millisecond, Usage: d.jobUse,
-		Each: func(p workload.Point) {
-			name := fmt.Sprintf("%.2f CPUs", p.CPUs)
-			if p.CPUs == 0 {
-				name = "no quota "
-				free = append(free, p.Rate)
-				d.neighbourFree, _ = d.neighbourSince(before, at)
-			}
-			before, at, _ = d.neighbourMark()
-			d.say("   %s  %5.2f steps/s, %.2f CPUs used", name, p.Rate, p.UsedCPUs)
-		}})
-	if err != nil {
-		return err
-	}
-	for _, r := range free {
-		d.free += r / float64(len(free))
-	}
-	knee, _, ok := workload.Knee(points)
-	if !ok {
-		return fmt.Errorf("the sweep found no knee inside it (nearest %.2f CPUs): is this machine busy with something else?", knee)
-	}
-	d.knee = knee
-	d.say("the knee is at %.2f CPUs; without a quota the job makes %.2f steps/s", d.knee, d.free)
+	f := &d.figures
+	f.free, f.freeCPUs = append(f.free, each(rs, rate)...), append(f.freeCPUs, each(rs, jobCPUs)...)
+	d.say("without a quota it makes %.2f steps/s and uses %.2f CPUs", stats.Mean(each(rs, rate)), stats.Mean(each(rs, jobCPUs)))
 	return nil
-}
-
-func (d *demo) neighbourMark() (time.Duration, time.Time, error) {
-	used, err := d.useN()
-	return used, time.Now(), err
-}
-
-func (d *demo) neighbourSince(used time.Duration, at time.Time) (float64, error) {
-	now, err := d.useN()
-	return (now - used).Seconds() / time.Since(at).Seconds(), err
 }
 
 // starve gives the job the quota that its owner got wrong.
 func (d *demo) starve(ctx context.Context) (err error) {
-	d.quota = math.Round(d.knee*starvedShare*100) / 100
-	if err := d.job.SetQuota(ctx, d.quota); err != nil {
+	d.figures.quota = math.Round(stats.Mean(d.figures.freeCPUs)*starvedShare*100) / 100
+	if err := d.job.SetQuota(ctx, d.figures.quota); err != nil {
 		return err
 	}
-	if _, _, err := d.job.RateFor(ctx, 2*time.Second); err != nil {
-		return err
-	}
-	before, at, err := d.neighbourMark()
-	if err != nil {
-		return err
-	}
-	if d.starved, _, err = d.job.RateFor(ctx, 8*time.Second); err != nil {
-		return err
-	}
-	if d.neighbourStarved, err = d.neighbourSince(before, at); err != nil {
+	if err := d.measureOwn(ctx); err != nil {
 		return err
 	}
 	if d.stood, err = d.knobs(ctx); err != nil {
 		return err
 	}
-	d.say("its owner's quota of %.2f CPUs leaves it %.2f steps/s", d.quota, d.starved)
+	d.figures.ownStood = string(d.stood[d.job.Name][runtime.KnobCPUQuota])
 	return nil
 }
 
-// tune starts the daemon and follows it until a trial was kept.
-func (d *demo) tune(ctx context.Context) (err error) {
-	d.say("starting trimtab")
-	d.daemon, err = daemontest.Start(ctx, daemontest.Options{Binary: d.binary})
+// measureOwn measures the job under its owner's quota.
+func (d *demo) measureOwn(ctx context.Context) error {
+	rs, err := d.settled(ctx, ownReadings)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, trialsAtMax)
-	defer cancel()
+	f := &d.figures
+	f.starved, f.neighbourStarved = append(f.starved, each(rs, rate)...), append(f.neighbourStarved, each(rs, neighbour)...)
+	d.say("its owner's quota of %.2f CPUs leaves it %.2f steps/s", f.quota, stats.Mean(each(rs, rate)))
+	return nil
+}
+
+// help starts the daemon and follows it until a loan has settled, or its time is over.
+func (d *demo) help(ctx context.Context) (err error) {
+	d.say("starting trimtab")
+	d.daemon, err = daemontest.Start(ctx, daemontest.Options{Binary: d.binary, Config: d.config})
+	if err != nil {
+		return err
+	}
 	seen := 0
-	for {
+	for deadline := time.Now().Add(d.settledWithin); ; {
 		records, err := d.daemon.History(ctx)
 		if err != nil {
 			return fmt.Errorf("%w; the daemon said:\n%s", err, d.daemon.Log())
@@ -211,32 +284,36 @@ func (d *demo) tune(ctx context.Context) (err error) {
 			}
 		}
 		c, err := d.daemon.Container(ctx, d.job.Name)
-		if err == nil && len(c.Trials) > 0 && c.Trials[0].Outcome == view.OutcomeKept {
-			d.trial, d.final = c.Trials[0], c
+		if err == nil && c.Loan != nil && c.Loan.Settled { // called in and lent anew later, it has to settle again
+			d.figures.granted, _ = c.Now[runtime.KnobCPUQuota].CPUs()
 			return nil
+		}
+		if time.Now().After(deadline) {
+			d.say("no loan has settled within %s", d.settledWithin)
+			return nil // the promises will say what that means
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("no change was kept within %s; the daemon said:\n%s", trialsAtMax, d.daemon.Log()), d.robbed())
+			return ctx.Err()
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
 }
 
-// measure takes the job's own word for what came of it.
-func (d *demo) measure(ctx context.Context) (err error) {
-	before, at, err := d.neighbourMark()
+// measureHelped takes the job's own word for what came of it.
+func (d *demo) measureHelped(ctx context.Context) error {
+	rs, err := d.readings(ctx, helpReadings)
 	if err != nil {
 		return err
 	}
-	if d.after, _, err = d.job.RateFor(ctx, 12*time.Second); err != nil {
+	f := &d.figures
+	f.helped, f.neighbourHelped = each(rs, rate), each(rs, neighbour)
+	var c view.Container
+	if c, err = d.daemon.Container(ctx, d.job.Name); err != nil {
 		return err
 	}
-	if d.neighbourIn, err = d.neighbourSince(before, at); err != nil {
-		return err
-	}
-	if d.final, err = d.daemon.Container(ctx, d.job.Name); err != nil {
-		return err
+	if f.granted == 0 {
+		f.granted, _ = c.Now[runtime.KnobCPUQuota].CPUs()
 	}
 	text, err := d.daemon.Run(ctx, "explain", d.job.Name)
 	if err != nil {
@@ -246,69 +323,52 @@ func (d *demo) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// robbed tells of what makes figures worse, and a demo can do nothing about.
-func (d *demo) robbed() error {
-	now, err := host.New("/proc").Read()
-	if err != nil {
+// stopDaemon ends it and holds every limit against what stood before.
+func (d *demo) stopDaemon(ctx context.Context) error {
+	d.say("stopping trimtab: it puts everything back")
+	if err := d.daemon.Stop(); err != nil {
 		return err
 	}
-	if stolen := now.StolenSince(d.began); stolen > maxStolen {
-		return fmt.Errorf("%.1f %% of this machine's CPU time was taken by its hypervisor meanwhile: try again when its host is less busy", 100*stolen)
-	}
-	return nil
-}
-
-func (d *demo) stopDaemon(context.Context) error {
-	d.say("stopping trimtab: it puts everything back")
-	return d.daemon.Stop()
-}
-
-// judge prints the summary and checks the promises.
-func (d *demo) judge(ctx context.Context) error {
-	granted, _ := d.final.Now[runtime.KnobCPUQuota].CPUs()
 	stands, err := d.knobs(ctx)
 	if err != nil {
 		return err
 	}
-	back, kept := stands[d.job.Name][runtime.KnobCPUQuota], 0
-	var changed []string
+	f := &d.figures
+	f.ownBack = string(stands[d.job.Name][runtime.KnobCPUQuota])
 	for name, before := range d.stood {
 		for k, v := range before {
+			f.limits++
 			if now := stands[name][k]; now != v {
-				changed = append(changed, fmt.Sprintf("%s's %s was %s and is %s", name, k, v, now))
+				f.changed = append(f.changed, fmt.Sprintf("%s's %s was %s and is %s", name, k, v, now))
 			}
-			kept++
 		}
 	}
-	due := min(d.neighbourStarved, 1) // two equal weights on two CPUs entitle each to one
-	// In steps/s where trimtab confirmed them, else as a gain over the rate before.
-	predicted, measured, unit := d.trial.Predicted, d.after, "steps/s"
-	if !d.final.Rate.Steps {
-		predicted, measured, unit = d.trial.Predicted/d.trial.Before, d.after/d.starved, "times the rate before"
+	return nil
+}
+
+// measureAgain measures once more what was measured before trimtab: a machine changes within
+// a minute, and trimtab is judged by both.
+func (d *demo) measureAgain(ctx context.Context) error {
+	d.say("measuring once more without it")
+	if err := d.measureOwn(ctx); err != nil {
+		return err
 	}
-	fmt.Printf("Summary, all measured in this run; steps/s as the job itself printed them\n")
-	fmt.Printf("  before        %6.2f steps/s on %.2f CPUs\n", d.starved, d.quota)
-	fmt.Printf("  after         %6.2f steps/s on %.2f CPUs   (%+.0f %%)\n", d.after, granted, 100*(d.after/d.starved-1))
-	fmt.Printf("  without quota %6.2f steps/s\n", d.free)
-	for _, ch := range d.trial.Changes {
-		fmt.Printf("  change        %s %s → %s\n", ch.Knob, ch.From, ch.To)
-	}
-	fmt.Printf("  read back     cpu.quota %s after trimtab ended, %.2f CPUs before it began\n\n", back, d.quota)
+	return d.measureFree(ctx)
+}
+
+// judge prints the summary and the promises.
+func (d *demo) judge() error {
+	fmt.Printf("\n%s\n", summary(d.figures))
 	ok := true
-	check := func(good bool, format string, args ...any) {
+	for _, p := range judge(d.figures) {
 		mark := "ok  "
-		if !good {
+		if !p.kept {
 			mark, ok = "MISS", false
 		}
-		fmt.Printf("  %s %s\n", mark, fmt.Sprintf(format, args...))
+		fmt.Printf("  %s %s\n", mark, p.text)
 	}
-	check(d.after >= minOfFree*d.free, "rate is %.0f %% of that without a quota (promised: %.0f %%)", 100*d.after/d.free, 100*minOfFree)
-	check(granted <= maxOfKnee*d.knee, "granted %.2f CPUs, %.2f × the knee of %.2f (promised: at most %.1f)", granted, granted/d.knee, d.knee, maxOfKnee)
-	check(math.Abs(predicted/measured-1) <= maxMiss, "predicted %.2f %s, came %.2f: off by %.1f %% (promised: at most %.0f %%)", predicted, unit, measured, 100*math.Abs(predicted/measured-1), 100*maxMiss)
-	check(d.neighbourIn >= minOfDue*due, "the neighbour used %.2f CPUs before and %.2f after; it is entitled to 1.00 (promised: %.0f %% of what it had of that)", d.neighbourStarved, d.neighbourIn, 100*minOfDue)
-	check(len(changed) == 0 && back == runtime.QuotaFromCPUs(d.quota, runtime.DefaultPeriodUs), "every limit is back, of %d of both containers%s", kept, strings.Join(append([]string{""}, changed...), "; "))
 	if !ok {
-		return errors.Join(errors.New("a promise was not kept"), d.robbed())
+		return errors.New("a promise was not kept")
 	}
 	fmt.Printf("\nEverything kept, in %.0f s.\n", time.Since(d.start).Seconds())
 	return nil

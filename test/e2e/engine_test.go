@@ -67,7 +67,7 @@ func TestDockerRestartedUnderTheDaemon(t *testing.T) {
 			t.Log(run.Log())
 		}
 	})
-	before := until(t, run, "restarted", "to be given what it needs", kept)
+	before := until(t, run, "restarted", "to be given what it needs", settled)
 	given := quota()
 	if given < 0.3 {
 		t.Fatalf("%.2f CPUs stand", given)

@@ -77,8 +77,7 @@ func TestDeviceBoundThenIdle(t *testing.T) {
 	}
 }
 
-// TestStarvedLoadersOfAGPUJob: the whole loop before a device: found, given,
-// proved, restored.
+// TestStarvedLoadersOfAGPUJob: the whole loop before a device: lent, settled, restored.
 func TestStarvedLoadersOfAGPUJob(t *testing.T) {
 	node := gpuNode(t)
 	j := gpuJob(t, node, "tune", "--kernels", "10", "--kernel-us", "2000", "--sync", "blocking", "--loader-threads", "2", "--loader-ms", "30")
@@ -86,8 +85,7 @@ func TestStarvedLoadersOfAGPUJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := daemon(t, daemontest.Options{Env: node.Env()})
-	until(t, d, j.Name, "to be found starved", bound(policies.ClassInput, policies.CauseThrottled))
-	c := until(t, d, j.Name, "to be mended", kept)
+	c := until(t, d, j.Name, "to be helped", settled)
 	if !c.HasGain || c.Gain < 0.3 {
 		t.Errorf("gain %.2f", c.Gain)
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/policies/knee"
+	"github.com/trimtab/trimtab/policies/lend"
+	"github.com/trimtab/trimtab/policies/share"
 	"github.com/trimtab/trimtab/probes"
 	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
 	"github.com/trimtab/trimtab/probes/cuda"
@@ -28,7 +30,7 @@ import (
 	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/loop"
 	"github.com/trimtab/trimtab/tuner/originals"
@@ -75,11 +77,13 @@ func (c *check) launch(ctx context.Context, j *job, s settings) (*daemon, error)
 		cfg.Budget.Job = 0 // none is kept
 	}
 	opts := loop.Options{
-		Engines: []runtime.Engine{engine}, Probes: all, ReadHost: d.readHost(log), Policy: knee.New(knee.Defaults()),
+		Engines: []runtime.Engine{engine}, Probes: all, ReadHost: d.readHost(log), Policies: func(k *policies.Constants) []policies.Policy {
+			return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
+		},
 		Actuator: actuator.New(actuator.Options{Engines: map[string]actuator.Engine{engine.Name(): engine},
 			Store:     originals.New(originals.Options{Dir: filepath.Join(s.dir, "originals")}),
 			Preflight: green, CheckGPU: reaches, Logger: log}),
-		Manuals: manuals, Holds: &noHolds{}, Preflight: why, Settings: loop.Settings{Core: core.Defaults(), Rules: cfg.Rules(), EnrolHost: cfg.Host,
+		Manuals: manuals, Holds: &noHolds{}, Preflight: why, Settings: loop.Settings{Core: control.Defaults(), Rules: cfg.Rules(), EnrolHost: cfg.Host,
 			BudgetCPU: cfg.Budget.CPU, BudgetMemory: uint64(cfg.Budget.Memory), BudgetJob: cfg.Budget.Job, LoadedAt: time.Now()},
 		Mode: s.mode, Tick: time.Second, Version: "gpu-check", Log: log,
 	}

@@ -10,12 +10,15 @@ import (
 
 // The goals for the default policy.
 const (
-	defaultPolicy = "knee"
-	goalOfBest    = 0.97 // of the best static allocation's sum, at steady state
-	goalRival     = 0.98 // of any rival's sum, by the lower end of the interval
-	goalGain      = 1.02 // of a rival's sum that a static allocation surely reaches: something to gain
-	goalStarved   = 2.3  // times a starved job's rate at its static share
-	goalSeconds   = 10.0 // in which it is reached, or in so many steps of the starved job
+	defaultPolicy = "trimtab"
+	goalFree      = 0.995 // of the sum without quotas
+	goalGrant     = 3.0   // seconds from the first throttled second to the first grant, of 95 of 100
+	goalRight     = 0.97  // of what is one's own, in any five seconds
+	goalOfBest    = 0.97  // of the best static allocation's sum, at steady state
+	goalRival     = 0.98  // of any rival's sum, by the lower end of the interval
+	goalGain      = 1.02  // of a rival's sum that a static allocation surely reaches: something to gain
+	goalStarved   = 2.3   // times a starved job's rate at its static share
+	goalSeconds   = 10.0  // in which it is reached, or in so many steps of the starved job
 	goalSteps     = 20.0
 	goalEntitled  = 0.97
 	goalReached   = 0.95 // of its own final rate: "time to 95 %"
@@ -53,6 +56,11 @@ type line struct {
 	// until it was goalStarved times, the longest of the jobs' medians; negative: not within the run.
 	Starved, After float64
 	Within         float64 // the seconds that the goal allows
+	// Grants are the seconds from the first throttled second to the first grant, of all live runs.
+	// Right is the least of its own that a job used in any five seconds, and whose.
+	Grants   []float64
+	Right    float64
+	RightJob string
 }
 
 // notLive stands for seconds of what was not at work.
@@ -161,7 +169,14 @@ func (s *session) line(name string, runs []run, static stretch, limit string) li
 	if l.Live == 0 {
 		l.To95, atWork = notLive, runs
 	}
+	l.Right = math.Inf(1)
 	for _, r := range atWork {
+		if r.trace != nil {
+			l.Grants = append(l.Grants, r.trace.grants(r.up)...)
+			if least, job := r.trace.least(s.due(static)); least < l.Right {
+				l.Right, l.RightJob = least, s.mix.jobs[job].name
+			}
+		}
 		l.Moving = l.Moving || r.Moving
 		to95 = append(to95, s.to95(r))
 		changes = append(changes, float64(r.Changes))
@@ -284,9 +299,44 @@ func (s *session) goals(lines []line, limit string) (out []goal) {
 		}
 		out = append(out, g)
 	}
+	if free := s.ratios(defaultPolicy, "free"); len(free) > 0 {
+		out = append(out, atLeast(fmt.Sprintf("%s: ≥ %.1f %% of no quotas", defaultPolicy, 100*goalFree), figureOf(free), goalFree))
+	}
+	if n := len(l.Grants); n > 0 {
+		p95 := slices.Sorted(slices.Values(l.Grants))[min(n-1, int(math.Ceil(0.95*float64(n)))-1)]
+		out = append(out, verdictOf(fmt.Sprintf("%s: first grant within %.0f s of the first throttled second, of 95 of 100", defaultPolicy, goalGrant), p95 <= goalGrant, fmt.Sprintf("%.1f s, of %d", p95, n)))
+	}
+	if !math.IsInf(l.Right, 1) {
+		what, least := fmt.Sprintf("%s: no job below %.2f of its own in any 5 s", defaultPolicy, goalRight), goalRight
+		why := fmt.Sprintf("%s: %.3f", l.RightJob, l.Right)
+		if e := slices.IndexFunc(lines, func(l line) bool { return l.Policy == nameStatic }); e >= 0 && !math.IsInf(lines[e].Right, 1) {
+			least = min(least, lines[e].Right)
+			why += fmt.Sprintf("; where nobody tunes, %s: %.3f", lines[e].RightJob, lines[e].Right)
+		}
+		out = append(out, verdictOf(what, l.Right >= least, why))
+	}
 	g := atLeast(fmt.Sprintf("%s: no job below %.2f of its entitlement", defaultPolicy, goalEntitled), l.Fall, goalEntitled)
 	g.Why = l.FallJob + ": " + g.Why
 	return append(out, g)
+}
+
+func verdictOf(what string, met bool, why string) goal {
+	if met {
+		return goal{What: what, Result: "met", Why: why}
+	}
+	return goal{What: what, Result: "MISS", Why: why}
+}
+
+// due is what is each job's own, CPUs: what it uses at equal shares, and of a stranger no more
+// than its share.
+func (s *session) due(static stretch) []float64 {
+	due := slices.Clone(static.CPUs)
+	for i, j := range s.mix.jobs {
+		if j.stranger {
+			due[i] = min(due[i], share(s.mix))
+		}
+	}
+	return due
 }
 
 func afterText(after float64) string {

@@ -39,9 +39,9 @@ func (o options) length(name string) float64 {
 	switch {
 	case kindOf(name) == kindRival && rivals.Steady(name):
 		return o.measure + 1
-	case name == "bottleneck", name == "climb":
+	case name == "climb":
 		return o.slow
-	case name == learns, name == "burst":
+	case name == "burst":
 		return max(0.65*o.seconds, o.measure+2)
 	}
 	return o.seconds

@@ -1,4 +1,4 @@
-// Command regret holds trimtab's policies against the best static allocation that a
+// Command regret holds trimtab against the best static allocation that a
 // search finds, and against rivals, on mixes of real containers: PyTorch DataLoader
 // jobs and jobs on virtual GPUs that share this machine's CPUs. It needs root, Docker,
 // the training image, a C++ compiler and bin/trimtab (`make bench-regret` makes them).
@@ -40,7 +40,7 @@ func command(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("regret", flag.ExitOnError)
 	flags.StringVar(&o.binary, "trimtab", "bin/trimtab", "the `FILE` to measure")
 	only := flags.String("only", "", "comma-separated mixes instead of all: "+strings.Join(mixNames(), ", "))
-	names := flags.String("policies", "knee,free,bottleneck,similarity,proportional,percentile,burst,climb", "comma-separated policies of trimtab, and rivals: "+strings.Join(rivals.Names(), ", "))
+	names := flags.String("policies", "trimtab,free,proportional,percentile,burst,climb", "comma-separated trimtab and rivals: "+strings.Join(rivals.Names(), ", "))
 	flags.IntVar(&o.repeats, "repeats", 3, "rounds: the default policy lives through each, the others through the first")
 	flags.Float64Var(&o.seconds, "seconds", 24, "of one live run (of each phase)")
 	flags.Float64Var(&o.slow, "slow", 28, "seconds of one live run of what moves step by step")
@@ -51,7 +51,7 @@ func command(ctx context.Context, args []string) error {
 	flags.Float64Var(&o.minutes, "minutes", 0, "for all mixes: a mix whose part is over begins no further `ROUND`s (0: no bound)")
 	flags.Float64Var(&o.speed, "speed", 120, "times as fast as published that the percentile recommender's clock runs")
 	flags.BoolVar(&o.verbose, "v", false, "say what each policy changed, and when")
-	flags.StringVar(&o.record, "record", "", "`FOLDER` for a recording of each live run of trimtab (trimtab lab replay)")
+	flags.StringVar(&o.record, "record", "", "`FOLDER` for a recording of each live run of trimtab (trimtab replay)")
 	dir := flags.String("out", ".cache/regret-results", "`FOLDER` for each mix's figures as JSON and text, and a summary, written as each ends")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -178,7 +178,7 @@ func TestJudge(t *testing.T) {
 	if rep.Limit != nameBest {
 		t.Errorf("the limit is %q", rep.Limit)
 	}
-	want := map[int]string{0: "met", 1: "MISS", 2: "met", 3: "met"}
+	want := map[int]string{0: "met", 1: "MISS", 2: "met", 3: "MISS", 4: "met"}
 	if len(rep.Goals) != len(want) {
 		t.Fatalf("%+v", rep.Goals)
 	}

@@ -133,22 +133,21 @@ func (f figure) MarshalJSON() ([]byte, error) {
 
 // how explains the columns once.
 func (o options) how() string {
-	return fmt.Sprintf(howText, defaultPolicy, o.repeats, learns, o.seconds, o.slow, o.repeats, o.measure, o.still, goalStarved, o.speed)
+	return fmt.Sprintf(howText, defaultPolicy, o.repeats, o.seconds, o.slow, o.repeats, o.measure, o.still, goalStarved, o.speed)
 }
 
 const howText = `
 How: containers keep running; between runs only limits change. Rounds of all variants, each in another order. A live run begins at equal shares, with
 a fresh daemon and an empty store, or the rival in a process of its own. %[1]s is live in each of %[2]d rounds. All others are live in the first; in later
 rounds the limits that each left at the end are measured again, standing still, without its process. Where two left the same limits, one measurement
-counts for both. ~: limits still changed in the steady state of a live run, so that what was measured again is one moment of it. %[3]s starts with the store
-that %[1]s's first run filled. A live run takes %.0[4]f s, %.0[5]f s where a policy moves step by step, less where it
+counts for both. ~: limits still changed in the steady state of a live run, so that what was measured again is one moment of it. A live run takes %.0[3]f s, %.0[4]f s where a policy moves step by step, less where it
 decides within seconds (of each phase, where jobs change in the middle). The best static allocation is
 searched by short looks at few candidates (equal shares; no quotas; weights by what jobs needed alone; then one change after the other of what is furthest
 off), so it is a lower bound of the limit; its winner is measured again in each round, and where equal shares came to more, those are the limit. Proportional shares are run where a job holds several devices; elsewhere they are
 equal shares. Rates are the jobs' own step lines. Normalised: over the rate alone on the machine without limits, others stopped; measured once for jobs that
-are started alike. Intervals: Student's, 95 %%, over %[6]d rounds. Steady state: the last %.0[7]f s of each live run (of each phase), or %.0[8]f s of what stands still. "Of the
+are started alike. Intervals: Student's, 95 %%, over %[5]d rounds. Steady state: the last %.0[6]f s of each live run (of each phase), or %.0[7]f s of what stands still. "Of the
 best": over the best static allocation's sum in the same round. "95 %% after": seconds from the start of the policy (of the last phase) until the sum over 2 s
 is first at 95 %% of its final value. "Least of entitlement": over whole live runs, the job that had least of its rate at its equal share (a stranger: of its
-CPU time up to its share). Starved job: final rate over that at its equal share, and seconds until it was %.1[9]f times that. The percentile recommender's clock runs
-%.0[10]f times as fast as published.
+CPU time up to its share). Starved job: final rate over that at its equal share, and seconds until it was %.1[8]f times that. The percentile recommender's clock runs
+%.0[9]f times as fast as published.
 `

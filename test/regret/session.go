@@ -42,8 +42,6 @@ type session struct {
 	runs     []run
 	stood    map[string][]alloc // what each left standing at the end of its live run's phases
 	skip     map[string]bool
-	// learnt is where the policy that learns finds what was known before; "": nothing ran yet.
-	learnt string
 }
 
 // run is one policy on one mix, once.
@@ -63,6 +61,8 @@ type run struct {
 	Told    string      `json:"told,omitempty"`
 	rolling [][]float64 // of the last phase
 	lastEnd []float64   // steady rates of the last phase alone
+	trace   *trace      // of a live run, from when it was up
+	up      time.Duration
 }
 
 func (s *session) say(format string, args ...any) {
@@ -120,11 +120,6 @@ func (s *session) round(ctx context.Context, repeat int, order []string) error {
 			continue
 		}
 		r, err := s.once(ctx, name, repeat)
-		if errors.Is(err, errUnknownPolicy) {
-			s.say("%v: left out", err)
-			s.skip[name] = true
-			continue
-		}
 		if err != nil {
 			return err
 		}
@@ -191,7 +186,12 @@ func (s *session) still(ctx context.Context, name string, repeat int, all []allo
 		if err := s.bed.sleep(ctx, seconds(s.mix.settle+0.5)); err != nil {
 			return r, err
 		}
+		sampled, err := s.bed.trace(ctx)
+		if err != nil {
+			return r, err
+		}
 		got, err := s.bed.watch(ctx, seconds(s.o.still))
+		r.trace = sampled()
 		if err != nil {
 			return r, err
 		}
@@ -223,6 +223,12 @@ func (s *session) live(ctx context.Context, name string, repeat int) (r run, err
 	if err != nil {
 		return r, err
 	}
+	r.up = workload.Now()
+	sampled, err := s.bed.trace(ctx)
+	if err != nil {
+		return r, errors.Join(err, endOf(stop))
+	}
+	defer func() { r.trace = sampled() }()
 	stopped := false
 	defer func() {
 		if !stopped {
@@ -237,6 +243,11 @@ func (s *session) live(ctx context.Context, name string, repeat int) (r run, err
 	stopped = true
 	r.Changes, r.Told, err = stop()
 	return r, err
+}
+
+func endOf(stop func() (int, string, error)) error {
+	_, _, err := stop()
+	return err
 }
 
 // phases lets a variant work and measures the end of each phase.

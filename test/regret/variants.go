@@ -49,9 +49,6 @@ func kindOf(name string) kind {
 	return kindTrimtab
 }
 
-// errUnknownPolicy: this build has no policy of that name.
-var errUnknownPolicy = errors.New("this build has no such policy")
-
 // start sets a variant to work on a bed; stop ends it and says how many changes of
 // knobs it made. All that it changed is still in place then.
 func (s *session) start(ctx context.Context, name string, repeat int) (stop func() (changes int, told string, err error), err error) {
@@ -72,16 +69,9 @@ func (s *session) startTrimtab(ctx context.Context, policy string, repeat int) (
 	if s.bed.node != nil {
 		env = s.bed.node.Env()
 	}
-	dir, err := s.store(policy, repeat)
-	if err != nil {
-		return nil, err
-	}
 	began := time.Now()
-	d, err := daemontest.Start(ctx, daemontest.Options{Binary: s.o.binary, Dir: dir, Config: onlyOurs + "policy: " + policy + "\n", Env: env})
+	d, err := daemontest.Start(ctx, daemontest.Options{Binary: s.o.binary, Config: onlyOurs, Env: env})
 	if err != nil {
-		if strings.Contains(err.Error(), "is not known; there is") {
-			return nil, fmt.Errorf("policy %s: %w", policy, errUnknownPolicy)
-		}
 		return nil, err
 	}
 	return func() (int, string, error) {
@@ -93,7 +83,7 @@ func (s *session) startTrimtab(ctx context.Context, policy string, repeat int) (
 			}
 			after := time.Unix(0, r.UnixNs).Sub(began).Seconds()
 			switch r.Kind {
-			case view.RecordChange, view.RecordRollback:
+			case view.RecordChange, view.RecordLoan, view.RecordRollback:
 				changes++
 				told += fmt.Sprintf("%6.1f s  %s %s\n", after, r.Name, r.Text)
 			case view.RecordTrial, view.RecordRefused, view.RecordYield:
@@ -104,40 +94,10 @@ func (s *session) startTrimtab(ctx context.Context, policy string, repeat int) (
 			told += whyNot(ctx, d)
 		}
 		if s.o.record != "" {
-			err = errors.Join(err, s.keep(context.WithoutCancel(ctx), d, policy, repeat))
+			err = errors.Join(err, d.Record(context.WithoutCancel(ctx), filepath.Join(s.o.record, fmt.Sprintf("%s-%s-%d.trimtab", s.mix.name, policy, repeat))))
 		}
 		return changes, told, errors.Join(err, d.Close())
 	}, nil
-}
-
-// keep copies what a daemon recorded of a live run.
-func (s *session) keep(ctx context.Context, d *daemontest.Daemon, policy string, repeat int) error {
-	if err := os.MkdirAll(s.o.record, 0o755); err != nil {
-		return err
-	}
-	file := filepath.Join(s.o.record, fmt.Sprintf("%s-%s-%d.trimtab", s.mix.name, policy, repeat))
-	_, err := d.Run(ctx, "record", file, "--flight", "--state-dir", filepath.Join(d.Dir, "state"))
-	return err
-}
-
-// learns names the policy that lives on what it knows from before: it goes on with the
-// store that the default policy's first run has filled.
-const learns = "similarity"
-
-// store is the folder of a policy's daemon; "": a fresh one.
-func (s *session) store(policy string, repeat int) (string, error) {
-	if policy != learns && (policy != defaultPolicy || repeat > 0) {
-		return "", nil
-	}
-	if s.learnt == "" {
-		dir, err := os.MkdirTemp("", "trimtab-regret-*")
-		if err != nil {
-			return "", err
-		}
-		s.learnt = dir
-		s.bed.cleanup = append(s.bed.cleanup, func() error { return os.RemoveAll(dir) })
-	}
-	return s.learnt, nil
 }
 
 // whyNot is what the daemon says of containers that it did not change.

@@ -47,3 +47,27 @@ func Student975(freedom int) float64 {
 	n := float64(freedom)
 	return z + (z*z*z+z)/(4*n) + (5*z*z*z*z*z+16*z*z*z+3*z)/(96*n*n)
 }
+
+// Ratio95 is the ratio of two positive quantities' means and its 95 % confidence interval, by
+// Welch's test of their logarithms; two values each at least.
+func Ratio95(of, over []float64) (ratio, low, high float64) {
+	mean := func(xs []float64) (mean, variance float64) {
+		logs := make([]float64, len(xs))
+		for i, x := range xs {
+			logs[i] = math.Log(max(x, math.SmallestNonzeroFloat64))
+		}
+		mean = Mean(logs)
+		for _, x := range logs {
+			variance += (x - mean) * (x - mean)
+		}
+		return mean, variance / float64(len(xs)-1) / float64(len(xs))
+	}
+	a, va := mean(of)
+	b, vb := mean(over)
+	half := 0.0
+	if v := va + vb; v > 0 {
+		freedom := v * v / (va*va/float64(len(of)-1) + vb*vb/float64(len(over)-1))
+		half = Student975(int(freedom)) * math.Sqrt(v)
+	}
+	return math.Exp(a - b), math.Exp(a - b - half), math.Exp(a - b + half)
+}

@@ -25,3 +25,15 @@ func TestMedian(t *testing.T) {
 		t.Error("median")
 	}
 }
+
+// TestRatio95: a tenth more, without a spread and with one.
+func TestRatio95(t *testing.T) {
+	if r, low, high := Ratio95([]float64{11, 11}, []float64{10, 10}); !near(r, 1.1, 1e-9) || low != r || high != r {
+		t.Errorf("%.4f (%.4f … %.4f)", r, low, high)
+	}
+	// logs 1, 2, 3 against 0: a mean of 2, s/√n = 0.5774, t(2) = 4.303
+	r, low, high := Ratio95([]float64{math.E, math.Exp(2), math.Exp(3)}, []float64{1, 1, 1})
+	if !near(math.Log(r), 2, 1e-9) || !near(math.Log(low), -0.4844, 1e-3) || !near(math.Log(high), 4.4844, 1e-3) {
+		t.Errorf("%.4f (%.4f … %.4f)", r, low, high)
+	}
+}

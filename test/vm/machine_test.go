@@ -45,7 +45,6 @@ func TestMachine(t *testing.T) {
 			suite{"Docker by its API", "docker", "TestConformsByDockerAPI/host/" + memoryCases},
 			suite{"containerd", "containerd", "TestConformsUnderSystemd/host/" + memoryCases})},
 		{"each knob is moved by a plan, read back, and put back", eachKnob},
-		{"a job far from its GPU is tried on the CPUs near it", near},
 		{"daemon-reload leaves limits as trimtab set them", reloadKeepsLimits},
 		{"daemon-reload leaves a GPU that systemd knows", reloadKeepsKnown},
 		{"daemon-reload takes a hook's GPU, and trimtab gives it back", reloadIsHealed},

@@ -96,18 +96,19 @@ func sandbox(t *testing.T, m *machine) {
 
 func changed(c view.Container) bool { return len(c.Changed) > 0 }
 
-func kept(c view.Container) bool {
-	return changed(c) && len(c.Trials) > 0 && c.Trials[0].Outcome == view.OutcomeKept
+// settled: it has a loan of all that it may have, or of what is known to be enough, and no trial runs.
+func settled(c view.Container) bool {
+	if !changed(c) || c.Loan == nil || c.Trial != nil || c.Rate.PerSecond <= 0 {
+		return false
+	}
+	return c.Loan.Settled || c.Enrolment.CPU.Max > 0 && c.Loan.Own+c.Loan.CPUs >= c.Enrolment.CPU.Max-0.005
 }
 
-// settled: something stands, and no trial runs. A daemon that took over has had none.
-func settled(c view.Container) bool { return changed(c) && c.Trial == nil && c.Rate.PerSecond > 0 }
-
-// steady waits until the job's quota is proved, pauses, so that nothing new is tried
+// steady waits until the job has its loan, pauses, so that nothing new is tried
 // while it is looked at, and returns it with the function that ends the pause.
 func (m *machine) steady(t *testing.T) (quota string, resume func()) {
 	t.Helper()
-	until(t, "a proved change", func() (string, bool) {
+	until(t, "a loan that stands", func() (string, bool) {
 		m.untilContainer(t, "job", "a settled change", settled)
 		m.sh(t, "trimtab pause")
 		if c := m.container(t, "job"); !settled(c) {
@@ -120,7 +121,7 @@ func (m *machine) steady(t *testing.T) (quota string, resume func()) {
 }
 
 func tunes(t *testing.T, m *machine) {
-	c := m.untilContainer(t, "job", "a kept change", kept)
+	c := m.untilContainer(t, "job", "a settled loan", settled)
 	now := m.quota(t, "job")
 	if now == owners {
 		t.Fatalf("it says that it changed %v, and %q stands", c.Changed, now)
@@ -128,7 +129,7 @@ func tunes(t *testing.T, m *machine) {
 	if after := m.rate(t); after < 1.2*m.before {
 		t.Errorf("the job printed %.2f steps/s before and %.2f after", m.before, after)
 	} else {
-		t.Logf("%q; %.2f steps/s, then %.2f; predicted %.2f; rate from %s", now, m.before, after, c.Trials[0].Predicted, c.Rate.Source)
+		t.Logf("%q; %.2f steps/s, then %.2f; %s; rate from %s", now, m.before, after, c.Loan.Why, c.Rate.Source)
 	}
 	if got := m.sh(t, "docker inspect -f '{{.HostConfig.NanoCpus}}' job"); got != "150000000" {
 		t.Errorf("docker inspect shows %s", got)

@@ -39,6 +39,8 @@ type Options struct {
 	Args  []string // of the script
 	// Script is a file of test/workloads, "dataloader.py".
 	Script string
+	// Command runs instead of a script, where there is one.
+	Command []string
 	// DockerArgs go to `docker run` before the image: labels, limits, mounts. Without
 	// a --network among them the container has only loopback.
 	DockerArgs []string
@@ -100,7 +102,11 @@ func Start(ctx context.Context, o Options) (*Job, error) {
 		args = append(args, "--network", "none") // loopback is there; starts sooner, and needs no bridge
 	}
 	args = append(args, o.DockerArgs...)
-	args = append(args, image, "python3", "-u", o.Script)
+	if args = append(args, image); o.Command != nil {
+		args = append(args, o.Command...)
+	} else {
+		args = append(args, "python3", "-u", o.Script)
+	}
 	id, err := docker(ctx, append(args, o.Args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("workload %s: %w", o.Name, err)

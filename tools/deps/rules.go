@@ -51,9 +51,9 @@ func trimtabRules() rules {
 		},
 		pure: []string{
 			"runtime", "probes", "policies", "policies/**",
-			"tuner/window", "tuner/verdict", "tuner/trial", "tuner/response", "tuner/arbiter", "tuner/guard", "tuner/core", "tuner/enrol", "tuner/view", "tuner/budget", "tuner/idle", "tuner/heal", "tuner/fingerprint",
+			"tuner/observe", "tuner/verdict", "tuner/trial", "tuner/model", "tuner/allocate", "tuner/guard", "tuner/control", "tuner/enrol", "tuner/view", "tuner/budget", "tuner/idle", "tuner/heal", "tuner/fingerprint",
 			"tuner/lab/**", // the simulators: equal seeds, equal figures
-			"tuner/window/**", "tuner/verdict/**", "tuner/trial/**", "tuner/guard/**", "tuner/core/**", "tuner/enrol/**", "tuner/budget/**", "tuner/idle/**",
+			"tuner/observe/**", "tuner/verdict/**", "tuner/trial/**", "tuner/guard/**", "tuner/control/**", "tuner/allocate/**", "tuner/model/**", "tuner/enrol/**", "tuner/budget/**", "tuner/idle/**",
 		},
 		deny: map[string]string{
 			"os": "files and the environment", "os/*": "files and processes", "io/ioutil": "files",

@@ -34,6 +34,7 @@ type Engine interface {
 type Store interface {
 	Load(id runtime.ID) (f originals.File, ok bool, err error)
 	List() ([]originals.File, error)
+	Lives(id runtime.ID) ([]originals.File, error)
 	Save(f originals.File) error
 	Remove(id runtime.ID) error
 	Sweep() error

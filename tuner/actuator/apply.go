@@ -18,6 +18,7 @@ type part struct {
 	now     runtime.Values
 	results []*ChangeResult
 	began   bool // an engine write was sent
+	stored  bool // the engine keeps what is written beyond the container's life
 }
 
 // Apply carries out a plan: all of it, or, where a container yields, refuses or
@@ -133,6 +134,9 @@ func (p *part) intend() runtime.Values {
 			k = originals.Knob{Original: p.now[ch.Knob]}
 		}
 		k.Writing = ch.To
+		if p.stored && k.Stored == "" {
+			k.Stored = k.Original // from now on its record is to be looked at
+		}
 		p.file.Knobs[ch.Knob] = k
 		set[ch.Knob] = ch.To
 	}
@@ -178,7 +182,7 @@ func (a *Actuator) withdraw(p *part, cause error) {
 			delete(p.file.Knobs, ch.Knob)
 		}
 	}
-	if outcomeOf(cause) == Gone {
+	if outcomeOf(cause) == Gone && !p.file.Stored() {
 		clear(p.file.Knobs)
 	}
 	if err := a.save(p.file); err != nil {
@@ -192,8 +196,11 @@ func (a *Actuator) settle(ctx context.Context, p *part, acknowledged error) bool
 	now, err := p.engine.Read(ctx, p.item.Container)
 	if outcomeOf(err) == Gone || outcomeOf(acknowledged) == Gone {
 		p.fail(Gone, "the container ended", err)
-		clear(p.file.Knobs)
 		p.began = false
+		if p.file.Stored() { // Gone settles what its engine stored
+			return false
+		}
+		clear(p.file.Knobs)
 	} else if err != nil {
 		p.fail(Unavailable, "could not be read back", err)
 		return false // the intent stays on disk: undo, or PayDebts, settles it
@@ -205,7 +212,7 @@ func (a *Actuator) settle(ctx context.Context, p *part, acknowledged error) bool
 			continue
 		}
 		res.Actual, res.Err = now[res.Change.Knob], acknowledged
-		good = settleKnob(p.file, res) && good
+		good = settleKnob(p.file, res, p.stored) && good
 	}
 	if err := a.save(p.file); err != nil {
 		p.fail(Failed, "what was written could not be recorded", err)
@@ -215,11 +222,14 @@ func (a *Actuator) settle(ctx context.Context, p *part, acknowledged error) bool
 }
 
 // settleKnob compares one knob's read-back with what was asked.
-func settleKnob(f originals.File, res *ChangeResult) bool {
+func settleKnob(f originals.File, res *ChangeResult, stored bool) bool {
 	name, k := res.Change.Knob, f.Knobs[res.Change.Knob]
 	switch {
 	case name.Same(k.Writing, res.Actual):
 		k.Written, k.Writing = k.Writing, ""
+		if stored {
+			k.Stored = k.Written
+		}
 		f.Knobs[name] = k
 		res.Outcome = Applied
 		if res.Err != nil {

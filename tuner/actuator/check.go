@@ -34,6 +34,16 @@ func (a *Actuator) check(ctx context.Context, p *part, dryRun bool) bool {
 		p.fail(Refused, "a restore is owed: "+why, nil)
 		return false
 	}
+	if !dryRun {
+		if err := a.earlier(ctx, c); err != nil {
+			p.fail(Refused, err.Error(), nil)
+			return false
+		}
+		if err := a.storable(ctx, p); err != nil {
+			p.fail(outcomeOf(err), err.Error(), nil)
+			return false
+		}
+	}
 	good, dropped := true, false
 	seen := map[runtime.Knob]bool{}
 	for _, res := range p.results {

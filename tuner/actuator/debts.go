@@ -21,6 +21,16 @@ type retry struct {
 	next   time.Time
 }
 
+// Owing reports whether a restore is owed to anybody, also to a container that ended and
+// whose engine's record is not back. It never waits: false while the actuator is at work.
+func (a *Actuator) Owing() bool {
+	if !a.mu.TryLock() {
+		return false
+	}
+	defer a.mu.Unlock()
+	return len(a.owed) > 0
+}
+
 // PayDebts tries again what is owed: memory limits that were not safe to lower,
 // undos and restores that failed. It returns results for those that were tried: one
 // that failed waits, longer each time, up to five minutes; nothing else is written to

@@ -49,9 +49,11 @@ func (a *Actuator) Recover(ctx context.Context, r Recovery) ([]RestoreResult, er
 		switch {
 		case !runs && !synced[f.ID.Engine]:
 		case !runs && boots[f.ID.Engine] != "" && boots[f.ID.Engine] != f.ID.Boot:
-			errs = append(errs, a.forget(f)) // nothing outlives the kernel that it ran on
+			ended, err := told(a.ended(ctx, f, "recovery")) // only what its engine stored outlives the kernel that it ran on
+			out, errs = append(out, ended...), append(errs, err)
 		case !runs:
-			errs = append(errs, a.forgetEnded(ctx, f))
+			ended, err := a.forgetEnded(ctx, f)
+			out, errs = append(out, ended...), append(errs, err)
 		case r.Handover && f.Unsettled() == "":
 		default:
 			out = append(out, a.restore(ctx, c, "recovery"))
@@ -60,22 +62,31 @@ func (a *Actuator) Recover(ctx context.Context, r Recovery) ([]RestoreResult, er
 	return out, errors.Join(errs...)
 }
 
-// Gone forgets a container that ended: with it went everything trimtab set. One
-// that is merely said to be gone keeps its file, and the error names it.
-func (a *Actuator) Gone(id runtime.ID) error {
+// told is a settled file for a caller: a life that ended with nothing stored is no news.
+func told(r RestoreResult) ([]RestoreResult, error) {
+	if len(r.Knobs) == 0 {
+		return nil, r.Err
+	}
+	return []RestoreResult{r}, r.Err
+}
+
+// Gone forgets a container that ended: with it went everything trimtab set, but for what
+// its engine stored, which goes back there; the results tell of that. One that is merely
+// said to be gone keeps its file, and the error names it.
+func (a *Actuator) Gone(ctx context.Context, id runtime.ID) ([]RestoreResult, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f, ok, err := a.o.Store.Load(id)
 	if err != nil || !ok {
-		return err
+		return nil, err
 	}
-	return a.forgetEnded(context.Background(), f)
+	return a.forgetEnded(ctx, f)
 }
 
 // forgetEnded forgets a container if its engine's read says that it ended. Not
 // being listed is no proof: an inspect that failed once looks the same, and a
 // container without originals could never be put back.
-func (a *Actuator) forgetEnded(ctx context.Context, f originals.File) error {
+func (a *Actuator) forgetEnded(ctx context.Context, f originals.File) ([]RestoreResult, error) {
 	engine, err := a.engine(f.Container())
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, a.o.Settle)
@@ -84,19 +95,11 @@ func (a *Actuator) forgetEnded(ctx context.Context, f originals.File) error {
 	}
 	switch {
 	case errors.Is(err, runtime.ErrGone):
-		return a.forget(f)
+		return told(a.ended(ctx, f, "it ended"))
 	case err != nil:
-		return fmt.Errorf("container %q is not listed, and whether it ended cannot be read (its originals are kept): %w", f.Name, err)
+		return nil, fmt.Errorf("container %q is not listed, and whether it ended cannot be read (its originals are kept): %w", f.Name, err)
 	}
-	return fmt.Errorf("container %q is not listed, but runs (process %d): its originals are kept, and the next start that sees it settles them", f.Name, f.InitPID)
-}
-
-func (a *Actuator) forget(f originals.File) error {
-	clear(f.Knobs)
-	if err := a.save(f); err != nil {
-		return fmt.Errorf("forget container %q: %w", f.Name, err)
-	}
-	return nil
+	return nil, fmt.Errorf("container %q is not listed, but runs (process %d): its originals are kept, and the next start that sees it settles them", f.Name, f.InitPID)
 }
 
 // Drift is a knob that somebody else has written.

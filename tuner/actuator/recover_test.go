@@ -28,7 +28,7 @@ func TestNotListedIsNotEnded(t *testing.T) {
 				_, err := a.Recover(t.Context(), actuator.Recovery{Synced: []string{"fake"}})
 				return err
 			},
-			"gone": func(a *actuator.Actuator, c runtime.Container) error { return a.Gone(c.ID) },
+			"gone": func(a *actuator.Actuator, c runtime.Container) error { _, err := a.Gone(t.Context(), c.ID); return err },
 		} {
 			t.Run(tc.name+"/"+way, func(t *testing.T) {
 				b := newBench(t)
@@ -58,7 +58,7 @@ func TestUnknownEngineKeepsOriginals(t *testing.T) {
 	c := b.start(container("train"), owner())
 	b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
 	delete(b.options.Engines, "fake")
-	if err := b.actuator().Gone(c.ID); !errors.Is(err, runtime.ErrUnavailable) || b.files() != 1 {
+	if _, err := b.actuator().Gone(t.Context(), c.ID); !errors.Is(err, runtime.ErrUnavailable) || b.files() != 1 {
 		t.Errorf("%v, %d files", err, b.files())
 	}
 }

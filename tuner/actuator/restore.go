@@ -113,6 +113,9 @@ func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string,
 	ctx, cancel := a.begun(ctx)
 	defer cancel()
 	found, err := a.load(ctx, w)
+	if found && errors.Is(err, runtime.ErrGone) {
+		return a.ended(ctx, w.saved, reason)
+	}
 	if err != nil {
 		return a.fruitless(w, err)
 	}
@@ -126,9 +129,10 @@ func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string,
 	}
 	err = a.writeBack(ctx, w)
 	if errors.Is(err, runtime.ErrGone) {
-		return a.fruitless(w, err)
+		return a.ended(ctx, w.file, reason)
 	}
 	w.result.Err = err
+	w.unrecorded = a.recordBack(ctx, w)
 	a.conclude(w)
 	if lost := a.checkGPU(ctx, c); lost != nil && len(w.set) > 0 {
 		w.result.Err = errors.Join(w.result.Err, fmt.Errorf("container %q: GPU access: %w", c.Name, lost))
@@ -163,10 +167,6 @@ func (a *Actuator) fruitless(w *way, err error) RestoreResult {
 	switch {
 	case w.result.Outcome == Gone:
 		w.result.Err = nil
-		clear(w.file.Knobs)
-		if w.saved.ID == w.c.ID {
-			w.result.Err = a.save(w.file)
-		}
 	case w.saved.ID == w.c.ID:
 		a.oweContainer(&w.file, err.Error())
 		if !w.unchanged() {

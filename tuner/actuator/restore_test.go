@@ -349,7 +349,7 @@ func TestRestoreOfNothing(t *testing.T) {
 	if got.Outcome != actuator.Restored || len(got.Knobs) != 0 || b.engine.applies != 0 {
 		t.Errorf("got %+v", got)
 	}
-	if err := b.actuator().Gone(c.ID); err != nil {
+	if _, err := b.actuator().Gone(t.Context(), c.ID); err != nil {
 		t.Error(err)
 	}
 }
@@ -360,7 +360,7 @@ func TestGoneForgets(t *testing.T) {
 	a := b.actuator()
 	a.Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
 	b.engine.end(t, c)
-	if err := a.Gone(c.ID); err != nil || b.files() != 0 {
+	if _, err := a.Gone(t.Context(), c.ID); err != nil || b.files() != 0 {
 		t.Errorf("%v, %d files", err, b.files())
 	}
 	left, _ := filepath.Glob(filepath.Join(b.store.Dir(), "*"))

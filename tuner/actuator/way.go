@@ -24,6 +24,8 @@ type way struct {
 	stuck    bool // a step down went wrong: the rest is tried at once
 	// sendErr is what the engine said of the write.
 	sendErr error
+	// unrecorded says of knobs that are back why their engine's own record is not.
+	unrecorded map[runtime.Knob]string
 }
 
 // sort decides for each knob whether it goes back, is back already, or is
@@ -240,6 +242,7 @@ func (a *Actuator) sendBack(ctx context.Context, w *way) error {
 func (a *Actuator) conclude(w *way) {
 	for i := range w.result.Knobs {
 		w.concludeKnob(&w.result.Knobs[i])
+		w.concludeRecord(&w.result.Knobs[i])
 		w.result.Outcome = worse(w.result.Outcome, w.result.Knobs[i].Outcome)
 	}
 	if w.result.Outcome == Failed || w.result.Outcome == Unavailable {
@@ -303,6 +306,19 @@ func (w *way) concludeKnob(res *KnobResult) {
 		return
 	}
 	w.file.Knobs[name] = k
+}
+
+// concludeRecord keeps a knob that is back, and that its engine would start with trimtab's
+// value again.
+func (w *way) concludeRecord(res *KnobResult) {
+	why, owing := w.unrecorded[res.Knob]
+	if !owing || res.Outcome != Restored {
+		return
+	}
+	k := w.saved.Knobs[res.Knob]
+	k.Written, k.Writing, k.Debt = k.Original, "", why
+	w.file.Knobs[res.Knob] = k
+	res.Outcome, res.Text = Owed, why
 }
 
 // stood records a knob that is where it was to go.

@@ -27,8 +27,9 @@ var Example string
 type Config struct {
 	Mode       policies.Mode      `yaml:"mode"`
 	Observe    enrol.Observe      `yaml:"observe"`
-	Policy     string             `yaml:"policy"`
+	Policy     string             `yaml:"policy"`    // read, and without effect: see retired
 	Objective  policies.Objective `yaml:"objective"` // what the node's CPUs are dealt for
+	Loans      policies.LoanMode  `yaml:"loans"`     // what may be lent to anybody: free, proven, off
 	Tick       Duration           `yaml:"tick"`
 	Reserve    Reserve            `yaml:"reserve"`
 	Ramp       int                `yaml:"ramp"` // containers tuned at once; 0: no such limit
@@ -59,7 +60,7 @@ type GPU struct {
 	ShowAfter Duration `yaml:"showAfter"`
 }
 
-// Reserve is what trimtab never gives to any container.
+// Reserve is what must stay free when trimtab lends.
 type Reserve struct {
 	CPUs   CPUAmount    `yaml:"cpus"`
 	Memory MemoryAmount `yaml:"memory"`
@@ -147,6 +148,7 @@ type Rule struct {
 	Job        string            `yaml:"job"`
 	Class      string            `yaml:"class"`
 	Importance int               `yaml:"importance"`
+	Loans      policies.LoanMode `yaml:"loans"`
 	CPU        CPURange          `yaml:"cpu"`
 	Memory     MemoryRange       `yaml:"memory"`
 	Allow      Allow             `yaml:"allow"`
@@ -154,11 +156,12 @@ type Rule struct {
 
 // Allow clamps what labels and `trimtab enable` ask; see enrol.Allow.
 type Allow struct {
-	Modes      []policies.Mode `yaml:"modes"`
-	Knobs      []string        `yaml:"knobs"`
-	CPU        CPURange        `yaml:"cpu"`
-	Memory     MemoryRange     `yaml:"memory"`
-	Importance IntRange        `yaml:"importance"`
+	Modes      []policies.Mode   `yaml:"modes"`
+	Knobs      []string          `yaml:"knobs"`
+	CPU        CPURange          `yaml:"cpu"`
+	Memory     MemoryRange       `yaml:"memory"`
+	Importance IntRange          `yaml:"importance"`
+	Loans      policies.LoanMode `yaml:"loans"` // the most that a label may ask
 }
 
 // CPURange bounds CPUs; 0 leaves a side open.
@@ -185,8 +188,8 @@ func Default() Config {
 	return Config{
 		Mode:       policies.ModeTune,
 		Observe:    enrol.ObserveGPU,
-		Policy:     "knee",
 		Objective:  policies.ObjectiveSum,
+		Loans:      policies.LoansFree,
 		Tick:       Duration(time.Second),
 		Reserve:    Reserve{CPUs: CPUAmount{Share: 0.1}, Memory: MemoryAmount{Share: 0.1}},
 		Knobs:      []string{"cpu"},
@@ -208,7 +211,7 @@ func Default() Config {
 
 // Rules returns the part that enrolment works with.
 func (c Config) Rules() enrol.Rules {
-	rules := enrol.Rules{Mode: c.Mode, Observe: c.Observe, Knobs: c.Knobs}
+	rules := enrol.Rules{Mode: c.Mode, Observe: c.Observe, Knobs: c.Knobs, Loans: c.Loans}
 	for _, r := range c.Match {
 		rules.Match = append(rules.Match, r.enrol())
 	}
@@ -226,11 +229,11 @@ func (c Config) Host(cpus float64, memoryBytes uint64) enrol.Host {
 func (r Rule) enrol() enrol.Rule {
 	return enrol.Rule{
 		Image: r.Image, Name: r.Name, Compose: r.Compose, Label: r.Label,
-		Mode: r.Mode, Knobs: r.Knobs, Team: r.Team, Job: r.Job, Class: r.Class, Importance: r.Importance,
+		Mode: r.Mode, Knobs: r.Knobs, Team: r.Team, Job: r.Job, Class: r.Class, Importance: r.Importance, Loans: r.Loans,
 		CPU: r.CPU.bounds(), Memory: r.Memory.bounds(),
 		Allow: enrol.Allow{
 			Modes: r.Allow.Modes, Knobs: r.Allow.Knobs, CPU: r.Allow.CPU.bounds(), Memory: r.Allow.Memory.bounds(),
-			Importance: policies.Range{Min: float64(r.Allow.Importance.Min), Max: float64(r.Allow.Importance.Max)},
+			Importance: policies.Range{Min: float64(r.Allow.Importance.Min), Max: float64(r.Allow.Importance.Max)}, Loans: r.Allow.Loans,
 		},
 	}
 }

@@ -43,7 +43,7 @@ func TestExampleIsTheDefaults(t *testing.T) {
 		t.Errorf("the example differs from the defaults (-default +example):\n%s", diff)
 	}
 	for _, key := range keysWithin(reflect.TypeFor[Config]()) {
-		if !strings.Contains(Example, key+":") {
+		if _, gone := retired()[key]; !gone && !strings.Contains(Example, key+":") {
 			t.Errorf("the example does not name %s", key)
 		}
 	}
@@ -224,13 +224,13 @@ func TestContainerdAlone(t *testing.T) {
 func TestRulesCarryEverything(t *testing.T) {
 	c := Default()
 	c.Match = []Rule{{Image: "i", Name: "n", Compose: "c", Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"io"},
-		Team: "t", Job: "j", Class: "best-effort", Importance: 3, CPU: CPURange{1, 2}, Memory: MemoryRange{3, 4},
-		Allow: Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"io"}, CPU: CPURange{5, 6}, Memory: MemoryRange{7, 8}, Importance: IntRange{1, 9}}}}
-	want := enrol.Rules{Mode: "tune", Observe: "gpu", Knobs: []string{"cpu"}, Match: []enrol.Rule{{Image: "i", Name: "n", Compose: "c",
-		Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"io"}, Team: "t", Job: "j", Class: "best-effort", Importance: 3,
+		Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off", CPU: CPURange{1, 2}, Memory: MemoryRange{3, 4},
+		Allow: Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"io"}, CPU: CPURange{5, 6}, Memory: MemoryRange{7, 8}, Importance: IntRange{1, 9}, Loans: "proven"}}}
+	want := enrol.Rules{Mode: "tune", Observe: "gpu", Knobs: []string{"cpu"}, Loans: "free", Match: []enrol.Rule{{Image: "i", Name: "n", Compose: "c",
+		Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"io"}, Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off",
 		CPU: policies.Range{Min: 1, Max: 2}, Memory: policies.Range{Min: 3, Max: 4},
 		Allow: enrol.Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"io"}, CPU: policies.Range{Min: 5, Max: 6},
-			Memory: policies.Range{Min: 7, Max: 8}, Importance: policies.Range{Min: 1, Max: 9}}}}}
+			Memory: policies.Range{Min: 7, Max: 8}, Importance: policies.Range{Min: 1, Max: 9}, Loans: "proven"}}}}
 	if diff := cmp.Diff(want, c.Rules()); diff != "" {
 		t.Error(diff)
 	}

@@ -54,6 +54,11 @@ func Load(file, dropDir string) (Config, []Warning, error) {
 		warnings = append(warnings, checkOwner(name)...)
 		d.file(name, &cfg)
 	}
+	for key, why := range retired() {
+		if at := d.position(key); at != "" {
+			warnings = append(warnings, Warning(fmt.Sprintf("%s: %s has no effect any more: %s; take it out", at, key, why)))
+		}
+	}
 	problems := d.problems
 	if len(problems) == 0 { // what failed to decode would only be found wrong twice
 		problems = cfg.problems()
@@ -66,6 +71,11 @@ func Load(file, dropDir string) (Config, []Warning, error) {
 		errs = append(errs, p)
 	}
 	return cfg, warnings, errors.Join(errs...)
+}
+
+// retired are keys that are still read and have no effect, with the reason.
+func retired() map[string]string {
+	return map[string]string{"policy": "there is one way to decide"}
 }
 
 // Problems takes apart the error of Load or Validate; another error becomes one

@@ -77,7 +77,7 @@ func (c Config) problems() []Problem {
 	k := &check{}
 	oneOf(k, "mode", c.Mode, policies.ModeOff, policies.ModeObserve, policies.ModeTune)
 	oneOf(k, "observe", c.Observe, enrol.ObserveGPU, enrol.ObserveLabelled, enrol.ObserveAll)
-	k.that(c.Policy != "", "policy", "is empty; allowed is the name of a policy, such as knee")
+	oneOf(k, "loans", c.Loans, policies.LoanModes()...)
 	oneOf(k, "objective", c.Objective, policies.Objectives()...)
 	k.that(c.Tick.D() >= minTick && c.Tick.D() <= maxTick, "tick", "%s is out of range; allowed are %s to %s", c.Tick.D(), minTick, maxTick)
 	k.that(c.Ramp >= 0, "ramp", "%d is below 0; allowed are 0 (no limit) and more", c.Ramp)
@@ -165,6 +165,12 @@ func (k *check) rule(key string, r Rule) {
 	}
 	k.err(enrol.CheckFamilies(r.Knobs), key+".knobs", strings.Join(r.Knobs, ", "))
 	k.err(enrol.CheckFamilies(r.Allow.Knobs), key+".allow.knobs", strings.Join(r.Allow.Knobs, ", "))
+	if r.Loans != "" {
+		oneOf(k, key+".loans", r.Loans, policies.LoanModes()...)
+	}
+	if r.Allow.Loans != "" {
+		oneOf(k, key+".allow.loans", r.Allow.Loans, policies.LoanModes()...)
+	}
 	if r.Class != "" {
 		oneOf(k, key+".class", r.Class, enrol.ClassGuaranteed, enrol.ClassBestEffort)
 	}

@@ -47,6 +47,7 @@ type Rules struct {
 	Mode    policies.Mode
 	Observe Observe
 	Knobs   []string
+	Loans   policies.LoanMode // the most that may be lent to anybody; "": free
 	Match   []Rule
 }
 
@@ -63,6 +64,7 @@ type Rule struct {
 	Team, Job  string
 	Class      string
 	Importance int
+	Loans      policies.LoanMode
 	CPU        policies.Range // CPUs
 	Memory     policies.Range // bytes
 	Allow      Allow
@@ -76,6 +78,7 @@ type Allow struct {
 	CPU        policies.Range // CPUs
 	Memory     policies.Range // bytes
 	Importance policies.Range
+	Loans      policies.LoanMode // the most that may be asked
 }
 
 // Host is what the node has, and what of it the container can reach; zero means unknown
@@ -110,6 +113,7 @@ func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policie
 		CPU:        s.clampRange("cpu", overlay(asked.cpu, rule.CPU), rule.Allow.CPU, host.CPUs-host.ReserveCPUs, formatCPUs),
 		Memory:     s.clampRange("memory", overlay(asked.memory, rule.Memory), rule.Allow.Memory, host.MemoryBytes-host.ReserveMemory, FormatBytes),
 		Importance: s.importance(asked.importance),
+		Loans:      s.loans(asked.loans, rules.Loans),
 		BestEffort: firstSet(asked.class, rule.Class) == ClassBestEffort,
 		Job:        firstSet(asked.job, rule.Job),
 		Team:       firstSet(asked.team, rule.Team),
@@ -215,6 +219,21 @@ func (s *settler) importance(asked int) int {
 		s.problem("importance %d clamped to %d: %d to %d is allowed", n, out, low, high)
 	}
 	return out
+}
+
+// loans is the label's word, else the rule's, within what the rule and the host allow.
+func (s *settler) loans(asked, host policies.LoanMode) policies.LoanMode {
+	modes := policies.LoanModes() // the first allows the most
+	rank := func(m policies.LoanMode) int { return max(0, slices.Index(modes, m)) }
+	most := max(rank(host), rank(s.rule.Allow.Loans))
+	n := rank(s.rule.Loans)
+	if asked != "" {
+		n = rank(asked)
+	}
+	if n < most && asked != "" {
+		s.problem("loans %s clamped to %s, which is the most that is allowed", asked, modes[most])
+	}
+	return modes[max(n, most)]
 }
 
 // clampRange bounds what was asked by the rule's allow range and by what the

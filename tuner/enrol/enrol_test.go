@@ -98,6 +98,12 @@ func TestWhoNamedTheKnobs(t *testing.T) {
 	}
 }
 
+func lending(most policies.LoanMode, match ...Rule) Rules {
+	r := tuneHost(match...)
+	r.Loans = most
+	return r
+}
+
 func TestValues(t *testing.T) {
 	rule := Rule{Name: "train", Knobs: []string{"cpu", "memory"}, Team: "rules", Job: "r", Class: "best-effort", Importance: 7,
 		CPU: policies.Range{Min: 1, Max: 4}, Memory: policies.Range{Max: 8 << 30}}
@@ -105,7 +111,7 @@ func TestValues(t *testing.T) {
 	clamping.Allow = Allow{Knobs: []string{"cpu", "io"}, CPU: policies.Range{Min: 0.5, Max: 3}, Memory: policies.Range{Max: 2 << 30},
 		Importance: policies.Range{Max: 6}}
 	host := Host{CPUs: 8, ReserveCPUs: 0.8}
-	base := policies.Enrolment{Mode: "observe", Door: "default", WhyNot: "no label", Knobs: []string{"cpu"}, Importance: 5}
+	base := policies.Enrolment{Mode: "observe", Door: "default", WhyNot: "no label", Knobs: []string{"cpu"}, Importance: 5, Loans: policies.LoansFree}
 	with := func(edit func(*policies.Enrolment)) policies.Enrolment { e := base; edit(&e); return e }
 	for name, tt := range map[string]struct {
 		c      runtime.Container
@@ -135,6 +141,17 @@ func TestValues(t *testing.T) {
 				"memory.max 4GiB clamped to 2GiB: config rule 1 allows no more",
 				"importance 9 clamped to 6: 1 to 6 is allowed",
 			}
+		})},
+		"loans by label":                     {container("trimtab.loans=proven"), tuneHost(), nil, with(func(e *policies.Enrolment) { e.Loans = policies.LoansProven })},
+		"loans by a rule, within the host's": {container(), lending(policies.LoansProven, Rule{Name: "train", Loans: policies.LoansFree}), nil, with(func(e *policies.Enrolment) { e.Loans = policies.LoansProven })},
+		"loans beyond what the host allows": {container("trimtab.loans=free"), lending(policies.LoansOff), nil, with(func(e *policies.Enrolment) {
+			e.Loans, e.Problems = policies.LoansOff, []string{"loans free clamped to off, which is the most that is allowed"}
+		})},
+		"loans beyond what the rule allows": {container("trimtab.loans=free"), tuneHost(Rule{Name: "train", Allow: Allow{Loans: policies.LoansProven}}), nil, with(func(e *policies.Enrolment) {
+			e.Loans, e.Problems = policies.LoansProven, []string{"loans free clamped to proven, which is the most that is allowed"}
+		})},
+		"loans that cannot be read": {container("trimtab.loans=always"), lending(policies.LoansProven), nil, with(func(e *policies.Enrolment) {
+			e.Loans, e.Problems = policies.LoansProven, []string{"label trimtab.loans=always: allowed are free, proven, off"}
 		})},
 		"clamped by the node": {container("trimtab.cpu.max=64", "trimtab.cpu.min=9"), tuneHost(), nil, with(func(e *policies.Enrolment) {
 			e.CPU = policies.Range{Min: 7.2, Max: 7.2}

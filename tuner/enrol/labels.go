@@ -24,6 +24,7 @@ const (
 	labelClass      = "trimtab.class"
 	labelJob        = "trimtab.job"
 	labelTeam       = "trimtab.team"
+	labelLoans      = "trimtab.loans"
 	// LabelRateLog holds the expression that finds steps in the container's log.
 	LabelRateLog = "trimtab.rate.log"
 	// LabelGPUSignal names the signal that the init process is sent when its GPUs are
@@ -34,7 +35,7 @@ const (
 // LabelNames lists the labels that trimtab reads.
 func LabelNames() []string {
 	return []string{labelMode, labelEnable, labelKnobs, labelCPUMin, labelCPUMax, labelMemoryMin, labelMemoryMax,
-		labelImportance, labelClass, labelJob, labelTeam, LabelRateLog, LabelGPUSignal}
+		labelImportance, labelClass, labelLoans, labelJob, labelTeam, LabelRateLog, LabelGPUSignal}
 }
 
 const (
@@ -57,6 +58,7 @@ type labels struct {
 	importance int
 	class      string
 	job, team  string
+	loans      policies.LoanMode
 	problems   []string
 }
 
@@ -119,6 +121,8 @@ func (l *labels) read(name, raw string) (err error) {
 		l.importance, err = parseImportance(value)
 	case labelClass:
 		l.class, err = ParseClass(strings.ToLower(value))
+	case labelLoans:
+		l.loans, err = ParseLoans(strings.ToLower(value))
 	case labelJob:
 		l.job, err = ParseWord(value)
 	case labelTeam:
@@ -184,6 +188,14 @@ func ParseClass(s string) (string, error) {
 		return s, nil
 	}
 	return "", fmt.Errorf("allowed are %s, %s", ClassGuaranteed, ClassBestEffort)
+}
+
+// ParseLoans reads free, proven or off.
+func ParseLoans(s string) (policies.LoanMode, error) {
+	if m := policies.LoanMode(s); slices.Contains(policies.LoanModes(), m) {
+		return m, nil
+	}
+	return "", fmt.Errorf("allowed are free, proven, off")
 }
 
 // ParseWord reads the name of a team or a job: it becomes a label of metrics.

@@ -32,6 +32,10 @@ func genFamilies(t *rapid.T, name string) []string {
 	return rapid.SliceOfNDistinct(rapid.SampledFrom(Families()), 0, 5, rapid.ID[string]).Draw(t, name)
 }
 
+func loans(t *rapid.T, name string) policies.LoanMode {
+	return rapid.SampledFrom(append(policies.LoanModes(), "")).Draw(t, name)
+}
+
 func genLabels(t *rapid.T) map[string]string {
 	value := rapid.OneOf(rapid.SampledFrom([]string{"off", "observe", "tune", "true", "false", "cpu", "cpu,memory,gpu", "1", "2.5", "64", "-1",
 		"4GiB", "512m", "11", "best-effort", "guaranteed", ""}), rapid.String())
@@ -46,9 +50,10 @@ func TestNeverMoreThanTheHostAllows(t *testing.T) {
 			Importance: rapid.IntRange(0, 10).Draw(t, "importance"),
 			CPU:        genRange(t, "cpu", 64), Memory: genRange(t, "memory", 1<<36),
 			Allow: Allow{Modes: rapid.SliceOf(rapid.SampledFrom(modes())).Draw(t, "modes"), Knobs: genFamilies(t, "allow knobs"),
-				CPU: genRange(t, "allow cpu", 64), Memory: genRange(t, "allow memory", 1<<36)},
+				CPU: genRange(t, "allow cpu", 64), Memory: genRange(t, "allow memory", 1<<36), Loans: loans(t, "allow loans")},
+			Loans: loans(t, "rule loans"),
 		}
-		rules := Rules{Mode: rapid.SampledFrom(modes()).Draw(t, "host mode"), Observe: ObserveAll, Knobs: genFamilies(t, "knobs"), Match: []Rule{rule}}
+		rules := Rules{Loans: loans(t, "host loans"), Mode: rapid.SampledFrom(modes()).Draw(t, "host mode"), Observe: ObserveAll, Knobs: genFamilies(t, "knobs"), Match: []Rule{rule}}
 		host := Host{CPUs: rapid.Float64Range(1, 64).Draw(t, "cpus"), ReserveCPUs: 0.5, MemoryBytes: 1 << 35, ReserveMemory: 1 << 30}
 		var manual *Manual
 		if rapid.Bool().Draw(t, "by hand") {
@@ -75,6 +80,12 @@ func TestNeverMoreThanTheHostAllows(t *testing.T) {
 		for _, k := range e.Knobs {
 			if len(rule.Allow.Knobs) > 0 && !slices.Contains(rule.Allow.Knobs, k) {
 				t.Fatalf("knob %s is not allowed", k)
+			}
+		}
+		for _, most := range []policies.LoanMode{rules.Loans, rule.Allow.Loans} {
+			modes := policies.LoanModes()
+			if slices.Index(modes, e.Loans) < slices.Index(modes, most) {
+				t.Fatalf("loans %s, and %s is the most that is allowed", e.Loans, most)
 			}
 		}
 		within(t, "cpu", e.CPU, rule.Allow.CPU, host.CPUs-host.ReserveCPUs)

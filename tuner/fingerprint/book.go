@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/response"
+	"github.com/trimtab/trimtab/tuner/model"
 )
 
 // Bounds of a book.
@@ -40,8 +40,8 @@ type Learned struct {
 	Devices map[string]policies.Cost `json:"devices,omitempty"`
 	// Response is its rate by CPUs, as the container that taught it last learned it; Memory
 	// its rate by the memory that it may use, likewise.
-	Response *response.Learner `json:"response,omitempty"`
-	Memory   *response.Learner `json:"memory,omitempty"`
+	Response *model.Learner `json:"response,omitempty"`
+	Memory   *model.Learner `json:"memory,omitempty"`
 }
 
 // Known is one job of a book: one container, or several that were alike.
@@ -67,7 +67,7 @@ type Lesson struct {
 	// Misled: a first allocation that it was given by known jobs failed.
 	Misled bool
 	// Response and Memory: nil: none learned; not changed any more.
-	Response, Memory *response.Learner
+	Response, Memory *model.Learner
 }
 
 // Book holds known jobs, sorted by ID. It is used from one goroutine.
@@ -145,7 +145,7 @@ func (k Known) valid(nowUnixNs int64) error {
 		return fmt.Errorf("%d attributes, at least %d are needed", compared.Attributes, minAttributes)
 	}
 	errs := []error{validCost(l.Cost)}
-	for _, learner := range []*response.Learner{l.Response, l.Memory} {
+	for _, learner := range []*model.Learner{l.Response, l.Memory} {
 		if learner != nil {
 			errs = append(errs, learner.Validate())
 		}
@@ -192,7 +192,7 @@ func (b *Book) find(id uint64) *Known {
 }
 
 // MergeAt is the distance within which a job is taken for one that is known.
-// Measured with one job, starved and free: see docs/policies/similarity.md.
+// Measured with one job, starved and free.
 const MergeAt = 0.12
 
 // How far what is known moves towards a container that is another one of its kind,
@@ -297,7 +297,7 @@ func blendCost(a, b policies.Cost, share float64) policies.Cost {
 }
 
 // Responses are the curves that an entry remembers, by CPUs and by memory; nil if none.
-func (b *Book) Responses(id uint64) (cpu, memory *response.Learner) {
+func (b *Book) Responses(id uint64) (cpu, memory *model.Learner) {
 	if k := b.find(id); k != nil {
 		return k.Learned.Response, k.Learned.Memory
 	}

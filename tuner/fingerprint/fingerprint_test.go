@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/response"
+	"github.com/trimtab/trimtab/tuner/model"
 	"pgregory.net/rapid"
 )
 
@@ -252,14 +252,14 @@ func TestOpenDropsWhatCannotBe(t *testing.T) {
 		func(k *Known) { k.LastUnixNs = 100 * day },
 		func(k *Known) { k.Print = Print{Unit: "u"} },
 		func(k *Known) { k.Print.Unit = "" },
-		func(k *Known) { k.Learned.Response = &response.Learner{Source: "u", Cells: []response.Cell{{X: -4}}} },
+		func(k *Known) { k.Learned.Response = &model.Learner{Source: "u", Cells: []model.Cell{{X: -4}}} },
 		func(k *Known) {
-			k.Learned.Memory = &response.Learner{Version: 1, Source: "u", Paging: policies.Paging{Base: 1, Limit: 2, Set: 1}}
+			k.Learned.Memory = &model.Learner{Version: 1, Source: "u", Paging: policies.Paging{Base: 1, Limit: 2, Set: 1}}
 		},
-		func(k *Known) { k.Learned.Memory = &response.Learner{Version: 9, Source: "u"} },
-		func(k *Known) { k.Learned.Memory = &response.Learner{Version: 1, Source: "u"} },
+		func(k *Known) { k.Learned.Memory = &model.Learner{Version: 9, Source: "u"} },
+		func(k *Known) { k.Learned.Memory = &model.Learner{Version: 1, Source: "u"} },
 		func(k *Known) {
-			k.Learned.Response = &response.Learner{Version: 1, Source: "u", Paging: policies.Paging{Base: 1}}
+			k.Learned.Response = &model.Learner{Version: 1, Source: "u", Paging: policies.Paging{Base: 1}}
 		},
 		func(k *Known) { k.Learned.Devices = map[string]policies.Cost{"x": {Device: math.Inf(1)}} },
 	}

@@ -18,7 +18,7 @@ import (
 	"math"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/window"
+	"github.com/trimtab/trimtab/tuner/observe"
 )
 
 // Attribute is one number of a print.
@@ -138,7 +138,7 @@ const MinSteps = 4
 
 // Of reads a job's print from one window's reading; ok is false where the window
 // holds too few steps.
-func Of(r window.Reading, f Facts) (p Print, ok bool) {
+func Of(r observe.Reading, f Facts) (p Print, ok bool) {
 	w := r.Window
 	if w == nil || !r.CostOK || r.Rate.PerSecond <= 0 {
 		return Print{}, false

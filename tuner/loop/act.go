@@ -12,12 +12,12 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // act hands the core's orders to the worker.
-func (l *Loop) act(d core.Decision) {
+func (l *Loop) act(d control.Decision) {
 	for _, o := range d.Apply {
 		if o.OfSight() {
 			l.orderSight(o)
@@ -25,7 +25,7 @@ func (l *Loop) act(d core.Decision) {
 		}
 		items := l.items(o)
 		if items == nil || !l.enqueue(func(ctx context.Context) { l.apply(ctx, o, items) }) {
-			l.results = append(l.results, core.Result{Kind: core.ResultApply, Plan: o.Plan, Text: "trimtab is behind with its writes"})
+			l.results = append(l.results, control.Result{Kind: control.ResultApply, Plan: o.Plan, Text: "trimtab is behind with its writes"})
 			continue
 		}
 		l.setBusy(items, true)
@@ -37,7 +37,7 @@ func (l *Loop) act(d core.Decision) {
 }
 
 // undo queues a rollback; one that finds no room is queued again at the next tick.
-func (l *Loop) undo(o core.Order) {
+func (l *Loop) undo(o control.Order) {
 	if o.OfSight() {
 		l.undoSight(o)
 		return
@@ -71,13 +71,13 @@ func (l *Loop) setBusy(items []actuator.Item, busy bool) {
 }
 
 // present is an order without its containers that ended: the values went with them.
-func (l *Loop) present(o core.Order) core.Order {
+func (l *Loop) present(o control.Order) control.Order {
 	o.Changes = slices.DeleteFunc(slices.Clone(o.Changes), func(ch policies.Change) bool { return l.containers[ch.Key] == nil })
 	return o
 }
 
 // items groups an order's changes by container; nil if one is gone.
-func (l *Loop) items(o core.Order) []actuator.Item {
+func (l *Loop) items(o control.Order) []actuator.Item {
 	var items []actuator.Item
 	at := map[string]int{}
 	for _, ch := range o.Changes {
@@ -97,11 +97,11 @@ func (l *Loop) items(o core.Order) []actuator.Item {
 }
 
 // apply runs in the worker.
-func (l *Loop) apply(ctx context.Context, o core.Order, items []actuator.Item) {
+func (l *Loop) apply(ctx context.Context, o control.Order, items []actuator.Item) {
 	if why := l.frozen(items); why != "" && !o.DryRun {
 		l.reply(ctx, func() {
 			l.setBusy(items, false)
-			l.results = append(l.results, core.Result{Kind: core.ResultApply, Plan: o.Plan, Text: why})
+			l.results = append(l.results, control.Result{Kind: control.ResultApply, Plan: o.Plan, Text: why})
 		})
 		return
 	}
@@ -123,7 +123,7 @@ func (l *Loop) frozen(items []actuator.Item) string {
 }
 
 // applied takes in what became of an order.
-func (l *Loop) applied(o core.Order, items []actuator.Item, r actuator.Result) {
+func (l *Loop) applied(o control.Order, items []actuator.Item, r actuator.Result) {
 	l.setBusy(items, false)
 	if l.o.GPU == nil {
 		l.edge.gpuLost += uint64(len(r.GPULost))
@@ -156,8 +156,8 @@ func (l *Loop) applied(o core.Order, items []actuator.Item, r actuator.Result) {
 
 // answered is the answer to the core: where a plan was not carried out, what it failed
 // on, and not what was left out or undone for it.
-func answered(plan string, r actuator.Result) core.Result {
-	answer := core.Result{Kind: core.ResultApply, Plan: plan, OK: r.Applied}
+func answered(plan string, r actuator.Result) control.Result {
+	answer := control.Result{Kind: control.ResultApply, Plan: plan, OK: r.Applied}
 	if r.Applied {
 		return answer
 	}
@@ -189,14 +189,19 @@ func (l *Loop) restand(items []actuator.Item) {
 	}
 }
 
-func (l *Loop) changeRecord(now int64, o core.Order, res actuator.ChangeResult) view.Record {
+func (l *Loop) changeRecord(now int64, o control.Order, res actuator.ChangeResult) view.Record {
 	ch := res.Change
 	rec := view.Record{UnixNs: now, Kind: view.RecordChange, Key: ch.Key, Name: ch.Name, Plan: o.Plan, Policy: o.Policy,
 		Knob: ch.Knob, From: ch.From, To: ch.To, Actual: res.Actual, Gain: ch.Gain}
 	if t := l.containers[ch.Key]; t != nil {
 		rec.Team = t.enrolment.Team
 	}
-	rec.Text = fmt.Sprintf("%s: %s (%s)", knobText(ch), ch.Reason, ch.Expected())
+	switch o.Kind {
+	case policies.KindLoan, policies.KindReturn:
+		rec.Kind, rec.Text = view.RecordLoan, fmt.Sprintf("%s: %s", knobText(ch), ch.Reason)
+	default:
+		rec.Text = fmt.Sprintf("%s: %s (%s)", knobText(ch), ch.Reason, ch.Expected())
+	}
 	switch res.Outcome {
 	case actuator.Applied:
 	case actuator.Yielded:
@@ -215,13 +220,13 @@ func valueText(k runtime.Knob, from, to runtime.Value) string {
 }
 
 // rollback runs in the worker.
-func (l *Loop) rollback(ctx context.Context, o core.Order, items []actuator.Item) {
+func (l *Loop) rollback(ctx context.Context, o control.Order, items []actuator.Item) {
 	results := l.o.Actuator.Rollback(ctx, items)
 	l.reply(ctx, func() {
 		delete(l.undoing, o.Plan)
 		delete(l.queued, o.Plan)
 		l.setBusy(items, false)
-		why := "taken back by its trial"
+		why := "reverted by its trial"
 		if o.Why != "" {
 			why = o.Why
 		}
@@ -232,8 +237,8 @@ func (l *Loop) rollback(ctx context.Context, o core.Order, items []actuator.Item
 }
 
 // rolledBack is the answer to the core.
-func rolledBack(o core.Order, results []actuator.RestoreResult) core.Result {
-	answer := core.Result{Kind: core.ResultRollback, Plan: o.Plan, OK: true}
+func rolledBack(o control.Order, results []actuator.RestoreResult) control.Result {
+	answer := control.Result{Kind: control.ResultRollback, Plan: o.Plan, OK: true}
 	for _, r := range results {
 		if r.Outcome != actuator.Restored {
 			answer.OK, answer.Text = false, fmt.Sprintf("%s: %s", r.Name, r.Outcome)
@@ -243,7 +248,7 @@ func rolledBack(o core.Order, results []actuator.RestoreResult) core.Result {
 }
 
 // undone records what went back.
-func (l *Loop) undone(results []actuator.RestoreResult, kind view.RecordKind, why string, o core.Order) {
+func (l *Loop) undone(results []actuator.RestoreResult, kind view.RecordKind, why string, o control.Order) {
 	now := time.Now().UnixNano()
 	var records []view.Record
 	for _, r := range results {
@@ -278,13 +283,13 @@ func (l *Loop) undone(results []actuator.RestoreResult, kind view.RecordKind, wh
 
 // restored takes in restores, whoever asked for them.
 func (l *Loop) restored(results []actuator.RestoreResult, why string) {
-	l.undone(results, view.RecordRestore, why, core.Order{})
+	l.undone(results, view.RecordRestore, why, control.Order{})
 	for _, r := range results {
 		if t := l.containers[r.Key]; t != nil {
 			t.stale, t.busy = true, false
 		}
 		if len(r.Knobs) > 0 {
-			l.results = append(l.results, core.Result{Kind: core.ResultEnded, Key: r.Key, Text: why})
+			l.results = append(l.results, control.Result{Kind: control.ResultEnded, Key: r.Key, Text: why})
 		}
 	}
 }
@@ -320,7 +325,7 @@ func (l *Loop) Shutdown(ctx context.Context, handover bool) error {
 		return l.undoUnproved(ctx)
 	}
 	results, err := l.o.Actuator.RestoreAll(ctx, lookup, "trimtab stops")
-	l.undone(results, view.RecordRestore, "trimtab stops", core.Order{})
+	l.undone(results, view.RecordRestore, "trimtab stops", control.Order{})
 	for _, r := range results {
 		err = errors.Join(err, notBack(r))
 	}
@@ -359,7 +364,7 @@ func notBack(r actuator.RestoreResult) error {
 // does nothing.
 func (l *Loop) undoUnproved(ctx context.Context) error {
 	orders := maps.Clone(l.undoing)
-	for _, o := range l.core.Open() {
+	for _, o := range l.control.Open() {
 		orders[o.Plan] = o
 	}
 	var err error

@@ -10,7 +10,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/api"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/history"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -119,7 +119,7 @@ func (l *Loop) Restore(ctx context.Context, name string) ([]view.ActionResult, e
 		r := l.o.Actuator.Restore(ctx, c, "asked for")
 		if err := l.do(ctx, func() {
 			l.restored([]actuator.RestoreResult{r}, "restored by hand")
-			l.results = append(l.results, core.Result{Kind: core.ResultEnded, Key: c.Key(), Text: "restored by hand"})
+			l.results = append(l.results, control.Result{Kind: control.ResultEnded, Key: c.Key(), Text: "restored by hand"})
 		}); err != nil {
 			return out, err
 		}

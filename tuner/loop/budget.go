@@ -52,7 +52,7 @@ func (l *Loop) keepBudget() {
 // jobBudget is what the probes may cost a container, as a share of one CPU: a job of
 // many threads spreads the cost over as many CPUs as it uses.
 func (l *Loop) jobBudget() func(container string) float64 {
-	use := l.core.UsedCPUs()
+	use := l.control.UsedCPUs()
 	return func(container string) float64 { return l.settings.BudgetJob * max(1, use[container]) }
 }
 

@@ -5,9 +5,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/tuner/budget"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 )
 
 // missingProbe is a probe that says what it does not count.
@@ -47,7 +48,7 @@ func (s *spender) Thin(_, hook string, share float64) { s.thin[hook] = share }
 func TestProbesAreHeldToTheJobsBudget(t *testing.T) {
 	run := func(share float64, perSecond map[string]float64) (*Loop, *spender) {
 		s, hits := &spender{thin: map[string]float64{}}, map[string]float64{}
-		l := &Loop{budget: budget.New(), core: core.New(core.Defaults(), nil, "x")}
+		l := &Loop{budget: budget.New(), control: control.New(control.Defaults(), func(*policies.Constants) []policies.Policy { return nil }, "x")}
 		l.settings.BudgetJob = share
 		l.o.Probes = []Probe{{Probe: s}}
 		for i := range uint64(10) {

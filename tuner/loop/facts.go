@@ -7,12 +7,10 @@ import (
 	"github.com/trimtab/trimtab/tuner/enrol"
 )
 
-// Facts are what the core needs to know of a container beside its readings; see
-// core.Container.
+// Facts are what is known of a container beside its readings, and what may be done with it
+// depends on.
 type Facts struct {
-	Pinned     string
-	LowReaches bool
-	Above      enrol.Above // bounds its enrolment
+	Above enrol.Above // bounds its enrolment
 }
 
 // factsEvery is how often they are renewed: they cost a look at each thread.

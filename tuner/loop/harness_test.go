@@ -19,10 +19,12 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/policies/knee"
+	"github.com/trimtab/trimtab/policies/lend"
+	"github.com/trimtab/trimtab/policies/share"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/runtimetest"
 	"github.com/trimtab/trimtab/tuner/actuator"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/history"
 	"github.com/trimtab/trimtab/tuner/originals"
@@ -151,6 +153,16 @@ func bubble(t *testing.T, test func(t *testing.T, n *node)) {
 	})
 }
 
+// policiesAsked are those of the daemon.
+func policiesAsked(k *policies.Constants) []policies.Policy {
+	return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
+}
+
+// asking is one policy alone.
+func asking(p policies.Policy) control.Policies {
+	return func(*policies.Constants) []policies.Policy { return []policies.Policy{p} }
+}
+
 // starvedQuota is about a third of the simulated job's knee.
 const starvedQuota = runtime.Value("40000 100000")
 
@@ -181,9 +193,9 @@ func (n *node) start(change func(*Options)) *daemon {
 		n.t.Fatal(err)
 	}
 	o := Options{
-		Engines: []runtime.Engine{n.engine}, Probes: []Probe{{Probe: n.sim}}, ReadHost: n.sim.host, Policy: knee.New(knee.Defaults()),
+		Engines: []runtime.Engine{n.engine}, Probes: []Probe{{Probe: n.sim}}, ReadHost: n.sim.host, Policies: policiesAsked,
 		Actuator: n.actuator(), Manuals: manuals, Holds: n.holds, History: n.history, Mode: policies.ModeTune, Tick: time.Second, Version: "test",
-		Settings: Settings{Core: core.Defaults(), Rules: enrol.Rules{Mode: policies.ModeTune, Observe: enrol.ObserveLabelled, Knobs: []string{"cpu"}},
+		Settings: Settings{Core: control.Defaults(), Rules: enrol.Rules{Mode: policies.ModeTune, Observe: enrol.ObserveLabelled, Knobs: []string{"cpu"}},
 			EnrolHost: func(cpus float64, memory uint64) enrol.Host {
 				return enrol.Host{CPUs: cpus, MemoryBytes: float64(memory)}
 			}},
@@ -242,6 +254,14 @@ func isChanged(c view.Container) bool { return len(c.Changed) > 0 }
 func isKept(c view.Container) bool {
 	return len(c.Trials) > 0 && c.Trials[0].Outcome == view.OutcomeKept
 }
+
+// isSettled: its loan has shrunk to what it can use.
+func isSettled(c view.Container) bool {
+	return c.Loan != nil && c.Loan.Settled && c.Loan.Own+c.Loan.CPUs < simCPUs/2
+}
+
+// proven asks a proof for loans too.
+func proven(o *Options) { o.Settings.Rules.Loans = policies.LoansProven }
 
 // quota is what stands.
 func (n *node) quota(c runtime.Container) runtime.Value {

@@ -32,7 +32,7 @@ type remembering struct {
 // remember queues the book for the keeper where it has changed. A keeper that is
 // behind finds the latest.
 func (l *Loop) remember() {
-	book := l.core.Book()
+	book := l.control.Profiles()
 	if l.o.Known == nil || book.Revision() == l.known.revision || time.Since(l.known.at) < saveEvery {
 		return
 	}
@@ -76,7 +76,7 @@ func (l *Loop) saveKnown(all []fingerprint.Known) (why string) {
 
 // keepLast saves what was learned since the latest save. Run has returned.
 func (l *Loop) keepLast() {
-	book := l.core.Book()
+	book := l.control.Profiles()
 	if l.o.Known != nil && (book.Revision() != l.known.revision || len(l.known.queue) > 0) {
 		l.known.revision = book.Revision()
 		l.saveKnown(book.All())
@@ -85,7 +85,7 @@ func (l *Loop) keepLast() {
 
 // Fingerprints returns the known jobs.
 func (l *Loop) Fingerprints(ctx context.Context) (out []view.Fingerprint, err error) {
-	err = l.do(ctx, func() { out = l.core.Book().All() })
+	err = l.do(ctx, func() { out = l.control.Profiles().All() })
 	return out, err
 }
 
@@ -96,7 +96,7 @@ func (l *Loop) Forget(ctx context.Context, req view.ForgetRequest) ([]view.Actio
 	}
 	var gone []fingerprint.Known
 	if err := l.do(ctx, func() {
-		gone = l.core.Book().Forget(req.ID, req.Name)
+		gone = l.control.Profiles().Forget(req.ID, req.Name)
 		l.known.at = time.Time{} // to disk at the next tick
 	}); err != nil {
 		return nil, err

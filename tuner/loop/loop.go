@@ -20,7 +20,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/budget"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/history"
@@ -36,7 +36,7 @@ type Probe struct {
 
 // Settings are what a reload of the config may replace while the loop runs.
 type Settings struct {
-	Core  core.Config
+	Core  control.Config
 	Rules enrol.Rules
 	// EnrolHost derives what enrolment knows of the node from its CPUs and memory bytes.
 	EnrolHost    func(cpus float64, memoryBytes uint64) enrol.Host
@@ -81,7 +81,8 @@ type Options struct {
 	Probes   []Probe
 	Missing  []view.Part // probes that could not be had at all
 	ReadHost func() (probes.Host, error)
-	Policy   policies.Policy
+	// Policies are asked in their order.
+	Policies control.Policies
 	Actuator *actuator.Actuator
 	Manuals  *enrol.Manuals
 	Holds    Holds
@@ -110,7 +111,7 @@ type Options struct {
 // Loop runs the daemon. Its exported methods may be called from any goroutine.
 type Loop struct {
 	o        Options
-	core     *core.Core
+	control  *control.Controller
 	snapshot atomic.Pointer[view.Snapshot]
 	calls    chan func()
 	events   chan runtime.Event
@@ -132,7 +133,7 @@ type Loop struct {
 	engines    map[string]*engineState
 	probeState map[string]*view.Part
 	host       probes.Host
-	results    []core.Result
+	results    []control.Result
 	edge       edgeTotals
 	started    time.Time
 	spent      spending
@@ -141,7 +142,7 @@ type Loop struct {
 	paying     bool
 	debtSaid   map[string]actuator.Outcome // by container: what was last told of its debt
 	queued     map[string]bool             // of undoing: with the worker
-	undoing    map[string]core.Order       // rollbacks that are not carried out yet, by plan
+	undoing    map[string]control.Order    // rollbacks that are not carried out yet, by plan
 	sightSaid  map[string]string           // of undoing: why hidden GPUs are not shown yet, told once
 	ticks      int
 	shed       shedder // see stretch
@@ -157,13 +158,13 @@ func New(o Options) *Loop {
 	l := &Loop{
 		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
 		calls: make(chan func()), healNow: make(chan struct{}, 1), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), sights: make(chan sightOrder, 64), records: make(chan []view.Record, 256),
-		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, debtSaid: map[string]actuator.Outcome{}, undoing: map[string]core.Order{}, sightSaid: map[string]string{}, queued: map[string]bool{},
+		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*view.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, debtSaid: map[string]actuator.Outcome{}, undoing: map[string]control.Order{}, sightSaid: map[string]string{}, queued: map[string]bool{},
 		edge: newEdgeTotals(), budget: budget.New(),
 	}
-	l.core = core.New(o.Settings.Core, o.Policy, epoch(l.started))
+	l.control = control.New(o.Settings.Core, o.Policies, epoch(l.started))
 	l.known.queue = make(chan []fingerprint.Known, 1)
 	if o.Book != nil {
-		l.core.Remember(o.Book)
+		l.control.Remember(o.Book)
 		l.known.revision = o.Book.Revision()
 	}
 	for _, e := range o.Engines {
@@ -378,7 +379,7 @@ func (l *Loop) Snapshot() *view.Snapshot {
 func (l *Loop) Reload(ctx context.Context, s Settings, mode policies.Mode) error {
 	return l.do(ctx, func() {
 		l.settings, l.mode, l.configErr = s, mode, ""
-		l.core.SetConfig(s.Core)
+		l.control.SetConfig(s.Core)
 		for _, t := range l.containers {
 			t.settled = settling{}
 		}

@@ -16,19 +16,18 @@ import (
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
-func TestTunesProvesAndRestoresAtShutdown(t *testing.T) {
+func TestLendsSettlesAndRestoresAtShutdown(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		c := n.job("train")
 		d := n.start(nil)
-		d.until("train", "a kept change", isKept)
-		// A job that starves is given its knee without a margin, as exactly as that was read.
+		d.until("train", "a settled loan", isSettled)
 		if cpus, _ := n.quota(c).CPUs(); cpus < 0.98*simKnee || cpus > 1.2*simKnee {
 			t.Errorf("granted %.2f CPUs for a knee of %.2f", cpus, simKnee)
 		}
 		d.stop(false)
 		n.wantQuota(c, starvedQuota, "after shutdown")
 		n.wantNoOriginals("after shutdown")
-		for _, kind := range []view.RecordKind{view.RecordVerdict, view.RecordChange, view.RecordTrial, view.RecordRestore} {
+		for _, kind := range []view.RecordKind{view.RecordVerdict, view.RecordLoan, view.RecordRestore} {
 			if !n.history.has(kind) {
 				t.Errorf("history has no record of a %s: %+v", kind, n.history.records)
 			}
@@ -61,7 +60,7 @@ func TestEngineLostAndFoundAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		c, short := n.job("train"), n.job("short")
 		d := n.start(nil)
-		d.until("train", "a kept change", isKept)
+		d.until("train", "a settled loan", isSettled)
 		granted := n.quota(c)
 		n.engine.Lose("its socket is gone")
 		time.Sleep(10 * time.Second)
@@ -143,7 +142,7 @@ func TestForeignWriteYields(t *testing.T) {
 			bubble(t, func(t *testing.T, n *node) {
 				c := n.job("train")
 				d := n.start(nil)
-				d.until("train", "a kept change", isKept)
+				d.until("train", "a settled loan", isSettled)
 				const theirs = runtime.Value("77000 100000")
 				write(n, c, runtime.Values{runtime.KnobCPUQuota: theirs})
 				d.until("train", "yielded", func(c view.Container) bool { return slices.Contains(c.Yielded, runtime.KnobCPUQuota) })
@@ -185,19 +184,38 @@ func TestRestoreHoldsUntilResume(t *testing.T) {
 	})
 }
 
+func TestLoanIsProvedWhereTheHostWantsIt(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		d := n.start(proven)
+		got := d.until("train", "a kept trial", isKept)
+		if v := got.Trials[0]; v.Low <= 0 || v.Ratio < 2 || v.Ratio > 4 {
+			t.Errorf("%.2f times the rate (from %.2f to %.2f); the simulated job gains 2.9 times", v.Ratio, v.Low, v.High)
+		}
+		if cpus, _ := n.quota(c).CPUs(); cpus < 0.98*simKnee {
+			t.Errorf("granted %.2f CPUs for a knee of %.2f", cpus, simKnee)
+		}
+		if !n.history.has(view.RecordTrial) || !n.history.has(view.RecordChange) {
+			t.Errorf("history: %+v", n.history.records)
+		}
+		d.stop(false)
+		n.wantQuota(c, starvedQuota, "after shutdown")
+	})
+}
+
 func TestHandoverRollsBackWhatIsNotProved(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		c := n.job("train")
-		d := n.start(nil)
+		d := n.start(proven)
 		d.until("train", "a change in trial", func(c view.Container) bool { return isChanged(c) && c.Trial != nil })
 		d.stop(true)
 		n.wantQuota(c, starvedQuota, "a trial that was cut short by a handover")
 
 		d = n.start(nil)
-		d.until("train", "a kept change", isKept)
+		d.until("train", "a settled loan", isSettled)
 		granted := n.quota(c)
 		d.stop(true)
-		n.wantQuota(c, granted, "what was kept, after a handover")
+		n.wantQuota(c, granted, "what was lent, after a handover")
 		d = n.start(func(o *Options) { o.Handover = true })
 		d.until("train", "taken over", isChanged)
 		d.stop(false)
@@ -211,7 +229,7 @@ func TestFailingHistoryStopsNothing(t *testing.T) {
 		n.history.err = errors.New("no space left")
 		c := n.job("train")
 		d := n.start(nil)
-		d.until("train", "a kept change", isKept)
+		d.until("train", "a settled loan", isSettled)
 		d.end()
 		if err := d.Shutdown(t.Context(), false); err != nil {
 			t.Errorf("lost records make a shutdown that restored look failed: %v", err)
@@ -247,7 +265,7 @@ func TestFullWorkQueue(t *testing.T) {
 		}
 		n.wantQuota(c, starvedQuota, "while the queue is full")
 		close(release)
-		d.until("train", "a kept change once it is free", isKept)
+		d.until("train", "a settled loan once it is free", isSettled)
 		d.stop(false)
 		n.wantQuota(c, starvedQuota, "after shutdown")
 		n.wantNoOriginals("after shutdown")
@@ -257,7 +275,7 @@ func TestFullWorkQueue(t *testing.T) {
 func TestContainerThatEndsInATrial(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		c := n.job("train")
-		d := n.start(nil)
+		d := n.start(proven)
 		d.until("train", "a trial", func(c view.Container) bool { return isChanged(c) && c.Trial != nil })
 		n.engine.Remove(c.ID.Container)
 		time.Sleep(5 * time.Second)

@@ -12,7 +12,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -22,7 +22,7 @@ import (
 
 // sightOrder is one order of the core for guard's goroutine.
 type sightOrder struct {
-	core.Order
+	control.Order
 	undo bool
 }
 
@@ -74,7 +74,7 @@ func (t *tracked) noteSights(all []runtime.GPUSight, known bool) {
 		if !s.Granted {
 			continue
 		}
-		of := core.Sight{Minor: s.Minor, UUID: s.UUID, Visible: s.Visible}
+		of := control.Sight{Minor: s.Minor, UUID: s.UUID, Visible: s.Visible}
 		if s.Hidden {
 			of.Hidden = policies.HiddenByPerson
 		}
@@ -95,18 +95,18 @@ func (l *Loop) elastic(t *tracked) bool {
 }
 
 // orderSight hands an order of the core to guard.
-func (l *Loop) orderSight(o core.Order) {
+func (l *Loop) orderSight(o control.Order) {
 	if o.DryRun {
 		return // the core has weighed all that can be known without writing
 	}
 	if !l.sendSight(sightOrder{Order: o}) {
-		l.results = append(l.results, core.Result{Kind: core.ResultApply, Plan: o.Plan, Text: "trimtab is behind with its writes"})
+		l.results = append(l.results, control.Result{Kind: control.ResultApply, Plan: o.Plan, Text: "trimtab is behind with its writes"})
 	}
 }
 
 // undoSight hands guard the way back of an order; one that finds no room is tried again
 // at the next tick.
-func (l *Loop) undoSight(o core.Order) {
+func (l *Loop) undoSight(o control.Order) {
 	if len(l.present(o).Changes) == 0 { // it ended, and all went with it
 		delete(l.undoing, o.Plan)
 		return
@@ -298,14 +298,14 @@ func (l *Loop) setSight(ctx context.Context, s sightChange) (did sightMoved, err
 }
 
 // sightApplied takes in what became of an order.
-func (l *Loop) sightApplied(o core.Order, did sightMoved, err error, took time.Duration) {
+func (l *Loop) sightApplied(o control.Order, did sightMoved, err error, took time.Duration) {
 	ch := o.Changes[0]
 	if err == nil && len(did.moved) == 0 {
 		err = errors.New("what it sees changed in the meantime")
 	}
 	res := actuator.ChangeResult{Change: ch, Outcome: actuator.Applied, Latency: took}
 	rec := l.sightRecord(view.RecordGPUView, o)
-	answer := core.Result{Kind: core.ResultApply, Plan: o.Plan, OK: err == nil}
+	answer := control.Result{Kind: control.ResultApply, Plan: o.Plan, OK: err == nil}
 	if err != nil {
 		res.Outcome, answer.Key, answer.Text, answer.Refused = actuator.Refused, ch.Key, err.Error(), true
 		rec.Kind, rec.Text = view.RecordRefused, fmt.Sprintf("%s not made: %v", knobText(ch), err)
@@ -319,7 +319,7 @@ func (l *Loop) sightApplied(o core.Order, did sightMoved, err error, took time.D
 
 // sightUndone takes in what became of a way back. Showing again is tried until it is done,
 // and what stands in its way is told once; what may not be hidden again stays in sight.
-func (l *Loop) sightUndone(o core.Order, did sightMoved, err error) {
+func (l *Loop) sightUndone(o control.Order, did sightMoved, err error) {
 	ch := o.Changes[0]
 	delete(l.queued, o.Plan)
 	rec := l.sightRecord(view.RecordRollback, o)
@@ -339,13 +339,13 @@ func (l *Loop) sightUndone(o core.Order, did sightMoved, err error) {
 	}
 	delete(l.undoing, o.Plan)
 	delete(l.sightSaid, o.Plan)
-	l.results = append(l.results, core.Result{Kind: core.ResultRollback, Plan: o.Plan, OK: err == nil})
+	l.results = append(l.results, control.Result{Kind: control.ResultRollback, Plan: o.Plan, OK: err == nil})
 	if rec.Text != "" {
 		l.keep([]view.Record{rec})
 	}
 }
 
-func (l *Loop) sightRecord(kind view.RecordKind, o core.Order) view.Record {
+func (l *Loop) sightRecord(kind view.RecordKind, o control.Order) view.Record {
 	ch := o.Changes[0]
 	rec := view.Record{UnixNs: time.Now().UnixNano(), Kind: kind, Key: ch.Key, Name: ch.Name, Plan: o.Plan, Policy: o.Policy, Knob: ch.Knob, From: ch.From, To: ch.To}
 	if t := l.containers[ch.Key]; t != nil {
@@ -357,7 +357,7 @@ func (l *Loop) sightRecord(kind view.RecordKind, o core.Order) view.Record {
 // unproveSight takes back, at a handover, a hide that was not proved; what was shown on
 // trial is the owner's grant and stays. Run has returned: nobody is told by a signal, as at
 // any end of the daemon.
-func (l *Loop) unproveSight(ctx context.Context, o core.Order) error {
+func (l *Loop) unproveSight(ctx context.Context, o control.Order) error {
 	t := l.containers[o.Changes[0].Key]
 	if t == nil || l.o.Sights == nil || !o.Changes[0].Take {
 		return nil

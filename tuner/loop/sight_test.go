@@ -11,7 +11,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/history"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -24,7 +24,7 @@ func (wants) Name() string { return "wants" }
 
 func (p wants) Propose(_ policies.Node, jobs []policies.Job) (out policies.Proposal) {
 	for _, j := range jobs {
-		out.Sights = append(out.Sights, policies.Sight{Key: j.Key, Device: "GPU-b", Hide: !p.show(), Reason: "the test wants it"})
+		out.Sights = append(out.Sights, policies.Sight{Policy: "wants", Key: j.Key, Device: "GPU-b", Hide: !p.show(), Reason: "the test wants it"})
 	}
 	return out
 }
@@ -42,7 +42,7 @@ func (n *node) elastic(w *sightWorld, more func(*Options)) (*daemon, runtime.Con
 				{Index: 1, Minor: 1, UUID: "GPU-b", AtNs: h.AtNs}}
 			return h, err
 		}
-		o.Policy, o.Settings.GPUSignal = wants{func() bool { return false }}, true
+		o.Policies, o.Settings.GPUSignal = asking(wants{func() bool { return false }}), true
 		if more != nil {
 			more(o)
 		}
@@ -81,7 +81,7 @@ func (n *node) records(good func(view.Record) bool) (out []view.Record) {
 func TestPolicyHidesAndShows(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		w, show := newSightWorld(), false
-		d, c := n.elastic(w, func(o *Options) { o.Policy = wants{func() bool { return show }} })
+		d, c := n.elastic(w, func(o *Options) { o.Policies = asking(wants{func() bool { return show }}) })
 		d.waitHidden(w, c)
 		d.until("job", "a kept hide", isKept)
 		if v := d.Snapshot().Containers[0]; v.Now[runtime.KnobGPU] != "GPU-a" || v.Original[runtime.KnobGPU] != "GPU-a,GPU-b" || !slices.Contains(v.Changed, runtime.KnobGPU) {
@@ -207,12 +207,12 @@ func TestPeoplesWordOnGPUsStands(t *testing.T) {
 // TestOrdersForGPUsMeetWhatCameBetween: an order whose container was frozen, or whose device
 // came into use, before its turn is refused, and the core is told.
 func TestOrdersForGPUsMeetWhatCameBetween(t *testing.T) {
-	order := func(c runtime.Container, take bool) core.Order {
+	order := func(c runtime.Container, take bool) control.Order {
 		ch := policies.Change{Key: c.Key(), Name: c.Name, Knob: runtime.KnobGPU, From: "GPU-a,GPU-b", To: "GPU-a", Take: take}
 		if !take {
 			ch.From, ch.To = ch.To, ch.From
 		}
-		return core.Order{Plan: "p", Policy: "wants", Changes: []policies.Change{ch}}
+		return control.Order{Plan: "p", Policy: "wants", Changes: []policies.Change{ch}}
 	}
 	for name, tc := range map[string]struct {
 		prep func(d *daemon, w *sightWorld, c runtime.Container) sightOrder
@@ -248,7 +248,7 @@ func TestOrdersForGPUsMeetWhatCameBetween(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, n *node) {
 				w := newSightWorld()
-				d, c := n.elastic(w, func(o *Options) { o.Policy = wants{func() bool { return true }} })
+				d, c := n.elastic(w, func(o *Options) { o.Policies = asking(wants{func() bool { return true }}) })
 				time.Sleep(5 * time.Second)
 				d.sights <- tc.prep(d, w, c)
 				time.Sleep(5 * time.Second)

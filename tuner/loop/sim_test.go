@@ -130,9 +130,20 @@ func (j *simJob) advance(p *simProbe, values runtime.Values) {
 	j.ticks.LastNs = p.monotonic() - int64(j.carry/rate*1e9)
 	j.cgroup.AtNs = p.monotonic()
 	j.cgroup.CPUUsageNs += uint64(cpus * secs * 1e9)
+	quota := probes.Throttling{QuotaUs: -1, PeriodUs: runtime.DefaultPeriodUs}
+	if len(j.cgroup.Throttling) > 0 {
+		quota = j.cgroup.Throttling[0]
+	}
+	if limited {
+		quota.QuotaUs = int64(cpus * runtime.DefaultPeriodUs)
+		quota.Periods += uint64(secs * 10)
+	}
 	if starved {
+		quota.Throttled += uint64(secs * 9)
+		quota.Ns += uint64(1e9 * secs * (1 - cpus/simKnee))
 		j.cgroup.CPU.SomeUs += uint64(1e6 * secs * (1 - cpus/simKnee))
 	}
+	j.cgroup.Throttling = []probes.Throttling{quota}
 	j.spend(p.monotonic(), rate, secs, starved)
 }
 

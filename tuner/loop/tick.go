@@ -10,14 +10,15 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/recording/inputjson"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // tick takes one road: read, decide, act, publish.
 func (l *Loop) tick(ctx context.Context) {
 	l.ticks++
-	if l.ticks%l.stretch() != 0 && !l.core.TookMemory() {
+	if l.ticks%l.stretch() != 0 && !l.control.TookMemory() {
 		l.o.alive()
 		return
 	}
@@ -44,9 +45,9 @@ func (l *Loop) tick(ctx context.Context) {
 	l.keepBudget()
 	in := l.input(ctx)
 	if l.o.Recorder != nil {
-		_ = l.o.Recorder.Write("tick", in) // the recorder counts what it drops
+		_ = l.o.Recorder.Write("tick", inputjson.Input{Input: in}) // the recorder counts what it drops
 	}
-	d := l.core.Step(in)
+	d := l.control.Step(in)
 	l.results = nil
 	l.act(d)
 	l.keep(d.Records)
@@ -128,8 +129,8 @@ func (l *Loop) shedding() {
 }
 
 // input gathers a tick for the core.
-func (l *Loop) input(ctx context.Context) core.Input {
-	in := core.Input{UnixNs: time.Now().UnixNano(), Host: l.host, Results: l.results}
+func (l *Loop) input(ctx context.Context) control.Input {
+	in := control.Input{UnixNs: time.Now().UnixNano(), Host: l.host, Results: l.results}
 	switch {
 	case l.o.Disabled != nil && l.o.Disabled():
 		in.Frozen = "disabled on this host"
@@ -137,7 +138,7 @@ func (l *Loop) input(ctx context.Context) core.Input {
 		in.Frozen = "paused"
 	}
 	samples := make(map[string]*probes.Sample, len(l.containers))
-	in.Containers, in.Samples = make([]core.Container, 0, len(l.containers)), make([]probes.Sample, 0, len(l.containers))
+	in.Containers, in.Samples = make([]control.Container, 0, len(l.containers)), make([]probes.Sample, 0, len(l.containers))
 	for _, p := range l.o.Probes {
 		l.readSays(p.Name(), p.Read(ctx, samples))
 	}
@@ -147,12 +148,12 @@ func (l *Loop) input(ctx context.Context) core.Input {
 			continue // nothing is decided about what is not settled
 		}
 		if t.fixed == nil && l.o.Recorder != nil {
-			t.fixed, _ = core.FixedJSON(t.c) // what cannot be written, Write will tell
+			t.fixed, _ = inputjson.FixedJSON(t.c) // what cannot be written, Write will tell
 		}
-		in.Containers = append(in.Containers, core.Container{
+		in.Containers = append(in.Containers, control.Container{
 			Container: t.c, Fixed: t.fixed, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
 			Yielded: l.o.Holds.Yielded(key), Held: l.o.Holds.Held(key), Owed: t.standing.Owed, Preflight: t.whyNotReady(), Busy: t.busy,
-			Pinned: t.facts.Pinned, LowReaches: t.facts.LowReaches, Sights: t.sights, Elastic: l.elastic(t),
+			Sights: t.sights, Elastic: l.elastic(t),
 		})
 		if s := samples[key]; s != nil {
 			t.noteSetting(s.Cgroup)
@@ -172,7 +173,7 @@ func (l *Loop) payDebts() {
 		return
 	}
 	l.paidAt = time.Now()
-	owed := false
+	owed := l.o.Actuator.Owing()
 	running := map[runtime.ID]runtime.Container{}
 	for _, t := range l.containers {
 		running[t.c.ID] = t.c
@@ -273,16 +274,16 @@ func seconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec
 func (l *Loop) publish() {
 	l.measureSelf()
 	s := &view.Snapshot{UnixNs: time.Now().UnixNano()}
-	l.core.Show(s)
+	l.control.Show(s)
 	for i := range s.Containers {
 		c := &s.Containers[i]
 		c.ProbeShare, c.Thinned = l.budget.Spent(c.Key), l.thinned(c.Key)
 	}
 	l.edge.show(&s.Totals)
-	s.Memory = view.Memory{Known: l.core.Book().Len(), Lost: l.known.lost}
+	s.Memory = view.Memory{Known: l.control.Profiles().Len(), Lost: l.known.lost}
 	l.showGPULost(s)
 	s.Daemon = view.Daemon{
-		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.mode, Policy: l.o.Policy.Name(),
+		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.mode, Policies: l.control.PolicyNames(),
 		Paused: l.o.Holds.Paused(), Disabled: l.o.Disabled != nil && l.o.Disabled(),
 		CPUSeconds: l.spent.cpu, RSSBytes: l.spent.resident, ConfigError: l.configErr, ConfigUnixNs: l.settings.LoadedAt.UnixNano(),
 		ProbeLost: l.dropped,

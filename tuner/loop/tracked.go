@@ -12,7 +12,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
-	"github.com/trimtab/trimtab/tuner/core"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -32,8 +32,8 @@ type tracked struct {
 	preflight string
 	facts     Facts
 	factsAt   time.Time
-	sights    []core.Sight // nil: it holds no GPU, or what it sees could not be read
-	gpuLost   string       // what is known of access to its GPU that it has lost; "" if it has it
+	sights    []control.Sight // nil: it holds no GPU, or what it sees could not be read
+	gpuLost   string          // what is known of access to its GPU that it has lost; "" if it has it
 	readAt    time.Time
 	stale     bool    // read again at the next tick
 	seenSet   setting // of the latest reading
@@ -101,8 +101,12 @@ func (l *Loop) gone(key string) {
 	delete(l.debtSaid, key)
 	id := t.c.ID
 	l.enqueue(func(ctx context.Context) {
-		if err := l.o.Actuator.Gone(id); err != nil {
+		results, err := l.o.Actuator.Gone(ctx, id)
+		if err != nil {
 			l.o.Log.Warn("originals of an ended container stay on disk; they are removed at the next start", "error", err)
+		}
+		if len(results) > 0 {
+			l.reply(ctx, func() { l.restored(results, "its engine had stored them for its next start") })
 		}
 	})
 }
@@ -357,7 +361,7 @@ func (l *Loop) yield(t *tracked, d actuator.Drift) {
 		return
 	}
 	l.noteYield(t, d.Knob)
-	l.results = append(l.results, core.Result{Kind: core.ResultEnded, Key: t.c.Key(), Text: fmt.Sprintf("%s was set to %s by somebody else", d.Knob, d.Actual)})
+	l.results = append(l.results, control.Result{Kind: control.ResultEnded, Key: t.c.Key(), Text: fmt.Sprintf("%s was set to %s by somebody else", d.Knob, d.Actual)})
 	l.keep([]view.Record{{UnixNs: time.Now().UnixNano(), Kind: view.RecordYield, Key: t.c.Key(), Name: t.c.Name, Team: t.enrolment.Team,
 		Knob: d.Knob, From: d.Written, To: d.Actual, Actual: d.Actual,
 		Text: fmt.Sprintf("%s was set to %s by somebody else (trimtab had %s): left alone from now on", d.Knob, d.Actual, d.Written)}})

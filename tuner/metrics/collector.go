@@ -174,7 +174,9 @@ func (e *emitter) daemon(s *view.Snapshot) {
 	d := s.Daemon
 	e.set(nBuild, 1, clean(d.Version), goruntime.Version())
 	e.set(nMode, 1, string(d.Mode))
-	e.set(nPolicy, 1, clean(d.Policy))
+	for _, p := range d.Policies {
+		e.set(nPolicy, 1, clean(p))
+	}
 	e.setBool(nPaused, d.Paused)
 	e.setBool(nDisabled, d.Disabled)
 	e.setBool(nVirtual, d.Virtual || s.Virtual)

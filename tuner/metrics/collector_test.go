@@ -38,7 +38,7 @@ func busy() *view.Snapshot {
 		Devices: []view.DeviceSpeed{{Model: "H100", PerSecond: 9, Ratio: 1.5}},
 		Knee:    1.5, Paging: policies.Paging{Base: 0.02, Limit: 680 << 20, Set: 680 << 20, Enough: true}, UsedCPUs: 1.25, Windows: 17, Now: now, Original: original,
 		Changed: []runtime.Knob{runtime.KnobCPUQuota}, Yielded: []runtime.Knob{runtime.KnobMemoryLimit},
-		Gain: 0.61, HasGain: true, Trial: &view.Trial{}, Preflight: "no green preflight", Owed: "memory.limit", Held: true,
+		Gain: 0.61, HasGain: true, Loan: &view.Loan{CPUs: 1.4, Own: 0.4}, Tuning: "settled", Work: &view.Work{Ratio: 3.12}, Gate: "fixed", Trial: &view.Trial{}, Preflight: "no green preflight", Owed: "memory.limit", Held: true,
 	}
 	for p := range policies.NumParts {
 		c.PartNs[p] = int64(p+1) * 1_500_000_000
@@ -46,7 +46,7 @@ func busy() *view.Snapshot {
 	return &view.Snapshot{
 		UnixNs: 1_750_000_000_000_000_000,
 		Daemon: view.Daemon{
-			Version: "v0.1.0", Mode: policies.ModeTune, Policy: "knee", CPUSeconds: 12.5, RSSBytes: 40 << 20,
+			Version: "v0.1.0", Mode: policies.ModeTune, Policies: []string{"knee"}, CPUSeconds: 12.5, RSSBytes: 40 << 20,
 			Engines: []view.Part{{Name: "docker", OK: true}}, Probes: []view.Part{{Name: "kernel", OK: true}, {Name: "cgroup"}},
 			ProbeSeconds: 0.25, ProbeRuns: 1000, ProbeMapBytes: 1 << 20, ProbeLost: 3, BudgetShare: 0.2, ConfigUnixNs: 1_740_000_000_000_000_000,
 		},
@@ -55,8 +55,9 @@ func busy() *view.Snapshot {
 		Devices:    gpus(), Virtual: true,
 		Totals: view.Totals{
 			TeamGPUHeld: []view.Count{{Team: "vision", Value: 500}, {Value: 400}}, TeamGPUIdle: []view.Count{{Team: "vision"}, {Value: 370}},
-			Plans:        []view.Count{{Policy: "knee", Result: "applied", Value: 2}},
-			Changes:      []view.Count{{Policy: "knee", Knob: runtime.KnobCPUQuota, Result: "applied", Value: 2}},
+			Plans:      []view.Count{{Policy: "knee", Result: "applied", Value: 2}},
+			Changes:    []view.Count{{Policy: "knee", Knob: runtime.KnobCPUQuota, Result: "applied", Value: 2}},
+			Rejections: []view.Count{{Result: "idle", Value: 3}}, LentSeconds: 42,
 			Trials:       []view.Count{{Policy: "knee", Result: "kept", Value: 1}, {Policy: "knee", Result: "rolled_back", Value: 1}},
 			Restores:     []view.Count{{Result: "restored", Value: 1}},
 			TeamParts:    []view.Count{{Team: "vision", Part: "input_throttled", Value: 7.5}},

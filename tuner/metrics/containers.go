@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/guard"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -57,7 +58,18 @@ func (e *emitter) container(c view.Container, name, team string) {
 		e.set(nDeviceSpeed, d.Ratio, name, team, clean(d.Model), boolLabel(d.HostBound))
 	}
 	e.set(nWindows, float64(c.Windows), name, team)
-	e.setBool(nTunable, c.WhyNot == "" && c.Enrolment.Mode == policies.ModeTune, name, team)
+	e.setBool(nTunable, c.Gate != string(guard.GateFixed) && c.Enrolment.Mode == policies.ModeTune, name, team)
+	lent := 0.0
+	if c.Loan != nil {
+		lent = c.Loan.CPUs
+	}
+	e.set(nLoan, lent, name, team)
+	if c.Tuning != "" {
+		e.set(nTuning, 1, name, team, clean(c.Tuning))
+	}
+	if c.Work != nil && c.Work.Ratio > 0 {
+		e.set(nWork, c.Work.Ratio-1, name, team)
+	}
 	e.setBool(nTrialOpen, c.Trial != nil, name, team)
 	e.setBool(nHeld, c.Held, name, team)
 	e.setBool(nOwed, c.Owed != "", name, team)

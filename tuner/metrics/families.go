@@ -58,6 +58,11 @@ const (
 	nPlans         = "trimtab_plans_total"
 	nChanges       = "trimtab_changes_total"
 	nTrials        = "trimtab_trials_total"
+	nRejections    = "trimtab_rejections_total"
+	nLentSeconds   = "trimtab_lent_cpu_seconds_total"
+	nLoan          = "trimtab_container_loan_cpus"
+	nTuning        = "trimtab_container_tuning_info"
+	nWork          = "trimtab_container_work_ratio"
 	nRestores      = "trimtab_restores_total"
 	nTeamBreakdown = "trimtab_team_breakdown_seconds_total"
 	nTeamWindows   = "trimtab_team_verdict_windows_total"
@@ -122,6 +127,9 @@ func containerFamilies() []Family {
 		{Name: nBreakdown, Kind: Counter, Labels: ct("part"), Help: "Wall time of the container's slowest rank by what it went into, since the container was watched; the parts sum to the wall time."},
 		{Name: nRate, Kind: Gauge, Labels: ct("source", "steps"), Help: "Ticks per second of a periodic event of the job; training steps per second only where steps is true."},
 		{Name: nGain, Kind: Gauge, Labels: ct(), Help: "Measured rate over the rate before the first change, minus one; absent until measured."},
+		{Name: nWork, Kind: Gauge, Labels: ct(), Help: "Work done over that before the first change, minus one, by quantities that grow with work, where steps are not counted; absent until measured."},
+		{Name: nLoan, Kind: Gauge, Labels: ct(), Help: "CPUs that the container was lent above its owner's quota, which nobody else used; 0: none."},
+		{Name: nTuning, Kind: Gauge, Labels: ct("state"), Help: "Always 1; where the container stands: watched, measured, lent, settled, trial, returned, yielded."},
 		{Name: nVerdict, Kind: Gauge, Labels: ct("class", "cause"), Help: "Always 1; what bounds the container in its latest window."},
 		{Name: nSeverity, Kind: Gauge, Labels: ct(), Help: "Share of wall time lost to the verdict's cause, 0 to 1."},
 		{Name: nConfidence, Kind: Gauge, Labels: ct(), Help: "Confidence of the verdict, 0 to 1."},
@@ -133,7 +141,7 @@ func containerFamilies() []Family {
 		{Name: nNearest, Kind: Gauge, Labels: ct(), Help: "Distance to the most similar known job, 0 (alike) to 1; absent where none is like it."},
 		{Name: nNearestSure, Kind: Gauge, Labels: ct(), Help: "Confidence in the known jobs most like it, 0 to 1; absent where none is like it."},
 		{Name: nDeviceSpeed, Kind: Gauge, Labels: ct("model", "host_bound"), Help: "Predicted rate on another model of device of this node over the rate now, from known jobs like it that ran on both; where host_bound is true something else than its device bounds it. Advice: nothing acts on it."},
-		{Name: nTunable, Kind: Gauge, Labels: ct(), Help: "1 while nothing keeps trimtab from changing the container; trimtab ps says what does."},
+		{Name: nTunable, Kind: Gauge, Labels: ct(), Help: "1 while trimtab may change the container; trimtab ps says what keeps it from that."},
 		{Name: nTrialOpen, Kind: Gauge, Labels: ct(), Help: "1 while a plan that changed the container is on trial."},
 		{Name: nHeld, Kind: Gauge, Labels: ct(), Help: "1 while the container is held after a restore by hand, until it is resumed."},
 		{Name: nOwed, Kind: Gauge, Labels: ct(), Help: "1 while an original value could not safely go back and is owed."},
@@ -162,7 +170,9 @@ func decisionFamilies() []Family {
 	return []Family{
 		{Name: nPlans, Kind: Counter, Labels: []string{"policy", "result"}, Help: "Plans by result: applied, would, failed."},
 		{Name: nChanges, Kind: Counter, Labels: []string{"policy", "knob", "result"}, Help: "Changes of a knob by result: applied, refused, unavailable, yielded, failed, gone (its container), skipped and undone (with the rest of their plan)."},
-		{Name: nTrials, Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, aborted; would: what observe mode would have tried."},
+		{Name: nTrials, Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, unproven (stands, and is asked again), aborted; would: what observe mode would have tried."},
+		{Name: nRejections, Kind: Counter, Labels: []string{"gate"}, Help: "Changes that the guard refused, by the gate that said no: fixed, knob, yielded, stale, bounds, step, failed, cool-down, trial, measuring, rate, ramp, rights, idle."},
+		{Name: nLentSeconds, Kind: Counter, Help: "CPU time that containers used above their owners' quotas."},
 		{Name: nRestores, Kind: Counter, Labels: []string{"result"}, Help: "Restores of a container by result: restored, yielded, owed, gone, failed, unavailable."},
 		{Name: nApply, Kind: Histogram, Help: "Time from saving the originals to reading the new values back, of the container's part of a plan; counted once for each knob in it."},
 		{Name: nForeign, Kind: Counter, Help: "Writes by others to knobs that trimtab had changed."},
@@ -187,7 +197,7 @@ func nodeFamilies() []Family {
 		{Name: nKnown, Kind: Gauge, Help: "Jobs that trimtab knows again by their fingerprint; trimtab fingerprints ls lists them."},
 		{Name: nKnownKept, Kind: Gauge, Help: "1 while what is learned of jobs is kept on disk; 0: the latest write failed, and it is known until the daemon ends."},
 		{Name: nNodeCPUs, Kind: Gauge, Help: "CPUs online."},
-		{Name: nNodeReserve, Kind: Gauge, Help: "CPUs that are never given to a container."},
+		{Name: nNodeReserve, Kind: Gauge, Help: "CPUs that must stay idle when CPU is lent."},
 		{Name: nNodeOther, Kind: Gauge, Help: "CPUs used by containers that are not enrolled, and by the host."},
 	}
 }
@@ -196,7 +206,7 @@ func daemonFamilies() []Family {
 	return []Family{
 		{Name: nBuild, Kind: Gauge, Labels: []string{"version", "goversion"}, Help: "Always 1; the build that runs."},
 		{Name: nMode, Kind: Gauge, Labels: []string{"mode"}, Help: "Always 1; how far the host's config lets trimtab go: off, observe, tune."},
-		{Name: nPolicy, Kind: Gauge, Labels: []string{"policy"}, Help: "Always 1; the policy in force."},
+		{Name: nPolicy, Kind: Gauge, Labels: []string{"policy"}, Help: "Always 1; the policies that are asked."},
 		{Name: nPaused, Kind: Gauge, Help: "1 while paused: values stay, nothing changes."},
 		{Name: nDisabled, Kind: Gauge, Help: "1 while the file that stops every write is there."},
 		{Name: nVirtual, Kind: Gauge, Help: "1 while a virtual GPU is in use."},

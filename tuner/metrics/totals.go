@@ -2,12 +2,13 @@ package metrics
 
 import (
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/guard"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // totals renders the counters that outlive containers.
 func (e *emitter) totals(s *view.Snapshot) {
-	e.zeros(s.Daemon.Policy)
+	e.zeros(s.Daemon.Policies)
 	t := s.Totals
 	for _, c := range t.Plans {
 		e.set(nPlans, c.Value, clean(c.Policy), clean(c.Result))
@@ -18,6 +19,10 @@ func (e *emitter) totals(s *view.Snapshot) {
 	for _, c := range t.Trials {
 		e.set(nTrials, c.Value, clean(c.Policy), clean(c.Result))
 	}
+	for _, c := range t.Rejections {
+		e.set(nRejections, c.Value, clean(c.Result))
+	}
+	e.set(nLentSeconds, t.LentSeconds)
 	for _, c := range t.Restores {
 		e.set(nRestores, c.Value, clean(c.Result))
 	}
@@ -43,21 +48,23 @@ func (e *emitter) totals(s *view.Snapshot) {
 
 // zeros starts the series of the policy in force at 0: increase() does not see
 // the first event of a series that begins with it.
-func (e *emitter) zeros(policy string) {
-	policy = clean(policy)
-	if policy == "" {
-		return
-	}
-	for _, result := range []string{"applied", "would", "failed"} {
-		e.set(nPlans, 0, policy, result)
-	}
-	for _, knob := range runtime.Knobs() {
-		for _, result := range []string{"applied", "refused", "unavailable", "yielded"} {
-			e.set(nChanges, 0, policy, string(knob), result)
+func (e *emitter) zeros(policies []string) {
+	for _, policy := range policies {
+		policy = clean(policy)
+		for _, result := range []string{"applied", "would", "failed"} {
+			e.set(nPlans, 0, policy, result)
+		}
+		for _, knob := range runtime.Knobs() {
+			for _, result := range []string{"applied", "refused", "unavailable", "yielded"} {
+				e.set(nChanges, 0, policy, string(knob), result)
+			}
+		}
+		for _, outcome := range []view.Outcome{view.OutcomeKept, view.OutcomeRolledBack, view.OutcomeInconclusive, view.OutcomeUnproven, view.OutcomeAborted, view.OutcomeWould} {
+			e.set(nTrials, 0, policy, string(outcome))
 		}
 	}
-	for _, outcome := range []view.Outcome{view.OutcomeKept, view.OutcomeRolledBack, view.OutcomeInconclusive, view.OutcomeAborted, view.OutcomeWould} {
-		e.set(nTrials, 0, policy, string(outcome))
+	for _, g := range guard.Gates() {
+		e.set(nRejections, 0, string(g))
 	}
 	for _, result := range []string{"repaired", "failed", "left"} {
 		e.set(nGPUHeals, 0, result)

@@ -23,6 +23,8 @@
 //	      "written":  "150000 100000",  what stands by trimtab; absent before the first write has been read back
 //	      "writing":  "160000 100000",  being written: set durably before the write, cleared after its read-back
 //	      "debt":     "why"             the original is owed: it was not safe to return to
+//	      "stored":   "150000 100000"   what trimtab last put into the engine's own record, from
+//	                                    which a restart takes it; absent where it put nothing there
 //	    }
 //	  }
 //	}
@@ -60,6 +62,7 @@ type Knob struct {
 	Written  runtime.Value // "": nothing of trimtab's has been read back yet
 	Writing  runtime.Value // "": no write is under way
 	Debt     string        // "": none
+	Stored   runtime.Value // "": the engine's own record was not written
 
 	unknown map[string]json.RawMessage
 }
@@ -67,6 +70,11 @@ type Knob struct {
 // Ours reports whether the standing value is one that trimtab wrote or was writing.
 func (k Knob) Ours(name runtime.Knob, stands runtime.Value) bool {
 	return k.Written != "" && name.Same(k.Written, stands) || k.Writing != "" && (name.Same(k.Writing, stands) || k.half(name, stands))
+}
+
+// OursStored reports whether the value in the engine's own record is one that trimtab put there.
+func (k Knob) OursStored(name runtime.Knob, stored runtime.Value) bool {
+	return !name.Same(k.Original, stored) && (k.Stored != "" && name.Same(k.Stored, stored) || k.Ours(name, stored))
 }
 
 // half reports whether a quota that stands is a write that was cut short in its
@@ -115,6 +123,16 @@ func (f File) Container() runtime.Container {
 func (f File) Clone() File {
 	f.Knobs = maps.Clone(f.Knobs)
 	return f
+}
+
+// Stored reports whether anything was put into the engine's own record.
+func (f File) Stored() bool {
+	for _, k := range f.Knobs {
+		if k.Stored != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // Originals lists the original of each knob in the file.
@@ -179,6 +197,7 @@ func encodeKnob(k Knob) map[string]json.RawMessage {
 	_ = put(out, "written", k.Written, k.Written == "")
 	_ = put(out, "writing", k.Writing, k.Writing == "")
 	_ = put(out, "debt", k.Debt, k.Debt == "")
+	_ = put(out, "stored", k.Stored, k.Stored == "")
 	return out
 }
 
@@ -240,7 +259,8 @@ func decodeKnob(data []byte) (Knob, error) {
 		take(raw, "original", &k.Original),
 		take(raw, "written", &k.Written),
 		take(raw, "writing", &k.Writing),
-		take(raw, "debt", &k.Debt))
+		take(raw, "debt", &k.Debt),
+		take(raw, "stored", &k.Stored))
 	if err == nil && !present {
 		err = fmt.Errorf("%w: no original", ErrCorrupt)
 	}

@@ -98,6 +98,31 @@ func (s *Store) List() ([]File, error) {
 	return files, errors.Join(errs...)
 }
 
+// Lives returns the files of other lives of a container: a restart makes a new one.
+func (s *Store) Lives(id runtime.ID) ([]File, error) {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("originals directory %s: %w", s.dir, err)
+	}
+	var files []File
+	var errs []error
+	for _, e := range entries {
+		key, isFile := strings.CutSuffix(e.Name(), suffix)
+		if !isFile || key == id.Key() || !id.SameContainer(key) {
+			continue
+		}
+		f, err := s.load(key)
+		if err == nil && f.ID.Container == id.Container {
+			files = append(files, f)
+		}
+		errs = append(errs, ignoreMissing(err))
+	}
+	return files, errors.Join(errs...)
+}
+
 // Corrupt lists the paths of files that were set aside.
 func (s *Store) Corrupt() []string {
 	paths, _ := filepath.Glob(filepath.Join(s.dir, "*"+corruptSuffix)) // the pattern is well formed

@@ -18,7 +18,7 @@ func Explain(c view.Container, clock Clock) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), headline(c, clock))
 	for _, section := range []string{
-		standing(c), memory(c), breakdown(c), verdict(c.Verdict), prediction(c), allocation(c), similar(c), devices(c), trials(c, clock), advice(c), enrolment(c), deciders(c),
+		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict), prediction(c), allocation(c), similar(c), devices(c), trials(c, clock), advice(c), enrolment(c), deciders(c),
 	} {
 		if section != "" {
 			out.WriteString("\n" + section)
@@ -31,11 +31,11 @@ func Explain(c view.Container, clock Clock) string {
 func headline(c view.Container, clock Clock) string {
 	switch {
 	case c.Owed != "":
-		return "giving your values back is owed: " + clean(c.Owed) + "."
+		return "restore pending: " + clean(c.Owed) + "."
 	case c.Held:
 		return "your own values are back, and stay until `trimtab resume " + name(c.Name) + "`."
 	case c.Trial != nil:
-		return fmt.Sprintf("since %s %s is being tried, %s expected; it goes back unless that is measured.",
+		return fmt.Sprintf("since %s %s is on trial, %s expected; it is reverted unless that is measured.",
 			clock.at(c.Trial.StartedUnixNs), changes(c.Trial.Changes), signed(predictedGain(*c.Trial)))
 	case len(c.Changed) > 0:
 		return changedHeadline(c, clock)
@@ -47,10 +47,14 @@ func headline(c view.Container, clock Clock) string {
 	return "nothing was changed: " + why(c) + "."
 }
 
-// changedHeadline: "14:02 CPU 1.0→1.5, +61 % measured, yours again on exit."
+// changedHeadline: "14:02 CPU 1.0→1.5, +61 % measured, reverts on exit", or "since 14:02 lent
+// 1.4 CPUs that nobody used; 0.4 are yours; …".
 func changedHeadline(c view.Container, clock Clock) string {
 	var what []string
 	for _, k := range c.Changed {
+		if c.Loan != nil && (k == runtime.KnobCPUQuota || k == runtime.KnobCPUWeight) {
+			continue
+		}
 		what = append(what, change(k, c.Original[k], c.Now[k]))
 	}
 	when := ""
@@ -60,11 +64,48 @@ func changedHeadline(c view.Container, clock Clock) string {
 			break
 		}
 	}
-	proof := "not measured yet"
-	if c.HasGain {
-		proof = signed(c.Gain) + " measured"
+	if l := c.Loan; l != nil {
+		if when = ""; l.SinceUnixNs > 0 {
+			when = "since " + clock.at(l.SinceUnixNs) + " "
+		}
+		what = append([]string{fmt.Sprintf("lent %s CPUs that nobody used; %s are yours", cpus(l.CPUs), cpus(l.Own))}, what...)
 	}
-	return when + strings.Join(what, ", ") + ", " + proof + ", yours again on exit."
+	return when + strings.Join(what, ", ") + "; " + proof(c) + "; reverts on exit."
+}
+
+// proof is what is known of what a change did: by counted steps, by what grows with work, or by
+// the CPU that is used. The last two are never a rate.
+func proof(c view.Container) string {
+	switch w := c.Work; {
+	case c.HasGain:
+		return signed(c.Gain) + " measured"
+	case w != nil && w.Ratio > 0:
+		return "work done: " + signed(w.Ratio-1) + ", by " + clean(w.By)
+	case w != nil && w.CPUs > 0:
+		return "CPU used: " + signed(w.CPUs-1) + "; steps are not counted"
+	}
+	return "not measured yet"
+}
+
+// loan tells what was lent, how much of it is used, and what to set where it is to stay.
+func loan(c view.Container) string {
+	l := c.Loan
+	if l == nil {
+		return ""
+	}
+	var out strings.Builder
+	line := func(words, text string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, text) }
+	out.WriteString("What it was lent\n")
+	line("its own", cpus(l.Own)+" CPUs")
+	line("lent, while nobody else wants it", cpus(l.CPUs)+" CPUs")
+	line("of that used", cpus(l.Used)+" CPUs")
+	if l.Settled {
+		line("enough", fmt.Sprintf("%s CPUs: the quota to set where it is to keep them (`--cpus %s`)", cpus(l.Own+l.CPUs), cpus(l.Own+l.CPUs)))
+	}
+	if l.Why != "" {
+		line("why", clean(l.Why))
+	}
+	return out.String()
 }
 
 // why says in a phrase why nothing was changed.
@@ -197,6 +238,9 @@ func prediction(c view.Container) string {
 	if cost.Ticks <= 0 || cost.Floor() <= 0 {
 		return ""
 	}
+	if c.Aggregated {
+		return withoutSteps(c)
+	}
 	tick := "tick"
 	if c.Rate.Steps {
 		tick = "step"
@@ -231,6 +275,17 @@ func prediction(c view.Container) string {
 		if c.ByCPUs.Known() && c.ByCPUs.Source == c.Rate.Source {
 			line("", "learned "+asLearned(c.ByCPUs, at.cpus, c.Rate))
 		}
+	}
+	return out.String()
+}
+
+// withoutSteps shows what CPUs buy a container whose steps are not counted, as shares of its
+// best speed.
+func withoutSteps(c view.Container) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "What CPUs buy: no more speed beyond %s CPUs, by its threads' time; %s\n", cpus(c.Cost.Knee()), orElse(clean(c.RateWhy), "its steps are not counted"))
+	for _, at := range predictedAt(c) {
+		fmt.Fprintf(&out, "  %-*s %s of its best speed\n", partColumns, cpus(at.cpus)+" CPUs ("+at.what+")", percent(c.Cost.Floor()/c.Cost.Step(at.cpus)))
 	}
 	return out.String()
 }

@@ -5,21 +5,46 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // kindWords says in a word what a record tells of.
 func kindWords(r view.Record) string {
 	words := map[view.RecordKind]string{
-		view.RecordChange: "changed", view.RecordWould: "would", view.RecordTrial: "trial", view.RecordRollback: "took back",
+		view.RecordChange: "changed", view.RecordWould: "would", view.RecordTrial: "trial", view.RecordRollback: "reverted",
 		view.RecordRestore: "restored", view.RecordYield: "yielded", view.RecordOwed: "owed", view.RecordRefused: "refused",
 		view.RecordEnrol: "enrolment", view.RecordVerdict: "verdict",
+	}
+	if r.Kind == view.RecordLoan {
+		return loanWord(r)
 	}
 	w := orElse(words[r.Kind], clean(string(r.Kind)))
 	if r.Kind == view.RecordTrial && r.Outcome != "" {
 		return w + " " + strings.ReplaceAll(clean(string(r.Outcome)), "_", " ")
 	}
 	return w
+}
+
+// loanWord says what became of a loan: a weight that goes with it is part of it.
+func loanWord(r view.Record) string {
+	from, to := amount(r.From), amount(r.To)
+	switch {
+	case r.Knob == runtime.KnobCPUWeight:
+		return "loan's weight"
+	case to > from:
+		return "lent"
+	}
+	return "loan cut"
+}
+
+// amount is a value as one number.
+func amount(v runtime.Value) float64 {
+	if cpus, ok := v.CPUs(); ok {
+		return cpus
+	}
+	n, _ := v.Int()
+	return float64(n)
 }
 
 // History is one line for each record, oldest first; what was asked for, in

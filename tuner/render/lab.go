@@ -1,15 +1,11 @@
 package render
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/lab/cluster"
-	"github.com/trimtab/trimtab/tuner/lab/sidebyside"
 )
 
 // spread shows a mean with the least and the most of the seeds.
@@ -41,9 +37,7 @@ func Simulation(r cluster.Report) string {
 	}
 	fmt.Fprintf(&out, "               memory between two of its steps %s\n", between)
 	fmt.Fprintf(&out, "  queue        first come, first served, nobody overtakes; on the server that the job leaves fullest\n")
-	fmt.Fprintf(&out, "  policies     verdict after %g s, one trial on a server at a time (%g s; weights %g s, takes %g s,\n", s.Times.Verdict, s.Times.Trial, s.Times.Deal, s.Times.Take)
-	fmt.Fprintf(&out, "               memory %g s longer), readings off by %g %%\n", s.Times.Fill, 100*s.Times.Noise)
-	fmt.Fprintf(&out, "               with the arbiter, by %s, as the daemon runs them; alone: without it\n", cmp.Or(s.Objective, policies.ObjectiveSum))
+	fmt.Fprintf(&out, "  trimtab      lends what is idle %g s after a job starts, memory once what it keeps was read (%g s)\n", s.Times.Grant, s.Times.Fill)
 	fmt.Fprintf(&out, "  * knows the curves, and divides at once; others measure, or need to know nothing\n")
 	fmt.Fprintf(&out, "  seeds        1 … %d; a cell is the mean over seeds (least … most)\n\n", s.Seeds)
 	columns := []column{{"LOAD", 4, 4, false}, {"BY", 14, 6, false}, {"COMPLETION s", 8, 8, false}, {"P50 s", 6, 5, false}, {"P95 s", 6, 5, false},
@@ -68,56 +62,4 @@ func Simulation(r cluster.Report) string {
 	out.WriteString("\n%: against proportional on the same jobs; - where a seed's jobs hardly queue.\n" +
 		"NEARCHUS (NOMS 2024) reports -35.6 % completion and -67.8 % queueing time on its own set-up: not the same measurement.\n")
 	return out.String()
-}
-
-// SideBySide sets decisions of two policies beside each other.
-func SideBySide(r sidebyside.Report) string {
-	var out strings.Builder
-	fmt.Fprintf(&out, "%s: %d ticks, recorded with %s\n", clean(r.File), r.Ticks, clean(r.Recorded))
-	if len(r.Rows) > 0 {
-		columns := []column{{"TIME", 8, 8, false}, {"CONTAINER", 24, 10, true}, {"KNOB", 10, 6, false}, {"RECORDED", 20, 10, false}, {"BY", 10, 5, false},
-			{strings.ToUpper(clean(r.Policy)), 20, 10, false}, {"BY", 10, 5, false}}
-		var rows [][]string
-		for _, row := range r.Rows {
-			was, wasBy := side(row.Recorded)
-			is, isBy := side(row.Other)
-			at := time.Unix(0, row.UnixNs()).UTC().Format("15:04:05")
-			rows = append(rows, []string{at, name(row.Container()), knob(row.Knob()), was, wasBy, is, isBy})
-		}
-		out.WriteString(table(columns, rows))
-	}
-	out.WriteString(counts(r.Counts, clean(r.Policy)))
-	if r.Truncated {
-		out.WriteString("the recording was cut: what is whole of it was read\n")
-	}
-	return out.String()
-}
-
-// SideBySideTotal sums several recordings up; "" for one, which has said it all.
-func SideBySideTotal(all []sidebyside.Report) string {
-	if len(all) < 2 {
-		return ""
-	}
-	var sum sidebyside.Counts
-	for _, r := range all {
-		sum = sum.Plus(r.Counts)
-	}
-	return fmt.Sprintf("%d recordings: ", len(all)) + counts(sum, clean(all[0].Policy))
-}
-
-func counts(c sidebyside.Counts, policy string) string {
-	return fmt.Sprintf("recorded %d (taken back %d), %s %d; in one row %d, alike %d; only recorded %d, only %s %d\n",
-		c.Recorded, c.TakenBack, policy, c.Other, c.Both, c.Alike, c.OnlyRecorded, policy, c.OnlyOther)
-}
-
-// side shows one change, and whose it was; "would": it was never to be applied.
-func side(c *sidebyside.Change) (what, by string) {
-	if c == nil {
-		return "-", "-"
-	}
-	what = value(c.Knob, c.From) + "→" + value(c.Knob, c.To)
-	if c.DryRun {
-		what += " would"
-	}
-	return what, clean(c.Policy)
 }

@@ -52,7 +52,7 @@ func psRow(c view.Container) []string {
 	}
 	whyNot := c.WhyNot
 	if c.Owed != "" {
-		whyNot = "restore owed: " + c.Owed
+		whyNot = "restore pending: " + c.Owed
 	}
 	return []string{name(c.Name), orDash(name(c.Enrolment.Team)), gpus(c.GPUs), mode, rate(c.Rate), stalled, causeWord(c.Verdict),
 		cpuColumn(c), gain(c), orDash(clean(whyNot))}
@@ -77,6 +77,9 @@ func cpuColumn(c view.Container) string {
 			continue
 		}
 		prefix := ""
+		if c.Loan != nil && k == runtime.KnobCPUQuota {
+			return value(k, now) + "←" + value(k, original) + " lent"
+		}
 		if k != runtime.KnobCPUQuota {
 			prefix = strings.TrimPrefix(knob(k), "CPU ") + " "
 		}
@@ -93,13 +96,18 @@ func cpuColumn(c view.Container) string {
 	return "-"
 }
 
-// gain shows what was measured; in observe mode, what was predicted, marked.
+// gain shows what was measured: by steps; else by what grows with work, marked; else the CPU
+// that is used. In observe mode it is what was predicted, marked.
 func gain(c view.Container) string {
-	switch {
+	switch w := c.Work; {
 	case c.HasGain:
 		return signed(c.Gain)
 	case c.Trial != nil:
 		return "trying"
+	case w != nil && w.Ratio > 0:
+		return "≈" + signed(w.Ratio-1)
+	case w != nil && w.CPUs > 0:
+		return signed(w.CPUs-1) + " CPU"
 	}
 	if t := latestWould(c); t != nil && len(c.Changed) == 0 {
 		return "would " + signed(predictedGain(*t))

@@ -47,9 +47,9 @@ func golden(t *testing.T, file, got string) {
 
 // protected grows, and was given memory before it met its limit.
 func protected() view.Container {
-	limit := policies.Change{Knob: runtime.KnobMemoryLimit, From: "734003200", To: "1572864000", Witness: policies.WitnessHarm,
+	limit := policies.Change{Knob: runtime.KnobMemoryLimit, From: "734003200", To: "1572864000", Criterion: policies.CriterionNoHarm,
 		Reason: "it holds 348 MiB of its limit of 700 MiB and grows by 16.0 MiB/s"}
-	swap := policies.Change{Knob: runtime.KnobMemorySwap, From: "1468006400", To: "2306867200", Witness: policies.WitnessHarm,
+	swap := policies.Change{Knob: runtime.KnobMemorySwap, From: "1468006400", To: "2306867200", Criterion: policies.CriterionNoHarm,
 		Reason: "it counts memory and swap together"}
 	return view.Container{Name: "growing", Watched: true, Enrolment: policies.Enrolment{Mode: policies.ModeTune, Door: "label", Knobs: []string{"memory"}}, WhyNot: "cool-down 12 s",
 		Now:       runtime.Values{runtime.KnobMemoryLimit: limit.To, runtime.KnobMemorySwap: swap.To, runtime.KnobCPUQuota: "max 100000"},
@@ -58,7 +58,7 @@ func protected() view.Container {
 		MemoryUse: policies.MemoryUse{Read: true, Current: 620 << 20, Held: 600 << 20, Limit: 1500 << 20, Growth: 16 << 20},
 		Paging:    policies.Paging{Base: 0.05, Lost: 0.05, Limit: 700 << 20, Set: 1200 << 20, Enough: true},
 		ByMemory:  policies.Curve{Points: []policies.Point{{X: 700 << 20, Rate: 10, Low: 9, High: 11}, {X: 1200 << 20, Rate: 20, Low: 19, High: 21}}},
-		Deciders: map[runtime.Knob]string{runtime.KnobMemoryLimit: "policy knee (label trimtab.knobs)", runtime.KnobMemorySwap: "policy knee (label trimtab.knobs)",
+		Deciders: map[runtime.Knob]string{runtime.KnobMemoryLimit: "trimtab (label trimtab.knobs)", runtime.KnobMemorySwap: "trimtab (label trimtab.knobs)",
 			runtime.KnobCPUQuota: "its owner (label trimtab.knobs)"},
 		Verdict: policies.Verdict{Class: policies.ClassMemory, Cause: policies.CauseRisk, Severity: 0.5, Confidence: 1,
 			Evidence: []policies.Evidence{{Name: "read from disk", Value: 5 << 20, Unit: "B"}, {Name: "network", Value: 3 << 20, Unit: "B/s"}}},
@@ -124,6 +124,28 @@ func starved() view.Container {
 	return c
 }
 
+// lent is a job whose steps are counted, with a loan that has settled.
+func lent() view.Container {
+	c := tuned()
+	c.Trials, c.Gain, c.Tuning = nil, 3.05, "settled"
+	c.WhyNot, c.Gate, c.Value, c.Threshold = "no CPU of this host is idle", "idle", 0.02, 0.05
+	c.Now = runtime.Values{runtime.KnobCPUQuota: "180000 100000", runtime.KnobCPUWeight: "256"}
+	c.Original = runtime.Values{runtime.KnobCPUQuota: "40000 100000", runtime.KnobCPUWeight: "1024"}
+	c.Changed = []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight}
+	c.Loan = &view.Loan{CPUs: 1.4, Own: 0.4, Used: 1.25, Settled: true, SinceUnixNs: at(14, 2), Why: "1.80 CPUs are enough: nothing held it back, and that is what it used, with a margin"}
+	return c
+}
+
+// uncounted is a program whose steps nobody counts.
+func uncounted(w *view.Work) view.Container {
+	c := lent()
+	c.Work, c.HasGain, c.Gain = w, false, 0
+	c.Rate, c.RateWhy, c.Aggregated = policies.Rate{}, "its steps are not counted", true
+	c.Cost = policies.Cost{TrainerCPU: 0.5, OtherCPU: 0.4, Device: 0.5, Ticks: 12}
+	c.ByCPUs, c.Correction = policies.Curve{}, 0
+	return c
+}
+
 func gone(edit func(*view.Container)) view.Container {
 	c := tuned()
 	edit(&c)
@@ -132,6 +154,8 @@ func gone(edit func(*view.Container)) view.Container {
 
 func TestExplain(t *testing.T) {
 	golden(t, "explain-tuned.txt", Explain(tuned(), testClock()))
+	golden(t, "explain-lent.txt", Explain(lent(), testClock()))
+	golden(t, "explain-uncounted.txt", Explain(uncounted(&view.Work{Ratio: 3.12, By: "bytes read and written, page faults", CPUs: 4}), testClock()))
 	golden(t, "explain-observed.txt", Explain(starved(), testClock()))
 	golden(t, "explain-memory.txt", Explain(protected(), testClock()))
 	golden(t, "explain-new.txt", Explain(view.Container{Name: "new", Enrolment: policies.Enrolment{Mode: policies.ModeTune, Door: "enable", Knobs: []string{"cpu", "memory"}}}, testClock()))
@@ -139,16 +163,20 @@ func TestExplain(t *testing.T) {
 
 func TestHeadline(t *testing.T) {
 	for want, c := range map[string]view.Container{
-		"14:02 CPU 1.0→1.5, +61 % measured, yours again on exit.":                                         tuned(),
-		"nothing was changed (no label). At 14:02 trimtab would have set CPU 1.0→1.5 and expected +58 %.": starved(),
-		"giving your values back is owed: memory in use is above the limit.":                              gone(func(c *view.Container) { c.Owed = "memory in use is above the limit" }),
-		"your own values are back, and stay until `trimtab resume train`.":                                gone(func(c *view.Container) { c.Held = true }),
-		"since 15:00 CPU 1.0→1.5 is being tried, +50 % expected; it goes back unless that is measured.": gone(func(c *view.Container) {
+		"14:02 CPU 1.0→1.5; +61 % measured; reverts on exit.":                                                                                    tuned(),
+		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; +305 % measured; reverts on exit.":                                           lent(),
+		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; work done: +212 %, by bytes read and written, page faults; reverts on exit.": uncounted(&view.Work{Ratio: 3.12, By: "bytes read and written, page faults", CPUs: 4}),
+		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; CPU used: +180 %; steps are not counted; reverts on exit.":                   uncounted(&view.Work{CPUs: 2.8}),
+		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; not measured yet; reverts on exit.":                                          uncounted(nil),
+		"nothing was changed (no label). At 14:02 trimtab would have set CPU 1.0→1.5 and expected +58 %.":                                        starved(),
+		"restore pending: memory in use is above the limit.":                                                                                     gone(func(c *view.Container) { c.Owed = "memory in use is above the limit" }),
+		"your own values are back, and stay until `trimtab resume train`.":                                                                       gone(func(c *view.Container) { c.Held = true }),
+		"since 15:00 CPU 1.0→1.5 is on trial, +50 % expected; it is reverted unless that is measured.": gone(func(c *view.Container) {
 			c.Trial = &view.Trial{StartedUnixNs: at(15, 0), Changes: quota("100000 100000", "150000 100000"), Before: 10, Predicted: 15}
 		}),
 		"nothing was changed: cool-down 40 s.":                          gone(func(c *view.Container) { c.Changed, c.Trials = nil, nil }),
 		"nothing was changed: Nothing takes more than 5 % of the time.": gone(func(c *view.Container) { c.Changed, c.Trials, c.WhyNot = nil, nil, "" }),
-		"CPU 1.0→1.5, memory 1GiB→no limit, not measured yet, yours again on exit.": gone(func(c *view.Container) {
+		"CPU 1.0→1.5, memory 1GiB→no limit; not measured yet; reverts on exit.": gone(func(c *view.Container) {
 			c.Trials, c.HasGain = nil, false
 			c.Changed = append(c.Changed, runtime.KnobMemoryLimit)
 			c.Original[runtime.KnobMemoryLimit], c.Now[runtime.KnobMemoryLimit] = "1073741824", "max"
@@ -176,7 +204,7 @@ func TestPS(t *testing.T) {
 	weight.Now = runtime.Values{runtime.KnobCPUWeight: "2048", runtime.KnobCPUQuota: "max 100000"}
 	trying := tuned()
 	trying.Name, trying.HasGain, trying.Trial, trying.GPUs = strings.Repeat("long-name-", 5), false, &view.Trial{}, []string{"all"}
-	all := []view.Container{weight, starved(), tuned(), trying, plain}
+	all := []view.Container{weight, starved(), tuned(), trying, plain, lent(), uncounted(&view.Work{Ratio: 3.12, By: "page faults"}), uncounted(&view.Work{CPUs: 2.8})}
 	golden(t, "ps.txt", PS(all, false))
 	golden(t, "ps-all.txt", PS(all, true))
 	if got := PS(nil, false); got != "no containers are running\n" {
@@ -188,7 +216,7 @@ func TestPS(t *testing.T) {
 // else that keeps trimtab from acting.
 func TestPSShowsDebts(t *testing.T) {
 	owed := view.Container{Name: "web", Enrolment: policies.Enrolment{Mode: policies.ModeOff}, WhyNot: "no label", Owed: "memory in use"}
-	if got := PS([]view.Container{owed}, false); !strings.Contains(got, "restore owed") {
+	if got := PS([]view.Container{owed}, false); !strings.Contains(got, "restore pending") {
 		t.Errorf("%s", got)
 	}
 }
@@ -213,6 +241,9 @@ func TestHistory(t *testing.T) {
 	records := []view.Record{
 		{UnixNs: at(14, 2), Kind: view.RecordChange, Name: "train", Knob: runtime.KnobCPUQuota, From: "100000 100000", To: "150000 100000", Gain: 0.58, Text: "loaders stand still for want of quota"},
 		{UnixNs: at(14, 3), Kind: view.RecordTrial, Name: "train", Outcome: view.OutcomeKept, Before: 16.6, After: 26.7, Gain: 0.61, Text: "16.6 to 26.7 steps/s, surely between +55 % and +66 %; predicted +58 %"},
+		{UnixNs: at(14, 5), Kind: view.RecordLoan, Name: "xgb", Knob: runtime.KnobCPUQuota, From: "40000 100000", To: "180000 100000", Gain: 2.1, Text: "its quota of 0.40 CPUs stops it for 66 % of the time that it wants a CPU; lent 1.40 CPUs that nobody uses, 0.40 are its own"},
+		{UnixNs: at(14, 5), Kind: view.RecordLoan, Name: "xgb", Knob: runtime.KnobCPUWeight, From: "1024", To: "256", Text: "so that its loan takes nothing that others have a right to"},
+		{UnixNs: at(14, 7), Kind: view.RecordLoan, Name: "xgb", Knob: runtime.KnobCPUQuota, From: "180000 100000", To: "40000 100000", Text: "other gets 0.99 of the 1.60 CPUs it has a right to"},
 		{UnixNs: at(14, 9), Kind: view.RecordWould, Name: "observed", Knob: runtime.KnobMemoryLimit, From: "1073741824", To: "2147483648", Gain: 0.1, Text: "pages are read again"},
 		{UnixNs: at(15, 0), Kind: view.RecordTrial, Name: "train", Outcome: view.OutcomeRolledBack, After: 20, Gain: -0.03, Text: "slower"},
 		{UnixNs: at(15, 1), Kind: view.RecordTrial, Name: "train", Outcome: view.OutcomeAborted, Text: "the container ended"},
@@ -229,7 +260,7 @@ func TestHistory(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	s := api.Status{UnixNs: at(18, 0), Node: policies.Node{CPUs: 8, Reserve: 0.8}, Containers: api.Numbers{Running: 5, Watched: 3, Tuned: 2, Changed: 1, Owed: 1},
-		Daemon: view.Daemon{Version: "v0.1.0", PID: 812, StartedUnixNs: at(8, 0), Mode: policies.ModeTune, Policy: "knee", Paused: true, Disabled: true, Virtual: true,
+		Daemon: view.Daemon{Version: "v0.1.0", PID: 812, StartedUnixNs: at(8, 0), Mode: policies.ModeTune, Policies: []string{"lend", "knee", "share"}, Paused: true, Disabled: true, Virtual: true,
 			Engines: []view.Part{{Name: "docker", OK: true, Since: at(8, 0)}}, ConfigUnixNs: at(8, 0), ConfigError: "a.yaml:1: x\na.yaml:2: y",
 			Probes:     []view.Part{{Name: "kernel", Since: at(9, 0), Lost: "no BTF: causes of waits are not told apart; boot a kernel with CONFIG_DEBUG_INFO_BTF"}},
 			CPUSeconds: 300, ProbeSeconds: 60, RSSBytes: 40 << 20, ProbeMapBytes: 9 << 20, ProbeLost: 12, BudgetShare: 0.5, MapsShare: 0.28, JobShare: 0.04}}

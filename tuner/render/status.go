@@ -19,12 +19,12 @@ func Status(s api.Status, clock Clock) string {
 	}
 	line("daemon", "%s, process %d, since %s", clean(d.Version), d.PID, clock.at(d.StartedUnixNs))
 	line("mode", "%s", mode(d))
-	line("policy", "%s", clean(d.Policy))
+	line("policies", "%s", clean(strings.Join(d.Policies, ", ")))
 	line("containers", "%d running, %d watched, %d may be tuned, %d changed", s.Containers.Running, s.Containers.Watched, s.Containers.Tuned, s.Containers.Changed)
 	if s.Containers.Owed > 0 {
 		line("owed", "containers that wait for their own values: %d; `trimtab ps` names them", s.Containers.Owed)
 	}
-	line("node", "%s CPUs, %s of them never given", cpus(s.Node.CPUs), cpus(s.Node.Reserve))
+	line("node", "%s CPUs, %s of them kept idle when CPU is lent", cpus(s.Node.CPUs), cpus(s.Node.Reserve))
 	for _, p := range d.Engines {
 		line("engine", "%s", part(p, clock))
 	}

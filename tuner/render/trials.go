@@ -12,8 +12,8 @@ import (
 // outcomeWords says in plain words how a trial ended.
 func outcomeWords(o view.Outcome) string {
 	words := map[view.Outcome]string{
-		view.OutcomeOpen: "being measured", view.OutcomeKept: "kept", view.OutcomeRolledBack: "taken back",
-		view.OutcomeInconclusive: "taken back: no clear result", view.OutcomeAborted: "broken off", view.OutcomeWould: "would have been tried",
+		view.OutcomeOpen: "being measured", view.OutcomeKept: "kept", view.OutcomeRolledBack: "reverted",
+		view.OutcomeInconclusive: "reverted: no clear result", view.OutcomeUnproven: "stands: no clear result, and nobody lacks it", view.OutcomeAborted: "void", view.OutcomeWould: "would have been tried",
 	}
 	return orElse(words[o], clean(string(o)))
 }
@@ -46,7 +46,7 @@ func trials(c view.Container, clock Clock) string {
 
 // speeds sets prediction and measurement side by side.
 func speeds(t view.Trial, r policies.Rate) string {
-	if len(t.Changes) > 0 && t.Changes[0].Witness == policies.WitnessHarm {
+	if len(t.Changes) > 0 && t.Changes[0].Criterion == policies.CriterionNoHarm {
 		return "judged by harm to it and to others, not by its rate: " + t.Changes[0].Expected()
 	}
 	out := fmt.Sprintf("before %s, expected %s (%s)", perSecond(t.Before, r), perSecond(t.Predicted, r), signed(predictedGain(t)))
@@ -77,6 +77,17 @@ func advice(c view.Container) string {
 	return out
 }
 
+// gate names what said no, with the numbers that decided, where numbers did.
+func gate(c view.Container) string {
+	switch {
+	case c.Gate == "" || c.Gate == "none":
+		return ""
+	case c.Value == 0 && c.Threshold == 0:
+		return " (" + clean(c.Gate) + ")"
+	}
+	return fmt.Sprintf(" (%s: %s of %s)", clean(c.Gate), number(c.Value), number(c.Threshold))
+}
+
 // enrolment tells who let trimtab do what, and which labels were not understood.
 func enrolment(c view.Container) string {
 	e := c.Enrolment
@@ -91,7 +102,7 @@ func enrolment(c view.Container) string {
 		fmt.Fprintf(&out, "nothing (%s)", orElse(clean(e.WhyNot), string(e.Mode)))
 	}
 	if e.Mode == policies.ModeTune && c.WhyNot != "" {
-		fmt.Fprintf(&out, "; not now: %s", clean(c.WhyNot))
+		fmt.Fprintf(&out, "; not now: %s%s", clean(c.WhyNot), gate(c))
 	}
 	out.WriteString("\n")
 	if e.Mode == policies.ModeObserve && e.Door == enrol.DoorDefault {

@@ -1,223 +1,265 @@
 package trial
 
 import (
-	"encoding/json"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/observe"
 )
 
-func flat(startNs int64, rates ...float64) []Obs {
-	out := make([]Obs, len(rates))
-	for i, r := range rates {
-		out[i] = Obs{StartNs: startNs + int64(i)*secondNs, EndNs: startNs + int64(i+1)*secondNs, Rate: r}
+const second = int64(1e9)
+
+// rates are readings of a second each, from an instant on.
+func rates(from int64, perSecond ...float64) (out []observe.RateSample) {
+	for i, r := range perSecond {
+		out = append(out, observe.RateSample{StartNs: (from + int64(i)) * second, EndNs: (from + int64(i) + 1) * second, Rate: r})
 	}
 	return out
 }
 
-func TestJudgeKnownCases(t *testing.T) {
-	give, take := DefaultParams(false), DefaultParams(true)
-	long := func(rate float64, n int) []float64 { return slices.Repeat([]float64{rate}, n) }
-	for _, tc := range []struct {
-		name          string
-		p             Params
-		before, after []float64
-		want          Outcome
-		why           string
+func level(n int, rate float64) (out []float64) {
+	for i := range n {
+		out = append(out, rate*(1+0.01*float64(i%3-1)))
+	}
+	return out
+}
+
+func TestGoesBackAndForth(t *testing.T) {
+	k := policies.DefaultConstants()
+	tr := New(Progress{}, 8*second, rates(0, level(8, 10)...))
+	if tr.Step(k, Evidence{NowNs: 9 * second}) != Wait {
+		t.Error("judged before its change stands")
+	}
+	now := int64(8)
+	var switches []bool
+	for range 60 {
+		tr.Switched(k, now*second)
+		at, rate := now+1, 11.0
+		if !tr.With() {
+			rate = 10
+		}
+		var action Action
+		for n := 1; n <= 10; n++ {
+			action = tr.Step(k, Evidence{NowNs: (at + int64(n)) * second, Samples: rates(at, level(n, rate)...)})
+			if action != Wait {
+				now = at + int64(n)
+				break
+			}
+		}
+		if action == End {
+			break
+		}
+		switches = append(switches, tr.With())
+	}
+	if r := tr.Result; r.Outcome != Better || r.Low > 1.1 || r.High < 1.1 || r.Low <= 1 || !strings.HasPrefix(r.Why, "gained +") {
+		t.Errorf("%+v", r)
+	}
+	if len(switches) < 2 || switches[0] || !switches[1] {
+		t.Errorf("with the change after each switch: %v, want without and with it by turns", switches)
+	}
+}
+
+// TestAClearLossGoesBackAtOnce: not after a whole block.
+func TestAClearLossGoesBackAtOnce(t *testing.T) {
+	k := policies.DefaultConstants()
+	tr := New(Progress{}, 0, rates(0, level(12, 10)...))
+	tr.Switched(k, 12*second)
+	if got := tr.Step(k, Evidence{NowNs: 15 * second, Samples: rates(13, 5, 5.05)}); got != Switch {
+		t.Errorf("%v after two readings at half the rate", got)
+	}
+}
+
+// TestSilence: a rate that is not seen is no rate of zero, and is not waited for without end.
+func TestSilence(t *testing.T) {
+	k := policies.DefaultConstants()
+	for name, c := range map[string]struct {
+		baseline []observe.RateSample
+		patience int64 // seconds
 	}{
-		{"nothing yet", give, nil, nil, Pending, "0 of 3 windows of the baseline"},
-		{"too few after", give, long(3, 3), long(9, 2), Pending, "2 of 3 windows after"},
-		{"starved, then fed", give, []float64{3.1, 2.9, 3.0}, []float64{9.1, 8.8, 9.0}, Superior, "gained +19"},
-		{"starved to jerks, then fed", give, []float64{3, 2, 4, 3, 3}, []float64{9, 8.5, 9.5, 9, 9, 8.8, 9}, Superior, "gained"},
-		{"collapse under a give", give, long(10, 5), long(7, 3), Inferior, "at once"},
-		{"collapse under a take before its first look", take, long(10, 30), long(7, 3), Inferior, "at once"},
-		{"stalled", give, long(10, 5), long(0, 3), Inferior, "at once"},
-		{"no effect", give, long(10, 60), long(10, 60), Inconclusive, "no gain of 3 %"},
-		{"gain too small to keep", give, long(10, 60), long(10.15, 60), Inconclusive, "no gain of 3 %"},
-		{"harmless take", take, long(10, 60), long(10, 13), NonInferior, "less than the 2 %"},
-		{"take waits for its look", take, long(10, 60), long(10, 9), Pending, "next look at 10"},
-		{"costly take", take, long(10, 60), long(9, 40), Inferior, "more than the 2 %"},
-		{"never a rate", give, long(0, 5), long(3, 5), Inconclusive, "no rate before"},
-		{"unreadable rates", give, long(math.NaN(), 5), long(3, 5), Pending, "0 of 3"},
-		{"one stall among many is an accident", give, long(10, 60), append(long(10, 30), 1), Inconclusive, "no gain"},
-		{"stalls that came with the change are not", take, long(10, 60), slices.Repeat([]float64{10, 10, 5}, 20), Inferior, ""},
+		"steps of a second":      {rates(0, level(8, 10)...), 30},
+		"steps of thirty":        {slow(8, 30), 900},
+		"without any before it":  {nil, 30},
+		"with one reading alone": {rates(0, 10), 30},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			r := Judge(tc.p, flat(0, tc.before...), flat(1000*secondNs, tc.after...), 0)
-			if r.Outcome != tc.want || !strings.Contains(r.Why, tc.why) {
-				t.Errorf("got %v (%s), want %v (… %s …); %+v", r.Outcome, r.Why, tc.want, tc.why, r)
-			}
-		})
-	}
-}
-
-func TestNoDecisionByMaxAfterIsInconclusive(t *testing.T) {
-	p := DefaultParams(false)
-	w := newWander(3, 0.8, 0.10)
-	before, after := w.windows(10, 10), w.windows(p.MaxAfter, 10.5)
-	r := Judge(p, before, after, 0)
-	if r.Outcome != Inconclusive || !strings.Contains(r.Why, "no decision in 60 windows") {
-		t.Fatalf("got %v: %s", r.Outcome, r.Why)
-	}
-	if again := Judge(p, before, after, r.Look); again.Outcome != Inconclusive {
-		t.Errorf("asked again after the last look: %v, want inconclusive", again.Outcome)
-	}
-}
-
-func TestLooksSpendAlphaOnce(t *testing.T) {
-	for _, take := range []bool{false, true} {
-		p := DefaultParams(take)
-		total, look := 0.0, 0
-		for windows := 1; windows <= p.MaxAfter; windows++ {
-			due, _, alpha, _ := p.schedule(windows, look)
-			if due > look {
-				total += alpha
-				look = due
-			}
+		tr := New(Progress{}, 0, c.baseline)
+		tr.Switched(k, 0)
+		if got := tr.Step(k, Evidence{NowNs: (c.patience - 1) * second}); got != Wait {
+			t.Errorf("%s: %v within its time", name, got)
 		}
-		if math.Abs(total-p.Alpha) > 1e-9 {
-			t.Errorf("take %v: looks spend %v in all, want Alpha", take, total)
+		if got := tr.Step(k, Evidence{NowNs: (c.patience + 3) * second}); got != End || tr.Result.Outcome != NotTold {
+			t.Errorf("%s: %v, %+v", name, got, tr.Result)
 		}
-		if _, _, once, last := p.schedule(p.MaxAfter, 0); math.Abs(once-p.Alpha) > 1e-9 || !last {
-			t.Errorf("take %v: a single look at the end spends %v, want Alpha", take, once)
+		tr = New(Progress{}, 0, c.baseline)
+		tr.Switched(k, 0)
+		tr.FrozenNs = 100 * c.patience * second
+		if got := tr.Step(k, Evidence{NowNs: (c.patience + 3) * second}); got != Wait {
+			t.Errorf("%s: time in which all was frozen counts", name)
 		}
 	}
 }
 
-func TestBetweenLooksNothingIsSpent(t *testing.T) {
-	p := DefaultParams(false)
-	w := newWander(1, 0.8, 0.02)
-	before, after := w.windows(10, 10), w.windows(p.MaxAfter, 10.3)
-	look := 0
-	for n := 1; n < p.MaxAfter; n++ {
-		r := Judge(p, before, after[:n], look)
-		due := slices.Contains(p.looks(), n)
-		if spent := r.Look != look; spent != due {
-			t.Fatalf("%d windows: look %d after %d, due %v", n, r.Look, look, due)
-		}
-		if !due && r.Outcome != Pending {
-			t.Fatalf("%d windows: %v between looks", n, r.Outcome)
-		}
-		if look = r.Look; r.Outcome != Pending {
-			return
-		}
+// slow are readings of so many seconds each.
+func slow(n int, seconds int64) (out []observe.RateSample) {
+	for i := range int64(n) {
+		out = append(out, observe.RateSample{StartNs: i * seconds * second, EndNs: (i + 1) * seconds * second, Rate: 1 / float64(seconds)})
 	}
+	return out
 }
 
-func TestStudentQuantileAgainstTables(t *testing.T) {
-	for _, tc := range []struct{ upper, dof, want float64 }{
-		{0.025, 1, 12.7062}, {0.025, 2, 4.30265}, {0.025, 4, 2.77645}, {0.0025, 4, 5.59757},
-		{0.005, 10, 3.16927}, {0.05, 30, 1.69726}, {0.0005, 60, 3.46020}, {0.025, 1000, 1.96234},
-	} {
-		if got := studentQuantile(tc.upper, tc.dof); math.Abs(got-tc.want) > 2e-3*tc.want {
-			t.Errorf("t(%v, %v) = %v, want %v", tc.upper, tc.dof, got, tc.want)
-		}
-	}
-}
-
-func TestSteady(t *testing.T) {
-	ramp := make([]float64, 12)
-	for i := range ramp {
-		ramp[i] = 10 * (1 + 0.02*float64(i))
-	}
-	gap := append(flat(0, 10, 10), flat(20*secondNs, 10, 10)...)
-	for _, tc := range []struct {
-		name string
-		obs  []Obs
-		want bool
+func TestNoHarm(t *testing.T) {
+	k := policies.DefaultConstants()
+	for name, c := range map[string]struct {
+		h    NoHarm
+		e    Evidence
+		want Action
+		as   Outcome
 	}{
-		{"three alike", flat(0, 10, 10.1, 9.9), true},
-		{"two", flat(0, 10, 10), false},
-		{"warming up", flat(0, ramp...), false},
-		{"starved and jerky", flat(0, 3, 2.8, 3.2, 3.1, 2.9), true},
-		{"one checkpoint", flat(0, 10, 10, 10, 2, 10, 10, 10), true},
-		{"a hole", gap, false},
-		{"no rate", flat(0, 0, 0, 0), false},
-		{"wild", flat(0, 3, 9, 2, 12, 3, 8, 1, 10), false},
+		"hurts":                          {NoHarm{}, Evidence{NowNs: 3 * second, Harm: "it reads again"}, End, Worse},
+		"not watched for long enough":    {NoHarm{}, Evidence{NowNs: 20 * second}, Wait, Pending},
+		"no harm":                        {NoHarm{}, Evidence{NowNs: 40 * second}, End, Better},
+		"no harm, and nothing seen":      {NoHarm{Seen: true}, Evidence{NowNs: 40 * second}, End, Worse},
+		"no harm, and nothing any more":  {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, Samples: rates(10, level(20, 10)...)}, End, Worse},
+		"no harm, and its rate is there": {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, Samples: rates(10, level(30, 10)...)}, End, Better},
+		"its rate fell by half":          {NoHarm{Seen: true}, Evidence{NowNs: 20 * second, Samples: rates(10, level(10, 5)...)}, End, Worse},
 	} {
-		if got := Steady(tc.obs); got != tc.want {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		tr := New(c.h, 0, rates(-10, level(10, 10)...))
+		tr.Switched(k, 0)
+		if got := tr.Step(k, c.e); got != c.want || tr.Result.Outcome != c.as {
+			t.Errorf("%s: %v, %+v", name, got, tr.Result)
 		}
-	}
-	steady := 0
-	for i := range 500 {
-		if Steady(newWander(uint64(i+1), 0.8, 0.02).windows(3+i%30, 20)) {
-			steady++
-		}
-	}
-	if steady < 490 {
-		t.Errorf("%d of 500 stretches of measured noise are steady, want 490", steady)
 	}
 }
 
-func drawObs(t *rapid.T, label string) []Obs {
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Obs {
-		start := rapid.Int64Range(0, 1000*secondNs).Draw(t, "start")
-		rate := rapid.OneOf(rapid.Float64Range(0, 1000), rapid.Float64()).Draw(t, "rate")
-		return Obs{StartNs: start, EndNs: start + rapid.Int64Range(-1, 5*secondNs).Draw(t, "length"), Rate: rate}
-	}), rapid.SampledFrom([]int{0, 35}).Draw(t, "least"), 80).Draw(t, label)
+func TestUse(t *testing.T) {
+	k := policies.DefaultConstants()
+	for name, c := range map[string]struct {
+		e    Evidence
+		want Action
+		as   Outcome
+	}{
+		"too soon":                  {Evidence{NowNs: 5 * second, Lost: 0, CPUs: 2}, Wait, Pending},
+		"it uses what it was given": {Evidence{NowNs: 20 * second, Lost: 0.1, CPUs: 1.5}, End, Better},
+		"it is stopped as before":   {Evidence{NowNs: 20 * second, Lost: 0.5, CPUs: 1.5}, End, NotTold},
+		"it uses no more":           {Evidence{NowNs: 20 * second, Lost: 0, CPUs: 0.6}, End, NotTold},
+		"it hurts":                  {Evidence{NowNs: 2 * second, Harm: "a neighbour is short"}, End, Worse},
+	} {
+		tr := New(Use{Lost: 0.6, CPUs: 0.5, Expected: 1}, 0, nil)
+		tr.Switched(k, 0)
+		if got := tr.Step(k, c.e); got != c.want || tr.Result.Outcome != c.as {
+			t.Errorf("%s: %v, %+v", name, got, tr.Result)
+		}
+	}
 }
 
-func TestJudgeIsTotalAndConsistent(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := DefaultParams(rapid.Bool().Draw(t, "take"))
-		before, after := drawObs(t, "before"), drawObs(t, "after")
-		look := rapid.IntRange(-1, 30).Draw(t, "look")
-		keep := slices.Clone(before)
-		r := Judge(p, before, after, look)
-		if !slices.EqualFunc(keep, before, func(a, b Obs) bool { return a.StartNs == b.StartNs }) {
-			t.Fatal("the arguments were changed")
-		}
-		if _, err := json.Marshal(r); err != nil {
-			t.Fatalf("not finite: %v", err)
-		}
-		if r.Low > r.Ratio || r.Ratio > r.High {
-			t.Fatalf("ratio outside its bounds: %+v", r)
-		}
-		if r.Outcome.Keep() && (p.Take != (r.Outcome == NonInferior)) {
-			t.Fatalf("take %v was kept as %v", p.Take, r.Outcome)
-		}
-		if r.Outcome == Pending && r.Why == "" {
-			t.Fatal("pending without a reason")
-		}
-		if again := Judge(p, before, after, look); again != r {
-			t.Fatalf("not deterministic: %+v, then %+v", r, again)
-		}
-		Steady(before)
-		JudgeABA(p, before, after, before, look)
-	})
-}
-
-// Rates in another unit, or windows in another order, are the same evidence.
-func TestJudgeDoesNotDependOnUnitOrOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := DefaultParams(rapid.Bool().Draw(t, "take"))
-		w := newWander(rapid.Uint64().Draw(t, "seed"), 0.8, 0.02)
-		before := w.windows(rapid.IntRange(3, 40).Draw(t, "before"), 10)
-		after := w.windows(rapid.IntRange(3, 40).Draw(t, "after"), 10*rapid.Float64Range(0.5, 2).Draw(t, "ratio"))
-		want := Judge(p, before, after, 0)
-		unit := rapid.SampledFrom([]float64{0.001, 0.5, 64}).Draw(t, "unit")
-		scale := func(obs []Obs) []Obs {
-			out := slices.Clone(obs)
-			for i := range out {
-				out[i].Rate *= unit
+// TestResultsAreFinite: whatever was read, a result can be written as JSON and said in words.
+func TestResultsAreFinite(t *testing.T) {
+	k := policies.DefaultConstants()
+	for name, with := range map[string][]float64{
+		"nothing":        {},
+		"zeros":          {0, 0, 0},
+		"nonsense":       {math.NaN(), math.Inf(1), -3, 10, 10},
+		"from next to 0": {1e-300, 1e-300, 1e-300},
+		"to enormous":    {1e300, 1e300, 1e300},
+	} {
+		r, ok := Compare(k, []Block{{Samples: rates(0, level(8, 10)...)}, {With: true, Samples: rates(9, with...)}}, 0.01)
+		for _, v := range []float64{r.Ratio, r.Low, r.High} {
+			if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+				t.Errorf("%s: %+v", name, r)
 			}
-			slices.Reverse(out)
-			return out
 		}
-		got := Judge(p, scale(before), scale(after), 0)
-		if got.Outcome != want.Outcome || math.Abs(got.Ratio-want.Ratio) > 1e-6 {
-			t.Fatalf("%+v became %+v", want, got)
+		if ok && r.Spread() == "" {
+			t.Errorf("%s says nothing", name)
 		}
-	})
+	}
 }
 
-func TestBadParametersKeepNothing(t *testing.T) {
-	r := Judge(Params{}, flat(0, 1, 1, 1), flat(100*secondNs, 9, 9, 9), 0)
-	if r.Outcome != Inconclusive || !strings.Contains(r.Why, "MinEffect") || !strings.Contains(r.Why, "windows 0 before") {
-		t.Errorf("got %v: %s", r.Outcome, r.Why)
+func TestFailures(t *testing.T) {
+	k := policies.DefaultConstants()
+	var f Failures
+	on := Conditions{Value: "40000 100000", Need: 1.2, Others: 2, Cause: policies.CauseThrottled}
+	if f.Blocks(k, runtime.KnobCPUQuota, false, on) {
+		t.Error("blocked before anything failed")
+	}
+	f.Add(runtime.KnobCPUQuota, false, on)
+	with := func(edit func(*Conditions)) Conditions { c := on; edit(&c); return c }
+	for name, c := range map[string]struct {
+		knob     runtime.Knob
+		decrease bool
+		now      Conditions
+		blocks   bool
+	}{
+		"nothing moved":                 {runtime.KnobCPUQuota, false, on, true},
+		"a little":                      {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Need = 1.4 }), true},
+		"the other way round":           {runtime.KnobCPUQuota, true, on, false},
+		"another knob":                  {runtime.KnobCPUWeight, false, on, false},
+		"it needs twice as much":        {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Need = 2.4 }), false},
+		"others take half as much":      {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Others = 1 }), false},
+		"its owner set another value":   {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Value = "60000 100000" }), false},
+		"a cause alone changes nothing": {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Cause = policies.CauseHost }), true},
+	} {
+		if got := f.Blocks(k, c.knob, c.decrease, c.now); got != c.blocks {
+			t.Errorf("%s: blocks %v", name, got)
+		}
+	}
+	for i := range 3 * keptFailures {
+		f.Add(runtime.KnobCPUWeight, false, Conditions{Need: float64(i)})
+	}
+	if len(f.all) > keptFailures {
+		t.Errorf("%d are kept", len(f.all))
+	}
+	f.Forget()
+	if f.Blocks(k, runtime.KnobCPUWeight, false, Conditions{Need: 3*keptFailures - 1}) {
+		t.Error("not forgotten")
+	}
+}
+
+func TestBears(t *testing.T) {
+	var f Failures
+	f.AddAgainst(runtime.KnobCPUQuota, "a", 2)
+	f.AddAgainst(runtime.KnobCPUQuota, "b", 1)
+	f.AddAgainst(runtime.KnobCPUQuota, "a", 1.2) // less than was thought
+	there := func(keys ...string) func(string) bool {
+		return func(key string) bool { return strings.Contains(strings.Join(keys, " "), key) }
+	}
+	for _, c := range []struct {
+		there   func(string) bool
+		most    float64
+		bounded bool
+	}{{there("a"), 0.6, true}, {there("a", "b"), 0.5, true}, {there("c"), math.Inf(1), false}} {
+		if most, bounded := f.Bears(runtime.KnobCPUQuota, c.there); most != c.most || bounded != c.bounded {
+			t.Errorf("%.2f %v, want %.2f %v", most, bounded, c.most, c.bounded)
+		}
+	}
+	if most, bounded := f.Bears(runtime.KnobCPUWeight, there("a")); bounded {
+		t.Errorf("another knob is bounded by %.2f", most)
+	}
+}
+
+func TestTogether(t *testing.T) {
+	a, b := rates(0, 1, 1, 1, 1), slow(2, 2)
+	for i := range b {
+		b[i].Rate = 3
+	}
+	got := Together([][]observe.RateSample{a, b})
+	if len(got) != 2 || got[0].Rate != 2 || got[1].EndNs != 4*second {
+		t.Errorf("%+v, want two readings of 2", got)
+	}
+	if got := Together([][]observe.RateSample{a, nil}); len(got) != 0 {
+		t.Errorf("%+v of one that says nothing", got)
+	}
+	if got := Together(nil); got != nil {
+		t.Errorf("%+v of nobody", got)
+	}
+}
+
+func TestStudentQuantile(t *testing.T) {
+	// Fisher and Yates' table, one-sided.
+	for _, c := range []struct{ alpha, dof, want float64 }{{0.05, 5, 2.015}, {0.025, 10, 2.228}, {0.01, 3, 4.541}, {0.05, 120, 1.658}} {
+		if got := studentQuantile(c.alpha, c.dof); math.Abs(got/c.want-1) > 0.01 {
+			t.Errorf("alpha %.3f, %g degrees: %.3f, want %.3f", c.alpha, c.dof, got, c.want)
+		}
 	}
 }

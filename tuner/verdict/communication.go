@@ -4,29 +4,29 @@ import (
 	"fmt"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/window"
+	"github.com/trimtab/trimtab/tuner/observe"
 )
 
 // communication finds a rank that waits for its peers, or for the wire to them.
-func communication(th Thresholds, r window.Reading) (policies.Verdict, bool) {
+func communication(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	share := r.Breakdown.Share(policies.PartCommunication)
-	if share < th.Communication {
+	if share < k.Exposed {
 		return policies.Verdict{}, false
 	}
 	slow, lead := slowest(r)
-	late := r.Slow != "" || lead >= th.Communication
+	late := r.Slow != "" || lead >= k.Exposed
 	if n := r.Window.Network; !late && 2*n.Ns < r.Window.EndNs-r.Window.StartNs {
 		return unknown(fmt.Sprintf("it waits %.0f %% of its time for other ranks; what the network did meanwhile is not read", 100*share)), true
 	}
 	v := policies.Verdict{Class: policies.ClassCommunication, Cause: policies.CauseStraggler, Severity: share, Relief: "relieve the slow rank",
 		Why: fmt.Sprintf("it waits %.0f %% of its time for other ranks, and its sockets do not wait for the network", 100*share)}
-	if why := wire(th, r, share, late); why != "" {
+	if why := wire(k, r, share, late); why != "" {
 		v.Cause, v.Relief = policies.CauseNetwork, "a faster link, or fewer bytes: larger steps, compressed gradients"
 		v.Why = fmt.Sprintf("it waits %.0f %% of its time for other ranks: %s", 100*share, why)
 	} else if r.Slow != "" {
 		v.Relief = "relieve " + r.Slow
 		v.Why = fmt.Sprintf("it waits %.0f %% of its time for a slower rank of its job: %s", 100*share, r.Slow)
-	} else if lead >= th.Communication {
+	} else if lead >= k.Exposed {
 		v.Relief = fmt.Sprintf("relieve the slow rank, process %d", slow)
 		v.Why = fmt.Sprintf("it waits %.0f %% of its time for a slower rank: process %d", 100*share, slow)
 	}
@@ -35,7 +35,7 @@ func communication(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 
 // slowest is the rank of the container that works the longest for itself in a
 // step, and by how much of the wall time it exceeds the one that was read.
-func slowest(r window.Reading) (tgid int32, lead float64) {
+func slowest(r observe.Reading) (tgid int32, lead float64) {
 	own := r.Own()
 	for _, p := range r.Peers {
 		if r.Exchanges && !p.Exchanges {
@@ -49,7 +49,7 @@ func slowest(r window.Reading) (tgid int32, lead float64) {
 }
 
 // wire says why the network keeps the rank waiting; "" if it does not.
-func wire(th Thresholds, r window.Reading, exposed float64, late bool) string {
+func wire(k *policies.Constants, r observe.Reading, exposed float64, late bool) string {
 	n := r.Window.Network
 	if n.Ns == 0 {
 		return ""
@@ -63,9 +63,9 @@ func wire(th Thresholds, r window.Reading, exposed float64, late bool) string {
 		limited = 0.75
 	}
 	switch {
-	case share >= th.Wire*exposed && share >= th.Communication/2:
+	case share >= k.Dominant*exposed && share >= k.Exposed/2:
 		return fmt.Sprintf("the link moves %.0f %% of the %.0f MB/s that it gives", 100*share, maxBps/1e6)
-	case n.Segments > 0 && n.RetransmitShare() >= th.Retransmits:
+	case n.Segments > 0 && n.RetransmitShare() >= k.Retransmits:
 		return fmt.Sprintf("%.1f %% of what it sends is sent again", 100*n.RetransmitShare())
 	case float64(n.LimitedNs) >= limited*float64(n.Ns) && n.Segments > 0:
 		return "its sockets wait for the network, with all in flight that it takes"

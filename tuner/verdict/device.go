@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/window"
+	"github.com/trimtab/trimtab/tuner/observe"
 )
 
 // minSamples of a device's duty make its mean a reading: half a second of NVML's.
@@ -13,7 +13,7 @@ const minSamples = 3
 
 // duty is the mean duty of the busiest device that the container holds; ok is
 // false where too few samples tell.
-func duty(r window.Reading) (share float64, ok bool) {
+func duty(r observe.Reading) (share float64, ok bool) {
 	for _, d := range r.Window.Devices {
 		if d.Samples >= minSamples {
 			share, ok = max(share, d.Duty), true
@@ -24,39 +24,39 @@ func duty(r window.Reading) (share float64, ok bool) {
 
 // full finds a device without room: it works all the time and the trainer waits
 // for it, whatever else the trainer does meanwhile.
-func full(th Thresholds, r window.Reading) (policies.Verdict, bool) {
+func full(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	share, ok := duty(r)
 	waits := r.Breakdown.Share(policies.PartDevice)
-	if !ok || share < th.Busy || waits < th.Input || waits < r.Breakdown.Share(policies.PartThrottled)+r.Breakdown.Share(policies.PartContended) {
+	if !ok || share < k.Full || waits < k.Notable || waits < r.Breakdown.Share(policies.PartThrottled)+r.Breakdown.Share(policies.PartContended) {
 		return policies.Verdict{}, false
 	}
-	return bound(th, r, share), true
+	return bound(k, r, share), true
 }
 
 // device finds a trainer that waits for its device most of the time. Waits that
 // no call on a device proves may be anything that the job itself asked for.
-func device(th Thresholds, r window.Reading) (policies.Verdict, bool) {
+func device(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	share := r.Breakdown.Share(policies.PartDevice)
-	if share < th.Device || float64(r.SyncNs) < share/2*float64(r.Breakdown.WallNs) {
+	if share < k.Dominant || float64(r.SyncNs) < share/2*float64(r.Breakdown.WallNs) {
 		return policies.Verdict{}, false // it asked for most of these waits itself
 	}
 	if busy, ok := duty(r); ok && busy < 0.5*share {
 		return policies.Verdict{}, false // it waits, and the device does not work: not for want of the device
 	}
-	return bound(th, r, share), true
+	return bound(k, r, share), true
 }
 
 // bound says why a device-bound job is not faster.
-func bound(th Thresholds, r window.Reading, severity float64) policies.Verdict {
+func bound(k *policies.Constants, r observe.Reading, severity float64) policies.Verdict {
 	v := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseDevice, Severity: severity, Relief: "none: it has what it needs of the host",
 		Why: fmt.Sprintf("it waits %.0f %% of its time for its device, which works", 100*r.Breakdown.Share(policies.PartDevice))}
 	for _, d := range r.Window.Devices {
 		switch {
-		case d.SMReadings > 0 && d.Others >= th.Others, d.SMReadings == 0 && len(r.SharedWith) > 0 && len(d.Holders) > 0:
+		case d.SMReadings > 0 && d.Others >= k.Exposed, d.SMReadings == 0 && len(r.SharedWith) > 0 && len(d.Holders) > 0:
 			v.Cause, v.Relief = policies.CauseShared, "a device of its own"
 			v.Why = fmt.Sprintf("GPU %d also works for %s", d.Index, orOthers(r.SharedWith))
 			return v
-		case d.Readings > 0 && 2*d.Slowed >= d.Readings && d.SlowedClock < th.Clock:
+		case d.Readings > 0 && 2*d.Slowed >= d.Readings && d.SlowedClock < k.Full:
 			v.Cause, v.Relief = policies.CauseClocks, "cooling, or a higher power limit"
 			v.Why = fmt.Sprintf("GPU %d runs at %.0f %% of its clock: %s", d.Index, 100*d.SlowedClock, d.SlowedBy)
 		}
@@ -72,7 +72,7 @@ func orOthers(names []string) string {
 }
 
 // wider is the evidence of device and network.
-func wider(r window.Reading) []policies.Evidence {
+func wider(r observe.Reading) []policies.Evidence {
 	var out []policies.Evidence
 	add := func(name string, value float64, unit string) {
 		out = append(out, policies.Evidence{Name: name, Value: value, Unit: unit})

@@ -7,75 +7,45 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
-	"github.com/trimtab/trimtab/tuner/window"
+	"github.com/trimtab/trimtab/tuner/observe"
 )
-
-// Thresholds decide the classes. Shares are of wall time, 0..1.
-type Thresholds struct {
-	Input         float64 // input wait that counts: 0.05 (TF profiler, PyTorch profiler plugin)
-	Severe        float64 // 0.20 (TF profiler)
-	Communication float64 // exposed collectives: 0.10 (PyTorch profiler plugin)
-	Host          float64 // trainer computing or wanting to, of its wall: 0.50 (SageMaker's CPU rule, by half of the samples)
-	Reclaim       float64 // reclaim and memory stall: 0.05, as for input
-	Cache         float64 // re-read pages over pages read from disk: 0.3; below it reads are first touches
-	QuotaBinds    float64 // CPU used over the quota: 0.9 (SageMaker's rule: CPU at 90 % of its own allowance)
-	LoaderShort   float64 // loaders runnable and not running, of their busy time: 0.15; below it they are merely busy
-	IdleCPUs      float64 // below it, without ticks, nothing runs: 0.02
-	RiskSeconds   float64 // memory growth that reaches the limit so soon: 30
-	RiskRoom      float64 // and no more of the limit left than this: 0.75; a job that has just begun is still loading
-	Faults        float64 // major faults over pages read again: 0.5; above it what is evicted is the job's own memory, not its data
-	Steal         float64 // robbed windows are no evidence: 0.02 (DESIGN.md) beyond what is usual (tuner/core)
-	MinTicks      float64 // 5 steps (DESIGN.md)
-	Device        float64 // waiting for the device, of the trainer's wall: 0.50, as Host
-	Busy          float64 // duty of a device that has no room: 0.90 (MLPerf Storage's health target)
-	Clock         float64 // clock over its maximum, below which power or heat costs speed: 0.90
-	Others        float64 // of a device's SMs, used by others: 0.10
-	Wire          float64 // use of the link while a rank waits for peers: 0.6; below it a peer is late
-	Retransmits   float64 // of segments: 0.02; an ordinary network loses fewer
-}
-
-// Defaults are the thresholds to start from, each with its source above.
-func Defaults() Thresholds {
-	return Thresholds{Input: 0.05, Severe: 0.20, Communication: 0.10, Host: 0.50, Reclaim: 0.05, Cache: 0.3, QuotaBinds: 0.9, LoaderShort: 0.15,
-		IdleCPUs: 0.02, RiskSeconds: 30, RiskRoom: 0.75, Faults: 0.5, Steal: 0.02, MinTicks: 5, Device: 0.50, Busy: 0.90, Clock: 0.90, Others: 0.10, Wire: 0.6, Retransmits: 0.02}
-}
 
 // pageBytes is the unit of refault counters.
 const pageBytes = 4096
 
 // Judge gives a window's verdict.
-func Judge(th Thresholds, r window.Reading) policies.Verdict {
+func Judge(k *policies.Constants, r observe.Reading) policies.Verdict {
 	w := r.Window
 	if !w.HasKernel {
 		return unknown("the kernel probe reads nothing of this container")
 	}
-	if v, ok := memory(th, r); ok {
-		return finish(th, r, v)
+	if v, ok := memory(k, r); ok {
+		return finish(k, r, v)
 	}
-	if r.Ranks == 0 || w.UsedCPUs() < th.IdleCPUs && r.Rate.Ticks < th.MinTicks {
-		return finish(th, r, policies.Verdict{Class: policies.ClassIdle, Why: "nothing in it runs", Relief: "none"})
+	if r.Ranks == 0 || w.UsedCPUs() < policies.ActiveCPUs && r.Rate.Ticks < k.MinTicks {
+		return finish(k, r, policies.Verdict{Class: policies.ClassIdle, Why: "nothing in it runs", Relief: "none"})
 	}
-	if interactive(th, r) {
-		return finish(th, r, policies.Verdict{Class: policies.ClassInteractive, Why: "it waits for people or requests, and works in bursts", Relief: "none"})
-	}
-	if r.Rate.Ticks < th.MinTicks-1 {
-		return unknown(fmt.Sprintf("only %.0f ticks of its steps were seen, %.0f are needed", r.Rate.Ticks, th.MinTicks))
+	if interactive(k, r) {
+		return finish(k, r, policies.Verdict{Class: policies.ClassInteractive, Why: "it waits for people or requests, and works in bursts", Relief: "none"})
 	}
 	for _, judge := range order(r) {
-		if v, ok := judge(th, r); ok {
-			return finish(th, r, v)
+		if v, ok := judge(k, r); ok {
+			return finish(k, r, v)
 		}
 	}
-	return finish(th, r, policies.Verdict{Class: policies.ClassBalanced, Why: "no cause takes 5 % of its time", Relief: "none"})
+	if r.Aggregated {
+		return finish(k, r, unknown(fmt.Sprintf("its steps are not seen; it computes %.0f %% of its time, and no cause takes 5 %%", 100*r.Breakdown.Share(policies.PartCompute))))
+	}
+	return finish(k, r, policies.Verdict{Class: policies.ClassBalanced, Why: "no cause takes 5 % of its time", Relief: "none"})
 }
 
 // order is the order in which causes are looked for: the larger of input and
 // communication first.
-func order(r window.Reading) []func(Thresholds, window.Reading) (policies.Verdict, bool) {
+func order(r observe.Reading) []func(*policies.Constants, observe.Reading) (policies.Verdict, bool) {
 	if r.Breakdown.Share(policies.PartCommunication) > r.Breakdown.Input() {
-		return []func(Thresholds, window.Reading) (policies.Verdict, bool){communication, starved, full, host, device}
+		return []func(*policies.Constants, observe.Reading) (policies.Verdict, bool){communication, starved, full, host, device}
 	}
-	return []func(Thresholds, window.Reading) (policies.Verdict, bool){starved, communication, full, host, device}
+	return []func(*policies.Constants, observe.Reading) (policies.Verdict, bool){starved, communication, full, host, device}
 }
 
 func unknown(why string) policies.Verdict {
@@ -83,24 +53,24 @@ func unknown(why string) policies.Verdict {
 }
 
 // memory finds reclaim stalls and growth that is about to meet the limit.
-func memory(th Thresholds, r window.Reading) (policies.Verdict, bool) {
+func memory(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	w, g := r.Window, r.Window.Cgroup
 	if !w.HasCgroup || g.MemoryLimit <= 0 {
 		return policies.Verdict{}, false
 	}
-	if v, ok := AtRisk(th, float64(g.MemoryLimit), float64(g.Anon+g.Shmem), float64(g.AnonGrowth)/max(w.Seconds(), 1e-3)); ok {
+	if v, ok := AtRisk(k, float64(g.MemoryLimit), float64(g.Anon+g.Shmem), float64(g.AnonGrowth)/max(w.Seconds(), 1e-3)); ok {
 		return v, true
 	}
 	stall := r.Breakdown.Share(policies.PartReclaim)
 	if g.HasPSI {
 		stall = max(stall, g.MemoryFull, g.MemorySome/2) // some of the threads: half counts
 	}
-	refilling := float64(g.RefaultFile)*pageBytes > th.Cache*float64(w.Block.ReadBytes) && r.Breakdown.Share(policies.PartInputStorage) >= th.Input
-	if mapped := r.Breakdown.Share(policies.PartInputStorage); refilling && float64(g.MajorFaults) >= th.Faults*float64(g.RefaultFile) {
+	refilling := float64(g.RefaultFile)*pageBytes > k.RereadShare*float64(w.Block.ReadBytes) && r.Breakdown.Share(policies.PartInputStorage) >= k.Notable
+	if mapped := r.Breakdown.Share(policies.PartInputStorage); refilling && float64(g.MajorFaults) >= k.Dominant*float64(g.RefaultFile) {
 		return policies.Verdict{Class: policies.ClassMemory, Cause: policies.CauseReclaim, Severity: stall + mapped,
 			Relief: "a higher memory limit", Why: fmt.Sprintf("it spends %.0f %% of its time getting back mapped pages that its memory limit evicted", 100*(stall+mapped))}, true
 	}
-	if stall >= th.Reclaim && !refilling {
+	if stall >= k.Notable && !refilling {
 		return policies.Verdict{Class: policies.ClassMemory, Cause: policies.CauseReclaim, Severity: stall,
 			Relief: "a higher memory limit", Why: fmt.Sprintf("%.0f %% of its time goes to reclaiming memory at its limit", 100*stall)}, true
 	}
@@ -108,9 +78,9 @@ func memory(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 }
 
 // AtRisk finds growth that is about to meet the limit, from bytes held and bytes a second.
-func AtRisk(th Thresholds, limit, held, growth float64) (policies.Verdict, bool) {
+func AtRisk(k *policies.Constants, limit, held, growth float64) (policies.Verdict, bool) {
 	room := limit - held
-	if growth <= 0 || room >= growth*th.RiskSeconds || room >= th.RiskRoom*limit {
+	if growth <= 0 || room >= growth*k.RiskSeconds || room >= k.RiskRoom*limit {
 		return policies.Verdict{}, false
 	}
 	return policies.Verdict{Class: policies.ClassMemory, Cause: policies.CauseRisk, Severity: 1 - max(0, room)/limit,
@@ -120,25 +90,25 @@ func AtRisk(th Thresholds, limit, held, growth float64) (policies.Verdict, bool)
 
 // interactive: no periodic work, the trainer mostly waits for what comes from
 // outside the container.
-func interactive(th Thresholds, r window.Reading) bool {
-	return r.Network >= 0.5 && r.Loaders == 0 && r.Rate.Ticks < th.MinTicks && r.Window.UsedCPUs() < 0.5
+func interactive(k *policies.Constants, r observe.Reading) bool {
+	return r.Network >= 0.5 && r.Loaders == 0 && r.Rate.Ticks < k.MinTicks && r.Window.UsedCPUs() < 0.5
 }
 
 // starved finds what keeps data from the trainer.
-func starved(th Thresholds, r window.Reading) (policies.Verdict, bool) {
+func starved(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	b := r.Breakdown
-	if v, ok := short(th, r); ok {
+	if v, ok := short(k, r); ok {
 		return v, true
 	}
 	input := b.Input()
-	if input < th.Input {
+	if input < k.Notable {
 		return policies.Verdict{}, false
 	}
 	storage, remote := b.Share(policies.PartInputStorage), b.Share(policies.PartInputRemote)
 	workers, other := b.Share(policies.PartInputWorkers), b.Share(policies.PartInputOther)
 	switch {
-	case storage >= max(remote, workers, other) && storage >= th.Input/2:
-		return storageVerdict(th, r, input), true
+	case storage >= max(remote, workers, other) && storage >= k.Notable/2:
+		return storageVerdict(k, r, input), true
 	case remote >= max(workers, other):
 		return policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseRemote, Severity: input,
 			Relief: "a local copy of the data, or more loaders in flight", Why: fmt.Sprintf("it waits %.0f %% of its time for loaders that read over the network", 100*input)}, true
@@ -151,23 +121,23 @@ func starved(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 // and loaders alike: the loaders that run out of it take the trainer's part, so
 // what the trainer itself loses to the same cause counts too. Without loaders
 // the trainer alone is short, which is compute's cause host.
-func short(th Thresholds, r window.Reading) (policies.Verdict, bool) {
+func short(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	b := r.Breakdown
 	throttled := b.Share(policies.PartInputThrottled) + b.Share(policies.PartThrottled)
 	contended := b.Share(policies.PartInputContended) + b.Share(policies.PartContended)
-	if r.Loaders == 0 || r.LoaderShort < th.LoaderShort || throttled+contended < th.Input {
+	if r.Loaders == 0 || r.LoaderShort < k.LoaderShort || throttled+contended < k.Notable {
 		return policies.Verdict{}, false
 	}
-	if b.Input() < th.Input && r.LoaderCPUNs() <= float64(r.Trainer.Ns[probes.StateRun]) {
+	if b.Input() < k.Notable && r.LoaderCPUNs() <= float64(r.Trainer.Ns[probes.StateRun]) {
 		return policies.Verdict{}, false // data is there, and most of what it wants is the trainer's own
 	}
 	io := b.Share(policies.PartInputStorage) + b.Share(policies.PartInputRemote)
 	v := policies.Verdict{Class: policies.ClassInput, Severity: throttled + contended + b.Share(policies.PartInputWorkers)}
 	switch {
-	case throttled >= th.Input && quotaBinds(th, r) && throttled+contended > io:
+	case throttled >= k.Notable && quotaBinds(k, r) && throttled+contended > io:
 		v.Cause, v.Relief = policies.CauseThrottled, policies.ReliefQuota
 		v.Why = fmt.Sprintf("its loaders and trainer are out of CPU quota: it loses %.0f %% of its time", 100*(throttled+contended))
-	case contended >= th.Input && contended > io && contended >= throttled && othersUse(r) > 0.1:
+	case contended >= k.Notable && contended > io && contended >= throttled && othersUse(r) > 0.1:
 		v.Cause, v.Relief = policies.CauseContended, policies.ReliefWeight
 		v.Why = fmt.Sprintf("its loaders and trainer queue behind other work for a CPU: it loses %.0f %% of its time", 100*contended)
 	default:
@@ -178,16 +148,16 @@ func short(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 
 // quotaBinds reports whether the container spends what its quota grants; where
 // the quota cannot be read, throttled threads tell alone.
-func quotaBinds(th Thresholds, r window.Reading) bool {
+func quotaBinds(k *policies.Constants, r observe.Reading) bool {
 	w := r.Window
-	return !w.HasCgroup || w.Cgroup.QuotaCPUs == 0 || w.UsedCPUs() >= th.QuotaBinds*w.Cgroup.QuotaCPUs
+	return !w.HasCgroup || w.Cgroup.QuotaCPUs == 0 || w.UsedCPUs() >= k.Full*w.Cgroup.QuotaCPUs
 }
 
 // storageVerdict tells a first touch from pages that the memory limit evicted.
-func storageVerdict(th Thresholds, r window.Reading, input float64) policies.Verdict {
+func storageVerdict(k *policies.Constants, r observe.Reading, input float64) policies.Verdict {
 	w := r.Window
 	if refault := float64(w.Cgroup.RefaultFile) * pageBytes; w.HasCgroup && w.Cgroup.MemoryLimit > 0 &&
-		refault >= th.Cache*float64(max(1, w.Block.ReadBytes)) && w.Cgroup.RefaultFile > 0 {
+		refault >= k.RereadShare*float64(max(1, w.Block.ReadBytes)) && w.Cgroup.RefaultFile > 0 {
 		return policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseCache, Severity: input,
 			Relief: "a higher memory limit: its data set would stay cached", Why: fmt.Sprintf("it waits %.0f %% of its time for pages that its memory limit evicted", 100*input)}
 	}
@@ -196,13 +166,13 @@ func storageVerdict(th Thresholds, r window.Reading, input float64) policies.Ver
 }
 
 // othersUse is the CPUs that others use: how much contention there can be.
-func othersUse(r window.Reading) float64 {
+func othersUse(r observe.Reading) float64 {
 	w := r.Window
 	return float64(w.HostCPUs) - w.HostIdle - w.UsedCPUs()
 }
 
 // workersRelief says how many loader workers would do: enough that w/W meets C_t+D.
-func workersRelief(r window.Reading) string {
+func workersRelief(r observe.Reading) string {
 	base := r.Cost.TrainerCPU + r.Cost.Device
 	if !r.CostOK || base <= 0 || r.Cost.Batch <= 0 {
 		return "more loader workers"
@@ -215,20 +185,24 @@ func workersRelief(r window.Reading) string {
 }
 
 // host finds a trainer that is bound by its own CPU work.
-func host(th Thresholds, r window.Reading) (policies.Verdict, bool) {
+func host(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	b := r.Breakdown
 	throttled, contended := b.Share(policies.PartThrottled), b.Share(policies.PartContended)
 	lost := throttled + contended
 	cpu := b.Share(policies.PartCompute) + lost
-	if cpu < th.Host && lost < th.Input {
+	most := k.Dominant
+	if r.Aggregated { // what it does otherwise is not known
+		most = k.Full
+	}
+	if cpu < most && lost < k.Notable {
 		return policies.Verdict{}, false
 	}
 	v := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseHost, Severity: cpu}
 	switch {
-	case throttled >= th.Input:
+	case throttled >= k.Notable:
 		v.Severity, v.Relief = throttled, policies.ReliefQuota
 		v.Why = fmt.Sprintf("the trainer itself is out of CPU quota %.0f %% of its time", 100*throttled)
-	case contended >= th.Input:
+	case contended >= k.Notable:
 		v.Severity, v.Relief = contended, policies.ReliefWeight
 		v.Why = fmt.Sprintf("the trainer itself queues for a CPU %.0f %% of its time", 100*contended)
 	default:
@@ -239,8 +213,8 @@ func host(th Thresholds, r window.Reading) (policies.Verdict, bool) {
 }
 
 // finish adds evidence and confidence.
-func finish(th Thresholds, r window.Reading, v policies.Verdict) policies.Verdict {
-	v.Confidence = confidence(th, r)
+func finish(k *policies.Constants, r observe.Reading, v policies.Verdict) policies.Verdict {
+	v.Confidence = confidence(k, r)
 	add := func(name string, value float64, unit string) {
 		v.Evidence = append(v.Evidence, policies.Evidence{Name: name, Value: value, Unit: unit})
 	}
@@ -278,15 +252,18 @@ func finish(th Thresholds, r window.Reading, v policies.Verdict) policies.Verdic
 const Stolen = "CPU stolen from the machine"
 
 // confidence falls with thin, robbed or incomplete evidence.
-func confidence(th Thresholds, r window.Reading) float64 {
+func confidence(k *policies.Constants, r observe.Reading) float64 {
 	w, c := r.Window, 1.0
-	if r.Rate.Ticks < 2*th.MinTicks {
+	if r.Rate.Ticks < 2*k.MinTicks {
+		c *= 0.8
+	}
+	if r.Aggregated {
 		c *= 0.8
 	}
 	if w.Seeding {
 		c *= 0.9
 	}
-	if w.StealShare > th.Steal {
+	if w.StealShare > k.MaxSteal {
 		c *= 0.5
 	}
 	if !w.HasCgroup {
@@ -304,20 +281,15 @@ func confidence(th Thresholds, r window.Reading) float64 {
 	return c
 }
 
-// Steady reports whether a window is evidence at all for a plan: enough ticks,
-// a machine that was not robbed, nothing lost. No window yet is none.
-func Steady(th Thresholds, r window.Reading) bool { return Unsteady(th, r) == "" }
-
-// Unsteady says why a window is no evidence for a plan; "" if it is.
-func Unsteady(th Thresholds, r window.Reading) string {
+// Unsteady says why a window is no evidence for a plan; "" if it is. stolen is the share of the
+// machine's CPU time that its hypervisor usually takes.
+func Unsteady(k *policies.Constants, r observe.Reading, stolen float64) string {
 	w := r.Window
 	switch {
-	case w == nil || !w.HasKernel || !r.CostOK || r.Trainer.Ns[probes.StateRun] == 0:
-		return "measuring: what a step costs is not known"
-	case w.StealShare > th.Steal:
+	case w == nil || !w.HasKernel || !r.CostOK:
+		return "measuring: what it does with its time is not known"
+	case w.StealShare > stolen+k.MaxSteal:
 		return fmt.Sprintf("the hypervisor took %.0f %% of the machine's CPU time", 100*w.StealShare)
-	case r.Rate.Ticks < th.MinTicks-1:
-		return fmt.Sprintf("measuring: %.0f steps in a window", r.Rate.Ticks)
 	}
 	return ""
 }

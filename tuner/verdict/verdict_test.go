@@ -6,14 +6,14 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
-	"github.com/trimtab/trimtab/tuner/window"
+	"github.com/trimtab/trimtab/tuner/observe"
 )
 
 // reading is a healthy job of two loaders; edit makes it ill.
-func reading(edit func(r *window.Reading, share func(policies.Part, float64))) window.Reading {
-	w := &window.Window{StartNs: 0, EndNs: 2e9, HasKernel: true, HasCgroup: true, HostCPUs: 4, HostIdle: 2}
+func reading(edit func(r *observe.Reading, share func(policies.Part, float64))) observe.Reading {
+	w := &observe.Window{StartNs: 0, EndNs: 2e9, HasKernel: true, HasCgroup: true, HostCPUs: 4, HostIdle: 2}
 	w.Cgroup.CPUNs, w.Cgroup.MemoryLimit = 2e9, -1
-	r := window.Reading{Window: w, Ranks: 1, Loaders: 2, CostOK: true, Rate: policies.Rate{PerSecond: 10, Ticks: 20, Source: "torch.backward"},
+	r := observe.Reading{Window: w, Ranks: 1, LoaderUse: observe.LoaderUse{Loaders: 2}, CostOK: true, Rate: policies.Rate{PerSecond: 10, Ticks: 20, Source: "torch.backward"},
 		Cost: policies.Cost{TrainerCPU: 0.02, LoaderCPU: 0.05, Device: 0.05, Batch: 0.05, Loaders: 2, Ticks: 20}}
 	r.Trainer.Ns[probes.StateRun] = 4e8
 	r.Breakdown.WallNs = 2e9
@@ -29,7 +29,7 @@ func reading(edit func(r *window.Reading, share func(policies.Part, float64))) w
 }
 
 func TestVerdicts(t *testing.T) {
-	type R = window.Reading
+	type R = observe.Reading
 	type share = func(policies.Part, float64)
 	for _, tt := range []struct {
 		name  string
@@ -83,7 +83,7 @@ func TestVerdicts(t *testing.T) {
 		}, policies.ClassCompute, policies.CauseHost},
 		{"a slower rank of its container", func(r *R, s share) {
 			s(policies.PartCommunication, 0.3)
-			r.Peers = []window.Peer{{Root: 1, Own: 0.2}, {Root: 2, Own: 0.9}}
+			r.Peers = []observe.Peer{{Root: 1, Own: 0.2}, {Root: 2, Own: 0.9}}
 		}, policies.ClassCommunication, policies.CauseStraggler},
 		{"reclaim", func(r *R, s share) {
 			s(policies.PartReclaim, 0.2)
@@ -99,15 +99,15 @@ func TestVerdicts(t *testing.T) {
 		}, policies.ClassMemory, policies.CauseRisk},
 		{"the wire is full", func(r *R, s share) {
 			s(policies.PartCommunication, 0.4)
-			r.Window.Network = window.Network{Ns: 2e9, TxBytes: 70e6, RxBytes: 70e6, Links: []window.LinkUse{{Bytes: 70e6, MaxBps: 100e6}}}
+			r.Window.Network = observe.Network{Ns: 2e9, TxBytes: 70e6, RxBytes: 70e6, Links: []observe.LinkUse{{Bytes: 70e6, MaxBps: 100e6}}}
 		}, policies.ClassCommunication, policies.CauseNetwork},
 		{"segments are lost", func(r *R, s share) {
 			s(policies.PartCommunication, 0.4)
-			r.Window.Network = window.Network{Ns: 2e9, TxBytes: 7e6, RxBytes: 7e6, Segments: 1000, Retransmits: 50}
+			r.Window.Network = observe.Network{Ns: 2e9, TxBytes: 7e6, RxBytes: 7e6, Segments: 1000, Retransmits: 50}
 		}, policies.ClassCommunication, policies.CauseNetwork},
 		{"few bytes: a peer is late", func(r *R, s share) {
 			s(policies.PartCommunication, 0.4)
-			r.Window.Network = window.Network{Ns: 2e9, TxBytes: 2e6, RxBytes: 2e6, Segments: 1000, Links: []window.LinkUse{{Bytes: 2e6, MaxBps: 100e6}}}
+			r.Window.Network = observe.Network{Ns: 2e9, TxBytes: 2e6, RxBytes: 2e6, Segments: 1000, Links: []observe.LinkUse{{Bytes: 2e6, MaxBps: 100e6}}}
 		}, policies.ClassCommunication, policies.CauseStraggler},
 		{"nobody read the network", func(r *R, s share) { s(policies.PartCommunication, 0.4) }, policies.ClassUnknown, policies.CauseNone},
 		{"more for peers than for data", func(r *R, s share) {
@@ -119,28 +119,28 @@ func TestVerdicts(t *testing.T) {
 		{"the device, while the trainer computes", func(r *R, s share) {
 			s(policies.PartCompute, 0.7)
 			r.SyncNs = 5e8
-			r.Window.Devices = []window.Device{{Samples: 10, Duty: 0.99}}
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.99}}
 		}, policies.ClassCompute, policies.CauseDevice},
 		{"launch-bound", func(r *R, s share) {
 			s(policies.PartCompute, 0.7)
 			r.SyncNs = 1e8
-			r.Window.Devices = []window.Device{{Samples: 10, Duty: 0.4}}
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.4}}
 		}, policies.ClassCompute, policies.CauseHost},
 		{"a device shared by another container", func(r *R, s share) {
 			r.SyncNs, r.SharedWith = 12e8, []string{"other"}
-			r.Window.Devices = []window.Device{{Samples: 10, Duty: 0.99, Holders: []string{"other"}}}
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.99, Holders: []string{"other"}}}
 		}, policies.ClassCompute, policies.CauseShared},
 		{"a device that others work on, by the driver", func(r *R, s share) {
 			r.SyncNs = 12e8
-			r.Window.Devices = []window.Device{{Samples: 10, Duty: 0.99, SMReadings: 5, Own: 0.5, Others: 0.4}}
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.99, SMReadings: 5, Own: 0.5, Others: 0.4}}
 		}, policies.ClassCompute, policies.CauseShared},
 		{"a hot device", func(r *R, s share) {
 			r.SyncNs = 12e8
-			r.Window.Devices = []window.Device{{Samples: 10, Duty: 0.99, Readings: 4, Slowed: 4, SlowedClock: 0.6, SlowedBy: "thermal"}}
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.99, Readings: 4, Slowed: 4, SlowedClock: 0.6, SlowedBy: "thermal"}}
 		}, policies.ClassCompute, policies.CauseClocks},
 		{"a wait for a device that does nothing", func(r *R, s share) {
 			r.SyncNs = 12e8
-			r.Window.Devices = []window.Device{{Samples: 10, Duty: 0.05}}
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.05}}
 		}, policies.ClassBalanced, policies.CauseNone},
 		{"nothing runs", func(r *R, s share) {
 			r.Window.Cgroup.CPUNs = 1e6
@@ -150,11 +150,14 @@ func TestVerdicts(t *testing.T) {
 			r.Window.Cgroup.CPUNs, r.Network, r.Loaders = 1e8, 0.9, 0
 			r.Rate = policies.Rate{Ticks: 1}
 		}, policies.ClassInteractive, policies.CauseNone},
-		{"too few ticks", func(r *R, s share) { r.Rate = policies.Rate{Ticks: 2, PerSecond: 1} }, policies.ClassUnknown, policies.CauseNone},
+		{"without a counted step, by shares of time", func(r *R, s share) {
+			r.Rate, r.Aggregated, r.Loaders = policies.Rate{}, true, 0
+			s(policies.PartThrottled, 0.6)
+		}, policies.ClassCompute, policies.CauseHost},
 		{"no kernel probe", func(r *R, s share) { r.Window.HasKernel = false }, policies.ClassUnknown, policies.CauseNone},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v := Judge(Defaults(), reading(tt.edit))
+			v := Judge(policies.DefaultConstants(), reading(tt.edit))
 			if v.Class != tt.class || v.Cause != tt.cause {
 				t.Errorf("%s/%s, want %s/%s: %s", v.Class, v.Cause, tt.class, tt.cause, v.Why)
 			}
@@ -166,23 +169,23 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestThinEvidenceLowersConfidence(t *testing.T) {
-	sure := Judge(Defaults(), reading(func(*window.Reading, func(policies.Part, float64)) {})).Confidence
-	for name, edit := range map[string]func(*window.Reading){
-		"few ticks":        func(r *window.Reading) { r.Rate.Ticks = 6 },
-		"a robbed machine": func(r *window.Reading) { r.Window.StealShare = 0.1 },
-		"lost threads":     func(r *window.Reading) { r.Window.Lost = 3 },
-		"no accounting":    func(r *window.Reading) { r.Window.HasCgroup = false },
-		"a shed probe":     func(r *window.Reading) { r.Window.Unseen = []string{"launches: over the budget"} },
+	sure := Judge(policies.DefaultConstants(), reading(func(*observe.Reading, func(policies.Part, float64)) {})).Confidence
+	for name, edit := range map[string]func(*observe.Reading){
+		"few ticks":        func(r *observe.Reading) { r.Rate.Ticks = 6 },
+		"a robbed machine": func(r *observe.Reading) { r.Window.StealShare = 0.1 },
+		"lost threads":     func(r *observe.Reading) { r.Window.Lost = 3 },
+		"no accounting":    func(r *observe.Reading) { r.Window.HasCgroup = false },
+		"a shed probe":     func(r *observe.Reading) { r.Window.Unseen = []string{"launches: over the budget"} },
 	} {
-		r := reading(func(r *window.Reading, _ func(policies.Part, float64)) { edit(r) })
-		if got := Judge(Defaults(), r).Confidence; got >= sure {
+		r := reading(func(r *observe.Reading, _ func(policies.Part, float64)) { edit(r) })
+		if got := Judge(policies.DefaultConstants(), r).Confidence; got >= sure {
 			t.Errorf("%s: confidence %.2f, want below %.2f", name, got, sure)
 		}
 	}
 }
 
 func TestWorkersVerdictSaysHowMany(t *testing.T) {
-	v := Judge(Defaults(), reading(func(r *window.Reading, s func(policies.Part, float64)) {
+	v := Judge(policies.DefaultConstants(), reading(func(r *observe.Reading, s func(policies.Part, float64)) {
 		s(policies.PartInputWorkers, 0.5)
 		r.Cost.Batch = 0.25 // 250 ms a batch, against a step of 70 ms: four would do
 	}))

@@ -30,7 +30,7 @@ type Daemon struct {
 	Mode          policies.Mode `json:"mode"`               // the host's ceiling
 	Paused        bool          `json:"paused,omitempty"`   // by `trimtab pause`
 	Disabled      bool          `json:"disabled,omitempty"` // the file /etc/trimtab/disabled is there
-	Policy        string        `json:"policy"`
+	Policies      []string      `json:"policies"`
 	Engines       []Part        `json:"engines"`
 	Probes        []Part        `json:"probes"`
 	Virtual       bool          `json:"virtual,omitempty"` // a virtual GPU is in use
@@ -69,14 +69,28 @@ type Container struct {
 	GPUs      []string           `json:"gpus,omitempty"`
 	Watched   bool               `json:"watched"`
 	Enrolment policies.Enrolment `json:"enrolment"`
-	WhyNot    string             `json:"whyNot,omitempty"` // why nothing is being changed now, one phrase; "" while tunable
+	// WhyNot is why nothing is being changed now, one phrase; Gate is what said so, by what
+	// number held against what, where numbers decided.
+	WhyNot    string  `json:"whyNot,omitempty"`
+	Gate      string  `json:"gate,omitempty"`
+	Value     float64 `json:"gateValue,omitempty"`
+	Threshold float64 `json:"gateThreshold,omitempty"`
+	// Tuning is where it stands with trimtab: watched, measured, lent, settled, trial, returned, yielded.
+	Tuning string `json:"tuning,omitempty"`
+	// Loan is the CPU that it was lent; nil: none. Work is what became of what it gets done,
+	// where its steps are not counted.
+	Loan *Loan `json:"loan,omitempty"`
+	Work *Work `json:"work,omitempty"`
 
-	Rate      policies.Rate      `json:"rate"`
-	Baseline  float64            `json:"baseline,omitempty"` // rate before trimtab's first change, same source
-	Breakdown policies.Breakdown `json:"breakdown"`          // latest window, slowest rank
-	Verdict   policies.Verdict   `json:"verdict"`            // latest window
-	Cost      policies.Cost      `json:"cost"`
-	Knee      float64            `json:"knee,omitempty"` // predicted c*, CPUs
+	Rate    policies.Rate `json:"rate"`
+	RateWhy string        `json:"rateWhy,omitempty"` // why there is no rate
+	// Aggregated: no steps tell which thread trains; Cost is of all threads together, a "tick" of it a second.
+	Aggregated bool               `json:"aggregated,omitempty"`
+	Baseline   float64            `json:"baseline,omitempty"` // rate before trimtab's first change, same source
+	Breakdown  policies.Breakdown `json:"breakdown"`          // latest window, slowest rank
+	Verdict    policies.Verdict   `json:"verdict"`            // latest window
+	Cost       policies.Cost      `json:"cost"`
+	Knee       float64            `json:"knee,omitempty"` // predicted c*, CPUs
 	// Correction multiplies the rates that the cost predicts, learned from trials; 0 or 1: none.
 	Correction float64            `json:"correction,omitempty"`
 	Ranks      int                `json:"ranks"`
@@ -120,6 +134,24 @@ type Container struct {
 	Trials  []Trial       `json:"trials,omitempty"` // latest ended first, at most 10
 }
 
+// Loan is CPU that a container has above its owner's quota, which nobody else used.
+type Loan struct {
+	CPUs        float64 `json:"cpus"`              // above its own
+	Own         float64 `json:"own"`               // its owner's quota
+	Used        float64 `json:"used"`              // of it, of late
+	Settled     bool    `json:"settled,omitempty"` // to what the container can use: a number to copy
+	SinceUnixNs int64   `json:"since,omitempty"`
+	Why         string  `json:"why,omitempty"`
+}
+
+// Work is how much more a container gets done than before the first change of it, by
+// quantities that grow with work: never a rate in steps.
+type Work struct {
+	Ratio float64 `json:"ratio,omitempty"` // work done over that before; 0: not told
+	By    string  `json:"by,omitempty"`    // the witnesses, for people
+	CPUs  float64 `json:"cpus,omitempty"`  // used over used before, where nothing else tells; 0: not told
+}
+
 // Allocation is a container's part in the plan of the node.
 type Allocation struct {
 	Need float64 `json:"need"` // CPUs beyond which more buy it nothing
@@ -138,6 +170,7 @@ const (
 	OutcomeKept         Outcome = "kept"
 	OutcomeRolledBack   Outcome = "rolled_back"
 	OutcomeInconclusive Outcome = "inconclusive"
+	OutcomeUnproven     Outcome = "unproven" // not told, and nobody lacks what it gives: it stands, and is asked again
 	OutcomeAborted      Outcome = "aborted"
 	OutcomeWould        Outcome = "would" // observe mode: never applied
 )
@@ -168,6 +201,7 @@ type RecordKind string
 // Record kinds.
 const (
 	RecordChange   RecordKind = "change"   // a knob was written
+	RecordLoan     RecordKind = "loan"     // something was lent, settled, or called in
 	RecordWould    RecordKind = "would"    // observe mode: what would have been written
 	RecordTrial    RecordKind = "trial"    // a trial ended
 	RecordRollback RecordKind = "rollback" // a knob went back after a trial
@@ -207,7 +241,7 @@ type Record struct {
 // Changed reports whether the record tells of a value that changed.
 func (r Record) Changed() bool {
 	switch r.Kind {
-	case RecordChange, RecordRollback, RecordRestore, RecordHeal, RecordGPUView:
+	case RecordChange, RecordLoan, RecordRollback, RecordRestore, RecordHeal, RecordGPUView:
 		return true
 	}
 	return false
@@ -230,6 +264,8 @@ type Totals struct {
 	Plans         []Count   `json:"plans,omitempty"`        // by policy, result: applied, would, failed
 	Changes       []Count   `json:"changes,omitempty"`      // by policy, knob, result: applied, refused, unavailable, yielded
 	Trials        []Count   `json:"trials,omitempty"`       // by policy, result: an Outcome
+	Rejections    []Count   `json:"rejections,omitempty"`   // by result: a gate
+	LentSeconds   float64   `json:"lentSeconds,omitempty"`  // CPU seconds used above owners' quotas
 	Restores      []Count   `json:"restores,omitempty"`     // by result: restored, yielded, owed, gone, failed
 	TeamParts     []Count   `json:"teamParts,omitempty"`    // breakdown seconds by team and part
 	TeamVerdicts  []Count   `json:"teamVerdicts,omitempty"` // windows by team, class, cause

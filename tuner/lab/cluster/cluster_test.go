@@ -2,20 +2,17 @@ package cluster
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/policies/knee"
 	"github.com/trimtab/trimtab/tuner/lab/tables"
 )
 
-// all mechanisms, the daemon's default policy among them.
+// all mechanisms, the daemon among them.
 func all(s Setup) []Mechanism {
-	return append(Rivals(), Alone(knee.New(knee.Defaults()), s), Tuned(knee.New(knee.Defaults()), s))
+	return append(Rivals(), Loans(s.Times))
 }
 
 func curves(t testing.TB) []tables.Curve {
@@ -38,18 +35,11 @@ func named(t testing.TB, model string) *tables.Curve {
 	return nil
 }
 
-func exact() Setup {
-	s := TraceSetup()
-	s.Times.Noise = 0
-	return s
-}
-
 // TestByHand: AlexNet and BERT with four GPUs each and 100 s of work share a server.
 // BERT uses 4 of its 12 CPUs. AlexNet makes 1 on its 12 CPUs and 1.53 on 20 (five each GPU), with
 // 62.5 GB a GPU. Its best case, 48 CPUs, fits nowhere.
 func TestByHand(t *testing.T) {
 	jobs := []Job{{ID: 0, GPUs: 4, WorkS: 100, Curve: named(t, "AlexNet")}, {ID: 1, GPUs: 4, WorkS: 100, Curve: named(t, "BERT")}}
-	tuned := Tuned(knee.New(knee.Defaults()), exact())
 	for _, c := range []struct {
 		m    Mechanism
 		want float64 // AlexNet's end
@@ -58,7 +48,7 @@ func TestByHand(t *testing.T) {
 		{Rivals()[1], 100 / 1.53},
 		{Rivals()[2], 100 / 1.53},
 		{Rivals()[3], 100},
-		{tuned, 4 + 96/1.53}, // its first verdict is settled after 4 s; one plan jumps to all it can use
+		{Loans(DefaultTimes()), 3 + 97/1.53}, // what BERT leaves is lent after three seconds
 	} {
 		done, err := Run(jobs, 1, SynergyServer(), c.m, 1)
 		if err != nil {
@@ -101,7 +91,7 @@ func TestQueueByHand(t *testing.T) {
 // drawSetup draws what the daemon is told, and how the curves are read.
 func drawSetup(t *rapid.T, curves []tables.Curve) (Setup, []tables.Curve) {
 	s := TraceSetup()
-	s.Objective, s.Parts = rapid.SampledFrom(policies.Objectives()).Draw(t, "objective"), rapid.Bool().Draw(t, "parts")
+	s.Parts = rapid.Bool().Draw(t, "parts")
 	out := slices.Clone(curves)
 	for i := range out {
 		out[i].Parts = s.Parts
@@ -169,7 +159,7 @@ func TestNobodyLosesByTuning(t *testing.T) {
 				jobs, n, used = append(jobs, j), n+1, used+j.GPUs
 			}
 		}
-		for _, m := range []Mechanism{Rivals()[3], Tuned(knee.New(knee.Defaults()), s)} {
+		for _, m := range []Mechanism{Rivals()[3], Loans(s.Times)} {
 			done, err := Run(jobs, 1, SynergyServer(), m, 7)
 			if err != nil {
 				t.Fatal(err)
@@ -303,39 +293,6 @@ func TestPour(t *testing.T) {
 	}
 }
 
-// poor is a policy whose plan gains nothing: it asks for a CPU more, for ever.
-type poor struct{}
-
-func (poor) Name() string { return "poor" }
-
-func (poor) Propose(_ policies.Node, jobs []policies.Job) policies.Proposal {
-	var p policies.Proposal
-	for _, j := range jobs {
-		now, _ := j.Now["cpu.quota"].CPUs()
-		ch := policies.Change{Key: j.Key, Knob: "cpu.quota", From: j.Now["cpu.quota"], To: values(now+1, 1, 1)["cpu.quota"], RateAfter: 1}
-		p.Plans = append(p.Plans, policies.Plan{Policy: "poor", Changes: []policies.Change{ch}})
-	}
-	return p
-}
-
-// TestTrialTakesBack what gains nothing: BERT has what it can use.
-func TestTrialTakesBack(t *testing.T) {
-	d := Tuned(poor{}, exact()).New(rand.New(rand.NewPCG(1, 1))).(*tuned)
-	jobs := []*Running{{Job: &Job{GPUs: 1, WorkS: 1000, Curve: named(t, "BERT")}, LeftS: 1000}}
-	now, most := 0.0, 0.0
-	for now < 300 {
-		again := d.Divide(now, SynergyServer(), jobs)
-		most = max(most, d.held[0].quota)
-		if again <= now {
-			break
-		}
-		now = again
-	}
-	if d.trial != nil || d.held[0].quota != 3 || most != 4 {
-		t.Errorf("quota %v after trials, %v at the most, open trial %v; want 3, 4, none", d.held[0].quota, most, d.trial)
-	}
-}
-
 // BenchmarkDay is a day of 1,000 jobs on 16 servers, by the daemon's policy.
 func BenchmarkDay(b *testing.B) {
 	trace, err := tables.Trace()
@@ -344,7 +301,7 @@ func BenchmarkDay(b *testing.B) {
 	}
 	s := DaySetup()
 	jobs := s.Build(trace, curves(b), 1, 1)
-	m := Tuned(knee.New(knee.Defaults()), s)
+	m := Loans(s.Times)
 	for b.Loop() {
 		if _, err := Run(jobs, s.Servers, s.Server, m, 1); err != nil {
 			b.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/lab/tables"
 )
 
@@ -40,9 +39,8 @@ type Report struct {
 // figures are one run's.
 type figures struct{ mean, p50, p95, queue float64 }
 
-// Simulate runs every mechanism at every load on the same jobs: the rivals, policies
-// with the arbiter as the daemon runs them, and policies alone.
-func Simulate(s Setup, alone, tuned []policies.Policy) (Report, error) {
+// Simulate runs every mechanism at every load on the same jobs: the rivals, and trimtab.
+func Simulate(s Setup) (Report, error) {
 	if err := s.Check(); err != nil {
 		return Report{}, err
 	}
@@ -57,13 +55,7 @@ func Simulate(s Setup, alone, tuned []policies.Policy) (Report, error) {
 	for i := range curves {
 		curves[i].Parts = s.Parts
 	}
-	mechanisms := Rivals()
-	for _, p := range alone {
-		mechanisms = append(mechanisms, Alone(p, s))
-	}
-	for _, p := range tuned {
-		mechanisms = append(mechanisms, Tuned(p, s))
-	}
+	mechanisms := append(Rivals(), Loans(s.Times))
 	report := Report{Setup: s}
 	for _, load := range s.Loads {
 		all := make([][]figures, len(mechanisms))

@@ -3,9 +3,7 @@ package cluster
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 
-	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/lab/tables"
 )
 
@@ -21,8 +19,6 @@ type Setup struct {
 	SpanS float64 `json:"spanS,omitempty"`
 	Seeds int     `json:"seeds"`
 	Times Times   `json:"times"`
-	// Objective of the arbiter, as the daemon's config has it; "": the default.
-	Objective policies.Objective `json:"objective,omitempty"`
 	// Parts: memory between two steps of a table counts in proportion (tables.Curve).
 	Parts bool `json:"parts,omitempty"`
 }
@@ -44,9 +40,6 @@ func DaySetup() Setup {
 func (s Setup) Check() error {
 	if s.Servers < 1 || s.Jobs < 1 || s.Seeds < 1 || len(s.Loads) == 0 || s.SpanS < 0 {
 		return fmt.Errorf("%d servers, %d jobs, %d seeds, %d loads: there must be one of each", s.Servers, s.Jobs, s.Seeds, len(s.Loads))
-	}
-	if s.Objective != "" && !slices.Contains(policies.Objectives(), s.Objective) {
-		return fmt.Errorf("objective %q: allowed are %v", s.Objective, policies.Objectives())
 	}
 	for _, l := range s.Loads {
 		if !(l > 0 && l <= 100) {

@@ -1,0 +1,126 @@
+// Package lend gives containers what nobody uses: CPU above an owner's quota, memory above an
+// owner's limit. A loan needs neither a counted step nor a trial, since nobody pays for it. It
+// settles to what the container turned out to use, and goes back when it is of no use.
+//
+// The policy says what each container could use. How much of it there is, who gets it, and
+// what is called back because somebody else wants it is tuner/allocate's.
+package lend
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// Name is the policy's name in metrics and history.
+const Name = "lend"
+
+// Policy implements policies.Policy.
+type Policy struct{ k *policies.Constants }
+
+// New returns the policy.
+func New(k *policies.Constants) Policy { return Policy{k} }
+
+// Name implements policies.Policy.
+func (Policy) Name() string { return Name }
+
+// Propose implements policies.Policy: for each container at most one plan for its CPU and one
+// for its memory.
+func (p Policy) Propose(node policies.Node, jobs []policies.Job) policies.Proposal {
+	var out policies.Proposal
+	add := func(kind policies.Kind, ch policies.Change) {
+		out.Plans = append(out.Plans, policies.Plan{Policy: Name, Kind: kind, Changes: []policies.Change{ch}})
+	}
+	for _, j := range jobs {
+		if !j.May {
+			continue
+		}
+		if kind, ch, ok := p.cpu(node, j); ok && !j.Urgent {
+			add(kind, ch)
+		}
+		if kind, ch, ok := p.memory(node, j); ok {
+			add(kind, ch)
+		}
+	}
+	return out
+}
+
+// mode is what may be lent to a job.
+func mode(j policies.Job) policies.LoanMode {
+	if j.Enrolment.Loans == "" {
+		return policies.LoansFree
+	}
+	return j.Enrolment.Loans
+}
+
+// cpu lends to a job that its quota stops, settles a loan that is known to be enough, and
+// returns one that is of no use.
+func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch policies.Change, ok bool) {
+	own, limited := j.Original[runtime.KnobCPUQuota].CPUs()
+	now, stands := j.Now[runtime.KnobCPUQuota].CPUs()
+	_, periodUs, err := runtime.ParseQuota(j.Now[runtime.KnobCPUQuota])
+	if !limited || !stands || err != nil {
+		return "", ch, false
+	}
+	ceiling := node.MostCPUs(j.Enrolment)
+	ch = policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUQuota, From: j.Now[runtime.KnobCPUQuota]}
+	to := func(cpus float64) { ch.To = runtime.QuotaFromCPUs(cpus, periodUs) }
+	lent := now > own*(1+p.k.MinStep)
+	switch target := roundUp(max(own, j.CPU.Enough)); {
+	case lent && mode(j) == policies.LoansOff:
+		to(own)
+		ch.Take, ch.Reason = true, "loans are off"
+		return policies.KindReturn, ch, true
+	case lent && j.CPU.LoanBrings < 0:
+		to(own)
+		ch.Take, ch.Reason = true, fmt.Sprintf("its rate is the same with %.2f CPUs as with %.2f", now, own)
+		return policies.KindReturn, ch, true
+	case lent && j.CPU.LoanDoubt:
+		to(own)
+		ch.Take, ch.Reason = true, fmt.Sprintf("its rate hardly rose with %.2f CPUs: it is measured with %.2f for a moment", now, own)
+		return policies.KindReturn, ch, true
+	case j.CPU.Throttled && mode(j) != policies.LoansOff && ceiling > now*(1+p.k.MinStep):
+		to(ceiling)
+		ch.Gain = p.gain(node, j, now)
+		ch.RateAfter = j.Rate.PerSecond * (1 + ch.Gain)
+		ch.Reason = fmt.Sprintf("its quota of %.2f CPUs stops it for %.0f %% of the time that it wants a CPU", now, 100*j.CPU.Lost)
+		return p.kind(j), ch, true
+	case lent && j.CPU.Shrank > now*(1+p.k.MinStep):
+		to(min(ceiling, j.CPU.Shrank))
+		ch.RateAfter = j.Rate.PerSecond
+		ch.Reason = fmt.Sprintf("it uses less since its loan settled to %.2f CPUs, though nothing holds it back: it may read its quota", now)
+		return p.kind(j), ch, true
+	case lent && j.CPU.Enough > 0 && now >= target*(1+p.k.MinStep):
+		to(target)
+		ch.Take, ch.RateAfter = true, j.Rate.PerSecond
+		ch.Reason = fmt.Sprintf("%.2f CPUs are enough: nothing held it back, and that is what it used, with a margin", target)
+		return policies.KindReturn, ch, true
+	}
+	return "", ch, false
+}
+
+// kind is a loan, or a trial where the container's loans are to be proven.
+func (p Policy) kind(j policies.Job) policies.Kind {
+	if mode(j) == policies.LoansProven {
+		return policies.KindTrial
+	}
+	return policies.KindLoan
+}
+
+// gain is the relative gain that is expected of CPU in plenty. What a step costs tells it as
+// a quotient of two times, so no step needs to be counted; else the time that is lost does.
+func (p Policy) gain(node policies.Node, j policies.Job, now float64) float64 {
+	most := math.Inf(1)
+	if j.CPU.Obtainable > 0 {
+		most = j.CPU.Obtainable
+	}
+	if before, after := j.Cost.Step(now), j.Cost.Step(min(node.CPUs, most)); j.CostOK && before > 0 && after > 0 {
+		return max(0, before/after-1)
+	}
+	return min(j.CPU.Lost/max(1-j.CPU.Lost, 0.05), max(most, now)/now-1)
+}
+
+// roundUp rounds CPUs up to a twentieth: a number that an owner can copy.
+func roundUp(cpus float64) float64 { return math.Ceil(cpus*20-1e-9) / 20 }

@@ -1,0 +1,91 @@
+package lend
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+)
+
+const (
+	mib = 1 << 20
+	// aheadDecisions is for how many decisions' time growth is provided at once: the one that
+	// is being made, and one more if that comes late.
+	aheadDecisions = 2
+)
+
+// memory lends to a job that grows into its limit or reads again what the limit evicted, and
+// takes back what turned out not to be needed, or what the host is short of.
+func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, ch policies.Change, ok bool) {
+	m := j.Memory
+	if !m.Read || m.Limit <= 0 || !j.Enrolment.Allows(runtime.KnobMemoryLimit) || mode(j) == policies.LoansOff {
+		return "", ch, false
+	}
+	own, limited := j.Original[runtime.KnobMemoryLimit].Int()
+	lent := limited && m.Limit > float64(own)
+	if to, why := p.protect(node, j); why != "" {
+		return p.raise(node, j, to, 1, why)
+	}
+	useless := lent && m.Rereads(p.k) && !m.Fills && m.Loan.From > 0 && m.Loan.Seconds >= p.k.SettleReadings && !m.Loan.Helped()
+	switch {
+	case j.Urgent:
+	case lent && node.MemoryFree < 0:
+		return p.lower(j, float64(own), "the host is short of memory")
+	case useless:
+		return p.lower(j, float64(own), fmt.Sprintf("with %.0f MiB it reads again as much as with %.0f", m.Limit/mib, m.Loan.From/mib))
+	case m.Rereads(p.k) && m.CalmSeconds == 0 && m.Current >= p.k.Full*m.Limit:
+		if j.Paging.Enough && j.Paging.Set > m.Limit { // measured beats guessed
+			return p.raise(node, j, policies.WithRoom(j.Paging.Set), 1, fmt.Sprintf("%.0f MiB were enough before", j.Paging.Set/mib))
+		}
+		return p.raise(node, j, math.Inf(1), p.k.MemoryShare, fmt.Sprintf("it reads %.1f MiB/s again that its limit of %.0f MiB evicted", m.Reread/mib, m.Limit/mib))
+	case lent && m.Calm(p.k) && !m.Loan.Missed && !m.Fills && m.Growth == 0 && m.CalmSeconds >= p.k.SettleReadings:
+		to := max(float64(own), policies.WithRoom(m.Current))
+		if m.Limit >= to*(1+p.k.MinStep) {
+			return p.lower(j, to, fmt.Sprintf("%.0f MiB are enough: it reads nothing again, and uses %.0f, page cache included", to/mib, m.Current/mib))
+		}
+	}
+	return "", ch, false
+}
+
+// protect is the limit that a job needs that grows into its own; why is "" for all others.
+func (p Policy) protect(node policies.Node, j policies.Job) (to float64, why string) {
+	m := j.Memory
+	if j.Verdict.Cause != policies.CauseRisk || m.Growth <= 0 {
+		return 0, ""
+	}
+	ahead := aheadDecisions * node.DecisionSeconds
+	to = max(policies.WithRoom(m.Held)+m.Growth*ahead, m.Limit*(1+p.k.MinStep))
+	return to, fmt.Sprintf("it holds %.0f MiB of its limit of %.0f MiB and grows by %.1f MiB/s", m.Held/mib, m.Limit/mib, m.Growth/mib)
+}
+
+// raise asks for so much, within a share of what is free.
+func (p Policy) raise(node policies.Node, j policies.Job, want, share float64, why string) (policies.Kind, policies.Change, bool) {
+	m := j.Memory
+	to := min(want, m.Limit+share*max(0, node.MemoryFree), node.Ceiling(j.Enrolment, m))
+	to = math.Floor(to/mib) * mib
+	ch := limitChange(j, to)
+	ch.Reason = fmt.Sprintf("%s; %.0f MiB of the host are free", why, max(0, node.MemoryFree)/mib)
+	if lost := m.Evicted(j.Verdict, j.Breakdown); lost > 0 && j.Verdict.Cause != policies.CauseRisk {
+		ch.Gain = lost / (1 - lost)
+	}
+	ch.RateAfter = j.Rate.PerSecond * (1 + ch.Gain)
+	kind := p.kind(j)
+	if j.Verdict.Cause == policies.CauseRisk {
+		ch.Criterion, kind = policies.CriterionNoHarm, policies.KindLoan // it dies before a proof
+	}
+	return kind, ch, to >= m.Limit*(1+p.k.MinStep)
+}
+
+// lower takes back of what was lent; what is held stays.
+func (p Policy) lower(j policies.Job, to float64, why string) (policies.Kind, policies.Change, bool) {
+	m := j.Memory
+	to = math.Ceil(max(to, m.Floor())/mib) * mib
+	ch := limitChange(j, to)
+	ch.Take, ch.Criterion, ch.RateAfter, ch.Reason = true, policies.CriterionNoHarm, j.Rate.PerSecond, why
+	return policies.KindReturn, ch, to < m.Limit
+}
+
+func limitChange(j policies.Job, to float64) policies.Change {
+	return policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobMemoryLimit, From: j.Now[runtime.KnobMemoryLimit], To: runtime.IntValue(int64(to))}
+}

@@ -1,0 +1,87 @@
+"""A neighbour that works when it is told to: SIGUSR1 begins its work, another one ends it.
+
+--kind spin    processes of arithmetic; a step is a fixed amount of it
+--kind stream  processes that copy arrays far larger than any cache; a step is one copy
+--kind wake    processes that sleep 4 ms and compute 1 ms; a step is one such turn, so that
+               its rate falls by what it is woken late
+--kind hold    allocates --mib of memory and touches it, over and over; a step is 16 MiB
+
+True class: compute/host, were it enrolled; it is mostly not.
+"""
+
+import argparse
+import multiprocessing
+import signal
+import time
+
+import steplog
+
+
+def spin(_args):
+    n = 0
+    for i in range(30_000):  # about 1.5 ms
+        n += i * i
+
+
+def wake(_args):
+    time.sleep(0.004)
+    steplog.burn(0.001)
+
+
+def streamer(args):
+    import numpy
+
+    size = args.mib << 20
+    a, b = numpy.ones(size, dtype=numpy.uint8), numpy.ones(size, dtype=numpy.uint8)
+    return lambda _args: numpy.copyto(a, b)
+
+
+def holder(args):
+    held = []
+
+    def more(_args):
+        if len(held) * 16 >= args.mib:
+            held.clear()
+        held.append(bytearray(b"x") * (16 << 20))
+
+    return more
+
+
+def work(args, busy, counts, index):
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    turn = {"spin": lambda _: spin, "wake": lambda _: wake, "stream": streamer, "hold": holder}[args.kind](args)
+    while True:
+        if not busy.value:
+            time.sleep(0.02)
+            continue
+        turn(args)
+        counts[index] += 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--kind", choices=["spin", "stream", "wake", "hold"], default="spin")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--mib", type=int, default=64)
+    parser.add_argument("--busy", action="store_true", help="from the beginning")
+    args = parser.parse_args()
+    busy = multiprocessing.Value("i", int(args.busy), lock=False)
+    counts = multiprocessing.Array("l", args.processes, lock=False)
+
+    def change(_number, _frame):
+        busy.value = 1 - busy.value
+
+    signal.signal(signal.SIGUSR1, change)
+    for index in range(args.processes):
+        multiprocessing.Process(target=work, args=(args, busy, counts, index), daemon=True).start()
+    last, at = 0, steplog.now()
+    while True:
+        time.sleep(0.1)
+        done, now = sum(counts), steplog.now()
+        if done > last:
+            print(f"step={done} t={now:.6f} dt={(now - at) / (done - last):.6f}", flush=True)
+            last, at = done, now
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+// Package allocate turns what policies want for single containers into one plan of the node's
+// CPUs and memory: who is lent how much of what nobody uses, at which weights, and whose loan
+// is called in because somebody else wants the CPU. It is pure, and keeps nothing between
+// ticks: what is lent is what stands above the owner's value.
+//
+// Rights come from the owners' values alone, never from raised ones. With a loan goes a weight
+// at which, if all want all they may, everybody gets what the owners' values gave them. Weights
+// compare among siblings of one control group, and the kernel deals coarsely on a few CPUs:
+// so who is short all the same gets its CPU back by shrinking loans.
+package allocate
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+)
+
+// Party is one container, as a node's CPUs are shared.
+type Party struct {
+	Key, Name string
+	policies.Claim
+	OwnQuota, OwnWeight float64 // the owner's; quota 0: none
+	Used                float64 // CPUs, the more of the latest two readings
+	Waiting             float64 // see policies.CPUUse, the less of the latest two readings
+	Wants               float64 // CPUs that it would use now, by the more of them
+	// Asks is the quota that a policy wants for it as a loan; 0: none. Settles is the one that
+	// its loan is to shrink to; 0: none. Both in CPUs.
+	Asks, Settles float64
+	Why           string // of what is asked
+	// Most is the largest quota that neighbours bear; +Inf: no bound is known.
+	Most float64
+	// Fixed: nothing of it may be changed now; FixedQuota, FixedWeight: not that.
+	Fixed, FixedQuota, FixedWeight bool
+	// Dealt: its weight was dealt by a trial that was kept. It stands while nobody is short.
+	Dealt bool
+	// Recalled: a part of its loan was called in a moment ago. Where that was too little, all goes.
+	Recalled bool
+}
+
+// lent is what stands above its owner's quota, CPUs. What a trial proved is called in as well,
+// by those who have a right to it.
+func (p Party) lent() float64 {
+	if p.OwnQuota <= 0 || p.Quota <= 0 {
+		return 0
+	}
+	return max(0, p.Quota-p.OwnQuota)
+}
+
+// Owners is its claim by its owner's values.
+func (p Party) Owners() policies.Claim {
+	c := p.Claim
+	c.Quota, c.Weight = p.OwnQuota, p.OwnWeight
+	return c
+}
+
+// mayQuota reports whether its quota may be changed.
+func (p Party) mayQuota() bool { return !p.Fixed && !p.FixedQuota }
+
+// Grant is what a plan holds for one party; quota and weight are those that stand where
+// nothing is to be changed.
+type Grant struct {
+	Right, Obtainable float64 // CPUs
+	Quota, Weight     float64
+	// Recall: its loan shrinks because somebody is short of what it has a right to.
+	Recall bool
+	Why    string
+}
+
+// CPUs makes the plan; grants come in the order of parties.
+func CPUs(k *policies.Constants, node policies.Node, parties []Party) []Grant {
+	grants := make([]Grant, len(parties))
+	claims, owners, awake := make([]policies.Claim, len(parties)), make([]policies.Claim, len(parties)), make([]policies.Claim, len(parties))
+	for i, p := range parties {
+		claims[i], owners[i], awake[i] = p.Claim, p.Owners(), p.Owners()
+		awake[i].Active = p.Active || p.lent() > 0 // a borrower that sleeps wakes with its loan
+		grants[i] = Grant{Quota: p.Quota, Weight: p.Weight}
+	}
+	rights, level, _ := policies.Rights(node.CPUs, owners)
+	full := rights
+	if !slices.Equal(owners, awake) {
+		full, level, _ = policies.Rights(node.CPUs, awake)
+	}
+	reach := policies.Reach(max(0, node.CPUs-node.HostCPUs), claims)
+	for i, p := range parties {
+		grants[i].Right = rights[i]
+		grants[i].Obtainable = max(reach[i], p.Used+node.Idle)
+	}
+	short := recall(k, parties, grants)
+	if !short {
+		lend(k, node, parties, grants)
+	}
+	settle(k, parties, grants)
+	if level <= 0 {
+		level = withNewcomer(node, parties, awake)
+	}
+	for i, p := range parties { // at which everybody who is there has what is theirs
+		if awake[i].Active && p.OwnWeight > 0 {
+			level = max(level, full[i]/p.OwnWeight)
+		}
+	}
+	weigh(k, parties, grants, full, level, short)
+	return grants
+}
+
+// withNewcomer is the CPUs for a unit of the owners' weights where all that is there would not
+// fill the machine: one more is reckoned with, that wants the rest.
+func withNewcomer(node policies.Node, parties []Party, owners []policies.Claim) float64 {
+	newcomer := policies.Claim{Weight: node.DefaultWeight(), Active: true}
+	for i, p := range parties {
+		if !owners[i].Active {
+			newcomer.Weight = max(newcomer.Weight, p.OwnWeight)
+		}
+	}
+	_, level, _ := policies.Rights(node.CPUs, append(slices.Clip(owners), newcomer))
+	return level
+}
+
+// Short is the CPUs that a party lacks of what it has a right to and would use.
+func Short(k *policies.Constants, p Party, right float64) float64 {
+	if !p.Active || p.Waiting < k.WaitMore {
+		return 0
+	}
+	due := min(right, max(p.Wants, p.Used))
+	if missing := due - p.Used; missing > k.RightMargin*due {
+		return missing
+	}
+	return 0
+}
+
+// recall shrinks loans by what others are short of, the largest surplus first. A borrower that
+// is short itself gets its owner's values back: its lowered weight is in its way. It reports
+// whether anybody is short.
+func recall(k *policies.Constants, parties []Party, grants []Grant) (short bool) {
+	missing, worst, by := 0.0, 0.0, ""
+	for i, p := range parties {
+		s := Short(k, p, grants[i].Right)
+		if s <= 0 {
+			continue
+		}
+		short = true
+		if p.lent() > 0 && p.Weight < p.OwnWeight && p.mayQuota() && !p.FixedWeight {
+			grants[i] = Grant{Right: grants[i].Right, Obtainable: grants[i].Obtainable, Quota: p.OwnQuota, Weight: p.OwnWeight, Recall: true,
+				Why: fmt.Sprintf("it gets %.2f of the %.2f CPUs it has a right to", p.Used, grants[i].Right)}
+			continue
+		}
+		missing += s
+		if s > worst {
+			worst, by = s, fmt.Sprintf("%s gets %.2f of the %.2f CPUs it has a right to", p.Name, p.Used, grants[i].Right)
+		}
+	}
+	var order []int
+	for i, p := range parties {
+		if surplus(p, grants[i]) > 0 && p.mayQuota() && !grants[i].Recall {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(surplus(parties[b], grants[b]), surplus(parties[a], grants[a])) })
+	for _, i := range order {
+		if missing <= 0 {
+			break
+		}
+		p, g := parties[i], &grants[i]
+		has, take := min(p.Used, p.Quota), surplus(p, *g)
+		if !p.Recalled {
+			take = min(take, missing)
+		}
+		missing -= take
+		g.Quota, g.Recall, g.Why = max(p.OwnQuota, hundredths(has-take)), true, by
+	}
+	return short
+}
+
+// surplus is what a borrower uses beyond what it has a right to, CPUs.
+func surplus(p Party, g Grant) float64 {
+	if p.lent() <= 0 {
+		return 0
+	}
+	return min(p.Used, p.Quota) - g.Right
+}
+
+// lend divides what is idle among those that ask, by what they have a right to.
+func lend(k *policies.Constants, node policies.Node, parties []Party, grants []Grant) {
+	free := node.Idle - node.Reserve
+	var order []int
+	var low, high, weight []float64
+	for i, p := range parties {
+		if more := min(p.Asks, p.Most) - p.Quota; more > 0 && p.mayQuota() {
+			order = append(order, i)
+			low, high, weight = append(low, 0), append(high, more), append(weight, max(grants[i].Right, 1e-3))
+		}
+	}
+	if len(order) == 0 || free < k.MinIdle {
+		return
+	}
+	give, _, _ := policies.Fill(free, low, high, weight)
+	for n, i := range order {
+		p, g := parties[i], &grants[i]
+		to := hundredths(p.Quota + give[n])
+		if give[n] >= k.Dominant { // programs that read their quota reckon in whole CPUs
+			to = max(to, min(math.Ceil(to), p.Asks, p.Most))
+		}
+		if to >= p.Quota*(1+k.MinStep) && to > p.Quota {
+			g.Quota = to
+			g.Why = fmt.Sprintf("%s; lent %.2f CPUs that nobody uses, %.2f are its own", p.Why, to-p.OwnQuota, p.OwnQuota)
+		}
+	}
+}
+
+// settle shrinks loans to what turned out to be enough.
+func settle(k *policies.Constants, parties []Party, grants []Grant) {
+	for i, p := range parties {
+		g := &grants[i]
+		to := p.Settles
+		if p.Most < p.Quota && to == 0 {
+			to = p.Most
+		}
+		if to <= 0 || !p.mayQuota() || g.Recall || g.Quota != p.Quota {
+			continue
+		}
+		if to = max(to, p.OwnQuota); to <= p.Quota*(1-k.MinStep/2) {
+			g.Quota, g.Why = hundredths(to), cmp.Or(p.Why, "a neighbour does not bear more")
+		}
+	}
+}
+
+// weigh sets the weights that go with loans: each at which, if all want all they may, everybody
+// gets what the owners' values gave them: the rights, where level is the CPUs for a unit of the
+// owners' weights. A weight that a trial dealt stands until somebody is short.
+func weigh(k *policies.Constants, parties []Party, grants []Grant, rights []float64, level float64, short bool) {
+	for i, p := range parties {
+		g := &grants[i]
+		if p.Fixed || p.FixedWeight || p.OwnWeight <= 0 || p.Dealt && !short || g.Recall && g.Weight != p.Weight {
+			continue
+		}
+		to := p.OwnWeight
+		if g.Quota > max(p.OwnQuota, p.Proven)*(1+k.MinStep) && p.OwnQuota > 0 && level > 0 {
+			to = max(2, math.Round(min(p.OwnWeight, min(p.OwnQuota, rights[i])/level)))
+		}
+		if math.Abs(to-p.Weight) > 2*k.MinStep*p.Weight || to == p.OwnWeight && p.Weight != p.OwnWeight {
+			g.Weight = to
+		}
+	}
+}
+
+// hundredths rounds CPUs down to what systemd can set.
+func hundredths(cpus float64) float64 { return math.Floor(cpus*100+1e-9) / 100 }

@@ -1,0 +1,230 @@
+package control
+
+import (
+	"maps"
+	"path"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/fingerprint"
+	"github.com/trimtab/trimtab/tuner/guard"
+	"github.com/trimtab/trimtab/tuner/model"
+	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/trial"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// containerState is what is remembered of one container.
+type containerState struct {
+	key   string
+	c     Container // as of this tick
+	state State
+	obs   *observe.State
+	// answers are still to come for loans and returns of it.
+	answers int
+
+	verdicts []policies.Verdict // of the latest windows
+	learned  learned
+	loan     loan
+	memory   memoryLoan
+	failures trial.Failures
+	rights   rights
+
+	// refused is why nothing is done now, by the last gate that refused something; asked is
+	// whether anything was proposed this tick.
+	refused  guard.Rejection
+	advice   []string
+	trials   []view.Trial // ended, the latest first
+	plan     string       // of its open trial; "": none
+	unproven *Order       // what stands without a proof, to be asked again
+	coolNs   int64        // no trial of it before
+	retries  int          // trials in a row that told nothing
+	would    policies.Change
+	told     string // class and cause of the latest verdict record
+	before   baseline
+	parts    [policies.NumParts]int64
+	gpu      sightState
+	known    known
+	deciders deciders
+}
+
+// learned is what is known of a job whatever stands: its curves, and how far they are off.
+type learned struct {
+	response   model.Learner
+	curve      policies.Curve
+	paging     model.Learner
+	byMemory   policies.Curve
+	correction float64
+	// unsteady counts the windows since the last one that can be planned on.
+	unsteady int
+}
+
+// rights are what a container has a right to, and could have.
+type rights struct {
+	entitled, obtainable float64
+	calmWaiting          float64 // share of time it waited while nothing was lent to anybody
+	calmKnown            bool
+}
+
+// baseline is a rate before trimtab's first change.
+type baseline struct {
+	rate   float64
+	source string
+	fromNs int64 // start of the readings that it is the mean of
+	atNs   int64 // of the change
+	cpus   float64
+}
+
+// known is what the profiles of known jobs say of one.
+type known struct {
+	root     int32 // the first of its training processes
+	similar  *policies.Similar
+	from     []uint64 // their entries
+	entry    uint64   // what it teaches
+	taughtNs int64
+	firstNs  int64 // when its steps were first seen
+	taken    []string
+	device   string
+	speeds   []fingerprint.Speed
+}
+
+func newContainer(key string) *containerState {
+	return &containerState{key: key, state: StateWatched, obs: &observe.State{}, learned: learned{correction: 1, unsteady: curveKept}}
+}
+
+// on moves its state.
+func (s *containerState) on(e Event) { s.state = s.state.Next(e) }
+
+// original is a knob's value before trimtab touched it.
+func (s *containerState) original(k runtime.Knob) runtime.Value {
+	if v, ok := s.c.Original[k]; ok {
+		return v
+	}
+	return s.c.Now[k]
+}
+
+// originals are all knobs before trimtab touched them; not to be written to.
+func (s *containerState) originals() runtime.Values {
+	if len(s.c.Original) == 0 && s.c.Now != nil {
+		return s.c.Now
+	}
+	out := s.c.Now.Clone()
+	if out == nil {
+		out = runtime.Values{}
+	}
+	maps.Copy(out, s.c.Original)
+	return out
+}
+
+// quotas are the CPUs of its owner's quota and of the one that stands; 0: none.
+func (s *containerState) quotas() (own, now float64) {
+	own, _ = s.original(runtime.KnobCPUQuota).CPUs()
+	now, _ = s.c.Now[runtime.KnobCPUQuota].CPUs()
+	return own, now
+}
+
+func number(v runtime.Value) float64 {
+	n, _ := v.Int()
+	return float64(n)
+}
+
+// lent reports whether it has more CPU than its owner's quota.
+func (s *containerState) lent(k *policies.Constants) bool {
+	own, now := s.quotas()
+	return own > 0 && now > own*(1+k.MinStep/2)
+}
+
+// changed reports whether something of it stands at trimtab's value.
+func (s *containerState) changed() bool {
+	for k, original := range s.c.Original {
+		if original != s.c.Now[k] {
+			return true
+		}
+	}
+	return false
+}
+
+// memoryUse is its memory under the limit that stands.
+func (s *containerState) memoryUse(k *policies.Constants) policies.MemoryUse {
+	limit, _ := s.c.Now[runtime.KnobMemoryLimit].Int()
+	use := s.obs.MemoryUse(k, float64(limit))
+	use.Loan = s.memory.seen(s.obs)
+	use.Loan.Missed = s.failures.Blocks(k, runtime.KnobMemoryLimit, true, memoryConditions(use, s.c.Now[runtime.KnobMemoryLimit]))
+	return use
+}
+
+// verdict is what the latest windows agree on: the latest verdict if enough of the latest four
+// say the same, else the one that enough of them do; none while no two agree.
+func (s *containerState) verdict(k *policies.Constants) policies.Verdict {
+	for i := len(s.verdicts) - 1; i >= 0; i-- {
+		v := s.verdicts[i]
+		n := 0
+		for _, o := range s.verdicts {
+			if o.Class == v.Class && o.Cause == v.Cause {
+				n++
+			}
+		}
+		if float64(n) >= k.Agree {
+			return v
+		}
+	}
+	return policies.Verdict{}
+}
+
+// latest is the verdict of the latest window.
+func (s *containerState) latest() policies.Verdict {
+	if n := len(s.verdicts); n > 0 {
+		return s.verdicts[n-1]
+	}
+	return policies.Verdict{}
+}
+
+// keptVerdicts are the windows that a verdict is agreed on in.
+const keptVerdicts = 4
+
+func (s *containerState) judged(v policies.Verdict) {
+	s.verdicts = append(s.verdicts, v)
+	s.verdicts = slices.Clone(s.verdicts[max(0, len(s.verdicts)-keptVerdicts):])
+}
+
+// progress is what tells that a container gets on: its counted rate, else the work done by
+// relative witnesses, over a level of before. The zero value is none.
+type progress struct {
+	source string // named for people
+	sound  []observe.Witness
+	level  [observe.NumWitnesses]float64
+}
+
+// progressSince finds what tells it best in the readings since an instant.
+func (s *containerState) progressSince(k *policies.Constants, fromNs int64) progress {
+	if s.obs.Rates.Source != "" && s.obs.Rates.Why == "" {
+		return progress{source: s.obs.Rates.Source}
+	}
+	sound := s.obs.Work.Sound(k, fromNs)
+	if len(sound) == 0 {
+		return progress{}
+	}
+	return progress{source: observe.Names(sound), sound: sound, level: s.obs.Work.Level(fromNs)}
+}
+
+// baselineFrom is since when a container's readings are a trial's baseline: with what it has now.
+func (c *Controller) baselineFrom(s *containerState) int64 {
+	return max(c.now()-int64(2*c.k().TrialBaseline)*second, s.obs.ChangedNs())
+}
+
+// samples are the readings of it since an instant; none where it is counted another way now.
+func (p progress) samples(s *containerState, fromNs int64) []observe.RateSample {
+	switch {
+	case p.source == "":
+		return nil
+	case p.sound != nil:
+		return s.obs.Work.Series(p.sound, p.level, fromNs)
+	case s.obs.Rates.Source != p.source:
+		return nil
+	}
+	return s.obs.Rates.Since(fromNs)
+}
+
+// parent is the control group below which its weight counts: weights compare among siblings.
+func (s *containerState) parent() string { return path.Dir(s.c.Cgroup.Dir("cpu")) }

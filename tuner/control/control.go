@@ -1,0 +1,390 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/allocate"
+	"github.com/trimtab/trimtab/tuner/fingerprint"
+	"github.com/trimtab/trimtab/tuner/idle"
+	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// Controller holds the state between ticks. It is used from one goroutine.
+type Controller struct {
+	cfg      Config
+	policies []policies.Policy
+
+	containers map[string]*containerState
+	all        []*containerState // sorted by key
+	// parties and grants are the node's CPUs as of this tick, in the order of all.
+	parties []allocate.Party
+	grants  []allocate.Grant
+
+	trials map[string]*openTrial // by plan
+	// unanswered are orders whose trial ended before the actuator answered; pending are loans
+	// and returns that are on their way.
+	unanswered  map[string]Order
+	pending     map[string]pendingOrder
+	watches     []*watch
+	seq         int // of plans in the tick at seqAt
+	seqAt       int64
+	epoch       string // distinguishes plan IDs of different starts
+	changeTimes []int64
+
+	node        policies.Node
+	last        Input
+	prevHost    probes.Host
+	tickNs      int64     // since the tick before
+	idleCPUs    []float64 // of the latest readings
+	stolen      stolen
+	totals      totals
+	lentSeconds float64 // CPU seconds used above owners' quotas
+	idle        *idle.Tracker
+	onDevice    map[string]int64 // when anybody was last on a device that some container was granted, by UUID
+	profiles    *fingerprint.Book
+}
+
+// Policies makes the policies that are asked, in their order, with the table of constants that
+// is in force.
+type Policies func(k *policies.Constants) []policies.Policy
+
+// New returns a controller. epoch is any text that differs between starts: it becomes part of
+// plan IDs.
+func New(cfg Config, all Policies, epoch string) *Controller {
+	c := &Controller{cfg: cfg, containers: map[string]*containerState{}, trials: map[string]*openTrial{}, unanswered: map[string]Order{}, pending: map[string]pendingOrder{},
+		epoch: epoch, totals: newTotals(), idle: idle.New(), profiles: fingerprint.NewBook()}
+	c.policies = all(c.k())
+	return c
+}
+
+// PolicyNames are those that are asked, in their order.
+func (c *Controller) PolicyNames() []string {
+	names := make([]string, len(c.policies))
+	for i, p := range c.policies {
+		names[i] = p.Name()
+	}
+	return names
+}
+
+// SetConfig replaces the configuration, from the next tick on.
+func (c *Controller) SetConfig(cfg Config) { c.cfg = cfg }
+
+// k is the table of constants.
+func (c *Controller) k() *policies.Constants { return &c.cfg.Constants }
+
+// now is the tick's time, CLOCK_MONOTONIC ns.
+func (c *Controller) now() int64 { return c.last.Host.AtNs }
+
+// Step advances by one tick.
+func (c *Controller) Step(in Input) Decision {
+	var d Decision
+	if in.Host.AtNs <= c.now() && c.now() > 0 { // a reading that came twice, or late: nothing has passed
+		c.results(in, &d)
+		return d
+	}
+	c.tickNs = 0
+	if c.now() > 0 {
+		c.tickNs = in.Host.AtNs - c.now()
+	}
+	c.stolen.note(c.last.Host, in.Host)
+	c.last = in
+	c.admit(in, &d)
+	c.noteDevices(in)
+	c.observe(in, &d)
+	c.balance()
+	c.results(in, &d)
+	c.noteCalm()
+	c.noteLent()
+	c.stepTrials(in, &d)
+	if in.Frozen == "" {
+		c.askAgain(&d)
+	}
+	c.escape(&d)
+	c.returnSights(&d)
+	c.judgeLoans()
+	c.propose(in, &d)
+	c.settleStates(in)
+	return d
+}
+
+// admit takes in the containers of this tick and lets go of those that ended.
+func (c *Controller) admit(in Input, d *Decision) {
+	present := make(map[string]bool, len(in.Containers))
+	for i := range in.Containers {
+		key := in.Containers[i].Key()
+		present[key] = true
+		ct := withSights(in.Containers[i])
+		s := c.containers[key]
+		if s == nil {
+			s = newContainer(key)
+			s.obs.ResourcesChanged(c.now())
+			c.containers[key], c.all = s, nil
+		} else if !sameResources(s.c.Now, ct.Now) {
+			s.obs.ResourcesChanged(c.now())
+			if k := setByOthers(s.c, ct); k != "" {
+				c.foreign(s, k, d)
+			}
+		}
+		s.c = ct
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.containers)) {
+		if present[key] {
+			continue
+		}
+		s := c.containers[key]
+		if t := c.trials[s.plan]; t != nil {
+			t.Abandon("the container ended")
+			c.end(t, d)
+		}
+		s.on(EventEnded)
+		delete(c.containers, key)
+		c.all = nil
+	}
+	if c.all == nil {
+		c.all = make([]*containerState, 0, len(c.containers))
+		for _, key := range slices.Sorted(maps.Keys(c.containers)) {
+			c.all = append(c.all, c.containers[key])
+		}
+	}
+}
+
+// setByOthers is a knob that decides on a job's rate and that somebody set on it
+// between two ticks; "" if there is none. What trimtab writes, or wrote, has an original.
+func setByOthers(was, is Container) runtime.Knob {
+	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobCpuset, runtime.KnobMemoryLimit, runtime.KnobGPU} {
+		_, before := was.Original[k]
+		_, now := is.Original[k]
+		_, had := was.Now[k]
+		_, has := is.Now[k]
+		if !before && !now && had && has && was.Now[k] != is.Now[k] {
+			return k
+		}
+	}
+	return ""
+}
+
+// foreign ends the trial of a container on which somebody else set a knob: what its rate does
+// from then on is not the plan's doing.
+func (c *Controller) foreign(s *containerState, k runtime.Knob, d *Decision) {
+	if t := c.trials[s.plan]; t != nil {
+		t.Abandon(fmt.Sprintf("somebody else set its %s", k))
+		c.end(t, d)
+		s.coolNs = 0
+	}
+	s.loan, s.before = loan{}, baseline{}
+}
+
+// sameResources reports whether nothing changed that decides on a job's pace. That a
+// container's devices became known, or could not be read for once, is no change.
+func sameResources(was, is runtime.Values) bool {
+	for _, k := range append(runtime.Knobs(), runtime.KnobGPU) {
+		before, had := was[k]
+		now, has := is[k]
+		if before != now || had != has {
+			if k == runtime.KnobGPU && had != has {
+				continue
+			}
+			return false
+		}
+	}
+	return true
+}
+
+// observe reads the samples, and says what bounds each job whose window is full.
+func (c *Controller) observe(in Input, d *Decision) {
+	seen := map[string]bool{}
+	for _, sample := range in.Samples {
+		s := c.containers[sample.Container]
+		if s == nil || seen[sample.Container] {
+			continue // a sample of nobody, or a second one of the same tick
+		}
+		seen[sample.Container] = true
+		news := s.obs.Add(c.k(), sample, in.Host, s.c.Watched, c.stolen.usual, s.plan != "")
+		if news.Closed != nil {
+			c.closed(s, news.Closed, d)
+		}
+	}
+	c.measureOutside(in.Host)
+}
+
+// measureOutside takes what is idle, and what the host's processes outside of all containers use.
+func (c *Controller) measureOutside(h probes.Host) {
+	prev := c.prevHost
+	c.prevHost = h
+	if prev.AtNs == 0 || h.AtNs <= prev.AtNs {
+		return
+	}
+	wall := float64(h.AtNs - prev.AtNs)
+	busy := float64(h.BusyNs-min(h.BusyNs, prev.BusyNs)) / wall
+	idle := float64(h.IdleNs+h.IOWaitNs-min(h.IdleNs+h.IOWaitNs, prev.IdleNs+prev.IOWaitNs)) / wall
+	c.idleCPUs = append(c.idleCPUs, idle)
+	c.idleCPUs = slices.Clone(c.idleCPUs[max(0, len(c.idleCPUs)-2):])
+	for _, s := range c.all { // sorted: sums of floats depend on their order
+		if n := len(s.obs.Uses); n > 0 && s.obs.Uses[n-1].EndNs == h.AtNs {
+			busy -= s.obs.Uses[n-1].CPUs
+		}
+	}
+	busy = max(0, busy)
+	if c.node.HostCPUs == 0 {
+		c.node.HostCPUs = busy
+	}
+	c.node.HostCPUs += (busy - c.node.HostCPUs) / usualReadings
+}
+
+// usualReadings is how many readings the host's own use is the mean of.
+const usualReadings = 5
+
+// balance computes the node's capacity and what each container has a right to.
+func (c *Controller) balance() {
+	host := c.node.HostCPUs
+	c.node = policies.Node{CPUs: float64(c.last.Host.CPUs), Reserve: c.cfg.ReserveCPUs, HostCPUs: host, MaxWeight: maxShares, Objective: c.cfg.Objective}
+	if len(c.idleCPUs) > 0 {
+		c.node.Idle = slices.Min(c.idleCPUs)
+	}
+	for _, s := range c.all {
+		if s.c.Enrolment.Mode != policies.ModeTune {
+			c.node.OtherCPUs += s.obs.Used()
+		}
+		if s.c.Cgroup.Mode == runtime.CgroupV2 {
+			c.node.MaxWeight = maxWeight
+		}
+	}
+	c.balanceMemory()
+	c.parties = c.parties[:0]
+	for _, s := range c.all {
+		c.parties = append(c.parties, c.party(s))
+	}
+	c.grants = allocate.CPUs(c.k(), c.node, c.parties)
+	for i, s := range c.all {
+		s.rights.entitled, s.rights.obtainable = c.grants[i].Right, c.grants[i].Obtainable
+	}
+}
+
+// The kernel's ceilings: v1's shares and v2's weight.
+const (
+	maxShares = 262144
+	maxWeight = 10000
+)
+
+// party is a container as the node's CPUs are shared, before anybody asks for anything.
+func (c *Controller) party(s *containerState) allocate.Party {
+	p := allocate.Party{Key: s.key, Name: s.c.Name, OwnWeight: number(s.original(runtime.KnobCPUWeight)), Used: s.mostUsed(), Waiting: s.waiting(), Fixed: true, FixedWeight: true}
+	p.OwnQuota, p.Quota = s.quotas()
+	p.Proven = c.proven(s)
+	p.Weight = cmp.Or(number(s.c.Now[runtime.KnobCPUWeight]), p.OwnWeight, 1)
+	p.OwnWeight = cmp.Or(p.OwnWeight, 1)
+	p.Floor, p.GPUs = s.c.Enrolment.CPU.Min, s.gpusUsed(c.now())
+	p.Tuned = s.c.Enrolment.Mode == policies.ModeTune
+	p.Active = s.obs.Used() >= policies.ActiveCPUs || p.Used >= policies.ActiveCPUs
+	p.Most = math.Inf(1)
+	p.Demand, p.Wants = c.demand(s), s.wants()
+	return p
+}
+
+// borne is the most quota that a container's neighbours bear, as far as one was harmed that is
+// there; +Inf: none was.
+func (c *Controller) borne(s *containerState) float64 {
+	most, _ := s.failures.Bears(runtime.KnobCPUQuota, func(key string) bool {
+		n := c.containers[key]
+		return n != nil && n.obs.Used() >= policies.ActiveCPUs
+	})
+	own, _ := s.quotas()
+	return most + own
+}
+
+// demand is the CPUs that a container would use if it were alone.
+func (c *Controller) demand(s *containerState) float64 {
+	j := policies.Job{Curve: s.learned.curve, CPU: policies.CPUUse{Used: s.obs.Used(), Waiting: s.waiting()}}
+	j.CPU.Lost, _ = s.obs.Throttled()
+	if s.learned.unsteady >= curveKept {
+		j.Curve = policies.Curve{}
+	}
+	return j.Demand(max(0, c.node.CPUs-c.node.HostCPUs))
+}
+
+// settleStates moves those of whom enough was read, and those that somebody else decides on.
+func (c *Controller) settleStates(in Input) {
+	k := c.k()
+	for _, s := range c.all {
+		fixed := c.fixed(in, s) != ""
+		switch {
+		case fixed && s.state != StateYielded:
+			s.on(EventYielded)
+		case !fixed && s.state == StateYielded:
+			s.on(EventReleased)
+		}
+		if s.state == StateWatched && (s.obs.Windows > 0 || float64(len(s.obs.Uses)) >= k.TrialBaseline) {
+			s.on(EventRead)
+			if s.lent(k) {
+				s.on(EventLent) // by the daemon before
+			}
+		}
+		if _, readings := s.enough(k); float64(readings) >= k.SettleReadings {
+			s.on(EventEnough)
+		}
+	}
+}
+
+// record starts a history record about a container.
+func (c *Controller) record(kind view.RecordKind, s *containerState, fill func(*view.Record)) view.Record {
+	rec := view.Record{UnixNs: c.last.UnixNs, Kind: kind, Key: s.key, Name: s.c.Name, Team: s.c.Enrolment.Team}
+	fill(&rec)
+	return rec
+}
+
+// planID makes the next plan's name, of the tick's time, so that a recording that
+// begins in the middle of a run gives plans the names they had.
+func (c *Controller) planID() string {
+	if c.seqAt != c.now() {
+		c.seqAt, c.seq = c.now(), 0
+	}
+	c.seq++
+	return fmt.Sprintf("%s-%d-%d", c.epoch, c.now()/1e6, c.seq)
+}
+
+// UsedCPUs is what each container used of late, by key.
+func (c *Controller) UsedCPUs() map[string]float64 {
+	out := make(map[string]float64, len(c.all))
+	for _, s := range c.all {
+		out[s.key] = s.obs.Used()
+	}
+	return out
+}
+
+// stolen is what the hypervisor took lately, tick by tick.
+type stolen struct {
+	at     []int64
+	shares []float64
+	usual  float64 // the median
+}
+
+// What is usually stolen is the median of stolenSpan; beyond stolenMost what one step needs
+// would be another number.
+const (
+	stolenSpan  = 20 * second
+	stolenLeast = 5
+	stolenMost  = 0.10
+)
+
+func (s *stolen) note(before, now probes.Host) {
+	if before.AtNs <= 0 || now.AtNs <= before.AtNs {
+		return
+	}
+	s.at, s.shares = append(s.at, now.AtNs), append(s.shares, now.StolenSince(before))
+	old := 0
+	for old < len(s.at)-stolenLeast && s.at[old] < now.AtNs-stolenSpan {
+		old++
+	}
+	s.at, s.shares = slices.Delete(s.at, 0, old), slices.Delete(s.shares, 0, old)
+	if len(s.shares) >= stolenLeast {
+		s.usual = min(observe.Quantile(s.shares, 0.5), stolenMost)
+	}
+}

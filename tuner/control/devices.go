@@ -1,0 +1,68 @@
+package control
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/tuner/idle"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// noteDevices follows who holds the node's devices, enrolled or not.
+func (c *Controller) noteDevices(in Input) {
+	c.noteSights()
+	owners := make([]idle.Owner, 0, len(c.all))
+	for _, s := range c.all {
+		owners = append(owners, idle.Owner{Key: s.key, Name: s.c.Name, Team: s.c.Enrolment.Team})
+	}
+	c.idle.Step(c.cfg.Idle, in.Host, in.Samples, owners)
+}
+
+// showDevices fills in the devices, each with its holders, and the teams' totals.
+func (c *Controller) showDevices(s *view.Snapshot) {
+	s.IdleAfterNs = c.cfg.Idle.AfterNs
+	for _, t := range c.idle.Teams() {
+		s.Totals.TeamGPUHeld = append(s.Totals.TeamGPUHeld, view.Count{Team: t.Team, Value: float64(t.HeldNs) / 1e9})
+		s.Totals.TeamGPUIdle = append(s.Totals.TeamGPUIdle, view.Count{Team: t.Team, Value: float64(t.IdleNs) / 1e9})
+	}
+	holdings := c.idle.Holdings()
+	for _, d := range c.last.Host.Devices {
+		v := showDevice(d, c.last.Host.Devices)
+		for _, h := range holdings {
+			if h.Device == d.UUID {
+				v.Holders = append(v.Holders, c.showHolder(h))
+			}
+		}
+		slices.SortFunc(v.Holders, func(a, b view.Holder) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key)) })
+		s.Devices = append(s.Devices, v)
+		s.Virtual = s.Virtual || d.Virtual
+	}
+	for _, sample := range c.last.Samples {
+		s.Virtual = s.Virtual || sample.CUDA != nil && sample.CUDA.Virtual
+	}
+}
+
+func showDevice(d probes.Device, all []probes.Device) view.Device {
+	v := view.Device{Index: d.Index, UUID: d.UUID, Parent: d.Parent, Name: d.Name, Virtual: d.Virtual, Lost: d.Lost, Sharing: d.Sharing,
+		MemTotal: d.MemTotal, MemUsed: d.MemUsed, SMActive: d.SMActive, TensorActive: d.TensorActive, DRAMActive: d.DRAMActive,
+		PowerW: d.PowerW, PowerLimitW: d.PowerLimitW, ClockMHz: d.ClockMHz, MaxClockMHz: d.MaxClockMHz, TempC: d.TempC, Slowdown: d.Slowdown,
+		PCIeRxBps: d.PCIeRxBps, PCIeTxBps: d.PCIeTxBps, PCIeMaxBps: d.PCIeMaxBps, NVLinkRx: d.NVLinkRx, NVLinkTx: d.NVLinkTx, Holders: []view.Holder{}}
+	v.Sliced = slices.ContainsFunc(all, func(o probes.Device) bool { return o.Parent == d.UUID && d.UUID != "" })
+	if len(d.Duty) > 0 {
+		var sum float64
+		for _, s := range d.Duty {
+			sum += s.Share
+		}
+		mean := sum / float64(len(d.Duty))
+		v.Duty = &mean
+	}
+	return v
+}
+
+func (c *Controller) showHolder(h idle.Holding) view.Holder {
+	unix := func(monoNs int64) int64 { return c.last.UnixNs - (c.now() - monoNs) }
+	return view.Holder{Key: h.Key, Name: h.Name, Team: h.Team, Host: h.Key == "", PIDs: h.PIDs, MemBytes: h.MemBytes,
+		SinceUnixNs: unix(h.SinceNs), QuietUnixNs: unix(h.QuietNs), FirstSight: h.FirstSight, QuietSeconds: float64(h.QuietForNs()) / 1e9,
+		Idle: h.Idle, Evidence: string(h.Evidence), HeldSeconds: float64(h.HeldNs) / 1e9, IdleSeconds: float64(h.IdleNs) / 1e9}
+}

@@ -1,0 +1,346 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/guard"
+	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/trial"
+)
+
+// What a container sees of its GPUs is a knob like the others: it has a value that stands and
+// an original, a change of it is a trial judged by harm, and its way back compares before it
+// writes. People decide on it with `trimtab gpu`, and a container that one of them has decided
+// on is left alone. What a policy hid goes back at once, on trial or long after, at any sign
+// that it is wanted.
+
+// sightState is what is kept of a container's devices.
+type sightState struct {
+	usedNs map[string]int64 // by UUID: latest instant at which it may have had a process on it
+	ranNs  map[string]int64 // by UUID: latest window in which it ran kernels there
+	hide   *keptHide        // what was hidden from it and kept
+	policy string           // that asked last
+	back   string           // the plan by which what is hidden goes back; "": none is on its way
+}
+
+// keptHide is what the job was before a hide that was kept, to be missed later.
+type keptHide struct {
+	since     int64
+	before    []observe.RateSample
+	reference float64
+	by        progress
+	on        trial.Conditions
+}
+
+// deviceName is a device in a value of KnobGPU.
+func (s Sight) deviceName() string {
+	if s.UUID != "" {
+		return s.UUID
+	}
+	return "nvidia" + strconv.Itoa(s.Minor)
+}
+
+// seen is the value of KnobGPU that some of the sights make.
+func seen(sights []Sight, visible func(Sight) bool) runtime.Value {
+	var names []string
+	for _, s := range sights {
+		if visible(s) {
+			names = append(names, s.deviceName())
+		}
+	}
+	return runtime.Value(strings.Join(names, ","))
+}
+
+// withSights adds the knob to what stands, and, where a policy hid something, to what stood.
+func withSights(ct Container) Container {
+	if len(ct.Sights) == 0 {
+		return ct
+	}
+	hid := func(s Sight) bool { return s.Hidden == policies.HiddenByPolicy }
+	ct.Now = ct.Now.Clone()
+	if ct.Now == nil {
+		ct.Now = runtime.Values{}
+	}
+	ct.Now[runtime.KnobGPU] = seen(ct.Sights, func(s Sight) bool { return s.Visible })
+	if slices.ContainsFunc(ct.Sights, hid) {
+		if ct.Original = maps.Clone(ct.Original); ct.Original == nil {
+			ct.Original = runtime.Values{}
+		}
+		ct.Original[runtime.KnobGPU] = seen(ct.Sights, func(s Sight) bool { return s.Visible || hid(s) })
+	}
+	return ct
+}
+
+// gpusKeptNs is how long a job that runs no kernel keeps the right that its devices give
+// it: a checkpoint or an evaluation on the CPU is no change of what it is.
+const gpusKeptNs = 120 * second
+
+// usedShare is the share of a window in which a device must have worked for a container to
+// be one that it uses: a context alone makes none work.
+const usedShare = 0.01
+
+// noteGPUs notes which of its devices a container used in a closed window: by the driver's
+// shares of its processes, else by the device's activity; where neither is told it counts.
+func (s *containerState) noteGPUs(w *observe.Window) {
+	for _, d := range w.Devices {
+		if d.SMReadings > 0 && d.Own < usedShare || d.SMReadings == 0 && d.Samples > 0 && d.Duty < usedShare {
+			continue
+		}
+		if s.gpu.ranNs == nil {
+			s.gpu.ranNs = map[string]int64{}
+		}
+		s.gpu.ranNs[d.UUID] = w.EndNs
+	}
+}
+
+// gpusUsed counts the devices on which the container lately ran kernels.
+func (s *containerState) gpusUsed(nowNs int64) float64 {
+	if s.obs.LaunchedNs == 0 || nowNs-s.obs.LaunchedNs > gpusKeptNs {
+		return 0
+	}
+	n := 0.0
+	for _, ns := range s.gpu.ranNs {
+		if nowNs-ns <= gpusKeptNs {
+			n++
+		}
+	}
+	return max(1, n)
+}
+
+// noteSights notes who was on which of the granted devices. What could not be told
+// counts as use: a doubt hides nothing.
+func (c *Controller) noteSights() {
+	now, told := c.now(), map[string]int64{}
+	for _, s := range c.all {
+		if len(s.c.Sights) == 0 {
+			s.gpu.usedNs = nil
+			continue
+		}
+		used := make(map[string]int64, len(s.c.Sights))
+		for _, g := range s.c.Sights {
+			holders, ok := c.onDeviceNow(g.UUID)
+			if _, known := told[g.UUID]; !known {
+				last, before := c.onDevice[g.UUID]
+				if !before || !ok || len(holders) > 0 {
+					last = now
+				}
+				told[g.UUID] = last
+			}
+			last, before := s.gpu.usedNs[g.UUID]
+			if !before || !ok || slices.Contains(holders, s.key) {
+				last = now
+			}
+			used[g.UUID] = last
+		}
+		s.gpu.usedNs = used
+	}
+	c.onDevice = told
+}
+
+// onDeviceNow are the containers with a process on a device or a slice of it, "" for
+// processes of the host; ok is false where the reading does not tell.
+func (c *Controller) onDeviceNow(uuid string) (keys []string, ok bool) {
+	for _, d := range c.last.Host.Devices {
+		if uuid == "" || d.UUID != uuid && d.Parent != uuid {
+			continue
+		}
+		if d.Lost != "" || c.now()-d.AtNs > c.cfg.Idle.BridgeNs {
+			return nil, false
+		}
+		ok = ok || d.UUID == uuid
+		for _, p := range d.Processes {
+			keys = append(keys, p.Container)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys), ok
+}
+
+// granted are a container's devices for a policy.
+func (c *Controller) granted(s *containerState) []policies.Device {
+	var out []policies.Device
+	for _, g := range s.c.Sights {
+		if g.UUID == "" {
+			continue // nobody can be asked about it
+		}
+		d := policies.Device{Device: g.UUID, Visible: g.Visible, Hidden: g.Hidden,
+			UnusedSeconds: float64(c.now()-s.gpu.usedNs[g.UUID]) / 1e9, FreeSeconds: float64(c.now()-c.onDevice[g.UUID]) / 1e9}
+		holders, _ := c.onDeviceNow(g.UUID)
+		for _, key := range holders {
+			if o := c.containers[key]; o != nil && o != s {
+				d.Others = append(d.Others, policies.Holder{Key: key, Name: o.c.Name, Enrolled: o.c.Enrolment.Mode == policies.ModeTune, Verdict: o.verdict(c.k())})
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// trySights passes what policies ask to hide or show through the guard, one for each container.
+func (c *Controller) trySights(in Input, sights []policies.Sight, d *Decision) {
+	for _, ask := range sights {
+		s := c.containers[ask.Key]
+		if s == nil || c.fixed(in, s) != "" || s.c.Busy || s.plan != "" || c.urgent(s) || d.reverts(s.key) {
+			continue
+		}
+		i := slices.IndexFunc(s.c.Sights, func(o Sight) bool { return o.UUID == ask.Device && ask.Device != "" })
+		if i < 0 {
+			c.refuse([]guard.Rejection{{Container: s.key, Gate: guard.GateBounds, Text: "it was not granted that device"}})
+			continue
+		}
+		ch := policies.Change{Key: ask.Key, Name: s.c.Name, Knob: runtime.KnobGPU, From: s.c.Now[runtime.KnobGPU],
+			To:     seen(s.c.Sights, func(o Sight) bool { return o.UUID == ask.Device && !ask.Hide || o.UUID != ask.Device && o.Visible }),
+			Reason: ask.Reason, Take: ask.Hide, RateAfter: s.obs.Rates.Now(), Criterion: policies.CriterionNoHarm}
+		if why := c.mayNotSee(s, ch); why != "" {
+			c.refuse([]guard.Rejection{{Container: s.key, Gate: guard.GateBounds, Text: why}})
+			continue
+		}
+		s.gpu.policy = ask.Policy
+		plan := policies.Plan{Policy: ask.Policy, Changes: []policies.Change{ch}}
+		if c.watchedOnly(plan) {
+			c.wouldDo(plan, d)
+			continue
+		}
+		c.try([]policies.Plan{plan}, d)
+	}
+}
+
+// mayNotSee holds a change of sight within the laws: a device in use is never hidden, nor one
+// of which that is not known, nor the last that a container sees.
+func (c *Controller) mayNotSee(s *containerState, ch policies.Change) string {
+	switch {
+	case ch.To == ch.From:
+		return "nothing to gain"
+	case s.gpu.back != "":
+		return "its devices are on their way back"
+	case slices.ContainsFunc(s.c.Sights, func(g Sight) bool { return g.Hidden == policies.HiddenByPerson }):
+		return "its devices were hidden by hand"
+	case ch.To == "":
+		return "it is the last device that it sees"
+	case ch.Take && s.verdict(c.k()).WantsDevice():
+		return "it is short of devices itself"
+	}
+	visible := strings.Split(string(ch.To), ",")
+	for _, g := range s.c.Sights {
+		now, then := g.Visible, slices.Contains(visible, g.deviceName())
+		holders, ok := c.onDeviceNow(g.UUID)
+		switch {
+		case now == then:
+		case !now && g.Hidden != policies.HiddenByPolicy:
+			return "it is not trimtab that keeps it from that device"
+		case !now:
+		case !ok:
+			return "whether a device is in use cannot be told now"
+		case slices.Contains(holders, s.key):
+			return "a device in use is never hidden"
+		case c.now()-s.gpu.usedNs[g.UUID] < c.cfg.Idle.AfterNs:
+			return "the device was in use a moment ago"
+		}
+	}
+	return ""
+}
+
+// missed says by what a container shows that it wants what is hidden from it; "" if it does not.
+func (c *Controller) missed(s *containerState) string {
+	if v := s.verdict(c.k()); s.latest().WantsDevice() && v.WantsDevice() {
+		return "it is short of devices itself: " + className(v)
+	}
+	return ""
+}
+
+// notOurs says why nothing that a policy hid may stand; "" if it may.
+func (s *containerState) notOurs() string {
+	switch {
+	case slices.Contains(s.c.Yielded, runtime.KnobGPU):
+		return "its devices are a person's to decide on now"
+	case len(s.c.Sights) > 0 && !s.c.Enrolment.Allows(runtime.KnobGPU):
+		return "knob gpu is no longer allowed"
+	}
+	return ""
+}
+
+// returnSights orders back what policies hid, where it is missed or may not be hidden any
+// more. It does so while all is frozen too: it only gives back. What goes back with the
+// enrolment, a hold or the daemon's end is the loop's.
+func (c *Controller) returnSights(d *Decision) {
+	for _, s := range c.all {
+		if len(s.c.Sights) == 0 {
+			continue // not known now
+		}
+		if !slices.ContainsFunc(s.c.Sights, func(g Sight) bool { return g.Hidden == policies.HiddenByPolicy }) {
+			s.gpu.hide, s.gpu.back = nil, ""
+			continue
+		}
+		if s.gpu.back != "" || s.c.Held || s.c.Enrolment.Mode != policies.ModeTune || s.plan != "" || d.reverts(s.key) {
+			continue
+		}
+		if why := c.whyReturn(s); why != "" {
+			ch := policies.Change{Key: s.key, Name: s.c.Name, Knob: runtime.KnobGPU, From: s.original(runtime.KnobGPU), To: s.c.Now[runtime.KnobGPU],
+				Take: true, Criterion: policies.CriterionNoHarm}
+			o := Order{Plan: c.planID(), Policy: cmp.Or(s.gpu.policy, "trimtab"), Changes: []policies.Change{ch}, Why: why}
+			s.gpu.back = o.Plan
+			if s.gpu.hide != nil {
+				s.failures.Add(runtime.KnobGPU, true, s.gpu.hide.on)
+				s.gpu.hide = nil
+			}
+			c.revert(o, d)
+		}
+	}
+}
+
+func (c *Controller) whyReturn(s *containerState) string {
+	if why := s.notOurs(); why != "" {
+		return why
+	}
+	if why := c.missed(s); why != "" {
+		return why
+	}
+	h := s.gpu.hide
+	if h == nil || h.reference <= 0 {
+		return ""
+	}
+	after := h.by.samples(s, max(h.since, c.now()-20*second))
+	switch {
+	case len(after) == 0 && c.silent(s, h):
+		return "its rate is not seen any more"
+	case len(after) == 0 || s.obs.ChangedNs() > h.since:
+		return "" // under other resources it cannot be compared
+	}
+	over := make([]observe.RateSample, len(after))
+	for i, r := range after {
+		r.Rate /= h.reference
+		over[i] = r
+	}
+	if r, ok := trial.Compare(c.k(), []trial.Block{{Samples: h.before}, {With: true, Samples: over}}, c.k().TrialAlpha/4); ok && r.High < 1-c.k().TrialRegression {
+		return fmt.Sprintf("its rate fell: %s", r.Spread())
+	}
+	return ""
+}
+
+// silent reports whether a job under a kept hide has given no reading for a minute, or for the
+// time of two pauses of its own where that is longer: it hangs, ended its work, or forms anew
+// without what was hidden.
+func (c *Controller) silent(s *containerState, h *keptHide) bool {
+	patience := max(int64(c.k().UnusedSeconds*1e9), int64(16/max(h.reference, 1e-3)*1e9))
+	newest := h.since
+	if n := len(s.obs.Rates.Samples); n > 0 {
+		newest = max(newest, s.obs.Rates.Samples[n-1].EndNs)
+	}
+	return c.now()-newest > patience
+}
+
+// sightsReturned: one that could not be carried out is ordered again.
+func (c *Controller) sightsReturned(r Result) {
+	for _, s := range c.all {
+		if s.gpu.back == r.Plan {
+			s.gpu.back = ""
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package control
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/fingerprint"
+	"github.com/trimtab/trimtab/tuner/model"
+	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/trial"
+	"github.com/trimtab/trimtab/tuner/verdict"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+const (
+	// teachEveryNs is how often one container teaches.
+	teachEveryNs = 15 * second
+	// teachTicks is the least that a cost must rest on to be remembered.
+	teachTicks = 10
+	// maxTaken bounds what is told of what was taken over, maxModels the models of device that
+	// a node tells apart.
+	maxTaken  = 5
+	maxModels = 8
+)
+
+// Remember gives the known jobs to begin with; call it before the first Step.
+func (c *Controller) Remember(b *fingerprint.Book) { c.profiles = b }
+
+// Profiles are the known jobs; they change with each Step.
+func (c *Controller) Profiles() *fingerprint.Book { return c.profiles }
+
+// place looks for the known jobs most like one, and takes over what they learned until its own
+// readings say more.
+func (c *Controller) place(s *containerState, p fingerprint.Print, cost policies.Cost) {
+	n := &s.known
+	n.similar, n.from, n.device = nil, nil, p.Device
+	found, from, ok := c.profiles.Place(p, cost, n.entry)
+	if !ok {
+		return
+	}
+	n.similar, n.from = &found, from
+	if found.Confidence < c.k().MinConfidence {
+		return
+	}
+	c.recall(s, from)
+	if s.learned.correction == 1 && found.Correction != 1 && len(s.trials) == 0 {
+		s.learned.correction = found.Correction
+		n.take(fmt.Sprintf("its predictions, times %.2f", found.Correction))
+	}
+}
+
+func (n *known) take(what string) {
+	n.taken = append(n.taken, what)
+	n.taken = n.taken[max(0, len(n.taken)-maxTaken):]
+}
+
+// recall begins a container's curves with those of the known job most like it. They are held
+// loosely, and what does not fit them begins anew.
+func (c *Controller) recall(s *containerState, from []uint64) {
+	cpu, memory := c.profiles.Responses(from[0])
+	begin := func(l, known *model.Learner, what string) bool {
+		if l.Source != "" || known == nil || s.obs.Rates.Source != "" && known.Source != s.obs.Rates.Source {
+			return false
+		}
+		*l = *known
+		l.Cells = slices.Clone(known.Cells)
+		s.known.take(what)
+		return true
+	}
+	if begin(&s.learned.response, cpu, "its rate by CPUs") {
+		s.learned.curve = s.learned.response.Curve(float64(c.last.Host.CPUs))
+	}
+	if begin(&s.learned.paging, memory, "its rate by memory") {
+		s.learned.byMemory = s.learned.paging.Curve(c.node.Memory)
+	}
+}
+
+// facts are what a window does not hold of a container.
+func (c *Controller) facts(s *containerState) fingerprint.Facts {
+	f := fingerprint.Facts{Image: s.c.Image}
+	for _, d := range c.last.Host.Devices {
+		held := false
+		for _, p := range d.Processes {
+			if p.Container == s.key && !p.Graphics {
+				held, f.VRAM = true, f.VRAM+float64(p.MemBytes)
+			}
+		}
+		switch {
+		case !held || d.Name == f.Device:
+		case f.Device == "":
+			f.Device = d.Name
+		default:
+			f.Device += " and " + d.Name
+		}
+	}
+	return f
+}
+
+// teach places a job by a closed window, and puts what the window says of it among the known
+// jobs. What a job does that hangs, is on trial or has just been changed is no lesson.
+func (c *Controller) teach(s *containerState, r observe.Reading) {
+	n, k := &s.known, c.k()
+	if root := firstRoot(r); root != 0 && !slices.ContainsFunc(r.Peers, func(p observe.Peer) bool { return p.Root == n.root }) {
+		if n.root != 0 { // its training process was started anew: it may be another job now
+			*n, s.learned = known{}, learned{correction: 1, unsteady: curveKept}
+			s.failures.Forget()
+		}
+		n.root = root
+	}
+	switch s.latest().Class {
+	case policies.ClassIdle, policies.ClassInteractive, policies.ClassUnknown, "":
+		return
+	}
+	if n.firstNs == 0 {
+		n.firstNs = c.now()
+	}
+	p, ok := fingerprint.Of(r, c.facts(s))
+	if !ok || r.Aggregated || verdict.Unsteady(k, r, c.stolen.usual) != "" {
+		return
+	}
+	// Its first batches also fill the loaders' queues, which makes steps look dearer.
+	settled := float64(c.now()-s.obs.ChangedNs())/1e9 >= k.TrialSettle && c.now()-n.firstNs >= teachEveryNs
+	if !settled || s.verdict(k).Class == "" || r.Cost.Ticks < teachTicks || s.plan != "" {
+		if n.similar == nil {
+			c.place(s, p, r.Cost)
+		}
+		return
+	}
+	if n.taughtNs > 0 && c.now()-n.taughtNs < teachEveryNs {
+		return
+	}
+	n.taughtNs = c.now()
+	c.place(s, p, r.Cost)
+	cost := r.Cost
+	cost.Queue = 0 // its neighbours' doing, and no property of the job
+	lesson := fingerprint.Lesson{Name: s.c.Name, UnixNs: c.last.UnixNs, Print: p, Cost: cost,
+		Lost: r.Breakdown.Share(policies.PartThrottled) + r.Breakdown.Share(policies.PartInputThrottled)}
+	if s.learned.correction != 1 {
+		lesson.Correction = s.learned.correction
+	}
+	if learned := s.learned.response.Remembered(); learned.Source != "" {
+		lesson.Response = &learned
+	}
+	if learned := s.learned.paging.Remembered(); learned.Source != "" {
+		lesson.Memory = &learned
+	}
+	c.profiles.Expire(c.last.UnixNs)
+	n.entry = c.profiles.Teach(n.entry, lesson)
+	n.speeds = c.profiles.Speeds(p, r.Cost, c.allowed(s), c.models())
+}
+
+func firstRoot(r observe.Reading) int32 {
+	var root int32
+	for i, p := range r.Peers {
+		if i == 0 || p.Root < root {
+			root = p.Root
+		}
+	}
+	return root
+}
+
+// allowed is the CPUs that a container may use as things stand.
+func (c *Controller) allowed(s *containerState) float64 {
+	cpus := c.node.MostCPUs(policies.Enrolment{})
+	if quota, ok := s.c.Now[runtime.KnobCPUQuota].CPUs(); ok {
+		cpus = min(cpus, quota)
+	}
+	return cpus
+}
+
+// models are those of the node's usable devices, sorted.
+func (c *Controller) models() []string {
+	sliced, found := map[string]bool{}, map[string]bool{}
+	for _, d := range c.last.Host.Devices {
+		sliced[d.Parent] = true
+	}
+	for _, d := range c.last.Host.Devices {
+		if d.Lost == "" && d.Name != "" && !sliced[d.UUID] {
+			found[d.Name] = true
+		}
+	}
+	out := slices.Sorted(maps.Keys(found))
+	return out[:min(len(out), maxModels)]
+}
+
+// profileJudged tells the known jobs how a trial ended that rested on them.
+func (c *Controller) profileJudged(t *openTrial) {
+	kept := t.Result.Outcome == trial.Better
+	if !kept && t.Result.Outcome != trial.Worse {
+		return
+	}
+	if len(t.from) > 0 {
+		c.profiles.Judge(t.from, kept)
+	}
+	if s := c.containers[t.order.Changes[0].Key]; s != nil && s.known.entry != 0 {
+		correction := 0.0
+		if kept {
+			correction = s.learned.correction
+		}
+		c.profiles.Trial(s.known.entry, kept, correction)
+	}
+}
+
+// showSimilar fills in the known jobs most like one, and its speed on other devices.
+func (c *Controller) showSimilar(s *containerState, v *view.Container) {
+	if s.known.similar != nil {
+		v.Similar = &view.Similar{Similar: *s.known.similar, Taken: slices.Clone(s.known.taken)}
+	}
+	here := s.obs.Rates.Now()
+	if here <= 0 || s.obs.Rates.Source != v.Rate.Source {
+		return
+	}
+	latest := s.latest()
+	deviceBound := latest.Class == policies.ClassCompute && (latest.Cause == policies.CauseDevice || latest.Cause == policies.CauseShared || latest.Cause == policies.CauseClocks)
+	for _, speed := range s.known.speeds {
+		v.Devices = append(v.Devices, view.DeviceSpeed{Model: speed.Device, PerSecond: speed.PerSecond, Ratio: speed.PerSecond / here, HostBound: !deviceBound || speed.HostBound})
+	}
+}

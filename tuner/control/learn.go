@@ -1,0 +1,164 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/model"
+	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/verdict"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// closed takes in a full window: what bounds the job, and what it teaches.
+func (c *Controller) closed(s *containerState, r *observe.Reading, d *Decision) {
+	k := c.k()
+	c.neighbourhood(s, r)
+	v := verdict.Judge(k, *r)
+	s.judged(v)
+	for p := range policies.NumParts {
+		s.parts[p] += r.Breakdown.Ns[p]
+	}
+	c.totals.window(s.c.Enrolment.Team, v, r.Breakdown)
+	c.teach(s, *r) // what known jobs learned comes before its own first reading
+	c.learnCurve(s, *r)
+	c.learnPaging(s, *r)
+	agreed := s.verdict(k)
+	if name := className(agreed); agreed.Class != "" && name != s.told {
+		s.told = name
+		d.Records = append(d.Records, c.record(view.RecordVerdict, s, func(rec *view.Record) { rec.Text = fmt.Sprintf("%s; %s", verdictName(agreed), agreed.Why) }))
+	}
+}
+
+func verdictName(v policies.Verdict) string {
+	if v.Cause == "" {
+		return string(v.Class)
+	}
+	return string(v.Class) + ": " + string(v.Cause)
+}
+
+func className(v policies.Verdict) string {
+	if v.Cause == "" {
+		return string(v.Class)
+	}
+	return string(v.Class) + " (" + string(v.Cause) + ")"
+}
+
+// curveKept is how many windows that cannot be planned on a curve outlives: what a job
+// would make of CPUs is not forgotten for an evaluation.
+const curveKept = 5
+
+// learnCurve takes a closed window into the container's response curve.
+func (c *Controller) learnCurve(s *containerState, r observe.Reading) {
+	l := &s.learned
+	if verdict.Unsteady(c.k(), r, c.stolen.usual) != "" || r.Aggregated {
+		l.unsteady++
+		return
+	}
+	if l.unsteady = 0; r.Rate.PerSecond <= 0 {
+		return
+	}
+	b, had := r.Breakdown, float64(c.last.Host.CPUs)
+	if quota, limited := s.c.Now[runtime.KnobCPUQuota].CPUs(); limited {
+		had = min(had, quota)
+	}
+	if b.Share(policies.PartContended)+b.Share(policies.PartInputContended) >= c.k().Notable {
+		had = min(had, r.Window.UsedCPUs()) // others stood before it: it had what it used
+	}
+	cost := r.Cost
+	cost.Queue = 0 // behind others: what the curve is to say is what it would do without
+	l.response.Learn(model.Seen{X: had, Rate: r.Rate.PerSecond, Source: r.Rate.Source, Cost: cost})
+	l.curve = l.response.Curve(float64(c.last.Host.CPUs))
+}
+
+// learnPaging takes a closed window into the container's curve by memory: what it did under
+// a limit that evicts what it reads again, or what it used where nothing was evicted.
+// Without a limit page cache grows as it likes, and while a limit fills, or data is read
+// for the first time, the rate says nothing of what memory buys.
+func (c *Controller) learnPaging(s *containerState, r observe.Reading) {
+	k, w := c.k(), r.Window
+	limit, limited := s.c.Now[runtime.KnobMemoryLimit].Int()
+	if !limited || limit <= 0 || !w.HasCgroup || w.Seconds() <= 0 || verdict.Unsteady(k, r, c.stolen.usual) != "" || !(r.Rate.PerSecond > 0) || r.Aggregated {
+		return
+	}
+	use := s.memoryUse(k)
+	seen := model.Seen{Rate: r.Rate.PerSecond, Source: r.Rate.Source}
+	tick := 1 / r.Rate.PerSecond
+	switch lost := use.Evicted(s.latest(), r.Breakdown); {
+	case use.Rereads(k) && use.Current >= k.Full*use.Limit:
+		seen.X, seen.Paging = use.Limit, policies.Paging{Base: tick * (1 - lost), Lost: tick * lost, Limit: use.Limit, Set: use.Limit * 2}
+	case use.Calm(k) && !use.Fills && r.Breakdown.Share(policies.PartInputStorage) < k.Notable:
+		seen.X, seen.Paging = use.Current, policies.Paging{Base: tick, Limit: use.Current, Set: use.Current, Enough: true}
+	default:
+		return
+	}
+	s.learned.paging.Learn(seen)
+	s.learned.byMemory = s.learned.paging.Curve(c.node.Memory)
+}
+
+// Responses are what was learnt of each container's rate by CPUs, by key.
+func (c *Controller) Responses() map[string]model.Learner {
+	out := make(map[string]model.Learner, len(c.all))
+	for _, s := range c.all {
+		if s.learned.response.Source != "" {
+			out[s.key] = s.learned.response
+		}
+	}
+	return out
+}
+
+// neighbourhood adds to a reading what only the node knows: who else works on its
+// devices, and which container of the same job keeps it waiting.
+func (c *Controller) neighbourhood(s *containerState, r *observe.Reading) {
+	s.noteGPUs(r.Window)
+	for _, d := range r.Window.Devices {
+		for _, key := range d.Holders {
+			other := c.containers[key]
+			if other != nil && other.obs.LaunchedNs >= r.Window.StartNs && !slices.Contains(r.SharedWith, other.c.Name) {
+				r.SharedWith = append(r.SharedWith, other.c.Name)
+			}
+		}
+	}
+	slices.Sort(r.SharedWith)
+	slow := c.slowPeer(s, *r)
+	if slow == nil {
+		return
+	}
+	if r.Exchanges {
+		r.Expose(slow.obs.Latest.Own() - r.Own())
+	}
+	r.Slow = slow.c.Name
+	if v := slow.latest(); v.Class != "" && v.Class != policies.ClassUnknown {
+		r.Slow = fmt.Sprintf("%s, which is bound by %s", slow.c.Name, className(v))
+	}
+}
+
+// freshNs is how old a peer's window may be to be compared with.
+const freshNs = 15 * second
+
+// steps reports whether the container's latest window shows a rank that steps.
+func (s *containerState) steps(nowNs int64) bool {
+	r := s.obs.Latest
+	return r.Window != nil && nowNs-r.Window.EndNs <= freshNs && r.Ranks > 0 && r.Rate.Ticks >= 2
+}
+
+// slowPeer is the container of the same job that works the longest for itself in
+// a step, if it is ahead of this one by what counts as communication.
+func (c *Controller) slowPeer(s *containerState, r observe.Reading) *containerState {
+	if s.c.Enrolment.Job == "" {
+		return nil
+	}
+	var slow *containerState
+	most := r.Own() + c.k().Exposed
+	for _, o := range c.all {
+		if o == s || o.c.Enrolment.Job != s.c.Enrolment.Job || !o.steps(c.now()) || r.Exchanges && !o.obs.Latest.Exchanges {
+			continue
+		}
+		if own := o.obs.Latest.Own(); own > most || own == most && slow == nil {
+			slow, most = o, own
+		}
+	}
+	return slow
+}

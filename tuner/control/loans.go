@@ -1,0 +1,398 @@
+package control
+
+import (
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/allocate"
+	"github.com/trimtab/trimtab/tuner/guard"
+	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/trial"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// loan is what is remembered of what a container was lent. How much it is follows from what
+// stands and its owner's value, so that a restart loses nothing.
+type loan struct {
+	givenNs   int64 // of the latest raise that was written
+	writtenNs int64 // of the latest write of quota or weight
+	backNs    int64 // not lent to before this instant
+	recallNs  int64 // of the latest recall
+	recalls   int   // in a row, for the back-off
+	tooLittle int   // how often a settled quota was too little
+	// proven is a quota, CPUs, that a trial proved to be worth what others miss; 0: none. What
+	// stands above it is lent.
+	proven float64
+	// brings and doubt are policies.CPUUse's. checkNs is when a doubtful loan was taken back to
+	// be measured without; with are the readings under it.
+	brings  int
+	doubt   bool
+	checkNs int64
+	with    []observe.RateSample
+	why     string // of what stands, for people
+	// settledNs is when it settled last, settledFrom and settledUsed the quota and the use before, CPUs.
+	settledNs                int64
+	settledFrom, settledUsed float64
+}
+
+// settles returns the share of readings whose use must be enough, and the margin above it. Each
+// time that turned out too little the one goes half of the way to all, and the other doubles.
+func (l *loan) settles(k *policies.Constants) (share, margin float64) {
+	n := math.Pow(2, min(float64(l.tooLittle), k.BackOffMax))
+	return 1 - 0.1/n, k.SettleMargin * n
+}
+
+// enough is the quota that its free readings say is enough; 0: too few say. What has settled
+// shrinks further only by a minute of them.
+func (s *containerState) enough(k *policies.Constants) (cpus float64, readings int) {
+	free, least := s.obs.Free(k), k.SettleReadings
+	if s.state != StateLent {
+		least = k.UnusedSeconds
+	}
+	if float64(len(free)) < least {
+		return 0, len(free)
+	}
+	share, margin := s.loan.settles(k)
+	return observe.Enough(free[max(0, len(free)-int(k.UnusedSeconds)):], share, margin), len(free)
+}
+
+// shrank is the quota from which its loan settled, if it uses less since then though nothing
+// holds it back; 0 if not, or if that is a minute ago.
+func (c *Controller) shrank(s *containerState) float64 {
+	k, l := c.k(), &s.loan
+	free := s.obs.Free(k)
+	if l.settledNs == 0 || c.now()-l.settledNs > int64(k.UnusedSeconds*1e9) || float64(len(free)) < k.SettleReadings {
+		return 0
+	}
+	share, _ := l.settles(k)
+	if observe.Enough(free[len(free)-int(k.SettleReadings):], share, 0) >= l.settledUsed*(1-2*k.MinStep) {
+		return 0
+	}
+	return l.settledFrom
+}
+
+// cpuUse is its use of the CPUs as policies see it.
+func (c *Controller) cpuUse(s *containerState) policies.CPUUse {
+	k := c.k()
+	use := policies.CPUUse{Used: s.obs.Used(), Waiting: s.waiting(), Obtainable: s.rights.obtainable, Entitlement: s.rights.entitled, Parent: s.parent(), LoanBrings: s.loan.brings, LoanDoubt: s.loan.doubt}
+	use.Lost, use.Throttled = s.obs.Throttled()
+	use.Enough, use.FreeReadings = s.enough(k)
+	use.Shrank = c.shrank(s)
+	return use
+}
+
+// waiting is how much longer than before anybody was lent something it waits for a CPU, the
+// less of the latest two readings.
+func (s *containerState) waiting() float64 {
+	uses := s.obs.Uses[max(0, len(s.obs.Uses)-2):]
+	if len(uses) < 2 || !uses[0].HasPSI || !uses[1].HasPSI {
+		return 0
+	}
+	return max(0, min(uses[0].Waiting, uses[1].Waiting)-s.rights.calmWaiting)
+}
+
+// waits is how long it waits for a CPU, the less of the latest two readings, whatever for.
+func (s *containerState) waits() float64 {
+	uses := s.obs.Uses[max(0, len(s.obs.Uses)-2):]
+	if len(uses) < 2 {
+		return 0
+	}
+	return min(uses[0].Waiting, uses[1].Waiting)
+}
+
+// wants is the CPUs that it would use now, by the more of the latest two readings.
+func (s *containerState) wants() (cpus float64) {
+	for _, u := range s.obs.Uses[max(0, len(s.obs.Uses)-2):] {
+		cpus = max(cpus, u.CPUs/(1-min(max(u.Waiting, u.Lost), 0.99)))
+	}
+	return cpus
+}
+
+// mostUsed is the more of the latest two readings.
+func (s *containerState) mostUsed() (cpus float64) {
+	for _, u := range s.obs.Uses[max(0, len(s.obs.Uses)-2):] {
+		cpus = max(cpus, u.CPUs)
+	}
+	return cpus
+}
+
+// calmReadings is how many readings the usual waiting is the mean of.
+const calmReadings = 30
+
+// noteCalm learns how long a container waits for a CPU while all have their owners' values.
+func (c *Controller) noteCalm() {
+	for _, s := range c.all {
+		if s.c.Now[runtime.KnobCPUWeight] != s.original(runtime.KnobCPUWeight) || s.lent(c.k()) {
+			return
+		}
+	}
+	for _, s := range c.all {
+		n := len(s.obs.Uses)
+		if n == 0 || s.obs.Uses[n-1].EndNs != c.now() || !s.obs.Uses[n-1].HasPSI {
+			continue
+		}
+		if w := s.obs.Uses[n-1].Waiting; !s.rights.calmKnown {
+			s.rights.calmWaiting, s.rights.calmKnown = w, true
+		} else {
+			s.rights.calmWaiting += (w - s.rights.calmWaiting) / calmReadings
+		}
+	}
+}
+
+// pendingOrder is a loan or a return that is on its way, and when it was ordered: readings
+// from sinceNs up to then are of what stood before.
+type pendingOrder struct {
+	Order
+	sinceNs, atNs int64
+}
+
+// lentWritten notes a loan, or a part of it that went back, once it stands.
+func (c *Controller) lentWritten(o pendingOrder) {
+	k := c.k()
+	for _, ch := range o.Changes {
+		s := c.containers[ch.Key]
+		if s == nil {
+			continue
+		}
+		switch ch.Knob {
+		case runtime.KnobCPUQuota:
+			s.loan.writtenNs = c.now()
+			if s.loan.settledNs = 0; !ch.Take {
+				if s.state == StateSettled { // it was not enough
+					s.loan.tooLittle++
+				}
+				s.loan.givenNs, s.loan.why = c.now(), ch.Reason
+				s.on(EventLent)
+				c.watchNeighbours(s, Quantity(ch.To), o)
+				continue
+			}
+			s.loan.why = ch.Reason
+			if s.loan.recallNs != o.atNs && !s.loan.doubt {
+				share, _ := s.loan.settles(k)
+				s.loan.settledNs, s.loan.settledFrom = c.now(), Quantity(ch.From)
+				s.loan.settledUsed = observe.Enough(s.obs.UsesSince(o.atNs-int64((k.SettleReadings+1)*1e9)), share, 0)
+			}
+			if s.loan.doubt {
+				s.loan.checkNs, s.loan.backNs = c.now(), c.now()+int64(k.UnusedSeconds*1e9)
+			}
+			if s.loan.proven = min(s.loan.proven, Quantity(ch.To)); s.loan.recallNs == o.atNs {
+				s.loan.proven = 0 // others are short of what is theirs
+			}
+			if own, _ := s.quotas(); Quantity(ch.To) <= own*(1+k.MinStep/2) {
+				s.on(EventReturned)
+			}
+		case runtime.KnobCPUWeight:
+			s.loan.writtenNs = c.now()
+		case runtime.KnobMemoryLimit:
+			c.memoryWritten(s, o.Order, ch)
+		}
+	}
+}
+
+// Quantity is a value as one number: CPUs of a quota, the number itself otherwise; no limit is
+// infinite.
+func Quantity(v runtime.Value) float64 {
+	if cpus, ok := v.CPUs(); ok {
+		return cpus
+	}
+	if n, ok := v.Int(); ok {
+		return float64(n)
+	}
+	return math.Inf(1)
+}
+
+// recalled notes that a loan was called in: the same job is not lent to again at once, and
+// later each time, so that a neighbour that comes and goes is not followed to and fro. A loan
+// that stood for long enough before harmed nobody: who is short now has come since.
+func (c *Controller) recalled(s *containerState, why string) {
+	k := c.k()
+	if c.now() > max(s.loan.givenNs, s.loan.backNs)+int64(k.SettleReadings*1e9) {
+		s.loan.recalls = 0
+	}
+	wait := k.BackOffSeconds * math.Pow(2, float64(min(s.loan.recalls, int(k.BackOffMax))))
+	s.loan.recalls++
+	s.loan.recallNs = c.now()
+	s.loan.backNs = c.now() + int64(wait*1e9)
+	s.loan.why = why
+}
+
+// judgeLoans tells of each loan whether the rate, counted at a framework or by the job, shows
+// that it is of use, or of none. A loan comes within seconds, when little was read of the time
+// before. So where the rate hardly rose with the CPUs that are used, it is taken back once and
+// measured without.
+func (c *Controller) judgeLoans() {
+	k := c.k()
+	for _, s := range c.all {
+		l, rates := &s.loan, &s.obs.Rates
+		if l.givenNs == 0 || l.brings != 0 || rates.Source == "" || rates.Why != "" || l.checkNs == 0 && !s.obs.Latest.Sure() {
+			continue
+		}
+		settle := int64(k.TrialSettle * 1e9)
+		if l.checkNs != 0 {
+			c.judgeCheck(s, rates.Since(l.checkNs+settle))
+			continue
+		}
+		with := rates.Since(l.givenNs + settle)
+		if !s.lent(k) || l.doubt || s.before.source != rates.Source || float64(len(with)) < k.SettleReadings {
+			continue
+		}
+		before := between(rates.Samples, s.before.fromNs, s.before.atNs)
+		rate, cpus := observe.MeanRate(before), s.obs.Used()/max(s.before.cpus, policies.ActiveCPUs)
+		switch {
+		case rate > 0 && observe.MeanRate(with)/rate < 1+k.Moved*(cpus-1):
+			l.doubt, l.with = true, slices.Clone(with)
+		case rate > 0:
+			l.brings = 1
+		}
+	}
+}
+
+// judgeCheck compares a doubtful loan with the readings since it was taken back.
+func (c *Controller) judgeCheck(s *containerState, without []observe.RateSample) {
+	k, l := c.k(), &s.loan
+	if float64(len(without)) < k.TrialBlock {
+		return
+	}
+	r, ok := trial.Compare(k, []trial.Block{{With: true, Samples: l.with}, {Samples: without}}, k.TrialAlpha/2)
+	if !ok || r.High >= 1+k.TrialMinGain && r.Low <= 1 && float64(len(without)) < k.TrialBaseline {
+		return // some more will tell
+	}
+	l.checkNs, l.doubt, l.with, l.backNs = 0, false, nil, 0
+	if l.brings = 1; r.Low <= 1 { // not proved to be of use, with readings enough
+		l.brings = -1
+		s.failures.Add(runtime.KnobCPUQuota, false, c.conditions(s, runtime.KnobCPUQuota, s.original(runtime.KnobCPUQuota)))
+	}
+}
+
+func between(samples []observe.RateSample, fromNs, toNs int64) []observe.RateSample {
+	var out []observe.RateSample
+	for _, r := range samples {
+		if r.StartNs >= fromNs && r.EndNs <= toNs {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// baselineSeconds is how far back the readings before a first change reach.
+const baselineSeconds = 30
+
+// noteBefore keeps what a container did before trimtab's first change of it.
+func (c *Controller) noteBefore(s *containerState) {
+	if s.before.atNs != 0 {
+		return
+	}
+	from := c.now() - baselineSeconds*second
+	rates := s.obs.Rates.Since(from)
+	s.before = baseline{rate: observe.MeanRate(rates), source: s.obs.Rates.Source, fromNs: from, atNs: c.now(), cpus: s.obs.Used()}
+}
+
+// showLoan is a container's loan for people: what a trial proved is none.
+func (c *Controller) showLoan(s *containerState) *view.Loan {
+	k := c.k()
+	own, now := s.quotas()
+	if own <= 0 || now <= max(own, s.loan.proven)*(1+k.MinStep/2) {
+		return nil
+	}
+	l := &view.Loan{Own: own, CPUs: now - own, Settled: s.state == StateSettled || s.state == StateTrial, Why: s.loan.why, Used: max(0, s.obs.Used()-own)}
+	if s.loan.givenNs > 0 {
+		l.SinceUnixNs = c.last.UnixNs - (c.now() - s.loan.givenNs)
+	}
+	return l
+}
+
+// writeNs lie between two writes of a container's loan. On v1 by systemd each write stops the
+// container for a moment.
+func (c *Controller) writeNs(s *containerState) int64 {
+	ns := int64(c.k().WriteSeconds * 1e9)
+	if frozenByWrites(s.c.Cgroup) {
+		ns *= 3
+	}
+	return ns
+}
+
+// frozenByWrites: runc freezes a container of v1 while it has systemd write its scope.
+func frozenByWrites(cg runtime.Cgroup) bool {
+	const scope = ".scope"
+	dir := cg.V1["cpu"]
+	return len(dir) > len(scope) && dir[len(dir)-len(scope):] == scope
+}
+
+// dealt reports whether a container's weight was dealt by a trial that was kept: it is not a
+// loan's to move.
+func (c *Controller) dealt(s *containerState) bool {
+	for _, t := range s.trials {
+		if (t.Outcome == view.OutcomeKept || t.Outcome == view.OutcomeUnproven) && slices.ContainsFunc(t.Changes, func(ch policies.Change) bool {
+			return ch.Key == s.key && ch.Knob == runtime.KnobCPUWeight && ch.To == s.c.Now[ch.Knob]
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// lender is the policy that loans are told by: what it asks for is divided here.
+const lender = "lend"
+
+// lendOne orders one container's part of the node's plan of loans.
+func (c *Controller) lendOne(s *containerState, p allocate.Party, g allocate.Grant, d *Decision) {
+	plan := policies.Plan{Policy: lender, Kind: policies.KindLoan}
+	_, periodUs, err := runtime.ParseQuota(s.c.Now[runtime.KnobCPUQuota])
+	if g.Quota != p.Quota && err == nil {
+		ch := policies.Change{Key: s.key, Name: s.c.Name, Knob: runtime.KnobCPUQuota, From: s.c.Now[runtime.KnobCPUQuota], To: runtime.QuotaFromCPUs(g.Quota, periodUs),
+			Take: g.Quota < p.Quota, Reason: g.Why, RateAfter: s.obs.Rates.Now()}
+		if !ch.Take {
+			ch.Gain = s.obs.Latest.Cost.Step(p.Quota)/max(s.obs.Latest.Cost.Step(min(g.Quota, g.Obtainable)), 1e-9) - 1
+			ch.RateAfter *= 1 + max(0, ch.Gain)
+		} else {
+			plan.Kind = policies.KindReturn
+		}
+		plan.Changes = append(plan.Changes, ch)
+	}
+	if g.Weight != p.Weight && s.c.Now[runtime.KnobCPUWeight] != "" && s.c.Enrolment.Allows(runtime.KnobCPUWeight) {
+		if len(plan.Changes) == 0 && g.Weight > p.Weight {
+			plan.Kind = policies.KindReturn
+		}
+		plan.Changes = append(plan.Changes, policies.Change{Key: s.key, Name: s.c.Name, Knob: runtime.KnobCPUWeight, From: s.c.Now[runtime.KnobCPUWeight],
+			To: runtime.IntValue(int64(math.Min(g.Weight, c.node.MaxWeight))), Take: g.Weight < p.Weight, Reason: weightReason(p, g)})
+	}
+	if len(plan.Changes) == 0 || !c.lend(plan, d) {
+		return
+	}
+	if g.Recall {
+		c.recalled(s, g.Why)
+	}
+	if p.Dealt && g.Weight != p.Weight {
+		s.failures.Add(runtime.KnobCPUWeight, p.Weight < p.OwnWeight, c.conditions(s, runtime.KnobCPUWeight, s.original(runtime.KnobCPUWeight)))
+	}
+}
+
+// weightReason says why a loan moves a weight.
+func weightReason(p allocate.Party, g allocate.Grant) string {
+	switch {
+	case p.Dealt:
+		return "somebody is short of what it has a right to"
+	case g.Weight == p.OwnWeight:
+		return "no loan stands any more"
+	}
+	return "so that its loan takes nothing that others have a right to"
+}
+
+// lend passes a loan or a return through the guard and orders it.
+func (c *Controller) lend(plan policies.Plan, d *Decision) bool {
+	plan, no := guard.Check(c.k(), c.limits(), c.guarded, plan)
+	if len(no) > 0 {
+		c.refuse(no)
+		return false
+	}
+	o := Order{Plan: c.planID(), Policy: plan.Policy, Kind: plan.Kind, Changes: plan.Changes}
+	s := c.containers[plan.Changes[0].Key]
+	c.pending[o.Plan] = pendingOrder{o, s.obs.ChangedNs(), c.now()}
+	c.expect(o, 1)
+	d.Apply = append(d.Apply, o)
+	c.noteBefore(s)
+	s.refused = guard.Rejection{Container: s.key, Gate: guard.GateFixed, Text: writing}
+	return true
+}

@@ -1,0 +1,489 @@
+package control
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// TestFreeCPUIsLentWithinThreeSeconds: whatever is counted of the job, from when its quota
+// first stops it.
+func TestFreeCPUIsLentWithinThreeSeconds(t *testing.T) {
+	for name, add := range map[string]func(n *node) *simJob{
+		"a job whose steps are counted":   func(n *node) *simJob { return n.addJob("train", 0.4, tune()) },
+		"a program whose steps are not":   func(n *node) *simJob { return n.addProgram("boost", 0.4, 2, 1e6) },
+		"one of which no witness is left": func(n *node) *simJob { return n.addProgram("spin", 0.4, 2, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(4)
+			j := add(n)
+			c := started()
+			lent := -1
+			records := run(c, n, 30, func(i int, _ Decision) {
+				if j.quota() > 0.4 && lent < 0 {
+					lent = i
+				}
+			})
+			if lent < 0 || lent > 3 { // the first tick reads nothing, two more tell
+				t.Errorf("lent at tick %d", lent)
+			}
+			if len(outcomes(records)) > 0 {
+				t.Errorf("a loan was tried: %+v", records)
+			}
+			if v := shownAs(t, c, j); v.Loan == nil || v.Loan.Own != 0.4 {
+				t.Errorf("shown as %+v", v.Loan)
+			}
+		})
+	}
+}
+
+// TestLoanSettlesToANumberThatAnOwnerCanCopy: the knee and a margin, in twentieths of a CPU.
+func TestLoanSettlesToANumberThatAnOwnerCanCopy(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0.4, tune())
+	c := started()
+	settled := -1
+	run(c, n, 120, func(i int, _ Decision) {
+		if settled < 0 && i > 5 && j.quota() < 3 {
+			settled = i
+		}
+	})
+	if settled < 0 || settled > 20 {
+		t.Errorf("settled at tick %d", settled)
+	}
+	if cpus := j.quota(); cpus < j.knee() || cpus > 1.2*j.knee() {
+		t.Errorf("settled at %.2f CPUs for a knee of %.2f", cpus, j.knee())
+	}
+	v := shownAs(t, c, j)
+	if v.Tuning != string(StateSettled) || !v.Loan.Settled || !v.HasGain || v.Gain < 1.5 {
+		t.Errorf("%s, %+v, gain %v %.2f", v.Tuning, v.Loan, v.HasGain, v.Gain)
+	}
+}
+
+// TestNeighbourHasItsRightWithinFiveSeconds: whoever it is, and whether it was there before. A
+// kernel that deals by weight gives it at once; one that does not, once the loan is called in.
+func TestNeighbourHasItsRightWithinFiveSeconds(t *testing.T) {
+	for _, weighted := range []bool{true, false} {
+		for _, quota := range []float64{1.8, 0} {
+			for _, enrolled := range []bool{false, true} {
+				t.Run(fmt.Sprintf("weighted %v, quota %v, enrolled %v", weighted, quota, enrolled), func(t *testing.T) {
+					n := newNode(2)
+					n.weighted = weighted
+					n.addProgram("borrower", 0.4, 2, 1e6)
+					other := n.addProgram("neighbour", quota, 0.01, 1e6)
+					if !enrolled {
+						other.c.Enrolment, other.c.Watched = policies.Enrolment{Mode: policies.ModeOff, WhyNot: "no label"}, false
+					}
+					c := started()
+					run(c, n, 30, nil)
+					other.spin = 2
+					for range 2 {
+						other.threads = append(other.threads, other.threads[0])
+						other.threads[len(other.threads)-1].TID += 7
+					}
+					right := 1.6 // by the owners' values: what 0.4 CPUs leave
+					if quota == 0 {
+						right = 1 // its share by weight: what quotas leave beyond it may be proved to be worth more
+					}
+					var got []float64
+					run(c, n, 60, func(_ int, _ Decision) { got = append(got, other.lastCPUsUsed) })
+					for i := 5; i+5 <= len(got); i++ {
+						sum := 0.0
+						for _, cpus := range got[i : i+5] {
+							sum += cpus
+						}
+						if sum/5 < 0.97*right {
+							t.Fatalf("%.2f CPUs in the 5 s from second %d on, of the %.2f it has a right to: %.2f", sum/5, i, right, got)
+						}
+					}
+					other.spin = 0.01
+					back := -1
+					run(c, n, 60, func(i int, _ Decision) {
+						if back < 0 && n.jobs[0].lastCPUsUsed > 1.8 {
+							back = i
+						}
+					})
+					if back < 0 {
+						t.Errorf("the borrower is lent nothing any more: %+v", shownAs(t, c, n.jobs[0]).WhyNot)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestNeighbourThatComesAndGoes: each second, and nothing swings: a write of a loan is
+// followed by none for five seconds, and by fewer the longer it lasts.
+func TestNeighbourThatComesAndGoes(t *testing.T) {
+	for period := 1; period <= 20; period++ {
+		n := newNode(2)
+		n.weighted = false
+		n.addProgram("borrower", 0.4, 2, 1e6)
+		other := n.addSpinner("neighbour", 2)
+		other.c.Now[runtime.KnobCPUQuota] = "180000 100000"
+		c := started()
+		var writes []int
+		run(c, n, 300, func(i int, d Decision) {
+			other.spin = 0.01
+			if i/period%2 == 1 {
+				other.spin = 2
+			}
+			for _, o := range d.Apply {
+				if slices.ContainsFunc(o.Changes, func(ch policies.Change) bool { return ch.Knob == runtime.KnobCPUQuota }) {
+					writes = append(writes, i)
+				}
+			}
+		})
+		recalls := 0
+		for k := 1; k < len(writes); k++ {
+			if writes[k]-writes[k-1] < 5 {
+				recalls++ // a recall may follow its loan at once: the neighbour's right comes first
+			}
+			if k > 1 && writes[k]-writes[k-2] < 5 {
+				t.Errorf("period %d s: three writes within 5 s: %v", period, writes)
+			}
+		}
+		if late := len(writes) - sortedBelow(writes, 200); late > 14 {
+			t.Errorf("period %d s: %d writes in the last 100 s: %v", period, late, writes)
+		}
+	}
+}
+
+func sortedBelow(sorted []int, bound int) int {
+	return len(slices.DeleteFunc(slices.Clone(sorted), func(at int) bool { return at >= bound }))
+}
+
+// TestFiveHundredStarvedAtOnce: what is idle is divided by what each has a right to, never
+// beyond what there is, and all in one tick.
+func TestFiveHundredStarvedAtOnce(t *testing.T) {
+	n := newNode(64)
+	for i := range 500 {
+		n.addProgram(fmt.Sprintf("job%03d", i), 0.05, 1, 1e6)
+	}
+	cfg := Defaults()
+	cfg.ReserveCPUs = 6.4
+	c := New(cfg, builtin, "t")
+	first, most := 0, 0.0
+	run(c, n, 60, func(i int, d Decision) {
+		sum := 0.0
+		for _, j := range n.jobs {
+			sum += j.quota()
+		}
+		most = max(most, sum)
+		if first == 0 && len(d.Apply) > 0 {
+			first = len(d.Apply)
+		}
+	})
+	if first != 500 {
+		t.Errorf("%d of 500 were lent to in the first tick that lent", first)
+	}
+	if most > 64-6.4+1 { // to a hundredth of a CPU each
+		t.Errorf("quotas of %.1f CPUs of 57.6", most)
+	}
+	for _, j := range n.jobs {
+		if j.lastCPUsUsed < 0.1 {
+			t.Fatalf("%s has %.3f CPUs; a part alike is 0.115", j.c.Name, j.lastCPUsUsed)
+		}
+	}
+}
+
+// TestLoanModes: what may be lent, and how.
+func TestLoanModes(t *testing.T) {
+	n := newNode(8)
+	free, proven, off := n.addJob("free", 0.4, tune()), n.addJob("proven", 0.4, tune()), n.addJob("off", 0.4, tune())
+	proven.c.Enrolment.Loans, off.c.Enrolment.Loans = policies.LoansProven, policies.LoansOff
+	c := started()
+	records := run(c, n, 60, nil)
+	if free.quota() <= 0.4 || off.quota() != 0.4 || proven.quota() <= 0.4 {
+		t.Errorf("quotas %.2f, %.2f and %.2f", free.quota(), proven.quota(), off.quota())
+	}
+	if got := outcomes(records); len(got) != 1 || got[0] != view.OutcomeKept {
+		t.Errorf("trials %v, want one kept: %+v", got, records)
+	}
+	// Switched off, it goes back.
+	free.c.Enrolment.Loans = policies.LoansOff
+	run(c, n, 30, nil)
+	if free.quota() != 0.4 || free.weight() != 1024 {
+		t.Errorf("%.2f CPUs at weight %.0f after loans were switched off", free.quota(), free.weight())
+	}
+}
+
+// TestLabelThatAsksForMore: a bound above the host's is clamped where labels are read; what
+// comes through is held here all the same.
+func TestLabelThatAsksForMore(t *testing.T) {
+	n := newNode(4)
+	greedy := n.addProgram("greedy", 0.4, 8, 1e6)
+	greedy.c.Enrolment.CPU = policies.Range{Max: 64}
+	modest := n.addProgram("modest", 0.4, 8, 1e6)
+	modest.c.Enrolment.CPU = policies.Range{Max: 0.8}
+	cfg := Defaults()
+	cfg.ReserveCPUs = 0.4
+	c := New(cfg, builtin, "t")
+	run(c, n, 30, func(i int, _ Decision) {
+		if greedy.quota() > 3.6+1e-9 || modest.quota() > 0.8+1e-9 {
+			t.Fatalf("tick %d: %.2f and %.2f CPUs", i, greedy.quota(), modest.quota())
+		}
+	})
+}
+
+// TestLoanOfNoUseGoesBack: a job that spins has more CPU and no higher rate.
+func TestLoanOfNoUseGoesBack(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("spins", 0.4, tune())
+	c := started()
+	var lent, back int
+	run(c, n, 200, func(i int, _ Decision) {
+		// Whatever it is given, its steps take as long, and it burns the rest.
+		j.trainerCPU = j.quota() * 0.06
+		j.loaderCPU = j.quota() * 0.12
+		j.device = 0.001
+		if j.quota() > 0.4 && lent == 0 {
+			lent = i
+		}
+		if lent > 0 && back == 0 && j.quota() == 0.4 {
+			back = i
+		}
+	})
+	if lent == 0 || back == 0 || back-lent > 30 {
+		t.Fatalf("lent at tick %d, back at %d", lent, back)
+	}
+	if j.quota() != 0.4 {
+		t.Errorf("lent again, %.2f CPUs: nothing that it depends on has changed", j.quota())
+	}
+	if v := shownAs(t, c, j); !strings.Contains(v.WhyNot, "brought it nothing") {
+		t.Errorf("said: %q", v.WhyNot)
+	}
+}
+
+// TestUnusedLoanGoesBack: a job that has become small keeps what it uses.
+func TestUnusedLoanGoesBack(t *testing.T) {
+	n := newNode(4)
+	j := n.addProgram("small", 0.4, 3, 1e6)
+	c := started()
+	run(c, n, 30, nil)
+	if j.quota() < 2.9 {
+		t.Fatalf("lent %.2f CPUs", j.quota())
+	}
+	j.spin = 0.2
+	run(c, n, 90, nil)
+	if j.quota() != 0.4 || j.weight() != 1024 {
+		t.Errorf("%.2f CPUs at weight %.0f stand for one that uses 0.2", j.quota(), j.weight())
+	}
+}
+
+// TestSettledTooLowIsRaisedOnce: a job that works harder every minute is lent more each time
+// its quota stops it, and what is left above its use doubles.
+func TestSettledTooLowIsRaisedOnce(t *testing.T) {
+	n := newNode(8)
+	j := n.addProgram("bursts", 0.4, 2, 1e6)
+	c := started()
+	writes := 0
+	run(c, n, 600, func(i int, d Decision) {
+		j.spin = 2
+		if i%60 < 6 {
+			j.spin = 4
+		}
+		writes += len(d.Apply)
+	})
+	if writes > 12 {
+		t.Errorf("%d writes in ten minutes: what settled too low is not remembered", writes)
+	}
+	if j.quota() < 3.9 {
+		t.Errorf("%.2f CPUs stand; its bursts use 4", j.quota())
+	}
+}
+
+// TestNothingImposed: no container without a quota gets one, and none falls below its own.
+func TestNothingImposed(t *testing.T) {
+	n := newNode(2)
+	j := n.addJob("train", 0, tune())
+	n.addSpinner("noise", 2)
+	run(started(), n, 120, func(i int, d Decision) {
+		for _, o := range d.Apply {
+			for _, ch := range o.Changes {
+				if ch.Knob == runtime.KnobCPUQuota {
+					t.Fatalf("tick %d imposes a quota: %+v", i, ch)
+				}
+			}
+		}
+	})
+	if j.c.Now[runtime.KnobCPUQuota] != "max 100000" {
+		t.Error(j.c.Now)
+	}
+}
+
+// TestForeignWriteTakesTheLoan: an owner who sets his quota himself decides.
+func TestForeignWriteTakesTheLoan(t *testing.T) {
+	n := newNode(4)
+	j := n.addProgram("train", 0.4, 3, 1e6)
+	c := started()
+	run(c, n, 20, nil)
+	j.c.Now = j.c.Now.Clone()
+	j.c.Now[runtime.KnobCPUQuota] = "70000 100000"
+	j.c.Original, j.c.Yielded = nil, []runtime.Knob{runtime.KnobCPUQuota}
+	run(c, n, 120, func(_ int, d Decision) {
+		for _, o := range d.Apply {
+			t.Fatalf("%+v", o)
+		}
+	})
+	if v := shownAs(t, c, j); v.Loan != nil {
+		t.Errorf("still shown as lent: %+v", v.Loan)
+	}
+}
+
+// TestChangesItsQuotaItself: a container that writes its own quota is read anew each time, and
+// what it wrote is its owner's.
+func TestChangesItsQuotaItself(t *testing.T) {
+	n := newNode(4)
+	j := n.addProgram("train", 0.4, 3, 1e6)
+	c := started()
+	run(c, n, 100, func(i int, d Decision) {
+		if i%10 == 3 { // before and after it is lent to
+			j.c.Now, j.c.Original = j.c.Now.Clone(), nil
+			j.c.Now[runtime.KnobCPUQuota] = runtime.QuotaFromCPUs(0.3+float64(i%4)/10, quotaPeriod)
+		}
+		for _, o := range d.Apply {
+			for _, ch := range o.Changes {
+				if from := Quantity(ch.From); ch.Knob == runtime.KnobCPUQuota && Quantity(ch.To) < 0.3 {
+					t.Fatalf("tick %d: %.2f→%s, below anything its owner set", i, from, ch.To)
+				}
+			}
+		}
+	})
+}
+
+// TestRecalledLoanIsNotWorthLess: who is short because its loan came with a lower weight gets
+// its owner's values back.
+func TestRecalledLoanIsNotWorthLess(t *testing.T) {
+	n := newNode(2)
+	j := n.addProgram("borrower", 0.4, 2, 1e6)
+	others := []*simJob{n.addSpinner("a", 0.05), n.addSpinner("b", 0.05), n.addSpinner("c", 0.05)}
+	c := started()
+	run(c, n, 20, nil)
+	for _, o := range others {
+		o.spin = 2
+	}
+	run(c, n, 20, nil)
+	if j.lastCPUsUsed < 0.97*0.4 {
+		t.Errorf("%.2f CPUs of the 0.4 it has a right to, at weight %.0f", j.lastCPUsUsed, j.weight())
+	}
+}
+
+// TestFrozenLendsNothing: paused, held, disabled and opted out: no write, with the reason.
+func TestFrozenLendsNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(in *Input)
+		says string
+	}{
+		"paused":        {func(in *Input) { in.Frozen = "paused" }, "paused"},
+		"held":          {func(in *Input) { in.Containers[0].Held = true }, "held"},
+		"off":           {func(in *Input) { in.Containers[0].Enrolment.Mode = policies.ModeOff }, "off"},
+		"owed":          {func(in *Input) { in.Containers[0].Owed = "its quota" }, "a restore is pending"},
+		"not reachable": {func(in *Input) { in.Containers[0].Preflight = "no device" }, "preflight: no device"},
+		"paused itself": {func(in *Input) { in.Containers[0].State = runtime.StatePaused }, "container is paused"},
+	} {
+		n := newNode(4)
+		j := n.addProgram("train", 0.4, 3, 1e6)
+		ctl := started()
+		for range 15 {
+			in := n.tick()
+			c.edit(&in)
+			if d := ctl.Step(in); len(d.Apply)+len(d.Rollback) > 0 {
+				t.Errorf("%s: %+v", name, d)
+			}
+		}
+		if v := shownAs(t, ctl, j); !strings.Contains(v.WhyNot, c.says) {
+			t.Errorf("%s: said %q", name, v.WhyNot)
+		}
+	}
+}
+
+// TestWatchedOnlyIsTold: of a container that is only observed, what would be lent is told once.
+func TestWatchedOnlyIsTold(t *testing.T) {
+	n := newNode(4)
+	j := n.addProgram("train", 0.4, 3, 1e6)
+	j.c.Enrolment.Mode, j.c.Enrolment.WhyNot = policies.ModeObserve, "no label"
+	would := 0
+	for _, r := range run(started(), n, 60, nil) {
+		if r.Kind == view.RecordWould {
+			would++
+		}
+	}
+	if would != 1 || j.quota() != 0.4 {
+		t.Errorf("told %d times, %.2f CPUs stand", would, j.quota())
+	}
+}
+
+// TestRefusedWriteIsTriedLessAndLess: an engine that says no is not asked each second.
+func TestRefusedWriteIsTriedLessAndLess(t *testing.T) {
+	n := newNode(4)
+	n.addProgram("train", 0.4, 3, 1e6)
+	c := started()
+	asked := 0
+	for range 300 {
+		in := n.tick()
+		in.Results, n.results = n.results, nil
+		for _, o := range c.Step(in).Apply {
+			asked++
+			n.results = append(n.results, Result{Kind: ResultApply, Plan: o.Plan, Key: o.Changes[0].Key, Refused: true, Text: "read-only file system"})
+		}
+	}
+	if asked < 2 || asked > 8 {
+		t.Errorf("asked %d times in 300 s", asked)
+	}
+	if v := shownAs(t, c, n.jobs[0]); !strings.Contains(v.WhyNot, "read-only file system") {
+		t.Errorf("said %q", v.WhyNot)
+	}
+}
+
+// TestRaisedWeightGoesBackWhenSomebodyIsShort: a weight that a trial dealt stands while nobody
+// is short of what it has a right to.
+func TestRaisedWeightGoesBackWhenSomebodyIsShort(t *testing.T) {
+	n := newNode(2)
+	j := n.addJob("train", 0, tune())
+	c := started()
+	run(c, n, 10, nil)
+	// As a trial that was kept left it.
+	j.c.Now, j.c.Original = j.c.Now.Clone(), runtime.Values{runtime.KnobCPUWeight: "1024"}
+	j.c.Now[runtime.KnobCPUWeight] = "16384"
+	s := c.containers[j.c.Key()]
+	s.trials = []view.Trial{{Outcome: view.OutcomeKept, Changes: []policies.Change{{Key: j.c.Key(), Knob: runtime.KnobCPUWeight, From: "1024", To: "16384"}}}}
+	run(c, n, 30, nil)
+	if j.weight() != 16384 {
+		t.Fatalf("weight %.0f though nobody is short", j.weight())
+	}
+	n.addSpinner("neighbour", 2)
+	run(c, n, 8, nil)
+	if j.weight() != 1024 {
+		t.Errorf("weight %.0f while a neighbour gets %.2f of its one CPU", j.weight(), n.jobs[1].lastCPUsUsed)
+	}
+}
+
+// TestAProgramThatReadsItsQuota starts as many threads as its quota has whole CPUs, and uses nine
+// tenths of each: a loan that settles to what it used would take one thread after the other.
+func TestAProgramThatReadsItsQuota(t *testing.T) {
+	n := newNode(8)
+	j := n.addProgram("boost", 0.4, 8, 1e6)
+	c := started()
+	reads := func(i int, _ Decision) {
+		if i%5 == 0 { // it builds its threads anew now and then
+			j.spin = 0.9 * max(1, math.Floor(j.quota()))
+		}
+	}
+	reads(0, Decision{})
+	run(c, n, 120, reads)
+	writes := 0
+	run(c, n, 180, func(i int, d Decision) {
+		writes += len(d.Apply)
+		reads(i, d)
+	})
+	if j.lastCPUsUsed < 6.2 || writes > 0 {
+		t.Errorf("it uses %.1f CPUs of %.1f, and %d writes came after two minutes", j.lastCPUsUsed, j.quota(), writes)
+	}
+}

@@ -1,0 +1,162 @@
+package control
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/guard"
+	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/verdict"
+)
+
+// memoryLoan is what is remembered of the latest raise of a memory limit.
+type memoryLoan struct {
+	from   float64 // bytes, the limit before
+	before float64 // read again per unit of work, before
+	atNs   int64
+	// lowered is the latest return, watched for harm until it has stood for a while.
+	lowered   []policies.Change
+	loweredNs int64
+	calm      observe.MemoryMeans // before it
+}
+
+// seen is what became of it, by the latest readings.
+func (m *memoryLoan) seen(obs *observe.State) policies.MemoryLoan {
+	n := len(obs.Memory)
+	if m.atNs == 0 || n == 0 {
+		return policies.MemoryLoan{}
+	}
+	now := obs.Memory[n-1].EndNs
+	return policies.MemoryLoan{From: m.from, Before: m.before, After: observe.Means(obs.MemoryBetween(now-10*second, now)).RereadPerWork(), Seconds: float64(now-m.atNs) / 1e9}
+}
+
+// memoryWritten notes a limit that stands.
+func (c *Controller) memoryWritten(s *containerState, o Order, ch policies.Change) {
+	now := c.now()
+	if ch.Take {
+		if m := s.memoryUse(c.k()); m.Rereads(c.k()) && !m.Loan.Helped() { // it went back since it was of no use
+			s.failures.Add(ch.Knob, false, memoryConditions(m, s.original(ch.Knob)))
+			return
+		}
+		s.memory.loweredNs = now
+		s.memory.lowered = []policies.Change{ch}
+		for _, other := range o.Changes {
+			if other.Key == ch.Key && other.Knob == runtime.KnobMemorySwap {
+				s.memory.lowered = append(s.memory.lowered, other)
+			}
+		}
+		s.memory.calm = observe.Means(s.obs.MemoryBetween(now-10*second, now))
+		return
+	}
+	if s.memory.atNs == 0 || Quantity(ch.From) <= s.memory.from { // the first of several raises tells what was before
+		s.memory.from, s.memory.before = Quantity(ch.From), observe.Means(s.obs.MemoryBetween(now-10*second, now)).RereadPerWork()
+	}
+	s.memory.atNs, s.memory.loweredNs = now, 0
+}
+
+// balanceMemory computes what the node has of memory.
+func (c *Controller) balanceMemory() {
+	h := c.last.Host
+	c.node.Memory = float64(h.MemTotal)
+	c.node.ReserveMemory = c.cfg.ReserveMemory + c.cfg.ReserveMemoryShare*c.node.Memory
+	c.node.MemoryFree = float64(h.MemAvail) - c.node.ReserveMemory - c.committed()
+	c.node.DecisionSeconds = 3 * c.k().WindowSeconds
+}
+
+// committed is what raised limits may still take of the host's memory: it reads as available
+// until it is used, and must not be given twice. What an owner allows is not trimtab's promise.
+func (c *Controller) committed() (sum float64) {
+	for _, s := range c.all {
+		own, errOwn := guard.Bytes(s.original(runtime.KnobMemoryLimit))
+		limit, errNow := guard.Bytes(s.c.Now[runtime.KnobMemoryLimit])
+		if errOwn != nil || errNow != nil || math.IsInf(own, 1) || math.IsInf(limit, 1) {
+			continue
+		}
+		if n := len(s.obs.Memory); n > 0 {
+			own = max(own, s.obs.Memory[n-1].Current)
+		}
+		sum += max(0, limit-own)
+	}
+	return sum
+}
+
+// atRisk says that a container's memory reaches its limit before it would be decided on
+// again. It is asked each tick: a window of slow steps may close too late.
+func (c *Controller) atRisk(s *containerState) (policies.Verdict, bool) {
+	m := s.memoryUse(c.k())
+	if !m.Read || m.Limit <= 0 {
+		return policies.Verdict{}, false
+	}
+	v, ok := verdict.AtRisk(c.k(), m.Limit, m.Held, m.Growth)
+	v.Confidence = 1 // of counters alone
+	return v, ok
+}
+
+// urgent reports whether a container must be decided on whatever else is open, and can be helped.
+func (c *Controller) urgent(s *containerState) bool {
+	if !s.c.Watched || !s.c.Enrolment.Allows(runtime.KnobMemoryLimit) {
+		return false
+	}
+	m := s.memoryUse(c.k())
+	_, risk := c.atRisk(s)
+	own, err := guard.Bytes(s.original(runtime.KnobMemoryLimit))
+	return risk && err == nil && max(c.node.Ceiling(s.c.Enrolment, m), own) >= (1+c.k().MinStep)*m.Limit
+}
+
+// Signs of harm in one tick, over what was before a limit was lowered.
+const (
+	harmSome = 0.10 // share of time in which some task waits for memory
+	harmHeld = 0.95 // of the limit, by what only a kill frees
+)
+
+// bites says how a lowered limit hurts, by the latest tick; "" if it does not.
+func bites(k *policies.Constants, t observe.MemoryTick, calm observe.MemoryMeans, limit float64) string {
+	m := observe.Means([]observe.MemoryTick{t})
+	switch {
+	case m.Kills > 0:
+		return "a process was killed for want of memory"
+	case t.Held > harmHeld*limit || t.Held+2*t.Grew > limit:
+		return fmt.Sprintf("it holds %.0f MiB and grows into the limit of %.0f MiB", t.Held/(1<<20), limit/(1<<20))
+	case m.Reread > calm.Reread+4*k.CalmReread:
+		return fmt.Sprintf("it reads %.1f MiB/s again that were evicted, %.1f before", m.Reread/(1<<20), calm.Reread/(1<<20))
+	case m.Some > calm.Some+harmSome:
+		return fmt.Sprintf("some of it waits for memory %.0f %% of the time", 100*m.Some)
+	}
+	return ""
+}
+
+// escape gives back, within the tick, memory that was taken and is missed. It does so while all
+// is frozen too: it only gives back.
+func (c *Controller) escape(d *Decision) {
+	k := c.k()
+	for _, s := range c.all {
+		m := &s.memory
+		n := len(s.obs.Memory)
+		if m.loweredNs == 0 || n == 0 || s.c.Busy || s.c.Held {
+			continue
+		}
+		ch := m.lowered[0]
+		if !ch.Knob.Same(ch.To, s.c.Now[ch.Knob]) || slices.Contains(s.c.Yielded, ch.Knob) || c.now()-m.loweredNs > int64(k.UnusedSeconds*1e9) {
+			m.loweredNs = 0
+			continue
+		}
+		t := s.obs.Memory[n-1]
+		if t.StartNs < m.loweredNs-second/2 {
+			continue
+		}
+		if why := bites(k, t, m.calm, Quantity(ch.To)); why != "" {
+			m.loweredNs = 0
+			s.failures.Add(ch.Knob, true, c.conditions(s, ch.Knob, ch.From))
+			c.revert(Order{Plan: c.planID(), Policy: lender, Changes: m.lowered, Why: why}, d)
+		}
+	}
+}
+
+// TookMemory reports whether memory that was taken is watched: it must be looked at each tick,
+// whatever that costs.
+func (c *Controller) TookMemory() bool {
+	return slices.ContainsFunc(c.all, func(s *containerState) bool { return s.memory.loweredNs != 0 })
+}

@@ -1,0 +1,278 @@
+package control
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+func allowMemory() policies.Enrolment {
+	e := tune()
+	e.Knobs = []string{"cpu", "memory"}
+	return e
+}
+
+// limited puts a job on a host of v1 under a memory limit, with as much swap again.
+func (n *node) limited(name string, limitMiB, heldMiB int64, e policies.Enrolment) *simJob {
+	n.memTotal, n.memAvail = 64*gib, 48*gib
+	j := n.addJob(name, 0, e)
+	j.c.Cgroup = runtime.Cgroup{Mode: runtime.CgroupHybrid, V1: map[string]string{"memory": "/sys/fs/cgroup/memory/" + name}}
+	j.c.Now[runtime.KnobMemoryLimit] = runtime.IntValue(limitMiB * mib)
+	j.c.Now[runtime.KnobMemorySwap] = runtime.IntValue(2 * limitMiB * mib)
+	j.hold(heldMiB)
+	return j
+}
+
+// hold makes so much of its memory anonymous, with a little page cache beside.
+func (j *simJob) hold(heldMiB int64) {
+	j.cgroup.Anon, j.cgroup.MemoryBytes, j.cgroup.MemoryLimit = uint64(heldMiB*mib), uint64((heldMiB+20)*mib), j.limit()
+}
+
+// reads makes it read so many bytes round and round, 4 MiB a step, from a disk of so much a second.
+func (j *simJob) reads(bytes, disk float64) *simJob {
+	j.files = &fileSet{bytes: bytes, perStep: 16 * mib, disk: disk}
+	j.cgroup.MemoryBytes = j.cgroup.Anon
+	return j
+}
+
+// TestFilesThatDoNotFit: memory that nobody uses is lent up to the working set within one
+// epoch, whether that takes seconds or minutes, and settles to what is enough, with a margin.
+func TestFilesThatDoNotFit(t *testing.T) {
+	for _, tt := range []struct {
+		name               string
+		limitMiB, filesMiB int64
+		disk               float64
+	}{
+		{"1.2 GiB of files under 400 MiB, epochs of 12 s", 400, 1200, 100 * mib},
+		{"12 GiB under 2 GiB, epochs of three minutes", 2048, 12 * 1024, 66 * mib},
+		{"20 GiB under 1 GiB, epochs of ten minutes", 1024, 20 * 1024, 34 * mib},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(4)
+			j := n.limited("cache", tt.limitMiB, 100, allowMemory()).reads(float64(tt.filesMiB*mib), tt.disk)
+			epoch := int(float64(tt.filesMiB*mib) / tt.disk)
+			c := started()
+			raised, full, settled := -1, -1, -1
+			records := run(c, n, 4*epoch+120, func(i int, _ Decision) {
+				switch {
+				case raised < 0 && j.limit() > tt.limitMiB*mib:
+					raised = i
+				case full < 0 && j.files.cached >= j.files.bytes-1:
+					full = i
+				}
+				if full >= 0 && settled < 0 && j.limit() < 2*(tt.filesMiB+100)*mib {
+					settled = i
+				}
+			})
+			if raised < 0 || raised > epoch+20 { // the first epoch reads everything for the first time
+				t.Fatalf("raised at second %d of epochs of %d s: %+v", raised, epoch, shownAs(t, c, j))
+			}
+			if full < 0 || full > raised+epoch+5 {
+				t.Errorf("all is cached at second %d, raised at %d: more than an epoch of %d s", full, raised, epoch)
+			}
+			if settled < 0 || settled > full+30 {
+				t.Errorf("settled at second %d, all was cached at %d", settled, full)
+			}
+			need := float64((tt.filesMiB + 100) * mib)
+			if limit := float64(j.limit()); limit < need || limit > need*1.1+65*mib {
+				t.Errorf("%.0f MiB stand; %.0f are used", limit/mib, need/mib)
+			}
+			if j.lastRate < 0.9/j.ideal() {
+				t.Errorf("%.1f steps/s, %.1f are possible", j.lastRate, 1/j.ideal())
+			}
+			for _, r := range records {
+				if r.Kind == view.RecordTrial && !strings.Contains(r.Text, "kept") {
+					t.Errorf("a loan was judged: %+v", r)
+				}
+			}
+			if v := shownAs(t, c, j); !v.HasGain || v.Gain < 0.5 {
+				t.Errorf("gain %v %.2f: it is what the job gained", v.HasGain, v.Gain)
+			}
+		})
+	}
+}
+
+// TestMoreFilesThanMemory: of files that no memory of the host can hold, a part is of no use: it
+// goes back, and is not lent again and again.
+func TestMoreFilesThanMemory(t *testing.T) {
+	n := newNode(4)
+	j := n.limited("huge", 1024, 100, allowMemory()).reads(60*gib, 200*mib)
+	c := started()
+	raises, last := 0, j.limit()
+	run(c, n, 3000, func(int, Decision) {
+		if j.limit() > last {
+			raises++
+		}
+		last = j.limit()
+	})
+	if j.limit() != 1024*mib || raises == 0 || raises > 8 {
+		t.Errorf("%d MiB stand after %d raises", j.limit()/mib, raises)
+	}
+}
+
+// TestMemoryGoesBackUnderPressure: when the host runs short, before anybody stalls.
+func TestMemoryGoesBackUnderPressure(t *testing.T) {
+	n := newNode(4)
+	j := n.limited("cache", 400, 100, allowMemory()).reads(1200*mib, 100*mib)
+	c := started()
+	run(c, n, 60, nil)
+	if j.limit() < 1300*mib {
+		t.Fatalf("lent %d MiB", j.limit()/mib)
+	}
+	n.memAvail = 2 * gib // of a reserve of 6.4
+	back := -1
+	run(c, n, 30, func(i int, _ Decision) {
+		if back < 0 && j.limit() == 400*mib {
+			back = i
+		}
+	})
+	if back < 0 || back > 6 {
+		t.Errorf("back at second %d: %d MiB", back, j.limit()/mib)
+	}
+	if swap := j.c.Now[runtime.KnobMemorySwap]; swap != runtime.IntValue(800*mib) {
+		t.Errorf("swap %s", swap)
+	}
+}
+
+// TestGrowingJobIsProtected: a job that grows into its limit is given more in time, again and
+// again, up to what its owner allows; no rate is waited for.
+func TestGrowingJobIsProtected(t *testing.T) {
+	n := newNode(4)
+	e := allowMemory()
+	e.Memory.Max = 3000 * mib
+	j := n.limited("leak", 700, 300, e)
+	c := started()
+	held, raised := int64(300), 0
+	run(c, n, 150, func(i int, d Decision) {
+		if limit := j.limit(); held*mib >= limit && limit < 2990*mib {
+			t.Fatalf("tick %d: %d MiB are held under a limit of %d MiB: killed", i, held, limit/mib)
+		}
+		for _, o := range d.Apply {
+			raised++
+			if len(o.Changes) != 2 || o.Changes[1].Knob != runtime.KnobMemorySwap {
+				t.Fatalf("%+v, want the limit and the swap that counts it", o.Changes)
+			}
+		}
+		if held < 2900 {
+			held += 16
+		}
+		j.hold(held)
+	})
+	if raised < 2 || j.limit() > 3000*mib {
+		t.Errorf("raised %d times, to %d MiB", raised, j.limit()/mib)
+	}
+}
+
+// TestGrowthIsSeenBeforeTheFirstStep: a job that loads its data before its first step is
+// protected as well, and in whatever mode its loans are.
+func TestGrowthIsSeenBeforeTheFirstStep(t *testing.T) {
+	for _, mode := range []policies.LoanMode{policies.LoansFree, policies.LoansProven} {
+		n := newNode(4)
+		e := allowMemory()
+		e.Loans = mode
+		j := n.limited("loads", 700, 300, e)
+		j.device = 1000 // seconds until its first step
+		raised := -1
+		run(started(), n, 18, func(i int, d Decision) {
+			if len(d.Apply) > 0 && raised < 0 {
+				raised = i
+			}
+			j.hold(300 + 30*int64(i))
+		})
+		if raised < 0 {
+			t.Errorf("%s: not protected", mode)
+		}
+	}
+}
+
+// TestMemoryIsDealtOnce: two that grow at once are not given the same memory twice.
+func TestMemoryIsDealtOnce(t *testing.T) {
+	n := newNode(4)
+	a, b := n.limited("a", 700, 300, allowMemory()), n.limited("b", 700, 300, allowMemory())
+	n.memAvail = (6554 + 1300) * mib // of the reserve, and beyond it
+	held := int64(300)
+	run(started(), n, 60, func(int, Decision) {
+		held = min(held+20, 1500)
+		n.memAvail = uint64(6554+1300-2*(max(held, 700)-700)) * mib
+		a.hold(held)
+		b.hold(held)
+		if sum := a.limit() + b.limit(); sum > (1400+1300+40)*mib {
+			t.Fatalf("limits of %d MiB: 1,400 were their own, and 1,300 were free", sum/mib)
+		}
+	})
+	if a.limit() == 700*mib || b.limit() == 700*mib {
+		t.Errorf("%d and %d MiB", a.limit()/mib, b.limit()/mib)
+	}
+}
+
+// TestTakenMemoryGoesBackAtOnce: what was taken back of a loan, and is missed, stands again
+// within the tick, also while all is paused.
+func TestTakenMemoryGoesBackAtOnce(t *testing.T) {
+	for sign, bite := range map[string]func(j *simJob){
+		"refaults": func(j *simJob) { j.cgroup.RefaultFile += 4000 },
+		"pressure": func(j *simJob) { j.cgroup.Memory.SomeUs += 300_000; j.cgroup.Memory.FullUs += 100_000 },
+		"a kill":   func(j *simJob) { j.cgroup.OOMKills++ },
+		"growth":   func(j *simJob) { j.hold(690) },
+		"a leap":   func(j *simJob) { j.hold(600) },
+	} {
+		for _, paused := range []bool{false, true} {
+			t.Run(fmt.Sprint(sign, ", paused ", paused), func(t *testing.T) {
+				n := newNode(4)
+				j := n.limited("given", 2000, 500, allowMemory())
+				j.c.Original = runtime.Values{runtime.KnobMemoryLimit: runtime.IntValue(500 * mib), runtime.KnobMemorySwap: runtime.IntValue(1000 * mib)}
+				c := started()
+				taken, bitten, back := -1, -1, -1
+				for i := range 60 {
+					in := n.tick()
+					in.Results, n.results = n.results, nil
+					if paused && taken >= 0 && i > taken+1 {
+						in.Frozen = "paused"
+					}
+					d := c.Step(in)
+					n.results = n.apply(d)
+					switch {
+					case taken < 0 && j.limit() < 2000*mib:
+						taken = i
+					case taken >= 0 && bitten < 0 && i >= taken+5:
+						bitten = i
+						bite(j)
+					case bitten >= 0 && back < 0 && len(d.Rollback) > 0:
+						back = i
+					}
+				}
+				if taken < 0 || back != bitten+1 {
+					t.Fatalf("taken at tick %d, bit after %d, back at %d; want it back in the next", taken, bitten, back)
+				}
+				if j.limit() != 2000*mib || j.c.Now[runtime.KnobMemorySwap] != runtime.IntValue(3500*mib) && j.c.Now[runtime.KnobMemorySwap] != runtime.IntValue(4000*mib) {
+					t.Errorf("limit %d MiB, swap %s", j.limit()/mib, j.c.Now[runtime.KnobMemorySwap])
+				}
+			})
+		}
+	}
+}
+
+// TestObservedGrowthIsToldOnce: of a container that is only observed the same is not told each tick.
+func TestObservedGrowthIsToldOnce(t *testing.T) {
+	n := newNode(4)
+	e := allowMemory()
+	e.Mode, e.WhyNot = policies.ModeObserve, "observe"
+	j := n.limited("leak", 2000, 1500, e)
+	held, would := int64(1500), 0
+	for _, r := range run(started(), n, 30, func(int, Decision) { held += 16; j.hold(held) }) {
+		if r.Kind == view.RecordWould {
+			would++
+		}
+	}
+	if would != 1 {
+		t.Errorf("%d would-have records, want one", would)
+	}
+}

@@ -1,0 +1,233 @@
+package control
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/fingerprint"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// TestNodesComeToRest: on random nodes whose CPUs are shared by weight, by either objective, no
+// container is left below what it has a right to and would use, no quota stands below its
+// owner's or above the node's, loans never exceed what is there, and writes come to an end.
+func TestNodesComeToRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := newNode(rapid.IntRange(1, 8).Draw(t, "cpus"))
+		for i := range rapid.IntRange(2, 5).Draw(t, "jobs") {
+			quota := rapid.SampledFrom([]float64{0, 0, 0.3, 0.6, 1}).Draw(t, "quota")
+			knee, rate := rapid.Float64Range(0.35, 3).Draw(t, "knee"), rapid.Float64Range(5, 20).Draw(t, "rate")
+			j := n.sized(fmt.Sprint("job", i), knee, rate, quota)
+			if rapid.IntRange(0, 3).Draw(t, "uncounted") == 0 {
+				n.jobs = n.jobs[:len(n.jobs)-1]
+				j = n.addProgram(fmt.Sprint("job", i), quota, knee, 1e6)
+			}
+			j.c.Enrolment.Importance = rapid.SampledFrom([]int{1, 5, 5, 10}).Draw(t, "importance")
+			j.c.Enrolment.CPU.Max = rapid.SampledFrom([]float64{0, 0, 2}).Draw(t, "max")
+		}
+		if rapid.Bool().Draw(t, "spinner") {
+			n.addSpinner("noise", rapid.Float64Range(0.1, 4).Draw(t, "spin"))
+		}
+		cfg := Defaults()
+		cfg.Objective = rapid.SampledFrom(policies.Objectives()).Draw(t, "objective")
+		cfg.ReserveCPUs = rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "reserve")
+		c := New(cfg, builtin, "t")
+		originals := map[string]runtime.Values{}
+		for _, j := range n.jobs {
+			originals[j.c.Key()] = j.c.Now.Clone()
+		}
+		const seconds = 300
+		var orders []int // seconds at which something was written
+		below, written := map[string]int{}, map[string][]int{}
+		run(c, n, seconds, func(i int, d Decision) {
+			for _, o := range slices.Concat(d.Apply, d.Rollback) {
+				orders = append(orders, i)
+				for _, ch := range o.Changes {
+					written[ch.Name+" "+string(ch.Knob)] = append(written[ch.Name+" "+string(ch.Knob)], i)
+				}
+			}
+			for _, o := range d.Apply {
+				for _, ch := range o.Changes {
+					lawful(t, c, n, originals[ch.Key], ch)
+				}
+			}
+			for _, j := range n.jobs {
+				// By how much shares that are read from a busy node's noisy means miss.
+				if due := min(c.containers[j.c.Key()].rights.entitled, j.demand()); i > 10 && j.lastCPUsUsed > 0 && j.lastCPUsUsed < 0.95*due {
+					below[j.c.Name]++
+				}
+			}
+		})
+		for what, at := range written {
+			for k := 3; k < len(at); k++ { // a loan, its recall, and a trial may be close once
+				if at[k]-at[k-3] < 5 {
+					t.Fatalf("%s is written four times within 5 s: %v", what, at)
+				}
+			}
+			if late := len(at) - sortedBelow(at, seconds*3/4); late > 4 {
+				t.Fatalf("%s is still written: %v", what, at)
+			}
+		}
+		for name, ticks := range below {
+			if ticks > 30 {
+				t.Fatalf("%s was below its right for %d of %d s: writes at %v", name, ticks, seconds, orders)
+			}
+		}
+	})
+}
+
+// lawful holds one change to the laws that no policy can skip.
+func lawful(t *rapid.T, c *Controller, n *node, original runtime.Values, ch policies.Change) {
+	s := c.containers[ch.Key]
+	if s.c.Enrolment.Mode != policies.ModeTune || !s.c.Enrolment.Allows(ch.Knob) {
+		t.Fatalf("%+v is not allowed by %+v", ch, s.c.Enrolment)
+	}
+	if ch.Knob != runtime.KnobCPUQuota {
+		return
+	}
+	own, limited := original[ch.Knob].CPUs()
+	to, ok := ch.To.CPUs()
+	switch most := float64(n.cpus) - math.Floor(c.cfg.ReserveCPUs); {
+	case !limited || !ok:
+		t.Fatalf("%+v imposes a quota, or takes one away", ch)
+	case to < own-1e-9:
+		t.Fatalf("%+v goes below the owner's %.2f", ch, own)
+	case to > max(own, most)+0.011:
+		t.Fatalf("%+v goes above the node's %.2f", ch, most)
+	case s.c.Enrolment.CPU.Max > 0 && to > max(own, s.c.Enrolment.CPU.Max)+0.011:
+		t.Fatalf("%+v goes above the label's %.2f", ch, s.c.Enrolment.CPU.Max)
+	}
+}
+
+// TestCurveOutlivesItsContainer: another container of the same job begins with what the first
+// one's curve was, held loosely.
+func TestCurveOutlivesItsContainer(t *testing.T) {
+	n := newNode(4)
+	n.sized("first", 1.2, 10, 0.4)
+	c := started()
+	c.Remember(fingerprint.NewBook())
+	run(c, n, 90, nil)
+	if c.Profiles().Len() == 0 {
+		t.Fatalf("nothing learned: %+v", c.Responses())
+	}
+	again := newNode(4)
+	j := again.sized("second", 1.2, 10, 0.4)
+	later := started()
+	later.Remember(c.Profiles())
+	taken := false
+	run(later, again, 20, func(int, Decision) {
+		taken = taken || slices.Contains(later.containers[j.c.Key()].known.taken, "its rate by CPUs")
+	})
+	if v := shownAs(t, later, j); !taken || v.Similar == nil {
+		t.Errorf("taken over %v; shown %+v", taken, v.Similar)
+	}
+}
+
+// TestTeamsKeepTheirCounters: teams that come after the hundredth are counted together, and
+// the first ones go on.
+func TestTeamsKeepTheirCounters(t *testing.T) {
+	all := newTotals()
+	for round := range 2 {
+		for i := range 2 * maxTeams {
+			all.window(fmt.Sprintf("team%03d", i), policies.Verdict{Class: policies.ClassBalanced}, policies.Breakdown{})
+		}
+		got := map[string]float64{}
+		for _, c := range counts(all.teamVerdicts) {
+			got[c.Team] = c.Value
+		}
+		if n := float64(round + 1); got["team000"] != n || got["team099"] != n || got["(others)"] != maxTeams*n || len(got) != maxTeams+1 {
+			t.Errorf("round %d: first %v, hundredth %v, others %v, %d teams", round, got["team000"], got["team099"], got["(others)"], len(got))
+		}
+	}
+}
+
+// thousand is a node of 1,000 measured containers of which 300 want more than they have.
+func thousand() (*Controller, *node) {
+	n := newNode(128)
+	for i := range 1000 {
+		quota := 0.0
+		if i%10 < 3 {
+			quota = 0.06
+		}
+		n.addProgram(fmt.Sprint("job", i), quota, 0.1, 1e6)
+	}
+	return started(), n
+}
+
+// BenchmarkPlan1000 makes the plan of a node of 1,000 containers with 300 wants: what policies
+// are told, what they ask, what is allocated and guarded. Of a tick of a second it is so much.
+func BenchmarkPlan1000(b *testing.B) {
+	c, n := thousand()
+	var in Input
+	for range 5 { // read, and nothing lent yet
+		in = n.tick()
+		in.Frozen = "paused"
+		c.Step(in)
+	}
+	in.Frozen = ""
+	asked := 0
+	for b.Loop() {
+		var d Decision
+		clear(c.pending)
+		for _, s := range c.all {
+			s.answers = 0
+		}
+		c.balance()
+		c.propose(in, &d)
+		asked = len(d.Apply)
+	}
+	b.ReportMetric(float64(asked), "orders")
+	b.ReportMetric(100*b.Elapsed().Seconds()/float64(b.N), "%tick")
+}
+
+// BenchmarkStep1000 is a whole tick of the same node: reading, judging, planning.
+func BenchmarkStep1000(b *testing.B) {
+	c, n := thousand()
+	run(c, n, 5, nil)
+	for b.Loop() {
+		b.StopTimer()
+		in := n.tick()
+		in.Results, n.results = n.results, nil
+		b.StartTimer()
+		n.results = n.apply(c.Step(in))
+	}
+	b.ReportMetric(100*b.Elapsed().Seconds()/float64(b.N), "%tick")
+}
+
+// BenchmarkIdle1000 is a second of a node of 1,000 watched containers in each of which a
+// process sleeps: what is made of their samples, and what is shown.
+func BenchmarkIdle1000(b *testing.B) {
+	c := started()
+	at := second
+	in := func() Input {
+		in := Input{Host: probes.Host{AtNs: at, CPUs: 64, IdleNs: uint64(64 * at)}}
+		for i := range 1000 {
+			id := runtime.ID{Engine: "docker", Container: fmt.Sprintf("%012x%052x", i, i)}
+			in.Containers = append(in.Containers, Container{Container: runtime.Container{ID: id, Name: fmt.Sprint("box-", i), State: runtime.StateRunning}, Watched: true,
+				Enrolment: policies.Enrolment{Mode: policies.ModeObserve}, Now: runtime.Values{runtime.KnobCPUWeight: "1024"}})
+			tid := int32(1000 + i)
+			in.Samples = append(in.Samples, probes.Sample{Container: id.Key(),
+				Kernel: &probes.Kernel{Threads: []probes.Thread{{TID: tid, TGID: tid, PPID: 1, StartNs: 1, Comm: "sleep",
+					Ns: [probes.NumStates]uint64{probes.StateTimer: uint64(at)}}}},
+				Cgroup: &probes.Cgroup{AtNs: at, CPUUsageNs: 1000, MemoryBytes: 1 << 20, MemoryLimit: -1, HasPSI: true}})
+		}
+		return in
+	}
+	b.ReportAllocs()
+	for range b.N {
+		b.StopTimer()
+		at += second
+		next := in()
+		b.StartTimer()
+		c.Step(next)
+		var s view.Snapshot
+		c.Show(&s)
+	}
+}

@@ -1,0 +1,142 @@
+package control
+
+import (
+	"fmt"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/guard"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// results takes in what the actuator answered.
+func (c *Controller) results(in Input, d *Decision) {
+	for _, r := range in.Results {
+		switch r.Kind {
+		case ResultApply:
+			c.applied(r, d)
+		case ResultRollback:
+			c.reverted(r, d)
+			c.sightsReturned(r)
+		case ResultEnded:
+			s := c.containers[r.Key]
+			if s == nil {
+				continue
+			}
+			if t := c.trials[s.plan]; t != nil {
+				t.Abandon(r.Text)
+				c.end(t, d)
+			}
+			s.before, s.loan, s.memory = baseline{}, loan{}, memoryLoan{}
+			s.obs.ResourcesChanged(c.now())
+			s.coolNs = c.now() + int64(c.k().CoolSeconds*1e9)
+		}
+	}
+}
+
+func (c *Controller) applied(r Result, d *Decision) {
+	if o, ok := c.pending[r.Plan]; ok {
+		delete(c.pending, r.Plan)
+		c.expect(o.Order, -1)
+		c.loanAnswered(o, r)
+		return
+	}
+	if o, ok := c.unanswered[r.Plan]; ok { // its trial ended meanwhile: no change stands without a judge
+		delete(c.unanswered, r.Plan)
+		c.expect(o, -1)
+		if r.OK {
+			d.Rollback = append(d.Rollback, o)
+		}
+		return
+	}
+	t := c.trials[r.Plan]
+	if t == nil {
+		return
+	}
+	t.answers--
+	if !r.OK {
+		c.totals.plan(t.order.Policy, "failed")
+		t.Abandon("not applied: " + r.Text)
+		if s := c.containers[r.Key]; s != nil && r.Refused {
+			for _, ch := range t.order.Changes {
+				if ch.Key == r.Key {
+					s.failures.Add(ch.Knob, ch.Take, t.on[r.Key])
+				}
+			}
+		}
+		c.end(t, d)
+		return
+	}
+	c.totals.plan(t.order.Policy, "applied")
+	t.Switched(c.k(), c.now())
+	c.written(t.order)
+}
+
+// written notes that an order's containers have other resources now.
+func (c *Controller) written(o Order) {
+	for _, ch := range o.Changes {
+		c.changeTimes = append(c.changeTimes, c.now())
+		if s := c.containers[ch.Key]; s != nil {
+			s.obs.ResourcesChanged(c.now())
+		}
+	}
+	kept := c.changeTimes[:0]
+	for _, at := range c.changeTimes {
+		if c.now()-at < 60*second {
+			kept = append(kept, at)
+		}
+	}
+	c.changeTimes = kept
+}
+
+// loanAnswered notes a loan that stands, or one that could not be written.
+func (c *Controller) loanAnswered(o pendingOrder, r Result) {
+	if r.OK {
+		c.totals.plan(o.Policy, "applied")
+		for _, ch := range o.Changes {
+			if s := c.containers[ch.Key]; s != nil && ch.Knob != runtime.KnobCPUWeight { // a weight alone changes no pace of its own
+				s.obs.ResourcesChanged(c.now())
+			}
+		}
+		c.lentWritten(o)
+		return
+	}
+	c.totals.plan(o.Policy, "failed")
+	s := c.containers[o.Changes[0].Key]
+	if s == nil {
+		return
+	}
+	if !s.changed() {
+		s.before = baseline{}
+	}
+	// The engine or a law says no: later each time.
+	c.recalled(s, r.Text)
+	s.refused = guard.Rejection{Container: s.key, Gate: guard.GateFixed, Text: "not written: " + r.Text}
+}
+
+// reverted goes on with a trial whose change was taken back to be measured without it.
+func (c *Controller) reverted(r Result, d *Decision) {
+	t := c.trials[r.Plan]
+	if t == nil {
+		return
+	}
+	t.answers--
+	if !r.OK {
+		t.Abandon("could not be taken back to be measured without: " + r.Text)
+		c.end(t, d)
+		return
+	}
+	t.Switched(c.k(), c.now())
+	c.written(t.order)
+}
+
+// revert orders undone what no trial asked for, with a record.
+func (c *Controller) revert(o Order, d *Decision) {
+	d.Rollback = append(d.Rollback, o)
+	ch := o.Changes[0]
+	s := c.containers[ch.Key]
+	s.coolNs = c.now() + int64(c.k().CoolSeconds*1e9)
+	d.Records = append(d.Records, c.record(view.RecordTrial, s, func(rec *view.Record) {
+		rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To, rec.Outcome = o.Plan, o.Policy, ch.Knob, ch.From, ch.To, view.OutcomeRolledBack
+		rec.Text = fmt.Sprintf("%s reverted: %s", changesText(o.Changes), o.Why)
+	}))
+}

@@ -1,0 +1,161 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// Show fills the parts of a snapshot that the control step knows.
+func (c *Controller) Show(s *view.Snapshot) {
+	s.Node = c.node
+	c.showDevices(s)
+	s.Totals.Plans, s.Totals.Trials, s.Totals.Rejections = counts(c.totals.plans), counts(c.totals.trials), counts(c.totals.rejections)
+	s.Totals.TeamParts, s.Totals.TeamVerdicts = counts(c.totals.teamParts), counts(c.totals.teamVerdicts)
+	s.Totals.LentSeconds = c.lentSeconds
+	order := make([]int, len(c.all))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(c.all[a].c.Name, c.all[b].c.Name), cmp.Compare(c.all[a].key, c.all[b].key))
+	})
+	s.Containers = make([]view.Container, 0, len(c.all))
+	for _, i := range order {
+		s.Containers = append(s.Containers, c.show(i))
+	}
+}
+
+func (c *Controller) show(i int) view.Container {
+	s, k := c.all[i], c.k()
+	r := &s.obs.Latest
+	v := view.Container{
+		Key: s.key, ID: s.c.ID.Container, Engine: s.c.ID.Engine, Name: s.c.Name, Image: s.c.Image, State: s.c.State, GPUs: s.c.GPUs,
+		Watched: s.c.Watched, Enrolment: s.c.Enrolment, WhyNot: s.refused.Text, Gate: string(s.refused.Gate), Value: s.refused.Value, Threshold: s.refused.Threshold,
+		Tuning: string(s.state), Loan: c.showLoan(s), Breakdown: r.Breakdown, Verdict: s.latest(), Cost: r.Cost, Aggregated: r.Aggregated,
+		Ranks: r.Ranks, UsedCPUs: s.obs.Used(), Windows: s.obs.Windows, PartNs: s.parts, MemoryUse: s.memoryUse(k), Deciders: c.whose(s),
+		Now: s.c.Now, Original: s.originals(), Yielded: s.c.Yielded, Held: s.c.Held, Owed: s.c.Owed, Preflight: s.c.Preflight,
+		Entitled: s.rights.entitled, Allocation: c.allocation(i), ByCPUs: s.learned.curve, ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
+		Advice: s.advice, Trials: slices.Clone(s.trials),
+	}
+	v.Rate, v.RateWhy = c.showRate(s)
+	c.showSimilar(s, &v)
+	if r.CostOK {
+		v.Knee = min(r.Cost.Knee(), max(c.node.CPUs, 0))
+		if s.learned.correction != 1 {
+			v.Correction = s.learned.correction
+		}
+	}
+	for _, knob := range s.c.Now.Sorted() {
+		if original, ok := s.c.Original[knob]; ok && original != s.c.Now[knob] {
+			v.Changed = append(v.Changed, knob)
+		}
+	}
+	c.showGain(s, &v)
+	if t := c.trials[s.plan]; t != nil {
+		shown := t.shown(s.key)
+		v.Trial = &shown
+	}
+	return v
+}
+
+// showRate is the rate that people see, or why there is none. Of a source of which it is not
+// confirmed that a tick is a step no rate of steps is shown.
+func (c *Controller) showRate(s *containerState) (policies.Rate, string) {
+	r := s.obs.Latest.Rate
+	samples := s.obs.Rates.Display()
+	switch {
+	case s.obs.Rates.Why != "":
+		return policies.Rate{}, s.obs.Rates.Why
+	case len(samples) == 0 && r.PerSecond <= 0:
+		return policies.Rate{}, "its steps are not counted"
+	case len(samples) == 0 || s.obs.Rates.Source != r.Source:
+		return r, ""
+	}
+	r.PerSecond, r.Ticks = observe.MeanRate(samples), 0
+	for _, x := range samples {
+		from, to := x.Span()
+		r.Ticks += x.Rate * float64(to-from) / 1e9
+	}
+	r.FromNs, _ = samples[0].Span()
+	_, r.ToNs = samples[len(samples)-1].Span()
+	return r, ""
+}
+
+// showGain tells what became of a container since trimtab's first change: by its counted
+// rate, else by its relative witnesses, else by the CPU that it uses. A reading that is missing
+// is missing, never zero.
+func (c *Controller) showGain(s *containerState, v *view.Container) {
+	b := s.before
+	if len(v.Changed) == 0 || b.atNs == 0 {
+		return
+	}
+	v.Baseline = b.rate
+	switch now := s.obs.Rates.Now(); {
+	case b.rate > 0 && b.source == s.obs.Rates.Source && now > 0 && v.RateWhy == "":
+		v.Gain, v.HasGain = v.Rate.PerSecond/b.rate-1, true
+	case s.obs.Rates.Source == "" || v.RateWhy != "":
+		v.Work = s.work(c.k())
+	}
+}
+
+// work is what relative witnesses, or the use of CPU, say of a container since its first change.
+func (s *containerState) work(k *policies.Constants) *view.Work {
+	b := s.before
+	w := &view.Work{}
+	if b.cpus > 0 {
+		w.CPUs = s.obs.Used() / b.cpus
+	}
+	if sound := s.obs.Work.Sound(k, b.fromNs); len(sound) > 0 {
+		all := s.obs.Work.Series(sound, s.obs.Work.Level(b.fromNs), b.fromNs)
+		before, after := between(all, b.fromNs, b.atNs), all[max(0, len(all)-int(k.SettleReadings)):]
+		if x := observe.MeanRate(before); x > 0 && float64(len(before)) >= k.TrialBlock {
+			w.Ratio, w.By = observe.MeanRate(after)/x, observe.Names(sound)
+		}
+	}
+	return w
+}
+
+// allocation is a container's part in the plan of the node.
+func (c *Controller) allocation(i int) *view.Allocation {
+	s := c.all[i]
+	if i >= len(c.grants) || !s.c.Watched || s.c.Enrolment.Mode != policies.ModeTune {
+		return nil
+	}
+	p, g := c.parties[i], c.grants[i]
+	need := p.Demand
+	if g.Quota > 0 {
+		need = min(need, g.Quota)
+	}
+	a := &view.Allocation{Need: need, CPUs: min(need, g.Obtainable)}
+	if curve := s.learned.curve; curve.Known() {
+		rate, _, _ := curve.At(a.CPUs)
+		a.Rate = rate / curve.Best()
+	}
+	switch {
+	case !p.Active:
+		a.Why = "it uses next to no CPU"
+	case g.Quota > p.OwnQuota && p.OwnQuota > 0:
+		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and was lent %.2f that nobody used", g.Right, g.Quota-p.OwnQuota)
+	case need <= g.Right:
+		a.Why = fmt.Sprintf("it can use %.2f of the %.2f CPUs it is entitled to; the rest is left to others", need, g.Right)
+	default:
+		a.Why = fmt.Sprintf("it can use %.2f CPUs and is entitled to %.2f", need, g.Right)
+	}
+	return a
+}
+
+// noteLent counts the CPU time that containers used above their owners' quotas.
+func (c *Controller) noteLent() {
+	for _, s := range c.all {
+		own, now := s.quotas()
+		if n := len(s.obs.Uses); own > 0 && now > own && n > 0 && s.obs.Uses[n-1].EndNs == c.now() {
+			u := s.obs.Uses[n-1]
+			c.lentSeconds += max(0, u.CPUs-own) * float64(u.EndNs-u.StartNs) / 1e9
+		}
+	}
+}

@@ -1,0 +1,450 @@
+package control
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/allocate"
+	"github.com/trimtab/trimtab/tuner/model"
+	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/trial"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// openTrial is a plan from its order to its outcome.
+type openTrial struct {
+	*trial.Trial
+	order   Order
+	view    view.Trial
+	answers int // orders that the actuator has not answered
+	// by is what each receiver's progress is read from, and references its level before.
+	by         map[string]progress
+	references map[string]float64
+	on         map[string]trial.Conditions // by container: what its change depended on
+	surround   surroundings
+	from       []uint64 // known jobs that the plan was taken from
+}
+
+// surroundings are what a trial's rates depend on besides its plan.
+type surroundings struct {
+	room  float64 // CPUs that all others together do not want
+	own   float64 // CPUs used by the plan's containers
+	steal float64 // share of the machine's CPU time that its hypervisor took
+}
+
+func (c *Controller) surroundings(o Order) surroundings {
+	s := surroundings{room: c.node.CPUs - c.node.HostCPUs, steal: c.stolen.usual}
+	for i, x := range c.all {
+		if o.touches(x.key) {
+			s.own += x.obs.Used()
+		} else {
+			s.room -= c.parties[i].Wants
+		}
+	}
+	s.room = max(0, s.room)
+	return s
+}
+
+// void says what changed around a plan by more than the effect that is sought; "" if nothing
+// did. A trial that goes back and forth bears what comes and goes; this is for what does not.
+// Who is pushed aside by the plan wants as much as before, and makes no room.
+func (s surroundings) void(k *policies.Constants, now surroundings) string {
+	switch room := now.room - s.room; {
+	case math.Abs(now.steal-s.steal) > k.MaxSteal:
+		return fmt.Sprintf("the hypervisor takes %.0f %% of the machine's CPU time, %.0f before", 100*now.steal, 100*s.steal)
+	case s.room < s.own && room > k.Moved*max(s.own, now.own):
+		return fmt.Sprintf("others made room for %.2f CPUs meanwhile", room)
+	}
+	return ""
+}
+
+// receivers are the containers that a plan gives to, or all where it only takes.
+func (t *openTrial) receivers() (keys []string) {
+	for _, taking := range []bool{false, true} {
+		for _, ch := range t.order.Changes {
+			if ch.Take == taking && ch.Knob != runtime.KnobMemorySwap && !slices.Contains(keys, ch.Key) {
+				keys = append(keys, ch.Key)
+			}
+		}
+		if len(keys) > 0 {
+			return keys
+		}
+	}
+	return keys
+}
+
+// open begins a trial for an order that goes to the actuator now.
+func (c *Controller) open(o Order) *openTrial {
+	t := &openTrial{order: o, answers: 1, by: map[string]progress{}, references: map[string]float64{}, on: map[string]trial.Conditions{}, surround: c.surroundings(o)}
+	first := o.Changes[0]
+	from := int64(0)
+	for _, key := range t.receivers() {
+		from = max(from, c.baselineFrom(c.containers[key]))
+	}
+	for _, key := range t.receivers() {
+		s := c.containers[key]
+		t.by[key] = s.progressSince(c.k(), from)
+		t.references[key] = observe.MeanRate(t.by[key].samples(s, from))
+	}
+	for _, ch := range o.Changes {
+		s := c.containers[ch.Key]
+		t.on[ch.Key] = c.conditions(s, ch.Knob, ch.From)
+		s.plan = o.Plan
+		s.on(EventOpened)
+		c.noteBefore(s)
+	}
+	t.Trial = trial.New(c.criterion(first), c.now(), c.samplesOf(t, from))
+	s := c.containers[first.Key]
+	t.from = slices.Clone(s.known.from)
+	t.view = view.Trial{Plan: o.Plan, Policy: o.Policy, Changes: o.Changes, StartedUnixNs: c.last.UnixNs, Outcome: view.OutcomeOpen, Before: s.obs.Rates.Now(), Predicted: first.RateAfter}
+	if len(t.on) > 1 {
+		t.view.Together = len(t.on)
+	}
+	c.trials[o.Plan] = t
+	return t
+}
+
+// criterion is what judges a change.
+func (c *Controller) criterion(ch policies.Change) trial.Criterion {
+	s := c.containers[ch.Key]
+	by := s.progressSince(c.k(), c.baselineFrom(s))
+	switch {
+	case ch.Criterion == policies.CriterionNoHarm:
+		return trial.NoHarm{Seen: ch.Take}
+	case by.source == "" && ch.Knob == runtime.KnobCPUQuota && !ch.Take:
+		lost, _ := s.obs.Throttled()
+		return trial.Use{Lost: lost, CPUs: s.obs.Used(), Expected: min(Quantity(ch.To), s.obs.Used()*(1+ch.Gain)) - s.obs.Used()}
+	}
+	return trial.Progress{Decrease: ch.Take}
+}
+
+// samplesOf is the progress of a plan's receivers together since an instant: the mean of their
+// rates, each over its own level before.
+func (c *Controller) samplesOf(t *openTrial, fromNs int64) []observe.RateSample {
+	keys := t.receivers()
+	var series [][]observe.RateSample
+	for _, key := range keys {
+		s := c.containers[key]
+		if s == nil || t.references[key] <= 0 {
+			return nil
+		}
+		samples := t.by[key].samples(s, fromNs)
+		over := make([]observe.RateSample, len(samples))
+		for i, r := range samples {
+			r.Rate /= t.references[key]
+			over[i] = r
+		}
+		series = append(series, over)
+	}
+	return trial.Together(series)
+}
+
+// conditions are what a change of a knob depends on now.
+func (c *Controller) conditions(s *containerState, k runtime.Knob, value runtime.Value) trial.Conditions {
+	switch k.Family() {
+	case "memory":
+		return memoryConditions(s.memoryUse(c.k()), value)
+	case "gpu":
+		return trial.Conditions{Value: value}
+	}
+	on := trial.Conditions{Value: value, Cause: s.latest().Cause}
+	on.Need, on.Others = s.obs.Latest.Cost.Knee(), c.node.CPUs+c.node.OtherCPUs+c.node.HostCPUs
+	return on
+}
+
+// memoryConditions are what a change of a memory limit depends on. What others hold decides how
+// much there is, and not whether more helps.
+func memoryConditions(m policies.MemoryUse, limit runtime.Value) trial.Conditions {
+	return trial.Conditions{Value: limit, Need: m.Held + m.Reread}
+}
+
+// stepTrials judges each open trial.
+func (c *Controller) stepTrials(in Input, d *Decision) {
+	k := c.k()
+	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
+		t := c.trials[plan]
+		if in.Frozen != "" { // nothing is judged but harm, and the time does not count
+			t.FrozenNs += c.tickNs
+			if why := c.harm(t); why != "" && t.SinceNs > 0 {
+				t.Result = trial.Result{Outcome: trial.Worse, Why: why}
+				c.end(t, d)
+			}
+			continue
+		}
+		if why := c.disturbed(t); why != "" {
+			t.Abandon(why)
+			c.end(t, d)
+			continue
+		}
+		if t.SinceNs == 0 {
+			continue
+		}
+		s := c.containers[t.order.Changes[0].Key]
+		e := trial.Evidence{NowNs: c.now(), Samples: c.samplesOf(t, t.SinceNs), CPUs: s.obs.Used(), Harm: c.harm(t)}
+		e.Lost, _ = s.obs.Throttled()
+		if t.With() {
+			t.view.After = s.obs.Rates.Now()
+		}
+		action := t.Step(k, e)
+		if t.Result.Ratio > 0 {
+			t.view.Ratio, t.view.Low, t.view.High = t.Result.Ratio, t.Result.Low, t.Result.High
+		}
+		switch action {
+		case trial.Switch:
+			c.switchTo(t, d)
+		case trial.End:
+			c.end(t, d)
+		}
+	}
+}
+
+// disturbed says what voids a trial; "" if nothing does.
+func (c *Controller) disturbed(t *openTrial) string {
+	for _, ch := range t.order.Changes {
+		s := c.containers[ch.Key]
+		switch {
+		case s == nil:
+			return "the container ended"
+		case s.c.Held:
+			return "restored and held by hand"
+		case t.by[ch.Key].source != "" && t.by[ch.Key].sound == nil && s.obs.Rates.Source != t.by[ch.Key].source:
+			return "its steps are counted another way now"
+		case t.order.OfSight() && t.SinceNs > 0 && s.notOurs() != "":
+			return s.notOurs()
+		}
+	}
+	return t.surround.void(c.k(), c.surroundings(t.order))
+}
+
+// harm says who is short of what is theirs under a plan; "" if nobody is.
+func (c *Controller) harm(t *openTrial) string {
+	if !t.With() || c.now()-t.SinceNs < second {
+		return ""
+	}
+	if t.order.OfSight() {
+		if ch := t.order.Changes[0]; ch.Take {
+			return c.missed(c.containers[ch.Key])
+		}
+		return ""
+	}
+	for i, s := range c.all {
+		if p := c.parties[i]; !t.givesTo(s.key) && allocate.Short(c.k(), p, s.rights.entitled) > 0 {
+			return fmt.Sprintf("%s gets %.2f of the %.2f CPUs it has a right to", s.c.Name, p.Used, s.rights.entitled)
+		}
+	}
+	return ""
+}
+
+func (t *openTrial) givesTo(key string) bool {
+	return slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Key == key && !ch.Take })
+}
+
+// switchTo orders what a trial's next block needs.
+func (c *Controller) switchTo(t *openTrial, d *Decision) {
+	t.answers++
+	if t.With() {
+		d.Apply = append(d.Apply, t.order)
+		return
+	}
+	d.Rollback = append(d.Rollback, t.order)
+}
+
+// end closes a trial: what did not prove itself goes back.
+func (c *Controller) end(t *openTrial, d *Decision) {
+	delete(c.trials, t.order.Plan)
+	if t.answers > 0 && t.SinceNs == 0 {
+		c.unanswered[t.order.Plan] = t.order
+		c.expect(t.order, 1)
+	}
+	outcome, stands := t.Result.Outcome, c.harmless(t)
+	if outcome != trial.Better && !stands && t.With() && t.SinceNs > 0 {
+		d.Rollback = append(d.Rollback, t.order)
+	}
+	if t.view.Outcome = viewOutcome(outcome); stands {
+		t.view.Outcome = view.OutcomeUnproven
+		c.containers[t.order.Changes[0].Key].unproven = &t.order
+	}
+	t.view.EndedUnixNs, t.view.Why = c.last.UnixNs, t.Result.Why
+	c.totals.trial(t.order.Policy, t.view.Outcome)
+	c.profileJudged(t)
+	for _, key := range slices.Sorted(maps.Keys(t.on)) {
+		if s := c.containers[key]; s != nil {
+			c.ended(t, s, outcome)
+			c.tellTrial(t, s, d)
+		}
+	}
+}
+
+// harmless: a trial that was not told may leave its change, since it only gives, nobody waits
+// for what it gives, and the host does not ask for a proof.
+func (c *Controller) harmless(t *openTrial) bool {
+	if t.Result.Outcome != trial.NotTold || !t.With() || t.SinceNs == 0 || t.order.OfSight() {
+		return false
+	}
+	for _, ch := range t.order.Changes {
+		s := c.containers[ch.Key]
+		if s == nil || ch.Take || s.c.Enrolment.Loans == policies.LoansProven && ch.Knob != runtime.KnobCPUWeight {
+			return false
+		}
+		if ch.Knob.Family() == "memory" && c.node.MemoryFree < 0 {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(c.all, func(s *containerState) bool { return !t.order.touches(s.key) && s.waits() >= c.k().WaitMore })
+}
+
+// proven is a container's quota that a trial proved, or is about to; 0: none.
+func (c *Controller) proven(s *containerState) float64 {
+	if t := c.trials[s.plan]; t != nil {
+		if ch, ok := t.change(s.key); ok && ch.Knob == runtime.KnobCPUQuota && !ch.Take {
+			return Quantity(ch.To)
+		}
+	}
+	return s.loan.proven
+}
+
+// askAgain reverts what stands without a proof once its container may be tried again.
+func (c *Controller) askAgain(d *Decision) {
+	for _, s := range c.all {
+		switch o := s.unproven; {
+		case o == nil:
+		case s.c.Held || s.plan != "" || !stands(s, o):
+			s.unproven = nil
+		case c.now() >= s.coolNs && !s.c.Busy && !d.reverts(s.key):
+			s.unproven = nil
+			again := *o
+			again.Why = "it was not told whether it helps: it is asked again"
+			c.revert(again, d)
+			s.coolNs = c.now() + int64(c.k().TrialBaseline*1e9)
+		}
+	}
+}
+
+// stands reports whether an order's changes of a container stand.
+func stands(s *containerState, o *Order) bool {
+	return !slices.ContainsFunc(o.Changes, func(ch policies.Change) bool { return ch.Key == s.key && !ch.Knob.Same(ch.To, s.c.Now[ch.Knob]) })
+}
+
+// ended notes on one container how its trial ended.
+func (c *Controller) ended(t *openTrial, s *containerState, outcome trial.Outcome) {
+	k := c.k()
+	s.plan = ""
+	s.on(EventJudged)
+	wait := k.CoolSeconds
+	if frozenByWrites(s.c.Cgroup) {
+		wait *= 3 // each write stops it for a moment
+	}
+	switch outcome {
+	case trial.Better:
+		s.retries = 0
+		if ch, ok := t.change(s.key); ok && ch.Knob == runtime.KnobCPUQuota && !ch.Take {
+			s.loan.proven = Quantity(ch.To)
+		}
+		if ch, ok := t.change(s.key); ok && ch.Knob.Family() == "cpu" && len(t.on) == 1 && t.view.After > 0 {
+			s.learned.correction = model.Correct(s.learned.correction, ch.RateAfter, t.view.After)
+		}
+		if t.order.OfSight() && t.order.Changes[0].Take {
+			s.gpu.hide = &keptHide{since: c.now(), before: t.Blocks[0].Samples, reference: t.references[s.key], by: t.by[s.key], on: t.on[s.key]}
+		}
+	case trial.Worse:
+		for _, ch := range t.order.Changes {
+			if ch.Key == s.key {
+				s.failures.Add(ch.Knob, ch.Take, t.on[s.key])
+			}
+		}
+	default: // it may be tried again, later each time
+		wait *= math.Pow(2, float64(min(s.retries, int(k.BackOffMax))))
+		s.retries++
+	}
+	s.coolNs = c.now() + int64(wait*1e9)
+}
+
+func (t *openTrial) change(key string) (policies.Change, bool) {
+	for _, ch := range t.order.Changes {
+		if ch.Key == key {
+			return ch, true
+		}
+	}
+	return policies.Change{}, false
+}
+
+func viewOutcome(o trial.Outcome) view.Outcome {
+	switch o {
+	case trial.Better:
+		return view.OutcomeKept
+	case trial.Worse:
+		return view.OutcomeRolledBack
+	case trial.NotTold:
+		return view.OutcomeInconclusive
+	}
+	return view.OutcomeAborted
+}
+
+// shown is the trial as one of its containers sees it.
+func (t *openTrial) shown(key string) view.Trial {
+	v := t.view
+	if v.Together > 0 {
+		v.Changes = slices.DeleteFunc(slices.Clone(v.Changes), func(ch policies.Change) bool { return ch.Key != key })
+		if ch, ok := t.change(key); ok {
+			v.Predicted = ch.RateAfter
+		}
+	}
+	return v
+}
+
+const keepTrials = 10
+
+func (c *Controller) tellTrial(t *openTrial, s *containerState, d *Decision) {
+	v := t.shown(s.key)
+	s.trials = append([]view.Trial{v}, s.trials[:min(len(s.trials), keepTrials-1)]...)
+	d.Records = append(d.Records, c.record(view.RecordTrial, s, func(rec *view.Record) {
+		first := v.Changes[0]
+		rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To = t.order.Plan, t.order.Policy, first.Knob, first.From, first.To
+		rec.Outcome, rec.Before, rec.After, rec.Low, rec.High = v.Outcome, v.Before, v.After, v.Low, v.High
+		if v.Ratio > 0 {
+			rec.Gain = v.Ratio - 1
+		}
+		rec.Text = trialText(v)
+	}))
+}
+
+func trialText(t view.Trial) string {
+	what := changesText(t.Changes)
+	switch t.Outcome {
+	case view.OutcomeKept:
+		return fmt.Sprintf("%s kept: %s", what, t.Why)
+	case view.OutcomeRolledBack:
+		return fmt.Sprintf("%s reverted: %s", what, t.Why)
+	case view.OutcomeUnproven:
+		return fmt.Sprintf("%s stands, not told, and nobody lacks it: %s", what, t.Why)
+	case view.OutcomeInconclusive:
+		return fmt.Sprintf("%s reverted, not told: %s", what, t.Why)
+	}
+	return fmt.Sprintf("%s: the trial is void: %s", what, t.Why)
+}
+
+// changesText names what a plan of one container gave or took; what only goes with a knob, as
+// v1's swap with the limit, is not named beside it.
+func changesText(changes []policies.Change) string {
+	text := changes[0].Knob.Text(changes[0].From, changes[0].To)
+	for _, ch := range changes[1:] {
+		if ch.Knob != runtime.KnobMemorySwap {
+			text += " with " + ch.Knob.Text(ch.From, ch.To)
+		}
+	}
+	return text
+}
+
+// Open returns the orders whose trials are open, sorted by plan: what of them stands, or is
+// about to, has not been proved.
+func (c *Controller) Open() []Order {
+	var out []Order
+	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
+		out = append(out, c.trials[plan].order)
+	}
+	return out
+}

@@ -1,0 +1,337 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// sized adds a job whose knee and rate are given: most of a step is device, and as many loaders
+// work as it takes.
+func (n *node) sized(name string, knee, rate, quota float64) *simJob {
+	j := n.addJob(name, quota, tune())
+	step := 1 / rate
+	j.trainerCPU, j.device = 0.3*step, 0.7*step
+	j.loaderCPU = max(0.01*step, knee*step-j.trainerCPU)
+	for j.loaderCPU/float64(j.loaders) > 0.9*step {
+		last := j.threads[len(j.threads)-1]
+		last.TID, last.TGID = last.TID+1, last.TGID+1
+		last.StartNs++
+		j.threads = append(j.threads, last)
+		j.loaders++
+	}
+	return j
+}
+
+// floored is a job that its owner promised 1.2 of two CPUs, beside four neighbours of the same weight.
+func floored() (*node, *simJob, []*simJob) {
+	n := newNode(2)
+	j := n.sized("train", 1.2, 10, 0)
+	j.c.Enrolment.CPU.Min = 1.2
+	var others []*simJob
+	for i := range 4 {
+		others = append(others, n.addSpinner(fmt.Sprint("other", i), 1))
+	}
+	return n, j, others
+}
+
+// changesOf is how often a knob of a job was written, reverts included.
+func changesOf(d Decision, j *simJob, k runtime.Knob) (n int) {
+	for _, o := range slices.Concat(d.Apply, d.Rollback) {
+		for _, ch := range o.Changes {
+			if ch.Key == j.c.Key() && ch.Knob == k {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func TestWeightIsTriedAndKept(t *testing.T) {
+	n, j, _ := floored()
+	c := started()
+	records := run(c, n, 90, nil)
+	if got := outcomes(records); len(got) == 0 || got[0] != view.OutcomeKept {
+		t.Fatalf("trials %v: %+v; %s", got, records, shownAs(t, c, j).WhyNot)
+	}
+	if j.weight() <= 1024 || j.lastCPUsUsed < 0.9 {
+		t.Errorf("weight %.0f, %.2f CPUs", j.weight(), j.lastCPUsUsed)
+	}
+	v := shownAs(t, c, j)
+	first := v.Trials[len(v.Trials)-1]
+	if first.Low <= 1 || first.Ratio < 1.5 || !strings.Contains(first.Why, "%") || first.Policy != "knee" {
+		t.Errorf("%+v", first)
+	}
+	if v.Tuning != string(StateSettled) {
+		t.Errorf("state %s", v.Tuning)
+	}
+}
+
+// TestWhatDoesNotHelpIsRevertedAndRemembered: on a kernel that ignores weights nothing is kept,
+// and what failed is not tried again and again.
+func TestWhatDoesNotHelpIsRevertedAndRemembered(t *testing.T) {
+	n, j, _ := floored()
+	n.weighted = false
+	c := started()
+	writes := 0
+	records := run(c, n, 600, func(_ int, d Decision) { writes += changesOf(d, j, runtime.KnobCPUWeight) })
+	got := outcomes(records)
+	if len(got) == 0 || slices.Contains(got, view.OutcomeKept) {
+		t.Fatalf("trials %v: %+v", got, records)
+	}
+	if j.weight() != 1024 {
+		t.Errorf("weight %.0f stands without a proof", j.weight())
+	}
+	if writes > 24 {
+		t.Errorf("%d writes in ten minutes", writes)
+	}
+}
+
+// TestNotToldStandsWhereNobodyLacksIt: of a job whose rate is far too noisy to tell, a weight
+// that takes from nobody stands, and is asked again; one that others lack goes back.
+func TestNotToldStandsWhereNobodyLacksIt(t *testing.T) {
+	for _, lacked := range []bool{false, true} {
+		n := newNode(2)
+		n.weighted = false
+		j := n.sized("train", 1.6, 10, 0)
+		j.c.Enrolment.CPU.Min = 1.6
+		for i := range 4 {
+			n.addSpinner(fmt.Sprint("other", i), 1).noPSI = !lacked // nobody waits
+		}
+		c := started()
+		standing, back := 0, 0
+		cost := j.loaderCPU
+		got := outcomes(run(c, n, 300, func(i int, d Decision) {
+			j.loaderCPU = cost * []float64{1, 1.3, 0.8, 1.6, 0.7, 1.2, 0.9}[i*i%7]
+			if j.weight() > 1024 && len(c.trials) == 0 {
+				standing++
+			}
+			back += len(d.Rollback)
+		}))
+		told := slices.Contains(got, view.OutcomeUnproven)
+		if !lacked && (!told || standing < 20 || back == 0) || lacked && (told || standing > 2) {
+			t.Errorf("others lack it %v: trials %v; stood unproven for %d s, reverted %d times", lacked, got, standing, back)
+		}
+	}
+}
+
+// TestOthersThatMakeRoomVoidATrial: the gain is not the plan's.
+func TestOthersThatMakeRoomVoidATrial(t *testing.T) {
+	n, j, others := floored()
+	n.weighted = false
+	c := started()
+	left, back := false, false
+	records := run(c, n, 60, func(_ int, d Decision) {
+		back = back || len(d.Rollback) > 0 && len(d.Rollback[0].Changes) == 1 && d.Rollback[0].Changes[0].From == "1024"
+		if changesOf(d, j, runtime.KnobCPUWeight) > 0 && !left {
+			left = true
+			for _, o := range others[1:] {
+				o.spin = 0.01
+			}
+		}
+	})
+	if !left {
+		t.Fatal("no trial")
+	}
+	for _, r := range records {
+		if r.Kind == view.RecordTrial && r.Outcome == view.OutcomeKept {
+			t.Errorf("kept on others' account: %s", r.Text)
+		}
+	}
+	if got := outcomes(records); len(got) == 0 || got[0] != view.OutcomeAborted {
+		t.Errorf("trials %v, want the first void: %+v", got, records)
+	}
+	if !back {
+		t.Error("what was not judged stands")
+	}
+}
+
+// TestTrialsThatEndOtherwise: nothing stands without a judge, and nobody is blamed.
+func TestTrialsThatEndOtherwise(t *testing.T) {
+	for name, c := range map[string]struct {
+		during func(n *node, j *simJob)
+		says   string
+	}{
+		"its owner sets a quota": {func(_ *node, j *simJob) {
+			j.c.Now = j.c.Now.Clone()
+			j.c.Now[runtime.KnobCPUQuota] = "180000 100000"
+		}, "somebody else set its cpu.quota"},
+		"it is restored by hand": {func(n *node, j *simJob) {
+			j.c.Now = j.c.Now.Clone()
+			j.c.Now[runtime.KnobCPUWeight], j.c.Original, j.c.Held = "1024", nil, true
+			n.results = append(n.results, Result{Kind: ResultEnded, Key: j.c.Key(), OK: true, Text: "restored by hand"})
+		}, "restored by hand"},
+		"the engine refuses": {func(n *node, j *simJob) {
+			now := j.c.Now.Clone()
+			now[runtime.KnobCPUWeight], j.c.Original = "1024", nil
+			j.c.Now = now
+			for i := range n.results {
+				n.results[i].OK, n.results[i].Refused, n.results[i].Key, n.results[i].Text = false, true, j.c.Key(), "read-only file system"
+			}
+		}, "not applied: read-only file system"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, j, _ := floored()
+			ctl := started()
+			at := -1
+			records := run(ctl, n, 25, func(i int, d Decision) {
+				if at < 0 && changesOf(d, j, runtime.KnobCPUWeight) > 0 {
+					at = i
+					c.during(n, j)
+				}
+				if i == at+3 && at >= 0 && j.weight() != 1024 && len(ctl.trials) == 0 {
+					t.Errorf("weight %.0f stands without a judge", j.weight())
+				}
+			})
+			if got := outcomes(records); at < 0 || len(got) == 0 || got[0] != view.OutcomeAborted {
+				t.Fatalf("trials %v: %+v", got, records)
+			}
+			found := false
+			for _, r := range records {
+				found = found || r.Kind == view.RecordTrial && strings.Contains(r.Text, c.says)
+			}
+			if !found {
+				t.Errorf("nobody says %q: %+v", c.says, records)
+			}
+		})
+	}
+}
+
+func TestContainerThatEndsInATrial(t *testing.T) {
+	n, j, _ := floored()
+	c := started()
+	gone := false
+	run(c, n, 60, func(_ int, d Decision) {
+		if !gone && changesOf(d, j, runtime.KnobCPUWeight) > 0 {
+			gone = true
+			n.jobs = slices.DeleteFunc(n.jobs, func(o *simJob) bool { return o == j })
+		}
+	})
+	if !gone || len(c.trials) != 0 || len(c.containers) != 4 {
+		t.Errorf("gone %v; %d trials and %d containers left", gone, len(c.trials), len(c.containers))
+	}
+}
+
+// TestPausedTrialWaits: while all is frozen nothing is judged, and the time does not count.
+func TestPausedTrialWaits(t *testing.T) {
+	n, j, _ := floored()
+	c := started()
+	opened, frozen := -1, 0
+	for i := range 160 {
+		in := n.tick()
+		in.Results, n.results = n.results, nil
+		if opened >= 0 && i > opened+2 && frozen < 60 {
+			in.Frozen = "paused"
+			frozen++
+		}
+		d := c.Step(in)
+		if in.Frozen != "" && len(d.Apply)+len(d.Rollback) > 0 {
+			t.Fatalf("written while paused: %+v", d)
+		}
+		if opened < 0 && changesOf(d, j, runtime.KnobCPUWeight) > 0 {
+			opened = i
+		}
+		n.results = n.apply(d)
+	}
+	if v := shownAs(t, c, j); len(v.Trials) == 0 || v.Trials[len(v.Trials)-1].Outcome != view.OutcomeKept {
+		t.Errorf("after the pause: %+v", v.Trials)
+	}
+}
+
+// TestSurplusGoesWhereItPays: without quotas, weights are dealt to the jobs that make the most
+// of what a donor leaves, and nobody falls below its right. When the donor wakes, they go back.
+func TestSurplusGoesWhereItPays(t *testing.T) {
+	n := newNode(4)
+	big1, big2 := n.sized("big1", 3.9, 10, 0), n.sized("big2", 3.9, 10, 0)
+	small1, small2 := n.sized("small1", 1.3, 10, 0), n.sized("small2", 1.3, 10, 0)
+	donor := n.sized("donor", 0.1, 10, 0)
+	n.sized("donor2", 0.1, 10, 0)
+	c := started()
+	var before float64
+	records := run(c, n, 150, func(i int, _ Decision) {
+		if i == 5 {
+			before = small1.lastCPUsUsed
+		}
+	})
+	if !slices.Contains(outcomes(records), view.OutcomeKept) || small1.lastCPUsUsed+small2.lastCPUsUsed < 2.2*before {
+		t.Fatalf("small jobs: %.2f CPUs before, %.2f and %.2f after; %+v", before, small1.lastCPUsUsed, small2.lastCPUsUsed, records)
+	}
+	for _, j := range []*simJob{big1, big2} {
+		if j.lastCPUsUsed < 0.66*0.97 {
+			t.Errorf("%s is left with %.2f of the 0.67 CPUs it has a right to", j.c.Name, j.lastCPUsUsed)
+		}
+	}
+	donor.trainerCPU, donor.loaderCPU = 10*donor.trainerCPU, 200*donor.loaderCPU
+	low := 0
+	run(c, n, 60, func(int, Decision) {
+		if big1.lastCPUsUsed < 0.66*0.96 {
+			low++
+		}
+	})
+	if low > 8 {
+		t.Errorf("big1 was below its right for %d of 60 s", low)
+	}
+}
+
+// TestRampAdmitsTheFirst: as many containers are changed as may be, and no more.
+func TestRampAdmitsTheFirst(t *testing.T) {
+	n := newNode(8)
+	for i := range 4 {
+		n.addProgram(fmt.Sprint("job", i), 0.4, 2, 1e6)
+	}
+	cfg := Defaults()
+	cfg.Ramp = 2
+	c := New(cfg, builtin, "t")
+	run(c, n, 60, func(i int, _ Decision) {
+		changed := 0
+		for _, j := range n.jobs {
+			if len(j.c.Original) > 0 {
+				changed++
+			}
+		}
+		if changed > 2 {
+			t.Fatalf("tick %d: %d are changed", i, changed)
+		}
+	})
+	for _, j := range n.jobs {
+		if v := shownAs(t, c, j); len(j.c.Original) == 0 && !strings.Contains(v.WhyNot, "ramp") {
+			t.Errorf("%s waits, and is told: %s", j.c.Name, v.WhyNot)
+		}
+	}
+}
+
+// TestQueriesChangeNothing: whoever looks, and how often, decides nothing.
+func TestQueriesChangeNothing(t *testing.T) {
+	told := func(look bool) (out []string) {
+		n, _, _ := floored()
+		n.addJob("starved", 0.2, tune())
+		c := started()
+		run(c, n, 120, func(i int, d Decision) {
+			for _, o := range slices.Concat(d.Apply, d.Rollback) {
+				out = append(out, fmt.Sprint(i, o))
+			}
+			for _, r := range d.Records {
+				out = append(out, fmt.Sprint(i, r))
+			}
+			if look {
+				for range 3 {
+					var s view.Snapshot
+					c.Show(&s)
+					c.Responses()
+					c.UsedCPUs()
+					c.Open()
+					c.TookMemory()
+				}
+			}
+		})
+		return out
+	}
+	a, b := told(false), told(true)
+	if !slices.Equal(a, b) || len(a) == 0 {
+		t.Errorf("%d decisions, and %d where somebody looked", len(a), len(b))
+	}
+}

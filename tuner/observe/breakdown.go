@@ -1,0 +1,343 @@
+package observe
+
+import (
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+)
+
+// parts is time by part, ns.
+type parts [policies.NumParts]float64
+
+func (p *parts) add(q parts, scale float64) {
+	for i := range p {
+		p[i] += q[i] * scale
+	}
+}
+
+func (p parts) sum() float64 {
+	var s float64
+	for _, v := range p {
+		s += v
+	}
+	return s
+}
+
+// move takes up to ns out of some parts, in their order, into another.
+func (p *parts) move(ns float64, to policies.Part, from ...policies.Part) {
+	for _, f := range from {
+		moved := max(0, min(ns, p[f]))
+		p[f] -= moved
+		p[to] += moved
+		ns -= moved
+	}
+}
+
+// loaderWork is what a rank's loaders did while they worked or wanted to.
+type loaderWork struct {
+	parts  parts   // busy time by part
+	wallNs float64 // of all loader threads
+	runNs  float64
+	ownNs  float64 // busy time less runnable and throttled: what a batch costs with CPU in plenty
+	robbed robbed
+}
+
+// robbed is how much longer reads kept threads than these slept for them, per ns slept.
+// A disk that a hypervisor serves takes the time out of its guest's CPU: the thread that
+// asked seems to run all along, and what it did not sleep is in the machine's stolen time.
+// Beside 25 % of it a trainer ran for 72 % of its time and slept for the disk 15, where it
+// was 37 and 43 before, and its reads took as long as ever [measured].
+type robbed float64
+
+// maxRobbed bounds it: (43 - 15) / 15 were measured where 25 % of the CPU time was stolen.
+// Reads that a disk does ahead take long in sum, and hardly anybody sleeps for them.
+const maxRobbed = 3
+
+// robbedReads is how much it may be: by what was stolen while the container's threads ran,
+// taken to be even over all that ran on the machine; by how long its reads took beyond
+// what anybody slept for them; and, for each thread, by what it ran.
+func robbedReads(w *Window) robbed {
+	if w.StealShare <= 0 {
+		return 0
+	}
+	var run, slept float64
+	for _, t := range w.Threads {
+		run += float64(t.Ns[probes.StateRun])
+		slept += asleepOnFiles(t)
+	}
+	slept *= w.readShare()
+	wall := float64(w.EndNs - w.StartNs)
+	ran := (float64(w.HostCPUs) - w.HostIdle) * wall
+	if slept <= 0 || ran <= 0 {
+		return 0
+	}
+	stolen := w.StealShare * float64(w.HostCPUs) * wall * min(1, run/ran)
+	return robbed(min(maxRobbed, max(0, min(stolen, float64(w.Block.ReadNs)-slept))/slept))
+}
+
+// asleepOnFiles is the time a thread slept for the disk or in a call on a regular file, ns.
+func asleepOnFiles(t Thread) float64 {
+	return float64(t.Ns[probes.StateBlockIO] + t.Ns[probes.StateFile])
+}
+
+// of is what a thread spent reading while it seemed to run, ns; spin is the part of its
+// run time that is known to be something else.
+func (r robbed) of(w *Window, t Thread, spin uint64) float64 {
+	return min(float64(r)*asleepOnFiles(t)*w.readShare(), float64(sub(t.Ns[probes.StateRun], spin)))
+}
+
+// work sums what the loaders did. Waits that the training process ends are idle
+// time (an empty index queue); so are waits that a timeout ended.
+func work(w *Window, r Rank) loaderWork {
+	lw := loaderWork{robbed: robbedReads(w)}
+	for i, role := range r.Roles {
+		if role != RoleLoader {
+			continue
+		}
+		t := w.Threads[i]
+		lw.wallNs += float64(t.WallNs)
+		lw.runNs += float64(t.Ns[probes.StateRun])
+		p := busy(w, t, lw.robbed.of(w, t, 0))
+		lw.parts.add(p, 1)
+		lw.ownNs += p.sum() - p[policies.PartInputThrottled] - p[policies.PartInputContended]
+	}
+	return lw
+}
+
+// busy is one loader thread's working time by part; it read for read ns while it seemed to run.
+func busy(w *Window, t Thread, read float64) parts {
+	ns := func(s probes.State) float64 { return float64(t.Ns[s]) }
+	var p parts
+	p[policies.PartInputWorkers] = ns(probes.StateRun) - read
+	p[policies.PartInputThrottled] = ns(probes.StateThrottled)
+	p[policies.PartInputContended] = behindOthers(t)
+	p[policies.PartInputStorage] = asleepOnFiles(t) + read
+	p[policies.PartInputRemote] = ns(probes.StateNetFile) + ns(probes.StateInet)
+	if w.traffic().receives() { // a loader that polls many sockets, as asynchronous readers do
+		p[policies.PartInputRemote] += endedOutside(w, t, probes.StatePoll)
+	}
+	p[policies.PartInputOther] = ns(probes.StateTimer) + ns(probes.StateLock) + float64(t.AloneNs)
+	return p
+}
+
+// behindOthers is the time in which a thread could have run and something else did.
+func behindOthers(t Thread) float64 { return float64(sub(t.Ns[probes.StateQueued], t.AloneNs)) }
+
+// stacked is the part of it in which a thread of its own container did, as far as nobody
+// else was in the way of those either: a trainer that stands behind its own loaders is
+// short of nothing that a weight could give. Kernels put a thread that is woken where its
+// waker ran, on an idle machine too; on one that others use, who keeps whom is not known,
+// and what of the host the container leaves is idle or the others' tells how likely it is.
+func (w *Window) stacked(t Thread) float64 {
+	return min(float64(t.SiblingNs), behindOthers(t)) * w.undisturbed()
+}
+
+// undisturbed is the idle share, 0..1, of the CPU time that a container leaves of its host.
+func (w *Window) undisturbed() float64 {
+	others := max(0, float64(w.HostCPUs)*(1-w.StealShare)-w.HostIdle-w.UsedCPUs())
+	if w.HostCPUs == 0 || w.HostIdle+others <= 0 {
+		return 0
+	}
+	return min(1, w.HostIdle/(w.HostIdle+others))
+}
+
+// endedOutside is a thread's waits in one state that no thread of the container ended.
+func endedOutside(w *Window, t Thread, s probes.State) float64 {
+	var ns float64
+	for _, e := range t.Edges {
+		if e.State == s && (e.Waker == 0 || e.Waker > 0 && w.find(e.Waker) < 0) {
+			ns += float64(e.Ns)
+		}
+	}
+	return ns
+}
+
+// breakdown splits the trainer's wall time by cause.
+func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
+	t := w.Threads[r.Trainer]
+	ns := func(s probes.State) float64 { return float64(t.Ns[s]) }
+	var p parts
+	blocking := w.calls(r.Root).blocking(t.TID)
+	read := lw.robbed.of(w, t, blocking.spin())
+	p[policies.PartCompute] = ns(probes.StateRun) - read + w.stacked(t)
+	p[policies.PartThrottled] = ns(probes.StateThrottled)
+	p[policies.PartContended] = behindOthers(t) - w.stacked(t)
+	p[policies.PartDevice] = ns(probes.StateTimer) + ns(probes.StateDevice)
+	reads := w.readShare()
+	p[policies.PartInputStorage] = asleepOnFiles(t)*reads + read
+	p[policies.PartInputRemote] = ns(probes.StateNetFile)
+	p[policies.PartOther] = ns(probes.StateChild) + ns(probes.StateLock) + ns(probes.StateOther) + asleepOnFiles(t)*(1-reads) + float64(t.AloneNs)
+	var outside float64
+	c := charger{w, r, lw}
+	for _, s := range []probes.State{probes.StatePipe, probes.StateUnix, probes.StateInet, probes.StateFutex, probes.StatePoll} {
+		q, out := c.waits(t, s)
+		p.add(q, 1)
+		outside += out
+	}
+	deviceWaits(&p, blocking, ns(probes.StateTimer)+ns(probes.StateDevice))
+	// Direct reclaim comes out of the states it happened in: on a CPU first, then in waits
+	// for locks and for the disk.
+	p.move(float64(t.ReclaimNs), policies.PartReclaim, policies.PartCompute, policies.PartOther, policies.PartInputStorage)
+	return exact(p, t.WallNs), outside
+}
+
+// readShare is the share of the container's disk time that went to reading: what
+// the trainer itself waits for a checkpoint to be written is no input.
+func (w *Window) readShare() float64 {
+	if total := w.Block.ReadNs + w.Block.WriteNs; total > 0 {
+		return float64(w.Block.ReadNs) / float64(total)
+	}
+	return 1
+}
+
+// deviceWaits gives the trainer's blocking CUDA calls to the device: what it span
+// in them out of its CPU time, what it slept in them out of waits that nothing of
+// the container ended, less what its sleeping states said already.
+func deviceWaits(p *parts, b CallThread, known float64) {
+	spin := float64(b.spin())
+	p.move(spin, policies.PartDevice, policies.PartCompute)
+	asleep := float64(b.SyncNs+b.CopyNs) - spin - known
+	p.move(asleep, policies.PartDevice, policies.PartOther, policies.PartInputRemote, policies.PartCommunication, policies.PartInputOther)
+}
+
+// exact rounds the parts so that they sum to the wall time; what no part holds is Other.
+func exact(p parts, wallNs int64) policies.Breakdown {
+	b := policies.Breakdown{WallNs: wallNs}
+	left := wallNs
+	for i := range policies.NumParts {
+		if i == policies.PartOther {
+			continue
+		}
+		b.Ns[i] = min(max(0, int64(p[i])), left)
+		left -= b.Ns[i]
+	}
+	b.Ns[policies.PartOther] = left
+	return b
+}
+
+// charger follows waits to what their wakers were doing.
+type charger struct {
+	w  *Window
+	r  Rank
+	lw loaderWork
+}
+
+// waits splits the trainer's waits in one state by what ended them; outside is
+// the time that no thread of the container ended.
+func (c charger) waits(t Thread, s probes.State) (p parts, outside float64) {
+	var known float64
+	for _, e := range t.Edges {
+		if e.State != s {
+			continue
+		}
+		known += float64(e.Ns)
+		q, local := c.edge(e)
+		p.add(q, 1)
+		if !local {
+			outside += float64(e.Ns)
+		}
+	}
+	total := float64(t.Ns[s])
+	switch {
+	case known <= 0:
+		p[c.outside(s)] += total
+		outside += total
+	case total > 0:
+		// A wait still open at the edge of the window has no waker yet: like the others.
+		scaled := parts{}
+		scaled.add(p, total/known)
+		p, outside = scaled, outside*total/known
+	}
+	return p, outside
+}
+
+// edge charges one edge's time to what the waker was doing.
+func (c charger) edge(e probes.Edge) (p parts, local bool) {
+	total := float64(e.Ns)
+	spread := func(by parts, otherwise policies.Part) {
+		if sum := by.sum(); sum > 0 {
+			p.add(by, total/sum)
+		} else {
+			p[otherwise] += total
+		}
+	}
+	if e.Waker == 0 || e.Waker == -1 {
+		if e.Waker == -1 && c.r.Loaders > 0 {
+			spread(c.lw.parts, policies.PartInputOther)
+			return p, true
+		}
+		p[c.outside(e.State)] += total
+		return p, false
+	}
+	i := c.w.find(e.Waker)
+	role, inRank := c.r.Roles[i]
+	switch {
+	case i < 0: // a process outside the container
+		p[c.outside(e.State)] += total
+		return p, false
+	case inRank && (role == RoleLoader || role == RoleRelay):
+		spread(c.lw.parts, policies.PartInputOther)
+	case c.w.Threads[i].TGID == c.r.Root:
+		spread(c.doing(i, []int32{c.w.Threads[c.r.Trainer].TID}), policies.PartOther)
+	case c.r.peers[c.w.Threads[i].TGID]:
+		p[policies.PartCommunication] += total
+	default: // a process beside it that serves it
+		p[policies.PartInputOther] += total
+	}
+	return p, true
+}
+
+// maxChain bounds how far a wait is followed: the trainer waits for a runner of
+// collectives, it for the thread that polls the sockets [gloo].
+const maxChain = 3
+
+// doing is what a thread of the training process did while the trainer waited for
+// it: its work, and its own waits charged to their wakers. What it waited for a
+// thread upstream was idleness, and so is a wait that a timeout ended.
+func (c charger) doing(i int, upstream []int32) parts {
+	t := c.w.Threads[i]
+	var p parts
+	p[policies.PartCompute] = float64(t.Ns[probes.StateRun]) + c.w.stacked(t)
+	p[policies.PartThrottled] = float64(t.Ns[probes.StateThrottled])
+	p[policies.PartContended] = behindOthers(t) - c.w.stacked(t)
+	p[policies.PartDevice] = float64(t.Ns[probes.StateDevice])
+	b := c.w.calls(c.r.Root).blocking(t.TID)
+	p.move(float64(b.spin()), policies.PartDevice, policies.PartCompute)
+	upstream = append(slices.Clone(upstream), t.TID)
+	for _, e := range t.Edges {
+		total := float64(e.Ns)
+		j := c.w.find(e.Waker)
+		switch {
+		case slices.Contains(upstream, e.Waker) || e.State == probes.StateChild || e.State == probes.StateTimer:
+		case e.Waker == 0 || e.Waker > 0 && j < 0:
+			if part := c.outside(e.State); part != policies.PartOther {
+				p[part] += total
+			}
+		case j >= 0 && c.w.Threads[j].TGID == c.r.Root && len(upstream) < maxChain:
+			if q := c.doing(j, upstream); q.sum() > 0 {
+				p.add(q, total/q.sum())
+			}
+		case j >= 0 && c.r.peers[c.w.Threads[j].TGID]:
+			p[policies.PartCommunication] += total
+		}
+	}
+	return p
+}
+
+// outside is where a wait of the trainer goes that no thread of the container
+// ended: on sockets, peers that are sent as much as they send are other ranks.
+func (c charger) outside(s probes.State) policies.Part {
+	n := c.w.traffic()
+	switch {
+	case s == probes.StateInet && n.Exchanges():
+		return policies.PartCommunication
+	case s == probes.StateInet:
+		return policies.PartInputRemote
+	case s == probes.StatePoll && n.Exchanges():
+		return policies.PartCommunication
+	case s == probes.StatePoll && n.receives():
+		return policies.PartInputRemote
+	}
+	return policies.PartOther
+}

@@ -1,0 +1,216 @@
+package observe
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// Process is what one process called of CUDA and NCCL in a window.
+type Process struct {
+	TGID      int32
+	Launches  uint64 // kernels
+	LaunchNs  uint64 // time in which they were counted
+	Graphs    uint64
+	Copies    uint64 // from the host to the device
+	CopyBytes uint64
+	OutBytes  uint64                      // from the device to the host
+	Threads   []CallThread                // sorted by TID
+	Marks     []probes.Mark               // oldest first, the latest maxMarks
+	Calls     uint64                      // collectives
+	Bytes     uint64                      // of collectives, in the caller's buffers
+	Ranks     int                         // of its largest communicator; 0: not told
+	Exchanged bool                        // it called collectives before, and they are not counted now
+	PerKind   [probes.NumMarkKinds]uint64 // marks in the window, those without room included where counted
+}
+
+// CallThread is one thread's blocking calls in a window.
+type CallThread struct {
+	TID            int32
+	Syncs          uint64
+	SyncNs         uint64
+	SyncRunNs      uint64 // of SyncNs, on a CPU: spinning
+	CopyNs         uint64 // blocking copies
+	CopyRunNs      uint64
+	FromNs, LastNs int64 // end of the latest call, before and in the window
+}
+
+// spin is what its blocking calls took on a CPU, ns.
+func (t CallThread) spin() uint64 { return t.SyncRunNs + t.CopyRunNs }
+
+// maxMarks bounds the marks that a window holds for one process: eight steps of 128.
+const maxMarks = 1024
+
+// maxProcesses bounds those that a window remembers after they ended.
+const maxProcesses = 256
+
+// diffCalls makes the processes' deltas; a process seen for the first time has none yet.
+func diffCalls(prev, cur *probes.CUDA) []Process {
+	if prev == nil || cur == nil {
+		return nil
+	}
+	var out []Process
+	for _, p := range cur.Processes {
+		i := slices.IndexFunc(prev.Processes, func(o probes.CUDAProcess) bool { return o.TGID == p.TGID })
+		if i < 0 {
+			continue
+		}
+		old := prev.Processes[i]
+		d := Process{
+			TGID: p.TGID, Launches: sub(p.Launches, old.Launches), LaunchNs: sub(p.LaunchNs, old.LaunchNs), Graphs: sub(p.Graphs, old.Graphs),
+			Copies:    sub(p.Copies[probes.CopyHostToDevice], old.Copies[probes.CopyHostToDevice]),
+			CopyBytes: sub(p.CopyBytes[probes.CopyHostToDevice], old.CopyBytes[probes.CopyHostToDevice]),
+			OutBytes:  sub(p.CopyBytes[probes.CopyDeviceToHost], old.CopyBytes[probes.CopyDeviceToHost]),
+			Threads:   diffCallThreads(old.Threads, p.Threads), Marks: newerMarks(p.Marks, old.Marks),
+		}
+		for _, m := range d.Marks {
+			if m.Kind < probes.NumMarkKinds {
+				d.PerKind[m.Kind]++
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// newerMarks drops what the reading before held already.
+func newerMarks(cur, prev []probes.Mark) []probes.Mark {
+	if len(prev) == 0 {
+		return cur
+	}
+	last := prev[len(prev)-1].AtNs
+	for len(cur) > 0 && cur[0].AtNs <= last {
+		cur = cur[1:]
+	}
+	return cur
+}
+
+func diffCallThreads(prev, cur []probes.CUDAThread) []CallThread {
+	was := make(map[int32]probes.CUDAThread, len(prev))
+	for _, t := range prev {
+		was[t.TID] = t
+	}
+	var out []CallThread
+	for _, t := range cur {
+		old := was[t.TID]
+		out = append(out, CallThread{
+			TID: t.TID, Syncs: sub(t.Syncs, old.Syncs), SyncNs: sub(t.SyncNs, old.SyncNs), SyncRunNs: sub(t.SyncRunNs, old.SyncRunNs),
+			CopyNs: sub(t.CopyNs, old.CopyNs), CopyRunNs: sub(t.CopyRunNs, old.CopyRunNs), FromNs: old.LastNs, LastNs: t.LastNs,
+		})
+	}
+	return out
+}
+
+// addCollectives enters NCCL's deltas into the processes, making those that CUDA's
+// probe does not know: gloo-like programs may call NCCL alone.
+func addCollectives(ps []Process, prev, cur *probes.NCCL, endNs int64) []Process {
+	if prev == nil || cur == nil {
+		return ps
+	}
+	for _, p := range cur.Processes {
+		i := slices.IndexFunc(prev.Processes, func(o probes.NCCLProcess) bool { return o.TGID == p.TGID })
+		if i < 0 {
+			continue
+		}
+		at := slices.IndexFunc(ps, func(o Process) bool { return o.TGID == p.TGID })
+		if at < 0 {
+			ps, at = append(ps, Process{TGID: p.TGID}), len(ps)
+		}
+		ps[at].Ranks = p.Ranks
+		for k := range probes.NumCollectives {
+			ps[at].Calls += sub(p.Calls[k], prev.Processes[i].Calls[k])
+			ps[at].Bytes += sub(p.Bytes[k], prev.Processes[i].Bytes[k])
+		}
+		ps[at].Exchanged = ps[at].Calls == 0 && uncounted(cur) && p.LastNs > 0 && endNs-p.LastNs < exchangedNs
+	}
+	slices.SortFunc(ps, func(a, b Process) int { return cmp.Compare(a.TGID, b.TGID) })
+	return ps
+}
+
+// exchangedNs is for how long a process counts as one that calls collectives after the
+// last that was counted. What is left out for the budget is counted for a moment each
+// minute, to see what it costs.
+const exchangedNs = 5 * 60 * aSecond
+
+// uncounted: collectives are not counted at all now, rather than in turns.
+func uncounted(n *probes.NCCL) bool {
+	return slices.ContainsFunc(n.Missing, func(what string) bool {
+		return strings.HasSuffix(what, ": "+probes.OverBudget)
+	})
+}
+
+// joinProcesses sums the deltas of two windows that follow each other.
+func joinProcesses(as, bs []Process) []Process {
+	out := slices.Clone(bs)
+	for _, a := range as {
+		i := slices.IndexFunc(out, func(b Process) bool { return b.TGID == a.TGID })
+		if i < 0 {
+			if len(out) < maxProcesses {
+				out = append(out, a)
+			}
+			continue
+		}
+		p := &out[i]
+		p.Launches += a.Launches
+		p.LaunchNs += a.LaunchNs
+		p.Graphs += a.Graphs
+		p.Copies += a.Copies
+		p.CopyBytes += a.CopyBytes
+		p.OutBytes += a.OutBytes
+		p.Calls += a.Calls
+		p.Bytes += a.Bytes
+		p.Exchanged = (p.Exchanged || a.Exchanged) && p.Calls == 0
+		for k := range p.PerKind {
+			p.PerKind[k] += a.PerKind[k]
+		}
+		marks := append(slices.Clone(a.Marks), p.Marks...)
+		p.Marks = marks[max(0, len(marks)-maxMarks):]
+		p.Threads = joinCallThreads(a.Threads, p.Threads)
+	}
+	slices.SortFunc(out, func(a, b Process) int { return cmp.Compare(a.TGID, b.TGID) })
+	return out
+}
+
+func joinCallThreads(as, bs []CallThread) []CallThread {
+	out := slices.Clone(bs)
+	for _, a := range as {
+		i := slices.IndexFunc(out, func(b CallThread) bool { return b.TID == a.TID })
+		if i < 0 {
+			out = append(out, a)
+			continue
+		}
+		t := &out[i]
+		t.Syncs += a.Syncs
+		t.SyncNs += a.SyncNs
+		t.SyncRunNs += a.SyncRunNs
+		t.CopyNs += a.CopyNs
+		t.CopyRunNs += a.CopyRunNs
+		t.FromNs = a.FromNs
+	}
+	slices.SortFunc(out, func(a, b CallThread) int { return cmp.Compare(a.TID, b.TID) })
+	return out
+}
+
+// calls finds what a process called; nil: nothing seen of it.
+func (w *Window) calls(tgid int32) *Process {
+	for i := range w.Processes {
+		if w.Processes[i].TGID == tgid {
+			return &w.Processes[i]
+		}
+	}
+	return nil
+}
+
+// blocking finds a thread's blocking calls.
+func (p *Process) blocking(tid int32) CallThread {
+	if p != nil {
+		for _, t := range p.Threads {
+			if t.TID == tid {
+				return t
+			}
+		}
+	}
+	return CallThread{TID: tid}
+}

@@ -1,0 +1,139 @@
+package observe
+
+import (
+	"slices"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// Device is what one GPU did in a window in which the container held it.
+type Device struct {
+	UUID    string
+	Index   int
+	Virtual bool
+	Samples int     // of Duty
+	Duty    float64 // mean share of time in which some kernel ran, 0..1; meaningless without samples
+	// Readings counts the readings of the figures below.
+	Readings int
+	// Slowed counts readings in which power or heat held the clock below its maximum, and
+	// Clock is the mean clock over the maximum in them.
+	Slowed      int
+	SlowedClock float64
+	SlowedBy    string // "power" or "thermal", of the latest such reading
+	// Own and Others are the mean SM shares of the container's processes and of all others, by
+	// the process; they drop out at times, and SMReadings counts where they were told.
+	Own, Others float64
+	SMReadings  int
+	// Holders are other containers with a process on the device, by key, sorted; "" is the host.
+	Holders []string
+}
+
+// diffDevices takes the devices on which a process of the container lives.
+func diffDevices(key string, prev, cur probes.Host) []Device {
+	var out []Device
+	for _, d := range cur.Devices {
+		if d.Lost != "" || !slices.ContainsFunc(d.Processes, func(p probes.DeviceProcess) bool { return p.Container == key }) {
+			continue
+		}
+		use := Device{UUID: d.UUID, Index: d.Index, Virtual: d.Virtual}
+		for _, s := range d.Duty {
+			use.Duty = (use.Duty*float64(use.Samples) + s.Share) / float64(use.Samples+1)
+			use.Samples++
+		}
+		if i := slices.IndexFunc(prev.Devices, func(o probes.Device) bool { return o.UUID == d.UUID }); i >= 0 && prev.Devices[i].AtNs >= d.AtNs {
+			out = append(out, holders(use, d, key)) // the same reading as the tick before
+			continue
+		}
+		use.Readings = 1
+		if by := slowed(d); by != "" {
+			use.Slowed, use.SlowedBy, use.SlowedClock = 1, by, value(d.ClockMHz)/value(d.MaxClockMHz)
+		}
+		out = append(out, shares(holders(use, d, key), d, key))
+	}
+	return out
+}
+
+func value(v *float64) float64 {
+	if v == nil {
+		return 0
+	}
+	return *v
+}
+
+// slowed names what holds the device's clock down: power or heat alone count, an
+// idle device and an operator's own setting are nobody's loss.
+func slowed(d probes.Device) string {
+	if value(d.MaxClockMHz) <= 0 || d.ClockMHz == nil {
+		return ""
+	}
+	for _, why := range d.Slowdown {
+		switch why {
+		case "power", "power-brake":
+			return "power"
+		case "thermal", "hw-slowdown":
+			return "thermal"
+		}
+	}
+	return ""
+}
+
+func holders(use Device, d probes.Device, key string) Device {
+	for _, p := range d.Processes {
+		if p.Container != key && !p.Graphics && !slices.Contains(use.Holders, p.Container) {
+			use.Holders = append(use.Holders, p.Container)
+		}
+	}
+	slices.Sort(use.Holders)
+	return use
+}
+
+func shares(use Device, d probes.Device, key string) Device {
+	for _, p := range d.Processes {
+		if p.SM == nil {
+			continue
+		}
+		use.SMReadings = 1
+		if p.Container == key {
+			use.Own += *p.SM
+		} else {
+			use.Others += *p.SM
+		}
+	}
+	return use
+}
+
+func joinDevices(as, bs []Device) []Device {
+	out := slices.Clone(as)
+	for _, b := range bs {
+		i := slices.IndexFunc(out, func(a Device) bool { return a.UUID == b.UUID })
+		if i < 0 {
+			out = append(out, b)
+			continue
+		}
+		out[i] = joinDevice(out[i], b)
+	}
+	return out
+}
+
+func joinDevice(a, b Device) Device {
+	mean := func(x, y float64, nx, ny int) float64 {
+		if nx+ny == 0 {
+			return 0
+		}
+		return (x*float64(nx) + y*float64(ny)) / float64(nx+ny)
+	}
+	a.Duty = mean(a.Duty, b.Duty, a.Samples, b.Samples)
+	a.SlowedClock = mean(a.SlowedClock, b.SlowedClock, a.Slowed, b.Slowed)
+	a.Own, a.Others = mean(a.Own, b.Own, a.SMReadings, b.SMReadings), mean(a.Others, b.Others, a.SMReadings, b.SMReadings)
+	a.Samples, a.Readings, a.Slowed, a.SMReadings = a.Samples+b.Samples, a.Readings+b.Readings, a.Slowed+b.Slowed, a.SMReadings+b.SMReadings
+	if b.SlowedBy != "" {
+		a.SlowedBy = b.SlowedBy
+	}
+	for _, h := range b.Holders {
+		if !slices.Contains(a.Holders, h) {
+			a.Holders = append(slices.Clone(a.Holders), h)
+		}
+	}
+	slices.Sort(a.Holders)
+	return a
+}

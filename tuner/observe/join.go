@@ -1,0 +1,255 @@
+package observe
+
+import (
+	"slices"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// join makes one window of two that follow each other. own: a's threads may be
+// written to.
+func join(a, b Window, own bool) Window {
+	w := b
+	w.StartNs = a.StartNs
+	w.HasKernel = a.HasKernel && b.HasKernel
+	w.HasCgroup = a.HasCgroup && b.HasCgroup
+	w.Seeding = a.Seeding || b.Seeding
+	w.Lost = a.Lost + b.Lost
+	w.Block = addBlock(a.Block, b.Block)
+	w.Threads = joinThreads(a.Threads, b.Threads, own)
+	w.Ticks = joinTicks(a.Ticks, b.Ticks)
+	w.Cgroup = joinCgroup(a, b)
+	w.HasCUDA = a.HasCUDA && b.HasCUDA
+	w.Processes = joinProcesses(a.Processes, b.Processes)
+	w.Network = joinNetwork(a.Network, b.Network)
+	if w.Unseen = a.Unseen; !slices.Equal(a.Unseen, b.Unseen) { // each has its own once, in order
+		w.Unseen = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Unseen, b.Unseen))))
+	}
+	w.Devices = joinDevices(a.Devices, b.Devices)
+	aw, bw := weights(a, b)
+	w.StealShare = a.StealShare*aw + b.StealShare*bw
+	w.HostIdle = a.HostIdle*aw + b.HostIdle*bw
+	return w
+}
+
+// weights are the two windows' shares of their common length.
+func weights(a, b Window) (float64, float64) {
+	la, lb := float64(a.EndNs-a.StartNs), float64(b.EndNs-b.StartNs)
+	if la+lb <= 0 {
+		return 0.5, 0.5
+	}
+	return la / (la + lb), lb / (la + lb)
+}
+
+// joinThreads merges two sorted lists. Nearly all windows have the same few threads
+// as the one before, and a busy host joins thousands of windows a second: then it is
+// done in place, where as may be written to. Only where a thread stands twice, or ended
+// ones may have to be folded, it is done by a map.
+func joinThreads(as, bs []Thread, own bool) []Thread {
+	if len(as)+len(bs) > maxEnded || !onceEach(as) || !onceEach(bs) {
+		return joinThreadsByName(as, bs)
+	}
+	if own && sameThreads(as, bs) {
+		for i := range bs {
+			t := bs[i]
+			follow(&t, &as[i])
+			as[i] = t
+		}
+		return as
+	}
+	out := make([]Thread, 0, max(len(as), len(bs)))
+	for len(as) > 0 && len(bs) > 0 {
+		switch d := order(&as[0], &bs[0]); {
+		case d < 0:
+			out, as = append(out, as[0]), as[1:]
+		case d > 0:
+			out, bs = append(out, bs[0]), bs[1:]
+		default:
+			out = append(out, bs[0])
+			follow(&out[len(out)-1], &as[0])
+			as, bs = as[1:], bs[1:]
+		}
+	}
+	return append(append(out, as...), bs...)
+}
+
+func sameThreads(as, bs []Thread) bool {
+	if len(as) != len(bs) {
+		return false
+	}
+	for i := range as {
+		if order(&as[i], &bs[i]) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// onceEach: the threads are sorted, and none stands twice.
+func onceEach(ts []Thread) bool {
+	for i := 1; i < len(ts); i++ {
+		if order(&ts[i-1], &ts[i]) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// follow adds to a thread what it did in the window before.
+func follow(t, old *Thread) {
+	t.WallNs += old.WallNs
+	t.FromNs = old.FromNs
+	for s := range probes.NumStates {
+		t.Ns[s] += old.Ns[s]
+		t.Count[s] += old.Count[s]
+	}
+	t.ReclaimNs += old.ReclaimNs
+	t.SiblingNs += old.SiblingNs
+	t.AloneNs += old.AloneNs
+	t.Preempted += old.Preempted
+	t.IOBytes += old.IOBytes
+	t.Faults += old.Faults
+	t.Edges = joinEdges(old.Edges, t.Edges)
+}
+
+func joinThreadsByName(as, bs []Thread) []Thread {
+	at := make(map[identity]int, len(as))
+	out := make([]Thread, len(as), len(as)+len(bs))
+	copy(out, as)
+	for i, t := range as {
+		at[identity{t.TID, t.StartNs}] = i
+	}
+	for _, t := range bs {
+		i, ok := at[identity{t.TID, t.StartNs}]
+		if !ok {
+			out = append(out, t)
+			continue
+		}
+		follow(&t, &out[i])
+		out[i] = t
+	}
+	if len(out) > maxEnded {
+		out = foldEnded(out)
+	}
+	sortThreads(out)
+	return out
+}
+
+// maxEnded is how many threads a window holds one by one; beyond it, those that
+// ended are folded, so that a container that churns threads costs bounded memory.
+const maxEnded = 512
+
+// foldEnded joins threads that ended with others of their lineage: threads of one
+// process, and processes of one parent, that bore the same name. Their time stays
+// theirs, and so does their role; who was who does not.
+func foldEnded(all []Thread) []Thread {
+	type lineage struct {
+		parent, process int32
+		comm            string
+	}
+	at := map[lineage]int{}
+	out := all[:0:0]
+	for _, t := range all {
+		if !t.Exited {
+			out = append(out, t)
+			continue
+		}
+		key := lineage{t.PPID, t.TGID, t.Comm}
+		if t.TID == t.TGID {
+			key.process = 0
+		}
+		i, seen := at[key]
+		if !seen {
+			at[key] = len(out)
+			out = append(out, t)
+			continue
+		}
+		into := &out[i]
+		into.WallNs += t.WallNs
+		for s := range probes.NumStates {
+			into.Ns[s] += t.Ns[s]
+			into.Count[s] += t.Count[s]
+		}
+		into.ReclaimNs += t.ReclaimNs
+		into.SiblingNs += t.SiblingNs
+		into.AloneNs += t.AloneNs
+		into.Preempted += t.Preempted
+		into.IOBytes += t.IOBytes
+		into.Faults += t.Faults
+		if len(into.Edges) < maxFoldedEdges {
+			into.Edges = joinEdges(into.Edges, t.Edges)
+		}
+	}
+	return out
+}
+
+// maxFoldedEdges bounds the wakers of folded threads; the kernel tells 16 apart
+// for each thread.
+const maxFoldedEdges = 64
+
+func joinEdges(as, bs []probes.Edge) []probes.Edge {
+	switch { // both are sorted and stay as they are
+	case len(bs) == 0:
+		return as
+	case len(as) == 0:
+		return bs
+	}
+	out := append([]probes.Edge(nil), as...)
+next:
+	for _, e := range bs {
+		for i := range out {
+			if out[i].Waker == e.Waker && out[i].State == e.State {
+				out[i].Count += e.Count
+				out[i].Ns += e.Ns
+				continue next
+			}
+		}
+		out = append(out, e)
+	}
+	sortEdges(out)
+	return out
+}
+
+func joinTicks(as, bs []Tick) []Tick {
+	out := append([]Tick(nil), bs...)
+	for i := range out {
+		for _, a := range as {
+			if a.TGID == out[i].TGID && a.Source == out[i].Source {
+				out[i].Count += a.Count
+				if a.FromNs > 0 {
+					out[i].FromNs = a.FromNs
+				}
+			}
+		}
+	}
+	return out
+}
+
+func joinCgroup(a, b Window) Cgroup {
+	g := b.Cgroup
+	aw, bw := weights(a, b)
+	g.CPUNs += a.Cgroup.CPUNs
+	g.ThrottledNs += a.Cgroup.ThrottledNs
+	g.ThrottledShare = a.Cgroup.ThrottledShare*aw + b.Cgroup.ThrottledShare*bw
+	g.AnonGrowth += a.Cgroup.AnonGrowth
+	g.RefaultFile += a.Cgroup.RefaultFile
+	g.MajorFaults += a.Cgroup.MajorFaults
+	g.EventsMax += a.Cgroup.EventsMax
+	g.EventsHigh += a.Cgroup.EventsHigh
+	g.RefaultAnon += a.Cgroup.RefaultAnon
+	g.Disks = joinDisks(a.Cgroup.Disks, b.Cgroup.Disks)
+	g.OOMKills += a.Cgroup.OOMKills
+	g.HasPSI = a.Cgroup.HasPSI && b.Cgroup.HasPSI
+	g.CPUSome = a.Cgroup.CPUSome*aw + b.Cgroup.CPUSome*bw
+	g.MemorySome = a.Cgroup.MemorySome*aw + b.Cgroup.MemorySome*bw
+	g.MemoryFull = a.Cgroup.MemoryFull*aw + b.Cgroup.MemoryFull*bw
+	g.IOSome = a.Cgroup.IOSome*aw + b.Cgroup.IOSome*bw
+	return g
+}
+
+func addBlock(a, b probes.Block) probes.Block {
+	return probes.Block{
+		Reads: a.Reads + b.Reads, ReadBytes: a.ReadBytes + b.ReadBytes, ReadNs: a.ReadNs + b.ReadNs,
+		Writes: a.Writes + b.Writes, WriteBytes: a.WriteBytes + b.WriteBytes, WriteNs: a.WriteNs + b.WriteNs,
+	}
+}

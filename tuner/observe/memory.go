@@ -1,0 +1,137 @@
+package observe
+
+import (
+	"sort"
+
+	"github.com/trimtab/trimtab/policies"
+)
+
+// pageBytes is the unit of the kernel's refault counters.
+const pageBytes = 4096
+
+// MemoryTick is what one tick told of a container's memory: windows of steps are too long to
+// see a limit coming, or one that bites. Amounts are bytes, of the tick.
+type MemoryTick struct {
+	StartNs, EndNs     int64
+	Current, Held      float64
+	Grew               float64 // by so much Held rose since the tick before
+	Reread, Read, Reqs float64 // read again after eviction; from disks in all; requests that read
+	Some, Full, IOSome float64 // PSI, shares
+	Kills              float64
+	CPUs               float64
+}
+
+// MemoryMeans are per-second rates and mean shares over ticks; Kills stay a count.
+type MemoryMeans struct {
+	Seconds, Reread, Read, Reqs, Some, Full, IOSome, Kills, CPUs float64
+}
+
+// memorySeconds is the stretch that rates of memory are read from.
+const memorySeconds = 10
+
+func (s *State) addMemory(w *Window) {
+	if !w.HasCgroup {
+		return
+	}
+	g := w.Cgroup
+	t := MemoryTick{StartNs: w.StartNs, EndNs: w.EndNs, Current: float64(g.MemoryBytes), Held: float64(g.Anon + g.Shmem), Reread: float64(g.RefaultFile+g.RefaultAnon) * pageBytes,
+		Read: float64(w.Block.ReadBytes), Reqs: float64(w.Block.Reads), Some: g.MemorySome, Full: g.MemoryFull, IOSome: g.IOSome, Kills: float64(g.OOMKills), CPUs: w.UsedCPUs()}
+	if n := len(s.Memory); n > 0 {
+		t.Grew = max(0, t.Held-s.Memory[n-1].Held)
+	}
+	s.Memory = keep(append(s.Memory, t))
+}
+
+// MemoryBetween are the ticks that lie between two instants; not to be written to.
+func (s *State) MemoryBetween(fromNs, toNs int64) []MemoryTick {
+	from := sort.Search(len(s.Memory), func(i int) bool { return s.Memory[i].StartNs >= fromNs })
+	to := sort.Search(len(s.Memory), func(i int) bool { return s.Memory[i].EndNs > toNs })
+	return s.Memory[from:max(from, to):max(from, to)]
+}
+
+// Means are the means over ticks.
+func Means(ticks []MemoryTick) MemoryMeans {
+	var m MemoryMeans
+	for _, t := range ticks {
+		secs := float64(t.EndNs-t.StartNs) / 1e9
+		m.Seconds += secs
+		m.Reread, m.Read, m.Reqs, m.Kills = m.Reread+t.Reread, m.Read+t.Read, m.Reqs+t.Reqs, m.Kills+t.Kills
+		m.Some, m.Full, m.IOSome, m.CPUs = m.Some+t.Some*secs, m.Full+t.Full*secs, m.IOSome+t.IOSome*secs, m.CPUs+t.CPUs*secs
+	}
+	if m.Seconds <= 0 {
+		return MemoryMeans{}
+	}
+	for _, v := range []*float64{&m.Reread, &m.Read, &m.Reqs, &m.Some, &m.Full, &m.IOSome, &m.CPUs} {
+		*v /= m.Seconds
+	}
+	return m
+}
+
+// RereadPerWork is bytes read again for each second of CPU time: of one job CPU time stands
+// for work done, whether or not its steps are counted.
+func (m MemoryMeans) RereadPerWork() float64 {
+	if m.CPUs <= 0 {
+		return 0
+	}
+	return m.Reread / m.CPUs
+}
+
+// MemoryUse is a container's memory as policies see it, under the limit that stands; limit 0:
+// none.
+func (s *State) MemoryUse(k *policies.Constants, limit float64) policies.MemoryUse {
+	if len(s.Memory) == 0 {
+		return policies.MemoryUse{}
+	}
+	now := s.Memory[len(s.Memory)-1]
+	m := Means(s.MemoryBetween(now.EndNs-memorySeconds*second, now.EndNs))
+	use := policies.MemoryUse{Read: true, Current: now.Current, Held: now.Held, Limit: limit, Reread: m.Reread, DiskRead: m.Read, Reads: m.Reqs, Some: m.Some, Full: m.Full,
+		Growth: s.growth()}
+	use.CalmSeconds = s.calmFor(k)
+	use.Fills = limit > 0 && s.fills(k, limit)
+	return use
+}
+
+// calmFor is for how long next to nothing was read again, seconds.
+func (s *State) calmFor(k *policies.Constants) (seconds float64) {
+	for i := len(s.Memory) - 1; i >= 0; i-- {
+		t := s.Memory[i]
+		secs := float64(t.EndNs-t.StartNs) / 1e9
+		if secs <= 0 || t.Reread/secs >= k.CalmReread {
+			break
+		}
+		seconds += secs
+	}
+	return seconds
+}
+
+// fills reports whether what is used grew over the latest stretch, and has room to grow: a
+// raised limit is judged once the pages that it is to keep have come.
+func (s *State) fills(k *policies.Constants, limit float64) bool {
+	now := s.Memory[len(s.Memory)-1]
+	ticks := s.MemoryBetween(now.EndNs-memorySeconds*second, now.EndNs)
+	return len(ticks) < memorySeconds/2 || now.Current < (1-k.MinStep)*limit && now.Current-ticks[0].Current > k.CalmReread*memorySeconds
+}
+
+// Growth must last to count; a job that loads a batch or a model grows for a moment and stops.
+const (
+	growthSpan  = 4 * second
+	growthTicks = 3
+)
+
+// growth of what is held, bytes a second: over the latest stretch, if it grew in both halves
+// of it, so that one jump is none.
+func (s *State) growth() float64 {
+	now := s.Memory[len(s.Memory)-1]
+	span := max(growthSpan, growthTicks*(now.EndNs-now.StartNs))
+	ticks := s.MemoryBetween(now.EndNs-span-second/2, now.EndNs)
+	if len(ticks) < growthTicks {
+		return 0
+	}
+	first, mid := ticks[0], ticks[len(ticks)/2]
+	rate := func(a, b MemoryTick) float64 { return (b.Held - a.Held) / (float64(b.EndNs-a.EndNs) / 1e9) }
+	early, late := rate(first, mid), rate(mid, now)
+	if whole := rate(first, now); min(early, late) > whole/4 {
+		return max(0, whole)
+	}
+	return 0
+}

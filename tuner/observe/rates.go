@@ -1,0 +1,179 @@
+package observe
+
+import (
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+)
+
+// Series are a container's rates by its counted source.
+type Series struct {
+	Source    string
+	Confirmed bool // ticks are steps, for this source
+	// Samples are evidence; Shown are these and those that a hypervisor robbed, which people
+	// see all the same.
+	Samples, Shown []RateSample
+	// Why says why there is no rate now; "" if there is one, or none was ever seen.
+	Why string
+
+	open   Builder     // until two ticks are in
+	paused bool        // the latest reading held a pause: the next one begins in it
+	held   *RateSample // the reading with the latest pause, until the next one tells what it was
+	denied int         // windows in a row in which no other source agreed
+}
+
+// pauseSteps is how many times longer than its usual step a stretch without two
+// ticks must be to count as a checkpoint, an evaluation or an epoch's end, which
+// are no evidence either way.
+const pauseSteps = 8
+
+// firstTicks is how long a series waits at its begin for two ticks of a framework.
+const firstTicks = 10 * second
+
+// add takes one slice, and returns a reading of the rate as soon as it holds two ticks.
+func (s *Series) add(k *policies.Constants, slice *Window, known PerStep, settled string, maxSteal float64) *RateSample {
+	w := s.open.Add(slice)
+	if w == nil || !w.HasKernel {
+		return nil
+	}
+	r := Read(k, w, known)
+	if r.Rate.Ticks < needTicks {
+		s.silent(k, w)
+		return nil
+	}
+	if settled != "" && r.Rate.Source != settled && w.Seconds() <= k.WindowMaxSeconds {
+		return nil // the source that windows found may be a slower one: its second tick is still to come
+	}
+	if s.Source == "" && w.EndNs-w.StartNs <= firstTicks && slices.ContainsFunc(w.Ticks, func(t Tick) bool { return t.TGID == r.Root && t.Source != r.Rate.Source && t.Count < needTicks }) {
+		return nil // the framework ticks, slowly: a lesser source that is faster would begin the series
+	}
+	s.open.Cut()
+	s.Why = ""
+	paused, before := s.paused, s.held
+	s.paused, s.held = false, nil
+	sample := RateSample{StartNs: w.StartNs, EndNs: w.EndNs, Rate: r.Rate.PerSecond, FromNs: r.Rate.FromNs, ToNs: r.Rate.ToNs}
+	if w.StealShare > maxSteal {
+		if r.Rate.Source == s.Source && !paused {
+			s.Shown = keep(append(s.Shown, sample))
+		}
+		return nil
+	}
+	if paused {
+		// Two in a row are no pause but a slower pace, and both count.
+		if before == nil || r.Rate.Source != s.Source || s.Source == "" {
+			s.held = &sample
+			return nil
+		}
+		s.Samples, s.Shown = append(s.Samples, *before), append(s.Shown, *before)
+	}
+	if r.Rate.Source != s.Source {
+		if len(s.Samples) > 0 && r.Rate.Source != settled {
+			return nil // one odd slice does not end a series; the windows decide on the source
+		}
+		*s = Series{Source: r.Rate.Source}
+	}
+	s.Samples, s.Shown = keep(append(s.Samples, sample)), keep(append(s.Shown, sample))
+	return &s.Samples[len(s.Samples)-1]
+}
+
+// silent notes that a stretch holds no two ticks yet.
+func (s *Series) silent(k *policies.Constants, w *Window) {
+	usual := s.Now()
+	if usual > 0 && w.Seconds() > 3 && w.Seconds()*usual > pauseSteps {
+		s.paused = true
+	}
+	if usual > 0 && w.Seconds()*usual > 2*pauseSteps && w.Seconds() > k.WindowMaxSeconds/2 {
+		s.Why = "no " + s.Source + " for some time"
+	}
+	if w.Seconds() > k.WindowMaxSeconds {
+		s.open.Cut()
+	}
+}
+
+// cut begins a new reading, so that none holds two allocations.
+func (s *Series) cut(_ int64) { s.open.Cut(); s.held = nil }
+
+// confirm keeps whether ticks are steps: one window in which another source agrees
+// says so, several in a row in which none does take it back.
+func (s *Series) confirm(r Reading) {
+	if r.Rate.Source != s.Source {
+		return
+	}
+	switch {
+	case r.Rate.Steps:
+		s.Confirmed, s.denied = true, 0
+	case r.Agreement < 0:
+		s.denied++
+	}
+	if s.denied >= agreeing {
+		s.Confirmed = false
+	}
+}
+
+// shownReadings is how many readings the rate is the mean of.
+const shownReadings = 5
+
+// Now is the mean of the latest readings; 0 if there is none, or none any more.
+func (s *Series) Now() float64 {
+	if s.Why != "" {
+		return 0
+	}
+	return MeanRate(last(s.Samples, shownReadings))
+}
+
+// Since are the readings that began after an instant.
+func (s *Series) Since(ns int64) []RateSample {
+	i := slices.IndexFunc(s.Samples, func(r RateSample) bool { return r.StartNs >= ns })
+	if i < 0 {
+		return nil
+	}
+	return s.Samples[i:]
+}
+
+// Display is what people see: the mean of the latest unbroken readings, of the present pace
+// alone once two readings tell it, since a mean over both would hold for seconds what is over.
+func (s *Series) Display() []RateSample {
+	all := last(unbroken(s.Shown), shownReadings)
+	if before := s.Shown[:len(s.Shown)-len(all)]; len(all) < agreeing && events(all) < 2*pauseSteps && len(before) > 0 {
+		if earlier := last(unbroken(before), shownReadings); events(earlier) > events(all) {
+			all = earlier // hardly anything came since the latest pause
+		}
+	}
+	if len(all) <= 2 {
+		return all
+	}
+	pace := MeanRate(last(all, 2))
+	from := len(all)
+	for from > 0 && math.Abs(all[from-1].Rate-pace) <= pace/2 {
+		from--
+	}
+	if from > len(all)-2 {
+		return all // the latest two differ: no pace yet
+	}
+	for _, r := range all[:from] {
+		if math.Abs(r.Rate-pace) <= pace/2 || (r.Rate > pace) != (all[0].Rate > pace) {
+			return all // to and fro: noise
+		}
+	}
+	return all[from:]
+}
+
+// unbroken are the readings at the end of which each begins where the one before ended.
+func unbroken(all []RateSample) []RateSample {
+	for i := len(all) - 1; i > 0; i-- {
+		if all[i-1].EndNs != all[i].StartNs {
+			return all[i:]
+		}
+	}
+	return all
+}
+
+// events is how many events the readings counted.
+func events(all []RateSample) (n float64) {
+	for _, r := range all {
+		from, to := r.Span()
+		n += r.Rate * float64(to-from) / 1e9
+	}
+	return n
+}

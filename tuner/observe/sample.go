@@ -1,0 +1,34 @@
+package observe
+
+// RateSample is one reading of a quantity that grows with work done: steps, or a relative
+// witness. Samples that are compared are of one source.
+type RateSample struct {
+	StartNs int64   `json:"start"` // CLOCK_MONOTONIC
+	EndNs   int64   `json:"end"`
+	Rate    float64 `json:"rate"` // per second
+	// The time that Rate is the mean of, CLOCK_MONOTONIC ns; 0: the reading.
+	FromNs int64 `json:"from,omitempty"`
+	ToNs   int64 `json:"to,omitempty"`
+}
+
+// Span is the time that Rate is the mean of.
+func (s RateSample) Span() (fromNs, toNs int64) {
+	if s.ToNs > s.FromNs {
+		return s.FromNs, s.ToNs
+	}
+	return s.StartNs, s.EndNs
+}
+
+// MeanRate is the mean of samples, each weighed by the time that it is the mean of; 0 for none.
+func MeanRate(samples []RateSample) float64 {
+	var events, seconds float64
+	for _, s := range samples {
+		from, to := s.Span()
+		events += s.Rate * float64(to-from) / 1e9
+		seconds += float64(to-from) / 1e9
+	}
+	if seconds <= 0 {
+		return 0
+	}
+	return events / seconds
+}

@@ -1,0 +1,132 @@
+package observe
+
+import (
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+)
+
+// Use is one reading of a container's use of the CPUs.
+type Use struct {
+	StartNs, EndNs int64
+	CPUs           float64
+	// Lost is the share of the time in which it wanted a CPU that its own quota kept from it.
+	Lost      float64
+	Throttled bool // its quota stopped it in this reading
+	// Waiting is the share of time in which some task of it waited for a CPU, less what its
+	// own quota explains; HasPSI: it could be read.
+	Waiting float64
+	HasPSI  bool
+}
+
+func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
+	u := Use{StartNs: w.StartNs, EndNs: w.EndNs, CPUs: w.UsedCPUs(), HasPSI: w.HasCgroup && w.Cgroup.HasPSI}
+	periods := w.Cgroup.ThrottledShare
+	u.Lost = lost(k, w, r)
+	u.Throttled = w.HasCgroup && periods >= k.Notable && u.Lost >= k.Notable
+	// PSI counts a task that is out of quota as one that waits.
+	u.Waiting = max(0, w.Cgroup.CPUSome-periods)
+	s.Uses = keep(append(s.Uses, u))
+}
+
+// lost is the share of wanted time that a container's own quota kept from it. Where a
+// framework's ticks tell which thread trains, its wait is what counts: loaders that are
+// stopped while their queue is full cost nothing. Else all threads count alike.
+func lost(k *policies.Constants, w *Window, r Reading) float64 {
+	if !w.HasKernel {
+		if w.Cgroup.QuotaCPUs > 0 && w.UsedCPUs() >= k.Full*w.Cgroup.QuotaCPUs {
+			return w.Cgroup.ThrottledShare
+		}
+		return 0
+	}
+	if r.Sure() {
+		return r.Breakdown.Share(policies.PartThrottled) + r.Breakdown.Share(policies.PartInputThrottled)
+	}
+	var wanted, out float64
+	for _, t := range w.Threads {
+		out += float64(t.Ns[probes.StateThrottled])
+		wanted += float64(t.Ns[probes.StateRun] + t.Ns[probes.StateThrottled] + t.Ns[probes.StateQueued])
+	}
+	if wanted <= 0 {
+		return 0
+	}
+	return out / wanted
+}
+
+// Sure reports whether a framework, CUDA, NCCL or the job itself tells which process trains.
+func (r Reading) Sure() bool {
+	switch r.Tick {
+	case "", SourceDevice, SourceTimer, SourcePeers, SourceHandOffs:
+		return false
+	}
+	return r.Rate.Ticks >= needTicks
+}
+
+// usedTicks is how many readings a container's use of late is the mean of.
+const usedTicks = 5
+
+// Used is the mean CPU use of late.
+func (s *State) Used() float64 { return meanCPUs(last(s.Uses, usedTicks)) }
+
+func meanCPUs(uses []Use) float64 {
+	if len(uses) == 0 {
+		return 0
+	}
+	var sum float64
+	for _, u := range uses {
+		sum += u.CPUs
+	}
+	return sum / float64(len(uses))
+}
+
+// UsesSince are the readings that began after an instant.
+func (s *State) UsesSince(ns int64) []Use {
+	return since(s.Uses, ns, func(u Use) int64 { return u.StartNs })
+}
+
+// Throttled reports whether its quota stopped the container in both of the latest two
+// readings at its present resources, and the smaller share that it lost.
+func (s *State) Throttled() (lost float64, ok bool) {
+	uses := last(s.UsesSince(s.changedNs-1), 2)
+	if len(uses) < 2 || !uses[0].Throttled || !uses[1].Throttled {
+		return 0, false
+	}
+	return min(uses[0].Lost, uses[1].Lost), true
+}
+
+// Free are the readings up to now, in a row and at its present resources, in which nothing
+// held the container back: neither its quota nor other work.
+func (s *State) Free(k *policies.Constants) []Use {
+	uses := s.UsesSince(s.changedNs - 1)
+	n := 0
+	for n < len(uses) {
+		if u := uses[len(uses)-1-n]; u.Throttled || u.Waiting >= k.Dominant {
+			break
+		}
+		n++
+	}
+	return uses[len(uses)-n:]
+}
+
+// Enough is the quota that would have been enough in a share of so many readings, and a margin.
+func Enough(uses []Use, share, margin float64) float64 {
+	if len(uses) == 0 {
+		return 0
+	}
+	cpus := make([]float64, len(uses))
+	for i, u := range uses {
+		cpus[i] = u.CPUs
+	}
+	return Quantile(cpus, share) * (1 + margin)
+}
+
+// Quantile is the value that a share of all do not exceed; 0 for none.
+func Quantile(values []float64, share float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[min(len(sorted)-1, max(0, int(math.Ceil(share*float64(len(sorted))))-1))]
+}

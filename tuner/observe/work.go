@@ -1,0 +1,161 @@
+package observe
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+)
+
+// A relative witness is a quantity that grows with work done, whatever the work is. None is
+// ever shown as steps: it tells how much faster a job became, not how fast it is.
+
+// Witness names one.
+type Witness uint8
+
+// The witnesses.
+const (
+	WitnessBytes    Witness = iota // read and written by its threads, by any call
+	WitnessFaults                  // minor page faults
+	WitnessHandOffs                // wake-ups between its threads
+	WitnessDisk                    // bytes from and to disks
+	NumWitnesses
+)
+
+// String returns the witness's name for people.
+func (w Witness) String() string {
+	names := [NumWitnesses]string{"bytes read and written", "page faults", "hand-offs", "disk bytes"}
+	if w < NumWitnesses {
+		return names[w]
+	}
+	return "invalid"
+}
+
+// workReading is what the witnesses counted in one reading.
+type workReading struct {
+	startNs, endNs int64
+	amounts        [NumWitnesses]float64
+	open           float64 // seconds in which its quota did not stop it
+}
+
+// Work holds the readings of a container's relative witnesses.
+type Work struct{ readings []workReading }
+
+func (w *Work) add(_ *policies.Constants, slice *Window, use Use, robbed bool) {
+	if robbed || !slice.HasKernel {
+		return
+	}
+	r := workReading{startNs: slice.StartNs, endNs: slice.EndNs, open: slice.Seconds() * (1 - min(use.Lost, 0.99))}
+	for _, t := range slice.Threads {
+		r.amounts[WitnessBytes] += float64(t.IOBytes)
+		r.amounts[WitnessFaults] += float64(t.Faults)
+		for _, e := range t.Edges {
+			if e.Waker > 0 && e.State != probes.StateTimer && e.State != probes.StateChild {
+				r.amounts[WitnessHandOffs] += float64(e.Count)
+			}
+		}
+	}
+	r.amounts[WitnessDisk] = float64(slice.Block.ReadBytes + slice.Block.WriteBytes)
+	w.readings = keep(append(w.readings, r))
+}
+
+// Sound are the witnesses that qualify in the readings since an instant: their amount for each
+// second in which the quota did not stop the container is steady, and they are not driven by
+// time, as a poll or a heartbeat is: such a count stays level while those seconds vary.
+func (w *Work) Sound(k *policies.Constants, fromNs int64) []Witness {
+	readings := since(w.readings, fromNs, func(r workReading) int64 { return r.startNs })
+	if float64(len(readings)) < k.TrialBaseline {
+		return nil
+	}
+	var out []Witness
+	open := make([]float64, len(readings))
+	for i, r := range readings {
+		open[i] = r.open
+	}
+	for kind := range NumWitnesses {
+		amounts, perOpen := make([]float64, len(readings)), make([]float64, len(readings))
+		for i, r := range readings {
+			amounts[i], perOpen[i] = r.amounts[kind], r.amounts[kind]/max(r.open, 1e-3)
+		}
+		level, busy := variation(amounts), variation(open)
+		byTime := busy >= k.WitnessSpread/3 && level < busy/2
+		if mean(amounts) >= 1 && variation(perOpen) <= k.WitnessSpread && !byTime {
+			out = append(out, kind)
+		}
+	}
+	return out
+}
+
+// Level is the mean amount a second of each witness, over the readings since an instant.
+func (w *Work) Level(fromNs int64) (level [NumWitnesses]float64) {
+	readings := since(w.readings, fromNs, func(r workReading) int64 { return r.startNs })
+	var seconds float64
+	for _, r := range readings {
+		seconds += float64(r.endNs-r.startNs) / 1e9
+		for kind := range NumWitnesses {
+			level[kind] += r.amounts[kind]
+		}
+	}
+	for kind := range level {
+		level[kind] /= max(seconds, 1e-9)
+	}
+	return level
+}
+
+// Series is the work done since an instant, over a level of earlier: the median of witnesses,
+// reading by reading.
+func (w *Work) Series(sound []Witness, level [NumWitnesses]float64, fromNs int64) []RateSample {
+	readings := since(w.readings, fromNs, func(r workReading) int64 { return r.startNs })
+	if len(sound) == 0 {
+		return nil
+	}
+	out := make([]RateSample, 0, len(readings))
+	for _, r := range readings {
+		over := make([]float64, len(sound))
+		for i, kind := range sound {
+			over[i] = r.amounts[kind] / max(level[kind], 1e-9) / (float64(r.endNs-r.startNs) / 1e9)
+		}
+		out = append(out, RateSample{StartNs: r.startNs, EndNs: r.endNs, Rate: median(over)})
+	}
+	return out
+}
+
+func median(values []float64) float64 {
+	slices.Sort(values)
+	if n := len(values); n%2 == 0 {
+		return (values[n/2-1] + values[n/2]) / 2
+	}
+	return values[len(values)/2]
+}
+
+// Names lists witnesses for people.
+func Names(sound []Witness) string {
+	names := make([]string, len(sound))
+	for i, w := range sound {
+		names[i] = w.String()
+	}
+	return strings.Join(names, ", ")
+}
+
+func mean(values []float64) float64 {
+	var sum float64
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(max(1, len(values)))
+}
+
+// variation is the coefficient of variation.
+func variation(values []float64) float64 {
+	m := mean(values)
+	if !(m > 0) {
+		return math.Inf(1)
+	}
+	var sum float64
+	for _, v := range values {
+		sum += (v - m) * (v - m)
+	}
+	return math.Sqrt(sum/float64(max(1, len(values)-1))) / m
+}
