@@ -1,0 +1,399 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/stats"
+	"github.com/trimtab/trimtab/test/workload"
+)
+
+// Times of one run.
+const (
+	settle   = 2 * time.Second  // after something began
+	control  = 8 * time.Second  // in which nothing is lent
+	lendFor  = 20 * time.Second // a loan must come within, and then stand for standFor
+	standFor = 8 * time.Second
+	within   = 5 * time.Second // the right must be there
+	watchFor = 15 * time.Second
+	window   = 5 * time.Second
+	step     = 100 * time.Millisecond
+)
+
+const prefix = "fairness-"
+
+// goal is the part of its own that a neighbour must have.
+const goal = 0.97
+
+// result is one run.
+type result struct {
+	least  float64 // of a neighbour's own, in any window from `within` on
+	nobody float64 // the same while nothing was lent
+	back   float64 // seconds until the loan was cut; negative: it was not
+}
+
+// holds reports whether everybody had what is theirs, as far as the machine's own noise lets one tell.
+func (r result) holds() bool { return r.least >= min(goal, r.nobody) }
+
+// bench is one case at work.
+type bench struct {
+	c        fairCase
+	daemon   *daemontest.Daemon
+	borrower *workload.Job
+	lent     func() (workload.CPUState, error)
+	limit    func() (int64, error)
+	others   []*other
+}
+
+// other is one neighbour.
+type other struct {
+	n      neighbour
+	name   string
+	job    *workload.Job
+	read   func() (workload.CPUState, error)
+	busy   bool
+	sample []reading
+}
+
+// reading is one neighbour at one instant.
+type reading struct {
+	at, used time.Duration
+	steps    int64
+}
+
+func measure(ctx context.Context, o options, c fairCase) (all []result, err error) {
+	b, err := start(ctx, o, c)
+	defer func() { err = errors.Join(err, b.close(context.WithoutCancel(ctx))) }()
+	if err != nil {
+		return nil, err
+	}
+	for i := range o.runs {
+		r, err := b.run(ctx)
+		if err != nil {
+			return all, fmt.Errorf("run %d: %w", i+1, err)
+		}
+		if o.verbose {
+			fmt.Fprintf(os.Stderr, "%s: run %d: least %.3f, nobody %.3f, loan cut after %.1f s\n", c.name, i+1, r.least, r.nobody, r.back)
+		}
+		all = append(all, r)
+	}
+	if o.record != "" {
+		err = b.daemon.Record(ctx, filepath.Join(o.record, strings.NewReplacer(" ", "-", ",", "").Replace(c.name)+".trimtab"))
+	}
+	return all, err
+}
+
+func start(ctx context.Context, o options, c fairCase) (*bench, error) {
+	b := &bench{c: c}
+	config, err := b.config()
+	if err != nil {
+		return b, err
+	}
+	if b.daemon, err = daemontest.Start(ctx, daemontest.Options{Binary: o.binary, Config: config}); err != nil {
+		return b, err
+	}
+	w := workload.Options{Name: prefix + "borrower", Script: "fair.py", Args: append([]string{"--busy"}, c.lends...), DockerArgs: append([]string{"--label", "trimtab.mode=tune"}, c.borrower...)}
+	if c.lends == nil {
+		w.Script, w.Args = "memory.py", []string{"--every", "2", "--data-mib", "900"}
+	}
+	if b.borrower, err = launch(ctx, w); err != nil {
+		return b, err
+	}
+	if b.lent, err = b.borrower.CPUStates(ctx); err != nil {
+		return b, err
+	}
+	if b.limit, err = b.borrower.MemoryLimit(ctx); err != nil {
+		return b, err
+	}
+	for i, n := range c.neighbours {
+		x := &other{n: n, name: fmt.Sprint(prefix, "other", i)}
+		b.others = append(b.others, x)
+		if n.present {
+			if err := x.start(ctx, c.together); err != nil {
+				return b, err
+			}
+		}
+	}
+	return b, nil
+}
+
+func (b *bench) config() (string, error) {
+	text := "observe: all\nreserve: {cpus: 0.01}\n"
+	if b.c.config != "memory" {
+		return text, nil
+	}
+	available, err := memAvailable()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("observe: all\nreserve: {cpus: 0.01, memory: %d}\n", available-1700<<20), nil
+}
+
+func launch(ctx context.Context, o workload.Options) (*workload.Job, error) {
+	_ = exec.CommandContext(ctx, "docker", "rm", "--force", o.Name).Run() // what a killed run left; mostly nothing
+	return workload.Start(ctx, o)
+}
+
+func (x *other) start(ctx context.Context, busy bool) (err error) {
+	o := workload.Options{Name: x.name, Script: "fair.py", Args: slices.Clone(x.n.args), DockerArgs: slices.Clone(x.n.docker)}
+	if busy {
+		o.Args, x.busy = append(o.Args, "--busy"), true
+	}
+	if x.n.enrolled {
+		o.DockerArgs = append(o.DockerArgs, "--label", "trimtab.mode=tune")
+	}
+	if x.job, err = launch(ctx, o); err != nil {
+		return err
+	}
+	x.read, err = x.job.CPUStates(ctx)
+	return err
+}
+
+// wake makes all neighbours work, or end it; who came later is started, and stopped.
+func (b *bench) wake(ctx context.Context, busy bool) error {
+	for _, x := range b.others {
+		switch {
+		case x.n.present && x.busy != busy:
+			if out, err := exec.CommandContext(ctx, "docker", "kill", "--signal", "USR1", x.name).CombinedOutput(); err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			x.busy = busy
+		case !x.n.present && busy && x.job == nil:
+			if err := x.start(ctx, true); err != nil {
+				return err
+			}
+		case !x.n.present && !busy && x.job != nil:
+			if err := x.job.Stop(); err != nil {
+				return err
+			}
+			x.job, x.busy = nil, false
+		}
+	}
+	return nil
+}
+
+// run is one comparison: first while nothing is lent, then while something is.
+func (b *bench) run(ctx context.Context) (r result, err error) {
+	if _, err := b.daemon.Run(ctx, "disable", b.borrower.Name); err != nil {
+		return r, err
+	}
+	if err := errors.Join(b.wake(ctx, true), pause(ctx, settle)); err != nil {
+		return r, err
+	}
+	if err := b.watch(ctx, control, nil); err != nil {
+		return r, err
+	}
+	due := make([]float64, len(b.others))
+	var together float64
+	for i, x := range b.others {
+		due[i] = min(b.amount(x, 0, len(x.sample)-1), b.c.fair(x.n, float64(runtime.NumCPU())))
+		together += due[i]
+	}
+	r.nobody = b.least(due, together, 0)
+	if !b.c.together {
+		if err := errors.Join(b.wake(ctx, false), pause(ctx, settle)); err != nil {
+			return r, err
+		}
+	}
+	if _, err := b.daemon.Run(ctx, "enable", b.borrower.Name); err != nil {
+		return r, err
+	}
+	if err := b.waitLent(ctx); err != nil {
+		return r, err
+	}
+	if !b.c.together {
+		if err := pause(ctx, standFor); err != nil {
+			return r, err
+		}
+	}
+	before, err := b.lentNow()
+	if err != nil {
+		return r, err
+	}
+	began := workload.Now()
+	r.back = -1
+	if err := b.wake(ctx, true); err != nil {
+		return r, err
+	}
+	err = b.watch(ctx, watchFor, func() error {
+		now, err := b.lentNow()
+		if r.back < 0 && now < 0.98*before {
+			r.back = (workload.Now() - began).Seconds()
+		}
+		before = max(before, now)
+		return err
+	})
+	r.least = b.least(due, together, began+within)
+	if b.c.config == "memory" && (r.back < 0 || r.back > within.Seconds()) {
+		r.least = 0 // its limit stands though the host is short
+	}
+	return r, err
+}
+
+// lentNow is the borrower's quota, CPUs, or its limit, bytes.
+func (b *bench) lentNow() (float64, error) {
+	if b.c.config == "memory" {
+		n, err := b.limit()
+		return float64(n), err
+	}
+	s, err := b.lent()
+	return s.Quota, err
+}
+
+// waitLent waits until the borrower has more than its owner's.
+func (b *bench) waitLent(ctx context.Context) error {
+	own := borrowerQuota
+	if b.c.config == "memory" {
+		own = 400 << 20
+	}
+	for deadline := time.Now().Add(lendFor); time.Now().Before(deadline); {
+		now, err := b.lentNow()
+		if err != nil {
+			return err
+		}
+		if now > 1.1*own {
+			return nil
+		}
+		if err := pause(ctx, step); err != nil {
+			return err
+		}
+	}
+	c, err := b.daemon.Container(ctx, b.borrower.Name)
+	return errors.Join(fmt.Errorf("no loan within %s: %s", lendFor, c.WhyNot), err)
+}
+
+// watch samples all neighbours for a while.
+func (b *bench) watch(ctx context.Context, d time.Duration, each func() error) error {
+	for _, x := range b.others {
+		x.sample = nil
+	}
+	for end := workload.Now() + d; workload.Now() < end; {
+		for _, x := range b.others {
+			s, err := x.read()
+			if err != nil {
+				return err
+			}
+			var n int64
+			if all := x.job.Steps(); len(all) > 0 {
+				n = all[len(all)-1].N
+			}
+			x.sample = append(x.sample, reading{s.At, s.Used, n})
+		}
+		if each != nil {
+			if err := each(); err != nil {
+				return err
+			}
+		}
+		if err := pause(ctx, step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// amount is what is compared, between two samples.
+func (b *bench) amount(x *other, from, to int) float64 {
+	a, z := x.sample[from], x.sample[to]
+	seconds, used, steps := (z.at - a.at).Seconds(), (z.used - a.used).Seconds(), float64(z.steps-a.steps)
+	switch {
+	case seconds <= 0:
+		return 0
+	case b.c.by == byCPU:
+		return used / seconds
+	case b.c.by == byRate:
+		return steps / seconds
+	case used <= 0:
+		return 0
+	}
+	return steps / used
+}
+
+// least is the least of their own that neighbours have in any window that begins after an
+// instant: each, and all together.
+func (b *bench) least(due []float64, together float64, after time.Duration) float64 {
+	least := 2.0
+	for from := range b.others[0].sample {
+		at := b.others[0].sample[from].at
+		to := slices.IndexFunc(b.others[0].sample, func(r reading) bool { return r.at >= at+window })
+		if at < after || to < 0 {
+			continue
+		}
+		sum := 0.0
+		for i, x := range b.others {
+			has := b.amount(x, from, to)
+			sum += has
+			least = min(least, has/max(due[i], 1e-9))
+		}
+		least = min(least, sum/max(together, 1e-9))
+	}
+	return least
+}
+
+func (b *bench) close(ctx context.Context) error {
+	var err error
+	for _, x := range b.others {
+		if x.job != nil {
+			err = errors.Join(err, x.job.Stop())
+		}
+	}
+	if b.borrower != nil {
+		err = errors.Join(err, b.borrower.Stop())
+	}
+	if b.daemon != nil {
+		err = errors.Join(err, b.daemon.Close())
+	}
+	for _, name := range []string{"fair-a", "fair-b"} { // left by --cgroup-parent; empty now
+		_ = exec.CommandContext(ctx, "sh", "-c", "rmdir /sys/fs/cgroup/*/"+name+" /sys/fs/cgroup/"+name+" 2>/dev/null").Run()
+	}
+	return err
+}
+
+// report prints a case, and returns how many runs missed.
+func report(c fairCase, all []result) (missed int) {
+	var least, nobody []float64
+	back := 0.0
+	for _, r := range all {
+		least, nobody, back = append(least, r.least), append(nobody, r.nobody), max(back, r.back)
+		if !r.holds() {
+			missed++
+		}
+	}
+	cut := "-"
+	if back > 0 {
+		cut = fmt.Sprintf("%.1f s", back)
+	}
+	fmt.Printf("%-18s %-22s %9.3f %9.3f %9.3f %9s  %d of %d\n", c.name, c.by, slices.Min(least), stats.Median(least), slices.Min(nobody), cut, len(all)-missed, len(all))
+	return missed
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func memAvailable() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); err == nil {
+			return kib << 10, nil
+		}
+	}
+	return 0, errors.New("/proc/meminfo names no MemAvailable")
+}
