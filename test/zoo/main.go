@@ -1,0 +1,352 @@
+// Command zoo runs programs that know nothing of trimtab, and whose steps nobody counts: some
+// that their quota starves, and some that nothing helps. It says what share of their speed
+// without a quota the former reach, how soon, and whether anybody is slower for it. Truth is
+// what the programs print. It needs root, Docker, the images and bin/trimtab (`make zoo`).
+//
+// A missed goal is a result, and exit status 2 says that there is one; 1 means that something
+// could not be measured. Run it on a quiet machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/stats"
+	"github.com/trimtab/trimtab/test/workload"
+)
+
+// program is one of the zoo.
+type program struct {
+	name, why string
+	command   []string // in the container; /zoo holds the programs
+	// helpless: nothing makes it faster. Else its quota starves it.
+	helpless bool
+	quota    float64 // CPUs
+}
+
+const (
+	zooImage = "trimtab-zoo:1"
+	inside   = "/zoo/"
+)
+
+func programs() []program {
+	python := func(file string) []string { return []string{"python3", "-u", inside + file} }
+	return []program{
+		{name: "xgboost", why: "gradient boosting, two threads", command: python("xgb.py"), quota: 0.4},
+		{name: "forest", why: "scikit-learn's random forest, two threads", command: python("forest.py"), quota: 0.4},
+		{name: "openmp", why: "matrix products in C, all CPUs", command: []string{inside + "omp"}, quota: 0.4},
+		{name: "go", why: "compression and hashes on two goroutines", command: []string{inside + "hash-bin"}, quota: 0.4},
+		{name: "pipeline", why: "a shell's pipelines of short-lived processes", command: []string{"bash", inside + "pipeline.sh"}, quota: 0.4},
+		{name: "checkpoint", why: "computes a little and writes checkpoints", command: python("checkpoint.py"), helpless: true, quota: 0.6},
+		{name: "notebook", why: "works for a tenth of each second", command: python("notebook.py"), helpless: true, quota: 0.4},
+		{name: "poll", why: "looks every 10 ms whether there is work", command: python("poll.py"), helpless: true, quota: 0.4},
+		{name: "spin", why: "spins until a time has come", command: python("spin.py"), helpless: true, quota: 0.4},
+		{name: "ring", why: "two MPI ranks that hand a token round, spinning, with CPU for both", helpless: true, quota: 2,
+			command: append([]string{"mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"}, python("ring.py")...)},
+	}
+}
+
+// Times of one run, seconds.
+const (
+	settleS = 2.0
+	freeS   = 8.0
+	startS  = 6.0
+	helpS   = 20.0 // within which it must have been helped
+	afterS  = 8.0
+	plainS  = 10.0 // of a helpless program, with and without
+)
+
+const (
+	goalShare  = 0.95
+	goalSlower = 0.99
+)
+
+type options struct {
+	binary  string
+	runs    int
+	record  string // folder for recordings; "": none
+	verbose bool
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	missed, err := command(ctx, os.Args[1:])
+	stop()
+	switch {
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "zoo: %v\n", err)
+		os.Exit(1)
+	case missed > 0:
+		os.Exit(2)
+	}
+}
+
+func command(ctx context.Context, args []string) (missed int, err error) {
+	var o options
+	flags := flag.NewFlagSet("zoo", flag.ExitOnError)
+	flags.StringVar(&o.binary, "trimtab", "bin/trimtab", "the `FILE` to measure")
+	flags.IntVar(&o.runs, "runs", 10, "of each program")
+	only := flags.String("only", os.Getenv("ZOO"), "comma-separated programs instead of all")
+	dir := flags.String("programs", "test/zoo/programs", "the `FOLDER` of programs, built by make")
+	flags.StringVar(&o.record, "record", "", "`FOLDER` for a recording of each program (trimtab replay)")
+	flags.BoolVar(&o.verbose, "v", false, "tell each run")
+	if err := flags.Parse(args); err != nil {
+		return 0, err
+	}
+	all, err := chosen(*only)
+	if err != nil {
+		return 0, err
+	}
+	if os.Geteuid() != 0 {
+		return 0, errors.New("needs root: the daemon loads BPF programs")
+	}
+	folder, err := filepath.Abs(*dir)
+	if err != nil {
+		return 0, err
+	}
+	z := &zoo{o: o, dir: folder}
+	for _, p := range all {
+		m, errProgram := z.measure(ctx, p)
+		missed += m
+		if errProgram != nil {
+			err = errors.Join(err, fmt.Errorf("program %s: %w", p.name, errProgram))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	fmt.Print(howText)
+	return missed, err
+}
+
+const howText = `
+How: a program runs without a quota; then with one, and trimtab looks on (before); then trimtab may act, and after 20 s it is measured (reached); then
+without a quota again. Reached is over the mean of the two measurements without. Granted is the time from when trimtab may act to a larger quota.
+A program that nothing helps is measured without trimtab's help, with it, and without again: "with" is over the mean of the two. Rates are what programs print.
+`
+
+func chosen(only string) ([]program, error) {
+	if only == "" {
+		return programs(), nil
+	}
+	var out []program
+	for name := range strings.SplitSeq(only, ",") {
+		i := slices.IndexFunc(programs(), func(p program) bool { return p.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("-only %q: no such program", name)
+		}
+		out = append(out, programs()[i])
+	}
+	return out, nil
+}
+
+type zoo struct {
+	o   options
+	dir string
+}
+
+// cage is one program at work.
+type cage struct {
+	p      program
+	o      options
+	job    *workload.Job
+	daemon *daemontest.Daemon
+	state  func() (workload.CPUState, error)
+}
+
+func (z *zoo) measure(ctx context.Context, p program) (missed int, err error) {
+	name := "zoo-" + p.name
+	_ = exec.CommandContext(ctx, "docker", "rm", "--force", name).Run() // what a killed run left; mostly nothing
+	c := &cage{p: p, o: z.o}
+	c.job, err = workload.Start(ctx, workload.Options{Name: name, Image: zooImage, Command: p.command, Dir: z.dir,
+		DockerArgs: []string{"--label", "trimtab.mode=tune", "--volume", z.dir + ":/zoo:ro"}})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, c.job.Stop()) }()
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	if err := c.job.WaitSteps(waiting, 1); err != nil {
+		return 0, err
+	}
+	if c.state, err = c.job.CPUStates(ctx); err != nil {
+		return 0, err
+	}
+	if c.daemon, err = daemontest.Start(ctx, daemontest.Options{Binary: z.o.binary, Config: "match: [{name: 'zoo-*'}, {name: '*', mode: 'off'}]\n"}); err != nil {
+		return 0, err
+	}
+	defer func() {
+		if z.o.record != "" {
+			err = errors.Join(err, c.daemon.Record(context.WithoutCancel(ctx), filepath.Join(z.o.record, p.name+".trimtab")))
+		}
+		err = errors.Join(err, c.daemon.Close())
+	}()
+	if p.helpless {
+		return c.helpless(ctx)
+	}
+	return c.starved(ctx)
+}
+
+func (c *cage) rate(ctx context.Context, settle, measure float64) (float64, error) {
+	if _, _, err := c.job.RateFor(ctx, seconds(settle)); err != nil {
+		return 0, err
+	}
+	rate, _, err := c.job.RateFor(ctx, seconds(measure))
+	if err == nil && rate <= 0 {
+		err = fmt.Errorf("it printed no two steps in %.0f s", measure)
+	}
+	return rate, err
+}
+
+func (c *cage) say(format string, args ...any) {
+	if c.o.verbose {
+		fmt.Fprintf(os.Stderr, c.p.name+": "+format+"\n", args...)
+	}
+}
+
+// starved measures a program that its quota starves.
+func (c *cage) starved(ctx context.Context) (missed int, err error) {
+	var shares, before, granted []float64
+	for i := range c.o.runs {
+		share, was, after, err := c.starvedOnce(ctx)
+		if err != nil {
+			return missed, fmt.Errorf("run %d: %w", i+1, err)
+		}
+		c.say("run %d: before %.2f, reached %.3f, granted after %.1f s", i+1, was, share, after)
+		shares, before, granted = append(shares, share), append(before, was), append(granted, after)
+		if share < goalShare {
+			missed++
+		}
+	}
+	fmt.Printf("%-12s %-50s before %.2f  reached %.3f (least %.3f)  granted after %.1f s (longest %.1f)  %d of %d runs hold\n", c.p.name, c.p.why,
+		stats.Median(before), stats.Median(shares), slices.Min(shares), stats.Median(granted), slices.Max(granted), len(shares)-missed, len(shares))
+	return missed, nil
+}
+
+func (c *cage) starvedOnce(ctx context.Context) (share, before, granted float64, err error) {
+	if _, err := c.daemon.Run(ctx, "disable", c.job.Name); err != nil {
+		return 0, 0, 0, err
+	}
+	if err := c.job.SetQuota(ctx, 0); err != nil {
+		return 0, 0, 0, err
+	}
+	first, err := c.rate(ctx, settleS, freeS)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if err := c.job.SetQuota(ctx, c.p.quota); err != nil {
+		return 0, 0, 0, err
+	}
+	starved, err := c.rate(ctx, settleS, startS)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if _, err := c.daemon.Run(ctx, "enable", c.job.Name); err != nil {
+		return 0, 0, 0, err
+	}
+	if granted, err = c.granted(ctx, seconds(helpS)); err != nil {
+		return 0, 0, 0, err
+	}
+	helped, err := c.rate(ctx, 0, afterS)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if _, err := c.daemon.Run(ctx, "disable", c.job.Name); err != nil {
+		return 0, 0, 0, err
+	}
+	if err := c.job.SetQuota(ctx, 0); err != nil {
+		return 0, 0, 0, err
+	}
+	last, err := c.rate(ctx, settleS, freeS)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	free := (first + last) / 2
+	return helped / free, starved / free, granted, nil
+}
+
+// granted waits for d and returns the seconds until the quota was raised; d's, if it was not.
+func (c *cage) granted(ctx context.Context, d time.Duration) (after float64, err error) {
+	began := workload.Now()
+	after = d.Seconds()
+	for workload.Now() < began+d {
+		s, err := c.state()
+		if err != nil {
+			return after, err
+		}
+		if s.Quota > 1.02*c.p.quota {
+			after = min(after, (s.At - began).Seconds())
+		}
+		select {
+		case <-ctx.Done():
+			return after, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return after, nil
+}
+
+// helpless measures a program that nothing helps: with trimtab it is to be no slower, and
+// nothing is to stand but loans.
+func (c *cage) helpless(ctx context.Context) (missed int, err error) {
+	if err := c.job.SetQuota(ctx, c.p.quota); err != nil {
+		return 0, err
+	}
+	var with []float64
+	kept := ""
+	for i := range c.o.runs {
+		plain := func() (float64, error) {
+			if _, err := c.daemon.Run(ctx, "disable", c.job.Name); err != nil {
+				return 0, err
+			}
+			return c.rate(ctx, settleS, plainS)
+		}
+		first, err := plain()
+		if err != nil {
+			return missed, err
+		}
+		if _, err := c.daemon.Run(ctx, "enable", c.job.Name); err != nil {
+			return missed, err
+		}
+		rate, err := c.rate(ctx, 15, plainS)
+		if err != nil {
+			return missed, err
+		}
+		v, err := c.daemon.Container(ctx, c.job.Name)
+		if err != nil {
+			return missed, err
+		}
+		for _, t := range v.Trials {
+			if t.Outcome == "kept" {
+				kept = " KEPT: " + t.Why
+			}
+		}
+		last, err := plain()
+		if err != nil {
+			return missed, err
+		}
+		with = append(with, 2*rate/(first+last))
+		c.say("run %d: with trimtab %.3f; loan %+v", i+1, with[i], v.Loan)
+	}
+	mean := stats.Mean(with)
+	low, high := stats.Interval95(with)
+	hold := "holds"
+	if mean < goalSlower || kept != "" {
+		missed, hold = 1, "MISS"
+	}
+	fmt.Printf("%-12s %-50s with trimtab %.3f (95 %%: %.3f … %.3f, %d runs)  %s%s\n", c.p.name, c.p.why, mean, low, high, len(with), hold, kept)
+	return missed, nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
