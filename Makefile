@@ -70,9 +70,31 @@ bench: setup build image ## Measure what trimtab costs and what it gains, as a t
 bench-regret: setup build image ## Hold policies and rivals against the best static allocation, on eight mixes of real jobs. REGRET_FLAGS="-only uneven".
 	go build -o .cache/regret ./test/regret && .cache/regret $(REGRET_FLAGS)
 
+.PHONY: bench-fairness
+bench-fairness: setup build image ## Hold loans to the rights of their neighbours, in twelve situations (3 hours). FAIRNESS_FLAGS="-only 'another slice' -runs 3".
+	go build -o .cache/fairness ./test/fairness && .cache/fairness $(FAIRNESS_FLAGS)
+
+.PHONY: zoo
+zoo: setup build zoo-image ## Run programs whose steps nobody counts, starved, free and tuned (2 hours). ZOO=xgboost,ring; ZOO_FLAGS="-runs 3".
+	go build -o .cache/zoo ./test/zoo && .cache/zoo $(ZOO_FLAGS)
+
+.PHONY: zoo-image
+zoo-image: setup
+	test/zoo/image.sh
+	gcc -O2 -fopenmp -static -o test/zoo/programs/omp test/zoo/programs/omp.c
+	CGO_ENABLED=0 go build -o test/zoo/programs/hash-bin ./test/zoo/programs/hash
+
 .PHONY: accuracy
 accuracy: setup build image ## Run jobs whose bottleneck is known and say how often the verdict is right (45 minutes).
 	go run ./test/accuracy
+
+.PHONY: sensitivity
+sensitivity: ## Print what doubling and halving each constant does to all recordings, simulated mixes and simulated trials (10 minutes).
+	@mkdir -p .cache/sensitivity
+	@SENSITIVITY_OUT='$(CURDIR)/.cache/sensitivity/mixes.json' go test -count=1 -timeout 30m -tags sensitivity -run 'TestSensitivity$$' ./tuner/control >&2
+	@SENSITIVITY_OUT='$(CURDIR)/.cache/sensitivity/trials.json' go test -count=1 -timeout 30m -tags sensitivity -run 'TestSensitivity$$' ./tuner/trial >&2
+	@go run ./test/accuracy -replay test/accuracy/testdata/recordings -sensitivity .cache/sensitivity/recordings.json
+	@go run ./test/sensitivity .cache/sensitivity
 
 ##@ Real GPU
 
@@ -102,7 +124,7 @@ check-format: ## Fail where gofmt would change a file.
 
 .PHONY: check-vet
 check-vet: ## go vet.
-	go vet $(PKGS)
+	go vet -tags sensitivity $(PKGS)
 
 .PHONY: check-arm64
 check-arm64: ## It builds for arm64 too, where nobody has run it.
