@@ -126,6 +126,8 @@ type CPUUse struct {
 	// Shrank is the quota, CPUs, from which its loan settled, where it uses less since then though
 	// nothing holds it back; 0: it does not. Programs that read their quota start fewer threads.
 	Shrank float64 `json:"shrank,omitempty"`
+	// Known is the quota, CPUs, that turned out to be enough when its loan settled; 0: none.
+	Known float64 `json:"known,omitempty"`
 	// LoanDoubt: it rose so little with the loan that it is to be measured without.
 	LoanDoubt bool `json:"loanDoubt,omitempty"`
 	// Waiting is the share of time in which some task of it waited for a CPU, and not for its

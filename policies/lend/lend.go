@@ -82,6 +82,9 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 		ch.Take, ch.Reason = true, fmt.Sprintf("its rate hardly rose with %.2f CPUs: it is measured with %.2f for a moment", now, own)
 		return policies.KindReturn, ch, true
 	case j.CPU.Throttled && mode(j) != policies.LoansOff && ceiling > now*(1+p.k.MinStep):
+		if j.CPU.Known > now*(1+p.k.MinStep) { // lent anew, after it was called in
+			ceiling = min(ceiling, j.CPU.Known)
+		}
 		to(ceiling)
 		ch.Gain = p.gain(node, j, now)
 		ch.RateAfter = j.Rate.PerSecond * (1 + ch.Gain)

@@ -66,7 +66,11 @@ func TestCPU(t *testing.T) {
 		"its rate shows no use of the loan": {with(lent(), func(j *policies.Job) { j.CPU.LoanBrings = -1 }), policies.KindReturn, 0.5},
 		"loans were switched off":           {with(lent(), loans(policies.LoansOff)), policies.KindReturn, 0.5},
 		"uses less since it settled":        {with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota], j.CPU.Shrank = "130000 100000", 4 }), policies.KindLoan, 4},
-		"short of the loan":                 {with(lent(), func(j *policies.Job) { j.CPU.Throttled, j.CPU.FreeReadings = true, 0 }), policies.KindLoan, 8},
+		"lent anew what was enough":         {with(starved(), func(j *policies.Job) { j.CPU.Known = 1.3 }), policies.KindLoan, 1.3},
+		"what was enough no longer is": {with(lent(), func(j *policies.Job) {
+			j.Now[runtime.KnobCPUQuota], j.CPU.Known, j.CPU.Throttled = "130000 100000", 1.3, true
+		}), policies.KindLoan, 8},
+		"short of the loan": {with(lent(), func(j *policies.Job) { j.CPU.Throttled, j.CPU.FreeReadings = true, 0 }), policies.KindLoan, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plans := policy().Propose(bigNode, []policies.Job{c.job}).Plans

@@ -22,6 +22,8 @@ type loan struct {
 	recallNs  int64 // of the latest recall
 	recalls   int   // in a row, for the back-off
 	tooLittle int   // how often a settled quota was too little
+	// known is the quota, CPUs, that it settled to: called in and lent anew, it is lent so much; 0: none.
+	known float64
 	// proven is a quota, CPUs, that a trial proved to be worth what others miss; 0: none. What
 	// stands above it is lent.
 	proven float64
@@ -79,7 +81,7 @@ func (c *Controller) cpuUse(s *containerState) policies.CPUUse {
 	use := policies.CPUUse{Used: s.obs.Used(), Waiting: s.waiting(), Obtainable: s.rights.obtainable, Entitlement: s.rights.entitled, Parent: s.parent(), LoanBrings: s.loan.brings, LoanDoubt: s.loan.doubt}
 	use.Lost, use.Throttled = s.obs.Throttled()
 	use.Enough, use.FreeReadings = s.enough(k)
-	use.Shrank = c.shrank(s)
+	use.Shrank, use.Known = c.shrank(s), s.loan.known
 	return use
 }
 
@@ -160,8 +162,9 @@ func (c *Controller) lentWritten(o pendingOrder) {
 		case runtime.KnobCPUQuota:
 			s.loan.writtenNs = c.now()
 			if s.loan.settledNs = 0; !ch.Take {
-				if s.state == StateSettled { // it was not enough
+				if known := s.loan.known; known > 0 && Quantity(ch.From) >= known*(1-k.MinStep/2) { // it was not enough
 					s.loan.tooLittle++
+					s.loan.known = 0
 				}
 				s.loan.givenNs, s.loan.why = c.now(), ch.Reason
 				s.on(EventLent)
@@ -171,7 +174,7 @@ func (c *Controller) lentWritten(o pendingOrder) {
 			s.loan.why = ch.Reason
 			if s.loan.recallNs != o.atNs && !s.loan.doubt {
 				share, _ := s.loan.settles(k)
-				s.loan.settledNs, s.loan.settledFrom = c.now(), Quantity(ch.From)
+				s.loan.settledNs, s.loan.settledFrom, s.loan.known = c.now(), Quantity(ch.From), Quantity(ch.To)
 				s.loan.settledUsed = observe.Enough(s.obs.UsesSince(o.atNs-int64((k.SettleReadings+1)*1e9)), share, 0)
 			}
 			if s.loan.doubt {

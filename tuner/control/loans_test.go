@@ -118,6 +118,39 @@ func TestNeighbourHasItsRightWithinFiveSeconds(t *testing.T) {
 	}
 }
 
+// TestLentAnewAsMuchAsWasEnough: a loan that had settled and was called in comes back as it
+// was, and grows again once that stops the job.
+func TestLentAnewAsMuchAsWasEnough(t *testing.T) {
+	n := newNode(2)
+	n.weighted = false
+	j := n.addJob("train", 0.4, tune())
+	other := n.addSpinner("neighbour", 0.01)
+	other.c.Now[runtime.KnobCPUQuota] = "180000 100000"
+	c := started()
+	run(c, n, 60, nil)
+	settled := j.quota()
+	if settled < j.knee() || settled > 1.2*j.knee() {
+		t.Fatalf("settled at %.2f CPUs for a knee of %.2f", settled, j.knee())
+	}
+	other.spin = 2
+	called := false
+	run(c, n, 20, func(int, Decision) { called = called || j.quota() < settled })
+	if !called {
+		t.Fatalf("its loan was not called in: %.2f CPUs", j.quota())
+	}
+	other.spin = 0.01
+	most := 0.0
+	run(c, n, 60, func(int, Decision) { most = max(most, j.quota()) })
+	if most != settled {
+		t.Errorf("lent %.2f CPUs anew, and had settled at %.2f", most, settled)
+	}
+	j.loaderCPU *= 1.4
+	run(c, n, 60, func(int, Decision) { most = max(most, j.quota()) })
+	if j.quota() < j.knee() || j.quota() > 1.25*j.knee() {
+		t.Errorf("its knee rose to %.2f CPUs, and it has %.2f", j.knee(), j.quota())
+	}
+}
+
 // TestNeighbourThatComesAndGoes: each second, and nothing swings: a write of a loan is
 // followed by none for five seconds, and by fewer the longer it lasts.
 func TestNeighbourThatComesAndGoes(t *testing.T) {
