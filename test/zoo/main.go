@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -33,7 +34,18 @@ type program struct {
 	// helpless: nothing makes it faster. Else its quota starves it.
 	helpless bool
 	quota    float64 // CPUs
+	// epoch is how long one pass over its files takes while its memory limit evicts them; 0: a CPU
+	// quota starves it.
+	epoch time.Duration
+	disk  string // what the kernel lets it read a second, as docker run takes it; "": all
 }
+
+// The program that memory starves: its files, and the limit below them.
+const (
+	filesMiB = 1200
+	limitMiB = 400
+	plenty   = 8 << 10 // MiB; Docker takes no limit away
+)
 
 const (
 	zooImage = "trimtab-zoo:1"
@@ -48,6 +60,8 @@ func programs() []program {
 		{name: "openmp", why: "matrix products in C, all CPUs", command: []string{inside + "omp"}, quota: 0.4},
 		{name: "go", why: "compression and hashes on two goroutines", command: []string{inside + "hash-bin"}, quota: 0.4},
 		{name: "pipeline", why: "a shell's pipelines of short-lived processes", command: []string{"bash", inside + "pipeline.sh"}, quota: 0.4},
+		{name: "files", why: "1.2 GiB of files under 400 MiB of memory", command: append(python("files.py"), strconv.Itoa(filesMiB)), epoch: 12 * time.Second},
+		{name: "slowfiles", why: "the same, from a disk of 8 MB/s", command: append(python("files.py"), strconv.Itoa(filesMiB)), epoch: 150 * time.Second, disk: "8mb"},
 		{name: "checkpoint", why: "computes a little and writes checkpoints", command: python("checkpoint.py"), helpless: true, quota: 0.6},
 		{name: "notebook", why: "works for a tenth of each second", command: python("notebook.py"), helpless: true, quota: 0.4},
 		{name: "poll", why: "looks every 10 ms whether there is work", command: python("poll.py"), helpless: true, quota: 0.4},
@@ -163,14 +177,25 @@ type cage struct {
 	job    *workload.Job
 	daemon *daemontest.Daemon
 	state  func() (workload.CPUState, error)
+	limit  func() (int64, error)
 }
 
 func (z *zoo) measure(ctx context.Context, p program) (missed int, err error) {
 	name := "zoo-" + p.name
 	_ = exec.CommandContext(ctx, "docker", "rm", "--force", name).Run() // what a killed run left; mostly nothing
 	c := &cage{p: p, o: z.o}
-	c.job, err = workload.Start(ctx, workload.Options{Name: name, Image: zooImage, Command: p.command, Dir: z.dir,
-		DockerArgs: []string{"--label", "trimtab.mode=tune", "--volume", z.dir + ":/zoo:ro"}})
+	args := []string{"--label", "trimtab.mode=tune", "--volume", z.dir + ":/zoo:ro"}
+	if p.epoch > 0 {
+		args = append(args, "--label", "trimtab.knobs=cpu,memory", "--memory", mebibytes(plenty))
+	}
+	if p.disk != "" {
+		disk, err := rootDisk()
+		if err != nil {
+			return 0, err
+		}
+		args = append(args, "--device-read-bps", disk+":"+p.disk)
+	}
+	c.job, err = workload.Start(ctx, workload.Options{Name: name, Image: zooImage, Command: p.command, Dir: z.dir, DockerArgs: args})
 	if err != nil {
 		return 0, err
 	}
@@ -183,6 +208,9 @@ func (z *zoo) measure(ctx context.Context, p program) (missed int, err error) {
 	if c.state, err = c.job.CPUStates(ctx); err != nil {
 		return 0, err
 	}
+	if c.limit, err = c.job.MemoryLimit(ctx); err != nil {
+		return 0, err
+	}
 	if c.daemon, err = daemontest.Start(ctx, daemontest.Options{Binary: z.o.binary, Config: "match: [{name: 'zoo-*'}, {name: '*', mode: 'off'}]\n"}); err != nil {
 		return 0, err
 	}
@@ -192,8 +220,11 @@ func (z *zoo) measure(ctx context.Context, p program) (missed int, err error) {
 		}
 		err = errors.Join(err, c.daemon.Close())
 	}()
-	if p.helpless {
+	switch {
+	case p.helpless:
 		return c.helpless(ctx)
+	case p.epoch > 0:
+		return c.cached(ctx)
 	}
 	return c.starved(ctx)
 }

@@ -289,7 +289,7 @@ func (c *Controller) noteBefore(s *containerState) {
 	}
 	from := c.now() - baselineSeconds*second
 	rates := s.obs.Rates.Since(from)
-	s.before = baseline{rate: observe.MeanRate(rates), source: s.obs.Rates.Source, fromNs: from, atNs: c.now(), cpus: s.obs.Used()}
+	s.before = baseline{rate: observe.RateUntil(rates, c.now()), source: s.obs.Rates.Source, fromNs: from, atNs: c.now(), cpus: s.obs.Used()}
 }
 
 // showLoan is a container's loan for people: what a trial proved is none.

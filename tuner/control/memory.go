@@ -70,6 +70,9 @@ func (c *Controller) balanceMemory() {
 // until it is used, and must not be given twice. What an owner allows is not trimtab's promise.
 func (c *Controller) committed() (sum float64) {
 	for _, s := range c.all {
+		if s.c.Now[runtime.KnobMemoryLimit] == s.original(runtime.KnobMemoryLimit) {
+			continue
+		}
 		own, errOwn := guard.Bytes(s.original(runtime.KnobMemoryLimit))
 		limit, errNow := guard.Bytes(s.c.Now[runtime.KnobMemoryLimit])
 		if errOwn != nil || errNow != nil || math.IsInf(own, 1) || math.IsInf(limit, 1) {

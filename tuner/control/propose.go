@@ -159,7 +159,7 @@ func (c *Controller) refuse(no []guard.Rejection) {
 // ask enters what a policy wants of the CPUs, or would give back of them, into the node's plan.
 func (c *Controller) ask(plan policies.Plan) {
 	ch := plan.Changes[0]
-	i := slices.IndexFunc(c.all, func(s *containerState) bool { return s.key == ch.Key })
+	i, _ := slices.BinarySearchFunc(c.all, ch.Key, func(s *containerState, key string) int { return cmp.Compare(s.key, key) })
 	p := &c.parties[i]
 	p.Why = ch.Reason
 	if plan.Kind == policies.KindReturn {

@@ -32,3 +32,23 @@ func MeanRate(samples []RateSample) float64 {
 	}
 	return events / seconds
 }
+
+// RateUntil is MeanRate up to an instant shortly after the latest sample. Samples end at an
+// event, so that of few slow ones the gaps between are missed: half an event counts for the one
+// under way, over the time that it has taken so far.
+func RateUntil(samples []RateSample, ns int64) float64 {
+	if len(samples) == 0 {
+		return 0
+	}
+	_, last := samples[len(samples)-1].Span()
+	var seconds float64
+	for _, s := range samples {
+		from, to := s.Span()
+		seconds += float64(to-from) / 1e9
+	}
+	seconds += max(0, float64(ns-last)/1e9)
+	if seconds <= 0 {
+		return 0
+	}
+	return (events(samples) + 0.5) / seconds
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/test/stats"
+	"github.com/trimtab/trimtab/test/workload"
+)
+
+// What a program is to have whose memory limit evicted its files.
+const (
+	goalEpochs = 2.0  // of the starved job, from when trimtab may act: to see that it reads again, and to keep all
+	goalRoom   = 1.25 // times its files and what it holds beside them
+	heldMiB    = 120  // numpy, Python and page tables
+)
+
+// memoryRun is one run of a program that memory starves.
+type memoryRun struct {
+	share, before float64 // of the rate with plenty
+	limitMiB      float64 // that stands at the end
+	epochs        float64 // from when trimtab may act to a limit that holds the files, of the starved job
+	gain          string  // what trimtab says of it
+}
+
+// cached measures a program whose memory limit evicts its files. One with long epochs runs once.
+func (c *cage) cached(ctx context.Context) (missed int, err error) {
+	runs := c.o.runs
+	if c.p.epoch > time.Minute {
+		runs = 1
+	}
+	var shares, before, limits, epochs []float64
+	for i := range runs {
+		r, err := c.cachedOnce(ctx)
+		if err != nil {
+			return missed, fmt.Errorf("run %d: %w", i+1, err)
+		}
+		c.say("run %d: before %.2f, reached %.3f with %.0f MiB after %.1f epochs; trimtab says %s", i+1, r.before, r.share, r.limitMiB, r.epochs, r.gain)
+		shares, before, limits, epochs = append(shares, r.share), append(before, r.before), append(limits, r.limitMiB), append(epochs, r.epochs)
+		if r.share < goalShare || r.epochs > goalEpochs || r.limitMiB > goalRoom*(filesMiB+heldMiB) {
+			missed++
+		}
+	}
+	fmt.Printf("%-12s %-50s before %.2f  reached %.3f (least %.3f)  %.0f MiB (most %.0f)  after %.1f epochs (longest %.1f)  %d of %d runs hold\n", c.p.name, c.p.why, stats.Median(before),
+		stats.Median(shares), slices.Min(shares), stats.Median(limits), slices.Max(limits), stats.Median(epochs), slices.Max(epochs), runs-missed, runs)
+	return missed, nil
+}
+
+func (c *cage) cachedOnce(ctx context.Context) (r memoryRun, err error) {
+	free := func() (float64, error) {
+		if _, err := c.daemon.Run(ctx, "disable", c.job.Name); err != nil {
+			return 0, err
+		}
+		if err := c.setLimit(ctx, plenty); err != nil {
+			return 0, err
+		}
+		return c.rate(ctx, c.p.epoch.Seconds()*1.5, freeS) // until all is in memory
+	}
+	first, err := free()
+	if err != nil {
+		return r, err
+	}
+	if err := c.setLimit(ctx, limitMiB); err != nil {
+		return r, err
+	}
+	starved, err := c.rate(ctx, settleS, max(freeS, c.p.epoch.Seconds()/5))
+	if err != nil {
+		return r, err
+	}
+	if _, err := c.daemon.Run(ctx, "enable", c.job.Name); err != nil {
+		return r, err
+	}
+	epoch := filesMiB / 4 / starved // seconds; a step is 4 MiB
+	after, err := c.enough(ctx, seconds((goalEpochs+1)*epoch+3*helpS))
+	if err != nil {
+		return r, err
+	}
+	r.epochs = after / epoch
+	helped, err := c.rate(ctx, helpS, afterS)
+	if err != nil {
+		return r, err
+	}
+	limit, err := c.limit()
+	if err != nil {
+		return r, err
+	}
+	r.limitMiB = float64(limit) / (1 << 20)
+	v, err := c.daemon.Container(ctx, c.job.Name)
+	if err != nil {
+		return r, err
+	}
+	r.gain = fmt.Sprintf("%+.0f %% (%v), work %+v", 100*v.Gain, v.HasGain, v.Work)
+	last, err := free()
+	r.share, r.before = 2*helped/(first+last), 2*starved/(first+last)
+	return r, err
+}
+
+// enough waits until the limit holds the files and has come down from what was lent, and
+// returns the seconds until then; d's, if it did not come.
+func (c *cage) enough(ctx context.Context, d time.Duration) (after float64, err error) {
+	began, most := workload.Now(), int64(0)
+	for workload.Now() < began+d {
+		limit, err := c.limit()
+		if err != nil {
+			return 0, err
+		}
+		if limit < most && limit >= filesMiB<<20 {
+			return (workload.Now() - began).Seconds(), nil
+		}
+		most = max(most, limit)
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return d.Seconds(), nil
+}
+
+func (c *cage) setLimit(ctx context.Context, mib int) error {
+	return c.job.Update(ctx, "--memory", mebibytes(mib), "--memory-swap", mebibytes(mib))
+}
+
+func mebibytes(n int) string { return fmt.Sprintf("%dm", n) }
+
+// rootDisk is the device that Docker's folder is on.
+func rootDisk() (string, error) {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return "", err
+	}
+	best, device := "", ""
+	for line := range strings.Lines(string(mounts)) {
+		f := strings.Fields(line)
+		inside := len(f) > 1 && strings.HasPrefix(f[0], "/dev/") && strings.HasPrefix("/var/lib/docker/", strings.TrimSuffix(f[1], "/")+"/")
+		if inside && len(f[1]) >= len(best) {
+			best, device = f[1], f[0]
+		}
+	}
+	if device == "" {
+		return "", errors.New("no block device holds /var/lib/docker")
+	}
+	return filepath.EvalSymlinks(device)
+}
