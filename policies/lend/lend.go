@@ -95,7 +95,7 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 		ch.RateAfter = j.Rate.PerSecond
 		ch.Reason = fmt.Sprintf("it uses less since its loan settled to %.2f CPUs, though nothing holds it back: it may read its quota", now)
 		return p.kind(j), ch, true
-	case lent && j.CPU.Enough > 0 && now >= target*(1+p.k.MinStep):
+	case lent && j.CPU.Enough > 0 && now >= target*(1+2*p.k.MinStep): // less frees next to nothing, and may cost a program a thread that counts whole CPUs
 		to(target)
 		ch.Take, ch.RateAfter = true, j.Rate.PerSecond
 		ch.Reason = fmt.Sprintf("%.2f CPUs are enough: nothing held it back, and that is what it used, with a margin", target)

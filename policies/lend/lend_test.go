@@ -62,6 +62,7 @@ func TestCPU(t *testing.T) {
 		"settles to what it used":           {lent(), policies.KindReturn, 1.3},
 		"was free for too few readings":     {with(lent(), func(j *policies.Job) { j.CPU.FreeReadings, j.CPU.Enough = 9, 0 }), "", 0},
 		"has settled":                       {with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota] = "130000 100000" }), "", 0},
+		"would free less than a tenth":      {with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota], j.CPU.Enough = "200000 100000", 1.85 }), "", 0},
 		"uses less than its own":            {with(lent(), func(j *policies.Job) { j.CPU.Enough = 0.2 }), policies.KindReturn, 0.5},
 		"its rate shows no use of the loan": {with(lent(), func(j *policies.Job) { j.CPU.LoanBrings = -1 }), policies.KindReturn, 0.5},
 		"loans were switched off":           {with(lent(), loans(policies.LoansOff)), policies.KindReturn, 0.5},

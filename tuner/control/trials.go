@@ -167,6 +167,11 @@ func (c *Controller) stepTrials(in Input, d *Decision) {
 	k := c.k()
 	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
 		t := c.trials[plan]
+		if s := c.containers[t.order.Changes[0].Key]; s != nil && t.order.OfSight() && t.SinceNs > 0 && s.notOurs() != "" { // whatever is frozen
+			t.Abandon(s.notOurs())
+			c.end(t, d)
+			continue
+		}
 		if in.Frozen != "" { // nothing is judged but harm, and the time does not count
 			t.FrozenNs += c.tickNs
 			if why := c.harm(t); why != "" && t.SinceNs > 0 {
@@ -213,8 +218,6 @@ func (c *Controller) disturbed(t *openTrial) string {
 			return "restored and held by hand"
 		case t.by[ch.Key].source != "" && t.by[ch.Key].sound == nil && s.obs.Rates.Source != t.by[ch.Key].source:
 			return "its steps are counted another way now"
-		case t.order.OfSight() && t.SinceNs > 0 && s.notOurs() != "":
-			return s.notOurs()
 		}
 	}
 	return t.surround.void(c.k(), c.surroundings(t.order))
