@@ -299,7 +299,7 @@ func (c *Controller) showLoan(s *containerState) *view.Loan {
 	if own <= 0 || now <= max(own, s.loan.proven)*(1+k.MinStep/2) {
 		return nil
 	}
-	l := &view.Loan{Own: own, CPUs: now - own, Settled: s.state == StateSettled || s.state == StateTrial, Why: s.loan.why, Used: max(0, s.obs.Used()-own)}
+	l := &view.Loan{Own: own, CPUs: now - own, Settled: s.answers == 0 && (s.state == StateSettled || s.state == StateTrial), Why: s.loan.why, Used: max(0, s.obs.Used()-own)}
 	if s.loan.givenNs > 0 {
 		l.SinceUnixNs = c.last.UnixNs - (c.now() - s.loan.givenNs)
 	}
