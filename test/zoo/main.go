@@ -303,6 +303,7 @@ func (c *cage) starvedOnce(ctx context.Context) (share, before, granted float64,
 	if err != nil {
 		return 0, 0, 0, err
 	}
+	c.say("steps/s: free %.2f, starved %.2f, helped %.2f, free again %.2f", first, starved, helped, last)
 	free := (first + last) / 2
 	return helped / free, starved / free, granted, nil
 }

@@ -97,6 +97,7 @@ func (c *cage) cachedOnce(ctx context.Context) (r memoryRun, err error) {
 	}
 	r.gain = fmt.Sprintf("%+.0f %% (%v), work %+v", 100*v.Gain, v.HasGain, v.Work)
 	last, err := free()
+	c.say("steps/s: free %.2f, starved %.2f, helped %.2f, free again %.2f", first, starved, helped, last)
 	r.share, r.before = 2*helped/(first+last), 2*starved/(first+last)
 	return r, err
 }

@@ -201,7 +201,7 @@ func (s *containerState) progressSince(k *policies.Constants, fromNs int64) prog
 	if s.obs.Rates.Source != "" && s.obs.Rates.Why == "" {
 		return progress{source: s.obs.Rates.Source}
 	}
-	sound := s.obs.Work.Sound(k, fromNs)
+	sound := s.obs.Work.Sound(k, fromNs, 0)
 	if len(sound) == 0 {
 		return progress{}
 	}

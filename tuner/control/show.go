@@ -110,7 +110,7 @@ func (s *containerState) work(k *policies.Constants) *view.Work {
 	if b.cpus > 0 {
 		w.CPUs = s.obs.Used() / b.cpus
 	}
-	if sound := s.obs.Work.Sound(k, b.fromNs); len(sound) > 0 {
+	if sound := s.obs.Work.Sound(k, b.fromNs, b.atNs); len(sound) > 0 {
 		all := s.obs.Work.Series(sound, s.obs.Work.Level(b.fromNs), b.fromNs)
 		before, after := between(all, b.fromNs, b.atNs), all[max(0, len(all)-int(k.SettleReadings)):]
 		if x := observe.MeanRate(before); x > 0 && float64(len(before)) >= k.TrialBlock {

@@ -63,22 +63,29 @@ func (w *Work) add(_ *policies.Constants, slice *Window, use Use, robbed bool) {
 
 // Sound are the witnesses that qualify in the readings since an instant: their amount for each
 // second in which the quota did not stop the container is steady, and they are not driven by
-// time, as a poll or a heartbeat is: such a count stays level while those seconds vary.
-func (w *Work) Sound(k *policies.Constants, fromNs int64) []Witness {
+// time, as a poll or a heartbeat is: such a count stays level while those seconds vary. What
+// changed for the container at changeNs may have changed its pace: before and after it are each
+// held against their own mean; 0: nothing did.
+func (w *Work) Sound(k *policies.Constants, fromNs, changeNs int64) []Witness {
 	readings := since(w.readings, fromNs, func(r workReading) int64 { return r.startNs })
 	if float64(len(readings)) < k.TrialBaseline {
 		return nil
 	}
 	var out []Witness
 	open := make([]float64, len(readings))
+	change := 0 // readings before it
 	for i, r := range readings {
-		open[i] = r.open
+		if open[i] = r.open; r.endNs <= changeNs {
+			change = i + 1
+		}
 	}
 	for kind := range NumWitnesses {
 		amounts, perOpen := make([]float64, len(readings)), make([]float64, len(readings))
 		for i, r := range readings {
 			amounts[i], perOpen[i] = r.amounts[kind], r.amounts[kind]/max(r.open, 1e-3)
 		}
+		overMean(perOpen[:change])
+		overMean(perOpen[change:])
 		level, busy := variation(amounts), variation(open)
 		byTime := busy >= k.WitnessSpread/3 && level < busy/2
 		if mean(amounts) >= 1 && variation(perOpen) <= k.WitnessSpread && !byTime {
@@ -137,6 +144,17 @@ func Names(sound []Witness) string {
 		names[i] = w.String()
 	}
 	return strings.Join(names, ", ")
+}
+
+// overMean divides values by their mean, where there is one.
+func overMean(values []float64) {
+	m := mean(values)
+	if !(m > 0) {
+		return
+	}
+	for i := range values {
+		values[i] /= m
+	}
 }
 
 func mean(values []float64) float64 {

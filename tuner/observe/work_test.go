@@ -44,13 +44,32 @@ func TestSoundWitnesses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := worked(c.open, func(_ int, o float64) (a [NumWitnesses]float64) { a[WitnessBytes] = c.amount(o); return a })
-			if got := slices.Contains(w.Sound(k, 0), WitnessBytes); got != c.sound {
+			if got := slices.Contains(w.Sound(k, 0, 0), WitnessBytes); got != c.sound {
 				t.Errorf("sound: %v", got)
 			}
-			if few := w.Sound(k, 15*second); few != nil {
+			if few := w.Sound(k, 15*second, 0); few != nil {
 				t.Errorf("%v qualify by 5 readings", few)
 			}
 		})
+	}
+}
+
+// TestSoundAcrossAChange: what made the job faster makes its witnesses no worse.
+func TestSoundAcrossAChange(t *testing.T) {
+	k := policies.DefaultConstants()
+	rng := rand.New(rand.NewPCG(1, 2))
+	w := worked(slices.Repeat([]float64{1}, 30), func(i int, _ float64) (a [NumWitnesses]float64) {
+		a[WitnessBytes], a[WitnessFaults] = 5e6*(0.9+0.2*rng.Float64()), 1000*rng.ExpFloat64()
+		if i >= 12 {
+			a[WitnessBytes] *= 2.5
+		}
+		return a
+	})
+	if got := w.Sound(k, -1, 12*second); !slices.Equal(got, []Witness{WitnessBytes}) {
+		t.Errorf("%v are sound", got)
+	}
+	if got := w.Sound(k, -1, 0); len(got) > 0 {
+		t.Errorf("%v are sound though nothing explains the jump", got)
 	}
 }
 
