@@ -16,7 +16,7 @@ import (
 
 // What a program is to have whose memory limit evicted its files.
 const (
-	goalEpochs = 2.0  // of the starved job, from when trimtab may act: to see that it reads again, and to keep all
+	goalEpochs = 2.0  // of the starved job, from when trimtab may act, or helpS where that is longer: to see that it reads again, and to keep all
 	goalRoom   = 1.25 // times its files and what it holds beside them
 	heldMiB    = 120  // numpy, Python and page tables
 )
@@ -25,30 +25,28 @@ const (
 type memoryRun struct {
 	share, before float64 // of the rate with plenty
 	limitMiB      float64 // that stands at the end
-	epochs        float64 // from when trimtab may act to a limit that holds the files, of the starved job
+	seconds       float64 // from when trimtab may act to a limit that holds the files, and has settled
+	epoch         float64 // seconds, of the starved job
 	gain          string  // what trimtab says of it
 }
 
-// cached measures a program whose memory limit evicts its files. One with long epochs runs once.
+// cached measures a program whose memory limit evicts its files.
 func (c *cage) cached(ctx context.Context) (missed int, err error) {
 	runs := c.o.runs
-	if c.p.epoch > time.Minute {
-		runs = 1
-	}
-	var shares, before, limits, epochs []float64
+	var shares, before, limits, after []float64
 	for i := range runs {
 		r, err := c.cachedOnce(ctx)
 		if err != nil {
 			return missed, fmt.Errorf("run %d: %w", i+1, err)
 		}
-		c.say("run %d: before %.2f, reached %.3f with %.0f MiB after %.1f epochs; trimtab says %s", i+1, r.before, r.share, r.limitMiB, r.epochs, r.gain)
-		shares, before, limits, epochs = append(shares, r.share), append(before, r.before), append(limits, r.limitMiB), append(epochs, r.epochs)
-		if r.share < goalShare || r.epochs > goalEpochs || r.limitMiB > goalRoom*(filesMiB+heldMiB) {
+		c.say("run %d: before %.2f, reached %.3f with %.0f MiB after %.1f s, %.1f epochs; trimtab says %s", i+1, r.before, r.share, r.limitMiB, r.seconds, r.seconds/r.epoch, r.gain)
+		shares, before, limits, after = append(shares, r.share), append(before, r.before), append(limits, r.limitMiB), append(after, r.seconds)
+		if r.share < goalShare || r.seconds > max(goalEpochs*r.epoch, helpS) || r.limitMiB > goalRoom*(filesMiB+heldMiB) {
 			missed++
 		}
 	}
-	fmt.Printf("%-12s %-50s before %.2f  reached %.3f (least %.3f)  %.0f MiB (most %.0f)  after %.1f epochs (longest %.1f)  %d of %d runs hold\n", c.p.name, c.p.why, stats.Median(before),
-		stats.Median(shares), slices.Min(shares), stats.Median(limits), slices.Max(limits), stats.Median(epochs), slices.Max(epochs), runs-missed, runs)
+	fmt.Printf("%-12s %-50s before %.2f  reached %.3f (least %.3f)  %.0f MiB (most %.0f)  after %.1f s (longest %.1f)  %d of %d runs hold\n", c.p.name, c.p.why, stats.Median(before),
+		stats.Median(shares), slices.Min(shares), stats.Median(limits), slices.Max(limits), stats.Median(after), slices.Max(after), runs-missed, runs)
 	return missed, nil
 }
 
@@ -81,7 +79,7 @@ func (c *cage) cachedOnce(ctx context.Context) (r memoryRun, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.epochs = after / epoch
+	r.seconds, r.epoch = after, epoch
 	helped, err := c.rate(ctx, helpS, afterS)
 	if err != nil {
 		return r, err

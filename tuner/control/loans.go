@@ -287,7 +287,7 @@ func (c *Controller) noteBefore(s *containerState) {
 	if s.before.atNs != 0 {
 		return
 	}
-	from := c.now() - baselineSeconds*second
+	from := max(c.now()-baselineSeconds*second, s.obs.ChangedNs())
 	rates := s.obs.Rates.Since(from)
 	s.before = baseline{rate: observe.RateUntil(rates, c.now()), source: s.obs.Rates.Source, fromNs: from, atNs: c.now(), cpus: s.obs.Used()}
 }

@@ -38,6 +38,14 @@ func TestVerdicts(t *testing.T) {
 		cause policies.Cause
 	}{
 		{"healthy", func(*R, share) {}, policies.ClassBalanced, policies.CauseNone},
+		{"hardly any CPU, for it reads from a slow disk", func(r *R, s share) {
+			r.Window.Cgroup.CPUNs, r.Rate.Ticks, r.Rate.PerSecond, r.Loaders = 1e7, 0, 0, 0
+			s(policies.PartInputStorage, 0.78)
+			r.Window.Block.ReadBytes, r.Window.Cgroup.RefaultFile, r.Window.Cgroup.MemoryLimit = 16<<20, 4000, 400<<20
+		}, policies.ClassInput, policies.CauseCache},
+		{"hardly any CPU, and it waits for nothing", func(r *R, s share) {
+			r.Window.Cgroup.CPUNs, r.Rate.Ticks, r.Rate.PerSecond, r.Loaders = 1e7, 0, 0, 0
+		}, policies.ClassIdle, policies.CauseNone},
 		{"loaders out of quota", func(r *R, s share) {
 			s(policies.PartInputThrottled, 0.3)
 			s(policies.PartInputWorkers, 0.1)
