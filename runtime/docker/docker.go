@@ -13,6 +13,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -80,6 +81,7 @@ type Engine struct {
 	client   *client.Client
 	host     engine.Host
 	writer   engine.Writer
+	updates  updates
 	mu       sync.Mutex
 	doorNote string // why containerd's door is shut, as last logged
 }
@@ -113,11 +115,30 @@ func (e *Engine) Read(ctx context.Context, c runtime.Container) (runtime.Values,
 }
 
 // Apply implements runtime.Engine. After ErrUnavailable the write may still have
-// happened: read back.
+// happened: read back. What somebody stores in Docker's record meanwhile (`docker update`)
+// stands at the end, whichever of the two the runtime heard last.
 func (e *Engine) Apply(ctx context.Context, c runtime.Container, set runtime.Values) error {
-	return e.writer.Apply(ctx, e.host, c, set, func(ctx context.Context, stands, want runtime.Values) error {
-		return e.door(ctx, c).apply(ctx, c, stands, want)
+	stood, err := e.write(ctx, c, set)
+	if stood == nil || errors.Is(err, runtime.ErrGone) {
+		return err
+	}
+	return errors.Join(err, e.keepUpdates(ctx, c, stood))
+}
+
+// write returns what stood before; nil where nothing was sent, or where Docker itself puts
+// what its API is told in order.
+func (e *Engine) write(ctx context.Context, c runtime.Container, set runtime.Values) (stood runtime.Values, err error) {
+	err = e.writer.Apply(ctx, e.host, c, set, func(ctx context.Context, stands, want runtime.Values) error {
+		d := e.door(ctx, c)
+		switch _, api := d.(apiDoor); {
+		case api:
+			e.updates.forget(c.ID.Container)
+		case stood == nil: // not a second time, where a refused write is undone
+			stood = stands.Clone()
+		}
+		return d.apply(ctx, c, stands, want)
 	})
+	return stood, err
 }
 
 // Door implements runtime.Engine.

@@ -21,6 +21,7 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 	}
 	info := answer.Container
 	if info.State == nil || !info.State.Running || info.State.Pid <= 0 || info.Config == nil || info.HostConfig == nil {
+		e.updates.forget(id)
 		return runtime.Container{}, fmt.Errorf("container %s does not run: %w", id, runtime.ErrGone)
 	}
 	c := runtime.Container{
@@ -35,7 +36,11 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 	if created, err := time.Parse(time.RFC3339Nano, info.Created); err == nil {
 		c.CreatedUnixNs = created.UnixNano()
 	}
-	return e.host.Place(c)
+	placed, err := e.host.Place(c)
+	if err == nil {
+		e.updates.first(info.ID, ownersValues(info.HostConfig.Resources, placed.Cgroup.Mode))
+	}
+	return placed, err
 }
 
 func stateOf(s *container.State) runtime.State {

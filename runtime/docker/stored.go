@@ -47,6 +47,7 @@ func (e *Engine) Store(ctx context.Context, c runtime.Container, set runtime.Val
 	if err != nil {
 		return err
 	}
+	defer e.updates.forget(c.ID.Container) // what its record holds next is trimtab's word, and no update of its owner's
 	if live == nil {
 		return apiDoor{engine: e}.apply(ctx, c, stored, set)
 	}

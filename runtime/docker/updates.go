@@ -1,0 +1,104 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/engine"
+)
+
+// updates holds Docker's record of each container as of its latest settled write, so that
+// what `docker update` stores while trimtab writes is told from what was there before.
+type updates struct {
+	mu   sync.Mutex
+	byID map[string]runtime.Values
+}
+
+func (u *updates) get(id string) (runtime.Values, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	v, ok := u.byID[id]
+	return v, ok
+}
+
+func (u *updates) set(id string, v runtime.Values) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.byID == nil {
+		u.byID = map[string]runtime.Values{}
+	}
+	u.byID[id] = v
+}
+
+// first is set where nothing is known.
+func (u *updates) first(id string, v runtime.Values) {
+	if _, known := u.get(id); !known {
+		u.set(id, v)
+	}
+}
+
+func (u *updates) forget(id string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.byID, id)
+}
+
+// ownersValues is Docker's record of a container as knobs; a quota that it does not name is none.
+func ownersValues(r container.Resources, mode runtime.CgroupMode) runtime.Values {
+	values := storedValues(r, mode)
+	if _, limited := values[runtime.KnobCPUQuota]; !limited {
+		values[runtime.KnobCPUQuota] = runtime.Quota(-1, cmp.Or(r.CPUPeriod, runtime.DefaultPeriodUs))
+	}
+	return values
+}
+
+// recordTimeout bounds the look at Docker's record: writes go on while Docker hangs.
+const recordTimeout = time.Second
+
+// keepUpdates writes what somebody stored in Docker's record while a write of trimtab's was
+// under way: that carried all values, and the older ones of those. stood is what it read.
+// Docker stores first and tells the runtime then, so what the runtime heard before our write
+// ended is in the record by now; what it hears later has the last word anyway. A value that had
+// reached the kernel by the time of the reading was carried, or overwritten knowingly.
+func (e *Engine) keepUpdates(ctx context.Context, c runtime.Container, stood runtime.Values) error {
+	id := c.ID.Container
+	for range 3 { // who updates it in a loop has the last word without us
+		now, err := e.owners(ctx, c)
+		if err != nil { // it ended, or no Docker is there to update it
+			return nil
+		}
+		before, known := e.updates.get(id)
+		changed := runtime.Values{}
+		for knob, v := range now {
+			if v != before[knob] && !knob.Same(v, stood[knob]) {
+				changed[knob] = v
+			}
+		}
+		if !known || len(changed) == 0 {
+			e.updates.set(id, now)
+			return nil
+		}
+		e.opts.Logger.Info("it was updated while trimtab wrote: its owner's values stand", "container", c.Name, "knobs", engine.KnobNames(changed))
+		if stood, err = e.write(ctx, c, changed); err != nil {
+			return fmt.Errorf("container %q: it was updated while trimtab wrote: %w", c.Name, err)
+		}
+		e.updates.set(id, now)
+	}
+	return nil
+}
+
+func (e *Engine) owners(ctx context.Context, c runtime.Container) (runtime.Values, error) {
+	ctx, cancel := context.WithTimeout(ctx, min(e.opts.CallTimeout, recordTimeout))
+	defer cancel()
+	info, err := e.record(ctx, c.ID.Container)
+	if err != nil {
+		return nil, err
+	}
+	return ownersValues(info.HostConfig.Resources, c.Cgroup.Mode), nil
+}
