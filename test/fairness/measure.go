@@ -10,17 +10,19 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
+	"github.com/trimtab/trimtab/tuner/guard"
 )
 
 // Times of one run.
 const (
 	settle   = 2 * time.Second  // after something began
-	control  = 8 * time.Second  // in which nothing is lent
+	control  = 10 * time.Second // in which nothing is lent: as long as what is held against it
 	lendFor  = 20 * time.Second // a loan must come within, and then stand for standFor
 	standFor = 8 * time.Second
 	within   = 5 * time.Second // the right must be there
@@ -160,13 +162,19 @@ func (x *other) start(ctx context.Context, busy bool) (err error) {
 
 // wake makes all neighbours work, or end it; who came later is started, and stopped.
 func (b *bench) wake(ctx context.Context, busy bool) error {
+	told := make([]error, len(b.others))
+	var all sync.WaitGroup
+	for i, x := range b.others {
+		if x.n.present && x.busy != busy {
+			all.Go(func() { told[i] = x.tell(ctx, busy) })
+		}
+	}
+	all.Wait()
+	if err := errors.Join(told...); err != nil {
+		return err
+	}
 	for _, x := range b.others {
 		switch {
-		case x.n.present && x.busy != busy:
-			if out, err := exec.CommandContext(ctx, "docker", "kill", "--signal", "USR1", x.name).CombinedOutput(); err != nil {
-				return fmt.Errorf("%w: %s", err, out)
-			}
-			x.busy = busy
 		case !x.n.present && busy && x.job == nil:
 			if err := x.start(ctx, true); err != nil {
 				return err
@@ -179,6 +187,31 @@ func (b *bench) wake(ctx context.Context, busy bool) error {
 		}
 	}
 	return nil
+}
+
+// tell has a neighbour begin its work, or end it, and tells it again until it does: one that
+// has just started does not listen yet.
+func (x *other) tell(ctx context.Context, busy bool) error {
+	signal := "USR2"
+	if busy {
+		signal = "USR1"
+	}
+	for range 10 {
+		if out, err := exec.CommandContext(ctx, "docker", "kill", "--signal", signal, x.name).CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		for range 10 {
+			before := len(x.job.Steps())
+			if err := pause(ctx, 3*step); err != nil {
+				return err
+			}
+			if works := len(x.job.Steps()) > before; works == busy {
+				x.busy = busy
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s does not hear signal %s", x.name, signal)
 }
 
 // run is one comparison: first while nothing is lent, then while something is.
@@ -207,8 +240,12 @@ func (b *bench) run(ctx context.Context) (r result, err error) {
 	if _, err := b.daemon.Run(ctx, "enable", b.borrower.Name); err != nil {
 		return r, err
 	}
-	if err := b.waitLent(ctx); err != nil {
+	switch lent, err := b.waitLent(ctx); {
+	case err != nil:
 		return r, err
+	case !lent: // it is known what this neighbour does not bear
+		r.least, r.back = r.nobody, -1
+		return r, nil
 	}
 	if !b.c.together {
 		if err := pause(ctx, standFor); err != nil {
@@ -249,8 +286,9 @@ func (b *bench) lentNow() (float64, error) {
 	return s.Quota, err
 }
 
-// waitLent waits until the borrower has more than its owner's.
-func (b *bench) waitLent(ctx context.Context) error {
+// waitLent waits until the borrower has more than its owner's; false: it is lent nothing, for its
+// neighbour's sake.
+func (b *bench) waitLent(ctx context.Context) (bool, error) {
 	own := borrowerQuota
 	if b.c.config == "memory" {
 		own = 400 << 20
@@ -258,17 +296,20 @@ func (b *bench) waitLent(ctx context.Context) error {
 	for deadline := time.Now().Add(lendFor); time.Now().Before(deadline); {
 		now, err := b.lentNow()
 		if err != nil {
-			return err
+			return false, err
 		}
 		if now > 1.1*own {
-			return nil
+			return true, nil
 		}
 		if err := pause(ctx, step); err != nil {
-			return err
+			return false, err
 		}
 	}
 	c, err := b.daemon.Container(ctx, b.borrower.Name)
-	return errors.Join(fmt.Errorf("no loan within %s: %s", lendFor, c.WhyNot), err)
+	if err == nil && b.c.by == byWork && c.Gate == string(guard.GateRights) {
+		return false, nil
+	}
+	return false, errors.Join(fmt.Errorf("no loan within %s: %s", lendFor, c.WhyNot), err)
 }
 
 // watch samples all neighbours for a while.

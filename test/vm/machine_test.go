@@ -44,6 +44,7 @@ func TestMachine(t *testing.T) {
 			suite{"Docker by containerd", "docker", "TestConformsByContainerd/host/" + memoryCases},
 			suite{"Docker by its API", "docker", "TestConformsByDockerAPI/host/" + memoryCases},
 			suite{"containerd", "containerd", "TestConformsUnderSystemd/host/" + memoryCases})},
+		{"files that take minutes to read again are kept in memory that nobody uses", epochs},
 		{"each knob is moved by a plan, read back, and put back", eachKnob},
 		{"daemon-reload leaves limits as trimtab set them", reloadKeepsLimits},
 		{"daemon-reload leaves a GPU that systemd knows", reloadKeepsKnown},

@@ -1,7 +1,8 @@
-"""A neighbour that works when it is told to: SIGUSR1 begins its work, another one ends it.
+"""A neighbour that works when it is told to: SIGUSR1 begins its work, SIGUSR2 ends it.
 
 --kind spin    processes of arithmetic; a step is a fixed amount of it
---kind stream  processes that copy arrays far larger than any cache; a step is one copy
+--kind stream  processes that read a piece of a file and copy arrays far larger than any
+               cache; a step is one of both. What it reads is what tells how much it gets done.
 --kind wake    processes that sleep 4 ms and compute 1 ms; a step is one such turn, so that
                its rate falls by what it is woken late
 --kind hold    allocates --mib of memory and touches it, over and over; a step is 16 MiB
@@ -11,7 +12,9 @@ True class: compute/host, were it enrolled; it is mostly not.
 
 import argparse
 import multiprocessing
+import os
 import signal
+import tempfile
 import time
 
 import steplog
@@ -33,25 +36,36 @@ def streamer(args):
 
     size = args.mib << 20
     a, b = numpy.ones(size, dtype=numpy.uint8), numpy.ones(size, dtype=numpy.uint8)
-    return lambda _args: numpy.copyto(a, b)
+    data = tempfile.TemporaryFile()
+    data.write(bytes(256 << 10))
+
+    def turn(_args):
+        os.pread(data.fileno(), 256 << 10, 0)
+        numpy.copyto(a, b)
+
+    return turn
 
 
-def holder(args):
+def holder(_args):
     held = []
 
-    def more(_args):
-        if len(held) * 16 >= args.mib:
+    def more(args):
+        if args is None or len(held) * 16 >= args.mib:
             held.clear()
-        held.append(bytearray(b"x") * (16 << 20))
+        if args is not None:
+            held.append(bytearray(b"x") * (16 << 20))
 
     return more
 
 
 def work(args, busy, counts, index):
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     turn = {"spin": lambda _: spin, "wake": lambda _: wake, "stream": streamer, "hold": holder}[args.kind](args)
     while True:
         if not busy.value:
+            if args.kind == "hold":
+                turn(None)
             time.sleep(0.02)
             continue
         turn(args)
@@ -68,10 +82,11 @@ def main():
     busy = multiprocessing.Value("i", int(args.busy), lock=False)
     counts = multiprocessing.Array("l", args.processes, lock=False)
 
-    def change(_number, _frame):
-        busy.value = 1 - busy.value
+    def change(number, _frame):
+        busy.value = int(number == signal.SIGUSR1)
 
     signal.signal(signal.SIGUSR1, change)
+    signal.signal(signal.SIGUSR2, change)
     for index in range(args.processes):
         multiprocessing.Process(target=work, args=(args, busy, counts, index), daemon=True).start()
     last, at = 0, steplog.now()

@@ -285,7 +285,8 @@ func (c *Controller) party(s *containerState) allocate.Party {
 	p.Tuned = s.c.Enrolment.Mode == policies.ModeTune
 	p.Active = s.obs.Used() >= policies.ActiveCPUs || p.Used >= policies.ActiveCPUs
 	p.Most = math.Inf(1)
-	p.Demand, p.Wants = c.demand(s), s.wants()
+	p.Wants = s.wants()
+	p.Demand = max(c.demand(s), p.Wants) // what it wants now is its to have, whatever a curve says
 	return p
 }
 

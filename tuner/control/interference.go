@@ -11,11 +11,13 @@ import (
 )
 
 // watch follows what a loan does to one neighbour's work: hyper-threads, caches and memory
-// bandwidth are shared as well as CPUs. Where its work per CPU second falls, the loan goes, and
-// if it recovers then, that is remembered for the two.
+// bandwidth are shared as well as CPUs. Where its work per CPU second falls, the loan goes for a
+// moment. If it recovers then, that is remembered for the two; if not, it was not the loan.
 type watch struct {
 	borrower, neighbour string
-	givenNs, goneNs     int64 // of the loan; of its return, 0: it stands
+	givenNs             int64 // of the loan
+	goneNs              int64 // of its return; 0: it stands
+	clearedNs           int64 // of the judgement that it was not the loan; 0: none
 	amount              float64
 	by                  progress
 	before, with        []observe.RateSample
@@ -32,9 +34,13 @@ func (c *Controller) watchNeighbours(s *containerState, cpus float64, o pendingO
 		if n == s || !n.c.Watched || n.obs.Used() < policies.ActiveCPUs || len(c.watches) >= maxWatches {
 			continue
 		}
+		of := func(w *watch) bool { return w.borrower == s.key && w.neighbour == n.key }
+		if slices.ContainsFunc(c.watches, func(w *watch) bool { return of(w) && w.clearedNs != 0 }) {
+			continue
+		}
 		by := n.progressSince(k, o.atNs-baselineSeconds*second)
 		if before := n.perCPU(by, from, o.atNs); float64(len(before)) >= k.TrialBlock {
-			c.watches = slices.DeleteFunc(c.watches, func(w *watch) bool { return w.borrower == s.key && w.neighbour == n.key })
+			c.watches = slices.DeleteFunc(c.watches, of)
 			c.watches = append(c.watches, &watch{borrower: s.key, neighbour: n.key, givenNs: c.now(), amount: cpus, by: by, before: before})
 		}
 	}
@@ -64,35 +70,59 @@ func (s *containerState) perCPU(by progress, fromNs, toNs int64) []observe.RateS
 
 // interference judges the open watches: who is to give back, for whom.
 func (c *Controller) interference() map[string]string {
-	k := c.k()
 	back := map[string]string{}
-	settle := int64(k.TrialSettle * 1e9)
 	c.watches = slices.DeleteFunc(c.watches, func(w *watch) bool {
 		s, n := c.containers[w.borrower], c.containers[w.neighbour]
-		if s == nil || n == nil || c.now()-max(w.givenNs, w.goneNs) > int64(k.UnusedSeconds*1e9) {
+		switch {
+		case s == nil || n == nil || c.now()-max(w.givenNs, w.goneNs, w.clearedNs) > int64(c.k().UnusedSeconds*1e9):
+			return true
+		case w.clearedNs != 0:
+			return false
+		case w.goneNs != 0:
+			return c.recovered(w, s, n)
+		case !s.lent(c.k()):
 			return true
 		}
-		if w.goneNs == 0 {
-			with := n.perCPU(w.by, w.givenNs+settle, c.now())
-			if !s.lent(k) {
-				return true
-			}
-			r, ok := trial.Compare(k, []trial.Block{{Samples: w.before}, {With: true, Samples: with}}, k.TrialAlpha/2)
-			if ok && float64(len(with)) >= k.TrialBlock && r.High < 1-k.RightMargin {
-				w.goneNs, w.with = c.now(), with
-				back[w.borrower] = fmt.Sprintf("%s gets %.0f %% less done for each second of CPU time", n.c.Name, 100*(1-r.Ratio))
-			}
-			return false
+		if why := c.suffers(w, n); why != "" {
+			back[w.borrower] = why
 		}
-		without := n.perCPU(w.by, w.goneNs+2*settle, c.now())
-		if float64(len(without)) < k.TrialBlock {
-			return false
-		}
-		r, ok := trial.Compare(k, []trial.Block{{Samples: w.with}, {With: true, Samples: without}}, k.TrialAlpha)
-		if ok && r.Low > 1 {
-			s.failures.AddAgainst(runtime.KnobCPUQuota, w.neighbour, max(0, w.amount-Quantity(s.original(runtime.KnobCPUQuota))))
-		}
-		return true
+		return false
 	})
 	return back
+}
+
+// suffers says by how much a neighbour gets less done since a loan came; "" if it does not. A
+// course of its own is not told from the loan's doing here: taking the loan back tells.
+func (c *Controller) suffers(w *watch, n *containerState) string {
+	k := *c.k()
+	k.TrialDrift = 1e-6
+	with := n.perCPU(w.by, w.givenNs+int64(k.TrialSettle*1e9), c.now())
+	r, ok := trial.Compare(&k, []trial.Block{{Samples: w.before}, {With: true, Samples: with}}, k.TrialAlpha)
+	if !ok || float64(len(with)) < k.TrialBlock || r.High >= 1-k.RightMargin {
+		return ""
+	}
+	w.goneNs, w.with = c.now(), with
+	return fmt.Sprintf("%s gets %.0f %% less done for each second of CPU time", n.c.Name, 100*(1-r.Ratio))
+}
+
+// recovered reports whether a watch has ended in a judgement: what the neighbour got done with
+// the loan is held against what it did before and after.
+func (c *Controller) recovered(w *watch, s, n *containerState) (ended bool) {
+	k := c.k()
+	without := n.perCPU(w.by, w.goneNs+2*int64(k.TrialSettle*1e9), c.now())
+	if float64(len(without)) < k.TrialBlock {
+		return false
+	}
+	r, ok := trial.Compare(k, []trial.Block{{Samples: w.before}, {With: true, Samples: w.with}, {Samples: without}}, k.TrialAlpha)
+	if ok && r.High < 1 {
+		s.failures.AddAgainst(runtime.KnobCPUQuota, w.neighbour, max(0, w.amount-Quantity(s.original(runtime.KnobCPUQuota))))
+		return true
+	}
+	w.clearedNs = c.now()
+	return false
+}
+
+// interferenceTold reports whether no neighbour of a borrower is being read without its loan.
+func (c *Controller) interferenceTold(key string) bool {
+	return !slices.ContainsFunc(c.watches, func(w *watch) bool { return w.borrower == key && w.goneNs != 0 && w.clearedNs == 0 })
 }

@@ -144,10 +144,11 @@ func (c *Controller) noteCalm() {
 }
 
 // pendingOrder is a loan or a return that is on its way, and when it was ordered: readings
-// from sinceNs up to then are of what stood before.
+// from sinceNs up to then are of what stood before. short: the host was short of memory then.
 type pendingOrder struct {
 	Order
 	sinceNs, atNs int64
+	short         bool
 }
 
 // lentWritten notes a loan, or a part of it that went back, once it stands.
@@ -189,7 +190,7 @@ func (c *Controller) lentWritten(o pendingOrder) {
 		case runtime.KnobCPUWeight:
 			s.loan.writtenNs = c.now()
 		case runtime.KnobMemoryLimit:
-			c.memoryWritten(s, o.Order, ch)
+			c.memoryWritten(s, o, ch)
 		}
 	}
 }
@@ -392,7 +393,7 @@ func (c *Controller) lend(plan policies.Plan, d *Decision) bool {
 	}
 	o := Order{Plan: c.planID(), Policy: plan.Policy, Kind: plan.Kind, Changes: plan.Changes}
 	s := c.containers[plan.Changes[0].Key]
-	c.pending[o.Plan] = pendingOrder{o, s.obs.ChangedNs(), c.now()}
+	c.pending[o.Plan] = pendingOrder{o, s.obs.ChangedNs(), c.now(), c.node.MemoryFree < 0}
 	c.expect(o, 1)
 	d.Apply = append(d.Apply, o)
 	c.noteBefore(s)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -149,6 +150,32 @@ func TestLentAnewAsMuchAsWasEnough(t *testing.T) {
 	if j.quota() < j.knee() || j.quota() > 1.25*j.knee() {
 		t.Errorf("its knee rose to %.2f CPUs, and it has %.2f", j.knee(), j.quota())
 	}
+}
+
+// TestNeighbourThatNeedsMoreThanItsCurveSays: what was learned of its quiet time is no reason to
+// try what it has a right to on somebody else.
+func TestNeighbourThatNeedsMoreThanItsCurveSays(t *testing.T) {
+	n := newNode(2)
+	n.weighted = false
+	n.addProgram("borrower", 0.4, 2, 1e6)
+	other := n.addJob("neighbour", 1.8, policies.Enrolment{Mode: policies.ModeObserve, WhyNot: "no label"})
+	other.trainerCPU, other.loaderCPU, other.device = 0.002, 0.004, 0.1
+	c := started()
+	run(c, n, 60, nil)
+	if curve := c.containers[other.c.Key()].learned.curve; !curve.Known() {
+		t.Fatal("no curve was learned: nothing is tested")
+	}
+	other.spin, other.ticks = 2, probes.Ticks{} // its steps are not seen any more
+	run(c, n, 60, func(i int, d Decision) {
+		for _, o := range d.Apply {
+			if i > 5 && o.Kind == policies.KindTrial && !o.DryRun {
+				t.Fatalf("second %d: a trial takes of what the neighbour has a right to: %+v", i, o.Changes)
+			}
+		}
+		if i > 5 && other.lastCPUsUsed < 0.97*1.6 {
+			t.Fatalf("second %d: it has %.2f CPUs", i, other.lastCPUsUsed)
+		}
+	})
 }
 
 // TestNeighbourThatComesAndGoes: each second, and nothing swings: a write of a loan is

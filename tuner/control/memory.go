@@ -34,10 +34,10 @@ func (m *memoryLoan) seen(obs *observe.State) policies.MemoryLoan {
 }
 
 // memoryWritten notes a limit that stands.
-func (c *Controller) memoryWritten(s *containerState, o Order, ch policies.Change) {
+func (c *Controller) memoryWritten(s *containerState, o pendingOrder, ch policies.Change) {
 	now := c.now()
 	if ch.Take {
-		if m := s.memoryUse(c.k()); m.Rereads(c.k()) && !m.Loan.Helped() { // it went back since it was of no use
+		if m := s.memoryUse(c.k()); !o.short && m.Rereads(c.k()) && !m.Loan.Helped() { // it went back since it was of no use
 			s.failures.Add(ch.Knob, false, memoryConditions(m, s.original(ch.Knob)))
 			return
 		}

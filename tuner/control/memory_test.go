@@ -141,6 +141,11 @@ func TestMemoryGoesBackUnderPressure(t *testing.T) {
 	if swap := j.c.Now[runtime.KnobMemorySwap]; swap != runtime.IntValue(800*mib) {
 		t.Errorf("swap %s", swap)
 	}
+	n.memAvail = 48 * gib
+	run(c, n, 60, nil)
+	if j.limit() < 1300*mib {
+		t.Errorf("%d MiB stand once the host has memory again: %+v", j.limit()/mib, shownAs(t, c, j).WhyNot)
+	}
 }
 
 // TestGrowingJobIsProtected: a job that grows into its limit is given more in time, again and

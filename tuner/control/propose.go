@@ -113,7 +113,7 @@ func (c *Controller) job(in Input, s *containerState, d *Decision) policies.Job 
 	}
 	j.May = why == ""
 	if why == "" {
-		why, gate = c.noPlan(s), guard.GateNone
+		why, gate = c.noPlan(s, j.Memory), guard.GateNone
 	}
 	s.refused = guard.Rejection{Container: s.key, Gate: gate, Text: why}
 	return j
@@ -129,7 +129,10 @@ func (c *Controller) expect(o Order, n int) {
 }
 
 // noPlan says why nothing was proposed for a container of which something may be.
-func (c *Controller) noPlan(s *containerState) string {
+func (c *Controller) noPlan(s *containerState, m policies.MemoryUse) string {
+	if k := c.k(); c.node.MemoryFree <= 0 && m.Limit > 0 && m.Rereads(k) && m.Current >= k.Full*m.Limit && s.c.Enrolment.Allows(runtime.KnobMemoryLimit) {
+		return "it reads again what its memory limit evicted, and no memory of this host is free"
+	}
 	switch s.state {
 	case StateWatched:
 		return "measuring"
@@ -195,6 +198,9 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 		case p.Asks > 0 && p.Most <= p.Quota*(1+k.MinStep):
 			p.Asks = 0
 			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateRights, Value: p.Quota, Threshold: p.Most, Text: "its neighbours bear no larger loan: they get less done for each second of CPU time"}
+		case p.Asks > 0 && !c.interferenceTold(s.key):
+			p.Asks = 0
+			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateMeasuring, Text: "a neighbour got less done beside its loan: whether it recovers is being read"}
 		case p.Asks > 0 && c.now() < s.loan.backNs:
 			p.Asks = 0
 			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateCoolDown, Value: float64(s.loan.backNs-c.now()) / 1e9, Text: "its loan was called in a moment ago: " + s.loan.why}
