@@ -13,6 +13,7 @@ const (
 	byCPU  metric = "CPU time"
 	byWork metric = "work per CPU second"
 	byRate metric = "steps a second"
+	byHeld metric = "memory held"
 )
 
 // neighbour is a container beside the borrower.
@@ -95,9 +96,9 @@ func cases() []fairCase {
 			neighbours: []neighbour{{docker: cpus(1), args: []string{"--kind", "stream", "--processes", "1"}, present: true}}},
 		{name: "woken fast", why: "one that sleeps 4 ms and works 1 ms is at work when the loan comes", borrower: lent, lends: both, by: byRate, together: true,
 			neighbours: []neighbour{{docker: cpus(1), args: []string{"--kind", "wake", "--processes", "2"}, present: true}}},
-		{name: "memory", why: "the borrower was lent memory for its files; one needs what is left of the host's", by: byRate,
-			borrower: append([]string{"--memory", "400m", "--label", "trimtab.knobs=cpu,memory"}, "--memory-swap", "400m"), lends: nil, config: "memory",
-			neighbours: []neighbour{{args: []string{"--kind", "hold", "--processes", "1", "--mib", "1500"}, present: true}}},
+		{name: "memory", why: "the borrower was lent memory for its files; one needs what is left of the host's", by: byHeld,
+			borrower: []string{"--memory", "400m", "--memory-swap", "400m", "--cpus", "0.8", "--label", "trimtab.knobs=memory"}, lends: nil, config: "memory",
+			neighbours: []neighbour{{docker: cpus(1), args: []string{"--kind", "hold", "--processes", "1", "--mib", "1500"}, present: true}}},
 	}
 }
 

@@ -60,7 +60,7 @@ func command(ctx context.Context, args []string) (missed int, err error) {
 	if err := workload.Ready(ctx); err != nil {
 		return 0, err
 	}
-	fmt.Printf("%-18s %-22s %9s %9s %9s %9s  %s\n", "CASE", "WHAT IS COMPARED", "LEAST", "MEDIAN", "NOBODY", "LOAN BACK", "RUNS THAT HOLD")
+	fmt.Printf("%-18s %-22s %9s %9s %9s %9s %9s  %s\n", "CASE", "WHAT IS COMPARED", "LEAST", "MEDIAN", "TOGETHER", "NOBODY", "LOAN BACK", "RUNS THAT HOLD")
 	for _, c := range all {
 		results, errCase := measure(ctx, o, c)
 		if len(results) > 0 {
@@ -79,7 +79,8 @@ func command(ctx context.Context, args []string) (missed int, err error) {
 
 const howText = `
 How: a borrower with a quota of 0.4 CPUs wants two, and is lent what is idle. Least: the least that a neighbour had in any 5 s from the fifth second
-after it woke (or after the loan came), over what it had while the borrower was not enrolled, in the same run, or over its share by weight, if that is less and it
-has no quota; of several neighbours the worst, or all together, whichever is less. Nobody: the same of the stretch in which nothing was lent, against its own mean: what this machine's noise makes of it.
-A run holds where the least is 0.97, or what nobody's own is where that is less. Loan back: seconds until the borrower's quota or limit was cut, the longest.
+after it woke (or after the loan came), over what it had while the borrower was not enrolled, in the same run, or over its share by weight, if that is less and
+it has no quota; of several neighbours the worst. Together: the same of all their sum, in the worst run. Nobody: the least that a neighbour had in 5 s of any
+run while nothing was lent: what this machine's noise makes of it. A run holds where both are 0.97, or what nobody's are where that is less.
+Loan back: seconds until the borrower's quota or limit was cut, the longest.
 `

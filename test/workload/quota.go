@@ -104,6 +104,16 @@ func field(stat, name string) int64 {
 
 // MemoryLimit returns a function that reads the container's memory limit, bytes; 0: none.
 func (j *Job) MemoryLimit(ctx context.Context) (func() (int64, error), error) {
+	return j.memoryFile(ctx, "memory.max", "memory.limit_in_bytes")
+}
+
+// MemoryUse returns a function that reads how much memory is charged to the container, bytes.
+func (j *Job) MemoryUse(ctx context.Context) (func() (int64, error), error) {
+	return j.memoryFile(ctx, "memory.current", "memory.usage_in_bytes")
+}
+
+// memoryFile reads a number by its names in v2 and v1; 0 where it is no limit.
+func (j *Job) memoryFile(ctx context.Context, v2, v1 string) (func() (int64, error), error) {
 	pid, err := j.PID(ctx)
 	if err != nil {
 		return nil, err
@@ -119,10 +129,10 @@ func (j *Job) MemoryLimit(ctx context.Context) (func() (int64, error), error) {
 			continue
 		}
 		if part[1] == "" && path == "" {
-			path = filepath.Join("/sys/fs/cgroup", part[2], "memory.max")
+			path = filepath.Join("/sys/fs/cgroup", part[2], v2)
 		}
 		if part[1] == "memory" {
-			path = filepath.Join("/sys/fs/cgroup/memory", part[2], "memory.limit_in_bytes")
+			path = filepath.Join("/sys/fs/cgroup/memory", part[2], v1)
 		}
 	}
 	return func() (int64, error) {

@@ -47,15 +47,19 @@ def streamer(args):
 
 
 def holder(_args):
-    held = []
+    held, at = [], 0
 
-    def more(args):
-        if args is None or len(held) * 16 >= args.mib:
+    def turn(args):
+        nonlocal at
+        if args is None:
             held.clear()
-        if args is not None:
+        elif len(held) * 16 < args.mib:
             held.append(bytearray(b"x") * (16 << 20))
+        else:
+            at = (at + 1) % len(held)
+            held[at][::4096] = bytes(4096)
 
-    return more
+    return turn
 
 
 def work(args, busy, counts, index):
