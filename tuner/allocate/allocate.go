@@ -38,6 +38,8 @@ type Party struct {
 	Dealt bool
 	// Recalled: a part of its loan was called in a moment ago. Where that was too little, all goes.
 	Recalled bool
+	// Recent: its loan was written a moment ago. Only a recall may follow so soon.
+	Recent bool
 }
 
 // lent is what stands above its owner's quota, CPUs. What a trial proved is called in as well,
@@ -187,7 +189,7 @@ func lend(k *policies.Constants, node policies.Node, parties []Party, grants []G
 	var order []int
 	var low, high, weight []float64
 	for i, p := range parties {
-		if more := min(p.Asks, p.Most) - p.Quota; more > 0 && p.mayQuota() {
+		if more := min(p.Asks, p.Most) - p.Quota; more > 0 && p.mayQuota() && !p.Recent {
 			order = append(order, i)
 			low, high, weight = append(low, 0), append(high, more), append(weight, max(grants[i].Right, 1e-3))
 		}
@@ -217,7 +219,7 @@ func settle(k *policies.Constants, parties []Party, grants []Grant) {
 		if p.Most < p.Quota && to == 0 {
 			to = p.Most
 		}
-		if to <= 0 || !p.mayQuota() || g.Recall || g.Quota != p.Quota {
+		if to <= 0 || !p.mayQuota() || p.Recent || g.Recall || g.Quota != p.Quota {
 			continue
 		}
 		if to = max(to, p.OwnQuota); to <= p.Quota*(1-k.MinStep/2) {
@@ -232,7 +234,7 @@ func settle(k *policies.Constants, parties []Party, grants []Grant) {
 func weigh(k *policies.Constants, parties []Party, grants []Grant, rights []float64, level float64, short bool) {
 	for i, p := range parties {
 		g := &grants[i]
-		if p.Fixed || p.FixedWeight || p.OwnWeight <= 0 || p.Dealt && !short || g.Recall && g.Weight != p.Weight {
+		if p.Fixed || p.FixedWeight || p.Recent && !g.Recall || p.OwnWeight <= 0 || p.Dealt && !short || g.Recall && g.Weight != p.Weight {
 			continue
 		}
 		to := p.OwnWeight

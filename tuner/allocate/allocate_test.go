@@ -117,6 +117,26 @@ func TestRecalls(t *testing.T) {
 	}
 }
 
+// TestOnlyARecallFollowsAtOnce: what was written a moment ago stands, but for what others are short
+// of; with the last of a loan goes its weight.
+func TestOnlyARecallFollowsAtOnce(t *testing.T) {
+	recent := func(p Party) Party { p.Recent = true; return p }
+	if g := plan(idle(1.6), recent(asks(party("a", 0.4, 2), 2)))[0]; !near(g.Quota, 0.4) {
+		t.Errorf("lent to: %+v", g)
+	}
+	settles := recent(borrower("a", 0.4, 1.2))
+	settles.Settles = 0.8
+	if g := plan(idle(0.8), settles)[0]; !near(g.Quota, 1.2) || g.Weight != 256 {
+		t.Errorf("settled: %+v", g)
+	}
+	if g := plan(twoCPUs, recent(borrower("a", 0.4, 1.2)), short(party("n", 0, 2), 0.8))[0]; !near(g.Quota, 0.4) || g.Weight != 1024 || !g.Recall {
+		t.Errorf("called in: %+v", g)
+	}
+	if g := plan(twoCPUs, recent(short(borrower("a", 0.4, 1.2), 0.2)), party("n", 0, 2))[0]; !near(g.Quota, 0.4) || g.Weight != 1024 {
+		t.Errorf("short itself: %+v", g)
+	}
+}
+
 func TestSettles(t *testing.T) {
 	p := borrower("a", 0.4, 1.8)
 	p.Settles, p.Why = 1.3, "enough"

@@ -205,9 +205,7 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 			p.Asks = 0
 			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateCoolDown, Value: float64(s.loan.backNs-c.now()) / 1e9, Text: "its loan was called in a moment ago: " + s.loan.why}
 		}
-		if c.now()-s.loan.writtenNs < c.writeNs(s) && s.loan.writtenNs > 0 { // only a recall may come so soon
-			p.Asks, p.Settles, p.FixedWeight = 0, 0, true
-		}
+		p.Recent = s.loan.writtenNs > 0 && c.now()-s.loan.writtenNs < c.writeNs(s)
 	}
 	c.grants = allocate.CPUs(k, c.node, c.parties)
 	for i, s := range c.all {
