@@ -40,6 +40,7 @@ const goal = 0.97
 type result struct {
 	least  share   // of neighbours' own, in any window from `within` on
 	nobody share   // the same while nothing was lent
+	mean   float64 // of all neighbours' own together, over all of that time
 	back   float64 // seconds until the loan was cut; negative: it was not
 }
 
@@ -257,7 +258,7 @@ func (b *bench) run(ctx context.Context) (r result, err error) {
 	case err != nil:
 		return r, err
 	case !lent: // it is known what this neighbour does not bear
-		r.least, r.back = r.nobody, -1
+		r.least, r.mean, r.back = r.nobody, 1, -1
 		return r, nil
 	}
 	if !b.c.together {
@@ -282,7 +283,7 @@ func (b *bench) run(ctx context.Context) (r result, err error) {
 		before = max(before, now)
 		return err
 	})
-	r.least = b.least(due, together, began+within)
+	r.least, r.mean = b.least(due, together, began+within), b.mean(together, began+within)
 	if b.c.config == "memory" && (r.back < 0 || r.back > within.Seconds()) {
 		r.least = share{} // its limit stands though the host is short
 	}
@@ -398,6 +399,19 @@ func (b *bench) least(due []float64, together float64, after time.Duration) shar
 	return least
 }
 
+// mean is what neighbours have together from an instant on, over what is due.
+func (b *bench) mean(together float64, after time.Duration) float64 {
+	sum := 0.0
+	for _, x := range b.others {
+		from := slices.IndexFunc(x.sample, func(r reading) bool { return r.at >= after })
+		if from < 0 {
+			return 0
+		}
+		sum += b.amount(x, from, len(x.sample)-1)
+	}
+	return sum / max(together, 1e-9)
+}
+
 func (b *bench) close(ctx context.Context) error {
 	var err error
 	for _, x := range b.others {
@@ -426,16 +440,30 @@ func report(c fairCase, all []result) (missed int) {
 		floor = share{min(floor.each, r.nobody.each), min(floor.together, r.nobody.together)}
 	}
 	for _, r := range all {
-		if !r.holds(floor) {
+		if c.by != byWork && !r.holds(floor) {
 			missed++
 		}
+	}
+	low, high := stats.Interval95(means(all))
+	if c.by == byWork && len(all) > 1 && high < goal { // others on the same hardware move it by more, from one minute to the next
+		missed = len(all)
 	}
 	cut := "-"
 	if back > 0 {
 		cut = fmt.Sprintf("%.1f s", back)
 	}
 	fmt.Printf("%-18s %-22s %9.3f %9.3f %9.3f %9.3f %9s  %d of %d\n", c.name, c.by, slices.Min(least), stats.Median(least), slices.Min(together), floor.each, cut, len(all)-missed, len(all))
+	if c.by == byWork {
+		fmt.Printf("%-18s its mean over each run is %.3f (95 %%: %.3f … %.3f) of what it was without a loan\n", "", stats.Mean(means(all)), low, high)
+	}
 	return missed
+}
+
+func means(all []result) (out []float64) {
+	for _, r := range all {
+		out = append(out, r.mean)
+	}
+	return out
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -29,7 +29,7 @@ type failure struct {
 	decrease bool
 	against  string // the container that it harmed; "" for one that was of no use
 	on       Conditions
-	amount   float64 // what was too much for against
+	amount   float64 // what against bears
 }
 
 // Failures are what did not earn its place on one container: not to be tried again until
@@ -45,7 +45,7 @@ func (f *Failures) Add(knob runtime.Knob, decrease bool, on Conditions) {
 	f.all = f.all[max(0, len(f.all)-keptFailures):]
 }
 
-// AddAgainst remembers that so much was too much for a neighbour: half of it may be borne.
+// AddAgainst remembers how much of a knob a neighbour bears, after more of it did harm.
 func (f *Failures) AddAgainst(knob runtime.Knob, neighbour string, amount float64) {
 	f.all = slices.DeleteFunc(f.all, func(x failure) bool { return x.knob == knob && x.against == neighbour })
 	f.all = append(f.all, failure{knob: knob, against: neighbour, amount: amount})
@@ -64,7 +64,7 @@ func (f *Failures) Bears(knob runtime.Knob, there func(neighbour string) bool) (
 	most = math.Inf(1)
 	for _, x := range f.all {
 		if x.knob == knob && x.against != "" && there(x.against) {
-			most, bounded = min(most, x.amount/2), true
+			most, bounded = min(most, x.amount), true
 		}
 	}
 	return most, bounded

@@ -228,7 +228,7 @@ func TestBears(t *testing.T) {
 		there   func(string) bool
 		most    float64
 		bounded bool
-	}{{there("a"), 0.6, true}, {there("a", "b"), 0.5, true}, {there("c"), math.Inf(1), false}} {
+	}{{there("a"), 1.2, true}, {there("a", "b"), 1, true}, {there("c"), math.Inf(1), false}} {
 		if most, bounded := f.Bears(runtime.KnobCPUQuota, c.there); most != c.most || bounded != c.bounded {
 			t.Errorf("%.2f %v, want %.2f %v", most, bounded, c.most, c.bounded)
 		}
