@@ -3,6 +3,7 @@ package runtime
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,6 +111,17 @@ func (v Value) Int() (n int64, ok bool) {
 	}
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	return n, err == nil
+}
+
+// Quantity is a value as one number: CPUs of a quota, the number itself otherwise; +Inf for no limit.
+func (v Value) Quantity() float64 {
+	if cpus, ok := v.CPUs(); ok {
+		return cpus
+	}
+	if n, ok := v.Int(); ok {
+		return float64(n)
+	}
+	return math.Inf(1)
 }
 
 // IntValue makes a whole-number value.

@@ -90,6 +90,10 @@ type Cgroup struct {
 	V1 map[string]string `json:"v1,omitempty"`
 }
 
+// StoppedByWrites reports whether each write stops the container for a moment: runc freezes
+// one of v1 while it has systemd write its scope.
+func (c Cgroup) StoppedByWrites() bool { return strings.HasSuffix(c.V1["cpu"], ".scope") }
+
 // Dir returns the directory that holds the limit files of a v1 controller name:
 // the v1 directory where the controller is mounted as v1, else the v2 one.
 func (c Cgroup) Dir(controller string) string {

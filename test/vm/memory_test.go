@@ -38,13 +38,14 @@ while :; do cat /tmp/* >/dev/null; echo round; done'`, epochLimitMiB, epochLimit
 		c = m.container(t, "epochs")
 	}
 	if c.MemoryUse.Limit < epochFilesMiB<<20 {
-		t.Errorf("%.0f MiB stand for %d MiB of files", c.MemoryUse.Limit/(1<<20), epochFilesMiB)
+		t.Errorf("%.0f MiB stand for %d MiB of files: %+v", c.MemoryUse.Limit/(1<<20), epochFilesMiB, c.MemoryUse)
 	}
 	rounds := func() float64 { return m.number(t, "docker logs epochs | wc -l") }
 	before := rounds()
 	time.Sleep(epochSeconds / 5 * time.Second)
 	if after := rounds(); after-before < 5 {
-		t.Errorf("%.0f rounds in %d s, of which each took %d s", after-before, epochSeconds/5, epochSeconds)
+		t.Errorf("%.0f rounds in %d s after %.0f, of which each took %d s; lent after %.0f s, settled to %.0f MiB\n%+v\nnow %+v", after-before, epochSeconds/5, before, epochSeconds,
+			lent.Seconds(), c.MemoryUse.Limit/(1<<20), c.MemoryUse, m.container(t, "epochs").MemoryUse)
 	} else {
 		t.Logf("lent after %.0f s, settled to %.0f MiB after %.0f s; then %.0f rounds in %d s, of which each took %d s", lent.Seconds(), c.MemoryUse.Limit/(1<<20),
 			time.Since(began).Seconds()-epochSeconds/5, after-before, epochSeconds/5, epochSeconds)

@@ -35,7 +35,7 @@ func checkSane(t *testing.T, c *Controller, d Decision) {
 	t.Helper()
 	for _, o := range slices.Concat(d.Apply, d.Rollback) {
 		for _, ch := range o.Changes {
-			to := Quantity(ch.To)
+			to := ch.To.Quantity()
 			if ch.Knob == runtime.KnobCPUQuota && (!(to >= 0.4) || to > 4.001) || math.IsNaN(ch.Gain) || math.IsNaN(ch.RateAfter) {
 				t.Fatalf("%+v", ch)
 			}

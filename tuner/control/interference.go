@@ -115,7 +115,7 @@ func (c *Controller) recovered(w *watch, s, n *containerState) (ended bool) {
 	}
 	r, ok := trial.Compare(k, []trial.Block{{Samples: w.before}, {With: true, Samples: w.with}, {Samples: without}}, k.TrialAlpha)
 	if ok && r.High < 1 { // it may be the lower bound, and a part of the loan did that part of it
-		lent := max(0, w.amount-Quantity(s.original(runtime.KnobCPUQuota)))
+		lent := max(0, w.amount-s.original(runtime.KnobCPUQuota).Quantity())
 		s.failures.AddAgainst(runtime.KnobCPUQuota, w.neighbour, lent*min(1, k.RightMargin/(1-r.Low)))
 		return true
 	}

@@ -163,28 +163,28 @@ func (c *Controller) lentWritten(o pendingOrder) {
 		case runtime.KnobCPUQuota:
 			s.loan.writtenNs = c.now()
 			if s.loan.settledNs = 0; !ch.Take {
-				if known := s.loan.known; known > 0 && Quantity(ch.From) >= known*(1-k.MinStep/2) { // it was not enough
+				if known := s.loan.known; known > 0 && ch.From.Quantity() >= known*(1-k.MinStep/2) { // it was not enough
 					s.loan.tooLittle++
 					s.loan.known = 0
 				}
 				s.loan.givenNs, s.loan.why = c.now(), ch.Reason
 				s.on(EventLent)
-				c.watchNeighbours(s, Quantity(ch.To), o)
+				c.watchNeighbours(s, ch.To.Quantity(), o)
 				continue
 			}
 			s.loan.why = ch.Reason
 			if s.loan.recallNs != o.atNs && !s.loan.doubt {
 				share, _ := s.loan.settles(k)
-				s.loan.settledNs, s.loan.settledFrom, s.loan.known = c.now(), Quantity(ch.From), Quantity(ch.To)
+				s.loan.settledNs, s.loan.settledFrom, s.loan.known = c.now(), ch.From.Quantity(), ch.To.Quantity()
 				s.loan.settledUsed = observe.Enough(s.obs.UsesSince(o.atNs-int64((k.SettleReadings+1)*1e9)), share, 0)
 			}
 			if s.loan.doubt {
 				s.loan.checkNs, s.loan.backNs = c.now(), c.now()+int64(k.UnusedSeconds*1e9)
 			}
-			if s.loan.proven = min(s.loan.proven, Quantity(ch.To)); s.loan.recallNs == o.atNs {
+			if s.loan.proven = min(s.loan.proven, ch.To.Quantity()); s.loan.recallNs == o.atNs {
 				s.loan.proven = 0 // others are short of what is theirs
 			}
-			if own, _ := s.quotas(); Quantity(ch.To) <= own*(1+k.MinStep/2) {
+			if own, _ := s.quotas(); ch.To.Quantity() <= own*(1+k.MinStep/2) {
 				s.on(EventReturned)
 			}
 		case runtime.KnobCPUWeight:
@@ -193,18 +193,6 @@ func (c *Controller) lentWritten(o pendingOrder) {
 			c.memoryWritten(s, o, ch)
 		}
 	}
-}
-
-// Quantity is a value as one number: CPUs of a quota, the number itself otherwise; no limit is
-// infinite.
-func Quantity(v runtime.Value) float64 {
-	if cpus, ok := v.CPUs(); ok {
-		return cpus
-	}
-	if n, ok := v.Int(); ok {
-		return float64(n)
-	}
-	return math.Inf(1)
 }
 
 // recalled notes that a loan was called in: the same job is not lent to again at once, and
@@ -311,17 +299,10 @@ func (c *Controller) showLoan(s *containerState) *view.Loan {
 // container for a moment.
 func (c *Controller) writeNs(s *containerState) int64 {
 	ns := int64(c.k().WriteSeconds * 1e9)
-	if frozenByWrites(s.c.Cgroup) {
+	if s.c.Cgroup.StoppedByWrites() {
 		ns *= 3
 	}
 	return ns
-}
-
-// frozenByWrites: runc freezes a container of v1 while it has systemd write its scope.
-func frozenByWrites(cg runtime.Cgroup) bool {
-	const scope = ".scope"
-	dir := cg.V1["cpu"]
-	return len(dir) > len(scope) && dir[len(dir)-len(scope):] == scope
 }
 
 // dealt reports whether a container's weight was dealt by a trial that was kept: it is not a

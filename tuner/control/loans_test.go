@@ -410,7 +410,7 @@ func TestChangesItsQuotaItself(t *testing.T) {
 		}
 		for _, o := range d.Apply {
 			for _, ch := range o.Changes {
-				if from := Quantity(ch.From); ch.Knob == runtime.KnobCPUQuota && Quantity(ch.To) < 0.3 {
+				if from := ch.From.Quantity(); ch.Knob == runtime.KnobCPUQuota && ch.To.Quantity() < 0.3 {
 					t.Fatalf("tick %d: %.2f→%s, below anything its owner set", i, from, ch.To)
 				}
 			}

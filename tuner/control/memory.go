@@ -51,8 +51,8 @@ func (c *Controller) memoryWritten(s *containerState, o pendingOrder, ch policie
 		s.memory.calm = observe.Means(s.obs.MemoryBetween(now-10*second, now))
 		return
 	}
-	if s.memory.atNs == 0 || Quantity(ch.From) <= s.memory.from { // the first of several raises tells what was before
-		s.memory.from, s.memory.before = Quantity(ch.From), observe.Means(s.obs.MemoryBetween(now-10*second, now)).RereadPerWork()
+	if s.memory.atNs == 0 || ch.From.Quantity() <= s.memory.from { // the first of several raises tells what was before
+		s.memory.from, s.memory.before = ch.From.Quantity(), observe.Means(s.obs.MemoryBetween(now-10*second, now)).RereadPerWork()
 	}
 	s.memory.atNs, s.memory.loweredNs = now, 0
 }
@@ -150,7 +150,7 @@ func (c *Controller) escape(d *Decision) {
 		if t.StartNs < m.loweredNs-second/2 {
 			continue
 		}
-		if why := bites(k, t, m.calm, Quantity(ch.To)); why != "" {
+		if why := bites(k, t, m.calm, ch.To.Quantity()); why != "" {
 			m.loweredNs = 0
 			s.failures.Add(ch.Knob, true, c.conditions(s, ch.Knob, ch.From))
 			c.revert(Order{Plan: c.planID(), Policy: lender, Changes: m.lowered, Why: why}, d)

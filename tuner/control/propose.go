@@ -166,10 +166,10 @@ func (c *Controller) ask(plan policies.Plan) {
 	p := &c.parties[i]
 	p.Why = ch.Reason
 	if plan.Kind == policies.KindReturn {
-		p.Settles = Quantity(ch.To)
+		p.Settles = ch.To.Quantity()
 		return
 	}
-	p.Asks = Quantity(ch.To)
+	p.Asks = ch.To.Quantity()
 	c.all[i].refused = guard.Rejection{Container: ch.Key, Gate: guard.GateIdle, Value: c.node.Idle - c.node.Reserve, Threshold: c.k().MinIdle, Text: "no CPU of this host is idle"}
 }
 
@@ -220,12 +220,12 @@ func (c *Controller) lendMemory(plans []policies.Plan, d *Decision) {
 	raises := make([]allocate.Raise, len(plans))
 	for i, p := range plans {
 		ch := p.Changes[0]
-		raises[i] = allocate.Raise{Bytes: Quantity(ch.To) - Quantity(ch.From), Protects: ch.Criterion == policies.CriterionNoHarm, Gain: ch.Gain,
+		raises[i] = allocate.Raise{Bytes: ch.To.Quantity() - ch.From.Quantity(), Protects: ch.Criterion == policies.CriterionNoHarm, Gain: ch.Gain,
 			Importance: c.containers[ch.Key].c.Enrolment.Importance}
 	}
 	for i, bytes := range allocate.Memory(c.node.MemoryFree, raises) {
 		ch := plans[i].Changes[0]
-		ch.To = runtime.IntValue(int64(Quantity(ch.From)+bytes) >> 20 << 20)
+		ch.To = runtime.IntValue(int64(ch.From.Quantity()+bytes) >> 20 << 20)
 		plans[i].Changes = []policies.Change{ch}
 		if c.lend(plans[i], d) {
 			c.node.MemoryFree -= bytes
@@ -338,7 +338,7 @@ func (c *Controller) below(changes []policies.Change) string {
 				after[i].Weight = number(ch.To)
 			}
 			if ch.Key == p.Key && ch.Knob == runtime.KnobCPUQuota {
-				after[i].Quota, owners[i].Proven = Quantity(ch.To), Quantity(ch.To)
+				after[i].Quota, owners[i].Proven = ch.To.Quantity(), ch.To.Quantity()
 			}
 		}
 	}
@@ -409,6 +409,6 @@ func sameAdvice(a, b policies.Change) bool {
 	if a.Knob != b.Knob || a.From != b.From {
 		return false
 	}
-	x, y := Quantity(a.To), Quantity(b.To)
+	x, y := a.To.Quantity(), b.To.Quantity()
 	return a.To == b.To || math.Abs(x-y) <= max(x, y)/4
 }

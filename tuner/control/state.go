@@ -46,16 +46,6 @@ var transitions = map[State]map[Event]State{
 	StateEnded:    {},
 }
 
-// States lists them in the order of the picture.
-func States() []State {
-	return []State{StateWatched, StateMeasured, StateLent, StateSettled, StateTrial, StateReturned, StateYielded, StateEnded}
-}
-
-// Events lists them.
-func Events() []Event {
-	return []Event{EventRead, EventLent, EventEnough, EventReturned, EventOpened, EventJudged, EventYielded, EventReleased, EventEnded}
-}
-
 // Next is the state after an event.
 func (s State) Next(e Event) State {
 	if to, ok := transitions[s][e]; ok {

@@ -117,7 +117,7 @@ func (c *Controller) criterion(ch policies.Change) trial.Criterion {
 		return trial.NoHarm{Seen: ch.Take}
 	case by.source == "" && ch.Knob == runtime.KnobCPUQuota && !ch.Take:
 		lost, _ := s.obs.Throttled()
-		return trial.Use{Lost: lost, CPUs: s.obs.Used(), Expected: min(Quantity(ch.To), s.obs.Used()*(1+ch.Gain)) - s.obs.Used()}
+		return trial.Use{Lost: lost, CPUs: s.obs.Used(), Expected: min(ch.To.Quantity(), s.obs.Used()*(1+ch.Gain)) - s.obs.Used()}
 	}
 	return trial.Progress{Decrease: ch.Take}
 }
@@ -304,7 +304,7 @@ func (c *Controller) harmless(t *openTrial) bool {
 func (c *Controller) proven(s *containerState) float64 {
 	if t := c.trials[s.plan]; t != nil {
 		if ch, ok := t.change(s.key); ok && ch.Knob == runtime.KnobCPUQuota && !ch.Take {
-			return Quantity(ch.To)
+			return ch.To.Quantity()
 		}
 	}
 	return s.loan.proven
@@ -338,14 +338,14 @@ func (c *Controller) ended(t *openTrial, s *containerState, outcome trial.Outcom
 	s.plan = ""
 	s.on(EventJudged)
 	wait := k.CoolSeconds
-	if frozenByWrites(s.c.Cgroup) {
+	if s.c.Cgroup.StoppedByWrites() {
 		wait *= 3 // each write stops it for a moment
 	}
 	switch outcome {
 	case trial.Better:
 		s.retries = 0
 		if ch, ok := t.change(s.key); ok && ch.Knob == runtime.KnobCPUQuota && !ch.Take {
-			s.loan.proven = Quantity(ch.To)
+			s.loan.proven = ch.To.Quantity()
 		}
 		if ch, ok := t.change(s.key); ok && ch.Knob.Family() == "cpu" && len(t.on) == 1 && t.view.After > 0 {
 			s.learned.correction = model.Correct(s.learned.correction, ch.RateAfter, t.view.After)

@@ -26,17 +26,7 @@ func limits() Limits {
 }
 
 func change(c *Container, k runtime.Knob, to runtime.Value) policies.Change {
-	return policies.Change{Key: c.Key, Name: c.Name, Knob: k, From: c.Now[k], To: to, Take: numberOf(to) < numberOf(c.Now[k])}
-}
-
-func numberOf(v runtime.Value) float64 {
-	if cpus, ok := v.CPUs(); ok {
-		return cpus
-	}
-	if n, ok := v.Int(); ok {
-		return float64(n)
-	}
-	return math.Inf(1)
+	return policies.Change{Key: c.Key, Name: c.Name, Knob: k, From: c.Now[k], To: to, Take: to.Quantity() < c.Now[k].Quantity()}
 }
 
 func check(c *Container, l Limits, kind policies.Kind, changes ...policies.Change) (policies.Plan, []Rejection) {
@@ -181,7 +171,7 @@ func TestLawsHold(t *testing.T) {
 		l.Node.MemoryFree = rapid.Float64Range(-1e9, 9e9).Draw(t, "free")
 		c.Now = runtime.Values{runtime.KnobCPUQuota: runtime.QuotaFromCPUs(rapid.Float64Range(0.1, 4).Draw(t, "now"), 100_000), runtime.KnobCPUWeight: "300",
 			runtime.KnobMemoryLimit: runtime.IntValue(rapid.Int64Range(500, 8000).Draw(t, "limit") * mib)}
-		c.Memory.Limit = numberOf(c.Now[runtime.KnobMemoryLimit])
+		c.Memory.Limit = c.Now[runtime.KnobMemoryLimit].Quantity()
 		kind := rapid.SampledFrom([]policies.Kind{policies.KindLoan, policies.KindReturn, policies.KindTrial}).Draw(t, "kind")
 		var ch policies.Change
 		if rapid.Bool().Draw(t, "cpu") {
@@ -194,7 +184,7 @@ func TestLawsHold(t *testing.T) {
 			return
 		}
 		got := plan.Changes[0]
-		to, from, own := numberOf(got.To), numberOf(got.From), numberOf(c.Original[got.Knob])
+		to, from, own := got.To.Quantity(), got.From.Quantity(), c.Original[got.Knob].Quantity()
 		raised := to > from
 		switch {
 		case raised == got.Take:

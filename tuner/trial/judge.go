@@ -10,6 +10,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/observe"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Outcome is what a judgement says.
@@ -67,7 +68,7 @@ func Compare(k *policies.Constants, blocks []Block, alpha float64) (r Result, ok
 		return Result{}, false
 	}
 	e := estimate(k, pts)
-	t := studentQuantile(min(alpha, 0.49), e.dof)
+	t := distuv.StudentsT{Sigma: 1, Nu: e.dof}.Quantile(1 - min(alpha, 0.49))
 	r = Result{Ratio: bounded(e.mean), Low: bounded(e.mean - t*e.sd), High: bounded(e.mean + t*e.sd)}
 	return r, true
 }

@@ -254,12 +254,3 @@ func TestTogether(t *testing.T) {
 		t.Errorf("%+v of nobody", got)
 	}
 }
-
-func TestStudentQuantile(t *testing.T) {
-	// Fisher and Yates' table, one-sided.
-	for _, c := range []struct{ alpha, dof, want float64 }{{0.05, 5, 2.015}, {0.025, 10, 2.228}, {0.01, 3, 4.541}, {0.05, 120, 1.658}} {
-		if got := studentQuantile(c.alpha, c.dof); math.Abs(got/c.want-1) > 0.01 {
-			t.Errorf("alpha %.3f, %g degrees: %.3f, want %.3f", c.alpha, c.dof, got, c.want)
-		}
-	}
-}
