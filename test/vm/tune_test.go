@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -96,12 +97,13 @@ func sandbox(t *testing.T, m *machine) {
 
 func changed(c view.Container) bool { return len(c.Changed) > 0 }
 
-// settled: it has a loan of all that it may have, or of what is known to be enough, and no trial runs.
+// settled: it has a loan of all that it may have, less what is not worth a write, or of what is
+// known to be enough, and no trial runs.
 func settled(c view.Container) bool {
 	if !changed(c) || c.Loan == nil || c.Trial != nil || c.Rate.PerSecond <= 0 {
 		return false
 	}
-	return c.Loan.Settled || c.Enrolment.CPU.Max > 0 && c.Loan.Own+c.Loan.CPUs >= c.Enrolment.CPU.Max-0.005
+	return c.Loan.Settled || c.Enrolment.CPU.Max > 0 && (c.Loan.Own+c.Loan.CPUs)*(1+policies.DefaultConstants().MinStep) >= c.Enrolment.CPU.Max
 }
 
 // steady waits until the job has its loan, pauses, so that nothing new is tried
