@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
