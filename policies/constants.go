@@ -1,8 +1,8 @@
 package policies
 
-// Constants are the numbers that decide anything: what is a bottleneck, what is lent, tried,
-// kept and taken back. There is no other such number: a threshold that is not here is the size
-// of a buffer, a kernel's own limit, or the step of an iteration.
+// Constants are the numbers that decide what is a bottleneck, and what is lent, tried, kept and
+// taken back. Numbers elsewhere say how something is read: which readings agree or are outliers
+// (observe, trial), how far a model's curve reaches (model), how much is remembered.
 //
 // Each field says its unit and its source. What doubling and halving it does to the outcomes of
 // all recordings and simulated mixes is printed by `make sensitivity`.
@@ -15,8 +15,9 @@ type Constants struct {
 	WindowMaxSeconds float64
 	// MinTicks a window must hold to count: five (the mean of fewer wanders by a third).
 	MinTicks float64
-	// CostSeconds is the stretch that a step's cost is read from: prefetched batches fill and
-	// drain within it [measured: a queue of 16 batches hides 6 s].
+	// CostSeconds is the stretch that a step's cost and the rate before a change are read from,
+	// and for which a change is watched for harm: prefetched batches fill and drain within it
+	// [measured: a queue of 16 batches hides 6 s].
 	CostSeconds float64
 	// MaxSteal is the share of the machine's CPU time beyond the usual that a hypervisor may
 	// take; beyond it a window is no evidence.
@@ -73,24 +74,28 @@ type Constants struct {
 	SettleMargin float64
 	// UnusedSeconds after which what nobody used goes back.
 	UnusedSeconds float64
-	// MinIdle is the least idle CPU, in CPUs, worth lending.
-	MinIdle float64
+	// ActiveCPUs is the use, in CPUs, from which on a container competes; less that is idle is
+	// not worth lending.
+	ActiveCPUs float64
 	// MinStep is the least relative change of a limit worth a write: systemd rounds to 1 %.
 	MinStep float64
 	// WriteSeconds lie between two writes of a loan to one container, a recall apart.
 	WriteSeconds float64
-	// RightMargin is the share of its right that a container may be short of before loans are
-	// called in: what the kernel's dealing on a few CPUs wanders by.
+	// RightMargin is the share of its right that a container may be short of, and the share of
+	// time that it may wait for a CPU beyond what it waited before, until loans are called in:
+	// what the kernel's dealing on a few CPUs wanders by.
 	RightMargin float64
-	// WaitMore is the share of time that a container waits for a CPU beyond what it waited
-	// before, from which on loans stand in its way.
-	WaitMore float64
 	// BackOffSeconds after a recall before the same job is lent again; doubled with each, up to
 	// BackOffMax times.
 	BackOffSeconds float64
 	BackOffMax     float64
 	// MemoryShare of the free memory that one job may be lent at once.
 	MemoryShare float64
+	// MemoryMargin is the share left above memory that is held or used, MemoryMarginBytes the
+	// least: for what is charged and is neither (slab, page tables, socket buffers), and for
+	// growth between reading and writing. Chosen, not measured; the actuator holds the same.
+	MemoryMargin      float64
+	MemoryMarginBytes float64
 
 	// Trials.
 
@@ -118,8 +123,6 @@ type Constants struct {
 	TrialBaseline float64
 	// TrialSettle is seconds after a switch that count for neither side.
 	TrialSettle float64
-	// HarmSeconds is how long what is judged by harm alone is watched.
-	HarmSeconds float64
 	// WitnessSpread is the coefficient of variation that a relative witness may have.
 	WitnessSpread float64
 	// CoolSeconds lie between trials of one container.
@@ -145,10 +148,10 @@ func DefaultConstants() *Constants {
 		WindowSeconds: 1.5, WindowMaxSeconds: 60, MinTicks: 5, CostSeconds: 30, MaxSteal: 0.02,
 		Notable: 0.05, Exposed: 0.10, Dominant: 0.5, Full: 0.9, LoaderShort: 0.15, RereadShare: 0.3, CalmReread: 256 << 10, RiskSeconds: 30, RiskRoom: 0.75,
 		Retransmits: 0.02, MinConfidence: 0.5, Agree: 2, ActiveShare: 0.005, HelperWakes: 8,
-		SettleReadings: 10, SettleMargin: 0.05, UnusedSeconds: 60, MinIdle: 0.05, MinStep: 0.05, WriteSeconds: 5, RightMargin: 0.03, WaitMore: 0.03,
-		BackOffSeconds: 5, BackOffMax: 6, MemoryShare: 0.5,
+		SettleReadings: 10, SettleMargin: 0.05, UnusedSeconds: 60, ActiveCPUs: 0.02, MinStep: 0.05, WriteSeconds: 5, RightMargin: 0.03,
+		BackOffSeconds: 5, BackOffMax: 6, MemoryShare: 0.5, MemoryMargin: 0.10, MemoryMarginBytes: 64 << 20,
 		PlanMinGain: 0.05, TrialMinGain: 0.03, TrialMargin: 0.02, TrialAlpha: 0.05, TrialRegression: 0.2, TrialSwing: 1.5, TrialCorrelation: 0.8, TrialCalm: 0.02,
-		TrialDrift: 0.01, TrialBlock: 3, TrialBaseline: 8, TrialSettle: 1, HarmSeconds: 30, WitnessSpread: 0.3, CoolSeconds: 20, Moved: 0.25, WeightStep: 4, WeightMax: 16,
+		TrialDrift: 0.01, TrialBlock: 3, TrialBaseline: 8, TrialSettle: 1, WitnessSpread: 0.3, CoolSeconds: 20, Moved: 0.25, WeightStep: 4, WeightMax: 16,
 		HideUnused: 600, ShowFree: 300,
 	}
 }

@@ -51,15 +51,10 @@ func (m MemoryUse) Rereads(k *Constants) bool {
 // Calm reports whether next to nothing is read again.
 func (m MemoryUse) Calm(k *Constants) bool { return m.Reread < k.CalmReread }
 
-// spareShare and spareBytes stay above what is used when unused memory is taken back, and
-// above what was enough when it is asked for.
-const (
-	spareShare = 0.10
-	spareBytes = 64 << 20
-)
-
-// WithRoom is an amount that is used with what stays above it.
-func WithRoom(used float64) float64 { return used + max(spareShare*used, spareBytes) }
+// WithRoom is an amount that is used or held with what stays above it.
+func (k *Constants) WithRoom(bytes float64) float64 {
+	return bytes + max(k.MemoryMargin*bytes, k.MemoryMarginBytes)
+}
 
 // Evicted is the share of its time that a job loses to pages that it reads again.
 func (m MemoryUse) Evicted(v Verdict, b Breakdown) float64 {
@@ -108,13 +103,5 @@ func (ch Change) Expected() string {
 	return fmt.Sprintf("%+.0f %% predicted", 100*ch.Gain)
 }
 
-const (
-	// The margin over what is held that no limit may go below: for memory that is charged
-	// and is neither (slab, page tables, socket buffers), and for growth between reading
-	// and writing. Chosen, not measured; the actuator holds the same once more.
-	heldMarginShare = 0.10
-	heldMarginBytes = 64 << 20
-)
-
 // Floor is the lowest limit that is safe to set: anonymous and shared memory with a margin.
-func (m MemoryUse) Floor() float64 { return m.Held + max(heldMarginShare*m.Held, heldMarginBytes) }
+func (m MemoryUse) Floor(k *Constants) float64 { return k.WithRoom(m.Held) }

@@ -22,9 +22,6 @@ type Claim struct {
 	Tuned  bool    // enrolled to be changed
 }
 
-// ActiveCPUs is the use from which on a container competes.
-const ActiveCPUs = 0.02
-
 // Fill deals a capacity among claims by weight, each between its low and its high: what the
 // kernel does with those that want high. lows that exceed the capacity are cut in
 // proportion; short reports it. level is the CPUs for a unit of weight that those get who are

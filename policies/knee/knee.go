@@ -105,7 +105,7 @@ func (p Policy) quota(node policies.Node, j policies.Job) (ch policies.Change, o
 	if j.Enrolment.CPU.Max > 0 {
 		ceiling = min(ceiling, j.Enrolment.CPU.Max)
 	}
-	if !limited || err != nil || !j.CPU.Throttled || j.Enrolment.Loans == policies.LoansOff || node.Idle-node.Reserve >= p.k.MinIdle || ceiling <= now*(1+p.k.MinStep) {
+	if !limited || err != nil || !j.CPU.Throttled || j.Enrolment.Loans == policies.LoansOff || node.Idle-node.Reserve >= p.k.ActiveCPUs || ceiling <= now*(1+p.k.MinStep) {
 		return ch, false
 	}
 	could := min(ceiling, j.CPU.Obtainable)

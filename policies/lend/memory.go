@@ -36,11 +36,11 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 		return p.lower(j, float64(own), fmt.Sprintf("with %.0f MiB it reads again as much as with %.0f", m.Limit/mib, m.Loan.From/mib))
 	case m.Rereads(p.k) && m.CalmSeconds == 0 && m.Current >= p.k.Full*m.Limit:
 		if j.Paging.Enough && j.Paging.Set > m.Limit { // measured beats guessed
-			return p.raise(node, j, policies.WithRoom(j.Paging.Set), 1, fmt.Sprintf("%.0f MiB were enough before", j.Paging.Set/mib))
+			return p.raise(node, j, p.k.WithRoom(j.Paging.Set), 1, fmt.Sprintf("%.0f MiB were enough before", j.Paging.Set/mib))
 		}
 		return p.raise(node, j, math.Inf(1), p.k.MemoryShare, fmt.Sprintf("it reads %.1f MiB/s again that its limit of %.0f MiB evicted", m.Reread/mib, m.Limit/mib))
 	case lent && m.Calm(p.k) && !m.Loan.Missed && !m.Fills && m.Growth == 0 && m.CalmSeconds >= p.k.SettleReadings:
-		to := max(float64(own), policies.WithRoom(m.Current))
+		to := max(float64(own), p.k.WithRoom(m.Current))
 		if m.Limit >= to*(1+p.k.MinStep) {
 			return p.lower(j, to, fmt.Sprintf("%.0f MiB are enough: it reads nothing again, and uses %.0f, page cache included", to/mib, m.Current/mib))
 		}
@@ -55,7 +55,7 @@ func (p Policy) protect(node policies.Node, j policies.Job) (to float64, why str
 		return 0, ""
 	}
 	ahead := aheadDecisions * node.DecisionSeconds
-	to = max(policies.WithRoom(m.Held)+m.Growth*ahead, m.Limit*(1+p.k.MinStep))
+	to = max(p.k.WithRoom(m.Held)+m.Growth*ahead, m.Limit*(1+p.k.MinStep))
 	return to, fmt.Sprintf("it holds %.0f MiB of its limit of %.0f MiB and grows by %.1f MiB/s", m.Held/mib, m.Limit/mib, m.Growth/mib)
 }
 
@@ -80,7 +80,7 @@ func (p Policy) raise(node policies.Node, j policies.Job, want, share float64, w
 // lower takes back of what was lent; what is held stays.
 func (p Policy) lower(j policies.Job, to float64, why string) (policies.Kind, policies.Change, bool) {
 	m := j.Memory
-	to = math.Ceil(max(to, m.Floor())/mib) * mib
+	to = math.Ceil(max(to, m.Floor(p.k))/mib) * mib
 	ch := limitChange(j, to)
 	ch.Take, ch.Criterion, ch.RateAfter, ch.Reason = true, policies.CriterionNoHarm, j.Rate.PerSecond, why
 	return policies.KindReturn, ch, to < m.Limit

@@ -85,7 +85,7 @@ func (p Policy) parties(node policies.Node, free float64, jobs []policies.Job) [
 	for i := range jobs {
 		j := &jobs[i]
 		c := &party{at: i, job: j, right: j.CPU.Entitlement}
-		c.claim = policies.Claim{Active: j.CPU.Used >= policies.ActiveCPUs, Weight: node.DefaultWeight()}
+		c.claim = policies.Claim{Active: j.CPU.Used >= p.k.ActiveCPUs, Weight: node.DefaultWeight()}
 		if w, ok := j.Now[runtime.KnobCPUWeight].Int(); ok {
 			c.claim.Weight = float64(w)
 		}
@@ -97,7 +97,7 @@ func (p Policy) parties(node policies.Node, free float64, jobs []policies.Job) [
 		}
 		all, claims = append(all, c), append(claims, c.claim)
 	}
-	parent := parentOfMost(jobs)
+	parent := p.parentOfMost(jobs)
 	for i, cpus := range policies.Shares(free, claims) {
 		c := all[i]
 		c.now = cpus
@@ -109,11 +109,11 @@ func (p Policy) parties(node policies.Node, free float64, jobs []policies.Job) [
 
 // parentOfMost is the control group that most active containers are in: weights compare
 // among siblings alone.
-func parentOfMost(jobs []policies.Job) string {
+func (p Policy) parentOfMost(jobs []policies.Job) string {
 	count, best := map[string]int{}, ""
 	for i := range jobs {
 		j := &jobs[i]
-		if j.CPU.Used >= policies.ActiveCPUs {
+		if j.CPU.Used >= p.k.ActiveCPUs {
 			count[j.CPU.Parent]++
 			if n := count[j.CPU.Parent]; n > count[best] || n == count[best] && j.CPU.Parent < best {
 				best = j.CPU.Parent

@@ -20,6 +20,7 @@ func (m *module) check(r rules) []string {
 			m.checkState(p, add)
 		}
 	}
+	m.checkSizes(r.sizes, add)
 	for _, p := range m.own {
 		if matches(p.rel, r.pure) {
 			m.walk(p, func(q *pkg, chain string) bool {

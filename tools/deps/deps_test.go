@@ -20,6 +20,8 @@ func TestEachRuleFindsItsBreach(t *testing.T) {
 		"runtime/r.go:27: package-level variable noReason",
 		"runtime/r.go:29: package-level variable counter",
 		"runtime/r.go:31: init function",
+		"tuner/guard/g.go:11: Long has 51 lines",
+		"tuner/guard/g.go:5: a struct of 26 fields",
 		"tuner/helper/h.go:5: pure code (tuner/trial → tuner/helper) imports os: files",
 		"tuner/loop imports policies/knee",
 		"tuner/verdict/v.go:12: pure code (tuner/verdict) uses time.Now",
@@ -50,6 +52,23 @@ func TestCleanModuleHasNoFindings(t *testing.T) {
 func TestTrimtab(t *testing.T) {
 	for _, f := range checkDir(t, "../..") {
 		t.Error(f)
+	}
+}
+
+// TestLines: packages are counted together.
+func TestLines(t *testing.T) {
+	m, err := load(t.Context(), "testdata/broken")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sizes{packages: []string{"tuner/guard", "tuner/trial"}, linesOfFunc: 51, fieldsOfOne: 26}
+	for _, c := range []struct{ most, found int }{{61, 1}, {1000, 0}} {
+		found := 0
+		s.lines = c.most
+		m.checkSizes(s, func(string, ...any) { found++ })
+		if found != c.found {
+			t.Errorf("%d findings where %d lines are allowed, want %d", found, c.most, c.found)
+		}
 	}
 }
 

@@ -1,7 +1,8 @@
 // Command deps holds the architecture: it reads the module in the current
 // directory and fails where imports point the wrong way, where a pure package
 // reaches the clock, the network, files or unseeded randomness, where what we
-// ship links "testing", and where a package keeps mutable state. The rules are
+// ship links "testing", where a package keeps mutable state, and where what decides
+// outgrows a reader. The rules are
 // rules.go; its test breaks each once, in testdata.
 package main
 

@@ -122,7 +122,7 @@ func withNewcomer(node policies.Node, parties []Party, owners []policies.Claim) 
 
 // Short is the CPUs that a party lacks of what it has a right to and would use.
 func Short(k *policies.Constants, p Party, right float64) float64 {
-	if !p.Active || p.Waiting < k.WaitMore {
+	if !p.Active || p.Waiting < k.RightMargin {
 		return 0
 	}
 	due := min(right, max(p.Wants, p.Used))
@@ -194,7 +194,7 @@ func lend(k *policies.Constants, node policies.Node, parties []Party, grants []G
 			low, high, weight = append(low, 0), append(high, more), append(weight, max(grants[i].Right, 1e-3))
 		}
 	}
-	if len(order) == 0 || free < k.MinIdle {
+	if len(order) == 0 || free < k.ActiveCPUs {
 		return
 	}
 	give, _, _ := policies.Fill(free, low, high, weight)

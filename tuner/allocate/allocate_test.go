@@ -17,7 +17,7 @@ func party(name string, ownQuota, wants float64) Party {
 		used = min(used, ownQuota)
 	}
 	return Party{Key: name, Name: name, OwnQuota: ownQuota, OwnWeight: 1024, Used: used, Wants: wants, Most: math.Inf(1),
-		Claim: policies.Claim{Weight: 1024, Quota: ownQuota, Demand: wants, Active: used >= policies.ActiveCPUs}}
+		Claim: policies.Claim{Weight: 1024, Quota: ownQuota, Demand: wants, Active: used >= policies.DefaultConstants().ActiveCPUs}}
 }
 
 // borrower has a loan, at the weight that goes with it, and uses all of it.

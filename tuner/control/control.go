@@ -283,7 +283,7 @@ func (c *Controller) party(s *containerState) allocate.Party {
 	p.OwnWeight = cmp.Or(p.OwnWeight, 1)
 	p.Floor, p.GPUs = s.c.Enrolment.CPU.Min, s.gpusUsed(c.now())
 	p.Tuned = s.c.Enrolment.Mode == policies.ModeTune
-	p.Active = s.obs.Used() >= policies.ActiveCPUs || p.Used >= policies.ActiveCPUs
+	p.Active = s.obs.Used() >= c.k().ActiveCPUs || p.Used >= c.k().ActiveCPUs
 	p.Most = math.Inf(1)
 	p.Wants = s.wants()
 	p.Demand = max(c.demand(s), p.Wants) // what it wants now is its to have, whatever a curve says
@@ -295,7 +295,7 @@ func (c *Controller) party(s *containerState) allocate.Party {
 func (c *Controller) borne(s *containerState) float64 {
 	most, _ := s.failures.Bears(runtime.KnobCPUQuota, func(key string) bool {
 		n := c.containers[key]
-		return n != nil && n.obs.Used() >= policies.ActiveCPUs
+		return n != nil && n.obs.Used() >= c.k().ActiveCPUs
 	})
 	own, _ := s.quotas()
 	return most + own

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/observe"
 	"github.com/trimtab/trimtab/tuner/trial"
@@ -29,16 +28,16 @@ const maxWatches = 64
 // watchNeighbours begins it for a loan that makes a quota of so many CPUs, and stands now.
 func (c *Controller) watchNeighbours(s *containerState, cpus float64, o pendingOrder) {
 	k := c.k()
-	from := max(o.atNs-baselineSeconds*second, o.sinceNs)
+	from := max(o.atNs-int64(k.CostSeconds*1e9), o.sinceNs)
 	for _, n := range c.all {
-		if n == s || !n.c.Watched || n.obs.Used() < policies.ActiveCPUs || len(c.watches) >= maxWatches {
+		if n == s || !n.c.Watched || n.obs.Used() < k.ActiveCPUs || len(c.watches) >= maxWatches {
 			continue
 		}
 		of := func(w *watch) bool { return w.borrower == s.key && w.neighbour == n.key }
 		if slices.ContainsFunc(c.watches, func(w *watch) bool { return of(w) && w.clearedNs != 0 }) {
 			continue
 		}
-		by := n.progressSince(k, o.atNs-baselineSeconds*second)
+		by := n.progressSince(k, o.atNs-int64(k.CostSeconds*1e9))
 		if before := n.perCPU(by, from, o.atNs); float64(len(before)) >= k.TrialBlock {
 			c.watches = slices.DeleteFunc(c.watches, of)
 			c.watches = append(c.watches, &watch{borrower: s.key, neighbour: n.key, givenNs: c.now(), amount: cpus, by: by, before: before})

@@ -231,7 +231,7 @@ func (c *Controller) judgeLoans() {
 			continue
 		}
 		before := between(rates.Samples, s.before.fromNs, s.before.atNs)
-		rate, cpus := observe.MeanRate(before), s.obs.Used()/max(s.before.cpus, policies.ActiveCPUs)
+		rate, cpus := observe.MeanRate(before), s.obs.Used()/max(s.before.cpus, k.ActiveCPUs)
 		switch {
 		case rate > 0 && observe.MeanRate(with)/rate < 1+k.Moved*(cpus-1):
 			l.doubt, l.with = true, slices.Clone(with)
@@ -268,15 +268,12 @@ func between(samples []observe.RateSample, fromNs, toNs int64) []observe.RateSam
 	return out
 }
 
-// baselineSeconds is how far back the readings before a first change reach.
-const baselineSeconds = 30
-
 // noteBefore keeps what a container did before trimtab's first change of it.
 func (c *Controller) noteBefore(s *containerState) {
 	if s.before.atNs != 0 {
 		return
 	}
-	from := max(c.now()-baselineSeconds*second, s.obs.ChangedNs())
+	from := max(c.now()-int64(c.k().CostSeconds*1e9), s.obs.ChangedNs())
 	rates := s.obs.Rates.Since(from)
 	s.before = baseline{rate: observe.RateUntil(rates, c.now()), source: s.obs.Rates.Source, fromNs: from, atNs: c.now(), cpus: s.obs.Used()}
 }

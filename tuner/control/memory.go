@@ -109,23 +109,17 @@ func (c *Controller) urgent(s *containerState) bool {
 	return risk && err == nil && max(c.node.Ceiling(s.c.Enrolment, m), own) >= (1+c.k().MinStep)*m.Limit
 }
 
-// Signs of harm in one tick, over what was before a limit was lowered.
-const (
-	harmSome = 0.10 // share of time in which some task waits for memory
-	harmHeld = 0.95 // of the limit, by what only a kill frees
-)
-
-// bites says how a lowered limit hurts, by the latest tick; "" if it does not.
+// bites says how a lowered limit hurts, by the latest tick over what was before; "" if it does not.
 func bites(k *policies.Constants, t observe.MemoryTick, calm observe.MemoryMeans, limit float64) string {
 	m := observe.Means([]observe.MemoryTick{t})
 	switch {
 	case m.Kills > 0:
 		return "a process was killed for want of memory"
-	case t.Held > harmHeld*limit || t.Held+2*t.Grew > limit:
+	case t.Held > (1-k.MinStep)*limit || t.Held+2*t.Grew > limit:
 		return fmt.Sprintf("it holds %.0f MiB and grows into the limit of %.0f MiB", t.Held/(1<<20), limit/(1<<20))
 	case m.Reread > calm.Reread+4*k.CalmReread:
 		return fmt.Sprintf("it reads %.1f MiB/s again that were evicted, %.1f before", m.Reread/(1<<20), calm.Reread/(1<<20))
-	case m.Some > calm.Some+harmSome:
+	case m.Some > calm.Some+2*k.Notable:
 		return fmt.Sprintf("some of it waits for memory %.0f %% of the time", 100*m.Some)
 	}
 	return ""

@@ -170,7 +170,7 @@ func (c *Controller) ask(plan policies.Plan) {
 		return
 	}
 	p.Asks = ch.To.Quantity()
-	c.all[i].refused = guard.Rejection{Container: ch.Key, Gate: guard.GateIdle, Value: c.node.Idle - c.node.Reserve, Threshold: c.k().MinIdle, Text: "no CPU of this host is idle"}
+	c.all[i].refused = guard.Rejection{Container: ch.Key, Gate: guard.GateIdle, Value: c.node.Idle - c.node.Reserve, Threshold: c.k().ActiveCPUs, Text: "no CPU of this host is idle"}
 }
 
 // lendCPUs makes the node's plan of loans, and orders each container's part of it.

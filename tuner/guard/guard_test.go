@@ -195,7 +195,7 @@ func TestLawsHold(t *testing.T) {
 			t.Fatalf("%+v goes beyond the node", got)
 		case got.Knob == runtime.KnobCPUQuota && raised && c.Enrolment.CPU.Max > 0 && to > max(own, c.Enrolment.CPU.Max, c.Enrolment.CPU.Min)+0.011:
 			t.Fatalf("%+v goes beyond its label", got)
-		case got.Knob == runtime.KnobMemoryLimit && !raised && to < c.Memory.Floor():
+		case got.Knob == runtime.KnobMemoryLimit && !raised && to < c.Memory.Floor(policies.DefaultConstants()):
 			t.Fatalf("%+v goes below the %v that is held", got, c.Memory.Held)
 		case got.Knob == runtime.KnobMemoryLimit && raised && to > max(own, l.Node.Ceiling(c.Enrolment, c.Memory)):
 			t.Fatalf("%+v goes beyond the host's %v", got, l.Node.Ceiling(c.Enrolment, c.Memory))

@@ -27,7 +27,7 @@ func memory(k *policies.Constants, node policies.Node, c *Container, ch policies
 		return nil, Rejection{Gate: GateBounds, Text: "no memory limit to move: its owner set none"}
 	}
 	ceiling := max(node.Ceiling(c.Enrolment, m), own) // what its owner set is its own, whatever the host has left
-	floor := max(m.Floor(), c.Enrolment.Memory.Min)
+	floor := max(m.Floor(k), c.Enrolment.Memory.Min)
 	if !c.Enrolment.BestEffort {
 		floor = max(floor, own)
 	}

@@ -132,7 +132,7 @@ func (h NoHarm) Judge(k *policies.Constants, t *Trial, e Evidence) (Action, Resu
 		return End, Result{Outcome: Worse, Why: e.Harm}
 	case fell:
 		return End, r.as(Worse, "its rate fell: %s")
-	case passed < k.HarmSeconds:
+	case passed < k.CostSeconds:
 		return Wait, r
 	case h.Seen && (float64(len(e.Samples)) < k.TrialBlock || float64(e.NowNs-e.Samples[len(e.Samples)-1].EndNs) > k.TrialBlock*t.reading()):
 		return End, Result{Outcome: Worse, Why: "its rate was not seen after it"}

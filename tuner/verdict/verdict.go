@@ -23,7 +23,7 @@ func Judge(k *policies.Constants, r observe.Reading) policies.Verdict {
 		return finish(k, r, v)
 	}
 	reads := r.Breakdown.Share(policies.PartInputStorage) >= k.Dominant // a slow disk leaves nothing to compute
-	if r.Ranks == 0 || w.UsedCPUs() < policies.ActiveCPUs && r.Rate.Ticks < k.MinTicks && !reads {
+	if r.Ranks == 0 || w.UsedCPUs() < k.ActiveCPUs && r.Rate.Ticks < k.MinTicks && !reads {
 		return finish(k, r, policies.Verdict{Class: policies.ClassIdle, Why: "nothing in it runs", Relief: "none"})
 	}
 	if interactive(k, r) {
