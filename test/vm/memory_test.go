@@ -29,27 +29,25 @@ while :; do cat /tmp/* >/dev/null; echo round; done'`, epochLimitMiB, epochLimit
 	began := time.Now()
 	m.untilContainer(t, "epochs", "memory beyond its owner's limit", func(c view.Container) bool { return slices.Contains(c.Changed, runtime.KnobMemoryLimit) })
 	lent := time.Since(began)
+	c := view.Container{}
+	for !c.MemoryUse.Read || c.MemoryUse.Limit > 1.5*epochFilesMiB*(1<<20) { // patience is less than two rounds
+		if time.Since(began) > 4*epochSeconds*time.Second {
+			t.Fatalf("after %.0f s its limit is %.0f MiB: %s\n%+v", time.Since(began).Seconds(), c.MemoryUse.Limit/(1<<20), c.WhyNot, c.MemoryUse)
+		}
+		time.Sleep(time.Second)
+		c = m.container(t, "epochs")
+	}
+	settled := time.Since(began)
+	if c.MemoryUse.Limit < epochFilesMiB<<20 {
+		t.Errorf("%.0f MiB stand for %d MiB of files", c.MemoryUse.Limit/(1<<20), epochFilesMiB)
+	}
 	rounds := func() float64 { return m.number(t, "docker logs epochs | wc -l") }
-	fit := func(c view.Container) bool {
-		mib := c.MemoryUse.Limit / (1 << 20)
-		return mib >= epochFilesMiB && mib <= 1.5*epochFilesMiB
+	before := rounds()
+	time.Sleep(epochSeconds / 5 * time.Second)
+	after := rounds()
+	if after-before < 5 {
+		t.Errorf("%.0f rounds in %d s after %.0f, of which each took %d s\n%+v\nnow %+v", after-before, epochSeconds/5, before, epochSeconds, c.MemoryUse, m.container(t, "epochs").MemoryUse)
 	}
-	for {
-		c := m.container(t, "epochs")
-		took := time.Since(began).Seconds()
-		if took > 4*epochSeconds { // patience is less than two rounds
-			t.Fatalf("after %.0f s its limit is %.0f MiB for %d MiB of files, after %.0f rounds: %s\n%+v", took, c.MemoryUse.Limit/(1<<20), epochFilesMiB, rounds(), c.WhyNot, c.MemoryUse)
-		}
-		if !fit(c) {
-			time.Sleep(time.Second)
-			continue
-		}
-		before := rounds()
-		time.Sleep(epochSeconds / 5 * time.Second)
-		after := rounds()
-		t.Logf("lent after %.0f s, settled to %.0f MiB after %.0f s; then %.0f rounds in %d s, of which each took %d s", lent.Seconds(), c.MemoryUse.Limit/(1<<20), took, after-before, epochSeconds/5, epochSeconds)
-		if after-before >= 5 && fit(m.container(t, "epochs")) {
-			return
-		}
-	}
+	t.Logf("lent after %.0f s, settled to %.0f MiB after %.0f s; then %.0f rounds in %d s, of which each took %d s", lent.Seconds(), c.MemoryUse.Limit/(1<<20),
+		settled.Seconds(), after-before, epochSeconds/5, epochSeconds)
 }

@@ -378,7 +378,7 @@ func (c *cage) helpless(ctx context.Context) (missed int, err error) {
 	case kept != "" || high < goalSlower:
 		missed, hold = 1, "MISS"
 	case mean < goalSlower:
-		hold = "not told: its runs differ by more"
+		missed, hold = 1, "MISS: not told, its runs differ by more"
 	}
 	fmt.Printf("%-12s %-50s with trimtab %.3f (95 %%: %.3f … %.3f, %d runs)  %s%s\n", c.p.name, c.p.why, mean, low, high, len(with), hold, kept)
 	return missed, nil

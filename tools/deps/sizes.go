@@ -1,8 +1,6 @@
 package main
 
-import (
-	"go/ast"
-)
+import "go/ast"
 
 // sizes bound what one reader must hold in mind.
 type sizes struct {
