@@ -26,6 +26,16 @@ type event struct {
 // testKey names one test of one package.
 type testKey struct{ pkg, test string }
 
+// failure is a failed test without subtests, and the first of what it said.
+type failure struct {
+	key  testKey
+	says []string
+}
+
+// saysLines is how much of a failure the end of the summary repeats: the whole of it stands
+// above, where a long log may have lost it.
+const saysLines = 6
+
 // skip is one skipped test and why.
 type skip struct {
 	key    testKey
@@ -46,6 +56,7 @@ type summary struct {
 	results  map[string]map[string]string
 	open     map[string]bool // packages started and not ended
 	skips    []skip
+	failed   []failure
 	failures int // packages that failed without a failed test: build, panic, timeout
 	total    counts
 	problems []string
@@ -122,6 +133,9 @@ func (s *summary) testEnded(key testKey, e event) {
 	if e.Action == "fail" {
 		fmt.Fprintf(s.out, "--- FAIL %s %s (%.1f s)\n", short(key.pkg), key.test, e.Elapsed)
 		s.show(s.output[key])
+		if !s.parent[key] {
+			s.failed = append(s.failed, failure{key, said(s.output[key])})
+		}
 	} else if s.each {
 		fmt.Fprintf(s.out, "%-5s %7.1f s  %s\n", map[string]string{"pass": "ok", "skip": "skip"}[e.Action], e.Elapsed, strings.ReplaceAll(e.Test, "_", " "))
 		s.show(s.output[key])
@@ -205,6 +219,16 @@ func (s *summary) count(pkg string) (c counts, failed bool) {
 	return c, failed
 }
 
+// said is the first that a test said, without the lines that only frame it.
+func said(lines []string) (out []string) {
+	for line := range strings.SplitAfterSeq(strings.Join(lines, ""), "\n") {
+		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- ") && len(out) < saysLines {
+			out = append(out, "    "+text+"\n")
+		}
+	}
+	return out
+}
+
 // show indents a test's output, without the lines that only frame it.
 func (s *summary) show(lines []string) {
 	for line := range strings.SplitAfterSeq(strings.Join(lines, ""), "\n") {
@@ -228,6 +252,9 @@ func (s *summary) finish() bool {
 		s.broken("no test ran")
 	}
 	s.showSkips()
+	for _, f := range s.failed {
+		fmt.Fprintf(s.out, "FAILED %s %s\n%s", short(f.key.pkg), f.key.test, strings.Join(f.says, ""))
+	}
 	for _, p := range s.problems {
 		fmt.Fprintf(s.out, "PROBLEM: %s\n", p)
 	}

@@ -51,6 +51,15 @@ func end(action, test string) event {
 	return event{Action: action, Package: pkg, Test: test, Elapsed: 0.5}
 }
 
+// TestTheEndSaysWhatFailed: a log is often read by its last lines alone.
+func TestTheEndSaysWhatFailed(t *testing.T) {
+	out, ok := digest(t, stream(t, start(), run("A"), run("A/x"), say("A/x", "=== RUN   A/x\n"), say("A/x", "    a_test.go:7: 3 CPUs, want 4\n"), end("fail", "A/x"), end("fail", "A"),
+		run("B"), end("pass", "B"), end("fail", "")))
+	if want := "FAILED a/b A/x\n    a_test.go:7: 3 CPUs, want 4\n1 passed, 1 failed, 0 skipped\n"; ok || !strings.HasSuffix(out, want) {
+		t.Errorf("%s\nwant at its end\n%s", out, want)
+	}
+}
+
 func TestLastLineCountsLeaves(t *testing.T) {
 	tests := map[string]struct {
 		in   []event
