@@ -104,12 +104,17 @@ func (s *State) calmFor(k *policies.Constants) (seconds float64) {
 	return seconds
 }
 
-// fills reports whether what is used grew over the latest stretch, and has room to grow: a
-// raised limit is judged once the pages that it is to keep have come.
+// fills reports whether what is used has room to grow, and grew over the latest stretch or
+// mostly waited for a disk: a raised limit is judged once the pages that it is to keep have
+// come, and a disk that stands still for some seconds brings none.
 func (s *State) fills(k *policies.Constants, limit float64) bool {
 	now := s.Memory[len(s.Memory)-1]
 	ticks := s.MemoryBetween(now.EndNs-memorySeconds*second, now.EndNs)
-	return len(ticks) < memorySeconds/2 || now.Current < (1-k.MinStep)*limit && now.Current-ticks[0].Current > k.CalmReread*memorySeconds
+	if len(ticks) < memorySeconds/2 {
+		return true
+	}
+	grew := now.Current-ticks[0].Current > k.CalmReread*memorySeconds
+	return now.Current < (1-k.MinStep)*limit && (grew || Means(ticks).IOSome >= k.Dominant)
 }
 
 // Growth must last to count; a job that loads a batch or a model grows for a moment and stops.

@@ -1,0 +1,36 @@
+package observe
+
+import (
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+)
+
+// TestFills: a raised limit is judged once the pages that it is to keep have come. Each case is
+// twelve seconds of a job that reads files into 1 GiB, of which 100 MiB are used before.
+func TestFills(t *testing.T) {
+	const mib = 1 << 20
+	k := policies.DefaultConstants()
+	for name, c := range map[string]struct {
+		grew, waits float64 // bytes a tick; share of time that it waits for a disk
+		limit       float64
+		want        bool
+	}{
+		"pages come":                        {mib, 1, 1024 * mib, true},
+		"pages come, and nobody tells PSI":  {mib, 0, 1024 * mib, true},
+		"the disk stands still":             {0, 1, 1024 * mib, true},
+		"all have come":                     {0, 0, 1024 * mib, false},
+		"all have come, and it logs":        {0, 0.1, 1024 * mib, false},
+		"the limit is reached":              {0, 1, 102 * mib, false},
+		"there is no limit":                 {mib, 1, 0, false},
+		"pages come so slowly that few are": {100 << 10, 0.1, 1024 * mib, false},
+	} {
+		var s State
+		for i := range int64(12) {
+			s.Memory = append(s.Memory, MemoryTick{StartNs: i * second, EndNs: (i + 1) * second, Current: 100*mib + float64(i)*c.grew, IOSome: c.waits})
+		}
+		if got := s.MemoryUse(k, c.limit).Fills; got != c.want {
+			t.Errorf("%s: fills %v", name, got)
+		}
+	}
+}
