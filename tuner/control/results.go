@@ -117,6 +117,10 @@ func (c *Controller) loanAnswered(o pendingOrder, r Result) {
 func (c *Controller) reverted(r Result, d *Decision) {
 	t := c.trials[r.Plan]
 	if t == nil {
+		if o, ok := c.unanswered[r.Plan]; ok { // its trial ended meanwhile
+			delete(c.unanswered, r.Plan)
+			c.expect(o, -1)
+		}
 		return
 	}
 	t.answers--

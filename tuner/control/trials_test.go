@@ -216,6 +216,36 @@ func TestContainerThatEndsInATrial(t *testing.T) {
 	}
 }
 
+// TestTrialThatEndsWhileItIsTakenBack: the answer comes when nobody waits for it any more, and
+// its container may be written again.
+func TestTrialThatEndsWhileItIsTakenBack(t *testing.T) {
+	n, j, _ := floored()
+	c := started()
+	var late []Result
+	at := -1
+	for i := range 160 {
+		in := n.tick()
+		in.Results, n.results = n.results, nil
+		if i == at+3 && at >= 0 {
+			in.Results = append(in.Results, late...)
+		}
+		d := c.Step(in)
+		n.results = n.apply(d)
+		if at < 0 && len(c.trials) == 1 && len(d.Rollback) > 0 {
+			at, late, n.results = i, n.results, nil
+			j.c.Now = j.c.Now.Clone()
+			j.c.Now[runtime.KnobCPUQuota] = "180000 100000" // its owner's
+		}
+		if at >= 0 && i > at+4 {
+			if s := c.containers[j.c.Key()]; s.answers != 0 || len(c.unanswered) != 0 {
+				t.Fatalf("%d answers are waited for, of %d plans", s.answers, len(c.unanswered))
+			}
+			return
+		}
+	}
+	t.Fatal("no trial was taken back to be measured without")
+}
+
 // TestPausedTrialWaits: while all is frozen nothing is judged, and the time does not count.
 func TestPausedTrialWaits(t *testing.T) {
 	n, j, _ := floored()
