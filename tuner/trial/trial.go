@@ -66,7 +66,10 @@ func (t *Trial) Step(k *policies.Constants, e Evidence) Action {
 		return Wait
 	}
 	t.Blocks[len(t.Blocks)-1].Samples = e.Samples
-	action, result := t.Criterion.Judge(k, t, e)
+	action, result := End, Result{Outcome: Worse, Why: e.Harm}
+	if e.Harm == "" {
+		action, result = t.Criterion.Judge(k, t, e)
+	}
 	if result.Outcome != Pending || result.Ratio > 0 {
 		t.Result = result
 	}
@@ -128,8 +131,6 @@ func (h NoHarm) Judge(k *policies.Constants, t *Trial, e Evidence) (Action, Resu
 	r, ok := Compare(k, t.Blocks, k.TrialAlpha/float64(looks))
 	fell := ok && r.High < 1-k.RightMargin
 	switch {
-	case e.Harm != "":
-		return End, Result{Outcome: Worse, Why: e.Harm}
 	case fell:
 		return End, r.as(Worse, "its rate fell: %s")
 	case passed < k.CostSeconds:
@@ -152,8 +153,6 @@ type Use struct {
 // Judge implements Criterion.
 func (u Use) Judge(k *policies.Constants, t *Trial, e Evidence) (Action, Result) {
 	switch passed := float64(e.NowNs-t.SinceNs-t.FrozenNs) / 1e9; {
-	case e.Harm != "":
-		return End, Result{Outcome: Worse, Why: e.Harm}
 	case passed < k.TrialBlock+k.TrialBaseline:
 		return Wait, Result{}
 	case e.Lost <= u.Lost/3 && e.CPUs-u.CPUs >= u.Expected/2:

@@ -72,6 +72,18 @@ func TestAClearLossGoesBackAtOnce(t *testing.T) {
 	}
 }
 
+// TestHarmEndsEveryTrial: whatever it is judged by, and however many blocks it has.
+func TestHarmEndsEveryTrial(t *testing.T) {
+	k := policies.DefaultConstants()
+	for _, criterion := range []Criterion{Progress{}, Progress{Decrease: true}, NoHarm{}, Use{}} {
+		tr := New(criterion, 0, rates(0, level(12, 10)...))
+		tr.Switched(k, 12*second)
+		if got := tr.Step(k, Evidence{NowNs: 15 * second, Samples: rates(13, 20, 20.05), Harm: "a neighbour is short"}); got != End || tr.Result.Outcome != Worse {
+			t.Errorf("%T: %v, %+v", criterion, got, tr.Result)
+		}
+	}
+}
+
 // TestSilence: a rate that is not seen is no rate of zero, and is not waited for without end.
 func TestSilence(t *testing.T) {
 	k := policies.DefaultConstants()
