@@ -162,6 +162,7 @@ func TestMemory(t *testing.T) {
 		"no limit is imposed":       {with(cached(), memory(func(m *policies.MemoryUse) { m.Limit = 0 })), nil, "", 0},
 		"memory is not allowed":     {with(cached(), func(j *policies.Job) { j.Enrolment.Knobs = []string{"cpu"} }), nil, "", 0},
 		"loans are off":             {with(cached(), loans(policies.LoansOff)), nil, "", 0},
+		"lent, and loans are off":   {with(cachedLent(), loans(policies.LoansOff)), nil, policies.KindReturn, 320},
 		"loans are to be proven":    {with(cached(), loans(policies.LoansProven)), nil, policies.KindTrial, 320 + 10*1024},
 		"first touches":             {with(cached(), memory(func(m *policies.MemoryUse) { m.DiskRead = 1000 * mib })), nil, "", 0},
 		"not read":                  {with(cached(), memory(func(m *policies.MemoryUse) { *m = policies.MemoryUse{} })), nil, "", 0},

@@ -19,11 +19,15 @@ const (
 // takes back what turned out not to be needed, or what the host is short of.
 func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, ch policies.Change, ok bool) {
 	m := j.Memory
-	if !m.Read || m.Limit <= 0 || !j.Enrolment.Allows(runtime.KnobMemoryLimit) || mode(j) == policies.LoansOff {
+	if !m.Read || m.Limit <= 0 || !j.Enrolment.Allows(runtime.KnobMemoryLimit) {
 		return "", ch, false
 	}
 	own, limited := j.Original[runtime.KnobMemoryLimit].Int()
 	lent := limited && m.Limit > float64(own)
+	if mode(j) == policies.LoansOff {
+		kind, ch, ok = p.lower(j, float64(own), "loans are off")
+		return kind, ch, ok && lent
+	}
 	if to, why := p.protect(node, j); why != "" {
 		return p.raise(node, j, to, 1, why)
 	}
