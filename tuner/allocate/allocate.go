@@ -167,7 +167,7 @@ func recall(k *policies.Constants, parties []Party, grants []Grant) (short bool)
 		p, g := parties[i], &grants[i]
 		has, take := min(p.Used, p.Quota), surplus(p, *g)
 		if !p.Recalled {
-			take = min(take, missing)
+			take = min(take, max(missing, k.MinStep*p.Quota)) // less is not worth a write, and would not come
 		}
 		missing -= take
 		g.Quota, g.Recall, g.Why = max(p.OwnQuota, hundredths(has-take)), true, by

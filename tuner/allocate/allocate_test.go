@@ -103,6 +103,7 @@ func TestRecalls(t *testing.T) {
 	}{
 		"what another is short of":         {[]Party{borrower("a", 0.4, 1.2), short(party("n", 0, 2), 0.8)}, []float64{0.4, 0}, []bool{true, false}},
 		"no more than that":                {[]Party{borrower("a", 0.4, 1.2), short(party("n", 1, 2), 0.8)}, []float64{1.0, 1}, []bool{true, false}},
+		"what is worth a write":            {[]Party{borrower("a", 0.4, 1.9), short(party("n", 0.6, 2), 0.55)}, []float64{1.8, 0.6}, []bool{true, false}},
 		"the largest surplus first":        {[]Party{small, borrower("large", 0.4, 1.4), short(party("n", 0.6, 2), 0.3)}, []float64{0.8, 1.1, 0.6}, []bool{false, true, false}},
 		"nothing from one without":         {[]Party{party("a", 0.4, 0.4), short(party("n", 0, 2), 0.8)}, []float64{0.4, 0}, []bool{false, false}},
 		"nothing for one that is slow":     {[]Party{borrower("a", 0.4, 1.2), party("n", 0, 0.5)}, []float64{1.2, 0}, []bool{false, false}},
