@@ -121,11 +121,12 @@ func TestLaunchesEndWithTheirTime(t *testing.T) {
 	seen := 0
 	for turn := range 6 {
 		r.probe.Thin(target.Key, HookLaunch, float64(turn%2)) // off, on, off, …
-		for range 6 {
+		counted, deadline := turn%2 == 0, time.Now().Add(20*time.Second)
+		for i := 0; i < 6 || !counted && time.Now().Before(deadline); i++ { // a busy host attaches late
 			now, _ := reading()
 			launches, ns := now.Launches-last.Launches, now.LaunchNs-last.LaunchNs
 			if last = now; launches > 100 {
-				seen++
+				seen, counted = seen+1, true
 			}
 			// A counted stretch of a few milliseconds has its ends cut roughly.
 			if most := 4*truth*float64(ns)/1e9 + 0.005*truth; float64(launches) > most {
