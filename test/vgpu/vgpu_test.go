@@ -91,19 +91,6 @@ func (r rig) run(t *testing.T, args ...string) found {
 	return parse(string(out))
 }
 
-// soonest is the run with the least of a value, of up to five, until one is within a bound: a
-// host that comes late makes it longer, never shorter.
-func (r rig) soonest(t *testing.T, value string, most float64, args ...string) found {
-	t.Helper()
-	best := r.run(t, args...)
-	for i := 1; i < 5 && best[value] > most; i++ {
-		if f := r.run(t, args...); f[value] < best[value] {
-			best = f
-		}
-	}
-	return best
-}
-
 // start runs the program until it says that it is ready; it is killed with the test.
 func (r rig) start(t *testing.T, env []string, args ...string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
@@ -184,14 +171,14 @@ func TestWorkTakesItsTime(t *testing.T) {
 // A device of another model takes another time for the same kernels.
 func TestFasterModel(t *testing.T) {
 	r := newRig(t, Options{Spec: "/0:name=Fast (trimtab),speed-pct=400"})
-	f := r.soonest(t, "wall", 0.15, "time", "40", "5000", "blocking", "stream")
+	f := r.run(t, "time", "40", "5000", "blocking", "stream")
 	within(t, "wall time of 200 ms at four times the speed", f["wall"], 0.05, 0.15)
 }
 
 // A stream holds some thousand launches; then a launch waits for the device.
 func TestFullQueueHoldsTheLaunch(t *testing.T) {
 	r := newRig(t, Options{})
-	f := r.soonest(t, "wall", 0.6, "time", "3000", "100", "blocking", "stream")
+	f := r.run(t, "time", "3000", "100", "blocking", "stream")
 	within(t, "wall time", f["wall"], 0.3, 0.6)
 	within(t, "time to launch", f["launch"], 0.15, 0.6)
 }
@@ -199,20 +186,20 @@ func TestFullQueueHoldsTheLaunch(t *testing.T) {
 func TestStaticRuntime(t *testing.T) {
 	r := newRig(t, Options{})
 	r.program = compile(t, string(r.Dir), "static", "-l:libcudart_static.a", "-ldl", "-lpthread")
-	f := r.soonest(t, "wall", 0.1, "time", "10", "5000", "blocking", "stream")
+	f := r.run(t, "time", "10", "5000", "blocking", "stream")
 	within(t, "wall time", f["wall"], 0.05, 0.1)
 }
 
 func TestGraphsCopiesEventsOrder(t *testing.T) {
 	r := newRig(t, Options{Spec: "pcie-mbps=1000"})
-	within(t, "five graphs of 100 kernels of 100 µs", r.soonest(t, "wall", 0.1, "graph", "100", "100")["wall"], 0.05, 0.1)
-	f := r.soonest(t, "in", 0.06, "copy", "20000000")
+	within(t, "five graphs of 100 kernels of 100 µs", r.run(t, "graph", "100", "100")["wall"], 0.05, 0.1)
+	f := r.run(t, "copy", "20000000")
 	within(t, "20 MB at 1 GB/s", f["in"], 0.02, 0.06)
 	if f["same"] != 1 || f["bad"] != 21 || f["last"] != 21 || f["then"] != 0 {
 		t.Errorf("copies and their errors: %v", f)
 	}
-	within(t, "ms between two events", r.soonest(t, "ms", 7.1, "events", "7000")["ms"], 7, 7.1)
-	f = r.soonest(t, "wait", 0.064, "order")
+	within(t, "ms between two events", r.run(t, "events", "7000")["ms"], 7, 7.1)
+	f = r.run(t, "order")
 	within(t, "a stream behind the default one behind a third", f["wait"], 0.031, 0.064)
 	if f["first"] != 0 {
 		t.Error("the default stream did not wait for the one before it")
@@ -309,7 +296,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		_, _ = cmd.Process.Kill(), cmd.Wait()
 	}
-	within(t, "wall time", r.soonest(t, "wall", 0.1, "time", "10", "5000", "blocking", "stream")["wall"], 0.05, 0.1)
+	within(t, "wall time", r.run(t, "time", "10", "5000", "blocking", "stream")["wall"], 0.05, 0.1)
 	if s := r.show(t); len(s.Procs) != 0 || s.Devices[0].MemUsed != 0 {
 		t.Errorf("the dead hold something: %+v", s)
 	}

@@ -26,7 +26,7 @@ type event struct {
 // testKey names one test of one package.
 type testKey struct{ pkg, test string }
 
-// failure is a failed test without subtests, and the first of what it said.
+// failure is a failed test without subtests, and what it said.
 type failure struct {
 	key  testKey
 	says []string
@@ -134,7 +134,7 @@ func (s *summary) testEnded(key testKey, e event) {
 		fmt.Fprintf(s.out, "--- FAIL %s %s (%.1f s)\n", short(key.pkg), key.test, e.Elapsed)
 		s.show(s.output[key])
 		if !s.parent[key] {
-			s.failed = append(s.failed, failure{key, said(s.output[key])})
+			s.failed = append(s.failed, failure{key, said(s.output[key], false)})
 		}
 	} else if s.each {
 		fmt.Fprintf(s.out, "%-5s %7.1f s  %s\n", map[string]string{"pass": "ok", "skip": "skip"}[e.Action], e.Elapsed, strings.ReplaceAll(e.Test, "_", " "))
@@ -219,24 +219,22 @@ func (s *summary) count(pkg string) (c counts, failed bool) {
 	return c, failed
 }
 
-// said is the first that a test said, without the lines that only frame it.
-func said(lines []string) (out []string) {
-	for line := range strings.SplitAfterSeq(strings.Join(lines, ""), "\n") {
-		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- ") && len(out) < saysLines {
-			out = append(out, "    "+text+"\n")
+// said is what a test said, without the lines that only frame it; frames keeps how it ended.
+func said(lines []string, frames bool) (out []string) {
+	for line := range strings.SplitSeq(strings.Join(lines, ""), "\n") {
+		text := strings.TrimSpace(line)
+		if text == "" || strings.HasPrefix(text, "=== ") || !frames && strings.HasPrefix(text, "--- ") {
+			continue
 		}
+		out = append(out, line)
 	}
 	return out
 }
 
-// show indents a test's output, without the lines that only frame it.
+// show indents what a test said.
 func (s *summary) show(lines []string) {
-	for line := range strings.SplitAfterSeq(strings.Join(lines, ""), "\n") {
-		text := strings.TrimSpace(line)
-		if text == "" || strings.HasPrefix(text, "=== ") || s.each && strings.HasPrefix(text, "--- ") {
-			continue
-		}
-		fmt.Fprintf(s.out, "    %s\n", strings.TrimRight(line, "\n"))
+	for _, line := range said(lines, !s.each) {
+		fmt.Fprintf(s.out, "    %s\n", line)
 	}
 }
 
@@ -253,7 +251,10 @@ func (s *summary) finish() bool {
 	}
 	s.showSkips()
 	for _, f := range s.failed {
-		fmt.Fprintf(s.out, "FAILED %s %s\n%s", short(f.key.pkg), f.key.test, strings.Join(f.says, ""))
+		fmt.Fprintf(s.out, "FAILED %s %s\n", short(f.key.pkg), f.key.test)
+		for _, line := range f.says[:min(saysLines, len(f.says))] {
+			fmt.Fprintf(s.out, "    %s\n", strings.TrimSpace(line))
+		}
 	}
 	for _, p := range s.problems {
 		fmt.Fprintf(s.out, "PROBLEM: %s\n", p)

@@ -40,9 +40,7 @@ func (c *Controller) applied(r Result, d *Decision) {
 		c.loanAnswered(o, r)
 		return
 	}
-	if o, ok := c.unanswered[r.Plan]; ok { // its trial ended meanwhile: no change stands without a judge
-		delete(c.unanswered, r.Plan)
-		c.expect(o, -1)
+	if o, ok := c.answered(r.Plan); ok { // no change stands without a judge
 		if r.OK {
 			d.Rollback = append(d.Rollback, o)
 		}
@@ -69,6 +67,15 @@ func (c *Controller) applied(r Result, d *Decision) {
 	c.totals.plan(t.order.Policy, "applied")
 	t.Switched(c.k(), c.now())
 	c.written(t.order)
+}
+
+// answered takes in the answer to an order whose trial ended meanwhile, if it was one.
+func (c *Controller) answered(plan string) (o Order, ok bool) {
+	if o, ok = c.unanswered[plan]; ok {
+		delete(c.unanswered, plan)
+		c.expect(o, -1)
+	}
+	return o, ok
 }
 
 // written notes that an order's containers have other resources now.
@@ -117,10 +124,7 @@ func (c *Controller) loanAnswered(o pendingOrder, r Result) {
 func (c *Controller) reverted(r Result, d *Decision) {
 	t := c.trials[r.Plan]
 	if t == nil {
-		if o, ok := c.unanswered[r.Plan]; ok { // its trial ended meanwhile
-			delete(c.unanswered, r.Plan)
-			c.expect(o, -1)
-		}
+		c.answered(r.Plan)
 		return
 	}
 	t.answers--
