@@ -176,7 +176,12 @@ func TestMemory(t *testing.T) {
 		"the host is short":         {cachedLent(), func(n *policies.Node) { n.MemoryFree = -gib }, policies.KindReturn, 320},
 		"the host is short, held":   {with(cachedLent(), memory(func(m *policies.MemoryUse) { m.Held = 1000 * mib })), func(n *policies.Node) { n.MemoryFree = -gib }, policies.KindReturn, 1100},
 		"fills, and reads again":    {with(cachedLent(), memory(func(m *policies.MemoryUse) { m.Reread, m.DiskRead, m.Fills = 5*mib, 5*mib, true })), nil, "", 0},
-		"reads as much as before":   {with(cachedLent(), memory(func(m *policies.MemoryUse) { m.Reread, m.DiskRead, m.Loan.After = 5*mib, 5*mib, 1*mib })), nil, policies.KindReturn, 320},
+		"reads as much as before": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
+			m.Reread, m.DiskRead, m.Loan.After, m.CalmSeconds = 5*mib, 5*mib, 1*mib, 0
+		})), nil, policies.KindReturn, 320},
+		"all that it reads has come": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
+			m.Reread, m.DiskRead, m.Loan.After, m.CalmSeconds = 5*mib, 5*mib, 1*mib, 7
+		})), nil, "", 0},
 		"reads less, and again some": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
 			m.Reread, m.DiskRead, m.Loan.After, m.CalmSeconds, m.Current = 5*mib, 5*mib, mib/3, 0, m.Limit
 		})), nil, policies.KindLoan, 4096 + 10*1024},

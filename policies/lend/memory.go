@@ -31,14 +31,15 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 	if to, why := p.protect(node, j); why != "" {
 		return p.raise(node, j, to, 1, why)
 	}
-	useless := lent && m.Rereads(p.k) && !m.Fills && m.Loan.From > 0 && m.Loan.Seconds >= p.k.SettleReadings && !m.Loan.Helped()
+	rereads := m.Rereads(p.k) && m.CalmSeconds == 0 // still
+	useless := lent && rereads && !m.Fills && m.Loan.From > 0 && m.Loan.Seconds >= p.k.SettleReadings && !m.Loan.Helped()
 	switch {
 	case j.Urgent:
 	case lent && node.MemoryFree < 0:
 		return p.lower(j, float64(own), "the host is short of memory")
 	case useless:
 		return p.lower(j, float64(own), fmt.Sprintf("with %.0f MiB it reads again as much as with %.0f", m.Limit/mib, m.Loan.From/mib))
-	case m.Rereads(p.k) && m.CalmSeconds == 0 && m.Current >= p.k.Full*m.Limit:
+	case rereads && m.Current >= p.k.Full*m.Limit:
 		if j.Paging.Enough && j.Paging.Set > m.Limit { // measured beats guessed
 			return p.raise(node, j, p.k.WithRoom(j.Paging.Set), 1, fmt.Sprintf("%.0f MiB were enough before", j.Paging.Set/mib))
 		}

@@ -243,11 +243,20 @@ func (m *machine) container(t *testing.T, name string) (c view.Container) {
 
 func (m *machine) untilContainer(t *testing.T, name, what string, good func(view.Container) bool) (c view.Container) {
 	t.Helper()
+	defer m.saysWhy(t, name)
 	until(t, name+": "+what, func() (string, bool) {
 		c = m.container(t, name)
 		return fmt.Sprintf("%+v", c), good(c)
 	})
 	return c
+}
+
+// saysWhy is to be deferred: of a test that has failed it tells what trimtab did to a container, and why.
+func (m *machine) saysWhy(t *testing.T, name string) {
+	t.Helper()
+	if t.Failed() {
+		t.Log(m.try(t, "trimtab explain "+name+"; trimtab history "+name).Stdout)
+	}
 }
 
 func (m *machine) status(t *testing.T) (s api.Status) {

@@ -26,6 +26,7 @@ func epochs(t *testing.T, m *machine) {
 n=0; while [ $n -lt %d ]; do n=$((n+1)); head -c 5242880 /dev/zero >/tmp/$n; done
 while :; do cat /tmp/* >/dev/null; echo round; done'`, epochLimitMiB, epochLimitMiB, epochFilesMiB/5))
 	defer m.sh(t, "docker rm -f epochs")
+	defer m.saysWhy(t, "epochs")
 	began := time.Now()
 	m.untilContainer(t, "epochs", "memory beyond its owner's limit", func(c view.Container) bool { return slices.Contains(c.Changed, runtime.KnobMemoryLimit) })
 	lent := time.Since(began)

@@ -44,9 +44,14 @@ func (s *State) addMemory(w *Window) {
 
 // MemoryBetween are the ticks that lie between two instants; not to be written to.
 func (s *State) MemoryBetween(fromNs, toNs int64) []MemoryTick {
-	from := sort.Search(len(s.Memory), func(i int) bool { return s.Memory[i].StartNs >= fromNs })
-	to := sort.Search(len(s.Memory), func(i int) bool { return s.Memory[i].EndNs > toNs })
-	return s.Memory[from:max(from, to):max(from, to)]
+	from, to := s.memoryRange(fromNs, toNs)
+	return s.Memory[from:to]
+}
+
+func (s *State) memoryRange(fromNs, toNs int64) (from, to int) {
+	from = sort.Search(len(s.Memory), func(i int) bool { return s.Memory[i].StartNs >= fromNs })
+	to = sort.Search(len(s.Memory), func(i int) bool { return s.Memory[i].EndNs > toNs })
+	return from, max(from, to)
 }
 
 // Means are the means over ticks.
@@ -109,11 +114,13 @@ func (s *State) calmFor(k *policies.Constants) (seconds float64) {
 // come, and a disk that stands still for some seconds brings none.
 func (s *State) fills(k *policies.Constants, limit float64) bool {
 	now := s.Memory[len(s.Memory)-1]
-	ticks := s.MemoryBetween(now.EndNs-memorySeconds*second, now.EndNs)
+	from, to := s.memoryRange(now.EndNs-memorySeconds*second, now.EndNs)
+	ticks := s.Memory[from:to]
 	if len(ticks) < memorySeconds/2 {
 		return true
 	}
-	grew := now.Current-ticks[0].Current > k.CalmReread*memorySeconds
+	first := s.Memory[max(0, from-1)] // it ends where these begin
+	grew := now.Current-first.Current >= k.CalmReread*float64(now.EndNs-first.EndNs)/1e9
 	return now.Current < (1-k.MinStep)*limit && (grew || Means(ticks).IOSome >= k.Dominant)
 }
 

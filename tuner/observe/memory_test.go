@@ -34,3 +34,26 @@ func TestFills(t *testing.T) {
 		}
 	}
 }
+
+// TestARoundEnds: once the last file has come, what was read again of late came into memory to
+// stay. In none of the seconds that follow does that look like reading in vain.
+func TestARoundEnds(t *testing.T) {
+	const mib = 1 << 20
+	k := policies.DefaultConstants()
+	for _, rate := range []float64{mib / 3, mib, 3 * mib, 100 * mib} {
+		var s State
+		current := 100.0 * mib
+		for i := range int64(40) {
+			tick := MemoryTick{StartNs: i * second, EndNs: (i + 1) * second}
+			if i < 20 {
+				current += rate
+				tick.Reread, tick.Read = rate, rate
+			}
+			tick.Current = current
+			s.Memory = append(s.Memory, tick)
+			if u := s.MemoryUse(k, 8192*mib); u.Rereads(k) && !u.Fills {
+				t.Errorf("%.1f MiB/s, second %d: %+v", rate/mib, i, u)
+			}
+		}
+	}
+}
