@@ -121,7 +121,7 @@ type CPUUse struct {
 	// limits; Enough is the quota that would have been enough in them; 0: not known.
 	FreeReadings int     `json:"freeReadings,omitempty"`
 	Enough       float64 `json:"enough,omitempty"`
-	// LoanBrings: the counted rate proves that its loan is of use (1), or of none (-1).
+	// LoanBrings: the counted rate proves that its loan is of no use (-1), or does not (1); 0: not judged yet.
 	LoanBrings int `json:"loanBrings,omitempty"`
 	// Shrank is the quota, CPUs, from which its loan settled, where it uses less since then though
 	// nothing holds it back; 0: it does not. Programs that read their quota start fewer threads.

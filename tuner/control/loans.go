@@ -168,6 +168,7 @@ func (c *Controller) lentWritten(o pendingOrder) {
 					s.loan.known = 0
 				}
 				s.loan.givenNs, s.loan.why = c.now(), ch.Reason
+				s.loan.brings = max(s.loan.brings, 0) // what once made it useless has moved
 				s.on(EventLent)
 				c.watchNeighbours(s, ch.To.Quantity(), o)
 				continue
@@ -252,7 +253,7 @@ func (c *Controller) judgeCheck(s *containerState, without []observe.RateSample)
 		return // some more will tell
 	}
 	l.checkNs, l.doubt, l.with, l.backNs = 0, false, nil, 0
-	if l.brings = 1; r.Low <= 1 { // not proved to be of use, with readings enough
+	if l.brings = 1; r.High < 1+k.TrialMinGain { // not told is no proof that it is of no use
 		l.brings = -1
 		s.failures.Add(runtime.KnobCPUQuota, false, c.conditions(s, runtime.KnobCPUQuota, s.original(runtime.KnobCPUQuota)))
 	}

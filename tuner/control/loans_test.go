@@ -10,6 +10,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/observe"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -318,6 +319,45 @@ func TestLoanOfNoUseGoesBack(t *testing.T) {
 	}
 	if v := shownAs(t, c, j); !strings.Contains(v.WhyNot, "brought it nothing") {
 		t.Errorf("said: %q", v.WhyNot)
+	}
+}
+
+// TestNotToldKeepsTheLoan: a rate that swings too much to tell proves no loan useless; what was
+// useless is judged anew when it is lent again.
+func TestNotToldKeepsTheLoan(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("swings", 0.4, tune())
+	c := started()
+	run(c, n, 12, nil)
+	s := c.containers[j.c.Key()]
+	rates := func(with bool, each ...float64) (out []observe.RateSample) {
+		for i, r := range each {
+			at := int64(i) * second
+			if !with {
+				at += 11 * second
+			}
+			out = append(out, observe.RateSample{StartNs: at, EndNs: at + second, Rate: r})
+		}
+		return out
+	}
+	for name, tt := range map[string]struct {
+		without []float64
+		want    int
+	}{
+		"it swings":       {[]float64{1, 9, 2, 8, 1, 9, 2, 8, 5}, 1},
+		"it is the same":  {[]float64{5, 5.01, 4.99, 5, 5.02, 5, 4.98, 5, 5}, -1},
+		"it fell without": {[]float64{3, 3.01, 2.99, 3, 3.02, 3, 2.98, 3, 3}, 1},
+	} {
+		s.loan.with, s.loan.doubt, s.loan.checkNs = rates(true, 5, 5.01, 5, 4.99, 5, 5.01, 5, 4.98, 5, 5), true, 1
+		if c.judgeCheck(s, rates(false, tt.without...)); s.loan.brings != tt.want || s.loan.doubt {
+			t.Errorf("%s: brings %d, want %d", name, s.loan.brings, tt.want)
+		}
+	}
+	s.loan.brings = -1
+	s.failures.Forget() // what it depended on has moved
+	run(c, n, 30, nil)
+	if s.loan.brings < 0 || j.quota() < 1 {
+		t.Errorf("brings %d with %.2f CPUs", s.loan.brings, j.quota())
 	}
 }
 
