@@ -276,7 +276,7 @@ const (
 
 // party is a container as the node's CPUs are shared, before anybody asks for anything.
 func (c *Controller) party(s *containerState) allocate.Party {
-	p := allocate.Party{Key: s.key, Name: s.c.Name, OwnWeight: number(s.original(runtime.KnobCPUWeight)), Used: s.mostUsed(), Waiting: s.waiting(), Fixed: true, FixedWeight: true}
+	p := allocate.Party{Key: s.key, Name: s.c.Name, OwnWeight: number(s.original(runtime.KnobCPUWeight)), Used: s.mostUsed(), Waiting: c.waiting(s), Fixed: true, FixedWeight: true}
 	p.OwnQuota, p.Quota = s.quotas()
 	p.Proven = c.proven(s)
 	p.Weight = cmp.Or(number(s.c.Now[runtime.KnobCPUWeight]), p.OwnWeight, 1)
@@ -285,7 +285,7 @@ func (c *Controller) party(s *containerState) allocate.Party {
 	p.Tuned = s.c.Enrolment.Mode == policies.ModeTune
 	p.Active = s.obs.Used() >= c.k().ActiveCPUs || p.Used >= c.k().ActiveCPUs
 	p.Most = math.Inf(1)
-	p.Wants = s.wants()
+	p.Wants = c.wants(s)
 	p.Demand = max(c.demand(s), p.Wants) // what it wants now is its to have, whatever a curve says
 	return p
 }
@@ -303,7 +303,7 @@ func (c *Controller) borne(s *containerState) float64 {
 
 // demand is the CPUs that a container would use if it were alone.
 func (c *Controller) demand(s *containerState) float64 {
-	j := policies.Job{Curve: s.learned.curve, CPU: policies.CPUUse{Used: s.obs.Used(), Waiting: s.waiting()}}
+	j := policies.Job{Curve: s.learned.curve, CPU: policies.CPUUse{Used: s.obs.Used(), Waiting: c.waiting(s)}}
 	j.CPU.Lost, _ = s.obs.Throttled()
 	if s.learned.unsteady >= curveKept {
 		j.Curve = policies.Curve{}

@@ -78,43 +78,50 @@ func (c *Controller) shrank(s *containerState) float64 {
 // cpuUse is its use of the CPUs as policies see it.
 func (c *Controller) cpuUse(s *containerState) policies.CPUUse {
 	k := c.k()
-	use := policies.CPUUse{Used: s.obs.Used(), Waiting: s.waiting(), Obtainable: s.rights.obtainable, Entitlement: s.rights.entitled, Parent: s.parent(), LoanBrings: s.loan.brings, LoanDoubt: s.loan.doubt}
+	use := policies.CPUUse{Used: s.obs.Used(), Waiting: c.waiting(s), Obtainable: s.rights.obtainable, Entitlement: s.rights.entitled, Parent: s.parent(), LoanBrings: s.loan.brings, LoanDoubt: s.loan.doubt}
 	use.Lost, use.Throttled = s.obs.Throttled()
 	use.Enough, use.FreeReadings = s.enough(k)
 	use.Shrank, use.Known = c.shrank(s), s.loan.known
 	return use
 }
 
-// waiting is how much longer than before anybody was lent something it waits for a CPU, the
-// less of the latest two readings.
-func (s *containerState) waiting() float64 {
-	uses := s.obs.Uses[max(0, len(s.obs.Uses)-2):]
-	if len(uses) < 2 || !uses[0].HasPSI || !uses[1].HasPSI {
-		return 0
+// latestUses are the latest two readings of its use, or fewer.
+func (s *containerState) latestUses() []observe.Use { return s.obs.Uses[max(0, len(s.obs.Uses)-2):] }
+
+// waited is how long a container waited for a CPU in a reading. Where nobody can tell and no
+// CPU is idle it counts as the whole time: who gets little must not pass for who wants little.
+func (c *Controller) waited(u observe.Use) float64 {
+	if !u.HasPSI && c.node.Idle < c.k().ActiveCPUs {
+		return 1
 	}
-	return max(0, min(uses[0].Waiting, uses[1].Waiting)-s.rights.calmWaiting)
+	return u.Waiting
 }
 
 // waits is how long it waits for a CPU, the less of the latest two readings, whatever for.
-func (s *containerState) waits() float64 {
-	uses := s.obs.Uses[max(0, len(s.obs.Uses)-2):]
+func (c *Controller) waits(s *containerState) float64 {
+	uses := s.latestUses()
 	if len(uses) < 2 {
 		return 0
 	}
-	return min(uses[0].Waiting, uses[1].Waiting)
+	return min(c.waited(uses[0]), c.waited(uses[1]))
+}
+
+// waiting is how much longer than before anybody was lent something it waits for a CPU.
+func (c *Controller) waiting(s *containerState) float64 {
+	return max(0, c.waits(s)-s.rights.calmWaiting)
 }
 
 // wants is the CPUs that it would use now, by the more of the latest two readings.
-func (s *containerState) wants() (cpus float64) {
-	for _, u := range s.obs.Uses[max(0, len(s.obs.Uses)-2):] {
-		cpus = max(cpus, u.CPUs/(1-min(max(u.Waiting, u.Lost), 0.99)))
+func (c *Controller) wants(s *containerState) (cpus float64) {
+	for _, u := range s.latestUses() {
+		cpus = max(cpus, u.CPUs/(1-min(max(c.waited(u), u.Lost), 0.99)))
 	}
 	return cpus
 }
 
 // mostUsed is the more of the latest two readings.
 func (s *containerState) mostUsed() (cpus float64) {
-	for _, u := range s.obs.Uses[max(0, len(s.obs.Uses)-2):] {
+	for _, u := range s.latestUses() {
 		cpus = max(cpus, u.CPUs)
 	}
 	return cpus

@@ -69,18 +69,22 @@ func TestLoanSettlesToANumberThatAnOwnerCanCopy(t *testing.T) {
 }
 
 // TestNeighbourHasItsRightWithinFiveSeconds: whoever it is, and whether it was there before. A
-// kernel that deals by weight gives it at once; one that does not, once the loan is called in.
+// kernel that deals by weight gives it at once; one that does not, once the loan is called in,
+// whether or not anybody can read who waits.
 func TestNeighbourHasItsRightWithinFiveSeconds(t *testing.T) {
-	for _, weighted := range []bool{true, false} {
+	for _, kernel := range []string{"by weight", "evenly", "evenly, without PSI"} {
 		for _, quota := range []float64{1.8, 0} {
 			for _, enrolled := range []bool{false, true} {
-				t.Run(fmt.Sprintf("weighted %v, quota %v, enrolled %v", weighted, quota, enrolled), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s, quota %v, enrolled %v", kernel, quota, enrolled), func(t *testing.T) {
 					n := newNode(2)
-					n.weighted = weighted
+					n.weighted = kernel == "by weight"
 					n.addProgram("borrower", 0.4, 2, 1e6)
 					other := n.addProgram("neighbour", quota, 0.01, 1e6)
 					if !enrolled {
 						other.c.Enrolment, other.c.Watched = policies.Enrolment{Mode: policies.ModeOff, WhyNot: "no label"}, false
+					}
+					for _, j := range n.jobs {
+						j.noPSI = kernel == "evenly, without PSI"
 					}
 					c := started()
 					run(c, n, 30, nil)

@@ -43,6 +43,7 @@ type simJob struct {
 	lastRate, lastCPUsUsed float64
 	steps                  uint64 // in the latest second
 	noPSI                  bool   // its pressure cannot be read
+	patient                bool   // it never waits for a CPU
 	// yield is bytes that a program without steps reads for each CPU second; 0: it spins.
 	yield float64
 	files *fileSet
@@ -234,7 +235,7 @@ func (n *node) share() []float64 {
 func (j *simJob) advance(n *node, cpus float64) float64 {
 	j.cgroup.AtNs = n.nowNs
 	j.cgroup.HasPSI, j.cgroup.MemoryLimit = !j.noPSI, -1
-	if want := j.wanted(); want > cpus+1e-6 {
+	if want := j.wanted(); want > cpus+1e-6 && !j.patient {
 		j.cgroup.CPU.SomeUs += uint64(1e6 * (1 - cpus/want))
 	}
 	j.cgroup.CPUUsageNs += uint64(cpus * 1e9)

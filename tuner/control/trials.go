@@ -297,7 +297,7 @@ func (c *Controller) harmless(t *openTrial) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(c.all, func(s *containerState) bool { return !t.order.touches(s.key) && s.waits() >= c.k().RightMargin })
+	return !slices.ContainsFunc(c.all, func(s *containerState) bool { return !t.order.touches(s.key) && c.waits(s) >= c.k().RightMargin })
 }
 
 // proven is a container's quota that a trial proved, or is about to; 0: none.

@@ -94,13 +94,15 @@ func TestWhatDoesNotHelpIsRevertedAndRemembered(t *testing.T) {
 // TestNotToldStandsWhereNobodyLacksIt: of a job whose rate is far too noisy to tell, a weight
 // that takes from nobody stands, and is asked again; one that others lack goes back.
 func TestNotToldStandsWhereNobodyLacksIt(t *testing.T) {
-	for _, lacked := range []bool{false, true} {
+	for _, others := range []string{"want nothing", "wait", "cannot be read"} {
+		lacked := others != "want nothing"
 		n := newNode(2)
 		n.weighted = false
 		j := n.sized("train", 1.6, 10, 0)
 		j.c.Enrolment.CPU.Min = 1.6
 		for i := range 4 {
-			n.addSpinner(fmt.Sprint("other", i), 1).noPSI = !lacked // nobody waits
+			o := n.addSpinner(fmt.Sprint("other", i), 1)
+			o.patient, o.noPSI = !lacked, others == "cannot be read"
 		}
 		c := started()
 		standing, back := 0, 0
@@ -114,7 +116,7 @@ func TestNotToldStandsWhereNobodyLacksIt(t *testing.T) {
 		}))
 		told := slices.Contains(got, view.OutcomeUnproven)
 		if !lacked && (!told || standing < 20 || back == 0) || lacked && (told || standing > 2) {
-			t.Errorf("others lack it %v: trials %v; stood unproven for %d s, reverted %d times", lacked, got, standing, back)
+			t.Errorf("others %s: trials %v; stood unproven for %d s, reverted %d times", others, got, standing, back)
 		}
 	}
 }
