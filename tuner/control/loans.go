@@ -18,10 +18,9 @@ import (
 type loan struct {
 	givenNs   int64 // of the latest raise that was written
 	writtenNs int64 // of the latest write of quota or weight
-	backNs    int64 // not lent to before this instant
 	recallNs  int64 // of the latest recall
-	recalls   int   // in a row, for the back-off
-	tooLittle int   // how often a settled quota was too little
+	back      backOff
+	tooLittle int // how often a settled quota was too little
 	// known is the quota, CPUs, that it settled to: called in and lent anew, it is lent so much; 0: none.
 	known float64
 	// proven is a quota, CPUs, that a trial proved to be worth what others miss; 0: none. What
@@ -187,7 +186,7 @@ func (c *Controller) lentWritten(o pendingOrder) {
 				s.loan.settledUsed = observe.Enough(s.obs.UsesSince(o.atNs-int64((k.SettleReadings+1)*1e9)), share, 0)
 			}
 			if s.loan.doubt {
-				s.loan.checkNs, s.loan.backNs = c.now(), c.now()+int64(k.UnusedSeconds*1e9)
+				s.loan.checkNs, s.loan.back.untilNs = c.now(), c.now()+int64(k.UnusedSeconds*1e9)
 			}
 			if s.loan.proven = min(s.loan.proven, ch.To.Quantity()); s.loan.recallNs == o.atNs {
 				s.loan.proven = 0 // others are short of what is theirs
@@ -203,19 +202,27 @@ func (c *Controller) lentWritten(o pendingOrder) {
 	}
 }
 
-// recalled notes that a loan was called in: the same job is not lent to again at once, and
-// later each time, so that a neighbour that comes and goes is not followed to and fro. A loan
-// that stood for long enough before harmed nobody: who is short now has come since.
-func (c *Controller) recalled(s *containerState, why string) {
-	k := c.k()
-	if c.now() > max(s.loan.givenNs, s.loan.backNs)+int64(k.SettleReadings*1e9) {
-		s.loan.recalls = 0
+// backOff is for how long nothing is lent to whom a loan was called in from: longer each time,
+// so that a neighbour that comes and goes is not followed to and fro.
+type backOff struct {
+	untilNs int64
+	times   int // in a row
+}
+
+// again notes a recall of what was given last at an instant. A loan that stood for long enough
+// before harmed nobody: who is short now has come since.
+func (b *backOff) again(k *policies.Constants, nowNs, givenNs int64) {
+	if nowNs > max(givenNs, b.untilNs)+int64(k.SettleReadings*1e9) {
+		b.times = 0
 	}
-	wait := k.BackOffSeconds * math.Pow(2, float64(min(s.loan.recalls, int(k.BackOffMax))))
-	s.loan.recalls++
-	s.loan.recallNs = c.now()
-	s.loan.backNs = c.now() + int64(wait*1e9)
-	s.loan.why = why
+	b.untilNs = nowNs + int64(k.BackOffSeconds*math.Pow(2, float64(min(b.times, int(k.BackOffMax))))*1e9)
+	b.times++
+}
+
+// recalled notes that a loan was called in.
+func (c *Controller) recalled(s *containerState, why string) {
+	s.loan.back.again(c.k(), c.now(), s.loan.givenNs)
+	s.loan.recallNs, s.loan.why = c.now(), why
 }
 
 // judgeLoans tells of each loan whether the rate, counted at a framework or by the job, shows
@@ -259,7 +266,7 @@ func (c *Controller) judgeCheck(s *containerState, without []observe.RateSample)
 	if !ok || r.High >= 1+k.TrialMinGain && r.Low <= 1 && float64(len(without)) < k.TrialBaseline {
 		return // some more will tell
 	}
-	l.checkNs, l.doubt, l.with, l.backNs = 0, false, nil, 0
+	l.checkNs, l.doubt, l.with, l.back.untilNs = 0, false, nil, 0
 	if l.brings = 1; r.High < 1+k.TrialMinGain { // not told is no proof that it is of no use
 		l.brings = -1
 		s.failures.Add(runtime.KnobCPUQuota, false, c.conditions(s, runtime.KnobCPUQuota, s.original(runtime.KnobCPUQuota)))

@@ -17,6 +17,7 @@ type memoryLoan struct {
 	from   float64 // bytes, the limit before
 	before float64 // read again per unit of work, before
 	atNs   int64
+	back   backOff // since the host was short of it
 	// lowered is the latest return, watched for harm until it has stood for a while.
 	lowered   []policies.Change
 	loweredNs int64
@@ -37,7 +38,11 @@ func (m *memoryLoan) seen(obs *observe.State) policies.MemoryLoan {
 func (c *Controller) memoryWritten(s *containerState, o pendingOrder, ch policies.Change) {
 	now := c.now()
 	if ch.Take {
-		if m := s.memoryUse(c.k()); !o.short && m.Rereads(c.k()) && !m.Loan.Helped() { // it went back since it was of no use
+		if o.short { // others lack it, whoever misses it now
+			s.memory.back.again(c.k(), now, s.memory.atNs)
+			return
+		}
+		if m := s.memoryUse(c.k()); m.Rereads(c.k()) && !m.Loan.Helped() { // it went back since it was of no use
 			s.failures.Add(ch.Knob, false, memoryConditions(m, s.original(ch.Knob)))
 			return
 		}

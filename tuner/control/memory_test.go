@@ -129,14 +129,15 @@ func TestMemoryGoesBackUnderPressure(t *testing.T) {
 		t.Fatalf("lent %d MiB", j.limit()/mib)
 	}
 	n.memAvail = 2 * gib // of a reserve of 6.4
-	back := -1
-	run(c, n, 30, func(i int, _ Decision) {
+	back, writes := -1, 0
+	run(c, n, 60, func(i int, d Decision) {
+		writes += len(d.Apply) + len(d.Rollback)
 		if back < 0 && j.limit() == 400*mib {
 			back = i
 		}
 	})
-	if back < 0 || back > 6 {
-		t.Errorf("back at second %d: %d MiB", back, j.limit()/mib)
+	if back < 0 || back > 6 || writes != 1 {
+		t.Errorf("back at second %d after %d writes: %d MiB", back, writes, j.limit()/mib)
 	}
 	if swap := j.c.Now[runtime.KnobMemorySwap]; swap != runtime.IntValue(800*mib) {
 		t.Errorf("swap %s", swap)
@@ -145,6 +146,29 @@ func TestMemoryGoesBackUnderPressure(t *testing.T) {
 	run(c, n, 60, nil)
 	if j.limit() < 1300*mib {
 		t.Errorf("%d MiB stand once the host has memory again: %+v", j.limit()/mib, shownAs(t, c, j).WhyNot)
+	}
+}
+
+// TestHostIsShortNowAndThen: a neighbour that takes the host's memory each few seconds and lets
+// it go is not followed to and fro.
+func TestHostIsShortNowAndThen(t *testing.T) {
+	for _, every := range []int{1, 3, 10} {
+		n := newNode(4)
+		j := n.limited("cache", 400, 100, allowMemory()).reads(1200*mib, 100*mib)
+		c := started()
+		run(c, n, 60, nil)
+		writes := 0
+		run(c, n, 300, func(i int, d Decision) {
+			writes += len(d.Apply) + len(d.Rollback)
+			n.memAvail = []uint64{2 * gib, 48 * gib}[i/every%2]
+		})
+		if writes > 14 {
+			t.Errorf("every %d s: %d writes in 300 s", every, writes)
+		}
+		n.memAvail = 48 * gib
+		if run(c, n, 120, nil); j.limit() < 1300*mib {
+			t.Errorf("every %d s: %d MiB stand once the neighbour has gone", every, j.limit()/mib)
+		}
 	}
 }
 

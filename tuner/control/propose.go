@@ -142,7 +142,7 @@ func (c *Controller) noPlan(s *containerState, m policies.MemoryUse) string {
 		}
 		return "measuring what is enough of what it was lent"
 	case StateReturned:
-		if c.now() < s.loan.backNs {
+		if c.now() < s.loan.back.untilNs {
 			return fmt.Sprintf("its loan was called in: %s", s.loan.why)
 		}
 	}
@@ -201,9 +201,9 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 		case p.Asks > 0 && !c.interferenceTold(s.key):
 			p.Asks = 0
 			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateMeasuring, Text: "a neighbour got less done beside its loan: whether it recovers is being read"}
-		case p.Asks > 0 && c.now() < s.loan.backNs:
+		case p.Asks > 0 && c.now() < s.loan.back.untilNs:
 			p.Asks = 0
-			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateCoolDown, Value: float64(s.loan.backNs-c.now()) / 1e9, Text: "its loan was called in a moment ago: " + s.loan.why}
+			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateCoolDown, Value: float64(s.loan.back.untilNs-c.now()) / 1e9, Text: "its loan was called in a moment ago: " + s.loan.why}
 		}
 		p.Recent = s.loan.writtenNs > 0 && c.now()-s.loan.writtenNs < c.writeNs(s)
 	}
@@ -217,6 +217,15 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 
 // lendMemory divides what is free of the host's memory among raises, and orders them.
 func (c *Controller) lendMemory(plans []policies.Plan, d *Decision) {
+	plans = slices.DeleteFunc(plans, func(p policies.Plan) bool {
+		s := c.containers[p.Changes[0].Key]
+		left := float64(s.memory.back.untilNs-c.now()) / 1e9
+		if left <= 0 || p.Changes[0].Criterion == policies.CriterionNoHarm { // it dies before that
+			return false
+		}
+		c.refuse([]guard.Rejection{{Container: s.key, Gate: guard.GateCoolDown, Value: left, Text: "what it was lent was called in a moment ago: the host was short of memory"}})
+		return true
+	})
 	raises := make([]allocate.Raise, len(plans))
 	for i, p := range plans {
 		ch := p.Changes[0]

@@ -54,13 +54,12 @@ type Container struct {
 	Now, Original runtime.Values
 	Yielded       []runtime.Knob
 	// Fixed says why nothing of it may be changed now; "" if something may.
-	Fixed     string
-	FixedGate Gate
-	Memory    policies.MemoryUse
-	V1Memory  bool // its memory.swap counts memory and swap together
-	Changed   bool // something of it stands at trimtab's value
-	// CoolSeconds are left until the next trial of it, LoanSeconds until the next write of its loan.
-	CoolSeconds, LoanSeconds float64
+	Fixed       string
+	FixedGate   Gate
+	Memory      policies.MemoryUse
+	V1Memory    bool    // its memory.swap counts memory and swap together
+	Changed     bool    // something of it stands at trimtab's value
+	CoolSeconds float64 // left until the next trial of it
 	// Failed reports whether a like change failed, and nothing that it depended on has moved.
 	Failed func(knob runtime.Knob, decrease bool) bool
 	// Readings of its progress that a trial could begin with.
