@@ -153,10 +153,8 @@ type Node struct {
 	ReserveMemory float64 `json:"reserveMemory,omitempty"` // never given
 	// MemoryFree is what is available now, less the reserve and what raised limits may still
 	// take; below 0 the host is short.
-	MemoryFree float64 `json:"memoryFree,omitempty"`
-	// DecisionSeconds is how long it takes at most until a container is decided on again.
-	DecisionSeconds float64   `json:"decisionSeconds,omitempty"`
-	Objective       Objective `json:"objective,omitempty"`
+	MemoryFree float64   `json:"memoryFree,omitempty"`
+	Objective  Objective `json:"objective,omitempty"`
 }
 
 // MostCPUs is the largest quota that a container may be lent. Programs that read their quota

@@ -11,7 +11,7 @@ import (
 
 const gib = 1 << 30
 
-var bigNode = policies.Node{CPUs: 8, Reserve: 0.5, MaxWeight: 262144, Memory: 64 * gib, ReserveMemory: 6 * gib, MemoryFree: 20 * gib, DecisionSeconds: 34}
+var bigNode = policies.Node{CPUs: 8, Reserve: 0.5, MaxWeight: 262144, Memory: 64 * gib, ReserveMemory: 6 * gib, MemoryFree: 20 * gib}
 
 func policy() Policy { return New(policies.DefaultConstants()) }
 
@@ -166,8 +166,8 @@ func TestMemory(t *testing.T) {
 		"loans are to be proven":    {with(cached(), loans(policies.LoansProven)), nil, policies.KindTrial, 320 + 10*1024},
 		"first touches":             {with(cached(), memory(func(m *policies.MemoryUse) { m.DiskRead = 1000 * mib })), nil, "", 0},
 		"not read":                  {with(cached(), memory(func(m *policies.MemoryUse) { *m = policies.MemoryUse{} })), nil, "", 0},
-		"growth of two decisions":   {growing(), nil, policies.KindLoan, 314 + 2*34*16},
-		"growth comes before proof": {with(growing(), loans(policies.LoansProven)), nil, policies.KindLoan, 314 + 2*34*16},
+		"growth of a minute":        {growing(), nil, policies.KindLoan, 314 + 2*30*16},
+		"growth comes before proof": {with(growing(), loans(policies.LoansProven)), nil, policies.KindLoan, 314 + 2*30*16},
 		"growth, the owner's bound": {with(growing(), func(j *policies.Job) { j.Enrolment.Memory.Max = 600 * mib }), nil, policies.KindLoan, 600},
 		"growth that nobody allows": {with(growing(), func(j *policies.Job) { j.Enrolment.Knobs = nil }), nil, "", 0},
 		"enough, with room":         {cachedLent(), nil, policies.KindReturn, 1540},

@@ -8,12 +8,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 )
 
-const (
-	mib = 1 << 20
-	// aheadDecisions is for how many decisions' time growth is provided at once: the one that
-	// is being made, and one more if that comes late.
-	aheadDecisions = 2
-)
+const mib = 1 << 20
 
 // memory lends to a job that grows into its limit or reads again what the limit evicted, and
 // takes back what turned out not to be needed, or what the host is short of.
@@ -28,7 +23,7 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 		kind, ch, ok = p.lower(j, float64(own), "loans are off")
 		return kind, ch, ok && lent
 	}
-	if to, why := p.protect(node, j); why != "" {
+	if to, why := p.protect(j); why != "" {
 		return p.raise(node, j, to, 1, why)
 	}
 	rereads := m.Rereads(p.k) && m.CalmSeconds == 0 // still
@@ -53,14 +48,14 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 	return "", ch, false
 }
 
-// protect is the limit that a job needs that grows into its own; why is "" for all others.
-func (p Policy) protect(node policies.Node, j policies.Job) (to float64, why string) {
+// protect is the limit that a job needs that grows into its own; why is "" for all others. It
+// is twice as far off as what counts as a risk: as long again passes until the next raise.
+func (p Policy) protect(j policies.Job) (to float64, why string) {
 	m := j.Memory
 	if j.Verdict.Cause != policies.CauseRisk || m.Growth <= 0 {
 		return 0, ""
 	}
-	ahead := aheadDecisions * node.DecisionSeconds
-	to = max(p.k.WithRoom(m.Held)+m.Growth*ahead, m.Limit*(1+p.k.MinStep))
+	to = max(p.k.WithRoom(m.Held)+m.Growth*2*p.k.RiskSeconds, m.Limit*(1+p.k.MinStep))
 	return to, fmt.Sprintf("it holds %.0f MiB of its limit of %.0f MiB and grows by %.1f MiB/s", m.Held/mib, m.Limit/mib, m.Growth/mib)
 }
 

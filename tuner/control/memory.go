@@ -68,7 +68,6 @@ func (c *Controller) balanceMemory() {
 	c.node.Memory = float64(h.MemTotal)
 	c.node.ReserveMemory = c.cfg.ReserveMemory + c.cfg.ReserveMemoryShare*c.node.Memory
 	c.node.MemoryFree = float64(h.MemAvail) - c.node.ReserveMemory - c.committed()
-	c.node.DecisionSeconds = 3 * c.k().WindowSeconds
 }
 
 // committed is what raised limits may still take of the host's memory: it reads as available
