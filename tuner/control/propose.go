@@ -59,8 +59,7 @@ func (c *Controller) watchedOnly(p policies.Plan) bool {
 	return c.containers[p.Changes[0].Key].c.Enrolment.Mode != policies.ModeTune
 }
 
-// fixed says why nothing of a container may be changed; "" if it may. What it was lent may go
-// back all the same where only its preflight speaks against it.
+// fixed says why nothing of a container may be changed; "" if it may.
 func (c *Controller) fixed(in Input, s *containerState) string {
 	e := s.c.Enrolment
 	switch {

@@ -159,6 +159,36 @@ func TestForeignWriteYields(t *testing.T) {
 	}
 }
 
+// TestReloadWithdraws: what a new configuration no longer allows goes back, and comes again when
+// it is allowed again.
+func TestReloadWithdraws(t *testing.T) {
+	for name, withdraw := range map[string]func(*enrol.Rules){
+		"the mode": func(r *enrol.Rules) { r.Mode = policies.ModeObserve },
+		"the knob": func(r *enrol.Rules) { r.Knobs = []string{"memory"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *node) {
+				c := n.job("train")
+				var settings Settings
+				d := n.start(func(o *Options) { settings = o.Settings })
+				d.until("train", "a change", isChanged)
+				without := settings
+				withdraw(&without.Rules)
+				if err := d.Reload(t.Context(), without, policies.ModeTune); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				n.wantQuota(c, starvedQuota, "after the reload")
+				if err := d.Reload(t.Context(), settings, policies.ModeTune); err != nil {
+					t.Fatal(err)
+				}
+				d.until("train", "a change once it is allowed again", isChanged)
+				d.stop(false)
+			})
+		})
+	}
+}
+
 func TestRestoreHoldsUntilResume(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		c := n.job("train")

@@ -211,11 +211,26 @@ func (l *Loop) settle(t *tracked) {
 
 // settledAgain does what follows from an enrolment, until it is done.
 func (l *Loop) settledAgain(t *tracked) {
-	if e := l.engines[t.c.ID.Engine]; e.recovered && t.enrolment.Mode != policies.ModeTune && len(t.standing.Original) > 0 && t.standing.Owed == "" {
-		l.restoreLater(t, "no longer enrolled: "+t.enrolment.WhyNot)
+	if e := l.engines[t.c.ID.Engine]; e.recovered && t.standing.Owed == "" {
+		if why := withdrawn(t.enrolment, t.standing.Original); why != "" {
+			l.restoreLater(t, why)
+		}
 	}
 	l.watch(t)
 	l.renewFacts(t)
+}
+
+// withdrawn says which consent to what stands at trimtab's value is gone; "" if none is.
+func withdrawn(e policies.Enrolment, standing runtime.Values) string {
+	for knob := range standing {
+		switch {
+		case e.Mode != policies.ModeTune:
+			return "no longer enrolled: " + e.WhyNot
+		case !e.Allows(knob):
+			return fmt.Sprintf("knob %s is no longer allowed", knob.Family())
+		}
+	}
+	return ""
 }
 
 // watch turns readings on and off.
