@@ -208,9 +208,18 @@ func (s *containerState) progressSince(k *policies.Constants, fromNs int64) prog
 	return progress{source: observe.Names(sound), sound: sound, level: s.obs.Work.Level(fromNs)}
 }
 
-// baselineFrom is since when a container's readings are a trial's baseline: with what it has now.
-func (c *Controller) baselineFrom(s *containerState) int64 {
-	return max(c.now()-int64(2*c.k().TrialBaseline)*second, s.obs.ChangedNs())
+// baselineFrom is since when readings of containers are a trial's baseline: with what they have
+// now, and as many as a baseline needs, however long a step takes.
+func (c *Controller) baselineFrom(all ...*containerState) int64 {
+	n := int(c.k().TrialBaseline)
+	from, changed := c.now()-int64(2*n)*second, int64(0)
+	for _, s := range all {
+		if r := s.obs.Rates.Samples; len(r) >= n {
+			from = min(from, r[len(r)-n].StartNs)
+		}
+		changed = max(changed, s.obs.ChangedNs())
+	}
+	return max(from, changed)
 }
 
 // samples are the readings of it since an instant; none where it is counted another way now.

@@ -81,14 +81,14 @@ func (t *openTrial) receivers() (keys []string) {
 func (c *Controller) open(o Order) *openTrial {
 	t := &openTrial{order: o, answers: 1, by: map[string]progress{}, references: map[string]float64{}, on: map[string]trial.Conditions{}, surround: c.surroundings(o)}
 	first := o.Changes[0]
-	from := int64(0)
+	var receivers []*containerState
 	for _, key := range t.receivers() {
-		from = max(from, c.baselineFrom(c.containers[key]))
+		receivers = append(receivers, c.containers[key])
 	}
-	for _, key := range t.receivers() {
-		s := c.containers[key]
-		t.by[key] = s.progressSince(c.k(), from)
-		t.references[key] = observe.MeanRate(t.by[key].samples(s, from))
+	from := c.baselineFrom(receivers...)
+	for _, s := range receivers {
+		t.by[s.key] = s.progressSince(c.k(), from)
+		t.references[s.key] = observe.MeanRate(t.by[s.key].samples(s, from))
 	}
 	for _, ch := range o.Changes {
 		s := c.containers[ch.Key]

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -68,6 +69,23 @@ func TestWeightIsTriedAndKept(t *testing.T) {
 	}
 	if v.Tuning != string(StateSettled) {
 		t.Errorf("state %s", v.Tuning)
+	}
+}
+
+// TestSlowStepsAreTried: a job that takes seconds for a step is proved like any other, by as many
+// readings.
+func TestSlowStepsAreTried(t *testing.T) {
+	for _, seconds := range []float64{0.5, 2, 4} {
+		n := newNode(4)
+		e := tune()
+		e.Loans = policies.LoansProven
+		j := n.addJob("slow", 0.4, e)
+		j.trainerCPU, j.loaderCPU, j.device = 0.1*seconds, 0.3*seconds, 0.1*seconds
+		c := started()
+		got := outcomes(run(c, n, 600, nil))
+		if j.quota() < 1 || !slices.Contains(got, view.OutcomeKept) {
+			t.Errorf("steps of %.1f s: %.2f CPUs, trials %v: %s", seconds, j.quota(), got, shownAs(t, c, j).WhyNot)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
@@ -131,14 +132,9 @@ func (s *State) ResourcesChanged(nowNs int64) {
 // ChangedNs is when resources last changed.
 func (s *State) ChangedNs() int64 { return s.changedNs }
 
-// settledSource is the source of the rate by the latest window; before the first the one that
-// the series began with.
-func (s *State) settledSource() string {
-	if s.Windows > 0 {
-		return s.Latest.Rate.Source
-	}
-	return s.Rates.Source
-}
+// settledSource is the source of the rate by the latest window; where that has too few steps to
+// tell, the one that the series has.
+func (s *State) settledSource() string { return cmp.Or(s.Latest.Rate.Source, s.Rates.Source) }
 
 // patternSeen counts windows in a row whose calls showed the same ticks per step.
 type patternSeen struct {
