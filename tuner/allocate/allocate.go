@@ -80,12 +80,11 @@ func CPUs(k *policies.Constants, node policies.Node, parties []Party) []Grant {
 		awake[i].Active = p.Active || p.lent() > 0 // a borrower that sleeps wakes with its loan
 		grants[i] = Grant{Quota: p.Quota, Weight: p.Weight}
 	}
-	rights, level, _ := policies.Rights(node.CPUs, owners)
-	full := rights
-	if !slices.Equal(owners, awake) {
-		full, level, _ = policies.Rights(node.CPUs, awake)
-	}
-	reach := policies.Reach(max(0, node.CPUs-node.HostCPUs), claims)
+	// Rights are of the whole machine. Weights divide what the host's own processes leave of it.
+	left := max(0, node.CPUs-node.HostCPUs)
+	rights, _, _ := policies.Rights(node.CPUs, owners)
+	full, level, _ := policies.Rights(left, awake)
+	reach := policies.Reach(left, claims)
 	for i, p := range parties {
 		grants[i].Right = rights[i]
 		grants[i].Obtainable = max(reach[i], p.Used+node.Idle)
@@ -96,7 +95,7 @@ func CPUs(k *policies.Constants, node policies.Node, parties []Party) []Grant {
 	}
 	settle(k, parties, grants)
 	if level <= 0 {
-		level = withNewcomer(node, parties, awake)
+		level = withNewcomer(left, node.DefaultWeight(), parties, awake)
 	}
 	for i, p := range parties { // at which everybody who is there has what is theirs
 		if awake[i].Active && p.OwnWeight > 0 {
@@ -108,15 +107,15 @@ func CPUs(k *policies.Constants, node policies.Node, parties []Party) []Grant {
 }
 
 // withNewcomer is the CPUs for a unit of the owners' weights where all that is there would not
-// fill the machine: one more is reckoned with, that wants the rest.
-func withNewcomer(node policies.Node, parties []Party, owners []policies.Claim) float64 {
-	newcomer := policies.Claim{Weight: node.DefaultWeight(), Active: true}
+// fill these CPUs: one more is reckoned with, that wants the rest.
+func withNewcomer(cpus, weight float64, parties []Party, owners []policies.Claim) float64 {
+	newcomer := policies.Claim{Weight: weight, Active: true}
 	for i, p := range parties {
 		if !owners[i].Active {
 			newcomer.Weight = max(newcomer.Weight, p.OwnWeight)
 		}
 	}
-	_, level, _ := policies.Rights(node.CPUs, append(slices.Clip(owners), newcomer))
+	_, level, _ := policies.Rights(cpus, append(slices.Clip(owners), newcomer))
 	return level
 }
 
@@ -133,19 +132,23 @@ func Short(k *policies.Constants, p Party, right float64) float64 {
 }
 
 // recall shrinks loans by what others are short of, the largest surplus first. A borrower that
-// is short itself gets its owner's values back: its lowered weight is in its way. It reports
-// whether anybody is short.
+// is short itself has its lowered weight in its way: that goes back as far as gives it what it
+// has a right to. It reports whether anybody is short.
 func recall(k *policies.Constants, parties []Party, grants []Grant) (short bool) {
-	missing, worst, by := 0.0, 0.0, ""
+	missing, worst, by, used := 0.0, 0.0, "", 0.0
+	for _, p := range parties {
+		used += p.Used
+	}
 	for i, p := range parties {
 		s := Short(k, p, grants[i].Right)
 		if s <= 0 {
 			continue
 		}
 		short = true
-		if p.lent() > 0 && p.Weight < p.OwnWeight && p.mayQuota() && !p.FixedWeight {
-			grants[i] = Grant{Right: grants[i].Right, Obtainable: grants[i].Obtainable, Quota: p.OwnQuota, Weight: p.OwnWeight, Recall: true,
-				Why: fmt.Sprintf("it gets %.2f of the %.2f CPUs it has a right to", p.Used, grants[i].Right)}
+		if p.lent() > 0 && p.Weight < p.OwnWeight && !p.Fixed && !p.FixedWeight {
+			if to := regains(k, p, s, used); !p.Recent || to > p.Weight*(1+k.Moved) {
+				grants[i].Weight = to
+			}
 			continue
 		}
 		missing += s
@@ -173,6 +176,13 @@ func recall(k *policies.Constants, parties []Party, grants []Grant) (short bool)
 		g.Quota, g.Recall, g.Why = max(p.OwnQuota, hundredths(has-take)), true, by
 	}
 	return short
+}
+
+// regains is the weight at which a borrower gets so many CPUs more of those that all containers
+// have now: its share over the rest's grows in that proportion. At most its owner's.
+func regains(k *policies.Constants, p Party, more, all float64) float64 {
+	odds := func(cpus float64) float64 { return max(cpus, k.ActiveCPUs) / max(all-cpus, k.ActiveCPUs) }
+	return min(p.OwnWeight, math.Ceil(p.Weight*odds(p.Used+more)/odds(p.Used)))
 }
 
 // surplus is what a borrower uses beyond what it has a right to, CPUs.
@@ -234,12 +244,15 @@ func settle(k *policies.Constants, parties []Party, grants []Grant) {
 func weigh(k *policies.Constants, parties []Party, grants []Grant, rights []float64, level float64, short bool) {
 	for i, p := range parties {
 		g := &grants[i]
-		if p.Fixed || p.FixedWeight || p.Recent && !g.Recall || p.OwnWeight <= 0 || p.Dealt && !short || g.Recall && g.Weight != p.Weight {
+		if p.Fixed || p.FixedWeight || p.Recent && !g.Recall || p.OwnWeight <= 0 || p.Dealt && !short || g.Weight != p.Weight {
 			continue
 		}
 		to := p.OwnWeight
 		if g.Quota > max(p.OwnQuota, p.Proven)*(1+k.MinStep) && p.OwnQuota > 0 && level > 0 {
 			to = max(2, math.Round(min(p.OwnWeight, min(p.OwnQuota, rights[i])/level)))
+		}
+		if to < p.Weight && g.Quota <= p.Quota && p.Waiting >= k.RightMargin {
+			continue // it would get less at once
 		}
 		if math.Abs(to-p.Weight) > 2*k.MinStep*p.Weight || to == p.OwnWeight && p.Weight != p.OwnWeight {
 			g.Weight = to

@@ -101,14 +101,14 @@ func TestRecalls(t *testing.T) {
 		quotas  []float64
 		recalls []bool
 	}{
-		"what another is short of":         {[]Party{borrower("a", 0.4, 1.2), short(party("n", 0, 2), 0.8)}, []float64{0.4, 0}, []bool{true, false}},
-		"no more than that":                {[]Party{borrower("a", 0.4, 1.2), short(party("n", 1, 2), 0.8)}, []float64{1.0, 1}, []bool{true, false}},
-		"what is worth a write":            {[]Party{borrower("a", 0.4, 1.9), short(party("n", 0.6, 2), 0.55)}, []float64{1.8, 0.6}, []bool{true, false}},
-		"the largest surplus first":        {[]Party{small, borrower("large", 0.4, 1.4), short(party("n", 0.6, 2), 0.3)}, []float64{0.8, 1.1, 0.6}, []bool{false, true, false}},
-		"nothing from one without":         {[]Party{party("a", 0.4, 0.4), short(party("n", 0, 2), 0.8)}, []float64{0.4, 0}, []bool{false, false}},
-		"nothing for one that is slow":     {[]Party{borrower("a", 0.4, 1.2), party("n", 0, 0.5)}, []float64{1.2, 0}, []bool{false, false}},
-		"nothing from one that is fixed":   {[]Party{fixed(borrower("a", 0.4, 1.2)), short(party("n", 0, 2), 0.8)}, []float64{1.2, 0}, []bool{false, false}},
-		"all, of one that is short itself": {[]Party{short(borrower("a", 0.4, 1.2), 0.2), party("n", 0, 2)}, []float64{0.4, 0}, []bool{true, false}},
+		"what another is short of":       {[]Party{borrower("a", 0.4, 1.2), short(party("n", 0, 2), 0.8)}, []float64{0.4, 0}, []bool{true, false}},
+		"no more than that":              {[]Party{borrower("a", 0.4, 1.2), short(party("n", 1, 2), 0.8)}, []float64{1.0, 1}, []bool{true, false}},
+		"what is worth a write":          {[]Party{borrower("a", 0.4, 1.9), short(party("n", 0.6, 2), 0.55)}, []float64{1.8, 0.6}, []bool{true, false}},
+		"the largest surplus first":      {[]Party{small, borrower("large", 0.4, 1.4), short(party("n", 0.6, 2), 0.3)}, []float64{0.8, 1.1, 0.6}, []bool{false, true, false}},
+		"nothing from one without":       {[]Party{party("a", 0.4, 0.4), short(party("n", 0, 2), 0.8)}, []float64{0.4, 0}, []bool{false, false}},
+		"nothing for one that is slow":   {[]Party{borrower("a", 0.4, 1.2), party("n", 0, 0.5)}, []float64{1.2, 0}, []bool{false, false}},
+		"nothing from one that is fixed": {[]Party{fixed(borrower("a", 0.4, 1.2)), short(party("n", 0, 2), 0.8)}, []float64{1.2, 0}, []bool{false, false}},
+		"nothing from one that is short": {[]Party{short(borrower("a", 0.4, 1.2), 0.2), party("n", 0, 2)}, []float64{1.2, 0}, []bool{false, false}},
 	} {
 		for i, g := range plan(twoCPUs, c.parties...) {
 			if !near(g.Quota, c.quotas[i]) || g.Recall != c.recalls[i] || g.Recall && !strings.Contains(g.Why, "has a right to") {
@@ -133,8 +133,36 @@ func TestOnlyARecallFollowsAtOnce(t *testing.T) {
 	if g := plan(twoCPUs, recent(borrower("a", 0.4, 1.2)), short(party("n", 0, 2), 0.8))[0]; !near(g.Quota, 0.4) || g.Weight != 1024 || !g.Recall {
 		t.Errorf("called in: %+v", g)
 	}
-	if g := plan(twoCPUs, recent(short(borrower("a", 0.4, 1.2), 0.2)), party("n", 0, 2))[0]; !near(g.Quota, 0.4) || g.Weight != 1024 {
-		t.Errorf("short itself: %+v", g)
+}
+
+// TestWeightComesBackFirst: a borrower whose low weight keeps what is its own from it, since
+// something outside of all containers takes CPUs, gets as much weight as gives it that.
+func TestWeightComesBackFirst(t *testing.T) {
+	p := borrower("a", 0.4, 1.2)
+	p.Used, p.Wants, p.Waiting = 0.2, 1.2, 0.8 // of one CPU: what 256 gives beside 1024
+	n := party("n", 0, 0.8)
+	for name, recent := range map[string]bool{"at rest": false, "just lent": true} {
+		p.Recent = recent
+		g := plan(twoCPUs, p, n)[0]
+		if !near(g.Quota, 1.2) || g.Recall {
+			t.Errorf("%s: its loan is called in: %+v", name, g)
+		}
+		if got := g.Weight / (g.Weight + n.Weight); math.Abs(got-0.4) > 0.01 {
+			t.Errorf("%s: a weight of %.0f gives it %.2f of one CPU, want 0.4", name, g.Weight, got)
+		}
+	}
+	p.Weight, p.Used, p.Recent = 683, 0.39, false
+	if g := plan(twoCPUs, p, n)[0]; g.Weight != 683 {
+		t.Errorf("it has what is its own and wants more: lowered to %.0f", g.Weight)
+	}
+	p.Waiting = 0
+	if g := plan(twoCPUs, p, n)[0]; g.Weight == 683 {
+		t.Error("its weight stays though it waits no more")
+	}
+	busy := twoCPUs
+	busy.HostCPUs = 1
+	if g := plan(busy, p, n)[0]; math.Abs(g.Weight-683) > 2 {
+		t.Errorf("a weight of %.0f where the host's own processes take one CPU of two, want 683", g.Weight)
 	}
 }
 

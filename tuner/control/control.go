@@ -127,9 +127,8 @@ func (c *Controller) admit(in Input, d *Decision) {
 			s = newContainer(key)
 			s.obs.ResourcesChanged(c.now())
 			c.containers[key], c.all = s, nil
-		} else if !sameResources(s.c.Now, ct.Now) {
-			s.obs.ResourcesChanged(c.now())
-			if k := setByOthers(s.c, ct); k != "" {
+		} else if k := setByOthers(s.c, ct); k != "" || !sameResources(s.c.Now, ct.Now) {
+			if s.obs.ResourcesChanged(c.now()); k != "" {
 				c.foreign(s, k, d)
 			}
 		}
@@ -182,20 +181,15 @@ func (c *Controller) foreign(s *containerState, k runtime.Knob, d *Decision) {
 	s.loan, s.before = loan{}, baseline{}
 }
 
-// sameResources reports whether nothing changed that decides on a job's pace. That a
-// container's devices became known, or could not be read for once, is no change.
+// sameResources reports whether nothing changed that decides on a job's pace. A weight alone does
+// not; that its devices became known, or could not be read for once, is no change.
 func sameResources(was, is runtime.Values) bool {
-	for _, k := range append(runtime.Knobs(), runtime.KnobGPU) {
+	return !slices.ContainsFunc(append(runtime.Knobs(), runtime.KnobGPU), func(k runtime.Knob) bool {
 		before, had := was[k]
 		now, has := is[k]
-		if before != now || had != has {
-			if k == runtime.KnobGPU && had != has {
-				continue
-			}
-			return false
-		}
-	}
-	return true
+		changed := before != now || had != has
+		return changed && k != runtime.KnobCPUWeight && (k != runtime.KnobGPU || had == has)
+	})
 }
 
 // observe reads the samples, and says what bounds each job whose window is full.

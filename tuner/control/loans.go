@@ -245,7 +245,7 @@ func (c *Controller) judgeLoans() {
 		if !s.lent(k) || l.doubt || s.before.source != rates.Source || float64(len(with)) < k.SettleReadings {
 			continue
 		}
-		before := between(rates.Samples, s.before.fromNs, s.before.atNs)
+		before := until(rates.Since(s.before.fromNs), s.before.atNs)
 		rate, cpus := observe.MeanRate(before), s.obs.Used()/max(s.before.cpus, k.ActiveCPUs)
 		switch {
 		case rate > 0 && observe.MeanRate(with)/rate < 1+k.Moved*(cpus-1):
@@ -273,14 +273,8 @@ func (c *Controller) judgeCheck(s *containerState, without []observe.RateSample)
 	}
 }
 
-func between(samples []observe.RateSample, fromNs, toNs int64) []observe.RateSample {
-	var out []observe.RateSample
-	for _, r := range samples {
-		if r.StartNs >= fromNs && r.EndNs <= toNs {
-			out = append(out, r)
-		}
-	}
-	return out
+func until(samples []observe.RateSample, ns int64) []observe.RateSample {
+	return slices.DeleteFunc(slices.Clone(samples), func(r observe.RateSample) bool { return r.EndNs > ns })
 }
 
 // noteBefore keeps what a container did before trimtab's first change of it.
@@ -373,6 +367,8 @@ func weightReason(p allocate.Party, g allocate.Grant) string {
 		return "somebody is short of what it has a right to"
 	case g.Weight == p.OwnWeight:
 		return "no loan stands any more"
+	case g.Weight > p.Weight:
+		return "so that it gets what it has a right to"
 	}
 	return "so that its loan takes nothing that others have a right to"
 }

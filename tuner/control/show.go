@@ -112,7 +112,7 @@ func (s *containerState) work(k *policies.Constants) *view.Work {
 	}
 	if sound := s.obs.Work.Sound(k, b.fromNs, b.atNs); len(sound) > 0 {
 		all := s.obs.Work.Series(sound, s.obs.Work.Level(b.fromNs), b.fromNs)
-		before, after := between(all, b.fromNs, b.atNs), all[max(0, len(all)-int(k.SettleReadings)):]
+		before, after := until(all, b.atNs), all[max(0, len(all)-int(k.SettleReadings)):]
 		if x := observe.MeanRate(before); x > 0 && float64(len(before)) >= k.TrialBlock {
 			w.Ratio, w.By = observe.MeanRate(after)/x, observe.Names(sound)
 		}

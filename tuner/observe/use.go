@@ -96,18 +96,18 @@ func (s *State) Throttled() (lost float64, ok bool) {
 	return min(uses[0].Lost, uses[1].Lost), true
 }
 
-// Free are the readings up to now, in a row and at its present resources, in which nothing
-// held the container back: neither its quota nor other work.
-func (s *State) Free(k *policies.Constants) []Use {
-	uses := s.UsesSince(s.changedNs - 1)
-	n := 0
-	for n < len(uses) {
-		if u := uses[len(uses)-1-n]; u.Throttled || u.Waiting >= k.Dominant {
-			break
+// Free are the readings since its quota last stopped the container, at its present resources,
+// in which other work did not hold it back either: of those that it spent waiting nothing is known.
+func (s *State) Free(k *policies.Constants) (free []Use) {
+	for _, u := range s.UsesSince(s.changedNs - 1) {
+		switch {
+		case u.Throttled:
+			free = nil
+		case u.Waiting < k.Dominant:
+			free = append(free, u)
 		}
-		n++
 	}
-	return uses[len(uses)-n:]
+	return free
 }
 
 // Enough is the quota that would have been enough in a share of so many readings, and a margin.

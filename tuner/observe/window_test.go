@@ -430,3 +430,27 @@ type sampled struct {
 func (b *sampled) Add(s probes.Sample, host probes.Host) *Window {
 	return b.Builder.Add(b.Next(s, host))
 }
+
+// TestFree: others that take the CPU now and then leave readings in which it had what it wanted;
+// its own quota that stops it says that none of those before was enough.
+func TestFree(t *testing.T) {
+	k := policies.DefaultConstants()
+	for name, c := range map[string]struct {
+		readings string // f: free, w: it waits for others, q: its quota stops it
+		want     int
+	}{
+		"at rest":                 {"ffff", 4},
+		"others come and go":      {"ffwwffwwff", 6},
+		"its quota stops it":      {"fffqff", 2},
+		"it is stopped now":       {"ffffq", 0},
+		"stopped, and then waits": {"ffqwwf", 1},
+	} {
+		var s State
+		for i, r := range c.readings {
+			s.Uses = append(s.Uses, Use{StartNs: int64(i) * second, EndNs: int64(i+1) * second, Throttled: r == 'q', Waiting: map[rune]float64{'w': 0.9}[r]})
+		}
+		if got := len(s.Free(k)); got != c.want {
+			t.Errorf("%s: %d free readings, want %d", name, got, c.want)
+		}
+	}
+}
