@@ -109,8 +109,9 @@ func disturb(ctx context.Context) {
 			return
 		case <-time.After(time.Duration((5 + 20*rand.Float64()) * float64(time.Second))):
 		}
-		spin := exec.CommandContext(ctx, "timeout", "5", "sh", "-c", "while :; do :; done")
-		_ = spin.Run() // 124, as timeout ends it
+		spinning, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_ = exec.CommandContext(spinning, "sh", "-c", "while :; do :; done").Run() // killed, as it is to be
+		cancel()
 	}
 }
 

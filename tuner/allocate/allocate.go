@@ -64,8 +64,10 @@ func (p Party) mayQuota() bool { return !p.Fixed && !p.FixedQuota }
 // Grant is what a plan holds for one party; quota and weight are those that stand where
 // nothing is to be changed.
 type Grant struct {
-	Right, Obtainable float64 // CPUs
-	Quota, Weight     float64
+	// Right is what the owners' values give it of the machine, Due what they give it of the CPUs
+	// that all containers have now: what others outside of them take is nobody's loan.
+	Right, Due, Obtainable float64
+	Quota, Weight          float64
 	// Recall: its loan shrinks because somebody is short of what it has a right to.
 	Recall bool
 	Why    string
@@ -80,16 +82,21 @@ func CPUs(k *policies.Constants, node policies.Node, parties []Party) []Grant {
 		awake[i].Active = p.Active || p.lent() > 0 // a borrower that sleeps wakes with its loan
 		grants[i] = Grant{Quota: p.Quota, Weight: p.Weight}
 	}
-	// Rights are of the whole machine. Weights divide what the host's own processes leave of it.
-	left := max(0, node.CPUs-node.HostCPUs)
+	// Rights are of the whole machine. Weights divide what the host's own processes usually leave
+	// of it, and who is short now is told by what they leave now.
+	left, used := max(0, node.CPUs-node.HostCPUs), 0.0
+	for _, p := range parties {
+		used += p.Used
+	}
 	rights, _, _ := policies.Rights(node.CPUs, owners)
+	due, _, _ := policies.Rights(min(node.CPUs, used+node.Idle), owners)
 	full, level, _ := policies.Rights(left, awake)
 	reach := policies.Reach(left, claims)
 	for i, p := range parties {
-		grants[i].Right = rights[i]
+		grants[i].Right, grants[i].Due = rights[i], min(rights[i], due[i])
 		grants[i].Obtainable = max(reach[i], p.Used+node.Idle)
 	}
-	short := recall(k, parties, grants)
+	short := recall(k, used, parties, grants)
 	if !short {
 		lend(k, node, parties, grants)
 	}
@@ -134,13 +141,10 @@ func Short(k *policies.Constants, p Party, right float64) float64 {
 // recall shrinks loans by what others are short of, the largest surplus first. A borrower that
 // is short itself has its lowered weight in its way: that goes back as far as gives it what it
 // has a right to. It reports whether anybody is short.
-func recall(k *policies.Constants, parties []Party, grants []Grant) (short bool) {
-	missing, worst, by, used := 0.0, 0.0, "", 0.0
-	for _, p := range parties {
-		used += p.Used
-	}
+func recall(k *policies.Constants, used float64, parties []Party, grants []Grant) (short bool) {
+	missing, worst, by := 0.0, 0.0, ""
 	for i, p := range parties {
-		s := Short(k, p, grants[i].Right)
+		s := Short(k, p, grants[i].Due)
 		if s <= 0 {
 			continue
 		}
@@ -153,7 +157,7 @@ func recall(k *policies.Constants, parties []Party, grants []Grant) (short bool)
 		}
 		missing += s
 		if s > worst {
-			worst, by = s, fmt.Sprintf("%s gets %.2f of the %.2f CPUs it has a right to", p.Name, p.Used, grants[i].Right)
+			worst, by = s, fmt.Sprintf("%s gets %.2f of the %.2f CPUs it has a right to", p.Name, p.Used, grants[i].Due)
 		}
 	}
 	var order []int

@@ -166,6 +166,22 @@ func TestWeightComesBackFirst(t *testing.T) {
 	}
 }
 
+// TestWhatTheHostTakesIsNobodysLoan: a process outside of all containers has one CPU of two. Who has
+// its part of the other is not short, whatever it has a right to of the whole machine.
+func TestWhatTheHostTakesIsNobodysLoan(t *testing.T) {
+	a, n := borrower("a", 0.25, 0.8), party("n", 0, 1)
+	for name, c := range map[string]struct {
+		used   float64 // by the borrower, of one CPU
+		recall bool
+	}{"it has its own": {0.25, false}, "it has what is the neighbour's": {0.5, true}} {
+		a.Used, n.Used, n.Waiting = c.used, 1-c.used, 0.5
+		g := plan(twoCPUs, a, n)
+		if g[0].Recall != c.recall || !near(g[1].Right, 1.75) || !near(g[1].Due, 0.75) {
+			t.Errorf("%s: %+v", name, g)
+		}
+	}
+}
+
 func TestSettles(t *testing.T) {
 	p := borrower("a", 0.4, 1.8)
 	p.Settles, p.Why = 1.3, "enough"
