@@ -96,10 +96,10 @@ func (c *Controller) waited(u observe.Use) float64 {
 	return u.Waiting
 }
 
-// waits is how long it waits for a CPU, the less of the latest two readings, whatever for.
+// waits is how long it waits for a CPU, the less of the latest two readings with what it has now.
 func (c *Controller) waits(s *containerState) float64 {
 	uses := s.latestUses()
-	if len(uses) < 2 {
+	if len(uses) < 2 || uses[0].EndNs <= s.loan.writtenNs {
 		return 0
 	}
 	return min(c.waited(uses[0]), c.waited(uses[1]))
