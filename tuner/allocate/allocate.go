@@ -96,7 +96,7 @@ func CPUs(k *policies.Constants, node policies.Node, parties []Party) []Grant {
 		grants[i].Right, grants[i].Due = rights[i], min(rights[i], due[i])
 		grants[i].Obtainable = max(reach[i], p.Used+node.Idle)
 	}
-	short := recall(k, used, parties, grants)
+	short := recall(k, used, used+node.Idle < left*(1-2*k.MinStep), parties, grants)
 	if !short {
 		lend(k, node, parties, grants)
 	}
@@ -139,9 +139,9 @@ func Short(k *policies.Constants, p Party, right float64) float64 {
 }
 
 // recall shrinks loans by what others are short of, the largest surplus first. A borrower that
-// is short itself has its lowered weight in its way: that goes back as far as gives it what it
-// has a right to. It reports whether anybody is short.
-func recall(k *policies.Constants, used float64, parties []Party, grants []Grant) (short bool) {
+// is short itself has its lowered weight in its way: its owner's values come back, or, where others
+// outside of all containers take more than usual (intruded), as much weight as gives it its right.
+func recall(k *policies.Constants, used float64, intruded bool, parties []Party, grants []Grant) (short bool) {
 	missing, worst, by := 0.0, 0.0, ""
 	for i, p := range parties {
 		s := Short(k, p, grants[i].Due)
@@ -149,9 +149,12 @@ func recall(k *policies.Constants, used float64, parties []Party, grants []Grant
 			continue
 		}
 		short = true
-		if p.lent() > 0 && p.Weight < p.OwnWeight && !p.Fixed && !p.FixedWeight {
-			if to := regains(k, p, s, used); !p.Recent || to > p.Weight*(1+k.Moved) {
-				grants[i].Weight = to
+		if p.lent() > 0 && p.Weight < p.OwnWeight && p.mayQuota() && !p.FixedWeight {
+			g := &grants[i]
+			if to := regains(k, p, s, used); !intruded {
+				g.Quota, g.Weight, g.Recall, g.Why = p.OwnQuota, p.OwnWeight, true, fmt.Sprintf("it gets %.2f of the %.2f CPUs it has a right to", p.Used, g.Due)
+			} else if !p.Recent || to > p.Weight*(1+k.Moved) {
+				g.Weight = to
 			}
 			continue
 		}

@@ -84,8 +84,7 @@ func (c *Controller) cpuUse(s *containerState) policies.CPUUse {
 	return use
 }
 
-// latestUses are the latest two readings of its use, or fewer.
-func (s *containerState) latestUses() []observe.Use { return s.obs.Uses[max(0, len(s.obs.Uses)-2):] }
+func (s *containerState) latestUses() []observe.Use { return s.obs.Uses[max(0, len(s.obs.Uses)-2):] } // two, or fewer
 
 // waited is how long a container waited for a CPU in a reading. Where nobody can tell and no
 // CPU is idle it counts as the whole time: who gets little must not pass for who wants little.
@@ -126,8 +125,7 @@ func (s *containerState) mostUsed() (cpus float64) {
 	return cpus
 }
 
-// calmReadings is how many readings the usual waiting is the mean of.
-const calmReadings = 30
+const calmReadings = 30 // that the usual waiting is the mean of
 
 // noteCalm learns how long a container waits for a CPU while all have their owners' values.
 func (c *Controller) noteCalm() {
