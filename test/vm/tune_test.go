@@ -9,6 +9,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -97,11 +98,15 @@ func sandbox(t *testing.T, m *machine) {
 
 func changed(c view.Container) bool { return len(c.Changed) > 0 }
 
-// settled: it has a loan of all that it may have, less what is not worth a write, or of what is
-// known to be enough, and no trial runs.
+// settled: what stands was proved by a trial, which is asked for where no CPU is idle, or is a loan
+// of all that it may have, less what is not worth a write, or of what is known to be enough; and
+// no trial runs.
 func settled(c view.Container) bool {
-	if !changed(c) || c.Loan == nil || c.Trial != nil || c.Rate.PerSecond <= 0 {
+	if !changed(c) || c.Trial != nil || c.Rate.PerSecond <= 0 {
 		return false
+	}
+	if c.Loan == nil {
+		return c.Tuning == string(control.StateSettled)
 	}
 	return c.Loan.Settled || c.Enrolment.CPU.Max > 0 && (c.Loan.Own+c.Loan.CPUs)*(1+policies.DefaultConstants().MinStep) >= c.Enrolment.CPU.Max
 }
@@ -123,7 +128,7 @@ func (m *machine) steady(t *testing.T) (quota string, resume func()) {
 }
 
 func tunes(t *testing.T, m *machine) {
-	c := m.untilContainer(t, "job", "a settled loan", settled)
+	c := m.untilContainer(t, "job", "a settled loan", func(c view.Container) bool { return c.Loan != nil && settled(c) })
 	now := m.quota(t, "job")
 	if now == owners {
 		t.Fatalf("it says that it changed %v, and %q stands", c.Changed, now)
