@@ -222,7 +222,7 @@ func (l *Loop) settledAgain(t *tracked) {
 
 // withdrawn says which consent to what stands at trimtab's value is gone; "" if none is.
 func withdrawn(e policies.Enrolment, standing runtime.Values) string {
-	for knob := range standing {
+	for _, knob := range slices.Sorted(maps.Keys(standing)) {
 		switch {
 		case e.Mode != policies.ModeTune:
 			return "no longer enrolled: " + e.WhyNot

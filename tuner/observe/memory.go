@@ -45,7 +45,7 @@ func (s *State) addMemory(w *Window) {
 // MemoryBetween are the ticks that lie between two instants; not to be written to.
 func (s *State) MemoryBetween(fromNs, toNs int64) []MemoryTick {
 	from, to := s.memoryRange(fromNs, toNs)
-	return s.Memory[from:to]
+	return s.Memory[from:to:to]
 }
 
 func (s *State) memoryRange(fromNs, toNs int64) (from, to int) {

@@ -111,8 +111,7 @@ func (s *Series) confirm(r Reading) {
 	}
 }
 
-// shownReadings is how many readings the rate is the mean of.
-const shownReadings = 5
+const shownReadings = 5 // that the rate is the mean of
 
 // Now is the mean of the latest readings; 0 if there is none, or none any more.
 func (s *Series) Now() float64 {

@@ -98,16 +98,17 @@ func (s *State) Throttled() (lost float64, ok bool) {
 
 // Free are the readings since its quota last stopped the container, at its present resources,
 // in which other work did not hold it back either: of those that it spent waiting nothing is known.
-func (s *State) Free(k *policies.Constants) (free []Use) {
-	for _, u := range s.UsesSince(s.changedNs - 1) {
-		switch {
-		case u.Throttled:
-			free = nil
-		case u.Waiting < k.Dominant:
-			free = append(free, u)
-		}
+func (s *State) Free(k *policies.Constants) []Use {
+	waited := func(u Use) bool { return u.Waiting >= k.Dominant }
+	uses := s.UsesSince(s.changedNs - 1)
+	n := len(uses)
+	for n > 0 && !uses[n-1].Throttled {
+		n--
 	}
-	return free
+	if uses = uses[n:]; !slices.ContainsFunc(uses, waited) {
+		return uses
+	}
+	return slices.DeleteFunc(slices.Clone(uses), waited)
 }
 
 // Enough is the quota that would have been enough in a share of so many readings, and a margin.

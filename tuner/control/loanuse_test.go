@@ -1,0 +1,114 @@
+package control
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/tuner/observe"
+)
+
+// TestLoanOfNoUseGoesBack: a job that spins has more CPU and no higher rate.
+func TestLoanOfNoUseGoesBack(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("spins", 0.4, tune())
+	c := started()
+	var lent, back int
+	run(c, n, 200, func(i int, _ Decision) {
+		// Whatever it is given, its steps take as long, and it burns the rest.
+		j.trainerCPU = j.quota() * 0.06
+		j.loaderCPU = j.quota() * 0.12
+		j.device = 0.001
+		if j.quota() > 0.4 && lent == 0 {
+			lent = i
+		}
+		if lent > 0 && back == 0 && j.quota() == 0.4 {
+			back = i
+		}
+	})
+	if lent == 0 || back == 0 || back-lent > 30 {
+		t.Fatalf("lent at tick %d, back at %d", lent, back)
+	}
+	if j.quota() != 0.4 {
+		t.Errorf("lent again, %.2f CPUs: nothing that it depends on has changed", j.quota())
+	}
+	if v := shownAs(t, c, j); !strings.Contains(v.WhyNot, "brought it nothing") {
+		t.Errorf("said: %q", v.WhyNot)
+	}
+}
+
+// TestNotToldKeepsTheLoan: a rate that swings too much to tell proves no loan useless; what was
+// useless is judged anew when it is lent again.
+func TestNotToldKeepsTheLoan(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("swings", 0.4, tune())
+	c := started()
+	run(c, n, 12, nil)
+	s := c.containers[j.c.Key()]
+	rates := func(with bool, each ...float64) (out []observe.RateSample) {
+		for i, r := range each {
+			at := int64(i) * second
+			if !with {
+				at += 11 * second
+			}
+			out = append(out, observe.RateSample{StartNs: at, EndNs: at + second, Rate: r})
+		}
+		return out
+	}
+	for name, tt := range map[string]struct {
+		without []float64
+		want    int
+	}{
+		"it swings":       {[]float64{1, 9, 2, 8, 1, 9, 2, 8, 5}, 1},
+		"it is the same":  {[]float64{5, 5.01, 4.99, 5, 5.02, 5, 4.98, 5, 5}, -1},
+		"it fell without": {[]float64{3, 3.01, 2.99, 3, 3.02, 3, 2.98, 3, 3}, 1},
+	} {
+		s.loan.with, s.loan.doubt, s.loan.checkNs = rates(true, 5, 5.01, 5, 4.99, 5, 5.01, 5, 4.98, 5, 5), true, 1
+		if c.judgeCheck(s, rates(false, tt.without...)); s.loan.brings != tt.want || s.loan.doubt {
+			t.Errorf("%s: brings %d, want %d", name, s.loan.brings, tt.want)
+		}
+	}
+	s.loan.brings = -1
+	s.failures.Forget() // what it depended on has moved
+	run(c, n, 30, nil)
+	if s.loan.brings < 0 || j.quota() < 1 {
+		t.Errorf("brings %d with %.2f CPUs", s.loan.brings, j.quota())
+	}
+}
+
+// TestUnusedLoanGoesBack: a job that has become small keeps what it uses.
+func TestUnusedLoanGoesBack(t *testing.T) {
+	n := newNode(4)
+	j := n.addProgram("small", 0.4, 3, 1e6)
+	c := started()
+	run(c, n, 30, nil)
+	if j.quota() < 2.9 {
+		t.Fatalf("lent %.2f CPUs", j.quota())
+	}
+	j.spin = 0.2
+	run(c, n, 90, nil)
+	if j.quota() != 0.4 || j.weight() != 1024 {
+		t.Errorf("%.2f CPUs at weight %.0f stand for one that uses 0.2", j.quota(), j.weight())
+	}
+}
+
+// TestSettledTooLowIsRaisedOnce: a job that works harder every minute is lent more each time
+// its quota stops it, and what is left above its use doubles.
+func TestSettledTooLowIsRaisedOnce(t *testing.T) {
+	n := newNode(8)
+	j := n.addProgram("bursts", 0.4, 2, 1e6)
+	c := started()
+	writes := 0
+	run(c, n, 600, func(i int, d Decision) {
+		j.spin = 2
+		if i%60 < 6 {
+			j.spin = 4
+		}
+		writes += len(d.Apply)
+	})
+	if writes > 12 {
+		t.Errorf("%d writes in ten minutes: what settled too low is not remembered", writes)
+	}
+	if j.quota() < 3.9 {
+		t.Errorf("%.2f CPUs stand; its bursts use 4", j.quota())
+	}
+}
