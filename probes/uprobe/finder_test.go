@@ -65,9 +65,7 @@ func TestSharedLibrary(t *testing.T) {
 			if n := c.attachments(); n != attached {
 				t.Errorf("%d uprobes are left", n-attached)
 			}
-			if n := c.files(); n > files || len(c.finder.libraries) != 0 {
-				t.Errorf("%d files were open before, %d after; %d libraries", files, n, len(c.finder.libraries))
-			}
+			c.until(fmt.Sprintf("as few files open as before, %d", files), func() bool { return c.files() <= files && len(c.finder.libraries) == 0 })
 		})
 	}
 }

@@ -211,7 +211,7 @@ func TestGraphsCopiesEventsOrder(t *testing.T) {
 func TestCopiesBesideKernels(t *testing.T) {
 	r := newRig(t, Options{Spec: "pcie-mbps=100"})
 	together, behind := math.Inf(1), math.Inf(1)
-	for range 5 { // a host that comes late with the next call makes it longer, never shorter
+	for n := 0; n < 20 && (together > 280 || behind > 400); n++ { // a host that comes late with the next call makes it longer, never shorter
 		f := r.run(t, "overlap", "100000")
 		together, behind = min(together, f["together"]), min(behind, f["behind"])
 	}
