@@ -39,7 +39,10 @@ type fairCase struct {
 	config   string
 }
 
-const borrowerQuota = 0.4
+const (
+	borrowerQuota = 0.4       // CPUs
+	borrowerLimit = 400 << 20 // bytes of memory, where that is lent
+)
 
 func spins(n int) []string { return []string{"--kind", "spin", "--processes", fmt.Sprint(n)} }
 

@@ -41,7 +41,8 @@ type result struct {
 	least  share   // of neighbours' own, in any window from `within` on
 	nobody share   // the same while nothing was lent
 	mean   float64 // of all neighbours' own together, over all of that time
-	back   float64 // seconds until the loan was cut; negative: it was not
+	back   float64 // seconds from when its owner's value was called for until the loan was cut; negative: it was not
+	lacked float64 // seconds from the neighbour's first work until then: of CPUs none, of memory until the host is short
 }
 
 // share is the least in any window, over what is due: of the neighbour that has the least, and
@@ -62,6 +63,8 @@ type bench struct {
 	borrower *workload.Job
 	lent     func() (workload.CPUState, error)
 	limit    func() (int64, error)
+	uses     func() (int64, error)
+	reserve  int64 // bytes of the host's memory that nobody is lent
 	others   []*other
 }
 
@@ -95,7 +98,7 @@ func measure(ctx context.Context, o options, c fairCase) (all []result, err erro
 			return all, fmt.Errorf("run %d: %w", i+1, err)
 		}
 		if o.verbose {
-			fmt.Fprintf(os.Stderr, "%s: run %d: least %.3f, nobody %.3f, loan cut after %.1f s\n", c.name, i+1, r.least.each, r.nobody.each, r.back)
+			fmt.Fprintf(os.Stderr, "%s: run %d: least %.3f, nobody %.3f, loan cut %.1f s after %.1f s\n", c.name, i+1, r.least.each, r.nobody.each, r.back, r.lacked)
 		}
 		all = append(all, r)
 	}
@@ -127,6 +130,9 @@ func start(ctx context.Context, o options, c fairCase) (*bench, error) {
 	if b.limit, err = b.borrower.MemoryLimit(ctx); err != nil {
 		return b, err
 	}
+	if b.uses, err = b.borrower.MemoryUse(ctx); err != nil {
+		return b, err
+	}
 	for i, n := range c.neighbours {
 		x := &other{n: n, name: fmt.Sprint(prefix, "other", i)}
 		b.others = append(b.others, x)
@@ -148,7 +154,8 @@ func (b *bench) config() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("observe: all\nreserve: {cpus: 0.01, memory: %d}\n", available-1700<<20), nil
+	b.reserve = available - 1700<<20
+	return fmt.Sprintf("observe: all\nreserve: {cpus: 0.01, memory: %d}\n", b.reserve), nil
 }
 
 func launch(ctx context.Context, o workload.Options) (*workload.Job, error) {
@@ -271,14 +278,25 @@ func (b *bench) run(ctx context.Context) (r result, err error) {
 		return r, err
 	}
 	began := workload.Now()
-	r.back = -1
+	if r.back = -1; b.c.config == "memory" {
+		r.lacked = -1
+	}
 	if err := b.wake(ctx, true); err != nil {
 		return r, err
 	}
 	err = b.watch(ctx, watchFor, func() error {
 		now, err := b.lentNow()
-		if r.back < 0 && now < 0.98*before {
-			r.back = (workload.Now() - began).Seconds()
+		if err != nil {
+			return err
+		}
+		at := (workload.Now() - began).Seconds()
+		cut := now < 0.98*before
+		short, err := b.short()
+		if r.lacked < 0 && (short || cut) {
+			r.lacked = at
+		}
+		if r.back < 0 && cut {
+			r.back = at - r.lacked
 		}
 		before = max(before, now)
 		return err
@@ -288,6 +306,18 @@ func (b *bench) run(ctx context.Context) (r result, err error) {
 		r.least = share{} // its limit stands though the host is short
 	}
 	return r, err
+}
+
+// short reports whether what is available of the host's memory is less than the reserve and what
+// the loan may still take.
+func (b *bench) short() (bool, error) {
+	if b.c.config != "memory" {
+		return false, nil
+	}
+	available, errHost := memAvailable()
+	limit, errLimit := b.limit()
+	uses, errUse := b.uses()
+	return available < b.reserve+max(0, limit-max(uses, borrowerLimit)), errors.Join(errHost, errLimit, errUse)
 }
 
 // lentNow is the borrower's quota, CPUs, or its limit, bytes.
@@ -305,7 +335,7 @@ func (b *bench) lentNow() (float64, error) {
 func (b *bench) waitLent(ctx context.Context) (bool, error) {
 	own := borrowerQuota
 	if b.c.config == "memory" {
-		own = 400 << 20
+		own = borrowerLimit
 	}
 	for deadline := time.Now().Add(lendFor); time.Now().Before(deadline); {
 		now, err := b.lentNow()
