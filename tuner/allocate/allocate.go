@@ -29,7 +29,8 @@ type Party struct {
 	// Asks is the quota that a policy wants for it as a loan; 0: none. Settles is the one that
 	// its loan is to shrink to; 0: none. Both in CPUs.
 	Asks, Settles float64
-	Why           string // of what is asked
+	Why           string  // of what is asked
+	Gain          float64 // predicted of it, of its rate
 	// Most is the largest quota that neighbours bear; +Inf: no bound is known.
 	Most float64
 	// Fixed: nothing of it may be changed now; FixedQuota, FixedWeight: not that.
@@ -232,15 +233,15 @@ func lend(k *policies.Constants, node policies.Node, parties []Party, grants []G
 func settle(k *policies.Constants, parties []Party, grants []Grant) {
 	for i, p := range parties {
 		g := &grants[i]
-		to := p.Settles
-		if p.Most < p.Quota && to == 0 {
-			to = p.Most
+		to, why, others := p.Settles, p.Why, p.Settles == 0 && p.Most < p.Quota
+		if others {
+			to, why = p.Most, "a neighbour does not bear more"
 		}
 		if to <= 0 || !p.mayQuota() || p.Recent || g.Recall || g.Quota != p.Quota {
 			continue
 		}
 		if to = max(to, p.OwnQuota); to <= p.Quota*(1-k.MinStep/2) {
-			g.Quota, g.Why = hundredths(to), cmp.Or(p.Why, "a neighbour does not bear more")
+			g.Quota, g.Why, g.Recall = hundredths(to), why, others
 		}
 	}
 }

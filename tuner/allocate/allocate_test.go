@@ -198,6 +198,16 @@ func TestSettles(t *testing.T) {
 }
 
 // TestWeightOfALoan: what the owner's quota is worth in weight, by who else is there.
+// TestBearsLess: a loan that shrinks for a neighbour's sake says so, whatever its job asks for, and
+// that is no number that is enough.
+func TestBearsLess(t *testing.T) {
+	p := borrower("a", 1, 4)
+	p.Why, p.Most = "its quota stops it", 2
+	if g := plan(policies.Node{CPUs: 8, MaxWeight: 262144, Idle: 4}, p)[0]; g.Quota != 2 || !g.Recall || !strings.Contains(g.Why, "bear") {
+		t.Errorf("%+v", g)
+	}
+}
+
 func TestWeightOfALoan(t *testing.T) {
 	for name, c := range map[string]struct {
 		parties []Party

@@ -308,7 +308,7 @@ func (c *Controller) demand(s *containerState) float64 {
 // settleStates moves those of whom enough was read, and those that somebody else decides on.
 func (c *Controller) settleStates(in Input) {
 	k := c.k()
-	for _, s := range c.all {
+	for i, s := range c.all {
 		fixed := c.fixed(in, s) != ""
 		switch {
 		case fixed && s.state != StateYielded:
@@ -322,7 +322,8 @@ func (c *Controller) settleStates(in Input) {
 				s.on(EventLent) // by the daemon before
 			}
 		}
-		if _, readings := s.enough(k); float64(readings) >= k.SettleReadings {
+		waits := c.parties[i].Settles > 0 && (c.parties[i].Recent || c.parties[i].Fixed) // what is enough is to be written yet
+		if _, readings := s.enough(k); float64(readings) >= k.SettleReadings && !waits {
 			s.on(EventEnough)
 		}
 	}

@@ -53,29 +53,16 @@ func (d *deciders) still(s *containerState) bool {
 
 func decider(s *containerState, k runtime.Knob) string {
 	e := s.c.Enrolment
-	for _, yielded := range s.c.Yielded {
-		if yielded == k {
-			return "somebody else, who set it"
-		}
-	}
-	switch r := rangeOf(e, k); {
+	one := func(r policies.Range) bool { return r.Min > 0 && r.Min == r.Max }
+	switch {
+	case slices.Contains(s.c.Yielded, k):
+		return "somebody else, who set it"
 	case !e.Allows(k):
 		return "its owner (" + cmp.Or(e.KnobsFrom, "default") + ")"
-	case r.Min > 0 && r.Min == r.Max:
+	case k == runtime.KnobCPUQuota && one(e.CPU), k == runtime.KnobMemoryLimit && one(e.Memory):
 		return "its bounds, which leave one value"
 	case e.Mode != policies.ModeTune:
 		return "its owner (" + string(e.Mode) + ")"
 	}
 	return "trimtab (" + cmp.Or(e.KnobsFrom, "default") + ")"
-}
-
-// rangeOf is the bounds of a knob, as labels and rules give them.
-func rangeOf(e policies.Enrolment, k runtime.Knob) policies.Range {
-	switch k {
-	case runtime.KnobCPUQuota:
-		return e.CPU
-	case runtime.KnobMemoryLimit:
-		return e.Memory
-	}
-	return policies.Range{}
 }

@@ -250,7 +250,7 @@ func (c *Controller) mayNotSee(s *containerState, ch policies.Change) string {
 // missed says by what a container shows that it wants what is hidden from it; "" if it does not.
 func (c *Controller) missed(s *containerState) string {
 	if v := s.verdict(c.k()); s.latest().WantsDevice() && v.WantsDevice() {
-		return "it is short of devices itself: " + className(v)
+		return "it is short of devices itself: " + verdictName(v)
 	}
 	return ""
 }

@@ -26,13 +26,13 @@ type Config struct {
 
 	ReserveCPUs float64 `json:"reserveCPUs"` // kept idle when CPU is lent
 	// ReserveMemory in bytes and ReserveMemoryShare of the host's memory are never given.
-	ReserveMemory      float64 `json:"reserveMemory,omitempty"`
-	ReserveMemoryShare float64 `json:"reserveMemoryShare,omitempty"`
+	ReserveMemory      float64 `json:"reserveMemory"`
+	ReserveMemoryShare float64 `json:"reserveMemoryShare"`
 	Ramp               int     `json:"ramp"` // containers that may be tuned at once; 0: all
 	// ChangesPerMinute bounds the node's changes by trials.
 	ChangesPerMinute int `json:"changesPerMinute"`
 	// Objective is what the allocation of the node is to make large; "": the sum.
-	Objective policies.Objective `json:"objective,omitempty"`
+	Objective policies.Objective `json:"objective"`
 	// Idle says when a holder of a device counts as idle.
 	Idle idle.Config `json:"idle"`
 }

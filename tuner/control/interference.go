@@ -30,7 +30,7 @@ func (c *Controller) watchNeighbours(s *containerState, cpus float64, o pendingO
 	k := c.k()
 	from := max(o.atNs-int64(k.CostSeconds*1e9), o.sinceNs)
 	for _, n := range c.all {
-		if n == s || !n.c.Watched || n.obs.Used() < k.ActiveCPUs || len(c.watches) >= maxWatches {
+		if n == s || !n.c.Watched || n.lent(k) || n.obs.Used() < k.ActiveCPUs || len(c.watches) >= maxWatches {
 			continue
 		}
 		of := func(w *watch) bool { return w.borrower == s.key && w.neighbour == n.key }
@@ -75,11 +75,11 @@ func (c *Controller) interference() map[string]string {
 		switch {
 		case s == nil || n == nil || c.now()-max(w.givenNs, w.goneNs, w.clearedNs) > int64(c.k().UnusedSeconds*1e9):
 			return true
-		case w.clearedNs != 0:
+		case w.clearedNs != 0 || c.partyOf(s.key).Fixed:
 			return false
 		case w.goneNs != 0:
 			return c.recovered(w, s, n)
-		case !s.lent(c.k()):
+		case !s.lent(c.k()) || n.lent(c.k()): // who is lent more than is theirs is not harmed by a little less of it
 			return true
 		}
 		if why := c.suffers(w, n); why != "" {

@@ -3,6 +3,8 @@ package control
 import (
 	"strings"
 	"testing"
+
+	"github.com/trimtab/trimtab/runtime"
 )
 
 // TestInterferenceCallsTheLoanIn: a neighbour that gets less done for each second of CPU time
@@ -33,5 +35,63 @@ func TestInterferenceCallsTheLoanIn(t *testing.T) {
 		if !harmed && j.quota() < 1.5 {
 			t.Errorf("%.2f CPUs stand though nobody is harmed", j.quota())
 		}
+	}
+}
+
+// TestBorrowersDoNotBlameEachOther: two that are lent to at once get less done for each second of
+// CPU time as they have more of them. Each has more than is its own.
+func TestBorrowersDoNotBlameEachOther(t *testing.T) {
+	n := newNode(8)
+	all := []*simJob{n.addProgram("a", 1, 0.9, 1e6), n.addProgram("b", 1, 0.9, 1e6)}
+	c := started()
+	run(c, n, 40, nil)
+	run(c, n, 120, func(i int, _ Decision) {
+		for k, j := range all {
+			if i == 4*k {
+				j.spin = 3
+			}
+			if j.yield = 1e6; j.lastCPUsUsed > 1.2 {
+				j.yield = 0.9e6
+			}
+			if j.c.Now[runtime.KnobCPUQuota] == "100000 100000" && n.nowNs > 1060*second {
+				t.Fatalf("nothing is lent to %s: %s", j.c.Name, shownAs(t, c, j).WhyNot)
+			}
+		}
+	})
+}
+
+// TestWatchedThroughAPause: a loan that harms goes once somebody may write, and not before.
+func TestWatchedThroughAPause(t *testing.T) {
+	n := newNode(4)
+	j := n.addProgram("borrower", 0.4, 0.3, 1e6)
+	other := n.addProgram("neighbour", 0, 1, 1e6)
+	c := started()
+	run(c, n, 40, nil)
+	j.spin = 2
+	lent := -1
+	for i := range 60 {
+		if other.yield = 1e6; j.lastCPUsUsed > 0.5 {
+			other.yield = 0.8e6
+		}
+		in := n.tick()
+		in.Results, n.results = n.results, nil
+		if lent >= 0 && i > lent+1 && i < lent+25 {
+			in.Frozen = "paused"
+		}
+		n.results = n.apply(c.Step(in))
+		if lent < 0 && j.quota() > 0.5 {
+			lent = i
+		}
+		for _, w := range c.watches {
+			if w.goneNs != 0 && j.quota() > 1 {
+				t.Fatalf("the loan stands %d s after it came, and passes for gone", i-lent)
+			}
+		}
+		if lent >= 0 && i >= lent+30 && j.quota() > 1 { // a part may come back: as much as it bears
+			t.Fatalf("%.2f CPUs stand %d s after a pause", j.quota(), i-lent-25)
+		}
+	}
+	if lent < 0 {
+		t.Fatal("nothing was lent")
 	}
 }

@@ -99,14 +99,20 @@ func (c *Controller) facts(s *containerState) fingerprint.Facts {
 	return f
 }
 
+// anotherJob forgets what was known of the job: another may run there now, with what stands.
+func (s *containerState) anotherJob() {
+	s.known, s.learned, s.failures, s.before = known{}, learned{correction: 1, unsteady: curveKept}, trial.Failures{}, baseline{}
+	s.memory.from, s.memory.before, s.memory.atNs = 0, 0, 0
+	s.loan.brings, s.loan.doubt, s.loan.checkNs, s.loan.with, s.loan.known, s.loan.settledNs = 0, false, 0, nil, 0, 0
+}
+
 // teach places a job by a closed window, and puts what the window says of it among the known
 // jobs. What a job does that hangs, is on trial or has just been changed is no lesson.
 func (c *Controller) teach(s *containerState, r observe.Reading) {
 	n, k := &s.known, c.k()
 	if root := firstRoot(r); root != 0 && !slices.ContainsFunc(r.Peers, func(p observe.Peer) bool { return p.Root == n.root }) {
-		if n.root != 0 { // its training process was started anew: it may be another job now
-			*n, s.learned = known{}, learned{correction: 1, unsteady: curveKept}
-			s.failures.Forget()
+		if n.root != 0 { // its training process was started anew
+			s.anotherJob()
 		}
 		n.root = root
 	}

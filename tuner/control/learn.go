@@ -26,9 +26,9 @@ func (c *Controller) closed(s *containerState, r *observe.Reading, d *Decision) 
 	c.learnCurve(s, *r)
 	c.learnPaging(s, *r)
 	agreed := s.verdict(k)
-	if name := className(agreed); agreed.Class != "" && name != s.told {
+	if name := verdictName(agreed); agreed.Class != "" && name != s.told {
 		s.told = name
-		d.Records = append(d.Records, c.record(view.RecordVerdict, s, func(rec *view.Record) { rec.Text = fmt.Sprintf("%s; %s", verdictName(agreed), agreed.Why) }))
+		d.Records = append(d.Records, c.record(view.RecordVerdict, s, func(rec *view.Record) { rec.Text = fmt.Sprintf("%s; %s", name, agreed.Why) }))
 	}
 }
 
@@ -37,13 +37,6 @@ func verdictName(v policies.Verdict) string {
 		return string(v.Class)
 	}
 	return string(v.Class) + ": " + string(v.Cause)
-}
-
-func className(v policies.Verdict) string {
-	if v.Cause == "" {
-		return string(v.Class)
-	}
-	return string(v.Class) + " (" + string(v.Cause) + ")"
 }
 
 // curveKept is how many windows that cannot be planned on a curve outlives: what a job
@@ -131,7 +124,7 @@ func (c *Controller) neighbourhood(s *containerState, r *observe.Reading) {
 	}
 	r.Slow = slow.c.Name
 	if v := slow.latest(); v.Class != "" && v.Class != policies.ClassUnknown {
-		r.Slow = fmt.Sprintf("%s, which is bound by %s", slow.c.Name, className(v))
+		r.Slow = fmt.Sprintf("%s, which is bound by %s", slow.c.Name, verdictName(v))
 	}
 }
 

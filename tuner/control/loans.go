@@ -208,9 +208,13 @@ type backOff struct {
 }
 
 // again notes a recall of what was given last at an instant. A loan that stood for long enough
-// before harmed nobody: who is short now has come since.
+// before harmed nobody: who is short now has come since. Nothing is given before its end, so
+// what is called in until then is another part of the same.
 func (b *backOff) again(k *policies.Constants, nowNs, givenNs int64) {
-	if nowNs > max(givenNs, b.untilNs)+int64(k.SettleReadings*1e9) {
+	switch {
+	case nowNs < b.untilNs:
+		b.times = max(0, b.times-1)
+	case nowNs > max(givenNs, b.untilNs)+int64(k.SettleReadings*1e9):
 		b.times = 0
 	}
 	b.untilNs = nowNs + int64(k.BackOffSeconds*math.Pow(2, float64(min(b.times, int(k.BackOffMax))))*1e9)
@@ -231,6 +235,9 @@ func (c *Controller) judgeLoans() {
 	k := c.k()
 	for _, s := range c.all {
 		l, rates := &s.loan, &s.obs.Rates
+		if l.checkNs != 0 && (c.now() >= l.back.untilNs || rates.Source != s.before.source) { // it cannot be told
+			l.checkNs, l.doubt, l.with, l.brings = 0, false, nil, 1
+		}
 		if l.givenNs == 0 || l.brings != 0 || rates.Source == "" || rates.Why != "" || l.checkNs == 0 && !s.obs.Latest.Sure() {
 			continue
 		}
@@ -277,7 +284,7 @@ func until(samples []observe.RateSample, ns int64) []observe.RateSample {
 
 // noteBefore keeps what a container did before trimtab's first change of it.
 func (c *Controller) noteBefore(s *containerState) {
-	if s.before.atNs != 0 {
+	if s.before.atNs != 0 || s.changed() {
 		return
 	}
 	from := max(c.now()-int64(c.k().CostSeconds*1e9), s.obs.ChangedNs())
@@ -331,12 +338,9 @@ func (c *Controller) lendOne(s *containerState, p allocate.Party, g allocate.Gra
 	_, periodUs, err := runtime.ParseQuota(s.c.Now[runtime.KnobCPUQuota])
 	if g.Quota != p.Quota && err == nil {
 		ch := policies.Change{Key: s.key, Name: s.c.Name, Knob: runtime.KnobCPUQuota, From: s.c.Now[runtime.KnobCPUQuota], To: runtime.QuotaFromCPUs(g.Quota, periodUs),
-			Take: g.Quota < p.Quota, Reason: g.Why, RateAfter: s.obs.Rates.Now()}
-		if !ch.Take {
-			ch.Gain = s.obs.Latest.Cost.Step(p.Quota)/max(s.obs.Latest.Cost.Step(min(g.Quota, g.Obtainable)), 1e-9) - 1
-			ch.RateAfter *= 1 + max(0, ch.Gain)
-		} else {
-			plan.Kind = policies.KindReturn
+			Take: g.Quota < p.Quota, Reason: g.Why, Gain: p.Gain, RateAfter: s.obs.Rates.Now() * (1 + p.Gain)}
+		if ch.Take {
+			plan.Kind, ch.Gain = policies.KindReturn, 0
 		}
 		plan.Changes = append(plan.Changes, ch)
 	}
@@ -363,7 +367,7 @@ func weightReason(p allocate.Party, g allocate.Grant) string {
 	switch {
 	case p.Dealt:
 		return "somebody is short of what it has a right to"
-	case g.Weight == p.OwnWeight:
+	case g.Weight == p.OwnWeight && g.Quota <= p.OwnQuota:
 		return "no loan stands any more"
 	case g.Weight > p.Weight:
 		return "so that it gets what it has a right to"

@@ -26,9 +26,14 @@ func TestFreeCPUIsLentWithinThreeSeconds(t *testing.T) {
 			j := add(n)
 			c := started()
 			lent := -1
-			records := run(c, n, 30, func(i int, _ Decision) {
+			records := run(c, n, 30, func(i int, d Decision) {
 				if j.quota() > 0.4 && lent < 0 {
 					lent = i
+				}
+				for _, o := range d.Apply {
+					if o.Changes[0].Gain < 0 {
+						t.Errorf("a loan is expected to bring %.2f", o.Changes[0].Gain)
+					}
 				}
 			})
 			if lent < 0 || lent > 3 { // the first tick reads nothing, two more tell
@@ -65,6 +70,20 @@ func TestLoanSettlesToANumberThatAnOwnerCanCopy(t *testing.T) {
 	if v.Tuning != string(StateSettled) || !v.Loan.Settled || !v.HasGain || v.Gain < 1.5 {
 		t.Errorf("%s, %+v, gain %v %.2f", v.Tuning, v.Loan, v.HasGain, v.Gain)
 	}
+}
+
+// TestSettlesWhereWritesAreRare: on v1 by systemd the next write waits longer than it takes to tell
+// what is enough. Nothing is called settled before that is written.
+func TestSettlesWhereWritesAreRare(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0.4, tune())
+	j.c.Cgroup = runtime.Cgroup{Mode: runtime.CgroupV1, V1: map[string]string{"cpu": "/sys/fs/cgroup/cpu/docker-1.scope"}}
+	c := started()
+	run(c, n, 40, func(i int, _ Decision) {
+		if v := shownAs(t, c, j); v.Loan != nil && v.Loan.Settled && j.quota() > 2 || i > 30 && j.quota() > 2 {
+			t.Fatalf("tick %d: %s with %.2f CPUs for a knee of %.2f", i, v.Tuning, j.quota(), j.knee())
+		}
+	})
 }
 
 // TestNeighbourHasItsRightWithinFiveSeconds: whoever it is, and whether it was there before. A
@@ -436,6 +455,44 @@ func TestRefusedWriteIsTriedLessAndLess(t *testing.T) {
 	}
 	if v := shownAs(t, c, n.jobs[0]); !strings.Contains(v.WhyNot, "read-only file system") {
 		t.Errorf("said %q", v.WhyNot)
+	}
+}
+
+// TestNewProcessHasNoBaseline: what the container did before its first loan says nothing of
+// the training process that was started in it since.
+func TestNewProcessHasNoBaseline(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0.4, tune())
+	c := started()
+	run(c, n, 60, nil)
+	if v := shownAs(t, c, j); !v.HasGain || v.Gain < 1 {
+		t.Fatalf("gain %v %.2f", v.HasGain, v.Gain)
+	}
+	for i := range j.threads { // another one, whose steps take ten times as long
+		th := &j.threads[i]
+		*th = probes.Thread{TID: th.TID + 500, TGID: th.TGID + 500, PPID: th.PPID, StartNs: uint64(n.nowNs), Comm: th.Comm, SinceNs: n.nowNs, AtNs: n.nowNs}
+		if th.PPID > 1 {
+			th.PPID += 500
+		}
+	}
+	j.ticks.TGID += 500
+	j.trainerCPU, j.loaderCPU, j.device = 0.2, 0.5, 0.4
+	run(c, n, 90, nil)
+	if v := shownAs(t, c, j); v.HasGain && v.Gain < 0 {
+		t.Errorf("said to have lost %.0f %% by its loan", -100*v.Gain)
+	}
+}
+
+// TestRecallInParts: what is called in before the next loan is one recall, and waits once.
+func TestRecallInParts(t *testing.T) {
+	k := policies.DefaultConstants()
+	var b backOff
+	for i, tt := range []struct{ at, given, until float64 }{
+		{100, 50, 100 + k.BackOffSeconds}, {102, 50, 102 + k.BackOffSeconds}, {110, 108, 110 + 2*k.BackOffSeconds}, {140, 121, 140 + k.BackOffSeconds},
+	} {
+		if b.again(k, int64(tt.at*1e9), int64(tt.given*1e9)); b.untilNs != int64(tt.until*1e9) {
+			t.Errorf("recall %d: waits until %.0f, want %.0f", i, float64(b.untilNs)/1e9, tt.until)
+		}
 	}
 }
 

@@ -1,10 +1,12 @@
 package control
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/trial"
 )
 
 // TestLoanOfNoUseGoesBack: a job that spins has more CPU and no higher rate.
@@ -68,10 +70,32 @@ func TestNotToldKeepsTheLoan(t *testing.T) {
 		}
 	}
 	s.loan.brings = -1
-	s.failures.Forget() // what it depended on has moved
+	s.failures = trial.Failures{} // what it depended on has moved
 	run(c, n, 30, nil)
 	if s.loan.brings < 0 || j.quota() < 1 {
 		t.Errorf("brings %d with %.2f CPUs", s.loan.brings, j.quota())
+	}
+}
+
+// TestDoubtEnds: a loan that was taken back to be measured without is lent again where that cannot
+// be told: its readings are too rare, or its steps are counted another way.
+func TestDoubtEnds(t *testing.T) {
+	for _, counted := range []bool{true, false} {
+		n := newNode(4)
+		c := started()
+		j := n.addJob("slow", 0.4, tune())
+		run(c, n, 30, nil)
+		s := c.containers[j.c.Key()]
+		l := &s.loan
+		l.brings, l.doubt, l.checkNs, l.with = 0, true, c.now(), slices.Clone(s.obs.Rates.Samples)
+		if l.back.untilNs = c.now() + 60*second; counted {
+			l.back.untilNs = c.now() + second
+		} else {
+			s.before.source = "another"
+		}
+		if run(c, n, 1, nil); l.doubt || l.brings != 1 || l.checkNs != 0 {
+			t.Errorf("counted %v: %+v", counted, *l)
+		}
 	}
 }
 

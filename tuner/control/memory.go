@@ -17,7 +17,8 @@ type memoryLoan struct {
 	from   float64 // bytes, the limit before
 	before float64 // read again per unit of work, before
 	atNs   int64
-	back   backOff // since the host was short of it
+	// back is since the host was short of it, refused since a write of the limit was.
+	back, refused backOff
 	// lowered is the latest return, watched for harm until it has stood for a while.
 	lowered   []policies.Change
 	loweredNs int64
@@ -68,6 +69,11 @@ func (c *Controller) balanceMemory() {
 	c.node.Memory = float64(h.MemTotal)
 	c.node.ReserveMemory = c.cfg.ReserveMemory + c.cfg.ReserveMemoryShare*c.node.Memory
 	c.node.MemoryFree = float64(h.MemAvail) - c.node.ReserveMemory - c.committed()
+	for _, s := range c.all { // a raise that has helped for a minute says nothing of what is read later
+		if m := &s.memory; m.atNs != 0 && float64(c.now()-m.atNs)/1e9 >= c.k().UnusedSeconds && s.memoryUse(c.k()).CalmSeconds >= c.k().UnusedSeconds {
+			m.from, m.before, m.atNs = 0, 0, 0
+		}
+	}
 }
 
 // committed is what raised limits may still take of the host's memory: it reads as available

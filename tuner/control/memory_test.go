@@ -172,6 +172,68 @@ func TestHostIsShortNowAndThen(t *testing.T) {
 	}
 }
 
+// TestRefusedReturnHindersNoRecall: memory that the kernel does not let go is asked for later each
+// time, and CPUs that a neighbour has a right to are called in meanwhile.
+func TestRefusedReturnHindersNoRecall(t *testing.T) {
+	n := newNode(2)
+	n.weighted = false
+	j := n.limited("given", 2000, 500, allowMemory())
+	j.c.Now[runtime.KnobCPUQuota] = "40000 100000"
+	j.c.Original = runtime.Values{runtime.KnobMemoryLimit: runtime.IntValue(500 * mib), runtime.KnobMemorySwap: runtime.IntValue(1000 * mib)}
+	other := n.addSpinner("neighbour", 0.01)
+	other.c.Now[runtime.KnobCPUQuota] = "180000 100000"
+	n.memAvail = 2 * gib // of a reserve of 6.4
+	c := started()
+	asked := 0
+	for i := range 120 {
+		if i == 60 {
+			other.spin = 2
+		}
+		in := n.tick()
+		in.Results, n.results = n.results, nil
+		var rest Decision
+		for _, o := range c.Step(in).Apply {
+			if o.Changes[0].Knob != runtime.KnobMemoryLimit {
+				rest.Apply = append(rest.Apply, o)
+				continue
+			}
+			asked++
+			n.results = append(n.results, Result{Kind: ResultApply, Plan: o.Plan, Key: o.Changes[0].Key, Refused: true, Text: "1 GiB of it cannot be moved"})
+		}
+		n.results = append(n.results, n.apply(rest)...)
+		if i == 59 && j.quota() < 1 {
+			t.Fatalf("%.2f CPUs are lent", j.quota())
+		}
+		if i > 66 && other.lastCPUsUsed < 1.55 {
+			t.Fatalf("the neighbour gets %.2f of its 1.60 CPUs %d s after it woke", other.lastCPUsUsed, i-60)
+		}
+	}
+	if asked < 2 || asked > 7 {
+		t.Errorf("asked %d times in 120 s", asked)
+	}
+}
+
+// TestGrewThenReads: a raise that protected a job from its growth does not speak against one for the
+// files that it reads a minute later.
+func TestGrewThenReads(t *testing.T) {
+	n := newNode(4)
+	j := n.limited("grows", 700, 300, allowMemory())
+	c := started()
+	held := int64(300)
+	run(c, n, 200, func(int, Decision) {
+		held = min(held+10, 900)
+		j.hold(held)
+	})
+	if limit := j.limit(); limit < 920*mib || limit > 1100*mib {
+		t.Fatalf("%d MiB stand for one that holds 900", limit/mib)
+	}
+	j.reads(1200*mib, 100*mib)
+	run(c, n, 120, nil)
+	if limit := j.limit(); limit < 2100*mib || limit > 2400*mib {
+		t.Errorf("%d MiB stand for 2,100: %s", limit/mib, shownAs(t, c, j).WhyNot)
+	}
+}
+
 // TestGrowingJobIsProtected: a job that grows into its limit is given more in time, again and
 // again, up to what its owner allows; no rate is waited for.
 func TestGrowingJobIsProtected(t *testing.T) {

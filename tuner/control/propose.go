@@ -22,7 +22,7 @@ func (c *Controller) propose(in Input, d *Decision) {
 		s.advice = nil
 		jobs[i] = c.job(in, s, d)
 	}
-	var trials, raises []policies.Plan
+	var trials, memory []policies.Plan
 	var sights []policies.Sight
 	for _, p := range c.policies {
 		proposal := p.Propose(c.node, jobs)
@@ -41,15 +41,13 @@ func (c *Controller) propose(in Input, d *Decision) {
 				trials = append(trials, plan)
 			case plan.Changes[0].Knob == runtime.KnobCPUQuota:
 				c.ask(plan)
-			case plan.Kind == policies.KindLoan:
-				raises = append(raises, plan)
 			default:
-				c.lend(plan, d)
+				memory = append(memory, plan)
 			}
 		}
 	}
 	c.lendCPUs(in, d)
-	c.lendMemory(raises, d)
+	c.lendMemory(memory, d)
 	c.try(trials, d)
 	c.trySights(in, sights, d)
 }
@@ -161,26 +159,33 @@ func (c *Controller) refuse(no []guard.Rejection) {
 // ask enters what a policy wants of the CPUs, or would give back of them, into the node's plan.
 func (c *Controller) ask(plan policies.Plan) {
 	ch := plan.Changes[0]
-	i, _ := slices.BinarySearchFunc(c.all, ch.Key, func(s *containerState, key string) int { return cmp.Compare(s.key, key) })
-	p := &c.parties[i]
-	p.Why = ch.Reason
+	p := c.partyOf(ch.Key)
+	p.Why, p.Gain = ch.Reason, ch.Gain
 	if plan.Kind == policies.KindReturn {
 		p.Settles = ch.To.Quantity()
 		return
 	}
 	p.Asks = ch.To.Quantity()
-	c.all[i].refused = guard.Rejection{Container: ch.Key, Gate: guard.GateIdle, Value: c.node.Idle - c.node.Reserve, Threshold: c.k().ActiveCPUs, Text: "no CPU of this host is idle"}
+	c.containers[ch.Key].refused = guard.Rejection{Container: ch.Key, Gate: guard.GateIdle, Value: c.node.Idle - c.node.Reserve, Threshold: c.k().ActiveCPUs, Text: "no CPU of this host is idle"}
+}
+
+// partyOf is a container's in the node's plan.
+func (c *Controller) partyOf(key string) *allocate.Party {
+	i, _ := slices.BinarySearchFunc(c.all, key, func(s *containerState, key string) int { return cmp.Compare(s.key, key) })
+	return &c.parties[i]
 }
 
 // lendCPUs makes the node's plan of loans, and orders each container's part of it.
 func (c *Controller) lendCPUs(in Input, d *Decision) {
 	k := c.k()
+	for i, s := range c.all {
+		c.parties[i].Fixed = c.fixed(in, s) != "" || s.c.Enrolment.Mode != policies.ModeTune || s.c.Busy || s.answers > 0 ||
+			!s.c.Enrolment.Allows(runtime.KnobCPUQuota) || d.reverts(s.key)
+	}
 	disturbs := c.interference()
 	for i, s := range c.all {
 		p := &c.parties[i]
 		own, _ := s.quotas()
-		p.Fixed = c.fixed(in, s) != "" || s.c.Enrolment.Mode != policies.ModeTune || s.c.Busy || s.answers > 0 ||
-			!s.c.Enrolment.Allows(runtime.KnobCPUQuota) || d.reverts(s.key)
 		p.FixedQuota = slices.Contains(s.c.Yielded, runtime.KnobCPUQuota)
 		p.FixedWeight = slices.Contains(s.c.Yielded, runtime.KnobCPUWeight) || s.plan != ""
 		p.Dealt, p.Most = c.dealt(s), c.borne(s)
@@ -214,16 +219,24 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 	}
 }
 
-// lendMemory divides what is free of the host's memory among raises, and orders them.
+// lendMemory orders returns, divides what is free of the host's memory among raises, and orders those.
 func (c *Controller) lendMemory(plans []policies.Plan, d *Decision) {
 	plans = slices.DeleteFunc(plans, func(p policies.Plan) bool {
-		s := c.containers[p.Changes[0].Key]
-		left := float64(s.memory.back.untilNs-c.now()) / 1e9
-		if left <= 0 || p.Changes[0].Criterion == policies.CriterionNoHarm { // it dies before that
+		ch := p.Changes[0]
+		m := &c.containers[ch.Key].memory
+		until, why := m.refused.untilNs, "its limit could not be written a moment ago"
+		switch {
+		case ch.Take:
+		case ch.Criterion == policies.CriterionNoHarm: // it dies before that
 			return false
+		case m.back.untilNs > until:
+			until, why = m.back.untilNs, "what it was lent was called in a moment ago: the host was short of memory"
 		}
-		c.refuse([]guard.Rejection{{Container: s.key, Gate: guard.GateCoolDown, Value: left, Text: "what it was lent was called in a moment ago: the host was short of memory"}})
-		return true
+		if left := float64(until-c.now()) / 1e9; left > 0 {
+			c.refuse([]guard.Rejection{{Container: ch.Key, Gate: guard.GateCoolDown, Value: left, Text: why}})
+			return true
+		}
+		return ch.Take && (c.lend(p, d) || true)
 	})
 	raises := make([]allocate.Raise, len(plans))
 	for i, p := range plans {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -229,5 +230,17 @@ func BenchmarkIdle1000(b *testing.B) {
 		c.Step(next)
 		var s view.Snapshot
 		c.Show(&s)
+	}
+}
+
+// TestConfigOutlivesARecording: also where something of it is zero, and not by default.
+func TestConfigOutlivesARecording(t *testing.T) {
+	want, got := Config{Constants: *policies.DefaultConstants(), Objective: policies.ObjectiveSum}, Defaults()
+	raw, err := json.Marshal(want)
+	if err == nil {
+		err = json.Unmarshal(raw, &got)
+	}
+	if err != nil || got != want {
+		t.Errorf("%v: %+v, want %+v", err, got, want)
 	}
 }

@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/guard"
@@ -86,13 +87,7 @@ func (c *Controller) written(o Order) {
 			s.obs.ResourcesChanged(c.now())
 		}
 	}
-	kept := c.changeTimes[:0]
-	for _, at := range c.changeTimes {
-		if c.now()-at < 60*second {
-			kept = append(kept, at)
-		}
-	}
-	c.changeTimes = kept
+	c.changeTimes = slices.DeleteFunc(c.changeTimes, func(at int64) bool { return c.now()-at >= 60*second })
 }
 
 // loanAnswered notes a loan that stands, or one that could not be written.
@@ -116,7 +111,11 @@ func (c *Controller) loanAnswered(o pendingOrder, r Result) {
 		s.before = baseline{}
 	}
 	// The engine or a law says no: later each time.
-	c.recalled(s, r.Text)
+	if m := &s.memory; o.Changes[0].Knob == runtime.KnobMemoryLimit {
+		m.refused.again(c.k(), c.now(), m.atNs)
+	} else {
+		c.recalled(s, r.Text)
+	}
 	s.refused = guard.Rejection{Container: s.key, Gate: guard.GateFixed, Text: "not written: " + r.Text}
 }
 

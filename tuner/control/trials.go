@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -151,9 +152,7 @@ func (c *Controller) conditions(s *containerState, k runtime.Knob, value runtime
 	case "gpu":
 		return trial.Conditions{Value: value}
 	}
-	on := trial.Conditions{Value: value, Cause: s.latest().Cause}
-	on.Need, on.Others = s.obs.Latest.Cost.Knee(), c.node.CPUs+c.node.OtherCPUs+c.node.HostCPUs
-	return on
+	return trial.Conditions{Value: value, Need: s.obs.Latest.Cost.Knee(), Others: c.node.CPUs + c.node.OtherCPUs + c.node.HostCPUs}
 }
 
 // memoryConditions are what a change of a memory limit depends on. What others hold decides how
@@ -290,10 +289,8 @@ func (c *Controller) harmless(t *openTrial) bool {
 	}
 	for _, ch := range t.order.Changes {
 		s := c.containers[ch.Key]
-		if s == nil || ch.Take || s.c.Enrolment.Loans == policies.LoansProven && ch.Knob != runtime.KnobCPUWeight {
-			return false
-		}
-		if ch.Knob.Family() == "memory" && c.node.MemoryFree < 0 {
+		if s == nil || ch.Take || s.c.Enrolment.Loans == policies.LoansProven && ch.Knob != runtime.KnobCPUWeight ||
+			ch.Knob.Family() == "memory" && c.node.MemoryFree < 0 {
 			return false
 		}
 	}
@@ -416,18 +413,9 @@ func (c *Controller) tellTrial(t *openTrial, s *containerState, d *Decision) {
 }
 
 func trialText(t view.Trial) string {
-	what := changesText(t.Changes)
-	switch t.Outcome {
-	case view.OutcomeKept:
-		return fmt.Sprintf("%s kept: %s", what, t.Why)
-	case view.OutcomeRolledBack:
-		return fmt.Sprintf("%s reverted: %s", what, t.Why)
-	case view.OutcomeUnproven:
-		return fmt.Sprintf("%s stands, not told, and nobody lacks it: %s", what, t.Why)
-	case view.OutcomeInconclusive:
-		return fmt.Sprintf("%s reverted, not told: %s", what, t.Why)
-	}
-	return fmt.Sprintf("%s: the trial is void: %s", what, t.Why)
+	became := map[view.Outcome]string{view.OutcomeKept: " kept", view.OutcomeRolledBack: " reverted", view.OutcomeInconclusive: " reverted, not told",
+		view.OutcomeUnproven: " stands, not told, and nobody lacks it"}[t.Outcome]
+	return changesText(t.Changes) + cmp.Or(became, ": the trial is void") + ": " + t.Why
 }
 
 // changesText names what a plan of one container gave or took; what only goes with a knob, as

@@ -14,7 +14,6 @@ type Conditions struct {
 	Value  runtime.Value `json:"value"`            // of the knob, before
 	Need   float64       `json:"need,omitempty"`   // what the container would use of what the knob bounds
 	Others float64       `json:"others,omitempty"` // what others use of it
-	Cause  policies.Cause
 }
 
 // moved reports whether something changed by more than noise.
@@ -69,6 +68,3 @@ func (f *Failures) Bears(knob runtime.Knob, there func(neighbour string) bool) (
 	}
 	return most, bounded
 }
-
-// Forget drops what is remembered: another job runs there now.
-func (f *Failures) Forget() { f.all = nil }

@@ -191,7 +191,7 @@ func TestResultsAreFinite(t *testing.T) {
 func TestFailures(t *testing.T) {
 	k := policies.DefaultConstants()
 	var f Failures
-	on := Conditions{Value: "40000 100000", Need: 1.2, Others: 2, Cause: policies.CauseThrottled}
+	on := Conditions{Value: "40000 100000", Need: 1.2, Others: 2}
 	if f.Blocks(k, runtime.KnobCPUQuota, false, on) {
 		t.Error("blocked before anything failed")
 	}
@@ -203,14 +203,13 @@ func TestFailures(t *testing.T) {
 		now      Conditions
 		blocks   bool
 	}{
-		"nothing moved":                 {runtime.KnobCPUQuota, false, on, true},
-		"a little":                      {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Need = 1.4 }), true},
-		"the other way round":           {runtime.KnobCPUQuota, true, on, false},
-		"another knob":                  {runtime.KnobCPUWeight, false, on, false},
-		"it needs twice as much":        {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Need = 2.4 }), false},
-		"others take half as much":      {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Others = 1 }), false},
-		"its owner set another value":   {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Value = "60000 100000" }), false},
-		"a cause alone changes nothing": {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Cause = policies.CauseHost }), true},
+		"nothing moved":               {runtime.KnobCPUQuota, false, on, true},
+		"a little":                    {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Need = 1.4 }), true},
+		"the other way round":         {runtime.KnobCPUQuota, true, on, false},
+		"another knob":                {runtime.KnobCPUWeight, false, on, false},
+		"it needs twice as much":      {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Need = 2.4 }), false},
+		"others take half as much":    {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Others = 1 }), false},
+		"its owner set another value": {runtime.KnobCPUQuota, false, with(func(c *Conditions) { c.Value = "60000 100000" }), false},
 	} {
 		if got := f.Blocks(k, c.knob, c.decrease, c.now); got != c.blocks {
 			t.Errorf("%s: blocks %v", name, got)
@@ -221,10 +220,6 @@ func TestFailures(t *testing.T) {
 	}
 	if len(f.all) > keptFailures {
 		t.Errorf("%d are kept", len(f.all))
-	}
-	f.Forget()
-	if f.Blocks(k, runtime.KnobCPUWeight, false, Conditions{Need: 3*keptFailures - 1}) {
-		t.Error("not forgotten")
 	}
 }
 
