@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/test/daemontest"
-	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/guard"
 )
@@ -459,41 +458,6 @@ func (b *bench) close(ctx context.Context) error {
 		_ = exec.CommandContext(ctx, "sh", "-c", "rmdir /sys/fs/cgroup/*/"+name+" /sys/fs/cgroup/"+name+" 2>/dev/null").Run()
 	}
 	return err
-}
-
-// report prints a case, and returns how many runs missed.
-func report(c fairCase, all []result) (missed int) {
-	var least, together []float64
-	floor, back := share{2, 2}, 0.0
-	for _, r := range all {
-		least, together, back = append(least, r.least.each), append(together, r.least.together), max(back, r.back)
-		floor = share{min(floor.each, r.nobody.each), min(floor.together, r.nobody.together)}
-	}
-	for _, r := range all {
-		if c.by != byWork && !r.holds(floor) {
-			missed++
-		}
-	}
-	low, high := stats.Interval95(means(all))
-	if c.by == byWork && len(all) > 1 && high < goal { // others on the same hardware move it by more, from one minute to the next
-		missed = len(all)
-	}
-	cut := "-"
-	if back > 0 {
-		cut = fmt.Sprintf("%.1f s", back)
-	}
-	fmt.Printf("%-18s %-22s %9.3f %9.3f %9.3f %9.3f %9s  %d of %d\n", c.name, c.by, slices.Min(least), stats.Median(least), slices.Min(together), floor.each, cut, len(all)-missed, len(all))
-	if c.by == byWork {
-		fmt.Printf("%-18s its mean over each run is %.3f (95 %%: %.3f … %.3f) of what it was without a loan\n", "", stats.Mean(means(all)), low, high)
-	}
-	return missed
-}
-
-func means(all []result) (out []float64) {
-	for _, r := range all {
-		out = append(out, r.mean)
-	}
-	return out
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -7,15 +7,20 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 )
 
+// besideANeighbour has run for a while: a borrower that wants little yet, and a neighbour at work.
+func besideANeighbour() (c *Controller, n *node, j, other *simJob) {
+	n = newNode(4)
+	j, other = n.addProgram("borrower", 0.4, 0.3, 1e6), n.addProgram("neighbour", 0, 1, 1e6)
+	c = started()
+	run(c, n, 40, nil)
+	return c, n, j, other
+}
+
 // TestInterferenceCallsTheLoanIn: a neighbour that gets less done for each second of CPU time
 // while a loan stands, and recovers without it, is remembered; one that does not is not.
 func TestInterferenceCallsTheLoanIn(t *testing.T) {
 	for _, harmed := range []bool{true, false} {
-		n := newNode(4)
-		j := n.addProgram("borrower", 0.4, 0.3, 1e6)
-		other := n.addProgram("neighbour", 0, 1, 1e6)
-		c := started()
-		run(c, n, 40, nil)
+		c, n, j, other := besideANeighbour()
 		j.spin = 2
 		raises := 0
 		last := 0.4
@@ -62,11 +67,7 @@ func TestBorrowersDoNotBlameEachOther(t *testing.T) {
 
 // TestWatchedThroughAPause: a loan that harms goes once somebody may write, and not before.
 func TestWatchedThroughAPause(t *testing.T) {
-	n := newNode(4)
-	j := n.addProgram("borrower", 0.4, 0.3, 1e6)
-	other := n.addProgram("neighbour", 0, 1, 1e6)
-	c := started()
-	run(c, n, 40, nil)
+	c, n, j, other := besideANeighbour()
 	j.spin = 2
 	lent := -1
 	for i := range 60 {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/tuner/observe"
 	"github.com/trimtab/trimtab/tuner/trial"
 )
@@ -134,5 +136,60 @@ func TestSettledTooLowIsRaisedOnce(t *testing.T) {
 	}
 	if j.quota() < 3.9 {
 		t.Errorf("%.2f CPUs stand; its bursts use 4", j.quota())
+	}
+}
+
+// TestNewProcessHasNoBaseline: what the container did before its first loan says nothing of
+// the training process that was started in it since.
+func TestNewProcessHasNoBaseline(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0.4, tune())
+	c := started()
+	run(c, n, 60, nil)
+	if v := shownAs(t, c, j); !v.HasGain || v.Gain < 1 {
+		t.Fatalf("gain %v %.2f", v.HasGain, v.Gain)
+	}
+	for i := range j.threads { // another one, whose steps take ten times as long
+		th := &j.threads[i]
+		*th = probes.Thread{TID: th.TID + 500, TGID: th.TGID + 500, PPID: th.PPID, StartNs: uint64(n.nowNs), Comm: th.Comm, SinceNs: n.nowNs, AtNs: n.nowNs}
+		if th.PPID > 1 {
+			th.PPID += 500
+		}
+	}
+	j.ticks.TGID += 500
+	j.trainerCPU, j.loaderCPU, j.device = 0.2, 0.5, 0.4
+	run(c, n, 90, nil)
+	if v := shownAs(t, c, j); v.HasGain && v.Gain < 0 {
+		t.Errorf("said to have lost %.0f %% by its loan", -100*v.Gain)
+	}
+}
+
+// TestRecallInParts: what is called in before the next loan is one recall, and waits once.
+func TestRecallInParts(t *testing.T) {
+	k := policies.DefaultConstants()
+	var b backOff
+	for i, tt := range []struct{ at, given, until float64 }{
+		{100, 50, 100 + k.BackOffSeconds}, {102, 50, 102 + k.BackOffSeconds}, {110, 108, 110 + 2*k.BackOffSeconds}, {140, 121, 140 + k.BackOffSeconds},
+	} {
+		if b.again(k, int64(tt.at*1e9), int64(tt.given*1e9)); b.untilNs != int64(tt.until*1e9) {
+			t.Errorf("recall %d: waits until %.0f, want %.0f", i, float64(b.untilNs)/1e9, tt.until)
+		}
+	}
+}
+
+// TestRecalledLoanIsNotWorthLess: who is short because its loan came with a lower weight gets
+// its owner's values back.
+func TestRecalledLoanIsNotWorthLess(t *testing.T) {
+	n := newNode(2)
+	j := n.addProgram("borrower", 0.4, 2, 1e6)
+	others := []*simJob{n.addSpinner("a", 0.05), n.addSpinner("b", 0.05), n.addSpinner("c", 0.05)}
+	c := started()
+	run(c, n, 20, nil)
+	for _, o := range others {
+		o.spin = 2
+	}
+	run(c, n, 20, nil)
+	if j.lastCPUsUsed < 0.97*0.4 {
+		t.Errorf("%.2f CPUs of the 0.4 it has a right to, at weight %.0f", j.lastCPUsUsed, j.weight())
 	}
 }

@@ -236,7 +236,10 @@ func (c *Controller) lendMemory(plans []policies.Plan, d *Decision) {
 			c.refuse([]guard.Rejection{{Container: ch.Key, Gate: guard.GateCoolDown, Value: left, Text: why}})
 			return true
 		}
-		return ch.Take && (c.lend(p, d) || true)
+		if ch.Take {
+			c.lend(p, d)
+		}
+		return ch.Take
 	})
 	raises := make([]allocate.Raise, len(plans))
 	for i, p := range plans {
