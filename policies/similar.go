@@ -14,10 +14,3 @@ type Similar struct {
 	Cost       Cost    `json:"cost"` // of a step of the nearest
 	Correction float64 `json:"correction"`
 }
-
-// EarlyPolicy is a Policy that can place a job by Similar alone, before the job's
-// own measurement is good. EarlyConfidence is the least confidence that it acts on.
-type EarlyPolicy interface {
-	Policy
-	EarlyConfidence() float64
-}

@@ -75,6 +75,7 @@ func (p Policy) weight(node policies.Node, j policies.Job) (ch policies.Change, 
 	short := j.CPU.Obtainable > 0 && j.CPU.Obtainable < j.CPU.Entitlement*(1-p.k.RightMargin)
 	now, okNow := j.Now[runtime.KnobCPUWeight].Int()
 	own, okOwn := j.Original[runtime.KnobCPUWeight].Int()
+	j.Cost.Queue = 0 // what a weight is to end
 	need := need(j)
 	if !okNow || !okOwn || !j.CostOK || !p.sure(j.Verdict) || !contention || contended < p.k.Notable || j.Rate.PerSecond <= 0 || need > j.CPU.Entitlement && !short {
 		return ch, false

@@ -49,7 +49,12 @@ func TestWeightWithinItsRight(t *testing.T) {
 		"is stopped by its quota":             {with(contended(), func(j *policies.Job) { j.Verdict.Cause = policies.CauseThrottled }), ""},
 		"nothing may be proposed of it":       {with(contended(), func(j *policies.Job) { j.May = false }), ""},
 		"a class that is never acted on":      {with(contended(), func(j *policies.Job) { j.Verdict.Class = policies.ClassInteractive }), ""},
-		"has all that it needs":               {with(contended(), func(j *policies.Job) { j.Rate.PerSecond = 25 }), ""},
+		"a trainer without loaders": {with(contended(), func(j *policies.Job) {
+			j.Cost = policies.Cost{TrainerCPU: 0.060, Device: 0.010, Queue: 0.030, Ticks: 50}
+			j.Rate.PerSecond, j.Verdict = 10, policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseHost, Confidence: 1}
+			j.Breakdown.Ns[policies.PartInputContended], j.Breakdown.Ns[policies.PartContended] = 0, 30
+		}), "4096"},
+		"has all that it needs": {with(contended(), func(j *policies.Job) { j.Rate.PerSecond = 25 }), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plans := policy().Propose(eightCPUs, []policies.Job{c.job}).Plans

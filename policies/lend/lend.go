@@ -68,7 +68,7 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 	ch = policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUQuota, From: j.Now[runtime.KnobCPUQuota]}
 	to := func(cpus float64) { ch.To = runtime.QuotaFromCPUs(cpus, periodUs) }
 	lent := now > own*(1+p.k.MinStep)
-	switch target := roundUp(max(own, j.CPU.Enough)); {
+	switch target := max(own, roundUp(j.CPU.Enough)); {
 	case lent && mode(j) == policies.LoansOff:
 		to(own)
 		ch.Take, ch.Reason = true, "loans are off"

@@ -56,14 +56,17 @@ func TestCPU(t *testing.T) {
 		"without a quota": {with(starved(), func(j *policies.Job) {
 			j.Now[runtime.KnobCPUQuota], j.Original[runtime.KnobCPUQuota] = "max 100000", "max 100000"
 		}), "", 0},
-		"at its ceiling":                    {with(starved(), func(j *policies.Job) { j.Enrolment.CPU.Max = 0.5 }), "", 0},
-		"nothing may be proposed of it":     {with(starved(), func(j *policies.Job) { j.May = false }), "", 0},
-		"runs out of memory first":          {with(starved(), func(j *policies.Job) { j.Urgent = true }), "", 0},
-		"settles to what it used":           {lent(), policies.KindReturn, 1.3},
-		"was free for too few readings":     {with(lent(), func(j *policies.Job) { j.CPU.FreeReadings, j.CPU.Enough = 9, 0 }), "", 0},
-		"has settled":                       {with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota] = "130000 100000" }), "", 0},
-		"would free less than a tenth":      {with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota], j.CPU.Enough = "200000 100000", 1.85 }), "", 0},
-		"uses less than its own":            {with(lent(), func(j *policies.Job) { j.CPU.Enough = 0.2 }), policies.KindReturn, 0.5},
+		"at its ceiling":                {with(starved(), func(j *policies.Job) { j.Enrolment.CPU.Max = 0.5 }), "", 0},
+		"nothing may be proposed of it": {with(starved(), func(j *policies.Job) { j.May = false }), "", 0},
+		"runs out of memory first":      {with(starved(), func(j *policies.Job) { j.Urgent = true }), "", 0},
+		"settles to what it used":       {lent(), policies.KindReturn, 1.3},
+		"was free for too few readings": {with(lent(), func(j *policies.Job) { j.CPU.FreeReadings, j.CPU.Enough = 9, 0 }), "", 0},
+		"has settled":                   {with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota] = "130000 100000" }), "", 0},
+		"would free less than a tenth":  {with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota], j.CPU.Enough = "200000 100000", 1.85 }), "", 0},
+		"uses less than its own":        {with(lent(), func(j *policies.Job) { j.CPU.Enough = 0.2 }), policies.KindReturn, 0.5},
+		"its own is no twentieth": {with(lent(), func(j *policies.Job) {
+			j.Original[runtime.KnobCPUQuota], j.CPU.Enough = "33000 100000", 0.2
+		}), policies.KindReturn, 0.33},
 		"its rate shows no use of the loan": {with(lent(), func(j *policies.Job) { j.CPU.LoanBrings = -1 }), policies.KindReturn, 0.5},
 		"loans were switched off":           {with(lent(), loans(policies.LoansOff)), policies.KindReturn, 0.5},
 		"uses less since it settled":        {with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota], j.CPU.Shrank = "130000 100000", 4 }), policies.KindLoan, 4},

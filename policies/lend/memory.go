@@ -80,7 +80,10 @@ func (p Policy) raise(node policies.Node, j policies.Job, want, share float64, w
 // lower takes back of what was lent; what is held stays.
 func (p Policy) lower(j policies.Job, to float64, why string) (policies.Kind, policies.Change, bool) {
 	m := j.Memory
-	to = math.Ceil(max(to, m.Floor(p.k))/mib) * mib
+	own, _ := j.Original[runtime.KnobMemoryLimit].Int()
+	if to = math.Ceil(max(to, m.Floor(p.k))/mib) * mib; to < float64(own+mib) {
+		to = float64(own) // to the letter, whatever its owner's unit is
+	}
 	ch := limitChange(j, to)
 	ch.Take, ch.Criterion, ch.RateAfter, ch.Reason = true, policies.CriterionNoHarm, j.Rate.PerSecond, why
 	return policies.KindReturn, ch, to < m.Limit

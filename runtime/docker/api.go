@@ -22,7 +22,10 @@ const (
 )
 
 // apiDoor writes through Docker's update API, where 0 and "" mean unchanged.
-type apiDoor struct{ engine *Engine }
+type apiDoor struct {
+	engine  *Engine
+	stopped bool // the container does not run: nothing of it holds memory
+}
 
 func (apiDoor) name() string { return "docker-api" }
 
@@ -32,6 +35,11 @@ func (d apiDoor) apply(ctx context.Context, c runtime.Container, stands, set run
 	info, err := d.engine.record(ctx, c.ID.Container)
 	if err != nil {
 		return fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	if limit, limited := set[runtime.KnobMemoryLimit].Int(); limited && !d.stopped {
+		if err := engine.CheckRoom(c, limit, stands[runtime.KnobMemoryLimit]); err != nil {
+			return err
+		}
 	}
 	r, err := apiResources(c, info.HostConfig.Resources, stands, set)
 	if err != nil {
@@ -129,9 +137,6 @@ func apiMemory(c runtime.Container, r *container.Resources, knob runtime.Knob, s
 	}
 	if _, isLimited := stands[runtime.KnobMemorySwap].Int(); isLimited && all[runtime.KnobMemorySwap] == runtime.ValueMax {
 		return engine.Refused(c, knob, "Docker stores an unlimited swap and does not pass it on: %s", noDoorMend)
-	}
-	if err := engine.CheckRoom(c, limit, stands[runtime.KnobMemoryLimit]); err != nil {
-		return err
 	}
 	r.Memory, r.MemorySwap = limit, -1
 	if swap, ok := all[runtime.KnobMemorySwap].Int(); ok {

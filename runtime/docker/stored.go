@@ -49,7 +49,7 @@ func (e *Engine) Store(ctx context.Context, c runtime.Container, set runtime.Val
 	}
 	defer e.updates.forget(c.ID.Container) // what its record holds next is trimtab's word, and no update of its owner's
 	if live == nil {
-		return apiDoor{engine: e}.apply(ctx, c, stored, set)
+		return apiDoor{engine: e, stopped: true}.apply(ctx, c, stored, set)
 	}
 	return e.writer.Apply(ctx, e.host, *live, set, func(ctx context.Context, stands, want runtime.Values) error {
 		return apiDoor{engine: e}.apply(ctx, *live, stands, want)

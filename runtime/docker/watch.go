@@ -24,7 +24,12 @@ func (e *Engine) Run(ctx context.Context, sink func(runtime.Event)) error {
 		Engine: EngineName, Title: "Docker", Address: e.opts.Host,
 		Mend:   `start it with "systemctl start docker", or correct its address`,
 		Logger: e.opts.Logger, CallTimeout: e.opts.CallTimeout, RelistEvery: e.opts.RelistEvery, Host: e.host,
-	}, sink)
+	}, func(event runtime.Event) {
+		if event.Kind == runtime.EventGone {
+			e.updates.forget(event.Container.ID.Container)
+		}
+		sink(event)
+	})
 }
 
 // source is the engine as engine.Follow sees it.

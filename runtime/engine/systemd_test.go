@@ -69,6 +69,25 @@ func TestSystemdIsToldOfIOWeights(t *testing.T) {
 	}
 }
 
+// TestUnknownButRunningIsNotGone: a door that does not know a container whose process runs is the
+// wrong door. Its originals stay.
+func TestUnknownButRunningIsNotGone(t *testing.T) {
+	tick, err := cgroup.StartTick("/proc", os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "cpu.weight"), []byte("39\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := runtime.Container{ID: runtime.ID{Container: "c", StartTick: tick}, Name: "c", InitPID: os.Getpid(), Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2, Unified: dir}}
+	err = new(Writer).Apply(t.Context(), Host{ProcRoot: "/proc"}, c, runtime.Values{runtime.KnobCPUWeight: "70"},
+		func(context.Context, runtime.Values, runtime.Values) error { return runtime.ErrGone })
+	if errors.Is(err, runtime.ErrGone) || !errors.Is(err, runtime.ErrUnavailable) {
+		t.Errorf("%v, want that it cannot be had now", err)
+	}
+}
+
 // TestWhatARefusalLeavesIsPutBack: of a write that a door refused after a part of it, that
 // part goes back, by the same door; what it did not write is not written again.
 func TestWhatARefusalLeavesIsPutBack(t *testing.T) {

@@ -54,8 +54,12 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 		return err
 	}
 	err = write(ctx, stands, want)
-	if err != nil && host.Alive(c) != nil {
+	switch {
+	case err == nil:
+	case host.Alive(c) != nil:
 		return fmt.Errorf("container %q: it ended during the write (%w): %w", c.Name, err, runtime.ErrGone)
+	case errors.Is(err, runtime.ErrGone): // its process runs: who does not know it is not whom to ask
+		return fmt.Errorf("container %q: it runs, and %s does not know it (%v): %w", c.Name, c.ID.Engine, err, runtime.ErrUnavailable)
 	}
 	var undone error
 	if err != nil && told { // what the door refused must not stand by another's word

@@ -287,7 +287,7 @@ func TestForeignWriteYields(t *testing.T) {
 	a.Apply(t.Context(), order(item(c, tune("cpu"), quotaUp(), change(runtime.KnobCPUWeight, "1024", "2048"))))
 	b.start(c, runtime.Values{runtime.KnobCPUQuota: "70000 100000"})
 
-	drift, err := a.Drift(c, b.stands(c))
+	_, drift, err := a.Drift(c, stood(b.stands(c)))
 	want := []actuator.Drift{{Knob: runtime.KnobCPUQuota, Original: "40000 100000", Written: "150000 100000", Actual: "70000 100000"}}
 	if diff := cmp.Diff(want, drift); diff != "" || err != nil {
 		t.Fatal(diff, err)
@@ -299,7 +299,7 @@ func TestForeignWriteYields(t *testing.T) {
 	if err := a.Yield(c, runtime.KnobCPUQuota); err != nil { // again: harmless
 		t.Error(err)
 	}
-	if drift, err := a.Drift(c, b.stands(c)); len(drift) != 0 || err != nil {
+	if _, drift, err := a.Drift(c, stood(b.stands(c))); len(drift) != 0 || err != nil {
 		t.Errorf("drift after the yield: %v %v", drift, err)
 	}
 	a.Restore(t.Context(), c, "stop")

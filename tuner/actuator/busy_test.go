@@ -18,7 +18,7 @@ func TestBusyNeverWaits(t *testing.T) {
 	writes := 0
 	b.engine.onApply = func(c runtime.Container, _ runtime.Values) error {
 		writes++
-		if _, err := a.Drift(c, owner()); !errors.Is(err, actuator.ErrBusy) {
+		if _, _, err := a.Drift(c, stood(owner())); !errors.Is(err, actuator.ErrBusy) {
 			t.Errorf("Drift: %v, want ErrBusy", err)
 		}
 		if _, err := a.Standing(c.ID); !errors.Is(err, actuator.ErrBusy) {
@@ -35,4 +35,9 @@ func TestBusyNeverWaits(t *testing.T) {
 	if s, err := a.Standing(c.ID); err != nil || s.Written[runtime.KnobCPUQuota] != "150000 100000" {
 		t.Fatalf("a refused Yield took effect: %+v, %v", s, err)
 	}
+}
+
+// stood is what a container's knobs read as.
+func stood(v runtime.Values) func() (runtime.Values, error) {
+	return func() (runtime.Values, error) { return v, nil }
 }

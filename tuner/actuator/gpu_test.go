@@ -86,7 +86,7 @@ func TestConcurrentCallers(t *testing.T) {
 		group.Go(func() {
 			for range 10 {
 				a.Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
-				if _, err := a.Drift(c, runtime.Values{runtime.KnobCPUQuota: "150000 100000"}); err != nil && !errors.Is(err, actuator.ErrBusy) {
+				if _, _, err := a.Drift(c, stood(runtime.Values{runtime.KnobCPUQuota: "150000 100000"})); err != nil && !errors.Is(err, actuator.ErrBusy) {
 					t.Error(err)
 				}
 				if _, err := a.PayDebts(t.Context(), nil); err != nil {

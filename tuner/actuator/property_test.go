@@ -157,9 +157,7 @@ func (w *world) rollback() {
 
 func (w *world) yieldDrift() {
 	for _, c := range w.containers {
-		now, err := w.bench.engine.values(c)
-		w.must(err)
-		drift, err := w.act.Drift(c, now)
+		_, drift, err := w.act.Drift(c, func() (runtime.Values, error) { return w.bench.engine.values(c) })
 		w.must(err)
 		for _, d := range drift {
 			w.must(w.act.Yield(c, d.Knob))

@@ -112,16 +112,18 @@ type Drift struct {
 
 // Drift compares what stands with what trimtab wrote. Knobs that now lacks are
 // left out: not readable is not foreign. It never waits: ErrBusy while a write is under way.
-func (a *Actuator) Drift(c runtime.Container, now runtime.Values) ([]Drift, error) {
+func (a *Actuator) Drift(c runtime.Container, read func() (runtime.Values, error)) (now runtime.Values, out []Drift, err error) {
 	if !a.mu.TryLock() {
-		return nil, ErrBusy
+		return nil, nil, ErrBusy
 	}
 	defer a.mu.Unlock()
 	f, _, err := a.o.Store.Load(c.ID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []Drift
+	if now, err = read(); err != nil {
+		return nil, nil, err
+	}
 	for _, name := range f.Originals().Sorted() {
 		k := f.Knobs[name]
 		stands, readable := now[name]
@@ -130,7 +132,7 @@ func (a *Actuator) Drift(c runtime.Container, now runtime.Values) ([]Drift, erro
 			out = append(out, Drift{Knob: name, Original: k.Original, Written: k.Written, Actual: stands})
 		}
 	}
-	return out, nil
+	return now, out, nil
 }
 
 // Yield forgets a knob: its value is somebody else's now, and so is its original.

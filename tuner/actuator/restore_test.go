@@ -333,7 +333,7 @@ func TestRounding(t *testing.T) {
 	if !got.Applied || got.Changes[0].Actual != "151000 100000" {
 		t.Fatalf("apply: %+v", got)
 	}
-	if drift, err := a.Drift(c, b.stands(c)); len(drift) != 0 || err != nil {
+	if _, drift, err := a.Drift(c, stood(b.stands(c))); len(drift) != 0 || err != nil {
 		t.Errorf("rounding taken for a foreign write: %v, %v", drift, err)
 	}
 	a.Restore(t.Context(), c, "stop")

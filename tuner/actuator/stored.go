@@ -47,6 +47,11 @@ func (a *Actuator) earlier(ctx context.Context, c runtime.Container) error {
 		return err
 	}
 	for _, f := range lives {
+		if e, err := a.engine(f.Container()); err == nil {
+			if _, err := e.Read(ctx, f.Container()); !errors.Is(err, runtime.ErrGone) {
+				continue // it runs: another one of that ID, in another namespace
+			}
+		}
 		r := a.ended(ctx, f, "an earlier life of it ended")
 		switch {
 		case r.Err != nil:

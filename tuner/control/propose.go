@@ -304,7 +304,7 @@ func (c *Controller) limits() guard.Limits {
 	if c.cfg.Ramp > 0 {
 		l.RampLeft = c.cfg.Ramp
 		for _, s := range c.all {
-			if s.changed() {
+			if s.changed() || s.plan != "" {
 				l.RampLeft--
 			}
 		}

@@ -126,7 +126,7 @@ func one(k *policies.Constants, l Limits, c *Container, kind policies.Kind, ch p
 	case runtime.KnobCPUQuota:
 		ch, r = quota(k, l.Node, c, ch)
 	case runtime.KnobCPUWeight:
-		ch, r = weight(l.Node, c, kind, ch)
+		ch, r = weight(l.Node, ch)
 	case runtime.KnobMemoryLimit:
 		return memory(k, l.Node, c, ch)
 	case runtime.KnobGPU:
@@ -138,16 +138,16 @@ func one(k *policies.Constants, l Limits, c *Container, kind policies.Kind, ch p
 
 // together are the gates that look at the whole plan.
 func together(k *policies.Constants, l Limits, find func(key string) *Container, p policies.Plan) Rejection {
-	fresh := 0
+	fresh := map[string]bool{} // containers
 	for _, ch := range p.Changes {
 		if c := find(ch.Key); !c.Changed {
-			fresh++
+			fresh[ch.Key] = true
 		}
 	}
 	switch {
 	case p.Kind == policies.KindReturn:
 		return Rejection{}
-	case fresh > l.RampLeft:
+	case len(fresh) > l.RampLeft:
 		return Rejection{Gate: GateRamp, Text: "ramp: as many containers as may be are tuned already"}
 	case p.Kind == policies.KindLoan:
 		return Rejection{}
@@ -206,17 +206,14 @@ func quota(k *policies.Constants, node policies.Node, c *Container, ch policies.
 }
 
 // weight: a loan and a trial may lower it, since a share is no limit; below its right nobody falls.
-func weight(node policies.Node, c *Container, kind policies.Kind, ch policies.Change) (policies.Change, Rejection) {
-	own, ok := original(c, ch.Knob).Int()
+func weight(node policies.Node, ch policies.Change) (policies.Change, Rejection) {
 	to, okTo := ch.To.Int()
 	now, okNow := ch.From.Int()
 	switch {
-	case !ok || !okTo || !okNow || to < 1:
+	case !okTo || !okNow || to < 1:
 		return ch, Rejection{Gate: GateBounds, Text: "no CPU weight to move"}
 	case float64(to) > node.MaxWeight:
 		return ch, Rejection{Gate: GateBounds, Value: float64(to), Threshold: node.MaxWeight, Text: "beyond the kernel's largest weight"}
-	case kind == policies.KindTrial && to < min(now, own) && !ch.Take:
-		return ch, Rejection{Gate: GateBounds, Text: "below its owner's weight"}
 	case to == now:
 		return ch, Rejection{Gate: GateStep, Text: "nothing to gain"}
 	}

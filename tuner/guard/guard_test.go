@@ -143,6 +143,25 @@ func TestOneNoStopsThePlan(t *testing.T) {
 	}
 }
 
+// TestRampCountsContainers: a loan is a quota and a weight, and takes one place.
+func TestRampCountsContainers(t *testing.T) {
+	c, l := container(), limits()
+	l.RampLeft = 1
+	if _, no := check(c, l, policies.KindLoan, change(c, runtime.KnobCPUQuota, "200000 100000"), change(c, runtime.KnobCPUWeight, "256")); len(no) > 0 {
+		t.Errorf("%+v", no)
+	}
+}
+
+// TestOwnersLimitToTheLetter: whatever unit its owner wrote it in.
+func TestOwnersLimitToTheLetter(t *testing.T) {
+	c := container()
+	c.Original[runtime.KnobMemoryLimit], c.Now[runtime.KnobMemoryLimit], c.Memory.Limit = "900000000", runtime.IntValue(2000*mib), 2000*mib
+	plan, no := check(c, limits(), policies.KindReturn, change(c, runtime.KnobMemoryLimit, "900000000"))
+	if len(no) > 0 || plan.Changes[0].To != "900000000" {
+		t.Errorf("%+v %+v", plan.Changes, no)
+	}
+}
+
 // TestSwapMovesWithTheLimit: v1 counts memory and swap together.
 func TestSwapMovesWithTheLimit(t *testing.T) {
 	c := container()

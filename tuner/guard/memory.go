@@ -27,12 +27,12 @@ func memory(k *policies.Constants, node policies.Node, c *Container, ch policies
 		return nil, Rejection{Gate: GateBounds, Text: "no memory limit to move: its owner set none"}
 	}
 	ceiling := max(node.Ceiling(c.Enrolment, m), own) // what its owner set is its own, whatever the host has left
-	floor := max(m.Floor(k), c.Enrolment.Memory.Min)
+	floor := math.Ceil(max(m.Floor(k), c.Enrolment.Memory.Min)/grainBytes) * grainBytes
 	if !c.Enrolment.BestEffort {
 		floor = max(floor, own)
 	}
 	if ch.Take {
-		to = max(to, math.Ceil(floor/grainBytes)*grainBytes)
+		to = max(to, floor)
 	} else {
 		to = min(to, math.Floor(ceiling/grainBytes)*grainBytes)
 	}

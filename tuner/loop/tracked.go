@@ -123,6 +123,11 @@ func (l *Loop) synced(e *engineState) {
 	}
 	e.unsettled = true
 	l.settleEngine(e)
+	for _, other := range l.engines {
+		if !other.part.OK { // which of its containers ended is not known
+			return
+		}
+	}
 	alive := func(key string) bool { return l.containers[key] != nil }
 	if err := errors.Join(l.o.Manuals.Prune(time.Now().UnixNano(), alive), l.o.Holds.Prune(alive)); err != nil {
 		l.o.Log.Warn("records of ended containers stay on disk", "error", err)
@@ -324,13 +329,16 @@ func (l *Loop) refresh(ctx context.Context, t *tracked) {
 		return
 	}
 	e := l.engines[t.c.ID.Engine]
-	now, err := e.engine.Read(ctx, t.c)
-	if err != nil {
-		return // gone, most likely: the engine's event says so
+	// While the actuator is at work both answer ErrBusy: the next tick reads again.
+	gone := false
+	now, drifts, err := l.o.Actuator.Drift(t.c, func() (runtime.Values, error) {
+		now, err := e.engine.Read(ctx, t.c)
+		gone = err != nil
+		return now, err
+	})
+	if gone {
+		return // most likely: the engine's event says so
 	}
-	// While the actuator is at work both answer ErrBusy, and what was just read may
-	// be of its making: the next tick reads again.
-	drifts, err := l.o.Actuator.Drift(t.c, now)
 	if err != nil {
 		t.stale = true
 		return

@@ -42,7 +42,7 @@ type Trial struct {
 	BeganNs   int64
 	// SinceNs is from when readings of the latest block count; 0: its write is under way.
 	SinceNs int64
-	// FrozenNs is time that did not count.
+	// FrozenNs is time of that block that did not count.
 	FrozenNs int64
 	Result   Result
 }
@@ -57,7 +57,7 @@ func (t *Trial) With() bool { return t.Blocks[len(t.Blocks)-1].With }
 
 // Switched says that the latest switch has been written.
 func (t *Trial) Switched(k *policies.Constants, nowNs int64) {
-	t.SinceNs = nowNs + int64(k.TrialSettle*1e9)
+	t.SinceNs, t.FrozenNs = nowNs+int64(k.TrialSettle*1e9), 0
 }
 
 // Step takes in what was read, and says what to do.

@@ -110,6 +110,10 @@ func TestSilence(t *testing.T) {
 		if got := tr.Step(k, Evidence{NowNs: (c.patience + 3) * second}); got != Wait {
 			t.Errorf("%s: time in which all was frozen counts", name)
 		}
+		tr.Switched(k, 0)
+		if got := tr.Step(k, Evidence{NowNs: (c.patience + 3) * second}); got != End {
+			t.Errorf("%s: time in which an earlier block was frozen counts for this one", name)
+		}
 	}
 }
 

@@ -22,8 +22,10 @@ func Judge(k *policies.Constants, r observe.Reading) policies.Verdict {
 	if v, ok := memory(k, r); ok {
 		return finish(k, r, v)
 	}
-	reads := r.Breakdown.Share(policies.PartInputStorage) >= k.Dominant // a slow disk leaves nothing to compute
-	if r.Ranks == 0 || w.UsedCPUs() < k.ActiveCPUs && r.Rate.Ticks < k.MinTicks && !reads {
+	b := r.Breakdown
+	reads := b.Share(policies.PartInputStorage) >= k.Dominant // a slow disk leaves nothing to compute
+	starved := b.Share(policies.PartThrottled)+b.Share(policies.PartContended) >= k.Dominant
+	if !starved && (r.Ranks == 0 || w.UsedCPUs() < k.ActiveCPUs && r.Rate.Ticks < k.MinTicks && !reads) {
 		return finish(k, r, policies.Verdict{Class: policies.ClassIdle, Why: "nothing in it runs", Relief: "none"})
 	}
 	if interactive(k, r) {
@@ -110,7 +112,7 @@ func starved(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) 
 	switch {
 	case storage >= max(remote, workers, other) && storage >= k.Notable/2:
 		return storageVerdict(k, r, input), true
-	case remote >= max(workers, other):
+	case remote > 0 && remote >= max(workers, other):
 		return policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseRemote, Severity: input,
 			Relief: "a local copy of the data, or more loaders in flight", Why: fmt.Sprintf("it waits %.0f %% of its time for loaders that read over the network", 100*input)}, true
 	}
@@ -169,7 +171,7 @@ func storageVerdict(k *policies.Constants, r observe.Reading, input float64) pol
 // othersUse is the CPUs that others use: how much contention there can be.
 func othersUse(r observe.Reading) float64 {
 	w := r.Window
-	return float64(w.HostCPUs) - w.HostIdle - w.UsedCPUs()
+	return float64(w.HostCPUs)*(1-w.StealShare) - w.HostIdle - w.UsedCPUs()
 }
 
 // workersRelief says how many loader workers would do: enough that w/W meets C_t+D.

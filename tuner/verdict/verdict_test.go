@@ -154,6 +154,17 @@ func TestVerdicts(t *testing.T) {
 			r.Window.Cgroup.CPUNs = 1e6
 			r.Rate = policies.Rate{}
 		}, policies.ClassIdle, policies.CauseNone},
+		{"next to nothing runs, for others stand before it", func(r *R, s share) {
+			r.Window.Cgroup.CPUNs, r.Rate, r.Ranks, r.Aggregated, r.Loaders = 1e7, policies.Rate{}, 0, true, 0
+			r.Window.HostIdle = 0
+			s(policies.PartCompute, 0)
+			s(policies.PartContended, 0.99)
+		}, policies.ClassCompute, policies.CauseHost},
+		{"the hypervisor takes what others would", func(r *R, s share) {
+			r.Window.HostCPUs, r.Window.HostIdle, r.Window.StealShare, r.Window.Cgroup.CPUNs = 2, 0, 0.1, 36e8
+			s(policies.PartInputContended, 0.3)
+			r.LoaderShort = 0.7
+		}, policies.ClassInput, policies.CauseWorkers},
 		{"a notebook", func(r *R, s share) {
 			r.Window.Cgroup.CPUNs, r.Network, r.Loaders = 1e8, 0.9, 0
 			r.Rate = policies.Rate{Ticks: 1}
