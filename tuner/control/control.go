@@ -323,7 +323,7 @@ func (c *Controller) settleStates(in Input) {
 			}
 		}
 		waits := c.parties[i].Settles > 0 && (c.parties[i].Recent || c.parties[i].Fixed) // what is enough is to be written yet
-		if _, readings := s.enough(k); float64(readings) >= k.SettleReadings && !waits {
+		if _, readings := s.enough(k); float64(readings) >= k.SettleReadings && !waits && !s.obs.Held() {
 			s.on(EventEnough)
 		}
 	}

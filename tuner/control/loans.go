@@ -246,7 +246,7 @@ func (c *Controller) judgeLoans() {
 			c.judgeCheck(s, rates.Since(l.checkNs+settle))
 			continue
 		}
-		with := rates.Since(l.givenNs + settle)
+		with := rates.Since(l.writtenNs + settle)
 		if !s.lent(k) || l.doubt || s.before.source != rates.Source || float64(len(with)) < k.SettleReadings {
 			continue
 		}

@@ -106,7 +106,6 @@ func follow(t, old *Thread) {
 	t.ReclaimNs += old.ReclaimNs
 	t.SiblingNs += old.SiblingNs
 	t.AloneNs += old.AloneNs
-	t.Preempted += old.Preempted
 	t.IOBytes += old.IOBytes
 	t.Faults += old.Faults
 	t.Edges = joinEdges(old.Edges, t.Edges)
@@ -173,7 +172,6 @@ func foldEnded(all []Thread) []Thread {
 		into.ReclaimNs += t.ReclaimNs
 		into.SiblingNs += t.SiblingNs
 		into.AloneNs += t.AloneNs
-		into.Preempted += t.Preempted
 		into.IOBytes += t.IOBytes
 		into.Faults += t.Faults
 		if len(into.Edges) < maxFoldedEdges {
@@ -229,7 +227,6 @@ func joinCgroup(a, b Window) Cgroup {
 	g := b.Cgroup
 	aw, bw := weights(a, b)
 	g.CPUNs += a.Cgroup.CPUNs
-	g.ThrottledNs += a.Cgroup.ThrottledNs
 	g.ThrottledShare = a.Cgroup.ThrottledShare*aw + b.Cgroup.ThrottledShare*bw
 	g.AnonGrowth += a.Cgroup.AnonGrowth
 	g.RefaultFile += a.Cgroup.RefaultFile

@@ -14,7 +14,6 @@ type Network struct {
 	LocalBytes       uint64 // between its own processes
 	Segments         uint64
 	Retransmits      uint64
-	RTTUs            float64   // of the latest reading
 	LimitedNs        int64     // of Ns: some socket waited for the network, not for an application
 	Links            []LinkUse // in the namespace's order, then those of the host that it uses
 	// BeyondSockets: its collectives move far more than its sockets, so RDMA, NVLink or PCIe
@@ -107,7 +106,7 @@ func diffNetwork(prev, cur *probes.Network) Network {
 	}
 	n := Network{
 		Ns: cur.AtNs - prev.AtNs, RxBytes: sub(cur.RxBytes, prev.RxBytes), TxBytes: sub(cur.TxBytes, prev.TxBytes), LocalBytes: sub(cur.LocalBytes, prev.LocalBytes),
-		Segments: sub(cur.Segments, prev.Segments), Retransmits: sub(cur.Retransmits, prev.Retransmits), RTTUs: cur.RTTUs,
+		Segments: sub(cur.Segments, prev.Segments), Retransmits: sub(cur.Retransmits, prev.Retransmits),
 	}
 	if cur.LimitedSockets > 0 {
 		n.LimitedNs = n.Ns
@@ -126,11 +125,8 @@ func diffNetwork(prev, cur *probes.Network) Network {
 func joinNetwork(x, y Network) Network {
 	out := Network{
 		Ns: x.Ns + y.Ns, RxBytes: x.RxBytes + y.RxBytes, TxBytes: x.TxBytes + y.TxBytes, LocalBytes: x.LocalBytes + y.LocalBytes,
-		Segments: x.Segments + y.Segments, Retransmits: x.Retransmits + y.Retransmits, RTTUs: y.RTTUs, LimitedNs: x.LimitedNs + y.LimitedNs,
+		Segments: x.Segments + y.Segments, Retransmits: x.Retransmits + y.Retransmits, LimitedNs: x.LimitedNs + y.LimitedNs,
 		BeyondSockets: x.BeyondSockets || y.BeyondSockets,
-	}
-	if y.Ns == 0 {
-		out.RTTUs = x.RTTUs
 	}
 	out.Links = append(out.Links, x.Links...)
 next:

@@ -14,7 +14,8 @@ type Use struct {
 	CPUs           float64
 	// Lost is the share of the time in which it wanted a CPU that its own quota kept from it.
 	Lost      float64
-	Throttled bool // its quota stopped it in this reading
+	Throttled bool    // its quota stopped it in this reading
+	Quota     float64 // CPUs; 0: none
 	// Waiting is the share of time in which some task of it waited for a CPU, less what its
 	// own quota explains; HasPSI: it could be read.
 	Waiting float64
@@ -22,7 +23,7 @@ type Use struct {
 }
 
 func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
-	u := Use{StartNs: w.StartNs, EndNs: w.EndNs, CPUs: w.UsedCPUs(), HasPSI: w.HasCgroup && w.Cgroup.HasPSI}
+	u := Use{StartNs: w.StartNs, EndNs: w.EndNs, CPUs: w.UsedCPUs(), HasPSI: w.HasCgroup && w.Cgroup.HasPSI, Quota: w.Cgroup.QuotaCPUs}
 	periods := w.Cgroup.ThrottledShare
 	u.Lost = lost(k, w, r)
 	u.Throttled = w.HasCgroup && periods >= k.Notable && u.Lost >= k.Notable
@@ -96,19 +97,27 @@ func (s *State) Throttled() (lost float64, ok bool) {
 	return min(uses[0].Lost, uses[1].Lost), true
 }
 
-// Free are the readings since its quota last stopped the container, at its present resources,
-// in which other work did not hold it back either: of those that it spent waiting nothing is known.
-func (s *State) Free(k *policies.Constants) []Use {
-	waited := func(u Use) bool { return u.Waiting >= k.Dominant }
-	uses := s.UsesSince(s.changedNs - 1)
-	n := len(uses)
-	for n > 0 && !uses[n-1].Throttled {
-		n--
+// Held reports whether its quota stopped the container in the latest reading at its present
+// resources, or whether there is none.
+func (s *State) Held() bool {
+	uses := last(s.UsesSince(s.changedNs-1), 1)
+	return len(uses) == 0 || uses[0].Throttled
+}
+
+// Free are the latest readings in which neither its quota nor other work held the container
+// back, whatever its quota was then. One in which it was stopped says of those that used no
+// more than that quota that it wants more since; of one that it spent waiting nothing is known.
+func (s *State) Free(k *policies.Constants) (free []Use) {
+	uses := last(s.Uses, int(k.UnusedSeconds+k.SettleReadings))
+	for i, u := range uses {
+		switch {
+		case u.Throttled:
+			free = slices.DeleteFunc(free, func(f Use) bool { return f.CPUs <= u.Quota })
+		case u.Waiting < k.Dominant && (i == 0 || u.Quota == uses[i-1].Quota): // else a part of it is of another quota
+			free = append(free, u)
+		}
 	}
-	if uses = uses[n:]; !slices.ContainsFunc(uses, waited) {
-		return uses
-	}
-	return slices.DeleteFunc(slices.Clone(uses), waited)
+	return free
 }
 
 // Enough is the quota that would have been enough in a share of so many readings, and a margin.

@@ -48,9 +48,8 @@ type Thread struct {
 	Count           [probes.NumStates]uint64
 	FromNs, LastNs  [probes.NumStates]int64 // end of the latest interval, before and in the window
 	ReclaimNs       uint64
-	SiblingNs       uint64 // of Ns[StateQueued]
-	AloneNs         uint64 // of Ns[StateQueued]
-	Preempted       uint64
+	SiblingNs       uint64        // of Ns[StateQueued]
+	AloneNs         uint64        // of Ns[StateQueued]
 	IOBytes, Faults uint64        // read and written by any call; minor page faults
 	Edges           []probes.Edge // sorted by waker, then state
 }
@@ -67,7 +66,6 @@ type Tick struct {
 // Cgroup is what the cgroup's accounting says of the window.
 type Cgroup struct {
 	CPUNs          uint64
-	ThrottledNs    uint64  // own and ancestors, queue seconds
 	ThrottledShare float64 // throttled periods over periods, of the most throttled level
 	QuotaCPUs      float64 // smallest quota along the chain, 0: none
 	MemoryBytes    uint64
@@ -246,7 +244,6 @@ func diffThread(base *probes.Thread, t probes.Thread, known bool) Thread {
 	d.ReclaimNs = sub(t.ReclaimNs, base.ReclaimNs)
 	d.SiblingNs = sub(t.SiblingNs, base.SiblingNs)
 	d.AloneNs = sub(t.AloneNs, base.AloneNs)
-	d.Preempted = sub(t.Preempted, base.Preempted)
 	d.IOBytes, d.Faults = sub(t.IOBytes, base.IOBytes), sub(t.Faults, base.Faults)
 	for _, e := range t.Edges {
 		for _, old := range base.Edges {
@@ -301,7 +298,6 @@ func diffCgroup(prev, cur probes.Cgroup) Cgroup {
 		if i >= len(prev.Throttling) {
 			continue
 		}
-		g.ThrottledNs += sub(t.Ns, prev.Throttling[i].Ns)
 		if p := sub(t.Periods, prev.Throttling[i].Periods); p > 0 {
 			g.ThrottledShare = max(g.ThrottledShare, float64(sub(t.Throttled, prev.Throttling[i].Throttled))/float64(p))
 		}
