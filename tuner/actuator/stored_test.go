@@ -287,3 +287,17 @@ func TestRemovedContainerIsForgotten(t *testing.T) {
 		t.Errorf("%v, %v; %d files", results, err, b.files())
 	}
 }
+
+// TestAnotherNamespacesContainerIsNoEarlierLife: containerd's IDs may be equal in two namespaces.
+// What the one holds is not put back because the other is changed.
+func TestAnotherNamespacesContainerIsNoEarlierLife(t *testing.T) {
+	b := newStoredBench(t, false)
+	b.raise("150000 100000")
+	first := b.c
+	b.c.ID.StartTick++
+	b.start(b.c, owner())
+	b.raise("120000 100000")
+	if got := b.stands(first)[runtime.KnobCPUQuota]; got != "150000 100000" || b.files() != 2 {
+		t.Errorf("the first one's quota is %s; %d files", got, b.files())
+	}
+}

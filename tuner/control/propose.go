@@ -166,7 +166,11 @@ func (c *Controller) ask(plan policies.Plan) {
 		return
 	}
 	p.Asks = ch.To.Quantity()
-	c.containers[ch.Key].refused = guard.Rejection{Container: ch.Key, Gate: guard.GateIdle, Value: c.node.Idle - c.node.Reserve, Threshold: c.k().ActiveCPUs, Text: "no CPU of this host is idle"}
+	r := guard.Rejection{Container: ch.Key, Gate: guard.GateIdle, Value: c.node.Idle - c.node.Reserve, Threshold: c.k().ActiveCPUs, Text: "no CPU of this host is idle"}
+	if p.Recent {
+		r = guard.Rejection{Container: ch.Key, Gate: guard.GateCoolDown, Text: "its loan was written a moment ago"}
+	}
+	c.containers[ch.Key].refused = r
 }
 
 // partyOf is a container's in the node's plan.

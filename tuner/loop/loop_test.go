@@ -11,6 +11,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/runtimetest"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -87,6 +88,40 @@ func TestEngineLostAndFoundAgain(t *testing.T) {
 		d.stop(false)
 		n.wantQuota(c, starvedQuota, "after shutdown")
 		n.wantNoOriginals("after shutdown")
+	})
+}
+
+// lateEngine is a second engine.
+type lateEngine struct{ *runtimetest.Fake }
+
+func (lateEngine) Name() string { return "late" }
+
+func (e lateEngine) Run(ctx context.Context, sink func(runtime.Event)) error {
+	return e.Fake.Run(ctx, func(event runtime.Event) {
+		event.Engine = e.Name()
+		sink(event)
+	})
+}
+
+// TestRecordsWaitForTheirEngine: what is held of an engine's containers outlives a listing of another's.
+func TestRecordsWaitForTheirEngine(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		n.job("train")
+		late := lateEngine{runtimetest.NewFake()}
+		late.Lose("not started yet")
+		ended, waits := n.engine.Name()+"-ended-1-1", "late-waits-1-1"
+		n.holds.held[ended], n.holds.held[waits] = true, true
+		d := n.start(func(o *Options) { o.Engines = append(o.Engines, late) })
+		d.until("train", "a settled loan", isSettled)
+		if n.holds.Held(ended) || !n.holds.Held(waits) {
+			t.Errorf("held: the ended one %v, that of an engine which has listed nothing %v", n.holds.Held(ended), n.holds.Held(waits))
+		}
+		late.Recover()
+		time.Sleep(10 * time.Second)
+		if n.holds.Held(waits) {
+			t.Error("its engine has listed, and it is still held")
+		}
+		d.stop(false)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
@@ -123,12 +124,11 @@ func (l *Loop) synced(e *engineState) {
 	}
 	e.unsettled = true
 	l.settleEngine(e)
-	for _, other := range l.engines {
-		if !other.part.OK { // which of its containers ended is not known
-			return
-		}
+	alive := func(key string) bool { // or it is not known: its engine has listed nothing
+		engine, _, _ := strings.Cut(key, "-")
+		e := l.engines[engine]
+		return l.containers[key] != nil || e != nil && !e.part.OK
 	}
-	alive := func(key string) bool { return l.containers[key] != nil }
 	if err := errors.Join(l.o.Manuals.Prune(time.Now().UnixNano(), alive), l.o.Holds.Prune(alive)); err != nil {
 		l.o.Log.Warn("records of ended containers stay on disk", "error", err)
 	}

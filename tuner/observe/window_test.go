@@ -431,23 +431,26 @@ func (b *sampled) Add(s probes.Sample, host probes.Host) *Window {
 	return b.Builder.Add(b.Next(s, host))
 }
 
-// TestFree: others that take the CPU now and then leave readings in which it had what it wanted;
-// its own quota that stops it says that none of those before was enough.
+// TestFree: others that take the CPU now and then leave readings in which it had what it wanted,
+// under whatever quota; one that stops it says that it wants more than those which used no more.
 func TestFree(t *testing.T) {
 	k := policies.DefaultConstants()
 	for name, c := range map[string]struct {
-		readings string // f: free, w: it waits for others, q: its quota stops it
+		readings string // f: it uses 1 of 2 CPUs; w: it waits for others; q: they stop it; o: a quota of 0.4 stops it
 		want     int
 	}{
-		"at rest":                 {"ffff", 4},
-		"others come and go":      {"ffwwffwwff", 6},
-		"its quota stops it":      {"fffqff", 2},
-		"it is stopped now":       {"ffffq", 0},
-		"stopped, and then waits": {"ffqwwf", 1},
+		"lent, called in, and lent again": {"oofffoofff", 4}, // of the first after a change a part is of another quota
+		"at rest":                         {"ffff", 4},
+		"others come and go":              {"ffwwffwwff", 6},
+		"its quota stops it":              {"fffqff", 2},
+		"it is stopped now":               {"ffffq", 0},
+		"stopped, and then waits":         {"ffqwwf", 1},
 	} {
 		var s State
 		for i, r := range c.readings {
-			s.Uses = append(s.Uses, Use{StartNs: int64(i) * second, EndNs: int64(i+1) * second, Throttled: r == 'q', Waiting: map[rune]float64{'w': 0.9}[r]})
+			use := map[rune]Use{'f': {CPUs: 1, Quota: 2}, 'w': {CPUs: 0.2, Quota: 2, Waiting: 0.9}, 'q': {CPUs: 2, Quota: 2, Throttled: true}, 'o': {CPUs: 0.4, Quota: 0.4, Throttled: true}}[r]
+			use.StartNs, use.EndNs = int64(i)*second, int64(i+1)*second
+			s.Uses = append(s.Uses, use)
 		}
 		if got := len(s.Free(k)); got != c.want {
 			t.Errorf("%s: %d free readings, want %d", name, got, c.want)
