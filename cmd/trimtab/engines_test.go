@@ -109,8 +109,8 @@ func raiseQuota(t *testing.T, a *actuator.Actuator, c runtime.Container) {
 	}
 }
 
-// TestRestoreOfflineOnContainerd: the same on a real containerd, by a listing and,
-// with originals that name no namespace, by the files alone.
+// TestRestoreOfflineOnContainerd: the same on a real containerd, by a listing, by the files
+// alone, and by a daemon that starts with that engine switched off.
 func TestRestoreOfflineOnContainerd(t *testing.T) {
 	d := runtimetest.NeedContainerd(t, "")
 	d.Start(t)
@@ -118,7 +118,7 @@ func TestRestoreOfflineOnContainerd(t *testing.T) {
 	cfg.StateDir, cfg.Docker.Enabled = t.TempDir(), false
 	cfg.Containerd.Enabled, cfg.Containerd.Address = true, d.Address
 	id := d.RunContainer(t, runtimetest.ContainerdSpec{Namespace: "jobs", Resources: specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(40_000)), Period: new(uint64(100_000))}}})
-	for _, byFiles := range []bool{false, true} {
+	for _, by := range []string{"a listing", "files", "a daemon without it"} {
 		all, err := openEngines(cfg, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -141,17 +141,24 @@ func TestRestoreOfflineOnContainerd(t *testing.T) {
 			_, err := restoreThrough(t.Context(), &strings.Builder{}, fresh.list(), a, nil)
 			return err
 		}
-		if byFiles {
+		switch by {
+		case "files":
 			restore = func() error {
 				_, err := restoreFromFiles(t.Context(), &strings.Builder{}, a, nil)
 				return err
+			}
+		case "a daemon without it":
+			restore = func() error {
+				off := cfg
+				off.Containerd.Enabled = false
+				return settleSwitchedOff(t.Context(), off, func(c runtime.Container) runtime.Container { return c }, slog.New(slog.DiscardHandler))
 			}
 		}
 		if err := restore(); err != nil {
 			t.Fatal(err)
 		}
 		if v, err := fresh[0].Read(t.Context(), c); err != nil || v[runtime.KnobCPUQuota] != "40000 100000" {
-			t.Errorf("by files %v: quota %q, %v", byFiles, v[runtime.KnobCPUQuota], err)
+			t.Errorf("by %s: quota %q, %v", by, v[runtime.KnobCPUQuota], err)
 		}
 	}
 }

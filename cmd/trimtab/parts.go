@@ -74,7 +74,7 @@ type parts struct {
 
 // assemble makes the parts. What is optional degrades with a word in missing;
 // an error is for what trimtab cannot be without: its state directory, above all.
-func assemble(_ context.Context, cfg config.Config, log *slog.Logger) (*parts, error) {
+func assemble(ctx context.Context, cfg config.Config, log *slog.Logger) (*parts, error) {
 	p := &parts{cfg: cfg, log: log}
 	var err error
 	if p.lock, err = lockDir(cfg.StateDir); err != nil {
@@ -84,6 +84,9 @@ func assemble(_ context.Context, cfg config.Config, log *slog.Logger) (*parts, e
 		return nil, errors.Join(err, p.lock.Close())
 	}
 	p.openState()
+	if err := settleSwitchedOff(ctx, cfg, p.sights.Left, log); err != nil {
+		log.Error("not all is back of an engine that is switched off; `trimtab restore` tries again while the daemon is stopped", "error", err)
+	}
 	if p.engines, err = openEngines(cfg, log); err != nil {
 		return nil, errors.Join(err, p.lock.Close())
 	}

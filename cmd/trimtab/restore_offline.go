@@ -67,6 +67,23 @@ func limitsOffline(cmd *cobra.Command, cfg config.Config, left func(runtime.Cont
 	return restoreThrough(cmd.Context(), cmd.ErrOrStderr(), all.list(), newActuator(cfg, all, left, log), names)
 }
 
+// settleSwitchedOff restores containers of engines that config switched off meanwhile: their
+// loans stand, and nobody would call them in.
+func settleSwitchedOff(ctx context.Context, cfg config.Config, left func(runtime.Container) runtime.Container, log *slog.Logger) error {
+	owed := withOwed(cfg)
+	owed.Docker.Enabled, owed.Containerd.Enabled = owed.Docker.Enabled && !cfg.Docker.Enabled, owed.Containerd.Enabled && !cfg.Containerd.Enabled
+	all, err := openEngines(owed, log)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	defer all.Close()
+	results, err := restoreThrough(ctx, io.Discard, all.list(), newActuator(owed, all, left, log), nil)
+	for _, r := range results {
+		log.Info("restored, for its engine is switched off", "container", r.Name, "outcome", r.Text)
+	}
+	return err
+}
+
 // withOwed switches on the engines whose containers have originals, whatever config
 // says by now. Files that cannot be read are told by the restore itself.
 func withOwed(cfg config.Config) config.Config {
