@@ -27,6 +27,9 @@ import (
 // offlineTimeout bounds how long the engine is waited for.
 const offlineTimeout = 30 * time.Second
 
+// switchedOffTimeout bounds how long a start waits for an engine that it does not use.
+const switchedOffTimeout = 5 * time.Second
+
 // restoreOffline puts originals back without a daemon. It refuses while a daemon runs: that would do it better.
 func restoreOffline(cmd *cobra.Command, names []string) ([]view.ActionResult, error) {
 	cfg, _, err := config.Load(config.DefaultFile, config.DefaultDropDir)
@@ -77,11 +80,14 @@ func settleSwitchedOff(ctx context.Context, cfg config.Config, left func(runtime
 		return err
 	}
 	defer all.Close()
-	results, err := restoreThrough(ctx, io.Discard, all.list(), newActuator(owed, all, left, log), nil)
-	for _, r := range results {
+	listing, cancel := context.WithTimeout(ctx, switchedOffTimeout)
+	defer cancel()
+	listed := listAll(listing, all.list())
+	results, err := newActuator(owed, all, left, log).Recover(ctx, actuator.Recovery{Running: listed.running, Synced: listed.synced})
+	for _, r := range loop.RestoreAnswers(results) {
 		log.Info("restored, for its engine is switched off", "container", r.Name, "outcome", r.Text)
 	}
-	return err
+	return errors.Join(err, listed.err)
 }
 
 // withOwed switches on the engines whose containers have originals, whatever config

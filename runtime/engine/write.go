@@ -59,7 +59,7 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 	case host.Alive(c) != nil:
 		return fmt.Errorf("container %q: it ended during the write (%w): %w", c.Name, err, runtime.ErrGone)
 	case errors.Is(err, runtime.ErrGone): // its process runs: who does not know it is not whom to ask
-		return fmt.Errorf("container %q: it runs, and %s does not know it (%v): %w", c.Name, c.ID.Engine, err, runtime.ErrUnavailable)
+		err = fmt.Errorf("container %q: it runs, and %s does not know it (%v): %w", c.Name, c.ID.Engine, err, runtime.ErrUnavailable)
 	}
 	var undone error
 	if err != nil && told { // what the door refused must not stand by another's word

@@ -48,8 +48,11 @@ func (a *Actuator) earlier(ctx context.Context, c runtime.Container) error {
 	}
 	for _, f := range lives {
 		if e, err := a.engine(f.Container()); err == nil {
-			if _, err := e.Read(ctx, f.Container()); !errors.Is(err, runtime.ErrGone) {
+			switch _, err := e.Read(ctx, f.Container()); {
+			case err == nil:
 				continue // it runs: another one of that ID, in another namespace
+			case !errors.Is(err, runtime.ErrGone):
+				return fmt.Errorf("whether an earlier life of it has ended cannot be read: %w", err)
 			}
 		}
 		r := a.ended(ctx, f, "an earlier life of it ended")

@@ -53,7 +53,7 @@ func (s *containerState) perCPU(by progress, fromNs, toNs int64) []observe.RateS
 			break
 		}
 		var cpus, n float64
-		for _, u := range s.obs.UsesSince(r.StartNs - 1) {
+		for _, u := range observe.UsesSince(s.obs.Uses, r.StartNs-1) {
 			if u.EndNs > r.EndNs {
 				break
 			}

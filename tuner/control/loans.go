@@ -16,11 +16,11 @@ import (
 // loan is what is remembered of what a container was lent. How much it is follows from what
 // stands and its owner's value, so that a restart loses nothing.
 type loan struct {
-	givenNs   int64 // of the latest raise that was written
-	writtenNs int64 // of the latest write of quota or weight
-	recallNs  int64 // of the latest recall
-	back      backOff
-	tooLittle int // how often a settled quota was too little
+	// When the latest was: a raise that was written, a write of its quota, one of quota or weight, a recall.
+	givenNs, quotaNs, writtenNs, recallNs int64
+	doubtedNs                             int64 // when what it settled to turned out too little: what was read before misled
+	back                                  backOff
+	tooLittle                             int // how often a settled quota was too little
 	// known is the quota, CPUs, that it settled to: called in and lent anew, it is lent so much; 0: none.
 	known float64
 	// proven is a quota, CPUs, that a trial proved to be worth what others miss; 0: none. What
@@ -45,10 +45,10 @@ func (l *loan) settles(k *policies.Constants) (share, margin float64) {
 	return 1 - 0.1/n, k.SettleMargin * n
 }
 
-// enough is the quota that its free readings say is enough; 0: too few say. What has settled
-// shrinks further only by a minute of them.
+// enough is the quota that its free readings say is enough, those since the latest raise if they
+// are enough to tell; 0: too few say. What has settled shrinks further only by a minute of them.
 func (s *containerState) enough(k *policies.Constants) (cpus float64, readings int) {
-	free, least := s.obs.Free(k), k.SettleReadings
+	free, least := observe.UsesSince(s.obs.Free(k), s.loan.doubtedNs), k.SettleReadings
 	if s.state != StateLent {
 		least = k.UnusedSeconds
 	}
@@ -56,15 +56,20 @@ func (s *containerState) enough(k *policies.Constants) (cpus float64, readings i
 		return 0, len(free)
 	}
 	share, margin := s.loan.settles(k)
-	return observe.Enough(free[max(0, len(free)-int(k.UnusedSeconds)):], share, margin), len(free)
+	fresh := float64(len(observe.UsesSince(free, s.loan.givenNs-1))) // it may want more since
+	n := min(max(fresh, k.SettleReadings), k.UnusedSeconds, float64(len(free)))
+	return observe.Enough(free[len(free)-int(n):], share, margin), len(free)
 }
 
 // shrank is the quota from which its loan settled, if it uses less since then though nothing
 // holds it back; 0 if not, or if that is a minute ago.
 func (c *Controller) shrank(s *containerState) float64 {
 	k, l := c.k(), &s.loan
-	free := s.obs.Free(k)
-	if l.settledNs == 0 || c.now()-l.settledNs > int64(k.UnusedSeconds*1e9) || float64(len(free)) < k.SettleReadings {
+	if l.settledNs == 0 || c.now()-l.settledNs > int64(k.UnusedSeconds*1e9) {
+		return 0
+	}
+	free := observe.UsesSince(s.obs.Free(k), l.settledNs)
+	if float64(len(free)) < k.SettleReadings {
 		return 0
 	}
 	share, _ := l.settles(k)
@@ -165,10 +170,11 @@ func (c *Controller) lentWritten(o pendingOrder) {
 		}
 		switch ch.Knob {
 		case runtime.KnobCPUQuota:
-			s.loan.writtenNs = c.now()
+			s.loan.writtenNs, s.loan.quotaNs = c.now(), c.now()
 			if s.loan.settledNs = 0; !ch.Take {
 				if known := s.loan.known; known > 0 && ch.From.Quantity() >= known*(1-k.MinStep/2) { // it was not enough
 					s.loan.tooLittle++
+					s.loan.doubtedNs = c.now()
 					s.loan.known = 0
 				}
 				s.loan.givenNs, s.loan.why = c.now(), ch.Reason
@@ -181,7 +187,7 @@ func (c *Controller) lentWritten(o pendingOrder) {
 			if s.loan.recallNs != o.atNs && !s.loan.doubt {
 				share, _ := s.loan.settles(k)
 				s.loan.settledNs, s.loan.settledFrom, s.loan.known = c.now(), ch.From.Quantity(), ch.To.Quantity()
-				s.loan.settledUsed = observe.Enough(s.obs.UsesSince(o.atNs-int64((k.SettleReadings+1)*1e9)), share, 0)
+				s.loan.settledUsed = observe.Enough(observe.UsesSince(s.obs.Uses, o.atNs-int64((k.SettleReadings+1)*1e9)), share, 0)
 			}
 			if s.loan.doubt {
 				s.loan.checkNs, s.loan.back.untilNs = c.now(), c.now()+int64(k.UnusedSeconds*1e9)
@@ -246,7 +252,7 @@ func (c *Controller) judgeLoans() {
 			c.judgeCheck(s, rates.Since(l.checkNs+settle))
 			continue
 		}
-		with := rates.Since(l.writtenNs + settle)
+		with := rates.Since(l.quotaNs + settle)
 		if !s.lent(k) || l.doubt || s.before.source != rates.Source || float64(len(with)) < k.SettleReadings {
 			continue
 		}

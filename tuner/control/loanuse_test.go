@@ -1,6 +1,7 @@
 package control
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -191,5 +192,48 @@ func TestRecalledLoanIsNotWorthLess(t *testing.T) {
 	run(c, n, 20, nil)
 	if j.lastCPUsUsed < 0.97*0.4 {
 		t.Errorf("%.2f CPUs of the 0.4 it has a right to, at weight %.0f", j.lastCPUsUsed, j.weight())
+	}
+}
+
+// TestEnoughOutlivesARecall: what a job used while free tells what is enough though its loan was
+// called in meanwhile; what it uses since it was lent anew outweighs that as soon as it is told.
+func TestEnoughOutlivesARecall(t *testing.T) {
+	k := policies.DefaultConstants()
+	type span struct {
+		n           int
+		cpus, quota float64
+		stopped     bool
+	}
+	recalled := []span{{8, 1, 2, false}, {5, 0.4, 0.4, true}}
+	for name, c := range map[string]struct {
+		spans []span // the last is since the latest raise
+		doubt bool   // what it settled to turned out too little at that raise
+		want  float64
+	}{
+		"too few in all":          {append(slices.Clip(recalled), span{1, 1, 2, false}), false, 0},
+		"before and since":        {append(slices.Clip(recalled), span{5, 1, 2, false}), false, 1.05},
+		"it wants more since":     {[]span{{60, 1, 2, false}, {5, 0.4, 0.4, true}, {6, 3, 4, false}}, false, 3.15},
+		"enough to tell since":    {[]span{{60, 3, 4, false}, {5, 0.4, 0.4, true}, {11, 1, 2, false}}, false, 1.05},
+		"what was before misled":  {[]span{{60, 1, 2, false}, {5, 1, 1, true}, {5, 1, 2, false}}, true, 0},
+		"it was stopped since":    {[]span{{20, 1, 2, false}, {5, 2, 2, true}, {5, 1, 2, false}}, false, 0},
+		"it always had its quota": {[]span{{20, 0.4, 0.4, true}}, false, 0},
+	} {
+		s := newContainer("x")
+		s.state = StateLent
+		var at int64
+		for i, p := range c.spans {
+			if i == len(c.spans)-1 {
+				if s.loan.givenNs = at; c.doubt {
+					s.loan.doubtedNs = at
+				}
+			}
+			for range p.n {
+				s.obs.Uses = append(s.obs.Uses, observe.Use{StartNs: at, EndNs: at + second, CPUs: p.cpus, Quota: p.quota, Throttled: p.stopped})
+				at += second
+			}
+		}
+		if got, n := s.enough(k); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %.2f CPUs are enough by %d readings, want %.2f", name, got, n, c.want)
+		}
 	}
 }

@@ -98,7 +98,7 @@ func (c *Controller) open(o Order) *openTrial {
 		s.on(EventOpened)
 		c.noteBefore(s)
 	}
-	t.Trial = trial.New(c.criterion(first), c.now(), c.samplesOf(t, from))
+	t.Trial = trial.New(c.criterion(first), c.samplesOf(t, from))
 	s := c.containers[first.Key]
 	t.from = slices.Clone(s.known.from)
 	t.view = view.Trial{Plan: o.Plan, Policy: o.Policy, Changes: o.Changes, StartedUnixNs: c.last.UnixNs, Outcome: view.OutcomeOpen, Before: s.obs.Rates.Now(), Predicted: first.RateAfter}

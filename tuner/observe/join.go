@@ -231,8 +231,6 @@ func joinCgroup(a, b Window) Cgroup {
 	g.AnonGrowth += a.Cgroup.AnonGrowth
 	g.RefaultFile += a.Cgroup.RefaultFile
 	g.MajorFaults += a.Cgroup.MajorFaults
-	g.EventsMax += a.Cgroup.EventsMax
-	g.EventsHigh += a.Cgroup.EventsHigh
 	g.RefaultAnon += a.Cgroup.RefaultAnon
 	g.Disks = joinDisks(a.Cgroup.Disks, b.Cgroup.Disks)
 	g.OOMKills += a.Cgroup.OOMKills

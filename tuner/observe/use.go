@@ -83,14 +83,14 @@ func meanCPUs(uses []Use) float64 {
 }
 
 // UsesSince are the readings that began after an instant.
-func (s *State) UsesSince(ns int64) []Use {
-	return since(s.Uses, ns, func(u Use) int64 { return u.StartNs })
+func UsesSince(uses []Use, ns int64) []Use {
+	return since(uses, ns, func(u Use) int64 { return u.StartNs })
 }
 
 // Throttled reports whether its quota stopped the container in both of the latest two
 // readings at its present resources, and the smaller share that it lost.
 func (s *State) Throttled() (lost float64, ok bool) {
-	uses := last(s.UsesSince(s.changedNs-1), 2)
+	uses := last(UsesSince(s.Uses, s.changedNs-1), 2)
 	if len(uses) < 2 || !uses[0].Throttled || !uses[1].Throttled {
 		return 0, false
 	}
@@ -100,23 +100,26 @@ func (s *State) Throttled() (lost float64, ok bool) {
 // Held reports whether its quota stopped the container in the latest reading at its present
 // resources, or whether there is none.
 func (s *State) Held() bool {
-	uses := last(s.UsesSince(s.changedNs-1), 1)
+	uses := last(UsesSince(s.Uses, s.changedNs-1), 1)
 	return len(uses) == 0 || uses[0].Throttled
 }
 
 // Free are the latest readings in which neither its quota nor other work held the container
-// back, whatever its quota was then. One in which it was stopped says of those that used no
-// more than that quota that it wants more since; of one that it spent waiting nothing is known.
+// back, whatever its quota was then: as many as can be of use. One in which it was stopped says
+// of those before it that used no more than that quota that it has wanted more since; of one
+// that it spent waiting, or that a change of its quota divides, nothing is known.
 func (s *State) Free(k *policies.Constants) (free []Use) {
-	uses := last(s.Uses, int(k.UnusedSeconds+k.SettleReadings))
-	for i, u := range uses {
+	stopped := 0.0 // the largest quota, CPUs, that has stopped it since
+	for i := len(s.Uses) - 1; i >= 0 && len(free) < int(k.UnusedSeconds+k.SettleReadings); i-- {
+		u, before := s.Uses[i], s.Uses[max(0, i-1)].Quota
 		switch {
 		case u.Throttled:
-			free = slices.DeleteFunc(free, func(f Use) bool { return f.CPUs <= u.Quota })
-		case u.Waiting < k.Dominant && (i == 0 || u.Quota == uses[i-1].Quota): // else a part of it is of another quota
+			stopped = max(stopped, min(u.Quota, before))
+		case u.Waiting < k.Dominant && u.Quota == before && u.CPUs > stopped*(1+k.MinStep):
 			free = append(free, u)
 		}
 	}
+	slices.Reverse(free)
 	return free
 }
 

@@ -75,8 +75,6 @@ type Cgroup struct {
 	RefaultFile    uint64 // pages
 	MajorFaults    uint64
 	RefaultAnon    uint64 // pages
-	EventsMax      uint64
-	EventsHigh     uint64
 	OOMKills       uint64
 	HasPSI         bool
 	CPUSome        float64 // share of wall time with some task waiting
@@ -286,8 +284,8 @@ func diffCgroup(prev, cur probes.Cgroup) Cgroup {
 		CPUNs: sub(cur.CPUUsageNs, prev.CPUUsageNs), MemoryBytes: cur.MemoryBytes, MemoryLimit: cur.MemoryLimit,
 		Anon: cur.Anon, Shmem: cur.Shmem, AnonGrowth: int64(cur.Anon+cur.Shmem) - int64(prev.Anon+prev.Shmem),
 		RefaultFile: sub(cur.RefaultFile, prev.RefaultFile), MajorFaults: sub(cur.MajorFaults, prev.MajorFaults),
-		EventsMax: sub(cur.EventsMax, prev.EventsMax), EventsHigh: sub(cur.EventsHigh, prev.EventsHigh), RefaultAnon: sub(cur.RefaultAnon, prev.RefaultAnon),
-		Disks: diffDisks(prev.Disks, cur.Disks), OOMKills: sub(cur.OOMKills, prev.OOMKills), HasPSI: cur.HasPSI && prev.HasPSI,
+		RefaultAnon: sub(cur.RefaultAnon, prev.RefaultAnon),
+		Disks:       diffDisks(prev.Disks, cur.Disks), OOMKills: sub(cur.OOMKills, prev.OOMKills), HasPSI: cur.HasPSI && prev.HasPSI,
 	}
 	for i, t := range cur.Throttling {
 		if t.QuotaUs > 0 && t.PeriodUs > 0 {

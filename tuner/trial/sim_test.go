@@ -49,7 +49,7 @@ func (j *job) live(k *policies.Constants) (Outcome, int) {
 	for range int(k.TrialBaseline) {
 		before = append(before, j.next(false))
 	}
-	t := New(Progress{Decrease: j.decrease}, int64(j.t)*1e9, before)
+	t := New(Progress{Decrease: j.decrease}, before)
 	began := j.t
 	t.Switched(k, int64(j.t)*1e9)
 	var samples []observe.RateSample

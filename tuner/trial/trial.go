@@ -39,7 +39,6 @@ type Criterion interface {
 type Trial struct {
 	Criterion Criterion
 	Blocks    []Block
-	BeganNs   int64
 	// SinceNs is from when readings of the latest block count; 0: its write is under way.
 	SinceNs int64
 	// FrozenNs is time of that block that did not count.
@@ -48,8 +47,8 @@ type Trial struct {
 }
 
 // New begins a trial whose change is about to be written.
-func New(c Criterion, nowNs int64, baseline []observe.RateSample) *Trial {
-	return &Trial{Criterion: c, BeganNs: nowNs, Blocks: []Block{{Samples: baseline}, {With: true}}}
+func New(c Criterion, baseline []observe.RateSample) *Trial {
+	return &Trial{Criterion: c, Blocks: []Block{{Samples: baseline}, {With: true}}}
 }
 
 // With reports whether the change stands, or is on its way.

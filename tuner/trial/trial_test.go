@@ -29,7 +29,7 @@ func level(n int, rate float64) (out []float64) {
 
 func TestGoesBackAndForth(t *testing.T) {
 	k := policies.DefaultConstants()
-	tr := New(Progress{}, 8*second, rates(0, level(8, 10)...))
+	tr := New(Progress{}, rates(0, level(8, 10)...))
 	if tr.Step(k, Evidence{NowNs: 9 * second}) != Wait {
 		t.Error("judged before its change stands")
 	}
@@ -65,7 +65,7 @@ func TestGoesBackAndForth(t *testing.T) {
 // TestAClearLossGoesBackAtOnce: not after a whole block.
 func TestAClearLossGoesBackAtOnce(t *testing.T) {
 	k := policies.DefaultConstants()
-	tr := New(Progress{}, 0, rates(0, level(12, 10)...))
+	tr := New(Progress{}, rates(0, level(12, 10)...))
 	tr.Switched(k, 12*second)
 	if got := tr.Step(k, Evidence{NowNs: 15 * second, Samples: rates(13, 5, 5.05)}); got != Switch {
 		t.Errorf("%v after two readings at half the rate", got)
@@ -76,7 +76,7 @@ func TestAClearLossGoesBackAtOnce(t *testing.T) {
 func TestHarmEndsEveryTrial(t *testing.T) {
 	k := policies.DefaultConstants()
 	for _, criterion := range []Criterion{Progress{}, Progress{Decrease: true}, NoHarm{}, Use{}} {
-		tr := New(criterion, 0, rates(0, level(12, 10)...))
+		tr := New(criterion, rates(0, level(12, 10)...))
 		tr.Switched(k, 12*second)
 		if got := tr.Step(k, Evidence{NowNs: 15 * second, Samples: rates(13, 20, 20.05), Harm: "a neighbour is short"}); got != End || tr.Result.Outcome != Worse {
 			t.Errorf("%T: %v, %+v", criterion, got, tr.Result)
@@ -96,7 +96,7 @@ func TestSilence(t *testing.T) {
 		"without any before it":  {nil, 30},
 		"with one reading alone": {rates(0, 10), 30},
 	} {
-		tr := New(Progress{}, 0, c.baseline)
+		tr := New(Progress{}, c.baseline)
 		tr.Switched(k, 0)
 		if got := tr.Step(k, Evidence{NowNs: (c.patience - 1) * second}); got != Wait {
 			t.Errorf("%s: %v within its time", name, got)
@@ -104,7 +104,7 @@ func TestSilence(t *testing.T) {
 		if got := tr.Step(k, Evidence{NowNs: (c.patience + 3) * second}); got != End || tr.Result.Outcome != NotTold {
 			t.Errorf("%s: %v, %+v", name, got, tr.Result)
 		}
-		tr = New(Progress{}, 0, c.baseline)
+		tr = New(Progress{}, c.baseline)
 		tr.Switched(k, 0)
 		tr.FrozenNs = 100 * c.patience * second
 		if got := tr.Step(k, Evidence{NowNs: (c.patience + 3) * second}); got != Wait {
@@ -141,7 +141,7 @@ func TestNoHarm(t *testing.T) {
 		"no harm, and its rate is there": {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, Samples: rates(10, level(30, 10)...)}, End, Better},
 		"its rate fell by half":          {NoHarm{Seen: true}, Evidence{NowNs: 20 * second, Samples: rates(10, level(10, 5)...)}, End, Worse},
 	} {
-		tr := New(c.h, 0, rates(-10, level(10, 10)...))
+		tr := New(c.h, rates(-10, level(10, 10)...))
 		tr.Switched(k, 0)
 		if got := tr.Step(k, c.e); got != c.want || tr.Result.Outcome != c.as {
 			t.Errorf("%s: %v, %+v", name, got, tr.Result)
@@ -162,7 +162,7 @@ func TestUse(t *testing.T) {
 		"it uses no more":           {Evidence{NowNs: 20 * second, Lost: 0, CPUs: 0.6}, End, NotTold},
 		"it hurts":                  {Evidence{NowNs: 2 * second, Harm: "a neighbour is short"}, End, Worse},
 	} {
-		tr := New(Use{Lost: 0.6, CPUs: 0.5, Expected: 1}, 0, nil)
+		tr := New(Use{Lost: 0.6, CPUs: 0.5, Expected: 1}, nil)
 		tr.Switched(k, 0)
 		if got := tr.Step(k, c.e); got != c.want || tr.Result.Outcome != c.as {
 			t.Errorf("%s: %v, %+v", name, got, tr.Result)
