@@ -12,6 +12,7 @@ type MemoryUse struct {
 	Read    bool    `json:"read"` // false: it could not be read, and the rest says nothing
 	Current float64 `json:"current"`
 	Held    float64 `json:"held"`            // anonymous and shared: only swap or a kill frees it
+	Peak    float64 `json:"peak,omitempty"`  // the most of that in the latest minute
 	Limit   float64 `json:"limit,omitempty"` // 0: none
 	// Reread is what was read again after it had been evicted, DiskRead all that came
 	// from disks.

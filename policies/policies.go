@@ -41,6 +41,8 @@ type Enrolment struct {
 	Loans      LoanMode `json:"loans,omitempty"`
 	Job        string   `json:"job,omitempty"`
 	Team       string   `json:"team,omitempty"`
+	Group      string   `json:"group,omitempty"`     // the control group above it with the least quota
+	GroupCPUs  float64  `json:"groupCPUs,omitempty"` // that quota, CPUs
 	// Problems are malformed or forbidden labels and clamped values, each naming what is allowed.
 	Problems []string `json:"problems,omitempty"`
 	// WhyNot says why Mode is not tune, for people: "no label", "host mode: observe", …

@@ -6,7 +6,6 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
-	"github.com/trimtab/trimtab/tuner/enrol"
 	"github.com/trimtab/trimtab/tuner/loop"
 )
 
@@ -16,7 +15,10 @@ func facts() func(runtime.Container, policies.Enrolment) loop.Facts {
 	return func(c runtime.Container, _ policies.Enrolment) loop.Facts {
 		var f loop.Facts
 		if cpus, group, err := cgroup.QuotaAbove(c.Cgroup); err == nil { // of a group that went away nothing is asked
-			f.Above = enrol.Above{CPUs: cpus, Group: group}
+			f.Above.CPUs, f.Above.Group = cpus, group
+		}
+		if bytes, group, err := cgroup.MemoryAbove(c.Cgroup); err == nil {
+			f.Above.Memory, f.Above.MemoryGroup = bytes, group
 		}
 		return f
 	}

@@ -28,8 +28,11 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 	}
 	rereads := m.Rereads(p.k) && m.CalmSeconds == 0 // still
 	useless := lent && rereads && !m.Fills && m.Loan.From > 0 && m.Loan.Seconds >= p.k.SettleReadings && !m.Loan.Helped()
+	most := max(float64(own), j.Enrolment.Memory.Max)
 	switch {
 	case j.Urgent:
+	case lent && j.Enrolment.Memory.Max > 0 && m.Limit > most*(1+p.k.MinStep):
+		return p.lower(j, most, fmt.Sprintf("no more than %.0f MiB may be lent to it any more", most/mib))
 	case lent && node.MemoryFree < 0:
 		return p.lower(j, float64(own), "the host is short of memory")
 	case useless:
@@ -40,7 +43,7 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 		}
 		return p.raise(node, j, math.Inf(1), p.k.MemoryShare, fmt.Sprintf("it reads %.1f MiB/s again that its limit of %.0f MiB evicted", m.Reread/mib, m.Limit/mib))
 	case lent && m.Calm(p.k) && !m.Loan.Missed && !m.Fills && m.Growth == 0 && m.CalmSeconds >= p.k.SettleReadings:
-		to := max(float64(own), p.k.WithRoom(m.Current))
+		to := max(float64(own), p.k.WithRoom(max(m.Current, m.Peak)))
 		if m.Limit >= to*(1+p.k.MinStep) {
 			return p.lower(j, to, fmt.Sprintf("%.0f MiB are enough: it reads nothing again, and uses %.0f, page cache included", to/mib, m.Current/mib))
 		}

@@ -63,6 +63,15 @@ func TestQuotaAbove(t *testing.T) {
 			t.Errorf("%s: %g by %q (%v), want %g by %q", name, cpus, group, err, c.cpus, want)
 		}
 	}
+	files := map[string]string{"a/cgroup.procs": "", "a/memory.max": "2147483648\n", "a/own/memory.max": "1048576\n"}
+	root := tree(t, files)
+	if bytes, group, err := MemoryAbove(runtime.Cgroup{Mode: runtime.CgroupV2, Unified: filepath.Join(root, "a/own")}); err != nil || bytes != 2<<30 || group != filepath.Join(root, "a") {
+		t.Errorf("%g bytes by %q, %v", bytes, group, err)
+	}
+	files["a/memory.max"] = "max\n"
+	if _, group, err := MemoryAbove(runtime.Cgroup{Mode: runtime.CgroupV2, Unified: filepath.Join(tree(t, files), "a/own")}); err != nil || group != "" {
+		t.Errorf("%q bounds it, %v", group, err)
+	}
 	if cpus, group, err := QuotaAbove(runtime.Cgroup{}); err != nil || cpus != 0 || group != "" {
 		t.Errorf("without a control group: %g by %q, %v", cpus, group, err)
 	}

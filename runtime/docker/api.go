@@ -36,10 +36,8 @@ func (d apiDoor) apply(ctx context.Context, c runtime.Container, stands, set run
 	if err != nil {
 		return fmt.Errorf("container %q: %w", c.Name, err)
 	}
-	if limit, limited := set[runtime.KnobMemoryLimit].Int(); limited && !d.stopped {
-		if err := engine.CheckRoom(c, limit, stands[runtime.KnobMemoryLimit]); err != nil {
-			return err
-		}
+	if err := d.room(c, stands, set); err != nil {
+		return err
 	}
 	r, err := apiResources(c, info.HostConfig.Resources, stands, set)
 	if err != nil {
@@ -55,6 +53,15 @@ func (d apiDoor) apply(ctx context.Context, c runtime.Container, stands, set run
 		}
 	}
 	return nil
+}
+
+// room refuses a memory limit that only a kill would make room for.
+func (d apiDoor) room(c runtime.Container, stands, set runtime.Values) error {
+	limit, limited := set[runtime.KnobMemoryLimit].Int()
+	if !limited || d.stopped {
+		return nil
+	}
+	return engine.CheckRoom(c, limit, stands[runtime.KnobMemoryLimit])
 }
 
 // apiResources expresses the changes; stored is Docker's own record, which it

@@ -45,7 +45,6 @@ func TestAPIResources(t *testing.T) {
 		{name: "swap brings memory", c: onV1, set: runtime.Values{runtime.KnobMemorySwap: "268435456"}, want: container.Resources{Memory: 64 * mib, MemorySwap: 256 * mib}},
 		{name: "swap unlimited", c: onV1, set: runtime.Values{runtime.KnobMemorySwap: "max"}, refused: "does not pass it on"},
 		{name: "v2 counts swap alone", c: onV2, set: runtime.Values{runtime.KnobMemoryLimit: "33554432"}, want: container.Resources{Memory: 32 * mib, MemorySwap: 160 * mib}},
-		{name: "v2 kills what holds more", c: onV2held, set: runtime.Values{runtime.KnobMemoryLimit: "33554432"}, refused: "only a kill would free"},
 		{name: "memory unlimited", c: onV1, set: runtime.Values{runtime.KnobMemoryLimit: "max", runtime.KnobMemorySwap: "max"}, refused: "unlimited"},
 		{name: "memory too small", c: onV1, set: runtime.Values{runtime.KnobMemoryLimit: "1048576"}, refused: "6 MiB"},
 		{name: "memory above swap", c: onV1, set: runtime.Values{runtime.KnobMemoryLimit: "268435456"}, refused: "set both"},
@@ -73,6 +72,17 @@ func TestAPIResources(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestRoom: v2 kills what holds more than its new limit; a container that is stopped holds nothing.
+func TestRoom(t *testing.T) {
+	stands, set := runtime.Values{runtime.KnobMemoryLimit: "67108864"}, runtime.Values{runtime.KnobMemoryLimit: "33554432"}
+	if err := (apiDoor{}).room(onV2held, stands, set); !errors.Is(err, runtime.ErrRefused) || !strings.Contains(err.Error(), "only a kill would free") {
+		t.Error(err)
+	}
+	if err := (apiDoor{stopped: true}).room(onV2held, stands, set); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -31,8 +31,9 @@ type Party struct {
 	Asks, Settles float64
 	Why           string  // of what is asked
 	Gain          float64 // predicted of it, of its rate
-	// Most is the largest quota that neighbours bear; +Inf: no bound is known.
-	Most float64
+	// Most is the largest quota that neighbours bear, MostWhy in what words; +Inf: no bound is known.
+	Most    float64
+	MostWhy string
 	// Fixed: nothing of it may be changed now; FixedQuota, FixedWeight: not that.
 	Fixed, FixedQuota, FixedWeight bool
 	// Dealt: its weight was dealt by a trial that was kept. It stands while nobody is short.
@@ -235,7 +236,7 @@ func settle(k *policies.Constants, parties []Party, grants []Grant) {
 		g := &grants[i]
 		to, why, others := p.Settles, p.Why, p.Settles == 0 && p.Most < p.Quota
 		if others {
-			to, why = p.Most, "a neighbour does not bear more"
+			to, why = p.Most, p.MostWhy
 		}
 		if to <= 0 || !p.mayQuota() || p.Recent || g.Recall || g.Quota != p.Quota {
 			continue
@@ -259,7 +260,7 @@ func weigh(k *policies.Constants, parties []Party, grants []Grant, rights []floa
 		if g.Quota > max(p.OwnQuota, p.Proven)*(1+k.MinStep) && p.OwnQuota > 0 && level > 0 {
 			to = max(2, math.Round(min(p.OwnWeight, min(p.OwnQuota, rights[i])/level)))
 		}
-		if to < p.Weight && g.Quota <= p.Quota && p.Waiting >= k.RightMargin {
+		if to < p.Weight && !p.Dealt && g.Quota <= p.Quota && p.Waiting >= k.RightMargin {
 			continue // it would get less at once
 		}
 		if math.Abs(to-p.Weight) > 2*k.MinStep*p.Weight || to == p.OwnWeight && p.Weight != p.OwnWeight {

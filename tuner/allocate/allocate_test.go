@@ -202,7 +202,7 @@ func TestSettles(t *testing.T) {
 // that is no number that is enough.
 func TestBearsLess(t *testing.T) {
 	p := borrower("a", 1, 4)
-	p.Why, p.Most = "its quota stops it", 2
+	p.Why, p.Most, p.MostWhy = "its quota stops it", 2, "its neighbours bear no more"
 	if g := plan(policies.Node{CPUs: 8, MaxWeight: 262144, Idle: 4}, p)[0]; g.Quota != 2 || !g.Recall || !strings.Contains(g.Why, "bear") {
 		t.Errorf("%+v", g)
 	}

@@ -295,6 +295,22 @@ func (c *Controller) borne(s *containerState) float64 {
 	return most + own
 }
 
+// groupLeaves is the most quota, CPUs, that the quota of a group above a container leaves it: the
+// others there keep what their owners gave them, while they use any; +Inf: none has one.
+func (c *Controller) groupLeaves(i int) float64 {
+	e, own := c.all[i].c.Enrolment, c.parties[i].OwnQuota
+	if e.Group == "" {
+		return math.Inf(1)
+	}
+	left := e.GroupCPUs
+	for j, p := range c.parties {
+		if j != i && p.Active && c.all[j].c.Enrolment.Group == e.Group {
+			left -= cmp.Or(p.OwnQuota, p.Used)
+		}
+	}
+	return max(left, own)
+}
+
 // demand is the CPUs that a container would use if it were alone.
 func (c *Controller) demand(s *containerState) float64 {
 	j := policies.Job{Curve: s.learned.curve, CPU: policies.CPUUse{Used: s.obs.Used(), Waiting: c.waiting(s)}}

@@ -444,8 +444,34 @@ func TestRefusedWriteIsTriedLessAndLess(t *testing.T) {
 // TestRaisedWeightGoesBackWhenSomebodyIsShort: a weight that a trial dealt stands while nobody
 // is short of what it has a right to.
 func TestRaisedWeightGoesBackWhenSomebodyIsShort(t *testing.T) {
+	for _, noPSI := range []bool{false, true} {
+		raisedWeight(t, noPSI)
+	}
+}
+
+// TestAGroupsQuotaIsShared: what one member of a group is lent, the others there lack once they run.
+func TestAGroupsQuotaIsShared(t *testing.T) {
+	n := newNode(8)
+	a, b := n.addProgram("a", 1, 4, 1e6), n.addProgram("b", 1, 0.01, 1e6)
+	for _, j := range []*simJob{a, b} {
+		j.c.Enrolment.Group, j.c.Enrolment.GroupCPUs, j.c.Enrolment.CPU.Max = "/sys/fs/cgroup/team", 2, 2
+	}
+	c := started()
+	run(c, n, 20, nil)
+	if a.quota() != 2 {
+		t.Errorf("%.2f CPUs beside one that sleeps, in a group of 2", a.quota())
+	}
+	b.spin = 1
+	run(c, n, 15, nil)
+	if a.quota() != 1 {
+		t.Errorf("%.2f CPUs beside one that has a right to the other CPU of the group", a.quota())
+	}
+}
+
+func raisedWeight(t *testing.T, noPSI bool) {
 	n := newNode(2)
 	j := n.addJob("train", 0, tune())
+	j.noPSI = noPSI
 	c := started()
 	run(c, n, 10, nil)
 	// As a trial that was kept left it.
@@ -457,10 +483,10 @@ func TestRaisedWeightGoesBackWhenSomebodyIsShort(t *testing.T) {
 	if j.weight() != 16384 {
 		t.Fatalf("weight %.0f though nobody is short", j.weight())
 	}
-	n.addSpinner("neighbour", 2)
+	n.addSpinner("neighbour", 2).noPSI = noPSI
 	run(c, n, 8, nil)
 	if j.weight() != 1024 {
-		t.Errorf("weight %.0f while a neighbour gets %.2f of its one CPU", j.weight(), n.jobs[1].lastCPUsUsed)
+		t.Errorf("without PSI %v: weight %.0f while a neighbour gets %.2f of its one CPU", noPSI, j.weight(), n.jobs[1].lastCPUsUsed)
 	}
 }
 

@@ -57,10 +57,13 @@ func (c *Controller) memoryWritten(s *containerState, o pendingOrder, ch policie
 		s.memory.calm = observe.Means(s.obs.MemoryBetween(now-10*second, now))
 		return
 	}
+	if s.memory.loweredNs = 0; ch.Criterion == policies.CriterionNoHarm {
+		return // it protects: what the job reads again tells nothing of that
+	}
 	if s.memory.atNs == 0 || ch.From.Quantity() <= s.memory.from { // the first of several raises tells what was before
 		s.memory.from, s.memory.before = ch.From.Quantity(), observe.Means(s.obs.MemoryBetween(now-10*second, now)).RereadPerWork()
 	}
-	s.memory.atNs, s.memory.loweredNs = now, 0
+	s.memory.atNs = now
 }
 
 // balanceMemory computes what the node has of memory.
@@ -80,7 +83,7 @@ func (c *Controller) balanceMemory() {
 // until it is used, and must not be given twice. What an owner allows is not trimtab's promise.
 func (c *Controller) committed() (sum float64) {
 	for _, s := range c.all {
-		if s.c.Now[runtime.KnobMemoryLimit] == s.original(runtime.KnobMemoryLimit) {
+		if s.answers == 0 && s.c.Now[runtime.KnobMemoryLimit] == s.original(runtime.KnobMemoryLimit) || len(s.obs.Memory) == 0 {
 			continue
 		}
 		own, errOwn := guard.Bytes(s.original(runtime.KnobMemoryLimit))
@@ -88,10 +91,14 @@ func (c *Controller) committed() (sum float64) {
 		if errOwn != nil || errNow != nil || math.IsInf(own, 1) || math.IsInf(limit, 1) {
 			continue
 		}
-		if n := len(s.obs.Memory); n > 0 {
-			own = max(own, s.obs.Memory[n-1].Current)
+		for _, o := range c.pending { // on its way
+			for _, ch := range o.Changes {
+				if ch.Key == s.key && ch.Knob == runtime.KnobMemoryLimit {
+					limit = max(limit, ch.To.Quantity())
+				}
+			}
 		}
-		sum += max(0, limit-own)
+		sum += max(0, limit-max(own, s.obs.Memory[len(s.obs.Memory)-1].Current))
 	}
 	return sum
 }

@@ -216,21 +216,62 @@ func TestRefusedReturnHindersNoRecall(t *testing.T) {
 // TestGrewThenReads: a raise that protected a job from its growth does not speak against one for the
 // files that it reads a minute later.
 func TestGrewThenReads(t *testing.T) {
+	for _, seconds := range []int{70, 200} { // it reads soon after it was raised, or long after
+		n := newNode(4)
+		j := n.limited("grows", 700, 300, allowMemory())
+		c := started()
+		held := int64(300)
+		run(c, n, seconds, func(int, Decision) {
+			held = min(held+10, 900)
+			j.hold(held)
+		})
+		if limit := j.limit(); limit < 920*mib || seconds > 100 && limit > 1100*mib {
+			t.Fatalf("%d MiB stand for one that holds 900", limit/mib)
+		}
+		j.reads(1200*mib, 100*mib)
+		run(c, n, 120, nil)
+		if limit := j.limit(); limit < 2100*mib || limit > 2400*mib {
+			t.Errorf("after %d s: %d MiB stand for 2,100: %s", seconds, limit/mib, shownAs(t, c, j).WhyNot)
+		}
+	}
+}
+
+// TestADipIsNoReturn: a job frees much for a moment and takes it again, as between two epochs.
+// Its limit must not have gone below that meanwhile, or it is killed.
+func TestADipIsNoReturn(t *testing.T) {
 	n := newNode(4)
-	j := n.limited("grows", 700, 300, allowMemory())
+	j := n.limited("epochs", 700, 300, allowMemory())
 	c := started()
 	held := int64(300)
-	run(c, n, 200, func(int, Decision) {
+	run(c, n, 300, func(i int, _ Decision) {
 		held = min(held+10, 900)
-		j.hold(held)
+		if j.hold(held); i > 150 && i%40 < 2 {
+			j.hold(300)
+		}
+		if i > 150 && j.limit() <= 900*mib {
+			t.Fatalf("tick %d: %d MiB stand for one that holds 900 but for a moment", i, j.limit()/mib)
+		}
 	})
-	if limit := j.limit(); limit < 920*mib || limit > 1100*mib {
-		t.Fatalf("%d MiB stand for one that holds 900", limit/mib)
+}
+
+// TestALowerCeilingBinds: what a rule allows no more goes back of what was lent before.
+func TestALowerCeilingBinds(t *testing.T) {
+	n := newNode(4)
+	memory, cpu := n.limited("grows", 700, 300, allowMemory()), n.addProgram("busy", 0.4, 4, 1e6)
+	c := started()
+	held := int64(300)
+	run(c, n, 100, func(int, Decision) {
+		held = min(held+10, 900)
+		memory.hold(held)
+	})
+	if memory.limit() < 920*mib || cpu.quota() < 2 {
+		t.Fatalf("%d MiB and %.2f CPUs were lent", memory.limit()/mib, cpu.quota())
 	}
-	j.reads(1200*mib, 100*mib)
-	run(c, n, 120, nil)
-	if limit := j.limit(); limit < 2100*mib || limit > 2400*mib {
-		t.Errorf("%d MiB stand for 2,100: %s", limit/mib, shownAs(t, c, j).WhyNot)
+	memory.hold(700)
+	memory.c.Enrolment.Memory.Max, cpu.c.Enrolment.CPU.Max = 850*mib, 1
+	run(c, n, 20, nil)
+	if memory.limit() > 850*mib || cpu.quota() > 1 {
+		t.Errorf("%d MiB and %.2f CPUs stand, of 850 and 1 that may be lent", memory.limit()/mib, cpu.quota())
 	}
 }
 
@@ -290,8 +331,17 @@ func TestMemoryIsDealtOnce(t *testing.T) {
 	n := newNode(4)
 	a, b := n.limited("a", 700, 300, allowMemory()), n.limited("b", 700, 300, allowMemory())
 	n.memAvail = (6554 + 1300) * mib // of the reserve, and beyond it
-	held := int64(300)
-	run(started(), n, 60, func(int, Decision) {
+	held, stood := int64(300), [2]int64{}
+	run(started(), n, 60, func(i int, _ Decision) {
+		if i == 30 { // one of whom nothing has been read: what it has of its loan is not known
+			unread := n.limited("unread", 700, 300, allowMemory())
+			unread.c.Original, unread.c.Now[runtime.KnobMemoryLimit] = unread.c.Now.Clone(), runtime.IntValue(20_000*mib)
+			unread.hold(19_900)
+		}
+		if i == 31 && (a.limit() < stood[0] || b.limit() < stood[1]) {
+			t.Errorf("called in because of one of whom nothing was read")
+		}
+		stood = [2]int64{a.limit(), b.limit()}
 		held = min(held+20, 1500)
 		n.memAvail = uint64(6554+1300-2*(max(held, 700)-700)) * mib
 		a.hold(held)

@@ -192,7 +192,10 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 		own, _ := s.quotas()
 		p.FixedQuota = slices.Contains(s.c.Yielded, runtime.KnobCPUQuota)
 		p.FixedWeight = slices.Contains(s.c.Yielded, runtime.KnobCPUWeight) || s.plan != ""
-		p.Dealt, p.Most = c.dealt(s), c.borne(s)
+		p.Dealt, p.Most, p.MostWhy = c.dealt(s), c.borne(s), "its neighbours bear no larger loan: they get less done for each second of CPU time"
+		if left := c.groupLeaves(i); left < p.Most {
+			p.Most, p.MostWhy = left, "the quota of the group above it leaves no more beside the others there"
+		}
 		p.Recalled = s.loan.recallNs > 0 && c.now()-s.loan.recallNs < c.writeNs(s)
 		if why, ok := disturbs[s.key]; ok {
 			p.Settles, p.Asks, p.Why = own, 0, why
@@ -205,7 +208,7 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateFailed, Text: "more CPU brought it nothing; waiting until something that this depended on changes"}
 		case p.Asks > 0 && p.Most <= p.Quota*(1+k.MinStep):
 			p.Asks = 0
-			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateRights, Value: p.Quota, Threshold: p.Most, Text: "its neighbours bear no larger loan: they get less done for each second of CPU time"}
+			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateRights, Value: p.Quota, Threshold: p.Most, Text: p.MostWhy}
 		case p.Asks > 0 && !c.interferenceTold(s.key):
 			p.Asks = 0
 			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateMeasuring, Text: "a neighbour got less done beside its loan: whether it recovers is being read"}

@@ -91,11 +91,13 @@ type Host struct {
 	Above         Above
 }
 
-// Above is the least quota among the control groups above the container: whatever it is
-// given beyond, it cannot use.
+// Above are the least quota and the least memory limit, bytes, among the control groups above
+// the container: whatever it is given beyond, it cannot use. Others in the group share it.
 type Above struct {
-	CPUs  float64
-	Group string // its directory; "": none has one
+	CPUs        float64
+	Group       string // its directory; "": none has one
+	Memory      float64
+	MemoryGroup string
 }
 
 // Settle decides what may be done with a container. Values are the label's, else
@@ -118,7 +120,7 @@ func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policie
 		Job:        firstSet(asked.job, rule.Job),
 		Team:       firstSet(asked.team, rule.Team),
 	}
-	s.below(&e, host.Above)
+	s.below(&e, host)
 	m := s.mode(c, asked, manual, rules.Mode)
 	e.Mode, e.Door, e.WhyNot = m.mode, m.door, m.whyNot
 	if e.Mode == policies.ModeTune && len(e.Knobs) == 0 {
@@ -272,8 +274,14 @@ func (s *settler) clampRange(name string, r, allow policies.Range, node float64,
 	return r
 }
 
-// below bounds a container by the quota of a group above it.
-func (s *settler) below(e *policies.Enrolment, above Above) {
+// below bounds a container by what limits a group above it.
+func (s *settler) below(e *policies.Enrolment, host Host) {
+	above := host.Above
+	if memory := runtime.KnobMemoryLimit.Family(); above.MemoryGroup != "" && above.Memory < host.MemoryBytes && slices.Contains(e.Knobs, memory) {
+		e.Knobs = slices.DeleteFunc(slices.Clone(e.Knobs), func(family string) bool { return family == memory })
+		s.problem("memory is not lent: %s, to which it belongs, has a limit of its own, and others in it may need that", shown(above.MemoryGroup))
+	}
+	e.Group, e.GroupCPUs = above.Group, above.CPUs
 	if above.Group == "" || e.CPU.Max > 0 && e.CPU.Max <= above.CPUs {
 		return
 	}

@@ -210,6 +210,18 @@ func TestQuotaAbove(t *testing.T) {
 	}
 }
 
+// TestMemoryAbove: below a group with a memory limit of its own none is lent.
+func TestMemoryAbove(t *testing.T) {
+	rules := tuneHost()
+	rules.Knobs = []string{"cpu", "memory"}
+	for bytes, want := range map[float64][]string{4 << 30: {"cpu"}, 64 << 30: {"cpu", "memory"}} {
+		e := Settle(container(), rules, nil, Host{CPUs: 8, MemoryBytes: 32 << 30, Above: Above{Memory: bytes, MemoryGroup: "/sys/fs/cgroup/team"}})
+		if !slices.Equal(e.Knobs, want) || (len(want) == 1) != (len(e.Problems) == 1) {
+			t.Errorf("%g bytes above: %q, %q", bytes, e.Knobs, e.Problems)
+		}
+	}
+}
+
 func TestProblemsAreCapped(t *testing.T) {
 	c := container()
 	for i := range 10_000 {

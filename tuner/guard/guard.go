@@ -147,7 +147,7 @@ func together(k *policies.Constants, l Limits, find func(key string) *Container,
 	switch {
 	case p.Kind == policies.KindReturn:
 		return Rejection{}
-	case len(fresh) > l.RampLeft:
+	case len(fresh) > max(0, l.RampLeft):
 		return Rejection{Gate: GateRamp, Text: "ramp: as many containers as may be are tuned already"}
 	case p.Kind == policies.KindLoan:
 		return Rejection{}

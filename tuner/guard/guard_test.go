@@ -152,6 +152,16 @@ func TestRampCountsContainers(t *testing.T) {
 	}
 }
 
+// TestSmallerRampBindsNobodyWithin: a reload under which too many are tuned already takes nothing
+// from those: a memory limit that protects one still rises.
+func TestSmallerRampBindsNobodyWithin(t *testing.T) {
+	c, l := container(), limits()
+	c.Changed, l.RampLeft = true, -2
+	if _, no := check(c, l, policies.KindLoan, change(c, runtime.KnobCPUQuota, "200000 100000")); len(no) > 0 {
+		t.Errorf("%+v", no)
+	}
+}
+
 // TestOwnersLimitToTheLetter: whatever unit its owner wrote it in.
 func TestOwnersLimitToTheLetter(t *testing.T) {
 	c := container()

@@ -196,6 +196,20 @@ func TestForeignWriteYields(t *testing.T) {
 
 // TestReloadWithdraws: what a new configuration no longer allows goes back, and comes again when
 // it is allowed again.
+// TestSwapGoesBackWithItsLimit: v1 counts both together; of a limit that somebody else set trimtab's
+// swap is no part.
+func TestSwapGoesBackWithItsLimit(t *testing.T) {
+	e := policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"memory"}}
+	both := runtime.Values{runtime.KnobMemoryLimit: "1", runtime.KnobMemorySwap: "2"}
+	if why := withdrawn(e, both); why != "" {
+		t.Error(why)
+	}
+	delete(both, runtime.KnobMemoryLimit)
+	if withdrawn(e, both) == "" {
+		t.Error("the swap stands alone")
+	}
+}
+
 func TestReloadWithdraws(t *testing.T) {
 	for name, withdraw := range map[string]func(*enrol.Rules){
 		"the mode": func(r *enrol.Rules) { r.Mode = policies.ModeObserve },

@@ -227,6 +227,10 @@ func (l *Loop) settledAgain(t *tracked) {
 
 // withdrawn says which consent to what stands at trimtab's value is gone; "" if none is.
 func withdrawn(e policies.Enrolment, standing runtime.Values) string {
+	_, limit := standing[runtime.KnobMemoryLimit]
+	if _, swap := standing[runtime.KnobMemorySwap]; swap && !limit {
+		return "its memory limit is somebody else's now, and its swap went with that"
+	}
 	for _, knob := range slices.Sorted(maps.Keys(standing)) {
 		switch {
 		case e.Mode != policies.ModeTune:

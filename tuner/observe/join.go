@@ -232,7 +232,6 @@ func joinCgroup(a, b Window) Cgroup {
 	g.RefaultFile += a.Cgroup.RefaultFile
 	g.MajorFaults += a.Cgroup.MajorFaults
 	g.RefaultAnon += a.Cgroup.RefaultAnon
-	g.Disks = joinDisks(a.Cgroup.Disks, b.Cgroup.Disks)
 	g.OOMKills += a.Cgroup.OOMKills
 	g.HasPSI = a.Cgroup.HasPSI && b.Cgroup.HasPSI
 	g.CPUSome = a.Cgroup.CPUSome*aw + b.Cgroup.CPUSome*bw

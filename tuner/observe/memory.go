@@ -91,6 +91,9 @@ func (s *State) MemoryUse(k *policies.Constants, limit float64) policies.MemoryU
 	m := Means(s.MemoryBetween(now.EndNs-memorySeconds*second, now.EndNs))
 	use := policies.MemoryUse{Read: true, Current: now.Current, Held: now.Held, Limit: limit, Reread: m.Reread, DiskRead: m.Read, Reads: m.Reqs, Some: m.Some, Full: m.Full,
 		Growth: s.growth()}
+	for _, t := range s.MemoryBetween(now.EndNs-int64(k.UnusedSeconds*1e9), now.EndNs) {
+		use.Peak = max(use.Peak, t.Held)
+	}
 	use.CalmSeconds = s.calmFor(k)
 	use.Fills = limit > 0 && s.fills(k, limit)
 	return use

@@ -81,7 +81,6 @@ type Cgroup struct {
 	MemorySome     float64
 	MemoryFull     float64
 	IOSome         float64
-	Disks          []probes.DiskUse // bytes of the window, by device
 }
 
 // identity names one life of one thread.
@@ -285,7 +284,7 @@ func diffCgroup(prev, cur probes.Cgroup) Cgroup {
 		Anon: cur.Anon, Shmem: cur.Shmem, AnonGrowth: int64(cur.Anon+cur.Shmem) - int64(prev.Anon+prev.Shmem),
 		RefaultFile: sub(cur.RefaultFile, prev.RefaultFile), MajorFaults: sub(cur.MajorFaults, prev.MajorFaults),
 		RefaultAnon: sub(cur.RefaultAnon, prev.RefaultAnon),
-		Disks:       diffDisks(prev.Disks, cur.Disks), OOMKills: sub(cur.OOMKills, prev.OOMKills), HasPSI: cur.HasPSI && prev.HasPSI,
+		OOMKills:    sub(cur.OOMKills, prev.OOMKills), HasPSI: cur.HasPSI && prev.HasPSI,
 	}
 	for i, t := range cur.Throttling {
 		if t.QuotaUs > 0 && t.PeriodUs > 0 {

@@ -286,6 +286,8 @@ func (e *encoder) enrolment(n *policies.Enrolment) {
 	e.text(`"loans":`, string(n.Loans))
 	e.text(`"job":`, n.Job)
 	e.text(`"team":`, n.Team)
+	e.text(`"group":`, n.Group)
+	e.someFloat(`"groupCPUs":`, n.GroupCPUs)
 	e.texts(`"problems":`, n.Problems)
 	e.text(`"whyNot":`, n.WhyNot)
 	e.close()
