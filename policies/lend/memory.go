@@ -28,7 +28,7 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 	}
 	rereads := m.Rereads(p.k) && m.CalmSeconds == 0 // still
 	useless := lent && rereads && !m.Fills && m.Loan.From > 0 && m.Loan.Seconds >= p.k.SettleReadings && !m.Loan.Helped()
-	most := max(float64(own), j.Enrolment.Memory.Max)
+	most := max(float64(own), j.Enrolment.Memory.Max, p.k.WithRoom(m.Peak))
 	switch {
 	case j.Urgent:
 	case lent && j.Enrolment.Memory.Max > 0 && m.Limit > most*(1+p.k.MinStep):

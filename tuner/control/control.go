@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
@@ -270,7 +271,8 @@ const (
 
 // party is a container as the node's CPUs are shared, before anybody asks for anything.
 func (c *Controller) party(s *containerState) allocate.Party {
-	p := allocate.Party{Key: s.key, Name: s.c.Name, OwnWeight: number(s.original(runtime.KnobCPUWeight)), Used: s.mostUsed(), Waiting: c.waiting(s), Fixed: true, FixedWeight: true}
+	p := allocate.Party{Key: s.key, Name: s.c.Name, OwnWeight: number(s.original(runtime.KnobCPUWeight)), Waiting: c.waiting(s), Fixed: true, FixedWeight: true}
+	p.Used, p.Wants = c.uses(s)
 	p.OwnQuota, p.Quota = s.quotas()
 	p.Proven = c.proven(s)
 	p.Weight = cmp.Or(number(s.c.Now[runtime.KnobCPUWeight]), p.OwnWeight, 1)
@@ -279,7 +281,6 @@ func (c *Controller) party(s *containerState) allocate.Party {
 	p.Tuned = s.c.Enrolment.Mode == policies.ModeTune
 	p.Active = s.obs.Used() >= c.k().ActiveCPUs || p.Used >= c.k().ActiveCPUs
 	p.Most = math.Inf(1)
-	p.Wants = c.wants(s)
 	p.Demand = max(c.demand(s), p.Wants) // what it wants now is its to have, whatever a curve says
 	return p
 }
@@ -295,20 +296,24 @@ func (c *Controller) borne(s *containerState) float64 {
 	return most + own
 }
 
-// groupLeaves is the most quota, CPUs, that the quota of a group above a container leaves it: the
-// others there keep what their owners gave them, while they use any; +Inf: none has one.
+// groupLeaves is the most quota, CPUs, that the quota of a group above a container leaves it: who
+// runs below that group keeps what its owner gave it, and borrowers part the rest; +Inf: none has one.
 func (c *Controller) groupLeaves(i int) float64 {
-	e, own := c.all[i].c.Enrolment, c.parties[i].OwnQuota
+	e := c.all[i].c.Enrolment
 	if e.Group == "" {
 		return math.Inf(1)
 	}
-	left := e.GroupCPUs
+	rest, borrowers := e.GroupCPUs, 0.0
 	for j, p := range c.parties {
-		if j != i && p.Active && c.all[j].c.Enrolment.Group == e.Group {
-			left -= cmp.Or(p.OwnQuota, p.Used)
+		if j != i && (!p.Active || !strings.HasPrefix(c.all[j].c.Cgroup.Dir("cpu"), e.Group+"/")) {
+			continue
+		}
+		rest -= cmp.Or(p.OwnQuota, p.Used)
+		if j == i || p.Asks > 0 || p.OwnQuota > 0 && p.Quota > p.OwnQuota {
+			borrowers++
 		}
 	}
-	return max(left, own)
+	return c.parties[i].OwnQuota + max(0, rest)/borrowers
 }
 
 // demand is the CPUs that a container would use if it were alone.

@@ -114,20 +114,12 @@ func (c *Controller) waiting(s *containerState) float64 {
 	return max(0, c.waits(s)-s.rights.calmWaiting)
 }
 
-// wants is the CPUs that it would use now, by the more of the latest two readings.
-func (c *Controller) wants(s *containerState) (cpus float64) {
+// uses is what it uses of the CPUs now, and would use, each by the more of the latest two readings.
+func (c *Controller) uses(s *containerState) (cpus, wants float64) {
 	for _, u := range s.latestUses() {
-		cpus = max(cpus, u.CPUs/(1-min(max(c.waited(u), u.Lost), 0.99)))
+		cpus, wants = max(cpus, u.CPUs), max(wants, u.CPUs/(1-min(max(c.waited(u), u.Lost), 0.99)))
 	}
-	return cpus
-}
-
-// mostUsed is the more of the latest two readings.
-func (s *containerState) mostUsed() (cpus float64) {
-	for _, u := range s.latestUses() {
-		cpus = max(cpus, u.CPUs)
-	}
-	return cpus
+	return cpus, wants
 }
 
 const calmReadings = 30 // that the usual waiting is the mean of

@@ -43,6 +43,9 @@ func (c *Controller) memoryWritten(s *containerState, o pendingOrder, ch policie
 			s.memory.back.again(c.k(), now, s.memory.atNs)
 			return
 		}
+		if most := s.c.Enrolment.Memory.Max; most > 0 && ch.From.Quantity() > most {
+			return // more may not be given back
+		}
 		if m := s.memoryUse(c.k()); m.Rereads(c.k()) && !m.Loan.Helped() { // it went back since it was of no use
 			s.failures.Add(ch.Knob, false, memoryConditions(m, s.original(ch.Knob)))
 			return
@@ -57,13 +60,14 @@ func (c *Controller) memoryWritten(s *containerState, o pendingOrder, ch policie
 		s.memory.calm = observe.Means(s.obs.MemoryBetween(now-10*second, now))
 		return
 	}
-	if s.memory.loweredNs = 0; ch.Criterion == policies.CriterionNoHarm {
-		return // it protects: what the job reads again tells nothing of that
+	m, protects := &s.memory, ch.Criterion == policies.CriterionNoHarm // what is read again tells nothing of a raise that protects
+	m.loweredNs = 0
+	if !protects && (m.atNs == 0 || ch.From.Quantity() <= m.from) { // the first of several raises tells what was before
+		m.from, m.before = ch.From.Quantity(), observe.Means(s.obs.MemoryBetween(now-10*second, now)).RereadPerWork()
 	}
-	if s.memory.atNs == 0 || ch.From.Quantity() <= s.memory.from { // the first of several raises tells what was before
-		s.memory.from, s.memory.before = ch.From.Quantity(), observe.Means(s.obs.MemoryBetween(now-10*second, now)).RereadPerWork()
+	if !protects || m.atNs != 0 {
+		m.atNs = now
 	}
-	s.memory.atNs = now
 }
 
 // balanceMemory computes what the node has of memory.

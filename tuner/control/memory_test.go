@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -269,7 +270,21 @@ func TestALowerCeilingBinds(t *testing.T) {
 	}
 	memory.hold(700)
 	memory.c.Enrolment.Memory.Max, cpu.c.Enrolment.CPU.Max = 850*mib, 1
-	run(c, n, 20, nil)
+	writes := 0
+	run(c, n, 90, func(_ int, d Decision) {
+		memory.cgroup.RefaultFile += 4000 // it misses what it had, and gets no more all the same
+		if memory.limit() < 850*mib {
+			t.Fatalf("%d MiB stand", memory.limit()/mib)
+		}
+		for _, o := range append(d.Apply, d.Rollback...) {
+			if slices.ContainsFunc(o.Changes, func(ch policies.Change) bool { return ch.Knob == runtime.KnobMemoryLimit }) {
+				writes++
+			}
+		}
+	})
+	if writes > 3 {
+		t.Errorf("its limit was written %d times", writes)
+	}
 	if memory.limit() > 850*mib || cpu.quota() > 1 {
 		t.Errorf("%d MiB and %.2f CPUs stand, of 850 and 1 that may be lent", memory.limit()/mib, cpu.quota())
 	}

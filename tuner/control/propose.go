@@ -370,6 +370,9 @@ func (c *Controller) below(changes []policies.Change) string {
 			}
 			if ch.Key == p.Key && ch.Knob == runtime.KnobCPUQuota {
 				after[i].Quota, owners[i].Proven = ch.To.Quantity(), ch.To.Quantity()
+				if most := c.groupLeaves(i); !ch.Take && ch.To.Quantity() > most*(1+c.k().MinStep) {
+					return fmt.Sprintf("the quota of the group above %s leaves it %.2f CPUs beside the others there", p.Name, most)
+				}
 			}
 		}
 	}

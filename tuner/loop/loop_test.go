@@ -204,6 +204,14 @@ func TestSwapGoesBackWithItsLimit(t *testing.T) {
 	if why := withdrawn(e, both); why != "" {
 		t.Error(why)
 	}
+	for _, v := range []struct {
+		swap, limit runtime.Value
+		want        bool
+	}{{"1", "2", true}, {"2", "1", false}, {"1", "max", true}, {"max", "1", false}} { // an owner's swap below a limit that stands cannot go back
+		if below(v.swap, v.limit) != v.want {
+			t.Errorf("%+v", v)
+		}
+	}
 	delete(both, runtime.KnobMemoryLimit)
 	if withdrawn(e, both) == "" {
 		t.Error("the swap stands alone")

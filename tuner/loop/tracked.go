@@ -388,8 +388,28 @@ func (l *Loop) yield(t *tracked, d actuator.Drift) {
 		return
 	}
 	l.noteYield(t, d.Knob)
+	if swap, ours := t.standing.Original[runtime.KnobMemorySwap]; ours && d.Knob == runtime.KnobMemoryLimit && below(swap, d.Actual) {
+		l.yieldSwap(t)
+	}
 	l.results = append(l.results, control.Result{Kind: control.ResultEnded, Key: t.c.Key(), Text: fmt.Sprintf("%s was set to %s by somebody else", d.Knob, d.Actual)})
 	l.keep([]view.Record{{UnixNs: time.Now().UnixNano(), Kind: view.RecordYield, Key: t.c.Key(), Name: t.c.Name, Team: t.enrolment.Team,
 		Knob: d.Knob, From: d.Written, To: d.Actual, Actual: d.Actual,
 		Text: fmt.Sprintf("%s was set to %s by somebody else (trimtab had %s): left alone from now on", d.Knob, d.Actual, d.Written)}})
+}
+
+// yieldSwap leaves the swap that went with a memory limit as it stands: v1 counts both together, and
+// the owner's is less than the limit that somebody else has set since.
+func (l *Loop) yieldSwap(t *tracked) {
+	if err := l.o.Actuator.Yield(t.c, runtime.KnobMemorySwap); err != nil {
+		l.o.Log.Error("that the swap goes with a foreign memory limit could not be noted", "container", t.c.Name, "error", err)
+		return
+	}
+	l.noteYield(t, runtime.KnobMemorySwap)
+}
+
+// below reports whether an amount is less than another; one without a limit is the most.
+func below(a, b runtime.Value) bool {
+	x, limited := a.Int()
+	y, bounded := b.Int()
+	return limited && (!bounded || x < y)
 }

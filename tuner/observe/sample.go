@@ -21,16 +21,19 @@ func (s RateSample) Span() (fromNs, toNs int64) {
 
 // MeanRate is the mean of samples, each weighed by the time that it is the mean of; 0 for none.
 func MeanRate(samples []RateSample) float64 {
-	var events, seconds float64
+	if seconds := spans(samples); seconds > 0 {
+		return events(samples) / seconds
+	}
+	return 0
+}
+
+// spans is the time, seconds, that samples are the means of.
+func spans(samples []RateSample) (seconds float64) {
 	for _, s := range samples {
 		from, to := s.Span()
-		events += s.Rate * float64(to-from) / 1e9
 		seconds += float64(to-from) / 1e9
 	}
-	if seconds <= 0 {
-		return 0
-	}
-	return events / seconds
+	return seconds
 }
 
 // RateUntil is MeanRate up to an instant shortly after the latest sample. Samples end at an
@@ -41,14 +44,8 @@ func RateUntil(samples []RateSample, ns int64) float64 {
 		return 0
 	}
 	_, last := samples[len(samples)-1].Span()
-	var seconds float64
-	for _, s := range samples {
-		from, to := s.Span()
-		seconds += float64(to-from) / 1e9
+	if seconds := spans(samples) + max(0, float64(ns-last)/1e9); seconds > 0 {
+		return (events(samples) + 0.5) / seconds
 	}
-	seconds += max(0, float64(ns-last)/1e9)
-	if seconds <= 0 {
-		return 0
-	}
-	return (events(samples) + 0.5) / seconds
+	return 0
 }
