@@ -65,11 +65,8 @@ func (s *containerState) enough(k *policies.Constants) (cpus float64, readings i
 // holds it back; 0 if not, or if that is a minute ago.
 func (c *Controller) shrank(s *containerState) float64 {
 	k, l := c.k(), &s.loan
-	if l.settledNs == 0 || c.now()-l.settledNs > int64(k.UnusedSeconds*1e9) {
-		return 0
-	}
 	free := observe.UsesSince(s.obs.Free(k), l.settledNs)
-	if float64(len(free)) < k.SettleReadings {
+	if l.settledNs == 0 || c.now()-l.settledNs > int64(k.UnusedSeconds*1e9) || float64(len(free)) < k.SettleReadings {
 		return 0
 	}
 	share, _ := l.settles(k)

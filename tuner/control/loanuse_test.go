@@ -8,6 +8,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/observe"
 	"github.com/trimtab/trimtab/tuner/trial"
 )
@@ -234,6 +235,25 @@ func TestEnoughOutlivesARecall(t *testing.T) {
 		}
 		if got, n := s.enough(k); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%s: %.2f CPUs are enough by %d readings, want %.2f", name, got, n, c.want)
+		}
+	}
+}
+
+// TestHarmToOthersIsNoVerdict: a trial that ends since somebody lacked CPU under it says nothing of
+// whether its change is of use: the job is lent CPU again once some is idle.
+func TestHarmToOthersIsNoVerdict(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0.4, tune())
+	c := started()
+	run(c, n, 12, nil)
+	s := c.containers[j.c.Key()]
+	ch := policies.Change{Key: s.key, Knob: runtime.KnobCPUQuota, From: "40000 100000", To: "80000 100000"}
+	on := c.conditions(s, ch.Knob, ch.From)
+	for _, harmed := range []bool{false, true} {
+		s.failures = trial.Failures{}
+		c.ended(&openTrial{Trial: &trial.Trial{}, order: Order{Changes: []policies.Change{ch}}, on: map[string]trial.Conditions{s.key: on}, harmed: harmed}, s, trial.Worse)
+		if s.failures.Blocks(c.k(), ch.Knob, false, on) == harmed {
+			t.Errorf("harm to others: %v; remembered as of no use: %v", harmed, !harmed)
 		}
 	}
 }

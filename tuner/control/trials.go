@@ -28,6 +28,7 @@ type openTrial struct {
 	on         map[string]trial.Conditions // by container: what its change depended on
 	surround   surroundings
 	from       []uint64 // known jobs that the plan was taken from
+	harmed     bool     // it ends since somebody lacked CPU under it
 }
 
 // surroundings are what a trial's rates depend on besides its plan.
@@ -189,6 +190,7 @@ func (c *Controller) stepTrials(in Input, d *Decision) {
 		}
 		s := c.containers[t.order.Changes[0].Key]
 		e := trial.Evidence{NowNs: c.now(), Samples: c.samplesOf(t, t.SinceNs), CPUs: s.obs.Used(), Harm: c.harm(t)}
+		t.harmed = e.Harm != "" && !t.order.OfSight()
 		e.Lost, _ = s.obs.Throttled()
 		if t.With() {
 			t.view.After = s.obs.Rates.Now()
@@ -337,6 +339,9 @@ func (c *Controller) ended(t *openTrial, s *containerState, outcome trial.Outcom
 	wait := k.CoolSeconds
 	if s.c.Cgroup.StoppedByWrites() {
 		wait *= 3 // each write stops it for a moment
+	}
+	if t.harmed { // others lacked what it was given: whether it is of use is not known
+		outcome = trial.NotTold
 	}
 	switch outcome {
 	case trial.Better:
