@@ -449,32 +449,6 @@ func TestRaisedWeightGoesBackWhenSomebodyIsShort(t *testing.T) {
 	}
 }
 
-// TestAGroupsQuotaIsShared: what one member of a group is lent, the others there lack once they run.
-func TestAGroupsQuotaIsShared(t *testing.T) {
-	n := newNode(8)
-	a, b := n.addProgram("a", 1, 4, 1e6), n.addProgram("b", 1, 0.01, 1e6)
-	for _, j := range []*simJob{a, b} {
-		j.c.Cgroup.Unified = "/team/" + j.c.Name
-	}
-	a.c.Enrolment.Group, a.c.Enrolment.GroupCPUs, a.c.Enrolment.CPU.Max = "/team", 2, 2 // of b nothing is known
-	c := started()
-	run(c, n, 20, nil)
-	if a.quota() != 2 {
-		t.Errorf("%.2f CPUs beside one that sleeps, in a group of 2", a.quota())
-	}
-	b.spin = 1
-	run(c, n, 15, nil)
-	if a.quota() != 1 {
-		t.Errorf("%.2f CPUs beside one that has a right to the other CPU of the group", a.quota())
-	}
-	a.c.Enrolment.GroupCPUs, a.c.Enrolment.CPU.Max, b.spin = 4, 4, 4
-	b.c.Enrolment.Group, b.c.Enrolment.GroupCPUs, b.c.Enrolment.CPU.Max = "/team", 4, 4
-	run(c, n, 60, nil)
-	if sum := a.quota() + b.quota(); sum > 4 || a.quota() < 1.9 || b.quota() < 1.9 {
-		t.Errorf("%.2f and %.2f CPUs of a group of 4", a.quota(), b.quota())
-	}
-}
-
 func raisedWeight(t *testing.T, noPSI bool) {
 	n := newNode(2)
 	j := n.addJob("train", 0, tune())

@@ -340,7 +340,7 @@ func (c *Controller) ended(t *openTrial, s *containerState, outcome trial.Outcom
 	if s.c.Cgroup.StoppedByWrites() {
 		wait *= 3 // each write stops it for a moment
 	}
-	if t.harmed { // others lacked what it was given: whether it is of use is not known
+	if ch, _ := t.change(s.key); t.harmed && ch.Knob == runtime.KnobCPUQuota && !ch.Take { // others lacked what it was given: whether it is of use is not known
 		outcome = trial.NotTold
 	}
 	switch outcome {
