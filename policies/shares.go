@@ -2,7 +2,6 @@ package policies
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 )
 
@@ -24,9 +23,9 @@ type Claim struct {
 
 // Fill deals a capacity among claims by weight, each between its low and its high: what the
 // kernel does with those that want high. lows that exceed the capacity are cut in
-// proportion; short reports it. level is the CPUs for a unit of weight that those get who are
-// bounded by nothing else; 0 where nobody is.
-func Fill(capacity float64, low, high, weight []float64) (out []float64, level float64, short bool) {
+// proportion. level is the CPUs for a unit of weight that those get who are bounded by nothing
+// else; 0 where nobody is.
+func Fill(capacity float64, low, high, weight []float64) (out []float64, level float64) {
 	out = make([]float64, len(low))
 	var lows, highs, top float64
 	for i := range low {
@@ -37,17 +36,17 @@ func Fill(capacity float64, low, high, weight []float64) (out []float64, level f
 	}
 	switch {
 	case !(capacity > 0):
-		return out, 0, lows > 0
+		return out, 0
 	case lows > capacity:
 		for i := range low {
 			out[i] = low[i] * capacity / lows
 		}
-		return out, 0, lows > capacity*(1+1e-9)
+		return out, 0
 	case highs <= capacity:
 		for i := range low {
 			out[i] = max(high[i], low[i])
 		}
-		return out, 0, false
+		return out, 0
 	}
 	from, to := 0.0, top
 	for range 60 { // halving: enough for every bit that matters
@@ -64,7 +63,7 @@ func Fill(capacity float64, low, high, weight []float64) (out []float64, level f
 	for i := range low {
 		out[i] = min(max(from*weight[i], low[i]), max(high[i], low[i]))
 	}
-	return out, from, false
+	return out, from
 }
 
 // Shares returns the CPUs that each claim gets as the kernel deals them.
@@ -77,7 +76,7 @@ func Shares(cpus float64, claims []Claim) []float64 {
 			high[i] = min(high[i], c.Quota)
 		}
 	}
-	out, _, _ := Fill(cpus, low, high, weight)
+	out, _ := Fill(cpus, low, high, weight)
 	return out
 }
 
@@ -88,29 +87,27 @@ func Shares(cpus float64, claims []Claim) []float64 {
 // Among tuned jobs those with more GPUs in use have a right to more of what tuned jobs have
 // together; nobody else loses by it.
 //
-// The rights never sum above the machine. short says that the floors do, and each is cut in
-// proportion. level is as Fill's.
-func Rights(cpus float64, claims []Claim) (rights []float64, level float64, short string) {
+// The rights never sum above the machine: where the floors do, each is cut in proportion. level
+// is as Fill's.
+func Rights(cpus float64, claims []Claim) (rights []float64, level float64) {
 	n := len(claims)
 	rights = make([]float64, n)
 	if !(cpus > 0) {
-		return rights, 0, "the node has no CPU to deal"
+		return rights, 0
 	}
 	weight, sum := worth(claims)
 	low, high, proven := make([]float64, n), make([]float64, n), make([]float64, n)
-	var floors float64
 	for i, c := range claims {
 		if c.Active {
 			low[i], high[i] = min(c.Floor, cpus), cpus
 			if c.Quota > 0 {
 				high[i] = max(min(c.Quota, cpus), low[i])
 			}
-			floors += low[i]
 		}
 		proven[i] = max(high[i], c.Proven)
 	}
-	dealt, level, over := Fill(cpus, low, high, weight)
-	left, _, _ := Fill(cpus, low, proven, weight)
+	dealt, level := Fill(cpus, low, high, weight)
+	left, _ := Fill(cpus, low, proven, weight)
 	for i, c := range claims {
 		switch rights[i] = cpus; { // who sleeps: as if it were alone with what it may use
 		case c.Active && c.Quota > 0:
@@ -121,10 +118,7 @@ func Rights(cpus float64, claims []Claim) (rights []float64, level float64, shor
 			rights[i] = max(min(cpus, c.Quota), min(c.Floor, cpus))
 		}
 	}
-	if over {
-		short = fmt.Sprintf("floors ask for %.2f CPUs and the node has %.2f: each is entitled to %.0f %% of its floor", floors, cpus, 100*cpus/floors)
-	}
-	return rights, level, short
+	return rights, level
 }
 
 // worth is each claim's weight as rights are dealt by it, and the sum over the active ones.

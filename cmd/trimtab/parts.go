@@ -105,8 +105,19 @@ func newActuator(cfg config.Config, all engines, left func(runtime.Container) ru
 			r := device.Preflight(ctx, left(c), device.Options{})
 			return r.Green, r.String()
 		},
-		CheckGPU: func(ctx context.Context, c runtime.Container) error { return checkGPU(ctx, left(c)) }, Memory: memoryUse, Pinned: pinned(), Disabled: disabled, Logger: log,
+		CheckGPU: func(ctx context.Context, c runtime.Container) error { return checkGPU(ctx, left(c)) }, Memory: memoryUse, Disabled: disabled, Logger: log,
 	})
+}
+
+// above is what bounds the control groups above a container.
+func above(c runtime.Container) (a enrol.Above) {
+	if cpus, group, err := cgroup.QuotaAbove(c.Cgroup); err == nil { // of a group that went away nothing is asked
+		a.CPUs, a.Group = cpus, group
+	}
+	if bytes, group, err := cgroup.MemoryAbove(c.Cgroup); err == nil {
+		a.Memory, a.MemoryGroup = bytes, group
+	}
+	return a
 }
 
 func originalsDir(cfg config.Config) string { return filepath.Join(cfg.StateDir, "originals") }
@@ -187,7 +198,7 @@ func (p *parts) openState() {
 func (p *parts) options(cfg config.Config, status func(string)) loop.Options {
 	o := loop.Options{
 		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policies: builtin, Book: p.book, Known: p.known,
-		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Facts: facts(), GPU: p.sights, GPUMemory: gpuMemory{p.state}, Sights: p.sights, Disabled: disabled,
+		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Above: above, GPU: p.sights, GPUMemory: gpuMemory{p.state}, Sights: p.sights, Disabled: disabled,
 		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.heart.beat, Log: p.log,
 	}

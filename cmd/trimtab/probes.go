@@ -56,7 +56,7 @@ func (p *parts) openProbes() {
 // attached before a watched process maps what one of them knows.
 func (p *parts) openUprobes() {
 	p.finder = uprobe.NewFinder()
-	if t, err := torch.NewWith(p.finder); err != nil {
+	if t, err := torch.New(p.finder); err != nil {
 		p.without("torch", "rates come from calls and wake-ups alone", err.Error())
 	} else {
 		p.with(t, nil)

@@ -207,7 +207,7 @@ func (p Policy) weights(competing []*party) []float64 {
 		sum += own
 		low[i], high[i], target[i] = own/p.k.WeightMax, own*p.k.WeightMax, max(c.cpus, 1e-6)
 	}
-	out, _, _ := policies.Fill(sum, low, high, target)
+	out, _ := policies.Fill(sum, low, high, target)
 	for i := range out {
 		out[i] = max(math.Round(out[i]), 2)
 	}

@@ -109,7 +109,7 @@ func TestNobodyFallsBelowTheirRight(t *testing.T) {
 			claims = append(claims, policies.Claim{Weight: weightOf(j), Demand: j.Demand(cpus), Active: true})
 			jobs = append(jobs, j)
 		}
-		rights, _, _ := policies.Rights(cpus, claims)
+		rights, _ := policies.Rights(cpus, claims)
 		for i := range jobs {
 			jobs[i].CPU.Entitlement = rights[i]
 		}

@@ -20,7 +20,6 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/uprobe"
@@ -45,9 +44,6 @@ var (
 // New loads the programs; nothing is attached before a process needs it. The
 // finder is shared with other probes and closed after them.
 func New(f *uprobe.Finder) (*Probe, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("cuda probe: raise RLIMIT_MEMLOCK: %w; run as root", err)
-	}
 	spec, err := loadCalls()
 	if err != nil {
 		return nil, fmt.Errorf("cuda probe: %w", err)

@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
 )
 
 // optional names the programs that the probe can do without, and what is then lost.
@@ -40,9 +39,6 @@ type loaded struct {
 // load verifies and attaches the programs. A refused optional program is named
 // in missing; a refused required one ends it.
 func load(opts Options) (*loaded, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, explain(fmt.Errorf("raise RLIMIT_MEMLOCK: %w", err))
-	}
 	spec, err := loadCounters()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded BPF object: %w", err)

@@ -15,7 +15,6 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/uprobe"
@@ -37,9 +36,6 @@ var (
 // is shared with other probes and closed after them. Collectives leave marks in
 // processes, the CUDA probe's map; nil: no marks.
 func New(f *uprobe.Finder, processes *ebpf.Map) (*Probe, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("nccl probe: raise RLIMIT_MEMLOCK: %w; run as root", err)
-	}
 	spec, err := loadCollectives()
 	if err != nil {
 		return nil, fmt.Errorf("nccl probe: %w", err)

@@ -8,7 +8,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
-	"github.com/cilium/ebpf/rlimit"
 )
 
 // loaded is what the kernel accepted.
@@ -23,9 +22,6 @@ type loaded struct {
 // load verifies and attaches. Without the final counters of sockets that close,
 // what they moved since the last reading is lost, and said.
 func load(opts Options) (*loaded, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("raise RLIMIT_MEMLOCK: %w; run as root", err)
-	}
 	spec, err := loadSockets()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded BPF object: %w", err)

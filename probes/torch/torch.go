@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cilium/ebpf/rlimit"
-
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/uprobe"
 )
@@ -33,7 +31,6 @@ const symbolPrefix = "_ZN5torch8autograd6Engine7executeE"
 type Probe struct {
 	objs   uprobeObjects
 	client *uprobe.Client
-	own    *uprobe.Finder // where it is not shared
 }
 
 var (
@@ -41,23 +38,9 @@ var (
 	_ probes.Spender = (*Probe)(nil)
 )
 
-// New makes a probe with a finder of its own.
-func New() (*Probe, error) {
-	f := uprobe.NewFinder()
-	p, err := NewWith(f)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	p.own = f
-	return p, nil
-}
-
-// NewWith loads the program; nothing is attached before a process needs it. The
+// New loads the program; nothing is attached before a process needs it. The
 // finder is shared with other probes and closed after them.
-func NewWith(f *uprobe.Finder) (*Probe, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("torch probe: raise RLIMIT_MEMLOCK: %w; run as root", err)
-	}
+func New(f *uprobe.Finder) (*Probe, error) {
 	spec, err := loadUprobe()
 	if err != nil {
 		return nil, fmt.Errorf("torch probe: %w", err)
@@ -155,9 +138,5 @@ func (p *Probe) Cost() probes.Cost {
 // Close takes the probe out of all processes and unloads it.
 func (p *Probe) Close() error {
 	p.client.Close()
-	err := p.objs.Close()
-	if p.own != nil {
-		err = errors.Join(err, p.own.Close())
-	}
-	return err
+	return p.objs.Close()
 }

@@ -2,6 +2,7 @@ package torch
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/uprobe"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
 )
@@ -35,12 +37,13 @@ func TestMatch(t *testing.T) {
 func newProbe(t *testing.T) *Probe {
 	t.Helper()
 	uprobetest.NeedsRoot(t)
-	p, err := New()
+	f := uprobe.NewFinder()
+	p, err := New(f)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal(errors.Join(err, f.Close()))
 	}
 	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
+		if err := errors.Join(p.Close(), f.Close()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -112,7 +112,7 @@ func (d *daemon) open(log *slog.Logger) (all []loop.Probe, err error) {
 		return all, fmt.Errorf("kernel probe: %w", err)
 	}
 	add(threads)
-	ticks, err := torch.NewWith(finder)
+	ticks, err := torch.New(finder)
 	if err != nil {
 		return all, fmt.Errorf("torch probe: %w", err)
 	}

@@ -56,10 +56,6 @@ type Options struct {
 	CheckGPU func(ctx context.Context, c runtime.Container) error
 	// Memory reads what a container's memory limit must leave room for. Nil: no limit is ever lowered.
 	Memory func(ctx context.Context, c runtime.Container) (MemoryUse, error)
-	// Pinned says why a container's CPU set may not be changed: threads of it bound themselves
-	// to CPUs, and this kernel would forget that; "" if it may. It is asked right before the
-	// write, as a job may do so at any time. Nil: never asked.
-	Pinned func(c runtime.Container) string
 	// Disabled stops every write that is not a way back. Nil: never.
 	Disabled func() bool
 	Now      func() time.Time // time.Now if nil

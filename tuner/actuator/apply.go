@@ -161,10 +161,6 @@ func (a *Actuator) verify(ctx context.Context, p *part) bool {
 			k.Written = "" // the intent is withdrawn below, and with it the knob
 			p.file.Knobs[ch.Knob] = k
 		}
-		if why := a.pinned(p, ch.Knob); why != "" && good {
-			good = false
-			p.fail(Refused, why, nil)
-		}
 	}
 	if !good {
 		a.withdraw(p, nil)

@@ -116,14 +116,6 @@ func (a *Actuator) unsettled(f originals.File) string {
 	return f.Unsettled()
 }
 
-// pinned says why a CPU set may not be changed; "" for other knobs.
-func (a *Actuator) pinned(p *part, k runtime.Knob) string {
-	if a.o.Pinned == nil || k != runtime.KnobCpuset {
-		return ""
-	}
-	return a.o.Pinned(p.item.Container)
-}
-
 // judge holds one change against what stands; "" lets it pass.
 func (a *Actuator) judge(ctx context.Context, p *part, ch policies.Change, twice bool) (Outcome, string) {
 	stands, present := p.now[ch.Knob]
@@ -154,9 +146,6 @@ func (a *Actuator) judge(ctx context.Context, p *part, ch policies.Change, twice
 	}
 	if err := a.endangers(ctx, p, ch, stands); err != nil {
 		return Refused, err.Error()
-	}
-	if why := a.pinned(p, ch.Knob); why != "" {
-		return Refused, why
 	}
 	return "", ""
 }

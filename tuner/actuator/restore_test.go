@@ -369,29 +369,6 @@ func TestGoneForgets(t *testing.T) {
 	}
 }
 
-// TestPinnedSinceThePlan: threads that bound themselves to CPUs after a plan was made keep
-// their container's CPU set; the way back asks nobody.
-func TestPinnedSinceThePlan(t *testing.T) {
-	b := newBench(t)
-	c := b.start(container("a"), owner())
-	why := ""
-	b.options.Pinned = func(runtime.Container) string { return why }
-	a := b.actuator()
-	up := func(from, to runtime.Value) actuator.Result {
-		return a.Apply(t.Context(), order(item(c, tune("cpuset"), change(runtime.KnobCpuset, from, to))))
-	}
-	if got := up("0-3", "0-1"); !got.Applied {
-		t.Fatalf("apply: %+v", got)
-	}
-	why = "thread 13 pins itself"
-	if got := up("0-1", "0-2"); got.Applied || !slices.Equal(outcomes(got), []actuator.Outcome{actuator.Refused}) {
-		t.Errorf("over threads that pin themselves: %+v", got)
-	}
-	if back := a.Restore(t.Context(), c, "stop"); back.Outcome != actuator.Restored {
-		t.Errorf("restore: %+v", back)
-	}
-}
-
 // TestUnsetCpuset: v2 shows "" for a cpuset that was never set; the engine puts
 // back what that means, its parent's list.
 func TestUnsetCpuset(t *testing.T) {

@@ -90,9 +90,9 @@ func CPUs(k *policies.Constants, node policies.Node, parties []Party) []Grant {
 	for _, p := range parties {
 		used += p.Used
 	}
-	rights, _, _ := policies.Rights(node.CPUs, owners)
-	due, _, _ := policies.Rights(min(node.CPUs, used+node.Idle), owners)
-	full, level, _ := policies.Rights(left, awake)
+	rights, _ := policies.Rights(node.CPUs, owners)
+	due, _ := policies.Rights(min(node.CPUs, used+node.Idle), owners)
+	full, level := policies.Rights(left, awake)
 	reach := policies.Reach(left, claims)
 	for i, p := range parties {
 		grants[i].Right, grants[i].Due = rights[i], min(rights[i], due[i])
@@ -124,7 +124,7 @@ func withNewcomer(cpus, weight float64, parties []Party, owners []policies.Claim
 			newcomer.Weight = max(newcomer.Weight, p.OwnWeight)
 		}
 	}
-	_, level, _ := policies.Rights(cpus, append(slices.Clip(owners), newcomer))
+	_, level := policies.Rights(cpus, append(slices.Clip(owners), newcomer))
 	return level
 }
 
@@ -216,7 +216,7 @@ func lend(k *policies.Constants, node policies.Node, parties []Party, grants []G
 	if len(order) == 0 || free < k.ActiveCPUs {
 		return
 	}
-	give, _, _ := policies.Fill(free, low, high, weight)
+	give, _ := policies.Fill(free, low, high, weight)
 	for n, i := range order {
 		p, g := parties[i], &grants[i]
 		to := hundredths(p.Quota + give[n])

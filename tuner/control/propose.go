@@ -376,7 +376,7 @@ func (c *Controller) below(changes []policies.Change) string {
 			}
 		}
 	}
-	rights, _, _ := policies.Rights(c.node.CPUs, owners)
+	rights, _ := policies.Rights(c.node.CPUs, owners)
 	now, then := policies.Shares(free, before), policies.Shares(free, after)
 	for i, s := range c.all {
 		due := min(rights[i]*free/c.node.CPUs, c.parties[i].Demand)

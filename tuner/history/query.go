@@ -17,7 +17,6 @@ const MaxQuery = 10_000
 // Filter chooses records; its zero value chooses the newest MaxQuery.
 type Filter struct {
 	SinceNs     int64  // unix ns, inclusive; 0: from the first
-	UntilNs     int64  // unix ns, exclusive; 0: to the last
 	ChangedOnly bool   // only where a value changed (view.Record.Changed)
 	Name        string // container's name; "": all
 	Limit       int    // the newest so many; 0, or more than MaxQuery: MaxQuery
@@ -58,7 +57,7 @@ func (f Filter) run(tx *bolt.Tx) ([]view.Record, error) {
 	}
 	var out []view.Record
 	c := b.Cursor()
-	for k, v := f.last(c); k != nil && len(out) < limit; k, v = c.Prev() {
+	for k, v := c.Last(); k != nil && len(out) < limit; k, v = c.Prev() {
 		if f.SinceNs != 0 && keyTime(k) < f.SinceNs {
 			break
 		}
@@ -74,15 +73,4 @@ func (f Filter) run(tx *bolt.Tx) ([]view.Record, error) {
 		}
 	}
 	return out, nil
-}
-
-// last moves to the newest record before UntilNs.
-func (f Filter) last(c *bolt.Cursor) (k, v []byte) {
-	if f.UntilNs == 0 {
-		return c.Last()
-	}
-	if k, _ = c.Seek(timeKey(f.UntilNs)); k == nil {
-		return c.Last()
-	}
-	return c.Prev()
 }

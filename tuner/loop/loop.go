@@ -92,8 +92,8 @@ type Options struct {
 	Recorder Recorder          // nil: none
 	// Preflight says why a container that holds a GPU may not be written to; "" if it may (law 9).
 	Preflight func(ctx context.Context, c runtime.Container) string
-	// Facts are what else is known of a container that may be changed; nil: nothing.
-	Facts     func(c runtime.Container, e policies.Enrolment) Facts
+	// Above is what bounds the control groups above a container; nil: nothing does.
+	Above     func(c runtime.Container) enrol.Above
 	GPU       GPUAccess   // nil: lost access is noticed around writes only
 	GPUMemory GPUMemory   // nil only if GPU is
 	Sights    GPUSights   // nil: no GPU is hidden

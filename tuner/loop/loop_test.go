@@ -43,7 +43,7 @@ func TestQuotaAboveBoundsWhatIsGranted(t *testing.T) {
 		c := n.job("train")
 		above := enrol.Above{CPUs: 0.8 * simKnee, Group: "/sys/fs/cgroup/team"}
 		d := n.start(func(o *Options) {
-			o.Facts = func(runtime.Container, policies.Enrolment) Facts { return Facts{Above: above} }
+			o.Above = func(runtime.Container) enrol.Above { return above }
 		})
 		said := d.until("train", "a change", isChanged).Enrolment
 		if cpus, _ := n.quota(c).CPUs(); cpus > above.CPUs || cpus < 0.95*above.CPUs {

@@ -31,8 +31,8 @@ type tracked struct {
 	now       runtime.Values
 	standing  actuator.Standing
 	preflight string
-	facts     Facts
-	factsAt   time.Time
+	above     enrol.Above
+	aboveAt   time.Time
 	sights    []control.Sight // nil: it holds no GPU, or what it sees could not be read
 	gpuLost   string          // what is known of access to its GPU that it has lost; "" if it has it
 	readAt    time.Time
@@ -194,7 +194,7 @@ func (l *Loop) settle(t *tracked) {
 	if l.settings.EnrolHost != nil {
 		host = l.settings.EnrolHost(float64(l.host.CPUs), l.host.MemTotal)
 	}
-	host.Above = t.facts.Above
+	host.Above = t.above
 	// A record of trimtab enable may end at any time, so those are settled each tick.
 	manual := l.o.Manuals.Get(t.key, now)
 	from := settling{valid: manual == nil, host: host}
@@ -222,7 +222,18 @@ func (l *Loop) settledAgain(t *tracked) {
 		}
 	}
 	l.watch(t)
-	l.renewFacts(t)
+	l.renewAbove(t)
+}
+
+// aboveEvery is how often what bounds the groups above a container is read again.
+const aboveEvery = 30 * time.Second
+
+// renewAbove reads it of what may be tuned; what is only observed is told the same.
+func (l *Loop) renewAbove(t *tracked) {
+	if l.o.Above == nil || t.enrolment.Mode == policies.ModeOff || !t.watched || time.Since(t.aboveAt) < aboveEvery {
+		return
+	}
+	t.above, t.aboveAt = l.o.Above(t.c), time.Now()
 }
 
 // withdrawn says which consent to what stands at trimtab's value is gone; "" if none is.

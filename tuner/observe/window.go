@@ -150,7 +150,7 @@ type Builder struct {
 // Add takes the next slice and returns the open window, which runs from the last
 // Cut to its end; nil if there is no slice. A slice without kernel part ends the
 // open window: its counters no longer follow from the last ones. The next Add changes
-// an open window; who keeps one before its Cut keeps it Apart.
+// an open window.
 func (b *Builder) Add(slice *Window) *Window {
 	switch {
 	case slice == nil:
@@ -168,13 +168,6 @@ func (b *Builder) Add(slice *Window) *Window {
 
 // Cut closes the open window: the next slice opens another.
 func (b *Builder) Cut() { b.open, b.own = nil, false }
-
-// Apart is the window as it is now, whatever is added to it.
-func (w *Window) Apart() *Window {
-	out := *w
-	out.Threads = slices.Clone(w.Threads)
-	return &out
-}
 
 // diff makes the slice between two samples.
 func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Window {

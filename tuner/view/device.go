@@ -73,13 +73,3 @@ type Holder struct {
 	HeldSeconds float64 `json:"heldSeconds"` // totals of this container and device
 	IdleSeconds float64 `json:"idleSeconds"` // without a kernel, beyond the first IdleAfterNs of each stretch
 }
-
-// HeldIdle reports whether the device is held, and all of its holders are idle.
-func (d Device) HeldIdle() bool {
-	for _, h := range d.Holders {
-		if !h.Idle {
-			return false
-		}
-	}
-	return len(d.Holders) > 0
-}
