@@ -119,10 +119,8 @@ type CPUUse struct {
 	// in which it wanted a CPU that the quota kept from it, the smaller of these two.
 	Throttled bool    `json:"throttled,omitempty"`
 	Lost      float64 `json:"lost,omitempty"`
-	// FreeReadings is in how many readings in a row nothing held it back, at its present
-	// limits; Enough is the quota that would have been enough in them; 0: not known.
-	FreeReadings int     `json:"freeReadings,omitempty"`
-	Enough       float64 `json:"enough,omitempty"`
+	// Enough is the quota that would have been enough while nothing held it back; 0: not known.
+	Enough float64 `json:"enough,omitempty"`
 	// LoanBrings: the counted rate proves that its loan is of no use (-1), or does not (1); 0: not judged yet.
 	LoanBrings int `json:"loanBrings,omitempty"`
 	// Shrank is the quota, CPUs, from which its loan settled, where it uses less since then though
@@ -147,6 +145,7 @@ type Node struct {
 	CPUs      float64 `json:"cpus"`               // online
 	Reserve   float64 `json:"reserve"`            // kept idle
 	Idle      float64 `json:"idle,omitempty"`     // CPUs that nobody used in the latest two readings, the fewer
+	Shared    float64 `json:"shared,omitempty"`   // CPUs that all containers used or nobody did, likewise; 0: not known
 	OtherCPUs float64 `json:"otherCPUs"`          // used by containers that are not enrolled
 	HostCPUs  float64 `json:"hostCPUs,omitempty"` // used by processes outside of all containers
 	MaxWeight float64 `json:"maxWeight"`          // the kernel's ceiling of KnobCPUWeight here

@@ -28,7 +28,7 @@ func starved() policies.Job {
 func lent() policies.Job {
 	return with(starved(), func(j *policies.Job) {
 		j.Now[runtime.KnobCPUQuota] = "400000 100000"
-		j.CPU = policies.CPUUse{Used: 1.2, FreeReadings: 12, Enough: 1.26, Entitlement: 0.5}
+		j.CPU = policies.CPUUse{Used: 1.2, Enough: 1.26, Entitlement: 0.5}
 	})
 }
 
@@ -60,7 +60,7 @@ func TestCPU(t *testing.T) {
 		"nothing may be proposed of it": {with(starved(), func(j *policies.Job) { j.May = false }), "", 0},
 		"runs out of memory first":      {with(starved(), func(j *policies.Job) { j.Urgent = true }), "", 0},
 		"settles to what it used":       {lent(), policies.KindReturn, 1.3},
-		"was free for too few readings": {with(lent(), func(j *policies.Job) { j.CPU.FreeReadings, j.CPU.Enough = 9, 0 }), "", 0},
+		"was free for too few readings": {with(lent(), func(j *policies.Job) { j.CPU.Enough = 0 }), "", 0},
 		"has settled":                   {with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota] = "130000 100000" }), "", 0},
 		"would free less than a tenth":  {with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota], j.CPU.Enough = "200000 100000", 1.85 }), "", 0},
 		"uses less than its own":        {with(lent(), func(j *policies.Job) { j.CPU.Enough = 0.2 }), policies.KindReturn, 0.5},
@@ -74,7 +74,7 @@ func TestCPU(t *testing.T) {
 		"what was enough no longer is": {with(lent(), func(j *policies.Job) {
 			j.Now[runtime.KnobCPUQuota], j.CPU.Known, j.CPU.Throttled = "130000 100000", 1.3, true
 		}), policies.KindLoan, 8},
-		"short of the loan": {with(lent(), func(j *policies.Job) { j.CPU.Throttled, j.CPU.FreeReadings = true, 0 }), policies.KindLoan, 8},
+		"short of the loan": {with(lent(), func(j *policies.Job) { j.CPU.Throttled = true }), policies.KindLoan, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plans := policy().Propose(bigNode, []policies.Job{c.job}).Plans

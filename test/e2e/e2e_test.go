@@ -107,7 +107,8 @@ func until(t *testing.T, d *daemontest.Daemon, name, what string, good func(view
 			if stolen := cpuTimes(t).StolenSince(before); stolen > robbed {
 				t.Skipf("needs a machine whose CPU time is its own: %.1f %% of it was stolen while waiting until %s", 100*stolen, what)
 			}
-			t.Fatalf("%s: not within %s; it is %+v (%v)\n%s", what, patience, c, err, d.Log())
+			t.Log(d.Log())
+			t.Fatalf("%s: not within %s (%v); verdict %+v after %d windows; %+v", what, patience, err, c.Verdict, c.Windows, c) // last, where a cut output still has it
 		}
 		time.Sleep(200 * time.Millisecond)
 	}

@@ -91,7 +91,8 @@ func CPUs(k *policies.Constants, node policies.Node, parties []Party) []Grant {
 		used += p.Used
 	}
 	rights, _ := policies.Rights(node.CPUs, owners)
-	due, _ := policies.Rights(min(node.CPUs, used+node.Idle), owners)
+	// The more of two readings of each container may sum up to what neither held.
+	due, _ := policies.Rights(min(node.CPUs, used+node.Idle, cmp.Or(node.Shared, node.CPUs)), owners)
 	full, level := policies.Rights(left, awake)
 	reach := policies.Reach(left, claims)
 	for i, p := range parties {

@@ -35,13 +35,13 @@ type containerState struct {
 	// whether anything was proposed this tick.
 	refused  guard.Rejection
 	advice   []string
-	trials   []view.Trial // ended, the latest first
-	plan     string       // of its open trial; "": none
-	unproven *Order       // what stands without a proof, to be asked again
-	coolNs   int64        // no trial of it before
-	retries  int          // trials in a row that told nothing
-	would    policies.Change
-	told     string // class and cause of the latest verdict record
+	trials   []view.Trial               // ended, the latest first
+	plan     string                     // of its open trial; "": none
+	unproven *Order                     // what stands without a proof, to be asked again
+	coolNs   int64                      // no trial of it before
+	retries  int                        // trials in a row that told nothing
+	would    map[string]policies.Change // told in observe mode, by policy
+	told     string                     // class and cause of the latest verdict record
 	before   baseline
 	parts    [policies.NumParts]int64
 	gpu      sightState
@@ -90,7 +90,7 @@ type known struct {
 }
 
 func newContainer(key string) *containerState {
-	return &containerState{key: key, state: StateWatched, obs: &observe.State{}, learned: learned{correction: 1, unsteady: curveKept}}
+	return &containerState{key: key, state: StateWatched, obs: &observe.State{}, would: map[string]policies.Change{}, learned: learned{correction: 1, unsteady: curveKept}}
 }
 
 // on moves its state.

@@ -43,8 +43,8 @@ type Controller struct {
 	node        policies.Node
 	last        Input
 	prevHost    probes.Host
-	tickNs      int64     // since the tick before
-	idleCPUs    []float64 // of the latest readings
+	tickNs      int64        // since the tick before
+	idleCPUs    [][2]float64 // of the latest two readings: alone, and with what all containers used
 	stolen      stolen
 	totals      totals
 	lentSeconds float64 // CPU seconds used above owners' quotas
@@ -220,13 +220,15 @@ func (c *Controller) measureOutside(h probes.Host) {
 	wall := float64(h.AtNs - prev.AtNs)
 	busy := float64(h.BusyNs-min(h.BusyNs, prev.BusyNs)) / wall
 	idle := float64(h.IdleNs+h.IOWaitNs-min(h.IdleNs+h.IOWaitNs, prev.IdleNs+prev.IOWaitNs)) / wall
-	c.idleCPUs = append(c.idleCPUs, idle)
-	c.idleCPUs = slices.Clone(c.idleCPUs[max(0, len(c.idleCPUs)-2):])
+	shared := idle
 	for _, s := range c.all { // sorted: sums of floats depend on their order
-		if n := len(s.obs.Uses); n > 0 && s.obs.Uses[n-1].EndNs == h.AtNs {
-			busy -= s.obs.Uses[n-1].CPUs
+		if n := len(s.obs.Uses); n > 0 {
+			if shared += s.obs.Uses[n-1].CPUs; s.obs.Uses[n-1].EndNs == h.AtNs {
+				busy -= s.obs.Uses[n-1].CPUs
+			}
 		}
 	}
+	c.idleCPUs = append(slices.Clone(c.idleCPUs[max(0, len(c.idleCPUs)-1):]), [2]float64{idle, shared})
 	busy = max(0, busy)
 	if c.node.HostCPUs == 0 {
 		c.node.HostCPUs = busy
@@ -241,8 +243,8 @@ const usualReadings = 5
 func (c *Controller) balance() {
 	host := c.node.HostCPUs
 	c.node = policies.Node{CPUs: float64(c.last.Host.CPUs), Reserve: c.cfg.ReserveCPUs, HostCPUs: host, MaxWeight: maxShares, Objective: c.cfg.Objective}
-	if len(c.idleCPUs) > 0 {
-		c.node.Idle = slices.Min(c.idleCPUs)
+	if r := c.idleCPUs; len(r) > 0 {
+		c.node.Idle, c.node.Shared = min(r[0][0], r[len(r)-1][0]), min(r[0][1], r[len(r)-1][1])
 	}
 	for _, s := range c.all {
 		if s.c.Enrolment.Mode != policies.ModeTune {
@@ -344,7 +346,7 @@ func (c *Controller) settleStates(in Input) {
 			}
 		}
 		waits := c.parties[i].Settles > 0 && (c.parties[i].Recent || c.parties[i].Fixed) // what is enough is to be written yet
-		if _, readings := s.enough(k); float64(readings) >= k.SettleReadings && !waits && !s.obs.Held() {
+		if cpus, free := s.enough(k); free >= k.SettleReadings && (cpus > 0 || s.state != StateLent) && !waits && !s.obs.Held() {
 			s.on(EventEnough)
 		}
 	}
@@ -402,6 +404,6 @@ func (s *stolen) note(before, now probes.Host) {
 	}
 	s.at, s.shares = slices.Delete(s.at, 0, old), slices.Delete(s.shares, 0, old)
 	if len(s.shares) >= stolenLeast {
-		s.usual = min(observe.Quantile(s.shares, 0.5), stolenMost)
+		s.usual = min(observe.Median(s.shares), stolenMost)
 	}
 }

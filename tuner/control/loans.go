@@ -45,32 +45,33 @@ func (l *loan) settles(k *policies.Constants) (share, margin float64) {
 	return 1 - 0.1/n, k.SettleMargin * n
 }
 
-// enough is the quota that its free readings say is enough, those since the latest raise if they
-// are enough to tell; 0: too few say. What has settled shrinks further only by a minute of them.
-func (s *containerState) enough(k *policies.Constants) (cpus float64, readings int) {
-	free, least := observe.UsesSince(s.obs.Free(k), s.loan.doubtedNs), k.SettleReadings
+// enough is the quota that its readings say is enough, those since the latest raise if they are
+// enough to tell; 0: too few say. free is in how many nothing held it back. What has settled
+// shrinks further only by a minute of them.
+func (s *containerState) enough(k *policies.Constants) (cpus, free float64) {
+	uses, least := observe.UsesSince(s.obs.Wants(k), s.loan.doubtedNs), k.SettleReadings
 	if s.state != StateLent {
 		least = k.UnusedSeconds
 	}
-	if float64(len(free)) < least {
-		return 0, len(free)
+	if _, free = observe.Latest(uses, k.UnusedSeconds); free < least {
+		return 0, free
 	}
 	share, margin := s.loan.settles(k)
-	fresh := float64(len(observe.UsesSince(free, s.loan.givenNs-1))) // it may want more since
-	n := min(max(fresh, k.SettleReadings), k.UnusedSeconds, float64(len(free)))
-	return observe.Enough(free[len(free)-int(n):], share, margin), len(free)
+	_, fresh := observe.Latest(observe.UsesSince(uses, s.loan.givenNs-1), k.UnusedSeconds) // it may want more since
+	uses, _ = observe.Latest(uses, max(fresh, k.SettleReadings))
+	return observe.Enough(uses, share, margin), free
 }
 
 // shrank is the quota from which its loan settled, if it uses less since then though nothing
 // holds it back; 0 if not, or if that is a minute ago.
 func (c *Controller) shrank(s *containerState) float64 {
 	k, l := c.k(), &s.loan
-	free := observe.UsesSince(s.obs.Free(k), l.settledNs)
-	if l.settledNs == 0 || c.now()-l.settledNs > int64(k.UnusedSeconds*1e9) || float64(len(free)) < k.SettleReadings {
+	uses, free := observe.Latest(observe.UsesSince(s.obs.Wants(k), l.settledNs), k.SettleReadings)
+	if l.settledNs == 0 || c.now()-l.settledNs > int64(k.UnusedSeconds*1e9) || free < k.SettleReadings {
 		return 0
 	}
 	share, _ := l.settles(k)
-	if observe.Enough(free[len(free)-int(k.SettleReadings):], share, 0) >= l.settledUsed*(1-2*k.MinStep) {
+	if used := observe.Enough(uses, share, 0); used == 0 || used >= l.settledUsed*(1-2*k.MinStep) {
 		return 0
 	}
 	return l.settledFrom
@@ -81,7 +82,7 @@ func (c *Controller) cpuUse(s *containerState) policies.CPUUse {
 	k := c.k()
 	use := policies.CPUUse{Used: s.obs.Used(), Waiting: c.waiting(s), Obtainable: s.rights.obtainable, Entitlement: s.rights.entitled, Parent: s.parent(), LoanBrings: s.loan.brings, LoanDoubt: s.loan.doubt}
 	use.Lost, use.Throttled = s.obs.Throttled()
-	use.Enough, use.FreeReadings = s.enough(k)
+	use.Enough, _ = s.enough(k)
 	use.Shrank, use.Known = c.shrank(s), s.loan.known
 	return use
 }

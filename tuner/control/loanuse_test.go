@@ -229,12 +229,12 @@ func TestEnoughOutlivesARecall(t *testing.T) {
 				}
 			}
 			for range p.n {
-				s.obs.Uses = append(s.obs.Uses, observe.Use{StartNs: at, EndNs: at + second, CPUs: p.cpus, Quota: p.quota, Throttled: p.stopped})
+				s.obs.Uses = append(s.obs.Uses, observe.Use{StartNs: at, EndNs: at + second, CPUs: p.cpus, Quota: p.quota, Throttled: p.stopped, Held: p.stopped})
 				at += second
 			}
 		}
 		if got, n := s.enough(k); math.Abs(got-c.want) > 1e-9 {
-			t.Errorf("%s: %.2f CPUs are enough by %d readings, want %.2f", name, got, n, c.want)
+			t.Errorf("%s: %.2f CPUs are enough by %g readings, want %.2f", name, got, n, c.want)
 		}
 	}
 }

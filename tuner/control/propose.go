@@ -166,11 +166,16 @@ func (c *Controller) ask(plan policies.Plan) {
 		return
 	}
 	p.Asks = ch.To.Quantity()
-	r := guard.Rejection{Container: ch.Key, Gate: guard.GateIdle, Value: c.node.Idle - c.node.Reserve, Threshold: c.k().ActiveCPUs, Text: "no CPU of this host is idle"}
+	r := c.noneIdle(ch.Key)
 	if p.Recent {
 		r = guard.Rejection{Container: ch.Key, Gate: guard.GateCoolDown, Text: "its loan was written a moment ago"}
 	}
 	c.containers[ch.Key].refused = r
+}
+
+// noneIdle is why nothing is lent where no CPU is idle.
+func (c *Controller) noneIdle(key string) guard.Rejection {
+	return guard.Rejection{Container: key, Gate: guard.GateIdle, Value: c.node.Idle - c.node.Reserve, Threshold: c.k().ActiveCPUs, Text: "no CPU of this host is idle"}
 }
 
 // partyOf is a container's in the node's plan.
@@ -412,6 +417,10 @@ func (c *Controller) guarded(key string) *guard.Container {
 // actuator as a dry run.
 func (c *Controller) wouldDo(p policies.Plan, d *Decision) {
 	s := c.containers[p.Changes[0].Key]
+	if r := c.noneIdle(s.key); p.Kind == policies.KindLoan && p.Changes[0].Knob == runtime.KnobCPUQuota && r.Value < r.Threshold {
+		s.refused = r
+		return
+	}
 	plan, no := guard.Check(c.k(), c.limits(), c.guarded, p)
 	if len(no) > 0 && no[0].Gate != guard.GateMeasuring && no[0].Gate != guard.GateTrial {
 		c.refuse(no)
@@ -422,10 +431,10 @@ func (c *Controller) wouldDo(p policies.Plan, d *Decision) {
 	}
 	ch := plan.Changes[0]
 	s.refused = guard.Rejection{Container: s.key, Gate: guard.GateFixed, Text: cmp.Or(s.c.Enrolment.WhyNot, "observe")}
-	if sameAdvice(s.would, ch) {
+	if sameAdvice(s.would[plan.Policy], ch) {
 		return
 	}
-	s.would = ch
+	s.would[plan.Policy] = ch
 	o := Order{Plan: c.planID(), Policy: plan.Policy, Kind: plan.Kind, Changes: plan.Changes, DryRun: true}
 	d.Apply = append(d.Apply, o)
 	c.totals.plan(plan.Policy, "would")
@@ -440,9 +449,6 @@ func (c *Controller) wouldDo(p policies.Plan, d *Decision) {
 // sameAdvice reports whether two changes say the same to people: a target that moves by less
 // than a quarter does.
 func sameAdvice(a, b policies.Change) bool {
-	if a.Knob != b.Knob || a.From != b.From {
-		return false
-	}
 	x, y := a.To.Quantity(), b.To.Quantity()
-	return a.To == b.To || math.Abs(x-y) <= max(x, y)/4
+	return a.Knob == b.Knob && a.From == b.From && (a.To == b.To || math.Abs(x-y) <= max(x, y)/4)
 }

@@ -1,7 +1,7 @@
 package observe
 
 import (
-	"math"
+	"cmp"
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
@@ -20,6 +20,9 @@ type Use struct {
 	// own quota explains; HasPSI: it could be read.
 	Waiting float64
 	HasPSI  bool
+	// Held: its quota or other work held it back, or its quota changed in it. That it wanted more
+	// than it used is then all that is known.
+	Held bool
 }
 
 func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
@@ -29,6 +32,7 @@ func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
 	u.Throttled = w.HasCgroup && periods >= k.Notable && u.Lost >= k.Notable
 	// PSI counts a task that is out of quota as one that waits.
 	u.Waiting = max(0, w.Cgroup.CPUSome-periods)
+	u.Held = u.Throttled || u.Waiting >= k.Dominant || len(s.Uses) > 0 && s.Uses[len(s.Uses)-1].Quota != u.Quota
 	s.Uses = keep(append(s.Uses, u))
 }
 
@@ -69,17 +73,12 @@ func (r Reading) Sure() bool {
 const usedTicks = 5
 
 // Used is the mean CPU use of late.
-func (s *State) Used() float64 { return meanCPUs(last(s.Uses, usedTicks)) }
-
-func meanCPUs(uses []Use) float64 {
-	if len(uses) == 0 {
-		return 0
-	}
-	var sum float64
+func (s *State) Used() float64 {
+	uses, sum := last(s.Uses, usedTicks), 0.0
 	for _, u := range uses {
 		sum += u.CPUs
 	}
-	return sum / float64(len(uses))
+	return sum / float64(max(1, len(uses)))
 }
 
 // UsesSince are the readings that began after an instant.
@@ -104,42 +103,52 @@ func (s *State) Held() bool {
 	return len(uses) == 0 || uses[0].Throttled
 }
 
-// Free are the latest readings in which neither its quota nor other work held the container
-// back, whatever its quota was then: as many as can be of use. One in which it was stopped says
-// of those before it that used no more than that quota that it has wanted more since; of one
-// that it spent waiting, or that a change of its quota divides, nothing is known.
-func (s *State) Free(k *policies.Constants) (free []Use) {
-	stopped := 0.0 // the largest quota, CPUs, that has stopped it since
-	for i := len(s.Uses) - 1; i >= 0 && len(free) < int(k.UnusedSeconds+k.SettleReadings); i-- {
-		u, before := s.Uses[i], s.Uses[max(0, i-1)].Quota
-		switch {
-		case u.Throttled:
-			stopped = max(stopped, min(u.Quota, before))
-		case u.Waiting < k.Dominant && u.Quota == before && u.CPUs > stopped*(1+k.MinStep):
-			free = append(free, u)
+// Wants are the latest readings that tell what the container wants, whatever its quota was then:
+// back to a minute of those in which nothing held it back. Where its quota stopped it in two
+// readings in a row, those before that used no more than that quota tell nothing any more.
+func (s *State) Wants(k *policies.Constants) (out []Use) {
+	stopped, free := 0.0, 0.0 // the largest quota, CPUs, that has stopped it since
+	for i := len(s.Uses) - 1; i >= 0 && free < k.UnusedSeconds+k.SettleReadings; i-- {
+		u, before := s.Uses[i], s.Uses[max(0, i-1)]
+		if u.Throttled && before.Throttled {
+			stopped = max(stopped, min(u.Quota, before.Quota))
+		}
+		if !u.Held && u.CPUs <= stopped*(1+k.MinStep) {
+			continue
+		}
+		if out = append(out, u); !u.Held {
+			free++
 		}
 	}
-	slices.Reverse(free)
-	return free
+	slices.Reverse(out)
+	return out
 }
 
-// Enough is the quota that would have been enough in a share of so many readings, and a margin.
+// Latest are the readings back to the n-th latest in which nothing held it back, and how many
+// such they are: fewer where there are not so many.
+func Latest(uses []Use, n float64) (latest []Use, free float64) {
+	i := len(uses)
+	for ; i > 0 && free < n; i-- {
+		if !uses[i-1].Held {
+			free++
+		}
+	}
+	return uses[i:], free
+}
+
+// Enough is the quota that would have been enough in a share of so many readings, and a margin;
+// 0: they do not tell. Readings in which something held it back are censored: the estimate is
+// Kaplan and Meier's (J. Am. Stat. Assoc. 53, 1958).
 func Enough(uses []Use, share, margin float64) float64 {
-	if len(uses) == 0 {
-		return 0
+	sorted := slices.SortedStableFunc(slices.Values(uses), func(a, b Use) int { return cmp.Compare(a.CPUs, b.CPUs) })
+	wantMore := 1.0
+	for i, u := range sorted {
+		if !u.Held {
+			wantMore *= 1 - 1/float64(len(sorted)-i)
+		}
+		if wantMore <= 1-share+1e-9 {
+			return u.CPUs * (1 + margin)
+		}
 	}
-	cpus := make([]float64, len(uses))
-	for i, u := range uses {
-		cpus[i] = u.CPUs
-	}
-	return Quantile(cpus, share) * (1 + margin)
-}
-
-// Quantile is the value that a share of all do not exceed; 0 for none.
-func Quantile(values []float64, share float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[min(len(sorted)-1, max(0, int(math.Ceil(share*float64(len(sorted))))-1))]
+	return 0
 }

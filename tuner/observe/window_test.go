@@ -431,29 +431,66 @@ func (b *sampled) Add(s probes.Sample, host probes.Host) *Window {
 	return b.Builder.Add(b.Next(s, host))
 }
 
-// TestFree: others that take the CPU now and then leave readings in which it had what it wanted,
-// under whatever quota; one that stops it says that it wants more than those which used no more.
-func TestFree(t *testing.T) {
+// TestEnough: readings in which something held the container back say that it wants more than
+// they show, and no more than that.
+func TestEnough(t *testing.T) {
+	type part struct {
+		n    int
+		cpus float64
+		held bool
+	}
+	for name, c := range map[string]struct {
+		parts       []part
+		share, want float64
+	}{
+		"a share of all":                        {[]part{{9, 1, false}, {1, 3, false}}, 0.9, 1},
+		"less than that share":                  {[]part{{8, 1, false}, {2, 3, false}}, 0.9, 3},
+		"others take the CPU half of the time":  {[]part{{20, 0.2, true}, {10, 1, false}}, 0.9, 1},
+		"its quota stops it once in a while":    {[]part{{19, 1, false}, {1, 1.1, true}}, 0.9, 1},
+		"its quota stops it too often":          {[]part{{16, 1, false}, {4, 1.1, true}}, 0.9, 0},
+		"a smaller quota once stopped it":       {[]part{{5, 0.4, true}, {4, 0.9, false}, {6, 1, false}}, 0.9, 1},
+		"it was stopped at more than it used":   {[]part{{10, 1, false}, {10, 2, true}, {10, 3, false}}, 0.9, 3},
+		"no share that was stopped is left out": {[]part{{99, 1, false}, {1, 1.1, true}}, 1, 0},
+		"nothing but held ones":                 {[]part{{20, 1, true}}, 0.9, 0},
+		"none":                                  {nil, 0.9, 0},
+	} {
+		var uses []Use
+		for _, p := range c.parts {
+			for range p.n {
+				uses = append(uses, Use{CPUs: p.cpus, Held: p.held})
+			}
+		}
+		if got := Enough(uses, c.share, 0.05); math.Abs(got-1.05*c.want) > 1e-9 {
+			t.Errorf("%s: %.3f CPUs, want %.3f", name, got, 1.05*c.want)
+		}
+	}
+}
+
+// TestWants: others that take the CPU now and then leave readings in which it had what it wanted,
+// under whatever quota; two that stop it say that it wants more than those which used no more.
+func TestWants(t *testing.T) {
 	k := policies.DefaultConstants()
 	for name, c := range map[string]struct {
 		readings string // f: it uses 1 of 2 CPUs; w: it waits for others; q: they stop it; o: a quota of 0.4 stops it
-		want     int
+		want     float64
 	}{
 		"lent, called in, and lent again": {"oofffoofff", 4}, // of the first after a change a part is of another quota
 		"at rest":                         {"ffff", 4},
 		"others come and go":              {"ffwwffwwff", 6},
-		"its quota stops it":              {"fffqff", 2},
-		"it is stopped now":               {"ffffq", 0},
-		"stopped, and then waits":         {"ffqwwf", 1},
+		"its quota stops it once":         {"fffqff", 5},
+		"its quota stops it":              {"fffqqff", 2},
+		"it is stopped now":               {"ffffqq", 0},
+		"stopped, and then waits":         {"ffqqwwf", 1},
 	} {
 		var s State
 		for i, r := range c.readings {
 			use := map[rune]Use{'f': {CPUs: 1, Quota: 2}, 'w': {CPUs: 0.2, Quota: 2, Waiting: 0.9}, 'q': {CPUs: 2, Quota: 2, Throttled: true}, 'o': {CPUs: 0.4, Quota: 0.4, Throttled: true}}[r]
 			use.StartNs, use.EndNs = int64(i)*second, int64(i+1)*second
+			use.Held = r != 'f' || i > 0 && s.Uses[i-1].Quota != use.Quota
 			s.Uses = append(s.Uses, use)
 		}
-		if got := len(s.Free(k)); got != c.want {
-			t.Errorf("%s: %d free readings, want %d", name, got, c.want)
+		if _, got := Latest(s.Wants(k), 100); got != c.want {
+			t.Errorf("%s: %g free readings, want %g", name, got, c.want)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 )
@@ -88,7 +90,7 @@ func (w *Work) Sound(k *policies.Constants, fromNs, changeNs int64) []Witness {
 		overMean(perOpen[change:])
 		level, busy := variation(amounts), variation(open)
 		byTime := busy >= k.WitnessSpread/3 && level < busy/2
-		if mean(amounts) >= 1 && variation(perOpen) <= k.WitnessSpread && !byTime {
+		if stat.Mean(amounts, nil) >= 1 && variation(perOpen) <= k.WitnessSpread && !byTime {
 			out = append(out, kind)
 		}
 	}
@@ -124,17 +126,18 @@ func (w *Work) Series(sound []Witness, level [NumWitnesses]float64, fromNs int64
 		for i, kind := range sound {
 			over[i] = r.amounts[kind] / max(level[kind], 1e-9) / (float64(r.endNs-r.startNs) / 1e9)
 		}
-		out = append(out, RateSample{StartNs: r.startNs, EndNs: r.endNs, Rate: median(over)})
+		out = append(out, RateSample{StartNs: r.startNs, EndNs: r.endNs, Rate: Median(over)})
 	}
 	return out
 }
 
-func median(values []float64) float64 {
-	slices.Sort(values)
-	if n := len(values); n%2 == 0 {
-		return (values[n/2-1] + values[n/2]) / 2
+// Median is the middle of values, the mean of the middle two; 0 for none.
+func Median(values []float64) float64 {
+	s := slices.Sorted(slices.Values(values))
+	if len(s) == 0 {
+		return 0
 	}
-	return values[len(values)/2]
+	return s[(len(s)-1)/2]/2 + s[len(s)/2]/2
 }
 
 // Names lists witnesses for people.
@@ -148,7 +151,7 @@ func Names(sound []Witness) string {
 
 // overMean divides values by their mean, where there is one.
 func overMean(values []float64) {
-	m := mean(values)
+	m := stat.Mean(values, nil)
 	if !(m > 0) {
 		return
 	}
@@ -157,17 +160,9 @@ func overMean(values []float64) {
 	}
 }
 
-func mean(values []float64) float64 {
-	var sum float64
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(max(1, len(values)))
-}
-
 // variation is the coefficient of variation.
 func variation(values []float64) float64 {
-	m := mean(values)
+	m := stat.Mean(values, nil)
 	if !(m > 0) {
 		return math.Inf(1)
 	}

@@ -81,7 +81,7 @@ func points(blocks []Block) []point {
 			all = append(all, s.Rate)
 		}
 	}
-	floor := median(all) * stalledShare
+	floor := observe.Median(all) * stalledShare
 	var out []point
 	for _, side := range []bool{false, true} {
 		var pts []point
@@ -129,11 +129,11 @@ func withoutOutliers(pts []point) []point {
 	for i, p := range pts {
 		values[i] = p.logged
 	}
-	middle := median(values)
+	middle := observe.Median(values)
 	for i, v := range values {
 		values[i] = math.Abs(v - middle)
 	}
-	sigma := max(1.4826*median(values), outlierFloor)
+	sigma := max(1.4826*observe.Median(values), outlierFloor)
 	kept := make([]point, 0, len(pts))
 	for _, p := range pts {
 		if math.Abs(p.logged-middle) <= outlierSigmas*sigma {
@@ -147,17 +147,6 @@ func withoutOutliers(pts []point) []point {
 }
 
 // median returns the middle value, 0 for none.
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(v))
-	if n := len(s); n%2 == 0 {
-		return s[n/2-1]/2 + s[n/2]/2
-	}
-	return s[len(s)/2]
-}
-
 // bounded is exp, kept finite so that a result is always valid JSON.
 func bounded(logRatio float64) float64 { return math.Exp(min(max(logRatio, -50), 50)) }
 
@@ -237,7 +226,7 @@ func eachSwitch(blocks []Block) bool {
 		for _, s := range usable(b.Samples) {
 			v = append(v, s.Rate)
 		}
-		return median(v)
+		return observe.Median(v)
 	}
 	for i := 1; i < len(blocks); i++ {
 		up := level(blocks[i]) > level(blocks[i-1])

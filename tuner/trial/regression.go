@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/observe"
 )
 
 // The model of a trial's readings. On the logarithmic scale, where ratios are differences,
@@ -73,7 +74,7 @@ func spacingOf(pts []point) float64 {
 	for i := 1; i < len(pts); i++ {
 		gaps = append(gaps, pts[i].atNs-pts[i-1].atNs)
 	}
-	return max(median(gaps), 1)
+	return max(observe.Median(gaps), 1)
 }
 
 // design is one whitened row: level, slope, effect, and what was read.

@@ -40,7 +40,7 @@ func runTable(k *policies.Constants) (out trialOutcome) {
 		if row.worse < 1 {
 			out.Returned = max(out.Returned, ended[Worse]/sensitivityTrials)
 		}
-		out.Seconds = max(out.Seconds, median(took))
+		out.Seconds = max(out.Seconds, observe.Median(took))
 	}
 	return out
 }

@@ -129,14 +129,14 @@ func TestAcceptance(t *testing.T) {
 			ended[o]++
 			took = append(took, float64(seconds))
 		}
-		t.Logf("%-50s better %5.1f %%  worse %5.1f %%  not told %5.1f %%  median %2.0f s", c.name, ended[Better]/10, ended[Worse]/10, ended[NotTold]/10, median(took))
+		t.Logf("%-50s better %5.1f %%  worse %5.1f %%  not told %5.1f %%  median %2.0f s", c.name, ended[Better]/10, ended[Worse]/10, ended[NotTold]/10, observe.Median(took))
 		switch {
 		case ended[Better] > 1000*c.better:
 			t.Errorf("%s: %.1f %% are kept as better, and %.0f %% may be", c.name, ended[Better]/10, 100*c.better)
 		case ended[Worse] > 1000*c.worse:
 			t.Errorf("%s: %.1f %% are returned as worse, and %.0f %% may be", c.name, ended[Worse]/10, 100*c.worse)
-		case median(took) > 12:
-			t.Errorf("%s: the median decision takes %.0f s, and 12 are demanded", c.name, median(took))
+		case observe.Median(took) > 12:
+			t.Errorf("%s: the median decision takes %.0f s, and 12 are demanded", c.name, observe.Median(took))
 		case ended[Pending]+ended[Void] > 0:
 			t.Errorf("%s: %.0f of 1,000 never end", c.name, ended[Pending])
 		}
