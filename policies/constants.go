@@ -67,8 +67,8 @@ type Constants struct {
 
 	// Loans.
 
-	// SettleReadings is in how many readings in a row nothing must hold a job back before what
-	// it used is known to be enough.
+	// SettleReadings is in how many readings nothing must hold a job back before what it used is
+	// known to be enough.
 	SettleReadings float64
 	// SettleMargin is what is left above that; it doubles each time it turned out too little.
 	SettleMargin float64

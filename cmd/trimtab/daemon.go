@@ -42,6 +42,9 @@ func daemonCommand() *cobra.Command {
 			"then what was proved stands, and the next daemon takes over. SIGHUP reloads the config.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("socket") {
+				return errors.New("the daemon listens at api.socket of its config: --socket is for the commands that talk to it")
+			}
 			if f.check {
 				return checkHost(cmd, f)
 			}

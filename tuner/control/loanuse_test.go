@@ -9,6 +9,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/guard"
 	"github.com/trimtab/trimtab/tuner/observe"
 	"github.com/trimtab/trimtab/tuner/trial"
 )
@@ -175,6 +176,20 @@ func TestRecallInParts(t *testing.T) {
 	} {
 		if b.again(k, int64(tt.at*1e9), int64(tt.given*1e9)); b.untilNs != int64(tt.until*1e9) {
 			t.Errorf("recall %d: waits until %.0f, want %.0f", i, float64(b.untilNs)/1e9, tt.until)
+		}
+	}
+}
+
+// TestARecallIsTold: who asks for a trial after its loan was called in is told of both.
+func TestARecallIsTold(t *testing.T) {
+	c := started()
+	c.containers = map[string]*containerState{"x": newContainer("x")}
+	s := c.containers["x"]
+	s.loan.why = "b gets 1.52 of the 1.59 CPUs it has a right to"
+	for state, want := range map[State]string{StateMeasured: "0 of 8", StateReturned: "its loan went back: " + s.loan.why + "; 0 of 8"} {
+		s.state = state
+		if c.refuse([]guard.Rejection{{Container: "x", Gate: guard.GateMeasuring, Text: "0 of 8"}}); s.refused.Text != want {
+			t.Errorf("%s: %q", state, s.refused.Text)
 		}
 	}
 }

@@ -150,8 +150,10 @@ func (c *Controller) noPlan(s *containerState, m policies.MemoryUse) string {
 func (c *Controller) refuse(no []guard.Rejection) {
 	for _, r := range no {
 		if s := c.containers[r.Container]; s != nil {
+			if c.totals.rejection(r.Gate); r.Gate == guard.GateMeasuring && s.state == StateReturned {
+				r.Text = fmt.Sprintf("its loan went back: %s; %s", s.loan.why, r.Text) // a trial may bring it the same
+			}
 			s.refused = r
-			c.totals.rejection(r.Gate)
 		}
 	}
 }
