@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/observe"
 )
 
 // trialOutcome is what a run of the acceptance table comes to: the worst row of each kind, in
