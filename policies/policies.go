@@ -145,7 +145,6 @@ type Node struct {
 	CPUs      float64 `json:"cpus"`               // online
 	Reserve   float64 `json:"reserve"`            // kept idle
 	Idle      float64 `json:"idle,omitempty"`     // CPUs that nobody used in the latest two readings, the fewer
-	Shared    float64 `json:"shared,omitempty"`   // CPUs that all containers used or nobody did, likewise; 0: not known
 	OtherCPUs float64 `json:"otherCPUs"`          // used by containers that are not enrolled
 	HostCPUs  float64 `json:"hostCPUs,omitempty"` // used by processes outside of all containers
 	MaxWeight float64 `json:"maxWeight"`          // the kernel's ceiling of KnobCPUWeight here

@@ -26,6 +26,7 @@ type Party struct {
 	Used                float64 // CPUs, the more of the latest two readings
 	Waiting             float64 // see policies.CPUUse, the less of the latest two readings
 	Wants               float64 // CPUs that it would use now, by the more of them
+	Spared              bool    // it lacked nothing in one of them
 	// Asks is the quota that a policy wants for it as a loan; 0: none. Settles is the one that
 	// its loan is to shrink to; 0: none. Both in CPUs.
 	Asks, Settles float64
@@ -91,8 +92,7 @@ func CPUs(k *policies.Constants, node policies.Node, parties []Party) []Grant {
 		used += p.Used
 	}
 	rights, _ := policies.Rights(node.CPUs, owners)
-	// The more of two readings of each container may sum up to what neither held.
-	due, _ := policies.Rights(min(node.CPUs, used+node.Idle, cmp.Or(node.Shared, node.CPUs)), owners)
+	due, _ := policies.Rights(min(node.CPUs, used+node.Idle), owners)
 	full, level := policies.Rights(left, awake)
 	reach := policies.Reach(left, claims)
 	for i, p := range parties {
@@ -131,7 +131,7 @@ func withNewcomer(cpus, weight float64, parties []Party, owners []policies.Claim
 
 // Short is the CPUs that a party lacks of what it has a right to and would use.
 func Short(k *policies.Constants, p Party, right float64) float64 {
-	if !p.Active || p.Waiting < k.RightMargin {
+	if !p.Active || p.Spared || p.Waiting < k.RightMargin {
 		return 0
 	}
 	due := min(right, max(p.Wants, p.Used))

@@ -185,20 +185,6 @@ func TestWhatTheHostTakesIsNobodysLoan(t *testing.T) {
 	}
 }
 
-// TestATurnIsNoShortage: the host's own processes take a CPU between two readings. What each had in
-// its better one is more than all had in either, so nobody is owed that.
-func TestATurnIsNoShortage(t *testing.T) {
-	a, n := borrower("a", 0.25, 0.8), party("n", 0, 1)
-	a.Used, n.Used, n.Waiting = 0.5, 0.9, 0.3 // in the second: 0.24 and 0.78
-	for shared, recall := range map[float64]bool{0: true, 1.4: true, 1.02: false} {
-		node := twoCPUs
-		node.Shared = shared
-		if g := plan(node, a, n); g[0].Recall != recall {
-			t.Errorf("of %.2f CPUs: %+v", shared, g)
-		}
-	}
-}
-
 func TestSettles(t *testing.T) {
 	p := borrower("a", 0.4, 1.8)
 	p.Settles, p.Why = 1.3, "enough"

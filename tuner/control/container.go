@@ -40,7 +40,7 @@ type containerState struct {
 	unproven *Order                     // what stands without a proof, to be asked again
 	coolNs   int64                      // no trial of it before
 	retries  int                        // trials in a row that told nothing
-	would    map[string]policies.Change // told in observe mode, by policy
+	would    map[string]policies.Change // told in observe mode, by policy and knob
 	told     string                     // class and cause of the latest verdict record
 	before   baseline
 	parts    [policies.NumParts]int64

@@ -43,8 +43,8 @@ type Controller struct {
 	node        policies.Node
 	last        Input
 	prevHost    probes.Host
-	tickNs      int64        // since the tick before
-	idleCPUs    [][2]float64 // of the latest two readings: alone, and with what all containers used
+	tickNs      int64     // since the tick before
+	idleCPUs    []float64 // of the latest two readings
 	stolen      stolen
 	totals      totals
 	lentSeconds float64 // CPU seconds used above owners' quotas
@@ -53,12 +53,10 @@ type Controller struct {
 	profiles    *fingerprint.Book
 }
 
-// Policies makes the policies that are asked, in their order, with the table of constants that
-// is in force.
+// Policies makes the policies that are asked, in their order, with the constants in force.
 type Policies func(k *policies.Constants) []policies.Policy
 
-// New returns a controller. epoch is any text that differs between starts: it becomes part of
-// plan IDs.
+// New returns a controller. epoch differs between starts: it becomes part of plan IDs.
 func New(cfg Config, all Policies, epoch string) *Controller {
 	c := &Controller{cfg: cfg, containers: map[string]*containerState{}, trials: map[string]*openTrial{}, unanswered: map[string]Order{}, pending: map[string]pendingOrder{},
 		epoch: epoch, totals: newTotals(), idle: idle.New(), profiles: fingerprint.NewBook()}
@@ -220,15 +218,13 @@ func (c *Controller) measureOutside(h probes.Host) {
 	wall := float64(h.AtNs - prev.AtNs)
 	busy := float64(h.BusyNs-min(h.BusyNs, prev.BusyNs)) / wall
 	idle := float64(h.IdleNs+h.IOWaitNs-min(h.IdleNs+h.IOWaitNs, prev.IdleNs+prev.IOWaitNs)) / wall
-	shared := idle
+	c.idleCPUs = append(c.idleCPUs, idle)
+	c.idleCPUs = slices.Clone(c.idleCPUs[max(0, len(c.idleCPUs)-2):])
 	for _, s := range c.all { // sorted: sums of floats depend on their order
-		if n := len(s.obs.Uses); n > 0 {
-			if shared += s.obs.Uses[n-1].CPUs; s.obs.Uses[n-1].EndNs == h.AtNs {
-				busy -= s.obs.Uses[n-1].CPUs
-			}
+		if n := len(s.obs.Uses); n > 0 && s.obs.Uses[n-1].EndNs == h.AtNs {
+			busy -= s.obs.Uses[n-1].CPUs
 		}
 	}
-	c.idleCPUs = append(slices.Clone(c.idleCPUs[max(0, len(c.idleCPUs)-1):]), [2]float64{idle, shared})
 	busy = max(0, busy)
 	if c.node.HostCPUs == 0 {
 		c.node.HostCPUs = busy
@@ -243,8 +239,8 @@ const usualReadings = 5
 func (c *Controller) balance() {
 	host := c.node.HostCPUs
 	c.node = policies.Node{CPUs: float64(c.last.Host.CPUs), Reserve: c.cfg.ReserveCPUs, HostCPUs: host, MaxWeight: maxShares, Objective: c.cfg.Objective}
-	if r := c.idleCPUs; len(r) > 0 {
-		c.node.Idle, c.node.Shared = min(r[0][0], r[len(r)-1][0]), min(r[0][1], r[len(r)-1][1])
+	if len(c.idleCPUs) > 0 {
+		c.node.Idle = slices.Min(c.idleCPUs)
 	}
 	for _, s := range c.all {
 		if s.c.Enrolment.Mode != policies.ModeTune {
@@ -262,6 +258,25 @@ func (c *Controller) balance() {
 	c.grants = allocate.CPUs(c.k(), c.node, c.parties)
 	for i, s := range c.all {
 		s.rights.entitled, s.rights.obtainable = c.grants[i].Right, c.grants[i].Obtainable
+	}
+	c.spare()
+}
+
+// spare notes who lacked nothing in one of the latest two readings: what each had in its better
+// one may sum up to more than all had in either.
+func (c *Controller) spare() {
+	for r, idle := range c.idleCPUs {
+		shared, parties, owners := idle, slices.Clone(c.parties), make([]policies.Claim, len(c.parties))
+		for i, s := range c.all {
+			if n := len(s.obs.Uses) - len(c.idleCPUs) + r; n >= 0 {
+				parties[i].Used, parties[i].Wants = s.obs.Uses[n].CPUs, c.wanted(s.obs.Uses[n])
+			}
+			shared, owners[i] = shared+parties[i].Used, parties[i].Owners()
+		}
+		due, _ := policies.Rights(min(c.node.CPUs, shared), owners)
+		for i, p := range parties {
+			c.parties[i].Spared = c.parties[i].Spared || allocate.Short(c.k(), p, min(due[i], c.grants[i].Right)) == 0
+		}
 	}
 }
 
@@ -287,8 +302,7 @@ func (c *Controller) party(s *containerState) allocate.Party {
 	return p
 }
 
-// borne is the most quota that a container's neighbours bear, as far as one was harmed that is
-// there; +Inf: none was.
+// borne is the most quota that the neighbours of a container bear; +Inf: none was harmed.
 func (c *Controller) borne(s *containerState) float64 {
 	most, _ := s.failures.Bears(runtime.KnobCPUQuota, func(key string) bool {
 		n := c.containers[key]
@@ -346,7 +360,7 @@ func (c *Controller) settleStates(in Input) {
 			}
 		}
 		waits := c.parties[i].Settles > 0 && (c.parties[i].Recent || c.parties[i].Fixed) // what is enough is to be written yet
-		if cpus, free := s.enough(k); free >= k.SettleReadings && (cpus > 0 || s.state != StateLent) && !waits && !s.obs.Held() {
+		if cpus, free := s.enough(k); free >= k.SettleReadings && (cpus > 0 || free >= k.UnusedSeconds || s.state != StateLent) && !waits && !s.obs.Held() {
 			s.on(EventEnough)
 		}
 	}

@@ -325,8 +325,7 @@ func (c *Controller) whyReturn(s *containerState) string {
 }
 
 // silent reports whether a job under a kept hide has given no reading for a minute, or for the
-// time of two pauses of its own where that is longer: it hangs, ended its work, or forms anew
-// without what was hidden.
+// time of two pauses of its own, if that is longer: it hangs, ended, or forms anew without it.
 func (c *Controller) silent(s *containerState, h *keptHide) bool {
 	patience := max(int64(c.k().UnusedSeconds*1e9), int64(16/max(h.reference, 1e-3)*1e9))
 	newest := h.since

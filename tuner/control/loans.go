@@ -33,9 +33,9 @@ type loan struct {
 	checkNs int64
 	with    []observe.RateSample
 	why     string // of what stands, for people
-	// settledNs is when it settled last, settledFrom and settledUsed the quota and the use before, CPUs.
-	settledNs                int64
-	settledFrom, settledUsed float64
+	// settledNs is when it settled last, settledFrom the quota before, CPUs.
+	settledNs   int64
+	settledFrom float64
 }
 
 // settles returns the share of readings whose use must be enough, and the margin above it. Each
@@ -70,8 +70,8 @@ func (c *Controller) shrank(s *containerState) float64 {
 	if l.settledNs == 0 || c.now()-l.settledNs > int64(k.UnusedSeconds*1e9) || free < k.SettleReadings {
 		return 0
 	}
-	share, _ := l.settles(k)
-	if used := observe.Enough(uses, share, 0); used == 0 || used >= l.settledUsed*(1-2*k.MinStep) {
+	share, margin := l.settles(k)
+	if cpus := observe.Enough(uses, share, margin); cpus == 0 || cpus >= l.known*(1-2*k.MinStep) {
 		return 0
 	}
 	return l.settledFrom
@@ -115,9 +115,14 @@ func (c *Controller) waiting(s *containerState) float64 {
 // uses is what it uses of the CPUs now, and would use, each by the more of the latest two readings.
 func (c *Controller) uses(s *containerState) (cpus, wants float64) {
 	for _, u := range s.latestUses() {
-		cpus, wants = max(cpus, u.CPUs), max(wants, u.CPUs/(1-min(max(c.waited(u), u.Lost), 0.99)))
+		cpus, wants = max(cpus, u.CPUs), max(wants, c.wanted(u))
 	}
 	return cpus, wants
+}
+
+// wanted is the CPUs that a container would have used in a reading.
+func (c *Controller) wanted(u observe.Use) float64 {
+	return u.CPUs / (1 - min(max(c.waited(u), u.Lost), 0.99))
 }
 
 const calmReadings = 30 // that the usual waiting is the mean of
@@ -175,9 +180,7 @@ func (c *Controller) lentWritten(o pendingOrder) {
 			}
 			s.loan.why = ch.Reason
 			if s.loan.recallNs != o.atNs && !s.loan.doubt {
-				share, _ := s.loan.settles(k)
 				s.loan.settledNs, s.loan.settledFrom, s.loan.known = c.now(), ch.From.Quantity(), ch.To.Quantity()
-				s.loan.settledUsed = observe.Enough(observe.UsesSince(s.obs.Uses, o.atNs-int64((k.SettleReadings+1)*1e9)), share, 0)
 			}
 			if s.loan.doubt {
 				s.loan.checkNs, s.loan.back.untilNs = c.now(), c.now()+int64(k.UnusedSeconds*1e9)
@@ -225,8 +228,7 @@ func (c *Controller) recalled(s *containerState, why string) {
 
 // judgeLoans tells of each loan whether the rate, counted at a framework or by the job, shows
 // that it is of use, or of none. A loan comes within seconds, when little was read of the time
-// before. So where the rate hardly rose with the CPUs that are used, it is taken back once and
-// measured without.
+// before. So where the rate hardly rose with the CPUs, it is taken back once and measured without.
 func (c *Controller) judgeLoans() {
 	k := c.k()
 	for _, s := range c.all {
@@ -302,8 +304,7 @@ func (c *Controller) showLoan(s *containerState) *view.Loan {
 	return l
 }
 
-// writeNs lie between two writes of a container's loan. On v1 by systemd each write stops the
-// container for a moment.
+// writeNs lie between two writes of a loan. On v1 by systemd each stops the container shortly.
 func (c *Controller) writeNs(s *containerState) int64 {
 	ns := int64(c.k().WriteSeconds * 1e9)
 	if s.c.Cgroup.StoppedByWrites() {
@@ -312,8 +313,7 @@ func (c *Controller) writeNs(s *containerState) int64 {
 	return ns
 }
 
-// dealt reports whether a container's weight was dealt by a trial that was kept: it is not a
-// loan's to move.
+// dealt reports whether a kept trial dealt a container's weight: it is not a loan's to move.
 func (c *Controller) dealt(s *containerState) bool {
 	for _, t := range s.trials {
 		if (t.Outcome == view.OutcomeKept || t.Outcome == view.OutcomeUnproven) && slices.ContainsFunc(t.Changes, func(ch policies.Change) bool {

@@ -9,6 +9,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/allocate"
 	"github.com/trimtab/trimtab/tuner/guard"
 	"github.com/trimtab/trimtab/tuner/observe"
 	"github.com/trimtab/trimtab/tuner/trial"
@@ -180,6 +181,38 @@ func TestRecallInParts(t *testing.T) {
 	}
 }
 
+// TestATurnIsNoShortage: the host's own processes take a CPU from one reading to the next. What each
+// had in its better one is more than all had in either, so nobody is owed that. Who lacks in both is
+// short, however much there is in which.
+func TestATurnIsNoShortage(t *testing.T) {
+	for name, c := range map[string]struct {
+		borrower, neighbour [2]float64 // CPUs
+		spared              bool
+	}{
+		"they begin":            {[2]float64{0.5, 0.24}, [2]float64{0.9, 0.78}, true},
+		"they end":              {[2]float64{0.24, 0.5}, [2]float64{0.78, 0.9}, true},
+		"they come and go":      {[2]float64{1, 0.6}, [2]float64{1, 0.6}, false},
+		"it lacks all the time": {[2]float64{1, 1}, [2]float64{1, 1}, false},
+	} {
+		ctl := started()
+		ctl.node.CPUs, ctl.idleCPUs = 2, []float64{0, 0}
+		for i, uses := range [][2]float64{c.borrower, c.neighbour} {
+			s := newContainer(string(rune('a' + i)))
+			for r, cpus := range uses {
+				s.obs.Uses = append(s.obs.Uses, observe.Use{StartNs: int64(r) * second, EndNs: int64(r+1) * second, CPUs: cpus, HasPSI: true, Waiting: 0.3})
+			}
+			p := allocate.Party{Key: s.key, Claim: policies.Claim{Weight: 1024, Active: true, Demand: 2}, OwnWeight: 1024, Waiting: 0.3}
+			if i == 0 {
+				p.OwnQuota, p.Quota = 0.4, 2
+			}
+			ctl.all, ctl.parties, ctl.grants = append(ctl.all, s), append(ctl.parties, p), append(ctl.grants, allocate.Grant{Right: 2})
+		}
+		if ctl.spare(); ctl.parties[1].Spared != c.spared {
+			t.Errorf("%s: %t", name, ctl.parties[1].Spared)
+		}
+	}
+}
+
 // TestARecallIsTold: who asks for a trial after its loan was called in is told of both.
 func TestARecallIsTold(t *testing.T) {
 	c := started()
@@ -244,7 +277,7 @@ func TestEnoughOutlivesARecall(t *testing.T) {
 				}
 			}
 			for range p.n {
-				s.obs.Uses = append(s.obs.Uses, observe.Use{StartNs: at, EndNs: at + second, CPUs: p.cpus, Quota: p.quota, Throttled: p.stopped, Held: p.stopped})
+				s.obs.Uses = append(s.obs.Uses, observe.Use{StartNs: at, EndNs: at + second, CPUs: p.cpus, Quota: p.quota, Throttled: p.stopped, Wanted: p.cpus, Held: p.stopped})
 				at += second
 			}
 		}

@@ -14,8 +14,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
-// propose asks the policies, allocates what the node has, and passes on what the guard lets
-// through.
+// propose asks the policies, allocates the node, and passes on what the guard lets through.
 func (c *Controller) propose(in Input, d *Decision) {
 	jobs := make([]policies.Job, len(c.all))
 	for i, s := range c.all {
@@ -150,7 +149,7 @@ func (c *Controller) noPlan(s *containerState, m policies.MemoryUse) string {
 func (c *Controller) refuse(no []guard.Rejection) {
 	for _, r := range no {
 		if s := c.containers[r.Container]; s != nil {
-			if c.totals.rejection(r.Gate); r.Gate == guard.GateMeasuring && s.state == StateReturned {
+			if c.totals.rejection(r.Gate); r.Gate == guard.GateMeasuring && s.state == StateReturned && s.loan.why != "" {
 				r.Text = fmt.Sprintf("its loan went back: %s; %s", s.loan.why, r.Text) // a trial may bring it the same
 			}
 			s.refused = r
@@ -415,8 +414,7 @@ func (c *Controller) guarded(key string) *guard.Container {
 	return g
 }
 
-// wouldDo records, once, what would have been done in observe mode; the order goes through the
-// actuator as a dry run.
+// wouldDo records, once, what would be done in observe mode; its order is a dry run.
 func (c *Controller) wouldDo(p policies.Plan, d *Decision) {
 	s := c.containers[p.Changes[0].Key]
 	if r := c.noneIdle(s.key); p.Kind == policies.KindLoan && p.Changes[0].Knob == runtime.KnobCPUQuota && r.Value < r.Threshold {
@@ -433,10 +431,11 @@ func (c *Controller) wouldDo(p policies.Plan, d *Decision) {
 	}
 	ch := plan.Changes[0]
 	s.refused = guard.Rejection{Container: s.key, Gate: guard.GateFixed, Text: cmp.Or(s.c.Enrolment.WhyNot, "observe")}
-	if sameAdvice(s.would[plan.Policy], ch) {
+	of := plan.Policy + string(ch.Knob)
+	if sameAdvice(s.would[of], ch) {
 		return
 	}
-	s.would[plan.Policy] = ch
+	s.would[of] = ch
 	o := Order{Plan: c.planID(), Policy: plan.Policy, Kind: plan.Kind, Changes: plan.Changes, DryRun: true}
 	d.Apply = append(d.Apply, o)
 	c.totals.plan(plan.Policy, "would")
@@ -448,9 +447,8 @@ func (c *Controller) wouldDo(p policies.Plan, d *Decision) {
 	}))
 }
 
-// sameAdvice reports whether two changes say the same to people: a target that moves by less
-// than a quarter does.
+// sameAdvice: a target that moves by less than a quarter says the same to people.
 func sameAdvice(a, b policies.Change) bool {
 	x, y := a.To.Quantity(), b.To.Quantity()
-	return a.Knob == b.Knob && a.From == b.From && (a.To == b.To || math.Abs(x-y) <= max(x, y)/4)
+	return a.From == b.From && (a.To == b.To || math.Abs(x-y) <= max(x, y)/4)
 }

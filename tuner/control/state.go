@@ -1,7 +1,6 @@
 package control
 
-// State is where a job stands with trimtab. Each is in exactly one; events move it, and no
-// other code does.
+// State is where a job stands with trimtab. Each is in exactly one; events alone move it.
 type State string
 
 // The states.

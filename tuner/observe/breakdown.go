@@ -176,8 +176,7 @@ func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
 		outside += out
 	}
 	deviceWaits(&p, blocking, ns(probes.StateTimer)+ns(probes.StateDevice))
-	// Direct reclaim comes out of the states it happened in: on a CPU first, then in waits
-	// for locks and for the disk.
+	// Direct reclaim happens on a CPU first, then in waits for locks and for the disk.
 	p.move(float64(t.ReclaimNs), policies.PartReclaim, policies.PartCompute, policies.PartOther, policies.PartInputStorage)
 	return exact(p, t.WallNs), outside
 }

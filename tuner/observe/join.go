@@ -6,8 +6,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 )
 
-// join makes one window of two that follow each other. own: a's threads may be
-// written to.
+// join makes one window of two in a row. own: a's threads may be written to.
 func join(a, b Window, own bool) Window {
 	w := b
 	w.StartNs = a.StartNs
@@ -181,8 +180,7 @@ func foldEnded(all []Thread) []Thread {
 	return out
 }
 
-// maxFoldedEdges bounds the wakers of folded threads; the kernel tells 16 apart
-// for each thread.
+// maxFoldedEdges bounds the wakers of folded threads; the kernel tells 16 of each apart.
 const maxFoldedEdges = 64
 
 func joinEdges(as, bs []probes.Edge) []probes.Edge {

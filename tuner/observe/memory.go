@@ -81,8 +81,7 @@ func (m MemoryMeans) RereadPerWork() float64 {
 	return m.Reread / m.CPUs
 }
 
-// MemoryUse is a container's memory as policies see it, under the limit that stands; limit 0:
-// none.
+// MemoryUse is a container's memory as policies see it, under its limit; 0: none.
 func (s *State) MemoryUse(k *policies.Constants, limit float64) policies.MemoryUse {
 	if len(s.Memory) == 0 {
 		return policies.MemoryUse{}

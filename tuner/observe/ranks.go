@@ -213,8 +213,7 @@ func trainerThread(w *Window, p *process) int {
 	return busiest
 }
 
-// longestSync finds the thread that spent the most time in blocking CUDA calls;
-// -1: none made two.
+// longestSync finds the thread that was longest in blocking CUDA calls; -1: none made two.
 func longestSync(w *Window, p *process) int {
 	best, bestNs := -1, uint64(0)
 	for _, i := range p.threads {

@@ -99,8 +99,7 @@ type rateOf struct {
 	agreement int    // see Reading.Agreement
 }
 
-// reportNs is how long a job that counts its own steps may be silent before other
-// sources serve.
+// reportNs is how long a job's own count may be silent before other sources serve.
 const reportNs = int64(20e9)
 
 // agrees says whether another source confirms a candidate's one tick per step: two
@@ -245,8 +244,7 @@ func (c *candidate) betweenMarks(marks []probes.Mark, kind probes.MarkKind) {
 	}
 }
 
-// counted reports whether launches were counted all along; the probe takes turns
-// where its budget asks for it.
+// counted reports whether launches were counted all along: the budget may thin the probe.
 func (w *Window) counted(p *Process) bool {
 	return float64(p.LaunchNs) >= 0.95*float64(w.EndNs-w.StartNs)
 }

@@ -120,8 +120,7 @@ func withLongCost(k *policies.Constants, r Reading, long *Window, known PerStep)
 	return r
 }
 
-// ResourcesChanged says that other resources stand from now on: windows begin anew, so that
-// none holds both.
+// ResourcesChanged says that other resources stand from now on: no window holds both.
 func (s *State) ResourcesChanged(nowNs int64) {
 	s.changedNs = nowNs
 	s.window.Cut()

@@ -20,9 +20,10 @@ type Use struct {
 	// own quota explains; HasPSI: it could be read.
 	Waiting float64
 	HasPSI  bool
-	// Held: its quota or other work held it back, or its quota changed in it. That it wanted more
-	// than it used is then all that is known.
-	Held bool
+	// Wanted is the CPUs that it wanted. Held: its quota or other work held it back, or its quota
+	// changed in it, so that it wanted as much at least.
+	Wanted float64
+	Held   bool
 }
 
 func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
@@ -32,7 +33,14 @@ func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
 	u.Throttled = w.HasCgroup && periods >= k.Notable && u.Lost >= k.Notable
 	// PSI counts a task that is out of quota as one that waits.
 	u.Waiting = max(0, w.Cgroup.CPUSome-periods)
-	u.Held = u.Throttled || u.Waiting >= k.Dominant || len(s.Uses) > 0 && s.Uses[len(s.Uses)-1].Quota != u.Quota
+	before := u.Quota
+	for _, b := range last(s.Uses, 1) {
+		before = b.Quota
+	}
+	u.Wanted, u.Held = u.CPUs, u.Throttled || u.Waiting >= k.Dominant || u.Quota != before
+	if u.Throttled { // it may want its CPUs in bursts: a quota that stops it is too little, whatever it used
+		u.Wanted = max(u.CPUs, min(u.Quota, before))
+	}
 	s.Uses = keep(append(s.Uses, u))
 }
 
@@ -140,14 +148,14 @@ func Latest(uses []Use, n float64) (latest []Use, free float64) {
 // 0: they do not tell. Readings in which something held it back are censored: the estimate is
 // Kaplan and Meier's (J. Am. Stat. Assoc. 53, 1958).
 func Enough(uses []Use, share, margin float64) float64 {
-	sorted := slices.SortedStableFunc(slices.Values(uses), func(a, b Use) int { return cmp.Compare(a.CPUs, b.CPUs) })
+	sorted := slices.SortedStableFunc(slices.Values(uses), func(a, b Use) int { return cmp.Compare(a.Wanted, b.Wanted) })
 	wantMore := 1.0
 	for i, u := range sorted {
 		if !u.Held {
 			wantMore *= 1 - 1/float64(len(sorted)-i)
 		}
 		if wantMore <= 1-share+1e-9 {
-			return u.CPUs * (1 + margin)
+			return max(u.Wanted, 1e-6) * (1 + margin) // of who wants none that is told as well
 		}
 	}
 	return 0

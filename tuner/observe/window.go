@@ -98,8 +98,7 @@ type Differ struct {
 	wire     wireBase // of the latest reading of the network
 }
 
-// Next takes the next sample and returns what happened since the one before; nil
-// for the first.
+// Next returns what happened between the sample before and this one; nil for the first.
 func (d *Differ) Next(s probes.Sample, host probes.Host) *Window {
 	prev, prevHost := d.last, d.lastHost
 	if s.Network == nil && prev != nil {

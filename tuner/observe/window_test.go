@@ -452,12 +452,13 @@ func TestEnough(t *testing.T) {
 		"it was stopped at more than it used":   {[]part{{10, 1, false}, {10, 2, true}, {10, 3, false}}, 0.9, 3},
 		"no share that was stopped is left out": {[]part{{99, 1, false}, {1, 1.1, true}}, 1, 0},
 		"nothing but held ones":                 {[]part{{20, 1, true}}, 0.9, 0},
+		"a quota stops its bursts":              {[]part{{5, 2, true}, {5, 1, false}}, 0.9, 0},
 		"none":                                  {nil, 0.9, 0},
 	} {
 		var uses []Use
 		for _, p := range c.parts {
 			for range p.n {
-				uses = append(uses, Use{CPUs: p.cpus, Held: p.held})
+				uses = append(uses, Use{Wanted: p.cpus, Held: p.held})
 			}
 		}
 		if got := Enough(uses, c.share, 0.05); math.Abs(got-1.05*c.want) > 1e-9 {

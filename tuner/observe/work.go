@@ -162,13 +162,9 @@ func overMean(values []float64) {
 
 // variation is the coefficient of variation.
 func variation(values []float64) float64 {
-	m := stat.Mean(values, nil)
+	m, sd := stat.MeanStdDev(values, nil)
 	if !(m > 0) {
 		return math.Inf(1)
 	}
-	var sum float64
-	for _, v := range values {
-		sum += (v - m) * (v - m)
-	}
-	return math.Sqrt(sum/float64(max(1, len(values)-1))) / m
+	return sd / m
 }

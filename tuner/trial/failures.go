@@ -8,8 +8,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 )
 
-// Conditions are what a change depended on: its own knob, what its container needed, and what
-// others took.
+// Conditions are what a change depended on: its knob, what its container needed, what others took.
 type Conditions struct {
 	Value  runtime.Value `json:"value"`            // of the knob, before
 	Need   float64       `json:"need,omitempty"`   // what the container would use of what the knob bounds

@@ -146,7 +146,6 @@ func withoutOutliers(pts []point) []point {
 	return kept
 }
 
-// median returns the middle value, 0 for none.
 // bounded is exp, kept finite so that a result is always valid JSON.
 func bounded(logRatio float64) float64 { return math.Exp(min(max(logRatio, -50), 50)) }
 
@@ -218,8 +217,7 @@ func Regressed(k *policies.Constants, blocks []Block) bool {
 	return ok && r.Ratio <= 1-k.TrialRegression && r.High < 1
 }
 
-// eachSwitch reports whether every switch moved the rate to the change's side: a step of the
-// job's own moves it once.
+// eachSwitch reports whether every switch moved the rate its way: a job's own step does so once.
 func eachSwitch(blocks []Block) bool {
 	level := func(b Block) float64 {
 		var v []float64

@@ -34,8 +34,7 @@ readings:
 	return out
 }
 
-// within is the mean rate between two instants; ok is false where less than half of
-// the time was observed.
+// within is the mean rate between two instants; ok: at least half of the time was observed.
 func within(samples []observe.RateSample, fromNs, toNs int64) (rate float64, ok bool) {
 	var events, ns float64
 	for _, r := range samples {
