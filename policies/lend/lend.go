@@ -94,7 +94,7 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 		ch.RateAfter = j.Rate.PerSecond * (1 + ch.Gain)
 		ch.Reason = fmt.Sprintf("its quota of %.2f CPUs stops it for %.0f %% of the time that it wants a CPU", now, 100*j.CPU.Lost)
 		return p.kind(j), ch, true
-	case lent && j.CPU.Shrank > now*(1+p.k.MinStep):
+	case lent && min(ceiling, j.CPU.Shrank) > now*(1+p.k.MinStep):
 		to(min(ceiling, j.CPU.Shrank))
 		ch.RateAfter = j.Rate.PerSecond
 		ch.Reason = fmt.Sprintf("it uses less since its loan settled to %.2f CPUs, though nothing holds it back: it may read its quota", now)

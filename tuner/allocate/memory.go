@@ -16,8 +16,7 @@ type Raise struct {
 
 // Memory divides what is free of the node's memory among raises, bytes for each. What protects
 // goes first. The rest is not divided in units as CPUs are, since a cache that holds a part of
-// what is read round and round keeps nothing of it: it goes to one after the other, the largest
-// gain for its bytes first.
+// what is read round and round keeps nothing of it: the largest gain for its bytes has all first.
 func Memory(free float64, raises []Raise) []float64 {
 	order := make([]int, len(raises))
 	for i := range raises {

@@ -18,8 +18,7 @@ import (
 // What a container sees of its GPUs is a knob like the others: it has a value that stands and
 // an original, a change of it is a trial judged by harm, and its way back compares before it
 // writes. People decide on it with `trimtab gpu`, and a container that one of them has decided
-// on is left alone. What a policy hid goes back at once, on trial or long after, at any sign
-// that it is wanted.
+// on is left alone. What a policy hid goes back at once at any sign that it is wanted.
 
 // sightState is what is kept of a container's devices.
 type sightState struct {

@@ -20,8 +20,7 @@ const (
 	teachEveryNs = 15 * second
 	// teachTicks is the least that a cost must rest on to be remembered.
 	teachTicks = 10
-	// maxTaken bounds what is told of what was taken over, maxModels the models of device that
-	// a node tells apart.
+	// maxTaken bounds what is told of what was taken over, maxModels the models of device.
 	maxTaken  = 5
 	maxModels = 8
 )
@@ -32,8 +31,7 @@ func (c *Controller) Remember(b *fingerprint.Book) { c.profiles = b }
 // Profiles are the known jobs; they change with each Step.
 func (c *Controller) Profiles() *fingerprint.Book { return c.profiles }
 
-// place looks for the known jobs most like one, and takes over what they learned until its own
-// readings say more.
+// place takes over what the known jobs most like one learned, until its own readings say more.
 func (c *Controller) place(s *containerState, p fingerprint.Print, cost policies.Cost) {
 	n := &s.known
 	n.similar, n.from, n.device = nil, nil, p.Device

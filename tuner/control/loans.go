@@ -33,9 +33,9 @@ type loan struct {
 	checkNs int64
 	with    []observe.RateSample
 	why     string // of what stands, for people
-	// settledNs is when it settled last, settledFrom the quota before, CPUs.
-	settledNs   int64
-	settledFrom float64
+	// settledNs is when it shrank last, settledFrom and settledUsed the quota and the use before, CPUs.
+	settledNs                int64
+	settledFrom, settledUsed float64
 }
 
 // settles returns the share of readings whose use must be enough, and the margin above it. Each
@@ -53,25 +53,30 @@ func (s *containerState) enough(k *policies.Constants) (cpus, free float64) {
 	if s.state != StateLent {
 		least = k.UnusedSeconds
 	}
-	if _, free = observe.Latest(uses, k.UnusedSeconds); free < least {
+	if free = float64(len(observe.Free(uses))); free < least {
 		return 0, free
 	}
 	share, margin := s.loan.settles(k)
-	_, fresh := observe.Latest(observe.UsesSince(uses, s.loan.givenNs-1), k.UnusedSeconds) // it may want more since
-	uses, _ = observe.Latest(uses, max(fresh, k.SettleReadings))
-	return observe.Enough(uses, share, margin), free
+	latest := observe.UsesSince(uses, s.loan.givenNs-1) // it may want more since
+	switch fresh := float64(len(observe.Free(latest))); {
+	case fresh < k.SettleReadings:
+		latest = observe.Latest(uses, k.SettleReadings)
+	case fresh > k.UnusedSeconds:
+		latest = observe.Latest(latest, k.UnusedSeconds)
+	}
+	return observe.Enough(latest, share, margin), free
 }
 
 // shrank is the quota from which its loan settled, if it uses less since then though nothing
 // holds it back; 0 if not, or if that is a minute ago.
 func (c *Controller) shrank(s *containerState) float64 {
 	k, l := c.k(), &s.loan
-	uses, free := observe.Latest(observe.UsesSince(s.obs.Wants(k), l.settledNs), k.SettleReadings)
-	if l.settledNs == 0 || c.now()-l.settledNs > int64(k.UnusedSeconds*1e9) || free < k.SettleReadings {
+	free := observe.Free(observe.UsesSince(s.obs.Wants(k), l.settledNs))
+	if l.settledNs == 0 || c.now()-l.settledNs > int64(k.UnusedSeconds*1e9) || float64(len(free)) < k.SettleReadings {
 		return 0
 	}
-	share, margin := l.settles(k)
-	if cpus := observe.Enough(uses, share, margin); cpus == 0 || cpus >= l.known*(1-2*k.MinStep) {
+	share, _ := l.settles(k)
+	if used := observe.Enough(free[len(free)-int(k.SettleReadings):], share, 0); used < k.ActiveCPUs || used >= l.settledUsed*(1-2*k.MinStep) {
 		return 0
 	}
 	return l.settledFrom
@@ -180,7 +185,9 @@ func (c *Controller) lentWritten(o pendingOrder) {
 			}
 			s.loan.why = ch.Reason
 			if s.loan.recallNs != o.atNs && !s.loan.doubt {
+				share, _ := s.loan.settles(k)
 				s.loan.settledNs, s.loan.settledFrom, s.loan.known = c.now(), ch.From.Quantity(), ch.To.Quantity()
+				s.loan.settledUsed = observe.Enough(observe.Free(observe.UsesSince(s.obs.Uses, o.atNs-int64((k.SettleReadings+1)*1e9))), share, 0)
 			}
 			if s.loan.doubt {
 				s.loan.checkNs, s.loan.back.untilNs = c.now(), c.now()+int64(k.UnusedSeconds*1e9)

@@ -213,6 +213,25 @@ func TestATurnIsNoShortage(t *testing.T) {
 	}
 }
 
+// TestASmallLoanSettlesOnce: what a quota is rounded up to is no use that it lost.
+func TestASmallLoanSettlesOnce(t *testing.T) {
+	for _, wants := range []float64{0.2, 0.33, 0.7} {
+		n := newNode(2)
+		n.addProgram("small", 0.1, wants, 1e6)
+		writes := 0
+		run(started(), n, 150, func(_ int, d Decision) {
+			for _, o := range d.Apply {
+				if slices.ContainsFunc(o.Changes, func(ch policies.Change) bool { return ch.Knob == runtime.KnobCPUQuota }) {
+					writes++
+				}
+			}
+		})
+		if writes > 2 {
+			t.Errorf("wants %.2f CPUs: %d writes, want a loan and what it settles to", wants, writes)
+		}
+	}
+}
+
 // TestARecallIsTold: who asks for a trial after its loan was called in is told of both.
 func TestARecallIsTold(t *testing.T) {
 	c := started()
@@ -265,6 +284,7 @@ func TestEnoughOutlivesARecall(t *testing.T) {
 		"enough to tell since":    {[]span{{60, 3, 4, false}, {5, 0.4, 0.4, true}, {11, 1, 2, false}}, false, 1.05},
 		"what was before misled":  {[]span{{60, 1, 2, false}, {5, 1, 1, true}, {5, 1, 2, false}}, true, 0},
 		"it was stopped since":    {[]span{{20, 1, 2, false}, {5, 2, 2, true}, {5, 1, 2, false}}, false, 0},
+		"it was stopped at first": {[]span{{5, 0.4, 0.4, true}, {16, 1, 2, false}}, false, 1.05},
 		"it always had its quota": {[]span{{20, 0.4, 0.4, true}}, false, 0},
 	} {
 		s := newContainer("x")

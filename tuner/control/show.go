@@ -87,8 +87,7 @@ func (c *Controller) showRate(s *containerState) (policies.Rate, string) {
 }
 
 // showGain tells what became of a container since trimtab's first change: by its counted
-// rate, else by its relative witnesses, else by the CPU that it uses. A reading that is missing
-// is missing, never zero.
+// rate, else by its relative witnesses, else by the CPU that it uses. What is missing is never zero.
 func (c *Controller) showGain(s *containerState, v *view.Container) {
 	b := s.before
 	if len(v.Changed) == 0 || b.atNs == 0 {

@@ -129,9 +129,8 @@ func addCollectives(ps []Process, prev, cur *probes.NCCL, endNs int64) []Process
 	return ps
 }
 
-// exchangedNs is for how long a process counts as one that calls collectives after the
-// last that was counted. What is left out for the budget is counted for a moment each
-// minute, to see what it costs.
+// exchangedNs is for how long a process counts as one that calls collectives after the last that
+// was counted. What is left out for the budget is counted for a moment each minute.
 const exchangedNs = 5 * 60 * aSecond
 
 // uncounted: collectives are not counted at all now, rather than in turns.

@@ -171,8 +171,7 @@ func (n Network) share(of func(LinkUse) bool) (share, maxBps float64) {
 	return share, maxBps
 }
 
-// traffic is what the network did in the window, or, where no reading fell into it,
-// in the latest one before.
+// traffic is what the network did in the window, or in the latest reading before it.
 func (w *Window) traffic() Network {
 	if w.Network.Ns > 0 {
 		return w.Network
@@ -196,8 +195,7 @@ const minTraffic = 64 << 10
 // data sends requests and acknowledgements alone.
 const exchangeRatio = 0.3
 
-// Exchanges reports whether the container sends about as much as it receives, or
-// talks to itself: collectives.
+// Exchanges: it sends about as much as it receives, or talks to itself: collectives.
 func (n Network) Exchanges() bool {
 	if !n.moves() {
 		return false

@@ -143,8 +143,7 @@ func (p *process) steps(all []*process, parent map[int32]int32) bool {
 	})
 }
 
-// hasAncestor walks up the process tree; bounded, since PIDs are reused and a
-// window may hold a loop.
+// hasAncestor walks up the process tree; bounded: with PIDs reused a window may hold a loop.
 func hasAncestor(id int32, parent map[int32]int32, is func(int32) bool) bool {
 	for range 64 {
 		up, ok := parent[id]

@@ -43,8 +43,7 @@ func (c candidate) perSecond(w *Window) float64 {
 	return c.count / (float64(to-from) / 1e9)
 }
 
-// span is the time in which the events were counted: the window, where they do not say
-// from which event on.
+// span is the time in which the events were counted: the window, where they do not say it.
 func (c candidate) span(w *Window) (fromNs, toNs int64) {
 	if c.fromNs > 0 && c.lastNs > c.fromNs && !c.resumed(w) {
 		return c.fromNs, c.lastNs

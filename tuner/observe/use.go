@@ -114,8 +114,8 @@ func (s *State) Held() bool {
 // Wants are the latest readings that tell what the container wants, whatever its quota was then:
 // back to a minute of those in which nothing held it back. Where its quota stopped it in two
 // readings in a row, those before that used no more than that quota tell nothing any more.
-func (s *State) Wants(k *policies.Constants) (out []Use) {
-	stopped, free := 0.0, 0.0 // the largest quota, CPUs, that has stopped it since
+func (s *State) Wants(k *policies.Constants) []Use {
+	stopped, free, out := 0.0, 0.0, make([]Use, 0, min(len(s.Uses), int(k.UnusedSeconds+2*k.SettleReadings)))
 	for i := len(s.Uses) - 1; i >= 0 && free < k.UnusedSeconds+k.SettleReadings; i-- {
 		u, before := s.Uses[i], s.Uses[max(0, i-1)]
 		if u.Throttled && before.Throttled {
@@ -132,16 +132,20 @@ func (s *State) Wants(k *policies.Constants) (out []Use) {
 	return out
 }
 
-// Latest are the readings back to the n-th latest in which nothing held it back, and how many
-// such they are: fewer where there are not so many.
-func Latest(uses []Use, n float64) (latest []Use, free float64) {
+// Free are the readings in which nothing held the container back.
+func Free(uses []Use) []Use {
+	return slices.DeleteFunc(slices.Clone(uses), func(u Use) bool { return u.Held })
+}
+
+// Latest are the readings back to the n-th latest in which nothing held it back.
+func Latest(uses []Use, n float64) []Use {
 	i := len(uses)
-	for ; i > 0 && free < n; i-- {
+	for ; i > 0 && n > 0; i-- {
 		if !uses[i-1].Held {
-			free++
+			n--
 		}
 	}
-	return uses[i:], free
+	return uses[i:]
 }
 
 // Enough is the quota that would have been enough in a share of so many readings, and a margin;

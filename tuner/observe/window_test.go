@@ -473,7 +473,7 @@ func TestWants(t *testing.T) {
 	k := policies.DefaultConstants()
 	for name, c := range map[string]struct {
 		readings string // f: it uses 1 of 2 CPUs; w: it waits for others; q: they stop it; o: a quota of 0.4 stops it
-		want     float64
+		want     int
 	}{
 		"lent, called in, and lent again": {"oofffoofff", 4}, // of the first after a change a part is of another quota
 		"at rest":                         {"ffff", 4},
@@ -490,8 +490,8 @@ func TestWants(t *testing.T) {
 			use.Held = r != 'f' || i > 0 && s.Uses[i-1].Quota != use.Quota
 			s.Uses = append(s.Uses, use)
 		}
-		if _, got := Latest(s.Wants(k), 100); got != c.want {
-			t.Errorf("%s: %g free readings, want %g", name, got, c.want)
+		if got := len(Free(s.Wants(k))); got != c.want {
+			t.Errorf("%s: %d free readings, want %d", name, got, c.want)
 		}
 	}
 }

@@ -113,8 +113,7 @@ func (w *Work) Level(fromNs int64) (level [NumWitnesses]float64) {
 	return level
 }
 
-// Series is the work done since an instant, over a level of earlier: the median of witnesses,
-// reading by reading.
+// Series is the work done since an instant over an earlier level: each reading's median of witnesses.
 func (w *Work) Series(sound []Witness, level [NumWitnesses]float64, fromNs int64) []RateSample {
 	readings := since(w.readings, fromNs, func(r workReading) int64 { return r.startNs })
 	if len(sound) == 0 {
