@@ -85,5 +85,10 @@ func TestPolicyHidesWhatAJobLeftAlone(t *testing.T) {
 		}
 	}
 	told("GPUs hidden: nvidia1 by policy knee")
+	if i := slices.IndexFunc(records, func(r view.Record) bool {
+		return r.Name == left.Name && strings.Contains(r.Text, "the hypervisor takes")
+	}); i >= 0 {
+		t.Skipf("needs a machine whose CPU time is its own: %s", records[i].Text) // it was taken back for that
+	}
 	told("short of devices itself", "the rate fell by") // whichever shows first
 }
