@@ -100,6 +100,7 @@ func TestRefusals(t *testing.T) {
 		{"weight lowered", owner(), tune("cpu"), nil, change(runtime.KnobCPUWeight, "1024", "512"), actuator.Applied},
 		{"absent knob", owner(), tune("memory"), nil, change(runtime.KnobMemoryHigh, "max", "max"), actuator.Refused},
 		{"no-op", owner(), tune("cpu"), nil, change(runtime.KnobCPUWeight, "1024", "1024"), actuator.Refused},
+		{"gone back before it", owner(), tune("cpu"), nil, change(runtime.KnobCPUWeight, "1500", "1024"), actuator.Refused},
 		{"foreign value", owner(), tune("cpu"), nil, change(runtime.KnobCPUWeight, "1000", "2048"), actuator.Yielded},
 	}
 	for _, tt := range tests {

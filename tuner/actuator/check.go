@@ -129,6 +129,8 @@ func (a *Actuator) judge(ctx context.Context, p *part, ch policies.Change, twice
 		return Refused, "this host has no such knob"
 	case changed && !k.Ours(ch.Knob, stands):
 		return Yielded, fmt.Sprintf("it reads %s, which trimtab did not write", stands)
+	case !changed && ch.Knob.Same(ch.To, stands): // a way back that was under way when it was planned
+		return Refused, fmt.Sprintf("it reads %s already", stands)
 	case !changed && !ch.Knob.Same(ch.From, stands):
 		return Yielded, fmt.Sprintf("it reads %s instead of %s", stands, ch.From)
 	case !ch.Knob.Same(ch.From, stands):

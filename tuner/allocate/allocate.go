@@ -64,8 +64,7 @@ func (p Party) Owners() policies.Claim {
 // mayQuota reports whether its quota may be changed.
 func (p Party) mayQuota() bool { return !p.Fixed && !p.FixedQuota }
 
-// Grant is what a plan holds for one party; quota and weight are those that stand where
-// nothing is to be changed.
+// Grant is what a plan holds for one party; what is not to be changed is as it stands.
 type Grant struct {
 	// Right is what the owners' values give it of the machine, Due what they give it of the CPUs
 	// that all containers have now: what others outside of them take is nobody's loan.

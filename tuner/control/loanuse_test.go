@@ -326,6 +326,24 @@ func TestHarmToOthersIsNoVerdict(t *testing.T) {
 	}
 }
 
+// TestATrialWaitsForARecall: while a part of what it raised is being called in a trial ends with no
+// second write of the same quota.
+func TestATrialWaitsForARecall(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0.4, tune())
+	c := started()
+	run(c, n, 12, nil)
+	s := c.containers[j.c.Key()]
+	for answers, ended := range map[int]bool{0: true, 1: false} {
+		s.answers, s.c.Held = answers, true // what voids any trial
+		c.trials = map[string]*openTrial{"p": {Trial: trial.New(trial.NoHarm{}, nil), order: Order{Plan: "p", Changes: []policies.Change{{Key: s.key, Knob: runtime.KnobCPUQuota, From: "40000 100000", To: "80000 100000"}}}}}
+		var d Decision
+		if c.stepTrials(Input{}, &d); (len(c.trials) == 0) != ended {
+			t.Errorf("%d answers to come: ended %t", answers, !ended)
+		}
+	}
+}
+
 // TestAGroupsQuotaIsShared: what one member of a group is lent, the others there lack once they run.
 func TestAGroupsQuotaIsShared(t *testing.T) {
 	n := newNode(8)

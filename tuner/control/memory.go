@@ -173,8 +173,7 @@ func (c *Controller) escape(d *Decision) {
 	}
 }
 
-// TookMemory reports whether memory that was taken is watched: it must be looked at each tick,
-// whatever that costs.
+// TookMemory reports whether memory that was taken is watched: each tick, whatever that costs.
 func (c *Controller) TookMemory() bool {
 	return slices.ContainsFunc(c.all, func(s *containerState) bool { return s.memory.loweredNs != 0 })
 }

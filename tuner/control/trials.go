@@ -172,6 +172,9 @@ func (c *Controller) stepTrials(in Input, d *Decision) {
 			c.end(t, d)
 			continue
 		}
+		if slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { s := c.containers[ch.Key]; return s != nil && s.answers > 0 }) {
+			continue // a loan of it is called in: what stands is known once that is written
+		}
 		if in.Frozen != "" { // nothing is judged but harm, and the time does not count
 			t.FrozenNs += c.tickNs
 			if why := c.harm(t); why != "" && t.SinceNs > 0 {

@@ -187,8 +187,7 @@ func (n Network) RetransmitShare() float64 {
 	return min(1, float64(n.Retransmits)/float64(n.Segments))
 }
 
-// Least traffic, bytes/s, that counts as data or collectives at all: heartbeats and
-// telemetry are far below.
+// Least traffic, bytes/s, that counts as data or collectives: heartbeats are far below.
 const minTraffic = 64 << 10
 
 // exchangeRatio: a rank sends at least so much of what it receives; a reader of

@@ -119,8 +119,7 @@ func (t *Trial) reading() float64 {
 
 // NoHarm keeps a change unless harm is seen: for what protects, or takes what nothing misses.
 type NoHarm struct {
-	// Seen: readings of the rate must have come under the change, since a job that hangs
-	// shows no harm.
+	// Seen: the rate must have been read under the change, since a job that hangs shows no harm.
 	Seen bool
 }
 
