@@ -256,10 +256,14 @@ func (c *Controller) balance() {
 		c.parties = append(c.parties, c.party(s))
 	}
 	c.grants = allocate.CPUs(c.k(), c.node, c.parties)
+	short := false
 	for i, s := range c.all {
 		s.rights.entitled, s.rights.obtainable = c.grants[i].Right, c.grants[i].Obtainable
+		short = short || allocate.Short(c.k(), c.parties[i], c.grants[i].Due) > 0
 	}
-	c.spare()
+	if short {
+		c.spare()
+	}
 }
 
 // spare notes who lacked nothing in one of the latest two readings: what each had in its better
@@ -399,8 +403,7 @@ type stolen struct {
 	usual  float64 // the median
 }
 
-// What is usually stolen is the median of stolenSpan; beyond stolenMost what one step needs
-// would be another number.
+// What is usually stolen is the median of stolenSpan; beyond stolenMost a step needs another number.
 const (
 	stolenSpan  = 20 * second
 	stolenLeast = 5

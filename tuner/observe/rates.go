@@ -23,9 +23,8 @@ type Series struct {
 	denied int         // windows in a row in which no other source agreed
 }
 
-// pauseSteps is how many times longer than its usual step a stretch without two
-// ticks must be to count as a checkpoint, an evaluation or an epoch's end, which
-// are no evidence either way.
+// pauseSteps is how many usual steps a stretch without two ticks must last to count as a
+// checkpoint, an evaluation or an epoch's end, which are no evidence either way.
 const pauseSteps = 8
 
 // firstTicks is how long a series waits at its begin for two ticks of a framework.

@@ -148,8 +148,7 @@ type Builder struct {
 
 // Add takes the next slice and returns the open window, which runs from the last
 // Cut to its end; nil if there is no slice. A slice without kernel part ends the
-// open window: its counters no longer follow from the last ones. The next Add changes
-// an open window.
+// open window: its counters no longer follow from the last ones. The next Add changes it.
 func (b *Builder) Add(slice *Window) *Window {
 	switch {
 	case slice == nil:
