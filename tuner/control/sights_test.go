@@ -286,6 +286,31 @@ func TestHideGoesBack(t *testing.T) {
 	}
 }
 
+// TestRobbedReadingsAreNoSilence: a job whose readings a hypervisor robs, just as its trial is
+// judged, does not hang: its steps are seen all the same.
+func TestRobbedReadingsAreNoSilence(t *testing.T) {
+	for name, robbed := range map[string][2]int{"of the last seconds": {25, 33}, "by turns": {6, 33}} {
+		t.Run(name, func(t *testing.T) {
+			n := newGPUNode()
+			j := n.loaded("left", allowGPU())
+			c := asked(hideOf("GPU-b"))
+			hidden := -1
+			records := run(c, n, 200, func(i int, d Decision) {
+				if len(d.Apply) > 0 && hidden < 0 {
+					hidden = i
+				}
+				n.steal = 0
+				if at := i - hidden; hidden >= 0 && at >= robbed[0] && at < robbed[1] && (name == "of the last seconds" || at%5 < 2) {
+					n.steal = 0.08
+				}
+			})
+			if got := outcomes(records); len(got) != 1 || got[0] != view.OutcomeKept || j.sight("GPU-b").Visible {
+				t.Errorf("trials %v, sights %+v\n%+v", got, j.c.Sights, records)
+			}
+		})
+	}
+}
+
 // TestShowThatSlowsGoesBack: and is not tried again while nothing has changed.
 func TestShowThatSlowsGoesBack(t *testing.T) {
 	n := newGPUNode()

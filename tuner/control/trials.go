@@ -192,7 +192,7 @@ func (c *Controller) stepTrials(in Input, d *Decision) {
 			continue
 		}
 		s := c.containers[t.order.Changes[0].Key]
-		e := trial.Evidence{NowNs: c.now(), Samples: c.samplesOf(t, t.SinceNs), CPUs: s.obs.Used(), Harm: c.harm(t)}
+		e := trial.Evidence{NowNs: c.now(), Samples: c.samplesOf(t, t.SinceNs), SeenNs: s.obs.Rates.SeenNs(), CPUs: s.obs.Used(), Harm: c.harm(t)}
 		t.harmed = e.Harm != "" && !t.order.OfSight()
 		e.Lost, _ = s.obs.Throttled()
 		if t.With() {

@@ -120,6 +120,14 @@ func (s *Series) Now() float64 {
 	return MeanRate(last(s.Samples, shownReadings))
 }
 
+// SeenNs is the end of the latest reading, robbed or not; 0: there is none.
+func (s *Series) SeenNs() int64 {
+	if len(s.Shown) == 0 {
+		return 0
+	}
+	return s.Shown[len(s.Shown)-1].EndNs
+}
+
 // Since are the readings that began after an instant.
 func (s *Series) Since(ns int64) []RateSample {
 	i := slices.IndexFunc(s.Samples, func(r RateSample) bool { return r.StartNs >= ns })

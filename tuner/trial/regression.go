@@ -5,6 +5,10 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/observe"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/lapack/lapack64"
 )
 
 // The model of a trial's readings. On the logarithmic scale, where ratios are differences,
@@ -77,164 +81,109 @@ func spacingOf(pts []point) float64 {
 	return max(observe.Median(gaps), 1)
 }
 
-// design is one whitened row: level, slope, effect, and what was read.
-type design struct {
-	x [3]float64
-	y float64
-}
-
 // fitAt fits the model at one correlation, and returns the likelihood of it, up to a constant.
 func fitAt(k *policies.Constants, pts []point, spacing, phi float64) (effect, float64) {
 	sigma := [2]float64{1, 1}
-	var solved solution
 	for range 3 { // variances and coefficients in turn
 		rows, _ := whiten(pts, spacing, phi, sigma)
-		solved = solve(rows, driftPrecision(k))
-		sigma = variances(k, pts, spacing, phi, solved)
+		sigma = variances(k, pts, spacing, phi, solve(k, rows).beta)
 	}
 	rows, logScale := whiten(pts, spacing, phi, sigma)
-	solved = solve(rows, driftPrecision(k))
-	n := len(pts)
-	out := effect{mean: solved.beta[2], sd: math.Sqrt(max(solved.cov[2][2], 0)), dof: welch(pts), phi: phi}
-	likelihood := -0.5*solved.rss - logScale - 0.5*math.Log(max(solved.det, 1e-300))
-	if n < 4 {
+	solved := solve(k, rows)
+	out := effect{mean: solved.beta[2], sd: math.Sqrt(solved.variance), dof: welch(pts), phi: phi}
+	if len(pts) < 4 {
 		out.sd = math.Inf(1)
 	}
-	return out, likelihood
+	return out, -0.5*solved.rss - logScale - 0.5*solved.logDet
 }
 
-// driftPrecision is the prior's weight on the slope, per (log/ns)².
-func driftPrecision(k *policies.Constants) float64 {
-	perNs := k.TrialDrift / 1e9
-	return 1 / (perNs * perNs)
+// side is 1 with the change, 0 without it.
+func (p point) side() int {
+	if p.with {
+		return 1
+	}
+	return 0
+}
+
+// columns of a row: level, slope per second, effect, and what was read.
+const columns = 4
+
+func (p point) row(origin float64) [columns]float64 {
+	return [columns]float64{1, (p.atNs - origin) / 1e9, float64(p.side()), p.logged}
+}
+
+// carried is how much of a reading's noise is left in the next.
+func carried(pts []point, i int, spacing, phi float64) float64 {
+	return math.Pow(phi, max(pts[i].atNs-pts[i-1].atNs, 0)/spacing)
 }
 
 // whiten makes rows whose errors are independent and of variance one.
-func whiten(pts []point, spacing, phi float64, sigma [2]float64) (rows []design, logScale float64) {
-	origin := pts[0].atNs
-	row := func(p point) design {
-		d := design{x: [3]float64{1, p.atNs - origin, 0}, y: p.logged}
-		if p.with {
-			d.x[2] = 1
-		}
-		return d
-	}
-	side := func(p point) float64 {
-		if p.with {
-			return sigma[1]
-		}
-		return sigma[0]
-	}
+func whiten(pts []point, spacing, phi float64, sigma [2]float64) (rows []float64, logScale float64) {
+	rows = make([]float64, 0, len(pts)*columns)
 	for i, p := range pts {
-		d, s := row(p), side(p)
-		for c := range d.x {
-			d.x[c] /= s
-		}
-		d.y /= s
-		logScale += math.Log(s)
+		d, scale := p.row(pts[0].atNs), sigma[p.side()]
 		if i > 0 {
-			r := math.Pow(phi, max(p.atNs-pts[i-1].atNs, 0)/spacing)
-			before := row(pts[i-1])
-			scale, s := math.Sqrt(1-r*r), side(pts[i-1])
-			for c := range d.x {
-				d.x[c] = (d.x[c] - r*before.x[c]/s) / scale
+			r, last := carried(pts, i, spacing, phi), pts[i-1]
+			free := math.Sqrt(1 - r*r)
+			for c, before := range last.row(pts[0].atNs) {
+				d[c] -= r * before * scale / sigma[last.side()]
 			}
-			d.y = (d.y - r*before.y/s) / scale
-			logScale += math.Log(scale)
+			scale *= free
 		}
-		rows = append(rows, d)
+		floats.Scale(1/scale, d[:])
+		logScale += math.Log(scale)
+		rows = append(rows, d[:]...)
 	}
 	return rows, logScale
 }
 
-// solution is a generalised least squares fit.
+// solution is a generalised least squares fit; variance is the effect's.
 type solution struct {
-	beta [3]float64
-	cov  [3][3]float64
-	rss  float64
-	det  float64
+	beta                  [columns - 1]float64
+	variance, rss, logDet float64
 }
 
-// solve fits rows with a prior precision on the slope.
-func solve(rows []design, slopePrecision float64) solution {
-	var a [3][3]float64
-	var b [3]float64
-	for _, r := range rows {
-		for i := range 3 {
-			b[i] += r.x[i] * r.y
-			for j := range 3 {
-				a[i][j] += r.x[i] * r.x[j]
-			}
-		}
+// solve fits rows with a prior on the slope.
+func solve(k *policies.Constants, rows []float64) (s solution) {
+	const n = columns - 1
+	x := blas64.General{Rows: len(rows) / columns, Cols: n, Stride: columns, Data: rows}
+	y := blas64.Vector{N: x.Rows, Inc: columns, Data: rows[n:]}
+	gram := blas64.Symmetric{N: n, Stride: n, Data: make([]float64, n*n), Uplo: blas.Upper}
+	blas64.Syrk(blas.Trans, 1, x, 0, gram)
+	gram.Data[n+1] += 1 / (k.TrialDrift * k.TrialDrift)
+	root, ok := lapack64.Potrf(gram)
+	if !ok { // both sides have readings: not by numbers that can be read
+		return solution{variance: math.Inf(1)}
 	}
-	a[1][1] += slopePrecision
-	var s solution
-	s.cov, s.det = inverse(a)
-	for i := range 3 {
-		for j := range 3 {
-			s.beta[i] += s.cov[i][j] * b[j]
-		}
+	solved := blas64.General{Rows: n, Cols: 2, Stride: 2, Data: []float64{0, 0, 0, 0, 0, 1}} // the coefficients, and the effect's variance
+	beta := blas64.Vector{N: n, Inc: 2, Data: solved.Data}
+	blas64.Gemv(blas.Trans, 1, x, y, 0, beta)
+	lapack64.Potrs(root, solved)
+	blas64.Copy(beta, blas64.Vector{N: n, Inc: 1, Data: s.beta[:]})
+	for i := range n {
+		s.logDet += 2 * math.Log(root.Data[i*n+i])
 	}
-	for _, r := range rows {
-		e := r.y
-		for i := range 3 {
-			e -= r.x[i] * s.beta[i]
-		}
-		s.rss += e * e
-	}
+	blas64.Gemv(blas.NoTrans, -1, x, beta, 1, y) // what is left of each
+	s.variance, s.rss = solved.Data[2*n-1], blas64.Dot(y, y)
 	return s
-}
-
-// inverse of a symmetric 3×3 matrix, scaled so that times in ns do not spoil it.
-func inverse(a [3][3]float64) (out [3][3]float64, det float64) {
-	var d [3]float64
-	for i := range 3 {
-		d[i] = 1 / math.Sqrt(max(a[i][i], 1e-300))
-	}
-	var m [3][3]float64
-	for i := range 3 {
-		for j := range 3 {
-			m[i][j] = a[i][j] * d[i] * d[j]
-		}
-		m[i][i] += 1e-9
-	}
-	minor := func(i, j int) float64 {
-		i1, i2, j1, j2 := (i+1)%3, (i+2)%3, (j+1)%3, (j+2)%3
-		return m[i1][j1]*m[i2][j2] - m[i1][j2]*m[i2][j1]
-	}
-	scaled := m[0][0]*minor(0, 0) + m[0][1]*minor(0, 1) + m[0][2]*minor(0, 2)
-	scaled = max(scaled, 1e-18)
-	for i := range 3 {
-		for j := range 3 {
-			out[i][j] = minor(j, i) / scaled * d[i] * d[j]
-		}
-	}
-	return out, scaled / (d[0] * d[0] * d[1] * d[1] * d[2] * d[2])
 }
 
 // variances are each side's own, drawn lightly toward what a calm rate has. A side of few
 // readings is not taken to be calmer than the other: three that agree prove nothing.
-func variances(k *policies.Constants, pts []point, spacing, phi float64, s solution) (sigma [2]float64) {
+func variances(k *policies.Constants, pts []point, spacing, phi float64, beta [columns - 1]float64) (sigma [2]float64) {
 	var rss, n [2]float64
-	origin := pts[0].atNs
 	residual := func(p point) float64 {
-		e := p.logged - s.beta[0] - s.beta[1]*(p.atNs-origin)
-		if p.with {
-			e -= s.beta[2]
-		}
-		return e
+		d := p.row(pts[0].atNs)
+		return d[columns-1] - floats.Dot(beta[:], d[:columns-1])
 	}
 	for i, p := range pts {
-		e, side := residual(p), 0
-		if p.with {
-			side = 1
-		}
+		e := residual(p)
 		if i > 0 && pts[i-1].with == p.with {
-			r := math.Pow(phi, max(p.atNs-pts[i-1].atNs, 0)/spacing)
+			r := carried(pts, i, spacing, phi)
 			e = (e - r*residual(pts[i-1])) / math.Sqrt(1-r*r)
 		}
-		rss[side] += e * e
-		n[side]++
+		rss[p.side()] += e * e
+		n[p.side()]++
 	}
 	calm := k.TrialCalm * k.TrialCalm
 	all := (rss[0] + rss[1]) / max(n[0]+n[1]-2, 1)
@@ -250,11 +199,7 @@ func variances(k *policies.Constants, pts []point, spacing, phi float64, s solut
 func welch(pts []point) float64 {
 	var n [2]float64
 	for _, p := range pts {
-		if p.with {
-			n[1]++
-		} else {
-			n[0]++
-		}
+		n[p.side()]++
 	}
 	return max(min(n[0], n[1])-1, 1)
 }

@@ -22,6 +22,8 @@ type Evidence struct {
 	NowNs int64
 	// Samples are the readings of progress since the latest switch took hold.
 	Samples []observe.RateSample
+	// SeenNs is when a step was last seen, by readings that a hypervisor robbed as well.
+	SeenNs int64
 	// Harm says what hurts under the change; "" if nothing does.
 	Harm string
 	// Lost is the share of wanted time out of quota, and CPUs the use, since the switch.
@@ -65,6 +67,9 @@ func (t *Trial) Step(k *policies.Constants, e Evidence) Action {
 		return Wait
 	}
 	t.Blocks[len(t.Blocks)-1].Samples = e.Samples
+	if n := len(e.Samples); n > 0 {
+		e.SeenNs = max(e.SeenNs, e.Samples[n-1].EndNs)
+	}
 	action, result := End, Result{Outcome: Worse, Why: e.Harm}
 	if e.Harm == "" {
 		action, result = t.Criterion.Judge(k, t, e)
@@ -102,10 +107,20 @@ func (p Progress) Judge(k *policies.Constants, t *Trial, e Evidence) (Action, Re
 		return Switch, r
 	case whole:
 		return Switch, r
-	case float64(e.NowNs-t.SinceNs-t.FrozenNs) > silentBlocks*k.TrialBlock*t.reading():
-		return End, Result{Outcome: NotTold, Why: fmt.Sprintf("its rate was not seen for %.0f s", float64(e.NowNs-t.SinceNs)/1e9)}
 	}
-	return Wait, r
+	return t.wait(k, e, 0, r)
+}
+
+// wait is for readings after so many seconds, and not without end.
+func (t *Trial) wait(k *policies.Constants, e Evidence, after float64, r Result) (Action, Result) {
+	if float64(e.NowNs-t.SinceNs-t.FrozenNs)-after*1e9 <= silentBlocks*k.TrialBlock*t.reading() {
+		return Wait, r
+	}
+	r = Result{Outcome: NotTold, Why: fmt.Sprintf("its rate was not seen for %.0f s", float64(e.NowNs-t.SinceNs)/1e9)}
+	if float64(e.NowNs-e.SeenNs) <= k.TrialBlock*t.reading() {
+		r.Why = fmt.Sprintf("the hypervisor takes too much of its readings to tell in %.0f s", float64(e.NowNs-t.SinceNs)/1e9)
+	}
+	return End, r
 }
 
 // reading is how long one of the baseline is, ns.
@@ -133,8 +148,10 @@ func (h NoHarm) Judge(k *policies.Constants, t *Trial, e Evidence) (Action, Resu
 		return End, r.as(Worse, "its rate fell: %s")
 	case passed < k.CostSeconds:
 		return Wait, r
-	case h.Seen && (float64(len(e.Samples)) < k.TrialBlock || float64(e.NowNs-e.Samples[len(e.Samples)-1].EndNs) > k.TrialBlock*t.reading()):
+	case h.Seen && float64(e.NowNs-e.SeenNs) > k.TrialBlock*t.reading():
 		return End, Result{Outcome: Worse, Why: "its rate was not seen after it"}
+	case h.Seen && float64(len(e.Samples)) < k.TrialBlock: // robbed
+		return t.wait(k, e, k.CostSeconds, r)
 	}
 	r.Outcome, r.Why = Better, "it did no harm"
 	return End, r

@@ -139,6 +139,8 @@ func TestNoHarm(t *testing.T) {
 		"no harm, and nothing seen":      {NoHarm{Seen: true}, Evidence{NowNs: 40 * second}, End, Worse},
 		"no harm, and nothing any more":  {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, Samples: rates(10, level(20, 10)...)}, End, Worse},
 		"no harm, and its rate is there": {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, Samples: rates(10, level(30, 10)...)}, End, Better},
+		"robbed, and seen":               {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, SeenNs: 39 * second}, Wait, Pending},
+		"robbed without end":             {NoHarm{Seen: true}, Evidence{NowNs: 100 * second, SeenNs: 99 * second}, End, NotTold},
 		"its rate fell by half":          {NoHarm{Seen: true}, Evidence{NowNs: 20 * second, Samples: rates(10, level(10, 5)...)}, End, Worse},
 	} {
 		tr := New(c.h, rates(-10, level(10, 10)...))
