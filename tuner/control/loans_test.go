@@ -297,6 +297,35 @@ func TestLoanModes(t *testing.T) {
 	}
 }
 
+// TestProvenWithoutProgress: of a program whose progress shows nowhere the use of CPU proves
+// a loan, and it stays; one that does not use it gives it back.
+func TestProvenWithoutProgress(t *testing.T) {
+	for name, idles := range map[string]bool{"uses it": false, "does not": true} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(4)
+			j := n.addProgram("computes", 0.4, 2, 0)
+			j.c.Enrolment.Loans = policies.LoansProven
+			c := started()
+			var got []view.Outcome
+			run(c, n, 120, func(i int, d Decision) {
+				if len(d.Apply) > 0 && i < 25 {
+					t.Errorf("second %d: more before enough was read", i)
+				}
+				if idles && j.quota() > 0.4 {
+					j.spin = 0.45
+				}
+				got = append(got, outcomes(d.Records)...)
+			})
+			if len(got) == 0 || (got[0] == view.OutcomeKept) == idles {
+				t.Errorf("trials %v", got)
+			}
+			if !idles && j.lastCPUsUsed < 1.9 {
+				t.Errorf("it has %.2f of 2 CPUs; why not: %s", j.lastCPUsUsed, c.containers[j.c.Key()].refused.Text)
+			}
+		})
+	}
+}
+
 // TestLabelThatAsksForMore: a bound above the host's is clamped where labels are read; what
 // comes through is held here all the same.
 func TestLabelThatAsksForMore(t *testing.T) {

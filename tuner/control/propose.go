@@ -410,7 +410,9 @@ func (c *Controller) guarded(key string) *guard.Container {
 		return s.failures.Blocks(k, knob, decrease, c.conditions(s, knob, s.c.Now[knob]))
 	}
 	from := c.baselineFrom(s)
-	g.Readings = len(s.progressSince(k, from).samples(s, from))
+	by := s.progressSince(k, from)
+	g.Readings = len(by.samples(s, from))
+	g.NoProgress = by.source == "" && len(s.obs.Uses) > 0 && float64(c.now()-s.obs.Uses[0].EndNs) >= k.CostSeconds*1e9
 	return g
 }
 
