@@ -326,6 +326,20 @@ func TestProvenWithoutProgress(t *testing.T) {
 	}
 }
 
+// TestUseIsNoProofOfWhatIsScarce: whoever computes without progress that shows uses all that
+// it is given; a neighbour that would miss it keeps what it has.
+func TestUseIsNoProofOfWhatIsScarce(t *testing.T) {
+	n := newNode(2)
+	j := n.addProgram("computes", 0.4, 2, 0)
+	other := n.addSpinner("other", 2)
+	c := started()
+	run(c, n, 120, func(i int, d Decision) {
+		if j.quota() > 0.4 || other.lastCPUsUsed < 1.59 {
+			t.Fatalf("second %d: %.2f CPUs may be used, the neighbour has %.2f", i, j.quota(), other.lastCPUsUsed)
+		}
+	})
+}
+
 // TestLabelThatAsksForMore: a bound above the host's is clamped where labels are read; what
 // comes through is held here all the same.
 func TestLabelThatAsksForMore(t *testing.T) {

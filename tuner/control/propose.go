@@ -412,7 +412,7 @@ func (c *Controller) guarded(key string) *guard.Container {
 	from := c.baselineFrom(s)
 	by := s.progressSince(k, from)
 	g.Readings = len(by.samples(s, from))
-	g.NoProgress = by.source == "" && len(s.obs.Uses) > 0 && float64(c.now()-s.obs.Uses[0].EndNs) >= k.CostSeconds*1e9
+	g.ByUse = by.source == "" && len(s.obs.Uses) > 0 && float64(c.now()-s.obs.Uses[0].EndNs) >= k.CostSeconds*1e9 && c.node.Idle-c.node.Reserve >= k.ActiveCPUs
 	return g
 }
 
