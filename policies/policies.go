@@ -119,6 +119,8 @@ type CPUUse struct {
 	// in which it wanted a CPU that the quota kept from it, the smaller of these two.
 	Throttled bool    `json:"throttled,omitempty"`
 	Lost      float64 `json:"lost,omitempty"`
+	// Unseen: loans are to be proven, and what it gets done shows in no reading: its use must tell.
+	Unseen bool `json:"unseen,omitempty"`
 	// Enough is the quota that would have been enough while nothing held it back; 0: not known.
 	Enough float64 `json:"enough,omitempty"`
 	// LoanBrings: the counted rate proves that its loan is of no use (-1), or does not (1); 0: not judged yet.

@@ -108,9 +108,10 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 	return "", ch, false
 }
 
-// kind is a loan, or a trial where the container's loans are to be proven.
+// kind is a loan, or a trial where the container's loans are to be proven. Where nothing can
+// prove one but the use of it, it is lent: what is not used goes back.
 func (p Policy) kind(j policies.Job) policies.Kind {
-	if mode(j) == policies.LoansProven {
+	if mode(j) == policies.LoansProven && !j.CPU.Unseen {
 		return policies.KindTrial
 	}
 	return policies.KindLoan

@@ -114,15 +114,20 @@ func TestLaunchesEndWithTheirTime(t *testing.T) {
 		return c.Processes[0], state.Procs[0].Kernels
 	}
 	began := time.Now()
-	_, first := reading()
+	_, done := reading()
+	truth, seen := 0.0, 0
+	pace := func(now uint64) { // the fastest yet: other work may hold the job up for a second
+		truth = max(truth, float64(now-done)/time.Since(began).Seconds())
+		began, done = time.Now(), now
+	}
 	time.Sleep(time.Second)
-	last, done := reading()
-	truth := float64(done-first) / time.Since(began).Seconds() // slower than without the hook, if anything
-	seen := 0
+	last, now := reading()
+	pace(now)
 	for turn := range 6 {
 		r.probe.Thin(target.Key, HookLaunch, float64(turn%2)) // off, on, off, …
 		for range 6 {
-			now, _ := reading()
+			now, kernels := reading()
+			pace(kernels)
 			launches, ns := now.Launches-last.Launches, now.LaunchNs-last.LaunchNs
 			if last = now; launches > 100 {
 				seen++

@@ -235,5 +235,20 @@ func (p progress) samples(s *containerState, fromNs int64) []observe.RateSample 
 	return s.obs.Rates.Since(fromNs)
 }
 
+// seenNs is when it was last seen, by readings that a hypervisor robbed as well; 0: never.
+func (p progress) seenNs(s *containerState) int64 {
+	if p.sound != nil {
+		return s.obs.Work.SeenNs
+	}
+	return s.obs.Rates.SeenNs()
+}
+
+// unseen: what it gets done shows nowhere, though it was read for long enough with what it has.
+func (s *containerState) unseen(k *policies.Constants, baselineFrom int64) bool {
+	from := s.obs.ChangedNs()
+	return s.obs.Rates.Source == "" && s.obs.Work.Seconds(from) >= k.CostSeconds &&
+		s.progressSince(k, from).source == "" && s.progressSince(k, baselineFrom).source == ""
+}
+
 // parent is the control group below which its weight counts: weights compare among siblings.
 func (s *containerState) parent() string { return path.Dir(s.c.Cgroup.Dir("cpu")) }

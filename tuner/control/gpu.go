@@ -327,7 +327,7 @@ func (c *Controller) whyReturn(s *containerState) string {
 // time of two pauses of its own, if that is longer: it hangs, ended, or forms anew without it.
 func (c *Controller) silent(s *containerState, h *keptHide) bool {
 	patience := max(int64(c.k().UnusedSeconds*1e9), int64(16/max(h.reference, 1e-3)*1e9))
-	return c.now()-max(h.since, s.obs.Rates.SeenNs()) > patience
+	return c.now()-max(h.since, h.by.seenNs(s)) > patience
 }
 
 // sightsReturned: one that could not be carried out is ordered again.

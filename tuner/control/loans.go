@@ -89,6 +89,7 @@ func (c *Controller) cpuUse(s *containerState) policies.CPUUse {
 	use.Lost, use.Throttled = s.obs.Throttled()
 	use.Enough, _ = s.enough(k)
 	use.Shrank, use.Known = c.shrank(s), s.loan.known
+	use.Unseen = use.Throttled && s.c.Enrolment.Loans == policies.LoansProven && s.unseen(k, c.baselineFrom(s))
 	return use
 }
 

@@ -410,9 +410,7 @@ func (c *Controller) guarded(key string) *guard.Container {
 		return s.failures.Blocks(k, knob, decrease, c.conditions(s, knob, s.c.Now[knob]))
 	}
 	from := c.baselineFrom(s)
-	by := s.progressSince(k, from)
-	g.Readings = len(by.samples(s, from))
-	g.ByUse = by.source == "" && len(s.obs.Uses) > 0 && float64(c.now()-s.obs.Uses[0].EndNs) >= k.CostSeconds*1e9 && c.node.Idle-c.node.Reserve >= k.ActiveCPUs
+	g.Readings = len(s.progressSince(k, from).samples(s, from))
 	return g
 }
 

@@ -289,7 +289,10 @@ func TestHideGoesBack(t *testing.T) {
 // TestRobbedReadingsAreNoSilence: a job whose readings a hypervisor robs, just as its trial is
 // judged, does not hang: its steps are seen all the same.
 func TestRobbedReadingsAreNoSilence(t *testing.T) {
-	for name, robbed := range map[string][2]int{"of the last seconds": {25, 33}, "by turns": {6, 33}} {
+	for name, robbed := range map[string]func(at int) bool{
+		"in the last seconds": func(at int) bool { return at >= 25 && at < 33 },
+		"by turns":            func(at int) bool { return at >= 10 && at < 14 || at >= 28 && at < 33 },
+	} {
 		t.Run(name, func(t *testing.T) {
 			n := newGPUNode()
 			j := n.loaded("left", allowGPU())
@@ -299,8 +302,7 @@ func TestRobbedReadingsAreNoSilence(t *testing.T) {
 				if len(d.Apply) > 0 && hidden < 0 {
 					hidden = i
 				}
-				n.steal = 0
-				if at := i - hidden; hidden >= 0 && at >= robbed[0] && at < robbed[1] && (name == "of the last seconds" || at%5 < 2) {
+				if n.steal = 0; hidden >= 0 && robbed(i-hidden) {
 					n.steal = 0.08
 				}
 			})

@@ -99,7 +99,7 @@ func (c *Controller) open(o Order) *openTrial {
 		s.on(EventOpened)
 		c.noteBefore(s)
 	}
-	t.Trial = trial.New(c.criterion(first), c.samplesOf(t, from))
+	t.Trial = trial.New(criterion(first), c.samplesOf(t, from))
 	s := c.containers[first.Key]
 	t.from = slices.Clone(s.known.from)
 	t.view = view.Trial{Plan: o.Plan, Policy: o.Policy, Changes: o.Changes, StartedUnixNs: c.last.UnixNs, Outcome: view.OutcomeOpen, Before: s.obs.Rates.Now(), Predicted: first.RateAfter}
@@ -111,15 +111,9 @@ func (c *Controller) open(o Order) *openTrial {
 }
 
 // criterion is what judges a change.
-func (c *Controller) criterion(ch policies.Change) trial.Criterion {
-	s := c.containers[ch.Key]
-	by := s.progressSince(c.k(), c.baselineFrom(s))
-	switch {
-	case ch.Criterion == policies.CriterionNoHarm:
+func criterion(ch policies.Change) trial.Criterion {
+	if ch.Criterion == policies.CriterionNoHarm {
 		return trial.NoHarm{Seen: ch.Take}
-	case by.source == "" && ch.Knob == runtime.KnobCPUQuota && !ch.Take:
-		lost, _ := s.obs.Throttled()
-		return trial.Use{Lost: lost, CPUs: s.obs.Used(), Expected: min(ch.To.Quantity(), s.obs.Used()*(1+ch.Gain)) - s.obs.Used()}
 	}
 	return trial.Progress{Decrease: ch.Take}
 }
@@ -143,6 +137,17 @@ func (c *Controller) samplesOf(t *openTrial, fromNs int64) []observe.RateSample 
 		series = append(series, over)
 	}
 	return trial.Together(series)
+}
+
+// seenNs is when progress of each of a plan's receivers was last seen, robbed or not.
+func (c *Controller) seenNs(t *openTrial) int64 {
+	seen := c.now()
+	for key, by := range t.by {
+		if s := c.containers[key]; s != nil {
+			seen = min(seen, by.seenNs(s))
+		}
+	}
+	return seen
 }
 
 // conditions are what a change of a knob depends on now.
@@ -192,9 +197,8 @@ func (c *Controller) stepTrials(in Input, d *Decision) {
 			continue
 		}
 		s := c.containers[t.order.Changes[0].Key]
-		e := trial.Evidence{NowNs: c.now(), Samples: c.samplesOf(t, t.SinceNs), SeenNs: s.obs.Rates.SeenNs(), CPUs: s.obs.Used(), Harm: c.harm(t)}
+		e := trial.Evidence{NowNs: c.now(), Samples: c.samplesOf(t, t.SinceNs), SeenNs: c.seenNs(t), Harm: c.harm(t)}
 		t.harmed = e.Harm != "" && !t.order.OfSight()
-		e.Lost, _ = s.obs.Throttled()
 		if t.With() {
 			t.view.After = s.obs.Rates.Now()
 		}

@@ -62,10 +62,8 @@ type Container struct {
 	CoolSeconds float64 // left until the next trial of it
 	// Failed reports whether a like change failed, and nothing that it depended on has moved.
 	Failed func(knob runtime.Knob, decrease bool) bool
-	// Readings of its progress that a trial could begin with. ByUse: none show, though it was
-	// read for long enough, and CPUs are idle, so that more of them is judged by their use.
+	// Readings of its progress that a trial could begin with.
 	Readings int
-	ByUse    bool
 }
 
 // Limits are the node's, at one instant.
@@ -163,7 +161,7 @@ func together(k *policies.Constants, l Limits, find func(key string) *Container,
 			return Rejection{Gate: GateCoolDown, Value: c.CoolSeconds, Text: fmt.Sprintf("cool-down %.0f s", math.Ceil(c.CoolSeconds))}
 		case open != "":
 			return Rejection{Gate: GateTrial, Text: open}
-		case ch.Criterion == "" && float64(c.Readings) < k.TrialBaseline && !(c.ByUse && ch.Knob == runtime.KnobCPUQuota && !ch.Take):
+		case ch.Criterion == "" && float64(c.Readings) < k.TrialBaseline:
 			return Rejection{Gate: GateMeasuring, Value: float64(c.Readings), Threshold: k.TrialBaseline,
 				Text: fmt.Sprintf("measuring: %d of %.0f readings of its progress", c.Readings, k.TrialBaseline)}
 		}

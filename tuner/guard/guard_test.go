@@ -94,8 +94,6 @@ func TestGates(t *testing.T) {
 		"a trial too soon":            {func(c *Container, _ *Limits) { c.CoolSeconds = 7 }, policies.KindTrial, weight("4096"), GateCoolDown, ""},
 		"a trial beside another":      {func(_ *Container, l *Limits) { l.Trials = func(string) string { return "another trial is open" } }, policies.KindTrial, weight("4096"), GateTrial, ""},
 		"a trial with few readings":   {func(c *Container, _ *Limits) { c.Readings = 3 }, policies.KindTrial, weight("4096"), GateMeasuring, ""},
-		"more CPU without progress":   {func(c *Container, _ *Limits) { c.Readings, c.ByUse = 0, true }, policies.KindTrial, quota("200000 100000"), "", "200000 100000"},
-		"weight without progress":     {func(c *Container, _ *Limits) { c.Readings, c.ByUse = 0, true }, policies.KindTrial, weight("4096"), GateMeasuring, ""},
 		"somebody would lose by it": {func(_ *Container, l *Limits) {
 			l.Rights = func([]policies.Change) string { return "b would be left with less" }
 		}, policies.KindTrial, weight("4096"), GateRights, ""},

@@ -43,10 +43,13 @@ type workReading struct {
 }
 
 // Work holds the readings of a container's relative witnesses.
-type Work struct{ readings []workReading }
+type Work struct {
+	readings []workReading
+	SeenNs   int64 // end of the latest reading in which anything was done, robbed or not
+}
 
 func (w *Work) add(_ *policies.Constants, slice *Window, use Use, robbed bool) {
-	if robbed || !slice.HasKernel {
+	if !slice.HasKernel {
 		return
 	}
 	r := workReading{startNs: slice.StartNs, endNs: slice.EndNs, open: slice.Seconds() * (1 - min(use.Lost, 0.99))}
@@ -60,7 +63,20 @@ func (w *Work) add(_ *policies.Constants, slice *Window, use Use, robbed bool) {
 		}
 	}
 	r.amounts[WitnessDisk] = float64(slice.Block.ReadBytes + slice.Block.WriteBytes)
-	w.readings = keep(append(w.readings, r))
+	if r.amounts != [NumWitnesses]float64{} {
+		w.SeenNs = r.endNs
+	}
+	if !robbed {
+		w.readings = keep(append(w.readings, r))
+	}
+}
+
+// Seconds is how long it was read since an instant, s.
+func (w *Work) Seconds(fromNs int64) (s float64) {
+	for _, r := range since(w.readings, fromNs, func(r workReading) int64 { return r.startNs }) {
+		s += float64(r.endNs-r.startNs) / 1e9
+	}
+	return s
 }
 
 // Sound are the witnesses that qualify in the readings since an instant: their amount for each

@@ -22,12 +22,10 @@ type Evidence struct {
 	NowNs int64
 	// Samples are the readings of progress since the latest switch took hold.
 	Samples []observe.RateSample
-	// SeenNs is when a step was last seen, by readings that a hypervisor robbed as well.
+	// SeenNs is when progress was last seen, by readings that a hypervisor robbed as well.
 	SeenNs int64
 	// Harm says what hurts under the change; "" if nothing does.
 	Harm string
-	// Lost is the share of wanted time out of quota, and CPUs the use, since the switch.
-	Lost, CPUs float64
 }
 
 // Criterion tells whether a plan may stay.
@@ -150,28 +148,9 @@ func (h NoHarm) Judge(k *policies.Constants, t *Trial, e Evidence) (Action, Resu
 		return Wait, r
 	case h.Seen && float64(e.NowNs-e.SeenNs) > k.TrialBlock*t.reading():
 		return End, Result{Outcome: Worse, Why: "its rate was not seen after it"}
-	case h.Seen && float64(len(e.Samples)) < k.TrialBlock: // robbed
+	case h.Seen && (float64(len(e.Samples)) < k.TrialBlock || float64(e.NowNs-e.Samples[len(e.Samples)-1].EndNs) > k.TrialBlock*t.reading()): // robbed
 		return t.wait(k, e, k.CostSeconds, r)
 	}
 	r.Outcome, r.Why = Better, "it did no harm"
 	return End, r
-}
-
-// Use judges a gift whose work nobody can count: the quota must stop the job a third as much
-// as before, and half of the CPU that was expected must be used.
-type Use struct {
-	Lost     float64 // share of wanted time out of quota, before
-	CPUs     float64 // used, before
-	Expected float64 // CPUs more
-}
-
-// Judge implements Criterion.
-func (u Use) Judge(k *policies.Constants, t *Trial, e Evidence) (Action, Result) {
-	switch passed := float64(e.NowNs-t.SinceNs-t.FrozenNs) / 1e9; {
-	case passed < k.TrialBlock+k.TrialBaseline:
-		return Wait, Result{}
-	case e.Lost <= u.Lost/3 && e.CPUs-u.CPUs >= u.Expected/2:
-		return End, Result{Outcome: Better, Why: fmt.Sprintf("it uses %.2f CPUs, %.2f before, and its quota stops it %.0f %% of the time, %.0f before", e.CPUs, u.CPUs, 100*e.Lost, 100*u.Lost)}
-	}
-	return End, Result{Outcome: NotTold, Why: fmt.Sprintf("it uses %.2f CPUs, %.2f before: %.2f more were expected", e.CPUs, u.CPUs, u.Expected)}
 }

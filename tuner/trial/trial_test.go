@@ -75,7 +75,7 @@ func TestAClearLossGoesBackAtOnce(t *testing.T) {
 // TestHarmEndsEveryTrial: whatever it is judged by, and however many blocks it has.
 func TestHarmEndsEveryTrial(t *testing.T) {
 	k := policies.DefaultConstants()
-	for _, criterion := range []Criterion{Progress{}, Progress{Decrease: true}, NoHarm{}, Use{}} {
+	for _, criterion := range []Criterion{Progress{}, Progress{Decrease: true}, NoHarm{}} {
 		tr := New(criterion, rates(0, level(12, 10)...))
 		tr.Switched(k, 12*second)
 		if got := tr.Step(k, Evidence{NowNs: 15 * second, Samples: rates(13, 20, 20.05), Harm: "a neighbour is short"}); got != End || tr.Result.Outcome != Worse {
@@ -140,31 +140,11 @@ func TestNoHarm(t *testing.T) {
 		"no harm, and nothing any more":  {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, Samples: rates(10, level(20, 10)...)}, End, Worse},
 		"no harm, and its rate is there": {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, Samples: rates(10, level(30, 10)...)}, End, Better},
 		"robbed, and seen":               {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, SeenNs: 39 * second}, Wait, Pending},
+		"robbed after its first seconds": {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, SeenNs: 39 * second, Samples: rates(1, level(4, 10)...)}, Wait, Pending},
 		"robbed without end":             {NoHarm{Seen: true}, Evidence{NowNs: 100 * second, SeenNs: 99 * second}, End, NotTold},
 		"its rate fell by half":          {NoHarm{Seen: true}, Evidence{NowNs: 20 * second, Samples: rates(10, level(10, 5)...)}, End, Worse},
 	} {
 		tr := New(c.h, rates(-10, level(10, 10)...))
-		tr.Switched(k, 0)
-		if got := tr.Step(k, c.e); got != c.want || tr.Result.Outcome != c.as {
-			t.Errorf("%s: %v, %+v", name, got, tr.Result)
-		}
-	}
-}
-
-func TestUse(t *testing.T) {
-	k := policies.DefaultConstants()
-	for name, c := range map[string]struct {
-		e    Evidence
-		want Action
-		as   Outcome
-	}{
-		"too soon":                  {Evidence{NowNs: 5 * second, Lost: 0, CPUs: 2}, Wait, Pending},
-		"it uses what it was given": {Evidence{NowNs: 20 * second, Lost: 0.1, CPUs: 1.5}, End, Better},
-		"it is stopped as before":   {Evidence{NowNs: 20 * second, Lost: 0.5, CPUs: 1.5}, End, NotTold},
-		"it uses no more":           {Evidence{NowNs: 20 * second, Lost: 0, CPUs: 0.6}, End, NotTold},
-		"it hurts":                  {Evidence{NowNs: 2 * second, Harm: "a neighbour is short"}, End, Worse},
-	} {
-		tr := New(Use{Lost: 0.6, CPUs: 0.5, Expected: 1}, nil)
 		tr.Switched(k, 0)
 		if got := tr.Step(k, c.e); got != c.want || tr.Result.Outcome != c.as {
 			t.Errorf("%s: %v, %+v", name, got, tr.Result)
