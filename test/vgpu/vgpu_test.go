@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -250,14 +251,33 @@ func TestKernelTimeFromEnvironment(t *testing.T) {
 func TestProcessesShareADevice(t *testing.T) {
 	r := newRig(t, Options{})
 	for _, c := range []struct {
-		name, second string
-		low, high    float64 // kernels of each, of the 200 that one alone can do in a second
-	}{{"one device", "0", 60, 110}, {"two devices", "1", 120, 201}} {
+		name    string
+		devices [2]int
+		part    float64 // of its device's work that each does
+	}{{"one device", [2]int{0, 0}, 0.5}, {"two devices", [2]int{0, 1}, 1}} {
 		t.Run(c.name, func(t *testing.T) {
-			a, aOut := r.start(t, []string{"DEVICE=0"}, "run", "5000", "1")
-			b, bOut := r.start(t, []string{"DEVICE=" + c.second}, "run", "5000", "1")
-			within(t, "kernels of the first", finish(t, a, aOut)["kernels"], c.low, c.high)
-			within(t, "kernels of the second", finish(t, b, bOut)["kernels"], c.low, c.high)
+			var pids [2]int32
+			for i, device := range c.devices { // all is queued: the host is not waited for
+				cmd, _ := r.start(t, []string{fmt.Sprint("DEVICE=", device)}, "time", "900", "5000", "blocking", "stream")
+				pids[i] = int32(cmd.Process.Pid)
+			}
+			before := r.show(t)
+			time.Sleep(time.Second)
+			after := r.show(t)
+			for i, device := range c.devices {
+				own := func(s State) uint64 {
+					at := slices.IndexFunc(s.Procs, func(p ProcessState) bool { return p.PID == pids[i] })
+					if at < 0 {
+						t.Fatalf("process %d is gone: %+v", i, s)
+					}
+					return s.Procs[at].BusyNs[device]
+				}
+				did, all := own(after)-own(before), after.Devices[device].BusyNs-before.Devices[device].BusyNs
+				within(t, fmt.Sprint("process ", i, "'s part of its device"), float64(did)/float64(all), c.part-0.02, c.part+0.02)
+				if did == 0 {
+					t.Errorf("process %d did nothing", i)
+				}
+			}
 		})
 	}
 }

@@ -96,7 +96,7 @@ static void times(int n, double us, const char *how, const char *what)
 	double t0 = now();
 	for (int i = 0; i < n; i++)
 		OK(launch(us, stream));
-	printf("launch %.6f\nquery %d\n", now() - t0, cudaStreamQuery(stream));
+	printf("launch %.6f\nquery %d\nready 1\n", now() - t0, cudaStreamQuery(stream));
 	double cpu = clock_s(CLOCK_PROCESS_CPUTIME_ID), t1 = now();
 	wait_by(what);
 	printf("wait %.6f\ncpu %.6f\nwall %.6f\nafter %d\n", now() - t1, clock_s(CLOCK_PROCESS_CPUTIME_ID) - cpu, now() - t0,
