@@ -45,7 +45,8 @@ func TestContendedJobAndItsNeighbour(t *testing.T) {
 	until(t, d, j.Name, "a verdict of contention", func(c view.Container) bool {
 		return c.Verdict.Cause == policies.CauseContended
 	})
-	got := quietly(t, 20*time.Second, neighbour, j) // long enough for a trial and its guard
+	time.Sleep(12 * time.Second) // long enough for a trial and its guard
+	got := quietly(t, 8*time.Second, neighbour, j)
 	now := values(t, j)
 	// Under a weight that stands, the neighbour may lose what it had above two equal
 	// weights' half of the host, and no more; a sixth is for the noise of a machine that
