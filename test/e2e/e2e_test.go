@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,11 +106,6 @@ func until(t *testing.T, d *daemontest.Daemon, name, what string, good func(view
 		if time.Now().After(deadline) {
 			if stolen := cpuTimes(t).StolenSince(before); stolen > robbed {
 				t.Skipf("needs a machine whose CPU time is its own: %.1f %% of it was stolen while waiting until %s", 100*stolen, what)
-			}
-			if i := slices.IndexFunc(c.Trials, func(tr view.Trial) bool {
-				return tr.Outcome == view.OutcomeAborted && strings.Contains(tr.Why, "the hypervisor takes")
-			}); i >= 0 {
-				t.Skipf("needs a machine whose CPU time is its own: a trial was void while waiting until %s: %s", what, c.Trials[i].Why)
 			}
 			t.Log(d.Log())
 			t.Fatalf("%s: not within %s (%v); verdict %+v after %d windows; %+v", what, patience, err, c.Verdict, c.Windows, c) // last, where a cut output still has it

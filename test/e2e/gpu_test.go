@@ -86,11 +86,8 @@ func TestStarvedLoadersOfAGPUJob(t *testing.T) {
 	}
 	d := daemon(t, daemontest.Options{Env: node.Env()})
 	c := until(t, d, j.Name, "to be helped", settled)
-	if c.Baseline > 0 && (!c.HasGain || c.Gain < 0.3) { // robbed, its readings of before tell no rate
-		t.Errorf("gain %.2f over %.2f/s", c.Gain, c.Baseline)
-	}
-	if c.Loan == nil || c.Loan.Used <= 0 {
-		t.Errorf("loan %+v: it uses nothing of it", c.Loan)
+	if !c.HasGain || c.Gain < 0.3 {
+		t.Errorf("gain %.2f", c.Gain)
 	}
 	if err := d.Stop(); err != nil {
 		t.Error(err)

@@ -20,7 +20,11 @@ func report(c fairCase, all []result) (missed int) {
 			missed++
 		}
 	}
+	interval := "of one run: no interval, so not told"
 	low, high := stats.Interval95(means(all))
+	if len(all) > 1 {
+		interval = fmt.Sprintf("95 %%: %.3f … %.3f", low, high)
+	}
 	if c.by == byWork && len(all) > 1 && high < goal { // others on the same hardware move it by more, from one minute to the next
 		missed = len(all)
 	}
@@ -28,9 +32,13 @@ func report(c fairCase, all []result) (missed int) {
 	if back > 0 {
 		cut = fmt.Sprintf("%.1f s", back)
 	}
-	fmt.Printf("%-18s %-22s %9.3f %9.3f %9.3f %9.3f %9s  %d of %d\n", c.name, c.by, slices.Min(least), stats.Median(least), slices.Min(together), floor.each, cut, len(all)-missed, len(all))
+	held := fmt.Sprintf("%d of %d", len(all)-missed, len(all))
+	if c.by == byWork && len(all) == 1 {
+		held = "-"
+	}
+	fmt.Printf("%-18s %-22s %9.3f %9.3f %9.3f %9.3f %9s  %s\n", c.name, c.by, slices.Min(least), stats.Median(least), slices.Min(together), floor.each, cut, held)
 	if c.by == byWork {
-		fmt.Printf("%-18s its mean over each run is %.3f (95 %%: %.3f … %.3f) of what it was without a loan\n", "", stats.Mean(means(all)), low, high)
+		fmt.Printf("%-18s its mean over each run is %.3f of what it was without a loan (%s)\n", "", stats.Mean(means(all)), interval)
 	}
 	return missed
 }

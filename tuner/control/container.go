@@ -235,7 +235,7 @@ func (p progress) samples(s *containerState, fromNs int64) []observe.RateSample 
 	return s.obs.Rates.Since(fromNs)
 }
 
-// seenNs is when it was last seen, by readings that a hypervisor robbed as well; 0: never.
+// seenNs is when it was last seen, also under excess steal; 0: never.
 func (p progress) seenNs(s *containerState) int64 {
 	if p.sound != nil {
 		return s.obs.Work.SeenNs

@@ -297,57 +297,6 @@ func TestLoanModes(t *testing.T) {
 	}
 }
 
-// TestProvenWithoutProgress: what a program gets done shows nowhere, so that no trial can prove
-// a loan. After half a minute it is lent as where loans are free: to a program that uses it, with
-// nothing taken that a neighbour uses or wakes up to use. What is not used goes back.
-func TestProvenWithoutProgress(t *testing.T) {
-	blind := func(n *node) *simJob {
-		j := n.addProgram("computes", 0.4, 4, 0)
-		j.c.Enrolment.Loans = policies.LoansProven
-		return j
-	}
-	for name, tc := range map[string]struct {
-		change func(i int, j, other *simJob)
-		least  float64 // CPUs at the end
-		most   float64
-		lent   bool
-	}{
-		"alone":                      {func(int, *simJob, *simJob) {}, 3.9, 4, true},
-		"does not use it":            {func(_ int, j, _ *simJob) { j.spin = min(j.spin, max(0.45, 4-10*max(0, j.quota()-0.4))) }, 0.4, 0.6, true},
-		"beside one that uses three": {func(_ int, _, other *simJob) { other.spin = 3 }, 0.8, 1.01, true},
-		"one wakes up and wants three": {func(i int, _, other *simJob) {
-			other.spin = 1e-3
-			if i > 60 {
-				other.spin = 3
-			}
-		}, 0.8, 1.01, true},
-		"was not watched for a minute": {func(i int, j, _ *simJob) { j.c.Watched = i >= 95 }, 0.4, 0.4, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newNode(4)
-			n.weighted = true
-			j, other := blind(n), n.addSpinner("other", 1e-3)
-			c := started()
-			lent := false
-			records := run(c, n, 120, func(i int, d Decision) {
-				tc.change(i, j, other)
-				if lent = lent || j.quota() > 0.4; lent && i < 25 {
-					t.Fatalf("second %d: lent before enough was read", i)
-				}
-				if want := min(other.spin, 3); i > 70 && other.lastCPUsUsed < 0.97*want {
-					t.Fatalf("second %d: the neighbour has %.2f of %.2f CPUs", i, other.lastCPUsUsed, want)
-				}
-			})
-			if got := outcomes(records); len(got) > 0 || lent != tc.lent {
-				t.Errorf("trials %v, lent %v; why not: %s", got, lent, c.containers[j.c.Key()].refused.Text)
-			}
-			if j.quota() < tc.least || j.quota() > max(tc.most, 0.41) && j.lastCPUsUsed > tc.most {
-				t.Errorf("a quota of %.2f CPUs, and it has %.2f", j.quota(), j.lastCPUsUsed)
-			}
-		})
-	}
-}
-
 // TestLabelThatAsksForMore: a bound above the host's is clamped where labels are read; what
 // comes through is held here all the same.
 func TestLabelThatAsksForMore(t *testing.T) {

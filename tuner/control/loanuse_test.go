@@ -369,3 +369,55 @@ func TestAGroupsQuotaIsShared(t *testing.T) {
 		t.Errorf("%.2f and %.2f CPUs of a group of 4", a.quota(), b.quota())
 	}
 }
+
+// TestProvenWithoutProgress: what a program gets done shows nowhere, so that no trial can prove
+// a loan. After half a minute it is lent as where loans are free: nothing that a neighbour uses or
+// wakes up to use, and what is not used goes back.
+func TestProvenWithoutProgress(t *testing.T) {
+	spins := func(cpus float64, from int) func(int, *simJob, *simJob) {
+		return func(i int, _, other *simJob) {
+			if i >= from {
+				other.spin = cpus
+			}
+		}
+	}
+	for name, tc := range map[string]struct {
+		change func(i int, j, other *simJob)
+		uses   [2]float64 // CPUs at the end, least and most
+		quota  float64    // at the most
+	}{
+		"alone": {spins(1e-3, 0), [2]float64{3.9, 4}, 4},
+		"has no use for it": {func(_ int, j, _ *simJob) {
+			if j.quota() > 0.4 {
+				j.spin = 0.45
+			}
+		}, [2]float64{0.4, 0.6}, 0.6},
+		"beside one that uses three":   {spins(3, 0), [2]float64{0.8, 1.01}, 4},
+		"one wakes up and wants three": {spins(3, 60), [2]float64{0.8, 1.01}, 4},
+		"watched for 25 s alone":       {func(i int, j, _ *simJob) { j.c.Watched = i >= 95 }, [2]float64{0.4, 0.4}, 0.4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(4)
+			n.weighted = true
+			j, other := n.addProgram("computes", 0.4, 4, 0), n.addSpinner("other", 1e-3)
+			j.c.Enrolment.Loans = policies.LoansProven
+			c := started()
+			most := 0.0
+			records := run(c, n, 120, func(i int, _ Decision) {
+				tc.change(i, j, other)
+				if most = max(most, j.quota()); most > 0.4 && i < 25 {
+					t.Fatalf("second %d: lent before enough was read", i)
+				}
+				if i > 70 && other.lastCPUsUsed < 0.97*other.spin {
+					t.Fatalf("second %d: the neighbour has %.2f of %.2f CPUs", i, other.lastCPUsUsed, other.spin)
+				}
+			})
+			if got := outcomes(records); len(got) > 0 || (most > 0.4) != (tc.uses[1] > 0.4) {
+				t.Errorf("trials %v, %.2f CPUs at the most; why not: %s", got, most, c.containers[j.c.Key()].refused.Text)
+			}
+			if used := j.lastCPUsUsed; used < tc.uses[0]-1e-6 || used > tc.uses[1]+1e-6 || j.quota() > tc.quota {
+				t.Errorf("it uses %.2f CPUs under a quota of %.2f; want %v under %.2f", used, j.quota(), tc.uses, tc.quota)
+			}
+		})
+	}
+}

@@ -286,10 +286,10 @@ func TestHideGoesBack(t *testing.T) {
 	}
 }
 
-// TestRobbedReadingsAreNoSilence: a job whose readings a hypervisor robs, just as its trial is
-// judged, does not hang: its steps are seen all the same.
-func TestRobbedReadingsAreNoSilence(t *testing.T) {
-	for name, robbed := range map[string]func(at int) bool{
+// TestExcessStealIsNoSilence: a job whose readings are no evidence for what the hypervisor took,
+// just as its trial is judged, does not hang: its steps are seen all the same.
+func TestExcessStealIsNoSilence(t *testing.T) {
+	for name, stolen := range map[string]func(at int) bool{
 		"in the last seconds": func(at int) bool { return at >= 25 && at < 33 },
 		"by turns":            func(at int) bool { return at >= 10 && at < 14 || at >= 28 && at < 33 },
 	} {
@@ -302,7 +302,7 @@ func TestRobbedReadingsAreNoSilence(t *testing.T) {
 				if len(d.Apply) > 0 && hidden < 0 {
 					hidden = i
 				}
-				if n.steal = 0; hidden >= 0 && robbed(i-hidden) {
+				if n.steal = 0; hidden >= 0 && stolen(i-hidden) {
 					n.steal = 0.08
 				}
 			})

@@ -139,7 +139,7 @@ func (c *Controller) samplesOf(t *openTrial, fromNs int64) []observe.RateSample 
 	return trial.Together(series)
 }
 
-// seenNs is when progress of each of a plan's receivers was last seen, robbed or not.
+// seenNs is when progress of each of a plan's receivers was last seen.
 func (c *Controller) seenNs(t *openTrial) int64 {
 	seen := c.now()
 	for key, by := range t.by {

@@ -120,7 +120,7 @@ func (s *Series) Now() float64 {
 	return MeanRate(last(s.Samples, shownReadings))
 }
 
-// SeenNs is the end of the latest reading, robbed or not; 0: there is none.
+// SeenNs is the end of the latest reading, also under excess steal; 0: there is none.
 func (s *Series) SeenNs() int64 {
 	if len(s.Shown) == 0 {
 		return 0

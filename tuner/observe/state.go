@@ -67,7 +67,7 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 	if s.Rates.paused {
 		s.long.Cut()
 	}
-	s.Work.add(k, slice, s.Uses[len(s.Uses)-1], robbed)
+	s.Work.add(slice, s.Uses[len(s.Uses)-1], robbed)
 	long := s.long.Add(slice)
 	if robbed {
 		s.long.Cut()

@@ -45,10 +45,10 @@ type workReading struct {
 // Work holds the readings of a container's relative witnesses.
 type Work struct {
 	readings []workReading
-	SeenNs   int64 // end of the latest reading in which anything was done, robbed or not
+	SeenNs   int64 // end of the latest reading in which anything was done, also under excess steal
 }
 
-func (w *Work) add(_ *policies.Constants, slice *Window, use Use, robbed bool) {
+func (w *Work) add(slice *Window, use Use, excessSteal bool) {
 	if !slice.HasKernel {
 		return
 	}
@@ -66,7 +66,7 @@ func (w *Work) add(_ *policies.Constants, slice *Window, use Use, robbed bool) {
 	if r.amounts != [NumWitnesses]float64{} {
 		w.SeenNs = r.endNs
 	}
-	if !robbed {
+	if !excessSteal {
 		w.readings = keep(append(w.readings, r))
 	}
 }

@@ -91,9 +91,6 @@ func fitAt(k *policies.Constants, pts []point, spacing, phi float64) (effect, fl
 	rows, logScale := whiten(pts, spacing, phi, sigma)
 	solved := solve(k, rows)
 	out := effect{mean: solved.beta[2], sd: math.Sqrt(solved.variance), dof: welch(pts), phi: phi}
-	if len(pts) < 4 {
-		out.sd = math.Inf(1)
-	}
 	return out, -0.5*solved.rss - logScale - 0.5*solved.logDet
 }
 
@@ -124,11 +121,10 @@ func whiten(pts []point, spacing, phi float64, sigma [2]float64) (rows []float64
 		d, scale := p.row(pts[0].atNs), sigma[p.side()]
 		if i > 0 {
 			r, last := carried(pts, i, spacing, phi), pts[i-1]
-			free := math.Sqrt(1 - r*r)
 			for c, before := range last.row(pts[0].atNs) {
 				d[c] -= r * before * scale / sigma[last.side()]
 			}
-			scale *= free
+			scale *= math.Sqrt(1 - r*r)
 		}
 		floats.Scale(1/scale, d[:])
 		logScale += math.Log(scale)
@@ -152,7 +148,7 @@ func solve(k *policies.Constants, rows []float64) (s solution) {
 	blas64.Syrk(blas.Trans, 1, x, 0, gram)
 	gram.Data[n+1] += 1 / (k.TrialDrift * k.TrialDrift)
 	root, ok := lapack64.Potrf(gram)
-	if !ok { // both sides have readings: not by numbers that can be read
+	if !ok { // two readings at one instant: nothing is told
 		return solution{variance: math.Inf(1)}
 	}
 	solved := blas64.General{Rows: n, Cols: 2, Stride: 2, Data: []float64{0, 0, 0, 0, 0, 1}} // the coefficients, and the effect's variance

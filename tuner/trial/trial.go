@@ -22,7 +22,7 @@ type Evidence struct {
 	NowNs int64
 	// Samples are the readings of progress since the latest switch took hold.
 	Samples []observe.RateSample
-	// SeenNs is when progress was last seen, by readings that a hypervisor robbed as well.
+	// SeenNs is when progress was last seen, also by readings under excess steal.
 	SeenNs int64
 	// Harm says what hurts under the change; "" if nothing does.
 	Harm string
@@ -148,7 +148,7 @@ func (h NoHarm) Judge(k *policies.Constants, t *Trial, e Evidence) (Action, Resu
 		return Wait, r
 	case h.Seen && float64(e.NowNs-e.SeenNs) > k.TrialBlock*t.reading():
 		return End, Result{Outcome: Worse, Why: "its rate was not seen after it"}
-	case h.Seen && (float64(len(e.Samples)) < k.TrialBlock || float64(e.NowNs-e.Samples[len(e.Samples)-1].EndNs) > k.TrialBlock*t.reading()): // robbed
+	case h.Seen && (float64(len(e.Samples)) < k.TrialBlock || float64(e.NowNs-e.Samples[len(e.Samples)-1].EndNs) > k.TrialBlock*t.reading()): // excess steal
 		return t.wait(k, e, k.CostSeconds, r)
 	}
 	r.Outcome, r.Why = Better, "it did no harm"

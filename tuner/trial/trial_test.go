@@ -133,16 +133,16 @@ func TestNoHarm(t *testing.T) {
 		want Action
 		as   Outcome
 	}{
-		"hurts":                          {NoHarm{}, Evidence{NowNs: 3 * second, Harm: "it reads again"}, End, Worse},
-		"not watched for long enough":    {NoHarm{}, Evidence{NowNs: 20 * second}, Wait, Pending},
-		"no harm":                        {NoHarm{}, Evidence{NowNs: 40 * second}, End, Better},
-		"no harm, and nothing seen":      {NoHarm{Seen: true}, Evidence{NowNs: 40 * second}, End, Worse},
-		"no harm, and nothing any more":  {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, Samples: rates(10, level(20, 10)...)}, End, Worse},
-		"no harm, and its rate is there": {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, Samples: rates(10, level(30, 10)...)}, End, Better},
-		"robbed, and seen":               {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, SeenNs: 39 * second}, Wait, Pending},
-		"robbed after its first seconds": {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, SeenNs: 39 * second, Samples: rates(1, level(4, 10)...)}, Wait, Pending},
-		"robbed without end":             {NoHarm{Seen: true}, Evidence{NowNs: 100 * second, SeenNs: 99 * second}, End, NotTold},
-		"its rate fell by half":          {NoHarm{Seen: true}, Evidence{NowNs: 20 * second, Samples: rates(10, level(10, 5)...)}, End, Worse},
+		"hurts":                           {NoHarm{}, Evidence{NowNs: 3 * second, Harm: "it reads again"}, End, Worse},
+		"not watched for long enough":     {NoHarm{}, Evidence{NowNs: 20 * second}, Wait, Pending},
+		"no harm":                         {NoHarm{}, Evidence{NowNs: 40 * second}, End, Better},
+		"no harm, and nothing seen":       {NoHarm{Seen: true}, Evidence{NowNs: 40 * second}, End, Worse},
+		"no harm, and nothing any more":   {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, Samples: rates(10, level(20, 10)...)}, End, Worse},
+		"no harm, and its rate is there":  {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, Samples: rates(10, level(30, 10)...)}, End, Better},
+		"seen under excess steal":         {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, SeenNs: 39 * second}, Wait, Pending},
+		"read in its first seconds alone": {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, SeenNs: 39 * second, Samples: rates(1, level(4, 10)...)}, Wait, Pending},
+		"excess steal without end":        {NoHarm{Seen: true}, Evidence{NowNs: 100 * second, SeenNs: 99 * second}, End, NotTold},
+		"its rate fell by half":           {NoHarm{Seen: true}, Evidence{NowNs: 20 * second, Samples: rates(10, level(10, 5)...)}, End, Worse},
 	} {
 		tr := New(c.h, rates(-10, level(10, 10)...))
 		tr.Switched(k, 0)
