@@ -294,7 +294,7 @@ func (c *Controller) noteBefore(s *containerState) {
 		return
 	}
 	from := max(c.now()-int64(c.k().CostSeconds*1e9), s.obs.ChangedNs())
-	rates := s.obs.Rates.Since(from)
+	rates := s.obs.Rates.ShownSince(from) // as the rate of now: only people compare the two
 	s.before = baseline{rate: observe.RateUntil(rates, c.now()), source: s.obs.Rates.Source, fromNs: from, atNs: c.now(), cpus: s.obs.Used()}
 }
 

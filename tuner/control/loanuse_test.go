@@ -421,3 +421,20 @@ func TestProvenWithoutProgress(t *testing.T) {
 		})
 	}
 }
+
+// TestGainOfStolenSeconds: a loan that follows readings under excess steal, which are no evidence
+// for a trial, still has a rate of before to compare with.
+func TestGainOfStolenSeconds(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0.4, tune())
+	c := started()
+	run(c, n, 30, func(i int, _ Decision) {
+		if n.steal = 0; i < 6 {
+			n.steal = 0.08
+		}
+	})
+	v := shownAs(t, c, j)
+	if v.Loan == nil || !v.HasGain || v.Gain < 0.5 || v.Gain > 3 {
+		t.Errorf("%+v, gain %v %.2f", v.Loan, v.HasGain, v.Gain)
+	}
+}

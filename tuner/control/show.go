@@ -94,12 +94,11 @@ func (c *Controller) showGain(s *containerState, v *view.Container) {
 		return
 	}
 	v.Baseline = b.rate
-	switch now := s.obs.Rates.Now(); {
-	case b.rate > 0 && b.source == s.obs.Rates.Source && now > 0 && v.RateWhy == "":
+	if b.rate > 0 && b.source == v.Rate.Source && v.Rate.PerSecond > 0 {
 		v.Gain, v.HasGain = v.Rate.PerSecond/b.rate-1, true
-	case s.obs.Rates.Source == "" || v.RateWhy != "":
-		v.Work = s.work(c.k())
+		return
 	}
+	v.Work = s.work(c.k())
 }
 
 // work is what relative witnesses, or the use of CPU, say of a container since its first change.

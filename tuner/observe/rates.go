@@ -11,8 +11,8 @@ import (
 type Series struct {
 	Source    string
 	Confirmed bool // ticks are steps, for this source
-	// Samples are evidence; Shown are these and those that a hypervisor robbed, which people
-	// see all the same.
+	// Samples are evidence; Shown are these and those under excess steal, which people see all
+	// the same.
 	Samples, Shown []RateSample
 	// Why says why there is no rate now; "" if there is one, or none was ever seen.
 	Why string
@@ -53,6 +53,9 @@ func (s *Series) add(k *policies.Constants, slice *Window, known PerStep, settle
 	s.paused, s.held = false, nil
 	sample := RateSample{StartNs: w.StartNs, EndNs: w.EndNs, Rate: r.Rate.PerSecond, FromNs: r.Rate.FromNs, ToNs: r.Rate.ToNs}
 	if w.StealShare > maxSteal {
+		if s.Source == "" {
+			*s = Series{Source: r.Rate.Source}
+		}
 		if r.Rate.Source == s.Source && !paused {
 			s.Shown = keep(append(s.Shown, sample))
 		}
@@ -129,12 +132,17 @@ func (s *Series) SeenNs() int64 {
 }
 
 // Since are the readings that began after an instant.
-func (s *Series) Since(ns int64) []RateSample {
-	i := slices.IndexFunc(s.Samples, func(r RateSample) bool { return r.StartNs >= ns })
+func (s *Series) Since(ns int64) []RateSample { return began(s.Samples, ns) }
+
+// ShownSince are likewise those that people see.
+func (s *Series) ShownSince(ns int64) []RateSample { return began(s.Shown, ns) }
+
+func began(all []RateSample, ns int64) []RateSample {
+	i := slices.IndexFunc(all, func(r RateSample) bool { return r.StartNs >= ns })
 	if i < 0 {
 		return nil
 	}
-	return s.Samples[i:]
+	return all[i:]
 }
 
 // Display is what people see: the mean of the latest unbroken readings, of the present pace

@@ -167,10 +167,15 @@ func TestHeadline(t *testing.T) {
 		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; +305 % measured; reverts on exit.":                                           lent(),
 		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; work done: +212 %, by bytes read and written, page faults; reverts on exit.": uncounted(&view.Work{Ratio: 3.12, By: "bytes read and written, page faults", CPUs: 4}),
 		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; CPU used: +180 %; steps are not counted; reverts on exit.":                   uncounted(&view.Work{CPUs: 2.8}),
-		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; not measured yet; reverts on exit.":                                          uncounted(nil),
-		"nothing was changed (no label). At 14:02 trimtab would have set CPU 1.0→1.5 and expected +58 %.":                                        starved(),
-		"restore pending: memory in use is above the limit.":                                                                                     gone(func(c *view.Container) { c.Owed = "memory in use is above the limit" }),
-		"your own values are back, and stay until `trimtab resume train`.":                                                                       gone(func(c *view.Container) { c.Held = true }),
+		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; CPU used: +180 %; steps were not counted before; reverts on exit.": func() view.Container {
+			c := uncounted(&view.Work{CPUs: 2.8})
+			c.Rate = policies.Rate{PerSecond: 4, Source: "optimizer steps", Steps: true}
+			return c
+		}(),
+		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; not measured yet; reverts on exit.":   uncounted(nil),
+		"nothing was changed (no label). At 14:02 trimtab would have set CPU 1.0→1.5 and expected +58 %.": starved(),
+		"restore pending: memory in use is above the limit.":                                              gone(func(c *view.Container) { c.Owed = "memory in use is above the limit" }),
+		"your own values are back, and stay until `trimtab resume train`.":                                gone(func(c *view.Container) { c.Held = true }),
 		"since 15:00 CPU 1.0→1.5 is on trial, +50 % expected; it is reverted unless that is measured.": gone(func(c *view.Container) {
 			c.Trial = &view.Trial{StartedUnixNs: at(15, 0), Changes: quota("100000 100000", "150000 100000"), Before: 10, Predicted: 15}
 		}),
