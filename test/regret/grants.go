@@ -11,6 +11,7 @@ import (
 // trace is what the control groups of all jobs said, sampled while something lives.
 type trace struct {
 	states [][]workload.CPUState // by job
+	idle   []time.Duration       // the CPU time that nobody used so far, at each sample
 	err    error
 }
 
@@ -20,6 +21,9 @@ const (
 	// periods before it counts as throttled.
 	grantWindow = time.Second
 	grantShare  = 0.05
+	// grantIdle is the share of the machine that must be idle in that second for a loan to be due:
+	// what trimtab keeps by default, and half of that.
+	grantIdle = 0.15
 	// rightWindow is the time over which a job must have what is its own.
 	rightWindow = 5 * time.Second
 )
@@ -46,6 +50,12 @@ func (b *bed) trace(ctx context.Context) (stop func() *trace, err error) {
 				return
 			case <-tick.C:
 			}
+			machine, err := b.host.Read()
+			if err != nil {
+				t.err = err
+				return
+			}
+			t.idle = append(t.idle, time.Duration(machine.IdleNs+machine.IOWaitNs))
 			for i := range read {
 				s, err := read[i]()
 				if err != nil {
@@ -63,8 +73,9 @@ func (b *bed) trace(ctx context.Context) (stop func() *trace, err error) {
 	}, nil
 }
 
-// grants are, for each job that its owner's quota stops, the seconds from the first such second
-// to the first raise; without one, to the end. Only from an instant on.
+// grants are, for each job that its owner's quota stops while CPU is idle, the seconds from the
+// first such second to the first raise; without one, to the end. Only from an instant on. Where
+// nothing is idle, more is a trial's matter, which takes the readings that it needs.
 func (t *trace) grants(from time.Duration) (seconds []float64) {
 	for _, all := range t.states {
 		if len(all) == 0 || all[0].Quota <= 0 {
@@ -83,7 +94,7 @@ func (t *trace) grants(from time.Duration) (seconds []float64) {
 				continue
 			}
 			k, _ := slices.BinarySearchFunc(all[:i], s.At-grantWindow, func(x workload.CPUState, at time.Duration) int { return int(x.At - at) })
-			if periods := s.Periods - all[k].Periods; periods > 0 && float64(s.Throttled-all[k].Throttled) >= grantShare*float64(periods) {
+			if stopped(all[k], s) && k < i && (t.idle[i]-t.idle[k]).Seconds() >= grantIdle*cpus()*(s.At-all[k].At).Seconds() {
 				onset = all[k].At
 			}
 		}
@@ -94,11 +105,25 @@ func (t *trace) grants(from time.Duration) (seconds []float64) {
 	return seconds
 }
 
-// least is the least that a job used in any rightWindow, over its due, CPUs; and whose.
-func (t *trace) least(due []float64) (least float64, job int) {
+// stopped: the quota stopped the job in a part of its periods between.
+func stopped(a, b workload.CPUState) bool {
+	periods := b.Periods - a.Periods
+	return periods > 0 && float64(b.Throttled-a.Throttled) >= grantShare*float64(periods)
+}
+
+// own is what is a job's own, as at equal shares: CPUs, and steps per second where it counts them.
+type own struct {
+	cpus, rate float64
+	rateIn     func(from, to time.Duration) float64
+}
+
+// least is the least that a job had of its own in any rightWindow, and whose. It had its own where
+// it used the CPU or did the steps: one that sleeps most of its time needs less CPU for as many
+// steps on a quieter machine, and lost nothing.
+func (t *trace) least(of []own) (least float64, job int) {
 	least = 2
 	for i, all := range t.states {
-		if due[i] <= 0 {
+		if of[i].cpus <= 0 {
 			continue
 		}
 		from := 0
@@ -109,9 +134,12 @@ func (t *trace) least(due []float64) (least float64, job int) {
 			if all[to].At-all[from].At < rightWindow-2*traceStep {
 				continue
 			}
-			used := (all[to].Used - all[from].Used).Seconds() / (all[to].At - all[from].At).Seconds()
-			if used/due[i] < least {
-				least, job = used/due[i], i
+			had := (all[to].Used - all[from].Used).Seconds() / (all[to].At - all[from].At).Seconds() / of[i].cpus
+			if had < least && of[i].rate > 0 {
+				had = max(had, of[i].rateIn(all[from].At, all[to].At)/of[i].rate)
+			}
+			if had < least {
+				least, job = had, i
 			}
 		}
 	}

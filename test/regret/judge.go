@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/trimtab/trimtab/test/stats"
 )
@@ -57,7 +58,7 @@ type line struct {
 	Starved, After float64
 	Within         float64 // the seconds that the goal allows
 	// Grants are the seconds from the first throttled second to the first grant, of all live runs.
-	// Right is the least of its own that a job used in any five seconds, and whose.
+	// Right is the least of its own that a job had in any five seconds, and whose.
 	Grants   []float64
 	Right    float64
 	RightJob string
@@ -173,7 +174,7 @@ func (s *session) line(name string, runs []run, static stretch, limit string) li
 	for _, r := range atWork {
 		if r.trace != nil {
 			l.Grants = append(l.Grants, r.trace.grants(r.up)...)
-			if least, job := r.trace.least(s.due(static)); least < l.Right {
+			if least, job := r.trace.least(s.own(static)); least < l.Right {
 				l.Right, l.RightJob = least, s.mix.jobs[job].name
 			}
 		}
@@ -327,16 +328,21 @@ func verdictOf(what string, met bool, why string) goal {
 	return goal{What: what, Result: "MISS", Why: why}
 }
 
-// due is what is each job's own, CPUs: what it uses at equal shares, and of a stranger no more
-// than its share.
-func (s *session) due(static stretch) []float64 {
-	due := slices.Clone(static.CPUs)
+// own is what is each job's own: what it has at equal shares, and of a stranger no more than its share.
+func (s *session) own(static stretch) []own {
+	out := make([]own, len(s.mix.jobs))
 	for i, j := range s.mix.jobs {
+		out[i] = own{cpus: static.CPUs[i], rate: static.Rates[i]}
 		if j.stranger {
-			due[i] = min(due[i], share(s.mix))
+			out[i] = own{cpus: min(static.CPUs[i], share(s.mix))}
+			continue
+		}
+		out[i].rateIn = func(from, to time.Duration) float64 {
+			rate, _ := s.bed.jobs[i].Rate(from, to)
+			return rate
 		}
 	}
-	return due
+	return out
 }
 
 func afterText(after float64) string {

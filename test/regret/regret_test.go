@@ -9,6 +9,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/test/rivals"
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 func TestMixesAreWhatTheyAreCalled(t *testing.T) {
@@ -251,5 +252,72 @@ func TestTakesCountsAll(t *testing.T) {
 	o := options{policies: []string{"knee", "free"}, repeats: 3, seconds: 26, measure: 10, still: 6, look: 4, looks: 6}
 	if got := o.takes(mixes()[0]); got < 3*time.Minute || got > 7*time.Minute {
 		t.Errorf("%s", got)
+	}
+}
+
+// drawn is a trace of jobs at one step of CPU each, idle the CPUs that nobody used.
+func drawn(seconds int, idle float64, jobs ...func(i int) workload.CPUState) *trace {
+	t := &trace{states: make([][]workload.CPUState, len(jobs))}
+	for i := range int(time.Duration(seconds) * time.Second / traceStep) {
+		at := time.Duration(i) * traceStep
+		t.idle = append(t.idle, time.Duration(idle*float64(at)))
+		for j, of := range jobs {
+			s := of(i)
+			s.At = at
+			t.states[j] = append(t.states[j], s)
+		}
+	}
+	return t
+}
+
+// stoppedJob is stopped in every period from one sample on, and raised at another.
+func stoppedJob(from, raised int) func(int) workload.CPUState {
+	return func(i int) workload.CPUState {
+		s := workload.CPUState{Quota: 0.5, Periods: int64(i), Throttled: int64(max(0, i-from)), Used: time.Duration(i) * traceStep / 2}
+		if i >= raised {
+			s.Quota = 1
+		}
+		return s
+	}
+}
+
+func TestGrantsAreDueWhileCPUIsIdle(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		idle float64
+		job  func(int) workload.CPUState
+		want []float64
+	}{
+		{"raised after two seconds", cpus(), stoppedJob(20, 40), []float64{2.9}},
+		{"never raised", cpus(), stoppedJob(20, 1000), []float64{4.8}},
+		{"never stopped", cpus(), stoppedJob(1000, 40), nil},
+		{"nothing idle", 0.1 * cpus(), stoppedJob(20, 40), nil},
+	} {
+		got := drawn(6, tt.idle, tt.job).grants(0)
+		if len(got) != len(tt.want) || len(got) > 0 && math.Abs(got[0]-tt.want[0]) > 0.15 {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestLeastOfOwn: less CPU for as many steps is no loss; less of both is.
+func TestLeastOfOwn(t *testing.T) {
+	half := func(i int) workload.CPUState { return workload.CPUState{Used: time.Duration(i) * traceStep / 4} }
+	rate := func(perSecond float64) func(from, to time.Duration) float64 {
+		return func(from, to time.Duration) float64 { return perSecond }
+	}
+	for _, tt := range []struct {
+		name string
+		of   own
+		want float64
+	}{
+		{"all steps", own{0.5, 10, rate(9.9)}, 0.99},
+		{"fewer steps", own{0.5, 10, rate(6)}, 0.6},
+		{"steps are not counted", own{0.5, 0, nil}, 0.5},
+		{"its whole CPU, of dearer steps", own{0.25, 10, rate(6)}, 1},
+	} {
+		if got, _ := drawn(8, 0, half).least([]own{tt.of}); math.Abs(got-tt.want) > 0.01 {
+			t.Errorf("%s: %.3f, want %.3f", tt.name, got, tt.want)
+		}
 	}
 }
