@@ -272,6 +272,19 @@ func (c *Client) Whole(key string, hook int) bool {
 	return !h.over && h.share >= 1
 }
 
+// wantsReturns: some process of a container has functions whose returns are probed.
+func (c *Client) wantsReturns(key string) bool {
+	if !slices.ContainsFunc(c.spec.Hooks, func(h Hook) bool { return h.Return != nil }) {
+		return false
+	}
+	for _, k := range c.Processes() {
+		if k == key {
+			return true
+		}
+	}
+	return false
+}
+
 // Missing names what is not counted for a container now, each with why.
 func (c *Client) Missing(key string) []string {
 	k := c.finder.containers[key]
@@ -279,6 +292,11 @@ func (c *Client) Missing(key string) []string {
 		return nil
 	}
 	missing := c.finder.problems.of(key)
+	if c.wantsReturns(key) {
+		if err := c.finder.returns(); err != nil {
+			missing = append(missing, "calls that block: "+err.Error())
+		}
+	}
 	for i, h := range k.clients[c].hooks {
 		what := c.spec.Hooks[i].What
 		switch {

@@ -243,9 +243,12 @@ func TestAttachReadsNothing(t *testing.T) {
 		t.Errorf("attached by its offset: %v", err)
 	}
 	all := Hook{Match: func(string) (Point, bool) { return Point{Returns: true}, true }}
-	entries, returns := all.points([]symbols.Symbol{{Name: "a"}, {Name: "b", Offset: 64}}, 0)
+	entries, returns := all.points([]symbols.Symbol{{Name: "a"}, {Name: "b", Offset: 64}}, 0, true)
 	if len(entries) != 1 || len(returns) != 1 || entries[0].offset != 64 {
 		t.Errorf("entries %+v, returns %+v: one has an offset", entries, returns)
+	}
+	if entries, returns := all.points([]symbols.Symbol{{Name: "b", Offset: 64}}, 0, false); len(entries)+len(returns) > 0 {
+		t.Errorf("entries %+v, returns %+v: an entry without its return stays open", entries, returns)
 	}
 }
 

@@ -85,7 +85,8 @@ func (m *member) add(lib *library) error {
 // attach probes one hook's functions in one library.
 func (m *member) attach(i int, lib *library) error {
 	hook, state := &m.client.spec.Hooks[i], &m.hooks[i]
-	entries, returns := hook.points(lib.symbols, state.turn)
+	f := m.client.finder
+	entries, returns := hook.points(lib.symbols, state.turn, hook.Return != nil && f.returns() == nil)
 	if len(entries) == 0 {
 		return nil
 	}
@@ -93,7 +94,6 @@ func (m *member) attach(i int, lib *library) error {
 	if err := symbols.CheckHeader(lib.file); err != nil {
 		return err
 	}
-	f := m.client.finder
 	files := linkFiles * f.attacher.links(len(entries), len(returns))
 	if err := f.room.take(files); err != nil {
 		return err

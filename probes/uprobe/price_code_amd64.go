@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 )
 
+// sysUretprobe is the system call that the trampoline of a return probe makes.
+const sysUretprobe = 335
+
 // priceProgram calls a function so often and exits; at is the function's offset
 // in the file.
 func priceProgram(calls uint32, stepped bool) (program []byte, at uint64) {

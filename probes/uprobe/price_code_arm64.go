@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 )
 
+// sysUretprobe: a return probe's trampoline is a breakpoint here, no system call.
+const sysUretprobe = 0
+
 // priceProgram calls a function so often, up to 65,535 times, and exits; at is the
 // function's offset in the file.
 func priceProgram(calls uint32, stepped bool) (program []byte, at uint64) {

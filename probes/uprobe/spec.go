@@ -84,13 +84,14 @@ func cookie(code uint32, stepped bool, turn uint16) uint64 {
 	return c
 }
 
-// points lists a hook's places in a library, and those of them whose return is probed.
-func (h *Hook) points(found []symbols.Symbol, turn uint16) (entries, returns []point) {
+// points lists a hook's places in a library, and those of them whose return is probed. Without
+// returns the functions that want one are left out: an entry alone would stay open.
+func (h *Hook) points(found []symbols.Symbol, turn uint16, withReturns bool) (entries, returns []point) {
 	for _, s := range found {
 		p, ok := h.Match(s.Name)
 		// A file's first byte is no instruction; and without an offset the BPF library would
 		// read the file for one, here, with all that we may do.
-		if !ok || s.Offset == 0 {
+		if !ok || s.Offset == 0 || p.Returns && !withReturns {
 			continue
 		}
 		at := point{offset: s.Offset, cookie: cookie(p.Code, s.Stepped, turn)}

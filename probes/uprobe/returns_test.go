@@ -1,0 +1,49 @@
+package uprobe
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+)
+
+// TestReturnsAreTried: a child lives that may not make the trampoline's system call, where this
+// kernel is sound; one that may not exit dies. Both are told apart from what cannot be tried.
+func TestReturnsAreTried(t *testing.T) {
+	uprobetest.NeedsRoot(t)
+	a := newAttacher()
+	died, err := diesOfReturn(t.Context(), a, unix.SYS_EXIT)
+	if err != nil || !died {
+		t.Errorf("may not exit: died %v, %v", died, err)
+	}
+	died, err = diesOfReturn(t.Context(), a, unix.SYS_SWAPOFF)
+	if err != nil || died {
+		t.Errorf("may not do what it does not do: died %v, %v", died, err)
+	}
+	if err := checkReturns(a); err != nil {
+		t.Log(err) // a kernel with the fault: what is said of it is tested below
+	}
+}
+
+// TestWithoutReturns: where they would end programs, calls that block are not counted, and it is said.
+func TestWithoutReturns(t *testing.T) {
+	c := newCounter(t)
+	c.client.spec.Hooks[0].Return = c.client.spec.Hooks[0].Entry
+	c.finder.returns = func() error { return errReturns }
+	c.client.spec.Hooks[0].Match = func(symbol string) (Point, bool) { return Point{Returns: true}, symbol == "probed" }
+	target := uprobetest.Cgroup(t, "noreturns")
+	c.watch(target)
+	dir := t.TempDir()
+	j := job(t, target, dir)
+	j.Do("load %s", uprobetest.BuildCode(t, dir, "libreturns.so", probedCode, "-shared", "-fPIC"))
+	c.until("found", func() bool { return c.client.Has(j.PID, "probed") })
+	j.Do("call probed 3")
+	if n := c.count(j.PID); n != 0 {
+		t.Errorf("counted %d entries without their returns", n)
+	}
+	if missing := strings.Join(c.client.Missing(target.Key), "; "); !strings.Contains(missing, "calls that block") {
+		t.Errorf("said to be missing: %q", missing)
+	}
+}
