@@ -110,6 +110,23 @@ type Block struct {
 	WriteNs    uint64 `json:"writeNs"`
 }
 
+// Plus adds up two stretches.
+func (b Block) Plus(o Block) Block {
+	return Block{
+		Reads: b.Reads + o.Reads, ReadBytes: b.ReadBytes + o.ReadBytes, ReadNs: b.ReadNs + o.ReadNs,
+		Writes: b.Writes + o.Writes, WriteBytes: b.WriteBytes + o.WriteBytes, WriteNs: b.WriteNs + o.WriteNs,
+	}
+}
+
+// Since is what came after an earlier reading; a counter that fell counts as nothing.
+func (b Block) Since(earlier Block) Block {
+	since := func(now, then uint64) uint64 { return now - min(now, then) }
+	return Block{
+		Reads: since(b.Reads, earlier.Reads), ReadBytes: since(b.ReadBytes, earlier.ReadBytes), ReadNs: since(b.ReadNs, earlier.ReadNs),
+		Writes: since(b.Writes, earlier.Writes), WriteBytes: since(b.WriteBytes, earlier.WriteBytes), WriteNs: since(b.WriteNs, earlier.WriteNs),
+	}
+}
+
 // Throttling is the bandwidth accounting of one cgroup.
 type Throttling struct {
 	Periods   uint64 `json:"periods"`

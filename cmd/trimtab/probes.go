@@ -20,7 +20,7 @@ import (
 	"github.com/trimtab/trimtab/probes/network"
 	"github.com/trimtab/trimtab/probes/nvml"
 	"github.com/trimtab/trimtab/probes/rate"
-	"github.com/trimtab/trimtab/probes/torch"
+	"github.com/trimtab/trimtab/probes/ticks"
 	"github.com/trimtab/trimtab/probes/uprobe"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
@@ -56,8 +56,8 @@ func (p *parts) openProbes() {
 // attached before a watched process maps what one of them knows.
 func (p *parts) openUprobes() {
 	p.finder = uprobe.NewFinder()
-	if t, err := torch.New(p.finder); err != nil {
-		p.without("torch", "rates come from calls and wake-ups alone", err.Error())
+	if t, err := ticks.New(p.finder); err != nil {
+		p.without("ticks", "rates come from calls and wake-ups alone", err.Error())
 	} else {
 		p.with(t, nil)
 	}

@@ -82,6 +82,7 @@ func hostRows() []supportRow {
 		{rowV1, "cgroups v1 alone", "yes; no pressure (PSI) of containers", "yes", "yes; neighbours and memory are watched less closely", ranGuest},
 		{rowRootless, "rootless Docker (docker.host names its socket)", "its containers run in cgroups of their user", "yes, by cgroup", "only by Docker's own API, and only what is delegated to the user", ranNever},
 		{rowARM, "arm64", "yes", "yes", "yes", ranBuilt},
+		{"returns", "x86-64 with Linux 6.11 to 6.12.13, or 6.13.0 to 6.13.2", "launches and collectives; no calls that block, since return probes would end programs there", "yes", "yes, with less evidence", ranTests},
 		{rowNoBTF, "a kernel without BTF or before 5.15", "devices and cgroups; no waits, no launches", "yes", "no", ranNever},
 	}
 }

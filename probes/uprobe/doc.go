@@ -1,5 +1,5 @@
 // Package uprobe finds libraries in the processes of watched containers and
-// probes functions in them. The probes on PyTorch, CUDA and NCCL share one
+// probes functions in them. The probes on frameworks, CUDA and NCCL share one
 // Finder: processes are looked at once for all of them.
 //
 // What it looks into is hostile. Files are reached by /proc/PID/map_files, or,

@@ -23,7 +23,7 @@ import (
 	"github.com/trimtab/trimtab/probes/kernel"
 	"github.com/trimtab/trimtab/probes/nccl"
 	"github.com/trimtab/trimtab/probes/nvml"
-	"github.com/trimtab/trimtab/probes/torch"
+	"github.com/trimtab/trimtab/probes/ticks"
 	"github.com/trimtab/trimtab/probes/uprobe"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
@@ -112,9 +112,9 @@ func (d *daemon) open(log *slog.Logger) (all []loop.Probe, err error) {
 		return all, fmt.Errorf("kernel probe: %w", err)
 	}
 	add(threads)
-	ticks, err := torch.New(finder)
+	ticks, err := ticks.New(finder)
 	if err != nil {
-		return all, fmt.Errorf("torch probe: %w", err)
+		return all, fmt.Errorf("ticks probe: %w", err)
 	}
 	add(ticks)
 	calls, err := cuda.New(finder)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -121,7 +122,7 @@ type own struct {
 // it used the CPU or did the steps: one that sleeps most of its time needs less CPU for as many
 // steps on a quieter machine, and lost nothing.
 func (t *trace) least(of []own) (least float64, job int) {
-	least = 2
+	least = math.Inf(1)
 	for i, all := range t.states {
 		if of[i].cpus <= 0 {
 			continue

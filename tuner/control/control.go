@@ -306,14 +306,19 @@ func (c *Controller) party(s *containerState) allocate.Party {
 	return p
 }
 
-// borne is the most quota that the neighbours of a container bear; +Inf: none was harmed.
-func (c *Controller) borne(s *containerState) float64 {
-	most, _ := s.failures.Bears(runtime.KnobCPUQuota, func(key string) bool {
+// most is the most quota, CPUs, that a container may be lent beside its neighbours, and why no more;
+// +Inf: none was harmed, and no group bounds it.
+func (c *Controller) most(i int) (cpus float64, why string) {
+	s := c.all[i]
+	borne, _ := s.failures.Bears(runtime.KnobCPUQuota, func(key string) bool {
 		n := c.containers[key]
 		return n != nil && n.obs.Used() >= c.k().ActiveCPUs
 	})
 	own, _ := s.quotas()
-	return most + own
+	if left := c.groupLeaves(i); left < borne+own {
+		return left, "the quota of the group above it leaves no more beside the others there"
+	}
+	return borne + own, "its neighbours bear no larger loan: they get less done for each second of CPU time"
 }
 
 // groupLeaves is the most quota, CPUs, that the quota of a group above a container leaves it: who

@@ -198,29 +198,16 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 		own, _ := s.quotas()
 		p.FixedQuota = slices.Contains(s.c.Yielded, runtime.KnobCPUQuota)
 		p.FixedWeight = slices.Contains(s.c.Yielded, runtime.KnobCPUWeight) || s.plan != ""
-		p.Dealt, p.Most, p.MostWhy = c.dealt(s), c.borne(s), "its neighbours bear no larger loan: they get less done for each second of CPU time"
-		if left := c.groupLeaves(i); left < p.Most {
-			p.Most, p.MostWhy = left, "the quota of the group above it leaves no more beside the others there"
-		}
+		p.Dealt = c.dealt(s)
+		p.Most, p.MostWhy = c.most(i)
 		p.Recalled = s.loan.recallNs > 0 && c.now()-s.loan.recallNs < c.writeNs(s)
 		if why, ok := disturbs[s.key]; ok {
 			p.Settles, p.Asks, p.Why = own, 0, why
 			c.recalled(s, why)
 			continue
 		}
-		switch {
-		case p.Asks > 0 && s.failures.Blocks(k, runtime.KnobCPUQuota, false, c.conditions(s, runtime.KnobCPUQuota, s.original(runtime.KnobCPUQuota))):
-			p.Asks = 0
-			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateFailed, Text: "more CPU brought it nothing; waiting until something that this depended on changes"}
-		case p.Asks > 0 && p.Most <= p.Quota*(1+k.MinStep):
-			p.Asks = 0
-			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateRights, Value: p.Quota, Threshold: p.Most, Text: p.MostWhy}
-		case p.Asks > 0 && !c.interferenceTold(s.key):
-			p.Asks = 0
-			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateMeasuring, Text: "a neighbour got less done beside its loan: whether it recovers is being read"}
-		case p.Asks > 0 && c.now() < s.loan.back.untilNs:
-			p.Asks = 0
-			s.refused = guard.Rejection{Container: s.key, Gate: guard.GateCoolDown, Value: float64(s.loan.back.untilNs-c.now()) / 1e9, Text: "its loan was called in a moment ago: " + s.loan.why}
+		if no := c.barred(i); p.Asks > 0 && no.Text != "" {
+			p.Asks, s.refused = 0, no
 		}
 		p.Recent = s.loan.writtenNs > 0 && c.now()-s.loan.writtenNs < c.writeNs(s)
 	}
@@ -230,6 +217,23 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 			c.lendOne(s, p, c.grants[i], d)
 		}
 	}
+}
+
+// barred says why a container is lent no more CPU though its quota stops it; without text: it may be.
+func (c *Controller) barred(i int) (no guard.Rejection) {
+	k, s, p := c.k(), c.all[i], c.parties[i]
+	no.Container = s.key
+	switch most, why := c.most(i); {
+	case s.failures.Blocks(k, runtime.KnobCPUQuota, false, c.conditions(s, runtime.KnobCPUQuota, s.original(runtime.KnobCPUQuota))):
+		no.Gate, no.Text = guard.GateFailed, "more CPU brought it nothing; waiting until something that this depended on changes"
+	case most <= p.Quota*(1+k.MinStep):
+		no.Gate, no.Value, no.Threshold, no.Text = guard.GateRights, p.Quota, most, why
+	case !c.interferenceTold(s.key):
+		no.Gate, no.Text = guard.GateMeasuring, "a neighbour got less done beside its loan: whether it recovers is being read"
+	case c.now() < s.loan.back.untilNs:
+		no.Gate, no.Value, no.Text = guard.GateCoolDown, float64(s.loan.back.untilNs-c.now())/1e9, "its loan was called in a moment ago: "+s.loan.why
+	}
+	return no
 }
 
 // lendMemory orders returns, divides what is free of the host's memory among raises, and orders those.

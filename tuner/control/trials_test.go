@@ -385,3 +385,38 @@ func TestQueriesChangeNothing(t *testing.T) {
 		t.Errorf("%d decisions, and %d where somebody looked", len(a), len(b))
 	}
 }
+
+// TestALoanThatIsDueVoidsATrial: what nobody uses is given at once, whatever is being tried.
+func TestALoanThatIsDueVoidsATrial(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		knob runtime.Knob
+		edit func(c *Controller, s *containerState)
+		void bool
+	}{
+		{"of its weight", runtime.KnobCPUWeight, func(*Controller, *containerState) {}, true},
+		{"of its quota itself", runtime.KnobCPUQuota, func(*Controller, *containerState) {}, false},
+		{"loans are off", runtime.KnobCPUWeight, func(_ *Controller, s *containerState) { s.c.Enrolment.Loans = policies.LoansOff }, false},
+		{"loans are to be proven", runtime.KnobCPUWeight, func(_ *Controller, s *containerState) { s.c.Enrolment.Loans = policies.LoansProven }, false},
+		{"no CPU is idle", runtime.KnobCPUWeight, func(c *Controller, _ *containerState) { c.node.Idle = c.node.Reserve }, false},
+		{"its loan was called in a moment ago", runtime.KnobCPUWeight, func(c *Controller, s *containerState) { s.loan.back.untilNs = c.now() + second }, false},
+		{"its quota is its owner's to set", runtime.KnobCPUWeight, func(_ *Controller, s *containerState) { s.c.Yielded = []runtime.Knob{runtime.KnobCPUQuota} }, false},
+	} {
+		n := newNode(4)
+		j := n.addJob("train", 0.4, tune())
+		c := started()
+		for range 4 { // nobody carries out what is decided
+			c.Step(n.tick())
+		}
+		s := c.containers[j.c.Key()]
+		s.answers, s.loan = 0, loan{}
+		if _, throttled := s.obs.Throttled(); !throttled {
+			t.Fatalf("%s: its quota does not stop it", tt.name)
+		}
+		tt.edit(c, s)
+		o := Order{Plan: "p", Changes: []policies.Change{{Key: s.key, Knob: tt.knob, From: s.c.Now[tt.knob], To: s.c.Now[tt.knob]}}}
+		if why := c.disturbed(c.open(o)); strings.Contains(why, "it is lent some") != tt.void {
+			t.Errorf("%s: void for %q, want it void: %v", tt.name, why, tt.void)
+		}
+	}
+}

@@ -173,21 +173,14 @@ func joinProcesses(as, bs []Process) []Process {
 }
 
 func joinCallThreads(as, bs []CallThread) []CallThread {
-	out := slices.Clone(bs)
-	for _, a := range as {
-		i := slices.IndexFunc(out, func(b CallThread) bool { return b.TID == a.TID })
-		if i < 0 {
-			out = append(out, a)
-			continue
-		}
-		t := &out[i]
+	out := merge(slices.Clone(bs), as, func(a, b CallThread) bool { return a.TID == b.TID }, func(t *CallThread, a CallThread) {
 		t.Syncs += a.Syncs
 		t.SyncNs += a.SyncNs
 		t.SyncRunNs += a.SyncRunNs
 		t.CopyNs += a.CopyNs
 		t.CopyRunNs += a.CopyRunNs
 		t.FromNs = a.FromNs
-	}
+	})
 	slices.SortFunc(out, func(a, b CallThread) int { return cmp.Compare(a.TID, b.TID) })
 	return out
 }

@@ -103,16 +103,7 @@ func shares(use Device, d probes.Device, key string) Device {
 }
 
 func joinDevices(as, bs []Device) []Device {
-	out := slices.Clone(as)
-	for _, b := range bs {
-		i := slices.IndexFunc(out, func(a Device) bool { return a.UUID == b.UUID })
-		if i < 0 {
-			out = append(out, b)
-			continue
-		}
-		out[i] = joinDevice(out[i], b)
-	}
-	return out
+	return merge(slices.Clone(as), bs, func(a, b Device) bool { return a.UUID == b.UUID }, func(to *Device, b Device) { *to = joinDevice(*to, b) })
 }
 
 func joinDevice(a, b Device) Device {

@@ -14,7 +14,7 @@ func join(a, b Window, own bool) Window {
 	w.HasCgroup = a.HasCgroup && b.HasCgroup
 	w.Seeding = a.Seeding || b.Seeding
 	w.Lost = a.Lost + b.Lost
-	w.Block = addBlock(a.Block, b.Block)
+	w.Block = a.Block.Plus(b.Block)
 	w.Threads = joinThreads(a.Threads, b.Threads, own)
 	w.Ticks = joinTicks(a.Ticks, b.Ticks)
 	w.Cgroup = joinCgroup(a, b)
@@ -206,6 +206,18 @@ next:
 	return out
 }
 
+// merge adds to the items those of others: to one that is the same, or as one more.
+func merge[T any](items, others []T, same func(a, b T) bool, add func(to *T, from T)) []T {
+	for _, x := range others {
+		if i := slices.IndexFunc(items, func(o T) bool { return same(o, x) }); i >= 0 {
+			add(&items[i], x)
+		} else {
+			items = append(items, x)
+		}
+	}
+	return items
+}
+
 func joinTicks(as, bs []Tick) []Tick {
 	out := append([]Tick(nil), bs...)
 	for i := range out {
@@ -237,11 +249,4 @@ func joinCgroup(a, b Window) Cgroup {
 	g.MemoryFull = a.Cgroup.MemoryFull*aw + b.Cgroup.MemoryFull*bw
 	g.IOSome = a.Cgroup.IOSome*aw + b.Cgroup.IOSome*bw
 	return g
-}
-
-func addBlock(a, b probes.Block) probes.Block {
-	return probes.Block{
-		Reads: a.Reads + b.Reads, ReadBytes: a.ReadBytes + b.ReadBytes, ReadNs: a.ReadNs + b.ReadNs,
-		Writes: a.Writes + b.Writes, WriteBytes: a.WriteBytes + b.WriteBytes, WriteNs: a.WriteNs + b.WriteNs,
-	}
 }

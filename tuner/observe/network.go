@@ -128,17 +128,9 @@ func joinNetwork(x, y Network) Network {
 		Segments: x.Segments + y.Segments, Retransmits: x.Retransmits + y.Retransmits, LimitedNs: x.LimitedNs + y.LimitedNs,
 		BeyondSockets: x.BeyondSockets || y.BeyondSockets,
 	}
-	out.Links = append(out.Links, x.Links...)
-next:
-	for _, l := range y.Links {
-		for i := range out.Links {
-			if o := &out.Links[i]; o.Name == l.Name {
-				o.Ns, o.Bytes, o.MaxBps = o.Ns+l.Ns, o.Bytes+l.Bytes, l.MaxBps
-				continue next
-			}
-		}
-		out.Links = append(out.Links, l)
-	}
+	out.Links = merge(slices.Clone(x.Links), y.Links, func(a, b LinkUse) bool { return a.Name == b.Name }, func(to *LinkUse, l LinkUse) {
+		to.Ns, to.Bytes, to.MaxBps = to.Ns+l.Ns, to.Bytes+l.Bytes, l.MaxBps
+	})
 	return out
 }
 

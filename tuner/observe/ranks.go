@@ -28,7 +28,8 @@ type process struct {
 	tgid, ppid int32
 	threads    []int // indices into Window.Threads
 	runNs      uint64
-	ticks      uint64 // of a framework
+	ticks      uint64 // of a framework, by the source that goes first
+	source     int    // that one's place
 	calls      uint64 // launches and collectives
 	exchanges  uint64 // collectives
 }
@@ -55,8 +56,9 @@ func processes(w *Window) []*process {
 		p.runNs += t.Ns[probes.StateRun]
 	}
 	for _, tick := range w.Ticks {
-		if p := byID[tick.TGID]; p != nil && !tick.Steps { // a log's count belongs to no process
-			p.ticks += tick.Count
+		place, _ := probes.Preference(tick.Source)
+		if p := byID[tick.TGID]; p != nil && !tick.Steps && tick.Count > 0 && (p.ticks == 0 || place < p.source) { // a log's count belongs to no process
+			p.ticks, p.source = tick.Count, place
 		}
 	}
 	for _, called := range w.Processes {
@@ -120,19 +122,21 @@ func rankRoots(k *policies.Constants, procs []*process, parent map[int32]int32, 
 	return active
 }
 
-// callerShare of the largest caller's calls makes a process one that trains: others
-// touch the device once, to see whether it is there.
+// callerShare of the largest caller's calls, or of the largest count of one source, makes a process
+// one that trains: others touch the device once, to see whether it is there.
 const callerShare = 0.05
 
 // steps reports whether a process shows by ticks or calls that it trains. One that
 // launches below another that does, and exchanges nothing, prepares data for it.
 func (p *process) steps(all []*process, parent map[int32]int32) bool {
-	if p.ticks > 0 {
-		return true
-	}
-	var most uint64
+	var most, ticks uint64
 	for _, o := range all {
-		most = max(most, o.calls)
+		if most = max(most, o.calls); o.source == p.source {
+			ticks = max(ticks, o.ticks)
+		}
+	}
+	if p.ticks > 0 && float64(p.ticks) >= callerShare*float64(ticks) {
+		return true
 	}
 	calls := func(o *process) bool { return o.calls > 0 && float64(o.calls) >= callerShare*float64(most) }
 	if !calls(p) {

@@ -3,6 +3,8 @@ package observe
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
@@ -29,7 +31,7 @@ type candidate struct {
 	source         string
 	count          float64
 	fromNs, lastNs int64
-	steps          bool // the job's own count
+	steps          bool // each is one: the job's own count, or what a framework calls a step
 	perStep        int  // by the pattern of this window; 0: not told
 }
 
@@ -65,10 +67,11 @@ const aSecond = int64(1e9)
 // timer waits, its hand-offs with loaders. It also returns what the pattern of
 // calls says of ticks per step, for the caller to confirm.
 func rate(w *Window, r Rank, known PerStep) (out policies.Rate, of rateOf) {
+	own := func(t Tick) bool { return t.TGID == r.Root && !t.Steps }
+	if i := slices.IndexFunc(w.Ticks, own); i >= 0 && w.Ticks[i].FromNs == 0 {
+		return policies.Rate{}, rateOf{} // its ticks are just coming into view: no lesser source until they are
+	}
 	for _, t := range w.Ticks {
-		if t.TGID == r.Root && t.FromNs == 0 && !t.Steps {
-			return policies.Rate{}, rateOf{} // its ticks are just coming into view: no other source until they are
-		}
 		if t.Steps && t.Count == 0 && w.EndNs-t.LastNs < reportNs {
 			return policies.Rate{}, rateOf{} // the job counts itself, and reports seldom
 		}
@@ -136,6 +139,9 @@ func agrees(w *Window, cs []candidate, at int) (agreement, perStep int) {
 // derived: a wait for the device and the timer or device state it sleeps in are
 // one event, seen twice.
 func derived(a, b string) bool {
+	if lib, _, known := strings.Cut(a, "."); known && strings.HasPrefix(b, lib+".") {
+		return true // of one framework
+	}
 	return a == SourceSyncs && (b == SourceDevice || b == SourceTimer)
 }
 
@@ -148,8 +154,8 @@ func candidates(w *Window, r Rank) []candidate {
 		}
 	}
 	for _, tick := range w.Ticks {
-		if tick.TGID == r.Root && !tick.Steps {
-			out = append(out, candidate{source: tick.Source, count: float64(tick.Count), fromNs: tick.FromNs, lastNs: tick.LastNs})
+		if _, step := probes.Preference(tick.Source); tick.TGID == r.Root && !tick.Steps {
+			out = append(out, candidate{source: tick.Source, count: float64(tick.Count), fromNs: tick.FromNs, lastNs: tick.LastNs, steps: step})
 		}
 	}
 	out = append(out, called(w, r, t)...)

@@ -95,13 +95,14 @@ func UsesSince(uses []Use, ns int64) []Use {
 }
 
 // Throttled reports whether its quota stopped the container in both of the latest two
-// readings at its present resources, and the smaller share that it lost.
+// readings under its present quota, and the smaller share that it lost.
 func (s *State) Throttled() (lost float64, ok bool) {
-	uses := last(UsesSince(s.Uses, s.changedNs-1), 2)
-	if len(uses) < 2 || !uses[0].Throttled || !uses[1].Throttled {
+	uses := last(s.Uses, 3) // the first of them may have seen the quota change
+	n := len(uses)
+	if n < 2 || uses[0].Quota != uses[n-1].Quota || uses[n-2].Quota != uses[n-1].Quota || !uses[n-2].Throttled || !uses[n-1].Throttled {
 		return 0, false
 	}
-	return min(uses[0].Lost, uses[1].Lost), true
+	return min(uses[n-2].Lost, uses[n-1].Lost), true
 }
 
 // Held reports whether its quota stopped the container in the latest reading at its present

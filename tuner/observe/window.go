@@ -15,7 +15,7 @@ import (
 type Window struct {
 	StartNs, EndNs int64    // CLOCK_MONOTONIC
 	Threads        []Thread // sorted by identity
-	Ticks          []Tick   // sorted by TGID, then source
+	Ticks          []Tick   // in order of preference, then of TGID
 	Block          probes.Block
 	Lost           uint64 // threads and exits that found no room, in this window
 	Seeding        bool   // some threads have no history before the window
@@ -178,7 +178,7 @@ func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Windo
 		w.HasKernel = true
 		w.Seeding = prev.Kernel.Seeding
 		w.Lost = sub(cur.Kernel.Lost, prev.Kernel.Lost)
-		w.Block = diffBlock(prev.Kernel.Block, cur.Kernel.Block)
+		w.Block = cur.Kernel.Block.Since(prev.Kernel.Block)
 		w.Threads = slices.Grow(w.Threads, len(cur.Kernel.Threads))
 		for _, t := range cur.Kernel.Threads {
 			base, known := d.base[identity{t.TID, t.StartNs}]
@@ -259,14 +259,8 @@ func diffTicks(prev, cur []probes.Ticks) []Tick {
 		}
 		out = append(out, d)
 	}
+	slices.SortStableFunc(out, func(a, b Tick) int { return probes.ComparePreference(a.Source, b.Source) })
 	return out
-}
-
-func diffBlock(prev, cur probes.Block) probes.Block {
-	return probes.Block{
-		Reads: sub(cur.Reads, prev.Reads), ReadBytes: sub(cur.ReadBytes, prev.ReadBytes), ReadNs: sub(cur.ReadNs, prev.ReadNs),
-		Writes: sub(cur.Writes, prev.Writes), WriteBytes: sub(cur.WriteBytes, prev.WriteBytes), WriteNs: sub(cur.WriteNs, prev.WriteNs),
-	}
 }
 
 func diffCgroup(prev, cur probes.Cgroup) Cgroup {

@@ -270,7 +270,7 @@ func prediction(c view.Container) string {
 	if correction != 1 {
 		learned = fmt.Sprintf("; speeds times %.2f, as its trials taught", correction)
 	}
-	fmt.Fprintf(&out, "What CPUs buy: no more speed beyond %s CPUs%s\n", cpus(cost.Knee()), learned)
+	fmt.Fprintf(&out, "What CPUs buy: %s%s\n", beyond(c), learned)
 	for _, at := range predictedAt(c) {
 		step := cost.Step(at.cpus) / correction
 		line(cpus(at.cpus)+" CPUs ("+at.what+")", fmt.Sprintf("%s a %s, %s predicted", milliseconds(step), tick, perSecond(1/step, c.Rate)))
@@ -285,11 +285,27 @@ func prediction(c view.Container) string {
 // best speed.
 func withoutSteps(c view.Container) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "What CPUs buy: no more speed beyond %s CPUs, by its threads' time; %s\n", cpus(c.Cost.Knee()), orElse(clean(c.RateWhy), "its steps are not counted"))
+	fmt.Fprintf(&out, "What CPUs buy: %s, by its threads' time; %s\n", beyond(c), orElse(clean(c.RateWhy), "its steps are not counted"))
 	for _, at := range predictedAt(c) {
 		fmt.Fprintf(&out, "  %-*s %s of its best speed\n", partColumns, cpus(at.cpus)+" CPUs ("+at.what+")", percent(c.Cost.Floor()/c.Cost.Step(at.cpus)))
 	}
 	return out.String()
+}
+
+// beyond says up to how many CPUs more of them help. What this host does not have is not told.
+func beyond(c view.Container) string {
+	if at, all := knee(c); all {
+		return fmt.Sprintf("more speed up to all %s CPUs of this host", cpus(at))
+	}
+	return fmt.Sprintf("no more speed beyond %s CPUs", cpus(c.Cost.Knee()))
+}
+
+// knee is the CPUs beyond which more do not help; all: so many and more, but the host has no more.
+func knee(c view.Container) (cpus float64, all bool) {
+	if k := c.Cost.Knee(); c.Knee <= 0 || k <= c.Knee*1.01 {
+		return k, false
+	}
+	return c.Knee, true
 }
 
 type cpuPoint struct {
@@ -300,6 +316,9 @@ type cpuPoint struct {
 // predictedAt lists the allowances worth comparing, fewest CPUs first.
 func predictedAt(c view.Container) []cpuPoint {
 	points := []cpuPoint{{c.Cost.Knee(), "the knee"}}
+	if at, all := knee(c); all {
+		points[0] = cpuPoint{at, "all of this host"}
+	}
 	add := func(v runtime.Value, what string) {
 		n, limited := v.CPUs()
 		if !limited {

@@ -174,19 +174,6 @@ func othersUse(r observe.Reading) float64 {
 	return float64(w.HostCPUs)*(1-w.StealShare) - w.HostIdle - w.UsedCPUs()
 }
 
-// workersRelief says how many loader workers would do: enough that w/W meets C_t+D.
-func workersRelief(r observe.Reading) string {
-	base := r.Cost.TrainerCPU + r.Cost.Device
-	if !r.CostOK || base <= 0 || r.Cost.Batch <= 0 {
-		return "more loader workers"
-	}
-	n := int(r.Cost.Batch/base) + 1
-	if n <= r.Loaders {
-		return "more loader workers, or cheaper decoding"
-	}
-	return fmt.Sprintf("%d loader workers would do (it has %d)", n, r.Loaders)
-}
-
 // host finds a trainer that is bound by its own CPU work.
 func host(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	b := r.Breakdown
@@ -242,7 +229,11 @@ func finish(k *policies.Constants, r observe.Reading, v policies.Verdict) polici
 		add("pages read again", float64(w.Cgroup.RefaultFile), "pages")
 	}
 	if r.CostOK {
-		add("knee", r.Cost.Knee(), "CPUs")
+		knee := r.Cost.Knee()
+		if w.HostCPUs > 0 {
+			knee = min(knee, float64(w.HostCPUs))
+		}
+		add("knee", knee, "CPUs")
 	}
 	v.Evidence = append(v.Evidence, wider(r)...)
 	if w.StealShare > 0.001 {

@@ -1,8 +1,13 @@
 package verdict
 
 import (
+	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
@@ -203,12 +208,58 @@ func TestThinEvidenceLowersConfidence(t *testing.T) {
 	}
 }
 
-func TestWorkersVerdictSaysHowMany(t *testing.T) {
-	v := Judge(policies.DefaultConstants(), reading(func(r *observe.Reading, s func(policies.Part, float64)) {
-		s(policies.PartInputWorkers, 0.5)
-		r.Cost.Batch = 0.25 // 250 ms a batch, against a step of 70 ms: four would do
-	}))
-	if !strings.Contains(v.Relief, "4 loader workers") {
-		t.Errorf("relief %q", v.Relief)
+// TestWorkersAdviceIsWhatTheHostCanRun: of a batch of 250 ms and a step of 70 ms.
+func TestWorkersAdviceIsWhatTheHostCanRun(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		edit func(*observe.Reading)
+		want string
+	}{
+		{"four would do, of two", func(r *observe.Reading) {}, "about twice as many loader workers (it has 2)"},
+		{"steps are not counted", func(r *observe.Reading) { r.Rate.Steps = false }, "more loader workers"},
+		{"nothing is known of a step", func(r *observe.Reading) { r.Cost.TrainerCPU, r.Cost.Device = 0, 0 }, "more loader workers"},
+		{"it has what it needs", func(r *observe.Reading) { r.Cost.Batch = 0.15 }, "more loader workers, or cheaper decoding"},
+		{"a hundred would do", func(r *observe.Reading) { r.Cost.Batch = 7 }, "about four times as many loader workers (it has 2)"},
+		{"two CPUs in all", func(r *observe.Reading) { r.Window.HostCPUs = 2 }, "about twice as many loader workers (it has 2)"},
+		{"one CPU in all", func(r *observe.Reading) { r.Window.HostCPUs = 1 }, "cheaper decoding: for more loader workers too few CPUs are free here"},
+		{"none is idle", func(r *observe.Reading) { r.Window.HostIdle = 0 }, "cheaper decoding: for more loader workers too few CPUs are free here"},
+		{"four ranks share them", func(r *observe.Reading) { r.Ranks, r.Window.HostCPUs = 4, 8 }, "about twice as many loader workers (it has 2)"},
+	} {
+		v := Judge(policies.DefaultConstants(), reading(func(r *observe.Reading, s func(policies.Part, float64)) {
+			s(policies.PartInputWorkers, 0.5)
+			r.Cost.Batch, r.Rate.Steps, r.Window.HostCPUs, r.Window.HostIdle = 0.25, true, 16, 12
+			r.LoaderNs, r.LoaderBusy, r.LoaderRun = 4e9, 0.9, 0.9
+			tt.edit(r)
+		}))
+		if v.Relief != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, v.Relief, tt.want)
+		}
 	}
+}
+
+// TestWorkersAdviceIsBounded: whatever a reading holds, no more workers are advised than the host
+// can run, nor than four times those of today.
+func TestWorkersAdviceIsBounded(t *testing.T) {
+	any := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 10), rapid.SampledFrom([]float64{0, math.Inf(1), math.NaN(), 5e-324, math.MaxFloat64}))
+	times := map[string]float64{"half as many": 1.5, "twice": 2, "three times": 3, "four times": 4}
+	rapid.Check(t, func(rt *rapid.T) {
+		r := reading(func(r *observe.Reading, _ func(policies.Part, float64)) {
+			r.CostOK, r.Rate.Steps = true, true
+			r.Cost.Batch, r.Cost.TrainerCPU, r.Cost.Device = any.Draw(rt, "batch"), any.Draw(rt, "trainer"), any.Draw(rt, "device")
+			r.Loaders, r.Ranks = rapid.IntRange(0, 300).Draw(rt, "loaders"), rapid.IntRange(0, 16).Draw(rt, "ranks")
+			r.LoaderNs, r.LoaderBusy, r.LoaderRun = any.Draw(rt, "ns"), any.Draw(rt, "busy"), any.Draw(rt, "run")
+			r.Window.HostCPUs, r.Window.HostIdle = rapid.IntRange(0, 256).Draw(rt, "CPUs"), any.Draw(rt, "idle")
+		})
+		text := workersRelief(r)
+		for words, n := range times {
+			if strings.Contains(text, "about "+words) && n*float64(max(r.Loaders, 1)) > workersPerCPU*float64(r.Window.HostCPUs) {
+				rt.Fatalf("%q of %d CPUs", text, r.Window.HostCPUs)
+			}
+		}
+		for _, digits := range regexp.MustCompile("[0-9]+").FindAllString(text, -1) {
+			if digits != strconv.Itoa(r.Loaders) {
+				rt.Fatalf("%q: a number that is not today's", text)
+			}
+		}
+	})
 }

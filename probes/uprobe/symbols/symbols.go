@@ -116,12 +116,20 @@ type search struct {
 	Want
 	wanted    func(name string) bool
 	until     time.Time
-	left      int // names that may still be compared
+	begins    [][]byte
+	firsts    [256]bool // the first bytes of these
+	left      int       // names that may still be compared
 	addresses map[string]uint64
 }
 
 func newSearch(want Want, until time.Time) *search {
-	return &search{Want: want, wanted: want.matcher(), until: until, left: maxCompared, addresses: map[string]uint64{}}
+	s := &search{Want: want, wanted: want.matcher(), until: until, left: maxCompared, addresses: map[string]uint64{}}
+	for _, p := range want.Prefixes {
+		if p != "" {
+			s.begins, s.firsts[p[0]] = append(s.begins, []byte(p)), true
+		}
+	}
+	return s
 }
 
 func (s *search) table(f *elf.File, strings, symbols string) error {
@@ -157,13 +165,11 @@ func (s *search) namesIn(r io.ReaderAt, size uint64) (map[uint32]string, error) 
 		if time.Now().After(s.until) {
 			return nil, ErrOutOfTime
 		}
-		for _, prefix := range s.Prefixes {
-			s.namesInChunk(buf[:n], prefix, func(offset int, name string) {
-				if len(names) < maxSymbols {
-					names[uint32(at)+uint32(offset)] = name
-				}
-			})
-		}
+		s.namesInChunk(buf[:n], func(offset int, name string) {
+			if len(names) < maxSymbols {
+				names[uint32(at)+uint32(offset)] = name
+			}
+		})
 		if n < len(buf) {
 			break
 		}
@@ -171,15 +177,19 @@ func (s *search) namesIn(r io.ReaderAt, size uint64) (map[uint32]string, error) 
 	return names, nil
 }
 
-func (s *search) namesInChunk(chunk []byte, prefix string, add func(offset int, name string)) {
-	needle := []byte("\x00" + prefix)
-	for from := 0; s.left > 0; s.left-- {
-		i := bytes.Index(chunk[from:], needle)
+// namesInChunk passes over all names once, however many prefixes there are: tables of 20 MiB
+// hold 300,000 of them.
+func (s *search) namesInChunk(chunk []byte, add func(offset int, name string)) {
+	for start := 0; s.left > 0; {
+		i := bytes.IndexByte(chunk[start:], 0) // of the name before
 		if i < 0 {
 			return
 		}
-		start := from + i + 1
-		from = start
+		start += i + 1
+		if start == len(chunk) || !s.firsts[chunk[start]] || !s.interesting(chunk[start:]) {
+			continue
+		}
+		s.left--
 		// A name that the chunk cuts off is whole in the next one.
 		end := bytes.IndexByte(chunk[start:min(len(chunk), start+maxNameBytes)], 0)
 		if end < 0 {
@@ -189,6 +199,10 @@ func (s *search) namesInChunk(chunk []byte, prefix string, add func(offset int, 
 			add(start, name)
 		}
 	}
+}
+
+func (s *search) interesting(names []byte) bool {
+	return slices.ContainsFunc(s.begins, func(b []byte) bool { return bytes.HasPrefix(names, b) })
 }
 
 // addressesIn adds the values of defined functions that bear one of the names.

@@ -1,0 +1,60 @@
+package probes
+
+import "slices"
+
+// Counted is an event of training programs that entries of exported functions count. Which
+// library exports a function was looked up in it or in its source; docs/rate.md says which.
+type Counted struct {
+	Source  string // names its ticks
+	What    string // what one is, in the plural
+	Step    bool   // one is a step by its meaning: nothing needs to confirm it
+	Library string // part of the path of the files that export them
+	// Functions are groups. Of a group one function may call another, so the one with most entries
+	// counts; groups add up. A name that ends in * stands for all that begin so.
+	Functions [][]string
+}
+
+// counted is in order of preference: what is a step goes before what is a part of one.
+//
+//trimtab:table of functions
+var counted = []Counted{
+	{"torch.optim", "steps of a C++ optimizer", true, "torch", [][]string{
+		{"_ZN5torch5optim3SGD4stepE*"}, {"_ZN5torch5optim4Adam4stepE*"}, {"_ZN5torch5optim5AdamW4stepE*"},
+		{"_ZN5torch5optim7RMSprop4stepE*"}, {"_ZN5torch5optim7Adagrad4stepE*"}, {"_ZN5torch5optim5LBFGS4stepE*"}}},
+	// BoostOneIter calls TrainOneIter from XGBoost 2.0 on.
+	{"xgboost.update", "boosting rounds", true, "xgboost", [][]string{
+		{"XGBoosterUpdateOneIter"}, {"XGBoosterBoostOneIter", "XGBoosterTrainOneIter"}}},
+	{"lightgbm.update", "boosting rounds", true, "lightgbm", [][]string{
+		{"LGBM_BoosterUpdateOneIter"}, {"LGBM_BoosterUpdateOneIterCustom"}}},
+	{"caffe.update", "steps of the solver", true, "caffe", [][]string{
+		{"_ZN5caffe9SGDSolverIfE11ApplyUpdateEv"}, {"_ZN5caffe9SGDSolverIdE11ApplyUpdateEv"}}},
+	{"fann.epoch", "epochs", true, "fann", [][]string{{"fann_train_epoch"}}},
+	// Skipped under no_sync, so it counts steps where micro-batches are accumulated that way.
+	{"torch.ddp", "forward passes of DistributedDataParallel", false, "torch", [][]string{{"_ZN4c10d7Reducer19prepare_for_forwardE*"}}},
+	{"torch.backward", "backward passes", false, "torch", [][]string{{"_ZN5torch8autograd6Engine7executeE*"}}},
+	{"tensorflow.run", "runs of a session", false, "tensorflow", [][]string{{"TF_SessionRun"}}},
+	{"tensorflow.execute", "eager operations and functions", false, "tensorflow", [][]string{{"TFE_Execute"}}},
+	{"mxnet.backward", "backward passes", false, "mxnet", [][]string{{"MXAutogradBackwardEx"}}},
+	{"ggml.batch", "batches, of evaluation too", false, "ggml", [][]string{{"ggml_opt_eval"}}},
+	{"svm.train", "fits", false, "svm", [][]string{{"svm_train"}}},
+}
+
+// CountedEvents are all that are known, in order of preference.
+func CountedEvents() []Counted { return slices.Clone(counted) }
+
+// Preference is a tick source's place among those that are known, and whether a tick of it is a
+// step; a source that is not known comes last.
+func Preference(source string) (place int, step bool) {
+	i := slices.IndexFunc(counted, func(c Counted) bool { return c.Source == source })
+	if i < 0 {
+		return len(counted), false
+	}
+	return i, counted[i].Step
+}
+
+// ComparePreference orders tick sources by their places.
+func ComparePreference(a, b string) int {
+	x, _ := Preference(a)
+	y, _ := Preference(b)
+	return x - y
+}

@@ -1,0 +1,214 @@
+// Package ticks counts what training frameworks do once a step, pass or round, by entry
+// uprobes on functions that their libraries export: the table is [probes.CountedEvents].
+//
+// The trap: a library may be built in without exporting them, or be called several times for a
+// step; a container without ticks is no error.
+package ticks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/uprobe"
+)
+
+// Probe counts them. Its methods are called from one goroutine.
+type Probe struct {
+	objs   entryObjects
+	client *uprobe.Client
+	rows   []row
+	hits   map[int32][]uprobe.Hits // of processes, by row, as of the latest Read
+}
+
+// row is one kind of tick: groups of places in the map's value.
+type row struct {
+	source string
+	groups [][]function
+}
+
+// function is a name, or the begin of one, and its place.
+type function struct {
+	name  string
+	begin bool
+	at    uint32
+}
+
+func (f function) is(symbol string) bool {
+	if f.begin {
+		return strings.HasPrefix(symbol, f.name)
+	}
+	return symbol == f.name
+}
+
+var (
+	_ probes.Probe   = (*Probe)(nil)
+	_ probes.Spender = (*Probe)(nil)
+)
+
+// New loads the program; nothing is attached before a process needs it. The
+// finder is shared with other probes and closed after them.
+func New(f *uprobe.Finder) (*Probe, error) {
+	spec, err := loadEntry()
+	if err != nil {
+		return nil, fmt.Errorf("ticks probe: %w", err)
+	}
+	f.Prepare(spec)
+	p := &Probe{hits: map[int32][]uprobe.Hits{}}
+	if err := spec.LoadAndAssign(&p.objs, nil); err != nil {
+		return nil, fmt.Errorf("ticks probe: load: %w; needs Linux 5.15, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
+	}
+	wanted := p.table(probes.CountedEvents())
+	wanted.Enter = p.enter
+	wanted.Leave = p.leave
+	wanted.Hits = func(pid int32, hook int) uprobe.Hits { return p.hits[pid][hook] }
+	if p.client, err = f.Add(wanted); err != nil {
+		return nil, errors.Join(err, p.objs.Close())
+	}
+	return p, nil
+}
+
+// table makes the rows, with a hook for each: what one costs does not switch off another.
+func (p *Probe) table(events []probes.Counted) uprobe.Spec {
+	spec := uprobe.Spec{Name: "ticks"}
+	at := uint32(0)
+	for _, e := range events {
+		r := row{source: e.Source}
+		for _, names := range e.Functions {
+			var group []function
+			for _, name := range names {
+				begin, open := strings.CutSuffix(name, "*")
+				group = append(group, function{begin, open, at})
+				spec.Prefixes, spec.Names = append(spec.Prefixes, begin), append(spec.Names, name)
+				at++
+			}
+			r.groups = append(r.groups, group)
+		}
+		if !slices.Contains(spec.Hints, e.Library) {
+			spec.Hints = append(spec.Hints, e.Library)
+		}
+		p.rows = append(p.rows, r)
+		spec.Hooks = append(spec.Hooks, uprobe.Hook{Name: e.Source, What: e.What, Match: r.match, Entry: p.objs.OnEntry})
+	}
+	return spec
+}
+
+func (r row) match(symbol string) (uprobe.Point, bool) {
+	for _, group := range r.groups {
+		for _, f := range group {
+			if f.is(symbol) {
+				return uprobe.Point{Code: f.at}, true
+			}
+		}
+	}
+	return uprobe.Point{}, false
+}
+
+// count is how many ticks the places hold, and when the latest came.
+func (r row) count(t *entryTicks) (n uint64, lastNs int64) {
+	for _, group := range r.groups {
+		most := uint64(0)
+		for _, f := range group {
+			most, lastNs = max(most, t.Of[f.at].Count), max(lastNs, int64(t.Of[f.at].LastNs))
+		}
+		n += most
+	}
+	return n, lastNs
+}
+
+// hits are the breakpoints hit for the row.
+func (r row) hits(t *entryTicks) (h uprobe.Hits) {
+	for _, group := range r.groups {
+		for _, f := range group {
+			if n := t.Of[f.at].Count; t.Stepped>>f.at&1 == 1 {
+				h.Stepped += n
+			} else {
+				h.Emulated += n
+			}
+		}
+	}
+	return h
+}
+
+func (p *Probe) enter(pid int32) error {
+	if err := p.objs.Processes.Put(uint32(pid), entryTicks{}); err != nil {
+		return err
+	}
+	p.hits[pid] = make([]uprobe.Hits, len(p.rows))
+	return nil
+}
+
+func (p *Probe) leave(pid int32) {
+	delete(p.hits, pid)
+	_ = p.objs.Processes.Delete(uint32(pid)) // absent is what is wanted
+}
+
+// Name is "ticks".
+func (p *Probe) Name() string { return "ticks" }
+
+// Watch looks for frameworks in the container's processes from the next Read on.
+func (p *Probe) Watch(t probes.Target) error { return p.client.Watch(t) }
+
+// Unwatch forgets a container's processes and takes the probe out of them.
+func (p *Probe) Unwatch(key string) { p.client.Unwatch(key) }
+
+// Read adds Ticks to the Kernel parts that are there: it comes after the kernel
+// probe. It also looks at processes that are new, and returns each problem once.
+func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
+	err := p.client.Scan(ctx)
+	for pid, key := range p.client.Processes() {
+		var t entryTicks
+		if p.objs.Processes.Lookup(uint32(pid), &t) != nil {
+			continue
+		}
+		sample := into[key]
+		for i, r := range p.rows {
+			p.hits[pid][i] = r.hits(&t)
+			if n, lastNs := r.count(&t); n > 0 && sample != nil && sample.Kernel != nil {
+				sample.Kernel.Ticks = append(sample.Kernel.Ticks, probes.Ticks{Source: r.source, TGID: pid, Count: n, LastNs: lastNs})
+			}
+		}
+	}
+	for key, sample := range into {
+		if sample.Kernel != nil {
+			sample.Kernel.Missing = append(sample.Kernel.Missing, p.client.Missing(key)...)
+			slices.SortFunc(sample.Kernel.Ticks, compareTicks)
+		}
+	}
+	return errors.Join(err, p.client.Turn())
+}
+
+func compareTicks(a, b probes.Ticks) int {
+	return cmp.Or(cmp.Compare(a.TGID, b.TGID), cmp.Compare(a.Source, b.Source))
+}
+
+// Missing names what is not counted for a container, each with why.
+func (p *Probe) Missing(key string) []string { return p.client.Missing(key) }
+
+// Spending lists what the uprobes cost each container.
+func (p *Probe) Spending() []probes.Spend { return p.client.Spending() }
+
+// Thin sets the share of time in which a kind of tick is counted. Ticks of a hook that
+// takes turns are no rate: the loop thins these last, or to 0.
+func (p *Probe) Thin(key, hook string, share float64) { p.client.Thin(key, hook, share) }
+
+// Cost returns the memory held in maps.
+func (p *Probe) Cost() probes.Cost {
+	cost := probes.Cost{ChildNs: p.client.ChildNs()}
+	if info, err := p.objs.Processes.Info(); err == nil {
+		if bytes, ok := info.Memlock(); ok {
+			cost.MapBytes = bytes
+		}
+	}
+	return cost
+}
+
+// Close takes the probe out of all processes and unloads it.
+func (p *Probe) Close() error {
+	p.client.Close()
+	return p.objs.Close()
+}

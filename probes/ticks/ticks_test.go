@@ -1,0 +1,246 @@
+package ticks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/uprobe"
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
+	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+)
+
+func TestMain(m *testing.M) {
+	symbols.ChildMain()
+	goleak.VerifyTestMain(m)
+}
+
+// Names as libraries export them, of Debian's libtorch 1.13 with their arguments.
+const (
+	engineSymbol = "_ZN5torch8autograd6Engine7executeERKSt6vectorINS0_4EdgeESaIS3_EE"
+	sgdSymbol    = "_ZN5torch5optim3SGD4stepESt8functionIFN2at6TensorEvEE"
+)
+
+func TestMatch(t *testing.T) {
+	var p Probe
+	spec := p.table(probes.CountedEvents())
+	for symbol, want := range map[string]string{
+		engineSymbol: "torch.backward",
+		"_ZN5torch8autograd6Engine24execute_with_graph_taskE": "",
+		"x" + engineSymbol:                        "",
+		sgdSymbol:                                 "torch.optim",
+		"_ZN5torch5optim11LRScheduler4stepEv":     "",
+		"_ZN4c10d7Reducer19prepare_for_forwardEv": "torch.ddp",
+		"XGBoosterUpdateOneIter":                  "xgboost.update",
+		"XGBoosterEvalOneIter":                    "",
+		"LGBM_BoosterUpdateOneIterCustom":         "lightgbm.update",
+		"LGBM_BoosterUpdateOneIterCustomAndSoOn":  "",
+		"_ZN5caffe9SGDSolverIfE11ApplyUpdateEv":   "caffe.update",
+		"TF_SessionRun":                           "tensorflow.run",
+		"fann_train_epoch":                        "fann.epoch",
+		"fann_train_epoch_irpropm":                "",
+	} {
+		got := ""
+		for _, h := range spec.Hooks {
+			if _, ok := h.Match(symbol); ok {
+				got += h.Name
+			}
+		}
+		if got != want {
+			t.Errorf("%s: counted as %q, want %q", symbol, got, want)
+		}
+	}
+}
+
+// TestTableFits: each function has a place of its own in the map's value, and each name is looked for.
+func TestTableFits(t *testing.T) {
+	var p Probe
+	spec := p.table(probes.CountedEvents())
+	if n := len(spec.Names); n > len(entryTicks{}.Of) || n != len(spec.Prefixes) {
+		t.Errorf("%d functions, %d prefixes, room for %d", n, len(spec.Prefixes), len(entryTicks{}.Of))
+	}
+	places, sources := map[uint32]string{}, map[string]bool{}
+	for i, e := range probes.CountedEvents() {
+		if sources[e.Source] || e.What == "" || e.Library == "" || e.Source != spec.Hooks[i].Name {
+			t.Errorf("row %d: %+v", i, e)
+		}
+		sources[e.Source] = true
+		for _, group := range p.rows[i].groups {
+			for _, f := range group {
+				if places[f.at] != "" {
+					t.Errorf("%s and %s share a place", f.name, places[f.at])
+				}
+				places[f.at] = f.name
+			}
+		}
+	}
+}
+
+func newProbe(t *testing.T) *Probe {
+	t.Helper()
+	uprobetest.NeedsRoot(t)
+	f := uprobe.NewFinder()
+	p, err := New(f)
+	if err != nil {
+		t.Fatal(errors.Join(err, f.Close()))
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(p.Close(), f.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func read(t *testing.T, p *Probe, keys ...string) map[string][]probes.Ticks {
+	t.Helper()
+	into := map[string]*probes.Sample{}
+	for _, key := range keys {
+		into[key] = &probes.Sample{Container: key, Kernel: &probes.Kernel{}}
+	}
+	if err := p.Read(context.Background(), into); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]probes.Ticks{}
+	for key, sample := range into {
+		for i := range sample.Kernel.Ticks {
+			if sample.Kernel.Ticks[i].LastNs == 0 {
+				t.Errorf("container %s: %+v", key, sample.Kernel.Ticks[i])
+			}
+			sample.Kernel.Ticks[i].LastNs = 0
+		}
+		out[key] = sample.Kernel.Ticks
+	}
+	return out
+}
+
+func until(t *testing.T, p *Probe, what string, ok func() bool) {
+	t.Helper()
+	for range 200 {
+		if read(t, p); ok() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("in 10 s: not %s", what)
+}
+
+// library exports functions under the names of a framework's.
+func library(t *testing.T, dir, file string, code string, names ...string) string {
+	t.Helper()
+	var source strings.Builder
+	for _, n := range names {
+		fmt.Fprintf(&source, "int %s(void) { return 7; }\n", n)
+	}
+	return uprobetest.BuildCode(t, dir, file, source.String()+code, "-shared", "-fPIC")
+}
+
+// Two containers share a library, and each process counts its own passes.
+func TestTicksAreCounted(t *testing.T) {
+	p := newProbe(t)
+	dir := t.TempDir()
+	program := uprobetest.Build(t, dir, "job", "job")
+	lib := library(t, dir, "libtorch_cpu.so", "", engineSymbol)
+	jobs := map[string]*uprobetest.Job{}
+	for _, name := range []string{"torch-a", "torch-b"} {
+		target := uprobetest.Cgroup(t, name)
+		if err := p.Watch(target); err != nil {
+			t.Fatal(err)
+		}
+		jobs[name] = uprobetest.Start(t, target, program)
+		jobs[name].Do("load %s", lib)
+	}
+	a, b := jobs["torch-a"], jobs["torch-b"]
+	until(t, p, "found", func() bool { return p.client.Has(a.PID, engineSymbol) && p.client.Has(b.PID, engineSymbol) })
+	a.Do("call %s 20", engineSymbol)
+	b.Do("call %s 10", engineSymbol)
+	want := map[string][]probes.Ticks{
+		"torch-a": {{Source: "torch.backward", TGID: a.PID, Count: 20}}, "torch-b": {{Source: "torch.backward", TGID: b.PID, Count: 10}},
+	}
+	if diff := cmp.Diff(want, read(t, p, "torch-a", "torch-b")); diff != "" {
+		t.Error(diff)
+	}
+	p.Unwatch("torch-a")
+	a.Do("call %s 20", engineSymbol)
+	b.Do("call %s 10", engineSymbol)
+	if got := read(t, p, "torch-b")["torch-b"]; len(got) != 1 || got[0].Count != 20 {
+		t.Errorf("after the other left: %+v", got)
+	}
+	if spent := p.Spending(); len(spent) != 1 || spent[0].Hits != 20 || spent[0].Container != "torch-b" {
+		t.Errorf("spending %+v", spent)
+	}
+}
+
+// One process may use several frameworks, two versions of one, and a function that calls another of its kind.
+func TestTicksOfSeveralLibraries(t *testing.T) {
+	p := newProbe(t)
+	dir := t.TempDir()
+	target := uprobetest.Cgroup(t, "several")
+	if err := p.Watch(target); err != nil {
+		t.Fatal(err)
+	}
+	j := uprobetest.Start(t, target, uprobetest.Build(t, dir, "job", "job"))
+	j.Do("load %s", library(t, dir, "libtorch_cpu.so", "", engineSymbol, sgdSymbol))
+	j.Do("load %s", library(t, dir, "libxgboost.so", "int XGBoosterBoostOneIter(void) { return XGBoosterTrainOneIter(); }\n", "XGBoosterTrainOneIter", "XGBoosterUpdateOneIter"))
+	j.Do("load %s", library(t, dir, "lib_lightgbm.so", "", "LGBM_BoosterUpdateOneIter"))
+	until(t, p, "found", func() bool {
+		return p.client.Has(j.PID, sgdSymbol) && p.client.Has(j.PID, "XGBoosterBoostOneIter") && p.client.Has(j.PID, "LGBM_BoosterUpdateOneIter")
+	})
+	for symbol, n := range map[string]int{engineSymbol: 8, sgdSymbol: 4, "XGBoosterBoostOneIter": 5, "XGBoosterUpdateOneIter": 2, "LGBM_BoosterUpdateOneIter": 3} {
+		j.Do("call %s %d", symbol, n)
+	}
+	want := []probes.Ticks{
+		{Source: "lightgbm.update", TGID: j.PID, Count: 3}, {Source: "torch.backward", TGID: j.PID, Count: 8},
+		{Source: "torch.optim", TGID: j.PID, Count: 4}, {Source: "xgboost.update", TGID: j.PID, Count: 7},
+	}
+	if diff := cmp.Diff(want, read(t, p, "several")["several"]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestTicksOfRealLibraries: the functions are those of the real libraries, and each call of a real training is one tick.
+func TestTicksOfRealLibraries(t *testing.T) {
+	p := newProbe(t)
+	dir := t.TempDir()
+	code, err := os.ReadFile("testdata/train.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ library, file, symbol, source string }{
+		{"xgboost", "libxgboost.so.0", "XGBoosterUpdateOneIter", "xgboost.update"},
+		{"fann", "libfann.so.2", "fann_train_epoch", "fann.epoch"},
+		{"svm", "libsvm.so.3", "svm_train", "svm.train"},
+	} {
+		t.Run(tt.library, func(t *testing.T) {
+			if found, err := filepath.Glob("/usr/lib/*/" + tt.file); err != nil || len(found) == 0 {
+				t.Skipf("needs %s: scripts/setup-host.sh --dev installs it", tt.file)
+			}
+			target := uprobetest.Cgroup(t, "real-"+tt.library)
+			if err := p.Watch(target); err != nil {
+				t.Fatal(err)
+			}
+			defer p.Unwatch(target.Key)
+			j := uprobetest.Start(t, target, uprobetest.BuildCode(t, dir, tt.library, string(code)))
+			j.Do("%s 1", tt.library)
+			until(t, p, "found", func() bool { return p.client.Has(j.PID, tt.symbol) })
+			before := uint64(0)
+			for _, tick := range read(t, p, target.Key)[target.Key] {
+				before = tick.Count
+			}
+			j.Do("%s 25", tt.library)
+			want := []probes.Ticks{{Source: tt.source, TGID: j.PID, Count: before + 25}}
+			if diff := cmp.Diff(want, read(t, p, target.Key)[target.Key]); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

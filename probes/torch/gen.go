@@ -1,3 +1,0 @@
-package torch
-
-//go:generate ../../bpf/generate.sh uprobe ../../bpf/torch.bpf.c -type ticks
