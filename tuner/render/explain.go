@@ -248,7 +248,7 @@ func prediction(c view.Container) string {
 		tick = "step"
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "What one %s costs (measured over %s)\n", tick, number(cost.Ticks))
+	fmt.Fprintf(&out, "What one %s costs (measured over %s %ss)\n", tick, number(cost.Ticks), tick)
 	line := func(words, amount string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, amount) }
 	line("training process on a CPU", milliseconds(cost.TrainerCPU))
 	line("data loaders on a CPU", milliseconds(cost.LoaderCPU))
