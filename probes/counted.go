@@ -36,7 +36,6 @@ var counted = []Counted{
 	{"tensorflow.execute", "eager operations and functions", false, "tensorflow", [][]string{{"TFE_Execute"}}},
 	{"mxnet.backward", "backward passes", false, "mxnet", [][]string{{"MXAutogradBackwardEx"}}},
 	{"ggml.batch", "batches, of evaluation too", false, "ggml", [][]string{{"ggml_opt_eval"}}},
-	{"svm.train", "fits", false, "svm", [][]string{{"svm_train"}}},
 }
 
 // CountedEvents are all that are known, in order of preference.

@@ -66,7 +66,7 @@ find_missing() {
 		want flock util-linux
 		[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 		# The real libraries whose functions probes/ticks counts.
-		for lib in xgboost0 fann2 svm3; do
+		for lib in xgboost0 fann2; do
 			ls /usr/lib/*/lib${lib%?}.so.${lib##*[a-z]} >/dev/null 2>&1 || missing="$missing lib$lib"
 		done
 	fi

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -218,7 +219,6 @@ func TestTicksOfRealLibraries(t *testing.T) {
 	for _, tt := range []struct{ library, file, symbol, source string }{
 		{"xgboost", "libxgboost.so.0", "XGBoosterUpdateOneIter", "xgboost.update"},
 		{"fann", "libfann.so.2", "fann_train_epoch", "fann.epoch"},
-		{"svm", "libsvm.so.3", "svm_train", "svm.train"},
 	} {
 		t.Run(tt.library, func(t *testing.T) {
 			if found, err := filepath.Glob("/usr/lib/*/" + tt.file); err != nil || len(found) == 0 {
@@ -243,4 +243,30 @@ func TestTicksOfRealLibraries(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhatIsNotCounted: neither a local function of a stripped library is, nor one that is called
+// too often. That is no error, and the second is said.
+func TestWhatIsNotCounted(t *testing.T) {
+	p := newProbe(t)
+	dir := t.TempDir()
+	target := uprobetest.Cgroup(t, "uncounted")
+	if err := p.Watch(target); err != nil {
+		t.Fatal(err)
+	}
+	j := uprobetest.Start(t, target, uprobetest.Build(t, dir, "job", "job"))
+	hidden := uprobetest.BuildCode(t, dir, "libxgboost.so", "static int XGBoosterUpdateOneIter(void) { return 7; }\nint other(void) { return XGBoosterUpdateOneIter(); }\n", "-shared", "-fPIC", "-s")
+	j.Do("load %s", hidden)
+	j.Do("load %s", library(t, dir, "libtorch_cpu.so", "", engineSymbol))
+	until(t, p, "found", func() bool { return p.client.Has(j.PID, engineSymbol) })
+	j.Do("call other 5")
+	if got := read(t, p, "uncounted")["uncounted"]; len(got) > 0 {
+		t.Errorf("ticks %+v of a function without a name", got)
+	}
+	until(t, p, "left alone", func() bool {
+		j.Do("call %s 30000", engineSymbol)
+		return slices.ContainsFunc(p.Missing("uncounted"), func(m string) bool {
+			return strings.HasPrefix(m, "backward passes: more than")
+		})
+	})
 }

@@ -51,42 +51,6 @@ static void fann(int n)
 	while (n--) epoch(net, data);
 }
 
-// As libsvm's svm.h has them.
-struct node { int index; double value; };
-struct problem { int l; double *y; struct node **x; };
-struct parameter {
-	int svm_type, kernel_type, degree;
-	double gamma, coef0, cache_size, eps, c;
-	int weights, *label;
-	double *weight, nu, p;
-	int shrinking, probability;
-};
-
-static void svm(int n)
-{
-	static void *l;
-	static struct node nodes[ROWS][2];
-	static struct node *rows[ROWS];
-	static double labels[ROWS];
-	struct parameter how = {.gamma = 1, .kernel_type = 2, .cache_size = 1, .eps = 1e-3, .c = 1, .shrinking = 1};
-	if (!l) {
-		l = lib("libsvm.so.3");
-		void (*quiet)(void (*)(const char *)) = dlsym(l, "svm_set_print_string_function");
-		static void (*silent)(const char *);
-		silent = (void (*)(const char *))dlsym(RTLD_DEFAULT, "labs"); // anything that does nothing
-		quiet(silent);
-	}
-	struct problem p = {ROWS, labels, rows};
-	for (int i = 0; i < ROWS; i++) {
-		nodes[i][0] = (struct node){1, x[i]};
-		nodes[i][1] = (struct node){-1, 0};
-		rows[i] = nodes[i];
-		labels[i] = i % 2 ? 1 : -1;
-	}
-	void *(*train)(const struct problem *, const struct parameter *) = dlsym(l, "svm_train");
-	while (n--) train(&p, &how);
-}
-
 int main(void)
 {
 	char line[64], name[32];
@@ -98,7 +62,6 @@ int main(void)
 	while (fgets(line, sizeof line, stdin) && sscanf(line, "%31s %d", name, &n) == 2) {
 		if (!strcmp(name, "xgboost")) xgboost(n);
 		else if (!strcmp(name, "fann")) fann(n);
-		else if (!strcmp(name, "svm")) svm(n);
 		puts("done");
 	}
 	return 0;
