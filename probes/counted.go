@@ -14,13 +14,11 @@ type Counted struct {
 	Functions [][]string
 }
 
-// counted is in order of preference: what is a step goes before what is a part of one.
+// counted is in order of preference. What comes more often goes first within one framework: the rarer
+// one says how many of it make a step.
 //
 //trimtab:table of functions
 var counted = []Counted{
-	{"torch.optim", "steps of a C++ optimizer", true, "torch", [][]string{
-		{"_ZN5torch5optim3SGD4stepE*"}, {"_ZN5torch5optim4Adam4stepE*"}, {"_ZN5torch5optim5AdamW4stepE*"},
-		{"_ZN5torch5optim7RMSprop4stepE*"}, {"_ZN5torch5optim7Adagrad4stepE*"}, {"_ZN5torch5optim5LBFGS4stepE*"}}},
 	// BoostOneIter calls TrainOneIter from XGBoost 2.0 on.
 	{"xgboost.update", "boosting rounds", true, "xgboost", [][]string{
 		{"XGBoosterUpdateOneIter"}, {"XGBoosterBoostOneIter", "XGBoosterTrainOneIter"}}},
@@ -28,10 +26,11 @@ var counted = []Counted{
 		{"LGBM_BoosterUpdateOneIter"}, {"LGBM_BoosterUpdateOneIterCustom"}}},
 	{"caffe.update", "steps of the solver", true, "caffe", [][]string{
 		{"_ZN5caffe9SGDSolverIfE11ApplyUpdateEv"}, {"_ZN5caffe9SGDSolverIdE11ApplyUpdateEv"}}},
-	{"fann.epoch", "epochs", true, "fann", [][]string{{"fann_train_epoch"}}},
-	// Skipped under no_sync, so it counts steps where micro-batches are accumulated that way.
-	{"torch.ddp", "forward passes of DistributedDataParallel", false, "torch", [][]string{{"_ZN4c10d7Reducer19prepare_for_forwardE*"}}},
+	{"fann.epoch", "epochs", false, "fann", [][]string{{"fann_train_epoch"}}},
 	{"torch.backward", "backward passes", false, "torch", [][]string{{"_ZN5torch8autograd6Engine7executeE*"}}},
+	{"torch.optim", "steps of a C++ optimizer", true, "torch", [][]string{
+		{"_ZN5torch5optim3SGD4stepE*"}, {"_ZN5torch5optim4Adam4stepE*"}, {"_ZN5torch5optim5AdamW4stepE*"},
+		{"_ZN5torch5optim7RMSprop4stepE*"}, {"_ZN5torch5optim7Adagrad4stepE*"}, {"_ZN5torch5optim5LBFGS4stepE*"}}},
 	{"tensorflow.run", "runs of a session", false, "tensorflow", [][]string{{"TF_SessionRun"}}},
 	{"tensorflow.execute", "eager operations and functions", false, "tensorflow", [][]string{{"TFE_Execute"}}},
 	{"mxnet.backward", "backward passes", false, "mxnet", [][]string{{"MXAutogradBackwardEx"}}},

@@ -120,7 +120,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 			parts[key] = &probes.CUDA{}
 		}
 		out := proc.reading(pid)
-		out.Thinned = !p.client.Whole(key, hookSync) || !p.client.Whole(key, hookCopy)
+		out.Thinned = !p.client.Whole(key, hookSync) || !p.client.Whole(key, hookCopy) || !p.client.Returns()
 		parts[key].Processes = append(parts[key].Processes, out)
 		parts[key].Virtual = parts[key].Virtual || p.client.Has(pid, virtualSymbol)
 	}

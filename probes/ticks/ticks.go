@@ -74,7 +74,8 @@ func New(f *uprobe.Finder) (*Probe, error) {
 
 // table makes the rows, with a hook for each: what one costs does not switch off another.
 func (p *Probe) table(events []probes.Counted) uprobe.Spec {
-	spec := uprobe.Spec{Name: "ticks"}
+	// Autograd refuses to run in a copy forked after it ran, and OpenMP's threads are not in one.
+	spec := uprobe.Spec{Name: "ticks", NotAfterFork: true}
 	at := uint32(0)
 	for _, e := range events {
 		r := row{source: e.Source}

@@ -40,7 +40,7 @@ func TestMatch(t *testing.T) {
 		"x" + engineSymbol:                        "",
 		sgdSymbol:                                 "torch.optim",
 		"_ZN5torch5optim11LRScheduler4stepEv":     "",
-		"_ZN4c10d7Reducer19prepare_for_forwardEv": "torch.ddp",
+		"_ZN4c10d7Reducer19prepare_for_forwardEv": "",
 		"XGBoosterUpdateOneIter":                  "xgboost.update",
 		"XGBoosterEvalOneIter":                    "",
 		"LGBM_BoosterUpdateOneIterCustom":         "lightgbm.update",
@@ -255,7 +255,7 @@ func TestWhatIsNotCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := uprobetest.Start(t, target, uprobetest.Build(t, dir, "job", "job"))
-	hidden := uprobetest.BuildCode(t, dir, "libxgboost.so", "static int XGBoosterUpdateOneIter(void) { return 7; }\nint other(void) { return XGBoosterUpdateOneIter(); }\n", "-shared", "-fPIC", "-s")
+	hidden := uprobetest.BuildCode(t, dir, "libxgboost.so", "static int __attribute__((noinline)) XGBoosterUpdateOneIter(void) { return 7; }\nint other(void) { return XGBoosterUpdateOneIter(); }\n", "-shared", "-fPIC", "-s")
 	j.Do("load %s", hidden)
 	j.Do("load %s", library(t, dir, "libtorch_cpu.so", "", engineSymbol))
 	until(t, p, "found", func() bool { return p.client.Has(j.PID, engineSymbol) })
@@ -269,4 +269,45 @@ func TestWhatIsNotCounted(t *testing.T) {
 			return strings.HasPrefix(m, "backward passes: more than")
 		})
 	})
+}
+
+// TestEachRowIsCounted: on libraries of ours that export the names of the table.
+func TestEachRowIsCounted(t *testing.T) {
+	p := newProbe(t)
+	dir := t.TempDir()
+	target := uprobetest.Cgroup(t, "rows")
+	if err := p.Watch(target); err != nil {
+		t.Fatal(err)
+	}
+	j := uprobetest.Start(t, target, uprobetest.Build(t, dir, "job", "job"))
+	var want []probes.Ticks
+	calls := map[string]int{}
+	for i, e := range probes.CountedEvents() {
+		var names []string
+		total := 0
+		for _, group := range e.Functions {
+			for _, name := range group {
+				name = strings.Replace(name, "*", "v", 1)
+				names, calls[name] = append(names, name), i+1
+			}
+			total += i + 1 // of a group the most
+		}
+		j.Do("load %s", library(t, dir, fmt.Sprintf("lib%s%d.so", e.Library, i), "", names...))
+		want = append(want, probes.Ticks{Source: e.Source, TGID: j.PID, Count: uint64(total)})
+	}
+	until(t, p, "found", func() bool {
+		for name := range calls {
+			if !p.client.Has(j.PID, name) {
+				return false
+			}
+		}
+		return true
+	})
+	for name, n := range calls {
+		j.Do("call %s %d", name, n)
+	}
+	slices.SortFunc(want, compareTicks)
+	if diff := cmp.Diff(want, read(t, p, "rows")["rows"]); diff != "" {
+		t.Error(diff)
+	}
 }

@@ -29,15 +29,18 @@ func newAttacher() attacher {
 // linkFiltersByProcess: from Linux 6.10 on (46ba0e49b642) the process filter of
 // such a link means the process; before, only the thread of that number.
 func linkFiltersByProcess() bool {
+	major, minor, ok := linux()
+	return ok && (major > 6 || (major == 6 && minor >= 10))
+}
+
+// linux is the kernel's version.
+func linux() (major, minor int, ok bool) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return false
+		return 0, 0, false
 	}
-	var major, minor int
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); err != nil {
-		return false
-	}
-	return major > 6 || (major == 6 && minor >= 10)
+	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	return major, minor, err == nil
 }
 
 // prepare makes the programs of an object loadable for the way of attaching.

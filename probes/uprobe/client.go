@@ -272,7 +272,10 @@ func (c *Client) Whole(key string, hook int) bool {
 	return !h.over && h.share >= 1
 }
 
-// wantsReturns: some process of a container has functions whose returns are probed.
+// Returns reports whether returns of functions are probed here.
+func (c *Client) Returns() bool { return c.finder.returns.refused() == nil }
+
+// wantsReturns: the client probes returns, and some process of a container is probed.
 func (c *Client) wantsReturns(key string) bool {
 	if !slices.ContainsFunc(c.spec.Hooks, func(h Hook) bool { return h.Return != nil }) {
 		return false
@@ -292,10 +295,8 @@ func (c *Client) Missing(key string) []string {
 		return nil
 	}
 	missing := c.finder.problems.of(key)
-	if c.wantsReturns(key) {
-		if err := c.finder.returns(); err != nil {
-			missing = append(missing, "calls that block: "+err.Error())
-		}
+	if c.wantsReturns(key) && !c.Returns() {
+		missing = append(missing, "calls that block: "+c.finder.returns.refused().Error())
 	}
 	for i, h := range k.clients[c].hooks {
 		what := c.spec.Hooks[i].What

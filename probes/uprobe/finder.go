@@ -100,7 +100,7 @@ type Finder struct {
 	closers    sync.WaitGroup
 	closing    chan struct{} // one for each that detaches now
 	failed     sync.Map      // errors of closers, by text
-	returns    func() error  // nil: returns may be probed
+	returns    *returns
 	room       room
 	buf        []byte // of held files
 	pids       []int32
@@ -117,7 +117,7 @@ func NewFinder() *Finder {
 		known: map[fileKey]known{}, failing: map[fileKey]failing{}, readings: map[fileKey]*reading{}, libraries: map[fileKey]*library{}, seen: map[int32]bool{}, problems: newProblems(),
 		closing: make(chan struct{}, maxClosing), room: newRoom(),
 	}
-	f.returns = sync.OnceValue(func() error { return checkReturns(f.attacher) })
+	f.returns = newReturns(f.attacher)
 	f.price = startPricing(f.attacher)
 	return f
 }

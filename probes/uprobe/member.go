@@ -86,7 +86,7 @@ func (m *member) add(lib *library) error {
 func (m *member) attach(i int, lib *library) error {
 	hook, state := &m.client.spec.Hooks[i], &m.hooks[i]
 	f := m.client.finder
-	entries, returns := hook.points(lib.symbols, state.turn, hook.Return != nil && f.returns() == nil)
+	entries, returns := hook.points(lib.symbols, state.turn, hook.Return != nil && f.returns.refused() == nil)
 	if len(entries) == 0 {
 		return nil
 	}

@@ -18,7 +18,7 @@ func priceProgram(calls uint32, stepped bool) (program []byte, at uint64) {
 		0xff, 0xc9, // dec %ecx
 		0x75, 0xf7, // jnz to the call
 		0x31, 0xff, // xor %edi, %edi
-		0xb8, 60, 0, 0, 0, // mov $exit, %eax
+		0xb8, 231, 0, 0, 0, // mov $exit_group, %eax
 		0x0f, 0x05, // syscall
 	)
 	at = uint64(priceHeader + len(code))

@@ -17,7 +17,7 @@ func priceProgram(calls uint32, stepped bool) (program []byte, at uint64) {
 		0x71000529,                   // subs w9, w9, #1
 		0x54ffffc1,                   // b.ne to the bl
 		0x52800000,                   // mov w0, #0
-		0xd2800ba8,                   // mov x8, #exit
+		0xd2800bc8,                   // mov x8, #exit_group
 		0xd4000001,                   // svc #0
 	}
 	at = uint64(priceHeader + 4*len(words))

@@ -7,9 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"time"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,13 +21,41 @@ import (
 // the first return. Linux 6.12.14 and 6.13.3 let the call pass.
 var errReturns = errors.New("this kernel's return probes end programs under a seccomp filter (x86-64, Linux 6.11 to 6.13.2): update it")
 
-// returnsTime bounds the trial of a return probe: some 0.1 s.
-const returnsTime = 10 * time.Second
+const (
+	// returnsTime bounds the trial of a return probe: some 0.1 s.
+	returnsTime = 2 * time.Second
+	// returnsAgain is when one that could not be tried is tried again.
+	returnsAgain = time.Minute
+)
 
-// checkReturns tries a return probe on a child under such a filter: distributions mend kernels
-// without a new number. What cannot be tried is not done.
-func checkReturns(a attacher) error {
-	if sysUretprobe == 0 {
+// returns says whether returns may be probed here: tried once, on a child under such a filter, since
+// distributions mend kernels without a new number. Used from several goroutines.
+type returns struct {
+	try   func() error // nil: they may be; errReturns: never; another error: it could not be tried
+	mu    sync.Mutex
+	known bool
+	err   error
+	next  time.Time
+}
+
+func newReturns(a attacher) *returns {
+	return &returns{try: func() error { return tryReturns(a) }}
+}
+
+// refused says why no return may be probed; nil: they may be.
+func (r *returns) refused() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.known && !time.Now().Before(r.next) {
+		r.err = r.try()
+		r.known = r.err == nil || errors.Is(r.err, errReturns)
+		r.next = time.Now().Add(returnsAgain)
+	}
+	return r.err
+}
+
+func tryReturns(a attacher) error {
+	if major, minor, ok := linux(); sysUretprobe == 0 || ok && (major < 6 || major == 6 && minor < 11) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), returnsTime)
@@ -32,7 +63,7 @@ func checkReturns(a attacher) error {
 	died, err := diesOfReturn(ctx, a, sysUretprobe)
 	switch {
 	case err != nil:
-		return fmt.Errorf("no return probes, since none can be tried: %w", err)
+		return fmt.Errorf("no return probes, since none could be tried: %w", err)
 	case died:
 		return errReturns
 	}
@@ -41,7 +72,12 @@ func checkReturns(a attacher) error {
 
 // diesOfReturn runs a child that returns from a probed function and may not make one system call.
 func diesOfReturn(ctx context.Context, a attacher, refused uint32) (died bool, err error) {
-	prog, err := pricingProgram(a)
+	hits, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		return false, err
+	}
+	defer hits.Close()
+	prog, err := countingProgram(a, hits)
 	if err != nil {
 		return false, err
 	}
@@ -63,7 +99,31 @@ func diesOfReturn(ctx context.Context, a attacher, refused uint32) (died bool, e
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
 		return true, nil
 	}
+	var n uint64
+	if err == nil {
+		if err = hits.Lookup(uint32(0), &n); err == nil && n == 0 {
+			err = errors.New("the return was not seen")
+		}
+	}
 	return false, err
+}
+
+// countingProgram counts its hits in the one place of an array.
+func countingProgram(a attacher, hits *ebpf.Map) (*ebpf.Program, error) {
+	spec := &ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "Dual BSD/GPL", Instructions: asm.Instructions{
+		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.LoadMapPtr(asm.R1, hits.FD()),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "out"),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
+		asm.Return(),
+	}}
+	a.prepare(&ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{"count": spec}})
+	return ebpf.NewProgram(spec)
 }
 
 // runRefused runs a file under a filter that refuses one system call. The filter stays on the

@@ -256,14 +256,22 @@ func (c *Controller) balance() {
 		c.parties = append(c.parties, c.party(s))
 	}
 	c.grants = allocate.CPUs(c.k(), c.node, c.parties)
-	short := false
 	for i, s := range c.all {
 		s.rights.entitled, s.rights.obtainable = c.grants[i].Right, c.grants[i].Obtainable
-		short = short || allocate.Short(c.k(), c.parties[i], c.grants[i].Due) > 0
 	}
-	if short {
+	if c.short() {
 		c.spare()
 	}
+}
+
+// short: somebody has less than is theirs.
+func (c *Controller) short() bool {
+	for i, p := range c.parties {
+		if allocate.Short(c.k(), p, c.grants[i].Due) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // spare notes who lacked nothing in one of the latest two readings: what each had in its better

@@ -310,6 +310,8 @@ func (c *Controller) unready(p policies.Plan) (no []guard.Rejection) {
 			no = append(no, guard.Rejection{Container: ch.Key, Gate: guard.GateMeasuring, Text: "measuring what it can use of what it was lent"})
 		case s.answers > 0:
 			no = append(no, guard.Rejection{Container: ch.Key, Gate: guard.GateFixed, Text: writing})
+		case ch.Knob.Family() == "cpu" && ch.Knob != runtime.KnobCPUQuota && c.loanIsDue(s):
+			no = append(no, guard.Rejection{Container: ch.Key, Gate: guard.GateMeasuring, Text: "its quota stops it though CPUs are idle: it is lent some first"})
 		}
 	}
 	return no

@@ -224,7 +224,7 @@ func (c *Controller) disturbed(t *openTrial) string {
 			return "the container ended"
 		case s.c.Held:
 			return "restored and held by hand"
-		case ch.Knob != runtime.KnobCPUQuota && c.loanIsDue(s):
+		case ch.Knob != runtime.KnobCPUQuota && !t.order.OfSight() && c.loanIsDue(s):
 			return "its quota stops it though CPUs are idle: it is lent some"
 		case t.by[ch.Key].source != "" && t.by[ch.Key].sound == nil && s.obs.Rates.Source != t.by[ch.Key].source:
 			return "its steps are counted another way now"
@@ -236,11 +236,11 @@ func (c *Controller) disturbed(t *openTrial) string {
 // loanIsDue: its quota stops a container while CPUs are idle. What nobody uses needs no trial, and
 // none keeps it from the container.
 func (c *Controller) loanIsDue(s *containerState) bool {
-	e, i := s.c.Enrolment, slices.Index(c.all, s)
+	k, e, i := c.k(), s.c.Enrolment, slices.Index(c.all, s)
 	_, now := s.quotas()
 	_, throttled := s.obs.Throttled()
 	return throttled && (e.Loans == "" || e.Loans == policies.LoansFree) && e.Allows(runtime.KnobCPUQuota) && !slices.Contains(s.c.Yielded, runtime.KnobCPUQuota) &&
-		c.node.Idle-c.node.Reserve >= c.k().ActiveCPUs && c.node.MostCPUs(e) > now*(1+c.k().MinStep) && c.barred(i).Text == ""
+		c.node.Idle-c.node.Reserve >= max(k.ActiveCPUs, k.MinStep*now) && c.node.MostCPUs(e) > now*(1+k.MinStep) && !c.urgent(s) && !c.short() && c.barred(i).Text == ""
 }
 
 // harm says who is short of what is theirs under a plan; "" if nobody is.

@@ -190,18 +190,10 @@ func joinEdges(as, bs []probes.Edge) []probes.Edge {
 	case len(as) == 0:
 		return bs
 	}
-	out := append([]probes.Edge(nil), as...)
-next:
-	for _, e := range bs {
-		for i := range out {
-			if out[i].Waker == e.Waker && out[i].State == e.State {
-				out[i].Count += e.Count
-				out[i].Ns += e.Ns
-				continue next
-			}
-		}
-		out = append(out, e)
-	}
+	out := merge(slices.Clone(as), bs, func(a, b probes.Edge) bool { return a.Waker == b.Waker && a.State == b.State }, func(to *probes.Edge, e probes.Edge) {
+		to.Count += e.Count
+		to.Ns += e.Ns
+	})
 	sortEdges(out)
 	return out
 }

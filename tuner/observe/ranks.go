@@ -130,12 +130,15 @@ const callerShare = 0.05
 // launches below another that does, and exchanges nothing, prepares data for it.
 func (p *process) steps(all []*process, parent map[int32]int32) bool {
 	var most, ticks uint64
+	best := p.source // a lesser source beside it is a helper's: a loader may run TensorFlow
 	for _, o := range all {
-		if most = max(most, o.calls); o.source == p.source {
+		if most = max(most, o.calls); o.ticks > 0 && o.source < best {
+			best, ticks = o.source, o.ticks
+		} else if o.ticks > 0 && o.source == best {
 			ticks = max(ticks, o.ticks)
 		}
 	}
-	if p.ticks > 0 && float64(p.ticks) >= callerShare*float64(ticks) {
+	if p.ticks > 0 && p.source == best && float64(p.ticks) >= callerShare*float64(ticks) {
 		return true
 	}
 	calls := func(o *process) bool { return o.calls > 0 && float64(o.calls) >= callerShare*float64(most) }

@@ -118,6 +118,12 @@ func agrees(w *Window, cs []candidate, at int) (agreement, perStep int) {
 	}
 	compared := 0
 	for _, d := range cs[at+1:] {
+		if ratio := c.perSecond(w) / d.perSecond(w); d.steps && d.count >= minTicks && math.Abs(ratio-math.Round(ratio)) <= 0.02*ratio {
+			if n := int(math.Round(ratio)); n > 1 { // passes of which it says how many make a step
+				return -1, n
+			}
+			return 1, c.perStep
+		}
 		if derived(c.source, d.source) || d.count < minTicks {
 			continue
 		}

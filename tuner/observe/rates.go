@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -138,10 +139,7 @@ func (s *Series) Since(ns int64) []RateSample { return began(s.Samples, ns) }
 func (s *Series) ShownSince(ns int64) []RateSample { return began(s.Shown, ns) }
 
 func began(all []RateSample, ns int64) []RateSample {
-	i := slices.IndexFunc(all, func(r RateSample) bool { return r.StartNs >= ns })
-	if i < 0 {
-		return nil
-	}
+	i, _ := slices.BinarySearchFunc(all, ns, func(r RateSample, ns int64) int { return cmp.Compare(r.StartNs, ns) })
 	return all[i:]
 }
 

@@ -82,7 +82,7 @@ func proof(c view.Container) string {
 	case w != nil && w.Ratio > 0:
 		return "work done: " + signed(w.Ratio-1) + ", by " + clean(w.By)
 	case w != nil && w.CPUs > 0 && c.Rate.PerSecond > 0:
-		return "CPU used: " + signed(w.CPUs-1) + "; steps were not counted before"
+		return "CPU used: " + signed(w.CPUs-1) + "; its rate before is not known in this unit"
 	case w != nil && w.CPUs > 0:
 		return "CPU used: " + signed(w.CPUs-1) + "; steps are not counted"
 	}

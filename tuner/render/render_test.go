@@ -167,7 +167,7 @@ func TestHeadline(t *testing.T) {
 		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; +305 % measured; reverts on exit.":                                           lent(),
 		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; work done: +212 %, by bytes read and written, page faults; reverts on exit.": uncounted(&view.Work{Ratio: 3.12, By: "bytes read and written, page faults", CPUs: 4}),
 		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; CPU used: +180 %; steps are not counted; reverts on exit.":                   uncounted(&view.Work{CPUs: 2.8}),
-		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; CPU used: +180 %; steps were not counted before; reverts on exit.": func() view.Container {
+		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; CPU used: +180 %; its rate before is not known in this unit; reverts on exit.": func() view.Container {
 			c := uncounted(&view.Work{CPUs: 2.8})
 			c.Rate = policies.Rate{PerSecond: 4, Source: "optimizer steps", Steps: true}
 			return c

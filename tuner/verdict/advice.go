@@ -52,13 +52,13 @@ func workersRelief(r observe.Reading) string {
 	return fmt.Sprintf("about %s (it has %d)", words, r.Loaders)
 }
 
-// mostTimes is the most workers, as a factor, that the host can run: by its CPUs, shared with the
-// container's other ranks, and by what is idle.
+// mostTimes is the most workers, as a factor, that the host can run: by its CPUs and by what of them
+// is idle, either shared with the container's other ranks.
 func mostTimes(r observe.Reading, today float64) float64 {
 	w := r.Window
 	most := workersPerCPU * float64(w.HostCPUs) / float64(max(r.Ranks, 1)) / today
 	if used := r.LoaderCPUNs() / float64(w.EndNs-w.StartNs); used > 0 {
-		most = min(most, 1+w.HostIdle/used)
+		most = min(most, 1+w.HostIdle/float64(max(r.Ranks, 1))/used)
 	}
 	return most
 }

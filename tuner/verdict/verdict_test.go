@@ -224,6 +224,7 @@ func TestWorkersAdviceIsWhatTheHostCanRun(t *testing.T) {
 		{"one CPU in all", func(r *observe.Reading) { r.Window.HostCPUs = 1 }, "cheaper decoding: for more loader workers too few CPUs are free here"},
 		{"none is idle", func(r *observe.Reading) { r.Window.HostIdle = 0 }, "cheaper decoding: for more loader workers too few CPUs are free here"},
 		{"four ranks share them", func(r *observe.Reading) { r.Ranks, r.Window.HostCPUs = 4, 8 }, "about twice as many loader workers (it has 2)"},
+		{"four ranks share what is idle", func(r *observe.Reading) { r.Ranks, r.Window.HostCPUs, r.Window.HostIdle = 4, 64, 4 }, "about half as many loader workers again (it has 2)"},
 	} {
 		v := Judge(policies.DefaultConstants(), reading(func(r *observe.Reading, s func(policies.Part, float64)) {
 			s(policies.PartInputWorkers, 0.5)
@@ -252,8 +253,14 @@ func TestWorkersAdviceIsBounded(t *testing.T) {
 		})
 		text := workersRelief(r)
 		for words, n := range times {
-			if strings.Contains(text, "about "+words) && n*float64(max(r.Loaders, 1)) > workersPerCPU*float64(r.Window.HostCPUs) {
-				rt.Fatalf("%q of %d CPUs", text, r.Window.HostCPUs)
+			if !strings.Contains(text, "about "+words) {
+				continue
+			}
+			if all := n * float64(max(r.Loaders, 1)*max(r.Ranks, 1)); all > workersPerCPU*float64(r.Window.HostCPUs)*(1+1e-9) {
+				rt.Fatalf("%q, %.0f of all ranks, of %d CPUs", text, all, r.Window.HostCPUs)
+			}
+			if used := r.LoaderCPUNs() / 2e9; used > 0 && !((n-1)*used*float64(max(r.Ranks, 1)) <= r.Window.HostIdle*(1+1e-9)) {
+				rt.Fatalf("%q: %.3g CPUs more of each of %d ranks, of %.3g idle", text, (n-1)*used, r.Ranks, r.Window.HostIdle)
 			}
 		}
 		for _, digits := range regexp.MustCompile("[0-9]+").FindAllString(text, -1) {
