@@ -54,7 +54,8 @@ func TestWeightWithinItsRight(t *testing.T) {
 			j.Rate.PerSecond, j.Verdict = 10, policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseHost, Confidence: 1}
 			j.Breakdown.Ns[policies.PartInputContended], j.Breakdown.Ns[policies.PartContended] = 0, 30
 		}), "4096"},
-		"has all that it needs": {with(contended(), func(j *policies.Job) { j.Rate.PerSecond = 25 }), ""},
+		"queues, and has all that is its own": {with(contended(), func(j *policies.Job) { j.CPU.Entitlement, j.CPU.Used = 1.5, 1.48 }), ""},
+		"has all that it needs":               {with(contended(), func(j *policies.Job) { j.Rate.PerSecond = 25 }), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plans := policy().Propose(eightCPUs, []policies.Job{c.job}).Plans
