@@ -131,7 +131,7 @@ func addCollectives(ps []Process, prev, cur *probes.NCCL, endNs int64) []Process
 
 // exchangedNs is for how long a process counts as one that calls collectives after the last that
 // was counted. What is left out for the budget is counted for a moment each minute.
-const exchangedNs = 5 * 60 * aSecond
+const exchangedNs = 5 * 60 * second
 
 // uncounted: collectives are not counted at all now, rather than in turns.
 func uncounted(n *probes.NCCL) bool {

@@ -57,10 +57,8 @@ func (c candidate) span(w *Window) (fromNs, toNs int64) {
 // hook do that was detached meanwhile: the latest one before says nothing then.
 func (c candidate) resumed(w *Window) bool {
 	before, within := w.StartNs-c.fromNs, c.lastNs-w.StartNs
-	return c.fromNs > 0 && c.count >= 2 && within > 0 && w.Seconds() > 0 && float64(before) > 3*float64(within)/c.count+float64(aSecond)
+	return c.fromNs > 0 && c.count >= 2 && within > 0 && w.Seconds() > 0 && float64(before) > 3*float64(within)/c.count+float64(second)
 }
-
-const aSecond = int64(1e9)
 
 // rate picks the best source: the job's own count, a tick that the framework
 // makes, what it calls of CUDA and NCCL, then the trainer's device waits, its

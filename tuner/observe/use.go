@@ -33,6 +33,9 @@ func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
 	u.Throttled = w.HasCgroup && periods >= k.Notable && u.Lost >= k.Notable
 	// PSI counts a task that is out of quota as one that waits.
 	u.Waiting = max(0, w.Cgroup.CPUSome-periods)
+	if r.Sure() { // of a thread that is known to train its own wait counts: a helper's costs it nothing
+		u.Waiting = min(u.Waiting, r.Breakdown.Share(policies.PartContended)+r.Breakdown.Share(policies.PartInputContended))
+	}
 	before := u.Quota
 	for _, b := range last(s.Uses, 1) {
 		before = b.Quota
