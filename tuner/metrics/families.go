@@ -170,7 +170,7 @@ func decisionFamilies() []Family {
 	return []Family{
 		{Name: nPlans, Kind: Counter, Labels: []string{"policy", "result"}, Help: "Plans by result: applied, would, failed."},
 		{Name: nChanges, Kind: Counter, Labels: []string{"policy", "knob", "result"}, Help: "Changes of a knob by result: applied, refused, unavailable, yielded, failed, gone (its container), skipped and undone (with the rest of their plan)."},
-		{Name: nTrials, Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, unproven (stands, and is asked again), aborted; would: what observe mode would have tried."},
+		{Name: nTrials, Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, unproven (stands, and is asked again), aborted."},
 		{Name: nRejections, Kind: Counter, Labels: []string{"gate"}, Help: "Changes that the guard refused, by the gate that said no: fixed, knob, yielded, stale, bounds, step, failed, cool-down, trial, measuring, rate, ramp, rights, idle."},
 		{Name: nLentSeconds, Kind: Counter, Help: "CPU time that containers used above their owners' quotas."},
 		{Name: nRestores, Kind: Counter, Labels: []string{"result"}, Help: "Restores of a container by result: restored, yielded, owed, gone, failed, unavailable."},

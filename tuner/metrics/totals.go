@@ -59,7 +59,7 @@ func (e *emitter) zeros(policies []string) {
 				e.set(nChanges, 0, policy, string(knob), result)
 			}
 		}
-		for _, outcome := range []view.Outcome{view.OutcomeKept, view.OutcomeRolledBack, view.OutcomeInconclusive, view.OutcomeUnproven, view.OutcomeAborted, view.OutcomeWould} {
+		for _, outcome := range []view.Outcome{view.OutcomeKept, view.OutcomeRolledBack, view.OutcomeInconclusive, view.OutcomeUnproven, view.OutcomeAborted} {
 			e.set(nTrials, 0, policy, string(outcome))
 		}
 	}
