@@ -41,11 +41,11 @@ func (a anchor) mono(wallUs uint64) int64 {
 
 // duty reads the samples since the device's own cursor.
 func (g *gpu) duty(d *probes.Device) {
-	now := newAnchor()
-	if g.cursorUs == 0 || g.cursorUs > now.wallUs+clockSlackUs {
-		g.cursorUs = now.wallUs - firstLookUs
+	if wallUs := newAnchor().wallUs; g.cursorUs == 0 || g.cursorUs > wallUs+clockSlackUs {
+		g.cursorUs = wallUs - firstLookUs
 	}
 	list, kind := g.samples()
+	now := newAnchor() // after the call, which may take long: no sample is later
 	for _, s := range list {
 		v, ok := value(kind, s.Value)
 		part := share(v)
