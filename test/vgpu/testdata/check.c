@@ -2,7 +2,8 @@
  * would call. What it finds it prints as "key value" lines.
  *
  *     time N US HOW         N kernels of US µs, then a synchronisation (stream, device, event,
- *                           memcpy); HOW: spin or blocking; wall and CPU time of the wait
+ *                           memcpy); HOW: spin or blocking; wall and CPU time of the wait,
+ *                           and how long the thread was kept from a CPU in it
  *     run US SECONDS PCT    keeps a device busy PCT of the time, prints its kernels
  *     hold MIB              holds memory until it is killed
  *     graph N US            a captured graph of N kernels
@@ -63,6 +64,19 @@ static double clock_s(clockid_t which)
 }
 static double now(void) { return clock_s(CLOCK_MONOTONIC); }
 
+/* How long this thread was runnable and not running. */
+static double queued(void)
+{
+	unsigned long long run = 0, wait = 0;
+	FILE *f = fopen("/proc/thread-self/schedstat", "r");
+	if (f) {
+		if (fscanf(f, "%llu %llu", &run, &wait) != 2)
+			wait = 0;
+		fclose(f);
+	}
+	return wait / 1e9;
+}
+
 static int launch(double us, cudaStream_t s)
 {
 	uint64_t ns = (uint64_t)(us * 1000);
@@ -97,10 +111,11 @@ static void times(int n, double us, const char *how, const char *what)
 	for (int i = 0; i < n; i++)
 		OK(launch(us, stream));
 	printf("launch %.6f\nquery %d\nready 1\n", now() - t0, cudaStreamQuery(stream));
-	double cpu = clock_s(CLOCK_PROCESS_CPUTIME_ID), t1 = now();
+	double kept = queued(), cpu = clock_s(CLOCK_PROCESS_CPUTIME_ID), t1 = now();
 	wait_by(what);
 	printf("wait %.6f\ncpu %.6f\nwall %.6f\nafter %d\n", now() - t1, clock_s(CLOCK_PROCESS_CPUTIME_ID) - cpu, now() - t0,
 	       cudaStreamQuery(stream));
+	printf("queued %.6f\n", queued() - kept);
 }
 
 static void run(double us, double seconds, int percent)
