@@ -114,7 +114,9 @@ func (c *Controller) waits(s *containerState) float64 {
 }
 
 // waiting is how much longer than before anybody was lent something it waits for a CPU.
-func (c *Controller) waiting(s *containerState) float64 { return max(0, c.waits(s)-s.rights.calmWaiting) }
+func (c *Controller) waiting(s *containerState) float64 {
+	return max(0, c.waits(s)-s.rights.calmWaiting)
+}
 
 // uses is what it uses of the CPUs now, and would use, each by the more of the latest two readings.
 func (c *Controller) uses(s *containerState) (cpus, wants float64) {
