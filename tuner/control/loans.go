@@ -288,14 +288,13 @@ func until(samples []observe.RateSample, ns int64) []observe.RateSample {
 	return slices.DeleteFunc(slices.Clone(samples), func(r observe.RateSample) bool { return r.EndNs > ns })
 }
 
-// noteBefore keeps what a container did before trimtab's first change of it.
+// noteBefore keeps what a container did before trimtab's first change of it, as people see it.
 func (c *Controller) noteBefore(s *containerState) {
 	if s.before.atNs != 0 || s.changed() {
 		return
 	}
 	from := max(c.now()-int64(c.k().CostSeconds*1e9), s.obs.ChangedNs())
-	rates := s.obs.Rates.ShownSince(from) // as the rate of now: only people compare the two
-	s.before = baseline{rate: observe.RateUntil(rates, c.now()), source: s.obs.Rates.Source, fromNs: from, atNs: c.now(), cpus: s.obs.Used()}
+	s.before = baseline{rate: observe.RateUntil(s.obs.Rates.ShownSince(from), c.now()), source: s.obs.Rates.Source, fromNs: from, atNs: c.now(), cpus: s.obs.Used()}
 }
 
 // showLoan is a container's loan for people: what a trial proved is none.
