@@ -155,14 +155,8 @@ func (p *Probe) Thin(key, hook string, share float64) { p.client.Thin(key, hook,
 
 // Cost returns the memory held in maps, and calls that found no room.
 func (p *Probe) Cost() probes.Cost {
-	cost := probes.Cost{Lost: p.lost, ChildNs: p.client.ChildNs()}
-	for _, m := range []*ebpf.Map{p.objs.Processes, p.objs.Threads} {
-		if info, err := m.Info(); err == nil {
-			if bytes, ok := info.Memlock(); ok {
-				cost.MapBytes += bytes
-			}
-		}
-	}
+	cost := p.client.Cost(p.objs.Processes, p.objs.Threads)
+	cost.Lost = p.lost
 	return cost
 }
 

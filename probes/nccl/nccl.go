@@ -136,15 +136,7 @@ func (p *Probe) Spending() []probes.Spend { return p.client.Spending() }
 func (p *Probe) Thin(key, hook string, share float64) { p.client.Thin(key, hook, share) }
 
 // Cost returns the memory held in the map.
-func (p *Probe) Cost() probes.Cost {
-	cost := probes.Cost{ChildNs: p.client.ChildNs()}
-	if info, err := p.objs.Jobs.Info(); err == nil {
-		if bytes, ok := info.Memlock(); ok {
-			cost.MapBytes = bytes
-		}
-	}
-	return cost
-}
+func (p *Probe) Cost() probes.Cost { return p.client.Cost(p.objs.Jobs) }
 
 // Close takes the probes out of all processes and unloads them.
 func (p *Probe) Close() error {

@@ -198,15 +198,7 @@ func (p *Probe) Spending() []probes.Spend { return p.client.Spending() }
 func (p *Probe) Thin(key, hook string, share float64) { p.client.Thin(key, hook, share) }
 
 // Cost returns the memory held in maps.
-func (p *Probe) Cost() probes.Cost {
-	cost := probes.Cost{ChildNs: p.client.ChildNs()}
-	if info, err := p.objs.Processes.Info(); err == nil {
-		if bytes, ok := info.Memlock(); ok {
-			cost.MapBytes = bytes
-		}
-	}
-	return cost
-}
+func (p *Probe) Cost() probes.Cost { return p.client.Cost(p.objs.Processes) }
 
 // Close takes the probe out of all processes and unloads it.
 func (p *Probe) Close() error {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
@@ -229,13 +230,20 @@ func (c *Client) Thin(key, hook string, share float64) {
 	}
 }
 
-// ChildNs is the CPU time of processes that read files and have ended. They read for
-// all clients: it is told to the first.
-func (c *Client) ChildNs() uint64 {
+// Cost is the memory held in maps, and the CPU time of processes that read files and have ended.
+// They read for all clients: it is told to the first.
+func (c *Client) Cost(maps ...*ebpf.Map) (cost probes.Cost) {
 	if f := c.finder; len(f.clients) > 0 && f.clients[0] == c {
-		return uint64(f.reader.Spent())
+		cost.ChildNs = uint64(f.reader.Spent())
 	}
-	return 0
+	for _, m := range maps {
+		if info, err := m.Info(); err == nil {
+			if bytes, ok := info.Memlock(); ok {
+				cost.MapBytes += bytes
+			}
+		}
+	}
+	return cost
 }
 
 // Spending lists what the hooks have cost each container; see probes.Spender.
