@@ -47,14 +47,6 @@ func (p Policy) Propose(node policies.Node, jobs []policies.Job) policies.Propos
 	return out
 }
 
-// mode is what may be lent to a job.
-func mode(j policies.Job) policies.LoanMode {
-	if j.Enrolment.Loans == "" {
-		return policies.LoansFree
-	}
-	return j.Enrolment.Loans
-}
-
 // cpu lends to a job that its quota stops, settles a loan that is known to be enough, and
 // returns one that is of no use.
 func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch policies.Change, ok bool) {
@@ -69,7 +61,7 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 	to := func(cpus float64) { ch.To = runtime.QuotaFromCPUs(cpus, periodUs) }
 	lent := now > own*(1+p.k.MinStep)
 	switch target := max(own, roundUp(j.CPU.Enough)); {
-	case lent && mode(j) == policies.LoansOff:
+	case lent && j.Enrolment.Loans == policies.LoansOff:
 		to(own)
 		ch.Take, ch.Reason = true, "loans are off"
 		return policies.KindReturn, ch, true
@@ -85,7 +77,7 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 		to(own)
 		ch.Take, ch.Reason = true, fmt.Sprintf("its rate hardly rose with %.2f CPUs: it is measured with %.2f for a moment", now, own)
 		return policies.KindReturn, ch, true
-	case j.CPU.Throttled && mode(j) != policies.LoansOff && ceiling > now*(1+p.k.MinStep):
+	case j.CPU.Throttled && j.Enrolment.Loans != policies.LoansOff && ceiling > now*(1+p.k.MinStep):
 		if j.CPU.Known > now*(1+p.k.MinStep) { // lent anew, after it was called in
 			ceiling = min(ceiling, j.CPU.Known)
 		}
@@ -111,7 +103,7 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 // kind is a loan, or a trial where the container's loans are to be proven. Where nothing can
 // prove one but the use of it, it is lent: what is not used goes back.
 func (p Policy) kind(j policies.Job) policies.Kind {
-	if mode(j) == policies.LoansProven && !j.CPU.Unseen {
+	if j.Enrolment.Loans == policies.LoansProven && !j.CPU.Unseen {
 		return policies.KindTrial
 	}
 	return policies.KindLoan

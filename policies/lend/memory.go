@@ -19,7 +19,7 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 	}
 	own, limited := j.Original[runtime.KnobMemoryLimit].Int()
 	lent := limited && m.Limit > float64(own)
-	if mode(j) == policies.LoansOff {
+	if j.Enrolment.Loans == policies.LoansOff {
 		kind, ch, ok = p.lower(j, float64(own), "loans are off")
 		return kind, ch, ok && lent
 	}

@@ -239,7 +239,7 @@ func (c *Controller) loanIsDue(s *containerState) bool {
 	k, e, i := c.k(), s.c.Enrolment, slices.Index(c.all, s)
 	_, now := s.quotas()
 	_, throttled := s.obs.Throttled()
-	return throttled && (e.Loans == "" || e.Loans == policies.LoansFree) && e.Allows(runtime.KnobCPUQuota) && !slices.Contains(s.c.Yielded, runtime.KnobCPUQuota) &&
+	return throttled && e.Loans != policies.LoansOff && e.Loans != policies.LoansProven && e.Allows(runtime.KnobCPUQuota) && !slices.Contains(s.c.Yielded, runtime.KnobCPUQuota) &&
 		c.node.Idle-c.node.Reserve >= max(k.ActiveCPUs, k.MinStep*now) && c.node.MostCPUs(e) > now*(1+k.MinStep) && !c.urgent(s) && !c.short() && c.barred(i).Text == ""
 }
 
