@@ -217,6 +217,19 @@ type Sample struct {
 	CUDA      *CUDA    `json:"cuda,omitempty"`
 	NCCL      *NCCL    `json:"nccl,omitempty"`
 	Network   *Network `json:"network,omitempty"`
+	// Processes are those whose program could be read, sorted by TGID; in older recordings none.
+	Processes []Process `json:"processes,omitempty"`
+}
+
+// Process is what tells a process apart from its neighbours.
+type Process struct {
+	TGID   int32  `json:"tgid"`             // host
+	Exe    string `json:"exe"`              // device and inode of its program
+	Args   uint64 `json:"args"`             // a hash of its arguments, the same where numbers alone differ
+	Forked bool   `json:"forked,omitempty"` // by a process whose program it still runs
+	// Rank is what its launcher says by an environment variable; Ranked: it says one.
+	Rank   int32 `json:"rank,omitempty"`
+	Ranked bool  `json:"ranked,omitempty"`
 }
 
 // Target is a container that a probe watches.

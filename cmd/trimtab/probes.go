@@ -19,6 +19,7 @@ import (
 	"github.com/trimtab/trimtab/probes/nccl"
 	"github.com/trimtab/trimtab/probes/network"
 	"github.com/trimtab/trimtab/probes/nvml"
+	"github.com/trimtab/trimtab/probes/process"
 	"github.com/trimtab/trimtab/probes/rate"
 	"github.com/trimtab/trimtab/probes/ticks"
 	"github.com/trimtab/trimtab/probes/uprobe"
@@ -41,6 +42,7 @@ func (p *parts) openProbes() {
 	} else {
 		p.with(k, k.Missing())
 	}
+	p.with(process.New("/proc"), nil)
 	p.openUprobes()
 	p.network = network.New(network.Options{TasksByV1CPU: mode == runtime.CgroupV1})
 	p.with(p.network, p.network.Missing())

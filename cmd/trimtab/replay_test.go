@@ -19,7 +19,7 @@ import (
 // code. Each recording holds what was decided when it was made; the golden text
 // is what people saw. Make them anew with `go run ./test/accuracy -record DIR`
 // (with -tune those that are to hold trials), and the texts with `go test ./cmd/trimtab -run Recordings -update`, when a change of
-// decisions is meant.
+// decisions is meant; that also writes the verdicts anew that recordings tell.
 func TestRecordingsReplayToTheSameDecisions(t *testing.T) {
 	files, err := filepath.Glob("testdata/recordings/*.trimtab")
 	if err != nil || len(files) == 0 {
@@ -27,6 +27,9 @@ func TestRecordingsReplayToTheSameDecisions(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".trimtab"), func(t *testing.T) {
+			if *update {
+				retellFile(t, file)
+			}
 			f, err := os.Open(file)
 			if err != nil {
 				t.Fatal(err)

@@ -3,7 +3,6 @@ package control
 import (
 	"maps"
 	"path"
-	"slices"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
@@ -12,6 +11,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/model"
 	"github.com/trimtab/trimtab/tuner/observe"
 	"github.com/trimtab/trimtab/tuner/trial"
+	"github.com/trimtab/trimtab/tuner/verdict"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -24,7 +24,7 @@ type containerState struct {
 	// answers are still to come for loans and returns of it.
 	answers int
 
-	verdicts []policies.Verdict // of the latest windows
+	verdicts verdict.Hold
 	learned  learned
 	loan     loan
 	memory   memoryLoan
@@ -41,7 +41,6 @@ type containerState struct {
 	coolNs   int64                      // no trial of it before
 	retries  int                        // trials in a row that told nothing
 	would    map[string]policies.Change // told in observe mode, by policy and knob
-	told     string                     // class and cause of the latest verdict record
 	before   baseline
 	parts    [policies.NumParts]int64
 	gpu      sightState
@@ -154,38 +153,10 @@ func (s *containerState) memoryUse(k *policies.Constants) policies.MemoryUse {
 	return use
 }
 
-// verdict is what the latest windows agree on: the latest verdict if enough of the latest four
-// say the same, else the one that enough of them do; none while no two agree.
-func (s *containerState) verdict(k *policies.Constants) policies.Verdict {
-	for i := len(s.verdicts) - 1; i >= 0; i-- {
-		v := s.verdicts[i]
-		n := 0
-		for _, o := range s.verdicts {
-			if o.Class == v.Class && o.Cause == v.Cause {
-				n++
-			}
-		}
-		if float64(n) >= k.Agree {
-			return v
-		}
-	}
-	return policies.Verdict{}
-}
-
-// latest is the verdict of the latest window.
-func (s *containerState) latest() policies.Verdict {
-	if n := len(s.verdicts); n > 0 {
-		return s.verdicts[n-1]
-	}
-	return policies.Verdict{}
-}
-
-// keptVerdicts are the windows that a verdict is agreed on in.
-const keptVerdicts = 4
-
-func (s *containerState) judged(v policies.Verdict) {
-	s.verdicts = append(s.verdicts, v)
-	s.verdicts = slices.Clone(s.verdicts[max(0, len(s.verdicts)-keptVerdicts):])
+// resourcesChanged notes that something of it was changed: what it did before tells no more.
+func (s *containerState) resourcesChanged(ns int64) {
+	s.obs.ResourcesChanged(ns)
+	s.verdicts.Forget()
 }
 
 // progress is what tells that a container gets on: its counted rate, else the work done by

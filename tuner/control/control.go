@@ -124,10 +124,10 @@ func (c *Controller) admit(in Input, d *Decision) {
 		s := c.containers[key]
 		if s == nil {
 			s = newContainer(key)
-			s.obs.ResourcesChanged(c.now())
+			s.resourcesChanged(c.now())
 			c.containers[key], c.all = s, nil
 		} else if k := setByOthers(s.c, ct); k != "" || !sameResources(s.c.Now, ct.Now) {
-			if s.obs.ResourcesChanged(c.now()); k != "" {
+			if s.resourcesChanged(c.now()); k != "" {
 				c.foreign(s, k, d)
 			}
 		}

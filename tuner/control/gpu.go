@@ -174,7 +174,7 @@ func (c *Controller) granted(s *containerState) []policies.Device {
 		holders, _ := c.onDeviceNow(g.UUID)
 		for _, key := range holders {
 			if o := c.containers[key]; o != nil && o != s {
-				d.Others = append(d.Others, policies.Holder{Key: key, Name: o.c.Name, Enrolled: o.c.Enrolment.Mode == policies.ModeTune, Verdict: o.verdict(c.k())})
+				d.Others = append(d.Others, policies.Holder{Key: key, Name: o.c.Name, Enrolled: o.c.Enrolment.Mode == policies.ModeTune, Verdict: o.verdicts.Agreed(c.k().Agree)})
 			}
 		}
 		out = append(out, d)
@@ -223,7 +223,7 @@ func (c *Controller) mayNotSee(s *containerState, ch policies.Change) string {
 		return "its devices were hidden by hand"
 	case ch.To == "":
 		return "it is the last device that it sees"
-	case ch.Take && s.verdict(c.k()).WantsDevice():
+	case ch.Take && s.verdicts.Agreed(c.k().Agree).WantsDevice():
 		return "it is short of devices itself"
 	}
 	visible := strings.Split(string(ch.To), ",")
@@ -248,7 +248,7 @@ func (c *Controller) mayNotSee(s *containerState, ch policies.Change) string {
 
 // missed says by what a container shows that it wants what is hidden from it; "" if it does not.
 func (c *Controller) missed(s *containerState) string {
-	if v := s.verdict(c.k()); s.latest().WantsDevice() && v.WantsDevice() {
+	if v := s.verdicts.Agreed(c.k().Agree); s.verdicts.Latest().WantsDevice() && v.WantsDevice() {
 		return "it is short of devices itself: " + verdictName(v)
 	}
 	return ""

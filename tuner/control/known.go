@@ -114,7 +114,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 		}
 		n.root = root
 	}
-	switch s.latest().Class {
+	switch s.verdicts.Latest().Class {
 	case policies.ClassIdle, policies.ClassInteractive, policies.ClassUnknown, "":
 		return
 	}
@@ -127,7 +127,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 	}
 	// Its first batches also fill the loaders' queues, which makes steps look dearer.
 	settled := float64(c.now()-s.obs.ChangedNs())/1e9 >= k.TrialSettle && c.now()-n.firstNs >= teachEveryNs
-	if !settled || s.verdict(k).Class == "" || r.Cost.Ticks < teachTicks || s.plan != "" {
+	if !settled || s.verdicts.Agreed(k.Agree).Class == "" || r.Cost.Ticks < teachTicks || s.plan != "" {
 		if n.similar == nil {
 			c.place(s, p, r.Cost)
 		}
@@ -217,7 +217,7 @@ func (c *Controller) showSimilar(s *containerState, v *view.Container) {
 	if here <= 0 || s.obs.Rates.Source != v.Rate.Source {
 		return
 	}
-	latest := s.latest()
+	latest := s.verdicts.Latest()
 	deviceBound := latest.Class == policies.ClassCompute && (latest.Cause == policies.CauseDevice || latest.Cause == policies.CauseShared || latest.Cause == policies.CauseClocks)
 	for _, speed := range s.known.speeds {
 		v.Devices = append(v.Devices, view.DeviceSpeed{Model: speed.Device, PerSecond: speed.PerSecond, Ratio: speed.PerSecond / here, HostBound: !deviceBound || speed.HostBound})

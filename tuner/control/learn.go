@@ -17,7 +17,9 @@ func (c *Controller) closed(s *containerState, r *observe.Reading, d *Decision) 
 	k := c.k()
 	c.neighbourhood(s, r)
 	v := verdict.Judge(k, *r)
-	s.judged(v)
+	if s.verdicts.Add(v, r.Window.EndNs) {
+		d.Records = append(d.Records, c.record(view.RecordVerdict, s, func(rec *view.Record) { rec.Text = fmt.Sprintf("%s; %s", verdictName(v), v.Why) }))
+	}
 	for p := range policies.NumParts {
 		s.parts[p] += r.Breakdown.Ns[p]
 	}
@@ -25,11 +27,6 @@ func (c *Controller) closed(s *containerState, r *observe.Reading, d *Decision) 
 	c.teach(s, *r) // what known jobs learned comes before its own first reading
 	c.learnCurve(s, *r)
 	c.learnPaging(s, *r)
-	agreed := s.verdict(k)
-	if name := verdictName(agreed); agreed.Class != "" && name != s.told {
-		s.told = name
-		d.Records = append(d.Records, c.record(view.RecordVerdict, s, func(rec *view.Record) { rec.Text = fmt.Sprintf("%s; %s", name, agreed.Why) }))
-	}
 }
 
 func verdictName(v policies.Verdict) string {
@@ -79,7 +76,7 @@ func (c *Controller) learnPaging(s *containerState, r observe.Reading) {
 	use := s.memoryUse(k)
 	seen := model.Seen{Rate: r.Rate.PerSecond, Source: r.Rate.Source}
 	tick := 1 / r.Rate.PerSecond
-	switch lost := use.Evicted(s.latest(), r.Breakdown); {
+	switch lost := use.Evicted(s.verdicts.Latest(), r.Breakdown); {
 	case use.Rereads(k) && use.Current >= k.Full*use.Limit:
 		seen.X, seen.Paging = use.Limit, policies.Paging{Base: tick * (1 - lost), Lost: tick * lost, Limit: use.Limit, Set: use.Limit * 2}
 	case use.Calm(k) && !use.Fills && r.Breakdown.Share(policies.PartInputStorage) < k.Notable:
@@ -123,7 +120,7 @@ func (c *Controller) neighbourhood(s *containerState, r *observe.Reading) {
 		r.Expose(slow.obs.Latest.Own() - r.Own())
 	}
 	r.Slow = slow.c.Name
-	if v := slow.latest(); v.Class != "" && v.Class != policies.ClassUnknown {
+	if v := slow.verdicts.Shown(); v.Class != "" && v.Class != policies.ClassUnknown {
 		r.Slow = fmt.Sprintf("%s, which is bound by %s", slow.c.Name, verdictName(v))
 	}
 }

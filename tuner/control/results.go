@@ -28,7 +28,7 @@ func (c *Controller) results(in Input, d *Decision) {
 				c.end(t, d)
 			}
 			s.before, s.loan, s.memory = baseline{}, loan{}, memoryLoan{}
-			s.obs.ResourcesChanged(c.now())
+			s.resourcesChanged(c.now())
 			s.coolNs = c.now() + int64(c.k().CoolSeconds*1e9)
 		}
 	}
@@ -84,7 +84,7 @@ func (c *Controller) written(o Order) {
 	for _, ch := range o.Changes {
 		c.changeTimes = append(c.changeTimes, c.now())
 		if s := c.containers[ch.Key]; s != nil {
-			s.obs.ResourcesChanged(c.now())
+			s.resourcesChanged(c.now())
 		}
 	}
 	c.changeTimes = slices.DeleteFunc(c.changeTimes, func(at int64) bool { return c.now()-at >= 60*second })
@@ -96,7 +96,7 @@ func (c *Controller) loanAnswered(o pendingOrder, r Result) {
 		c.totals.plan(o.Policy, "applied")
 		for _, ch := range o.Changes {
 			if s := c.containers[ch.Key]; s != nil && ch.Knob != runtime.KnobCPUWeight { // a weight alone changes no pace of its own
-				s.obs.ResourcesChanged(c.now())
+				s.resourcesChanged(c.now())
 			}
 		}
 		c.lentWritten(o)

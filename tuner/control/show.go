@@ -36,7 +36,7 @@ func (c *Controller) show(i int) view.Container {
 	v := view.Container{
 		Key: s.key, ID: s.c.ID.Container, Engine: s.c.ID.Engine, Name: s.c.Name, Image: s.c.Image, State: s.c.State, GPUs: s.c.GPUs,
 		Watched: s.c.Watched, Enrolment: s.c.Enrolment, WhyNot: s.refused.Text, Gate: string(s.refused.Gate), Value: s.refused.Value, Threshold: s.refused.Threshold,
-		Tuning: string(s.state), Loan: c.showLoan(s), Breakdown: r.Breakdown, Verdict: s.latest(), Cost: r.Cost, Aggregated: r.Aggregated,
+		Tuning: string(s.state), Loan: c.showLoan(s), Breakdown: r.Breakdown, Verdict: s.verdicts.Shown(), Cost: r.Cost, Aggregated: r.Aggregated,
 		Ranks: r.Ranks, UsedCPUs: s.obs.Used(), Windows: s.obs.Windows, PartNs: s.parts, MemoryUse: s.memoryUse(k), Deciders: c.whose(s),
 		Now: s.c.Now, Original: s.originals(), Yielded: s.c.Yielded, Held: s.c.Held, Owed: s.c.Owed, Preflight: s.c.Preflight,
 		Entitled: s.rights.entitled, Allocation: c.allocation(i), ByCPUs: s.learned.curve, ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 )
 
@@ -99,35 +98,6 @@ func TestStatesOfARealLife(t *testing.T) {
 	want := []State{StateWatched, StateMeasured, StateLent, StateSettled, StateYielded, StateMeasured, StateLent, StateSettled}
 	if !slices.Equal(states, want) {
 		t.Errorf("%v, want %v", states, want)
-	}
-}
-
-// TestVerdictIsAgreedOn: one odd window among four changes nothing.
-func TestVerdictIsAgreedOn(t *testing.T) {
-	k := policies.DefaultConstants()
-	a := policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseThrottled}
-	b := policies.Verdict{Class: policies.ClassBalanced}
-	c := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseHost}
-	for _, tt := range []struct {
-		seen []policies.Verdict
-		want policies.Verdict
-	}{
-		{nil, policies.Verdict{}},
-		{[]policies.Verdict{a}, policies.Verdict{}},
-		{[]policies.Verdict{a, a}, a},
-		{[]policies.Verdict{a, a, a, b}, a},
-		{[]policies.Verdict{a, b, a, b}, b},
-		{[]policies.Verdict{a, a, b, b}, b},
-		{[]policies.Verdict{a, b, c}, policies.Verdict{}},
-		{[]policies.Verdict{a, a, a, b, c, b, c}, c},
-	} {
-		s := newContainer("x")
-		for _, v := range tt.seen {
-			s.judged(v)
-		}
-		if got := s.verdict(k); got.Class != tt.want.Class || got.Cause != tt.want.Cause {
-			t.Errorf("%v: %v", tt.seen, got)
-		}
 	}
 }
 

@@ -328,5 +328,9 @@ func (e *encoder) sample(s *probes.Sample) {
 		e.key(`"network":`)
 		e.network(s.Network)
 	}
+	if len(s.Processes) > 0 {
+		e.key(`"processes":`)
+		e.any(s.Processes)
+	}
 	e.close()
 }

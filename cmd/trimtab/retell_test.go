@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/recording"
+	"github.com/trimtab/trimtab/tuner/view"
+)
+
+// retellFile writes the decisions of a recording anew where they differ in the verdicts that are
+// told, and in nothing else. What was seen stays as it was: such verdicts change no resource, so
+// what came after does not hang on them. One whose changes differ has to be recorded anew.
+func retellFile(t *testing.T, file string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if replay(bytes.NewReader(data), io.Discard, false) == nil {
+		return
+	}
+	var out bytes.Buffer
+	if err := retell(bytes.NewReader(data), &out); err != nil {
+		t.Errorf("%s: %v", file, err)
+		return
+	}
+	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func retell(in io.Reader, out io.Writer) error {
+	r, err := recording.NewReader(in)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	c, err := replayController(r.Header())
+	if err != nil {
+		return err
+	}
+	w, err := recording.NewWriter(out, r.Header())
+	if err != nil {
+		return err
+	}
+	var last, was control.Decision
+	ticks := 0
+	flush := func() error { // a tick's decision follows it in the stream
+		if ticks == 0 {
+			return nil
+		}
+		if !reflect.DeepEqual(deeds(was), deeds(last)) {
+			return errors.New("more than its verdicts differs: record it anew")
+		}
+		if len(last.Apply)+len(last.Rollback)+len(last.Records) == 0 {
+			return nil
+		}
+		return w.Write("decision", last)
+	}
+	for {
+		kind, raw, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return errors.Join(flush(), w.Close())
+		}
+		if err != nil {
+			return err
+		}
+		if kind == "decision" {
+			if err := json.Unmarshal(raw, &was); err != nil {
+				return err
+			}
+			continue
+		}
+		if kind == "config" {
+			cfg := control.Defaults()
+			if err := json.Unmarshal(raw, &cfg); err != nil {
+				return err
+			}
+			c.SetConfig(cfg)
+		}
+		if kind == "tick" {
+			if err := flush(); err != nil {
+				return err
+			}
+			tick, err := c.Replay(raw)
+			if err != nil {
+				return err
+			}
+			last, was = tick.Decision, control.Decision{}
+			ticks++
+		}
+		if err := w.Write(kind, raw); err != nil {
+			return err
+		}
+	}
+}
+
+// deeds is a decision without the verdicts that it tells, through the encoding.
+func deeds(d control.Decision) any {
+	d.Records = slices.DeleteFunc(slices.Clone(d.Records), func(r view.Record) bool { return r.Kind == view.RecordVerdict })
+	text, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	var out any
+	if err := json.Unmarshal(text, &out); err != nil {
+		return err
+	}
+	return out
+}

@@ -1,0 +1,215 @@
+// Package process reads what tells the processes of a container apart: the program that each
+// runs, whether it was forked or started, and the rank that its launcher gave it. It reads /proc,
+// once for each program that a process runs, and of the environment the keys below alone.
+package process
+
+import (
+	"bytes"
+	"context"
+	"hash/fnv"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// rankKeys are what launchers tell a rank by, the surest first: torchrun and those like it; Open
+// MPI, MPICH and PMIx; Slurm, whose key a launcher below it bears as well; Horovod; the rank on
+// this host alone.
+//
+//trimtab:table read only
+var rankKeys = []string{"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "HOROVOD_RANK", "SLURM_PROCID", "LOCAL_RANK"}
+
+// Bounds of what is read of a process, which may hold what it likes.
+const (
+	maxEnviron = 128 << 10 // bytes
+	maxArgs    = 16 << 10  // bytes
+	maxRank    = 1 << 20
+	again      = 3    // readings of a new process: it may be about to start another program
+	maxNew     = 256  // processes that are looked at in one reading, of all containers
+	maxKept    = 1024 // processes of one container
+)
+
+// forkNoExec is PF_FORKNOEXEC of the kernel's task flags (include/linux/sched.h): it was forked,
+// and has started no program since.
+const forkNoExec = 0x40
+
+// Probe reads the processes of watched containers. Its methods are called from one goroutine.
+type Probe struct {
+	procRoot   string
+	containers map[string]map[int32]*entry // by key, then by TGID
+	reading    int
+}
+
+// entry is what is known of one process.
+type entry struct {
+	facts   probes.Process
+	startNs uint64
+	comm    string
+	left    int // how many times it is still read
+	seen    int // the latest reading that had it
+}
+
+var _ probes.Probe = (*Probe)(nil)
+
+// New reads below procRoot, "/proc" but for tests.
+func New(procRoot string) *Probe {
+	return &Probe{procRoot: procRoot, containers: map[string]map[int32]*entry{}}
+}
+
+// Name is "process".
+func (p *Probe) Name() string { return "process" }
+
+// Watch reads a container's processes from the next Read on.
+func (p *Probe) Watch(t probes.Target) error {
+	p.containers[t.Key] = map[int32]*entry{}
+	return nil
+}
+
+// Unwatch forgets a container.
+func (p *Probe) Unwatch(key string) { delete(p.containers, key) }
+
+// Read adds the processes to samples that the kernel probe filled before. A process that is gone
+// before it could be read is left out, and is no error.
+func (p *Probe) Read(_ context.Context, into map[string]*probes.Sample) error {
+	p.reading++
+	room := maxNew
+	for key, known := range p.containers {
+		s := into[key]
+		if s == nil || s.Kernel == nil {
+			continue
+		}
+		for i := range s.Kernel.Threads {
+			if t := &s.Kernel.Threads[i]; t.TID == t.TGID && !t.Exited {
+				p.look(known, t, &room)
+			}
+		}
+		for tgid, e := range known {
+			if e.seen != p.reading {
+				delete(known, tgid)
+			} else if e.facts.TGID != 0 {
+				s.Processes = append(s.Processes, e.facts)
+			}
+		}
+		slices.SortFunc(s.Processes, func(a, b probes.Process) int { return int(a.TGID) - int(b.TGID) })
+	}
+	return nil
+}
+
+// look takes up a process by its main thread, and reads it where it is new or runs another program.
+func (p *Probe) look(known map[int32]*entry, t *probes.Thread, room *int) {
+	e := known[t.TGID]
+	if e == nil && len(known) >= maxKept {
+		return
+	}
+	if e == nil || e.startNs != t.StartNs {
+		e = &entry{startNs: t.StartNs, comm: t.Comm, left: again}
+		known[t.TGID] = e
+	}
+	e.seen = p.reading
+	if e.comm != t.Comm {
+		e.comm, e.left = t.Comm, again
+	}
+	if e.left == 0 || *room == 0 {
+		return
+	}
+	e.left--
+	*room--
+	if facts, ok := p.read(t.TGID); ok {
+		e.facts = facts
+	}
+}
+
+// read reads one process; ok is false where it is gone, or is no program of user space.
+func (p *Probe) read(tgid int32) (f probes.Process, ok bool) {
+	dir := filepath.Join(p.procRoot, strconv.Itoa(int(tgid)))
+	stat, err := capped(filepath.Join(dir, "stat"), 4096)
+	if err != nil {
+		return f, false
+	}
+	flags, ok := taskFlags(stat)
+	if !ok {
+		return f, false
+	}
+	info, err := os.Stat(filepath.Join(dir, "exe"))
+	if err != nil {
+		return f, false
+	}
+	file, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return f, false
+	}
+	args, err := capped(filepath.Join(dir, "cmdline"), maxArgs)
+	if err != nil {
+		return f, false
+	}
+	environ, err := capped(filepath.Join(dir, "environ"), maxEnviron)
+	if err != nil {
+		return f, false
+	}
+	f = probes.Process{TGID: tgid, Exe: strconv.FormatUint(file.Dev, 10) + ":" + strconv.FormatUint(file.Ino, 10), Args: argsHash(args), Forked: flags&forkNoExec != 0}
+	f.Rank, f.Ranked = rankOf(environ)
+	return f, true
+}
+
+func capped(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// taskFlags is field 9 of /proc/PID/stat. The name in field 2 may hold anything.
+func taskFlags(stat []byte) (flags uint64, ok bool) {
+	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(f) < 7 {
+		return 0, false
+	}
+	flags, err := strconv.ParseUint(string(f[6]), 10, 64)
+	return flags, err == nil
+}
+
+// argsHash is the same for arguments that differ in numbers alone, as those of ranks do.
+func argsHash(args []byte) uint64 {
+	h := fnv.New64a()
+	digits := false
+	for i, c := range args {
+		number := c >= '0' && c <= '9'
+		if !number {
+			_, _ = h.Write(args[i : i+1]) // a hash takes all
+		} else if !digits {
+			_, _ = h.Write([]byte{'0'})
+		}
+		digits = number
+	}
+	return h.Sum64()
+}
+
+// rankOf finds the rank by the surest key that names one.
+func rankOf(environ []byte) (rank int32, ok bool) {
+	best := len(rankKeys)
+	for pair := range bytes.SplitSeq(environ, []byte{0}) {
+		key, value, _ := bytes.Cut(pair, []byte{'='})
+		if len(value) > 8 {
+			continue
+		}
+		if i := slices.Index(rankKeys[:best], string(key)); i >= 0 {
+			if n, err := strconv.ParseUint(string(value), 10, 31); err == nil && n < maxRank {
+				best, rank, ok = i, int32(n), true
+			}
+		}
+	}
+	return rank, ok
+}
+
+// Cost is nothing that the kernel holds.
+func (p *Probe) Cost() probes.Cost { return probes.Cost{} }
+
+// Close frees nothing: no file stays open.
+func (p *Probe) Close() error { return nil }

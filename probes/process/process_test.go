@@ -1,0 +1,144 @@
+package process
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+func TestRankOf(t *testing.T) {
+	for environ, want := range map[string]int32{
+		"PATH=/bin\x00RANK=3\x00LOCAL_RANK=1\x00":             3,
+		"LOCAL_RANK=1\x00OMPI_COMM_WORLD_RANK=5\x00":          5,
+		"SLURM_PROCID=0\x00RANK=7\x00":                        7, // of torchrun below Slurm
+		"PMI_RANK=0\x00":                                      0,
+		"RANK=seven\x00PMIX_RANK=2":                           2,
+		"RANK=-1\x00":                                         -1,
+		"RANK=99999999999999\x00":                             -1,
+		"RANK=16777216\x00":                                   -1,
+		"RANKS=1\x00XRANK=2\x00HOME=RANK=3\x00RANK\x00=4\x00": -1,
+		"": -1,
+	} {
+		got, ok := rankOf([]byte(environ))
+		if ok != (want >= 0) || ok && got != want {
+			t.Errorf("%q: rank %d, %v; want %d", environ, got, ok, want)
+		}
+	}
+}
+
+func TestArgsThatDifferInNumbers(t *testing.T) {
+	same := func(a, b string) bool { return argsHash([]byte(a)) == argsHash([]byte(b)) }
+	if !same("python\x00train.py\x00--rank=0\x00", "python\x00train.py\x00--rank=12\x00") {
+		t.Error("arguments that differ in a number differ")
+	}
+	for _, other := range []string{"python\x00serve.py\x00--rank=0\x00", "python\x00train.py\x00--rank=\x00", "", "python\x00train.py\x00--rank=0\x000\x00"} {
+		if same("python\x00train.py\x00--rank=0\x00", other) {
+			t.Errorf("%q is taken for the same", other)
+		}
+	}
+}
+
+func TestTaskFlags(t *testing.T) {
+	for stat, want := range map[string]uint64{
+		"12 (a) S 1 12 12 0 -1 4194368 105":      4194368,
+		"12 (a) b) 5 6) S 1 12 12 0 -1 64 105 0": 64,
+		"12 (a) S 1":                             0,
+		"":                                       0,
+		"12 a S 1 12":                            0,
+	} {
+		got, ok := taskFlags([]byte(stat))
+		if got != want || ok != (want != 0) {
+			t.Errorf("%q: %d, %v; want %d", stat, got, ok, want)
+		}
+	}
+}
+
+// A shell that forks one child and starts another: real processes of a real kernel.
+func TestRealProcesses(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", "(read -r x <&3) & echo $!; OMPI_COMM_WORLD_RANK=4 sleep 100 & echo $!; wait")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.ExtraFiles = []*os.File{r}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pids [2]int32
+	for i := range pids {
+		pids[i] = readPID(t, out)
+	}
+	defer func() {
+		_ = w.Close() // ends the forked one
+		_ = exec.Command("kill", strconv.Itoa(int(pids[1]))).Run()
+		_ = cmd.Wait()
+	}()
+	p := New("/proc")
+	if err := p.Watch(probes.Target{Key: "box"}); err != nil {
+		t.Fatal(err)
+	}
+	shell := int32(cmd.Process.Pid)
+	read := func() []probes.Process {
+		k := &probes.Kernel{}
+		for i, id := range append([]int32{shell}, pids[:]...) {
+			k.Threads = append(k.Threads, probes.Thread{TID: id, TGID: id, StartNs: uint64(i + 1), Comm: "x"})
+		}
+		k.Threads = append(k.Threads, probes.Thread{TID: 1 << 30, TGID: 1 << 30, Comm: "gone"})
+		into := map[string]*probes.Sample{"box": {Kernel: k}, "other": {}}
+		if err := p.Read(t.Context(), into); err != nil {
+			t.Fatal(err)
+		}
+		return into["box"].Processes
+	}
+	byID := map[int32]probes.Process{}
+	for args := []byte(nil); len(args) == 0; time.Sleep(time.Millisecond) { // sleep has started
+		if args, err = os.ReadFile("/proc/" + strconv.Itoa(int(pids[1])) + "/cmdline"); err != nil || bytes.HasPrefix(args, []byte("bash")) {
+			args = nil
+		}
+	}
+	for range again {
+		for _, f := range read() {
+			byID[f.TGID] = f
+		}
+	}
+	sh, forked, started := byID[shell], byID[pids[0]], byID[pids[1]]
+	if len(byID) != 3 || sh.Forked || !forked.Forked || forked.Exe != sh.Exe || forked.Args != sh.Args {
+		t.Errorf("shell %+v, forked %+v", sh, forked)
+	}
+	if started.Forked || started.Exe == sh.Exe || !started.Ranked || started.Rank != 4 || sh.Ranked {
+		t.Errorf("started %+v", started)
+	}
+	p.Unwatch("box")
+	if got := read(); len(got) != 0 {
+		t.Errorf("of a container that is not watched: %+v", got)
+	}
+}
+
+func readPID(t *testing.T, r interface{ Read([]byte) (int, error) }) int32 {
+	t.Helper()
+	var text []byte
+	for b := make([]byte, 1); ; {
+		if _, err := r.Read(b); err != nil {
+			t.Fatal(err)
+		}
+		if b[0] == '\n' {
+			break
+		}
+		text = append(text, b[0])
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int32(pid)
+}
