@@ -111,3 +111,21 @@ type NCCLProcess struct {
 	// LastNs is CLOCK_MONOTONIC of the latest call.
 	LastNs int64 `json:"last"`
 }
+
+// MPI is what uprobes on MPI's functions timed in one container.
+type MPI struct {
+	Processes []MPIProcess `json:"processes"` // sorted by TGID
+	Missing   []string     `json:"missing,omitempty"`
+}
+
+// MPIProcess holds one process's counters since it was first seen; they only grow.
+type MPIProcess struct {
+	TGID  int32  `json:"tgid"`  // host
+	Calls uint64 `json:"calls"` // that wait for other ranks, the outermost
+	// WaitNs is the time inside them, spinning or asleep; an open call counts up to now. CountedNs
+	// is the time during which they were timed: less than the wall time where the budget makes
+	// the probe take turns.
+	WaitNs    uint64 `json:"waitNs"`
+	CountedNs uint64 `json:"countedNs"`
+	LastNs    int64  `json:"last"` // CLOCK_MONOTONIC of the latest entry or return; 0: none
+}

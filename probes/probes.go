@@ -3,7 +3,10 @@
 // GPU. A sample is raw counters at one instant: nothing is inferred here.
 package probes
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // State is what a thread did with a stretch of its wall time. Every nanosecond
 // of a watched thread falls into exactly one state.
@@ -216,9 +219,32 @@ type Sample struct {
 	Cgroup    *Cgroup  `json:"cgroup,omitempty"`
 	CUDA      *CUDA    `json:"cuda,omitempty"`
 	NCCL      *NCCL    `json:"nccl,omitempty"`
+	MPI       *MPI     `json:"mpi,omitempty"`
 	Network   *Network `json:"network,omitempty"`
 	// Processes are those whose program could be read, sorted by TGID; in older recordings none.
 	Processes []Process `json:"processes,omitempty"`
+}
+
+// Missing names what the probes leave out of the sample, each once with why, sorted.
+func (s Sample) Missing() []string {
+	var all []string
+	if s.Kernel != nil {
+		all = append(all, s.Kernel.Missing...)
+	}
+	if s.CUDA != nil {
+		all = append(all, s.CUDA.Missing...)
+	}
+	if s.NCCL != nil {
+		all = append(all, s.NCCL.Missing...)
+	}
+	if s.MPI != nil {
+		all = append(all, s.MPI.Missing...)
+	}
+	if s.Network != nil {
+		all = append(all, s.Network.Missing...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all) // probes may share a reason
 }
 
 // Process is what tells a process apart from its neighbours.

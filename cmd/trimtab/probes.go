@@ -16,6 +16,7 @@ import (
 	"github.com/trimtab/trimtab/probes/cuda"
 	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/probes/kernel"
+	"github.com/trimtab/trimtab/probes/mpi"
 	"github.com/trimtab/trimtab/probes/nccl"
 	"github.com/trimtab/trimtab/probes/network"
 	"github.com/trimtab/trimtab/probes/nvml"
@@ -69,6 +70,11 @@ func (p *parts) openUprobes() {
 	} else {
 		marks = c.Processes()
 		p.with(c, nil)
+	}
+	if m, err := mpi.New(p.finder); err != nil {
+		p.without("mpi", "waits of MPI ranks look like work", err.Error())
+	} else {
+		p.with(m, nil)
 	}
 	if n, err := nccl.New(p.finder, marks); err != nil {
 		p.without("nccl", "collectives are not seen", err.Error())

@@ -176,6 +176,10 @@ func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
 		outside += out
 	}
 	deviceWaits(&p, blocking, ns(probes.StateTimer)+ns(probes.StateDevice))
+	// MPI waits by spinning; which of its time a rank was inside is taken to be even.
+	for _, part := range []policies.Part{policies.PartCompute, policies.PartDevice, policies.PartInputRemote, policies.PartInputOther, policies.PartOther} {
+		p.move(p[part]*w.calls(r.Root).inMPI(), policies.PartCommunication, part)
+	}
 	// Direct reclaim happens on a CPU first, then in waits for locks and for the disk.
 	p.move(float64(t.ReclaimNs), policies.PartReclaim, policies.PartCompute, policies.PartOther, policies.PartInputStorage)
 	return exact(p, t.WallNs), outside
@@ -281,6 +285,8 @@ func (c charger) edge(e probes.Edge) (p parts, local bool) {
 		spread(c.doing(i, []int32{c.w.Threads[c.r.Trainer].TID}), policies.PartOther)
 	case c.r.peers[c.w.Threads[i].TGID]:
 		p[policies.PartCommunication] += total
+	case role == RoleHelper: // in a process of its own
+		p[policies.PartOther] += total
 	default: // a process beside it that serves it
 		p[policies.PartInputOther] += total
 	}

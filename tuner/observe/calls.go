@@ -8,7 +8,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 )
 
-// Process is what one process called of CUDA and NCCL in a window.
+// Process is what one process called of CUDA, NCCL and MPI in a window.
 type Process struct {
 	TGID      int32
 	Launches  uint64 // kernels
@@ -23,6 +23,8 @@ type Process struct {
 	Bytes     uint64                      // of collectives, in the caller's buffers
 	Ranks     int                         // of its largest communicator; 0: not told
 	Exchanged bool                        // it called collectives before, and they are not counted now
+	MPINs     uint64                      // in MPI calls that wait, while they were timed
+	MPITimed  uint64                      // ns for which they were
 	PerKind   [probes.NumMarkKinds]uint64 // marks in the window, those without room included where counted
 }
 
@@ -109,24 +111,43 @@ func addCollectives(ps []Process, prev, cur *probes.NCCL, endNs int64) []Process
 	if prev == nil || cur == nil {
 		return ps
 	}
+	var called []Process
 	for _, p := range cur.Processes {
 		i := slices.IndexFunc(prev.Processes, func(o probes.NCCLProcess) bool { return o.TGID == p.TGID })
 		if i < 0 {
 			continue
 		}
-		at := slices.IndexFunc(ps, func(o Process) bool { return o.TGID == p.TGID })
-		if at < 0 {
-			ps, at = append(ps, Process{TGID: p.TGID}), len(ps)
-		}
-		ps[at].Ranks = p.Ranks
+		d := Process{TGID: p.TGID, Ranks: p.Ranks}
 		for k := range probes.NumCollectives {
-			ps[at].Calls += sub(p.Calls[k], prev.Processes[i].Calls[k])
-			ps[at].Bytes += sub(p.Bytes[k], prev.Processes[i].Bytes[k])
+			d.Calls += sub(p.Calls[k], prev.Processes[i].Calls[k])
+			d.Bytes += sub(p.Bytes[k], prev.Processes[i].Bytes[k])
 		}
-		ps[at].Exchanged = ps[at].Calls == 0 && uncounted(cur) && p.LastNs > 0 && endNs-p.LastNs < exchangedNs
+		d.Exchanged = d.Calls == 0 && uncounted(cur) && p.LastNs > 0 && endNs-p.LastNs < exchangedNs
+		called = append(called, d)
 	}
-	slices.SortFunc(ps, func(a, b Process) int { return cmp.Compare(a.TGID, b.TGID) })
-	return ps
+	return joinProcesses(ps, called)
+}
+
+// addMPI enters MPI's deltas likewise.
+func addMPI(ps []Process, prev, cur *probes.MPI) []Process {
+	if prev == nil || cur == nil {
+		return ps
+	}
+	var called []Process
+	for _, p := range cur.Processes {
+		if i := slices.IndexFunc(prev.Processes, func(o probes.MPIProcess) bool { return o.TGID == p.TGID }); i >= 0 {
+			called = append(called, Process{TGID: p.TGID, MPINs: sub(p.WaitNs, prev.Processes[i].WaitNs), MPITimed: sub(p.CountedNs, prev.Processes[i].CountedNs)})
+		}
+	}
+	return joinProcesses(ps, called)
+}
+
+// inMPI is the share of the time, 0..1, that the process was inside MPI calls that wait.
+func (p *Process) inMPI() float64 {
+	if p == nil || p.MPITimed == 0 {
+		return 0
+	}
+	return min(1, float64(p.MPINs)/float64(p.MPITimed))
 }
 
 // exchangedNs is for how long a process counts as one that calls collectives after the last that
@@ -160,6 +181,9 @@ func joinProcesses(as, bs []Process) []Process {
 		p.OutBytes += a.OutBytes
 		p.Calls += a.Calls
 		p.Bytes += a.Bytes
+		p.MPINs += a.MPINs
+		p.MPITimed += a.MPITimed
+		p.Ranks = max(p.Ranks, a.Ranks)
 		p.Exchanged = (p.Exchanged || a.Exchanged) && p.Calls == 0
 		for k := range p.PerKind {
 			p.PerKind[k] += a.PerKind[k]

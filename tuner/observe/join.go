@@ -18,13 +18,15 @@ func join(a, b Window, own bool) Window {
 	w.Threads = joinThreads(a.Threads, b.Threads, own)
 	w.Ticks = joinTicks(a.Ticks, b.Ticks)
 	w.Cgroup = joinCgroup(a, b)
-	w.HasCUDA = a.HasCUDA && b.HasCUDA
 	w.Processes = joinProcesses(a.Processes, b.Processes)
 	w.Network = joinNetwork(a.Network, b.Network)
 	if w.Unseen = a.Unseen; !slices.Equal(a.Unseen, b.Unseen) { // each has its own once, in order
 		w.Unseen = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Unseen, b.Unseen))))
 	}
 	w.Devices = joinDevices(a.Devices, b.Devices)
+	if len(b.Facts) == 0 { // no process of it lives any more
+		w.Facts = a.Facts
+	}
 	aw, bw := weights(a, b)
 	w.StealShare = a.StealShare*aw + b.StealShare*bw
 	w.HostIdle = a.HostIdle*aw + b.HostIdle*bw

@@ -28,10 +28,13 @@ type process struct {
 	tgid, ppid int32
 	threads    []int // indices into Window.Threads
 	runNs      uint64
+	belowNs    uint64 // of all processes below it
 	ticks      uint64 // of a framework, by the source that goes first
 	source     int    // that one's place
 	calls      uint64 // launches and collectives
 	exchanges  uint64 // collectives
+	facts      probes.Process
+	told       bool // facts are known
 }
 
 // Rank is one training process with its loaders.
@@ -43,84 +46,128 @@ type Rank struct {
 	peers   map[int32]bool // processes of other ranks
 }
 
-// processes groups the window's threads, sorted by TGID.
-func processes(w *Window) []*process {
-	byID := map[int32]*process{}
+// family is the processes of a window, sorted by TGID.
+type family struct {
+	all    []*process
+	byTGID map[int32]*process
+}
+
+// processes groups the window's threads.
+func processes(w *Window) family {
+	f := family{byTGID: map[int32]*process{}}
 	for i, t := range w.Threads {
-		p := byID[t.TGID]
+		p := f.byTGID[t.TGID]
 		if p == nil {
 			p = &process{tgid: t.TGID, ppid: t.PPID}
-			byID[t.TGID] = p
+			f.byTGID[t.TGID], f.all = p, append(f.all, p)
 		}
 		p.threads = append(p.threads, i)
 		p.runNs += t.Ns[probes.StateRun]
 	}
 	for _, tick := range w.Ticks {
 		place, _ := probes.Preference(tick.Source)
-		if p := byID[tick.TGID]; p != nil && !tick.Steps && tick.Count > 0 && (p.ticks == 0 || place < p.source) { // a log's count belongs to no process
+		if p := f.byTGID[tick.TGID]; p != nil && !tick.Steps && tick.Count > 0 && (p.ticks == 0 || place < p.source) { // a log's count belongs to no process
 			p.ticks, p.source = tick.Count, place
 		}
 	}
 	for _, called := range w.Processes {
-		if p := byID[called.TGID]; p != nil {
+		if p := f.byTGID[called.TGID]; p != nil {
 			p.calls, p.exchanges = called.Launches+called.Graphs+called.Calls, called.Calls
 			if called.Exchanged {
 				p.calls, p.exchanges = max(p.calls, 1), 1
 			}
 		}
 	}
-	out := make([]*process, 0, len(byID))
-	for _, p := range byID {
-		out = append(out, p)
+	for _, facts := range w.Facts {
+		if p := f.byTGID[facts.TGID]; p != nil {
+			p.facts, p.told = facts, true
+		}
 	}
-	slices.SortFunc(out, func(a, b *process) int { return cmp.Compare(a.tgid, b.tgid) })
-	return out
+	slices.SortFunc(f.all, func(a, b *process) int { return cmp.Compare(a.tgid, b.tgid) })
+	for _, p := range f.all {
+		f.above(p, func(up *process) bool { up.belowNs += p.runNs; return false })
+	}
+	return f
 }
 
-// Ranks finds the training processes and what each thread of theirs does. A
-// process that ticks or launches is one; without any, it is the topmost one of a tree that works.
-func Ranks(k *policies.Constants, w *Window) []Rank {
-	procs := processes(w)
-	parent := map[int32]int32{}
-	for _, p := range procs {
-		parent[p.tgid] = p.ppid
+// above walks up the process tree, and reports whether one above is; bounded: with PIDs reused a
+// window may hold a loop.
+func (f family) above(p *process, is func(*process) bool) bool {
+	for range 64 {
+		up := f.byTGID[p.ppid]
+		if up == nil || up == p {
+			return false
+		}
+		if is(up) {
+			return true
+		}
+		p = up
 	}
-	roots := rankRoots(k, procs, parent, w.EndNs-w.StartNs)
+	return false
+}
+
+// Ranks finds the training processes and what each thread of theirs does. A process that ticks or
+// launches is one, and one that its launcher named a rank; without any, it is the topmost one of
+// a tree that works, launchers left out.
+func Ranks(k *policies.Constants, w *Window) []Rank {
+	f := processes(w)
+	roots := f.roots(k, w.EndNs-w.StartNs)
 	var ranks []Rank
 	for _, root := range roots {
-		r := makeRank(k, w, root, procs, parent, roots)
-		r.peers = map[int32]bool{}
-		for _, p := range procs {
-			isPeer := func(id int32) bool {
-				return id != root.tgid && slices.ContainsFunc(roots, func(o *process) bool { return o.tgid == id })
+		isPeer := func(p *process) bool { return p != root && slices.Contains(roots, p) }
+		r := Rank{Root: root.tgid, Trainer: trainerThread(w, root), Roles: map[int]Role{}, peers: map[int32]bool{}}
+		r.Roles[r.Trainer] = RoleTrainer
+		for _, p := range f.all {
+			r.peers[p.tgid] = isPeer(p) || p != root && f.above(p, isPeer)
+			if p == root || r.peers[p.tgid] || !f.above(p, func(up *process) bool { return up == root }) {
+				continue
 			}
-			r.peers[p.tgid] = isPeer(p.tgid) || p != root && hasAncestor(p.tgid, parent, isPeer)
+			role := processRole(w, root, p)
+			if role == RoleLoader {
+				r.Loaders++
+			}
+			for _, i := range p.threads {
+				r.Roles[i] = role
+			}
+		}
+		if threaded := inProcessRoles(k, w, root, &r); r.Loaders == 0 {
+			r.Loaders = threaded
 		}
 		ranks = append(ranks, r)
 	}
 	return ranks
 }
 
-// rankRoots picks the training processes.
-func rankRoots(k *policies.Constants, procs []*process, parent map[int32]int32, wallNs int64) []*process {
-	var ticking, active []*process
-	isActive := map[int32]bool{}
-	for _, p := range procs {
-		if p.steps(procs, parent) {
-			ticking = append(ticking, p)
-		}
-		isActive[p.tgid] = float64(p.runNs) >= k.ActiveShare*float64(wallNs)
-	}
-	if len(ticking) > 0 {
-		return ticking
-	}
-	for _, p := range procs {
-		if isActive[p.tgid] && !hasAncestor(p.tgid, parent, func(id int32) bool { return isActive[id] }) {
-			active = append(active, p)
+// roots picks the training processes.
+func (f family) roots(k *policies.Constants, wallNs int64) (roots []*process) {
+	for _, p := range f.all {
+		if p.steps(f) {
+			roots = append(roots, p)
 		}
 	}
-	return active
+	works := func(p *process) bool { return float64(p.runNs) >= k.ActiveShare*float64(wallNs) && !p.launches() }
+	for _, p := range f.all { // of each rank the topmost: loaders and helpers inherit its name
+		same := func(o *process) bool { return o.facts.Ranked && o.facts.Rank == p.facts.Rank }
+		if p.facts.Ranked && works(p) && !slices.ContainsFunc(roots, same) && !f.above(p, func(up *process) bool { return same(up) && works(up) }) {
+			roots = append(roots, p)
+		}
+	}
+	if len(roots) > 0 {
+		slices.SortFunc(roots, func(a, b *process) int { return cmp.Compare(a.tgid, b.tgid) })
+		return roots
+	}
+	for _, p := range f.all {
+		if works(p) && !f.above(p, works) {
+			roots = append(roots, p)
+		}
+	}
+	return roots
 }
+
+// launcherShare of what runs below it: a process that runs for less starts others and waits (DECIDE.md).
+const launcherShare = 0.05
+
+func (p *process) launches() bool { return float64(p.runNs) < launcherShare*float64(p.belowNs) }
 
 // callerShare of the largest caller's calls, or of the largest count of one source, makes a process
 // one that trains: others touch the device once, to see whether it is there.
@@ -128,10 +175,10 @@ const callerShare = 0.05
 
 // steps reports whether a process shows by ticks or calls that it trains. One that
 // launches below another that does, and exchanges nothing, prepares data for it.
-func (p *process) steps(all []*process, parent map[int32]int32) bool {
+func (p *process) steps(f family) bool {
 	var most, ticks uint64
 	best := p.source // a lesser source beside it is a helper's: a loader may run TensorFlow
-	for _, o := range all {
+	for _, o := range f.all {
 		if most = max(most, o.calls); o.ticks > 0 && o.source < best {
 			best, ticks = o.source, o.ticks
 		} else if o.ticks > 0 && o.source == best {
@@ -142,53 +189,7 @@ func (p *process) steps(all []*process, parent map[int32]int32) bool {
 		return true
 	}
 	calls := func(o *process) bool { return o.calls > 0 && float64(o.calls) >= callerShare*float64(most) }
-	if !calls(p) {
-		return false
-	}
-	return p.exchanges > 0 || !hasAncestor(p.tgid, parent, func(id int32) bool {
-		return slices.ContainsFunc(all, func(o *process) bool { return o.tgid == id && (o.ticks > 0 || calls(o)) })
-	})
-}
-
-// hasAncestor walks up the process tree; bounded: with PIDs reused a window may hold a loop.
-func hasAncestor(id int32, parent map[int32]int32, is func(int32) bool) bool {
-	for range 64 {
-		up, ok := parent[id]
-		if !ok || up == id {
-			return false
-		}
-		if is(up) {
-			return true
-		}
-		id = up
-	}
-	return false
-}
-
-func makeRank(k *policies.Constants, w *Window, root *process, procs []*process, parent map[int32]int32, roots []*process) Rank {
-	r := Rank{Root: root.tgid, Trainer: trainerThread(w, root), Roles: map[int]Role{}}
-	r.Roles[r.Trainer] = RoleTrainer
-	isRoot := func(id int32) bool {
-		return id != root.tgid && slices.ContainsFunc(roots, func(p *process) bool { return p.tgid == id })
-	}
-	for _, p := range procs {
-		below := hasAncestor(p.tgid, parent, func(id int32) bool { return id == root.tgid })
-		if p == root || !below || isRoot(p.tgid) || hasAncestor(p.tgid, parent, func(id int32) bool { return isRoot(id) }) {
-			continue
-		}
-		if !handsOver(w, root, p) {
-			continue
-		}
-		r.Loaders++
-		for _, i := range p.threads {
-			r.Roles[i] = RoleLoader
-		}
-	}
-	threaded := inProcessRoles(k, w, root, &r)
-	if r.Loaders == 0 {
-		r.Loaders = threaded
-	}
-	return r
+	return calls(p) && (p.exchanges > 0 || !f.above(p, func(up *process) bool { return up.ticks > 0 || calls(up) }))
 }
 
 // trainerThread is the thread that waits for the device the longest; where none
@@ -200,12 +201,9 @@ func trainerThread(w *Window, p *process) int {
 	if i := longestSync(w, p); i >= 0 {
 		return i
 	}
-	busiest := p.threads[0]
-	for _, i := range p.threads {
-		if w.Threads[i].Ns[probes.StateRun] > w.Threads[busiest].Ns[probes.StateRun] {
-			busiest = i
-		}
-	}
+	busiest := slices.MaxFunc(p.threads, func(i, j int) int {
+		return cmp.Compare(w.Threads[i].Ns[probes.StateRun], w.Threads[j].Ns[probes.StateRun])
+	})
 	for _, i := range p.threads {
 		t := w.Threads[i]
 		least := 0.1
@@ -231,23 +229,40 @@ func longestSync(w *Window, p *process) int {
 	return best
 }
 
-// handsOver reports whether data passes between a process and the rank's root,
-// as wake-ups in either direction.
-func handsOver(w *Window, root, p *process) bool {
-	in := func(p *process, tid int32) bool {
-		return slices.ContainsFunc(p.threads, func(i int) bool { return w.Threads[i].TID == tid })
+// What one that runs another program than its rank hands over to it in a step, at least (DECIDE.md).
+const handedBytes, handedWakes = 1 << 10, 0.8
+
+// processRole is what a process below a rank's root does for it. Data passes as wake-ups in either
+// direction. One that was forked makes batches; one that runs a program of its own may as well
+// compile, or write a log: it makes them if it hands over something in most steps.
+func processRole(w *Window, root, p *process) Role {
+	wakes, ticks, bytes := wakesBetween(w, root, p), float64(root.ticks), uint64(0)
+	for _, i := range p.threads {
+		bytes += w.Threads[i].IOBytes
 	}
-	wakes := func(waiter, waker *process) bool {
+	switch {
+	case wakes == 0:
+		return RoleOther
+	case p.told && !p.facts.Forked && float64(wakes) < handedWakes*ticks && float64(bytes) < handedBytes*ticks:
+		return RoleHelper
+	}
+	return RoleLoader
+}
+
+// wakesBetween counts how often threads of two processes ended each other's waits.
+func wakesBetween(w *Window, a, b *process) (n uint64) {
+	wakes := func(waiter, waker *process) {
 		for _, i := range waiter.threads {
 			for _, e := range w.Threads[i].Edges {
-				if in(waker, e.Waker) && e.State != probes.StateChild {
-					return true
+				if j := w.find(e.Waker); j >= 0 && w.Threads[j].TGID == waker.tgid && e.State != probes.StateChild {
+					n += e.Count
 				}
 			}
 		}
-		return false
 	}
-	return wakes(root, p) || wakes(p, root)
+	wakes(a, b)
+	wakes(b, a)
+	return n
 }
 
 // helperWork times the trainer's work is no helper's: a team works while the trainer does.
@@ -278,6 +293,8 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 			r.Roles[i] = RoleHelper
 		case float64(t.Ns[probes.StateRun]) < 0.02*float64(t.WallNs):
 			// too little work of its own for a loader: a queue's feeder, a timer thread
+		case root.ticks == 0 && root.told:
+			r.Roles[i] = RoleHelper // nothing says that it makes batches
 		default:
 			r.Roles[i] = RoleLoader
 			loaders++

@@ -49,7 +49,7 @@ type DeviceCalls struct {
 	Exchanges       bool   // it calls collectives, or did before the probe had to leave them out
 	CollectiveBytes uint64
 	SyncNs          uint64 // the trainer's time in blocking CUDA calls
-	spinNs          uint64 // the part of it on a CPU
+	spinNs          uint64 // its time on a CPU in them and in MPI's waits
 }
 
 // Read says all that a window tells: ranks, roles, rate, breakdown, cost. A
@@ -150,7 +150,7 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 	if p := w.calls(r.Root); p != nil {
 		got.Collectives, got.CollectiveBytes, got.Exchanges = p.Calls, p.Bytes, p.Calls > 0 || p.Exchanged
 		b := p.blocking(got.Trainer.TID)
-		got.spinNs, got.SyncNs = b.spin(), b.SyncNs+b.CopyNs
+		got.spinNs, got.SyncNs = b.spin()+uint64(p.inMPI()*float64(sub(got.Trainer.Ns[probes.StateRun], b.spin()))), b.SyncNs+b.CopyNs
 		got.Launches = p.Launches + p.Graphs
 	}
 	var of rateOf

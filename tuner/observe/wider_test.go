@@ -62,7 +62,6 @@ func TestCheckpointIsNoInput(t *testing.T) {
 }
 
 func onDevice(w *Window, sync, spin uint64) *Window {
-	w.HasCUDA = true
 	w.Processes = []Process{{TGID: trainer, Launches: 1000, LaunchNs: 1e9, Threads: []CallThread{{TID: trainer, Syncs: 10, SyncNs: sync, SyncRunNs: spin, FromNs: 1e7, LastNs: 1e7 + 9e8}}}}
 	return w
 }
@@ -272,7 +271,6 @@ func TestDevicesOfAContainer(t *testing.T) {
 
 // calls gives a process launches and, where it exchanges, collectives.
 func calls(w *Window, tgid int32, launches, collectives, sync uint64) {
-	w.HasCUDA = true
 	w.Processes = append(w.Processes, Process{TGID: tgid, Launches: launches, LaunchNs: 1e9, Calls: collectives,
 		Threads: []CallThread{{TID: tgid, Syncs: 10, SyncNs: sync, FromNs: 1, LastNs: 9e8}}})
 }

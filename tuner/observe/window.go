@@ -25,10 +25,10 @@ type Window struct {
 	HasCgroup bool
 
 	Processes []Process // what called CUDA or NCCL, sorted by TGID
-	HasCUDA   bool      // the CUDA probe reads this container
 	Network   Network
-	Traffic   Network  // of the latest reading, which comes less often than windows
-	Devices   []Device // those that the container holds
+	Traffic   Network          // of the latest reading, which comes less often than windows
+	Devices   []Device         // those that the container holds
+	Facts     []probes.Process // of the latest reading, sorted by TGID
 	// Unseen names what the probes leave out at present, each with why.
 	Unseen []string
 
@@ -169,7 +169,7 @@ func (b *Builder) Cut() { b.open, b.own = nil, false }
 
 // diff makes the slice between two samples.
 func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Window {
-	w := Window{StartNs: prevHost.AtNs, EndNs: host.AtNs, HostCPUs: host.CPUs}
+	w := Window{StartNs: prevHost.AtNs, EndNs: host.AtNs, HostCPUs: host.CPUs, Facts: cur.Processes, Unseen: cur.Missing()}
 	if total := float64(host.BusyNs+host.IdleNs+host.StealNs+host.IOWaitNs) - float64(prevHost.BusyNs+prevHost.IdleNs+prevHost.StealNs+prevHost.IOWaitNs); total > 0 {
 		w.StealShare = host.StolenSince(prevHost)
 		w.HostIdle = float64(sub(host.IdleNs+host.IOWaitNs, prevHost.IdleNs+prevHost.IOWaitNs)) / total * float64(host.CPUs)
@@ -192,28 +192,11 @@ func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Windo
 			sortThreads(w.Threads)
 		}
 	}
-	if cur.Kernel != nil {
-		w.Unseen = append(w.Unseen, cur.Kernel.Missing...)
-	}
 	if cur.Cgroup != nil && prev.Cgroup != nil {
 		w.HasCgroup = true
 		w.Cgroup = diffCgroup(*prev.Cgroup, *cur.Cgroup)
 	}
-	if cur.CUDA != nil && prev.CUDA != nil {
-		w.HasCUDA = true
-		w.Processes = diffCalls(prev.CUDA, cur.CUDA)
-		w.Unseen = append(w.Unseen, cur.CUDA.Missing...)
-	}
-	w.Processes = addCollectives(w.Processes, prev.NCCL, cur.NCCL, w.EndNs)
-	if cur.NCCL != nil {
-		w.Unseen = append(w.Unseen, cur.NCCL.Missing...)
-	}
-	if cur.Network != nil {
-		w.Unseen = append(w.Unseen, cur.Network.Missing...)
-	}
-	if len(w.Unseen) > 0 { // probes may share a reason
-		w.Unseen = slices.Compact(slices.Sorted(slices.Values(w.Unseen)))
-	}
+	w.Processes = addMPI(addCollectives(diffCalls(prev.CUDA, cur.CUDA), prev.NCCL, cur.NCCL, w.EndNs), prev.MPI, cur.MPI)
 	w.Network = diffNetwork(prev.Network, cur.Network)
 	w.Devices = diffDevices(cur.Container, prevHost, host)
 	return w

@@ -27,10 +27,20 @@ func communication(k *policies.Constants, r observe.Reading) (policies.Verdict, 
 		v.Relief = "relieve " + r.Slow
 		v.Why = fmt.Sprintf("it waits %.0f %% of its time for a slower rank of its job: %s", 100*share, r.Slow)
 	} else if lead >= k.Exposed {
-		v.Relief = fmt.Sprintf("relieve the slow rank, process %d", slow)
-		v.Why = fmt.Sprintf("it waits %.0f %% of its time for a slower rank: process %d", 100*share, slow)
+		v.Relief = "relieve the slow one, " + rankName(r, slow)
+		v.Why = fmt.Sprintf("it waits %.0f %% of its time for a slower rank: %s", 100*share, rankName(r, slow))
 	}
 	return v, true
+}
+
+// rankName is a rank by the number that its launcher gave it, where that is known.
+func rankName(r observe.Reading, tgid int32) string {
+	for _, f := range r.Window.Facts {
+		if f.TGID == tgid && f.Ranked {
+			return fmt.Sprintf("rank %d, process %d", f.Rank, tgid)
+		}
+	}
+	return fmt.Sprintf("process %d", tgid)
 }
 
 // slowest is the rank of the container that works the longest for itself in a

@@ -324,6 +324,10 @@ func (e *encoder) sample(s *probes.Sample) {
 		e.key(`"nccl":`)
 		e.any(s.NCCL)
 	}
+	if s.MPI != nil {
+		e.key(`"mpi":`)
+		e.any(s.MPI)
+	}
 	if s.Network != nil {
 		e.key(`"network":`)
 		e.network(s.Network)

@@ -1,0 +1,179 @@
+// Package mpi counts the time that processes are inside MPI calls that wait for other ranks, by
+// uprobes on the entry and the return of collectives, blocking sends and receives, and waits, in
+// any MPI library whose C functions a process maps: Open MPI, MPICH and their kin.
+//
+// MPI libraries wait by spinning, so the kernel calls such a wait work. The trap: a call that
+// returns at once costs two hits all the same; above the budget the hooks take turns, and
+// CountedNs says for how long they counted.
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/uprobe"
+)
+
+// Hook names the uprobes in what they spend.
+const Hook = "mpi.wait"
+
+// functions are those that wait (MPI 3.1, chapters 3, 5 and 11). PMPI's names are other names of
+// the same functions, or what these call.
+//
+//trimtab:table read only
+var functions = []string{
+	"MPI_Allgather", "MPI_Allgatherv", "MPI_Allreduce", "MPI_Alltoall", "MPI_Alltoallv", "MPI_Alltoallw", "MPI_Barrier", "MPI_Bcast",
+	"MPI_Exscan", "MPI_Gather", "MPI_Gatherv", "MPI_Neighbor_allgather", "MPI_Neighbor_alltoall", "MPI_Probe", "MPI_Recv", "MPI_Reduce",
+	"MPI_Reduce_scatter", "MPI_Reduce_scatter_block", "MPI_Rsend", "MPI_Scan", "MPI_Scatter", "MPI_Scatterv", "MPI_Send", "MPI_Sendrecv",
+	"MPI_Sendrecv_replace", "MPI_Ssend", "MPI_Wait", "MPI_Waitall", "MPI_Waitany", "MPI_Waitsome", "MPI_Win_fence",
+}
+
+// Probe counts the time. Its methods are called from one goroutine.
+type Probe struct {
+	objs    waitsObjects
+	client  *uprobe.Client
+	watched map[string]bool
+	told    map[int32]uint64 // wait, as told the last time
+}
+
+var (
+	_ probes.Probe   = (*Probe)(nil)
+	_ probes.Spender = (*Probe)(nil)
+)
+
+// New loads the programs; nothing is attached before a process needs it. The finder is shared
+// with other probes and closed after them.
+func New(f *uprobe.Finder) (*Probe, error) {
+	spec, err := loadWaits()
+	if err != nil {
+		return nil, fmt.Errorf("mpi probe: %w", err)
+	}
+	f.Prepare(spec)
+	p := &Probe{watched: map[string]bool{}, told: map[int32]uint64{}}
+	if err := spec.LoadAndAssign(&p.objs, nil); err != nil {
+		return nil, fmt.Errorf("mpi probe: load: %w; needs Linux 5.15, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
+	}
+	p.client, err = f.Add(uprobe.Spec{
+		Name: "mpi", NotAfterFork: true, Prefixes: []string{"MPI_"}, Names: functions, Hints: []string{"libmpi", "mpich"},
+		Hooks: []uprobe.Hook{{Name: Hook, What: "waits in MPI", Match: match, Entry: p.objs.OnWait, Return: p.objs.OnReturn}},
+		Enter: func(pid int32) error { return p.objs.Processes.Put(uint32(pid), waitsProcess{}) },
+		Leave: func(pid int32) {
+			delete(p.told, pid)
+			_ = p.objs.Processes.Delete(uint32(pid)) // absent is what is wanted
+		},
+		Hits: p.hits,
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.objs.Close())
+	}
+	return p, nil
+}
+
+func match(symbol string) (uprobe.Point, bool) {
+	return uprobe.Point{Returns: true}, slices.Contains(functions, symbol)
+}
+
+func (p *Probe) hits(pid int32, _ int) uprobe.Hits {
+	var c waitsProcess
+	if p.objs.Processes.Lookup(uint32(pid), &c) != nil {
+		return uprobe.Hits{}
+	}
+	return uprobe.Hits{Emulated: c.Hits[0], Stepped: c.Hits[1], Returns: c.Returns}
+}
+
+// Name is "mpi".
+func (p *Probe) Name() string { return "mpi" }
+
+// Watch looks for MPI in the container's processes from the next Read on.
+func (p *Probe) Watch(t probes.Target) error {
+	if err := p.client.Watch(t); err != nil {
+		return err
+	}
+	p.watched[t.Key] = true
+	return nil
+}
+
+// Unwatch forgets a container's processes and takes the probes out of them.
+func (p *Probe) Unwatch(key string) {
+	p.client.Unwatch(key)
+	delete(p.watched, key)
+}
+
+// Read adds an MPI part to the samples of containers with a process that maps MPI, or where
+// something is missing. It also looks at processes that are new, and returns each problem once.
+func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
+	errs := []error{p.client.Scan(ctx)}
+	parts := map[string]*probes.MPI{}
+	part := func(key string) *probes.MPI {
+		if parts[key] == nil {
+			parts[key] = &probes.MPI{}
+		}
+		return parts[key]
+	}
+	for pid, key := range p.client.Processes() {
+		one, err := p.read(pid)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		part(key).Processes = append(part(key).Processes, one)
+	}
+	errs = append(errs, p.client.Turn())
+	for key := range p.watched {
+		if missing := p.client.Missing(key); len(missing) > 0 {
+			part(key).Missing = missing
+		}
+		if parts[key] == nil {
+			continue
+		}
+		slices.SortFunc(parts[key].Processes, func(a, b probes.MPIProcess) int { return int(a.TGID) - int(b.TGID) })
+		if into[key] == nil {
+			into[key] = &probes.Sample{Container: key}
+		}
+		into[key].MPI = parts[key]
+	}
+	return errors.Join(errs...)
+}
+
+// read reads one process's counters. The call that is open counts up to now, while its return
+// will be seen.
+func (p *Probe) read(pid int32) (probes.MPIProcess, error) {
+	out := probes.MPIProcess{TGID: pid, CountedNs: uint64(p.client.CountedFor(pid, 0))}
+	var c waitsProcess
+	if err := p.objs.Processes.Lookup(uint32(pid), &c); err != nil {
+		return out, fmt.Errorf("mpi probe: read the counters of process %d: %w", pid, err)
+	}
+	wait := c.Ns
+	if turn, on := p.client.Attached(pid, 0); on && c.OpenNs != 0 && uint32(c.OpenOf) == uint32(turn) {
+		var ts unix.Timespec
+		// CLOCK_MONOTONIC exists on every Linux; the call cannot fail.
+		_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+		wait += uint64(max(0, ts.Nano()-int64(c.OpenNs)))
+	}
+	p.told[pid] = max(p.told[pid], wait) // a call that was given up counts as far as it was told
+	out.Calls, out.WaitNs, out.LastNs = c.Calls, p.told[pid], int64(c.LastNs)
+	return out, nil
+}
+
+// Missing names what is not counted for a container, each with why.
+func (p *Probe) Missing(key string) []string { return p.client.Missing(key) }
+
+// Spending lists what the uprobes cost each container.
+func (p *Probe) Spending() []probes.Spend { return p.client.Spending() }
+
+// Thin sets the share of time in which the calls are timed for a container.
+func (p *Probe) Thin(key, hook string, share float64) { p.client.Thin(key, hook, share) }
+
+// Cost returns the memory held in the map.
+func (p *Probe) Cost() probes.Cost { return p.client.Cost(p.objs.Processes) }
+
+// Close takes the probes out of all processes and unloads them.
+func (p *Probe) Close() error {
+	p.client.Close()
+	return p.objs.Close()
+}

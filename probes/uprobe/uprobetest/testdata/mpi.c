@@ -1,0 +1,64 @@
+// A stand-in for libmpi: the names of its calls that wait. They wait as they are told, and one calls another.
+#define _GNU_SOURCE
+#include <time.h>
+
+volatile unsigned long done;
+static long wait_ns, spin;
+
+static long now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+void fake_wait(long ns, long by_spinning) { wait_ns = ns, spin = by_spinning; }
+
+int __attribute__((noinline)) MPI_Barrier(void *comm)
+{
+	long end = now() + wait_ns;
+	struct timespec t = {wait_ns / 1000000000L, wait_ns % 1000000000L};
+
+	if (!spin)
+		return nanosleep(&t, NULL);
+	while (now() < end)
+		done++;
+	return 0;
+}
+
+// Two waits of the library's own inside one of the program's.
+int MPI_Allreduce(void *comm) { return MPI_Barrier(comm) + MPI_Barrier(comm); }
+
+int MPI_Isend(void *comm) { return done++, 0; } // does not wait
+
+#define WAITS(name, step) \
+	int name(void *comm) { return done += step, 0; }
+WAITS(MPI_Allgather, 2)
+WAITS(MPI_Allgatherv, 3)
+WAITS(MPI_Alltoall, 4)
+WAITS(MPI_Alltoallv, 5)
+WAITS(MPI_Alltoallw, 6)
+WAITS(MPI_Bcast, 7)
+WAITS(MPI_Exscan, 8)
+WAITS(MPI_Gather, 9)
+WAITS(MPI_Gatherv, 10)
+WAITS(MPI_Neighbor_allgather, 11)
+WAITS(MPI_Neighbor_alltoall, 12)
+WAITS(MPI_Probe, 13)
+WAITS(MPI_Recv, 14)
+WAITS(MPI_Reduce, 15)
+WAITS(MPI_Reduce_scatter, 16)
+WAITS(MPI_Reduce_scatter_block, 17)
+WAITS(MPI_Rsend, 18)
+WAITS(MPI_Scan, 19)
+WAITS(MPI_Scatter, 20)
+WAITS(MPI_Scatterv, 21)
+WAITS(MPI_Send, 22)
+WAITS(MPI_Sendrecv, 23)
+WAITS(MPI_Sendrecv_replace, 24)
+WAITS(MPI_Ssend, 25)
+WAITS(MPI_Wait, 26)
+WAITS(MPI_Waitall, 27)
+WAITS(MPI_Waitany, 28)
+WAITS(MPI_Waitsome, 29)
+WAITS(MPI_Win_fence, 30)

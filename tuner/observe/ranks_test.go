@@ -1,0 +1,134 @@
+package observe
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+)
+
+// running is one second of a process with one thread.
+func running(tgid, ppid int32, run uint64, edges ...probes.Edge) Thread {
+	return thread(tgid, tgid, ppid, times{probes.StateRun: run}, edges...)
+}
+
+func ranked(tgid, rank int32) probes.Process {
+	return probes.Process{TGID: tgid, Exe: "1:1", Rank: rank, Ranked: true}
+}
+
+// TestRootsByWhatLaunchersSay: who trains, in trees as launchers make them.
+func TestRootsByWhatLaunchersSay(t *testing.T) {
+	answer := func(waker int32) probes.Edge { return wait(waker, probes.StatePipe, 300*ms, 20) }
+	for name, c := range map[string]struct {
+		threads []Thread
+		facts   []probes.Process
+		ticks   []Tick
+		want    []int32
+	}{
+		"mpirun that runs to forward output": {
+			[]Thread{running(50, 1, 40*ms), running(100, 50, 900*ms), running(300, 50, 900*ms)},
+			[]probes.Process{{TGID: 50, Exe: "1:9"}, ranked(100, 0), ranked(300, 1)}, nil, []int32{100, 300}},
+		"each rank below a shell, whose name it inherits": {
+			[]Thread{running(50, 1, 10*ms), running(60, 50, 6*ms), running(100, 60, 900*ms), running(70, 50, 6*ms), running(300, 70, 900*ms)},
+			[]probes.Process{ranked(60, 0), ranked(100, 0), ranked(70, 1), ranked(300, 1)}, nil, []int32{100, 300}},
+		"loaders inherit the rank's name": {
+			[]Thread{running(100, 1, 500*ms), running(200, 100, 900*ms, answer(100)), running(201, 100, 900*ms, answer(100))},
+			[]probes.Process{ranked(100, 3), ranked(200, 3), ranked(201, 3)}, nil, []int32{100}},
+		"a rank that hangs beside one that ticks": {
+			[]Thread{running(50, 1, ms), running(100, 50, 500*ms), running(300, 50, 900*ms)},
+			[]probes.Process{ranked(100, 0), ranked(300, 1)}, []Tick{{Source: "torch.backward", TGID: 100, Count: 10, FromNs: 1, LastNs: 9e8}}, []int32{100, 300}},
+		"a rank that has ended": {
+			[]Thread{running(50, 1, ms), running(100, 50, 500*ms), running(300, 50, 0)},
+			[]probes.Process{ranked(100, 0), ranked(300, 1)}, nil, []int32{100}},
+		"a pool's parent that only hands out work": {
+			[]Thread{running(50, 1, 30*ms, answer(100)), running(100, 50, 900*ms, answer(50)), running(300, 50, 900*ms, answer(50))},
+			nil, nil, []int32{100, 300}},
+		"a trainer that works a little beside its loaders": {
+			[]Thread{running(100, 1, 120*ms, answer(200)), running(200, 100, 900*ms, answer(100)), running(201, 100, 900*ms)},
+			nil, nil, []int32{100}},
+		"a launcher that outlives its ranks": {
+			[]Thread{running(50, 1, 30*ms)}, []probes.Process{{TGID: 50, Exe: "1:9"}}, nil, []int32{50}},
+	} {
+		w := oneSecond(c.threads...)
+		w.Facts, w.Ticks = c.facts, c.ticks
+		var got []int32
+		for _, r := range Ranks(policies.DefaultConstants(), w) {
+			got = append(got, r.Root)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: ranks %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestProcessesBelowARank: forked ones make batches, and programs of their own that hand over in
+// most steps; the others help.
+func TestProcessesBelowARank(t *testing.T) {
+	batch := func(n uint64) probes.Edge { return wait(200, probes.StatePipe, 300*ms, n) }
+	for name, c := range map[string]struct {
+		facts []probes.Process
+		wakes uint64
+		bytes uint64
+		want  Role
+	}{
+		"nothing is known of it":               {nil, 2, 0, RoleLoader},
+		"forked":                               {[]probes.Process{{TGID: 200, Forked: true}}, 2, 0, RoleLoader},
+		"a compiler that answers now and then": {[]probes.Process{{TGID: 200}}, 2, 4000, RoleHelper},
+		"a decoder that writes a frame a step": {[]probes.Process{{TGID: 200}}, 2, 10 * 4096, RoleLoader},
+		"one that answers in each step":        {[]probes.Process{{TGID: 200}}, 9, 0, RoleLoader},
+		"one that nobody waits for":            {[]probes.Process{{TGID: 200}}, 0, 1 << 20, RoleOther},
+	} {
+		var edges []probes.Edge
+		if c.wakes > 0 {
+			edges = append(edges, batch(c.wakes))
+		}
+		child := running(200, trainer, 500*ms)
+		child.IOBytes = c.bytes
+		w := oneSecond(running(trainer, 1, 400*ms, edges...), child)
+		w.Facts, w.Ticks = c.facts, []Tick{{Source: "torch.backward", TGID: trainer, Count: 10, FromNs: 1, LastNs: 9e8}}
+		r := Ranks(policies.DefaultConstants(), w)[0]
+		if got := r.Roles[1]; got != c.want || (r.Loaders == 1) != (c.want == RoleLoader) {
+			t.Errorf("%s: role %d with %d loaders, want %d", name, got, r.Loaders, c.want)
+		}
+	}
+}
+
+// TestThreadsOfAProgramWithoutSteps: nothing says that they make batches for the main one.
+func TestThreadsOfAProgramWithoutSteps(t *testing.T) {
+	w := oneSecond(thread(trainer, trainer, 1, times{probes.StateRun: 300 * ms}, wait(helper, probes.StateFutex, 700*ms, 5)),
+		thread(helper, trainer, 1, times{probes.StateRun: 900 * ms}))
+	w.Facts = []probes.Process{{TGID: trainer, Exe: "1:1"}}
+	r := Read(policies.DefaultConstants(), w, nil)
+	if r.Loaders != 0 || r.Breakdown.Share(policies.PartCompute) < 0.9 {
+		t.Errorf("%d loaders, %v", r.Loaders, r.Breakdown)
+	}
+}
+
+// TestWaitsInMPIAreCommunication: a rank that spins in MPI for two thirds of its time waits for the
+// other, which works all along.
+func TestWaitsInMPIAreCommunication(t *testing.T) {
+	w := oneSecond(running(50, 1, ms), running(100, 50, 960*ms), running(300, 50, 960*ms))
+	w.Facts = []probes.Process{ranked(100, 0), ranked(300, 1)}
+	prev := &probes.MPI{Processes: []probes.MPIProcess{{TGID: 100, WaitNs: 5e9, CountedNs: 9e9}, {TGID: 300, WaitNs: 1e9, CountedNs: 9e9}}}
+	// Timed in half of the second alone.
+	cur := &probes.MPI{Processes: []probes.MPIProcess{{TGID: 100, WaitNs: 5e9 + 333e6, CountedNs: 9.5e9}, {TGID: 300, WaitNs: 1e9 + 5e6, CountedNs: 9.5e9}, {TGID: 301, WaitNs: 7e9}}}
+	w.Processes = addMPI(nil, prev, cur)
+	r := Read(policies.DefaultConstants(), w, nil)
+	if got := r.Breakdown.Share(policies.PartCommunication); r.Root != 100 || got < 0.62 || got > 0.68 {
+		t.Errorf("rank %d: communication %.2f of its time, want two thirds of process 100's: %v", r.Root, got, r.Breakdown)
+	}
+	if r.Peers[1].Own < 0.95 {
+		t.Errorf("the late rank's own part is %.2f", r.Peers[1].Own)
+	}
+	if run := float64(r.Trainer.Ns[probes.StateRun]); float64(r.spinNs) < 0.6*run || float64(r.spinNs) > 0.7*run {
+		t.Errorf("%.2f of its CPU time is spinning, want two thirds", float64(r.spinNs)/run)
+	}
+	joined := joinProcesses(w.Processes, w.Processes)
+	if got := joined[0].inMPI(); len(joined) != 2 || got < 0.66 || got > 0.67 {
+		t.Errorf("two such windows: %+v", joined)
+	}
+	if got := (&Process{}).inMPI(); got != 0 {
+		t.Errorf("where nothing was timed: %.2f", got)
+	}
+}
