@@ -79,10 +79,12 @@ zoo: setup build zoo-image ## Run programs whose steps nobody counts, starved, f
 	go build -o .cache/zoo ./test/zoo && .cache/zoo $(ZOO_FLAGS)
 
 .PHONY: zoo-image
-zoo-image: setup
+zoo-image: setup-dev
 	test/zoo/image.sh
 	gcc -O2 -fopenmp -static -o test/zoo/programs/omp test/zoo/programs/omp.c
 	CGO_ENABLED=0 go build -o test/zoo/programs/hash-bin ./test/zoo/programs/hash
+	cd test/zoo/programs/godeep && CGO_ENABLED=0 go build -o ../godeep-bin .
+	mkdir -p .cache/zoo-npm && cp test/zoo/programs/npm/* .cache/zoo-npm && cd .cache/zoo-npm && npm ci --ignore-scripts --no-audit --no-fund
 
 .PHONY: accuracy
 accuracy: setup build image ## Run jobs whose bottleneck is known and say how often the verdict is right (45 minutes).

@@ -61,6 +61,7 @@ find_missing() {
 		want dbus-daemon dbus-daemon
 		want ip iproute2
 		want column bsdextrautils
+		want npm npm # programs of its registry, for the zoo
 		[ -x /usr/bin/python3 ] || missing="$missing python3"
 		want gcc gcc
 		want flock util-linux

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the Docker image that `make zoo` runs programs of others in: Debian's XGBoost,
-# scikit-learn, Open MPI and what they need. The programs of ours are mounted.
+# Builds the Docker image that `make zoo` runs programs of others in, all of them Debian's: for
+# Python, C, C++, Java, R, Perl, Node and Open MPI. The programs of ours are mounted.
 #
 # TRIMTAB_ZOO_IMAGE  its name (trimtab-zoo:1)
 # TRIMTAB_CACHE      where the tar is kept (.cache/image in the repository)
@@ -13,6 +13,10 @@ cache=${TRIMTAB_CACHE:-$here/../../.cache/image}
 mirror=${TRIMTAB_MIRROR:-http://deb.debian.org/debian}
 suite=bookworm
 packages=python3,python3-xgboost,python3-sklearn,python3-mpi4py,openmpi-bin,procps,gzip,bash,coreutils
+packages=$packages,liblinear-tools,libsvm-tools,fasttext,lammps,ffmpeg,nodejs,libai-fann-perl
+packages=$packages,python3-gensim,python3-torch,python3-torchvision,weka,default-jre-headless,r-base-core,r-cran-randomforest,r-cran-gbm
+# What they depend on and nothing here runs: a client of a cloud, headers, potentials, documents.
+unused='usr/lib/python3/dist-packages/azure usr/include/boost usr/share/lammps usr/share/doc usr/share/locale'
 label=org.trimtab.zoo.hash
 
 say() { echo "zoo: $*"; }
@@ -32,8 +36,9 @@ tar=$cache/zoo-$suite-$hash.tar
 if [ ! -f "$tar" ]; then
 	command -v mmdebstrap >/dev/null || die "mmdebstrap is not on PATH: run scripts/setup-host.sh"
 	mkdir -p "$cache"
-	say "installing Debian $suite's XGBoost, scikit-learn and Open MPI (about two minutes)"
+	say "installing Debian $suite's packages of programs that train (about five minutes)"
 	mmdebstrap --quiet --format=tar --variant=minbase --aptopt='Apt::Install-Recommends "0"' --include="$packages" \
+		--customize-hook="cd \"\$1\" && rm -rf $unused" \
 		"$suite" "$tar.part" "$mirror" || die "mmdebstrap failed: is $mirror reachable?"
 	rm -f "$cache"/zoo-*.tar
 	mv "$tar.part" "$tar"

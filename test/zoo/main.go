@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
@@ -38,6 +39,8 @@ type program struct {
 	// quota starves it.
 	epoch time.Duration
 	disk  string // what the kernel lets it read a second, as docker run takes it; "": all
+	// class is what bounds it while its quota stops it; "": its own computing.
+	class policies.Class
 }
 
 // The program that memory starves: its files, and the limit below them.
@@ -54,12 +57,31 @@ const (
 
 func programs() []program {
 	python := func(file string) []string { return []string{"python3", "-u", inside + file} }
+	other := func(name string) []string { return append(python("others.py"), name) }
 	return []program{
 		{name: "xgboost", why: "gradient boosting, two threads", command: python("xgb.py"), quota: 0.4},
 		{name: "forest", why: "scikit-learn's random forest, two threads", command: python("forest.py"), quota: 0.4},
 		{name: "openmp", why: "matrix products in C, all CPUs", command: []string{inside + "omp"}, quota: 0.4},
 		{name: "go", why: "compression and hashes on two goroutines", command: []string{inside + "hash-bin"}, quota: 0.4},
 		{name: "pipeline", why: "a shell's pipelines of short-lived processes", command: []string{"bash", inside + "pipeline.sh"}, quota: 0.4},
+		{name: "liblinear", why: "LIBLINEAR's trainer, C", command: other("liblinear"), quota: 0.4},
+		{name: "libsvm", why: "LIBSVM's trainer, C++", command: other("libsvm"), quota: 0.4},
+		{name: "fasttext", why: "fastText, C++, two threads", command: other("fasttext"), quota: 0.4},
+		{name: "weka", why: "Weka's clustering, Java", command: other("weka"), quota: 0.4},
+		{name: "rforest", why: "R's randomForest", command: other("rforest"), quota: 0.4},
+		{name: "rboost", why: "R's gbm", command: other("rboost"), quota: 0.4},
+		{name: "lammps", why: "LAMMPS, two ranks of Open MPI", command: other("lammps"), quota: 0.4},
+		{name: "ffmpeg", why: "x264 by FFmpeg, threads", command: other("ffmpeg"), quota: 0.4},
+		{name: "brain", why: "Synaptic in two worker threads of Node", command: other("brain"), quota: 0.4},
+		{name: "tfjs", why: "TensorFlow.js, plain JavaScript", command: other("tfjs"), quota: 0.4},
+		{name: "perlfann", why: "FANN from Perl", command: other("perlfann"), quota: 0.4},
+		{name: "godeep", why: "go-deep, two goroutines", command: other("godeep"), quota: 0.4},
+		{name: "torchrun", why: "DDP over gloo, two ranks of torchrun", command: other("torchrun"), quota: 0.4},
+		{name: "vision", why: "PyTorch with a worker of torchvision's transforms", command: python("vision.py"), quota: 0.4, class: policies.ClassInput},
+		{name: "mlp", why: "scikit-learn's perceptron", command: python("mlp.py"), quota: 0.4},
+		{name: "grid", why: "scikit-learn's grid search, processes of joblib", command: python("grid.py"), quota: 0.4},
+		{name: "pool", why: "a spawned pool of Python's multiprocessing", command: python("pool.py"), quota: 0.4},
+		{name: "words", why: "gensim's word2vec, threads fed by a queue", command: python("words.py"), quota: 0.4},
 		{name: "files", why: "1.2 GiB of files under 400 MiB of memory", command: append(python("files.py"), strconv.Itoa(filesMiB)), epoch: 12 * time.Second},
 		{name: "slowfiles", why: "the same, from a disk of 30 MB/s", command: append(python("files.py"), strconv.Itoa(filesMiB)), epoch: 42 * time.Second, disk: "30mb"},
 		{name: "checkpoint", why: "computes a little and writes checkpoints", command: python("checkpoint.py"), helpless: true, quota: 0.6},
@@ -75,7 +97,7 @@ func programs() []program {
 const (
 	settleS = 2.0
 	freeS   = 8.0
-	startS  = 6.0
+	startS  = 12.0
 	helpS   = 20.0 // within which it must have been helped
 	afterS  = 8.0
 	plainS  = 10.0 // of a helpless program, with and without
@@ -113,6 +135,7 @@ func command(ctx context.Context, args []string) (missed int, err error) {
 	flags.IntVar(&o.runs, "runs", 10, "of each program")
 	only := flags.String("only", os.Getenv("ZOO"), "comma-separated programs instead of all")
 	dir := flags.String("programs", "test/zoo/programs", "the `FOLDER` of programs, built by make")
+	npm := flags.String("npm", ".cache/zoo-npm", "the `FOLDER` of npm's packages, filled by make")
 	flags.StringVar(&o.record, "record", "", "`FOLDER` for a recording of each program (trimtab replay)")
 	flags.BoolVar(&o.verbose, "v", false, "tell each run")
 	if err := flags.Parse(args); err != nil {
@@ -129,7 +152,11 @@ func command(ctx context.Context, args []string) (missed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	z := &zoo{o: o, dir: folder}
+	packages, err := filepath.Abs(*npm)
+	if err != nil {
+		return 0, err
+	}
+	z := &zoo{o: o, dir: folder, npm: packages}
 	for _, p := range all {
 		m, errProgram := z.measure(ctx, p)
 		missed += m
@@ -140,6 +167,7 @@ func command(ctx context.Context, args []string) (missed int, err error) {
 			break
 		}
 	}
+	fmt.Printf("\n%s\n", &z.tally)
 	fmt.Print(howText)
 	return missed, err
 }
@@ -166,14 +194,16 @@ func chosen(only string) ([]program, error) {
 }
 
 type zoo struct {
-	o   options
-	dir string
+	o        options
+	dir, npm string
+	tally    tally
 }
 
 // cage is one program at work.
 type cage struct {
 	p      program
 	o      options
+	tally  *tally
 	job    *workload.Job
 	daemon *daemontest.Daemon
 	state  func() (workload.CPUState, error)
@@ -183,8 +213,9 @@ type cage struct {
 func (z *zoo) measure(ctx context.Context, p program) (missed int, err error) {
 	name := "zoo-" + p.name
 	_ = exec.CommandContext(ctx, "docker", "rm", "--force", name).Run() // what a killed run left; mostly nothing
-	c := &cage{p: p, o: z.o}
-	args := []string{"--label", "trimtab.mode=tune", "--volume", z.dir + ":/zoo:ro"}
+	c := &cage{p: p, o: z.o, tally: &z.tally}
+	z.tally.programs++
+	args := []string{"--label", "trimtab.mode=tune", "--volume", z.dir + ":/zoo:ro", "--volume", z.npm + ":/npm:ro"}
 	if p.epoch > 0 {
 		args = append(args, "--label", "trimtab.knobs=cpu,memory", "--memory", mebibytes(plenty))
 	}
@@ -246,66 +277,89 @@ func (c *cage) say(format string, args ...any) {
 	}
 }
 
+// run is one run of a program that its quota starves.
+type run struct {
+	share, before, granted float64
+	class, rate, became    string // what trimtab says of it, judged
+	flips                  int
+}
+
 // starved measures a program that its quota starves.
 func (c *cage) starved(ctx context.Context) (missed int, err error) {
 	var shares, before, granted []float64
+	var last run
 	for i := range c.o.runs {
-		share, was, after, err := c.starvedOnce(ctx)
+		r, err := c.starvedOnce(ctx)
 		if err != nil {
 			return missed, fmt.Errorf("run %d: %w", i+1, err)
 		}
-		c.say("run %d: before %.2f, reached %.3f, granted after %.1f s", i+1, was, share, after)
-		shares, before, granted = append(shares, share), append(before, was), append(granted, after)
-		if share < goalShare {
+		c.say("run %d: before %.2f, reached %.3f, granted after %.1f s", i+1, r.before, r.share, r.granted)
+		shares, before, granted, last = append(shares, r.share), append(before, r.before), append(granted, r.granted), r
+		c.tally.flips += r.flips
+		if r.share < goalShare {
 			missed++
 		}
 	}
-	fmt.Printf("%-12s %-50s before %.2f  reached %.3f (least %.3f)  granted after %.1f s (longest %.1f)  %d of %d runs hold\n", c.p.name, c.p.why,
-		stats.Median(before), stats.Median(shares), slices.Min(shares), stats.Median(granted), slices.Max(granted), len(shares)-missed, len(shares))
+	c.tally.reached = append(c.tally.reached, stats.Median(shares))
+	fmt.Printf("%-12s %-50s before %.2f  reached %.3f (least %.3f)  granted after %.1f s (longest %.1f)  %d of %d runs hold; of the last: %s; rate %s; became %s; %d flips\n", c.p.name, c.p.why,
+		stats.Median(before), stats.Median(shares), slices.Min(shares), stats.Median(granted), slices.Max(granted), len(shares)-missed, len(shares), last.class, last.rate, last.became, last.flips)
 	return missed, nil
 }
 
-func (c *cage) starvedOnce(ctx context.Context) (share, before, granted float64, err error) {
+// free measures the program without a quota, while trimtab only looks on.
+func (c *cage) free(ctx context.Context) (float64, error) {
 	if _, err := c.daemon.Run(ctx, "disable", c.job.Name); err != nil {
-		return 0, 0, 0, err
+		return 0, err
 	}
 	if err := c.job.SetQuota(ctx, 0); err != nil {
-		return 0, 0, 0, err
+		return 0, err
 	}
-	first, err := c.rate(ctx, settleS, freeS)
+	return c.rate(ctx, settleS, freeS)
+}
+
+func (c *cage) starvedOnce(ctx context.Context) (r run, err error) {
+	first, err := c.free(ctx)
 	if err != nil {
-		return 0, 0, 0, err
+		return r, err
+	}
+	_, n, err := c.phase(ctx, 0)
+	if err != nil {
+		return r, err
 	}
 	if err := c.job.SetQuota(ctx, c.p.quota); err != nil {
-		return 0, 0, 0, err
+		return r, err
 	}
 	starved, err := c.rate(ctx, settleS, startS)
 	if err != nil {
-		return 0, 0, 0, err
+		return r, err
+	}
+	hungry, n, err := c.phase(ctx, n)
+	if err != nil {
+		return r, err
 	}
 	if _, err := c.daemon.Run(ctx, "enable", c.job.Name); err != nil {
-		return 0, 0, 0, err
+		return r, err
 	}
-	if granted, err = c.granted(ctx, seconds(helpS)); err != nil {
-		return 0, 0, 0, err
+	if r.granted, err = c.granted(ctx, seconds(helpS)); err != nil {
+		return r, err
 	}
 	helped, err := c.rate(ctx, 0, afterS)
 	if err != nil {
-		return 0, 0, 0, err
+		return r, err
 	}
-	if _, err := c.daemon.Run(ctx, "disable", c.job.Name); err != nil {
-		return 0, 0, 0, err
-	}
-	if err := c.job.SetQuota(ctx, 0); err != nil {
-		return 0, 0, 0, err
-	}
-	last, err := c.rate(ctx, settleS, freeS)
+	fed, _, err := c.phase(ctx, n)
 	if err != nil {
-		return 0, 0, 0, err
+		return r, err
+	}
+	last, err := c.free(ctx)
+	if err != nil {
+		return r, err
 	}
 	c.say("steps/s: free %.2f, starved %.2f, helped %.2f, free again %.2f", first, starved, helped, last)
 	free := (first + last) / 2
-	return helped / free, starved / free, granted, nil
+	r.share, r.before, r.flips = helped/free, starved/free, hungry.flips+fed.flips
+	r.class, r.rate, r.became = c.tally.class(c.p, hungry.verdict.Verdict), c.tally.rate(fed.verdict.Rate, helped), c.tally.became(fed.verdict, helped/starved)
+	return r, nil
 }
 
 // granted waits for d and returns the seconds until the quota was raised; d's, if it was not.

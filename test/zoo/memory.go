@@ -45,6 +45,7 @@ func (c *cage) cached(ctx context.Context) (missed int, err error) {
 			missed++
 		}
 	}
+	c.tally.reached = append(c.tally.reached, stats.Median(shares))
 	fmt.Printf("%-12s %-50s before %.2f  reached %.3f (least %.3f)  %.0f MiB (most %.0f)  after %.1f s (longest %.1f)  %d of %d runs hold\n", c.p.name, c.p.why, stats.Median(before),
 		stats.Median(shares), slices.Min(shares), stats.Median(limits), slices.Max(limits), stats.Median(after), slices.Max(after), runs-missed, runs)
 	return missed, nil

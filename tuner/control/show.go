@@ -71,7 +71,7 @@ func (c *Controller) showRate(s *containerState) (policies.Rate, string) {
 	switch {
 	case s.obs.Rates.Why != "":
 		return policies.Rate{}, s.obs.Rates.Why
-	case len(samples) == 0 && r.PerSecond <= 0:
+	case !observe.Counted(r.Source) || len(samples) == 0 && r.PerSecond <= 0: // how often its threads wait is no speed
 		return policies.Rate{}, "its steps are not counted"
 	case len(samples) == 0 || s.obs.Rates.Source != r.Source:
 		return r, ""
@@ -94,7 +94,7 @@ func (c *Controller) showGain(s *containerState, v *view.Container) {
 		return
 	}
 	v.Baseline = b.rate
-	if b.rate > 0 && b.source == v.Rate.Source && v.Rate.PerSecond > 0 {
+	if b.rate > 0 && b.source == v.Rate.Source && observe.Counted(b.source) && v.Rate.PerSecond > 0 {
 		v.Gain, v.HasGain = v.Rate.PerSecond/b.rate-1, true
 		return
 	}

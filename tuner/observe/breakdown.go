@@ -281,12 +281,10 @@ func (c charger) edge(e probes.Edge) (p parts, local bool) {
 		return p, false
 	case inRank && (role == RoleLoader || role == RoleRelay):
 		spread(c.lw.parts, policies.PartInputOther)
-	case c.w.Threads[i].TGID == c.r.Root:
+	case c.w.Threads[i].TGID == c.r.Root || role == RoleHelper:
 		spread(c.doing(i, []int32{c.w.Threads[c.r.Trainer].TID}), policies.PartOther)
 	case c.r.peers[c.w.Threads[i].TGID]:
 		p[policies.PartCommunication] += total
-	case role == RoleHelper: // in a process of its own
-		p[policies.PartOther] += total
 	default: // a process beside it that serves it
 		p[policies.PartInputOther] += total
 	}

@@ -234,7 +234,7 @@ const handedBytes, handedWakes = 1 << 10, 0.8
 
 // processRole is what a process below a rank's root does for it. Data passes as wake-ups in either
 // direction. One that was forked makes batches; one that runs a program of its own may as well
-// compile, or write a log: it makes them if it hands over something in most steps.
+// compile, or write a log: it makes them if steps are seen, and it hands over something in most.
 func processRole(w *Window, root, p *process) Role {
 	wakes, ticks, bytes := wakesBetween(w, root, p), float64(root.ticks), uint64(0)
 	for _, i := range p.threads {
@@ -243,7 +243,7 @@ func processRole(w *Window, root, p *process) Role {
 	switch {
 	case wakes == 0:
 		return RoleOther
-	case p.told && !p.facts.Forked && float64(wakes) < handedWakes*ticks && float64(bytes) < handedBytes*ticks:
+	case p.told && !p.facts.Forked && (ticks == 0 || float64(wakes) < handedWakes*ticks && float64(bytes) < handedBytes*ticks):
 		return RoleHelper
 	}
 	return RoleLoader

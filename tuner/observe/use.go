@@ -72,12 +72,11 @@ func lost(k *policies.Constants, w *Window, r Reading) float64 {
 }
 
 // Sure reports whether a framework, CUDA, NCCL or the job itself tells which process trains.
-func (r Reading) Sure() bool {
-	switch r.Tick {
-	case "", SourceDevice, SourceTimer, SourcePeers, SourceHandOffs:
-		return false
-	}
-	return r.Rate.Ticks >= needTicks
+func (r Reading) Sure() bool { return Counted(r.Tick) && r.Rate.Ticks >= needTicks }
+
+// Counted reports whether a source is a count that one of these keeps, and no kind of wait.
+func Counted(source string) bool {
+	return !slices.Contains([]string{"", SourceDevice, SourceTimer, SourcePeers, SourceHandOffs}, source)
 }
 
 // usedTicks is how many readings a container's use of late is the mean of.
