@@ -22,15 +22,17 @@ import (
 // Hook names the uprobes in what they spend.
 const Hook = "mpi.wait"
 
-// functions are those that wait (MPI 3.1, chapters 3, 5 and 11). PMPI's names are other names of
-// the same functions, or what these call.
+// functions are those that wait (MPI 3.1, chapters 3, 5 and 11), by the names of the profiling
+// interface, which every MPI has (chapter 14). A program's MPI_Send is another name of PMPI_Send, or
+// a tool's that calls it; a linker stores that name as the end of this one, where a search for
+// names passes it by.
 //
 //trimtab:table read only
 var functions = []string{
-	"MPI_Allgather", "MPI_Allgatherv", "MPI_Allreduce", "MPI_Alltoall", "MPI_Alltoallv", "MPI_Alltoallw", "MPI_Barrier", "MPI_Bcast",
-	"MPI_Exscan", "MPI_Gather", "MPI_Gatherv", "MPI_Neighbor_allgather", "MPI_Neighbor_alltoall", "MPI_Probe", "MPI_Recv", "MPI_Reduce",
-	"MPI_Reduce_scatter", "MPI_Reduce_scatter_block", "MPI_Rsend", "MPI_Scan", "MPI_Scatter", "MPI_Scatterv", "MPI_Send", "MPI_Sendrecv",
-	"MPI_Sendrecv_replace", "MPI_Ssend", "MPI_Wait", "MPI_Waitall", "MPI_Waitany", "MPI_Waitsome", "MPI_Win_fence",
+	"PMPI_Allgather", "PMPI_Allgatherv", "PMPI_Allreduce", "PMPI_Alltoall", "PMPI_Alltoallv", "PMPI_Alltoallw", "PMPI_Barrier", "PMPI_Bcast",
+	"PMPI_Exscan", "PMPI_Gather", "PMPI_Gatherv", "PMPI_Neighbor_allgather", "PMPI_Neighbor_alltoall", "PMPI_Probe", "PMPI_Recv", "PMPI_Reduce",
+	"PMPI_Reduce_scatter", "PMPI_Reduce_scatter_block", "PMPI_Rsend", "PMPI_Scan", "PMPI_Scatter", "PMPI_Scatterv", "PMPI_Send", "PMPI_Sendrecv",
+	"PMPI_Sendrecv_replace", "PMPI_Ssend", "PMPI_Wait", "PMPI_Waitall", "PMPI_Waitany", "PMPI_Waitsome", "PMPI_Win_fence",
 }
 
 // Probe counts the time. Its methods are called from one goroutine.
@@ -59,7 +61,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 		return nil, fmt.Errorf("mpi probe: load: %w; needs Linux 5.15, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
 	}
 	p.client, err = f.Add(uprobe.Spec{
-		Name: "mpi", NotAfterFork: true, Prefixes: []string{"MPI_"}, Names: functions, Hints: []string{"libmpi", "mpich"},
+		Name: "mpi", NotAfterFork: true, Prefixes: []string{"PMPI_"}, Names: functions, Hints: []string{"libmpi", "mpich"},
 		Hooks: []uprobe.Hook{{Name: Hook, What: "waits in MPI", Match: match, Entry: p.objs.OnWait, Return: p.objs.OnReturn}},
 		Enter: func(pid int32) error { return p.objs.Processes.Put(uint32(pid), waitsProcess{}) },
 		Leave: func(pid int32) {

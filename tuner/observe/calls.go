@@ -136,7 +136,11 @@ func addMPI(ps []Process, prev, cur *probes.MPI) []Process {
 	var called []Process
 	for _, p := range cur.Processes {
 		if i := slices.IndexFunc(prev.Processes, func(o probes.MPIProcess) bool { return o.TGID == p.TGID }); i >= 0 {
-			called = append(called, Process{TGID: p.TGID, MPINs: sub(p.WaitNs, prev.Processes[i].WaitNs), MPITimed: sub(p.CountedNs, prev.Processes[i].CountedNs)})
+			d := Process{TGID: p.TGID, MPINs: sub(p.WaitNs, prev.Processes[i].WaitNs), MPITimed: sub(p.CountedNs, prev.Processes[i].CountedNs)}
+			if d.MPITimed == 0 && p.CountedNs > 0 { // it is another's turn: what was timed until now tells, where nothing else does
+				d.MPINs, d.MPITimed = uint64(1000*float64(p.WaitNs)/float64(p.CountedNs)), 1000
+			}
+			called = append(called, d)
 		}
 	}
 	return joinProcesses(ps, called)
@@ -150,8 +154,7 @@ func (p *Process) inMPI() float64 {
 	return min(1, float64(p.MPINs)/float64(p.MPITimed))
 }
 
-// exchangedNs is for how long a process counts as one that calls collectives after the last that
-// was counted. What is left out for the budget is counted for a moment each minute.
+// exchangedNs is for how long a collective counts: above the budget one is seen in a moment of each minute.
 const exchangedNs = 5 * 60 * second
 
 // uncounted: collectives are not counted at all now, rather than in turns.

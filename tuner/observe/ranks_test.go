@@ -128,6 +128,13 @@ func TestWaitsInMPIAreCommunication(t *testing.T) {
 	if got := joined[0].inMPI(); len(joined) != 2 || got < 0.66 || got > 0.67 {
 		t.Errorf("two such windows: %+v", joined)
 	}
+	prev = cur
+	if got := joinProcesses(w.Processes, addMPI(nil, prev, cur))[0].inMPI(); got < 0.66 || got > 0.67 {
+		t.Errorf("after a stretch that was not timed: %.3f of what was", got)
+	}
+	if got := addMPI(nil, prev, cur)[0].inMPI(); got < 0.56 || got > 0.57 {
+		t.Errorf("while nothing is timed: %.3f, want that of all before", got)
+	}
 	if got := (&Process{}).inMPI(); got != 0 {
 		t.Errorf("where nothing was timed: %.2f", got)
 	}
