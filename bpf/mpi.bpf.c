@@ -8,8 +8,10 @@
  *
  * One call of a process is open at a time, its outermost: MPI programs call from
  * one thread unless they ask for more, and what a second thread waits meanwhile is
- * not added. Calls pair by thread and stack pointer, so that one whose return was
- * missed (the hook was off, the thread jumped out of it) closes nothing.
+ * not added. The thread that is inside owns open_*, by compare and swap on open_of.
+ * Calls pair by thread and stack pointer. One whose return is never seen (the hook
+ * was off, the thread jumped out of it or ended) closes nothing, and any call takes
+ * its place after a minute, or in another turn.
  *
  * Attached for each process by itself (probes/uprobe), so each hit is one of a
  * watched process. Cookie: uprobe.h. Map: processes (below).
@@ -20,13 +22,16 @@
 struct process {
 	__u64 calls;
 	__u64 ns;	/* inside calls that have returned */
-	__u64 open_ns;	/* when the open one began; 0: none */
+	__u64 open_of;	/* thread in the upper half, turn in the lower; 0: none is open */
+	__u64 open_ns;	/* when it began; 0: nobody can tell */
 	__u64 open_sp;	/* the stack pointer at its entry */
-	__u64 open_of;	/* its thread in the upper half, its turn in the lower */
 	__u64 hits[2];	/* entries, by COOKIE_STEPPED */
 	__u64 returns;
 	__u64 last_ns;
+	__u64 last_of; /* as open_of, of the latest call */
 };
+
+#define MAX_OPEN_NS (60ULL * 1000 * 1000 * 1000)
 
 /* MPI processes of watched containers. User space enters and deletes them. */
 struct {
@@ -46,43 +51,50 @@ SEC("uprobe")
 int on_wait(struct uprobe_regs *regs)
 {
 	__u64 id = bpf_get_current_pid_tgid(), cookie = bpf_get_attach_cookie(regs);
-	__u64 of = caller(id, cookie), sp = regs->sp;
+	__u64 of = caller(id, cookie), sp = regs->sp, now = bpf_ktime_get_ns(), was, began;
 	__u32 tgid = id >> 32;
 	struct process *p = bpf_map_lookup_elem(&processes, &tgid);
 
 	if (!p)
 		return 0;
 	__sync_fetch_and_add(&p->hits[COOKIE_STEPPED(cookie)], 1);
-	if (p->open_ns && (__u32)p->open_of == COOKIE_TURN(cookie)) {
-		if (p->open_of != of)
+	was = p->open_of;
+	began = p->open_ns;
+	if (was && (__u32)was == COOKIE_TURN(cookie) && now - began < MAX_OPEN_NS) {
+		if (was != of)
 			return 0; /* another thread is inside */
-		if (sp < p->open_sp)
+		if (began && sp < p->open_sp)
 			return 0; /* the library calls itself */
 	}
+	if (was)
+		p->open_ns = 0; /* given up */
+	if (__sync_val_compare_and_swap(&p->open_of, was, of) != was)
+		return 0;
 	__sync_fetch_and_add(&p->calls, 1);
 	p->open_sp = sp;
-	p->open_of = of;
-	p->open_ns = bpf_ktime_get_ns();
-	p->last_ns = p->open_ns;
+	p->open_ns = now;
+	p->last_of = of;
+	p->last_ns = now;
 	return 0;
 }
 
 SEC("uprobe")
 int on_return(struct uprobe_regs *regs)
 {
-	__u64 id = bpf_get_current_pid_tgid(), cookie = bpf_get_attach_cookie(regs), now;
+	__u64 id = bpf_get_current_pid_tgid(), cookie = bpf_get_attach_cookie(regs), began;
 	__u32 tgid = id >> 32;
 	struct process *p = bpf_map_lookup_elem(&processes, &tgid);
 
 	if (!p)
 		return 0;
 	__sync_fetch_and_add(&p->returns, 1);
-	if (!p->open_ns || p->open_of != caller(id, cookie) || regs->sp != p->open_sp + CALL_PUSHES)
+	began = p->open_ns;
+	if (!began || p->open_of != caller(id, cookie) || regs->sp != p->open_sp + CALL_PUSHES)
 		return 0;
-	now = bpf_ktime_get_ns();
-	p->ns += now - p->open_ns;
-	p->last_ns = now;
-	p->open_ns = 0;
+	p->last_ns = bpf_ktime_get_ns();
+	p->open_ns = 0; /* first: a reader that comes between counts the call later, not twice */
+	p->ns += p->last_ns - began;
+	p->open_of = 0;
 	return 0;
 }
 

@@ -128,4 +128,7 @@ type MPIProcess struct {
 	WaitNs    uint64 `json:"waitNs"`
 	CountedNs uint64 `json:"countedNs"`
 	LastNs    int64  `json:"last"` // CLOCK_MONOTONIC of the latest entry or return; 0: none
+	// Caller is the thread, host TID, that called the latest; 0: none. One call of a process is
+	// timed at a time.
+	Caller int32 `json:"caller,omitempty"`
 }

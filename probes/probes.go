@@ -250,7 +250,6 @@ func (s Sample) Missing() []string {
 // Process is what tells a process apart from its neighbours.
 type Process struct {
 	TGID   int32  `json:"tgid"`             // host
-	Exe    string `json:"exe"`              // device and inode of its program
 	Args   uint64 `json:"args"`             // a hash of its arguments, the same where numbers alone differ
 	Forked bool   `json:"forked,omitempty"` // by a process whose program it still runs
 	// Rank is what its launcher says by an environment variable; Ranked: it says one.

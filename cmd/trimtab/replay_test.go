@@ -19,7 +19,7 @@ import (
 // code. Each recording holds what was decided when it was made; the golden text
 // is what people saw. Make them anew with `go run ./test/accuracy -record DIR`
 // (with -tune those that are to hold trials), and the texts with `go test ./cmd/trimtab -run Recordings -update`, when a change of
-// decisions is meant; that also writes the verdicts anew that recordings tell.
+// decisions is meant. That also writes the verdicts anew that recordings tell: of these they hold what was seen, not what was said.
 func TestRecordingsReplayToTheSameDecisions(t *testing.T) {
 	files, err := filepath.Glob("testdata/recordings/*.trimtab")
 	if err != nil || len(files) == 0 {

@@ -4,7 +4,8 @@
 //
 // MPI libraries wait by spinning, so the kernel calls such a wait work. The trap: a call that
 // returns at once costs two hits all the same; above the budget the hooks take turns, and
-// CountedNs says for how long they counted.
+// CountedNs says for how long they counted. A program that loops on MPI_Test waits unseen, and so
+// does a thread while another is inside a call.
 package mpi
 
 import (
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,9 +32,11 @@ const Hook = "mpi.wait"
 //trimtab:table read only
 var functions = []string{
 	"PMPI_Allgather", "PMPI_Allgatherv", "PMPI_Allreduce", "PMPI_Alltoall", "PMPI_Alltoallv", "PMPI_Alltoallw", "PMPI_Barrier", "PMPI_Bcast",
-	"PMPI_Exscan", "PMPI_Gather", "PMPI_Gatherv", "PMPI_Neighbor_allgather", "PMPI_Neighbor_alltoall", "PMPI_Probe", "PMPI_Recv", "PMPI_Reduce",
+	"PMPI_Exscan", "PMPI_Gather", "PMPI_Gatherv", "PMPI_Mprobe", "PMPI_Mrecv", "PMPI_Neighbor_allgather", "PMPI_Neighbor_allgatherv",
+	"PMPI_Neighbor_alltoall", "PMPI_Neighbor_alltoallv", "PMPI_Neighbor_alltoallw", "PMPI_Probe", "PMPI_Recv", "PMPI_Reduce",
 	"PMPI_Reduce_scatter", "PMPI_Reduce_scatter_block", "PMPI_Rsend", "PMPI_Scan", "PMPI_Scatter", "PMPI_Scatterv", "PMPI_Send", "PMPI_Sendrecv",
-	"PMPI_Sendrecv_replace", "PMPI_Ssend", "PMPI_Wait", "PMPI_Waitall", "PMPI_Waitany", "PMPI_Waitsome", "PMPI_Win_fence",
+	"PMPI_Sendrecv_replace", "PMPI_Ssend", "PMPI_Wait", "PMPI_Waitall", "PMPI_Waitany", "PMPI_Waitsome", "PMPI_Win_complete", "PMPI_Win_fence",
+	"PMPI_Win_flush", "PMPI_Win_lock", "PMPI_Win_unlock", "PMPI_Win_wait",
 }
 
 // Probe counts the time. Its methods are called from one goroutine.
@@ -40,8 +44,18 @@ type Probe struct {
 	objs    waitsObjects
 	client  *uprobe.Client
 	watched map[string]bool
-	told    map[int32]uint64 // wait, as told the last time
+	told    map[int32]*told
 }
+
+// told is what was told of one process.
+type told struct {
+	ns    uint64 // in all
+	given uint64 // of calls that were told while they were open, and whose return was not seen
+	turn  uint16
+}
+
+// maxOpen is for how long a call counts whose return does not come, as in bpf/mpi.bpf.c.
+const maxOpen = uint64(time.Minute)
 
 var (
 	_ probes.Probe   = (*Probe)(nil)
@@ -56,7 +70,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 		return nil, fmt.Errorf("mpi probe: %w", err)
 	}
 	f.Prepare(spec)
-	p := &Probe{watched: map[string]bool{}, told: map[int32]uint64{}}
+	p := &Probe{watched: map[string]bool{}, told: map[int32]*told{}}
 	if err := spec.LoadAndAssign(&p.objs, nil); err != nil {
 		return nil, fmt.Errorf("mpi probe: load: %w; needs Linux 5.15, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
 	}
@@ -150,15 +164,26 @@ func (p *Probe) read(pid int32) (probes.MPIProcess, error) {
 	if err := p.objs.Processes.Lookup(uint32(pid), &c); err != nil {
 		return out, fmt.Errorf("mpi probe: read the counters of process %d: %w", pid, err)
 	}
-	wait := c.Ns
-	if turn, on := p.client.Attached(pid, 0); on && c.OpenNs != 0 && uint32(c.OpenOf) == uint32(turn) {
+	t := p.told[pid]
+	if t == nil {
+		t = &told{}
+		p.told[pid] = t
+	}
+	turn, on := p.client.Attached(pid, 0)
+	if !on || turn != t.turn {
+		t.given += t.ns - min(t.ns, c.Ns+t.given)
+		t.turn = turn
+	}
+	wait := c.Ns + t.given
+	if on && c.OpenNs != 0 && uint32(c.OpenOf) == uint32(turn) {
 		var ts unix.Timespec
 		// CLOCK_MONOTONIC exists on every Linux; the call cannot fail.
 		_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-		wait += uint64(max(0, ts.Nano()-int64(c.OpenNs)))
+		now := uint64(ts.Nano())
+		wait += min(now-min(now, c.OpenNs), maxOpen)
 	}
-	p.told[pid] = max(p.told[pid], wait) // a call that was given up counts as far as it was told
-	out.Calls, out.WaitNs, out.LastNs = c.Calls, p.told[pid], int64(c.LastNs)
+	t.ns = max(t.ns, wait) // it only grows
+	out.Calls, out.WaitNs, out.LastNs, out.Caller = c.Calls, t.ns, int64(c.LastNs), int32(c.LastOf>>32)
 	return out, nil
 }
 

@@ -140,3 +140,38 @@ func TestUnwatch(t *testing.T) {
 		t.Errorf("still spends: %+v", got)
 	}
 }
+
+// Two threads: while one is inside a call, what the other calls is not added, nor does it end the
+// first one's.
+func TestThreads(t *testing.T) {
+	job, read, _ := jobWithMPI(t, "mpi-threads")
+	job.Do("wait - 3000000000 0")
+	was, began := read(), time.Now()
+	job.Do("background MPI_Recv 1 1")
+	for read().Calls == was.Calls {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("the second thread's call is not seen")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	inside := read()
+	job.Do("call MPI_Bcast 50 1") // of the main thread, meanwhile
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		is := read()
+		if got := time.Duration(is.WaitNs - was.WaitNs); got >= 3*time.Second {
+			if took := time.Since(began); got > took {
+				t.Errorf("%v in MPI, of %v that passed", got, took)
+			}
+			if inside.Caller == 0 || is.Caller != inside.Caller {
+				t.Errorf("the caller is thread %d, and was %d", is.Caller, inside.Caller)
+			}
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("%v of the second thread's 3 s are told", got)
+		}
+	}
+	job.Do("call MPI_Bcast 1 1")
+	if is := read(); is.Caller == inside.Caller {
+		t.Error("the main thread's call is not seen once the other has returned")
+	}
+}

@@ -17,12 +17,13 @@ type waitsProcess struct {
 	_       structs.HostLayout
 	Calls   uint64
 	Ns      uint64
+	OpenOf  uint64
 	OpenNs  uint64
 	OpenSp  uint64
-	OpenOf  uint64
 	Hits    [2]uint64
 	Returns uint64
 	LastNs  uint64
+	LastOf  uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -1,18 +1,23 @@
-// Package process reads what tells the processes of a container apart: the program that each
-// runs, whether it was forked or started, and the rank that its launcher gave it. It reads /proc,
-// once for each program that a process runs, and of the environment the keys below alone.
+// Package process reads what tells the processes of a container apart: their arguments, whether
+// they were forked or started, and the rank that their launcher gave them. It reads /proc a few
+// times for each program that a process starts. Of the environment the keys below alone are kept.
+//
+// A process may place its arguments and environment on memory that its own file server answers
+// for, and never does. So each container is read by a goroutine of its own, which nobody waits for.
 package process
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"hash/fnv"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"syscall"
+	"sync"
+	"time"
 
 	"github.com/trimtab/trimtab/probes"
 )
@@ -26,12 +31,13 @@ var rankKeys = []string{"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
 
 // Bounds of what is read of a process, which may hold what it likes.
 const (
-	maxEnviron = 128 << 10 // bytes
-	maxArgs    = 16 << 10  // bytes
+	maxEnviron = 64 << 10 // bytes
+	maxArgs    = 16 << 10 // bytes
 	maxRank    = 1 << 20
 	again      = 3    // readings of a new process: it may be about to start another program
-	maxNew     = 256  // processes that are looked at in one reading, of all containers
+	maxNew     = 16   // processes of one container that are looked at in one reading
 	maxKept    = 1024 // processes of one container
+	closeWait  = time.Second
 )
 
 // forkNoExec is PF_FORKNOEXEC of the kernel's task flags (include/linux/sched.h): it was forked,
@@ -41,8 +47,16 @@ const forkNoExec = 0x40
 // Probe reads the processes of watched containers. Its methods are called from one goroutine.
 type Probe struct {
 	procRoot   string
-	containers map[string]map[int32]*entry // by key, then by TGID
+	containers map[string]*container
 	reading    int
+	running    sync.WaitGroup
+}
+
+// container is what is known of one.
+type container struct {
+	known map[int32]*entry // by TGID
+	busy  bool             // a goroutine reads
+	read  chan []found     // what it found; it holds one answer
 }
 
 // entry is what is known of one process.
@@ -54,11 +68,17 @@ type entry struct {
 	seen    int // the latest reading that had it
 }
 
+// found is what was read of one process.
+type found struct {
+	startNs uint64
+	facts   probes.Process
+}
+
 var _ probes.Probe = (*Probe)(nil)
 
 // New reads below procRoot, "/proc" but for tests.
 func New(procRoot string) *Probe {
-	return &Probe{procRoot: procRoot, containers: map[string]map[int32]*entry{}}
+	return &Probe{procRoot: procRoot, containers: map[string]*container{}}
 }
 
 // Name is "process".
@@ -66,31 +86,36 @@ func (p *Probe) Name() string { return "process" }
 
 // Watch reads a container's processes from the next Read on.
 func (p *Probe) Watch(t probes.Target) error {
-	p.containers[t.Key] = map[int32]*entry{}
+	p.containers[t.Key] = &container{known: map[int32]*entry{}, read: make(chan []found, 1)}
 	return nil
 }
 
 // Unwatch forgets a container.
 func (p *Probe) Unwatch(key string) { delete(p.containers, key) }
 
-// Read adds the processes to samples that the kernel probe filled before. A process that is gone
-// before it could be read is left out, and is no error.
+// Read adds the processes to samples that the kernel probe filled before. What is new shows in a
+// later reading. A process that is gone before it could be read is left out, and is no error.
 func (p *Probe) Read(_ context.Context, into map[string]*probes.Sample) error {
 	p.reading++
-	room := maxNew
-	for key, known := range p.containers {
+	for key, c := range p.containers {
 		s := into[key]
 		if s == nil || s.Kernel == nil {
 			continue
 		}
+		c.take()
+		var due []found
 		for i := range s.Kernel.Threads {
 			if t := &s.Kernel.Threads[i]; t.TID == t.TGID && !t.Exited {
-				p.look(known, t, &room)
+				due = c.look(p.reading, t, due)
 			}
 		}
-		for tgid, e := range known {
+		if len(due) > 0 {
+			c.busy = true
+			p.running.Go(func() { c.read <- p.readAll(due) })
+		}
+		for tgid, e := range c.known {
 			if e.seen != p.reading {
-				delete(known, tgid)
+				delete(c.known, tgid)
 			} else if e.facts.TGID != 0 {
 				s.Processes = append(s.Processes, e.facts)
 			}
@@ -100,31 +125,54 @@ func (p *Probe) Read(_ context.Context, into map[string]*probes.Sample) error {
 	return nil
 }
 
-// look takes up a process by its main thread, and reads it where it is new or runs another program.
-func (p *Probe) look(known map[int32]*entry, t *probes.Thread, room *int) {
-	e := known[t.TGID]
-	if e == nil && len(known) >= maxKept {
-		return
-	}
-	if e == nil || e.startNs != t.StartNs {
-		e = &entry{startNs: t.StartNs, comm: t.Comm, left: again}
-		known[t.TGID] = e
-	}
-	e.seen = p.reading
-	if e.comm != t.Comm {
-		e.comm, e.left = t.Comm, again
-	}
-	if e.left == 0 || *room == 0 {
-		return
-	}
-	e.left--
-	*room--
-	if facts, ok := p.read(t.TGID); ok {
-		e.facts = facts
+// take takes in what a goroutine has found.
+func (c *container) take() {
+	select {
+	case all := <-c.read:
+		c.busy = false
+		for _, f := range all {
+			if e := c.known[f.facts.TGID]; e != nil && e.startNs == f.startNs {
+				e.facts = f.facts
+			}
+		}
+	default:
 	}
 }
 
-// read reads one process; ok is false where it is gone, or is no program of user space.
+// look takes up a process by its main thread, and adds it to what is due where it is new or runs
+// another program.
+func (c *container) look(reading int, t *probes.Thread, due []found) []found {
+	e := c.known[t.TGID]
+	if e == nil && len(c.known) >= maxKept {
+		return due
+	}
+	if e == nil || e.startNs != t.StartNs {
+		e = &entry{startNs: t.StartNs, comm: t.Comm, left: again}
+		c.known[t.TGID] = e
+	}
+	e.seen = reading
+	if e.comm != t.Comm {
+		e.comm, e.left = t.Comm, again
+	}
+	if e.left == 0 || c.busy || len(due) == maxNew {
+		return due
+	}
+	e.left--
+	return append(due, found{startNs: t.StartNs, facts: probes.Process{TGID: t.TGID}})
+}
+
+// readAll reads what is due, and returns what could be read of it.
+func (p *Probe) readAll(due []found) (out []found) {
+	for _, f := range due {
+		if facts, ok := p.read(f.facts.TGID); ok {
+			out = append(out, found{startNs: f.startNs, facts: facts})
+		}
+	}
+	return out
+}
+
+// read reads one process; ok is false where it is gone, or is no program of user space. No link is
+// followed and no file of the container is touched.
 func (p *Probe) read(tgid int32) (f probes.Process, ok bool) {
 	dir := filepath.Join(p.procRoot, strconv.Itoa(int(tgid)))
 	stat, err := capped(filepath.Join(dir, "stat"), 4096)
@@ -132,14 +180,6 @@ func (p *Probe) read(tgid int32) (f probes.Process, ok bool) {
 		return f, false
 	}
 	flags, ok := taskFlags(stat)
-	if !ok {
-		return f, false
-	}
-	info, err := os.Stat(filepath.Join(dir, "exe"))
-	if err != nil {
-		return f, false
-	}
-	file, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return f, false
 	}
@@ -151,7 +191,7 @@ func (p *Probe) read(tgid int32) (f probes.Process, ok bool) {
 	if err != nil {
 		return f, false
 	}
-	f = probes.Process{TGID: tgid, Exe: strconv.FormatUint(file.Dev, 10) + ":" + strconv.FormatUint(file.Ino, 10), Args: argsHash(args), Forked: flags&forkNoExec != 0}
+	f = probes.Process{TGID: tgid, Args: argsHash(args), Forked: flags&forkNoExec != 0}
 	f.Rank, f.Ranked = rankOf(environ)
 	return f, true
 }
@@ -211,5 +251,18 @@ func rankOf(environ []byte) (rank int32, ok bool) {
 // Cost is nothing that the kernel holds.
 func (p *Probe) Cost() probes.Cost { return probes.Cost{} }
 
-// Close frees nothing: no file stays open.
-func (p *Probe) Close() error { return nil }
+// Close waits for readings under way, but not for one that a container's file server holds up: it
+// ends when that answers, or with the daemon.
+func (p *Probe) Close() error {
+	done := make(chan struct{})
+	go func() {
+		p.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(closeWait):
+		return errors.New("process probe: a container's process does not let itself be read")
+	}
+}

@@ -144,14 +144,14 @@ func take(out map[string]*Seen, c *control.Controller, in control.Input, plans [
 			out[v.Name] = s
 		}
 		s.LastNs = now
-		byKey[v.Key], labels[v.Key] = s, labelOf(v.Verdict)
+		byKey[v.Key], labels[v.Key] = s, labelOf(v.WindowVerdict)
 		if v.Windows == s.counted {
 			continue
 		}
 		s.counted = v.Windows
-		start := s.start(v.Verdict, now)
-		s.Windows = append(s.Windows, Window{StartNs: start, EndNs: now, Verdict: v.Verdict, Breakdown: v.Breakdown, Rate: v.Rate,
-			Used: v.UsedCPUs, Outside: machine.between(start, now), Stolen: evidence(v.Verdict, verdict.Stolen)})
+		start := s.start(v.WindowVerdict, now)
+		s.Windows = append(s.Windows, Window{StartNs: start, EndNs: now, Verdict: v.WindowVerdict, Breakdown: v.Breakdown, Rate: v.Rate,
+			Used: v.UsedCPUs, Outside: machine.between(start, now), Stolen: evidence(v.WindowVerdict, verdict.Stolen)})
 	}
 	for _, plan := range plans {
 		for _, ch := range plan.Changes {

@@ -168,6 +168,7 @@ func command(ctx context.Context, args []string) (missed int, err error) {
 		}
 	}
 	fmt.Printf("\n%s\n", &z.tally)
+	missed += z.tally.wrong + z.tally.rates - z.tally.right + z.tally.flips
 	fmt.Print(howText)
 	return missed, err
 }
@@ -358,7 +359,7 @@ func (c *cage) starvedOnce(ctx context.Context) (r run, err error) {
 	c.say("steps/s: free %.2f, starved %.2f, helped %.2f, free again %.2f", first, starved, helped, last)
 	free := (first + last) / 2
 	r.share, r.before, r.flips = helped/free, starved/free, hungry.flips+fed.flips
-	r.class, r.rate, r.became = c.tally.class(c.p, hungry.verdict.Verdict), c.tally.rate(fed.verdict.Rate, helped), c.tally.became(fed.verdict, helped/starved)
+	r.class, r.rate, r.became = c.tally.class(c.p, hungry.verdict.Verdict), c.tally.rate(fed.verdict, helped), c.tally.became(fed.verdict, helped/starved)
 	return r, nil
 }
 

@@ -19,6 +19,7 @@ type tally struct {
 	programs      int
 	reached       []float64
 	rates, right  int          // rates that were judged; that were right, or not shown
+	shown         int          // of them
 	logs          [][2]float64 // logarithms of what became of it: in truth, and as told
 	judged, wrong int          // classes
 	flips         int
@@ -68,8 +69,14 @@ func (t *tally) class(p program, v policies.Verdict) string {
 }
 
 // rate judges the rate that is shown beside the one that is true.
-func (t *tally) rate(shown policies.Rate, truth float64) string {
-	t.rates++
+func (t *tally) rate(v view.Container, truth float64) string {
+	shown := v.Rate
+	if v.RateWhy != "" {
+		shown = policies.Rate{}
+	}
+	if t.rates++; shown.PerSecond > 0 {
+		t.shown++
+	}
 	switch off := shown.PerSecond/truth - 1; {
 	case shown.PerSecond <= 0:
 		t.right++
@@ -86,7 +93,7 @@ func (t *tally) rate(shown policies.Rate, truth float64) string {
 func (t *tally) became(v view.Container, truth float64) string {
 	told := 0.0
 	switch {
-	case v.HasGain:
+	case v.HasGain && v.Gain > -1:
 		told = 1 + v.Gain
 	case v.Work != nil && v.Work.Ratio > 0:
 		told = v.Work.Ratio
@@ -97,7 +104,7 @@ func (t *tally) became(v view.Container, truth float64) string {
 	return fmt.Sprintf("× %.2f, told %.2f", truth, told)
 }
 
-// slope is that of told over true logarithms, through the origin.
+// slope is that of told over true logarithms, through the origin; NaN: nothing was told.
 func (t *tally) slope() float64 {
 	var xy, xx float64
 	for _, l := range t.logs {
@@ -112,6 +119,6 @@ func (t *tally) String() string {
 	if len(sorted) > 0 {
 		tenth = sorted[len(sorted)/10]
 	}
-	return fmt.Sprintf("zoo: programs %d reached-median %.3f reached-p10 %.3f rate-right %d of %d log-ratio-slope %.2f wrong-class %d of %d flips %d",
-		t.programs, stats.Median(t.reached), tenth, t.right, t.rates, t.slope(), t.wrong, t.judged, t.flips)
+	return fmt.Sprintf("zoo: programs %d reached-median %.3f reached-p10 %.3f rate-right %d of %d (%d shown) log-ratio-slope %.2f wrong-class %d of %d flips %d",
+		t.programs, stats.Median(t.reached), tenth, t.right, t.rates, t.shown, t.slope(), t.wrong, t.judged, t.flips)
 }

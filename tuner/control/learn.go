@@ -120,7 +120,7 @@ func (c *Controller) neighbourhood(s *containerState, r *observe.Reading) {
 		r.Expose(slow.obs.Latest.Own() - r.Own())
 	}
 	r.Slow = slow.c.Name
-	if v := slow.verdicts.Shown(); v.Class != "" && v.Class != policies.ClassUnknown {
+	if v := slow.verdicts.Latest(); v.Class != "" && v.Class != policies.ClassUnknown {
 		r.Slow = fmt.Sprintf("%s, which is bound by %s", slow.c.Name, verdictName(v))
 	}
 }

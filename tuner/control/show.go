@@ -36,7 +36,7 @@ func (c *Controller) show(i int) view.Container {
 	v := view.Container{
 		Key: s.key, ID: s.c.ID.Container, Engine: s.c.ID.Engine, Name: s.c.Name, Image: s.c.Image, State: s.c.State, GPUs: s.c.GPUs,
 		Watched: s.c.Watched, Enrolment: s.c.Enrolment, WhyNot: s.refused.Text, Gate: string(s.refused.Gate), Value: s.refused.Value, Threshold: s.refused.Threshold,
-		Tuning: string(s.state), Loan: c.showLoan(s), Breakdown: r.Breakdown, Verdict: s.verdicts.Shown(), Cost: r.Cost, Aggregated: r.Aggregated,
+		Tuning: string(s.state), Loan: c.showLoan(s), Breakdown: r.Breakdown, Verdict: s.verdicts.Shown(), WindowVerdict: s.verdicts.Latest(), Cost: r.Cost, Aggregated: r.Aggregated,
 		Ranks: r.Ranks, UsedCPUs: s.obs.Used(), Windows: s.obs.Windows, PartNs: s.parts, MemoryUse: s.memoryUse(k), Deciders: c.whose(s),
 		Now: s.c.Now, Original: s.originals(), Yielded: s.c.Yielded, Held: s.c.Held, Owed: s.c.Owed, Preflight: s.c.Preflight,
 		Entitled: s.rights.entitled, Allocation: c.allocation(i), ByCPUs: s.learned.curve, ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
@@ -66,15 +66,14 @@ func (c *Controller) show(i int) view.Container {
 // showRate is the rate that people see, or why there is none. Of a source of which it is not
 // confirmed that a tick is a step no rate of steps is shown.
 func (c *Controller) showRate(s *containerState) (policies.Rate, string) {
-	r := s.obs.Latest.Rate
-	samples := s.obs.Rates.Display()
+	r, samples := s.obs.Latest.Rate, s.obs.Rates.Display()
 	switch {
 	case s.obs.Rates.Why != "":
 		return policies.Rate{}, s.obs.Rates.Why
-	case !observe.Counted(r.Source) || len(samples) == 0 && r.PerSecond <= 0: // how often its threads wait is no speed
+	case len(samples) == 0 && r.PerSecond <= 0:
 		return policies.Rate{}, "its steps are not counted"
 	case len(samples) == 0 || s.obs.Rates.Source != r.Source:
-		return r, ""
+		return r, uncounted(r.Source)
 	}
 	r.PerSecond, r.Ticks = observe.MeanRate(samples), 0
 	for _, x := range samples {
@@ -83,7 +82,15 @@ func (c *Controller) showRate(s *containerState) (policies.Rate, string) {
 	}
 	r.FromNs, _ = samples[0].Span()
 	_, r.ToNs = samples[len(samples)-1].Span()
-	return r, ""
+	return r, uncounted(r.Source)
+}
+
+// uncounted is why a rate of a source is not to be shown to people; "" if it is.
+func uncounted(source string) string {
+	if observe.Counted(source) {
+		return ""
+	}
+	return "its steps are not counted"
 }
 
 // showGain tells what became of a container since trimtab's first change: by its counted
@@ -93,8 +100,10 @@ func (c *Controller) showGain(s *containerState, v *view.Container) {
 	if len(v.Changed) == 0 || b.atNs == 0 {
 		return
 	}
-	v.Baseline = b.rate
-	if b.rate > 0 && b.source == v.Rate.Source && observe.Counted(b.source) && v.Rate.PerSecond > 0 {
+	if observe.Counted(b.source) {
+		v.Baseline = b.rate
+	}
+	if v.Baseline > 0 && b.source == v.Rate.Source && v.Rate.PerSecond > 0 {
 		v.Gain, v.HasGain = v.Rate.PerSecond/b.rate-1, true
 		return
 	}

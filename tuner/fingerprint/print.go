@@ -153,7 +153,7 @@ func Of(r observe.Reading, f Facts) (p Print, ok bool) {
 			p = p.With(a, v)
 		}
 	}
-	c, t := r.Cost, w.Totals()
+	c, t := r.Cost, totalsOf(w)
 	for a, v := range map[Attribute]float64{ // each sets its own: the order does not matter
 		TrainerCPU: c.TrainerCPU, LoaderCPU: c.LoaderCPU, OtherCPU: c.OtherCPU, DeviceWait: c.Device, StepTime: 1 / r.Rate.PerSecond,
 		Processes: float64(t.Processes), Threads: float64(t.Threads), Ranks: float64(r.Ranks), Loaders: float64(r.Loaders),
@@ -169,7 +169,7 @@ func Of(r observe.Reading, f Facts) (p Print, ok bool) {
 	set(SyncShare, float64(r.SyncNs)/float64(max(1, r.Breakdown.WallNs)), t.HasCUDA)
 	set(Collectives, t.Collectives/steps, t.HasNCCL)
 	set(CollectiveBytes, t.CollectiveBytes/steps, t.HasNCCL)
-	duty, told := w.BusiestDuty()
+	duty, told := busiestDuty(w)
 	set(Activity, duty, told)
 	set(VRAM, f.VRAM, f.VRAM > 0)
 	return p, true

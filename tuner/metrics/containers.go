@@ -31,7 +31,7 @@ func (e *emitter) container(c view.Container, name, team string) {
 	for p := range policies.NumParts {
 		e.set(nBreakdown, float64(c.PartNs[p])/1e9, name, team, p.String())
 	}
-	if c.Rate.PerSecond > 0 {
+	if c.Rate.PerSecond > 0 && c.RateWhy == "" {
 		e.set(nRate, c.Rate.PerSecond, name, team, clean(c.Rate.Source), boolLabel(c.Rate.Steps))
 	}
 	if c.HasGain {

@@ -114,7 +114,7 @@ func busy(w *Window, t Thread, read float64) parts {
 	p[policies.PartInputContended] = behindOthers(t)
 	p[policies.PartInputStorage] = asleepOnFiles(t) + read
 	p[policies.PartInputRemote] = ns(probes.StateNetFile) + ns(probes.StateInet)
-	if w.traffic().receives() { // a loader that polls many sockets, as asynchronous readers do
+	if w.Exchange().receives() { // a loader that polls many sockets, as asynchronous readers do
 		p[policies.PartInputRemote] += endedOutside(w, t, probes.StatePoll)
 	}
 	p[policies.PartInputOther] = ns(probes.StateTimer) + ns(probes.StateLock) + float64(t.AloneNs)
@@ -176,9 +176,14 @@ func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
 		outside += out
 	}
 	deviceWaits(&p, blocking, ns(probes.StateTimer)+ns(probes.StateDevice))
-	// MPI waits by spinning; which of its time a rank was inside is taken to be even.
-	for _, part := range []policies.Part{policies.PartCompute, policies.PartDevice, policies.PartInputRemote, policies.PartInputOther, policies.PartOther} {
-		p.move(p[part]*w.calls(r.Root).inMPI(), policies.PartCommunication, part)
+	// MPI waits by spinning. Which of its time a thread was inside is not told, but that it slept for no disk.
+	inside := []policies.Part{policies.PartCompute, policies.PartDevice, policies.PartInputRemote, policies.PartInputOther, policies.PartOther}
+	around := p[policies.PartThrottled] + p[policies.PartContended]
+	for _, part := range inside {
+		around += p[part]
+	}
+	for _, part := range inside {
+		p.move(p[part]*min(1, w.calls(r.Root).inMPI(t.TID)*float64(t.WallNs)/max(1, around)), policies.PartCommunication, part)
 	}
 	// Direct reclaim happens on a CPU first, then in waits for locks and for the disk.
 	p.move(float64(t.ReclaimNs), policies.PartReclaim, policies.PartCompute, policies.PartOther, policies.PartInputStorage)
@@ -283,7 +288,7 @@ func (c charger) edge(e probes.Edge) (p parts, local bool) {
 		spread(c.lw.parts, policies.PartInputOther)
 	case c.w.Threads[i].TGID == c.r.Root || role == RoleHelper:
 		spread(c.doing(i, []int32{c.w.Threads[c.r.Trainer].TID}), policies.PartOther)
-	case c.r.peers[c.w.Threads[i].TGID]:
+	case c.r.peer(c.w.Threads[i].TGID):
 		p[policies.PartCommunication] += total
 	default: // a process beside it that serves it
 		p[policies.PartInputOther] += total
@@ -321,7 +326,7 @@ func (c charger) doing(i int, upstream []int32) parts {
 			if q := c.doing(j, upstream); q.sum() > 0 {
 				p.add(q, total/q.sum())
 			}
-		case j >= 0 && c.r.peers[c.w.Threads[j].TGID]:
+		case j >= 0 && c.r.peer(c.w.Threads[j].TGID):
 			p[policies.PartCommunication] += total
 		}
 	}
@@ -331,7 +336,7 @@ func (c charger) doing(i int, upstream []int32) parts {
 // outside is where a wait of the trainer goes that no thread of the container
 // ended: on sockets, peers that are sent as much as they send are other ranks.
 func (c charger) outside(s probes.State) policies.Part {
-	n := c.w.traffic()
+	n := c.w.Exchange()
 	switch {
 	case s == probes.StateInet && n.Exchanges():
 		return policies.PartCommunication

@@ -25,6 +25,7 @@ type Process struct {
 	Exchanged bool                        // it called collectives before, and they are not counted now
 	MPINs     uint64                      // in MPI calls that wait, while they were timed
 	MPITimed  uint64                      // ns for which they were
+	MPICaller int32                       // the thread that called the latest
 	PerKind   [probes.NumMarkKinds]uint64 // marks in the window, those without room included where counted
 }
 
@@ -129,15 +130,15 @@ func addCollectives(ps []Process, prev, cur *probes.NCCL, endNs int64) []Process
 }
 
 // addMPI enters MPI's deltas likewise.
-func addMPI(ps []Process, prev, cur *probes.MPI) []Process {
+func addMPI(ps []Process, prev, cur *probes.MPI, endNs int64) []Process {
 	if prev == nil || cur == nil {
 		return ps
 	}
 	var called []Process
 	for _, p := range cur.Processes {
 		if i := slices.IndexFunc(prev.Processes, func(o probes.MPIProcess) bool { return o.TGID == p.TGID }); i >= 0 {
-			d := Process{TGID: p.TGID, MPINs: sub(p.WaitNs, prev.Processes[i].WaitNs), MPITimed: sub(p.CountedNs, prev.Processes[i].CountedNs)}
-			if d.MPITimed == 0 && p.CountedNs > 0 { // it is another's turn: what was timed until now tells, where nothing else does
+			d := Process{TGID: p.TGID, MPINs: sub(p.WaitNs, prev.Processes[i].WaitNs), MPITimed: sub(p.CountedNs, prev.Processes[i].CountedNs), MPICaller: p.Caller}
+			if d.MPITimed == 0 && p.CountedNs > 0 && endNs-p.LastNs < exchangedNs { // another's turn: what was timed until now tells, where nothing else does
 				d.MPINs, d.MPITimed = uint64(1000*float64(p.WaitNs)/float64(p.CountedNs)), 1000
 			}
 			called = append(called, d)
@@ -146,15 +147,15 @@ func addMPI(ps []Process, prev, cur *probes.MPI) []Process {
 	return joinProcesses(ps, called)
 }
 
-// inMPI is the share of the time, 0..1, that the process was inside MPI calls that wait.
-func (p *Process) inMPI() float64 {
-	if p == nil || p.MPITimed == 0 {
+// inMPI is the share of the time, 0..1, that a thread was inside MPI calls that wait.
+func (p *Process) inMPI(tid int32) float64 {
+	if p == nil || p.MPITimed == 0 || p.MPICaller != tid {
 		return 0
 	}
 	return min(1, float64(p.MPINs)/float64(p.MPITimed))
 }
 
-// exchangedNs is for how long a collective counts: above the budget one is seen in a moment of each minute.
+// exchangedNs is for how long a call counts: above the budget one is seen in a moment of each minute.
 const exchangedNs = 5 * 60 * second
 
 // uncounted: collectives are not counted at all now, rather than in turns.
@@ -186,6 +187,7 @@ func joinProcesses(as, bs []Process) []Process {
 		p.Bytes += a.Bytes
 		p.MPINs += a.MPINs
 		p.MPITimed += a.MPITimed
+		p.MPICaller = cmp.Or(p.MPICaller, a.MPICaller)
 		p.Ranks = max(p.Ranks, a.Ranks)
 		p.Exchanged = (p.Exchanged || a.Exchanged) && p.Calls == 0
 		for k := range p.PerKind {

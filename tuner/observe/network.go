@@ -163,8 +163,8 @@ func (n Network) share(of func(LinkUse) bool) (share, maxBps float64) {
 	return share, maxBps
 }
 
-// traffic is what the network did in the window, or in the latest reading before it.
-func (w *Window) traffic() Network {
+// Exchange is what the network did in the window, or in the latest reading before it.
+func (w *Window) Exchange() Network {
 	if w.Network.Ns > 0 {
 		return w.Network
 	}

@@ -29,27 +29,38 @@ type process struct {
 	threads    []int // indices into Window.Threads
 	runNs      uint64
 	belowNs    uint64 // of all processes below it
+	wakes      uint64 // between its threads and those of root
 	ticks      uint64 // of a framework, by the source that goes first
 	source     int    // that one's place
 	calls      uint64 // launches and collectives
 	exchanges  uint64 // collectives
+	counted    bool   // it was seen to tick or to call, if not in this window
+	works      bool   // and starts no others that do in its place
 	facts      probes.Process
-	told       bool // facts are known
+	told       bool     // facts are known
+	root       *process // the nearest that trains, itself or above it
 }
 
 // Rank is one training process with its loaders.
 type Rank struct {
-	Root    int32          // TGID of the training process
-	Trainer int            // index into Window.Threads
-	Roles   map[int]Role   // by index; every thread of the rank
-	Loaders int            // loader processes, or loader threads where there are none
-	peers   map[int32]bool // processes of other ranks
+	Root    int32        // TGID of the training process
+	Trainer int          // index into Window.Threads
+	Roles   map[int]Role // by index; every thread of the rank
+	Loaders int          // loader processes, or loader threads where there are none
+	family  family
+}
+
+// peer reports whether a process belongs to another rank.
+func (r Rank) peer(tgid int32) bool {
+	p := r.family.byTGID[tgid]
+	return p != nil && p.root != nil && p.root.tgid != r.Root
 }
 
 // family is the processes of a window, sorted by TGID.
 type family struct {
 	all    []*process
 	byTGID map[int32]*process
+	own    bool // the job counts its steps itself
 }
 
 // processes groups the window's threads.
@@ -66,7 +77,11 @@ func processes(w *Window) family {
 	}
 	for _, tick := range w.Ticks {
 		place, _ := probes.Preference(tick.Source)
-		if p := f.byTGID[tick.TGID]; p != nil && !tick.Steps && tick.Count > 0 && (p.ticks == 0 || place < p.source) { // a log's count belongs to no process
+		p := f.byTGID[tick.TGID]
+		if f.own = f.own || tick.Steps; p == nil || tick.Steps { // a log's count belongs to no process
+			continue
+		}
+		if p.counted = true; tick.Count > 0 && (p.ticks == 0 || place < p.source) {
 			p.ticks, p.source = tick.Count, place
 		}
 	}
@@ -76,6 +91,7 @@ func processes(w *Window) family {
 			if called.Exchanged {
 				p.calls, p.exchanges = max(p.calls, 1), 1
 			}
+			p.counted = p.counted || p.calls > 0
 		}
 	}
 	for _, facts := range w.Facts {
@@ -111,25 +127,21 @@ func (f family) above(p *process, is func(*process) bool) bool {
 // a tree that works, launchers left out.
 func Ranks(k *policies.Constants, w *Window) []Rank {
 	f := processes(w)
-	roots := f.roots(k, w.EndNs-w.StartNs)
-	var ranks []Rank
-	for _, root := range roots {
-		isPeer := func(p *process) bool { return p != root && slices.Contains(roots, p) }
-		r := Rank{Root: root.tgid, Trainer: trainerThread(w, root), Roles: map[int]Role{}, peers: map[int32]bool{}}
-		r.Roles[r.Trainer] = RoleTrainer
-		for _, p := range f.all {
-			r.peers[p.tgid] = isPeer(p) || p != root && f.above(p, isPeer)
-			if p == root || r.peers[p.tgid] || !f.above(p, func(up *process) bool { return up == root }) {
-				continue
-			}
-			role := processRole(w, root, p)
-			if role == RoleLoader {
-				r.Loaders++
-			}
-			for _, i := range p.threads {
-				r.Roles[i] = role
-			}
+	roots := f.roots(k, w)
+	for _, p := range roots {
+		p.root = p
+	}
+	below := map[*process][]*process{}
+	for _, p := range f.all {
+		if p.root == nil && f.above(p, func(up *process) bool { p.root = up.root; return up.root == up }) {
+			below[p.root] = append(below[p.root], p)
 		}
+	}
+	ranks := make([]Rank, 0, len(roots))
+	for _, root := range roots {
+		r := Rank{Root: root.tgid, Trainer: trainerThread(w, root), Roles: map[int]Role{}, family: f}
+		r.Roles[r.Trainer] = RoleTrainer
+		r.processRoles(w, root, below[root])
 		if threaded := inProcessRoles(k, w, root, &r); r.Loaders == 0 {
 			r.Loaders = threaded
 		}
@@ -139,16 +151,17 @@ func Ranks(k *policies.Constants, w *Window) []Rank {
 }
 
 // roots picks the training processes.
-func (f family) roots(k *policies.Constants, wallNs int64) (roots []*process) {
+func (f family) roots(k *policies.Constants, w *Window) (roots []*process) {
 	for _, p := range f.all {
 		if p.steps(f) {
 			roots = append(roots, p)
 		}
+		p.works = float64(p.runNs) >= k.ActiveShare*float64(w.EndNs-w.StartNs) && !f.launches(w, p)
 	}
-	works := func(p *process) bool { return float64(p.runNs) >= k.ActiveShare*float64(wallNs) && !p.launches() }
+	stepping, works := slices.Clone(roots), func(p *process) bool { return p.works }
 	for _, p := range f.all { // of each rank the topmost: loaders and helpers inherit its name
 		same := func(o *process) bool { return o.facts.Ranked && o.facts.Rank == p.facts.Rank }
-		if p.facts.Ranked && works(p) && !slices.ContainsFunc(roots, same) && !f.above(p, func(up *process) bool { return same(up) && works(up) }) {
+		if p.facts.Ranked && p.works && !slices.ContainsFunc(stepping, same) && !f.above(p, func(up *process) bool { return same(up) && up.works }) {
 			roots = append(roots, p)
 		}
 	}
@@ -157,17 +170,30 @@ func (f family) roots(k *policies.Constants, wallNs int64) (roots []*process) {
 		return roots
 	}
 	for _, p := range f.all {
-		if works(p) && !f.above(p, works) {
+		if p.works && !f.above(p, works) {
 			roots = append(roots, p)
 		}
 	}
 	return roots
 }
 
-// launcherShare of what runs below it: a process that runs for less starts others and waits (DECIDE.md).
+// launcherShare of what runs below it: a process that runs for less starts others and waits.
 const launcherShare = 0.05
 
-func (p *process) launches() bool { return float64(p.runNs) < launcherShare*float64(p.belowNs) }
+// launches reports whether a process starts those that train. What its own copies hand over to it
+// may be batches: a trainer that starves runs for little beside its loaders.
+func (f family) launches(w *Window, p *process) bool {
+	if p.counted || float64(p.runNs) >= launcherShare*float64(p.belowNs) {
+		return false
+	}
+	var below uint64
+	for _, o := range f.all {
+		if f.above(o, func(up *process) bool { return up == p }) && (o.told && !o.facts.Forked || wakesBetween(w, p, o) == 0) {
+			below += o.runNs
+		}
+	}
+	return float64(p.runNs) < launcherShare*float64(below)
+}
 
 // callerShare of the largest caller's calls, or of the largest count of one source, makes a process
 // one that trains: others touch the device once, to see whether it is there.
@@ -229,24 +255,36 @@ func longestSync(w *Window, p *process) int {
 	return best
 }
 
-// What one that runs another program than its rank hands over to it in a step, at least (DECIDE.md).
+// What those that run another program than their rank hand over to it in a step, at least, all
+// that bear the same arguments together: data passes as wake-ups in either direction, or as bytes.
 const handedBytes, handedWakes = 1 << 10, 0.8
 
-// processRole is what a process below a rank's root does for it. Data passes as wake-ups in either
-// direction. One that was forked makes batches; one that runs a program of its own may as well
-// compile, or write a log: it makes them if steps are seen, and it hands over something in most.
-func processRole(w *Window, root, p *process) Role {
-	wakes, ticks, bytes := wakesBetween(w, root, p), float64(root.ticks), uint64(0)
-	for _, i := range p.threads {
-		bytes += w.Threads[i].IOBytes
+// processRoles says what the processes below a rank's root do for it. One that was forked makes
+// batches; one that runs a program of its own may as well compile, or write a log: it makes them if
+// steps are seen, and something is handed over in most.
+func (r *Rank) processRoles(w *Window, root *process, below []*process) {
+	wakes, bytes := map[uint64]uint64{}, map[uint64]uint64{}
+	for _, p := range below {
+		p.wakes = wakesBetween(w, root, p)
+		wakes[p.facts.Args] += p.wakes
+		for _, i := range p.threads {
+			bytes[p.facts.Args] += w.Threads[i].IOBytes
+		}
 	}
-	switch {
-	case wakes == 0:
-		return RoleOther
-	case p.told && !p.facts.Forked && (ticks == 0 || float64(wakes) < handedWakes*ticks && float64(bytes) < handedBytes*ticks):
-		return RoleHelper
+	for _, p := range below {
+		ticks, role := float64(root.ticks), RoleLoader
+		switch hands := float64(wakes[p.facts.Args]) >= handedWakes*ticks || float64(bytes[p.facts.Args]) >= handedBytes*ticks; {
+		case p.wakes == 0:
+			role = RoleOther
+		case p.told && !p.facts.Forked && (!hands || !root.counted && !r.family.own):
+			role = RoleHelper
+		default:
+			r.Loaders++
+		}
+		for _, i := range p.threads {
+			r.Roles[i] = role
+		}
 	}
-	return RoleLoader
 }
 
 // wakesBetween counts how often threads of two processes ended each other's waits.
@@ -293,7 +331,7 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 			r.Roles[i] = RoleHelper
 		case float64(t.Ns[probes.StateRun]) < 0.02*float64(t.WallNs):
 			// too little work of its own for a loader: a queue's feeder, a timer thread
-		case root.ticks == 0 && root.told:
+		case root.told && !root.counted && !r.family.own:
 			r.Roles[i] = RoleHelper // nothing says that it makes batches
 		default:
 			r.Roles[i] = RoleLoader
@@ -306,7 +344,7 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 // communicators finds the threads that poll sockets for their process, and those
 // that wait for them: gloo has one that polls and several that run collectives.
 func communicators(w *Window, root *process, r *Rank) {
-	if !w.traffic().Exchanges() {
+	if !w.Exchange().Exchanges() {
 		return
 	}
 	for _, i := range root.threads {

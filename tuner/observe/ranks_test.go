@@ -14,7 +14,7 @@ func running(tgid, ppid int32, run uint64, edges ...probes.Edge) Thread {
 }
 
 func ranked(tgid, rank int32) probes.Process {
-	return probes.Process{TGID: tgid, Exe: "1:1", Rank: rank, Ranked: true}
+	return probes.Process{TGID: tgid, Rank: rank, Ranked: true}
 }
 
 // TestRootsByWhatLaunchersSay: who trains, in trees as launchers make them.
@@ -28,7 +28,7 @@ func TestRootsByWhatLaunchersSay(t *testing.T) {
 	}{
 		"mpirun that runs to forward output": {
 			[]Thread{running(50, 1, 40*ms), running(100, 50, 900*ms), running(300, 50, 900*ms)},
-			[]probes.Process{{TGID: 50, Exe: "1:9"}, ranked(100, 0), ranked(300, 1)}, nil, []int32{100, 300}},
+			[]probes.Process{{TGID: 50}, ranked(100, 0), ranked(300, 1)}, nil, []int32{100, 300}},
 		"each rank below a shell, whose name it inherits": {
 			[]Thread{running(50, 1, 10*ms), running(60, 50, 6*ms), running(100, 60, 900*ms), running(70, 50, 6*ms), running(300, 70, 900*ms)},
 			[]probes.Process{ranked(60, 0), ranked(100, 0), ranked(70, 1), ranked(300, 1)}, nil, []int32{100, 300}},
@@ -41,14 +41,23 @@ func TestRootsByWhatLaunchersSay(t *testing.T) {
 		"a rank that has ended": {
 			[]Thread{running(50, 1, ms), running(100, 50, 500*ms), running(300, 50, 0)},
 			[]probes.Process{ranked(100, 0), ranked(300, 1)}, nil, []int32{100}},
-		"a pool's parent that only hands out work": {
+		"a pool's parent that only hands out work to those that it started": {
 			[]Thread{running(50, 1, 30*ms, answer(100)), running(100, 50, 900*ms, answer(50)), running(300, 50, 900*ms, answer(50))},
-			nil, nil, []int32{100, 300}},
+			[]probes.Process{{TGID: 50}, {TGID: 100}, {TGID: 300}}, nil, []int32{100, 300}},
+		"the same where all inherit one rank": {
+			[]Thread{running(50, 1, 30*ms, answer(100)), running(100, 50, 900*ms, answer(50)), running(300, 50, 900*ms, answer(50))},
+			[]probes.Process{ranked(50, 0), ranked(100, 0), ranked(300, 0)}, nil, []int32{100, 300}},
+		"a trainer that starves beside loaders that it forked": {
+			[]Thread{running(50, 1, 30*ms, answer(100), answer(300)), running(100, 50, 900*ms, answer(50)), running(300, 50, 900*ms, answer(50))},
+			[]probes.Process{{TGID: 50}, {TGID: 100, Forked: true}, {TGID: 300, Forked: true}}, nil, []int32{50}},
+		"a shell that waits for what it forked": {
+			[]Thread{running(50, 1, 10*ms), running(100, 50, 900*ms), running(300, 50, 900*ms)},
+			[]probes.Process{{TGID: 50}, {TGID: 100, Forked: true}, {TGID: 300, Forked: true}}, nil, []int32{100, 300}},
 		"a trainer that works a little beside its loaders": {
 			[]Thread{running(100, 1, 120*ms, answer(200)), running(200, 100, 900*ms, answer(100)), running(201, 100, 900*ms)},
 			nil, nil, []int32{100}},
 		"a launcher that outlives its ranks": {
-			[]Thread{running(50, 1, 30*ms)}, []probes.Process{{TGID: 50, Exe: "1:9"}}, nil, []int32{50}},
+			[]Thread{running(50, 1, 30*ms)}, []probes.Process{{TGID: 50}}, nil, []int32{50}},
 	} {
 		w := oneSecond(c.threads...)
 		w.Facts, w.Ticks = c.facts, c.ticks
@@ -98,7 +107,7 @@ func TestProcessesBelowARank(t *testing.T) {
 func TestThreadsOfAProgramWithoutSteps(t *testing.T) {
 	w := oneSecond(thread(trainer, trainer, 1, times{probes.StateRun: 300 * ms}, wait(helper, probes.StateFutex, 700*ms, 5)),
 		thread(helper, trainer, 1, times{probes.StateRun: 900 * ms}))
-	w.Facts = []probes.Process{{TGID: trainer, Exe: "1:1"}}
+	w.Facts = []probes.Process{{TGID: trainer}}
 	r := Read(policies.DefaultConstants(), w, nil)
 	if r.Loaders != 0 || r.Breakdown.Share(policies.PartCompute) < 0.9 {
 		t.Errorf("%d loaders, %v", r.Loaders, r.Breakdown)
@@ -112,8 +121,8 @@ func TestWaitsInMPIAreCommunication(t *testing.T) {
 	w.Facts = []probes.Process{ranked(100, 0), ranked(300, 1)}
 	prev := &probes.MPI{Processes: []probes.MPIProcess{{TGID: 100, WaitNs: 5e9, CountedNs: 9e9}, {TGID: 300, WaitNs: 1e9, CountedNs: 9e9}}}
 	// Timed in half of the second alone.
-	cur := &probes.MPI{Processes: []probes.MPIProcess{{TGID: 100, WaitNs: 5e9 + 333e6, CountedNs: 9.5e9}, {TGID: 300, WaitNs: 1e9 + 5e6, CountedNs: 9.5e9}, {TGID: 301, WaitNs: 7e9}}}
-	w.Processes = addMPI(nil, prev, cur)
+	cur := &probes.MPI{Processes: []probes.MPIProcess{{TGID: 100, WaitNs: 5e9 + 333e6, CountedNs: 9.5e9, Caller: 100}, {TGID: 300, WaitNs: 1e9 + 5e6, CountedNs: 9.5e9, Caller: 300}, {TGID: 301, WaitNs: 7e9}}}
+	w.Processes = addMPI(nil, prev, cur, 1e9)
 	r := Read(policies.DefaultConstants(), w, nil)
 	if got := r.Breakdown.Share(policies.PartCommunication); r.Root != 100 || got < 0.62 || got > 0.68 {
 		t.Errorf("rank %d: communication %.2f of its time, want two thirds of process 100's: %v", r.Root, got, r.Breakdown)
@@ -125,17 +134,58 @@ func TestWaitsInMPIAreCommunication(t *testing.T) {
 		t.Errorf("%.2f of its CPU time is spinning, want two thirds", float64(r.spinNs)/run)
 	}
 	joined := joinProcesses(w.Processes, w.Processes)
-	if got := joined[0].inMPI(); len(joined) != 2 || got < 0.66 || got > 0.67 {
+	if got := joined[0].inMPI(100); len(joined) != 2 || got < 0.66 || got > 0.67 {
 		t.Errorf("two such windows: %+v", joined)
 	}
 	prev = cur
-	if got := joinProcesses(w.Processes, addMPI(nil, prev, cur))[0].inMPI(); got < 0.66 || got > 0.67 {
+	if got := joinProcesses(w.Processes, addMPI(nil, prev, cur, 1e9))[0].inMPI(100); got < 0.66 || got > 0.67 {
 		t.Errorf("after a stretch that was not timed: %.3f of what was", got)
 	}
-	if got := addMPI(nil, prev, cur)[0].inMPI(); got < 0.56 || got > 0.57 {
+	if got := addMPI(nil, prev, cur, 1e9)[0].inMPI(100); got < 0.56 || got > 0.57 {
 		t.Errorf("while nothing is timed: %.3f, want that of all before", got)
 	}
-	if got := (&Process{}).inMPI(); got != 0 {
+	if got := addMPI(nil, prev, cur, 600e9); got[0].inMPI(100) != 0 {
+		t.Errorf("ten minutes after the last call: %+v", got[0])
+	}
+	if got := joined[0].inMPI(101); got != 0 {
+		t.Errorf("of a thread that calls nothing: %.2f", got)
+	}
+	if got := (&Process{}).inMPI(100); got != 0 {
 		t.Errorf("where nothing was timed: %.2f", got)
+	}
+}
+
+// TestStartedLoadersTogether: each of eight serves one step of eight.
+func TestStartedLoadersTogether(t *testing.T) {
+	var edges []probes.Edge
+	var threads []Thread
+	w := &Window{}
+	for id := int32(200); id < 208; id++ {
+		edges = append(edges, wait(id, probes.StatePipe, 50*ms, 2))
+		threads = append(threads, running(id, trainer, 500*ms))
+		w.Facts = append(w.Facts, probes.Process{TGID: id, Args: 7})
+	}
+	facts := w.Facts
+	w = oneSecond(append(threads, running(trainer, 1, 400*ms, edges...))...)
+	w.Facts, w.Ticks = facts, []Tick{{Source: "torch.backward", TGID: trainer, Count: 16, FromNs: 1, LastNs: 9e8}}
+	if got := Ranks(policies.DefaultConstants(), w)[0].Loaders; got != 8 {
+		t.Errorf("%d loaders, want 8", got)
+	}
+	for i := range w.Facts { // each a program of its own: none hands over something in most steps
+		w.Facts[i].Args = uint64(i)
+	}
+	if got := Ranks(policies.DefaultConstants(), w)[0].Loaders; got != 0 {
+		t.Errorf("%d loaders, want none", got)
+	}
+}
+
+// TestLoadersOfAJobThatCountsItself: no framework ticks, but the job tells its steps.
+func TestLoadersOfAJobThatCountsItself(t *testing.T) {
+	w := oneSecond(thread(trainer, trainer, 1, times{probes.StateRun: 300 * ms}, wait(helper, probes.StateFutex, 700*ms, 5)),
+		thread(helper, trainer, 1, times{probes.StateRun: 900 * ms}))
+	w.Facts = []probes.Process{{TGID: trainer}}
+	w.Ticks = []Tick{{Source: "log", TGID: 1, Count: 5, FromNs: 1, LastNs: 9e8, Steps: true}}
+	if got := Ranks(policies.DefaultConstants(), w)[0].Loaders; got != 1 {
+		t.Errorf("%d loaders, want the thread", got)
 	}
 }

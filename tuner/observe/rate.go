@@ -198,7 +198,7 @@ func exchanges(w *Window, r Rank, trainer Thread) candidate {
 // its own, and so to whichever rank is read.
 func (w *Window) ofNoRank(tgid int32) bool {
 	for _, p := range w.Processes {
-		if p.TGID == tgid {
+		if p.TGID == tgid && (p.MPITimed == 0 || p.Launches+p.Graphs+p.Calls > 0) {
 			return false
 		}
 	}
@@ -225,7 +225,7 @@ func called(w *Window, r Rank, trainer Thread) []candidate {
 		{source: SourceGraphs, count: float64(p.Graphs), perStep: pattern.PerKind[probes.MarkGraph]},
 		{source: SourceSyncs, count: float64(b.Syncs), fromNs: b.FromNs, lastNs: b.LastNs, perStep: pattern.PerKind[probes.MarkSync]},
 		{source: SourceCollectives, count: float64(p.Calls), perStep: pattern.PerKind[probes.MarkCollective]},
-		{source: SourceLaunches, count: w.launches(p), perStep: int(pattern.Launches)},
+		{source: SourceLaunches, count: w.Launched(p), perStep: int(pattern.Launches)},
 	}
 	for i, kind := range []probes.MarkKind{probes.MarkGraph, probes.NumMarkKinds, probes.MarkCollective} {
 		out[i].betweenMarks(p.Marks, kind)
@@ -262,8 +262,8 @@ func (w *Window) counted(p *Process) bool {
 // counted to speak for the rest of it.
 const minCounted = 0.02
 
-// launches is the process's kernel and graph launches, scaled to the whole window.
-func (w *Window) launches(p *Process) float64 {
+// Launched is the process's kernel and graph launches, scaled to the whole window.
+func (w *Window) Launched(p *Process) float64 {
 	if float64(p.LaunchNs) < minCounted*float64(w.EndNs-w.StartNs) {
 		return 0
 	}

@@ -150,7 +150,7 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 	if p := w.calls(r.Root); p != nil {
 		got.Collectives, got.CollectiveBytes, got.Exchanges = p.Calls, p.Bytes, p.Calls > 0 || p.Exchanged
 		b := p.blocking(got.Trainer.TID)
-		got.spinNs, got.SyncNs = b.spin()+uint64(p.inMPI()*float64(sub(got.Trainer.Ns[probes.StateRun], b.spin()))), b.SyncNs+b.CopyNs
+		got.spinNs, got.SyncNs = b.spin()+uint64(p.inMPI(got.Trainer.TID)*float64(sub(got.Trainer.Ns[probes.StateRun], b.spin()))), b.SyncNs+b.CopyNs
 		got.Launches = p.Launches + p.Graphs
 	}
 	var of rateOf
@@ -237,7 +237,7 @@ func cost(w *Window, r Rank, lw loaderWork, got Reading) (policies.Cost, bool) {
 	c.Queue = perTick(unasked(got.Trainer)*max(0, behindOthers(got.Trainer)-float64(got.Trainer.SiblingNs)) + (1-own)*run - robbed)
 	// The trainer's own reading is a wait that CPU does not shorten.
 	reads := ownReads(got.Trainer) * w.readShare()
-	if w.traffic().Exchanges() {
+	if w.Exchange().Exchanges() {
 		reads -= float64(got.Trainer.Ns[probes.StateInet]) * w.readShare() // counted as communication
 	}
 	c.Device = perTick(float64(device) + helpers + max(0, reads) + robbed)

@@ -347,7 +347,7 @@ func TestNetworkIsReadLessOftenThanWindows(t *testing.T) {
 	add(2e9, net(2e9, 10e6))
 	b.Cut()
 	w := add(3e9, nil)
-	if w.Network.Ns != 0 || !w.traffic().Exchanges() {
+	if w.Network.Ns != 0 || !w.Exchange().Exchanges() {
 		t.Errorf("%+v, traffic %+v", w.Network, w.Traffic)
 	}
 }

@@ -196,7 +196,7 @@ func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Windo
 		w.HasCgroup = true
 		w.Cgroup = diffCgroup(*prev.Cgroup, *cur.Cgroup)
 	}
-	w.Processes = addMPI(addCollectives(diffCalls(prev.CUDA, cur.CUDA), prev.NCCL, cur.NCCL, w.EndNs), prev.MPI, cur.MPI)
+	w.Processes = addMPI(addCollectives(diffCalls(prev.CUDA, cur.CUDA), prev.NCCL, cur.NCCL, w.EndNs), prev.MPI, cur.MPI, w.EndNs)
 	w.Network = diffNetwork(prev.Network, cur.Network)
 	w.Devices = diffDevices(cur.Container, prevHost, host)
 	return w

@@ -54,7 +54,7 @@ func psRow(c view.Container) []string {
 	if c.Owed != "" {
 		whyNot = "restore pending: " + c.Owed
 	}
-	return []string{name(c.Name), orDash(name(c.Enrolment.Team)), gpus(c.GPUs), mode, rate(c.Rate), stalled, causeWord(c.Verdict),
+	return []string{name(c.Name), orDash(name(c.Enrolment.Team)), gpus(c.GPUs), mode, shownRate(c), stalled, causeWord(c.Verdict),
 		cpuColumn(c), gain(c), orDash(clean(whyNot))}
 }
 

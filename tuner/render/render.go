@@ -14,6 +14,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // Width is how many columns a table takes at most.
@@ -127,6 +128,15 @@ func rate(r policies.Rate) string {
 		return number(r.PerSecond) + " steps/s"
 	}
 	return "≈" + number(r.PerSecond) + "/s " + clean(r.Source)
+}
+
+// shownRate is a container's rate; "-" where there is a reason to show none: how often threads
+// wait for each other is a rhythm, and no speed.
+func shownRate(c view.Container) string {
+	if c.RateWhy != "" {
+		return "-"
+	}
+	return rate(c.Rate)
 }
 
 // perSecond shows a number in the unit of a rate, without naming its source.

@@ -83,14 +83,16 @@ type Container struct {
 	Work *Work `json:"work,omitempty"`
 
 	Rate    policies.Rate `json:"rate"`
-	RateWhy string        `json:"rateWhy,omitempty"` // why there is no rate
+	RateWhy string        `json:"rateWhy,omitempty"` // why no rate is shown to people
 	// Aggregated: no steps tell which thread trains; Cost is of all threads together, a "tick" of it a second.
 	Aggregated bool               `json:"aggregated,omitempty"`
 	Baseline   float64            `json:"baseline,omitempty"` // rate before trimtab's first change, same source
 	Breakdown  policies.Breakdown `json:"breakdown"`          // latest window, slowest rank
-	Verdict    policies.Verdict   `json:"verdict"`            // latest window
-	Cost       policies.Cost      `json:"cost"`
-	Knee       float64            `json:"knee,omitempty"` // predicted c*, CPUs
+	// Verdict is what its latest windows agree on, and seldom changes; WindowVerdict is the latest's own.
+	Verdict       policies.Verdict `json:"verdict"`
+	WindowVerdict policies.Verdict `json:"windowVerdict"`
+	Cost          policies.Cost    `json:"cost"`
+	Knee          float64          `json:"knee,omitempty"` // predicted c*, CPUs
 	// Correction multiplies the rates that the cost predicts, learned from trials; 0 or 1: none.
 	Correction float64            `json:"correction,omitempty"`
 	Ranks      int                `json:"ranks"`

@@ -1,8 +1,10 @@
-package observe
+package fingerprint
 
-// Totals is what all processes of a container together called and moved in a
+import "github.com/trimtab/trimtab/tuner/observe"
+
+// totals is what all processes of a container together called and moved in a
 // window, and how many they are. What was not read is not in it: see the Has fields.
-type Totals struct {
+type totals struct {
 	HasCUDA, HasNCCL  bool // some process called it
 	Launches          float64
 	HasLaunches       bool    // they were counted long enough to tell
@@ -15,12 +17,12 @@ type Totals struct {
 	HasNetwork        bool
 }
 
-// Totals sums over the window's processes and threads.
-func (w *Window) Totals() Totals {
-	var t Totals
+// totalsOf sums over the window's processes and threads.
+func totalsOf(w *observe.Window) totals {
+	var t totals
 	for i := range w.Processes {
 		p := &w.Processes[i]
-		if n := w.launches(p); n > 0 || p.Graphs > 0 {
+		if n := w.Launched(p); n > 0 || p.Graphs > 0 {
 			t.HasLaunches = true
 			t.Launches += n + float64(p.Graphs)
 		}
@@ -37,16 +39,16 @@ func (w *Window) Totals() Totals {
 		}
 	}
 	t.Processes = len(processes)
-	if n := w.traffic(); n.Ns > 0 {
+	if n := w.Exchange(); n.Ns > 0 {
 		// Per second of its own reading, for the length of this window.
 		t.HasNetwork, t.RxBytes = true, float64(n.RxBytes)/(float64(n.Ns)/1e9)*w.Seconds()
 	}
 	return t
 }
 
-// BusiestDuty is the mean duty of the busiest device that the container holds; ok
+// busiestDuty is the mean duty of the busiest device that the container holds; ok
 // is false where no sample tells.
-func (w *Window) BusiestDuty() (share float64, ok bool) {
+func busiestDuty(w *observe.Window) (share float64, ok bool) {
 	for _, d := range w.Devices {
 		if d.Samples > 0 {
 			share, ok = max(share, d.Duty), true
