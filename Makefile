@@ -75,7 +75,7 @@ bench-fairness: setup build image ## Hold loans to the rights of their neighbour
 	go build -o .cache/fairness ./test/fairness && .cache/fairness $(FAIRNESS_FLAGS)
 
 .PHONY: zoo
-zoo: setup build zoo-image ## Run programs whose steps nobody counts, starved, free and tuned (2 hours). ZOO=xgboost,ring; ZOO_FLAGS="-runs 3".
+zoo: setup build zoo-image ## Run 30 programs of others, starved, free and tuned; judge what is said of them (6 hours). ZOO=xgboost,ring; ZOO_FLAGS="-runs 1" (40 minutes).
 	go build -o .cache/zoo ./test/zoo && .cache/zoo $(ZOO_FLAGS)
 
 .PHONY: zoo-image

@@ -1,7 +1,7 @@
-// Command zoo runs programs that know nothing of trimtab, and whose steps nobody counts: some
-// that their quota starves, and some that nothing helps. It says what share of their speed
-// without a quota the former reach, how soon, and whether anybody is slower for it. Truth is
-// what the programs print. It needs root, Docker, the images and bin/trimtab (`make zoo`).
+// Command zoo runs programs that know nothing of trimtab: some that their quota starves, and some
+// that nothing helps. It says what share of their speed without a quota the former reach, how soon,
+// and whether anybody is slower for it; and it holds the class, the rate and the gain that trimtab
+// tells against the truth, which is what the programs print. It needs root, Docker, the images and bin/trimtab (`make zoo`).
 //
 // A missed goal is a result, and exit status 2 says that there is one; 1 means that something
 // could not be measured. Run it on a quiet machine.
@@ -177,6 +177,8 @@ const howText = `
 How: a program runs without a quota; then with one, and trimtab looks on (before); then trimtab may act, and after 20 s it is measured (reached); then
 without a quota again. Reached is over the mean of the two measurements without. Granted is the time from when trimtab may act to a larger quota.
 A program that nothing helps is measured without trimtab's help, with it, and without again: "with" is over the mean of the two. Rates are what programs print.
+Class is trimtab's verdict on the starved program; a rate is right within 3 %, or where none is shown; became is its speed helped over starved. Flips are
+changes of the verdict while its resources stayed. The slope is that of told over true logarithms of what became. Exit status 2 also where these miss.
 `
 
 func chosen(only string) ([]program, error) {
