@@ -30,7 +30,6 @@ type Probe struct {
 	objs      callsObjects
 	client    *uprobe.Client
 	processes map[int32]*process
-	watched   map[string]bool
 	epochs    uint64
 	walks     uint64 // over the table of threads
 	lost      uint64
@@ -49,7 +48,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 		return nil, fmt.Errorf("cuda probe: %w", err)
 	}
 	f.Prepare(spec)
-	p := &Probe{processes: map[int32]*process{}, watched: map[string]bool{}}
+	p := &Probe{processes: map[int32]*process{}}
 	if err := spec.LoadAndAssign(&p.objs, nil); err != nil {
 		return nil, fmt.Errorf("cuda probe: load: %w; needs Linux 5.15 with BTF, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
 	}
@@ -80,19 +79,10 @@ func (p *Probe) Processes() *ebpf.Map { return p.objs.Processes }
 func (p *Probe) Name() string { return "cuda" }
 
 // Watch looks for CUDA in the container's processes from the next Read on.
-func (p *Probe) Watch(t probes.Target) error {
-	if err := p.client.Watch(t); err != nil {
-		return err
-	}
-	p.watched[t.Key] = true
-	return nil
-}
+func (p *Probe) Watch(t probes.Target) error { return p.client.Watch(t) }
 
 // Unwatch forgets a container's processes and takes the probes out of them.
-func (p *Probe) Unwatch(key string) {
-	p.client.Unwatch(key)
-	delete(p.watched, key)
-}
+func (p *Probe) Unwatch(key string) { p.client.Unwatch(key) }
 
 // Read adds a CUDA part to the samples of containers with a process that maps
 // CUDA, or where something is missing. It also looks at processes that are new,
@@ -124,7 +114,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 		parts[key].Processes = append(parts[key].Processes, out)
 		parts[key].Virtual = parts[key].Virtual || p.client.Has(pid, virtualSymbol)
 	}
-	for key := range p.watched {
+	for key := range p.client.Watched() {
 		missing := p.client.Missing(key)
 		if parts[key] == nil && len(missing) == 0 {
 			continue

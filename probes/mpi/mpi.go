@@ -41,10 +41,9 @@ var functions = []string{
 
 // Probe counts the time. Its methods are called from one goroutine.
 type Probe struct {
-	objs    waitsObjects
-	client  *uprobe.Client
-	watched map[string]bool
-	told    map[int32]*told
+	objs   waitsObjects
+	client *uprobe.Client
+	told   map[int32]*told
 }
 
 // told is what was told of one process.
@@ -70,7 +69,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 		return nil, fmt.Errorf("mpi probe: %w", err)
 	}
 	f.Prepare(spec)
-	p := &Probe{watched: map[string]bool{}, told: map[int32]*told{}}
+	p := &Probe{told: map[int32]*told{}}
 	if err := spec.LoadAndAssign(&p.objs, nil); err != nil {
 		return nil, fmt.Errorf("mpi probe: load: %w; needs Linux 5.15, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
 	}
@@ -106,19 +105,10 @@ func (p *Probe) hits(pid int32, _ int) uprobe.Hits {
 func (p *Probe) Name() string { return "mpi" }
 
 // Watch looks for MPI in the container's processes from the next Read on.
-func (p *Probe) Watch(t probes.Target) error {
-	if err := p.client.Watch(t); err != nil {
-		return err
-	}
-	p.watched[t.Key] = true
-	return nil
-}
+func (p *Probe) Watch(t probes.Target) error { return p.client.Watch(t) }
 
 // Unwatch forgets a container's processes and takes the probes out of them.
-func (p *Probe) Unwatch(key string) {
-	p.client.Unwatch(key)
-	delete(p.watched, key)
-}
+func (p *Probe) Unwatch(key string) { p.client.Unwatch(key) }
 
 // Read adds an MPI part to the samples of containers with a process that maps MPI, or where
 // something is missing. It also looks at processes that are new, and returns each problem once.
@@ -140,7 +130,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 		part(key).Processes = append(part(key).Processes, one)
 	}
 	errs = append(errs, p.client.Turn())
-	for key := range p.watched {
+	for key := range p.client.Watched() {
 		if missing := p.client.Missing(key); len(missing) > 0 {
 			part(key).Missing = missing
 		}

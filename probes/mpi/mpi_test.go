@@ -129,7 +129,7 @@ func TestUnwatch(t *testing.T) {
 	if read().Calls == 0 {
 		t.Fatal("nothing counted before")
 	}
-	for key := range p.watched {
+	for key := range p.client.Watched() {
 		p.Unwatch(key)
 	}
 	job.Do("call MPI_Barrier 1 1")

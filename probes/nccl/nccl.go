@@ -22,9 +22,8 @@ import (
 
 // Probe counts collectives. Its methods are called from one goroutine.
 type Probe struct {
-	objs    collectivesObjects
-	client  *uprobe.Client
-	watched map[string]bool
+	objs   collectivesObjects
+	client *uprobe.Client
 }
 
 var (
@@ -45,7 +44,7 @@ func New(f *uprobe.Finder, processes *ebpf.Map) (*Probe, error) {
 	if processes != nil {
 		opts.MapReplacements = map[string]*ebpf.Map{collectivesMapProcesses: processes}
 	}
-	p := &Probe{watched: map[string]bool{}}
+	p := &Probe{}
 	if err := spec.LoadAndAssign(&p.objs, &opts); err != nil {
 		return nil, fmt.Errorf("nccl probe: load: %w; needs Linux 5.15, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
 	}
@@ -75,19 +74,10 @@ func (p *Probe) hits(pid int32, _ int) uprobe.Hits {
 func (p *Probe) Name() string { return "nccl" }
 
 // Watch looks for NCCL in the container's processes from the next Read on.
-func (p *Probe) Watch(t probes.Target) error {
-	if err := p.client.Watch(t); err != nil {
-		return err
-	}
-	p.watched[t.Key] = true
-	return nil
-}
+func (p *Probe) Watch(t probes.Target) error { return p.client.Watch(t) }
 
 // Unwatch forgets a container's processes and takes the probes out of them.
-func (p *Probe) Unwatch(key string) {
-	p.client.Unwatch(key)
-	delete(p.watched, key)
-}
+func (p *Probe) Unwatch(key string) { p.client.Unwatch(key) }
 
 // Read adds an NCCL part to the samples of containers with a process that maps
 // NCCL, or where something is missing. It also looks at processes that are new, and
@@ -108,7 +98,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 			TGID: pid, Calls: j.Calls, Bytes: j.Bytes, Ranks: int(j.Size >> 32), Rank: int(uint32(j.Size)), LastNs: int64(j.LastNs),
 		})
 	}
-	for key := range p.watched {
+	for key := range p.client.Watched() {
 		missing := p.client.Missing(key)
 		if parts[key] == nil && len(missing) == 0 {
 			continue

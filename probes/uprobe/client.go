@@ -94,6 +94,17 @@ func (c *Client) Processes() iter.Seq2[int32, string] {
 	}
 }
 
+// Watched yields the containers that the client looks into.
+func (c *Client) Watched() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for key, k := range c.finder.containers {
+			if k.clients[c] != nil && !yield(key) {
+				return
+			}
+		}
+	}
+}
+
 // CountedFor is how long a hook, by index, has counted in a process.
 func (c *Client) CountedFor(pid int32, hook int) time.Duration {
 	if p := c.finder.processes[pid]; p != nil && p.members[c] != nil {

@@ -361,7 +361,7 @@ func (c *cage) starvedOnce(ctx context.Context) (r run, err error) {
 	c.say("steps/s: free %.2f, starved %.2f, helped %.2f, free again %.2f", first, starved, helped, last)
 	free := (first + last) / 2
 	r.share, r.before, r.flips = helped/free, starved/free, hungry.flips+fed.flips
-	r.class, r.rate, r.became = c.tally.class(c.p, hungry.verdict.Verdict), c.tally.rate(fed.verdict, helped), c.tally.became(fed.verdict, helped/starved)
+	r.class, r.rate, r.became = c.tally.class(c.p, hungry.state.Verdict), c.tally.rate(fed.state, helped), c.tally.became(fed.state, helped/starved)
 	return r, nil
 }
 

@@ -27,13 +27,13 @@ type tally struct {
 
 // phase is a stretch in which a program's resources stay as they are.
 type phase struct {
-	verdict view.Container
-	flips   int
+	state view.Container
+	flips int
 }
 
 // phase ends a stretch that began when so many records were in the history.
 func (c *cage) phase(ctx context.Context, before int) (p phase, after int, err error) {
-	if p.verdict, err = c.daemon.Container(ctx, c.job.Name); err != nil {
+	if p.state, err = c.daemon.Container(ctx, c.job.Name); err != nil {
 		return p, 0, err
 	}
 	records, err := c.daemon.History(ctx)
