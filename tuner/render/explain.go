@@ -240,7 +240,7 @@ func prediction(c view.Container) string {
 	if cost.Ticks <= 0 || cost.Floor() <= 0 {
 		return ""
 	}
-	if c.Aggregated {
+	if c.Aggregated || c.RateWhy != "" && c.Rate.PerSecond > 0 { // what it ticks by is no step
 		return withoutSteps(c)
 	}
 	tick := "tick"
