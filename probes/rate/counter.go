@@ -8,12 +8,16 @@ const (
 	// are a trainer that began again: ranks that share a log repeat numbers, and fall
 	// behind by one or two.
 	restartRises = 3
+	// maxEveryNs is the longest span between two reports that is remembered: a job that
+	// slept for a night would otherwise be waited for as long when its log ends.
+	maxEveryNs = int64(300e9)
 )
 
 // counter makes a count that only grows of what a job says.
 type counter struct {
 	count    uint64
 	lastNs   int64 // CLOCK_MONOTONIC; 0: nothing was said
+	everyNs  int64 // longest span between two reports, less a quarter with each since
 	numbered bool
 	highest  uint64
 	low      uint64 // the latest number below the highest
@@ -23,6 +27,15 @@ type counter struct {
 // tick counts one step.
 func (c *counter) tick(atNs int64) {
 	c.count++
+	c.reported(atNs)
+}
+
+// reported notes when something was counted. An evaluation after each epoch makes a log
+// silent for much longer than between its lines: the longest span is kept, and fades.
+func (c *counter) reported(atNs int64) {
+	if c.lastNs > 0 && atNs > c.lastNs {
+		c.everyNs = min(max(atNs-c.lastNs, c.everyNs-c.everyNs/4), maxEveryNs)
+	}
 	c.lastNs = max(c.lastNs, atNs)
 }
 
@@ -45,7 +58,7 @@ func (c *counter) step(n uint64, atNs int64) {
 		return
 	}
 	c.rises = 0
-	c.lastNs = max(c.lastNs, atNs)
+	c.reported(atNs)
 }
 
 // fell takes a number below the highest.

@@ -47,6 +47,39 @@ func TestCounterOnlyGrows(t *testing.T) {
 	})
 }
 
+// TestLongestSpanFades: an evaluation's silence is expected again, and forgotten after some
+// reports without one; a night is never waited for.
+func TestLongestSpanFades(t *testing.T) {
+	var c counter
+	at := int64(1e9)
+	report := func(afterS float64) int64 {
+		at += int64(afterS * 1e9)
+		c.step(uint64(at), at)
+		return c.everyNs
+	}
+	if first := report(0); first != 0 {
+		t.Errorf("one report is no span, got %d", first)
+	}
+	report(1)
+	if got := report(40); got != 40e9 {
+		t.Errorf("a span of 40 s is kept as %d", got)
+	}
+	for range 5 {
+		if got := report(1); got <= 2e9 {
+			t.Errorf("40 s are forgotten at once: %d", got)
+		}
+	}
+	for range 10 {
+		report(1)
+	}
+	if c.everyNs > 2e9 {
+		t.Errorf("40 s are still expected after 15 reports: %d", c.everyNs)
+	}
+	if got := report(40000); got != maxEveryNs {
+		t.Errorf("a night is expected again: %d", got)
+	}
+}
+
 func TestPatterns(t *testing.T) {
 	const line = "epoch 3 step 120/4000 loss 0.5"
 	for name, tc := range map[string]struct {

@@ -160,7 +160,7 @@ func appendTicks(ticks []probes.Ticks, source string, tgid int32, c counter) []p
 	if c.lastNs == 0 {
 		return ticks
 	}
-	return append(ticks, probes.Ticks{Source: source, TGID: tgid, Count: c.count, LastNs: c.lastNs, Steps: true})
+	return append(ticks, probes.Ticks{Source: source, TGID: tgid, Count: c.count, LastNs: c.lastNs, Steps: true, EveryNs: c.everyNs})
 }
 
 // note keeps what is wrong with a container's source, and logs it when it is new;

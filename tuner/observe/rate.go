@@ -70,7 +70,7 @@ func rate(w *Window, r Rank, known PerStep) (out policies.Rate, of rateOf) {
 		return policies.Rate{}, rateOf{} // its ticks are just coming into view: no lesser source until they are
 	}
 	for _, t := range w.Ticks {
-		if t.Steps && t.Count == 0 && w.EndNs-t.LastNs < reportNs {
+		if t.Steps && t.Count == 0 && w.EndNs-t.LastNs < max(reportNs, 2*t.EveryNs) {
 			return policies.Rate{}, rateOf{} // the job counts itself, and reports seldom
 		}
 	}
@@ -99,7 +99,7 @@ type rateOf struct {
 	agreement int    // see Reading.Agreement
 }
 
-// reportNs is how long a job's own count may be silent before other sources serve.
+// reportNs is how long a job's own count may be silent before other sources serve, if it is not so at times.
 const reportNs = int64(20e9)
 
 // agrees says whether another source confirms a candidate's one tick per step: two

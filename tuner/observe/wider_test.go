@@ -177,6 +177,28 @@ func TestJobsOwnCountIsTheBestSource(t *testing.T) {
 	}
 }
 
+// TestSilentCount: no lesser source serves while a job's own count is silent for no longer
+// than it is at times; one that stopped is not waited for.
+func TestSilentCount(t *testing.T) {
+	for name, tc := range map[string]struct {
+		silentS, everyS float64
+		want            string
+	}{
+		"as always":                {15, 0, ""},
+		"longer than 20 s":         {25, 1, "torch.backward"},
+		"it reports each 45 s":     {60, 45, ""},
+		"it missed two of its own": {95, 45, "torch.backward"},
+	} {
+		w := dataLoaderJob(times{probes.StateRun: 300 * ms})
+		last := w.EndNs - int64(tc.silentS*1e9)
+		w.Ticks = []Tick{{Source: "log", TGID: 1, FromNs: last, LastNs: last, Steps: true, EveryNs: int64(tc.everyS * 1e9)},
+			{Source: "torch.backward", TGID: trainer, Count: 12, FromNs: 1, LastNs: 1e9}}
+		if got := Read(policies.DefaultConstants(), w, nil).Rate.Source; got != tc.want {
+			t.Errorf("%s: counted by %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 // TestSlowRankKeepsTheOthersWaiting: a collective's kernel keeps the device busy
 // until the last rank has come, so what the others wait in it is not compute.
 func TestSlowRankKeepsTheOthersWaiting(t *testing.T) {

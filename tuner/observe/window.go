@@ -61,6 +61,7 @@ type Tick struct {
 	Count          uint64
 	FromNs, LastNs int64 // latest tick before and in the window; FromNs 0: none known before, Count is 0 then
 	Steps          bool  // the job's own count of its steps
+	EveryNs        int64 // see probes.Ticks
 }
 
 // Cgroup is what the cgroup's accounting says of the window.
@@ -234,7 +235,7 @@ func diffTicks(prev, cur []probes.Ticks) []Tick {
 	var out []Tick
 	for _, t := range cur {
 		// Ticks before the first one seen may have been missed: counting begins there.
-		d := Tick{Source: t.Source, TGID: t.TGID, LastNs: t.LastNs, Steps: t.Steps}
+		d := Tick{Source: t.Source, TGID: t.TGID, LastNs: t.LastNs, Steps: t.Steps, EveryNs: t.EveryNs}
 		for _, old := range prev {
 			if old.TGID == t.TGID && old.Source == t.Source && old.Count <= t.Count && old.LastNs > 0 {
 				d.Count, d.FromNs = t.Count-old.Count, old.LastNs
