@@ -15,6 +15,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/idle"
 	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/verdict"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -170,14 +171,14 @@ func setByOthers(was, is Container) runtime.Knob {
 }
 
 // foreign ends the trial of a container on which somebody else set a knob: what its rate does
-// from then on is not the plan's doing.
+// from then on is not the plan's doing, and what bounded it before may bound it no more.
 func (c *Controller) foreign(s *containerState, k runtime.Knob, d *Decision) {
 	if t := c.trials[s.plan]; t != nil {
 		t.Abandon(fmt.Sprintf("somebody else set its %s", k))
 		c.end(t, d)
 		s.coolNs = 0
 	}
-	s.loan, s.before = loan{}, baseline{}
+	s.loan, s.before, s.verdicts = loan{}, baseline{}, verdict.Hold{}
 }
 
 // sameResources reports whether nothing changed that decides on a job's pace. A weight alone does

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/tuner/idle"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -28,7 +27,7 @@ func (c *Controller) showDevices(s *view.Snapshot) {
 	}
 	holdings := c.idle.Holdings()
 	for _, d := range c.last.Host.Devices {
-		v := showDevice(d, c.last.Host.Devices)
+		v := view.DeviceOf(d, c.last.Host.Devices)
 		for _, h := range holdings {
 			if h.Device == d.UUID {
 				v.Holders = append(v.Holders, c.showHolder(h))
@@ -41,23 +40,6 @@ func (c *Controller) showDevices(s *view.Snapshot) {
 	for _, sample := range c.last.Samples {
 		s.Virtual = s.Virtual || sample.CUDA != nil && sample.CUDA.Virtual
 	}
-}
-
-func showDevice(d probes.Device, all []probes.Device) view.Device {
-	v := view.Device{Index: d.Index, UUID: d.UUID, Parent: d.Parent, Name: d.Name, Virtual: d.Virtual, Lost: d.Lost, Sharing: d.Sharing,
-		MemTotal: d.MemTotal, MemUsed: d.MemUsed, SMActive: d.SMActive, TensorActive: d.TensorActive, DRAMActive: d.DRAMActive,
-		PowerW: d.PowerW, PowerLimitW: d.PowerLimitW, ClockMHz: d.ClockMHz, MaxClockMHz: d.MaxClockMHz, TempC: d.TempC, Slowdown: d.Slowdown,
-		PCIeRxBps: d.PCIeRxBps, PCIeTxBps: d.PCIeTxBps, PCIeMaxBps: d.PCIeMaxBps, NVLinkRx: d.NVLinkRx, NVLinkTx: d.NVLinkTx, Holders: []view.Holder{}}
-	v.Sliced = slices.ContainsFunc(all, func(o probes.Device) bool { return o.Parent == d.UUID && d.UUID != "" })
-	if len(d.Duty) > 0 {
-		var sum float64
-		for _, s := range d.Duty {
-			sum += s.Share
-		}
-		mean := sum / float64(len(d.Duty))
-		v.Duty = &mean
-	}
-	return v
 }
 
 func (c *Controller) showHolder(h idle.Holding) view.Holder {

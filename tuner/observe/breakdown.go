@@ -16,6 +16,15 @@ func (p *parts) add(q parts, scale float64) {
 	}
 }
 
+// spread adds so much in the proportions of others; to one part where they are nothing.
+func (p *parts) spread(by parts, total float64, otherwise policies.Part) {
+	if sum := by.sum(); sum > 0 {
+		p.add(by, total/sum)
+	} else {
+		p[otherwise] += total
+	}
+}
+
 func (p parts) sum() float64 {
 	var s float64
 	for _, v := range p {
@@ -234,9 +243,12 @@ type charger struct {
 // waits splits the trainer's waits in one state by what ended them; outside is
 // the time that no thread of the container ended.
 func (c charger) waits(t Thread, s probes.State) (p parts, outside float64) {
-	var known float64
+	var known, unnamed float64
 	for _, e := range t.Edges {
-		if e.State != s {
+		if e.Waker == -1 {
+			unnamed += float64(e.Ns)
+		}
+		if e.State != s || e.Waker == -1 {
 			continue
 		}
 		known += float64(e.Ns)
@@ -247,6 +259,8 @@ func (c charger) waits(t Thread, s probes.State) (p parts, outside float64) {
 		}
 	}
 	total := float64(t.Ns[s])
+	unnamed = min(unnamed, max(0, total-known))
+	total -= unnamed
 	switch {
 	case known <= 0:
 		p[c.outside(s)] += total
@@ -257,24 +271,28 @@ func (c charger) waits(t Thread, s probes.State) (p parts, outside float64) {
 		scaled.add(p, total/known)
 		p, outside = scaled, outside*total/known
 	}
+	p.spread(c.others(), unnamed, policies.PartOther)
 	return p, outside
+}
+
+// others is what those of its rank do that wake the trainer and find no room in its table: where
+// threads come and go with each step, it is full of such as ended.
+func (c charger) others() (p parts) {
+	if c.r.Loaders > 0 {
+		return c.lw.parts
+	}
+	for i, t := range c.w.Threads {
+		if t.TGID == c.r.Root && i != c.r.Trainer {
+			p.add(c.doing(i, []int32{c.w.Threads[c.r.Trainer].TID}), 1)
+		}
+	}
+	return p
 }
 
 // edge charges one edge's time to what the waker was doing.
 func (c charger) edge(e probes.Edge) (p parts, local bool) {
 	total := float64(e.Ns)
-	spread := func(by parts, otherwise policies.Part) {
-		if sum := by.sum(); sum > 0 {
-			p.add(by, total/sum)
-		} else {
-			p[otherwise] += total
-		}
-	}
-	if e.Waker == 0 || e.Waker == -1 {
-		if e.Waker == -1 && c.r.Loaders > 0 {
-			spread(c.lw.parts, policies.PartInputOther)
-			return p, true
-		}
+	if e.Waker == 0 {
 		p[c.outside(e.State)] += total
 		return p, false
 	}
@@ -285,9 +303,9 @@ func (c charger) edge(e probes.Edge) (p parts, local bool) {
 		p[c.outside(e.State)] += total
 		return p, false
 	case inRank && (role == RoleLoader || role == RoleRelay):
-		spread(c.lw.parts, policies.PartInputOther)
+		p.spread(c.lw.parts, total, policies.PartInputOther)
 	case c.w.Threads[i].TGID == c.r.Root || role == RoleHelper:
-		spread(c.doing(i, []int32{c.w.Threads[c.r.Trainer].TID}), policies.PartOther)
+		p.spread(c.doing(i, []int32{c.w.Threads[c.r.Trainer].TID}), total, policies.PartOther)
 	case c.r.peer(c.w.Threads[i].TGID):
 		p[policies.PartCommunication] += total
 	default: // a process beside it that serves it

@@ -28,7 +28,6 @@ type process struct {
 	tgid, ppid int32
 	threads    []int // indices into Window.Threads
 	runNs      uint64
-	belowNs    uint64 // of all processes below it
 	wakes      uint64 // between its threads and those of root
 	ticks      uint64 // of a framework, by the source that goes first
 	source     int    // that one's place
@@ -100,9 +99,6 @@ func processes(w *Window) family {
 		}
 	}
 	slices.SortFunc(f.all, func(a, b *process) int { return cmp.Compare(a.tgid, b.tgid) })
-	for _, p := range f.all {
-		f.above(p, func(up *process) bool { up.belowNs += p.runNs; return false })
-	}
 	return f
 }
 
@@ -180,19 +176,24 @@ func (f family) roots(k *policies.Constants, w *Window) (roots []*process) {
 // launcherShare of what runs below it: a process that runs for less starts others and waits.
 const launcherShare = 0.05
 
-// launches reports whether a process starts those that train. What its own copies hand over to it
-// may be batches: a trainer that starves runs for little beside its loaders.
+// launches reports whether a process starts those that train: it runs for next to nothing beside
+// them, or for less than programs that it started and that hand nothing over to it. What its own
+// copies hand over may be batches: a trainer that starves runs for little beside its loaders.
 func (f family) launches(w *Window, p *process) bool {
-	if p.counted || float64(p.runNs) >= launcherShare*float64(p.belowNs) {
-		return false
-	}
-	var below uint64
+	var below, programs uint64
 	for _, o := range f.all {
-		if f.above(o, func(up *process) bool { return up == p }) && (o.told && !o.facts.Forked || wakesBetween(w, p, o) == 0) {
+		if p.counted || !f.above(o, func(up *process) bool { return up == p }) {
+			continue
+		}
+		started, alone := o.told && !o.facts.Forked, wakesBetween(w, p, o) == 0
+		if started && alone {
+			programs += o.runNs
+		}
+		if started || alone {
 			below += o.runNs
 		}
 	}
-	return float64(p.runNs) < launcherShare*float64(below)
+	return float64(p.runNs) < launcherShare*float64(below) || p.runNs < programs
 }
 
 // callerShare of the largest caller's calls, or of the largest count of one source, makes a process

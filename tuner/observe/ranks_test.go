@@ -56,6 +56,12 @@ func TestRootsByWhatLaunchersSay(t *testing.T) {
 		"a trainer that works a little beside its loaders": {
 			[]Thread{running(100, 1, 120*ms, answer(200)), running(200, 100, 900*ms, answer(100)), running(201, 100, 900*ms)},
 			nil, nil, []int32{100}},
+		"a script that reads what the program that it started prints": {
+			[]Thread{running(50, 1, 120*ms), running(100, 50, 600*ms)},
+			[]probes.Process{{TGID: 50}, {TGID: 100}}, nil, []int32{100}},
+		"a trainer that works less than the program that decodes for it": {
+			[]Thread{running(50, 1, 300*ms, answer(100)), running(100, 50, 600*ms, answer(50))},
+			[]probes.Process{{TGID: 50}, {TGID: 100}}, nil, []int32{50}},
 		"a launcher that outlives its ranks": {
 			[]Thread{running(50, 1, 30*ms)}, []probes.Process{{TGID: 50}}, nil, []int32{50}},
 	} {
@@ -111,6 +117,32 @@ func TestThreadsOfAProgramWithoutSteps(t *testing.T) {
 	r := Read(policies.DefaultConstants(), w, nil)
 	if r.Loaders != 0 || r.Breakdown.Share(policies.PartCompute) < 0.9 {
 		t.Errorf("%d loaders, %v", r.Loaders, r.Breakdown)
+	}
+}
+
+// TestThreadsThatComeAndGo: a pool of threads made anew in each step fills the table of wakers with
+// such as ended. What has no room in it is laid to what the threads of the process do.
+func TestThreadsThatComeAndGo(t *testing.T) {
+	pool := func(waker int32, s probes.State) Thread {
+		return thread(trainer, trainer, 1, times{probes.StateRun: 50 * ms}, wait(waker, s, 900*ms, 50))
+	}
+	starves := thread(helper, trainer, 1, times{probes.StateRun: 200 * ms, probes.StateThrottled: 800 * ms})
+	for name, c := range map[string]struct {
+		threads []Thread
+		part    policies.Part
+		least   float64
+	}{
+		"beyond the table's room": {[]Thread{pool(-1, probes.StateOther), starves}, policies.PartThrottled, 0.65},
+		"ended by a timer":        {[]Thread{pool(0, probes.StateFutex), starves}, policies.PartOther, 0.9},
+		"nobody else is there":    {[]Thread{pool(-1, probes.StateOther)}, policies.PartOther, 0.9},
+	} {
+		w := oneSecond(c.threads...)
+		w.Facts = []probes.Process{{TGID: trainer}}
+		if r := Ranks(policies.DefaultConstants(), w); len(r) != 1 || r[0].Loaders != 0 {
+			t.Fatalf("%s: ranks %+v", name, r)
+		} else if b, _ := breakdown(w, r[0], work(w, r[0])); b.Share(c.part) < c.least {
+			t.Errorf("%s: %v", name, b)
+		}
 	}
 }
 

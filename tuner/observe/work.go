@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/trimtab/trimtab/policies"
@@ -166,12 +167,8 @@ func Names(sound []Witness) string {
 
 // overMean divides values by their mean, where there is one.
 func overMean(values []float64) {
-	m := stat.Mean(values, nil)
-	if !(m > 0) {
-		return
-	}
-	for i := range values {
-		values[i] /= m
+	if m := stat.Mean(values, nil); m > 0 {
+		floats.Scale(1/m, values)
 	}
 }
 

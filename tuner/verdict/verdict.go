@@ -43,9 +43,14 @@ func Judge(k *policies.Constants, r observe.Reading) policies.Verdict {
 }
 
 // order is the order in which causes are looked for: the larger of input and
-// communication first.
+// communication first; who is short of CPU for more of its time keeps its peers waiting by that.
 func order(r observe.Reading) []func(*policies.Constants, observe.Reading) (policies.Verdict, bool) {
-	if r.Breakdown.Share(policies.PartCommunication) > r.Breakdown.Input() {
+	b := r.Breakdown
+	communicates := b.Share(policies.PartCommunication)
+	if b.Share(policies.PartThrottled)+b.Share(policies.PartContended) > communicates {
+		return []func(*policies.Constants, observe.Reading) (policies.Verdict, bool){starved, full, host, communication, device}
+	}
+	if communicates > b.Input() {
 		return []func(*policies.Constants, observe.Reading) (policies.Verdict, bool){communication, starved, full, host, device}
 	}
 	return []func(*policies.Constants, observe.Reading) (policies.Verdict, bool){starved, communication, full, host, device}

@@ -56,6 +56,18 @@ func TestVerdicts(t *testing.T) {
 			s(policies.PartInputWorkers, 0.1)
 			r.LoaderShort, r.Window.Cgroup.QuotaCPUs = 0.7, 1
 		}, policies.ClassInput, policies.CauseThrottled},
+		{"ranks out of quota, which keep each other waiting by that", func(r *R, s share) {
+			s(policies.PartThrottled, 0.6)
+			s(policies.PartCommunication, 0.15)
+			r.Loaders, r.Window.Cgroup.QuotaCPUs = 0, 1
+			r.Window.Network.Ns = 2e9
+		}, policies.ClassCompute, policies.CauseHost},
+		{"ranks that wait for each other longer than for a CPU", func(r *R, s share) {
+			s(policies.PartThrottled, 0.1)
+			s(policies.PartCommunication, 0.3)
+			r.Loaders, r.Window.Cgroup.QuotaCPUs = 0, 1
+			r.Window.Network.Ns = 2e9
+		}, policies.ClassCommunication, policies.CauseStraggler},
 		{"one quota starves trainer and loaders", func(r *R, s share) {
 			s(policies.PartThrottled, 0.4)
 			s(policies.PartInputThrottled, 0.03)

@@ -4,7 +4,11 @@
 package view
 
 import (
+	"math"
+	"slices"
+
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 )
 
@@ -127,6 +131,7 @@ type Container struct {
 
 	Gain    float64  `json:"gain,omitempty"` // measured: rate now over baseline, minus one
 	HasGain bool     `json:"hasGain,omitempty"`
+	Doubt   bool     `json:"doubt,omitempty"` // the job's own count says so, and what its Work tells is far from it
 	Advice  []string `json:"advice,omitempty"`
 	// Similar is what known jobs like it say; Devices its predicted speed on this node's other
 	// devices: advice, never acted on.
@@ -152,6 +157,12 @@ type Work struct {
 	Ratio float64 `json:"ratio,omitempty"` // work done over that before; 0: not told
 	By    string  `json:"by,omitempty"`    // the witnesses, for people
 	CPUs  float64 `json:"cpus,omitempty"`  // used over used before, where nothing else tells; 0: not told
+}
+
+// Contradicts reports whether a claimed gain is further from the work done than two quantities
+// may be that each vary by spread about their means: by more than twice that, in logarithms.
+func (w Work) Contradicts(gain, spread float64) bool {
+	return w.Ratio > 0 && gain > -1 && math.Abs(math.Log((1+gain)/w.Ratio)) > 2*spread
 }
 
 // Allocation is a container's part in the plan of the node.
@@ -303,4 +314,22 @@ type ActionResult struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
 	Text string `json:"text"` // "restored cpu.quota 150000 100000 → 40000 100000", or why not
+}
+
+// DeviceOf shows a device as it was read; all are the node's, whose slices name their GPU.
+func DeviceOf(d probes.Device, all []probes.Device) Device {
+	v := Device{Index: d.Index, UUID: d.UUID, Parent: d.Parent, Name: d.Name, Virtual: d.Virtual, Lost: d.Lost, Sharing: d.Sharing,
+		MemTotal: d.MemTotal, MemUsed: d.MemUsed, SMActive: d.SMActive, TensorActive: d.TensorActive, DRAMActive: d.DRAMActive,
+		PowerW: d.PowerW, PowerLimitW: d.PowerLimitW, ClockMHz: d.ClockMHz, MaxClockMHz: d.MaxClockMHz, TempC: d.TempC, Slowdown: d.Slowdown,
+		PCIeRxBps: d.PCIeRxBps, PCIeTxBps: d.PCIeTxBps, PCIeMaxBps: d.PCIeMaxBps, NVLinkRx: d.NVLinkRx, NVLinkTx: d.NVLinkTx, Holders: []Holder{}}
+	v.Sliced = slices.ContainsFunc(all, func(o probes.Device) bool { return o.Parent == d.UUID && d.UUID != "" })
+	if len(d.Duty) > 0 {
+		var sum float64
+		for _, s := range d.Duty {
+			sum += s.Share
+		}
+		mean := sum / float64(len(d.Duty))
+		v.Duty = &mean
+	}
+	return v
 }

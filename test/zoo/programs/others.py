@@ -67,7 +67,7 @@ PROGRAMS = {
     "liblinear": lambda: (["liblinear-train", "-s", "0", "-e", "1e-12", sparse(20000, 60), "/tmp/model"], rb"iter +\d+ "),
     "libsvm": lambda: (["svm-train", "-c", "100", "-e", "1e-9", sparse(3000, 20), "/tmp/model"], rb"(?<![0-9])[.*](?![0-9])"),
     "fasttext": lambda: (["fasttext", "supervised", "-input", labelled(4000), "-output", "/tmp/model", "-thread", "2", "-epoch", "400", "-dim", "60"], rb"Progress: +(\d+\.\d)%"),
-    "weka": lambda: (["java", "-cp", "/usr/share/java/weka.jar", "weka.clusterers.EM", "-V", "-I", "100000", "-N", "4", "-M", "1e-12", "-t", arff(5000, 6)], rb"Loglikely"),
+    "weka": lambda: (["java", "-cp", "/usr/share/java/weka.jar", "weka.clusterers.EM", "-V", "-I", "100000", "-N", "4", "-M", "1e-12", "-t", arff(2500, 6)], rb"Loglikely"),
     "rforest": lambda: (["Rscript", "-e", FOREST], rb"forest\n"),
     "rboost": lambda: (["Rscript", "-e", BOOST], rb"round"),
     "lammps": lambda: (["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", "lmp", "-in", atoms()], rb"(?m)^ +\d+ +\d+\.\d+ +-?\d"),
