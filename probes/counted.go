@@ -37,6 +37,15 @@ var counted = []Counted{
 	{"ggml.batch", "batches, of evaluation too", false, "ggml", [][]string{{"ggml_opt_eval"}}},
 }
 
+// Sources of what a job says of its own steps.
+const (
+	SourceLog      = "log"      // TGID is the container's init process
+	SourceDatagram = "datagram" // TGID is the sender
+)
+
+// Claimed reports whether a source is the job's own word.
+func Claimed(source string) bool { return source == SourceLog || source == SourceDatagram }
+
 // CountedEvents are all that are known, in order of preference.
 func CountedEvents() []Counted { return slices.Clone(counted) }
 

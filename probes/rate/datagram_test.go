@@ -148,7 +148,7 @@ func newSocket(t *testing.T) (*Probe, string) {
 func count(t *testing.T, p *Probe, key string, tgid int) (uint64, bool) {
 	t.Helper()
 	for _, tick := range ticks(t, p, key) {
-		if tick.TGID == int32(tgid) && tick.Source == SourceDatagram && tick.Steps {
+		if tick.TGID == int32(tgid) && tick.Source == probes.SourceDatagram && tick.Steps {
 			return tick.Count, true
 		}
 	}
@@ -233,7 +233,7 @@ func TestOneContainersFloodIsItsOwn(t *testing.T) {
 	if n, _ := count(t, p, "a", a.pid); n < perContainerPerS || n > 1700 {
 		t.Errorf("%d of a flood counted", n)
 	}
-	if !strings.Contains(p.Problem("a")[SourceDatagram], "surplus") || p.Problem("b") != nil {
+	if !strings.Contains(p.Problem("a")[probes.SourceDatagram], "surplus") || p.Problem("b") != nil {
 		t.Errorf("a: %v, b: %v", p.Problem("a"), p.Problem("b"))
 	}
 	wait(t, "a is itself again", func() bool { a.send(1, "step"); return p.Problem("a") == nil })

@@ -79,7 +79,7 @@ func TestLogLines(t *testing.T) {
 	}
 	wait(t, "five steps", func() bool { got := ticks(t, p, "a"); return len(got) == 1 && got[0].Count == 5 })
 	got := ticks(t, p, "a")[0]
-	if got.Source != SourceLog || got.TGID != 42 || !got.Steps {
+	if got.Source != probes.SourceLog || got.TGID != 42 || !got.Steps {
 		t.Errorf("%+v", got)
 	}
 	if age := time.Duration(before - got.LastNs); age < 9*time.Second || age > 11*time.Second {
@@ -123,7 +123,7 @@ func TestFloodsCostABoundedReading(t *testing.T) {
 		if err := p.Watch(probes.Target{Key: "a", InitPID: 42, ContainerID: "c", RateLog: tc.expression}); err != nil {
 			t.Fatal(err)
 		}
-		wait(t, name+" is told", func() bool { return strings.Contains(p.Problem("a")[SourceLog], tc.want) })
+		wait(t, name+" is told", func() bool { return strings.Contains(p.Problem("a")[probes.SourceLog], tc.want) })
 		// A second's refill and a buffer on top of the burst, at the most.
 		if read := f.read.Load(); read > logBytesAtOnce+logBytesPerS+4*maxLine || opened.Load() != 1 {
 			t.Errorf("%s: read %d bytes, opened %d times", name, read, opened.Load())
@@ -139,7 +139,7 @@ func TestUnusableExpressions(t *testing.T) {
 	if err := p.Watch(probes.Target{Key: "a", ContainerID: "c", RateLog: "step ("}); err != nil {
 		t.Fatal(err)
 	}
-	if problem := p.Problem("a")[SourceLog]; !strings.Contains(problem, "allowed") {
+	if problem := p.Problem("a")[probes.SourceLog]; !strings.Contains(problem, "allowed") {
 		t.Errorf("%q", problem)
 	}
 	if p.Unwatch("a"); p.Problem("a") != nil {
@@ -154,7 +154,7 @@ func TestLogsThatCannotBeOpened(t *testing.T) {
 	if err := p.Watch(probes.Target{Key: "a", ContainerID: "c", RateLog: "step"}); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "told", func() bool { return strings.Contains(p.Problem("a")[SourceLog], "driver none") })
+	wait(t, "told", func() bool { return strings.Contains(p.Problem("a")[probes.SourceLog], "driver none") })
 }
 
 func TestReadLine(t *testing.T) {

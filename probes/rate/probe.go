@@ -14,12 +14,6 @@ import (
 	"github.com/trimtab/trimtab/probes"
 )
 
-// Sources of Ticks.
-const (
-	SourceLog      = "log"      // TGID is the container's init process
-	SourceDatagram = "datagram" // TGID is the sender
-)
-
 // Options configures a Probe.
 type Options struct {
 	// Logs follows containers' logs; nil: no log is read.
@@ -67,7 +61,7 @@ func New(opts Options) *Probe {
 		return p
 	}
 	var err error
-	p.listener, err = listen(opts.Dir, opts.ProcRoot, func(key, problem string) { p.note(key, SourceDatagram, problem) })
+	p.listener, err = listen(opts.Dir, opts.ProcRoot, func(key, problem string) { p.note(key, probes.SourceDatagram, problem) })
 	if err != nil {
 		p.listener = nil
 		p.missing = []string{fmt.Sprintf("steps by datagram: %v", err)}
@@ -102,15 +96,15 @@ func (p *Probe) Watch(t probes.Target) error {
 		return nil
 	}
 	if p.opts.Logs == nil || t.ContainerID == "" {
-		p.note(t.Key, SourceLog, "this engine gives no logs")
+		p.note(t.Key, probes.SourceLog, "this engine gives no logs")
 		return nil
 	}
 	expression, err := compile(t.RateLog)
 	if err != nil {
-		p.note(t.Key, SourceLog, err.Error())
+		p.note(t.Key, probes.SourceLog, err.Error())
 		return nil
 	}
-	c.log = follow(p.opts.Logs, t.ContainerID, expression, func(problem string) { p.note(t.Key, SourceLog, problem) })
+	c.log = follow(p.opts.Logs, t.ContainerID, expression, func(problem string) { p.note(t.Key, probes.SourceLog, problem) })
 	return nil
 }
 
@@ -141,11 +135,11 @@ func (p *Probe) Read(_ context.Context, into map[string]*probes.Sample) error {
 		}
 		ticks := sample.Kernel.Ticks
 		if c.log != nil {
-			ticks = appendTicks(ticks, SourceLog, c.initPID, c.log.reading())
+			ticks = appendTicks(ticks, probes.SourceLog, c.initPID, c.log.reading())
 		}
 		if p.listener != nil {
 			for tgid, count := range p.listener.readings(key) {
-				ticks = appendTicks(ticks, SourceDatagram, tgid, count)
+				ticks = appendTicks(ticks, probes.SourceDatagram, tgid, count)
 			}
 		}
 		slices.SortFunc(ticks, func(a, b probes.Ticks) int {

@@ -196,11 +196,9 @@ func (c *Controller) baselineFrom(all ...*containerState) int64 {
 // samples are the readings of it since an instant; none where it is counted another way now.
 func (p progress) samples(s *containerState, fromNs int64) []observe.RateSample {
 	switch {
-	case p.source == "":
-		return nil
 	case p.sound != nil:
 		return s.obs.Work.Series(p.sound, p.level, fromNs)
-	case s.obs.Rates.Source != p.source:
+	case p.source == "" || s.obs.Rates.Source != p.source:
 		return nil
 	}
 	return s.obs.Rates.Since(fromNs)

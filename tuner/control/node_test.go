@@ -11,7 +11,7 @@ import (
 )
 
 // node is a small simulated machine: each job follows the step model of
-// DESIGN.md with measured-like noise, and its threads' counters are made from it.
+// docs/decisions.md with measured-like noise, and its threads' counters are made from it.
 type node struct {
 	cpus  int
 	nowNs int64
@@ -245,7 +245,7 @@ func (j *simJob) advance(n *node, cpus float64) float64 {
 		j.run(n, cpus)
 		return cpus
 	}
-	// AR(1) noise, lag-1 0.8, CV 2 % (DESIGN.md, Trials).
+	// AR(1) noise, lag-1 0.8, CV 2 %.
 	j.noise = 0.8*j.noise + 0.012*n.rng.NormFloat64()
 	rate := min(cpus/j.cpuPerStep(), 1/j.ideal()) * math.Exp(j.noise)
 	if j.files != nil {

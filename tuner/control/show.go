@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/tuner/observe"
 	"github.com/trimtab/trimtab/tuner/view"
 )
@@ -105,15 +106,16 @@ func (c *Controller) showGain(s *containerState, v *view.Container) {
 	}
 	if v.Baseline > 0 && b.source == v.Rate.Source && v.Rate.PerSecond > 0 {
 		v.Gain, v.HasGain = v.Rate.PerSecond/b.rate-1, true
-		return
 	}
-	v.Work = s.work(c.k())
+	if !v.HasGain || probes.Claimed(b.source) {
+		v.Work = s.work(c.k())
+		v.Doubt = v.HasGain && v.Work.Contradicts(v.Gain, c.k().WitnessSpread)
+	}
 }
 
 // work is what relative witnesses, or the use of CPU, say of a container since its first change.
 func (s *containerState) work(k *policies.Constants) *view.Work {
-	b := s.before
-	w := &view.Work{}
+	b, w := s.before, &view.Work{}
 	if b.cpus > 0 {
 		w.CPUs = s.obs.Used() / b.cpus
 	}

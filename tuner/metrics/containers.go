@@ -34,7 +34,7 @@ func (e *emitter) container(c view.Container, name, team string) {
 	if c.Rate.PerSecond > 0 && c.RateWhy == "" {
 		e.set(nRate, c.Rate.PerSecond, name, team, clean(c.Rate.Source), boolLabel(c.Rate.Steps))
 	}
-	if c.HasGain {
+	if c.HasGain && !c.Doubt {
 		e.set(nGain, c.Gain, name, team)
 	}
 	if c.Verdict.Class != "" {

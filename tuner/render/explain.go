@@ -77,6 +77,8 @@ func changedHeadline(c view.Container, clock Clock) string {
 // the CPU that is used. The last two are never a rate.
 func proof(c view.Container) string {
 	switch w := c.Work; {
+	case c.Doubt && w != nil:
+		return fmt.Sprintf("%s by its own count, which is in doubt: %s by %s", signed(c.Gain), signed(w.Ratio-1), clean(w.By))
 	case c.HasGain:
 		return signed(c.Gain) + " measured"
 	case w != nil && w.Ratio > 0:

@@ -100,6 +100,8 @@ func cpuColumn(c view.Container) string {
 // that is used. In observe mode it is what was predicted, marked.
 func gain(c view.Container) string {
 	switch w := c.Work; {
+	case c.Doubt:
+		return signed(c.Gain) + "?"
 	case c.HasGain:
 		return signed(c.Gain)
 	case c.Trial != nil:

@@ -166,7 +166,11 @@ func TestHeadline(t *testing.T) {
 		"14:02 CPU 1.0→1.5; +61 % measured; reverts on exit.":                                                                                    tuned(),
 		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; +305 % measured; reverts on exit.":                                           lent(),
 		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; work done: +212 %, by bytes read and written, page faults; reverts on exit.": uncounted(&view.Work{Ratio: 3.12, By: "bytes read and written, page faults", CPUs: 4}),
-		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; CPU used: +180 %; steps are not counted; reverts on exit.":                   uncounted(&view.Work{CPUs: 2.8}),
+		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; +305 % by its own count, which is in doubt: +12 % by page faults; reverts on exit.": gone(func(c *view.Container) {
+			*c = lent()
+			c.Doubt, c.Work = true, &view.Work{Ratio: 1.12, By: "page faults"}
+		}),
+		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; CPU used: +180 %; steps are not counted; reverts on exit.": uncounted(&view.Work{CPUs: 2.8}),
 		"since 14:02 lent 1.4 CPUs that nobody used; 0.4 are yours; CPU used: +180 %; its rate before is not known in this unit; reverts on exit.": func() view.Container {
 			c := uncounted(&view.Work{CPUs: 2.8})
 			c.Rate = policies.Rate{PerSecond: 4, Source: "optimizer steps", Steps: true}

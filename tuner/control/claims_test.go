@@ -1,0 +1,79 @@
+package control
+
+import (
+	"math"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// claiming is a node on which a job says itself how many steps it made.
+type claiming struct {
+	*node
+	job   *simJob
+	claim func(cpus float64) float64 // steps in a second on so many CPUs
+
+	steps, used float64
+}
+
+func (w *claiming) tick() Input {
+	in := w.node.tick()
+	used := float64(w.job.cgroup.CPUUsageNs) / 1e9
+	w.steps, w.used = w.steps+w.claim(used-w.used), used
+	for i, s := range in.Samples {
+		if s.Container == w.job.c.Key() {
+			in.Samples[i].Kernel.Ticks = []probes.Ticks{{Source: probes.SourceLog, TGID: w.job.threads[0].TGID, Count: uint64(w.steps), LastNs: w.nowNs, Steps: true}}
+		}
+	}
+	return in
+}
+
+// TestOwnersQuotaChangesTheVerdict: what is shown of a job whose owner set another quota is what
+// its windows say since.
+func TestOwnersQuotaChangesTheVerdict(t *testing.T) {
+	n := newNode(4)
+	j := n.addProgram("train", 3, 1, 1e6)
+	j.c.Enrolment.Mode = policies.ModeObserve
+	c := started()
+	run(c, n, 60, nil)
+	before := shownAs(t, c, j).Verdict
+	j.c.Now[runtime.KnobCPUQuota] = runtime.QuotaFromCPUs(0.3, 100000)
+	run(c, n, 8, nil)
+	if v := shownAs(t, c, j).Verdict; before.Relief == policies.ReliefQuota || v.Relief != policies.ReliefQuota {
+		t.Errorf("8 s after its owner's quota fell to 0.3 CPUs: %+v; before: %+v", v, before)
+	}
+}
+
+// TestClaimAgainstWorkDone: what a job says of its own steps is doubted where the work that it
+// does tells another gain, and nowhere else.
+func TestClaimAgainstWorkDone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		claim func(cpus float64) float64
+		doubt bool
+	}{
+		"as much as it does":   {func(cpus float64) float64 { return 50 * cpus }, false},
+		"no more than before":  {func(float64) float64 { return 20 }, true},
+		"more than it does":    {func(cpus float64) float64 { return 100 * cpus * cpus }, true},
+		"a part is not scaled": {func(cpus float64) float64 { return 40*cpus + 5 }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(4)
+			j := n.addProgram("train", 0.5, 2, 1e6)
+			c := started()
+			w := &claiming{node: n, job: j, claim: tc.claim}
+			j.c.Enrolment.Mode = policies.ModeObserve // its pace before is known when the loan comes
+			run(c, w, 20, nil)
+			j.c.Enrolment.Mode = policies.ModeTune
+			run(c, w, 70, nil)
+			v := shownAs(t, c, j)
+			if !v.HasGain || v.Work == nil || math.Abs(v.Work.Ratio-4) > 0.8 {
+				t.Fatalf("gain %v (%v), work %+v; want a count, and four times the work", v.Gain, v.HasGain, v.Work)
+			}
+			if v.Doubt != tc.doubt {
+				t.Errorf("in doubt: %v, want %v; gain %.2f, work %+v", v.Doubt, tc.doubt, v.Gain, v.Work)
+			}
+		})
+	}
+}
