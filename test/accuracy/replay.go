@@ -20,8 +20,9 @@ import (
 
 // Window is one verdict that the daemon gave.
 type Window struct {
-	StartNs, EndNs int64 // CLOCK_MONOTONIC
-	Verdict        policies.Verdict
+	StartNs, EndNs int64            // CLOCK_MONOTONIC
+	Verdict        policies.Verdict // the window's own
+	Shown          policies.Verdict // what people see, after the windows before
 	Breakdown      policies.Breakdown
 	Rate           policies.Rate
 	Used           float64 // CPUs
@@ -150,7 +151,7 @@ func take(out map[string]*Seen, c *control.Controller, in control.Input, plans [
 		}
 		s.counted = v.Windows
 		start := s.start(v.WindowVerdict, now)
-		s.Windows = append(s.Windows, Window{StartNs: start, EndNs: now, Verdict: v.WindowVerdict, Breakdown: v.Breakdown, Rate: v.Rate,
+		s.Windows = append(s.Windows, Window{StartNs: start, EndNs: now, Verdict: v.WindowVerdict, Shown: v.Verdict, Breakdown: v.Breakdown, Rate: v.Rate,
 			Used: v.UsedCPUs, Outside: machine.between(start, now), Stolen: evidence(v.WindowVerdict, verdict.Stolen)})
 	}
 	for _, plan := range plans {

@@ -211,6 +211,7 @@ func report(w io.Writer, cases []Case) Sum {
 	if n := len(filter(cases, func(c Case) bool { return c.Stolen > robbedShare })); n > 0 {
 		fmt.Fprintf(w, "\nIts hypervisor took more than %.0f %% of the CPU time in %d of %d cases: what a thread was then seen to run, or to queue, it did not.\n", 100*robbedShare, n, len(cases))
 	}
+	printCalibration(w, cases)
 	total := sum(cases)
 	fmt.Fprintf(w, "\n%s\n", total.line())
 	return total

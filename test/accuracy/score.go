@@ -27,6 +27,7 @@ type Case struct {
 	Truth                         Truth
 	Said                          map[Label]int // by window that counts
 	Windows, RightClass, Right    int
+	Shown                         [len(sureBounds)]Told // by the confidence that was shown
 	Majority                      Label
 	// DetectS is the time to the first right verdict that stays, and the phase's length if
 	// none did. Begins: the truth is new in this phase, so there was something to detect.
@@ -116,6 +117,7 @@ func (c *Case) count(p FactPhase, s *Seen) {
 		if c.Truth.rightClass(l) {
 			c.RightClass++
 		}
+		c.Shown[sureBin(w.Shown.Confidence)].add(w.Shown, c.Truth)
 		if c.Truth.right(l) {
 			c.Right++
 		} else {
@@ -185,7 +187,7 @@ func (c *Case) act(p FactPhase, s *Seen) {
 	}
 }
 
-// relieves reports whether a knob is a relief of the truth by DESIGN.md's table.
+// relieves reports whether a knob is a relief of the truth.
 func relieves(t Truth, k runtime.Knob) bool {
 	for _, l := range append([]Label{t.Is}, t.Also...) {
 		if slices.Contains(reliefs()[l], k.Family()) {
