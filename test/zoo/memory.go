@@ -41,7 +41,7 @@ func (c *cage) cached(ctx context.Context) (missed int, err error) {
 		}
 		c.say("run %d: before %.2f, reached %.3f with %.0f MiB after %.1f s, %.1f epochs; trimtab says %s", i+1, r.before, r.share, r.limitMiB, r.seconds, r.seconds/r.epoch, r.gain)
 		shares, before, limits, after = append(shares, r.share), append(before, r.before), append(limits, r.limitMiB), append(after, r.seconds)
-		if r.share < goalShare || r.seconds > max(goalEpochs*r.epoch, helpS) || r.limitMiB > goalRoom*(filesMiB+heldMiB) {
+		if r.share < c.o.reached || r.seconds > max(goalEpochs*r.epoch, helpS) || r.limitMiB > goalRoom*(filesMiB+heldMiB) {
 			missed++
 		}
 	}
