@@ -116,6 +116,10 @@ gpu-bundle: ## Pack what gpu-check needs on a machine without Go and network int
 
 ##@ Check
 
+.PHONY: fuzz
+fuzz: ## Feed every reader of foreign bytes with what a fuzzer makes up (10 minutes). FUZZ_TIME=20s for each.
+	scripts/fuzz.sh $(or $(FUZZ_TIME),20s)
+
 .PHONY: check
 check: setup-dev check-format check-vet check-arm64 check-lint check-deps check-generated ## Format, vet, arm64, lint, import rules, generated files up to date.
 
