@@ -10,7 +10,7 @@ import (
 	"github.com/trimtab/trimtab/test/stats"
 )
 
-// What trimtab itself may use with ten containers (DESIGN.md).
+// What trimtab itself may use with ten containers.
 const (
 	idleContainers    = 10
 	maxCorePercent    = 0.5

@@ -11,7 +11,7 @@ import (
 	"github.com/trimtab/trimtab/test/workload"
 )
 
-// What trimtab may cost a job (DESIGN.md).
+// What trimtab may cost a job.
 const maxLossPercent = 0.5
 
 // maxWidthPercent is the widest interval, in points, that says something.

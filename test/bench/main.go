@@ -32,6 +32,7 @@ func groups() []group {
 		{"uprobes", measureUprobes},
 		{"loss", measureLoss},
 		{"launches", measureLaunches},
+		{"steps", measureSteps},
 		{"storm", measureStorm},
 		{"idle", measureIdle},
 		{"scale", measureScale},
