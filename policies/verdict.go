@@ -3,7 +3,7 @@ package policies
 // Class is what bounds a job.
 type Class string
 
-// The classes of DESIGN.md's table.
+// The classes.
 const (
 	ClassInput         Class = "input"
 	ClassCompute       Class = "compute"
@@ -18,7 +18,7 @@ const (
 // Cause says why, within a class; classes that never act have none.
 type Cause string
 
-// The causes of DESIGN.md's table.
+// The causes.
 const (
 	CauseNone      Cause = ""
 	CauseThrottled Cause = "throttled" // input

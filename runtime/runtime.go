@@ -117,7 +117,7 @@ type Container struct {
 	GPUs []string `json:"gpus,omitempty"`
 	// GPUVia is the way they were granted: "device-requests", "legacy-hook", "cdi", "devices"; "" without any.
 	GPUVia string `json:"gpuVia,omitempty"`
-	// Kubernetes is true below kubepods or in containerd's k8s.io: observe only (law 11).
+	// Kubernetes is true below kubepods or in containerd's k8s.io: observe only (law: below Kubernetes).
 	Kubernetes bool `json:"kubernetes,omitempty"`
 	// CreatedUnixNs is the wall-clock time of creation.
 	CreatedUnixNs int64 `json:"created,omitempty"`

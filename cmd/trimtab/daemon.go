@@ -116,7 +116,7 @@ func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog
 	server := api.NewServer(p.loop, log.With("component", "api"), time.Now)
 	add(func(ctx context.Context) error { return server.Run(ctx, listener) })
 	if err := addMetrics(add, cfg, p, log); err != nil {
-		// Without metrics jobs are tuned all the same (law 13).
+		// Without metrics jobs are tuned all the same (law: each part alone).
 		log.Error("metrics are not served", "error", err)
 	}
 	add(func(ctx context.Context) error { return n.RunWatchdog(ctx, p.alive) })

@@ -289,3 +289,52 @@ func ansibleFiles(t *testing.T) map[string]string {
 	}
 	return out
 }
+
+// TestCitations: pages and laws that comments name are there.
+func TestCitations(t *testing.T) {
+	design, err := os.ReadFile("../../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, law := regexp.MustCompile(`[\w./-]*\w\.md\b`), regexp.MustCompile(`\(law: ([^)]+)\)|\blaw \\?"([^"\\]+)`)
+	pages, laws := 0, 0
+	err = filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && (name == ".cache" || name == ".git" || name == "node_modules" || name == "rivals") { // rivals cite their own
+			return filepath.SkipDir
+		}
+		if !regexp.MustCompile(`\.(go|c|h|sh)$|^Makefile$`).MatchString(d.Name()) {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(text)) {
+			_, comment, found := strings.Cut(line, "//")
+			if !found {
+				continue
+			}
+			for _, name := range page.FindAllString(comment, -1) {
+				if _, err := os.Stat(filepath.Join("../..", name)); err != nil {
+					if _, err := os.Stat(filepath.Join(filepath.Dir(path), name)); err != nil {
+						t.Errorf("%s cites %s, which is not there", path, name)
+					}
+				}
+				pages++
+			}
+			for _, m := range law.FindAllStringSubmatch(comment, -1) {
+				if name := m[1] + m[2]; !strings.Contains(string(design), "| "+name+" |") {
+					t.Errorf("%s cites the law %q, which docs/design.md does not have", path, name)
+				}
+				laws++
+			}
+		}
+		return nil
+	})
+	if err != nil || pages < 10 || laws < 15 {
+		t.Errorf("%d pages and %d laws are cited, %v: there are more", pages, laws, err)
+	}
+}

@@ -15,7 +15,7 @@ var eightCPUs = policies.Node{CPUs: 8, MaxWeight: 262144}
 
 func policy() Policy { return New(policies.DefaultConstants()) }
 
-// contended is DESIGN.md's example without a quota: C_t = 20 ms, D = 20 ms, C_l = 40 ms, four
+// contended is an example without a quota: C_t = 20 ms, D = 20 ms, C_l = 40 ms, four
 // loaders, so that c* = 1.5 and 25 steps/s are possible. It queues 40 % of its time.
 func contended() policies.Job {
 	cost := policies.Cost{TrainerCPU: 0.020, Device: 0.020, LoaderCPU: 0.040, Batch: 0.040, Loaders: 4, Ticks: 50}

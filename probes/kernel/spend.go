@@ -21,7 +21,7 @@ const turnEvery = time.Minute
 const unmeasuredSwitchNs = 200
 
 // unwatchedSwitchNs is what a switch of a thread that nobody watches costs, with its
-// wake-up: the README's table, rounded up. So much of a turn is not the jobs'.
+// wake-up: docs/cost.md's table, rounded up. So much of a turn is not the jobs'.
 const unwatchedSwitchNs = 20
 
 // dearestSwitchNs bounds it: where few switches are watched, what the others cost is not

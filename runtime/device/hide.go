@@ -41,7 +41,7 @@ func (v *Visibility) Hide(ctx context.Context, c runtime.Container, view runtime
 	both := join(before, target)
 	both.File, both.Unsettled = true, true // about to be written
 	both.Nodes = slices.Concat(before.Nodes, found.nodes)
-	if err := v.ledger.put(c.Key(), &both); err != nil { // law 2: before the first write
+	if err := v.ledger.put(c.Key(), &both); err != nil { // law: originals first
 		return nil, fmt.Errorf("container %q: nothing was changed, since what is hidden could not be stored: %w", c.Name, err)
 	}
 	v.o.Fault("stored")

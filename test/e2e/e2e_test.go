@@ -1,5 +1,5 @@
 // Package e2e runs the real daemon against real Docker and a real PyTorch job,
-// and checks what DESIGN.md promises: found, mended, proved, and always put back.
+// and checks what docs/design.md promises: found, mended, proved, and always put back.
 package e2e
 
 import (

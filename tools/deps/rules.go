@@ -37,7 +37,7 @@ type layer struct {
 	subtree bool
 }
 
-// trimtabRules is DESIGN.md's "Shape" as data.
+// trimtabRules is the shape of docs/design.md as data.
 func trimtabRules() rules {
 	return rules{
 		layers: []layer{

@@ -50,7 +50,7 @@ type Options struct {
 	Engines map[string]Engine // by runtime.ID.Engine
 	Store   Store
 	// Preflight says whether a container may be written to without risk to its GPU access
-	// (law 9). Nil: containers that hold a GPU are never written to.
+	// (law: GPU access). Nil: containers that hold a GPU are never written to.
 	Preflight func(ctx context.Context, c runtime.Container) (ok bool, why string)
 	// CheckGPU proves that a container that holds a GPU still reaches it. Nil: not checked.
 	CheckGPU func(ctx context.Context, c runtime.Container) error

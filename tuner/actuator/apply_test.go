@@ -43,7 +43,7 @@ func TestApplyThenRestore(t *testing.T) {
 	}
 }
 
-// TestOriginalBeforeWrite holds law 2: at the moment of the engine's write the
+// TestOriginalBeforeWrite holds the law "originals first": at the moment of the engine's write the
 // original is on disk, with the intent.
 func TestOriginalBeforeWrite(t *testing.T) {
 	b := newBench(t)
@@ -144,7 +144,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 	}
 	o.Items[0].Changes[0].To = "1000 100000"
 	if got := b.actuator().Apply(t.Context(), o); got.Changes[0].Outcome != actuator.Refused {
-		t.Errorf("observing skipped law 5: %+v", got)
+		t.Errorf("observing skipped the law \"nothing imposed\": %+v", got)
 	}
 }
 

@@ -152,7 +152,7 @@ func (a *Actuator) judge(ctx context.Context, p *part, ch policies.Change, twice
 	return "", ""
 }
 
-// imposes holds law 5: no quota and no memory limit where the owner set none, and
+// imposes holds the law "nothing imposed": no quota and no memory limit where the owner set none, and
 // none below the owner's, unless the container is best-effort. Protection
 // (memory.low) and burst are the owner's just so. Weights and cpusets may go
 // either way: they share, they do not bound.

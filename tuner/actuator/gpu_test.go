@@ -13,7 +13,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/actuator"
 )
 
-// TestGPUAccess holds law 9 around a write.
+// TestGPUAccess holds the law "GPU access" around a write.
 func TestGPUAccess(t *testing.T) {
 	lost := errors.New("open /dev/nvidia0: operation not permitted")
 	red := func(context.Context, runtime.Container) (bool, string) {

@@ -85,7 +85,7 @@ func cached(context.Context, runtime.Container) (actuator.MemoryUse, error) {
 	return actuator.MemoryUse{Anon: 100 * mib, Usage: 4000 * mib}, nil
 }
 
-// lateStore breaks law 2: an original reaches the disk when its write has been read back.
+// lateStore breaks the law "originals first": an original reaches the disk when its write has been read back.
 type lateStore struct{ *originals.Store }
 
 func (s lateStore) Save(f originals.File) error {

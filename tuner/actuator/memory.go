@@ -120,7 +120,7 @@ func (a *Actuator) memoryUse(ctx context.Context, c runtime.Container) (MemoryUs
 	return a.o.Memory(ctx, c)
 }
 
-// safely bends the way back of memory knobs to what is safe (law 4). It changes
+// safely bends the way back of memory knobs to what is safe (law: restore never kills). It changes
 // set, in which knobs that are to stay as they are get no entry, and returns
 // what is owed of which knob.
 func (a *Actuator) safely(ctx context.Context, c runtime.Container, now, set runtime.Values) map[runtime.Knob]string {

@@ -33,7 +33,7 @@ func raisedMemory(t *testing.T, b *bench, c runtime.Container) *actuator.Actuato
 	return a
 }
 
-// TestRestoreNeverKills holds law 4.
+// TestRestoreNeverKills holds the law "restore never kills".
 func TestRestoreNeverKills(t *testing.T) {
 	tests := []struct {
 		name        string

@@ -72,7 +72,7 @@ type Limits struct {
 	CoolDown         Duration `yaml:"coolDown"`         // of one container, after a trial ended
 }
 
-// Budget is what trimtab itself may use (law 12).
+// Budget is what trimtab itself may use (law: own budget).
 type Budget struct {
 	CPU    float64 `yaml:"cpu"` // CPUs of the daemon and its child; what programs cost the jobs is Job's
 	Memory Bytes   `yaml:"memory"`
@@ -80,7 +80,7 @@ type Budget struct {
 	Job    float64 `yaml:"job"`  // share of one CPU that probes may cost the threads of each container
 }
 
-// Thresholds are shares of wall time or of a rate, 0..1, from SIGNALS.md's table.
+// Thresholds are shares of wall time or of a rate, 0..1.
 type Thresholds struct {
 	Severity      float64 `yaml:"severity"`      // input wait below it is no verdict (TF profiler)
 	Communication float64 `yaml:"communication"` // exposed collective wait (PyTorch profiler plugin)

@@ -1,7 +1,7 @@
 // Package enrol settles what trimtab may do with a container: labels ask, an
 // operator's `trimtab enable` asks, and the host's config answers. It is pure:
 // the same container, rules and record give the same enrolment. The one trap:
-// labels are hostile input (law 10), so a value that cannot be read never widens
+// labels are hostile input (law: hostile input), so a value that cannot be read never widens
 // what is allowed; where it concerns the mode, it narrows it to observe.
 package enrol
 
@@ -35,7 +35,7 @@ const (
 func Families() []string { return []string{"cpu", "cpuset", "memory", "io", "gpu"} }
 
 // Classes of trimtab.class. Best-effort containers may be given a quota or a
-// limit that their owner never set (law 5).
+// limit that their owner never set (law: nothing imposed).
 const (
 	ClassGuaranteed = "guaranteed"
 	ClassBestEffort = "best-effort"

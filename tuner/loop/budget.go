@@ -23,7 +23,7 @@ func hookRules() budget.Rules {
 }
 
 // keepBudget makes the probes that stop the jobs' own threads stay within the
-// jobs' budget (law 12).
+// jobs' budget (law: own budget).
 func (l *Loop) keepBudget() {
 	if at := l.host.AtNs; at-l.budgetAtNs < budgetEveryNs {
 		return

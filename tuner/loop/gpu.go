@@ -322,7 +322,7 @@ func (l *Loop) changeSight(ctx context.Context, req view.GPURequest, hide bool) 
 }
 
 // sightByHand notes that a person decided on a container's devices: the knob is that
-// person's from now on, as one that somebody else wrote is (law 8).
+// person's from now on, as one that somebody else wrote is (law: yield).
 func (l *Loop) sightByHand(ctx context.Context, c runtime.Container, text string, moved bool, notes []string) {
 	after, known := l.see(ctx, c)
 	l.reply(ctx, func() {

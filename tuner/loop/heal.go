@@ -40,7 +40,7 @@ const healEvery = time.Second
 // mendTimeout bounds one mend; it is two questions to systemd and some writes.
 const mendTimeout = 12 * time.Second
 
-// healer finds and mends lost access to GPUs (law 9). Its goroutine owns it; each
+// healer finds and mends lost access to GPUs (law: GPU access). Its goroutine owns it; each
 // mend has one of its own, so that one that hangs delays no other container.
 type healer struct {
 	l        *Loop

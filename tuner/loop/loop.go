@@ -90,7 +90,7 @@ type Options struct {
 	Book     *fingerprint.Book // known jobs to begin with; nil: none
 	Known    Known             // nil: what is learned is not kept
 	Recorder Recorder          // nil: none
-	// Preflight says why a container that holds a GPU may not be written to; "" if it may (law 9).
+	// Preflight says why a container that holds a GPU may not be written to; "" if it may (law: GPU access).
 	Preflight func(ctx context.Context, c runtime.Container) string
 	// Above is what bounds the control groups above a container; nil: nothing does.
 	Above     func(c runtime.Container) enrol.Above

@@ -23,7 +23,7 @@ const (
 // simKnee is where more CPU buys nothing.
 const simKnee = (simTrainer + simLoader) / (simTrainer + simDevice)
 
-// simProbe is a probe whose containers follow DESIGN.md's step model under the
+// simProbe is a probe whose containers follow the step model (docs/decisions.md) under the
 // quota that stands in the fake engine. Noise is drawn with a fixed seed.
 type simProbe struct {
 	engine  *runtimetest.Fake
@@ -121,7 +121,7 @@ func (j *simJob) advance(p *simProbe, values runtime.Values) {
 	if !starved {
 		cpus = simKnee
 	}
-	j.noise = 0.8*j.noise + 0.012*p.rng.NormFloat64() // AR(1), CV 2 % (DESIGN.md, Trials)
+	j.noise = 0.8*j.noise + 0.012*p.rng.NormFloat64() // AR(1), CV 2 %
 	rate := min(cpus/(simTrainer+simLoader), 1/(simTrainer+simDevice)) * math.Exp(j.noise)
 	exact := rate*secs + j.carry
 	steps := math.Floor(exact)

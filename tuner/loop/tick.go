@@ -66,7 +66,7 @@ func (o Options) alive() {
 }
 
 // stretch is every how many ticks trimtab reads: more than one while it is over
-// its own budget (law 12). Memory that was taken is looked at each tick all the same:
+// its own budget (law: own budget). Memory that was taken is looked at each tick all the same:
 // a job that needs it back may not have the time of four.
 func (l *Loop) stretch() int { return max(1, l.shed.every) }
 
@@ -76,7 +76,7 @@ const maxShed = 4
 
 const (
 	// shedAt is the share of the budget of CPU from which on readings are taken less often:
-	// before it is exceeded (law 12). It is held against the mean of shedOver stretches of ten
+	// before it is exceeded (law: own budget). It is held against the mean of shedOver stretches of ten
 	// seconds: a container that begins costs some 0.15 s of CPU for its libraries once [measured], and
 	// just then its verdict must not come half as fast.
 	shedAt   = 0.9

@@ -389,7 +389,7 @@ func (l *Loop) noteYield(t *tracked, knob runtime.Knob) {
 	}
 }
 
-// yield leaves a knob to whoever wrote it (law 8).
+// yield leaves a knob to whoever wrote it (law: yield).
 func (l *Loop) yield(t *tracked, d actuator.Drift) {
 	if err := l.o.Actuator.Yield(t.c, d.Knob); err != nil {
 		t.stale = true

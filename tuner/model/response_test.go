@@ -14,7 +14,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 )
 
-// cost is DESIGN.md's example: knee at 1.5 CPUs, 25 steps/s there.
+// cost is an example's: knee at 1.5 CPUs, 25 steps/s there.
 func cost() policies.Cost {
 	return policies.Cost{TrainerCPU: 0.020, Device: 0.020, LoaderCPU: 0.040, Batch: 0.040, Loaders: 4, Ticks: 50}
 }

@@ -172,7 +172,7 @@ func readRank(w *Window, r Rank, ranks int, known PerStep) Reading {
 // LoaderCPUNs is the loaders' time on a CPU.
 func (r Reading) LoaderCPUNs() float64 { return r.LoaderNs * r.LoaderBusy * r.LoaderRun }
 
-// minTicks is the least a window must hold before it counts (DESIGN.md: five steps).
+// minTicks is the least a window must hold before it counts (docs/design.md: five steps).
 const minTicks = 5
 
 // needTicks make a reading of a rate: from the first to the second is one whole.

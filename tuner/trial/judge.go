@@ -115,7 +115,7 @@ func usable(samples []observe.RateSample) []observe.RateSample {
 // Accidents: a reading far from its side's median, where they are few. More of them are how
 // the job runs: dropping them could hide stalls that the change itself brought.
 const (
-	outlierSigmas = 3.0 // SIGNALS.md's rule for steps, of the robust deviation
+	outlierSigmas = 3.0 // for steps, of the robust deviation
 	outlierShare  = 0.10
 	outlierLeast  = 5 // readings: below it a median deviation says nothing
 	outlierFloor  = 0.05

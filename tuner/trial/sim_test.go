@@ -69,7 +69,7 @@ func (j *job) live(k *policies.Constants) (Outcome, int) {
 	return Pending, j.t - began
 }
 
-// row is one of DECIDE.md's acceptance table.
+// row is one of the acceptance table.
 type row struct {
 	name string
 	make func() job
