@@ -271,19 +271,22 @@ func (c charger) waits(t Thread, s probes.State) (p parts, outside float64) {
 		scaled.add(p, total/known)
 		p, outside = scaled, outside*total/known
 	}
-	p.spread(c.others(), unnamed, policies.PartOther)
+	if unnamed > 0 {
+		p.spread(c.others(), unnamed, policies.PartOther)
+	}
 	return p, outside
 }
 
-// others is what those of its rank do that wake the trainer and find no room in its table: where
-// threads come and go with each step, it is full of such as ended.
+// others is what those of its rank do that find no room in the trainer's table of wakers: it is full
+// of such as ended where threads come and go. Each is in the sum, so none of their waits is followed.
 func (c charger) others() (p parts) {
 	if c.r.Loaders > 0 {
 		return c.lw.parts
 	}
+	chain := slices.Repeat([]int32{c.w.Threads[c.r.Trainer].TID}, maxChain)
 	for i, t := range c.w.Threads {
 		if t.TGID == c.r.Root && i != c.r.Trainer {
-			p.add(c.doing(i, []int32{c.w.Threads[c.r.Trainer].TID}), 1)
+			p.add(c.doing(i, chain), 1)
 		}
 	}
 	return p
@@ -292,14 +295,10 @@ func (c charger) others() (p parts) {
 // edge charges one edge's time to what the waker was doing.
 func (c charger) edge(e probes.Edge) (p parts, local bool) {
 	total := float64(e.Ns)
-	if e.Waker == 0 {
-		p[c.outside(e.State)] += total
-		return p, false
-	}
 	i := c.w.find(e.Waker)
 	role, inRank := c.r.Roles[i]
 	switch {
-	case i < 0: // a process outside the container
+	case i < 0: // an interrupt, or a process outside the container
 		p[c.outside(e.State)] += total
 		return p, false
 	case inRank && (role == RoleLoader || role == RoleRelay):
