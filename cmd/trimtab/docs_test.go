@@ -182,7 +182,7 @@ func isGood(t *testing.T, at, text string) {
 // TestDocsConfig: whatever in the pages begins as a config does is one that the daemon takes.
 func TestDocsConfig(t *testing.T) {
 	known, first := keys(t), regexp.MustCompile(`^([a-z][A-Za-z]*):( |\n|$)`)
-	others := []string{"accuracy", "input", "trimtab"} // a program's output, a verdict, an error's begin
+	others := []string{"accuracy", "zoo", "input", "trimtab"} // a program's output, a verdict, an error's begin
 	seen := 0
 	for page, text := range pages(t) {
 		blocks, spans := codeOf(page, text)
