@@ -91,7 +91,7 @@ type Ticks struct {
 	LastNs int64  `json:"last"` // CLOCK_MONOTONIC of the latest tick
 	// Steps: the job itself counts its steps here (its log, its datagrams).
 	Steps bool `json:"steps,omitempty"`
-	// EveryNs is the longest of the latest spans between two of its reports; 0: not known.
+	// EveryNs is the longest span between two of its reports of late; 0: not known.
 	EveryNs int64 `json:"every,omitempty"`
 }
 

@@ -313,7 +313,11 @@ func TestCitations(t *testing.T) {
 			return err
 		}
 		for line := range strings.Lines(string(text)) {
-			_, comment, found := strings.Cut(line, "//")
+			mark := "//"
+			if strings.HasSuffix(path, ".sh") || d.Name() == "Makefile" {
+				mark = "#"
+			}
+			_, comment, found := strings.Cut(line, mark)
 			if !found {
 				continue
 			}
@@ -336,5 +340,24 @@ func TestCitations(t *testing.T) {
 	})
 	if err != nil || pages < 10 || laws < 15 {
 		t.Errorf("%d pages and %d laws are cited, %v: there are more", pages, laws, err)
+	}
+}
+
+// TestLinks: what the pages link to is there.
+func TestLinks(t *testing.T) {
+	seen := 0
+	for page, text := range pages(t) {
+		for _, m := range regexp.MustCompile(`\]\(([^)#\s]+)(#[^)\s]*)?\)`).FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+				continue
+			}
+			seen++
+			if _, err := os.Stat(filepath.Join("../..", filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s links to %s, which is not there", page, m[1])
+			}
+		}
+	}
+	if seen < 60 {
+		t.Errorf("%d links were found: the pages have more", seen)
 	}
 }

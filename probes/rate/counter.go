@@ -11,13 +11,16 @@ const (
 	// maxEveryNs is the longest span between two reports that is remembered: a job that
 	// slept for a night would otherwise be waited for as long when its log ends.
 	maxEveryNs = int64(300e9)
+	// everyKeptNs is how long the longest span is kept without one as long: two epochs.
+	everyKeptNs = int64(1800e9)
 )
 
 // counter makes a count that only grows of what a job says.
 type counter struct {
 	count    uint64
 	lastNs   int64 // CLOCK_MONOTONIC; 0: nothing was said
-	everyNs  int64 // longest span between two reports, less a quarter with each since
+	everyNs  int64 // longest span between two reports of the latest half an hour
+	everyAt  int64 // when that one ended
 	numbered bool
 	highest  uint64
 	low      uint64 // the latest number below the highest
@@ -31,10 +34,10 @@ func (c *counter) tick(atNs int64) {
 }
 
 // reported notes when something was counted. An evaluation after each epoch makes a log
-// silent for much longer than between its lines: the longest span is kept, and fades.
+// silent for much longer than between its lines: the longest span is kept for a time.
 func (c *counter) reported(atNs int64) {
-	if c.lastNs > 0 && atNs > c.lastNs {
-		c.everyNs = min(max(atNs-c.lastNs, c.everyNs-c.everyNs/4), maxEveryNs)
+	if span := atNs - c.lastNs; c.lastNs > 0 && (span >= c.everyNs || atNs-c.everyAt > everyKeptNs) {
+		c.everyNs, c.everyAt = min(max(span, 0), maxEveryNs), atNs
 	}
 	c.lastNs = max(c.lastNs, atNs)
 }

@@ -47,9 +47,9 @@ func TestCounterOnlyGrows(t *testing.T) {
 	})
 }
 
-// TestLongestSpanFades: an evaluation's silence is expected again, and forgotten after some
-// reports without one; a night is never waited for.
-func TestLongestSpanFades(t *testing.T) {
+// TestLongestSpan: an evaluation's silence is expected after an epoch of many reports, and forgotten
+// half an hour after the last one; a night is never waited for.
+func TestLongestSpan(t *testing.T) {
 	var c counter
 	at := int64(1e9)
 	report := func(afterS float64) int64 {
@@ -60,20 +60,24 @@ func TestLongestSpanFades(t *testing.T) {
 	if first := report(0); first != 0 {
 		t.Errorf("one report is no span, got %d", first)
 	}
-	report(1)
-	if got := report(40); got != 40e9 {
-		t.Errorf("a span of 40 s is kept as %d", got)
-	}
-	for range 5 {
-		if got := report(1); got <= 2e9 {
-			t.Errorf("40 s are forgotten at once: %d", got)
+	for epoch := range 3 {
+		for range 300 {
+			report(1)
 		}
+		if epoch > 0 && c.everyNs != 60e9 {
+			t.Errorf("before the end of epoch %d a silence of %.0f s is expected, want 60", epoch, float64(c.everyNs)/1e9)
+		}
+		report(60)
 	}
-	for range 10 {
+	for range 1800 {
 		report(1)
 	}
-	if c.everyNs > 2e9 {
-		t.Errorf("40 s are still expected after 15 reports: %d", c.everyNs)
+	if c.everyNs != 60e9 {
+		t.Errorf("within half an hour 60 s became %d", c.everyNs)
+	}
+	report(1)
+	if c.everyNs != 1e9 {
+		t.Errorf("after more than half an hour %d is expected, want 1 s", c.everyNs)
 	}
 	if got := report(40000); got != maxEveryNs {
 		t.Errorf("a night is expected again: %d", got)

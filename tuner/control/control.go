@@ -15,7 +15,6 @@ import (
 	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/idle"
 	"github.com/trimtab/trimtab/tuner/observe"
-	"github.com/trimtab/trimtab/tuner/verdict"
 	"github.com/trimtab/trimtab/tuner/view"
 )
 
@@ -178,7 +177,10 @@ func (c *Controller) foreign(s *containerState, k runtime.Knob, d *Decision) {
 		c.end(t, d)
 		s.coolNs = 0
 	}
-	s.loan, s.before, s.verdicts = loan{}, baseline{}, verdict.Hold{}
+	s.loan, s.before = loan{}, baseline{}
+	if k != runtime.KnobCPUWeight {
+		s.verdicts.Restart()
+	}
 }
 
 // sameResources reports whether nothing changed that decides on a job's pace. A weight alone does

@@ -140,7 +140,7 @@ func TestTeamsKeepTheirCounters(t *testing.T) {
 			all.window(fmt.Sprintf("team%03d", i), policies.Verdict{Class: policies.ClassBalanced}, policies.Breakdown{})
 		}
 		got := map[string]float64{}
-		for _, c := range counts(all.teamVerdicts) {
+		for _, c := range view.Counts(all.teamVerdicts) {
 			got[c.Team] = c.Value
 		}
 		if n := float64(round + 1); got["team000"] != n || got["team099"] != n || got["(others)"] != maxTeams*n || len(got) != maxTeams+1 {

@@ -15,8 +15,8 @@ import (
 func (c *Controller) Show(s *view.Snapshot) {
 	s.Node = c.node
 	c.showDevices(s)
-	s.Totals.Plans, s.Totals.Trials, s.Totals.Rejections = counts(c.totals.plans), counts(c.totals.trials), counts(c.totals.rejections)
-	s.Totals.TeamParts, s.Totals.TeamVerdicts = counts(c.totals.teamParts), counts(c.totals.teamVerdicts)
+	s.Totals.Plans, s.Totals.Trials, s.Totals.Rejections = view.Counts(c.totals.plans), view.Counts(c.totals.trials), view.Counts(c.totals.rejections)
+	s.Totals.TeamParts, s.Totals.TeamVerdicts = view.Counts(c.totals.teamParts), view.Counts(c.totals.teamVerdicts)
 	s.Totals.LentSeconds = c.lentSeconds
 	order := make([]int, len(c.all))
 	for i := range order {
@@ -98,23 +98,25 @@ func uncounted(source string) string {
 // rate, else by its relative witnesses, else by the CPU that it uses. What is missing is never zero.
 func (c *Controller) showGain(s *containerState, v *view.Container) {
 	b := s.before
-	if len(v.Changed) == 0 || b.atNs == 0 {
+	switch {
+	case len(v.Changed) == 0 || b.atNs == 0:
 		return
-	}
-	if observe.Counted(b.source) {
+	case observe.Counted(b.source):
 		v.Baseline = b.rate
 	}
 	if v.Baseline > 0 && b.source == v.Rate.Source && v.Rate.PerSecond > 0 {
 		v.Gain, v.HasGain = v.Rate.PerSecond/b.rate-1, true
 	}
-	if !v.HasGain || probes.Claimed(b.source) {
-		v.Work = s.work(c.k())
-		v.Doubt = v.HasGain && v.Work.Contradicts(v.Gain, c.k().WitnessSpread)
+	if !v.HasGain {
+		v.Work = s.work(c.k(), 0)
+	} else if probes.Claimed(b.source) && v.Rate.FromNs >= s.obs.ChangedNs() {
+		v.Work = s.work(c.k(), v.Rate.FromNs)
+		v.Doubt = v.Work.Contradicts(v.Gain, c.k().WitnessSpread)
 	}
 }
 
-// work is what relative witnesses, or the use of CPU, say of a container since its first change.
-func (s *containerState) work(k *policies.Constants) *view.Work {
+// work is what relative witnesses, or the use of CPU, say of a container over before: of late, or since an instant.
+func (s *containerState) work(k *policies.Constants, fromNs int64) *view.Work {
 	b, w := s.before, &view.Work{}
 	if b.cpus > 0 {
 		w.CPUs = s.obs.Used() / b.cpus
@@ -122,6 +124,9 @@ func (s *containerState) work(k *policies.Constants) *view.Work {
 	if sound := s.obs.Work.Sound(k, b.fromNs, b.atNs); len(sound) > 0 {
 		all := s.obs.Work.Series(sound, s.obs.Work.Level(b.fromNs), b.fromNs)
 		before, after := until(all, b.atNs), all[max(0, len(all)-int(k.SettleReadings)):]
+		if fromNs > 0 {
+			after = s.obs.Work.Series(sound, s.obs.Work.Level(b.fromNs), fromNs)
+		}
 		if x := observe.MeanRate(before); x > 0 && float64(len(before)) >= k.TrialBlock {
 			w.Ratio, w.By = observe.MeanRate(after)/x, observe.Names(sound)
 		}

@@ -1,10 +1,6 @@
 package control
 
 import (
-	"cmp"
-	"maps"
-	"slices"
-
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/guard"
 	"github.com/trimtab/trimtab/tuner/view"
@@ -43,16 +39,4 @@ func (t totals) window(team string, v policies.Verdict, b policies.Breakdown) {
 			t.teamParts[view.Count{Team: team, Part: p.String()}] += float64(b.Ns[p]) / 1e9
 		}
 	}
-}
-
-func counts(m map[view.Count]float64) []view.Count {
-	out := slices.Collect(maps.Keys(m))
-	slices.SortFunc(out, func(a, b view.Count) int {
-		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Team, b.Team), cmp.Compare(a.Class, b.Class),
-			cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Part, b.Part), cmp.Compare(a.Result, b.Result))
-	})
-	for i, k := range out {
-		out[i].Value = m[k]
-	}
-	return out
 }

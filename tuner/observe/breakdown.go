@@ -100,11 +100,10 @@ func (r robbed) of(w *Window, t Thread, spin uint64) float64 {
 // time (an empty index queue); so are waits that a timeout ended.
 func work(w *Window, r Rank) loaderWork {
 	lw := loaderWork{robbed: robbedReads(w)}
-	for i, role := range r.Roles {
-		if role != RoleLoader {
+	for i, t := range w.Threads {
+		if r.Roles[i] != RoleLoader {
 			continue
 		}
-		t := w.Threads[i]
 		lw.wallNs += float64(t.WallNs)
 		lw.runNs += float64(t.Ns[probes.StateRun])
 		p := busy(w, t, lw.robbed.of(w, t, 0))
@@ -178,7 +177,12 @@ func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
 	p[policies.PartInputRemote] = ns(probes.StateNetFile)
 	p[policies.PartOther] = ns(probes.StateChild) + ns(probes.StateLock) + ns(probes.StateOther) + asleepOnFiles(t)*(1-reads) + float64(t.AloneNs)
 	var outside float64
-	c := charger{w, r, lw}
+	c := charger{w, r, lw, 0}
+	for _, e := range t.Edges {
+		if e.Waker == -1 {
+			c.unnamed += float64(e.Ns)
+		}
+	}
 	for _, s := range []probes.State{probes.StatePipe, probes.StateUnix, probes.StateInet, probes.StateFutex, probes.StatePoll} {
 		q, out := c.waits(t, s)
 		p.add(q, 1)
@@ -238,16 +242,15 @@ type charger struct {
 	w  *Window
 	r  Rank
 	lw loaderWork
+	// unnamed is the waits, ns, of wakers beyond the table's room that no state was charged yet.
+	unnamed float64
 }
 
 // waits splits the trainer's waits in one state by what ended them; outside is
 // the time that no thread of the container ended.
-func (c charger) waits(t Thread, s probes.State) (p parts, outside float64) {
-	var known, unnamed float64
+func (c *charger) waits(t Thread, s probes.State) (p parts, outside float64) {
+	var known float64
 	for _, e := range t.Edges {
-		if e.Waker == -1 {
-			unnamed += float64(e.Ns)
-		}
 		if e.State != s || e.Waker == -1 {
 			continue
 		}
@@ -259,8 +262,11 @@ func (c charger) waits(t Thread, s probes.State) (p parts, outside float64) {
 		}
 	}
 	total := float64(t.Ns[s])
-	unnamed = min(unnamed, max(0, total-known))
-	total -= unnamed
+	unnamed := min(c.unnamed, max(0, total-known))
+	if s == probes.StateInet { // interrupts end these
+		unnamed = 0
+	}
+	c.unnamed, total = c.unnamed-unnamed, total-unnamed
 	switch {
 	case known <= 0:
 		p[c.outside(s)] += total

@@ -28,6 +28,7 @@ type process struct {
 	tgid, ppid int32
 	threads    []int // indices into Window.Threads
 	runNs      uint64
+	belowNs    uint64 // of all processes below it
 	wakes      uint64 // between its threads and those of root
 	ticks      uint64 // of a framework, by the source that goes first
 	source     int    // that one's place
@@ -99,6 +100,9 @@ func processes(w *Window) family {
 		}
 	}
 	slices.SortFunc(f.all, func(a, b *process) int { return cmp.Compare(a.tgid, b.tgid) })
+	for _, p := range f.all {
+		f.above(p, func(up *process) bool { up.belowNs += p.runNs; return false })
+	}
 	return f
 }
 
@@ -182,7 +186,7 @@ const launcherShare = 0.05
 func (f family) launches(w *Window, p *process) bool {
 	var below, programs uint64
 	for _, o := range f.all {
-		if p.counted || !f.above(o, func(up *process) bool { return up == p }) {
+		if p.counted || p.runNs >= p.belowNs || !f.above(o, func(up *process) bool { return up == p }) {
 			continue
 		}
 		started, alone := o.told && !o.facts.Forked, wakesBetween(w, p, o) == 0

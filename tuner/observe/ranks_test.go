@@ -133,8 +133,10 @@ func TestThreadsThatComeAndGo(t *testing.T) {
 		least   float64
 	}{
 		"beyond the table's room": {[]Thread{pool(-1, probes.StateOther), starves}, policies.PartThrottled, 0.65},
-		"ended by a timer":        {[]Thread{pool(0, probes.StateFutex), starves}, policies.PartOther, 0.9},
-		"nobody else is there":    {[]Thread{pool(-1, probes.StateOther)}, policies.PartOther, 0.9},
+		"sockets are ended by interrupts": {[]Thread{thread(trainer, trainer, 1, times{probes.StateRun: 50 * ms, probes.StateInet: 900 * ms}, wait(-1, probes.StateOther, 900*ms, 50)), starves},
+			policies.PartInputRemote, 0.85},
+		"ended by a timer":     {[]Thread{pool(0, probes.StateFutex), starves}, policies.PartOther, 0.9},
+		"nobody else is there": {[]Thread{pool(-1, probes.StateOther)}, policies.PartOther, 0.9},
 	} {
 		w := oneSecond(c.threads...)
 		w.Facts = []probes.Process{{TGID: trainer}}

@@ -69,10 +69,11 @@ func rate(w *Window, r Rank, known PerStep) (out policies.Rate, of rateOf) {
 	if i := slices.IndexFunc(w.Ticks, own); i >= 0 && w.Ticks[i].FromNs == 0 {
 		return policies.Rate{}, rateOf{} // its ticks are just coming into view: no lesser source until they are
 	}
-	for _, t := range w.Ticks {
-		if t.Steps && t.Count == 0 && w.EndNs-t.LastNs < max(reportNs, 2*t.EveryNs) {
-			return policies.Rate{}, rateOf{} // the job counts itself, and reports seldom
-		}
+	claims := func(t Tick) bool { return t.Steps && (t.TGID == r.Root || w.ofNoRank(t.TGID)) }
+	counts := func(t Tick) bool { return claims(t) && t.Count > 0 }
+	silent := func(t Tick) bool { return claims(t) && t.Count == 0 && w.EndNs-t.LastNs < max(reportNs, 2*t.EveryNs) }
+	if slices.ContainsFunc(w.Ticks, silent) && !slices.ContainsFunc(w.Ticks, counts) {
+		return policies.Rate{}, rateOf{} // the job counts itself, and reports seldom
 	}
 	cs := candidates(w, r)
 	for i, c := range cs {

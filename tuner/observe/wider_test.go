@@ -199,6 +199,25 @@ func TestSilentCount(t *testing.T) {
 	}
 }
 
+// TestSilentCountBesideOthers: a log that is silent does not hide datagrams that come, nor one rank's
+// silence another's count.
+func TestSilentCountBesideOthers(t *testing.T) {
+	silent := Tick{Source: probes.SourceLog, TGID: 1, FromNs: 1e8, LastNs: 1e8, Steps: true, EveryNs: 200e9}
+	for name, tc := range map[string]struct {
+		ticks []Tick
+		want  string
+	}{
+		"a log beside datagrams": {[]Tick{silent, {Source: probes.SourceDatagram, TGID: trainer, Count: 8, FromNs: 1, LastNs: 1e9, Steps: true}}, probes.SourceDatagram},
+		"the log alone":          {[]Tick{silent}, ""},
+	} {
+		w := dataLoaderJob(times{probes.StateRun: 300 * ms})
+		w.Ticks = append(tc.ticks, Tick{Source: "torch.backward", TGID: trainer, Count: 12, FromNs: 1, LastNs: 1e9})
+		if got := Read(policies.DefaultConstants(), w, nil).Rate.Source; got != tc.want {
+			t.Errorf("%s: counted by %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 // TestSlowRankKeepsTheOthersWaiting: a collective's kernel keeps the device busy
 // until the last rank has come, so what the others wait in it is not compute.
 func TestSlowRankKeepsTheOthersWaiting(t *testing.T) {

@@ -28,6 +28,7 @@ type Hold struct {
 	unlike    int              // windows in a row that said something else
 	unlikeNs  int64            // end of the window before these
 	changedNs []int64          // when another was shown, of late
+	restarted bool             // nothing was agreed on since its resources are others
 }
 
 // seen is a window's verdict.
@@ -51,12 +52,12 @@ func (h *Hold) Add(v policies.Verdict, atNs int64) (news bool) {
 		if !h.gives(v, atNs) {
 			return false
 		}
-		if !passing(h.shown) && !passing(v) && h.told {
+		if !passing(h.shown) && !passing(v) && h.told && !h.restarted {
 			h.changedNs = append(h.changedNs, atNs)
 		}
 		h.unlike, h.unlikeNs, h.told = 0, atNs, false
 	}
-	h.shown = v
+	h.shown, h.restarted = v, h.restarted && h.alike(v) < told
 	if h.told || h.alike(v) < told && v.Cause != policies.CauseRisk {
 		return false
 	}
@@ -69,7 +70,7 @@ func (h *Hold) gives(v policies.Verdict, atNs int64) bool {
 	switch {
 	case h.shown.Class == "", v.Cause == policies.CauseRisk: // a warning comes in time
 		return true
-	case passing(h.shown), !h.told:
+	case passing(h.shown), !h.told, h.restarted:
 		return h.alike(v) >= told
 	case len(h.changedNs) > 0:
 		return h.unlike >= unlike && atNs-h.unlikeNs >= int64(unlikeIn) && h.enough(v)
@@ -90,6 +91,10 @@ func passing(v policies.Verdict) bool {
 // Forget says that the container's resources were changed: what it does then is no doubt of what
 // was said before.
 func (h *Hold) Forget() { h.changedNs = nil }
+
+// Restart says that somebody else gave the container other resources: what is shown gives way as
+// soon as two windows since say another thing.
+func (h *Hold) Restart() { h.windows, h.changedNs, h.restarted = nil, nil, true }
 
 // Shown is the verdict that people are shown. Its confidence falls with the latest windows that say
 // otherwise, or are still to come, and with what was shown in its place of late. What no window has

@@ -169,3 +169,41 @@ func TestVerdictIsAgreedOn(t *testing.T) {
 		}
 	}
 }
+
+// TestHoldRestarts: where somebody else changed what a container has, two windows are enough, once,
+// and they cost no confidence later.
+func TestHoldRestarts(t *testing.T) {
+	host := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseHost, Confidence: 1}
+	input := policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseWorkers, Confidence: 1}
+	var h Hold
+	at := int64(0)
+	add := func(v policies.Verdict) bool { at += windowNs; return h.Add(v, at) }
+	for range 6 {
+		add(host)
+	}
+	h.Restart()
+	if add(input); !same(h.Shown(), host) {
+		t.Errorf("one window shows %+v", h.Shown())
+	}
+	if news := add(input); !news || !same(h.Shown(), input) {
+		t.Errorf("two windows show %+v, news %v", h.Shown(), news)
+	}
+	for range 2 {
+		add(host)
+	}
+	if !same(h.Shown(), input) {
+		t.Errorf("two more windows show %+v: it is held again", h.Shown())
+	}
+	for range 6 {
+		add(input)
+	}
+	if got := h.Shown().Confidence; got != 1 {
+		t.Errorf("confidence %.2f after a change that somebody else made", got)
+	}
+	h.Restart()
+	for range 3 {
+		if add(input) {
+			t.Error("the same again is no news")
+		}
+	}
+}

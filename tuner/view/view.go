@@ -4,6 +4,8 @@
 package view
 
 import (
+	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -82,7 +84,7 @@ type Container struct {
 	// Tuning is where it stands with trimtab: watched, measured, lent, settled, trial, returned, yielded.
 	Tuning string `json:"tuning,omitempty"`
 	// Loan is the CPU that it was lent; nil: none. Work is what became of what it gets done,
-	// where its steps are not counted.
+	// where its steps are not counted or are by the job's own word.
 	Loan *Loan `json:"loan,omitempty"`
 	Work *Work `json:"work,omitempty"`
 
@@ -332,4 +334,17 @@ func DeviceOf(d probes.Device, all []probes.Device) Device {
 		v.Duty = &mean
 	}
 	return v
+}
+
+// Counts are the values of counters, in order; their keys have Value 0.
+func Counts(m map[Count]float64) []Count {
+	out := slices.Collect(maps.Keys(m))
+	slices.SortFunc(out, func(a, b Count) int {
+		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Team, b.Team), cmp.Compare(a.Class, b.Class),
+			cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Part, b.Part), cmp.Compare(a.Result, b.Result))
+	})
+	for i, k := range out {
+		out[i].Value = m[k]
+	}
+	return out
 }
