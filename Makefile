@@ -173,7 +173,7 @@ test-runtimes: setup-dev ## Engines against this host's runtimes and current one
 	@scripts/build-runtimes.sh $(RUNTIMES)
 	@rm -f $(abspath $(RUNTIMES))/table
 	TRIMTAB_TEST_RUNTIMES=$(abspath $(RUNTIMES))/bin TRIMTAB_TEST_TABLE=$(abspath $(RUNTIMES))/table \
-	  go test -count=1 -p 1 -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./runtime/runtimetest ./runtime/docker ./runtime/containerd
+	  go test -count=1 -p 1 -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./test/runtimetest ./runtime/docker ./runtime/containerd
 	@{ printf 'DOOR\tVERSIONS\tDRIVER\tCGROUPS\tPASSED\tNOT HERE\n'; sort -u $(abspath $(RUNTIMES))/table; } | column -t -s "$$(printf '\t')"
 
 # The guest's disk, kept between runs; console and journal of the last run beside it.

@@ -75,10 +75,10 @@ do_install() {
 restore_all() {
 	[ -x "$bin" ] || die "$bin is not there: nothing can be restored; originals, if any, are in /var/lib/trimtab/originals"
 	if systemd_runs && systemctl is-active --quiet trimtab.service; then
-		"$bin" restore || die "not removed: a restore is owed or failed, see above and trimtab ps"
+		"$bin" restore || die "not removed: a restore is pending or failed, see above and trimtab ps"
 		systemctl stop trimtab.service
 	fi
-	"$bin" restore --offline || die "not removed: a restore is owed or failed, see above; a daemon that was started by hand must be stopped first"
+	"$bin" restore --offline || die "not removed: a restore is pending or failed, see above; a daemon that was started by hand must be stopped first"
 }
 
 remove_files() {

@@ -209,7 +209,7 @@ func TestPurge(t *testing.T) {
 		mkdir -p /var/lib/trimtab/originals /run/trimtab
 		echo '{}' >/var/lib/trimtab/originals/owed.json
 		if said=$(installer purge); then echo "an original was thrown away: $said"; exit 1; fi
-		case $said in *"trimtab restore --offline"*) ;; *) echo "no mend in: $said"; exit 1 ;; esac
+		case $said in *"trimtab restore --offline"*) ;; *) echo "no fix in: $said"; exit 1 ;; esac
 		[ -e /var/lib/trimtab/originals/owed.json ] && [ -e /etc/trimtab/trimtab.yaml ] || { echo "purge took what it refused to take"; exit 1; }
 
 		rm /var/lib/trimtab/originals/owed.json

@@ -27,11 +27,11 @@ func read(t *testing.T, path string) string {
 }
 
 // tool finds a program or skips the test.
-func tool(t *testing.T, name, mend string) string {
+func tool(t *testing.T, name, hint string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Skipf("needs %s: %s", name, mend)
+		t.Skipf("needs %s: %s", name, hint)
 	}
 	return path
 }

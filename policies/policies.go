@@ -31,7 +31,7 @@ type Range struct {
 // `trimtab enable` have been settled.
 type Enrolment struct {
 	Mode       Mode     `json:"mode"`
-	Door       string   `json:"door,omitempty"`       // "label", "config: rule 2", "enable", "default"
+	EnrolledBy string   `json:"door,omitempty"`       // "label", "config: rule 2", "enable", "default"
 	Knobs      []string `json:"knobs,omitempty"`      // families allowed: cpu, cpuset, memory, io, gpu
 	KnobsFrom  string   `json:"knobsFrom,omitempty"`  // who named the families: "label trimtab.knobs", "config: rule 2", …
 	CPU        Range    `json:"cpu,omitzero"`         // CPUs
@@ -242,9 +242,9 @@ type Proposal struct {
 	// is given is divided among all that ask.
 	Plans  []Plan   `json:"plans,omitempty"`
 	Advice []Advice `json:"advice,omitempty"`
-	// Sights hide and show devices; of a container at most one at a time is carried out, and
+	// GPUVisibility hide and show devices; of a container at most one at a time is carried out, and
 	// none beside a plan of it.
-	Sights []Sight `json:"sights,omitempty"`
+	GPUVisibility []GPUVisibility `json:"sights,omitempty"`
 }
 
 // Policy turns what is known of a node's jobs into plans. Propose must be a pure,

@@ -291,14 +291,14 @@ type Probe interface {
 	Close() error
 }
 
-// Spender is a probe whose hooks stop the watched jobs' own threads: uprobes.
+// CostReporter is a probe whose hooks stop the watched jobs' own threads: uprobes.
 // Its methods are called from the same goroutine as Probe's.
-type Spender interface {
+type CostReporter interface {
 	// Spending lists the hooks that cost a container something, sorted.
 	Spending() []Spend
-	// Thin sets the share of time, 0..1, in which a hook is attached for a container; 1 at first.
+	// SetDutyCycle sets the share of time, 0..1, in which a hook is attached for a container; 1 at first.
 	// A hook that other containers want as well stays attached for them.
-	Thin(container, hook string, share float64)
+	SetDutyCycle(container, hook string, share float64)
 }
 
 // Spend is what one hook cost one container so far.

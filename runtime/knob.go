@@ -128,7 +128,7 @@ func (v Value) Quantity() float64 {
 func IntValue(n int64) Value { return Value(strconv.FormatInt(n, 10)) }
 
 // Same reports whether what was asked and what stands are the same setting,
-// given the roundings of the doors: systemd rounds a quota up to 1 % of a CPU
+// given the roundings of the write paths: systemd rounds a quota up to 1 % of a CPU
 // and picks its own period, memory rounds down to a page.
 func (k Knob) Same(asked, stands Value) bool {
 	if asked == stands {

@@ -145,7 +145,7 @@ type Event struct {
 	Kind      EventKind `json:"kind"`
 	Engine    string    `json:"engine"`
 	Container Container `json:"container,omitzero"` // Seen, Gone, Update
-	Reason    string    `json:"reason,omitempty"`   // Lost: why, and the mend
+	Reason    string    `json:"reason,omitempty"`   // Lost: why, and the fix
 }
 
 // Engine is a container runtime.
@@ -160,11 +160,11 @@ type Engine interface {
 	// this host has. A container that is gone gives ErrGone.
 	Read(ctx context.Context, c Container) (Values, error)
 	// Apply sets the given knobs and leaves all others as they stand, foreign
-	// ones included; it goes through the runtime's door, never to cgroup files.
+	// ones included; it goes through the runtime's write path, never to cgroup files.
 	// It does not read back. Errors: ErrGone, ErrRefused, ErrUnavailable.
 	Apply(ctx context.Context, c Container, set Values) error
-	// Door names the way Apply would take for c now ("containerd/moby", "docker-api").
-	Door(ctx context.Context, c Container) string
+	// WritePath names the way Apply would take for c now ("containerd/moby", "docker-api").
+	WritePath(ctx context.Context, c Container) string
 }
 
 // StoringEngine is an Engine that keeps a record of its own of each container's

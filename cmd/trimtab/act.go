@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 func enableCommand() *cobra.Command {
@@ -57,7 +57,7 @@ func nameFlags(cmd *cobra.Command) {
 	cmd.Flags().String("compose", "", "all of a compose project")
 }
 
-func enableRequest(cmd *cobra.Command, args []string) (req view.EnableRequest, err error) {
+func enableRequest(cmd *cobra.Command, args []string) (req state.EnableRequest, err error) {
 	named := 0
 	if len(args) == 1 && args[0] != "" {
 		req.Name = args[0]

@@ -76,7 +76,7 @@ func checkedText(file string, cfg config.Config, result checked) string {
 		fmt.Fprintf(&out, "%s\n", p)
 	}
 	if result.OK {
-		fmt.Fprintf(&out, "%s is good: mode %s, observe %s, %d match rules\n", file, cfg.Mode, cfg.Observe, len(cfg.Match))
+		fmt.Fprintf(&out, "%s is good: mode %s, watch %s, %d match rules\n", file, cfg.Mode, cfg.Watch, len(cfg.Match))
 	} else {
 		fmt.Fprintf(&out, "%d problems: the daemon would keep the configuration in force\n", len(result.Problems))
 	}

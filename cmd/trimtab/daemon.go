@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/systemd"
+	"github.com/trimtab/trimtab/tuner/agent"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/loop"
 	"github.com/trimtab/trimtab/tuner/metrics"
 )
 
@@ -84,7 +84,7 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	}
 	level := new(slog.LevelVar)
 	log := newLogger(os.Stderr, cfg, level)
-	collectBy(int64(cfg.Budget.Memory))
+	collectBy(int64(cfg.Overhead.Memory))
 	p, err := assemble(ctx, cfg, log)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	if err != nil {
 		return err
 	}
-	p.loop = loop.New(p.options(cfg, notifier.Status))
+	p.loop = agent.New(p.options(cfg, notifier.Status))
 	if p.recorder != nil {
 		p.recorder.state.Epoch = p.loop.Epoch()
 	}
@@ -102,7 +102,7 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 }
 
 // runGroup returns when the first part ends; a signal is the usual one.
-func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog.LevelVar, p *parts, n *systemd.Notifier, log *slog.Logger) error {
+func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog.LevelVar, p *components, n *systemd.Notifier, log *slog.Logger) error {
 	listener, err := api.Listen(cfg.API.Socket, api.Groups{Read: cfg.API.ReadGroup, Write: cfg.API.WriteGroup})
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog
 	return err
 }
 
-func addMetrics(add func(func(context.Context) error), cfg config.Config, p *parts, log *slog.Logger) error {
+func addMetrics(add func(func(context.Context) error), cfg config.Config, p *components, log *slog.Logger) error {
 	if cfg.Metrics.Listen == "" {
 		return nil
 	}
@@ -160,7 +160,7 @@ func addMetrics(add func(func(context.Context) error), cfg config.Config, p *par
 var errSignal = errors.New("asked to stop")
 
 // signals reloads on SIGHUP and ends on SIGTERM and SIGINT.
-func signals(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *parts, n *systemd.Notifier, log *slog.Logger) error {
+func signals(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components, n *systemd.Notifier, log *slog.Logger) error {
 	ch := make(chan os.Signal, 4)
 	signal.Notify(ch, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(ch)
@@ -181,7 +181,7 @@ func signals(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *parts,
 }
 
 // reload takes a new config, or keeps the old one and says why.
-func reload(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *parts, log *slog.Logger) {
+func reload(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components, log *slog.Logger) {
 	cfg, err := loadConfig(f)
 	if err != nil {
 		log.Error("config rejected, the old one stays in force", "error", err)
@@ -191,7 +191,7 @@ func reload(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *parts, 
 		return
 	}
 	setLevel(level, cfg)
-	collectBy(int64(cfg.Budget.Memory))
+	collectBy(int64(cfg.Overhead.Memory))
 	for _, key := range needsRestart(p.cfg, cfg) {
 		log.Warn("this key takes effect at the next start", "key", key)
 	}
@@ -211,7 +211,7 @@ func needsRestart(old, now config.Config) []string {
 	}{
 		{"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker}, {"containerd", !reflect.DeepEqual(old.Containerd, now.Containerd)},
 		{"metrics", old.Metrics != now.Metrics}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir},
-		{"budget.maps", old.Budget.Maps != now.Budget.Maps}, {"record", old.Record != now.Record}, {"history", old.History != now.History},
+		{"overhead.maps", old.Overhead.Maps != now.Overhead.Maps}, {"record", old.Record != now.Record}, {"history", old.History != now.History},
 	} {
 		if k.changed {
 			out = append(out, k.name)
@@ -221,7 +221,7 @@ func needsRestart(old, now config.Config) []string {
 }
 
 // shutDown restores everything, or hands over to the daemon that comes next.
-func shutDown(f daemonFlags, p *parts, n *systemd.Notifier, log *slog.Logger) error {
+func shutDown(f daemonFlags, p *components, n *systemd.Notifier, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	handover := f.handover

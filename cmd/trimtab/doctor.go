@@ -20,7 +20,7 @@ type finding struct {
 	What  string `json:"what"`
 	Level string `json:"level"` // ok, degraded, broken
 	Text  string `json:"text"`
-	Mend  string `json:"mend,omitempty"`
+	Hint  string `json:"hint,omitempty"`
 }
 
 // The levels; their order is the exit code.
@@ -35,7 +35,7 @@ func doctorCommand() *cobra.Command {
 	var gpu bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this host can and cannot do for trimtab, each with its mend",
+		Short: "Say what this host can and cannot do for trimtab, each with its fix",
 		Long: "Exit status: 0 able to tune, 1 able with less, 2 cannot tune.\n" +
 			"With --gpu: which containers could lose access to their GPUs, and by what; 0 none, 1 some.",
 		Args: cobra.NoArgs,
@@ -104,11 +104,11 @@ func checkHost(cmd *cobra.Command, f daemonFlags) error {
 }
 
 // grade makes a finding of an error.
-func grade(what string, err error, level, text, mend string) finding {
+func grade(what string, err error, level, text, hint string) finding {
 	if err == nil {
 		return finding{What: what, Level: levelOK, Text: text}
 	}
-	return finding{What: what, Level: level, Text: err.Error(), Mend: mend}
+	return finding{What: what, Level: level, Text: err.Error(), Hint: hint}
 }
 
 func examinePrivileges() finding {
@@ -116,7 +116,7 @@ func examinePrivileges() finding {
 		return finding{What: "privileges", Level: levelOK, Text: "root"}
 	}
 	return finding{What: "privileges", Level: levelBroken, Text: "not root: programs cannot be loaded, nor other users' processes read",
-		Mend: "run as root, or as the systemd service with the capabilities of packaging/trimtab.service"}
+		Hint: "run as root, or as the systemd service with the capabilities of packaging/trimtab.service"}
 }
 
 func examineKernel() finding {
@@ -127,7 +127,7 @@ func examineKernel() finding {
 	release := unix.ByteSliceToString(u.Release[:])
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err == nil && (major < 5 || major == 5 && minor < 15) {
-		return finding{What: "kernel", Level: levelBroken, Text: release + " is older than 5.15", Mend: "boot a kernel of at least 5.15"}
+		return finding{What: "kernel", Level: levelBroken, Text: release + " is older than 5.15", Hint: "boot a kernel of at least 5.15"}
 	}
 	return finding{What: "kernel", Level: levelOK, Text: release}
 }
@@ -141,7 +141,7 @@ func examineBTF() finding {
 func examinePrograms() []finding {
 	p, err := kernel.New(kernel.Options{})
 	if err != nil {
-		return []finding{{What: "programs", Level: levelBroken, Text: err.Error(), Mend: "see above; without them nothing is measured and nothing tuned"}}
+		return []finding{{What: "programs", Level: levelBroken, Text: err.Error(), Hint: "see above; without them nothing is measured and nothing tuned"}}
 	}
 	missing := p.Missing()
 	if err := p.Close(); err != nil {
@@ -152,7 +152,7 @@ func examinePrograms() []finding {
 	}
 	var out []finding
 	for _, lost := range missing {
-		out = append(out, finding{What: "programs", Level: levelDegraded, Text: lost, Mend: "a newer kernel"})
+		out = append(out, finding{What: "programs", Level: levelDegraded, Text: lost, Hint: "a newer kernel"})
 	}
 	return out
 }
@@ -169,22 +169,22 @@ func examinePSI() finding {
 
 // examineState writes and removes a file where originals would go.
 func examineState(cfg config.Config) finding {
-	const mend = "make the state directory writable, and free disk space: without a durable original nothing is changed"
+	const hint = "make the state directory writable, and free disk space: without a durable original nothing is changed"
 	f, err := os.CreateTemp(cfg.StateDir, ".doctor-*")
 	if errors.Is(err, os.ErrNotExist) {
 		return finding{What: "state", Level: levelOK, Text: cfg.StateDir + " will be made at the first start"}
 	}
 	if err != nil {
-		return grade("state", err, levelBroken, "", mend)
+		return grade("state", err, levelBroken, "", hint)
 	}
 	_, err = f.WriteString("trimtab")
 	err = errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
-	return grade("state", err, levelBroken, cfg.StateDir+" is writable", mend)
+	return grade("state", err, levelBroken, cfg.StateDir+" is writable", hint)
 }
 
 func examineDisabled() finding {
 	if disabled() {
-		return finding{What: "disabled", Level: levelBroken, Text: disabledFile + " stops every write", Mend: "remove it"}
+		return finding{What: "disabled", Level: levelBroken, Text: disabledFile + " stops every write", Hint: "remove it"}
 	}
 	return finding{What: "disabled", Level: levelOK, Text: "no " + disabledFile}
 }
@@ -193,8 +193,8 @@ func findingsText(findings []finding) string {
 	var b strings.Builder
 	for _, f := range findings {
 		fmt.Fprintf(&b, "%-11s %-9s %s\n", f.What, f.Level, f.Text)
-		if f.Mend != "" {
-			fmt.Fprintf(&b, "%21s mend: %s\n", "", f.Mend)
+		if f.Hint != "" {
+			fmt.Fprintf(&b, "%21s hint: %s\n", "", f.Hint)
 		}
 	}
 	b.WriteString([]string{"this host can be tuned", "this host can be tuned, with less confidence", "this host cannot be tuned"}[worst(findings)])

@@ -66,7 +66,7 @@ func examineGPU(ctx context.Context, look func(context.Context) (gpuSummary, err
 	s, err := look(ctx)
 	switch {
 	case err != nil:
-		return []finding{grade("GPU", err, levelDegraded, "", "nvidia-smi should work; a reset of the GPU or a restart of the host mends a driver that hangs"), supportFinding(rowSilent)}
+		return []finding{grade("GPU", err, levelDegraded, "", "nvidia-smi should work; a reset of the GPU or a restart of the host fixes a driver that hangs"), supportFinding(rowSilent)}
 	case s.absent != "":
 		return []finding{{What: "GPU", Level: levelOK, Text: s.absent}, supportFinding(rowNoGPU)}
 	}
@@ -74,11 +74,11 @@ func examineGPU(ctx context.Context, look func(context.Context) (gpuSummary, err
 	for _, d := range s.devices {
 		if d.Lost != "" {
 			out = append(out, finding{What: "GPU", Level: levelDegraded, Text: fmt.Sprintf("device %d (%s) is lost: %s", d.Index, d.UUID, d.Lost),
-				Mend: "nvidia-smi and the kernel's log (Xid) tell more"})
+				Hint: "nvidia-smi and the kernel's log (Xid) tell more"})
 		}
 	}
 	for _, call := range s.silent {
-		out = append(out, finding{What: "GPU", Level: levelDegraded, Text: call + " did not answer and is left out", Mend: "a newer driver"})
+		out = append(out, finding{What: "GPU", Level: levelDegraded, Text: call + " did not answer and is left out", Hint: "a newer driver"})
 	}
 	for _, key := range gpuRowsOf(s) {
 		out = append(out, supportFinding(key))

@@ -19,7 +19,7 @@ import (
 // reachTimeout bounds the look at each engine.
 const reachTimeout = 5 * time.Second
 
-// examineEngines connects to each and finds the door for writes. One that does not
+// examineEngines connects to each and finds the write path for writes. One that does not
 // answer is broken only where no other does.
 func examineEngines(ctx context.Context, cfg config.Config) []finding {
 	all, err := openEngines(cfg, nil)
@@ -42,15 +42,15 @@ func examineEngines(ctx context.Context, cfg config.Config) []finding {
 }
 
 func examineEngine(ctx context.Context, cfg config.Config, e runtime.Engine) (out []finding, ok bool) {
-	address, mend := cfg.Docker.Host, "start Docker (`systemctl start docker`), or set docker.host in the config; on a host with containerd alone: docker.enabled: false, containerd.enabled: true"
+	address, hint := cfg.Docker.Host, "start Docker (`systemctl start docker`), or set docker.host in the config; on a host with containerd alone: docker.enabled: false, containerd.enabled: true"
 	if e.Name() == containerd.EngineName {
-		address, mend = cfg.Containerd.Address, "start containerd (`systemctl start containerd`), or set containerd.address in the config"
+		address, hint = cfg.Containerd.Address, "start containerd (`systemctl start containerd`), or set containerd.address in the config"
 	}
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	running, err := listRunning(ctx, e)
 	if err != nil {
-		return []finding{grade(e.Name(), err, levelBroken, "", mend)}, false
+		return []finding{grade(e.Name(), err, levelBroken, "", hint)}, false
 	}
 	text := fmt.Sprintf("reached at %s, %d running containers", address, len(running))
 	kubernetes := 0
@@ -65,19 +65,19 @@ func examineEngine(ctx context.Context, cfg config.Config, e runtime.Engine) (ou
 	out = []finding{{What: e.Name(), Level: levelOK, Text: text}}
 	if d, isDocker := e.(*docker.Engine); isDocker && len(running) == 0 {
 		socket, err := d.Containerd(ctx)
-		return append(out, grade("door", err, levelDegraded, "containerd answers at "+socket+"; whether it is Docker's a running container will tell", doorMend)), true
+		return append(out, grade("writes", err, levelDegraded, "containerd answers at "+socket+"; whether it is Docker's a running container will tell", writesHint)), true
 	}
 	if len(running) == 0 {
 		return out, true
 	}
-	door := finding{What: "door", Level: levelOK, Text: e.Door(ctx, running[0])}
-	if e.Name() == docker.EngineName && !strings.HasPrefix(door.Text, "containerd/") {
-		door.Level, door.Mend = levelDegraded, doorMend
+	writes := finding{What: "writes", Level: levelOK, Text: e.WritePath(ctx, running[0])}
+	if e.Name() == docker.EngineName && !strings.HasPrefix(writes.Text, "containerd/") {
+		writes.Level, writes.Hint = levelDegraded, writesHint
 	}
-	return append(out, door), true
+	return append(out, writes), true
 }
 
-const doorMend = "let trimtab reach containerd's socket (docker.containerd in the config): Docker's own API cannot take back all that it sets"
+const writesHint = "let trimtab reach containerd's socket (docker.containerd in the config): Docker's own API cannot take back all that it sets"
 
 // examineShares tells what CPU shares, Docker's --cpu-shares, become on this host:
 // versions of runtimes convert them in different ways, so each that is here is tried.

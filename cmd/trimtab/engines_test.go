@@ -13,7 +13,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/originals"
@@ -52,15 +52,15 @@ func TestOwedEnginesAreOpened(t *testing.T) {
 	cfg := config.Default()
 	cfg.StateDir = t.TempDir()
 	store := originals.New(originals.Options{Dir: originalsDir(cfg)})
-	if got := withOwed(cfg); got.Containerd.Enabled {
-		t.Error("nothing is owed, yet containerd is on")
+	if got := withPending(cfg); got.Containerd.Enabled {
+		t.Error("nothing is pending, yet containerd is on")
 	}
 	f := originals.For(runtime.Container{ID: runtime.ID{Engine: "containerd", Container: "c", Boot: "b", StartTick: 1}})
 	f.Knobs[runtime.KnobCPUWeight] = originals.Knob{Original: "1024", Written: "512"}
 	if err := store.Save(f); err != nil {
 		t.Fatal(err)
 	}
-	if got := withOwed(cfg); !got.Containerd.Enabled || !got.Docker.Enabled {
+	if got := withPending(cfg); !got.Containerd.Enabled || !got.Docker.Enabled {
 		t.Errorf("%+v %+v", got.Docker, got.Containerd)
 	}
 }
@@ -174,10 +174,10 @@ func TestDoctorOnAContainerdHost(t *testing.T) {
 	for _, f := range examineEngines(t.Context(), cfg) {
 		got[f.What] = f
 	}
-	if got["docker"].Level != levelDegraded || !strings.Contains(got["docker"].Mend, "docker.enabled: false") {
+	if got["docker"].Level != levelDegraded || !strings.Contains(got["docker"].Hint, "docker.enabled: false") {
 		t.Errorf("docker: %+v", got["docker"])
 	}
-	if got["containerd"].Level != levelOK || !strings.Contains(got["containerd"].Text, "1 of them Kubernetes': observed only") || got["door"].Text != "containerd/k8s.io" {
-		t.Errorf("containerd: %+v, door: %+v", got["containerd"], got["door"])
+	if got["containerd"].Level != levelOK || !strings.Contains(got["containerd"].Text, "1 of them Kubernetes': observed only") || got["writes"].Text != "containerd/k8s.io" {
+		t.Errorf("containerd: %+v, write path: %+v", got["containerd"], got["writes"])
 	}
 }

@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/device"
-	"github.com/trimtab/trimtab/tuner/render"
+	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/statefile"
-	"github.com/trimtab/trimtab/tuner/view"
 )
 
 func gpuCommand() *cobra.Command {
@@ -19,7 +19,7 @@ func gpuCommand() *cobra.Command {
 		Use:   "gpu",
 		Short: "List, hide and show the GPUs of running containers",
 	}
-	cmd.AddCommand(gpuListCommand(),
+	cmd.AddCommand(gpuListCommand(), idleCommand(),
 		gpuChangeCommand("hide", "Hide GPUs from a running container: what it opens from now on; a device in use is never hidden", true),
 		gpuChangeCommand("show", "Show a running container GPUs that were hidden from it", false))
 	return cmd
@@ -35,7 +35,7 @@ func gpuListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return show(cmd, all, func() string { return render.GPUSights(all) })
+			return show(cmd, all, func() string { return render.GPUVisibilities(all) })
 		},
 	}
 }
@@ -50,7 +50,7 @@ func gpuChangeCommand(verb, short string, hide bool) *cobra.Command {
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := view.GPURequest{Name: args[0], Devices: args[1:]}
+			req := state.GPURequest{Name: args[0], Devices: args[1:]}
 			if req.All, _ = cmd.Flags().GetBool("all"); req.All == (len(req.Devices) > 0) {
 				return fmt.Errorf("name devices, or --all")
 			}
@@ -75,17 +75,17 @@ func newVisibility(s *statefile.Store) *device.Visibility {
 
 // showOffline undoes what is hidden, without a daemon and without an engine. No names:
 // of every container.
-func showOffline(ctx context.Context, v *device.Visibility, names []string, log *slog.Logger) ([]view.ActionResult, error) {
-	var out []view.ActionResult
+func showOffline(ctx context.Context, v *device.Visibility, names []string, log *slog.Logger) ([]state.ActionResult, error) {
+	var out []state.ActionResult
 	each := func(key, name string, did bool, notes []string, err error) {
 		for _, note := range notes {
 			log.Warn("GPUs", "container", name, "note", note)
 		}
 		switch {
 		case err != nil:
-			out = append(out, view.ActionResult{Key: key, Name: name, Text: "hidden GPUs are not shown again: " + err.Error()})
+			out = append(out, state.ActionResult{Key: key, Name: name, Text: "hidden GPUs are not shown again: " + err.Error()})
 		case did:
-			out = append(out, view.ActionResult{Key: key, Name: name, OK: true, Text: "hidden GPUs are shown again"})
+			out = append(out, state.ActionResult{Key: key, Name: name, OK: true, Text: "hidden GPUs are shown again"})
 		}
 	}
 	if len(names) == 0 {

@@ -32,7 +32,7 @@ func TestHandoverIsTakenOnce(t *testing.T) {
 		if err := store.PutState(topicHandover, c.mark); err != nil {
 			t.Fatal(err)
 		}
-		p := &parts{state: store, log: slog.New(slog.DiscardHandler)}
+		p := &components{state: store, log: slog.New(slog.DiscardHandler)}
 		if got := p.takeHandover(); got != c.want {
 			t.Errorf("%s: handed over %v, want %v", name, got, c.want)
 		}
@@ -47,7 +47,7 @@ func TestHandoverMarkIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &parts{state: store, log: slog.New(slog.DiscardHandler)}
+	p := &components{state: store, log: slog.New(slog.DiscardHandler)}
 	if err := p.markHandover(); err != nil || !p.takeHandover() {
 		t.Errorf("the mark that a daemon leaves is not taken: %v", err)
 	}

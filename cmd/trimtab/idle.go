@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/tuner/api"
-	"github.com/trimtab/trimtab/tuner/render"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 func idleCommand() *cobra.Command {
@@ -51,9 +51,9 @@ func idleOnly(d api.Devices, q render.IdleQuery) api.Devices {
 		return d
 	}
 	out := d
-	out.Devices = []view.Device{}
+	out.Devices = []state.Device{}
 	for _, dev := range d.Devices {
-		dev.Holders = slices.DeleteFunc(slices.Clone(dev.Holders), func(h view.Holder) bool { return !q.Fits(h) })
+		dev.Holders = slices.DeleteFunc(slices.Clone(dev.Holders), func(h state.Holder) bool { return !q.Fits(h) })
 		if len(dev.Holders) > 0 {
 			out.Devices = append(out.Devices, dev)
 		}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/tuner/api"
-	"github.com/trimtab/trimtab/tuner/render"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 func psCommand() *cobra.Command {
@@ -16,7 +16,7 @@ func psCommand() *cobra.Command {
 		Use:   "ps",
 		Short: "List containers: what bounds them, what was changed, what it gained",
 		Long: "List containers. RATE is steps per second where steps are confirmed; after ≈ it counts something else that is\n" +
-			"named. STALLED is the share of time in which the job neither computed nor waited for its device. GAIN is\n" +
+			"named. STALLED is the share of time in which the job neither computed nor waited for its device. SPEEDUP is\n" +
 			"measured against the time before the first change; after \"would\" it is predicted, and nothing was changed.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -100,7 +100,7 @@ func runHistory(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if records == nil {
-		records = []view.Record{} // a list in JSON too
+		records = []state.Record{} // a list in JSON too
 	}
 	return show(cmd, records, func() string { return render.History(records, q.Changed, since, localClock()) })
 }

@@ -1,5 +1,5 @@
 // Command trimtab is the daemon and the operator's tool in one binary. This
-// package turns flags into calls; what is shown is made by tuner/render.
+// package turns flags into calls; internal/render makes what is shown.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/api/client"
 	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 func main() {
@@ -30,7 +30,7 @@ func main() {
 type wiring struct {
 	commands []*cobra.Command
 	// restoreOffline gives originals back without a daemon; no names: of every container.
-	restoreOffline func(cmd *cobra.Command, names []string) ([]view.ActionResult, error)
+	restoreOffline func(cmd *cobra.Command, names []string) ([]state.ActionResult, error)
 }
 
 // newRoot is the visible list of subcommands.
@@ -44,7 +44,7 @@ func newRoot(w wiring) *cobra.Command {
 	root.PersistentFlags().String("socket", config.Default().API.Socket, "where the daemon listens")
 	root.PersistentFlags().String("output", outputTable, "table or json")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkOutput(cmd) }
-	root.AddCommand(psCommand(), explainCommand(), idleCommand(), historyCommand(), statusCommand(), enableCommand(), disableCommand(),
+	root.AddCommand(psCommand(), explainCommand(), historyCommand(), statusCommand(), enableCommand(), disableCommand(),
 		restoreCommand(w), resumeCommand(), pauseCommand(), configCommand(), versionCommand(), manCommand())
 	root.AddCommand(w.commands...)
 	return root
@@ -88,7 +88,7 @@ func report(cmd *cobra.Command, stderr io.Writer, err error) {
 	e := &api.Error{Text: err.Error()}
 	errors.As(err, &e)
 	if errors.Is(err, client.ErrNoDaemon) {
-		e.Mend = "`systemctl start trimtab` starts it, `journalctl -u trimtab` tells why it ended, " +
+		e.Hint = "`systemctl start trimtab` starts it, `journalctl -u trimtab` tells why it ended, " +
 			"`trimtab restore --offline` gives limits back without it"
 	}
 	if format, _ := cmd.Flags().GetString("output"); format == outputJSON {
@@ -96,7 +96,7 @@ func report(cmd *cobra.Command, stderr io.Writer, err error) {
 		return
 	}
 	_, _ = fmt.Fprintf(stderr, "trimtab: %s\n", e.Text)
-	if e.Mend != "" {
-		_, _ = fmt.Fprintf(stderr, "  mend: %s\n", e.Mend)
+	if e.Hint != "" {
+		_, _ = fmt.Fprintf(stderr, "  hint: %s\n", e.Hint)
 	}
 }

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/tuner/api/client"
-	"github.com/trimtab/trimtab/tuner/render"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // Values of --output.
@@ -46,7 +46,7 @@ func writeJSON(w io.Writer, v any) error {
 
 // showResults prints what became of an action; the exit code is 1 if any part of
 // it was not done.
-func showResults(cmd *cobra.Command, results []view.ActionResult, err error) error {
+func showResults(cmd *cobra.Command, results []state.ActionResult, err error) error {
 	if err != nil {
 		return err
 	}

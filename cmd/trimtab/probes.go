@@ -26,19 +26,19 @@ import (
 	"github.com/trimtab/trimtab/probes/uprobe"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
-	"github.com/trimtab/trimtab/tuner/loop"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/agent"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // openProbes attaches what can be attached. The order counts: the kernel probe
 // makes the part that others add their ticks to.
-func (p *parts) openProbes() {
+func (p *components) openProbes() {
 	mode, err := cgroup.Detect(cgroup.DefaultRoot)
 	if err != nil {
 		p.without("cgroup", "limits and memory are not read", err.Error())
 	}
-	p.probes = append(p.probes, loop.Probe{Probe: probecgroup.New(), All: true})
-	if k, err := kernel.New(kernel.Options{TasksByV1CPU: mode == runtime.CgroupV1}.FitMaps(uint64(p.cfg.Budget.Maps))); err != nil {
+	p.probes = append(p.probes, agent.Probe{Probe: probecgroup.New(), All: true})
+	if k, err := kernel.New(kernel.Options{TasksByV1CPU: mode == runtime.CgroupV1}.FitMaps(uint64(p.cfg.Overhead.Maps))); err != nil {
 		p.without("kernel", "no breakdown, no verdicts, nothing is tuned", err.Error())
 	} else {
 		p.with(k, k.Missing())
@@ -52,12 +52,12 @@ func (p *parts) openProbes() {
 	})
 	p.with(counts, counts.Missing())
 	p.devices = newDevices(p.log)
-	p.probes = append(p.probes, loop.Probe{Probe: p.devices, All: true})
+	p.probes = append(p.probes, agent.Probe{Probe: p.devices, All: true})
 }
 
 // openUprobes loads the probes on libraries; they share one finder, and nothing is
 // attached before a watched process maps what one of them knows.
-func (p *parts) openUprobes() {
+func (p *components) openUprobes() {
 	p.finder = uprobe.NewFinder()
 	if t, err := ticks.New(p.finder); err != nil {
 		p.without("ticks", "rates come from calls and wake-ups alone", err.Error())
@@ -83,21 +83,21 @@ func (p *parts) openUprobes() {
 	}
 }
 
-func (p *parts) with(probe probes.Probe, missing []string) {
+func (p *components) with(probe probes.Probe, missing []string) {
 	for _, lost := range missing {
 		p.without(probe.Name()+" (part)", "a part of the probe is off", lost) // the probe itself reads
 	}
-	p.probes = append(p.probes, loop.Probe{Probe: probe})
+	p.probes = append(p.probes, agent.Probe{Probe: probe})
 }
 
 // without says once what is off, and what that costs.
-func (p *parts) without(name, costs, why string) {
+func (p *components) without(name, costs, why string) {
 	p.log.Warn(costs, "probe", name, "error", why)
-	p.missing = append(p.missing, view.Part{Name: name, Since: time.Now().UnixNano(), Lost: why})
+	p.missing = append(p.missing, state.Part{Name: name, Since: time.Now().UnixNano(), Lost: why})
 }
 
 // readHost puts the node's reading together.
-func (p *parts) readHost() func() (probes.Host, error) {
+func (p *components) readHost() func() (probes.Host, error) {
 	h := host.New("/proc")
 	nodes := cgroup.NodesWithCPUs("/sys")
 	return func() (probes.Host, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trimtab/trimtab/tuner/control"
-	"github.com/trimtab/trimtab/tuner/known"
+	"github.com/trimtab/trimtab/tuner/profiles/disk"
 	"github.com/trimtab/trimtab/tuner/recording"
 )
 
@@ -85,11 +85,11 @@ func replayController(h recording.Header) (*control.Controller, error) {
 	}
 	c := control.New(cfg, builtin, state.Epoch)
 	if len(state.Known) > 0 {
-		book, err := known.Decode(state.Known, h.WallUnixNs)
+		profileStore, err := disk.Decode(state.Known, h.WallUnixNs)
 		if err != nil {
 			return nil, fmt.Errorf("recording's state: %w", err)
 		}
-		c.Remember(book)
+		c.Remember(profileStore)
 	}
 	return c, nil
 }

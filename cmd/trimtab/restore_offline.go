@@ -16,12 +16,12 @@ import (
 	"github.com/trimtab/trimtab/runtime/containerd"
 	"github.com/trimtab/trimtab/runtime/docker"
 	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/agent"
 	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/enrol"
-	"github.com/trimtab/trimtab/tuner/loop"
+	"github.com/trimtab/trimtab/tuner/enrolment"
 	"github.com/trimtab/trimtab/tuner/originals"
+	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/statefile"
-	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // offlineTimeout bounds how long the engine is waited for.
@@ -31,7 +31,7 @@ const offlineTimeout = 30 * time.Second
 const switchedOffTimeout = 5 * time.Second
 
 // restoreOffline puts originals back without a daemon. It refuses while a daemon runs: that would do it better.
-func restoreOffline(cmd *cobra.Command, names []string) ([]view.ActionResult, error) {
+func restoreOffline(cmd *cobra.Command, names []string) ([]state.ActionResult, error) {
 	cfg, _, err := config.Load(config.DefaultFile, config.DefaultDropDir)
 	if err != nil {
 		// A config that cannot be read must not keep anybody's limits.
@@ -52,17 +52,17 @@ func restoreOffline(cmd *cobra.Command, names []string) ([]view.ActionResult, er
 		results, err := limitsOffline(cmd, cfg, func(c runtime.Container) runtime.Container { return c }, names, log)
 		return results, errors.Join(stateErr, err)
 	}
-	sights := newVisibility(state)
-	results, err := limitsOffline(cmd, cfg, sights.Left, names, log)
+	visibilities := newVisibility(state)
+	results, err := limitsOffline(cmd, cfg, visibilities.Left, names, log)
 	// Whatever became of the limits: GPUs need no engine, but reach into containers,
 	// which may hang.
-	shown, showErr := showOffline(cmd.Context(), sights, names, log)
+	shown, showErr := showOffline(cmd.Context(), visibilities, names, log)
 	return append(results, shown...), errors.Join(err, showErr)
 }
 
 // limitsOffline restores all but GPUs; left is what those are asked about.
-func limitsOffline(cmd *cobra.Command, cfg config.Config, left func(runtime.Container) runtime.Container, names []string, log *slog.Logger) ([]view.ActionResult, error) {
-	all, err := openEngines(withOwed(cfg), log)
+func limitsOffline(cmd *cobra.Command, cfg config.Config, left func(runtime.Container) runtime.Container, names []string, log *slog.Logger) ([]state.ActionResult, error) {
+	all, err := openEngines(withPending(cfg), log)
 	if err != nil {
 		return nil, err
 	}
@@ -73,9 +73,9 @@ func limitsOffline(cmd *cobra.Command, cfg config.Config, left func(runtime.Cont
 // settleSwitchedOff restores containers of engines that config switched off meanwhile: their
 // loans stand, and nobody would call them in.
 func settleSwitchedOff(ctx context.Context, cfg config.Config, left func(runtime.Container) runtime.Container, log *slog.Logger) error {
-	owed := withOwed(cfg)
-	owed.Docker.Enabled, owed.Containerd.Enabled = owed.Docker.Enabled && !cfg.Docker.Enabled, owed.Containerd.Enabled && !cfg.Containerd.Enabled
-	all, err := openEngines(owed, log)
+	pending := withPending(cfg)
+	pending.Docker.Enabled, pending.Containerd.Enabled = pending.Docker.Enabled && !cfg.Docker.Enabled, pending.Containerd.Enabled && !cfg.Containerd.Enabled
+	all, err := openEngines(pending, log)
 	if err != nil || len(all) == 0 {
 		return err
 	}
@@ -83,8 +83,8 @@ func settleSwitchedOff(ctx context.Context, cfg config.Config, left func(runtime
 	listing, cancel := context.WithTimeout(ctx, switchedOffTimeout)
 	defer cancel()
 	listed := listAll(listing, all.list())
-	results, err := newActuator(owed, all, left, log).Recover(ctx, actuator.Recovery{Running: listed.running, Synced: listed.synced})
-	for _, r := range loop.RestoreAnswers(results) {
+	results, err := newActuator(pending, all, left, log).Recover(ctx, actuator.Recovery{Running: listed.running, Synced: listed.synced})
+	for _, r := range agent.RestoreAnswers(results) {
 		log.Info("restored, for its engine is switched off", "container", r.Name, "outcome", r.Text)
 	}
 	return errors.Join(err, listed.err)
@@ -92,7 +92,7 @@ func settleSwitchedOff(ctx context.Context, cfg config.Config, left func(runtime
 
 // withOwed switches on the engines whose containers have originals, whatever config
 // says by now. Files that cannot be read are told by the restore itself.
-func withOwed(cfg config.Config) config.Config {
+func withPending(cfg config.Config) config.Config {
 	files, _ := originals.New(originals.Options{Dir: originalsDir(cfg)}).List()
 	for _, f := range files {
 		cfg.Docker.Enabled = cfg.Docker.Enabled || f.ID.Engine == docker.EngineName
@@ -104,7 +104,7 @@ func withOwed(cfg config.Config) config.Config {
 // restoreThrough restores what the engines list. For an engine that cannot list,
 // where nobody is named, the files alone do: with live-restore containers outlive
 // dockerd, and containerd still takes their values.
-func restoreThrough(ctx context.Context, stderr io.Writer, all []runtime.Engine, a *actuator.Actuator, names []string) ([]view.ActionResult, error) {
+func restoreThrough(ctx context.Context, stderr io.Writer, all []runtime.Engine, a *actuator.Actuator, names []string) ([]state.ActionResult, error) {
 	listed := listAll(ctx, all)
 	if ctx.Err() != nil {
 		return nil, errors.Join(listed.err, ctx.Err())
@@ -112,10 +112,10 @@ func restoreThrough(ctx context.Context, stderr io.Writer, all []runtime.Engine,
 	if len(names) > 0 {
 		return restoreNamed(ctx, a, names, listed)
 	}
-	var out []view.ActionResult
+	var out []state.ActionResult
 	if len(listed.synced) > 0 {
 		results, err := a.Recover(ctx, actuator.Recovery{Running: listed.running, Synced: listed.synced})
-		out = loop.RestoreAnswers(results)
+		out = agent.RestoreAnswers(results)
 		if listed.err == nil || err != nil {
 			return out, errors.Join(err, listed.err)
 		}
@@ -125,17 +125,17 @@ func restoreThrough(ctx context.Context, stderr io.Writer, all []runtime.Engine,
 }
 
 // restoreNamed needs a listing: a name is looked up in it.
-func restoreNamed(ctx context.Context, a *actuator.Actuator, names []string, listed listing) ([]view.ActionResult, error) {
+func restoreNamed(ctx context.Context, a *actuator.Actuator, names []string, listed listing) ([]state.ActionResult, error) {
 	if len(listed.synced) == 0 {
 		return nil, listed.err
 	}
-	var out []view.ActionResult
+	var out []state.ActionResult
 	for _, name := range names {
-		picked, err := enrol.Select(view.EnableRequest{Name: name}, listed.running)
+		picked, err := enrolment.Select(state.EnableRequest{Name: name}, listed.running)
 		if err != nil {
 			return out, errors.Join(err, listed.err)
 		}
-		out = append(out, loop.RestoreAnswers([]actuator.RestoreResult{a.Restore(ctx, picked[0], "asked for")})...)
+		out = append(out, agent.RestoreAnswers([]actuator.RestoreResult{a.Restore(ctx, picked[0], "asked for")})...)
 	}
 	return out, nil
 }
@@ -143,7 +143,7 @@ func restoreNamed(ctx context.Context, a *actuator.Actuator, names []string, lis
 // restoreFromFiles restores every container that has originals, whatever is
 // listed. That listing failed is an error only if something else did: the files
 // name all that trimtab ever changed.
-func restoreFromFiles(ctx context.Context, stderr io.Writer, a *actuator.Actuator, listErr error) ([]view.ActionResult, error) {
+func restoreFromFiles(ctx context.Context, stderr io.Writer, a *actuator.Actuator, listErr error) ([]state.ActionResult, error) {
 	fmt.Fprintf(stderr, "trimtab: containers cannot be listed, so originals are put back from the files alone: %v\n", listErr)
 	results, err := a.RestoreAll(ctx, nil, "offline")
 	// As after a listing, a container that ended is no news.
@@ -151,7 +151,7 @@ func restoreFromFiles(ctx context.Context, stderr io.Writer, a *actuator.Actuato
 	if err != nil {
 		err = errors.Join(listErr, err)
 	}
-	return loop.RestoreAnswers(results), err
+	return agent.RestoreAnswers(results), err
 }
 
 // listRunning waits for one full listing: ErrUnavailable where none came in time.

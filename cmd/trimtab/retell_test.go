@@ -12,7 +12,7 @@ import (
 
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/recording"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // retellFile writes the decisions of a recording anew where they differ in the verdicts that are
@@ -105,7 +105,7 @@ func retell(in io.Reader, out io.Writer) error {
 
 // deeds is a decision without the verdicts that it tells, through the encoding.
 func deeds(d control.Decision) any {
-	d.Records = slices.DeleteFunc(slices.Clone(d.Records), func(r view.Record) bool { return r.Kind == view.RecordVerdict })
+	d.Records = slices.DeleteFunc(slices.Clone(d.Records), func(r state.Record) bool { return r.Kind == state.RecordVerdict })
 	text, err := json.Marshal(d)
 	if err != nil {
 		return err

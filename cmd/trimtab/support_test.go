@@ -36,7 +36,7 @@ func TestSupportPage(t *testing.T) {
 		return
 	}
 	if diff := cmp.Diff(want, string(page)); diff != "" {
-		t.Errorf("UPDATE_SCRIPTS=1 go test mends it (-table +page):\n%s", diff)
+		t.Errorf("UPDATE_SCRIPTS=1 go test fixes it (-table +page):\n%s", diff)
 	}
 	seen := map[string]bool{}
 	for _, r := range supportRows() {

@@ -1,13 +1,30 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
 
 // wired is the list of subcommands that need the daemon's parts.
 func wired() wiring {
 	return wiring{
-		commands:       []*cobra.Command{daemonCommand(), doctorCommand(), gpuCommand(), fingerprintsCommand(), recordCommand(), replayCommand(), labCommand(), nvmlChildCommand(), symbolsChildCommand()},
+		commands: []*cobra.Command{daemonCommand(), doctorCommand(), gpuCommand(), profilesCommand(), recordCommand(), replayCommand(), nvmlChildCommand(), symbolsChildCommand(),
+			formerly("fingerprints", "profiles", profilesCommand()), formerly("idle", "gpu idle", idleCommand())},
 		restoreOffline: restoreOffline,
 	}
+}
+
+// formerly is a command under its name of the version before, for one release.
+func formerly(was, is string, cmd *cobra.Command) *cobra.Command {
+	cmd.Hidden = true
+	_, use, _ := strings.Cut(cmd.Use, " ")
+	cmd.Use = strings.TrimSpace(was + " " + use)
+	for _, c := range append(cmd.Commands(), cmd) {
+		c.Deprecated = fmt.Sprintf("it is `trimtab %s` now; the old name ends with the next release", is)
+	}
+	return cmd
 }
 
 // version is what this binary says it is.

@@ -48,9 +48,9 @@ func (p Policy) Propose(node policies.Node, jobs []policies.Job) policies.Propos
 		if ok {
 			out.Plans = append(out.Plans, policies.Plan{Policy: Name, Changes: []policies.Change{ch}})
 		}
-		sight, text := p.sight(j)
-		if sight != nil {
-			out.Sights = append(out.Sights, *sight)
+		visibility, text := p.visibility(j)
+		if visibility != nil {
+			out.GPUVisibility = append(out.GPUVisibility, *visibility)
 		}
 		advise(j, text)
 	}

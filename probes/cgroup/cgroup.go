@@ -57,7 +57,7 @@ func (p *Probe) Watch(t probes.Target) error {
 	}
 	c := newContainer(t, p.buf)
 	p.watched++
-	c.turns.phase = p.watched % phases
+	c.readSchedule.phase = p.watched % phases
 	p.containers[t.Key] = c
 	p.above.use(c.ancestors())
 	return nil
@@ -112,7 +112,7 @@ type container struct {
 	unified                           string
 	chain                             []string // cpu directories, the container's own first
 	transfers                         disks
-	turns                             turns
+	readSchedule                      readSchedule
 }
 
 func newContainer(t probes.Target, buf []byte) *container {

@@ -85,7 +85,7 @@ func TestReadMemoryNeedsItsFiles(t *testing.T) {
 	}
 }
 
-// TestReadMemoryKeepsNothingOpen: debts are looked at every 10 s for as long as they stand.
+// TestReadMemoryKeepsNothingOpen: pending restores are looked at every 10 s for as long as they stand.
 func TestReadMemoryKeepsNothingOpen(t *testing.T) {
 	count := func() int {
 		all, err := os.ReadDir("/proc/self/fd")

@@ -72,7 +72,7 @@ func TestTurns(t *testing.T) {
 	for range 12 {
 		read(idleUs)
 	}
-	if !p.containers["box"].turns.quiet {
+	if !p.containers["box"].readSchedule.quiet {
 		t.Fatal("an idle container is not quiet")
 	}
 	waited := 0

@@ -3,7 +3,7 @@ package cuda
 import (
 	"testing"
 
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
 // What a call costs with its entries in the runtime and the driver probed, above

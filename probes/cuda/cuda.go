@@ -36,8 +36,8 @@ type Probe struct {
 }
 
 var (
-	_ probes.Probe   = (*Probe)(nil)
-	_ probes.Spender = (*Probe)(nil)
+	_ probes.Probe        = (*Probe)(nil)
+	_ probes.CostReporter = (*Probe)(nil)
 )
 
 // New loads the programs; nothing is attached before a process needs it. The
@@ -99,7 +99,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 		_, driver := p.client.Attached(pid, hookDriverLaunch)
 		proc.count(p.client.CountedFor(pid, hookLaunch), p.client.CountedFor(pid, hookDriverLaunch), runtime || driver)
 	}
-	errs = append(errs, p.client.Turn())
+	errs = append(errs, p.client.Rotate())
 	parts := map[string]*probes.CUDA{}
 	for pid, key := range p.client.Processes() {
 		proc := p.processes[pid]
@@ -139,9 +139,11 @@ func (p *Probe) Missing(key string) []string { return p.client.Missing(key) }
 // Spending lists what the hooks cost each container.
 func (p *Probe) Spending() []probes.Spend { return p.client.Spending() }
 
-// Thin sets the share of time in which a hook is attached for a container.
+// SetDutyCycle sets the share of time in which a hook is attached for a container.
 // LaunchNs counts only that time.
-func (p *Probe) Thin(key, hook string, share float64) { p.client.Thin(key, hook, share) }
+func (p *Probe) SetDutyCycle(key, hook string, share float64) {
+	p.client.SetDutyCycle(key, hook, share)
+}
 
 // Cost returns the memory held in maps, and calls that found no room.
 func (p *Probe) Cost() probes.Cost {

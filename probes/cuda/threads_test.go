@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
 // What an open call is credited with is not counted again when it ends, shorter or
@@ -66,7 +66,7 @@ func TestOpenCallOfADetachedHook(t *testing.T) {
 		return p.Threads[0].SyncNs
 	}
 	r.until("open", func() bool { return inside() > 0 })
-	r.probe.Thin(target.Key, HookSync, 0)
+	r.probe.SetDutyCycle(target.Key, HookSync, 0)
 	r.read() // switches it off
 	was := r.probe.processes[job.PID].threads
 	if len(was) != 1 {

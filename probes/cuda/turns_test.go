@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/probes"
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
 // A thinned hook takes turns; what it counts and the time it counts in agree.
@@ -15,7 +15,7 @@ func TestThinnedLaunches(t *testing.T) {
 	r.watch(target)
 	job := r.cudaJob(target, false)
 	job.Do("call cudaLaunchKernel 10 1")
-	r.probe.Thin(target.Key, HookLaunch, 0)
+	r.probe.SetDutyCycle(target.Key, HookLaunch, 0)
 	r.read() // switches it off
 	before := r.process(target.Key, job.PID)
 	r.until("detached", func() bool {
@@ -35,7 +35,7 @@ func TestThinnedLaunches(t *testing.T) {
 	if p := r.process(target.Key, job.PID); len(p.Threads) != 1 || p.Threads[0].Syncs != 3 {
 		t.Errorf("synchronisations went with the launches: %+v", p.Threads)
 	}
-	r.probe.Thin(target.Key, HookLaunch, 1)
+	r.probe.SetDutyCycle(target.Key, HookLaunch, 1)
 	r.until("attached again", func() bool { return r.process(target.Key, job.PID).LaunchNs > off.LaunchNs })
 	if missing := r.probe.Missing(target.Key); len(missing) > 0 {
 		t.Errorf("missing %q", missing)

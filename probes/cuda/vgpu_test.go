@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 	"github.com/trimtab/trimtab/test/vgpu"
 	"github.com/trimtab/trimtab/test/vgpu/vgputest"
 	"github.com/trimtab/trimtab/test/workloads/gpu"
@@ -124,7 +124,7 @@ func TestLaunchesEndWithTheirTime(t *testing.T) {
 	last, now := reading()
 	pace(now)
 	for turn := range 6 {
-		r.probe.Thin(target.Key, HookLaunch, float64(turn%2)) // off, on, off, …
+		r.probe.SetDutyCycle(target.Key, HookLaunch, float64(turn%2)) // off, on, off, …
 		for range 6 {
 			now, kernels := reading()
 			pace(kernels)

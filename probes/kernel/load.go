@@ -168,7 +168,7 @@ func (l *loaded) close() error {
 	return errors.Join(errs...)
 }
 
-// explain adds the mend for the known causes of a failed load.
+// explain adds the fix for the known causes of a failed load.
 func explain(err error) error {
 	var verifier *ebpf.VerifierError
 	switch {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestMapsFitTheirBudget: full maps of all probes, and all threads that there is room
-// for, stay within what the host's config gives (budget.maps).
+// for, stay within what the host's config gives (overhead.maps).
 func TestMapsFitTheirBudget(t *testing.T) {
 	objects, err := filepath.Glob("../*/*_x86_bpfel.o")
 	if err != nil || len(objects) < 5 {

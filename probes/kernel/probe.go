@@ -84,7 +84,7 @@ type Probe struct {
 
 var _ probes.Probe = (*Probe)(nil)
 
-// New loads and attaches the programs. An error names the cause and the mend;
+// New loads and attaches the programs. An error names the cause and the fix;
 // what the kernel refuses in part is in Missing.
 func New(opts Options) (*Probe, error) {
 	if opts.MaxThreads <= 0 {

@@ -65,7 +65,7 @@ func TestRefusedProgramIsMissing(t *testing.T) {
 func TestFailureNamesTheMend(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
-		mend string
+		hint string
 	}{
 		{fmt.Errorf("load: %w", os.ErrPermission), "CAP_BPF"},
 		{fmt.Errorf("load: %w", syscall.EPERM), "CAP_BPF"},
@@ -75,8 +75,8 @@ func TestFailureNamesTheMend(t *testing.T) {
 		{fmt.Errorf("prog: %w", &ebpf.VerifierError{Cause: syscall.EINVAL}), "5.15"},
 	} {
 		got := explain(tc.err)
-		if !strings.Contains(got.Error(), tc.mend) || !errors.Is(got, tc.err) {
-			t.Errorf("%v becomes %q, which does not name %q", tc.err, got, tc.mend)
+		if !strings.Contains(got.Error(), tc.hint) || !errors.Is(got, tc.err) {
+			t.Errorf("%v becomes %q, which does not name %q", tc.err, got, tc.hint)
 		}
 	}
 }

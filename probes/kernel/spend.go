@@ -120,7 +120,7 @@ func (p *Probe) Spending() []probes.Spend {
 	return out
 }
 
-// Thin does nothing: a thread whose switches are not all seen has no breakdown.
-func (p *Probe) Thin(string, string, float64) {}
+// SetDutyCycle does nothing: a thread whose switches are not all seen has no breakdown.
+func (p *Probe) SetDutyCycle(string, string, float64) {}
 
-var _ probes.Spender = (*Probe)(nil)
+var _ probes.CostReporter = (*Probe)(nil)

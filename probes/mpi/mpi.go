@@ -57,8 +57,8 @@ type told struct {
 const maxOpen = uint64(time.Minute)
 
 var (
-	_ probes.Probe   = (*Probe)(nil)
-	_ probes.Spender = (*Probe)(nil)
+	_ probes.Probe        = (*Probe)(nil)
+	_ probes.CostReporter = (*Probe)(nil)
 )
 
 // New loads the programs; nothing is attached before a process needs it. The finder is shared
@@ -129,7 +129,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 		}
 		part(key).Processes = append(part(key).Processes, one)
 	}
-	errs = append(errs, p.client.Turn())
+	errs = append(errs, p.client.Rotate())
 	for key := range p.client.Watched() {
 		if missing := p.client.Missing(key); len(missing) > 0 {
 			part(key).Missing = missing
@@ -183,8 +183,10 @@ func (p *Probe) Missing(key string) []string { return p.client.Missing(key) }
 // Spending lists what the uprobes cost each container.
 func (p *Probe) Spending() []probes.Spend { return p.client.Spending() }
 
-// Thin sets the share of time in which the calls are timed for a container.
-func (p *Probe) Thin(key, hook string, share float64) { p.client.Thin(key, hook, share) }
+// SetDutyCycle sets the share of time in which the calls are timed for a container.
+func (p *Probe) SetDutyCycle(key, hook string, share float64) {
+	p.client.SetDutyCycle(key, hook, share)
+}
 
 // Cost returns the memory held in the map.
 func (p *Probe) Cost() probes.Cost { return p.client.Cost(p.objs.Processes) }

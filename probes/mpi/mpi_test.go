@@ -11,7 +11,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/uprobe"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
 func TestMain(m *testing.M) {

@@ -27,8 +27,8 @@ type Probe struct {
 }
 
 var (
-	_ probes.Probe   = (*Probe)(nil)
-	_ probes.Spender = (*Probe)(nil)
+	_ probes.Probe        = (*Probe)(nil)
+	_ probes.CostReporter = (*Probe)(nil)
 )
 
 // New loads the program; nothing is attached before a process needs it. The finder
@@ -83,7 +83,7 @@ func (p *Probe) Unwatch(key string) { p.client.Unwatch(key) }
 // NCCL, or where something is missing. It also looks at processes that are new, and
 // returns each problem once.
 func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
-	errs := []error{p.client.Scan(ctx), p.client.Turn()}
+	errs := []error{p.client.Scan(ctx), p.client.Rotate()}
 	parts := map[string]*probes.NCCL{}
 	for pid, key := range p.client.Processes() {
 		var j collectivesJob
@@ -122,8 +122,10 @@ func (p *Probe) Missing(key string) []string { return p.client.Missing(key) }
 // Spending lists what the uprobes cost each container.
 func (p *Probe) Spending() []probes.Spend { return p.client.Spending() }
 
-// Thin sets the share of time in which collectives are counted for a container.
-func (p *Probe) Thin(key, hook string, share float64) { p.client.Thin(key, hook, share) }
+// SetDutyCycle sets the share of time in which collectives are counted for a container.
+func (p *Probe) SetDutyCycle(key, hook string, share float64) {
+	p.client.SetDutyCycle(key, hook, share)
+}
 
 // Cost returns the memory held in the map.
 func (p *Probe) Cost() probes.Cost { return p.client.Cost(p.objs.Jobs) }

@@ -14,7 +14,7 @@ import (
 	"github.com/trimtab/trimtab/probes/cuda"
 	"github.com/trimtab/trimtab/probes/uprobe"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
 func TestMain(m *testing.M) {

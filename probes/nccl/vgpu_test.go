@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 	"github.com/trimtab/trimtab/test/vgpu"
 	"github.com/trimtab/trimtab/test/vgpu/vgputest"
 	"github.com/trimtab/trimtab/test/workloads/gpu"

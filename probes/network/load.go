@@ -86,7 +86,7 @@ func (l *loaded) mapBytes() uint64 {
 	return total
 }
 
-// explain adds the mend for the known causes of a failed load.
+// explain adds the fix for the known causes of a failed load.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, os.ErrPermission):

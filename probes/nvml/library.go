@@ -15,7 +15,7 @@ type callKey struct {
 	Call   string `json:"call"`
 }
 
-// library is the one door to NVML: each call is looked up first, told to the page,
+// library is the one way to NVML: each call is looked up first, told to the page,
 // and left out where it proved deadly. Used from one goroutine.
 type library struct {
 	handle  uintptr

@@ -161,7 +161,7 @@ func (r *Reader) after(ctx context.Context, err error, backoff time.Duration) ti
 		r.say(fail.Why, fail.Normal)
 		return r.o.LookAgain
 	case errors.As(err, &quiet) && quiet.inside():
-		if r.blame(quiet) {
+		if r.attributeHang(quiet) {
 			return backoff
 		}
 		r.say(quiet.Error(), false) // nothing works without this call
@@ -185,7 +185,7 @@ func (r *Reader) life(ctx context.Context, renew *time.Duration) error {
 	if err != nil {
 		return err
 	}
-	defer r.bury(ctx, p)
+	defer r.reap(ctx, p)
 	tick := time.NewTicker(r.o.Every)
 	defer tick.Stop()
 	born := time.Now()
@@ -209,9 +209,9 @@ func (r *Reader) life(ctx context.Context, renew *time.Duration) error {
 	}
 }
 
-// bury ends a child, and waits for it as long as it takes: never two at a time, or
+// reap ends a child, and waits for it as long as it takes: never two at a time, or
 // a driver that hangs would gather them.
-func (r *Reader) bury(ctx context.Context, p *process) {
+func (r *Reader) reap(ctx context.Context, p *process) {
 	e := p.page.read()
 	if p.end() {
 		return
@@ -256,9 +256,9 @@ func (r *Reader) request() request {
 	return request{Skip: r.book.skips.keys(time.Now()), Cursors: r.book.cursorsCopy(), Outcomes: r.detail}
 }
 
-// blame leaves out the call that a child was in when it fell silent. false:
+// attributeHang leaves out the call that a child was in when it fell silent. false:
 // nothing works without it.
-func (r *Reader) blame(s *silence) (left bool) {
+func (r *Reader) attributeHang(s *silence) (left bool) {
 	r.update(func(b *book) {
 		left = b.skips.add(callKey{s.Device, s.Call}, s.Error(), time.Now())
 		b.silent = append(b.silent, s.Error())

@@ -46,8 +46,8 @@ func (f function) is(symbol string) bool {
 }
 
 var (
-	_ probes.Probe   = (*Probe)(nil)
-	_ probes.Spender = (*Probe)(nil)
+	_ probes.Probe        = (*Probe)(nil)
+	_ probes.CostReporter = (*Probe)(nil)
 )
 
 // New loads the program; nothing is attached before a process needs it. The
@@ -180,7 +180,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 			slices.SortFunc(sample.Kernel.Ticks, compareTicks)
 		}
 	}
-	return errors.Join(err, p.client.Turn())
+	return errors.Join(err, p.client.Rotate())
 }
 
 func compareTicks(a, b probes.Ticks) int {
@@ -193,9 +193,11 @@ func (p *Probe) Missing(key string) []string { return p.client.Missing(key) }
 // Spending lists what the uprobes cost each container.
 func (p *Probe) Spending() []probes.Spend { return p.client.Spending() }
 
-// Thin sets the share of time in which a kind of tick is counted. Ticks of a hook that
+// SetDutyCycle sets the share of time in which a kind of tick is counted. Ticks of a hook that
 // takes turns are no rate: the loop thins these last, or to 0.
-func (p *Probe) Thin(key, hook string, share float64) { p.client.Thin(key, hook, share) }
+func (p *Probe) SetDutyCycle(key, hook string, share float64) {
+	p.client.SetDutyCycle(key, hook, share)
+}
 
 // Cost returns the memory held in maps.
 func (p *Probe) Cost() probes.Cost { return p.client.Cost(p.objs.Processes) }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
 // What a hit costs the thread that makes it, on this machine.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
 const capsEnv = "TRIMTAB_TEST_CAPS" // DIR:PID

@@ -137,10 +137,10 @@ func (c *Client) Drop(pid int32, hook int) {
 	}
 }
 
-// Turn settles what hooks have hit and switches those whose turn it is. It
+// Rotate settles what hooks have hit and switches those whose turn it is. It
 // returns what the kernel refused, each reason once.
-func (c *Client) Turn() error {
-	now, cost := time.Now(), c.finder.HitCost()
+func (c *Client) Rotate() error {
+	now, cost := time.Now(), c.finder.ProbeCost()
 	for _, p := range c.finder.processes {
 		if m := p.members[c]; m != nil {
 			c.settle(p, m)
@@ -195,7 +195,7 @@ func nowTick() uint64 {
 }
 
 // turn decides whether the hook is on until the next reading; cost is what a hit costs.
-func (h *containerHook) turn(now time.Time, cost HitCost) {
+func (h *containerHook) turn(now time.Time, cost ProbeCost) {
 	was := h.lastTurn.Before(h.offUntil)
 	elapsed := now.Sub(h.lastTurn)
 	if h.lastTurn.IsZero() {
@@ -227,9 +227,9 @@ func (h *containerHook) turn(now time.Time, cost HitCost) {
 	}
 }
 
-// Thin sets the share of time in which a hook is attached for a container; see
-// probes.Spender.
-func (c *Client) Thin(key, hook string, share float64) {
+// SetDutyCycle sets the share of time in which a hook is attached for a container; see
+// probes.CostReporter.
+func (c *Client) SetDutyCycle(key, hook string, share float64) {
 	k := c.finder.containers[key]
 	if k == nil || k.clients[c] == nil {
 		return
@@ -257,10 +257,10 @@ func (c *Client) Cost(maps ...*ebpf.Map) (cost probes.Cost) {
 	return cost
 }
 
-// Spending lists what the hooks have cost each container; see probes.Spender.
+// Spending lists what the hooks have cost each container; see probes.CostReporter.
 func (c *Client) Spending() []probes.Spend {
 	var out []probes.Spend
-	cost := c.finder.HitCost()
+	cost := c.finder.ProbeCost()
 	for key, k := range c.finder.containers {
 		s := k.clients[c]
 		if s == nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
 func TestMain(m *testing.M) {
@@ -102,7 +102,7 @@ func (c *counter) until(what string, ok func() bool) {
 	c.t.Helper()
 	var last error
 	for range 200 {
-		if err := errors.Join(c.client.Scan(context.Background()), c.client.Turn()); err != nil {
+		if err := errors.Join(c.client.Scan(context.Background()), c.client.Rotate()); err != nil {
 			last = err
 		}
 		if ok() {

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
 // Containers of one image have a file of the same layer, each by its own overlay: the calls

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HitCost is what a hit costs the thread that makes it, in ns, the program aside
+// ProbeCost is what a hit costs the thread that makes it, in ns, the program aside
 // from a map lookup not included.
-type HitCost struct {
+type ProbeCost struct {
 	Emulated float64 // entry, instruction emulated
 	Stepped  float64 // entry, instruction single-stepped
 	Return   float64 // what probing the return adds
@@ -24,16 +24,16 @@ type HitCost struct {
 }
 
 // of is the cost of a mix of hits, in ns.
-func (c HitCost) of(h Hits) float64 {
+func (c ProbeCost) of(h Hits) float64 {
 	return c.Emulated*float64(h.Emulated) + c.Stepped*float64(h.Stepped) + c.Return*float64(h.Returns)
 }
 
 // usualCost: bpftime's benchmark on two server CPUs, 1.9–3.2 µs and 3.0–4.0 µs with the return.
-func usualCost() HitCost { return HitCost{Emulated: 2500, Stepped: 2500, Return: 1000} }
+func usualCost() ProbeCost { return ProbeCost{Emulated: 2500, Stepped: 2500, Return: 1000} }
 
 // price measures the cost of a hit, once, in the background: some 0.2 s of CPU.
 type price struct {
-	cost   atomic.Pointer[HitCost]
+	cost   atomic.Pointer[ProbeCost]
 	err    error // after done
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -60,9 +60,9 @@ func (p *price) stop() {
 	<-p.done
 }
 
-// HitCost returns the cost of a hit as measured on this machine, or the usual one
+// ProbeCost returns the cost of a hit as measured on this machine, or the usual one
 // until that is known or where it cannot be measured.
-func (f *Finder) HitCost() HitCost {
+func (f *Finder) ProbeCost() ProbeCost {
 	if c := f.price.cost.Load(); c != nil {
 		return *c
 	}
@@ -77,18 +77,18 @@ const (
 // measureCost runs a child of a few instructions with and without probes. A child,
 // because a return probe changes return addresses on the stack, which Go's runtime
 // reads.
-func measureCost(ctx context.Context, a attacher) (HitCost, error) {
+func measureCost(ctx context.Context, a attacher) (ProbeCost, error) {
 	prog, err := pricingProgram(a)
 	if err != nil {
-		return HitCost{}, fmt.Errorf("measure the cost of a hit: %w", err)
+		return ProbeCost{}, fmt.Errorf("measure the cost of a hit: %w", err)
 	}
 	defer prog.Close()
-	var cost HitCost
+	var cost ProbeCost
 	for _, stepped := range []bool{false, true} {
 		code, at := priceProgram(priceCalls, stepped)
 		entry, both, err := priceOf(ctx, a, prog, code, at)
 		if err != nil {
-			return HitCost{}, fmt.Errorf("measure the cost of a hit: %w", err)
+			return ProbeCost{}, fmt.Errorf("measure the cost of a hit: %w", err)
 		}
 		if stepped {
 			cost.Stepped = entry

@@ -50,7 +50,7 @@ func (p *problems) add(key, what string, err error) {
 	p.unsaid = append(p.unsaid, fmt.Errorf("uprobes: container %s: %s: %w", key, what, err))
 }
 
-// reason is an error without its subject, and with its mend.
+// reason is an error without its subject, and with its fix.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, os.ErrPermission):

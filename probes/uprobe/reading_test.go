@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
 // findHere reads in this process: what is tested is who waits for whom.

@@ -29,7 +29,7 @@ const (
 )
 
 // returns says whether returns may be probed here: tried once, on a child under such a filter, since
-// distributions mend kernels without a new number. Used from several goroutines.
+// distributions fix kernels without a new number. Used from several goroutines.
 type returns struct {
 	try   func() error // nil: they may be; errReturns: never; another error: it could not be tried
 	mu    sync.Mutex

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/trimtab/trimtab/probes/uprobe/uprobetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
 // TestReturnsAreTried: a child lives that may not make the trampoline's system call, where this

@@ -9,7 +9,7 @@ import (
 )
 
 //trimtab:table what a hit costs in these tests
-var usual = HitCost{Emulated: 1000, Stepped: 25000, Return: 1000}
+var usual = ProbeCost{Emulated: 1000, Stepped: 25000, Return: 1000}
 
 // Whatever the share and the time between readings, a hook is on for its share of
 // the time.

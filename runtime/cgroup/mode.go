@@ -1,6 +1,6 @@
 // Package cgroup finds a container's control group and reads the values that
 // its knobs have in the kernel. It only reads: values are written through the
-// runtime's door, never here.
+// runtime's write path, never here.
 //
 // The trap: on hybrid hosts the v2 tree holds membership and pressure only, and
 // the limits are in the v1 trees; which files to read is decided for each

@@ -14,7 +14,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/containerd"
 	"github.com/trimtab/trimtab/runtime/device"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
 // TestConforms and TestConformsUnderSystemd are run with this host's containerd and,
@@ -44,12 +44,12 @@ func subject(t *testing.T, d *runtimetest.Containerd, systemd bool, versions str
 	e := newEngine(t, containerd.Options{Address: d.Address})
 	r := watch(t, e)
 	return runtimetest.Subject{
-		Engine: e, Lister: newEngine(t, containerd.Options{Address: d.Address}), Door: "containerd", Versions: versions,
+		Engine: e, Lister: newEngine(t, containerd.Options{Address: d.Address}), WritePath: "containerd", Versions: versions,
 		Start: func(t *testing.T, spec runtimetest.Spec) runtime.Container {
 			c, _ := r.expect(t, 0, runtime.EventSeen, d.RunContainer(t, runtimetest.ContainerdSpec{
 				Namespace: namespace, Command: spec.Command(), Resources: ownerResources(spec), Systemd: systemd, Parent: spec.Parent}))
-			if got := e.Door(t.Context(), c); got != "containerd/"+namespace {
-				t.Fatalf("the door is %q", got)
+			if got := e.WritePath(t.Context(), c); got != "containerd/"+namespace {
+				t.Fatalf("the write path is %q", got)
 			}
 			return c
 		},

@@ -107,7 +107,7 @@ func (e *Engine) Name() string { return EngineName }
 func (e *Engine) Run(ctx context.Context, sink func(runtime.Event)) error {
 	return engine.Follow(ctx, source{e}, engine.Options{
 		Engine: EngineName, Title: "containerd", Address: e.opts.Address,
-		Mend:   `start it with "systemctl start containerd", or correct its address`,
+		Hint:   `start it with "systemctl start containerd", or correct its address`,
 		Logger: e.opts.Logger, CallTimeout: e.opts.CallTimeout, RelistEvery: e.opts.RelistEvery, Host: e.host,
 	}, func(event runtime.Event) {
 		if event.Kind == runtime.EventGone {
@@ -139,8 +139,8 @@ func (e *Engine) Apply(ctx context.Context, c runtime.Container, set runtime.Val
 	})
 }
 
-// Door implements runtime.Engine: "containerd/NAMESPACE".
-func (e *Engine) Door(ctx context.Context, c runtime.Container) string {
+// WritePath implements runtime.Engine: "containerd/NAMESPACE".
+func (e *Engine) WritePath(ctx context.Context, c runtime.Container) string {
 	t, err := e.tasksOf(ctx, c)
 	if err != nil {
 		return EngineName

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/runtime/containerd"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
 // BenchmarkApply measures a write to a container of containerd's own, by systemd's driver

@@ -10,7 +10,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/containerd"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
 func quota(v runtime.Value) runtime.Values { return runtime.Values{runtime.KnobCPUQuota: v} }
@@ -52,8 +52,8 @@ func lives(t *testing.T, v runtimetest.Runtime) {
 	}
 	late := d.RunContainer(t, runtimetest.ContainerdSpec{Namespace: "made-later"})
 	started, at := r.expect(t, 0, runtime.EventSeen, late)
-	if started.Name != late || e.Door(t.Context(), started) != "containerd/made-later" {
-		t.Errorf("started: %+v, door %s", started, e.Door(t.Context(), started))
+	if started.Name != late || e.WritePath(t.Context(), started) != "containerd/made-later" {
+		t.Errorf("started: %+v, write path %s", started, e.WritePath(t.Context(), started))
 	}
 	d.Pause(t, "made-later", late)
 	paused, at := r.expect(t, at, runtime.EventSeen, late)
@@ -139,7 +139,7 @@ func comesAndGoes(t *testing.T, v runtimetest.Runtime) {
 	r := watch(t, e)
 	lost, at := r.expectKind(t, 0, runtime.EventLost)
 	if !strings.Contains(lost.Reason, d.Address) || !strings.Contains(lost.Reason, "systemctl start containerd") {
-		t.Errorf("the reason names neither address nor mend: %s", lost.Reason)
+		t.Errorf("the reason names neither address nor fix: %s", lost.Reason)
 	}
 	d.Start(t)
 	_, at = r.expectKind(t, at, runtime.EventSynced)
@@ -174,8 +174,8 @@ func comesAndGoes(t *testing.T, v runtimetest.Runtime) {
 	applyQuota(t, e, again, "90000 100000")
 	blind := newEngine(t, containerd.Options{Address: d.Address})
 	applyQuota(t, blind, again, "60000 100000")
-	if door := blind.Door(t.Context(), again); door != "containerd/default" {
-		t.Errorf("the door of one that was not listed is %s", door)
+	if writePath := blind.WritePath(t.Context(), again); writePath != "containerd/default" {
+		t.Errorf("the write path of one that was not listed is %s", writePath)
 	}
 	d.End(t, "default", stays)
 	r.expect(t, at, runtime.EventGone, stays)

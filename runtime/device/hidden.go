@@ -63,16 +63,16 @@ type Records interface {
 
 // ledger is the records in force, and turns: rules are written by one at a time.
 type ledger struct {
-	mu     sync.Mutex
-	store  Records          // nil: nothing may be hidden
-	err    error            // of loading: nothing may be written over what could not be read
-	unread map[string]error // likewise, of single containers
-	all    map[string]Hidden
-	turns  *turns
+	mu         sync.Mutex
+	store      Records          // nil: nothing may be hidden
+	err        error            // of loading: nothing may be written over what could not be read
+	unread     map[string]error // likewise, of single containers
+	all        map[string]Hidden
+	keyedMutex *keyedMutex
 }
 
 func openLedger(store Records) *ledger {
-	l := &ledger{store: store, all: map[string]Hidden{}, turns: newTurns()}
+	l := &ledger{store: store, all: map[string]Hidden{}, keyedMutex: newKeyedMutex()}
 	if store == nil {
 		l.err = errors.New("what is hidden cannot be remembered, so nothing is hidden")
 		return l

@@ -17,9 +17,9 @@ func TestWhoHidIt(t *testing.T) {
 	records := &memRecords{all: map[string]Hidden{c.Key(): {Container: c, Minors: []int{1}, ByPolicy: []int{1}, Removed: rulesFrom(t, "c 195:1 rwm")}}}
 	v := hider(t, records, nil)
 	known := runtime.GPUView{UUIDs: map[int]string{0: "GPU-a", 1: "GPU-b"}, Hidden: []int{1}}
-	sights, err := v.See(t.Context(), c, known)
-	if err != nil || len(sights) != 2 || sights[0].Hidden || sights[0].ByPolicy || !sights[1].Hidden || !sights[1].ByPolicy {
-		t.Errorf("%+v, %v", sights, err)
+	visibilities, err := v.See(t.Context(), c, known)
+	if err != nil || len(visibilities) != 2 || visibilities[0].Hidden || visibilities[0].ByPolicy || !visibilities[1].Hidden || !visibilities[1].ByPolicy {
+		t.Errorf("%+v, %v", visibilities, err)
 	}
 	for _, by := range [][]int{nil, {1}} {
 		known.ByPolicy = append(slices.Clone(by), 7) // what is not hidden has nobody who hid it

@@ -18,7 +18,7 @@ import (
 // otherwise. A process that opened the device between the check and the write is found
 // by a second check, and the device is shown again.
 func (v *Visibility) Hide(ctx context.Context, c runtime.Container, view runtime.GPUView) (notes []string, err error) {
-	give, err := v.ledger.turns.take(ctx, c.Key())
+	give, err := v.ledger.keyedMutex.take(ctx, c.Key())
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.Name, err)
 	}
@@ -53,7 +53,7 @@ func (v *Visibility) Hide(ctx context.Context, c runtime.Container, view runtime
 		notes = append(notes, "its files could not be reached, so neither nodes nor /run/trimtab/gpus were touched: "+unreached.Error())
 		return v.settle(target, notes)
 	}
-	return v.furnish(context.WithoutCancel(ctx), target, view, found.notes)
+	return v.createDeviceNodes(context.WithoutCancel(ctx), target, view, found.notes)
 }
 
 // rewriteProved also checks that it holds, and that nobody slipped in before it did.
@@ -69,7 +69,7 @@ func (v *Visibility) rewriteProved(ctx context.Context, both, target Hidden, mor
 	return v.inUse(ctx, c, target.guarded(more))
 }
 
-// back undoes a change that failed: what stood before stands again, or is owed.
+// back undoes a change that failed: what stood before stands again, or is pending.
 func (v *Visibility) back(ctx context.Context, c runtime.Container, both, before Hidden, cause error) error {
 	err := v.rewrite(context.WithoutCancel(ctx), both, before, false)
 	if err != nil && !errors.Is(err, runtime.ErrGone) {
@@ -85,7 +85,7 @@ func (v *Visibility) back(ctx context.Context, c runtime.Container, both, before
 
 // target works out what will be hidden, and refuses what must not be.
 func (v *Visibility) target(ctx context.Context, c runtime.Container, before Hidden, view runtime.GPUView) (target Hidden, more []int, err error) {
-	sights, err := v.see(ctx, c, before, view)
+	visibilities, err := v.see(ctx, c, before, view)
 	if err != nil {
 		return target, nil, err
 	}
@@ -98,7 +98,7 @@ func (v *Visibility) target(ctx context.Context, c runtime.Container, before Hid
 		}
 	}
 	highest := leastHighest
-	for _, s := range sights {
+	for _, s := range visibilities {
 		highest = max(highest, s.Minor)
 		if s.Granted && !slices.Contains(target.Minors, s.Minor) {
 			target.All = false
@@ -115,8 +115,8 @@ func (v *Visibility) target(ctx context.Context, c runtime.Container, before Hid
 			continue
 		}
 		more = append(more, minor)
-		i := slices.IndexFunc(sights, func(s runtime.GPUSight) bool { return s.Minor == minor })
-		if i < 0 || !sights[i].Granted || !sights[i].Visible {
+		i := slices.IndexFunc(visibilities, func(s runtime.GPUVisibility) bool { return s.Minor == minor })
+		if i < 0 || !visibilities[i].Granted || !visibilities[i].Visible {
 			return target, nil, fmt.Errorf("container %q does not see /dev/nvidia%d: there is nothing to hide", c.Name, minor)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
 // TestHostileDev: access is taken in any case; nodes are touched only where they are what they are called.
@@ -130,7 +130,7 @@ func TestHidePrivileged(t *testing.T) {
 		if _, lost := look(t, v, c, had); len(lost) > 0 {
 			t.Errorf("%s: healing would find %v lost", when, lost)
 		}
-		if how, err := v.Mend(t.Context(), c, had); how != "" || err != nil {
+		if how, err := v.Repair(t.Context(), c, had); how != "" || err != nil {
 			t.Errorf("%s: healing fights: %q, %v", when, how, err)
 		}
 	}
@@ -149,10 +149,10 @@ func TestHidePrivileged(t *testing.T) {
 	if _, lost := look(t, v, c, had); len(lost) == 0 {
 		t.Error("nothing lost")
 	}
-	if how, err := v.Mend(t.Context(), c, had); how == "" || err != nil {
+	if how, err := v.Repair(t.Context(), c, had); how == "" || err != nil {
 		t.Errorf("%q, %v", how, err)
 	}
-	wantOpen("mended", map[int]bool{0: true, 1: false, 255: true})
+	wantOpen("repaired", map[int]bool{0: true, 1: false, 255: true})
 	if _, _, err := v.Restore(t.Context(), c.Key()); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
 // memRecords outlive a Visibility, as a disk does.
@@ -163,12 +163,12 @@ func TestHideAndShowV1(t *testing.T) {
 	if stands, lost := look(t, v, c, had); len(lost) > 0 || cmp.Diff(had, stands) != "" {
 		t.Errorf("healing would find %v lost, %v standing", lost, stands)
 	}
-	if how, err := v.Mend(t.Context(), c, had); how != "" || err != nil {
+	if how, err := v.Repair(t.Context(), c, had); how != "" || err != nil {
 		t.Errorf("healing fights: %q, %v", how, err)
 	}
 	// What somebody takes beside it is lost, and comes back alone.
 	deny(t, c, "c 195:255 rwm")
-	wantMended(t, v, c, had, "devices.allow")
+	wantRepaired(t, v, c, had, "devices.allow")
 	wantFinds(t, host, c, map[string]string{"/tmp/own0": "refused", "/dev/nvidiactl": "open"})
 
 	hide(t, v, c, 0, 1) // the last one takes the rest along
@@ -232,10 +232,10 @@ func TestHideAndShowV2(t *testing.T) {
 	p, _ := v.ownProgram(c.Cgroup.Unified)
 	front, _ := splitRefusing(p.code)
 	replaceOwn(t, v, c.Cgroup.Unified, append(plain(front), numbered(t, runcLike(rulesFrom(t, "c *:* m", "c 1:3 rwm")...))...))
-	if _, err := v.Mend(t.Context(), c, had); err != nil {
+	if _, err := v.Repair(t.Context(), c, had); err != nil {
 		t.Fatal(err)
 	}
-	wantOpen("mended beside what is hidden", false, true, true, true, true, false)
+	wantOpen("repaired beside what is hidden", false, true, true, true, true, false)
 	p, _ = v.ownProgram(c.Cgroup.Unified)
 	front, _ = splitRefusing(p.code)
 	replaceOwn(t, v, c.Cgroup.Unified, append(plain(front), original...)) // as before the loss

@@ -210,7 +210,7 @@ func TestHideUnderSystemdV2(t *testing.T) {
 	wantOpen("refused", true, true, true, true, true)
 }
 
-// TestRulesComeBackWithoutSystemd: they count, and what systemd was not told is owed.
+// TestRulesComeBackWithoutSystemd: they count, and what systemd was not told is pending.
 func TestRulesComeBackWithoutSystemd(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), scope)
 	write(t, filepath.Join(dir, "devices.list"), "c 195:1 rw\n")

@@ -26,7 +26,7 @@ const clockTicks = 100
 // The notes tell people what was found.
 func (v *Visibility) Sweep(ctx context.Context, c runtime.Container) (done bool, notes []string, err error) {
 	key := c.Key()
-	give, ok := v.ledger.turns.try(key)
+	give, ok := v.ledger.keyedMutex.try(key)
 	if !ok {
 		return false, nil, nil
 	}

@@ -81,7 +81,7 @@ func TestSweepWithoutRecords(t *testing.T) {
 	v := hider(t, &memRecords{}, fakeUnits{})
 	hostNodes(t, v)
 	sweep(t, v, c, false) // v1's rules are healing's
-	if _, err := v.Mend(t.Context(), c, had); err != nil {
+	if _, err := v.Repair(t.Context(), c, had); err != nil {
 		t.Fatal(err)
 	}
 	if text := sweep(t, v, c, true); !strings.Contains(text, "3 nodes") {

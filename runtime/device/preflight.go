@@ -36,7 +36,7 @@ type Report struct {
 	Mode     string `json:"mode"`   // "legacy-hook", "cdi", "device-requests", "devices", "none"
 	Driver   string `json:"driver"` // who keeps its control group: DriverSystemd or DriverCgroupfs; "" if unknown
 	Why      string `json:"why"`    // in a sentence
-	Mend     string `json:"mend,omitempty"`
+	Hint     string `json:"hint,omitempty"`
 	AtRisk   bool   `json:"atRisk"` // anybody's reload or write may take the GPU away, or has
 	Lost     bool   `json:"lost"`   // its control group refuses the GPU now
 }
@@ -47,12 +47,12 @@ const (
 	DriverCgroupfs = "cgroupfs"
 )
 
-// String is the sentence with its mend.
+// String is the sentence with its fix.
 func (r Report) String() string {
-	if r.Mend == "" {
+	if r.Hint == "" {
 		return r.Why
 	}
-	return r.Why + ": " + r.Mend
+	return r.Why + ": " + r.Hint
 }
 
 // Options are a preflight's ways to the host; the zero value is a live one.
@@ -147,16 +147,16 @@ func bySystemd(ctx context.Context, r *Report, c runtime.Container, unit string,
 		if !slices.ContainsFunc(allowed, func(a Allow) bool { return a.covers(need, majors) }) {
 			r.AtRisk = true
 			r.Why = fmt.Sprintf("systemd does not know that %s may use device %s, so a daemon-reload, or any write to the unit, takes it away", unit, need.Numbers())
-			r.Mend = mendUnit(r.Mode)
+			r.Hint = hintUnit(r.Mode)
 			return
 		}
 	}
 	r.Green, r.Why = true, "systemd knows the rules for its GPU"
 }
 
-// mendUnit says how systemd gets to know the nodes. runc (1.1.5 for one) tells it only
+// hintUnit says how systemd gets to know the nodes. runc (1.1.5 for one) tells it only
 // of devices that have a link in /dev/char, and for NVIDIA's nodes nobody makes one.
-func mendUnit(mode string) string {
+func hintUnit(mode string) string {
 	const links = "make the links in /dev/char (nvidia-ctk system create-dev-char-symlinks --create-all) and start it again"
 	if mode == "devices" || mode == "cdi" {
 		return links
@@ -182,7 +182,7 @@ func byList(r *Report, dir string) {
 // refused: nobody would take the rules away, but they are not there.
 func (r *Report) refused() {
 	r.AtRisk, r.Lost = true, true
-	r.Why, r.Mend = "its control group refuses the GPU now, with no rule for devices of major number 195", "restart the container"
+	r.Why, r.Hint = "its control group refuses the GPU now, with no rule for devices of major number 195", "restart the container"
 }
 
 // byPrograms is byList for v2: the rules are programs, which are asked. runc leaves

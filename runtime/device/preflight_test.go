@@ -102,8 +102,8 @@ func TestPreflightMend(t *testing.T) {
 		c := runtime.Container{GPUs: []string{"0"}, GPUVia: via, Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2, Unified: filepath.Join(root, scope)}}
 		units := fakeUnits{allow: map[string][]Allow{scope: {{"/dev/char/1:3", "rwm"}}}}
 		r := Preflight(t.Context(), c, Options{ProcRoot: filepath.Join(root, "proc"), Units: units})
-		if strings.Contains(r.Mend, "--device") != asks || !strings.Contains(r.Mend, "/dev/char") {
-			t.Errorf("%s: %q", via, r.Mend)
+		if strings.Contains(r.Hint, "--device") != asks || !strings.Contains(r.Hint, "/dev/char") {
+			t.Errorf("%s: %q", via, r.Hint)
 		}
 	}
 }

@@ -13,12 +13,12 @@ import (
 )
 
 // See tells how c has each GPU that it was granted or that the host is known to have.
-func (v *Visibility) See(ctx context.Context, c runtime.Container, view runtime.GPUView) ([]runtime.GPUSight, error) {
+func (v *Visibility) See(ctx context.Context, c runtime.Container, view runtime.GPUView) ([]runtime.GPUVisibility, error) {
 	h, _ := v.ledger.get(c.Key())
 	return v.see(ctx, c, h, view)
 }
 
-func (v *Visibility) see(ctx context.Context, c runtime.Container, h Hidden, view runtime.GPUView) ([]runtime.GPUSight, error) {
+func (v *Visibility) see(ctx context.Context, c runtime.Container, h Hidden, view runtime.GPUView) ([]runtime.GPUVisibility, error) {
 	r, err := v.read(c)
 	if err != nil {
 		return nil, err
@@ -30,9 +30,9 @@ func (v *Visibility) see(ctx context.Context, c runtime.Container, h Hidden, vie
 	covers := func(list []runtime.DeviceRule, minor int) bool {
 		return !r.hasList || slices.ContainsFunc(list, func(rule runtime.DeviceRule) bool { return rule.Covers(nvidiaMajor, minor) })
 	}
-	var out []runtime.GPUSight
+	var out []runtime.GPUVisibility
 	for _, minor := range v.knownMinors(ctx, c, h, view, base) {
-		s := runtime.GPUSight{Minor: minor, UUID: view.UUIDs[minor], Hidden: slices.Contains(h.Minors, minor), ByPolicy: slices.Contains(h.ByPolicy, minor)}
+		s := runtime.GPUVisibility{Minor: minor, UUID: view.UUIDs[minor], Hidden: slices.Contains(h.Minors, minor), ByPolicy: slices.Contains(h.ByPolicy, minor)}
 		who, err := refusing(r.programs, openRequest(nvidiaMajor, minor))
 		if who == nil && err != nil {
 			return nil, fmt.Errorf("container %q: %w", c.Name, err)

@@ -58,13 +58,13 @@ func (v *Visibility) findInside(ctx context.Context, c runtime.Container, before
 	})
 }
 
-// furnish makes /dev and the file follow the rules, and settles the change.
-func (v *Visibility) furnish(ctx context.Context, target Hidden, view runtime.GPUView, notes []string) ([]string, error) {
-	sights, err := v.see(ctx, target.Container, target, view)
+// createDeviceNodes makes /dev and the file follow the rules, and settles the change.
+func (v *Visibility) createDeviceNodes(ctx context.Context, target Hidden, view runtime.GPUView, notes []string) ([]string, error) {
+	visibilities, err := v.see(ctx, target.Container, target, view)
 	if err != nil {
 		notes = append(notes, "the container is not told what it sees: "+err.Error())
 	}
-	made, unreached := v.furnishInside(ctx, target, linesOf(sights), err == nil)
+	made, unreached := v.furnishInside(ctx, target, linesOf(visibilities), err == nil)
 	if unreached != nil {
 		// What was begun there may yet be done: it is all in the record.
 		target.File = true
@@ -133,7 +133,7 @@ func (v *Visibility) moveNodes(ctx context.Context, root *os.File, target Hidden
 		if err != nil {
 			notes = append(notes, err.Error())
 		}
-		if hide == (err == nil) { // removed; or it could not be made, and is owed
+		if hide == (err == nil) { // removed; or it could not be made, and is pending
 			removed = append(removed, n)
 		}
 	}
@@ -141,9 +141,9 @@ func (v *Visibility) moveNodes(ctx context.Context, root *os.File, target Hidden
 }
 
 // linesOf is the container's file.
-func linesOf(sights []runtime.GPUSight) []string {
+func linesOf(visibilities []runtime.GPUVisibility) []string {
 	var lines []string
-	for _, s := range sights {
+	for _, s := range visibilities {
 		switch {
 		case !s.Visible:
 		case s.UUID != "":
@@ -167,9 +167,9 @@ func (v *Visibility) Hiding() map[string][]int {
 }
 
 // Unsettled tells whether a change of what is hidden from a container failed, or was cut
-// off, and could not be undone: Restore is owed. One that is under way does not count.
+// off, and could not be undone: Restore is pending. One that is under way does not count.
 func (v *Visibility) Unsettled(key string) bool {
-	give, ok := v.ledger.turns.try(key)
+	give, ok := v.ledger.keyedMutex.try(key)
 	if !ok {
 		return false
 	}
@@ -198,9 +198,9 @@ func (v *Visibility) Left(c runtime.Container) runtime.Container {
 
 // Restore undoes all that Hide did to a container, from the record alone: the engine
 // is not needed. Did is false where there was nothing. An error leaves the record: it
-// is owed, and Restore may be called again.
+// is pending, and Restore may be called again.
 func (v *Visibility) Restore(ctx context.Context, key string) (did bool, notes []string, err error) {
-	give, err := v.ledger.turns.take(ctx, key)
+	give, err := v.ledger.keyedMutex.take(ctx, key)
 	if err != nil {
 		return false, nil, err
 	}
@@ -251,7 +251,7 @@ func (v *Visibility) unfurnish(ctx context.Context, h Hidden) (inside, error) {
 // Yielded tells which hidden devices somebody else has allowed again. Only a proof
 // counts.
 func (v *Visibility) Yielded(ctx context.Context, key string) []int {
-	give, ok := v.ledger.turns.try(key)
+	give, ok := v.ledger.keyedMutex.try(key)
 	if !ok {
 		return nil
 	}

@@ -15,25 +15,25 @@ import (
 
 // Visibility looks at the GPU rules that stand for containers, puts back those that
 // were taken away, and hides and shows devices. What a container had is its caller's
-// to keep; what is hidden it keeps itself, and neither finds lost nor puts back. Its methods may be called concurrently, Mend for one
+// to keep; what is hidden it keeps itself, and neither finds lost nor puts back. Its methods may be called concurrently, Repair for one
 // container at a time.
 type Visibility struct {
 	o        Options
 	programs *programCache
 	ledger   *ledger
-	files    *turns // in containers' files
-	useMajor int    // whose nodes count as in use
-	hostDev  string // the host's /dev
-	boot     string // this boot's ID; "" if unknown
+	files    *keyedMutex // in containers' files
+	useMajor int         // whose nodes count as in use
+	hostDev  string      // the host's /dev
+	boot     string      // this boot's ID; "" if unknown
 	// filesTimeout bounds work in a container's files.
 	filesTimeout time.Duration
 	mu           sync.Mutex
-	last         map[string]sight  // by container key
-	hidden       map[string]string // what rules hide, as they were when that was proved
+	last         map[string]visibility // by container key
+	hidden       map[string]string     // what rules hide, as they were when that was proved
 }
 
-// sight is what the last look saw: nothing is worked out twice.
-type sight struct {
+// visibility is what the last look saw: nothing is worked out twice.
+type visibility struct {
 	of           string // all that the answer depends on
 	stands, lost []runtime.DeviceRule
 	triedAt      time.Time // of an open, where only that tells
@@ -44,7 +44,7 @@ type sight struct {
 func NewVisibility(o Options) *Visibility {
 	o = o.filled()
 	boot, _ := cgroup.BootID(o.ProcRoot) // without it, processes' start times tell
-	return &Visibility{o: o, programs: newProgramCache(), ledger: openLedger(o.Records), files: newTurns(), filesTimeout: filesTimeout, useMajor: nvidiaMajor, hostDev: "/dev", boot: boot, hidden: map[string]string{}, last: map[string]sight{}}
+	return &Visibility{o: o, programs: newProgramCache(), ledger: openLedger(o.Records), files: newKeyedMutex(), filesTimeout: filesTimeout, useMajor: nvidiaMajor, hostDev: "/dev", boot: boot, hidden: map[string]string{}, last: map[string]visibility{}}
 }
 
 // Forget drops what is remembered of a container that ended.
@@ -94,7 +94,7 @@ func (v *Visibility) read(c runtime.Container) (rules, error) {
 // as standing. Errors: runtime.ErrGone; runtime.ErrBusy while what it sees is being
 // changed, which says nothing of what it can reach.
 func (v *Visibility) Look(ctx context.Context, c runtime.Container, had []runtime.DeviceRule) (stands, lost []runtime.DeviceRule, err error) {
-	give, ok := v.ledger.turns.try(c.Key())
+	give, ok := v.ledger.keyedMutex.try(c.Key())
 	if !ok {
 		return nil, nil, fmt.Errorf("container %q: %w", c.Name, runtime.ErrBusy)
 	}
@@ -117,7 +117,7 @@ func (v *Visibility) look(ctx context.Context, c runtime.Container, had []runtim
 	v.mu.Lock()
 	before := v.last[c.Key()]
 	v.mu.Unlock()
-	now := sight{of: r.signature(had), triedAt: before.triedAt, refused: before.refused}
+	now := visibility{of: r.signature(had), triedAt: before.triedAt, refused: before.refused}
 	if now.of == before.of {
 		now.stands, now.lost = before.stands, before.lost
 	} else if now.stands, now.lost, err = r.judge(had); err != nil {
@@ -140,7 +140,7 @@ const tryEvery = 3 * time.Second
 
 // prove asks the kernel on v1 as an open would: whenever something changed, and regularly for a
 // container that may use everything but what was taken from it.
-func (v *Visibility) prove(ctx context.Context, c runtime.Container, r rules, now *sight, changed bool) {
+func (v *Visibility) prove(ctx context.Context, c runtime.Container, r rules, now *visibility, changed bool) {
 	if !r.hasList || len(now.stands) == 0 || !changed && (!allowsAll(r.list) || time.Since(now.triedAt) < tryEvery) {
 		return
 	}

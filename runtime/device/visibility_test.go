@@ -14,7 +14,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
 func TestGPURules(t *testing.T) {
@@ -111,12 +111,12 @@ func look(t *testing.T, v *Visibility, c runtime.Container, had []runtime.Device
 	return stands, lost
 }
 
-// wantMended mends, and checks that all that was had stands again.
-func wantMended(t *testing.T, v *Visibility, c runtime.Container, had []runtime.DeviceRule, how string) {
+// wantRepaired repairs, and checks that all that was had stands again.
+func wantRepaired(t *testing.T, v *Visibility, c runtime.Container, had []runtime.DeviceRule, how string) {
 	t.Helper()
-	got, err := v.Mend(t.Context(), c, had)
+	got, err := v.Repair(t.Context(), c, had)
 	if err != nil || got != how {
-		t.Fatalf("mended by %q, %v; want %q", got, err, how)
+		t.Fatalf("repaired by %q, %v; want %q", got, err, how)
 	}
 	stands, lost := look(t, v, c, had)
 	if diff := cmp.Diff(had, stands); diff != "" || len(lost) > 0 {
@@ -144,12 +144,12 @@ func TestMendV1(t *testing.T) {
 		if _, lost := look(t, v, c, had); len(lost) != 1 {
 			t.Errorf("after %q: lost %v", gone, lost)
 		}
-		wantMended(t, v, c, had, "devices.allow")
+		wantRepaired(t, v, c, had, "devices.allow")
 	}
 	deny(t, c, "c 195:0 rw")
 	deny(t, c, "c 509:* rwm")
 	deny(t, c, "c 10:229 rw") // not NVIDIA's: not ours to put back
-	wantMended(t, v, c, had, "devices.allow")
+	wantRepaired(t, v, c, had, "devices.allow")
 	now, err := os.ReadFile(list)
 	if err != nil {
 		t.Fatal(err)
@@ -158,8 +158,8 @@ func TestMendV1(t *testing.T) {
 	if diff := cmp.Diff(want, sortedLines(string(now))); diff != "" {
 		t.Errorf("devices.list (-before +after):\n%s", diff)
 	}
-	if how, err := v.Mend(t.Context(), c, had); how != "" || err != nil {
-		t.Errorf("nothing to mend: %q, %v", how, err)
+	if how, err := v.Repair(t.Context(), c, had); how != "" || err != nil {
+		t.Errorf("nothing to repair: %q, %v", how, err)
 	}
 }
 
@@ -194,10 +194,10 @@ func TestMendPrivileged(t *testing.T) {
 		if _, lost := look(t, v, c, had); len(lost) == 0 {
 			t.Errorf("after %q: nothing lost", gone)
 		}
-		wantMended(t, v, c, had, "devices.allow")
+		wantRepaired(t, v, c, had, "devices.allow")
 	}
 	deny(t, c, "a")
-	wantMended(t, v, c, had, "devices.allow")
+	wantRepaired(t, v, c, had, "devices.allow")
 	list, err := readRules(dir)
 	if err != nil || allowsAll(list) {
 		t.Errorf("more than NVIDIA's devices went back: %v, %v", list, err)
@@ -224,7 +224,7 @@ func TestMendV2(t *testing.T) {
 		if r := Preflight(t.Context(), c, v.o); r.Green || !r.Lost {
 			t.Errorf("preflight of a lost one: %+v", r)
 		}
-		wantMended(t, v, c, had, "its device program")
+		wantRepaired(t, v, c, had, "its device program")
 	}
 	want := []bool{true, true, true, true, false, false}
 	for i, got := range openedIn(t, c.Cgroup.Unified, [2]int{195, 0}, [2]int{195, 255}, [2]int{509, 7}, [2]int{1, 3}, [2]int{195, 1}, [2]int{10, 229}) {
@@ -271,22 +271,22 @@ func TestMendV2BothPrograms(t *testing.T) {
 	}
 	// A daemon-reload: systemd's program knows no GPU any more, runc's stands.
 	systemdReplaces(t, scope, runcLike(rulesFrom(t, "c *:* m")...))
-	if _, err := v.Mend(t.Context(), c, had); err == nil || !strings.Contains(err.Error(), "systemd") {
+	if _, err := v.Repair(t.Context(), c, had); err == nil || !strings.Contains(err.Error(), "systemd") {
 		t.Errorf("systemd did nothing, and yet: %v", err)
 	}
 	units.then = func() { systemdReplaces(t, scope, runcLike(rulesFrom(t, "c *:* m", "c 195:* rw")...)) }
-	wantMended(t, v, c, had, "systemd's DeviceAllow")
+	wantRepaired(t, v, c, had, "systemd's DeviceAllow")
 	if diff := cmp.Diff([]Allow{{"char-195", "rw"}}, units.last); diff != "" {
 		t.Errorf("asked of systemd (-want +got):\n%s", diff)
 	}
 	// Both lost at once.
 	systemdReplaces(t, scope, runcLike(rulesFrom(t, "c *:* m")...))
 	replaceNamed(t, scope, "", runcLike(rulesFrom(t, "c *:* m")...))
-	wantMended(t, v, c, had, "systemd's DeviceAllow, its device program")
+	wantRepaired(t, v, c, had, "systemd's DeviceAllow, its device program")
 }
 
-// TestMendAbove: what a group above refuses is not the container's to mend.
-func TestMendAbove(t *testing.T) {
+// TestRepairAbove: what a group above refuses is not the container's to repair.
+func TestRepairAbove(t *testing.T) {
 	dir := unifiedGroup(t)
 	below := filepath.Join(dir, "0123")
 	if err := os.Mkdir(below, 0o755); err != nil {
@@ -297,7 +297,7 @@ func TestMendAbove(t *testing.T) {
 	c := runtime.Container{Name: "c", GPUs: []string{"all"}, Cgroup: runtime.Cgroup{Mode: runtime.CgroupV2, Unified: below}}
 	had := rulesFrom(t, "c 195:* rw")
 	attach(t, dir, runcLike(rulesFrom(t, "c *:* m")...))
-	if _, err := v.Mend(t.Context(), c, had); err == nil || !strings.Contains(err.Error(), "above") {
+	if _, err := v.Repair(t.Context(), c, had); err == nil || !strings.Contains(err.Error(), "above") {
 		t.Errorf("%v", err)
 	}
 }
@@ -309,8 +309,8 @@ func TestLookWithoutARecord(t *testing.T) {
 	if len(stands)+len(lost) > 0 {
 		t.Errorf("stands %v, lost %v", stands, lost)
 	}
-	if how, err := v.Mend(t.Context(), c, nil); how != "" || err != nil {
-		t.Errorf("mended by %q, %v", how, err)
+	if how, err := v.Repair(t.Context(), c, nil); how != "" || err != nil {
+		t.Errorf("repaired by %q, %v", how, err)
 	}
 	if access, _ := CheckAccess(t.Context(), c); access != AccessRefused {
 		t.Errorf("access is %s", access)
@@ -326,7 +326,7 @@ func TestStaleMajor(t *testing.T) {
 		t.Errorf("lost %v", lost)
 	}
 	deny(t, c, "c 195:* rwm")
-	if _, err := v.Mend(t.Context(), c, had); err != nil {
+	if _, err := v.Repair(t.Context(), c, had); err != nil {
 		t.Fatal(err)
 	}
 	list, err := readRules(c.Cgroup.V1["devices"])
@@ -339,7 +339,7 @@ func TestStaleMajor(t *testing.T) {
 func TestLookWhileItIsChanged(t *testing.T) {
 	v := hostWithUVM(t, fakeUnits{})
 	c := runtime.Container{ID: runtime.ID{Engine: "docker", Container: "c"}, Name: "job"}
-	give, err := v.ledger.turns.take(t.Context(), c.Key())
+	give, err := v.ledger.keyedMutex.take(t.Context(), c.Key())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -362,8 +362,8 @@ func TestMendOfGone(t *testing.T) {
 	if _, _, err := v.Look(t.Context(), c, had); !errors.Is(err, runtime.ErrGone) {
 		t.Errorf("look: %v", err)
 	}
-	if _, err := v.Mend(t.Context(), c, had); !errors.Is(err, runtime.ErrGone) {
-		t.Errorf("mend: %v", err)
+	if _, err := v.Repair(t.Context(), c, had); !errors.Is(err, runtime.ErrGone) {
+		t.Errorf("repair: %v", err)
 	}
 	v2 := c
 	v2.Cgroup = runtime.Cgroup{Mode: runtime.CgroupV2, Unified: c.Cgroup.Unified}
@@ -475,8 +475,8 @@ func TestNothingIsWrittenToAnother(t *testing.T) {
 		c := runtime.Container{Name: "c", ID: tc.id, InitPID: os.Getpid(), GPUs: []string{"all"}, Cgroup: runtime.Cgroup{V1: map[string]string{"devices": dir}}}
 		records := &memRecords{all: map[string]Hidden{c.Key(): {Container: c, Minors: []int{0}, Removed: rulesFrom(t, "c 195:0 rw")}}}
 		v := hider(t, records, fakeUnits{})
-		if _, err := v.Mend(t.Context(), c, rulesFrom(t, "c 195:255 rw")); errors.Is(err, runtime.ErrGone) != tc.gone {
-			t.Errorf("%s: mend: %v", name, err)
+		if _, err := v.Repair(t.Context(), c, rulesFrom(t, "c 195:255 rw")); errors.Is(err, runtime.ErrGone) != tc.gone {
+			t.Errorf("%s: repair: %v", name, err)
 		}
 		err := v.rewrite(t.Context(), records.all[c.Key()], Hidden{}, false)
 		if errors.Is(err, runtime.ErrGone) != tc.gone {

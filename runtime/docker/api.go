@@ -21,15 +21,15 @@ const (
 	minMemoryBytes = 6 << 20
 )
 
-// apiDoor writes through Docker's update API, where 0 and "" mean unchanged.
-type apiDoor struct {
+// apiUpdater writes through Docker's update API, where 0 and "" mean unchanged.
+type apiUpdater struct {
 	engine  *Engine
 	stopped bool // the container does not run: nothing of it holds memory
 }
 
-func (apiDoor) name() string { return "docker-api" }
+func (apiUpdater) name() string { return "docker-api" }
 
-func (d apiDoor) apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
+func (d apiUpdater) apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
 	ctx, cancel := context.WithTimeout(ctx, d.engine.opts.CallTimeout)
 	defer cancel()
 	info, err := d.engine.record(ctx, c.ID.Container)
@@ -56,7 +56,7 @@ func (d apiDoor) apply(ctx context.Context, c runtime.Container, stands, set run
 }
 
 // room refuses a memory limit that only a kill would make room for.
-func (d apiDoor) room(c runtime.Container, stands, set runtime.Values) error {
+func (d apiUpdater) room(c runtime.Container, stands, set runtime.Values) error {
 	limit, limited := set[runtime.KnobMemoryLimit].Int()
 	if !limited || d.stopped {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/runtime/docker"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
 // TestConformsByContainerd and TestConformsByDockerAPI are run with this host's
@@ -25,7 +25,7 @@ func TestConformsByDockerAPI(t *testing.T) {
 	}, "docker-api", apiRefuses)
 }
 
-func conforms(t *testing.T, options func(containerdAddress string) docker.Options, door string, refuses func(runtimetest.Spec, runtime.Values) bool) {
+func conforms(t *testing.T, options func(containerdAddress string) docker.Options, writePath string, refuses func(runtimetest.Spec, runtime.Values) bool) {
 	for _, v := range runtimetest.DockerRuntimes() {
 		t.Run(v.Name, func(t *testing.T) {
 			host, opts := runtimetest.DockerHost{}, options("")
@@ -38,8 +38,8 @@ func conforms(t *testing.T, options func(containerdAddress string) docker.Option
 				opts.Host = d.Host
 			}
 			runtimetest.Conformance(t, func(t *testing.T) runtimetest.Subject {
-				s := subject(t, host, opts, door, refuses)
-				s.Door, s.Versions = door, v.DockerVersions()
+				s := subject(t, host, opts, writePath, refuses)
+				s.WritePath, s.Versions = writePath, v.DockerVersions()
 				return s
 			})
 		})
@@ -63,7 +63,7 @@ func apiRefuses(spec runtimetest.Spec, set runtime.Values) bool {
 }
 
 // subject drives containers by docker's command line, and finds them by the engine.
-func subject(t *testing.T, host runtimetest.DockerHost, opts docker.Options, door string, refuses func(runtimetest.Spec, runtime.Values) bool) runtimetest.Subject {
+func subject(t *testing.T, host runtimetest.DockerHost, opts docker.Options, writePath string, refuses func(runtimetest.Spec, runtime.Values) bool) runtimetest.Subject {
 	engine := newEngine(t, opts)
 	r := watch(t, engine)
 	command := func(verb ...string) func(*testing.T, runtime.Container) {
@@ -73,8 +73,8 @@ func subject(t *testing.T, host runtimetest.DockerHost, opts docker.Options, doo
 		Engine: engine, Lister: newEngine(t, opts),
 		Start: func(t *testing.T, spec runtimetest.Spec) runtime.Container {
 			c, _ := r.expect(t, 0, runtime.EventSeen, host.StartCommand(t, ownerArgs(t, host, spec), spec.Command()...))
-			if got := engine.Door(t.Context(), c); got != door {
-				t.Fatalf("the door is %q, want %q", got, door)
+			if got := engine.WritePath(t.Context(), c); got != writePath {
+				t.Fatalf("the write path is %q, want %q", got, writePath)
 			}
 			return c
 		},

@@ -11,21 +11,21 @@ import (
 	"github.com/trimtab/trimtab/runtime/containerd"
 )
 
-// containerdDoor writes through the containerd at one address.
-type containerdDoor struct{ tasks containerd.Tasks }
+// containerdUpdater writes through the containerd at one address.
+type containerdUpdater struct{ tasks containerd.Tasks }
 
-func (d containerdDoor) name() string { return "containerd/" + d.tasks.Namespace }
+func (d containerdUpdater) name() string { return "containerd/" + d.tasks.Namespace }
 
-// door picks the way to write to c: the containerd that runs its task, else
-// Docker's API. A containerd that hangs stays the door: what Docker's API writes
+// updater picks the way to write to c: the containerd that runs its task, else
+// Docker's API. A containerd that hangs stays the updater: what Docker's API writes
 // is stored for good, which no hiccup should bring about.
-func (e *Engine) door(ctx context.Context, c runtime.Container) door {
+func (e *Engine) updater(ctx context.Context, c runtime.Container) updater {
 	var reasons []error
 	for _, address := range e.containerdSockets() {
-		d := containerdDoor{containerd.Tasks{Address: address, Namespace: e.opts.ContainerdNamespace, Timeout: e.opts.CallTimeout}}
+		d := containerdUpdater{containerd.Tasks{Address: address, Namespace: e.opts.ContainerdNamespace, Timeout: e.opts.CallTimeout}}
 		err := d.runs(ctx, c)
 		if err == nil {
-			e.noteDoor("")
+			e.noteUpdater("")
 			return d
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -34,9 +34,9 @@ func (e *Engine) door(ctx context.Context, c runtime.Container) door {
 		reasons = append(reasons, err)
 	}
 	if ctx.Err() == nil && e.host.Alive(c) == nil { // else it says nothing about the host
-		e.noteDoor(errors.Join(reasons...).Error())
+		e.noteUpdater(errors.Join(reasons...).Error())
 	}
-	return apiDoor{engine: e}
+	return apiUpdater{engine: e}
 }
 
 func (e *Engine) containerdSockets() []string {
@@ -61,23 +61,23 @@ func (e *Engine) Containerd(ctx context.Context) (string, error) {
 	return "", errors.Join(reasons...)
 }
 
-// noteDoor logs once that containerd's door is shut, or open again.
-func (e *Engine) noteDoor(why string) {
+// noteUpdater logs once that containerd's updater is shut, or open again.
+func (e *Engine) noteUpdater(why string) {
 	e.mu.Lock()
-	open, wasOpen := why == "", e.doorNote == ""
-	e.doorNote = why
+	open, wasOpen := why == "", e.updaterNote == ""
+	e.updaterNote = why
 	e.mu.Unlock()
 	switch {
 	case !open && wasOpen:
 		e.opts.Logger.Warn("containerd cannot be reached; writing through Docker's API, which cannot lift a memory limit or --cpus",
-			"reason", why, "mend", "give the path of the socket of Docker's containerd")
+			"reason", why, "hint", "give the path of the socket of Docker's containerd")
 	case open && !wasOpen:
 		e.opts.Logger.Info("containerd can be reached again; writing through it")
 	}
 }
 
 // runs returns nil if this containerd runs c's task.
-func (d containerdDoor) runs(ctx context.Context, c runtime.Container) error {
+func (d containerdUpdater) runs(ctx context.Context, c runtime.Container) error {
 	pid, err := d.tasks.InitPID(ctx, c.ID.Container)
 	if err == nil && pid != c.InitPID {
 		return fmt.Errorf("containerd at %s: its task has process %d, not %d", d.tasks.Address, pid, c.InitPID)
@@ -85,6 +85,6 @@ func (d containerdDoor) runs(ctx context.Context, c runtime.Container) error {
 	return err
 }
 
-func (d containerdDoor) apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
+func (d containerdUpdater) apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
 	return d.tasks.Apply(ctx, c, stands, set)
 }

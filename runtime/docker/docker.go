@@ -1,7 +1,7 @@
 // Package docker follows the containers of a Docker engine and sets their knobs.
 //
 // Values are read from control group files. They are written through containerd,
-// in the namespace that Docker keeps its containers in: that door sets and clears
+// in the namespace that Docker keeps its containers in: that updater sets and clears
 // every knob, and what it wrote ends with the container. Where containerd's
 // socket cannot be reached, Docker's own update API is used, which sets less and
 // cannot take back all of it.
@@ -77,13 +77,13 @@ func setDefault[T comparable](field *T, value T) {
 // Engine is a Docker engine. All methods are safe for concurrent use; Run may be
 // called once at a time.
 type Engine struct {
-	opts     Options
-	client   *client.Client
-	host     engine.Host
-	writer   engine.Writer
-	updates  updates
-	mu       sync.Mutex
-	doorNote string // why containerd's door is shut, as last logged
+	opts        Options
+	client      *client.Client
+	host        engine.Host
+	writer      engine.Writer
+	updates     updates
+	mu          sync.Mutex
+	updaterNote string // why containerd's updater is shut, as last logged
 }
 
 var _ runtime.Engine = (*Engine)(nil)
@@ -129,8 +129,8 @@ func (e *Engine) Apply(ctx context.Context, c runtime.Container, set runtime.Val
 // what its API is told in order.
 func (e *Engine) write(ctx context.Context, c runtime.Container, set runtime.Values) (stood runtime.Values, err error) {
 	err = e.writer.Apply(ctx, e.host, c, set, func(ctx context.Context, stands, want runtime.Values) error {
-		d := e.door(ctx, c)
-		switch _, api := d.(apiDoor); {
+		d := e.updater(ctx, c)
+		switch _, api := d.(apiUpdater); {
 		case api:
 			e.updates.forget(c.ID.Container)
 		case stood == nil: // not a second time, where a refused write is undone
@@ -141,12 +141,14 @@ func (e *Engine) write(ctx context.Context, c runtime.Container, set runtime.Val
 	return stood, err
 }
 
-// Door implements runtime.Engine.
-func (e *Engine) Door(ctx context.Context, c runtime.Container) string { return e.door(ctx, c).name() }
+// WritePath implements runtime.Engine.
+func (e *Engine) WritePath(ctx context.Context, c runtime.Container) string {
+	return e.updater(ctx, c).name()
+}
 
-// door is a way to write values. stands holds what is in the kernel, set what
+// updater is a way to write values. stands holds what is in the kernel, set what
 // is to change; set is checked, and holds no empty cpuset.
-type door interface {
+type updater interface {
 	name() string
 	apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error
 }

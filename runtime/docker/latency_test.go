@@ -4,10 +4,10 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/runtime/docker"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
-// BenchmarkApply measures a write by each of Docker's doors.
+// BenchmarkApply measures a write by each of Docker's write paths.
 func BenchmarkApply(b *testing.B) {
 	for name, address := range map[string]string{"containerd-moby": "", "docker-api": "/nonexistent/containerd.sock"} {
 		b.Run(name, func(b *testing.B) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/runtime/docker"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
 // Both forms of a log read as lines with times, and only what is new comes.

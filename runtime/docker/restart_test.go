@@ -14,7 +14,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/docker"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
 // lockedBuffer takes a log from several goroutines.
@@ -45,7 +45,7 @@ func TestDockerComesAndGoes(t *testing.T) {
 
 	lost, at := r.expectKind(t, 0, runtime.EventLost)
 	if !strings.Contains(lost.Reason, d.Host) || !strings.Contains(lost.Reason, "systemctl start docker") {
-		t.Errorf("the reason names neither address nor mend: %s", lost.Reason)
+		t.Errorf("the reason names neither address nor fix: %s", lost.Reason)
 	}
 	d.Start(t)
 	_, at = r.expectKind(t, at, runtime.EventSynced)
@@ -60,7 +60,7 @@ func TestDockerComesAndGoes(t *testing.T) {
 	if _, err := engine.Read(t.Context(), before); err != nil {
 		t.Errorf("Read while Docker is away: %v", err)
 	}
-	applyQuota(t, engine, before, "60000 100000") // containerd is the door, and is still there
+	applyQuota(t, engine, before, "60000 100000") // containerd is the write path, and is still there
 	d.InterruptBoth(t)
 	if err := engine.Apply(t.Context(), before, quota("80000 100000")); !errors.Is(err, runtime.ErrUnavailable) {
 		t.Errorf("Apply while Docker and containerd are away: %v, want ErrUnavailable", err)
@@ -92,8 +92,8 @@ func quota(v runtime.Value) runtime.Values { return runtime.Values{runtime.KnobC
 
 func applyQuota(t *testing.T, e *docker.Engine, c runtime.Container, v runtime.Value) {
 	t.Helper()
-	if door := e.Door(t.Context(), c); door != "containerd/moby" {
-		t.Errorf("the door is %s", door)
+	if writePath := e.WritePath(t.Context(), c); writePath != "containerd/moby" {
+		t.Errorf("the write path is %s", writePath)
 	}
 	if err := e.Apply(t.Context(), c, quota(v)); err != nil {
 		t.Fatal(err)

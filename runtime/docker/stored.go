@@ -17,7 +17,7 @@ var _ runtime.StoringEngine = (*Engine)(nil)
 // Stores implements runtime.StoringEngine: Docker stores what its API is told, and
 // containerd tells it nothing.
 func (e *Engine) Stores(ctx context.Context, c runtime.Container) bool {
-	_, api := e.door(ctx, c).(apiDoor)
+	_, api := e.updater(ctx, c).(apiUpdater)
 	return api
 }
 
@@ -49,10 +49,10 @@ func (e *Engine) Store(ctx context.Context, c runtime.Container, set runtime.Val
 	}
 	defer e.updates.forget(c.ID.Container) // what its record holds next is trimtab's word, and no update of its owner's
 	if live == nil {
-		return apiDoor{engine: e, stopped: true}.apply(ctx, c, stored, set)
+		return apiUpdater{engine: e, stopped: true}.apply(ctx, c, stored, set)
 	}
 	return e.writer.Apply(ctx, e.host, *live, set, func(ctx context.Context, stands, want runtime.Values) error {
-		return apiDoor{engine: e}.apply(ctx, *live, stands, want)
+		return apiUpdater{engine: e}.apply(ctx, *live, stands, want)
 	})
 }
 

@@ -78,10 +78,10 @@ func TestAPIResources(t *testing.T) {
 // TestRoom: v2 kills what holds more than its new limit; a container that is stopped holds nothing.
 func TestRoom(t *testing.T) {
 	stands, set := runtime.Values{runtime.KnobMemoryLimit: "67108864"}, runtime.Values{runtime.KnobMemoryLimit: "33554432"}
-	if err := (apiDoor{}).room(onV2held, stands, set); !errors.Is(err, runtime.ErrRefused) || !strings.Contains(err.Error(), "only a kill would free") {
+	if err := (apiUpdater{}).room(onV2held, stands, set); !errors.Is(err, runtime.ErrRefused) || !strings.Contains(err.Error(), "only a kill would free") {
 		t.Error(err)
 	}
-	if err := (apiDoor{stopped: true}).room(onV2held, stands, set); err != nil {
+	if err := (apiUpdater{stopped: true}).room(onV2held, stands, set); err != nil {
 		t.Error(err)
 	}
 }

@@ -22,7 +22,7 @@ var watched = [...]events.Action{events.ActionStart, events.ActionRestart, event
 func (e *Engine) Run(ctx context.Context, sink func(runtime.Event)) error {
 	return engine.Follow(ctx, source{e}, engine.Options{
 		Engine: EngineName, Title: "Docker", Address: e.opts.Host,
-		Mend:   `start it with "systemctl start docker", or correct its address`,
+		Hint:   `start it with "systemctl start docker", or correct its address`,
 		Logger: e.opts.Logger, CallTimeout: e.opts.CallTimeout, RelistEvery: e.opts.RelistEvery, Host: e.host,
 	}, func(event runtime.Event) {
 		if event.Kind == runtime.EventGone {

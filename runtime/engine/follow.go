@@ -52,7 +52,7 @@ type Options struct {
 	Engine      string // its Name
 	Title       string // for people: "Docker"
 	Address     string
-	Mend        string // what to do where it does not answer
+	Hint        string // what to do where it does not answer
 	Logger      *slog.Logger
 	CallTimeout time.Duration // of each look and each listing
 	RelistEvery time.Duration // time between listings that find what a stream lost, and notice a runtime that hangs
@@ -235,7 +235,7 @@ func (w *watcher) noteLost(err error) {
 	w.lost = true
 	w.o.Logger.Warn(w.o.Title+" does not answer; waiting for it", "address", w.o.Address, "reason", err)
 	w.emit(runtime.Event{Kind: runtime.EventLost,
-		Reason: fmt.Sprintf("%s does not answer at %s (%v); waiting for it: %s", w.o.Title, w.o.Address, err, w.o.Mend)})
+		Reason: fmt.Sprintf("%s does not answer at %s (%v); waiting for it: %s", w.o.Title, w.o.Address, err, w.o.Hint)})
 }
 
 func (w *watcher) noteSynced() {

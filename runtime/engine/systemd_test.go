@@ -24,16 +24,16 @@ func TestSystemdIsToldOfIOWeights(t *testing.T) {
 	}
 	io := runtime.Values{runtime.KnobIOWeight: "300"}
 	for _, tc := range []struct {
-		name    string
-		group   string
-		set     runtime.Values
-		refusal error
-		door    error
-		want    []string
+		name      string
+		group     string
+		set       runtime.Values
+		refusal   error
+		writePath error
+		want      []string
 	}{
 		{"a scope", "docker-x.scope", io, nil, nil, []string{"docker-x.scope 300", "write"}},
-		{"the door refuses", "docker-x.scope", io, nil, runtime.ErrRefused, []string{"docker-x.scope 300", "write", "docker-x.scope 100"}},
-		{"the door refuses another knob", "docker-x.scope", runtime.Values{runtime.KnobCPUWeight: "50"}, nil, runtime.ErrRefused, []string{"write"}},
+		{"the write path refuses", "docker-x.scope", io, nil, runtime.ErrRefused, []string{"docker-x.scope 300", "write", "docker-x.scope 100"}},
+		{"the write path refuses another knob", "docker-x.scope", runtime.Values{runtime.KnobCPUWeight: "50"}, nil, runtime.ErrRefused, []string{"write"}},
 		{"another knob", "docker-x.scope", runtime.Values{runtime.KnobCPUWeight: "50"}, nil, nil, []string{"write"}},
 		{"cgroupfs's driver", "x", io, nil, nil, []string{"write"}},
 		{"BFQ's file is there", "bfq.scope", io, nil, nil, []string{"write"}},
@@ -60,17 +60,17 @@ func TestSystemdIsToldOfIOWeights(t *testing.T) {
 			err := w.Apply(t.Context(), Host{ProcRoot: "/proc"}, c, tc.set,
 				func(context.Context, runtime.Values, runtime.Values) error {
 					did = append(did, "write")
-					return tc.door
+					return tc.writePath
 				})
-			if !slices.Equal(did, tc.want) || (err != nil) != (tc.refusal != nil || tc.door != nil) || tc.door != nil && !errors.Is(err, tc.door) || tc.refusal != nil && !errors.Is(err, runtime.ErrUnavailable) {
+			if !slices.Equal(did, tc.want) || (err != nil) != (tc.refusal != nil || tc.writePath != nil) || tc.writePath != nil && !errors.Is(err, tc.writePath) || tc.refusal != nil && !errors.Is(err, runtime.ErrUnavailable) {
 				t.Errorf("%v, %v; want %v", did, err, tc.want)
 			}
 		})
 	}
 }
 
-// TestUnknownButRunningIsNotGone: a door that does not know a container whose process runs is the
-// wrong door. Its originals stay.
+// TestUnknownButRunningIsNotGone: a write path that does not know a container whose process runs is the
+// wrong write path. Its originals stay.
 func TestUnknownButRunningIsNotGone(t *testing.T) {
 	tick, err := cgroup.StartTick("/proc", os.Getpid())
 	if err != nil {
@@ -88,8 +88,8 @@ func TestUnknownButRunningIsNotGone(t *testing.T) {
 	}
 }
 
-// TestWhatARefusalLeavesIsPutBack: of a write that a door refused after a part of it, that
-// part goes back, by the same door; what it did not write is not written again.
+// TestWhatARefusalLeavesIsPutBack: of a write that a write path refused after a part of it, that
+// part goes back, by the same write path; what it did not write is not written again.
 func TestWhatARefusalLeavesIsPutBack(t *testing.T) {
 	tick, err := cgroup.StartTick("/proc", os.Getpid())
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // Writer is the way around every write: one at a time for each container, what
-// stands read first, what no door can express refused. The zero Writer is ready;
+// stands read first, what no write path can express refused. The zero Writer is ready;
 // it is safe for concurrent use.
 type Writer struct {
 	// SetIOWeight tells systemd a unit's I/O weight; nil: over the system bus.
@@ -27,7 +27,7 @@ type Writer struct {
 	writing map[string]*writeLock // by container ID: one read-modify-write at a time
 }
 
-// Apply is runtime.Engine's, around a door. write is given what stands in the
+// Apply is runtime.Engine's, around a write path. write is given what stands in the
 // kernel and what is to change; the latter is checked, and holds no empty cpuset.
 // A foreign write between reading and writing, some milliseconds, is lost, unless the engine
 // itself can tell (runtime/docker: what `docker update` stored).
@@ -62,7 +62,7 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 		err = fmt.Errorf("container %q: it runs, and %s does not know it (%v): %w", c.Name, c.ID.Engine, err, runtime.ErrUnavailable)
 	}
 	var undone error
-	if err != nil && told { // what the door refused must not stand by another's word
+	if err != nil && told { // what the write path refused must not stand by another's word
 		_, undone = w.tellSystemd(context.WithoutCancel(ctx), c, stands)
 	}
 	if errors.Is(err, runtime.ErrRefused) {
@@ -134,7 +134,7 @@ func resolveCPUs(c runtime.Container, stands, set runtime.Values) (runtime.Value
 	return out, nil
 }
 
-// check refuses what no door can express on this host.
+// check refuses what no write path can express on this host.
 func check(c runtime.Container, stands, set runtime.Values) error {
 	for _, knob := range sortedKnobs(set) {
 		if _, ok := stands[knob]; !ok {

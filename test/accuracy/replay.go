@@ -14,8 +14,8 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/recording"
+	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/verdict"
-	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // Window is one verdict that the daemon gave.
@@ -124,13 +124,13 @@ func todaysConfig(raw json.RawMessage) (control.Config, error) {
 	if err := json.Unmarshal(raw, &recorded); err != nil {
 		return today, fmt.Errorf("recording's config: %w", err)
 	}
-	today.ReserveCPUs, today.Ramp, today.ChangesPerMinute = recorded.ReserveCPUs, recorded.Ramp, recorded.ChangesPerMinute
+	today.ReserveCPUs, today.MaxTuned, today.ChangesPerMinute = recorded.ReserveCPUs, recorded.MaxTuned, recorded.ChangesPerMinute
 	return today, nil
 }
 
 // take reads what the core shows after a tick.
 func take(out map[string]*Seen, c *control.Controller, in control.Input, plans []policies.Plan, machine *noise) {
-	var shown view.Snapshot
+	var shown state.Snapshot
 	c.Show(&shown)
 	now := in.Host.AtNs
 	byKey := map[string]*Seen{}

@@ -131,6 +131,6 @@ func (l launchRate) rows(a *abTest, pairs int, losses []float64, said []costRead
 		"the daemon's own word before each stop: hits of uprobes at their price on this machine, and its programs' accounted time, of one CPU, which the job has to itself; "+job)
 	cost.Goal = "≤ 0.5 %"
 	counted := rangeRow(fmt.Sprintf("  share of time in which launches are counted, %s launches/s", l.name), shares, "%",
-		fmt.Sprintf("by the flight recorder, over the periods between two switches: what the budget of 0.5 %% of a CPU (budget.job) and the guard against floods leave of it; while counted, %.0f launches/s (median)", stats.Median(rates)))
+		fmt.Sprintf("by the flight recorder, over the periods between two switches: what the budget of 0.5 %% of a CPU (overhead.perContainer) and the guard against floods leave of it; while counted, %.0f launches/s (median)", stats.Median(rates)))
 	return []Row{loss, cost.judged(slices.Max(costs) <= maxLossPercent), counted.reported()}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // Goals of what trimtab gains, and the demo's job, whose knee lies inside a two-core
@@ -74,13 +74,13 @@ func (b *bench) tuned(ctx context.Context, j *workload.Job, quota float64) (gran
 		return 0, nil, err
 	}
 	defer joinClose(&err, d.Close)
-	var c view.Container
+	var c state.Container
 	patient, cancel := context.WithTimeout(ctx, reachPatience)
 	defer cancel()
 	if err := waitFor(patient, "a kept change", func() (bool, error) {
 		var err error
 		c, err = d.Container(patient, j.Name)
-		return err == nil && len(c.Trials) > 0 && c.Trials[0].Outcome == view.OutcomeKept, nil
+		return err == nil && len(c.Trials) > 0 && c.Trials[0].Outcome == state.OutcomeKept, nil
 	}); err != nil {
 		return 0, nil, fmt.Errorf("%w; the daemon said:\n%s", err, d.Log())
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // Goals of the loop's speed: each the larger of a time and so many steps of the
@@ -126,7 +126,7 @@ func (b *bench) react(ctx context.Context, d *daemontest.Daemon) (r reaction, er
 
 // starved reports whether the verdict asks for CPU quota: of loaders, or of a
 // rank that is itself out of it.
-func starved(c view.Container) bool {
+func starved(c state.Container) bool {
 	return (c.Verdict.Class == policies.ClassInput || c.Verdict.Class == policies.ClassCompute) && strings.Contains(c.Verdict.Relief, "CPU quota")
 }
 

@@ -183,7 +183,7 @@ func lastLines(log string) string {
 }
 
 func scaleRows(points []scalePoint, files uint64) (rows []Row) {
-	how := fmt.Sprintf("bin/trimtab itself; its engine is a stand-in that lists bare cgroups, each with a network namespace and a sleeping process, every second one with another that works for %s each %s; every tick of 1 s read (budget.cpu raised); %d open files allowed; the process's CPU clock over stretches of %s", boxBurn, boxEvery, files, scaleStretch)
+	how := fmt.Sprintf("bin/trimtab itself; its engine is a stand-in that lists bare cgroups, each with a network namespace and a sleeping process, every second one with another that works for %s each %s; every tick of 1 s read (overhead.cpu raised); %d open files allowed; the process's CPU clock over stretches of %s", boxBurn, boxEvery, files, scaleStretch)
 	last := points[len(points)-1]
 	for _, p := range points {
 		told := fmt.Sprintf("%s, %d of them; after %s", how, len(p.young), scaleSettle)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/api/client"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // stopTimeout bounds a stop with its restores.
@@ -144,7 +144,7 @@ func (d *Daemon) Log() string { return d.log.String() }
 func (d *Daemon) Client() *client.Client { return d.client }
 
 // Container returns one container's state.
-func (d *Daemon) Container(ctx context.Context, name string) (view.Container, error) {
+func (d *Daemon) Container(ctx context.Context, name string) (state.Container, error) {
 	return d.client.Container(ctx, name)
 }
 
@@ -160,7 +160,7 @@ func (d *Daemon) Record(ctx context.Context, file string) error {
 }
 
 // History returns all records, oldest first.
-func (d *Daemon) History(ctx context.Context) ([]view.Record, error) {
+func (d *Daemon) History(ctx context.Context) ([]state.Record, error) {
 	return d.client.History(ctx, api.HistoryQuery{})
 }
 

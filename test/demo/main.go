@@ -28,7 +28,7 @@ import (
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // The demo job finds the declared device wait that puts its knee here, well inside a
@@ -309,7 +309,7 @@ func (d *demo) measureHelped(ctx context.Context) error {
 	}
 	f := &d.figures
 	f.helped, f.neighbourHelped = each(rs, rate), each(rs, neighbour)
-	var c view.Container
+	var c state.Container
 	if c, err = d.daemon.Container(ctx, d.job.Name); err != nil {
 		return err
 	}

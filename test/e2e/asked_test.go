@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 	"github.com/trimtab/trimtab/test/vgpu"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/test/workloads/gpu"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // onGPU starts the trainer on one device of a node, in a container that was given both.
@@ -78,14 +78,14 @@ func TestPolicyHidesWhatAJobLeftAlone(t *testing.T) {
 	}
 	told := func(texts ...string) {
 		t.Helper()
-		if !slices.ContainsFunc(records, func(r view.Record) bool {
+		if !slices.ContainsFunc(records, func(r state.Record) bool {
 			return r.Name == left.Name && slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(r.Text, text) })
 		}) {
 			t.Errorf("no record says %q: %+v", texts, records)
 		}
 	}
 	told("GPUs hidden: nvidia1 by policy knee")
-	if i := slices.IndexFunc(records, func(r view.Record) bool {
+	if i := slices.IndexFunc(records, func(r state.Record) bool {
 		return r.Name == left.Name && strings.Contains(r.Text, "the hypervisor takes")
 	}); i >= 0 {
 		t.Skipf("needs a machine whose CPU time is its own: %s", records[i].Text) // it was taken back for that

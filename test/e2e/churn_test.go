@@ -16,10 +16,10 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 	"github.com/trimtab/trimtab/test/workload"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // onlyMine keeps a test's daemon off containers that are not of this process.
@@ -279,7 +279,7 @@ func hostile(t *testing.T, name, script string, args ...string) *workload.Job {
 	return h
 }
 
-func throttled(c view.Container) bool {
+func throttled(c state.Container) bool {
 	return c.Verdict.Class == policies.ClassInput && c.Verdict.Cause == policies.CauseThrottled
 }
 
@@ -291,7 +291,7 @@ func TestHostileContainer(t *testing.T) {
 	until(t, d, victim.Name, "a verdict", throttled)
 	before := footprintOf(t, d.PID())
 	h := hostile(t, "hostile", hostileScript, "--cpus", "0.6", "--pids-limit", "10600")
-	c := until(t, d, h.Name, "the hostile container", func(c view.Container) bool { return len(c.Enrolment.Problems) > 0 })
+	c := until(t, d, h.Name, "the hostile container", func(c state.Container) bool { return len(c.Enrolment.Problems) > 0 })
 	if c.Enrolment.Mode == policies.ModeTune {
 		t.Errorf("enrolled by garbage: %+v", c.Enrolment)
 	}
@@ -299,9 +299,9 @@ func TestHostileContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	bomb := hostile(t, "bomb", bombScript, "--cpus", "0.3", "--pids-limit", "400")
-	until(t, d, bomb.Name, "the fork bomb", func(c view.Container) bool { return c.Name != "" })
-	from := until(t, d, victim.Name, "seen", func(c view.Container) bool { return c.Name != "" })
-	until(t, d, victim.Name, "three more windows, still throttled", func(c view.Container) bool { return c.Windows >= from.Windows+3 && throttled(c) })
+	until(t, d, bomb.Name, "the fork bomb", func(c state.Container) bool { return c.Name != "" })
+	from := until(t, d, victim.Name, "seen", func(c state.Container) bool { return c.Name != "" })
+	until(t, d, victim.Name, "three more windows, still throttled", func(c state.Container) bool { return c.Windows >= from.Windows+3 && throttled(c) })
 	s, err := d.Client().Status(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/containerd"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
 	"github.com/trimtab/trimtab/test/daemontest"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/test/runtimetest"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // TestKubernetesIsObservedAndSaysWhy: a real containerd's containers in k8s.io, and
@@ -41,7 +41,7 @@ func TestKubernetesIsObservedAndSaysWhy(t *testing.T) {
 			t.Errorf("enable %s: %v, %s", name, err, out)
 		}
 		time.Sleep(2 * time.Second)
-		c := until(t, d, name, "measured", func(c view.Container) bool { return c.Windows > 0 })
+		c := until(t, d, name, "measured", func(c state.Container) bool { return c.Windows > 0 })
 		if c.Enrolment.Mode != policies.ModeObserve || !strings.Contains(c.WhyNot, "kubernetes: observe only") || changed(c) {
 			t.Errorf("%s: mode %s, %q, changed %v", name, c.Enrolment.Mode, c.WhyNot, c.Changed)
 		}

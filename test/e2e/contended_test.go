@@ -11,7 +11,7 @@ import (
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/workload"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // TestContendedJobAndItsNeighbour: a job without a quota beside a neighbour that
@@ -42,7 +42,7 @@ func TestContendedJobAndItsNeighbour(t *testing.T) {
 	before := values(t, j)
 	alone := quietly(t, 8*time.Second, neighbour, j)
 	d := daemon(t, daemontest.Options{})
-	until(t, d, j.Name, "a verdict of contention", func(c view.Container) bool {
+	until(t, d, j.Name, "a verdict of contention", func(c state.Container) bool {
 		return c.Verdict.Cause == policies.CauseContended
 	})
 	time.Sleep(12 * time.Second) // long enough for a trial and its guard
@@ -83,10 +83,10 @@ func TestFloorRaisesTheWeight(t *testing.T) {
 		DockerArgs: []string{"--network", "none", "--cpu-shares", "256", "--label", "trimtab.mode=tune", "--label", fmt.Sprintf("trimtab.cpu.min=%.2f", floor)}})
 	own := values(t, j)
 	d := daemon(t, daemontest.Options{})
-	var tr view.Trial
-	until(t, d, j.Name, "a higher weight, kept", func(c view.Container) bool {
+	var tr state.Trial
+	until(t, d, j.Name, "a higher weight, kept", func(c state.Container) bool {
 		for _, tr = range c.Trials {
-			if tr.Outcome == view.OutcomeKept {
+			if tr.Outcome == state.OutcomeKept {
 				return true
 			}
 		}

@@ -1,5 +1,5 @@
 // Package e2e runs the real daemon against real Docker and a real PyTorch job,
-// and checks what docs/design.md promises: found, mended, proved, and always put back.
+// and checks what docs/design.md promises: found, fixed, proved, and always put back.
 package e2e
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/workload"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // starvedCPUs is the quota that the owner of the job got wrong: about a third of
@@ -95,7 +95,7 @@ func daemon(t *testing.T, o daemontest.Options) *daemontest.Daemon {
 }
 
 // until waits for a container's state to be as wanted.
-func until(t *testing.T, d *daemontest.Daemon, name, what string, good func(view.Container) bool) view.Container {
+func until(t *testing.T, d *daemontest.Daemon, name, what string, good func(state.Container) bool) state.Container {
 	t.Helper()
 	deadline, before := time.Now().Add(patience), cpuTimes(t)
 	for {
@@ -143,9 +143,9 @@ func cpuTimes(t *testing.T) probes.Host {
 }
 
 // settled: it has a loan, and what is enough of it is known.
-func settled(c view.Container) bool { return c.Loan != nil && c.Loan.Settled }
+func settled(c state.Container) bool { return c.Loan != nil && c.Loan.Settled }
 
-func changed(c view.Container) bool { return len(c.Changed) > 0 }
+func changed(c state.Container) bool { return len(c.Changed) > 0 }
 
 // stands reads the quota from the kernel, in CPUs.
 func stands(t *testing.T, j *workload.Job) float64 {
@@ -170,8 +170,8 @@ func TestStarvedIsLentToAndRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := daemon(t, daemontest.Options{})
-	c := until(t, d, j.Name, "a settled loan", func(c view.Container) bool { return settled(c) && c.Verdict.Class != "" })
-	if c.Verdict.Class == "" || c.Enrolment.Team != "vision" || c.Enrolment.Door != "label" {
+	c := until(t, d, j.Name, "a settled loan", func(c state.Container) bool { return settled(c) && c.Verdict.Class != "" })
+	if c.Verdict.Class == "" || c.Enrolment.Team != "vision" || c.Enrolment.EnrolledBy != "label" {
 		t.Errorf("%+v", c)
 	}
 	if got := stands(t, j); got <= starvedCPUs {
@@ -203,8 +203,8 @@ func TestStarvedIsLentToAndRestored(t *testing.T) {
 func TestObserveNeverWrites(t *testing.T) {
 	j := job(t, "trimtab.mode=observe")
 	d := daemon(t, daemontest.Options{})
-	c := until(t, d, j.Name, "a would-have", func(c view.Container) bool {
-		return len(c.Trials) > 0 && c.Trials[0].Outcome == view.OutcomeWould
+	c := until(t, d, j.Name, "a would-have", func(c state.Container) bool {
+		return len(c.Trials) > 0 && c.Trials[0].Outcome == state.OutcomeWould
 	})
 	if c.Trials[0].Changes[0].Gain <= 0 {
 		t.Errorf("would have gained nothing: %+v", c.Trials[0])
@@ -215,18 +215,18 @@ func TestObserveNeverWrites(t *testing.T) {
 func TestEnableByHandAndDisable(t *testing.T) {
 	j := job(t)
 	d := daemon(t, daemontest.Options{})
-	until(t, d, j.Name, "seen", func(c view.Container) bool { return c.WhyNot != "" })
+	until(t, d, j.Name, "seen", func(c state.Container) bool { return c.WhyNot != "" })
 	if text, err := d.Run(t.Context(), "enable", j.Name, "--for", "1h"); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	c := until(t, d, j.Name, "a change", changed)
-	if c.Enrolment.Door != "enable" {
-		t.Errorf("enrolled by %q", c.Enrolment.Door)
+	if c.Enrolment.EnrolledBy != "enable" {
+		t.Errorf("enrolled by %q", c.Enrolment.EnrolledBy)
 	}
 	if text, err := d.Run(t.Context(), "disable", j.Name); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	until(t, d, j.Name, "restored after disable", func(c view.Container) bool { return !changed(c) && c.Enrolment.Mode == policies.ModeObserve })
+	until(t, d, j.Name, "restored after disable", func(c state.Container) bool { return !changed(c) && c.Enrolment.Mode == policies.ModeObserve })
 	wantQuota(t, j, starvedCPUs, "after disable")
 }
 
@@ -245,7 +245,7 @@ func TestConfigRuleEnrolsAndClamps(t *testing.T) {
 func TestOffIsAbsolute(t *testing.T) {
 	j := job(t, "trimtab.mode=off")
 	d := daemon(t, daemontest.Options{Config: "match: [{name: '*', mode: tune}]\n"})
-	c := until(t, d, j.Name, "seen", func(c view.Container) bool { return c.WhyNot != "" })
+	c := until(t, d, j.Name, "seen", func(c state.Container) bool { return c.WhyNot != "" })
 	if c.Watched || c.Enrolment.Mode != policies.ModeOff {
 		t.Errorf("%+v", c.Enrolment)
 	}
@@ -270,7 +270,7 @@ func TestKillAndStartRestores(t *testing.T) {
 	if err := d.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	until(t, d, j.Name, "seen again", func(c view.Container) bool { return c.Name != "" && !changed(c) })
+	until(t, d, j.Name, "seen again", func(c state.Container) bool { return c.Name != "" && !changed(c) })
 	wantQuota(t, j, starvedCPUs, "after kill -9 and a start")
 }
 
@@ -304,7 +304,7 @@ func TestHandOver(t *testing.T) {
 	if err := d.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c := until(t, d, j.Name, "taken over", func(c view.Container) bool { return c.Name != "" && c.Rate.PerSecond > 0 })
+	c := until(t, d, j.Name, "taken over", func(c state.Container) bool { return c.Name != "" && c.Rate.PerSecond > 0 })
 	if original, _ := c.Original[runtime.KnobCPUQuota].CPUs(); original != starvedCPUs || !changed(c) {
 		t.Errorf("the next daemon forgot the original: %v, changed %v", c.Original, c.Changed)
 	}
@@ -321,7 +321,7 @@ func TestForeignWriteYields(t *testing.T) {
 	if err := j.SetQuota(t.Context(), 0.77); err != nil {
 		t.Fatal(err)
 	}
-	until(t, d, j.Name, "yielded", func(c view.Container) bool {
+	until(t, d, j.Name, "yielded", func(c state.Container) bool {
 		return len(c.Yielded) > 0 && c.Yielded[0] == runtime.KnobCPUQuota
 	})
 	time.Sleep(3 * time.Second)
@@ -340,7 +340,7 @@ func TestRestoreHoldsUntilResume(t *testing.T) {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	wantQuota(t, j, starvedCPUs, "after restore")
-	until(t, d, j.Name, "held", func(c view.Container) bool { return c.Held && c.WhyNot == "held since restore" })
+	until(t, d, j.Name, "held", func(c state.Container) bool { return c.Held && c.WhyNot == "held since restore" })
 	if text, err := d.Run(t.Context(), "resume", j.Name); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -349,7 +349,7 @@ func TestRestoreHoldsUntilResume(t *testing.T) {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	granted := stands(t, j)
-	until(t, d, j.Name, "paused", func(c view.Container) bool { return c.WhyNot == "paused" })
+	until(t, d, j.Name, "paused", func(c state.Container) bool { return c.WhyNot == "paused" })
 	if got := stands(t, j); got != granted {
 		t.Errorf("pause changed the quota: %.2f, then %.2f", granted, got)
 	}
@@ -401,7 +401,7 @@ func TestReloadKeepsTheOldConfigIfTheNewIsBad(t *testing.T) {
 func TestContainerThatDiesInATrial(t *testing.T) {
 	j := job(t, "trimtab.mode=tune")
 	d := daemon(t, daemontest.Options{Config: "loans: proven\n"})
-	until(t, d, j.Name, "a trial", func(c view.Container) bool { return c.Trial != nil })
+	until(t, d, j.Name, "a trial", func(c state.Container) bool { return c.Trial != nil })
 	if err := j.Stop(); err != nil {
 		t.Fatal(err)
 	}

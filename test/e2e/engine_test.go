@@ -9,9 +9,9 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
 	"github.com/trimtab/trimtab/test/daemontest"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/test/runtimetest"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // stepper builds the C job, static, and returns its directory.
@@ -74,8 +74,8 @@ func TestDockerRestartedUnderTheDaemon(t *testing.T) {
 	}
 
 	d.InterruptBoth(t)
-	engine := func(ok bool) func(view.Container) bool {
-		return func(view.Container) bool {
+	engine := func(ok bool) func(state.Container) bool {
+		return func(state.Container) bool {
 			s, err := run.Client().Status(t.Context())
 			return err == nil && len(s.Daemon.Engines) == 1 && s.Daemon.Engines[0].OK == ok
 		}
@@ -90,7 +90,7 @@ func TestDockerRestartedUnderTheDaemon(t *testing.T) {
 		t.Errorf("after the restart it is %s with changes %v, it was %s", after.Key, after.Changed, before.Key)
 	}
 	windows := after.Windows
-	until(t, run, "restarted", "to be read again", func(c view.Container) bool { return c.Windows > windows })
+	until(t, run, "restarted", "to be read again", func(c state.Container) bool { return c.Windows > windows })
 	if err := run.Stop(); err != nil {
 		t.Error(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/test/daemontest"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // TestResyncEverySecond: an agent that writes its own quota each second, with docker
@@ -53,7 +53,7 @@ func TestResyncEverySecond(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	})
-	until(t, d, j.Name, "yielded", func(c view.Container) bool { return slices.Contains(c.Yielded, runtime.KnobCPUQuota) })
+	until(t, d, j.Name, "yielded", func(c state.Container) bool { return slices.Contains(c.Yielded, runtime.KnobCPUQuota) })
 	time.Sleep(15 * time.Second) // time enough for another change
 	c, err := d.Container(t.Context(), j.Name)
 	if err != nil || changed(c) || c.Trial != nil {
@@ -71,9 +71,9 @@ func TestResyncEverySecond(t *testing.T) {
 	yields, changes := 0, 0
 	for _, r := range records {
 		switch r.Kind {
-		case view.RecordYield:
+		case state.RecordYield:
 			yields++
-		case view.RecordChange:
+		case state.RecordChange:
 			changes++
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/trimtab/trimtab/test/vgpu/vgputest"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/test/workloads/gpu"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // gpuNode makes a virtual GPU node with two devices.
@@ -39,8 +39,8 @@ func gpuJob(t *testing.T, node *vgpu.Node, mode string, args ...string) *workloa
 		DockerArgs: append(node.DockerArgs(), "--network", "none", "--label", "trimtab.mode="+mode)})
 }
 
-func bound(class policies.Class, cause policies.Cause) func(view.Container) bool {
-	return func(c view.Container) bool { return c.Verdict.Class == class && c.Verdict.Cause == cause }
+func bound(class policies.Class, cause policies.Cause) func(state.Container) bool {
+	return func(c state.Container) bool { return c.Verdict.Class == class && c.Verdict.Cause == cause }
 }
 
 // TestDeviceBoundThenIdle: a job that waits for its device is a donor; once it has
@@ -48,7 +48,7 @@ func bound(class policies.Class, cause policies.Cause) func(view.Container) bool
 func TestDeviceBoundThenIdle(t *testing.T) {
 	node := gpuNode(t)
 	j := gpuJob(t, node, "observe", "--kernels", "20", "--kernel-us", "2000", "--sync", "blocking", "--pause-at", "20")
-	d := daemon(t, daemontest.Options{Env: node.Env(), Config: "idle: {after: 5s}\n"})
+	d := daemon(t, daemontest.Options{Env: node.Env(), Config: "gpu: {idleAfter: 5s}\n"})
 	c := until(t, d, j.Name, "to be bound by its device", bound(policies.ClassCompute, policies.CauseDevice))
 	if !slices.ContainsFunc(c.Verdict.Evidence, func(e policies.Evidence) bool { return e.Name == "launches" && e.Value > 100 }) {
 		t.Errorf("no launches among the evidence: %v", c.Verdict.Evidence)
@@ -56,17 +56,17 @@ func TestDeviceBoundThenIdle(t *testing.T) {
 	if c.Rate.Source == "" || c.Rate.PerSecond < 5 {
 		t.Errorf("rate %+v of some 25 steps a second", c.Rate)
 	}
-	held := func(view.Container) bool {
+	held := func(state.Container) bool {
 		devices, err := d.Client().Devices(t.Context())
 		if err != nil || len(devices.Devices) != 2 {
 			return false
 		}
-		return slices.ContainsFunc(devices.Devices[0].Holders, func(h view.Holder) bool { return h.Name == j.Name && h.Idle && h.MemBytes > 0 })
+		return slices.ContainsFunc(devices.Devices[0].Holders, func(h state.Holder) bool { return h.Name == j.Name && h.Idle && h.MemBytes > 0 })
 	}
 	until(t, d, j.Name, "to hold its device idle", held)
 	out, err := d.Run(t.Context(), "idle")
 	if err != nil || !strings.Contains(out, "1 of 2 GPUs is held idle") {
-		t.Errorf("trimtab idle: %v\n%s", err, out)
+		t.Errorf("trimtab gpu idle: %v\n%s", err, out)
 	}
 	s, err := d.Client().Status(t.Context())
 	if err != nil {
@@ -101,19 +101,19 @@ func TestLostDeviceCostsItsReadings(t *testing.T) {
 	j := gpuJob(t, node, "observe", "--kernels", "20", "--kernel-us", "2000", "--sync", "blocking")
 	d := daemon(t, daemontest.Options{Env: node.Env()})
 	until(t, d, j.Name, "to be bound by its device", bound(policies.ClassCompute, policies.CauseDevice))
-	second := func(good func(view.Device) bool) func(view.Container) bool {
-		return func(view.Container) bool {
+	second := func(good func(state.Device) bool) func(state.Container) bool {
+		return func(state.Container) bool {
 			devices, err := d.Client().Devices(t.Context())
 			return err == nil && len(devices.Devices) == 2 && good(devices.Devices[1])
 		}
 	}
-	until(t, d, j.Name, "its neighbour device to be read", second(func(v view.Device) bool { return v.Lost == "" && v.PowerW != nil }))
+	until(t, d, j.Name, "its neighbour device to be read", second(func(v state.Device) bool { return v.Lost == "" && v.PowerW != nil }))
 	for _, fault := range []struct {
 		kind string
-		met  func(view.Device) bool
+		met  func(state.Device) bool
 	}{
-		{"hang=nvmlDeviceGetPowerUsage", func(v view.Device) bool { return v.Lost == "" && v.PowerW == nil && v.MemTotal > 0 }},
-		{"lost", func(v view.Device) bool { return v.Lost != "" }},
+		{"hang=nvmlDeviceGetPowerUsage", func(v state.Device) bool { return v.Lost == "" && v.PowerW == nil && v.MemTotal > 0 }},
+		{"lost", func(v state.Device) bool { return v.Lost != "" }},
 	} {
 		kind := fault.kind
 		if err := node.Fault(t.Context(), 1, kind); err != nil {
@@ -125,7 +125,7 @@ func TestLostDeviceCostsItsReadings(t *testing.T) {
 			t.Fatal(err)
 		}
 		from := c.Windows
-		until(t, d, j.Name, "to be read on with "+kind, func(c view.Container) bool {
+		until(t, d, j.Name, "to be read on with "+kind, func(c state.Container) bool {
 			return c.Windows > from+2 && c.Verdict.Class == policies.ClassCompute
 		})
 		devices, err := d.Client().Devices(t.Context())

@@ -18,9 +18,9 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
 	"github.com/trimtab/trimtab/test/daemontest"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/test/runtimetest"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // No GPU is needed: opening a node of NVIDIA's major number gives EPERM where the
@@ -105,7 +105,7 @@ func known(t testing.TB, d *daemontest.Daemon, h gpuHolder) {
 
 func wantOpens(t *testing.T, d *daemontest.Daemon, h gpuHolder, when string) {
 	t.Helper()
-	until(t, d, h.name, when+": repaired, and shown as such", func(c view.Container) bool { return c.GPULost == "" && h.opens(t) })
+	until(t, d, h.name, when+": repaired, and shown as such", func(c state.Container) bool { return c.GPULost == "" && h.opens(t) })
 }
 
 func TestLostGPUAccessIsRepaired(t *testing.T) {
@@ -127,8 +127,8 @@ func TestLostGPUAccessIsRepaired(t *testing.T) {
 	if now := tuned.list(t); !slices.Equal(now, before) {
 		t.Errorf("its rules are %v, were %v", now, before)
 	}
-	for h, why := range map[*gpuHolder]string{&observed: "heal: true", &plain: "neither enrolled nor named", &never: "never saw it"} {
-		until(t, d, h.name, "told of", func(c view.Container) bool { return strings.Contains(c.GPULost, why) })
+	for h, why := range map[*gpuHolder]string{&observed: "repairGPUAccess: true", &plain: "neither enrolled nor named", &never: "never saw it"} {
+		until(t, d, h.name, "told of", func(c state.Container) bool { return strings.Contains(c.GPULost, why) })
 		if h.opens(t) {
 			t.Errorf("%s was given access", h.name)
 		}
@@ -139,15 +139,15 @@ func TestLostGPUAccessIsRepaired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(d.Dir, "trimtab.yaml"), append(config, "heal: true\n"...), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(d.Dir, "trimtab.yaml"), append(config, "repairGPUAccess: true\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	wantOpens(t, d, observed, "observed, heal: true")
+	wantOpens(t, d, observed, "observed, repairGPUAccess: true")
 	if plain.opens(t) || never.opens(t) {
-		t.Error("heal: true reached a container that nobody named, or gave what was never there")
+		t.Error("repairGPUAccess: true reached a container that nobody named, or gave what was never there")
 	}
 
 	// Lost while no daemon runs.
@@ -166,7 +166,7 @@ func TestLostGPUAccessIsRepaired(t *testing.T) {
 	}
 	var told []string
 	for _, r := range records {
-		if r.Name == tuned.name && (r.Kind == view.RecordHeal || r.Kind == view.RecordGPULost) {
+		if r.Name == tuned.name && (r.Kind == state.RecordGPURepair || r.Kind == state.RecordGPULost) {
 			told = append(told, string(r.Kind))
 		}
 	}
@@ -194,7 +194,7 @@ func TestLostToAProgramIsRepaired(t *testing.T) {
 	}
 	repaired := 0
 	for _, r := range records {
-		if r.Kind == view.RecordHeal && strings.Contains(r.Text, "its device program") {
+		if r.Kind == state.RecordGPURepair && strings.Contains(r.Text, "its device program") {
 			repaired++
 		}
 	}
@@ -238,7 +238,7 @@ func TestForeignWriterOfRules(t *testing.T) {
 		h.lose(t)
 		time.Sleep(200 * time.Millisecond)
 	}
-	until(t, d, h.name, "told of", func(c view.Container) bool { return strings.Contains(c.GPULost, "again and again") })
+	until(t, d, h.name, "told of", func(c state.Container) bool { return strings.Contains(c.GPULost, "again and again") })
 	status, err := d.Client().Status(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/workload"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // TestTakenMemoryComesBackInTime: memory that trimtab gave and nothing used any more is
@@ -39,14 +39,14 @@ func TestTakenMemoryComesBackInTime(t *testing.T) {
 		}
 	}
 	most := int64(own)
-	until(t, d, j.Name, "memory beyond its owner's limit", func(c view.Container) bool {
+	until(t, d, j.Name, "memory beyond its owner's limit", func(c state.Container) bool {
 		alive()
 		most = max(most, limitMiB(t, j))
 		return c.MemoryUse.Held > 1.1*own*mib && most > own
 	})
 	tell(t, j)
 	taken := most
-	c := until(t, d, j.Name, "unused memory taken back", func(view.Container) bool {
+	c := until(t, d, j.Name, "unused memory taken back", func(state.Container) bool {
 		alive()
 		most, taken = max(most, taken), limitMiB(t, j)
 		return taken < most
@@ -73,10 +73,10 @@ func TestTakenMemoryComesBackInTime(t *testing.T) {
 		t.Errorf("%s kills, running: %v", kills, running(t, j))
 	}
 	records, err := d.History(t.Context())
-	if err != nil || !slices.ContainsFunc(records, func(r view.Record) bool {
+	if err != nil || !slices.ContainsFunc(records, func(r state.Record) bool {
 		// Lent anew as its growth is seen, or given back as the limit hurts: which is seen first is open.
-		return r.Kind == view.RecordLoan && r.UnixNs > loweredNs && strings.Contains(r.Text, "and grows by") ||
-			r.Kind == view.RecordTrial && r.Outcome == view.OutcomeRolledBack && (strings.Contains(r.Text, "grows into the limit") || strings.Contains(r.Text, "that were evicted"))
+		return r.Kind == state.RecordLoan && r.UnixNs > loweredNs && strings.Contains(r.Text, "and grows by") ||
+			r.Kind == state.RecordTrial && r.Outcome == state.OutcomeRolledBack && (strings.Contains(r.Text, "grows into the limit") || strings.Contains(r.Text, "that were evicted"))
 	}) {
 		t.Errorf("the history does not say why it went back: %v", err)
 	}

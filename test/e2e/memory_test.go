@@ -12,7 +12,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/workload"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 const mib = 1 << 20
@@ -52,7 +52,7 @@ func running(t *testing.T, j *workload.Job) bool {
 }
 
 // memoryLent: its limit stands above its owner's.
-func memoryLent(c view.Container) bool { return slices.Contains(c.Changed, runtime.KnobMemoryLimit) }
+func memoryLent(c state.Container) bool { return slices.Contains(c.Changed, runtime.KnobMemoryLimit) }
 
 // TestCacheBoundJobGetsMemory: a job whose limit evicts what it reads again is lent more, which
 // settles to what is enough; it gains, and gets its own limit back.
@@ -66,7 +66,7 @@ func TestCacheBoundJobGetsMemory(t *testing.T) {
 	d := daemon(t, daemontest.Options{})
 	until(t, d, j.Name, "a raised memory limit", memoryLent)
 	lent := limitMiB(t, j)
-	until(t, d, j.Name, "a limit that is enough, and no more", func(c view.Container) bool { return memoryLent(c) && limitMiB(t, j) < lent })
+	until(t, d, j.Name, "a limit that is enough, and no more", func(c state.Container) bool { return memoryLent(c) && limitMiB(t, j) < lent })
 	enough := limitMiB(t, j)
 	after, _, err := j.RateFor(t.Context(), 10*time.Second)
 	if err != nil {
@@ -100,7 +100,7 @@ func TestQuotaAndMemoryAreBothLent(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := daemon(t, daemontest.Options{})
-	until(t, d, j.Name, "both limits raised", func(c view.Container) bool {
+	until(t, d, j.Name, "both limits raised", func(c state.Container) bool {
 		return memoryLent(c) && slices.Contains(c.Changed, runtime.KnobCPUQuota)
 	})
 	if err := d.Stop(); err != nil {
@@ -118,7 +118,7 @@ func TestGrowingJobIsNotKilled(t *testing.T) {
 	const own = 700
 	j := memoryJob(t, own, "leak.py", []string{"trimtab.memory.max=3000m"}, "--base-mib", "200", "--mib-per-s", "16")
 	d := daemon(t, daemontest.Options{})
-	until(t, d, j.Name, "memory beyond its owner's limit", func(c view.Container) bool { return c.MemoryUse.Held > 1.3*own*mib })
+	until(t, d, j.Name, "memory beyond its owner's limit", func(c state.Container) bool { return c.MemoryUse.Held > 1.3*own*mib })
 	if !running(t, j) {
 		t.Fatal("it was killed")
 	}
@@ -126,8 +126,8 @@ func TestGrowingJobIsNotKilled(t *testing.T) {
 		t.Errorf("%d MiB stand", limitMiB(t, j))
 	}
 	records, err := d.History(t.Context())
-	if err != nil || !slices.ContainsFunc(records, func(r view.Record) bool {
-		return r.Kind == view.RecordLoan && r.Knob == runtime.KnobMemoryLimit && strings.Contains(r.Text, "and grows by")
+	if err != nil || !slices.ContainsFunc(records, func(r state.Record) bool {
+		return r.Kind == state.RecordLoan && r.Knob == runtime.KnobMemoryLimit && strings.Contains(r.Text, "and grows by")
 	}) {
 		t.Errorf("no protective loan is told as such: %v, %+v", err, records)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/docker"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 	"github.com/trimtab/trimtab/tuner/actuator"
 )
 
@@ -61,7 +61,7 @@ func (p *pair) order(knob runtime.Knob, to runtime.Value) actuator.Order {
 		item(p.first, runtime.KnobCPUQuota, "50000 100000", "80000 100000"), item(p.second, knob, readAll(p.t, p.second)[knob], to)}}
 }
 
-// untouched checks that both stand as their owner set them, and that nothing is owed.
+// untouched checks that both stand as their owner set them, and that nothing is pending.
 func (p *pair) untouched(when string) {
 	p.t.Helper()
 	for i, c := range []runtime.Container{p.first, p.second} {
@@ -86,15 +86,15 @@ func outcomesOf(r actuator.Result) (out []actuator.Outcome) {
 	return out
 }
 
-// TestRuntimeRefuses: what real doors refuse is told in words that name the container,
+// TestRuntimeRefuses: what real write paths refuse is told in words that name the container,
 // the knob and the reason, and the rest of the plan is taken back.
 func TestRuntimeRefuses(t *testing.T) {
 	const both, byContainerd, byAPI = "", "/run/containerd/containerd.sock", "/nonexistent/containerd.sock"
 	cases := []struct {
-		name, door string
-		knob       runtime.Knob
-		to         runtime.Value
-		says       string
+		name, by string
+		knob     runtime.Knob
+		to       runtime.Value
+		says     string
 	}{
 		{"below the kernel's least", both, runtime.KnobCPUQuota, "500 100000", "1000 µs"},
 		{"a period beyond the kernel's", both, runtime.KnobCPUQuota, "100000 2000000", "period"},
@@ -107,17 +107,17 @@ func TestRuntimeRefuses(t *testing.T) {
 	}
 	pairs := map[string]*pair{byContainerd: newPair(t, ""), byAPI: newPair(t, byAPI)}
 	for _, tc := range cases {
-		for door, p := range pairs {
-			if tc.door != both && tc.door != door {
+		for by, p := range pairs {
+			if tc.by != both && tc.by != by {
 				continue
 			}
-			t.Run(tc.name+" by "+p.engine.Door(t.Context(), p.first), func(t *testing.T) {
+			t.Run(tc.name+" by "+p.engine.WritePath(t.Context(), p.first), func(t *testing.T) {
 				if _, has := p.owners[1][tc.knob]; has == (tc.says == "no such knob") {
 					t.Skipf("needs a host of another kind for %s", tc.knob)
 				}
 				p.t = t
 				r := realActuator(p.state, p.engine, nil).Apply(t.Context(), p.order(tc.knob, tc.to))
-				if r.Applied || r.Changes[1].Outcome != actuator.Refused || !strings.Contains(r.Changes[1].Text, tc.says) || len(r.Owed) > 0 {
+				if r.Applied || r.Changes[1].Outcome != actuator.Refused || !strings.Contains(r.Changes[1].Text, tc.says) || len(r.Pending) > 0 {
 					t.Errorf("%+v", r.Changes)
 				}
 				if got := r.Changes[0].Outcome; got != actuator.Undone && got != actuator.Skipped {
@@ -150,7 +150,7 @@ func readOnly(t *testing.T, c runtime.Container) (off func()) {
 }
 
 // TestReadOnlyCgroup: a plan half applied is undone; where that fails too, the
-// container is owed its values, is left alone, and gets them once it can.
+// container waits for its values, is left alone, and gets them once it can.
 func TestReadOnlyCgroup(t *testing.T) {
 	p := newPair(t, "")
 	off := readOnly(t, p.second)
@@ -173,35 +173,35 @@ func TestReadOnlyCgroup(t *testing.T) {
 		}
 	})
 	r = a.Apply(t.Context(), quota)
-	if diff := cmp.Diff([]actuator.Outcome{actuator.Failed, actuator.Refused}, outcomesOf(r)); diff != "" || !slices.Contains(r.Owed, p.first.Key()) ||
+	if diff := cmp.Diff([]actuator.Outcome{actuator.Failed, actuator.Refused}, outcomesOf(r)); diff != "" || !slices.Contains(r.Pending, p.first.Key()) ||
 		!strings.Contains(r.Changes[0].Text, "could not be undone") {
-		t.Fatalf("%s\n%+v, owed %v", diff, r.Changes, r.Owed)
+		t.Fatalf("%s\n%+v, pending %v", diff, r.Changes, r.Pending)
 	}
 	if got := readAll(t, p.first)[runtime.KnobCPUQuota]; got != "80000 100000" {
 		t.Fatalf("the first stands at %s: nothing is tested", got)
 	}
 	for _, next := range []*actuator.Actuator{a, realActuator(p.state, p.engine, nil)} { // this daemon, and the one after it
 		s, err := next.Standing(p.first.ID)
-		if err != nil || !strings.Contains(s.Owed, "read-only") {
-			t.Errorf("owed %q, %v", s.Owed, err)
+		if err != nil || !strings.Contains(s.Pending, "read-only") {
+			t.Errorf("pending %q, %v", s.Pending, err)
 		}
 		again := next.Apply(t.Context(), actuator.Order{Plan: "again", Items: []actuator.Item{{Container: p.first, Enrolment: quota.Items[0].Enrolment,
 			Changes: []policies.Change{{Knob: runtime.KnobCPUWeight, From: p.owners[0][runtime.KnobCPUWeight], To: "2000"}}}}})
-		if again.Changes[0].Outcome != actuator.Refused || !strings.Contains(again.Changes[0].Text, "owed") {
+		if again.Changes[0].Outcome != actuator.Refused || !strings.Contains(again.Changes[0].Text, "pending") {
 			t.Errorf("it was not left alone: %+v", again.Changes)
 		}
-		paid, err := next.PayDebts(t.Context(), nil)
+		paid, err := next.RestorePending(t.Context(), nil)
 		if err != nil || len(paid) == 0 || paid[0].Outcome != actuator.Failed {
 			t.Errorf("paid %+v, %v", paid, err)
 		}
-		if paid, err = next.PayDebts(t.Context(), nil); err != nil || len(paid) != 0 {
+		if paid, err = next.RestorePending(t.Context(), nil); err != nil || len(paid) != 0 {
 			t.Errorf("tried again at once: %+v, %v", paid, err)
 		}
 	}
 	for _, off := range offs {
 		off()
 	}
-	if paid, err := realActuator(p.state, p.engine, nil).PayDebts(t.Context(), nil); err != nil || len(paid) == 0 || paid[0].Outcome != actuator.Restored {
+	if paid, err := realActuator(p.state, p.engine, nil).RestorePending(t.Context(), nil); err != nil || len(paid) == 0 || paid[0].Outcome != actuator.Restored {
 		t.Errorf("paid %+v, %v", paid, err)
 	}
 	p.untouched("once it can be written again")
@@ -221,7 +221,7 @@ func TestContainerDiesInAWrite(t *testing.T) {
 		}
 	})
 	r := a.Apply(t.Context(), p.order(runtime.KnobCPUQuota, "80000 100000"))
-	if diff := cmp.Diff([]actuator.Outcome{actuator.Undone, actuator.Gone}, outcomesOf(r)); diff != "" || len(r.Owed) > 0 {
+	if diff := cmp.Diff([]actuator.Outcome{actuator.Undone, actuator.Gone}, outcomesOf(r)); diff != "" || len(r.Pending) > 0 {
 		t.Errorf("%s\n%+v", diff, r)
 	}
 	if diff := cmp.Diff(p.owners[0], readAll(t, p.first)); diff != "" {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/test/daemontest"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // twoGPUs is a container with the nodes of two GPUs.
@@ -66,7 +66,7 @@ func TestGPUHideAndShow(t *testing.T) {
 			t.Errorf("%s: its rules are %v, were %v", when, now, before)
 		}
 	}
-	until(t, d, h.name, "enrolled", func(c view.Container) bool { return c.Enrolment.Mode == "tune" })
+	until(t, d, h.name, "enrolled", func(c state.Container) bool { return c.Enrolment.Mode == "tune" })
 	if out, err := d.Run(t.Context(), "gpu", "hide", watched.name, "1"); err == nil || !strings.Contains(out, "not enrolled") {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -107,7 +107,7 @@ func TestGPUHideAndShow(t *testing.T) {
 	wantRules("after kill -9")
 
 	// Somebody else allows it again: left alone, and told.
-	until(t, d, h.name, "enrolled", func(c view.Container) bool { return c.Enrolment.Mode == "tune" })
+	until(t, d, h.name, "enrolled", func(c state.Container) bool { return c.Enrolment.Mode == "tune" })
 	run(t, d, "gpu", "hide", h.name, "1")
 	if err := os.WriteFile(filepath.Join(h.cgroup.V1["devices"], "devices.allow"), []byte(gpuRule), 0); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestGPURestoreOffline(t *testing.T) {
 	h := twoGPUs(t, "trimtab.mode=tune")
 	before := h.list(t)
 	d := daemon(t, daemontest.Options{})
-	until(t, d, h.name, "enrolled", func(c view.Container) bool { return c.Enrolment.Mode == "tune" })
+	until(t, d, h.name, "enrolled", func(c state.Container) bool { return c.Enrolment.Mode == "tune" })
 	run(t, d, "gpu", "hide", h.name, "1")
 	if err := d.Kill(); err != nil {
 		t.Fatal(err)

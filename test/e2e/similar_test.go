@@ -13,7 +13,7 @@ import (
 	"github.com/trimtab/trimtab/test/vgpu"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/test/workloads/gpu"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // unequalNode has a slow device and one of another model, twice as fast.
@@ -54,9 +54,9 @@ func TestFasterDeviceIsAdvisedToThoseThatItBounds(t *testing.T) {
 	}
 	knows := func(j *workload.Job, model string, n int) {
 		t.Helper()
-		until(t, d, j.Name, "to be known on "+model, func(view.Container) bool {
+		until(t, d, j.Name, "to be known on "+model, func(state.Container) bool {
 			all, err := d.Client().Fingerprints(t.Context())
-			return err == nil && slices.ContainsFunc(all, func(k view.Fingerprint) bool { return k.Name == j.Name && len(k.Learned.Devices) >= n })
+			return err == nil && slices.ContainsFunc(all, func(k state.Fingerprint) bool { return k.Name == j.Name && len(k.Learned.Devices) >= n })
 		})
 	}
 	for _, job := range []struct {
@@ -69,7 +69,7 @@ func TestFasterDeviceIsAdvisedToThoseThatItBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		slow := start(job.name+"-slow", "0", job.args)
-		c := until(t, d, slow.Name, "a prediction for the fast device", func(c view.Container) bool { return len(c.Devices) > 0 })
+		c := until(t, d, slow.Name, "a prediction for the fast device", func(c state.Container) bool { return len(c.Devices) > 0 })
 		got := c.Devices[0]
 		text, err := d.Run(t.Context(), "explain", slow.Name)
 		if err != nil {

@@ -145,7 +145,7 @@ func start(ctx context.Context, o options, c fairCase) (*bench, error) {
 }
 
 func (b *bench) config() (string, error) {
-	text := "observe: all\nreserve: {cpus: 0.01}\n"
+	text := "watch: all\nreserve: {cpus: 0.01}\n"
 	if b.c.config != "memory" {
 		return text, nil
 	}
@@ -154,7 +154,7 @@ func (b *bench) config() (string, error) {
 		return "", err
 	}
 	b.reserve = available - 1700<<20
-	return fmt.Sprintf("observe: all\nreserve: {cpus: 0.01, memory: %d}\n", b.reserve), nil
+	return fmt.Sprintf("watch: all\nreserve: {cpus: 0.01, memory: %d}\n", b.reserve), nil
 }
 
 func launch(ctx context.Context, o workload.Options) (*workload.Job, error) {

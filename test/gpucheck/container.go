@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
+	"github.com/trimtab/trimtab/test/runtimetest/ctrd"
 	"github.com/trimtab/trimtab/test/workload"
 )
 

@@ -29,18 +29,18 @@ import (
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/agent"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/control"
-	"github.com/trimtab/trimtab/tuner/enrol"
-	"github.com/trimtab/trimtab/tuner/loop"
+	"github.com/trimtab/trimtab/tuner/enrolment"
 	"github.com/trimtab/trimtab/tuner/originals"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // daemon is trimtab's own loop, probes, engine and actuator in this process, over the
 // check's containerd: what `trimtab daemon` runs, without API, history and metrics.
 type daemon struct {
-	loop   *loop.Loop
+	loop   *agent.Agent
 	tap    *tap
 	cancel context.CancelFunc
 	ended  chan error
@@ -67,41 +67,41 @@ func (c *check) launch(ctx context.Context, j *job, s settings) (*daemon, error)
 	if err != nil {
 		return nil, errors.Join(err, d.shut())
 	}
-	manuals, err := enrol.OpenManuals(noManuals{})
+	manuals, err := enrolment.OpenManuals(noManuals{})
 	if err != nil {
 		return nil, errors.Join(err, d.shut())
 	}
 	cfg := config.Default()
 	cfg.Mode = s.mode
 	if s.everyCall {
-		cfg.Budget.Job = 0 // none is kept
+		cfg.Overhead.PerContainer = 0 // none is kept
 	}
-	opts := loop.Options{
+	opts := agent.Options{
 		Engines: []runtime.Engine{engine}, Probes: all, ReadHost: d.readHost(log), Policies: func(k *policies.Constants) []policies.Policy {
 			return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
 		},
 		Actuator: actuator.New(actuator.Options{Engines: map[string]actuator.Engine{engine.Name(): engine},
 			Store:     originals.New(originals.Options{Dir: filepath.Join(s.dir, "originals")}),
 			Preflight: green, CheckGPU: reaches, Logger: log}),
-		Manuals: manuals, Holds: &noHolds{}, Preflight: why, Settings: loop.Settings{Core: control.Defaults(), Rules: cfg.Rules(), EnrolHost: cfg.Host,
-			BudgetCPU: cfg.Budget.CPU, BudgetMemory: uint64(cfg.Budget.Memory), BudgetJob: cfg.Budget.Job, LoadedAt: time.Now()},
+		Manuals: manuals, Holds: &noHolds{}, Preflight: why, Settings: agent.Settings{Core: control.Defaults(), Rules: cfg.Rules(), EnrolHost: cfg.Host,
+			BudgetCPU: cfg.Overhead.CPU, BudgetMemory: uint64(cfg.Overhead.Memory), BudgetJob: cfg.Overhead.PerContainer, LoadedAt: time.Now()},
 		Mode: s.mode, Tick: time.Second, Version: "gpu-check", Log: log,
 	}
 	ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	d.loop = loop.New(opts)
+	d.loop = agent.New(opts)
 	go func() { d.ended <- d.loop.Run(ctx) }()
 	return d, nil
 }
 
 // open loads the probes. All of them are wanted: what a daemon may do without, the
 // check may not.
-func (d *daemon) open(log *slog.Logger) (all []loop.Probe, err error) {
+func (d *daemon) open(log *slog.Logger) (all []agent.Probe, err error) {
 	mode, err := cgroup.Detect(cgroup.DefaultRoot)
 	if err != nil {
 		return nil, err
 	}
 	add := func(p probes.Probe) {
-		all = append(all, loop.Probe{Probe: p})
+		all = append(all, agent.Probe{Probe: p})
 		d.close = append(d.close, p.Close)
 	}
 	finder := uprobe.NewFinder()
@@ -128,7 +128,7 @@ func (d *daemon) open(log *slog.Logger) (all []loop.Probe, err error) {
 		return all, fmt.Errorf("nccl probe: %w", err)
 	}
 	add(collectives)
-	all = append(all, loop.Probe{Probe: d.tap}) // last: it sees what the others read
+	all = append(all, agent.Probe{Probe: d.tap}) // last: it sees what the others read
 	return all, nil
 }
 
@@ -175,7 +175,7 @@ func (d *daemon) shut() (err error) {
 }
 
 // view is what trimtab publishes of the container.
-func (d *daemon) view() (v view.Container, ok bool) {
+func (d *daemon) view() (v state.Container, ok bool) {
 	for _, c := range d.loop.Snapshot().Containers {
 		return c, true
 	}
@@ -277,8 +277,8 @@ func (t *tap) meanDuty(from, to time.Duration) (mean float64, n int) {
 // noManuals and noHolds: nobody enrols or freezes by hand here.
 type noManuals struct{}
 
-func (noManuals) Load() ([]enrol.Manual, error) { return nil, nil }
-func (noManuals) Save([]enrol.Manual) error     { return nil }
+func (noManuals) Load() ([]enrolment.Manual, error) { return nil, nil }
+func (noManuals) Save([]enrolment.Manual) error     { return nil }
 
 type noHolds struct{}
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/containerd"
-	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
+	"github.com/trimtab/trimtab/test/runtimetest/ctrd"
 )
 
 // namespace of the check's containers.

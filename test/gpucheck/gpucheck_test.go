@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
+	"github.com/trimtab/trimtab/test/runtimetest/ctrd"
 	"github.com/trimtab/trimtab/test/vgpu"
 	"github.com/trimtab/trimtab/test/workloads/gpu"
 )

@@ -102,7 +102,7 @@ func run(ctx context.Context, args []string) int {
 	return c.all(ctx)
 }
 
-// sayMissing names all that is missing, with the mend, and where it is looked for.
+// sayMissing names all that is missing, with the fix, and where it is looked for.
 func sayMissing(o options, lacks []string) {
 	what := "a real device"
 	if o.virtual {

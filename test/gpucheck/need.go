@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/probes/nvml"
-	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
+	"github.com/trimtab/trimtab/test/runtimetest/ctrd"
 )
 
-// missing lists what the check needs and does not find, each with the mend.
+// missing lists what the check needs and does not find, each with the fix.
 func missing(ctx context.Context, o options) (lacks []string) {
 	lack := func(ok bool, what string) {
 		if !ok {

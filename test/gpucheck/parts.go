@@ -15,7 +15,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes/nvml"
-	"github.com/trimtab/trimtab/runtime/runtimetest/ctrd"
+	"github.com/trimtab/trimtab/test/runtimetest/ctrd"
 	"github.com/trimtab/trimtab/test/workload"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/device"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // quiet is longer than two ticks: what the probes counted has been read.
@@ -242,19 +242,19 @@ func (c *check) tuning(ctx context.Context) (err error) {
 
 // tuned waits for the change, and in a full run for its proof.
 func (c *check) tuned(ctx context.Context, d *daemon, j *job, before float64, length time.Duration) error {
-	v, err := c.await(ctx, d, c.pick(90*time.Second, 40*time.Second), func(v view.Container) bool { return len(v.Changed) > 0 })
+	v, err := c.await(ctx, d, c.pick(90*time.Second, 40*time.Second), func(v state.Container) bool { return len(v.Changed) > 0 })
 	if err != nil {
 		c.report.row(bad, "tuning", "the quota is raised", "starved by its quota", fmt.Sprintf("%v: %s; %s; %v", err, v.Verdict.Why, v.WhyNot, v.Advice))
 		return ctx.Err()
 	}
 	c.report.row(good, "tuning", "the quota is raised", string(v.Original[runtime.KnobCPUQuota]), string(v.Now[runtime.KnobCPUQuota]))
 	if !c.o.short {
-		v, err = c.await(ctx, d, 120*time.Second, func(v view.Container) bool { return len(v.Trials) > 0 })
+		v, err = c.await(ctx, d, 120*time.Second, func(v state.Container) bool { return len(v.Trials) > 0 })
 		if err != nil {
 			return err
 		}
 		t := v.Trials[0]
-		c.report.judge(t.Outcome == view.OutcomeKept, "tuning", "the trial", fmt.Sprintf("predicted %.2f steps/s", t.Predicted),
+		c.report.judge(t.Outcome == state.OutcomeKept, "tuning", "the trial", fmt.Sprintf("predicted %.2f steps/s", t.Predicted),
 			fmt.Sprintf("%s: %.2f → %.2f, ratio %.2f (%.2f to %.2f)", t.Outcome, t.Before, t.After, t.Ratio, t.Low, t.High))
 	}
 	after, err := j.rateFor(ctx, length)
@@ -265,7 +265,7 @@ func (c *check) tuned(ctx context.Context, d *daemon, j *job, before float64, le
 	return nil
 }
 
-func (c *check) await(ctx context.Context, d *daemon, patience time.Duration, is func(view.Container) bool) (v view.Container, err error) {
+func (c *check) await(ctx context.Context, d *daemon, patience time.Duration, is func(state.Container) bool) (v state.Container, err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		var ok bool
 		if v, ok = d.view(); ok && is(v) {
@@ -303,7 +303,7 @@ func (c *check) access(ctx context.Context) (err error) {
 		c.report.row(note, "access", "lost access is put back", "", "not tried: on v2 the check has no way to take it away")
 		return nil
 	}
-	return c.mend(ctx, j, dir)
+	return c.repair(ctx, j, dir)
 }
 
 func words(a device.Access, err error) string {
@@ -313,9 +313,9 @@ func words(a device.Access, err error) string {
 	return string(a)
 }
 
-// mend takes the rules of NVIDIA's devices away, as a daemon-reload does with the
+// repair takes the rules of NVIDIA's devices away, as a daemon-reload does with the
 // legacy hook's, and puts them back.
-func (c *check) mend(ctx context.Context, j *job, dir string) error {
+func (c *check) repair(ctx context.Context, j *job, dir string) error {
 	v := device.NewVisibility(device.Options{})
 	stands, _, err := v.Look(ctx, j.c, nil)
 	if err != nil {
@@ -329,7 +329,7 @@ func (c *check) mend(ctx context.Context, j *job, dir string) error {
 	gone, errGone := device.CheckAccess(ctx, j.c)
 	c.report.judge(gone == device.AccessRefused, "access", "taken away, it is seen as lost", fmt.Sprintf("%d rules denied", len(stands)), words(gone, errGone))
 	began := time.Now()
-	how, err := v.Mend(ctx, j.c, stands)
+	how, err := v.Repair(ctx, j.c, stands)
 	if err != nil {
 		c.report.row(bad, "access", "lost access is put back", "", err.Error())
 		return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/runtime/docker"
 	"github.com/trimtab/trimtab/tuner/actuator"
-	"github.com/trimtab/trimtab/tuner/loop"
+	"github.com/trimtab/trimtab/tuner/agent"
 	"github.com/trimtab/trimtab/tuner/originals"
 	"github.com/trimtab/trimtab/tuner/statefile"
 )
@@ -80,9 +80,9 @@ func (o orders) fault() func(string) {
 
 // hands are the daemon's: what acts, made as it makes them.
 type hands struct {
-	engine   *docker.Engine
-	actuator *actuator.Actuator
-	sights   *device.Visibility
+	engine       *docker.Engine
+	actuator     *actuator.Actuator
+	visibilities *device.Visibility
 }
 
 func newHands(state string, fault func(string)) (hands, error) {
@@ -98,17 +98,17 @@ func newHands(state string, fault func(string)) (hands, error) {
 	if err != nil {
 		return hands{}, err
 	}
-	sights := device.NewVisibility(device.Options{Fault: fault,
+	visibilities := device.NewVisibility(device.Options{Fault: fault,
 		Records: faultyRecords{statefile.OpenEach[device.Hidden](store, "gpu-hidden"), fault}})
 	return hands{engine, actuator.New(actuator.Options{
 		Engines: map[string]actuator.Engine{docker.EngineName: engine},
 		Store:   originals.New(originals.Options{Dir: filepath.Join(state, "originals"), Fault: fault}),
 		Preflight: func(ctx context.Context, c runtime.Container) (bool, string) {
-			r := device.Preflight(ctx, sights.Left(c), device.Options{})
+			r := device.Preflight(ctx, visibilities.Left(c), device.Options{})
 			return r.Green, r.String()
 		},
 		CheckGPU: func(ctx context.Context, c runtime.Container) error {
-			if c = sights.Left(c); len(c.GPUs) == 0 {
+			if c = visibilities.Left(c); len(c.GPUs) == 0 {
 				return nil
 			}
 			if access, err := device.CheckAccess(ctx, c); access == device.AccessRefused {
@@ -117,13 +117,13 @@ func newHands(state string, fault func(string)) (hands, error) {
 			return nil
 		},
 		Memory: memoryUse, Logger: log, Fault: fault,
-	}), sights}, nil
+	}), visibilities}, nil
 }
 
 func memoryUse(ctx context.Context, c runtime.Container) (actuator.MemoryUse, error) {
 	p := probecgroup.New()
 	samples := map[string]*probes.Sample{}
-	if err := errors.Join(p.Watch(loop.Target(c)), p.Read(ctx, samples)); err != nil {
+	if err := errors.Join(p.Watch(agent.Target(c)), p.Read(ctx, samples)); err != nil {
 		return actuator.MemoryUse{}, err
 	}
 	s := samples[c.Key()]
@@ -159,7 +159,7 @@ func (h hands) recovery(ctx context.Context, cs []runtime.Container) error {
 			err = errors.Join(err, fmt.Errorf("container %s: %s: %+v: %w", r.Name, r.Outcome, r.Knobs, r.Err))
 		}
 	}
-	return errors.Join(err, h.sights.RestoreAll(ctx, func(string, string, bool, []string, error) {}))
+	return errors.Join(err, h.visibilities.RestoreAll(ctx, func(string, string, bool, []string, error) {}))
 }
 
 // live acts at random until it is killed.
@@ -185,7 +185,7 @@ func (o orders) live() error {
 			l.actuator.Restore(ctx, l.cs[l.random.IntN(len(l.cs))], "opt-out")
 		case o.Hides:
 			hidden := [][]int{{}, {0}, {1}, {0, 1}}[l.random.IntN(4)]
-			if _, err := l.sights.Hide(ctx, l.cs[len(l.cs)-1], runtime.GPUView{Hidden: hidden}); err != nil {
+			if _, err := l.visibilities.Hide(ctx, l.cs[len(l.cs)-1], runtime.GPUView{Hidden: hidden}); err != nil {
 				return err
 			}
 		}

@@ -26,8 +26,8 @@ import (
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/runtime/docker"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
 	"github.com/trimtab/trimtab/runtime/systemd"
+	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
 // What the environment may change: how many kills, the seed that a failure named, and
@@ -167,11 +167,11 @@ func (w *worker) canHide(c runtime.Container) bool {
 		w.t.Fatal(err)
 	}
 	defer h.engine.Close()
-	if _, err := h.sights.Hide(w.t.Context(), c, runtime.GPUView{Hidden: []int{0}}); err != nil {
+	if _, err := h.visibilities.Hide(w.t.Context(), c, runtime.GPUView{Hidden: []int{0}}); err != nil {
 		w.t.Logf("no GPU is hidden here: %v", err)
 		return false
 	}
-	if _, _, err := h.sights.Restore(w.t.Context(), c.Key()); err != nil {
+	if _, _, err := h.visibilities.Restore(w.t.Context(), c.Key()); err != nil {
 		w.t.Fatal(err)
 	}
 	return true
@@ -237,11 +237,11 @@ func (w *worker) kernelRules(c runtime.Container) string {
 		slices.Sort(rules)
 		return strings.Join(rules, ", ")
 	}
-	sights, err := device.NewVisibility(device.Options{}).See(w.t.Context(), c, runtime.GPUView{})
+	visibilities, err := device.NewVisibility(device.Options{}).See(w.t.Context(), c, runtime.GPUView{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return fmt.Sprint(sights)
+	return fmt.Sprint(visibilities)
 }
 
 func (w *worker) unitRules(c runtime.Container) string {

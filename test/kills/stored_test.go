@@ -13,7 +13,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/docker"
-	"github.com/trimtab/trimtab/runtime/runtimetest"
+	"github.com/trimtab/trimtab/test/runtimetest"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/originals"
 )

@@ -18,7 +18,7 @@ import (
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/rivals"
 	"github.com/trimtab/trimtab/test/workload"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // Names of what is measured beside policies and rivals.
@@ -83,10 +83,10 @@ func (s *session) startTrimtab(ctx context.Context, policy string, repeat int) (
 			}
 			after := time.Unix(0, r.UnixNs).Sub(began).Seconds()
 			switch r.Kind {
-			case view.RecordChange, view.RecordLoan, view.RecordRollback:
+			case state.RecordChange, state.RecordLoan, state.RecordRollback:
 				changes++
 				told += fmt.Sprintf("%6.1f s  %s %s\n", after, r.Name, r.Text)
-			case view.RecordTrial, view.RecordRefused, view.RecordYield:
+			case state.RecordTrial, state.RecordRefused, state.RecordYield:
 				told += fmt.Sprintf("%6.1f s  %s %s\n", after, r.Name, r.Text)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/trimtab/trimtab/probes/cgroup"
 	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/loop"
+	"github.com/trimtab/trimtab/tuner/agent"
 )
 
 // Options say what a rival is let loose on.
@@ -76,7 +76,7 @@ func (d *driver) loop(ctx context.Context, r Rival) error {
 func (d *driver) look(ctx context.Context) ([]Seen, error) {
 	known := d.fleet.Containers()
 	for _, key := range slices.Sorted(maps.Keys(known)) {
-		if err := d.probe.Watch(loop.Target(known[key])); err != nil {
+		if err := d.probe.Watch(agent.Target(known[key])); err != nil {
 			return nil, fmt.Errorf("container %q: %w", known[key].Name, err)
 		}
 	}

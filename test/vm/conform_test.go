@@ -66,7 +66,7 @@ func startEngines(t *testing.T, l layout) *machine {
 	return start(t, l)
 }
 
-// bySystemd are the suites of three doors by systemd's driver, with the host's runtimes
+// bySystemd are the suites of three write paths by systemd's driver, with the host's runtimes
 // or current ones.
 func bySystemd(runtimes string) []suite {
 	name, dockers := "", runtimes
@@ -77,7 +77,7 @@ func bySystemd(runtimes string) []suite {
 		{name + "containerd", "containerd", "TestConformsUnderSystemd/" + runtimes}}
 }
 
-// latencies measures writes by each door, with systemd's driver and Debian's runtimes.
+// latencies measures writes by each write path, with systemd's driver and Debian's runtimes.
 func latencies(t *testing.T, m *machine) {
 	m.drive(t, "systemd")
 	for _, binary := range []string{"docker", "containerd"} {
@@ -96,7 +96,7 @@ func latencies(t *testing.T, m *machine) {
 const memoryCases = "(memory_in_use|page_cache)"
 
 // suite is one run of the engines' conformance suite, or of a part of it, in the guest.
-type suite struct{ door, binary, test string }
+type suite struct{ by, binary, test string }
 
 // outcome is how a suite ended, for the table.
 type outcome struct {
@@ -104,7 +104,7 @@ type outcome struct {
 	took                    time.Duration
 }
 
-// conform runs the suite by several doors at once with one driver of control groups:
+// conform runs the suite by several write paths at once with one driver of control groups:
 // each waits much, and the guest has two CPUs.
 func conform(driver string, suites ...suite) func(*testing.T, *machine) {
 	return func(t *testing.T, m *machine) {
@@ -112,15 +112,15 @@ func conform(driver string, suites ...suite) func(*testing.T, *machine) {
 		outcomes := make([]outcome, len(suites))
 		t.Run("by", func(t *testing.T) {
 			for i, s := range suites {
-				t.Run(s.door, func(t *testing.T) {
+				t.Run(s.by, func(t *testing.T) {
 					t.Parallel()
 					outcomes[i] = s.run(t, m)
 				})
 			}
 		})
 		for i, o := range outcomes {
-			m.table = append(m.table, fmt.Sprintf("    %d of %d conformance cases, %s, %s's driver, cgroup %s: %.0f s; %d need another host or door",
-				o.passed, o.passed+o.failed, suites[i].door, driver, m.layout.name, o.took.Seconds(), o.skipped))
+			m.table = append(m.table, fmt.Sprintf("    %d of %d conformance cases, %s, %s's driver, cgroup %s: %.0f s; %d need another host or write path",
+				o.passed, o.passed+o.failed, suites[i].by, driver, m.layout.name, o.took.Seconds(), o.skipped))
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // opens says what a new process in the container finds at NVIDIA's nodes: open,
@@ -36,7 +36,7 @@ func (m *machine) wantOpens(t *testing.T, name, when, want string, nodes ...stri
 func reloadKeepsKnown(t *testing.T, m *machine) {
 	m.sh(t, `docker run -d --name known --network none --label trimtab.mode=tune --label trimtab.gpu.signal=USR1 --device /dev/nvidia0 --device /dev/nvidia1 --device /dev/nvidiactl job-image \
 		sh -c 'trap "echo >>/tmp/signals" USR1; while :; do sleep 1000000 & wait; kill $!; done'`)
-	m.untilContainer(t, "known", "seen", func(c view.Container) bool { return c.Name != "" })
+	m.untilContainer(t, "known", "seen", func(c state.Container) bool { return c.Name != "" })
 	nodes := []string{"/dev/nvidia0", "/dev/nvidiactl"}
 	for range 3 {
 		m.sh(t, "systemctl daemon-reload")
@@ -69,7 +69,7 @@ func reloadIsHealed(t *testing.T, m *machine) {
 	if o := m.try(t, "trimtab doctor --gpu"); o.Code != 1 || !strings.Contains(o.Stdout, "at risk") {
 		t.Errorf("doctor --gpu: %d\n%s", o.Code, o.Stdout)
 	}
-	m.untilContainer(t, "hooked", "a preflight that is not green", func(c view.Container) bool { return c.Preflight != "" })
+	m.untilContainer(t, "hooked", "a preflight that is not green", func(c state.Container) bool { return c.Preflight != "" })
 	// What is repaired by systemd's own means is not lost again.
 	m.table = append(m.table, "    "+m.sh(t, "/opt/vm/inside reload "+m.pid(t, "hooked")+" /tmp/gpu"))
 	m.sh(t, "systemctl daemon-reload")
@@ -79,7 +79,7 @@ func reloadIsHealed(t *testing.T, m *machine) {
 		t.Errorf("%v repairs, want one: systemd knows the rules since then", heals)
 	}
 	t.Log(m.sh(t, "trimtab history hooked"))
-	m.untilContainer(t, "hooked", "a green preflight", func(c view.Container) bool { return c.Preflight == "" && c.GPULost == "" })
+	m.untilContainer(t, "hooked", "a green preflight", func(c state.Container) bool { return c.Preflight == "" && c.GPULost == "" })
 }
 
 func (m *machine) heals(t *testing.T) (n float64) {

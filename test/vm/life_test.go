@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // restartsOf: a runtime that restarts takes nothing along, and can be used again.
@@ -18,7 +18,7 @@ func restartsOf(unit string) func(*testing.T, *machine) {
 		}
 		m.untilEngines(t)
 		resume()
-		m.sh(t, "trimtab restore job") // through the door that was away
+		m.sh(t, "trimtab restore job") // through the write path that was away
 		m.wantQuota(t, "job", owners, "restored")
 		m.sh(t, "trimtab resume job")
 		m.untilContainer(t, "job", "a change", changed)
@@ -72,7 +72,7 @@ func upgradeHandsOver(t *testing.T, m *machine) {
 func (m *machine) tunedAndHidden(t *testing.T) {
 	t.Helper()
 	m.untilContainer(t, "job", "a change", changed)
-	m.untilContainer(t, "known", "enrolled", func(c view.Container) bool { return c.Enrolment.Mode == "tune" && c.WhyNot != "paused" })
+	m.untilContainer(t, "known", "enrolled", func(c state.Container) bool { return c.Enrolment.Mode == "tune" && c.WhyNot != "paused" })
 	m.sh(t, "trimtab gpu hide known 1")
 	if got := m.opens(t, "known", "/dev/nvidia1"); got != "gone" {
 		t.Fatalf("hidden: %s", got)
@@ -144,7 +144,7 @@ grep -A1 '^Package: trimtab' /var/lib/dpkg/status || true`)
 	}
 }
 
-// reboots: containers begin a new life with what their owners gave; nothing is owed to
+// reboots: containers begin a new life with what their owners gave; nothing is pending to
 // the old one, and the new one is tuned again.
 func reboots(t *testing.T, m *machine) {
 	m.tunedAndHidden(t)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/tuner/api"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // What `make test-vm` sets, and what helps to develop a check.
@@ -230,7 +230,7 @@ func until(t *testing.T, what string, good func() (string, bool)) {
 }
 
 // container is what trimtab says of one; the zero value while it knows none.
-func (m *machine) container(t *testing.T, name string) (c view.Container) {
+func (m *machine) container(t *testing.T, name string) (c state.Container) {
 	t.Helper()
 	o := m.try(t, "trimtab explain "+name+" --output json")
 	if o.Code == 0 {
@@ -241,7 +241,7 @@ func (m *machine) container(t *testing.T, name string) (c view.Container) {
 	return c
 }
 
-func (m *machine) untilContainer(t *testing.T, name, what string, good func(view.Container) bool) (c view.Container) {
+func (m *machine) untilContainer(t *testing.T, name, what string, good func(state.Container) bool) (c state.Container) {
 	t.Helper()
 	defer m.saysWhy(t, name)
 	until(t, name+": "+what, func() (string, bool) {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // Files that are read round and round, from a disk that needs minutes for one round.
@@ -28,9 +28,9 @@ while :; do cat /tmp/* >/dev/null; echo round; done'`, epochLimitMiB, epochLimit
 	defer m.sh(t, "docker rm -f epochs")
 	defer m.saysWhy(t, "epochs")
 	began := time.Now()
-	m.untilContainer(t, "epochs", "memory beyond its owner's limit", func(c view.Container) bool { return slices.Contains(c.Changed, runtime.KnobMemoryLimit) })
+	m.untilContainer(t, "epochs", "memory beyond its owner's limit", func(c state.Container) bool { return slices.Contains(c.Changed, runtime.KnobMemoryLimit) })
 	lent := time.Since(began)
-	c := view.Container{}
+	c := state.Container{}
 	for !c.MemoryUse.Read || c.MemoryUse.Limit > 1.5*epochFilesMiB*(1<<20) { // patience is less than two rounds
 		if time.Since(began) > 4*epochSeconds*time.Second {
 			t.Fatalf("after %.0f s its limit is %.0f MiB: %s\n%+v", time.Since(began).Seconds(), c.MemoryUse.Limit/(1<<20), c.WhyNot, c.MemoryUse)

@@ -10,7 +10,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/control"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // The job's owner gave it a third of what it can use: 25 ms of loaders' CPU for a step
@@ -72,7 +72,7 @@ func installs(t *testing.T, m *machine) {
 func (m *machine) install(t *testing.T, version string) {
 	t.Helper()
 	m.sh(t, `mkdir -p /etc/trimtab/conf.d
-echo '{limits: {coolDown: 5s}, budget: {cpu: 1, job: 0.1}, gpu: {signal: true}}' >/etc/trimtab/conf.d/site.yaml
+echo '{limits: {coolDown: 5s}, overhead: {cpu: 1, perContainer: 0.1}, gpu: {signal: true}}' >/etc/trimtab/conf.d/site.yaml
 apt-get -qq -y install /opt/vm/trimtab-`+version+`.deb >&2`)
 }
 
@@ -96,12 +96,12 @@ func sandbox(t *testing.T, m *machine) {
 	}
 }
 
-func changed(c view.Container) bool { return len(c.Changed) > 0 }
+func changed(c state.Container) bool { return len(c.Changed) > 0 }
 
 // settled: what stands was proved by a trial, which is asked for where no CPU is idle, or is a loan
 // of all that it may have, less what is not worth a write, or of what is known to be enough; and
 // no trial runs.
-func settled(c view.Container) bool {
+func settled(c state.Container) bool {
 	if !changed(c) || c.Trial != nil || c.Rate.PerSecond <= 0 {
 		return false
 	}
@@ -128,7 +128,7 @@ func (m *machine) steady(t *testing.T) (quota string, resume func()) {
 }
 
 func tunes(t *testing.T, m *machine) {
-	c := m.untilContainer(t, "job", "a settled loan", func(c view.Container) bool { return c.Loan != nil && settled(c) })
+	c := m.untilContainer(t, "job", "a settled loan", func(c state.Container) bool { return c.Loan != nil && settled(c) })
 	now := m.quota(t, "job")
 	if now == owners {
 		t.Fatalf("it says that it changed %v, and %q stands", c.Changed, now)
@@ -154,7 +154,7 @@ func (m *machine) rate(t *testing.T) float64 {
 
 // counts: uprobes on CUDA's library in the container.
 func counts(t *testing.T, m *machine) {
-	m.untilContainer(t, "job", "a rate from CUDA's calls", func(c view.Container) bool {
+	m.untilContainer(t, "job", "a rate from CUDA's calls", func(c state.Container) bool {
 		return strings.Contains(c.Rate.Source, "launches") || strings.Contains(c.Rate.Source, "synchronisations")
 	})
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/test/stats"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // rateGoal is how far a rate that is shown may be from the truth.
@@ -27,7 +27,7 @@ type tally struct {
 
 // phase is a stretch in which a program's resources stay as they are.
 type phase struct {
-	state view.Container
+	state state.Container
 	flips int
 }
 
@@ -41,7 +41,7 @@ func (c *cage) phase(ctx context.Context, before int) (p phase, after int, err e
 		return p, 0, err
 	}
 	for _, r := range records[min(before, len(records)):] {
-		if r.Kind == view.RecordVerdict && r.Name == c.job.Name {
+		if r.Kind == state.RecordVerdict && r.Name == c.job.Name {
 			p.flips++
 			c.say("told: %s", r.Text)
 		}
@@ -69,7 +69,7 @@ func (t *tally) class(p program, v policies.Verdict) string {
 }
 
 // rate judges the rate that is shown beside the one that is true.
-func (t *tally) rate(v view.Container, truth float64) string {
+func (t *tally) rate(v state.Container, truth float64) string {
 	shown := v.Rate
 	if v.RateWhy != "" {
 		shown = policies.Rate{}
@@ -90,7 +90,7 @@ func (t *tally) rate(v view.Container, truth float64) string {
 }
 
 // became takes what became of the program's speed, in truth and as it is told.
-func (t *tally) became(v view.Container, truth float64) string {
+func (t *tally) became(v state.Container, truth float64) string {
 	told := 0.0
 	switch {
 	case v.HasGain && v.Gain > -1:

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// check returns all findings, sorted, each naming a place and the mend.
+// check returns all findings, sorted, each naming a place and the fix.
 func (m *module) check(r rules) []string {
 	found := map[string]bool{} // one place may be reached on several ways
 	add := func(format string, args ...any) { found[fmt.Sprintf(format, args...)] = true }

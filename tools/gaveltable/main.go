@@ -1,4 +1,4 @@
-// Command gaveltable makes tuner/lab/tables/data/gavel.csv from Gavel's
+// Command gaveltable makes test/lab/tables/data/gavel.csv from Gavel's
 // scheduler/simulation_throughputs.json (a megabyte, of which the simulator needs
 // jobs on one GPU). It prints to standard output.
 package main
@@ -17,7 +17,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: gaveltable FILE > tuner/lab/tables/data/gavel.csv")
+		fmt.Fprintln(os.Stderr, "usage: gaveltable FILE > test/lab/tables/data/gavel.csv")
 		os.Exit(2)
 	}
 	raw, err := os.ReadFile(os.Args[1])

@@ -46,5 +46,11 @@ func page() []byte {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Kind, strings.Join(f.Labels, ", "), f.Help)
 	}
+	b.WriteString("\n## Old names\n\nServed beside the new ones for one release.\n\n| old | new |\n|---|---|\n")
+	for _, f := range metrics.Families() {
+		if f.Was != "" {
+			fmt.Fprintf(&b, "| `%s` | `%s` |\n", f.Was, f.Name)
+		}
+	}
 	return b.Bytes()
 }

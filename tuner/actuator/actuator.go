@@ -74,11 +74,11 @@ var ErrBusy = errors.New("the actuator is at work")
 // Actuator acts. Its methods may be called concurrently; they take turns, but for
 // Drift, Yield and Standing, which answer ErrBusy at once.
 type Actuator struct {
-	o    Options
-	log  *slog.Logger
-	mu   sync.Mutex
-	owed map[string]string // by container key: debts that could not be put on disk
-	// retries are the tries to pay debts that failed, by container key.
+	o       Options
+	log     *slog.Logger
+	mu      sync.Mutex
+	pending map[string]string // by container key: pending restores that could not be put on disk
+	// retries are the tries to pay pending restores that failed, by container key.
 	retries map[string]retry
 }
 
@@ -95,7 +95,7 @@ func New(o Options) *Actuator {
 	}
 	o.Settle = cmp.Or(o.Settle, defaultSettle)
 	logger := cmp.Or(o.Logger, slog.Default())
-	return &Actuator{o: o, log: logger.With("component", "actuator"), owed: map[string]string{}, retries: map[string]retry{}}
+	return &Actuator{o: o, log: logger.With("component", "actuator"), pending: map[string]string{}, retries: map[string]retry{}}
 }
 
 // Item is one container's part of a plan.
@@ -127,7 +127,7 @@ const (
 	Skipped     Outcome = "skipped"     // not written, because another part of the plan could not be
 	Undone      Outcome = "undone"      // was written, and taken back for the same reason
 	Restored    Outcome = "restored"    // stands at what it was to go back to
-	Owed        Outcome = "owed"        // going back is not safe now: the lowest safe value stands
+	Pending     Outcome = "pending"     // going back is not safe now: the lowest safe value stands
 )
 
 // ChangeResult is what became of one change.
@@ -146,7 +146,7 @@ type Result struct {
 	Plan    string
 	Applied bool // every change stands (DryRun: would)
 	Changes []ChangeResult
-	Owed    []string // keys of containers whose undo failed: PayDebts repeats it
+	Pending []string // keys of containers whose undo failed: RestorePending repeats it
 	GPULost []string // keys of containers that lost GPU access in a write
 }
 
@@ -183,7 +183,7 @@ func (a *Actuator) save(f originals.File) error {
 	a.o.Fault("save.before")
 	var err error
 	if len(f.Knobs) == 0 {
-		delete(a.owed, f.ID.Key())
+		delete(a.pending, f.ID.Key())
 		delete(a.retries, f.ID.Key())
 		err = a.o.Store.Remove(f.ID)
 	} else {
@@ -201,11 +201,11 @@ func (a *Actuator) send(ctx context.Context, e Engine, c runtime.Container, set 
 	return err
 }
 
-// oweContainer marks a container for PayDebts, on disk if that can be written.
+// oweContainer marks a container for RestorePending, on disk if that can be written.
 func (a *Actuator) oweContainer(f *originals.File, why string) {
-	if _, known := a.owed[f.ID.Key()]; !known {
-		a.log.Warn("a restore is owed", "container", f.Name, "key", f.ID.Key(), "reason", why)
+	if _, known := a.pending[f.ID.Key()]; !known {
+		a.log.Warn("a restore is pending", "container", f.Name, "key", f.ID.Key(), "reason", why)
 	}
-	f.Owed = why
-	a.owed[f.ID.Key()] = why
+	f.Pending = why
+	a.pending[f.ID.Key()] = why
 }

@@ -199,7 +199,7 @@ func (a *Actuator) settle(ctx context.Context, p *part, acknowledged error) bool
 		clear(p.file.Knobs)
 	} else if err != nil {
 		p.fail(Unavailable, "could not be read back", err)
-		return false // the intent stays on disk: undo, or PayDebts, settles it
+		return false // the intent stays on disk: undo, or RestorePending, settles it
 	}
 	good := acknowledged == nil
 	for _, res := range p.results {
@@ -294,8 +294,8 @@ func (a *Actuator) undo(ctx context.Context, parts []*part, r *Result) {
 				res.Outcome, res.Text = Failed, "could not be undone: "+back.knob(res.Change.Knob).Text
 			}
 		}
-		if back.Outcome == Failed || back.Outcome == Unavailable || back.Outcome == Owed {
-			r.Owed = append(r.Owed, p.item.Container.Key())
+		if back.Outcome == Failed || back.Outcome == Unavailable || back.Outcome == Pending {
+			r.Pending = append(r.Pending, p.item.Container.Key())
 		}
 	}
 }

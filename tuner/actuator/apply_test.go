@@ -249,7 +249,7 @@ func TestCancelledInTheMiddleUndoes(t *testing.T) {
 }
 
 // TestUndoFailsIsOwed: the engine goes away between a write and its undo.
-func TestUndoFailsIsOwed(t *testing.T) {
+func TestUndoFailsIsPending(t *testing.T) {
 	b := newBench(t)
 	first, second := b.start(container("a"), owner()), b.start(container("b"), owner())
 	down := false
@@ -261,18 +261,18 @@ func TestUndoFailsIsOwed(t *testing.T) {
 	}
 	a := b.actuator()
 	got := a.Apply(t.Context(), order(item(first, tune("cpu"), quotaUp()), item(second, tune("cpu"), quotaUp())))
-	if diff := cmp.Diff([]string{second.Key(), first.Key()}, got.Owed); diff != "" {
-		t.Errorf("owed: %s", diff)
+	if diff := cmp.Diff([]string{second.Key(), first.Key()}, got.Pending); diff != "" {
+		t.Errorf("pending: %s", diff)
 	}
-	if s, err := a.Standing(first.ID); err != nil || s.Owed == "" {
+	if s, err := a.Standing(first.ID); err != nil || s.Pending == "" {
 		t.Errorf("standing: %+v, %v", s, err)
 	}
 	again := a.Apply(t.Context(), order(item(first, tune("cpu"), change(runtime.KnobCPUQuota, "150000 100000", "160000 100000"))))
 	if again.Changes[0].Outcome != actuator.Refused {
-		t.Errorf("a change was made on top of a debt: %+v", again)
+		t.Errorf("a change was made on top of a pending restore: %+v", again)
 	}
 	b.engine.onApply = nil
-	paid, err := b.actuator().PayDebts(t.Context(), nil) // a new daemon knows of it too
+	paid, err := b.actuator().RestorePending(t.Context(), nil) // a new daemon knows of it too
 	if err != nil || len(paid) != 2 || b.files() != 0 {
 		t.Fatalf("paid %+v, %v; %d files", paid, err, b.files())
 	}

@@ -31,7 +31,7 @@ func (a *Actuator) check(ctx context.Context, p *part, dryRun bool) bool {
 		return false
 	}
 	if why := a.unsettled(p.file); why != "" {
-		p.fail(Refused, "a restore is owed: "+why, nil)
+		p.fail(Refused, "a restore is pending: "+why, nil)
 		return false
 	}
 	if !dryRun {
@@ -110,7 +110,7 @@ func (a *Actuator) fileOf(c runtime.Container) (originals.File, error) {
 }
 
 func (a *Actuator) unsettled(f originals.File) string {
-	if why, ok := a.owed[f.ID.Key()]; ok {
+	if why, ok := a.pending[f.ID.Key()]; ok {
 		return why
 	}
 	return f.Unsettled()

@@ -89,7 +89,7 @@ func TestConcurrentCallers(t *testing.T) {
 				if _, _, err := a.Drift(c, stood(runtime.Values{runtime.KnobCPUQuota: "150000 100000"})); err != nil && !errors.Is(err, actuator.ErrBusy) {
 					t.Error(err)
 				}
-				if _, err := a.PayDebts(t.Context(), nil); err != nil {
+				if _, err := a.RestorePending(t.Context(), nil); err != nil {
 					t.Error(err)
 				}
 				a.Restore(t.Context(), c, "test")

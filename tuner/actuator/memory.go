@@ -31,9 +31,9 @@ const (
 	memoryMarginBytes = 64 << 20
 	// memoryGrainBytes rounds safe limits up: a multiple of every page size in use.
 	memoryGrainBytes = 1 << 20
-	// debtStep is the share by which a safe value must fall before a debt is paid
+	// pendingStep is the share by which a safe value must fall before a pending restore is paid
 	// in part: each payment is a disk sync and an engine call.
-	debtStep = 0.05
+	pendingStep = 0.05
 	// stepShare is how much of what is charged may have to go for one write of a limit on
 	// its way back: page cache that is freed in pieces keeps no write waiting, and what
 	// grows meanwhile is seen before the next. Chosen, not measured.
@@ -122,9 +122,9 @@ func (a *Actuator) memoryUse(ctx context.Context, c runtime.Container) (MemoryUs
 
 // safely bends the way back of memory knobs to what is safe (law: restore never kills). It changes
 // set, in which knobs that are to stay as they are get no entry, and returns
-// what is owed of which knob.
+// what is pending of which knob.
 func (a *Actuator) safely(ctx context.Context, c runtime.Container, now, set runtime.Values) map[runtime.Knob]string {
-	debts := map[runtime.Knob]string{}
+	pendings := map[runtime.Knob]string{}
 	var use MemoryUse
 	var useErr error
 	read := false
@@ -151,14 +151,14 @@ func (a *Actuator) safely(ctx context.Context, c runtime.Container, now, set run
 		if want >= lowest {
 			continue
 		}
-		debts[knob] = owedText(knob, set[knob], lowest, useErr)
-		if lowest >= stands || stands-lowest < stands*debtStep {
+		pendings[knob] = pendingText(knob, set[knob], lowest, useErr)
+		if lowest >= stands || stands-lowest < stands*pendingStep {
 			delete(set, knob)
 		} else {
 			set[knob] = runtime.IntValue(int64(lowest))
 		}
 	}
-	return debts
+	return pendings
 }
 
 // coming is what a knob will read once set is applied.
@@ -169,9 +169,9 @@ func coming(set, now runtime.Values, knob runtime.Knob) runtime.Value {
 	return now[knob]
 }
 
-func owedText(knob runtime.Knob, want runtime.Value, lowest float64, useErr error) string {
+func pendingText(knob runtime.Knob, want runtime.Value, lowest float64, useErr error) string {
 	if useErr != nil {
-		return fmt.Sprintf("%s %s is owed: whether it is safe is unknown: %v", knob, want, useErr)
+		return fmt.Sprintf("%s %s is pending: whether it is safe is unknown: %v", knob, want, useErr)
 	}
-	return fmt.Sprintf("%s %s is owed: memory in use needs %.0f MiB", knob, want, lowest/(1<<20))
+	return fmt.Sprintf("%s %s is pending: memory in use needs %.0f MiB", knob, want, lowest/(1<<20))
 }

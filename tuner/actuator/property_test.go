@@ -25,7 +25,7 @@ type world struct {
 	bench      *bench
 	act        *actuator.Actuator
 	containers []runtime.Container
-	owed       map[string]runtime.Values // by key: what must stand in the end
+	pending    map[string]runtime.Values // by key: what must stand in the end
 	plans      [][]actuator.Item
 	foreign    int64
 	crashAt    int  // the fault point, counted from now, at which the process dies; 0: none
@@ -37,11 +37,11 @@ type world struct {
 var worldKnobs = []runtime.Knob{runtime.KnobCPUWeight, runtime.KnobCPUQuota, runtime.KnobMemoryLimit}
 
 func newWorld(t *rapid.T, b *bench) *world {
-	w := &world{T: t, bench: b, owed: map[string]runtime.Values{}}
+	w := &world{T: t, bench: b, pending: map[string]runtime.Values{}}
 	for _, name := range []string{"a", "b", "c"} {
 		c := container(name)
 		w.containers = append(w.containers, c)
-		w.owed[c.Key()] = owner()
+		w.pending[c.Key()] = owner()
 		w.must(b.engine.set(c, owner()))
 	}
 	b.options.Fault = w.fault
@@ -80,7 +80,7 @@ func (w *world) onApply(c runtime.Container, set runtime.Values) error {
 	return w.failing
 }
 
-// foreignWrite sets a value that trimtab would never write, through the door.
+// foreignWrite sets a value that trimtab would never write, through the write path.
 func (w *world) foreignWrite() {
 	for _, land := range w.bench.engine.late {
 		land()
@@ -95,7 +95,7 @@ func (w *world) foreignWrite() {
 		runtime.KnobMemoryLimit: runtime.IntValue(1<<30 + w.foreign<<20),
 	}[knob]
 	w.must(w.bench.engine.set(c, runtime.Values{knob: v}))
-	w.owed[c.Key()][knob] = v
+	w.pending[c.Key()][knob] = v
 }
 
 // guarded runs a step of the daemon; true if it died in it.
@@ -182,7 +182,7 @@ func (w *world) step() {
 		"apply 2":  w.apply,
 		"rollback": w.rollback,
 		"restore":  func() { w.act.Restore(context.Background(), w.containers[0], "test") },
-		"debts":    func() { _, err := w.act.PayDebts(context.Background(), nil); w.must(err) },
+		"pending":  func() { _, err := w.act.RestorePending(context.Background(), nil); w.must(err) },
 		"drift":    w.yieldDrift,
 		"foreign":  w.foreignWrite,
 		"restart": func() {
@@ -191,7 +191,7 @@ func (w *world) step() {
 			w.must(err)
 		},
 	}
-	name := rapid.SampledFrom([]string{"apply", "apply 2", "rollback", "restore", "debts", "drift", "foreign", "restart"}).Draw(w.T, "step")
+	name := rapid.SampledFrom([]string{"apply", "apply 2", "rollback", "restore", "pending", "drift", "foreign", "restart"}).Draw(w.T, "step")
 	died := w.guarded(steps[name])
 	if died && name == "drift" {
 		w.guarded(w.yieldDrift)
@@ -212,7 +212,7 @@ func TestEverythingComesBack(t *testing.T) {
 		b.use = actuator.MemoryUse{Anon: 1 << 20}
 		w.end()
 		for _, c := range w.containers {
-			if diff := cmp.Diff(w.owed[c.Key()], b.stands(c)); diff != "" {
+			if diff := cmp.Diff(w.pending[c.Key()], b.stands(c)); diff != "" {
 				rt.Errorf("container %s: %s", c.Name, diff)
 			}
 		}

@@ -17,7 +17,7 @@ type Recovery struct {
 	Synced []string
 	// Handover keeps what the daemon before left standing: a restart or an upgrade. It
 	// is honoured for containers whose file is settled; a write that was cut short, or
-	// a debt, is restored all the same.
+	// a pending restore, is restored all the same.
 	Handover bool
 }
 
@@ -157,7 +157,7 @@ func (a *Actuator) Yield(c runtime.Container, knob runtime.Knob) error {
 type Standing struct {
 	Original runtime.Values // of changed knobs only
 	Written  runtime.Values // what trimtab set; absent where nothing was read back yet
-	Owed     string         // what is owed, and why; "" if nothing
+	Pending  string         // what is pending, and why; "" if nothing
 }
 
 // Standing tells what trimtab has changed on a container, for display.
@@ -181,6 +181,6 @@ func (a *Actuator) Standing(id runtime.ID) (Standing, error) {
 			s.Written[name] = k.Written
 		}
 	}
-	s.Owed = a.unsettled(f)
+	s.Pending = a.unsettled(f)
 	return s, nil
 }

@@ -16,7 +16,7 @@ type KnobResult struct {
 	Target   runtime.Value // what it was to go back to
 	Before   runtime.Value // what stood
 	Actual   runtime.Value // what stands
-	Outcome  Outcome       // Restored, Yielded, Owed, Gone, Failed, Unavailable
+	Outcome  Outcome       // Restored, Yielded, Pending, Gone, Failed, Unavailable
 	Text     string        // why, one phrase; "" where restored
 
 	unread bool // Actual could not be read
@@ -42,7 +42,7 @@ func (r RestoreResult) knob(name runtime.Knob) KnobResult {
 }
 
 // Rollback takes the changes of plans back, by compare-and-swap, to what stood
-// before them. A memory limit that it is not safe to lower stays owed.
+// before them. A memory limit that it is not safe to lower stays pending.
 func (a *Actuator) Rollback(ctx context.Context, items []Item) []RestoreResult {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,10 +106,10 @@ func (a *Actuator) restoreWhere(ctx context.Context, lookup Lookup, reason strin
 	return out, err
 }
 
-// back is every way back: undo, rollback, restore, debts. targets chooses where
+// back is every way back: undo, rollback, restore, pending restores. targets chooses where
 // each knob goes, from the container's originals file.
 func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string, targets func(originals.File) runtime.Values) RestoreResult {
-	w := &way{c: c, set: runtime.Values{}, result: RestoreResult{Key: c.Key(), Name: c.Name, Reason: reason, Outcome: Restored}}
+	w := &restoreOp{c: c, set: runtime.Values{}, result: RestoreResult{Key: c.Key(), Name: c.Name, Reason: reason, Outcome: Restored}}
 	ctx, cancel := a.begun(ctx)
 	defer cancel()
 	found, err := a.load(ctx, w)
@@ -124,8 +124,8 @@ func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string,
 	}
 	for more := true; more; more = a.stepDown(ctx, w) {
 		w.sort(targets(w.file))
-		w.debts = a.safely(ctx, c, w.now, w.set)
-		w.lineUp()
+		w.pendings = a.safely(ctx, c, w.now, w.set)
+		w.supersedeInFlight()
 	}
 	err = a.writeBack(ctx, w)
 	if errors.Is(err, runtime.ErrGone) {
@@ -140,10 +140,10 @@ func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string,
 	return w.result
 }
 
-func (a *Actuator) load(ctx context.Context, w *way) (found bool, err error) {
+func (a *Actuator) load(ctx context.Context, w *restoreOp) (found bool, err error) {
 	file, found, err := a.o.Store.Load(w.c.ID)
 	if err != nil || !found {
-		delete(a.owed, w.c.Key()) // without originals nothing can be paid
+		delete(a.pending, w.c.Key()) // without originals nothing can be paid
 		return false, err
 	}
 	w.file, w.saved = file.Clone(), file
@@ -155,7 +155,7 @@ func (a *Actuator) load(ctx context.Context, w *way) (found bool, err error) {
 }
 
 // fruitless ends a way back on which nothing could be written.
-func (a *Actuator) fruitless(w *way, err error) RestoreResult {
+func (a *Actuator) fruitless(w *restoreOp, err error) RestoreResult {
 	w.result.Outcome, w.result.Err = outcomeOf(err), fmt.Errorf("container %q: %w", w.c.Name, err)
 	if w.result.Outcome == Refused { // a refusal to read is a failure
 		w.result.Outcome = Failed

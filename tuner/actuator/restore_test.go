@@ -36,23 +36,23 @@ func raisedMemory(t *testing.T, b *bench, c runtime.Container) *actuator.Actuato
 // TestRestoreNeverKills holds the law "restore never kills".
 func TestRestoreNeverKills(t *testing.T) {
 	tests := []struct {
-		name        string
-		v1          bool
-		use         actuator.MemoryUse
-		limit, swap int64 // MiB that stand after the restore
-		limitOwed   bool
-		swapOwed    bool
+		name         string
+		v1           bool
+		use          actuator.MemoryUse
+		limit, swap  int64 // MiB that stand after the restore
+		limitPending bool
+		swapPending  bool
 	}{
 		{name: "fits", use: actuator.MemoryUse{Anon: 900 * mib}, limit: 1024, swap: 2048},
 		{name: "page cache does not count", use: actuator.MemoryUse{Anon: 100 * mib, Usage: 4000 * mib}, limit: 1024, swap: 2048},
-		{name: "what the kernel keeps does", use: actuator.MemoryUse{Anon: 100 * mib, Rigid: 1400 * mib, Usage: 4000 * mib}, limit: 1464, swap: 2048, limitOwed: true},
+		{name: "what the kernel keeps does", use: actuator.MemoryUse{Anon: 100 * mib, Rigid: 1400 * mib, Usage: 4000 * mib}, limit: 1464, swap: 2048, limitPending: true},
 		{name: "a little that it keeps is in the margin", use: actuator.MemoryUse{Anon: 900 * mib, Rigid: 920 * mib}, limit: 1024, swap: 2048},
-		{name: "anonymous memory grew", use: actuator.MemoryUse{Anon: 2000 * mib}, limit: 2200, swap: 2048, limitOwed: true},
-		{name: "shared memory grew", use: actuator.MemoryUse{Anon: 1000 * mib, Shmem: 1000 * mib}, limit: 2200, swap: 2048, limitOwed: true},
-		{name: "small margin is 64 MiB", use: actuator.MemoryUse{Anon: 500*mib + 461*mib}, limit: 1024 + 34, swap: 2048, limitOwed: true},
-		{name: "never above what stands", use: actuator.MemoryUse{Anon: 5000 * mib}, limit: 4096, swap: 2048, limitOwed: true},
-		{name: "v1: memsw stays above the limit", v1: true, use: actuator.MemoryUse{Anon: 2000 * mib}, limit: 2200, swap: 2200, limitOwed: true, swapOwed: true},
-		{name: "v1: swapped memory counts against memsw", v1: true, use: actuator.MemoryUse{Anon: 900 * mib, Swap: 2100 * mib}, limit: 1024, swap: 3300, swapOwed: true},
+		{name: "anonymous memory grew", use: actuator.MemoryUse{Anon: 2000 * mib}, limit: 2200, swap: 2048, limitPending: true},
+		{name: "shared memory grew", use: actuator.MemoryUse{Anon: 1000 * mib, Shmem: 1000 * mib}, limit: 2200, swap: 2048, limitPending: true},
+		{name: "small margin is 64 MiB", use: actuator.MemoryUse{Anon: 500*mib + 461*mib}, limit: 1024 + 34, swap: 2048, limitPending: true},
+		{name: "never above what stands", use: actuator.MemoryUse{Anon: 5000 * mib}, limit: 4096, swap: 2048, limitPending: true},
+		{name: "v1: memsw stays above the limit", v1: true, use: actuator.MemoryUse{Anon: 2000 * mib}, limit: 2200, swap: 2200, limitPending: true, swapPending: true},
+		{name: "v1: swapped memory counts against memsw", v1: true, use: actuator.MemoryUse{Anon: 900 * mib, Swap: 2100 * mib}, limit: 1024, swap: 3300, swapPending: true},
 		{name: "v1: fits", v1: true, use: actuator.MemoryUse{Anon: 900 * mib}, limit: 1024, swap: 2048},
 	}
 	for _, tt := range tests {
@@ -65,25 +65,25 @@ func TestRestoreNeverKills(t *testing.T) {
 			a := raisedMemory(t, b, c)
 			b.use = tt.use
 			got := a.Restore(t.Context(), c, "stop")
-			want := map[runtime.Knob]bool{runtime.KnobMemoryLimit: tt.limitOwed, runtime.KnobMemorySwap: tt.swapOwed}
+			want := map[runtime.Knob]bool{runtime.KnobMemoryLimit: tt.limitPending, runtime.KnobMemorySwap: tt.swapPending}
 			for _, k := range got.Knobs {
-				if (k.Outcome == actuator.Owed) != want[k.Knob] {
-					t.Errorf("%s: %s %q, owed should be %v", k.Knob, k.Outcome, k.Text, want[k.Knob])
+				if (k.Outcome == actuator.Pending) != want[k.Knob] {
+					t.Errorf("%s: %s %q, pending should be %v", k.Knob, k.Outcome, k.Text, want[k.Knob])
 				}
 			}
 			stands := b.stands(c)
 			if stands[runtime.KnobMemoryLimit] != bytes(tt.limit*mib) || stands[runtime.KnobMemorySwap] != bytes(tt.swap*mib) {
 				t.Errorf("limit %s, swap %s; want %d, %d", stands[runtime.KnobMemoryLimit], stands[runtime.KnobMemorySwap], tt.limit*mib, tt.swap*mib)
 			}
-			if owed := tt.limitOwed || tt.swapOwed; owed != (b.files() == 1) {
+			if pending := tt.limitPending || tt.swapPending; pending != (b.files() == 1) {
 				t.Errorf("%d files", b.files())
 			}
 			b.use = actuator.MemoryUse{Anon: 100 * mib}
-			if _, err := b.actuator().PayDebts(t.Context(), nil); err != nil { // by another process
+			if _, err := b.actuator().RestorePending(t.Context(), nil); err != nil { // by another process
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(owner(), b.stands(c)); diff != "" || b.files() != 0 {
-				t.Errorf("after the debt is paid: %d files, %s", b.files(), diff)
+				t.Errorf("after the pending restore is paid: %d files, %s", b.files(), diff)
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func TestLimitGoesDownInSteps(t *testing.T) {
 		"page cache has to go": {usage: 4000, writes: []int64{3000, 2250, 1687, 1265, 1024}, swap: 2048, outcome: actuator.Restored},
 		"only a little of it":  {usage: 1100, writes: []int64{1024}, swap: 2048, outcome: actuator.Restored},
 		"nothing has to go":    {usage: 900, writes: []int64{1024}, swap: 2048, outcome: actuator.Restored},
-		"it grows in the midst": {usage: 4000, writes: []int64{3000, 2250}, swap: 2048, outcome: actuator.Owed, between: func(b *bench, _ runtime.Container, writes int) {
+		"it grows in the midst": {usage: 4000, writes: []int64{3000, 2250}, swap: 2048, outcome: actuator.Pending, between: func(b *bench, _ runtime.Container, writes int) {
 			if writes == 2 {
 				b.use.Anon = 2000 * mib
 			}
@@ -149,7 +149,7 @@ func TestMemoryUseUnknownLowersNothing(t *testing.T) {
 	raisedMemory(t, b, c)
 	b.options.Memory = nil
 	got := b.actuator().Restore(t.Context(), c, "stop")
-	if got.Outcome != actuator.Owed || b.stands(c)[runtime.KnobMemoryLimit] != bytes(4096*mib) {
+	if got.Outcome != actuator.Pending || b.stands(c)[runtime.KnobMemoryLimit] != bytes(4096*mib) {
 		t.Errorf("lowered blindly: %+v", got)
 	}
 }
@@ -167,11 +167,11 @@ func TestRefusedMemoryDoesNotHoldBackTheRest(t *testing.T) {
 		return nil
 	}
 	got := a.Restore(t.Context(), c, "stop")
-	if got.Outcome != actuator.Owed || b.stands(c)[runtime.KnobCPUQuota] != "40000 100000" {
+	if got.Outcome != actuator.Pending || b.stands(c)[runtime.KnobCPUQuota] != "40000 100000" {
 		t.Errorf("got %+v; quota %s", got, b.stands(c)[runtime.KnobCPUQuota])
 	}
 	b.engine.onApply = nil
-	if _, err := a.PayDebts(t.Context(), nil); err != nil {
+	if _, err := a.RestorePending(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(owner(), b.stands(c)); diff != "" {
@@ -179,8 +179,8 @@ func TestRefusedMemoryDoesNotHoldBackTheRest(t *testing.T) {
 	}
 }
 
-// TestPayDebtsInSteps: a debt is paid in part only where that is worth a write.
-func TestPayDebtsInSteps(t *testing.T) {
+// TestRestorePendingInSteps: a pending restore is paid in part only where that is worth a write.
+func TestRestorePendingInSteps(t *testing.T) {
 	b := newBench(t)
 	c := container("a")
 	a := raisedMemory(t, b, c)
@@ -189,7 +189,7 @@ func TestPayDebtsInSteps(t *testing.T) {
 	before := b.engine.applies
 	for _, anonMiB := range []uint64{2000, 1990, 1980} {
 		b.use = actuator.MemoryUse{Anon: anonMiB * mib}
-		if _, err := a.PayDebts(t.Context(), nil); err != nil {
+		if _, err := a.RestorePending(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -197,7 +197,7 @@ func TestPayDebtsInSteps(t *testing.T) {
 		t.Errorf("%d writes for a few MiB", b.engine.applies-before)
 	}
 	b.use = actuator.MemoryUse{Anon: 1500 * mib}
-	if _, err := a.PayDebts(t.Context(), nil); err != nil {
+	if _, err := a.RestorePending(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.stands(c)[runtime.KnobMemoryLimit]; got != bytes(1650*mib) {
@@ -216,7 +216,7 @@ func TestRestoreWithEngineAway(t *testing.T) {
 		t.Errorf("got %+v, %d files", got, b.files())
 	}
 	b.engine.onRead = nil
-	if paid, err := a.PayDebts(t.Context(), nil); err != nil || len(paid) != 1 || paid[0].Outcome != actuator.Restored {
+	if paid, err := a.RestorePending(t.Context(), nil); err != nil || len(paid) != 1 || paid[0].Outcome != actuator.Restored {
 		t.Errorf("paid %+v, %v", paid, err)
 	}
 	if diff := cmp.Diff(owner(), b.stands(c)); diff != "" || b.files() != 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/originals"
 )
 
-// What one engine's door writes outlives the container's life: Docker stores what its API
+// What one engine's write path writes outlives the container's life: Docker stores what its API
 // is told, and starts the container from it. So the file of originals outlives it too,
 // until that record holds the owner's values again, or somebody else's.
 
@@ -163,24 +163,24 @@ func (a *Actuator) forgotten(r RestoreResult, f originals.File) RestoreResult {
 	return r
 }
 
-// oweStored keeps the file: PayDebts and the next start try again.
+// oweStored keeps the file: RestorePending and the next start try again.
 func (a *Actuator) oweStored(r RestoreResult, f originals.File, err error) RestoreResult {
-	saved := f.Owed
+	saved := f.Pending
 	r.Outcome, r.Err = outcomeOf(err), fmt.Errorf("container %q: its owner's values are not back in its engine's record: %w", f.Name, err)
 	for _, knob := range f.Originals().Sorted() {
 		r.Knobs = append(r.Knobs, KnobResult{Knob: knob, Original: f.Knobs[knob].Original, Outcome: r.Outcome, Text: err.Error()})
 	}
 	a.oweContainer(&f, "its engine's record holds trimtab's values")
-	if f.Owed != saved {
+	if f.Pending != saved {
 		r.Err = errors.Join(r.Err, a.save(f))
 	}
 	return r
 }
 
 // recordBack puts the owner's values back into the engine's record where the container
-// runs on, and another door was taken for its control groups. It answers why a knob's
+// runs on, and another write path was taken for its control groups. It answers why a knob's
 // record does not hold its original yet.
-func (a *Actuator) recordBack(ctx context.Context, w *way) map[runtime.Knob]string {
+func (a *Actuator) recordBack(ctx context.Context, w *restoreOp) map[runtime.Knob]string {
 	storing, ok := w.engine.(runtime.StoringEngine)
 	if !ok {
 		return nil

@@ -151,11 +151,11 @@ func TestStoredValuesGoBack(t *testing.T) {
 			_, _ = b.actuator().RestoreAll(b.t.Context(), nil, "offline")
 		}, ""},
 		"restored while it runs": {func(b *storedBench) { b.actuator().Restore(b.t.Context(), b.c, "stop") }, ""},
-		"restored through another door": {func(b *storedBench) {
+		"restored through another write path": {func(b *storedBench) {
 			b.e.api = false
 			b.actuator().Restore(b.t.Context(), b.c, "stop")
 		}, ""},
-		"changed through another door, then restarted": {func(b *storedBench) {
+		"changed through another write path, then restarted": {func(b *storedBench) {
 			b.e.api = false
 			b.raise("120000 100000")
 			old := b.c.ID
@@ -228,7 +228,7 @@ func TestStoredValuesGoBack(t *testing.T) {
 }
 
 // TestStoredValuesAreOwed: an engine that does not answer keeps the file, and a later try pays.
-func TestStoredValuesAreOwed(t *testing.T) {
+func TestStoredValuesArePending(t *testing.T) {
 	b := newStoredBench(t, true)
 	b.raise("150000 100000")
 	b.stop()
@@ -238,7 +238,7 @@ func TestStoredValuesAreOwed(t *testing.T) {
 		t.Fatalf("%v; %d files; owing %v", err, b.files(), a.Owing())
 	}
 	b.e.down = nil
-	if _, err := a.PayDebts(t.Context(), nil); err != nil {
+	if _, err := a.RestorePending(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	b.owners("paid")
@@ -248,13 +248,13 @@ func TestStoredValuesAreOwed(t *testing.T) {
 }
 
 // TestRecordIsOwedWhereTheContainerRuns: its control groups are back, the engine's record is not.
-func TestRecordIsOwedWhereTheContainerRuns(t *testing.T) {
+func TestRecordIsPendingWhereTheContainerRuns(t *testing.T) {
 	b := newStoredBench(t, true)
 	b.raise("150000 100000")
 	b.e.api, b.e.down = false, fmt.Errorf("dockerd is away: %w", runtime.ErrUnavailable)
 	a := b.actuator()
 	r := a.Restore(t.Context(), b.c, "stop")
-	if r.Outcome != actuator.Owed || b.stands(b.c)[runtime.KnobCPUQuota] != "40000 100000" || b.files() != 1 {
+	if r.Outcome != actuator.Pending || b.stands(b.c)[runtime.KnobCPUQuota] != "40000 100000" || b.files() != 1 {
 		t.Fatalf("%+v; stands %q; %d files", r, b.stands(b.c)[runtime.KnobCPUQuota], b.files())
 	}
 	b.e.down = nil

@@ -15,32 +15,32 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // Backend is the daemon behind the API. Its methods may be called concurrently.
 // An *Error is passed on as it is; any other error is answered with status 500.
 type Backend interface {
 	// Snapshot is the latest state, or nil while the daemon starts.
-	Snapshot() *view.Snapshot
+	Snapshot() *state.Snapshot
 	// History returns what fits, oldest first; with a limit, the newest of it.
-	History(ctx context.Context, q HistoryQuery) ([]view.Record, error)
-	Enable(ctx context.Context, req view.EnableRequest) ([]view.ActionResult, error)
-	Disable(ctx context.Context, req view.EnableRequest) ([]view.ActionResult, error)
+	History(ctx context.Context, q HistoryQuery) ([]state.Record, error)
+	Enable(ctx context.Context, req state.EnableRequest) ([]state.ActionResult, error)
+	Disable(ctx context.Context, req state.EnableRequest) ([]state.ActionResult, error)
 	// Restore gives originals back and holds until Resume; "" means every container.
-	Restore(ctx context.Context, name string) ([]view.ActionResult, error)
+	Restore(ctx context.Context, name string) ([]state.ActionResult, error)
 	// Resume lifts a hold; "" lifts all of them, and a pause.
-	Resume(ctx context.Context, name string) ([]view.ActionResult, error)
+	Resume(ctx context.Context, name string) ([]state.ActionResult, error)
 	// Pause freezes every value as it stands, also over a reboot.
 	Pause(ctx context.Context) error
 	// GPUs tells how each container that holds a GPU has each device.
-	GPUs(ctx context.Context) ([]view.GPUSight, error)
+	GPUs(ctx context.Context) ([]state.GPUVisibility, error)
 	// Fingerprints lists the known jobs, by number; Forget drops some.
-	Fingerprints(ctx context.Context) ([]view.Fingerprint, error)
-	Forget(ctx context.Context, req view.ForgetRequest) ([]view.ActionResult, error)
+	Fingerprints(ctx context.Context) ([]state.Fingerprint, error)
+	Forget(ctx context.Context, req state.ForgetRequest) ([]state.ActionResult, error)
 	// HideGPU and ShowGPU change what a running container may open.
-	HideGPU(ctx context.Context, req view.GPURequest) ([]view.ActionResult, error)
-	ShowGPU(ctx context.Context, req view.GPURequest) ([]view.ActionResult, error)
+	HideGPU(ctx context.Context, req state.GPURequest) ([]state.ActionResult, error)
+	ShowGPU(ctx context.Context, req state.GPURequest) ([]state.ActionResult, error)
 	// Record writes a recording of the next stretch to w, and returns when it is whole.
 	Record(ctx context.Context, w io.Writer, d time.Duration) error
 }
@@ -56,10 +56,10 @@ type HistoryQuery struct {
 // Status answers GET /v1/status.
 type Status struct {
 	UnixNs     int64         `json:"time"`
-	Daemon     view.Daemon   `json:"daemon"`
+	Daemon     state.Daemon  `json:"daemon"`
 	Node       policies.Node `json:"node"`
 	Containers Numbers       `json:"containers"`
-	Totals     view.Totals   `json:"totals"`
+	Totals     state.Totals  `json:"totals"`
 }
 
 // Numbers counts containers.
@@ -68,23 +68,23 @@ type Numbers struct {
 	Watched int `json:"watched"`
 	Tuned   int `json:"tuned"`   // enrolled for tuning
 	Changed int `json:"changed"` // with a knob at trimtab's value
-	Owed    int `json:"owed"`    // whose restore is owed
+	Pending int `json:"owed"`    // whose restore is pending
 }
 
 // Containers answers GET /v1/containers.
 type Containers struct {
-	UnixNs     int64            `json:"time"`
-	Containers []view.Container `json:"containers"`
+	UnixNs     int64             `json:"time"`
+	Containers []state.Container `json:"containers"`
 }
 
 // History answers GET /v1/history.
 type History struct {
-	Records []view.Record `json:"records"`
+	Records []state.Record `json:"records"`
 }
 
 // Results answers the POST routes.
 type Results struct {
-	Results []view.ActionResult `json:"results"`
+	Results []state.ActionResult `json:"results"`
 }
 
 // NameRequest is the body of POST /v1/restore and /v1/resume.
@@ -96,15 +96,15 @@ type NameRequest struct {
 type Error struct {
 	Status int    `json:"-"` // of HTTP
 	Text   string `json:"error"`
-	Mend   string `json:"mend,omitempty"`
+	Hint   string `json:"hint,omitempty"`
 }
 
 // Error says it in one line.
 func (e *Error) Error() string {
-	if e.Mend == "" {
+	if e.Hint == "" {
 		return e.Text
 	}
-	return e.Text + ": " + e.Mend
+	return e.Text + ": " + e.Hint
 }
 
 // NotFound is the error for a container that is not there.
@@ -113,15 +113,15 @@ func NotFound(name string) *Error {
 }
 
 // BadRequest is the error for what was asked wrongly.
-func BadRequest(text, mend string) *Error { return &Error{http.StatusBadRequest, text, mend} }
+func BadRequest(text, hint string) *Error { return &Error{http.StatusBadRequest, text, hint} }
 
 // minPrefix is the least of an ID that names a container.
 const minPrefix = 4
 
 // Find returns the container with a name, an ID, a key, or the only one whose ID
 // starts so. Errors are *Error.
-func Find(s *view.Snapshot, name string) (view.Container, error) {
-	var byPrefix []view.Container
+func Find(s *state.Snapshot, name string) (state.Container, error) {
+	var byPrefix []state.Container
 	for _, c := range s.Containers {
 		if c.Name == name || c.ID == name || c.Key == name {
 			return c, nil
@@ -132,15 +132,15 @@ func Find(s *view.Snapshot, name string) (view.Container, error) {
 	}
 	switch len(byPrefix) {
 	case 0:
-		return view.Container{}, NotFound(name)
+		return state.Container{}, NotFound(name)
 	case 1:
 		return byPrefix[0], nil
 	}
-	return view.Container{}, &Error{http.StatusConflict, fmt.Sprintf("%d containers have an ID that starts with %q", len(byPrefix), name), "write more of it"}
+	return state.Container{}, &Error{http.StatusConflict, fmt.Sprintf("%d containers have an ID that starts with %q", len(byPrefix), name), "write more of it"}
 }
 
 // statusOf gathers what Status holds.
-func statusOf(s *view.Snapshot) Status {
+func statusOf(s *state.Snapshot) Status {
 	out := Status{UnixNs: s.UnixNs, Daemon: s.Daemon, Node: s.Node, Totals: s.Totals}
 	out.Daemon.Virtual = s.Daemon.Virtual || s.Virtual
 	count := func(n *int, ok bool) {
@@ -153,7 +153,7 @@ func statusOf(s *view.Snapshot) Status {
 		count(&out.Containers.Watched, c.Watched)
 		count(&out.Containers.Tuned, c.Enrolment.Mode == policies.ModeTune)
 		count(&out.Containers.Changed, len(c.Changed) > 0)
-		count(&out.Containers.Owed, c.Owed != "")
+		count(&out.Containers.Pending, c.Pending != "")
 	}
 	return out
 }

@@ -20,43 +20,43 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/api/client"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // fake remembers what it was asked.
 type fake struct {
-	snapshot *view.Snapshot
+	snapshot *state.Snapshot
 	asked    []any
 	err      error
 	peer     api.Peer
 }
 
-func (f *fake) Snapshot() *view.Snapshot { return f.snapshot }
+func (f *fake) Snapshot() *state.Snapshot { return f.snapshot }
 
-func (f *fake) History(_ context.Context, q api.HistoryQuery) ([]view.Record, error) {
+func (f *fake) History(_ context.Context, q api.HistoryQuery) ([]state.Record, error) {
 	f.asked = append(f.asked, q)
-	return []view.Record{{Kind: view.RecordChange, Name: "train"}}, f.err
+	return []state.Record{{Kind: state.RecordChange, Name: "train"}}, f.err
 }
 
-func (f *fake) act(ctx context.Context, what any) ([]view.ActionResult, error) {
+func (f *fake) act(ctx context.Context, what any) ([]state.ActionResult, error) {
 	f.asked = append(f.asked, what)
 	f.peer, _ = api.PeerFrom(ctx)
-	return []view.ActionResult{{Name: "train", OK: true, Text: "done"}}, f.err
+	return []state.ActionResult{{Name: "train", OK: true, Text: "done"}}, f.err
 }
 
-func (f *fake) Enable(ctx context.Context, r view.EnableRequest) ([]view.ActionResult, error) {
+func (f *fake) Enable(ctx context.Context, r state.EnableRequest) ([]state.ActionResult, error) {
 	return f.act(ctx, r)
 }
 
-func (f *fake) Disable(ctx context.Context, r view.EnableRequest) ([]view.ActionResult, error) {
+func (f *fake) Disable(ctx context.Context, r state.EnableRequest) ([]state.ActionResult, error) {
 	return f.act(ctx, r)
 }
 
-func (f *fake) Restore(ctx context.Context, name string) ([]view.ActionResult, error) {
+func (f *fake) Restore(ctx context.Context, name string) ([]state.ActionResult, error) {
 	return f.act(ctx, "restore "+name)
 }
 
-func (f *fake) Resume(ctx context.Context, name string) ([]view.ActionResult, error) {
+func (f *fake) Resume(ctx context.Context, name string) ([]state.ActionResult, error) {
 	return f.act(ctx, "resume "+name)
 }
 
@@ -65,19 +65,19 @@ func (f *fake) Pause(ctx context.Context) error {
 	return err
 }
 
-func (f *fake) Fingerprints(context.Context) ([]view.Fingerprint, error) { return nil, nil }
+func (f *fake) Fingerprints(context.Context) ([]state.Fingerprint, error) { return nil, nil }
 
-func (f *fake) Forget(ctx context.Context, r view.ForgetRequest) ([]view.ActionResult, error) {
+func (f *fake) Forget(ctx context.Context, r state.ForgetRequest) ([]state.ActionResult, error) {
 	return f.act(ctx, r)
 }
 
-func (f *fake) GPUs(context.Context) ([]view.GPUSight, error) { return nil, nil }
+func (f *fake) GPUs(context.Context) ([]state.GPUVisibility, error) { return nil, nil }
 
-func (f *fake) HideGPU(ctx context.Context, r view.GPURequest) ([]view.ActionResult, error) {
+func (f *fake) HideGPU(ctx context.Context, r state.GPURequest) ([]state.ActionResult, error) {
 	return f.act(ctx, r)
 }
 
-func (f *fake) ShowGPU(ctx context.Context, r view.GPURequest) ([]view.ActionResult, error) {
+func (f *fake) ShowGPU(ctx context.Context, r state.GPURequest) ([]state.ActionResult, error) {
 	return f.act(ctx, r)
 }
 
@@ -88,9 +88,9 @@ func (f *fake) Record(_ context.Context, w io.Writer, d time.Duration) error {
 	return f.err
 }
 
-func snapshot() *view.Snapshot {
-	return &view.Snapshot{UnixNs: 5, Daemon: view.Daemon{Version: "v1"}, Containers: []view.Container{
-		{Key: "k1", ID: "abcd11", Name: "a", Watched: true, Owed: "memory", Enrolment: policies.Enrolment{Mode: policies.ModeTune}},
+func snapshot() *state.Snapshot {
+	return &state.Snapshot{UnixNs: 5, Daemon: state.Daemon{Version: "v1"}, Containers: []state.Container{
+		{Key: "k1", ID: "abcd11", Name: "a", Watched: true, Pending: "memory", Enrolment: policies.Enrolment{Mode: policies.ModeTune}},
 		{Key: "k2", ID: "abcd22", Name: "odd name/../?", Watched: true},
 		{Key: "k3", ID: "ffff33", Name: "c"},
 	}}
@@ -143,7 +143,7 @@ func TestLooking(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (api.Numbers{Running: 3, Watched: 2, Tuned: 1, Owed: 1}); status.Containers != want || status.Daemon.Version != "v1" {
+	if want := (api.Numbers{Running: 3, Watched: 2, Tuned: 1, Pending: 1}); status.Containers != want || status.Daemon.Version != "v1" {
 		t.Errorf("status %+v", status)
 	}
 	all, err := c.Containers(ctx)
@@ -158,8 +158,8 @@ func TestLooking(t *testing.T) {
 	for name, want := range map[string]int{"abcd": http.StatusConflict, "none": http.StatusNotFound, "fff": http.StatusNotFound} {
 		_, err := c.Container(ctx, name)
 		var e *api.Error
-		if !errors.As(err, &e) || e.Status != want || e.Mend == "" {
-			t.Errorf("%q: %v, want status %d and a mend", name, err, want)
+		if !errors.As(err, &e) || e.Status != want || e.Hint == "" {
+			t.Errorf("%q: %v, want status %d and a hint", name, err, want)
 		}
 	}
 	q := api.HistoryQuery{SinceUnixNs: 7, Changed: true, Name: "a b", Limit: 3}
@@ -179,12 +179,12 @@ func TestActing(t *testing.T) {
 	b := &fake{snapshot: snapshot()}
 	c := client.New(start(t, b))
 	ctx := context.Background()
-	req := view.EnableRequest{Image: "x/*", Knobs: []string{"cpu"}, ForNs: 5}
-	for _, do := range []func() ([]view.ActionResult, error){
-		func() ([]view.ActionResult, error) { return c.Enable(ctx, req) },
-		func() ([]view.ActionResult, error) { return c.Disable(ctx, req) },
-		func() ([]view.ActionResult, error) { return c.Restore(ctx, "a") },
-		func() ([]view.ActionResult, error) { return c.Resume(ctx, "") },
+	req := state.EnableRequest{Image: "x/*", Knobs: []string{"cpu"}, ForNs: 5}
+	for _, do := range []func() ([]state.ActionResult, error){
+		func() ([]state.ActionResult, error) { return c.Enable(ctx, req) },
+		func() ([]state.ActionResult, error) { return c.Disable(ctx, req) },
+		func() ([]state.ActionResult, error) { return c.Restore(ctx, "a") },
+		func() ([]state.ActionResult, error) { return c.Resume(ctx, "") },
 	} {
 		if got, err := do(); err != nil || len(got) != 1 || got[0].Text != "done" {
 			t.Errorf("%v, %v", got, err)

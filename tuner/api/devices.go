@@ -3,15 +3,15 @@ package api
 import (
 	"net/http"
 
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // Devices answers GET /v1/devices.
 type Devices struct {
-	UnixNs      int64         `json:"time"`
-	IdleAfterNs int64         `json:"idleAfter"` // a holder without a kernel for longer is idle
-	Devices     []view.Device `json:"devices"`
-	Why         string        `json:"why,omitempty"` // no devices: why, a normal state
+	UnixNs      int64          `json:"time"`
+	IdleAfterNs int64          `json:"idleAfter"` // a holder without a kernel for longer is idle
+	Devices     []state.Device `json:"devices"`
+	Why         string         `json:"why,omitempty"` // no devices: why, a normal state
 }
 
 func (s *Server) devices(http.ResponseWriter, *http.Request) (any, error) {
@@ -25,12 +25,12 @@ func (s *Server) devices(http.ResponseWriter, *http.Request) (any, error) {
 // devicesProbe is the part of the daemon that reads devices.
 const devicesProbe = "nvml"
 
-func devicesOf(s *view.Snapshot) Devices {
+func devicesOf(s *state.Snapshot) Devices {
 	out := Devices{UnixNs: s.UnixNs, IdleAfterNs: s.IdleAfterNs, Devices: s.Devices}
 	if len(out.Devices) > 0 {
 		return out
 	}
-	out.Devices = []view.Device{} // a list, never null
+	out.Devices = []state.Device{} // a list, never null
 	out.Why = "the daemon has no part that reads GPUs"
 	for _, p := range s.Daemon.Probes {
 		switch {

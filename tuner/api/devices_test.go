@@ -8,23 +8,23 @@ import (
 
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/api/client"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 func TestDevices(t *testing.T) {
 	b := &fake{snapshot: snapshot()}
 	c := client.New(start(t, b))
-	devices := []view.Device{{UUID: "GPU-a", Virtual: true, Holders: []view.Holder{{Host: true, MemBytes: 7, Idle: true}}}}
+	devices := []state.Device{{UUID: "GPU-a", Virtual: true, Holders: []state.Holder{{Host: true, MemBytes: 7, Idle: true}}}}
 	for name, tc := range map[string]struct {
-		change func(*view.Snapshot)
+		change func(*state.Snapshot)
 		want   api.Devices
 	}{
-		"some":     {func(s *view.Snapshot) { s.Devices, s.Virtual = devices, true }, api.Devices{Devices: devices}},
-		"no probe": {func(*view.Snapshot) {}, api.Devices{Devices: []view.Device{}, Why: "the daemon has no part that reads GPUs"}},
-		"no library": {func(s *view.Snapshot) {
-			s.Daemon.Probes = []view.Part{{Name: "kernel", Lost: "x"}, {Name: "nvml", Lost: "no driver is installed"}}
-		}, api.Devices{Devices: []view.Device{}, Why: "no driver is installed"}},
-		"a driver alone": {func(s *view.Snapshot) { s.Daemon.Probes = []view.Part{{Name: "nvml", OK: true}} }, api.Devices{Devices: []view.Device{}, Why: "NVIDIA's driver lists none"}},
+		"some":     {func(s *state.Snapshot) { s.Devices, s.Virtual = devices, true }, api.Devices{Devices: devices}},
+		"no probe": {func(*state.Snapshot) {}, api.Devices{Devices: []state.Device{}, Why: "the daemon has no part that reads GPUs"}},
+		"no library": {func(s *state.Snapshot) {
+			s.Daemon.Probes = []state.Part{{Name: "kernel", Lost: "x"}, {Name: "nvml", Lost: "no driver is installed"}}
+		}, api.Devices{Devices: []state.Device{}, Why: "no driver is installed"}},
+		"a driver alone": {func(s *state.Snapshot) { s.Daemon.Probes = []state.Part{{Name: "nvml", OK: true}} }, api.Devices{Devices: []state.Device{}, Why: "NVIDIA's driver lists none"}},
 	} {
 		s := snapshot()
 		s.IdleAfterNs = 30e9

@@ -3,12 +3,12 @@ package api
 import (
 	"net/http"
 
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // Fingerprints answers GET /v1/fingerprints.
 type Fingerprints struct {
-	Fingerprints []view.Fingerprint `json:"fingerprints"`
+	Fingerprints []state.Fingerprint `json:"fingerprints"`
 }
 
 func (s *Server) fingerprints(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -17,13 +17,13 @@ func (s *Server) fingerprints(_ http.ResponseWriter, r *http.Request) (any, erro
 		return nil, err
 	}
 	if all == nil {
-		all = []view.Fingerprint{}
+		all = []state.Fingerprint{}
 	}
 	return Fingerprints{all}, nil
 }
 
 func (s *Server) forget(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var req view.ForgetRequest
+	var req state.ForgetRequest
 	if err := decode(r, &req); err != nil {
 		return nil, err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // maxDevices bounds a request; hosts have up to 16 GPUs.
@@ -12,7 +12,7 @@ const maxDevices = 256
 
 // GPUs answers GET /v1/gpus.
 type GPUs struct {
-	GPUs []view.GPUSight `json:"gpus"`
+	GPUs []state.GPUVisibility `json:"gpus"`
 }
 
 func (s *Server) gpus(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -21,7 +21,7 @@ func (s *Server) gpus(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	if all == nil {
-		all = []view.GPUSight{} // a list, never null
+		all = []state.GPUVisibility{} // a list, never null
 	}
 	return GPUs{all}, nil
 }
@@ -34,8 +34,8 @@ func (s *Server) showGPU(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return changeGPU(r, s.backend.ShowGPU)
 }
 
-func changeGPU(r *http.Request, change func(context.Context, view.GPURequest) ([]view.ActionResult, error)) (any, error) {
-	var req view.GPURequest
+func changeGPU(r *http.Request, change func(context.Context, state.GPURequest) ([]state.ActionResult, error)) (any, error) {
+	var req state.GPURequest
 	if err := decode(r, &req); err != nil {
 		return nil, err
 	}

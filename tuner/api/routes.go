@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 const (
@@ -15,7 +15,7 @@ const (
 	maxRecords   = 100_000 // of one answer of history
 )
 
-func (s *Server) snapshot() (*view.Snapshot, error) {
+func (s *Server) snapshot() (*state.Snapshot, error) {
 	if snap := s.backend.Snapshot(); snap != nil {
 		return snap, nil
 	}
@@ -44,7 +44,7 @@ func (s *Server) containers(http.ResponseWriter, *http.Request) (any, error) {
 	}
 	out := Containers{UnixNs: snap.UnixNs, Containers: snap.Containers}
 	if out.Containers == nil {
-		out.Containers = []view.Container{} // a list, never null
+		out.Containers = []state.Container{} // a list, never null
 	}
 	return out, nil
 }
@@ -71,7 +71,7 @@ func (s *Server) history(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	if records == nil {
-		records = []view.Record{}
+		records = []state.Record{}
 	}
 	return History{records}, nil
 }
@@ -151,7 +151,7 @@ func (s *stream) Write(p []byte) (int, error) {
 }
 
 func (s *Server) enable(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var req view.EnableRequest
+	var req state.EnableRequest
 	if err := decode(r, &req); err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (s *Server) enable(_ http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (s *Server) disable(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var req view.EnableRequest
+	var req state.EnableRequest
 	if err := decode(r, &req); err != nil {
 		return nil, err
 	}
@@ -189,12 +189,12 @@ func (s *Server) pause(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return results(nil, s.backend.Pause(r.Context()))
 }
 
-func results(all []view.ActionResult, err error) (any, error) {
+func results(all []state.ActionResult, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
 	if all == nil {
-		all = []view.ActionResult{}
+		all = []state.ActionResult{}
 	}
 	return Results{all}, nil
 }

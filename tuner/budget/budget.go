@@ -40,8 +40,8 @@ type Rules struct {
 	Whole func(hook string) bool
 }
 
-// Keeper holds the budget between readings.
-type Keeper struct {
+// Controller holds the budget between readings.
+type Controller struct {
 	hooks  map[name]*hook
 	by     map[string][]name // by container, sorted
 	over   map[string]float64
@@ -62,12 +62,12 @@ type hook struct {
 }
 
 // New returns a keeper that has seen nothing.
-func New() *Keeper { return &Keeper{hooks: map[name]*hook{}} }
+func New() *Controller { return &Controller{hooks: map[name]*hook{}} }
 
 // Step takes what hooks have spent by atNs (CLOCK_MONOTONIC) and returns what to
 // change. limit is the share of one CPU that all hooks of a container may cost its
 // threads.
-func (k *Keeper) Step(atNs int64, spends []probes.Spend, rules Rules, limit func(container string) float64) []Order {
+func (k *Controller) Step(atNs int64, spends []probes.Spend, rules Rules, limit func(container string) float64) []Order {
 	elapsed := float64(atNs - k.lastNs)
 	first := k.lastNs == 0
 	k.lastNs = atNs
@@ -135,7 +135,7 @@ func (h *hook) toldEnough() bool {
 }
 
 // fit shares a container's budget out among its hooks, the cheapest first.
-func (k *Keeper) fit(atNs int64, names []name, rules Rules, limit float64) []Order {
+func (k *Controller) fit(atNs int64, names []name, rules Rules, limit float64) []Order {
 	left := limit / (1 + slack) // a share may stand that much above what it would be set to
 	var thin []name
 	var fixed float64
@@ -197,7 +197,7 @@ func (h *hook) affords(atNs int64, left float64) float64 {
 }
 
 // Spent is what a container's hooks cost it now, as a share of one CPU.
-func (k *Keeper) Spent(container string) float64 {
+func (k *Controller) Spent(container string) float64 {
 	var sum float64
 	for _, n := range k.by[container] {
 		sum += k.hooks[n].full * k.hooks[n].share
@@ -207,10 +207,10 @@ func (k *Keeper) Spent(container string) float64 {
 
 // Over is what a container's fixed hooks cost it, as a share of one CPU, where they alone
 // cost more than its limit; else 0.
-func (k *Keeper) Over(container string) float64 { return k.over[container] }
+func (k *Controller) Over(container string) float64 { return k.over[container] }
 
 // Thinned lists the hooks of a container that are not attached all the time.
-func (k *Keeper) Thinned(container string) []Order {
+func (k *Controller) Thinned(container string) []Order {
 	var out []Order
 	for _, n := range k.by[container] {
 		if h := k.hooks[n]; h.share < 1 {

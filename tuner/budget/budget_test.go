@@ -56,7 +56,7 @@ func (j *job) spends() []probes.Spend {
 }
 
 // run returns the mean cost of all steps.
-func run(k *Keeper, j *job, steps int) (cost float64) {
+func run(k *Controller, j *job, steps int) (cost float64) {
 	for range steps {
 		cost += j.step(5) / float64(steps)
 		for _, o := range k.Step(k.lastNs+5e9, j.spends(), rules, limits) {

@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/enrolment"
 )
 
 // Duration is a time.Duration written as Go does, or in days: 500ms, 2h, 30d.
@@ -53,7 +53,7 @@ func (b *Bytes) UnmarshalYAML(n *yaml.Node) error {
 		*b = 0
 		return nil
 	}
-	v, err := enrol.ParseBytes(n.Value)
+	v, err := enrolment.ParseBytes(n.Value)
 	if err != nil {
 		return fmt.Errorf("%q is not an amount of memory; %w", n.Value, err)
 	}
@@ -77,7 +77,7 @@ func (a *CPUAmount) UnmarshalYAML(n *yaml.Node) error {
 		*a = CPUAmount{Share: share}
 		return err
 	}
-	v, err := enrol.ParseCPUs(n.Value)
+	v, err := enrolment.ParseCPUs(n.Value)
 	if err != nil {
 		return fmt.Errorf(`%q is not an amount of CPUs; allowed are numbers such as 0.5, or shares such as "10%%"`, n.Value)
 	}
@@ -101,7 +101,7 @@ func (a *MemoryAmount) UnmarshalYAML(n *yaml.Node) error {
 		*a = MemoryAmount{Share: share}
 		return err
 	}
-	v, err := enrol.ParseBytes(n.Value)
+	v, err := enrolment.ParseBytes(n.Value)
 	if err != nil {
 		return fmt.Errorf(`%q is not an amount of memory; allowed are amounts such as 2GiB, or shares such as "10%%"`, n.Value)
 	}

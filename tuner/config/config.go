@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/enrolment"
 )
 
 // Where the daemon looks by default.
@@ -25,35 +25,35 @@ var Example string
 
 // Config is all of it. Parts of the daemon get what they need of it, never the whole.
 type Config struct {
-	Mode       policies.Mode      `yaml:"mode"`
-	Observe    enrol.Observe      `yaml:"observe"`
-	Policy     string             `yaml:"policy"`    // read, and without effect: see retired
-	Objective  policies.Objective `yaml:"objective"` // what the node's CPUs are dealt for
-	Loans      policies.LoanMode  `yaml:"loans"`     // what may be lent to anybody: free, proven, off
-	Tick       Duration           `yaml:"tick"`
-	Reserve    Reserve            `yaml:"reserve"`
-	Ramp       int                `yaml:"ramp"` // containers tuned at once; 0: no such limit
-	Heal       bool               `yaml:"heal"` // repair lost GPU access of named containers that are only observed
-	GPU        GPU                `yaml:"gpu"`
-	Knobs      []string           `yaml:"knobs"`
-	Limits     Limits             `yaml:"limits"`
-	Budget     Budget             `yaml:"budget"`
-	Thresholds Thresholds         `yaml:"thresholds"`
-	Idle       Idle               `yaml:"idle"`
-	Docker     Docker             `yaml:"docker"`
-	Containerd Containerd         `yaml:"containerd"`
-	Metrics    Metrics            `yaml:"metrics"`
-	API        API                `yaml:"api"`
-	StateDir   string             `yaml:"stateDir"`
-	Record     Record             `yaml:"record"`
-	History    History            `yaml:"history"`
-	Log        Log                `yaml:"log"`
-	Match      []Rule             `yaml:"match"`
+	Mode            policies.Mode      `yaml:"mode"`
+	Watch           enrolment.Observe  `yaml:"watch"`
+	Policy          string             `yaml:"policy"`    // read, and without effect: see retired
+	Objective       policies.Objective `yaml:"objective"` // what the node's CPUs are dealt for
+	Loans           policies.LoanMode  `yaml:"loans"`     // what may be lent to anybody: free, proven, off
+	Tick            Duration           `yaml:"tick"`
+	Reserve         Reserve            `yaml:"reserve"`
+	MaxTuned        int                `yaml:"maxTuned"`        // containers tuned at once; 0: no such limit
+	RepairGPUAccess bool               `yaml:"repairGPUAccess"` // repair lost GPU access of named containers that are only observed
+	GPU             GPU                `yaml:"gpu"`
+	Knobs           []string           `yaml:"knobs"`
+	Limits          Limits             `yaml:"limits"`
+	Overhead        Overhead           `yaml:"overhead"`
+	Thresholds      Thresholds         `yaml:"thresholds"`
+	Docker          Docker             `yaml:"docker"`
+	Containerd      Containerd         `yaml:"containerd"`
+	Metrics         Metrics            `yaml:"metrics"`
+	API             API                `yaml:"api"`
+	StateDir        string             `yaml:"stateDir"`
+	Record          Record             `yaml:"record"`
+	History         History            `yaml:"history"`
+	Log             Log                `yaml:"log"`
+	Match           []Rule             `yaml:"match"`
 }
 
-// GPU says what may be done about containers' sight of their GPUs.
+// GPU says when a GPU counts as idle, and what may be done about containers' sight of theirs.
 type GPU struct {
-	Signal bool `yaml:"signal"` // trimtab.gpu.signal may ask for a signal
+	IdleAfter Duration `yaml:"idleAfter"` // without a kernel
+	Signal    bool     `yaml:"signal"`    // trimtab.gpu.signal may ask for a signal
 	// HideAfter is for how long a job must have left a device alone before the policy knee may
 	// hide it; ShowAfter for how long nobody may have used it before it is shown again.
 	HideAfter Duration `yaml:"hideAfter"`
@@ -72,25 +72,20 @@ type Limits struct {
 	CoolDown         Duration `yaml:"coolDown"`         // of one container, after a trial ended
 }
 
-// Budget is what trimtab itself may use (law: own budget).
-type Budget struct {
-	CPU    float64 `yaml:"cpu"` // CPUs of the daemon and its child; what programs cost the jobs is Job's
-	Memory Bytes   `yaml:"memory"`
-	Maps   Bytes   `yaml:"maps"` // kernel memory of BPF maps: bounds how many threads can be followed
-	Job    float64 `yaml:"job"`  // share of one CPU that probes may cost the threads of each container
+// Overhead is what trimtab itself may use (law: own budget).
+type Overhead struct {
+	CPU          float64 `yaml:"cpu"` // CPUs of the daemon and its child
+	Memory       Bytes   `yaml:"memory"`
+	Maps         Bytes   `yaml:"maps"`         // kernel memory of BPF maps: bounds how many threads can be followed
+	PerContainer float64 `yaml:"perContainer"` // share of one CPU that probes may cost the threads of each container
 }
 
 // Thresholds are shares of wall time or of a rate, 0..1.
 type Thresholds struct {
-	Severity      float64 `yaml:"severity"`      // input wait below it is no verdict (TF profiler)
-	Communication float64 `yaml:"communication"` // exposed collective wait (PyTorch profiler plugin)
-	Steal         float64 `yaml:"steal"`         // windows robbed by so much more than is usual are no evidence
-	MinGain       float64 `yaml:"minGain"`       // predicted gain worth a trial
-}
-
-// Idle says when a holder of a GPU counts as idle.
-type Idle struct {
-	After Duration `yaml:"after"` // without a kernel
+	Severity       float64 `yaml:"severity"`       // input wait below it is no verdict (TF profiler)
+	Communication  float64 `yaml:"communication"`  // exposed collective wait (PyTorch profiler plugin)
+	MaxExcessSteal float64 `yaml:"maxExcessSteal"` // windows that lost so much more than usual to the hypervisor are no evidence
+	MinGain        float64 `yaml:"minGain"`        // predicted gain worth a trial
 }
 
 // Docker says how the engine is reached.
@@ -136,7 +131,7 @@ type Log struct {
 	Level string `yaml:"level"`
 }
 
-// Rule is one match rule; see enrol.Rule.
+// Rule is one match rule; see enrolment.Rule.
 type Rule struct {
 	Image      string            `yaml:"image"`
 	Name       string            `yaml:"name"`
@@ -154,7 +149,7 @@ type Rule struct {
 	Allow      Allow             `yaml:"allow"`
 }
 
-// Allow clamps what labels and `trimtab enable` ask; see enrol.Allow.
+// Allow clamps what labels and `trimtab enable` ask; see enrolment.Allow.
 type Allow struct {
 	Modes      []policies.Mode   `yaml:"modes"`
 	Knobs      []string          `yaml:"knobs"`
@@ -187,17 +182,16 @@ type IntRange struct {
 func Default() Config {
 	return Config{
 		Mode:       policies.ModeTune,
-		Observe:    enrol.ObserveGPU,
+		Watch:      enrolment.ObserveGPU,
 		Objective:  policies.ObjectiveSum,
 		Loans:      policies.LoansFree,
 		Tick:       Duration(time.Second),
 		Reserve:    Reserve{CPUs: CPUAmount{Share: 0.1}, Memory: MemoryAmount{Share: 0.1}},
 		Knobs:      []string{"cpu"},
 		Limits:     Limits{ChangesPerMinute: 30, CoolDown: Duration(20 * time.Second)},
-		Budget:     Budget{CPU: 0.02, Memory: 128 << 20, Maps: 32 << 20, Job: 0.005},
-		Thresholds: Thresholds{Severity: 0.05, Communication: 0.10, Steal: 0.02, MinGain: 0.05},
-		Idle:       Idle{After: Duration(30 * time.Second)},
-		GPU:        GPU{HideAfter: Duration(10 * time.Minute), ShowAfter: Duration(5 * time.Minute)},
+		Overhead:   Overhead{CPU: 0.02, Memory: 128 << 20, Maps: 32 << 20, PerContainer: 0.005},
+		Thresholds: Thresholds{Severity: 0.05, Communication: 0.10, MaxExcessSteal: 0.02, MinGain: 0.05},
+		GPU:        GPU{IdleAfter: Duration(30 * time.Second), HideAfter: Duration(10 * time.Minute), ShowAfter: Duration(5 * time.Minute)},
 		Docker:     Docker{Enabled: true, Host: "unix:///var/run/docker.sock"},
 		Containerd: Containerd{Address: "/run/containerd/containerd.sock", Namespaces: []string{}},
 		Metrics:    Metrics{Listen: "127.0.0.1:9477"},
@@ -210,8 +204,8 @@ func Default() Config {
 }
 
 // Rules returns the part that enrolment works with.
-func (c Config) Rules() enrol.Rules {
-	rules := enrol.Rules{Mode: c.Mode, Observe: c.Observe, Knobs: c.Knobs, Loans: c.Loans}
+func (c Config) Rules() enrolment.Rules {
+	rules := enrolment.Rules{Mode: c.Mode, Observe: c.Watch, Knobs: c.Knobs, Loans: c.Loans}
 	for _, r := range c.Match {
 		rules.Match = append(rules.Match, r.enrol())
 	}
@@ -219,19 +213,19 @@ func (c Config) Rules() enrol.Rules {
 }
 
 // Host returns what enrolment needs to know of a node with so much.
-func (c Config) Host(cpus float64, memoryBytes uint64) enrol.Host {
-	return enrol.Host{
+func (c Config) Host(cpus float64, memoryBytes uint64) enrolment.Host {
+	return enrolment.Host{
 		CPUs: cpus, ReserveCPUs: c.Reserve.CPUs.Of(cpus),
 		MemoryBytes: float64(memoryBytes), ReserveMemory: c.Reserve.Memory.Of(float64(memoryBytes)),
 	}
 }
 
-func (r Rule) enrol() enrol.Rule {
-	return enrol.Rule{
+func (r Rule) enrol() enrolment.Rule {
+	return enrolment.Rule{
 		Image: r.Image, Name: r.Name, Compose: r.Compose, Label: r.Label,
 		Mode: r.Mode, Knobs: r.Knobs, Team: r.Team, Job: r.Job, Class: r.Class, Importance: r.Importance, Loans: r.Loans,
 		CPU: r.CPU.bounds(), Memory: r.Memory.bounds(),
-		Allow: enrol.Allow{
+		Allow: enrolment.Allow{
 			Modes: r.Allow.Modes, Knobs: r.Allow.Knobs, CPU: r.Allow.CPU.bounds(), Memory: r.Allow.Memory.bounds(),
 			Importance: policies.Range{Min: float64(r.Allow.Importance.Min), Max: float64(r.Allow.Importance.Max)}, Loans: r.Allow.Loans,
 		},

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/enrolment"
 )
 
 func write(t *testing.T, dir, name, text string) string {
@@ -86,10 +86,10 @@ func TestExampleRulesLoad(t *testing.T) {
 
 func TestDropInsOverrideAndAppend(t *testing.T) {
 	dir := t.TempDir()
-	main := write(t, dir, "trimtab.yaml", "mode: observe\nramp: 2\nreserve: {cpus: 0.5}\nmatch:\n- {name: a, mode: tune}\n")
+	main := write(t, dir, "trimtab.yaml", "mode: observe\nmaxTuned: 2\nreserve: {cpus: 0.5}\nmatch:\n- {name: a, mode: tune}\n")
 	drop := filepath.Join(dir, "conf.d")
-	write(t, drop, "20-later.yaml", "ramp: 4\nmatch:\n- {name: c, mode: off}\n")
-	write(t, drop, "10-first.yaml", "ramp: 3\nmode: tune\nknobs: [memory]\nmatch:\n- {name: b, mode: tune}\n")
+	write(t, drop, "20-later.yaml", "maxTuned: 4\nmatch:\n- {name: c, mode: off}\n")
+	write(t, drop, "10-first.yaml", "maxTuned: 3\nmode: tune\nknobs: [memory]\nmatch:\n- {name: b, mode: tune}\n")
 	write(t, drop, "90-empty.yaml", "# nothing\n")
 	write(t, drop, "notes.txt", "not: yaml: at: all")
 	got, warnings, err := Load(main, drop)
@@ -100,7 +100,7 @@ func TestDropInsOverrideAndAppend(t *testing.T) {
 		t.Errorf("warnings %q, want one about notes.txt", warnings)
 	}
 	want := Default()
-	want.Mode, want.Ramp, want.Knobs = policies.ModeTune, 4, []string{"memory"}
+	want.Mode, want.MaxTuned, want.Knobs = policies.ModeTune, 4, []string{"memory"}
 	want.Reserve.CPUs = CPUAmount{CPUs: 0.5}
 	want.Match = []Rule{{Name: "a", Mode: "tune"}, {Name: "b", Mode: "tune"}, {Name: "c", Mode: "off"}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -119,7 +119,7 @@ func TestAbsentFileIsTheDefaults(t *testing.T) {
 }
 
 func TestWritableFileIsWarnedOf(t *testing.T) {
-	path := write(t, t.TempDir(), "trimtab.yaml", "ramp: 1\n")
+	path := write(t, t.TempDir(), "trimtab.yaml", "maxTuned: 1\n")
 	if err := os.Chmod(path, 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -139,29 +139,29 @@ func TestProblemsNamePlaceKeyAndWhatIsAllowed(t *testing.T) {
 		"unknown key":               {"mode: tune\napi:\n  soket: /x\n", []string{`trimtab.yaml:3: api.soket: unknown key; did you mean "socket"?`}},
 		"unknown key, nothing near": {"log:\n  verbosity: 3\n", []string{`trimtab.yaml:2: log.verbosity: unknown key; allowed are level`}},
 		"unknown in a rule":         {"match:\n- name: a\n  allow: {gpu: 1}\n", []string{`trimtab.yaml:3: match[1].allow.gpu: unknown key; did you mean "cpu"?`}},
-		"many types at once": {"ramp: many\ntick: soon\nknobs: cpu\nbudget: 3\nmatch: {name: a}\nreserve: {cpus: 100%, memory: lots}\n", []string{
-			`trimtab.yaml:1: ramp: "many" is not a whole number`,
+		"many types at once": {"maxTuned: many\ntick: soon\nknobs: cpu\noverhead: 3\nmatch: {name: a}\nreserve: {cpus: 100%, memory: lots}\n", []string{
+			`trimtab.yaml:1: maxTuned: "many" is not a whole number`,
 			`trimtab.yaml:2: tick: "soon" is not a time; allowed are times such as 500ms`,
 			`trimtab.yaml:3: knobs: "cpu" is not a list of texts`,
-			`trimtab.yaml:4: budget: want a block of keys; allowed are cpu, memory, maps, job`,
+			`trimtab.yaml:4: overhead: want a block of keys; allowed are cpu, memory, maps, perContainer`,
 			`trimtab.yaml:5: match: want a list, each item after a dash`,
 			`trimtab.yaml:6: reserve.cpus: "100%" is not a share; allowed are 0% to below 100%`,
 			`trimtab.yaml:6: reserve.memory: "lots" is not an amount of memory`,
 		}},
-		"many values at once": {"mode: on\nobserve: some\ntick: 1ms\nramp: -1\nmetrics: {listen: here}\nmatch:\n- mode: tune\n- name: a\n  cpu: {min: 4, max: 2}\n  class: gold\n", []string{
+		"many values at once": {"mode: on\nwatch: some\ntick: 1ms\nmaxTuned: -1\nmetrics: {listen: here}\nmatch:\n- mode: tune\n- name: a\n  cpu: {min: 4, max: 2}\n  class: gold\n", []string{
 			`trimtab.yaml:1: mode: "on" is not known; allowed are [off observe tune]`,
-			`trimtab.yaml:2: observe: "some" is not known; allowed are [gpu labelled all]`,
+			`trimtab.yaml:2: watch: "some" is not known; allowed are [gpu labelled all]`,
 			`trimtab.yaml:3: tick: 1ms is out of range; allowed are 200ms to 10s`,
-			`trimtab.yaml:4: ramp: -1 is below 0`,
+			`trimtab.yaml:4: maxTuned: -1 is below 0`,
 			`trimtab.yaml:5: metrics.listen: "here" is not an address`,
 			`trimtab.yaml:7: match[1]: fits everything`,
 			`trimtab.yaml:9: match[2].cpu: min 4 is above max 2`,
 			`trimtab.yaml:10: match[2].class: "gold" is not known; allowed are [guaranteed best-effort]`,
 		}},
-		"idle too soon":     {"idle: {after: 1s}\n", []string{`trimtab.yaml:1: idle.after: 1s is out of range; allowed are 5s to 24h0m0s`}},
-		"set twice":         {"ramp: 1\nramp: 2\n", []string{`trimtab.yaml:2: ramp: set twice, first in line 1`}},
+		"idle too soon":     {"gpu: {idleAfter: 1s}\n", []string{`trimtab.yaml:1: gpu.idleAfter: 1s is out of range; allowed are 5s to 24h0m0s`}},
+		"set twice":         {"maxTuned: 1\nmaxTuned: 2\n", []string{`trimtab.yaml:2: maxTuned: set twice, first in line 1`}},
 		"not yaml":          {"mode: [tune\n", []string{`trimtab.yaml: line`}},
-		"two documents":     {"ramp: 1\n---\nramp: 2\n", []string{`more than one document`}},
+		"two documents":     {"maxTuned: 1\n---\nmaxTuned: 2\n", []string{`more than one document`}},
 		"a list for a text": {"policy: [knee]\n", []string{`trimtab.yaml:1: policy: a list is not a text`}},
 		"knob family":       {"knobs: [cpu, disk]\n", []string{`trimtab.yaml:1: knobs: "cpu, disk": no such knob: disk; allowed are cpu, cpuset, memory, io, gpu`}},
 		"no engine":         {"docker: {enabled: false}\n", []string{"docker.enabled: is false, and so is containerd.enabled"}},
@@ -212,6 +212,32 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
+// A file of the version before loads as it did, and each old name is told with its new one.
+func TestOldNames(t *testing.T) {
+	text := "observe: all\nramp: 3\nheal: true\nbudget: {cpu: 1, job: 0.01}\nthresholds: {steal: 0.1}\nidle: {after: 45s}\n"
+	got, warnings, err := Load(write(t, t.TempDir(), "c.yaml", text), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Watch, want.MaxTuned, want.RepairGPUAccess = enrolment.ObserveAll, 3, true
+	want.Overhead.CPU, want.Overhead.PerContainer = 1, 0.01
+	want.Thresholds.MaxExcessSteal, want.GPU.IdleAfter = 0.1, Duration(45*time.Second)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for i, told := range []string{"c.yaml:1: observe is watch now", "c.yaml:2: ramp is maxTuned now", "c.yaml:3: heal is repairGPUAccess now", "c.yaml:4: budget is overhead now",
+		"c.yaml:4: overhead.job is overhead.perContainer now", "c.yaml:5: thresholds.steal is thresholds.maxExcessSteal now", "c.yaml:6: idle is gpu now", "c.yaml:6: gpu.after is gpu.idleAfter now"} {
+		if i >= len(warnings) || !strings.Contains(string(warnings[i]), told) {
+			t.Errorf("not told: %s; %q", told, warnings)
+		}
+	}
+	_, _, err = Load(write(t, t.TempDir(), "c.yaml", "ramp: -1\nidle: {after: 1s}\n"), "")
+	if err == nil || !strings.Contains(err.Error(), "c.yaml:1: maxTuned: -1 is below 0") || !strings.Contains(err.Error(), "c.yaml:2: gpu.idleAfter: 1s is out of range") {
+		t.Errorf("a bad value under an old name: %v", err)
+	}
+}
+
 func TestContainerdAlone(t *testing.T) {
 	text := "docker: {enabled: false}\ncontainerd: {enabled: true, namespaces: [moby, k8s.io, a_b-1]}\n"
 	got, _, err := Load(write(t, t.TempDir(), "c.yaml", text), "")
@@ -226,10 +252,10 @@ func TestRulesCarryEverything(t *testing.T) {
 	c.Match = []Rule{{Image: "i", Name: "n", Compose: "c", Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"io"},
 		Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off", CPU: CPURange{1, 2}, Memory: MemoryRange{3, 4},
 		Allow: Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"io"}, CPU: CPURange{5, 6}, Memory: MemoryRange{7, 8}, Importance: IntRange{1, 9}, Loans: "proven"}}}
-	want := enrol.Rules{Mode: "tune", Observe: "gpu", Knobs: []string{"cpu"}, Loans: "free", Match: []enrol.Rule{{Image: "i", Name: "n", Compose: "c",
+	want := enrolment.Rules{Mode: "tune", Observe: "gpu", Knobs: []string{"cpu"}, Loans: "free", Match: []enrolment.Rule{{Image: "i", Name: "n", Compose: "c",
 		Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"io"}, Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off",
 		CPU: policies.Range{Min: 1, Max: 2}, Memory: policies.Range{Min: 3, Max: 4},
-		Allow: enrol.Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"io"}, CPU: policies.Range{Min: 5, Max: 6},
+		Allow: enrolment.Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"io"}, CPU: policies.Range{Min: 5, Max: 6},
 			Memory: policies.Range{Min: 7, Max: 8}, Importance: policies.Range{Min: 1, Max: 9}, Loans: "proven"}}}}
 	if diff := cmp.Diff(want, c.Rules()); diff != "" {
 		t.Error(diff)

@@ -17,6 +17,7 @@ type decoder struct {
 	ruleOffset int               // match rules of the files before it
 	at         map[string]string // key → "FILE:LINE" of what set it last
 	problems   []Problem
+	warnings   []Warning
 }
 
 // position finds where a key was set, or else the nearest block around it.
@@ -75,6 +76,11 @@ func (d *decoder) block(n *yaml.Node, key string, into reflect.Value) {
 		name := n.Content[i].Value
 		path := strings.TrimPrefix(key+"."+name, ".")
 		index, known := fields[name]
+		if to, is := renamed()[path]; is && !known {
+			d.renamed(n.Content[i], path, to)
+			path = to
+			index, known = fields[to[strings.LastIndex(to, ".")+1:]]
+		}
 		line, twice := seen[name]
 		seen[name] = n.Content[i].Line
 		switch {
@@ -86,6 +92,11 @@ func (d *decoder) block(n *yaml.Node, key string, into reflect.Value) {
 			d.value(n.Content[i+1], path, into.Field(index))
 		}
 	}
+}
+
+// renamed warns of a key that goes by another name now.
+func (d *decoder) renamed(n *yaml.Node, was, is string) {
+	d.warnings = append(d.warnings, Warning(fmt.Sprintf("%s: %s is %s now: rename it; the old name ends with the next release", d.line(n), was, is)))
 }
 
 func (d *decoder) list(n *yaml.Node, key string, into reflect.Value) {

@@ -54,6 +54,7 @@ func Load(file, dropDir string) (Config, []Warning, error) {
 		warnings = append(warnings, checkOwner(name)...)
 		d.file(name, &cfg)
 	}
+	warnings = append(warnings, d.warnings...)
 	for key, why := range retired() {
 		if at := d.position(key); at != "" {
 			warnings = append(warnings, Warning(fmt.Sprintf("%s: %s has no effect any more: %s; take it out", at, key, why)))
@@ -76,6 +77,15 @@ func Load(file, dropDir string) (Config, []Warning, error) {
 // retired are keys that are still read and have no effect, with the reason.
 func retired() map[string]string {
 	return map[string]string{"policy": "there is one way to decide"}
+}
+
+// renamed are keys' names of the version before, and those of now. A block's own name is looked
+// up before the keys in it.
+func renamed() map[string]string {
+	return map[string]string{
+		"observe": "watch", "ramp": "maxTuned", "heal": "repairGPUAccess", "budget": "overhead", "overhead.job": "overhead.perContainer",
+		"thresholds.steal": "thresholds.maxExcessSteal", "idle": "gpu", "gpu.after": "gpu.idleAfter",
+	}
 }
 
 // Problems takes apart the error of Load or Validate; another error becomes one

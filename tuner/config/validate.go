@@ -11,19 +11,19 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/enrol"
+	"github.com/trimtab/trimtab/tuner/enrolment"
 )
 
 // Bounds of what can work at all.
 const (
-	minTick        = 200 * time.Millisecond // below it, reading costs more than the budget
-	maxTick        = 10 * time.Second
-	minRing        = 1 << 20
-	minHistory     = 1 << 20
-	maxRules       = 1000
-	maxSocketBytes = 80 // sockaddr_un holds 108; the socket is bound under a longer name first
-	maxBudgetCPUs  = 4.0
-	maxNamespaces  = 100
+	minTick         = 200 * time.Millisecond // below it, reading costs more than the budget
+	maxTick         = 10 * time.Second
+	minRing         = 1 << 20
+	minHistory      = 1 << 20
+	maxRules        = 1000
+	maxSocketBytes  = 80 // sockaddr_un holds 108; the socket is bound under a longer name first
+	maxOverheadCPUs = 4.0
+	maxNamespaces   = 100
 	// maxNamespaceBytes is containerd's bound of an identifier.
 	maxNamespaceBytes = 76
 	// dockerNamespace is where Docker keeps its containers in containerd.
@@ -76,16 +76,16 @@ func (k *check) absolute(key, path string) {
 func (c Config) problems() []Problem {
 	k := &check{}
 	oneOf(k, "mode", c.Mode, policies.ModeOff, policies.ModeObserve, policies.ModeTune)
-	oneOf(k, "observe", c.Observe, enrol.ObserveGPU, enrol.ObserveLabelled, enrol.ObserveAll)
+	oneOf(k, "watch", c.Watch, enrolment.ObserveGPU, enrolment.ObserveLabelled, enrolment.ObserveAll)
 	oneOf(k, "loans", c.Loans, policies.LoanModes()...)
 	oneOf(k, "objective", c.Objective, policies.Objectives()...)
 	k.that(c.Tick.D() >= minTick && c.Tick.D() <= maxTick, "tick", "%s is out of range; allowed are %s to %s", c.Tick.D(), minTick, maxTick)
-	k.that(c.Ramp >= 0, "ramp", "%d is below 0; allowed are 0 (no limit) and more", c.Ramp)
-	k.that(len(c.Knobs) > 0, "knobs", "is empty; allowed are %v (mode: observe changes nothing)", enrol.Families())
-	k.err(enrol.CheckFamilies(c.Knobs), "knobs", strings.Join(c.Knobs, ", "))
+	k.that(c.MaxTuned >= 0, "maxTuned", "%d is below 0; allowed are 0 (no limit) and more", c.MaxTuned)
+	k.that(len(c.Knobs) > 0, "knobs", "is empty; allowed are %v (mode: observe changes nothing)", enrolment.Families())
+	k.err(enrolment.CheckFamilies(c.Knobs), "knobs", strings.Join(c.Knobs, ", "))
 	k.limits(c)
 	k.thresholds(c.Thresholds)
-	k.doors(c)
+	k.endpoints(c)
 	k.that(len(c.Match) <= maxRules, "match", "%d rules; allowed are %d", len(c.Match), maxRules)
 	for i, r := range c.Match {
 		k.rule(fmt.Sprintf("match[%d]", i+1), r)
@@ -96,18 +96,18 @@ func (c Config) problems() []Problem {
 func (k *check) limits(c Config) {
 	k.that(c.Limits.ChangesPerMinute > 0, "limits.changesPerMinute", "%d is too few; allowed are 1 and more (mode: observe changes nothing)", c.Limits.ChangesPerMinute)
 	k.that(c.Limits.CoolDown.D() <= 24*time.Hour, "limits.coolDown", "%s is too long; allowed are 0s to 24h", c.Limits.CoolDown.D())
-	k.that(c.Budget.CPU > 0 && c.Budget.CPU <= maxBudgetCPUs, "budget.cpu", "%v is out of range; allowed are numbers of CPUs above 0, to %v", c.Budget.CPU, maxBudgetCPUs)
-	k.that(c.Budget.Job > 0 && c.Budget.Job <= 0.1, "budget.job", "%v is out of range; allowed are shares of one CPU above 0, to 0.1", c.Budget.Job)
-	k.that(c.Budget.Memory >= 32<<20, "budget.memory", "%s is too little; allowed are 32MiB and more", enrol.FormatBytes(float64(c.Budget.Memory)))
-	k.that(c.Budget.Maps >= minMaps && c.Budget.Maps <= maxMaps, "budget.maps", "%s is out of range; allowed are %s to %s", enrol.FormatBytes(float64(c.Budget.Maps)), enrol.FormatBytes(minMaps), enrol.FormatBytes(maxMaps))
-	k.that(c.Record.Ring == 0 || c.Record.Ring >= minRing, "record.ring", "%d bytes is too small; allowed are 0 (off) and %s or more", c.Record.Ring, enrol.FormatBytes(minRing))
+	k.that(c.Overhead.CPU > 0 && c.Overhead.CPU <= maxOverheadCPUs, "overhead.cpu", "%v is out of range; allowed are numbers of CPUs above 0, to %v", c.Overhead.CPU, maxOverheadCPUs)
+	k.that(c.Overhead.PerContainer > 0 && c.Overhead.PerContainer <= 0.1, "overhead.perContainer", "%v is out of range; allowed are shares of one CPU above 0, to 0.1", c.Overhead.PerContainer)
+	k.that(c.Overhead.Memory >= 32<<20, "overhead.memory", "%s is too little; allowed are 32MiB and more", enrolment.FormatBytes(float64(c.Overhead.Memory)))
+	k.that(c.Overhead.Maps >= minMaps && c.Overhead.Maps <= maxMaps, "overhead.maps", "%s is out of range; allowed are %s to %s", enrolment.FormatBytes(float64(c.Overhead.Maps)), enrolment.FormatBytes(minMaps), enrolment.FormatBytes(maxMaps))
+	k.that(c.Record.Ring == 0 || c.Record.Ring >= minRing, "record.ring", "%d bytes is too small; allowed are 0 (off) and %s or more", c.Record.Ring, enrolment.FormatBytes(minRing))
 	idle := func(key string, after Duration) {
 		k.that(after.D() >= minIdle && after.D() <= maxIdle, key, "%s is out of range; allowed are %s to %s", after.D(), minIdle, maxIdle)
 	}
 	idle("gpu.hideAfter", c.GPU.HideAfter)
 	idle("gpu.showAfter", c.GPU.ShowAfter)
-	idle("idle.after", c.Idle.After)
-	k.that(c.History.MaxBytes >= minHistory, "history.maxBytes", "%d bytes is too small; allowed are %s and more", c.History.MaxBytes, enrol.FormatBytes(minHistory))
+	idle("gpu.idleAfter", c.GPU.IdleAfter)
+	k.that(c.History.MaxBytes >= minHistory, "history.maxBytes", "%d bytes is too small; allowed are %s and more", c.History.MaxBytes, enrolment.FormatBytes(minHistory))
 	k.that(c.History.MaxAge.D() >= time.Hour, "history.maxAge", "%s is too short; allowed are 1h and more", c.History.MaxAge.D())
 	oneOf(k, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 }
@@ -115,12 +115,12 @@ func (k *check) limits(c Config) {
 func (k *check) thresholds(t Thresholds) {
 	k.share("thresholds.severity", t.Severity)
 	k.share("thresholds.communication", t.Communication)
-	k.share("thresholds.steal", t.Steal)
+	k.share("thresholds.maxExcessSteal", t.MaxExcessSteal)
 	k.share("thresholds.minGain", t.MinGain)
 }
 
-// doors checks sockets, addresses and paths.
-func (k *check) doors(c Config) {
+// endpoints checks sockets, addresses and paths.
+func (k *check) endpoints(c Config) {
 	k.that(strings.HasPrefix(c.Docker.Host, "unix:///"), "docker.host", "%q is not a Unix socket; allowed are addresses such as unix:///var/run/docker.sock", c.Docker.Host)
 	if c.Docker.Containerd != "" {
 		k.absolute("docker.containerd", c.Docker.Containerd)
@@ -163,8 +163,8 @@ func (k *check) rule(key string, r Rule) {
 	for _, m := range r.Allow.Modes {
 		oneOf(k, key+".allow.modes", m, policies.ModeOff, policies.ModeObserve, policies.ModeTune)
 	}
-	k.err(enrol.CheckFamilies(r.Knobs), key+".knobs", strings.Join(r.Knobs, ", "))
-	k.err(enrol.CheckFamilies(r.Allow.Knobs), key+".allow.knobs", strings.Join(r.Allow.Knobs, ", "))
+	k.err(enrolment.CheckFamilies(r.Knobs), key+".knobs", strings.Join(r.Knobs, ", "))
+	k.err(enrolment.CheckFamilies(r.Allow.Knobs), key+".allow.knobs", strings.Join(r.Allow.Knobs, ", "))
 	if r.Loans != "" {
 		oneOf(k, key+".loans", r.Loans, policies.LoanModes()...)
 	}
@@ -172,24 +172,24 @@ func (k *check) rule(key string, r Rule) {
 		oneOf(k, key+".allow.loans", r.Allow.Loans, policies.LoanModes()...)
 	}
 	if r.Class != "" {
-		oneOf(k, key+".class", r.Class, enrol.ClassGuaranteed, enrol.ClassBestEffort)
+		oneOf(k, key+".class", r.Class, enrolment.ClassGuaranteed, enrolment.ClassBestEffort)
 	}
 	if r.Team != "" {
-		_, err := enrol.ParseWord(r.Team)
+		_, err := enrolment.ParseWord(r.Team)
 		k.err(err, key+".team", r.Team)
 	}
 	if r.Job != "" {
-		_, err := enrol.ParseWord(r.Job)
+		_, err := enrolment.ParseWord(r.Job)
 		k.err(err, key+".job", r.Job)
 	}
-	k.that(r.Importance >= 0 && r.Importance <= enrol.MaxImportance, key+".importance", "%d is out of range; allowed are 1 to %d", r.Importance, enrol.MaxImportance)
+	k.that(r.Importance >= 0 && r.Importance <= enrolment.MaxImportance, key+".importance", "%d is out of range; allowed are 1 to %d", r.Importance, enrolment.MaxImportance)
 	k.bounds(key+".cpu", r.CPU.Min, r.CPU.Max)
 	k.bounds(key+".memory", float64(r.Memory.Min), float64(r.Memory.Max))
 	k.bounds(key+".allow.cpu", r.Allow.CPU.Min, r.Allow.CPU.Max)
 	k.bounds(key+".allow.memory", float64(r.Allow.Memory.Min), float64(r.Allow.Memory.Max))
 	a := r.Allow.Importance
 	k.bounds(key+".allow.importance", float64(a.Min), float64(a.Max))
-	k.that(a.Min <= enrol.MaxImportance && a.Max <= enrol.MaxImportance, key+".allow.importance", "is out of range; allowed are 1 to %d", enrol.MaxImportance)
+	k.that(a.Min <= enrolment.MaxImportance && a.Max <= enrolment.MaxImportance, key+".allow.importance", "is out of range; allowed are 1 to %d", enrolment.MaxImportance)
 }
 
 func (k *check) bounds(key string, low, high float64) {

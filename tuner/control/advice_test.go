@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // TestWatchedOnlyIsToldBesideOthers: while others come and go for a CPU it is told what is
@@ -21,7 +21,7 @@ func TestWatchedOnlyIsToldBesideOthers(t *testing.T) {
 			other.spin = 0.01
 		}
 		for _, r := range d.Records {
-			if r.Kind != view.RecordWould {
+			if r.Kind != state.RecordWould {
 				continue
 			}
 			told[r.Policy]++

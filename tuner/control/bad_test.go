@@ -9,7 +9,7 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // spoil runs a starved job and a neighbour, spoils some inputs, and says how the job ended.
@@ -41,7 +41,7 @@ func checkSane(t *testing.T, c *Controller, d Decision) {
 			}
 		}
 	}
-	var s view.Snapshot
+	var s state.Snapshot
 	c.Show(&s)
 	for _, v := range s.Containers {
 		if math.IsNaN(v.Gain) || math.IsNaN(v.Rate.PerSecond) || v.Rate.PerSecond < 0 || v.UsedCPUs < 0 || v.HasGain && v.Gain <= -1 {
@@ -200,7 +200,7 @@ func TestAnythingAtAll(t *testing.T) {
 			if rapid.IntRange(0, 4).Draw(t, "lost") == 0 {
 				n.results = nil // nobody answers
 			}
-			var s view.Snapshot
+			var s state.Snapshot
 			c.Show(&s)
 		}
 	})

@@ -6,13 +6,13 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/guard"
 	"github.com/trimtab/trimtab/tuner/model"
 	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/trial"
 	"github.com/trimtab/trimtab/tuner/verdict"
-	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // containerState is what is remembered of one container.
@@ -35,7 +35,7 @@ type containerState struct {
 	// whether anything was proposed this tick.
 	refused  guard.Rejection
 	advice   []string
-	trials   []view.Trial               // ended, the latest first
+	trials   []state.Trial              // ended, the latest first
 	plan     string                     // of its open trial; "": none
 	unproven *Order                     // what stands without a proof, to be asked again
 	coolNs   int64                      // no trial of it before
@@ -43,7 +43,7 @@ type containerState struct {
 	would    map[string]policies.Change // told in observe mode, by policy and knob
 	before   baseline
 	parts    [policies.NumParts]int64
-	gpu      sightState
+	gpu      visibilityState
 	known    known
 	deciders deciders
 }
@@ -85,7 +85,7 @@ type known struct {
 	firstNs  int64 // when its steps were first seen
 	taken    []string
 	device   string
-	speeds   []fingerprint.Speed
+	speeds   []profiles.Speed
 }
 
 func newContainer(key string) *containerState {

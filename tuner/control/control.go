@@ -12,10 +12,10 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/allocate"
-	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/idle"
 	"github.com/trimtab/trimtab/tuner/observe"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // Controller holds the state between ticks. It is used from one goroutine.
@@ -50,7 +50,7 @@ type Controller struct {
 	lentSeconds float64 // CPU seconds used above owners' quotas
 	idle        *idle.Tracker
 	onDevice    map[string]int64 // when anybody was last on a device that some container was granted, by UUID
-	profiles    *fingerprint.Book
+	profiles    *profiles.Store
 }
 
 // Policies makes the policies that are asked, in their order, with the constants in force.
@@ -59,7 +59,7 @@ type Policies func(k *policies.Constants) []policies.Policy
 // New returns a controller. epoch differs between starts: it becomes part of plan IDs.
 func New(cfg Config, all Policies, epoch string) *Controller {
 	c := &Controller{cfg: cfg, containers: map[string]*containerState{}, trials: map[string]*openTrial{}, unanswered: map[string]Order{}, pending: map[string]pendingOrder{},
-		epoch: epoch, totals: newTotals(), idle: idle.New(), profiles: fingerprint.NewBook()}
+		epoch: epoch, totals: newTotals(), idle: idle.New(), profiles: profiles.NewStore()}
 	c.policies = all(c.k())
 	return c
 }
@@ -106,8 +106,8 @@ func (c *Controller) Step(in Input) Decision {
 	if in.Frozen == "" {
 		c.askAgain(&d)
 	}
-	c.escape(&d)
-	c.returnSights(&d)
+	c.emergencyRevert(&d)
+	c.returnVisibility(&d)
 	c.judgeLoans()
 	c.propose(in, &d)
 	c.settleStates(in)
@@ -120,7 +120,7 @@ func (c *Controller) admit(in Input, d *Decision) {
 	for i := range in.Containers {
 		key := in.Containers[i].Key()
 		present[key] = true
-		ct := withSights(in.Containers[i])
+		ct := withVisibility(in.Containers[i])
 		s := c.containers[key]
 		if s == nil {
 			s = newContainer(key)
@@ -387,8 +387,8 @@ func (c *Controller) settleStates(in Input) {
 }
 
 // record starts a history record about a container.
-func (c *Controller) record(kind view.RecordKind, s *containerState, fill func(*view.Record)) view.Record {
-	rec := view.Record{UnixNs: c.last.UnixNs, Kind: kind, Key: s.key, Name: s.c.Name, Team: s.c.Enrolment.Team}
+func (c *Controller) record(kind state.RecordKind, s *containerState, fill func(*state.Record)) state.Record {
+	rec := state.Record{UnixNs: c.last.UnixNs, Kind: kind, Key: s.key, Name: s.c.Name, Team: s.c.Enrolment.Team}
 	fill(&rec)
 	return rec
 }

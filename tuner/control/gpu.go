@@ -20,8 +20,8 @@ import (
 // writes. People decide on it with `trimtab gpu`, and a container that one of them has decided
 // on is left alone. What a policy hid goes back at once at any sign that it is wanted.
 
-// sightState is what is kept of a container's devices.
-type sightState struct {
+// visibilityState is what is kept of a container's devices.
+type visibilityState struct {
 	usedNs map[string]int64 // by UUID: latest instant at which it may have had a process on it
 	ranNs  map[string]int64 // by UUID: latest window in which it ran kernels there
 	hide   *keptHide        // what was hidden from it and kept
@@ -39,17 +39,14 @@ type keptHide struct {
 }
 
 // deviceName is a device in a value of KnobGPU.
-func (s Sight) deviceName() string {
-	if s.UUID != "" {
-		return s.UUID
-	}
-	return "nvidia" + strconv.Itoa(s.Minor)
+func (s GPUVisibility) deviceName() string {
+	return cmp.Or(s.UUID, "nvidia"+strconv.Itoa(s.Minor))
 }
 
 // seen is the value of KnobGPU that some of the sights make.
-func seen(sights []Sight, visible func(Sight) bool) runtime.Value {
+func seen(visibilities []GPUVisibility, visible func(GPUVisibility) bool) runtime.Value {
 	var names []string
-	for _, s := range sights {
+	for _, s := range visibilities {
 		if visible(s) {
 			names = append(names, s.deviceName())
 		}
@@ -57,22 +54,22 @@ func seen(sights []Sight, visible func(Sight) bool) runtime.Value {
 	return runtime.Value(strings.Join(names, ","))
 }
 
-// withSights adds the knob to what stands, and, where a policy hid something, to what stood.
-func withSights(ct Container) Container {
-	if len(ct.Sights) == 0 {
+// withVisibility adds the knob to what stands, and, where a policy hid something, to what stood.
+func withVisibility(ct Container) Container {
+	if len(ct.GPUVisibility) == 0 {
 		return ct
 	}
-	hid := func(s Sight) bool { return s.Hidden == policies.HiddenByPolicy }
+	hid := func(s GPUVisibility) bool { return s.Hidden == policies.HiddenByPolicy }
 	ct.Now = ct.Now.Clone()
 	if ct.Now == nil {
 		ct.Now = runtime.Values{}
 	}
-	ct.Now[runtime.KnobGPU] = seen(ct.Sights, func(s Sight) bool { return s.Visible })
-	if slices.ContainsFunc(ct.Sights, hid) {
+	ct.Now[runtime.KnobGPU] = seen(ct.GPUVisibility, func(s GPUVisibility) bool { return s.Visible })
+	if slices.ContainsFunc(ct.GPUVisibility, hid) {
 		if ct.Original = maps.Clone(ct.Original); ct.Original == nil {
 			ct.Original = runtime.Values{}
 		}
-		ct.Original[runtime.KnobGPU] = seen(ct.Sights, func(s Sight) bool { return s.Visible || hid(s) })
+		ct.Original[runtime.KnobGPU] = seen(ct.GPUVisibility, func(s GPUVisibility) bool { return s.Visible || hid(s) })
 	}
 	return ct
 }
@@ -113,17 +110,17 @@ func (s *containerState) gpusUsed(nowNs int64) float64 {
 	return max(1, n)
 }
 
-// noteSights notes who was on which of the granted devices. What could not be told
+// noteVisibility notes who was on which of the granted devices. What could not be told
 // counts as use: a doubt hides nothing.
-func (c *Controller) noteSights() {
+func (c *Controller) noteVisibility() {
 	now, told := c.now(), map[string]int64{}
 	for _, s := range c.all {
-		if len(s.c.Sights) == 0 {
+		if len(s.c.GPUVisibility) == 0 {
 			s.gpu.usedNs = nil
 			continue
 		}
-		used := make(map[string]int64, len(s.c.Sights))
-		for _, g := range s.c.Sights {
+		used := make(map[string]int64, len(s.c.GPUVisibility))
+		for _, g := range s.c.GPUVisibility {
 			holders, ok := c.onDeviceNow(g.UUID)
 			if _, known := told[g.UUID]; !known {
 				last, before := c.onDevice[g.UUID]
@@ -165,7 +162,7 @@ func (c *Controller) onDeviceNow(uuid string) (keys []string, ok bool) {
 // granted are a container's devices for a policy.
 func (c *Controller) granted(s *containerState) []policies.Device {
 	var out []policies.Device
-	for _, g := range s.c.Sights {
+	for _, g := range s.c.GPUVisibility {
 		if g.UUID == "" {
 			continue // nobody can be asked about it
 		}
@@ -182,20 +179,22 @@ func (c *Controller) granted(s *containerState) []policies.Device {
 	return out
 }
 
-// trySights passes what policies ask to hide or show through the guard, one for each container.
-func (c *Controller) trySights(in Input, sights []policies.Sight, d *Decision) {
-	for _, ask := range sights {
+// tryVisibility passes what policies ask to hide or show through the guard, one for each container.
+func (c *Controller) tryVisibility(in Input, visibilities []policies.GPUVisibility, d *Decision) {
+	for _, ask := range visibilities {
 		s := c.containers[ask.Key]
 		if s == nil || c.fixed(in, s) != "" || s.c.Busy || s.plan != "" || c.urgent(s) || d.reverts(s.key) {
 			continue
 		}
-		i := slices.IndexFunc(s.c.Sights, func(o Sight) bool { return o.UUID == ask.Device && ask.Device != "" })
+		i := slices.IndexFunc(s.c.GPUVisibility, func(o GPUVisibility) bool { return o.UUID == ask.Device && ask.Device != "" })
 		if i < 0 {
 			c.refuse([]guard.Rejection{{Container: s.key, Gate: guard.GateBounds, Text: "it was not granted that device"}})
 			continue
 		}
 		ch := policies.Change{Key: ask.Key, Name: s.c.Name, Knob: runtime.KnobGPU, From: s.c.Now[runtime.KnobGPU],
-			To:     seen(s.c.Sights, func(o Sight) bool { return o.UUID == ask.Device && !ask.Hide || o.UUID != ask.Device && o.Visible }),
+			To: seen(s.c.GPUVisibility, func(o GPUVisibility) bool {
+				return o.UUID == ask.Device && !ask.Hide || o.UUID != ask.Device && o.Visible
+			}),
 			Reason: ask.Reason, Take: ask.Hide, RateAfter: s.obs.Rates.Now(), Criterion: policies.CriterionNoHarm}
 		if why := c.mayNotSee(s, ch); why != "" {
 			c.refuse([]guard.Rejection{{Container: s.key, Gate: guard.GateBounds, Text: why}})
@@ -219,7 +218,7 @@ func (c *Controller) mayNotSee(s *containerState, ch policies.Change) string {
 		return "nothing to gain"
 	case s.gpu.back != "":
 		return "its devices are on their way back"
-	case slices.ContainsFunc(s.c.Sights, func(g Sight) bool { return g.Hidden == policies.HiddenByPerson }):
+	case slices.ContainsFunc(s.c.GPUVisibility, func(g GPUVisibility) bool { return g.Hidden == policies.HiddenByPerson }):
 		return "its devices were hidden by hand"
 	case ch.To == "":
 		return "it is the last device that it sees"
@@ -227,7 +226,7 @@ func (c *Controller) mayNotSee(s *containerState, ch policies.Change) string {
 		return "it is short of devices itself"
 	}
 	visible := strings.Split(string(ch.To), ",")
-	for _, g := range s.c.Sights {
+	for _, g := range s.c.GPUVisibility {
 		now, then := g.Visible, slices.Contains(visible, g.deviceName())
 		holders, ok := c.onDeviceNow(g.UUID)
 		switch {
@@ -259,21 +258,21 @@ func (s *containerState) notOurs() string {
 	switch {
 	case slices.Contains(s.c.Yielded, runtime.KnobGPU):
 		return "its devices are a person's to decide on now"
-	case len(s.c.Sights) > 0 && !s.c.Enrolment.Allows(runtime.KnobGPU):
+	case len(s.c.GPUVisibility) > 0 && !s.c.Enrolment.Allows(runtime.KnobGPU):
 		return "knob gpu is no longer allowed"
 	}
 	return ""
 }
 
-// returnSights orders back what policies hid, where it is missed or may not be hidden any
+// returnVisibility orders back what policies hid, where it is missed or may not be hidden any
 // more. It does so while all is frozen too: it only gives back. What goes back with the
 // enrolment, a hold or the daemon's end is the loop's.
-func (c *Controller) returnSights(d *Decision) {
+func (c *Controller) returnVisibility(d *Decision) {
 	for _, s := range c.all {
-		if len(s.c.Sights) == 0 {
+		if len(s.c.GPUVisibility) == 0 {
 			continue // not known now
 		}
-		if !slices.ContainsFunc(s.c.Sights, func(g Sight) bool { return g.Hidden == policies.HiddenByPolicy }) {
+		if !slices.ContainsFunc(s.c.GPUVisibility, func(g GPUVisibility) bool { return g.Hidden == policies.HiddenByPolicy }) {
 			s.gpu.hide, s.gpu.back = nil, ""
 			continue
 		}
@@ -330,8 +329,8 @@ func (c *Controller) silent(s *containerState, h *keptHide) bool {
 	return c.now()-max(h.since, h.by.seenNs(s)) > patience
 }
 
-// sightsReturned: one that could not be carried out is ordered again.
-func (c *Controller) sightsReturned(r Result) {
+// visibilityReturned: one that could not be carried out is ordered again.
+func (c *Controller) visibilityReturned(r Result) {
 	for _, s := range c.all {
 		if s.gpu.back == r.Plan {
 			s.gpu.back = ""

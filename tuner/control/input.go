@@ -14,7 +14,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/idle"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // second in nanoseconds; there is no clock here, only numbers.
@@ -28,7 +28,7 @@ type Config struct {
 	// ReserveMemory in bytes and ReserveMemoryShare of the host's memory are never given.
 	ReserveMemory      float64 `json:"reserveMemory"`
 	ReserveMemoryShare float64 `json:"reserveMemoryShare"`
-	Ramp               int     `json:"ramp"` // containers that may be tuned at once; 0: all
+	MaxTuned           int     `json:"ramp"` // containers that may be tuned at once; 0: all
 	// ChangesPerMinute bounds the node's changes by trials.
 	ChangesPerMinute int `json:"changesPerMinute"`
 	// Objective is what the allocation of the node is to make large; "": the sum.
@@ -65,17 +65,17 @@ type Container struct {
 	Original  runtime.Values     `json:"original,omitempty"` // knobs that trimtab changed: what stood before
 	Yielded   []runtime.Knob     `json:"yielded,omitempty"`
 	Held      bool               `json:"held,omitempty"`
-	Owed      string             `json:"owed,omitempty"`
+	Pending   string             `json:"owed,omitempty"`
 	Preflight string             `json:"preflight,omitempty"` // why not green; "" is green or no GPU
 	Busy      bool               `json:"busy,omitempty"`      // a write or a restore is on its way
-	// Sights are the GPUs that it was granted, by the number of their nodes; nil: none, or
+	// GPUVisibility are the GPUs that it was granted, by the number of their nodes; nil: none, or
 	// not known. Elastic: see policies.Job.
-	Sights  []Sight `json:"sights,omitempty"`
-	Elastic bool    `json:"elastic,omitempty"`
+	GPUVisibility []GPUVisibility `json:"sights,omitempty"`
+	Elastic       bool            `json:"elastic,omitempty"`
 }
 
-// Sight is one GPU that a container was granted, as it has it now.
-type Sight struct {
+// GPUVisibility is one GPU that a container was granted, as it has it now.
+type GPUVisibility struct {
 	Minor   int            `json:"minor"`          // N of /dev/nvidiaN
 	UUID    string         `json:"uuid,omitempty"` // "" where NVML does not tell
 	Visible bool           `json:"visible,omitempty"`
@@ -114,8 +114,8 @@ type Order struct {
 	Why     string            `json:"why,omitempty"`    // of a revert that no trial asked for
 }
 
-// OfSight reports whether an order changes what a container sees of its GPUs.
-func (o Order) OfSight() bool { return len(o.Changes) > 0 && o.Changes[0].Knob == runtime.KnobGPU }
+// IsVisibility reports whether an order changes what a container sees of its GPUs.
+func (o Order) IsVisibility() bool { return len(o.Changes) > 0 && o.Changes[0].Knob == runtime.KnobGPU }
 
 func (o Order) touches(key string) bool {
 	return slices.ContainsFunc(o.Changes, func(ch policies.Change) bool { return ch.Key == key })
@@ -123,9 +123,9 @@ func (o Order) touches(key string) bool {
 
 // Decision is what a tick decided.
 type Decision struct {
-	Apply    []Order       `json:"apply,omitempty"`
-	Rollback []Order       `json:"rollback,omitempty"` // to be undone
-	Records  []view.Record `json:"records,omitempty"`
+	Apply    []Order        `json:"apply,omitempty"`
+	Rollback []Order        `json:"rollback,omitempty"` // to be undone
+	Records  []state.Record `json:"records,omitempty"`
 }
 
 // reverts reports whether something of a container goes back with this decision.

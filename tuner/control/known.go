@@ -7,12 +7,12 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/fingerprint"
 	"github.com/trimtab/trimtab/tuner/model"
 	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/trial"
 	"github.com/trimtab/trimtab/tuner/verdict"
-	"github.com/trimtab/trimtab/tuner/view"
 )
 
 const (
@@ -26,13 +26,13 @@ const (
 )
 
 // Remember gives the known jobs to begin with; call it before the first Step.
-func (c *Controller) Remember(b *fingerprint.Book) { c.profiles = b }
+func (c *Controller) Remember(b *profiles.Store) { c.profiles = b }
 
 // Profiles are the known jobs; they change with each Step.
-func (c *Controller) Profiles() *fingerprint.Book { return c.profiles }
+func (c *Controller) Profiles() *profiles.Store { return c.profiles }
 
 // place takes over what the known jobs most like one learned, until its own readings say more.
-func (c *Controller) place(s *containerState, p fingerprint.Print, cost policies.Cost) {
+func (c *Controller) place(s *containerState, p profiles.Print, cost policies.Cost) {
 	n := &s.known
 	n.similar, n.from, n.device = nil, nil, p.Device
 	found, from, ok := c.profiles.Place(p, cost, n.entry)
@@ -77,8 +77,8 @@ func (c *Controller) recall(s *containerState, from []uint64) {
 }
 
 // facts are what a window does not hold of a container.
-func (c *Controller) facts(s *containerState) fingerprint.Facts {
-	f := fingerprint.Facts{Image: s.c.Image}
+func (c *Controller) facts(s *containerState) profiles.Facts {
+	f := profiles.Facts{Image: s.c.Image}
 	for _, d := range c.last.Host.Devices {
 		held := false
 		for _, p := range d.Processes {
@@ -121,7 +121,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 	if n.firstNs == 0 {
 		n.firstNs = c.now()
 	}
-	p, ok := fingerprint.Of(r, c.facts(s))
+	p, ok := profiles.Of(r, c.facts(s))
 	if !ok || r.Aggregated || verdict.Unsteady(k, r, c.stolen.usual) != "" {
 		return
 	}
@@ -140,7 +140,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 	c.place(s, p, r.Cost)
 	cost := r.Cost
 	cost.Queue = 0 // its neighbours' doing, and no property of the job
-	lesson := fingerprint.Lesson{Name: s.c.Name, UnixNs: c.last.UnixNs, Print: p, Cost: cost,
+	lesson := profiles.Measurement{Name: s.c.Name, UnixNs: c.last.UnixNs, Print: p, Cost: cost,
 		Lost: r.Breakdown.Share(policies.PartThrottled) + r.Breakdown.Share(policies.PartInputThrottled)}
 	if s.learned.correction != 1 {
 		lesson.Correction = s.learned.correction
@@ -152,7 +152,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 		lesson.Memory = &learned
 	}
 	c.profiles.Expire(c.last.UnixNs)
-	n.entry = c.profiles.Teach(n.entry, lesson)
+	n.entry = c.profiles.Update(n.entry, lesson)
 	n.speeds = c.profiles.Speeds(p, r.Cost, c.allowed(s), c.models())
 }
 
@@ -209,9 +209,9 @@ func (c *Controller) profileJudged(t *openTrial) {
 }
 
 // showSimilar fills in the known jobs most like one, and its speed on other devices.
-func (c *Controller) showSimilar(s *containerState, v *view.Container) {
+func (c *Controller) showSimilar(s *containerState, v *state.Container) {
 	if s.known.similar != nil {
-		v.Similar = &view.Similar{Similar: *s.known.similar, Taken: slices.Clone(s.known.taken)}
+		v.Similar = &state.Similar{Similar: *s.known.similar, Taken: slices.Clone(s.known.taken)}
 	}
 	here := s.obs.Rates.Now()
 	if here <= 0 || s.obs.Rates.Source != v.Rate.Source {
@@ -220,6 +220,6 @@ func (c *Controller) showSimilar(s *containerState, v *view.Container) {
 	latest := s.verdicts.Latest()
 	deviceBound := latest.Class == policies.ClassCompute && (latest.Cause == policies.CauseDevice || latest.Cause == policies.CauseShared || latest.Cause == policies.CauseClocks)
 	for _, speed := range s.known.speeds {
-		v.Devices = append(v.Devices, view.DeviceSpeed{Model: speed.Device, PerSecond: speed.PerSecond, Ratio: speed.PerSecond / here, HostBound: !deviceBound || speed.HostBound})
+		v.Devices = append(v.Devices, state.DeviceSpeed{Model: speed.Device, PerSecond: speed.PerSecond, Ratio: speed.PerSecond / here, HostBound: !deviceBound || speed.HostBound})
 	}
 }

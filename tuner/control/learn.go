@@ -8,8 +8,8 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/model"
 	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/verdict"
-	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // closed takes in a full window: what bounds the job, and what it teaches.
@@ -18,7 +18,7 @@ func (c *Controller) closed(s *containerState, r *observe.Reading, d *Decision) 
 	c.neighbourhood(s, r)
 	v := verdict.Judge(k, *r)
 	if s.verdicts.Add(v, r.Window.EndNs) {
-		d.Records = append(d.Records, c.record(view.RecordVerdict, s, func(rec *view.Record) { rec.Text = fmt.Sprintf("%s; %s", verdictName(v), v.Why) }))
+		d.Records = append(d.Records, c.record(state.RecordVerdict, s, func(rec *state.Record) { rec.Text = fmt.Sprintf("%s; %s", verdictName(v), v.Why) }))
 	}
 	for p := range policies.NumParts {
 		s.parts[p] += r.Breakdown.Ns[p]

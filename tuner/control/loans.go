@@ -9,8 +9,8 @@ import (
 	"github.com/trimtab/trimtab/tuner/allocate"
 	"github.com/trimtab/trimtab/tuner/guard"
 	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/trial"
-	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // loan is what is remembered of what a container was lent. How much it is follows from what
@@ -298,13 +298,13 @@ func (c *Controller) noteBefore(s *containerState) {
 }
 
 // showLoan is a container's loan for people: what a trial proved is none.
-func (c *Controller) showLoan(s *containerState) *view.Loan {
+func (c *Controller) showLoan(s *containerState) *state.Loan {
 	k := c.k()
 	own, now := s.quotas()
 	if own <= 0 || now <= max(own, s.loan.proven)*(1+k.MinStep/2) {
 		return nil
 	}
-	l := &view.Loan{Own: own, CPUs: now - own, Settled: s.answers == 0 && (s.state == StateSettled || s.state == StateTrial), Why: s.loan.why, Used: max(0, s.obs.Used()-own)}
+	l := &state.Loan{Own: own, CPUs: now - own, Settled: s.answers == 0 && (s.state == StateSettled || s.state == StateTrial), Why: s.loan.why, Used: max(0, s.obs.Used()-own)}
 	if s.loan.givenNs > 0 {
 		l.SinceUnixNs = c.last.UnixNs - (c.now() - s.loan.givenNs)
 	}
@@ -323,7 +323,7 @@ func (c *Controller) writeNs(s *containerState) int64 {
 // dealt reports whether a kept trial dealt a container's weight: it is not a loan's to move.
 func (c *Controller) dealt(s *containerState) bool {
 	for _, t := range s.trials {
-		if (t.Outcome == view.OutcomeKept || t.Outcome == view.OutcomeUnproven) && slices.ContainsFunc(t.Changes, func(ch policies.Change) bool {
+		if (t.Outcome == state.OutcomeKept || t.Outcome == state.OutcomeUnproven) && slices.ContainsFunc(t.Changes, func(ch policies.Change) bool {
 			return ch.Key == s.key && ch.Knob == runtime.KnobCPUWeight && ch.To == s.c.Now[ch.Knob]
 		}) {
 			return true

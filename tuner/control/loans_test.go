@@ -10,7 +10,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // TestFreeCPUIsLentWithinThreeSeconds: whatever is counted of the job, from when its quota
@@ -286,7 +286,7 @@ func TestLoanModes(t *testing.T) {
 	if free.quota() <= 0.4 || off.quota() != 0.4 || proven.quota() <= 0.4 {
 		t.Errorf("quotas %.2f, %.2f and %.2f", free.quota(), proven.quota(), off.quota())
 	}
-	if got := outcomes(records); len(got) != 1 || got[0] != view.OutcomeKept {
+	if got := outcomes(records); len(got) != 1 || got[0] != state.OutcomeKept {
 		t.Errorf("trials %v, want one kept: %+v", got, records)
 	}
 	// Switched off, it goes back.
@@ -383,7 +383,7 @@ func TestFrozenLendsNothing(t *testing.T) {
 		"paused":        {func(in *Input) { in.Frozen = "paused" }, "paused"},
 		"held":          {func(in *Input) { in.Containers[0].Held = true }, "held"},
 		"off":           {func(in *Input) { in.Containers[0].Enrolment.Mode = policies.ModeOff }, "off"},
-		"owed":          {func(in *Input) { in.Containers[0].Owed = "its quota" }, "a restore is pending"},
+		"owed":          {func(in *Input) { in.Containers[0].Pending = "its quota" }, "a restore is pending"},
 		"not reachable": {func(in *Input) { in.Containers[0].Preflight = "no device" }, "preflight: no device"},
 		"paused itself": {func(in *Input) { in.Containers[0].State = runtime.StatePaused }, "container is paused"},
 	} {
@@ -410,7 +410,7 @@ func TestWatchedOnlyIsTold(t *testing.T) {
 	j.c.Enrolment.Mode, j.c.Enrolment.WhyNot = policies.ModeObserve, "no label"
 	would := 0
 	for _, r := range run(started(), n, 60, nil) {
-		if r.Kind == view.RecordWould {
+		if r.Kind == state.RecordWould {
 			would++
 		}
 	}
@@ -459,7 +459,7 @@ func raisedWeight(t *testing.T, noPSI bool) {
 	j.c.Now, j.c.Original = j.c.Now.Clone(), runtime.Values{runtime.KnobCPUWeight: "1024"}
 	j.c.Now[runtime.KnobCPUWeight] = "16384"
 	s := c.containers[j.c.Key()]
-	s.trials = []view.Trial{{Outcome: view.OutcomeKept, Changes: []policies.Change{{Key: j.c.Key(), Knob: runtime.KnobCPUWeight, From: "1024", To: "16384"}}}}
+	s.trials = []state.Trial{{Outcome: state.OutcomeKept, Changes: []policies.Change{{Key: j.c.Key(), Knob: runtime.KnobCPUWeight, From: "1024", To: "16384"}}}}
 	run(c, n, 30, nil)
 	if j.weight() != 16384 {
 		t.Fatalf("weight %.0f though nobody is short", j.weight())

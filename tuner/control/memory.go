@@ -130,8 +130,8 @@ func (c *Controller) urgent(s *containerState) bool {
 	return risk && err == nil && max(c.node.Ceiling(s.c.Enrolment, m), own) >= (1+c.k().MinStep)*m.Limit
 }
 
-// bites says how a lowered limit hurts, by the latest tick over what was before; "" if it does not.
-func bites(k *policies.Constants, t observe.MemoryTick, calm observe.MemoryMeans, limit float64) string {
+// harmOf says how a lowered limit hurts, by the latest tick over what was before; "" if it does not.
+func harmOf(k *policies.Constants, t observe.MemoryTick, calm observe.MemoryMeans, limit float64) string {
 	m := observe.Means([]observe.MemoryTick{t})
 	switch {
 	case m.Kills > 0:
@@ -146,9 +146,9 @@ func bites(k *policies.Constants, t observe.MemoryTick, calm observe.MemoryMeans
 	return ""
 }
 
-// escape gives back, within the tick, memory that was taken and is missed. It does so while all
+// emergencyRevert gives back, within the tick, memory that was taken and is missed. It does so while all
 // is frozen too: it only gives back.
-func (c *Controller) escape(d *Decision) {
+func (c *Controller) emergencyRevert(d *Decision) {
 	k := c.k()
 	for _, s := range c.all {
 		m := &s.memory
@@ -165,7 +165,7 @@ func (c *Controller) escape(d *Decision) {
 		if t.StartNs < m.loweredNs-second/2 {
 			continue
 		}
-		if why := bites(k, t, m.calm, ch.To.Quantity()); why != "" {
+		if why := harmOf(k, t, m.calm, ch.To.Quantity()); why != "" {
 			m.loweredNs = 0
 			s.failures.Add(ch.Knob, true, c.conditions(s, ch.Knob, ch.From))
 			c.revert(Order{Plan: c.planID(), Policy: lender, Changes: m.lowered, Why: why}, d)

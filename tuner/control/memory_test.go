@@ -8,7 +8,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 const (
@@ -91,7 +91,7 @@ func TestFilesThatDoNotFit(t *testing.T) {
 				t.Errorf("%.1f steps/s, %.1f are possible", j.lastRate, 1/j.ideal())
 			}
 			for _, r := range records {
-				if r.Kind == view.RecordTrial && !strings.Contains(r.Text, "kept") {
+				if r.Kind == state.RecordTrial && !strings.Contains(r.Text, "kept") {
 					t.Errorf("a loan was judged: %+v", r)
 				}
 			}
@@ -424,7 +424,7 @@ func TestObservedGrowthIsToldOnce(t *testing.T) {
 	j := n.limited("leak", 2000, 1500, e)
 	held, would := int64(1500), 0
 	for _, r := range run(started(), n, 30, func(int, Decision) { held += 16; j.hold(held) }) {
-		if r.Kind == view.RecordWould {
+		if r.Kind == state.RecordWould {
 			would++
 		}
 	}

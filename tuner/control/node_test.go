@@ -94,7 +94,7 @@ func newNode(cpus int) *node {
 }
 
 func tune() policies.Enrolment {
-	return policies.Enrolment{Mode: policies.ModeTune, Door: "label", Knobs: []string{"cpu"}, Importance: 5}
+	return policies.Enrolment{Mode: policies.ModeTune, EnrolledBy: "label", Knobs: []string{"cpu"}, Importance: 5}
 }
 
 // addJob adds a training job under a quota (0: none).

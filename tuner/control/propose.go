@@ -10,8 +10,8 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/allocate"
 	"github.com/trimtab/trimtab/tuner/guard"
+	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/verdict"
-	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // propose asks the policies, allocates the node, and passes on what the guard lets through.
@@ -22,7 +22,7 @@ func (c *Controller) propose(in Input, d *Decision) {
 		jobs[i] = c.job(in, s, d)
 	}
 	var trials, memory []policies.Plan
-	var sights []policies.Sight
+	var visibilities []policies.GPUVisibility
 	for _, p := range c.policies {
 		proposal := p.Propose(c.node, jobs)
 		for _, a := range proposal.Advice {
@@ -30,7 +30,7 @@ func (c *Controller) propose(in Input, d *Decision) {
 				s.advice = append(s.advice, a.Text)
 			}
 		}
-		sights = append(sights, proposal.Sights...)
+		visibilities = append(visibilities, proposal.GPUVisibility...)
 		for _, plan := range proposal.Plans {
 			switch {
 			case len(plan.Changes) == 0 || c.containers[plan.Changes[0].Key] == nil:
@@ -48,7 +48,7 @@ func (c *Controller) propose(in Input, d *Decision) {
 	c.lendCPUs(in, d)
 	c.lendMemory(memory, d)
 	c.try(trials, d)
-	c.trySights(in, sights, d)
+	c.tryVisibility(in, visibilities, d)
 }
 
 // watchedOnly: nothing of it may be changed, so that a plan is told and not carried out.
@@ -60,7 +60,7 @@ func (c *Controller) watchedOnly(p policies.Plan) bool {
 func (c *Controller) fixed(in Input, s *containerState) string {
 	e := s.c.Enrolment
 	switch {
-	case s.c.Owed != "":
+	case s.c.Pending != "":
 		return "a restore is pending"
 	case !s.c.Watched:
 		return cmp.Or(e.WhyNot, "not watched")
@@ -319,17 +319,17 @@ func (c *Controller) unready(p policies.Plan) (no []guard.Rejection) {
 
 // limits are the node's, now.
 func (c *Controller) limits() guard.Limits {
-	l := guard.Limits{Node: c.node, ChangesLeft: c.cfg.ChangesPerMinute - c.recent(), RampLeft: math.MaxInt, Trials: c.sharedTrial, Rights: c.below}
-	if c.cfg.Ramp > 0 {
-		l.RampLeft = c.cfg.Ramp
+	l := guard.Limits{Node: c.node, ChangesLeft: c.cfg.ChangesPerMinute - c.recent(), MaxTunedLeft: math.MaxInt, Trials: c.sharedTrial, Rights: c.below}
+	if c.cfg.MaxTuned > 0 {
+		l.MaxTunedLeft = c.cfg.MaxTuned
 		for _, s := range c.all {
 			if s.changed() || s.plan != "" {
-				l.RampLeft--
+				l.MaxTunedLeft--
 			}
 		}
 		for _, o := range c.pending {
 			if s := c.containers[o.Changes[0].Key]; s != nil && !s.changed() {
-				l.RampLeft--
+				l.MaxTunedLeft--
 			}
 		}
 	}
@@ -369,7 +369,7 @@ func overlap(a, b *containerState) bool {
 }
 
 // below says who would fall below what is theirs by changes; "" if nobody would. What the
-// host's own processes use is not laid at the plan's door.
+// host's own processes use is not laid to the plan.
 func (c *Controller) below(changes []policies.Change) string {
 	free := max(0, c.node.CPUs-c.node.HostCPUs)
 	n := len(c.parties)
@@ -445,11 +445,11 @@ func (c *Controller) wouldDo(p policies.Plan, d *Decision) {
 	o := Order{Plan: c.planID(), Policy: plan.Policy, Kind: plan.Kind, Changes: plan.Changes, DryRun: true}
 	d.Apply = append(d.Apply, o)
 	c.totals.plan(plan.Policy, "would")
-	s.trials = append([]view.Trial{{Plan: o.Plan, Policy: plan.Policy, Changes: plan.Changes, StartedUnixNs: c.last.UnixNs, EndedUnixNs: c.last.UnixNs,
-		Outcome: view.OutcomeWould, Before: s.obs.Rates.Now(), Predicted: ch.RateAfter, Why: ch.Reason}}, s.trials[:min(len(s.trials), keepTrials-1)]...)
-	d.Records = append(d.Records, c.record(view.RecordWould, s, func(rec *view.Record) {
+	s.trials = append([]state.Trial{{Plan: o.Plan, Policy: plan.Policy, Changes: plan.Changes, StartedUnixNs: c.last.UnixNs, EndedUnixNs: c.last.UnixNs,
+		Outcome: state.OutcomeWould, Before: s.obs.Rates.Now(), Predicted: ch.RateAfter, Why: ch.Reason}}, s.trials[:min(len(s.trials), keepTrials-1)]...)
+	d.Records = append(d.Records, c.record(state.RecordWould, s, func(rec *state.Record) {
 		rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To, rec.Gain = o.Plan, plan.Policy, ch.Knob, ch.From, ch.To, ch.Gain
-		rec.Outcome, rec.Text = view.OutcomeWould, fmt.Sprintf("would have set %s: %s (%s)", changesText(plan.Changes), ch.Reason, ch.Expected())
+		rec.Outcome, rec.Text = state.OutcomeWould, fmt.Sprintf("would have set %s: %s (%s)", changesText(plan.Changes), ch.Reason, ch.Expected())
 	}))
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/fingerprint"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // TestNodesComeToRest: on random nodes whose CPUs are shared by weight, by either objective, no
@@ -113,7 +113,7 @@ func TestCurveOutlivesItsContainer(t *testing.T) {
 	n := newNode(4)
 	n.sized("first", 1.2, 10, 0.4)
 	c := started()
-	c.Remember(fingerprint.NewBook())
+	c.Remember(profiles.NewStore())
 	run(c, n, 90, nil)
 	if c.Profiles().Len() == 0 {
 		t.Fatalf("nothing learned: %+v", c.Responses())
@@ -140,7 +140,7 @@ func TestTeamsKeepTheirCounters(t *testing.T) {
 			all.window(fmt.Sprintf("team%03d", i), policies.Verdict{Class: policies.ClassBalanced}, policies.Breakdown{})
 		}
 		got := map[string]float64{}
-		for _, c := range view.Counts(all.teamVerdicts) {
+		for _, c := range state.Counts(all.teamVerdicts) {
 			got[c.Team] = c.Value
 		}
 		if n := float64(round + 1); got["team000"] != n || got["team099"] != n || got["(others)"] != maxTeams*n || len(got) != maxTeams+1 {
@@ -228,7 +228,7 @@ func BenchmarkIdle1000(b *testing.B) {
 		next := in()
 		b.StartTimer()
 		c.Step(next)
-		var s view.Snapshot
+		var s state.Snapshot
 		c.Show(&s)
 	}
 }

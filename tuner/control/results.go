@@ -6,7 +6,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/guard"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // results takes in what the actuator answered.
@@ -17,7 +17,7 @@ func (c *Controller) results(in Input, d *Decision) {
 			c.applied(r, d)
 		case ResultRollback:
 			c.reverted(r, d)
-			c.sightsReturned(r)
+			c.visibilityReturned(r)
 		case ResultEnded:
 			s := c.containers[r.Key]
 			if s == nil {
@@ -142,8 +142,8 @@ func (c *Controller) revert(o Order, d *Decision) {
 	ch := o.Changes[0]
 	s := c.containers[ch.Key]
 	s.coolNs = c.now() + int64(c.k().CoolSeconds*1e9)
-	d.Records = append(d.Records, c.record(view.RecordTrial, s, func(rec *view.Record) {
-		rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To, rec.Outcome = o.Plan, o.Policy, ch.Knob, ch.From, ch.To, view.OutcomeRolledBack
+	d.Records = append(d.Records, c.record(state.RecordTrial, s, func(rec *state.Record) {
+		rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To, rec.Outcome = o.Plan, o.Policy, ch.Knob, ch.From, ch.To, state.OutcomeRolledBack
 		rec.Text = fmt.Sprintf("%s reverted: %s", changesText(o.Changes), o.Why)
 	}))
 }

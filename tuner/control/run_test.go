@@ -10,7 +10,7 @@ import (
 	"github.com/trimtab/trimtab/policies/lend"
 	"github.com/trimtab/trimtab/policies/share"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // builtin are the daemon's policies.
@@ -31,8 +31,8 @@ type world interface {
 func (n *node) base() *node { return n }
 
 // run steps a controller through seconds of a simulated node, and returns all records.
-func run(c *Controller, w world, seconds int, each func(i int, d Decision)) []view.Record {
-	var records []view.Record
+func run(c *Controller, w world, seconds int, each func(i int, d Decision)) []state.Record {
+	var records []state.Record
 	n := w.base()
 	for i := range seconds {
 		in := w.tick()
@@ -56,9 +56,9 @@ func run(c *Controller, w world, seconds int, each func(i int, d Decision)) []vi
 	return records
 }
 
-func outcomes(records []view.Record) (out []view.Outcome) {
+func outcomes(records []state.Record) (out []state.Outcome) {
 	for _, r := range records {
-		if r.Kind == view.RecordTrial {
+		if r.Kind == state.RecordTrial {
 			out = append(out, r.Outcome)
 		}
 	}
@@ -66,9 +66,9 @@ func outcomes(records []view.Record) (out []view.Outcome) {
 }
 
 // shownAs is a container as people see it.
-func shownAs(t *testing.T, c *Controller, j *simJob) view.Container {
+func shownAs(t *testing.T, c *Controller, j *simJob) state.Container {
 	t.Helper()
-	var s view.Snapshot
+	var s state.Snapshot
 	c.Show(&s)
 	for _, v := range s.Containers {
 		if v.Key == j.c.Key() {
@@ -76,7 +76,7 @@ func shownAs(t *testing.T, c *Controller, j *simJob) view.Container {
 		}
 	}
 	t.Fatalf("%s is not shown", j.c.Name)
-	return view.Container{}
+	return state.Container{}
 }
 
 func (j *simJob) quota() float64 {

@@ -8,15 +8,15 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/tuner/observe"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // Show fills the parts of a snapshot that the control step knows.
-func (c *Controller) Show(s *view.Snapshot) {
+func (c *Controller) Show(s *state.Snapshot) {
 	s.Node = c.node
 	c.showDevices(s)
-	s.Totals.Plans, s.Totals.Trials, s.Totals.Rejections = view.Counts(c.totals.plans), view.Counts(c.totals.trials), view.Counts(c.totals.rejections)
-	s.Totals.TeamParts, s.Totals.TeamVerdicts = view.Counts(c.totals.teamParts), view.Counts(c.totals.teamVerdicts)
+	s.Totals.Plans, s.Totals.Trials, s.Totals.Rejections = state.Counts(c.totals.plans), state.Counts(c.totals.trials), state.Counts(c.totals.rejections)
+	s.Totals.TeamParts, s.Totals.TeamVerdicts = state.Counts(c.totals.teamParts), state.Counts(c.totals.teamVerdicts)
 	s.Totals.LentSeconds = c.lentSeconds
 	order := make([]int, len(c.all))
 	for i := range order {
@@ -25,21 +25,21 @@ func (c *Controller) Show(s *view.Snapshot) {
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(c.all[a].c.Name, c.all[b].c.Name), cmp.Compare(c.all[a].key, c.all[b].key))
 	})
-	s.Containers = make([]view.Container, 0, len(c.all))
+	s.Containers = make([]state.Container, 0, len(c.all))
 	for _, i := range order {
 		s.Containers = append(s.Containers, c.show(i))
 	}
 }
 
-func (c *Controller) show(i int) view.Container {
+func (c *Controller) show(i int) state.Container {
 	s, k := c.all[i], c.k()
 	r := &s.obs.Latest
-	v := view.Container{
+	v := state.Container{
 		Key: s.key, ID: s.c.ID.Container, Engine: s.c.ID.Engine, Name: s.c.Name, Image: s.c.Image, State: s.c.State, GPUs: s.c.GPUs,
 		Watched: s.c.Watched, Enrolment: s.c.Enrolment, WhyNot: s.refused.Text, Gate: string(s.refused.Gate), Value: s.refused.Value, Threshold: s.refused.Threshold,
 		Tuning: string(s.state), Loan: c.showLoan(s), Breakdown: r.Breakdown, Verdict: s.verdicts.Shown(), WindowVerdict: s.verdicts.Latest(), Cost: r.Cost, Aggregated: r.Aggregated,
 		Ranks: r.Ranks, UsedCPUs: s.obs.Used(), Windows: s.obs.Windows, PartNs: s.parts, MemoryUse: s.memoryUse(k), Deciders: c.whose(s),
-		Now: s.c.Now, Original: s.originals(), Yielded: s.c.Yielded, Held: s.c.Held, Owed: s.c.Owed, Preflight: s.c.Preflight,
+		Now: s.c.Now, Original: s.originals(), Yielded: s.c.Yielded, Held: s.c.Held, Pending: s.c.Pending, Preflight: s.c.Preflight,
 		Entitled: s.rights.entitled, Allocation: c.allocation(i), ByCPUs: s.learned.curve, ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
 		Advice: s.advice, Trials: slices.Clone(s.trials),
 	}
@@ -96,7 +96,7 @@ func uncounted(source string) string {
 
 // showGain tells what became of a container since trimtab's first change: by its counted
 // rate, else by its relative witnesses, else by the CPU that it uses. What is missing is never zero.
-func (c *Controller) showGain(s *containerState, v *view.Container) {
+func (c *Controller) showGain(s *containerState, v *state.Container) {
 	b := s.before
 	switch {
 	case len(v.Changed) == 0 || b.atNs == 0:
@@ -116,8 +116,8 @@ func (c *Controller) showGain(s *containerState, v *view.Container) {
 }
 
 // work is what relative witnesses, or the use of CPU, say of a container over before: of late, or since an instant.
-func (s *containerState) work(k *policies.Constants, fromNs int64) *view.Work {
-	b, w := s.before, &view.Work{}
+func (s *containerState) work(k *policies.Constants, fromNs int64) *state.Work {
+	b, w := s.before, &state.Work{}
 	if b.cpus > 0 {
 		w.CPUs = s.obs.Used() / b.cpus
 	}
@@ -135,7 +135,7 @@ func (s *containerState) work(k *policies.Constants, fromNs int64) *view.Work {
 }
 
 // allocation is a container's part in the plan of the node.
-func (c *Controller) allocation(i int) *view.Allocation {
+func (c *Controller) allocation(i int) *state.Allocation {
 	s := c.all[i]
 	if i >= len(c.grants) || !s.c.Watched || s.c.Enrolment.Mode != policies.ModeTune {
 		return nil
@@ -145,7 +145,7 @@ func (c *Controller) allocation(i int) *view.Allocation {
 	if g.Quota > 0 {
 		need = min(need, g.Quota)
 	}
-	a := &view.Allocation{Need: need, CPUs: min(need, g.Obtainable)}
+	a := &state.Allocation{Need: need, CPUs: min(need, g.Obtainable)}
 	if curve := s.learned.curve; curve.Known() {
 		rate, _, _ := curve.At(a.CPUs)
 		a.Rate = rate / curve.Best()

@@ -3,27 +3,27 @@ package control
 import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/guard"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// totals are counters that outlive containers. Keys are view.Count with Value 0.
+// totals are counters that outlive containers. Keys are state.Count with Value 0.
 type totals struct {
-	plans, trials, rejections, teamParts, teamVerdicts map[view.Count]float64
+	plans, trials, rejections, teamParts, teamVerdicts map[state.Count]float64
 	teams                                              map[string]bool
 }
 
 func newTotals() totals {
-	counts := func() map[view.Count]float64 { return map[view.Count]float64{} }
+	counts := func() map[state.Count]float64 { return map[state.Count]float64{} }
 	return totals{counts(), counts(), counts(), counts(), counts(), map[string]bool{}}
 }
 
-func (t totals) plan(policy, result string) { t.plans[view.Count{Policy: policy, Result: result}]++ }
+func (t totals) plan(policy, result string) { t.plans[state.Count{Policy: policy, Result: result}]++ }
 
-func (t totals) trial(policy string, o view.Outcome) {
-	t.trials[view.Count{Policy: policy, Result: string(o)}]++
+func (t totals) trial(policy string, o state.Outcome) {
+	t.trials[state.Count{Policy: policy, Result: string(o)}]++
 }
 
-func (t totals) rejection(g guard.Gate) { t.rejections[view.Count{Result: string(g)}]++ }
+func (t totals) rejection(g guard.Gate) { t.rejections[state.Count{Result: string(g)}]++ }
 
 // maxTeams bounds the teams that are counted apart; labels are hostile input.
 const maxTeams = 100
@@ -33,10 +33,10 @@ func (t totals) window(team string, v policies.Verdict, b policies.Breakdown) {
 		team = "(others)"
 	}
 	t.teams[team] = true
-	t.teamVerdicts[view.Count{Team: team, Class: v.Class, Cause: v.Cause}]++
+	t.teamVerdicts[state.Count{Team: team, Class: v.Class, Cause: v.Cause}]++
 	for p := range policies.NumParts {
 		if b.Ns[p] > 0 {
-			t.teamParts[view.Count{Team: team, Part: p.String()}] += float64(b.Ns[p]) / 1e9
+			t.teamParts[state.Count{Team: team, Part: p.String()}] += float64(b.Ns[p]) / 1e9
 		}
 	}
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/trimtab/trimtab/tuner/allocate"
 	"github.com/trimtab/trimtab/tuner/model"
 	"github.com/trimtab/trimtab/tuner/observe"
+	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/trial"
-	"github.com/trimtab/trimtab/tuner/view"
 )
 
 // openTrial is a plan from its order to its outcome.
 type openTrial struct {
 	*trial.Trial
 	order   Order
-	view    view.Trial
+	view    state.Trial
 	answers int // orders that the actuator has not answered
 	// by is what each receiver's progress is read from, and references its level before.
 	by         map[string]progress
@@ -102,7 +102,7 @@ func (c *Controller) open(o Order) *openTrial {
 	t.Trial = trial.New(criterion(first), c.samplesOf(t, from))
 	s := c.containers[first.Key]
 	t.from = slices.Clone(s.known.from)
-	t.view = view.Trial{Plan: o.Plan, Policy: o.Policy, Changes: o.Changes, StartedUnixNs: c.last.UnixNs, Outcome: view.OutcomeOpen, Before: s.obs.Rates.Now(), Predicted: first.RateAfter}
+	t.view = state.Trial{Plan: o.Plan, Policy: o.Policy, Changes: o.Changes, StartedUnixNs: c.last.UnixNs, Outcome: state.OutcomeOpen, Before: s.obs.Rates.Now(), Predicted: first.RateAfter}
 	if len(t.on) > 1 {
 		t.view.Together = len(t.on)
 	}
@@ -172,7 +172,7 @@ func (c *Controller) stepTrials(in Input, d *Decision) {
 	k := c.k()
 	for _, plan := range slices.Sorted(maps.Keys(c.trials)) {
 		t := c.trials[plan]
-		if s := c.containers[t.order.Changes[0].Key]; s != nil && t.order.OfSight() && t.SinceNs > 0 && s.notOurs() != "" { // whatever is frozen
+		if s := c.containers[t.order.Changes[0].Key]; s != nil && t.order.IsVisibility() && t.SinceNs > 0 && s.notOurs() != "" { // whatever is frozen
 			t.Abandon(s.notOurs())
 			c.end(t, d)
 			continue
@@ -198,7 +198,7 @@ func (c *Controller) stepTrials(in Input, d *Decision) {
 		}
 		s := c.containers[t.order.Changes[0].Key]
 		e := trial.Evidence{NowNs: c.now(), Samples: c.samplesOf(t, t.SinceNs), SeenNs: c.seenNs(t), Harm: c.harm(t)}
-		t.harmed = e.Harm != "" && !t.order.OfSight()
+		t.harmed = e.Harm != "" && !t.order.IsVisibility()
 		if t.With() {
 			t.view.After = s.obs.Rates.Now()
 		}
@@ -224,7 +224,7 @@ func (c *Controller) disturbed(t *openTrial) string {
 			return "the container ended"
 		case s.c.Held:
 			return "restored and held by hand"
-		case ch.Knob != runtime.KnobCPUQuota && !t.order.OfSight() && c.loanIsDue(s):
+		case ch.Knob != runtime.KnobCPUQuota && !t.order.IsVisibility() && c.loanIsDue(s):
 			return "its quota stops it though CPUs are idle: it is lent some"
 		case t.by[ch.Key].source != "" && t.by[ch.Key].sound == nil && s.obs.Rates.Source != t.by[ch.Key].source:
 			return "its steps are counted another way now"
@@ -248,7 +248,7 @@ func (c *Controller) harm(t *openTrial) string {
 	if !t.With() || c.now()-t.SinceNs < second {
 		return ""
 	}
-	if t.order.OfSight() {
+	if t.order.IsVisibility() {
 		if ch := t.order.Changes[0]; ch.Take {
 			return c.missed(c.containers[ch.Key])
 		}
@@ -288,7 +288,7 @@ func (c *Controller) end(t *openTrial, d *Decision) {
 		d.Rollback = append(d.Rollback, t.order)
 	}
 	if t.view.Outcome = viewOutcome(outcome); stands {
-		t.view.Outcome = view.OutcomeUnproven
+		t.view.Outcome = state.OutcomeUnproven
 		c.containers[t.order.Changes[0].Key].unproven = &t.order
 	}
 	t.view.EndedUnixNs, t.view.Why = c.last.UnixNs, t.Result.Why
@@ -305,7 +305,7 @@ func (c *Controller) end(t *openTrial, d *Decision) {
 // harmless: a trial that was not told may leave its change, since it only gives, nobody waits
 // for what it gives, and the host does not ask for a proof.
 func (c *Controller) harmless(t *openTrial) bool {
-	if t.Result.Outcome != trial.NotTold || !t.With() || t.SinceNs == 0 || t.order.OfSight() {
+	if t.Result.Outcome != trial.NotTold || !t.With() || t.SinceNs == 0 || t.order.IsVisibility() {
 		return false
 	}
 	for _, ch := range t.order.Changes {
@@ -371,7 +371,7 @@ func (c *Controller) ended(t *openTrial, s *containerState, outcome trial.Outcom
 		if ch, ok := t.change(s.key); ok && ch.Knob.Family() == "cpu" && len(t.on) == 1 && t.view.After > 0 {
 			s.learned.correction = model.Correct(s.learned.correction, ch.RateAfter, t.view.After)
 		}
-		if t.order.OfSight() && t.order.Changes[0].Take {
+		if t.order.IsVisibility() && t.order.Changes[0].Take {
 			s.gpu.hide = &keptHide{since: c.now(), before: t.Blocks[0].Samples, reference: t.references[s.key], by: t.by[s.key], on: t.on[s.key]}
 		}
 	case trial.Worse:
@@ -396,20 +396,20 @@ func (t *openTrial) change(key string) (policies.Change, bool) {
 	return policies.Change{}, false
 }
 
-func viewOutcome(o trial.Outcome) view.Outcome {
+func viewOutcome(o trial.Outcome) state.Outcome {
 	switch o {
 	case trial.Better:
-		return view.OutcomeKept
+		return state.OutcomeKept
 	case trial.Worse:
-		return view.OutcomeRolledBack
+		return state.OutcomeRolledBack
 	case trial.NotTold:
-		return view.OutcomeInconclusive
+		return state.OutcomeInconclusive
 	}
-	return view.OutcomeAborted
+	return state.OutcomeAborted
 }
 
 // shown is the trial as one of its containers sees it.
-func (t *openTrial) shown(key string) view.Trial {
+func (t *openTrial) shown(key string) state.Trial {
 	v := t.view
 	if v.Together > 0 {
 		v.Changes = slices.DeleteFunc(slices.Clone(v.Changes), func(ch policies.Change) bool { return ch.Key != key })
@@ -424,8 +424,8 @@ const keepTrials = 10
 
 func (c *Controller) tellTrial(t *openTrial, s *containerState, d *Decision) {
 	v := t.shown(s.key)
-	s.trials = append([]view.Trial{v}, s.trials[:min(len(s.trials), keepTrials-1)]...)
-	d.Records = append(d.Records, c.record(view.RecordTrial, s, func(rec *view.Record) {
+	s.trials = append([]state.Trial{v}, s.trials[:min(len(s.trials), keepTrials-1)]...)
+	d.Records = append(d.Records, c.record(state.RecordTrial, s, func(rec *state.Record) {
 		first := v.Changes[0]
 		rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To = t.order.Plan, t.order.Policy, first.Knob, first.From, first.To
 		rec.Outcome, rec.Before, rec.After, rec.Low, rec.High = v.Outcome, v.Before, v.After, v.Low, v.High
@@ -436,9 +436,9 @@ func (c *Controller) tellTrial(t *openTrial, s *containerState, d *Decision) {
 	}))
 }
 
-func trialText(t view.Trial) string {
-	became := map[view.Outcome]string{view.OutcomeKept: " kept", view.OutcomeRolledBack: " reverted", view.OutcomeInconclusive: " reverted, not told",
-		view.OutcomeUnproven: " stands, not told, and nobody lacks it"}[t.Outcome]
+func trialText(t state.Trial) string {
+	became := map[state.Outcome]string{state.OutcomeKept: " kept", state.OutcomeRolledBack: " reverted", state.OutcomeInconclusive: " reverted, not told",
+		state.OutcomeUnproven: " stands, not told, and nobody lacks it"}[t.Outcome]
 	return changesText(t.Changes) + cmp.Or(became, ": the trial is void") + ": " + t.Why
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // sized adds a job whose knee and rate are given: most of a step is device, and as many loaders
@@ -56,7 +56,7 @@ func TestWeightIsTriedAndKept(t *testing.T) {
 	n, j, _ := floored()
 	c := started()
 	records := run(c, n, 90, nil)
-	if got := outcomes(records); len(got) == 0 || got[0] != view.OutcomeKept {
+	if got := outcomes(records); len(got) == 0 || got[0] != state.OutcomeKept {
 		t.Fatalf("trials %v: %+v; %s", got, records, shownAs(t, c, j).WhyNot)
 	}
 	if j.weight() <= 1024 || j.lastCPUsUsed < 0.9 {
@@ -83,7 +83,7 @@ func TestSlowStepsAreTried(t *testing.T) {
 		j.trainerCPU, j.loaderCPU, j.device = 0.1*seconds, 0.3*seconds, 0.1*seconds
 		c := started()
 		got := outcomes(run(c, n, 600, nil))
-		if j.quota() < 1 || !slices.Contains(got, view.OutcomeKept) {
+		if j.quota() < 1 || !slices.Contains(got, state.OutcomeKept) {
 			t.Errorf("steps of %.1f s: %.2f CPUs, trials %v: %s", seconds, j.quota(), got, shownAs(t, c, j).WhyNot)
 		}
 	}
@@ -98,7 +98,7 @@ func TestWhatDoesNotHelpIsRevertedAndRemembered(t *testing.T) {
 	writes := 0
 	records := run(c, n, 600, func(_ int, d Decision) { writes += changesOf(d, j, runtime.KnobCPUWeight) })
 	got := outcomes(records)
-	if len(got) == 0 || slices.Contains(got, view.OutcomeKept) {
+	if len(got) == 0 || slices.Contains(got, state.OutcomeKept) {
 		t.Fatalf("trials %v: %+v", got, records)
 	}
 	if j.weight() != 1024 {
@@ -132,7 +132,7 @@ func TestNotToldStandsWhereNobodyLacksIt(t *testing.T) {
 			}
 			back += len(d.Rollback)
 		}))
-		told := slices.Contains(got, view.OutcomeUnproven)
+		told := slices.Contains(got, state.OutcomeUnproven)
 		if !lacked && (!told || standing < 20 || back == 0) || lacked && (told || standing > 2) {
 			t.Errorf("others %s: trials %v; stood unproven for %d s, reverted %d times", others, got, standing, back)
 		}
@@ -158,11 +158,11 @@ func TestOthersThatMakeRoomVoidATrial(t *testing.T) {
 		t.Fatal("no trial")
 	}
 	for _, r := range records {
-		if r.Kind == view.RecordTrial && r.Outcome == view.OutcomeKept {
+		if r.Kind == state.RecordTrial && r.Outcome == state.OutcomeKept {
 			t.Errorf("kept on others' account: %s", r.Text)
 		}
 	}
-	if got := outcomes(records); len(got) == 0 || got[0] != view.OutcomeAborted {
+	if got := outcomes(records); len(got) == 0 || got[0] != state.OutcomeAborted {
 		t.Errorf("trials %v, want the first void: %+v", got, records)
 	}
 	if !back {
@@ -207,12 +207,12 @@ func TestTrialsThatEndOtherwise(t *testing.T) {
 					t.Errorf("weight %.0f stands without a judge", j.weight())
 				}
 			})
-			if got := outcomes(records); at < 0 || len(got) == 0 || got[0] != view.OutcomeAborted {
+			if got := outcomes(records); at < 0 || len(got) == 0 || got[0] != state.OutcomeAborted {
 				t.Fatalf("trials %v: %+v", got, records)
 			}
 			found := false
 			for _, r := range records {
-				found = found || r.Kind == view.RecordTrial && strings.Contains(r.Text, c.says)
+				found = found || r.Kind == state.RecordTrial && strings.Contains(r.Text, c.says)
 			}
 			if !found {
 				t.Errorf("nobody says %q: %+v", c.says, records)
@@ -287,7 +287,7 @@ func TestPausedTrialWaits(t *testing.T) {
 		}
 		n.results = n.apply(d)
 	}
-	if v := shownAs(t, c, j); len(v.Trials) == 0 || v.Trials[len(v.Trials)-1].Outcome != view.OutcomeKept {
+	if v := shownAs(t, c, j); len(v.Trials) == 0 || v.Trials[len(v.Trials)-1].Outcome != state.OutcomeKept {
 		t.Errorf("after the pause: %+v", v.Trials)
 	}
 }
@@ -307,7 +307,7 @@ func TestSurplusGoesWhereItPays(t *testing.T) {
 			before = small1.lastCPUsUsed
 		}
 	})
-	if !slices.Contains(outcomes(records), view.OutcomeKept) || small1.lastCPUsUsed+small2.lastCPUsUsed < 2.2*before {
+	if !slices.Contains(outcomes(records), state.OutcomeKept) || small1.lastCPUsUsed+small2.lastCPUsUsed < 2.2*before {
 		t.Fatalf("small jobs: %.2f CPUs before, %.2f and %.2f after; %+v", before, small1.lastCPUsUsed, small2.lastCPUsUsed, records)
 	}
 	for _, j := range []*simJob{big1, big2} {
@@ -334,7 +334,7 @@ func TestRampAdmitsTheFirst(t *testing.T) {
 		n.addProgram(fmt.Sprint("job", i), 0.4, 2, 1e6)
 	}
 	cfg := Defaults()
-	cfg.Ramp = 2
+	cfg.MaxTuned = 2
 	c := New(cfg, builtin, "t")
 	run(c, n, 60, func(i int, _ Decision) {
 		changed := 0
@@ -348,7 +348,7 @@ func TestRampAdmitsTheFirst(t *testing.T) {
 		}
 	})
 	for _, j := range n.jobs {
-		if v := shownAs(t, c, j); len(j.c.Original) == 0 && !strings.Contains(v.WhyNot, "ramp") {
+		if v := shownAs(t, c, j); len(j.c.Original) == 0 && !strings.Contains(v.WhyNot, "maxTuned") {
 			t.Errorf("%s waits, and is told: %s", j.c.Name, v.WhyNot)
 		}
 	}
@@ -369,7 +369,7 @@ func TestQueriesChangeNothing(t *testing.T) {
 			}
 			if look {
 				for range 3 {
-					var s view.Snapshot
+					var s state.Snapshot
 					c.Show(&s)
 					c.Responses()
 					c.UsedCPUs()

@@ -28,7 +28,7 @@ const (
 	GateTrial     Gate = "trial"     // another trial is open
 	GateMeasuring Gate = "measuring" // not enough readings to judge it by
 	GateRate      Gate = "rate"      // the node's changes a minute
-	GateRamp      Gate = "ramp"      // the number of tuned containers
+	GateMaxTuned  Gate = "ramp"      // the number of tuned containers
 	GateRights    Gate = "rights"    // somebody would fall below what is theirs
 	GateIdle      Gate = "idle"      // nothing is free to be lent
 	GateNone      Gate = "none"      // nothing was asked: nothing to gain
@@ -36,7 +36,7 @@ const (
 
 // Gates lists them.
 func Gates() []Gate {
-	return []Gate{GateFixed, GateKnob, GateYielded, GateStale, GateBounds, GateStep, GateFailed, GateCoolDown, GateTrial, GateMeasuring, GateRate, GateRamp, GateRights, GateIdle}
+	return []Gate{GateFixed, GateKnob, GateYielded, GateStale, GateBounds, GateStep, GateFailed, GateCoolDown, GateTrial, GateMeasuring, GateRate, GateMaxTuned, GateRights, GateIdle}
 }
 
 // Rejection is one refusal: what explain, ps, metrics and history print alike.
@@ -68,9 +68,9 @@ type Container struct {
 
 // Limits are the node's, at one instant.
 type Limits struct {
-	Node        policies.Node
-	ChangesLeft int // in this minute, of trials
-	RampLeft    int // containers that may be changed for the first time
+	Node         policies.Node
+	ChangesLeft  int // in this minute, of trials
+	MaxTunedLeft int // containers that may be changed for the first time
 	// Trials says which open trial shares CPUs with a container; "" if none does.
 	Trials func(key string) string
 	// Rights says who would fall below what is theirs by changes; "" if nobody would.
@@ -147,8 +147,8 @@ func together(k *policies.Constants, l Limits, find func(key string) *Container,
 	switch {
 	case p.Kind == policies.KindReturn:
 		return Rejection{}
-	case len(fresh) > max(0, l.RampLeft):
-		return Rejection{Gate: GateRamp, Text: "ramp: as many containers as may be are tuned already"}
+	case len(fresh) > max(0, l.MaxTunedLeft):
+		return Rejection{Gate: GateMaxTuned, Text: "as many containers as may be (maxTuned) are tuned already"}
 	case p.Kind == policies.KindLoan:
 		return Rejection{}
 	case len(p.Changes) > l.ChangesLeft:

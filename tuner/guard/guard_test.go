@@ -21,7 +21,7 @@ func container() *Container {
 }
 
 func limits() Limits {
-	return Limits{Node: policies.Node{CPUs: 4, Reserve: 0.4, MaxWeight: 262144, Memory: 16 << 30, ReserveMemory: 1 << 30, MemoryFree: 4 << 30}, ChangesLeft: 30, RampLeft: math.MaxInt,
+	return Limits{Node: policies.Node{CPUs: 4, Reserve: 0.4, MaxWeight: 262144, Memory: 16 << 30, ReserveMemory: 1 << 30, MemoryFree: 4 << 30}, ChangesLeft: 30, MaxTunedLeft: math.MaxInt,
 		Trials: func(string) string { return "" }, Rights: func([]policies.Change) string { return "" }}
 }
 
@@ -85,9 +85,9 @@ func TestGates(t *testing.T) {
 		}, GateStale, ""},
 		"what failed":                 {func(c *Container, _ *Limits) { c.Failed = func(runtime.Knob, bool) bool { return true } }, policies.KindLoan, quota("200000 100000"), GateFailed, ""},
 		"a return of what failed":     {func(c *Container, l *Limits) { lent(c, l); c.Failed = func(runtime.Knob, bool) bool { return true } }, policies.KindReturn, quota("130000 100000"), "", "130000 100000"},
-		"no room in the ramp":         {func(_ *Container, l *Limits) { l.RampLeft = 0 }, policies.KindLoan, quota("200000 100000"), GateRamp, ""},
-		"one of the ramp already":     {func(c *Container, l *Limits) { c.Changed, l.RampLeft = true, 0 }, policies.KindLoan, quota("200000 100000"), "", "200000 100000"},
-		"a return needs no ramp":      {func(c *Container, l *Limits) { lent(c, l); l.RampLeft = 0 }, policies.KindReturn, quota("130000 100000"), "", "130000 100000"},
+		"no room in the ramp":         {func(_ *Container, l *Limits) { l.MaxTunedLeft = 0 }, policies.KindLoan, quota("200000 100000"), GateMaxTuned, ""},
+		"one of the ramp already":     {func(c *Container, l *Limits) { c.Changed, l.MaxTunedLeft = true, 0 }, policies.KindLoan, quota("200000 100000"), "", "200000 100000"},
+		"a return needs no ramp":      {func(c *Container, l *Limits) { lent(c, l); l.MaxTunedLeft = 0 }, policies.KindReturn, quota("130000 100000"), "", "130000 100000"},
 		"a trial":                     {nil, policies.KindTrial, weight("4096"), "", "4096"},
 		"a trial, the minute is full": {func(_ *Container, l *Limits) { l.ChangesLeft = 0 }, policies.KindTrial, weight("4096"), GateRate, ""},
 		"a loan, the minute is full":  {func(_ *Container, l *Limits) { l.ChangesLeft = 0 }, policies.KindLoan, quota("200000 100000"), "", "200000 100000"},
@@ -146,7 +146,7 @@ func TestOneNoStopsThePlan(t *testing.T) {
 // TestRampCountsContainers: a loan is a quota and a weight, and takes one place.
 func TestRampCountsContainers(t *testing.T) {
 	c, l := container(), limits()
-	l.RampLeft = 1
+	l.MaxTunedLeft = 1
 	if _, no := check(c, l, policies.KindLoan, change(c, runtime.KnobCPUQuota, "200000 100000"), change(c, runtime.KnobCPUWeight, "256")); len(no) > 0 {
 		t.Errorf("%+v", no)
 	}
@@ -156,7 +156,7 @@ func TestRampCountsContainers(t *testing.T) {
 // from those: a memory limit that protects one still rises.
 func TestSmallerRampBindsNobodyWithin(t *testing.T) {
 	c, l := container(), limits()
-	c.Changed, l.RampLeft = true, -2
+	c.Changed, l.MaxTunedLeft = true, -2
 	if _, no := check(c, l, policies.KindLoan, change(c, runtime.KnobCPUQuota, "200000 100000")); len(no) > 0 {
 		t.Errorf("%+v", no)
 	}

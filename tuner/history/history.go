@@ -6,13 +6,13 @@
 //	  schema   → "1"
 //	  unclean  → "1" while a daemon has the file open: the next Open then reads all of it
 //	records/
-//	  KEY      → view.Record as JSON
+//	  KEY      → state.Record as JSON
 //
 // KEY is 13 bytes, so that records sort by time:
 //
 //	0..7   UnixNs, big-endian, sign flipped
 //	8..11  counter, big-endian: records of one instant stay in order
-//	12     flags: 1 where a value changed (view.Record.Changed)
+//	12     flags: 1 where a value changed (state.Record.Changed)
 //
 // The trap: bbolt maps the file into memory, and a damaged or truncated one
 // faults wherever it is touched. So all work goes through guarded, which turns
@@ -37,7 +37,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 const (
@@ -128,7 +128,7 @@ func (s *Store) Warning() error {
 // Append makes records durable, in this order, all or none, and prunes a small
 // batch where the history outgrew its bounds. After an error (disk full, say)
 // what was stored before still stands. It syncs the file: milliseconds.
-func (s *Store) Append(records ...view.Record) error {
+func (s *Store) Append(records ...state.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (s *Store) Append(records ...view.Record) error {
 	return nil
 }
 
-func (s *Store) append(records []view.Record) error {
+func (s *Store) append(records []state.Record) error {
 	horizonNs := s.opts.Now().Add(-s.opts.MaxAge).UnixNano()
 	return s.use(func(db *bolt.DB) error {
 		return db.Update(func(tx *bolt.Tx) error {
@@ -334,7 +334,7 @@ func guarded(f func() error) (err error) {
 }
 
 // put stores records under new keys.
-func put(tx *bolt.Tx, records []view.Record) error {
+func put(tx *bolt.Tx, records []state.Record) error {
 	b := tx.Bucket(bucketRecords)
 	if b == nil {
 		return fmt.Errorf("%w: no records bucket", ErrCorrupt)
@@ -356,7 +356,7 @@ func put(tx *bolt.Tx, records []view.Record) error {
 	return nil
 }
 
-func recordKey(r view.Record, counter uint32) []byte {
+func recordKey(r state.Record, counter uint32) []byte {
 	key := timeKey(r.UnixNs)
 	key = binary.BigEndian.AppendUint32(key, counter)
 	if r.Changed() {

@@ -18,7 +18,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 const startNs = int64(1_700_000_000_000_000_000)
@@ -40,11 +40,11 @@ func openAt(t testing.TB, path string, opts Options) *Store {
 	return s
 }
 
-func rec(ns int64, kind view.RecordKind, name string) view.Record {
-	return view.Record{UnixNs: ns, Kind: kind, Name: name, Text: "text of " + name}
+func rec(ns int64, kind state.RecordKind, name string) state.Record {
+	return state.Record{UnixNs: ns, Kind: kind, Name: name, Text: "text of " + name}
 }
 
-func query(t *testing.T, s *Store, f Filter) []view.Record {
+func query(t *testing.T, s *Store, f Filter) []state.Record {
 	t.Helper()
 	got, err := s.Query(f)
 	if err != nil {
@@ -55,12 +55,12 @@ func query(t *testing.T, s *Store, f Filter) []view.Record {
 
 func TestQueryChooses(t *testing.T) {
 	s := openAt(t, filepath.Join(t.TempDir(), "history.db"), Options{})
-	all := []view.Record{
-		rec(startNs, view.RecordVerdict, "a"),
-		rec(startNs, view.RecordChange, "a"), // the same instant: order kept
-		rec(startNs+1, view.RecordChange, `b"<`),
-		rec(startNs+2, view.RecordTrial, "a"),
-		rec(startNs+3, view.RecordRollback, "a"),
+	all := []state.Record{
+		rec(startNs, state.RecordVerdict, "a"),
+		rec(startNs, state.RecordChange, "a"), // the same instant: order kept
+		rec(startNs+1, state.RecordChange, `b"<`),
+		rec(startNs+2, state.RecordTrial, "a"),
+		rec(startNs+3, state.RecordRollback, "a"),
 	}
 	all[2].Text = `says "a" too`
 	if err := errors.Join(s.Append(all[:3]...), s.Append(), s.Append(all[3:]...)); err != nil {
@@ -81,7 +81,7 @@ func TestQueryChooses(t *testing.T) {
 		{"since", Filter{SinceNs: startNs + 2}, []int{3, 4}},
 		{"in the future", Filter{SinceNs: startNs + 9}, nil},
 	} {
-		var want []view.Record
+		var want []state.Record
 		for _, i := range tc.want {
 			want = append(want, all[i])
 		}
@@ -104,8 +104,8 @@ func TestQueryAgreesWithAPlainFilter(t *testing.T) {
 		}
 		defer s.Close()
 		s.db.NoSync = true
-		kinds := []view.RecordKind{view.RecordChange, view.RecordVerdict, view.RecordRestore}
-		all := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) view.Record {
+		kinds := []state.RecordKind{state.RecordChange, state.RecordVerdict, state.RecordRestore}
+		all := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) state.Record {
 			return rec(rapid.Int64Range(-5, 20).Draw(t, "ns"), rapid.SampledFrom(kinds).Draw(t, "kind"),
 				rapid.SampledFrom([]string{"a", "b", "ab"}).Draw(t, "name"))
 		}), 1, 30).Draw(rt, "records")
@@ -114,8 +114,8 @@ func TestQueryAgreesWithAPlainFilter(t *testing.T) {
 		}
 		f := Filter{rapid.Int64Range(-6, 21).Draw(rt, "since"),
 			rapid.Bool().Draw(rt, "changed"), rapid.SampledFrom([]string{"", "a"}).Draw(rt, "name"), rapid.IntRange(0, 9).Draw(rt, "limit")}
-		slices.SortStableFunc(all, func(a, b view.Record) int { return int(a.UnixNs - b.UnixNs) })
-		var want []view.Record
+		slices.SortStableFunc(all, func(a, b state.Record) int { return int(a.UnixNs - b.UnixNs) })
+		var want []state.Record
 		for _, r := range all {
 			if (f.SinceNs == 0 || r.UnixNs >= f.SinceNs) &&
 				(!f.ChangedOnly || r.Changed()) && (f.Name == "" || f.Name == r.Name) {
@@ -138,14 +138,14 @@ func TestQueryAgreesWithAPlainFilter(t *testing.T) {
 func TestHistorySurvivesReopeningAndKilling(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
 	s := openAt(t, path, Options{})
-	if err := errors.Join(s.Append(rec(startNs, view.RecordChange, "a")), s.Close(), s.Close()); err != nil {
+	if err := errors.Join(s.Append(rec(startNs, state.RecordChange, "a")), s.Close(), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Query(Filter{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v, want ErrClosed", err)
 	}
 	s = openAt(t, path, Options{})
-	if err := s.Append(rec(startNs+1, view.RecordChange, "b")); err != nil {
+	if err := s.Append(rec(startNs+1, state.RecordChange, "b")); err != nil {
 		t.Fatal(err)
 	}
 	copied := filepath.Join(t.TempDir(), "killed.db") // what a kill leaves: marked as open
@@ -164,7 +164,7 @@ func TestOldRecordsGo(t *testing.T) {
 	s := openAt(t, filepath.Join(t.TempDir(), "history.db"), Options{MaxAge: time.Hour, Now: clock(&now)})
 	for i := range 4 {
 		now = startNs + int64(i)*int64(30*time.Minute)
-		if err := s.Append(rec(now, view.RecordChange, "a")); err != nil {
+		if err := s.Append(rec(now, state.RecordChange, "a")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -176,9 +176,9 @@ func TestOldRecordsGo(t *testing.T) {
 func fill(t testing.TB, s *Store, from, batches, size int) {
 	t.Helper()
 	for i := range batches {
-		batch := make([]view.Record, 50)
+		batch := make([]state.Record, 50)
 		for j := range batch {
-			batch[j] = rec(startNs+int64(from+i*50+j), view.RecordVerdict, "a")
+			batch[j] = rec(startNs+int64(from+i*50+j), state.RecordVerdict, "a")
 			batch[j].Text = strings.Repeat("x", size)
 		}
 		if err := s.Append(batch...); err != nil {
@@ -231,7 +231,7 @@ func TestLooseFileIsCompactedWhenOpened(t *testing.T) {
 	if d := cmp.Diff(want, query(t, s, Filter{})); d != "" {
 		t.Errorf("compaction changed the records: %s", d)
 	}
-	if err := s.Append(rec(startNs+1e9, view.RecordChange, "z")); err != nil {
+	if err := s.Append(rec(startNs+1e9, state.RecordChange, "z")); err != nil {
 		t.Error(err)
 	}
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -311,7 +311,7 @@ func TestCorruptFilesAreSetAside(t *testing.T) {
 			if kept, err := os.ReadFile(aside[0]); err != nil || !bytes.Equal(kept, text) {
 				t.Errorf("what was set aside is not what stood there: %v", err)
 			}
-			if err := s.Append(rec(startNs, view.RecordChange, "a")); err != nil || len(query(t, s, Filter{})) != 1 {
+			if err := s.Append(rec(startNs, state.RecordChange, "a")); err != nil || len(query(t, s, Filter{})) != 1 {
 				t.Errorf("the new history does not work: %v", err)
 			}
 		})
@@ -341,7 +341,7 @@ func TestDamageAtAnyPageIsAnError(t *testing.T) {
 			if got, err := s.Query(Filter{}); err == nil && len(got) > 200 {
 				t.Errorf("page %d: %d records out of 200", page, len(got))
 			}
-			if err := s.Append(rec(startNs+1e9, view.RecordChange, "z")); err != nil {
+			if err := s.Append(rec(startNs+1e9, state.RecordChange, "z")); err != nil {
 				t.Errorf("page %d: Append: %v", page, err)
 			}
 			_ = s.Close() // a damaged file may well say so
@@ -376,10 +376,10 @@ func TestFullDiskHarmsNothingStored(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	path := filepath.Join(dir, "history.db")
 	s := openAt(t, path, Options{})
-	if err := s.Append(rec(startNs, view.RecordChange, "a")); err != nil {
+	if err := s.Append(rec(startNs, state.RecordChange, "a")); err != nil {
 		t.Fatal(err)
 	}
-	big := rec(startNs+1, view.RecordChange, "b")
+	big := rec(startNs+1, state.RecordChange, "b")
 	big.Text = strings.Repeat("x", 512<<10)
 	if err := s.Append(big); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("got %v, want ENOSPC", err)
@@ -387,7 +387,7 @@ func TestFullDiskHarmsNothingStored(t *testing.T) {
 	if got := query(t, s, Filter{}); len(got) != 1 {
 		t.Errorf("%d records, want the one before", len(got))
 	}
-	if err := s.Append(rec(startNs+2, view.RecordChange, "c")); err != nil {
+	if err := s.Append(rec(startNs+2, state.RecordChange, "c")); err != nil {
 		t.Errorf("a small record afterwards: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -404,7 +404,7 @@ func TestConcurrentUse(t *testing.T) {
 	for w := range 4 {
 		wg.Go(func() {
 			for i := range 25 {
-				if err := s.Append(rec(startNs+int64(i), view.RecordChange, fmt.Sprint(w))); err != nil {
+				if err := s.Append(rec(startNs+int64(i), state.RecordChange, fmt.Sprint(w))); err != nil {
 					t.Error(err)
 				}
 				if _, err := s.Query(Filter{Name: fmt.Sprint(w)}); err != nil {
@@ -425,7 +425,7 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 	if path := os.Getenv(child); path != "" {
 		s := openAt(t, path, Options{})
 		for i := int64(0); ; i++ {
-			if err := s.Append(rec(startNs+i, view.RecordChange, "a")); err != nil {
+			if err := s.Append(rec(startNs+i, state.RecordChange, "a")); err != nil {
 				t.Fatal(err)
 			}
 			fmt.Println("stored", i)

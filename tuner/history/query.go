@@ -8,7 +8,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // MaxQuery is the most records that one query returns.
@@ -17,17 +17,17 @@ const MaxQuery = 10_000
 // Filter chooses records; its zero value chooses the newest MaxQuery.
 type Filter struct {
 	SinceNs     int64  // unix ns, inclusive; 0: from the first
-	ChangedOnly bool   // only where a value changed (view.Record.Changed)
+	ChangedOnly bool   // only where a value changed (state.Record.Changed)
 	Name        string // container's name; "": all
 	Limit       int    // the newest so many; 0, or more than MaxQuery: MaxQuery
 }
 
 // Query returns the records chosen, oldest first. ErrCorrupt: the file is
 // damaged; the next Append sets it aside.
-func (s *Store) Query(f Filter) ([]view.Record, error) {
+func (s *Store) Query(f Filter) ([]state.Record, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var out []view.Record
+	var out []state.Record
 	err := s.use(func(db *bolt.DB) error {
 		return db.View(func(tx *bolt.Tx) (err error) {
 			out, err = f.run(tx)
@@ -42,7 +42,7 @@ func (s *Store) Query(f Filter) ([]view.Record, error) {
 }
 
 // run walks backward from the newest, and decodes only what can match.
-func (f Filter) run(tx *bolt.Tx) ([]view.Record, error) {
+func (f Filter) run(tx *bolt.Tx) ([]state.Record, error) {
 	b := tx.Bucket(bucketRecords)
 	if b == nil {
 		return nil, fmt.Errorf("%w: no records bucket", ErrCorrupt)
@@ -55,7 +55,7 @@ func (f Filter) run(tx *bolt.Tx) ([]view.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []view.Record
+	var out []state.Record
 	c := b.Cursor()
 	for k, v := c.Last(); k != nil && len(out) < limit; k, v = c.Prev() {
 		if f.SinceNs != 0 && keyTime(k) < f.SinceNs {
@@ -64,7 +64,7 @@ func (f Filter) run(tx *bolt.Tx) ([]view.Record, error) {
 		if f.ChangedOnly && k[len(k)-1]&flagChanged == 0 || f.Name != "" && !bytes.Contains(v, quoted) {
 			continue
 		}
-		var r view.Record
+		var r state.Record
 		if err := json.Unmarshal(v, &r); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // Limits of what is exported.
@@ -30,9 +30,9 @@ const (
 // Collector is a prometheus.Collector over the latest snapshot. It may be
 // collected from several goroutines.
 type Collector struct {
-	latest   func() *view.Snapshot
+	latest   func() *state.Snapshot
 	families map[string]Family
-	descs    map[string]*prometheus.Desc
+	descs    map[string]*prometheus.Desc // by name, those of the version before as well
 
 	mu    sync.Mutex
 	teams map[string]bool // admitted, never withdrawn, so that "other" only grows
@@ -40,11 +40,14 @@ type Collector struct {
 
 // NewCollector collects what latest returns; nil means that there is no snapshot
 // yet. latest must be safe to call from several goroutines.
-func NewCollector(latest func() *view.Snapshot) *Collector {
+func NewCollector(latest func() *state.Snapshot) *Collector {
 	c := &Collector{latest: latest, families: map[string]Family{}, descs: map[string]*prometheus.Desc{}, teams: map[string]bool{}}
 	for _, f := range Families() {
 		c.families[f.Name] = f
 		c.descs[f.Name] = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
+		if f.Was != "" {
+			c.descs[f.Was] = prometheus.NewDesc(f.Was, "Deprecated, for one release: the name of "+f.Name+" in the version before.", f.Labels, nil)
+		}
 	}
 	return c
 }
@@ -103,7 +106,7 @@ type emitter struct {
 	taken  names
 	labels map[string]string // of containers, by key
 	series []series
-	apply  view.Histogram
+	apply  state.Histogram
 }
 
 func newEmitter(c *Collector) *emitter {
@@ -145,15 +148,11 @@ func (e *emitter) setBool(name string, is bool, labels ...string) {
 // an invalid metric, which the registry reports by name.
 func (e *emitter) flush(ch chan<- prometheus.Metric) {
 	for _, s := range e.series {
-		desc, kind := e.c.descs[s.name], prometheus.GaugeValue
-		if e.c.families[s.name].Kind == Counter {
-			kind = prometheus.CounterValue
+		family := e.c.families[s.name]
+		e.send(ch, family.Name, family.Kind, s)
+		if family.Was != "" {
+			e.send(ch, family.Was, family.Kind, s)
 		}
-		m, err := prometheus.NewConstMetric(desc, kind, s.value, s.labels...)
-		if err != nil {
-			m = prometheus.NewInvalidMetric(desc, fmt.Errorf("%s %q: %w", s.name, s.labels, err))
-		}
-		ch <- m
 	}
 	buckets := map[float64]uint64{}
 	for i, bound := range e.apply.Bounds {
@@ -169,8 +168,20 @@ func (e *emitter) flush(ch chan<- prometheus.Metric) {
 	ch <- m
 }
 
+func (e *emitter) send(ch chan<- prometheus.Metric, name string, kind Kind, s series) {
+	desc, valueType := e.c.descs[name], prometheus.GaugeValue
+	if kind == Counter {
+		valueType = prometheus.CounterValue
+	}
+	m, err := prometheus.NewConstMetric(desc, valueType, s.value, s.labels...)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(desc, fmt.Errorf("%s %q: %w", name, s.labels, err))
+	}
+	ch <- m
+}
+
 // daemon renders the state of trimtab itself.
-func (e *emitter) daemon(s *view.Snapshot) {
+func (e *emitter) daemon(s *state.Snapshot) {
 	d := s.Daemon
 	e.set(nBuild, 1, clean(d.Version), goruntime.Version())
 	e.set(nMode, 1, string(d.Mode))
@@ -202,7 +213,7 @@ func (e *emitter) daemon(s *view.Snapshot) {
 }
 
 // node renders what there is to give, and how many containers there are.
-func (e *emitter) node(s *view.Snapshot) {
+func (e *emitter) node(s *state.Snapshot) {
 	e.set(nNodeCPUs, s.Node.CPUs)
 	e.set(nNodeReserve, s.Node.Reserve)
 	e.set(nNodeOther, s.Node.OtherCPUs+s.Node.HostCPUs)

@@ -17,57 +17,57 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
 // busy is a snapshot in which every metric has something to show.
-func busy() *view.Snapshot {
+func busy() *state.Snapshot {
 	quota, memory := runtime.QuotaFromCPUs(1.5, 100_000), runtime.IntValue(2<<30)
 	now := runtime.Values{runtime.KnobCPUQuota: quota, runtime.KnobCPUWeight: "1024", runtime.KnobMemoryLimit: memory,
 		runtime.KnobCpuset: "0-3,8", runtime.KnobMemorySwap: "max", runtime.KnobCPUBurst: "50000"}
 	original := now.Clone()
 	original[runtime.KnobCPUQuota] = runtime.QuotaFromCPUs(0.4, 100_000)
-	c := view.Container{
+	c := state.Container{
 		Key: "docker-0123456789abcdef-01234567-42", Engine: "docker", Name: "trainer", Image: "registry.example.com/resnet:1", State: runtime.StateRunning,
 		GPUs: []string{"all"}, Watched: true, Enrolment: policies.Enrolment{Mode: policies.ModeTune, Team: "vision"},
 		Rate:    policies.Rate{PerSecond: 24.5, Source: "hand-offs"},
 		Verdict: policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseThrottled, Severity: 0.4, Confidence: 0.9},
-		Similar: &view.Similar{Similar: policies.Similar{Name: "before", Jobs: 2, Distance: 0.05, Confidence: 0.8}},
-		Devices: []view.DeviceSpeed{{Model: "H100", PerSecond: 9, Ratio: 1.5}},
+		Similar: &state.Similar{Similar: policies.Similar{Name: "before", Jobs: 2, Distance: 0.05, Confidence: 0.8}},
+		Devices: []state.DeviceSpeed{{Model: "H100", PerSecond: 9, Ratio: 1.5}},
 		Knee:    1.5, Paging: policies.Paging{Base: 0.02, Limit: 680 << 20, Set: 680 << 20, Enough: true}, UsedCPUs: 1.25, Windows: 17, Now: now, Original: original,
 		Changed: []runtime.Knob{runtime.KnobCPUQuota}, Yielded: []runtime.Knob{runtime.KnobMemoryLimit},
-		Gain: 0.61, HasGain: true, Loan: &view.Loan{CPUs: 1.4, Own: 0.4}, Tuning: "settled", Work: &view.Work{Ratio: 3.12}, Gate: "fixed", Trial: &view.Trial{}, Preflight: "no green preflight", Owed: "memory.limit", Held: true,
+		Gain: 0.61, HasGain: true, Loan: &state.Loan{CPUs: 1.4, Own: 0.4}, Tuning: "settled", Work: &state.Work{Ratio: 3.12}, Gate: "fixed", Trial: &state.Trial{}, Preflight: "no green preflight", Pending: "memory.limit", Held: true,
 	}
 	for p := range policies.NumParts {
 		c.PartNs[p] = int64(p+1) * 1_500_000_000
 	}
-	return &view.Snapshot{
+	return &state.Snapshot{
 		UnixNs: 1_750_000_000_000_000_000,
-		Daemon: view.Daemon{
+		Daemon: state.Daemon{
 			Version: "v0.1.0", Mode: policies.ModeTune, Policies: []string{"knee"}, CPUSeconds: 12.5, RSSBytes: 40 << 20,
-			Engines: []view.Part{{Name: "docker", OK: true}}, Probes: []view.Part{{Name: "kernel", OK: true}, {Name: "cgroup"}},
+			Engines: []state.Part{{Name: "docker", OK: true}}, Probes: []state.Part{{Name: "kernel", OK: true}, {Name: "cgroup"}},
 			ProbeSeconds: 0.25, ProbeRuns: 1000, ProbeMapBytes: 1 << 20, ProbeLost: 3, BudgetShare: 0.2, ConfigUnixNs: 1_740_000_000_000_000_000,
 		},
 		Node:       policies.Node{CPUs: 16, Reserve: 1.6, OtherCPUs: 2},
-		Containers: []view.Container{c, {Key: "docker-b", Name: "web", Enrolment: policies.Enrolment{Mode: policies.ModeObserve}}},
+		Containers: []state.Container{c, {Key: "docker-b", Name: "web", Enrolment: policies.Enrolment{Mode: policies.ModeObserve}}},
 		Devices:    gpus(), Virtual: true,
-		Totals: view.Totals{
-			TeamGPUHeld: []view.Count{{Team: "vision", Value: 500}, {Value: 400}}, TeamGPUIdle: []view.Count{{Team: "vision"}, {Value: 370}},
-			Plans:      []view.Count{{Policy: "knee", Result: "applied", Value: 2}},
-			Changes:    []view.Count{{Policy: "knee", Knob: runtime.KnobCPUQuota, Result: "applied", Value: 2}},
-			Rejections: []view.Count{{Result: "idle", Value: 3}}, LentSeconds: 42,
-			Trials:       []view.Count{{Policy: "knee", Result: "kept", Value: 1}, {Policy: "knee", Result: "rolled_back", Value: 1}},
-			Restores:     []view.Count{{Result: "restored", Value: 1}},
-			TeamParts:    []view.Count{{Team: "vision", Part: "input_throttled", Value: 7.5}},
-			TeamVerdicts: []view.Count{{Team: "vision", Class: policies.ClassInput, Cause: policies.CauseThrottled, Value: 12}},
-			ApplySeconds: view.Histogram{Bounds: []float64{0.01, 0.1, 1}, Counts: []uint64{1, 2, 2}, Sum: 0.06, Count: 2}, ForeignWrites: 1, GPUAccessLost: 1, GPUHeals: []view.Count{{Result: "repaired", Value: 1}},
+		Totals: state.Totals{
+			TeamGPUHeld: []state.Count{{Team: "vision", Value: 500}, {Value: 400}}, TeamGPUIdle: []state.Count{{Team: "vision"}, {Value: 370}},
+			Plans:      []state.Count{{Policy: "knee", Result: "applied", Value: 2}},
+			Changes:    []state.Count{{Policy: "knee", Knob: runtime.KnobCPUQuota, Result: "applied", Value: 2}},
+			Rejections: []state.Count{{Result: "idle", Value: 3}}, LentSeconds: 42,
+			Trials:       []state.Count{{Policy: "knee", Result: "kept", Value: 1}, {Policy: "knee", Result: "rolled_back", Value: 1}},
+			Restores:     []state.Count{{Result: "restored", Value: 1}},
+			TeamParts:    []state.Count{{Team: "vision", Part: "input_throttled", Value: 7.5}},
+			TeamVerdicts: []state.Count{{Team: "vision", Class: policies.ClassInput, Cause: policies.CauseThrottled, Value: 12}},
+			ApplySeconds: state.Histogram{Bounds: []float64{0.01, 0.1, 1}, Counts: []uint64{1, 2, 2}, Sum: 0.06, Count: 2}, ForeignWrites: 1, GPUAccessLost: 1, GPUHeals: []state.Count{{Result: "repaired", Value: 1}},
 		},
 	}
 }
 
-func registryOf(t *testing.T, latest func() *view.Snapshot) *prometheus.Registry {
+func registryOf(t *testing.T, latest func() *state.Snapshot) *prometheus.Registry {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	if err := reg.Register(NewCollector(latest)); err != nil {
@@ -150,14 +150,14 @@ func TestEveryFamilyIsEmitted(t *testing.T) {
 }
 
 func TestNoSnapshotYet(t *testing.T) {
-	if got := text(t, registryOf(t, func() *view.Snapshot { return nil })); got != "" {
+	if got := text(t, registryOf(t, func() *state.Snapshot { return nil })); got != "" {
 		t.Errorf("metrics before the first snapshot:\n%s", got)
 	}
 }
 
 func TestSeriesDieWithTheContainerAndTeamsStay(t *testing.T) {
 	s := busy()
-	reg := registryOf(t, func() *view.Snapshot { return s })
+	reg := registryOf(t, func() *state.Snapshot { return s })
 	if got := text(t, reg); !strings.Contains(got, `container="trainer"`) {
 		t.Fatalf("no series of the container:\n%s", got)
 	}
@@ -177,12 +177,12 @@ func TestSeriesDieWithTheContainerAndTeamsStay(t *testing.T) {
 // each container keeps series of its own.
 func TestHostileLabels(t *testing.T) {
 	long := strings.Repeat("x", 5000)
-	s := &view.Snapshot{}
+	s := &state.Snapshot{}
 	for i, name := range []string{"a\xff\n\"}b", long, long + "y", "same", "same", "", "ünï\u0000"} {
-		s.Containers = append(s.Containers, view.Container{Key: fmt.Sprintf("key-%d", i), Name: name, Image: name, Watched: true,
+		s.Containers = append(s.Containers, state.Container{Key: fmt.Sprintf("key-%d", i), Name: name, Image: name, Watched: true,
 			Enrolment: policies.Enrolment{Team: name}, Rate: policies.Rate{PerSecond: 1, Source: name}})
 	}
-	families, err := registryOf(t, func() *view.Snapshot { return s }).Gather()
+	families, err := registryOf(t, func() *state.Snapshot { return s }).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,14 +201,14 @@ func TestHostileLabels(t *testing.T) {
 }
 
 func TestCaps(t *testing.T) {
-	s := &view.Snapshot{}
+	s := &state.Snapshot{}
 	for i := range MaxContainers + 7 {
-		s.Containers = append(s.Containers, view.Container{Key: fmt.Sprint(i), Name: fmt.Sprintf("c%04d", i), Watched: true})
+		s.Containers = append(s.Containers, state.Container{Key: fmt.Sprint(i), Name: fmt.Sprintf("c%04d", i), Watched: true})
 	}
 	for i := range MaxTeams + 5 {
-		s.Totals.TeamParts = append(s.Totals.TeamParts, view.Count{Team: fmt.Sprintf("t%04d", i), Part: "compute", Value: 2})
+		s.Totals.TeamParts = append(s.Totals.TeamParts, state.Count{Team: fmt.Sprintf("t%04d", i), Part: "compute", Value: 2})
 	}
-	got := text(t, registryOf(t, func() *view.Snapshot { return s }))
+	got := text(t, registryOf(t, func() *state.Snapshot { return s }))
 	for _, want := range []string{
 		"trimtab_containers_not_exported 7\n",
 		`trimtab_team_breakdown_seconds_total{part="compute",team="other"} 10` + "\n",
@@ -223,14 +223,14 @@ func TestCaps(t *testing.T) {
 }
 
 // TestDebtIsTold: whether or not the container is watched or has a place.
-func TestDebtIsTold(t *testing.T) {
-	s := &view.Snapshot{}
+func TestPendingIsTold(t *testing.T) {
+	s := &state.Snapshot{}
 	for i := range MaxContainers {
-		s.Containers = append(s.Containers, view.Container{Key: fmt.Sprint(i), Name: fmt.Sprintf("c%04d", i), Watched: true})
+		s.Containers = append(s.Containers, state.Container{Key: fmt.Sprint(i), Name: fmt.Sprintf("c%04d", i), Watched: true})
 	}
-	s.Containers = append(s.Containers, view.Container{Key: "late", Name: "late", Watched: true, Owed: "memory in use"},
-		view.Container{Key: "off", Name: "off", Owed: "memory in use"})
-	got := text(t, registryOf(t, func() *view.Snapshot { return s }))
+	s.Containers = append(s.Containers, state.Container{Key: "late", Name: "late", Watched: true, Pending: "memory in use"},
+		state.Container{Key: "off", Name: "off", Pending: "memory in use"})
+	got := text(t, registryOf(t, func() *state.Snapshot { return s }))
 	for _, name := range []string{"late", "off"} {
 		if want := `trimtab_container_restore_owed{container="` + name + `",team=""} 1` + "\n"; !strings.Contains(got, want) {
 			t.Errorf("no %q", want)
@@ -288,7 +288,7 @@ func BenchmarkScrape(b *testing.B) {
 		s.Containers = append(s.Containers, c)
 	}
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(NewCollector(func() *view.Snapshot { return s }))
+	reg.MustRegister(NewCollector(func() *state.Snapshot { return s }))
 	for b.Loop() {
 		if _, err := reg.Gather(); err != nil {
 			b.Fatal(err)

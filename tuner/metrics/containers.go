@@ -4,19 +4,19 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/guard"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // containers renders the watched ones, up to the cap, in the snapshot's order.
-func (e *emitter) containers(all []view.Container) {
+func (e *emitter) containers(all []state.Container) {
 	exported, left := 0, 0
 	for _, c := range all {
 		if !c.Watched || exported == MaxContainers {
 			if c.Watched {
 				left++
 			}
-			if c.Owed != "" { // a debt is told of whoever looks at the container
-				e.setBool(nOwed, true, e.label(c.Key, c.Name), e.c.team(c.Enrolment.Team))
+			if c.Pending != "" { // a pending restore is told of whoever looks at the container
+				e.setBool(nPending, true, e.label(c.Key, c.Name), e.c.team(c.Enrolment.Team))
 			}
 			continue
 		}
@@ -26,7 +26,7 @@ func (e *emitter) containers(all []view.Container) {
 	e.set(nNotExported, float64(left))
 }
 
-func (e *emitter) container(c view.Container, name, team string) {
+func (e *emitter) container(c state.Container, name, team string) {
 	e.set(nInfo, 1, name, team, clean(c.Engine), clean(c.Image), string(c.Enrolment.Mode), string(c.State))
 	for p := range policies.NumParts {
 		e.set(nBreakdown, float64(c.PartNs[p])/1e9, name, team, p.String())
@@ -35,20 +35,21 @@ func (e *emitter) container(c view.Container, name, team string) {
 		e.set(nRate, c.Rate.PerSecond, name, team, clean(c.Rate.Source), boolLabel(c.Rate.Steps))
 	}
 	if c.HasGain && !c.Doubt {
+		e.set(nSpeedup, 1+c.Gain, name, team)
 		e.set(nGain, c.Gain, name, team)
 	}
 	if c.Verdict.Class != "" {
-		e.set(nVerdict, 1, name, team, string(c.Verdict.Class), string(c.Verdict.Cause))
+		e.set(nBottleneck, 1, name, team, string(c.Verdict.Class), string(c.Verdict.Cause))
 		e.set(nSeverity, c.Verdict.Severity, name, team)
 		e.set(nConfidence, c.Verdict.Confidence, name, team)
 	}
 	if c.Knee > 0 {
-		e.set(nKnee, c.Knee, name, team)
+		e.set(nSaturation, c.Knee, name, team)
 	}
 	if c.Paging.Enough {
-		e.set(nEnough, c.Paging.Set, name, team)
+		e.set(nWorkingSet, c.Paging.Set, name, team)
 	}
-	e.set(nUsed, c.UsedCPUs, name, team)
+	e.set(nUsage, c.UsedCPUs, name, team)
 	e.set(nProbeShare, c.ProbeShare, name, team)
 	if c.Similar != nil {
 		e.set(nNearest, c.Similar.Distance, name, team)
@@ -71,8 +72,8 @@ func (e *emitter) container(c view.Container, name, team string) {
 		e.set(nWork, c.Work.Ratio-1, name, team)
 	}
 	e.setBool(nTrialOpen, c.Trial != nil, name, team)
-	e.setBool(nHeld, c.Held, name, team)
-	e.setBool(nOwed, c.Owed != "", name, team)
+	e.setBool(nSuspended, c.Held, name, team)
+	e.setBool(nPending, c.Pending != "", name, team)
 	if len(c.GPUs) > 0 {
 		e.setBool(nPreflight, c.Preflight == "", name, team)
 		e.setBool(nGPUAccess, c.GPULost == "", name, team)
@@ -81,7 +82,7 @@ func (e *emitter) container(c view.Container, name, team string) {
 }
 
 // knobs renders the values that stand, the originals, and whose they are.
-func (e *emitter) knobs(c view.Container, name, team string) {
+func (e *emitter) knobs(c state.Container, name, team string) {
 	for _, k := range runtime.Knobs() {
 		if metric, value, ok := limit(k, c.Now[k]); ok {
 			e.set(metric, value, name, team, string(k))

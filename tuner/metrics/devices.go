@@ -3,7 +3,7 @@ package metrics
 import (
 	"slices"
 
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 const (
@@ -38,7 +38,7 @@ const (
 	nDeviceLink   = "trimtab_gpu_pcie_max_bytes_per_second"
 	nDeviceNVLink = "trimtab_gpu_nvlink_bytes_total"
 	nHolderMemory = "trimtab_gpu_held_memory_bytes"
-	nHolderQuiet  = "trimtab_gpu_held_quiet_seconds"
+	nHolderQuiet  = "trimtab_gpu_idle_seconds"
 	nHolderHeld   = "trimtab_gpu_held_seconds_total"
 	nHolderIdle   = "trimtab_gpu_held_idle_seconds_total"
 )
@@ -64,14 +64,14 @@ func deviceFamilies() []Family {
 		{Name: nDeviceLink, Kind: Gauge, Labels: device, Help: "What its PCIe link gives in one direction, at its present generation and width."},
 		{Name: nDeviceNVLink, Kind: Counter, Labels: []string{"device", "direction"}, Help: "Bytes that the GPU moved over all its NVLinks since the driver started; direction is rx or tx."},
 		{Name: nHolderMemory, Kind: Gauge, Labels: holder, Help: "GPU memory that the container, or (host) for all processes outside of containers, holds; enrolled or not."},
-		{Name: nHolderQuiet, Kind: Gauge, Labels: holder, Help: "How long the holder is known to have run nothing on the GPU; 0 while it runs something, and where the driver does not tell."},
+		{Name: nHolderQuiet, Was: "trimtab_gpu_held_quiet_seconds", Kind: Gauge, Labels: holder, Help: "How long the holder is known to have run nothing on the GPU; 0 while it runs something, and where the driver does not tell."},
 		{Name: nHolderHeld, Kind: Counter, Labels: holder, Help: "Time that the container held the GPU since trimtab started; (others) is the sum of holders beyond the cap."},
-		{Name: nHolderIdle, Kind: Counter, Labels: holder, Help: "The part of it in which the holder is known to have run nothing, beyond the first stretch of idle.after each time."},
+		{Name: nHolderIdle, Kind: Counter, Labels: holder, Help: "The part of it in which the holder is known to have run nothing, beyond the first stretch of gpu.idleAfter each time."},
 	}
 }
 
 // devices renders the GPUs and who holds them, up to the caps.
-func (e *emitter) devices(all []view.Device) {
+func (e *emitter) devices(all []state.Device) {
 	holdings := 0
 	for _, d := range all[:min(len(all), MaxDevices)] {
 		label := clean(d.Label())
@@ -87,7 +87,7 @@ func (e *emitter) devices(all []view.Device) {
 	}
 }
 
-func (e *emitter) device(d view.Device, label string) {
+func (e *emitter) device(d state.Device, label string) {
 	e.set(nDevice, 1, label, clean(d.UUID), clean(d.Name), clean(d.Sharing), boolLabel(d.Virtual))
 	e.setBool(nDeviceUp, d.Lost == "", label)
 	if d.Lost != "" {
@@ -125,7 +125,7 @@ func (e *emitter) device(d view.Device, label string) {
 	}
 }
 
-func (e *emitter) holder(h view.Holder, device string) {
+func (e *emitter) holder(h state.Holder, device string) {
 	name, team := hostLabel, ""
 	if !h.Host {
 		name, team = e.label(h.Key, h.Name), e.c.team(h.Team)

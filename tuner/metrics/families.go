@@ -18,6 +18,7 @@ type Family struct {
 	Labels []string
 	Help   string
 	Group  string // the chapter of docs/metrics.md
+	Was    string // its name in the version before, served beside the new one for one release; "" if it had none
 }
 
 // The names. Base units: seconds, bytes, CPUs, ratios 0..1.
@@ -25,13 +26,14 @@ const (
 	nInfo          = "trimtab_container_info"
 	nBreakdown     = "trimtab_container_breakdown_seconds_total"
 	nRate          = "trimtab_container_rate"
+	nSpeedup       = "trimtab_container_speedup_ratio"
 	nGain          = "trimtab_container_gain_ratio"
-	nVerdict       = "trimtab_container_verdict"
+	nBottleneck    = "trimtab_container_bottleneck_info"
 	nSeverity      = "trimtab_container_severity_ratio"
 	nConfidence    = "trimtab_container_confidence_ratio"
-	nKnee          = "trimtab_container_knee_cpus"
-	nEnough        = "trimtab_container_enough_memory_bytes"
-	nUsed          = "trimtab_container_used_cpus"
+	nSaturation    = "trimtab_container_cpu_saturation_cores"
+	nWorkingSet    = "trimtab_container_memory_working_set_bytes"
+	nUsage         = "trimtab_container_cpu_usage_cores"
 	nNearest       = "trimtab_similarity_nearest_distance"
 	nNearestSure   = "trimtab_similarity_nearest_confidence_ratio"
 	nKnown         = "trimtab_similarity_known_jobs"
@@ -50,8 +52,8 @@ const (
 	nChanged       = "trimtab_container_knob_changed"
 	nYielded       = "trimtab_container_knob_yielded"
 	nTunable       = "trimtab_container_tunable"
-	nHeld          = "trimtab_container_held"
-	nOwed          = "trimtab_container_restore_owed"
+	nSuspended     = "trimtab_container_tuning_suspended"
+	nPending       = "trimtab_container_restore_pending"
 	nPreflight     = "trimtab_container_preflight_ok"
 	nGPUAccess     = "trimtab_container_gpu_access_ok"
 	nTrialOpen     = "trimtab_container_trial_open"
@@ -69,7 +71,7 @@ const (
 	nApply         = "trimtab_apply_duration_seconds"
 	nForeign       = "trimtab_foreign_writes_total"
 	nGPULost       = "trimtab_gpu_access_lost_total"
-	nGPUHeals      = "trimtab_gpu_heals_total"
+	nGPURepairs    = "trimtab_gpu_access_repairs_total"
 	nTeamHeld      = "trimtab_team_gpu_held_seconds_total"
 	nTeamHeldIdle  = "trimtab_team_gpu_held_idle_seconds_total"
 	nContainers    = "trimtab_containers"
@@ -126,25 +128,26 @@ func containerFamilies() []Family {
 		{Name: nInfo, Kind: Gauge, Labels: ct("engine", "image", "mode", "state"), Help: "Always 1; a watched container and what it is."},
 		{Name: nBreakdown, Kind: Counter, Labels: ct("part"), Help: "Wall time of the container's slowest rank by what it went into, since the container was watched; the parts sum to the wall time."},
 		{Name: nRate, Kind: Gauge, Labels: ct("source", "steps"), Help: "Ticks per second of a periodic event of the job; training steps per second only where steps is true."},
-		{Name: nGain, Kind: Gauge, Labels: ct(), Help: "Measured rate over the rate before the first change, minus one; absent until measured, and where work done contradicts what the job counts itself."},
+		{Name: nSpeedup, Kind: Gauge, Labels: ct(), Help: "Measured rate over the rate before the first change, 1 where it is the same; absent until measured, and where work done contradicts what the job counts itself."},
+		{Name: nGain, Kind: Gauge, Labels: ct(), Help: "Deprecated, for one release: trimtab_container_speedup_ratio minus one."},
 		{Name: nWork, Kind: Gauge, Labels: ct(), Help: "Work done over that before the first change, minus one, by quantities that grow with work, where steps are not counted or the job counts them itself; absent until measured."},
 		{Name: nLoan, Kind: Gauge, Labels: ct(), Help: "CPUs that the container was lent above its owner's quota, which nobody else used; 0: none."},
 		{Name: nTuning, Kind: Gauge, Labels: ct("state"), Help: "Always 1; where the container stands: watched, measured, lent, settled, trial, returned, yielded."},
-		{Name: nVerdict, Kind: Gauge, Labels: ct("class", "cause"), Help: "Always 1; what bounds the container in its latest window."},
+		{Name: nBottleneck, Was: "trimtab_container_verdict", Kind: Gauge, Labels: ct("class", "cause"), Help: "Always 1; what bounds the container in its latest window."},
 		{Name: nSeverity, Kind: Gauge, Labels: ct(), Help: "Share of wall time lost to the verdict's cause, 0 to 1."},
 		{Name: nConfidence, Kind: Gauge, Labels: ct(), Help: "Confidence of the verdict, 0 to 1."},
-		{Name: nKnee, Kind: Gauge, Labels: ct(), Help: "Predicted CPUs beyond which more buy no speed; absent until measured."},
-		{Name: nEnough, Kind: Gauge, Labels: ct(), Help: "Memory, page cache included, with which nothing was read again that a memory limit had evicted; absent until measured."},
-		{Name: nUsed, Kind: Gauge, Labels: ct(), Help: "CPUs used in the latest window."},
+		{Name: nSaturation, Was: "trimtab_container_knee_cpus", Kind: Gauge, Labels: ct(), Help: "Predicted CPUs beyond which more add no speed; absent until measured."},
+		{Name: nWorkingSet, Was: "trimtab_container_enough_memory_bytes", Kind: Gauge, Labels: ct(), Help: "Memory, page cache included, with which no evicted page was read again; absent until measured."},
+		{Name: nUsage, Was: "trimtab_container_used_cpus", Kind: Gauge, Labels: ct(), Help: "CPUs used in the latest window."},
 		{Name: nWindows, Kind: Counter, Labels: ct(), Help: "Windows closed since the container was watched."},
-		{Name: nProbeShare, Kind: Gauge, Labels: ct(), Help: "What the probes cost the container's own threads, computed from hits and measured costs of a hit, as a share of one CPU; budget.job bounds it, times the CPUs that it uses where these are more than one, but not the kernel's part of it."},
+		{Name: nProbeShare, Kind: Gauge, Labels: ct(), Help: "What the probes cost the container's own threads, computed from hits and measured costs of a hit, as a share of one CPU; overhead.perContainer bounds it, times the CPUs that it uses where these are more than one, but not the kernel's part of it."},
 		{Name: nNearest, Kind: Gauge, Labels: ct(), Help: "Distance to the most similar known job, 0 (alike) to 1; absent where none is like it."},
 		{Name: nNearestSure, Kind: Gauge, Labels: ct(), Help: "Confidence in the known jobs most like it, 0 to 1; absent where none is like it."},
 		{Name: nDeviceSpeed, Kind: Gauge, Labels: ct("model", "host_bound"), Help: "Predicted rate on another model of device of this node over the rate now, from known jobs like it that ran on both; where host_bound is true something else than its device bounds it. Advice: nothing acts on it."},
 		{Name: nTunable, Kind: Gauge, Labels: ct(), Help: "1 while trimtab may change the container; trimtab ps says what keeps it from that."},
 		{Name: nTrialOpen, Kind: Gauge, Labels: ct(), Help: "1 while a plan that changed the container is on trial."},
-		{Name: nHeld, Kind: Gauge, Labels: ct(), Help: "1 while the container is held after a restore by hand, until it is resumed."},
-		{Name: nOwed, Kind: Gauge, Labels: ct(), Help: "1 while an original value could not safely go back and is owed."},
+		{Name: nSuspended, Was: "trimtab_container_held", Kind: Gauge, Labels: ct(), Help: "1 while the container is left alone after a restore by hand, until it is resumed."},
+		{Name: nPending, Was: "trimtab_container_restore_owed", Kind: Gauge, Labels: ct(), Help: "1 while an original value could not safely be restored yet."},
 		{Name: nPreflight, Kind: Gauge, Labels: ct(), Help: "1 if the GPU preflight is green, else the container is only observed; absent without a GPU."},
 		{Name: nGPUAccess, Kind: Gauge, Labels: ct(), Help: "1 while the container can open its GPU, 0 while it has lost access to it; absent without a GPU."},
 	}
@@ -173,11 +176,11 @@ func decisionFamilies() []Family {
 		{Name: nTrials, Kind: Counter, Labels: []string{"policy", "result"}, Help: "Trials ended by result: kept, rolled_back, inconclusive, unproven (stands, and is asked again), aborted."},
 		{Name: nRejections, Kind: Counter, Labels: []string{"gate"}, Help: "Changes that the guard refused, by the gate that said no: fixed, knob, yielded, stale, bounds, step, failed, cool-down, trial, measuring, rate, ramp, rights, idle."},
 		{Name: nLentSeconds, Kind: Counter, Help: "CPU time that containers used above their owners' quotas."},
-		{Name: nRestores, Kind: Counter, Labels: []string{"result"}, Help: "Restores of a container by result: restored, yielded, owed, gone, failed, unavailable."},
+		{Name: nRestores, Kind: Counter, Labels: []string{"result"}, Help: "Restores of a container by result: restored, yielded, pending, gone, failed, unavailable."},
 		{Name: nApply, Kind: Histogram, Help: "Time from saving the originals to reading the new values back, of the container's part of a plan; counted once for each knob in it."},
 		{Name: nForeign, Kind: Counter, Help: "Writes by others to knobs that trimtab had changed."},
 		{Name: nGPULost, Kind: Counter, Help: "Times that a container was found to have lost access to a GPU that it holds."},
-		{Name: nGPUHeals, Kind: Counter, Labels: []string{"result"}, Help: "Lost access to GPUs by what became of it: repaired, failed (each try), left (not trimtab's to repair, or not now)."},
+		{Name: nGPURepairs, Was: "trimtab_gpu_heals_total", Kind: Counter, Labels: []string{"result"}, Help: "Lost access to GPUs by what became of it: repaired, failed (each try), left (not trimtab's to repair, or not now)."},
 	}
 }
 
@@ -186,7 +189,7 @@ func teamFamilies() []Family {
 		{Name: nTeamBreakdown, Kind: Counter, Labels: []string{"team", "part"}, Help: "Wall time of slowest ranks by team and by what it went into; outlives containers."},
 		{Name: nTeamWindows, Kind: Counter, Labels: []string{"team", "class", "cause"}, Help: "Windows by team and verdict; outlives containers."},
 		{Name: nTeamHeld, Kind: Counter, Labels: []string{"team"}, Help: "Time that containers of the team held a GPU, summed over GPUs and containers; outlives them; without a team: containers of none, and the host."},
-		{Name: nTeamHeldIdle, Kind: Counter, Labels: []string{"team"}, Help: "The part of it in which they ran nothing, beyond the first stretch of idle.after each time; outlives containers."},
+		{Name: nTeamHeldIdle, Kind: Counter, Labels: []string{"team"}, Help: "The part of it in which they ran nothing, beyond the first stretch of gpu.idleAfter each time; outlives containers."},
 	}
 }
 
@@ -194,7 +197,7 @@ func nodeFamilies() []Family {
 	return []Family{
 		{Name: nContainers, Kind: Gauge, Labels: []string{"mode", "watched"}, Help: "Running containers by how far trimtab may go and whether it watches them."},
 		{Name: nNotExported, Kind: Gauge, Help: "Watched containers left out of the per-container metrics, being beyond the cap."},
-		{Name: nKnown, Kind: Gauge, Help: "Jobs that trimtab knows again by their fingerprint; trimtab fingerprints ls lists them."},
+		{Name: nKnown, Kind: Gauge, Help: "Jobs that trimtab knows again by their fingerprint; trimtab profiles ls lists them."},
 		{Name: nKnownKept, Kind: Gauge, Help: "1 while what is learned of jobs is kept on disk; 0: the latest write failed, and it is known until the daemon ends."},
 		{Name: nNodeCPUs, Kind: Gauge, Help: "CPUs online."},
 		{Name: nNodeReserve, Kind: Gauge, Help: "CPUs that must stay idle when CPU is lent."},

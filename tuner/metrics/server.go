@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/exporter-toolkit/web"
 
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 const (
@@ -29,8 +29,8 @@ type Options struct {
 	Listen    string // host:port; "": nothing is served
 	WebConfig string // exporter-toolkit's file with TLS and users; "": neither
 	Version   string
-	Latest    func() *view.Snapshot // see NewCollector
-	Healthy   func() error          // nil while the daemon does its work; must be safe for concurrent use
+	Latest    func() *state.Snapshot // see NewCollector
+	Healthy   func() error           // nil while the daemon does its work; must be safe for concurrent use
 	Logger    *slog.Logger
 }
 
@@ -51,7 +51,7 @@ func CheckWebConfig(path string) error {
 
 // NewRegistry returns a registry of its own with the snapshot's metrics and those
 // of this process and its Go runtime.
-func NewRegistry(latest func() *view.Snapshot) (*prometheus.Registry, error) {
+func NewRegistry(latest func() *state.Snapshot) (*prometheus.Registry, error) {
 	reg := prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
 		NewCollector(latest),

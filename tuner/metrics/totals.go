@@ -3,11 +3,11 @@ package metrics
 import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/guard"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // totals renders the counters that outlive containers.
-func (e *emitter) totals(s *view.Snapshot) {
+func (e *emitter) totals(s *state.Snapshot) {
 	e.zeros(s.Daemon.Policies)
 	t := s.Totals
 	for _, c := range t.Plans {
@@ -41,7 +41,7 @@ func (e *emitter) totals(s *view.Snapshot) {
 	e.set(nForeign, float64(t.ForeignWrites))
 	e.set(nGPULost, float64(t.GPUAccessLost))
 	for _, c := range t.GPUHeals {
-		e.set(nGPUHeals, c.Value, clean(c.Result))
+		e.set(nGPURepairs, c.Value, clean(c.Result))
 	}
 	e.apply = t.ApplySeconds
 }
@@ -59,7 +59,7 @@ func (e *emitter) zeros(policies []string) {
 				e.set(nChanges, 0, policy, string(knob), result)
 			}
 		}
-		for _, outcome := range []view.Outcome{view.OutcomeKept, view.OutcomeRolledBack, view.OutcomeInconclusive, view.OutcomeUnproven, view.OutcomeAborted} {
+		for _, outcome := range []state.Outcome{state.OutcomeKept, state.OutcomeRolledBack, state.OutcomeInconclusive, state.OutcomeUnproven, state.OutcomeAborted} {
 			e.set(nTrials, 0, policy, string(outcome))
 		}
 	}
@@ -67,9 +67,9 @@ func (e *emitter) zeros(policies []string) {
 		e.set(nRejections, 0, string(g))
 	}
 	for _, result := range []string{"repaired", "failed", "left"} {
-		e.set(nGPUHeals, 0, result)
+		e.set(nGPURepairs, 0, result)
 	}
-	for _, result := range []string{"restored", "yielded", "owed", "gone", "failed"} {
+	for _, result := range []string{"restored", "yielded", "pending", "gone", "failed"} {
 		e.set(nRestores, 0, result)
 	}
 }

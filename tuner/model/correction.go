@@ -6,7 +6,7 @@ import "math"
 // with what came, and later predictions of the same container are multiplied by it.
 const (
 	// Min and Max bound the factor: a curve that is off by more is the wrong curve,
-	// and no factor mends it.
+	// and no factor fixes it.
 	Min = 0.5
 	Max = 2.0
 	// damping is the share of the error, on the logarithmic scale, that one trial

@@ -45,28 +45,28 @@ func (p *parts) move(ns float64, to policies.Part, from ...policies.Part) {
 
 // loaderWork is what a rank's loaders did while they worked or wanted to.
 type loaderWork struct {
-	parts  parts   // busy time by part
-	wallNs float64 // of all loader threads
-	runNs  float64
-	ownNs  float64 // busy time less runnable and throttled: what a batch costs with CPU in plenty
-	robbed robbed
+	parts       parts   // busy time by part
+	wallNs      float64 // of all loader threads
+	runNs       float64
+	ownNs       float64 // busy time less runnable and throttled: what a batch costs with CPU in plenty
+	excessSteal excessSteal
 }
 
-// robbed is how much longer reads kept threads than these slept for them, per ns slept.
+// excessSteal is how much longer reads kept threads than these slept for them, per ns slept.
 // A disk that a hypervisor serves takes the time out of its guest's CPU: the thread that
 // asked seems to run all along, and what it did not sleep is in the machine's stolen time.
 // Beside 25 % of it a trainer ran for 72 % of its time and slept for the disk 15, where it
 // was 37 and 43 before, and its reads took as long as ever [measured].
-type robbed float64
+type excessSteal float64
 
-// maxRobbed bounds it: (43 - 15) / 15 were measured where 25 % of the CPU time was stolen.
+// maxExcessSteal bounds it: (43 - 15) / 15 were measured where 25 % of the CPU time was stolen.
 // Reads that a disk does ahead take long in sum, and hardly anybody sleeps for them.
-const maxRobbed = 3
+const maxExcessSteal = 3
 
-// robbedReads is how much it may be: by what was stolen while the container's threads ran,
+// excessStealOfReads is how much it may be: by what was stolen while the container's threads ran,
 // taken to be even over all that ran on the machine; by how long its reads took beyond
 // what anybody slept for them; and, for each thread, by what it ran.
-func robbedReads(w *Window) robbed {
+func excessStealOfReads(w *Window) excessSteal {
 	if w.StealShare <= 0 {
 		return 0
 	}
@@ -82,7 +82,7 @@ func robbedReads(w *Window) robbed {
 		return 0
 	}
 	stolen := w.StealShare * float64(w.HostCPUs) * wall * min(1, run/ran)
-	return robbed(min(maxRobbed, max(0, min(stolen, float64(w.Block.ReadNs)-slept))/slept))
+	return excessSteal(min(maxExcessSteal, max(0, min(stolen, float64(w.Block.ReadNs)-slept))/slept))
 }
 
 // asleepOnFiles is the time a thread slept for the disk or in a call on a regular file, ns.
@@ -92,21 +92,21 @@ func asleepOnFiles(t Thread) float64 {
 
 // of is what a thread spent reading while it seemed to run, ns; spin is the part of its
 // run time that is known to be something else.
-func (r robbed) of(w *Window, t Thread, spin uint64) float64 {
+func (r excessSteal) of(w *Window, t Thread, spin uint64) float64 {
 	return min(float64(r)*asleepOnFiles(t)*w.readShare(), float64(sub(t.Ns[probes.StateRun], spin)))
 }
 
 // work sums what the loaders did. Waits that the training process ends are idle
 // time (an empty index queue); so are waits that a timeout ended.
 func work(w *Window, r Rank) loaderWork {
-	lw := loaderWork{robbed: robbedReads(w)}
+	lw := loaderWork{excessSteal: excessStealOfReads(w)}
 	for i, t := range w.Threads {
 		if r.Roles[i] != RoleLoader {
 			continue
 		}
 		lw.wallNs += float64(t.WallNs)
 		lw.runNs += float64(t.Ns[probes.StateRun])
-		p := busy(w, t, lw.robbed.of(w, t, 0))
+		p := busy(w, t, lw.excessSteal.of(w, t, 0))
 		lw.parts.add(p, 1)
 		lw.ownNs += p.sum() - p[policies.PartInputThrottled] - p[policies.PartInputContended]
 	}
@@ -167,7 +167,7 @@ func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
 	ns := func(s probes.State) float64 { return float64(t.Ns[s]) }
 	var p parts
 	blocking := w.calls(r.Root).blocking(t.TID)
-	read := lw.robbed.of(w, t, blocking.spin())
+	read := lw.excessSteal.of(w, t, blocking.spin())
 	p[policies.PartCompute] = ns(probes.StateRun) - read + w.stacked(t)
 	p[policies.PartThrottled] = ns(probes.StateThrottled)
 	p[policies.PartContended] = behindOthers(t) - w.stacked(t)
@@ -177,7 +177,7 @@ func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
 	p[policies.PartInputRemote] = ns(probes.StateNetFile)
 	p[policies.PartOther] = ns(probes.StateChild) + ns(probes.StateLock) + ns(probes.StateOther) + asleepOnFiles(t)*(1-reads) + float64(t.AloneNs)
 	var outside float64
-	c := charger{w, r, lw, 0}
+	c := waitAttributor{w, r, lw, 0}
 	for _, e := range t.Edges {
 		if e.Waker == -1 {
 			c.unnamed += float64(e.Ns)
@@ -237,8 +237,8 @@ func exact(p parts, wallNs int64) policies.Breakdown {
 	return b
 }
 
-// charger follows waits to what their wakers were doing.
-type charger struct {
+// waitAttributor follows waits to what their wakers were doing.
+type waitAttributor struct {
 	w  *Window
 	r  Rank
 	lw loaderWork
@@ -248,7 +248,7 @@ type charger struct {
 
 // waits splits the trainer's waits in one state by what ended them; outside is
 // the time that no thread of the container ended.
-func (c *charger) waits(t Thread, s probes.State) (p parts, outside float64) {
+func (c *waitAttributor) waits(t Thread, s probes.State) (p parts, outside float64) {
 	var known float64
 	for _, e := range t.Edges {
 		if e.State != s || e.Waker == -1 {
@@ -285,7 +285,7 @@ func (c *charger) waits(t Thread, s probes.State) (p parts, outside float64) {
 
 // others is what those of its rank do that find no room in the trainer's table of wakers: it is full
 // of such as ended where threads come and go. Each is in the sum, so none of their waits is followed.
-func (c charger) others() (p parts) {
+func (c waitAttributor) others() (p parts) {
 	if c.r.Loaders > 0 {
 		return c.lw.parts
 	}
@@ -299,7 +299,7 @@ func (c charger) others() (p parts) {
 }
 
 // edge charges one edge's time to what the waker was doing.
-func (c charger) edge(e probes.Edge) (p parts, local bool) {
+func (c waitAttributor) edge(e probes.Edge) (p parts, local bool) {
 	total := float64(e.Ns)
 	i := c.w.find(e.Waker)
 	role, inRank := c.r.Roles[i]
@@ -326,7 +326,7 @@ const maxChain = 3
 // doing is what a thread of the training process did while the trainer waited for
 // it: its work, and its own waits charged to their wakers. What it waited for a
 // thread upstream was idleness, and so is a wait that a timeout ended.
-func (c charger) doing(i int, upstream []int32) parts {
+func (c waitAttributor) doing(i int, upstream []int32) parts {
 	t := c.w.Threads[i]
 	var p parts
 	p[policies.PartCompute] = float64(t.Ns[probes.StateRun]) + c.w.stacked(t)
@@ -358,7 +358,7 @@ func (c charger) doing(i int, upstream []int32) parts {
 
 // outside is where a wait of the trainer goes that no thread of the container
 // ended: on sockets, peers that are sent as much as they send are other ranks.
-func (c charger) outside(s probes.State) policies.Part {
+func (c waitAttributor) outside(s probes.State) policies.Part {
 	n := c.w.Exchange()
 	switch {
 	case s == probes.StateInet && n.Exchanges():

@@ -231,16 +231,16 @@ func cost(w *Window, r Rank, lw loaderWork, got Reading) (policies.Cost, bool) {
 	total := w.UsedCPUs() * float64(w.EndNs-w.StartNs)
 	c.OtherCPU = max(0, perTick(total)-c.TrainerCPU-c.Spin-c.LoaderCPU)
 	device := b.Ns[policies.PartDevice] + b.Ns[policies.PartCommunication] + b.Ns[policies.PartOther] + b.Ns[policies.PartReclaim]
-	robbed := lw.robbed.of(w, got.Trainer, got.spinNs)
-	helpers := max(0, float64(b.Ns[policies.PartCompute])+robbed-run-w.stacked(got.Trainer))
-	robbed = min(robbed, (1-own)*run) // the rest is in what it is said to have used
-	c.Queue = perTick(unasked(got.Trainer)*max(0, behindOthers(got.Trainer)-float64(got.Trainer.SiblingNs)) + (1-own)*run - robbed)
+	excessSteal := lw.excessSteal.of(w, got.Trainer, got.spinNs)
+	helpers := max(0, float64(b.Ns[policies.PartCompute])+excessSteal-run-w.stacked(got.Trainer))
+	excessSteal = min(excessSteal, (1-own)*run) // the rest is in what it is said to have used
+	c.Queue = perTick(unasked(got.Trainer)*max(0, behindOthers(got.Trainer)-float64(got.Trainer.SiblingNs)) + (1-own)*run - excessSteal)
 	// The trainer's own reading is a wait that CPU does not shorten.
 	reads := ownReads(got.Trainer) * w.readShare()
 	if w.Exchange().Exchanges() {
 		reads -= float64(got.Trainer.Ns[probes.StateInet]) * w.readShare() // counted as communication
 	}
-	c.Device = perTick(float64(device) + helpers + max(0, reads) + robbed)
+	c.Device = perTick(float64(device) + helpers + max(0, reads) + excessSteal)
 	return c, true
 }
 

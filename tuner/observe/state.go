@@ -26,7 +26,7 @@ type State struct {
 	// LaunchedNs is the latest use of a device, by anybody of the container.
 	LaunchedNs int64
 
-	differ    Differ
+	differ    DeltaTracker
 	window    Builder // until enough ticks are in
 	long      Builder // since the latest change of resources, for the cost
 	perStep   PerStep // confirmed ticks per step, by source
@@ -54,7 +54,7 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 	if slice == nil || slice.EndNs <= slice.StartNs {
 		return News{}
 	}
-	robbed := slice.StealShare > stolen+k.MaxSteal
+	excessSteal := slice.StealShare > stolen+k.MaxSteal
 	news := News{Slice: slice}
 	s.addMemory(slice)
 	if !watched {
@@ -67,9 +67,9 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 	if s.Rates.paused {
 		s.long.Cut()
 	}
-	s.Work.add(slice, s.Uses[len(s.Uses)-1], robbed)
+	s.Work.add(slice, s.Uses[len(s.Uses)-1], excessSteal)
 	long := s.long.Add(slice)
-	if robbed {
+	if excessSteal {
 		s.long.Cut()
 	}
 	w := s.window.Add(slice)

@@ -90,8 +90,8 @@ type identity struct {
 	start uint64
 }
 
-// Differ diffs consecutive samples of one container. The zero value is ready.
-type Differ struct {
+// DeltaTracker diffs consecutive samples of one container. The zero value is ready.
+type DeltaTracker struct {
 	last     *probes.Sample
 	lastHost probes.Host
 	base     map[identity]*probes.Thread
@@ -100,7 +100,7 @@ type Differ struct {
 }
 
 // Next returns what happened between the sample before and this one; nil for the first.
-func (d *Differ) Next(s probes.Sample, host probes.Host) *Window {
+func (d *DeltaTracker) Next(s probes.Sample, host probes.Host) *Window {
 	prev, prevHost := d.last, d.lastHost
 	if s.Network == nil && prev != nil {
 		s.Network = prev.Network // it is read less often than the rest
@@ -126,7 +126,7 @@ func (d *Differ) Next(s probes.Sample, host probes.Host) *Window {
 }
 
 // rebase remembers each living thread's counters for the next diff.
-func (d *Differ) rebase(k *probes.Kernel) {
+func (d *DeltaTracker) rebase(k *probes.Kernel) {
 	if d.base == nil {
 		d.base = map[identity]*probes.Thread{}
 	}
@@ -169,7 +169,7 @@ func (b *Builder) Add(slice *Window) *Window {
 func (b *Builder) Cut() { b.open, b.own = nil, false }
 
 // diff makes the slice between two samples.
-func (d *Differ) diff(prev, cur probes.Sample, prevHost, host probes.Host) Window {
+func (d *DeltaTracker) diff(prev, cur probes.Sample, prevHost, host probes.Host) Window {
 	w := Window{StartNs: prevHost.AtNs, EndNs: host.AtNs, HostCPUs: host.CPUs, Facts: cur.Processes, Unseen: cur.Missing()}
 	if total := float64(host.BusyNs+host.IdleNs+host.StealNs+host.IOWaitNs) - float64(prevHost.BusyNs+prevHost.IdleNs+prevHost.StealNs+prevHost.IOWaitNs); total > 0 {
 		w.StealShare = host.StolenSince(prevHost)

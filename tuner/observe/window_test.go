@@ -423,7 +423,7 @@ func TestThreadsThatEndedAreFolded(t *testing.T) {
 
 // sampled builds windows from samples, as the core does.
 type sampled struct {
-	Differ
+	DeltaTracker
 	Builder
 }
 

@@ -69,7 +69,7 @@ func TestWireOfHostNetworkIsNoCompute(t *testing.T) {
 	host := func(i uint64) probes.Host {
 		return probes.Host{AtNs: int64(1e9 * (1 + i)), Links: []probes.Link{{Name: "eth0", MaxBps: 100e6, TxBytes: 82e6 * i}}}
 	}
-	var d Differ
+	var d DeltaTracker
 	d.Next(sample(0), host(0))
 	unread := sample(1)
 	unread.Network = nil // it is read every second time only

@@ -16,13 +16,13 @@
 //	  "initPID": 4711,                                       host PID of its init
 //	  "cgroup": {...},                                       runtime.Cgroup: where its limits stand
 //	  "gpus": ["all"],                                       devices granted, if any
-//	  "owed": "why",                                         an undo or restore failed and is to be repeated
+//	  "pending": "why",                                         an undo or restore failed and is to be repeated
 //	  "knobs": {
 //	    "cpu.quota": {
 //	      "original": "40000 100000",   before trimtab's first change
 //	      "written":  "150000 100000",  what stands by trimtab; absent before the first write has been read back
 //	      "writing":  "160000 100000",  being written: set durably before the write, cleared after its read-back
-//	      "debt":     "why"             the original is owed: it was not safe to return to
+//	      "pending restore":     "why"             the original is pending: it was not safe to return to
 //	      "stored":   "150000 100000"   what trimtab last put into the engine's own record, from
 //	                                    which a restart takes it; absent where it put nothing there
 //	    }
@@ -61,7 +61,7 @@ type Knob struct {
 	Original runtime.Value
 	Written  runtime.Value // "": nothing of trimtab's has been read back yet
 	Writing  runtime.Value // "": no write is under way
-	Debt     string        // "": none
+	Pending  string        // "": none
 	Stored   runtime.Value // "": the engine's own record was not written
 
 	unknown map[string]json.RawMessage
@@ -102,7 +102,7 @@ type File struct {
 	InitPID int
 	Cgroup  runtime.Cgroup
 	GPUs    []string
-	Owed    string // "": nothing is owed for the container as a whole
+	Pending string // "": nothing is pending for the container as a whole
 	Knobs   map[runtime.Knob]Knob
 
 	unknown map[string]json.RawMessage
@@ -145,15 +145,15 @@ func (f File) Originals() runtime.Values {
 }
 
 // Unsettled says why the file needs work before another change may be made:
-// something is owed, or a write was cut short. "" if it does not.
+// something is pending, or a write was cut short. "" if it does not.
 func (f File) Unsettled() string {
-	if f.Owed != "" {
-		return f.Owed
+	if f.Pending != "" {
+		return f.Pending
 	}
 	for _, name := range f.Originals().Sorted() {
 		switch k := f.Knobs[name]; {
-		case k.Debt != "":
-			return k.Debt
+		case k.Pending != "":
+			return k.Pending
 		case k.Writing != "":
 			return fmt.Sprintf("a write of %s was cut short", name)
 		}
@@ -178,7 +178,7 @@ func Encode(f File) ([]byte, error) {
 		put(out, "initPID", f.InitPID, f.InitPID == 0),
 		put(out, "cgroup", f.Cgroup, false),
 		put(out, "gpus", f.GPUs, f.GPUs == nil),
-		put(out, "owed", f.Owed, f.Owed == ""),
+		put(out, "owed", f.Pending, f.Pending == ""),
 		put(out, "knobs", knobs, false))
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func encodeKnob(k Knob) map[string]json.RawMessage {
 	_ = put(out, "original", k.Original, false)
 	_ = put(out, "written", k.Written, k.Written == "")
 	_ = put(out, "writing", k.Writing, k.Writing == "")
-	_ = put(out, "debt", k.Debt, k.Debt == "")
+	_ = put(out, "debt", k.Pending, k.Pending == "")
 	_ = put(out, "stored", k.Stored, k.Stored == "")
 	return out
 }
@@ -228,7 +228,7 @@ func Decode(data []byte) (File, error) {
 		take(raw, "initPID", &f.InitPID),
 		keep(raw, "cgroup", &f.Cgroup),
 		take(raw, "gpus", &f.GPUs),
-		take(raw, "owed", &f.Owed),
+		take(raw, "owed", &f.Pending),
 		take(raw, "knobs", &knobs))
 	if err != nil {
 		return File{}, err
@@ -259,7 +259,7 @@ func decodeKnob(data []byte) (Knob, error) {
 		take(raw, "original", &k.Original),
 		take(raw, "written", &k.Written),
 		take(raw, "writing", &k.Writing),
-		take(raw, "debt", &k.Debt),
+		take(raw, "debt", &k.Pending),
 		take(raw, "stored", &k.Stored))
 	if err == nil && !present {
 		err = fmt.Errorf("%w: no original", ErrCorrupt)

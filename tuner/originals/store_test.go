@@ -20,7 +20,7 @@ func file(name string) originals.File {
 		InitPID: 4711, GPUs: []string{"all"}, Cgroup: runtime.Cgroup{Mode: runtime.CgroupHybrid, ID: 12, Unified: "/u/" + name,
 			V1: map[string]string{"cpu": "/cpu/" + name}}})
 	f.Knobs[runtime.KnobCPUQuota] = originals.Knob{Original: "40000 100000", Written: "150000 100000", Writing: "160000 100000"}
-	f.Knobs[runtime.KnobMemoryLimit] = originals.Knob{Original: "1024", Written: "2048", Debt: "why"}
+	f.Knobs[runtime.KnobMemoryLimit] = originals.Knob{Original: "1024", Written: "2048", Pending: "why"}
 	return f
 }
 
@@ -104,7 +104,7 @@ func TestUnknownFieldsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := f.Knobs[runtime.KnobMemoryLimit]
-	k.Debt = ""
+	k.Pending = ""
 	f.Knobs[runtime.KnobMemoryLimit] = k
 	delete(f.Knobs, runtime.KnobCPUQuota)
 	data, err := originals.Encode(f)

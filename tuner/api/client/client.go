@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/tuner/api"
-	"github.com/trimtab/trimtab/tuner/view"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // ErrNoDaemon says that nobody answers at the socket.
@@ -52,7 +52,7 @@ func (c *Client) Containers(ctx context.Context) (out api.Containers, err error)
 }
 
 // Container is GET /v1/containers/{name}: a name, an ID or the beginning of one.
-func (c *Client) Container(ctx context.Context, name string) (out view.Container, err error) {
+func (c *Client) Container(ctx context.Context, name string) (out state.Container, err error) {
 	return out, c.call(ctx, http.MethodGet, "/v1/containers/"+url.PathEscape(name), nil, &out)
 }
 
@@ -62,7 +62,7 @@ func (c *Client) Devices(ctx context.Context) (out api.Devices, err error) {
 }
 
 // History is GET /v1/history.
-func (c *Client) History(ctx context.Context, q api.HistoryQuery) ([]view.Record, error) {
+func (c *Client) History(ctx context.Context, q api.HistoryQuery) ([]state.Record, error) {
 	form := url.Values{}
 	if q.SinceUnixNs != 0 {
 		form.Set("since", time.Unix(0, q.SinceUnixNs).UTC().Format(time.RFC3339Nano))
@@ -82,22 +82,22 @@ func (c *Client) History(ctx context.Context, q api.HistoryQuery) ([]view.Record
 }
 
 // Enable is POST /v1/enable.
-func (c *Client) Enable(ctx context.Context, req view.EnableRequest) ([]view.ActionResult, error) {
+func (c *Client) Enable(ctx context.Context, req state.EnableRequest) ([]state.ActionResult, error) {
 	return c.act(ctx, "/v1/enable", req)
 }
 
 // Disable is POST /v1/disable.
-func (c *Client) Disable(ctx context.Context, req view.EnableRequest) ([]view.ActionResult, error) {
+func (c *Client) Disable(ctx context.Context, req state.EnableRequest) ([]state.ActionResult, error) {
 	return c.act(ctx, "/v1/disable", req)
 }
 
 // Restore is POST /v1/restore; "" restores all.
-func (c *Client) Restore(ctx context.Context, name string) ([]view.ActionResult, error) {
+func (c *Client) Restore(ctx context.Context, name string) ([]state.ActionResult, error) {
 	return c.act(ctx, "/v1/restore", api.NameRequest{Name: name})
 }
 
 // Resume is POST /v1/resume; "" resumes all.
-func (c *Client) Resume(ctx context.Context, name string) ([]view.ActionResult, error) {
+func (c *Client) Resume(ctx context.Context, name string) ([]state.ActionResult, error) {
 	return c.act(ctx, "/v1/resume", api.NameRequest{Name: name})
 }
 
@@ -122,7 +122,7 @@ func (c *Client) Record(ctx context.Context, w io.Writer, d time.Duration) error
 	return nil
 }
 
-func (c *Client) act(ctx context.Context, path string, req any) ([]view.ActionResult, error) {
+func (c *Client) act(ctx context.Context, path string, req any) ([]state.ActionResult, error) {
 	var out api.Results
 	err := c.call(ctx, http.MethodPost, path, req, &out)
 	return out.Results, err

@@ -198,18 +198,18 @@ func (e *encoder) container(c *control.Container) {
 		list(e, c.Yielded, func(e *encoder, k *runtime.Knob) { e.string(string(*k)) })
 	}
 	e.flag(`"held":`, c.Held)
-	e.text(`"owed":`, c.Owed)
+	e.text(`"owed":`, c.Pending)
 	e.text(`"preflight":`, c.Preflight)
 	e.flag(`"busy":`, c.Busy)
-	if len(c.Sights) > 0 {
+	if len(c.GPUVisibility) > 0 {
 		e.key(`"sights":`)
-		list(e, c.Sights, (*encoder).sight)
+		list(e, c.GPUVisibility, (*encoder).visibility)
 	}
 	e.flag(`"elastic":`, c.Elastic)
 	e.close()
 }
 
-func (e *encoder) sight(s *control.Sight) {
+func (e *encoder) visibility(s *control.GPUVisibility) {
 	e.open()
 	e.key(`"minor":`)
 	e.int(int64(s.Minor))
@@ -273,7 +273,7 @@ func (e *encoder) enrolment(n *policies.Enrolment) {
 	e.open()
 	e.key(`"mode":`)
 	e.string(string(n.Mode))
-	e.text(`"door":`, n.Door)
+	e.text(`"door":`, n.EnrolledBy)
 	e.texts(`"knobs":`, n.Knobs)
 	e.text(`"knobsFrom":`, n.KnobsFrom)
 	e.bounds(`"cpu":`, n.CPU)

@@ -1,0 +1,419 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/policies/knee"
+	"github.com/trimtab/trimtab/policies/lend"
+	"github.com/trimtab/trimtab/policies/share"
+	probecgroup "github.com/trimtab/trimtab/probes/cgroup"
+	"github.com/trimtab/trimtab/probes/network"
+	"github.com/trimtab/trimtab/probes/uprobe"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
+	"github.com/trimtab/trimtab/runtime/device"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/agent"
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/enrolment"
+	"github.com/trimtab/trimtab/tuner/history"
+	"github.com/trimtab/trimtab/tuner/originals"
+	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/state"
+	"github.com/trimtab/trimtab/tuner/statefile"
+)
+
+// disabledFile stops every write while it exists.
+const disabledFile = "/etc/trimtab/disabled"
+
+// builtin are the policies that decide, in the order in which they are asked: what is free is
+// lent first; what is scarce is tried.
+func builtin(k *policies.Constants) []policies.Policy {
+	return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
+}
+
+// components are what the daemon is made of, with what must be closed at the end.
+type components struct {
+	cfg          config.Config
+	loop         *agent.Agent
+	engines      engines
+	probes       []agent.Probe
+	network      *network.Probe
+	devices      *devices
+	finder       *uprobe.Finder
+	missing      []state.Part
+	actuator     *actuator.Actuator
+	manuals      *enrolment.Manuals
+	holds        *holds
+	visibilities *device.Visibility
+	state        *statefile.Store
+	history      *history.Store
+	profileStore *profiles.Store
+	known        knownJobs
+	recorder     *recorder
+	handover     bool
+	heart        heartbeat
+	lock         *os.File
+	log          *slog.Logger
+}
+
+// assemble makes the parts. What is optional degrades with a word in missing;
+// an error is for what trimtab cannot be without: its state directory, above all.
+func assemble(ctx context.Context, cfg config.Config, log *slog.Logger) (*components, error) {
+	p := &components{cfg: cfg, log: log}
+	var err error
+	if p.lock, err = lockDir(cfg.StateDir); err != nil {
+		return nil, err
+	}
+	if p.state, err = statefile.Open(cfg.StateDir); err != nil {
+		return nil, errors.Join(err, p.lock.Close())
+	}
+	p.openState()
+	if err := settleSwitchedOff(ctx, cfg, p.visibilities.Left, log); err != nil {
+		log.Error("not all is back of an engine that is switched off; `trimtab restore` tries again while the daemon is stopped", "error", err)
+	}
+	if p.engines, err = openEngines(cfg, log); err != nil {
+		return nil, errors.Join(err, p.lock.Close())
+	}
+	p.openProbes()
+	p.actuator = newActuator(cfg, p.engines, p.visibilities.Left, log)
+	return p, nil
+}
+
+// newActuator is shared with `trimtab restore --offline`. left is a container with the
+// GPUs that it is to see.
+func newActuator(cfg config.Config, all engines, left func(runtime.Container) runtime.Container, log *slog.Logger) *actuator.Actuator {
+	return actuator.New(actuator.Options{
+		Engines: all.byName(),
+		Store:   originals.New(originals.Options{Dir: originalsDir(cfg)}),
+		Preflight: func(ctx context.Context, c runtime.Container) (bool, string) {
+			r := device.Preflight(ctx, left(c), device.Options{})
+			return r.Green, r.String()
+		},
+		CheckGPU: func(ctx context.Context, c runtime.Container) error { return checkGPU(ctx, left(c)) }, Memory: memoryUse, Disabled: disabled, Logger: log,
+	})
+}
+
+// above is what bounds the control groups above a container.
+func above(c runtime.Container) (a enrolment.AncestorLimit) {
+	if cpus, group, err := cgroup.QuotaAbove(c.Cgroup); err == nil { // of a group that went away nothing is asked
+		a.CPUs, a.Group = cpus, group
+	}
+	if bytes, group, err := cgroup.MemoryAbove(c.Cgroup); err == nil {
+		a.Memory, a.MemoryGroup = bytes, group
+	}
+	return a
+}
+
+func originalsDir(cfg config.Config) string { return filepath.Join(cfg.StateDir, "originals") }
+
+func disabled() bool {
+	_, err := os.Lstat(disabledFile)
+	return err == nil
+}
+
+// checkGPU fails only on a proved loss: where access cannot be tried, the
+// preflight has already said so.
+func checkGPU(ctx context.Context, c runtime.Container) error {
+	if len(c.GPUs) == 0 {
+		return nil
+	}
+	if access, err := device.CheckAccess(ctx, c); access == device.AccessRefused {
+		return fmt.Errorf("container %q can no longer open its GPU: %w", c.Name, err)
+	}
+	return nil
+}
+
+// memoryUse reads what a memory limit must leave room for.
+func memoryUse(_ context.Context, c runtime.Container) (actuator.MemoryUse, error) {
+	m, err := probecgroup.ReadMemory(agent.Target(c))
+	return actuator.MemoryUse{Anon: m.Anon, Shmem: m.Shmem, Swap: m.Swap, Usage: m.Usage, Rigid: m.Rigid}, err
+}
+
+// lockPatience: a child that a killed daemon was just starting holds its files, and the
+// lock with them, until it is another program.
+const lockPatience = 2 * time.Second
+
+// lockDir refuses a second daemon on the same state, whatever its socket.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for end := time.Now().Add(lockPatience); errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("another trimtab daemon works on %s: stop it first (`systemctl stop trimtab`)", dir), f.Close())
+	}
+	return f, nil
+}
+
+// openState opens what remembers; each part goes without if it must.
+func (p *components) openState() {
+	var err error
+	if p.manuals, err = enrolment.OpenManuals(manualStore{p.state}); err != nil {
+		p.log.Error("containers enabled by hand are not enrolled until they are enabled again", "error", err)
+	}
+	p.holds = openHolds(p.state, p.log)
+	p.visibilities = newVisibility(p.state)
+	if err := p.visibilities.Unreadable(); err != nil {
+		p.log.Error("GPUs may stay hidden", "error", err)
+	}
+	p.handover = p.takeHandover()
+	p.history, err = history.Open(filepath.Join(p.cfg.StateDir, "history.db"), history.Options{MaxBytes: int64(p.cfg.History.MaxBytes), MaxAge: time.Duration(p.cfg.History.MaxAge)})
+	if err != nil {
+		p.log.Error("history is not kept", "error", err)
+	} else if warning := p.history.Warning(); warning != nil {
+		p.log.Warn("history", "warning", warning)
+	}
+	if p.cfg.Record.Ring > 0 {
+		if p.recorder, err = openRecorder(filepath.Join(p.cfg.StateDir, "flight"), int64(p.cfg.Record.Ring), coreConfig(p.cfg), replayState{}); err != nil {
+			p.log.Error("the flight recorder is off", "error", err)
+		}
+	}
+	p.profileStore, p.known = openKnown(p.state, p.recorder, p.log)
+}
+
+// options wires the loop.
+func (p *components) options(cfg config.Config, status func(string)) agent.Options {
+	o := agent.Options{
+		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policies: builtin, Store: p.profileStore, Known: p.known,
+		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Above: above, GPU: p.visibilities, GPUMemory: gpuMemory{p.state}, Visibility: p.visibilities, Disabled: disabled,
+		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
+		Notify: status, Alive: p.heart.beat, Log: p.log,
+	}
+	if p.history != nil {
+		o.History = p.history
+	}
+	if p.recorder != nil {
+		o.Recorder = p.recorder
+	}
+	return o
+}
+
+func (p *components) preflight(ctx context.Context, c runtime.Container) string {
+	if r := device.Preflight(ctx, p.visibilities.Left(c), device.Options{}); !r.Green {
+		return r.String()
+	}
+	return ""
+}
+
+// settings derives from the config what the loop may be given anew.
+func settings(cfg config.Config) agent.Settings {
+	return agent.Settings{Core: coreConfig(cfg), Rules: cfg.Rules(), EnrolHost: cfg.Host, BudgetCPU: cfg.Overhead.CPU, BudgetMemory: uint64(cfg.Overhead.Memory), BudgetMaps: uint64(cfg.Overhead.Maps), RepairGPUAccess: cfg.RepairGPUAccess, GPUSignal: cfg.GPU.Signal, BudgetJob: cfg.Overhead.PerContainer, LoadedAt: time.Now()}
+}
+
+// coreConfig is the part of the config that the core works with. The reserve is
+// a share of CPUs that only the host's first reading could tell; the machine's
+// count does as well.
+func coreConfig(cfg config.Config) control.Config {
+	c := control.Defaults()
+	k := &c.Constants
+	k.Notable, k.Exposed, k.MaxSteal, k.PlanMinGain = cfg.Thresholds.Severity, cfg.Thresholds.Communication, cfg.Thresholds.MaxExcessSteal, cfg.Thresholds.MinGain
+	k.CoolSeconds = cfg.Limits.CoolDown.D().Seconds()
+	k.HideUnused, k.ShowFree = cfg.GPU.HideAfter.D().Seconds(), cfg.GPU.ShowAfter.D().Seconds()
+	c.ReserveCPUs = cfg.Reserve.CPUs.Of(float64(goruntime.NumCPU()))
+	c.ReserveMemory, c.ReserveMemoryShare = cfg.Reserve.Memory.Bytes, cfg.Reserve.Memory.Share
+	c.MaxTuned, c.Objective = cfg.MaxTuned, cfg.Objective
+	c.Idle.AfterNs = time.Duration(cfg.GPU.IdleAfter).Nanoseconds()
+	c.ChangesPerMinute = cfg.Limits.ChangesPerMinute
+	return c
+}
+
+// alive says whether the loop ticks.
+func (p *components) alive() error {
+	return p.heart.stale(max(10*time.Second, 10*time.Duration(p.cfg.Tick)))
+}
+
+func (p *components) close(log *slog.Logger) {
+	for _, pr := range p.probes {
+		if err := pr.Close(); err != nil {
+			log.Warn("probe", "probe", pr.Name(), "error", err)
+		}
+	}
+	if err := p.finder.Close(); err != nil {
+		log.Warn("uprobes", "error", err)
+	}
+	var errs []error
+	if p.recorder != nil {
+		errs = append(errs, p.recorder.Close())
+	}
+	if p.history != nil {
+		errs = append(errs, p.history.Close())
+	}
+	errs = append(errs, p.engines.Close(), p.lock.Close())
+	if err := errors.Join(errs...); err != nil {
+		log.Warn("closing", "error", err)
+	}
+}
+
+// The topics of the state directory.
+const (
+	topicManuals  = "enrolled"
+	topicHolds    = "holds"
+	topicHandover = "handover"
+)
+
+// manualStore keeps the records of `trimtab enable`.
+type manualStore struct{ s *statefile.Store }
+
+func (m manualStore) Load() (all []enrolment.Manual, err error) {
+	err = m.s.GetState(topicManuals, &all)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return all, err
+}
+
+func (m manualStore) Save(all []enrolment.Manual) error { return m.s.PutState(topicManuals, all) }
+
+// holds keeps what people froze.
+type holds struct {
+	store *statefile.Store
+	mu    sync.Mutex
+	held  heldState
+}
+
+type heldState struct {
+	Paused bool     `json:"paused"`
+	Held   []string `json:"held,omitempty"` // container keys
+	// Yielded are the knobs that somebody else wrote, by container key.
+	Yielded map[string][]runtime.Knob `json:"yielded,omitempty"`
+}
+
+func openHolds(s *statefile.Store, log *slog.Logger) *holds {
+	h := &holds{store: s}
+	if err := s.GetState(topicHolds, &h.held); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		// Who froze what is not known any more: freeze all, a person can resume.
+		log.Error("holds and pause cannot be read: paused until `trimtab resume`", "error", err)
+		h.held.Paused = true
+	}
+	return h
+}
+
+func (h *holds) Held(key string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Contains(h.held.Held, key)
+}
+
+func (h *holds) Paused() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held.Paused
+}
+
+func (h *holds) Yielded(key string) []runtime.Knob {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held.Yielded[key]
+}
+
+func (h *holds) AddYield(key string, knob runtime.Knob) error {
+	return h.change(func(s *heldState) {
+		s.Yielded = maps.Clone(s.Yielded)
+		if s.Yielded == nil {
+			s.Yielded = map[string][]runtime.Knob{}
+		}
+		if !slices.Contains(s.Yielded[key], knob) {
+			s.Yielded[key] = append(slices.Clone(s.Yielded[key]), knob)
+		}
+	})
+}
+
+func (h *holds) Prune(alive func(key string) bool) error {
+	h.mu.Lock()
+	stale := slices.ContainsFunc(h.held.Held, func(key string) bool { return !alive(key) })
+	for key := range h.held.Yielded {
+		stale = stale || !alive(key)
+	}
+	h.mu.Unlock()
+	if !stale {
+		return nil
+	}
+	return h.change(func(s *heldState) {
+		s.Held = slices.DeleteFunc(slices.Clone(s.Held), func(key string) bool { return !alive(key) })
+		s.Yielded = maps.Clone(s.Yielded)
+		maps.DeleteFunc(s.Yielded, func(key string, _ []runtime.Knob) bool { return !alive(key) })
+	})
+}
+
+func (h *holds) SetHeld(key string, held bool) error {
+	return h.change(func(s *heldState) {
+		s.Held = slices.DeleteFunc(slices.Clone(s.Held), func(k string) bool { return k == key })
+		if held {
+			s.Held = append(s.Held, key)
+		}
+	})
+}
+
+func (h *holds) SetPaused(paused bool) error {
+	return h.change(func(s *heldState) { s.Paused = paused })
+}
+
+// change saves first: what is in force is never ahead of the disk.
+func (h *holds) change(edit func(*heldState)) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	next := h.held
+	edit(&next)
+	if err := h.store.PutState(topicHolds, next); err != nil {
+		return err
+	}
+	h.held = next
+	return nil
+}
+
+// handoverMark says that the daemon before left on purpose what stands, and whose
+// work that is: another policy begins with the originals.
+type handoverMark struct {
+	Boot   string `json:"boot"`
+	UnixNs int64  `json:"time"`
+}
+
+// handoverFor is how long a mark counts: a restart or an upgrade takes seconds,
+// and what nobody has looked after for longer goes back.
+const handoverFor = 5 * time.Minute
+
+func (p *components) markHandover() error {
+	boot, err := cgroup.BootID("/proc")
+	if err != nil {
+		return err
+	}
+	return p.state.PutState(topicHandover, handoverMark{Boot: boot, UnixNs: time.Now().UnixNano()})
+}
+
+// takeHandover reads the mark and removes it, so that a crash from now on restores.
+func (p *components) takeHandover() bool {
+	var m handoverMark
+	if err := p.state.GetState(topicHandover, &m); err != nil {
+		return false
+	}
+	boot, err := cgroup.BootID("/proc")
+	fresh := err == nil && m.Boot == boot && time.Since(time.Unix(0, m.UnixNs)) < handoverFor
+	if err := p.state.PutState(topicHandover, handoverMark{}); err != nil {
+		p.log.Error("the handover mark stays; what an earlier daemon left is restored", "error", err)
+		return false
+	}
+	return fresh
+}

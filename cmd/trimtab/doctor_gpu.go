@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/device"
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/statefile"
+)
+
+// topicGPU is the state file of what containers could reach of their GPUs.
+const topicGPU = "gpu-access"
+
+// gpuMemory keeps it over restarts.
+type gpuMemory struct{ s *statefile.Store }
+
+func (m gpuMemory) Load() (all map[string][]runtime.DeviceRule, err error) {
+	err = m.s.GetState(topicGPU, &all)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return all, err
+}
+
+func (m gpuMemory) Save(all map[string][]runtime.DeviceRule) error {
+	return m.s.PutState(topicGPU, all)
+}
+
+// The risks, in words.
+const (
+	riskNone    = "none"
+	riskAtRisk  = "at risk"
+	riskLost    = "lost"
+	riskUnknown = "unknown"
+)
+
+// doctorGPU reports on every container that holds a GPU; it changes nothing.
+func doctorGPU(cmd *cobra.Command, file, dropDir string) error {
+	cfg, _, err := config.Load(file, dropDir)
+	if err != nil {
+		return err
+	}
+	all, err := openEngines(cfg, nil)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	listed := listAll(cmd.Context(), all.list())
+	if listed.err != nil {
+		return listed.err
+	}
+	rows := gpuRows(cmd.Context(), listed.running)
+	if err := show(cmd, rows, func() string { return render.GPUs(rows) }); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if r.Risk != riskNone {
+			return &exitError{code: 1}
+		}
+	}
+	return nil
+}
+
+func gpuRows(ctx context.Context, running []runtime.Container) []render.GPURow {
+	rows := []render.GPURow{}
+	for _, c := range running {
+		if len(c.GPUs) == 0 {
+			continue
+		}
+		report := device.Preflight(ctx, c, device.Options{})
+		access, err := device.CheckAccess(ctx, c)
+		row := render.GPURow{Container: c.Name, GPUs: c.GPUs, Injection: report.Mode, Driver: report.Driver, Access: string(access), Why: report.Why, Hint: report.Hint}
+		switch {
+		case access == device.AccessRefused || report.Lost:
+			row.Risk = riskLost
+		case report.AtRisk:
+			row.Risk = riskAtRisk
+		case report.Green:
+			row.Risk = riskNone
+		default:
+			row.Risk = riskUnknown
+		}
+		if access == device.AccessUnknown && err != nil {
+			row.Why += "; " + err.Error()
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

@@ -1,0 +1,369 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/enrolment"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// Explain tells all about one container: first one sentence, then the sums.
+func Explain(c state.Container, clock Clock) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), headline(c, clock))
+	for _, section := range []string{
+		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict), prediction(c), allocation(c), similar(c), devices(c), trials(c, clock), advice(c), enrolmentText(c), deciders(c),
+	} {
+		if section != "" {
+			out.WriteString("\n" + section)
+		}
+	}
+	return out.String()
+}
+
+// headline is the one sentence for somebody who reads no further.
+func headline(c state.Container, clock Clock) string {
+	switch {
+	case c.Pending != "":
+		return "restore pending: " + clean(c.Pending) + "."
+	case c.Held:
+		return "your own values are back, and stay until `trimtab resume " + name(c.Name) + "`."
+	case c.Trial != nil:
+		return fmt.Sprintf("since %s %s is on trial, %s expected; it is reverted unless that is measured.",
+			clock.at(c.Trial.StartedUnixNs), changes(c.Trial.Changes), signed(predictedGain(*c.Trial)))
+	case len(c.Changed) > 0:
+		return changedHeadline(c, clock)
+	}
+	if t := latestWould(c); t != nil {
+		return fmt.Sprintf("nothing was changed (%s). At %s trimtab would have set %s and expected %s.",
+			orElse(clean(c.WhyNot), "observe mode"), clock.at(t.StartedUnixNs), changes(t.Changes), signed(predictedGain(*t)))
+	}
+	return "nothing was changed: " + why(c) + "."
+}
+
+// changedHeadline: "14:02 CPU 1.0→1.5, +61 % measured, reverts on exit", or "since 14:02 lent
+// 1.4 CPUs that nobody used; 0.4 are yours; …".
+func changedHeadline(c state.Container, clock Clock) string {
+	var what []string
+	for _, k := range c.Changed {
+		if c.Loan != nil && (k == runtime.KnobCPUQuota || k == runtime.KnobCPUWeight) {
+			continue
+		}
+		what = append(what, change(k, c.Original[k], c.Now[k]))
+	}
+	when := ""
+	for _, t := range c.Trials {
+		if t.Outcome == state.OutcomeKept {
+			when = clock.at(t.StartedUnixNs) + " "
+			break
+		}
+	}
+	if l := c.Loan; l != nil {
+		if when = ""; l.SinceUnixNs > 0 {
+			when = "since " + clock.at(l.SinceUnixNs) + " "
+		}
+		what = append([]string{fmt.Sprintf("lent %s CPUs that nobody used; %s are yours", cpus(l.CPUs), cpus(l.Own))}, what...)
+	}
+	return when + strings.Join(what, ", ") + "; " + proof(c) + "; reverts on exit."
+}
+
+// proof is what is known of what a change did: by counted steps, by what grows with work, or by
+// the CPU that is used. The last two are never a rate.
+func proof(c state.Container) string {
+	switch w := c.Work; {
+	case c.Doubt && w != nil:
+		return fmt.Sprintf("%s by its own count, which is in doubt: %s by %s", signed(c.Gain), signed(w.Ratio-1), clean(w.By))
+	case c.HasGain:
+		return signed(c.Gain) + " measured"
+	case w != nil && w.Ratio > 0:
+		return "work done: " + signed(w.Ratio-1) + ", by " + clean(w.By)
+	case w != nil && w.CPUs > 0 && c.Rate.PerSecond > 0:
+		return "CPU used: " + signed(w.CPUs-1) + "; its rate before is not known in this unit"
+	case w != nil && w.CPUs > 0:
+		return "CPU used: " + signed(w.CPUs-1) + "; steps are not counted"
+	}
+	return "not measured yet"
+}
+
+// loan tells what was lent, how much of it is used, and what to set where it is to stay.
+func loan(c state.Container) string {
+	l := c.Loan
+	if l == nil {
+		return ""
+	}
+	var out strings.Builder
+	line := func(words, text string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, text) }
+	out.WriteString("What it was lent\n")
+	line("its own", cpus(l.Own)+" CPUs")
+	line("lent, while nobody else wants it", cpus(l.CPUs)+" CPUs")
+	line("of that used", cpus(l.Used)+" CPUs")
+	if l.Settled {
+		line("enough", fmt.Sprintf("%s CPUs: the quota to set where it is to keep them (`--cpus %s`)", cpus(l.Own+l.CPUs), cpus(l.Own+l.CPUs)))
+	}
+	if l.Why != "" {
+		line("why", clean(l.Why))
+	}
+	return out.String()
+}
+
+// why says in a phrase why nothing was changed.
+func why(c state.Container) string {
+	switch {
+	case c.WhyNot != "":
+		return clean(c.WhyNot)
+	case c.Preflight != "":
+		return "preflight: " + clean(c.Preflight)
+	case c.Verdict.Why != "":
+		return strings.TrimSuffix(clean(c.Verdict.Why), ".")
+	}
+	return "nothing that a change would relieve was found"
+}
+
+// standing lists the values that differ, are yielded, or wait for a preflight.
+func standing(c state.Container) string {
+	var out strings.Builder
+	for _, k := range c.Now.Sorted() {
+		original, changed := c.Original[k], slices.Contains(c.Changed, k)
+		if changed && original != "" {
+			fmt.Fprintf(&out, "  %-16s %s now, %s originally\n", knob(k), value(k, c.Now[k]), value(k, original))
+		}
+	}
+	for _, k := range c.Yielded {
+		fmt.Fprintf(&out, "  %-16s somebody else set it: trimtab leaves it alone\n", knob(k))
+	}
+	if c.Preflight != "" {
+		fmt.Fprintf(&out, "  %-16s %s\n", "GPU preflight", clean(c.Preflight))
+	}
+	if out.Len() == 0 {
+		return ""
+	}
+	return "Limits\n" + out.String()
+}
+
+// partWords says in plain words where a rank's time went.
+func partWords(p policies.Part) string {
+	words := map[policies.Part]string{
+		policies.PartCompute: "computing on a CPU", policies.PartThrottled: "stopped: out of CPU quota",
+		policies.PartContended: "behind other work for a CPU", policies.PartDevice: "waiting for its device",
+		policies.PartInputThrottled: "for data: loaders out of quota", policies.PartInputContended: "for data: loaders behind others",
+		policies.PartInputStorage: "for data: reading from disk", policies.PartInputRemote: "for data: reading over network",
+		policies.PartInputWorkers: "for data: loaders all busy", policies.PartInputOther: "for data: cause not known",
+		policies.PartCommunication: "waiting for its peers", policies.PartReclaim: "short of memory", policies.PartOther: "anything else",
+	}
+	return words[p]
+}
+
+const (
+	barColumns  = 40
+	leastShown  = 0.005 // of the wall time; smaller parts are summed up in one line
+	partColumns = 32
+)
+
+// breakdown draws where the time of the slowest rank goes; what is shown sums to
+// the whole.
+func breakdown(c state.Container) string {
+	b := c.Breakdown
+	if b.WallNs <= 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("Where the time goes")
+	if c.Ranks > 1 {
+		fmt.Fprintf(&out, " (the slowest of %d processes)", c.Ranks)
+	}
+	out.WriteString("\n")
+	rest, sum := 0.0, 0.0
+	for p := range policies.NumParts {
+		share := b.Share(p)
+		sum += share
+		if share < leastShown {
+			rest += share
+			continue
+		}
+		bar(&out, partWords(p), share)
+	}
+	if rest > 0 {
+		bar(&out, "parts too small to show", rest)
+	}
+	fmt.Fprintf(&out, "  %-*s %6s  stalled %s, of it %s waiting for data\n", partColumns, "together", percent(sum), percent(b.Stalled()), percent(b.Input()))
+	return out.String()
+}
+
+func bar(out *strings.Builder, words string, share float64) {
+	full := min(max(int(share*barColumns+0.5), 0), barColumns)
+	line := fmt.Sprintf("  %-*s %6s  %s", partColumns, words, percent(share), strings.Repeat("█", full))
+	out.WriteString(strings.TrimRight(line, " ") + "\n")
+}
+
+// verdict tells what was concluded, and from which numbers.
+func verdict(v policies.Verdict) string {
+	if v.Class == "" {
+		return ""
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "What bounds it: %s\n  %s", causeWords(v), classAndCause(v))
+	if v.Severity > 0 {
+		fmt.Fprintf(&out, ", %s of the time lost to it", percent(v.Severity))
+	}
+	fmt.Fprintf(&out, ", confidence %s\n", percent(v.Confidence))
+	if v.Why != "" {
+		fmt.Fprintf(&out, "  %s\n", clean(v.Why))
+	}
+	for _, e := range v.Evidence {
+		fmt.Fprintf(&out, "  %-*s %s\n", partColumns, clean(e.Name), quantity(e))
+	}
+	if v.Relief != "" {
+		fmt.Fprintf(&out, "  relief: %s\n", clean(v.Relief))
+	}
+	return out.String()
+}
+
+func quantity(e policies.Evidence) string {
+	switch e.Unit {
+	case "share":
+		return percent(e.Value)
+	case "B":
+		return enrolment.FormatBytes(e.Value)
+	case "B/s":
+		return enrolment.FormatBytes(e.Value) + "/s"
+	}
+	return number(e.Value) + " " + clean(e.Unit)
+}
+
+// prediction shows what a tick costs, and the speeds that follow from it.
+func prediction(c state.Container) string {
+	cost := c.Cost
+	if cost.Ticks <= 0 || cost.Floor() <= 0 {
+		return ""
+	}
+	if c.Aggregated || c.RateWhy != "" && c.Rate.PerSecond > 0 { // what it ticks by is no step
+		return withoutSteps(c)
+	}
+	tick := "tick"
+	if c.Rate.Steps {
+		tick = "step"
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "What one %s costs (measured over %s %ss)\n", tick, number(cost.Ticks), tick)
+	line := func(words, amount string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, amount) }
+	line("training process on a CPU", milliseconds(cost.TrainerCPU))
+	line("data loaders on a CPU", milliseconds(cost.LoaderCPU))
+	line("other threads on a CPU", milliseconds(cost.OtherCPU))
+	line("waits that no CPU shortens", milliseconds(cost.Device))
+	if cost.Queue > 0 {
+		line("queueing behind others for a CPU", milliseconds(cost.Queue))
+	}
+	if cost.Spin > 0 {
+		line("spinning, paid from a quota", milliseconds(cost.Spin))
+	}
+	if cost.Loaders > 0 {
+		line("one batch, made by one loader", fmt.Sprintf("%s, %d loaders side by side", milliseconds(cost.Batch), cost.Loaders))
+	}
+	correction, learned := c.Correction, ""
+	if correction <= 0 || math.IsInf(correction, 1) {
+		correction = 1
+	}
+	if correction != 1 {
+		learned = fmt.Sprintf("; speeds times %.2f, as its trials taught", correction)
+	}
+	fmt.Fprintf(&out, "What CPUs buy: %s%s\n", beyond(c), learned)
+	for _, at := range predictedAt(c) {
+		step := cost.Step(at.cpus) / correction
+		line(cpus(at.cpus)+" CPUs ("+at.what+")", fmt.Sprintf("%s a %s, %s predicted", milliseconds(step), tick, perSecond(1/step, c.Rate)))
+		if c.ByCPUs.Known() && c.ByCPUs.Source == c.Rate.Source {
+			line("", "learned "+asLearned(c.ByCPUs, at.cpus, c.Rate))
+		}
+	}
+	return out.String()
+}
+
+// withoutSteps shows what CPUs buy a container whose steps are not counted, as shares of its
+// best speed.
+func withoutSteps(c state.Container) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "What CPUs buy: %s, by its threads' time; %s\n", beyond(c), orElse(clean(c.RateWhy), "its steps are not counted"))
+	for _, at := range predictedAt(c) {
+		fmt.Fprintf(&out, "  %-*s %s of its best speed\n", partColumns, cpus(at.cpus)+" CPUs ("+at.what+")", percent(c.Cost.Floor()/c.Cost.Step(at.cpus)))
+	}
+	return out.String()
+}
+
+// beyond says up to how many CPUs more of them help. What this host does not have is not told.
+func beyond(c state.Container) string {
+	if at, all := knee(c); all {
+		return fmt.Sprintf("more speed up to all %s CPUs of this host", cpus(at))
+	}
+	return fmt.Sprintf("no more speed beyond %s CPUs", cpus(c.Cost.Knee()))
+}
+
+// knee is the CPUs beyond which more do not help; all: so many and more, but the host has no more.
+func knee(c state.Container) (cpus float64, all bool) {
+	if k := c.Cost.Knee(); c.Knee <= 0 || k <= c.Knee*1.01 {
+		return k, false
+	}
+	return c.Knee, true
+}
+
+type cpuPoint struct {
+	cpus float64
+	what string
+}
+
+// predictedAt lists the allowances worth comparing, fewest CPUs first.
+func predictedAt(c state.Container) []cpuPoint {
+	points := []cpuPoint{{c.Cost.Knee(), "the knee"}}
+	if at, all := knee(c); all {
+		points[0] = cpuPoint{at, "all of this host"}
+	}
+	add := func(v runtime.Value, what string) {
+		n, limited := v.CPUs()
+		if !limited {
+			return
+		}
+		for i := range points {
+			if cpus(points[i].cpus) == cpus(n) {
+				points[i].what += ", " + what
+				return
+			}
+		}
+		points = append(points, cpuPoint{n, what})
+	}
+	if slices.Contains(c.Changed, runtime.KnobCPUQuota) {
+		add(c.Original[runtime.KnobCPUQuota], "originally")
+	}
+	add(c.Now[runtime.KnobCPUQuota], "now")
+	slices.SortStableFunc(points, func(a, b cpuPoint) int { return cmp.Compare(a.cpus, b.cpus) })
+	return points
+}
+
+// allocation tells what the container gets of the node's CPUs, and why.
+func allocation(c state.Container) string {
+	a := c.Allocation
+	if a == nil {
+		return ""
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "Its part of this host: %s\n", clean(a.Why))
+	line := func(words, amount string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, amount) }
+	line("CPUs it is entitled to", cpus(c.Entitled))
+	line("CPUs it can use", cpus(a.Need))
+	gets := cpus(a.CPUs)
+	if a.Rate > 0 {
+		gets += fmt.Sprintf(", for %s of its best rate", percent(a.Rate))
+	}
+	line("CPUs it gets beside others", gets)
+	return out.String()
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

@@ -1,0 +1,107 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// kindWords says in a word what a record tells of.
+func kindWords(r state.Record) string {
+	words := map[state.RecordKind]string{
+		state.RecordChange: "changed", state.RecordWould: "would", state.RecordTrial: "trial", state.RecordRollback: "reverted",
+		state.RecordRestore: "restored", state.RecordYield: "yielded", state.RecordPending: "pending", state.RecordRefused: "refused",
+		state.RecordEnrol: "enrolment", state.RecordVerdict: "verdict", state.RecordGPURepair: "GPU access repaired",
+	}
+	if r.Kind == state.RecordLoan {
+		return loanWord(r)
+	}
+	w := orElse(words[r.Kind], clean(string(r.Kind)))
+	if r.Kind == state.RecordTrial && r.Outcome != "" {
+		return w + " " + strings.ReplaceAll(clean(string(r.Outcome)), "_", " ")
+	}
+	return w
+}
+
+// loanWord says what became of a loan: a weight that goes with it is part of it.
+func loanWord(r state.Record) string {
+	from, to := amount(r.From), amount(r.To)
+	switch {
+	case r.Knob == runtime.KnobCPUWeight:
+		return "loan's weight"
+	case to > from:
+		return "lent"
+	}
+	return "loan cut"
+}
+
+// amount is a value as one number.
+func amount(v runtime.Value) float64 {
+	if cpus, ok := v.CPUs(); ok {
+		return cpus
+	}
+	n, _ := v.Int()
+	return float64(n)
+}
+
+// History is one line for each record, oldest first; what was asked for, in
+// words, follows "no changes" when there is none.
+func History(records []state.Record, changedOnly bool, since string, clock Clock) string {
+	if len(records) == 0 {
+		what := "no records"
+		if changedOnly {
+			what = "no changes"
+		}
+		if since != "" {
+			what += " since " + clean(since)
+		}
+		return what + "\n"
+	}
+	columns := []column{{"TIME", 19, 19, false}, {"WHAT", 18, 8, false}, {"NAME", 16, 10, true}, {"CHANGE", 20, 14, false},
+		{"SPEEDUP", 14, 14, false}, {"WHY", 25, 20, false}}
+	var rows [][]string
+	for _, r := range records {
+		rows = append(rows, []string{time.Unix(0, r.UnixNs).In(clock.Zone).Format(time.DateTime), kindWords(r), orDash(name(r.Name)),
+			recordChange(r), recordGain(r), orDash(clean(r.Text))})
+	}
+	return table(columns, rows)
+}
+
+func recordChange(r state.Record) string {
+	if r.Knob == "" {
+		return "-"
+	}
+	return change(r.Knob, r.From, r.To)
+}
+
+// recordGain marks what was only expected.
+func recordGain(r state.Record) string {
+	switch {
+	case r.Gain == 0 && r.Kind != state.RecordTrial:
+		return "-"
+	case r.Kind == state.RecordTrial && r.After <= 0:
+		return "-"
+	case r.Kind == state.RecordTrial:
+		return signed(r.Gain)
+	}
+	return signed(r.Gain) + " expected"
+}
+
+// Results tells what became of an action, one line for each container.
+func Results(all []state.ActionResult) string {
+	if len(all) == 0 {
+		return "nothing to do\n"
+	}
+	var out strings.Builder
+	for _, r := range all {
+		state := ""
+		if !r.OK {
+			state = "not done: "
+		}
+		fmt.Fprintf(&out, "%s: %s%s\n", name(r.Name), state, clean(r.Text))
+	}
+	return out.String()
+}

@@ -1,0 +1,88 @@
+package render
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// similar tells which known job a container is most like, and what was taken over.
+func similar(c state.Container) string {
+	s := c.Similar
+	if s == nil {
+		return ""
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "Known jobs like it: %s, distance %s, confidence %s\n", name(s.Name), number(s.Distance), percent(s.Confidence))
+	line := func(words, amount string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, amount) }
+	line("containers this rests on", strconv.Itoa(s.Jobs))
+	line("compared of what is known", percent(s.Compared))
+	line("no more speed for them beyond", cpus(s.Knee)+" CPUs")
+	taken := "nothing"
+	if len(s.Taken) > 0 {
+		taken = clean(strings.Join(s.Taken, "; "))
+	}
+	line("taken over from them", taken)
+	return out.String()
+}
+
+// devices tells the predicted speed on the node's other devices. Advice only.
+func devices(c state.Container) string {
+	if len(c.Devices) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("On other devices of this host, predicted from jobs like it that ran there (advice; never acted on)\n")
+	for _, d := range c.Devices {
+		note := ""
+		if d.HostBound {
+			note = ", and its device is not what bounds it: nothing to gain there"
+		}
+		fmt.Fprintf(&out, "  %-*s %s, %s%s\n", partColumns, clean(d.Model), perSecond(d.PerSecond, c.Rate), signed(d.Ratio-1), note)
+	}
+	if best, ok := BestDevice(c); ok {
+		fmt.Fprintf(&out, "  it should see %s next\n", clean(best.Model))
+	}
+	return out.String()
+}
+
+// worthMoving is the least predicted gain that is advised: a move costs a restart.
+const worthMoving = 0.10
+
+// BestDevice is the device that a job should see next; ok is false where none of
+// the others is worth it.
+func BestDevice(c state.Container) (best state.DeviceSpeed, ok bool) {
+	for _, d := range c.Devices {
+		if !d.HostBound && d.Ratio >= 1+worthMoving && d.Ratio > best.Ratio {
+			best, ok = d, true
+		}
+	}
+	return best, ok
+}
+
+// Fingerprints is the table of `trimtab profiles ls`.
+func Fingerprints(all []state.Fingerprint, clock Clock) string {
+	if len(all) == 0 {
+		return "no job is known yet\n"
+	}
+	columns := []column{{"NUMBER", 6, 6, false}, {"LAST MET AS", 30, 12, true}, {"MET", 16, 5, false}, {"JOBS", 4, 4, false}, {"STEPS ARE", 24, 9, false},
+		{"CPU/STEP", 9, 8, false}, {"KNEE", 5, 4, false}, {"TRIALS", 10, 6, false}, {"FIRST", 9, 5, false}, {"DEVICES", 30, 7, false}}
+	var cells [][]string
+	for _, k := range all {
+		l := k.Learned
+		cells = append(cells, []string{strconv.FormatUint(k.ID, 10), name(k.Name), clock.at(k.LastUnixNs), strconv.Itoa(k.Jobs), clean(k.Print.Unit),
+			milliseconds(l.Cost.CPU()), cpus(l.Cost.Knee()), fmt.Sprintf("%d of %d", l.Kept, l.Kept+l.Failed), fmt.Sprintf("%d of %d", l.Right, l.Right+l.Wrong), orDash(models(k))})
+	}
+	return table(columns, cells) + "\nTRIALS: kept, of those that such jobs went through. FIRST: kept, of the first allocations taken from it.\n"
+}
+
+func models(k profiles.Known) string {
+	var out []string
+	for _, model := range k.Models() {
+		out = append(out, clean(model))
+	}
+	return strings.Join(out, ", ")
+}

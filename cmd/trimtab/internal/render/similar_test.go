@@ -1,0 +1,43 @@
+package render
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+func TestExplainNamesTheNearestKnownJob(t *testing.T) {
+	c := state.Container{Name: "train", Similar: &state.Similar{Taken: []string{"its first allocation, CPU 0.30→1.03"},
+		Similar: policies.Similar{Name: "be\x1bfore", Jobs: 3, Distance: 0.04, Compared: 1, Confidence: 0.87, Knee: 1}}}
+	text := Explain(c, Clock{})
+	for _, want := range []string{"Known jobs like it: be?fore, distance 0.04, confidence 87 %", "containers this rests on         3", "its first allocation, CPU 0.30→1.03"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	c.Similar = nil
+	if text := Explain(c, Clock{}); strings.Contains(text, "Known jobs") {
+		t.Errorf("a job that nothing is like:\n%s", text)
+	}
+}
+
+// TestBottleneckBeforeSpeed: the fastest device is advised only to a job that it would
+// make faster.
+func TestBottleneckBeforeSpeed(t *testing.T) {
+	c := state.Container{Name: "train", Devices: []state.DeviceSpeed{{Model: "H100", PerSecond: 9, Ratio: 1.8}, {Model: "A100", PerSecond: 7, Ratio: 1.4}, {Model: "V100", PerSecond: 4, Ratio: 0.8}}}
+	if best, ok := BestDevice(c); !ok || best.Model != "H100" || !strings.Contains(Explain(c, Clock{}), "it should see H100 next") {
+		t.Errorf("%+v %v", best, ok)
+	}
+	for i := range c.Devices {
+		c.Devices[i].HostBound = true
+	}
+	if best, ok := BestDevice(c); ok || strings.Contains(Explain(c, Clock{}), "should see") {
+		t.Errorf("a host-bound job is sent to %+v", best)
+	}
+	c.Devices = []state.DeviceSpeed{{Model: "A100", Ratio: 1.05}}
+	if _, ok := BestDevice(c); ok {
+		t.Error("a gain of 5 % is not worth a restart")
+	}
+}

@@ -1,0 +1,75 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/enrolment"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// Status tells how the daemon fares.
+func Status(s api.Status, clock Clock) string {
+	d := s.Daemon
+	var out strings.Builder
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&out, "%-12s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	line("daemon", "%s, process %d, since %s", clean(d.Version), d.PID, clock.at(d.StartedUnixNs))
+	line("mode", "%s", mode(d))
+	line("policies", "%s", clean(strings.Join(d.Policies, ", ")))
+	line("containers", "%d running, %d watched, %d may be tuned, %d changed", s.Containers.Running, s.Containers.Watched, s.Containers.Tuned, s.Containers.Changed)
+	if s.Containers.Pending > 0 {
+		line("pending", "containers that wait for their own values: %d; `trimtab ps` names them", s.Containers.Pending)
+	}
+	line("node", "%s CPUs, %s of them kept idle when CPU is lent", cpus(s.Node.CPUs), cpus(s.Node.Reserve))
+	for _, p := range d.Engines {
+		line("engine", "%s", part(p, clock))
+	}
+	for _, p := range d.Probes {
+		line("probe", "%s", part(p, clock))
+	}
+	line("config", "loaded %s", clock.at(d.ConfigUnixNs))
+	if d.ConfigError != "" {
+		line("", "the newer one was refused: %s", clean(strings.ReplaceAll(d.ConfigError, "\n", "; ")))
+	}
+	line("own use", "%s of a CPU on average, %s, probes hold %s; of the budget: CPU %s, memory %s, maps %s, at the job that pays most %s",
+		ownCPU(s), enrolment.FormatBytes(float64(d.RSSBytes)), enrolment.FormatBytes(float64(d.ProbeMapBytes)),
+		percent(d.BudgetShare), percent(d.MemoryShare), percent(d.MapsShare), percent(d.JobShare))
+	if d.ProbeLost > 0 {
+		line("", "%d events found no room: verdicts are less sure", d.ProbeLost)
+	}
+	if d.Virtual {
+		line("virtual", "a virtual GPU is in use")
+	}
+	return out.String()
+}
+
+func mode(d state.Daemon) string {
+	out := string(d.Mode)
+	if d.Paused {
+		out += "; paused: values stay as they are until `trimtab resume`"
+	}
+	if d.Disabled {
+		out += "; nothing is written while /etc/trimtab/disabled is there"
+	}
+	return out
+}
+
+func part(p state.Part, clock Clock) string {
+	if p.OK {
+		return clean(p.Name) + " works, since " + clock.at(p.Since)
+	}
+	return clean(p.Name) + " is lost, since " + clock.at(p.Since) + ": " + clean(p.Lost)
+}
+
+// ownCPU is the daemon's CPU time, and its probes', over its life.
+func ownCPU(s api.Status) string {
+	life := time.Duration(s.UnixNs - s.Daemon.StartedUnixNs).Seconds()
+	if life <= 0 {
+		return "0 %"
+	}
+	return percent((s.Daemon.CPUSeconds + s.Daemon.ProbeSeconds) / life)
+}

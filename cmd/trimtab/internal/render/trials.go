@@ -1,0 +1,115 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/enrolment"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// outcomeWords says in plain words how a trial ended.
+func outcomeWords(o state.Outcome) string {
+	words := map[state.Outcome]string{
+		state.OutcomeOpen: "being measured", state.OutcomeKept: "kept", state.OutcomeRolledBack: "reverted",
+		state.OutcomeInconclusive: "reverted: no clear result", state.OutcomeUnproven: "stands: no clear result, and nobody lacks it", state.OutcomeAborted: "void", state.OutcomeWould: "would have been tried",
+	}
+	return orElse(words[o], clean(string(o)))
+}
+
+// trials lists what was tried, the open one first.
+func trials(c state.Container, clock Clock) string {
+	all := c.Trials
+	if c.Trial != nil {
+		all = append([]state.Trial{*c.Trial}, all...)
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("What was tried, latest first\n")
+	for _, t := range all {
+		fmt.Fprintf(&out, "  %s %s: %s\n", clock.at(t.StartedUnixNs), changes(t.Changes), outcomeWords(t.Outcome))
+		fmt.Fprintf(&out, "        %s\n", speeds(t, c.Rate))
+		if t.Why != "" {
+			fmt.Fprintf(&out, "        %s\n", clean(t.Why))
+		}
+		for _, ch := range t.Changes {
+			if ch.Reason != "" {
+				fmt.Fprintf(&out, "        reason: %s\n", clean(ch.Reason))
+			}
+		}
+	}
+	return out.String()
+}
+
+// speeds sets prediction and measurement side by side.
+func speeds(t state.Trial, r policies.Rate) string {
+	if len(t.Changes) > 0 && t.Changes[0].Criterion == policies.CriterionNoHarm {
+		return "judged by harm to it and to others, not by its rate: " + t.Changes[0].Expected()
+	}
+	out := fmt.Sprintf("before %s, expected %s (%s)", perSecond(t.Before, r), perSecond(t.Predicted, r), signed(predictedGain(t)))
+	if t.Predicted <= 0 {
+		out = fmt.Sprintf("before %s, expected %s", perSecond(t.Before, r), signed(predictedGain(t)))
+	}
+	if g, ok := measuredGain(t); ok {
+		out += fmt.Sprintf(", measured %s (%s", perSecond(t.After, r), signed(g))
+		if t.Low > 0 && t.High > 0 {
+			out += fmt.Sprintf(", between %s and %s", signed(t.Low-1), signed(t.High-1))
+		}
+		out += ")"
+	} else if t.Outcome == state.OutcomeWould {
+		out += ", never applied"
+	}
+	return out
+}
+
+// advice lists what trimtab cannot do itself.
+func advice(c state.Container) string {
+	if len(c.Advice) == 0 {
+		return ""
+	}
+	out := "What you could do\n"
+	for _, a := range c.Advice {
+		out += "  " + clean(a) + "\n"
+	}
+	return out
+}
+
+// gate names what said no, with the numbers that decided, where numbers did.
+func gate(c state.Container) string {
+	switch {
+	case c.Gate == "" || c.Gate == "none":
+		return ""
+	case c.Value == 0 && c.Threshold == 0:
+		return " (" + clean(c.Gate) + ")"
+	}
+	return fmt.Sprintf(" (%s: %s of %s)", clean(c.Gate), number(c.Value), number(c.Threshold))
+}
+
+// enrolment tells who let trimtab do what, and which labels were not understood.
+func enrolmentText(c state.Container) string {
+	e := c.Enrolment
+	var out strings.Builder
+	out.WriteString("What trimtab may do: ")
+	switch e.Mode {
+	case policies.ModeTune:
+		fmt.Fprintf(&out, "change %s; enrolled by %s", strings.Join(e.Knobs, ", "), orElse(clean(e.EnrolledBy), "default"))
+	case policies.ModeObserve:
+		fmt.Fprintf(&out, "watch, and change nothing (%s)", orElse(clean(e.WhyNot), "observe mode"))
+	default:
+		fmt.Fprintf(&out, "nothing (%s)", orElse(clean(e.WhyNot), string(e.Mode)))
+	}
+	if e.Mode == policies.ModeTune && c.WhyNot != "" {
+		fmt.Fprintf(&out, "; not now: %s%s", clean(c.WhyNot), gate(c))
+	}
+	out.WriteString("\n")
+	if e.Mode == policies.ModeObserve && e.EnrolledBy == enrolment.ByDefault {
+		fmt.Fprintf(&out, "  `trimtab enable %s` lets it act, within what the host's config allows\n", name(c.Name))
+	}
+	for _, p := range e.Problems {
+		fmt.Fprintf(&out, "  problem: %s\n", clean(p))
+	}
+	return out.String()
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
+	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/profiles/disk"
+	"github.com/trimtab/trimtab/tuner/state"
+	"github.com/trimtab/trimtab/tuner/statefile"
+)
+
+func profilesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "profiles",
+		Short: "List and forget the jobs that trimtab knows again by what they do",
+	}
+	list := &cobra.Command{
+		Use:   "ls",
+		Short: "List known jobs: what a step costs them, what CPUs buy them, how often they were met",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := daemonClient(cmd).Fingerprints(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return show(cmd, all, func() string { return render.Fingerprints(all, localClock()) })
+		},
+	}
+	forget := &cobra.Command{
+		Use:   "forget {NUMBER | NAME | --all}",
+		Short: "Forget known jobs, on disk too; containers that run are measured and remembered anew",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var req state.ForgetRequest
+			if req.All, _ = cmd.Flags().GetBool("all"); req.All == (len(args) > 0) {
+				return fmt.Errorf("name one, by its number or its name, or --all")
+			}
+			if len(args) > 0 {
+				if id, err := strconv.ParseUint(args[0], 10, 64); err == nil && id > 0 {
+					req.ID = id
+				} else {
+					req.Name = args[0]
+				}
+			}
+			results, err := daemonClient(cmd).Forget(cmd.Context(), req)
+			return showResults(cmd, results, err)
+		},
+	}
+	forget.Flags().Bool("all", false, "all of them")
+	cmd.AddCommand(list, forget)
+	return cmd
+}
+
+// knownJobs keeps the known jobs on disk, and in the headers of recordings.
+type knownJobs struct {
+	state    *statefile.Store
+	recorder *recorder // nil: none
+}
+
+// openKnown loads what is known; whatever is wrong with it costs memory alone.
+func openKnown(s *statefile.Store, rec *recorder, log *slog.Logger) (*profiles.Store, knownJobs) {
+	profileStore, err := disk.Load(s, time.Now().UnixNano())
+	if err != nil {
+		log.Warn("known jobs: some or all are lost, and are learned anew", "error", err)
+	}
+	k := knownJobs{s, rec}
+	k.record(profileStore.All())
+	return profileStore, k
+}
+
+// Save implements loop.Known.
+func (k knownJobs) Save(all []profiles.Known) error {
+	k.record(all)
+	return disk.Save(k.state, all)
+}
+
+func (k knownJobs) record(all []profiles.Known) {
+	if k.recorder == nil {
+		return
+	}
+	if text, err := disk.Encode(all); err == nil {
+		k.recorder.know(text)
+	}
+}
+
+// know replaces the known jobs that streams begin with from here on.
+func (r *recorder) know(text json.RawMessage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state.Known = text
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestSimulateText is the same twice, and has a row for each policy.
+func TestSimulateText(t *testing.T) {
+	f := simulateFlags{seeds: 2, loads: []float64{0.5, 2}}
+	var texts []string
+	for range 2 {
+		out, err := f.simulate([]string{"cpu", "gpu"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, simulatedText(out))
+	}
+	if diff := cmp.Diff(texts[0], texts[1]); diff != "" {
+		t.Errorf("two runs differ:\n%s", diff)
+	}
+	for _, want := range []string{"trimtab", "proportional", "synergy-tune *", "oracle", "similarity", "not the same measurement", "Not a measurement"} {
+		if !strings.Contains(texts[0], want) {
+			t.Errorf("no %q in it:\n%s", want, texts[0])
+		}
+	}
+	for _, bad := range []simulateFlags{{loads: []float64{-1}}, {seeds: -1}, {probe: "h100"}} {
+		if _, err := bad.simulate([]string{"cpu", "gpu"}); err == nil {
+			t.Errorf("%+v: simulated", bad)
+		}
+	}
+}
+
+// Bad words are refused by name, and the licenses come along.
+func TestCommand(t *testing.T) {
+	for args, want := range map[string]string{
+		"simulate nope": `simulate "nope": allowed are cpu, day, gpu`, "simulate gpu --probe T4": "allowed: [k80 p100 v100]", "sources": "Apache", "sources -o xml": "allowed are table and json",
+	} {
+		cmd, out := command(), &strings.Builder{}
+		cmd.SetArgs(strings.Fields(args))
+		cmd.SetOut(out)
+		cmd.SetErr(out)
+		if err := cmd.Execute(); err != nil {
+			out.WriteString(err.Error())
+		}
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s: no %q in %s", args, want, out)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package runtimetest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// foreignSet is one knob, or two that go together, with two values that somebody sets.
+type foreignSet struct {
+	name         string
+	first, later runtime.Values
+}
+
+// testForeign: for each pair of knobs, a foreign write of one leaves our value of
+// the other, and our next write leaves the foreign value.
+func testForeign(t *testing.T, s suite) {
+	sets := usualSets()
+	for _, theirs := range sets {
+		for _, ours := range sets {
+			if theirs.name == ours.name {
+				continue
+			}
+			t.Run(fmt.Sprintf("their %s, our %s", theirs.name, ours.name), func(t *testing.T) {
+				s.tally.count(t)
+				c := s.start(t, Spec{CPUs: 0.5})
+				has := s.read(t, c)
+				needTwoCPUs(t, c, has)
+				if s.Refuses != nil && s.Refuses(Spec{CPUs: 0.5}, ours.first) {
+					t.Skip("needs a write path that can set it")
+				}
+				s.apply(t, c, without(ours.first, has), nil)
+				first := s.foreign(t, c, without(theirs.first, has))
+				s.stands(t, c, without(ours.first, has))
+				s.stands(t, c, first)
+				s.apply(t, c, without(ours.later, has), nil)
+				s.stands(t, c, first)
+				later := s.foreign(t, c, without(theirs.later, has))
+				s.stands(t, c, without(ours.later, has))
+				s.stands(t, c, later)
+			})
+		}
+	}
+	for _, seldom := range seldomSets() {
+		t.Run(fmt.Sprintf("their %s, our others", seldom.name), func(t *testing.T) { testTheirs(t, s, seldom) })
+		t.Run(fmt.Sprintf("our %s, their others", seldom.name), func(t *testing.T) { testOurs(t, s, seldom) })
+	}
+}
+
+func needTwoCPUs(t *testing.T, c runtime.Container, has runtime.Values) {
+	t.Helper()
+	list := has[runtime.KnobCpuset]
+	if list == "" { // unset, on v2
+		list = parentCPUs(t, c)
+	}
+	if cpus, _ := runtime.ParseCPUList(string(list)); len(cpus) < 2 {
+		t.Skip("needs two CPUs")
+	}
+}
+
+// usualSets are the knobs that every engine's own tool can set.
+func usualSets() []foreignSet {
+	return []foreignSet{
+		{"weight", one(runtime.KnobCPUWeight, "700"), one(runtime.KnobCPUWeight, "900")},
+		{"quota", one(runtime.KnobCPUQuota, "70000 100000"), one(runtime.KnobCPUQuota, "90000 100000")},
+		{"cpuset", one(runtime.KnobCpuset, "0"), one(runtime.KnobCpuset, "0-1")},
+		{"memory", memory(70*mib, 140*mib), memory(90*mib, 180*mib)},
+	}
+}
+
+// seldomSets are the others, each of which is tried against all the usual ones.
+func seldomSets() []foreignSet {
+	return []foreignSet{
+		{"burst", one(runtime.KnobCPUBurst, "10000"), one(runtime.KnobCPUBurst, "20000")},
+		{"memory.high", one(runtime.KnobMemoryHigh, runtime.IntValue(48*mib)), one(runtime.KnobMemoryHigh, runtime.IntValue(56*mib))},
+		{"memory.low", one(runtime.KnobMemoryLow, runtime.IntValue(16*mib)), one(runtime.KnobMemoryLow, runtime.IntValue(8*mib))},
+		{"I/O weight", one(runtime.KnobIOWeight, "300"), one(runtime.KnobIOWeight, "500")},
+	}
+}
+
+// limited counts the case and starts a container with a quota and a memory limit, on a host
+// that has the knobs of a set; has is what stands there.
+func (s suite) limited(t *testing.T, set foreignSet) (spec Spec, c runtime.Container, has runtime.Values) {
+	t.Helper()
+	s.tally.count(t)
+	spec = Spec{CPUs: 0.5, MemoryBytes: 64 * mib}
+	c = s.start(t, spec)
+	has = s.read(t, c)
+	if len(without(set.first, has)) == 0 {
+		t.Skipf("needs a host with %s", set.name)
+	}
+	needTwoCPUs(t, c, has)
+	return spec, c, has
+}
+
+// testTheirs: what somebody else wrote is read, and kept over our next writes of other knobs.
+func testTheirs(t *testing.T, s suite, theirs foreignSet) {
+	spec, c, has := s.limited(t, theirs)
+	for i, write := range []runtime.Values{theirs.first, theirs.later} {
+		s.foreign(t, c, write)
+		s.stands(t, c, write)
+		for _, set := range usualSets() {
+			ours := without([]runtime.Values{set.first, set.later}[i], has)
+			if s.Refuses == nil || !s.Refuses(spec, ours) {
+				s.apply(t, c, ours, nil) // which looks at theirs as well
+			}
+		}
+	}
+}
+
+// testOurs: what we wrote stands through somebody else's writes of other knobs.
+func testOurs(t *testing.T, s suite, ours foreignSet) {
+	spec, c, has := s.limited(t, ours)
+	if s.Refuses != nil && s.Refuses(spec, ours.first) {
+		t.Skip("needs a write path that can set it")
+	}
+	for i, write := range []runtime.Values{ours.first, ours.later} {
+		s.apply(t, c, write, nil)
+		for _, set := range usualSets() {
+			theirs := s.foreign(t, c, without([]runtime.Values{set.first, set.later}[i], has))
+			s.stands(t, c, theirs)
+			s.stands(t, c, write)
+		}
+	}
+}
+
+// foreign sets values by the engine's own tool and returns those that are to stand: what was
+// set, but for a weight on v2, where tools take shares and runtimes convert them in ways of
+// their own; there it is what came of it, which must be another one than before.
+func (s suite) foreign(t *testing.T, c runtime.Container, set runtime.Values) runtime.Values {
+	t.Helper()
+	before := s.read(t, c)[runtime.KnobCPUWeight]
+	s.Foreign(t, c, set)
+	if _, ok := set[runtime.KnobCPUWeight]; !ok || c.Cgroup.Mode != runtime.CgroupV2 {
+		return set
+	}
+	set = set.Clone()
+	if set[runtime.KnobCPUWeight] = s.read(t, c)[runtime.KnobCPUWeight]; set[runtime.KnobCPUWeight] == before {
+		t.Errorf("%s stands at %q after a foreign write of another", runtime.KnobCPUWeight, before)
+	}
+	return set
+}
+
+// ByHand sets a value that no engine's tool has a word for, as an administrator would: by
+// the property where systemd keeps the control group and has one, else in its file.
+func ByHand(t *testing.T, c runtime.Container, knob runtime.Knob, value runtime.Value) {
+	t.Helper()
+	file, property := "", ""
+	switch knob {
+	case runtime.KnobCPUBurst:
+		file = "cpu.max.burst"
+	case runtime.KnobMemoryHigh:
+		file, property = "memory.high", "MemoryHigh"
+	case runtime.KnobMemoryLow:
+		file, property = "memory.low", "MemoryLow"
+	case runtime.KnobIOWeight:
+		file, property = "io.weight", "IOWeight"
+		if c.Cgroup.Mode != runtime.CgroupV2 {
+			file, property = "blkio.bfq.weight", ""
+		}
+	default:
+		t.Fatalf("nobody sets %s by hand here", knob)
+	}
+	controller, _, _ := strings.Cut(file, ".")
+	dir := c.Cgroup.Dir(controller)
+	if unit := filepath.Base(dir); property != "" && strings.HasSuffix(unit, ".scope") {
+		set := exec.Command("systemctl", "set-property", "--runtime", unit, property+"="+string(value))
+		if out, err := set.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", set.Args, err, out)
+		}
+		return
+	}
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(value), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testPIDs: the limit of processes, which is no knob of ours, is its owner's, then whoever's
+// who set it last: runc replaces what it remembers of it at each update that does not name it.
+func testPIDs(t *testing.T, s suite) {
+	s.tally.count(t)
+	spec := Spec{CPUs: 0.5, PIDs: 100}
+	c := s.start(t, spec)
+	needTwoCPUs(t, c, s.read(t, c))
+	stands := func(want int64, after string) {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(c.Cgroup.Dir("pids"), "pids.max"))
+		if got := strings.TrimSpace(string(text)); err != nil || got != strconv.FormatInt(want, 10) {
+			t.Errorf("pids.max is %q after %s (%v), want %d", got, after, err, want)
+		}
+	}
+	stands(spec.PIDs, "its start")
+	for i, limit := range []int64{spec.PIDs, 200, 50} {
+		if i > 0 {
+			s.ForeignPIDs(t, c, limit)
+			stands(limit, "a foreign write of it")
+		}
+		for _, set := range usualSets() {
+			ours := without([]runtime.Values{set.first, set.later, set.first}[i], s.read(t, c))
+			if s.Refuses == nil || !s.Refuses(spec, ours) {
+				s.apply(t, c, ours, nil)
+				stands(limit, "our write of "+set.name)
+			}
+		}
+		s.foreign(t, c, one(runtime.KnobCPUWeight, runtime.IntValue(int64(510+100*i))))
+		stands(limit, "a foreign write of another knob")
+	}
+}

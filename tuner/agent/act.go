@@ -1,0 +1,389 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// act hands the core's orders to the worker.
+func (l *Agent) act(d control.Decision) {
+	for _, o := range d.Apply {
+		if o.IsVisibility() {
+			l.orderVisibility(o)
+			continue
+		}
+		items := l.items(o)
+		if items == nil || !l.enqueue(func(ctx context.Context) { l.apply(ctx, o, items) }) {
+			l.results = append(l.results, control.Result{Kind: control.ResultApply, Plan: o.Plan, Text: "trimtab is behind with its writes"})
+			continue
+		}
+		l.setBusy(items, true)
+	}
+	for _, o := range d.Rollback {
+		l.undoing[o.Plan] = o
+		l.undo(o)
+	}
+}
+
+// undo queues a rollback; one that finds no room is queued again at the next tick.
+func (l *Agent) undo(o control.Order) {
+	if o.IsVisibility() {
+		l.undoVisibility(o)
+		return
+	}
+	items := l.items(l.present(o))
+	if items == nil { // the containers ended, and the values with them
+		delete(l.undoing, o.Plan)
+		return
+	}
+	if l.enqueue(func(ctx context.Context) { l.rollback(ctx, o, items) }) {
+		l.queued[o.Plan] = true
+		l.setBusy(items, true)
+	}
+}
+
+// undoAgain queues the rollbacks that found no room.
+func (l *Agent) undoAgain() {
+	for _, plan := range slices.Sorted(maps.Keys(l.undoing)) {
+		if !l.queued[plan] {
+			l.undo(l.undoing[plan])
+		}
+	}
+}
+
+func (l *Agent) setBusy(items []actuator.Item, busy bool) {
+	for _, item := range items {
+		if t := l.containers[item.Container.Key()]; t != nil {
+			t.busy, t.stale = busy, true
+		}
+	}
+}
+
+// present is an order without its containers that ended: the values went with them.
+func (l *Agent) present(o control.Order) control.Order {
+	o.Changes = slices.DeleteFunc(slices.Clone(o.Changes), func(ch policies.Change) bool { return l.containers[ch.Key] == nil })
+	return o
+}
+
+// items groups an order's changes by container; nil if one is gone.
+func (l *Agent) items(o control.Order) []actuator.Item {
+	var items []actuator.Item
+	at := map[string]int{}
+	for _, ch := range o.Changes {
+		t := l.containers[ch.Key]
+		if t == nil {
+			return nil
+		}
+		i, ok := at[ch.Key]
+		if !ok {
+			i = len(items)
+			at[ch.Key] = i
+			items = append(items, actuator.Item{Container: t.c, Enrolment: t.enrolment})
+		}
+		items[i].Changes = append(items[i].Changes, ch)
+	}
+	return items
+}
+
+// apply runs in the worker.
+func (l *Agent) apply(ctx context.Context, o control.Order, items []actuator.Item) {
+	if why := l.frozen(items); why != "" && !o.DryRun {
+		l.reply(ctx, func() {
+			l.setBusy(items, false)
+			l.results = append(l.results, control.Result{Kind: control.ResultApply, Plan: o.Plan, Text: why})
+		})
+		return
+	}
+	r := l.o.Actuator.Apply(ctx, actuator.Order{Plan: o.Plan, Items: items, DryRun: o.DryRun})
+	l.reply(ctx, func() { l.applied(o, items, r) })
+}
+
+// frozen says what a person froze while an order waited for its turn.
+func (l *Agent) frozen(items []actuator.Item) string {
+	if l.o.Holds.Paused() {
+		return "paused"
+	}
+	for _, item := range items {
+		if l.o.Holds.Held(item.Container.Key()) {
+			return "held since restore"
+		}
+	}
+	return ""
+}
+
+// applied takes in what became of an order.
+func (l *Agent) applied(o control.Order, items []actuator.Item, r actuator.Result) {
+	l.setBusy(items, false)
+	if l.o.GPU == nil {
+		l.edge.gpuLost += uint64(len(r.GPULost))
+	} else if len(r.GPULost) > 0 {
+		l.lookSoon() // found, counted and repaired there
+	}
+	if o.DryRun {
+		return
+	}
+	answer := answered(o.Plan, r)
+	now := time.Now().UnixNano()
+	var records []state.Record
+	for _, res := range r.Changes {
+		l.edge.change(o.Policy, res)
+		records = append(records, l.changeRecord(now, o, res))
+		if t := l.containers[res.Change.Key]; t != nil && res.Outcome == actuator.Yielded {
+			l.noteYield(t, res.Change.Knob)
+		}
+	}
+	for _, key := range r.Pending {
+		if t := l.containers[key]; t != nil {
+			records = append(records, state.Record{UnixNs: now, Kind: state.RecordPending, Key: key, Name: t.c.Name, Team: t.enrolment.Team, Plan: o.Plan,
+				Policy: o.Policy, Text: "the plan could not be undone here: restoring the container's own values is pending, and nothing else is changed until they are back"})
+		}
+	}
+	l.results = append(l.results, answer)
+	l.keep(records)
+	l.restand(items)
+}
+
+// answered is the answer to the core: where a plan was not carried out, what it failed
+// on, and not what was left out or undone for it.
+func answered(plan string, r actuator.Result) control.Result {
+	answer := control.Result{Kind: control.ResultApply, Plan: plan, OK: r.Applied}
+	if r.Applied {
+		return answer
+	}
+	for _, res := range r.Changes {
+		failed := res.Outcome != actuator.Skipped && res.Outcome != actuator.Undone && res.Text != ""
+		if failed {
+			answer.Key, answer.Refused = res.Change.Key, res.Outcome == actuator.Refused
+		}
+		if failed || answer.Text == "" && res.Text != "" {
+			answer.Text = fmt.Sprintf("%s: %s", res.Change.Knob, res.Text)
+		}
+		if failed {
+			break
+		}
+	}
+	return answer
+}
+
+// restand renews what stands on containers that were just written, so that the
+// core never decides on values from before a write.
+func (l *Agent) restand(items []actuator.Item) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, item := range items {
+		if t := l.containers[item.Container.Key()]; t != nil {
+			t.stale = true
+			l.refresh(ctx, t)
+		}
+	}
+}
+
+func (l *Agent) changeRecord(now int64, o control.Order, res actuator.ChangeResult) state.Record {
+	ch := res.Change
+	rec := state.Record{UnixNs: now, Kind: state.RecordChange, Key: ch.Key, Name: ch.Name, Plan: o.Plan, Policy: o.Policy,
+		Knob: ch.Knob, From: ch.From, To: ch.To, Actual: res.Actual, Gain: ch.Gain}
+	if t := l.containers[ch.Key]; t != nil {
+		rec.Team = t.enrolment.Team
+	}
+	switch o.Kind {
+	case policies.KindLoan, policies.KindReturn:
+		rec.Kind, rec.Text = state.RecordLoan, fmt.Sprintf("%s: %s", knobText(ch), ch.Reason)
+	default:
+		rec.Text = fmt.Sprintf("%s: %s (%s)", knobText(ch), ch.Reason, ch.Expected())
+	}
+	switch res.Outcome {
+	case actuator.Applied:
+	case actuator.Yielded:
+		rec.Kind, rec.Text = state.RecordYield, fmt.Sprintf("%s left alone: %s", ch.Knob, res.Text)
+	default:
+		rec.Kind, rec.Text = state.RecordRefused, fmt.Sprintf("%s not made (%s): %s", knobText(ch), res.Outcome, res.Text)
+	}
+	return rec
+}
+
+// knobText is a change in the units that people use.
+func knobText(ch policies.Change) string { return valueText(ch.Knob, ch.From, ch.To) }
+
+func valueText(k runtime.Knob, from, to runtime.Value) string {
+	return k.Text(from, to)
+}
+
+// rollback runs in the worker.
+func (l *Agent) rollback(ctx context.Context, o control.Order, items []actuator.Item) {
+	results := l.o.Actuator.Rollback(ctx, items)
+	l.reply(ctx, func() {
+		delete(l.undoing, o.Plan)
+		delete(l.queued, o.Plan)
+		l.setBusy(items, false)
+		why := "reverted by its trial"
+		if o.Why != "" {
+			why = o.Why
+		}
+		l.undone(results, state.RecordRollback, why, o)
+		l.results = append(l.results, rolledBack(o, results))
+		l.restand(items)
+	})
+}
+
+// rolledBack is the answer to the core.
+func rolledBack(o control.Order, results []actuator.RestoreResult) control.Result {
+	answer := control.Result{Kind: control.ResultRollback, Plan: o.Plan, OK: true}
+	for _, r := range results {
+		if r.Outcome != actuator.Restored {
+			answer.OK, answer.Text = false, fmt.Sprintf("%s: %s", r.Name, r.Outcome)
+		}
+	}
+	return answer
+}
+
+// undone records what went back.
+func (l *Agent) undone(results []actuator.RestoreResult, kind state.RecordKind, why string, o control.Order) {
+	now := time.Now().UnixNano()
+	var records []state.Record
+	for _, r := range results {
+		if kind == state.RecordRestore {
+			l.edge.restore(r)
+		}
+		team := ""
+		if t := l.containers[r.Key]; t != nil {
+			team = t.enrolment.Team
+		}
+		for _, k := range r.Knobs {
+			rec := state.Record{UnixNs: now, Kind: kind, Key: r.Key, Name: r.Name, Team: team, Plan: o.Plan, Policy: o.Policy,
+				Knob: k.Knob, From: k.Before, To: k.Target, Actual: k.Actual}
+			rec.Text = fmt.Sprintf("%s: %s", valueText(k.Knob, k.Before, k.Actual), why)
+			switch k.Outcome {
+			case actuator.Restored:
+			case actuator.Yielded:
+				rec.Kind, rec.Text = state.RecordYield, fmt.Sprintf("%s stays at %s, which trimtab did not write", k.Knob, k.Actual)
+			case actuator.Gone:
+				continue
+			default:
+				rec.Kind, rec.Text = state.RecordPending, fmt.Sprintf("%s is pending %s: %s", k.Knob, k.Original, k.Text)
+			}
+			records = append(records, rec)
+		}
+		if r.Err != nil {
+			l.o.Log.Error("restore", "container", r.Name, "error", r.Err)
+		}
+	}
+	l.keep(records)
+}
+
+// restored takes in restores, whoever asked for them.
+func (l *Agent) restored(results []actuator.RestoreResult, why string) {
+	l.undone(results, state.RecordRestore, why, control.Order{})
+	for _, r := range results {
+		if t := l.containers[r.Key]; t != nil {
+			t.stale, t.busy = true, false
+		}
+		if len(r.Knobs) > 0 {
+			l.results = append(l.results, control.Result{Kind: control.ResultEnded, Key: r.Key, Text: why})
+		}
+	}
+}
+
+// restoreLater restores one container through the worker.
+func (l *Agent) restoreLater(t *tracked, why string) {
+	if t.busy {
+		return // asked again at the next tick, when the write before it is in
+	}
+	c := t.c
+	queued := l.enqueue(func(ctx context.Context) {
+		r := l.o.Actuator.Restore(ctx, c, why)
+		l.reply(ctx, func() { l.restored([]actuator.RestoreResult{r}, why) })
+	})
+	t.busy = queued
+}
+
+// Shutdown puts everything back, or, where handover is true, only what has not
+// been proved: open trials are undone, what was kept stands for the next daemon.
+// It is called after Run has returned, with a bounded context.
+func (l *Agent) Shutdown(ctx context.Context, handover bool) error {
+	lookup := func(id runtime.ID) (runtime.Container, bool) {
+		for _, t := range l.containers {
+			if t.c.ID == id {
+				return t.c, true
+			}
+		}
+		return runtime.Container{}, false
+	}
+	defer l.flush()
+	defer l.keepLast()
+	if handover {
+		return l.undoUnproved(ctx)
+	}
+	results, err := l.o.Actuator.RestoreAll(ctx, lookup, "trimtab stops")
+	l.undone(results, state.RecordRestore, "trimtab stops", control.Order{})
+	for _, r := range results {
+		err = errors.Join(err, notBack(r))
+	}
+	if l.o.Visibility != nil { // after the limits: it reaches into containers, which may hang
+		err = errors.Join(err, l.o.Visibility.RestoreAll(ctx, func(key, name string, did bool, notes []string, err error) {
+			l.visibilityRestored(key, name, did, notes, err, "trimtab stops")
+		}))
+	}
+	return err
+}
+
+// notBack names a container that is left without what is its own. After this nobody is
+// there to pay what is pending.
+func notBack(r actuator.RestoreResult) error {
+	const again = "`trimtab restore --offline` tries again"
+	switch r.Outcome {
+	case actuator.Failed, actuator.Unavailable:
+		if r.Err != nil {
+			return fmt.Errorf("container %q could not be restored: %w; %s", r.Name, r.Err, again)
+		}
+		return fmt.Errorf("container %q could not be restored: %s; %s", r.Name, r.Outcome, again)
+	case actuator.Pending:
+		var pending []string
+		for _, k := range r.Knobs {
+			if k.Outcome == actuator.Pending {
+				pending = append(pending, k.Text)
+			}
+		}
+		return fmt.Errorf("container %q: %s; %s", r.Name, strings.Join(pending, ", "), again)
+	}
+	return nil
+}
+
+// undoUnproved takes back what of open trials stands, and carries out the
+// rollbacks that the worker did not get to. Rolling back what does not stand
+// does nothing.
+func (l *Agent) undoUnproved(ctx context.Context) error {
+	orders := maps.Clone(l.undoing)
+	for _, o := range l.control.Open() {
+		orders[o.Plan] = o
+	}
+	var err error
+	for _, plan := range slices.Sorted(maps.Keys(orders)) {
+		if orders[plan].IsVisibility() {
+			err = errors.Join(err, l.unproveVisibility(ctx, orders[plan]))
+			continue
+		}
+		items := l.items(l.present(orders[plan]))
+		if items == nil {
+			continue
+		}
+		results := l.o.Actuator.Rollback(ctx, items)
+		l.undone(results, state.RecordRollback, "not proved when trimtab was restarted", orders[plan])
+		for _, r := range results {
+			if r.Outcome == actuator.Failed || r.Outcome == actuator.Unavailable {
+				err = fmt.Errorf("container %q: a change that was not proved could not be taken back: %w", r.Name, r.Err)
+			}
+		}
+	}
+	return err
+}

@@ -1,0 +1,226 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/enrolment"
+	"github.com/trimtab/trimtab/tuner/history"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// The methods below are the API's backend; they come from other goroutines.
+var _ api.Backend = (*Agent)(nil)
+
+// History answers from the store.
+func (l *Agent) History(_ context.Context, q api.HistoryQuery) ([]state.Record, error) {
+	if l.o.History == nil {
+		return nil, fmt.Errorf("history is not being kept: its store could not be opened; the daemon's log says why")
+	}
+	return l.o.History.Query(history.Filter{SinceNs: q.SinceUnixNs, ChangedOnly: q.Changed, Name: q.Name, Limit: q.Limit})
+}
+
+// pick returns the running containers that a request names.
+func (l *Agent) pick(ctx context.Context, req state.EnableRequest) (out []runtime.Container, err error) {
+	doErr := l.do(ctx, func() { out, err = enrolment.Select(req, l.all()) })
+	if doErr != nil {
+		return nil, doErr
+	}
+	return out, err
+}
+
+func (l *Agent) all() []runtime.Container {
+	var out []runtime.Container
+	for _, key := range l.keys() {
+		out = append(out, l.containers[key].c)
+	}
+	return out
+}
+
+// Enable enrols running containers, on disk by identity.
+func (l *Agent) Enable(ctx context.Context, req state.EnableRequest) ([]state.ActionResult, error) {
+	cs, err := l.pick(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UnixNano()
+	var out []state.ActionResult
+	for _, c := range cs {
+		m := enrolment.Manual{Key: c.Key(), Name: c.Name, Mode: policies.ModeTune, Knobs: req.Knobs, SetUnixNs: now}
+		if req.ForNs > 0 {
+			m.UntilUnixNs = now + req.ForNs
+		}
+		out = append(out, l.enrolled(ctx, c, m, "enabled"))
+	}
+	return out, nil
+}
+
+// Disable ends what Enable, a label or a rule asked: the container is watched,
+// and what trimtab changed goes back.
+func (l *Agent) Disable(ctx context.Context, req state.EnableRequest) ([]state.ActionResult, error) {
+	cs, err := l.pick(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	var out []state.ActionResult
+	for _, c := range cs {
+		m := enrolment.Manual{Key: c.Key(), Name: c.Name, Mode: policies.ModeObserve, SetUnixNs: time.Now().UnixNano()}
+		out = append(out, l.enrolled(ctx, c, m, "disabled"))
+	}
+	return out, nil
+}
+
+// enrolled stores a record and tells what came of it, the host's word included.
+func (l *Agent) enrolled(ctx context.Context, c runtime.Container, m enrolment.Manual, verb string) state.ActionResult {
+	res := state.ActionResult{Key: c.Key(), Name: c.Name}
+	if err := l.o.Manuals.Set(m); err != nil {
+		res.Text = fmt.Sprintf("not %s: %v", verb, err)
+		return res
+	}
+	err := l.do(ctx, func() {
+		t := l.containers[c.Key()]
+		if t == nil {
+			res.Text = "it ended in the meantime"
+			return
+		}
+		l.settle(t)
+		res.OK, res.Text = true, verb
+		if m.Mode == policies.ModeTune && t.enrolment.Mode != policies.ModeTune {
+			res.OK, res.Text = false, fmt.Sprintf("recorded, and still not tuned: %s", t.enrolment.WhyNot)
+		}
+		l.keep([]state.Record{{UnixNs: m.SetUnixNs, Kind: state.RecordEnrol, Key: res.Key, Name: res.Name, Team: t.enrolment.Team, Text: res.Text + " by hand"}})
+	})
+	if err != nil {
+		res.OK, res.Text = false, err.Error()
+	}
+	return res
+}
+
+// Restore puts originals back and holds the containers until Resume.
+func (l *Agent) Restore(ctx context.Context, name string) ([]state.ActionResult, error) {
+	cs, err := l.named(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	out := []state.ActionResult{}
+	for _, c := range cs {
+		// Held first: nothing may be decided between the restore and the hold.
+		if err := l.o.Holds.SetHeld(c.Key(), true); err != nil {
+			return out, fmt.Errorf("container %q: the hold could not be stored, nothing was restored: %w", c.Name, err)
+		}
+		shown := l.showAll(ctx, c)
+		r := l.o.Actuator.Restore(ctx, c, "asked for")
+		if err := l.do(ctx, func() {
+			l.restored([]actuator.RestoreResult{r}, "restored by hand")
+			l.results = append(l.results, control.Result{Kind: control.ResultEnded, Key: c.Key(), Text: "restored by hand"})
+		}); err != nil {
+			return out, err
+		}
+		l.tell(ctx, state.Record{Key: c.Key(), Name: c.Name, Text: "held until `trimtab resume`"})
+		out = append(out, shown.with(restoreAnswer(r)))
+	}
+	return out, nil
+}
+
+func (l *Agent) named(ctx context.Context, name string) (cs []runtime.Container, err error) {
+	if name != "" {
+		return l.pick(ctx, state.EnableRequest{Name: name})
+	}
+	err = l.do(ctx, func() { cs = l.all() })
+	return cs, err
+}
+
+// RestoreAnswers tells people what became of restores.
+func RestoreAnswers(results []actuator.RestoreResult) []state.ActionResult {
+	out := []state.ActionResult{}
+	for _, r := range results {
+		out = append(out, restoreAnswer(r))
+	}
+	return out
+}
+
+func restoreAnswer(r actuator.RestoreResult) state.ActionResult {
+	res := state.ActionResult{Key: r.Key, Name: r.Name, OK: r.Outcome == actuator.Restored, Text: "nothing to restore"}
+	for i, k := range r.Knobs {
+		if i == 0 {
+			res.Text = ""
+		} else {
+			res.Text += "; "
+		}
+		if k.Outcome == actuator.Restored {
+			res.Text += "restored " + valueText(k.Knob, k.Before, k.Actual)
+		} else {
+			res.Text += fmt.Sprintf("%s: %s %s", k.Knob, k.Outcome, k.Text)
+		}
+	}
+	if r.Err != nil {
+		res.Text = r.Err.Error()
+	}
+	return res
+}
+
+// Resume lifts a hold; without a name all holds, and a pause.
+func (l *Agent) Resume(ctx context.Context, name string) ([]state.ActionResult, error) {
+	cs, err := l.named(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	out := []state.ActionResult{}
+	if name == "" && l.o.Holds.Paused() {
+		if err := l.o.Holds.SetPaused(false); err != nil {
+			return nil, err
+		}
+		l.tell(ctx, state.Record{Text: "no longer paused"})
+		out = append(out, state.ActionResult{Name: "host", OK: true, Text: "no longer paused"})
+	}
+	for _, c := range cs {
+		if !l.o.Holds.Held(c.Key()) {
+			continue
+		}
+		if err := l.o.Holds.SetHeld(c.Key(), false); err != nil {
+			return out, err
+		}
+		l.tell(ctx, state.Record{Key: c.Key(), Name: c.Name, Text: "no longer held"})
+		out = append(out, state.ActionResult{Key: c.Key(), Name: c.Name, OK: true, Text: "no longer held"})
+	}
+	return out, nil
+}
+
+// Pause freezes everything as it stands, until Resume, also over a reboot.
+func (l *Agent) Pause(ctx context.Context) error {
+	if err := l.o.Holds.SetPaused(true); err != nil {
+		return err
+	}
+	l.tell(ctx, state.Record{Text: "paused by hand: everything stands as it is until `trimtab resume`"})
+	return nil
+}
+
+// tell puts what people asked for into the history. The thing itself is done by then, and
+// an end of the loop in between is no reason to say that it is not.
+func (l *Agent) tell(ctx context.Context, r state.Record) {
+	r.UnixNs, r.Kind = time.Now().UnixNano(), state.RecordEnrol
+	_ = l.do(ctx, func() {
+		if t := l.containers[r.Key]; t != nil {
+			r.Team = t.enrolment.Team
+		}
+		l.keep([]state.Record{r})
+	})
+}
+
+// Record streams what is read from now on.
+func (l *Agent) Record(ctx context.Context, w io.Writer, d time.Duration) error {
+	tee, ok := l.o.Recorder.(interface {
+		Tee(ctx context.Context, w io.Writer, d time.Duration) error
+	})
+	if !ok {
+		return fmt.Errorf("the recorder is off (record.ring: 0 in the config)")
+	}
+	return tee.Tee(ctx, w, d)
+}

@@ -1,0 +1,395 @@
+// Package agent is the daemon's heartbeat: it gathers what engines and probes
+// tell, hands it to the core as plain data, and carries out what the core
+// decides. It decides nothing itself.
+//
+// One goroutine owns all state (Run's). Writing to containers, and history, go
+// through two workers with bounded queues, so that a slow engine or disk never
+// delays a sample. Other goroutines come in through do.
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/budget"
+	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/enrolment"
+	"github.com/trimtab/trimtab/tuner/history"
+	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// Probe is a source of readings and whom it reads.
+type Probe struct {
+	probes.Probe
+	All  bool   // all containers; else the watched ones
+	Lost string // what is lost if it is missing or fails
+}
+
+// Settings are what a reload of the config may replace while the loop runs.
+type Settings struct {
+	Core  control.Config
+	Rules enrolment.Rules
+	// EnrolHost derives what enrolment knows of the node from its CPUs and memory bytes.
+	EnrolHost    func(cpus float64, memoryBytes uint64) enrolment.Host
+	BudgetCPU    float64 // CPUs that trimtab itself may use
+	BudgetMemory uint64  // bytes of resident memory likewise
+	BudgetMaps   uint64  // bytes of kernel memory in BPF maps
+	BudgetJob    float64 // share of one CPU that the probes may cost the threads of each container
+	LoadedAt     time.Time
+	// Heal: lost access to GPUs is repaired also for named containers that are only observed.
+	RepairGPUAccess bool
+	// GPUSignal: containers whose label asks are signalled when their GPUs change.
+	GPUSignal bool
+}
+
+// History keeps records.
+type History interface {
+	Append(records ...state.Record) error
+	Query(f history.Filter) ([]state.Record, error)
+}
+
+// Recorder takes what was read and decided; it never blocks.
+type Recorder interface {
+	Write(kind string, v any) error
+}
+
+// Holds keeps what people froze: containers held since a restore, knobs that
+// somebody else wrote, and a pause of everything. All survive a restart.
+type Holds interface {
+	Yielded(key string) []runtime.Knob
+	AddYield(key string, knob runtime.Knob) error
+	// Prune forgets containers that ended.
+	Prune(alive func(key string) bool) error
+	Held(key string) bool
+	SetHeld(key string, held bool) error
+	Paused() bool
+	SetPaused(paused bool) error
+}
+
+// Options are the loop's parts.
+type Options struct {
+	Engines  []runtime.Engine
+	Probes   []Probe
+	Missing  []state.Part // probes that could not be had at all
+	ReadHost func() (probes.Host, error)
+	// Policies are asked in their order.
+	Policies control.Policies
+	Actuator *actuator.Actuator
+	Manuals  *enrolment.Manuals
+	Holds    Holds
+	History  History         // nil: none
+	Store    *profiles.Store // known jobs to begin with; nil: none
+	Known    Known           // nil: what is learned is not kept
+	Recorder Recorder        // nil: none
+	// Preflight says why a container that holds a GPU may not be written to; "" if it may (law: GPU access).
+	Preflight func(ctx context.Context, c runtime.Container) string
+	// Above is what bounds the control groups above a container; nil: nothing does.
+	Above      func(c runtime.Container) enrolment.AncestorLimit
+	GPU        GPUAccess       // nil: lost access is noticed around writes only
+	GPUMemory  GPUMemory       // nil only if GPU is
+	Visibility GPUVisibilities // nil: no GPU is hidden
+	Disabled   func() bool     // the file that stops every write
+	Settings   Settings
+	Mode       policies.Mode // for show
+	Tick       time.Duration
+	Version    string
+	Handover   bool // the daemon before handed over: what it left stands
+	Notify     func(status string)
+	Alive      func() // called once a tick, for the watchdog
+	Log        *slog.Logger
+}
+
+// Agent runs the daemon. Its exported methods may be called from any goroutine.
+type Agent struct {
+	o            Options
+	control      *control.Controller
+	snapshot     atomic.Pointer[state.Snapshot]
+	calls        chan func()
+	events       chan runtime.Event
+	repairNow    chan struct{}
+	work         chan func(ctx context.Context)
+	visibilities chan visibilityOrder
+	// sighting is held from reading what a container sees to having changed it.
+	sighting sync.Mutex
+	records  chan []state.Record
+	// unwritten: history failed last time. The recordWriter's, and after it Shutdown's.
+	unwritten bool
+
+	// Owned by Run's goroutine.
+	settings       Settings
+	configErr      string
+	mode           policies.Mode
+	containers     map[string]*tracked
+	sorted         []string // their keys; nil: one came or went
+	engines        map[string]*engineState
+	probeState     map[string]*state.Part
+	host           probes.Host
+	results        []control.Result
+	edge           writeCounters
+	started        time.Time
+	spent          spending
+	dropped        uint64
+	paidAt         time.Time
+	paying         bool
+	pendingSaid    map[string]actuator.Outcome // by container: what was last told of its pending restore
+	queued         map[string]bool             // of undoing: with the worker
+	undoing        map[string]control.Order    // rollbacks that are not carried out yet, by plan
+	visibilitySaid map[string]string           // of undoing: why hidden GPUs are not shown yet, told once
+	ticks          int
+	shed           loadShedder // see stretch
+	budget         *budget.Controller
+	budgetAtNs     int64
+	logged         map[string]*logQuota
+	failures       map[string]int // by probe, in a row
+	known          remembering
+}
+
+// New returns a loop; Run starts it.
+func New(o Options) *Agent {
+	l := &Agent{
+		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
+		calls: make(chan func()), repairNow: make(chan struct{}, 1), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), visibilities: make(chan visibilityOrder, 64), records: make(chan []state.Record, 256),
+		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*state.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, pendingSaid: map[string]actuator.Outcome{}, undoing: map[string]control.Order{}, visibilitySaid: map[string]string{}, queued: map[string]bool{},
+		edge: newEdgeTotals(), budget: budget.New(),
+	}
+	l.control = control.New(o.Settings.Core, o.Policies, epoch(l.started))
+	l.known.queue = make(chan []profiles.Known, 1)
+	if o.Store != nil {
+		l.control.Remember(o.Store)
+		l.known.revision = o.Store.Revision()
+	}
+	for _, e := range o.Engines {
+		l.engines[e.Name()] = &engineState{engine: e, part: state.Part{Name: e.Name(), Since: l.started.UnixNano(), Lost: "not reached yet"}}
+	}
+	l.probeState["host"] = &state.Part{Name: "host", OK: true, Since: l.started.UnixNano()}
+	for _, p := range o.Probes {
+		l.probeState[p.Name()] = &state.Part{Name: p.Name(), OK: true, Since: l.started.UnixNano()}
+	}
+	return l
+}
+
+// epoch names this start in plan IDs.
+func epoch(t time.Time) string { return t.UTC().Format("0102T150405") }
+
+// Epoch is the name of this start in plan IDs; a recording needs it to replay.
+func (l *Agent) Epoch() string { return epoch(l.started) }
+
+// Run works until ctx ends, then returns nil with its workers gone. It restores
+// nothing: that is Shutdown's.
+func (l *Agent) Run(ctx context.Context) error {
+	inner, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	n := 0
+	start := func(f func(context.Context)) {
+		n++
+		go func() {
+			f(inner)
+			done <- struct{}{}
+		}()
+	}
+	start(l.worker)
+	start(l.recordWriter)
+	if l.o.Known != nil {
+		start(l.profileSaver)
+	}
+	if l.o.GPU != nil {
+		start(l.repairAccess)
+	}
+	if l.o.Visibility != nil {
+		start(l.guard)
+	}
+	for _, e := range l.o.Engines {
+		start(func(ctx context.Context) { l.follow(ctx, e) })
+	}
+	l.main(ctx)
+	cancel()
+	for range n {
+		<-done
+	}
+	return nil
+}
+
+// follow passes on one engine's events.
+func (l *Agent) follow(ctx context.Context, e runtime.Engine) {
+	err := e.Run(ctx, func(ev runtime.Event) {
+		select {
+		case l.events <- ev:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		l.o.Log.Error("engine stopped", "engine", e.Name(), "error", err)
+	}
+}
+
+func (l *Agent) main(ctx context.Context) {
+	ticker := time.NewTicker(l.o.Tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case ev := <-l.events:
+			l.event(ev)
+		case call := <-l.calls:
+			call()
+		case <-ticker.C:
+			l.tick(ctx)
+		}
+	}
+}
+
+// do runs a function in Run's goroutine and waits for it.
+func (l *Agent) do(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case l.calls <- func() { f(); close(done) }:
+		<-done
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// worker carries out what touches containers, one after another.
+func (l *Agent) worker(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case job := <-l.work:
+			job(ctx)
+		}
+	}
+}
+
+// enqueue hands work to the worker; false if it is too far behind.
+func (l *Agent) enqueue(job func(ctx context.Context)) bool {
+	select {
+	case l.work <- job:
+		return true
+	default:
+		return false
+	}
+}
+
+// reply brings a worker's answer back to Run's goroutine.
+func (l *Agent) reply(ctx context.Context, f func()) {
+	_ = l.do(ctx, f) // fails only when the loop has ended, and nobody is left to tell
+}
+
+// recordWriter writes records to disk.
+func (l *Agent) recordWriter(ctx context.Context) {
+	for {
+		select {
+		case records := <-l.records:
+			l.write(records)
+		case <-ctx.Done():
+			l.flush()
+			return
+		}
+	}
+}
+
+// write appends to history. That it fails is said once: it must neither stop the
+// loop nor make a shutdown that restored everything look failed.
+func (l *Agent) write(records []state.Record) {
+	if l.o.History == nil {
+		return
+	}
+	err := l.o.History.Append(records...)
+	if err != nil && !l.unwritten {
+		l.o.Log.Error("history is not being written", "error", err)
+	}
+	l.unwritten = err != nil
+}
+
+// flush writes the records that are still queued.
+func (l *Agent) flush() {
+	for {
+		select {
+		case records := <-l.records:
+			l.write(records)
+		default:
+			return
+		}
+	}
+}
+
+// keep sends records to history and to the log. A full queue drops and counts.
+func (l *Agent) keep(records []state.Record) {
+	if len(records) == 0 {
+		return
+	}
+	for _, r := range records {
+		l.logRecord(r)
+		if r.Key != "" && l.containers[r.Key] == nil {
+			delete(l.logged, r.Key) // its last word
+		}
+	}
+	select {
+	case l.records <- records:
+	default:
+		l.dropped += uint64(len(records))
+	}
+}
+
+// linesPerDay bounds the log for one container; history has them all.
+const linesPerDay = 200
+
+type logQuota struct {
+	day   int64
+	lines int
+}
+
+func (l *Agent) logRecord(r state.Record) {
+	q := l.logged[r.Key]
+	day := r.UnixNs / int64(24*time.Hour)
+	if q == nil || q.day != day {
+		q = &logQuota{day: day}
+		l.logged[r.Key] = q
+	}
+	q.lines++
+	switch {
+	case q.lines < linesPerDay:
+		l.o.Log.Info(r.Text, "event", string(r.Kind), "container", r.Name, "plan", r.Plan)
+	case q.lines == linesPerDay:
+		l.o.Log.Warn("no more lines today about this container; see trimtab history", "container", r.Name)
+	}
+}
+
+// Snapshot returns the latest published state; never nil after the first tick.
+func (l *Agent) Snapshot() *state.Snapshot {
+	if s := l.snapshot.Load(); s != nil {
+		return s
+	}
+	return &state.Snapshot{Daemon: state.Daemon{Version: l.o.Version, StartedUnixNs: l.started.UnixNano(), Mode: l.o.Mode}}
+}
+
+// Reload replaces the settings, from the next tick on.
+func (l *Agent) Reload(ctx context.Context, s Settings, mode policies.Mode) error {
+	return l.do(ctx, func() {
+		l.settings, l.mode, l.configErr = s, mode, ""
+		l.control.SetConfig(s.Core)
+		for _, t := range l.containers {
+			t.settled = settling{}
+		}
+		if l.o.Recorder != nil {
+			_ = l.o.Recorder.Write("config", s.Core) // the recorder counts what it drops
+		}
+	})
+}
+
+// RejectConfig shows why the last reload was refused; what was in force stays.
+func (l *Agent) RejectConfig(ctx context.Context, why error) error {
+	return l.do(ctx, func() { l.configErr = why.Error() })
+}

@@ -1,0 +1,481 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/enrolment"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// GPUVisibilities hides and shows GPUs of running containers, and knows by itself what is to
+// be undone. See and Hide are given what is known of the host's GPUs.
+type GPUVisibilities interface {
+	See(ctx context.Context, c runtime.Container, known runtime.GPUView) ([]runtime.GPUVisibility, error)
+	// Hide makes known.Hidden the hidden set; notes tell what could not be done beside it.
+	Hide(ctx context.Context, c runtime.Container, known runtime.GPUView) (notes []string, err error)
+	Restore(ctx context.Context, key string) (did bool, notes []string, err error)
+	RestoreAll(ctx context.Context, each func(key, name string, did bool, notes []string, err error)) error
+	// Sweep clears what is left in a container of which nothing is hidden, of a life of
+	// its own before or of records that were lost. Done: it need not be called again.
+	Sweep(ctx context.Context, c runtime.Container) (done bool, notes []string, err error)
+	// Yielded tells which hidden devices somebody else has allowed again.
+	Yielded(ctx context.Context, key string) []int
+	Hiding() map[string][]int
+	// Unsettled: a change failed or was cut off, and could not be undone.
+	Unsettled(key string) bool
+	// Containers are those with a record, by key; the name, at least, is known.
+	Containers() map[string]runtime.Container
+	Signal(c runtime.Container, s syscall.Signal) error
+}
+
+// guardEvery is how often what is hidden is compared with what is allowed, and with
+// who may still be changed.
+const guardEvery = 2 * time.Second
+
+// guard looks after what is hidden: it restores what an earlier daemon left, what
+// nobody asks for any more, and what somebody else has allowed again.
+func (l *Agent) guard(ctx context.Context) {
+	pending := map[string]string{} // why, by container
+	if !l.o.Handover {
+		for key := range l.o.Visibility.Hiding() {
+			pending[key] = "left by an earlier run of trimtab"
+		}
+	}
+	said := map[string]string{} // what kept it pending, told once
+	swept := map[string]bool{}
+	ticker := time.NewTicker(guardEvery)
+	defer ticker.Stop()
+	for {
+		for key, minors := range l.o.Visibility.Hiding() {
+			why := pending[key]
+			if why == "" && l.o.Visibility.Unsettled(key) { // also after a handover
+				why = "a change of it was cut off"
+			}
+			if why == "" {
+				why = l.whyShow(ctx, key)
+			}
+			if yielded := l.o.Visibility.Yielded(ctx, key); why == "" && len(yielded) > 0 {
+				why = fmt.Sprintf("somebody else allowed %s again, so all that trimtab hid (%s) is shown", deviceNames(yielded), deviceNames(minors))
+				l.yieldVisibility(ctx, key, why)
+			}
+			if why == "" {
+				continue
+			}
+			pending[key] = why
+			if l.restoreVisibility(ctx, key, why, said) == nil {
+				delete(pending, key)
+			}
+		}
+		swept = l.sweepVisibility(ctx, swept)
+		l.seeAll(ctx)
+		if !l.carryOut(ctx, ticker.C) {
+			return
+		}
+	}
+}
+
+// sweepVisibility looks once at each container that holds a GPU and from which nothing is
+// hidden; what it returns are those that were looked at.
+func (l *Agent) sweepVisibility(ctx context.Context, swept map[string]bool) map[string]bool {
+	var cs []runtime.Container
+	now := map[string]bool{}
+	_ = l.do(ctx, func() {
+		for _, c := range l.all() {
+			mode := l.containers[c.Key()].enrolment.Mode
+			switch key := c.Key(); {
+			case len(c.GPUs) == 0 || c.Kubernetes || mode == "" || mode == policies.ModeOff:
+			case swept[key]:
+				now[key] = true
+			default:
+				cs = append(cs, c)
+			}
+		}
+	})
+	hiding := l.o.Visibility.Hiding()
+	for _, c := range cs {
+		if _, hidden := hiding[c.Key()]; hidden {
+			continue
+		}
+		done, notes, err := l.o.Visibility.Sweep(ctx, c)
+		now[c.Key()] = done || err != nil // not again and again at files that cannot be read
+		if len(notes) > 0 {
+			l.reply(ctx, func() { l.visibilityRestored(c.Key(), c.Name, false, notes, nil, "") })
+		}
+	}
+	return now
+}
+
+// whyShow says why what is hidden from a container is to be shown again; "" if it stays.
+func (l *Agent) whyShow(ctx context.Context, key string) (why string) {
+	_ = l.do(ctx, func() {
+		t := l.containers[key]
+		switch {
+		case t == nil && l.listing() != nil:
+			why = "it ended"
+		case t == nil || t.enrolment.Mode == "":
+		case t.enrolment.Mode != policies.ModeTune:
+			why = "no longer enrolled: " + t.enrolment.WhyNot
+		}
+	})
+	return why
+}
+
+func (l *Agent) yieldVisibility(ctx context.Context, key, why string) {
+	l.reply(ctx, func() {
+		l.edge.foreign++
+		if err := l.o.Holds.AddYield(key, runtime.KnobGPU); err != nil {
+			l.o.Log.Error("a yielded knob is remembered only until the daemon ends", "container", key, "knob", "gpu", "error", err)
+		}
+		if t := l.containers[key]; t != nil {
+			l.keep([]state.Record{{UnixNs: time.Now().UnixNano(), Kind: state.RecordYield, Key: key, Name: t.c.Name, Team: t.enrolment.Team, Text: why}})
+		}
+	})
+}
+
+// restoreVisibility undoes all that was hidden from one container.
+func (l *Agent) restoreVisibility(ctx context.Context, key, why string, said map[string]string) error {
+	name := l.o.Visibility.Containers()[key].Name // it may not be listed yet
+	did, notes, err := l.o.Visibility.Restore(ctx, key)
+	if err != nil && said[key] == err.Error() {
+		return err
+	}
+	if delete(said, key); err != nil {
+		said[key] = err.Error()
+	}
+	if did {
+		notes = append(notes, l.signalKey(ctx, key)...)
+	}
+	l.reply(ctx, func() { l.visibilityRestored(key, name, did, notes, err, why) })
+	return err
+}
+
+// signalKey is signal, for a container that is still there.
+func (l *Agent) signalKey(ctx context.Context, key string) []string {
+	var c *runtime.Container
+	_ = l.do(ctx, func() {
+		if t := l.containers[key]; t != nil {
+			c = new(t.c)
+		}
+	})
+	if c == nil {
+		return nil
+	}
+	return l.signal(ctx, *c)
+}
+
+// shownAgain is what a restore by hand did to a container's sight.
+type shownAgain struct {
+	did bool
+	err error
+}
+
+func (l *Agent) showAll(ctx context.Context, c runtime.Container) (s shownAgain) {
+	if l.o.Visibility == nil {
+		return s
+	}
+	l.sighting.Lock() // an order that was half way would write what it read before this
+	defer l.sighting.Unlock()
+	var notes []string
+	s.did, notes, s.err = l.o.Visibility.Restore(ctx, c.Key())
+	if s.did {
+		notes = append(notes, l.signal(ctx, c)...)
+	}
+	l.reply(ctx, func() { l.visibilityRestored(c.Key(), c.Name, s.did, notes, s.err, "restored by hand") })
+	return s
+}
+
+// with adds it to what became of the other knobs.
+func (s shownAgain) with(res state.ActionResult) state.ActionResult {
+	switch {
+	case s.err != nil:
+		res.OK, res.Text = false, res.Text+"; hidden GPUs are not shown again yet: "+s.err.Error()
+	case s.did:
+		res.Text += "; hidden GPUs are shown again"
+	}
+	return res
+}
+
+func (l *Agent) visibilityRestored(key, name string, did bool, notes []string, err error, why string) {
+	r := state.Record{UnixNs: time.Now().UnixNano(), Kind: state.RecordRestore, Key: key, Name: name}
+	if t := l.containers[key]; t != nil {
+		r.Name, r.Team, t.checkedAt = t.c.Name, t.enrolment.Team, time.Time{}
+	}
+	switch {
+	case err != nil:
+		r.Kind, r.Text = state.RecordPending, "hidden GPUs are not shown again yet: "+err.Error()
+	case did:
+		r.Text = "hidden GPUs are shown again (" + why + ")" + noted(notes)
+	case len(notes) > 0:
+		r.Text = "GPUs" + noted(notes)
+	default:
+		return
+	}
+	l.keep([]state.Record{r})
+}
+
+func noted(notes []string) string {
+	if len(notes) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(notes, "; ")
+}
+
+// GPUs tells how each container that holds a GPU has each device.
+func (l *Agent) GPUs(ctx context.Context) ([]state.GPUVisibility, error) {
+	var cs []runtime.Container
+	var devices []probes.Device
+	if err := l.do(ctx, func() {
+		devices = l.host.Devices
+		for _, c := range l.all() {
+			if len(c.GPUs) > 0 {
+				cs = append(cs, c)
+			}
+		}
+	}); err != nil {
+		return nil, err
+	}
+	out := []state.GPUVisibility{}
+	if l.o.Visibility == nil {
+		return out, nil
+	}
+	for _, c := range cs {
+		visibilities, err := l.o.Visibility.See(ctx, c, runtime.GPUView{UUIDs: uuids(devices)})
+		if err != nil {
+			out = append(out, state.GPUVisibility{Key: c.Key(), Name: c.Name, Lost: err.Error()})
+		}
+		for _, s := range visibilities {
+			out = append(out, state.GPUVisibility{Key: c.Key(), Name: c.Name, Device: deviceName(s.Minor), Index: indexOf(devices, s.Minor), UUID: s.UUID,
+				Granted: s.Granted, Visible: s.Visible, Hidden: s.Hidden, Policy: s.ByPolicy, Users: users(devices, c.Key(), s.Minor)})
+		}
+	}
+	return out, nil
+}
+
+// HideGPU hides devices from a container until they are shown, it ends, or trimtab stops.
+func (l *Agent) HideGPU(ctx context.Context, req state.GPURequest) ([]state.ActionResult, error) {
+	return l.changeVisibility(ctx, req, true)
+}
+
+// ShowGPU shows devices that HideGPU hid.
+func (l *Agent) ShowGPU(ctx context.Context, req state.GPURequest) ([]state.ActionResult, error) {
+	return l.changeVisibility(ctx, req, false)
+}
+
+// changeVisibility works out the new hidden set and has it made.
+func (l *Agent) changeVisibility(ctx context.Context, req state.GPURequest, hide bool) ([]state.ActionResult, error) {
+	if req.All == (len(req.Devices) > 0) {
+		return nil, fmt.Errorf("name devices, or all of them")
+	}
+	cs, err := l.pick(ctx, state.EnableRequest{Name: req.Name})
+	if err != nil {
+		return nil, err
+	}
+	c := cs[0]
+	res := state.ActionResult{Key: c.Key(), Name: c.Name}
+	l.sighting.Lock() // before it is asked whether it may be: that must hold until it is done
+	defer l.sighting.Unlock()
+	mayNot, devices := "it ended in the meantime", []probes.Device(nil)
+	if err := l.do(ctx, func() {
+		if t := l.containers[c.Key()]; t != nil {
+			mayNot, devices = l.mayNotSee(t, hide), l.host.Devices
+		}
+	}); err != nil {
+		return nil, err
+	}
+	if mayNot != "" {
+		res.Text = mayNot
+		return []state.ActionResult{res}, nil
+	}
+	known := runtime.GPUView{UUIDs: uuids(devices)}
+	visibilities, err := l.o.Visibility.See(ctx, c, known)
+	if err != nil {
+		return nil, err
+	}
+	minors, err := pickDevices(req, devices, visibilities, hide)
+	if err != nil {
+		res.Text = err.Error()
+		return []state.ActionResult{res}, nil
+	}
+	did, err := l.setVisibility(ctx, visibilityChange{c: c, known: known, devices: devices, visibilities: visibilities, minors: minors, hide: hide, by: policies.HiddenByPerson})
+	if err != nil {
+		res.Text = err.Error()
+		return []state.ActionResult{res}, nil
+	}
+	res.OK, res.Text = true, "nothing to do"
+	var notes []string
+	if len(did.moved) > 0 {
+		res.Text = did.text(hide)
+		notes = append(did.notes, l.signal(ctx, c)...)
+	}
+	l.visibilityByHand(ctx, c, res.Text, len(did.moved) > 0, notes)
+	res.Text += noted(notes)
+	return []state.ActionResult{res}, nil
+}
+
+// visibilityByHand notes that a person decided on a container's devices: the knob is that
+// person's from now on, as one that somebody else wrote is (law: yield).
+func (l *Agent) visibilityByHand(ctx context.Context, c runtime.Container, text string, moved bool, notes []string) {
+	after, known := l.see(ctx, c)
+	l.reply(ctx, func() {
+		if err := l.o.Holds.AddYield(c.Key(), runtime.KnobGPU); err != nil {
+			l.o.Log.Error("that a person decided on its GPUs is remembered only until the daemon ends", "container", c.Name, "error", err)
+		}
+		if !moved {
+			return
+		}
+		r := state.Record{UnixNs: time.Now().UnixNano(), Kind: state.RecordGPUView, Key: c.Key(), Name: c.Name, Text: "GPUs " + text + " by hand" + noted(notes)}
+		if t := l.containers[c.Key()]; t != nil {
+			r.Team, t.checkedAt = t.enrolment.Team, time.Time{} // its preflight is another one now
+			t.noteVisibility(after, known)
+		}
+		l.keep([]state.Record{r})
+	})
+}
+
+// mayNotSee says why a container's sight may not be changed; "" if it may.
+func (l *Agent) mayNotSee(t *tracked, hide bool) string {
+	switch {
+	case l.o.Visibility == nil:
+		return "this daemon cannot hide GPUs"
+	case t.c.Kubernetes:
+		return "below Kubernetes' cgroups trimtab only observes"
+	case len(t.c.GPUs) == 0:
+		return "it holds no GPU"
+	case l.o.Holds.Paused():
+		return "trimtab is paused: `trimtab resume`"
+	case !hide:
+		return ""
+	case l.o.Disabled != nil && l.o.Disabled():
+		return "trimtab is disabled on this host"
+	case l.o.Holds.Held(t.c.Key()):
+		return "held since restore: `trimtab resume`"
+	case t.enrolment.Mode != policies.ModeTune:
+		return "it is not enrolled (" + t.enrolment.WhyNot + "): `trimtab enable` it first"
+	}
+	return ""
+}
+
+// signals are those by which a container may ask to be told.
+//
+//trimtab:table allowed values of a label
+var signals = map[string]syscall.Signal{"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "HUP": syscall.SIGHUP, "WINCH": syscall.SIGWINCH}
+
+// signalOf is the signal that a container asks for.
+func signalOf(c runtime.Container) (s syscall.Signal, ok bool) {
+	s, ok = signals[strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(c.Labels[enrolment.LabelGPUSignal])), "SIG")]
+	return s, ok
+}
+
+// signal tells the container's init process, where its label asks and the config allows.
+func (l *Agent) signal(ctx context.Context, c runtime.Container) []string {
+	asked := c.Labels[enrolment.LabelGPUSignal]
+	if asked == "" {
+		return nil
+	}
+	allowed := false
+	_ = l.do(ctx, func() { allowed = l.settings.GPUSignal })
+	s, ok := signalOf(c)
+	switch {
+	case !allowed:
+		return []string{"it asks for a signal, which the config does not allow (gpu.signal: true)"}
+	case !ok:
+		return []string{"no signal sent: allowed are USR1, USR2, HUP, WINCH"}
+	}
+	if err := l.o.Visibility.Signal(c, s); err != nil {
+		return []string{"no signal sent: " + err.Error()}
+	}
+	return nil
+}
+
+// pickDevices reads what people wrote.
+func pickDevices(req state.GPURequest, devices []probes.Device, visibilities []runtime.GPUVisibility, hide bool) (minors []int, err error) {
+	if req.All {
+		for _, s := range visibilities {
+			if s.Hidden != hide && (s.Hidden || s.Visible) {
+				minors = append(minors, s.Minor)
+			}
+		}
+		return minors, nil
+	}
+	for _, text := range req.Devices {
+		minor, err := parseDevice(text, devices)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(visibilities, func(s runtime.GPUVisibility) bool { return s.Minor == minor })
+		if i < 0 || !visibilities[i].Granted {
+			return nil, fmt.Errorf("%s was never granted to it; `trimtab gpu ls` lists what was", deviceName(minor))
+		}
+		minors = append(minors, minor)
+	}
+	return minors, nil
+}
+
+// parseDevice takes an index as nvidia-smi counts, where NVML tells; else N of /dev/nvidiaN.
+func parseDevice(text string, devices []probes.Device) (int, error) {
+	if strings.HasPrefix(text, "MIG-") {
+		return 0, fmt.Errorf("%q is a slice: name its GPU; slices are not hidden one by one", text)
+	}
+	for _, d := range devices {
+		if d.Parent == "" && (d.UUID == text || strconv.Itoa(d.Index) == text) {
+			return d.Minor, nil
+		}
+	}
+	name, isNode := strings.CutPrefix(strings.TrimPrefix(text, "/dev/"), "nvidia")
+	minor, err := strconv.ParseUint(name, 10, 8)
+	if err != nil || !isNode && len(devices) > 0 {
+		return 0, fmt.Errorf("device %q is not known; allowed are an index, nvidiaN, /dev/nvidiaN and a UUID", text)
+	}
+	return int(minor), nil
+}
+
+func deviceName(minor int) string { return "nvidia" + strconv.Itoa(minor) }
+
+func deviceNames(minors []int) string {
+	names := make([]string, len(minors))
+	for i, minor := range minors {
+		names[i] = deviceName(minor)
+	}
+	return strings.Join(names, ", ")
+}
+
+func uuids(devices []probes.Device) map[int]string {
+	out := map[int]string{}
+	for _, d := range devices {
+		if d.Parent == "" && d.UUID != "" {
+			out[d.Minor] = d.UUID
+		}
+	}
+	return out
+}
+
+func indexOf(devices []probes.Device, minor int) *int {
+	for _, d := range devices {
+		if d.Parent == "" && d.Minor == minor {
+			return &d.Index
+		}
+	}
+	return nil
+}
+
+// users are a container's processes on a device, its slices included.
+func users(devices []probes.Device, key string, minor int) (pids []int32) {
+	for _, d := range devices {
+		for _, p := range d.Processes {
+			if d.Minor == minor && p.Container == key {
+				pids = append(pids, p.PID)
+			}
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}

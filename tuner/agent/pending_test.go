@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/runtimetest"
+	"github.com/trimtab/trimtab/tuner/history"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// TestDebtIsTriedWithPausesAndToldOnce: a restore that fails is tried again less and
+// less often, the container is left alone meanwhile, and history holds it once.
+func TestPendingIsTriedWithPausesAndToldOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		d := n.start(nil)
+		d.until("train", "a settled loan", isSettled)
+		given := n.quota(c)
+		var tries atomic.Int32
+		var latest atomic.Int64
+		n.engine.OnApply(func(runtime.Container, runtime.Values) error { // a try may write the knobs together, then one by one
+			if now := time.Now().UnixNano(); latest.Swap(now) != now {
+				tries.Add(1)
+			}
+			return fmt.Errorf("cpu.cfs_quota_us: read-only file system: %w", runtime.ErrRefused)
+		})
+		if _, err := d.Restore(t.Context(), "train"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Resume(t.Context(), "train"); err != nil {
+			t.Fatal(err)
+		}
+		d.until("train", "pending", func(c state.Container) bool { return c.Pending != "" && c.WhyNot == "a restore is pending" })
+		time.Sleep(30 * time.Minute)
+		if n := tries.Load(); n < 6 || n > 15 {
+			t.Errorf("%d tries in half an hour", n)
+		}
+		n.wantQuota(c, given, "while the runtime refuses")
+		told := 0
+		records, err := n.history.Query(history.Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range records {
+			if r.Kind == state.RecordPending && r.Knob == runtime.KnobCPUQuota {
+				told++
+				if !strings.Contains(r.Text, "still reads") {
+					t.Errorf("told as %q", r.Text)
+				}
+			}
+		}
+		if told == 0 || told > 2 {
+			t.Errorf("history tells of it %d times", told)
+		}
+		n.engine.OnApply(nil)
+		d.until("train", "paid", func(c state.Container) bool { return c.Pending == "" })
+		if writes := n.engine.Applied(); !slices.ContainsFunc(writes, func(w runtimetest.Applied) bool { return w.Set[runtime.KnobCPUQuota] == starvedQuota }) {
+			t.Errorf("writes %+v", writes)
+		}
+		d.stop(false)
+		n.wantQuota(c, starvedQuota, "after shutdown")
+		n.wantNoOriginals("after shutdown")
+	})
+}
+
+// TestResyncEverySecondEndsAtTheFirstYield: who writes the owner's own value each second
+// is not fought: trimtab writes once, perhaps twice where it could not tell, and yields.
+func TestResyncEverySecondEndsAtTheFirstYield(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		d := n.start(nil)
+		stop := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Second):
+					n.engine.ForeignWrite(c.ID.Container, runtime.Values{runtime.KnobCPUQuota: starvedQuota})
+				}
+			}
+		}()
+		d.until("train", "yielded", func(c state.Container) bool { return slices.Contains(c.Yielded, runtime.KnobCPUQuota) })
+		writes := len(n.engine.Applied())
+		time.Sleep(10 * time.Minute)
+		if now := len(n.engine.Applied()); now != writes || writes > 2 {
+			t.Errorf("%d writes until the yield, %d ten minutes later", writes, now)
+		}
+		close(stop)
+		d.stop(false)
+		n.wantQuota(c, starvedQuota, "after shutdown")
+	})
+}

@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// Known keeps the known jobs on disk. Save is called from one goroutine at a time.
+type Known interface {
+	Save(all []profiles.Known) error
+}
+
+// saveEvery is how often what was learned goes to disk at the most: a crash costs so
+// much of it.
+const saveEvery = 10 * time.Second
+
+// remembering is the loop's part in keeping the known jobs.
+type remembering struct {
+	queue    chan []profiles.Known // the latest alone
+	revision uint64                // of what was last queued
+	at       time.Time
+	lost     string // why the latest save failed
+	failed   bool   // the profileSaver's: said already
+}
+
+// remember queues the book for the profileSaver where it has changed. A profileSaver that is
+// behind finds the latest.
+func (l *Agent) remember() {
+	book := l.control.Profiles()
+	if l.o.Known == nil || book.Revision() == l.known.revision || time.Since(l.known.at) < saveEvery {
+		return
+	}
+	all := book.All()
+	select {
+	case <-l.known.queue:
+	default:
+	}
+	select {
+	case l.known.queue <- all:
+		l.known.revision, l.known.at = book.Revision(), time.Now()
+	default:
+	}
+}
+
+// profileSaver writes the known jobs to disk.
+func (l *Agent) profileSaver(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case all := <-l.known.queue:
+			why := l.saveKnown(all)
+			l.reply(ctx, func() { l.known.lost = why })
+		}
+	}
+}
+
+// saveKnown says once that it fails, and why each time.
+func (l *Agent) saveKnown(all []profiles.Known) (why string) {
+	err := l.o.Known.Save(all)
+	if err != nil {
+		why = err.Error()
+		if !l.known.failed {
+			l.o.Log.Error("what is learned of jobs is not kept on disk", "error", err)
+		}
+	}
+	l.known.failed = err != nil
+	return why
+}
+
+// keepLast saves what was learned since the latest save. Run has returned.
+func (l *Agent) keepLast() {
+	book := l.control.Profiles()
+	if l.o.Known != nil && (book.Revision() != l.known.revision || len(l.known.queue) > 0) {
+		l.known.revision = book.Revision()
+		l.saveKnown(book.All())
+	}
+}
+
+// Fingerprints returns the known jobs.
+func (l *Agent) Fingerprints(ctx context.Context) (out []state.Fingerprint, err error) {
+	err = l.do(ctx, func() { out = l.control.Profiles().All() })
+	return out, err
+}
+
+// Forget drops known jobs, for good. Containers that run go on, and teach anew.
+func (l *Agent) Forget(ctx context.Context, req state.ForgetRequest) ([]state.ActionResult, error) {
+	if (req.ID != 0 || req.Name != "") == req.All {
+		return nil, api.BadRequest("forget: want a number, a name, or all", "`trimtab profiles ls` lists them")
+	}
+	var gone []profiles.Known
+	if err := l.do(ctx, func() {
+		gone = l.control.Profiles().Forget(req.ID, req.Name)
+		l.known.at = time.Time{} // to disk at the next tick
+	}); err != nil {
+		return nil, err
+	}
+	if len(gone) == 0 && !req.All {
+		return nil, &api.Error{Status: http.StatusNotFound, Text: "no such fingerprint", Hint: "`trimtab profiles ls` lists them"}
+	}
+	out := []state.ActionResult{}
+	for _, k := range gone {
+		out = append(out, state.ActionResult{Name: k.Name, OK: true, Text: fmt.Sprintf("fingerprint %d forgotten", k.ID)})
+	}
+	return out, nil
+}

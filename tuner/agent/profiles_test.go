@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/tuner/profiles"
+)
+
+// fullDisk is a store that takes nothing while it is full.
+type fullDisk struct{ full bool }
+
+func (f *fullDisk) Save([]profiles.Known) error {
+	if f.full {
+		return errors.New("no space left on device")
+	}
+	return nil
+}
+
+// TestFullStoreIsSaidOnce: each failure is shown, the first of a row is logged, and
+// the loop goes on.
+func TestFullStoreIsSaidOnce(t *testing.T) {
+	var log bytes.Buffer
+	disk := &fullDisk{full: true}
+	l := &Agent{o: Options{Known: disk, Log: slog.New(slog.NewTextHandler(&log, nil))}}
+	for range 3 {
+		if why := l.saveKnown(nil); !strings.Contains(why, "no space") {
+			t.Errorf("shown %q", why)
+		}
+	}
+	if n := strings.Count(log.String(), "no space"); n != 1 {
+		t.Errorf("said %d times, want once:\n%s", n, log.String())
+	}
+	disk.full = false
+	if why := l.saveKnown(nil); why != "" {
+		t.Errorf("shown %q once there is room", why)
+	}
+	disk.full = true
+	l.saveKnown(nil)
+	if n := strings.Count(log.String(), "no space"); n != 2 {
+		t.Errorf("a second failure was said %d times in all, want 2", n)
+	}
+}

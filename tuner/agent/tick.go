@@ -1,0 +1,365 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/recording/inputjson"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// tick takes one road: read, decide, act, publish.
+func (l *Agent) tick(ctx context.Context) {
+	l.ticks++
+	if l.ticks%l.sampleEvery() != 0 && !l.control.TookMemory() {
+		l.o.alive()
+		return
+	}
+	host, err := l.o.ReadHost()
+	if err != nil {
+		l.setProbe("host", false, err.Error())
+		l.o.alive() // the loop lives, and says what it lacks
+		return
+	}
+	l.setProbe("host", true, "")
+	l.host = host
+	for _, key := range l.keys() {
+		t := l.containers[key]
+		l.refresh(ctx, t)
+		l.settle(t)
+	}
+	for _, e := range l.engines {
+		if e.unsettled {
+			l.settleEngine(e)
+		}
+	}
+	l.restorePending()
+	l.undoAgain()
+	l.keepBudget()
+	in := l.input(ctx)
+	if l.o.Recorder != nil {
+		_ = l.o.Recorder.Write("tick", inputjson.Input{Input: in}) // the recorder counts what it drops
+	}
+	d := l.control.Step(in)
+	l.results = nil
+	l.act(d)
+	l.keep(d.Records)
+	l.remember()
+	if l.o.Recorder != nil && (len(d.Apply)+len(d.Rollback)+len(d.Records) > 0) {
+		_ = l.o.Recorder.Write("decision", d)
+	}
+	l.publish()
+	l.o.alive()
+}
+
+func (o Options) alive() {
+	if o.Alive != nil {
+		o.Alive()
+	}
+}
+
+// sampleEvery is every how many ticks trimtab reads: more than one while it is over
+// its own budget (law: own budget). Memory that was taken is looked at each tick all the same:
+// a job that needs it back may not have the time of four.
+func (l *Agent) sampleEvery() int { return max(1, l.shed.every) }
+
+// maxShed bounds the thinning: beyond it windows of five steps take too long to
+// be of use, and the OverBudget alert asks a person.
+const maxShed = 4
+
+const (
+	// shedAt is the share of the budget of CPU from which on readings are taken less often:
+	// before it is exceeded (law: own budget). It is held against the mean of shedOver stretches of ten
+	// seconds: a container that begins costs some 0.15 s of CPU for its libraries once [measured], and
+	// just then its verdict must not come half as fast.
+	shedAt   = 0.9
+	shedOver = 3
+	// shedNow times the budget in one stretch is no container that begins.
+	shedNow = 3
+	// shedLess of the budget in one stretch lets readings come more often again.
+	shedLess = 0.33
+)
+
+// loadShedder decides every how many ticks trimtab reads, from its use of CPU in one stretch
+// after the other. The zero value reads at each tick.
+type loadShedder struct {
+	every  int
+	recent []float64 // uses since every was set, CPUs, at most shedOver
+}
+
+// next takes in a stretch, and reports whether that changed every.
+func (s *loadShedder) next(use, budget float64) bool {
+	before := max(1, s.every)
+	s.every = before
+	if s.recent = append(s.recent, use); len(s.recent) > shedOver {
+		s.recent = s.recent[1:]
+	}
+	var mean float64
+	for _, u := range s.recent {
+		mean += u / float64(len(s.recent))
+	}
+	switch {
+	case use > shedNow*budget || len(s.recent) == shedOver && mean > shedAt*budget:
+		s.every = min(2*before, maxShed)
+	case use < shedLess*budget:
+		s.every = max(before/2, 1)
+	}
+	if s.every != before {
+		s.recent = nil
+	}
+	return s.every != before
+}
+
+// shedding reads less often while trimtab nears its budget, and more again once it uses
+// less than a third of it.
+func (l *Agent) shedding() {
+	if l.settings.BudgetCPU <= 0 || l.spent.use == 0 {
+		return
+	}
+	if l.shed.next(l.spent.use, l.settings.BudgetCPU) {
+		l.o.Log.Warn("trimtab's own CPU use decides how often it reads", "ticks", l.sampleEvery(), "used", l.spent.use, "budget", l.settings.BudgetCPU)
+	}
+}
+
+// input gathers a tick for the core.
+func (l *Agent) input(ctx context.Context) control.Input {
+	in := control.Input{UnixNs: time.Now().UnixNano(), Host: l.host, Results: l.results}
+	switch {
+	case l.o.Disabled != nil && l.o.Disabled():
+		in.Frozen = "disabled on this host"
+	case l.o.Holds.Paused():
+		in.Frozen = "paused"
+	}
+	samples := make(map[string]*probes.Sample, len(l.containers))
+	in.Containers, in.Samples = make([]control.Container, 0, len(l.containers)), make([]probes.Sample, 0, len(l.containers))
+	for _, p := range l.o.Probes {
+		l.readSays(p.Name(), p.Read(ctx, samples))
+	}
+	for _, key := range l.keys() {
+		t := l.containers[key]
+		if e := l.engines[t.c.ID.Engine]; !e.recovered || t.now == nil {
+			continue // nothing is decided about what is not settled
+		}
+		if t.fixed == nil && l.o.Recorder != nil {
+			t.fixed, _ = inputjson.FixedJSON(t.c) // what cannot be written, Write will tell
+		}
+		in.Containers = append(in.Containers, control.Container{
+			Container: t.c, Fixed: t.fixed, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
+			Yielded: l.o.Holds.Yielded(key), Held: l.o.Holds.Held(key), Pending: t.standing.Pending, Preflight: t.whyNotReady(), Busy: t.busy,
+			GPUVisibility: t.visibilities, Elastic: l.elastic(t),
+		})
+		if s := samples[key]; s != nil {
+			t.noteSetting(s.Cgroup)
+			s.Container = key
+			in.Samples = append(in.Samples, *s)
+		}
+	}
+	return in
+}
+
+// payEvery is how often what is pending is looked at; the actuator spaces its tries.
+const payEvery = 10 * time.Second
+
+// restorePending tries again what could not be restored, if anything is pending.
+func (l *Agent) restorePending() {
+	if l.paying || time.Since(l.paidAt) < payEvery {
+		return
+	}
+	l.paidAt = time.Now()
+	pending := l.o.Actuator.Owing()
+	running := map[runtime.ID]runtime.Container{}
+	for _, t := range l.containers {
+		running[t.c.ID] = t.c
+		pending = pending || t.standing.Pending != "" && !t.busy
+	}
+	if !pending {
+		return
+	}
+	lookup := func(id runtime.ID) (runtime.Container, bool) {
+		c, ok := running[id]
+		return c, ok
+	}
+	l.paying = l.enqueue(func(ctx context.Context) {
+		results, err := l.o.Actuator.RestorePending(ctx, lookup)
+		l.reply(ctx, func() {
+			l.paying = false
+			if err != nil {
+				l.o.Log.Error("pending restores", "error", err)
+			}
+			l.restored(l.news(results), "pending since an earlier restore")
+		})
+	})
+}
+
+// news drops pending restores that are pending just as they were when that was last told: a try
+// every few seconds would fill the history.
+func (l *Agent) news(results []actuator.RestoreResult) (out []actuator.RestoreResult) {
+	for _, r := range results {
+		if t := l.containers[r.Key]; t != nil {
+			t.stale = true
+		}
+		switch r.Outcome {
+		case actuator.Pending, actuator.Failed, actuator.Unavailable:
+			if l.pendingSaid[r.Key] == r.Outcome {
+				continue
+			}
+			l.pendingSaid[r.Key] = r.Outcome
+		default:
+			delete(l.pendingSaid, r.Key)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// failuresToTell is how many ticks in a row a probe must fail before it is said
+// to: a container that ended within a tick is no failure.
+const failuresToTell = 3
+
+func (l *Agent) readSays(probe string, err error) {
+	if err == nil {
+		l.failures[probe] = 0
+		l.setProbe(probe, true, "")
+		return
+	}
+	l.failures[probe]++
+	if l.failures[probe] >= failuresToTell {
+		l.setProbe(probe, false, err.Error())
+	}
+}
+
+// spending is the daemon's own use at one instant.
+type spending struct {
+	at  time.Time
+	cpu float64 // seconds since start
+	use float64 // CPUs, mean of the last stretch
+	// Asking the kernel what each map holds takes as long as reading ten containers.
+	probes   []probes.Cost // in the loop's order of probes
+	resident uint64
+}
+
+// measureSelf renews the daemon's own use every ten seconds.
+func (l *Agent) measureSelf() {
+	if time.Since(l.spent.at) < 10*time.Second {
+		return
+	}
+	var ru syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
+		return
+	}
+	cpu := seconds(ru.Utime) + seconds(ru.Stime)
+	l.spent.probes, l.spent.resident = l.spent.probes[:0], residentBytes()
+	for _, p := range l.o.Probes {
+		cost := p.Cost()
+		cpu += float64(cost.ChildNs) / 1e9
+		l.spent.probes = append(l.spent.probes, cost)
+	}
+	if !l.spent.at.IsZero() {
+		l.spent.use = (cpu - l.spent.cpu) / time.Since(l.spent.at).Seconds()
+	}
+	l.spent.at, l.spent.cpu = time.Now(), cpu
+	l.shedding()
+}
+
+func seconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
+
+// publish makes the next snapshot.
+func (l *Agent) publish() {
+	l.measureSelf()
+	s := &state.Snapshot{UnixNs: time.Now().UnixNano()}
+	l.control.Show(s)
+	for i := range s.Containers {
+		c := &s.Containers[i]
+		c.ProbeShare, c.Thinned = l.budget.Spent(c.Key), l.thinned(c.Key)
+	}
+	l.edge.show(&s.Totals)
+	s.Memory = state.Memory{Known: l.control.Profiles().Len(), Lost: l.known.lost}
+	l.showGPULost(s)
+	s.Daemon = state.Daemon{
+		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.mode, Policies: l.control.PolicyNames(),
+		Paused: l.o.Holds.Paused(), Disabled: l.o.Disabled != nil && l.o.Disabled(),
+		CPUSeconds: l.spent.cpu, RSSBytes: l.spent.resident, ConfigError: l.configErr, ConfigUnixNs: l.settings.LoadedAt.UnixNano(),
+		ProbeLost: l.dropped,
+	}
+	if l.settings.BudgetCPU > 0 {
+		s.Daemon.BudgetShare = l.spent.use / l.settings.BudgetCPU
+	}
+	for _, e := range l.o.Engines {
+		s.Daemon.Engines = append(s.Daemon.Engines, l.engines[e.Name()].part)
+	}
+	s.Daemon.Probes = append(s.Daemon.Probes, *l.probeState["host"])
+	for i, p := range l.o.Probes {
+		part := *l.probeState[p.Name()]
+		if n, ok := p.Probe.(noter); ok {
+			part.Note = n.Note()
+		}
+		s.Daemon.Probes = append(s.Daemon.Probes, part)
+		if i >= len(l.spent.probes) {
+			continue // the daemon's own use could not be read yet
+		}
+		cost := l.spent.probes[i]
+		s.Daemon.ProbeSeconds += float64(cost.KernelNs) / 1e9
+		s.Daemon.ProbeRuns += cost.Runs
+		s.Daemon.ProbeMapBytes += cost.MapBytes
+		s.Daemon.ProbeLost += cost.Lost
+		s.Daemon.RSSBytes += cost.ChildBytes
+	}
+	if l.settings.BudgetMemory > 0 {
+		s.Daemon.MemoryShare = float64(s.Daemon.RSSBytes) / float64(l.settings.BudgetMemory)
+	}
+	s.Daemon.JobShare = l.dearestJob()
+	if l.settings.BudgetMaps > 0 {
+		s.Daemon.MapsShare = float64(s.Daemon.ProbeMapBytes) / float64(l.settings.BudgetMaps)
+	}
+	s.Daemon.Probes = append(s.Daemon.Probes, l.o.Missing...)
+	if n := l.sampleEvery(); n > 1 {
+		s.Daemon.Probes = append(s.Daemon.Probes, state.Part{Name: "budget", Since: l.spent.at.UnixNano(),
+			Lost: fmt.Sprintf("readings are taken every %d ticks only: trimtab nears its own budget (overhead.cpu)", n)})
+	}
+	l.snapshot.Store(s)
+	if l.o.Notify != nil {
+		l.o.Notify(l.status(s))
+	}
+}
+
+// noter is a probe that may find nothing to read, and say why that is all right.
+type noter interface{ Note() string }
+
+// status is one line for systemd.
+func (l *Agent) status(s *state.Snapshot) string {
+	watched, changed := 0, 0
+	for _, c := range s.Containers {
+		if c.Watched {
+			watched++
+		}
+		if len(c.Changed) > 0 {
+			changed++
+		}
+	}
+	for _, e := range s.Daemon.Engines {
+		if !e.OK {
+			return fmt.Sprintf("waiting for %s: %s", e.Name, e.Lost)
+		}
+	}
+	return fmt.Sprintf("%d containers, %d watched, %d changed", len(s.Containers), watched, changed)
+}
+
+// residentBytes is the daemon's resident set, 0 where /proc does not tell.
+func residentBytes() uint64 {
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var size, resident uint64
+	if _, err := fmt.Sscan(string(data), &size, &resident); err != nil {
+		return 0
+	}
+	return resident * uint64(os.Getpagesize())
+}

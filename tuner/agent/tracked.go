@@ -1,0 +1,426 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/enrolment"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// tracked is what the loop knows of one container.
+type tracked struct {
+	c            runtime.Container
+	fixed        []byte // of its JSON, for the recorder; nil: not made yet
+	key          string
+	enrolment    policies.Enrolment
+	settled      settling // what the enrolment follows from; zero: settle it again
+	watched      bool
+	reading      map[string]bool // by probe
+	unread       map[string]bool // by probe: it refused the container, and that was said
+	now          runtime.Values
+	standing     actuator.Standing
+	preflight    string
+	above        enrolment.AncestorLimit
+	aboveAt      time.Time
+	visibilities []control.GPUVisibility // nil: it holds no GPU, or what it sees could not be read
+	gpuLost      string                  // what is known of access to its GPU that it has lost; "" if it has it
+	readAt       time.Time
+	stale        bool    // read again at the next tick
+	seenSet      setting // of the latest reading
+	checkedAt    time.Time
+	busy         bool // an order for it is with the worker: no drift check until it is back
+	listed       bool // seen since the engine's latest connection
+}
+
+// engineState is one engine and how it fares.
+type engineState struct {
+	engine    runtime.Engine
+	part      state.Part
+	recovered bool // what an earlier daemon left has been settled
+	unsettled bool // that is to be done, and has not found room with the worker
+}
+
+// event takes in one observation of an engine.
+func (l *Agent) event(ev runtime.Event) {
+	e := l.engines[ev.Engine]
+	if e == nil {
+		return
+	}
+	switch ev.Kind {
+	case runtime.EventSeen, runtime.EventUpdate:
+		l.seen(ev.Container)
+	case runtime.EventGone:
+		l.gone(ev.Container.Key())
+	case runtime.EventLost:
+		l.setEngine(e, false, ev.Reason)
+		for _, t := range l.containers {
+			if t.c.ID.Engine == ev.Engine {
+				t.listed = false
+			}
+		}
+	case runtime.EventSynced:
+		l.synced(e)
+	}
+}
+
+func (l *Agent) seen(c runtime.Container) {
+	t := l.containers[c.Key()]
+	if t == nil {
+		t = &tracked{reading: map[string]bool{}, unread: map[string]bool{}}
+		l.containers[c.Key()], l.sorted = t, nil
+	}
+	t.c, t.fixed, t.key, t.stale, t.listed, t.settled = c, nil, c.Key(), true, true, settling{}
+	if len(c.GPUs) > 0 {
+		l.lookSoon() // what it can reach is to be known before somebody takes it away
+	}
+}
+
+func (l *Agent) gone(key string) {
+	t := l.containers[key]
+	if t == nil {
+		return
+	}
+	for _, p := range l.o.Probes {
+		if t.reading[p.Name()] {
+			p.Unwatch(key)
+		}
+	}
+	delete(l.containers, key)
+	l.sorted = nil
+	delete(l.logged, key)
+	delete(l.pendingSaid, key)
+	id := t.c.ID
+	l.enqueue(func(ctx context.Context) {
+		results, err := l.o.Actuator.Gone(ctx, id)
+		if err != nil {
+			l.o.Log.Warn("originals of an ended container stay on disk; they are removed at the next start", "error", err)
+		}
+		if len(results) > 0 {
+			l.reply(ctx, func() { l.restored(results, "its engine had stored them for its next start") })
+		}
+	})
+}
+
+// synced settles what an earlier daemon left, once for each connection, now
+// that the listing is complete.
+func (l *Agent) synced(e *engineState) {
+	l.setEngine(e, true, "")
+	name := e.engine.Name()
+	for _, key := range l.keys() {
+		if t := l.containers[key]; t.c.ID.Engine == name && !t.listed {
+			l.gone(key)
+		}
+	}
+	e.unsettled = true
+	l.settleEngine(e)
+	alive := func(key string) bool { // or it is not known: its engine has listed nothing
+		engine, _, _ := strings.Cut(key, "-")
+		e := l.engines[engine]
+		return l.containers[key] != nil || e != nil && !e.part.OK
+	}
+	if err := errors.Join(l.o.Manuals.Prune(time.Now().UnixNano(), alive), l.o.Holds.Prune(alive)); err != nil {
+		l.o.Log.Warn("records of ended containers stay on disk", "error", err)
+	}
+}
+
+// settleEngine queues the recovery that follows a full listing; one that finds
+// no room is queued again at the next tick.
+func (l *Agent) settleEngine(e *engineState) {
+	name := e.engine.Name()
+	var running []runtime.Container
+	for _, key := range l.keys() {
+		if t := l.containers[key]; t.c.ID.Engine == name && t.listed {
+			running = append(running, t.c)
+		}
+	}
+	first := !e.recovered
+	r := actuator.Recovery{Running: running, Synced: []string{name}, Handover: l.o.Handover || !first}
+	e.unsettled = !l.enqueue(func(ctx context.Context) {
+		results, err := l.o.Actuator.Recover(ctx, r)
+		l.reply(ctx, func() {
+			if err != nil {
+				l.o.Log.Error("originals of an earlier run", "error", err)
+			}
+			l.restored(results, "left by an earlier run of trimtab")
+			e.recovered = true
+			for _, t := range l.containers {
+				t.stale = true
+			}
+		})
+	})
+}
+
+func (l *Agent) setEngine(e *engineState, ok bool, lost string) {
+	if e.part.OK != ok {
+		e.part.Since = time.Now().UnixNano()
+		if ok {
+			l.o.Log.Info("engine reached", "engine", e.part.Name)
+		} else {
+			l.o.Log.Warn("engine lost", "engine", e.part.Name, "why", lost)
+		}
+	}
+	e.part.OK, e.part.Lost = ok, lost
+}
+
+// keys lists the containers in order; it is made anew when one comes or goes.
+func (l *Agent) keys() []string {
+	if l.sorted == nil {
+		l.sorted = slices.Sorted(maps.Keys(l.containers))
+	}
+	return l.sorted
+}
+
+// settling is what an enrolment follows from, besides the container.
+type settling struct {
+	valid bool
+	host  enrolment.Host
+}
+
+// settle renews a container's enrolment and what the probes read of it.
+func (l *Agent) settle(t *tracked) {
+	now := time.Now().UnixNano()
+	host := enrolment.Host{}
+	if l.settings.EnrolHost != nil {
+		host = l.settings.EnrolHost(float64(l.host.CPUs), l.host.MemTotal)
+	}
+	host.AncestorLimit = t.above
+	// A record of trimtab enable may end at any time, so those are settled each tick.
+	manual := l.o.Manuals.Get(t.key, now)
+	from := settling{valid: manual == nil, host: host}
+	if from.valid && from == t.settled {
+		l.settledAgain(t)
+		return
+	}
+	t.settled = from
+	before := t.enrolment
+	t.enrolment = enrolment.Settle(t.c, l.settings.Rules, manual, host)
+	t.watched = enrolment.Watched(t.c, l.settings.Rules, t.enrolment)
+	for _, problem := range t.enrolment.Problems {
+		if !slices.Contains(before.Problems, problem) {
+			l.logRecord(state.Record{UnixNs: now, Kind: state.RecordEnrol, Key: t.c.Key(), Name: t.c.Name, Text: "enrolment: " + problem})
+		}
+	}
+	l.settledAgain(t)
+}
+
+// settledAgain does what follows from an enrolment, until it is done.
+func (l *Agent) settledAgain(t *tracked) {
+	if e := l.engines[t.c.ID.Engine]; e.recovered && t.standing.Pending == "" {
+		if why := withdrawn(t.enrolment, t.standing.Original); why != "" {
+			l.restoreLater(t, why)
+		}
+	}
+	l.watch(t)
+	l.renewAbove(t)
+}
+
+// aboveEvery is how often what bounds the groups above a container is read again.
+const aboveEvery = 30 * time.Second
+
+// renewAbove reads it of what may be tuned; what is only observed is told the same.
+func (l *Agent) renewAbove(t *tracked) {
+	if l.o.Above == nil || t.enrolment.Mode == policies.ModeOff || !t.watched || time.Since(t.aboveAt) < aboveEvery {
+		return
+	}
+	t.above, t.aboveAt = l.o.Above(t.c), time.Now()
+}
+
+// withdrawn says which consent to what stands at trimtab's value is gone; "" if none is.
+func withdrawn(e policies.Enrolment, standing runtime.Values) string {
+	_, limit := standing[runtime.KnobMemoryLimit]
+	if _, swap := standing[runtime.KnobMemorySwap]; swap && !limit {
+		return "its memory limit is somebody else's now, and its swap went with that"
+	}
+	for _, knob := range slices.Sorted(maps.Keys(standing)) {
+		switch {
+		case e.Mode != policies.ModeTune:
+			return "no longer enrolled: " + e.WhyNot
+		case !e.Allows(knob):
+			return fmt.Sprintf("knob %s is no longer allowed", knob.Family())
+		}
+	}
+	return ""
+}
+
+// watch turns readings on and off.
+func (l *Agent) watch(t *tracked) {
+	for _, p := range l.o.Probes {
+		want := p.All || t.watched
+		switch have := t.reading[p.Name()]; {
+		case want && !have:
+			if err := p.Watch(Target(t.c)); err != nil {
+				if !t.unread[p.Name()] {
+					l.o.Log.Warn("a container cannot be read", "container", t.c.Name, "probe", p.Name(), "error", err)
+				}
+				t.unread[p.Name()] = true
+				continue
+			}
+			t.reading[p.Name()], t.unread[p.Name()] = true, false
+		case !want && have:
+			p.Unwatch(t.key)
+			t.reading[p.Name()] = false
+		}
+	}
+}
+
+// Target is a container as probes see it.
+func Target(c runtime.Container) probes.Target {
+	return probes.Target{Key: c.Key(), CgroupID: c.Cgroup.ID, InitPID: c.InitPID, Dir: c.Cgroup.Dir, Unified: c.Cgroup.Unified, V2: c.Cgroup.Mode == runtime.CgroupV2,
+		ContainerID: c.ID.Container, RateLog: c.Labels[enrolment.LabelRateLog]}
+}
+
+func (l *Agent) setProbe(name string, ok bool, lost string) {
+	p := l.probeState[name]
+	if p == nil {
+		return
+	}
+	if p.OK != ok {
+		p.Since = time.Now().UnixNano()
+		if ok {
+			l.o.Log.Info("probe reads again", "probe", name)
+		} else {
+			l.o.Log.Warn("probe fails", "probe", name, "why", lost)
+		}
+	}
+	p.OK, p.Lost = ok, lost
+}
+
+// How often what stands is read back, to notice foreign writes that no event
+// told of, and a GPU's preflight is renewed. Where nothing of trimtab's stands nor
+// may come to, only the core's picture of the container hangs on it, and of that the
+// cgroup probe's readings tell too.
+const (
+	rereadEvery     = 5 * time.Second
+	rereadIdleEvery = 30 * time.Second
+	preflightEvery  = 30 * time.Second
+)
+
+// atStake: a foreign write to the container is to be noticed soon.
+func (t *tracked) atStake() bool {
+	return len(t.standing.Original) > 0 || t.watched && t.enrolment.Mode == policies.ModeTune
+}
+
+// setting is what the cgroup probe reads of the knobs.
+type setting struct {
+	quotaUs, periodUs, memory int64
+	weight                    uint64
+	cpuset                    string
+}
+
+// noteSetting has a container read again at the next tick whose sample says that
+// somebody set something.
+func (t *tracked) noteSetting(g *probes.Cgroup) {
+	if g == nil {
+		return
+	}
+	now := setting{memory: g.MemoryLimit, weight: g.CPUWeight, cpuset: g.Cpuset}
+	if len(g.Throttling) > 0 {
+		now.quotaUs, now.periodUs = g.Throttling[0].QuotaUs, g.Throttling[0].PeriodUs
+	}
+	if now != t.seenSet {
+		t.stale = t.stale || t.seenSet != setting{}
+		t.seenSet = now
+	}
+}
+
+// refresh reads what stands, and yields what somebody else wrote.
+func (l *Agent) refresh(ctx context.Context, t *tracked) {
+	every := rereadIdleEvery
+	if t.atStake() {
+		every = rereadEvery
+	}
+	if t.busy || !t.stale && time.Since(t.readAt) < every {
+		return
+	}
+	e := l.engines[t.c.ID.Engine]
+	// While the actuator is at work both answer ErrBusy: the next tick reads again.
+	gone := false
+	now, drifts, err := l.o.Actuator.Drift(t.c, func() (runtime.Values, error) {
+		now, err := e.engine.Read(ctx, t.c)
+		gone = err != nil
+		return now, err
+	})
+	if gone {
+		return // most likely: the engine's event says so
+	}
+	if err != nil {
+		t.stale = true
+		return
+	}
+	standing, err := l.o.Actuator.Standing(t.c.ID)
+	if err != nil {
+		t.stale = true
+		return
+	}
+	t.now, t.standing, t.readAt, t.stale = now, standing, time.Now(), false
+	for _, d := range drifts {
+		l.yield(t, d)
+	}
+	if l.o.Preflight != nil && len(t.c.GPUs) > 0 && time.Since(t.checkedAt) >= preflightEvery {
+		t.checkedAt = time.Now()
+		c := t.c
+		l.enqueue(func(ctx context.Context) {
+			why := l.o.Preflight(ctx, c)
+			l.reply(ctx, func() {
+				if t := l.containers[c.Key()]; t != nil {
+					t.preflight = why
+				}
+			})
+		})
+	}
+}
+
+// noteYield remembers, over restarts too, that a knob is somebody else's.
+func (l *Agent) noteYield(t *tracked, knob runtime.Knob) {
+	l.edge.foreign++
+	if err := l.o.Holds.AddYield(t.c.Key(), knob); err != nil {
+		l.o.Log.Error("a yielded knob is remembered only until the daemon ends", "container", t.c.Name, "knob", string(knob), "error", err)
+	}
+}
+
+// yield leaves a knob to whoever wrote it (law: yield).
+func (l *Agent) yield(t *tracked, d actuator.Drift) {
+	if err := l.o.Actuator.Yield(t.c, d.Knob); err != nil {
+		t.stale = true
+		if !errors.Is(err, actuator.ErrBusy) {
+			l.o.Log.Error("a foreign write could not be noted", "container", t.c.Name, "error", err)
+		}
+		return
+	}
+	l.noteYield(t, d.Knob)
+	if swap, ours := t.standing.Original[runtime.KnobMemorySwap]; ours && d.Knob == runtime.KnobMemoryLimit && below(swap, d.Actual) {
+		l.yieldSwap(t)
+	}
+	l.results = append(l.results, control.Result{Kind: control.ResultEnded, Key: t.c.Key(), Text: fmt.Sprintf("%s was set to %s by somebody else", d.Knob, d.Actual)})
+	l.keep([]state.Record{{UnixNs: time.Now().UnixNano(), Kind: state.RecordYield, Key: t.c.Key(), Name: t.c.Name, Team: t.enrolment.Team,
+		Knob: d.Knob, From: d.Written, To: d.Actual, Actual: d.Actual,
+		Text: fmt.Sprintf("%s was set to %s by somebody else (trimtab had %s): left alone from now on", d.Knob, d.Actual, d.Written)}})
+}
+
+// yieldSwap leaves the swap that went with a memory limit as it stands: v1 counts both together, and
+// the owner's is less than the limit that somebody else has set since.
+func (l *Agent) yieldSwap(t *tracked) {
+	if err := l.o.Actuator.Yield(t.c, runtime.KnobMemorySwap); err != nil {
+		l.o.Log.Error("that the swap goes with a foreign memory limit could not be noted", "container", t.c.Name, "error", err)
+		return
+	}
+	l.noteYield(t, runtime.KnobMemorySwap)
+}
+
+// below reports whether an amount is less than another; one without a limit is the most.
+func below(a, b runtime.Value) bool {
+	x, limited := a.Int()
+	y, bounded := b.Int()
+	return limited && (!bounded || x < y)
+}

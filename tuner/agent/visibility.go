@@ -1,0 +1,382 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// What policies ask of containers' GPUs takes the road of `trimtab gpu hide` and `show`, so
+// that whatever brings those back brings these back. It is guard's goroutine that walks it:
+// a container's files may hang, and nothing that is urgent may wait behind them.
+
+// visibilityOrder is one order of the core for guard's goroutine.
+type visibilityOrder struct {
+	control.Order
+	undo bool
+}
+
+// seeAll reads what the watched containers that hold a GPU see, for the core. Where NVML
+// tells of no device none could be judged, and to look would take the containers' files.
+func (l *Agent) seeAll(ctx context.Context) {
+	var cs []runtime.Container
+	_ = l.do(ctx, func() {
+		told := len(uuids(l.host.Devices)) > 0
+		for _, key := range l.keys() {
+			if t := l.containers[key]; told && len(t.c.GPUs) > 0 && t.watched && t.enrolment.Mode != policies.ModeOff && !t.c.Kubernetes {
+				cs = append(cs, t.c)
+			} else {
+				t.visibilities = nil
+			}
+		}
+	})
+	for _, c := range cs {
+		l.lookAgain(ctx, c)
+	}
+}
+
+// lookAgain tells the core what a container sees; nobody changes it in between.
+func (l *Agent) lookAgain(ctx context.Context, c runtime.Container) {
+	l.sighting.Lock()
+	defer l.sighting.Unlock()
+	visibilities, known := l.see(ctx, c)
+	l.reply(ctx, func() {
+		if t := l.containers[c.Key()]; t != nil {
+			t.noteVisibility(visibilities, known)
+		}
+	})
+}
+
+// see reads what a container sees now; known is false where that cannot be read.
+func (l *Agent) see(ctx context.Context, c runtime.Container) (visibilities []runtime.GPUVisibility, known bool) {
+	var devices []probes.Device
+	_ = l.do(ctx, func() { devices = l.host.Devices })
+	visibilities, err := l.o.Visibility.See(ctx, c, runtime.GPUView{UUIDs: uuids(devices)})
+	return visibilities, err == nil
+}
+
+// noteVisibility keeps what was granted, as the core is told of it.
+func (t *tracked) noteVisibility(all []runtime.GPUVisibility, known bool) {
+	if t.visibilities = nil; !known {
+		return
+	}
+	for _, s := range all {
+		if !s.Granted {
+			continue
+		}
+		of := control.GPUVisibility{Minor: s.Minor, UUID: s.UUID, Visible: s.Visible}
+		if s.Hidden {
+			of.Hidden = policies.HiddenByPerson
+		}
+		if s.Hidden && s.ByPolicy {
+			of.Hidden = policies.HiddenByPolicy
+		}
+		t.visibilities = append(t.visibilities, of)
+	}
+}
+
+// elastic: see policies.Job.
+func (l *Agent) elastic(t *tracked) bool {
+	if len(t.visibilities) == 0 || !l.settings.GPUSignal {
+		return false
+	}
+	_, ok := signalOf(t.c)
+	return ok
+}
+
+// orderVisibility hands an order of the core to guard.
+func (l *Agent) orderVisibility(o control.Order) {
+	if o.DryRun {
+		return // the core has weighed all that can be known without writing
+	}
+	if !l.sendVisibility(visibilityOrder{Order: o}) {
+		l.results = append(l.results, control.Result{Kind: control.ResultApply, Plan: o.Plan, Text: "trimtab is behind with its writes"})
+	}
+}
+
+// undoVisibility hands guard the way back of an order; one that finds no room is tried again
+// at the next tick.
+func (l *Agent) undoVisibility(o control.Order) {
+	if len(l.present(o).Changes) == 0 { // it ended, and all went with it
+		delete(l.undoing, o.Plan)
+		return
+	}
+	if l.sendVisibility(visibilityOrder{Order: o, undo: true}) {
+		l.queued[o.Plan] = true
+	}
+}
+
+func (l *Agent) sendVisibility(o visibilityOrder) bool {
+	if l.o.Visibility == nil {
+		return false
+	}
+	select {
+	case l.visibilities <- o:
+		return true
+	default:
+		return false
+	}
+}
+
+// carryOut works off the core's orders until guard's next round; false at the end.
+func (l *Agent) carryOut(ctx context.Context, round <-chan time.Time) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-round:
+			return true
+		case o := <-l.visibilities:
+			l.carry(ctx, o)
+		}
+	}
+}
+
+// carry carries out one order, and tells the core what came of it in one go with what
+// stands then.
+func (l *Agent) carry(ctx context.Context, o visibilityOrder) {
+	ch := o.Changes[0]
+	l.sighting.Lock() // before it is asked whether it may be: that must hold until it is done
+	defer l.sighting.Unlock()
+	var c runtime.Container
+	var devices []probes.Device
+	why, found := "it ended in the meantime", false
+	if l.do(ctx, func() {
+		if t := l.containers[ch.Key]; t != nil {
+			c, devices, why, found = t.c, l.host.Devices, l.mayNotCarry(t, o), true
+		}
+	}) != nil {
+		return
+	}
+	began := time.Now()
+	var did visibilityMoved
+	var err error
+	if why != "" {
+		err = errors.New(why)
+	} else if did, err = l.moveVisibility(ctx, c, devices, o); len(did.moved) > 0 && err == nil {
+		did.notes = append(did.notes, l.signal(ctx, c)...)
+	}
+	took := time.Since(began)
+	var visibilities []runtime.GPUVisibility
+	known := false
+	if found {
+		visibilities, known = l.see(ctx, c)
+	}
+	l.reply(ctx, func() {
+		if t := l.containers[ch.Key]; t != nil {
+			t.noteVisibility(visibilities, known)
+			t.checkedAt = time.Time{} // its preflight is another one now
+		}
+		if o.undo {
+			l.visibilityUndone(o.Order, did, err)
+		} else {
+			l.visibilityApplied(o.Order, did, err, took)
+		}
+	})
+}
+
+// mayNotCarry says what came between an order and its turn; "" if nothing did. A way back
+// to what the owner granted is open whatever was frozen.
+func (l *Agent) mayNotCarry(t *tracked, o visibilityOrder) string {
+	hide := o.Changes[0].Take != o.undo
+	switch yielded := slices.Contains(l.o.Holds.Yielded(t.key), runtime.KnobGPU); {
+	case o.undo && !hide:
+		return ""
+	case yielded:
+		return "a person decided on its GPUs meanwhile"
+	case !t.enrolment.Allows(runtime.KnobGPU):
+		return "knob gpu is no longer allowed (trimtab.knobs)"
+	}
+	return l.mayNotSee(t, true)
+}
+
+// moveVisibility makes the difference between an order's two values. Only what a policy hid is
+// shown, whatever the order says: what people hid is theirs.
+func (l *Agent) moveVisibility(ctx context.Context, c runtime.Container, devices []probes.Device, o visibilityOrder) (did visibilityMoved, err error) {
+	ch := o.Changes[0]
+	hide := ch.Take != o.undo
+	known := runtime.GPUView{UUIDs: uuids(devices)}
+	visibilities, err := l.o.Visibility.See(ctx, c, known)
+	if err != nil {
+		return did, err
+	}
+	more, less := strings.Split(string(ch.From), ","), strings.Split(string(ch.To), ",")
+	if !ch.Take {
+		more, less = less, more
+	}
+	var minors []int
+	left := 0
+	for _, s := range visibilities {
+		switch moves := s.UUID != "" && slices.Contains(more, s.UUID) && !slices.Contains(less, s.UUID); {
+		case moves && hide == s.Visible && (hide || s.ByPolicy):
+			minors = append(minors, s.Minor)
+		case s.Visible:
+			left++
+		}
+	}
+	if hide && left == 0 {
+		return did, errors.New("it would see no device any more")
+	}
+	return l.setVisibility(ctx, visibilityChange{c: c, known: known, devices: devices, visibilities: visibilities, minors: minors, hide: hide, by: policies.HiddenByPolicy})
+}
+
+// visibilityChange is what is to be hidden or shown, and what is known around it.
+type visibilityChange struct {
+	c            runtime.Container
+	known        runtime.GPUView
+	devices      []probes.Device
+	visibilities []runtime.GPUVisibility
+	minors       []int
+	hide         bool
+	by           policies.Hider
+}
+
+// visibilityMoved is what became of one.
+type visibilityMoved struct {
+	moved []int
+	notes []string
+}
+
+func (m visibilityMoved) text(hide bool) string {
+	if hide {
+		return "hidden: " + deviceNames(m.moved)
+	}
+	return "shown: " + deviceNames(m.moved)
+}
+
+// setVisibility hides or shows what was picked; the caller holds l.sighting, since the new
+// set is made of the one that was read. What a person asks for is no longer a policy's,
+// also where it stands already. It needs nothing of Run's, so that it works after it.
+func (l *Agent) setVisibility(ctx context.Context, s visibilityChange) (did visibilityMoved, err error) {
+	known := s.known
+	owners := 0 // devices that are hidden and change hands
+	for _, at := range s.visibilities {
+		if !at.Hidden {
+			continue
+		}
+		known.Hidden = append(known.Hidden, at.Minor)
+		switch picked := slices.Contains(s.minors, at.Minor); {
+		case at.ByPolicy && picked && s.hide && s.by == policies.HiddenByPerson:
+			owners++
+		case at.ByPolicy:
+			known.ByPolicy = append(known.ByPolicy, at.Minor)
+		}
+	}
+	for _, minor := range s.minors {
+		if slices.Contains(known.Hidden, minor) == s.hide {
+			continue // it is already
+		}
+		if pids := users(s.devices, s.c.Key(), minor); s.hide && len(pids) > 0 {
+			return did, fmt.Errorf("%s is in use: NVML lists process %d of this container on it; a device in use is never hidden", deviceName(minor), pids[0])
+		}
+		did.moved = append(did.moved, minor)
+	}
+	if len(did.moved)+owners == 0 {
+		return did, nil
+	}
+	if s.hide {
+		known.Hidden = slices.Concat(known.Hidden, did.moved)
+		if s.by == policies.HiddenByPolicy {
+			known.ByPolicy = slices.Concat(known.ByPolicy, did.moved)
+		}
+	} else {
+		gone := func(minor int) bool { return slices.Contains(did.moved, minor) }
+		known.Hidden, known.ByPolicy = slices.DeleteFunc(slices.Clone(known.Hidden), gone), slices.DeleteFunc(slices.Clone(known.ByPolicy), gone)
+	}
+	did.notes, err = l.o.Visibility.Hide(ctx, s.c, known)
+	return did, err
+}
+
+// visibilityApplied takes in what became of an order.
+func (l *Agent) visibilityApplied(o control.Order, did visibilityMoved, err error, took time.Duration) {
+	ch := o.Changes[0]
+	if err == nil && len(did.moved) == 0 {
+		err = errors.New("what it sees changed in the meantime")
+	}
+	res := actuator.ChangeResult{Change: ch, Outcome: actuator.Applied, Latency: took}
+	rec := l.visibilityRecord(state.RecordGPUView, o)
+	answer := control.Result{Kind: control.ResultApply, Plan: o.Plan, OK: err == nil}
+	if err != nil {
+		res.Outcome, answer.Key, answer.Text, answer.Refused = actuator.Refused, ch.Key, err.Error(), true
+		rec.Kind, rec.Text = state.RecordRefused, fmt.Sprintf("%s not made: %v", knobText(ch), err)
+	} else {
+		rec.Text = fmt.Sprintf("GPUs %s by policy %s: %s%s", did.text(ch.Take), o.Policy, ch.Reason, noted(did.notes))
+	}
+	l.edge.change(o.Policy, res)
+	l.results = append(l.results, answer)
+	l.keep([]state.Record{rec})
+}
+
+// visibilityUndone takes in what became of a way back. Showing again is tried until it is done,
+// and what stands in its way is told once; what may not be hidden again stays in sight.
+func (l *Agent) visibilityUndone(o control.Order, did visibilityMoved, err error) {
+	ch := o.Changes[0]
+	delete(l.queued, o.Plan)
+	rec := l.visibilityRecord(state.RecordRollback, o)
+	rec.From, rec.To = ch.To, ch.From
+	switch {
+	case err != nil && ch.Take:
+		if l.visibilitySaid[o.Plan] != err.Error() {
+			l.visibilitySaid[o.Plan] = err.Error()
+			rec.Kind, rec.Text = state.RecordPending, "hidden GPUs are not shown again yet: "+err.Error()
+			l.keep([]state.Record{rec})
+		}
+		return
+	case err != nil:
+		rec.Kind, rec.Text = state.RecordRefused, "GPUs stay in sight: "+err.Error()
+	case len(did.moved) > 0:
+		rec.Text = fmt.Sprintf("GPUs %s: %s%s", did.text(!ch.Take), orElse(o.Why, "taken back by its trial"), noted(did.notes))
+	}
+	delete(l.undoing, o.Plan)
+	delete(l.visibilitySaid, o.Plan)
+	l.results = append(l.results, control.Result{Kind: control.ResultRollback, Plan: o.Plan, OK: err == nil})
+	if rec.Text != "" {
+		l.keep([]state.Record{rec})
+	}
+}
+
+func (l *Agent) visibilityRecord(kind state.RecordKind, o control.Order) state.Record {
+	ch := o.Changes[0]
+	rec := state.Record{UnixNs: time.Now().UnixNano(), Kind: kind, Key: ch.Key, Name: ch.Name, Plan: o.Plan, Policy: o.Policy, Knob: ch.Knob, From: ch.From, To: ch.To}
+	if t := l.containers[ch.Key]; t != nil {
+		rec.Team = t.enrolment.Team
+	}
+	return rec
+}
+
+// unproveVisibility takes back, at a handover, a hide that was not proved; what was shown on
+// trial is the owner's grant and stays. Run has returned: nobody is told by a signal, as at
+// any end of the daemon.
+func (l *Agent) unproveVisibility(ctx context.Context, o control.Order) error {
+	t := l.containers[o.Changes[0].Key]
+	if t == nil || l.o.Visibility == nil || !o.Changes[0].Take {
+		return nil
+	}
+	did, err := l.moveVisibility(ctx, t.c, l.host.Devices, visibilityOrder{Order: o, undo: true})
+	if err != nil {
+		return fmt.Errorf("container %q: GPUs that were hidden on trial are not shown again: %w", t.c.Name, err)
+	}
+	if len(did.moved) > 0 {
+		rec := l.visibilityRecord(state.RecordRollback, o)
+		rec.Text = "GPUs " + did.text(false) + ": not proved when trimtab was restarted"
+		l.keep([]state.Record{rec})
+	}
+	return nil
+}
+
+func orElse(s, otherwise string) string {
+	if s != "" {
+		return s
+	}
+	return otherwise
+}

@@ -1,0 +1,284 @@
+package enrolment
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/trimtab/trimtab/policies"
+)
+
+// The labels.
+const (
+	labelPrefix     = "trimtab."
+	labelMode       = "trimtab.mode"
+	labelEnable     = "trimtab.enable"
+	labelKnobs      = "trimtab.knobs"
+	labelCPUMin     = "trimtab.cpu.min"
+	labelCPUMax     = "trimtab.cpu.max"
+	labelMemoryMin  = "trimtab.memory.min"
+	labelMemoryMax  = "trimtab.memory.max"
+	labelImportance = "trimtab.importance"
+	labelClass      = "trimtab.class"
+	labelJob        = "trimtab.job"
+	labelTeam       = "trimtab.team"
+	labelLoans      = "trimtab.loans"
+	// LabelRateLog holds the expression that finds steps in the container's log.
+	LabelRateLog = "trimtab.rate.log"
+	// LabelGPUSignal names the signal that the init process is sent when its GPUs are
+	// hidden or shown, where the host's config allows it.
+	LabelGPUSignal = "trimtab.gpu.signal"
+)
+
+// LabelNames lists the labels that trimtab reads.
+func LabelNames() []string {
+	return []string{labelMode, labelEnable, labelKnobs, labelCPUMin, labelCPUMax, labelMemoryMin, labelMemoryMax,
+		labelImportance, labelClass, labelLoans, labelJob, labelTeam, LabelRateLog, LabelGPUSignal}
+}
+
+const (
+	maxRegexBytes = 512 // of an expression for the log
+	maxProblems   = 16  // shown for one container; an image can carry thousands of labels
+	maxValueBytes = 128 // no label of ours has a use for more
+	maxWordBytes  = 63  // of a team or job: it becomes a metric's label
+	maxShownBytes = 48  // of a bad value, in a problem
+	maxCPUs       = 1 << 16
+)
+
+// labels is what a container's labels ask, as far as it could be read.
+type labels struct {
+	mode       policies.Mode // "" if none
+	badMode    string        // the label of the mode that could not be read
+	knobs      []string
+	hasKnobs   bool
+	cpu        policies.Range
+	memory     policies.Range
+	importance int
+	class      string
+	job, team  string
+	loans      policies.LoanMode
+	problems   []string
+}
+
+func hasLabel(all map[string]string) bool {
+	for k := range all {
+		if strings.HasPrefix(k, labelPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseLabels reads the trimtab labels; each one that is malformed is named with
+// what is allowed, and disturbs no other.
+func parseLabels(all map[string]string) labels {
+	var names []string
+	for name := range all {
+		if strings.HasPrefix(name, labelPrefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	var out labels
+	for _, name := range names {
+		if err := out.read(name, all[name]); err != nil {
+			out.problems = append(out.problems, fmt.Sprintf("label %s=%s: %s", shown(name), shown(all[name]), err))
+		}
+	}
+	out.enable(all)
+	out.dropInverted(labelCPUMin, labelCPUMax, &out.cpu)
+	out.dropInverted(labelMemoryMin, labelMemoryMax, &out.memory)
+	return out
+}
+
+// read takes one label.
+func (l *labels) read(name, raw string) (err error) {
+	value := strings.TrimSpace(raw)
+	if len(raw) > maxValueBytes {
+		value = "" // no reader below accepts it
+	}
+	switch name {
+	case labelMode:
+		l.mode, err = ParseMode(strings.ToLower(value))
+		if err != nil {
+			l.badMode = name
+		}
+	case labelEnable: // read by enable, once the mode is known
+	case labelKnobs:
+		l.hasKnobs = true
+		l.knobs, err = parseFamilies(value)
+	case labelCPUMin:
+		l.cpu.Min, err = ParseCPUs(value)
+	case labelCPUMax:
+		l.cpu.Max, err = ParseCPUs(value)
+	case labelMemoryMin:
+		l.memory.Min, err = ParseBytes(value)
+	case labelMemoryMax:
+		l.memory.Max, err = ParseBytes(value)
+	case labelImportance:
+		l.importance, err = parseImportance(value)
+	case labelClass:
+		l.class, err = ParseClass(strings.ToLower(value))
+	case labelLoans:
+		l.loans, err = ParseLoans(strings.ToLower(value))
+	case labelJob:
+		l.job, err = ParseWord(value)
+	case labelTeam:
+		l.team, err = ParseWord(value)
+	case LabelRateLog:
+		err = checkExpression(raw)
+	case LabelGPUSignal:
+		if !slices.Contains([]string{"USR1", "USR2", "HUP", "WINCH"}, strings.TrimPrefix(strings.ToUpper(value), "SIG")) {
+			err = fmt.Errorf("allowed are USR1, USR2, HUP, WINCH")
+		}
+	default:
+		err = fmt.Errorf("unknown label; known are %s", strings.Join(LabelNames(), ", "))
+	}
+	return err
+}
+
+// enable reads trimtab.enable, the short form. The mode label is stronger, but
+// off is absolute, whichever of the two says it.
+func (l *labels) enable(all map[string]string) {
+	raw, ok := all[labelEnable]
+	if !ok {
+		return
+	}
+	switch strings.ToLower(strings.TrimSpace(raw)) {
+	case "true":
+		if l.mode == "" {
+			l.mode = policies.ModeTune
+		}
+	case "false":
+		if l.mode != "" && l.mode != policies.ModeOff {
+			l.problems = append(l.problems, fmt.Sprintf("label %s=false overrides %s=%s: off is absolute", labelEnable, labelMode, l.mode))
+		}
+		l.mode = policies.ModeOff
+	default:
+		l.problems = append(l.problems, fmt.Sprintf("label %s=%s: allowed are true, false", labelEnable, shown(raw)))
+		if l.mode == "" && l.badMode == "" {
+			l.badMode = labelEnable
+		}
+	}
+}
+
+// dropInverted ignores a pair whose minimum is above its maximum: which of the
+// two was meant cannot be known.
+func (l *labels) dropInverted(minName, maxName string, r *policies.Range) {
+	if r.Max > 0 && r.Min > r.Max {
+		l.problems = append(l.problems, fmt.Sprintf("label %s is above %s: both ignored", minName, maxName))
+		*r = policies.Range{}
+	}
+}
+
+// ParseMode reads off, observe or tune.
+func ParseMode(s string) (policies.Mode, error) {
+	switch m := policies.Mode(s); m {
+	case policies.ModeOff, policies.ModeObserve, policies.ModeTune:
+		return m, nil
+	}
+	return "", fmt.Errorf("allowed are off, observe, tune")
+}
+
+// ParseClass reads guaranteed or best-effort.
+func ParseClass(s string) (string, error) {
+	if s == ClassGuaranteed || s == ClassBestEffort {
+		return s, nil
+	}
+	return "", fmt.Errorf("allowed are %s, %s", ClassGuaranteed, ClassBestEffort)
+}
+
+// ParseLoans reads free, proven or off.
+func ParseLoans(s string) (policies.LoanMode, error) {
+	if m := policies.LoanMode(s); slices.Contains(policies.LoanModes(), m) {
+		return m, nil
+	}
+	return "", fmt.Errorf("allowed are free, proven, off")
+}
+
+// ParseWord reads the name of a team or a job: it becomes a label of metrics.
+func ParseWord(s string) (string, error) {
+	ok := s != "" && len(s) <= maxWordBytes
+	for _, r := range s {
+		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._/-", r))
+	}
+	if !ok {
+		return "", fmt.Errorf("allowed are 1 to %d letters, digits and any of . _ / -", maxWordBytes)
+	}
+	return s, nil
+}
+
+// CheckFamilies returns an error that names families which do not exist.
+func CheckFamilies(families []string) error {
+	_, err := knownFamilies(families)
+	return err
+}
+
+// parseFamilies reads a comma-separated list and keeps what is known of it.
+func parseFamilies(s string) ([]string, error) {
+	return knownFamilies(strings.Split(strings.ToLower(s), ","))
+}
+
+func knownFamilies(words []string) (known []string, err error) {
+	var bad []string
+	for _, word := range words {
+		word = strings.TrimSpace(word)
+		if slices.Contains(Families(), word) {
+			known = append(known, word)
+		} else {
+			bad = append(bad, shown(word))
+		}
+	}
+	if len(bad) > 0 {
+		err = fmt.Errorf("no such knob: %s; allowed are %s", strings.Join(bad, ", "), strings.Join(Families(), ", "))
+	}
+	return known, err
+}
+
+// parseImportance reads a whole number; one out of range is clamped later, where
+// the rule's range is known.
+func parseImportance(s string) (int, error) {
+	n, err := strconv.ParseInt(s, 10, 16)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("allowed are whole numbers from %d to %d", MinImportance, MaxImportance)
+	}
+	return int(n), nil
+}
+
+// capProblems bounds what a hostile image can make us show.
+func capProblems(problems []string) []string {
+	if len(problems) <= maxProblems {
+		return problems
+	}
+	return append(slices.Clone(problems[:maxProblems]), fmt.Sprintf("and %d more", len(problems)-maxProblems))
+}
+
+// shown is a hostile text, quoted where it is not plain, and short.
+func shown(s string) string {
+	clipped := s
+	if len(s) > maxShownBytes {
+		clipped = s[:maxShownBytes]
+	}
+	q := strconv.QuoteToASCII(clipped)
+	if len(q) == len(clipped)+2 && clipped != "" && !strings.Contains(clipped, " ") {
+		q = clipped
+	}
+	if len(s) > maxShownBytes {
+		q += "…"
+	}
+	return q
+}
+
+// checkExpression says what is wrong with an expression for the log; who follows
+// the log compiles it.
+func checkExpression(raw string) error {
+	if len(raw) > maxRegexBytes {
+		return fmt.Errorf("%d bytes are too many; allowed are regular expressions (RE2) of %d bytes at most", len(raw), maxRegexBytes)
+	}
+	if _, err := regexp.Compile(raw); err != nil {
+		return fmt.Errorf("allowed are regular expressions as Go and RE2 know them: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package enrolment
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+type memoryStore struct {
+	saved []Manual
+	saves int
+	err   error
+}
+
+func (s *memoryStore) Load() ([]Manual, error) { return s.saved, s.err }
+
+func (s *memoryStore) Save(all []Manual) error {
+	if s.err == nil {
+		s.saved, s.saves = all, s.saves+1
+	}
+	return s.err
+}
+
+func TestManuals(t *testing.T) {
+	store := &memoryStore{}
+	m, err := OpenManuals(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := Manual{Key: "a", Mode: "tune", Knobs: []string{"cpu"}, UntilUnixNs: 100}
+	b := Manual{Key: "b", Mode: "observe"}
+	for _, r := range []Manual{b, a, a} {
+		if err := m.Set(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if store.saves != 2 {
+		t.Errorf("%d saves, want 2: an equal record is no change", store.saves)
+	}
+	if m.Get("a", 99) == nil || m.Get("a", 100) != nil || m.Get("c", 0) != nil {
+		t.Error("a record is in force until its end, and no other is")
+	}
+	reopened, err := OpenManuals(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&a, reopened.Get("a", 0)); diff != "" {
+		t.Error(diff)
+	}
+	if err := reopened.Prune(100, func(key string) bool { return key == "a" }); err != nil {
+		t.Fatal(err)
+	}
+	if len(store.saved) != 0 {
+		t.Errorf("left after pruning: %v", store.saved)
+	}
+}
+
+func TestManualsThatCannotBeSavedAreNotInForce(t *testing.T) {
+	store := &memoryStore{}
+	m, err := OpenManuals(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.err = errors.New("no space left on device")
+	if err := m.Set(Manual{Key: "a", Mode: "tune"}); !errors.Is(err, store.err) {
+		t.Errorf("error %v", err)
+	}
+	if m.Get("a", 0) != nil {
+		t.Error("in force without being on disk")
+	}
+	if m, err := OpenManuals(store); err == nil || m.Get("a", 0) != nil {
+		t.Error("a store that cannot be read must say so and enrol nobody")
+	}
+}
+
+func TestSelect(t *testing.T) {
+	all := []runtime.Container{
+		{ID: runtime.ID{Container: "abcd1111"}, Name: "one", Image: "reg/a:1", Labels: map[string]string{composeLabel: "lab"}},
+		{ID: runtime.ID{Container: "abcd2222"}, Name: "two", Image: "reg/b:1", Labels: map[string]string{composeLabel: "lab"}},
+		{ID: runtime.ID{Container: "ffff3333"}, Name: "abcd", Image: "other"},
+	}
+	for _, tt := range []struct {
+		req  state.EnableRequest
+		want []string
+		err  bool
+	}{
+		{state.EnableRequest{Name: "one"}, []string{"one"}, false},
+		{state.EnableRequest{Name: "abcd"}, []string{"abcd"}, false}, // a name is over an ID prefix
+		{state.EnableRequest{Name: "abcd1"}, []string{"one"}, false},
+		{state.EnableRequest{Name: "abc"}, nil, true},
+		{state.EnableRequest{Name: "none"}, nil, true},
+		{state.EnableRequest{Image: "reg/*"}, []string{"one", "two"}, false},
+		{state.EnableRequest{Image: "nothing*"}, nil, true},
+		{state.EnableRequest{Compose: "lab"}, []string{"one", "two"}, false},
+		{state.EnableRequest{}, nil, true},
+		{state.EnableRequest{Name: "one", Compose: "lab"}, nil, true},
+		{state.EnableRequest{Name: "one", Knobs: []string{"disk"}}, nil, true},
+		{state.EnableRequest{Name: "one", ForNs: -1}, nil, true},
+	} {
+		got, err := Select(tt.req, all)
+		var names []string
+		for _, c := range got {
+			names = append(names, c.Name)
+		}
+		if (err != nil) != tt.err {
+			t.Errorf("%+v: error %v", tt.req, err)
+		}
+		if diff := cmp.Diff(tt.want, names); diff != "" {
+			t.Errorf("%+v: %s", tt.req, diff)
+		}
+	}
+	ambiguous := append(all[:2:2], runtime.Container{ID: runtime.ID{Container: "eeee"}, Name: "three"})
+	if _, err := Select(state.EnableRequest{Name: "abcd"}, ambiguous); err == nil {
+		t.Error("an ID prefix that fits two was taken")
+	}
+}

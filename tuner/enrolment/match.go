@@ -1,0 +1,105 @@
+package enrolment
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// composeLabel is where Docker Compose writes the project's name.
+const composeLabel = "com.docker.compose.project"
+
+// fits reports whether all of the rule's patterns fit.
+func (r Rule) fits(c runtime.Container) bool {
+	if r.Image != "" && !Glob(r.Image, c.Image) || r.Name != "" && !Glob(r.Name, c.Name) {
+		return false
+	}
+	if project, ok := c.Labels[composeLabel]; r.Compose != "" && (!ok || !Glob(r.Compose, project)) {
+		return false
+	}
+	for key, pattern := range r.Label {
+		if value, ok := c.Labels[key]; !ok || !Glob(pattern, value) {
+			return false
+		}
+	}
+	return true
+}
+
+// Glob matches the whole of s: * is any run of characters, slashes and none
+// included (image names have slashes), ? is one byte. It is linear in len(s)
+// times the stars, so that no name of a container can stall it.
+func Glob(pattern, s string) bool {
+	p, i, star, mark := 0, 0, -1, 0
+	for i < len(s) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, mark = p, i
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
+			p, i = p+1, i+1
+		case star >= 0: // let the last star take one more
+			mark++
+			p, i = star+1, mark
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}
+
+// Select returns the containers that a request of `trimtab enable` or `disable`
+// names: by exact name, by ID or its prefix (of at least 4 characters), by a glob
+// over images, or by compose project. It fails if the request is malformed, names
+// nothing, or an ID prefix fits several.
+func Select(req state.EnableRequest, all []runtime.Container) ([]runtime.Container, error) {
+	set := 0
+	for _, s := range []string{req.Name, req.Image, req.Compose} {
+		if s != "" {
+			set++
+		}
+	}
+	if set != 1 {
+		return nil, fmt.Errorf("name exactly one of a container, an image glob and a compose project")
+	}
+	if err := CheckFamilies(req.Knobs); err != nil {
+		return nil, err
+	}
+	if req.ForNs < 0 {
+		return nil, fmt.Errorf("a time below zero was asked; allowed are times above 0, or none")
+	}
+	if req.Name != "" {
+		return selectOne(req.Name, all)
+	}
+	rule := Rule{Image: req.Image, Compose: req.Compose}
+	var out []runtime.Container
+	for _, c := range all {
+		if rule.fits(c) {
+			out = append(out, c)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no running container fits %s", shown(req.Image+req.Compose))
+	}
+	return out, nil
+}
+
+func selectOne(name string, all []runtime.Container) ([]runtime.Container, error) {
+	var byPrefix []runtime.Container
+	for _, c := range all {
+		if c.Name == name || c.ID.Container == name {
+			return []runtime.Container{c}, nil
+		}
+		if len(name) >= 4 && strings.HasPrefix(c.ID.Container, name) {
+			byPrefix = append(byPrefix, c)
+		}
+	}
+	switch len(byPrefix) {
+	case 0:
+		return nil, fmt.Errorf("no running container is named %s", shown(name))
+	case 1:
+		return byPrefix, nil
+	}
+	return nil, fmt.Errorf("%d containers have an ID that starts with %s: write more of it", len(byPrefix), shown(name))
+}

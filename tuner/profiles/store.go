@@ -1,0 +1,382 @@
+package profiles
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/model"
+)
+
+// Bounds of a book.
+const (
+	// MaxKnown jobs are kept; beyond it the one that was met the longest ago goes.
+	MaxKnown = 256
+	// MaxAgeNs is how long a job is remembered without being met again: 90 days.
+	MaxAgeNs = 90 * 24 * 3600 * int64(1e9)
+	// maxDevices models are remembered of one job.
+	maxDevices = 8
+)
+
+// Learned is what is known of a job beyond its print.
+type Learned struct {
+	// Cost of one step, as measured with the least time lost for want of CPU quota; Lost is
+	// that share of its time.
+	Cost policies.Cost `json:"cost"`
+	Lost float64       `json:"lost,omitempty"`
+	// Correction multiplies predicted rates, learned from trials.
+	Correction float64 `json:"correction"`
+	// Kept and Failed count the trials of such jobs, by how they ended.
+	Kept   int `json:"kept,omitempty"`
+	Failed int `json:"failed,omitempty"`
+	// Right and Wrong count the first allocations that were taken from it, likewise.
+	Right int `json:"right,omitempty"`
+	Wrong int `json:"wrong,omitempty"`
+	// Devices holds the cost of a step by the model of the device that it ran on.
+	Devices map[string]policies.Cost `json:"devices,omitempty"`
+	// Response is its rate by CPUs, as the container that taught it last learned it; Memory
+	// its rate by the memory that it may use, likewise.
+	Response *model.Learner `json:"response,omitempty"`
+	Memory   *model.Learner `json:"memory,omitempty"`
+}
+
+// Known is one job of a book: one container, or several that were alike.
+type Known struct {
+	ID          uint64  `json:"id"`
+	Name        string  `json:"name"` // of the container that it was last met as, for people
+	Print       Print   `json:"print"`
+	Jobs        int     `json:"jobs"` // containers that it was learned from
+	FirstUnixNs int64   `json:"first"`
+	LastUnixNs  int64   `json:"last"`
+	Learned     Learned `json:"learned"`
+}
+
+// Measurement is what one container has to teach.
+type Measurement struct {
+	Name   string
+	UnixNs int64
+	Print  Print
+	Cost   policies.Cost
+	Lost   float64
+	// Correction as it stands; 0: none learned.
+	Correction float64
+	// Misled: a first allocation that it was given by known jobs failed.
+	Misled bool
+	// Response and Memory: nil: none learned; not changed any more.
+	Response, Memory *model.Learner
+}
+
+// Store holds known jobs, sorted by ID. It is used from one goroutine.
+type Store struct {
+	known    []Known
+	ranges   Ranges
+	next     uint64
+	revision uint64
+}
+
+// NewStore returns an empty book, which is what a host begins with.
+func NewStore() *Store { return &Store{next: 1, ranges: RangesOf(nil)} }
+
+// Open makes a book of what a store holds. Entries that cannot be true are left out;
+// the error tells of them, and the book is good without them.
+func Open(all []Known, nowUnixNs int64) (*Store, error) {
+	b := NewStore()
+	var errs []error
+	ids := map[uint64]bool{}
+	for _, k := range all {
+		if err := k.valid(nowUnixNs); err != nil {
+			errs = append(errs, fmt.Errorf("known job %d (%.40q): %w", k.ID, k.Name, err))
+			continue
+		}
+		if ids[k.ID] {
+			errs = append(errs, fmt.Errorf("known job %d is there twice", k.ID))
+			continue
+		}
+		ids[k.ID] = true
+		b.known = append(b.known, k)
+		b.next = max(b.next, k.ID+1)
+	}
+	slices.SortFunc(b.known, byID)
+	b.bound(nowUnixNs)
+	b.revision = 0
+	return b, few(errs)
+}
+
+// maxTold bounds how many faults of a store are told of one by one.
+const maxTold = 3
+
+func few(errs []error) error {
+	if n := len(errs) - maxTold; n > 0 {
+		errs = append(errs[:maxTold:maxTold], fmt.Errorf("and %d more", n))
+	}
+	return errors.Join(errs...)
+}
+
+func byID(a, b Known) int { return cmp.Compare(a.ID, b.ID) }
+
+// aheadNs is how far in the future an entry may have been met: clocks step.
+const aheadNs = 24 * 3600 * int64(1e9)
+
+// valid says what of an entry cannot be true. Stores are files: they are damaged,
+// edited, and copied from other hosts.
+func (k Known) valid(nowUnixNs int64) error {
+	l := k.Learned
+	switch {
+	case k.ID == 0 || k.ID >= math.MaxUint64/2:
+		return errors.New("its number is none")
+	case k.Print.Unit == "" || len(k.Print.Unit) > maxText || len(k.Name) > maxText || len(k.Print.Image) > maxText || len(k.Print.Device) > maxText:
+		return errors.New("a name is missing or too long")
+	case k.Jobs < 1 || l.Kept < 0 || l.Failed < 0 || l.Right < 0 || l.Wrong < 0:
+		return errors.New("a count below what there can be")
+	case !(l.Correction >= minCorrection && l.Correction <= maxCorrection):
+		return fmt.Errorf("a correction of %g", l.Correction)
+	case !(l.Lost >= 0 && l.Lost <= 1) || !(k.Print.Steps >= 0 && k.Print.Steps <= maxValue):
+		return errors.New("a share or a number of steps that is none")
+	case k.LastUnixNs > nowUnixNs+aheadNs || k.FirstUnixNs > k.LastUnixNs:
+		return errors.New("its times are not in order, or to come")
+	case len(l.Devices) > maxDevices:
+		return errors.New("too many devices")
+	}
+	if compared := Compare(k.Print, k.Print, RangesOf(nil)); compared.Attributes < minAttributes {
+		return fmt.Errorf("%d attributes, at least %d are needed", compared.Attributes, minAttributes)
+	}
+	errs := []error{validCost(l.Cost)}
+	for _, learner := range []*model.Learner{l.Response, l.Memory} {
+		if learner != nil {
+			errs = append(errs, learner.Validate())
+		}
+	}
+	if l.Response != nil && l.Response.ByMemory() || l.Memory != nil && !l.Memory.ByMemory() {
+		errs = append(errs, errors.New("a response curve of another resource than it stands for"))
+	}
+	for _, model := range slices.Sorted(maps.Keys(l.Devices)) {
+		errs = append(errs, validCost(l.Devices[model]))
+	}
+	return errors.Join(errs...)
+}
+
+// The bounds of a correction (tuner/trial/correction).
+const (
+	minCorrection = 0.5
+	maxCorrection = 2.0
+)
+
+// Models are those of the devices that it ran on, sorted.
+func (k Known) Models() []string { return slices.Sorted(maps.Keys(k.Learned.Devices)) }
+
+// All returns a copy of what is known, sorted by ID.
+func (b *Store) All() []Known {
+	out := slices.Clone(b.known)
+	for i := range out {
+		out[i].Learned.Devices = maps.Clone(out[i].Learned.Devices)
+	}
+	return out
+}
+
+// Len is how many jobs are known.
+func (b *Store) Len() int { return len(b.known) }
+
+// Revision grows with each change.
+func (b *Store) Revision() uint64 { return b.revision }
+
+func (b *Store) find(id uint64) *Known {
+	i, ok := slices.BinarySearchFunc(b.known, id, func(k Known, id uint64) int { return cmp.Compare(k.ID, id) })
+	if !ok {
+		return nil
+	}
+	return &b.known[i]
+}
+
+// MergeAt is the distance within which a job is taken for one that is known.
+// Measured with one job, starved and free.
+const MergeAt = 0.12
+
+// How far what is known moves towards a container that is another one of its kind,
+// and towards later readings of the same: slowly, so that one odd job, or one that
+// lies, does not turn it.
+const (
+	firstShare = 0.3
+	laterShare = 0.1
+)
+
+// Update takes a lesson in and returns the entry that it went to. id is the entry
+// that this container taught before; 0, or one that is gone: it is placed anew.
+func (b *Store) Update(id uint64, l Measurement) uint64 {
+	if l.Print.Unit == "" || validCost(l.Cost) != nil {
+		return id
+	}
+	k, share := b.find(id), laterShare
+	if k == nil || !b.still(*k, l) {
+		if k = b.same(l.Print, l.Cost); k == nil {
+			return b.add(l)
+		}
+		k.Jobs++
+		if k.Learned.Wrong > 0 && !l.Misled { // another of its kind is measured to be so after all
+			k.Learned.Wrong--
+		}
+		share = firstShare
+	} else if k.Jobs == 1 {
+		share = 1 // its own entry: the latest reading is the best
+	}
+	k.Name, k.LastUnixNs = clip(l.Name), max(k.LastUnixNs, l.UnixNs)
+	k.Print = k.Print.blend(l.Print, share)
+	k.Learned.learn(l, share)
+	b.changed()
+	return k.ID
+}
+
+// leaveAt is the distance beyond which a container has become another job than the
+// entry that it taught before.
+const leaveAt = 0.2
+
+// still reports whether a lesson is of the job that an entry is of.
+func (b *Store) still(k Known, l Measurement) bool {
+	return Compare(k.Print, l.Print, b.ranges).Distance <= leaveAt && sameCost(k.costOn(l.Print.Device), l.Cost)
+}
+
+// costOn is what a step costs on a model of device; where it never ran there, what
+// it costs elsewhere.
+func (k Known) costOn(model string) policies.Cost {
+	if c, ok := k.Learned.Devices[model]; ok {
+		return c
+	}
+	return k.Learned.Cost
+}
+
+func (b *Store) add(l Measurement) uint64 {
+	k := Known{ID: b.next, Name: clip(l.Name), Print: l.Print, Jobs: 1, FirstUnixNs: l.UnixNs, LastUnixNs: l.UnixNs,
+		Learned: Learned{Cost: l.Cost, Lost: l.Lost, Correction: 1}}
+	k.Learned.learn(l, 1)
+	b.next++
+	b.known = append(b.known, k)
+	b.bound(l.UnixNs)
+	return k.ID
+}
+
+// muchLess is by how much less time must have been lost for a cost to replace one
+// that was read while the job starved.
+const muchLess = 0.05
+
+func (l *Learned) learn(x Measurement, share float64) {
+	switch {
+	case x.Lost < l.Lost-muchLess:
+		l.Cost, l.Lost = x.Cost, x.Lost
+	case x.Lost <= l.Lost+muchLess:
+		l.Cost, l.Lost = blendCost(l.Cost, x.Cost, share), (1-share)*l.Lost+share*x.Lost
+	}
+	if x.Correction >= minCorrection && x.Correction <= maxCorrection {
+		l.Correction = (1-share)*l.Correction + share*x.Correction
+	}
+	if x.Response != nil {
+		l.Response = x.Response
+	}
+	if x.Memory != nil {
+		l.Memory = x.Memory
+	}
+	if model := x.Print.Device; model != "" && x.Lost < muchLess {
+		if _, known := l.Devices[model]; known || len(l.Devices) < maxDevices {
+			l.Devices = maps.Clone(l.Devices)
+			if l.Devices == nil {
+				l.Devices = map[string]policies.Cost{}
+			}
+			l.Devices[model] = x.Cost
+		}
+	}
+}
+
+func blendCost(a, b policies.Cost, share float64) policies.Cost {
+	mix := func(x, y float64) float64 { return (1-share)*x + share*y }
+	out := b
+	out.TrainerCPU, out.LoaderCPU, out.OtherCPU = mix(a.TrainerCPU, b.TrainerCPU), mix(a.LoaderCPU, b.LoaderCPU), mix(a.OtherCPU, b.OtherCPU)
+	out.Device, out.Batch, out.Queue, out.Spin = mix(a.Device, b.Device), mix(a.Batch, b.Batch), mix(a.Queue, b.Queue), mix(a.Spin, b.Spin)
+	return out
+}
+
+// Responses are the curves that an entry remembers, by CPUs and by memory; nil if none.
+func (b *Store) Responses(id uint64) (cpu, memory *model.Learner) {
+	if k := b.find(id); k != nil {
+		return k.Learned.Response, k.Learned.Memory
+	}
+	return nil, nil
+}
+
+// Trial notes how a trial of a container that teaches an entry ended, with the
+// correction learned from it.
+func (b *Store) Trial(id uint64, kept bool, correction float64) {
+	k := b.find(id)
+	if k == nil {
+		return
+	}
+	if kept {
+		k.Learned.Kept++
+	} else {
+		k.Learned.Failed++
+	}
+	if correction >= minCorrection && correction <= maxCorrection {
+		k.Learned.Correction = correction
+	}
+	b.changed()
+}
+
+// Judge notes how a first allocation ended that was taken from some entries: those
+// that misled are trusted less.
+func (b *Store) Judge(from []uint64, right bool) {
+	for _, id := range from {
+		if k := b.find(id); k != nil && right {
+			k.Learned.Right++
+		} else if k != nil {
+			k.Learned.Wrong++
+		}
+	}
+	b.changed()
+}
+
+// Forget drops entries: one by its number, those last met under a name, or all for
+// 0 and "". It returns what went.
+func (b *Store) Forget(id uint64, name string) []Known {
+	var gone []Known
+	b.known = slices.DeleteFunc(b.known, func(k Known) bool {
+		if (id == 0 || k.ID == id) && (name == "" || k.Name == name) {
+			gone = append(gone, k)
+			return true
+		}
+		return false
+	})
+	b.changed()
+	return gone
+}
+
+// Expire drops what has not been met for too long.
+func (b *Store) Expire(nowUnixNs int64) {
+	if slices.ContainsFunc(b.known, func(k Known) bool { return nowUnixNs-k.LastUnixNs > MaxAgeNs }) {
+		b.bound(nowUnixNs)
+	}
+}
+
+// bound holds the book within its age and count.
+func (b *Store) bound(nowUnixNs int64) {
+	b.known = slices.DeleteFunc(b.known, func(k Known) bool { return nowUnixNs-k.LastUnixNs > MaxAgeNs })
+	for len(b.known) > MaxKnown {
+		oldest := 0
+		for i, k := range b.known {
+			if k.LastUnixNs < b.known[oldest].LastUnixNs {
+				oldest = i
+			}
+		}
+		b.known = slices.Delete(b.known, oldest, oldest+1)
+	}
+	b.changed()
+}
+
+func (b *Store) changed() {
+	prints := make([]Print, len(b.known))
+	for i, k := range b.known {
+		prints[i] = k.Print
+	}
+	b.ranges = RangesOf(prints)
+	b.revision++
+}

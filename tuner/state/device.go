@@ -1,0 +1,75 @@
+package state
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Device is one GPU, or one MIG slice, with who holds it. What the driver does not
+// tell is nil.
+type Device struct {
+	Index   int    `json:"index"` // NVML's, of the GPU; a slice bears its GPU's
+	UUID    string `json:"uuid"`
+	Parent  string `json:"parent,omitempty"` // a slice's GPU, by UUID
+	Sliced  bool   `json:"sliced,omitempty"` // a GPU that is used by slices alone
+	Name    string `json:"name,omitempty"`
+	Virtual bool   `json:"virtual,omitempty"` // trimtab's virtual GPU
+	Lost    string `json:"lost,omitempty"`    // why nothing can be read now
+	Sharing string `json:"sharing,omitempty"` // "", mig, mps, time-slicing
+
+	MemTotal uint64   `json:"memTotal,omitempty"` // bytes
+	MemUsed  uint64   `json:"memUsed,omitempty"`
+	Duty     *float64 `json:"duty,omitempty"` // share of time in which some kernel ran, of the latest reading
+	// Shares of time, 0..1, from Hopper on.
+	SMActive     *float64 `json:"sm,omitempty"`
+	TensorActive *float64 `json:"tensor,omitempty"`
+	DRAMActive   *float64 `json:"dram,omitempty"`
+
+	PowerW      *float64 `json:"power,omitempty"`
+	PowerLimitW *float64 `json:"powerLimit,omitempty"`
+	ClockMHz    *float64 `json:"clock,omitempty"` // of the SMs
+	MaxClockMHz *float64 `json:"maxClock,omitempty"`
+	TempC       *float64 `json:"temp,omitempty"`
+	Slowdown    []string `json:"slowdown,omitempty"` // why the clock is below its maximum, as probes.Device says
+
+	PCIeRxBps  *float64 `json:"pcieRx,omitempty"` // bytes/s, to the device
+	PCIeTxBps  *float64 `json:"pcieTx,omitempty"`
+	PCIeMaxBps *float64 `json:"pcieMax,omitempty"`  // in one direction
+	NVLinkRx   *uint64  `json:"nvlinkRx,omitempty"` // bytes since the driver started, all links
+	NVLinkTx   *uint64  `json:"nvlinkTx,omitempty"`
+
+	Holders []Holder `json:"holders"` // sorted by name, then key
+}
+
+// Label is the device's short name, in tables and metrics: its index, and for a
+// slice the beginning of its UUID.
+func (d Device) Label() string {
+	index := strconv.Itoa(d.Index)
+	if d.Parent == "" {
+		return index
+	}
+	uuid := strings.TrimPrefix(d.UUID, "MIG-")
+	return index + "/" + uuid[:min(8, len(uuid))]
+}
+
+// Holder is one container, or the processes of the host together, on one device.
+type Holder struct {
+	Key  string  `json:"key"` // of the container; "" for the host
+	Name string  `json:"name"`
+	Team string  `json:"team,omitempty"`
+	Host bool    `json:"host,omitempty"` // processes outside of all containers
+	PIDs []int32 `json:"pids,omitempty"` // host, at most 16
+
+	MemBytes    uint64 `json:"mem"`   // device memory held
+	SinceUnixNs int64  `json:"since"` // first seen on the device
+	// QuietUnixNs is its latest known use; with FirstSight none was seen, and that is when
+	// it was first looked at. QuietSeconds is how long it is known to have run nothing.
+	QuietUnixNs  int64   `json:"quietSince"`
+	FirstSight   bool    `json:"firstSight,omitempty"`
+	QuietSeconds float64 `json:"quiet"`
+	Idle         bool    `json:"idle"`               // quiet for longer than Snapshot.IdleAfterNs
+	Evidence     string  `json:"evidence,omitempty"` // how that is known, or that it is not
+
+	HeldSeconds float64 `json:"heldSeconds"` // totals of this container and device
+	IdleSeconds float64 `json:"idleSeconds"` // without a kernel, beyond the first IdleAfterNs of each stretch
+}

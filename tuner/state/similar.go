@@ -1,0 +1,40 @@
+package state
+
+import (
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/profiles"
+)
+
+// Similar is what the known jobs most like a container say, and what was taken over.
+type Similar struct {
+	policies.Similar
+	Taken []string `json:"taken,omitempty"`
+}
+
+// DeviceSpeed is a predicted rate on another model of device of this node.
+type DeviceSpeed struct {
+	Model     string  `json:"model"`
+	PerSecond float64 `json:"perSecond"`
+	Ratio     float64 `json:"ratio"` // over the rate here
+	// HostBound: something else than its device bounds the job, here or there, and a faster
+	// device would wait for that.
+	HostBound bool `json:"hostBound,omitempty"`
+}
+
+// Memory is the store of known jobs.
+type Memory struct {
+	Known int `json:"known"`
+	// Lost says why it is not kept on disk; what is known serves until the daemon ends.
+	Lost string `json:"lost,omitempty"`
+}
+
+// ForgetRequest names the known jobs to forget: one by its number, those last met
+// under a name, or all.
+type ForgetRequest struct {
+	ID   uint64 `json:"id,omitempty"`
+	Name string `json:"name,omitempty"`
+	All  bool   `json:"all,omitempty"`
+}
+
+// Fingerprint is one known job.
+type Fingerprint = profiles.Known
