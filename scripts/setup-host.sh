@@ -66,6 +66,8 @@ find_missing() {
 		want gcc gcc
 		want flock util-linux
 		[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+		want mpicc.mpich "mpich libmpich-dev" # the real libraries whose waits probes/mpi times
+		want mpicc.openmpi "openmpi-bin libopenmpi-dev"
 		# The real libraries whose functions probes/ticks counts.
 		for lib in xgboost0 fann2; do
 			ls /usr/lib/*/lib${lib%?}.so.${lib##*[a-z]} >/dev/null 2>&1 || missing="$missing lib$lib"

@@ -1,7 +1,6 @@
 package mpi
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -19,8 +18,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// jobWithMPI is a process that maps the stand-in for MPI, once it was found.
-func jobWithMPI(t *testing.T, name string) (job *uprobetest.Job, read func() probes.MPIProcess, p *Probe) {
+// watchMPI watches a cgroup of its own; read tells of the processes in it, by TGID.
+func watchMPI(t *testing.T, name string) (target probes.Target, read func() map[int32]probes.MPIProcess) {
+	t.Helper()
+	target, p := newProbe(t, name)
+	return target, func() map[int32]probes.MPIProcess { t.Helper(); return processes(t, p, target.Key) }
+}
+
+func newProbe(t *testing.T, name string) (probes.Target, *Probe) {
 	t.Helper()
 	uprobetest.NeedsRoot(t)
 	target := uprobetest.Cgroup(t, name)
@@ -43,28 +48,19 @@ func jobWithMPI(t *testing.T, name string) (job *uprobetest.Job, read func() pro
 	if err := p.Watch(target); err != nil {
 		t.Fatal(err)
 	}
+	return target, p
+}
+
+// jobWithMPI is a process that maps the stand-in for MPI, once it was found.
+func jobWithMPI(t *testing.T, name string) (job *uprobetest.Job, read func() probes.MPIProcess, p *Probe) {
+	t.Helper()
+	target, p := newProbe(t, name)
 	dir := t.TempDir()
 	job = uprobetest.Start(t, target, uprobetest.Build(t, dir, "job", "job"))
 	job.Do("load %s", uprobetest.Library(t, dir, "libmpi.so.40", "mpi"))
-	read = func() (out probes.MPIProcess) {
-		t.Helper()
-		into := map[string]*probes.Sample{}
-		if err := p.Read(context.Background(), into); err != nil {
-			t.Fatal(err)
-		}
-		if s := into[target.Key]; s != nil && s.MPI != nil && len(s.MPI.Processes) == 1 {
-			out = s.MPI.Processes[0]
-		}
-		return out
-	}
-	for range 200 {
-		if read().TGID != 0 {
-			return job, read, p
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Fatal("in 10 s: MPI was not found")
-	return nil, nil, nil
+	read = func() probes.MPIProcess { t.Helper(); return processes(t, p, target.Key)[job.PID] }
+	until(t, "MPI is found", func() bool { return read().TGID != 0 })
+	return job, read, p
 }
 
 // Each function that waits is counted, and those that do not are left alone.

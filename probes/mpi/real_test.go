@@ -1,0 +1,107 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/test/uprobetest"
+)
+
+// Real libraries: each call of each rank is counted, and waits are as long as the ranks say
+// themselves. The rank that waits least is the late one.
+func TestRealLibraries(t *testing.T) {
+	for _, lib := range []struct {
+		name, packages string
+		flags          []string
+	}{
+		{"mpich", "mpich and libmpich-dev", nil},
+		{"openmpi", "openmpi-bin and libopenmpi-dev", []string{"--allow-run-as-root", "--oversubscribe"}},
+	} {
+		t.Run(lib.name, func(t *testing.T) {
+			cc, errCC := exec.LookPath("mpicc." + lib.name)
+			launcher, errRun := exec.LookPath("mpiexec." + lib.name)
+			if errCC != nil || errRun != nil {
+				t.Skipf("needs mpicc.%s and mpiexec.%s: apt-get install %s", lib.name, lib.name, lib.packages)
+			}
+			dir := t.TempDir()
+			program := filepath.Join(dir, "late")
+			if out, err := exec.Command(cc, "-O1", "-o", program, "testdata/late.c").CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			target, read := watchMPI(t, "mpi-"+lib.name)
+			uprobetest.Run(t, target, nil, launcher, append(lib.flags, "-n", "2", program, dir)...)
+			var pids [2]int32
+			for rank := range pids {
+				pids[rank], _ = said(t, dir, "ready", rank)
+			}
+			until(t, "both ranks are found", func() bool { p := read(); return p[pids[0]].TGID != 0 && p[pids[1]].TGID != 0 })
+			before := read()
+			if err := os.WriteFile(filepath.Join(dir, "go.0"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var waits [2]time.Duration
+			for rank, pid := range pids {
+				_, itself := said(t, dir, "done", rank)
+				is, was := read()[pid], before[pid]
+				waits[rank] = time.Duration(is.WaitNs - was.WaitNs)
+				if is.Calls-was.Calls != 50 {
+					t.Errorf("rank %d: %d calls, want 50", rank, is.Calls-was.Calls)
+				}
+				if waits[rank] > itself || rank == 0 && waits[rank] < itself*8/10 {
+					t.Errorf("rank %d: %v in MPI; it says %v itself", rank, waits[rank], itself)
+				}
+			}
+			if waits[1] > waits[0]/2 {
+				t.Errorf("rank 1 is late, and waits %v; rank 0 %v", waits[1], waits[0])
+			}
+			if err := os.WriteFile(filepath.Join(dir, "end.0"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "both ranks end", func() bool { return len(read()) == 0 })
+		})
+	}
+}
+
+// said is what a rank says of itself, once it does.
+func said(t *testing.T, dir, what string, rank int) (pid int32, waited time.Duration) {
+	t.Helper()
+	until(t, fmt.Sprintf("rank %d is %s", rank, what), func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%s.%d", what, rank)))
+		if err != nil {
+			return false
+		}
+		_, err = fmt.Sscan(string(text), &pid, &waited)
+		return err == nil
+	})
+	return pid, waited
+}
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+// processes are those that a reading tells of, by TGID.
+func processes(t *testing.T, p *Probe, key string) map[int32]probes.MPIProcess {
+	t.Helper()
+	into, out := map[string]*probes.Sample{}, map[int32]probes.MPIProcess{}
+	if err := p.Read(context.Background(), into); err != nil {
+		t.Fatal(err)
+	}
+	if s := into[key]; s != nil && s.MPI != nil {
+		for _, process := range s.MPI.Processes {
+			out[process.TGID] = process
+		}
+	}
+	return out
+}
