@@ -148,8 +148,8 @@ type gpmRequest struct {
 	_              [gpmMetricsMax - 3]gpmMetric
 }
 
-// gpmMetricsMax is NVML_GPM_METRIC_MAX of the newest header known (driver 580):
+// gpmMetricsMax is more than twice NVML_GPM_METRIC_MAX of the newest header known (477):
 // a library that clears the whole struct finds it all there.
-const gpmMetricsMax = 333
+const gpmMetricsMax = 1024
 
 type gpmSupport struct{ Version, Supported uint32 }

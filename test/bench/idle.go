@@ -8,6 +8,7 @@ import (
 
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/stats"
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 // What trimtab itself may use with ten containers.
@@ -63,7 +64,7 @@ func daemonUse(ctx context.Context, d *daemontest.Daemon, stretches int) ([]Row,
 	const stretch = 6 * time.Second
 	var percents, mebibytes []float64
 	for range stretches {
-		before, err := processCPU(d.PID())
+		before, err := workload.ProcessCPU(d.PID())
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +72,7 @@ func daemonUse(ctx context.Context, d *daemontest.Daemon, stretches int) ([]Row,
 		if err := sleep(ctx, stretch); err != nil {
 			return nil, err
 		}
-		after, err := processCPU(d.PID())
+		after, err := workload.ProcessCPU(d.PID())
 		if err != nil {
 			return nil, err
 		}

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/workload"
 )
@@ -88,17 +86,6 @@ func removeContainer(name string) error {
 		return nil
 	}
 	return err
-}
-
-// processCPU is a process's user and system time so far, to the nanosecond: by
-// its CPU clock, whose number clock_getcpuclockid(3) makes of its PID.
-func processCPU(pid int) (time.Duration, error) {
-	const schedClock = 2
-	var ts unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|schedClock), &ts); err != nil {
-		return 0, fmt.Errorf("CPU clock of process %d: %w", pid, err)
-	}
-	return time.Duration(ts.Nano()), nil
 }
 
 // residentBytes is a process's resident set now.

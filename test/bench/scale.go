@@ -12,6 +12,7 @@ import (
 
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/stats"
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 // Goals of the daemon beside so many containers that each is watched.
@@ -136,7 +137,7 @@ func waitWatched(ctx context.Context, d *daemontest.Daemon, n int) error {
 // stretches measures one value a stretch.
 func (p *scalePoint) stretches(ctx context.Context, d *daemontest.Daemon, n int) (percents []float64, err error) {
 	for range n {
-		before, err := processCPU(d.PID())
+		before, err := workload.ProcessCPU(d.PID())
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +145,7 @@ func (p *scalePoint) stretches(ctx context.Context, d *daemontest.Daemon, n int)
 		if err := sleep(ctx, scaleStretch); err != nil {
 			return nil, err
 		}
-		after, err := processCPU(d.PID())
+		after, err := workload.ProcessCPU(d.PID())
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -23,6 +24,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/stats"
 	"github.com/trimtab/trimtab/test/workload"
@@ -106,6 +108,10 @@ const (
 const (
 	goalShare  = 0.95
 	goalSlower = 0.99
+	// maxTaken is the share of the host's CPU time that others may take from a program while it is
+	// measured: a run in which they took more says nothing of it, and is made again, maxVoid times.
+	maxTaken = 0.05
+	maxVoid  = 3
 )
 
 type options struct {
@@ -180,7 +186,7 @@ How: a program runs without a quota; then with one, and trimtab looks on (before
 without a quota again. Reached is over the mean of the two measurements without. Granted is the time from when trimtab may act to a larger quota.
 A program that nothing helps is measured without trimtab's help, with it, and without again: "with" is over the mean of the two. Rates are what programs print.
 Class is trimtab's verdict on the starved program; a rate is right within 3 %, or where none is shown; became is its speed helped over starved. Flips are
-changes of the verdict while its resources stayed. The slope is that of told over true logarithms of what became. Exit status 2 also where these miss.
+changes of the verdict while its resources stayed. A run is made again, thrice at most, where others took more than 5 % of the host's CPU time. The slope is that of told over true logarithms of what became. Exit status 2 also where these miss.
 `
 
 func chosen(only string) ([]program, error) {
@@ -213,6 +219,8 @@ type cage struct {
 	daemon *daemontest.Daemon
 	state  func() (workload.CPUState, error)
 	limit  func() (int64, error)
+	taken  float64 // the most that others took in a measured stretch, of the host's CPU time
+	void   int     // runs that were made again for it
 }
 
 func (z *zoo) measure(ctx context.Context, p program) (missed int, err error) {
@@ -269,11 +277,47 @@ func (c *cage) rate(ctx context.Context, settle, measure float64) (float64, erro
 	if _, _, err := c.job.RateFor(ctx, seconds(settle)); err != nil {
 		return 0, err
 	}
+	others, err := c.others()
+	if err != nil {
+		return 0, err
+	}
 	rate, _, err := c.job.RateFor(ctx, seconds(measure))
 	if err == nil && rate <= 0 {
 		err = fmt.Errorf("it printed no two steps in %.0f s", measure)
 	}
-	return rate, err
+	taken, errTaken := others()
+	c.taken = max(c.taken, taken)
+	return rate, errors.Join(err, errTaken)
+}
+
+// others begins to look at what the program and trimtab have not used; the answer is that share
+// of the host's CPU time since, with what the hypervisor took.
+func (c *cage) others() (taken func() (float64, error), err error) {
+	h := host.New("/proc")
+	read := func() (total, others float64, err error) {
+		now, errHost := h.Read()
+		own, errOwn := c.state()
+		daemon, errDaemon := workload.ProcessCPU(c.daemon.PID())
+		total = float64(now.BusyNs + now.IdleNs + now.IOWaitNs + now.StealNs)
+		return total, float64(now.BusyNs+now.StealNs) - float64(own.Used+daemon), errors.Join(errHost, errOwn, errDaemon)
+	}
+	total, others, err := read()
+	return func() (float64, error) {
+		totalNow, othersNow, err := read()
+		return (othersNow - others) / max(totalNow-total, 1), err
+	}, err
+}
+
+// undisturbed makes a run again while others took too much of it.
+func (c *cage) undisturbed(ctx context.Context, run func() error) error {
+	for void := 0; ; void++ {
+		c.taken = 0
+		if err := run(); err != nil || c.taken <= maxTaken || void == maxVoid || ctx.Err() != nil {
+			return err
+		}
+		c.void++
+		c.say("made again: others took %.1f %% of the host's CPU time", 100*c.taken)
+	}
 }
 
 func (c *cage) say(format string, args ...any) {
@@ -285,29 +329,32 @@ func (c *cage) say(format string, args ...any) {
 // run is one run of a program that its quota starves.
 type run struct {
 	share, before, granted float64
-	class, rate, became    string // what trimtab says of it, judged
-	flips                  int
+	hungry, fed            phase
+	truth, became          float64 // its rate over the time that the shown one is of; its speed over that before
 }
 
 // starved measures a program that its quota starves.
 func (c *cage) starved(ctx context.Context) (missed int, err error) {
 	var shares, before, granted []float64
-	var last run
+	var class, rate, became string // of the last
+	flips := 0
 	for i := range c.o.runs {
-		r, err := c.starvedOnce(ctx)
-		if err != nil {
+		var r run
+		if err := c.undisturbed(ctx, func() (err error) { r, err = c.starvedOnce(ctx); return err }); err != nil {
 			return missed, fmt.Errorf("run %d: %w", i+1, err)
 		}
-		c.say("run %d: before %.2f, reached %.3f, granted after %.1f s", i+1, r.before, r.share, r.granted)
-		shares, before, granted, last = append(shares, r.share), append(before, r.before), append(granted, r.granted), r
-		c.tally.flips += r.flips
+		c.say("run %d: before %.2f, reached %.3f, granted after %.1f s; others took %.1f %%", i+1, r.before, r.share, r.granted, 100*c.taken)
+		shares, before, granted = append(shares, r.share), append(before, r.before), append(granted, r.granted)
+		class, rate, became = c.tally.class(c.p, r.hungry.state.Verdict), c.tally.rate(r.fed.state, r.truth), c.tally.became(r.fed.state, r.became)
+		flips = r.hungry.flips + r.fed.flips
+		c.tally.flips += flips
 		if r.share < c.o.reached {
 			missed++
 		}
 	}
 	c.tally.reached = append(c.tally.reached, stats.Median(shares))
-	fmt.Printf("%-12s %-50s before %.2f  reached %.3f (least %.3f)  granted after %.1f s (longest %.1f)  %d of %d runs hold; of the last: %s; rate %s; became %s; %d flips\n", c.p.name, c.p.why,
-		stats.Median(before), stats.Median(shares), slices.Min(shares), stats.Median(granted), slices.Max(granted), len(shares)-missed, len(shares), last.class, last.rate, last.became, last.flips)
+	fmt.Printf("%-12s %-50s before %.2f  reached %.3f (least %.3f)  granted after %.1f s (longest %.1f)  %d of %d runs hold, %d made again; of the last: %s; rate %s; became %s; %d flips\n", c.p.name, c.p.why,
+		stats.Median(before), stats.Median(shares), slices.Min(shares), stats.Median(granted), slices.Max(granted), len(shares)-missed, len(shares), c.void, class, rate, became, flips)
 	return missed, nil
 }
 
@@ -362,8 +409,8 @@ func (c *cage) starvedOnce(ctx context.Context) (r run, err error) {
 	}
 	c.say("steps/s: free %.2f, starved %.2f, helped %.2f, free again %.2f", first, starved, helped, last)
 	free := (first + last) / 2
-	r.share, r.before, r.flips = helped/free, starved/free, hungry.flips+fed.flips
-	r.class, r.rate, r.became = c.tally.class(c.p, hungry.state.Verdict), c.tally.rate(fed.state, c.truth(fed.state.Rate, helped)), c.tally.became(fed.state, helped/starved)
+	r.share, r.before, r.hungry, r.fed = helped/free, starved/free, hungry, fed
+	r.truth, r.became = c.truth(fed.state.Rate, helped), helped/starved
 	return r, nil
 }
 
@@ -406,38 +453,14 @@ func (c *cage) helpless(ctx context.Context) (missed int, err error) {
 	var with []float64
 	kept := ""
 	for i := range c.o.runs {
-		plain := func() (float64, error) {
-			if _, err := c.daemon.Run(ctx, "disable", c.job.Name); err != nil {
-				return 0, err
-			}
-			return c.rate(ctx, settleS, plainS)
+		var share float64
+		var why string
+		if err := c.undisturbed(ctx, func() (err error) { share, why, err = c.helplessOnce(ctx); return err }); err != nil {
+			return missed, fmt.Errorf("run %d: %w", i+1, err)
 		}
-		first, err := plain()
-		if err != nil {
-			return missed, err
-		}
-		if _, err := c.daemon.Run(ctx, "enable", c.job.Name); err != nil {
-			return missed, err
-		}
-		rate, err := c.rate(ctx, 15, plainS)
-		if err != nil {
-			return missed, err
-		}
-		v, err := c.daemon.Container(ctx, c.job.Name)
-		if err != nil {
-			return missed, err
-		}
-		for _, t := range v.Trials {
-			if t.Outcome == "kept" {
-				kept = " KEPT: " + t.Why
-			}
-		}
-		last, err := plain()
-		if err != nil {
-			return missed, err
-		}
-		with = append(with, 2*rate/(first+last))
-		c.say("run %d: steps/s %.2f without, %.2f with trimtab, %.2f without: %.3f; loan %+v", i+1, first, rate, last, with[i], v.Loan)
+		c.say("run %d: %.3f; others took %.1f %%", i+1, share, 100*c.taken)
+		with = append(with, share)
+		kept = cmp.Or(why, kept)
 	}
 	mean := stats.Mean(with)
 	low, high := stats.Interval95(with)
@@ -450,6 +473,39 @@ func (c *cage) helpless(ctx context.Context) (missed int, err error) {
 	}
 	fmt.Printf("%-12s %-50s with trimtab %.3f (95 %%: %.3f … %.3f, %d runs)  %s%s\n", c.p.name, c.p.why, mean, low, high, len(with), hold, kept)
 	return missed, nil
+}
+
+// helplessOnce returns its speed with trimtab over that without, and what was kept of what was tried.
+func (c *cage) helplessOnce(ctx context.Context) (share float64, kept string, err error) {
+	plain := func() (float64, error) {
+		if _, err := c.daemon.Run(ctx, "disable", c.job.Name); err != nil {
+			return 0, err
+		}
+		return c.rate(ctx, settleS, plainS)
+	}
+	first, err := plain()
+	if err != nil {
+		return 0, "", err
+	}
+	if _, err := c.daemon.Run(ctx, "enable", c.job.Name); err != nil {
+		return 0, "", err
+	}
+	rate, err := c.rate(ctx, 15, plainS)
+	if err != nil {
+		return 0, "", err
+	}
+	v, err := c.daemon.Container(ctx, c.job.Name)
+	if err != nil {
+		return 0, "", err
+	}
+	for _, t := range v.Trials {
+		if t.Outcome == "kept" {
+			kept = " KEPT: " + t.Why
+		}
+	}
+	last, err := plain()
+	c.say("steps/s %.2f without, %.2f with trimtab, %.2f without; loan %+v", first, rate, last, v.Loan)
+	return 2 * rate / (first + last), kept, err
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
