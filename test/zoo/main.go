@@ -69,7 +69,7 @@ func programs() []program {
 		{name: "liblinear", why: "LIBLINEAR's trainer, C", command: other("liblinear"), quota: 0.4},
 		{name: "libsvm", why: "LIBSVM's trainer, C++", command: other("libsvm"), quota: 0.4},
 		{name: "fasttext", why: "fastText, C++, two threads", command: other("fasttext"), quota: 0.4},
-		{name: "weka", why: "Weka's clustering, Java", command: other("weka"), quota: 0.4},
+		{name: "weka", why: "Weka's boosted stumps, Java", command: other("weka"), quota: 0.4},
 		{name: "rforest", why: "R's randomForest", command: other("rforest"), quota: 0.4},
 		{name: "rboost", why: "R's gbm", command: other("rboost"), quota: 0.4},
 		{name: "lammps", why: "LAMMPS, two ranks of Open MPI", command: other("lammps"), quota: 0.4},

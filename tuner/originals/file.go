@@ -16,13 +16,13 @@
 //	  "initPID": 4711,                                       host PID of its init
 //	  "cgroup": {...},                                       runtime.Cgroup: where its limits stand
 //	  "gpus": ["all"],                                       devices granted, if any
-//	  "pending": "why",                                         an undo or restore failed and is to be repeated
+//	  "owed": "why",                                         an undo or restore failed and is to be repeated
 //	  "knobs": {
 //	    "cpu.quota": {
 //	      "original": "40000 100000",   before trimtab's first change
 //	      "written":  "150000 100000",  what stands by trimtab; absent before the first write has been read back
 //	      "writing":  "160000 100000",  being written: set durably before the write, cleared after its read-back
-//	      "pending restore":     "why"             the original is pending: it was not safe to return to
+//	      "debt":     "why"             the original is pending: it was not safe to return to
 //	      "stored":   "150000 100000"   what trimtab last put into the engine's own record, from
 //	                                    which a restart takes it; absent where it put nothing there
 //	    }

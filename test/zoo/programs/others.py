@@ -37,8 +37,11 @@ def labelled(documents):
 
 
 def arff(rows, columns):
-    head = ["@relation r"] + [f"@attribute a{i} numeric" for i in range(columns)] + ["@data"]
-    return write("/tmp/data.arff", head + [",".join(f"{random.gauss(i % 3, 1):.3f}" for i in range(columns)) for _ in range(rows)])
+    """Points in a sphere or around it, with noise: boosting goes on for ever."""
+    head = ["@relation r"] + [f"@attribute a{i} numeric" for i in range(columns)] + ["@attribute c {in,out}", "@data"]
+    points = ([random.gauss(0, 1) for _ in range(columns)] for _ in range(rows))
+    lines = [",".join([f"{x:.3f}" for x in p] + ["out" if sum(x * x for x in p) + random.gauss(0, 3) > columns else "in"]) for p in points]
+    return write("/tmp/data.arff", head + lines)
 
 
 def atoms():
@@ -67,7 +70,7 @@ PROGRAMS = {
     "liblinear": lambda: (["liblinear-train", "-s", "0", "-e", "1e-12", sparse(20000, 60), "/tmp/model"], rb"iter +\d+ "),
     "libsvm": lambda: (["svm-train", "-c", "100", "-e", "1e-9", sparse(3000, 20), "/tmp/model"], rb"(?<![0-9])[.*](?![0-9])"),
     "fasttext": lambda: (["fasttext", "supervised", "-input", labelled(4000), "-output", "/tmp/model", "-thread", "2", "-epoch", "400", "-dim", "60"], rb"Progress: +(\d+\.\d)%"),
-    "weka": lambda: (["java", "-cp", "/usr/share/java/weka.jar", "weka.clusterers.EM", "-V", "-I", "100000", "-N", "4", "-M", "1e-12", "-t", arff(2500, 6)], rb"Loglikely"),
+    "weka": lambda: (["java", "-cp", "/usr/share/java/weka.jar", "weka.classifiers.meta.AdaBoostM1", "-D", "-I", "100000", "-no-cv", "-t", arff(20000, 10), "-W", "weka.classifiers.trees.DecisionStump"], rb"error rate"),
     "rforest": lambda: (["Rscript", "-e", FOREST], rb"forest\n"),
     "rboost": lambda: (["Rscript", "-e", BOOST], rb"round"),
     "lammps": lambda: (["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", "lmp", "-in", atoms()], rb"(?m)^ +\d+ +\d+\.\d+ +-?\d"),
