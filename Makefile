@@ -68,7 +68,7 @@ bench: setup build image ## Measure what trimtab costs and what it gains, as a t
 
 .PHONY: bench-regret
 bench-regret: setup build image ## Hold policies and rivals against the best static allocation, on eight mixes of real jobs. REGRET_FLAGS="-only uneven".
-	go build -o .cache/regret ./test/regret && .cache/regret $(REGRET_FLAGS)
+	go build -o .cache/optimality ./test/optimality && .cache/optimality $(REGRET_FLAGS)
 
 .PHONY: bench-fairness
 bench-fairness: setup build image ## Hold loans to the rights of their neighbours, in twelve situations (3 hours). FAIRNESS_FLAGS="-only 'another slice' -runs 3".
@@ -174,7 +174,7 @@ test-runtimes: setup-dev ## Engines against this host's runtimes and current one
 	@rm -f $(abspath $(RUNTIMES))/table
 	TRIMTAB_TEST_RUNTIMES=$(abspath $(RUNTIMES))/bin TRIMTAB_TEST_TABLE=$(abspath $(RUNTIMES))/table \
 	  go test -count=1 -p 1 -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./test/runtimetest ./runtime/docker ./runtime/containerd
-	@{ printf 'DOOR\tVERSIONS\tDRIVER\tCGROUPS\tPASSED\tNOT HERE\n'; sort -u $(abspath $(RUNTIMES))/table; } | column -t -s "$$(printf '\t')"
+	@{ printf 'WRITE PATH\tVERSIONS\tDRIVER\tCGROUPS\tPASSED\tNOT HERE\n'; sort -u $(abspath $(RUNTIMES))/table; } | column -t -s "$$(printf '\t')"
 
 # The guest's disk, kept between runs; console and journal of the last run beside it.
 VM_CACHE ?= $(abspath .cache/vm)
@@ -186,7 +186,7 @@ VM_SUMMARY = .cache/testsummary -each || { echo "the guest's journal and console
 test-vm: setup-vm vgpu ## The installed package on real systemd and cgroup v2, in a virtual machine (emulated where KVM does not work).
 	@go build -o .cache/testsummary ./tools/testsummary
 	@run() { $(VM_TEST) -run TestMachine $(TEST_FLAGS) ./test/vm 2>&1 | tee .cache/vm-said.json | { $(VM_SUMMARY); }; }; \
-	run || { grep -Eq 'the guest (does not answer|has not answered)' .cache/vm-said.json && echo "the guest stood still, as some do under emulation (docs/vm.md): once more, with another" && run; }
+	run || { grep -Eq 'the guest (does not answer|has not answered)' .cache/vm-said.json && echo "the guest hung, as some do under emulation (docs/vm.md): once more, with another" && run; }
 
 .PHONY: test-vm-engines
 test-vm-engines: VM_TIMEOUT = 150m

@@ -67,7 +67,7 @@ do_install() {
 		systemctl daemon-reload
 		systemctl try-restart trimtab.service # a running one hands over to the new binary
 	fi
-	say "done: look at $sysconfdir/trimtab/trimtab.yaml, then: systemctl enable --now trimtab"
+	say "done: look at $sysconfdir/trimtab/trimtab.yaml, then: systemctl --no-reload enable --now trimtab"
 }
 
 # restore_all puts every original back or stops the removal: without the binary

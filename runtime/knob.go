@@ -33,6 +33,20 @@ func Knobs() []Knob {
 	return []Knob{KnobCPUWeight, KnobCPUQuota, KnobCPUBurst, KnobCpuset, KnobMemoryLimit, KnobMemorySwap, KnobMemoryHigh, KnobMemoryLow, KnobIOWeight}
 }
 
+// Families lists the words by which people allow knobs, in the knobs' order.
+func Families() []string {
+	var out []string
+	for _, k := range append(Knobs(), KnobGPU) {
+		if f := k.Family(); !slices.Contains(out, f) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// HasMax reports whether ValueMax is a value of the knob: "no limit".
+func (k Knob) HasMax() bool { return k.Family() == "memory" }
+
 // Family is the word by which people allow a knob: cpu, cpuset, memory, io, gpu.
 func (k Knob) Family() string {
 	switch k {
@@ -52,7 +66,7 @@ func (k Knob) Family() string {
 // version, and by people.
 type Value string
 
-// ValueMax is "no limit" for memory knobs.
+// ValueMax is "no limit" for knobs that have it (HasMax).
 const ValueMax Value = "max"
 
 // DefaultPeriodUs is the CFS period that kernels and runtimes default to.

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// noDoorMend is the way out of everything that Docker's API cannot express.
-	noDoorMend = "make containerd's socket reachable, or give its path"
+	// withContainerd is the way out of everything that Docker's API cannot express.
+	withContainerd = "make containerd's socket reachable, or give its path"
 	// minMemoryBytes is the least that Docker takes (moby daemon, linuxMinMemory).
 	minMemoryBytes = 6 << 20
 )
@@ -77,13 +77,13 @@ func apiResources(c runtime.Container, stored container.Resources, stands, set r
 		},
 		runtime.KnobMemorySwap: func() error { return apiMemory(c, r, runtime.KnobMemorySwap, stands, set) },
 		runtime.KnobIOWeight: func() error {
-			return engine.Refused(c, runtime.KnobIOWeight, "Docker's API knows CFQ's weight alone, which kernels since 5.0 lack: %s", noDoorMend)
+			return engine.Refused(c, runtime.KnobIOWeight, "Docker's API knows CFQ's weight alone, which kernels since 5.0 lack: %s", withContainerd)
 		},
 	}
 	for _, knob := range set.Sorted() {
 		step, ok := steps[knob]
 		if !ok {
-			return nil, engine.Refused(c, knob, "Docker's API cannot set it: %s", noDoorMend)
+			return nil, engine.Refused(c, knob, "Docker's API cannot set it: %s", withContainerd)
 		}
 		if err := step(); err != nil {
 			return nil, err
@@ -94,7 +94,7 @@ func apiResources(c runtime.Container, stored container.Resources, stands, set r
 
 func apiWeight(c runtime.Container, r *container.Resources, value runtime.Value) error {
 	if c.Cgroup.Mode == runtime.CgroupV2 {
-		return engine.Refused(c, runtime.KnobCPUWeight, "Docker's API sets shares, which runtimes convert in different ways: %s", noDoorMend)
+		return engine.Refused(c, runtime.KnobCPUWeight, "Docker's API sets shares, which runtimes convert in different ways: %s", withContainerd)
 	}
 	shares, _ := value.Int()
 	if shares < 2 {
@@ -120,7 +120,7 @@ func apiQuota(c runtime.Container, r *container.Resources, stored container.Reso
 		return nil
 	}
 	if quotaUs < 0 {
-		return engine.Refused(c, runtime.KnobCPUQuota, "Docker's API cannot lift the limit of a container made with --cpus: %s", noDoorMend)
+		return engine.Refused(c, runtime.KnobCPUQuota, "Docker's API cannot lift the limit of a container made with --cpus: %s", withContainerd)
 	}
 	// Docker makes it a quota in a period of 100 ms, rounding down: round up.
 	const nanoPerUs = 1_000_000_000 / runtime.DefaultPeriodUs
@@ -137,13 +137,13 @@ func apiMemory(c runtime.Container, r *container.Resources, knob runtime.Knob, s
 	}
 	limit, limited := all[runtime.KnobMemoryLimit].Int()
 	if !limited {
-		return engine.Refused(c, knob, "Docker's API cannot set memory to unlimited, nor swap without a memory limit: %s", noDoorMend)
+		return engine.Refused(c, knob, "Docker's API cannot set memory to unlimited, nor swap without a memory limit: %s", withContainerd)
 	}
 	if limit < minMemoryBytes {
-		return engine.Refused(c, knob, "Docker's least memory limit is 6 MiB: %s", noDoorMend)
+		return engine.Refused(c, knob, "Docker's least memory limit is 6 MiB: %s", withContainerd)
 	}
 	if _, isLimited := stands[runtime.KnobMemorySwap].Int(); isLimited && all[runtime.KnobMemorySwap] == runtime.ValueMax {
-		return engine.Refused(c, knob, "Docker stores an unlimited swap and does not pass it on: %s", noDoorMend)
+		return engine.Refused(c, knob, "Docker stores an unlimited swap and does not pass it on: %s", withContainerd)
 	}
 	r.Memory, r.MemorySwap = limit, -1
 	if swap, ok := all[runtime.KnobMemorySwap].Int(); ok {

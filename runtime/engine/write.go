@@ -221,7 +221,7 @@ func checkValue(knob runtime.Knob, value runtime.Value) error {
 		_, err := runtime.ParseCPUList(string(value))
 		return err
 	}
-	if value == runtime.ValueMax && knob.Family() == "memory" {
+	if value == runtime.ValueMax && knob.HasMax() {
 		return nil
 	}
 	if n, ok := value.Int(); !ok || n < 0 {

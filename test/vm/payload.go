@@ -35,7 +35,7 @@ func build(ctx context.Context, dir string) (string, error) {
 	}
 	b.run("go", "build", "-trimpath", "-o", b.at("inside"), "./test/vm/inside")
 	b.run("go", "build", "-trimpath", "-o", b.at("trimtab"), "./cmd/trimtab")
-	for _, in := range []string{"runtime/docker", "runtime/containerd", "test/kills"} {
+	for _, in := range []string{"runtime/docker", "runtime/containerd", "test/crash"} {
 		b.run("go", "test", "-c", "-o", b.at(filepath.Base(in)+".test"), "./"+in)
 	}
 	if current := os.Getenv(envRuntimes); current != "" {

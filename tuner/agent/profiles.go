@@ -102,7 +102,7 @@ func (l *Agent) Forget(ctx context.Context, req state.ForgetRequest) ([]state.Ac
 		return nil, err
 	}
 	if len(gone) == 0 && !req.All {
-		return nil, &api.Error{Status: http.StatusNotFound, Text: "no such fingerprint", Hint: "`trimtab profiles ls` lists them"}
+		return nil, &api.Error{Status: http.StatusNotFound, Text: "no such profile", Hint: "`trimtab profiles ls` lists them"}
 	}
 	out := []state.ActionResult{}
 	for _, k := range gone {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/enrolment"
 )
 
@@ -81,7 +82,7 @@ func (c Config) problems() []Problem {
 	oneOf(k, "objective", c.Objective, policies.Objectives()...)
 	k.that(c.Tick.D() >= minTick && c.Tick.D() <= maxTick, "tick", "%s is out of range; allowed are %s to %s", c.Tick.D(), minTick, maxTick)
 	k.that(c.MaxTuned >= 0, "maxTuned", "%d is below 0; allowed are 0 (no limit) and more", c.MaxTuned)
-	k.that(len(c.Knobs) > 0, "knobs", "is empty; allowed are %v (mode: observe changes nothing)", enrolment.Families())
+	k.that(len(c.Knobs) > 0, "knobs", "is empty; allowed are %v (mode: observe changes nothing)", runtime.Families())
 	k.err(enrolment.CheckFamilies(c.Knobs), "knobs", strings.Join(c.Knobs, ", "))
 	k.limits(c)
 	k.thresholds(c.Thresholds)

@@ -334,7 +334,8 @@ func TestNothingImposed(t *testing.T) {
 	}
 }
 
-// TestForeignWriteTakesTheLoan: an owner who sets his quota himself decides.
+// TestForeignWriteTakesTheLoan: an owner who sets his quota himself decides, and the verdict is
+// of what he set.
 func TestForeignWriteTakesTheLoan(t *testing.T) {
 	n := newNode(4)
 	j := n.addProgram("train", 0.4, 3, 1e6)
@@ -343,11 +344,17 @@ func TestForeignWriteTakesTheLoan(t *testing.T) {
 	j.c.Now = j.c.Now.Clone()
 	j.c.Now[runtime.KnobCPUQuota] = "70000 100000"
 	j.c.Original, j.c.Yielded = nil, []runtime.Knob{runtime.KnobCPUQuota}
-	run(c, n, 120, func(_ int, d Decision) {
+	nothing := func(_ int, d Decision) {
 		for _, o := range d.Apply {
 			t.Fatalf("%+v", o)
 		}
-	})
+	}
+	lent := shownAs(t, c, j).Verdict
+	run(c, n, 8, nothing)
+	if v := shownAs(t, c, j).Verdict; lent.Relief == policies.ReliefQuota || v.Relief != policies.ReliefQuota {
+		t.Errorf("8 s after its owner set 0.7 CPUs: %+v; while it was lent to: %+v", v, lent)
+	}
+	run(c, n, 120, nothing)
 	if v := shownAs(t, c, j); v.Loan != nil {
 		t.Errorf("still shown as lent: %+v", v.Loan)
 	}

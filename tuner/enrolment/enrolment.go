@@ -31,9 +31,6 @@ const (
 	DefaultImportance = 5
 )
 
-// Families lists the words by which knobs are allowed.
-func Families() []string { return []string{"cpu", "cpuset", "memory", "io", "gpu"} }
-
 // Classes of trimtab.class. Best-effort containers may be given a quota or a
 // limit that their owner never set (law: nothing imposed).
 const (
@@ -187,7 +184,7 @@ func (s *resolver) knobs(asked labels, manual *Manual, byDefault []string) (out 
 	case len(s.rule.Knobs) > 0:
 		want, from = s.rule.Knobs, fmt.Sprintf("config: rule %d", s.number)
 	}
-	for _, family := range Families() {
+	for _, family := range runtime.Families() {
 		if !slices.Contains(want, family) {
 			continue
 		}

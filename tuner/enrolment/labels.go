@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
 )
 
 // The labels.
@@ -225,14 +226,14 @@ func knownFamilies(words []string) (known []string, err error) {
 	var bad []string
 	for _, word := range words {
 		word = strings.TrimSpace(word)
-		if slices.Contains(Families(), word) {
+		if slices.Contains(runtime.Families(), word) {
 			known = append(known, word)
 		} else {
 			bad = append(bad, shown(word))
 		}
 	}
 	if len(bad) > 0 {
-		err = fmt.Errorf("no such knob: %s; allowed are %s", strings.Join(bad, ", "), strings.Join(Families(), ", "))
+		err = fmt.Errorf("no such knob: %s; allowed are %s", strings.Join(bad, ", "), strings.Join(runtime.Families(), ", "))
 	}
 	return known, err
 }

@@ -29,7 +29,7 @@ func genRange(t *rapid.T, name string, top float64) policies.Range {
 }
 
 func genFamilies(t *rapid.T, name string) []string {
-	return rapid.SliceOfNDistinct(rapid.SampledFrom(Families()), 0, 5, rapid.ID[string]).Draw(t, name)
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(runtime.Families()), 0, 5, rapid.ID[string]).Draw(t, name)
 }
 
 func loans(t *rapid.T, name string) policies.LoanMode {

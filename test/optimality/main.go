@@ -1,4 +1,4 @@
-// Command regret holds trimtab against the best static allocation that a
+// Command optimality holds trimtab against the best static allocation that a
 // search finds, and against rivals, on mixes of real containers: PyTorch DataLoader
 // jobs and jobs on virtual GPUs that share this machine's CPUs. It needs root, Docker,
 // the training image, a C++ compiler and bin/trimtab (`make bench-regret` makes them).

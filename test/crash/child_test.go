@@ -1,4 +1,4 @@
-package kills
+package crash
 
 import (
 	"context"

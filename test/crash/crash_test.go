@@ -1,6 +1,6 @@
-// Package kills holds trimtab to its first promise: whatever it was doing when it was
+// Package crash holds trimtab to its first promise: whatever it was doing when it was
 // killed, every original comes back.
-package kills
+package crash
 
 import (
 	"bytes"
