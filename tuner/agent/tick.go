@@ -11,7 +11,6 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/control"
-	"github.com/trimtab/trimtab/tuner/recording/inputjson"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -45,7 +44,7 @@ func (l *Agent) tick(ctx context.Context) {
 	l.keepBudget()
 	in := l.input(ctx)
 	if l.o.Recorder != nil {
-		_ = l.o.Recorder.Write("tick", inputjson.Input{Input: in}) // the recorder counts what it drops
+		_ = l.o.Recorder.Write("tick", in) // the recorder counts what it drops
 	}
 	d := l.control.Step(in)
 	l.results = nil
@@ -147,11 +146,8 @@ func (l *Agent) input(ctx context.Context) control.Input {
 		if e := l.engines[t.c.ID.Engine]; !e.recovered || t.now == nil {
 			continue // nothing is decided about what is not settled
 		}
-		if t.fixed == nil && l.o.Recorder != nil {
-			t.fixed, _ = inputjson.FixedJSON(t.c) // what cannot be written, Write will tell
-		}
 		in.Containers = append(in.Containers, control.Container{
-			Container: t.c, Fixed: t.fixed, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
+			Container: t.c, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
 			Yielded: l.o.Holds.Yielded(key), Held: l.o.Holds.Held(key), Pending: t.standing.Pending, Preflight: t.whyNotReady(), Busy: t.busy,
 			GPUVisibility: t.visibilities, Elastic: l.elastic(t),
 		})

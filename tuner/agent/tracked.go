@@ -21,7 +21,6 @@ import (
 // tracked is what the loop knows of one container.
 type tracked struct {
 	c            runtime.Container
-	fixed        []byte // of its JSON, for the recorder; nil: not made yet
 	key          string
 	enrolment    policies.Enrolment
 	settled      settling // what the enrolment follows from; zero: settle it again
@@ -80,7 +79,7 @@ func (l *Agent) seen(c runtime.Container) {
 		t = &tracked{reading: map[string]bool{}, unread: map[string]bool{}}
 		l.containers[c.Key()], l.sorted = t, nil
 	}
-	t.c, t.fixed, t.key, t.stale, t.listed, t.settled = c, nil, c.Key(), true, true, settling{}
+	t.c, t.key, t.stale, t.listed, t.settled = c, c.Key(), true, true, settling{}
 	if len(c.GPUs) > 0 {
 		l.lookSoon() // what it can reach is to be known before somebody takes it away
 	}

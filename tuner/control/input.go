@@ -57,8 +57,6 @@ type Input struct {
 // Container is one container with what the edge knows of it.
 type Container struct {
 	runtime.Container
-	// Fixed is the JSON of the embedded container, made once; nil: it is made anew.
-	Fixed     []byte             `json:"-"`
 	Enrolment policies.Enrolment `json:"enrolment"`
 	Watched   bool               `json:"watched"`
 	Now       runtime.Values     `json:"now"`                // what stands

@@ -18,6 +18,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	fastjson "github.com/segmentio/encoding/json"
 )
 
 const (
@@ -68,28 +70,18 @@ type record struct {
 	Value json.RawMessage `json:"v"`
 }
 
-// appender is a payload that appends what json.Marshal would make of it, at less cost.
-type appender interface {
-	AppendJSON(b []byte) ([]byte, error)
-}
-
-// encodeRecord returns a whole line, newline included, in buf if it has room. It is put
-// together by hand: json would read the payload once more to write it into the line.
+// encodeRecord returns a whole line, newline included, in buf if it has room. Beside a thousand
+// containers a tick is megabytes each second: encoding/json takes another 4 % of a core for it, and
+// makes garbage of its size [measured, make bench, group scale].
 func encodeRecord(buf []byte, kind string, v any) ([]byte, error) {
 	if kind == "" {
 		return nil, errors.New("record without a kind")
 	}
-	name, err := json.Marshal(kind)
-	if err != nil {
-		return nil, fmt.Errorf("record %q: %w", kind, err)
-	}
-	line := append(append(append(buf[:0], `{"t":`...), name...), `,"v":`...)
-	if a, ok := v.(appender); ok {
-		line, err = a.AppendJSON(line)
-	} else {
-		var value []byte
-		value, err = json.Marshal(v)
-		line = append(line, value...)
+	const flags = fastjson.EscapeHTML | fastjson.SortMapKeys // as encoding/json writes
+	line := append(buf[:0], `{"t":`...)
+	line, err := fastjson.Append(line, kind, flags)
+	if err == nil {
+		line, err = fastjson.Append(append(line, `,"v":`...), v, flags)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("record %q: %w", kind, err)

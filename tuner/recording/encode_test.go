@@ -1,4 +1,4 @@
-package inputjson
+package recording
 
 import (
 	"encoding/json"
@@ -7,49 +7,46 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/trimtab/trimtab/tuner/control"
 )
 
-// What is written by hand equals what json.Marshal writes, whatever the input
-// holds: a field that is added to a type and not to the encoder fails here.
-func TestAppendJSONEqualsMarshal(t *testing.T) {
+// What a record holds reads as what encoding/json writes of the same input, whatever that holds.
+func TestRecordsReadAsWritten(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 400 {
-		var in Input
+		var in, want, got control.Input
 		fill(r, reflect.ValueOf(&in).Elem(), i%4)
-		for j := range in.Containers {
-			c := &in.Containers[j]
-			if c.Fixed = nil; j%2 == 1 {
-				var err error
-				if c.Fixed, err = FixedJSON(c.Container); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		want, err := json.Marshal(in.Input)
+		text, err := json.Marshal(in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := in.AppendJSON(nil)
+		line, err := encodeRecord(nil, "tick", in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(got) != string(want) {
-			at := 0
-			for at < min(len(got), len(want)) && got[at] == want[at] {
-				at++
-			}
-			from := max(0, at-80)
-			t.Fatalf("input %d differs at byte %d:\n got …%.160s\nwant …%.160s", i, at, got[from:], want[from:])
+		var rec record
+		if err := json.Unmarshal(line, &rec); err != nil || rec.Kind != "tick" {
+			t.Fatalf("%q: %v", rec.Kind, err)
+		}
+		if err := json.Unmarshal(text, &want); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(rec.Value, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("input %d (-encoding/json +record):\n%s", i, diff)
 		}
 	}
 }
 
-func TestAppendJSONTellsWhatCannotBeWritten(t *testing.T) {
-	var in Input
+func TestNotANumberIsToldOf(t *testing.T) {
+	var in control.Input
 	in.Containers = []control.Container{{}}
 	in.Containers[0].Enrolment.CPU.Min = math.NaN()
-	if _, err := in.AppendJSON(nil); err == nil {
+	if _, err := encodeRecord(nil, "tick", in); err == nil {
 		t.Error("not-a-number was written")
 	}
 }
@@ -101,24 +98,18 @@ func fill(r *rand.Rand, v reflect.Value, full int) {
 	}
 }
 
-func BenchmarkAppendJSON(b *testing.B) { benchmarkJSON(b, Input.AppendJSON) }
-
-func BenchmarkMarshalJSON(b *testing.B) {
-	benchmarkJSON(b, func(in Input, _ []byte) ([]byte, error) { return json.Marshal(in.Input) })
-}
-
-func benchmarkJSON(b *testing.B, encode func(Input, []byte) ([]byte, error)) {
-	var in Input
+func BenchmarkRecord(b *testing.B) {
+	var in control.Input
 	r := rand.New(rand.NewPCG(1, 2))
-	in.Containers, in.Samples = make([]control.Container, 100), nil
+	in.Containers = make([]control.Container, 100)
 	for i := range in.Containers {
 		fill(r, reflect.ValueOf(&in.Containers[i]).Elem(), 3)
 	}
-	var buf []byte
+	var line []byte
 	var err error
 	b.ReportAllocs()
 	for b.Loop() {
-		if buf, err = encode(in, buf[:0]); err != nil {
+		if line, err = encodeRecord(line, "tick", in); err != nil {
 			b.Fatal(err)
 		}
 	}
