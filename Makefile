@@ -125,7 +125,7 @@ fuzz: ## Feed every reader of foreign bytes with what a fuzzer makes up (10 minu
 	scripts/fuzz.sh $(or $(FUZZ_TIME),20s)
 
 .PHONY: check
-check: setup-dev check-format check-vet check-arm64 check-lint check-deps check-generated ## Format, vet, arm64, lint, import rules, generated files up to date.
+check: setup-dev check-format check-vet check-arm64 check-lint check-deps check-generated check-prose ## Format, vet, arm64, lint, import rules, generated files up to date, short sentences.
 
 .PHONY: check-format
 check-format: ## Fail where gofmt would change a file.
@@ -147,6 +147,10 @@ check-lint: ## staticcheck, at the version named above.
 .PHONY: check-deps
 check-deps: ## Imports point one way; pure packages reach no clock, network or files; no package-level state.
 	go run ./tools/deps
+
+.PHONY: check-prose
+check-prose: ## Print how long each page's sentences are; fail above a median of 12 words, or where more than a tenth have above 22.
+	go run ./tools/prose -median 12 -p90 22 README.md CONTRIBUTING.md 'docs/*.md' docs/examples/README.md bpf/README.md
 
 .PHONY: check-generated
 check-generated: ## Regenerate BPF objects and docs/metrics.md; fail if anything changed.
