@@ -59,7 +59,7 @@ clean: ## Remove what the build made.
 ##@ Try
 
 .PHONY: demo
-demo: setup build image ## Starve a real training job beside a neighbour; watch trimtab find and mend it. Sets itself up.
+demo: setup build image ## Starve a real training job beside a neighbour; watch trimtab find and fix it. Sets itself up.
 	go run ./test/demo
 
 .PHONY: bench

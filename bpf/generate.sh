@@ -6,13 +6,13 @@ set -eu
 want=14
 clang=${CLANG:-clang-$want}
 strip=${LLVM_STRIP:-llvm-strip-$want}
-mend="install it: apt-get install clang-$want llvm-$want libbpf-dev"
+hint="install it: apt-get install clang-$want llvm-$want libbpf-dev"
 
-command -v "$clang" >/dev/null || { echo "generate: $clang not found; $mend" >&2; exit 1; }
-command -v "$strip" >/dev/null || { echo "generate: $strip not found; $mend" >&2; exit 1; }
-[ -e /usr/include/bpf/bpf_helpers.h ] || { echo "generate: libbpf headers not found; $mend" >&2; exit 1; }
+command -v "$clang" >/dev/null || { echo "generate: $clang not found; $hint" >&2; exit 1; }
+command -v "$strip" >/dev/null || { echo "generate: $strip not found; $hint" >&2; exit 1; }
+[ -e /usr/include/bpf/bpf_helpers.h ] || { echo "generate: libbpf headers not found; $hint" >&2; exit 1; }
 have=$("$clang" -dumpversion | cut -d. -f1)
-[ "$have" = "$want" ] || { echo "generate: $clang is version $have, objects are committed from $want; $mend" >&2; exit 1; }
+[ "$have" = "$want" ] || { echo "generate: $clang is version $have, objects are committed from $want; $hint" >&2; exit 1; }
 
 ident=$1 source=$2
 shift 2

@@ -242,7 +242,7 @@ type Proposal struct {
 	// is given is divided among all that ask.
 	Plans  []Plan   `json:"plans,omitempty"`
 	Advice []Advice `json:"advice,omitempty"`
-	// GPUVisibility hide and show devices; of a container at most one at a time is carried out, and
+	// GPUVisibility are the wishes to hide and show devices; of a container at most one at a time is carried out, and
 	// none beside a plan of it.
 	GPUVisibility []GPUVisibility `json:"sights,omitempty"`
 }

@@ -24,7 +24,7 @@ const (
 	KnobMemoryLow   Knob = "memory.low"   // bytes; v2 only
 	KnobIOWeight    Knob = "io.weight"
 	// KnobGPU is the GPUs that a container sees, by UUID with commas, in the order of their
-	// nodes. It has no place among Knobs: the actuator never writes it, the loop does.
+	// nodes. It has no place among Knobs: the actuator never writes it, the agent does.
 	KnobGPU Knob = "gpu"
 )
 

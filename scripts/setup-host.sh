@@ -178,5 +178,5 @@ check_go
 find_missing
 [ -z "$missing" ] || install_missing
 answers >/dev/null || start_docker
-[ -e /sys/kernel/btf/vmlinux ] || say "no BTF (/sys/kernel/btf/vmlinux): trimtab cannot watch or tune here; a kernel with CONFIG_DEBUG_INFO_BTF mends it"
+[ -e /sys/kernel/btf/vmlinux ] || say "no BTF (/sys/kernel/btf/vmlinux): trimtab cannot watch or tune here; a kernel with CONFIG_DEBUG_INFO_BTF fixes it"
 say "ready: Go $version, Docker $(answers)"

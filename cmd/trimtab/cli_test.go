@@ -120,7 +120,7 @@ func (fake) Fingerprints(context.Context) ([]state.Fingerprint, error) {
 }
 
 func (fake) Forget(_ context.Context, r state.ForgetRequest) ([]state.ActionResult, error) {
-	return []state.ActionResult{{Name: r.Name, OK: true, Text: fmt.Sprintf("fingerprint %d forgotten, all: %v", r.ID, r.All)}}, nil
+	return []state.ActionResult{{Name: r.Name, OK: true, Text: fmt.Sprintf("profile %d forgotten, all: %v", r.ID, r.All)}}, nil
 }
 
 func (fake) GPUs(context.Context) ([]state.GPUVisibility, error) {

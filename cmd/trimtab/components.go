@@ -194,7 +194,7 @@ func (p *components) openState() {
 	p.profileStore, p.known = openKnown(p.state, p.recorder, p.log)
 }
 
-// options wires the loop.
+// options wires the agent.
 func (p *components) options(cfg config.Config, status func(string)) agent.Options {
 	o := agent.Options{
 		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policies: builtin, Store: p.profileStore, Known: p.known,
@@ -218,7 +218,7 @@ func (p *components) preflight(ctx context.Context, c runtime.Container) string 
 	return ""
 }
 
-// settings derives from the config what the loop may be given anew.
+// settings derives from the config what the agent may be given anew.
 func settings(cfg config.Config) agent.Settings {
 	return agent.Settings{Core: coreConfig(cfg), Rules: cfg.Rules(), EnrolHost: cfg.Host, BudgetCPU: cfg.Overhead.CPU, BudgetMemory: uint64(cfg.Overhead.Memory), BudgetMaps: uint64(cfg.Overhead.Maps), RepairGPUAccess: cfg.RepairGPUAccess, GPUSignal: cfg.GPU.Signal, BudgetJob: cfg.Overhead.PerContainer, LoadedAt: time.Now()}
 }
@@ -240,7 +240,7 @@ func coreConfig(cfg config.Config) control.Config {
 	return c
 }
 
-// alive says whether the loop ticks.
+// alive says whether the agent ticks.
 func (p *components) alive() error {
 	return p.heart.stale(max(10*time.Second, 10*time.Duration(p.cfg.Tick)))
 }

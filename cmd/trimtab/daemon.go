@@ -272,7 +272,7 @@ func setLevel(level *slog.LevelVar, cfg config.Config) {
 	}
 }
 
-// heartbeat is when the loop last ticked, for watchdog and health.
+// heartbeat is when the agent last ticked, for watchdog and health.
 type heartbeat struct{ last atomic.Pointer[time.Time] }
 
 func (h *heartbeat) beat() {
@@ -280,14 +280,14 @@ func (h *heartbeat) beat() {
 	h.last.Store(&now)
 }
 
-// stale returns an error if the loop has not ticked for so long.
+// stale returns an error if the agent has not ticked for so long.
 func (h *heartbeat) stale(limit time.Duration) error {
 	last := h.last.Load()
 	if last == nil {
 		return nil // not started
 	}
 	if age := time.Since(*last); age > limit {
-		return fmt.Errorf("the loop has not ticked for %s", age.Round(time.Second))
+		return fmt.Errorf("the agent has not ticked for %s", age.Round(time.Second))
 	}
 	return nil
 }

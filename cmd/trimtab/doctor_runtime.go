@@ -19,7 +19,7 @@ import (
 // reachTimeout bounds the look at each engine.
 const reachTimeout = 5 * time.Second
 
-// examineEngines connects to each and finds the write path for writes. One that does not
+// examineEngines connects to each and finds its write path. One that does not
 // answer is broken only where no other does.
 func examineEngines(ctx context.Context, cfg config.Config) []finding {
 	all, err := openEngines(cfg, nil)

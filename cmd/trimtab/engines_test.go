@@ -48,7 +48,7 @@ func TestEnginesByConfig(t *testing.T) {
 }
 
 // Config may have dropped an engine whose containers still have originals.
-func TestOwedEnginesAreOpened(t *testing.T) {
+func TestPendingEnginesAreOpened(t *testing.T) {
 	cfg := config.Default()
 	cfg.StateDir = t.TempDir()
 	store := originals.New(originals.Options{Dir: originalsDir(cfg)})

@@ -113,7 +113,7 @@ func (p *components) readHost() func() (probes.Host, error) {
 	}
 }
 
-// devices tells NVML's readings whose process is whose, and the loop how NVML fares.
+// devices tells NVML's readings whose process is whose, and the agent how NVML fares.
 type devices struct {
 	reader  *nvml.Reader
 	owners  *nvml.Owners

@@ -75,7 +75,7 @@ func openKnown(s *statefile.Store, rec *recorder, log *slog.Logger) (*profiles.S
 	return profileStore, k
 }
 
-// Save implements loop.Known.
+// Save implements agent.Known.
 func (k knownJobs) Save(all []profiles.Known) error {
 	k.record(all)
 	return disk.Save(k.state, all)

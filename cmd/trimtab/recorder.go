@@ -19,7 +19,7 @@ import (
 // replayState is what a replay needs beside the ticks.
 type replayState struct {
 	Epoch string `json:"epoch"` // of plan IDs
-	// Known are the jobs that were known, as known.Encode writes them.
+	// Known are the jobs that were known, as disk.Encode writes them.
 	Known json.RawMessage `json:"known,omitempty"`
 }
 
@@ -73,7 +73,7 @@ func (r *recorder) header() recording.Header {
 		Config: config, State: state}
 }
 
-// Write implements loop.Recorder.
+// Write implements agent.Recorder.
 func (r *recorder) Write(kind string, v any) error {
 	r.mu.Lock()
 	if cfg, ok := v.(control.Config); ok { // a reload: segments from here on begin with it

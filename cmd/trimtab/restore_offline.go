@@ -90,7 +90,7 @@ func settleSwitchedOff(ctx context.Context, cfg config.Config, left func(runtime
 	return errors.Join(err, listed.err)
 }
 
-// withOwed switches on the engines whose containers have originals, whatever config
+// withPending switches on the engines whose containers have originals, whatever config
 // says by now. Files that cannot be read are told by the restore itself.
 func withPending(cfg config.Config) config.Config {
 	files, _ := originals.New(originals.Options{Dir: originalsDir(cfg)}).List()

@@ -23,7 +23,7 @@ const (
 	quietBytes = 1 << 20
 )
 
-// readSchedule are what one container's readings leave out. Settings, which change by
+// readSchedule is what one container's readings leave out. Settings, which change by
 // somebody's hand, are read every everyNs. So is all but the CPU use of one that was
 // quiet when last looked at: a process that hardly runs changes little else, and
 // what it waits for is counted all the same and seen a turn later. Beside a thousand

@@ -62,7 +62,7 @@ func TestRefusedProgramIsMissing(t *testing.T) {
 	}
 }
 
-func TestFailureNamesTheMend(t *testing.T) {
+func TestFailureNamesTheFix(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
 		hint string

@@ -28,12 +28,12 @@ const (
 
 // entry is the call that the child is, or was last, in.
 type entry struct {
-	Rotate uint64
+	Turn   uint64
 	Device string // UUID, or "#index" before it is known; "": the library as a whole
 	Call   string
 }
 
-func (e entry) inside() bool { return e.Rotate%2 == 1 }
+func (e entry) inside() bool { return e.Turn%2 == 1 }
 
 // newPage makes the memory; the file is to be handed to the child.
 func newPage() (*page, *os.File, error) {
@@ -76,7 +76,7 @@ func (p *page) leave() { p.turn.Add(1) }
 
 // read is for the parent. The texts may be torn unless the turn stands still.
 func (p *page) read() entry {
-	return entry{Rotate: p.turn.Load(), Device: p.get(pageDevice), Call: p.get(pageName)}
+	return entry{Turn: p.turn.Load(), Device: p.get(pageDevice), Call: p.get(pageName)}
 }
 
 func (p *page) put(at int, s string) {

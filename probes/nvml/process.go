@@ -165,7 +165,7 @@ func (p *process) next(ctx context.Context, l limits) (answer, error) {
 			return answer{}, ctx.Err()
 		case <-look.C:
 			e := p.page.read()
-			if e.Rotate != last.Rotate {
+			if e.Turn != last.Turn {
 				last, since = e, time.Now()
 			} else if limit := l.of(e); time.Since(since) > limit {
 				return answer{}, &silence{entry: e, after: limit}

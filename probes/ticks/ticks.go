@@ -194,7 +194,7 @@ func (p *Probe) Missing(key string) []string { return p.client.Missing(key) }
 func (p *Probe) Spending() []probes.Spend { return p.client.Spending() }
 
 // SetDutyCycle sets the share of time in which a kind of tick is counted. Ticks of a hook that
-// takes turns are no rate: the loop thins these last, or to 0.
+// takes turns are no rate: the agent thins these last, or to 0.
 func (p *Probe) SetDutyCycle(key, hook string, share float64) {
 	p.client.SetDutyCycle(key, hook, share)
 }

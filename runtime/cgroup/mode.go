@@ -1,5 +1,5 @@
 // Package cgroup finds a container's control group and reads the values that
-// its knobs have in the kernel. It only reads: values are written through the
+// its knobs have in the kernel. It only reads: values are written by the
 // runtime's write path, never here.
 //
 // The trap: on hybrid hosts the v2 tree holds membership and pressure only, and

@@ -11,7 +11,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 )
 
-// Hidden is what trimtab did to one container's sight of its GPUs, and all that is
+// Hidden is what trimtab did to one container's view of its GPUs, and all that is
 // needed to undo it, without the engine. It is on disk before the first write, and
 // while a change is under way it covers what stood before and what will stand: each
 // step of undoing asks first whether it is to be undone. On disk fields may be

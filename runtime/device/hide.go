@@ -69,7 +69,7 @@ func (v *Visibility) rewriteProved(ctx context.Context, both, target Hidden, mor
 	return v.inUse(ctx, c, target.guarded(more))
 }
 
-// back undoes a change that failed: what stood before stands again, or is pending.
+// back undoes a change that failed: what stood before stands again, or its restore is pending.
 func (v *Visibility) back(ctx context.Context, c runtime.Container, both, before Hidden, cause error) error {
 	err := v.rewrite(context.WithoutCancel(ctx), both, before, false)
 	if err != nil && !errors.Is(err, runtime.ErrGone) {

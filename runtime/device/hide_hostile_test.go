@@ -128,10 +128,10 @@ func TestHidePrivileged(t *testing.T) {
 		}
 		v.Forget(c.Key())
 		if _, lost := look(t, v, c, had); len(lost) > 0 {
-			t.Errorf("%s: healing would find %v lost", when, lost)
+			t.Errorf("%s: a repair would find %v lost", when, lost)
 		}
 		if how, err := v.Repair(t.Context(), c, had); how != "" || err != nil {
-			t.Errorf("%s: healing fights: %q, %v", when, how, err)
+			t.Errorf("%s: the repair fights: %q, %v", when, how, err)
 		}
 	}
 	for _, hidden := range [][]int{{0}, {0, 1}, {1}, {}} {

@@ -161,10 +161,10 @@ func TestHideAndShowV1(t *testing.T) {
 		t.Errorf("the file says %q", text)
 	}
 	if stands, lost := look(t, v, c, had); len(lost) > 0 || cmp.Diff(had, stands) != "" {
-		t.Errorf("healing would find %v lost, %v standing", lost, stands)
+		t.Errorf("a repair would find %v lost, %v standing", lost, stands)
 	}
 	if how, err := v.Repair(t.Context(), c, had); how != "" || err != nil {
-		t.Errorf("healing fights: %q, %v", how, err)
+		t.Errorf("the repair fights: %q, %v", how, err)
 	}
 	// What somebody takes beside it is lost, and comes back alone.
 	deny(t, c, "c 195:255 rwm")
@@ -177,7 +177,7 @@ func TestHideAndShowV1(t *testing.T) {
 		t.Errorf("the file says %q", text)
 	}
 	if _, lost := look(t, v, c, had); len(lost) > 0 {
-		t.Errorf("healing would find %v lost", lost)
+		t.Errorf("a repair would find %v lost", lost)
 	}
 	hide(t, v, c, 1)
 	wantFinds(t, host, c, map[string]string{"/dev/nvidia0": "open", "/dev/nvidia1": "gone", "/dev/nvidiactl": "open"})
@@ -226,7 +226,7 @@ func TestHideAndShowV2(t *testing.T) {
 	wantOpen("hidden", false, true, true, true, true, false)
 	wantFinds(t, host, c, map[string]string{"/dev/nvidia0": "gone"})
 	if _, lost := look(t, v, c, had); len(lost) > 0 {
-		t.Errorf("healing would find %v lost", lost)
+		t.Errorf("a repair would find %v lost", lost)
 	}
 	// A loss beside it: the runtime's own rules lose all GPUs.
 	p, _ := v.ownProgram(c.Cgroup.Unified)

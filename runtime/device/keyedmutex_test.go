@@ -12,7 +12,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 )
 
-func TestTurns(t *testing.T) {
+func TestKeyedMutex(t *testing.T) {
 	keyedMutex := newKeyedMutex()
 	give, err := keyedMutex.take(t.Context(), "a")
 	if err != nil {

@@ -22,7 +22,7 @@ const clockTicks = 100
 // the records know: the file of a life before (a container's /run outlives its
 // restart), and, where the records were lost, its refusals on v2 and the nodes that
 // were removed. Done is false while a device that it may have lost cannot be opened:
-// what is lost of v1's rules is healing's, and the file stays as the mark until then.
+// what is lost of v1's rules is the repair's, and the file stays as the mark until then.
 // The notes tell people what was found.
 func (v *Visibility) Sweep(ctx context.Context, c runtime.Container) (done bool, notes []string, err error) {
 	key := c.Key()

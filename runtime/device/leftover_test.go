@@ -80,7 +80,7 @@ func TestSweepWithoutRecords(t *testing.T) {
 	hide(t, hider(t, &memRecords{}, fakeUnits{}), c, 0, 1)
 	v := hider(t, &memRecords{}, fakeUnits{})
 	hostNodes(t, v)
-	sweep(t, v, c, false) // v1's rules are healing's
+	sweep(t, v, c, false) // v1's rules are the repair's
 	if _, err := v.Repair(t.Context(), c, had); err != nil {
 		t.Fatal(err)
 	}

@@ -94,8 +94,8 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestPreflightMend: who asked for each node already is not told to.
-func TestPreflightMend(t *testing.T) {
+// TestPreflightHint: who asked for each node already is not told to.
+func TestPreflightHint(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, "proc/devices"), "Character devices:\n195 nvidia-frontend\n")
 	for via, asks := range map[string]bool{"devices": false, "cdi": false, "legacy-hook": true, "device-requests": true} {

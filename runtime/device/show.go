@@ -64,7 +64,7 @@ func (v *Visibility) createDeviceNodes(ctx context.Context, target Hidden, view 
 	if err != nil {
 		notes = append(notes, "the container is not told what it sees: "+err.Error())
 	}
-	made, unreached := v.furnishInside(ctx, target, linesOf(visibilities), err == nil)
+	made, unreached := v.createInside(ctx, target, linesOf(visibilities), err == nil)
 	if unreached != nil {
 		// What was begun there may yet be done: it is all in the record.
 		target.File = true
@@ -74,7 +74,7 @@ func (v *Visibility) createDeviceNodes(ctx context.Context, target Hidden, view 
 	return v.settle(target, append(notes, made.notes...))
 }
 
-func (v *Visibility) furnishInside(ctx context.Context, target Hidden, lines []string, tell bool) (inside, error) {
+func (v *Visibility) createInside(ctx context.Context, target Hidden, lines []string, tell bool) (inside, error) {
 	return inFiles(ctx, v, target.Container, func(ctx context.Context, root *os.File) (in inside, _ error) {
 		in.nodes, in.notes = v.moveNodes(ctx, root, target, target.Nodes)
 		if !tell || ctx.Err() != nil {
@@ -222,7 +222,7 @@ func (v *Visibility) Restore(ctx context.Context, key string) (did bool, notes [
 	}
 	v.o.Fault("restored")
 	v.Forget(key)
-	back, err := v.unfurnish(ctx, h)
+	back, err := v.restoreFiles(ctx, h)
 	switch {
 	case errors.Is(err, errStuck):
 		err = fmt.Errorf("container %q: its GPU rules are back, its nodes and its file are not: %w", c.Name, err)
@@ -234,8 +234,8 @@ func (v *Visibility) Restore(ctx context.Context, key string) (did bool, notes [
 	return len(h.Minors)+len(h.Nodes) > 0, back.notes, v.ledger.put(key, nil)
 }
 
-// unfurnish puts back the container's files.
-func (v *Visibility) unfurnish(ctx context.Context, h Hidden) (inside, error) {
+// restoreFiles puts back the container's files.
+func (v *Visibility) restoreFiles(ctx context.Context, h Hidden) (inside, error) {
 	return inFiles(ctx, v, h.Container, func(ctx context.Context, root *os.File) (in inside, _ error) {
 		in.nodes, in.notes = v.moveNodes(ctx, root, Hidden{}, h.Nodes)
 		if !h.File || ctx.Err() != nil {

@@ -15,8 +15,8 @@ import (
 
 // Visibility looks at the GPU rules that stand for containers, puts back those that
 // were taken away, and hides and shows devices. What a container had is its caller's
-// to keep; what is hidden it keeps itself, and neither finds lost nor puts back. Its methods may be called concurrently, Repair for one
-// container at a time.
+// to keep; what is hidden it keeps itself, and neither finds lost nor puts back. Its methods
+// may be called concurrently, Repair for one container at a time.
 type Visibility struct {
 	o        Options
 	programs *programCache

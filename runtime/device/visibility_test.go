@@ -127,7 +127,7 @@ func wantRepaired(t *testing.T, v *Visibility, c runtime.Container, had []runtim
 	}
 }
 
-func TestMendV1(t *testing.T) {
+func TestRepairV1(t *testing.T) {
 	v := hostWithUVM(t, fakeUnits{})
 	c := dockerContainer(t, "--device-cgroup-rule", "c 195:0 rw", "--device-cgroup-rule", "c 195:255 rw", "--device-cgroup-rule", "c 509:* rwm", "--device-cgroup-rule", "c 10:229 rw")
 	list := filepath.Join(c.Cgroup.V1["devices"], "devices.list")
@@ -173,9 +173,9 @@ func sortedLines(s string) []runtime.DeviceRule {
 	return sorted(out)
 }
 
-// TestMendPrivileged: the list of a privileged container says "everything" whatever
+// TestRepairPrivileged: the list of a privileged container says "everything" whatever
 // was taken from it, so only an open tells. A bare group stands for one.
-func TestMendPrivileged(t *testing.T) {
+func TestRepairPrivileged(t *testing.T) {
 	dir, err := os.MkdirTemp("/sys/fs/cgroup/devices", "trimtab-test-")
 	if err != nil {
 		t.Skipf("needs root: and v1's devices controller: %v", err)
@@ -204,7 +204,7 @@ func TestMendPrivileged(t *testing.T) {
 	}
 }
 
-func TestMendV2(t *testing.T) {
+func TestRepairV2(t *testing.T) {
 	v := hostWithUVM(t, fakeUnits{})
 	c := dockerContainer(t)
 	c.Cgroup = runtime.Cgroup{Mode: runtime.CgroupV2, Unified: c.Cgroup.Unified} // as a v2 host shows it
@@ -252,8 +252,8 @@ func replaceOwn(t *testing.T, v *Visibility, dir string, code []asmInstruction) 
 	t.Fatal("no program of its own")
 }
 
-// TestMendV2BothPrograms: with systemd's driver there are two; its own is systemd's to write.
-func TestMendV2BothPrograms(t *testing.T) {
+// TestRepairV2BothPrograms: with systemd's driver there are two; its own is systemd's to write.
+func TestRepairV2BothPrograms(t *testing.T) {
 	dir := unifiedGroup(t)
 	scope := filepath.Join(dir, "docker-0123.scope")
 	if err := os.Mkdir(scope, 0o755); err != nil {
@@ -352,7 +352,7 @@ func TestLookWhileItIsChanged(t *testing.T) {
 	}
 }
 
-func TestMendOfGone(t *testing.T) {
+func TestRepairOfGone(t *testing.T) {
 	v := hostWithUVM(t, fakeUnits{})
 	c := dockerContainer(t, "--device-cgroup-rule", "c 195:* rwm")
 	had, _ := look(t, v, c, nil)

@@ -16,8 +16,8 @@ type containerdUpdater struct{ tasks containerd.Tasks }
 
 func (d containerdUpdater) name() string { return "containerd/" + d.tasks.Namespace }
 
-// updater picks the way to write to c: the containerd that runs its task, else
-// Docker's API. A containerd that hangs stays the updater: what Docker's API writes
+// updater picks how to write to c: by the containerd that runs its task, else by
+// Docker's API. A containerd that hangs stays the one: what Docker's API writes
 // is stored for good, which no hiccup should bring about.
 func (e *Engine) updater(ctx context.Context, c runtime.Container) updater {
 	var reasons []error
@@ -61,7 +61,7 @@ func (e *Engine) Containerd(ctx context.Context) (string, error) {
 	return "", errors.Join(reasons...)
 }
 
-// noteUpdater logs once that containerd's updater is shut, or open again.
+// noteUpdater logs once that containerd cannot be reached, or can be again.
 func (e *Engine) noteUpdater(why string) {
 	e.mu.Lock()
 	open, wasOpen := why == "", e.updaterNote == ""

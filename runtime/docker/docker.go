@@ -1,7 +1,7 @@
 // Package docker follows the containers of a Docker engine and sets their knobs.
 //
 // Values are read from control group files. They are written through containerd,
-// in the namespace that Docker keeps its containers in: that updater sets and clears
+// in the namespace that Docker keeps its containers in: that write path sets and clears
 // every knob, and what it wrote ends with the container. Where containerd's
 // socket cannot be reached, Docker's own update API is used, which sets less and
 // cannot take back all of it.
@@ -83,7 +83,7 @@ type Engine struct {
 	writer      engine.Writer
 	updates     updates
 	mu          sync.Mutex
-	updaterNote string // why containerd's updater is shut, as last logged
+	updaterNote string // why containerd cannot be reached, as last logged
 }
 
 var _ runtime.Engine = (*Engine)(nil)

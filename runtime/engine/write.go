@@ -62,7 +62,7 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 		err = fmt.Errorf("container %q: it runs, and %s does not know it (%v): %w", c.Name, c.ID.Engine, err, runtime.ErrUnavailable)
 	}
 	var undone error
-	if err != nil && told { // what the write path refused must not stand by another's word
+	if err != nil && told { // what the write path refused must not stand by systemd's
 		_, undone = w.tellSystemd(context.WithoutCancel(ctx), c, stands)
 	}
 	if errors.Is(err, runtime.ErrRefused) {

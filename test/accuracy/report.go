@@ -139,9 +139,9 @@ func printMatrix(w io.Writer, title string, m map[cell]int) {
 // daemon itself, Docker and the reading of logs take some hundredths.
 const noisyCPUs = 0.2
 
-// robbedShare of the machine's CPU time stolen makes a case a robbed one: such are counted
+// stolenShare of the machine's CPU time stolen makes a case one under excess steal: such are counted
 // like all others, and the rest is summed once more by itself.
-const robbedShare = 0.05
+const stolenShare = 0.05
 
 // printCase says how one case went, in a line, and why where it went wrong.
 func printCase(w io.Writer, c Case) {
@@ -167,7 +167,7 @@ func printCase(w io.Writer, c Case) {
 	if c.OutsideCPUs > noisyCPUs {
 		noisy = fmt.Sprintf("  (beside %.1f CPUs of other work)", c.OutsideCPUs)
 	}
-	if c.Stolen > robbedShare {
+	if c.Stolen > stolenShare {
 		noisy += fmt.Sprintf("  (%.0f %% of the CPU time stolen)", 100*c.Stolen)
 	}
 	fmt.Fprintf(w, "%s %-34s %-12s is %-22s right %d of %d  detected %-7s rate error %s%s\n",
@@ -199,7 +199,7 @@ func report(w io.Writer, cases []Case) Sum {
 		{"families set aside", func(c Case) bool { return c.HeldOut }},
 		{"alone", func(c Case) bool { return !strings.HasPrefix(c.Phase, "beside") }},
 		{"beside a neighbour", func(c Case) bool { return strings.HasPrefix(c.Phase, "beside") }},
-		{"CPU time not stolen", func(c Case) bool { return c.Stolen <= robbedShare }},
+		{"CPU time not stolen", func(c Case) bool { return c.Stolen <= stolenShare }},
 	} {
 		if part := filter(cases, p.in); len(part) > 0 {
 			fmt.Fprintln(w, sum(part).row(p.name))
@@ -208,8 +208,8 @@ func report(w io.Writer, cases []Case) Sum {
 	if n := len(filter(cases, func(c Case) bool { return c.OutsideCPUs > noisyCPUs })); n > 0 {
 		fmt.Fprintf(w, "\nThe machine was not quiet: %d of %d cases ran beside more than %.1f CPUs of work outside of containers.\n", n, len(cases), noisyCPUs)
 	}
-	if n := len(filter(cases, func(c Case) bool { return c.Stolen > robbedShare })); n > 0 {
-		fmt.Fprintf(w, "\nIts hypervisor took more than %.0f %% of the CPU time in %d of %d cases: what a thread was then seen to run, or to queue, it did not.\n", 100*robbedShare, n, len(cases))
+	if n := len(filter(cases, func(c Case) bool { return c.Stolen > stolenShare })); n > 0 {
+		fmt.Fprintf(w, "\nIts hypervisor took more than %.0f %% of the CPU time in %d of %d cases: what a thread was then seen to run, or to queue, it did not.\n", 100*stolenShare, n, len(cases))
 	}
 	printCalibration(w, cases)
 	total := sum(cases)

@@ -17,7 +17,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// Goals of the loop's speed: each the larger of a time and so many steps of the
+// Goals of the agent's speed: each the larger of a time and so many steps of the
 // starved job.
 const (
 	verdictSeconds, verdictSteps = 3.0, 5

@@ -98,7 +98,7 @@ func (b *bench) scalePoint(ctx context.Context, dir string, all []box) (p scaleP
 	}
 	defer joinClose(&err, engine.close)
 	// A budget that is never exceeded, so that every tick is read: with the default the daemon would read less often.
-	d, err := b.daemon(ctx, fmt.Sprintf("docker: {host: 'unix://%s', containerd: %s/none}\nbudget: {cpu: 1}\n", engine.socket, dir))
+	d, err := b.daemon(ctx, fmt.Sprintf("docker: {host: 'unix://%s', containerd: %s/none}\noverhead: {cpu: 1}\n", engine.socket, dir))
 	if err != nil {
 		return p, err
 	}

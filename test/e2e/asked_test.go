@@ -42,7 +42,7 @@ func TestPolicyHidesWhatAJobLeftAlone(t *testing.T) {
 	left := onGPU(t, node, "left", []string{"trimtab.knobs=gpu", "trimtab.gpu.signal=WINCH"}, "--device", "0", "--sync", "blocking",
 		"--kernels", "20", "--kernel-us", "200", "--host-ms", "60", "--phase-change-at", "60", "--kernel-us2", "10000", "--host-ms2", "1")
 	needs := onGPU(t, node, "needs", nil, "--device", "1", "--sync", "blocking", "--kernels", "20", "--kernel-us", "2000")
-	d := daemon(t, daemontest.Options{Env: node.Env(), Config: "gpu: {signal: true, hideAfter: 10s, showAfter: 10s}\nidle: {after: 5s}\n"})
+	d := daemon(t, daemontest.Options{Env: node.Env(), Config: "gpu: {idleAfter: 5s, signal: true, hideAfter: 10s, showAfter: 10s}\n"})
 	until(t, d, needs.Name, "to be bound by its device", bound(policies.ClassCompute, policies.CauseDevice))
 
 	host := runtimetest.NeedDocker(t)

@@ -31,7 +31,7 @@ const patience = 4 * time.Minute
 
 // robbed is the share of the machine's CPU time above which no window of trimtab's is
 // evidence, however usual it is: nothing can be waited for there.
-const robbed = 0.12
+const maxStolen = 0.12
 
 // binary builds trimtab once for all tests.
 var binary = func() func(t *testing.T) string {
@@ -104,7 +104,7 @@ func until(t *testing.T, d *daemontest.Daemon, name, what string, good func(stat
 			return c
 		}
 		if time.Now().After(deadline) {
-			if stolen := cpuTimes(t).StolenSince(before); stolen > robbed {
+			if stolen := cpuTimes(t).StolenSince(before); stolen > maxStolen {
 				t.Skipf("needs a machine whose CPU time is its own: %.1f %% of it was stolen while waiting until %s", 100*stolen, what)
 			}
 			t.Log(d.Log())

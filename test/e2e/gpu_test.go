@@ -64,7 +64,7 @@ func TestDeviceBoundThenIdle(t *testing.T) {
 		return slices.ContainsFunc(devices.Devices[0].Holders, func(h state.Holder) bool { return h.Name == j.Name && h.Idle && h.MemBytes > 0 })
 	}
 	until(t, d, j.Name, "to hold its device idle", held)
-	out, err := d.Run(t.Context(), "idle")
+	out, err := d.Run(t.Context(), "gpu", "idle")
 	if err != nil || !strings.Contains(out, "1 of 2 GPUs is held idle") {
 		t.Errorf("trimtab gpu idle: %v\n%s", err, out)
 	}

@@ -133,7 +133,7 @@ func TestGrowingJobIsNotKilled(t *testing.T) {
 	}
 	// What it holds by now is above its own limit: going back at once would kill it.
 	if err := d.Stop(); err == nil {
-		t.Log("the daemon stopped without a word of what it owes")
+		t.Log("the daemon stopped without a word of what is pending")
 	}
 	if !running(t, j) {
 		t.Error("it was killed by the restore")

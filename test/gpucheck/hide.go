@@ -12,8 +12,8 @@ import (
 	"github.com/trimtab/trimtab/tuner/statefile"
 )
 
-// sights hides and shows as the daemon does, with its records on disk.
-func visibilities(j *job) (*device.Visibility, error) {
+// visibilityOf hides and shows as the daemon does, with its records on disk.
+func visibilityOf(j *job) (*device.Visibility, error) {
 	s, err := statefile.Open(filepath.Join(j.dir, "state"))
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (c *check) refused(ctx context.Context, j *job) {
 		c.report.row(note, "access", "a device in use is not hidden", "", "not tried: the virtual GPU has no device nodes")
 		return
 	}
-	v, err := visibilities(j)
+	v, err := visibilityOf(j)
 	var minors []int
 	if err == nil {
 		minors, err = visible(ctx, v, j.c)
@@ -56,7 +56,7 @@ func (c *check) hideAndShow(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = firstError(err, j.stop()) }()
-	v, err := visibilities(j)
+	v, err := visibilityOf(j)
 	if err != nil {
 		return err
 	}
@@ -86,8 +86,8 @@ func (c *check) hideAndShow(ctx context.Context) (err error) {
 
 // visible are the GPUs that a container may open by its rules.
 func visible(ctx context.Context, v *device.Visibility, c runtime.Container) (minors []int, err error) {
-	visibilities, err := v.See(ctx, c, runtime.GPUView{})
-	for _, s := range visibilities {
+	visibilityOf, err := v.See(ctx, c, runtime.GPUView{})
+	for _, s := range visibilityOf {
 		if s.Visible {
 			minors = append(minors, s.Minor)
 		}

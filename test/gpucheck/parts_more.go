@@ -236,7 +236,7 @@ func (c *check) tuning(ctx context.Context) (err error) {
 	}
 	was, is := original[runtime.KnobCPUQuota], stands[runtime.KnobCPUQuota]
 	left, err := filepath.Glob(filepath.Join(j.dir, "originals", "*"))
-	c.report.judge(errRestore == nil && was == is && len(left) == 0, "tuning", "restored at the end", string(was), fmt.Sprintf("%s, %d originals owed", is, len(left)))
+	c.report.judge(errRestore == nil && was == is && len(left) == 0, "tuning", "restored at the end", string(was), fmt.Sprintf("%s, %d originals left", is, len(left)))
 	return errors.Join(err, errTuned, errRestore)
 }
 

@@ -52,7 +52,7 @@ func command(ctx context.Context, args []string) error {
 	flags.Float64Var(&o.speed, "speed", 120, "times as fast as published that the percentile recommender's clock runs")
 	flags.BoolVar(&o.verbose, "v", false, "say what each policy changed, and when")
 	flags.StringVar(&o.record, "record", "", "`FOLDER` for a recording of each live run of trimtab (trimtab replay)")
-	dir := flags.String("out", ".cache/regret-results", "`FOLDER` for each mix's figures as JSON and text, and a summary, written as each ends")
+	dir := flags.String("out", ".cache/optimality-results", "`FOLDER` for each mix's figures as JSON and text, and a summary, written as each ends")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

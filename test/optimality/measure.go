@@ -14,7 +14,7 @@ type stretch struct {
 	From, To time.Duration // CLOCK_MONOTONIC
 	Rates    []float64     // steps/s
 	CPUs     []float64
-	Steal    float64 // share of the machine's CPU time that it was robbed of
+	Steal    float64 // share of the machine's CPU time that was stolen
 }
 
 // watch lets the jobs run for d and returns what they did meanwhile.

@@ -191,7 +191,7 @@ func (f *Fake) SetRounding(round func(runtime.Knob, runtime.Value) runtime.Value
 // SetDelay makes each Apply take so long.
 func (f *Fake) SetDelay(d time.Duration) { f.script(func() { f.delay = d }) }
 
-// SetDoor changes what WritePath says.
+// SetWritePath changes what WritePath says.
 func (f *Fake) SetWritePath(writePath string) { f.script(func() { f.writePath = writePath }) }
 
 func (f *Fake) script(change func()) {

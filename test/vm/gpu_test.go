@@ -45,8 +45,8 @@ func reloadKeepsKnown(t *testing.T, m *machine) {
 		}
 	}
 	m.sh(t, "trimtab doctor --gpu")
-	if s := m.status(t); s.Totals.GPUAccessLost > 0 || len(s.Totals.GPUHeals) > 0 {
-		t.Errorf("healing minds: %+v", s.Totals.GPUHeals)
+	if s := m.status(t); s.Totals.GPUAccessLost > 0 || len(s.Totals.GPURepairs) > 0 {
+		t.Errorf("the repair minds: %+v", s.Totals.GPURepairs)
 	}
 }
 
@@ -84,7 +84,7 @@ func reloadIsHealed(t *testing.T, m *machine) {
 
 func (m *machine) heals(t *testing.T) (n float64) {
 	t.Helper()
-	for _, c := range m.status(t).Totals.GPUHeals {
+	for _, c := range m.status(t).Totals.GPURepairs {
 		if c.Result == "repaired" {
 			n += c.Value
 		}
@@ -132,9 +132,9 @@ func hides(t *testing.T, m *machine) {
 				t.Errorf("%s, then %s: %s, want %s", way.change, meanwhile, got, way.opens)
 			}
 		}
-		time.Sleep(3 * time.Second) // rounds of healing
+		time.Sleep(3 * time.Second) // rounds of repair
 		if got := m.opens(t, "known", nodes...); got != way.opens {
-			t.Errorf("%s, then healing: %s, want %s", way.change, got, way.opens)
+			t.Errorf("%s, then repair: %s, want %s", way.change, got, way.opens)
 		}
 		if got := m.view(t, "known"); got != way.view {
 			t.Errorf("%s: it is told that it sees %q, want %q", way.change, got, way.view)

@@ -28,7 +28,7 @@ func TestKills(t *testing.T) {
 
 // eachKnob moves what v2 alone has as well: burst, memory.high, memory.low.
 func eachKnob(t *testing.T, m *machine) {
-	o := m.try(t, "cd /tmp && /opt/vm/kills.test -test.v -test.count=1 -test.timeout 10m -test.run TestEachKnob 2>&1")
+	o := m.try(t, "cd /tmp && /opt/vm/crash.test -test.v -test.count=1 -test.timeout 10m -test.run TestEachKnob 2>&1")
 	if o.Code != 0 || !strings.Contains(o.Stdout, "9 knobs moved") {
 		t.Fatalf("ended with %d\n%s%s", o.Code, o.Stdout, o.Stderr)
 	}
@@ -37,7 +37,7 @@ func eachKnob(t *testing.T, m *machine) {
 func killed(driver string, kills int) func(*testing.T, *machine) {
 	return func(t *testing.T, m *machine) {
 		m.drive(t, driver)
-		o := m.try(t, fmt.Sprintf("cd /tmp && TRIMTAB=/opt/vm/trimtab TRIMTAB_KILLS=%d /opt/vm/kills.test -test.v -test.count=1 -test.timeout 2h -test.run TestAThousandKills 2>&1", kills))
+		o := m.try(t, fmt.Sprintf("cd /tmp && TRIMTAB=/opt/vm/trimtab TRIMTAB_KILLS=%d /opt/vm/crash.test -test.v -test.count=1 -test.timeout 2h -test.run TestAThousandKills 2>&1", kills))
 		told := regexp.MustCompile(`\d+ kills in \d+ rounds: .*`).FindString(o.Stdout)
 		if o.Code != 0 || told == "" {
 			t.Fatalf("ended with %d\n%s%s", o.Code, o.Stdout[max(0, len(o.Stdout)-6000):], o.Stderr)

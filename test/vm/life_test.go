@@ -144,7 +144,7 @@ grep -A1 '^Package: trimtab' /var/lib/dpkg/status || true`)
 	}
 }
 
-// reboots: containers begin a new life with what their owners gave; nothing is pending to
+// reboots: containers begin a new life with what their owners gave; nothing is pending for
 // the old one, and the new one is tuned again.
 func reboots(t *testing.T, m *machine) {
 	m.tunedAndHidden(t)

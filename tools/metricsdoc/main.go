@@ -52,5 +52,7 @@ func page() []byte {
 			fmt.Fprintf(&b, "| `%s` | `%s` |\n", f.Was, f.Name)
 		}
 	}
+	b.WriteString("| `trimtab_container_gain_ratio` | `trimtab_container_speedup_ratio` less one |\n")
+	b.WriteString("\n`trimtab_restores_total` has `result=\"pending\"` where it had `owed`; that one has no second name.\n")
 	return b.Bytes()
 }

@@ -78,7 +78,7 @@ type Actuator struct {
 	log     *slog.Logger
 	mu      sync.Mutex
 	pending map[string]string // by container key: pending restores that could not be put on disk
-	// retries are the tries to pay pending restores that failed, by container key.
+	// retries are the failed tries at pending restores, by container key.
 	retries map[string]retry
 }
 
@@ -201,8 +201,8 @@ func (a *Actuator) send(ctx context.Context, e Engine, c runtime.Container, set 
 	return err
 }
 
-// oweContainer marks a container for RestorePending, on disk if that can be written.
-func (a *Actuator) oweContainer(f *originals.File, why string) {
+// markPending marks a container for RestorePending, on disk if that can be written.
+func (a *Actuator) markPending(f *originals.File, why string) {
 	if _, known := a.pending[f.ID.Key()]; !known {
 		a.log.Warn("a restore is pending", "container", f.Name, "key", f.ID.Key(), "reason", why)
 	}

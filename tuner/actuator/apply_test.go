@@ -248,7 +248,7 @@ func TestCancelledInTheMiddleUndoes(t *testing.T) {
 	}
 }
 
-// TestUndoFailsIsOwed: the engine goes away between a write and its undo.
+// TestUndoFailsIsPending: the engine goes away between a write and its undo.
 func TestUndoFailsIsPending(t *testing.T) {
 	b := newBench(t)
 	first, second := b.start(container("a"), owner()), b.start(container("b"), owner())

@@ -31,8 +31,8 @@ const (
 	memoryMarginBytes = 64 << 20
 	// memoryGrainBytes rounds safe limits up: a multiple of every page size in use.
 	memoryGrainBytes = 1 << 20
-	// pendingStep is the share by which a safe value must fall before a pending restore is paid
-	// in part: each payment is a disk sync and an engine call.
+	// pendingStep is the share by which a safe value must fall before a pending restore is made
+	// in part: each part is a disk sync and an engine call.
 	pendingStep = 0.05
 	// stepShare is how much of what is charged may have to go for one write of a limit on
 	// its way back: page cache that is freed in pieces keeps no write waiting, and what
@@ -122,9 +122,9 @@ func (a *Actuator) memoryUse(ctx context.Context, c runtime.Container) (MemoryUs
 
 // safely bends the way back of memory knobs to what is safe (law: restore never kills). It changes
 // set, in which knobs that are to stay as they are get no entry, and returns
-// what is pending of which knob.
+// why a knob's restore is pending, by knob.
 func (a *Actuator) safely(ctx context.Context, c runtime.Container, now, set runtime.Values) map[runtime.Knob]string {
-	pendings := map[runtime.Knob]string{}
+	pending := map[runtime.Knob]string{}
 	var use MemoryUse
 	var useErr error
 	read := false
@@ -151,14 +151,14 @@ func (a *Actuator) safely(ctx context.Context, c runtime.Container, now, set run
 		if want >= lowest {
 			continue
 		}
-		pendings[knob] = pendingText(knob, set[knob], lowest, useErr)
+		pending[knob] = pendingText(knob, set[knob], lowest, useErr)
 		if lowest >= stands || stands-lowest < stands*pendingStep {
 			delete(set, knob)
 		} else {
 			set[knob] = runtime.IntValue(int64(lowest))
 		}
 	}
-	return pendings
+	return pending
 }
 
 // coming is what a knob will read once set is applied.

@@ -15,15 +15,15 @@ const (
 	longestPause = 5 * time.Minute
 )
 
-// retry is what became of the tries to pay one container's pending restore.
+// retry is what became of the tries at one container's pending restore.
 type retry struct {
 	failed int // in a row
 	next   time.Time
 }
 
-// Owing reports whether a restore is pending to anybody, also to a container that ended and
+// HasPending reports whether a restore is pending for any container, also for one that ended and
 // whose engine's record is not back. It never waits: false while the actuator is at work.
-func (a *Actuator) Owing() bool {
+func (a *Actuator) HasPending() bool {
 	if !a.mu.TryLock() {
 		return false
 	}
@@ -39,7 +39,7 @@ func (a *Actuator) RestorePending(ctx context.Context, lookup Lookup) ([]Restore
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.o.Now()
-	results, err := a.restoreWhere(ctx, lookup, "pending", func(f originals.File) bool {
+	results, err := a.restoreWhere(ctx, lookup, "pending restore", func(f originals.File) bool {
 		return a.unsettled(f) != "" && !now.Before(a.retries[f.ID.Key()].next)
 	})
 	for _, r := range results {

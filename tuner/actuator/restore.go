@@ -124,7 +124,7 @@ func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string,
 	}
 	for more := true; more; more = a.stepDown(ctx, w) {
 		w.sort(targets(w.file))
-		w.pendings = a.safely(ctx, c, w.now, w.set)
+		w.pending = a.safely(ctx, c, w.now, w.set)
 		w.supersedeInFlight()
 	}
 	err = a.writeBack(ctx, w)
@@ -143,7 +143,7 @@ func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string,
 func (a *Actuator) load(ctx context.Context, w *restoreOp) (found bool, err error) {
 	file, found, err := a.o.Store.Load(w.c.ID)
 	if err != nil || !found {
-		delete(a.pending, w.c.Key()) // without originals nothing can be paid
+		delete(a.pending, w.c.Key()) // without originals nothing can be restored
 		return false, err
 	}
 	w.file, w.saved = file.Clone(), file
@@ -168,7 +168,7 @@ func (a *Actuator) fruitless(w *restoreOp, err error) RestoreResult {
 	case w.result.Outcome == Gone:
 		w.result.Err = nil
 	case w.saved.ID == w.c.ID:
-		a.oweContainer(&w.file, err.Error())
+		a.markPending(&w.file, err.Error())
 		if !w.unchanged() {
 			w.result.Err = errors.Join(w.result.Err, a.save(w.file))
 		}

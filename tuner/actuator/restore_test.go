@@ -83,7 +83,7 @@ func TestRestoreNeverKills(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(owner(), b.stands(c)); diff != "" || b.files() != 0 {
-				t.Errorf("after the pending restore is paid: %d files, %s", b.files(), diff)
+				t.Errorf("after the pending restore is made: %d files, %s", b.files(), diff)
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func TestRefusedMemoryDoesNotHoldBackTheRest(t *testing.T) {
 	}
 }
 
-// TestRestorePendingInSteps: a pending restore is paid in part only where that is worth a write.
+// TestRestorePendingInSteps: a pending restore is made in part only where that is worth a write.
 func TestRestorePendingInSteps(t *testing.T) {
 	b := newBench(t)
 	c := container("a")

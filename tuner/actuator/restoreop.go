@@ -18,7 +18,7 @@ type restoreOp struct {
 	before   runtime.Values // what stood at first
 	now      runtime.Values
 	set      runtime.Values // what is to be written
-	pendings map[runtime.Knob]string
+	pending  map[runtime.Knob]string
 	result   RestoreResult
 	recorded bool // an intent had to be saved before the write
 	stuck    bool // a step down went wrong: the rest is tried at once
@@ -72,8 +72,8 @@ func (w *restoreOp) supersedeInFlight() {
 			continue
 		}
 		w.set[knob] = w.now[knob]
-		if w.pendings[knob] == "" {
-			w.pendings[knob] = fmt.Sprintf("%s %s is pending: a write that was cut short may still land", knob, v)
+		if w.pending[knob] == "" {
+			w.pending[knob] = fmt.Sprintf("%s %s is pending: a write that was cut short may still land", knob, v)
 		}
 	}
 }
@@ -250,7 +250,7 @@ func (a *Actuator) conclude(w *restoreOp) {
 		if w.result.Err != nil {
 			why += ": " + w.result.Err.Error()
 		}
-		a.oweContainer(&w.file, why)
+		a.markPending(&w.file, why)
 	} else {
 		w.file.Pending = ""
 		delete(a.pending, w.c.Key())
@@ -266,7 +266,7 @@ func (a *Actuator) conclude(w *restoreOp) {
 func (w *restoreOp) concludeKnob(res *KnobResult) {
 	name := res.Knob
 	k := w.file.Knobs[name]
-	pending, isPending := w.pendings[name]
+	why, isPending := w.pending[name]
 	asked, sent := w.set[name]
 	switch {
 	case res.Outcome == Yielded:
@@ -282,8 +282,8 @@ func (w *restoreOp) concludeKnob(res *KnobResult) {
 		res.Outcome, res.Text = outcomeOf(w.sendErr), w.sendErr.Error()
 		return
 	case isPending && (sent && name.Same(asked, res.Actual) || !sent && k.Ours(name, res.Actual)):
-		res.Outcome, res.Text = Pending, pending
-		k.Written, k.Pending = res.Actual, pending
+		res.Outcome, res.Text = Pending, why
+		k.Written, k.Pending = res.Actual, why
 		if sent {
 			k.Writing = ""
 		}

@@ -86,7 +86,7 @@ func (a *Actuator) ended(ctx context.Context, f originals.File, reason string) R
 	case err != nil && !f.Stored():
 		return a.forgotten(r, f) // nothing of trimtab's is known to be in that record
 	case err != nil:
-		return a.oweStored(r, f, err)
+		return a.keepStored(r, f, err)
 	}
 	back := storedBack(f, record)
 	switch {
@@ -96,13 +96,13 @@ func (a *Actuator) ended(ctx context.Context, f originals.File, reason string) R
 		return a.adopt(ctx, f, *live, record)
 	}
 	if err := storing.Store(ctx, f.Container(), back); err != nil {
-		return a.oweStored(r, f, err)
+		return a.keepStored(r, f, err)
 	}
 	if record, _, err = storing.Stored(ctx, f.Container()); err != nil {
-		return a.oweStored(r, f, err)
+		return a.keepStored(r, f, err)
 	}
 	if left := storedBack(f, record); len(left) > 0 {
-		return a.oweStored(r, f, fmt.Errorf("%s was acknowledged, and its record still holds trimtab's", left.Sorted()[0]))
+		return a.keepStored(r, f, fmt.Errorf("%s was acknowledged, and its record still holds trimtab's", left.Sorted()[0]))
 	}
 	r.Outcome = Restored
 	for _, knob := range back.Sorted() {
@@ -163,14 +163,14 @@ func (a *Actuator) forgotten(r RestoreResult, f originals.File) RestoreResult {
 	return r
 }
 
-// oweStored keeps the file: RestorePending and the next start try again.
-func (a *Actuator) oweStored(r RestoreResult, f originals.File, err error) RestoreResult {
+// keepStored keeps the file: RestorePending and the next start try again.
+func (a *Actuator) keepStored(r RestoreResult, f originals.File, err error) RestoreResult {
 	saved := f.Pending
 	r.Outcome, r.Err = outcomeOf(err), fmt.Errorf("container %q: its owner's values are not back in its engine's record: %w", f.Name, err)
 	for _, knob := range f.Originals().Sorted() {
 		r.Knobs = append(r.Knobs, KnobResult{Knob: knob, Original: f.Knobs[knob].Original, Outcome: r.Outcome, Text: err.Error()})
 	}
-	a.oweContainer(&f, "its engine's record holds trimtab's values")
+	a.markPending(&f, "its engine's record holds trimtab's values")
 	if f.Pending != saved {
 		r.Err = errors.Join(r.Err, a.save(f))
 	}

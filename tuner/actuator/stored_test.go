@@ -227,27 +227,27 @@ func TestStoredValuesGoBack(t *testing.T) {
 	}
 }
 
-// TestStoredValuesAreOwed: an engine that does not answer keeps the file, and a later try pays.
+// TestStoredValuesArePending: an engine that does not answer keeps the file, and a later try pays.
 func TestStoredValuesArePending(t *testing.T) {
 	b := newStoredBench(t, true)
 	b.raise("150000 100000")
 	b.stop()
 	b.e.down = fmt.Errorf("dockerd is away: %w", runtime.ErrUnavailable)
 	a := b.actuator()
-	if _, err := a.Gone(t.Context(), b.c.ID); !errors.Is(err, runtime.ErrUnavailable) || b.files() != 1 || !a.Owing() {
-		t.Fatalf("%v; %d files; owing %v", err, b.files(), a.Owing())
+	if _, err := a.Gone(t.Context(), b.c.ID); !errors.Is(err, runtime.ErrUnavailable) || b.files() != 1 || !a.HasPending() {
+		t.Fatalf("%v; %d files; pending %v", err, b.files(), a.HasPending())
 	}
 	b.e.down = nil
 	if _, err := a.RestorePending(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	b.owners("paid")
-	if a.Owing() {
-		t.Error("still owing")
+	if a.HasPending() {
+		t.Error("still pending")
 	}
 }
 
-// TestRecordIsOwedWhereTheContainerRuns: its control groups are back, the engine's record is not.
+// TestRecordIsPendingWhereTheContainerRuns: its control groups are back, the engine's record is not.
 func TestRecordIsPendingWhereTheContainerRuns(t *testing.T) {
 	b := newStoredBench(t, true)
 	b.raise("150000 100000")

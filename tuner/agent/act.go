@@ -270,7 +270,7 @@ func (l *Agent) undone(results []actuator.RestoreResult, kind state.RecordKind, 
 			case actuator.Gone:
 				continue
 			default:
-				rec.Kind, rec.Text = state.RecordPending, fmt.Sprintf("%s is pending %s: %s", k.Knob, k.Original, k.Text)
+				rec.Kind, rec.Text = state.RecordPending, fmt.Sprintf("%s %s is not restored yet: %s", k.Knob, k.Original, k.Text)
 			}
 			records = append(records, rec)
 		}
@@ -338,7 +338,7 @@ func (l *Agent) Shutdown(ctx context.Context, handover bool) error {
 }
 
 // notBack names a container that is left without what is its own. After this nobody is
-// there to pay what is pending.
+// there to make a pending restore.
 func notBack(r actuator.RestoreResult) error {
 	const again = "`trimtab restore --offline` tries again"
 	switch r.Outcome {

@@ -203,7 +203,7 @@ func (l *Agent) Pause(ctx context.Context) error {
 }
 
 // tell puts what people asked for into the history. The thing itself is done by then, and
-// an end of the loop in between is no reason to say that it is not.
+// an end of the agent in between is no reason to say that it is not.
 func (l *Agent) tell(ctx context.Context, r state.Record) {
 	r.UnixNs, r.Kind = time.Now().UnixNano(), state.RecordEnrol
 	_ = l.do(ctx, func() {

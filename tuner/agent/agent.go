@@ -34,7 +34,7 @@ type Probe struct {
 	Lost string // what is lost if it is missing or fails
 }
 
-// Settings are what a reload of the config may replace while the loop runs.
+// Settings are what a reload of the config may replace while the agent runs.
 type Settings struct {
 	Core  control.Config
 	Rules enrolment.Rules
@@ -45,7 +45,7 @@ type Settings struct {
 	BudgetMaps   uint64  // bytes of kernel memory in BPF maps
 	BudgetJob    float64 // share of one CPU that the probes may cost the threads of each container
 	LoadedAt     time.Time
-	// Heal: lost access to GPUs is repaired also for named containers that are only observed.
+	// RepairGPUAccess: lost access to GPUs is repaired also for named containers that are only observed.
 	RepairGPUAccess bool
 	// GPUSignal: containers whose label asks are signalled when their GPUs change.
 	GPUSignal bool
@@ -75,7 +75,7 @@ type Holds interface {
 	SetPaused(paused bool) error
 }
 
-// Options are the loop's parts.
+// Options are the agent's parts.
 type Options struct {
 	Engines  []runtime.Engine
 	Probes   []Probe
@@ -118,9 +118,9 @@ type Agent struct {
 	repairNow    chan struct{}
 	work         chan func(ctx context.Context)
 	visibilities chan visibilityOrder
-	// sighting is held from reading what a container sees to having changed it.
-	sighting sync.Mutex
-	records  chan []state.Record
+	// visibilityMu is held from reading what a container sees to having changed it.
+	visibilityMu sync.Mutex
+	records      chan []state.Record
 	// unwritten: history failed last time. The recordWriter's, and after it Shutdown's.
 	unwritten bool
 
@@ -138,14 +138,14 @@ type Agent struct {
 	started        time.Time
 	spent          spending
 	dropped        uint64
-	paidAt         time.Time
-	paying         bool
+	retriedAt      time.Time
+	retrying       bool
 	pendingSaid    map[string]actuator.Outcome // by container: what was last told of its pending restore
 	queued         map[string]bool             // of undoing: with the worker
 	undoing        map[string]control.Order    // rollbacks that are not carried out yet, by plan
 	visibilitySaid map[string]string           // of undoing: why hidden GPUs are not shown yet, told once
 	ticks          int
-	shed           loadShedder // see stretch
+	shed           loadShedder // see sampleEvery
 	budget         *budget.Controller
 	budgetAtNs     int64
 	logged         map[string]*logQuota
@@ -153,13 +153,13 @@ type Agent struct {
 	known          remembering
 }
 
-// New returns a loop; Run starts it.
+// New returns an agent; Run starts it.
 func New(o Options) *Agent {
 	l := &Agent{
 		o: o, settings: o.Settings, mode: o.Mode, started: time.Now(),
 		calls: make(chan func()), repairNow: make(chan struct{}, 1), events: make(chan runtime.Event, 256), work: make(chan func(context.Context), 256), visibilities: make(chan visibilityOrder, 64), records: make(chan []state.Record, 256),
 		containers: map[string]*tracked{}, engines: map[string]*engineState{}, probeState: map[string]*state.Part{}, logged: map[string]*logQuota{}, failures: map[string]int{}, pendingSaid: map[string]actuator.Outcome{}, undoing: map[string]control.Order{}, visibilitySaid: map[string]string{}, queued: map[string]bool{},
-		edge: newEdgeTotals(), budget: budget.New(),
+		edge: newWriteCounters(), budget: budget.New(),
 	}
 	l.control = control.New(o.Settings.Core, o.Policies, epoch(l.started))
 	l.known.queue = make(chan []profiles.Known, 1)
@@ -284,7 +284,7 @@ func (l *Agent) enqueue(job func(ctx context.Context)) bool {
 
 // reply brings a worker's answer back to Run's goroutine.
 func (l *Agent) reply(ctx context.Context, f func()) {
-	_ = l.do(ctx, f) // fails only when the loop has ended, and nobody is left to tell
+	_ = l.do(ctx, f) // fails only when the agent has ended, and nobody is left to tell
 }
 
 // recordWriter writes records to disk.

@@ -331,7 +331,7 @@ func TestFailingHistoryStopsNothing(t *testing.T) {
 	})
 }
 
-// TestFullWorkQueue: while the worker is stuck and its queue full, the loop goes
+// TestFullWorkQueue: while the worker is stuck and its queue full, the agent goes
 // on reading and showing; once free, it tunes and restores as ever.
 func TestFullWorkQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {

@@ -43,7 +43,7 @@ func (s *spender) Spending() []probes.Spend { return s.spends }
 
 func (s *spender) SetDutyCycle(_, hook string, share float64) { s.thin[hook] = share }
 
-// The loop asks what hooks cost, and has those thinned that cost a job too much: by the
+// The agent asks what hooks cost, and has those thinned that cost a job too much: by the
 // config's share, the dearest first, the kernel's never.
 func TestProbesAreHeldToTheJobsBudget(t *testing.T) {
 	run := func(share float64, perSecond map[string]float64) (*Agent, *spender) {

@@ -11,14 +11,14 @@ import (
 
 // writeCounters are the counters of what was written.
 type writeCounters struct {
-	changes, restores, heals map[state.Count]float64
-	apply                    state.Histogram
-	foreign, gpuLost         uint64
+	changes, restores, repairs map[state.Count]float64
+	apply                      state.Histogram
+	foreign, gpuLost           uint64
 }
 
-func newEdgeTotals() writeCounters {
+func newWriteCounters() writeCounters {
 	bounds := []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
-	return writeCounters{changes: map[state.Count]float64{}, restores: map[state.Count]float64{}, heals: map[state.Count]float64{},
+	return writeCounters{changes: map[state.Count]float64{}, restores: map[state.Count]float64{}, repairs: map[state.Count]float64{},
 		apply: state.Histogram{Bounds: bounds, Counts: make([]uint64, len(bounds))}}
 }
 
@@ -48,7 +48,7 @@ func (e *writeCounters) show(t *state.Totals) {
 	t.Changes, t.Restores = sortedCounts(e.changes), sortedCounts(e.restores)
 	t.ApplySeconds = e.apply
 	t.ApplySeconds.Counts = slices.Clone(e.apply.Counts)
-	t.ForeignWrites, t.GPUAccessLost, t.GPUHeals = e.foreign, e.gpuLost, sortedCounts(e.heals)
+	t.ForeignWrites, t.GPUAccessLost, t.GPURepairs = e.foreign, e.gpuLost, sortedCounts(e.repairs)
 }
 
 func sortedCounts(m map[state.Count]float64) []state.Count {

@@ -172,7 +172,7 @@ func (l *Agent) signalKey(ctx context.Context, key string) []string {
 	return l.signal(ctx, *c)
 }
 
-// shownAgain is what a restore by hand did to a container's sight.
+// shownAgain is what a restore by hand did to a container's view.
 type shownAgain struct {
 	did bool
 	err error
@@ -182,8 +182,8 @@ func (l *Agent) showAll(ctx context.Context, c runtime.Container) (s shownAgain)
 	if l.o.Visibility == nil {
 		return s
 	}
-	l.sighting.Lock() // an order that was half way would write what it read before this
-	defer l.sighting.Unlock()
+	l.visibilityMu.Lock() // an order that was half way would write what it read before this
+	defer l.visibilityMu.Unlock()
 	var notes []string
 	s.did, notes, s.err = l.o.Visibility.Restore(ctx, c.Key())
 	if s.did {
@@ -281,8 +281,8 @@ func (l *Agent) changeVisibility(ctx context.Context, req state.GPURequest, hide
 	}
 	c := cs[0]
 	res := state.ActionResult{Key: c.Key(), Name: c.Name}
-	l.sighting.Lock() // before it is asked whether it may be: that must hold until it is done
-	defer l.sighting.Unlock()
+	l.visibilityMu.Lock() // before it is asked whether it may be: that must hold until it is done
+	defer l.visibilityMu.Unlock()
 	mayNot, devices := "it ended in the meantime", []probes.Device(nil)
 	if err := l.do(ctx, func() {
 		if t := l.containers[c.Key()]; t != nil {
@@ -341,7 +341,7 @@ func (l *Agent) visibilityByHand(ctx context.Context, c runtime.Container, text 
 	})
 }
 
-// mayNotSee says why a container's sight may not be changed; "" if it may.
+// mayNotSee says why a container's view may not be changed; "" if it may.
 func (l *Agent) mayNotSee(t *tracked, hide bool) string {
 	switch {
 	case l.o.Visibility == nil:

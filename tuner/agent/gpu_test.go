@@ -364,7 +364,7 @@ func TestHiddenComesBack(t *testing.T) {
 	}
 }
 
-// TestHiddenIsOwed: a restore that fails is tried again.
+// TestHiddenIsPending: a restore that fails is tried again.
 func TestHiddenIsPending(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		w := newVisibilityWorld()

@@ -66,7 +66,7 @@ type repaired struct {
 	err error
 }
 
-// repairTarget is what the loop tells the repairer about a container.
+// repairTarget is what the agent tells the repairer about a container.
 type repairTarget struct {
 	c      runtime.Container
 	team   string
@@ -147,7 +147,7 @@ func (l *Agent) listing() map[string]bool {
 	return running
 }
 
-// mayNotHeal says why a container's lost access is only told; "" if it is repaired:
+// mayNotRepair says why a container's lost access is only told; "" if it is repaired:
 // enrolled containers, and named ones where the config says repairGPUAccess: true.
 func (l *Agent) mayNotRepair(t *tracked) string {
 	switch {
@@ -274,7 +274,7 @@ func (h *repairer) collect(ctx context.Context, w repairTarget, p *repairState) 
 	return true
 }
 
-// tell records what happened, counts it, and has the loop show what is lost now.
+// tell records what happened, counts it, and has the agent show what is lost now.
 func (h *repairer) tell(ctx context.Context, w repairTarget, p *repairState, text, result string, found bool) {
 	kind := state.RecordGPULost
 	if result == resultRepaired {
@@ -289,7 +289,7 @@ func (h *repairer) tell(ctx context.Context, w repairTarget, p *repairState, tex
 			h.l.edge.gpuLost++
 		}
 		if result != "" {
-			h.l.edge.heals[state.Count{Result: result}]++
+			h.l.edge.repairs[state.Count{Result: result}]++
 		}
 		if t := h.l.containers[w.c.Key()]; t != nil {
 			t.gpuLost = shown
@@ -299,7 +299,7 @@ func (h *repairer) tell(ctx context.Context, w repairTarget, p *repairState, tex
 }
 
 func (h *repairer) count(ctx context.Context, result string) {
-	h.l.reply(ctx, func() { h.l.edge.heals[state.Count{Result: result}]++ })
+	h.l.reply(ctx, func() { h.l.edge.repairs[state.Count{Result: result}]++ })
 }
 
 // forget drops containers that ended.

@@ -131,9 +131,9 @@ func withGPUs(w *gpuWorld, more func(*Options)) func(*Options) {
 	}
 }
 
-// repaired is how many repairs a daemon counts, and how many losses.
-func (d *daemon) heals(result string) (n float64) {
-	for _, c := range d.Snapshot().Totals.GPUHeals {
+// repairs is how many repairs a daemon counts, and how many losses.
+func (d *daemon) repairs(result string) (n float64) {
+	for _, c := range d.Snapshot().Totals.GPURepairs {
 		if c.Result == result {
 			n = c.Value
 		}
@@ -141,7 +141,7 @@ func (d *daemon) heals(result string) (n float64) {
 	return n
 }
 
-func TestHealEnrolled(t *testing.T) {
+func TestRepairEnrolled(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		w := newGPUWorld("job")
 		n.gpuJob("job", tuned())
@@ -152,7 +152,7 @@ func TestHealEnrolled(t *testing.T) {
 		if !w.has("job") {
 			t.Fatal("not repaired within five seconds")
 		}
-		d.until("job", "shown as repaired", func(c state.Container) bool { return c.GPULost == "" && d.heals("repaired") == 1 })
+		d.until("job", "shown as repaired", func(c state.Container) bool { return c.GPULost == "" && d.repairs("repaired") == 1 })
 		if s := d.Snapshot(); s.Totals.GPUAccessLost != 1 {
 			t.Errorf("lost %d times", s.Totals.GPUAccessLost)
 		}
@@ -163,8 +163,8 @@ func TestHealEnrolled(t *testing.T) {
 	})
 }
 
-// TestHealOnlyWhereAllowed: others are told of, and never written to.
-func TestHealOnlyWhereAllowed(t *testing.T) {
+// TestRepairOnlyWhereAllowed: others are told of, and never written to.
+func TestRepairOnlyWhereAllowed(t *testing.T) {
 	repairAccess := func(o *Options) { o.Settings.RepairGPUAccess = true }
 	for name, tc := range map[string]struct {
 		labels   map[string]string
@@ -173,16 +173,16 @@ func TestHealOnlyWhereAllowed(t *testing.T) {
 		repaired bool
 		why      string
 	}{
-		"observed":                  {labels: observed(), why: "repairGPUAccess: true"},
-		"observed, heal":            {labels: observed(), change: repairAccess, repaired: true},
-		"host observes":             {labels: tuned(), change: func(o *Options) { o.Settings.Rules.Mode = policies.ModeObserve }, why: "repairGPUAccess: true"},
-		"host observes, heal":       {labels: tuned(), change: func(o *Options) { o.Settings.Rules.Mode = policies.ModeObserve; o.Settings.RepairGPUAccess = true }, repaired: true},
-		"not named, heal":           {change: repairAccess, why: "neither enrolled nor named"},
-		"named by a rule, heal":     {change: func(o *Options) { repairAccess(o); o.Settings.Rules.Match = []enrolment.Rule{{Name: "job"}} }, repaired: true},
-		"disabled":                  {labels: tuned(), change: func(o *Options) { o.Disabled = func() bool { return true } }, why: "disabled"},
-		"paused":                    {labels: tuned(), prep: func(n *node, _ runtime.Container) { _ = n.holds.SetPaused(true) }, why: "paused"},
-		"held":                      {labels: tuned(), prep: func(n *node, c runtime.Container) { _ = n.holds.SetHeld(c.Key(), true) }, why: "held"},
-		"enrolled, nothing special": {labels: tuned(), repaired: true},
+		"observed":                         {labels: observed(), why: "repairGPUAccess: true"},
+		"observed, repairGPUAccess":        {labels: observed(), change: repairAccess, repaired: true},
+		"host observes":                    {labels: tuned(), change: func(o *Options) { o.Settings.Rules.Mode = policies.ModeObserve }, why: "repairGPUAccess: true"},
+		"host observes, repairGPUAccess":   {labels: tuned(), change: func(o *Options) { o.Settings.Rules.Mode = policies.ModeObserve; o.Settings.RepairGPUAccess = true }, repaired: true},
+		"not named, repairGPUAccess":       {change: repairAccess, why: "neither enrolled nor named"},
+		"named by a rule, repairGPUAccess": {change: func(o *Options) { repairAccess(o); o.Settings.Rules.Match = []enrolment.Rule{{Name: "job"}} }, repaired: true},
+		"disabled":                         {labels: tuned(), change: func(o *Options) { o.Disabled = func() bool { return true } }, why: "disabled"},
+		"paused":                           {labels: tuned(), prep: func(n *node, _ runtime.Container) { _ = n.holds.SetPaused(true) }, why: "paused"},
+		"held":                             {labels: tuned(), prep: func(n *node, c runtime.Container) { _ = n.holds.SetHeld(c.Key(), true) }, why: "held"},
+		"enrolled, nothing special":        {labels: tuned(), repaired: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, n *node) {
@@ -202,7 +202,7 @@ func TestHealOnlyWhereAllowed(t *testing.T) {
 				if !strings.Contains(shown.GPULost, tc.why) || (shown.GPULost == "") != tc.repaired {
 					t.Errorf("shown: %q, want %q", shown.GPULost, tc.why)
 				}
-				left := d.heals("left")
+				left := d.repairs("left")
 				if (left == 1) == tc.repaired || d.Snapshot().Totals.GPUAccessLost != 1 {
 					t.Errorf("left %v, lost %d", left, d.Snapshot().Totals.GPUAccessLost)
 				}
@@ -212,8 +212,8 @@ func TestHealOnlyWhereAllowed(t *testing.T) {
 	}
 }
 
-// TestHealOff: a container that is off is not even looked at.
-func TestHealOff(t *testing.T) {
+// TestRepairOff: a container that is off is not even looked at.
+func TestRepairOff(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		w := newGPUWorld("job")
 		n.gpuJob("job", map[string]string{"trimtab.mode": "off"})
@@ -228,8 +228,8 @@ func TestHealOff(t *testing.T) {
 	})
 }
 
-// TestHealAfterRestart: access lost while no daemon ran is known from the disk.
-func TestHealAfterRestart(t *testing.T) {
+// TestRepairAfterRestart: access lost while no daemon ran is known from the disk.
+func TestRepairAfterRestart(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		w := newGPUWorld("job")
 		c := n.gpuJob("job", tuned())
@@ -254,9 +254,9 @@ func TestHealAfterRestart(t *testing.T) {
 	})
 }
 
-// TestBusyIsNoSight: while what a container sees is being changed nothing is known of its
+// TestBusyTellsNothingOfAccess: while what a container sees is being changed nothing is known of its
 // access: what was lost is neither called back, nor found once more.
-func TestBusyIsNotVisibility(t *testing.T) {
+func TestBusyTellsNothingOfAccess(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		w := newGPUWorld("job")
 		n.gpuJob("job", tuned())
@@ -300,9 +300,9 @@ func TestNeverGranted(t *testing.T) {
 	})
 }
 
-// TestHealFailsAndFlaps: failures are told once and tried with pauses; a foreign
+// TestRepairFailsAndFlaps: failures are told once and tried with pauses; a foreign
 // writer meets a bounded rate.
-func TestHealFailsAndFlaps(t *testing.T) {
+func TestRepairFailsAndFlaps(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		w := newGPUWorld("job")
 		n.gpuJob("job", tuned())
@@ -316,7 +316,7 @@ func TestHealFailsAndFlaps(t *testing.T) {
 		if tries := w.tried(); tries < 4 || tries > 6 {
 			t.Errorf("%d tries in 30 s", tries)
 		}
-		c := d.until("job", "failing", func(c state.Container) bool { return d.heals("failed") >= 4 })
+		c := d.until("job", "failing", func(c state.Container) bool { return d.repairs("failed") >= 4 })
 		if !strings.Contains(c.GPULost, "group above") {
 			t.Errorf("%q", c.GPULost)
 		}
@@ -340,8 +340,8 @@ func TestHealFailsAndFlaps(t *testing.T) {
 	})
 }
 
-// TestHealHangs: one repair that hangs delays no other container, and does not outlive the daemon.
-func TestHealHangs(t *testing.T) {
+// TestRepairHangs: one repair that hangs delays no other container, and does not outlive the daemon.
+func TestRepairHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		w := newGPUWorld("hangs", "other")
 		n.gpuJob("hangs", tuned())
@@ -366,8 +366,8 @@ func TestHealHangs(t *testing.T) {
 	})
 }
 
-// TestHealUnread: a look that fails is said once, and a full disk does not stop a repair.
-func TestHealUnread(t *testing.T) {
+// TestRepairUnread: a look that fails is said once, and a full disk does not stop a repair.
+func TestRepairUnread(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		w := newGPUWorld("job")
 		w.saveErr = errors.New("disk full")

@@ -131,7 +131,7 @@ func (n *node) wantTold(texts ...string) {
 	}
 }
 
-// node is a host on which daemons come and go: what is on it outlives a loop.
+// node is a host on which daemons come and go: what is on it outlives an agent.
 type node struct {
 	t       *testing.T
 	engine  *runtimetest.Fake
@@ -178,7 +178,7 @@ func (n *node) actuator() *actuator.Actuator {
 		Store: originals.New(originals.Options{Dir: n.dir}), Logger: slog.New(slog.DiscardHandler)})
 }
 
-// daemon is a loop that runs.
+// daemon is an agent that runs.
 type daemon struct {
 	*Agent
 	n      *node
@@ -210,7 +210,7 @@ func (n *node) start(change func(*Options)) *daemon {
 	return d
 }
 
-// end stops the loop as a signal does, without a restore.
+// end stops the agent as a signal does, without a restore.
 func (d *daemon) end() {
 	d.n.t.Helper()
 	d.cancel()
@@ -280,7 +280,7 @@ func (n *node) wantQuota(c runtime.Container, want runtime.Value, when string) {
 	}
 }
 
-// wantNoOriginals checks that nothing is pending to anybody.
+// wantNoOriginals checks that no originals are left.
 func (n *node) wantNoOriginals(when string) {
 	n.t.Helper()
 	left, err := os.ReadDir(n.dir)

@@ -14,7 +14,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// TestDebtIsTriedWithPausesAndToldOnce: a restore that fails is tried again less and
+// TestPendingIsTriedWithPausesAndToldOnce: a restore that fails is tried again less and
 // less often, the container is left alone meanwhile, and history holds it once.
 func TestPendingIsTriedWithPausesAndToldOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {

@@ -20,7 +20,7 @@ type Known interface {
 // much of it.
 const saveEvery = 10 * time.Second
 
-// remembering is the loop's part in keeping the known jobs.
+// remembering is the agent's part in keeping the known jobs.
 type remembering struct {
 	queue    chan []profiles.Known // the latest alone
 	revision uint64                // of what was last queued
@@ -29,7 +29,7 @@ type remembering struct {
 	failed   bool   // the profileSaver's: said already
 }
 
-// remember queues the book for the profileSaver where it has changed. A profileSaver that is
+// remember queues the known jobs for the profileSaver where it has changed. A profileSaver that is
 // behind finds the latest.
 func (l *Agent) remember() {
 	book := l.control.Profiles()
@@ -89,7 +89,7 @@ func (l *Agent) Fingerprints(ctx context.Context) (out []state.Fingerprint, err 
 	return out, err
 }
 
-// Forget drops known jobs, for good. Containers that run go on, and teach anew.
+// Forget drops known jobs, for good. Containers that run go on, and are learned anew.
 func (l *Agent) Forget(ctx context.Context, req state.ForgetRequest) ([]state.ActionResult, error) {
 	if (req.ID != 0 || req.Name != "") == req.All {
 		return nil, api.BadRequest("forget: want a number, a name, or all", "`trimtab profiles ls` lists them")
@@ -106,7 +106,7 @@ func (l *Agent) Forget(ctx context.Context, req state.ForgetRequest) ([]state.Ac
 	}
 	out := []state.ActionResult{}
 	for _, k := range gone {
-		out = append(out, state.ActionResult{Name: k.Name, OK: true, Text: fmt.Sprintf("fingerprint %d forgotten", k.ID)})
+		out = append(out, state.ActionResult{Name: k.Name, OK: true, Text: fmt.Sprintf("profile %d forgotten", k.ID)})
 	}
 	return out, nil
 }

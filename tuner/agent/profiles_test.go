@@ -21,7 +21,7 @@ func (f *fullDisk) Save([]profiles.Known) error {
 }
 
 // TestFullStoreIsSaidOnce: each failure is shown, the first of a row is logged, and
-// the loop goes on.
+// the agent goes on.
 func TestFullStoreIsSaidOnce(t *testing.T) {
 	var log bytes.Buffer
 	disk := &fullDisk{full: true}

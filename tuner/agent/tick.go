@@ -24,7 +24,7 @@ func (l *Agent) tick(ctx context.Context) {
 	host, err := l.o.ReadHost()
 	if err != nil {
 		l.setProbe("host", false, err.Error())
-		l.o.alive() // the loop lives, and says what it lacks
+		l.o.alive() // the agent lives, and says what it lacks
 		return
 	}
 	l.setProbe("host", true, "")
@@ -160,16 +160,16 @@ func (l *Agent) input(ctx context.Context) control.Input {
 	return in
 }
 
-// payEvery is how often what is pending is looked at; the actuator spaces its tries.
-const payEvery = 10 * time.Second
+// retryPendingEvery is how often what is pending is looked at; the actuator spaces its tries.
+const retryPendingEvery = 10 * time.Second
 
 // restorePending tries again what could not be restored, if anything is pending.
 func (l *Agent) restorePending() {
-	if l.paying || time.Since(l.paidAt) < payEvery {
+	if l.retrying || time.Since(l.retriedAt) < retryPendingEvery {
 		return
 	}
-	l.paidAt = time.Now()
-	pending := l.o.Actuator.Owing()
+	l.retriedAt = time.Now()
+	pending := l.o.Actuator.HasPending()
 	running := map[runtime.ID]runtime.Container{}
 	for _, t := range l.containers {
 		running[t.c.ID] = t.c
@@ -182,10 +182,10 @@ func (l *Agent) restorePending() {
 		c, ok := running[id]
 		return c, ok
 	}
-	l.paying = l.enqueue(func(ctx context.Context) {
+	l.retrying = l.enqueue(func(ctx context.Context) {
 		results, err := l.o.Actuator.RestorePending(ctx, lookup)
 		l.reply(ctx, func() {
-			l.paying = false
+			l.retrying = false
 			if err != nil {
 				l.o.Log.Error("pending restores", "error", err)
 			}
@@ -194,7 +194,7 @@ func (l *Agent) restorePending() {
 	})
 }
 
-// news drops pending restores that are pending just as they were when that was last told: a try
+// news drops restores that are as pending as when that was last told: a try
 // every few seconds would fill the history.
 func (l *Agent) news(results []actuator.RestoreResult) (out []actuator.RestoreResult) {
 	for _, r := range results {
@@ -237,7 +237,7 @@ type spending struct {
 	cpu float64 // seconds since start
 	use float64 // CPUs, mean of the last stretch
 	// Asking the kernel what each map holds takes as long as reading ten containers.
-	probes   []probes.Cost // in the loop's order of probes
+	probes   []probes.Cost // in the agent's order of probes
 	resident uint64
 }
 

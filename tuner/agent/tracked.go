@@ -18,7 +18,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// tracked is what the loop knows of one container.
+// tracked is what the agent knows of one container.
 type tracked struct {
 	c            runtime.Container
 	key          string

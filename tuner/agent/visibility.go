@@ -47,8 +47,8 @@ func (l *Agent) seeAll(ctx context.Context) {
 
 // lookAgain tells the core what a container sees; nobody changes it in between.
 func (l *Agent) lookAgain(ctx context.Context, c runtime.Container) {
-	l.sighting.Lock()
-	defer l.sighting.Unlock()
+	l.visibilityMu.Lock()
+	defer l.visibilityMu.Unlock()
 	visibilities, known := l.see(ctx, c)
 	l.reply(ctx, func() {
 		if t := l.containers[c.Key()]; t != nil {
@@ -146,8 +146,8 @@ func (l *Agent) carryOut(ctx context.Context, round <-chan time.Time) bool {
 // stands then.
 func (l *Agent) carry(ctx context.Context, o visibilityOrder) {
 	ch := o.Changes[0]
-	l.sighting.Lock() // before it is asked whether it may be: that must hold until it is done
-	defer l.sighting.Unlock()
+	l.visibilityMu.Lock() // before it is asked whether it may be: that must hold until it is done
+	defer l.visibilityMu.Unlock()
 	var c runtime.Container
 	var devices []probes.Device
 	why, found := "it ended in the meantime", false
@@ -254,7 +254,7 @@ func (m visibilityMoved) text(hide bool) string {
 	return "shown: " + deviceNames(m.moved)
 }
 
-// setVisibility hides or shows what was picked; the caller holds l.sighting, since the new
+// setVisibility hides or shows what was picked; the caller holds l.visibilityMu, since the new
 // set is made of the one that was read. What a person asks for is no longer a policy's,
 // also where it stands already. It needs nothing of Run's, so that it works after it.
 func (l *Agent) setVisibility(ctx context.Context, s visibilityChange) (did visibilityMoved, err error) {

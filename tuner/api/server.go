@@ -177,7 +177,13 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(body, '\n')) // a peer that went away needs no answer
 }
 
-func fail(w http.ResponseWriter, e *Error) { reply(w, e.Status, e) }
+// fail also names the hint as the version before did: fields of /v1 are only ever added.
+func fail(w http.ResponseWriter, e *Error) {
+	reply(w, e.Status, struct {
+		*Error
+		Mend string `json:"mend,omitempty"`
+	}{e, e.Hint})
+}
 
 // decode reads a JSON body strictly; an empty one leaves v as it is.
 func decode(r *http.Request, v any) error {

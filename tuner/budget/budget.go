@@ -61,7 +61,7 @@ type hook struct {
 	heldNs, heldHits float64
 }
 
-// New returns a keeper that has seen nothing.
+// New returns a controller that has seen nothing.
 func New() *Controller { return &Controller{hooks: map[name]*hook{}} }
 
 // Step takes what hooks have spent by atNs (CLOCK_MONOTONIC) and returns what to

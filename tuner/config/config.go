@@ -50,7 +50,7 @@ type Config struct {
 	Match           []Rule             `yaml:"match"`
 }
 
-// GPU says when a GPU counts as idle, and what may be done about containers' sight of theirs.
+// GPU says when a GPU counts as idle, and what may be done about containers' view of theirs.
 type GPU struct {
 	IdleAfter Duration `yaml:"idleAfter"` // without a kernel
 	Signal    bool     `yaml:"signal"`    // trimtab.gpu.signal may ask for a signal

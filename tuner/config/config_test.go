@@ -226,10 +226,26 @@ func TestOldNames(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	for i, told := range []string{"c.yaml:1: observe is watch now", "c.yaml:2: ramp is maxTuned now", "c.yaml:3: heal is repairGPUAccess now", "c.yaml:4: budget is overhead now",
-		"c.yaml:4: overhead.job is overhead.perContainer now", "c.yaml:5: thresholds.steal is thresholds.maxExcessSteal now", "c.yaml:6: idle is gpu now", "c.yaml:6: gpu.after is gpu.idleAfter now"} {
-		if i >= len(warnings) || !strings.Contains(string(warnings[i]), told) {
-			t.Errorf("not told: %s; %q", told, warnings)
+	told := []string{"c.yaml:1: observe is watch now", "c.yaml:2: ramp is maxTuned now", "c.yaml:3: heal is repairGPUAccess now", "c.yaml:4: budget is overhead now",
+		"c.yaml:4: budget.job is overhead.perContainer now", "c.yaml:5: thresholds.steal is thresholds.maxExcessSteal now", "c.yaml:6: idle.after is gpu.idleAfter now"}
+	for i, want := range told {
+		if i >= len(warnings) || !strings.Contains(string(warnings[i]), want) {
+			t.Errorf("not told: %s", want)
+		}
+	}
+	if len(warnings) != len(told) {
+		t.Errorf("warnings %q", warnings)
+	}
+	for text, want := range map[string]string{
+		"repairGPUAccess: false\nheal: true\n":                     "c.yaml:2: repairGPUAccess: set twice, first in line 1",
+		"overhead: {cpu: 1}\nbudget: {cpu: 2}\n":                   "c.yaml:2: overhead.cpu: set twice, first in line 1",
+		"gpu: {idleAfter: 10s}\nidle: {after: 20s}\n":              "c.yaml:2: gpu.idleAfter: set twice, first in line 1",
+		"gpu: {signal: true}\nidle: {after: 20s}\n":                "",
+		"overhead: {cpu: 1}\nbudget: {job: 0.01, memory: 64MiB}\n": "",
+	} {
+		_, _, err := Load(write(t, t.TempDir(), "c.yaml", text), "")
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
 	_, _, err = Load(write(t, t.TempDir(), "c.yaml", "ramp: -1\nidle: {after: 1s}\n"), "")

@@ -16,6 +16,7 @@ type decoder struct {
 	name       string            // of the file being read
 	ruleOffset int               // match rules of the files before it
 	at         map[string]string // key → "FILE:LINE" of what set it last
+	seen       map[string]int    // key → line that set it in this file, by either name
 	problems   []Problem
 	warnings   []Warning
 }
@@ -39,12 +40,14 @@ func (d *decoder) line(n *yaml.Node) string { return d.name + ":" + strconv.Itoa
 
 func (d *decoder) document(doc *yaml.Node, cfg *Config) {
 	if len(doc.Content) == 1 && !isNull(doc.Content[0]) {
-		d.value(doc.Content[0], "", reflect.ValueOf(cfg).Elem())
+		d.seen = map[string]int{}
+		d.value(doc.Content[0], "", "", reflect.ValueOf(cfg).Elem())
 	}
 }
 
-// value decodes one node; null leaves what stands.
-func (d *decoder) value(n *yaml.Node, key string, into reflect.Value) {
+// value decodes one node; null leaves what stands. as is the key as it was written: some have an
+// old name.
+func (d *decoder) value(n *yaml.Node, key, as string, into reflect.Value) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -55,7 +58,7 @@ func (d *decoder) value(n *yaml.Node, key string, into reflect.Value) {
 	switch {
 	case isNull(n):
 	case into.Kind() == reflect.Struct && !custom:
-		d.block(n, key, into)
+		d.block(n, key, as, into)
 	case into.Kind() == reflect.Slice && into.Type().Elem().Kind() == reflect.Struct:
 		d.list(n, key, into)
 	case custom && n.Kind != yaml.ScalarNode:
@@ -65,39 +68,57 @@ func (d *decoder) value(n *yaml.Node, key string, into reflect.Value) {
 	}
 }
 
-func (d *decoder) block(n *yaml.Node, key string, into reflect.Value) {
+func (d *decoder) block(n *yaml.Node, key, as string, into reflect.Value) {
 	fields := fieldsOf(into.Type())
 	if n.Kind != yaml.MappingNode {
 		d.problem(n, key, "want a block of keys; allowed are %s", strings.Join(keys(into.Type()), ", "))
 		return
 	}
-	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name := n.Content[i].Value
-		path := strings.TrimPrefix(key+"."+name, ".")
+		path, written := strings.TrimPrefix(key+"."+name, "."), strings.TrimPrefix(as+"."+name, ".")
 		index, known := fields[name]
 		if to, is := renamed()[path]; is && !known {
-			d.renamed(n.Content[i], path, to)
 			path = to
-			index, known = fields[to[strings.LastIndex(to, ".")+1:]]
+			index, known = fields[lastOf(to)]
 		}
-		line, twice := seen[name]
-		seen[name] = n.Content[i].Line
+		once := path
+		if known && isBlock(into.Field(index)) {
+			once = written // a block under both names is put together
+		}
+		line, twice := d.seen[once]
+		d.seen[once] = n.Content[i].Line
+		if path != written {
+			d.renamed(n.Content[i], written, path, known && isBlock(into.Field(index)))
+		}
 		switch {
 		case !known:
 			d.problem(n.Content[i], path, "unknown key; %s", nearest(name, keys(into.Type())))
 		case twice:
 			d.problem(n.Content[i], path, "set twice, first in line %d", line)
 		default:
-			d.value(n.Content[i+1], path, into.Field(index))
+			d.value(n.Content[i+1], path, written, into.Field(index))
 		}
 	}
 }
 
-// renamed warns of a key that goes by another name now.
-func (d *decoder) renamed(n *yaml.Node, was, is string) {
-	d.warnings = append(d.warnings, Warning(fmt.Sprintf("%s: %s is %s now: rename it; the old name ends with the next release", d.line(n), was, is)))
+// isBlock reports whether a field is a block of keys.
+func isBlock(field reflect.Value) bool {
+	_, custom := field.Addr().Interface().(yaml.Unmarshaler)
+	return field.Kind() == reflect.Struct && !custom
 }
+
+// renamed warns of a key that goes by another name now. A block is told of once; of what stands in
+// it, what has another name in the new one.
+func (d *decoder) renamed(n *yaml.Node, was, is string, block bool) {
+	if lastOf(was) == lastOf(is) || block && was == "idle" { // its one key tells where it goes
+		return
+	}
+	d.warnings = append(d.warnings, Warning(fmt.Sprintf("%s: %s is %s now: write it there; the old name ends with the next release", d.line(n), was, is)))
+}
+
+// lastOf is a key's last part.
+func lastOf(key string) string { return key[strings.LastIndex(key, ".")+1:] }
 
 func (d *decoder) list(n *yaml.Node, key string, into reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
@@ -106,7 +127,8 @@ func (d *decoder) list(n *yaml.Node, key string, into reflect.Value) {
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
 	for i, item := range n.Content {
-		d.value(item, fmt.Sprintf("%s[%d]", key, d.ruleOffset+i+1), into.Index(i))
+		at := fmt.Sprintf("%s[%d]", key, d.ruleOffset+i+1)
+		d.value(item, at, at, into.Index(i))
 	}
 }
 

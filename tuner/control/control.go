@@ -157,12 +157,12 @@ func (c *Controller) admit(in Input, d *Decision) {
 // setByOthers is a knob that decides on a job's rate and that somebody set on it
 // between two ticks; "" if there is none. What trimtab wrote has an original, or was yielded now.
 func setByOthers(was, is Container) runtime.Knob {
-	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobCpuset, runtime.KnobMemoryLimit, runtime.KnobGPU} {
+	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCpuset, runtime.KnobMemoryLimit, runtime.KnobGPU, runtime.KnobCPUWeight} {
 		_, before := was.Original[k]
 		_, now := is.Original[k]
 		_, had := was.Now[k]
 		_, has := is.Now[k]
-		yielded := slices.Contains(is.Yielded, k) && !slices.Contains(was.Yielded, k)
+		yielded := k != runtime.KnobGPU && slices.Contains(is.Yielded, k) && !slices.Contains(was.Yielded, k)
 		if yielded || !before && !now && had && has && was.Now[k] != is.Now[k] {
 			return k
 		}

@@ -43,7 +43,7 @@ func (s GPUVisibility) deviceName() string {
 	return cmp.Or(s.UUID, "nvidia"+strconv.Itoa(s.Minor))
 }
 
-// seen is the value of KnobGPU that some of the sights make.
+// seen is the value of KnobGPU that some of the GPUs make.
 func seen(visibilities []GPUVisibility, visible func(GPUVisibility) bool) runtime.Value {
 	var names []string
 	for _, s := range visibilities {
@@ -210,7 +210,7 @@ func (c *Controller) tryVisibility(in Input, visibilities []policies.GPUVisibili
 	}
 }
 
-// mayNotSee holds a change of sight within the laws: a device in use is never hidden, nor one
+// mayNotSee holds a change of visibility within the laws: a device in use is never hidden, nor one
 // of which that is not known, nor the last that a container sees.
 func (c *Controller) mayNotSee(s *containerState, ch policies.Change) string {
 	switch {
@@ -266,7 +266,7 @@ func (s *containerState) notOurs() string {
 
 // returnVisibility orders back what policies hid, where it is missed or may not be hidden any
 // more. It does so while all is frozen too: it only gives back. What goes back with the
-// enrolment, a hold or the daemon's end is the loop's.
+// enrolment, a hold or the daemon's end is the agent's.
 func (c *Controller) returnVisibility(d *Decision) {
 	for _, s := range c.all {
 		if len(s.c.GPUVisibility) == 0 {

@@ -105,7 +105,7 @@ func (s *containerState) anotherJob() {
 }
 
 // teach places a job by a closed window, and puts what the window says of it among the known
-// jobs. What a job does that hangs, is on trial or has just been changed is no lesson.
+// jobs. What a job does that hangs, is on trial or has just been changed is no measurement.
 func (c *Controller) teach(s *containerState, r observe.Reading) {
 	n, k := &s.known, c.k()
 	if root := firstRoot(r); root != 0 && !slices.ContainsFunc(r.Peers, func(p observe.Peer) bool { return p.Root == n.root }) {
@@ -140,19 +140,19 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 	c.place(s, p, r.Cost)
 	cost := r.Cost
 	cost.Queue = 0 // its neighbours' doing, and no property of the job
-	lesson := profiles.Measurement{Name: s.c.Name, UnixNs: c.last.UnixNs, Print: p, Cost: cost,
+	measured := profiles.Measurement{Name: s.c.Name, UnixNs: c.last.UnixNs, Print: p, Cost: cost,
 		Lost: r.Breakdown.Share(policies.PartThrottled) + r.Breakdown.Share(policies.PartInputThrottled)}
 	if s.learned.correction != 1 {
-		lesson.Correction = s.learned.correction
+		measured.Correction = s.learned.correction
 	}
 	if learned := s.learned.response.Remembered(); learned.Source != "" {
-		lesson.Response = &learned
+		measured.Response = &learned
 	}
 	if learned := s.learned.paging.Remembered(); learned.Source != "" {
-		lesson.Memory = &learned
+		measured.Memory = &learned
 	}
 	c.profiles.Expire(c.last.UnixNs)
-	n.entry = c.profiles.Update(n.entry, lesson)
+	n.entry = c.profiles.Update(n.entry, measured)
 	n.speeds = c.profiles.Speeds(p, r.Cost, c.allowed(s), c.models())
 }
 

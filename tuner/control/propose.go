@@ -369,7 +369,7 @@ func overlap(a, b *containerState) bool {
 }
 
 // below says who would fall below what is theirs by changes; "" if nobody would. What the
-// host's own processes use is not laid to the plan.
+// host's own processes use is not charged to the plan.
 func (c *Controller) below(changes []policies.Change) string {
 	free := max(0, c.node.CPUs-c.node.HostCPUs)
 	n := len(c.parties)

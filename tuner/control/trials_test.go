@@ -327,8 +327,8 @@ func TestSurplusGoesWhereItPays(t *testing.T) {
 	}
 }
 
-// TestRampAdmitsTheFirst: as many containers are changed as may be, and no more.
-func TestRampAdmitsTheFirst(t *testing.T) {
+// TestMaxTunedAdmitsTheFirst: as many containers are changed as may be, and no more.
+func TestMaxTunedAdmitsTheFirst(t *testing.T) {
 	n := newNode(8)
 	for i := range 4 {
 		n.addProgram(fmt.Sprint("job", i), 0.4, 2, 1e6)

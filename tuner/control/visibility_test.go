@@ -68,7 +68,7 @@ func (j *simJob) visibility(uuid string) *GPUVisibility {
 	return nil
 }
 
-// apply carries out what the loop would, a device in use aside.
+// apply carries out what the agent would, a device in use aside.
 func (n *gpuNode) apply(d Decision) (out []Result) {
 	set := func(o Order, back bool) {
 		ch := o.Changes[0]
@@ -104,12 +104,12 @@ func (n *gpuNode) apply(d Decision) (out []Result) {
 	return out
 }
 
-// sighted asks to hide or show what a test wants, at each tick.
+// hider asks to hide or show what a test wants, at each tick.
 type hider struct {
 	want func(j policies.Job) []policies.GPUVisibility
 }
 
-func (hider) Name() string { return "sighted" }
+func (hider) Name() string { return "hider" }
 
 func (s hider) Propose(_ policies.Node, jobs []policies.Job) (out policies.Proposal) {
 	for _, j := range jobs {
@@ -120,7 +120,7 @@ func (s hider) Propose(_ policies.Node, jobs []policies.Job) (out policies.Propo
 
 func hideOf(uuid string) policies.Policy {
 	return hider{func(j policies.Job) []policies.GPUVisibility {
-		return []policies.GPUVisibility{{Policy: "sighted", Key: j.Key, Device: uuid, Hide: true, Reason: "the test wants it"}}
+		return []policies.GPUVisibility{{Policy: "hider", Key: j.Key, Device: uuid, Hide: true, Reason: "the test wants it"}}
 	}}
 }
 
@@ -163,7 +163,7 @@ func TestKneeHidesAndShows(t *testing.T) {
 	c := quick()
 	records := run(c, n, 240, nil)
 	if s := j.visibility("GPU-b"); s.Visible || s.Hidden != policies.HiddenByPolicy || !j.visibility("GPU-a").Visible {
-		t.Fatalf("sights %+v\n%+v", j.c.GPUVisibility, records)
+		t.Fatalf("visibility %+v\n%+v", j.c.GPUVisibility, records)
 	}
 	if got := outcomes(records); len(got) != 1 || got[0] != state.OutcomeKept {
 		t.Errorf("trials %v, want one kept", got)
@@ -176,7 +176,7 @@ func TestKneeHidesAndShows(t *testing.T) {
 	n.on["GPU-b"] = nil
 	records = run(c, n, 200, nil)
 	if got := outcomes(records); len(got) != 1 || got[0] != state.OutcomeKept || !j.visibility("GPU-b").Visible {
-		t.Errorf("trials %v and sights %+v once nobody uses it, want it shown and kept", got, j.c.GPUVisibility)
+		t.Errorf("trials %v and visibility %+v once nobody uses it, want it shown and kept", got, j.c.GPUVisibility)
 	}
 }
 
@@ -275,7 +275,7 @@ func TestHideGoesBack(t *testing.T) {
 				records = append(records, d.Records...)
 			}
 			if hidden < 0 || !j.visibility("GPU-b").Visible || hides != 1 {
-				t.Fatalf("hidden at %d, %d times, sights %+v\n%+v", hidden, hides, j.c.GPUVisibility, records)
+				t.Fatalf("hidden at %d, %d times, visibility %+v\n%+v", hidden, hides, j.c.GPUVisibility, records)
 			}
 			if !slices.ContainsFunc(records, func(r state.Record) bool {
 				return (r.Outcome == state.OutcomeRolledBack || r.Outcome == state.OutcomeInconclusive) && strings.Contains(r.Text, tc.says)
@@ -307,7 +307,7 @@ func TestExcessStealIsNoSilence(t *testing.T) {
 				}
 			})
 			if got := outcomes(records); len(got) != 1 || got[0] != state.OutcomeKept || j.visibility("GPU-b").Visible {
-				t.Errorf("trials %v, sights %+v\n%+v", got, j.c.GPUVisibility, records)
+				t.Errorf("trials %v, visibility %+v\n%+v", got, j.c.GPUVisibility, records)
 			}
 		})
 	}
@@ -319,7 +319,7 @@ func TestShowThatSlowsGoesBack(t *testing.T) {
 	j := n.loaded("left", allowGPU())
 	j.c.GPUVisibility[1].Visible, j.c.GPUVisibility[1].Hidden = false, policies.HiddenByPolicy
 	c := asked(hider{func(j policies.Job) []policies.GPUVisibility {
-		return []policies.GPUVisibility{{Policy: "sighted", Key: j.Key, Device: "GPU-b", Reason: "the test wants it"}}
+		return []policies.GPUVisibility{{Policy: "hider", Key: j.Key, Device: "GPU-b", Reason: "the test wants it"}}
 	}})
 	shows := 0
 	run(c, n, 300, func(_ int, d Decision) {
@@ -331,7 +331,7 @@ func TestShowThatSlowsGoesBack(t *testing.T) {
 		}
 	})
 	if shows != 1 || j.visibility("GPU-b").Visible {
-		t.Errorf("shown %d times, sights %+v", shows, j.c.GPUVisibility)
+		t.Errorf("shown %d times, visibility %+v", shows, j.c.GPUVisibility)
 	}
 }
 
@@ -351,7 +351,7 @@ func TestVisibilityOfOthersEndsTheTrial(t *testing.T) {
 		}
 	})
 	if got := outcomes(records); len(got) != 1 || got[0] != state.OutcomeAborted || !j.visibility("GPU-b").Visible {
-		t.Errorf("outcomes %v, sights %+v", got, j.c.GPUVisibility)
+		t.Errorf("outcomes %v, visibility %+v", got, j.c.GPUVisibility)
 	}
 }
 
@@ -370,7 +370,7 @@ func TestObservedVisibilityIsToldOnce(t *testing.T) {
 		}
 	}
 	if would != 1 || !j.visibility("GPU-b").Visible {
-		t.Errorf("told %d times, sights %+v", would, j.c.GPUVisibility)
+		t.Errorf("told %d times, visibility %+v", would, j.c.GPUVisibility)
 	}
 }
 

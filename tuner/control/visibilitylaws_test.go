@@ -12,9 +12,9 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 )
 
-// TestVisibilityAreHeldToTheLaws: whatever a policy asks for, at whatever time, and whatever
+// TestVisibilityIsHeldToTheLaws: whatever a policy asks for, at whatever time, and whatever
 // people do meanwhile.
-func TestVisibilityAreHeldToTheLaws(t *testing.T) {
+func TestVisibilityIsHeldToTheLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := newGPUNode()
 		uuids := []string{"GPU-a", "GPU-b", "GPU-c"}

@@ -88,7 +88,7 @@ type Host struct {
 	AncestorLimit AncestorLimit
 }
 
-// AncestorLimit are the least quota and the least memory limit, bytes, among the control groups above
+// AncestorLimit is the least quota and the least memory limit, bytes, among the control groups above
 // the container: whatever it is given beyond, it cannot use. Others in the group share it.
 type AncestorLimit struct {
 	CPUs        float64

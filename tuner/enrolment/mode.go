@@ -8,7 +8,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 )
 
-// Doors by which a container is enrolled; a rule's is "config: rule N".
+// What enrols a container; a rule's is "config: rule N".
 const (
 	ByLabel   = "label"
 	ByEnable  = "enable"
@@ -24,16 +24,16 @@ type decision struct {
 // mode asks label, rules and `trimtab enable` in their order, then bounds the answer. Off from anyone is
 // absolute: from a label, from a rule, and from the host.
 func (s *resolver) mode(c runtime.Container, asked labels, manual *Manual, ceiling policies.Mode) decision {
-	ruleDoor := fmt.Sprintf("config: rule %d", s.number)
+	byRule := fmt.Sprintf("config: rule %d", s.number)
 	switch {
 	case ceiling == policies.ModeOff:
 		return decision{policies.ModeOff, ByDefault, "host mode: off"}
 	case asked.mode == policies.ModeOff:
 		return decision{policies.ModeOff, ByLabel, "label says off"}
 	case s.rule.Mode == policies.ModeOff:
-		return decision{policies.ModeOff, ruleDoor, fmt.Sprintf("config rule %d says off", s.number)}
+		return decision{policies.ModeOff, byRule, fmt.Sprintf("config rule %d says off", s.number)}
 	}
-	d := s.wanted(asked, manual, ruleDoor)
+	d := s.wanted(asked, manual, byRule)
 	if c.Kubernetes {
 		return decision{policies.ModeObserve, d.by, "kubernetes: observe only"}
 	}
@@ -47,7 +47,7 @@ func (s *resolver) mode(c runtime.Container, asked labels, manual *Manual, ceili
 }
 
 // wanted is the mode by the first of them that says anything.
-func (s *resolver) wanted(asked labels, manual *Manual, ruleDoor string) decision {
+func (s *resolver) wanted(asked labels, manual *Manual, byRule string) decision {
 	switch {
 	case manual != nil && manual.Mode == policies.ModeTune:
 		return decision{policies.ModeTune, ByEnable, ""}
@@ -58,9 +58,9 @@ func (s *resolver) wanted(asked labels, manual *Manual, ruleDoor string) decisio
 	case asked.mode == policies.ModeObserve:
 		return decision{policies.ModeObserve, ByLabel, "label says observe"}
 	case s.rule.Mode == policies.ModeTune:
-		return decision{policies.ModeTune, ruleDoor, ""}
+		return decision{policies.ModeTune, byRule, ""}
 	case s.rule.Mode == policies.ModeObserve:
-		return decision{policies.ModeObserve, ruleDoor, fmt.Sprintf("config rule %d says observe", s.number)}
+		return decision{policies.ModeObserve, byRule, fmt.Sprintf("config rule %d says observe", s.number)}
 	case asked.badMode != "":
 		return decision{policies.ModeObserve, ByLabel, "unreadable label " + asked.badMode}
 	}

@@ -85,9 +85,9 @@ func TestGates(t *testing.T) {
 		}, GateStale, ""},
 		"what failed":                 {func(c *Container, _ *Limits) { c.Failed = func(runtime.Knob, bool) bool { return true } }, policies.KindLoan, quota("200000 100000"), GateFailed, ""},
 		"a return of what failed":     {func(c *Container, l *Limits) { lent(c, l); c.Failed = func(runtime.Knob, bool) bool { return true } }, policies.KindReturn, quota("130000 100000"), "", "130000 100000"},
-		"no room in the ramp":         {func(_ *Container, l *Limits) { l.MaxTunedLeft = 0 }, policies.KindLoan, quota("200000 100000"), GateMaxTuned, ""},
-		"one of the ramp already":     {func(c *Container, l *Limits) { c.Changed, l.MaxTunedLeft = true, 0 }, policies.KindLoan, quota("200000 100000"), "", "200000 100000"},
-		"a return needs no ramp":      {func(c *Container, l *Limits) { lent(c, l); l.MaxTunedLeft = 0 }, policies.KindReturn, quota("130000 100000"), "", "130000 100000"},
+		"no room below maxTuned":      {func(_ *Container, l *Limits) { l.MaxTunedLeft = 0 }, policies.KindLoan, quota("200000 100000"), GateMaxTuned, ""},
+		"one of maxTuned already":     {func(c *Container, l *Limits) { c.Changed, l.MaxTunedLeft = true, 0 }, policies.KindLoan, quota("200000 100000"), "", "200000 100000"},
+		"a return needs no room":      {func(c *Container, l *Limits) { lent(c, l); l.MaxTunedLeft = 0 }, policies.KindReturn, quota("130000 100000"), "", "130000 100000"},
 		"a trial":                     {nil, policies.KindTrial, weight("4096"), "", "4096"},
 		"a trial, the minute is full": {func(_ *Container, l *Limits) { l.ChangesLeft = 0 }, policies.KindTrial, weight("4096"), GateRate, ""},
 		"a loan, the minute is full":  {func(_ *Container, l *Limits) { l.ChangesLeft = 0 }, policies.KindLoan, quota("200000 100000"), "", "200000 100000"},
@@ -143,8 +143,8 @@ func TestOneNoStopsThePlan(t *testing.T) {
 	}
 }
 
-// TestRampCountsContainers: a loan is a quota and a weight, and takes one place.
-func TestRampCountsContainers(t *testing.T) {
+// TestMaxTunedCountsContainers: a loan is a quota and a weight, and takes one place.
+func TestMaxTunedCountsContainers(t *testing.T) {
 	c, l := container(), limits()
 	l.MaxTunedLeft = 1
 	if _, no := check(c, l, policies.KindLoan, change(c, runtime.KnobCPUQuota, "200000 100000"), change(c, runtime.KnobCPUWeight, "256")); len(no) > 0 {
@@ -152,9 +152,9 @@ func TestRampCountsContainers(t *testing.T) {
 	}
 }
 
-// TestSmallerRampBindsNobodyWithin: a reload under which too many are tuned already takes nothing
+// TestSmallerMaxTunedBindsNobodyWithin: a reload under which too many are tuned already takes nothing
 // from those: a memory limit that protects one still rises.
-func TestSmallerRampBindsNobodyWithin(t *testing.T) {
+func TestSmallerMaxTunedBindsNobodyWithin(t *testing.T) {
 	c, l := container(), limits()
 	c.Changed, l.MaxTunedLeft = true, -2
 	if _, no := check(c, l, policies.KindLoan, change(c, runtime.KnobCPUQuota, "200000 100000")); len(no) > 0 {

@@ -95,7 +95,7 @@ func hasSlices(devices []probes.Device, uuid string) bool {
 	return slices.ContainsFunc(devices, func(d probes.Device) bool { return d.Parent == uuid && uuid != "" })
 }
 
-// isShared: what the device did cannot be laid to one holder.
+// isShared: what the device did cannot be charged to one holder.
 func isShared(d probes.Device) bool {
 	if len(d.Processes) == 0 {
 		return false

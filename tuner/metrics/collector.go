@@ -1,7 +1,7 @@
 // Package metrics shows the daemon's snapshot to Prometheus. Every scrape
 // renders one immutable snapshot as constant metrics: nothing is counted here
 // but which teams have been seen, so a series dies with its container, and
-// counters that outlive containers are the loop's.
+// counters that outlive containers are the agent's.
 //
 // The one trap: container names, images and teams are written by whoever starts
 // a container. They are cleaned, cut and capped here (labels.go), never trusted
@@ -21,7 +21,7 @@ import (
 // Limits of what is exported.
 const (
 	// MaxContainers is how many watched containers have series of their own: about 60
-	// series each, so 30,000, what one Prometheus target is commonly limited to.
+	// series each, so 30,000 (and up to 8 more while old names are served), what one Prometheus target is commonly limited to.
 	MaxContainers = 500
 	// MaxTeams is how many teams have series; later ones are summed as "other".
 	MaxTeams = 100

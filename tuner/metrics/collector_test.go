@@ -62,7 +62,7 @@ func busy() *state.Snapshot {
 			Restores:     []state.Count{{Result: "restored", Value: 1}},
 			TeamParts:    []state.Count{{Team: "vision", Part: "input_throttled", Value: 7.5}},
 			TeamVerdicts: []state.Count{{Team: "vision", Class: policies.ClassInput, Cause: policies.CauseThrottled, Value: 12}},
-			ApplySeconds: state.Histogram{Bounds: []float64{0.01, 0.1, 1}, Counts: []uint64{1, 2, 2}, Sum: 0.06, Count: 2}, ForeignWrites: 1, GPUAccessLost: 1, GPUHeals: []state.Count{{Result: "repaired", Value: 1}},
+			ApplySeconds: state.Histogram{Bounds: []float64{0.01, 0.1, 1}, Counts: []uint64{1, 2, 2}, Sum: 0.06, Count: 2}, ForeignWrites: 1, GPUAccessLost: 1, GPURepairs: []state.Count{{Result: "repaired", Value: 1}},
 		},
 	}
 }
@@ -222,7 +222,7 @@ func TestCaps(t *testing.T) {
 	}
 }
 
-// TestDebtIsTold: whether or not the container is watched or has a place.
+// TestPendingIsTold: whether or not the container is watched or has a place.
 func TestPendingIsTold(t *testing.T) {
 	s := &state.Snapshot{}
 	for i := range MaxContainers {

@@ -197,7 +197,7 @@ func nodeFamilies() []Family {
 	return []Family{
 		{Name: nContainers, Kind: Gauge, Labels: []string{"mode", "watched"}, Help: "Running containers by how far trimtab may go and whether it watches them."},
 		{Name: nNotExported, Kind: Gauge, Help: "Watched containers left out of the per-container metrics, being beyond the cap."},
-		{Name: nKnown, Kind: Gauge, Help: "Jobs that trimtab knows again by their fingerprint; trimtab profiles ls lists them."},
+		{Name: nKnown, Kind: Gauge, Help: "Jobs that trimtab knows again by their profile; trimtab profiles ls lists them."},
 		{Name: nKnownKept, Kind: Gauge, Help: "1 while what is learned of jobs is kept on disk; 0: the latest write failed, and it is known until the daemon ends."},
 		{Name: nNodeCPUs, Kind: Gauge, Help: "CPUs online."},
 		{Name: nNodeReserve, Kind: Gauge, Help: "CPUs that must stay idle when CPU is lent."},

@@ -147,7 +147,7 @@ func TestBadWebConfigIsAnError(t *testing.T) {
 	}
 }
 
-func TestPortInUseNamesTheMend(t *testing.T) {
+func TestPortInUseNamesTheFix(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func (e *emitter) totals(s *state.Snapshot) {
 	}
 	e.set(nForeign, float64(t.ForeignWrites))
 	e.set(nGPULost, float64(t.GPUAccessLost))
-	for _, c := range t.GPUHeals {
+	for _, c := range t.GPURepairs {
 		e.set(nGPURepairs, c.Value, clean(c.Result))
 	}
 	e.apply = t.ApplySeconds

@@ -57,8 +57,8 @@ func TestNeitherSpinningNorWritingIsReading(t *testing.T) {
 	}
 }
 
-// TestLoadersThatWereRobbedWhileTheyReadAreNotBusy: what a trainer waits for follows.
-func TestLoadersThatWereRobbedWhileTheyReadAreNotBusy(t *testing.T) {
+// TestLoadersUnderExcessStealWhileTheyReadAreNotBusy: what a trainer waits for follows.
+func TestLoadersUnderExcessStealWhileTheyReadAreNotBusy(t *testing.T) {
 	job := func(run, slept uint64, steal float64) policies.Breakdown {
 		w := dataLoaderJob(times{probes.StateRun: run, probes.StateBlockIO: slept})
 		w.HostCPUs, w.StealShare = 4, steal

@@ -74,7 +74,7 @@ func (m match) confidence() float64 {
 
 // Place says what the known jobs most like a print, of which a step costs so much
 // as far as is known yet, were found to need; from are their entries. ok is false
-// where none is like it. An entry that the job alone has taught, own, is no neighbour.
+// where none is like it. An entry that the job alone has updated, own, is no neighbour.
 func (b *Store) Place(p Print, cost policies.Cost, own uint64) (s policies.Similar, from []uint64, ok bool) {
 	near := slices.DeleteFunc(b.nearest(p, cost), func(m match) bool { return m.known.ID == own && m.known.Jobs == 1 })
 	if len(near) == 0 {

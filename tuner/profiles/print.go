@@ -1,6 +1,6 @@
 // Package profiles tells jobs apart by what they do, and knows which known job a
 // new one is most like. A print is what the probes see of a job's steps without its
-// help; names and labels are no part of it. A book holds the prints of jobs that
+// help; names and labels are no part of it. A Store holds the prints of jobs that
 // were measured, with what was learned of each. Everything here is a pure function
 // of plain data.
 //

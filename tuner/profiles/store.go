@@ -12,7 +12,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/model"
 )
 
-// Bounds of a book.
+// Bounds of a Store.
 const (
 	// MaxKnown jobs are kept; beyond it the one that was met the longest ago goes.
 	MaxKnown = 256
@@ -38,13 +38,13 @@ type Learned struct {
 	Wrong int `json:"wrong,omitempty"`
 	// Devices holds the cost of a step by the model of the device that it ran on.
 	Devices map[string]policies.Cost `json:"devices,omitempty"`
-	// Response is its rate by CPUs, as the container that taught it last learned it; Memory
+	// Response is its rate by CPUs, as the container that updated it last learned it; Memory
 	// its rate by the memory that it may use, likewise.
 	Response *model.Learner `json:"response,omitempty"`
 	Memory   *model.Learner `json:"memory,omitempty"`
 }
 
-// Known is one job of a book: one container, or several that were alike.
+// Known is one job of a Store: one container, or several that were alike.
 type Known struct {
 	ID          uint64  `json:"id"`
 	Name        string  `json:"name"` // of the container that it was last met as, for people
@@ -55,7 +55,7 @@ type Known struct {
 	Learned     Learned `json:"learned"`
 }
 
-// Measurement is what one container has to teach.
+// Measurement is what was measured of one container.
 type Measurement struct {
 	Name   string
 	UnixNs int64
@@ -78,11 +78,11 @@ type Store struct {
 	revision uint64
 }
 
-// NewStore returns an empty book, which is what a host begins with.
+// NewStore returns an empty Store, which is what a host begins with.
 func NewStore() *Store { return &Store{next: 1, ranges: RangesOf(nil)} }
 
-// Open makes a book of what a store holds. Entries that cannot be true are left out;
-// the error tells of them, and the book is good without them.
+// Open makes a Store of what was kept. Entries that cannot be true are left out;
+// the error tells of them, and the Store is good without them.
 func Open(all []Known, nowUnixNs int64) (*Store, error) {
 	b := NewStore()
 	var errs []error
@@ -203,8 +203,8 @@ const (
 	laterShare = 0.1
 )
 
-// Update takes a lesson in and returns the entry that it went to. id is the entry
-// that this container taught before; 0, or one that is gone: it is placed anew.
+// Update takes in a measurement and returns the entry that it went to. id is the entry that
+// this container's went to before; 0, or one that is gone: it is placed anew.
 func (b *Store) Update(id uint64, l Measurement) uint64 {
 	if l.Print.Unit == "" || validCost(l.Cost) != nil {
 		return id
@@ -230,10 +230,10 @@ func (b *Store) Update(id uint64, l Measurement) uint64 {
 }
 
 // leaveAt is the distance beyond which a container has become another job than the
-// entry that it taught before.
+// entry that it went to before.
 const leaveAt = 0.2
 
-// still reports whether a lesson is of the job that an entry is of.
+// still reports whether a measurement is of the job that an entry is of.
 func (b *Store) still(k Known, l Measurement) bool {
 	return Compare(k.Print, l.Print, b.ranges).Distance <= leaveAt && sameCost(k.costOn(l.Print.Device), l.Cost)
 }
@@ -357,7 +357,7 @@ func (b *Store) Expire(nowUnixNs int64) {
 	}
 }
 
-// bound holds the book within its age and count.
+// bound holds the Store within its age and count.
 func (b *Store) bound(nowUnixNs int64) {
 	b.known = slices.DeleteFunc(b.known, func(k Known) bool { return nowUnixNs-k.LastUnixNs > MaxAgeNs })
 	for len(b.known) > MaxKnown {

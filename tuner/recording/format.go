@@ -4,8 +4,8 @@
 //	line 1:  Header, with the state needed to begin here
 //	line 2…: {"t":KIND,"v":PAYLOAD}
 //
-// Payloads are opaque to this package. encoding/json writes struct fields in
-// order and maps sorted, so equal payloads give equal bytes. A stream that was
+// Payloads are opaque to this package. Struct fields are written in order and maps
+// sorted, so equal payloads give equal bytes. A stream that was
 // cut (kill -9) reads up to its last whole record. The reader trusts nothing: a
 // recording may come from anywhere.
 //

@@ -1,6 +1,6 @@
 // Package repair decides when GPU access that a container lost is repaired: at once,
 // at a bounded rate where somebody takes it away again and again, and after growing
-// pauses where repairing fails. It is pure: who looks and who repairs is the loop's.
+// pauses where repairing fails. It is pure: who looks and who repairs is the agent's.
 package repair
 
 import (

@@ -1,4 +1,4 @@
-// Package state holds what trimtab shows: plain types that the loop publishes as
+// Package state holds what trimtab shows: plain types that the agent publishes as
 // one immutable snapshot, and that the API, the metrics and the command line
 // render. Fields are only ever added (the API is /v1, additive).
 package state
@@ -289,7 +289,7 @@ type Totals struct {
 	ApplySeconds  Histogram `json:"applySeconds"`           // one container's part of a plan, original to read-back
 	ForeignWrites uint64    `json:"foreignWrites"`
 	GPUAccessLost uint64    `json:"gpuAccessLost"`
-	GPUHeals      []Count   `json:"gpuHeals,omitempty"` // by result: repaired, failed, left
+	GPURepairs    []Count   `json:"gpuHeals,omitempty"` // by result: repaired, failed, left
 }
 
 // Histogram is cumulative counts up to each bound, Prometheus style.

@@ -250,7 +250,7 @@ func finish(k *policies.Constants, r observe.Reading, v policies.Verdict) polici
 // Stolen names the evidence of what the hypervisor took of the machine's CPU time.
 const Stolen = "CPU stolen from the machine"
 
-// confidence falls with thin, robbed or incomplete evidence.
+// confidence falls with thin evidence, excess steal or incomplete evidence.
 func confidence(k *policies.Constants, r observe.Reading) float64 {
 	w, c := r.Window, 1.0
 	if r.Rate.Ticks < 2*k.MinTicks {

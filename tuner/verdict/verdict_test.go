@@ -207,11 +207,11 @@ func TestVerdicts(t *testing.T) {
 func TestThinEvidenceLowersConfidence(t *testing.T) {
 	sure := Judge(policies.DefaultConstants(), reading(func(*observe.Reading, func(policies.Part, float64)) {})).Confidence
 	for name, edit := range map[string]func(*observe.Reading){
-		"few ticks":        func(r *observe.Reading) { r.Rate.Ticks = 6 },
-		"a robbed machine": func(r *observe.Reading) { r.Window.StealShare = 0.1 },
-		"lost threads":     func(r *observe.Reading) { r.Window.Lost = 3 },
-		"no accounting":    func(r *observe.Reading) { r.Window.HasCgroup = false },
-		"a shed probe":     func(r *observe.Reading) { r.Window.Unseen = []string{"launches: over the budget"} },
+		"few ticks":     func(r *observe.Reading) { r.Rate.Ticks = 6 },
+		"excess steal":  func(r *observe.Reading) { r.Window.StealShare = 0.1 },
+		"lost threads":  func(r *observe.Reading) { r.Window.Lost = 3 },
+		"no accounting": func(r *observe.Reading) { r.Window.HasCgroup = false },
+		"a shed probe":  func(r *observe.Reading) { r.Window.Unseen = []string{"launches: over the budget"} },
 	} {
 		r := reading(func(r *observe.Reading, _ func(policies.Part, float64)) { edit(r) })
 		if got := Judge(policies.DefaultConstants(), r).Confidence; got >= sure {

@@ -76,7 +76,7 @@ type Mechanism struct {
 	Name string
 	// Knows: it is given the curves; otherwise it must measure.
 	Knows bool
-	// New makes the divider of one server; noise is that server's own.
+	// New makes the strategy of one server; noise is that server's own.
 	New func(noise *rand.Rand) Strategy
 }
 
@@ -92,7 +92,7 @@ type server struct {
 	div    Strategy
 	atS    float64 // jobs are advanced up to here
 	endS   float64 // the next job's end
-	againS float64 // the divider's next call; +Inf: none
+	againS float64 // the strategy's next call; +Inf: none
 }
 
 type simulation struct {
@@ -155,7 +155,7 @@ func Run(jobs []Job, n int, spec Server, m Mechanism, seed uint64) ([]Done, erro
 	return sim.done, nil
 }
 
-// next is the earliest end or call of a divider.
+// next is the earliest end or call of a strategy.
 func (sim *simulation) next() (atS float64, s *server) {
 	atS = math.Inf(1)
 	for _, candidate := range sim.servers {

@@ -47,7 +47,7 @@ func (b believer) byAverage(config, kind int) float64 {
 	return b.own(config) * math.Exp(sum/n)
 }
 
-// bySimilarity asks the daemon's own book of known jobs, which holds all
+// bySimilarity asks the daemon's own store of known jobs, which holds all
 // configurations of other models, with family also other batch sizes of its own.
 // Kinds on which no job like it ran are scaled by nominal speed; told counts the
 // configurations that need none of that.
@@ -70,7 +70,7 @@ func (b believer) bySimilarity(family bool) (believed guess, told int, err error
 	return truth(rates), told, nil
 }
 
-// ask returns the rates that the book predicts, 0 where it does not.
+// ask returns the rates that the store predicts, 0 where it does not.
 func (b believer) ask(config int, family bool) ([]float64, error) {
 	var all []profiles.Known
 	for i, known := range b.table {
@@ -85,7 +85,7 @@ func (b believer) ask(config int, family bool) ([]float64, error) {
 	}
 	book, err := profiles.Open(all, 0)
 	if err != nil {
-		return nil, fmt.Errorf("book of known jobs: %w", err)
+		return nil, fmt.Errorf("known jobs: %w", err)
 	}
 	rates := make([]float64, len(tables.Devices()))
 	rates[b.probe] = b.own(config)

@@ -69,7 +69,7 @@ type Report struct {
 	Setup  Setup   `json:"setup"`
 	Rows   []Row   `json:"rows"`
 	Errors []Error `json:"errors"`
-	// Told of Configs: those for which the book knew a job like it for both other kinds.
+	// Told of Configs: those for which the store knew a job like it for both other kinds.
 	Told    int `json:"told"`
 	Configs int `json:"configs"`
 }

@@ -223,7 +223,7 @@ func TestPS(t *testing.T) {
 
 // What is pending is shown whether or not the container is watched, and before anything
 // else that keeps trimtab from acting.
-func TestPSShowsDebts(t *testing.T) {
+func TestPSShowsPending(t *testing.T) {
 	pending := state.Container{Name: "web", Enrolment: policies.Enrolment{Mode: policies.ModeOff}, WhyNot: "no label", Pending: "memory in use"}
 	if got := PS([]state.Container{pending}, false); !strings.Contains(got, "restore pending") {
 		t.Errorf("%s", got)

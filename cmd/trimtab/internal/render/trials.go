@@ -88,7 +88,7 @@ func gate(c state.Container) string {
 	return fmt.Sprintf(" (%s: %s of %s)", clean(c.Gate), number(c.Value), number(c.Threshold))
 }
 
-// enrolment tells who let trimtab do what, and which labels were not understood.
+// enrolmentText tells who let trimtab do what, and which labels were not understood.
 func enrolmentText(c state.Container) string {
 	e := c.Enrolment
 	var out strings.Builder

@@ -81,11 +81,11 @@ func TestGPUHideAndShow(t *testing.T) {
 	}
 	t.Logf("\n%s", out)
 	h.host.Run(t, "update", "--cpus", "1.5", h.id) // by somebody else
-	time.Sleep(5 * time.Second)                    // several rounds of healing
+	time.Sleep(5 * time.Second)                    // several rounds of repair
 	wantSees(t, d, h, "looked at for a while", seesFirst)
 	status, err := d.Client().Status(t.Context())
-	if err != nil || status.Totals.GPUAccessLost > 0 || len(status.Totals.GPUHeals) > 0 {
-		t.Errorf("healing minds: %+v, %v", status.Totals.GPUHeals, err)
+	if err != nil || status.Totals.GPUAccessLost > 0 || len(status.Totals.GPURepairs) > 0 {
+		t.Errorf("the repair minds: %+v, %v", status.Totals.GPURepairs, err)
 	}
 	h.loseOne(t, "c 195:255 rwm") // what is taken beside it is repaired, and no more
 	wantSees(t, d, h, "repaired", seesFirst)

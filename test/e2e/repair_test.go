@@ -243,7 +243,7 @@ func TestForeignWriterOfRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range status.Totals.GPUHeals {
+	for _, c := range status.Totals.GPURepairs {
 		if c.Result == "repaired" && c.Value > 6 {
 			t.Errorf("%v repairs in 20 s", c.Value)
 		}
@@ -273,9 +273,9 @@ func TestDoctorGPU(t *testing.T) {
 	}
 }
 
-// BenchmarkTimeToHeal measures from the loss to the rule's return, at random points of
+// BenchmarkTimeToRepair measures from the loss to the rule's return, at random points of
 // the daemon's second.
-func BenchmarkTimeToHeal(b *testing.B) {
+func BenchmarkTimeToRepair(b *testing.B) {
 	h := holdGPU(b, gpuRule, "trimtab.mode=tune")
 	var took []time.Duration
 	d := benchDaemon(b)

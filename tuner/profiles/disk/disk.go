@@ -32,7 +32,7 @@ type content struct {
 	Known   []json.RawMessage `json:"known"` // one by one: a broken entry costs itself
 }
 
-// Load returns the book that was kept, or an empty one; never nil. The error is for
+// Load returns the Store that was kept, or an empty one; never nil. The error is for
 // people: it says what was lost, and where it is now.
 func Load(s *statefile.Store, nowUnixNs int64) (*profiles.Store, error) {
 	var c content
@@ -54,7 +54,7 @@ func Load(s *statefile.Store, nowUnixNs int64) (*profiles.Store, error) {
 	return book, err
 }
 
-// Decode makes a book of what Encode made, as a recording holds it.
+// Decode makes a Store of what Encode made, as a recording holds it.
 func Decode(text []byte, nowUnixNs int64) (*profiles.Store, error) {
 	var all []json.RawMessage
 	if err := json.Unmarshal(text, &all); err != nil {

@@ -12,7 +12,7 @@ import (
 
 // A quiet container's files take turns, one that works has what moves read each
 // time, and nothing is older than a turn.
-func TestTurns(t *testing.T) {
+func TestReadSchedule(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "box")
 	if err := os.CopyFS(dir, os.DirFS("testdata/v2/system.slice/docker-c0ffee.scope")); err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func open(t *testing.T) (*statefile.Store, string) {
 	return s, dir
 }
 
-// filled is a book of two jobs.
+// filled is a Store of two jobs.
 func filled() *profiles.Store {
 	b := profiles.NewStore()
 	for i, unit := range []string{"torch.backward", "graph launches"} {
