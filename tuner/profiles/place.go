@@ -18,9 +18,10 @@ const (
 	// [measured by the demo: 68 ms against 61 ms; wider under harder quotas].
 	sameDemand = 1.4
 	// sameCPUs is the difference in CPUs below which demands are alike whatever their
-	// ratio: of a job that leaves all to its device (0.012 CPUs, test/e2e) a tick of the
-	// kernel decides more than the job, and no quota is given so finely.
-	sameCPUs = 0.02
+	// ratio. Of a job that leaves all to its device (0.004 to 0.012 CPUs, test/e2e) one
+	// odd first reading told 0.050: ticks of the kernel decide more than the job. Twice as
+	// much would call a job alike that needs a tenth of a CPU.
+	sameCPUs = 0.05
 )
 
 // match is a known job and how alike it is.
@@ -55,9 +56,9 @@ func sameCost(a, b policies.Cost) bool {
 	return x > 0 && y > 0 && x <= y*sameDemand && y <= x*sameDemand
 }
 
-// same is the known job that a print is one more of; nil if there is none.
-func (b *Store) same(p Print, cost policies.Cost) *Known {
-	near := b.nearest(p, cost)
+// same is the known job, but for one, that a print is one more of; nil if there is none.
+func (b *Store) same(p Print, cost policies.Cost, but uint64) *Known {
+	near := slices.DeleteFunc(b.nearest(p, cost), func(m match) bool { return m.known.ID == but })
 	if len(near) == 0 || near[0].Distance > MergeAt {
 		return nil
 	}

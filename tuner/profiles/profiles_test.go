@@ -141,6 +141,24 @@ func TestSameJobIsOneEntry(t *testing.T) {
 	}
 }
 
+// An odd first reading keeps a job from those of its kind only until its readings are like theirs.
+func TestOddFirstReading(t *testing.T) {
+	b := NewStore()
+	p, c := input(0.05)
+	first := b.Update(0, measurement("mon", p, c, day))
+	odd, oc := input(0.10)
+	own := b.Update(0, measurement("tue", odd, oc, 2*day))
+	if own == first {
+		t.Fatal("the odd reading is taken for the same job")
+	}
+	if again := b.Update(own, measurement("tue", p, c, 2*day)); again != first || b.Len() != 1 || b.All()[0].Jobs != 2 {
+		t.Errorf("entry %d of %+v", again, b.All())
+	}
+	if again := b.Update(first, measurement("tue", p, c, 2*day)); again != first || b.All()[0].Jobs != 2 {
+		t.Errorf("counted twice: %+v", b.All())
+	}
+}
+
 func TestPlaceStarvedNewcomer(t *testing.T) {
 	b := NewStore()
 	p, c := input(0.05)

@@ -210,8 +210,12 @@ func (b *Store) Update(id uint64, l Measurement) uint64 {
 		return id
 	}
 	k, share := b.find(id), laterShare
+	if k != nil && k.Jobs == 1 && b.same(l.Print, l.Cost, id) != nil {
+		b.Forget(id, "") // an odd first reading had kept it from those of its kind
+		k = nil
+	}
 	if k == nil || !b.still(*k, l) {
-		if k = b.same(l.Print, l.Cost); k == nil {
+		if k = b.same(l.Print, l.Cost, 0); k == nil {
 			return b.add(l)
 		}
 		k.Jobs++
