@@ -57,7 +57,7 @@ func (d *decoder) value(n *yaml.Node, key, as string, into reflect.Value) {
 	_, custom := into.Addr().Interface().(yaml.Unmarshaler)
 	switch {
 	case isNull(n):
-	case into.Kind() == reflect.Struct && !custom:
+	case isBlock(into):
 		d.block(n, key, as, into)
 	case into.Kind() == reflect.Slice && into.Type().Elem().Kind() == reflect.Struct:
 		d.list(n, key, into)
@@ -88,9 +88,7 @@ func (d *decoder) block(n *yaml.Node, key, as string, into reflect.Value) {
 		}
 		line, twice := d.seen[once]
 		d.seen[once] = n.Content[i].Line
-		if path != written {
-			d.renamed(n.Content[i], written, path, known && isBlock(into.Field(index)))
-		}
+		d.renamed(n.Content[i], written, path)
 		switch {
 		case !known:
 			d.problem(n.Content[i], path, "unknown key; %s", nearest(name, keys(into.Type())))
@@ -108,10 +106,10 @@ func isBlock(field reflect.Value) bool {
 	return field.Kind() == reflect.Struct && !custom
 }
 
-// renamed warns of a key that goes by another name now. A block is told of once; of what stands in
-// it, what has another name in the new one.
-func (d *decoder) renamed(n *yaml.Node, was, is string, block bool) {
-	if lastOf(was) == lastOf(is) || block && was == "idle" { // its one key tells where it goes
+// renamed warns of a key that goes by another name now. A block is told of once: a key in it that
+// keeps its name goes with it, and idle, which has one key, is told of by that.
+func (d *decoder) renamed(n *yaml.Node, was, is string) {
+	if lastOf(was) == lastOf(is) || was == "idle" {
 		return
 	}
 	d.warnings = append(d.warnings, Warning(fmt.Sprintf("%s: %s is %s now: write it there; the old name ends with the next release", d.line(n), was, is)))
