@@ -77,6 +77,7 @@ struct thread {
 	__u64 copy_ns;
 	__u64 copy_run_ns;
 	__u64 last_ns;
+	__u64 launches[NUM_LEVELS]; /* kernels and graphs */
 };
 
 /* Threads that called, by thread group and thread. LRU: threads vanish without
@@ -212,6 +213,8 @@ int on_call(struct uprobe_regs *regs)
 		t->runtime_sp = sp;
 		t->runtime_ret = return_address(regs);
 	}
+	if (level < NUM_LEVELS && (op == OP_LAUNCH || op == OP_GRAPH))
+		t->launches[level]++;
 	if (op == OP_LAUNCH) {
 		__sync_fetch_and_add(&p->kernels[level], 1);
 	} else if (op == OP_GRAPH) {

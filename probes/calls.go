@@ -67,16 +67,18 @@ type CUDAProcess struct {
 	Thinned bool `json:"thinned,omitempty"`
 }
 
-// CUDAThread holds one thread's blocking calls.
+// CUDAThread holds what one thread called.
 type CUDAThread struct {
-	TID    int32  `json:"tid"` // host
-	Syncs  uint64 `json:"syncs"`
-	SyncNs uint64 `json:"syncNs"` // wall time inside, spinning or asleep; an open call counts up to now
+	TID int32 `json:"tid"` // host
+	// Launches counts kernels and graphs, as far as they were counted.
+	Launches uint64 `json:"launches,omitempty"`
+	Syncs    uint64 `json:"syncs"`
+	SyncNs   uint64 `json:"syncNs"` // wall time inside, spinning or asleep; an open call counts up to now
 	// SyncRunNs is the part of SyncNs on a CPU: the library spins.
 	SyncRunNs uint64 `json:"syncRunNs,omitempty"`
 	CopyNs    uint64 `json:"copyNs,omitempty"` // inside blocking copies to and from the device
 	CopyRunNs uint64 `json:"copyRunNs,omitempty"`
-	LastNs    int64  `json:"last"` // end of the latest call, CLOCK_MONOTONIC
+	LastNs    int64  `json:"last"` // end of the latest call that blocked, CLOCK_MONOTONIC; 0: none
 }
 
 // Collective is a kind of NCCL call.

@@ -54,6 +54,7 @@ type callsThread struct {
 	CopyNs     uint64
 	CopyRunNs  uint64
 	LastNs     uint64
+	Launches   [3]uint64
 }
 
 // Names of all BPF objects in the ELF.

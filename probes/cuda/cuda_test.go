@@ -331,8 +331,17 @@ func TestShortLivedThreads(t *testing.T) {
 	}
 	job.Do("threads cudaStreamSynchronize 100 1")
 	p := r.process(target.Key, job.PID)
-	if p.Launches != 10000 || len(p.Threads) != 100 {
-		t.Errorf("%d launches, %d threads: %+v", p.Launches, len(p.Threads), r.probe.processes[job.PID].raw.Kernels)
+	waited := 0
+	for _, thread := range p.Threads {
+		if thread.Syncs == 1 {
+			waited++
+		}
+	}
+	if p.Launches != 10000 || len(p.Threads) != maxThreads || waited != 100 {
+		t.Errorf("%d launches, %d threads, of which %d waited: %+v", p.Launches, len(p.Threads), waited, r.probe.processes[job.PID].raw.Kernels)
+	}
+	if n := len(r.probe.processes[job.PID].threads); n > keptThreads {
+		t.Errorf("%d threads are kept", n)
 	}
 	if cost := r.probe.Cost(); cost.Lost != 0 || cost.MapBytes == 0 {
 		t.Errorf("cost %+v", cost)

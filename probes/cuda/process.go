@@ -74,13 +74,15 @@ type thread struct {
 	sum  probes.CUDAThread
 	open bool   // in a call whose return will be seen
 	walk uint64 // the latest walk that met it
+	atNs int64  // it called last, as far as the readings tell
 }
 
-// Bounds on the threads of a process, which may make thousands: one that has not
-// blocked for forgetAfter is forgotten, and the latest maxThreads are told of.
+// Bounds on the threads of a process, which may make thousands: one that has called
+// nothing for forgetAfter is forgotten, and the latest maxThreads are told of.
 const (
 	forgetAfter = time.Minute
 	maxThreads  = 256
+	keptThreads = 8 * maxThreads // above it those that called longest ago are forgotten as well
 )
 
 // enter makes room for a process in the kernel.
@@ -166,8 +168,8 @@ func (p *Probe) note(proc *process, id uint64, now callsThread, nowNs int64) {
 	tgid, tid := int32(id>>32), int32(id)
 	t := proc.threads[tid]
 	if t == nil {
-		if now.Syncs == 0 && now.CopyNs == 0 && now.OpenNs == 0 {
-			return // it only launches
+		if now.Syncs == 0 && now.CopyNs == 0 && now.OpenNs == 0 && once(now.Launches) == 0 {
+			return // it only copies
 		}
 		t = &thread{sum: probes.CUDAThread{TID: tid}}
 		proc.threads[tid] = t
@@ -181,7 +183,11 @@ func (p *Probe) note(proc *process, id uint64, now callsThread, nowNs int64) {
 	if !t.open {
 		wall = 0
 	}
+	if once(now.Launches) != once(t.raw.Launches) {
+		t.atNs = nowNs
+	}
 	t.take(now, wall, min(ran, wall))
+	t.atNs = max(t.atNs, t.sum.LastNs)
 }
 
 // believed: a call is open and its return will be seen. The hook was attached all
@@ -197,10 +203,11 @@ func (p *Probe) believed(tgid int32, now callsThread) bool {
 
 // take adds what has come since the last time, and the open call's time so far.
 func (t *thread) take(now callsThread, wall, ran uint64) {
-	if now.Syncs < t.raw.Syncs || now.SyncNs < t.raw.SyncNs || now.CopyNs < t.raw.CopyNs {
+	if now.Syncs < t.raw.Syncs || now.SyncNs < t.raw.SyncNs || now.CopyNs < t.raw.CopyNs || once(now.Launches) < once(t.raw.Launches) {
 		t.raw, t.last = callsThread{}, callsThread{}
 	}
 	t.sum.Syncs += now.Syncs - t.raw.Syncs
+	t.sum.Launches += once(now.Launches) - once(t.raw.Launches)
 	t.raw = now
 	if now.OpenOp == opCopy {
 		now.CopyNs, now.CopyRunNs = now.CopyNs+wall, now.CopyRunNs+ran
@@ -215,24 +222,25 @@ func (t *thread) take(now callsThread, wall, ran uint64) {
 	t.sum.LastNs = max(t.sum.LastNs, int64(now.LastNs))
 }
 
-// forgetThreads drops, after a whole walk, threads that have not blocked of late;
-// one that blocks again begins anew, here and in the kernel.
+// forgetThreads drops, after a whole walk, threads that have called nothing of late;
+// one that calls again begins anew, here and in the kernel.
 func (p *Probe) forgetThreads(nowNs int64) {
 	for pid, proc := range p.processes {
-		for tid, t := range proc.threads {
+		byAge := slices.SortedFunc(maps.Values(proc.threads), func(a, b *thread) int { return cmp.Compare(a.atNs, b.atNs) })
+		for i, t := range byAge {
 			t.open = t.open && t.walk == p.walks
-			if t.open || nowNs-t.sum.LastNs < int64(forgetAfter) {
+			if t.open || nowNs-t.atNs < int64(forgetAfter) && len(byAge)-i <= keptThreads {
 				continue
 			}
-			delete(proc.threads, tid)
+			delete(proc.threads, t.sum.TID)
 			// Absent is what is wanted.
-			_ = p.objs.Threads.Delete(uint64(uint32(pid))<<32 | uint64(uint32(tid)))
+			_ = p.objs.Threads.Delete(uint64(uint32(pid))<<32 | uint64(uint32(t.sum.TID)))
 		}
 	}
 }
 
 // latest returns the threads that are told of, sorted by TID: those in a call
-// first, then those that blocked last. The others begin at nothing, so that what is
+// first, then those that called last. The others begin at nothing, so that what is
 // told of one later is what it did since.
 func (proc *process) latest() []probes.CUDAThread {
 	all := slices.SortedFunc(maps.Values(proc.threads), func(a, b *thread) int {
@@ -242,7 +250,7 @@ func (proc *process) latest() []probes.CUDAThread {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(b.sum.LastNs, a.sum.LastNs), cmp.Compare(a.sum.TID, b.sum.TID))
+		return cmp.Or(cmp.Compare(b.atNs, a.atNs), cmp.Compare(a.sum.TID, b.sum.TID))
 	})
 	var out []probes.CUDAThread
 	for i, t := range all {

@@ -33,7 +33,7 @@ func TestCreditIsCountedOnce(t *testing.T) {
 func TestLatestThreads(t *testing.T) {
 	proc := &process{threads: map[int32]*thread{}}
 	for i := range int32(2 * maxThreads) {
-		proc.threads[i] = &thread{sum: probes.CUDAThread{TID: i, Syncs: 10, LastNs: int64(i)}}
+		proc.threads[i] = &thread{atNs: int64(i), sum: probes.CUDAThread{TID: i, Syncs: 10, LastNs: int64(i)}}
 	}
 	proc.threads[3].open = true
 	got := proc.latest()
@@ -42,7 +42,7 @@ func TestLatestThreads(t *testing.T) {
 	}
 	late := proc.threads[7]
 	late.sum.Syncs++
-	late.sum.LastNs = 1e6
+	late.atNs, late.sum.LastNs = 1e6, 1e6
 	if got := proc.latest(); got[1].TID != 7 || got[1].Syncs != 1 {
 		t.Errorf("back again: %+v, want one synchronisation", got[1])
 	}

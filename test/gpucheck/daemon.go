@@ -53,6 +53,7 @@ type settings struct {
 	// everyCall lifts the budget of uprobes: each launch is to be counted, whatever it costs.
 	everyCall bool
 	dir       string // for originals
+	record    string // the recording's name, where recordings are kept; "": none
 }
 
 // launch starts a daemon on a container. end or restore must be called.
@@ -87,8 +88,18 @@ func (c *check) launch(ctx context.Context, j *job, s settings) (*daemon, error)
 			BudgetCPU: cfg.Overhead.CPU, BudgetMemory: uint64(cfg.Overhead.Memory), BudgetJob: cfg.Overhead.PerContainer, LoadedAt: time.Now()},
 		Mode: s.mode, Tick: time.Second, Version: "gpu-check", Log: log,
 	}
-	ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	rec := &recorder{}
+	if s.record != "" && c.o.record != "" {
+		opts.Recorder = rec
+	}
 	d.loop = agent.New(opts)
+	if opts.Recorder != nil {
+		if err := rec.begin(c.o.record, s.record, d.loop.Epoch(), opts.Settings.Core); err != nil {
+			return nil, errors.Join(err, d.shut())
+		}
+		d.close = append([]func() error{rec.close}, d.close...) // last: what the others still say is kept
+	}
+	ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go func() { d.ended <- d.loop.Run(ctx) }()
 	return d, nil
 }
@@ -246,6 +257,23 @@ func (t *tap) devices(all []probes.Device) {
 		t.duty[d.UUID] = append(t.duty[d.UUID], d.Duty...)
 	}
 	t.all = all
+}
+
+// activities is the latest reading of each device, in words.
+func (t *tap) activities() (out []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	value := func(v *float64) string {
+		if v == nil {
+			return "not told"
+		}
+		return fmt.Sprintf("%.3g", *v)
+	}
+	for _, d := range t.all {
+		out = append(out, fmt.Sprintf("GPU %d: SMs %s, tensor cores %s, memory %s (shares); %s W, %s of %s MHz %v; PCIe to it %s B/s, from it %s B/s", d.Index,
+			value(d.SMActive), value(d.TensorActive), value(d.DRAMActive), value(d.PowerW), value(d.ClockMHz), value(d.MaxClockMHz), d.Slowdown, value(d.PCIeRxBps), value(d.PCIeTxBps)))
+	}
+	return out
 }
 
 func (t *tap) sample() probes.Sample {

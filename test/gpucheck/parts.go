@@ -95,8 +95,14 @@ func (c *check) jobs(ctx context.Context) error {
 			c.report.say("short: the job %q is left out", t.name)
 			continue
 		}
+		if c.o.job != "" && !slices.Contains(strings.Split(c.o.job, ","), t.name) {
+			continue
+		}
 		if err := c.oneJob(ctx, t, i == 0); err != nil {
-			return fmt.Errorf("job %s: %w", t.name, err)
+			c.report.row(bad, "jobs", t.name+" runs to its end", "", err.Error()) // the others still tell
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 		}
 	}
 	return nil
@@ -112,12 +118,12 @@ func (c *check) oneJob(ctx context.Context, t truth, first bool) (err error) {
 	if err := j.waitSteps(ctx, 5, startPatience); err != nil {
 		return err
 	}
-	d, err := c.launch(ctx, j, settings{mode: policies.ModeObserve, dir: j.dir})
+	d, err := c.launch(ctx, j, settings{mode: policies.ModeObserve, dir: j.dir, record: t.name})
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstError(err, d.end()) }()
-	if err := sleep(ctx, c.pick(8*time.Second, 5*time.Second)); err != nil { // attach, and a first window
+	if err := sleep(ctx, c.pick(7*time.Second, 5*time.Second)); err != nil { // attach, and a first window
 		return err
 	}
 	if first {
@@ -132,6 +138,9 @@ func (c *check) oneJob(ctx context.Context, t truth, first bool) (err error) {
 	duty, n := d.tap.meanDuty(from, workload.Now())
 	c.judgeVerdict(t, seen)
 	c.judgeDuty(t, share, who, errWitness, duty, n)
+	for _, r := range d.tap.activities() {
+		c.report.say("         %s", r)
+	}
 	if v, ok := d.view(); ok {
 		c.report.say("         %s", v.Verdict.Why)
 		for _, e := range v.Verdict.Evidence {

@@ -224,7 +224,7 @@ func (c *check) tuning(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	d, err := c.launch(ctx, j, settings{mode: policies.ModeTune, dir: j.dir})
+	d, err := c.launch(ctx, j, settings{mode: policies.ModeTune, dir: j.dir, record: "tuning"})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,16 @@ with t of CLOCK_MONOTONIC, and lines that begin with "note ". Ends when killed.
     --job input       the same of 10 ms; one loader process needs 60 ms of CPU a batch
     --job launch      a deep and narrow network: hundreds of tiny kernels a step
     --job checkpoint  as device; every 80 steps 256 MiB of state go to --save
+    --job async       as device, and waits for nothing: the full launch queue paces it
+    --job each50      as device, and reads its loss every 50 steps
+    --job graph       a whole step is one graph launch; its loss is read every 50 steps
+    --job compiled    as device, by torch.compile's reduce-overhead with 40 compile workers
+    --job copies      as device; a second stream copies 32 MiB a step from pinned memory ahead
+    --job saver       as device; a second thread copies the state out and saves it, over and over
+    --job polling     as device, and waits by asking an event again and again
+    --job memory      moves memory, 40 ms a step, and computes little
+    --job collective  a kernel that spins on one multiprocessor for 60 ms, as a collective
+                      does whose peer is late, beside NCCL's own calls; 5 ms of work a step
     --job starved     10 ms on the device; --workers loaders need 40 ms of CPU a batch each
     --job count       for counting launches: quiet, 100 steps, quiet, 100 steps
                       under PyTorch's profiler, quiet
@@ -16,6 +26,7 @@ with t of CLOCK_MONOTONIC, and lines that begin with "note ". Ends when killed.
 
 import argparse
 import os
+import threading
 import time
 
 import torch
@@ -60,18 +71,21 @@ def narrow():
 
 class Wide:
     """Steps that take about so many ms of the device: real training of a wide network,
-    repeated until it takes so long."""
+    repeated until it takes so long. wait follows a step; compile wraps its network."""
 
-    def __init__(self, ms):
-        self.model = wide()
+    def __init__(self, ms, wait=None, compile=None):
+        self.model = wide() if compile is None else compile(wide())
+        self.wait = wait
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6)
         self.x = torch.randn(2048, 4096, device="cuda")
-        self.repeats = 1
+        self.repeats, self.n = 1, 0
         for _ in range(3):
             self()
+        torch.cuda.synchronize()
         begin = now()
         for _ in range(5):
             self()
+        torch.cuda.synchronize()
         self.repeats = max(1, round(ms / 1000 / ((now() - begin) / 5)))
 
     def __call__(self):
@@ -80,7 +94,136 @@ class Wide:
             loss = self.model(self.x).square().mean()
             loss.backward()
         self.optimizer.step()
-        return loss.item()  # waits for the device, as logging a loss does
+        self.n += 1
+        if self.wait is None:
+            return loss.item()  # waits for the device, as logging a loss does
+        return self.wait(self.n, loss)
+
+
+def never(n, loss):
+    """Waits for nothing."""
+
+
+def each50(n, loss):
+    if n % 50 == 0:
+        loss.item()
+
+
+def polling(n, loss):
+    event = torch.cuda.Event()
+    event.record()
+    while not event.query():
+        pass
+
+
+def graph():
+    """One graph launch is a step of 40 ms."""
+    model, x = wide(), torch.randn(2048, 4096, device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    loss = torch.zeros((), device="cuda")
+
+    def work(repeats):
+        for _ in range(repeats):
+            optimizer.zero_grad(set_to_none=True)
+            out = model(x).square().mean()
+            out.backward()
+            optimizer.step()
+        loss.copy_(out.detach())
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        work(3)
+        torch.cuda.synchronize()
+        begin = now()
+        work(5)
+        torch.cuda.synchronize()
+        repeats = max(1, round(0.040 / ((now() - begin) / 5)))
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        work(repeats)
+    n = 0
+
+    def do():
+        nonlocal n
+        n += 1
+        captured.replay()
+        each50(n, loss)
+
+    return do
+
+
+def compiled():
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "40"
+    return Wide(40, compile=lambda model: torch.compile(model, mode="reduce-overhead"))
+
+
+def copies():
+    work, side = Wide(40), torch.cuda.Stream()
+    host = torch.empty(32 << 20, dtype=torch.uint8).pin_memory()
+
+    def do():
+        with torch.cuda.stream(side):
+            host.to("cuda", non_blocking=True)
+        work()
+        torch.cuda.current_stream().wait_stream(side)
+
+    return do
+
+
+def save_beside(folder):
+    """Saves in a thread of its own, over and over."""
+    state = {"moments": torch.zeros(64 << 20, device="cuda")}
+
+    def loop():
+        while True:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                torch.save({k: v.cpu() for k, v in state.items()}, os.path.join(folder, "checkpoint.pt"))
+
+    threading.Thread(target=loop, daemon=True).start()
+
+
+def moving():
+    """40 ms a step of memory's bandwidth."""
+    a, b = (torch.ones(1 << 30, dtype=torch.float32, device="cuda") for _ in range(2))
+
+    def work(times):
+        for _ in range(times):
+            torch.add(a, 1.0, out=b)
+
+    work(3)
+    torch.cuda.synchronize()
+    begin = now()
+    work(10)
+    torch.cuda.synchronize()
+    times = max(1, round(0.040 / ((now() - begin) / 10)))
+
+    def do():
+        work(times)
+        torch.cuda.synchronize()
+
+    return do
+
+
+def collective():
+    """Between NCCL's calls a kernel spins, as NCCL's does while a peer is late: with one
+    device there can be no peer."""
+    import torch.distributed as dist
+
+    dist.init_process_group("nccl", init_method="file:///dev/shm/rendezvous", rank=0, world_size=1)
+    work, gradients = Wide(5, wait=never), torch.zeros(1 << 20, device="cuda")
+    torch.cuda.synchronize()
+    begin = now()
+    torch.cuda._sleep(100_000_000)
+    torch.cuda.synchronize()
+    cycles = round(100_000_000 * 0.060 / (now() - begin))
+
+    def do():
+        work()
+        dist.all_reduce(gradients)
+        torch.cuda._sleep(cycles)
+        torch.cuda.synchronize()
+
+    return do
 
 
 class Narrow:
@@ -99,7 +242,7 @@ class Narrow:
 
 def steps(do, loader=None, each=None):
     """Trains for ever."""
-    batches = iter(loader) if loader else None
+    batches = iter(loader) if loader is not None else None
     last, n = now(), 0
     while True:
         if batches is not None:
@@ -175,20 +318,24 @@ def count(quiet):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--job", required=True, choices=["device", "input", "launch", "checkpoint", "starved", "count"])
+    simple = {"device": lambda: Wide(40), "launch": Narrow, "async": lambda: Wide(40, wait=never), "each50": lambda: Wide(40, wait=each50),
+              "graph": graph, "compiled": compiled, "copies": copies, "polling": lambda: Wide(40, wait=polling), "memory": moving,
+              "collective": collective}
+    p.add_argument("--job", required=True, choices=[*simple, "input", "checkpoint", "saver", "starved", "count"])
     p.add_argument("--workers", type=int, default=1)
     p.add_argument("--save", default="/run/checkpoints")
     p.add_argument("--quiet-s", type=float, default=5.0)
     a = p.parse_args()
     torch.set_num_threads(1)
-    if a.job == "device":
-        steps(Wide(40))
+    if a.job in simple:
+        steps(simple[a.job]())
     elif a.job == "input":
         steps(Wide(10), loader(1, 60))
-    elif a.job == "launch":
-        steps(Narrow())
     elif a.job == "checkpoint":
         steps(Wide(40), each=saver(a.save))
+    elif a.job == "saver":
+        save_beside(a.save)
+        steps(Wide(40))
     elif a.job == "starved":
         steps(Wide(10), loader(a.workers, 40))
     else:

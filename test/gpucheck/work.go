@@ -45,10 +45,22 @@ func (c *check) truths() []truth {
 		{name: "checkpoint", why: "device-bound, and saves what it learnt every few seconds", want: []string{"compute/device"},
 			work: trainer("--kernels", "20", "--kernel-us", "2000", "--checkpoint-every", "80", "--checkpoint-mib", "64", "--checkpoint-dir", insideSave)},
 	}
-	if c.node == nil {
-		for i := range all {
-			all[i].work = script("--job", all[i].name, "--save", insideSave)
-		}
+	if c.node != nil {
+		return all
+	}
+	device := []string{"compute/device"}
+	all = append(all,
+		truth{name: "async", why: "device-bound, and waits for nothing: the launch queue is full all the time", want: device},
+		truth{name: "each50", why: "device-bound, and reads its loss every 50 steps", want: device},
+		truth{name: "graph", why: "device-bound, a step is one graph launch", want: device},
+		truth{name: "compiled", why: "device-bound, by torch.compile with 40 compile workers", want: device},
+		truth{name: "copies", why: "device-bound, with copies from pinned memory ahead in a second stream", want: device},
+		truth{name: "saver", why: "device-bound; a second thread saves all the time", want: device},
+		truth{name: "polling", why: "device-bound, and waits by asking an event", want: device},
+		truth{name: "memory", why: "device-bound, by the memory's bandwidth", want: device},
+		truth{name: "collective", why: "60 ms of a spinning kernel beside NCCL's calls, 5 ms of work a step", want: []string{"communication/straggler", "communication/network"}})
+	for i := range all {
+		all[i].work = script("--job", all[i].name, "--save", insideSave)
 	}
 	return all
 }

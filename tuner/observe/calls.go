@@ -29,9 +29,10 @@ type Process struct {
 	PerKind   [probes.NumMarkKinds]uint64 // marks in the window, those without room included where counted
 }
 
-// CallThread is one thread's blocking calls in a window.
+// CallThread is what one thread called in a window.
 type CallThread struct {
 	TID            int32
+	Launched       uint64 // kernels and graphs since it was first seen: the budget may leave out a window's
 	Syncs          uint64
 	SyncNs         uint64
 	SyncRunNs      uint64 // of SyncNs, on a CPU: spinning
@@ -99,7 +100,7 @@ func diffCallThreads(prev, cur []probes.CUDAThread) []CallThread {
 	for _, t := range cur {
 		old := was[t.TID]
 		out = append(out, CallThread{
-			TID: t.TID, Syncs: sub(t.Syncs, old.Syncs), SyncNs: sub(t.SyncNs, old.SyncNs), SyncRunNs: sub(t.SyncRunNs, old.SyncRunNs),
+			TID: t.TID, Launched: t.Launches, Syncs: sub(t.Syncs, old.Syncs), SyncNs: sub(t.SyncNs, old.SyncNs), SyncRunNs: sub(t.SyncRunNs, old.SyncRunNs),
 			CopyNs: sub(t.CopyNs, old.CopyNs), CopyRunNs: sub(t.CopyRunNs, old.CopyRunNs), FromNs: old.LastNs, LastNs: t.LastNs,
 		})
 	}
@@ -208,7 +209,7 @@ func joinCallThreads(as, bs []CallThread) []CallThread {
 		t.SyncRunNs += a.SyncRunNs
 		t.CopyNs += a.CopyNs
 		t.CopyRunNs += a.CopyRunNs
-		t.FromNs = a.FromNs
+		t.FromNs, t.Launched = a.FromNs, max(t.Launched, a.Launched)
 	})
 	slices.SortFunc(out, func(a, b CallThread) int { return cmp.Compare(a.TID, b.TID) })
 	return out
@@ -222,6 +223,19 @@ func (w *Window) calls(tgid int32) *Process {
 		}
 	}
 	return nil
+}
+
+// launcher reports whether a thread makes a good part of its process's launches: it computes.
+func (p *Process) launcher(tid int32) bool {
+	if p == nil {
+		return false
+	}
+	var all uint64
+	for _, t := range p.Threads {
+		all += t.Launched
+	}
+	own := p.blocking(tid).Launched
+	return own > 0 && float64(own) >= callerShare*float64(all)
 }
 
 // blocking finds a thread's blocking calls.

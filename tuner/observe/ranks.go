@@ -201,7 +201,8 @@ func (f family) launches(w *Window, p *process) bool {
 }
 
 // callerShare of the largest caller's calls, or of the largest count of one source, makes a process
-// one that trains: others touch the device once, to see whether it is there.
+// one that trains, and of a process's launches a thread one that computes: others touch the device
+// once, to see whether it is there.
 const callerShare = 0.05
 
 // steps reports whether a process shows by ticks or calls that it trains. One that
@@ -248,12 +249,16 @@ func trainerThread(w *Window, p *process) int {
 	return busiest
 }
 
-// longestSync finds the thread that was longest in blocking CUDA calls; -1: none made two.
+// longestSync finds the thread that was longest in blocking CUDA calls, of those that launch where
+// any does: one that saves a checkpoint waits too; -1: none made two.
 func longestSync(w *Window, p *process) int {
+	called := w.calls(p.tgid)
+	launches := func(i int) bool { return called.launcher(w.Threads[i].TID) }
+	any := slices.ContainsFunc(p.threads, launches)
 	best, bestNs := -1, uint64(0)
 	for _, i := range p.threads {
-		b := w.calls(p.tgid).blocking(w.Threads[i].TID)
-		if b.Syncs >= 2 && b.SyncNs+b.CopyNs > bestNs {
+		b := called.blocking(w.Threads[i].TID)
+		if b.Syncs >= 2 && b.SyncNs+b.CopyNs > bestNs && (!any || launches(i)) {
 			best, bestNs = i, b.SyncNs+b.CopyNs
 		}
 	}
@@ -321,12 +326,15 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 		wakesTrainer[e.Waker] += e.Count
 	}
 	communicators(w, root, r)
+	called := w.calls(root.tgid)
 	for _, i := range root.threads {
 		t := w.Threads[i]
 		if _, known := r.Roles[i]; known || wakesTrainer[t.TID] == 0 {
 			continue
 		}
 		switch {
+		case called.launcher(t.TID):
+			r.Roles[i] = RoleHelper // autograd's: the trainer sleeps until it launched the backward pass
 		case waitsFor(w, t, func(j int) bool { return r.Roles[j] == RoleLoader }) > 0:
 			r.Roles[i] = RoleRelay
 		case ownReads(t) >= 0.05*float64(t.WallNs):
