@@ -56,7 +56,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 		return uprobe.Hook{Name: name, What: what, Match: matcher(i), Entry: p.objs.OnCall, Return: p.objs.OnReturn}
 	}
 	p.client, err = f.Add(uprobe.Spec{
-		Name: "cuda", NotAfterFork: true, Prefixes: []string{"cu", virtualSymbol}, Names: names(), Hints: []string{"cuda", "torch"},
+		Name: "cuda", NotAfterFork: true, Names: names(), Hints: []string{"cuda", "torch"},
 		Hooks: []uprobe.Hook{
 			hookLaunch:       hook(hookLaunch, HookLaunch, "launches"),
 			hookCopy:         hook(hookCopy, HookCopy, "copies"),

@@ -94,6 +94,7 @@ type countersThread struct {
 	AloneNs        uint64
 	FoundIdle      uint64
 	IoBytes        uint64
+	Written        uint64
 	Faults         uint64
 	Ns             [16]uint64
 	Count          [16]uint64

@@ -74,7 +74,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 		return nil, fmt.Errorf("mpi probe: load: %w; needs Linux 5.15, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
 	}
 	p.client, err = f.Add(uprobe.Spec{
-		Name: "mpi", NotAfterFork: true, Prefixes: []string{"PMPI_"}, Names: functions, Hints: []string{"libmpi", "mpich"},
+		Name: "mpi", NotAfterFork: true, Names: functions, Hints: []string{"libmpi", "mpich"},
 		Hooks: []uprobe.Hook{{Name: Hook, What: "waits in MPI", Match: match, Entry: p.objs.OnWait, Return: p.objs.OnReturn}},
 		Enter: func(pid int32) error { return p.objs.Processes.Put(uint32(pid), waitsProcess{}) },
 		Leave: func(pid int32) {

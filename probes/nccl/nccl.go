@@ -49,7 +49,7 @@ func New(f *uprobe.Finder, processes *ebpf.Map) (*Probe, error) {
 		return nil, fmt.Errorf("nccl probe: load: %w; needs Linux 5.15, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
 	}
 	p.client, err = f.Add(uprobe.Spec{
-		Name: "nccl", NotAfterFork: true, Prefixes: []string{"nccl"}, Names: slices.Sorted(maps.Keys(functions)), Hints: []string{"nccl", "torch"},
+		Name: "nccl", NotAfterFork: true, Names: slices.Sorted(maps.Keys(functions)), Hints: []string{"nccl", "torch"},
 		Hooks: []uprobe.Hook{{Name: Hook, What: "collectives", Match: match, Entry: p.objs.OnCollective}},
 		Enter: func(pid int32) error { return p.objs.Jobs.Put(uint32(pid), collectivesJob{}) },
 		// Absent is what is wanted.

@@ -28,6 +28,8 @@ var functions = map[string]uint32{
 	"ncclReduce":        uint32(probes.Reduce),
 	"ncclAlltoAll":      uint32(probes.AllToAll),
 	"ncclAllToAll":      uint32(probes.AllToAll),
+	"ncclGather":        uint32(probes.Reduce), // from NCCL 2.28 on; many to one, as a reduction is
+	"ncclScatter":       uint32(probes.Broadcast),
 	"ncclSend":          uint32(probes.Send) | early,
 	"ncclRecv":          uint32(probes.Recv) | early,
 

@@ -84,7 +84,7 @@ func (p *Probe) table(events []probes.Counted) uprobe.Spec {
 			for _, name := range names {
 				begin, open := strings.CutSuffix(name, "*")
 				group = append(group, function{begin, open, at})
-				spec.Prefixes, spec.Names = append(spec.Prefixes, begin), append(spec.Names, name)
+				spec.Names = append(spec.Names, name)
 				at++
 			}
 			r.groups = append(r.groups, group)

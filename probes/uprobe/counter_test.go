@@ -46,7 +46,7 @@ func newCounter(t testing.TB, options ...func(*Finder)) *counter {
 	}
 	prog := c.program()
 	c.client, err = f.Add(Spec{
-		Name: "test", Prefixes: []string{"probed"}, Names: []string{"probed*"},
+		Name: "test", Names: []string{"probed*"},
 		Hooks: []Hook{{Name: "test.hook", What: "calls", Entry: prog, Match: func(symbol string) (Point, bool) {
 			return Point{}, strings.HasPrefix(symbol, "probed")
 		}}},

@@ -133,11 +133,6 @@ func (f *Finder) Add(spec Spec) (*Client, error) {
 	c := &Client{finder: f, spec: spec}
 	f.clients = append(f.clients, c)
 	f.hints = append(f.hints, spec.Hints...)
-	for _, p := range spec.Prefixes {
-		if !slices.Contains(f.interest.Prefixes, p) {
-			f.interest.Prefixes = append(f.interest.Prefixes, p)
-		}
-	}
 	f.interest.Names = append(f.interest.Names, spec.Names...)
 	f.interest.Marks = append(f.interest.Marks, spec.Marks...)
 	clients := slices.Clone(f.clients) // readings ask, while clients go

@@ -141,7 +141,7 @@ func TestAReaderThatFailsIsNoAnswer(t *testing.T) {
 // function one name.
 func TestChoose(t *testing.T) {
 	in := interest{
-		Want:   symbols.Want{Prefixes: []string{"cu"}, Marks: []string{"cuMark"}},
+		Want:   symbols.Want{Marks: []string{"cuMark"}},
 		wanted: func(name string) bool { return name == "cuA" || name == "cuAlias" || name == "cuB" },
 	}
 	got := in.choose([]symbols.Symbol{

@@ -14,8 +14,6 @@ import (
 type Spec struct {
 	// Name begins the names of problems: "cuda".
 	Name string
-	// Prefixes are beginnings of symbol names; every name that a hook matches begins with one.
-	Prefixes []string
 	// Names are all that hooks match; one that ends in * stands for all that begin so.
 	Names []string
 	// Marks are symbols that are only looked for, see Client.Has.
@@ -118,8 +116,8 @@ func (s *Spec) leader(i int) int {
 }
 
 func (s *Spec) check() error {
-	if s.Name == "" || len(s.Hooks) == 0 || len(s.Prefixes) == 0 || len(s.Names) == 0 {
-		return fmt.Errorf("uprobes of %q: a name, prefixes, names and hooks are needed", s.Name)
+	if s.Name == "" || len(s.Hooks) == 0 || len(s.Names) == 0 {
+		return fmt.Errorf("uprobes of %q: a name, names and hooks are needed", s.Name)
 	}
 	return nil
 }

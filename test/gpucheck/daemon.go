@@ -22,6 +22,7 @@ import (
 	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/probes/kernel"
 	"github.com/trimtab/trimtab/probes/nccl"
+	"github.com/trimtab/trimtab/probes/network"
 	"github.com/trimtab/trimtab/probes/nvml"
 	"github.com/trimtab/trimtab/probes/ticks"
 	"github.com/trimtab/trimtab/probes/uprobe"
@@ -139,6 +140,7 @@ func (d *daemon) open(log *slog.Logger) (all []agent.Probe, err error) {
 		return all, fmt.Errorf("nccl probe: %w", err)
 	}
 	add(collectives)
+	add(network.New(network.Options{TasksByV1CPU: mode == runtime.CgroupV1}))
 	all = append(all, agent.Probe{Probe: d.tap}) // last: it sees what the others read
 	return all, nil
 }

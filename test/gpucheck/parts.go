@@ -123,14 +123,14 @@ func (c *check) oneJob(ctx context.Context, t truth, first bool) (err error) {
 		return err
 	}
 	defer func() { err = firstError(err, d.end()) }()
-	if err := sleep(ctx, c.pick(7*time.Second, 5*time.Second)); err != nil { // attach, and a first window
+	if err := sleep(ctx, c.pick(6*time.Second, 5*time.Second)); err != nil { // attach, and a first window
 		return err
 	}
 	if first {
 		c.symbols(d, j)
 	}
 	from, witness := workload.Now(), c.utilisation(ctx)
-	seen, err := verdicts(ctx, d, c.pick(12*time.Second, 4*time.Second))
+	seen, err := verdicts(ctx, d, c.pick(10*time.Second, 4*time.Second))
 	if err != nil {
 		return err
 	}

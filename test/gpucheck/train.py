@@ -14,14 +14,15 @@ with t of CLOCK_MONOTONIC, and lines that begin with "note ". Ends when killed.
     --job graph       a whole step is one graph launch; its loss is read every 50 steps
     --job compiled    as device, by torch.compile's reduce-overhead with 40 compile workers
     --job copies      as device; a second stream copies 32 MiB a step from pinned memory ahead
-    --job saver       as device; a second thread copies the state out and saves it, over and over
+    --job saver       as device; a second thread copies the state out and saves it every 5 s
     --job polling     as device, and waits by asking an event again and again
     --job memory      moves memory, 40 ms a step, and computes little
     --job collective  a kernel that spins on one multiprocessor for 60 ms, as a collective
                       does whose peer is late, beside NCCL's own calls; 5 ms of work a step
     --job starved     10 ms on the device; --workers loaders need 40 ms of CPU a batch each
-    --job count       for counting launches: quiet, 100 steps, quiet, 100 steps
-                      under PyTorch's profiler, quiet
+    --job paced       --rate launches a second, of one thread that works on the CPU all the time
+    --job count       for counting: quiet, 100 steps, quiet, 100 steps under PyTorch's
+                      profiler, quiet; three all-reduces a step
 """
 
 import argparse
@@ -171,11 +172,12 @@ def copies():
 
 
 def save_beside(folder):
-    """Saves in a thread of its own, over and over."""
+    """Saves in a thread of its own."""
     state = {"moments": torch.zeros(64 << 20, device="cuda")}
 
     def loop():
         while True:
+            time.sleep(5)
             with torch.cuda.stream(torch.cuda.Stream()):
                 torch.save({k: v.cpu() for k, v in state.items()}, os.path.join(folder, "checkpoint.pt"))
 
@@ -204,12 +206,17 @@ def moving():
     return do
 
 
-def collective():
-    """Between NCCL's calls a kernel spins, as NCCL's does while a peer is late: with one
-    device there can be no peer."""
+def alone():
+    """NCCL with one rank: with one device there can be no peer."""
     import torch.distributed as dist
 
     dist.init_process_group("nccl", init_method="file:///dev/shm/rendezvous", rank=0, world_size=1)
+    return dist
+
+
+def collective():
+    """Between NCCL's calls a kernel spins, as NCCL's does while a peer is late."""
+    dist = alone()
     work, gradients = Wide(5, wait=never), torch.zeros(1 << 20, device="cuda")
     torch.cuda.synchronize()
     begin = now()
@@ -286,8 +293,40 @@ def launch_calls(profile):
     return calls, kernels
 
 
+def paced(rate):
+    """1,000 launches a step; what is done between two of them takes the rest of 1 / rate."""
+    x = torch.zeros(64, device="cuda")
+
+    def some(n, idle):
+        for _ in range(n):
+            x.add_(1.0)
+            for _ in range(idle):
+                pass
+
+    def took(idle):
+        some(500, idle)
+        torch.cuda.synchronize()
+        begin = now()
+        some(3000, idle)
+        return (now() - begin) / 3000
+
+    took(0)
+    low, high = 0, 20000
+    while high - low > 1:
+        idle = (low + high) // 2
+        low, high = (low, idle) if took(idle) > 1 / rate else (idle, high)
+    print("note paced at %.0f launches a second" % (1 / took(low)), flush=True)
+    return lambda: some(1000, low)
+
+
 def count(quiet):
-    do = Narrow()
+    dist, narrow, sums = alone(), Narrow(), torch.zeros(1024, device="cuda")
+
+    def do():
+        narrow()
+        for _ in range(3):
+            dist.all_reduce(sums)
+
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]):
         do()  # the profiler's own start loads and launches things; not to be counted
     for _ in range(5):
@@ -320,10 +359,11 @@ def main():
     p = argparse.ArgumentParser()
     simple = {"device": lambda: Wide(40), "launch": Narrow, "async": lambda: Wide(40, wait=never), "each50": lambda: Wide(40, wait=each50),
               "graph": graph, "compiled": compiled, "copies": copies, "polling": lambda: Wide(40, wait=polling), "memory": moving,
-              "collective": collective}
+              "collective": collective, "paced": lambda: paced(a.rate)}
     p.add_argument("--job", required=True, choices=[*simple, "input", "checkpoint", "saver", "starved", "count"])
     p.add_argument("--workers", type=int, default=1)
     p.add_argument("--save", default="/run/checkpoints")
+    p.add_argument("--rate", type=float, default=20000)
     p.add_argument("--quiet-s", type=float, default=5.0)
     a = p.parse_args()
     torch.set_num_threads(1)

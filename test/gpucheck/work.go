@@ -55,7 +55,7 @@ func (c *check) truths() []truth {
 		truth{name: "graph", why: "device-bound, a step is one graph launch", want: device},
 		truth{name: "compiled", why: "device-bound, by torch.compile with 40 compile workers", want: device},
 		truth{name: "copies", why: "device-bound, with copies from pinned memory ahead in a second stream", want: device},
-		truth{name: "saver", why: "device-bound; a second thread saves all the time", want: device},
+		truth{name: "saver", why: "device-bound; a second thread saves every 5 s", want: device},
 		truth{name: "polling", why: "device-bound, and waits by asking an event", want: device},
 		truth{name: "memory", why: "device-bound, by the memory's bandwidth", want: device},
 		truth{name: "collective", why: "60 ms of a spinning kernel beside NCCL's calls, 5 ms of work a step", want: []string{"communication/straggler", "communication/network"}})

@@ -60,6 +60,43 @@ func diffDevices(key string, prev, cur probes.Host) []Device {
 	return out
 }
 
+// SMs is the mean share of time, 0..1, in which the multiprocessors had something to do, of that of
+// the container's devices where they had most; told is false where no device tells.
+func (w *Window) SMs() (share float64, told bool) {
+	d, told := w.busiest()
+	return d.SM, told
+}
+
+// DRAM is that device's mean share of time, 0..1, in which its memory moved data.
+func (w *Window) DRAM() float64 {
+	d, _ := w.busiest()
+	return d.DRAM
+}
+
+func (w *Window) busiest() (busiest Device, told bool) {
+	for _, d := range w.Devices {
+		if d.Activities > 0 && (!told || d.SM > busiest.SM) {
+			busiest, told = d, true
+		}
+	}
+	return busiest, told
+}
+
+// spinningSMs of a device's duty have work while a collective waits for a late rank: NCCL's kernels
+// spin on some of its SMs, 32 of an H100's 132 at most; device-bound jobs had 0.94 and more of
+// their duty [measured, H100].
+const spinningSMs = 0.25
+
+// spinning is the share, 0..1, of its waits for the device in which a rank that exchanges waits for
+// other ranks: its device seems to work, and most of its SMs do nothing.
+func (w *Window) spinning(p *Process) float64 {
+	d, told := w.busiest()
+	if !told || p == nil || p.Calls == 0 && !p.Exchanged || d.Duty <= 0 || d.SM >= spinningSMs*d.Duty {
+		return 0
+	}
+	return 1 - d.SM/d.Duty
+}
+
 func value(v *float64) float64 {
 	if v == nil {
 		return 0

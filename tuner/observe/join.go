@@ -98,18 +98,24 @@ func onceEach(ts []Thread) bool {
 
 // follow adds to a thread what it did in the window before.
 func follow(t, old *Thread) {
-	t.WallNs += old.WallNs
 	t.FromNs = old.FromNs
-	for s := range probes.NumStates {
-		t.Ns[s] += old.Ns[s]
-		t.Count[s] += old.Count[s]
-	}
-	t.ReclaimNs += old.ReclaimNs
-	t.SiblingNs += old.SiblingNs
-	t.AloneNs += old.AloneNs
-	t.IOBytes += old.IOBytes
-	t.Faults += old.Faults
+	t.sum(old)
 	t.Edges = joinEdges(old.Edges, t.Edges)
+}
+
+// sum adds another's time and counts.
+func (t *Thread) sum(o *Thread) {
+	t.WallNs += o.WallNs
+	for s := range probes.NumStates {
+		t.Ns[s] += o.Ns[s]
+		t.Count[s] += o.Count[s]
+	}
+	t.ReclaimNs += o.ReclaimNs
+	t.SiblingNs += o.SiblingNs
+	t.AloneNs += o.AloneNs
+	t.IOBytes += o.IOBytes
+	t.Written += o.Written
+	t.Faults += o.Faults
 }
 
 func joinThreadsByName(as, bs []Thread) []Thread {
@@ -165,16 +171,7 @@ func foldEnded(all []Thread) []Thread {
 			continue
 		}
 		into := &out[i]
-		into.WallNs += t.WallNs
-		for s := range probes.NumStates {
-			into.Ns[s] += t.Ns[s]
-			into.Count[s] += t.Count[s]
-		}
-		into.ReclaimNs += t.ReclaimNs
-		into.SiblingNs += t.SiblingNs
-		into.AloneNs += t.AloneNs
-		into.IOBytes += t.IOBytes
-		into.Faults += t.Faults
+		into.sum(&t)
 		if len(into.Edges) < maxFoldedEdges {
 			into.Edges = joinEdges(into.Edges, t.Edges)
 		}

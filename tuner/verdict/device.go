@@ -22,12 +22,20 @@ func duty(r observe.Reading) (share float64, ok bool) {
 	return share, ok
 }
 
-// full finds a device without room: it works all the time and the trainer waits
-// for it, whatever else the trainer does meanwhile.
+// full finds a device without room: it works all the time, whatever the trainer does meanwhile.
+// It may spin in a launch, for the queue is full, or ask again and again whether the device is
+// done. Kernels leave no gaps then: one bound by its launches was at a duty of 0.13 [measured,
+// H100]. Where SMs are not told, a job that exchanges may as well spin in a collective.
 func full(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	share, ok := duty(r)
 	waits := r.Breakdown.Share(policies.PartDevice)
-	if !ok || share < k.Full || waits < k.Notable || waits < r.Breakdown.Share(policies.PartThrottled)+r.Breakdown.Share(policies.PartContended) {
+	proved := waits >= k.Notable && waits >= r.Breakdown.Share(policies.PartThrottled)+r.Breakdown.Share(policies.PartContended)
+	if sms, told := r.Window.SMs(); told {
+		proved = proved || sms >= k.Dominant
+	} else {
+		proved = proved || r.Launches > 0 && r.Collectives == 0 && !r.Exchanges
+	}
+	if !ok || share < k.Full || !proved {
 		return policies.Verdict{}, false
 	}
 	return bound(k, r, share), true
@@ -49,7 +57,7 @@ func device(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 // bound says why a device-bound job is not faster.
 func bound(k *policies.Constants, r observe.Reading, severity float64) policies.Verdict {
 	v := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseDevice, Severity: severity, Relief: "none: it has what it needs of the host",
-		Why: fmt.Sprintf("it waits %.0f %% of its time for its device, which works", 100*r.Breakdown.Share(policies.PartDevice))}
+		Why: works(k, r)}
 	for _, d := range r.Window.Devices {
 		switch {
 		case d.SMReadings > 0 && d.Others >= k.Exposed, d.SMReadings == 0 && len(r.SharedWith) > 0 && len(d.Holders) > 0:
@@ -62,6 +70,24 @@ func bound(k *policies.Constants, r observe.Reading, severity float64) policies.
 		}
 	}
 	return v
+}
+
+// works says for what a device-bound job's device works, where it tells.
+func works(k *policies.Constants, r observe.Reading) string {
+	waits := fmt.Sprintf("it waits %.0f %% of its time for its device, which works", 100*r.Breakdown.Share(policies.PartDevice))
+	if share, ok := duty(r); ok && share >= k.Full {
+		waits = fmt.Sprintf("its device works %.0f %% of the time", 100*share)
+	}
+	sms, told := r.Window.SMs()
+	switch dram := r.Window.DRAM(); {
+	case !told:
+		return waits
+	case dram >= k.Dominant:
+		return fmt.Sprintf("%s, and moves memory %.0f %% of it: bandwidth bounds it", waits, 100*dram)
+	case sms < k.Dominant:
+		return fmt.Sprintf("%s, and its SMs %.0f %%: small kernels or batches leave most of it idle", waits, 100*sms)
+	}
+	return fmt.Sprintf("%s, and its SMs %.0f %%: arithmetic bounds it", waits, 100*sms)
 }
 
 func orOthers(names []string) string {
@@ -83,6 +109,10 @@ func wider(r observe.Reading) []policies.Evidence {
 	}
 	if share, ok := duty(r); ok {
 		add("device active", share, "share")
+	}
+	if sms, told := w.SMs(); told {
+		add("SMs active", sms, "share")
+		add("device memory active", w.DRAM(), "share")
 	}
 	for _, d := range w.Devices {
 		if d.Readings > 0 && d.Slowed > 0 {

@@ -183,7 +183,7 @@ func TestReaderSaysWhyNot(t *testing.T) {
 	if _, err := r.Find(open(t, other), probed(), time.Minute); !errors.Is(err, ErrNone) {
 		t.Errorf("nothing wanted: %v", err)
 	}
-	if _, err := r.Find(open(t, other), Want{Prefixes: []string{"other"}, Names: []string{"other"}}, -time.Second); !errors.Is(err, ErrOutOfTime) {
+	if _, err := r.Find(open(t, other), Want{Names: []string{"other"}}, -time.Second); !errors.Is(err, ErrOutOfTime) {
 		t.Errorf("without time: %v", err)
 	}
 	r.Close()

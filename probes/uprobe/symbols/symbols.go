@@ -23,10 +23,7 @@ const (
 	chunkBytes     = 256 << 10
 	symbolBytes    = 24 // Elf64_Sym
 	maxNameBytes   = 256
-	maxSymbols     = 512
-	// maxCompared bounds the names of a file that begin as those of interest do and are
-	// compared; CUDA's driver has some 700, and libtorch_cuda imports about as many.
-	maxCompared = 4096
+	maxSymbols     = 512 // of a table, wanted
 )
 
 // What [Find] says when there is no answer.
@@ -43,28 +40,11 @@ type Symbol struct {
 	Stepped bool `json:"stepped,omitempty"`
 }
 
-// Want says what is looked for. Each name begins with one of the prefixes: they are few,
-// and tables of names are long.
+// Want says what is looked for.
 type Want struct {
-	Prefixes []string `json:"prefixes"`
-	Names    []string `json:"names"` // of functions; one that ends in * stands for all that begin so
+	Names []string `json:"names"` // of functions; one that ends in * stands for all that begin so
 	// Marks are names that are only noted, of functions or data.
 	Marks []string `json:"marks,omitempty"`
-}
-
-// matcher says which names are wanted.
-func (w Want) matcher() func(name string) bool {
-	exact, begins := map[string]bool{}, []string(nil)
-	for _, name := range slices.Concat(w.Names, w.Marks) {
-		if begin, open := strings.CutSuffix(name, "*"); open {
-			begins = append(begins, begin)
-		} else {
-			exact[name] = true
-		}
-	}
-	return func(name string) bool {
-		return exact[name] || slices.ContainsFunc(begins, func(b string) bool { return strings.HasPrefix(name, b) })
-	}
 }
 
 // Find returns the wanted functions that a file defines, sorted by name. It streams the
@@ -114,19 +94,20 @@ func Find(r io.ReaderAt, want Want, until time.Time) (found []Symbol, err error)
 // search is the search of one file.
 type search struct {
 	Want
-	wanted    func(name string) bool
 	until     time.Time
+	tails     map[[2]byte][][]byte // whole names, by their last two bytes
 	begins    [][]byte
-	firsts    [256]bool // the first bytes of these
-	left      int       // names that may still be compared
 	addresses map[string]uint64
 }
 
 func newSearch(want Want, until time.Time) *search {
-	s := &search{Want: want, wanted: want.matcher(), until: until, left: maxCompared, addresses: map[string]uint64{}}
-	for _, p := range want.Prefixes {
-		if p != "" {
-			s.begins, s.firsts[p[0]] = append(s.begins, []byte(p)), true
+	s := &search{Want: want, until: until, tails: map[[2]byte][][]byte{}, addresses: map[string]uint64{}}
+	for _, name := range slices.Concat(want.Names, want.Marks) {
+		if begin, open := strings.CutSuffix(name, "*"); open {
+			s.begins = append(s.begins, []byte(begin))
+		} else if n := len(name); n >= 2 {
+			key := [2]byte{name[n-2], name[n-1]}
+			s.tails[key] = append(s.tails[key], []byte(name))
 		}
 	}
 	return s
@@ -157,7 +138,7 @@ func (s *search) table(f *elf.File, strings, symbols string) error {
 func (s *search) namesIn(r io.ReaderAt, size uint64) (map[uint32]string, error) {
 	names := map[uint32]string{}
 	buf := make([]byte, chunkBytes)
-	for at := uint64(0); at < size && s.left > 0; at += uint64(len(buf) - maxNameBytes) {
+	for at := uint64(0); at < size && len(names) < maxSymbols; at += uint64(len(buf) - maxNameBytes) {
 		n, err := r.ReadAt(buf[:min(uint64(len(buf)), size-at)], int64(at))
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
@@ -165,9 +146,9 @@ func (s *search) namesIn(r io.ReaderAt, size uint64) (map[uint32]string, error) 
 		if time.Now().After(s.until) {
 			return nil, ErrOutOfTime
 		}
-		s.namesInChunk(buf[:n], func(offset int, name string) {
+		s.namesInChunk(buf[:n], func(offset int, name []byte) {
 			if len(names) < maxSymbols {
-				names[uint32(at)+uint32(offset)] = name
+				names[uint32(at)+uint32(offset)] = string(name)
 			}
 		})
 		if n < len(buf) {
@@ -177,32 +158,30 @@ func (s *search) namesIn(r io.ReaderAt, size uint64) (map[uint32]string, error) 
 	return names, nil
 }
 
-// namesInChunk passes over all names once, however many prefixes there are: tables of 20 MiB
-// hold 300,000 of them.
-func (s *search) namesInChunk(chunk []byte, add func(offset int, name string)) {
-	for start := 0; s.left > 0; {
-		i := bytes.IndexByte(chunk[start:], 0) // of the name before
-		if i < 0 {
-			return
+// namesInChunk passes over all strings once: tables of 20 MiB hold 300,000. A name may be the end of
+// a longer string, which linkers keep once for both: ncclSend is that of pncclSend, and
+// cudaLaunchKernel of __cudaLaunchKernel.
+func (s *search) namesInChunk(chunk []byte, add func(offset int, name []byte)) {
+	for start := 0; ; {
+		length := bytes.IndexByte(chunk[start:], 0)
+		if length < 0 {
+			return // it is whole in the next chunk
 		}
-		start += i + 1
-		if start == len(chunk) || !s.firsts[chunk[start]] || !s.interesting(chunk[start:]) {
-			continue
+		end := start + length
+		if length >= 2 {
+			for _, name := range s.tails[[2]byte(chunk[end-2:end])] {
+				if bytes.HasSuffix(chunk[start:end], name) {
+					add(end-len(name), name)
+				}
+			}
 		}
-		s.left--
-		// A name that the chunk cuts off is whole in the next one.
-		end := bytes.IndexByte(chunk[start:min(len(chunk), start+maxNameBytes)], 0)
-		if end < 0 {
-			continue
+		for _, begin := range s.begins {
+			if length < maxNameBytes && bytes.HasPrefix(chunk[start:end], begin) {
+				add(start, chunk[start:end])
+			}
 		}
-		if name := string(chunk[start : start+end]); s.wanted(name) {
-			add(start, name)
-		}
+		start = end + 1
 	}
-}
-
-func (s *search) interesting(names []byte) bool {
-	return slices.ContainsFunc(s.begins, func(b []byte) bool { return bytes.HasPrefix(names, b) })
 }
 
 // addressesIn adds the values of defined functions that bear one of the names.
