@@ -97,7 +97,7 @@ func TestEveryFunction(t *testing.T) {
 	kinds := map[string]probes.Collective{
 		"ncclAllReduce": probes.AllReduce, "ncclReduceScatter": probes.ReduceScatter, "ncclAllGather": probes.AllGather,
 		"ncclBroadcast": probes.Broadcast, "ncclReduce": probes.Reduce, "ncclAlltoAll": probes.AllToAll, "ncclAllToAll": probes.AllToAll,
-		"ncclSend": probes.Send, "ncclRecv": probes.Recv,
+		"ncclSend": probes.Send, "ncclRecv": probes.Recv, "ncclGather": probes.Reduce, "ncclScatter": probes.Broadcast,
 	}
 	// The largest communicator is kept: in the order of names, each is larger than the one before.
 	ranks := map[string]int{"ncclCommInitAll": 4, "ncclCommInitRank": 5, "ncclCommInitRankConfig": 6, "ncclCommInitRankScalable": 7}

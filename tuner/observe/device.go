@@ -87,14 +87,14 @@ func (w *Window) busiest() (busiest Device, told bool) {
 // their duty [measured, H100].
 const spinningSMs = 0.25
 
-// spinning is the share, 0..1, of its waits for the device in which a rank that exchanges waits for
-// other ranks: its device seems to work, and most of its SMs do nothing.
+// spinning is the share of time, 0..1, in which the device of a rank that exchanges seems to work for
+// it, and waits for other ranks: most of its SMs do nothing.
 func (w *Window) spinning(p *Process) float64 {
 	d, told := w.busiest()
 	if !told || p == nil || p.Calls == 0 && !p.Exchanged || d.Duty <= 0 || d.SM >= spinningSMs*d.Duty {
 		return 0
 	}
-	return 1 - d.SM/d.Duty
+	return d.Duty - d.SM
 }
 
 func value(v *float64) float64 {

@@ -333,8 +333,8 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 			continue
 		}
 		switch {
-		case called.launcher(t.TID), isCalled(w, trainer, t):
-			r.Roles[i] = RoleHelper // autograd's thread launches the backward pass while the trainer sleeps
+		case called.launcher(t.TID):
+			r.Roles[i] = RoleHelper
 		case t.Written > t.IOBytes/2 && float64(t.Written) >= handedBytes*ticks:
 			r.Roles[i] = RoleHelper // it takes out what the trainer made: a checkpoint
 		case waitsFor(w, t, func(j int) bool { return r.Roles[j] == RoleLoader }) > 0:
@@ -346,8 +346,8 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 			r.Roles[i] = RoleHelper
 		case float64(t.Ns[probes.StateRun]) < 0.02*float64(t.WallNs):
 			// too little work of its own for a loader: a queue's feeder, a timer thread
-		case root.told && !root.counted && !r.family.own:
-			r.Roles[i] = RoleHelper // nothing says that it makes batches
+		case root.told && !root.counted && !r.family.own, isCalled(w, trainer, t):
+			r.Roles[i] = RoleHelper // nothing says that it makes batches, or it works when asked alone
 		default:
 			r.Roles[i] = RoleLoader
 			loaders++
