@@ -45,44 +45,10 @@ func (p *parts) move(ns float64, to policies.Part, from ...policies.Part) {
 
 // loaderWork is what a rank's loaders did while they worked or wanted to.
 type loaderWork struct {
-	parts       parts   // busy time by part
-	wallNs      float64 // of all loader threads
-	runNs       float64
-	ownNs       float64 // busy time less runnable and throttled: what a batch costs with CPU in plenty
-	excessSteal excessSteal
-}
-
-// excessSteal is how much longer reads kept threads than these slept for them, per ns slept.
-// A disk that a hypervisor serves takes the time out of its guest's CPU: the thread that
-// asked seems to run all along, and what it did not sleep is in the machine's stolen time.
-// Beside 25 % of it a trainer ran for 72 % of its time and slept for the disk 15, where it
-// was 37 and 43 before, and its reads took as long as ever [measured].
-type excessSteal float64
-
-// maxExcessSteal bounds it: (43 - 15) / 15 were measured where 25 % of the CPU time was stolen.
-// Reads that a disk does ahead take long in sum, and hardly anybody sleeps for them.
-const maxExcessSteal = 3
-
-// excessStealOfReads is how much it may be: by what was stolen while the container's threads ran,
-// taken to be even over all that ran on the machine; by how long its reads took beyond
-// what anybody slept for them; and, for each thread, by what it ran.
-func excessStealOfReads(w *Window) excessSteal {
-	if w.StealShare <= 0 {
-		return 0
-	}
-	var run, slept float64
-	for _, t := range w.Threads {
-		run += float64(t.Ns[probes.StateRun])
-		slept += asleepOnFiles(t)
-	}
-	slept *= w.readShare()
-	wall := float64(w.EndNs - w.StartNs)
-	ran := (float64(w.HostCPUs) - w.HostIdle) * wall
-	if slept <= 0 || ran <= 0 {
-		return 0
-	}
-	stolen := w.StealShare * float64(w.HostCPUs) * wall * min(1, run/ran)
-	return excessSteal(min(maxExcessSteal, max(0, min(stolen, float64(w.Block.ReadNs)-slept))/slept))
+	parts  parts   // busy time by part
+	wallNs float64 // of all loader threads
+	runNs  float64
+	ownNs  float64 // busy time less runnable and throttled: what a batch costs with CPU in plenty
 }
 
 // asleepOnFiles is the time a thread slept for the disk or in a call on a regular file, ns.
@@ -90,37 +56,31 @@ func asleepOnFiles(t Thread) float64 {
 	return float64(t.Ns[probes.StateBlockIO] + t.Ns[probes.StateFile])
 }
 
-// of is what a thread spent reading while it seemed to run, ns; spin is the part of its
-// run time that is known to be something else.
-func (r excessSteal) of(w *Window, t Thread, spin uint64) float64 {
-	return min(float64(r)*asleepOnFiles(t)*w.readShare(), float64(sub(t.Ns[probes.StateRun], spin)))
-}
-
 // work sums what the loaders did. Waits that the training process ends are idle
 // time (an empty index queue); so are waits that a timeout ended.
 func work(w *Window, r Rank) loaderWork {
-	lw := loaderWork{excessSteal: excessStealOfReads(w)}
+	var lw loaderWork
 	for i, t := range w.Threads {
 		if r.Roles[i] != RoleLoader {
 			continue
 		}
 		lw.wallNs += float64(t.WallNs)
 		lw.runNs += float64(t.Ns[probes.StateRun])
-		p := busy(w, t, lw.excessSteal.of(w, t, 0))
+		p := busy(w, t)
 		lw.parts.add(p, 1)
 		lw.ownNs += p.sum() - p[policies.PartInputThrottled] - p[policies.PartInputContended]
 	}
 	return lw
 }
 
-// busy is one loader thread's working time by part; it read for read ns while it seemed to run.
-func busy(w *Window, t Thread, read float64) parts {
+// busy is one loader thread's working time by part.
+func busy(w *Window, t Thread) parts {
 	ns := func(s probes.State) float64 { return float64(t.Ns[s]) }
 	var p parts
-	p[policies.PartInputWorkers] = ns(probes.StateRun) - read
+	p[policies.PartInputWorkers] = ns(probes.StateRun)
 	p[policies.PartInputThrottled] = ns(probes.StateThrottled)
 	p[policies.PartInputContended] = behindOthers(t)
-	p[policies.PartInputStorage] = asleepOnFiles(t) + read
+	p[policies.PartInputStorage] = asleepOnFiles(t)
 	p[policies.PartInputRemote] = ns(probes.StateNetFile) + ns(probes.StateInet)
 	if w.Exchange().receives() { // a loader that polls many sockets, as asynchronous readers do
 		p[policies.PartInputRemote] += endedOutside(w, t, probes.StatePoll)
@@ -167,13 +127,12 @@ func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
 	ns := func(s probes.State) float64 { return float64(t.Ns[s]) }
 	var p parts
 	blocking := w.calls(r.Root).blocking(t.TID)
-	read := lw.excessSteal.of(w, t, blocking.spin())
-	p[policies.PartCompute] = ns(probes.StateRun) - read + w.stacked(t)
+	p[policies.PartCompute] = ns(probes.StateRun) + w.stacked(t)
 	p[policies.PartThrottled] = ns(probes.StateThrottled)
 	p[policies.PartContended] = behindOthers(t) - w.stacked(t)
 	p[policies.PartDevice] = ns(probes.StateTimer) + ns(probes.StateDevice)
 	reads := w.readShare()
-	p[policies.PartInputStorage] = asleepOnFiles(t)*reads + read
+	p[policies.PartInputStorage] = asleepOnFiles(t) * reads
 	p[policies.PartInputRemote] = ns(probes.StateNetFile)
 	p[policies.PartOther] = ns(probes.StateChild) + ns(probes.StateLock) + ns(probes.StateOther) + asleepOnFiles(t)*(1-reads) + float64(t.AloneNs)
 	var outside float64

@@ -60,26 +60,14 @@ func diffDevices(key string, prev, cur probes.Host) []Device {
 	return out
 }
 
-// SMs is the mean share of time, 0..1, in which the multiprocessors had something to do, of that of
-// the container's devices where they had most; told is false where no device tells.
-func (w *Window) SMs() (share float64, told bool) {
-	d, told := w.busiest()
-	return d.SM, told
-}
-
-// DRAM is that device's mean share of time, 0..1, in which its memory moved data.
-func (w *Window) DRAM() float64 {
-	d, _ := w.busiest()
-	return d.DRAM
-}
-
-func (w *Window) busiest() (busiest Device, told bool) {
-	for _, d := range w.Devices {
-		if d.Activities > 0 && (!told || d.SM > busiest.SM) {
-			busiest, told = d, true
+// Activity is that of the device whose multiprocessors had most to do; nil where none tells.
+func (w *Window) Activity() (most *Device) {
+	for i, d := range w.Devices {
+		if d.Activities > 0 && (most == nil || d.SM > most.SM) {
+			most = &w.Devices[i]
 		}
 	}
-	return busiest, told
+	return most
 }
 
 // spinningSMs of a device's duty have work while a collective waits for a late rank: NCCL's kernels
@@ -90,11 +78,10 @@ const spinningSMs = 0.25
 // spinning is the share of time, 0..1, in which the device of a rank that exchanges seems to work for
 // it, and waits for other ranks: most of its SMs do nothing.
 func (w *Window) spinning(p *Process) float64 {
-	d, told := w.busiest()
-	if !told || p == nil || p.Calls == 0 && !p.Exchanged || d.Duty <= 0 || d.SM >= spinningSMs*d.Duty {
-		return 0
+	if d := w.Activity(); d != nil && p != nil && (p.Calls > 0 || p.Exchanged) && d.SM < spinningSMs*d.Duty {
+		return d.Duty - d.SM
 	}
-	return d.Duty - d.SM
+	return 0
 }
 
 func value(v *float64) float64 {

@@ -93,13 +93,6 @@ func (n *Network) addHostLinks(prev, cur wireBase) {
 	}
 }
 
-// Wire is the part of the window, 0..1, in which the wire to its peers was in use, as far
-// as a link of known speed tells.
-func (n Network) Wire() float64 {
-	share, _ := n.CarrierShare()
-	return share
-}
-
 func diffNetwork(prev, cur *probes.Network) Network {
 	if prev == nil || cur == nil || cur.AtNs <= prev.AtNs {
 		return Network{}

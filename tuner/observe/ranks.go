@@ -254,11 +254,11 @@ func trainerThread(w *Window, p *process) int {
 func longestSync(w *Window, p *process) int {
 	called := w.calls(p.tgid)
 	launches := func(i int) bool { return called.launcher(w.Threads[i].TID) }
-	any := slices.ContainsFunc(p.threads, launches)
+	told := slices.ContainsFunc(p.threads, launches)
 	best, bestNs := -1, uint64(0)
 	for _, i := range p.threads {
 		b := called.blocking(w.Threads[i].TID)
-		if b.Syncs >= 2 && b.SyncNs+b.CopyNs > bestNs && (!any || launches(i)) {
+		if b.Syncs >= 2 && b.SyncNs+b.CopyNs > bestNs && (!told || launches(i)) {
 			best, bestNs = i, b.SyncNs+b.CopyNs
 		}
 	}
@@ -363,13 +363,11 @@ const calledShare = 0.8
 
 // isCalled reports whether a thread works while its caller waits for it, and only then.
 func isCalled(w *Window, caller, t Thread) bool {
-	takes := func(t Thread) float64 {
-		return float64(t.Ns[probes.StateRun] + t.Ns[probes.StateThrottled] + t.Ns[probes.StateQueued])
+	waits := func(a, b Thread) bool { // a waits while b works
+		works := b.Ns[probes.StateRun] + b.Ns[probes.StateThrottled] + b.Ns[probes.StateQueued]
+		return float64(waitsFor(w, a, func(j int) bool { return w.Threads[j].TID == b.TID })) >= calledShare*float64(works)
 	}
-	waits := func(a, b Thread) float64 {
-		return float64(waitsFor(w, a, func(j int) bool { return w.Threads[j].TID == b.TID }))
-	}
-	return waits(caller, t) >= calledShare*takes(t) && waits(t, caller) >= calledShare*takes(caller)
+	return waits(caller, t) && waits(t, caller)
 }
 
 // communicators finds the threads that poll sockets for their process, and those

@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -133,15 +132,12 @@ func (s *Series) SeenNs() int64 {
 }
 
 // Since are the readings that began after an instant.
-func (s *Series) Since(ns int64) []RateSample { return began(s.Samples, ns) }
+func (s *Series) Since(ns int64) []RateSample { return since(s.Samples, ns-1, startOf) }
 
 // ShownSince are likewise those that people see.
-func (s *Series) ShownSince(ns int64) []RateSample { return began(s.Shown, ns) }
+func (s *Series) ShownSince(ns int64) []RateSample { return since(s.Shown, ns-1, startOf) }
 
-func began(all []RateSample, ns int64) []RateSample {
-	i, _ := slices.BinarySearchFunc(all, ns, func(r RateSample, ns int64) int { return cmp.Compare(r.StartNs, ns) })
-	return all[i:]
-}
+func startOf(r RateSample) int64 { return r.StartNs }
 
 // Display is what people see: the mean of the latest unbroken readings, of the present pace
 // alone once two readings tell it, since a mean over both would hold for seconds what is over.

@@ -106,7 +106,7 @@ const minWire = 0.5
 // the budget does not pay for counting them, that it called some before is enough: who
 // comes late is told by the kernel's accounting alone.
 func exposeWaits(w *Window, all []Reading) {
-	wire := w.Network.Wire()
+	wire, _ := w.Network.CarrierShare()
 	var late []float64
 	for _, r := range all {
 		slowest := r.Own()
@@ -231,16 +231,14 @@ func cost(w *Window, r Rank, lw loaderWork, got Reading) (policies.Cost, bool) {
 	total := w.UsedCPUs() * float64(w.EndNs-w.StartNs)
 	c.OtherCPU = max(0, perTick(total)-c.TrainerCPU-c.Spin-c.LoaderCPU)
 	device := b.Ns[policies.PartDevice] + b.Ns[policies.PartCommunication] + b.Ns[policies.PartOther] + b.Ns[policies.PartReclaim]
-	excessSteal := lw.excessSteal.of(w, got.Trainer, got.spinNs)
-	helpers := max(0, float64(b.Ns[policies.PartCompute])+excessSteal-run-w.stacked(got.Trainer))
-	excessSteal = min(excessSteal, (1-own)*run) // the rest is in what it is said to have used
-	c.Queue = perTick(unasked(got.Trainer)*max(0, behindOthers(got.Trainer)-float64(got.Trainer.SiblingNs)) + (1-own)*run - excessSteal)
+	helpers := max(0, float64(b.Ns[policies.PartCompute])-run-w.stacked(got.Trainer))
+	c.Queue = perTick(unasked(got.Trainer)*max(0, behindOthers(got.Trainer)-float64(got.Trainer.SiblingNs)) + (1-own)*run)
 	// The trainer's own reading is a wait that CPU does not shorten.
 	reads := ownReads(got.Trainer) * w.readShare()
 	if w.Exchange().Exchanges() {
 		reads -= float64(got.Trainer.Ns[probes.StateInet]) * w.readShare() // counted as communication
 	}
-	c.Device = perTick(float64(device) + helpers + max(0, reads) + excessSteal)
+	c.Device = perTick(float64(device) + helpers + max(0, reads))
 	return c, true
 }
 

@@ -2,7 +2,7 @@ package observe
 
 import (
 	"cmp"
-	"slices"
+	"sort"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
@@ -179,11 +179,5 @@ func last[T any](all []T, n int) []T { return all[max(0, len(all)-n):] }
 
 // since are the items that end after an instant; ends tells when one does.
 func since[T any](all []T, fromNs int64, ends func(T) int64) []T {
-	i, _ := slices.BinarySearchFunc(all, fromNs+1, func(x T, ns int64) int {
-		if ends(x) < ns {
-			return -1
-		}
-		return 1
-	})
-	return all[i:]
+	return all[sort.Search(len(all), func(i int) bool { return ends(all[i]) > fromNs }):]
 }

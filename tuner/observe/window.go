@@ -279,30 +279,19 @@ func diffCgroup(prev, cur probes.Cgroup) Cgroup {
 }
 
 // sub is a-b, and 0 where a counter ran backwards (a restarted source).
-func sub(a, b uint64) uint64 {
-	if a < b {
-		return 0
-	}
-	return a - b
-}
+func sub(a, b uint64) uint64 { return max(a, b) - b }
 
 func sortThreads(ts []Thread) {
 	slices.SortFunc(ts, func(a, b Thread) int { return order(&a, &b) })
 }
 
 func order(a, b *Thread) int {
-	if a.TID != b.TID {
-		return int(a.TID) - int(b.TID)
-	}
-	return cmp.Compare(a.StartNs, b.StartNs)
+	return cmp.Or(cmp.Compare(a.TID, b.TID), cmp.Compare(a.StartNs, b.StartNs))
 }
 
 func sortEdges(es []probes.Edge) {
 	slices.SortFunc(es, func(a, b probes.Edge) int {
-		if a.Waker != b.Waker {
-			return int(a.Waker) - int(b.Waker)
-		}
-		return int(a.State) - int(b.State)
+		return cmp.Or(cmp.Compare(a.Waker, b.Waker), cmp.Compare(a.State, b.State))
 	})
 }
 

@@ -30,8 +30,8 @@ func full(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	share, ok := duty(r)
 	waits := r.Breakdown.Share(policies.PartDevice)
 	proved := waits >= k.Notable && waits >= r.Breakdown.Share(policies.PartThrottled)+r.Breakdown.Share(policies.PartContended)
-	if sms, told := r.Window.SMs(); told {
-		proved = proved || sms >= k.Dominant
+	if d := r.Window.Activity(); d != nil {
+		proved = proved || d.SM >= k.Dominant
 	} else {
 		proved = proved || r.Launches > 0 && r.Collectives == 0 && !r.Exchanges
 	}
@@ -78,16 +78,16 @@ func works(k *policies.Constants, r observe.Reading) string {
 	if share, ok := duty(r); ok && share >= k.Full {
 		waits = fmt.Sprintf("its device works %.0f %% of the time", 100*share)
 	}
-	sms, told := r.Window.SMs()
-	switch dram := r.Window.DRAM(); {
-	case !told:
+	switch d := r.Window.Activity(); {
+	case d == nil:
 		return waits
-	case dram >= k.Dominant:
-		return fmt.Sprintf("%s, and moves memory %.0f %% of it: bandwidth bounds it", waits, 100*dram)
-	case sms < k.Dominant:
-		return fmt.Sprintf("%s, and its SMs %.0f %%: small kernels or batches leave most of it idle", waits, 100*sms)
+	case d.DRAM >= k.Dominant:
+		return fmt.Sprintf("%s, and its memory %.0f %%: bandwidth bounds it", waits, 100*d.DRAM)
+	case d.SM < k.Dominant:
+		return fmt.Sprintf("%s, and its SMs %.0f %%: small kernels or batches leave most of it idle", waits, 100*d.SM)
+	default:
+		return fmt.Sprintf("%s, and its SMs %.0f %%: arithmetic bounds it", waits, 100*d.SM)
 	}
-	return fmt.Sprintf("%s, and its SMs %.0f %%: arithmetic bounds it", waits, 100*sms)
 }
 
 func orOthers(names []string) string {
@@ -110,9 +110,9 @@ func wider(r observe.Reading) []policies.Evidence {
 	if share, ok := duty(r); ok {
 		add("device active", share, "share")
 	}
-	if sms, told := w.SMs(); told {
-		add("SMs active", sms, "share")
-		add("device memory active", w.DRAM(), "share")
+	if d := w.Activity(); d != nil {
+		add("SMs active", d.SM, "share")
+		add("device memory active", d.DRAM, "share")
 	}
 	for _, d := range w.Devices {
 		if d.Readings > 0 && d.Slowed > 0 {
