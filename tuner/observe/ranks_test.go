@@ -223,3 +223,48 @@ func TestLoadersOfAJobThatCountsItself(t *testing.T) {
 		t.Errorf("%d loaders, want the thread", got)
 	}
 }
+
+// TestThreadsBesideATrainer: what a thread of the trainer's own process is, by what it launches,
+// writes, and when it works.
+func TestThreadsBesideATrainer(t *testing.T) {
+	const other = 102
+	asks := func(ns uint64) []probes.Edge { return []probes.Edge{wait(trainer, probes.StateFutex, ns, 10)} }
+	for name, c := range map[string]struct {
+		works, waited uint64 // of the thread; by the trainer, for it
+		asks          []probes.Edge
+		calls         []CallThread
+		written, io   uint64
+		want          Role
+	}{
+		"works ahead of the trainer":                {800 * ms, 300 * ms, asks(100 * ms), nil, 0, 0, RoleLoader},
+		"works only while the trainer waits for it": {300 * ms, 290 * ms, asks(690 * ms), nil, 0, 0, RoleHelper},
+		"works all along, and is waited for":        {900 * ms, 500 * ms, nil, nil, 0, 0, RoleLoader},
+		"launches as much as the trainer":           {800 * ms, 300 * ms, asks(100 * ms), []CallThread{{TID: trainer, Launched: 400}, {TID: other, Launched: 600}}, 0, 0, RoleHelper},
+		"launches a kernel now and then":            {800 * ms, 300 * ms, asks(100 * ms), []CallThread{{TID: trainer, Launched: 1000}, {TID: other, Launched: 10}}, 0, 0, RoleLoader},
+		"writes what it takes out":                  {800 * ms, 300 * ms, asks(100 * ms), nil, 1 << 28, 1 << 28, RoleHelper},
+		"writes less than it reads":                 {800 * ms, 300 * ms, asks(100 * ms), nil, 1 << 20, 1 << 28, RoleLoader},
+		"writes a line of a log":                    {800 * ms, 300 * ms, asks(100 * ms), nil, 100, 100, RoleLoader},
+	} {
+		thread1 := thread(other, trainer, 1, times{probes.StateRun: c.works}, c.asks...)
+		thread1.Written, thread1.IOBytes = c.written, c.io
+		w := oneSecond(thread(trainer, trainer, 1, times{probes.StateRun: 600 * ms}, wait(other, probes.StateFutex, c.waited, 10)), thread1)
+		w.Processes = []Process{{TGID: trainer, Launches: 1000, Threads: c.calls}}
+		w.Ticks = []Tick{{Source: "torch.backward", TGID: trainer, Count: 10, FromNs: 1, LastNs: 9e8}}
+		r := Ranks(policies.DefaultConstants(), w)[0]
+		if got := r.Roles[w.find(other)]; got != c.want || w.Threads[r.Trainer].TID != trainer {
+			t.Errorf("one that %s: role %v, want %v; trainer %d", name, got, c.want, w.Threads[r.Trainer].TID)
+		}
+	}
+}
+
+// TestTheThreadThatLaunchesTrains: one that saves a checkpoint waits for the device for longer.
+func TestTheThreadThatLaunchesTrains(t *testing.T) {
+	const saver = 102
+	w := oneSecond(running(trainer, 1, 300*ms), thread(saver, trainer, 1, times{probes.StateRun: 100 * ms}))
+	w.Processes = []Process{{TGID: trainer, Launches: 500, Threads: []CallThread{
+		{TID: trainer, Launched: 500, Syncs: 10, SyncNs: 200 * ms}, {TID: saver, Syncs: 10, SyncNs: 100 * ms, CopyNs: 500 * ms},
+	}}}
+	if r := Ranks(policies.DefaultConstants(), w)[0]; w.Threads[r.Trainer].TID != trainer {
+		t.Errorf("thread %d is the trainer", w.Threads[r.Trainer].TID)
+	}
+}

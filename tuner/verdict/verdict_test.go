@@ -151,6 +151,25 @@ func TestVerdicts(t *testing.T) {
 			r.SyncNs = 1e8
 			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.4}}
 		}, policies.ClassCompute, policies.CauseHost},
+		{"a full launch queue, in which the trainer spins", func(r *R, s share) {
+			s(policies.PartCompute, 0.99)
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.99, Activities: 2, SM: 0.96}}
+		}, policies.ClassCompute, policies.CauseDevice},
+		{"the same where SMs are not told", func(r *R, s share) {
+			s(policies.PartCompute, 0.99)
+			r.Launches = 3000
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.99}}
+		}, policies.ClassCompute, policies.CauseDevice},
+		{"the same of one that exchanges: it may spin in a collective", func(r *R, s share) {
+			s(policies.PartCompute, 0.99)
+			r.Launches, r.Collectives, r.Exchanges = 3000, 30, true
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.99}}
+		}, policies.ClassCompute, policies.CauseHost},
+		{"a trainer that computes beside small kernels", func(r *R, s share) {
+			s(policies.PartCompute, 0.99)
+			r.Launches = 3000
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.95, Activities: 2, SM: 0.05}}
+		}, policies.ClassCompute, policies.CauseHost},
 		{"a device shared by another container", func(r *R, s share) {
 			r.SyncNs, r.SharedWith = 12e8, []string{"other"}
 			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.99, Holders: []string{"other"}}}
@@ -281,4 +300,25 @@ func TestWorkersAdviceIsBounded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWhatADeviceIsBusyWith: which of its parts bounds a device-bound job, where it tells.
+func TestWhatADeviceIsBusyWith(t *testing.T) {
+	for want, d := range map[string]observe.Device{
+		"its device works 98 % of the time":                                                                   {Samples: 10, Duty: 0.98},
+		"its device works 98 % of the time, and its SMs 95 %: arithmetic bounds it":                           {Samples: 10, Duty: 0.98, Activities: 2, SM: 0.95, DRAM: 0.07},
+		"its device works 99 % of the time, and its memory 90 %: bandwidth bounds it":                         {Samples: 10, Duty: 0.99, Activities: 2, SM: 0.99, DRAM: 0.9},
+		"its device works 95 % of the time, and its SMs 20 %: small kernels or batches leave most of it idle": {Samples: 10, Duty: 0.95, Activities: 2, SM: 0.2, DRAM: 0.1},
+		"it waits 60 % of its time for its device, which works":                                               {Samples: 10, Duty: 0.7},
+		"it waits 60 % of its time for its device, which works, and its SMs 66 %: arithmetic bounds it":       {Samples: 10, Duty: 0.7, Activities: 2, SM: 0.66},
+	} {
+		w := &observe.Window{EndNs: 2e9, HasKernel: true, HostCPUs: 4, HasCgroup: true, Cgroup: observe.Cgroup{CPUNs: 1e9}, Devices: []observe.Device{d}}
+		r := observe.Reading{Window: w, Ranks: 1, Rate: policies.Rate{Ticks: 20, Source: "torch.backward"}}
+		r.Breakdown = policies.Breakdown{WallNs: 2e9}
+		r.Breakdown.Ns[policies.PartDevice], r.Breakdown.Ns[policies.PartCompute] = 12e8, 8e8
+		r.SyncNs, r.Launches = 12e8, 1000
+		if v := Judge(policies.DefaultConstants(), r); v.Why != want || v.Cause != policies.CauseDevice {
+			t.Errorf("%s: %q, want %q", v.Cause, v.Why, want)
+		}
+	}
 }

@@ -1,0 +1,42 @@
+package observe
+
+import (
+	"math"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+)
+
+// TestSpinningInACollective: a device that works while its SMs do not, for a rank that exchanges,
+// waits for another one. The figures of the first two rows are an H100's.
+func TestSpinningInACollective(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		duty, sm      float64
+		told          bool
+		calls         uint64
+		exchanged     bool
+		communication float64
+	}{
+		{"a late peer", 0.98, 0.127, true, 35, false, 0.853},
+		{"its own kernels", 0.98, 0.949, true, 35, false, 0},
+		{"a late peer, calls not counted now", 0.98, 0.127, true, 0, true, 0.853},
+		{"small kernels of one that never exchanges", 0.98, 0.127, true, 0, false, 0},
+		{"SMs are not told", 0.98, 0, false, 35, false, 0},
+		{"an idle device", 0, 0, true, 35, false, 0},
+		{"it waits for something else most of the time", 0.1, 0.01, true, 35, false, 0.09},
+	} {
+		w := onDevice(oneSecond(thread(trainer, trainer, 1, times{probes.StateRun: 980 * ms})), 900*ms, 900*ms)
+		w.Processes[0].Calls, w.Processes[0].Exchanged = tc.calls, tc.exchanged
+		d := Device{UUID: "GPU-0", Duty: tc.duty, Samples: 10, SM: tc.sm}
+		if tc.told {
+			d.Activities = 2
+		}
+		w.Devices = []Device{d}
+		b := Read(policies.DefaultConstants(), w, nil).Breakdown
+		if got := b.Share(policies.PartCommunication); math.Abs(got-tc.communication) > 1e-6 {
+			t.Errorf("%s: %.3f of its time is communication, want %.3f", tc.name, got, tc.communication)
+		}
+	}
+}
