@@ -6,8 +6,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { SPARE = 64 }; /* places that a push may need for waits before its own operation */
-
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
@@ -101,10 +99,10 @@ static void push_wait(struct vgpu_node *n, struct CUstream_st *s, uint32_t on, u
 static void behind_default(struct vgpu_node *n, struct CUstream_st *s)
 {
 	struct vgpu_stream *own = &n->stream[s->index];
-	uint32_t behind[SPARE], k = 0;
+	uint32_t behind[VGPU_SPARE], k = 0;
 	if (!own->blocking)
 		return;
-	for (uint32_t i = 0; i < n->nactive && k < SPARE; i++) {
+	for (uint32_t i = 0; i < n->nactive && k < VGPU_SPARE; i++) {
 		struct vgpu_stream *o = &n->stream[n->active[i]];
 		if (o != own && o->proc == own->proc && o->device == own->device && o->blocking && o->legacy != own->legacy)
 			behind[k++] = n->active[i];
@@ -123,7 +121,7 @@ static CUresult room(struct CUstream_st *s)
 		CUresult r = v->epoch != s->epoch ? CUDA_ERROR_INVALID_HANDLE
 		             : n->device[s->ctx->device].lost ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
 		struct place at = {s->index, s->epoch, v->done, 1};
-		if (r == CUDA_SUCCESS && v->tail - v->done + SPARE < VGPU_RING)
+		if (r == CUDA_SUCCESS && v->tail - v->done < VGPU_LAUNCHES)
 			return CUDA_SUCCESS;
 		node_unlock(n);
 		if (r || (r = wait_for(s->ctx, &at, 0)))

@@ -36,7 +36,9 @@ enum {
 	VGPU_MAX_STREAMS = 512,
 	VGPU_MAX_EVENTS = 16384,
 	VGPU_MAX_FAULTS = 16,
-	VGPU_RING = 1024,    /* launches that a stream holds before a launch waits, as on real devices */
+	VGPU_LAUNCHES = 1021, /* that a stream holds before a launch waits [measured, H100, driver 580] */
+	VGPU_SPARE = 64,      /* places that a push may need for waits before its own operation */
+	VGPU_RING = VGPU_LAUNCHES + VGPU_SPARE,
 	VGPU_DUTY_RING = 120, /* samples that NVML keeps: 20 s */
 	VGPU_PROC_RING = 512,
 	VGPU_LAYOUT = 6,

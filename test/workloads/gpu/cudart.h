@@ -50,6 +50,7 @@ int cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 int cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 int cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 int cudaEventSynchronize(cudaEvent_t event);
+int cudaEventQuery(cudaEvent_t event);
 
 const char *ncclGetErrorString(int result);
 int ncclGetUniqueId(ncclUniqueId *id);

@@ -171,6 +171,10 @@ void Device::wait()
 	} else if (o_.sync == "event") {
 		CUDA(cudaEventRecord(done_, stream_));
 		CUDA(cudaEventSynchronize(done_));
+	} else if (o_.sync == "poll") {
+		CUDA(cudaEventRecord(done_, stream_));
+		while (cudaEventQuery(done_) != 0)
+			;
 	} else if (o_.sync == "item") { // loss.item(): a blocking copy of four bytes in stream order
 		CUDA(cudaMemcpyAsync(host_, device_, 4, cudaMemcpyDeviceToHost, stream_));
 		CUDA(cudaStreamSynchronize(stream_));

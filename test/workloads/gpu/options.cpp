@@ -85,8 +85,9 @@ std::vector<Option> options(Options &o)
 		     return true;
 	     },
 	     true},
-	    {"sync", "stream, device, event, blocking, spin, item",
-	     one(o.sync, {"stream", "device", "event", "blocking", "spin", "item"})},
+	    {"sync", "stream, device, event, blocking, spin, item, poll",
+	     one(o.sync, {"stream", "device", "event", "blocking", "spin", "item", "poll"})},
+	    {"wait-every", "steps between waits for the device (0: never waits)", whole(o.waitEvery)},
 	    {"h2d-mib", "copied to the device per micro-batch", into(o.h2dMib)},
 	    {"d2h-mib", "copied back per step", into(o.d2hMib)},
 	    {"pageable", "the copy to the device blocks (no pinned memory)", on(o.pageable), true},

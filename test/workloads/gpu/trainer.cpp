@@ -16,7 +16,9 @@
 //
 //     options                                                                  truth
 //     --kernels 20 --kernel-us 2000 [--sync any]                               compute/device
-//     the same with --graph, --sync spin|blocking|event|item                   compute/device
+//     the same with --graph, --sync spin|blocking|event|item|poll              compute/device
+//     the same with --wait-every 0 or 50: the launch queue fills, and          compute/device
+//         the trainer spins in a launch
 //     the same, two containers on one device                                   compute/shared, both
 //     --kernels 4 --kernel-us 2000 --loader-threads 2 --loader-ms 60           input/workers (cores free, no quota)
 //     the same in a quota of half of what the loaders need                     input/throttled
@@ -126,7 +128,7 @@ int train(const Options &o)
 	note("trainer rank=%d world=%d kernels=%d kernel_us=%g graph=%d sync=%s loaders=%d", o.rank, o.world, o.kernels,
 	     o.kernelUs, o.graph, o.sync.c_str(), o.loaderThreads);
 	StepLog log(o, o.rank == 0);
-	for (;;) {
+	for (long n = 1;; n++) {
 		for (int m = 0; m < o.accumulate; m++) {
 			loaders.take();
 			if (now.hostMs() > 0)
@@ -138,7 +140,8 @@ int train(const Options &o)
 		device.gradients();
 		device.update();
 		device.fromDevice();
-		device.wait();
+		if (o.waitEvery > 0 && n % o.waitEvery == 0)
+			device.wait();
 		if (log.done())
 			return 0;
 		between(o, device, log.step());
