@@ -16,10 +16,11 @@ type supportRow struct {
 	ran        string // where it has run
 }
 
-// Where something has run: nothing has on a real GPU.
+// Where something has run.
 const (
 	ranHere     = "a host without a GPU"
 	ranGuest    = "a virtual machine without a GPU"
+	ranH100     = "an H100"
 	ranFixtures = "fixtures"
 	ranBuilt    = "built, never run"
 	ranTests    = "unit tests"
@@ -53,7 +54,7 @@ func shareRows() []supportRow {
 	return []supportRow{
 		{rowNoGPU, "no GPU, no driver or no library", "a normal state: the host, CPU, memory and waits as ever", "–", "yes", ranHere},
 		{rowSilent, "a driver, but NVML fails or does not answer", "what else there is; each device with why it is lost", "no", "yes, with less evidence", ranTests},
-		{rowExclusive, "one container on a GPU", "duty, memory, clocks, power, PCIe; SM activity from Hopper on", "by the cgroups of its processes", "yes, if the preflight is green", ranTests},
+		{rowExclusive, "one container on a GPU", "duty, memory, clocks, power, PCIe; SM activity from Hopper on", "by the cgroups of its processes", "yes, if the preflight is green", ranH100},
 		{rowSliced, "several processes on a GPU in turns (time-slicing)", "the same, of all together", "memory by process; use by launches, or the driver's SM shares, which drop out", "yes; a device that others use is reported, never a trial", ranTests},
 		{rowMPS, "MPS", "the same, of all together; known by its server's processes", "memory by client; the server counts where it runs, on the host mostly; use as with time-slicing", "as with time-slicing", ranTests},
 		{rowMIG, "MIG", "each slice as a device: memory, processes; no duty, SM activity from Hopper on", "by slice and process; without SM activity idle only by launches, else unknown", "yes, if the preflight is green", ranTests},
@@ -78,7 +79,7 @@ func grantRows() []supportRow {
 func hostRows() []supportRow {
 	return []supportRow{
 		{rowHybrid, "cgroups v1 with a v2 tree beside (hybrid)", "yes", "yes", "yes", ranHere + "; by systemd's driver " + ranGuest},
-		{rowV2, "cgroup v2", "yes", "yes", "yes", ranGuest},
+		{rowV2, "cgroup v2", "yes", "yes", "yes", ranGuest + "; beside " + ranH100},
 		{rowV1, "cgroups v1 alone", "yes; no pressure (PSI) of containers", "yes", "yes; neighbours and memory are watched less closely", ranGuest},
 		{rowRootless, "rootless Docker (docker.host names its socket)", "its containers run in cgroups of their user", "yes, by cgroup", "only by Docker's own API, and only what is delegated to the user", ranNever},
 		{rowARM, "arm64", "yes", "yes", "yes", ranBuilt},
