@@ -102,6 +102,16 @@ sensitivity: ## Print what doubling and halving each constant does to all record
 	@go run ./test/accuracy -replay test/accuracy/testdata/recordings -sensitivity .cache/sensitivity/recordings.json
 	@go run ./test/sensitivity .cache/sensitivity
 
+##@ NVIDIA's own libraries
+
+USERLAND ?= .cache/userland
+
+.PHONY: test-cuda-userland
+test-cuda-userland: ## Probes on NVIDIA's own libraries of three generations, from Debian's non-free part: names, calls counted (root, network).
+	@scripts/cuda-userland.sh '$(USERLAND)'
+	@go build -o .cache/testsummary ./tools/testsummary
+	@TRIMTAB_USERLAND='$(abspath $(USERLAND))' go test -json -count=1 -p 1 -run 'Real|Seen' $(TEST_FLAGS) ./probes/cuda ./probes/nccl ./probes/nvml 2>&1 | .cache/testsummary -each
+
 ##@ Real GPU
 
 # What the check runs as: packed elsewhere, or made here where it is not.

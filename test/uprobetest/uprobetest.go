@@ -151,9 +151,9 @@ type Job struct {
 }
 
 // Start runs a program built from "job" in a target's cgroup.
-func Start(t testing.TB, target probes.Target, program string) *Job {
+func Start(t testing.TB, target probes.Target, program string, args ...string) *Job {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", "echo $$ > "+target.Unified+`/cgroup.procs && exec "$@"`, "sh", program)
+	cmd := exec.Command("sh", append([]string{"-c", "echo $$ > " + target.Unified + `/cgroup.procs && exec "$@"`, "sh", program}, args...)...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -76,6 +76,9 @@ int main(int argc, char **argv)
 			if (!dlopen(name, RTLD_NOW | RTLD_GLOBAL)) { printf("dlopen: %s\n", dlerror()); continue; }
 		} else if (!strcmp(verb, "call")) {
 			run(&w);
+		} else if (!strcmp(verb, "null")) { // n calls, all of whose arguments are 0
+			any f = fn(name);
+			for (long i = 0; i < n; i++) f(NULL, NULL, NULL, NULL, NULL, NULL);
 		} else if (!strcmp(verb, "threads")) { // n threads, one after another, one call each
 			w.n = 1;
 			for (long i = 0; i < n; i++) {

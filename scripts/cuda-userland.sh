@@ -1,0 +1,30 @@
+#!/bin/bash
+# Unpacks NVIDIA's own libraries, of the generations that Debian has, into FOLDER/SUITE: for
+# tests, never shipped. Nothing is installed. Needs apt and the network.
+set -euo pipefail
+[ $# -eq 1 ] || { echo "usage: $0 FOLDER" >&2; exit 2; }
+mkdir -p "$1"
+folder=$(cd "$1" && pwd)
+
+# The driver and CUDA's runtime; NCCL from trixie on, with the C library that it wants.
+declare -A packages=(
+	[bookworm]="libcuda1 libnvidia-ml1 libcudart11.0"
+	[trixie]="libcuda1 libnvidia-ml1 libcudart12 libnccl2 libc6 libstdc++6 libgcc-s1"
+	[sid]="libcuda1 libnvidia-ml1 libcudart12 libnccl2 libc6 libstdc++6 libgcc-s1"
+)
+for suite in bookworm trixie sid; do
+	out=$folder/$suite
+	[ -e "$out/.complete" ] && continue
+	rm -rf "$out" && mkdir -p "$out/.apt/lists/partial" "$out/.apt/cache/archives/partial" "$out/.deb"
+	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main contrib non-free" >"$out/.apt/sources.list"
+	apt=(apt-get -q -o "Dir::Etc::sourcelist=$out/.apt/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$out/.apt/lists"
+		-o "Dir::Cache=$out/.apt/cache" -o APT::Sandbox::User=root)
+	"${apt[@]}" update >&2 || { echo "cuda-userland: $suite: apt-get update failed: see above" >&2; exit 1; }
+	(cd "$out/.deb" && "${apt[@]}" download ${packages[$suite]} >&2)
+	for deb in "$out"/.deb/*.deb; do
+		dpkg -x "$deb" "$out"
+		basename "$deb" >>"$out/versions"
+	done
+	rm -rf "$out/.apt" "$out/.deb"
+	touch "$out/.complete"
+done
