@@ -77,8 +77,10 @@ type Job struct {
 	Why  string // why the truth is the truth
 	// Devices is how many virtual GPUs the job has; 0: it is a real job, without any.
 	Devices int
-	Parts   []Part
-	Phases  []Phase
+	// Hopper: the devices tell the activity of their SMs.
+	Hopper bool
+	Parts  []Part
+	Phases []Phase
 	// WhyNever says why the job is never alone, or never beside a neighbour.
 	WhyNever string
 	// Steps to wait for before the daemon starts: 5 if 0, none if negative.

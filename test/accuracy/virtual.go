@@ -19,7 +19,11 @@ func (u *run) makeNode(ctx context.Context) error {
 		return err
 	}
 	u.cleanup = append(u.cleanup, func() error { return os.RemoveAll(shm) })
-	u.node, err = vgpu.NewNode(ctx, dir, shm, vgpu.Options{Devices: u.job.Devices})
+	o := vgpu.Options{Devices: u.job.Devices}
+	if u.job.Hopper {
+		o.Spec = "hopper=1"
+	}
+	u.node, err = vgpu.NewNode(ctx, dir, shm, o)
 	return err
 }
 

@@ -227,15 +227,14 @@ func (w *Window) calls(tgid int32) *Process {
 
 // launcher reports whether a thread makes a good part of its process's launches: it computes.
 func (p *Process) launcher(tid int32) bool {
-	if p == nil {
+	own, all := p.blocking(tid).Launched, uint64(0)
+	if own == 0 {
 		return false
 	}
-	var all uint64
 	for _, t := range p.Threads {
 		all += t.Launched
 	}
-	own := p.blocking(tid).Launched
-	return own > 0 && float64(own) >= callerShare*float64(all)
+	return float64(own) >= callerShare*float64(all)
 }
 
 // blocking finds a thread's blocking calls.

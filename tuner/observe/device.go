@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/trimtab/trimtab/probes"
@@ -28,6 +29,7 @@ type Device struct {
 	// the process; they drop out at times, and SMReadings counts where they were told.
 	Own, Others float64
 	SMReadings  int
+	PIDs        []int32 // of the container's processes on it, sorted
 	// Holders are other containers with a process on the device, by key, sorted; "" is the host.
 	Holders []string
 }
@@ -60,10 +62,11 @@ func diffDevices(key string, prev, cur probes.Host) []Device {
 	return out
 }
 
-// Activity is that of the device whose multiprocessors had most to do; nil where none tells.
-func (w *Window) Activity() (most *Device) {
+// Activity is that of the device, of those that a process is on, whose multiprocessors had most to
+// do; nil where none tells.
+func (w *Window) Activity(tgid int32) (most *Device) {
 	for i, d := range w.Devices {
-		if d.Activities > 0 && (most == nil || d.SM > most.SM) {
+		if d.Activities > 0 && slices.Contains(d.PIDs, tgid) && (most == nil || d.SM > most.SM) {
 			most = &w.Devices[i]
 		}
 	}
@@ -78,8 +81,10 @@ const spinningSMs = 0.25
 // spinning is the share of time, 0..1, in which the device of a rank that exchanges seems to work for
 // it, and waits for other ranks: most of its SMs do nothing.
 func (w *Window) spinning(p *Process) float64 {
-	if d := w.Activity(); d != nil && p != nil && (p.Calls > 0 || p.Exchanged) && d.SM < spinningSMs*d.Duty {
-		return d.Duty - d.SM
+	if p != nil && (p.Calls > 0 || p.Exchanged) {
+		if d := w.Activity(p.TGID); d != nil && d.SM < spinningSMs*d.Duty {
+			return d.Duty - d.SM
+		}
 	}
 	return 0
 }
@@ -110,7 +115,9 @@ func slowed(d probes.Device) string {
 
 func holders(use Device, d probes.Device, key string) Device {
 	for _, p := range d.Processes {
-		if p.Container != key && !p.Graphics && !slices.Contains(use.Holders, p.Container) {
+		if p.Container == key {
+			use.PIDs = append(use.PIDs, p.PID)
+		} else if !p.Graphics && !slices.Contains(use.Holders, p.Container) {
 			use.Holders = append(use.Holders, p.Container)
 		}
 	}
@@ -148,11 +155,8 @@ func joinDevice(a, b Device) Device {
 	a.SM, a.DRAM = mean(a.SM, b.SM, a.Activities, b.Activities), mean(a.DRAM, b.DRAM, a.Activities, b.Activities)
 	a.SlowedClock = mean(a.SlowedClock, b.SlowedClock, a.Slowed, b.Slowed)
 	a.Own, a.Others = mean(a.Own, b.Own, a.SMReadings, b.SMReadings), mean(a.Others, b.Others, a.SMReadings, b.SMReadings)
-	a.Samples, a.Readings, a.Slowed, a.SMReadings = a.Samples+b.Samples, a.Readings+b.Readings, a.Slowed+b.Slowed, a.SMReadings+b.SMReadings
-	a.Activities += b.Activities
-	if b.SlowedBy != "" {
-		a.SlowedBy = b.SlowedBy
-	}
+	a.Samples, a.Readings, a.Slowed, a.SMReadings, a.Activities = a.Samples+b.Samples, a.Readings+b.Readings, a.Slowed+b.Slowed, a.SMReadings+b.SMReadings, a.Activities+b.Activities
+	a.SlowedBy, a.PIDs = cmp.Or(b.SlowedBy, a.SlowedBy), b.PIDs
 	for _, h := range b.Holders {
 		if !slices.Contains(a.Holders, h) {
 			a.Holders = append(slices.Clone(a.Holders), h)

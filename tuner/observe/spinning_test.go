@@ -29,11 +29,11 @@ func TestSpinningInACollective(t *testing.T) {
 	} {
 		w := onDevice(oneSecond(thread(trainer, trainer, 1, times{probes.StateRun: 980 * ms})), 900*ms, 900*ms)
 		w.Processes[0].Calls, w.Processes[0].Exchanged = tc.calls, tc.exchanged
-		d := Device{UUID: "GPU-0", Duty: tc.duty, Samples: 10, SM: tc.sm}
+		d := Device{UUID: "GPU-0", Duty: tc.duty, Samples: 10, SM: tc.sm, PIDs: []int32{trainer}}
 		if tc.told {
 			d.Activities = 2
 		}
-		w.Devices = []Device{d}
+		w.Devices = []Device{d, {UUID: "GPU-1", Duty: 1, Samples: 10, Activities: 2, SM: 0.95, PIDs: []int32{trainer + 1}}} // another rank's
 		b := Read(policies.DefaultConstants(), w, nil).Breakdown
 		if got := b.Share(policies.PartCommunication); math.Abs(got-tc.communication) > 1e-6 {
 			t.Errorf("%s: %.3f of its time is communication, want %.3f", tc.name, got, tc.communication)

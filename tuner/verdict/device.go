@@ -30,7 +30,7 @@ func full(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	share, ok := duty(r)
 	waits := r.Breakdown.Share(policies.PartDevice)
 	proved := waits >= k.Notable && waits >= r.Breakdown.Share(policies.PartThrottled)+r.Breakdown.Share(policies.PartContended)
-	if d := r.Window.Activity(); d != nil {
+	if d := r.Window.Activity(r.Root); d != nil {
 		proved = proved || d.SM >= k.Dominant
 	} else {
 		proved = proved || r.Launches > 0 && r.Collectives == 0 && !r.Exchanges
@@ -78,7 +78,7 @@ func works(k *policies.Constants, r observe.Reading) string {
 	if share, ok := duty(r); ok && share >= k.Full {
 		waits = fmt.Sprintf("its device works %.0f %% of the time", 100*share)
 	}
-	switch d := r.Window.Activity(); {
+	switch d := r.Window.Activity(r.Root); {
 	case d == nil:
 		return waits
 	case d.DRAM >= k.Dominant:
@@ -110,7 +110,7 @@ func wider(r observe.Reading) []policies.Evidence {
 	if share, ok := duty(r); ok {
 		add("device active", share, "share")
 	}
-	if d := w.Activity(); d != nil {
+	if d := w.Activity(r.Root); d != nil {
 		add("SMs active", d.SM, "share")
 		add("device memory active", d.DRAM, "share")
 	}

@@ -18,7 +18,7 @@ import (
 func reading(edit func(r *observe.Reading, share func(policies.Part, float64))) observe.Reading {
 	w := &observe.Window{StartNs: 0, EndNs: 2e9, HasKernel: true, HasCgroup: true, HostCPUs: 4, HostIdle: 2}
 	w.Cgroup.CPUNs, w.Cgroup.MemoryLimit = 2e9, -1
-	r := observe.Reading{Window: w, Ranks: 1, LoaderUse: observe.LoaderUse{Loaders: 2}, CostOK: true, Rate: policies.Rate{PerSecond: 10, Ticks: 20, Source: "torch.backward"},
+	r := observe.Reading{Window: w, Root: 100, Ranks: 1, LoaderUse: observe.LoaderUse{Loaders: 2}, CostOK: true, Rate: policies.Rate{PerSecond: 10, Ticks: 20, Source: "torch.backward"},
 		Cost: policies.Cost{TrainerCPU: 0.02, LoaderCPU: 0.05, Device: 0.05, Batch: 0.05, Loaders: 2, Ticks: 20}}
 	r.Trainer.Ns[probes.StateRun] = 4e8
 	r.Breakdown.WallNs = 2e9
@@ -153,7 +153,7 @@ func TestVerdicts(t *testing.T) {
 		}, policies.ClassCompute, policies.CauseHost},
 		{"a full launch queue, in which the trainer spins", func(r *R, s share) {
 			s(policies.PartCompute, 0.99)
-			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.99, Activities: 2, SM: 0.96}}
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.99, PIDs: []int32{100}, Activities: 2, SM: 0.96}}
 		}, policies.ClassCompute, policies.CauseDevice},
 		{"the same where SMs are not told", func(r *R, s share) {
 			s(policies.PartCompute, 0.99)
@@ -168,7 +168,7 @@ func TestVerdicts(t *testing.T) {
 		{"a trainer that computes beside small kernels", func(r *R, s share) {
 			s(policies.PartCompute, 0.99)
 			r.Launches = 3000
-			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.95, Activities: 2, SM: 0.05}}
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.95, PIDs: []int32{100}, Activities: 2, SM: 0.05}}
 		}, policies.ClassCompute, policies.CauseHost},
 		{"a device shared by another container", func(r *R, s share) {
 			r.SyncNs, r.SharedWith = 12e8, []string{"other"}
@@ -312,8 +312,9 @@ func TestWhatADeviceIsBusyWith(t *testing.T) {
 		"it waits 60 % of its time for its device, which works":                                               {Samples: 10, Duty: 0.7},
 		"it waits 60 % of its time for its device, which works, and its SMs 66 %: arithmetic bounds it":       {Samples: 10, Duty: 0.7, Activities: 2, SM: 0.66},
 	} {
+		d.PIDs = []int32{100}
 		w := &observe.Window{EndNs: 2e9, HasKernel: true, HostCPUs: 4, HasCgroup: true, Cgroup: observe.Cgroup{CPUNs: 1e9}, Devices: []observe.Device{d}}
-		r := observe.Reading{Window: w, Ranks: 1, Rate: policies.Rate{Ticks: 20, Source: "torch.backward"}}
+		r := observe.Reading{Window: w, Root: 100, Ranks: 1, Rate: policies.Rate{Ticks: 20, Source: "torch.backward"}}
 		r.Breakdown = policies.Breakdown{WallNs: 2e9}
 		r.Breakdown.Ns[policies.PartDevice], r.Breakdown.Ns[policies.PartCompute] = 12e8, 8e8
 		r.SyncNs, r.Launches = 12e8, 1000
