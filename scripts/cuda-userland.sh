@@ -17,7 +17,8 @@ for suite in bookworm trixie sid; do
 	[ -e "$out/.complete" ] && continue
 	rm -rf "$out" && mkdir -p "$out/.apt/lists/partial" "$out/.apt/cache/archives/partial" "$out/.deb"
 	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main contrib non-free" >"$out/.apt/sources.list"
-	apt=(apt-get -q -o "Dir::Etc::sourcelist=$out/.apt/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$out/.apt/lists"
+	: >"$out/.apt/status" # what this host has installed, and prefers, says nothing of the suite
+	apt=(apt-get -q -o "Dir::State::status=$out/.apt/status" -o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null -o "Dir::Etc::sourcelist=$out/.apt/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$out/.apt/lists"
 		-o "Dir::Cache=$out/.apt/cache" -o APT::Sandbox::User=root)
 	"${apt[@]}" update >&2 || { echo "cuda-userland: $suite: apt-get update failed: see above" >&2; exit 1; }
 	(cd "$out/.deb" && "${apt[@]}" download ${packages[$suite]} >&2)

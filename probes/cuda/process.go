@@ -80,7 +80,7 @@ type thread struct {
 // Bounds on the threads of a process, which may make thousands: one that has called
 // nothing for forgetAfter is forgotten, and the latest maxThreads are told of.
 const (
-	forgetAfter = time.Minute
+	forgetAfter = 5 * time.Minute // the budget may leave launches out for one
 	maxThreads  = 256
 	keptThreads = 8 * maxThreads // above it those that called longest ago are forgotten as well
 )

@@ -15,10 +15,14 @@ import (
 )
 
 // collectiveLike are names of calls that exchange, or make a communicator.
-var collectiveLike = regexp.MustCompile(`^nccl(All|Reduce|Broadcast|Bcast|Gather|Scatter|Send|Recv|CommInit)`)
+var collectiveLike = regexp.MustCompile(`^nccl(All|Reduce|Broadcast|Bcast|Gather|Scatter|Send|Recv|Comm(Init|Split|Shrink|Grow))`)
 
 // unprobed are those of them that are not counted, each with why.
-var unprobed = map[string]string{"ncclBcast": "it calls ncclBroadcast"}
+var unprobed = map[string]string{
+	"ncclBcast":     "it calls ncclBroadcast",
+	"ncclCommSplit": "smaller than the communicator that it is made of", "ncclCommShrink": "smaller than the communicator that it is made of",
+	"ncclCommGrow": "how many ranks there were before is told all the same",
+}
 
 // younger are functions that not all generations have, and the spelling that none has yet.
 var younger = map[string]string{

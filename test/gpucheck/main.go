@@ -38,7 +38,7 @@ type options struct {
 	dir            string // containerd, its shim, runc, train.py, vgpu, trimtab
 	report         string
 	only           string
-	job            string // one job alone
+	job            string // names of jobs, by comma; "": all
 	record         string // folder of recordings
 }
 

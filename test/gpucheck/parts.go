@@ -90,7 +90,8 @@ func (c *check) nvml(ctx context.Context) error {
 
 // jobs runs each job under an observing trimtab.
 func (c *check) jobs(ctx context.Context) error {
-	for i, t := range c.truths() {
+	ran := 0
+	for _, t := range c.truths() {
 		if c.o.short && t.name == "checkpoint" {
 			c.report.say("short: the job %q is left out", t.name)
 			continue
@@ -98,12 +99,16 @@ func (c *check) jobs(ctx context.Context) error {
 		if c.o.job != "" && !slices.Contains(strings.Split(c.o.job, ","), t.name) {
 			continue
 		}
-		if err := c.oneJob(ctx, t, i == 0); err != nil {
+		ran++
+		if err := c.oneJob(ctx, t, ran == 1); err != nil {
 			c.report.row(bad, "jobs", t.name+" runs to its end", "", err.Error()) // the others still tell
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
+	}
+	if ran == 0 {
+		return fmt.Errorf("-job %q: there is none of these", c.o.job)
 	}
 	return nil
 }

@@ -37,6 +37,9 @@ func (r *recorder) begin(dir, name, epoch string, cfg control.Config) error {
 	boot, _ := cgroup.BootID("/proc") // "" says that it is not known
 	var mono unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) // every Linux has it
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	file, err := os.Create(filepath.Join(dir, "gpu-"+name+".trimtab"))
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func script(args ...string) work {
 	return work{args: append([]string{python, insideDir + "/train.py"}, args...)}
 }
 
-// truths are the four jobs. A checkpoint is no bottleneck: the verdict is to stay.
+// truths are the jobs: four on the virtual GPU. A checkpoint is no bottleneck: the verdict is to stay.
 func (c *check) truths() []truth {
 	all := []truth{
 		{name: "device", why: "about 40 ms of kernels a step, nothing else", want: []string{"compute/device"},

@@ -148,7 +148,6 @@ func breakdown(w *Window, r Rank, lw loaderWork) (policies.Breakdown, float64) {
 		outside += out
 	}
 	deviceWaits(&p, blocking, ns(probes.StateTimer)+ns(probes.StateDevice))
-	p.move(float64(t.WallNs)*w.spinning(w.calls(r.Root)), policies.PartCommunication, policies.PartDevice)
 	// MPI waits by spinning. Which of its time a thread was inside is not told, but that it slept for no disk.
 	inside := []policies.Part{policies.PartCompute, policies.PartDevice, policies.PartInputRemote, policies.PartInputOther, policies.PartOther}
 	around := p[policies.PartThrottled] + p[policies.PartContended]

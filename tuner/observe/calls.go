@@ -225,19 +225,19 @@ func (w *Window) calls(tgid int32) *Process {
 	return nil
 }
 
-// launcher reports whether a thread makes a good part of its process's launches: it computes.
+// launcher reports whether a thread launches a good part of what the busiest of its process does: it computes.
 func (p *Process) launcher(tid int32) bool {
-	own, all := p.blocking(tid).Launched, uint64(0)
+	own, most := p.blocking(tid).Launched, uint64(0)
 	if own == 0 {
 		return false
 	}
 	for _, t := range p.Threads {
-		all += t.Launched
+		most = max(most, t.Launched)
 	}
-	return float64(own) >= callerShare*float64(all)
+	return float64(own) >= callerShare*float64(most)
 }
 
-// blocking finds a thread's blocking calls.
+// blocking finds a thread's calls.
 func (p *Process) blocking(tid int32) CallThread {
 	if p != nil {
 		for _, t := range p.Threads {

@@ -73,18 +73,19 @@ func (w *Window) Activity(tgid int32) (most *Device) {
 	return most
 }
 
-// spinningSMs of a device's duty have work while a collective waits for a late rank: NCCL's kernels
-// spin on some of its SMs, 32 of an H100's 132 at most; device-bound jobs had 0.94 and more of
-// their duty [measured, H100].
+// spinningSMs of a device's duty have work while a collective waits for a late rank: 0.13 where one SM
+// spins, for device-bound jobs 0.93 and more [measured, H100]. NCCL takes 24 to 32 of its 132 SMs for
+// most collectives; where it takes more, or the rank works for a good part of the time, it is missed.
 const spinningSMs = 0.25
 
 // spinning is the share of time, 0..1, in which the device of a rank that exchanges seems to work for
 // it, and waits for other ranks: most of its SMs do nothing.
 func (w *Window) spinning(p *Process) float64 {
-	if p != nil && (p.Calls > 0 || p.Exchanged) {
-		if d := w.Activity(p.TGID); d != nil && d.SM < spinningSMs*d.Duty {
-			return d.Duty - d.SM
-		}
+	if p == nil || p.Ranks == 1 {
+		return 0
+	}
+	if d := w.Activity(p.TGID); d != nil && d.SM < spinningSMs*d.Duty {
+		return d.Duty - d.SM
 	}
 	return 0
 }

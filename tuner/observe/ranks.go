@@ -201,8 +201,8 @@ func (f family) launches(w *Window, p *process) bool {
 }
 
 // callerShare of the largest caller's calls, or of the largest count of one source, makes a process
-// one that trains, and of a process's launches a thread one that computes: others touch the device
-// once, to see whether it is there.
+// one that trains, and a thread one that computes: others touch the device once, to see whether it
+// is there.
 const callerShare = 0.05
 
 // steps reports whether a process shows by ticks or calls that it trains. One that
@@ -253,7 +253,7 @@ func trainerThread(w *Window, p *process) int {
 // any does: one that saves a checkpoint waits too; -1: none made two.
 func longestSync(w *Window, p *process) int {
 	called := w.calls(p.tgid)
-	launches := func(i int) bool { return called.launcher(w.Threads[i].TID) }
+	launches := func(i int) bool { return called.blocking(w.Threads[i].TID).Launched > 0 }
 	told := slices.ContainsFunc(p.threads, launches)
 	best, bestNs := -1, uint64(0)
 	for _, i := range p.threads {
@@ -335,8 +335,8 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 		switch {
 		case called.launcher(t.TID):
 			r.Roles[i] = RoleHelper
-		case t.Written > t.IOBytes/2 && float64(t.Written) >= handedBytes*ticks:
-			r.Roles[i] = RoleHelper // it takes out what the trainer made: a checkpoint
+		case t.Written > t.IOBytes/2 && t.Written >= 1<<20 && float64(t.Ns[probes.StateInet]+t.Ns[probes.StateNetFile]) < 0.05*float64(t.WallNs):
+			r.Roles[i] = RoleHelper // it takes out what the trainer made: a checkpoint, and no line of a log
 		case waitsFor(w, t, func(j int) bool { return r.Roles[j] == RoleLoader }) > 0:
 			r.Roles[i] = RoleRelay
 		case ownReads(t) >= 0.05*float64(t.WallNs):

@@ -243,9 +243,14 @@ func TestThreadsBesideATrainer(t *testing.T) {
 		"launches a kernel now and then":            {800 * ms, 300 * ms, asks(100 * ms), []CallThread{{TID: trainer, Launched: 1000}, {TID: other, Launched: 10}}, 0, 0, RoleLoader},
 		"writes what it takes out":                  {800 * ms, 300 * ms, asks(100 * ms), nil, 1 << 28, 1 << 28, RoleHelper},
 		"writes less than it reads":                 {800 * ms, 300 * ms, asks(100 * ms), nil, 1 << 20, 1 << 28, RoleLoader},
-		"writes a line of a log":                    {800 * ms, 300 * ms, asks(100 * ms), nil, 100, 100, RoleLoader},
+		"writes a log":                              {800 * ms, 300 * ms, asks(100 * ms), nil, 100 << 10, 100 << 10, RoleLoader},
+		"writes what it fetches":                    {800 * ms, 300 * ms, asks(100 * ms), nil, 1 << 28, 1 << 28, RoleLoader},
 	} {
-		thread1 := thread(other, trainer, 1, times{probes.StateRun: c.works}, c.asks...)
+		does := times{probes.StateRun: c.works}
+		if name == "writes what it fetches" {
+			does[probes.StateInet] = 60 * ms
+		}
+		thread1 := thread(other, trainer, 1, does, c.asks...)
 		thread1.Written, thread1.IOBytes = c.written, c.io
 		w := oneSecond(thread(trainer, trainer, 1, times{probes.StateRun: 600 * ms}, wait(other, probes.StateFutex, c.waited, 10)), thread1)
 		w.Processes = []Process{{TGID: trainer, Launches: 1000, Threads: c.calls}}

@@ -23,6 +23,7 @@ type Reading struct {
 	Aggregated bool
 	Trainer    Thread  // its trainer thread
 	Network    float64 // share of the trainer's wall in waits that no local thread ended
+	exposed    float64 // share of its wall that Expose charged
 	LoaderUse
 	DeviceCalls
 
@@ -123,17 +124,20 @@ func exposeWaits(w *Window, all []Reading) {
 			continue
 		}
 		r.Expose(late[i])
-		if left := wire - late[i]; wire >= minWire && left > 0 {
-			r.Expose(left)
+		r.Expose(w.spinning(w.calls(r.Root)))
+		if wire >= minWire {
+			r.Expose(wire)
 		}
 	}
 }
 
-// Expose charges a share of the rank's wall from its device waits to communication.
+// Expose charges a share of the rank's wall from its device waits to communication; what tells of
+// the same waits twice charges them once.
 func (r *Reading) Expose(share float64) {
 	b := &r.Breakdown
-	ns := min(int64(share*float64(b.WallNs)), b.Ns[policies.PartDevice])
+	ns := min(int64((share-r.exposed)*float64(b.WallNs)), b.Ns[policies.PartDevice])
 	if ns > 0 {
+		r.exposed = share
 		b.Ns[policies.PartDevice] -= ns
 		b.Ns[policies.PartCommunication] += ns
 	}

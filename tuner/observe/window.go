@@ -304,12 +304,9 @@ func (w *Window) UsedCPUs() float64 {
 	if w.EndNs <= w.StartNs {
 		return 0
 	}
-	if w.HasCgroup {
-		return float64(w.Cgroup.CPUNs) / float64(w.EndNs-w.StartNs)
-	}
-	var run uint64
-	for _, t := range w.Threads {
-		run += t.Ns[probes.StateRun]
+	run := w.Cgroup.CPUNs
+	for i := 0; !w.HasCgroup && i < len(w.Threads); i++ {
+		run += w.Threads[i].Ns[probes.StateRun]
 	}
 	return float64(run) / float64(w.EndNs-w.StartNs)
 }

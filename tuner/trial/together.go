@@ -1,6 +1,10 @@
 package trial
 
-import "github.com/trimtab/trimtab/tuner/observe"
+import (
+	"slices"
+
+	"github.com/trimtab/trimtab/tuner/observe"
+)
 
 // Together makes one series of several: the mean of their rates, so that a plan that touches
 // several jobs is judged by what they gain together. The readings are those of the series that
@@ -9,18 +13,13 @@ func Together(series [][]observe.RateSample) []observe.RateSample {
 	if len(series) == 1 {
 		return series[0]
 	}
-	slowest := -1
-	for i, s := range series {
-		if slowest < 0 || len(s) < len(series[slowest]) {
-			slowest = i
-		}
-	}
-	if slowest < 0 {
+	if len(series) == 0 {
 		return nil
 	}
+	slowest := slices.MinFunc(series, func(a, b []observe.RateSample) int { return len(a) - len(b) })
 	var out []observe.RateSample
 readings:
-	for _, r := range series[slowest] {
+	for _, r := range slowest {
 		sum := 0.0
 		for _, s := range series {
 			rate, ok := within(s, r.StartNs, r.EndNs)

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/trimtab/trimtab/policies"
@@ -11,15 +12,34 @@ import (
 // minSamples of a device's duty make its mean a reading: half a second of NVML's.
 const minSamples = 3
 
-// duty is the mean duty of the busiest device that the container holds; ok is
-// false where too few samples tell.
-func duty(r observe.Reading) (share float64, ok bool) {
+// devices are those that the rank is on, or all of its container where that is not told.
+func devices(r observe.Reading) (out []observe.Device) {
 	for _, d := range r.Window.Devices {
+		if slices.Contains(d.PIDs, r.Root) {
+			out = append(out, d)
+		}
+	}
+	if len(out) == 0 {
+		return r.Window.Devices
+	}
+	return out
+}
+
+// duty is the mean duty of the rank's busiest device; ok is false where too few samples tell.
+func duty(r observe.Reading) (share float64, ok bool) {
+	for _, d := range devices(r) {
 		if d.Samples >= minSamples {
 			share, ok = max(share, d.Duty), true
 		}
 	}
 	return share, ok
+}
+
+// alone: nobody else is on the rank's devices, or hardly anybody, so that what they do is its doing.
+func alone(k *policies.Constants, r observe.Reading) bool {
+	return !slices.ContainsFunc(devices(r), func(d observe.Device) bool {
+		return len(d.Holders) > 0 && (d.SMReadings == 0 || d.Others >= k.Exposed)
+	})
 }
 
 // full finds a device without room: it works all the time, whatever the trainer does meanwhile.
@@ -30,9 +50,11 @@ func full(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	share, ok := duty(r)
 	waits := r.Breakdown.Share(policies.PartDevice)
 	proved := waits >= k.Notable && waits >= r.Breakdown.Share(policies.PartThrottled)+r.Breakdown.Share(policies.PartContended)
-	if d := r.Window.Activity(r.Root); d != nil {
+	switch d := r.Window.Activity(r.Root); {
+	case !alone(k, r):
+	case d != nil:
 		proved = proved || d.SM >= k.Dominant
-	} else {
+	default:
 		proved = proved || r.Launches > 0 && r.Collectives == 0 && !r.Exchanges
 	}
 	if !ok || share < k.Full || !proved {
@@ -81,12 +103,12 @@ func works(k *policies.Constants, r observe.Reading) string {
 	switch d := r.Window.Activity(r.Root); {
 	case d == nil:
 		return waits
-	case d.DRAM >= k.Dominant:
+	case d.DRAM >= k.Dominant*d.Duty:
 		return fmt.Sprintf("%s, and its memory %.0f %%: bandwidth bounds it", waits, 100*d.DRAM)
-	case d.SM < k.Dominant:
+	case d.SM < k.Dominant*d.Duty:
 		return fmt.Sprintf("%s, and its SMs %.0f %%: small kernels or batches leave most of it idle", waits, 100*d.SM)
 	default:
-		return fmt.Sprintf("%s, and its SMs %.0f %%: arithmetic bounds it", waits, 100*d.SM)
+		return fmt.Sprintf("%s, and its SMs %.0f %%", waits, 100*d.SM)
 	}
 }
 

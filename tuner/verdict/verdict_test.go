@@ -170,6 +170,15 @@ func TestVerdicts(t *testing.T) {
 			r.Launches = 3000
 			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.95, PIDs: []int32{100}, Activities: 2, SM: 0.05}}
 		}, policies.ClassCompute, policies.CauseHost},
+		{"a trainer that computes, on a device that another container fills", func(r *R, s share) {
+			s(policies.PartCompute, 0.99)
+			r.Launches = 30
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.99, Holders: []string{"other"}, PIDs: []int32{100}, Activities: 2, SM: 0.96}}
+		}, policies.ClassCompute, policies.CauseHost},
+		{"a rank that computes beside one whose device is full", func(r *R, s share) {
+			s(policies.PartCompute, 0.9)
+			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.2, PIDs: []int32{100}, Activities: 2, SM: 0.1}, {Samples: 10, Duty: 0.99, PIDs: []int32{200}, Activities: 2, SM: 0.96}}
+		}, policies.ClassCompute, policies.CauseHost},
 		{"a device shared by another container", func(r *R, s share) {
 			r.SyncNs, r.SharedWith = 12e8, []string{"other"}
 			r.Window.Devices = []observe.Device{{Samples: 10, Duty: 0.99, Holders: []string{"other"}}}
@@ -306,11 +315,11 @@ func TestWorkersAdviceIsBounded(t *testing.T) {
 func TestWhatADeviceIsBusyWith(t *testing.T) {
 	for want, d := range map[string]observe.Device{
 		"its device works 98 % of the time":                                                                   {Samples: 10, Duty: 0.98},
-		"its device works 98 % of the time, and its SMs 95 %: arithmetic bounds it":                           {Samples: 10, Duty: 0.98, Activities: 2, SM: 0.95, DRAM: 0.07},
+		"its device works 98 % of the time, and its SMs 95 %":                                                 {Samples: 10, Duty: 0.98, Activities: 2, SM: 0.95, DRAM: 0.07},
 		"its device works 99 % of the time, and its memory 90 %: bandwidth bounds it":                         {Samples: 10, Duty: 0.99, Activities: 2, SM: 0.99, DRAM: 0.9},
 		"its device works 95 % of the time, and its SMs 20 %: small kernels or batches leave most of it idle": {Samples: 10, Duty: 0.95, Activities: 2, SM: 0.2, DRAM: 0.1},
 		"it waits 60 % of its time for its device, which works":                                               {Samples: 10, Duty: 0.7},
-		"it waits 60 % of its time for its device, which works, and its SMs 66 %: arithmetic bounds it":       {Samples: 10, Duty: 0.7, Activities: 2, SM: 0.66},
+		"it waits 60 % of its time for its device, which works, and its SMs 45 %":                             {Samples: 10, Duty: 0.5, Activities: 2, SM: 0.45},
 	} {
 		d.PIDs = []int32{100}
 		w := &observe.Window{EndNs: 2e9, HasKernel: true, HostCPUs: 4, HasCgroup: true, Cgroup: observe.Cgroup{CPUNs: 1e9}, Devices: []observe.Device{d}}

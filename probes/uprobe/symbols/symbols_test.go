@@ -179,28 +179,19 @@ func TestWant(t *testing.T) {
 	}
 }
 
-// Names across the edges of what is read at once are found, each at its place.
+// Names across the edge of what is read at once are found, each at its place, however long.
 func TestNamesAcrossChunks(t *testing.T) {
-	table := make([]byte, 3*chunkBytes)
-	for i := range table {
-		table[i] = 'x'
-	}
-	names := map[uint32]string{}
-	for at := 1; at+8 < len(table); at += 97 {
-		copy(table[at-1:], "\x00cuAbcd\x00")
-		if len(names) < maxSymbols && (at > chunkBytes-maxNameBytes-200 && at < chunkBytes+200) {
-			names[uint32(at)] = "cuAbcd"
-		}
-	}
-	for _, want := range []string{"cuAbcd", "cuA*"} {
-		got := map[uint32]string{}
-		s := newSearch(Want{Names: []string{want}}, soon())
-		for at := 0; at < len(table); at += chunkBytes - maxNameBytes {
-			s.namesInChunk(table[at:min(len(table), at+chunkBytes)], func(offset int, name []byte) { got[uint32(at+offset)] = string(name) })
-		}
-		for at, name := range names {
-			if got[at] != name {
-				t.Errorf("%s: at %d: %q", want, at, got[at])
+	long := "cuA" + strings.Repeat("b", maxNameBytes-10)
+	for _, name := range []string{"cuAbcd", long} {
+		for _, want := range []string{name, "cuA*"} {
+			for at := chunkBytes - 2*maxNameBytes; at < chunkBytes+maxNameBytes; at += 7 {
+				table := bytes.Repeat([]byte("x"), 2*chunkBytes)
+				table[0] = 0
+				copy(table[at-1:], "\x00"+name+"\x00")
+				got, err := newSearch(Want{Names: []string{want}}, soon()).namesIn(bytes.NewReader(table), uint64(len(table)))
+				if err != nil || got[uint32(at)] != name || len(got) != 1 {
+					t.Fatalf("%s: one of %d bytes at %d: %d found, %v", want[:4], len(name), at, len(got), err)
+				}
 			}
 		}
 	}
