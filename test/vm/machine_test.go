@@ -311,8 +311,10 @@ func (m *machine) wantQuota(t *testing.T, name, want, when string) {
 // what it was, in order, each once as long as it lasts.
 func (m *machine) sampled(t *testing.T, name, script string) []string {
 	t.Helper()
-	out := m.sh(t, `(while :; do `+m.readQuota(t, name)+`; sleep 0.1; done) >/tmp/samples 2>/dev/null & sampler=$!
+	// The script begins once there is a sample of what stood before: a shell takes its time to start, emulated.
+	out := m.sh(t, `rm -f /tmp/samples; (while :; do `+m.readQuota(t, name)+`; sleep 0.1; done) >/tmp/samples 2>/dev/null & sampler=$!
 trap 'kill $sampler' EXIT
+until [ -s /tmp/samples ]; do sleep 0.1; done
 { `+script+`
 } >&2
 uniq /tmp/samples`)
