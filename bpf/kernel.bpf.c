@@ -229,11 +229,6 @@ static __always_inline __u64 io_bytes(struct task_struct *task)
 	return task->ioac.rchar + task->ioac.wchar;
 }
 
-static __always_inline __u64 written(struct task_struct *task)
-{
-	return bpf_core_field_exists(task->ioac.wchar) ? task->ioac.wchar : 0;
-}
-
 static __always_inline void adopt(struct task_struct *task, __u32 state, __u32 scratch_key)
 {
 	struct slot_ref *ref = find_watched(task_cgroup(task), TREE_TASKS);
@@ -259,7 +254,6 @@ static __always_inline void adopt(struct task_struct *task, __u32 state, __u32 s
 	th->state = state;
 	th->first_ns = th->since_ns = bpf_ktime_get_ns();
 	th->io_bytes = io_bytes(task);
-	th->written = written(task);
 	th->faults = task->min_flt;
 	if (!bpf_task_storage_get(&threads, task, th, BPF_LOCAL_STORAGE_GET_F_CREATE)) {
 		release(c);
@@ -318,7 +312,6 @@ static __always_inline __u32 fill(struct task_struct *task, struct thread *th, s
 		r->thread.num_edges = 0;
 	}
 	r->thread.io_bytes = io_bytes(task) - th->io_bytes;
-	r->thread.written = written(task) - th->written;
 	r->thread.faults = task->min_flt - th->faults;
 	r->flags = flags;
 	r->start_boot_ns = task->start_boottime;

@@ -53,7 +53,6 @@ struct thread {
 	__u64 found_idle; /* the CPU that the thread was put on last ran nothing */
 	/* What the kernel had counted when the thread was taken up; a record holds what came since. */
 	__u64 io_bytes; /* read and written, by any call */
-	__u64 written;	/* of them */
 	__u64 faults;	/* minor */
 
 	__u64 ns[NUM_STATES];

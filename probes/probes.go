@@ -75,10 +75,9 @@ type Thread struct {
 	AloneNs uint64 `json:"alone,omitempty"`
 	// Preempted counts switches out while still runnable.
 	Preempted uint64 `json:"preempted,omitempty"`
-	// IOBytes were read and written by any call, Written of them written, Faults are minor page
-	// faults; all since it was taken up. 0 where the kernel does not account them.
+	// IOBytes were read and written by any call, Faults are minor page faults; both since it
+	// was taken up. 0 where the kernel does not account them.
 	IOBytes uint64 `json:"io,omitempty"`
-	Written uint64 `json:"wrote,omitempty"`
 	Faults  uint64 `json:"faults,omitempty"`
 	Edges   []Edge `json:"edges,omitempty"`
 }

@@ -94,7 +94,6 @@ type countersThread struct {
 	AloneNs        uint64
 	FoundIdle      uint64
 	IoBytes        uint64
-	Written        uint64
 	Faults         uint64
 	Ns             [16]uint64
 	Count          [16]uint64

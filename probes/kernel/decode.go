@@ -61,7 +61,6 @@ func decode(b []byte) (decoded, int, error) {
 		SiblingNs: u64(th + unsafe.Offsetof(t.SiblingNs)),
 		AloneNs:   u64(th + unsafe.Offsetof(t.AloneNs)),
 		IOBytes:   u64(th + unsafe.Offsetof(t.IoBytes)),
-		Written:   u64(th + unsafe.Offsetof(t.Written)),
 		Faults:    u64(th + unsafe.Offsetof(t.Faults)),
 	}
 	for s := range uintptr(probes.NumStates) {

@@ -70,6 +70,16 @@ def narrow():
     return nn.Sequential(*layers).cuda()
 
 
+def repeats_of(ms, work, times=5):
+    """How often the device does it in so many ms; work(n) does it n times."""
+    work(3)
+    torch.cuda.synchronize()
+    begin = now()
+    work(times)
+    torch.cuda.synchronize()
+    return max(1, round(ms / 1000 / ((now() - begin) / times)))
+
+
 class Wide:
     """Steps that take about so many ms of the device: real training of a wide network,
     repeated until it takes so long. wait follows a step; compile wraps its network."""
@@ -80,14 +90,7 @@ class Wide:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6)
         self.x = torch.randn(2048, 4096, device="cuda")
         self.repeats, self.n = 1, 0
-        for _ in range(3):
-            self()
-        torch.cuda.synchronize()
-        begin = now()
-        for _ in range(5):
-            self()
-        torch.cuda.synchronize()
-        self.repeats = max(1, round(ms / 1000 / ((now() - begin) / 5)))
+        self.repeats = repeats_of(ms, lambda n: [self() for _ in range(n)])
 
     def __call__(self):
         self.optimizer.zero_grad(set_to_none=True)
@@ -133,12 +136,7 @@ def graph():
 
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
-        work(3)
-        torch.cuda.synchronize()
-        begin = now()
-        work(5)
-        torch.cuda.synchronize()
-        repeats = max(1, round(0.040 / ((now() - begin) / 5)))
+        repeats = repeats_of(40, work)
     captured = torch.cuda.CUDAGraph()
     with torch.cuda.graph(captured):
         work(repeats)
@@ -192,12 +190,7 @@ def moving():
         for _ in range(times):
             torch.add(a, 1.0, out=b)
 
-    work(3)
-    torch.cuda.synchronize()
-    begin = now()
-    work(10)
-    torch.cuda.synchronize()
-    times = max(1, round(0.040 / ((now() - begin) / 10)))
+    times = repeats_of(40, work, 10)
 
     def do():
         work(times)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 )
 
@@ -73,18 +74,14 @@ func (w *Window) Activity(tgid int32) (most *Device) {
 	return most
 }
 
-// spinningSMs of a device's duty have work while a collective waits for a late rank: 0.13 where one SM
-// spins, for device-bound jobs 0.93 and more [measured, H100]. NCCL takes 24 to 32 of its 132 SMs for
-// most collectives; where it takes more, or the rank works for a good part of the time, it is missed.
-const spinningSMs = 0.25
-
 // spinning is the share of time, 0..1, in which the device of a rank that exchanges seems to work for
-// it, and waits for other ranks: most of its SMs do nothing.
-func (w *Window) spinning(p *Process) float64 {
+// it, and waits for other ranks: most of its SMs do nothing. A collective on many SMs is missed, and
+// so is a wait that leaves the rank a good part of its time.
+func (w *Window) spinning(k *policies.Constants, p *Process) float64 {
 	if p == nil || p.Ranks == 1 {
 		return 0
 	}
-	if d := w.Activity(p.TGID); d != nil && d.SM < spinningSMs*d.Duty {
+	if d := w.Activity(p.TGID); d != nil && d.SM < k.SpinningSMs*d.Duty {
 		return d.Duty - d.SM
 	}
 	return 0

@@ -114,7 +114,6 @@ func (t *Thread) sum(o *Thread) {
 	t.SiblingNs += o.SiblingNs
 	t.AloneNs += o.AloneNs
 	t.IOBytes += o.IOBytes
-	t.Written += o.Written
 	t.Faults += o.Faults
 }
 

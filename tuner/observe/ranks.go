@@ -334,9 +334,7 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 		}
 		switch {
 		case called.launcher(t.TID):
-			r.Roles[i] = RoleHelper
-		case t.Written > t.IOBytes/2 && t.Written >= 1<<20 && float64(t.Ns[probes.StateInet]+t.Ns[probes.StateNetFile]) < 0.05*float64(t.WallNs):
-			r.Roles[i] = RoleHelper // it takes out what the trainer made: a checkpoint, and no line of a log
+			r.Roles[i] = RoleHelper // autograd's thread launches the backward pass while the trainer sleeps
 		case waitsFor(w, t, func(j int) bool { return r.Roles[j] == RoleLoader }) > 0:
 			r.Roles[i] = RoleRelay
 		case ownReads(t) >= 0.05*float64(t.WallNs):
@@ -346,28 +344,14 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 			r.Roles[i] = RoleHelper
 		case float64(t.Ns[probes.StateRun]) < 0.02*float64(t.WallNs):
 			// too little work of its own for a loader: a queue's feeder, a timer thread
-		case root.told && !root.counted && !r.family.own, isCalled(w, trainer, t):
-			r.Roles[i] = RoleHelper // nothing says that it makes batches, or it works when asked alone
+		case root.told && !root.counted && !r.family.own:
+			r.Roles[i] = RoleHelper // nothing says that it makes batches
 		default:
 			r.Roles[i] = RoleLoader
 			loaders++
 		}
 	}
 	return loaders
-}
-
-// calledShare of a thread's work falls into the caller's wait for it, and of the caller's work into
-// the thread's: of threads that load, those ahead work while the trainer does, and those behind
-// never wait for it. Autograd's does 0.93 and more [measured, H100].
-const calledShare = 0.8
-
-// isCalled reports whether a thread works while its caller waits for it, and only then.
-func isCalled(w *Window, caller, t Thread) bool {
-	waits := func(a, b Thread) bool { // a waits while b works
-		works := b.Ns[probes.StateRun] + b.Ns[probes.StateThrottled] + b.Ns[probes.StateQueued]
-		return float64(waitsFor(w, a, func(j int) bool { return w.Threads[j].TID == b.TID })) >= calledShare*float64(works)
-	}
-	return waits(caller, t) && waits(t, caller)
 }
 
 // communicators finds the threads that poll sockets for their process, and those

@@ -224,40 +224,29 @@ func TestLoadersOfAJobThatCountsItself(t *testing.T) {
 	}
 }
 
-// TestThreadsBesideATrainer: what a thread of the trainer's own process is, by what it launches,
-// writes, and when it works.
-func TestThreadsBesideATrainer(t *testing.T) {
+// TestThreadsThatLaunch: one that launches a good part of what the busiest does computes, whatever
+// it wakes; others that wake the trainer and work make its batches.
+func TestThreadsThatLaunch(t *testing.T) {
 	const other = 102
-	asks := func(ns uint64) []probes.Edge { return []probes.Edge{wait(trainer, probes.StateFutex, ns, 10)} }
 	for name, c := range map[string]struct {
-		works, waited uint64 // of the thread; by the trainer, for it
-		asks          []probes.Edge
-		calls         []CallThread
-		written, io   uint64
-		want          Role
+		launched, trainers uint64
+		want               Role
 	}{
-		"works ahead of the trainer":                {800 * ms, 300 * ms, asks(100 * ms), nil, 0, 0, RoleLoader},
-		"works only while the trainer waits for it": {300 * ms, 290 * ms, asks(690 * ms), nil, 0, 0, RoleHelper},
-		"works all along, and is waited for":        {900 * ms, 500 * ms, nil, nil, 0, 0, RoleLoader},
-		"launches as much as the trainer":           {800 * ms, 300 * ms, asks(100 * ms), []CallThread{{TID: trainer, Launched: 400}, {TID: other, Launched: 600}}, 0, 0, RoleHelper},
-		"launches a kernel now and then":            {800 * ms, 300 * ms, asks(100 * ms), []CallThread{{TID: trainer, Launched: 1000}, {TID: other, Launched: 10}}, 0, 0, RoleLoader},
-		"writes what it takes out":                  {800 * ms, 300 * ms, asks(100 * ms), nil, 1 << 28, 1 << 28, RoleHelper},
-		"writes less than it reads":                 {800 * ms, 300 * ms, asks(100 * ms), nil, 1 << 20, 1 << 28, RoleLoader},
-		"writes a log":                              {800 * ms, 300 * ms, asks(100 * ms), nil, 100 << 10, 100 << 10, RoleLoader},
-		"writes what it fetches":                    {800 * ms, 300 * ms, asks(100 * ms), nil, 1 << 28, 1 << 28, RoleLoader},
+		"none":                                {0, 1000, RoleLoader},
+		"as many as the trainer":              {600, 400, RoleHelper},
+		"some for each of many threads alike": {50, 50, RoleHelper},
+		"a kernel now and then":               {10, 1000, RoleLoader},
 	} {
-		does := times{probes.StateRun: c.works}
-		if name == "writes what it fetches" {
-			does[probes.StateInet] = 60 * ms
+		w := oneSecond(thread(trainer, trainer, 1, times{probes.StateRun: 600 * ms}, wait(other, probes.StateFutex, 300*ms, 10)),
+			thread(other, trainer, 1, times{probes.StateRun: 800 * ms}, wait(trainer, probes.StateFutex, 100*ms, 10)))
+		w.Processes = []Process{{TGID: trainer, Launches: 1000, Threads: []CallThread{{TID: trainer, Launched: c.trainers}, {TID: other, Launched: c.launched}}}}
+		for tid := int32(200); tid < 230; tid++ {
+			w.Processes[0].Threads = append(w.Processes[0].Threads, CallThread{TID: tid, Launched: min(c.launched, 50)})
 		}
-		thread1 := thread(other, trainer, 1, does, c.asks...)
-		thread1.Written, thread1.IOBytes = c.written, c.io
-		w := oneSecond(thread(trainer, trainer, 1, times{probes.StateRun: 600 * ms}, wait(other, probes.StateFutex, c.waited, 10)), thread1)
-		w.Processes = []Process{{TGID: trainer, Launches: 1000, Threads: c.calls}}
 		w.Ticks = []Tick{{Source: "torch.backward", TGID: trainer, Count: 10, FromNs: 1, LastNs: 9e8}}
 		r := Ranks(policies.DefaultConstants(), w)[0]
 		if got := r.Roles[w.find(other)]; got != c.want || w.Threads[r.Trainer].TID != trainer {
-			t.Errorf("one that %s: role %v, want %v; trainer %d", name, got, c.want, w.Threads[r.Trainer].TID)
+			t.Errorf("launches %s: role %v, want %v; trainer %d", name, got, c.want, w.Threads[r.Trainer].TID)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func Read(k *policies.Constants, w *Window, known PerStep) Reading {
 	for _, r := range ranks {
 		all = append(all, readRank(w, r, len(ranks), known))
 	}
-	exposeWaits(w, all)
+	exposeWaits(k, w, all)
 	best := Reading{Window: w, Ranks: len(ranks)}
 	for i, got := range all {
 		if i == 0 || got.Breakdown.Stalled() > best.Breakdown.Stalled() {
@@ -106,7 +106,7 @@ const minWire = 0.5
 // kernel keeps the device busy until the last rank has come and the last byte. Where
 // the budget does not pay for counting them, that it called some before is enough: who
 // comes late is told by the kernel's accounting alone.
-func exposeWaits(w *Window, all []Reading) {
+func exposeWaits(k *policies.Constants, w *Window, all []Reading) {
 	wire, _ := w.Network.CarrierShare()
 	var late []float64
 	for _, r := range all {
@@ -124,7 +124,7 @@ func exposeWaits(w *Window, all []Reading) {
 			continue
 		}
 		r.Expose(late[i])
-		r.Expose(w.spinning(w.calls(r.Root)))
+		r.Expose(w.spinning(k, w.calls(r.Root)))
 		if wire >= minWire {
 			r.Expose(wire)
 		}

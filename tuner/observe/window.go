@@ -51,7 +51,6 @@ type Thread struct {
 	SiblingNs       uint64        // of Ns[StateQueued]
 	AloneNs         uint64        // of Ns[StateQueued]
 	IOBytes, Faults uint64        // read and written by any call; minor page faults
-	Written         uint64        // of IOBytes
 	Edges           []probes.Edge // sorted by waker, then state
 }
 
@@ -217,7 +216,7 @@ func diffThread(base *probes.Thread, t probes.Thread, known bool) Thread {
 	d.ReclaimNs = sub(t.ReclaimNs, base.ReclaimNs)
 	d.SiblingNs = sub(t.SiblingNs, base.SiblingNs)
 	d.AloneNs = sub(t.AloneNs, base.AloneNs)
-	d.IOBytes, d.Written, d.Faults = sub(t.IOBytes, base.IOBytes), sub(t.Written, base.Written), sub(t.Faults, base.Faults)
+	d.IOBytes, d.Faults = sub(t.IOBytes, base.IOBytes), sub(t.Faults, base.Faults)
 	for _, e := range t.Edges {
 		for _, old := range base.Edges {
 			if old.Waker == e.Waker && old.State == e.State {
