@@ -33,11 +33,16 @@ TEST_TIMEOUT ?= 40m
 
 export CGO_ENABLED ?= 0
 
+# The one package that needs a C compiler, for NVIDIA's bindings; scripts/build-nvml.sh builds it.
+NVML_CHILD = ./cmd/trimtab-nvml
+WITH_CGO   = CGO_ENABLED=1 CGO_CFLAGS='-O1 -Wno-deprecated-declarations'
+
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/trimtab, with the version from git.
+build: ## Build bin/trimtab, with the version from git, and bin/trimtab-nvml, which needs gcc.
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/trimtab ./cmd/trimtab
+	@scripts/build-nvml.sh bin/trimtab-nvml || [ $$? -eq 3 ]
 
 .PHONY: generate
 generate: ## Regenerate the BPF objects (needs clang-14) and docs/metrics.md.
@@ -144,15 +149,19 @@ check-format: ## Fail where gofmt would change a file.
 
 .PHONY: check-vet
 check-vet: ## go vet.
-	go vet -tags sensitivity $(PKGS)
+	go vet -tags sensitivity,man $(PKGS)
+	$(WITH_CGO) go vet $(NVML_CHILD)
 
 .PHONY: check-arm64
 check-arm64: ## It builds for arm64 too, where nobody has run it.
 	GOARCH=arm64 go build -o /dev/null ./cmd/trimtab
+	GOARCH=arm64 scripts/build-nvml.sh /dev/null
 
 .PHONY: check-lint
 check-lint: ## staticcheck, at the version named above.
-	go run $(STATICCHECK) $(STATICCHECK_FLAGS) $(PKGS)
+	GOBIN='$(abspath .cache)' go install $(STATICCHECK)
+	.cache/staticcheck $(STATICCHECK_FLAGS) $(PKGS)
+	$(WITH_CGO) .cache/staticcheck $(STATICCHECK_FLAGS) $(NVML_CHILD)
 
 .PHONY: check-deps
 check-deps: ## Imports point one way; pure packages reach no clock, network or files; no package-level state.
@@ -177,7 +186,7 @@ test: setup-dev build image ## Everything this machine can run: unit, property, 
 	@go build -o .cache/testsummary ./tools/testsummary
 	@alone=$$(go list $(PKGS) | grep '/test/e2e$$' || true); others=$$(go list $(PKGS) | grep -v '/test/e2e$$' || true); \
 	run() { [ $$# -eq 0 ] || go test -json -count=1 -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) "$$@" 2>&1; }; \
-	{ rc=0; run $$others || rc=1; run $$alone || rc=1; exit $$rc; } | .cache/testsummary
+	{ rc=0; run $$others || rc=1; $(WITH_CGO) run $(NVML_CHILD) || rc=1; run -tags man -run Manual ./cmd/trimtab || rc=1; run $$alone || rc=1; exit $$rc; } | .cache/testsummary
 
 # Where current runtimes are built; ignored by git, kept between runs.
 RUNTIMES ?= .cache/runtimes

@@ -10,6 +10,7 @@ set -eu
 action=$1 destdir=$2 bindir=$3 sysconfdir=$4 unitdir=$5 sysusersdir=$6 tmpfilesdir=$7 datadir=$8
 here=$(dirname "$0")
 bin=$bindir/trimtab
+libexec=$(dirname "$bindir")/libexec/trimtab # where trimtab looks for trimtab-nvml
 units="trimtab.service trimtab-restore.service"
 bash_completion=$datadir/bash-completion/completions/trimtab
 zsh_completion=$datadir/zsh/site-functions/_trimtab
@@ -34,6 +35,9 @@ place_files() {
 	# A config that is there belongs to the administrator.
 	if [ ! -e "$destdir$sysconfdir/trimtab/trimtab.yaml" ]; then
 		install -m 0644 "$here/../tuner/config/example.yaml" "$destdir$sysconfdir/trimtab/trimtab.yaml"
+	fi
+	if [ -e "$here/../bin/trimtab-nvml" ]; then # a host without gcc built none
+		install -D -m 0755 "$here/../bin/trimtab-nvml" "$destdir$libexec/trimtab-nvml"
 	fi
 	completion bash "$bash_completion"
 	completion zsh "$zsh_completion"
@@ -83,6 +87,8 @@ restore_all() {
 
 remove_files() {
 	for unit in $units; do rm -f "$destdir$unitdir/$unit"; done
+	rm -f "$destdir$libexec/trimtab-nvml"
+	rmdir "$destdir$libexec" 2>/dev/null || true # it may be somebody else's too
 	rm -f "$destdir$bin" "$destdir$sysusersdir/trimtab.conf" "$destdir$tmpfilesdir/trimtab.conf" \
 		"$destdir$bash_completion" "$destdir$zsh_completion" "$destdir$fish_completion"
 }

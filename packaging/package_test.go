@@ -149,6 +149,10 @@ func debInRoot(t *testing.T, deb string) {
 	before := own(t, root)
 	dpkg("--install", deb)
 	installed(t, root)
+	// There is no library here: the daemon runs where there is none, or musl's.
+	if got := output(t, "chroot", root, "/usr/bin/trimtab", "version"); !strings.Contains(got, "1.2.3") {
+		t.Errorf("without a library trimtab says %q", got)
+	}
 
 	config := filepath.Join(root, "etc/trimtab/trimtab.yaml")
 	if err := os.WriteFile(config, []byte("mode: observe\n"), 0o644); err != nil {

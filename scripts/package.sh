@@ -36,16 +36,21 @@ PACKAGE_STAGE=$(mktemp -d)
 trap 'rm -rf "$PACKAGE_STAGE"' EXIT
 export PACKAGE_VERSION PACKAGE_STAGE PACKAGE_ARCH
 
-# build_binary ARCH FILE
+# build_binary ARCH FILE [FLAG]
 build_binary() {
-	CGO_ENABLED=0 GOOS=linux GOARCH=$1 go build -trimpath \
+	CGO_ENABLED=0 GOOS=linux GOARCH=$1 go build -trimpath ${3:-} \
 		-ldflags "-s -w -X main.stampedVersion=$PACKAGE_VERSION" -o "$2" ./cmd/trimtab
+}
+
+# build_nvml ARCH FILE: the one part that needs a C compiler for that architecture.
+build_nvml() {
+	GOOS=linux GOARCH=$1 scripts/build-nvml.sh "$2" '-s -w'
 }
 
 # stage_common makes what is the same on every architecture, by this machine's binary.
 stage_common() {
 	local shell
-	build_binary "$(go env GOHOSTARCH)" "$PACKAGE_STAGE/host"
+	build_binary "$(go env GOHOSTARCH)" "$PACKAGE_STAGE/host" -tags=man
 	mkdir "$PACKAGE_STAGE/man" "$PACKAGE_STAGE/completion"
 	"$PACKAGE_STAGE/host" man "$PACKAGE_STAGE/man"
 	gzip -9n "$PACKAGE_STAGE"/man/*.1
@@ -77,7 +82,7 @@ tarball() {
 	local name=trimtab-$PACKAGE_VERSION-linux-$1
 	local top=$PACKAGE_STAGE/$name
 	mkdir -p "$top/bin" "$top/tuner/config"
-	cp "$PACKAGE_STAGE/trimtab" "$top/bin/trimtab"
+	cp "$PACKAGE_STAGE/trimtab" "$PACKAGE_STAGE/trimtab-nvml" "$top/bin/"
 	cp -r packaging docs LICENSE README.md "$top/"
 	cp tuner/config/example.yaml "$top/tuner/config/"
 	rm -f "$top"/packaging/*_test.go
@@ -101,6 +106,7 @@ stage_common
 for PACKAGE_ARCH in "${archs[@]}"; do
 	say "$PACKAGE_VERSION for $PACKAGE_ARCH"
 	build_binary "$PACKAGE_ARCH" "$PACKAGE_STAGE/trimtab"
+	build_nvml "$PACKAGE_ARCH" "$PACKAGE_STAGE/trimtab-nvml"
 	for packager in deb rpm; do
 		"$NFPM" package --config packaging/nfpm.yaml --packager $packager --target "$out/"
 	done

@@ -66,6 +66,7 @@ find_missing() {
 		want gcc gcc
 		want flock util-linux
 		[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+		want aarch64-linux-gnu-gcc "gcc-aarch64-linux-gnu libc6-dev-arm64-cross" # trimtab-nvml for arm64
 		want mpicc.mpich "mpich libmpich-dev" # the real libraries whose waits probes/mpi times
 		want mpicc.openmpi "openmpi-bin libopenmpi-dev"
 		# The real libraries whose functions probes/ticks counts.

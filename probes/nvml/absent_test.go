@@ -2,6 +2,8 @@ package nvml
 
 import (
 	"context"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -76,4 +78,41 @@ func TestLookWithoutDriver(t *testing.T) {
 func TestNoChild(t *testing.T) {
 	r := started(t, Options{Child: []string{"/nonexistent/trimtab"}})
 	until(t, r, "a word on it", func() bool { _, lost := r.Status(); return strings.Contains(lost, "start the child") })
+}
+
+// The child lies beside the program, or in the packages' libexec; a folder without one is named.
+func TestWhereTheChildIs(t *testing.T) {
+	root := t.TempDir()
+	bin, libexec := filepath.Join(root, "bin"), filepath.Join(root, "libexec/trimtab")
+	for _, dir := range []string{bin, libexec} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := findChild(bin); err == nil || !strings.Contains(err.Error(), bin) || !strings.Contains(err.Error(), "make build") {
+		t.Errorf("no child: %v", err)
+	}
+	for _, dir := range []string{libexec, bin} { // the nearer one is taken
+		path := filepath.Join(dir, ChildName)
+		if err := os.WriteFile(path, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if argv, err := findChild(bin); err != nil || len(argv) != 1 || argv[0] != path {
+			t.Errorf("%v, %v; want %s", argv, err, path)
+		}
+	}
+}
+
+// On a host of another C library the child cannot start; the fix is said.
+func TestChildWithoutItsLoader(t *testing.T) {
+	dir := t.TempDir()
+	source, path := filepath.Join(dir, "child.c"), filepath.Join(dir, ChildName)
+	if err := os.WriteFile(source, []byte("int main(void) { return 0; }"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("gcc", "-Wl,--dynamic-linker=/nonexistent/ld.so", "-o", path, source).CombinedOutput(); err != nil {
+		t.Skipf("needs gcc: %v %s", err, out)
+	}
+	r := started(t, Options{Child: []string{path}})
+	until(t, r, "a word on it", func() bool { _, lost := r.Status(); return strings.Contains(lost, "needs glibc 2.34") })
 }

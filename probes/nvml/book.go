@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
 
 const (
@@ -21,14 +21,14 @@ const (
 
 // book is what the reader knows; guarded by its mutex.
 type book struct {
-	hello    hello
+	hello    wire.Hello
 	why      string // there are no readings because; "": there are
 	normal   bool   // and nothing is wrong with that
 	devices  map[string]*reading
 	cursors  map[string]uint64
 	skips    skips
 	silent   []string // the latest calls that hung or ended a child
-	outcomes []outcome
+	outcomes []wire.Outcome
 	readings int // complete ones
 	turn     int // the reading under way
 
@@ -46,19 +46,17 @@ func newBook() book {
 	return book{devices: map[string]*reading{}, cursors: map[string]uint64{}, skips: skips{}}
 }
 
-func indexID(i int) string { return "#" + strconv.Itoa(i) }
-
 // take enters one device's reading.
 func (b *book) take(d probes.Device, cursor uint64, now time.Time) {
 	if d.UUID == "" { // it could not even be named: it is the one that stood there before
 		d = b.identify(d)
 	}
 	if d.Lost != "" {
-		if why := b.skips.why(now, d.UUID, indexID(d.Index)); why != "" {
+		if why := b.skips.why(now, d.UUID, wire.IndexID(d.Index)); why != "" {
 			d.Lost = why
 		}
 	}
-	id := cmp.Or(d.UUID, indexID(d.Index))
+	id := cmp.Or(d.UUID, wire.IndexID(d.Index))
 	k := b.devices[id]
 	if k == nil {
 		k = &reading{}
@@ -69,7 +67,7 @@ func (b *book) take(d probes.Device, cursor uint64, now time.Time) {
 	d.Duty = nil
 	k.Device, k.turn = d, b.turn
 	if d.UUID != "" && d.Parent == "" {
-		delete(b.devices, indexID(d.Index)) // it has a name now
+		delete(b.devices, wire.IndexID(d.Index)) // it has a name now
 	}
 	if cursor != 0 && d.UUID != "" {
 		b.cursors[d.UUID] = cursor
@@ -89,7 +87,7 @@ func (b *book) identify(d probes.Device) probes.Device {
 }
 
 // complete ends a reading: what was not in it is gone. lost: some device gave nothing.
-func (b *book) complete(e end, nowNs int64) (lost bool) {
+func (b *book) complete(e wire.End, nowNs int64) (lost bool) {
 	b.cpuNs, b.rssBytes, b.outcomes = e.CPUNs, e.RSSBytes, e.Outcomes
 	for id, k := range b.devices {
 		if k.turn != b.turn {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
 
 // Summary is what one look tells: for `trimtab doctor` and `make gpu-check`.
@@ -64,7 +65,7 @@ func Look(ctx context.Context, o Options) (Summary, error) {
 
 // summary is what is known so far; news is nil once that is enough.
 func (r *Reader) summary() (s Summary, news <-chan struct{}, err error) {
-	now := monoNs()
+	now := wire.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.book
@@ -80,7 +81,7 @@ func (r *Reader) summary() (s Summary, news <-chan struct{}, err error) {
 	}
 	s.Devices = b.deliver(now, r.o.StaleAfter)
 	for _, o := range b.outcomes {
-		s.Answers = append(s.Answers, Answer{Device: o.Device, Call: o.Call, OK: o.Code == codeOK, Said: o.Code.String()})
+		s.Answers = append(s.Answers, Answer{Device: o.Device, Call: o.Call, OK: o.Code == wire.OK, Said: o.Code.String()})
 	}
 	return s, nil, nil
 }

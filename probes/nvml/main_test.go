@@ -3,6 +3,7 @@ package nvml
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,19 +17,26 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/test/built"
 )
 
 // parentCommand makes the test binary a parent that TestChildDiesWithParent can kill.
 const parentCommand = "nvml-parent"
 
-// TestMain lets the test binary be its own NVML child, as trimtab is.
+// noChild says why there is no child to test; nil: it lies beside the test's binary, where a reader looks for it.
+var noChild error
+
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == ChildCommand {
-		os.Exit(Child(os.Args[2:]))
-	}
 	if len(os.Args) > 2 && os.Args[1] == parentCommand {
 		New(Options{Library: os.Args[2]})
 		time.Sleep(time.Minute)
+		os.Exit(1)
+	}
+	if self, err := os.Executable(); err == nil {
+		noChild = built.NVMLChild(context.Background(), filepath.Dir(self))
+	}
+	if noChild != nil && !errors.Is(noChild, built.ErrNoCompiler) {
+		fmt.Fprintln(os.Stderr, noChild)
 		os.Exit(1)
 	}
 	before := openFiles()
@@ -100,9 +108,17 @@ func fast(o Options) Options {
 	return o
 }
 
+func needsChild(t *testing.T) {
+	t.Helper()
+	if noChild != nil {
+		t.Skip(noChild)
+	}
+}
+
 // started is a reader that ends with the test.
 func started(t *testing.T, o Options) *Reader {
 	t.Helper()
+	needsChild(t)
 	r := New(fast(o))
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
 
 const (
@@ -202,10 +203,10 @@ func (r *Reader) attribute(list []probes.Device) {
 			if r.o.Owner != nil {
 				p.Container = r.o.Owner(p.PID)
 			}
-			if d.Sharing == "" || d.Sharing == sharingSliced {
+			if d.Sharing == "" || d.Sharing == wire.SharingSliced {
 				comm, err := procFile(r.o.ProcRoot, int(p.PID), "comm")
 				if err == nil && strings.HasPrefix(string(comm), mpsServer) {
-					d.Sharing = sharingMPS
+					d.Sharing = wire.SharingMPS
 				}
 			}
 		}

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/trimtab/trimtab/probes/child"
+	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
 
 const (
@@ -22,31 +25,73 @@ const (
 // process is one child, from the parent's side. Used from one goroutine.
 type process struct {
 	cmd     *exec.Cmd
-	page    *page
+	page    *wire.Page
 	asks    io.WriteCloser
 	replies *os.File
-	answers chan answer // closed when the child can say no more
+	answers chan wire.Answer // closed when the child can say no more
 	quit    chan struct{}
 	done    <-chan struct{} // closed when the child is reaped
 	said    child.Tail      // the end of its standard error
 	readers sync.WaitGroup
 }
 
+// ChildName is the program that calls NVIDIA's library (cmd/trimtab-nvml).
+const ChildName = "trimtab-nvml"
+
+// start starts a child. Without one on a host without NVIDIA's driver nothing is wrong.
+func (r *Reader) start() (*process, error) {
+	argv, err := r.o.Child, error(nil)
+	if len(argv) == 0 {
+		argv, err = childBesideUs()
+	}
+	var p *process
+	if err == nil {
+		p, err = startProcess(append(argv[:len(argv):len(argv)], wire.LibraryFlag+r.o.Library))
+	}
+	if err == nil || len(r.o.Child) > 0 {
+		return p, err
+	}
+	if _, driver := os.Stat(filepath.Join(r.o.ProcRoot, "driver/nvidia/version")); errors.Is(driver, fs.ErrNotExist) {
+		return nil, &wire.Failure{Why: "no NVIDIA driver here", Normal: true}
+	}
+	return nil, &wire.Failure{Why: err.Error()}
+}
+
+// childBesideUs is the argv of the child that came with this program.
+func childBesideUs() ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("nvml: where is this program: %w", err)
+	}
+	return findChild(filepath.Dir(self))
+}
+
+// findChild is the child's argv, for a program in dir: it lies beside it, or in the packages' libexec.
+func findChild(dir string) ([]string, error) {
+	for _, path := range []string{filepath.Join(dir, ChildName), filepath.Join(dir, "../libexec/trimtab", ChildName)} {
+		if _, err := os.Stat(path); err == nil {
+			return []string{path}, nil
+		}
+	}
+	return nil, fmt.Errorf("nvml: %s, which reads NVIDIA's devices, is neither in %s nor in ../libexec/trimtab: "+
+		"install the whole package, or build it (make build, with gcc)", ChildName, dir)
+}
+
 // startProcess runs argv with a shared page, and pipes either way. The child dies with us:
 // its standard input ends, and the kernel kills it, should it hang by then.
 func startProcess(argv []string) (*process, error) {
-	pg, pageFile, err := newPage()
+	pg, pageFile, err := wire.NewPage()
 	if err != nil {
 		return nil, err
 	}
 	defer pageFile.Close()
 	replies, theirs, err := os.Pipe()
 	if err != nil {
-		pg.close()
+		pg.Close()
 		return nil, fmt.Errorf("nvml: pipe: %w", err)
 	}
 	defer theirs.Close()
-	p := &process{page: pg, replies: replies, answers: make(chan answer, answersQueued),
+	p := &process{page: pg, replies: replies, answers: make(chan wire.Answer, answersQueued),
 		quit: make(chan struct{})}
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Env = append(os.Environ(), "GOMAXPROCS=2", "GOTRACEBACK=single")
@@ -59,7 +104,10 @@ func startProcess(argv []string) (*process, error) {
 		p.done, err = child.Start(p.cmd)
 	}
 	if err != nil {
-		pg.close()
+		pg.Close()
+		if _, there := os.Stat(argv[0]); there == nil && errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: its loader is not here; it needs glibc 2.34 or later", err)
+		}
 		return nil, errors.Join(fmt.Errorf("nvml: start the child: %w", err), replies.Close())
 	}
 	p.readers.Go(p.listen)
@@ -69,8 +117,8 @@ func startProcess(argv []string) (*process, error) {
 // listen decodes answers until the pipe ends.
 func (p *process) listen() {
 	defer close(p.answers)
-	for lines := newLines(p.replies); lines.Scan(); {
-		var a answer
+	for lines := wire.NewLines(p.replies); lines.Scan(); {
+		var a wire.Answer
 		if json.Unmarshal(lines.Bytes(), &a) != nil {
 			return
 		}
@@ -82,7 +130,7 @@ func (p *process) listen() {
 	}
 }
 
-func (p *process) ask(q request) error { return writeLine(p.asks, q) }
+func (p *process) ask(q wire.Request) error { return wire.WriteLine(p.asks, q) }
 
 // end stops the child and frees what is its own. gone is false if the kernel
 // cannot end it now: a call that hangs in the driver.
@@ -97,7 +145,7 @@ func (p *process) end() (gone bool) {
 		gone = true
 	case <-time.After(killWait):
 	}
-	p.page.close()
+	p.page.Close()
 	return gone
 }
 
@@ -109,12 +157,12 @@ type limits struct {
 
 // of gives the limit for what the page shows. Setting up a device that nothing else
 // keeps awake takes seconds.
-func (l limits) of(e entry) time.Duration {
+func (l limits) of(e wire.Entry) time.Duration {
 	switch e.Call {
 	case "dlopen", "nvmlInit_v2", "nvmlInit", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex":
 		return l.slow
 	}
-	if !e.inside() {
+	if !e.Inside() {
 		return l.slow
 	}
 	return l.call
@@ -122,7 +170,7 @@ func (l limits) of(e entry) time.Duration {
 
 // silence is a child that no longer answers.
 type silence struct {
-	entry
+	wire.Entry
 	dead  bool // it ended by itself
 	after time.Duration
 	said  string // the end of its standard error
@@ -130,7 +178,7 @@ type silence struct {
 
 func (s *silence) Error() string {
 	what := "the NVML child"
-	if s.inside() {
+	if s.Inside() {
 		what = s.Call
 		if s.Device != "" {
 			what += " of " + s.Device
@@ -140,7 +188,7 @@ func (s *silence) Error() string {
 		return fmt.Sprintf("%s gave no answer in %v", what, s.after)
 	}
 	text := what + " ended the process"
-	if !s.inside() {
+	if !s.Inside() {
 		text = what + " ended"
 	}
 	if s.said != "" {
@@ -150,10 +198,10 @@ func (s *silence) Error() string {
 }
 
 // next waits for one answer. The child's progress from call to call counts as a sign of life.
-func (p *process) next(ctx context.Context, l limits) (answer, error) {
+func (p *process) next(ctx context.Context, l limits) (wire.Answer, error) {
 	look := time.NewTicker(max(l.call/8, time.Millisecond))
 	defer look.Stop()
-	last, since := p.page.read(), time.Now()
+	last, since := p.page.Read(), time.Now()
 	for {
 		select {
 		case a, ok := <-p.answers:
@@ -162,13 +210,13 @@ func (p *process) next(ctx context.Context, l limits) (answer, error) {
 			}
 			return a, nil
 		case <-ctx.Done():
-			return answer{}, ctx.Err()
+			return wire.Answer{}, ctx.Err()
 		case <-look.C:
-			e := p.page.read()
+			e := p.page.Read()
 			if e.Turn != last.Turn {
 				last, since = e, time.Now()
 			} else if limit := l.of(e); time.Since(since) > limit {
-				return answer{}, &silence{entry: e, after: limit}
+				return wire.Answer{}, &silence{Entry: e, after: limit}
 			}
 		}
 	}
@@ -180,5 +228,5 @@ func (p *process) death() error {
 	case <-p.done: // its last words are complete
 	case <-time.After(killWait):
 	}
-	return &silence{entry: p.page.read(), dead: true, said: p.said.LastLine()}
+	return &silence{Entry: p.page.Read(), dead: true, said: p.said.LastLine()}
 }

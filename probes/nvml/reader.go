@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
 
 // Options says how to read. The zero value is what the daemon needs.
 type Options struct {
-	Child        []string      // the child's argv; default /proc/self/exe nvml-child
+	Child        []string      // the child's argv; default [ChildName], beside this program or where packages put it
 	Library      string        // path or soname; default libnvidia-ml.so.1
 	Every        time.Duration // between readings; default 1 s
 	Deadline     time.Duration // of a call; default 2 s
@@ -38,11 +39,8 @@ func (o Options) withDefaults() Options {
 	def(&o.SlowDeadline, 30*time.Second)
 	def(&o.LookAgain, time.Minute)
 	def(&o.StaleAfter, 5*time.Second)
-	if len(o.Child) == 0 {
-		o.Child = []string{"/proc/self/exe", ChildCommand}
-	}
 	if o.Library == "" {
-		o.Library = defaultLibrary
+		o.Library = "libnvidia-ml.so.1" // the soname that every driver installs
 	}
 	if o.ProcRoot == "" {
 		o.ProcRoot = "/proc"
@@ -91,7 +89,7 @@ func (r *Reader) Close() error {
 // is there as lost. Nothing to read, as without a driver, is nil and no error; the
 // error says why there are no readings where there should be.
 func (r *Reader) Read(context.Context) ([]probes.Device, error) {
-	now := monoNs()
+	now := wire.Now()
 	r.mu.Lock()
 	list := r.book.deliver(now, r.o.StaleAfter)
 	why, normal := r.book.why, r.book.normal
@@ -106,7 +104,7 @@ func (r *Reader) Read(context.Context) ([]probes.Device, error) {
 // Status tells the doctor: ok with "" when all devices are read; ok with a reason
 // when there is nothing to read and nothing wrong; else what is lost, and why.
 func (r *Reader) Status() (ok bool, lost string) {
-	now := monoNs()
+	now := wire.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.book.why != "" {
@@ -153,14 +151,14 @@ func (r *Reader) run(ctx context.Context) {
 
 // after says how long to wait once a child has ended so, and tells why.
 func (r *Reader) after(ctx context.Context, err error, backoff time.Duration) time.Duration {
-	fail, quiet := (*failure)(nil), (*silence)(nil)
+	fail, quiet := (*wire.Failure)(nil), (*silence)(nil)
 	switch {
 	case ctx.Err() != nil, errors.Is(err, errRenew):
 		return 0
 	case errors.As(err, &fail):
 		r.say(fail.Why, fail.Normal)
 		return r.o.LookAgain
-	case errors.As(err, &quiet) && quiet.inside():
+	case errors.As(err, &quiet) && quiet.Inside():
 		if r.attributeHang(quiet) {
 			return backoff
 		}
@@ -175,13 +173,10 @@ func (r *Reader) after(ctx context.Context, err error, backoff time.Duration) ti
 // comes back only so.
 var errRenew = errors.New("nvml: devices are set up anew")
 
-func (f *failure) Error() string { return f.Why }
-
 // life is one child's, from its start until it fails or, a device being lost, is to
 // be replaced after renew, which grows with each time that this was of no use.
 func (r *Reader) life(ctx context.Context, renew *time.Duration) error {
-	argv := append(r.o.Child[:len(r.o.Child):len(r.o.Child)], libraryFlag+r.o.Library)
-	p, err := startProcess(argv)
+	p, err := r.start()
 	if err != nil {
 		return err
 	}
@@ -212,7 +207,7 @@ func (r *Reader) life(ctx context.Context, renew *time.Duration) error {
 // reap ends a child, and waits for it as long as it takes: never two at a time, or
 // a driver that hangs would gather them.
 func (r *Reader) reap(ctx context.Context, p *process) {
-	e := p.page.read()
+	e := p.page.Read()
 	if p.end() {
 		return
 	}
@@ -243,24 +238,24 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 		case a.Device != nil:
 			r.update(func(b *book) { b.take(*a.Device, a.Cursor, time.Now()) })
 		case a.End != nil:
-			r.update(func(b *book) { lost = b.complete(*a.End, monoNs()) })
+			r.update(func(b *book) { lost = b.complete(*a.End, wire.Now()) })
 			r.say("", true)
 			return lost, nil
 		}
 	}
 }
 
-func (r *Reader) request() request {
+func (r *Reader) request() wire.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return request{Skip: r.book.skips.keys(time.Now()), Cursors: r.book.cursorsCopy(), Outcomes: r.detail}
+	return wire.Request{Skip: r.book.skips.keys(time.Now()), Cursors: r.book.cursorsCopy(), Outcomes: r.detail}
 }
 
 // attributeHang leaves out the call that a child was in when it fell silent. false:
 // nothing works without it.
 func (r *Reader) attributeHang(s *silence) (left bool) {
 	r.update(func(b *book) {
-		left = b.skips.add(callKey{s.Device, s.Call}, s.Error(), time.Now())
+		left = b.skips.add(wire.CallKey{Device: s.Device, Call: s.Call}, s.Error(), time.Now())
 		b.silent = append(b.silent, s.Error())
 		b.silent = b.silent[max(0, len(b.silent)-maxSilent):]
 	})

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
 
 const (
@@ -12,12 +14,10 @@ const (
 	skipMost  = time.Hour
 	// skipDevice calls of one device left out at once, and the device is left alone altogether.
 	skipDevice = 3
-	// allCalls in the place of a call's name stands for all calls of the device.
-	allCalls = "*"
 )
 
 // skips are the calls that hung or killed a child, and for how long they are left out.
-type skips map[callKey]*skipped
+type skips map[wire.CallKey]*skipped
 
 type skipped struct {
 	until time.Time
@@ -26,7 +26,7 @@ type skipped struct {
 }
 
 // add leaves a call out. false: it is one that nothing works without.
-func (s skips) add(key callKey, why string, now time.Time) bool {
+func (s skips) add(key wire.CallKey, why string, now time.Time) bool {
 	if key.Device == "" && !strings.HasPrefix(key.Call, "nvmlSystem") {
 		return false
 	}
@@ -38,12 +38,12 @@ func (s skips) add(key callKey, why string, now time.Time) bool {
 		}
 	}
 	if living >= skipDevice {
-		s.leave(callKey{key.Device, allCalls}, why, now)
+		s.leave(wire.CallKey{Device: key.Device, Call: wire.AllCalls}, why, now)
 	}
 	return true
 }
 
-func (s skips) leave(key callKey, why string, now time.Time) {
+func (s skips) leave(key wire.CallKey, why string, now time.Time) {
 	v := s[key]
 	if v == nil {
 		v = &skipped{next: skipFirst}
@@ -54,14 +54,16 @@ func (s skips) leave(key callKey, why string, now time.Time) {
 }
 
 // keys lists what is left out now, sorted.
-func (s skips) keys(now time.Time) []callKey {
-	var list []callKey
+func (s skips) keys(now time.Time) []wire.CallKey {
+	var list []wire.CallKey
 	for k, v := range s {
 		if v.until.After(now) {
 			list = append(list, k)
 		}
 	}
-	slices.SortFunc(list, func(a, b callKey) int { return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Call, b.Call)) })
+	slices.SortFunc(list, func(a, b wire.CallKey) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Call, b.Call))
+	})
 	return list
 }
 
@@ -69,7 +71,7 @@ func (s skips) keys(now time.Time) []callKey {
 // which goes only what it takes to know its UUID.
 func (s skips) why(now time.Time, ids ...string) string {
 	for _, k := range s.keys(now) {
-		if slices.Contains(ids, k.Device) && (k.Call == allCalls || strings.HasPrefix(k.Device, "#")) {
+		if slices.Contains(ids, k.Device) && (k.Call == wire.AllCalls || strings.HasPrefix(k.Device, "#")) {
 			return s[k].why
 		}
 	}

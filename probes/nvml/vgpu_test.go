@@ -20,11 +20,12 @@ import (
 // childOn is a child's argv that sees the node.
 func childOn(t *testing.T, n *vgpu.Node) []string {
 	t.Helper()
-	self, err := os.Executable()
+	needsChild(t)
+	child, err := childBesideUs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(append([]string{"/usr/bin/env"}, n.Env()...), self, ChildCommand)
+	return append(append([]string{"/usr/bin/env"}, n.Env()...), child...)
 }
 
 func readerOn(t *testing.T, n *vgpu.Node, o Options) *Reader {

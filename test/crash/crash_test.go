@@ -27,6 +27,7 @@ import (
 	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/runtime/docker"
 	"github.com/trimtab/trimtab/runtime/systemd"
+	"github.com/trimtab/trimtab/test/built"
 	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
@@ -405,12 +406,12 @@ func binary(t *testing.T) string {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it acts on containers")
 	}
-	if built := os.Getenv(binaryEnv); built != "" {
-		return built
+	if path := os.Getenv(binaryEnv); path != "" {
+		return path
 	}
-	path := filepath.Join(t.TempDir(), "trimtab")
-	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/trimtab").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	path, err := built.Trimtab(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/trimtab/trimtab/test/built"
 	"github.com/trimtab/trimtab/test/workload"
 )
 
@@ -21,11 +22,13 @@ func TestABrokenPolicyIsAMiss(t *testing.T) {
 		t.Skip("needs root: the daemon loads BPF programs")
 	}
 	dir := t.TempDir()
-	binary, demo := filepath.Join(dir, "trimtab"), filepath.Join(dir, "demo")
-	for file, pkg := range map[string]string{binary: "../../cmd/trimtab", demo: "."} {
-		if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", file, pkg).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+	binary, err := built.Trimtab(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	demo := filepath.Join(dir, "demo")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", demo, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 	out, err := exec.CommandContext(t.Context(), demo, "-trimtab", binary, "-config", "loans: off\n", "-settled-within", "8s").CombinedOutput()
 	var exit *exec.ExitError

@@ -17,6 +17,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/host"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/built"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/workload"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -48,11 +49,9 @@ var binary = func() func(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "trimtab"), "../../cmd/trimtab").CombinedOutput()
-		if err != nil {
-			t.Fatalf("go build: %v\n%s", err, out)
+		if path, err = built.Trimtab(t.Context(), dir); err != nil {
+			t.Fatal(err)
 		}
-		path = filepath.Join(dir, "trimtab")
 		return path
 	}
 }()

@@ -18,6 +18,7 @@ flock test/vgpu/build/.lock make -s -C test/workloads/gpu VGPU="$PWD/test/vgpu/b
 mkdir -p $out/vgpu
 CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.stampedVersion=$version" -o $out/trimtab ./cmd/trimtab
 CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $out/gpucheck ./test/gpucheck
+scripts/build-nvml.sh $out/trimtab-nvml '-s -w'
 programs="containerd containerd-shim-runc-v2 runc"
 scripts/build-runtimes.sh .cache/runtimes $programs >&2
 for f in $programs; do install -m 0755 .cache/runtimes/bin/$f $out/$f; done

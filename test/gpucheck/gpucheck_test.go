@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trimtab/trimtab/test/built"
 	"github.com/trimtab/trimtab/test/runtimetest/ctrd"
 	"github.com/trimtab/trimtab/test/vgpu"
 	"github.com/trimtab/trimtab/test/workloads/gpu"
@@ -21,7 +22,11 @@ import (
 // build makes the check's own binary.
 func build(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "gpucheck")
+	dir := t.TempDir()
+	if err := built.NVMLChild(t.Context(), dir); err != nil {
+		t.Skip(err)
+	}
+	path := filepath.Join(dir, "gpucheck")
 	cmd := exec.Command("go", "build", "-o", path, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

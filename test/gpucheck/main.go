@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/trimtab/trimtab/probes/nvml"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
@@ -43,9 +42,6 @@ type options struct {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == nvml.ChildCommand {
-		os.Exit(nvml.Child(os.Args[2:]))
-	}
 	symbols.ChildMain()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

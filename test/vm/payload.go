@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/trimtab/trimtab/test/built"
 	"github.com/trimtab/trimtab/test/vgpu"
 	"github.com/trimtab/trimtab/test/workloads/gpu"
 )
@@ -34,8 +35,10 @@ func build(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	b.run("go", "build", "-trimpath", "-o", b.at("inside"), "./test/vm/inside")
-	b.run("go", "build", "-trimpath", "-o", b.at("trimtab"), "./cmd/trimtab")
-	for _, in := range []string{"runtime/docker", "runtime/containerd", "test/crash"} {
+	if _, err := built.Trimtab(ctx, b.dir); b.err == nil {
+		b.err = err
+	}
+	for _, in := range []string{"runtime/docker", "runtime/containerd", "test/crash", "probes/cgroup"} {
 		b.run("go", "test", "-c", "-o", b.at(filepath.Base(in)+".test"), "./"+in)
 	}
 	if current := os.Getenv(envRuntimes); current != "" {

@@ -1,21 +1,25 @@
-package nvml
+//go:build cgo
+
+package main
 
 import (
-	"unsafe"
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
 
 // gpmPair holds two of the library's samples: the metrics are what lies between them.
 type gpmPair struct {
-	older, newer uintptr
+	older, newer nvml.GpmSample
 	filled       bool // newer holds a sample
 }
 
 // gpmSupported asks once; only Hopper and later have GPM.
 func (g *gpu) gpmSupported() bool {
-	s := gpmSupport{Version: gpmVersion}
-	return g.call("nvmlGpmQueryDeviceSupport", uintptr(unsafe.Pointer(&s))) == codeOK && s.Supported != 0
+	var s nvml.GpmSupport
+	c := g.call("nvmlGpmQueryDeviceSupport", func() (r nvml.Return) { s, r = g.dev.GpmQueryDeviceSupport(); return r })
+	return c == wire.OK && s.IsSupportedDevice != 0
 }
 
 // gpmOf makes the pair of a device or slice on first use; nil: there is no GPM.
@@ -28,20 +32,22 @@ func (g *gpu) gpmOf(uuid string) *gpmPair {
 		return nil
 	}
 	p := &gpmPair{}
-	for _, s := range []*uintptr{&p.older, &p.newer} {
-		if g.lib.call(g.id, "nvmlGpmSampleAlloc", uintptr(unsafe.Pointer(s))) != codeOK {
+	for _, into := range []*nvml.GpmSample{&p.older, &p.newer} {
+		var s nvml.GpmSample
+		if g.lib.call(g.id, "nvmlGpmSampleAlloc", func() (r nvml.Return) { s, r = g.lib.api.GpmSampleAlloc(); return r }) != wire.OK {
 			p.free(g)
 			return nil
 		}
+		*into = s
 	}
 	g.gpm[uuid] = p
 	return p
 }
 
 func (p *gpmPair) free(g *gpu) {
-	for _, s := range []uintptr{p.older, p.newer} {
-		if s != 0 {
-			g.lib.call(g.id, "nvmlGpmSampleFree", s)
+	for _, s := range []nvml.GpmSample{p.older, p.newer} {
+		if s != nil {
+			g.lib.call(g.id, "nvmlGpmSampleFree", s.Free)
 		}
 	}
 }
@@ -65,21 +71,21 @@ func (g *gpu) gpmRead(d *probes.Device) {
 	if p == nil {
 		return
 	}
-	g.gpmBetween(p, d, g.call("nvmlGpmSampleGet", p.older))
+	g.gpmBetween(p, d, g.call("nvmlGpmSampleGet", func() nvml.Return { return g.dev.GpmSampleGet(p.older) }))
 }
 
 // gpmReadSlice does the same for a slice, which its GPU samples by the instance's number.
-func (g *gpu) gpmReadSlice(instance uint32, d *probes.Device) {
+func (g *gpu) gpmReadSlice(instance int, d *probes.Device) {
 	p := g.gpmOf(d.UUID)
 	if p == nil {
 		return
 	}
-	g.gpmBetween(p, d, g.call("nvmlGpmMigSampleGet", uintptr(instance), p.older))
+	g.gpmBetween(p, d, g.call("nvmlGpmMigSampleGet", func() nvml.Return { return g.dev.GpmMigSampleGet(instance, p.older) }))
 }
 
 // gpmBetween takes the sample just written into the older place as the newer one.
-func (g *gpu) gpmBetween(p *gpmPair, d *probes.Device, got code) {
-	if got != codeOK {
+func (g *gpu) gpmBetween(p *gpmPair, d *probes.Device, got wire.Code) {
+	if got != wire.OK {
 		p.filled = false
 		return
 	}
@@ -88,13 +94,15 @@ func (g *gpu) gpmBetween(p *gpmPair, d *probes.Device, got code) {
 		p.filled = true
 		return
 	}
-	q := gpmRequest{Version: gpmVersion, Count: 3, First: p.older, Second: p.newer}
-	q.Metrics = [3]gpmMetric{{ID: gpmSMUtil}, {ID: gpmTensorUtil}, {ID: gpmDRAMUtil}}
-	if g.lib.call(g.id, "nvmlGpmMetricsGet", uintptr(unsafe.Pointer(&q))) != codeOK {
+	q := nvml.GpmMetricsGetType{NumMetrics: 3, Sample1: p.older, Sample2: p.newer}
+	for i, id := range []nvml.GpmMetricId{nvml.GPM_METRIC_SM_UTIL, nvml.GPM_METRIC_ANY_TENSOR_UTIL, nvml.GPM_METRIC_DRAM_BW_UTIL} {
+		q.Metrics[i].MetricId = uint32(id)
+	}
+	if g.lib.call(g.id, "nvmlGpmMetricsGet", func() nvml.Return { return g.lib.api.GpmMetricsGet(&q) }) != wire.OK {
 		return
 	}
 	for i, into := range []**float64{&d.SMActive, &d.TensorActive, &d.DRAMActive} {
-		if q.Metrics[i].Return == codeOK {
+		if wire.Code(q.Metrics[i].NvmlReturn) == wire.OK {
 			*into = share(q.Metrics[i].Value)
 		}
 	}

@@ -1,0 +1,300 @@
+//go:build cgo
+
+package main
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/nvml/wire"
+)
+
+// gpu is one device of the session, with what must be kept between readings.
+type gpu struct {
+	asker
+	base     probes.Device       // what does not change
+	cursorUs uint64              // NVML's clock: samples up to here have been delivered
+	lastNs   int64               // CLOCK_MONOTONIC of the last sample delivered
+	gpm      map[string]*gpmPair // by UUID, of the device or of its slices
+}
+
+// openGPU finds one device. One that cannot be had is lost from the start.
+func openGPU(lib *library, index int, virtual bool) *gpu {
+	g := &gpu{
+		asker: asker{lib: lib, id: wire.IndexID(index)},
+		base:  probes.Device{Index: index, Minor: index, Virtual: virtual},
+		gpm:   map[string]*gpmPair{},
+	}
+	g.lost = lib.call(g.id, lib.newest("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"), func() (r nvml.Return) {
+		g.dev, r = lib.api.DeviceGetHandleByIndex(index)
+		return r
+	})
+	if g.lost != wire.OK {
+		g.dev = nil
+		return g
+	}
+	g.identify()
+	return g
+}
+
+// identify asks what does not change; a device that was lost at first tells it later.
+func (g *gpu) identify() {
+	uuid := g.text("nvmlDeviceGetUUID", g.dev.GetUUID)
+	if uuid == "" {
+		return
+	}
+	g.id, g.base.UUID, g.base.Name = uuid, uuid, g.text("nvmlDeviceGetName", g.dev.GetName)
+	if minor := number(&g.asker, "nvmlDeviceGetMinorNumber", g.dev.GetMinorNumber); minor != nil {
+		g.base.Minor = int(*minor)
+	}
+	g.base.CPUs = g.cpus()
+	g.base.NUMA = g.numa()
+}
+
+// resume takes the cursor over from the child before.
+func (g *gpu) resume(cursors map[string]uint64) {
+	g.cursorUs = max(g.cursorUs, cursors[g.base.UUID])
+}
+
+// read takes one reading of the device and of its slices.
+func (g *gpu) read() []probes.Device {
+	if g.dev == nil {
+		return []probes.Device{lostDevice(g.base, g.lost)}
+	}
+	if g.lib.skip[wire.CallKey{Device: g.id, Call: wire.AllCalls}] {
+		return []probes.Device{lostDevice(g.base, wire.LeftOut)}
+	}
+	g.lost = wire.OK // ask again: it may be back
+	if g.base.UUID == "" {
+		g.identify()
+	}
+	if g.base.UUID == "" {
+		return []probes.Device{lostDevice(g.base, cmp.Or(g.lost, wire.NoValue))}
+	}
+	d := g.base
+	slices, mig := g.slices()
+	if mig {
+		d.Sharing = wire.SharingMIG
+	} else {
+		g.duty(&d)
+		g.gpmRead(&d)
+	}
+	g.memory(&d)
+	g.power(&d)
+	g.links(&d)
+	if !mig {
+		var mps bool
+		d.Processes, mps = g.processes()
+		d.Sharing = sharing(d.Processes, mps)
+		g.processUse(&d)
+	}
+	d.AtNs = wire.Now()
+	if g.lost != wire.OK {
+		return []probes.Device{lostDevice(g.base, g.lost)}
+	}
+	return append([]probes.Device{d}, slices...)
+}
+
+func lostDevice(base probes.Device, why wire.Code) probes.Device {
+	base.AtNs, base.Lost = wire.Now(), why.String()
+	return base
+}
+
+func (a *asker) memory(d *probes.Device) {
+	var total, used uint64
+	c := a.call("nvmlDeviceGetMemoryInfo_v2", func() nvml.Return {
+		m, r := a.dev.GetMemoryInfo_v2()
+		total, used = m.Total, m.Used
+		return r
+	})
+	if c != wire.OK { // before driver 510
+		c = a.call("nvmlDeviceGetMemoryInfo", func() nvml.Return {
+			m, r := a.dev.GetMemoryInfo()
+			total, used = m.Total, m.Used
+			return r
+		})
+	}
+	if c == wire.OK {
+		d.MemTotal, d.MemUsed = known(total), known(used)
+	}
+}
+
+// noBytes is NVML_VALUE_NOT_AVAILABLE as a size.
+const noBytes = math.MaxUint64
+
+// known is 0, an absence, for the sentinel.
+func known(bytes uint64) uint64 {
+	if bytes == noBytes {
+		return 0
+	}
+	return bytes
+}
+
+func (a *asker) power(d *probes.Device) {
+	d.PowerW = scaled(number(a, "nvmlDeviceGetPowerUsage", a.dev.GetPowerUsage), 1e-3) // mW
+	d.PowerLimitW = scaled(number(a, "nvmlDeviceGetEnforcedPowerLimit", a.dev.GetEnforcedPowerLimit), 1e-3)
+	d.ClockMHz = number(a, "nvmlDeviceGetClockInfo", func() (uint32, nvml.Return) { return a.dev.GetClockInfo(nvml.CLOCK_SM) })
+	d.MaxClockMHz = number(a, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return a.dev.GetMaxClockInfo(nvml.CLOCK_SM) })
+	d.TempC = a.temperature()
+	var mask uint64
+	c := a.call("nvmlDeviceGetCurrentClocksEventReasons", func() (r nvml.Return) { mask, r = a.dev.GetCurrentClocksEventReasons(); return r })
+	if c == wire.NoSymbol { // its name before driver 535
+		c = a.call("nvmlDeviceGetCurrentClocksThrottleReasons", func() (r nvml.Return) { mask, r = a.dev.GetCurrentClocksThrottleReasons(); return r })
+	}
+	if c == wire.OK {
+		d.Slowdown = slowdown(mask)
+	}
+}
+
+func (a *asker) temperature() *float64 {
+	var v nvml.Temperature
+	if a.call("nvmlDeviceGetTemperatureV", func() (r nvml.Return) { v, r = a.dev.GetTemperatureV().V1(); return r }) == wire.OK {
+		f := float64(v.Temperature)
+		return &f
+	}
+	return number(a, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return a.dev.GetTemperature(nvml.TEMPERATURE_GPU) }) // before driver 570
+}
+
+// slowdown turns the reasons into words, each once, in a fixed order.
+func slowdown(mask uint64) []string {
+	words := []struct {
+		bits uint64
+		word string
+	}{
+		{nvml.ClocksEventReasonSwPowerCap, "power"},
+		{nvml.ClocksEventReasonSwThermalSlowdown | nvml.ClocksThrottleReasonHwThermalSlowdown, "thermal"},
+		{nvml.ClocksThrottleReasonHwSlowdown, "hw-slowdown"},
+		{nvml.ClocksThrottleReasonHwPowerBrakeSlowdown, "power-brake"},
+		{nvml.ClocksEventReasonSyncBoost, "sync-boost"},
+		{nvml.ClocksEventReasonApplicationsClocksSetting, "application"},
+		{nvml.ClocksEventReasonGpuIdle, "idle"},
+	}
+	var list []string
+	for _, w := range words {
+		if mask&w.bits != 0 {
+			list = append(list, w.word)
+		}
+		mask &^= w.bits
+	}
+	if mask != 0 {
+		list = append(list, "other")
+	}
+	return list
+}
+
+// pcieLaneBps is what one lane gives in one direction, by generation, after its line code (PCI-SIG).
+func pcieLaneBps(generation float64) float64 {
+	switch generation {
+	case 1:
+		return 250e6
+	case 2:
+		return 500e6
+	case 3:
+		return 8e9 * 128 / 130 / 8
+	case 4:
+		return 16e9 * 128 / 130 / 8
+	case 5:
+		return 32e9 * 128 / 130 / 8
+	case 6:
+		return 64e9 * 242 / 256 / 8
+	}
+	return 0
+}
+
+func (a *asker) links(d *probes.Device) {
+	d.PCIeTxBps = a.pcie(nvml.PCIE_UTIL_TX_BYTES)
+	d.PCIeRxBps = a.pcie(nvml.PCIE_UTIL_RX_BYTES)
+	generation := number(a, "nvmlDeviceGetCurrPcieLinkGeneration", a.dev.GetCurrPcieLinkGeneration)
+	width := number(a, "nvmlDeviceGetCurrPcieLinkWidth", a.dev.GetCurrPcieLinkWidth)
+	if generation != nil && width != nil {
+		if most := pcieLaneBps(*generation) * *width; most > 0 {
+			d.PCIeMaxBps = &most
+		}
+	}
+	const allLinks = math.MaxUint32 // the sum of all
+	fields := []nvml.FieldValue{
+		{FieldId: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, ScopeId: allLinks},
+		{FieldId: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ScopeId: allLinks},
+	}
+	if a.call("nvmlDeviceGetFieldValues", func() nvml.Return { return a.dev.GetFieldValues(fields) }) == wire.OK {
+		d.NVLinkTx, d.NVLinkRx = bytesOf(fields[0]), bytesOf(fields[1])
+	}
+}
+
+// pcie is what goes one way over the bus, in bytes per second; NVML looks for 20 ms.
+func (a *asker) pcie(way nvml.PcieUtilCounter) *float64 {
+	return scaled(number(a, "nvmlDeviceGetPcieThroughput", func() (uint32, nvml.Return) { return a.dev.GetPcieThroughput(way) }), 1e3) // KB/s
+}
+
+// bytesOf is a counter in KiB as bytes.
+func bytesOf(f nvml.FieldValue) *uint64 {
+	v, ok := value(nvml.ValueType(f.ValueType), f.Value)
+	if wire.Code(f.NvmlReturn) != wire.OK || !ok || v < 0 || v > math.MaxInt64/1024 {
+		return nil
+	}
+	n := uint64(v) * 1024
+	return &n
+}
+
+const affinityMost = 1024 // CPUs or nodes
+
+// cpus is the list of CPUs near the device.
+func (a *asker) cpus() string {
+	var set []uint
+	if a.call("nvmlDeviceGetCpuAffinity", func() (r nvml.Return) { set, r = a.dev.GetCpuAffinity(affinityMost); return r }) != wire.OK {
+		return ""
+	}
+	return cpuList(set)
+}
+
+// cpuList writes a bit set as the kernel writes lists: "0-3,8".
+func cpuList(set []uint) string {
+	has := func(i int) bool { return i < len(set)*64 && set[i/64]&(1<<(i%64)) != 0 }
+	var b strings.Builder
+	for i := 0; i < len(set)*64; i++ {
+		if !has(i) {
+			continue
+		}
+		first := i
+		for has(i + 1) {
+			i++
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(first))
+		if i > first {
+			b.WriteString("-" + strconv.Itoa(i))
+		}
+	}
+	return b.String()
+}
+
+// numa is the memory node near the device. nvmlDeviceGetNumaNodeId would not do:
+// it tells the node that the device's own memory is, where it is one.
+func (a *asker) numa() *int {
+	var set []uint
+	if a.call("nvmlDeviceGetMemoryAffinity", func() (r nvml.Return) {
+		set, r = a.dev.GetMemoryAffinity(affinityMost, nvml.AFFINITY_SCOPE_NODE)
+		return r
+	}) != wire.OK {
+		return nil
+	}
+	node, count := 0, 0
+	for i, w := range set {
+		if w != 0 {
+			node = i*64 + bits.TrailingZeros(w)
+		}
+		count += bits.OnesCount(w)
+	}
+	if count != 1 {
+		return nil
+	}
+	return &node
+}

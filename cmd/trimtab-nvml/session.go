@@ -1,0 +1,170 @@
+//go:build cgo
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes/nvml/wire"
+)
+
+// maxDevices bounds what a library may claim to have; a node has 16, with room.
+const maxDevices = 128
+
+// virtualSymbol is in the library of trimtab's own virtual GPU, and in no driver's.
+const virtualSymbol = "trimtab_vgpu_version"
+
+// session is the child's open library with its devices.
+type session struct {
+	lib   *library
+	hello wire.Hello
+	gpus  []*gpu
+}
+
+// openSession loads and initialises the library and finds the devices.
+func openSession(path string, p *wire.Page, q wire.Request) (*session, *wire.Failure) {
+	lib, err := openLibrary(path, p)
+	if err != nil {
+		return nil, noLibrary(err)
+	}
+	s := &session{lib: lib}
+	s.leaveOut(q.Skip)
+	if c := lib.call("", lib.newest("nvmlInit_v2", "nvmlInit"), lib.api.Init); c != wire.OK {
+		return nil, noInit(c)
+	}
+	s.hello.Virtual = lib.has(virtualSymbol)
+	s.hello.Driver = lib.text("nvmlSystemGetDriverVersion", lib.api.SystemGetDriverVersion)
+	s.hello.NVML = lib.text("nvmlSystemGetNVMLVersion", lib.api.SystemGetNVMLVersion)
+	var n int
+	if c := lib.call("", lib.newest("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"), func() (r nvml.Return) {
+		n, r = lib.api.DeviceGetCount()
+		return r
+	}); c != wire.OK {
+		return nil, &wire.Failure{Why: "the driver's devices cannot be counted: " + c.String()}
+	}
+	if n == 0 {
+		return nil, &wire.Failure{Why: "the driver has no device", Normal: true}
+	}
+	for i := range min(n, maxDevices) {
+		s.gpus = append(s.gpus, openGPU(lib, i, s.hello.Virtual))
+	}
+	return s, nil
+}
+
+// noLibrary tells a host without NVIDIA's driver from one whose driver is installed by half.
+func noLibrary(err error) *wire.Failure {
+	_, driver := os.Stat("/proc/driver/nvidia/version")
+	if errors.Is(driver, fs.ErrNotExist) {
+		return &wire.Failure{Why: "no NVIDIA driver here (" + lastPart(err) + ")", Normal: true}
+	}
+	return &wire.Failure{Why: fmt.Sprintf("the NVIDIA driver is loaded, but its library is not to be had: %s; "+
+		"install the driver's user-space package (libnvidia-compute, nvidia-utils)", lastPart(err))}
+}
+
+// lastPart is the loader's own sentence.
+func lastPart(err error) string {
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
+		err = next
+	}
+	return err.Error()
+}
+
+func noInit(c wire.Code) *wire.Failure {
+	switch c {
+	case wire.NoDriver, wire.NoDevice:
+		return &wire.Failure{Why: "NVML: " + c.String(), Normal: true}
+	case wire.Mismatch:
+		return &wire.Failure{Why: "NVML: " + c.String() + ": the driver was upgraded; reload its kernel modules or restart the host"}
+	case wire.NoSymbol:
+		return &wire.Failure{Why: "the library has no nvmlInit_v2: it is not NVML, or a broken one"}
+	}
+	return &wire.Failure{Why: "nvmlInit_v2: " + c.String()}
+}
+
+func (s *session) leaveOut(keys []wire.CallKey) {
+	clear(s.lib.skip)
+	for _, k := range keys {
+		s.lib.skip[k] = true
+	}
+}
+
+// answer reads all devices, each written as soon as it is read: what hangs later costs it nothing.
+func (s *session) answer(q wire.Request, out io.Writer) error {
+	s.leaveOut(q.Skip)
+	for _, g := range s.trustedFirst() {
+		g.resume(q.Cursors)
+		for _, d := range g.read() {
+			a := wire.Answer{Device: &d}
+			if d.Parent == "" {
+				a.Cursor = g.cursorUs
+			}
+			if err := wire.WriteLine(out, a); err != nil {
+				return err
+			}
+		}
+	}
+	e := wire.End{CPUNs: cpuNs(), RSSBytes: rssBytes()}
+	if q.Outcomes {
+		e.Outcomes = s.lib.told()
+	}
+	return wire.WriteLine(out, wire.Answer{End: &e})
+}
+
+// trustedFirst puts devices with calls that are left out at the end: where one
+// call hangs the next may, and the others shall have been read by then.
+func (s *session) trustedFirst() []*gpu {
+	trouble := map[string]int{}
+	for k := range s.lib.skip {
+		trouble[k.Device]++
+	}
+	list := slices.Clone(s.gpus)
+	slices.SortStableFunc(list, func(a, b *gpu) int { return cmp.Compare(trouble[a.id], trouble[b.id]) })
+	return list
+}
+
+// told lists what each call answered last, sorted.
+func (l *library) told() []wire.Outcome {
+	list := make([]wire.Outcome, 0, len(l.outcomes))
+	for k, c := range l.outcomes {
+		list = append(list, wire.Outcome{CallKey: k, Code: c})
+	}
+	slices.SortFunc(list, func(a, b wire.Outcome) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Call, b.Call))
+	})
+	return list
+}
+
+func cpuNs() uint64 {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return uint64(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func rssBytes() uint64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	f := strings.Fields(string(b))
+	if len(f) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseUint(f[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * uint64(os.Getpagesize())
+}

@@ -1,0 +1,119 @@
+// Package wire is what the daemon and its NVML child, trimtab-nvml, say to each other: lines of
+// JSON in either direction, and a page of memory that names the call the child is in.
+package wire
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+// What the daemon hands over to the child.
+const (
+	LibraryFlag = "--library=" // before the path or soname of NVML
+	PageFD      = 3            // the shared page
+	AnswerFD    = 4            // for answers; standard output is left to the library
+)
+
+// AllCalls in the place of a call's name stands for all calls of the device.
+const AllCalls = "*"
+
+// The ways in which processes share a device (probes.Device.Sharing).
+const (
+	SharingMIG    = "mig"
+	SharingMPS    = "mps"
+	SharingSliced = "time-slicing"
+)
+
+// maxLineBytes bounds one line in either direction: a device with 4,000 processes stays below it.
+const maxLineBytes = 1 << 20
+
+// CallKey names one function asked of one device.
+type CallKey struct {
+	Device string `json:"dev,omitempty"` // UUID, "#index", or "" for the library as a whole
+	Call   string `json:"call"`
+}
+
+// Request asks the child for one reading.
+type Request struct {
+	Skip []CallKey `json:"skip,omitempty"` // not to be entered
+	// Cursors are, by UUID, where the samples of the last reading ended (NVML's clock); a fresh child goes on there.
+	Cursors map[string]uint64 `json:"cursors,omitempty"`
+	// Outcomes asks for what each call answered.
+	Outcomes bool `json:"outcomes,omitempty"`
+}
+
+// Answer is one line of the child; one member is set.
+type Answer struct {
+	Hello  *Hello         `json:"hello,omitempty"`  // first, if the library works
+	Failed *Failure       `json:"failed,omitempty"` // first and last, if it does not
+	Device *probes.Device `json:"device,omitempty"` // one line for each, as soon as it has been read
+	Cursor uint64         `json:"cursor,omitempty"` // with Device
+	End    *End           `json:"end,omitempty"`    // the reading is over
+}
+
+// Hello says which library answers.
+type Hello struct {
+	Driver  string `json:"driver"` // version
+	NVML    string `json:"nvml"`   // version
+	Virtual bool   `json:"virtual,omitempty"`
+}
+
+// Failure says why there is nothing to read.
+type Failure struct {
+	Why    string `json:"why"`
+	Normal bool   `json:"normal,omitempty"` // no NVIDIA driver here, or no device: nothing is wrong
+}
+
+func (f *Failure) Error() string { return f.Why }
+
+// End closes a reading.
+type End struct {
+	CPUNs    uint64    `json:"cpu"` // of the child since its start
+	RSSBytes uint64    `json:"rss"`
+	Outcomes []Outcome `json:"outcomes,omitempty"` // sorted
+}
+
+// Outcome is what one call answered last.
+type Outcome struct {
+	CallKey
+	Code Code `json:"code"`
+}
+
+// IndexID names a device before its UUID is known.
+func IndexID(i int) string { return "#" + strconv.Itoa(i) }
+
+// Now is CLOCK_MONOTONIC, in nanoseconds.
+func Now() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // exists on every Linux; the call cannot fail
+	return ts.Nano()
+}
+
+// NewLines scans lines of bounded length.
+func NewLines(r io.Reader) *bufio.Scanner {
+	s := bufio.NewScanner(r)
+	s.Buffer(make([]byte, 0, 16<<10), maxLineBytes)
+	return s
+}
+
+// WriteLine writes one value as one line, in one write.
+func WriteLine(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("nvml: encode: %w", err)
+	}
+	if len(b) >= maxLineBytes {
+		return fmt.Errorf("nvml: a line of %d bytes is longer than %d", len(b), maxLineBytes)
+	}
+	if _, err := w.Write(append(b, '\n')); err != nil {
+		return fmt.Errorf("nvml: write: %w", err)
+	}
+	return nil
+}
