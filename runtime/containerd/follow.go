@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	event "github.com/containerd/containerd/api/events"
 	containers "github.com/containerd/containerd/api/services/containers/v1"
 	events "github.com/containerd/containerd/api/services/events/v1"
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
@@ -14,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/engine"
@@ -27,10 +28,14 @@ const nameLabel = "nerdctl/name"
 // and snapshots stay in containerd.
 //
 //trimtab:table an array of names, only read
-var topics = [...]string{"/tasks/start", topicExit, "/tasks/paused", "/tasks/resumed", "/tasks/delete", topicUpdate}
+var topics = [...]string{topicStart, topicExit, topicPaused, topicResumed, topicDelete, topicUpdate}
 
 const (
-	topicExit = "/tasks/exit"
+	topicStart   = "/tasks/start"
+	topicExit    = "/tasks/exit"
+	topicPaused  = "/tasks/paused"
+	topicResumed = "/tasks/resumed"
+	topicDelete  = "/tasks/delete"
 	// topicUpdate is sent when a container's record changes: labels, or, by nerdctl,
 	// resources.
 	topicUpdate = "/containers/update"
@@ -93,38 +98,36 @@ func (s *session) receive(ctx context.Context, stream grpc.ServerStreamingClient
 	}
 }
 
-// containerOf names the container that an event is about; "": none, or one of its
-// execs, whose exit says nothing of the container. All watched events have the
-// container's ID as field 1; an exit has the process's as field 2, which for the
-// init process is the same (containerd's api/events/task.proto). The generated
-// types would bring a second protobuf library.
+// containerOf names the container that an event is about; "": none, one that cannot be read, or one
+// of the container's execs, whose exit says nothing of it.
 func containerOf(envelope *types.Envelope) string {
-	fields := stringFields(envelope.GetEvent().GetValue())
-	if process, ok := fields[2]; ok && envelope.GetTopic() == topicExit && process != fields[1] {
-		return ""
+	switch envelope.GetTopic() {
+	case topicStart:
+		return eventOf(envelope, &event.TaskStart{}).GetContainerID()
+	case topicExit:
+		exit := eventOf(envelope, &event.TaskExit{})
+		if exit.GetID() != exit.GetContainerID() {
+			return ""
+		}
+		return exit.GetContainerID()
+	case topicPaused:
+		return eventOf(envelope, &event.TaskPaused{}).GetContainerID()
+	case topicResumed:
+		return eventOf(envelope, &event.TaskResumed{}).GetContainerID()
+	case topicDelete:
+		return eventOf(envelope, &event.TaskDelete{}).GetContainerID()
+	case topicUpdate:
+		return eventOf(envelope, &event.ContainerUpdate{}).GetID()
 	}
-	return fields[1]
+	return ""
 }
 
-// stringFields reads the top level of a protobuf message, up to what is malformed.
-func stringFields(message []byte) map[protowire.Number]string {
-	out := make(map[protowire.Number]string)
-	for len(message) > 0 {
-		number, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			break
-		}
-		size := protowire.ConsumeFieldValue(number, kind, message[n:])
-		if size < 0 {
-			break
-		}
-		if kind == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(message[n:])
-			out[number] = string(value)
-		}
-		message = message[n+size:]
+// eventOf decodes an event into a message of its kind; an empty one where it cannot be read.
+func eventOf[M proto.Message](envelope *types.Envelope, into M) M {
+	if proto.Unmarshal(envelope.GetEvent().GetValue(), into) != nil {
+		proto.Reset(into)
 	}
-	return out
+	return into
 }
 
 func (s *session) Notices() <-chan engine.Notice { return s.notices }

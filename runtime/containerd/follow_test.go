@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"testing"
 
+	event "github.com/containerd/containerd/api/events"
 	containers "github.com/containerd/containerd/api/services/containers/v1"
 	"github.com/containerd/containerd/api/types"
+	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -64,7 +66,7 @@ func TestGPUs(t *testing.T) {
 				t.Fatal(err)
 			}
 			gpus, via := gpusOf(&containers.Container{Spec: &anypb.Any{Value: data}, Runtime: &containers.Container_Runtime{Name: tc.runtime,
-				Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: message(map[protowire.Number]string{6: tc.program, 7: "/run/nvidia"})}}})
+				Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: message(t, &runcoptions.Options{BinaryName: tc.program, Root: "/run/nvidia"})}}})
 			if diff := cmp.Diff(tc.gpus, gpus); diff != "" || via != tc.via {
 				t.Errorf("via %q, want %q (-want +got):\n%s", via, tc.via, diff)
 			}
@@ -75,29 +77,32 @@ func TestGPUs(t *testing.T) {
 	}
 }
 
-// message makes a protobuf message of strings.
-func message(fields map[protowire.Number]string) (out []byte) {
-	for number, value := range fields {
-		out = protowire.AppendTag(out, number, protowire.BytesType)
-		out = protowire.AppendString(out, value)
+func message(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return out
+	return data
 }
 
 func TestContainerOf(t *testing.T) {
-	pid := protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), 4711)
 	for name, tc := range map[string]struct {
 		topic string
 		event []byte
 		want  string
 	}{
-		"start":         {"/tasks/start", append(message(map[protowire.Number]string{1: "a"}), pid...), "a"},
-		"exit":          {topicExit, append(message(map[protowire.Number]string{1: "a", 2: "a"}), pid...), "a"},
-		"exit of exec":  {topicExit, message(map[protowire.Number]string{1: "a", 2: "exec-1"}), ""},
-		"update":        {topicUpdate, message(map[protowire.Number]string{1: "a", 2: "image"}), "a"},
-		"empty":         {topicExit, nil, ""},
-		"cut short":     {topicExit, message(map[protowire.Number]string{1: "abcdef"})[:4], ""},
-		"no tag at all": {topicExit, []byte{0xff}, ""},
+		"start":        {topicStart, message(t, &event.TaskStart{ContainerID: "a", Pid: 4711}), "a"},
+		"exit":         {topicExit, message(t, &event.TaskExit{ContainerID: "a", ID: "a", Pid: 4711}), "a"},
+		"exit of exec": {topicExit, message(t, &event.TaskExit{ContainerID: "a", ID: "exec-1"}), ""},
+		"paused":       {topicPaused, message(t, &event.TaskPaused{ContainerID: "a"}), "a"},
+		"resumed":      {topicResumed, message(t, &event.TaskResumed{ContainerID: "a"}), "a"},
+		"delete":       {topicDelete, message(t, &event.TaskDelete{ContainerID: "a"}), "a"},
+		"update":       {topicUpdate, message(t, &event.ContainerUpdate{ID: "a", Image: "image"}), "a"},
+		"another":      {"/tasks/oom", message(t, &event.TaskOOM{ContainerID: "a"}), ""},
+		"empty":        {topicExit, nil, ""},
+		"cut short":    {topicStart, message(t, &event.TaskStart{ContainerID: "abcdef"})[:4], ""},
+		"no tag":       {topicExit, []byte{0xff}, ""},
 	} {
 		if got := containerOf(&types.Envelope{Topic: tc.topic, Event: &anypb.Any{Value: tc.event}}); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
@@ -106,7 +111,7 @@ func TestContainerOf(t *testing.T) {
 }
 
 func FuzzContainerOf(f *testing.F) {
-	f.Add(message(map[protowire.Number]string{1: "a", 2: "b"}))
+	f.Add(message(f, &event.TaskExit{ContainerID: "a", ID: "b"}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		containerOf(&types.Envelope{Topic: topicExit, Event: &anypb.Any{Value: data}})
 	})

@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
+	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -62,16 +64,14 @@ func gpusOf(record *containers.Container) (gpus []string, via string) {
 	return nil, ""
 }
 
-// binaryName is the field of runc's options (containerd.runc.v1.Options) that says which
-// program its shim runs: `nerdctl --runtime nvidia-container-runtime`, `ctr --runc-binary`.
-const binaryName = 6
-
-// runtimeOf names what makes a container: the program, where the shim was told one.
+// runtimeOf names what makes a container: the program, where runc's shim was told one, as by
+// `nerdctl --runtime nvidia-container-runtime` or `ctr --runc-binary`.
 func runtimeOf(record *containers.Container) string {
 	options := record.GetRuntime().GetOptions()
 	if strings.HasSuffix(options.GetTypeUrl(), "runc.v1.Options") {
-		if program := stringFields(options.GetValue())[binaryName]; program != "" {
-			return program
+		var runc runcoptions.Options
+		if proto.Unmarshal(options.GetValue(), &runc) == nil && runc.GetBinaryName() != "" {
+			return runc.GetBinaryName()
 		}
 	}
 	return record.GetRuntime().GetName()
