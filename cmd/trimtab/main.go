@@ -45,7 +45,8 @@ func newRoot(w wiring) *cobra.Command {
 	root.PersistentFlags().String("output", outputTable, "table or json")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkOutput(cmd) }
 	root.AddCommand(psCommand(), explainCommand(), historyCommand(), statusCommand(), enableCommand(), disableCommand(),
-		restoreCommand(w), resumeCommand(), pauseCommand(), configCommand(), versionCommand(), manCommand())
+		restoreCommand(w), resumeCommand(), pauseCommand(), configCommand(), versionCommand())
+	root.AddCommand(manCommands()...)
 	root.AddCommand(w.commands...)
 	return root
 }

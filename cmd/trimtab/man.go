@@ -1,3 +1,5 @@
+//go:build man
+
 package main
 
 import (
@@ -10,10 +12,10 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// manCommand writes the manual pages that packages ship; nobody else needs it, so it
-// is not listed.
-func manCommand() *cobra.Command {
-	return &cobra.Command{
+// manCommands writes the manual pages that packages ship. What writes them is linked by the tag
+// "man" alone: a daemon that runs as root has no use for it.
+func manCommands() []*cobra.Command {
+	return []*cobra.Command{{
 		Use:    "man FOLDER",
 		Short:  "Write a manual page of each command into a folder that exists",
 		Long:   "Write a manual page of each command into a folder that exists. SOURCE_DATE_EPOCH is the date that they bear.",
@@ -32,7 +34,7 @@ func manCommand() *cobra.Command {
 			}
 			return nil
 		},
-	}
+	}}
 }
 
 // manDate is epoch, in seconds since 1970, or now where it is empty: the same sources
