@@ -34,6 +34,14 @@ func eachKnob(t *testing.T, m *machine) {
 	}
 }
 
+// readsAlike holds our reading of cgroup v2 to that of containerd's library.
+func readsAlike(t *testing.T, m *machine) {
+	o := m.try(t, "cd /tmp && /opt/vm/cgroup.test -test.v -test.count=1 -test.timeout 10m -test.run TestReadsWhatContainerdReads 2>&1")
+	if o.Code != 0 || !strings.Contains(o.Stdout, "--- PASS: TestReadsWhatContainerdReads") {
+		t.Fatalf("ended with %d\n%s%s", o.Code, o.Stdout, o.Stderr)
+	}
+}
+
 func killed(driver string, kills int) func(*testing.T, *machine) {
 	return func(t *testing.T, m *machine) {
 		m.drive(t, driver)

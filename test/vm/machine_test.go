@@ -45,6 +45,7 @@ func TestMachine(t *testing.T) {
 			suite{"Docker by its API", "docker", "TestConformsByDockerAPI/host/" + memoryCases},
 			suite{"containerd", "containerd", "TestConformsUnderSystemd/host/" + memoryCases})},
 		{"files that take minutes to read again are kept in memory that nobody uses", epochs},
+		{"what is read of a control group is what containerd's library reads", readsAlike},
 		{"each knob is moved by a plan, read back, and put back", eachKnob},
 		{"daemon-reload leaves limits as trimtab set them", reloadKeepsLimits},
 		{"daemon-reload leaves a GPU that systemd knows", reloadKeepsKnown},
