@@ -107,7 +107,10 @@ func Rights(cpus float64, claims []Claim) (rights []float64, level float64) {
 		proven[i] = max(high[i], c.Proven)
 	}
 	dealt, level := Fill(cpus, low, high, weight)
-	left, _ := Fill(cpus, low, proven, weight)
+	left := dealt
+	if !slices.Equal(proven, high) {
+		left, _ = Fill(cpus, low, proven, weight)
+	}
 	for i, c := range claims {
 		switch rights[i] = cpus; { // who sleeps: as if it were alone with what it may use
 		case c.Active && c.Quota > 0:

@@ -75,44 +75,56 @@ type Grant struct {
 	Why    string
 }
 
-// CPUs makes the plan; grants come in the order of parties.
-func CPUs(k *policies.Constants, node policies.Node, parties []Party) []Grant {
-	grants := make([]Grant, len(parties))
-	claims, owners, awake := make([]policies.Claim, len(parties)), make([]policies.Claim, len(parties)), make([]policies.Claim, len(parties))
+// Rights is what each party has a right to, before anybody asks for anything.
+type Rights struct {
+	Grants []Grant // in the order of parties; nothing is changed by them
+
+	node       policies.Node
+	left, used float64 // CPUs that the host's own processes usually leave, that all parties use
+	awake      []policies.Claim
+	full       []float64 // the parts of what is left
+	level      float64   // CPUs for a unit of the owners' weights
+}
+
+// RightsOf tells what the owners' values give each party. Those of the whole machine are its
+// rights; weights divide what the host's own processes usually leave of it, and who is short now
+// is told by what they leave now.
+func RightsOf(node policies.Node, parties []Party) Rights {
+	r := Rights{Grants: make([]Grant, len(parties)), node: node, left: max(0, node.CPUs-node.HostCPUs), awake: make([]policies.Claim, len(parties))}
+	claims, owners := make([]policies.Claim, len(parties)), make([]policies.Claim, len(parties))
 	for i, p := range parties {
-		claims[i], owners[i], awake[i] = p.Claim, p.Owners(), p.Owners()
-		awake[i].Active = p.Active || p.lent() > 0 // a borrower that sleeps wakes with its loan
-		grants[i] = Grant{Quota: p.Quota, Weight: p.Weight}
-	}
-	// Rights are of the whole machine. Weights divide what the host's own processes usually leave
-	// of it, and who is short now is told by what they leave now.
-	left, used := max(0, node.CPUs-node.HostCPUs), 0.0
-	for _, p := range parties {
-		used += p.Used
+		claims[i], owners[i], r.awake[i] = p.Claim, p.Owners(), p.Owners()
+		r.awake[i].Active = p.Active || p.lent() > 0 // a borrower that sleeps wakes with its loan
+		r.used += p.Used
 	}
 	rights, _ := policies.Rights(node.CPUs, owners)
-	due, _ := policies.Rights(min(node.CPUs, used+node.Idle), owners)
-	full, level := policies.Rights(left, awake)
-	reach := policies.Reach(left, claims)
+	due, _ := policies.Rights(min(node.CPUs, r.used+node.Idle), owners)
+	r.full, r.level = policies.Rights(r.left, r.awake)
+	reach := policies.Reach(r.left, claims)
 	for i, p := range parties {
-		grants[i].Right, grants[i].Due = rights[i], min(rights[i], due[i])
-		grants[i].Obtainable = max(reach[i], p.Used+node.Idle)
+		r.Grants[i] = Grant{Quota: p.Quota, Weight: p.Weight, Right: rights[i], Due: min(rights[i], due[i]), Obtainable: max(reach[i], p.Used+node.Idle)}
 	}
-	short := recall(k, used, used+node.Idle < left*(1-2*k.MinStep), parties, grants)
+	return r
+}
+
+// Plan makes the plan of what is asked by those whose rights these are, once.
+func (r Rights) Plan(k *policies.Constants, parties []Party) []Grant {
+	short := recall(k, r.used, r.used+r.node.Idle < r.left*(1-2*k.MinStep), parties, r.Grants)
 	if !short {
-		lend(k, node, parties, grants)
+		lend(k, r.node, parties, r.Grants)
 	}
-	settle(k, parties, grants)
+	settle(k, parties, r.Grants)
+	level := r.level
 	if level <= 0 {
-		level = withNewcomer(left, node.DefaultWeight(), parties, awake)
+		level = withNewcomer(r.left, r.node.DefaultWeight(), parties, r.awake)
 	}
 	for i, p := range parties { // at which everybody who is there has what is theirs
-		if awake[i].Active && p.OwnWeight > 0 {
-			level = max(level, full[i]/p.OwnWeight)
+		if r.awake[i].Active && p.OwnWeight > 0 {
+			level = max(level, r.full[i]/p.OwnWeight)
 		}
 	}
-	weigh(k, parties, grants, full, level, short)
-	return grants
+	weigh(k, parties, r.Grants, r.full, level, short)
+	return r.Grants
 }
 
 // withNewcomer is the CPUs for a unit of the owners' weights where all that is there would not

@@ -47,7 +47,7 @@ func short(p Party, used float64) Party {
 var twoCPUs = policies.Node{CPUs: 2, MaxWeight: 262144}
 
 func plan(node policies.Node, parties ...Party) []Grant {
-	return CPUs(policies.DefaultConstants(), node, parties)
+	return RightsOf(node, parties).Plan(policies.DefaultConstants(), parties)
 }
 
 func idle(cpus float64) policies.Node {
@@ -252,7 +252,7 @@ func TestWeightsKeepEverybodysRight(t *testing.T) {
 			}
 			parties = append(parties, p)
 		}
-		grants := CPUs(k, node, parties)
+		grants := RightsOf(node, parties).Plan(k, parties)
 		owners, now := make([]policies.Claim, len(parties)), make([]policies.Claim, len(parties))
 		lent := 0.0
 		for i, g := range grants {

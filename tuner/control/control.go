@@ -28,6 +28,7 @@ type Controller struct {
 	// parties and grants are the node's CPUs as of this tick, in the order of all.
 	parties []allocate.Party
 	grants  []allocate.Grant
+	rights  allocate.Rights
 
 	trials map[string]*openTrial // by plan
 	// unanswered are orders whose trial ended before the actuator answered; pending are loans
@@ -259,7 +260,8 @@ func (c *Controller) balance() {
 	for _, s := range c.all {
 		c.parties = append(c.parties, c.party(s))
 	}
-	c.grants = allocate.CPUs(c.k(), c.node, c.parties)
+	c.rights = allocate.RightsOf(c.node, c.parties)
+	c.grants = c.rights.Grants
 	for i, s := range c.all {
 		s.rights.entitled, s.rights.obtainable = c.grants[i].Right, c.grants[i].Obtainable
 	}

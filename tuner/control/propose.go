@@ -211,7 +211,7 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 		}
 		p.Recent = s.loan.writtenNs > 0 && c.now()-s.loan.writtenNs < c.writeNs(s)
 	}
-	c.grants = allocate.CPUs(k, c.node, c.parties)
+	c.grants = c.rights.Plan(k, c.parties)
 	for i, s := range c.all {
 		if p := c.parties[i]; !p.Fixed {
 			c.lendOne(s, p, c.grants[i], d)

@@ -56,7 +56,7 @@ func (d *loans) Divide(now float64, s Server, jobs []*Running) float64 {
 	}
 	node := policies.Node{CPUs: s.CPUs, Idle: max(0, idle), MaxWeight: 10000}
 	claims := make([]policies.Claim, len(jobs))
-	for i, g := range allocate.CPUs(d.k, node, parties) {
+	for i, g := range allocate.RightsOf(node, parties).Plan(d.k, parties) {
 		claims[i] = parties[i].Claim
 		claims[i].Quota, claims[i].Weight = g.Quota, g.Weight
 	}
