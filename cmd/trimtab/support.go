@@ -22,6 +22,7 @@ const (
 	ranGuest    = "a virtual machine without a GPU"
 	ranH100     = "an H100"
 	ranFixtures = "fixtures"
+	ranToolkit  = "NVIDIA's container toolkit, on the virtual GPU"
 	ranBuilt    = "built, never run"
 	ranTests    = "unit tests"
 	ranNever    = "never"
@@ -68,7 +69,7 @@ func grantRows() []supportRow {
 	return []supportRow{
 		{"gpus-all", "--gpus all for everybody", "yes", "to who really uses a device, not to who may", "yes, if the preflight is green", ranFixtures},
 		{"hook", "NVIDIA's legacy hook (--gpus, --runtime nvidia)", "yes", "yes", "by the cgroupfs driver; by systemd's only if it knows the GPU's nodes, else observed only", ranFixtures},
-		{"cdi", "CDI, or --device /dev/nvidia*", "yes", "yes", "yes, if the preflight is green", ranFixtures},
+		{"cdi", "CDI, or --device /dev/nvidia*", "yes", "yes", "yes, if the preflight is green", ranToolkit},
 		{"kubernetes", "Kubernetes on Docker", "yes", "yes", "never: observed only", ranFixtures},
 		{"containerd", "containerd without Docker (containerd.enabled)", "yes", "yes", "yes", ranHere},
 		{"kubernetes-containerd", "Kubernetes on containerd", "yes", "yes", "never: observed only", ranTests},

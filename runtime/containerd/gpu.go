@@ -10,12 +10,12 @@ import (
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/trimtab/trimtab/runtime/engine"
 )
 
 const (
-	// cdiKind is NVIDIA's vendor and class in the Container Device Interface, and
-	// cdiAnnotation the prefix of annotations that ask for devices.
-	cdiKind       = "nvidia.com/gpu="
+	// cdiAnnotation is the prefix of annotations that ask for devices of the Container Device Interface.
 	cdiAnnotation = "cdi.k8s.io/"
 	// nvidiaMajor is NVIDIA's in the kernel's list of devices; its minors from 128 on
 	// (nvidiactl 255, modeset 254) are no GPUs.
@@ -48,18 +48,15 @@ func gpusOf(record *containers.Container) (gpus []string, via string) {
 		return nil, ""
 	}
 	hooks := g.hooks()
-	for _, way := range []struct {
-		via  string
-		gpus func() []string
-	}{
-		{"cdi", g.annotated},
-		{"legacy-hook", func() []string { return hookGPUs(hooks) }},
-		{"legacy-hook", func() []string { return g.environment(hooks, runtimeOf(record)) }},
-		{deviceWay(hooks), g.devices},
-	} {
-		if gpus = way.gpus(); len(gpus) > 0 {
-			return gpus[:min(len(gpus), maxGPUs)], way.via
-		}
+	if gpus = g.annotated(); len(gpus) > 0 {
+		via = "cdi"
+	} else if gpus = hookGPUs(hooks); len(gpus) > 0 {
+		via = "legacy-hook"
+	} else if gpus, via = g.environment(hooks, runtimeOf(record)); len(gpus) == 0 {
+		gpus, via = g.devices(), deviceWay(hooks)
+	}
+	if len(gpus) > 0 {
+		return gpus[:min(len(gpus), maxGPUs)], via
 	}
 	return nil, ""
 }
@@ -92,7 +89,7 @@ func (g grants) annotated() (gpus []string) {
 			continue
 		}
 		for name := range strings.SplitSeq(value, ",") {
-			if device, ok := strings.CutPrefix(strings.TrimSpace(name), cdiKind); ok {
+			if device, ok := strings.CutPrefix(strings.TrimSpace(name), engine.CDIKind); ok {
 				gpus = append(gpus, device)
 			}
 		}
@@ -118,29 +115,15 @@ func hookGPUs(hooks []specs.Hook) (gpus []string) {
 }
 
 // environment reads NVIDIA_VISIBLE_DEVICES, where something acts on it: the nvidia
-// runtime, or its hook. An image may set it without being granted anything. The
-// last setting counts, as in a process's environment.
-func (g grants) environment(hooks []specs.Hook, runtimeName string) (gpus []string) {
+// runtime, or its hook. An image may set it without being granted anything.
+func (g grants) environment(hooks []specs.Hook, runtimeName string) (gpus []string, via string) {
 	acts := strings.Contains(runtimeName, "nvidia") || slices.ContainsFunc(hooks, func(h specs.Hook) bool {
 		return strings.Contains(h.Path, "nvidia-container-runtime-hook") || strings.Contains(h.Path, "nvidia-container-toolkit")
 	})
 	if !acts || g.Process == nil {
-		return nil
+		return nil, ""
 	}
-	for _, entry := range g.Process.Env {
-		value, ok := strings.CutPrefix(entry, "NVIDIA_VISIBLE_DEVICES=")
-		if !ok {
-			continue
-		}
-		gpus = nil
-		if value == "" || value == "none" || value == "void" {
-			continue
-		}
-		for device := range strings.SplitSeq(value, ",") {
-			gpus = append(gpus, strings.TrimPrefix(strings.TrimSpace(device), cdiKind))
-		}
-	}
-	return gpus
+	return engine.VisibleGPUs(g.Process.Env)
 }
 
 // deviceWay tells devices that CDI injected, with its hooks, from plain ones.

@@ -6,10 +6,9 @@ import (
 	"strings"
 
 	"github.com/moby/moby/api/types/container"
-)
 
-// cdiKind is NVIDIA's vendor and class in the Container Device Interface.
-const cdiKind = "nvidia.com/gpu="
+	"github.com/trimtab/trimtab/runtime/engine"
+)
 
 // maxGPUs bounds what a request may name: hosts have up to 16, MIG makes 7 of each.
 const maxGPUs = 128
@@ -24,7 +23,7 @@ func gpusOf(config *container.Config, host *container.HostConfig) (gpus []string
 		}
 	}
 	if len(gpus) == 0 && strings.Contains(host.Runtime, "nvidia") {
-		gpus, via = visibleGPUs(config.Env), "legacy-hook"
+		gpus, via = engine.VisibleGPUs(config.Env)
 	}
 	if len(gpus) == 0 {
 		gpus, via = plainGPUs(host), "devices"
@@ -39,7 +38,7 @@ func gpusOf(config *container.Config, host *container.HostConfig) (gpus []string
 func requestGPUs(r container.DeviceRequest) (gpus []string, via string) {
 	if r.Driver == "cdi" {
 		for _, id := range r.DeviceIDs {
-			if device, ok := strings.CutPrefix(id, cdiKind); ok {
+			if device, ok := strings.CutPrefix(id, engine.CDIKind); ok {
 				gpus = append(gpus, device)
 			}
 		}
@@ -58,25 +57,6 @@ func requestGPUs(r container.DeviceRequest) (gpus []string, via string) {
 		gpus = append(gpus, strconv.Itoa(i))
 	}
 	return gpus, "device-requests"
-}
-
-// visibleGPUs reads what the nvidia runtime reads: the last setting counts, as in
-// a process's environment.
-func visibleGPUs(env []string) (gpus []string) {
-	for _, entry := range env {
-		value, ok := strings.CutPrefix(entry, "NVIDIA_VISIBLE_DEVICES=")
-		if !ok {
-			continue
-		}
-		gpus = nil
-		if value == "" || value == "none" || value == "void" {
-			continue
-		}
-		for device := range strings.SplitSeq(value, ",") {
-			gpus = append(gpus, strings.TrimPrefix(strings.TrimSpace(device), cdiKind))
-		}
-	}
-	return gpus
 }
 
 // plainGPUs finds /dev/nvidiaN among the devices, and rules that open NVIDIA's

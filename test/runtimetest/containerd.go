@@ -47,6 +47,7 @@ type ContainerdSpec struct {
 	Systemd     bool     // systemd keeps the cgroup: the scope NAMESPACE-ID in system.slice, as nerdctl has it there
 	Parent      string   // another name in place of NAMESPACE above it, or of system.slice
 	Env         []string
+	Runc        string // the program that the shim runs; "": runc
 	Resources   specs.LinuxResources
 	Mounts      []specs.Mount
 }
@@ -149,9 +150,9 @@ func (c *Containerd) RunContainer(t testing.TB, s ContainerdSpec) (id string) {
 		s.CgroupsPath = "/" + cmp.Or(s.Parent, s.Namespace) + "/" + s.ID
 	}
 	s.CgroupsPath = c.cgroup + s.CgroupsPath
-	var shim *options.Options
+	shim := &options.Options{BinaryName: s.Runc}
 	if s.Systemd {
-		s.CgroupsPath, shim = cmp.Or(s.Parent, "system")+".slice:"+s.Namespace+":"+s.ID, &options.Options{SystemdCgroup: true}
+		s.CgroupsPath, shim.SystemdCgroup = cmp.Or(s.Parent, "system")+".slice:"+s.Namespace+":"+s.ID, true
 	}
 	c.made = append(c.made, [2]string{s.Namespace, s.ID})
 	c.call(t, func(ctx context.Context) error {
