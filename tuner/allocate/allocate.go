@@ -107,7 +107,8 @@ func RightsOf(node policies.Node, parties []Party) Rights {
 	return r
 }
 
-// Plan makes the plan of what is asked by those whose rights these are, once.
+// Plan makes the plan of what is asked by those whose rights these are. It writes into Grants, so
+// it is made once.
 func (r Rights) Plan(k *policies.Constants, parties []Party) []Grant {
 	short := recall(k, r.used, r.used+r.node.Idle < r.left*(1-2*k.MinStep), parties, r.Grants)
 	if !short {

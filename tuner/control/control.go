@@ -25,9 +25,8 @@ type Controller struct {
 
 	containers map[string]*containerState
 	all        []*containerState // sorted by key
-	// parties and grants are the node's CPUs as of this tick, in the order of all.
+	// parties, and what they have a right to and are granted, as of this tick, in the order of all.
 	parties []allocate.Party
-	grants  []allocate.Grant
 	rights  allocate.Rights
 
 	trials map[string]*openTrial // by plan
@@ -261,9 +260,8 @@ func (c *Controller) balance() {
 		c.parties = append(c.parties, c.party(s))
 	}
 	c.rights = allocate.RightsOf(c.node, c.parties)
-	c.grants = c.rights.Grants
 	for i, s := range c.all {
-		s.rights.entitled, s.rights.obtainable = c.grants[i].Right, c.grants[i].Obtainable
+		s.rights.entitled, s.rights.obtainable = c.rights.Grants[i].Right, c.rights.Grants[i].Obtainable
 	}
 	if c.short() {
 		c.spare()
@@ -273,7 +271,7 @@ func (c *Controller) balance() {
 // short: somebody has less than is theirs.
 func (c *Controller) short() bool {
 	for i, p := range c.parties {
-		if allocate.Short(c.k(), p, c.grants[i].Due) > 0 {
+		if allocate.Short(c.k(), p, c.rights.Grants[i].Due) > 0 {
 			return true
 		}
 	}
@@ -293,7 +291,7 @@ func (c *Controller) spare() {
 		}
 		due, _ := policies.Rights(min(c.node.CPUs, shared), owners)
 		for i, p := range parties {
-			c.parties[i].Spared = c.parties[i].Spared || allocate.Short(c.k(), p, min(due[i], c.grants[i].Right)) == 0
+			c.parties[i].Spared = c.parties[i].Spared || allocate.Short(c.k(), p, min(due[i], c.rights.Grants[i].Right)) == 0
 		}
 	}
 }

@@ -205,7 +205,7 @@ func TestATurnIsNoShortage(t *testing.T) {
 			if i == 0 {
 				p.OwnQuota, p.Quota = 0.4, 2
 			}
-			ctl.all, ctl.parties, ctl.grants = append(ctl.all, s), append(ctl.parties, p), append(ctl.grants, allocate.Grant{Right: 2})
+			ctl.all, ctl.parties, ctl.rights.Grants = append(ctl.all, s), append(ctl.parties, p), append(ctl.rights.Grants, allocate.Grant{Right: 2})
 		}
 		if ctl.spare(); ctl.parties[1].Spared != c.spared {
 			t.Errorf("%s: %t", name, ctl.parties[1].Spared)

@@ -211,10 +211,10 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 		}
 		p.Recent = s.loan.writtenNs > 0 && c.now()-s.loan.writtenNs < c.writeNs(s)
 	}
-	c.grants = c.rights.Plan(k, c.parties)
+	c.rights.Plan(k, c.parties)
 	for i, s := range c.all {
 		if p := c.parties[i]; !p.Fixed {
-			c.lendOne(s, p, c.grants[i], d)
+			c.lendOne(s, p, c.rights.Grants[i], d)
 		}
 	}
 }

@@ -137,10 +137,10 @@ func (s *containerState) work(k *policies.Constants, fromNs int64) *state.Work {
 // allocation is a container's part in the plan of the node.
 func (c *Controller) allocation(i int) *state.Allocation {
 	s := c.all[i]
-	if i >= len(c.grants) || !s.c.Watched || s.c.Enrolment.Mode != policies.ModeTune {
+	if i >= len(c.rights.Grants) || !s.c.Watched || s.c.Enrolment.Mode != policies.ModeTune {
 		return nil
 	}
-	p, g := c.parties[i], c.grants[i]
+	p, g := c.parties[i], c.rights.Grants[i]
 	need := p.Demand
 	if g.Quota > 0 {
 		need = min(need, g.Quota)

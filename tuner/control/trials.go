@@ -255,8 +255,8 @@ func (c *Controller) harm(t *openTrial) string {
 		return ""
 	}
 	for i, s := range c.all {
-		if p := c.parties[i]; !t.givesTo(s.key) && allocate.Short(c.k(), p, c.grants[i].Due) > 0 {
-			return fmt.Sprintf("%s gets %.2f of the %.2f CPUs it has a right to", s.c.Name, p.Used, c.grants[i].Due)
+		if p := c.parties[i]; !t.givesTo(s.key) && allocate.Short(c.k(), p, c.rights.Grants[i].Due) > 0 {
+			return fmt.Sprintf("%s gets %.2f of the %.2f CPUs it has a right to", s.c.Name, p.Used, c.rights.Grants[i].Due)
 		}
 	}
 	return ""
