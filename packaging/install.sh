@@ -38,6 +38,8 @@ place_files() {
 	fi
 	if [ -e "$here/../bin/trimtab-nvml" ]; then # a host without gcc built none
 		install -D -m 0755 "$here/../bin/trimtab-nvml" "$destdir$libexec/trimtab-nvml"
+	else
+		rm -f "$destdir$libexec/trimtab-nvml" # of a version before
 	fi
 	completion bash "$bash_completion"
 	completion zsh "$zsh_completion"

@@ -243,7 +243,8 @@ func tarballInstalls(t *testing.T, file string) {
 	output(t, "install", "-D", filepath.Join(dir, "bin/trimtab"), filepath.Join(dest, "usr/local/bin/trimtab"))
 	output(t, filepath.Join(dir, "packaging/install.sh"), "install", dest, "/usr/local/bin", "/etc", "/lib/systemd/system", "/usr/lib/sysusers.d", "/usr/lib/tmpfiles.d", "/usr/local/share")
 	got := files(t, dest)
-	if !slices.Contains(got, "/lib/systemd/system/trimtab.service") || !slices.Contains(got, "/etc/trimtab/trimtab.yaml") {
+	if !slices.Contains(got, "/lib/systemd/system/trimtab.service") || !slices.Contains(got, "/etc/trimtab/trimtab.yaml") ||
+		!slices.Contains(got, "/usr/local/libexec/trimtab/trimtab-nvml") {
 		t.Errorf("installed %v", got)
 	}
 	if version := output(t, filepath.Join(dest, "usr/local/bin/trimtab"), "version"); !strings.Contains(version, "1.2.3") {

@@ -37,7 +37,9 @@ func rpmInRoot(t *testing.T, file string) {
 	if got := read(t, config+".rpmsave"); got != "mode: observe\n" {
 		t.Errorf("erasing left %q of the config", got)
 	}
-	if _, err := os.Stat(filepath.Join(root, "usr/bin/trimtab")); err == nil {
-		t.Error("erasing left the binary")
+	for _, left := range []string{"usr/bin/trimtab", "usr/libexec/trimtab"} {
+		if _, err := os.Stat(filepath.Join(root, left)); err == nil {
+			t.Errorf("erasing left %s", left)
+		}
 	}
 }

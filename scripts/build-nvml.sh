@@ -16,6 +16,7 @@ if [ "$(go env GOARCH)" != "$(go env GOHOSTARCH)" ]; then
 fi
 cc=${CC:-$cc}
 if ! command -v "${cc%% *}" >/dev/null; then
+	rm -f "$1" # an old one would not fit the daemon
 	echo "build-nvml: $cc is missing (apt-get install ${package:-gcc libc6-dev}): trimtab-nvml is not built; without it the daemon reads no NVIDIA device" >&2
 	exit 3
 fi

@@ -38,7 +38,7 @@ func openSession(path string, p *wire.Page, q wire.Request) (*session, *wire.Fai
 	if err != nil {
 		return nil, noLibrary(err)
 	}
-	s := &session{lib: lib}
+	s := &session{lib: lib, hello: wire.Hello{Protocol: wire.Protocol}}
 	s.leaveOut(q.Skip)
 	if c := lib.call("", lib.newest("nvmlInit_v2", "nvmlInit"), lib.api.Init); c != wire.OK {
 		return nil, noInit(c)

@@ -47,3 +47,25 @@ func TestSentinelsAreAbsences(t *testing.T) {
 		t.Errorf("the device without a handle: %+v", other)
 	}
 }
+
+// Lists that grow between the question how many there are and the question for them, as they do
+// where processes come and go, cost that answer and nothing else.
+func TestListsThatGrow(t *testing.T) {
+	r := started(t, Options{Library: buildLibrary(t, `
+		int nvmlInit_v2(void) { return 0; }
+		int nvmlDeviceGetCount_v2(unsigned *n) { *n = 1; return 0; }
+		int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **h) { *h = (void *)1; return 0; }
+		int nvmlDeviceGetUUID(void *d, char *s, unsigned n) { s[0] = 'A'; s[1] = 0; return 0; }
+		int nvmlDeviceGetPowerUsage(void *d, unsigned *v) { *v = 100000; return 0; }
+		int nvmlDeviceGetSamples(void *d, unsigned k, unsigned long long since, unsigned *type, unsigned *n, void *s) { *type = 1; *n = s ? 1000 : 1; return 0; }
+		int nvmlDeviceGetProcessUtilization(void *d, void *u, unsigned *n, unsigned long long since) { *n = u ? 1000 : 1; return 7; }
+	`)})
+	until(t, r, "some readings", func() bool { return readings(r) >= 5 })
+	list := read(r)
+	if len(list) != 1 || list[0].PowerW == nil || *list[0].PowerW != 100 || len(list[0].Duty) != 0 || list[0].Lost != "" {
+		t.Errorf("%+v", list)
+	}
+	if ok, lost := r.Status(); !ok {
+		t.Errorf("that is told as a loss: %q", lost)
+	}
+}

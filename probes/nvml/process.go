@@ -10,8 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes/child"
 	"github.com/trimtab/trimtab/probes/nvml/wire"
@@ -26,6 +30,7 @@ const (
 type process struct {
 	cmd     *exec.Cmd
 	page    *wire.Page
+	greeted bool // it loaded the library, or said why not
 	asks    io.WriteCloser
 	replies *os.File
 	answers chan wire.Answer // closed when the child can say no more
@@ -42,7 +47,7 @@ const ChildName = "trimtab-nvml"
 func (r *Reader) start() (*process, error) {
 	argv, err := r.o.Child, error(nil)
 	if len(argv) == 0 {
-		argv, err = childBesideUs()
+		argv, err = findChild(r.o.program)
 	}
 	var p *process
 	if err == nil {
@@ -51,30 +56,58 @@ func (r *Reader) start() (*process, error) {
 	if err == nil || len(r.o.Child) > 0 {
 		return p, err
 	}
-	if _, driver := os.Stat(filepath.Join(r.o.ProcRoot, "driver/nvidia/version")); errors.Is(driver, fs.ErrNotExist) {
-		return nil, &wire.Failure{Why: "no NVIDIA driver here", Normal: true}
-	}
-	return nil, &wire.Failure{Why: err.Error()}
+	return nil, r.noChild(err)
 }
 
-// childBesideUs is the argv of the child that came with this program.
-func childBesideUs() ([]string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("nvml: where is this program: %w", err)
+// noChild is what a child that cannot run means: without a driver there is nothing to read.
+func (r *Reader) noChild(why error) *wire.Failure {
+	if _, err := os.Stat(filepath.Join(r.o.ProcRoot, "driver/nvidia/version")); errors.Is(err, fs.ErrNotExist) {
+		return &wire.Failure{Why: "no NVIDIA driver here", Normal: true}
 	}
-	return findChild(filepath.Dir(self))
+	return &wire.Failure{Why: why.Error()}
 }
 
-// findChild is the child's argv, for a program in dir: it lies beside it, or in the packages' libexec.
-func findChild(dir string) ([]string, error) {
+// unfit tells a child that its loader ended, for want of a C library that is new enough, from one
+// that ended in a call.
+func (r *Reader) unfit(p *process, err error) error {
+	var s *silence
+	if p.greeted || !errors.As(err, &s) || !s.dead || s.Inside() {
+		return err
+	}
+	return r.noChild(fmt.Errorf("%w; it needs glibc 2.34 or later", err))
+}
+
+// findChild is the argv of the child that came with a program: it lies beside it, or in the
+// packages' libexec.
+func findChild(program string) ([]string, error) {
+	dir := filepath.Dir(program)
 	for _, path := range []string{filepath.Join(dir, ChildName), filepath.Join(dir, "../libexec/trimtab", ChildName)} {
-		if _, err := os.Stat(path); err == nil {
+		switch err := trusted(path, program); {
+		case err == nil:
 			return []string{path}, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("nvml: %s, which reads NVIDIA's devices, is neither in %s nor in ../libexec/trimtab: "+
 		"install the whole package, or build it (make build, with gcc)", ChildName, dir)
+}
+
+// trusted: a child is as much to be trusted as the program that it came with. In a folder where
+// anybody may put files, as /tmp is, or of another owner, it is not.
+func trusted(path, program string) error {
+	var child, dir, ours unix.Stat_t
+	for file, into := range map[string]*unix.Stat_t{path: &child, filepath.Dir(path): &dir, program: &ours} {
+		if err := unix.Stat(file, into); err != nil {
+			return fmt.Errorf("nvml: %s: %w", file, err)
+		}
+	}
+	const others = 0o002
+	switch owned := func(uid uint32) bool { return uid == 0 || uid == ours.Uid }; {
+	case child.Mode&unix.S_IFMT != unix.S_IFREG || !owned(child.Uid) || !owned(dir.Uid) || child.Mode&others != 0 || dir.Mode&others != 0:
+		return fmt.Errorf("nvml: %s is not started: others than root and the owner of %s can write it, or its folder", path, program)
+	}
+	return nil
 }
 
 // startProcess runs argv with a shared page, and pipes either way. The child dies with us:
@@ -94,7 +127,8 @@ func startProcess(argv []string) (*process, error) {
 	p := &process{page: pg, replies: replies, answers: make(chan wire.Answer, answersQueued),
 		quit: make(chan struct{})}
 	p.cmd = exec.Command(argv[0], argv[1:]...)
-	p.cmd.Env = append(os.Environ(), "GOMAXPROCS=2", "GOTRACEBACK=single")
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LD_BIND_NOW=") }) // no driver has all symbols
+	p.cmd.Env = append(env, "GOMAXPROCS=2", "GOTRACEBACK=single")
 	p.cmd.ExtraFiles = []*os.File{pageFile, theirs}
 	p.cmd.Stderr = &p.said
 	p.cmd.WaitDelay = killWait

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ type Options struct {
 	Owner    func(pid int32) string
 	ProcRoot string // default /proc
 	Logger   *slog.Logger
+
+	program string // beside which the child lies; default this one
 }
 
 func (o Options) withDefaults() Options {
@@ -44,6 +47,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.ProcRoot == "" {
 		o.ProcRoot = "/proc"
+	}
+	if o.program == "" {
+		o.program, _ = os.Executable() // where that is not known, no child is found, and that is said
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -187,7 +193,7 @@ func (r *Reader) life(ctx context.Context, renew *time.Duration) error {
 	for {
 		lost, err := r.reading(ctx, p)
 		if err != nil {
-			return err
+			return r.unfit(p, err)
 		}
 		switch {
 		case !lost:
@@ -230,9 +236,12 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 		if err != nil {
 			return false, err
 		}
+		p.greeted = true
 		switch {
 		case a.Failed != nil:
 			return false, a.Failed
+		case a.Hello != nil && a.Hello.Protocol != wire.Protocol:
+			return false, &wire.Failure{Why: ChildName + " is of another version than this daemon: restart trimtab, or install the whole package"}
 		case a.Hello != nil:
 			r.update(func(b *book) { b.hello = *a.Hello })
 		case a.Device != nil:

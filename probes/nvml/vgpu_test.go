@@ -21,7 +21,11 @@ import (
 func childOn(t *testing.T, n *vgpu.Node) []string {
 	t.Helper()
 	needsChild(t)
-	child, err := childBesideUs()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := findChild(self)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,7 @@ type module struct {
 func load(ctx context.Context, dir string) (*module, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-json=ImportPath,Dir,Standard,GoFiles,CgoFiles,Imports,Module", "./...")
 	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // else what needs cgo is not listed; listing needs no compiler
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

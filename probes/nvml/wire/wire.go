@@ -21,6 +21,10 @@ const (
 	AnswerFD    = 4            // for answers; standard output is left to the library
 )
 
+// Protocol grows with each change of what is said: an upgrade replaces the child under a daemon
+// that runs.
+const Protocol = 1
+
 // AllCalls in the place of a call's name stands for all calls of the device.
 const AllCalls = "*"
 
@@ -60,6 +64,8 @@ type Answer struct {
 
 // Hello says which library answers.
 type Hello struct {
+	Protocol int `json:"protocol"`
+
 	Driver  string `json:"driver"` // version
 	NVML    string `json:"nvml"`   // version
 	Virtual bool   `json:"virtual,omitempty"`
