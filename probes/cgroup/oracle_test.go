@@ -139,7 +139,7 @@ func groupV1(t *testing.T, name string) (probes.Target, func(*testing.T) figures
 
 func groupV2(t *testing.T, dir string) (probes.Target, func(*testing.T) figures) {
 	t.Helper()
-	write(t, cgroupRoot, "cgroup.subtree_control", "+cpu +memory +pids +cpuset +io")
+	delegate(t)
 	made(t, dir)
 	write(t, dir, "cpu.max", "20000 100000")
 	write(t, dir, "memory.max", fmt.Sprint(limitBytes))
@@ -162,6 +162,25 @@ func groupV2(t *testing.T, dir string) (probes.Target, func(*testing.T) figures)
 		}
 	}
 	return probes.Target{Key: "box", Dir: func(string) string { return dir }, Unified: dir, V2: true}, oracle
+}
+
+// delegate gives groups below the root the controllers that they lack, until the test ends.
+func delegate(t *testing.T) {
+	t.Helper()
+	const file = cgroupRoot + "/cgroup.subtree_control"
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, controller := range []string{"cpu", "memory", "pids", "cpuset", "io"} {
+		if slices.Contains(strings.Fields(string(b)), controller) {
+			continue
+		}
+		if err := os.WriteFile(file, []byte("+"+controller), 0o644); err != nil {
+			t.Skipf("needs the %s controller: %v", controller, err)
+		}
+		t.Cleanup(func() { _ = os.WriteFile(file, []byte("-"+controller), 0o644) }) // whoever uses it by now keeps it
+	}
 }
 
 // made makes a group that ends with the test.

@@ -49,6 +49,8 @@ func TestGPUs(t *testing.T) {
 			gpus: []string{"all"}, via: "legacy-hook"},
 		{name: "nvidia runtime", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=none", "NVIDIA_VISIBLE_DEVICES=0,nvidia.com/gpu=1")},
 			runtime: "io.containerd.nvidia.v2", gpus: []string{"0", "1"}, via: "legacy-hook"},
+		{name: "nvidia runtime, by CDI's names", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0, nvidia.com/gpu=1")},
+			runtime: "io.containerd.nvidia.v2", gpus: []string{"0", "1"}, via: "cdi"},
 		{name: "nvidia runtime as runc's program", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=0")},
 			runtime: "io.containerd.runc.v2", program: "/usr/bin/nvidia-container-runtime", gpus: []string{"0"}, via: "legacy-hook"},
 		{name: "another program", spec: specs.Spec{Process: env("NVIDIA_VISIBLE_DEVICES=0")}, runtime: "io.containerd.runc.v2", program: "/usr/bin/crun"},

@@ -109,8 +109,11 @@ func toolkit(t *testing.T) (bin string) {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("../../scripts/build-runtimes.sh", dir, "nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime").CombinedOutput()
+	if text := string(out); err != nil && (strings.Contains(text, "dial tcp") || strings.Contains(text, "module lookup disabled")) {
+		t.Skipf("needs NVIDIA's container toolkit, which cannot be fetched: %v\n%s", err, out)
+	}
 	if err != nil {
-		t.Skipf("needs NVIDIA's container toolkit, which cannot be fetched or built: %v\n%s", err, out)
+		t.Fatalf("NVIDIA's container toolkit cannot be built: %v\n%s", err, out)
 	}
 	return filepath.Join(dir, "bin")
 }

@@ -116,6 +116,7 @@ func TestGPUs(t *testing.T) {
 		{name: "CDI", host: requests(container.DeviceRequest{Driver: "cdi", DeviceIDs: []string{"nvidia.com/gpu=1:0", "intel.com/x=1"}}), gpus: []string{"1:0"}, via: "cdi"},
 		{name: "huge count", host: requests(container.DeviceRequest{Driver: "nvidia", Count: 1 << 30}), gpus: make([]string, maxGPUs), via: "device-requests"},
 		{name: "nvidia runtime", env: []string{"NVIDIA_VISIBLE_DEVICES=none", "NVIDIA_VISIBLE_DEVICES=0,GPU-5"}, host: hook, gpus: []string{"0", "GPU-5"}, via: "legacy-hook"},
+		{name: "nvidia runtime, by CDI's names", env: []string{"NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=all"}, host: hook, gpus: []string{"all"}, via: "cdi"},
 		{name: "nvidia runtime without devices", env: []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=void"}, host: hook},
 		{name: "the image's environment alone grants nothing", env: []string{"NVIDIA_VISIBLE_DEVICES=all"}},
 		{name: "--device", host: devices("/dev/nvidiactl", "/dev/nvidia2", "/dev/nvidia-uvm", "/dev/fuse"), gpus: []string{"2"}, via: "devices"},
