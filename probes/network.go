@@ -34,6 +34,4 @@ type Link struct {
 	// queue if that is lower; 0: not told.
 	MaxBps float64 `json:"max,omitempty"`
 	RDMA   bool    `json:"rdma,omitempty"`
-	// Congestion counts an RDMA port's waits for credit and notices of congestion.
-	Congestion uint64 `json:"congestion,omitempty"`
 }

@@ -169,8 +169,6 @@ type Cgroup struct {
 	EventsHigh   uint64 `json:"eventsHigh"`
 	OOMKills     uint64 `json:"oomKills"`
 	PIDs         uint64 `json:"pids"`
-	// Disks is what was transferred, by device, sorted.
-	Disks []DiskUse `json:"disks,omitempty"`
 
 	HasPSI bool     `json:"psi,omitempty"`
 	CPU    Pressure `json:"psiCPU,omitzero"`
@@ -179,12 +177,6 @@ type Cgroup struct {
 
 	// Missing names what could not be read, for confidence and for doctor.
 	Missing []string `json:"missing,omitempty"`
-}
-
-// DiskUse is what a container read from and wrote to one device.
-type DiskUse struct {
-	Device string `json:"dev"` // MAJOR:MINOR
-	Bytes  uint64 `json:"bytes"`
 }
 
 // Host is the node at one instant.

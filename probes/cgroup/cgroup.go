@@ -111,7 +111,6 @@ type container struct {
 	cpu, cpuacct, cpuset, memory, pid string
 	unified                           string
 	chain                             []string // cpu directories, the container's own first
-	transfers                         disks
 	readSchedule                      readSchedule
 }
 
@@ -127,7 +126,6 @@ func newContainer(t probes.Target, buf []byte) *container {
 		unified: t.Unified,
 	}
 	c.chain = ancestors(c.cpu)
-	c.transfers = newDisks(t)
 	return c
 }
 

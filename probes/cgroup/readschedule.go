@@ -140,7 +140,6 @@ func (r *reading) use(c *container) {
 		r.memoryV1(c.memory)
 	}
 	r.pressure(c.unified)
-	r.disks(c.transfers)
 }
 
 // keepUse takes over what was left out of this reading.
@@ -148,7 +147,6 @@ func keepUse(part, last *probes.Cgroup) {
 	part.MemoryBytes, part.Anon, part.File, part.Shmem, part.InactiveFile = last.MemoryBytes, last.Anon, last.File, last.Shmem, last.InactiveFile
 	part.RefaultFile, part.RefaultAnon, part.MajorFaults = last.RefaultFile, last.RefaultAnon, last.MajorFaults
 	part.EventsMax, part.EventsHigh, part.OOMKills = last.EventsMax, last.EventsHigh, last.OOMKills
-	part.Disks = slices.Clone(last.Disks)
 	part.HasPSI, part.CPU, part.Memory, part.IO = last.HasPSI, last.CPU, last.Memory, last.IO
 }
 

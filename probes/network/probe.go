@@ -155,6 +155,9 @@ func (p *Probe) Watch(t probes.Target) error {
 }
 
 func (p *Probe) freeSlot() (uint32, bool) {
+	if len(p.bySlot) >= maxContainers {
+		return 0, false
+	}
 	for slot := range uint32(maxContainers) {
 		if _, taken := p.bySlot[slot]; !taken {
 			return slot, true

@@ -13,12 +13,6 @@ import (
 // PortXmitData "in units of 4 octets"; Linux's sysfs-class-infiniband repeats it).
 const rdmaWordBytes = 4
 
-// congestionCounters are an RDMA port's waits for credit, in ticks of the port, and
-// notices of congestion, in packets (DCQCN: marked ones received, notices handled).
-//
-//trimtab:table paths below a port's directory, only read
-var congestionCounters = [...]string{"counters/port_xmit_wait", "hw_counters/np_ecn_marked_roce_packets", "hw_counters/rp_cnp_handled"}
-
 // readRDMA reads the active ports of all RDMA devices; none is a normal state.
 func readRDMA(sysRoot string) []probes.Link {
 	root := filepath.Join(sysRoot, "class", "infiniband")
@@ -54,10 +48,6 @@ func readPort(dir string) (probes.Link, bool) {
 	if !okRx || !okTx { // EFA counts bytes, there
 		link.RxBytes, _ = readUint(filepath.Join(dir, "hw_counters", "rx_bytes"))
 		link.TxBytes, _ = readUint(filepath.Join(dir, "hw_counters", "tx_bytes"))
-	}
-	for _, name := range congestionCounters {
-		n, _ := readUint(filepath.Join(dir, name))
-		link.Congestion += n
 	}
 	return link, true
 }
