@@ -102,6 +102,9 @@ func TestUnwatchFrees(t *testing.T) {
 		t.Errorf("%d threads have storage, want 1", n)
 	}
 	p.Unwatch("box")
+	if err := p.Read(t.Context(), map[string]*probes.Sample{}); err != nil {
+		t.Fatal(err)
+	}
 	if n := threadCount(t, p); n != 0 {
 		t.Errorf("%d threads still have storage", n)
 	}

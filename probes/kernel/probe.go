@@ -76,6 +76,7 @@ type Probe struct {
 	counts      []countersContainer
 	last, spare map[threadName]probes.Thread // the latest reading, and room for the next
 	seedNext    bool
+	freeNext    bool // somebody left: the next pass frees counters
 	seeded      time.Time
 	undecoded   uint64
 	spent       probes.Cost
@@ -190,6 +191,9 @@ func blockByCgroup(t probes.Target, keys []countersCgroupKey) bool {
 }
 
 func (p *Probe) freeSlot() (uint32, bool) {
+	if len(p.bySlot) >= maxContainers {
+		return 0, false
+	}
 	for slot := range uint32(maxContainers) {
 		if _, taken := p.bySlot[slot]; !taken {
 			return slot, true
@@ -198,8 +202,8 @@ func (p *Probe) freeSlot() (uint32, bool) {
 	return 0, false
 }
 
-// Unwatch ends counting for a container; its threads' counters are freed by
-// the pass that follows at once.
+// Unwatch ends counting for a container; its threads' counters are freed by the next pass: a
+// thousand that end at once cost one.
 func (p *Probe) Unwatch(key string) {
 	c, ok := p.containers[key]
 	if !ok {
@@ -209,9 +213,17 @@ func (p *Probe) Unwatch(key string) {
 	delete(p.containers, key)
 	delete(p.bySlot, c.slot)
 	delete(p.spending.switches, key)
-	// The pass frees the counters of threads whose slot has another generation. If it
-	// fails, the next Read does the same.
-	_ = p.pass(context.Background(), func(decoded) {})
+	p.freeNext = true
+}
+
+// free frees the counters of threads whose slot has another generation, as each pass does.
+func (p *Probe) free(ctx context.Context) error {
+	if !p.freeNext {
+		return nil
+	}
+	err := p.pass(ctx, func(decoded) {})
+	p.freeNext = err != nil
+	return err
 }
 
 func (p *Probe) release(c *container) {
@@ -229,7 +241,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 	p.drainExits()
 	p.account(time.Now())
 	if len(p.containers) == 0 {
-		return nil
+		return p.free(ctx)
 	}
 	if p.movedUnseen() {
 		p.seedNext = true
@@ -258,6 +270,7 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 	if err != nil {
 		return errors.Join(append(errs, fmt.Errorf("kernel probe: %w", err))...)
 	}
+	p.freeNext = false
 	p.last, p.spare = seen, p.last
 	for slot, c := range p.bySlot {
 		part := parts[slot]
