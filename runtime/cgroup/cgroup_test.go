@@ -180,15 +180,35 @@ func TestEnclosing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	outer, err := Enclosing(inner, "abc")
+	outer, err := Enclosing(inner, "abc", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if outer.Unified != filepath.Join(root, layout.unified) || outer.ID == inner.ID {
 		t.Errorf("Enclosing: %+v of %+v", outer, inner)
 	}
-	if same, err := Enclosing(inner, "nowhere"); err != nil || same.ID != inner.ID {
-		t.Errorf("Enclosing without the marker: %+v, %v", same, err)
+	if same, err := Enclosing(inner, "nowhere", ""); err != nil || same.ID != inner.ID {
+		t.Errorf("Enclosing without the ID: %+v, %v", same, err)
+	}
+}
+
+// A container may make groups of any name below its own, and people choose IDs of containerd's.
+func TestEnclosingIsTheOutermost(t *testing.T) {
+	const root = "/sys/fs/cgroup"
+	for dir, tc := range map[string]struct{ id, asked, want string }{
+		"/system.slice/docker-abc.scope/docker-abc.scope/init": {"abc", "", "/system.slice/docker-abc.scope"},
+		"/docker/abc/x/abc/y":                       {"abc", "", "/docker/abc"},
+		"/docker/abcdef":                            {"abc", "", "/docker/abcdef"},
+		"/system.slice/cri-containerd-a.scope/init": {"a", "", "/system.slice/cri-containerd-a.scope"},
+		"/default/default/init":                     {"default", "/default/default", "/default/default"},
+		"/default/a/default/a":                      {"a", "/default/a", "/default/a"},
+		"/system.slice/nerdctl-system.scope/init":   {"system", "system.slice:nerdctl:system", "/system.slice/nerdctl-system.scope"},
+		"/elsewhere/a":                              {"a", "/default/a", "/elsewhere/a"},
+		"/somewhere":                                {"", "", "/somewhere"},
+	} {
+		if got := enclosingDir(root+dir, namedBy(tc.id, tc.asked)); got != root+tc.want {
+			t.Errorf("%s of %q, asked for %q: %s, want %s", dir, tc.id, tc.asked, got, root+tc.want)
+		}
 	}
 }
 

@@ -105,29 +105,48 @@ func withID(cg runtime.Cgroup) (runtime.Cgroup, error) {
 	return cg, nil
 }
 
-// Enclosing returns the control group at or above cg whose directory's name
-// carries the marker, usually a container's ID: an init process may have moved
-// itself into a child (systemd and Docker inside a container do). Without such
-// a directory cg is returned as it is.
-func Enclosing(cg runtime.Cgroup, marker string) (runtime.Cgroup, error) {
-	out := cg
-	out.Unified = enclosingDir(cg.Unified, marker)
+// Enclosing returns a container's control group, at or above cg: an init process may have
+// moved itself into a child (systemd and Docker inside a container do). asked is what its
+// engine asked the runtime for (OCI's cgroupsPath); where it is "", the directory is named by
+// the container's ID. Of several the outermost is the container's: those below it it makes
+// itself, and names as it likes. Without such a directory cg is returned as it is.
+func Enclosing(cg runtime.Cgroup, id, asked string) (runtime.Cgroup, error) {
+	out, is := cg, namedBy(id, asked)
+	out.Unified = enclosingDir(cg.Unified, is)
 	if cg.V1 != nil {
 		out.V1 = make(map[string]string, len(cg.V1))
 	}
 	for controller, dir := range cg.V1 {
-		out.V1[controller] = enclosingDir(dir, marker)
+		out.V1[controller] = enclosingDir(dir, is)
 	}
 	return withID(out)
 }
 
-func enclosingDir(dir, marker string) string {
-	for d := dir; marker != "" && len(d) > 1; d = filepath.Dir(d) {
-		if strings.Contains(filepath.Base(d), marker) {
-			return d
+func enclosingDir(dir string, is func(dir string) bool) string {
+	outermost := dir
+	for d := dir; len(d) > 1; d = filepath.Dir(d) {
+		if is(d) {
+			outermost = d
 		}
 	}
-	return dir
+	return outermost
+}
+
+// namedBy tells a container's directory: by the path that was asked for, by systemd's
+// SLICE:PREFIX:NAME for the scope PREFIX-NAME, or by the ID alone.
+func namedBy(id, asked string) func(dir string) bool {
+	parts := strings.Split(asked, ":")
+	switch {
+	case len(parts) == 3 && !strings.HasSuffix(parts[2], ".slice"):
+		return func(dir string) bool { return filepath.Base(dir) == parts[1]+"-"+parts[2]+".scope" }
+	case len(parts) == 1 && strings.Trim(asked, "/") != "":
+		tail := "/" + strings.Trim(asked, "/")
+		return func(dir string) bool { return strings.HasSuffix(dir, tail) }
+	}
+	return func(dir string) bool {
+		base := filepath.Base(dir)
+		return id != "" && (base == id || strings.HasSuffix(base, "-"+id+".scope"))
+	}
 }
 
 // IsKubernetes reports whether the control group lies below kubelet's.

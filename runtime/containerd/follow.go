@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -170,7 +171,7 @@ func (s *session) Inspect(ctx context.Context, key string) (runtime.Container, e
 	}
 	c := describe(namespace, record.GetContainer())
 	c.State, c.InitPID = state, int(got.GetProcess().GetPid())
-	if c, err = s.engine.host.Place(c); err != nil {
+	if c, err = s.engine.host.Place(c, cgroupsPathOf(record.GetContainer())); err != nil {
 		return c, err
 	}
 	s.engine.mu.Lock()
@@ -199,6 +200,15 @@ func stateOf(s task.Status) (state runtime.State, runs bool) {
 		return runtime.StatePaused, true
 	}
 	return "", false
+}
+
+// cgroupsPathOf is the control group that its client asked for; "": none, or no spec that can be read.
+func cgroupsPathOf(record *containers.Container) string {
+	var g grants
+	if json.Unmarshal(record.GetSpec().GetValue(), &g) != nil || g.Linux == nil {
+		return ""
+	}
+	return g.Linux.CgroupsPath
 }
 
 // describe reads a container's record.

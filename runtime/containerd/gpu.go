@@ -32,8 +32,9 @@ type grants struct {
 	Hooks       *specs.Hooks      `json:"hooks"`
 	Annotations map[string]string `json:"annotations"`
 	Linux       *struct {
-		Devices   []specs.LinuxDevice `json:"devices"`
-		Resources *struct {
+		CgroupsPath string              `json:"cgroupsPath"`
+		Devices     []specs.LinuxDevice `json:"devices"`
+		Resources   *struct {
 			Devices []specs.LinuxDeviceCgroup `json:"devices"`
 		} `json:"resources"`
 	} `json:"linux"`

@@ -28,7 +28,7 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 		ID:      runtime.ID{Engine: EngineName, Container: info.ID, Boot: e.host.BootID},
 		Name:    strings.TrimPrefix(info.Name, "/"),
 		Image:   info.Config.Image,
-		Labels:  engine.BoundLabels(info.Config.Labels),
+		Labels:  engine.BoundLabels(e.ownLabels(ctx, info.Image, info.Config.Labels)),
 		State:   stateOf(info.State),
 		InitPID: info.State.Pid,
 	}
@@ -36,7 +36,7 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 	if created, err := time.Parse(time.RFC3339Nano, info.Created); err == nil {
 		c.CreatedUnixNs = created.UnixNano()
 	}
-	placed, err := e.host.Place(c)
+	placed, err := e.host.Place(c, "")
 	if err == nil {
 		e.updates.first(info.ID, ownersValues(info.HostConfig.Resources, placed.Cgroup.Mode))
 	}

@@ -52,8 +52,9 @@ func NewHost(procRoot, cgroupRoot string) (Host, error) {
 // Place adds what the kernel knows of a container whose init process is known:
 // ErrGone where that ended, ErrUnplaced where its control group cannot be found.
 // The start time is read before and after: a process number that went to another
-// process in between does not give the container its control group.
-func (h Host) Place(c runtime.Container) (runtime.Container, error) {
+// process in between does not give the container its control group. cgroupsPath is what
+// the engine asked its runtime for, "" where it does not tell.
+func (h Host) Place(c runtime.Container, cgroupsPath string) (runtime.Container, error) {
 	c.ID.Boot = h.BootID
 	before, err := cgroup.StartTick(h.ProcRoot, c.InitPID)
 	if err != nil {
@@ -64,7 +65,7 @@ func (h Host) Place(c runtime.Container) (runtime.Container, error) {
 	if err != nil {
 		return c, unplaced(c, err)
 	}
-	if cg, err = cgroup.Enclosing(cg, c.ID.Container); err != nil {
+	if cg, err = cgroup.Enclosing(cg, c.ID.Container, cgroupsPath); err != nil {
 		return c, unplaced(c, err)
 	}
 	if err := h.Alive(c); err != nil {
@@ -127,6 +128,13 @@ func BoundLabels(labels map[string]string) map[string]string {
 		}
 	}
 	return out
+}
+
+// OwnLabels are trimtab's own of these.
+func OwnLabels(labels map[string]string) map[string]string {
+	own := maps.Clone(labels)
+	maps.DeleteFunc(own, func(key, _ string) bool { return !isOurs(key) })
+	return own
 }
 
 func isOurs(key string) bool { return strings.HasPrefix(key, "trimtab.") }
