@@ -31,7 +31,7 @@ func openEngines(cfg config.Config, log *slog.Logger) (engines, error) {
 	var out engines
 	var except []string
 	if cfg.Docker.Enabled {
-		d, err := docker.New(docker.Options{Host: cfg.Docker.Host, ContainerdAddress: cfg.Docker.Containerd, Logger: log})
+		d, err := docker.New(docker.Options{Host: cfg.Docker.Host, ContainerdAddress: cfg.Docker.Containerd, ImageLabels: cfg.Docker.ImageLabels, Logger: log})
 		if err != nil {
 			return nil, fmt.Errorf("docker: %w", err)
 		}

@@ -37,6 +37,8 @@ type Options struct {
 	ContainerdAddress string
 	// ContainerdNamespace is dockerd's --containerd-namespace; "": "moby".
 	ContainerdNamespace string
+	// ImageLabels: trimtab's labels on an image count as if who starts a container had given them.
+	ImageLabels bool
 	// Logger takes changes of state, never one line for each container; nil: none.
 	Logger *slog.Logger
 	// ProcRoot and CgroupRoot are "/proc" and "/sys/fs/cgroup" if empty.
@@ -82,6 +84,7 @@ type Engine struct {
 	host        engine.Host
 	writer      engine.Writer
 	updates     updates
+	images      imageLabels
 	mu          sync.Mutex
 	updaterNote string // why containerd cannot be reached, as last logged
 }

@@ -93,6 +93,8 @@ type Docker struct {
 	Enabled    bool   `yaml:"enabled"`
 	Host       string `yaml:"host"`
 	Containerd string `yaml:"containerd"` // Docker's containerd socket; "": looked for in the usual places
+	// ImageLabels: labels of an image ask as those of a container do.
+	ImageLabels bool `yaml:"imageLabels"`
 }
 
 // Containerd is the engine of containers that containerd runs for others than Docker.

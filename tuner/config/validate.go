@@ -129,7 +129,9 @@ func (k *check) endpoints(c Config) {
 	k.containerd(c)
 	if c.Metrics.Listen != "" {
 		_, port, err := net.SplitHostPort(c.Metrics.Listen)
-		k.that(err == nil && port != "", "metrics.listen", `%q is not an address; allowed are HOST:PORT such as 127.0.0.1:9477, or "" for none`, c.Metrics.Listen)
+		path, isUnix := strings.CutPrefix(c.Metrics.Listen, "unix:")
+		k.that(isUnix && filepath.IsAbs(path) || !isUnix && err == nil && port != "", "metrics.listen",
+			`%q is not an address; allowed are HOST:PORT such as 127.0.0.1:9477, unix:/PATH, or "" for none`, c.Metrics.Listen)
 	}
 	if c.Metrics.WebConfig != "" {
 		k.absolute("metrics.webConfig", c.Metrics.WebConfig)
