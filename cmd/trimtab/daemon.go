@@ -137,7 +137,7 @@ func addMetrics(add func(func(context.Context) error), cfg config.Config, p *com
 	if err := metrics.CheckWebConfig(cfg.Metrics.WebConfig); err != nil {
 		return fmt.Errorf("metrics.webConfig %w", err)
 	}
-	server, err := metrics.NewServer(metrics.Options{Listen: cfg.Metrics.Listen, WebConfig: cfg.Metrics.WebConfig, Version: version(),
+	server, err := metrics.NewServer(metrics.Options{Listen: cfg.Metrics.Listen, Group: cfg.API.ReadGroup, WebConfig: cfg.Metrics.WebConfig, Version: version(),
 		Latest: p.loop.Snapshot, Healthy: p.alive, Logger: log.With("component", "metrics")})
 	if err != nil {
 		return err

@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,13 +25,18 @@ import (
 const (
 	readHeaderTimeout = 5 * time.Second  // a client that never finishes its header is let go
 	writeTimeout      = 30 * time.Second // above Prometheus' usual scrape timeout of 10 s
+	readTimeout       = 10 * time.Second // of a whole request
+	idleTimeout       = time.Minute      // beyond it a client connects anew
 	shutdownTimeout   = 2 * time.Second  // what an open scrape may delay the daemon's stop
-	maxScrapes        = 4                // at once; more are answered 503
+	maxHeaderBytes    = 16 << 10
+	maxScrapes        = 4  // at once; more are answered 503
+	maxConnections    = 64 // anybody on the host may connect, and each costs memory
 )
 
 // Options are what a Server needs.
 type Options struct {
-	Listen    string // host:port; "": nothing is served
+	Listen    string // host:port, or unix:PATH; "": nothing is served
+	Group     string // whose members may connect to unix:PATH, beside root
 	WebConfig string // exporter-toolkit's file with TLS and users; "": neither
 	Version   string
 	Latest    func() *state.Snapshot // see NewCollector
@@ -100,11 +110,39 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 		return nil, nil
 	}
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", s.opts.Listen)
+	network, address := "tcp", s.opts.Listen
+	path, isUnix := strings.CutPrefix(address, "unix:")
+	if isUnix {
+		network, address = "unix", path
+		if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+			_ = os.Remove(path) // of a daemon that was killed: there is one on this state
+		}
+	}
+	l, err := lc.Listen(ctx, network, address)
+	if err == nil && isUnix {
+		if err = s.admit(path); err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("metrics.listen %s: %w; set another address, or \"\" for none", s.opts.Listen, err)
 	}
 	return l, nil
+}
+
+// admit lets the group's members connect; where there is no such group, root alone.
+func (s *Server) admit(path string) error {
+	if g, err := user.LookupGroup(s.opts.Group); err == nil {
+		gid, err := strconv.Atoi(g.Gid)
+		if err != nil {
+			return fmt.Errorf("group %s: %w", s.opts.Group, err)
+		}
+		if err := os.Chown(path, -1, gid); err != nil {
+			return err
+		}
+		return os.Chmod(path, 0o660) //nolint:gosec // for that group
+	}
+	return os.Chmod(path, 0o600)
 }
 
 // Run serves on l until ctx ends, and closes it; a nil l waits for ctx. It
@@ -114,7 +152,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		<-ctx.Done()
 		return nil
 	}
-	srv := &http.Server{Handler: s.handler, ReadHeaderTimeout: readHeaderTimeout, WriteTimeout: writeTimeout,
+	open := connections{since: map[net.Conn]standing{}}
+	srv := &http.Server{Handler: s.handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnState: open.note,
 		ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug)}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

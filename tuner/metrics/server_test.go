@@ -208,3 +208,98 @@ func webConfig(t *testing.T) (path string, pool *x509.CertPool) {
 	pool.AppendCertsFromPEM(cert)
 	return filepath.Join(dir, "web.yaml"), pool
 }
+
+// Others may hold as many connections as they like, silent, idle, or with half a request:
+// few are kept, and a scrape is answered.
+func TestConnectionsAreBounded(t *testing.T) {
+	addr := serve(t, Options{})
+	var held []net.Conn
+	t.Cleanup(func() {
+		for _, c := range held {
+			_ = c.Close() // the server may have
+		}
+	})
+	for i := range 4 * maxConnections {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+		switch i % 3 {
+		case 1:
+			fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+		case 2:
+			fmt.Fprint(c, "GET /metrics HTTP/1.1\r\nHost:")
+		}
+	}
+	client := http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		open := 0
+		for _, c := range held {
+			if err := c.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+				continue
+			}
+			_, err := io.Copy(io.Discard, c)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				open++
+			}
+		}
+		if open <= maxConnections {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are held, of %d at the most", open, maxConnections)
+		}
+	}
+	got, err := client.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatalf("a scrape is not answered: %v", err)
+	}
+	if _, err := io.Copy(io.Discard, got.Body); err != nil || got.Body.Close() != nil || got.StatusCode != http.StatusOK {
+		t.Errorf("a scrape is answered %s, %v", got.Status, err)
+	}
+}
+
+// On a Unix socket metrics are root's and one group's; a socket that a killed daemon left is replaced,
+// another file is not.
+func TestUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "metrics.sock")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	if err := left.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, Options{Listen: "unix:" + path, Group: "nobody-has-this-group"})
+	l, err := s.Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v; want it to be its owner's alone", info, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx, l) }()
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+	got, err := client.Get("http://trimtab/metrics")
+	if err != nil || got.StatusCode != http.StatusOK || got.Body.Close() != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+	client.CloseIdleConnections()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "metrics.listen") {
+		t.Errorf("over a file: %v", err)
+	}
+}
