@@ -45,6 +45,10 @@ type Store interface {
 // ms; systemd's D-Bus under a burst takes seconds (runc#4853).
 const defaultSettle = 15 * time.Second
 
+// restoredAtOnce: one restore takes some tens of milliseconds of a runtime's time, and a thousand
+// must fit the minute that a service has to stop.
+const restoredAtOnce = 8
+
 // Options are the actuator's parts. Engines and Store are required.
 type Options struct {
 	Engines map[string]Engine // by runtime.ID.Engine
@@ -59,6 +63,7 @@ type Options struct {
 	// Disabled stops every write that is not a way back. Nil: never.
 	Disabled func() bool
 	Now      func() time.Time // time.Now if nil
+	AtOnce   int              // containers restored at a time; restoredAtOnce if zero
 	Settle   time.Duration    // bound of the work on one container once begun; 15 s if zero
 	Logger   *slog.Logger     // slog.Default if nil
 	// Fault is called before and after every durable write and every engine write; tests
@@ -74,13 +79,25 @@ var ErrBusy = errors.New("the actuator is at work")
 // Actuator acts. Its methods may be called concurrently; they take turns, but for
 // Drift, Yield and Standing, which answer ErrBusy at once.
 type Actuator struct {
-	o       Options
-	log     *slog.Logger
-	mu      sync.Mutex
+	o   Options
+	log *slog.Logger
+	mu  sync.Mutex
+	// notes guards what follows: several containers are restored at once.
+	notes   sync.Mutex
 	pending map[string]string // by container key: pending restores that could not be put on disk
 	// retries are the failed tries at pending restores, by container key.
 	retries map[string]retry
 }
+
+// noted runs f while what is pending is its own.
+func (a *Actuator) noted(f func()) {
+	a.notes.Lock()
+	defer a.notes.Unlock()
+	f()
+}
+
+// notPending forgets that a container's restore is pending.
+func (a *Actuator) notPending(key string) { a.noted(func() { delete(a.pending, key) }) }
 
 // New makes an actuator.
 func New(o Options) *Actuator {
@@ -93,7 +110,7 @@ func New(o Options) *Actuator {
 	if o.Disabled == nil {
 		o.Disabled = func() bool { return false }
 	}
-	o.Settle = cmp.Or(o.Settle, defaultSettle)
+	o.Settle, o.AtOnce = cmp.Or(o.Settle, defaultSettle), cmp.Or(o.AtOnce, restoredAtOnce)
 	logger := cmp.Or(o.Logger, slog.Default())
 	return &Actuator{o: o, log: logger.With("component", "actuator"), pending: map[string]string{}, retries: map[string]retry{}}
 }
@@ -183,8 +200,10 @@ func (a *Actuator) save(f originals.File) error {
 	a.o.Fault("save.before")
 	var err error
 	if len(f.Knobs) == 0 {
-		delete(a.pending, f.ID.Key())
-		delete(a.retries, f.ID.Key())
+		a.noted(func() {
+			delete(a.pending, f.ID.Key())
+			delete(a.retries, f.ID.Key())
+		})
 		err = a.o.Store.Remove(f.ID)
 	} else {
 		err = a.o.Store.Save(f)
@@ -203,9 +222,13 @@ func (a *Actuator) send(ctx context.Context, e Engine, c runtime.Container, set 
 
 // markPending marks a container for RestorePending, on disk if that can be written.
 func (a *Actuator) markPending(f *originals.File, why string) {
-	if _, known := a.pending[f.ID.Key()]; !known {
+	f.Pending = why
+	known := false
+	a.noted(func() {
+		_, known = a.pending[f.ID.Key()]
+		a.pending[f.ID.Key()] = why
+	})
+	if !known {
 		a.log.Warn("a restore is pending", "container", f.Name, "key", f.ID.Key(), "reason", why)
 	}
-	f.Pending = why
-	a.pending[f.ID.Key()] = why
 }

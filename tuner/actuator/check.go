@@ -110,7 +110,9 @@ func (a *Actuator) fileOf(c runtime.Container) (originals.File, error) {
 }
 
 func (a *Actuator) unsettled(f originals.File) string {
-	if why, ok := a.pending[f.ID.Key()]; ok {
+	why, ok := "", false
+	a.noted(func() { why, ok = a.pending[f.ID.Key()] })
+	if ok {
 		return why
 	}
 	return f.Unsettled()

@@ -149,6 +149,7 @@ func newBench(t testing.TB) *bench {
 		Disabled: func() bool { return b.disabled },
 		Memory:   func(context.Context, runtime.Container) (actuator.MemoryUse, error) { return b.use, nil },
 		Logger:   slog.New(slog.DiscardHandler),
+		AtOnce:   1, // crashes are panics, which must end in the test's own goroutine
 	}
 	return b
 }

@@ -116,7 +116,7 @@ func TestKillFindsABrokenOrder(t *testing.T) {
 			}
 		}
 		runChild(t, program, dir, point, childLateEnv+"=1")
-		a := actuator.New(actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store, Memory: cached})
+		a := actuator.New(actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store, Memory: cached, AtOnce: 1})
 		if err := bringBack(t, a, cs, point); err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 			}
 		}
 		killed := runChild(t, program, dir, point)
-		a := actuator.New(actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store, Memory: cached})
+		a := actuator.New(actuator.Options{Engines: map[string]actuator.Engine{"fake": engine}, Store: store, Memory: cached, AtOnce: 1})
 		if err := bringBack(t, a, cs, point); err != nil {
 			t.Fatalf("killed at point %d: %v", point, err)
 		}

@@ -28,7 +28,9 @@ func (a *Actuator) HasPending() bool {
 		return false
 	}
 	defer a.mu.Unlock()
-	return len(a.pending) > 0
+	pending := 0
+	a.noted(func() { pending = len(a.pending) })
+	return pending > 0
 }
 
 // RestorePending tries again what is pending: memory limits that were not safe to lower,
@@ -40,8 +42,12 @@ func (a *Actuator) RestorePending(ctx context.Context, lookup Lookup) ([]Restore
 	defer a.mu.Unlock()
 	now := a.o.Now()
 	results, err := a.restoreWhere(ctx, lookup, "pending restore", func(f originals.File) bool {
-		return a.unsettled(f) != "" && !now.Before(a.retries[f.ID.Key()].next)
+		var next time.Time
+		a.noted(func() { next = a.retries[f.ID.Key()].next })
+		return a.unsettled(f) != "" && !now.Before(next)
 	})
+	a.notes.Lock()
+	defer a.notes.Unlock()
 	for _, r := range results {
 		if r.Err == nil && r.Outcome != Failed && r.Outcome != Unavailable {
 			delete(a.retries, r.Key)

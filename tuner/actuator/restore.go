@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/originals"
@@ -85,15 +88,17 @@ func (a *Actuator) RestoreAll(ctx context.Context, lookup Lookup, reason string)
 	return a.restoreWhere(ctx, lookup, reason, func(originals.File) bool { return true })
 }
 
+// restoreWhere restores the containers that are chosen; results come in the order of their files.
 func (a *Actuator) restoreWhere(ctx context.Context, lookup Lookup, reason string, chosen func(originals.File) bool) ([]RestoreResult, error) {
 	files, err := a.o.Store.List()
-	var out []RestoreResult
-	for _, f := range files {
-		if !chosen(f) {
-			continue
-		}
+	files = slices.DeleteFunc(files, func(f originals.File) bool { return !chosen(f) })
+	out := make([]RestoreResult, len(files))
+	var all errgroup.Group
+	all.SetLimit(a.o.AtOnce)
+	for i, f := range files {
 		if ctx.Err() != nil {
-			return out, errors.Join(err, fmt.Errorf("container %q and later ones were not tried: %w", f.Name, ctx.Err()))
+			_ = all.Wait() // none returns an error: it is in its result
+			return out[:i], errors.Join(err, fmt.Errorf("container %q and later ones were not tried: %w", f.Name, ctx.Err()))
 		}
 		c := f.Container()
 		if lookup != nil {
@@ -101,8 +106,17 @@ func (a *Actuator) restoreWhere(ctx context.Context, lookup Lookup, reason strin
 				c = known
 			}
 		}
-		out = append(out, a.restore(ctx, c, reason))
+		one := func() error {
+			out[i] = a.restore(ctx, c, reason)
+			return nil
+		}
+		if a.o.AtOnce == 1 {
+			_ = one()
+			continue
+		}
+		all.Go(one)
 	}
+	_ = all.Wait()
 	return out, err
 }
 
@@ -143,7 +157,7 @@ func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string,
 func (a *Actuator) load(ctx context.Context, w *restoreOp) (found bool, err error) {
 	file, found, err := a.o.Store.Load(w.c.ID)
 	if err != nil || !found {
-		delete(a.pending, w.c.Key()) // without originals nothing can be restored
+		a.notPending(w.c.Key()) // without originals nothing can be restored
 		return false, err
 	}
 	w.file, w.saved = file.Clone(), file

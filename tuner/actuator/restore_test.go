@@ -1,12 +1,16 @@
 package actuator_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -395,4 +399,73 @@ func TestUnsetCpuset(t *testing.T) {
 	if diff := cmp.Diff(want, b.stands(c)); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// Several containers are restored at a time, no more than were asked for, and told in the order
+// of their files; one that fails costs the others nothing, and stays pending.
+func TestSeveralAreRestoredAtOnce(t *testing.T) {
+	const many, most = 40, 4
+	b := newBench(t)
+	b.options.AtOnce = most
+	var all []runtime.Container
+	for i := range many {
+		c := b.start(container(fmt.Sprintf("c%02d", i)), owner())
+		b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+		all = append(all, c)
+	}
+	slow := &slowEngine{fakeEngine: b.engine, fails: all[7].Key(), together: make(chan struct{})}
+	b.options.Engines["fake"] = slow
+	a := b.actuator()
+	results, err := a.RestoreAll(t.Context(), nil, "stop")
+	if err != nil || len(results) != many || slow.most.Load() != most {
+		t.Fatalf("%d results, %d at a time, %v; want %d and %d", len(results), slow.most.Load(), err, many, most)
+	}
+	files, err := b.store.List()
+	if err != nil || len(files) != 1 || files[0].ID != all[7].ID || !a.HasPending() {
+		t.Errorf("%d files are left, %v; pending %v", len(files), err, a.HasPending())
+	}
+	for i, r := range results {
+		if r.Key != all[i].Key() {
+			t.Fatalf("result %d is %s's, want %s's", i, r.Key, all[i].Key())
+		}
+		if diff := cmp.Diff(owner(), b.stands(all[i])); (diff != "") != (i == 7) || (r.Outcome == actuator.Restored) == (i == 7) {
+			t.Errorf("%s: %s, %s", r.Key, r.Outcome, diff)
+		}
+	}
+}
+
+// slowEngine waits in its first writes until as many as may are under way.
+type slowEngine struct {
+	*fakeEngine
+	fails     string
+	mu        sync.Mutex
+	now, most atomic.Int32
+	together  chan struct{}
+	once      sync.Once
+}
+
+func (e *slowEngine) Apply(ctx context.Context, c runtime.Container, set runtime.Values) error {
+	now := e.now.Add(1)
+	defer e.now.Add(-1)
+	for most := e.most.Load(); now > most && !e.most.CompareAndSwap(most, now); most = e.most.Load() {
+	}
+	if now == 4 {
+		e.once.Do(func() { close(e.together) })
+	}
+	select {
+	case <-e.together:
+	case <-time.After(20 * time.Second): // they never are: the test says so
+	}
+	if c.Key() == e.fails {
+		return errors.New("runc: it will not")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.fakeEngine.Apply(ctx, c, set)
+}
+
+func (e *slowEngine) Read(ctx context.Context, c runtime.Container) (runtime.Values, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.fakeEngine.Read(ctx, c)
 }

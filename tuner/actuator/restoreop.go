@@ -253,7 +253,7 @@ func (a *Actuator) conclude(w *restoreOp) {
 		a.markPending(&w.file, why)
 	} else {
 		w.file.Pending = ""
-		delete(a.pending, w.c.Key())
+		a.notPending(w.c.Key())
 	}
 	if w.unchanged() {
 		return
