@@ -154,7 +154,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := openLock(dir)
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
@@ -168,13 +168,31 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// openLock opens the file that is locked. On a disk that became read-only originals can still be
+// put back: an old lock file serves there, or the directory itself.
+func openLock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if !errors.Is(err, unix.EROFS) {
+		return f, err
+	}
+	if f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0); !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	return os.Open(dir)
+}
+
 // openState opens what remembers; each part goes without if it must.
 func (p *components) openState() {
 	var err error
-	if p.manuals, err = enrolment.OpenManuals(manualStore{p.state}); err != nil {
-		p.log.Error("containers enabled by hand are not enrolled until they are enabled again", "error", err)
-	}
 	p.holds = openHolds(p.state, p.log)
+	if p.manuals, err = enrolment.OpenManuals(manualStore{p.state}); err != nil {
+		// Who was taken out by hand is not known any more: nothing is changed until a person resumes.
+		p.log.Error("what was enabled and disabled by hand cannot be read: paused until `trimtab resume`", "error", err)
+		if err := p.holds.SetPaused(true); err != nil {
+			p.log.Error("the pause ends with this daemon: it could not be stored", "error", err)
+		}
+	}
 	p.visibilities = newVisibility(p.state)
 	if err := p.visibilities.Unreadable(); err != nil {
 		p.log.Error("GPUs may stay hidden", "error", err)
@@ -359,7 +377,7 @@ func (h *holds) Prune(alive func(key string) bool) error {
 }
 
 func (h *holds) SetHeld(key string, held bool) error {
-	return h.change(func(s *heldState) {
+	return h.freeze(held, func(s *heldState) {
 		s.Held = slices.DeleteFunc(slices.Clone(s.Held), func(k string) bool { return k == key })
 		if held {
 			s.Held = append(s.Held, key)
@@ -368,20 +386,24 @@ func (h *holds) SetHeld(key string, held bool) error {
 }
 
 func (h *holds) SetPaused(paused bool) error {
-	return h.change(func(s *heldState) { s.Paused = paused })
+	return h.freeze(paused, func(s *heldState) { s.Paused = paused })
 }
 
-// change saves first: what is in force is never ahead of the disk.
-func (h *holds) change(edit func(*heldState)) error {
+// change saves first: what is in force is not ahead of the disk.
+func (h *holds) change(edit func(*heldState)) error { return h.freeze(false, edit) }
+
+// freeze is change; where freezing, what the disk refuses is in force all the same, while this
+// daemon lives: a full disk must not keep originals from going back.
+func (h *holds) freeze(freezing bool, edit func(*heldState)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	next := h.held
 	edit(&next)
-	if err := h.store.PutState(topicHolds, next); err != nil {
-		return err
+	err := h.store.PutState(topicHolds, next)
+	if err == nil || freezing {
+		h.held = next
 	}
-	h.held = next
-	return nil
+	return err
 }
 
 // handoverMark says that the daemon before left on purpose what stands, and whose
@@ -410,7 +432,8 @@ func (p *components) takeHandover() bool {
 		return false
 	}
 	boot, err := cgroup.BootID("/proc")
-	fresh := err == nil && m.Boot == boot && time.Since(time.Unix(0, m.UnixNs)) < handoverFor
+	age := time.Since(time.Unix(0, m.UnixNs)) // below 0: the clock was set back meanwhile
+	fresh := err == nil && m.Boot == boot && age >= 0 && age < handoverFor
 	if err := p.state.PutState(topicHandover, handoverMark{}); err != nil {
 		p.log.Error("the handover mark stays; what an earlier daemon left is restored", "error", err)
 		return false

@@ -33,6 +33,9 @@ type recorder struct {
 	tees   map[*tee]struct{}
 }
 
+// maxTees bounds recordings at once: each has ticks of all containers in memory.
+const maxTees = 2
+
 // tee is one recording in the making. Its queue is bounded; a reader that is too
 // slow ends it, so that it has no holes.
 type tee struct {
@@ -102,8 +105,14 @@ func (r *recorder) Tee(ctx context.Context, w io.Writer, d time.Duration) error 
 	}
 	t := &tee{queue: make(chan teeRecord, 64)}
 	r.mu.Lock()
-	r.tees[t] = struct{}{}
+	full := len(r.tees) >= maxTees
+	if !full {
+		r.tees[t] = struct{}{}
+	}
 	r.mu.Unlock()
+	if full {
+		return fmt.Errorf("%d recordings run already: wait for one to end, or end it", maxTees)
+	}
 	defer func() {
 		r.mu.Lock()
 		delete(r.tees, t)

@@ -20,11 +20,11 @@ import (
 var _ api.Backend = (*Agent)(nil)
 
 // History answers from the store.
-func (l *Agent) History(_ context.Context, q api.HistoryQuery) ([]state.Record, error) {
+func (l *Agent) History(ctx context.Context, q api.HistoryQuery) ([]state.Record, error) {
 	if l.o.History == nil {
 		return nil, fmt.Errorf("history is not being kept: its store could not be opened; the daemon's log says why")
 	}
-	return l.o.History.Query(history.Filter{SinceNs: q.SinceUnixNs, ChangedOnly: q.Changed, Name: q.Name, Limit: q.Limit})
+	return l.o.History.Query(ctx, history.Filter{SinceNs: q.SinceUnixNs, ChangedOnly: q.Changed, Name: q.Name, Limit: q.Limit})
 }
 
 // pick returns the running containers that a request names.
@@ -111,9 +111,11 @@ func (l *Agent) Restore(ctx context.Context, name string) ([]state.ActionResult,
 	}
 	out := []state.ActionResult{}
 	for _, c := range cs {
-		// Held first: nothing may be decided between the restore and the hold.
+		// Held first: nothing may be decided between the restore and the hold. A disk that refuses
+		// to store it keeps no original from going back.
+		held := "held until `trimtab resume`"
 		if err := l.o.Holds.SetHeld(c.Key(), true); err != nil {
-			return out, fmt.Errorf("container %q: the hold could not be stored, nothing was restored: %w", c.Name, err)
+			held = fmt.Sprintf("held until this daemon ends, or `trimtab resume`: the hold could not be stored: %v", err)
 		}
 		shown := l.showAll(ctx, c)
 		r := l.o.Actuator.Restore(ctx, c, "asked for")
@@ -123,7 +125,7 @@ func (l *Agent) Restore(ctx context.Context, name string) ([]state.ActionResult,
 		}); err != nil {
 			return out, err
 		}
-		l.tell(ctx, state.Record{Key: c.Key(), Name: c.Name, Text: "held until `trimtab resume`"})
+		l.tell(ctx, state.Record{Key: c.Key(), Name: c.Name, Text: held})
 		out = append(out, shown.with(restoreAnswer(r)))
 	}
 	return out, nil

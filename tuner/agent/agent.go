@@ -54,7 +54,7 @@ type Settings struct {
 // History keeps records.
 type History interface {
 	Append(records ...state.Record) error
-	Query(f history.Filter) ([]state.Record, error)
+	Query(ctx context.Context, f history.Filter) ([]state.Record, error)
 }
 
 // Recorder takes what was read and decided; it never blocks.
@@ -142,6 +142,7 @@ type Agent struct {
 	retrying       bool
 	pendingSaid    map[string]actuator.Outcome // by container: what was last told of its pending restore
 	queued         map[string]bool             // of undoing: with the worker
+	ended          []runtime.ID                // containers whose originals are to be settled
 	undoing        map[string]control.Order    // rollbacks that are not carried out yet, by plan
 	visibilitySaid map[string]string           // of undoing: why hidden GPUs are not shown yet, told once
 	ticks          int

@@ -13,6 +13,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/test/runtimetest"
 	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/enrolment"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -271,6 +272,48 @@ func TestRestoreHoldsUntilResume(t *testing.T) {
 	})
 }
 
+// A disk that refuses the hold keeps no original from going back.
+func TestRestoreWithoutADisk(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		d := n.start(nil)
+		d.until("train", "a change", isChanged)
+		n.holds.refused = errors.New("no space left on device")
+		if out, err := d.Restore(t.Context(), "train"); err != nil || len(out) != 1 || !out[0].OK {
+			t.Fatalf("restore: %+v %v", out, err)
+		}
+		n.wantQuota(c, starvedQuota, "after restore")
+		d.until("train", "held", func(c state.Container) bool { return c.Held })
+		d.stop(false)
+		n.wantTold("no space left on device")
+	})
+}
+
+// Labels may be long, and hold tokens: what is decided from, and so recorded, has none.
+func TestLabelsAreNotRecorded(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		n.job("train")
+		var kept labelKeeper
+		d := n.start(func(o *Options) { o.Recorder = &kept })
+		d.until("train", "a change", isChanged)
+		d.stop(false)
+		if kept.containers == 0 || kept.labels != 0 {
+			t.Errorf("%d containers recorded with %d labels", kept.containers, kept.labels)
+		}
+	})
+}
+
+type labelKeeper struct{ containers, labels int }
+
+func (k *labelKeeper) Write(_ string, v any) error {
+	if in, ok := v.(control.Input); ok {
+		for _, c := range in.Containers {
+			k.containers, k.labels = k.containers+1, k.labels+len(c.Labels)
+		}
+	}
+	return nil
+}
+
 func TestLoanIsProvedWhereTheHostWantsIt(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		c := n.job("train")
@@ -282,10 +325,10 @@ func TestLoanIsProvedWhereTheHostWantsIt(t *testing.T) {
 		if cpus, _ := n.quota(c).CPUs(); cpus < 0.98*simKnee {
 			t.Errorf("granted %.2f CPUs for a knee of %.2f", cpus, simKnee)
 		}
+		d.stop(false) // which ends the writer of records
 		if !n.history.has(state.RecordTrial) || !n.history.has(state.RecordChange) {
 			t.Errorf("history: %+v", n.history.records)
 		}
-		d.stop(false)
 		n.wantQuota(c, starvedQuota, "after shutdown")
 	})
 }

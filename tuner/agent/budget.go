@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -79,15 +80,27 @@ func (l *Agent) thinned(key string) []string {
 		out = append(out, fmt.Sprintf("the kernel's hooks alone cost %.1f %% of a CPU, more than the budget", 100*fixed))
 	}
 	for _, p := range l.o.Probes {
-		m, ok := p.Probe.(interface{ Missing(key string) []string })
-		if !ok {
-			continue
-		}
-		for _, what := range m.Missing(key) {
+		for _, what := range missingOf(p.Probe, key) {
 			if !slices.Contains(out, what) { // probes that share a finder share its problems
 				out = append(out, what)
 			}
 		}
 	}
 	return out
+}
+
+// missingOf is what a probe does not count of a container, each with why.
+func missingOf(p probes.Probe, key string) (missing []string) {
+	switch p := p.(type) {
+	case interface{ Missing(key string) []string }:
+		return p.Missing(key)
+	case interface {
+		Problem(key string) map[string]string
+	}: // of the job's own count of its steps
+		problems := p.Problem(key)
+		for _, source := range slices.Sorted(maps.Keys(problems)) {
+			missing = append(missing, source+": "+problems[source])
+		}
+	}
+	return missing
 }

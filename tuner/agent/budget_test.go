@@ -19,6 +19,14 @@ type missingProbe struct {
 
 func (p missingProbe) Missing(string) []string { return p.missing }
 
+// problemProbe is one that reads jobs' own counts.
+type problemProbe struct {
+	probes.Probe
+	problems map[string]string
+}
+
+func (p problemProbe) Problem(string) map[string]string { return p.problems }
+
 // What probes leave out shows with what the budget thins, each reason once.
 func TestThinnedSaysWhatIsMissing(t *testing.T) {
 	l := &Agent{budget: budget.New()}
@@ -26,8 +34,10 @@ func TestThinnedSaysWhatIsMissing(t *testing.T) {
 		{Probe: missingProbe{missing: []string{"libraries: a", "launches: more than 20000 a second"}}},
 		{Probe: struct{ probes.Probe }{}},
 		{Probe: missingProbe{missing: []string{"libraries: a"}}},
+		{Probe: problemProbe{problems: map[string]string{"log": "the driver keeps none", "datagram": "more than 500 a second"}}},
 	}
-	if diff := cmp.Diff([]string{"libraries: a", "launches: more than 20000 a second"}, l.thinned("c")); diff != "" {
+	want := []string{"libraries: a", "launches: more than 20000 a second", "datagram: more than 500 a second", "log: the driver keeps none"}
+	if diff := cmp.Diff(want, l.thinned("c")); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -44,6 +44,7 @@ type memHolds struct {
 	held    map[string]bool
 	yielded map[string][]runtime.Knob
 	paused  bool
+	refused error // of the disk: what is held is in memory alone
 }
 
 func (h *memHolds) with(f func()) error {
@@ -59,7 +60,7 @@ func (h *memHolds) Held(key string) (held bool) {
 }
 
 func (h *memHolds) SetHeld(key string, held bool) error {
-	return h.with(func() { h.held[key] = held })
+	return errors.Join(h.refused, h.with(func() { h.held[key] = held }))
 }
 
 func (h *memHolds) Paused() (paused bool) {
@@ -102,7 +103,7 @@ func (h *memHistory) Append(records ...state.Record) error {
 	return nil
 }
 
-func (h *memHistory) Query(history.Filter) ([]state.Record, error) {
+func (h *memHistory) Query(context.Context, history.Filter) ([]state.Record, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.records), nil
@@ -117,7 +118,7 @@ func (h *memHistory) has(kind state.RecordKind) bool {
 // wantTold looks for records of what people asked for, in order.
 func (n *node) wantTold(texts ...string) {
 	n.t.Helper()
-	all, err := n.history.Query(history.Filter{})
+	all, err := n.history.Query(context.Background(), history.Filter{})
 	if err != nil {
 		n.t.Fatal(err)
 	}

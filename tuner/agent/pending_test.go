@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,7 +44,7 @@ func TestPendingIsTriedWithPausesAndToldOnce(t *testing.T) {
 		}
 		n.wantQuota(c, given, "while the runtime refuses")
 		told := 0
-		records, err := n.history.Query(history.Filter{})
+		records, err := n.history.Query(context.Background(), history.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}

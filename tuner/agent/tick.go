@@ -40,6 +40,7 @@ func (l *Agent) tick(ctx context.Context) {
 		}
 	}
 	l.restorePending()
+	l.settleEnded()
 	l.undoAgain()
 	l.keepBudget()
 	in := l.input(ctx)
@@ -146,8 +147,10 @@ func (l *Agent) input(ctx context.Context) control.Input {
 		if e := l.engines[t.c.ID.Engine]; !e.recovered || t.now == nil {
 			continue // nothing is decided about what is not settled
 		}
+		c := t.c
+		c.Labels = nil // what they ask for is in the enrolment; they may be long, and hold tokens
 		in.Containers = append(in.Containers, control.Container{
-			Container: t.c, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
+			Container: c, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
 			Yielded: l.o.Holds.Yielded(key), Held: l.o.Holds.Held(key), Pending: t.standing.Pending, Preflight: t.whyNotReady(), Busy: t.busy,
 			GPUVisibility: t.visibilities, Elastic: l.elastic(t),
 		})

@@ -99,16 +99,28 @@ func (l *Agent) gone(key string) {
 	l.sorted = nil
 	delete(l.logged, key)
 	delete(l.pendingSaid, key)
-	id := t.c.ID
-	l.enqueue(func(ctx context.Context) {
-		results, err := l.o.Actuator.Gone(ctx, id)
-		if err != nil {
-			l.o.Log.Warn("originals of an ended container stay on disk; they are removed at the next start", "error", err)
+	l.ended = append(l.ended, t.c.ID)
+	l.settleEnded()
+}
+
+// settleEnded settles the originals of containers that ended; those that find no room in the
+// queue are queued again at the next tick.
+func (l *Agent) settleEnded() {
+	for len(l.ended) > 0 {
+		id := l.ended[0]
+		if !l.enqueue(func(ctx context.Context) {
+			results, err := l.o.Actuator.Gone(ctx, id)
+			if err != nil {
+				l.o.Log.Warn("originals of an ended container stay on disk; they are removed at the next start", "error", err)
+			}
+			if len(results) > 0 {
+				l.reply(ctx, func() { l.restored(results, "its engine had stored them for its next start") })
+			}
+		}) {
+			return
 		}
-		if len(results) > 0 {
-			l.reply(ctx, func() { l.restored(results, "its engine had stored them for its next start") })
-		}
-	})
+		l.ended = l.ended[1:]
+	}
 }
 
 // synced settles what an earlier daemon left, once for each connection, now

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -67,7 +68,7 @@ func (d *daemon) waitHidden(w *visibilityWorld, c runtime.Container) {
 }
 
 func (n *node) records(good func(state.Record) bool) (out []state.Record) {
-	all, _ := n.history.Query(history.Filter{})
+	all, _ := n.history.Query(context.Background(), history.Filter{})
 	for _, r := range all {
 		if good(r) {
 			out = append(out, r)

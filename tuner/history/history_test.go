@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -46,7 +47,7 @@ func rec(ns int64, kind state.RecordKind, name string) state.Record {
 
 func query(t *testing.T, s *Store, f Filter) []state.Record {
 	t.Helper()
-	got, err := s.Query(f)
+	got, err := s.Query(context.Background(), f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestQueryAgreesWithAPlainFilter(t *testing.T) {
 		if f.Limit > 0 && len(want) > f.Limit {
 			want = want[len(want)-f.Limit:]
 		}
-		got, err := s.Query(f)
+		got, err := s.Query(context.Background(), f)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -141,7 +142,7 @@ func TestHistorySurvivesReopeningAndKilling(t *testing.T) {
 	if err := errors.Join(s.Append(rec(startNs, state.RecordChange, "a")), s.Close(), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Query(Filter{}); !errors.Is(err, ErrClosed) {
+	if _, err := s.Query(context.Background(), Filter{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v, want ErrClosed", err)
 	}
 	s = openAt(t, path, Options{})
@@ -338,7 +339,7 @@ func TestDamageAtAnyPageIsAnError(t *testing.T) {
 				t.Errorf("page %d: %v", page, err)
 				continue
 			}
-			if got, err := s.Query(Filter{}); err == nil && len(got) > 200 {
+			if got, err := s.Query(context.Background(), Filter{}); err == nil && len(got) > 200 {
 				t.Errorf("page %d: %d records out of 200", page, len(got))
 			}
 			if err := s.Append(rec(startNs+1e9, state.RecordChange, "z")); err != nil {
@@ -407,7 +408,7 @@ func TestConcurrentUse(t *testing.T) {
 				if err := s.Append(rec(startNs+int64(i), state.RecordChange, fmt.Sprint(w))); err != nil {
 					t.Error(err)
 				}
-				if _, err := s.Query(Filter{Name: fmt.Sprint(w)}); err != nil {
+				if _, err := s.Query(context.Background(), Filter{Name: fmt.Sprint(w)}); err != nil {
 					t.Error(err)
 				}
 			}

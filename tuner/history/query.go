@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -23,14 +24,14 @@ type Filter struct {
 }
 
 // Query returns the records chosen, oldest first. ErrCorrupt: the file is
-// damaged; the next Append sets it aside.
-func (s *Store) Query(f Filter) ([]state.Record, error) {
+// damaged; the next Append sets it aside. It ends with ctx, for Append waits for it.
+func (s *Store) Query(ctx context.Context, f Filter) ([]state.Record, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var out []state.Record
 	err := s.use(func(db *bolt.DB) error {
 		return db.View(func(tx *bolt.Tx) (err error) {
-			out, err = f.run(tx)
+			out, err = f.run(ctx, tx)
 			return err
 		})
 	})
@@ -42,7 +43,7 @@ func (s *Store) Query(f Filter) ([]state.Record, error) {
 }
 
 // run walks backward from the newest, and decodes only what can match.
-func (f Filter) run(tx *bolt.Tx) ([]state.Record, error) {
+func (f Filter) run(ctx context.Context, tx *bolt.Tx) ([]state.Record, error) {
 	b := tx.Bucket(bucketRecords)
 	if b == nil {
 		return nil, fmt.Errorf("%w: no records bucket", ErrCorrupt)
@@ -58,6 +59,9 @@ func (f Filter) run(tx *bolt.Tx) ([]state.Record, error) {
 	var out []state.Record
 	c := b.Cursor()
 	for k, v := c.Last(); k != nil && len(out) < limit; k, v = c.Prev() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		if f.SinceNs != 0 && keyTime(k) < f.SinceNs {
 			break
 		}

@@ -30,6 +30,8 @@ const (
 	maxSegments = 16 * segmentsPerRing
 	// retryAfter spaces attempts after the disk failed, since each asks for a header.
 	retryAfter = 10 * time.Second
+	// afterDrop does so after a record found no room in the queue.
+	afterDrop = 2 * time.Second
 )
 
 // Ring is the flight recorder: it always keeps the last stretch on disk. It
@@ -130,6 +132,7 @@ func (r *Ring) Write(kind string, v any) error {
 	if !r.send(m) {
 		r.dropped.Add(1)
 		r.fresh.Store(true)
+		r.retryNs.Store(time.Now().Add(afterDrop).UnixNano()) // each try begins with a header
 	}
 	return nil
 }

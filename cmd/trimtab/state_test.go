@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/statefile"
+)
+
+// A disk that became read-only keeps nobody from putting originals back, and a second daemon is
+// still refused there.
+func TestLockOnAReadOnlyDisk(t *testing.T) {
+	for name, before := range map[string]func(dir string) error{
+		"with a lock file":    func(dir string) error { return os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600) },
+		"without a lock file": func(string) error { return nil },
+	} {
+		dir := t.TempDir()
+		if err := unix.Mount("trimtab-test", dir, "tmpfs", 0, "size=64k"); err != nil {
+			t.Skipf("needs root: mount a tmpfs: %v", err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(dir, 0); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := errors.Join(before(dir), unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")); err != nil {
+			t.Fatal(err)
+		}
+		held, err := lockDir(dir)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if second, err := lockDir(dir); err == nil || !strings.Contains(err.Error(), "another trimtab daemon") {
+			t.Errorf("%s: a second daemon: %v, %v", name, second, err)
+		}
+		if err := held.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// refusing is a state directory on which nothing can be written.
+func refusing(t *testing.T) *statefile.Store {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "state")
+	store, err := statefile.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// What a person froze is frozen though the disk refuses to store it; what is lifted is lifted only
+// where that is stored.
+func TestHoldsWithoutADisk(t *testing.T) {
+	h := &holds{store: refusing(t)}
+	if err := h.SetHeld("docker-a", true); err == nil || !h.Held("docker-a") {
+		t.Errorf("held %v, %v", h.Held("docker-a"), err)
+	}
+	if err := h.SetPaused(true); err == nil || !h.Paused() {
+		t.Errorf("paused %v, %v", h.Paused(), err)
+	}
+	if err := errors.Join(h.SetHeld("docker-a", false), h.SetPaused(false)); err == nil || !h.Held("docker-a") || !h.Paused() {
+		t.Errorf("lifted without a word on disk: held %v, paused %v, %v", h.Held("docker-a"), h.Paused(), err)
+	}
+}
+
+// Who was taken out by hand is not known any more: nothing is changed until a person resumes, also
+// by the daemon after.
+func TestUnreadableManualsPause(t *testing.T) {
+	dir := t.TempDir()
+	store, err := statefile.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.PutState(topicManuals, []string{"not what it should be"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		p := &components{state: store, log: slog.New(slog.DiscardHandler)}
+		p.cfg = config.Default()
+		p.cfg.StateDir, p.cfg.Record.Ring = dir, 0
+		p.openState()
+		if !p.holds.Paused() {
+			t.Error("not paused")
+		}
+		if err := p.history.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Recordings are few at a time, each bounded.
+func TestRecordingsAreFew(t *testing.T) {
+	r, err := openRecorder(t.TempDir(), 1<<20, control.Defaults(), replayState{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, maxTees)
+	for range maxTees {
+		go func() { ended <- r.Tee(ctx, io.Discard, time.Hour) }()
+	}
+	for begun := 0; begun < maxTees; time.Sleep(time.Millisecond) {
+		r.mu.Lock()
+		begun = len(r.tees)
+		r.mu.Unlock()
+	}
+	if err := r.Tee(t.Context(), io.Discard, time.Hour); err == nil || !strings.Contains(err.Error(), "run already") {
+		t.Errorf("one more: %v", err)
+	}
+	cancel()
+	for range maxTees {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
