@@ -279,9 +279,9 @@ func hostile(t *testing.T, name, script string, args ...string) *workload.Job {
 	return h
 }
 
-func throttled(c state.Container) bool {
-	return c.Verdict.Class == policies.ClassInput && c.Verdict.Cause == policies.CauseThrottled
-}
+// throttled: its verdict is that its quota holds it back. Loaders and trainer share that quota: whether
+// the queue between them runs empty or full, so that the one or the other shows, is theirs.
+func throttled(c state.Container) bool { return c.Verdict.Relief == policies.ReliefQuota }
 
 // TestHostileContainer: a container that lies and churns is told so, and changes
 // nothing for the daemon and for others.
