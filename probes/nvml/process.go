@@ -96,16 +96,19 @@ func findChild(program string) ([]string, error) {
 // trusted: a child is as much to be trusted as the program that it came with. In a folder where
 // anybody may put files, as /tmp is, or of another owner, it is not.
 func trusted(path, program string) error {
-	var child, dir, ours unix.Stat_t
-	for file, into := range map[string]*unix.Stat_t{path: &child, filepath.Dir(path): &dir, program: &ours} {
-		if err := unix.Stat(file, into); err != nil {
-			return fmt.Errorf("nvml: %s: %w", file, err)
-		}
+	var ours unix.Stat_t
+	if err := unix.Stat(program, &ours); err != nil {
+		return fmt.Errorf("nvml: %s: %w", program, err)
 	}
 	const others = 0o002
-	switch owned := func(uid uint32) bool { return uid == 0 || uid == ours.Uid }; {
-	case child.Mode&unix.S_IFMT != unix.S_IFREG || !owned(child.Uid) || !owned(dir.Uid) || child.Mode&others != 0 || dir.Mode&others != 0:
-		return fmt.Errorf("nvml: %s is not started: others than root and the owner of %s can write it, or its folder", path, program)
+	for file, kind := range map[string]uint32{path: unix.S_IFREG, filepath.Dir(path): unix.S_IFDIR} {
+		var s unix.Stat_t
+		if err := unix.Stat(file, &s); err != nil {
+			return fmt.Errorf("nvml: %s: %w", file, err)
+		}
+		if s.Mode&unix.S_IFMT != kind || s.Uid != 0 && s.Uid != ours.Uid || s.Mode&others != 0 {
+			return fmt.Errorf("nvml: %s is not started: others than root and the owner of %s can write %s", path, program, file)
+		}
 	}
 	return nil
 }

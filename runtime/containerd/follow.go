@@ -2,7 +2,6 @@ package containerd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -169,9 +168,10 @@ func (s *session) Inspect(ctx context.Context, key string) (runtime.Container, e
 	if err != nil {
 		return runtime.Container{}, about(id, err)
 	}
-	c := describe(namespace, record.GetContainer())
+	g := grantsOf(record.GetContainer())
+	c := describe(namespace, record.GetContainer(), g)
 	c.State, c.InitPID = state, int(got.GetProcess().GetPid())
-	if c, err = s.engine.host.Place(c, cgroupsPathOf(record.GetContainer())); err != nil {
+	if c, err = s.engine.host.Place(c, g.cgroupsPath()); err != nil {
 		return c, err
 	}
 	s.engine.mu.Lock()
@@ -202,17 +202,8 @@ func stateOf(s task.Status) (state runtime.State, runs bool) {
 	return "", false
 }
 
-// cgroupsPathOf is the control group that its client asked for; "": none, or no spec that can be read.
-func cgroupsPathOf(record *containers.Container) string {
-	var g grants
-	if json.Unmarshal(record.GetSpec().GetValue(), &g) != nil || g.Linux == nil {
-		return ""
-	}
-	return g.Linux.CgroupsPath
-}
-
-// describe reads a container's record.
-func describe(namespace string, record *containers.Container) runtime.Container {
+// describe reads a container's record, of which g is the spec.
+func describe(namespace string, record *containers.Container, g grants) runtime.Container {
 	c := runtime.Container{
 		ID:     runtime.ID{Engine: EngineName, Container: record.GetID()},
 		Name:   record.GetID(),
@@ -227,6 +218,6 @@ func describe(namespace string, record *containers.Container) runtime.Container 
 	if at := record.GetCreatedAt(); at != nil {
 		c.CreatedUnixNs = at.AsTime().UnixNano()
 	}
-	c.GPUs, c.GPUVia = gpusOf(record)
+	c.GPUs, c.GPUVia = g.gpus(runtimeOf(record))
 	return c
 }

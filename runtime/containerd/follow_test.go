@@ -67,14 +67,15 @@ func TestGPUs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			gpus, via := gpusOf(&containers.Container{Spec: &anypb.Any{Value: data}, Runtime: &containers.Container_Runtime{Name: tc.runtime,
-				Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: message(t, &runcoptions.Options{BinaryName: tc.program, Root: "/run/nvidia"})}}})
+			record := &containers.Container{Spec: &anypb.Any{Value: data}, Runtime: &containers.Container_Runtime{Name: tc.runtime,
+				Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: message(t, &runcoptions.Options{BinaryName: tc.program, Root: "/run/nvidia"})}}}
+			gpus, via := grantsOf(record).gpus(runtimeOf(record))
 			if diff := cmp.Diff(tc.gpus, gpus); diff != "" || via != tc.via {
 				t.Errorf("via %q, want %q (-want +got):\n%s", via, tc.via, diff)
 			}
 		})
 	}
-	if gpus, via := gpusOf(&containers.Container{Spec: &anypb.Any{Value: []byte("{")}}); gpus != nil || via != "" {
+	if gpus, via := grantsOf(&containers.Container{Spec: &anypb.Any{Value: []byte("{")}}).gpus(""); gpus != nil || via != "" {
 		t.Errorf("a spec that cannot be read grants %v via %q", gpus, via)
 	}
 }

@@ -40,20 +40,32 @@ type grants struct {
 	} `json:"linux"`
 }
 
-// gpusOf returns the devices that a container was granted, and the way, in the
-// order of what decides: CDI, the hook of `ctr --gpus`, the nvidia runtime's
-// environment, plain devices. A spec that cannot be read grants nothing.
-func gpusOf(record *containers.Container) (gpus []string, via string) {
-	var g grants
+// grantsOf reads a container's spec; one that cannot be read grants nothing.
+func grantsOf(record *containers.Container) (g grants) {
 	if json.Unmarshal(record.GetSpec().GetValue(), &g) != nil {
-		return nil, ""
+		return grants{}
 	}
+	return g
+}
+
+// cgroupsPath is the control group that the container's client asked for; "": none.
+func (g grants) cgroupsPath() string {
+	if g.Linux == nil {
+		return ""
+	}
+	return g.Linux.CgroupsPath
+}
+
+// gpus returns the devices that a container was granted, and the way, in the
+// order of what decides: CDI, the hook of `ctr --gpus`, the nvidia runtime's
+// environment, plain devices. runtimeName is what makes the container.
+func (g grants) gpus(runtimeName string) (gpus []string, via string) {
 	hooks := g.hooks()
 	if gpus = g.annotated(); len(gpus) > 0 {
 		via = "cdi"
 	} else if gpus = hookGPUs(hooks); len(gpus) > 0 {
 		via = "legacy-hook"
-	} else if gpus, via = g.environment(hooks, runtimeOf(record)); len(gpus) == 0 {
+	} else if gpus, via = g.environment(hooks, runtimeName); len(gpus) == 0 {
 		gpus, via = g.devices(), deviceWay(hooks)
 	}
 	if len(gpus) > 0 {

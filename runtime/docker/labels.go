@@ -13,8 +13,9 @@ const maxImages = 1024
 
 // imageLabels are trimtab's own labels of images, by image ID; they never change.
 type imageLabels struct {
-	mu  sync.Mutex
-	all map[string]map[string]string
+	mu   sync.Mutex
+	all  map[string]map[string]string
+	lost string // the image that could not be looked at, as last logged
 }
 
 // ownLabels are those that who started a container gave it. Docker adds the image's, which
@@ -44,15 +45,18 @@ func (e *Engine) labelsOf(ctx context.Context, imageID string) (labels map[strin
 		return labels, true
 	}
 	image, err := e.client.ImageInspect(ctx, imageID)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if err != nil {
-		e.opts.Logger.Warn("an image cannot be looked at: labels of its containers ask for nothing", "image", imageID, "error", err)
+		if m.lost != imageID {
+			e.opts.Logger.Warn("an image cannot be looked at: labels of its containers ask for nothing", "image", imageID, "error", err)
+			m.lost = imageID
+		}
 		return nil, false
 	}
 	if image.Config != nil {
 		labels = engine.OwnLabels(image.Config.Labels)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.all == nil || len(m.all) >= maxImages {
 		m.all = map[string]map[string]string{}
 	}

@@ -45,8 +45,9 @@ type Store interface {
 // ms; systemd's D-Bus under a burst takes seconds (runc#4853).
 const defaultSettle = 15 * time.Second
 
-// restoredAtOnce: one restore takes some tens of milliseconds of a runtime's time, and a thousand
-// must fit the minute that a service has to stop.
+// restoredAtOnce bounds how many containers are restored at a time. Measured on two cores with
+// Docker, alternating, 60 containers: 2.2 s one by one, 1.7 s eight at a time; a thousand must fit
+// the minute that a service has to stop.
 const restoredAtOnce = 8
 
 // Options are the actuator's parts. Engines and Store are required.
@@ -82,7 +83,7 @@ type Actuator struct {
 	o   Options
 	log *slog.Logger
 	mu  sync.Mutex
-	// notes guards what follows: several containers are restored at once.
+	// notes guards what follows while several containers are restored; else mu does.
 	notes   sync.Mutex
 	pending map[string]string // by container key: pending restores that could not be put on disk
 	// retries are the failed tries at pending restores, by container key.

@@ -110,9 +110,7 @@ func (a *Actuator) fileOf(c runtime.Container) (originals.File, error) {
 }
 
 func (a *Actuator) unsettled(f originals.File) string {
-	why, ok := "", false
-	a.noted(func() { why, ok = a.pending[f.ID.Key()] })
-	if ok {
+	if why, ok := a.pending[f.ID.Key()]; ok {
 		return why
 	}
 	return f.Unsettled()

@@ -28,9 +28,7 @@ func (a *Actuator) HasPending() bool {
 		return false
 	}
 	defer a.mu.Unlock()
-	pending := 0
-	a.noted(func() { pending = len(a.pending) })
-	return pending > 0
+	return len(a.pending) > 0
 }
 
 // RestorePending tries again what is pending: memory limits that were not safe to lower,
@@ -42,12 +40,8 @@ func (a *Actuator) RestorePending(ctx context.Context, lookup Lookup) ([]Restore
 	defer a.mu.Unlock()
 	now := a.o.Now()
 	results, err := a.restoreWhere(ctx, lookup, "pending restore", func(f originals.File) bool {
-		var next time.Time
-		a.noted(func() { next = a.retries[f.ID.Key()].next })
-		return a.unsettled(f) != "" && !now.Before(next)
+		return a.unsettled(f) != "" && !now.Before(a.retries[f.ID.Key()].next)
 	})
-	a.notes.Lock()
-	defer a.notes.Unlock()
 	for _, r := range results {
 		if r.Err == nil && r.Outcome != Failed && r.Outcome != Unavailable {
 			delete(a.retries, r.Key)

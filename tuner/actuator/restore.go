@@ -110,7 +110,7 @@ func (a *Actuator) restoreWhere(ctx context.Context, lookup Lookup, reason strin
 			out[i] = a.restore(ctx, c, reason)
 			return nil
 		}
-		if a.o.AtOnce == 1 {
+		if a.o.AtOnce == 1 { // in the caller's goroutine, where a test's crash is caught
 			_ = one()
 			continue
 		}

@@ -40,7 +40,7 @@ type Listener struct {
 // socket that nobody answers at is replaced. The caller closes it, which removes it.
 func Listen(path string, groups Groups) (*Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // the socket is for all, see the package comment
-		return nil, fmt.Errorf("API socket: %w", err)
+		return nil, fmt.Errorf("socket: %w", err)
 	}
 	lock, err := acquire(path + ".lock")
 	if err != nil {
@@ -54,19 +54,42 @@ func Listen(path string, groups Groups) (*Listener, error) {
 		conns: make(chan struct{}, maxConns), strangers: make(chan struct{}, maxStrangers)}, nil
 }
 
+// ListenFor is Listen for those alone who are root or in a group: others are let go at once.
+func ListenFor(path, group string) (net.Listener, error) {
+	l, err := Listen(path, Groups{Read: group})
+	if err != nil {
+		return nil, err
+	}
+	return members{l}, nil
+}
+
+type members struct{ *Listener }
+
+// Accept returns the next connection of one who may look.
+func (m members) Accept() (net.Conn, error) {
+	for {
+		conn, err := m.Listener.Accept()
+		if peer, ok := conn.(*peerConn); ok && peer.access == AccessNone {
+			_ = conn.Close() // nothing was said
+			continue
+		}
+		return conn, err
+	}
+}
+
 // acquire takes the lock that two daemons cannot both hold. The file is never
 // removed: that would let two hold locks on two files of one name.
 func acquire(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600) //nolint:gosec // from the host's config
 	if err != nil {
-		return nil, fmt.Errorf("API socket's lock: %w", err)
+		return nil, fmt.Errorf("socket's lock: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { //nolint:gosec // a descriptor fits
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%w: it holds %s; stop it first", ErrRunning, path)
 		}
-		return nil, fmt.Errorf("API socket's lock %s: %w", path, err)
+		return nil, fmt.Errorf("socket's lock %s: %w", path, err)
 	}
 	return f, nil
 }
@@ -79,20 +102,20 @@ func bind(path string) (*net.UnixListener, error) {
 	}
 	private := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
 	if err := os.RemoveAll(private); err != nil { // left by a crash; ours, by the lock
-		return nil, fmt.Errorf("API socket: %w", err)
+		return nil, fmt.Errorf("socket: %w", err)
 	}
 	if err := os.Mkdir(private, 0o700); err != nil {
-		return nil, fmt.Errorf("API socket: %w", err)
+		return nil, fmt.Errorf("socket: %w", err)
 	}
 	defer os.RemoveAll(private) //nolint:errcheck // empty by then; removed at the next start otherwise
 	made := filepath.Join(private, "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
 	if err != nil {
-		return nil, fmt.Errorf("API socket: %w", err)
+		return nil, fmt.Errorf("socket: %w", err)
 	}
 	l.SetUnlinkOnClose(false)                                                         // by then it has another name
 	if err := errors.Join(os.Chmod(made, 0o666), os.Rename(made, path)); err != nil { //nolint:gosec // see the package comment
-		return nil, fmt.Errorf("API socket: %w", errors.Join(err, l.Close()))
+		return nil, fmt.Errorf("socket: %w", errors.Join(err, l.Close()))
 	}
 	return l, nil
 }
@@ -104,10 +127,10 @@ func checkFree(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("API socket: %w", err)
+		return fmt.Errorf("socket: %w", err)
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("API socket: %s is there and is no socket: remove it, or set api.socket", path)
+		return fmt.Errorf("%s is there and is no socket: remove it, or set another path", path)
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -108,6 +109,40 @@ func TestAccess(t *testing.T) {
 				t.Errorf("got %s, want %s (%v)", out, tt.want, err)
 			}
 		})
+	}
+}
+
+// A socket for members lets in root and the group's, and nobody else.
+func TestListenFor(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: peers run as other users")
+	}
+	socket := filepath.Join(shortDir(t), "members.sock")
+	l, err := api.ListenFor(socket, "adm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }), ReadHeaderTimeout: time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(l) }()
+	const nobody, adm = 65534, 4 // of Debian's base-passwd
+	for _, tt := range []struct {
+		name     string
+		uid, gid uint32
+		want     bool
+	}{{"root", 0, 0, true}, {"member", nobody, adm, true}, {"stranger", nobody, nobody, false}} {
+		cmd := exec.Command(peerBinary(t))
+		cmd.Env = []string{peerEnv + "=GET /metrics " + socket}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tt.uid, Gid: tt.gid}}
+		if out, _ := cmd.Output(); (string(out) == "200") != tt.want { // a stranger's ends with an error
+			t.Errorf("%s gets %q, want an answer: %v", tt.name, out, tt.want)
+		}
+	}
+	if err := srv.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
 	}
 }
 

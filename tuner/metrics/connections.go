@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
@@ -23,7 +24,11 @@ type standing struct {
 
 // note is http.Server's ConnState.
 func (c *connections) note(conn net.Conn, state http.ConnState) {
-	if victim := c.change(conn, state, time.Now()); victim != nil {
+	victim := c.change(conn, state, time.Now())
+	if t, ok := victim.(*tls.Conn); ok {
+		victim = t.NetConn() // TLS would wait to say goodbye, and new ones with it
+	}
+	if victim != nil {
 		_ = victim.Close() // its own end is nobody's error
 	}
 }

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"os/user"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/exporter-toolkit/web"
 
+	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -109,40 +106,19 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 	if s.opts.Listen == "" {
 		return nil, nil
 	}
+	if path, isUnix := strings.CutPrefix(s.opts.Listen, "unix:"); isUnix {
+		l, err := api.ListenFor(path, s.opts.Group)
+		if err != nil {
+			return nil, fmt.Errorf("metrics.listen %s: %w", s.opts.Listen, err)
+		}
+		return l, nil
+	}
 	var lc net.ListenConfig
-	network, address := "tcp", s.opts.Listen
-	path, isUnix := strings.CutPrefix(address, "unix:")
-	if isUnix {
-		network, address = "unix", path
-		if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
-			_ = os.Remove(path) // of a daemon that was killed: there is one on this state
-		}
-	}
-	l, err := lc.Listen(ctx, network, address)
-	if err == nil && isUnix {
-		if err = s.admit(path); err != nil {
-			err = errors.Join(err, l.Close())
-		}
-	}
+	l, err := lc.Listen(ctx, "tcp", s.opts.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("metrics.listen %s: %w; set another address, or \"\" for none", s.opts.Listen, err)
 	}
 	return l, nil
-}
-
-// admit lets the group's members connect; where there is no such group, root alone.
-func (s *Server) admit(path string) error {
-	if g, err := user.LookupGroup(s.opts.Group); err == nil {
-		gid, err := strconv.Atoi(g.Gid)
-		if err != nil {
-			return fmt.Errorf("group %s: %w", s.opts.Group, err)
-		}
-		if err := os.Chown(path, -1, gid); err != nil {
-			return err
-		}
-		return os.Chmod(path, 0o660) //nolint:gosec // for that group
-	}
-	return os.Chmod(path, 0o600)
 }
 
 // Run serves on l until ctx ends, and closes it; a nil l waits for ctx. It
