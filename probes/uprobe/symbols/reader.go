@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,9 +24,11 @@ const (
 	// patience is how long a child may take beyond the time that it was given: it has to
 	// start, on a machine that is busy.
 	patience = 5 * time.Second
+	// maxBusy files are read at once; others wait for their turn.
+	maxBusy = 4
 	// maxChildren bounds them, those that hang in the kernel included: on a disk that does
 	// not answer they end when they can.
-	maxChildren = 4
+	maxChildren = 32
 )
 
 // ErrReader: the file was not read to its end. It may be the file's fault or not.
@@ -50,6 +53,8 @@ func (e *readerError) Is(t error) bool { return t == ErrReader }
 type Reader struct {
 	argv              []string
 	idleFor, patience time.Duration
+	busy              chan struct{} // one for each file that is read
+	closing           chan struct{} // closed by Close
 
 	mu       sync.Mutex
 	all      []*process // that were not yet seen to have ended
@@ -63,7 +68,8 @@ type Reader struct {
 // NewReader makes a reader without children. Its program calls [ChildMain], or
 // [Child] when its first argument is [ChildCommand].
 func NewReader() *Reader {
-	return &Reader{argv: []string{"/proc/self/exe", ChildCommand}, idleFor: idleFor, patience: patience}
+	return &Reader{argv: []string{"/proc/self/exe", ChildCommand}, idleFor: idleFor, patience: patience,
+		busy: make(chan struct{}, maxBusy), closing: make(chan struct{})}
 }
 
 // process is one child.
@@ -85,25 +91,39 @@ func (p *process) hasEnded() bool {
 }
 
 // Find is the function of the same name, in a child, which gets as long as limit.
-// Errors that are not the file's own are [ErrReader].
+// Errors that are not the file's own are [ErrReader]. It waits for its turn, and for the
+// end of a child that hangs, though others have their turn meanwhile: who asks for one
+// file after the other has one child at the most.
 func (r *Reader) Find(file *os.File, want Want, limit time.Duration) ([]Symbol, error) {
 	for {
-		p, err := r.take()
-		if err != nil {
-			return nil, &readerError{err.Error()}
-		}
-		fresh := p.fresh
-		found, broken, err := p.find(file, want, limit, time.Now().Add(limit+r.patience))
+		p, found, broken, err := r.ask(file, want, limit)
 		if broken == nil {
-			r.put(p)
 			return found, err
 		}
-		r.end(p)
+		fresh := p.fresh
+		r.end(p, r.closing)
 		if gone := errors.Is(broken, io.EOF) || errors.Is(broken, unix.EPIPE) || errors.Is(broken, unix.ECONNRESET); !gone || fresh {
 			return nil, &readerError{p.lastWords(broken)}
 		}
 		// It may have been ended while it was idle.
 	}
+}
+
+// ask has a file read by a child, which is of no use any more where broken says why.
+func (r *Reader) ask(file *os.File, want Want, limit time.Duration) (p *process, found []Symbol, broken, err error) {
+	select {
+	case r.busy <- struct{}{}:
+	case <-r.closing:
+		return nil, nil, nil, &readerError{errClosed.Error()}
+	}
+	defer func() { <-r.busy }()
+	if p, err = r.take(); err != nil {
+		return nil, nil, nil, &readerError{err.Error()}
+	}
+	if found, broken, err = p.find(file, want, limit, time.Now().Add(limit+r.patience)); broken == nil {
+		r.put(p)
+	}
+	return p, found, broken, err
 }
 
 // lastWords says why a child is of no use any more.
@@ -142,6 +162,9 @@ func (r *Reader) count() {
 // Close ends the children, also one that reads.
 func (r *Reader) Close() {
 	r.mu.Lock()
+	if !r.closed {
+		close(r.closing)
+	}
 	r.closed, r.idle = true, nil
 	all := slices.Clone(r.all)
 	if r.timer != nil {
@@ -149,7 +172,7 @@ func (r *Reader) Close() {
 	}
 	r.mu.Unlock()
 	for _, p := range all {
-		r.end(p)
+		r.endSoon(p)
 	}
 }
 
@@ -178,7 +201,7 @@ func (r *Reader) take() (*process, error) {
 	}
 	r.all = append(r.all, p)
 	if r.closed {
-		go r.end(p)
+		go r.endSoon(p)
 		return nil, errClosed
 	}
 	return p, nil
@@ -204,20 +227,25 @@ func (r *Reader) endIdle() {
 	r.idle = nil
 	r.mu.Unlock()
 	for _, p := range idle {
-		r.end(p)
+		r.endSoon(p)
 	}
 }
 
-// end ends one child. One that hangs in the kernel is not waited for.
-func (r *Reader) end(p *process) {
+// end ends one child, and waits for its end, or for that of patience.
+func (r *Reader) end(p *process, patience <-chan struct{}) {
 	_ = p.conn.Close()
 	_ = p.cmd.Process.Kill() // it may have ended already
-	timer := time.NewTimer(r.patience)
-	defer timer.Stop()
 	select {
 	case <-p.ended:
-	case <-timer.C:
+	case <-patience:
 	}
+}
+
+// endSoon ends one child; if it hangs in the kernel it is not waited for.
+func (r *Reader) endSoon(p *process) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.patience)
+	defer cancel()
+	r.end(p, ctx.Done())
 }
 
 func start(argv []string) (*process, error) {

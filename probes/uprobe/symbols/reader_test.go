@@ -308,6 +308,59 @@ func TestChildrenAreBounded(t *testing.T) {
 	r.all = nil
 }
 
+// A child that hangs keeps who asked for its file, and nobody else: not from the last
+// place either.
+func TestAChildThatHangsKeepsItsCallerAlone(t *testing.T) {
+	r := newReader(t)
+	r.patience = 100 * time.Millisecond
+	for range maxBusy - 1 {
+		r.busy <- struct{}{}
+	}
+	hangs := &process{cmd: exec.Command("sleep", "1000"), ended: make(chan struct{})}
+	if err := hangs.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	hangs.ended = ended
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fds[1])
+	if hangs.conn, err = packets(os.NewFile(uintptr(fds[0]), "parent")); err != nil {
+		t.Fatal(err)
+	}
+	r.idle, r.all = []*process{hangs}, []*process{hangs}
+	hangs.fresh = true
+	file := open(t, "/proc/self/exe")
+	found := make(chan error, 1)
+	go func() {
+		_, err := r.Find(file, probed(), 0)
+		found <- err
+	}()
+	for taken := false; !taken; time.Sleep(time.Millisecond) {
+		r.mu.Lock()
+		taken = len(r.idle) == 0
+		r.mu.Unlock()
+	}
+	if _, err := r.Find(file, probed(), time.Minute); !errors.Is(err, ErrNone) {
+		t.Errorf("another file: %v", err)
+	}
+	select {
+	case err := <-found:
+		t.Errorf("it was not waited for: %v", err)
+	default:
+	}
+	_ = hangs.cmd.Wait() // it was killed
+	close(ended)
+	if err := <-found; !errors.Is(err, ErrReader) {
+		t.Errorf("%v", err)
+	}
+	for range maxBusy - 1 {
+		<-r.busy
+	}
+}
+
 // Why a child ended is told by what it said.
 func TestLastWords(t *testing.T) {
 	r := newReader(t)

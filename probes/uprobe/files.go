@@ -1,0 +1,137 @@
+package uprobe
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
+)
+
+// finds finds the wanted functions in a file: symbols.Reader's Find.
+type finds func(file *os.File, want symbols.Want, limit time.Duration) ([]symbols.Symbol, error)
+
+// interest is what all clients want.
+type interest struct {
+	symbols.Want
+	wanted func(name string) bool
+}
+
+// choose keeps what is wanted, whatever the reader says, and one name for each address.
+func (i interest) choose(found []symbols.Symbol) []symbols.Symbol {
+	seen := map[uint64]bool{}
+	return slices.DeleteFunc(found, func(s symbols.Symbol) bool {
+		unwanted := !slices.Contains(i.Marks, s.Name) && !i.wanted(s.Name) || seen[s.Offset]
+		seen[s.Offset] = seen[s.Offset] || s.Offset != 0 && !unwanted
+		return unwanted
+	})
+}
+
+// known is what a file held when it was looked into.
+type known struct {
+	stamp   stamp
+	symbols []symbols.Symbol
+}
+
+// failing is a file that could not be read, which may be its own doing: it is tried
+// again, ever more rarely.
+type failing struct {
+	stamp stamp
+	err   error
+	wait  time.Duration
+	until time.Time
+}
+
+const (
+	maxKnown = 16384 // files remembered
+	// Bounds on what files that end their readers cost.
+	minFailing = time.Second
+	maxFailing = 2 * time.Minute
+	maxFailed  = 1024 // remembered
+)
+
+// files remembers what files hold. It is used from many goroutines.
+type files struct {
+	mu      sync.Mutex
+	known   map[fileKey]known
+	failing map[fileKey]failing
+}
+
+func newFiles() *files { return &files{known: map[fileKey]known{}, failing: map[fileKey]failing{}} }
+
+// forget is for when more is wanted of them.
+func (s *files) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.known)
+}
+
+// recall returns what is known of a file, or why it is not to be read now.
+func (s *files) recall(h handle) (k known, ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, ok := s.known[h.key]; ok && k.stamp == h.stamp {
+		return k, true, nil
+	}
+	if late := s.failing[h.key]; late.stamp == h.stamp && time.Now().Before(late.until) {
+		return known{}, false, late.err
+	}
+	return known{}, false, nil
+}
+
+func (s *files) note(h handle, found []symbols.Symbol) known {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.failing, h.key)
+	if len(s.known) >= maxKnown {
+		clear(s.known)
+	}
+	k := known{stamp: h.stamp, symbols: found}
+	s.known[h.key] = k
+	return k
+}
+
+func (s *files) noteFailing(h handle, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.failing[h.key]
+	wait := minFailing
+	if before.stamp == h.stamp {
+		wait = min(max(minFailing, 2*before.wait), maxFailing)
+	}
+	if len(s.failing) >= maxFailed {
+		clear(s.failing)
+	}
+	s.failing[h.key] = failing{stamp: h.stamp, err: err, wait: wait, until: time.Now().Add(wait)}
+}
+
+// lookInto returns a file's symbols; a file that cannot be read as a library has none.
+// It may wait for ever.
+func (s *files) lookInto(h handle, in interest, find finds) (known, error) {
+	k, ok, err := s.recall(h)
+	if ok || err != nil {
+		return k, err
+	}
+	file, err := h.reopen()
+	if err != nil {
+		err = fmt.Errorf("open a library: %w", err)
+		s.noteFailing(h, err)
+		return known{}, err
+	}
+	// Opened for reading: closing it cannot fail usefully.
+	defer file.Close()
+	found, err := find(file, in.Want, fileTime)
+	switch {
+	case errors.Is(err, symbols.ErrReader):
+		s.noteFailing(h, err)
+		return known{}, err
+	case errors.Is(err, symbols.ErrOutOfTime):
+		return known{}, errOutOfTime
+	case err != nil:
+		found = nil
+	}
+	return s.note(h, in.choose(found)), nil
+}
