@@ -64,7 +64,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 			hookDriverLaunch: hook(hookDriverLaunch, HookLaunch, "launches"),
 		},
 		Marks: []string{virtualSymbol},
-		Enter: p.enter, Leave: p.leave, Hits: p.hits,
+		Room:  int(p.objs.Processes.MaxEntries()), Enter: p.enter, Leave: p.leave, Hits: p.hits,
 	})
 	if err != nil {
 		return nil, errors.Join(err, p.objs.Close())

@@ -76,6 +76,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 	p.client, err = f.Add(uprobe.Spec{
 		Name: "mpi", NotAfterFork: true, Names: functions, Hints: []string{"libmpi", "mpich"},
 		Hooks: []uprobe.Hook{{Name: Hook, What: "waits in MPI", Match: match, Entry: p.objs.OnWait, Return: p.objs.OnReturn}},
+		Room:  int(p.objs.Processes.MaxEntries()),
 		Enter: func(pid int32) error { return p.objs.Processes.Put(uint32(pid), waitsProcess{}) },
 		Leave: func(pid int32) {
 			delete(p.told, pid)

@@ -51,6 +51,7 @@ func New(f *uprobe.Finder, processes *ebpf.Map) (*Probe, error) {
 	p.client, err = f.Add(uprobe.Spec{
 		Name: "nccl", NotAfterFork: true, Names: slices.Sorted(maps.Keys(functions)), Hints: []string{"nccl", "torch"},
 		Hooks: []uprobe.Hook{{Name: Hook, What: "collectives", Match: match, Entry: p.objs.OnCollective}},
+		Room:  int(p.objs.Jobs.MaxEntries()),
 		Enter: func(pid int32) error { return p.objs.Jobs.Put(uint32(pid), collectivesJob{}) },
 		// Absent is what is wanted.
 		Leave: func(pid int32) { _ = p.objs.Jobs.Delete(uint32(pid)) },

@@ -63,6 +63,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 		return nil, fmt.Errorf("ticks probe: load: %w; needs Linux 5.15, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
 	}
 	wanted := p.table(probes.CountedEvents())
+	wanted.Room = int(p.objs.Processes.MaxEntries())
 	wanted.Enter = p.enter
 	wanted.Leave = p.leave
 	wanted.Hits = func(pid int32, hook int) uprobe.Hits { return p.hits[pid][hook] }

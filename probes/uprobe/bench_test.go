@@ -38,17 +38,24 @@ func BenchmarkScan(b *testing.B) {
 		})
 	}
 	c.watch(target)
-	for len(c.finder.processes) < 200 || len(c.finder.queue) > 0 {
+	round := func() {
+		c.finder.containers[target.Key].nextRound, c.finder.scanned = time.Time{}, time.Time{}
 		if err := c.client.Scan(context.Background()); err != nil {
 			b.Fatal(err)
 		}
 	}
-	for b.Loop() {
-		c.finder.nextScan = time.Time{}
-		for again := true; again; again = len(c.finder.queue) > 0 {
-			if err := c.client.Scan(context.Background()); err != nil {
-				b.Fatal(err)
+	looked := func() (n int) {
+		for _, p := range c.finder.processes {
+			if p.size > 0 {
+				n++
 			}
 		}
+		return n
+	}
+	for looked() < 200 {
+		round()
+	}
+	for b.Loop() {
+		round()
 	}
 }

@@ -32,13 +32,15 @@ const (
 
 // Client is one probe's use of a Finder.
 type Client struct {
-	finder *Finder
-	spec   Spec
+	finder  *Finder
+	spec    Spec
+	members int
 }
 
 // clientState is one client's state in one container.
 type clientState struct {
-	hooks []containerHook
+	hooks   []containerHook
+	members int
 }
 
 // containerHook is one hook in one container.
@@ -76,11 +78,12 @@ func (c *Client) Close() {
 		c.Unwatch(key)
 	}
 	c.finder.clients = slices.DeleteFunc(c.finder.clients, func(o *Client) bool { return o == c })
+	c.finder.settle()
 	c.finder.closers.Wait()
 }
 
-// Scan goes on looking at processes, for a tenth of a second at the most. It
-// returns the problems that were not returned before; what it could do is done.
+// Scan looks at processes that are due, and waits for that a tenth of a second at the
+// most. It returns the problems that were not returned before; what it could do is done.
 func (c *Client) Scan(ctx context.Context) error { return c.finder.scan(ctx) }
 
 // Processes yields the processes that are probed, with their containers.
@@ -122,11 +125,16 @@ func (c *Client) Attached(pid int32, hook int) (turn uint16, ok bool) {
 	return 0, false
 }
 
-// Has says whether a process maps a library that defines a symbol of interest.
+// Has says whether a process maps a library that defines a symbol of interest, and
+// that has been attached to.
 func (c *Client) Has(pid int32, symbol string) bool {
 	p := c.finder.processes[pid]
-	return p != nil && p.members[c] != nil && slices.ContainsFunc(p.members[c].libraries, func(l *library) bool {
-		return slices.ContainsFunc(l.symbols, func(s symbols.Symbol) bool { return s.Name == symbol })
+	if p == nil || p.members[c] == nil {
+		return false
+	}
+	m := p.members[c]
+	return slices.ContainsFunc(m.libraries, func(l *library) bool {
+		return !m.entering[l] && slices.ContainsFunc(l.symbols, func(s symbols.Symbol) bool { return s.Name == symbol })
 	})
 }
 
@@ -137,9 +145,10 @@ func (c *Client) Drop(pid int32, hook int) {
 	}
 }
 
-// Rotate settles what hooks have hit and switches those whose turn it is. It
-// returns what the kernel refused, each reason once.
+// Rotate settles what hooks have hit and switches those whose turn it is, and waits for
+// that a tenth of a second at the most. It returns what the kernel refused, each reason once.
 func (c *Client) Rotate() error {
+	c.finder.takeInAll()
 	now, cost := time.Now(), c.finder.ProbeCost()
 	for _, p := range c.finder.processes {
 		if m := p.members[c]; m != nil {
@@ -160,10 +169,13 @@ func (c *Client) Rotate() error {
 		if m == nil {
 			continue
 		}
-		if err := m.turn(c.finder.containers[p.key].clients[c].hooks); err != nil && !gone(err) {
-			c.finder.problems.add(p.key, c.spec.Name, err)
+		k := c.finder.containers[p.key]
+		for _, b := range m.turn(p, k.clients[c].hooks) {
+			c.finder.attachLater(k, b)
 		}
+		c.finder.next(k)
 	}
+	c.finder.await(context.Background(), time.Now().Add(scanBudget))
 	return c.finder.problems.fresh()
 }
 

@@ -14,11 +14,13 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
+	"github.com/trimtab/trimtab/test/fusetest"
 	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
 func TestMain(m *testing.M) {
 	symbols.ChildMain()
+	fusetest.Main()
 	goleak.VerifyTestMain(m)
 }
 

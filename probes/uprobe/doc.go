@@ -8,9 +8,15 @@
 // O_PATH first; regular files of a bearable size only; a library's name or path
 // decides what is read first, never what is believed. Another process reads it
 // (package symbols). Files on FUSE and on network mounts are left out, for reading
-// there may wait for ever; a layer of an overlay that lies on one is not told
-// apart. A header is checked before debug/elf sees the file, and a process has
+// there may wait for ever, and so are those on mounts that neither the process nor the
+// host shows. A header is checked before debug/elf sees the file, and a process has
 // bounds on libraries, names and time.
+//
+// A layer of an overlay that lies on such a mount is not told apart. So the goroutine
+// that uses a Finder touches no file of a container: a container's looks and attachments
+// run in one goroutine of its own (work.go), one after the other. A file that does not
+// answer costs its own container. What the kernel reads to attach is read before, in
+// that goroutine: the kernel holds a lock there that every fork of the host wants.
 //
 // Attachments are by process, not by file. An attachment for a file stops every
 // process that maps it, watched or not, and a driver's library is one file for all

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,52 +27,45 @@ const (
 	// changed: soon while it is young, then at longer intervals.
 	minLookAgain = time.Second
 	maxLookAgain = 15 * time.Second
-	// scanBudget bounds one call's share of a scan; a file is looked into in about 0.3 ms, a
-	// Python process maps a few hundred. Attaching takes some 10 ms a library.
+	// scanBudget bounds how long one call waits for what it has begun.
 	scanBudget = 100 * time.Millisecond
 	// scanPause is what a tick's first client leaves to its others: they need not scan.
 	scanPause = 200 * time.Millisecond
-	maxKnown  = 16384 // files remembered
 	// maxClosing detachments wait for the kernel at once: each holds a thread.
 	maxClosing = 32
 )
 
-// known is what a file held when it was looked into.
-type known struct {
-	stamp   stamp
-	symbols []symbols.Symbol
-}
-
 // container is a watched container.
 type container struct {
-	listing listing
-	since   time.Time // watched
-	clients map[*Client]*clientState
+	key       string
+	listing   listing
+	since     time.Time // watched
+	clients   map[*Client]*clientState
+	processes map[int32]*process
+	nextRound time.Time
+	due       []int32       // processes to be met in this round
+	batches   []batch       // to be attached
+	work      *work         // what is done to its files now
+	debt      time.Duration // what looks took, when it was owed; see owes
+	owed      time.Time
 }
 
-// process is one process that has been looked at.
+// process is one process that has been met.
 type process struct {
-	pid        int32
-	parent     int32
-	start      uint64
-	size       uint64 // at the latest look
-	statm      held
-	key        string
-	nextLook   time.Time
-	wait       time.Duration
-	unfinished bool // the latest look ran out of time
-	looks      int  // unfinished ones in a row
-	members    map[*Client]*member
-	at         map[fileKey]string // where it maps libraries of interest
-}
-
-type visit struct {
-	key string
-	pid int32
+	pid      int32
+	parent   int32
+	start    uint64
+	size     uint64 // at the latest look
+	statm    held
+	key      string
+	nextLook time.Time
+	wait     time.Duration
+	members  map[*Client]*member
+	at       map[fileKey]string // where it maps libraries of interest
 }
 
 // Finder finds libraries for its clients. It and its clients are used from one
-// goroutine.
+// goroutine, which touches no file of a container: see work.
 type Finder struct {
 	procRoot   string
 	attacher   attacher
@@ -82,19 +74,13 @@ type Finder struct {
 	hints      []string
 	containers map[string]*container
 	processes  map[int32]*process
-	known      map[fileKey]known
 	reader     *symbols.Reader
 	find       finds
-	failing    map[fileKey]failing
-	readings   map[fileKey]*reading
-	reading    sync.WaitGroup // their goroutines
+	files      *files
 	libraries  map[fileKey]*library
-	queue      []visit
-	seen       map[int32]bool // in the scan that the queue is of
-	full       bool           // that scan is of all containers
+	works      map[*work]bool
+	ended      chan *work
 	scanned    time.Time
-	nextScan   time.Time
-	nextYoung  time.Time // of young containers alone
 	problems   problems
 	price      *price
 	closers    sync.WaitGroup
@@ -103,7 +89,6 @@ type Finder struct {
 	returns    *returns
 	room       room
 	buf        []byte // of held files
-	pids       []int32
 }
 
 // NewFinder makes a finder without clients; it begins to measure what a hit costs
@@ -114,7 +99,8 @@ func NewFinder() *Finder {
 	f := &Finder{
 		reader: reader, find: reader.Find,
 		procRoot: "/proc", attacher: newAttacher(), containers: map[string]*container{}, processes: map[int32]*process{},
-		known: map[fileKey]known{}, failing: map[fileKey]failing{}, readings: map[fileKey]*reading{}, libraries: map[fileKey]*library{}, seen: map[int32]bool{}, problems: newProblems(),
+		files: newFiles(), libraries: map[fileKey]*library{}, problems: newProblems(),
+		works: map[*work]bool{}, ended: make(chan *work, maxWorks+maxStuck),
 		closing: make(chan struct{}, maxClosing), room: newRoom(),
 	}
 	f.returns = newReturns(f.attacher)
@@ -139,7 +125,7 @@ func (f *Finder) Add(spec Spec) (*Client, error) {
 	f.interest.wanted = func(name string) bool {
 		return slices.ContainsFunc(clients, func(c *Client) bool { return c.spec.matches(name) })
 	}
-	clear(f.known) // they were looked into for less
+	f.files.forget() // they were looked into for less
 	return c, nil
 }
 
@@ -149,9 +135,9 @@ func (f *Finder) Close() error {
 	for pid := range f.processes {
 		f.forget(pid)
 	}
-	f.closers.Wait()
-	f.endReadings()
+	f.settle()
 	f.reader.Close()
+	f.closers.Wait()
 	var errs []error
 	f.failed.Range(func(_, err any) bool {
 		errs = append(errs, err.(error))
@@ -170,18 +156,18 @@ func (f *Finder) watch(t probes.Target, c *Client) error {
 	}
 	k := f.containers[t.Key]
 	if k == nil {
-		k = &container{listing: listing{dir: dir}, since: time.Now(), clients: map[*Client]*clientState{}}
+		k = &container{
+			key: t.Key, listing: listing{dir: dir}, since: time.Now(), clients: map[*Client]*clientState{}, processes: map[int32]*process{},
+		}
 		f.containers[t.Key] = k
 	}
 	if k.clients[c] == nil {
 		k.clients[c] = newClientState(len(c.spec.Hooks))
 	}
-	for _, p := range f.processes { // seen already for another client
-		if p.key == t.Key {
-			p.nextLook, p.size = time.Time{}, 0
-		}
+	for _, p := range k.processes { // seen already for another client
+		p.nextLook, p.size = time.Time{}, 0
 	}
-	f.nextScan = time.Time{}
+	k.nextRound, f.scanned = time.Time{}, time.Time{}
 	return nil
 }
 
@@ -190,108 +176,71 @@ func (f *Finder) unwatch(key string, c *Client) {
 	if k == nil {
 		return
 	}
-	for _, p := range f.processes {
-		if p.key == key {
-			f.leave(p, c)
-		}
+	for _, p := range k.processes {
+		f.leave(p, c)
 	}
 	if delete(k.clients, c); len(k.clients) > 0 {
 		return
 	}
 	k.listing.file.close(&f.room)
-	delete(f.containers, key)
-	for pid, p := range f.processes {
-		if p.key == key {
-			f.forget(pid)
-		}
+	for pid := range k.processes {
+		f.forget(pid)
 	}
+	for _, b := range k.batches {
+		f.takeBatch(b)
+	}
+	k.due, k.batches = nil, nil
+	delete(f.containers, key)
 	f.problems.forget(key)
 }
 
-// scan carries the present round of visits on, and begins one when it is time.
+// scan takes in what has ended since, begins what is due, and waits for it a little.
 func (f *Finder) scan(ctx context.Context) error {
+	f.takeInAll()
 	now := time.Now()
-	if now.Sub(f.scanned) < scanPause && !f.nextScan.IsZero() {
+	if now.Sub(f.scanned) < scanPause {
 		return nil
 	}
-	f.scanned = now
-	if len(f.queue) == 0 {
-		if f.full = !now.Before(f.nextScan); f.full {
-			f.nextScan = now.Add(scanEvery)
-		} else if now.Before(f.nextYoung) {
-			return nil
-		}
-		f.nextYoung = now.Add(youngScanEvery)
-		f.enqueue(now)
-	}
-	for len(f.queue) > 0 && ctx.Err() == nil && time.Since(now) < scanBudget {
-		v := f.queue[0]
-		f.queue = f.queue[1:]
-		f.visit(v, now.Add(scanBudget))
-	}
-	if len(f.queue) == 0 && f.full {
-		f.sweep()
-	}
+	deadline := now.Add(scanBudget)
+	f.serve(now, deadline)
+	f.await(ctx, deadline)
 	f.scanned = time.Now()
 	return f.problems.fresh()
 }
 
-func (f *Finder) enqueue(now time.Time) {
-	clear(f.seen)
-	for _, key := range slices.Sorted(maps.Keys(f.containers)) {
-		if !f.full && now.Sub(f.containers[key].since) > youngFor {
-			continue
-		}
-		f.pids = f.containers[key].listing.list(&f.room, &f.buf, f.pids[:0])
-		for _, pid := range f.pids {
-			if !f.seen[pid] {
-				f.seen[pid] = true
-				f.queue = append(f.queue, visit{key, pid})
-			}
-		}
+// round lists a container's processes, and forgets those that have ended.
+func (f *Finder) round(k *container, now time.Time) {
+	k.nextRound = now.Add(scanEvery)
+	if now.Sub(k.since) < youngFor {
+		k.nextRound = now.Add(youngScanEvery)
 	}
-}
-
-// sweep forgets the processes that the round did not meet.
-func (f *Finder) sweep() {
-	for pid := range f.processes {
-		if !f.seen[pid] {
+	k.due = k.listing.list(&f.room, &f.buf, k.due[:0])
+	listed := make(map[int32]bool, len(k.due))
+	for _, pid := range k.due {
+		listed[pid] = true
+	}
+	for pid := range k.processes {
+		if !listed[pid] {
 			f.forget(pid)
 		}
 	}
 }
 
-// visit looks at a process if it is time to.
-func (f *Finder) visit(v visit, deadline time.Time) {
-	now := time.Now()
-	p, size := f.meet(v)
-	if p == nil || !p.unfinished && (now.Before(p.nextLook) || p.size == size) {
-		return
+// due returns a process if it is time to look at it, and the size of its address space.
+func (f *Finder) due(k *container, pid int32) (*process, uint64) {
+	p, size := f.meet(k, pid)
+	if p == nil || time.Now().Before(p.nextLook) || p.size == size {
+		return nil, 0
 	}
-	err := f.look(p, deadline)
-	rest := p.wait
-	if p.unfinished = errors.Is(err, errOutOfTime); p.unfinished {
-		if p.looks++; p.looks < maxLooks {
-			f.queue = append(f.queue, v)
-			return
-		}
-		p.unfinished, rest, err = false, restFromLooks, errSlow
-	}
-	p.looks, p.size = 0, size
-	if err != nil && !gone(err) {
-		f.problems.add(p.key, "libraries", err)
-		p.size = 0 // tried again
-	}
-	p.nextLook = now.Add(rest)
-	p.wait = min(2*p.wait, maxLookAgain)
+	return p, size
 }
 
-// meet returns the process of a visit and the size of its address space; nil: it has
-// ended, or its container is no longer watched.
-func (f *Finder) meet(v visit) (*process, uint64) {
-	p := f.processes[v.pid]
-	if p != nil && p.key == v.key {
-		path := filepath.Join(f.procRoot, strconv.Itoa(int(v.pid)), "statm")
+// meet returns a container's process and the size of its address space; nil: it has
+// ended, or is another watched container's as well, which has it.
+func (f *Finder) meet(k *container, pid int32) (*process, uint64) {
+	p := f.processes[pid]
+	if p != nil && p.key == k.key {
+		path := filepath.Join(f.procRoot, strconv.Itoa(int(pid)), "statm")
 		if p.statm.isOpen() {
 			b, err := p.statm.read(&f.room, path, &f.buf)
 			if size, ok := sizeOf(b); ok && err == nil {
@@ -301,20 +250,20 @@ func (f *Finder) meet(v visit) (*process, uint64) {
 			p.statm.open(&f.room, path) // of this process, if its start below is
 		}
 	}
-	st, err := readStat(f.procRoot, v.pid)
-	if p != nil && (err != nil || p.start != st.startTick || p.key != v.key) {
-		f.forget(v.pid)
+	st, err := readStat(f.procRoot, pid)
+	if p != nil && (err != nil || p.start != st.startTick) {
+		f.forget(pid)
 		p = nil
 	}
-	if err != nil || f.containers[v.key] == nil {
+	if err != nil || p != nil && p.key != k.key {
 		return nil, 0
 	}
 	if p == nil {
 		p = &process{
-			pid: v.pid, parent: st.parent, start: st.startTick, key: v.key, wait: minLookAgain,
+			pid: pid, parent: st.parent, start: st.startTick, key: k.key, wait: minLookAgain,
 			members: map[*Client]*member{}, at: map[fileKey]string{},
 		}
-		f.processes[v.pid] = p
+		f.processes[pid], k.processes[pid] = p, p
 	}
 	return p, st.sizeBytes
 }

@@ -149,7 +149,7 @@ func TestByPath(t *testing.T) {
 	}
 	o.byPath = true
 	find := func() error {
-		h, err := o.find(executableMaps(text, nil)[at])
+		h, err := o.find(executableMaps(text, nil)[at], "")
 		if err == nil {
 			h.close()
 		}
@@ -186,15 +186,17 @@ func TestRefusalIsSaidOnce(t *testing.T) {
 	c.watch(target)
 	said := 0
 	for range 8 {
-		c.finder.nextScan = time.Time{}
+		k := c.finder.containers[target.Key]
+		k.nextRound, c.finder.scanned = time.Time{}, time.Time{}
 		for _, p := range c.finder.processes {
 			p.nextLook = time.Time{}
 		}
 		if err := c.client.Scan(context.Background()); err != nil {
 			said++
 		}
-		if len(c.finder.queue) > 0 {
+		for k.work != nil {
 			time.Sleep(10 * time.Millisecond)
+			c.finder.takeInAll()
 		}
 	}
 	if said != 1 {
@@ -276,15 +278,15 @@ func TestFindRefusesWhatIsNotALibrary(t *testing.T) {
 		if err := os.Symlink(path, filepath.Join(links, name)); err != nil {
 			t.Fatal(err)
 		}
-		if h, err := o.find(mapping{addresses: name}); err == nil {
+		if h, err := o.find(mapping{addresses: name}, ""); err == nil {
 			h.close()
 			t.Errorf("%s is taken for a library", path)
 		}
 	}
 }
 
-// A look that is out of time does one new file, so that looks come to an end; the
-// process whose looks do not is left alone.
+// A look that is out of time keeps what it found and goes on behind it, and the process
+// is left alone meanwhile.
 func TestLooksEnd(t *testing.T) {
 	c := newCounter(t)
 	target := uprobetest.Cgroup(t, "looks")
@@ -292,23 +294,17 @@ func TestLooksEnd(t *testing.T) {
 	j := job(t, target, dir)
 	j.Do("load %s", uprobetest.BuildCode(t, dir, "liblooks.so", probedCode, "-shared", "-fPIC"))
 	c.watch(target)
-	v := visit{target.Key, j.PID}
-	past := time.Now().Add(-time.Hour)
-	looks := 0
-	for c.finder.visit(v, past); c.finder.processes[j.PID].unfinished; c.finder.visit(v, past) {
-		if looks++; looks > maxLooks {
-			t.Fatal("looks do not end")
-		}
-	}
-	if !c.client.Has(j.PID, "probed") || looks == 0 {
-		t.Errorf("after %d unfinished looks: found %v", looks, c.client.Has(j.PID, "probed"))
-	}
+	c.until("found", c.has(j.PID))
 	p := c.finder.processes[j.PID]
-	clear(c.finder.known)
-	p.looks, p.size, p.nextLook = maxLooks-1, 0, time.Time{}
-	c.finder.visit(v, past)
-	if p.unfinished || time.Until(p.nextLook) < restFromLooks/2 {
-		t.Errorf("unfinished %v, next look in %v", p.unfinished, time.Until(p.nextLook))
+	l := c.finder.newLook(p)
+	l.deadline = time.Now().Add(-time.Hour)
+	l.complete, l.err = l.all(newOpener("/proc", j.PID), []mapping{{}})
+	if l.complete || !errors.Is(l.err, errSlow) {
+		t.Errorf("complete %v, error %v", l.complete, l.err)
+	}
+	c.finder.takeLook(p, 1, l)
+	if time.Until(p.nextLook) < restFromLooks/2 || !c.client.Has(j.PID, "probed") {
+		t.Errorf("next look in %v, found %v", time.Until(p.nextLook), c.client.Has(j.PID, "probed"))
 	}
 	if missing := c.client.Missing(target.Key); len(missing) != 1 || !strings.Contains(missing[0], "not looked through") {
 		t.Errorf("missing %q", missing)

@@ -14,7 +14,7 @@ func FuzzProcessFiles(f *testing.F) {
 				t.Fatalf("%q stands behind %q", m.path, all[i].path)
 			}
 		}
-		remoteDevices(mounts)
+		mountTypes(mounts)
 		sizeOf(statm)
 		if pids := appendPIDs(nil, maps, 8); len(pids) > 8 {
 			t.Fatalf("%d processes, 8 are the most", len(pids))

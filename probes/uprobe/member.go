@@ -1,19 +1,14 @@
 package uprobe
 
 import (
-	"errors"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/cilium/ebpf/link"
 
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
-
-// retryAfter is how long an attachment that was refused is left alone.
-const retryAfter = 10 * time.Second
 
 // library is a file with functions of interest that some process maps. The file
 // is held open while it has users: it is attached to again when a hook's turn
@@ -33,6 +28,8 @@ type member struct {
 	hooks     []hookState // as in client.spec.Hooks
 	// usedTick is when it was first seen to have hit something, as /proc/PID/stat counts time.
 	usedTick uint64
+	entering map[*library]bool // not attached to yet
+	left     bool              // no member any more
 }
 
 // hookState is one hook in one process.
@@ -40,8 +37,8 @@ type hookState struct {
 	attached []attachment
 	on       bool
 	dropped  bool // off for good
-	retryAt  time.Time
 	turn     uint16
+	pending  int           // attachments that are planned or being made
 	since    time.Time     // on: counted from here
 	counted  time.Duration // before since
 	closing  []<-chan struct{}
@@ -53,7 +50,7 @@ type attachment struct {
 	links   []link.Link
 }
 
-// busy: attachments of the former turn may still hit.
+// busy: attachments of the former turn may still hit, or come.
 func (h *hookState) busy() bool {
 	h.closing = slices.DeleteFunc(h.closing, func(done <-chan struct{}) bool {
 		select {
@@ -63,52 +60,7 @@ func (h *hookState) busy() bool {
 			return false
 		}
 	})
-	return len(h.closing) > 0
-}
-
-// add probes the hooks that are on in one more library, all at once: attaching is
-// mostly waiting for the kernel's grace periods.
-func (m *member) add(lib *library) error {
-	m.libraries = append(m.libraries, lib)
-	lib.users++
-	errs := make([]error, len(m.hooks))
-	var attaching sync.WaitGroup
-	for i := range m.hooks {
-		if m.hooks[i].on {
-			attaching.Go(func() { errs[i] = m.attach(i, lib) })
-		}
-	}
-	attaching.Wait()
-	return errors.Join(errs...)
-}
-
-// attach probes one hook's functions in one library.
-func (m *member) attach(i int, lib *library) error {
-	hook, state := &m.client.spec.Hooks[i], &m.hooks[i]
-	f := m.client.finder
-	entries, returns := hook.points(lib.symbols, state.turn, hook.Return != nil && f.returns.refused() == nil)
-	if len(entries) == 0 {
-		return nil
-	}
-	// Attaching reads the header once more, here, and the file may have been written to.
-	if err := symbols.CheckHeader(lib.file); err != nil {
-		return err
-	}
-	files := linkFiles * f.attacher.links(len(entries), len(returns))
-	if err := f.room.take(files); err != nil {
-		return err
-	}
-	begin := time.Now()
-	links, err := f.attacher.attachBoth(lib.file, m.pid, hook, entries, returns)
-	if err != nil {
-		f.room.free(files)
-		return err
-	}
-	if len(state.attached) == 0 {
-		state.since = begin.Add(time.Since(begin) / 2)
-	}
-	state.attached = append(state.attached, attachment{library: lib, links: links})
-	return nil
+	return h.pending > 0 || len(h.closing) > 0
 }
 
 // detach closes the attachments of a hook that keep does not hold on to. It does
@@ -128,45 +80,35 @@ func (m *member) detach(i int, keep func(*library) bool) {
 	}
 }
 
-// turn switches the hooks as their container's say. Hooks of one name go on
-// together, once the former turn of all of them is closed, the later ones first.
-func (m *member) turn(hooks []containerHook) error {
+// turn switches the hooks as their container's say, and returns what is to be attached.
+// Hooks of one name go on together, once the former turn of all of them is closed, the
+// later ones first.
+func (m *member) turn(p *process, hooks []containerHook) []batch {
 	busy := map[int]bool{}
 	for i := range m.hooks {
 		leader := m.client.spec.leader(i)
 		busy[leader] = m.hooks[i].busy() || busy[leader]
 	}
-	var errs []error
+	var out []batch
 	for i := len(m.hooks) - 1; i >= 0; i-- {
 		leader := m.client.spec.leader(i)
 		on := hooks[leader].on && !m.hooks[i].dropped
-		if on == m.hooks[i].on || (on && (busy[leader] || time.Now().Before(m.hooks[i].retryAt))) {
+		if on == m.hooks[i].on || on && busy[leader] {
 			continue
 		}
-		errs = append(errs, m.switchTo(i, on))
+		m.hooks[i].on = on
+		if !on {
+			m.detach(i, func(*library) bool { return false })
+			continue
+		}
+		m.hooks[i].turn++
+		var b batch
+		for _, lib := range m.libraries {
+			b = append(b, m.plan(p, i, lib)...)
+		}
+		out = append(out, b)
 	}
-	return errors.Join(errs...)
-}
-
-// switchTo attaches a hook to all libraries, or takes it off.
-func (m *member) switchTo(i int, on bool) error {
-	state := &m.hooks[i]
-	state.on = on
-	if !on {
-		m.detach(i, func(*library) bool { return false })
-		return nil
-	}
-	state.turn++
-	var errs []error
-	for _, lib := range m.libraries {
-		errs = append(errs, m.attach(i, lib))
-	}
-	err := errors.Join(errs...)
-	if err != nil {
-		state.on, state.retryAt = false, time.Now().Add(retryAfter)
-		m.detach(i, func(*library) bool { return false })
-	}
-	return err
+	return out
 }
 
 // drop takes the member's probes off libraries that the process no longer maps.

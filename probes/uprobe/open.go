@@ -15,6 +15,7 @@ import (
 var (
 	errNotALibrary = errors.New("not a regular file of a bearable size")
 	errOtherFile   = errors.New("another file stands there now")
+	errFUSE        = errors.New("on FUSE, where its mount was of another type")
 )
 
 // fileKey names a file as user space sees it.
@@ -36,16 +37,6 @@ type handle struct {
 }
 
 func (h handle) close() { _ = unix.Close(h.fd) }
-
-// again is the same file by a descriptor of its own, to be closed apart.
-func (h handle) again() (handle, error) {
-	fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return handle{}, fmt.Errorf("a second descriptor: %w", err)
-	}
-	h.fd = fd
-	return h, nil
-}
 
 // reopen opens the file for reading. It is known to be a regular file, so the
 // open does not wait for a peer.
@@ -74,19 +65,22 @@ func (o *opener) close() {
 	}
 }
 
-// find returns the mapped file. Opening a device or a FIFO can do things or wait;
-// O_PATH does neither.
-func (o *opener) find(m mapping) (handle, error) {
+// find returns the mapped file; kind is the type of its file system, by the mounts.
+// Opening a device or a FIFO can do things or wait; O_PATH does neither.
+func (o *opener) find(m mapping, kind string) (handle, error) {
 	fd, err := o.open(m)
 	if err != nil {
 		return handle{}, err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	var system unix.Statfs_t
+	if err := errors.Join(unix.Fstatfs(fd, &system), unix.Fstat(fd, &st)); err != nil {
 		_ = unix.Close(fd)
 		return handle{}, fmt.Errorf("stat a mapped file: %w", err)
 	}
 	switch {
+	case int64(system.Type) == unix.FUSE_SUPER_MAGIC && kind != "virtiofs": // mapped since
+		err = errFUSE
 	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > symbols.MaxFileBytes:
 		err = errNotALibrary
 	case o.byPath && st.Ino != m.inode:

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -170,24 +171,58 @@ func hinted(path string, hints []string) bool {
 //trimtab:table file system types of mountinfo
 var remoteTypes = []string{"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "gpfs", "beegfs"}
 
-// remoteDevices lists the devices of a process's mounts on which reading may wait,
-// as maps writes them, with the type of each.
-func remoteDevices(mountinfo []byte) map[string]string {
+// mounts are those of one process and, where it does not show one, the host's: maps
+// names the file system below an overlay, and a mount may have been taken out of sight.
+type mounts struct {
+	own  map[string]string // types by device, as maps writes it
+	host func() map[string]string
+}
+
+func readMounts(procRoot string, pid int32) (mounts, error) {
+	text, err := readCapped(filepath.Join(procRoot, strconv.Itoa(int(pid)), "mountinfo"), maxMapsBytes)
+	if err != nil {
+		return mounts{}, fmt.Errorf("read a process's mounts: %w", err)
+	}
+	if len(text) >= maxMapsBytes {
+		return mounts{}, errManyMounts
+	}
+	return mounts{own: mountTypes(text), host: sync.OnceValue(func() map[string]string {
+		// What cannot be read shows nothing.
+		text, _ := readCapped(filepath.Join(procRoot, "1", "mountinfo"), maxMapsBytes)
+		return mountTypes(text)
+	})}, nil
+}
+
+// kind is the type of the file system on a device; an error: reading there may wait.
+func (m mounts) kind(device string) (string, error) {
+	kind, ok := m.own[device]
+	if !ok {
+		kind, ok = m.host()[device]
+	}
+	switch {
+	case !ok:
+		return "", errUnknownMount
+	case strings.HasPrefix(kind, "fuse"): // what follows is the container's word
+		kind = "fuse"
+	case !slices.Contains(remoteTypes, kind):
+		return kind, nil
+	}
+	return kind, fmt.Errorf("on a mount of type %s, where reading could wait for ever", kind)
+}
+
+// mountTypes lists the types of mounted file systems by device.
+func mountTypes(mountinfo []byte) map[string]string {
 	devices := map[string]string{}
 	for line := range bytes.Lines(mountinfo) {
 		before, after, ok := bytes.Cut(line, []byte(" - "))
 		f := bytes.Fields(before)
 		kind, _, _ := bytes.Cut(bytes.TrimSpace(after), []byte(" "))
-		if !ok || len(f) < 3 || !(bytes.HasPrefix(kind, []byte("fuse")) || slices.Contains(remoteTypes, string(kind))) {
+		if !ok || len(f) < 3 {
 			continue
 		}
 		var major, minor uint32
 		if _, err := fmt.Sscanf(string(f[2]), "%d:%d", &major, &minor); err == nil {
-			name := string(kind)
-			if strings.HasPrefix(name, "fuse") {
-				name = "fuse" // what follows is the container's word
-			}
-			devices[fmt.Sprintf("%02x:%02x", major, minor)] = name
+			devices[fmt.Sprintf("%02x:%02x", major, minor)] = string(kind)
 		}
 	}
 	return devices

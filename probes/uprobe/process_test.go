@@ -25,12 +25,27 @@ func TestExecutableMaps(t *testing.T) {
 }
 
 func TestRemoteDevices(t *testing.T) {
-	mounts := "22 1 0:50 / / rw shared:1 master:2 - overlay overlay rw\n" +
+	own := "22 1 0:50 / / rw shared:1 master:2 - overlay overlay rw\n" +
 		"23 22 0:171 / /data rw,nosuid - fuse.sshfs host:/ rw\n24 22 254:1 /x /y rw - ext4 /dev/vda1 rw\nnonsense\n" +
 		"25 22 0:16 / /home rw - nfs4 host:/ rw\n26 22 0:17 / /n rw - nfsd nfsd rw\n27 22 0:18 / /l rw - lustre x rw\n28 22 0:19 / /f rw - fuse f rw\n"
-	want := map[string]string{"00:ab": "fuse", "00:10": "nfs4", "00:12": "lustre", "00:13": "fuse"}
-	if diff := cmp.Diff(want, remoteDevices([]byte(mounts))); diff != "" {
-		t.Error(diff)
+	host := "30 1 0:99 / / rw - btrfs /dev/sda rw\n31 1 0:98 / /v rw - virtiofs v rw\n32 1 0:50 / / rw - fuse x rw\n"
+	asked := 0
+	m := mounts{own: mountTypes([]byte(own)), host: func() map[string]string { asked++; return mountTypes([]byte(host)) }}
+	for device, want := range map[string]string{
+		"00:32": "overlay", "fe:01": "ext4", "00:11": "nfsd", // the process's word goes first
+		"00:ab": "fuse!", "00:10": "nfs4!", "00:12": "lustre!", "00:13": "fuse!",
+		"00:63": "btrfs", "00:62": "virtiofs", "00:61": "!",
+	} {
+		kind, err := m.kind(device)
+		if err != nil {
+			kind += "!"
+		}
+		if kind != want {
+			t.Errorf("%s: %s (%v), want %s", device, kind, err, want)
+		}
+	}
+	if asked != 3 {
+		t.Errorf("the host was asked %d times, want 3: for what the process does not show", asked)
 	}
 }
 

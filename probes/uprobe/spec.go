@@ -24,6 +24,8 @@ type Spec struct {
 	NotAfterFork bool
 	// Hooks are probed together or not at all, each as a whole.
 	Hooks []Hook
+	// Room is how many processes can be counted at once; 0: no container needs a bound.
+	Room int
 	// Enter makes room for a process before anything in it is probed.
 	Enter func(pid int32) error
 	// Leave frees it when the process has ended, or maps nothing of interest any more, or is

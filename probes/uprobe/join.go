@@ -1,0 +1,205 @@
+package uprobe
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+var (
+	errClosedMeanwhile = errors.New("a library was closed while the process was looked at")
+	errCrowded         = errors.New("half of the processes that can be counted are taken, a quarter by this container alone")
+)
+
+// takeLook takes in what a look saw: the process becomes a user of its libraries.
+// size is that of its address space before the look.
+func (f *Finder) takeLook(p *process, size uint64, l *look) {
+	defer l.close()
+	if f.processes[p.pid] != p {
+		return // it ended, or is no longer watched
+	}
+	err, rest := l.err, p.wait
+	if errors.Is(err, errSlow) {
+		rest = restFromLooks
+	}
+	k := f.containers[p.key]
+	var b batch
+	for i := range l.found {
+		fresh, e := f.enter(k, p, &l.found[i])
+		b, err = append(b, fresh...), errors.Join(err, e)
+	}
+	f.attachLater(k, b)
+	if l.complete { // else what is no longer mapped is not known
+		f.leaveUnmapped(p, l.mapped)
+	}
+	p.size = size
+	if err != nil && !gone(err) {
+		p.size = 0 // tried again
+		// What is not in memory is slow to read, once.
+		if p.wait > minLookAgain || !errors.Is(err, errOutOfTime) {
+			f.problems.add(p.key, "libraries", err)
+		}
+	}
+	p.nextLook = time.Now().Add(rest)
+	p.wait = min(2*p.wait, maxLookAgain)
+}
+
+// enter makes a process a user of one of its libraries, for each client that wants
+// functions in it, and returns what is to be attached.
+func (f *Finder) enter(k *container, p *process, s *sighting) (batch, error) {
+	p.at[s.key] = s.addresses
+	var b batch
+	var errs []error
+	for c := range k.clients {
+		if s.isOf(c) {
+			fresh, err := f.join(k, p, c, s)
+			b, errs = append(b, fresh...), append(errs, err)
+		}
+	}
+	return b, errors.Join(errs...)
+}
+
+// join makes a process a member of a client, with one more library.
+func (f *Finder) join(k *container, p *process, c *Client, s *sighting) (batch, error) {
+	m := p.members[c]
+	if m == nil && f.isIdleCopy(p, c, s.key) {
+		return nil, nil
+	}
+	if m != nil && slices.ContainsFunc(m.libraries, func(l *library) bool { return l.key == s.key }) {
+		return nil, nil
+	}
+	lib := f.adopt(s)
+	if lib == nil {
+		p.wait = minLookAgain
+		return nil, errClosedMeanwhile
+	}
+	if m == nil {
+		var err error
+		if m, err = f.admit(k, p, c); err != nil {
+			f.release(lib)
+			return nil, err
+		}
+	}
+	m.libraries = append(m.libraries, lib)
+	var b batch
+	for i := range m.hooks {
+		if m.hooks[i].on {
+			b = append(b, m.plan(p, i, lib)...)
+		}
+	}
+	m.entering[lib] = len(b) > 0
+	return b, nil
+}
+
+// admit makes a process a member of a client, without libraries.
+func (f *Finder) admit(k *container, p *process, c *Client) (*member, error) {
+	if err := c.admits(k); err != nil {
+		return nil, err
+	}
+	if err := c.spec.Enter(p.pid); err != nil {
+		return nil, fmt.Errorf("enter a process: %w", err)
+	}
+	m := &member{pid: p.pid, client: c, hooks: make([]hookState, len(c.spec.Hooks)), entering: map[*library]bool{}}
+	state := k.clients[c]
+	for i := range m.hooks {
+		m.hooks[i].on = state.hooks[c.spec.leader(i)].on
+	}
+	p.members[c] = m
+	c.members++
+	state.members++
+	return m, nil
+}
+
+// admits: once half of a client's room is taken, no container gets more than a quarter.
+func (c *Client) admits(k *container) error {
+	if room := c.spec.Room; room > 0 && c.members >= room/2 && k.clients[c].members >= room/4 {
+		return fmt.Errorf("%s: %w", c.spec.Name, errCrowded)
+	}
+	return nil
+}
+
+// isIdleCopy: the process was forked, without an exec, from one that had used the
+// library before. Contexts of CUDA do not survive a fork, so what has the library
+// in such a copy is a data loader, of which there may be dozens; each attachment
+// would cost every hit of the others some.
+func (f *Finder) isIdleCopy(p *process, c *Client, key fileKey) bool {
+	if !c.spec.NotAfterFork {
+		return false
+	}
+	parent := f.processes[p.parent]
+	if parent == nil || parent.members[c] == nil || parent.at[key] != p.at[key] {
+		return false
+	}
+	used := parent.members[c].usedTick
+	return used > 0 && p.start > used
+}
+
+// adopt returns the library that was sighted, with one more user; it is opened once
+// for all of them. Nil: it was open when the look began, and is no longer.
+func (f *Finder) adopt(s *sighting) *library {
+	lib := f.libraries[s.key]
+	if lib == nil {
+		if s.file == nil {
+			return nil
+		}
+		lib = &library{key: s.key, file: s.file, symbols: s.symbols}
+		f.libraries[s.key] = lib
+		s.file = nil
+	}
+	lib.users++
+	return lib
+}
+
+// release takes one user from a library; its file is closed with the last.
+func (f *Finder) release(lib *library) {
+	if lib.users--; lib.users <= 0 {
+		// Opened for reading: closing it cannot fail usefully.
+		_ = lib.file.Close()
+		f.room.free(1)
+		delete(f.libraries, lib.key)
+	}
+}
+
+// leaveUnmapped takes the probes off files that a process no longer maps.
+func (f *Finder) leaveUnmapped(p *process, mapped map[fileKey]bool) {
+	maps.DeleteFunc(p.at, func(key fileKey, _ string) bool { return !mapped[key] })
+	for c, m := range p.members {
+		if m.drop(func(l *library) bool { return mapped[l.key] }); len(m.libraries) == 0 {
+			f.leave(p, c)
+		}
+	}
+}
+
+// leave ends a process's membership of a client.
+func (f *Finder) leave(p *process, c *Client) {
+	m := p.members[c]
+	if m == nil {
+		return
+	}
+	c.settle(p, m)
+	delete(p.members, c)
+	m.left = true
+	m.drop(func(*library) bool { return false })
+	c.members--
+	if k := f.containers[p.key]; k != nil && k.clients[c] != nil {
+		k.clients[c].members--
+	}
+	c.spec.Leave(p.pid)
+}
+
+func (f *Finder) forget(pid int32) {
+	p := f.processes[pid]
+	if p == nil {
+		return
+	}
+	for c := range p.members {
+		f.leave(p, c)
+	}
+	p.statm.close(&f.room)
+	delete(f.processes, pid)
+	if k := f.containers[p.key]; k != nil {
+		delete(k.processes, pid)
+	}
+}

@@ -1,0 +1,157 @@
+package uprobe
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/test/fusetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
+)
+
+// A layer that stops answering costs the container that has it its probes, and nothing
+// else: a neighbour is found, calls of both are counted, and the host can fork.
+func TestFilesThatHangCostTheirContainer(t *testing.T) {
+	for name, found := range map[string]bool{"looked into": false, "attached to": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newCounter(t)
+			dir := t.TempDir()
+			lib := uprobetest.BuildCode(t, dir, "liblayer.so", probedCode, "-shared", "-fPIC")
+			layer := fusetest.Mount(t, lib)
+			victim, other := uprobetest.Cgroup(t, "stuck"), uprobetest.Cgroup(t, "stuck-other")
+			hangs := job(t, victim, dir)
+			hangs.Do("load %s", filepath.Join(layer.Overlay(t), "liblayer.so"))
+			if found {
+				c.watch(victim)
+				c.until("found", c.has(hangs.PID))
+				c.client.SetDutyCycle(victim.Key, "test.hook", 0)
+				c.until("off", func() bool { _, on := c.client.Attached(hangs.PID, 0); return !on && c.attachedTo(hangs.PID) == 0 })
+				layer.Hang()
+				c.client.SetDutyCycle(victim.Key, "test.hook", 1)
+			} else {
+				layer.Hang()
+				c.watch(victim)
+			}
+			c.until("stuck", layer.Met)
+			c.neighbourIsCounted(t, other, dir)
+			c.until("said", func() bool {
+				return slices.ContainsFunc(c.client.Missing(victim.Key), func(m string) bool { return strings.Contains(m, errStuck.Error()) })
+			})
+			// Switched off, on and off while it is stuck: what comes of it is taken off.
+			c.client.SetDutyCycle(victim.Key, "test.hook", 0)
+			c.until("off while it is stuck", func() bool { _, on := c.client.Attached(hangs.PID, 0); return !on })
+			layer.Answer()
+			c.until("nothing is left of it", func() bool { return c.finder.containers[victim.Key].work == nil && c.attachedTo(hangs.PID) == 0 })
+			c.client.SetDutyCycle(victim.Key, "test.hook", 1)
+			c.until("found once it answers", func() bool { _, on := c.client.Attached(hangs.PID, 0); return on && c.has(hangs.PID)() })
+			before := c.count(hangs.PID)
+			hangs.Do("call probed 5")
+			if n := c.count(hangs.PID) - before; n != 5 {
+				t.Errorf("counted %d, want 5", n)
+			}
+		})
+	}
+}
+
+// neighbourIsCounted: another container is found and counted meanwhile.
+func (c *counter) neighbourIsCounted(t *testing.T, target probes.Target, dir string) {
+	t.Helper()
+	if err := exec.Command("true").Run(); err != nil { // a fork
+		t.Error(err)
+	}
+	j := job(t, target, dir)
+	j.Do("load %s", uprobetest.BuildCode(t, dir, "libother.so", probedCode, "-shared", "-fPIC"))
+	c.watch(target)
+	c.until("the other found", c.has(j.PID))
+	j.Do("call probed 7")
+	if n := c.count(j.PID); n != 7 {
+		t.Errorf("counted %d of the other, want 7", n)
+	}
+	c.client.Unwatch(target.Key)
+}
+
+// attachedTo is how many attachments of a process are there, or on their way.
+func (c *counter) attachedTo(pid int32) int {
+	p := c.finder.processes[pid]
+	if p == nil || p.members[c.client] == nil {
+		return 0
+	}
+	h := &p.members[c.client].hooks[0]
+	if h.busy() {
+		return 1
+	}
+	return len(h.attached)
+}
+
+// A container that is no longer watched, and a finder that is closed, wait for nothing
+// that hangs.
+func TestClosedWhileAFileHangs(t *testing.T) {
+	c := newCounter(t)
+	dir := t.TempDir()
+	layer := fusetest.Mount(t, uprobetest.BuildCode(t, dir, "liblayer.so", probedCode, "-shared", "-fPIC"))
+	target := uprobetest.Cgroup(t, "stuck-closed")
+	j := job(t, target, dir)
+	j.Do("load %s", filepath.Join(layer.Overlay(t), "liblayer.so"))
+	layer.Hang()
+	c.watch(target)
+	c.until("stuck", layer.Met)
+	c.client.Unwatch(target.Key)
+	c.watch(target)
+	c.client.Close() // returns
+	layer.Answer()
+	for len(c.finder.works) > 0 {
+		c.finder.takeIn(<-c.finder.ended)
+	}
+	if used := c.finder.room.used.Load(); used != 0 || len(c.finder.libraries) > 0 {
+		t.Errorf("%d descriptors and %d libraries are left", used, len(c.finder.libraries))
+	}
+}
+
+// A container pays for what looks into it take, by its share of a CPU; others have their
+// turn before it.
+func TestLooksAreShared(t *testing.T) {
+	now := time.Unix(1000, 0)
+	k := &container{}
+	k.charge(now, time.Hour)
+	if got := k.owes(now); got != maxDebt {
+		t.Errorf("owes %v, want %v", got, maxDebt)
+	}
+	if got := k.owes(now.Add(10 * time.Second)); got != maxDebt-time.Second {
+		t.Errorf("owes %v after ten seconds, want %v", got, maxDebt-time.Second)
+	}
+	if got := k.owes(now.Add(time.Hour)); got != 0 {
+		t.Errorf("owes %v after an hour", got)
+	}
+}
+
+// Once half of the processes that a client can count are taken, one container gets no
+// more than a quarter of them.
+func TestProcessesAreShared(t *testing.T) {
+	greedy, modest := &container{clients: map[*Client]*clientState{}}, &container{clients: map[*Client]*clientState{}}
+	c := &Client{spec: Spec{Room: 16}}
+	greedy.clients[c], modest.clients[c] = &clientState{}, &clientState{}
+	for n := 0; ; n++ {
+		if err := c.admits(greedy); err != nil {
+			if n != 8 {
+				t.Errorf("refused after %d, want 8: %v", n, err)
+			}
+			break
+		}
+		c.members++
+		greedy.clients[c].members++
+	}
+	for n := range 4 {
+		if err := c.admits(modest); err != nil {
+			t.Errorf("the other's process %d: %v", n, err)
+		}
+		c.members++
+		modest.clients[c].members++
+	}
+	if c.admits(modest) == nil {
+		t.Error("a fifth process of the other is admitted, with 12 of 16 taken")
+	}
+}
