@@ -17,4 +17,6 @@ type GPUView struct {
 	// ByPolicy are those of Hidden that no person asked for.
 	ByPolicy []int
 	UUIDs    map[int]string // of the host's GPUs, by N, as far as they are known
+	// Names, by N, are what an engine may call a GPU: its place on the bus, its UUID, those of its slices.
+	Names map[int][]string
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,10 +23,10 @@ const clockTicks = 100
 // Sweep clears what hiding left in a container of which nothing is hidden, as far as
 // the records know: the file of a life before (a container's /run outlives its
 // restart), and, where the records were lost, its refusals on v2 and the nodes that
-// were removed. Done is false while a device that it may have lost cannot be opened:
+// were removed, of GPUs that its engine gave it and as known names them. Done is false while a device that it may have lost cannot be opened:
 // what is lost of v1's rules is the repair's, and the file stays as the mark until then.
 // The notes tell people what was found.
-func (v *Visibility) Sweep(ctx context.Context, c runtime.Container) (done bool, notes []string, err error) {
+func (v *Visibility) Sweep(ctx context.Context, c runtime.Container, known runtime.GPUView) (done bool, notes []string, err error) {
 	key := c.Key()
 	give, ok := v.ledger.keyedMutex.try(key)
 	if !ok {
@@ -50,8 +52,8 @@ func (v *Visibility) Sweep(ctx context.Context, c runtime.Container) (done bool,
 	}
 	var nodes []Node
 	if written.After(v.startOf(c)) { // nodes may have been removed in this life; a restart makes a new /dev
-		nodes = v.sweepNodes(ctx, c)
-		if len(nodes) == 0 && len(gpusIn(ctx, v.hostDev)) > 0 {
+		nodes = v.sweepNodes(ctx, c, known)
+		if len(nodes) == 0 && !byRuleAlone(c) && len(gpusIn(ctx, v.hostDev)) > 0 {
 			return false, notes, nil // nothing of what it was given can be opened yet
 		}
 	}
@@ -75,8 +77,41 @@ func (v *Visibility) sweepProgram(c runtime.Container) (freed bool, err error) {
 	return true, v.unrefuse(c.Cgroup.Unified, false)
 }
 
-// sweepNodes are the host's nodes that the container may open, as the host has them.
-func (v *Visibility) sweepNodes(ctx context.Context, c runtime.Container) (nodes []Node) {
+// byRuleAlone: the engine gave c no node. It makes its own, of any GPU.
+func byRuleAlone(c runtime.Container) bool {
+	return len(c.GPUs) == 0 || c.GPUVia == "devices" && slices.Contains(c.GPUs, "all")
+}
+
+// given tells whether c's engine made it a node of the GPU. The file in a container proves
+// nothing, since anybody in there writes one, and its rules may be for all GPUs. A number is
+// a place on the bus, a minor number for plain devices, and either in CDI: there it has to
+// be both.
+func given(c runtime.Container, minor int, names []string) bool {
+	if byRuleAlone(c) {
+		return false
+	}
+	number := strconv.Itoa(minor)
+	return slices.ContainsFunc(c.GPUs, func(gpu string) bool {
+		if gpu == "all" {
+			return true
+		}
+		gpu, _, _ = strings.Cut(gpu, ":") // "0:1" is a slice of "0"
+		isNumber := strings.Trim(gpu, "0123456789") == ""
+		named := slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, gpu) })
+		switch {
+		case c.GPUVia == "devices":
+			return gpu == number
+		case c.GPUVia == "cdi" && isNumber:
+			return named && gpu == number
+		default:
+			return named
+		}
+	})
+}
+
+// sweepNodes are the host's nodes that the container was given and may open, as the host
+// has them.
+func (v *Visibility) sweepNodes(ctx context.Context, c runtime.Container, known runtime.GPUView) (nodes []Node) {
 	majors, err := nvidiaMajors(v.o.ProcRoot)
 	if err != nil {
 		return nil
@@ -87,6 +122,9 @@ func (v *Visibility) sweepNodes(ctx context.Context, c runtime.Container) (nodes
 	}
 	defer dev.Close()
 	for _, minor := range gpusIn(ctx, v.hostDev) {
+		if !given(c, minor, known.Names[minor]) {
+			continue
+		}
 		n, ok, _ := nodeOf(dev, "nvidia"+strconv.Itoa(minor), majors)
 		if access, _ := v.allowed(ctx, c, minor); ok && access == AccessAllowed {
 			nodes = append(nodes, n)

@@ -16,7 +16,8 @@ import (
 // sweep is Sweep without an error; what it returns are the notes, as one text.
 func sweep(t *testing.T, v *Visibility, c runtime.Container, wantDone bool) string {
 	t.Helper()
-	done, notes, err := v.Sweep(t.Context(), c)
+	known := runtime.GPUView{Names: map[int][]string{0: {"0", "GPU-a"}, 1: {"1", "GPU-b", "MIG-b"}}}
+	done, notes, err := v.Sweep(t.Context(), c, known)
 	if err != nil || done != wantDone {
 		t.Errorf("done %v, %v, want %v", done, err, wantDone)
 	}
@@ -76,6 +77,7 @@ func TestSweepAfterARestart(t *testing.T) {
 // far as what is left of it tells.
 func TestSweepWithoutRecords(t *testing.T) {
 	host, c := gpuContainer(t)
+	c.GPUVia = "device-requests" // all, by its engine
 	had, _ := look(t, hider(t, &memRecords{}, fakeUnits{}), c, nil)
 	hide(t, hider(t, &memRecords{}, fakeUnits{}), c, 0, 1)
 	v := hider(t, &memRecords{}, fakeUnits{})
@@ -92,6 +94,7 @@ func TestSweepWithoutRecords(t *testing.T) {
 
 func TestSweepWithoutRecordsV2(t *testing.T) {
 	host, c := gpuContainer(t)
+	c.GPUVia = "device-requests"
 	c.Cgroup = runtime.Cgroup{Mode: runtime.CgroupV2, Unified: c.Cgroup.Unified} // as a v2 host shows it
 	attach(t, c.Cgroup.Unified, runcLike(rulesFrom(t, "c *:* m", "c 1:3 rwm", "c 195:* rwm", "c 509:* rwm")...))
 	hide(t, hider(t, &memRecords{}, fakeUnits{}), c, 0)
@@ -127,5 +130,64 @@ func TestSweepLeavesWhatARecordTells(t *testing.T) {
 	host.Run(t, "exec", c.ID.Container, "sh", "-c", "mkdir -p /run/trimtab; ln -s /etc/hosts /run/trimtab/gpus")
 	if text := sweep(t, v, c, true); text != "" {
 		t.Errorf("a link: %q", text)
+	}
+}
+
+// TestGiven: whose node a container has by its engine.
+func TestGiven(t *testing.T) {
+	for name, tc := range map[string]struct {
+		via   string
+		gpus  []string
+		minor int
+		names []string
+		want  bool
+	}{
+		"none":                    {"", nil, 0, []string{"0"}, false},
+		"all":                     {"legacy-hook", []string{"all"}, 7, nil, true},
+		"all, by a plain rule":    {"devices", []string{"all"}, 7, []string{"7"}, false},
+		"its node":                {"devices", []string{"7"}, 7, nil, true},
+		"another's node":          {"devices", []string{"7"}, 0, []string{"7"}, false},
+		"its place":               {"device-requests", []string{"7"}, 0, []string{"7", "GPU-a"}, true},
+		"its place, not its node": {"device-requests", []string{"7"}, 7, []string{"0", "GPU-a"}, false},
+		"nothing is known yet":    {"device-requests", []string{"7"}, 7, nil, false},
+		"its UUID":                {"legacy-hook", []string{"GPU-A"}, 0, []string{"0", "GPU-a"}, true},
+		"another's UUID":          {"legacy-hook", []string{"GPU-a"}, 1, []string{"1", "GPU-ab"}, false},
+		"a slice by place":        {"legacy-hook", []string{"1:0"}, 1, []string{"1", "GPU-b"}, true},
+		"a slice by UUID":         {"cdi", []string{"MIG-b"}, 1, []string{"1", "GPU-b", "MIG-b"}, true},
+		"CDI, both":               {"cdi", []string{"1"}, 1, []string{"1"}, true},
+		"CDI, its node":           {"cdi", []string{"1"}, 1, []string{"0"}, false},
+		"CDI, its place":          {"cdi", []string{"1"}, 0, []string{"1"}, false},
+	} {
+		if got := given(runtime.Container{GPUs: tc.gpus, GPUVia: tc.via}, tc.minor, tc.names); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestSweepMakesNoNodeThatWasNotGiven: anybody in a container writes such a file, and its
+// rule may be for more GPUs than it was given.
+func TestSweepMakesNoNodeThatWasNotGiven(t *testing.T) {
+	host, c := gpuContainer(t)
+	v := hider(t, &memRecords{}, fakeUnits{})
+	hostNodes(t, v)
+	for _, tc := range []struct {
+		name, via string
+		gpus      []string
+		done      bool
+		want      string
+	}{
+		{"none", "", nil, true, "none"},
+		{"a broad rule", "devices", []string{"all"}, true, "none"},
+		{"one that is not known", "legacy-hook", []string{"GPU-c"}, false, "none"},
+		{"a node", "devices", []string{"1"}, true, "/dev/nvidia1"},
+		{"one by its place", "device-requests", []string{"0"}, true, "/dev/nvidia0"},
+		{"one by its UUID", "device-requests", []string{"GPU-b"}, true, "/dev/nvidia1"},
+	} {
+		host.Run(t, "exec", c.ID.Container, "sh", "-c", "rm -f /dev/nvidia[0-9]; mkdir -p /run/trimtab; echo GPU-a > /run/trimtab/gpus")
+		c.GPUs, c.GPUVia = tc.gpus, tc.via
+		notes := sweep(t, v, c, tc.done)
+		if got := host.Run(t, "exec", c.ID.Container, "sh", "-c", "ls /dev/nvidia[0-9] 2>/dev/null || echo none"); got != tc.want {
+			t.Errorf("%s: nodes %q, want %q; %s", tc.name, got, tc.want, notes)
+		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // GPUVisibilities hides and shows GPUs of running containers, and knows by itself what is to
-// be undone. See and Hide are given what is known of the host's GPUs.
+// be undone. See, Hide and Sweep are given what is known of the host's GPUs.
 type GPUVisibilities interface {
 	See(ctx context.Context, c runtime.Container, known runtime.GPUView) ([]runtime.GPUVisibility, error)
 	// Hide makes known.Hidden the hidden set; notes tell what could not be done beside it.
@@ -26,7 +26,7 @@ type GPUVisibilities interface {
 	RestoreAll(ctx context.Context, each func(key, name string, did bool, notes []string, err error)) error
 	// Sweep clears what is left in a container of which nothing is hidden, of a life of
 	// its own before or of records that were lost. Done: it need not be called again.
-	Sweep(ctx context.Context, c runtime.Container) (done bool, notes []string, err error)
+	Sweep(ctx context.Context, c runtime.Container, known runtime.GPUView) (done bool, notes []string, err error)
 	// Yielded tells which hidden devices somebody else has allowed again.
 	Yielded(ctx context.Context, key string) []int
 	Hiding() map[string][]int
@@ -87,8 +87,9 @@ func (l *Agent) guard(ctx context.Context) {
 // hidden; what it returns are those that were looked at.
 func (l *Agent) sweepVisibility(ctx context.Context, swept map[string]bool) map[string]bool {
 	var cs []runtime.Container
-	now := map[string]bool{}
+	known, now := runtime.GPUView{}, map[string]bool{}
 	_ = l.do(ctx, func() {
+		known.Names = gpuNames(l.host.Devices)
 		for _, c := range l.all() {
 			mode := l.containers[c.Key()].enrolment.Mode
 			switch key := c.Key(); {
@@ -105,7 +106,7 @@ func (l *Agent) sweepVisibility(ctx context.Context, swept map[string]bool) map[
 		if _, hidden := hiding[c.Key()]; hidden {
 			continue
 		}
-		done, notes, err := l.o.Visibility.Sweep(ctx, c)
+		done, notes, err := l.o.Visibility.Sweep(ctx, c, known)
 		now[c.Key()] = done || err != nil // not again and again at files that cannot be read
 		if len(notes) > 0 {
 			l.reply(ctx, func() { l.visibilityRestored(c.Key(), c.Name, false, notes, nil, "") })
@@ -453,6 +454,20 @@ func uuids(devices []probes.Device) map[int]string {
 	for _, d := range devices {
 		if d.Parent == "" && d.UUID != "" {
 			out[d.Minor] = d.UUID
+		}
+	}
+	return out
+}
+
+// gpuNames are what an engine may call each GPU, by its minor number.
+func gpuNames(devices []probes.Device) map[int][]string {
+	out := map[int][]string{}
+	for _, d := range devices {
+		if d.Parent == "" {
+			out[d.Minor] = append(out[d.Minor], strconv.Itoa(d.Index))
+		}
+		if d.UUID != "" {
+			out[d.Minor] = append(out[d.Minor], d.UUID)
 		}
 	}
 	return out

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
@@ -26,10 +28,11 @@ type visibilityWorld struct {
 	yielded map[string][]int
 	cutOff  map[string]bool
 	signals []syscall.Signal
-	sweeps  map[string]int // by name; done at the third
-	err     error          // what Hide and Restore answer
-	tries   int            // of Restore
-	atLast  func()         // RestoreAll is called
+	sweeps  map[string]int   // by name; done at the third
+	names   map[int][]string // of GPUs, as Sweep was told
+	err     error            // what Hide and Restore answer
+	tries   int              // of Restore
+	atLast  func()           // RestoreAll is called
 }
 
 func newVisibilityWorld() *visibilityWorld {
@@ -96,13 +99,14 @@ func (w *visibilityWorld) Unsettled(key string) bool {
 	return w.cutOff[key]
 }
 
-func (w *visibilityWorld) Sweep(_ context.Context, c runtime.Container) (bool, []string, error) {
+func (w *visibilityWorld) Sweep(_ context.Context, c runtime.Container, known runtime.GPUView) (bool, []string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.sweeps == nil {
 		w.sweeps = map[string]int{}
 	}
 	w.sweeps[c.Name]++
+	w.names = known.Names
 	if w.sweeps[c.Name] < 3 {
 		return false, nil, nil
 	}
@@ -225,9 +229,19 @@ func TestSweepVisibility(t *testing.T) {
 		n.job("without")
 		n.gpuJob("off", map[string]string{"trimtab.mode": "off"})
 		n.gpuJob("job", observed())
-		d := n.start(withVisibility(w, nil))
+		d := n.start(withVisibility(w, func(o *Options) {
+			read := o.ReadHost
+			o.ReadHost = func() (probes.Host, error) {
+				h, err := read()
+				h.Devices = []probes.Device{{Index: 0, Minor: 3, UUID: "GPU-a"}, {Index: 0, Minor: 3, UUID: "MIG-a", Parent: "GPU-a"}}
+				return h, err
+			}
+		}))
 		time.Sleep(time.Minute)
 		d.stop(false)
+		if diff := cmp.Diff(map[int][]string{3: {"0", "GPU-a", "MIG-a"}}, w.names); diff != "" {
+			t.Errorf("names (-want +got):\n%s", diff)
+		}
 		if w.sweeps["job"] != 3 || len(w.sweeps) != 1 {
 			t.Errorf("looked at %v", w.sweeps)
 		}
