@@ -57,7 +57,7 @@ func (v *Visibility) Sweep(ctx context.Context, c runtime.Container, known runti
 			return false, notes, nil // nothing of what it was given can be opened yet
 		}
 	}
-	more, err := inFiles(ctx, v, c, func(_ context.Context, root *os.File) ([]string, error) { return v.sweepInside(root, nodes) })
+	more, err := inFiles(ctx, v, c, func(ctx context.Context, root *os.File) ([]string, error) { return v.sweepInside(ctx, root, nodes) })
 	return err == nil, append(notes, more...), err
 }
 
@@ -142,8 +142,8 @@ func (v *Visibility) sweepNodes(ctx context.Context, c runtime.Container, known 
 }
 
 // sweepInside makes the nodes that are missing and removes the file.
-func (v *Visibility) sweepInside(root *os.File, nodes []Node) (notes []string, err error) {
-	made, err := v.sweepDev(root, nodes)
+func (v *Visibility) sweepInside(ctx context.Context, root *os.File, nodes []Node) (notes []string, err error) {
+	made, err := v.sweepDev(ctx, root, nodes)
 	if err != nil {
 		notes = append(notes, err.Error())
 	}
@@ -156,19 +156,25 @@ func (v *Visibility) sweepInside(root *os.File, nodes []Node) (notes []string, e
 	return append(notes, "/run/trimtab/gpus was of an earlier time, and was removed"), nil
 }
 
-func (v *Visibility) sweepDev(root *os.File, nodes []Node) (made int, err error) {
-	if len(nodes) == 0 {
+func (v *Visibility) sweepDev(ctx context.Context, root *os.File, nodes []Node) (made int, err error) {
+	dev, err := v.devDir(root)
+	if err != nil && len(nodes) == 0 {
 		return 0, nil
 	}
-	majors, err := nvidiaMajors(v.o.ProcRoot)
-	if err != nil {
-		return 0, err
-	}
-	dev, err := v.devDir(root)
 	if err != nil {
 		return 0, err
 	}
 	defer dev.Close()
+	_ = eachEntry(ctx, fmt.Sprintf("/proc/self/fd/%d", dev.Fd()), func(e os.DirEntry) bool { // what a kill left
+		if name, ok := strings.CutPrefix(e.Name(), nodeTemp("")); ok && strings.HasPrefix(name, "nvidia") {
+			removeTemp(dev, name)
+		}
+		return true
+	})
+	majors, err := nvidiaMajors(v.o.ProcRoot)
+	if err != nil {
+		return 0, err
+	}
 	for _, n := range nodes {
 		var st unix.Stat_t
 		if unix.Fstatat(int(dev.Fd()), n.Name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {

@@ -183,11 +183,14 @@ func TestSweepMakesNoNodeThatWasNotGiven(t *testing.T) {
 		{"one by its place", "device-requests", []string{"0"}, true, "/dev/nvidia0"},
 		{"one by its UUID", "device-requests", []string{"GPU-b"}, true, "/dev/nvidia1"},
 	} {
-		host.Run(t, "exec", c.ID.Container, "sh", "-c", "rm -f /dev/nvidia[0-9]; mkdir -p /run/trimtab; echo GPU-a > /run/trimtab/gpus")
+		host.Run(t, "exec", c.ID.Container, "sh", "-c", "rm -f /dev/nvidia[0-9]; rm -f /dev/.trimtab-nvidia0; mknod /dev/.trimtab-nvidia0 c 195 0; mkdir -p /run/trimtab; echo GPU-a > /run/trimtab/gpus")
 		c.GPUs, c.GPUVia = tc.gpus, tc.via
 		notes := sweep(t, v, c, tc.done)
 		if got := host.Run(t, "exec", c.ID.Container, "sh", "-c", "ls /dev/nvidia[0-9] 2>/dev/null || echo none"); got != tc.want {
 			t.Errorf("%s: nodes %q, want %q; %s", tc.name, got, tc.want, notes)
+		}
+		if got := finds(t, host, c, "/dev/.trimtab-nvidia0"); tc.done && got != "gone" {
+			t.Errorf("%s: what a kill left is %s", tc.name, got)
 		}
 	}
 }

@@ -142,6 +142,7 @@ func findNodes(dev *os.File, h Hidden, majors []int) (nodes []Node, notes []stri
 // removeNode removes what was found. Between the look and this the container may have
 // put another file there: it is the container's own /dev, and its own loss.
 func removeNode(dev *os.File, n Node) error {
+	removeTemp(dev, n.Name)
 	err := unix.Unlinkat(int(dev.Fd()), n.Name, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -154,43 +155,92 @@ func removeNode(dev *os.File, n Node) error {
 	return nil
 }
 
-// makeNode makes a node again as it was. The container may swap files under our
-// hands: mode and owner are set through a handle that was seen to be the node.
+// nodeTemp is where a node is made. A kill leaves it there, and never one of the node's
+// own name with another mode, which would be taken for somebody else's.
+func nodeTemp(name string) string { return ".trimtab-" + name }
+
+func removeTemp(dev *os.File, name string) { _ = unix.Unlinkat(int(dev.Fd()), nodeTemp(name), 0) }
+
+// makeNode makes a node again as it was, whole before it has its name. One that stands
+// was made by somebody, as they want it.
 func makeNode(dev *os.File, n Node, majors []int) error {
 	if !slices.Contains(majors, n.Major) || n.Name != filepath.Base(n.Name) || !strings.HasPrefix(n.Name, "nvidia") {
 		return fmt.Errorf("/dev/%s, device %d:%d, is not NVIDIA's (any more): not made", n.Name, n.Major, n.Minor)
 	}
-	number := unix.Mkdev(uint32(n.Major), uint32(n.Minor))
-	err := unix.Mknodat(int(dev.Fd()), n.Name, unix.S_IFCHR|n.Mode&0o777, int(number))
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	removeTemp(dev, n.Name)
+	if stands, err := isNode(dev, n); stands || err != nil {
+		return err
+	}
+	unowned, err := makeTemp(dev, n)
+	if err == nil {
+		err = unix.Renameat2(int(dev.Fd()), nodeTemp(n.Name), int(dev.Fd()), n.Name, unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		removeTemp(dev, n.Name)
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		_, err := isNode(dev, n)
+		return err
+	case err != nil:
 		return fmt.Errorf("/dev/%s cannot be made: %w", n.Name, err)
 	}
-	fd, openErr := unix.Openat(int(dev.Fd()), n.Name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if openErr != nil {
-		return fmt.Errorf("/dev/%s: %w", n.Name, openErr)
+	return unowned
+}
+
+// isNode tells whether a node stands, and fails where something else has its name.
+func isNode(dev *os.File, n Node) (bool, error) {
+	var st unix.Stat_t
+	err := unix.Fstatat(int(dev.Fd()), n.Name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("/dev/%s: %w", n.Name, err)
+	case !n.is(st):
+		return false, fmt.Errorf("/dev/%s is something else by now: left alone", n.Name)
+	}
+	return true, nil
+}
+
+func (n Node) is(st unix.Stat_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(uint32(n.Major), uint32(n.Minor))
+}
+
+// makeTemp makes the node under its temporary name. The container may swap files under our
+// hands: mode and owner are set through a handle that was seen to be the node. Unowned: it
+// is whole but for its owner, which takes a capability that the unit lacks.
+func makeTemp(dev *os.File, n Node) (unowned, err error) {
+	temp := nodeTemp(n.Name)
+	if err := unix.Mknodat(int(dev.Fd()), temp, unix.S_IFCHR|n.Mode&0o777, int(unix.Mkdev(uint32(n.Major), uint32(n.Minor)))); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("/dev/%s is in the way", temp)
+		}
+		return nil, err
+	}
+	fd, err := unix.Openat(int(dev.Fd()), temp, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("/dev/%s: %w", n.Name, err)
+		return nil, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != number {
-		return fmt.Errorf("/dev/%s is something else by now: left alone", n.Name)
-	}
-	if errors.Is(err, fs.ErrExist) {
-		return nil // made again by somebody, as they want it
+	if !n.is(st) {
+		return nil, fmt.Errorf("/dev/%s is something else by now: left alone", temp)
 	}
 	if st.Mode&0o7777 != n.Mode {
 		if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), n.Mode&0o777); err != nil {
-			return fmt.Errorf("/dev/%s: mode: %w", n.Name, err)
+			return nil, fmt.Errorf("mode: %w", err)
 		}
 	}
 	if int(st.Uid) != n.UID || int(st.Gid) != n.GID {
 		if err := unix.Fchownat(fd, "", n.UID, n.GID, unix.AT_EMPTY_PATH); err != nil {
-			return fmt.Errorf("/dev/%s: owner: %w (trimtab needs CAP_CHOWN for nodes that are not root's)", n.Name, err)
+			return fmt.Errorf("/dev/%s: owner: %w (trimtab needs CAP_CHOWN for nodes that are not root's)", n.Name, err), nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // The file that tells the container what it sees: one line for each GPU, its UUID or,
