@@ -77,3 +77,17 @@ func TestClaimAgainstWorkDone(t *testing.T) {
 		})
 	}
 }
+
+// TestFloorOfWhoIsOnlyObserved takes nothing from the rights of others.
+func TestFloorOfWhoIsOnlyObserved(t *testing.T) {
+	for mode, want := range map[policies.Mode][2]float64{policies.ModeTune: {3, 1}, policies.ModeObserve: {2, 2}} {
+		n := newNode(4)
+		asks, other := n.addSpinner("asks", 4), n.addSpinner("other", 4)
+		asks.c.Enrolment.Mode, asks.c.Enrolment.CPU.Min = mode, 3
+		c := started()
+		run(c, n, 20, nil)
+		if got := [2]float64{shownAs(t, c, asks).Entitled, shownAs(t, c, other).Entitled}; math.Abs(got[0]-want[0]) > 0.01 || math.Abs(got[1]-want[1]) > 0.01 {
+			t.Errorf("%s: who asks for 3 CPUs is entitled to %.2f, the other to %.2f; want %v", mode, got[0], got[1], want)
+		}
+	}
+}

@@ -310,8 +310,10 @@ func (c *Controller) party(s *containerState) allocate.Party {
 	p.Proven = c.proven(s)
 	p.Weight = cmp.Or(number(s.c.Now[runtime.KnobCPUWeight]), p.OwnWeight, 1)
 	p.OwnWeight = cmp.Or(p.OwnWeight, 1)
-	p.Floor, p.GPUs = s.c.Enrolment.CPU.Min, s.gpusUsed(c.now())
-	p.Tuned = s.c.Enrolment.Mode == policies.ModeTune
+	p.GPUs, p.Tuned = s.gpusUsed(c.now()), s.c.Enrolment.Mode == policies.ModeTune
+	if p.Tuned { // a floor lowers the rights of all others: who takes no part asks for none
+		p.Floor = s.c.Enrolment.CPU.Min
+	}
 	p.Active = s.obs.Used() >= c.k().ActiveCPUs || p.Used >= c.k().ActiveCPUs
 	p.Most = math.Inf(1)
 	p.Demand = max(c.demand(s), p.Wants) // what it wants now is its to have, whatever a curve says
