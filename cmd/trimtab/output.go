@@ -4,7 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -38,10 +42,33 @@ func show(cmd *cobra.Command, v any, text func() string) error {
 }
 
 func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(printable{w})
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// printable escapes in JSON what a terminal would act on: encoding/json leaves C1's control
+// characters as they are, and those that turn the direction of writing.
+type printable struct{ io.Writer }
+
+func (w printable) Write(text []byte) (int, error) {
+	var out []byte
+	for _, r := range string(text) {
+		switch {
+		case r == '\n' || unicode.IsPrint(r): // JSON's other white space is not written
+			out = utf8.AppendRune(out, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	if _, err := w.Writer.Write(out); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }
 
 // showResults prints what became of an action; the exit code is 1 if any part of
@@ -69,7 +96,8 @@ func daemonClient(cmd *cobra.Command) *client.Client {
 
 func localClock() render.Clock { return render.Clock{Now: time.Now(), Zone: time.Local} }
 
-// completeNames offers the names of running containers, if the daemon answers.
+// completeNames offers the names of running containers, if the daemon answers. One of other
+// characters than engines give is left out: the shell would print it, and put it on the line.
 func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -80,7 +108,15 @@ func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	}
 	var names []string
 	for _, c := range all.Containers {
-		names = append(names, c.Name)
+		if plainName(c.Name) {
+			names = append(names, c.Name)
+		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// plainName tells names as Docker and containerd allow them; a label of containerd's may hold anything.
+func plainName(name string) bool {
+	const begin = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	return name != "" && strings.Contains(begin, name[:1]) && strings.Trim(name, begin+"_.-") == ""
 }

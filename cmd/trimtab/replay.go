@@ -161,7 +161,7 @@ func sameDecision(raw json.RawMessage, d control.Decision) bool {
 
 func printDecision(out io.Writer, t control.Tick, asJSON bool) error {
 	if asJSON {
-		return json.NewEncoder(out).Encode(t.Decision)
+		return json.NewEncoder(printable{out}).Encode(t.Decision)
 	}
 	at := time.Unix(0, t.Input.UnixNs).UTC().Format("15:04:05")
 	for _, r := range t.Decision.Records {
@@ -181,7 +181,7 @@ func printDecision(out io.Writer, t control.Tick, asJSON bool) error {
 
 func printSummary(out io.Writer, s replaySummary, asJSON bool) error {
 	if asJSON {
-		return json.NewEncoder(out).Encode(s)
+		return json.NewEncoder(printable{out}).Encode(s)
 	}
 	_, err := fmt.Fprintf(out, "%d ticks, %d with decisions; %d compared with the recording, %d differ\n", s.Ticks, s.Decisions, s.Compared, s.Differ)
 	if s.Truncated && err == nil {

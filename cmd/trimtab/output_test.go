@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// hostileNames are of containers that others made: escapes of 7 and 8 bits, another line, a
+// description, another direction of writing, a broken one, an option, a command.
+func hostileNames() []string {
+	return []string{"a\x1b[2J", "a\u009b2J", "a\x7f", "a\nb", "a\tb", "a\u202eb", "a\U000e0001b", "a\xffb", "--all", "$(reboot)", "a b", "", "é"}
+}
+
+// hostileDaemon is a daemon with containers of these names.
+type hostileDaemon struct {
+	fake
+	names []string
+}
+
+func (d hostileDaemon) Snapshot() *state.Snapshot {
+	s := *d.fake.Snapshot()
+	first := s.Containers[0]
+	s.Containers = nil
+	for _, name := range d.names {
+		first.Name = name
+		s.Containers = append(s.Containers, first)
+	}
+	return &s
+}
+
+func TestCompletedNamesAreClean(t *testing.T) {
+	good := []string{"train", "compose-web-1", "a.b_c-D9", "0f"}
+	socket := filepath.Join(t.TempDir(), "t.sock")
+	l, err := api.Listen(socket, api.Groups{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	daemon := hostileDaemon{names: slices.Concat(hostileNames(), good)}
+	go func() { ended <- api.NewServer(daemon, slog.New(slog.DiscardHandler), time.Now).Run(ctx, l) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	cmd := &cobra.Command{}
+	cmd.Flags().String("socket", socket, "")
+	cmd.SetContext(t.Context())
+	got, directive := completeNames(cmd, nil, "")
+	slices.Sort(got)
+	slices.Sort(good)
+	if diff := cmp.Diff(good, got); diff != "" || directive != cobra.ShellCompDirectiveNoFileComp {
+		t.Errorf("directive %v; offered (-want +got):\n%s", directive, diff)
+	}
+}
+
+// TestJSONIsPrintable: whatever a text holds, the terminal only shows it, and it reads back as it was.
+func TestJSONIsPrintable(t *testing.T) {
+	for _, text := range append(hostileNames(), "plain <&> \"text\"\\ über", "\u2028\u00a0\U0001f600") {
+		var out bytes.Buffer
+		if err := writeJSON(&out, map[string]string{"name": text}); err != nil {
+			t.Fatal(err)
+		}
+		if at := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); at >= 0 {
+			t.Errorf("%q: printed as %q", text, out.String())
+		}
+		var back map[string]string
+		if err := json.Unmarshal(out.Bytes(), &back); err != nil || back["name"] != strings.ToValidUTF8(text, "\ufffd") {
+			t.Errorf("%q: read back as %q, %v", text, back, err)
+		}
+	}
+}
