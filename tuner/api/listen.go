@@ -50,7 +50,7 @@ func Listen(path string, groups Groups) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &Listener{UnixListener: l, path: path, lock: lock, groups: groups, lookup: lookupGroup,
+	return &Listener{UnixListener: l, path: path, lock: lock, groups: groups, lookup: (&groupFile{path: "/etc/group"}).id,
 		conns: make(chan struct{}, maxConns), strangers: make(chan struct{}, maxStrangers)}, nil
 }
 

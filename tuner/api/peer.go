@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/user"
 	"slices"
-	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -56,15 +54,6 @@ func (g Groups) access(p Peer, lookup func(name string) (gid int, err error)) Ac
 		return AccessRead
 	}
 	return AccessNone
-}
-
-// lookupGroup finds a group's ID by its name.
-func lookupGroup(name string) (int, error) {
-	g, err := user.LookupGroup(name)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(g.Gid)
 }
 
 // peerOf asks the kernel who is at the other end.
