@@ -1,8 +1,10 @@
 package enrolment
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -278,8 +280,9 @@ func checkExpression(raw string) error {
 	if len(raw) > maxRegexBytes {
 		return fmt.Errorf("%d bytes are too many; allowed are regular expressions (RE2) of %d bytes at most", len(raw), maxRegexBytes)
 	}
-	if _, err := regexp.Compile(raw); err != nil {
-		return fmt.Errorf("allowed are regular expressions as Go and RE2 know them: %w", err)
+	_, err := regexp.Compile(raw)
+	if bad := new(syntax.Error); errors.As(err, &bad) { // its own text holds a part of the expression as it is
+		return fmt.Errorf("allowed are regular expressions as Go and RE2 know them: %s: %s", bad.Code, shown(bad.Expr))
 	}
-	return nil
+	return err
 }

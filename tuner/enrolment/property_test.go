@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -134,6 +136,8 @@ func FuzzLabels(f *testing.F) {
 		f.Add(name, "4GiB")
 		f.Add(name, "\x1b[31m\xff,,cpu")
 	}
+	f.Add(LabelRateLog, "\x1b]0;x\a(") // sets a terminal's title
+	f.Add(LabelRateLog, "(?\u009b31m")
 	f.Fuzz(func(t *testing.T, name, value string) {
 		l := parseLabels(map[string]string{name: value, labelMode: "tune"})
 		for _, v := range []float64{l.cpu.Min, l.cpu.Max, l.memory.Min, l.memory.Max} {
@@ -145,7 +149,7 @@ func FuzzLabels(f *testing.F) {
 			t.Errorf("%s=%q: too long", name, value)
 		}
 		for _, p := range l.problems {
-			if strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			if !utf8.ValidString(p) || strings.ContainsFunc(p, func(r rune) bool { return !unicode.IsPrint(r) }) {
 				t.Errorf("shown raw: %q", p)
 			}
 		}
