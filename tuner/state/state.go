@@ -105,8 +105,8 @@ type Container struct {
 	UsedCPUs   float64            `json:"usedCPUs"`
 	MemoryUse  policies.MemoryUse `json:"memoryUse,omitzero"`
 	Windows    uint64             `json:"windows"` // closed since watched
-	// ProbeShare is what the probes cost its threads, as a share of one CPU; Thinned names the
-	// hooks that take turns for it.
+	// ProbeShare is what the probes cost its threads, as a share of one CPU; Thinned says which
+	// hooks take turns for it, and what else is not counted, each with why.
 	ProbeShare float64                  `json:"probeShare,omitempty"`
 	Thinned    []string                 `json:"thinned,omitempty"`
 	PartNs     [policies.NumParts]int64 `json:"partNs"` // cumulative breakdown since watched

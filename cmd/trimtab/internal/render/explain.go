@@ -18,7 +18,7 @@ func Explain(c state.Container, clock Clock) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), headline(c, clock))
 	for _, section := range []string{
-		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict), prediction(c), allocation(c), similar(c), devices(c), trials(c, clock), advice(c), enrolmentText(c), deciders(c),
+		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict), prediction(c), allocation(c), similar(c), devices(c), trials(c, clock), notCounted(c), advice(c), enrolmentText(c), deciders(c),
 	} {
 		if section != "" {
 			out.WriteString("\n" + section)
@@ -290,6 +290,19 @@ func withoutSteps(c state.Container) string {
 	fmt.Fprintf(&out, "What CPUs buy: %s, by its threads' time; %s\n", beyond(c), orElse(clean(c.RateWhy), "its steps are not counted"))
 	for _, at := range predictedAt(c) {
 		fmt.Fprintf(&out, "  %-*s %s of its best speed\n", partColumns, cpus(at.cpus)+" CPUs ("+at.what+")", percent(c.Cost.Floor()/c.Cost.Step(at.cpus)))
+	}
+	return out.String()
+}
+
+// notCounted lists what the probes leave out now, or count for part of the time, each with why.
+func notCounted(c state.Container) string {
+	if len(c.Thinned) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString("What is not counted\n")
+	for _, what := range c.Thinned {
+		fmt.Fprintf(&out, "  %s\n", clean(what))
 	}
 	return out.String()
 }

@@ -143,6 +143,7 @@ func uncounted(w *state.Work) state.Container {
 	c.Rate, c.RateWhy, c.Aggregated = policies.Rate{}, "its steps are not counted", true
 	c.Cost = policies.Cost{TrainerCPU: 0.5, OtherCPU: 0.4, Device: 0.5, Ticks: 12}
 	c.ByCPUs, c.Correction = policies.Curve{}, 0
+	c.Thinned = []string{"cuda.sync is counted 25 % of the time", "launches: no library of its processes has them"}
 	return c
 }
 
@@ -294,7 +295,7 @@ func genContainer(t *rapid.T) state.Container {
 		Rate:    policies.Rate{PerSecond: f.Draw(t, "rate"), Source: genText(t, "source"), Steps: rapid.Bool().Draw(t, "steps")},
 		Verdict: policies.Verdict{Class: policies.Class(genText(t, "class")), Cause: policies.Cause(genText(t, "cause")), Why: genText(t, "why"), Relief: genText(t, "relief")},
 		Cost:    policies.Cost{TrainerCPU: f.Draw(t, "ct"), LoaderCPU: f.Draw(t, "cl"), Device: f.Draw(t, "d"), Ticks: f.Draw(t, "ticks")},
-		Gain:    f.Draw(t, "gain"), HasGain: rapid.Bool().Draw(t, "has gain"), Advice: []string{genText(t, "advice")},
+		Gain:    f.Draw(t, "gain"), HasGain: rapid.Bool().Draw(t, "has gain"), Advice: []string{genText(t, "advice")}, Thinned: []string{genText(t, "not counted")},
 		Enrolment: policies.Enrolment{Mode: policies.ModeTune, EnrolledBy: genText(t, "door"), Team: genText(t, "team"), Problems: []string{genText(t, "problem")}}}
 	c.Breakdown.WallNs = rapid.Int64Range(0, 1e12).Draw(t, "wall")
 	for i := range c.Breakdown.Ns {
