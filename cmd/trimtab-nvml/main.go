@@ -7,7 +7,8 @@
 // A process of its own, since a call that hangs can be ended only with its process, and one whose
 // symbol the driver lacks ends it: both cost readings of that device and nothing else. Each call is
 // looked up before it is made, and its name is told by the shared page, so that the daemon can name
-// what hung and ask the next child to leave it out. It holds no privilege.
+// what hung and ask the next child to leave it out. It holds no privilege, and reaches no other
+// process and no socket (confine).
 package main
 
 import (

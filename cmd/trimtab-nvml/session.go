@@ -34,6 +34,9 @@ type session struct {
 
 // openSession loads and initialises the library and finds the devices.
 func openSession(path string, p *wire.Page, q wire.Request) (*session, *wire.Failure) {
+	if err := confine(); err != nil { // before the first line of the library's runs
+		return nil, &wire.Failure{Why: "the library is not loaded: " + err.Error()}
+	}
 	lib, err := openLibrary(path, p)
 	if err != nil {
 		return nil, noLibrary(err)

@@ -73,7 +73,7 @@ func buildLibrary(t *testing.T, source string) string {
 	if err := os.WriteFile(c, []byte("#include <unistd.h>\n#include <stdlib.h>\n"+source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", so, c).CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", so, c).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
 	return so

@@ -137,7 +137,7 @@ func startProcess(argv []string) (*process, error) {
 	p.cmd.WaitDelay = killWait
 	if p.asks, err = p.cmd.StdinPipe(); err == nil {
 		// Reading NVML needs no privilege; the one thing lost is that the library could make
-		// missing device nodes, which the container runtime does.
+		// missing device nodes, which the container runtime does. The child confines itself besides.
 		p.done, err = child.Start(p.cmd)
 	}
 	if err != nil {
