@@ -16,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -82,6 +84,7 @@ type Engine struct {
 	opts        Options
 	client      *client.Client
 	host        engine.Host
+	owner       owner
 	writer      engine.Writer
 	updates     updates
 	images      imageLabels
@@ -99,11 +102,15 @@ func New(opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	cli, err := client.New(client.WithHost(opts.Host), client.WithUserAgent("trimtab"))
-	if err != nil {
+	e := &Engine{opts: opts, host: host}
+	with := []client.Opt{client.WithHost(opts.Host), client.WithUserAgent("trimtab")}
+	if path, ok := strings.CutPrefix(opts.Host, "unix://"); ok {
+		with = append(with, client.WithDialContext(func(ctx context.Context, _, _ string) (net.Conn, error) { return e.owner.dial(ctx, "unix", path) }))
+	}
+	if e.client, err = client.New(with...); err != nil {
 		return nil, fmt.Errorf("Docker host %q: %w", opts.Host, err)
 	}
-	return &Engine{opts: opts, client: cli, host: host}, nil
+	return e, nil
 }
 
 // Close frees the connections to Docker; Run must have returned.

@@ -38,6 +38,9 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 	}
 	placed, err := e.host.Place(c, "")
 	if err == nil {
+		err = e.owner.check(e.host, placed)
+	}
+	if err == nil {
 		e.updates.first(info.ID, ownersValues(info.HostConfig.Resources, placed.Cgroup.Mode))
 	}
 	return placed, err

@@ -29,6 +29,9 @@ const (
 // ErrUnplaced: the container runs, but its control group cannot be found.
 var ErrUnplaced = errors.New("no control group")
 
+// ErrNotBelieved: what the engine says of the container is not what its owner may decide on.
+var ErrNotBelieved = errors.New("the engine is not believed")
+
 // Host is the kernel's side of containers.
 type Host struct {
 	ProcRoot, CgroupRoot string // "/proc" and "/sys/fs/cgroup" on a live host

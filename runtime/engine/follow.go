@@ -33,7 +33,7 @@ type Session interface {
 	// List names all containers that may run.
 	List(ctx context.Context) (keys []string, err error)
 	// Inspect looks at one. ErrGone (or errdefs' not found): it does not run;
-	// ErrUnplaced: it cannot be watched; any other error: the runtime does not answer.
+	// ErrUnplaced, ErrNotBelieved: it cannot be watched; any other error: the runtime does not answer.
 	Inspect(ctx context.Context, key string) (runtime.Container, error)
 	// Notices names containers to which something happened since Open.
 	Notices() <-chan Notice
@@ -191,7 +191,7 @@ func (w *watcher) look(ctx context.Context, s Session, key string, tell found) e
 			w.gone(key, known)
 		}
 		return nil
-	case errors.Is(err, ErrUnplaced):
+	case errors.Is(err, ErrUnplaced) || errors.Is(err, ErrNotBelieved):
 		if !w.broken[key] {
 			w.broken[key] = true
 			w.o.Logger.Warn("a container cannot be watched", "container", key, "reason", err)
