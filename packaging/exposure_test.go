@@ -51,3 +51,18 @@ func nameOf(exposure string) string {
 	}
 	return setting + "="
 }
+
+// TestUnitClosesWaysOut: what systemd's number does not count and docs/security.md says.
+func TestUnitClosesWaysOut(t *testing.T) {
+	unit := read(t, "trimtab.service")
+	for _, line := range []string{
+		"ReadOnlyPaths=-/proc/sys -/proc/sysrq-trigger",
+		"InaccessiblePaths=-/proc/kcore",
+		"SystemCallFilter=~process_vm_readv process_vm_writev pidfd_getfd",
+		"LimitCORE=0",
+	} {
+		if !strings.Contains(unit, "\n"+line+"\n") {
+			t.Errorf("trimtab.service lacks %s", line)
+		}
+	}
+}
