@@ -198,11 +198,10 @@ func (p *components) openState() {
 		p.log.Error("GPUs may stay hidden", "error", err)
 	}
 	p.handover = p.takeHandover()
-	p.history, err = history.Open(filepath.Join(p.cfg.StateDir, "history.db"), history.Options{MaxBytes: int64(p.cfg.History.MaxBytes), MaxAge: time.Duration(p.cfg.History.MaxAge)})
+	p.history, err = history.Open(filepath.Join(p.cfg.StateDir, "history.db"), history.Options{MaxBytes: int64(p.cfg.History.MaxBytes), MaxAge: time.Duration(p.cfg.History.MaxAge),
+		Warn: func(warning error) { p.log.Warn("history", "warning", warning) }})
 	if err != nil {
 		p.log.Error("history is not kept", "error", err)
-	} else if warning := p.history.Warning(); warning != nil {
-		p.log.Warn("history", "warning", warning)
 	}
 	if p.cfg.Record.Ring > 0 {
 		if p.recorder, err = openRecorder(filepath.Join(p.cfg.StateDir, "flight"), int64(p.cfg.Record.Ring), coreConfig(p.cfg), replayState{}); err != nil {

@@ -319,7 +319,7 @@ func (l *Agent) Shutdown(ctx context.Context, handover bool) error {
 		}
 		return runtime.Container{}, false
 	}
-	defer l.flush()
+	defer l.flushLast(ctx)
 	defer l.keepLast()
 	if handover {
 		return l.undoUnproved(ctx)
@@ -335,6 +335,18 @@ func (l *Agent) Shutdown(ctx context.Context, handover bool) error {
 		}))
 	}
 	return err
+}
+
+// lastCheck bounds the wait for a history that is still being checked when everything is back.
+const lastCheck = 5 * time.Second
+
+// flushLast writes the records that are left; those that find the check not through are lost,
+// and the log says so.
+func (l *Agent) flushLast(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastCheck)
+	defer cancel()
+	l.checkHistory(ctx)
+	l.flush()
 }
 
 // notBack names a container that is left without what is its own. After this nobody is

@@ -53,6 +53,9 @@ type Settings struct {
 
 // History keeps records.
 type History interface {
+	// Check comes first, and may take a minute where a daemon was killed. Until it is through,
+	// Append and Query answer history.ErrUnchecked.
+	Check(ctx context.Context) error
 	Append(records ...state.Record) error
 	Query(ctx context.Context, f history.Filter) ([]state.Record, error)
 }
@@ -288,8 +291,11 @@ func (l *Agent) reply(ctx context.Context, f func()) {
 	_ = l.do(ctx, f) // fails only when the agent has ended, and nobody is left to tell
 }
 
-// recordWriter writes records to disk.
+// recordWriter writes records to disk. While the history is checked they wait in the queue.
 func (l *Agent) recordWriter(ctx context.Context) {
+	if !l.checkHistory(ctx) {
+		return // what waits is Shutdown's
+	}
 	for {
 		select {
 		case records := <-l.records:
@@ -299,6 +305,18 @@ func (l *Agent) recordWriter(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// checkHistory reports whether the check came to an end before ctx did.
+func (l *Agent) checkHistory(ctx context.Context) bool {
+	if l.o.History == nil {
+		return true
+	}
+	err := l.o.History.Check(ctx)
+	if err != nil && ctx.Err() == nil {
+		l.o.Log.Error("history is not kept", "error", err)
+	}
+	return err == nil || ctx.Err() == nil
 }
 
 // write appends to history. That it fails is said once: it must neither stop the

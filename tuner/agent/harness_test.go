@@ -91,6 +91,28 @@ type memHistory struct {
 	records []state.Record
 	err     error
 	calls   int
+	checked chan struct{} // nil: it is
+}
+
+func (h *memHistory) Check(ctx context.Context) error {
+	if h.checked == nil {
+		return nil
+	}
+	select {
+	case <-h.checked:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (h *memHistory) ready() bool {
+	select {
+	case <-h.checked:
+		return true
+	default:
+		return h.checked == nil
+	}
 }
 
 func (h *memHistory) Append(records ...state.Record) error {
@@ -98,6 +120,9 @@ func (h *memHistory) Append(records ...state.Record) error {
 	defer h.mu.Unlock()
 	if h.calls++; h.err != nil {
 		return h.err
+	}
+	if !h.ready() {
+		return history.ErrUnchecked
 	}
 	h.records = append(h.records, records...)
 	return nil

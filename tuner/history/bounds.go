@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -50,10 +51,9 @@ func usedBytes(tx *bolt.Tx) int64 {
 }
 
 // compactIfLoose rewrites a file that is far larger than what it holds, after
-// its bounds were lowered or a burst was pruned. Done at Open only: while the
-// daemon runs, freed pages are reused. s.db is nil after an error that left
-// nothing open.
-func (s *Store) compactIfLoose() error {
+// its bounds were lowered or a burst was pruned. Done by Check only: while the
+// daemon runs, freed pages are reused.
+func (s *Store) compactIfLoose(ctx context.Context) error {
 	var size, used int64
 	err := s.use(func(db *bolt.DB) error {
 		return db.View(func(tx *bolt.Tx) error {
@@ -64,34 +64,34 @@ func (s *Store) compactIfLoose() error {
 	if err != nil || size < used*looseFactor || size-used < looseBytes {
 		return err
 	}
-	if err := s.compact(); err != nil {
-		return fmt.Errorf("history %s: not compacted: %w", s.path, err)
-	}
-	return nil
+	return s.compact(ctx)
 }
 
-// compact copies all to a new file and renames it into place.
-func (s *Store) compact() error {
+// compact copies all to a new file and renames it into place. Where it cannot, the old
+// one still serves, and that is a warning.
+func (s *Store) compact(ctx context.Context) error {
+	warn := func(err error) { s.opts.Warn(fmt.Errorf("history %s: not compacted: %w", s.path, err)) }
 	temp := s.path + ".compact"
-	err := s.use(func(db *bolt.DB) error { return copyTo(temp, db) })
-	if err != nil { // disk full, say: the old file still serves
-		return errors.Join(err, removeIfThere(temp))
-	}
-	err = s.db.Close()
-	s.db = nil
-	if err != nil {
-		return errors.Join(err, removeIfThere(temp))
-	}
-	err = os.Rename(temp, s.path)
+	err := s.use(func(db *bolt.DB) error { return copyTo(ctx, temp, db) })
 	if err == nil {
-		err = syncDir(s.path)
+		err = os.Rename(temp, s.path)
 	}
-	db, openErr := openChecked(s.path)
-	s.db = db
-	return errors.Join(err, openErr)
+	if err != nil { // disk full, say
+		if err = errors.Join(err, removeIfThere(temp)); ctx.Err() != nil {
+			return err
+		}
+		warn(err)
+		return nil
+	}
+	db, err := openFile(s.path)
+	if old := errors.Join(s.db.Close(), syncDir(s.path)); old != nil {
+		warn(old)
+	}
+	s.db, s.closed = db, db == nil
+	return err
 }
 
-func copyTo(path string, src *bolt.DB) error {
+func copyTo(ctx context.Context, path string, src *bolt.DB) error {
 	if err := removeIfThere(path); err != nil {
 		return err
 	}
@@ -99,7 +99,33 @@ func copyTo(path string, src *bolt.DB) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(bolt.Compact(dst, src, compactTxMax), dst.Sync(), dst.Close())
+	err = mark(dst, true)
+	if err == nil {
+		err = src.View(func(tx *bolt.Tx) error { return copyRecords(ctx, dst, tx.Bucket(bucketRecords)) })
+	}
+	return errors.Join(err, dst.Close())
+}
+
+// copyRecords is bolt.Compact for the one large bucket, and ends with ctx: a daemon that
+// stops must not wait for it.
+func copyRecords(ctx context.Context, dst *bolt.DB, from *bolt.Bucket) error {
+	c := from.Cursor()
+	k, v := c.First()
+	for k != nil {
+		err := dst.Update(func(tx *bolt.Tx) (err error) {
+			b := tx.Bucket(bucketRecords)
+			b.FillPercent = 0.9 // as in put
+			for n := 0; k != nil && n < compactTxMax && err == nil; k, v = c.Next() {
+				n += len(k) + len(v)
+				err = b.Put(k, v)
+			}
+			return errors.Join(err, b.SetSequence(from.Sequence()), ctx.Err())
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func removeIfThere(path string) error {

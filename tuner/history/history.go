@@ -4,7 +4,7 @@
 //
 //	meta/
 //	  schema   → "1"
-//	  unclean  → "1" while a daemon has the file open: the next Open then reads all of it
+//	  unclean  → "1" while a daemon has the file open: the next Check then reads all of it
 //	records/
 //	  KEY      → state.Record as JSON
 //
@@ -17,9 +17,13 @@
 // The trap: bbolt maps the file into memory, and a damaged or truncated one
 // faults wherever it is touched. So all work goes through guarded, which turns
 // faults into ErrCorrupt; the file is then set aside and a new one begun.
+//
+// Open is quick, whatever the file's size. What reads or copies all of it is Check's,
+// so that no daemon waits for it before it restores.
 package history
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -59,10 +63,11 @@ var ( // byte slices cannot be constants; never assigned
 
 // Errors that a caller acts on.
 var (
-	ErrLocked  = errors.New("history is in use by another process")
-	ErrCorrupt = errors.New("history is corrupt")
-	ErrSchema  = errors.New("history has a newer schema")
-	ErrClosed  = errors.New("history is closed")
+	ErrLocked    = errors.New("history is in use by another process")
+	ErrCorrupt   = errors.New("history is corrupt")
+	ErrSchema    = errors.New("history has a newer schema")
+	ErrClosed    = errors.New("history is closed")
+	ErrUnchecked = errors.New("history is being checked: it was not closed well, or is being compacted; ask again in a minute")
 )
 
 // Options bound the store; zeros take the defaults.
@@ -70,6 +75,11 @@ type Options struct {
 	MaxBytes int64            // 256 MiB, of pages in use
 	MaxAge   time.Duration    // 30 days
 	Now      func() time.Time // time.Now
+	// Warn is told that the history was corrupt and where it is now, or that it could not
+	// be compacted. Nil: nobody.
+	Warn func(error)
+	// each is called for each record that Check reads; tests hold it up there.
+	each func()
 }
 
 // Store is an open history. Its methods may be called concurrently.
@@ -77,16 +87,17 @@ type Store struct {
 	path string
 	opts Options
 
-	mu      sync.RWMutex // for reading: queries
-	db      *bolt.DB
-	broken  atomic.Pointer[error] // set once db was found corrupt
-	closed  bool
-	warning error
+	mu        sync.RWMutex // for reading: queries
+	db        *bolt.DB
+	broken    atomic.Pointer[error] // set once db was found corrupt
+	unchecked atomic.Bool           // Check has not been through
+	closed    bool
 }
 
-// Open opens the history at path, or begins one; its directory must exist. A
-// corrupt file is renamed to PATH.corrupt-TIME and a new one begun: Warning then
-// says so. Errors: ErrLocked, ErrSchema, and those of the file system.
+// Open opens the history at path, or begins one; its directory must exist. Check must come
+// before the first Append or Query. A file that is seen to be corrupt is renamed to
+// PATH.corrupt-TIME and a new one begun. Errors: ErrLocked, ErrSchema, and those of the
+// file system.
 func Open(path string, opts Options) (*Store, error) {
 	if opts.MaxBytes <= 0 {
 		opts.MaxBytes = defaultBytes
@@ -97,32 +108,47 @@ func Open(path string, opts Options) (*Store, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
+	if opts.Warn == nil {
+		opts.Warn = func(error) {}
+	}
+	if opts.each == nil {
+		opts.each = func() {}
+	}
 	s := &Store{path: path, opts: opts}
-	db, err := openChecked(path)
+	s.unchecked.Store(true)
+	db, err := openFile(path)
 	if errors.Is(err, ErrCorrupt) {
 		db, err = s.startAnew(err)
 	}
+	s.db = db
 	if err != nil {
 		return nil, err
-	}
-	s.db = db
-	if err := s.compactIfLoose(); err != nil {
-		if s.db == nil {
-			return nil, err
-		}
-		s.warning = errors.Join(s.warning, err)
 	}
 	return s, nil
 }
 
-// Warning returns what is to be logged once, and forgets it: that the history
-// was corrupt and where it is now, or that it could not be compacted. nil: nothing.
-func (s *Store) Warning() error {
+// Check reads a file through that was not closed well, sets it aside if it is corrupt, and
+// compacts one that is far larger than what it holds. That may take a minute; a file that
+// was closed well takes a sync. Until it is through, Append and Query answer ErrUnchecked.
+// Where it ended early, with ctx say, it may be called again.
+func (s *Store) Check(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.warning
-	s.warning = nil
-	return w
+	if !s.unchecked.Load() {
+		return nil
+	}
+	err := s.use(func(db *bolt.DB) error { return s.prepare(ctx, db) })
+	if err == nil {
+		err = s.compactIfLoose(ctx)
+	}
+	if errors.Is(err, ErrCorrupt) {
+		err = s.replace(err)
+	}
+	if err != nil {
+		return fmt.Errorf("history %s: not checked: %w", s.path, err)
+	}
+	s.unchecked.Store(false)
+	return nil
 }
 
 // Append makes records durable, in this order, all or none, and prunes a small
@@ -131,6 +157,9 @@ func (s *Store) Warning() error {
 func (s *Store) Append(records ...state.Record) error {
 	if len(records) == 0 {
 		return nil
+	}
+	if s.unchecked.Load() {
+		return fmt.Errorf("%d records not stored: %w", len(records), ErrUnchecked)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,14 +187,20 @@ func (s *Store) append(records []state.Record) error {
 	})
 }
 
-// Close ends the store. It waits for calls in progress.
+// Close ends the store. It waits for calls in progress. A file that was not checked is
+// left as it was found: the next Check reads it.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil
 	}
-	err := s.use(func(db *bolt.DB) error { return errors.Join(mark(db, false), db.Close()) })
+	err := s.use(func(db *bolt.DB) error {
+		if s.unchecked.Load() {
+			return db.Close()
+		}
+		return errors.Join(mark(db, false), db.Close())
+	})
 	s.closed = true
 	return err
 }
@@ -192,8 +227,8 @@ func (s *Store) startAnew(cause error) (*bolt.DB, error) {
 	if err := os.Rename(s.path, aside); err != nil {
 		return nil, fmt.Errorf("history %s cannot be set aside: %w (%w)", s.path, err, cause)
 	}
-	s.warning = errors.Join(s.warning, fmt.Errorf("history %s set aside as %s, a new one is begun: %w", s.path, aside, cause))
-	return openChecked(s.path)
+	s.opts.Warn(fmt.Errorf("history %s set aside as %s, a new one is begun: %w", s.path, aside, cause))
+	return openFile(s.path)
 }
 
 // replace does the same with a file that turned out corrupt while it was open.
@@ -209,11 +244,11 @@ func (s *Store) replace(cause error) error {
 	}
 	s.db = db
 	s.broken.Store(nil)
-	return nil
+	return s.use(func(db *bolt.DB) error { return mark(db, true) })
 }
 
-// openChecked opens the file, and reads it through if it was not closed well.
-func openChecked(path string) (*bolt.DB, error) {
+// openFile opens the file, and looks at what says so at once if it is not a whole history.
+func openFile(path string) (*bolt.DB, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("history %s: %v, want a regular file", path, info.Mode())
 	}
@@ -230,7 +265,7 @@ func openChecked(path string) (*bolt.DB, error) {
 	case err != nil:
 		return nil, fmt.Errorf("history %s: %w", path, err)
 	}
-	err = guarded(func() error { return prepare(db) })
+	err = guarded(func() error { return db.View(look) })
 	switch {
 	case errors.Is(err, ErrCorrupt): // left open, see replace
 		return nil, fmt.Errorf("history %s: %w", path, err)
@@ -246,51 +281,55 @@ func isInvalid(err error) bool {
 		err != nil && strings.HasPrefix(err.Error(), "file size too small")
 }
 
-// prepare checks the file, and marks it open.
-func prepare(db *bolt.DB) error {
-	info, err := os.Stat(db.Path())
+// look checks size and schema: a few pages.
+func look(tx *bolt.Tx) error {
+	info, err := os.Stat(tx.DB().Path())
 	if err != nil {
 		return err
 	}
-	marked := false
-	err = db.View(func(tx *bolt.Tx) error {
-		if tx.Size() > info.Size() {
-			return fmt.Errorf("%w: %d bytes, %d of them missing", ErrCorrupt, info.Size(), tx.Size()-info.Size())
+	if tx.Size() > info.Size() {
+		return fmt.Errorf("%w: %d bytes, %d of them missing", ErrCorrupt, info.Size(), tx.Size()-info.Size())
+	}
+	meta := tx.Bucket(bucketMeta)
+	if meta == nil {
+		if name, _ := tx.Cursor().First(); name != nil {
+			return fmt.Errorf("%w: another program's database, it holds %q", ErrCorrupt, name)
 		}
-		marked, err = check(tx)
-		return err
+		return nil
+	}
+	if got := string(meta.Get(keySchema)); got != schema {
+		return fmt.Errorf("%w: %q, this trimtab knows %q: upgrade trimtab, or move the file away", ErrSchema, got, schema)
+	}
+	return nil
+}
+
+// prepare reads the file through if it was not closed well, and marks it open.
+func (s *Store) prepare(ctx context.Context, db *bolt.DB) error {
+	unclean := false
+	err := db.View(func(tx *bolt.Tx) error {
+		meta := tx.Bucket(bucketMeta)
+		if unclean = meta != nil && meta.Get(keyUnclean) != nil; !unclean {
+			return nil
+		}
+		return s.readThrough(ctx, tx)
 	})
-	if err != nil || marked {
+	if err != nil || unclean {
 		return err
 	}
 	return mark(db, true)
 }
 
-// check looks at the schema and reads a file through that was not closed well.
-func check(tx *bolt.Tx) (unclean bool, err error) {
-	meta := tx.Bucket(bucketMeta)
-	if meta == nil {
-		if name, _ := tx.Cursor().First(); name != nil {
-			return false, fmt.Errorf("%w: another program's database, it holds %q", ErrCorrupt, name)
-		}
-		return false, nil
-	}
-	if got := string(meta.Get(keySchema)); got != schema {
-		return false, fmt.Errorf("%w: %q, this trimtab knows %q: upgrade trimtab, or move the file away", ErrSchema, got, schema)
-	}
-	if meta.Get(keyUnclean) == nil {
-		return false, nil
-	}
-	return true, readThrough(tx)
-}
-
 // readThrough touches every record, so that damage shows now and not in a query.
-func readThrough(tx *bolt.Tx) error {
+func (s *Store) readThrough(ctx context.Context, tx *bolt.Tx) error {
 	records := tx.Bucket(bucketRecords)
 	if records == nil {
 		return fmt.Errorf("%w: no records bucket", ErrCorrupt)
 	}
 	return records.ForEach(func(k, v []byte) error {
+		s.opts.each()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if len(k) != keyBytes || !json.Valid(v) {
 			return fmt.Errorf("%w: a record that is none", ErrCorrupt)
 		}

@@ -34,11 +34,19 @@ func openAt(t testing.TB, path string, opts Options) *Store {
 		opts.Now = clock(&now)
 	}
 	s, err := Open(path, opts)
+	if err == nil {
+		err = s.Check(t.Context())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+// warnings collects what a store warns of.
+func warnings(into *[]error) Options {
+	return Options{Warn: func(err error) { *into = append(*into, err) }}
 }
 
 func rec(ns int64, kind state.RecordKind, name string) state.Record {
@@ -100,6 +108,9 @@ func TestQueryAgreesWithAPlainFilter(t *testing.T) {
 		}
 		now := int64(100)
 		s, err := Open(filepath.Join(dir, "h.db"), Options{Now: clock(&now)})
+		if err == nil {
+			err = s.Check(t.Context())
+		}
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -154,8 +165,9 @@ func TestHistorySurvivesReopeningAndKilling(t *testing.T) {
 	if err = errors.Join(err, os.WriteFile(copied, text, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	killed := openAt(t, copied, Options{})
-	if got := query(t, killed, Filter{}); len(got) != 2 || killed.Warning() != nil {
+	var warned []error
+	killed := openAt(t, copied, warnings(&warned))
+	if got := query(t, killed, Filter{}); len(got) != 2 || warned != nil {
 		t.Errorf("after a kill: %d records, want 2 and no warning", len(got))
 	}
 }
@@ -225,9 +237,12 @@ func TestLooseFileIsCompactedWhenOpened(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = openAt(t, path, Options{MaxBytes: 1 << 20})
-	if after := fileSize(t, path); after > before/4 || s.Warning() != nil {
-		t.Errorf("%d bytes, %d before; warning %v", after, before, s.Warning())
+	var warned []error
+	opts := warnings(&warned)
+	opts.MaxBytes = 1 << 20
+	s = openAt(t, path, opts)
+	if after := fileSize(t, path); after > before/4 || warned != nil {
+		t.Errorf("%d bytes, %d before; warning %v", after, before, warned)
 	}
 	if d := cmp.Diff(want, query(t, s, Filter{})); d != "" {
 		t.Errorf("compaction changed the records: %s", d)
@@ -298,12 +313,10 @@ func TestCorruptFilesAreSetAside(t *testing.T) {
 			if err := os.WriteFile(path, text, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			s := openAt(t, path, Options{})
-			if w := s.Warning(); !errors.Is(w, ErrCorrupt) || !strings.Contains(w.Error(), "set aside as") {
-				t.Errorf("warning %v, want ErrCorrupt and where it went", w)
-			}
-			if w := s.Warning(); w != nil {
-				t.Errorf("warned twice: %v", w)
+			var warned []error
+			s := openAt(t, path, warnings(&warned))
+			if w := errors.Join(warned...); len(warned) != 1 || !errors.Is(w, ErrCorrupt) || !strings.Contains(w.Error(), "set aside as") {
+				t.Errorf("warnings %v, want one ErrCorrupt and where it went", warned)
 			}
 			aside, err := filepath.Glob(path + ".corrupt-*")
 			if err != nil || len(aside) != 1 {
@@ -335,6 +348,9 @@ func TestDamageAtAnyPageIsAnError(t *testing.T) {
 			}
 			now := startNs
 			s, err := Open(path, Options{Now: clock(&now)})
+			if err == nil {
+				err = s.Check(t.Context())
+			}
 			if err != nil {
 				t.Errorf("page %d: %v", page, err)
 				continue
@@ -394,7 +410,8 @@ func TestFullDiskHarmsNothingStored(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if s = openAt(t, path, Options{}); len(query(t, s, Filter{})) != 2 || s.Warning() != nil {
+	var warned []error
+	if s = openAt(t, path, warnings(&warned)); len(query(t, s, Filter{})) != 2 || warned != nil {
 		t.Errorf("after reopening: %v", query(t, s, Filter{}))
 	}
 }
@@ -454,9 +471,10 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait() // it was killed
-		s := openAt(t, path, Options{})
+		var warned []error
+		s := openAt(t, path, warnings(&warned))
 		stored += acknowledged
-		if got := query(t, s, Filter{}); len(got) < stored || s.Warning() != nil {
+		if got := query(t, s, Filter{}); len(got) < stored || warned != nil {
 			t.Fatalf("%d records after a kill, %d were acknowledged", len(got), stored)
 		}
 		if err := s.Close(); err != nil {

@@ -24,8 +24,11 @@ type Filter struct {
 }
 
 // Query returns the records chosen, oldest first. ErrCorrupt: the file is
-// damaged; the next Append sets it aside. It ends with ctx, for Append waits for it.
+// damaged; the next Append sets it aside. ErrUnchecked: Check is not through. It ends with ctx, for Append waits for it.
 func (s *Store) Query(ctx context.Context, f Filter) ([]state.Record, error) {
+	if s.unchecked.Load() { // and the check holds the lock
+		return nil, ErrUnchecked
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var out []state.Record
