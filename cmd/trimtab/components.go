@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
-	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -303,107 +300,6 @@ func (m manualStore) Load() (all []enrolment.Manual, err error) {
 }
 
 func (m manualStore) Save(all []enrolment.Manual) error { return m.s.PutState(topicManuals, all) }
-
-// holds keeps what people froze.
-type holds struct {
-	store *statefile.Store
-	mu    sync.Mutex
-	held  heldState
-}
-
-type heldState struct {
-	Paused bool     `json:"paused"`
-	Held   []string `json:"held,omitempty"` // container keys
-	// Yielded are the knobs that somebody else wrote, by container key.
-	Yielded map[string][]runtime.Knob `json:"yielded,omitempty"`
-}
-
-func openHolds(s *statefile.Store, log *slog.Logger) *holds {
-	h := &holds{store: s}
-	if err := s.GetState(topicHolds, &h.held); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		// Who froze what is not known any more: freeze all, a person can resume.
-		log.Error("holds and pause cannot be read: paused until `trimtab resume`", "error", err)
-		h.held.Paused = true
-	}
-	return h
-}
-
-func (h *holds) Held(key string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Contains(h.held.Held, key)
-}
-
-func (h *holds) Paused() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.held.Paused
-}
-
-func (h *holds) Yielded(key string) []runtime.Knob {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.held.Yielded[key]
-}
-
-func (h *holds) AddYield(key string, knob runtime.Knob) error {
-	return h.change(func(s *heldState) {
-		s.Yielded = maps.Clone(s.Yielded)
-		if s.Yielded == nil {
-			s.Yielded = map[string][]runtime.Knob{}
-		}
-		if !slices.Contains(s.Yielded[key], knob) {
-			s.Yielded[key] = append(slices.Clone(s.Yielded[key]), knob)
-		}
-	})
-}
-
-func (h *holds) Prune(alive func(key string) bool) error {
-	h.mu.Lock()
-	stale := slices.ContainsFunc(h.held.Held, func(key string) bool { return !alive(key) })
-	for key := range h.held.Yielded {
-		stale = stale || !alive(key)
-	}
-	h.mu.Unlock()
-	if !stale {
-		return nil
-	}
-	return h.change(func(s *heldState) {
-		s.Held = slices.DeleteFunc(slices.Clone(s.Held), func(key string) bool { return !alive(key) })
-		s.Yielded = maps.Clone(s.Yielded)
-		maps.DeleteFunc(s.Yielded, func(key string, _ []runtime.Knob) bool { return !alive(key) })
-	})
-}
-
-func (h *holds) SetHeld(key string, held bool) error {
-	return h.freeze(held, func(s *heldState) {
-		s.Held = slices.DeleteFunc(slices.Clone(s.Held), func(k string) bool { return k == key })
-		if held {
-			s.Held = append(s.Held, key)
-		}
-	})
-}
-
-func (h *holds) SetPaused(paused bool) error {
-	return h.freeze(paused, func(s *heldState) { s.Paused = paused })
-}
-
-// change saves first: what is in force is not ahead of the disk.
-func (h *holds) change(edit func(*heldState)) error { return h.freeze(false, edit) }
-
-// freeze is change; where freezing, what the disk refuses is in force all the same, while this
-// daemon lives: a full disk must not keep originals from going back.
-func (h *holds) freeze(freezing bool, edit func(*heldState)) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	next := h.held
-	edit(&next)
-	err := h.store.PutState(topicHolds, next)
-	if err == nil || freezing {
-		h.held = next
-	}
-	return err
-}
 
 // handoverMark says that the daemon before left on purpose what stands, and whose
 // work that is: another policy begins with the originals.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/statefile"
@@ -68,7 +69,7 @@ func refusing(t *testing.T) *statefile.Store {
 // What a person froze is frozen though the disk refuses to store it; what is lifted is lifted only
 // where that is stored.
 func TestHoldsWithoutADisk(t *testing.T) {
-	h := &holds{store: refusing(t)}
+	h := newHolds(refusing(t), heldState{})
 	if err := h.SetHeld("docker-a", true); err == nil || !h.Held("docker-a") {
 		t.Errorf("held %v, %v", h.Held("docker-a"), err)
 	}
@@ -80,28 +81,61 @@ func TestHoldsWithoutADisk(t *testing.T) {
 	}
 }
 
-// Who was taken out by hand is not known any more: nothing is changed until a person resumes, also
-// by the daemon after.
-func TestUnreadableManualsPause(t *testing.T) {
-	dir := t.TempDir()
-	store, err := statefile.Open(dir)
+// Who was taken out, or held, by hand is not known any more: nothing is changed until a person
+// resumes, also by the daemon after.
+func TestUnreadableStatePauses(t *testing.T) {
+	for _, topics := range [][]string{{topicManuals}, {topicHolds}, {topicManuals, topicHolds}} {
+		dir := t.TempDir()
+		store, err := statefile.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, topic := range topics {
+			if err := store.PutState(topic, []string{"not what it should be"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			p := &components{state: store, log: slog.New(slog.DiscardHandler)}
+			p.cfg = config.Default()
+			p.cfg.StateDir, p.cfg.Record.Ring = dir, 0
+			p.openState()
+			if !p.holds.Paused() {
+				t.Errorf("%v: not paused", topics)
+			}
+			if err := p.history.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// Yields and prunes are in force at once and on disk after Save; what comes to its end is not
+// written over and over.
+func TestYieldsAreSavedLater(t *testing.T) {
+	store, err := statefile.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.PutState(topicManuals, []string{"not what it should be"}); err != nil {
+	discard := slog.New(slog.DiscardHandler)
+	h := openHolds(store, discard)
+	h.AddYield("docker-a", runtime.KnobCPUQuota)
+	h.AddYield("docker-b", runtime.KnobCPUQuota)
+	if next := openHolds(store, discard); len(h.Yielded("docker-a")) != 1 || next.Yielded("docker-a") != nil {
+		t.Errorf("before Save: in force %v, on disk %v", h.Yielded("docker-a"), next.Yielded("docker-a"))
+	}
+	if err := h.Save(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		p := &components{state: store, log: slog.New(slog.DiscardHandler)}
-		p.cfg = config.Default()
-		p.cfg.StateDir, p.cfg.Record.Ring = dir, 0
-		p.openState()
-		if !p.holds.Paused() {
-			t.Error("not paused")
-		}
-		if err := p.history.Close(); err != nil {
-			t.Error(err)
-		}
+	h.Prune(func(key string) bool { return key == "docker-b" })
+	if next := openHolds(store, discard); h.Yielded("docker-a") != nil || len(next.Yielded("docker-a")) != 1 {
+		t.Errorf("pruned before Save: in force %v, on disk %v", h.Yielded("docker-a"), next.Yielded("docker-a"))
+	}
+	if err := h.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if next := openHolds(store, discard); next.Yielded("docker-a") != nil || len(next.Yielded("docker-b")) != 1 {
+		t.Errorf("on disk: %v, %v", next.Yielded("docker-a"), next.Yielded("docker-b"))
 	}
 }
 

@@ -312,13 +312,14 @@ func (noManuals) Save([]enrolment.Manual) error     { return nil }
 
 type noHolds struct{}
 
-func (*noHolds) Yielded(string) []runtime.Knob       { return nil }
-func (*noHolds) AddYield(string, runtime.Knob) error { return nil }
-func (*noHolds) Prune(func(string) bool) error       { return nil }
-func (*noHolds) Held(string) bool                    { return false }
-func (*noHolds) SetHeld(string, bool) error          { return nil }
-func (*noHolds) Paused() bool                        { return false }
-func (*noHolds) SetPaused(bool) error                { return nil }
+func (*noHolds) Yielded(string) []runtime.Knob { return nil }
+func (*noHolds) AddYield(string, runtime.Knob) {}
+func (*noHolds) Prune(func(string) bool)       {}
+func (*noHolds) Held(string) bool              { return false }
+func (*noHolds) SetHeld(string, bool) error    { return nil }
+func (*noHolds) Paused() bool                  { return false }
+func (*noHolds) SetPaused(bool) error          { return nil }
+func (*noHolds) Save() error                   { return nil }
 
 // openLog is the daemon's log: for people, after a run with problems.
 func openLog(dir string) (*os.File, error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/originals"
@@ -135,9 +137,9 @@ func (a *Actuator) Drift(c runtime.Container, read func() (runtime.Values, error
 	return now, out, nil
 }
 
-// Yield forgets a knob: its value is somebody else's now, and so is its original.
+// Yield forgets knobs: their values are somebody else's now, and so are their originals.
 // It never waits: ErrBusy while a write is under way.
-func (a *Actuator) Yield(c runtime.Container, knob runtime.Knob) error {
+func (a *Actuator) Yield(c runtime.Container, knobs ...runtime.Knob) error {
 	if !a.mu.TryLock() {
 		return ErrBusy
 	}
@@ -146,10 +148,11 @@ func (a *Actuator) Yield(c runtime.Container, knob runtime.Knob) error {
 	if err != nil || !ok {
 		return err
 	}
-	if _, ok := f.Knobs[knob]; !ok {
+	had := len(f.Knobs)
+	maps.DeleteFunc(f.Knobs, func(name runtime.Knob, _ originals.Knob) bool { return slices.Contains(knobs, name) })
+	if len(f.Knobs) == had {
 		return nil
 	}
-	delete(f.Knobs, knob)
 	return a.save(f)
 }
 

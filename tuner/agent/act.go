@@ -106,6 +106,12 @@ func (l *Agent) apply(ctx context.Context, o control.Order, items []actuator.Ite
 		return
 	}
 	r := l.o.Actuator.Apply(ctx, actuator.Order{Plan: o.Plan, Items: items, DryRun: o.DryRun})
+	for _, res := range r.Changes {
+		if res.Outcome == actuator.Yielded && !o.DryRun {
+			l.o.Holds.AddYield(res.Change.Key, res.Change.Knob)
+		}
+	}
+	l.save() // of a yield that a crash loses here the foreign value counts as the owner's
 	l.reply(ctx, func() { l.applied(o, items, r) })
 }
 
@@ -139,8 +145,8 @@ func (l *Agent) applied(o control.Order, items []actuator.Item, r actuator.Resul
 	for _, res := range r.Changes {
 		l.edge.change(o.Policy, res)
 		records = append(records, l.changeRecord(now, o, res))
-		if t := l.containers[res.Change.Key]; t != nil && res.Outcome == actuator.Yielded {
-			l.noteYield(t, res.Change.Knob)
+		if res.Outcome == actuator.Yielded {
+			l.edge.foreign++
 		}
 	}
 	for _, key := range r.Pending {
@@ -321,6 +327,7 @@ func (l *Agent) Shutdown(ctx context.Context, handover bool) error {
 	}
 	defer l.flushLast(ctx)
 	defer l.keepLast()
+	defer l.save() // what the worker did not get to
 	if handover {
 		return l.undoUnproved(ctx)
 	}

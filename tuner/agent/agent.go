@@ -68,14 +68,16 @@ type Recorder interface {
 // Holds keeps what people froze: containers held since a restore, knobs that
 // somebody else wrote, and a pause of everything. All survive a restart.
 type Holds interface {
+	// These never wait for the disk. What AddYield and Prune change is in force at once.
 	Yielded(key string) []runtime.Knob
-	AddYield(key string, knob runtime.Knob) error
-	// Prune forgets containers that ended.
-	Prune(alive func(key string) bool) error
+	AddYield(key string, knob runtime.Knob)
+	Prune(alive func(key string) bool) // forgets containers that ended
 	Held(key string) bool
-	SetHeld(key string, held bool) error
 	Paused() bool
+	// These return when it is on disk. Save is for what AddYield and Prune changed.
+	SetHeld(key string, held bool) error
 	SetPaused(paused bool) error
+	Save() error
 }
 
 // Options are the agent's parts.
@@ -145,6 +147,7 @@ type Agent struct {
 	retrying       bool
 	pendingSaid    map[string]actuator.Outcome // by container: what was last told of its pending restore
 	queued         map[string]bool             // of undoing: with the worker
+	unsaved        bool                        // Manuals or Holds are to be saved by the worker
 	ended          []runtime.ID                // containers whose originals are to be settled
 	undoing        map[string]control.Order    // rollbacks that are not carried out yet, by plan
 	visibilitySaid map[string]string           // of undoing: why hidden GPUs are not shown yet, told once

@@ -131,11 +131,10 @@ func (l *Agent) whyShow(ctx context.Context, key string) (why string) {
 }
 
 func (l *Agent) yieldVisibility(ctx context.Context, key, why string) {
+	l.o.Holds.AddYield(key, runtime.KnobGPU)
+	l.save()
 	l.reply(ctx, func() {
 		l.edge.foreign++
-		if err := l.o.Holds.AddYield(key, runtime.KnobGPU); err != nil {
-			l.o.Log.Error("a yielded knob is remembered only until the daemon ends", "container", key, "knob", "gpu", "error", err)
-		}
 		if t := l.containers[key]; t != nil {
 			l.keep([]state.Record{{UnixNs: time.Now().UnixNano(), Kind: state.RecordYield, Key: key, Name: t.c.Name, Team: t.enrolment.Team, Text: why}})
 		}
@@ -326,10 +325,9 @@ func (l *Agent) changeVisibility(ctx context.Context, req state.GPURequest, hide
 // person's from now on, as one that somebody else wrote is (law: yield).
 func (l *Agent) visibilityByHand(ctx context.Context, c runtime.Container, text string, moved bool, notes []string) {
 	after, known := l.see(ctx, c)
+	l.o.Holds.AddYield(c.Key(), runtime.KnobGPU)
+	l.save()
 	l.reply(ctx, func() {
-		if err := l.o.Holds.AddYield(c.Key(), runtime.KnobGPU); err != nil {
-			l.o.Log.Error("that a person decided on its GPUs is remembered only until the daemon ends", "container", c.Name, "error", err)
-		}
 		if !moved {
 			return
 		}

@@ -44,7 +44,9 @@ type memHolds struct {
 	held    map[string]bool
 	yielded map[string][]runtime.Knob
 	paused  bool
-	refused error // of the disk: what is held is in memory alone
+	refused error  // of the disk: what is held is in memory alone
+	disk    func() // waits as a slow disk does; nil: it is quick
+	onDisk  map[string][]runtime.Knob
 }
 
 func (h *memHolds) with(f func()) error {
@@ -75,12 +77,24 @@ func (h *memHolds) Yielded(key string) (knobs []runtime.Knob) {
 	return knobs
 }
 
-func (h *memHolds) AddYield(key string, knob runtime.Knob) error {
-	return h.with(func() { h.yielded[key] = append(h.yielded[key], knob) })
+func (h *memHolds) AddYield(key string, knob runtime.Knob) {
+	_ = h.with(func() { h.yielded[key] = append(h.yielded[key], knob) })
 }
 
-func (h *memHolds) Prune(alive func(key string) bool) error {
-	return h.with(func() {
+func (h *memHolds) Save() error {
+	if h.disk != nil {
+		h.disk()
+	}
+	return h.with(func() { h.onDisk = maps.Clone(h.yielded) })
+}
+
+func (h *memHolds) saved() (on map[string][]runtime.Knob) {
+	_ = h.with(func() { on = h.onDisk })
+	return on
+}
+
+func (h *memHolds) Prune(alive func(key string) bool) {
+	_ = h.with(func() {
 		maps.DeleteFunc(h.held, func(key string, _ bool) bool { return !alive(key) })
 		maps.DeleteFunc(h.yielded, func(key string, _ []runtime.Knob) bool { return !alive(key) })
 	})

@@ -41,6 +41,7 @@ func (l *Agent) tick(ctx context.Context) {
 	}
 	l.restorePending()
 	l.settleEnded()
+	l.saveLater()
 	l.undoAgain()
 	l.keepBudget()
 	in := l.input(ctx)

@@ -39,6 +39,7 @@ type tracked struct {
 	seenSet      setting // of the latest reading
 	checkedAt    time.Time
 	busy         bool // an order for it is with the worker: no drift check until it is back
+	yielding     bool // its originals are to forget a knob that somebody else wrote: likewise
 	listed       bool // seen since the engine's latest connection
 }
 
@@ -140,9 +141,9 @@ func (l *Agent) synced(e *engineState) {
 		e := l.engines[engine]
 		return l.containers[key] != nil || e != nil && !e.part.OK
 	}
-	if err := errors.Join(l.o.Manuals.Prune(time.Now().UnixNano(), alive), l.o.Holds.Prune(alive)); err != nil {
-		l.o.Log.Warn("records of ended containers stay on disk", "error", err)
-	}
+	l.o.Manuals.Prune(time.Now().UnixNano(), alive)
+	l.o.Holds.Prune(alive)
+	l.unsaved = true
 }
 
 // settleEngine queues the recovery that follows a full listing; one that finds
@@ -159,6 +160,14 @@ func (l *Agent) settleEngine(e *engineState) {
 	r := actuator.Recovery{Running: running, Synced: []string{name}, Handover: l.o.Handover || !first}
 	e.unsettled = !l.enqueue(func(ctx context.Context) {
 		results, err := l.o.Actuator.Recover(ctx, r)
+		for _, res := range results {
+			for _, k := range res.Knobs {
+				if k.Outcome == actuator.Yielded { // perhaps a yield that a crash kept from the disk
+					l.o.Holds.AddYield(res.Key, k.Knob)
+				}
+			}
+		}
+		l.save()
 		l.reply(ctx, func() {
 			if err != nil {
 				l.o.Log.Error("originals of an earlier run", "error", err)
@@ -351,7 +360,7 @@ func (l *Agent) refresh(ctx context.Context, t *tracked) {
 	if t.atStake() {
 		every = rereadEvery
 	}
-	if t.busy || !t.stale && time.Since(t.readAt) < every {
+	if t.busy || t.yielding || !t.stale && time.Since(t.readAt) < every {
 		return
 	}
 	e := l.engines[t.c.ID.Engine]
@@ -375,8 +384,8 @@ func (l *Agent) refresh(ctx context.Context, t *tracked) {
 		return
 	}
 	t.now, t.standing, t.readAt, t.stale = now, standing, time.Now(), false
-	for _, d := range drifts {
-		l.yield(t, d)
+	if len(drifts) > 0 {
+		l.yield(t, drifts)
 	}
 	if l.o.Preflight != nil && len(t.c.GPUs) > 0 && time.Since(t.checkedAt) >= preflightEvery {
 		t.checkedAt = time.Now()
@@ -392,41 +401,65 @@ func (l *Agent) refresh(ctx context.Context, t *tracked) {
 	}
 }
 
-// noteYield remembers, over restarts too, that a knob is somebody else's.
-func (l *Agent) noteYield(t *tracked, knob runtime.Knob) {
-	l.edge.foreign++
-	if err := l.o.Holds.AddYield(t.c.Key(), knob); err != nil {
-		l.o.Log.Error("a yielded knob is remembered only until the daemon ends", "container", t.c.Name, "knob", string(knob), "error", err)
+// yield leaves knobs to whoever wrote them (law: yield). That is in force at once; the worker makes it
+// durable, so that no disk delays a tick. After a crash before that the originals still name the
+// knob, and the next daemon finds by compare-and-swap that what stands is another's.
+func (l *Agent) yield(t *tracked, drifts []actuator.Drift) {
+	var knobs []runtime.Knob
+	for _, d := range drifts {
+		knobs = append(knobs, d.Knob)
+		// v1 counts memory and swap together: a swap of the owner's that is less than the limit that
+		// somebody else has set since cannot go back, and stays as it stands.
+		if swap, ours := t.standing.Original[runtime.KnobMemorySwap]; ours && d.Knob == runtime.KnobMemoryLimit && below(swap, d.Actual) {
+			knobs = append(knobs, runtime.KnobMemorySwap)
+		}
+		if !slices.Contains(l.o.Holds.Yielded(t.key), d.Knob) { // else said before, and not yet on disk
+			l.yielded(t, d)
+		}
 	}
+	for _, knob := range knobs {
+		if !slices.Contains(l.o.Holds.Yielded(t.key), knob) {
+			l.edge.foreign++
+			l.o.Holds.AddYield(t.key, knob)
+		}
+	}
+	c := t.c
+	t.stale = true // read again once it is done, and tried again where there is no room
+	t.yielding = l.enqueue(func(ctx context.Context) {
+		l.save() // first: what the originals have forgotten nobody finds again
+		err := l.o.Actuator.Yield(c, knobs...)
+		l.reply(ctx, func() {
+			if t := l.containers[c.Key()]; t != nil {
+				t.yielding, t.stale = false, true
+			}
+			if err != nil && !errors.Is(err, actuator.ErrBusy) {
+				l.o.Log.Error("a foreign write could not be noted", "container", c.Name, "error", err)
+			}
+		})
+	})
 }
 
-// yield leaves a knob to whoever wrote it (law: yield).
-func (l *Agent) yield(t *tracked, d actuator.Drift) {
-	if err := l.o.Actuator.Yield(t.c, d.Knob); err != nil {
-		t.stale = true
-		if !errors.Is(err, actuator.ErrBusy) {
-			l.o.Log.Error("a foreign write could not be noted", "container", t.c.Name, "error", err)
-		}
-		return
-	}
-	l.noteYield(t, d.Knob)
-	if swap, ours := t.standing.Original[runtime.KnobMemorySwap]; ours && d.Knob == runtime.KnobMemoryLimit && below(swap, d.Actual) {
-		l.yieldSwap(t)
-	}
+// yielded tells the core, the history and the log of a foreign write.
+func (l *Agent) yielded(t *tracked, d actuator.Drift) {
 	l.results = append(l.results, control.Result{Kind: control.ResultEnded, Key: t.c.Key(), Text: fmt.Sprintf("%s was set to %s by somebody else", d.Knob, d.Actual)})
 	l.keep([]state.Record{{UnixNs: time.Now().UnixNano(), Kind: state.RecordYield, Key: t.c.Key(), Name: t.c.Name, Team: t.enrolment.Team,
 		Knob: d.Knob, From: d.Written, To: d.Actual, Actual: d.Actual,
 		Text: fmt.Sprintf("%s was set to %s by somebody else (trimtab had %s): left alone from now on", d.Knob, d.Actual, d.Written)}})
 }
 
-// yieldSwap leaves the swap that went with a memory limit as it stands: v1 counts both together, and
-// the owner's is less than the limit that somebody else has set since.
-func (l *Agent) yieldSwap(t *tracked) {
-	if err := l.o.Actuator.Yield(t.c, runtime.KnobMemorySwap); err != nil {
-		l.o.Log.Error("that the swap goes with a foreign memory limit could not be noted", "container", t.c.Name, "error", err)
-		return
+// saveLater has the worker save what was pruned; where that finds no room the next tick tries.
+func (l *Agent) saveLater() {
+	if l.unsaved {
+		l.unsaved = !l.enqueue(func(context.Context) { l.save() })
 	}
-	l.noteYield(t, runtime.KnobMemorySwap)
+}
+
+// save makes durable what is in force of records and holds. It waits for the disk: never
+// call it in Run's goroutine.
+func (l *Agent) save() {
+	if err := errors.Join(l.o.Manuals.Save(), l.o.Holds.Save()); err != nil {
+		l.o.Log.Error("yielded knobs are remembered only until the daemon ends, records of ended containers stay on disk", "error", err)
+	}
 }
 
 // below reports whether an amount is less than another; one without a limit is the most.

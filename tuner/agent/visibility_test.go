@@ -224,7 +224,7 @@ func TestOrdersForGPUsMeetWhatCameBetween(t *testing.T) {
 			return visibilityOrder{Order: order(c, true)}
 		}, "paused"},
 		"a person's": {func(d *daemon, _ *visibilityWorld, c runtime.Container) visibilityOrder {
-			_ = d.n.holds.AddYield(c.Key(), runtime.KnobGPU)
+			d.n.holds.AddYield(c.Key(), runtime.KnobGPU)
 			return visibilityOrder{Order: order(c, true)}
 		}, "a person decided"},
 		"in use": {func(_ *daemon, _ *visibilityWorld, c runtime.Container) visibilityOrder {

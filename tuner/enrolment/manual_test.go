@@ -3,6 +3,7 @@ package enrolment
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -51,10 +52,11 @@ func TestManuals(t *testing.T) {
 	if diff := cmp.Diff(&a, reopened.Get("a", 0)); diff != "" {
 		t.Error(diff)
 	}
-	if err := reopened.Prune(100, func(key string) bool { return key == "a" }); err != nil {
+	reopened.Prune(100, func(key string) bool { return key == "a" })
+	if err := reopened.Save(); err != nil {
 		t.Fatal(err)
 	}
-	if len(store.saved) != 0 {
+	if len(store.saved) != 0 || reopened.Get("b", 0) != nil {
 		t.Errorf("left after pruning: %v", store.saved)
 	}
 }
@@ -75,6 +77,39 @@ func TestManualsThatCannotBeSavedAreNotInForce(t *testing.T) {
 	if m, err := OpenManuals(store); err == nil || m.Get("a", 0) != nil {
 		t.Error("a store that cannot be read must say so and enrol nobody")
 	}
+}
+
+// blockedStore saves when it is let.
+type blockedStore struct {
+	memoryStore
+	goOn chan struct{}
+}
+
+func (s *blockedStore) Save(all []Manual) error {
+	<-s.goOn
+	return s.memoryStore.Save(all)
+}
+
+// Who reads or prunes does not wait while the disk is at work for a person's command.
+func TestReadersOfManualsDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &blockedStore{goOn: make(chan struct{}), memoryStore: memoryStore{saved: []Manual{{Key: "gone"}}}}
+		m, err := OpenManuals(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := make(chan error, 1)
+		go func() { set <- m.Set(Manual{Key: "a", Mode: "tune"}) }()
+		synctest.Wait() // for the disk
+		m.Prune(0, func(key string) bool { return key != "gone" })
+		if m.Get("a", 0) != nil || m.Get("gone", 0) != nil || len(set) > 0 {
+			t.Error("in force before it is on disk, not pruned, or answered too early")
+		}
+		close(store.goOn)
+		if err := errors.Join(<-set, m.Save()); err != nil || m.Get("a", 0) == nil || len(store.saved) != 1 {
+			t.Errorf("on disk: %v, %v", store.saved, err)
+		}
+	})
 }
 
 func TestSelect(t *testing.T) {

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/durable"
+	"github.com/trimtab/trimtab/tuner/statefile"
+)
+
+// holds keeps what people froze.
+type holds struct{ state *durable.Value[heldState] }
+
+// heldState is what holds.json has. What it points to is replaced, never changed in place.
+type heldState struct {
+	Paused bool     `json:"paused"`
+	Held   []string `json:"held,omitempty"` // container keys
+	// Yielded are the knobs that somebody else wrote, by container key.
+	Yielded map[string][]runtime.Knob `json:"yielded,omitempty"`
+}
+
+func openHolds(s *statefile.Store, log *slog.Logger) *holds {
+	var held heldState
+	err := s.GetState(topicHolds, &held)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return newHolds(s, held)
+	}
+	// Who froze what is not known any more: freeze all, a person can resume.
+	log.Error("holds and pause cannot be read: paused until `trimtab resume`", "error", err)
+	if corrupt := new(statefile.CorruptError); !errors.As(err, &corrupt) {
+		return newHolds(s, heldState{Paused: true}) // the file stays, and is not written over
+	}
+	h := newHolds(s, heldState{})
+	if err := h.SetPaused(true); err != nil {
+		log.Error("the pause ends with this daemon: it could not be stored", "error", err)
+	}
+	return h
+}
+
+func newHolds(s *statefile.Store, held heldState) *holds {
+	return &holds{durable.New(held, func(held heldState) error { return s.PutState(topicHolds, held) })}
+}
+
+func (h *holds) Held(key string) bool { return slices.Contains(h.state.Get().Held, key) }
+
+func (h *holds) Paused() bool { return h.state.Get().Paused }
+
+func (h *holds) Yielded(key string) []runtime.Knob { return h.state.Get().Yielded[key] }
+
+func (h *holds) AddYield(key string, knob runtime.Knob) {
+	h.state.Edit(func(s heldState) heldState {
+		if !slices.Contains(s.Yielded[key], knob) {
+			all := map[string][]runtime.Knob{key: append(slices.Clone(s.Yielded[key]), knob)}
+			for k, knobs := range s.Yielded {
+				if k != key {
+					all[k] = knobs
+				}
+			}
+			s.Yielded = all
+		}
+		return s
+	})
+}
+
+func (h *holds) Prune(alive func(key string) bool) {
+	h.state.Edit(func(s heldState) heldState {
+		s.Held = slices.DeleteFunc(slices.Clone(s.Held), func(key string) bool { return !alive(key) })
+		s.Yielded = maps.Clone(s.Yielded)
+		maps.DeleteFunc(s.Yielded, func(key string, _ []runtime.Knob) bool { return !alive(key) })
+		return s
+	})
+}
+
+func (h *holds) Save() error { return h.state.Save() }
+
+func (h *holds) SetHeld(key string, held bool) error {
+	return h.freeze(held, func(s heldState) heldState {
+		s.Held = slices.DeleteFunc(slices.Clone(s.Held), func(k string) bool { return k == key })
+		if held {
+			s.Held = append(s.Held, key)
+		}
+		return s
+	})
+}
+
+func (h *holds) SetPaused(on bool) error { return h.freeze(on, paused(on)) }
+
+func paused(on bool) func(heldState) heldState {
+	return func(s heldState) heldState {
+		s.Paused = on
+		return s
+	}
+}
+
+// freeze returns when it is on disk. What is frozen is in force before, and though the disk
+// refuses, while this daemon lives: a full disk must not keep originals from going back. What
+// is lifted is in force only after.
+func (h *holds) freeze(freezing bool, edit func(heldState) heldState) error {
+	if !freezing {
+		return h.state.Change(edit)
+	}
+	h.state.Edit(edit)
+	return h.state.Save()
+}
