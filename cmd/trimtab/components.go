@@ -148,7 +148,7 @@ const lockPatience = 2 * time.Second
 
 // lockDir refuses a second daemon on the same state, whatever its socket.
 func lockDir(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := statefile.MakeDir(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	f, err := openLock(dir)

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/trimtab/trimtab/tuner/statefile"
 )
 
 const (
@@ -84,7 +87,7 @@ func (s *Store) compact(ctx context.Context) error {
 		return nil
 	}
 	db, err := openFile(s.path)
-	if old := errors.Join(s.db.Close(), syncDir(s.path)); old != nil {
+	if old := errors.Join(s.db.Close(), statefile.SyncDir(filepath.Dir(s.path))); old != nil {
 		warn(old)
 	}
 	s.db, s.closed = db, db == nil

@@ -42,6 +42,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/trimtab/trimtab/tuner/state"
+	"github.com/trimtab/trimtab/tuner/statefile"
 )
 
 const (
@@ -227,6 +228,7 @@ func (s *Store) startAnew(cause error) (*bolt.DB, error) {
 	if err := os.Rename(s.path, aside); err != nil {
 		return nil, fmt.Errorf("history %s cannot be set aside: %w (%w)", s.path, err, cause)
 	}
+	cause = errors.Join(cause, statefile.SyncDir(filepath.Dir(s.path)))
 	s.opts.Warn(fmt.Errorf("history %s set aside as %s, a new one is begun: %w", s.path, aside, cause))
 	return openFile(s.path)
 }
@@ -414,13 +416,4 @@ func keyTime(key []byte) int64 {
 		return math.MinInt64
 	}
 	return int64(binary.BigEndian.Uint64(key) ^ (1 << 63))
-}
-
-// syncDir makes a rename durable.
-func syncDir(path string) error {
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

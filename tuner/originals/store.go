@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/statefile"
 )
 
 // DefaultDir is where originals are kept.
@@ -144,7 +145,7 @@ func (s *Store) Save(f File) error {
 }
 
 func (s *Store) write(key string, data []byte) error {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+	if err := statefile.MakeDir(s.dir, 0o700); err != nil {
 		return err
 	}
 	temp := filepath.Join(s.dir, key+tempSuffix)
@@ -157,7 +158,7 @@ func (s *Store) write(key string, data []byte) error {
 		return errors.Join(err, ignoreMissing(os.Remove(temp)))
 	}
 	s.fault("store.rename.after")
-	return s.syncDir()
+	return statefile.SyncDir(s.dir)
 }
 
 func writeSynced(path string, data []byte) error {
@@ -179,7 +180,7 @@ func (s *Store) Remove(id runtime.ID) error {
 		ignoreMissing(os.Remove(s.path(id.Key()))),
 		ignoreMissing(os.Remove(filepath.Join(s.dir, id.Key()+tempSuffix))))
 	if err == nil {
-		err = ignoreMissing(s.syncDir())
+		err = ignoreMissing(statefile.SyncDir(s.dir))
 	}
 	if err != nil {
 		return fmt.Errorf("originals directory %s: %w (make it writable; what is restored stays restored)", s.dir, err)
@@ -223,7 +224,7 @@ func (s *Store) setAside(key string, cause error) error {
 	if err := os.Rename(s.path(key), aside); err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", s.path(key), cause), err)
 	}
-	return corrupt(aside, cause)
+	return errors.Join(corrupt(aside, cause), statefile.SyncDir(s.dir))
 }
 
 // setAsideBefore reports a file that was set aside earlier.
@@ -246,14 +247,6 @@ func readCapped(path string) ([]byte, error) {
 	}
 	defer file.Close()
 	return io.ReadAll(io.LimitReader(file, maxFileBytes))
-}
-
-func (s *Store) syncDir() error {
-	dir, err := os.Open(s.dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func ignoreMissing(err error) error {

@@ -90,13 +90,13 @@ func (e *Each[T]) divide() (left map[string]T, err error) {
 	if path, err := e.all.path(e.topic); err != nil || os.Remove(path) != nil {
 		return left, nil
 	}
-	_ = syncDir(e.all.dir) // after a crash it is divided again, to the same end
+	_ = SyncDir(e.all.dir) // after a crash it is divided again, to the same end
 	return nil, nil
 }
 
 // Save makes v durable: on an error what stood before stands.
 func (e *Each[T]) Save(key string, v T) error {
-	if err := os.MkdirAll(e.s.dir, 0o750); err != nil {
+	if err := MakeDir(e.s.dir, 0o750); err != nil {
 		return fmt.Errorf("state folder: %w", err)
 	}
 	return e.s.PutState(key, v)
@@ -113,7 +113,7 @@ func (e *Each[T]) Remove(key string) error {
 	if err := ignoreMissing(os.Remove(path)); err != nil {
 		return fmt.Errorf("state %q: not removed: %w", key, err)
 	}
-	return ignoreMissing(syncDir(e.s.dir))
+	return ignoreMissing(SyncDir(e.s.dir))
 }
 
 // validName is what a topic, or a key, may be called. Keys are made of names that

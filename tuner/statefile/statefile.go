@@ -72,7 +72,7 @@ type Store struct {
 // Open prepares dir, makes it if it is missing, and removes copies that a crash
 // left unfinished.
 func Open(dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := MakeDir(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -180,7 +180,7 @@ func (s *Store) replace(path string, text []byte) (err error) {
 	if err = os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(s.dir)
+	return SyncDir(s.dir)
 }
 
 func (s *Store) setAside(path string, cause error) error {
@@ -188,7 +188,7 @@ func (s *Store) setAside(path string, cause error) error {
 	if err := os.Rename(path, aside); err != nil {
 		return &CorruptError{Path: path, Err: errors.Join(cause, err)}
 	}
-	return &CorruptError{Path: path, Aside: aside, Err: cause}
+	return &CorruptError{Path: path, Aside: aside, Err: errors.Join(cause, SyncDir(s.dir))}
 }
 
 // errNotState: what stands at the path cannot be a state file.
@@ -233,14 +233,6 @@ func decode(text []byte, topic string, v any) error {
 		return errors.New("no data")
 	}
 	return json.Unmarshal(e.Data, v)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func ignoreMissing(err error) error {

@@ -1,0 +1,35 @@
+package statefile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// MakeDir makes a folder, with those above it, and syncs what names it: a file in it that is
+// synced is no use where the folder itself is lost. One that is there is no error.
+func MakeDir(dir string, perm fs.FileMode) error {
+	err := os.Mkdir(dir, perm)
+	if errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir {
+		if err = MakeDir(filepath.Dir(dir), perm); err == nil {
+			err = os.Mkdir(dir, perm)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return SyncDir(filepath.Dir(dir))
+}
+
+// SyncDir makes durable which files a folder has: what was made, renamed or removed in it.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
