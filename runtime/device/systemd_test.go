@@ -100,8 +100,11 @@ func TestSystemBus(t *testing.T) {
 	if err := (systemBus{}).AddDeviceAllow(t.Context(), scope, more); err != nil {
 		t.Fatal(err)
 	}
-	if m.unit != scope || !m.runtime {
-		t.Errorf("unit %q, until reboot %v", m.unit, m.runtime)
+	m.mu.Lock() // the bus answers from a goroutine of its own
+	unit, untilReboot := m.unit, m.runtime
+	m.mu.Unlock()
+	if unit != scope || !untilReboot {
+		t.Errorf("unit %q, until reboot %v", unit, untilReboot)
 	}
 	got, err := systemBus{}.DeviceAllow(t.Context(), scope)
 	if err != nil {
