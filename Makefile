@@ -149,7 +149,7 @@ check-format: ## Fail where gofmt would change a file.
 
 .PHONY: check-vet
 check-vet: ## go vet.
-	go vet -tags sensitivity,man $(PKGS)
+	go vet -tags sensitivity,man,seededrace $(PKGS)
 	$(WITH_CGO) go vet $(NVML_CHILD)
 
 .PHONY: check-arm64
@@ -187,6 +187,10 @@ test: setup-dev build image ## Everything this machine can run: unit, property, 
 	@alone=$$(go list $(PKGS) | grep '/test/e2e$$' || true); others=$$(go list $(PKGS) | grep -v '/test/e2e$$' || true); \
 	run() { [ $$# -eq 0 ] || go test -json -count=1 -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) "$$@" 2>&1; }; \
 	{ rc=0; run $$others || rc=1; $(WITH_CGO) run $(NVML_CHILD) || rc=1; run -tags man -run Manual ./cmd/trimtab || rc=1; run $$alone || rc=1; exit $$rc; } | .cache/testsummary
+
+.PHONY: race
+race: setup-dev ## Tests that need neither Docker nor a daemon, under the race detector, which first must find a race made on purpose (5 minutes).
+	@$(WITH_CGO) scripts/race.sh $(TEST_P)
 
 # Where current runtimes are built; ignored by git, kept between runs.
 RUNTIMES ?= .cache/runtimes
