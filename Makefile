@@ -136,7 +136,7 @@ gpu-bundle: ## Pack what gpu-check needs on a machine without Go and network int
 ##@ Check
 
 .PHONY: fuzz
-fuzz: ## Feed every reader of foreign bytes with what a fuzzer makes up (10 minutes). FUZZ_TIME=20s for each.
+fuzz: ## Feed every reader of foreign bytes with what a fuzzer makes up (8 minutes). FUZZ_TIME=20s for each.
 	scripts/fuzz.sh $(or $(FUZZ_TIME),20s)
 
 .PHONY: check
