@@ -47,9 +47,10 @@ import (
 
 const (
 	schema        = "1"
-	defaultBytes  = 256 << 20           // the issue: history is bounded by 256 MiB …
-	defaultMaxAge = 30 * 24 * time.Hour // … and 30 days
+	defaultBytes  = 256 << 20
+	defaultMaxAge = 30 * 24 * time.Hour
 	lockTimeout   = time.Second
+	checkPatience = 2 * time.Second
 	keyBytes      = 13
 	flagChanged   = 1
 )
@@ -88,11 +89,11 @@ type Store struct {
 	path string
 	opts Options
 
-	mu        sync.RWMutex // for reading: queries
-	db        *bolt.DB
-	broken    atomic.Pointer[error] // set once db was found corrupt
-	unchecked atomic.Bool           // Check has not been through
-	closed    bool
+	mu      sync.RWMutex // for reading: queries
+	db      *bolt.DB
+	broken  atomic.Pointer[error] // set once db was found corrupt
+	checked chan struct{}         // closed once Check has been through
+	closed  bool
 }
 
 // Open opens the history at path, or begins one; its directory must exist. Check must come
@@ -115,8 +116,7 @@ func Open(path string, opts Options) (*Store, error) {
 	if opts.each == nil {
 		opts.each = func() {}
 	}
-	s := &Store{path: path, opts: opts}
-	s.unchecked.Store(true)
+	s := &Store{path: path, opts: opts, checked: make(chan struct{})}
 	db, err := openFile(path)
 	if errors.Is(err, ErrCorrupt) {
 		db, err = s.startAnew(err)
@@ -135,7 +135,7 @@ func Open(path string, opts Options) (*Store, error) {
 func (s *Store) Check(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.unchecked.Load() {
+	if !s.isUnchecked() {
 		return nil
 	}
 	err := s.use(func(db *bolt.DB) error { return s.prepare(ctx, db) })
@@ -148,8 +148,17 @@ func (s *Store) Check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("history %s: not checked: %w", s.path, err)
 	}
-	s.unchecked.Store(false)
+	close(s.checked)
 	return nil
+}
+
+func (s *Store) isUnchecked() bool {
+	select {
+	case <-s.checked:
+		return false
+	default:
+		return true
+	}
 }
 
 // Append makes records durable, in this order, all or none, and prunes a small
@@ -159,7 +168,7 @@ func (s *Store) Append(records ...state.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
-	if s.unchecked.Load() {
+	if s.isUnchecked() {
 		return fmt.Errorf("%d records not stored: %w", len(records), ErrUnchecked)
 	}
 	s.mu.Lock()
@@ -197,7 +206,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	err := s.use(func(db *bolt.DB) error {
-		if s.unchecked.Load() {
+		if s.isUnchecked() {
 			return db.Close()
 		}
 		return errors.Join(mark(db, false), db.Close())

@@ -24,10 +24,11 @@ type Filter struct {
 }
 
 // Query returns the records chosen, oldest first. ErrCorrupt: the file is
-// damaged; the next Append sets it aside. ErrUnchecked: Check is not through. It ends with ctx, for Append waits for it.
+// damaged; the next Append sets it aside. ErrUnchecked: Check is not through, and
+// will not be in a moment. It ends with ctx, for Append waits for it.
 func (s *Store) Query(ctx context.Context, f Filter) ([]state.Record, error) {
-	if s.unchecked.Load() { // and the check holds the lock
-		return nil, ErrUnchecked
+	if err := s.awaitCheck(ctx); err != nil {
+		return nil, err
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -43,6 +44,19 @@ func (s *Store) Query(ctx context.Context, f Filter) ([]state.Record, error) {
 	}
 	slices.Reverse(out)
 	return out, nil
+}
+
+// awaitCheck waits for a check in progress, which holds the lock: that of a file that was
+// closed well is through in a moment.
+func (s *Store) awaitCheck(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	defer cancel()
+	select {
+	case <-s.checked:
+		return nil
+	case <-ctx.Done():
+		return ErrUnchecked
+	}
 }
 
 // run walks backward from the newest, and decodes only what can match.
