@@ -3,7 +3,6 @@ package uprobe
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
@@ -55,11 +54,11 @@ func (a attacher) prepare(spec *ebpf.CollectionSpec) {
 	}
 }
 
-// attach puts prog on all points of a file, at the entry or the return of the
+// attach puts prog on all points of a file, by its descriptor, at the entry or the return of the
 // functions. pid 0 is every process. The file is not read: its path and the points'
 // offsets go to the kernel.
-func (a attacher) attach(file *os.File, pid int32, prog *ebpf.Program, points []point, ret bool) ([]link.Link, error) {
-	exe, err := link.OpenExecutable(selfPath(int(file.Fd())))
+func (a attacher) attach(file int, pid int32, prog *ebpf.Program, points []point, ret bool) ([]link.Link, error) {
+	exe, err := link.OpenExecutable(selfPath(file))
 	if err != nil {
 		return nil, fmt.Errorf("open the library: %w", err)
 	}
@@ -91,7 +90,7 @@ func (a attacher) links(entries, returns int) int {
 
 // attachBoth puts a hook's programs on entries and returns, returns first: an entry
 // without its return would stay open. The links are to be closed in their order.
-func (a attacher) attachBoth(file *os.File, pid int32, hook *Hook, entries, returns []point) ([]link.Link, error) {
+func (a attacher) attachBoth(file int, pid int32, hook *Hook, entries, returns []point) ([]link.Link, error) {
 	var after []link.Link
 	if len(returns) > 0 {
 		var err error

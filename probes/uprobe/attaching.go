@@ -1,8 +1,9 @@
 package uprobe
 
 import (
+	"cmp"
 	"errors"
-	"os"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -12,8 +13,12 @@ import (
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
-// maxInstructionBytes is what the kernel reads where it puts a probe.
-const maxInstructionBytes = 16
+const (
+	// maxInstructionBytes is what the kernel reads where it puts a probe.
+	maxInstructionBytes = 16
+	// retryAfter is how long a hook that was refused is left alone.
+	retryAfter = 10 * time.Second
+)
 
 // attaching is one hook's functions in one library that are to be probed in one process.
 type attaching struct {
@@ -52,38 +57,56 @@ func (a *attaching) isWanted() bool {
 	return !a.member.left && state.on && state.turn == a.turn && slices.Contains(a.member.libraries, a.library)
 }
 
-func (b batch) wanted() bool { return slices.ContainsFunc(b, (*attaching).isWanted) }
+// maxAttaching of a batch wait for the kernel at once: each holds a thread.
+const maxAttaching = 8
 
-// run attaches, in a goroutine of the container's.
+// run attaches, in a goroutine of the container's. Files are read in this goroutine alone:
+// one that hangs holds one thread, and a process that holds 10,000 ends.
 func (b batch) run(f *Finder) {
-	var running sync.WaitGroup
 	for _, a := range b {
-		running.Go(func() { a.err = a.run(f) })
+		a.err = a.prepare(f)
+	}
+	var running sync.WaitGroup
+	places := make(chan struct{}, maxAttaching)
+	for _, a := range b {
+		if a.err == nil {
+			places <- struct{}{}
+			running.Go(func() {
+				a.err = a.attach(f)
+				<-places
+			})
+		}
 	}
 	running.Wait()
 }
 
-func (a *attaching) run(f *Finder) error {
-	// The header is read once more, and the file may have been written to.
-	if err := symbols.CheckHeader(a.library.file); err != nil {
-		return err
+func (a *attaching) prepare(f *Finder) error {
+	err := a.library.file.apart(func(file io.ReaderAt) error {
+		readBefore(file, a.entries)
+		return symbols.CheckHeader(file) // once more: the file may have been written to
+	})
+	return cmp.Or(err, a.isThere(f)) // reading may have taken long
+}
+
+// isThere: the number is still that of the process.
+func (a *attaching) isThere(f *Finder) error {
+	st, err := readStat(f.procRoot, a.process.pid)
+	if err != nil || st.startTick != a.process.start {
+		return errEnded
 	}
-	readBefore(a.library.file, a.entries)
-	// Reading may have taken long, and the number may be another process's by now.
-	if st, err := readStat(f.procRoot, a.process.pid); err != nil {
-		return err
-	} else if st.startTick != a.process.start {
-		return os.ErrNotExist
-	}
+	return nil
+}
+
+func (a *attaching) attach(f *Finder) error {
 	files := linkFiles * f.attacher.links(len(a.entries), len(a.returns))
 	if err := f.room.take(files); err != nil {
 		return err
 	}
 	a.began = time.Now()
-	links, err := f.attacher.attachBoth(a.library.file, a.process.pid, &a.member.client.spec.Hooks[a.hook], a.entries, a.returns)
+	links, err := f.attacher.attachBoth(a.library.file.fd, a.process.pid, &a.member.client.spec.Hooks[a.hook], a.entries, a.returns)
 	if err != nil {
 		f.room.free(files)
-		return err
+		return cmp.Or(a.isThere(f), err)
 	}
 	a.links, a.took = links, time.Since(a.began)
 	return nil
@@ -91,7 +114,7 @@ func (a *attaching) run(f *Finder) error {
 
 // readBefore brings the pages that the kernel reads to put a probe into memory. It
 // reads them under dup_mmap_sem, and a file that hangs there stops every fork of the host.
-func readBefore(file *os.File, points []point) {
+func readBefore(file io.ReaderAt, points []point) {
 	var code [maxInstructionBytes]byte
 	for _, p := range points {
 		// What cannot be read is the kernel's to refuse.
@@ -100,18 +123,24 @@ func readBefore(file *os.File, points []point) {
 }
 
 // takeBatch takes in what was attached, and what was not. A library that could not be
-// attached to is left, to be found again by a later look.
+// attached to at first is left, to be found again by a later look; later on the hook alone
+// is off for a while.
 func (f *Finder) takeBatch(b batch) {
 	var errs []error
 	for _, a := range b {
-		state := &a.member.hooks[a.hook]
+		m, state := a.member, &a.member.hooks[a.hook]
 		state.pending--
-		delete(a.member.entering, a.library)
+		first := m.entering[a.library]
 		switch {
-		case a.err != nil && !gone(a.err):
+		case a.err != nil && !errors.Is(a.err, errEnded):
 			errs = append(errs, a.err)
-			a.member.drop(func(l *library) bool { return l != a.library })
-			a.process.size = 0 // looked at again
+			if first {
+				m.drop(func(l *library) bool { return l != a.library })
+				a.process.size = 0 // looked at again
+			} else {
+				state.on, state.retryAt = false, time.Now().Add(retryAfter)
+				m.detach(a.hook, func(*library) bool { return false })
+			}
 		case len(a.links) == 0:
 		case a.isWanted():
 			if len(state.attached) == 0 {
@@ -122,6 +151,9 @@ func (f *Finder) takeBatch(b batch) {
 			state.closing = append(state.closing, f.closeLater(a.links))
 		}
 		f.release(a.library)
+	}
+	for _, a := range b {
+		delete(a.member.entering, a.library)
 	}
 	if len(errs) > 0 && !b[0].member.left {
 		f.problems.add(b[0].process.key, "libraries", errors.Join(errs...))

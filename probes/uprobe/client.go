@@ -164,18 +164,21 @@ func (c *Client) Rotate() error {
 			}
 		}
 	}
+	switched := false
 	for _, p := range c.finder.processes {
 		m := p.members[c]
 		if m == nil {
 			continue
 		}
 		k := c.finder.containers[p.key]
-		for _, b := range m.turn(p, k.clients[c].hooks) {
-			c.finder.attachLater(k, b)
+		if b := m.turn(p, k.clients[c].hooks); len(b) > 0 {
+			k.batches, switched = append(k.batches, b), true
+			c.finder.next(c.finder.laneOf(p.key))
 		}
-		c.finder.next(k)
 	}
-	c.finder.await(context.Background(), time.Now().Add(scanBudget))
+	if switched {
+		c.finder.await(context.Background(), time.Now().Add(scanBudget))
+	}
 	return c.finder.problems.fresh()
 }
 

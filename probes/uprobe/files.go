@@ -3,7 +3,7 @@ package uprobe
 import (
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +12,7 @@ import (
 )
 
 // finds finds the wanted functions in a file: symbols.Reader's Find.
-type finds func(file *os.File, want symbols.Want, limit time.Duration) ([]symbols.Symbol, error)
+type finds func(file symbols.File, want symbols.Want, limit time.Duration) ([]symbols.Symbol, error)
 
 // interest is what all clients want.
 type interest struct {
@@ -115,23 +115,34 @@ func (s *files) lookInto(h handle, in interest, find finds) (known, error) {
 	if ok || err != nil {
 		return k, err
 	}
-	file, err := h.reopen()
-	if err != nil {
+	if err := h.apart(func(r io.ReaderAt) error { return touch(r, h.stamp.size) }); err != nil {
 		err = fmt.Errorf("open a library: %w", err)
 		s.noteFailing(h, err)
 		return known{}, err
 	}
-	// Opened for reading: closing it cannot fail usefully.
-	defer file.Close()
-	found, err := find(file, in.Want, fileTime)
+	found, err := find(symbols.File{Open: h.reopen, Size: h.stamp.size}, in.Want, fileTime)
 	switch {
+	case errors.Is(err, symbols.ErrBusy): // not the file's fault
+		return known{}, err
 	case errors.Is(err, symbols.ErrReader):
 		s.noteFailing(h, err)
 		return known{}, err
 	case errors.Is(err, symbols.ErrOutOfTime):
+		s.noteFailing(h, errOutOfTime) // others have their turn first
 		return known{}, errOutOfTime
 	case err != nil:
 		found = nil
 	}
 	return s.note(h, in.choose(found)), nil
+}
+
+// touch reads a byte of the first and of the last page: what does not answer shall keep a
+// thread here waiting, rather than one of the few children that read.
+func touch(file io.ReaderAt, size int64) error {
+	var b [1]byte
+	for _, at := range []int64{0, size - 1} {
+		// What cannot be read is the child's to say.
+		_, _ = file.ReadAt(b[:], max(0, at))
+	}
+	return nil
 }

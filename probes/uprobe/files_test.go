@@ -40,7 +40,7 @@ func TestAReaderThatFailsIsNoAnswer(t *testing.T) {
 	tries, fails := 0, true
 	f := newFiles()
 	in := interest{wanted: func(name string) bool { return name == "cuLaunchKernel" }}
-	find := func(*os.File, symbols.Want, time.Duration) ([]symbols.Symbol, error) {
+	find := func(symbols.File, symbols.Want, time.Duration) ([]symbols.Symbol, error) {
 		if tries++; fails {
 			return nil, symbols.ErrReader
 		}

@@ -43,11 +43,8 @@ type container struct {
 	clients   map[*Client]*clientState
 	processes map[int32]*process
 	nextRound time.Time
-	due       []int32       // processes to be met in this round
-	batches   []batch       // to be attached
-	work      *work         // what is done to its files now
-	debt      time.Duration // what looks took, when it was owed; see owes
-	owed      time.Time
+	due       []int32 // processes to be met
+	batches   []batch // to be attached
 }
 
 // process is one process that has been met.
@@ -78,6 +75,7 @@ type Finder struct {
 	find       finds
 	files      *files
 	libraries  map[fileKey]*library
+	lanes      map[string]*lane
 	works      map[*work]bool
 	ended      chan *work
 	scanned    time.Time
@@ -100,7 +98,7 @@ func NewFinder() *Finder {
 		reader: reader, find: reader.Find,
 		procRoot: "/proc", attacher: newAttacher(), containers: map[string]*container{}, processes: map[int32]*process{},
 		files: newFiles(), libraries: map[fileKey]*library{}, problems: newProblems(),
-		works: map[*work]bool{}, ended: make(chan *work, maxWorks+maxStuck),
+		lanes: map[string]*lane{}, works: map[*work]bool{}, ended: make(chan *work, maxWorks+maxStuck),
 		closing: make(chan struct{}, maxClosing), room: newRoom(),
 	}
 	f.returns = newReturns(f.attacher)
@@ -168,6 +166,7 @@ func (f *Finder) watch(t probes.Target, c *Client) error {
 		p.nextLook, p.size = time.Time{}, 0
 	}
 	k.nextRound, f.scanned = time.Time{}, time.Time{}
+	f.laneOf(t.Key)
 	return nil
 }
 
@@ -183,14 +182,13 @@ func (f *Finder) unwatch(key string, c *Client) {
 		return
 	}
 	k.listing.file.close(&f.room)
+	delete(f.containers, key)
 	for pid := range k.processes {
 		f.forget(pid)
 	}
 	for _, b := range k.batches {
 		f.takeBatch(b)
 	}
-	k.due, k.batches = nil, nil
-	delete(f.containers, key)
 	f.problems.forget(key)
 }
 
@@ -208,16 +206,25 @@ func (f *Finder) scan(ctx context.Context) error {
 	return f.problems.fresh()
 }
 
-// round lists a container's processes, and forgets those that have ended.
+// round lists a container's processes, and forgets those that have ended, whatever its lane does.
 func (f *Finder) round(k *container, now time.Time) {
 	k.nextRound = now.Add(scanEvery)
 	if now.Sub(k.since) < youngFor {
 		k.nextRound = now.Add(youngScanEvery)
 	}
-	k.due = k.listing.list(&f.room, &f.buf, k.due[:0])
-	listed := make(map[int32]bool, len(k.due))
-	for _, pid := range k.due {
+	pids := k.listing.list(&f.room, &f.buf, nil)
+	listed, waits := make(map[int32]bool, len(pids)), make(map[int32]bool, len(k.due))
+	for _, pid := range pids {
 		listed[pid] = true
+	}
+	k.due = slices.DeleteFunc(k.due, func(pid int32) bool { return !listed[pid] })
+	for _, pid := range k.due { // since an earlier round
+		waits[pid] = true
+	}
+	for _, pid := range pids {
+		if !waits[pid] {
+			k.due = append(k.due, pid)
+		}
 	}
 	for pid := range k.processes {
 		if !listed[pid] {

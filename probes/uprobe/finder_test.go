@@ -194,10 +194,7 @@ func TestRefusalIsSaidOnce(t *testing.T) {
 		if err := c.client.Scan(context.Background()); err != nil {
 			said++
 		}
-		for k.work != nil {
-			time.Sleep(10 * time.Millisecond)
-			c.finder.takeInAll()
-		}
+		c.finder.settle()
 	}
 	if said != 1 {
 		t.Errorf("said %d times", said)
@@ -240,7 +237,7 @@ func TestAttachReadsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer prog.Close()
-	links, err := a.attach(file, 0, prog, []point{{offset: 64}}, false)
+	links, err := a.attach(int(file.Fd()), 0, prog, []point{{offset: 64}}, false)
 	if err := errors.Join(err, closeAll(links)); err != nil {
 		t.Errorf("attached by its offset: %v", err)
 	}
@@ -334,6 +331,7 @@ func TestRoom(t *testing.T) {
 			}
 			c.client.Unwatch(target.Key)
 			c.finder.closers.Wait()
+			c.finder.settle()
 			if used := c.finder.room.used.Load(); used != 0 {
 				t.Errorf("%d descriptors are not given back", used)
 			}

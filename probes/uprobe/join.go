@@ -8,16 +8,13 @@ import (
 	"time"
 )
 
-var (
-	errClosedMeanwhile = errors.New("a library was closed while the process was looked at")
-	errCrowded         = errors.New("half of the processes that can be counted are taken, a quarter by this container alone")
-)
+var errCrowded = errors.New("half of the processes that can be counted are taken, a quarter by this container alone")
 
 // takeLook takes in what a look saw: the process becomes a user of its libraries.
 // size is that of its address space before the look.
 func (f *Finder) takeLook(p *process, size uint64, l *look) {
 	defer l.close()
-	if f.processes[p.pid] != p {
+	if f.processes[p.pid] != p || errors.Is(l.err, errEnded) {
 		return // it ended, or is no longer watched
 	}
 	err, rest := l.err, p.wait
@@ -25,17 +22,24 @@ func (f *Finder) takeLook(p *process, size uint64, l *look) {
 		rest = restFromLooks
 	}
 	k := f.containers[p.key]
+	p.size = size
 	var b batch
 	for i := range l.found {
-		fresh, e := f.enter(k, p, &l.found[i])
+		s := &l.found[i]
+		if s.file == nil && f.libraries[s.key] == nil {
+			p.size, rest = 0, minLookAgain // closed since the look began: seen again soon
+			continue
+		}
+		fresh, e := f.enter(k, p, s)
 		b, err = append(b, fresh...), errors.Join(err, e)
 	}
-	f.attachLater(k, b)
+	if len(b) > 0 {
+		k.batches = append(k.batches, b)
+	}
 	if l.complete { // else what is no longer mapped is not known
 		f.leaveUnmapped(p, l.mapped)
 	}
-	p.size = size
-	if err != nil && !gone(err) {
+	if err != nil {
 		p.size = 0 // tried again
 		// What is not in memory is slow to read, once.
 		if p.wait > minLookAgain || !errors.Is(err, errOutOfTime) {
@@ -49,12 +53,17 @@ func (f *Finder) takeLook(p *process, size uint64, l *look) {
 // enter makes a process a user of one of its libraries, for each client that wants
 // functions in it, and returns what is to be attached.
 func (f *Finder) enter(k *container, p *process, s *sighting) (batch, error) {
+	if _, have := p.at[s.key]; !have && len(p.at) >= maxLibraries {
+		return nil, errManyLibraries
+	}
 	p.at[s.key] = s.addresses
+	lib := f.adopt(s)
+	defer f.release(lib) // but for those who join
 	var b batch
 	var errs []error
 	for c := range k.clients {
 		if s.isOf(c) {
-			fresh, err := f.join(k, p, c, s)
+			fresh, err := f.join(k, p, c, lib)
 			b, errs = append(b, fresh...), append(errs, err)
 		}
 	}
@@ -62,34 +71,28 @@ func (f *Finder) enter(k *container, p *process, s *sighting) (batch, error) {
 }
 
 // join makes a process a member of a client, with one more library.
-func (f *Finder) join(k *container, p *process, c *Client, s *sighting) (batch, error) {
+func (f *Finder) join(k *container, p *process, c *Client, lib *library) (batch, error) {
 	m := p.members[c]
-	if m == nil && f.isIdleCopy(p, c, s.key) {
+	if m == nil && f.isIdleCopy(p, c, lib.key) || m != nil && slices.Contains(m.libraries, lib) {
 		return nil, nil
-	}
-	if m != nil && slices.ContainsFunc(m.libraries, func(l *library) bool { return l.key == s.key }) {
-		return nil, nil
-	}
-	lib := f.adopt(s)
-	if lib == nil {
-		p.wait = minLookAgain
-		return nil, errClosedMeanwhile
 	}
 	if m == nil {
 		var err error
 		if m, err = f.admit(k, p, c); err != nil {
-			f.release(lib)
 			return nil, err
 		}
 	}
 	m.libraries = append(m.libraries, lib)
+	lib.users++
 	var b batch
 	for i := range m.hooks {
 		if m.hooks[i].on {
 			b = append(b, m.plan(p, i, lib)...)
 		}
 	}
-	m.entering[lib] = len(b) > 0
+	if len(b) > 0 {
+		m.entering[lib] = true
+	}
 	return b, nil
 }
 
@@ -137,14 +140,11 @@ func (f *Finder) isIdleCopy(p *process, c *Client, key fileKey) bool {
 }
 
 // adopt returns the library that was sighted, with one more user; it is opened once
-// for all of them. Nil: it was open when the look began, and is no longer.
+// for all of them.
 func (f *Finder) adopt(s *sighting) *library {
 	lib := f.libraries[s.key]
 	if lib == nil {
-		if s.file == nil {
-			return nil
-		}
-		lib = &library{key: s.key, file: s.file, symbols: s.symbols}
+		lib = &library{key: s.key, file: *s.file, symbols: s.symbols}
 		f.libraries[s.key] = lib
 		s.file = nil
 	}
@@ -155,8 +155,7 @@ func (f *Finder) adopt(s *sighting) *library {
 // release takes one user from a library; its file is closed with the last.
 func (f *Finder) release(lib *library) {
 	if lib.users--; lib.users <= 0 {
-		// Opened for reading: closing it cannot fail usefully.
-		_ = lib.file.Close()
+		lib.file.close()
 		f.room.free(1)
 		delete(f.libraries, lib.key)
 	}

@@ -33,10 +33,11 @@ var (
 	errMapsCut       = errors.New("more mappings than are read")
 	errSlow          = fmt.Errorf("not looked through in %v: tried again in %v", lookTime, restFromLooks)
 	errManyLibraries = fmt.Errorf("more than %d with functions of interest in a process", maxLibraries)
+	errEnded         = errors.New("the process has ended")
 	errUnknownMount  = errors.New("on a mount that is not shown, where reading could wait for ever")
 )
 
-// gone: the process ended while it was looked at.
+// gone: what /proc says of a process that has ended. A container's own file may answer the same.
 func gone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
 // look is one look at one process, in a goroutine of its container's. It knows the
@@ -65,7 +66,7 @@ type sighting struct {
 	key       fileKey
 	addresses string
 	symbols   []symbols.Symbol
-	file      *os.File // nil: it is open already
+	file      *handle // nil: it is open already
 }
 
 // newLook prepares a look at a process.
@@ -85,12 +86,15 @@ func (l *look) run() {
 	l.deadline = time.Now().Add(lookTime)
 	dir := filepath.Join(l.procRoot, strconv.Itoa(int(l.pid)))
 	text, err := readCapped(filepath.Join(dir, "maps"), maxMapsBytes)
-	if err != nil {
-		l.err = fmt.Errorf("read a process's maps: %w", err)
+	if err == nil {
+		l.mounts, err = readMounts(l.procRoot, l.pid)
+	}
+	if gone(err) {
+		l.err = errEnded
 		return
 	}
-	if l.mounts, err = readMounts(l.procRoot, l.pid); err != nil {
-		l.err = err
+	if err != nil {
+		l.err = fmt.Errorf("read a process's maps and mounts: %w", err)
 		return
 	}
 	mappings := executableMaps(text, l.hints)
@@ -147,10 +151,12 @@ func (l *look) at(h handle, addresses string) error {
 		if err := l.room.take(1); err != nil {
 			return err
 		}
-		if s.file, err = h.reopen(); err != nil {
+		file, err := h.again()
+		if err != nil {
 			l.room.free(1)
-			return fmt.Errorf("open a library: %w", err)
+			return err
 		}
+		s.file = &file
 	}
 	l.found = append(l.found, s)
 	return nil
@@ -160,8 +166,7 @@ func (l *look) at(h handle, addresses string) error {
 func (l *look) close() {
 	for _, s := range l.found {
 		if s.file != nil {
-			// Opened for reading: closing it cannot fail usefully.
-			_ = s.file.Close()
+			s.file.close()
 			l.room.free(1)
 		}
 	}

@@ -1,7 +1,6 @@
 package uprobe
 
 import (
-	"os"
 	"slices"
 	"time"
 
@@ -11,11 +10,11 @@ import (
 )
 
 // library is a file with functions of interest that some process maps. The file
-// is held open while it has users: it is attached to again when a hook's turn
+// is held, not opened, while it has users: it is attached to again when a hook's turn
 // comes. Attachments pin it in any case.
 type library struct {
 	key     fileKey
-	file    *os.File
+	file    handle
 	symbols []symbols.Symbol
 	users   int
 }
@@ -37,6 +36,7 @@ type hookState struct {
 	attached []attachment
 	on       bool
 	dropped  bool // off for good
+	retryAt  time.Time
 	turn     uint16
 	pending  int           // attachments that are planned or being made
 	since    time.Time     // on: counted from here
@@ -81,19 +81,18 @@ func (m *member) detach(i int, keep func(*library) bool) {
 }
 
 // turn switches the hooks as their container's say, and returns what is to be attached.
-// Hooks of one name go on together, once the former turn of all of them is closed, the
-// later ones first.
-func (m *member) turn(p *process, hooks []containerHook) []batch {
+// Hooks of one name go on together, once the former turn of all of them is closed.
+func (m *member) turn(p *process, hooks []containerHook) batch {
 	busy := map[int]bool{}
 	for i := range m.hooks {
 		leader := m.client.spec.leader(i)
 		busy[leader] = m.hooks[i].busy() || busy[leader]
 	}
-	var out []batch
-	for i := len(m.hooks) - 1; i >= 0; i-- {
+	var out batch
+	for i := range m.hooks {
 		leader := m.client.spec.leader(i)
 		on := hooks[leader].on && !m.hooks[i].dropped
-		if on == m.hooks[i].on || on && busy[leader] {
+		if on == m.hooks[i].on || on && (busy[leader] || time.Now().Before(m.hooks[i].retryAt)) {
 			continue
 		}
 		m.hooks[i].on = on
@@ -102,11 +101,9 @@ func (m *member) turn(p *process, hooks []containerHook) []batch {
 			continue
 		}
 		m.hooks[i].turn++
-		var b batch
 		for _, lib := range m.libraries {
-			b = append(b, m.plan(p, i, lib)...)
+			out = append(out, m.plan(p, i, lib)...)
 		}
-		out = append(out, b)
 	}
 	return out
 }
@@ -120,6 +117,7 @@ func (m *member) drop(keep func(*library) bool) {
 		if keep(lib) {
 			return false
 		}
+		delete(m.entering, lib)
 		m.client.finder.release(lib)
 		return true
 	})

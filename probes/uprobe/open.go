@@ -3,8 +3,11 @@ package uprobe
 import (
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -36,12 +39,73 @@ type handle struct {
 	stamp stamp
 }
 
+// close does not wait: the file behind O_PATH is not told.
 func (h handle) close() { _ = unix.Close(h.fd) }
 
+// again is the same file by a descriptor of its own, to be closed apart.
+func (h handle) again() (handle, error) {
+	fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return handle{}, fmt.Errorf("a second descriptor: %w", err)
+	}
+	h.fd = fd
+	return h, nil
+}
+
 // reopen opens the file for reading. It is known to be a regular file, so the
-// open does not wait for a peer.
+// open does not wait for a peer. While it is open an exec may hang as reading may:
+// whoever reads for longer does so apart.
 func (h handle) reopen() (*os.File, error) {
 	return os.OpenFile(selfPath(h.fd), os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+}
+
+// apart reads the file in a thread that has a table of open files of its own. A child that is
+// started gets a copy of all files that its parent has open and closes them at its exec, which
+// waits as reading does where nobody answers.
+func (h handle) apart(read func(io.ReaderAt) error) error {
+	done := make(chan error)
+	go func() {
+		goruntime.LockOSThread() // for good: the thread ends with this goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread's table is the process's, by which /proc/self/fd goes.
+			done <- h.apart(read) // by another thread: this one is taken
+			goruntime.UnlockOSThread()
+			return
+		}
+		done <- h.here(read)
+	}()
+	return <-done
+}
+
+func (h handle) here(read func(io.ReaderAt) error) error {
+	// Where a filter of system calls refuses it, the table is the process's.
+	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_UNSHARE)
+	fd, err := unix.Open(selfPath(h.fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }() // cannot fail usefully
+	return read(descriptor(fd))
+}
+
+// descriptor reads a file by its number, as the calling thread has it.
+type descriptor int
+
+// ReadAt reads as io.ReaderAt does.
+func (d descriptor) ReadAt(b []byte, at int64) (n int, err error) {
+	for n < len(b) {
+		got, err := unix.Pread(int(d), b[n:], at+int64(n))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return n, err
+		case got == 0:
+			return n, io.EOF
+		}
+		n += got
+	}
+	return n, nil
 }
 
 // selfPath names an open file by descriptor. The kernel's link leads to the very

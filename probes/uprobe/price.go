@@ -135,7 +135,7 @@ func priceOf(ctx context.Context, a attacher, prog *ebpf.Program, code []byte, a
 	if err != nil {
 		return 0, 0, err
 	}
-	on, err := a.attach(file, 0, prog, []point{{offset: at}}, false)
+	on, err := a.attach(int(file.Fd()), 0, prog, []point{{offset: at}}, false)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -144,7 +144,7 @@ func priceOf(ctx context.Context, a attacher, prog *ebpf.Program, code []byte, a
 	if err != nil {
 		return 0, 0, err
 	}
-	returns, err := a.attach(file, 0, prog, []point{{offset: at}}, true)
+	returns, err := a.attach(int(file.Fd()), 0, prog, []point{{offset: at}}, true)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -88,7 +88,7 @@ func diesOfReturn(ctx context.Context, a attacher, refused uint32) (died bool, e
 		return false, err
 	}
 	defer file.Close()
-	links, err := a.attach(file, 0, prog, []point{{offset: at}}, true)
+	links, err := a.attach(int(file.Fd()), 0, prog, []point{{offset: at}}, true)
 	if err != nil {
 		return false, err
 	}

@@ -45,7 +45,7 @@ func TestFilesThatHangCostTheirContainer(t *testing.T) {
 			c.client.SetDutyCycle(victim.Key, "test.hook", 0)
 			c.until("off while it is stuck", func() bool { _, on := c.client.Attached(hangs.PID, 0); return !on })
 			layer.Answer()
-			c.until("nothing is left of it", func() bool { return c.finder.containers[victim.Key].work == nil && c.attachedTo(hangs.PID) == 0 })
+			c.until("nothing is left of it", func() bool { return c.finder.laneOf(victim.Key).work == nil && c.attachedTo(hangs.PID) == 0 })
 			c.client.SetDutyCycle(victim.Key, "test.hook", 1)
 			c.until("found once it answers", func() bool { _, on := c.client.Attached(hangs.PID, 0); return on && c.has(hangs.PID)() })
 			before := c.count(hangs.PID)
@@ -87,6 +87,43 @@ func (c *counter) attachedTo(pid int32) int {
 	return len(h.attached)
 }
 
+// A library that is probed is not open here: closing it would ask its layer, and each exec
+// closes a copy. One whose layer hangs is left, and children are started.
+func TestLibrariesAreNotHeldOpen(t *testing.T) {
+	c := newCounter(t)
+	dir := t.TempDir()
+	layer := fusetest.Mount(t, uprobetest.BuildCode(t, dir, "liblayer.so", probedCode, "-shared", "-fPIC"))
+	target, other := uprobetest.Cgroup(t, "stuck-close"), uprobetest.Cgroup(t, "stuck-close-other")
+	j := job(t, target, dir)
+	j.Do("load %s", filepath.Join(layer.Overlay(t), "liblayer.so"))
+	c.watch(target)
+	c.until("found", c.has(j.PID))
+	layer.Hang()
+	c.neighbourIsCounted(t, other, dir)
+	c.client.Unwatch(target.Key)
+	c.neighbourIsCounted(t, other, dir)
+	layer.Answer()
+}
+
+// A process that ends while its container is stuck is left all the same.
+func TestProcessesOfAStuckContainerEnd(t *testing.T) {
+	c := newCounter(t)
+	dir := t.TempDir()
+	lib := uprobetest.BuildCode(t, dir, "liblayer.so", probedCode, "-shared", "-fPIC")
+	layer := fusetest.Mount(t, lib)
+	target := uprobetest.Cgroup(t, "stuck-ended")
+	ends, hangs := job(t, target, dir), job(t, target, dir)
+	ends.Do("load %s", uprobetest.BuildCode(t, dir, "libends.so", probedCode, "-shared", "-fPIC"))
+	c.watch(target)
+	c.until("found", c.has(ends.PID))
+	hangs.Do("load %s", filepath.Join(layer.Overlay(t), "liblayer.so"))
+	layer.Hang()
+	c.until("stuck", layer.Met)
+	ends.End()
+	c.until("left", func() bool { return c.left[ends.PID] == 1 })
+	layer.Answer()
+}
+
 // A container that is no longer watched, and a finder that is closed, wait for nothing
 // that hangs.
 func TestClosedWhileAFileHangs(t *testing.T) {
@@ -100,12 +137,16 @@ func TestClosedWhileAFileHangs(t *testing.T) {
 	c.watch(target)
 	c.until("stuck", layer.Met)
 	c.client.Unwatch(target.Key)
-	c.watch(target)
+	c.watch(target) // and it waits for the same file
+	if err := c.client.Scan(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := len(c.finder.works); n != 1 {
+		t.Errorf("%d works for one container that hangs", n)
+	}
 	c.client.Close() // returns
 	layer.Answer()
-	for len(c.finder.works) > 0 {
-		c.finder.takeIn(<-c.finder.ended)
-	}
+	c.finder.settle()
 	if used := c.finder.room.used.Load(); used != 0 || len(c.finder.libraries) > 0 {
 		t.Errorf("%d descriptors and %d libraries are left", used, len(c.finder.libraries))
 	}
@@ -115,7 +156,7 @@ func TestClosedWhileAFileHangs(t *testing.T) {
 // turn before it.
 func TestLooksAreShared(t *testing.T) {
 	now := time.Unix(1000, 0)
-	k := &container{}
+	k := &lane{}
 	k.charge(now, time.Hour)
 	if got := k.owes(now); got != maxDebt {
 		t.Errorf("owes %v, want %v", got, maxDebt)

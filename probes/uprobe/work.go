@@ -16,34 +16,45 @@ const (
 	stuckAfter = 5 * time.Second
 	// maxStuck bounds the threads that hang in the kernel: each holds one.
 	maxStuck = 512
-	// lookShare is a container's share of one CPU, and of a disk, for looks into its
-	// processes. lookCredit it may take at once: a first look reads all libraries.
+	// lookShare is a container's share of one CPU, and of a disk, beyond which no process of
+	// it is looked at. lookCredit it may take at once: a first look reads all libraries.
 	lookShare  = 0.1
 	lookCredit = 2 * time.Second
-	// maxDebt is what a look is charged at the most, so that a container is looked at
+	// maxDebt is what a work is charged at the most, so that a container is looked at
 	// again within a minute after a disk answered late.
 	maxDebt = 6 * time.Second
 )
 
 var errStuck = fmt.Errorf("a file has not answered for %v: nothing new of this container is probed until it does", stuckAfter)
 
-// work is what is done to the files of one container, in a goroutine of its own: the
-// files are the container's, and may keep whoever asks for ever.
-type work struct {
-	container *container
-	began     time.Time
-	look      bool   // charged to the container
-	end       func() // what the caller's goroutine makes of it
+// lane is what is done to the files of one container, one work after the other. It is the
+// container's key's: one that is watched again while a file hangs waits for the same file.
+type lane struct {
+	key    string
+	work   *work         // running
+	debt   time.Duration // what works took, when it was owed; see owes
+	owed   time.Time
+	served time.Time // when something was last begun
 }
 
-// begin runs do for a container that has no other work. What do returns is called by
-// the finder's own goroutine.
-func (f *Finder) begin(k *container, look bool, do func() func()) {
-	w := &work{container: k, began: time.Now(), look: look}
-	k.work = w
+// work is one thing that is done to the files of a container, in a goroutine of its own: the
+// files are the container's, and may keep whoever asks for ever.
+type work struct {
+	lane  *lane
+	began time.Time
+	took  time.Duration
+	end   func() // what the caller's goroutine makes of it
+}
+
+// begin runs do in a lane that is free. What do returns is called by the finder's own
+// goroutine.
+func (f *Finder) begin(l *lane, do func() func()) {
+	w := &work{lane: l, began: time.Now()}
+	l.work, l.served = w, w.began
 	f.works[w] = true
 	go func() {
 		w.end = do()
+		w.took = time.Since(w.began)
 		f.ended <- w // there is room for all
 	}()
 }
@@ -51,11 +62,8 @@ func (f *Finder) begin(k *container, look bool, do func() func()) {
 // takeIn ends a work on the finder's side.
 func (f *Finder) takeIn(w *work) {
 	delete(f.works, w)
-	k := w.container
-	k.work = nil
-	if w.look {
-		k.charge(time.Now(), time.Since(w.began))
-	}
+	w.lane.work = nil
+	w.lane.charge(time.Now(), w.took)
 	w.end()
 }
 
@@ -65,7 +73,7 @@ func (f *Finder) takeInAll() {
 		select {
 		case w := <-f.ended:
 			f.takeIn(w)
-			f.next(w.container)
+			f.next(w.lane)
 		default:
 			return
 		}
@@ -90,7 +98,7 @@ func (f *Finder) await(ctx context.Context, deadline time.Time) {
 		case w := <-f.ended:
 			timer.Stop()
 			f.takeIn(w)
-			f.next(w.container)
+			f.next(w.lane)
 		case <-timer.C:
 			f.takeInAll() // both were ready
 			return
@@ -106,6 +114,7 @@ func (f *Finder) settle() {
 		select {
 		case w := <-f.ended:
 			f.takeIn(w)
+			f.next(w.lane)
 		case <-ctx.Done():
 			return
 		}
@@ -114,6 +123,9 @@ func (f *Finder) settle() {
 
 // mayBegin: there is room for one more work.
 func (f *Finder) mayBegin() bool {
+	if len(f.works) < maxWorks {
+		return true
+	}
 	stuck := 0
 	for w := range f.works {
 		if time.Since(w.began) > stuckAfter {
@@ -123,62 +135,85 @@ func (f *Finder) mayBegin() bool {
 	return stuck < maxStuck && len(f.works)-stuck < maxWorks
 }
 
-// serve begins what is due, for the container first whose looks took least.
+// laneOf returns the lane of a key.
+func (f *Finder) laneOf(key string) *lane {
+	l := f.lanes[key]
+	if l == nil {
+		l = &lane{key: key}
+		f.lanes[key] = l
+	}
+	return l
+}
+
+// serve begins what is due, in the lane first whose works took least.
 func (f *Finder) serve(now, deadline time.Time) {
-	order := slices.SortedFunc(maps.Values(f.containers), func(a, b *container) int {
-		return cmp.Or(cmp.Compare(a.owes(now), b.owes(now)), cmp.Compare(a.key, b.key))
+	order := slices.SortedFunc(maps.Values(f.lanes), func(a, b *lane) int {
+		return cmp.Or(cmp.Compare(a.owes(now), b.owes(now)), a.served.Compare(b.served), cmp.Compare(a.key, b.key))
 	})
-	for _, k := range order {
+	for _, l := range order {
 		if time.Now().After(deadline) {
 			return
 		}
-		if k.work != nil && now.Sub(k.work.began) > stuckAfter {
-			f.problems.add(k.key, "libraries", errStuck)
+		k := f.containers[l.key]
+		if k != nil {
+			if l.work != nil && now.Sub(l.work.began) > stuckAfter {
+				f.problems.add(k.key, "libraries", errStuck)
+			}
+			if !now.Before(k.nextRound) {
+				f.round(k, now)
+			}
 		}
-		if len(k.due) == 0 && k.work == nil && !now.Before(k.nextRound) {
-			f.round(k, now)
+		f.next(l)
+		if k == nil && l.work == nil && l.owes(now) == 0 {
+			delete(f.lanes, l.key)
 		}
-		f.next(k)
 	}
 }
 
-// next begins a container's next work: attachments before looks.
-func (f *Finder) next(k *container) {
-	for k.work == nil && f.containers[k.key] == k && f.mayBegin() {
-		if len(k.batches) > 0 {
+// next begins a lane's next work: attachments before looks.
+func (f *Finder) next(l *lane) {
+	for l.work == nil && f.mayBegin() {
+		k := f.containers[l.key]
+		switch {
+		case k == nil:
+			return
+		case len(k.batches) > 0:
 			b := k.batches[0]
 			k.batches = k.batches[1:]
-			if b.wanted() {
-				f.begin(k, false, func() func() { b.run(f); return func() { f.takeBatch(b) } })
-			} else {
-				f.takeBatch(b)
+			f.beginBatch(l, b)
+		case len(k.due) > 0 && l.owes(time.Now()) < lookCredit:
+			pid := k.due[0]
+			k.due = k.due[1:]
+			if p, size := f.due(k, pid); p != nil {
+				look := f.newLook(p)
+				f.begin(l, func() func() { look.run(); return func() { f.takeLook(p, size, look) } })
 			}
-			continue
-		}
-		if len(k.due) == 0 || k.owes(time.Now()) >= lookCredit {
+		default:
 			return
 		}
-		pid := k.due[0]
-		k.due = k.due[1:]
-		if p, size := f.due(k, pid); p != nil {
-			l := f.newLook(p)
-			f.begin(k, true, func() func() { l.run(); return func() { f.takeLook(p, size, l) } })
+	}
+}
+
+// beginBatch attaches what of a batch is still wanted.
+func (f *Finder) beginBatch(l *lane, b batch) {
+	wanted := slices.Collect(func(yield func(*attaching) bool) {
+		for _, a := range b {
+			if a.isWanted() && !yield(a) {
+				return
+			}
 		}
+	})
+	if len(wanted) > 0 {
+		f.begin(l, func() func() { batch(wanted).run(f); return func() { f.takeBatch(wanted) } })
 	}
+	f.takeBatch(slices.DeleteFunc(b, (*attaching).isWanted))
 }
 
-// owes is what looks into a container took, less its share of the time since.
-func (k *container) owes(now time.Time) time.Duration {
-	return max(0, k.debt-time.Duration(lookShare*float64(now.Sub(k.owed))))
+// owes is what works took, less the lane's share of the time since.
+func (l *lane) owes(now time.Time) time.Duration {
+	return max(0, l.debt-time.Duration(lookShare*float64(now.Sub(l.owed))))
 }
 
-func (k *container) charge(now time.Time, took time.Duration) {
-	k.debt, k.owed = k.owes(now)+min(took, maxDebt), now
-}
-
-// attachLater leaves attachments to the container's next work.
-func (f *Finder) attachLater(k *container, b batch) {
-	if len(b) > 0 {
-		k.batches = append(k.batches, b)
-	}
+func (l *lane) charge(now time.Time, took time.Duration) {
+	l.debt, l.owed = l.owes(now)+min(took, maxDebt), now
 }

@@ -31,8 +31,13 @@ const (
 	maxChildren = 32
 )
 
-// ErrReader: the file was not read to its end. It may be the file's fault or not.
-var ErrReader = errors.New("not read")
+// Errors of who reads; others are of the file.
+var (
+	// ErrReader: the file was not read to its end. It may be the file's fault or not.
+	ErrReader = errors.New("not read")
+	// ErrBusy: nor was it begun.
+	ErrBusy = errors.New("not begun")
+)
 
 var (
 	errClosed = errors.New("it is closed")
@@ -41,10 +46,13 @@ var (
 )
 
 // readerError is an ErrReader. It wraps nothing: what failed is no file of a container.
-type readerError struct{ why string }
+type readerError struct {
+	why  string
+	busy bool
+}
 
 func (e *readerError) Error() string   { return "the process that reads symbols: " + e.why }
-func (e *readerError) Is(t error) bool { return t == ErrReader }
+func (e *readerError) Is(t error) bool { return t == ErrReader || t == ErrBusy && e.busy }
 
 // Reader has files read by children that have no capability and no system calls
 // but those that reading takes. A child reads one file at a time; there are as many as
@@ -90,11 +98,18 @@ func (p *process) hasEnded() bool {
 	}
 }
 
+// File is a file to be read. It is opened when its turn comes, and only until a child has it:
+// a file that hangs when it is closed also hangs each exec while it is open here.
+type File struct {
+	Open func() (*os.File, error)
+	Size int64
+}
+
 // Find is the function of the same name, in a child, which gets as long as limit.
 // Errors that are not the file's own are [ErrReader]. It waits for its turn, and for the
 // end of a child that hangs, though others have their turn meanwhile: who asks for one
 // file after the other has one child at the most.
-func (r *Reader) Find(file *os.File, want Want, limit time.Duration) ([]Symbol, error) {
+func (r *Reader) Find(file File, want Want, limit time.Duration) ([]Symbol, error) {
 	for {
 		p, found, broken, err := r.ask(file, want, limit)
 		if broken == nil {
@@ -103,22 +118,22 @@ func (r *Reader) Find(file *os.File, want Want, limit time.Duration) ([]Symbol, 
 		fresh := p.fresh
 		r.end(p, r.closing)
 		if gone := errors.Is(broken, io.EOF) || errors.Is(broken, unix.EPIPE) || errors.Is(broken, unix.ECONNRESET); !gone || fresh {
-			return nil, &readerError{p.lastWords(broken)}
+			return nil, &readerError{why: p.lastWords(broken)}
 		}
 		// It may have been ended while it was idle.
 	}
 }
 
 // ask has a file read by a child, which is of no use any more where broken says why.
-func (r *Reader) ask(file *os.File, want Want, limit time.Duration) (p *process, found []Symbol, broken, err error) {
+func (r *Reader) ask(file File, want Want, limit time.Duration) (p *process, found []Symbol, broken, err error) {
 	select {
 	case r.busy <- struct{}{}:
 	case <-r.closing:
-		return nil, nil, nil, &readerError{errClosed.Error()}
+		return nil, nil, nil, &readerError{errClosed.Error(), true}
 	}
 	defer func() { <-r.busy }()
 	if p, err = r.take(); err != nil {
-		return nil, nil, nil, &readerError{err.Error()}
+		return nil, nil, nil, &readerError{err.Error(), errors.Is(err, errMany)}
 	}
 	if found, broken, err = p.find(file, want, limit, time.Now().Add(limit+r.patience)); broken == nil {
 		r.put(p)
@@ -273,31 +288,38 @@ func start(argv []string) (*process, error) {
 }
 
 // find asks the child. broken: it can no longer be asked; else err is of the file.
-func (p *process) find(file *os.File, want Want, limit time.Duration, until time.Time) (found []Symbol, broken, err error) {
-	info, err := file.Stat()
-	if err != nil {
-		return nil, nil, fmt.Errorf("a library: %w", err)
-	}
-	raw, err := file.SyscallConn()
-	if err != nil {
-		return nil, nil, fmt.Errorf("a library: %w", err)
-	}
+func (p *process) find(from File, want Want, limit time.Duration, until time.Time) (found []Symbol, broken, err error) {
 	b, err := json.Marshal(request{Want: want, Limit: limit})
 	if err != nil {
 		return nil, nil, fmt.Errorf("encode a request: %w", err)
 	}
-	if err := p.conn.SetDeadline(until); err != nil {
-		return nil, err, nil
+	file, err := from.Open()
+	if err != nil {
+		return nil, nil, fmt.Errorf("a library is %w: %w", ErrReader, err)
 	}
-	if err := raw.Control(func(fd uintptr) { _, _, broken = p.conn.WriteMsgUnix(b, unix.UnixRights(int(fd)), nil) }); err != nil {
-		return nil, nil, fmt.Errorf("a library: %w", err)
-	}
-	if broken != nil {
+	if broken = p.send(b, file, until); broken != nil {
 		return nil, broken, nil
 	}
 	packet := make([]byte, maxPacketBytes)
 	return gather(func() ([]byte, error) {
 		n, err := p.conn.Read(packet)
 		return packet[:n], err
-	}, uint64(info.Size()))
+	}, uint64(max(0, from.Size)))
+}
+
+// send hands a request and a file to the child, and closes the file here.
+func (p *process) send(b []byte, file *os.File, until time.Time) (err error) {
+	// Opened for reading: closing it cannot fail usefully.
+	defer func() { _ = file.Close() }()
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := p.conn.SetDeadline(until); err != nil {
+		return err
+	}
+	if e := raw.Control(func(fd uintptr) { _, _, err = p.conn.WriteMsgUnix(b, unix.UnixRights(int(fd)), nil) }); e != nil {
+		return e
+	}
+	return err
 }

@@ -146,25 +146,39 @@ func open(t *testing.T, path string) *os.File {
 }
 
 // A child finds what Find does, in more packets than one.
+// file is a file for a Reader.
+func file(t *testing.T, path string) File {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return File{Open: func() (*os.File, error) { return os.Open(path) }, Size: info.Size()}
+}
+
 func TestReaderFinds(t *testing.T) {
 	var code strings.Builder
 	for i := range 3 * packetSymbols {
 		fmt.Fprintf(&code, "int probed_%03d(void) { return %d; }\n", i, i)
 	}
-	file := open(t, uprobetest.BuildCode(t, t.TempDir(), "lib.so", code.String(), "-shared", "-fPIC"))
-	want, err := Find(file, probed(), soon())
+	path := uprobetest.BuildCode(t, t.TempDir(), "lib.so", code.String(), "-shared", "-fPIC")
+	want, err := Find(open(t, path), probed(), soon())
 	if err != nil || len(want) != 3*packetSymbols {
 		t.Fatalf("%d found, %v", len(want), err)
 	}
 	r := newReader(t)
 	for range 2 { // the second time by the same child
-		got, err := r.Find(file, probed(), time.Minute)
+		got, err := r.Find(file(t, path), probed(), time.Minute)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%v %s", err, diff)
 		}
 	}
 	if len(r.idle) != 1 {
 		t.Errorf("%d children are kept, want one", len(r.idle))
+	}
+	gone := File{Open: func() (*os.File, error) { return nil, os.ErrNotExist }}
+	if _, err := r.Find(gone, probed(), time.Minute); !errors.Is(err, ErrReader) || len(r.idle) != 1 {
+		t.Errorf("a file that cannot be opened: %v, want %v; %d children are kept", err, ErrReader, len(r.idle))
 	}
 }
 
@@ -177,22 +191,22 @@ func TestReaderSaysWhyNot(t *testing.T) {
 	}
 	other := uprobetest.BuildCode(t, dir, "other.so", "int other(void) { return 1; }", "-shared", "-fPIC")
 	r := newReader(t)
-	if _, err := r.Find(open(t, text), probed(), time.Minute); err == nil || errors.Is(err, ErrReader) {
+	if _, err := r.Find(file(t, text), probed(), time.Minute); err == nil || errors.Is(err, ErrReader) {
 		t.Errorf("no library: %v", err)
 	}
-	if _, err := r.Find(open(t, other), probed(), time.Minute); !errors.Is(err, ErrNone) {
+	if _, err := r.Find(file(t, other), probed(), time.Minute); !errors.Is(err, ErrNone) {
 		t.Errorf("nothing wanted: %v", err)
 	}
-	if _, err := r.Find(open(t, other), Want{Names: []string{"other"}}, -time.Second); !errors.Is(err, ErrOutOfTime) {
+	if _, err := r.Find(file(t, other), Want{Names: []string{"other"}}, -time.Second); !errors.Is(err, ErrOutOfTime) {
 		t.Errorf("without time: %v", err)
 	}
 	r.Close()
-	if _, err := r.Find(open(t, other), probed(), time.Minute); !errors.Is(err, ErrReader) {
+	if _, err := r.Find(file(t, other), probed(), time.Minute); !errors.Is(err, ErrReader) {
 		t.Errorf("closed: %v", err)
 	}
 	r = newReader(t)
 	r.argv = []string{"/nonexistent"}
-	if _, err := r.Find(open(t, other), probed(), time.Minute); !errors.Is(err, ErrReader) {
+	if _, err := r.Find(file(t, other), probed(), time.Minute); !errors.Is(err, ErrReader) {
 		t.Errorf("no such program: %v", err)
 	}
 }
@@ -210,7 +224,7 @@ func statusOf(t *testing.T, p *process, file string) string {
 // core and is the first to go.
 func TestChildIsConfined(t *testing.T) {
 	r := newReader(t)
-	if _, err := r.Find(open(t, "/proc/self/exe"), probed(), time.Minute); !errors.Is(err, ErrNone) {
+	if _, err := r.Find(file(t, "/proc/self/exe"), probed(), time.Minute); !errors.Is(err, ErrNone) {
 		t.Fatal(err)
 	}
 	status := statusOf(t, r.idle[0], "status")
@@ -239,7 +253,7 @@ func lineOf(text, begin string) string {
 // A child that was ended while it was idle is made good by another one.
 func TestReaderOutlivesItsChildren(t *testing.T) {
 	r := newReader(t)
-	file := open(t, "/proc/self/exe")
+	file := file(t, "/proc/self/exe")
 	for range 3 {
 		if _, err := r.Find(file, probed(), time.Minute); !errors.Is(err, ErrNone) {
 			t.Fatal(err)
@@ -257,7 +271,7 @@ func TestReaderOutlivesItsChildren(t *testing.T) {
 // A child that hangs is ended in its time.
 func TestReaderEndsWhatHangs(t *testing.T) {
 	r := newReader(t)
-	file := open(t, "/proc/self/exe")
+	file := file(t, "/proc/self/exe")
 	if _, err := r.Find(file, probed(), time.Minute); !errors.Is(err, ErrNone) {
 		t.Fatal(err)
 	}
@@ -302,7 +316,7 @@ func TestChildrenAreBounded(t *testing.T) {
 	for range maxChildren {
 		r.all = append(r.all, &process{ended: make(chan struct{})})
 	}
-	if _, err := r.Find(open(t, "/proc/self/exe"), probed(), time.Minute); !errors.Is(err, ErrReader) || !strings.Contains(fmt.Sprint(err), errMany.Error()) {
+	if _, err := r.Find(file(t, "/proc/self/exe"), probed(), time.Minute); !errors.Is(err, ErrReader) || !strings.Contains(fmt.Sprint(err), errMany.Error()) {
 		t.Errorf("%v, want %v", err, errMany)
 	}
 	r.all = nil
@@ -332,7 +346,7 @@ func TestAChildThatHangsKeepsItsCallerAlone(t *testing.T) {
 	}
 	r.idle, r.all = []*process{hangs}, []*process{hangs}
 	hangs.fresh = true
-	file := open(t, "/proc/self/exe")
+	file := file(t, "/proc/self/exe")
 	found := make(chan error, 1)
 	go func() {
 		_, err := r.Find(file, probed(), 0)
@@ -365,7 +379,7 @@ func TestAChildThatHangsKeepsItsCallerAlone(t *testing.T) {
 func TestLastWords(t *testing.T) {
 	r := newReader(t)
 	r.argv = []string{"/bin/sh", "-c", "echo out of patience >&2"}
-	if _, err := r.Find(open(t, "/proc/self/exe"), probed(), time.Minute); !errors.Is(err, ErrReader) || !strings.HasSuffix(fmt.Sprint(err), ": out of patience") {
+	if _, err := r.Find(file(t, "/proc/self/exe"), probed(), time.Minute); !errors.Is(err, ErrReader) || !strings.HasSuffix(fmt.Sprint(err), ": out of patience") {
 		t.Errorf("%v", err)
 	}
 }
@@ -373,7 +387,7 @@ func TestLastWords(t *testing.T) {
 // Closed while a file is being read: nothing is left.
 func TestCloseEndsBusyChildren(t *testing.T) {
 	r := newReader(t)
-	file := open(t, "/proc/self/exe")
+	file := file(t, "/proc/self/exe")
 	if _, err := r.Find(file, probed(), time.Minute); !errors.Is(err, ErrNone) {
 		t.Fatal(err)
 	}
@@ -403,7 +417,7 @@ func TestCloseEndsBusyChildren(t *testing.T) {
 func TestIdleChildrenEnd(t *testing.T) {
 	r := newReader(t)
 	r.idleFor = time.Millisecond
-	if _, err := r.Find(open(t, "/proc/self/exe"), probed(), time.Minute); !errors.Is(err, ErrNone) {
+	if _, err := r.Find(file(t, "/proc/self/exe"), probed(), time.Minute); !errors.Is(err, ErrNone) {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(20 * time.Second); r.Spent() == 0; time.Sleep(time.Millisecond) {
