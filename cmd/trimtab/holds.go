@@ -32,7 +32,7 @@ func openHolds(s *statefile.Store, log *slog.Logger) *holds {
 	// Who froze what is not known any more: freeze all, a person can resume.
 	log.Error("holds and pause cannot be read: paused until `trimtab resume`", "error", err)
 	if corrupt := new(statefile.CorruptError); !errors.As(err, &corrupt) {
-		return newHolds(s, heldState{Paused: true}) // the file stays, and is not written over
+		return newHolds(s, heldState{Paused: true}) // the file stays until something is to be stored
 	}
 	h := newHolds(s, heldState{})
 	if err := h.SetPaused(true); err != nil {

@@ -23,8 +23,9 @@ const maxNamespaces = 32
 // name any process of the host as a container's: it is believed on what that user owns.
 // Safe for concurrent use.
 type owner struct {
-	mu  sync.Mutex
-	uid uint32 // 0: root, so far
+	mu    sync.Mutex
+	known bool
+	uid   uint32 // 0: root
 }
 
 // dial connects to the engine's socket and notes who listens there, by the kernel's word: what
@@ -66,17 +67,14 @@ func listenerOf(conn net.Conn) (uid uint32, err error) {
 	return cred.Uid, nil
 }
 
-// note keeps the first user that is not root.
+// note keeps the first user.
 func (o *owner) note(uid uint32) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case uid == 0 || uid == o.uid:
-		return nil
-	case o.uid != 0:
+	if o.known && uid != o.uid {
 		return fmt.Errorf("it was user %d's engine and is user %d's: restart trimtab if that is meant", o.uid, uid)
 	}
-	o.uid = uid
+	o.known, o.uid = true, uid
 	return nil
 }
 

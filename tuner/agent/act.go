@@ -111,7 +111,7 @@ func (l *Agent) apply(ctx context.Context, o control.Order, items []actuator.Ite
 			l.o.Holds.AddYield(res.Change.Key, res.Change.Knob)
 		}
 	}
-	l.save() // of a yield that a crash loses here the foreign value counts as the owner's
+	_ = l.save() // which logs; of a yield that a crash loses here the foreign value counts as the owner's
 	l.reply(ctx, func() { l.applied(o, items, r) })
 }
 
@@ -273,6 +273,10 @@ func (l *Agent) undone(results []actuator.RestoreResult, kind state.RecordKind, 
 			case actuator.Restored:
 			case actuator.Yielded:
 				rec.Kind, rec.Text = state.RecordYield, fmt.Sprintf("%s stays at %s, which trimtab did not write", k.Knob, k.Actual)
+				if l.containers[r.Key] != nil {
+					l.o.Holds.AddYield(r.Key, k.Knob)
+					l.unsaved = true
+				}
 			case actuator.Gone:
 				continue
 			default:
@@ -327,7 +331,7 @@ func (l *Agent) Shutdown(ctx context.Context, handover bool) error {
 	}
 	defer l.flushLast(ctx)
 	defer l.keepLast()
-	defer l.save() // what the worker did not get to
+	defer func() { _ = l.save() }() // what the worker did not get to
 	if handover {
 		return l.undoUnproved(ctx)
 	}

@@ -294,15 +294,22 @@ func (l *Agent) reply(ctx context.Context, f func()) {
 	_ = l.do(ctx, f) // fails only when the agent has ended, and nobody is left to tell
 }
 
+// checkAgain is when a check of the history that failed is tried again.
+const checkAgain = time.Minute
+
 // recordWriter writes records to disk. While the history is checked they wait in the queue.
 func (l *Agent) recordWriter(ctx context.Context) {
 	if !l.checkHistory(ctx) {
 		return // what waits is Shutdown's
 	}
+	again := time.NewTicker(checkAgain)
+	defer again.Stop()
 	for {
 		select {
 		case records := <-l.records:
 			l.write(records)
+		case <-again.C: // a disk that refused the check may serve by now; one that is through returns at once
+			l.checkHistory(ctx)
 		case <-ctx.Done():
 			l.flush()
 			return

@@ -133,3 +133,20 @@ func TestLostYieldIsFoundAgain(t *testing.T) {
 		})
 	}
 }
+
+// A foreign write that only the restore at the end meets is remembered too: the next daemon
+// would take it for the owner's, and tune it.
+func TestYieldOfARestoreIsRemembered(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		c := n.job("train")
+		d := n.start(nil)
+		d.until("train", "a settled loan", isSettled)
+		const theirs = runtime.Value("77000 100000")
+		n.engine.SilentWrite(c.ID.Container, runtime.Values{runtime.KnobCPUQuota: theirs})
+		d.stop(false)
+		n.wantQuota(c, theirs, "after shutdown")
+		if on := n.holds.saved()[c.Key()]; !slices.Contains(on, runtime.KnobCPUQuota) {
+			t.Errorf("on disk: %v", on)
+		}
+	})
+}

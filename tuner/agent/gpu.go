@@ -132,7 +132,7 @@ func (l *Agent) whyShow(ctx context.Context, key string) (why string) {
 
 func (l *Agent) yieldVisibility(ctx context.Context, key, why string) {
 	l.o.Holds.AddYield(key, runtime.KnobGPU)
-	l.save()
+	_ = l.save() // which logs
 	l.reply(ctx, func() {
 		l.edge.foreign++
 		if t := l.containers[key]; t != nil {
@@ -326,7 +326,7 @@ func (l *Agent) changeVisibility(ctx context.Context, req state.GPURequest, hide
 func (l *Agent) visibilityByHand(ctx context.Context, c runtime.Container, text string, moved bool, notes []string) {
 	after, known := l.see(ctx, c)
 	l.o.Holds.AddYield(c.Key(), runtime.KnobGPU)
-	l.save()
+	_ = l.save() // which logs
 	l.reply(ctx, func() {
 		if !moved {
 			return

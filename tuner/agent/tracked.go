@@ -160,14 +160,6 @@ func (l *Agent) settleEngine(e *engineState) {
 	r := actuator.Recovery{Running: running, Synced: []string{name}, Handover: l.o.Handover || !first}
 	e.unsettled = !l.enqueue(func(ctx context.Context) {
 		results, err := l.o.Actuator.Recover(ctx, r)
-		for _, res := range results {
-			for _, k := range res.Knobs {
-				if k.Outcome == actuator.Yielded { // perhaps a yield that a crash kept from the disk
-					l.o.Holds.AddYield(res.Key, k.Knob)
-				}
-			}
-		}
-		l.save()
 		l.reply(ctx, func() {
 			if err != nil {
 				l.o.Log.Error("originals of an earlier run", "error", err)
@@ -426,13 +418,16 @@ func (l *Agent) yield(t *tracked, drifts []actuator.Drift) {
 	c := t.c
 	t.stale = true // read again once it is done, and tried again where there is no room
 	t.yielding = l.enqueue(func(ctx context.Context) {
-		l.save() // first: what the originals have forgotten nobody finds again
-		err := l.o.Actuator.Yield(c, knobs...)
+		err := l.save() // first: what the originals have forgotten nobody finds again
+		if err == nil {
+			err = l.o.Actuator.Yield(c, knobs...)
+		}
 		l.reply(ctx, func() {
+			disk := err != nil && !errors.Is(err, actuator.ErrBusy) // tried again with the next regular reading
 			if t := l.containers[c.Key()]; t != nil {
-				t.yielding, t.stale = false, true
+				t.yielding, t.stale = false, !disk
 			}
-			if err != nil && !errors.Is(err, actuator.ErrBusy) {
+			if disk {
 				l.o.Log.Error("a foreign write could not be noted", "container", c.Name, "error", err)
 			}
 		})
@@ -450,16 +445,18 @@ func (l *Agent) yielded(t *tracked, d actuator.Drift) {
 // saveLater has the worker save what was pruned; where that finds no room the next tick tries.
 func (l *Agent) saveLater() {
 	if l.unsaved {
-		l.unsaved = !l.enqueue(func(context.Context) { l.save() })
+		l.unsaved = !l.enqueue(func(context.Context) { _ = l.save() }) // which logs
 	}
 }
 
 // save makes durable what is in force of records and holds. It waits for the disk: never
 // call it in Run's goroutine.
-func (l *Agent) save() {
-	if err := errors.Join(l.o.Manuals.Save(), l.o.Holds.Save()); err != nil {
+func (l *Agent) save() error {
+	err := errors.Join(l.o.Manuals.Save(), l.o.Holds.Save())
+	if err != nil {
 		l.o.Log.Error("yielded knobs are remembered only until the daemon ends, records of ended containers stay on disk", "error", err)
 	}
+	return err
 }
 
 // below reports whether an amount is less than another; one without a limit is the most.

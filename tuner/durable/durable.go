@@ -35,8 +35,8 @@ func (d *Value[T]) Change(edit func(T) T) error {
 	d.file.Lock()
 	defer d.file.Unlock()
 	d.mu.Lock()
-	next, unsaved := edit(d.v), d.unsaved
-	same := !unsaved && reflect.DeepEqual(next, d.v)
+	next := edit(d.v)
+	same := !d.unsaved && reflect.DeepEqual(next, d.v)
 	d.unsaved = false
 	d.mu.Unlock()
 	if same {
@@ -46,7 +46,7 @@ func (d *Value[T]) Change(edit func(T) T) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err != nil {
-		d.unsaved = d.unsaved || unsaved
+		d.unsaved = true // the file may hold either
 		return err
 	}
 	d.v = edit(d.v)

@@ -108,3 +108,20 @@ func TestUnchangedIsNotWritten(t *testing.T) {
 		t.Errorf("%d writes, want 1; %v", f.writes, err)
 	}
 }
+
+// What the disk took and then refused, at the sync of its folder say, it may have: the next
+// save writes what is in force, though that is what was there before.
+func TestTheDiskMayHaveWhatItRefused(t *testing.T) {
+	var has []int
+	refuse := errors.New("the folder cannot be synced")
+	err := refuse
+	d := New(nil, func(v []int) error { has = v; return err })
+	if got := d.Change(add(1)); !errors.Is(got, refuse) || len(d.Get()) > 0 {
+		t.Errorf("%v, in force %v", got, d.Get())
+	}
+	err = nil
+	d.Edit(func(v []int) []int { return v })
+	if err := d.Save(); err != nil || len(has) > 0 {
+		t.Errorf("%v, on disk %v", err, has)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // MakeDir makes a folder, with those above it, and syncs what names it: a file in it that is
@@ -18,7 +19,10 @@ func MakeDir(dir string, perm fs.FileMode) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return nil
+		if info, err := os.Stat(dir); err != nil || info.IsDir() {
+			return err
+		}
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
 	case err != nil:
 		return err
 	}
