@@ -19,6 +19,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/runtime/docker"
+	"github.com/trimtab/trimtab/test/fusetest"
 	"github.com/trimtab/trimtab/test/runtimetest"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/originals"
@@ -32,6 +33,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	fusetest.Main()
 	if state := os.Getenv(childStateEnv); state != "" {
 		point, err := strconv.Atoi(os.Getenv(childPointEnv))
 		if err == nil {

@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/fusetest"
+	"github.com/trimtab/trimtab/test/uprobetest"
+	"github.com/trimtab/trimtab/test/workload"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// loads loads a library and counts its steps.
+const loads = `
+import ctypes, sys, time
+ctypes.CDLL(sys.argv[1])
+n, before = 0, time.monotonic()
+while True:
+    sum(range(200000))
+    n += 1
+    now = time.monotonic()
+    print(f"step={n} t={now:.6f} dt={now - before:.4f}", flush=True)
+    before = now
+    time.sleep(0.05)
+`
+
+// TestLayerThatDoesNotAnswer: an image's layer that stops answering, as a lazily pulled one
+// does whose registry is gone, costs its container what is counted in it. The neighbour has
+// its windows and its verdict, and the daemon goes on.
+func TestLayerThatDoesNotAnswer(t *testing.T) {
+	neighbour := job(t, "trimtab.mode=observe")
+	lib := uprobetest.BuildCode(t, t.TempDir(), "libcuda.so.1", "int cuLaunchKernel(int n) { volatile int k = n; return k; }\n", "-shared", "-fPIC")
+	layer := fusetest.Mount(t, lib)
+	victim := started(t, workload.Options{
+		Name:       fmt.Sprintf("trimtab-e2e-%d-layer", os.Getpid()),
+		Command:    []string{"python3", "-u", "-c", loads, "/layer/libcuda.so.1"},
+		DockerArgs: []string{"--network", "none", "--label", "trimtab.mode=observe", "--volume", layer.Overlay(t) + ":/layer"},
+	})
+	layer.Hang()
+	d := daemon(t, daemontest.Options{})
+	stuck := func(state.Container) bool {
+		text, err := d.Run(t.Context(), "explain", victim.Name)
+		return err == nil && strings.Contains(text, "a file has not answered")
+	}
+	until(t, d, victim.Name, "explain says that its file does not answer", stuck)
+	c := until(t, d, neighbour.Name, "the neighbour's verdict", func(c state.Container) bool { return c.Verdict.Class != "" })
+	until(t, d, neighbour.Name, "three more of its windows", func(after state.Container) bool { return after.Windows >= c.Windows+3 })
+	layer.Answer()
+	until(t, d, victim.Name, "explain no longer says so", func(c state.Container) bool { return !stuck(c) })
+}
