@@ -47,6 +47,12 @@ build_nvml() {
 	GOOS=linux GOARCH=$1 scripts/build-nvml.sh "$2" '-s -w'
 }
 
+# stage_notices writes down what the programs that were just built are made of.
+stage_notices() {
+	CGO_ENABLED=0 go run ./tools/notices -notices "$PACKAGE_STAGE/THIRD-PARTY-NOTICES" \
+		"$PACKAGE_STAGE/trimtab" "$PACKAGE_STAGE/trimtab-nvml"
+}
+
 # stage_common makes what is the same on every architecture, by this machine's binary.
 stage_common() {
 	local shell
@@ -74,6 +80,8 @@ stage_common() {
 		 /usr/share/common-licenses/Apache-2.0.
 		Comment: The BPF programs in the binary (bpf/) are under GPL-2.0 or
 		 BSD-2-Clause as well, at the choice of who uses them.
+		 THIRD-PARTY-NOTICES in this folder has the licences of the Go modules
+		 in the programs.
 	END
 }
 
@@ -83,7 +91,7 @@ tarball() {
 	local top=$PACKAGE_STAGE/$name
 	mkdir -p "$top/bin" "$top/tuner/config"
 	cp "$PACKAGE_STAGE/trimtab" "$PACKAGE_STAGE/trimtab-nvml" "$top/bin/"
-	cp -r packaging docs LICENSE README.md "$top/"
+	cp -r packaging docs LICENSE README.md "$PACKAGE_STAGE/THIRD-PARTY-NOTICES" "$top/"
 	cp tuner/config/example.yaml "$top/tuner/config/"
 	rm -f "$top"/packaging/*_test.go
 	rm -rf "$top/packaging/testdata"
@@ -107,6 +115,7 @@ for PACKAGE_ARCH in "${archs[@]}"; do
 	say "$PACKAGE_VERSION for $PACKAGE_ARCH"
 	build_binary "$PACKAGE_ARCH" "$PACKAGE_STAGE/trimtab"
 	build_nvml "$PACKAGE_ARCH" "$PACKAGE_STAGE/trimtab-nvml"
+	stage_notices
 	for packager in deb rpm; do
 		"$NFPM" package --config packaging/nfpm.yaml --packager $packager --target "$out/"
 	done

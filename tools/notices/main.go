@@ -1,0 +1,39 @@
+// Command notices writes the licences of all that is linked into the programs we
+// ship. It asks the built programs, so that nothing can be forgotten.
+//
+//	notices -notices FILE PROGRAM…
+//
+// It runs in the module's root, for go list says where each module lies.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+)
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "notices:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	path := flag.String("notices", "THIRD-PARTY-NOTICES", "file to write")
+	flag.Parse()
+	programs, err := readPrograms(flag.Args())
+	if err != nil {
+		return err
+	}
+	modules, err := linked(ctx, ".", programs)
+	if err != nil {
+		return err
+	}
+	text, err := notices(modules)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(*path, text, 0o644)
+}
