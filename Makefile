@@ -264,7 +264,7 @@ PACKAGES ?= dist
 PACKAGE_ARCHS ?= amd64 arm64
 
 .PHONY: packages
-packages: ## Build a .deb, an .rpm and a tarball for amd64 and arm64 into dist (fetches nfpm by its module).
+packages: ## Build a .deb, an .rpm, a tarball and a bill of materials for amd64 and arm64 into dist (fetches nfpm by its module).
 	scripts/package.sh '$(PACKAGES)' $(PACKAGE_ARCHS)
 
 ##@ Help

@@ -65,7 +65,7 @@ func TestPackages(t *testing.T) {
 	t.Run("deb contents", func(t *testing.T) { debContents(t, deb) })
 	t.Run("deb control", func(t *testing.T) { debControl(t, deb) })
 	t.Run("deb in a root of its own", func(t *testing.T) { debInRoot(t, deb) })
-	t.Run("notices", func(t *testing.T) { saysWhatItIsMadeOf(t, deb) })
+	t.Run("notices", func(t *testing.T) { saysWhatItIsMadeOf(t, deb, one(t, filepath.Join(built, "*-linux-amd64.cdx.json"))) })
 	t.Run("lintian", func(t *testing.T) {
 		lintian := tool(t, "lintian", "apt-get install lintian")
 		output(t, lintian, "--allow-root", "--fail-on", "error", deb)
@@ -236,7 +236,7 @@ func rpmContents(t *testing.T, file string) {
 func tarballInstalls(t *testing.T, file string) {
 	dir, dest := t.TempDir(), t.TempDir()
 	output(t, "tar", "-C", dir, "--strip-components=1", "-xzf", file)
-	for _, name := range []string{"LICENSE", "README.md", "THIRD-PARTY-NOTICES", "docs/install.md", "docs/security.md"} {
+	for _, name := range []string{"LICENSE", "README.md", "THIRD-PARTY-NOTICES", "trimtab.cdx.json", "docs/install.md", "docs/security.md"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		}

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Builds a .deb, an .rpm and a tarball of each architecture into a folder.
+# Builds a .deb, an .rpm, a tarball and a bill of materials (CycloneDX) of each
+# architecture into a folder.
 #
 #   scripts/package.sh [FOLDER [ARCH…]]      default: dist amd64 arm64
 #
@@ -49,7 +50,8 @@ build_nvml() {
 
 # stage_notices writes down what the programs that were just built are made of.
 stage_notices() {
-	CGO_ENABLED=0 go run ./tools/notices -notices "$PACKAGE_STAGE/THIRD-PARTY-NOTICES" \
+	CGO_ENABLED=0 go run ./tools/notices -version "$PACKAGE_VERSION" \
+		-notices "$PACKAGE_STAGE/THIRD-PARTY-NOTICES" -sbom "$PACKAGE_STAGE/trimtab.cdx.json" \
 		"$PACKAGE_STAGE/trimtab" "$PACKAGE_STAGE/trimtab-nvml"
 }
 
@@ -91,7 +93,7 @@ tarball() {
 	local top=$PACKAGE_STAGE/$name
 	mkdir -p "$top/bin" "$top/tuner/config"
 	cp "$PACKAGE_STAGE/trimtab" "$PACKAGE_STAGE/trimtab-nvml" "$top/bin/"
-	cp -r packaging docs LICENSE README.md "$PACKAGE_STAGE/THIRD-PARTY-NOTICES" "$top/"
+	cp -r packaging docs LICENSE README.md "$PACKAGE_STAGE/THIRD-PARTY-NOTICES" "$PACKAGE_STAGE/trimtab.cdx.json" "$top/"
 	cp tuner/config/example.yaml "$top/tuner/config/"
 	rm -f "$top"/packaging/*_test.go
 	rm -rf "$top/packaging/testdata"
@@ -120,5 +122,6 @@ for PACKAGE_ARCH in "${archs[@]}"; do
 		"$NFPM" package --config packaging/nfpm.yaml --packager $packager --target "$out/"
 	done
 	tarball "$PACKAGE_ARCH"
+	cp "$PACKAGE_STAGE/trimtab.cdx.json" "$out/trimtab-$PACKAGE_VERSION-linux-$PACKAGE_ARCH.cdx.json"
 done
 say "in $out"

@@ -1,7 +1,8 @@
 // Command notices writes the licences of all that is linked into the programs we
-// ship. It asks the built programs, so that nothing can be forgotten.
+// ship, and a bill of materials (CycloneDX). It asks the built programs, so that
+// nothing can be forgotten.
 //
-//	notices -notices FILE PROGRAM…
+//	notices -version V -notices FILE -sbom FILE PROGRAM…
 //
 // It runs in the module's root, for go list says where each module lies.
 package main
@@ -21,7 +22,9 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	path := flag.String("notices", "THIRD-PARTY-NOTICES", "file to write")
+	version := flag.String("version", "", "of the packages")
+	noticesFile := flag.String("notices", "THIRD-PARTY-NOTICES", "file to write")
+	sbomFile := flag.String("sbom", "trimtab.cdx.json", "file to write")
 	flag.Parse()
 	programs, err := readPrograms(flag.Args())
 	if err != nil {
@@ -35,5 +38,12 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(*path, text, 0o644)
+	bom, err := sbom(*version, os.Getenv("SOURCE_DATE_EPOCH"), programs, modules)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(*noticesFile, text, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(*sbomFile, bom, 0o644)
 }
