@@ -66,6 +66,7 @@ func TestPackages(t *testing.T) {
 	t.Run("deb control", func(t *testing.T) { debControl(t, deb) })
 	t.Run("deb in a root of its own", func(t *testing.T) { debInRoot(t, deb) })
 	t.Run("notices", func(t *testing.T) { saysWhatItIsMadeOf(t, deb, one(t, filepath.Join(built, "*-linux-amd64.cdx.json"))) })
+	t.Run("sums", func(t *testing.T) { sumsOfAll(t, built) })
 	t.Run("lintian", func(t *testing.T) {
 		lintian := tool(t, "lintian", "apt-get install lintian")
 		output(t, lintian, "--allow-root", "--fail-on", "error", deb)

@@ -3,6 +3,8 @@ package packaging
 import (
 	"debug/buildinfo"
 	"encoding/json"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -57,5 +59,111 @@ func saysWhatItIsMadeOf(t *testing.T, deb, beside string) {
 		if !slices.Contains(listed, sum) {
 			t.Errorf("%s is not the one in the bill of materials", program)
 		}
+	}
+}
+
+// sumsOfAll: SHA256SUMS has every file that was made, and no other.
+func sumsOfAll(t *testing.T, built string) {
+	var want []string
+	for _, file := range files(t, built) {
+		if file != "/SHA256SUMS" {
+			want = append(want, strings.TrimPrefix(file, "/"))
+		}
+	}
+	var got []string
+	for line := range strings.Lines(inFolder(t, built, "sha256sum -c SHA256SUMS", true)) {
+		got = append(got, strings.TrimSuffix(line, ": OK\n"))
+	}
+	if !slices.Equal(got, want) || len(want) != 4 {
+		t.Errorf("SHA256SUMS has %v, built were %v", got, want)
+	}
+}
+
+// inFolder runs a line of shell, which must succeed or fail.
+func inFolder(t *testing.T, dir, line string, succeeds bool) string {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", line)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if (err == nil) != succeeds {
+		t.Errorf("%s: %v, should succeed: %v\n%s", line, err, succeeds, out)
+	}
+	return string(out)
+}
+
+// checksums runs the script of that name in a folder.
+func checksums(dir string, env ...string) (string, error) {
+	cmd := exec.Command("../scripts/checksums.sh", dir)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// TestSignature signs with a throwaway key and verifies by the lines of docs/install.md.
+func TestSignature(t *testing.T) {
+	keygen := tool(t, "ssh-keygen", "apt-get install openssh-client")
+	const signature = "ssh-keygen -Y verify -f trimtab.signers -I trimtab -n trimtab -s SHA256SUMS.sig <SHA256SUMS"
+	const sums = "sha256sum --ignore-missing -c SHA256SUMS"
+	if page := read(t, "../docs/install.md"); !strings.Contains(page, "    "+signature+"\n    "+sums+"\n") {
+		t.Error("docs/install.md says another way to verify")
+	}
+	keys, dir := t.TempDir(), t.TempDir()
+	put := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sign := func(key string) {
+		t.Helper()
+		if out, err := checksums(dir, "TRIMTAB_SIGNING_KEY="+filepath.Join(keys, key)); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	for _, key := range []string{"ours", "theirs"} {
+		output(t, keygen, "-q", "-t", "ed25519", "-N", "", "-C", key, "-f", filepath.Join(keys, key))
+	}
+	put("trimtab_1.2.3_amd64.deb", "a package")
+	put("trimtab-1.2.3-linux-amd64.cdx.json", "{}")
+	sign("theirs")
+	sign("ours") // takes the place of a signature that is there
+	put("trimtab.signers", "trimtab "+read(t, filepath.Join(keys, "ours.pub")))
+	inFolder(t, dir, signature, true)
+	inFolder(t, dir, sums, true)
+
+	put("trimtab_1.2.3_amd64.deb", "another package")
+	inFolder(t, dir, signature, true)
+	inFolder(t, dir, sums, false)
+	inFolder(t, dir, "sha256sum trimtab_* trimtab-* >SHA256SUMS", true) // as who changes a package would
+	inFolder(t, dir, sums, true)
+	inFolder(t, dir, signature, false)
+	sign("theirs")
+	inFolder(t, dir, signature, false)
+}
+
+// TestUnsigned: without a key there are sums alone; with one that cannot be used nothing is written.
+func TestUnsigned(t *testing.T) {
+	for name, tc := range map[string]struct {
+		env  []string
+		want string // said
+		left []string
+	}{
+		"no key":        {[]string{"TRIMTAB_SIGNING_KEY="}, "", []string{"/SHA256SUMS", "/x.deb"}},
+		"no such key":   {[]string{"TRIMTAB_SIGNING_KEY=/nonexistent"}, "TRIMTAB_SIGNING_KEY=/nonexistent cannot be read", []string{"/x.deb"}},
+		"no ssh-keygen": {[]string{"TRIMTAB_SIGNING_KEY=/etc/passwd", "PATH=/nonexistent"}, "apt-get install openssh-client", []string{"/x.deb"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "x.deb"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			said, err := checksums(dir, tc.env...)
+			if (err == nil) != (tc.want == "") || !strings.Contains(said, tc.want) {
+				t.Errorf("%v: %q", err, said)
+			}
+			if got := files(t, dir); !slices.Equal(got, tc.left) {
+				t.Errorf("left %v, want %v", got, tc.left)
+			}
+		})
 	}
 }

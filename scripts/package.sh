@@ -4,6 +4,7 @@
 #
 #   scripts/package.sh [FOLDER [ARCH…]]      default: dist amd64 arm64
 #
+# SHA256SUMS beside them is signed if TRIMTAB_SIGNING_KEY names an SSH private key.
 # The same commit gives the same bytes. NFPM names an nfpm that is there already;
 # without it the version below is built from its Go module.
 set -euo pipefail
@@ -30,12 +31,14 @@ version_of() {
 	fi
 }
 
+scripts/checksums.sh # what signing needs is there, or nothing is built
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 PACKAGE_VERSION=${PACKAGE_VERSION:-$(version_of)}
 PACKAGE_STAGE=$(mktemp -d)
 trap 'rm -rf "$PACKAGE_STAGE"' EXIT
 export PACKAGE_VERSION PACKAGE_STAGE PACKAGE_ARCH
+made=$PACKAGE_STAGE/made # apart from what is in the folder already: only what is built here is signed
 
 # build_binary ARCH FILE [FLAG]
 build_binary() {
@@ -98,7 +101,7 @@ tarball() {
 	rm -f "$top"/packaging/*_test.go
 	rm -rf "$top/packaging/testdata"
 	tar -C "$PACKAGE_STAGE" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -c "$name" |
-		gzip -9n >"$out/$name.tar.gz"
+		gzip -9n >"$made/$name.tar.gz"
 	rm -rf "$top"
 }
 
@@ -109,8 +112,8 @@ nfpm_is() {
 	NFPM=$PACKAGE_STAGE/nfpm
 }
 
-mkdir -p "$out"
 umask 022
+mkdir "$made"
 nfpm_is
 stage_common
 for PACKAGE_ARCH in "${archs[@]}"; do
@@ -119,9 +122,13 @@ for PACKAGE_ARCH in "${archs[@]}"; do
 	build_nvml "$PACKAGE_ARCH" "$PACKAGE_STAGE/trimtab-nvml"
 	stage_notices
 	for packager in deb rpm; do
-		"$NFPM" package --config packaging/nfpm.yaml --packager $packager --target "$out/"
+		"$NFPM" package --config packaging/nfpm.yaml --packager $packager --target "$made/"
 	done
 	tarball "$PACKAGE_ARCH"
-	cp "$PACKAGE_STAGE/trimtab.cdx.json" "$out/trimtab-$PACKAGE_VERSION-linux-$PACKAGE_ARCH.cdx.json"
+	cp "$PACKAGE_STAGE/trimtab.cdx.json" "$made/trimtab-$PACKAGE_VERSION-linux-$PACKAGE_ARCH.cdx.json"
 done
+scripts/checksums.sh "$made"
+mkdir -p "$out"
+rm -f "$out/SHA256SUMS.sig" # of another SHA256SUMS
+mv "$made"/* "$out/"
 say "in $out"

@@ -57,6 +57,7 @@ find_missing() {
 		static_busybox || missing="$missing busybox-static"
 		want lintian lintian
 		want rpm rpm
+		want ssh-keygen openssh-client
 		want systemd-analyze systemd
 		want dbus-daemon dbus-daemon
 		want ip iproute2
