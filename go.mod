@@ -2,6 +2,8 @@ module github.com/trimtab/trimtab
 
 go 1.26.6
 
+toolchain go1.26.8
+
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/NVIDIA/go-nvml v0.13.4-1

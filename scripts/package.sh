@@ -31,6 +31,8 @@ version_of() {
 	fi
 }
 
+pinned=$(sed -n 's/^toolchain //p' go.mod) # the oldest that go takes; a newer one builds other bytes
+[ "$(go env GOVERSION)" = "$pinned" ] || say "built by $(go env GOVERSION), and go.mod names $pinned: other bytes than by that"
 scripts/checksums.sh # what signing needs is there, or nothing is built
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
