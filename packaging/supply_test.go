@@ -167,3 +167,33 @@ func TestUnsigned(t *testing.T) {
 		})
 	}
 }
+
+// TestSameBytesInTwoFolders: by `make build`, whose flags the packages share. The compiler's cache may
+// serve both: its keys have the folder in them unless the output has not.
+func TestSameBytesInTwoFolders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds trimtab twice: run without -short")
+	}
+	tool(t, "git", "apt-get install git")
+	sums := map[string][]string{}
+	for _, name := range []string{"one", "two/deeper"} {
+		dir := filepath.Join(t.TempDir(), name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		inFolder(t, "..", "git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -T - -c | tar -C '"+dir+"' -x", true)
+		output(t, "make", "--no-print-directory", "-C", dir, "build", "VERSION=1.2.3")
+		for line := range strings.Lines(inFolder(t, dir, "sha256sum bin/*", true)) {
+			sum, program, _ := strings.Cut(strings.TrimSpace(line), "  ")
+			sums[program] = append(sums[program], sum)
+		}
+	}
+	if sums["bin/trimtab"] == nil {
+		t.Error("no bin/trimtab was built")
+	}
+	for program, of := range sums {
+		if len(of) != 2 || of[0] != of[1] {
+			t.Errorf("%s has the sums %v", program, of)
+		}
+	}
+}
