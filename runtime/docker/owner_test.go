@@ -217,22 +217,29 @@ func TestUsersEngineIsLate(t *testing.T) {
 	}
 }
 
-// Whose an engine is does not change to another user's, and not back to root's.
+// Whose an engine is does not change: a restart of trimtab asks again.
 func TestEngineKeepsItsOwner(t *testing.T) {
-	self, socket := os.Getpid(), ""
-	o := &owner{}
-	dial := func(uid int) error {
-		socket = strings.TrimPrefix(fakeEngine(t, uid, &self), "unix://")
-		conn, err := o.dial(t.Context(), "unix", socket)
-		if err == nil {
-			err = conn.Close()
+	for _, first := range []int{0, rootless} {
+		self, socket := os.Getpid(), ""
+		o := &owner{}
+		dial := func(uid int) error {
+			socket = strings.TrimPrefix(fakeEngine(t, uid, &self), "unix://")
+			conn, err := o.dial(t.Context(), "unix", socket)
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
 		}
-		return err
-	}
-	if err := errors.Join(dial(0), dial(rootless), dial(rootless), dial(0)); err != nil || o.uid != rootless {
-		t.Errorf("user %d, %v", o.uid, err)
-	}
-	if err := dial(rootless + 1); err == nil || !strings.Contains(err.Error(), socket) || o.uid != rootless {
-		t.Errorf("user %d, %v", o.uid, err)
+		if err := errors.Join(dial(first), dial(first)); err != nil || o.uid != uint32(first) {
+			t.Errorf("user %d, %v", o.uid, err)
+		}
+		for _, other := range []int{0, rootless, rootless + 1} {
+			if other == first {
+				continue
+			}
+			if err := dial(other); err == nil || !strings.Contains(err.Error(), socket) || o.uid != uint32(first) {
+				t.Errorf("user %d, then %d: user %d, %v", first, other, o.uid, err)
+			}
+		}
 	}
 }
