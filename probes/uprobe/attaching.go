@@ -47,7 +47,7 @@ func (m *member) plan(p *process, i int, lib *library) batch {
 		return nil
 	}
 	state.pending++
-	lib.users++ // its file stays open
+	lib.users++ // its file is held
 	return batch{{process: p, member: m, hook: i, turn: state.turn, library: lib, entries: entries, returns: returns}}
 }
 
@@ -81,7 +81,7 @@ func (b batch) run(f *Finder) {
 }
 
 func (a *attaching) prepare(f *Finder) error {
-	err := a.library.file.apart(func(file io.ReaderAt) error {
+	err := a.library.file.apart(f.files.kept, func(file descriptor) error {
 		readBefore(file, a.entries)
 		return symbols.CheckHeader(file) // once more: the file may have been written to
 	})
@@ -91,10 +91,10 @@ func (a *attaching) prepare(f *Finder) error {
 // isThere: the number is still that of the process.
 func (a *attaching) isThere(f *Finder) error {
 	st, err := readStat(f.procRoot, a.process.pid)
-	if err != nil || st.startTick != a.process.start {
+	if gone(err) || err == nil && st.startTick != a.process.start {
 		return errEnded
 	}
-	return nil
+	return err
 }
 
 func (a *attaching) attach(f *Finder) error {
@@ -106,7 +106,10 @@ func (a *attaching) attach(f *Finder) error {
 	links, err := f.attacher.attachBoth(a.library.file.fd, a.process.pid, &a.member.client.spec.Hooks[a.hook], a.entries, a.returns)
 	if err != nil {
 		f.room.free(files)
-		return cmp.Or(a.isThere(f), err)
+		if errors.Is(a.isThere(f), errEnded) {
+			return errEnded
+		}
+		return err
 	}
 	a.links, a.took = links, time.Since(a.began)
 	return nil
@@ -130,14 +133,18 @@ func (f *Finder) takeBatch(b batch) {
 	for _, a := range b {
 		m, state := a.member, &a.member.hooks[a.hook]
 		state.pending--
-		first := m.entering[a.library]
+		first := m.entering[a.library] > 0
+		if first {
+			m.entered(a.library)
+		}
 		switch {
+		case m.left && a.err != nil:
 		case a.err != nil && !errors.Is(a.err, errEnded):
 			errs = append(errs, a.err)
 			if first {
 				m.drop(func(l *library) bool { return l != a.library })
 				a.process.size = 0 // looked at again
-			} else {
+			} else if a.isWanted() {
 				state.on, state.retryAt = false, time.Now().Add(retryAfter)
 				m.detach(a.hook, func(*library) bool { return false })
 			}
@@ -152,10 +159,7 @@ func (f *Finder) takeBatch(b batch) {
 		}
 		f.release(a.library)
 	}
-	for _, a := range b {
-		delete(a.member.entering, a.library)
-	}
-	if len(errs) > 0 && !b[0].member.left {
+	if len(errs) > 0 {
 		f.problems.add(b[0].process.key, "libraries", errors.Join(errs...))
 	}
 }

@@ -134,7 +134,7 @@ func (c *Client) Has(pid int32, symbol string) bool {
 	}
 	m := p.members[c]
 	return slices.ContainsFunc(m.libraries, func(l *library) bool {
-		return !m.entering[l] && slices.ContainsFunc(l.symbols, func(s symbols.Symbol) bool { return s.Name == symbol })
+		return m.entering[l] == 0 && slices.ContainsFunc(l.symbols, func(s symbols.Symbol) bool { return s.Name == symbol })
 	})
 }
 

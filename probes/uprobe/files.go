@@ -58,9 +58,13 @@ type files struct {
 	mu      sync.Mutex
 	known   map[fileKey]known
 	failing map[fileKey]failing
+	kept    []int // see runtimeFiles
 }
 
-func newFiles() *files { return &files{known: map[fileKey]known{}, failing: map[fileKey]failing{}} }
+func newFiles() *files {
+	kept, _ := runtimeFiles() // without, reading says so
+	return &files{known: map[fileKey]known{}, failing: map[fileKey]failing{}, kept: kept}
+}
 
 // forget is for when more is wanted of them.
 func (s *files) forget() {
@@ -115,12 +119,17 @@ func (s *files) lookInto(h handle, in interest, find finds) (known, error) {
 	if ok || err != nil {
 		return k, err
 	}
-	if err := h.apart(func(r io.ReaderAt) error { return touch(r, h.stamp.size) }); err != nil {
+	if err := h.apart(s.kept, func(d descriptor) error { return touch(d, h.stamp.size) }); err != nil {
 		err = fmt.Errorf("open a library: %w", err)
 		s.noteFailing(h, err)
 		return known{}, err
 	}
-	found, err := find(symbols.File{Open: h.reopen, Size: h.stamp.size}, in.Want, fileTime)
+	lend := func(socket int, send func(fd int) error) error {
+		kept := append(slices.Clone(s.kept), socket)
+		slices.Sort(kept)
+		return h.apart(kept, func(d descriptor) error { return send(int(d)) })
+	}
+	found, err := find(symbols.File{Lend: lend, Size: h.stamp.size}, in.Want, fileTime)
 	switch {
 	case errors.Is(err, symbols.ErrBusy): // not the file's fault
 		return known{}, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"testing"
 	"time"
 
@@ -102,5 +103,37 @@ func TestAReaderThatFailsIsTold(t *testing.T) {
 	want := []string{"libraries: the process that reads symbols: it is closed"}
 	if diff := cmp.Diff(want, c.client.Missing(target.Key)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A thread with a table of files of its own still has those that Go's runtime waits by: a
+// garbage collection that ends in it asks them, and ends the program where they are gone.
+func TestReadApart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h, s := handleOf(t, path), newFiles()
+	lent, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lent.Close()
+	for range 20 {
+		var text [7]byte
+		err := h.apart(s.kept, func(d descriptor) error {
+			goruntime.GC()
+			if _, err := unix.FcntlInt(lent.Fd(), unix.F_GETFD, 0); int(d) != int(lent.Fd()) && !errors.Is(err, unix.EBADF) {
+				t.Errorf("a file of the process is there as well: %v", err)
+			}
+			_, err := d.ReadAt(text[:], 0)
+			return err
+		})
+		if err != nil || string(text[:]) != "content" {
+			t.Errorf("%q, %v", text, err)
+		}
+	}
+	if _, err := unix.FcntlInt(lent.Fd(), unix.F_GETFD, 0); err != nil {
+		t.Errorf("the process has lost a file: %v", err)
 	}
 }

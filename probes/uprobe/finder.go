@@ -83,10 +83,12 @@ type Finder struct {
 	price      *price
 	closers    sync.WaitGroup
 	closing    chan struct{} // one for each that detaches now
-	failed     sync.Map      // errors of closers, by text
-	returns    *returns
-	room       room
-	buf        []byte // of held files
+	// closingFiles is for files; one that waits keeps no probe from being detached.
+	closingFiles chan struct{}
+	failed       sync.Map // errors of closers, by text
+	returns      *returns
+	room         room
+	buf          []byte // of held files
 }
 
 // NewFinder makes a finder without clients; it begins to measure what a hit costs
@@ -99,7 +101,7 @@ func NewFinder() *Finder {
 		procRoot: "/proc", attacher: newAttacher(), containers: map[string]*container{}, processes: map[int32]*process{},
 		files: newFiles(), libraries: map[fileKey]*library{}, problems: newProblems(),
 		lanes: map[string]*lane{}, works: map[*work]bool{}, ended: make(chan *work, maxWorks+maxStuck),
-		closing: make(chan struct{}, maxClosing), room: newRoom(),
+		closing: make(chan struct{}, maxClosing), closingFiles: make(chan struct{}, maxClosing), room: newRoom(),
 	}
 	f.returns = newReturns(f.attacher)
 	f.price = startPricing(f.attacher)
@@ -273,6 +275,16 @@ func (f *Finder) meet(k *container, pid int32) (*process, uint64) {
 		f.processes[pid], k.processes[pid] = p, p
 	}
 	return p, st.sizeBytes
+}
+
+// closeFile gives a library's file back. It does not wait, see handle.close.
+func (f *Finder) closeFile(h handle) {
+	f.closers.Go(func() {
+		f.closingFiles <- struct{}{}
+		defer func() { <-f.closingFiles }()
+		h.close()
+		f.room.free(1)
+	})
 }
 
 // closeLater detaches without keeping the caller; the channel is closed when it is done.

@@ -13,7 +13,13 @@ var errCrowded = errors.New("half of the processes that can be counted are taken
 // takeLook takes in what a look saw: the process becomes a user of its libraries.
 // size is that of its address space before the look.
 func (f *Finder) takeLook(p *process, size uint64, l *look) {
-	defer l.close()
+	defer func() {
+		for _, s := range l.found {
+			if s.file != nil { // it found no user
+				f.closeFile(*s.file)
+			}
+		}
+	}()
 	if f.processes[p.pid] != p || errors.Is(l.err, errEnded) {
 		return // it ended, or is no longer watched
 	}
@@ -91,7 +97,7 @@ func (f *Finder) join(k *container, p *process, c *Client, lib *library) (batch,
 		}
 	}
 	if len(b) > 0 {
-		m.entering[lib] = true
+		m.entering[lib] = len(b)
 	}
 	return b, nil
 }
@@ -104,7 +110,7 @@ func (f *Finder) admit(k *container, p *process, c *Client) (*member, error) {
 	if err := c.spec.Enter(p.pid); err != nil {
 		return nil, fmt.Errorf("enter a process: %w", err)
 	}
-	m := &member{pid: p.pid, client: c, hooks: make([]hookState, len(c.spec.Hooks)), entering: map[*library]bool{}}
+	m := &member{pid: p.pid, client: c, hooks: make([]hookState, len(c.spec.Hooks)), entering: map[*library]int{}}
 	state := k.clients[c]
 	for i := range m.hooks {
 		m.hooks[i].on = state.hooks[c.spec.leader(i)].on
@@ -155,9 +161,8 @@ func (f *Finder) adopt(s *sighting) *library {
 // release takes one user from a library; its file is closed with the last.
 func (f *Finder) release(lib *library) {
 	if lib.users--; lib.users <= 0 {
-		lib.file.close()
-		f.room.free(1)
 		delete(f.libraries, lib.key)
+		f.closeFile(lib.file)
 	}
 }
 

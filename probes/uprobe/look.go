@@ -162,16 +162,6 @@ func (l *look) at(h handle, addresses string) error {
 	return nil
 }
 
-// close gives back the files that found no user.
-func (l *look) close() {
-	for _, s := range l.found {
-		if s.file != nil {
-			s.file.close()
-			l.room.free(1)
-		}
-	}
-}
-
 // isOf: the library has functions that a client probes.
 func (s *sighting) isOf(c *Client) bool {
 	return slices.ContainsFunc(s.symbols, func(s symbols.Symbol) bool { return c.spec.matches(s.Name) })

@@ -27,8 +27,8 @@ type member struct {
 	hooks     []hookState // as in client.spec.Hooks
 	// usedTick is when it was first seen to have hit something, as /proc/PID/stat counts time.
 	usedTick uint64
-	entering map[*library]bool // not attached to yet
-	left     bool              // no member any more
+	entering map[*library]int // attachments that are not made yet, of libraries that are new
+	left     bool             // no member any more
 }
 
 // hookState is one hook in one process.
@@ -106,6 +106,13 @@ func (m *member) turn(p *process, hooks []containerHook) batch {
 		}
 	}
 	return out
+}
+
+// entered: one attachment more was made, or was not, of a library that is new.
+func (m *member) entered(lib *library) {
+	if m.entering[lib]--; m.entering[lib] <= 0 {
+		delete(m.entering, lib)
+	}
 }
 
 // drop takes the member's probes off libraries that the process no longer maps.

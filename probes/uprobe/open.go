@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -39,7 +40,8 @@ type handle struct {
 	stamp stamp
 }
 
-// close does not wait: the file behind O_PATH is not told.
+// close does not tell the file, which is behind O_PATH. It waits where it is the last user of
+// a mount, which is synced then.
 func (h handle) close() { _ = unix.Close(h.fd) }
 
 // again is the same file by a descriptor of its own, to be closed apart.
@@ -52,40 +54,82 @@ func (h handle) again() (handle, error) {
 	return h, nil
 }
 
-// reopen opens the file for reading. It is known to be a regular file, so the
-// open does not wait for a peer. While it is open an exec may hang as reading may:
-// whoever reads for longer does so apart.
-func (h handle) reopen() (*os.File, error) {
-	return os.OpenFile(selfPath(h.fd), os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-}
-
-// apart reads the file in a thread that has a table of open files of its own. A child that is
-// started gets a copy of all files that its parent has open and closes them at its exec, which
-// waits as reading does where nobody answers.
-func (h handle) apart(read func(io.ReaderAt) error) error {
+// apart reads the file in a thread that has a table of open files of its own, with those in
+// it that are kept. A child that is started gets a copy of all files that its parent has open
+// and closes them at its exec, which waits as reading does where nobody answers.
+func (h handle) apart(kept []int, read func(descriptor) error) error {
 	done := make(chan error)
 	go func() {
 		goruntime.LockOSThread() // for good: the thread ends with this goroutine
 		if unix.Gettid() == unix.Getpid() {
 			// The first thread's table is the process's, by which /proc/self/fd goes.
-			done <- h.apart(read) // by another thread: this one is taken
+			done <- h.apart(kept, read) // by another thread: this one is taken
 			goruntime.UnlockOSThread()
 			return
 		}
-		done <- h.here(read)
+		done <- h.here(kept, read)
 	}()
 	return <-done
 }
 
-func (h handle) here(read func(io.ReaderAt) error) error {
-	// Where a filter of system calls refuses it, the table is the process's.
-	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_UNSHARE)
+func (h handle) here(kept []int, read func(descriptor) error) error {
+	if err := keepOnly(kept); err != nil {
+		return fmt.Errorf("a table of open files apart: %w", err)
+	}
 	fd, err := unix.Open(selfPath(h.fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }() // cannot fail usefully
 	return read(descriptor(fd))
+}
+
+// keepOnly gives the calling thread a table of open files with the first three and those that
+// are kept, in their order.
+func keepOnly(kept []int) error {
+	if len(kept) == 0 {
+		return errors.New("Go's runtime has no files to wait by")
+	}
+	// The upper part first: it is not even copied.
+	if err := unix.CloseRange(uint(kept[len(kept)-1]+1), math.MaxUint32, unix.CLOSE_RANGE_UNSHARE); err != nil {
+		return err
+	}
+	from := 3
+	for _, fd := range kept {
+		if fd > from {
+			if err := unix.CloseRange(uint(from), uint(fd-1), 0); err != nil {
+				return err
+			}
+		}
+		from = max(from, fd+1)
+	}
+	return nil
+}
+
+// runtimeFiles are the descriptors by which Go's runtime waits for files, and others of the
+// same sort: it uses them in any thread, at the end of a garbage collection say, and ends the
+// program where they are gone.
+func runtimeFiles() ([]int, error) {
+	r, w, err := os.Pipe() // it opens them when they are first needed
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	defer w.Close()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil, err
+	}
+	var kept []int
+	for _, e := range entries {
+		to, err := os.Readlink("/proc/self/fd/" + e.Name())
+		fd, notNumber := strconv.Atoi(e.Name())
+		if err == nil && notNumber == nil && (to == "anon_inode:[eventpoll]" || to == "anon_inode:[eventfd]") {
+			kept = append(kept, fd)
+		}
+	}
+	slices.Sort(kept)
+	return kept, nil
 }
 
 // descriptor reads a file by its number, as the calling thread has it.

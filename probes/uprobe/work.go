@@ -25,7 +25,7 @@ const (
 	maxDebt = 6 * time.Second
 )
 
-var errStuck = fmt.Errorf("a file has not answered for %v: nothing new of this container is probed until it does", stuckAfter)
+var errStuck = fmt.Errorf("reading its files has taken more than %v: nothing new of this container is probed until it ends", stuckAfter)
 
 // lane is what is done to the files of one container, one work after the other. It is the
 // container's key's: one that is watched again while a file hangs waits for the same file.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/test/fusetest"
@@ -43,11 +44,21 @@ func TestLayerThatDoesNotAnswer(t *testing.T) {
 	d := daemon(t, daemontest.Options{})
 	stuck := func(state.Container) bool {
 		text, err := d.Run(t.Context(), "explain", victim.Name)
-		return err == nil && strings.Contains(text, "a file has not answered")
+		return err == nil && strings.Contains(text, "reading its files has taken more than")
 	}
 	until(t, d, victim.Name, "explain says that its file does not answer", stuck)
-	c := until(t, d, neighbour.Name, "the neighbour's verdict", func(c state.Container) bool { return c.Verdict.Class != "" })
-	until(t, d, neighbour.Name, "three more of its windows", func(after state.Container) bool { return after.Windows >= c.Windows+3 })
+	var oldest time.Duration
+	noted := func(good func(state.Container) bool) func(state.Container) bool {
+		return func(c state.Container) bool {
+			if s, err := d.Client().Status(t.Context()); err == nil {
+				oldest = max(oldest, time.Since(time.Unix(0, s.UnixNs)))
+			}
+			return good(c)
+		}
+	}
+	c := until(t, d, neighbour.Name, "the neighbour's verdict", noted(func(c state.Container) bool { return c.Verdict.Class != "" }))
+	until(t, d, neighbour.Name, "three more of its windows", noted(func(after state.Container) bool { return after.Windows >= c.Windows+3 }))
+	t.Logf("beside the layer that hangs the oldest tick that was shown was %v old", oldest.Round(time.Millisecond))
 	layer.Answer()
 	until(t, d, victim.Name, "explain no longer says so", func(c state.Container) bool { return !stuck(c) })
 }

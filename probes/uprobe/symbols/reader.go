@@ -98,10 +98,10 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-// File is a file to be read. It is opened when its turn comes, and only until a child has it:
-// a file that hangs when it is closed also hangs each exec while it is open here.
+// File is a file to be read. Lend opens it and calls send with its descriptor, where the
+// socket is valid too. It may wait for ever, and send never does.
 type File struct {
-	Open func() (*os.File, error)
+	Lend func(socket int, send func(fd int) error) error
 	Size int64
 }
 
@@ -131,11 +131,14 @@ func (r *Reader) ask(file File, want Want, limit time.Duration) (p *process, fou
 	case <-r.closing:
 		return nil, nil, nil, &readerError{errClosed.Error(), true}
 	}
-	defer func() { <-r.busy }()
+	// A file that cannot be opened, or closed, keeps its place no longer than a child would.
+	free := sync.OnceFunc(func() { <-r.busy })
+	defer time.AfterFunc(limit+r.patience, free).Stop()
+	defer free()
 	if p, err = r.take(); err != nil {
 		return nil, nil, nil, &readerError{err.Error(), errors.Is(err, errMany)}
 	}
-	if found, broken, err = p.find(file, want, limit, time.Now().Add(limit+r.patience)); broken == nil {
+	if found, broken, err = p.find(file, want, limit, r.patience); broken == nil {
 		r.put(p)
 	}
 	return p, found, broken, err
@@ -288,38 +291,45 @@ func start(argv []string) (*process, error) {
 }
 
 // find asks the child. broken: it can no longer be asked; else err is of the file.
-func (p *process) find(from File, want Want, limit time.Duration, until time.Time) (found []Symbol, broken, err error) {
+func (p *process) find(file File, want Want, limit, patience time.Duration) (found []Symbol, broken, err error) {
 	b, err := json.Marshal(request{Want: want, Limit: limit})
 	if err != nil {
 		return nil, nil, fmt.Errorf("encode a request: %w", err)
 	}
-	file, err := from.Open()
+	socket, err := p.socket()
 	if err != nil {
+		return nil, err, nil
+	}
+	sent := false
+	err = file.Lend(socket, func(fd int) error {
+		sent = true
+		return unix.Sendmsg(socket, b, unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL)
+	})
+	_ = unix.Close(socket) // a copy
+	switch {
+	case err != nil && sent:
+		return nil, err, nil
+	case err != nil:
 		return nil, nil, fmt.Errorf("a library is %w: %w", ErrReader, err)
 	}
-	if broken = p.send(b, file, until); broken != nil {
-		return nil, broken, nil
+	if err := p.conn.SetDeadline(time.Now().Add(limit + patience)); err != nil {
+		return nil, err, nil
 	}
 	packet := make([]byte, maxPacketBytes)
 	return gather(func() ([]byte, error) {
 		n, err := p.conn.Read(packet)
 		return packet[:n], err
-	}, uint64(max(0, from.Size)))
+	}, uint64(max(0, file.Size)))
 }
 
-// send hands a request and a file to the child, and closes the file here.
-func (p *process) send(b []byte, file *os.File, until time.Time) (err error) {
-	// Opened for reading: closing it cannot fail usefully.
-	defer func() { _ = file.Close() }()
-	raw, err := file.SyscallConn()
+// socket is a copy of the connection's descriptor, which outlives it.
+func (p *process) socket() (fd int, err error) {
+	raw, err := p.conn.SyscallConn()
 	if err != nil {
-		return err
+		return -1, err
 	}
-	if err := p.conn.SetDeadline(until); err != nil {
-		return err
+	if e := raw.Control(func(of uintptr) { fd, err = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 3) }); e != nil {
+		return -1, e
 	}
-	if e := raw.Control(func(fd uintptr) { _, _, err = p.conn.WriteMsgUnix(b, unix.UnixRights(int(fd)), nil) }); e != nil {
-		return e
-	}
-	return err
+	return fd, err
 }

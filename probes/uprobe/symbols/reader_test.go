@@ -153,7 +153,15 @@ func file(t *testing.T, path string) File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return File{Open: func() (*os.File, error) { return os.Open(path) }, Size: info.Size()}
+	lend := func(_ int, send func(int) error) error {
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		return send(int(file.Fd()))
+	}
+	return File{Lend: lend, Size: info.Size()}
 }
 
 func TestReaderFinds(t *testing.T) {
@@ -176,7 +184,7 @@ func TestReaderFinds(t *testing.T) {
 	if len(r.idle) != 1 {
 		t.Errorf("%d children are kept, want one", len(r.idle))
 	}
-	gone := File{Open: func() (*os.File, error) { return nil, os.ErrNotExist }}
+	gone := File{Lend: func(int, func(int) error) error { return os.ErrNotExist }}
 	if _, err := r.Find(gone, probed(), time.Minute); !errors.Is(err, ErrReader) || len(r.idle) != 1 {
 		t.Errorf("a file that cannot be opened: %v, want %v; %d children are kept", err, ErrReader, len(r.idle))
 	}
@@ -372,6 +380,35 @@ func TestAChildThatHangsKeepsItsCallerAlone(t *testing.T) {
 	}
 	for range maxBusy - 1 {
 		<-r.busy
+	}
+}
+
+// Files that cannot even be opened keep their callers, and give their places back.
+func TestFilesThatCannotBeLentKeepTheirCallersAlone(t *testing.T) {
+	r := newReader(t)
+	r.patience = 100 * time.Millisecond
+	open, ended := make(chan struct{}), make(chan error)
+	hangs := File{Lend: func(int, func(int) error) error { <-open; return os.ErrNotExist }}
+	for range maxBusy {
+		go func() {
+			_, err := r.Find(hangs, probed(), 0)
+			ended <- err
+		}()
+	}
+	for len(r.busy) < maxBusy {
+		time.Sleep(time.Millisecond)
+	}
+	r.mu.Lock()
+	r.patience = patience // for a child that starts
+	r.mu.Unlock()
+	if _, err := r.Find(file(t, "/proc/self/exe"), probed(), time.Minute); !errors.Is(err, ErrNone) {
+		t.Errorf("another file: %v", err)
+	}
+	close(open)
+	for range maxBusy {
+		if err := <-ended; !errors.Is(err, ErrReader) {
+			t.Error(err)
+		}
 	}
 }
 
