@@ -103,10 +103,11 @@ func checksums(dir string, env ...string) (string, error) {
 func TestSignature(t *testing.T) {
 	keygen := tool(t, "ssh-keygen", "apt-get install openssh-client")
 	const signature = "ssh-keygen -Y verify -f trimtab.signers -I trimtab -n trimtab -s SHA256SUMS.sig <SHA256SUMS"
-	const sums = "sha256sum --ignore-missing -c SHA256SUMS"
-	if page := read(t, "../docs/install.md"); !strings.Contains(page, "    "+signature+"\n    "+sums+"\n") {
+	const shown = "grep ' trimtab_VERSION_amd64.deb$' SHA256SUMS | sha256sum -c -"
+	if page := read(t, "../docs/install.md"); !strings.Contains(page, "    "+signature+"\n    "+shown+"\n") {
 		t.Error("docs/install.md says another way to verify")
 	}
+	sums := strings.ReplaceAll(shown, "VERSION", "1.2.3")
 	keys, dir := t.TempDir(), t.TempDir()
 	put := func(file, text string) {
 		t.Helper()
@@ -139,6 +140,10 @@ func TestSignature(t *testing.T) {
 	inFolder(t, dir, signature, false)
 	sign("theirs")
 	inFolder(t, dir, signature, false)
+
+	sign("ours")
+	put("trimtab_1.2.4_amd64.deb", "a package that nobody summed")
+	inFolder(t, dir, strings.ReplaceAll(shown, "VERSION", "1.2.4"), false)
 }
 
 // TestUnsigned: without a key there are sums alone; with one that cannot be used nothing is written.

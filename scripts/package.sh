@@ -40,6 +40,8 @@ PACKAGE_VERSION=${PACKAGE_VERSION:-$(version_of)}
 PACKAGE_STAGE=$(mktemp -d)
 trap 'rm -rf "$PACKAGE_STAGE"' EXIT
 export PACKAGE_VERSION PACKAGE_STAGE PACKAGE_ARCH
+# What else of an environment would make other bytes.
+export GOFLAGS=-buildvcs=false GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT=
 made=$PACKAGE_STAGE/made # apart from what is in the folder already: only what is built here is signed
 
 # build_binary ARCH FILE [FLAG]
@@ -102,7 +104,7 @@ tarball() {
 	cp tuner/config/example.yaml "$top/tuner/config/"
 	rm -f "$top"/packaging/*_test.go
 	rm -rf "$top/packaging/testdata"
-	tar -C "$PACKAGE_STAGE" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -c "$name" |
+	tar -C "$PACKAGE_STAGE" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --mode=u=rwX,go=rX --owner=0 --group=0 --numeric-owner -c "$name" |
 		gzip -9n >"$made/$name.tar.gz"
 	rm -rf "$top"
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// legalName fits LICENSE, LICENCE.md, LICENSE.libyaml, Cephes-LICENSE, COPYING, NOTICE.txt, PATENTS;
+// legalName fits LICENSE, LICENCE.txt, LICENSE.libyaml, Cephes-LICENSE, COPYING, NOTICE.txt, PATENTS;
 // of folders THIRD_PARTY_LICENSES.
 var legalName = regexp.MustCompile(`(?i)^([a-z0-9_-]*[-_])?(un)?(licen[sc]e|copying|notice|patents|copyright)s?([-_.].*)?$`)
 
