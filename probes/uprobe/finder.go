@@ -83,7 +83,8 @@ type Finder struct {
 	price      *price
 	closers    sync.WaitGroup
 	closing    chan struct{} // one for each that detaches now
-	// closingFiles is for files; one that waits keeps no probe from being detached.
+	// These are for files: one that waits keeps no probe from being detached.
+	fileClosers  sync.WaitGroup
 	closingFiles chan struct{}
 	failed       sync.Map // errors of closers, by text
 	returns      *returns
@@ -138,6 +139,7 @@ func (f *Finder) Close() error {
 	f.settle()
 	f.reader.Close()
 	f.closers.Wait()
+	f.awaitFiles()
 	var errs []error
 	f.failed.Range(func(_, err any) bool {
 		errs = append(errs, err.(error))
@@ -279,12 +281,25 @@ func (f *Finder) meet(k *container, pid int32) (*process, uint64) {
 
 // closeFile gives a library's file back. It does not wait, see handle.close.
 func (f *Finder) closeFile(h handle) {
-	f.closers.Go(func() {
+	f.fileClosers.Go(func() {
 		f.closingFiles <- struct{}{}
 		defer func() { <-f.closingFiles }()
 		h.close()
 		f.room.free(1)
 	})
+}
+
+// awaitFiles waits until files are closed, but not for one that hangs.
+func (f *Finder) awaitFiles() {
+	closed := make(chan struct{})
+	go func() {
+		f.fileClosers.Wait()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(2 * fileTime):
+	}
 }
 
 // closeLater detaches without keeping the caller; the channel is closed when it is done.

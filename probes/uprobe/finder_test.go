@@ -330,8 +330,9 @@ func TestRoom(t *testing.T) {
 				t.Errorf("%d descriptors are said to be used", used)
 			}
 			c.client.Unwatch(target.Key)
-			c.finder.closers.Wait()
 			c.finder.settle()
+			c.finder.closers.Wait()
+			c.finder.awaitFiles()
 			if used := c.finder.room.used.Load(); used != 0 {
 				t.Errorf("%d descriptors are not given back", used)
 			}

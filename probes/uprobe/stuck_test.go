@@ -147,7 +147,7 @@ func TestClosedWhileAFileHangs(t *testing.T) {
 	c.client.Close() // returns
 	layer.Answer()
 	c.finder.settle()
-	c.finder.closers.Wait()
+	c.finder.awaitFiles()
 	if used := c.finder.room.used.Load(); used != 0 || len(c.finder.libraries) > 0 {
 		t.Errorf("%d descriptors and %d libraries are left", used, len(c.finder.libraries))
 	}

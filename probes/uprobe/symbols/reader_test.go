@@ -398,9 +398,6 @@ func TestFilesThatCannotBeLentKeepTheirCallersAlone(t *testing.T) {
 	for len(r.busy) < maxBusy {
 		time.Sleep(time.Millisecond)
 	}
-	r.mu.Lock()
-	r.patience = patience // for a child that starts
-	r.mu.Unlock()
 	if _, err := r.Find(file(t, "/proc/self/exe"), probed(), time.Minute); !errors.Is(err, ErrNone) {
 		t.Errorf("another file: %v", err)
 	}
