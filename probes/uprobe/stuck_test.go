@@ -159,14 +159,14 @@ func TestLooksAreShared(t *testing.T) {
 	now := time.Unix(1000, 0)
 	k := &lane{}
 	k.charge(now, time.Hour)
-	if got := k.owes(now); got != maxDebt {
-		t.Errorf("owes %v, want %v", got, maxDebt)
+	if got := k.debtAt(now); got != maxDebt {
+		t.Errorf("debt %v, want %v", got, maxDebt)
 	}
-	if got := k.owes(now.Add(10 * time.Second)); got != maxDebt-time.Second {
-		t.Errorf("owes %v after ten seconds, want %v", got, maxDebt-time.Second)
+	if got := k.debtAt(now.Add(10 * time.Second)); got != maxDebt-time.Second {
+		t.Errorf("debt %v after ten seconds, want %v", got, maxDebt-time.Second)
 	}
-	if got := k.owes(now.Add(time.Hour)); got != 0 {
-		t.Errorf("owes %v after an hour", got)
+	if got := k.debtAt(now.Add(time.Hour)); got != 0 {
+		t.Errorf("debt %v after an hour", got)
 	}
 }
 

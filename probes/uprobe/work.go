@@ -30,11 +30,11 @@ var errStuck = fmt.Errorf("reading its files has taken more than %v: nothing new
 // lane is what is done to the files of one container, one work after the other. It is the
 // container's key's: one that is watched again while a file hangs waits for the same file.
 type lane struct {
-	key    string
-	work   *work         // running
-	debt   time.Duration // what works took, when it was owed; see owes
-	owed   time.Time
-	served time.Time // when something was last begun
+	key       string
+	work      *work         // running
+	debt      time.Duration // at chargedAt; see debtAt
+	chargedAt time.Time
+	served    time.Time // when something was last begun
 }
 
 // work is one thing that is done to the files of a container, in a goroutine of its own: the
@@ -148,7 +148,7 @@ func (f *Finder) laneOf(key string) *lane {
 // serve begins what is due, in the lane first whose works took least.
 func (f *Finder) serve(now, deadline time.Time) {
 	order := slices.SortedFunc(maps.Values(f.lanes), func(a, b *lane) int {
-		return cmp.Or(cmp.Compare(a.owes(now), b.owes(now)), a.served.Compare(b.served), cmp.Compare(a.key, b.key))
+		return cmp.Or(cmp.Compare(a.debtAt(now), b.debtAt(now)), a.served.Compare(b.served), cmp.Compare(a.key, b.key))
 	})
 	for _, l := range order {
 		if time.Now().After(deadline) {
@@ -164,7 +164,7 @@ func (f *Finder) serve(now, deadline time.Time) {
 			}
 		}
 		f.next(l)
-		if k == nil && l.work == nil && l.owes(now) == 0 {
+		if k == nil && l.work == nil && l.debtAt(now) == 0 {
 			delete(f.lanes, l.key)
 		}
 	}
@@ -181,7 +181,7 @@ func (f *Finder) next(l *lane) {
 			b := k.batches[0]
 			k.batches = k.batches[1:]
 			f.beginBatch(l, b)
-		case len(k.due) > 0 && l.owes(time.Now()) < lookCredit:
+		case len(k.due) > 0 && l.debtAt(time.Now()) < lookCredit:
 			pid := k.due[0]
 			k.due = k.due[1:]
 			if p, size := f.due(k, pid); p != nil {
@@ -209,11 +209,11 @@ func (f *Finder) beginBatch(l *lane, b batch) {
 	f.takeBatch(slices.DeleteFunc(b, (*attaching).isWanted))
 }
 
-// owes is what works took, less the lane's share of the time since.
-func (l *lane) owes(now time.Time) time.Duration {
-	return max(0, l.debt-time.Duration(lookShare*float64(now.Sub(l.owed))))
+// debtAt is what works took, less the lane's share of the time since.
+func (l *lane) debtAt(now time.Time) time.Duration {
+	return max(0, l.debt-time.Duration(lookShare*float64(now.Sub(l.chargedAt))))
 }
 
 func (l *lane) charge(now time.Time, took time.Duration) {
-	l.debt, l.owed = l.owes(now)+min(took, maxDebt), now
+	l.debt, l.chargedAt = l.debtAt(now)+min(took, maxDebt), now
 }

@@ -117,7 +117,7 @@ func copyRecords(ctx context.Context, dst *bolt.DB, from *bolt.Bucket) error {
 	for k != nil {
 		err := dst.Update(func(tx *bolt.Tx) (err error) {
 			b := tx.Bucket(bucketRecords)
-			b.FillPercent = 0.9 // as in put
+			b.FillPercent = fillShare
 			for n := 0; k != nil && n < compactTxMax && err == nil; k, v = c.Next() {
 				n += len(k) + len(v)
 				err = b.Put(k, v)

@@ -52,6 +52,7 @@ const (
 	lockTimeout   = time.Second
 	checkPatience = 2 * time.Second
 	keyBytes      = 13
+	fillShare     = 0.9 // of a page: keys only ever grow, so no room is left in between
 	flagChanged   = 1
 )
 
@@ -389,7 +390,7 @@ func put(tx *bolt.Tx, records []state.Record) error {
 	if b == nil {
 		return fmt.Errorf("%w: no records bucket", ErrCorrupt)
 	}
-	b.FillPercent = 0.9 // keys only ever grow: no need to leave room in between
+	b.FillPercent = fillShare
 	for _, r := range records {
 		value, err := json.Marshal(r)
 		if err != nil {
