@@ -29,9 +29,18 @@ type fake struct {
 	asked    []any
 	err      error
 	peer     api.Peer
+	// late: of how many times that it is asked the same snapshot is shown; then, and without it, each time another.
+	late int
 }
 
-func (f *fake) Snapshot() *state.Snapshot { return f.snapshot }
+func (f *fake) Snapshot() *state.Snapshot {
+	if f.snapshot == nil || f.late > 0 {
+		f.late--
+		return f.snapshot
+	}
+	another := *f.snapshot
+	return &another
+}
 
 func (f *fake) History(_ context.Context, q api.HistoryQuery) ([]state.Record, error) {
 	f.asked = append(f.asked, q)
@@ -118,6 +127,27 @@ func start(t *testing.T, b api.Backend) string {
 		}
 	})
 	return socket
+}
+
+// TestAnActionIsSeen: who acts and then looks sees what came of it: the answer waits for what is shown next.
+func TestAnActionIsSeen(t *testing.T) {
+	f := &fake{snapshot: snapshot(), late: 5}
+	if err := client.New(start(t, f)).Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f.late > 0 {
+		t.Errorf("it answered while the same was shown, which was to last for %d looks more", f.late)
+	}
+}
+
+// TestALateDaemonAnswers: one that shows nothing new answers all the same.
+func TestALateDaemonAnswers(t *testing.T) {
+	f := &fake{snapshot: snapshot(), late: math.MaxInt}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := client.New(start(t, f)).Pause(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // shortDir is a folder that a socket's path fits into, and that others may enter.

@@ -23,6 +23,8 @@ const (
 	lookTimeout    = 30 * time.Second // of a GET
 	actTimeout     = 2 * time.Minute  // of a POST: a restore of a whole host takes its time
 	stopTimeout    = 3 * time.Second
+	shownPatience  = 3 * time.Second // of a daemon that publishes each second, if it is well
+	shownEvery     = 20 * time.Millisecond
 )
 
 // Server answers on a Listener.
@@ -143,8 +145,26 @@ func (s *Server) handle(rt route) http.HandlerFunc {
 			fail(w, asError(err))
 			return
 		}
+		if rt.method == http.MethodPost {
+			s.shown(ctx)
+		}
 		if answer != nil {
 			reply(w, http.StatusOK, answer)
+		}
+	}
+}
+
+// shown waits until what the daemon shows was read after an action, so that who acts and then
+// looks sees what came of it. A daemon that is late with that keeps nobody.
+func (s *Server) shown(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, shownPatience)
+	defer cancel()
+	before := s.backend.Snapshot()
+	for before != nil && s.backend.Snapshot() == before {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(shownEvery):
 		}
 	}
 }
