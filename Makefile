@@ -45,9 +45,10 @@ build: ## Build bin/trimtab, with the version from git, and bin/trimtab-nvml, wh
 	@scripts/build-nvml.sh bin/trimtab-nvml || [ $$? -eq 3 ]
 
 .PHONY: generate
-generate: ## Regenerate the BPF objects (needs clang-14) and docs/metrics.md.
+generate: ## Regenerate the BPF objects (needs clang-14), docs/metrics.md and Grafana's pages.
 	go generate ./probes/...
 	go run ./tools/metricsdoc -o docs/metrics.md
+	go run ./tools/dashboards -o packaging/grafana
 
 .PHONY: image
 image: ## Build the training image from Debian packages (real PyTorch), if it is not there.
@@ -172,11 +173,11 @@ check-prose: ## Print how long each page's sentences are; fail above a median of
 	go run ./tools/prose -median 12 -p90 22 README.md CONTRIBUTING.md 'docs/*.md' docs/examples/README.md bpf/README.md
 
 .PHONY: check-generated
-check-generated: ## Regenerate BPF objects and docs/metrics.md; fail if anything changed.
+check-generated: ## Regenerate what is generated; fail if anything changed.
 	@before=$$(mktemp); trap 'rm -f "$$before"' EXIT; \
-	find probes docs/metrics.md -type f | sort | xargs sha256sum >"$$before"; \
+	find probes docs/metrics.md packaging/grafana -type f | sort | xargs sha256sum >"$$before"; \
 	$(MAKE) --no-print-directory generate; \
-	if ! find probes docs/metrics.md -type f | sort | xargs sha256sum | diff "$$before" -; then \
+	if ! find probes docs/metrics.md packaging/grafana -type f | sort | xargs sha256sum | diff "$$before" -; then \
 	  echo "generated files were not up to date; they are now: look at them with git diff and commit them"; exit 1; fi
 
 ##@ Test

@@ -4,6 +4,7 @@ package packaging
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,8 +49,8 @@ func TestAlertRules(t *testing.T) {
 	}
 }
 
-// TestAlertsAreComplete: the six that the documentation names, each saying what
-// happened, what it means and what to do, and each with a test.
+// TestAlertsAreComplete: those that the documentation names, each saying what happened, what
+// it means, what to do and where to read on, and each with a test.
 func TestAlertsAreComplete(t *testing.T) {
 	var file struct {
 		Groups []struct {
@@ -64,7 +65,7 @@ func TestAlertsAreComplete(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(read(t, "alerts/trimtab.rules.yml")), &file); err != nil {
 		t.Fatal(err)
 	}
-	tests := read(t, "alerts/trimtab.rules.test.yml")
+	tests, runbook := read(t, "alerts/trimtab.rules.test.yml"), read(t, "../docs/troubleshooting.md")
 	var names []string
 	for _, g := range file.Groups {
 		for _, r := range g.Rules {
@@ -73,6 +74,12 @@ func TestAlertsAreComplete(t *testing.T) {
 				if r.Annotations[key] == "" {
 					t.Errorf("%s has no %s", r.Alert, key)
 				}
+			}
+			if want := "/usr/share/doc/trimtab/troubleshooting.md#" + strings.ToLower(r.Alert); r.Annotations["runbook"] != want {
+				t.Errorf("%s: its runbook is %q, want %q", r.Alert, r.Annotations["runbook"], want)
+			}
+			if !strings.Contains(runbook, "\n### "+r.Alert+"\n") {
+				t.Errorf("%s has no part in docs/troubleshooting.md", r.Alert)
 			}
 			if r.Labels["severity"] == "" {
 				t.Errorf("%s has no severity", r.Alert)
@@ -101,7 +108,7 @@ func TestNamedMetricsExist(t *testing.T) {
 			known[f.Name+"_bucket"], known[f.Name+"_sum"], known[f.Name+"_count"] = true, true, true
 		}
 	}
-	for _, path := range []string{"alerts/trimtab.rules.yml", "alerts/trimtab.rules.test.yml", "grafana/trimtab.json"} {
+	for _, path := range append(slices.Sorted(maps.Keys(dashboardFiles(t))), "alerts/trimtab.rules.yml", "alerts/trimtab.rules.test.yml") {
 		found := metricName.FindAllString(read(t, path), -1)
 		if len(found) == 0 {
 			t.Errorf("%s names no metric", path)
@@ -114,59 +121,68 @@ func TestNamedMetricsExist(t *testing.T) {
 	}
 }
 
-func TestDashboard(t *testing.T) {
-	var dashboard struct {
-		Title  string
-		Panels []struct {
-			ID      int
-			Title   string
-			Targets []struct{ Expr string }
-			GridPos struct{ X, Y, W, H int }
+// dashboardFiles are the dashboards, each with what it shows.
+func dashboardFiles(t *testing.T) map[string]page {
+	t.Helper()
+	names, err := filepath.Glob("grafana/*.json")
+	if err != nil || len(names) != 3 {
+		t.Fatalf("dashboards: %v, %v", names, err)
+	}
+	out := map[string]page{}
+	for _, name := range names {
+		var p page
+		if err := json.Unmarshal([]byte(read(t, name)), &p); err != nil {
+			t.Fatalf("%s: %v", name, err)
 		}
+		out[name] = p
 	}
-	if err := json.Unmarshal([]byte(read(t, "grafana/trimtab.json")), &dashboard); err != nil {
-		t.Fatal(err)
-	}
-	if len(dashboard.Panels) == 0 {
-		t.Fatal("no panels")
-	}
-	seen := map[int]bool{}
-	for _, p := range dashboard.Panels {
-		if seen[p.ID] || p.Title == "" || len(p.Targets) == 0 || p.GridPos.X+p.GridPos.W > 24 {
-			t.Errorf("panel %d %q: duplicate ID, no title, no query, or wider than the page", p.ID, p.Title)
+	return out
+}
+
+// page is what is held of a dashboard.
+type page struct {
+	UID, Title string
+	Panels     []struct {
+		ID          int
+		Title       string
+		Targets     []struct{ Expr string }
+		FieldConfig struct {
+			Defaults struct{ Links []struct{ URL string } }
 		}
-		seen[p.ID] = true
+		GridPos struct{ X, Y, W, H int }
 	}
 }
 
-// TestDashboardExpressions has promtool parse every query, as a recording rule.
-func TestDashboardExpressions(t *testing.T) {
-	promtool := tool(t, "promtool", "apt-get install prometheus")
-	var dashboard struct {
-		Panels []struct{ Targets []struct{ Expr string } }
+func TestDashboards(t *testing.T) {
+	uids := map[string]bool{}
+	for _, p := range dashboardFiles(t) {
+		uids[p.UID] = true
 	}
-	if err := json.Unmarshal([]byte(read(t, "grafana/trimtab.json")), &dashboard); err != nil {
-		t.Fatal(err)
-	}
-	type rule struct {
-		Record string `yaml:"record"`
-		Expr   string `yaml:"expr"`
-	}
-	var rules []rule
-	for _, p := range dashboard.Panels {
-		for _, target := range p.Targets {
-			rules = append(rules, rule{"x:y" + strings.Repeat("z", len(rules)), strings.ReplaceAll(target.Expr, "$__rate_interval", "5m")})
+	for file, dashboard := range dashboardFiles(t) {
+		if len(dashboard.Panels) == 0 {
+			t.Errorf("%s: no panels", file)
 		}
-	}
-	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "rules.yml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(promtool, "check", "rules", path).CombinedOutput(); err != nil {
-		t.Errorf("promtool: %v\n%s", err, out)
+		seen := map[int]bool{}
+		taken := map[[2]int]string{}
+		for _, p := range dashboard.Panels {
+			if seen[p.ID] || p.Title == "" || len(p.Targets) == 0 || p.GridPos.X+p.GridPos.W > 24 {
+				t.Errorf("%s: panel %d %q: duplicate ID, no title, no query, or wider than the page", file, p.ID, p.Title)
+			}
+			seen[p.ID] = true
+			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+				for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+					if other := taken[[2]int{x, y}]; other != "" {
+						t.Fatalf("%s: %q lies on %q", file, p.Title, other)
+					}
+					taken[[2]int{x, y}] = p.Title
+				}
+			}
+			for _, link := range p.FieldConfig.Defaults.Links {
+				uid, _, _ := strings.Cut(strings.TrimPrefix(link.URL, "/d/"), "?")
+				if !uids[uid] {
+					t.Errorf("%s: %q leads to %s, which is no dashboard of ours", file, p.Title, link.URL)
+				}
+			}
+		}
 	}
 }
