@@ -68,7 +68,7 @@ func (p *components) openUprobes() {
 	if c, err := cuda.New(p.finder); err != nil {
 		p.without("cuda", "launches, copies and waits for devices are not seen", err.Error())
 	} else {
-		marks = c.Processes()
+		marks = c.Counters()
 		p.with(c, nil)
 	}
 	if m, err := mpi.New(p.finder); err != nil {

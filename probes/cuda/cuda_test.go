@@ -93,7 +93,7 @@ func (r *rig) found(key string, pid int32, symbols ...string) {
 	r.until("found", func() bool {
 		r.read()
 		for _, s := range symbols {
-			if !r.probe.client.Has(pid, s) {
+			if !r.probe.Has(pid, s) {
 				return false
 			}
 		}

@@ -197,7 +197,7 @@ func (p *Probe) believed(tgid int32, now callsThread) bool {
 	if now.OpenOp == opCopy {
 		hook = hookCopy
 	}
-	turn, attached := p.client.Attached(tgid, hook)
+	turn, attached := p.Attached(tgid, hook)
 	return now.OpenNs != 0 && attached && uint32(turn) == now.OpenTurn
 }
 

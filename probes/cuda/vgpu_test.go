@@ -28,7 +28,7 @@ func (r *rig) counts(node *vgpu.Node, target probes.Target, pid int32) {
 	r.t.Helper()
 	r.until("counted by the probe and by the node", func() bool {
 		s := r.read()[target.Key]
-		if s == nil || s.CUDA == nil || !r.probe.client.Has(pid, "cuLaunchKernel") {
+		if s == nil || s.CUDA == nil || !r.probe.Has(pid, "cuLaunchKernel") {
 			return false
 		}
 		state, err := node.Show(r.t.Context())
@@ -163,7 +163,7 @@ func TestLibrariesThatLackSymbols(t *testing.T) {
 			env := vgputest.Without(t, node, tc.library, tc.lacks...)
 			pid := uprobetest.Run(t, target, env, node.Dir.Lib(gpu.Trainer), "--kernels", "20", "--kernel-us", "300", "--h2d-mib", "1")
 			r.counts(node, target, pid)
-			if r.probe.client.Has(pid, tc.lacks[0]) {
+			if r.probe.Has(pid, tc.lacks[0]) {
 				t.Errorf("a hook on %s, which is not there", tc.lacks[0])
 			}
 			var seen [2]probes.CUDAProcess

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
@@ -41,9 +42,9 @@ var functions = []string{
 
 // Probe counts the time. Its methods are called from one goroutine.
 type Probe struct {
-	objs   waitsObjects
-	client *uprobe.Client
-	told   map[int32]*told
+	*uprobe.Client
+	objs waitsObjects
+	told map[int32]*told
 }
 
 // told is what was told of one process.
@@ -64,16 +65,12 @@ var (
 // New loads the programs; nothing is attached before a process needs it. The finder is shared
 // with other probes and closed after them.
 func New(f *uprobe.Finder) (*Probe, error) {
-	spec, err := loadWaits()
-	if err != nil {
-		return nil, fmt.Errorf("mpi probe: %w", err)
-	}
-	f.Prepare(spec)
 	p := &Probe{told: map[int32]*told{}}
-	if err := spec.LoadAndAssign(&p.objs, nil); err != nil {
-		return nil, fmt.Errorf("mpi probe: load: %w; needs Linux 5.15, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
+	if err := f.Load("mpi", loadWaits, &p.objs, nil); err != nil {
+		return nil, err
 	}
-	p.client, err = f.Add(uprobe.Spec{
+	var err error
+	p.Client, err = f.Add(uprobe.Spec{
 		Name: "mpi", NotAfterFork: true, Names: functions, Hints: []string{"libmpi", "mpich"},
 		Hooks: []uprobe.Hook{{Name: Hook, What: "waits in MPI", Match: match, Entry: p.objs.OnWait, Return: p.objs.OnReturn}},
 		Room:  int(p.objs.Processes.MaxEntries()),
@@ -82,12 +79,9 @@ func New(f *uprobe.Finder) (*Probe, error) {
 			delete(p.told, pid)
 			_ = p.objs.Processes.Delete(uint32(pid)) // absent is what is wanted
 		},
-		Hits: p.hits,
+		Hits: p.hits, Maps: []*ebpf.Map{p.objs.Processes}, Objects: &p.objs,
 	})
-	if err != nil {
-		return nil, errors.Join(err, p.objs.Close())
-	}
-	return p, nil
+	return p, err
 }
 
 func match(symbol string) (uprobe.Point, bool) {
@@ -102,55 +96,34 @@ func (p *Probe) hits(pid int32, _ int) uprobe.Hits {
 	return uprobe.Hits{Emulated: c.Hits[0], Stepped: c.Hits[1], Returns: c.Returns}
 }
 
-// Name is "mpi".
-func (p *Probe) Name() string { return "mpi" }
-
-// Watch looks for MPI in the container's processes from the next Read on.
-func (p *Probe) Watch(t probes.Target) error { return p.client.Watch(t) }
-
-// Unwatch forgets a container's processes and takes the probes out of them.
-func (p *Probe) Unwatch(key string) { p.client.Unwatch(key) }
-
 // Read adds an MPI part to the samples of containers with a process that maps MPI, or where
 // something is missing. It also looks at processes that are new, and returns each problem once.
 func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
-	errs := []error{p.client.Scan(ctx)}
-	parts := map[string]*probes.MPI{}
-	part := func(key string) *probes.MPI {
-		if parts[key] == nil {
-			parts[key] = &probes.MPI{}
-		}
-		return parts[key]
-	}
-	for pid, key := range p.client.Processes() {
+	errs := []error{p.Scan(ctx)}
+	read := map[int32]probes.MPIProcess{}
+	for pid := range p.Processes() { // before hooks are switched: what is open then would be lost
 		one, err := p.read(pid)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		part(key).Processes = append(part(key).Processes, one)
+		read[pid] = one
 	}
-	errs = append(errs, p.client.Rotate())
-	for key := range p.client.Watched() {
-		if missing := p.client.Missing(key); len(missing) > 0 {
-			part(key).Missing = missing
+	errs = append(errs, p.Rotate())
+	uprobe.Gather(p.Client, into, func(pid int32, part *probes.MPI) bool {
+		one, ok := read[pid]
+		if ok {
+			part.Processes = append(part.Processes, one)
 		}
-		if parts[key] == nil {
-			continue
-		}
-		slices.SortFunc(parts[key].Processes, func(a, b probes.MPIProcess) int { return int(a.TGID) - int(b.TGID) })
-		if into[key] == nil {
-			into[key] = &probes.Sample{Container: key}
-		}
-		into[key].MPI = parts[key]
-	}
+		return ok
+	}, func(s *probes.Sample, part *probes.MPI, missing []string) { part.Missing, s.MPI = missing, part })
 	return errors.Join(errs...)
 }
 
 // read reads one process's counters. The call that is open counts up to now, while its return
 // will be seen.
 func (p *Probe) read(pid int32) (probes.MPIProcess, error) {
-	out := probes.MPIProcess{TGID: pid, CountedNs: uint64(p.client.CountedFor(pid, 0))}
+	out := probes.MPIProcess{TGID: pid, CountedNs: uint64(p.CountedFor(pid, 0))}
 	var c waitsProcess
 	if err := p.objs.Processes.Lookup(uint32(pid), &c); err != nil {
 		return out, fmt.Errorf("mpi probe: read the counters of process %d: %w", pid, err)
@@ -160,7 +133,7 @@ func (p *Probe) read(pid int32) (probes.MPIProcess, error) {
 		t = &told{}
 		p.told[pid] = t
 	}
-	turn, on := p.client.Attached(pid, 0)
+	turn, on := p.Attached(pid, 0)
 	if !on || turn != t.turn {
 		t.given += t.ns - min(t.ns, c.Ns+t.given)
 		t.turn = turn
@@ -176,24 +149,4 @@ func (p *Probe) read(pid int32) (probes.MPIProcess, error) {
 	t.ns = max(t.ns, wait) // it only grows
 	out.Calls, out.WaitNs, out.LastNs, out.Caller = c.Calls, t.ns, int64(c.LastNs), int32(c.LastOf>>32)
 	return out, nil
-}
-
-// Missing names what is not counted for a container, each with why.
-func (p *Probe) Missing(key string) []string { return p.client.Missing(key) }
-
-// Spending lists what the uprobes cost each container.
-func (p *Probe) Spending() []probes.Spend { return p.client.Spending() }
-
-// SetDutyCycle sets the share of time in which the calls are timed for a container.
-func (p *Probe) SetDutyCycle(key, hook string, share float64) {
-	p.client.SetDutyCycle(key, hook, share)
-}
-
-// Cost returns the memory held in the map.
-func (p *Probe) Cost() probes.Cost { return p.client.Cost(p.objs.Processes) }
-
-// Close takes the probes out of all processes and unloads them.
-func (p *Probe) Close() error {
-	p.client.Close()
-	return p.objs.Close()
 }

@@ -42,7 +42,7 @@ func newProbe(t *testing.T, name string) (probes.Target, *Probe) {
 			t.Error(err)
 		}
 	})
-	if !p.client.Returns() {
+	if !p.Returns() {
 		t.Skip("this kernel ends programs whose returns are probed: waits in MPI are not timed on it")
 	}
 	if err := p.Watch(target); err != nil {
@@ -125,7 +125,7 @@ func TestUnwatch(t *testing.T) {
 	if read().Calls == 0 {
 		t.Fatal("nothing counted before")
 	}
-	for key := range p.client.Watched() {
+	for key := range p.Watched() {
 		p.Unwatch(key)
 	}
 	job.Do("call MPI_Barrier 1 1")

@@ -52,7 +52,7 @@ func watched(t *testing.T, target probes.Target) (read func() *probes.Sample, p 
 		t.Fatal(err)
 	}
 	closing(t, c.Close)
-	p, err = New(f, c.Processes())
+	p, err = New(f, c.Counters())
 	if err != nil {
 		t.Fatal(err)
 	}

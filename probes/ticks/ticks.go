@@ -9,20 +9,22 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/uprobe"
 )
 
-// Probe counts them. Its methods are called from one goroutine.
+// Probe counts them. Its methods are called from one goroutine. Ticks of a hook that takes turns are
+// no rate: the agent thins these last, or to 0.
 type Probe struct {
-	objs   entryObjects
-	client *uprobe.Client
-	rows   []row
-	hits   map[int32][]uprobe.Hits // of processes, by row, as of the latest Read
+	*uprobe.Client
+	objs entryObjects
+	rows []row
+	hits map[int32][]uprobe.Hits // of processes, by row, as of the latest Read
 }
 
 // row is one kind of tick: groups of places in the map's value.
@@ -53,24 +55,19 @@ var (
 // New loads the program; nothing is attached before a process needs it. The
 // finder is shared with other probes and closed after them.
 func New(f *uprobe.Finder) (*Probe, error) {
-	spec, err := loadEntry()
-	if err != nil {
-		return nil, fmt.Errorf("ticks probe: %w", err)
-	}
-	f.Prepare(spec)
 	p := &Probe{hits: map[int32][]uprobe.Hits{}}
-	if err := spec.LoadAndAssign(&p.objs, nil); err != nil {
-		return nil, fmt.Errorf("ticks probe: load: %w; needs Linux 5.15, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", err)
+	if err := f.Load("ticks", loadEntry, &p.objs, nil); err != nil {
+		return nil, err
 	}
 	wanted := p.table(probes.CountedEvents())
 	wanted.Room = int(p.objs.Processes.MaxEntries())
 	wanted.Enter = p.enter
 	wanted.Leave = p.leave
 	wanted.Hits = func(pid int32, hook int) uprobe.Hits { return p.hits[pid][hook] }
-	if p.client, err = f.Add(wanted); err != nil {
-		return nil, errors.Join(err, p.objs.Close())
-	}
-	return p, nil
+	wanted.Maps, wanted.Objects = []*ebpf.Map{p.objs.Processes}, &p.objs
+	var err error
+	p.Client, err = f.Add(wanted)
+	return p, err
 }
 
 // table makes the rows, with a hook for each: what one costs does not switch off another.
@@ -149,20 +146,11 @@ func (p *Probe) leave(pid int32) {
 	_ = p.objs.Processes.Delete(uint32(pid)) // absent is what is wanted
 }
 
-// Name is "ticks".
-func (p *Probe) Name() string { return "ticks" }
-
-// Watch looks for frameworks in the container's processes from the next Read on.
-func (p *Probe) Watch(t probes.Target) error { return p.client.Watch(t) }
-
-// Unwatch forgets a container's processes and takes the probe out of them.
-func (p *Probe) Unwatch(key string) { p.client.Unwatch(key) }
-
 // Read adds Ticks to the Kernel parts that are there: it comes after the kernel
 // probe. It also looks at processes that are new, and returns each problem once.
 func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
-	err := p.client.Scan(ctx)
-	for pid, key := range p.client.Processes() {
+	err := p.Scan(ctx)
+	for pid, key := range p.Processes() {
 		var t entryTicks
 		if p.objs.Processes.Lookup(uint32(pid), &t) != nil {
 			continue
@@ -177,34 +165,13 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 	}
 	for key, sample := range into {
 		if sample.Kernel != nil {
-			sample.Kernel.Missing = append(sample.Kernel.Missing, p.client.Missing(key)...)
+			sample.Kernel.Missing = append(sample.Kernel.Missing, p.Missing(key)...)
 			slices.SortFunc(sample.Kernel.Ticks, compareTicks)
 		}
 	}
-	return errors.Join(err, p.client.Rotate())
+	return errors.Join(err, p.Rotate())
 }
 
 func compareTicks(a, b probes.Ticks) int {
 	return cmp.Or(cmp.Compare(a.TGID, b.TGID), cmp.Compare(a.Source, b.Source))
-}
-
-// Missing names what is not counted for a container, each with why.
-func (p *Probe) Missing(key string) []string { return p.client.Missing(key) }
-
-// Spending lists what the uprobes cost each container.
-func (p *Probe) Spending() []probes.Spend { return p.client.Spending() }
-
-// SetDutyCycle sets the share of time in which a kind of tick is counted. Ticks of a hook that
-// takes turns are no rate: the agent thins these last, or to 0.
-func (p *Probe) SetDutyCycle(key, hook string, share float64) {
-	p.client.SetDutyCycle(key, hook, share)
-}
-
-// Cost returns the memory held in maps.
-func (p *Probe) Cost() probes.Cost { return p.client.Cost(p.objs.Processes) }
-
-// Close takes the probe out of all processes and unloads it.
-func (p *Probe) Close() error {
-	p.client.Close()
-	return p.objs.Close()
 }

@@ -161,7 +161,7 @@ func TestTicksAreCounted(t *testing.T) {
 		jobs[name].Do("load %s", lib)
 	}
 	a, b := jobs["torch-a"], jobs["torch-b"]
-	until(t, p, "found", func() bool { return p.client.Has(a.PID, engineSymbol) && p.client.Has(b.PID, engineSymbol) })
+	until(t, p, "found", func() bool { return p.Has(a.PID, engineSymbol) && p.Has(b.PID, engineSymbol) })
 	a.Do("call %s 20", engineSymbol)
 	b.Do("call %s 10", engineSymbol)
 	want := map[string][]probes.Ticks{
@@ -194,7 +194,7 @@ func TestTicksOfSeveralLibraries(t *testing.T) {
 	j.Do("load %s", library(t, dir, "libxgboost.so", "int XGBoosterBoostOneIter(void) { return XGBoosterTrainOneIter(); }\n", "XGBoosterTrainOneIter", "XGBoosterUpdateOneIter"))
 	j.Do("load %s", library(t, dir, "lib_lightgbm.so", "", "LGBM_BoosterUpdateOneIter"))
 	until(t, p, "found", func() bool {
-		return p.client.Has(j.PID, sgdSymbol) && p.client.Has(j.PID, "XGBoosterBoostOneIter") && p.client.Has(j.PID, "LGBM_BoosterUpdateOneIter")
+		return p.Has(j.PID, sgdSymbol) && p.Has(j.PID, "XGBoosterBoostOneIter") && p.Has(j.PID, "LGBM_BoosterUpdateOneIter")
 	})
 	for symbol, n := range map[string]int{engineSymbol: 8, sgdSymbol: 4, "XGBoosterBoostOneIter": 5, "XGBoosterUpdateOneIter": 2, "LGBM_BoosterUpdateOneIter": 3} {
 		j.Do("call %s %d", symbol, n)
@@ -231,7 +231,7 @@ func TestTicksOfRealLibraries(t *testing.T) {
 			defer p.Unwatch(target.Key)
 			j := uprobetest.Start(t, target, uprobetest.BuildCode(t, dir, tt.library, string(code)))
 			j.Do("%s 1", tt.library)
-			until(t, p, "found", func() bool { return p.client.Has(j.PID, tt.symbol) })
+			until(t, p, "found", func() bool { return p.Has(j.PID, tt.symbol) })
 			before := uint64(0)
 			for _, tick := range read(t, p, target.Key)[target.Key] {
 				before = tick.Count
@@ -258,7 +258,7 @@ func TestWhatIsNotCounted(t *testing.T) {
 	hidden := uprobetest.BuildCode(t, dir, "libxgboost.so", "static int __attribute__((noinline)) XGBoosterUpdateOneIter(void) { return 7; }\nint other(void) { return XGBoosterUpdateOneIter(); }\n", "-shared", "-fPIC", "-s")
 	j.Do("load %s", hidden)
 	j.Do("load %s", library(t, dir, "libtorch_cpu.so", "", engineSymbol))
-	until(t, p, "found", func() bool { return p.client.Has(j.PID, engineSymbol) })
+	until(t, p, "found", func() bool { return p.Has(j.PID, engineSymbol) })
 	j.Do("call other 5")
 	if got := read(t, p, "uncounted")["uncounted"]; len(got) > 0 {
 		t.Errorf("ticks %+v of a function without a name", got)
@@ -297,7 +297,7 @@ func TestEachRowIsCounted(t *testing.T) {
 	}
 	until(t, p, "found", func() bool {
 		for name := range calls {
-			if !p.client.Has(j.PID, name) {
+			if !p.Has(j.PID, name) {
 				return false
 			}
 		}

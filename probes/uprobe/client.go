@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
@@ -30,7 +29,7 @@ const (
 	minRateTime = 500 * time.Millisecond
 )
 
-// Client is one probe's use of a Finder.
+// Client is one probe's use of a Finder: all of a [probes.Probe] but Read, for a probe to embed.
 type Client struct {
 	finder  *Finder
 	spec    Spec
@@ -65,21 +64,25 @@ func newClientState(hooks int) *clientState {
 	return s
 }
 
+// Name is the spec's.
+func (c *Client) Name() string { return c.spec.Name }
+
 // Watch looks into the container's processes from the next Scan on.
 func (c *Client) Watch(t probes.Target) error { return c.finder.watch(t, c) }
 
 // Unwatch takes the client's probes out of a container.
 func (c *Client) Unwatch(key string) { c.finder.unwatch(key, c) }
 
-// Close takes the client's probes out of all containers and waits until they are
-// off: its programs and maps may then be closed.
-func (c *Client) Close() {
+// Close takes the client's probes out of all containers, waits until they are off, and unloads its
+// programs and maps.
+func (c *Client) Close() error {
 	for _, key := range slices.Sorted(maps.Keys(c.finder.containers)) {
 		c.Unwatch(key)
 	}
 	c.finder.clients = slices.DeleteFunc(c.finder.clients, func(o *Client) bool { return o == c })
 	c.finder.settle()
 	c.finder.closers.Wait()
+	return c.spec.Objects.Close()
 }
 
 // Scan looks at processes that are due, and waits for that a tenth of a second at the
@@ -258,11 +261,11 @@ func (c *Client) SetDutyCycle(key, hook string, share float64) {
 
 // Cost is the memory held in maps, and the CPU time of processes that read files and have ended.
 // They read for all clients: it is told to the first.
-func (c *Client) Cost(maps ...*ebpf.Map) (cost probes.Cost) {
+func (c *Client) Cost() (cost probes.Cost) {
 	if f := c.finder; len(f.clients) > 0 && f.clients[0] == c {
 		cost.ChildNs = uint64(f.reader.Spent())
 	}
-	for _, m := range maps {
+	for _, m := range c.spec.Maps {
 		if info, err := m.Info(); err == nil {
 			if bytes, ok := info.Memlock(); ok {
 				cost.MapBytes += bytes

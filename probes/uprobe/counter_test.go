@@ -46,30 +46,35 @@ func newCounter(t testing.TB, options ...func(*Finder)) *counter {
 	if c.hits, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: 64}); err != nil {
 		t.Fatal(err)
 	}
-	prog := c.program()
+	objects := c.load()
 	c.client, err = f.Add(Spec{
 		Name: "test", Names: []string{"probed*"},
-		Hooks: []Hook{{Name: "test.hook", What: "calls", Entry: prog, Match: func(symbol string) (Point, bool) {
+		Hooks: []Hook{{Name: "test.hook", What: "calls", Entry: objects.Count, Match: func(symbol string) (Point, bool) {
 			return Point{}, strings.HasPrefix(symbol, "probed")
 		}}},
-		Enter: func(pid int32) error { c.entered[pid]++; return c.hits.Put(uint32(pid), uint64(0)) },
-		Leave: func(pid int32) { c.left[pid]++ },
+		Enter:   func(pid int32) error { c.entered[pid]++; return c.hits.Put(uint32(pid), uint64(0)) },
+		Leave:   func(pid int32) { c.left[pid]++ },
+		Objects: objects,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		c.client.Close()
-		_ = prog.Close()
-		_ = c.hits.Close()
-		if err := f.Close(); err != nil {
+		if err := errors.Join(c.client.Close(), c.hits.Close(), f.Close()); err != nil {
 			t.Error(err)
 		}
 	})
 	return c
 }
 
-func (c *counter) program() *ebpf.Program {
+// counting holds the program that counts.
+type counting struct {
+	Count *ebpf.Program `ebpf:"count"`
+}
+
+func (o *counting) Close() error { return o.Count.Close() }
+
+func (c *counter) load() *counting {
 	c.t.Helper()
 	spec := &ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "Dual BSD/GPL", Instructions: asm.Instructions{
 		asm.FnGetCurrentPidTgid.Call(), asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.RFP, -4, asm.R0, asm.Word),
@@ -77,12 +82,13 @@ func (c *counter) program() *ebpf.Program {
 		asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Imm(asm.R1, 1),
 		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0), asm.Mov.Imm(asm.R0, 0).WithSymbol("out"), asm.Return(),
 	}}
-	c.finder.Prepare(&ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{"count": spec}})
-	prog, err := ebpf.NewProgram(spec)
-	if err != nil {
+	objects := &counting{}
+	if err := c.finder.Load("test", func() (*ebpf.CollectionSpec, error) {
+		return &ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{"count": spec}}, nil
+	}, objects, nil); err != nil {
 		c.t.Fatal(err)
 	}
-	return prog
+	return objects
 }
 
 func (c *counter) count(pid int32) uint64 {

@@ -109,13 +109,24 @@ func NewFinder() *Finder {
 	return f
 }
 
-// Prepare makes a BPF object loadable for the finder's way of attaching.
-func (f *Finder) Prepare(spec *ebpf.CollectionSpec) { f.attacher.prepare(spec) }
+// Load loads a probe's programs and maps into its objects, for the finder's way of attaching.
+func (f *Finder) Load(probe string, load func() (*ebpf.CollectionSpec, error), objects any, opts *ebpf.CollectionOptions) error {
+	spec, err := load()
+	if err != nil {
+		return fmt.Errorf("%s probe: %w", probe, err)
+	}
+	f.attacher.prepare(spec)
+	if err := spec.LoadAndAssign(objects, opts); err != nil {
+		return fmt.Errorf("%s probe: load: %w; needs Linux 5.15 with BTF, CONFIG_UPROBE_EVENTS, CAP_BPF and CAP_PERFMON", probe, err)
+	}
+	return nil
+}
 
-// Add registers a probe. All are added before the first container is watched.
+// Add registers a probe. All are added before the first container is watched. What it is given of a
+// spec that it refuses is unloaded.
 func (f *Finder) Add(spec Spec) (*Client, error) {
 	if err := spec.check(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, spec.Objects.Close())
 	}
 	c := &Client{finder: f, spec: spec}
 	f.clients = append(f.clients, c)

@@ -2,6 +2,7 @@ package uprobe
 
 import (
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -33,6 +34,10 @@ type Spec struct {
 	Leave func(pid int32)
 	// Hits returns what a hook (by index) hit in a process so far.
 	Hits func(pid int32, hook int) Hits
+	// Maps are told of by Cost.
+	Maps []*ebpf.Map
+	// Objects are the programs and maps, which Close unloads.
+	Objects io.Closer
 }
 
 // Hook is a set of functions that is switched on and off together. Hooks of one

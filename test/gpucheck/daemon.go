@@ -134,7 +134,7 @@ func (d *daemon) open(log *slog.Logger) (all []agent.Probe, err error) {
 		return all, fmt.Errorf("cuda probe: %w", err)
 	}
 	add(calls)
-	var marks *ebpf.Map = calls.Processes()
+	var marks *ebpf.Map = calls.Counters()
 	collectives, err := nccl.New(finder, marks)
 	if err != nil {
 		return all, fmt.Errorf("nccl probe: %w", err)
