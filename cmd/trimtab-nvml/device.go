@@ -13,6 +13,7 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/nvml/wire"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // gpu is one device of the session, with what must be kept between readings.
@@ -94,7 +95,7 @@ func (g *gpu) read() []probes.Device {
 		d.Sharing = sharing(d.Processes, mps)
 		g.processUse(&d)
 	}
-	d.AtNs = wire.Now()
+	d.AtNs = procfs.MonotonicNs()
 	if g.lost != wire.OK {
 		return []probes.Device{lostDevice(g.base, g.lost)}
 	}
@@ -102,7 +103,7 @@ func (g *gpu) read() []probes.Device {
 }
 
 func lostDevice(base probes.Device, why wire.Code) probes.Device {
-	base.AtNs, base.Lost = wire.Now(), why.String()
+	base.AtNs, base.Lost = procfs.MonotonicNs(), why.String()
 	return base
 }
 

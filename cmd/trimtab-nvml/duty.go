@@ -11,6 +11,7 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/nvml/wire"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 const (
@@ -28,7 +29,9 @@ type anchor struct {
 	monoNs int64
 }
 
-func newAnchor() anchor { return anchor{wallUs: uint64(time.Now().UnixMicro()), monoNs: wire.Now()} }
+func newAnchor() anchor {
+	return anchor{wallUs: uint64(time.Now().UnixMicro()), monoNs: procfs.MonotonicNs()}
+}
 
 // mono converts an instant, which is never after the anchor.
 func (a anchor) mono(wallUs uint64) int64 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/nvml/wire"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // maxSlices bounds what a driver may claim; today's GPUs have seven.
@@ -58,6 +59,6 @@ func (g *gpu) slice(dev nvml.Device) (probes.Device, bool) {
 	if a.lost != wire.OK {
 		g.lost = a.lost
 	}
-	d.AtNs = wire.Now()
+	d.AtNs = procfs.MonotonicNs()
 	return d, true
 }

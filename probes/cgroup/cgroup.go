@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // Probe reads cgroup files. It keeps them open: reading again costs a third to half of
@@ -34,14 +35,7 @@ var _ probes.Probe = (*Probe)(nil)
 // New returns a probe without containers.
 func New() *Probe {
 	buf := make([]byte, maxFileBytes)
-	return &Probe{containers: map[string]*container{}, above: newAbove(buf), buf: buf, now: monotonicNs}
-}
-
-func monotonicNs() int64 {
-	var ts unix.Timespec
-	// CLOCK_MONOTONIC exists on every Linux; the call cannot fail.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return ts.Nano()
+	return &Probe{containers: map[string]*container{}, above: newAbove(buf), buf: buf, now: procfs.MonotonicNs}
 }
 
 // Name is "cgroup".

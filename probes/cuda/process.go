@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/probes/uprobe"
 )
 
@@ -131,10 +131,7 @@ func (p *Probe) refresh() error {
 func (p *Probe) refreshThreads() error {
 	const batch = 1024
 	ids, values := make([]uint64, batch), make([]callsThread, batch)
-	nowNs, err := monotonic()
-	if err != nil {
-		return err
-	}
+	nowNs := procfs.MonotonicNs()
 	p.walks++
 	var cursor ebpf.MapBatchCursor
 	for {
@@ -153,14 +150,6 @@ func (p *Probe) refreshThreads() error {
 			return fmt.Errorf("cuda probe: read the threads: %w", err)
 		}
 	}
-}
-
-func monotonic() (int64, error) {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0, fmt.Errorf("read the clock: %w", err)
-	}
-	return ts.Nano(), nil
 }
 
 // note takes over one thread's counters, with the call that is open now.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/test/uprobetest"
 )
 
@@ -97,10 +98,7 @@ func TestThreadsAreForgotten(t *testing.T) {
 	if p := r.process(target.Key, job.PID); len(p.Threads) != 1 || p.Threads[0].Syncs != 5 {
 		t.Fatalf("threads: %+v", p.Threads)
 	}
-	nowNs, err := monotonic()
-	if err != nil {
-		t.Fatal(err)
-	}
+	nowNs := procfs.MonotonicNs()
 	r.probe.forgetThreads(nowNs + int64(forgetAfter)/2)
 	if n := len(r.probe.processes[job.PID].threads); n != 1 {
 		t.Errorf("%d threads after half the time, want 1", n)

@@ -5,14 +5,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // maxFileBytes bounds what is read of one file: /proc/stat of 1,000 CPUs with
@@ -33,36 +30,19 @@ func New(procRoot string) *Probe { return &Probe{procRoot: procRoot} }
 // Read takes the node's counters at one instant.
 func (p *Probe) Read() (probes.Host, error) {
 	var h probes.Host
-	stat, err := p.file("stat")
+	stat, err := procfs.Read(filepath.Join(p.procRoot, "stat"), maxFileBytes)
 	if err != nil {
-		return h, err
+		return h, fmt.Errorf("host probe: %w", err)
 	}
-	var ts unix.Timespec
-	// CLOCK_MONOTONIC exists on every Linux; the call cannot fail.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	h.AtNs = ts.Nano()
+	h.AtNs = procfs.MonotonicNs()
 	if err := parseStat(stat, &h); err != nil {
 		return h, err
 	}
-	meminfo, err := p.file("meminfo")
+	meminfo, err := procfs.Read(filepath.Join(p.procRoot, "meminfo"), maxFileBytes)
 	if err != nil {
-		return h, err
+		return h, fmt.Errorf("host probe: %w", err)
 	}
 	return h, parseMeminfo(meminfo, &h)
-}
-
-func (p *Probe) file(name string) ([]byte, error) {
-	path := filepath.Join(p.procRoot, name)
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("host probe: %w", err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes))
-	if err != nil {
-		return nil, fmt.Errorf("host probe: read %s: %w", path, err)
-	}
-	return b, nil
 }
 
 // parseStat sums the line of all CPUs and counts the others. Guest time is part

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/probes/uprobe"
 )
 
@@ -140,10 +140,7 @@ func (p *Probe) read(pid int32) (probes.MPIProcess, error) {
 	}
 	wait := c.Ns + t.given
 	if on && c.OpenNs != 0 && uint32(c.OpenOf) == uint32(turn) {
-		var ts unix.Timespec
-		// CLOCK_MONOTONIC exists on every Linux; the call cannot fail.
-		_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-		now := uint64(ts.Nano())
+		now := uint64(procfs.MonotonicNs())
 		wait += min(now-min(now, c.OpenNs), maxOpen)
 	}
 	t.ns = max(t.ns, wait) // it only grows

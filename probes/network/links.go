@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 const (
@@ -313,17 +313,8 @@ func (l *links) read(path string) ([]byte, error) {
 	}
 }
 
-func readCapped(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFileBytes))
-}
-
 func readText(path string) string {
-	b, err := readCapped(path)
+	b, err := procfs.Read(path, maxFileBytes)
 	if err != nil {
 		return ""
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 const recordBytes = int(unsafe.Sizeof(socketsSockRecord{}))
@@ -67,7 +69,7 @@ func (p *Probe) drainClosed() {
 	if p.loaded == nil || p.loaded.closed == nil {
 		return
 	}
-	now := monotonicNs()
+	now := procfs.MonotonicNs()
 	p.loaded.closed.SetDeadline(time.Unix(0, 0)) // what is there, without waiting
 	for {
 		err := p.loaded.closed.ReadInto(&p.closedRecord)
@@ -88,7 +90,7 @@ func (p *Probe) drainClosed() {
 // walk makes one pass over the open files of the host.
 func (p *Probe) walk(ctx context.Context) error {
 	p.pass++
-	p.walkNs = monotonicNs()
+	p.walkNs = procfs.MonotonicNs()
 	if err := p.loaded.objs.Pass.Set(p.pass); err != nil {
 		return fmt.Errorf("begin a pass: %w", err)
 	}

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 const (
@@ -219,7 +219,7 @@ func (p *Probe) read(ctx context.Context) error {
 		}
 		p.drainClosed() // of what closed before the pass came to it
 	}
-	now := monotonicNs()
+	now := procfs.MonotonicNs()
 	p.links.begin()
 	defer p.links.end()
 	for _, c := range p.containers {
@@ -272,11 +272,4 @@ func (p *Probe) Close() error {
 		return nil
 	}
 	return p.loaded.close()
-}
-
-func monotonicNs() int64 {
-	var ts unix.Timespec
-	// It cannot fail for this clock.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return ts.Nano()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/nvml/wire"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // Summary is what one look tells: for `trimtab doctor` and `make gpu-check`.
@@ -65,7 +66,7 @@ func Look(ctx context.Context, o Options) (Summary, error) {
 
 // summary is what is known so far; news is nil once that is enough.
 func (r *Reader) summary() (s Summary, news <-chan struct{}, err error) {
-	now := wire.Now()
+	now := procfs.MonotonicNs()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.book

@@ -4,20 +4,17 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/nvml/wire"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 const (
-	maxProcFile = 64 << 10 // of /proc/PID/cgroup and stat; a cgroup's path is at most 4 KiB
+	maxProcFile = 64 << 10 // of /proc/PID/cgroup; a cgroup's path is at most 4 KiB
 	maxCached   = 8192     // PIDs remembered before the memory is begun anew
 )
 
@@ -41,8 +38,8 @@ type ownGroups struct {
 }
 
 type holder struct {
-	pid   int32
-	start string // field 22 of its stat: a PID that is used again is another process
+	pid       int32
+	startTick uint64 // a PID that is used again is another process
 }
 
 // NewOwners reads procRoot, "/proc" but for tests.
@@ -112,13 +109,13 @@ func (o *Owners) find(t probes.Target) ([]group, error) {
 
 // Key is the container of a process; "": the host's, unknown, or gone.
 func (o *Owners) Key(pid int32) string {
-	start, err := o.start(pid)
+	stat, err := procfs.ReadStat(o.procRoot, pid)
 	if err != nil {
 		return ""
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	id := holder{pid, start}
+	id := holder{pid, stat.StartTick}
 	if key, ok := o.cache[id]; ok {
 		return key
 	}
@@ -147,9 +144,9 @@ func (o *Owners) lookUp(groups []group) string {
 
 // memberships parses /proc/PID/cgroup.
 func (o *Owners) memberships(pid int) ([]group, error) {
-	b, err := o.file(pid, "cgroup")
+	b, err := procfs.Read(procfs.Path(o.procRoot, int32(pid), "cgroup"), maxProcFile)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
 	var groups []group
 	for line := range bytes.Lines(b) {
@@ -159,34 +156,6 @@ func (o *Owners) memberships(pid int) ([]group, error) {
 		}
 	}
 	return groups, nil
-}
-
-// start is the process's start time, after its name, which may hold anything.
-func (o *Owners) start(pid int32) (string, error) {
-	b, err := o.file(int(pid), "stat")
-	if err != nil {
-		return "", err
-	}
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(f) < 20 {
-		return "", fmt.Errorf("process %d: its stat has %d fields", pid, len(f))
-	}
-	return string(f[19]), nil
-}
-
-func (o *Owners) file(pid int, name string) ([]byte, error) { return procFile(o.procRoot, pid, name) }
-
-func procFile(root string, pid int, name string) ([]byte, error) {
-	f, err := os.Open(filepath.Join(root, strconv.Itoa(pid), name))
-	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", pid, err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxProcFile))
-	if err != nil {
-		return nil, fmt.Errorf("process %d: read %s: %w", pid, name, err)
-	}
-	return b, nil
 }
 
 // mpsServer is the server's name as the kernel cuts it; the control daemon bears
@@ -204,7 +173,7 @@ func (r *Reader) attribute(list []probes.Device) {
 				p.Container = r.o.Owner(p.PID)
 			}
 			if d.Sharing == "" || d.Sharing == wire.SharingSliced {
-				comm, err := procFile(r.o.ProcRoot, int(p.PID), "comm")
+				comm, err := procfs.Read(procfs.Path(r.o.ProcRoot, p.PID, "comm"), maxProcFile)
 				if err == nil && strings.HasPrefix(string(comm), mpsServer) {
 					d.Sharing = wire.SharingMPS
 				}

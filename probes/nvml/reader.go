@@ -11,6 +11,7 @@ import (
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/probes/nvml/wire"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // Options says how to read. The zero value is what the daemon needs.
@@ -95,7 +96,7 @@ func (r *Reader) Close() error {
 // is there as lost. Nothing to read, as without a driver, is nil and no error; the
 // error says why there are no readings where there should be.
 func (r *Reader) Read(context.Context) ([]probes.Device, error) {
-	now := wire.Now()
+	now := procfs.MonotonicNs()
 	r.mu.Lock()
 	list := r.book.deliver(now, r.o.StaleAfter)
 	why, normal := r.book.why, r.book.normal
@@ -110,7 +111,7 @@ func (r *Reader) Read(context.Context) ([]probes.Device, error) {
 // Status tells the doctor: ok with "" when all devices are read; ok with a reason
 // when there is nothing to read and nothing wrong; else what is lost, and why.
 func (r *Reader) Status() (ok bool, lost string) {
-	now := wire.Now()
+	now := procfs.MonotonicNs()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.book.why != "" {
@@ -247,7 +248,7 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 		case a.Device != nil:
 			r.update(func(b *book) { b.take(*a.Device, a.Cursor, time.Now()) })
 		case a.End != nil:
-			r.update(func(b *book) { lost = b.complete(*a.End, wire.Now()) })
+			r.update(func(b *book) { lost = b.complete(*a.End, procfs.MonotonicNs()) })
 			r.say("", true)
 			return lost, nil
 		}

@@ -11,15 +11,13 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // rankKeys are what launchers tell a rank by, the surest first: torchrun and those like it; Open
@@ -174,45 +172,21 @@ func (p *Probe) readAll(due []found) (out []found) {
 // read reads one process; ok is false where it is gone, or is no program of user space. No link is
 // followed and no file of the container is touched.
 func (p *Probe) read(tgid int32) (f probes.Process, ok bool) {
-	dir := filepath.Join(p.procRoot, strconv.Itoa(int(tgid)))
-	stat, err := capped(filepath.Join(dir, "stat"), 4096)
+	stat, err := procfs.ReadStat(p.procRoot, tgid)
 	if err != nil {
 		return f, false
 	}
-	flags, ok := taskFlags(stat)
-	if !ok {
-		return f, false
-	}
-	args, err := capped(filepath.Join(dir, "cmdline"), maxArgs)
+	args, err := procfs.Read(procfs.Path(p.procRoot, tgid, "cmdline"), maxArgs)
 	if err != nil {
 		return f, false
 	}
-	environ, err := capped(filepath.Join(dir, "environ"), maxEnviron)
+	environ, err := procfs.Read(procfs.Path(p.procRoot, tgid, "environ"), maxEnviron)
 	if err != nil {
 		return f, false
 	}
-	f = probes.Process{TGID: tgid, Args: argsHash(args), Forked: flags&forkNoExec != 0}
+	f = probes.Process{TGID: tgid, Args: argsHash(args), Forked: stat.Flags&forkNoExec != 0}
 	f.Rank, f.Ranked = rankOf(environ)
 	return f, true
-}
-
-func capped(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
-}
-
-// taskFlags is field 9 of /proc/PID/stat. The name in field 2 may hold anything.
-func taskFlags(stat []byte) (flags uint64, ok bool) {
-	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(f) < 7 {
-		return 0, false
-	}
-	flags, err := strconv.ParseUint(string(f[6]), 10, 64)
-	return flags, err == nil
 }
 
 // argsHash is the same for arguments that differ in numbers alone, as those of ranks do.

@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
+
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 const (
@@ -90,8 +92,8 @@ func (a *attaching) prepare(f *Finder) error {
 
 // isThere: the number is still that of the process.
 func (a *attaching) isThere(f *Finder) error {
-	st, err := readStat(f.procRoot, a.process.pid)
-	if gone(err) || err == nil && st.startTick != a.process.start {
+	st, err := procfs.ReadStat(f.procRoot, a.process.pid)
+	if gone(err) || err == nil && st.StartTick != a.process.start {
 		return errEnded
 	}
 	return err

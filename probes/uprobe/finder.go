@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
@@ -272,8 +273,8 @@ func (f *Finder) meet(k *container, pid int32) (*process, uint64) {
 			p.statm.open(&f.room, path) // of this process, if its start below is
 		}
 	}
-	st, err := readStat(f.procRoot, pid)
-	if p != nil && (err != nil || p.start != st.startTick) {
+	st, err := procfs.ReadStat(f.procRoot, pid)
+	if p != nil && (err != nil || p.start != st.StartTick) {
 		f.forget(pid)
 		p = nil
 	}
@@ -282,12 +283,12 @@ func (f *Finder) meet(k *container, pid int32) (*process, uint64) {
 	}
 	if p == nil {
 		p = &process{
-			pid: pid, parent: st.parent, start: st.startTick, key: k.key, wait: minLookAgain,
+			pid: pid, parent: st.Parent, start: st.StartTick, key: k.key, wait: minLookAgain,
 			members: map[*Client]*member{}, at: map[fileKey]string{},
 		}
 		f.processes[pid], k.processes[pid] = p, p
 	}
-	return p, st.sizeBytes
+	return p, st.SizeBytes
 }
 
 // closeFile gives a library's file back. It does not wait, see handle.close.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 	"github.com/trimtab/trimtab/test/uprobetest"
 )
@@ -133,7 +134,7 @@ func TestByPath(t *testing.T) {
 	}
 	j := job(t, target, dir)
 	j.Do("load %s", link)
-	text, err := readCapped(fmt.Sprintf("/proc/%d/maps", j.PID), maxMapsBytes)
+	text, err := procfs.Read(fmt.Sprintf("/proc/%d/maps", j.PID), maxMapsBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

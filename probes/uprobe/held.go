@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // held is a file of the kernel's that is read again and again. It is kept open
@@ -34,7 +36,7 @@ func (h *held) read(r *room, path string, buf *[]byte) ([]byte, error) {
 		h.open(r, path)
 	}
 	if h.fd == 0 {
-		return readCapped(path, maxListBytes)
+		return procfs.Read(path, maxListBytes)
 	}
 	b, err := readAll(h.fd-1, buf)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
@@ -85,7 +86,7 @@ func (f *Finder) newLook(p *process) *look {
 func (l *look) run() {
 	l.deadline = time.Now().Add(lookTime)
 	dir := filepath.Join(l.procRoot, strconv.Itoa(int(l.pid)))
-	text, err := readCapped(filepath.Join(dir, "maps"), maxMapsBytes)
+	text, err := procfs.Read(filepath.Join(dir, "maps"), maxMapsBytes)
 	if err == nil {
 		l.mounts, err = readMounts(l.procRoot, l.pid)
 	}

@@ -3,7 +3,6 @@ package uprobe
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // Bounds on what one container can make the finder look at.
@@ -50,7 +51,7 @@ func (l *listing) list(r *room, buf *[]byte, pids []int32) []int32 {
 		if dirs++; dirs > maxCgroupDirs || len(pids) >= most {
 			return fs.SkipAll
 		}
-		if b, err := readCapped(filepath.Join(path, "cgroup.procs"), maxListBytes); err == nil {
+		if b, err := procfs.Read(filepath.Join(path, "cgroup.procs"), maxListBytes); err == nil {
 			pids = appendPIDs(pids, b, most)
 		}
 		return nil
@@ -67,54 +68,11 @@ func appendPIDs(pids []int32, text []byte, most int) []int32 {
 	return pids
 }
 
-func readCapped(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
-}
-
 // sizeOf reads the size of a process's address space from its statm.
 func sizeOf(statm []byte) (bytesMapped uint64, ok bool) {
 	pages, _, _ := bytes.Cut(statm, []byte{' '})
 	n, err := strconv.ParseUint(string(pages), 10, 64)
 	return n * uint64(os.Getpagesize()), err == nil
-}
-
-// stat is what /proc/PID/stat says: with its start, a PID names a process for as
-// long as the host is up; its size changes when it maps a library.
-type stat struct {
-	parent    int32
-	startTick uint64
-	sizeBytes uint64
-}
-
-// readStat reads fields 4, 22 and 23. The name in field 2 may hold anything.
-func readStat(procRoot string, pid int32) (stat, error) {
-	b, err := readCapped(filepath.Join(procRoot, strconv.Itoa(int(pid)), "stat"), 4096)
-	if err != nil {
-		return stat{}, err
-	}
-	_, rest, ok := bytes.Cut(b[max(0, bytes.LastIndexByte(b, ')')):], []byte(")"))
-	f := bytes.Fields(rest)
-	if !ok || len(f) < 21 {
-		return stat{}, fmt.Errorf("process %d: stat has no start time", pid)
-	}
-	parent, err := strconv.ParseInt(string(f[1]), 10, 32)
-	if err != nil {
-		return stat{}, fmt.Errorf("process %d: parent: %w", pid, err)
-	}
-	start, err := strconv.ParseUint(string(f[19]), 10, 64)
-	if err != nil {
-		return stat{}, fmt.Errorf("process %d: start time: %w", pid, err)
-	}
-	size, err := strconv.ParseUint(string(f[20]), 10, 64)
-	if err != nil {
-		return stat{}, fmt.Errorf("process %d: size: %w", pid, err)
-	}
-	return stat{parent: int32(parent), startTick: start, sizeBytes: size}, nil
 }
 
 // mapping is one executable mapping of a file.
@@ -179,7 +137,7 @@ type mounts struct {
 }
 
 func readMounts(procRoot string, pid int32) (mounts, error) {
-	text, err := readCapped(filepath.Join(procRoot, strconv.Itoa(int(pid)), "mountinfo"), maxMapsBytes)
+	text, err := procfs.Read(procfs.Path(procRoot, pid, "mountinfo"), maxMapsBytes)
 	if err != nil {
 		return mounts{}, fmt.Errorf("read a process's mounts: %w", err)
 	}
@@ -188,7 +146,7 @@ func readMounts(procRoot string, pid int32) (mounts, error) {
 	}
 	return mounts{own: mountTypes(text), host: sync.OnceValue(func() map[string]string {
 		// What cannot be read shows nothing.
-		text, _ := readCapped(filepath.Join(procRoot, "1", "mountinfo"), maxMapsBytes)
+		text, _ := procfs.Read(procfs.Path(procRoot, 1, "mountinfo"), maxMapsBytes)
 		return mountTypes(text)
 	})}, nil
 }

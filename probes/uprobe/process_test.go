@@ -1,9 +1,6 @@
 package uprobe
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,29 +43,5 @@ func TestRemoteDevices(t *testing.T) {
 	}
 	if asked != 3 {
 		t.Errorf("the host was asked %d times, want 3: for what the process does not show", asked)
-	}
-}
-
-func TestReadStat(t *testing.T) {
-	root := t.TempDir()
-	for pid, tc := range map[int32]struct {
-		text string
-		want stat
-	}{
-		1: {"1 (sh) S 0 1 1 0 -1 4 5 6 7 8 9 10 11 12 20 0 1 0 4242 99 1", stat{0, 4242, 99}},
-		2: {"2 (a) b) (c) R 0 1 1 0 -1 4 5 6 7 8 9 10 11 12 20 0 1 0 77 98 1", stat{0, 77, 98}},
-		3: {"3 (sh) S 0 1", stat{}},
-		4: {"", stat{}},
-	} {
-		dir := filepath.Join(root, fmt.Sprint(pid))
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "stat"), []byte(tc.text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := readStat(root, pid); got != tc.want || (err == nil) != (tc.want.startTick > 0) {
-			t.Errorf("%q: %+v, %v", tc.text, got, err)
-		}
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"io"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/trimtab/trimtab/probes"
 )
 
@@ -94,13 +92,6 @@ type Outcome struct {
 
 // IndexID names a device before its UUID is known.
 func IndexID(i int) string { return "#" + strconv.Itoa(i) }
-
-// Now is CLOCK_MONOTONIC, in nanoseconds.
-func Now() int64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // exists on every Linux; the call cannot fail
-	return ts.Nano()
-}
 
 // NewLines scans lines of bounded length.
 func NewLines(r io.Reader) *bufio.Scanner {

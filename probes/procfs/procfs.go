@@ -1,0 +1,84 @@
+// Package procfs reads what several probes want of /proc, to a bound: a process says of itself what
+// it likes, at any length.
+package procfs
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// MonotonicNs is CLOCK_MONOTONIC, by which samples are dated.
+func MonotonicNs() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // exists on every Linux; the call cannot fail
+	return ts.Nano()
+}
+
+// Read reads a file's first bytes, limit at the most.
+func Read(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// Path is a file of a process.
+func Path(procRoot string, pid int32, name string) string {
+	return filepath.Join(procRoot, strconv.Itoa(int(pid)), name)
+}
+
+// Stat is what /proc/PID/stat says (proc(5)): with its start, a PID names a process for as long as
+// the host is up; its size changes when it maps a library.
+type Stat struct {
+	Parent    int32
+	Flags     uint64 // PF_* of include/linux/sched.h
+	StartTick uint64 // clock ticks since boot
+	SizeBytes uint64
+}
+
+// maxStatBytes is more than a name of 16 bytes and 50 numbers need.
+const maxStatBytes = 4096
+
+// ReadStat reads a process's stat.
+func ReadStat(procRoot string, pid int32) (Stat, error) {
+	b, err := Read(Path(procRoot, pid, "stat"), maxStatBytes)
+	if err != nil {
+		return Stat{}, err
+	}
+	s, err := parseStat(b)
+	if err != nil {
+		return s, fmt.Errorf("process %d: stat: %w", pid, err)
+	}
+	return s, nil
+}
+
+// parseStat reads fields 4, 9, 22 and 23. The name in field 2 may hold anything, so what follows
+// its last parenthesis is counted.
+func parseStat(b []byte) (s Stat, err error) {
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 21 {
+		return s, fmt.Errorf("%d fields after the name, want 21", len(f))
+	}
+	parent, err := strconv.ParseInt(string(f[1]), 10, 32)
+	if err != nil {
+		return s, fmt.Errorf("parent: %w", err)
+	}
+	numbers := Stat{Parent: int32(parent)}
+	for _, n := range []struct {
+		field int
+		into  *uint64
+	}{{6, &numbers.Flags}, {19, &numbers.StartTick}, {20, &numbers.SizeBytes}} {
+		if *n.into, err = strconv.ParseUint(string(f[n.field]), 10, 64); err != nil {
+			return s, fmt.Errorf("field %d: %w", n.field+3, err)
+		}
+	}
+	return numbers, nil
+}
