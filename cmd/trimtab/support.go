@@ -1,9 +1,6 @@
 package main
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // supportRow is one row of docs/support.md: a way in which a host or its GPUs are
 // used, and how far trimtab goes there.
@@ -101,14 +98,4 @@ func supportOf(key string) supportRow {
 // String is the row as doctor prints it.
 func (r supportRow) String() string {
 	return fmt.Sprintf("%s; seen: %s; attributed: %s; tuned: %s (has run: %s)", r.situation, r.seen, r.attributed, r.tuned, r.ran)
-}
-
-// supportTable is the table as docs/support.md holds it.
-func supportTable() string {
-	var b strings.Builder
-	b.WriteString("| what | seen | attributed | tuned | has run |\n|---|---|---|---|---|\n")
-	for _, r := range supportRows() {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", r.situation, r.seen, r.attributed, r.tuned, r.ran)
-	}
-	return b.String()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -114,4 +115,14 @@ func TestExamineSupport(t *testing.T) {
 	if last := got[len(got)-1]; !strings.HasPrefix(last.Text, "rootless Docker") {
 		t.Errorf("rootless Docker is not found: %v", got)
 	}
+}
+
+// supportTable is the table as docs/support.md holds it.
+func supportTable() string {
+	var b strings.Builder
+	b.WriteString("| what | seen | attributed | tuned | has run |\n|---|---|---|---|---|\n")
+	for _, r := range supportRows() {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", r.situation, r.seen, r.attributed, r.tuned, r.ran)
+	}
+	return b.String()
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -106,12 +105,3 @@ func peerGroups(fd uintptr) ([]int, error) {
 }
 
 type peerKey struct{}
-
-// PeerFrom returns who asked, from the context that a Backend is called with.
-func PeerFrom(ctx context.Context) (Peer, bool) {
-	c, ok := ctx.Value(peerKey{}).(*peerConn)
-	if !ok {
-		return Peer{}, false
-	}
-	return c.peer, true
-}

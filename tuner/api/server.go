@@ -223,12 +223,3 @@ func decode(r *http.Request, v any) error {
 	}
 	return nil
 }
-
-// Routes lists what there is, "METHOD /path", for the documentation's test.
-func Routes() []string {
-	var out []string
-	for _, r := range (&Server{}).routes() {
-		out = append(out, r.method+" "+r.path)
-	}
-	return out
-}
