@@ -183,7 +183,7 @@ func openLock(dir string) (*os.File, error) {
 func (p *components) openState() {
 	var err error
 	p.holds = openHolds(p.state, p.log)
-	if p.manuals, err = enrolment.OpenManuals(manualStore{p.state}); err != nil {
+	if p.manuals, err = enrolment.OpenManuals(stored[[]enrolment.Manual]{p.state, topicManuals}); err != nil {
 		// Who was taken out by hand is not known any more: nothing is changed until a person resumes.
 		p.log.Error("what was enabled and disabled by hand cannot be read: paused until `trimtab resume`", "error", err)
 		if err := p.holds.SetPaused(true); err != nil {
@@ -212,7 +212,7 @@ func (p *components) openState() {
 func (p *components) options(cfg config.Config, status func(string)) agent.Options {
 	o := agent.Options{
 		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policies: builtin, Store: p.profileStore, Known: p.known,
-		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Above: above, GPU: p.visibilities, GPUMemory: gpuMemory{p.state}, Visibility: p.visibilities, Disabled: disabled,
+		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Above: above, GPU: p.visibilities, GPUMemory: stored[map[string][]runtime.DeviceRule]{p.state, topicGPU}, Visibility: p.visibilities, Disabled: disabled,
 		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.heart.beat, Log: p.log,
 	}
@@ -286,20 +286,23 @@ const (
 	topicManuals  = "enrolled"
 	topicHolds    = "holds"
 	topicHandover = "handover"
+	topicGPU      = "gpu-access" // what containers could reach of their GPUs
 )
 
-// manualStore keeps the records of `trimtab enable`.
-type manualStore struct{ s *statefile.Store }
-
-func (m manualStore) Load() (all []enrolment.Manual, err error) {
-	err = m.s.GetState(topicManuals, &all)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return all, err
+// stored is one topic of the state directory; nothing where it was not put yet.
+type stored[T any] struct {
+	s     *statefile.Store
+	topic string
 }
 
-func (m manualStore) Save(all []enrolment.Manual) error { return m.s.PutState(topicManuals, all) }
+func (m stored[T]) Load() (v T, err error) {
+	if err = m.s.GetState(m.topic, &v); errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return v, err
+}
+
+func (m stored[T]) Save(v T) error { return m.s.PutState(m.topic, v) }
 
 // handoverMark says that the daemon before left on purpose what stands, and whose
 // work that is: another policy begins with the originals.

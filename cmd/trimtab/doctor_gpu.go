@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -11,26 +9,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/statefile"
 )
-
-// topicGPU is the state file of what containers could reach of their GPUs.
-const topicGPU = "gpu-access"
-
-// gpuMemory keeps it over restarts.
-type gpuMemory struct{ s *statefile.Store }
-
-func (m gpuMemory) Load() (all map[string][]runtime.DeviceRule, err error) {
-	err = m.s.GetState(topicGPU, &all)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return all, err
-}
-
-func (m gpuMemory) Save(all map[string][]runtime.DeviceRule) error {
-	return m.s.PutState(topicGPU, all)
-}
 
 // The risks, in words.
 const (

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -335,7 +336,7 @@ func (l *Agent) visibilityUndone(o control.Order, did visibilityMoved, err error
 	case err != nil:
 		rec.Kind, rec.Text = state.RecordRefused, "GPUs stay in sight: "+err.Error()
 	case len(did.moved) > 0:
-		rec.Text = fmt.Sprintf("GPUs %s: %s%s", did.text(!ch.Take), orElse(o.Why, "taken back by its trial"), noted(did.notes))
+		rec.Text = fmt.Sprintf("GPUs %s: %s%s", did.text(!ch.Take), cmp.Or(o.Why, "taken back by its trial"), noted(did.notes))
 	}
 	delete(l.undoing, o.Plan)
 	delete(l.visibilitySaid, o.Plan)
@@ -372,11 +373,4 @@ func (l *Agent) unproveVisibility(ctx context.Context, o control.Order) error {
 		l.keep([]state.Record{rec})
 	}
 	return nil
-}
-
-func orElse(s, otherwise string) string {
-	if s != "" {
-		return s
-	}
-	return otherwise
 }

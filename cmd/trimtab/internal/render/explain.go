@@ -42,7 +42,7 @@ func headline(c state.Container, clock Clock) string {
 	}
 	if t := latestWould(c); t != nil {
 		return fmt.Sprintf("nothing was changed (%s). At %s trimtab would have set %s and expected %s.",
-			orElse(clean(c.WhyNot), "observe mode"), clock.at(t.StartedUnixNs), changes(t.Changes), signed(predictedGain(*t)))
+			cmp.Or(clean(c.WhyNot), "observe mode"), clock.at(t.StartedUnixNs), changes(t.Changes), signed(predictedGain(*t)))
 	}
 	return "nothing was changed: " + why(c) + "."
 }
@@ -287,7 +287,7 @@ func prediction(c state.Container) string {
 // best speed.
 func withoutSteps(c state.Container) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "What CPUs buy: %s, by its threads' time; %s\n", beyond(c), orElse(clean(c.RateWhy), "its steps are not counted"))
+	fmt.Fprintf(&out, "What CPUs buy: %s, by its threads' time; %s\n", beyond(c), cmp.Or(clean(c.RateWhy), "its steps are not counted"))
 	for _, at := range predictedAt(c) {
 		fmt.Fprintf(&out, "  %-*s %s of its best speed\n", partColumns, cpus(at.cpus)+" CPUs ("+at.what+")", percent(c.Cost.Floor()/c.Cost.Step(at.cpus)))
 	}
@@ -372,11 +372,4 @@ func allocation(c state.Container) string {
 	}
 	line("CPUs it gets beside others", gets)
 	return out.String()
-}
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }

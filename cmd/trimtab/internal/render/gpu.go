@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -33,7 +34,7 @@ func GPUVisibilities(all []state.GPUVisibility) string {
 			fmt.Fprintf(&notes, "\n%s: %s\n", clean(s.Name), clean(s.Lost))
 			continue
 		}
-		cells = append(cells, []string{clean(s.Name), s.Device, orDash(clean(s.UUID)), yes(s.Granted), yes(s.Visible), hiddenBy(s), pids(s.Users)})
+		cells = append(cells, []string{clean(s.Name), s.Device, cmp.Or(clean(s.UUID), "-"), yes(s.Granted), yes(s.Visible), hiddenBy(s), pids(s.Users)})
 	}
 	return table(columns, cells) + notes.String()
 }

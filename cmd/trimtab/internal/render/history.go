@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ func kindWords(r state.Record) string {
 	if r.Kind == state.RecordLoan {
 		return loanWord(r)
 	}
-	w := orElse(words[r.Kind], clean(string(r.Kind)))
+	w := cmp.Or(words[r.Kind], clean(string(r.Kind)))
 	if r.Kind == state.RecordTrial && r.Outcome != "" {
 		return w + " " + strings.ReplaceAll(clean(string(r.Outcome)), "_", " ")
 	}
@@ -64,8 +65,8 @@ func History(records []state.Record, changedOnly bool, since string, clock Clock
 		{"SPEEDUP", 14, 14, false}, {"WHY", 25, 20, false}}
 	var rows [][]string
 	for _, r := range records {
-		rows = append(rows, []string{time.Unix(0, r.UnixNs).In(clock.Zone).Format(time.DateTime), kindWords(r), orDash(name(r.Name)),
-			recordChange(r), recordGain(r), orDash(clean(r.Text))})
+		rows = append(rows, []string{time.Unix(0, r.UnixNs).In(clock.Zone).Format(time.DateTime), kindWords(r), cmp.Or(name(r.Name), "-"),
+			recordChange(r), recordGain(r), cmp.Or(clean(r.Text), "-")})
 	}
 	return table(columns, rows)
 }

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,7 +56,7 @@ func deviceName(d state.Device) string {
 	if d.Virtual {
 		return "virtual: " + d.Name
 	}
-	return orDash(d.Name)
+	return cmp.Or(d.Name, "-")
 }
 
 func free(d state.Device) string {
@@ -87,7 +88,7 @@ func idleRow(nowUnixNs int64, d state.Device, h state.Holder) []string {
 	case h.Evidence != "":
 		state = "unknown"
 	}
-	return []string{clean(d.Label()), clean(deviceName(d)), holderName(h), orDash(name(h.Team)), enrolment.FormatBytes(float64(h.MemBytes)),
+	return []string{clean(d.Label()), clean(deviceName(d)), holderName(h), cmp.Or(name(h.Team), "-"), enrolment.FormatBytes(float64(h.MemBytes)),
 		span(float64(nowUnixNs-h.SinceUnixNs) / 1e9), since, state}
 }
 

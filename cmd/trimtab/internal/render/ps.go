@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,8 +55,8 @@ func psRow(c state.Container) []string {
 	if c.Pending != "" {
 		whyNot = "restore pending: " + c.Pending
 	}
-	return []string{name(c.Name), orDash(name(c.Enrolment.Team)), gpus(c.GPUs), mode, shownRate(c), stalled, causeWord(c.Verdict),
-		cpuColumn(c), gain(c), orDash(clean(whyNot))}
+	return []string{name(c.Name), cmp.Or(name(c.Enrolment.Team), "-"), gpus(c.GPUs), mode, shownRate(c), stalled, causeWord(c.Verdict),
+		cpuColumn(c), gain(c), cmp.Or(clean(whyNot), "-")}
 }
 
 // gpus shows how many devices a container holds.

@@ -203,10 +203,3 @@ func changes(all []policies.Change) string {
 	}
 	return strings.Join(out, ", ")
 }
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -74,7 +75,7 @@ func Fingerprints(all []state.Fingerprint, clock Clock) string {
 	for _, k := range all {
 		l := k.Learned
 		cells = append(cells, []string{strconv.FormatUint(k.ID, 10), name(k.Name), clock.at(k.LastUnixNs), strconv.Itoa(k.Jobs), clean(k.Print.Unit),
-			milliseconds(l.Cost.CPU()), cpus(l.Cost.Knee()), fmt.Sprintf("%d of %d", l.Kept, l.Kept+l.Failed), fmt.Sprintf("%d of %d", l.Right, l.Right+l.Wrong), orDash(models(k))})
+			milliseconds(l.Cost.CPU()), cpus(l.Cost.Knee()), fmt.Sprintf("%d of %d", l.Kept, l.Kept+l.Failed), fmt.Sprintf("%d of %d", l.Right, l.Right+l.Wrong), cmp.Or(models(k), "-")})
 	}
 	return table(columns, cells) + "\nTRIALS: kept, of those that such jobs went through. FIRST: kept, of the first allocations taken from it.\n"
 }

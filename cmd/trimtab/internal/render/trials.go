@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -15,7 +16,7 @@ func outcomeWords(o state.Outcome) string {
 		state.OutcomeOpen: "being measured", state.OutcomeKept: "kept", state.OutcomeRolledBack: "reverted",
 		state.OutcomeInconclusive: "reverted: no clear result", state.OutcomeUnproven: "stands: no clear result, and nobody lacks it", state.OutcomeAborted: "void", state.OutcomeWould: "would have been tried",
 	}
-	return orElse(words[o], clean(string(o)))
+	return cmp.Or(words[o], clean(string(o)))
 }
 
 // trials lists what was tried, the open one first.
@@ -95,11 +96,11 @@ func enrolmentText(c state.Container) string {
 	out.WriteString("What trimtab may do: ")
 	switch e.Mode {
 	case policies.ModeTune:
-		fmt.Fprintf(&out, "change %s; enrolled by %s", strings.Join(e.Knobs, ", "), orElse(clean(e.EnrolledBy), "default"))
+		fmt.Fprintf(&out, "change %s; enrolled by %s", strings.Join(e.Knobs, ", "), cmp.Or(clean(e.EnrolledBy), "default"))
 	case policies.ModeObserve:
-		fmt.Fprintf(&out, "watch, and change nothing (%s)", orElse(clean(e.WhyNot), "observe mode"))
+		fmt.Fprintf(&out, "watch, and change nothing (%s)", cmp.Or(clean(e.WhyNot), "observe mode"))
 	default:
-		fmt.Fprintf(&out, "nothing (%s)", orElse(clean(e.WhyNot), string(e.Mode)))
+		fmt.Fprintf(&out, "nothing (%s)", cmp.Or(clean(e.WhyNot), string(e.Mode)))
 	}
 	if e.Mode == policies.ModeTune && c.WhyNot != "" {
 		fmt.Fprintf(&out, "; not now: %s%s", clean(c.WhyNot), gate(c))

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"github.com/trimtab/trimtab/policies"
 )
 
@@ -9,7 +10,7 @@ func causeWord(v policies.Verdict) string {
 	if v.Cause != "" {
 		return clean(string(v.Cause))
 	}
-	return orDash(clean(string(v.Class)))
+	return cmp.Or(clean(string(v.Class)), "-")
 }
 
 // classAndCause are a verdict's words as metrics and the documentation use them.
@@ -42,5 +43,5 @@ func causeWords(v policies.Verdict) string {
 		policies.ClassBalanced: "nothing in particular", policies.ClassIdle: "nothing: no progress is expected now",
 		policies.ClassInteractive: "nothing: a person works in it", policies.ClassUnknown: "not known, the evidence is too thin",
 	}
-	return orElse(causes[v.Cause], orElse(classes[v.Class], classAndCause(v)))
+	return cmp.Or(causes[v.Cause], classes[v.Class], classAndCause(v))
 }
