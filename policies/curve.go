@@ -1,10 +1,6 @@
 package policies
 
 import (
-	"errors"
-	"fmt"
-	"math"
-	"slices"
 	"sort"
 )
 
@@ -74,17 +70,6 @@ func (c Curve) At(x float64) (rate, low, high float64) {
 	return between(a.Rate, b.Rate), between(a.Low, b.Low), between(a.High, b.High)
 }
 
-// Gain is what a change from one amount to another is expected to bring, as a part of the
-// rate; 0 where nothing is known.
-func (c Curve) Gain(from, to float64) float64 {
-	before, _, _ := c.At(from)
-	after, _, _ := c.At(to)
-	if !(before > 0) {
-		return 0
-	}
-	return after/before - 1
-}
-
 // Reach returns the least amount that is expected to give a rate; ok is false if
 // none does.
 func (c Curve) Reach(rate float64) (x float64, ok bool) {
@@ -99,48 +84,4 @@ func (c Curve) Reach(rate float64) (x float64, ok bool) {
 		a = b
 	}
 	return 0, false
-}
-
-// Validate says what is wrong with a curve that came from elsewhere, such as a
-// store on disk.
-func (c Curve) Validate() error {
-	var a Point
-	for i, b := range c.Points {
-		if slices.ContainsFunc([]float64{b.X, b.Rate, b.Low, b.High, b.Weight}, func(v float64) bool { return !(v >= 0) || math.IsInf(v, 0) }) {
-			return fmt.Errorf("point %d of a curve: %+v is not all finite and at least 0", i, b)
-		}
-		if b.Low > b.Rate || b.Rate > b.High {
-			return fmt.Errorf("point %d of a curve: rate %g outside of its bounds %g to %g", i, b.Rate, b.Low, b.High)
-		}
-		if i > 0 && (b.X <= a.X || b.Rate < a.Rate || b.Low < a.Low || b.High < a.High) {
-			return fmt.Errorf("point %d of a curve: %+v does not ascend from %+v", i, b, a)
-		}
-		a = b
-	}
-	if len(c.Points) > maxPoints {
-		return errors.New("a curve of too many points")
-	}
-	return nil
-}
-
-// maxPoints bounds a curve that is read from elsewhere.
-const maxPoints = 1024
-
-// Curve is what the one-jump model alone says of the rate on up to so many CPUs:
-// straight to the knee, flat beyond. spread is the model's relative error; it
-// widens the bounds. Nothing measured gives the zero Curve.
-func (c Cost) Curve(source string, cpus, spread float64) Curve {
-	knee := c.Knee()
-	if !(knee > 0) || math.IsInf(knee, 0) || !(cpus > 0) {
-		return Curve{}
-	}
-	point := func(x float64) Point {
-		rate := 1 / c.Step(x)
-		return Point{X: x, Rate: rate, Low: rate / (1 + spread), High: rate * (1 + spread)}
-	}
-	out := Curve{Source: source, Points: []Point{point(min(knee, cpus))}}
-	if knee < cpus {
-		out.Points = append(out.Points, point(cpus))
-	}
-	return out
 }

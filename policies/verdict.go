@@ -37,26 +37,6 @@ const (
 	CauseRisk      Cause = "risk"      // memory
 )
 
-// Causes lists the causes of a class, in the table's order.
-func (c Class) Causes() []Cause {
-	switch c {
-	case ClassInput:
-		return []Cause{CauseThrottled, CauseContended, CauseStorage, CauseRemote, CauseCache, CauseWorkers}
-	case ClassCompute:
-		return []Cause{CauseDevice, CauseShared, CauseHost, CauseClocks}
-	case ClassCommunication:
-		return []Cause{CauseNetwork, CauseStraggler}
-	case ClassMemory:
-		return []Cause{CauseReclaim, CauseRisk}
-	}
-	return nil
-}
-
-// Classes lists all classes.
-func Classes() []Class {
-	return []Class{ClassInput, ClassCompute, ClassCommunication, ClassMemory, ClassBalanced, ClassIdle, ClassInteractive, ClassUnknown}
-}
-
 // Part is one share of a rank's wall time in its breakdown.
 type Part uint8
 

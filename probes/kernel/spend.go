@@ -38,7 +38,7 @@ const fewSwitches = 100
 type spending struct {
 	switches map[string]uint64 // of watched threads, by container, since Watch
 	turn     io.Closer         // accounting is on
-	before   map[string]ProgramStats
+	before   map[string]programStats
 	all      uint64 // watched switches since the start, of containers that ended too
 	counted  uint64 // all, when the turn began
 	next     time.Time
@@ -73,7 +73,7 @@ func (p *Probe) account(now time.Time) {
 
 func (p *Probe) endTurn() {
 	s := &p.spending
-	var total, switches ProgramStats
+	var total, switches programStats
 	var reading uint64 // by the daemon itself
 	for name, now := range p.runTimes() {
 		ns, runs := now.RunNs-s.before[name].RunNs, now.Runs-s.before[name].Runs

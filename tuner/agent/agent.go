@@ -30,8 +30,7 @@ import (
 // Probe is a source of readings and whom it reads.
 type Probe struct {
 	probes.Probe
-	All  bool   // all containers; else the watched ones
-	Lost string // what is lost if it is missing or fails
+	All bool // all containers; else the watched ones
 }
 
 // Settings are what a reload of the config may replace while the agent runs.

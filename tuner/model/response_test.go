@@ -2,8 +2,10 @@ package model
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,7 +81,7 @@ func TestAnyReadingsGiveACurve(t *testing.T) {
 			l.Learn(s)
 		}
 		c := l.Curve(32)
-		if err := c.Validate(); err != nil {
+		if err := ascends(c); err != nil {
 			t.Fatalf("%v of %+v", err, l)
 		}
 		for i := 1; i < len(c.Points); i++ {
@@ -221,7 +223,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add(raw)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if l, err := load(raw); err == nil {
-			if err := l.Curve(8).Validate(); err != nil {
+			if err := ascends(l.Curve(8)); err != nil {
 				t.Fatalf("%s: %v", raw, err)
 			}
 		}
@@ -241,4 +243,22 @@ func outlives(t *rapid.T, l Learner) {
 	if diff := cmp.Diff(l, back, cmpopts.IgnoreUnexported(Learner{}), cmpopts.EquateEmpty()); diff != "" {
 		t.Fatal(diff)
 	}
+}
+
+// ascends says what is wrong with a curve.
+func ascends(c policies.Curve) error {
+	var a policies.Point
+	for i, b := range c.Points {
+		if slices.ContainsFunc([]float64{b.X, b.Rate, b.Low, b.High, b.Weight}, func(v float64) bool { return !(v >= 0) || math.IsInf(v, 0) }) {
+			return fmt.Errorf("point %d of a curve: %+v is not all finite and at least 0", i, b)
+		}
+		if b.Low > b.Rate || b.Rate > b.High {
+			return fmt.Errorf("point %d of a curve: rate %g outside of its bounds %g to %g", i, b.Rate, b.Low, b.High)
+		}
+		if i > 0 && (b.X <= a.X || b.Rate < a.Rate || b.Low < a.Low || b.High < a.High) {
+			return fmt.Errorf("point %d of a curve: %+v does not ascend from %+v", i, b, a)
+		}
+		a = b
+	}
+	return nil
 }
