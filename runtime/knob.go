@@ -127,6 +127,14 @@ func (v Value) Int() (n int64, ok bool) {
 	return n, err == nil
 }
 
+// Below reports whether an amount is less than another; one that is no number has no limit, and is
+// the most.
+func (v Value) Below(other Value) bool {
+	a, limited := v.Int()
+	b, bounded := other.Int()
+	return limited && (!bounded || a < b)
+}
+
 // Quantity is a value as one number: CPUs of a quota, the number itself otherwise; +Inf for no limit.
 func (v Value) Quantity() float64 {
 	if cpus, ok := v.CPUs(); ok {

@@ -4,7 +4,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/trimtab/trimtab/runtime"
-	"github.com/trimtab/trimtab/runtime/engine"
 )
 
 // LinuxResources expresses a complete set of values as one OCI update. What is
@@ -20,7 +19,7 @@ func LinuxResources(cg runtime.Cgroup, stands, all runtime.Values) *specs.LinuxR
 	r := &specs.LinuxResources{CPU: cpuResources(all)}
 	if limit, ok := bytesOf(all, runtime.KnobMemoryLimit); ok {
 		r.Memory = &specs.LinuxMemory{Limit: &limit}
-		if engine.Lower(stands[runtime.KnobMemoryLimit], all[runtime.KnobMemoryLimit]) {
+		if all[runtime.KnobMemoryLimit].Below(stands[runtime.KnobMemoryLimit]) {
 			r.Memory.CheckBeforeUpdate = new(true)
 		}
 	}

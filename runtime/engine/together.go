@@ -8,7 +8,7 @@ func CheckTogether(c runtime.Container, all, set runtime.Values) error {
 	limit, swap := all[runtime.KnobMemoryLimit], all[runtime.KnobMemorySwap]
 	_, asksLimit := set[runtime.KnobMemoryLimit]
 	_, asksSwap := set[runtime.KnobMemorySwap]
-	if c.Cgroup.Mode == runtime.CgroupV2 || !(asksLimit || asksSwap) || !Lower(limit, swap) {
+	if c.Cgroup.Mode == runtime.CgroupV2 || !(asksLimit || asksSwap) || !swap.Below(limit) {
 		return checkBurst(c, all, set)
 	}
 	if asksLimit {
@@ -46,11 +46,4 @@ func Steps(stands, all runtime.Values) []runtime.Values {
 		return []runtime.Values{all}
 	}
 	return []runtime.Values{Merge(stands, runtime.Values{runtime.KnobCPUBurst: all[runtime.KnobCPUBurst]}), all}
-}
-
-// Lower reports whether a memory value is below another, "max" being above all.
-func Lower(from, to runtime.Value) bool {
-	a, aok := from.Int()
-	b, bok := to.Int()
-	return bok && (!aok || b < a)
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,14 +145,14 @@ func (l *Agent) applied(o control.Order, items []actuator.Item, r actuator.Resul
 	var records []state.Record
 	for _, res := range r.Changes {
 		l.edge.change(o.Policy, res)
-		records = append(records, l.changeRecord(now, o, res))
+		records = append(records, changeRecord(now, o, res))
 		if res.Outcome == actuator.Yielded {
 			l.edge.foreign++
 		}
 	}
 	for _, key := range r.Pending {
 		if t := l.containers[key]; t != nil {
-			records = append(records, state.Record{UnixNs: now, Kind: state.RecordPending, Key: key, Name: t.c.Name, Team: t.enrolment.Team, Plan: o.Plan,
+			records = append(records, state.Record{UnixNs: now, Kind: state.RecordPending, Key: key, Name: t.c.Name, Plan: o.Plan,
 				Policy: o.Policy, Text: "the plan could not be undone here: restoring the container's own values is pending, and nothing else is changed until they are back"})
 		}
 	}
@@ -195,13 +196,10 @@ func (l *Agent) restand(items []actuator.Item) {
 	}
 }
 
-func (l *Agent) changeRecord(now int64, o control.Order, res actuator.ChangeResult) state.Record {
+func changeRecord(now int64, o control.Order, res actuator.ChangeResult) state.Record {
 	ch := res.Change
 	rec := state.Record{UnixNs: now, Kind: state.RecordChange, Key: ch.Key, Name: ch.Name, Plan: o.Plan, Policy: o.Policy,
 		Knob: ch.Knob, From: ch.From, To: ch.To, Actual: res.Actual, Gain: ch.Gain}
-	if t := l.containers[ch.Key]; t != nil {
-		rec.Team = t.enrolment.Team
-	}
 	switch o.Kind {
 	case policies.KindLoan, policies.KindReturn:
 		rec.Kind, rec.Text = state.RecordLoan, fmt.Sprintf("%s: %s", knobText(ch), ch.Reason)
@@ -219,11 +217,7 @@ func (l *Agent) changeRecord(now int64, o control.Order, res actuator.ChangeResu
 }
 
 // knobText is a change in the units that people use.
-func knobText(ch policies.Change) string { return valueText(ch.Knob, ch.From, ch.To) }
-
-func valueText(k runtime.Knob, from, to runtime.Value) string {
-	return k.Text(from, to)
-}
+func knobText(ch policies.Change) string { return ch.Knob.Text(ch.From, ch.To) }
 
 // rollback runs in the worker.
 func (l *Agent) rollback(ctx context.Context, o control.Order, items []actuator.Item) {
@@ -232,11 +226,7 @@ func (l *Agent) rollback(ctx context.Context, o control.Order, items []actuator.
 		delete(l.undoing, o.Plan)
 		delete(l.queued, o.Plan)
 		l.setBusy(items, false)
-		why := "reverted by its trial"
-		if o.Why != "" {
-			why = o.Why
-		}
-		l.undone(results, state.RecordRollback, why, o)
+		l.undone(results, state.RecordRollback, cmp.Or(o.Why, "reverted by its trial"), o)
 		l.results = append(l.results, rolledBack(o, results))
 		l.restand(items)
 	})
@@ -261,14 +251,10 @@ func (l *Agent) undone(results []actuator.RestoreResult, kind state.RecordKind, 
 		if kind == state.RecordRestore {
 			l.edge.restore(r)
 		}
-		team := ""
-		if t := l.containers[r.Key]; t != nil {
-			team = t.enrolment.Team
-		}
 		for _, k := range r.Knobs {
-			rec := state.Record{UnixNs: now, Kind: kind, Key: r.Key, Name: r.Name, Team: team, Plan: o.Plan, Policy: o.Policy,
+			rec := state.Record{UnixNs: now, Kind: kind, Key: r.Key, Name: r.Name, Plan: o.Plan, Policy: o.Policy,
 				Knob: k.Knob, From: k.Before, To: k.Target, Actual: k.Actual}
-			rec.Text = fmt.Sprintf("%s: %s", valueText(k.Knob, k.Before, k.Actual), why)
+			rec.Text = fmt.Sprintf("%s: %s", k.Knob.Text(k.Before, k.Actual), why)
 			switch k.Outcome {
 			case actuator.Restored:
 			case actuator.Yielded:

@@ -95,7 +95,7 @@ func (l *Agent) enrolled(ctx context.Context, c runtime.Container, m enrolment.M
 		if m.Mode == policies.ModeTune && t.enrolment.Mode != policies.ModeTune {
 			res.OK, res.Text = false, fmt.Sprintf("recorded, and still not tuned: %s", t.enrolment.WhyNot)
 		}
-		l.keep([]state.Record{{UnixNs: m.SetUnixNs, Kind: state.RecordEnrol, Key: res.Key, Name: res.Name, Team: t.enrolment.Team, Text: res.Text + " by hand"}})
+		l.keep([]state.Record{{UnixNs: m.SetUnixNs, Kind: state.RecordEnrol, Key: res.Key, Name: res.Name, Text: res.Text + " by hand"}})
 	})
 	if err != nil {
 		res.OK, res.Text = false, err.Error()
@@ -157,7 +157,7 @@ func restoreAnswer(r actuator.RestoreResult) state.ActionResult {
 			res.Text += "; "
 		}
 		if k.Outcome == actuator.Restored {
-			res.Text += "restored " + valueText(k.Knob, k.Before, k.Actual)
+			res.Text += "restored " + k.Knob.Text(k.Before, k.Actual)
 		} else {
 			res.Text += fmt.Sprintf("%s: %s %s", k.Knob, k.Outcome, k.Text)
 		}
@@ -208,12 +208,7 @@ func (l *Agent) Pause(ctx context.Context) error {
 // an end of the agent in between is no reason to say that it is not.
 func (l *Agent) tell(ctx context.Context, r state.Record) {
 	r.UnixNs, r.Kind = time.Now().UnixNano(), state.RecordEnrol
-	_ = l.do(ctx, func() {
-		if t := l.containers[r.Key]; t != nil {
-			r.Team = t.enrolment.Team
-		}
-		l.keep([]state.Record{r})
-	})
+	_ = l.do(ctx, func() { l.keep([]state.Record{r}) })
 }
 
 // Record streams what is read from now on.

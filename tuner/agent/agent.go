@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -353,12 +354,17 @@ func (l *Agent) flush() {
 	}
 }
 
-// keep sends records to history and to the log. A full queue drops and counts.
+// keep sends records to history, with the team of a container that runs, and to the log. A full
+// queue drops and counts.
 func (l *Agent) keep(records []state.Record) {
 	if len(records) == 0 {
 		return
 	}
-	for _, r := range records {
+	records = slices.Clone(records) // the core's own are recorded as it made them
+	for i, r := range records {
+		if t := l.containers[r.Key]; t != nil && r.Team == "" {
+			records[i].Team = t.enrolment.Team
+		}
 		l.logRecord(r)
 		if r.Key != "" && l.containers[r.Key] == nil {
 			delete(l.logged, r.Key) // its last word

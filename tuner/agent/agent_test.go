@@ -209,7 +209,7 @@ func TestSwapGoesBackWithItsLimit(t *testing.T) {
 		swap, limit runtime.Value
 		want        bool
 	}{{"1", "2", true}, {"2", "1", false}, {"1", "max", true}, {"max", "1", false}} { // an owner's swap below a limit that stands cannot go back
-		if below(v.swap, v.limit) != v.want {
+		if v.swap.Below(v.limit) != v.want {
 			t.Errorf("%+v", v)
 		}
 	}

@@ -136,7 +136,7 @@ func (l *Agent) yieldVisibility(ctx context.Context, key, why string) {
 	l.reply(ctx, func() {
 		l.edge.foreign++
 		if t := l.containers[key]; t != nil {
-			l.keep([]state.Record{{UnixNs: time.Now().UnixNano(), Kind: state.RecordYield, Key: key, Name: t.c.Name, Team: t.enrolment.Team, Text: why}})
+			l.keep([]state.Record{{UnixNs: time.Now().UnixNano(), Kind: state.RecordYield, Key: key, Name: t.c.Name, Text: why}})
 		}
 	})
 }
@@ -207,7 +207,7 @@ func (s shownAgain) with(res state.ActionResult) state.ActionResult {
 func (l *Agent) visibilityRestored(key, name string, did bool, notes []string, err error, why string) {
 	r := state.Record{UnixNs: time.Now().UnixNano(), Kind: state.RecordRestore, Key: key, Name: name}
 	if t := l.containers[key]; t != nil {
-		r.Name, r.Team, t.checkedAt = t.c.Name, t.enrolment.Team, time.Time{}
+		r.Name, t.checkedAt = t.c.Name, time.Time{}
 	}
 	switch {
 	case err != nil:
@@ -333,7 +333,7 @@ func (l *Agent) visibilityByHand(ctx context.Context, c runtime.Container, text 
 		}
 		r := state.Record{UnixNs: time.Now().UnixNano(), Kind: state.RecordGPUView, Key: c.Key(), Name: c.Name, Text: "GPUs " + text + " by hand" + noted(notes)}
 		if t := l.containers[c.Key()]; t != nil {
-			r.Team, t.checkedAt = t.enrolment.Team, time.Time{} // its preflight is another one now
+			t.checkedAt = time.Time{} // its preflight is another one now
 			t.noteVisibility(after, known)
 		}
 		l.keep([]state.Record{r})

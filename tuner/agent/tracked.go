@@ -174,15 +174,20 @@ func (l *Agent) settleEngine(e *engineState) {
 }
 
 func (l *Agent) setEngine(e *engineState, ok bool, lost string) {
-	if e.part.OK != ok {
-		e.part.Since = time.Now().UnixNano()
+	l.setPart(&e.part, ok, lost, "engine", "engine reached", "engine lost")
+}
+
+// setPart says once that a part is there, or why it is not.
+func (l *Agent) setPart(p *state.Part, ok bool, lost, kind, back, gone string) {
+	if p.OK != ok {
+		p.Since = time.Now().UnixNano()
 		if ok {
-			l.o.Log.Info("engine reached", "engine", e.part.Name)
+			l.o.Log.Info(back, kind, p.Name)
 		} else {
-			l.o.Log.Warn("engine lost", "engine", e.part.Name, "why", lost)
+			l.o.Log.Warn(gone, kind, p.Name, "why", lost)
 		}
 	}
-	e.part.OK, e.part.Lost = ok, lost
+	p.OK, p.Lost = ok, lost
 }
 
 // keys lists the containers in order; it is made anew when one comes or goes.
@@ -293,19 +298,9 @@ func Target(c runtime.Container) probes.Target {
 }
 
 func (l *Agent) setProbe(name string, ok bool, lost string) {
-	p := l.probeState[name]
-	if p == nil {
-		return
+	if p := l.probeState[name]; p != nil {
+		l.setPart(p, ok, lost, "probe", "probe reads again", "probe fails")
 	}
-	if p.OK != ok {
-		p.Since = time.Now().UnixNano()
-		if ok {
-			l.o.Log.Info("probe reads again", "probe", name)
-		} else {
-			l.o.Log.Warn("probe fails", "probe", name, "why", lost)
-		}
-	}
-	p.OK, p.Lost = ok, lost
 }
 
 // How often what stands is read back, to notice foreign writes that no event
@@ -402,7 +397,7 @@ func (l *Agent) yield(t *tracked, drifts []actuator.Drift) {
 		knobs = append(knobs, d.Knob)
 		// v1 counts memory and swap together: a swap of the owner's that is less than the limit that
 		// somebody else has set since cannot go back, and stays as it stands.
-		if swap, ours := t.standing.Original[runtime.KnobMemorySwap]; ours && d.Knob == runtime.KnobMemoryLimit && below(swap, d.Actual) {
+		if swap, ours := t.standing.Original[runtime.KnobMemorySwap]; ours && d.Knob == runtime.KnobMemoryLimit && swap.Below(d.Actual) {
 			knobs = append(knobs, runtime.KnobMemorySwap)
 		}
 		if !slices.Contains(l.o.Holds.Yielded(t.key), d.Knob) { // else said before, and not yet on disk
@@ -437,7 +432,7 @@ func (l *Agent) yield(t *tracked, drifts []actuator.Drift) {
 // yielded tells the core, the history and the log of a foreign write.
 func (l *Agent) yielded(t *tracked, d actuator.Drift) {
 	l.results = append(l.results, control.Result{Kind: control.ResultEnded, Key: t.c.Key(), Text: fmt.Sprintf("%s was set to %s by somebody else", d.Knob, d.Actual)})
-	l.keep([]state.Record{{UnixNs: time.Now().UnixNano(), Kind: state.RecordYield, Key: t.c.Key(), Name: t.c.Name, Team: t.enrolment.Team,
+	l.keep([]state.Record{{UnixNs: time.Now().UnixNano(), Kind: state.RecordYield, Key: t.c.Key(), Name: t.c.Name,
 		Knob: d.Knob, From: d.Written, To: d.Actual, Actual: d.Actual,
 		Text: fmt.Sprintf("%s was set to %s by somebody else (trimtab had %s): left alone from now on", d.Knob, d.Actual, d.Written)}})
 }
@@ -457,11 +452,4 @@ func (l *Agent) save() error {
 		l.o.Log.Error("yielded knobs are remembered only until the daemon ends, records of ended containers stay on disk", "error", err)
 	}
 	return err
-}
-
-// below reports whether an amount is less than another; one without a limit is the most.
-func below(a, b runtime.Value) bool {
-	x, limited := a.Int()
-	y, bounded := b.Int()
-	return limited && (!bounded || x < y)
 }

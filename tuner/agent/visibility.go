@@ -305,7 +305,7 @@ func (l *Agent) visibilityApplied(o control.Order, did visibilityMoved, err erro
 		err = errors.New("what it sees changed in the meantime")
 	}
 	res := actuator.ChangeResult{Change: ch, Outcome: actuator.Applied, Latency: took}
-	rec := l.visibilityRecord(state.RecordGPUView, o)
+	rec := visibilityRecord(state.RecordGPUView, o)
 	answer := control.Result{Kind: control.ResultApply, Plan: o.Plan, OK: err == nil}
 	if err != nil {
 		res.Outcome, answer.Key, answer.Text, answer.Refused = actuator.Refused, ch.Key, err.Error(), true
@@ -323,7 +323,7 @@ func (l *Agent) visibilityApplied(o control.Order, did visibilityMoved, err erro
 func (l *Agent) visibilityUndone(o control.Order, did visibilityMoved, err error) {
 	ch := o.Changes[0]
 	delete(l.queued, o.Plan)
-	rec := l.visibilityRecord(state.RecordRollback, o)
+	rec := visibilityRecord(state.RecordRollback, o)
 	rec.From, rec.To = ch.To, ch.From
 	switch {
 	case err != nil && ch.Take:
@@ -346,13 +346,9 @@ func (l *Agent) visibilityUndone(o control.Order, did visibilityMoved, err error
 	}
 }
 
-func (l *Agent) visibilityRecord(kind state.RecordKind, o control.Order) state.Record {
+func visibilityRecord(kind state.RecordKind, o control.Order) state.Record {
 	ch := o.Changes[0]
-	rec := state.Record{UnixNs: time.Now().UnixNano(), Kind: kind, Key: ch.Key, Name: ch.Name, Plan: o.Plan, Policy: o.Policy, Knob: ch.Knob, From: ch.From, To: ch.To}
-	if t := l.containers[ch.Key]; t != nil {
-		rec.Team = t.enrolment.Team
-	}
-	return rec
+	return state.Record{UnixNs: time.Now().UnixNano(), Kind: kind, Key: ch.Key, Name: ch.Name, Plan: o.Plan, Policy: o.Policy, Knob: ch.Knob, From: ch.From, To: ch.To}
 }
 
 // unproveVisibility takes back, at a handover, a hide that was not proved; what was shown on
@@ -368,7 +364,7 @@ func (l *Agent) unproveVisibility(ctx context.Context, o control.Order) error {
 		return fmt.Errorf("container %q: GPUs that were hidden on trial are not shown again: %w", t.c.Name, err)
 	}
 	if len(did.moved) > 0 {
-		rec := l.visibilityRecord(state.RecordRollback, o)
+		rec := visibilityRecord(state.RecordRollback, o)
 		rec.Text = "GPUs " + did.text(false) + ": not proved when trimtab was restarted"
 		l.keep([]state.Record{rec})
 	}
