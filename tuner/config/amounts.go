@@ -71,18 +71,9 @@ type CPUAmount struct {
 func (a CPUAmount) Of(cpus float64) float64 { return a.CPUs + a.Share*cpus }
 
 // UnmarshalYAML reads it from a scalar.
-func (a *CPUAmount) UnmarshalYAML(n *yaml.Node) error {
-	share, isShare, err := parseShare(n.Value)
-	if isShare || n.Value == "0" {
-		*a = CPUAmount{Share: share}
-		return err
-	}
-	v, err := enrolment.ParseCPUs(n.Value)
-	if err != nil {
-		return fmt.Errorf(`%q is not an amount of CPUs; allowed are numbers such as 0.5, or shares such as "10%%"`, n.Value)
-	}
-	*a = CPUAmount{CPUs: v}
-	return nil
+func (a *CPUAmount) UnmarshalYAML(n *yaml.Node) (err error) {
+	a.CPUs, a.Share, err = parseAmount(n.Value, enrolment.ParseCPUs, "CPUs; allowed are numbers such as 0.5")
+	return err
 }
 
 // MemoryAmount is an amount of memory (2GiB), or a share of the node's ("10%").
@@ -95,18 +86,21 @@ type MemoryAmount struct {
 func (a MemoryAmount) Of(bytes float64) float64 { return a.Bytes + a.Share*bytes }
 
 // UnmarshalYAML reads it from a scalar.
-func (a *MemoryAmount) UnmarshalYAML(n *yaml.Node) error {
-	share, isShare, err := parseShare(n.Value)
-	if isShare || n.Value == "0" {
-		*a = MemoryAmount{Share: share}
-		return err
+func (a *MemoryAmount) UnmarshalYAML(n *yaml.Node) (err error) {
+	a.Bytes, a.Share, err = parseAmount(n.Value, enrolment.ParseBytes, "memory; allowed are amounts such as 2GiB")
+	return err
+}
+
+// parseAmount reads a share, or an amount of what is named.
+func parseAmount(s string, parse func(string) (float64, error), of string) (amount, share float64, err error) {
+	share, isShare, err := parseShare(s)
+	if isShare || s == "0" {
+		return 0, share, err
 	}
-	v, err := enrolment.ParseBytes(n.Value)
-	if err != nil {
-		return fmt.Errorf(`%q is not an amount of memory; allowed are amounts such as 2GiB, or shares such as "10%%"`, n.Value)
+	if amount, err = parse(s); err != nil {
+		return 0, 0, fmt.Errorf(`%q is not an amount of %s, or shares such as "10%%"`, s, of)
 	}
-	*a = MemoryAmount{Bytes: v}
-	return nil
+	return amount, 0, nil
 }
 
 // parseShare reads "10%"; isShare is false for anything without a percent sign.
