@@ -11,6 +11,7 @@
 #include "thread.h"
 
 #define MAX_CGROUP_DEPTH 24
+#define RING_UNREAD 0 /* BPF_RB_AVAIL_DATA, linux/bpf.h */
 
 /* Tasks are found in v1's cpu hierarchy, because the host has no v2 tree. */
 const volatile __u32 tasks_by_v1_cpu = 0;
@@ -71,6 +72,15 @@ static __always_inline struct cgroup *task_cgroup(struct task_struct *task)
 	bpf_probe_read_kernel(&css, sizeof(css),
 			      (void *)set + bpf_core_field_offset(struct css_set, subsys) + index * sizeof(css));
 	return css ? BPF_CORE_READ(css, cgroup) : NULL;
+}
+
+/* May a container that holds so much of a room take more? As long as it holds less than a
+ * quarter of what is free (Choudhury, Hahne: Dynamic queue length thresholds for shared-memory
+ * packet switches, 1998). One that wants all of it gets a fifth. n that come one after the
+ * other leave (4/5)^n free, n that come together 4/(n+4). */
+static __always_inline bool has_share(__u64 held, __u64 used, __u64 room)
+{
+	return used < room && 4 * held < room - used;
 }
 
 #endif

@@ -41,12 +41,16 @@ volatile __u32 seed = 0;
 /* Set here when threads moved that were not visited: the next reading seeds. */
 volatile __u32 want_seed = 0;
 __u64 num_threads = 0;
+/* Counted up by user space before it drains the exits. */
+volatile __u32 exit_turn = 0;
 
-/* Final records. Drained at each reading without a wake-up; about 2,000 short
- * threads fit, beyond that they count as lost. */
+/* Final records. Drained at each reading without a wake-up; about 4,000 short
+ * threads fit, a fifth of them of one container. Beyond that they count as lost. */
+#define EXITS_BYTES (1 << 21)
+#define RING_HEADER_BYTES 8 /* of each record, BPF_RINGBUF_HDR_SZ */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, EXITS_BYTES);
 } exits SEC(".maps");
 
 /* Scratch: a record is too large for the stack. Tracepoint programs run with
@@ -195,7 +199,7 @@ int BPF_PROG(on_wakeup_new, struct task_struct *task)
 
 static __always_inline bool reserve(struct container *c)
 {
-	if (num_threads >= max_threads || c->threads >= max_threads_per_container)
+	if (c->threads >= max_threads_per_container || !has_share(c->threads, num_threads, max_threads))
 		return false;
 	__sync_fetch_and_add(&num_threads, 1);
 	__sync_fetch_and_add(&c->threads, 1);
@@ -325,6 +329,19 @@ static __always_inline __u32 fill(struct task_struct *task, struct thread *th, s
 	return offsetof(struct record, thread.edges) + edges * sizeof(struct edge);
 }
 
+/* Takes a container's share of the exit buffer. What is in it of former turns is being drained. */
+static __always_inline bool reserve_exit(struct container *c, __u32 size)
+{
+	if (c->exit_turn != exit_turn) {
+		c->exit_turn = exit_turn;
+		c->exit_bytes = 0;
+	}
+	if (!has_share(c->exit_bytes, bpf_ringbuf_query(&exits, RING_UNREAD), EXITS_BYTES))
+		return false;
+	__sync_fetch_and_add(&c->exit_bytes, size + RING_HEADER_BYTES);
+	return true;
+}
+
 /* Sends the final counters and takes the storage away. */
 static __always_inline void dismiss(struct task_struct *task, struct thread *th)
 {
@@ -334,7 +351,7 @@ static __always_inline void dismiss(struct task_struct *task, struct thread *th)
 
 	if (r && c) {
 		size = fill(task, th, r, RECORD_EXITED);
-		if (size > sizeof(*r) || bpf_ringbuf_output(&exits, r, size, BPF_RB_NO_WAKEUP))
+		if (size > sizeof(*r) || !reserve_exit(c, size) || bpf_ringbuf_output(&exits, r, size, BPF_RB_NO_WAKEUP))
 			count_lost(c);
 	}
 	release(c);

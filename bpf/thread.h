@@ -91,6 +91,9 @@ struct container {
 	__u64 writes;
 	__u64 write_bytes;
 	__u64 write_ns;
+	__u64 exit_bytes; /* final records since reading exit_turn */
+	__u32 exit_turn;
+	__u32 pad;
 };
 
 enum tree {

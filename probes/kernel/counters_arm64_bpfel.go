@@ -32,6 +32,9 @@ type countersContainer struct {
 	Writes        uint64
 	WriteBytes    uint64
 	WriteNs       uint64
+	ExitBytes     uint64
+	ExitTurn      uint32
+	Pad           uint32
 }
 
 type countersEdge struct {
@@ -125,6 +128,7 @@ const (
 	countersProgOnWakeupNew           = "on_wakeup_new"
 	countersProgOnWaking              = "on_waking"
 	countersProgReadThreads           = "read_threads"
+	countersVarExitTurn               = "exit_turn"
 	countersVarKernelStackBytes       = "kernel_stack_bytes"
 	countersVarLostTotal              = "lost_total"
 	countersVarMaxThreads             = "max_threads"
@@ -209,6 +213,7 @@ type countersMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type countersVariableSpecs struct {
+	ExitTurn               *ebpf.VariableSpec `ebpf:"exit_turn"`
 	KernelStackBytes       *ebpf.VariableSpec `ebpf:"kernel_stack_bytes"`
 	LostTotal              *ebpf.VariableSpec `ebpf:"lost_total"`
 	MaxThreads             *ebpf.VariableSpec `ebpf:"max_threads"`
@@ -262,6 +267,7 @@ func (m *countersMaps) Close() error {
 //
 // It can be passed to loadCountersObjects or ebpf.CollectionSpec.LoadAndAssign.
 type countersVariables struct {
+	ExitTurn               *ebpf.Variable `ebpf:"exit_turn"`
 	KernelStackBytes       *ebpf.Variable `ebpf:"kernel_stack_bytes"`
 	LostTotal              *ebpf.Variable `ebpf:"lost_total"`
 	MaxThreads             *ebpf.Variable `ebpf:"max_threads"`

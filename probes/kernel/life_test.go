@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -182,6 +183,30 @@ func TestRoomIsBounded(t *testing.T) {
 	}
 	if p.Cost().Lost < 41 {
 		t.Errorf("cost tells %d lost", p.Cost().Lost)
+	}
+}
+
+// Eight containers that want all the room, of threads and of final records, leave enough for the
+// ninth: it loses nothing.
+func TestHostileContainersLeaveRoom(t *testing.T) {
+	p := newProbe(t, Options{MaxThreads: 1000, MaxThreadsPerContainer: 250})
+	const threads = "import threading,time\nfor i in range(%d): threading.Thread(target=time.sleep,args=(100,)).start()\n"
+	const churn = "for i in range(%d):\n t=threading.Thread(target=lambda:0); t.start(); t.join()\nprint('go',flush=True)\ntime.sleep(100)"
+	for i := range 8 {
+		b := newBox(t, nil, fmt.Sprintf("trimtab-hostile%d", i))
+		watch(t, p, b, fmt.Sprintf("hostile%d", i))
+		b.start(fmt.Sprintf(threads+churn, 250, 1500)).line()
+	}
+	b := newBox(t, nil, "trimtab-honest")
+	watch(t, p, b, "honest")
+	j := b.start(fmt.Sprintf(threads+churn, 20, 50))
+	j.line()
+	k := read(t, p, "honest")
+	if live := len(k.Threads) - len(exited(k)); live != 21 || len(exited(k)) < 50 || k.Lost > 0 {
+		t.Errorf("%d threads, %d that ended, %d lost; want 21, 50 and none", live, len(exited(k)), k.Lost)
+	}
+	if k := read(t, p, "hostile7"); k.Lost == 0 {
+		t.Error("a hostile container lost nothing")
 	}
 }
 

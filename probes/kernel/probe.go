@@ -24,7 +24,8 @@ const (
 	treeBlkio     = 1
 )
 
-// Options bound what the probe may hold in the kernel.
+// Options bound what the probe may hold in the kernel. A container that holds as much as a
+// quarter of what is free gets no more: bpf/container.h, has_share.
 type Options struct {
 	// MaxThreads bounds the followed threads of the host (0: 16,384), and
 	// MaxThreadsPerContainer those of one container (0: 4,096). A thread takes about
@@ -37,10 +38,10 @@ type Options struct {
 
 // otherMapBytes is what all maps of all probes hold but for the threads followed here:
 // rings, slots, cgroups, and calls by process, all of them full.
-const otherMapBytes = 14 << 20
+const otherMapBytes = 16 << 20
 
 // FitMaps bounds the followed threads so that the maps of all probes stay within bytes
-// of kernel memory (at least 24 MiB), a quarter of them for any one container.
+// of kernel memory (at least 24 MiB), less than a quarter of them for any one container.
 func (o Options) FitMaps(bytes uint64) Options {
 	o.MaxThreads = int((max(bytes, 24<<20) - otherMapBytes) / storageBytes)
 	o.MaxThreadsPerContainer = o.MaxThreads / 4
@@ -71,6 +72,7 @@ type Probe struct {
 	nextGen     uint32
 	exits       *ringbuf.Reader
 	exitRecord  ringbuf.Record
+	exitTurn    uint32
 	buf         []byte
 	slots       []uint32 // room for reading all containers at once
 	counts      []countersContainer

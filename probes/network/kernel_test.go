@@ -296,3 +296,27 @@ func TestPassThatIsCut(t *testing.T) {
 		t.Error("a socket that a whole pass did not meet is taken for open")
 	}
 }
+
+// A container that closes more sockets than there is room for leaves some to others.
+func TestClosedSocketsAreShared(t *testing.T) {
+	hostile, honest := newBox(t, true), newBox(t, true)
+	toHostile, _ := server(t, hostile.hostIP)
+	toHonest, _ := server(t, honest.hostIP)
+	p := newProbe(t)
+	watch(t, p, hostile, "hostile")
+	watch(t, p, honest, "honest")
+	read(t, p, "honest")
+	for i := range 3600 {
+		hostile.do("dial %s", toHostile)
+		hostile.do("close %d", i)
+	}
+	for i := range 5 {
+		honest.do("dial %s", toHonest)
+		honest.do("send %d %d", i, mib)
+		honest.do("close %d", i)
+	}
+	eventually(t, p, "honest", func(n probes.Network) bool { return near(n.TxBytes, 5*mib) })
+	if p.Cost().Lost == 0 {
+		t.Error("the hostile container lost nothing")
+	}
+}

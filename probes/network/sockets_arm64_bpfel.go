@@ -32,13 +32,18 @@ type socketsContainer struct {
 	Writes        uint64
 	WriteBytes    uint64
 	WriteNs       uint64
+	ExitBytes     uint64
+	ExitTurn      uint32
+	Pad           uint32
 }
 
 type socketsPassCount struct {
-	_       structs.HostLayout
-	Pass    uint32
-	Records uint32
-	Dropped uint32
+	_          structs.HostLayout
+	Pass       uint32
+	Records    uint32
+	Dropped    uint32
+	ClosedPass uint32
+	Closed     uint32
 }
 
 type socketsSlotRef struct {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-var errCrowded = errors.New("half of the processes that can be counted are taken, a quarter by this container alone")
+var errCrowded = errors.New("its share of the processes that can be counted is taken: a quarter of what it leaves free")
 
 // takeLook takes in what a look saw: the process becomes a user of its libraries.
 // size is that of its address space before the look.
@@ -121,9 +121,10 @@ func (f *Finder) admit(k *container, p *process, c *Client) (*member, error) {
 	return m, nil
 }
 
-// admits: once half of a client's room is taken, no container gets more than a quarter.
+// admits: a container that holds less of a client's room than a quarter of what is free may have
+// more, see has_share in bpf/container.h.
 func (c *Client) admits(k *container) error {
-	if room := c.spec.Room; room > 0 && c.members >= room/2 && k.clients[c].members >= room/4 {
+	if room := c.spec.Room; room > 0 && 4*k.clients[c].members >= room-c.members {
 		return fmt.Errorf("%s: %w", c.spec.Name, errCrowded)
 	}
 	return nil

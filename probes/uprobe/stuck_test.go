@@ -170,30 +170,42 @@ func TestLooksAreShared(t *testing.T) {
 	}
 }
 
-// Once half of the processes that a client can count are taken, one container gets no
-// more than a quarter of them.
+// Containers that want all of a client's room leave some to the next one, whether they come
+// together or one after the other. One alone gets a fifth.
 func TestProcessesAreShared(t *testing.T) {
-	greedy, modest := &container{clients: map[*Client]*clientState{}}, &container{clients: map[*Client]*clientState{}}
-	c := &Client{spec: Spec{Room: 16}}
-	greedy.clients[c], modest.clients[c] = &clientState{}, &clientState{}
-	for n := 0; ; n++ {
-		if err := c.admits(greedy); err != nil {
-			if n != 8 {
-				t.Errorf("refused after %d, want 8: %v", n, err)
+	const room = 1000
+	for _, tc := range []struct {
+		greedy, free int
+		together     bool
+	}{{1, 800, true}, {8, 333, true}, {8, 167, false}, {16, 28, false}} {
+		c := &Client{spec: Spec{Room: room}}
+		enter := func(k *container) bool {
+			if c.admits(k) != nil {
+				return false
 			}
-			break
+			c.members++
+			k.clients[c].members++
+			return true
 		}
-		c.members++
-		greedy.clients[c].members++
-	}
-	for n := range 4 {
-		if err := c.admits(modest); err != nil {
-			t.Errorf("the other's process %d: %v", n, err)
+		crowd := make([]*container, tc.greedy)
+		for i := range crowd {
+			crowd[i] = &container{clients: map[*Client]*clientState{c: {}}}
+			for !tc.together && enter(crowd[i]) {
+			}
 		}
-		c.members++
-		modest.clients[c].members++
-	}
-	if c.admits(modest) == nil {
-		t.Error("a fifth process of the other is admitted, with 12 of 16 taken")
+		for range room {
+			for _, k := range crowd {
+				enter(k)
+			}
+		}
+		if free := room - c.members; free < tc.free-tc.greedy || free > tc.free+tc.greedy {
+			t.Errorf("%+v: %d are free", tc, free)
+		}
+		modest := &container{clients: map[*Client]*clientState{c: {}}}
+		for n := range tc.free / 6 {
+			if !enter(modest) {
+				t.Errorf("%+v: the modest one's process %d is refused", tc, n)
+			}
+		}
 	}
 }

@@ -31,7 +31,7 @@ const (
 	dockerNamespace = "moby"
 	minIdle         = 5 * time.Second // readings come once a second, and may be late
 	maxIdle         = 24 * time.Hour
-	// minMaps holds the maps of all probes and the counters of some 9,000 threads; maxMaps
+	// minMaps holds the maps of all probes and the counters of some 8,000 threads; maxMaps
 	// those of a million, more than a reading gets through in a tick.
 	minMaps = 24 << 20
 	maxMaps = 1 << 30
