@@ -96,17 +96,6 @@ struct container {
 	__u32 pad;
 };
 
-enum tree {
-	TREE_TASKS = 0, /* the hierarchy that names containers: v2, or v1's cpu on pure v1 */
-	TREE_BLKIO = 1, /* v1's blkio, where that carries block I/O */
-};
-
-struct cgroup_key {
-	__u64 id;
-	__u32 tree;
-	__u32 pad;
-};
-
 struct slot_ref {
 	__u32 slot;
 	__u32 gen;

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/probes"
 )
 
 // SocketName is the socket's name in Options.Dir. Its directory is what
@@ -22,10 +24,12 @@ const SocketName = "rate.sock"
 const (
 	maxMessage = 256
 	// All containers together may send messagesPerS, one of them perContainerPerS: a
-	// trainer says one thing a step. Beyond it the socket is read late, and one
-	// container's surplus is not counted.
+	// trainer says one thing a step. The socket's filter deals them (shares); its bursts,
+	// before the next deal, are read at once up to maxBurst. Where the filter is refused
+	// the socket is read late beyond that, and one container's surplus is not counted.
 	messagesPerS     = 2000
 	perContainerPerS = 500
+	maxBurst         = 4 * messagesPerS
 	maxSenders       = 64 // processes of one container
 	senderGoodFor    = 2 * time.Second
 	maxKnown         = 4096 // senders remembered, foreign ones included
@@ -40,6 +44,8 @@ type listener struct {
 	v1       bool   // that is v1's cpu hierarchy
 	tell     func(key, problem string)
 	ended    chan struct{}
+	shares   *shares // nil: the kernel refused the filter
+	refusal  error   // why
 
 	mu      sync.Mutex
 	dirs    map[string]string // container by its cgroup's directory
@@ -83,10 +89,11 @@ func listen(dir, procRoot string, tell func(key, problem string)) (*listener, er
 	}
 	l := &listener{conn: conn, path: path, procRoot: procRoot, root: root, v1: v1, tell: tell, ended: make(chan struct{}),
 		dirs: map[string]string{}, senders: map[string]*senders{}, known: map[int32]sender{},
-		all: newBucket(messagesPerS, messagesPerS, time.Now())}
+		all: newBucket(messagesPerS, maxBurst, time.Now())}
 	if err := errors.Join(os.Chmod(dir, 0o755), open(conn, path)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+	l.shares, l.refusal = newShares(conn, v1, tell)
 	go l.run()
 	return l, nil
 }
@@ -116,14 +123,22 @@ func open(conn *net.UnixConn, path string) error {
 	return errors.Join(err, passErr)
 }
 
-func (l *listener) watch(key, dir string) {
+func (l *listener) watch(t probes.Target, dir string) {
+	if l.shares != nil {
+		if err := l.shares.watch(t); err != nil {
+			l.tell(t.Key, err.Error())
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dirs[filepath.Clean(dir)] = key
-	l.senders[key] = &senders{byTGID: map[int32]*counter{}, budget: newBucket(perContainerPerS, perContainerPerS, time.Now())}
+	l.dirs[filepath.Clean(dir)] = t.Key
+	l.senders[t.Key] = &senders{byTGID: map[int32]*counter{}, budget: newBucket(perContainerPerS, perContainerPerS, time.Now())}
 }
 
 func (l *listener) unwatch(key string) {
+	if l.shares != nil {
+		l.shares.unwatch(key)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.senders, key)
@@ -152,10 +167,27 @@ func (l *listener) readings(key string) map[int32]counter {
 	return out
 }
 
+// lost is what was dropped: malformed, of no watched container, or beyond a share.
+func (l *listener) lost() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shares == nil {
+		return l.dropped
+	}
+	_, refused, foreign, err := l.shares.totals()
+	if err != nil {
+		return l.dropped
+	}
+	return l.dropped + refused + foreign
+}
+
 // stop closes the socket, waits for the goroutine and removes the socket's file.
 func (l *listener) stop() error {
 	err := l.conn.Close()
 	<-l.ended
+	if l.shares != nil {
+		err = errors.Join(err, l.shares.close())
+	}
 	if rm := os.Remove(l.path); !errors.Is(rm, fs.ErrNotExist) {
 		err = errors.Join(err, rm)
 	}
@@ -212,8 +244,11 @@ func (l *listener) take(message, oob []byte) {
 	}
 }
 
-// afford spends of a container's budget; the lock is held.
+// afford spends of a container's budget, where no filter has; the lock is held.
 func (l *listener) afford(key string, s *senders) bool {
+	if l.shares != nil {
+		return true
+	}
 	if s.budget.spend(1, time.Now()) {
 		if s.floods && s.budget.level > perContainerPerS/2 {
 			s.floods = false

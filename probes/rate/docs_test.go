@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/trimtab/trimtab/probes"
 )
 
 // The lines that docs/rate.md gives to people, in a container, through a mount
@@ -44,7 +42,7 @@ func TestTheLinesOfTheDocument(t *testing.T) {
 	if !strings.Contains(dir, id) {
 		t.Skipf("needs Docker's containers in the unified tree: %q", dir)
 	}
-	if err := p.Watch(probes.Target{Key: "a", InitPID: pid, Unified: dir}); err != nil {
+	if err := p.Watch(targetOf(t, "a", pid, dir)); err != nil {
 		t.Fatal(err)
 	}
 	wait(t, "ten calls of step", func() bool { n, ok := count(t, p, "a", pid); return ok && n >= 70 && n%7 == 0 })

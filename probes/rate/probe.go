@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -65,6 +66,8 @@ func New(opts Options) *Probe {
 	if err != nil {
 		p.listener = nil
 		p.missing = []string{fmt.Sprintf("steps by datagram: %v", err)}
+	} else if p.listener.refusal != nil {
+		p.missing = []string{fmt.Sprintf("a share of the datagrams for each container: one that floods costs others theirs: %v", p.listener.refusal)}
 	}
 	return p
 }
@@ -89,7 +92,7 @@ func (p *Probe) Watch(t probes.Target) error {
 			dir = t.Dir("cpu")
 		}
 		if dir != "" {
-			p.listener.watch(t.Key, dir)
+			p.listener.watch(t, dir)
 		}
 	}
 	if t.RateLog == "" {
@@ -128,6 +131,10 @@ func (p *Probe) Unwatch(key string) {
 
 // Read adds Ticks to the Kernel parts that are there: it comes after the kernel probe.
 func (p *Probe) Read(_ context.Context, into map[string]*probes.Sample) error {
+	var err error
+	if p.listener != nil && p.listener.shares != nil {
+		err = p.listener.shares.deal(time.Now())
+	}
 	for key, c := range p.containers {
 		sample := into[key]
 		if sample == nil || sample.Kernel == nil {
@@ -147,7 +154,7 @@ func (p *Probe) Read(_ context.Context, into map[string]*probes.Sample) error {
 		})
 		sample.Kernel.Ticks = ticks
 	}
-	return nil
+	return err
 }
 
 func appendTicks(ticks []probes.Ticks, source string, tgid int32, c counter) []probes.Ticks {
@@ -192,14 +199,12 @@ func (p *Probe) Problem(key string) map[string]string {
 	return out
 }
 
-// Cost returns the datagrams that were dropped.
+// Cost returns the datagrams that were dropped, and the memory of the socket's filter.
 func (p *Probe) Cost() probes.Cost {
 	if p.listener == nil {
 		return probes.Cost{}
 	}
-	p.listener.mu.Lock()
-	defer p.listener.mu.Unlock()
-	return probes.Cost{Lost: p.listener.dropped}
+	return probes.Cost{Lost: p.listener.lost(), MapBytes: p.listener.shares.mapBytes()}
 }
 
 // Close ends all goroutines and removes the socket.
