@@ -1,9 +1,12 @@
 package uprobe
 
 import (
+	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -168,6 +171,47 @@ func TestLooksAreShared(t *testing.T) {
 	if got := k.debtAt(now.Add(time.Hour)); got != 0 {
 		t.Errorf("debt %v after an hour", got)
 	}
+}
+
+// Where all places are taken, the one that gets free goes to who waited, not back to the
+// container that had it.
+func TestAPlaceGoesRound(t *testing.T) {
+	f := &Finder{
+		procRoot: t.TempDir(), files: newFiles(), room: newRoom(), problems: newProblems(), containers: map[string]*container{},
+		processes: map[int32]*process{}, lanes: map[string]*lane{}, works: map[*work]bool{}, ended: make(chan *work, maxWorks),
+	}
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, due := range map[string][]int32{"busy": {1, 2, 3}, "waits": {4}} {
+		for _, pid := range due {
+			dir := filepath.Join(f.procRoot, strconv.Itoa(int(pid)))
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "stat"), stat, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.containers[key] = &container{key: key, clients: map[*Client]*clientState{}, processes: map[int32]*process{}, due: due}
+		f.laneOf(key)
+	}
+	for range maxWorks - 1 {
+		f.works[&work{began: time.Now()}] = true
+	}
+	busy, waits := f.laneOf("busy"), f.laneOf("waits")
+	f.next(busy)
+	f.next(waits)
+	if busy.work == nil || waits.work != nil {
+		t.Fatalf("the last place: busy has %v, who waits has %v", busy.work, waits.work)
+	}
+	f.follow(<-f.ended)
+	if busy.work != nil || waits.work == nil {
+		t.Errorf("the place that got free: busy has %v, who waits has %v", busy.work, waits.work)
+	}
+	f.follow(<-f.ended)
+	if busy.work == nil {
+		t.Error("nobody else waits, and busy has no place")
+	}
+	<-f.ended
 }
 
 // Containers that want all of a client's room leave some to the next one, whether they come

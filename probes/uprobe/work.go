@@ -67,13 +67,36 @@ func (f *Finder) takeIn(w *work) {
 	w.end()
 }
 
+// follow takes a work in and begins what comes next: of its lane, or where others wait for a
+// place, of the lane whose works took least.
+func (f *Finder) follow(w *work) {
+	full := !f.mayBegin()
+	f.takeIn(w)
+	if !full {
+		f.next(w.lane)
+		return
+	}
+	for _, l := range f.order(time.Now()) {
+		if !f.mayBegin() {
+			return
+		}
+		f.next(l)
+	}
+}
+
+// order is the lanes, those first whose works took least.
+func (f *Finder) order(now time.Time) []*lane {
+	return slices.SortedFunc(maps.Values(f.lanes), func(a, b *lane) int {
+		return cmp.Or(cmp.Compare(a.debtAt(now), b.debtAt(now)), a.served.Compare(b.served), cmp.Compare(a.key, b.key))
+	})
+}
+
 // takeInAll takes in what has ended, without waiting, and begins what waited for it.
 func (f *Finder) takeInAll() {
 	for {
 		select {
 		case w := <-f.ended:
-			f.takeIn(w)
-			f.next(w.lane)
+			f.follow(w)
 		default:
 			return
 		}
@@ -97,8 +120,7 @@ func (f *Finder) await(ctx context.Context, deadline time.Time) {
 		select {
 		case w := <-f.ended:
 			timer.Stop()
-			f.takeIn(w)
-			f.next(w.lane)
+			f.follow(w)
 		case <-timer.C:
 			f.takeInAll() // both were ready
 			return
@@ -113,8 +135,7 @@ func (f *Finder) settle() {
 	for len(f.works) > 0 {
 		select {
 		case w := <-f.ended:
-			f.takeIn(w)
-			f.next(w.lane)
+			f.follow(w)
 		case <-ctx.Done():
 			return
 		}
@@ -147,10 +168,7 @@ func (f *Finder) laneOf(key string) *lane {
 
 // serve begins what is due, in the lane first whose works took least.
 func (f *Finder) serve(now, deadline time.Time) {
-	order := slices.SortedFunc(maps.Values(f.lanes), func(a, b *lane) int {
-		return cmp.Or(cmp.Compare(a.debtAt(now), b.debtAt(now)), a.served.Compare(b.served), cmp.Compare(a.key, b.key))
-	})
-	for _, l := range order {
+	for _, l := range f.order(now) {
 		if time.Now().After(deadline) {
 			return
 		}
