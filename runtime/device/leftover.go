@@ -54,7 +54,7 @@ func (v *Visibility) Sweep(ctx context.Context, c runtime.Container, known runti
 	if written.After(v.startOf(c)) { // nodes may have been removed in this life; a restart makes a new /dev
 		nodes = v.sweepNodes(ctx, c, known)
 		if len(nodes) == 0 && !byRuleAlone(c) && len(gpusIn(ctx, v.hostDev)) > 0 {
-			return false, notes, nil // nothing of what it was given can be opened yet
+			return false, append(notes, "/run/trimtab/gpus is of an earlier time, and waits for a GPU that its engine gave it and that it can open"), nil
 		}
 	}
 	more, err := inFiles(ctx, v, c, func(ctx context.Context, root *os.File) ([]string, error) { return v.sweepInside(ctx, root, nodes) })
@@ -133,8 +133,22 @@ func (v *Visibility) sweepNodes(ctx context.Context, c runtime.Container, known 
 	if len(nodes) == 0 {
 		return nil
 	}
+	return append(nodes, v.sweepControl(ctx, c, dev, majors)...)
+}
+
+// sweepControl are the host's nodes without a GPU of their own that the container may open. Those
+// of other majors go with nvidiactl: without it they do nothing.
+func (v *Visibility) sweepControl(ctx context.Context, c runtime.Container, dev *os.File, majors []int) (nodes []Node) {
+	if access, _ := v.allowed(ctx, c, nvidiactlMinor); access != AccessAllowed {
+		return nil
+	}
 	for _, name := range controlNodes {
-		if n, ok, _ := nodeOf(dev, name, majors); ok {
+		n, ok, _ := nodeOf(dev, name, majors)
+		if ok && n.Major == nvidiaMajor {
+			access, _ := v.allowed(ctx, c, n.Minor)
+			ok = access == AccessAllowed
+		}
+		if ok {
 			nodes = append(nodes, n)
 		}
 	}

@@ -194,3 +194,20 @@ func TestSweepMakesNoNodeThatWasNotGiven(t *testing.T) {
 		}
 	}
 }
+
+// TestSweepMakesNoControlNodeThatIsRefused: a node without a GPU of its own comes back where the
+// container's rules are for it, too.
+func TestSweepMakesNoControlNodeThatIsRefused(t *testing.T) {
+	for rule, want := range map[string]string{"c 195:255 rwm": "/dev/nvidiactl", "c 195:254 rwm": "none"} {
+		host, c := gpuContainer(t, "--device-cgroup-rule", "c 195:0 rwm", "--device-cgroup-rule", rule)
+		c.GPUVia = "device-requests"
+		v := hider(t, &memRecords{}, fakeUnits{})
+		hostNodes(t, v)
+		host.Run(t, "exec", c.ID.Container, "sh", "-c", "rm -f /dev/nvidia*; mkdir -p /run/trimtab; echo GPU-a > /run/trimtab/gpus")
+		notes := sweep(t, v, c, true)
+		if got := host.Run(t, "exec", c.ID.Container, "sh", "-c", "ls /dev/nvidiactl 2>/dev/null || echo none"); got != want {
+			t.Errorf("%s: %q, want %q; %s", rule, got, want, notes)
+		}
+		wantFinds(t, host, c, map[string]string{"/dev/nvidia0": "open"})
+	}
+}

@@ -51,7 +51,7 @@ func (l *Agent) guard(ctx context.Context) {
 		}
 	}
 	said := map[string]string{} // what kept it pending, told once
-	swept := map[string]bool{}
+	swept := map[string]*sweeping{}
 	ticker := time.NewTicker(guardEvery)
 	defer ticker.Stop()
 	for {
@@ -81,38 +81,6 @@ func (l *Agent) guard(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// sweepVisibility looks once at each container that holds a GPU and from which nothing is
-// hidden; what it returns are those that were looked at.
-func (l *Agent) sweepVisibility(ctx context.Context, swept map[string]bool) map[string]bool {
-	var cs []runtime.Container
-	known, now := runtime.GPUView{}, map[string]bool{}
-	_ = l.do(ctx, func() {
-		known.Names = gpuNames(l.host.Devices)
-		for _, c := range l.all() {
-			mode := l.containers[c.Key()].enrolment.Mode
-			switch key := c.Key(); {
-			case len(c.GPUs) == 0 || c.Kubernetes || mode == "" || mode == policies.ModeOff:
-			case swept[key]:
-				now[key] = true
-			default:
-				cs = append(cs, c)
-			}
-		}
-	})
-	hiding := l.o.Visibility.Hiding()
-	for _, c := range cs {
-		if _, hidden := hiding[c.Key()]; hidden {
-			continue
-		}
-		done, notes, err := l.o.Visibility.Sweep(ctx, c, known)
-		now[c.Key()] = done || err != nil // not again and again at files that cannot be read
-		if len(notes) > 0 {
-			l.reply(ctx, func() { l.visibilityRestored(c.Key(), c.Name, false, notes, nil, "") })
-		}
-	}
-	return now
 }
 
 // whyShow says why what is hidden from a container is to be shown again; "" if it stays.

@@ -107,6 +107,9 @@ func (w *visibilityWorld) Sweep(_ context.Context, c runtime.Container, known ru
 	}
 	w.sweeps[c.Name]++
 	w.names = known.Names
+	if c.Name == "waits" {
+		return false, []string{"a file waits"}, nil
+	}
 	if w.sweeps[c.Name] < 3 {
 		return false, nil, nil
 	}
@@ -229,6 +232,7 @@ func TestSweepVisibility(t *testing.T) {
 		n.job("without")
 		n.gpuJob("off", map[string]string{"trimtab.mode": "off"})
 		n.gpuJob("job", observed())
+		n.gpuJob("waits", observed())
 		d := n.start(withVisibility(w, func(o *Options) {
 			read := o.ReadHost
 			o.ReadHost = func() (probes.Host, error) {
@@ -237,13 +241,20 @@ func TestSweepVisibility(t *testing.T) {
 				return h, err
 			}
 		}))
-		time.Sleep(time.Minute)
+		time.Sleep(2 * time.Minute)
 		d.stop(false)
 		if diff := cmp.Diff(map[int][]string{3: {"0", "GPU-a", "MIG-a"}}, w.names); diff != "" {
 			t.Errorf("names (-want +got):\n%s", diff)
 		}
-		if w.sweeps["job"] != 3 || len(w.sweeps) != 1 {
+		if w.sweeps["job"] != 3 || len(w.sweeps) != 2 {
 			t.Errorf("looked at %v", w.sweeps)
+		}
+		// What waits is looked at in longer and longer pauses, and told of once.
+		if got := w.sweeps["waits"]; got < 4 || got > 8 {
+			t.Errorf("looked %d times in two minutes at what waits", got)
+		}
+		if got := n.history.count("a file waits"); got != 1 {
+			t.Errorf("told %d times of what waits", got)
 		}
 		if !n.history.has(state.RecordRestore) {
 			t.Error("history does not tell of it")

@@ -154,6 +154,18 @@ func (h *memHistory) has(kind state.RecordKind) bool {
 	return slices.ContainsFunc(h.records, func(r state.Record) bool { return r.Kind == kind })
 }
 
+// count is how many records hold a text.
+func (h *memHistory) count(text string) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.records {
+		if strings.Contains(r.Text, text) {
+			n++
+		}
+	}
+	return n
+}
+
 // wantTold looks for records of what people asked for, in order.
 func (n *node) wantTold(texts ...string) {
 	n.t.Helper()
