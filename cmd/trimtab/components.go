@@ -309,6 +309,28 @@ func (m stored[T]) Save(v T) error { return m.s.PutState(m.topic, v) }
 type handoverMark struct {
 	Boot   string `json:"boot"`
 	UnixNs int64  `json:"time"`
+	// SinceBootNs is CLOCK_BOOTTIME, which nobody sets: it tells the mark's age. 0: of an earlier version.
+	SinceBootNs int64 `json:"sinceBoot,omitempty"`
+}
+
+// age is how long ago the mark was left, in this boot; below 0: nobody can tell.
+func (m handoverMark) age() time.Duration {
+	if m.SinceBootNs == 0 {
+		return time.Since(time.Unix(0, m.UnixNs))
+	}
+	now, err := sinceBoot()
+	if err != nil {
+		return -1
+	}
+	return now - time.Duration(m.SinceBootNs)
+}
+
+func sinceBoot() (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0, fmt.Errorf("read the time since boot: %w", err)
+	}
+	return time.Duration(ts.Nano()), nil
 }
 
 // handoverFor is how long a mark counts: a restart or an upgrade takes seconds,
@@ -320,7 +342,11 @@ func (p *components) markHandover() error {
 	if err != nil {
 		return err
 	}
-	return p.state.PutState(topicHandover, handoverMark{Boot: boot, UnixNs: time.Now().UnixNano()})
+	up, err := sinceBoot()
+	if err != nil {
+		return err
+	}
+	return p.state.PutState(topicHandover, handoverMark{Boot: boot, UnixNs: time.Now().UnixNano(), SinceBootNs: int64(up)})
 }
 
 // takeHandover reads the mark and removes it, so that a crash from now on restores.
@@ -330,7 +356,7 @@ func (p *components) takeHandover() bool {
 		return false
 	}
 	boot, err := cgroup.BootID("/proc")
-	age := time.Since(time.Unix(0, m.UnixNs)) // below 0: the clock was set back meanwhile
+	age := m.age()
 	fresh := err == nil && m.Boot == boot && age >= 0 && age < handoverFor
 	if err := p.state.PutState(topicHandover, handoverMark{}); err != nil {
 		p.log.Error("the handover mark stays; what an earlier daemon left is restored", "error", err)

@@ -16,14 +16,22 @@ func TestHandoverIsTakenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
+	up, err := sinceBoot()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		mark handoverMark
 		want bool
 	}{
-		"a moment ago": {handoverMark{Boot: boot, UnixNs: now.UnixNano()}, true},
-		"long ago":     {handoverMark{Boot: boot, UnixNs: now.Add(-2 * handoverFor).UnixNano()}, false},
-		"another boot": {handoverMark{Boot: "another", UnixNs: now.UnixNano()}, false},
-		"no mark":      {handoverMark{}, false},
+		"of an earlier version, a moment ago": {handoverMark{Boot: boot, UnixNs: now.UnixNano()}, true},
+		"of an earlier version, long ago":     {handoverMark{Boot: boot, UnixNs: now.Add(-2 * handoverFor).UnixNano()}, false},
+		"a moment ago":                        {handoverMark{Boot: boot, UnixNs: now.UnixNano(), SinceBootNs: int64(up)}, true},
+		"the clock was set back since":        {handoverMark{Boot: boot, UnixNs: now.UnixNano(), SinceBootNs: int64(up - 2*handoverFor)}, false},
+		"the clock was set forward since":     {handoverMark{Boot: boot, UnixNs: now.Add(-2 * handoverFor).UnixNano(), SinceBootNs: int64(up)}, true},
+		"after this boot's time":              {handoverMark{Boot: boot, UnixNs: now.UnixNano(), SinceBootNs: int64(up + time.Hour)}, false},
+		"another boot":                        {handoverMark{Boot: "another", UnixNs: now.UnixNano(), SinceBootNs: int64(up)}, false},
+		"no mark":                             {handoverMark{}, false},
 	} {
 		store, err := statefile.Open(t.TempDir())
 		if err != nil {

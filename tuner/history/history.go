@@ -81,14 +81,17 @@ type Options struct {
 	// Warn is told that the history was corrupt and where it is now, or that it could not
 	// be compacted. Nil: nobody.
 	Warn func(error)
+	// since is the time since Open, by a clock that nobody sets; tests say how it goes.
+	since func(opened time.Time) time.Duration
 	// each is called for each record that Check reads; tests hold it up there.
 	each func()
 }
 
 // Store is an open history. Its methods may be called concurrently.
 type Store struct {
-	path string
-	opts Options
+	opened time.Time
+	path   string
+	opts   Options
 
 	mu      sync.RWMutex // for reading: queries
 	db      *bolt.DB
@@ -111,13 +114,16 @@ func Open(path string, opts Options) (*Store, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
+	if opts.since == nil {
+		opts.since = func(opened time.Time) time.Duration { return opts.Now().Sub(opened) } // CLOCK_MONOTONIC, by time.Now
+	}
 	if opts.Warn == nil {
 		opts.Warn = func(error) {}
 	}
 	if opts.each == nil {
 		opts.each = func() {}
 	}
-	s := &Store{path: path, opts: opts, checked: make(chan struct{})}
+	s := &Store{path: path, opts: opts, opened: opts.Now(), checked: make(chan struct{})}
 	db, err := openFile(path)
 	if errors.Is(err, ErrCorrupt) {
 		db, err = s.startAnew(err)
@@ -187,7 +193,8 @@ func (s *Store) Append(records ...state.Record) error {
 }
 
 func (s *Store) append(records []state.Record) error {
-	horizonNs := s.opts.Now().Add(-s.opts.MaxAge).UnixNano()
+	// A clock that is set forward makes no record older.
+	horizonNs := s.opened.Add(s.opts.since(s.opened) - s.opts.MaxAge).UnixNano()
 	return s.use(func(db *bolt.DB) error {
 		return db.Update(func(tx *bolt.Tx) error {
 			if err := put(tx, records); err != nil {
