@@ -202,3 +202,27 @@ func TestSameBytesInTwoFolders(t *testing.T) {
 		}
 	}
 }
+
+// TestOnlyTrackedFilesArePackaged: what lies beside a commit's files, a note or a draft, goes into
+// no package.
+func TestOnlyTrackedFilesArePackaged(t *testing.T) {
+	tool(t, "git", "apt-get install git")
+	script, err := filepath.Abs("../scripts/tracked.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	inFolder(t, dir, "mkdir -p docs/examples; echo a >docs/a.md; echo b >'docs/b c.md'; echo d >docs/examples/d.md; echo l >LICENSE", true)
+	inFolder(t, dir, script+" without docs LICENSE", true)
+	inFolder(t, dir, "git init -q; git add docs LICENSE; echo x >docs/draft.md; echo x >docs/examples/.left", true)
+	inFolder(t, dir, script+" with docs LICENSE", true)
+	want := []string{"/LICENSE", "/docs/a.md", "/docs/b c.md", "/docs/examples/d.md"}
+	for _, copied := range []string{"without", "with"} {
+		if got := files(t, filepath.Join(dir, copied)); !slices.Equal(got, want) {
+			t.Errorf("%s history: %v, want %v", copied, got, want)
+		}
+	}
+	if made := read(t, "../scripts/package.sh") + read(t, "nfpm.yaml"); strings.Contains(made, "cp -r packaging") || strings.Contains(made, "src: \"docs/") {
+		t.Error("a package takes files from the working folder by a pattern")
+	}
+}

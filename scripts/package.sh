@@ -100,7 +100,7 @@ tarball() {
 	local top=$PACKAGE_STAGE/$name
 	mkdir -p "$top/bin" "$top/tuner/config"
 	cp "$PACKAGE_STAGE/trimtab" "$PACKAGE_STAGE/trimtab-nvml" "$top/bin/"
-	cp -r packaging docs LICENSE README.md "$PACKAGE_STAGE/THIRD-PARTY-NOTICES" "$PACKAGE_STAGE/trimtab.cdx.json" "$top/"
+	cp -r "$PACKAGE_STAGE"/tree/{packaging,docs,LICENSE,README.md} "$PACKAGE_STAGE/THIRD-PARTY-NOTICES" "$PACKAGE_STAGE/trimtab.cdx.json" "$top/"
 	cp tuner/config/example.yaml "$top/tuner/config/"
 	rm -f "$top"/packaging/*_test.go
 	rm -rf "$top/packaging/testdata"
@@ -119,6 +119,7 @@ nfpm_is() {
 umask 022
 mkdir "$made"
 nfpm_is
+scripts/tracked.sh "$PACKAGE_STAGE/tree" packaging docs LICENSE README.md
 stage_common
 for PACKAGE_ARCH in "${archs[@]}"; do
 	say "$PACKAGE_VERSION for $PACKAGE_ARCH"
