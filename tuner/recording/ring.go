@@ -15,7 +15,7 @@ import (
 type RingOptions struct {
 	MaxBytes     int64 // on disk, all segments of all runs; 64 MiB
 	SegmentBytes int64 // after so many a new segment begins; a sixteenth of MaxBytes
-	QueueBytes   int64 // waiting for the disk, at most; 8 MiB
+	QueueBytes   int64 // waiting for the disk, at most, or one record that is larger; 8 MiB
 	// Header returns the header of a new segment with the state before the record
 	// whose Write called it. It runs on Write's goroutine. Required.
 	Header func() Header
@@ -167,7 +167,8 @@ func (r *Ring) send(m ringMessage) bool {
 	r.closing.RLock()
 	defer r.closing.RUnlock()
 	size := int64(len(m.header) + len(m.line))
-	if r.closed || r.queued.Add(size) > r.opts.QueueBytes {
+	// One record has room however large it is: a host with many threads would have none recorded.
+	if queued := r.queued.Add(size); r.closed || queued > r.opts.QueueBytes && queued > size {
 		r.queued.Add(-size)
 		return false
 	}

@@ -193,10 +193,11 @@ func TestRingDropsAndCountsOnAFullDisk(t *testing.T) {
 
 func TestRingNeverBlocksItsCaller(t *testing.T) {
 	c := newCounter(t, t.TempDir(), RingOptions{QueueBytes: 4 << 10})
-	big := make([]byte, 8<<10)
-	if err := c.ring.Write("n", big); err != nil || c.ring.Dropped() != 1 {
+	c.ring.queued.Add(1) // one waits
+	if err := c.ring.Write("n", make([]byte, 8<<10)); err != nil || c.ring.Dropped() != 1 {
 		t.Errorf("a record beyond the queue: %v, %d dropped", err, c.ring.Dropped())
 	}
+	c.ring.queued.Add(-1)
 	if err := c.ring.Write("n", func() {}); err == nil || c.ring.Dropped() != 2 {
 		t.Errorf("a payload that cannot be encoded: %v, %d dropped", err, c.ring.Dropped())
 	}
@@ -205,6 +206,18 @@ func TestRingNeverBlocksItsCaller(t *testing.T) {
 	}
 	if err := c.ring.Write("n", 1); err != nil || c.ring.Dropped() != 3 {
 		t.Errorf("after Close: %v, %d dropped", err, c.ring.Dropped())
+	}
+}
+
+// A tick that is larger than the queue is recorded where nothing else waits: on a host with many
+// threads each one is.
+func TestALargeRecordHasRoom(t *testing.T) {
+	c := newCounter(t, t.TempDir(), RingOptions{QueueBytes: 4 << 10})
+	if err := c.ring.Write("n", make([]byte, 64<<10)); err != nil || c.ring.Dropped() != 0 {
+		t.Errorf("%v, %d dropped", err, c.ring.Dropped())
+	}
+	if err := c.ring.Close(); err != nil || c.ring.queued.Load() != 0 {
+		t.Errorf("%v, %d bytes wait", err, c.ring.queued.Load())
 	}
 }
 
