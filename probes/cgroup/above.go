@@ -11,6 +11,7 @@ import (
 type above struct {
 	dirs map[string]*ancestor
 	buf  []byte
+	room *room
 }
 
 type ancestor struct {
@@ -21,12 +22,14 @@ type ancestor struct {
 	ok         bool
 }
 
-func newAbove(buf []byte) above { return above{dirs: map[string]*ancestor{}, buf: buf} }
+func newAbove(buf []byte, room *room) above {
+	return above{dirs: map[string]*ancestor{}, buf: buf, room: room}
+}
 
 func (a *above) use(dirs []string) {
 	for _, dir := range dirs {
 		if a.dirs[dir] == nil {
-			a.dirs[dir] = &ancestor{files: files{open: map[name]int{}, buf: a.buf}}
+			a.dirs[dir] = &ancestor{files: files{open: map[name]int{}, buf: a.buf, room: a.room}}
 		}
 		a.dirs[dir].users++
 	}

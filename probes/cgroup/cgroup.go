@@ -26,6 +26,7 @@ type Probe struct {
 	containers map[string]*container
 	above      above
 	buf        []byte
+	room       *room
 	watched    int64 // so far
 	now        func() int64
 }
@@ -35,7 +36,8 @@ var _ probes.Probe = (*Probe)(nil)
 // New returns a probe without containers.
 func New() *Probe {
 	buf := make([]byte, maxFileBytes)
-	return &Probe{containers: map[string]*container{}, above: newAbove(buf), buf: buf, now: procfs.MonotonicNs}
+	room := newRoom()
+	return &Probe{containers: map[string]*container{}, above: newAbove(buf, room), buf: buf, room: room, now: procfs.MonotonicNs}
 }
 
 // Name is "cgroup".
@@ -49,7 +51,7 @@ func (p *Probe) Watch(t probes.Target) error {
 	if t.Dir == nil {
 		return fmt.Errorf("cgroup probe: container %s: no cgroup directories", t.Key)
 	}
-	c := newContainer(t, p.buf)
+	c := newContainer(t, p.buf, p.room)
 	p.watched++
 	c.readSchedule.phase = p.watched % phases
 	p.containers[t.Key] = c
@@ -108,9 +110,9 @@ type container struct {
 	readSchedule                      readSchedule
 }
 
-func newContainer(t probes.Target, buf []byte) *container {
+func newContainer(t probes.Target, buf []byte, room *room) *container {
 	c := &container{
-		files:   files{open: map[name]int{}, buf: buf},
+		files:   files{open: map[name]int{}, buf: buf, room: room},
 		v2:      t.V2,
 		cpu:     t.Dir("cpu"),
 		cpuacct: t.Dir("cpuacct"),

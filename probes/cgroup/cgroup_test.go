@@ -314,3 +314,32 @@ func benchmarkRead(b *testing.B, keepOpen bool) {
 // One container; the goal is ten of them each second in much less than 2 ms.
 func BenchmarkRead(b *testing.B)        { benchmarkRead(b, true) }
 func BenchmarkReadOpening(b *testing.B) { benchmarkRead(b, false) }
+
+// Beyond a number of files none is kept open, and all are read all the same: with some thousand
+// containers they were all that the daemon may open.
+func TestOpenFilesAreBounded(t *testing.T) {
+	target, ok := liveTarget()
+	if !ok {
+		t.Skip("needs a cgroup tree under /sys/fs/cgroup")
+	}
+	const most = 3
+	before := openFiles(t)
+	p := New()
+	p.room.left = most
+	if err := p.Watch(target); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		into := map[string]*probes.Sample{}
+		if err := p.Read(t.Context(), into); err != nil || into["live"].Cgroup.CPUUsageNs == 0 {
+			t.Fatalf("%+v, %v", into["live"], err)
+		}
+		if n := openFiles(t) - before; n > most {
+			t.Errorf("%d files are kept open, want %d", n, most)
+		}
+	}
+	p.Unwatch("live")
+	if after := openFiles(t); after != before || p.room.left != most {
+		t.Errorf("%d open files before, %d after; room for %d of %d", before, after, p.room.left, most)
+	}
+}

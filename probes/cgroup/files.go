@@ -21,26 +21,48 @@ type name struct{ dir, file string }
 type files struct {
 	open map[name]int
 	buf  []byte // may be shared by those that are read one after another
+	room *room  // nil: any number may be open
 }
+
+// room is how many descriptors more may be kept open; what finds none is opened for each reading.
+type room struct{ left int }
+
+// newRoom is a quarter of the descriptors that the process may have: libraries and probes of
+// uprobes take half (probes/uprobe), and the rest is for all else.
+func newRoom() *room {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		limit.Cur = 1024 // the kernel's own
+	}
+	return &room{left: int(min(limit.Cur, maxDescriptors) / 4)}
+}
+
+// maxDescriptors bounds it where the process may open any number.
+const maxDescriptors = 1 << 18
 
 // read returns a file's content, valid until the next call.
 func (f *files) read(dir, file string) ([]byte, error) {
 	n := name{dir, file}
-	fd, ok := f.open[n]
-	if !ok {
+	fd, kept := f.open[n]
+	if !kept {
 		var err error
 		path := filepath.Join(dir, file)
 		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			return nil, fmt.Errorf("open %s: %w", path, err)
 		}
-		f.open[n] = fd
+		if kept = f.room.take(); kept {
+			f.open[n] = fd
+		}
 	}
 	got, err := unix.Pread(fd, f.buf, 0)
-	if err != nil {
+	if err != nil && kept {
 		// ENODEV: the cgroup is gone. Another one may stand there now.
+		f.drop(n)
+	} else if !kept {
 		_ = unix.Close(fd)
-		delete(f.open, n)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read %s in %s: %w", file, dir, err)
 	}
 	if got == len(f.buf) {
@@ -50,10 +72,28 @@ func (f *files) read(dir, file string) ([]byte, error) {
 }
 
 func (f *files) close() {
-	for n, fd := range f.open {
-		_ = unix.Close(fd)
-		delete(f.open, n)
+	for n := range f.open {
+		f.drop(n)
 	}
+}
+
+func (f *files) drop(n name) {
+	_ = unix.Close(f.open[n])
+	delete(f.open, n)
+	if f.room != nil {
+		f.room.left++
+	}
+}
+
+func (r *room) take() bool {
+	if r == nil {
+		return true
+	}
+	if r.left <= 0 {
+		return false
+	}
+	r.left--
+	return true
 }
 
 // fields calls visit for each line "name value" of b.
