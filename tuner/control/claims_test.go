@@ -74,6 +74,11 @@ func TestClaimAgainstWorkDone(t *testing.T) {
 			if v.Doubt != tc.doubt {
 				t.Errorf("in doubt: %v, want %v; gain %.2f, work %+v", v.Doubt, tc.doubt, v.Gain, v.Work)
 			}
+			// What is doubted is not put among the known jobs.
+			s := c.containers[j.c.Container.Key()]
+			if taught := s.known.taughtNs > s.obs.ChangedNs(); taught == tc.doubt {
+				t.Errorf("the known jobs were told of it: %v, in doubt: %v", taught, tc.doubt)
+			}
 		})
 	}
 }

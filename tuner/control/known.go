@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/model"
 	"github.com/trimtab/trimtab/tuner/observe"
@@ -127,7 +128,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 	}
 	// Its first batches also fill the loaders' queues, which makes steps look dearer.
 	settled := float64(c.now()-s.obs.ChangedNs())/1e9 >= k.TrialSettle && c.now()-n.firstNs >= teachEveryNs
-	if !settled || s.verdicts.Agreed(k.Agree).Class == "" || r.Cost.Ticks < teachTicks || s.plan != "" {
+	if !settled || c.doubts(s, r) || s.verdicts.Agreed(k.Agree).Class == "" || r.Cost.Ticks < teachTicks || s.plan != "" {
 		if n.similar == nil {
 			c.place(s, p, r.Cost)
 		}
@@ -154,6 +155,16 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 	c.profiles.Expire(c.last.UnixNs)
 	n.entry = c.profiles.Update(n.entry, measured)
 	n.speeds = c.profiles.Speeds(p, r.Cost, c.allowed(s), c.models())
+}
+
+// doubts: the job's own count tells of a gain that the work it does contradicts. What follows
+// from such a count is no measurement, and others are not told of it.
+func (c *Controller) doubts(s *containerState, r observe.Reading) bool {
+	b := s.before
+	if b.atNs == 0 || b.rate <= 0 || !probes.Claimed(b.source) || b.source != r.Rate.Source || r.Rate.PerSecond <= 0 || r.Rate.FromNs < s.obs.ChangedNs() {
+		return false
+	}
+	return s.work(c.k(), r.Rate.FromNs).Contradicts(r.Rate.PerSecond/b.rate-1, c.k().WitnessSpread)
 }
 
 func firstRoot(r observe.Reading) int32 {
