@@ -24,6 +24,7 @@ const (
 	maxLabels          = 128
 	maxLabelKeyBytes   = 256
 	maxLabelValueBytes = 4096
+	maxLabelBytes      = 64 << 10 // of all keys and values of a container: there may be a thousand of them
 )
 
 // ErrUnplaced: the container runs, but its control group cannot be found.
@@ -124,10 +125,12 @@ func BoundLabels(labels map[string]string) map[string]string {
 		}
 		return strings.Compare(a, b)
 	})
-	out := make(map[string]string)
+	out, bytes := make(map[string]string), 0
 	for _, key := range keys {
-		if len(key) <= maxLabelKeyBytes && len(labels[key]) <= maxLabelValueBytes && len(out) < maxLabels {
+		size := len(key) + len(labels[key])
+		if len(key) <= maxLabelKeyBytes && len(labels[key]) <= maxLabelValueBytes && len(out) < maxLabels && bytes+size <= maxLabelBytes {
 			out[key] = labels[key]
+			bytes += size
 		}
 	}
 	return out

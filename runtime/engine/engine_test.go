@@ -54,3 +54,19 @@ func TestLabelsAreBounded(t *testing.T) {
 		t.Errorf("%d labels, %q", len(got), got["trimtab.mode"])
 	}
 }
+
+// TestBoundLabelsInAll: a container whose labels are all as long as they may be keeps its own for
+// trimtab, and few others.
+func TestBoundLabelsInAll(t *testing.T) {
+	labels := map[string]string{"trimtab.enable": "true"}
+	for i := range maxLabels {
+		labels[fmt.Sprintf("a%d", i)] = strings.Repeat("x", maxLabelValueBytes)
+	}
+	got, bytes := BoundLabels(labels), 0
+	for key, value := range got {
+		bytes += len(key) + len(value)
+	}
+	if got["trimtab.enable"] != "true" || bytes > maxLabelBytes || bytes < maxLabelBytes-2*maxLabelValueBytes {
+		t.Errorf("%d labels of %d bytes, enabled %q", len(got), bytes, got["trimtab.enable"])
+	}
+}
