@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/tuner/idle"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -37,14 +38,11 @@ func (c *Controller) showDevices(s *state.Snapshot) {
 		s.Devices = append(s.Devices, v)
 		s.Virtual = s.Virtual || d.Virtual
 	}
-	for _, sample := range c.last.Samples {
-		s.Virtual = s.Virtual || sample.CUDA != nil && sample.CUDA.Virtual
-	}
+	s.Virtual = s.Virtual || slices.ContainsFunc(c.last.Samples, func(x probes.Sample) bool { return x.CUDA != nil && x.CUDA.Virtual })
 }
 
 func (c *Controller) showHolder(h idle.Holding) state.Holder {
-	unix := func(monoNs int64) int64 { return c.last.UnixNs - (c.now() - monoNs) }
 	return state.Holder{Key: h.Key, Name: h.Name, Team: h.Team, Host: h.Key == "", PIDs: h.PIDs, MemBytes: h.MemBytes,
-		SinceUnixNs: unix(h.SinceNs), QuietUnixNs: unix(h.QuietNs), FirstSight: h.FirstSight, QuietSeconds: float64(h.QuietForNs()) / 1e9,
+		SinceUnixNs: c.unix(h.SinceNs), QuietUnixNs: c.unix(h.QuietNs), FirstSight: h.FirstSight, QuietSeconds: float64(h.QuietForNs()) / 1e9,
 		Idle: h.Idle, Evidence: string(h.Evidence), HeldSeconds: float64(h.HeldNs) / 1e9, IdleSeconds: float64(h.IdleNs) / 1e9}
 }

@@ -304,11 +304,7 @@ func (c *Controller) showLoan(s *containerState) *state.Loan {
 	if own <= 0 || now <= max(own, s.loan.proven)*(1+k.MinStep/2) {
 		return nil
 	}
-	l := &state.Loan{Own: own, CPUs: now - own, Settled: s.answers == 0 && (s.state == StateSettled || s.state == StateTrial), Why: s.loan.why, Used: max(0, s.obs.Used()-own)}
-	if s.loan.givenNs > 0 {
-		l.SinceUnixNs = c.last.UnixNs - (c.now() - s.loan.givenNs)
-	}
-	return l
+	return &state.Loan{Own: own, CPUs: now - own, Settled: s.answers == 0 && (s.state == StateSettled || s.state == StateTrial), Why: s.loan.why, Used: max(0, s.obs.Used()-own), SinceUnixNs: c.unix(s.loan.givenNs)}
 }
 
 // writeNs lie between two writes of a loan. On v1 by systemd each stops the container shortly.

@@ -18,8 +18,7 @@ import (
 func (c *Controller) propose(in Input, d *Decision) {
 	jobs := make([]policies.Job, len(c.all))
 	for i, s := range c.all {
-		s.advice = nil
-		jobs[i] = c.job(in, s, d)
+		s.advice, jobs[i] = nil, c.job(in, s, d)
 	}
 	var trials, memory []policies.Plan
 	var visibilities []policies.GPUVisibility

@@ -43,6 +43,7 @@ func (c *Controller) show(i int) state.Container {
 		Entitled: s.rights.entitled, Allocation: c.allocation(i), ByCPUs: s.learned.curve, ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
 		Advice: s.advice, Trials: slices.Clone(s.trials),
 	}
+	v.VerdictSinceUnixNs, v.PeakCPUs, v.PeakSinceUnixNs = c.unix(s.verdicts.SinceNs()), s.obs.PeakCPUs, c.unix(s.obs.PeakNs)
 	v.Rate, v.RateWhy = c.showRate(s)
 	c.showSimilar(s, &v)
 	if r.CostOK {
@@ -62,6 +63,14 @@ func (c *Controller) show(i int) state.Container {
 		v.Trial = &shown
 	}
 	return v
+}
+
+// unix is an instant of CLOCK_MONOTONIC by the wall clock; 0 stays 0: not known.
+func (c *Controller) unix(monoNs int64) int64 {
+	if monoNs == 0 {
+		return 0
+	}
+	return c.last.UnixNs - (c.now() - monoNs)
 }
 
 // showRate is the rate that people see, or why there is none. Of a source of which it is not

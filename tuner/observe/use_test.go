@@ -32,3 +32,17 @@ func TestWaitingOfWhoTrains(t *testing.T) {
 		}
 	}
 }
+
+// TestPeakIsTheMostOverSeconds: one second at four CPUs is no five at four, and what was is not
+// forgotten when less is used.
+func TestPeakIsTheMostOverSeconds(t *testing.T) {
+	k := policies.DefaultConstants()
+	var s State
+	for i, cpus := range []int64{1, 1, 1, 1, 1, 4, 1, 1, 1, 1, 0} {
+		from := 7e9 + int64(i)*1e9
+		s.addUse(k, &Window{StartNs: from, EndNs: from + 1e9, HasCgroup: true, Cgroup: Cgroup{CPUNs: uint64(cpus * 1e9)}}, Reading{})
+	}
+	if math.Abs(s.PeakCPUs-1.6) > 1e-9 || s.PeakNs != 7e9 {
+		t.Errorf("a peak of %.2f CPUs since %d, want 1.6 since 7e9", s.PeakCPUs, s.PeakNs)
+	}
+}

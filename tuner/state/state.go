@@ -97,14 +97,20 @@ type Container struct {
 	// Verdict is what its latest windows agree on, and seldom changes; WindowVerdict is the latest's own.
 	Verdict       policies.Verdict `json:"verdict"`
 	WindowVerdict policies.Verdict `json:"windowVerdict"`
-	Cost          policies.Cost    `json:"cost"`
-	Knee          float64          `json:"knee,omitempty"` // predicted c*, CPUs
+	// VerdictSinceUnixNs is since when Verdict's class and cause are shown; 0: not known.
+	VerdictSinceUnixNs int64         `json:"verdictSince,omitempty"`
+	Cost               policies.Cost `json:"cost"`
+	Knee               float64       `json:"knee,omitempty"` // predicted c*, CPUs
 	// Correction multiplies the rates that the cost predicts, learned from trials; 0 or 1: none.
-	Correction float64            `json:"correction,omitempty"`
-	Ranks      int                `json:"ranks"`
-	UsedCPUs   float64            `json:"usedCPUs"`
-	MemoryUse  policies.MemoryUse `json:"memoryUse,omitzero"`
-	Windows    uint64             `json:"windows"` // closed since watched
+	Correction float64 `json:"correction,omitempty"`
+	Ranks      int     `json:"ranks"`
+	UsedCPUs   float64 `json:"usedCPUs"`
+	// PeakCPUs is the most CPUs that it used over some seconds since PeakSinceUnixNs, when the
+	// daemon first read it; 0: it was not read.
+	PeakCPUs        float64            `json:"peakCPUs,omitempty"`
+	PeakSinceUnixNs int64              `json:"peakSince,omitempty"`
+	MemoryUse       policies.MemoryUse `json:"memoryUse,omitzero"`
+	Windows         uint64             `json:"windows"` // closed since watched
 	// ProbeShare is what the probes cost its threads, as a share of one CPU; Thinned says which
 	// hooks take turns for it, and what else is not counted, each with why.
 	ProbeShare float64                  `json:"probeShare,omitempty"`

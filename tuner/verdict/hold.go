@@ -29,6 +29,7 @@ type Hold struct {
 	unlikeNs  int64            // end of the window before these
 	changedNs []int64          // when another was shown, of late
 	restarted bool             // nothing was agreed on since its resources are others
+	shownNs   int64            // end of the first window in a row that is shown as shown
 }
 
 // seen is a window's verdict.
@@ -55,7 +56,7 @@ func (h *Hold) Add(v policies.Verdict, atNs int64) (news bool) {
 		if !passing(h.shown) && !passing(v) && h.told && !h.restarted {
 			h.changedNs = append(h.changedNs, atNs)
 		}
-		h.unlike, h.unlikeNs, h.told = 0, atNs, false
+		h.unlike, h.unlikeNs, h.told, h.shownNs = 0, atNs, false, atNs
 	}
 	h.shown, h.restarted = v, h.restarted && h.alike(v) < told
 	if h.told || h.alike(v) < told && v.Cause != policies.CauseRisk {
@@ -114,6 +115,10 @@ func (h *Hold) Shown() policies.Verdict {
 	}
 	return v
 }
+
+// SinceNs is the instant, CLOCK_MONOTONIC, since when people are shown this class and cause; 0:
+// nothing was shown yet.
+func (h *Hold) SinceNs() int64 { return h.shownNs }
 
 // Latest is the verdict of the latest window.
 func (h *Hold) Latest() policies.Verdict {

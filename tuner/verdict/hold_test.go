@@ -18,14 +18,15 @@ func TestHoldShowsWhatStays(t *testing.T) {
 		want    policies.Verdict
 		changes int
 		sure    float64
+		since   int64 // the window from which on it is shown
 	}{
-		"the first is shown at once": {"h", host, -1, 1. / 3},
-		"one other changes nothing":  {"hhhi", host, 0, 0.75},
-		"two others neither":         {"hhhhii", host, 0, 0.5},
-		"three of four do":           {"hhhhihii", input, 1, 0.8 * 0.75},
-		"and are sure of it later":   {"hhhhiiiiii", input, 1, 0.8},
-		"it goes not to and fro":     {"hhhhiiiihhhhiiii", input, 1, 0.8},
-		"but follows what stays":     {"hhhhiiii" + strings.Repeat("h", 20), host, 2, 0.64},
+		"the first is shown at once": {"h", host, -1, 1. / 3, 1},
+		"one other changes nothing":  {"hhhi", host, 0, 0.75, 1},
+		"two others neither":         {"hhhhii", host, 0, 0.5, 1},
+		"three of four do":           {"hhhhihii", input, 1, 0.8 * 0.75, 8},
+		"and are sure of it later":   {"hhhhiiiiii", input, 1, 0.8, 7},
+		"it goes not to and fro":     {"hhhhiiiihhhhiiii", input, 1, 0.8, 7},
+		"but follows what stays":     {"hhhhiiii" + strings.Repeat("h", 20), host, 2, 0.64, 28},
 	} {
 		var h Hold
 		changes := -1 // the first
@@ -34,11 +35,14 @@ func TestHoldShowsWhatStays(t *testing.T) {
 			if w == 'i' {
 				v = input
 			}
-			if h.Add(v, int64(i)*windowNs) {
+			if h.Add(v, int64(i+1)*windowNs) {
 				changes++
 			}
 		}
 		got := h.Shown()
+		if since := h.SinceNs() / windowNs; since != c.since {
+			t.Errorf("%s: since window %d, want %d", name, since, c.since)
+		}
 		if !same(got, c.want) || changes != c.changes || got.Confidence < c.sure-1e-9 || got.Confidence > c.sure+1e-9 {
 			t.Errorf("%s: shows %s %s with %.2f after %d changes; want %s %s with %.2f after %d", name, got.Class, got.Cause, got.Confidence, changes, c.want.Class, c.want.Cause, c.sure, c.changes)
 		}
