@@ -40,7 +40,7 @@ func (c *Controller) show(i int) state.Container {
 		Tuning: string(s.state), Loan: c.showLoan(s), Breakdown: r.Breakdown, Verdict: s.verdicts.Shown(), WindowVerdict: s.verdicts.Latest(), Cost: r.Cost, Aggregated: r.Aggregated,
 		Ranks: r.Ranks, UsedCPUs: s.obs.Used(), Windows: s.obs.Windows, PartNs: s.parts, MemoryUse: s.memoryUse(k), Deciders: c.whose(s),
 		Now: s.c.Now, Original: s.originals(), Yielded: s.c.Yielded, Held: s.c.Held, Pending: s.c.Pending, Preflight: s.c.Preflight,
-		Entitled: s.rights.entitled, Allocation: c.allocation(i), ByCPUs: s.learned.curve, ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
+		Entitled: s.rights.entitled, Obtainable: s.rights.obtainable, Allocation: c.allocation(i), ByCPUs: s.learned.curve, ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
 		Advice: s.advice, Trials: slices.Clone(s.trials),
 	}
 	v.VerdictSinceUnixNs, v.PeakCPUs, v.PeakSinceUnixNs = c.unix(s.verdicts.SinceNs()), s.obs.PeakCPUs, c.unix(s.obs.PeakNs)

@@ -135,6 +135,7 @@ type Container struct {
 	Paging   policies.Paging `json:"paging,omitzero"`
 
 	Entitled   float64     `json:"entitled,omitempty"`   // CPUs it has a right to
+	Obtainable float64     `json:"obtainable,omitempty"` // CPUs it could have beside the work that others do now, whatever its quota
 	Allocation *Allocation `json:"allocation,omitempty"` // of the node, where it is tuned
 
 	Gain    float64  `json:"gain,omitempty"` // measured: rate now over baseline, minus one

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/advice"
+	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/recording"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// TestAdviceOnRecordings: what is advised of real jobs, one line for each container and advice, as
+// it was told last, and in how many of the recording's ticks it was told. A recording lasts minutes,
+// so confidence that grows by time is small. `-update` writes the table anew.
+func TestAdviceOnRecordings(t *testing.T) {
+	var out bytes.Buffer
+	for _, pattern := range []string{"testdata/recordings/*.trimtab", "../../test/accuracy/testdata/recordings/*.trimtab"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: no recordings: %v", pattern, err)
+		}
+		for _, file := range files {
+			name := strings.TrimSuffix(filepath.Base(file), ".trimtab")
+			if strings.Contains(file, "accuracy") {
+				name = "accuracy/" + name
+			}
+			got, err := advised(file)
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			if len(got.last) == 0 {
+				fmt.Fprintf(&out, "%s: -\n", name)
+			}
+			for _, what := range slices.Sorted(maps.Keys(got.last)) {
+				fmt.Fprintf(&out, "%s: %s, in %d of %d ticks: %s\n", name, got.last[what].Container, got.times[what], got.ticks, got.last[what])
+			}
+		}
+	}
+	const golden = "testdata/advice.golden"
+	if *update {
+		if err := os.WriteFile(golden, out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), out.String()); diff != "" {
+		t.Errorf("advice differs (-want +got):\n%s", diff)
+	}
+}
+
+// TestAdviceCameTrue: jobs that were recorded twice, once only watched and once with a loan. What
+// the loan brought, by counted steps or work done, lies within the bounds that were advised before.
+func TestAdviceCameTrue(t *testing.T) {
+	files, err := filepath.Glob("testdata/recordings/*starved*.trimtab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs, within := 0, 0
+	for _, file := range files {
+		with, err := advised(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		watched, err := advised("../../test/accuracy/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, measured := range with.last {
+			predicted, ok := watched.last[what]
+			if byUse := measured.Gives.Low == 0; !ok || byUse {
+				continue
+			}
+			pairs++
+			if g := measured.Gives.Share; predicted.Gives.Low <= g && g <= predicted.Gives.High {
+				within++
+			} else {
+				t.Logf("%s: %.0f %%, predicted %.0f to %.0f %%", what, 100*g, 100*predicted.Gives.Low, 100*predicted.Gives.High)
+			}
+		}
+	}
+	if pairs != 10 || within != 9 {
+		t.Errorf("%d of %d gains within what was predicted; want 9 of 10", within, pairs)
+	}
+}
+
+// toldOf is what was advised in a recording, by container and what.
+type toldOf struct {
+	ticks int
+	times map[string]int // ticks in which it was told
+	last  map[string]advice.Advice
+}
+
+// advised replays a recording and tells what was advised in it.
+func advised(file string) (toldOf, error) {
+	out := toldOf{times: map[string]int{}, last: map[string]advice.Advice{}}
+	f, err := os.Open(file)
+	if err != nil {
+		return out, err
+	}
+	defer f.Close()
+	r, err := recording.NewReader(f)
+	if err != nil {
+		return out, err
+	}
+	defer r.Close()
+	c, err := replayController(r.Header())
+	if err != nil {
+		return out, err
+	}
+	for {
+		kind, raw, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return out, nil
+		case err != nil:
+			return out, err
+		case kind != "tick":
+			continue
+		}
+		all, err := step(c, raw)
+		if err != nil {
+			return out, err
+		}
+		out.ticks++
+		for _, a := range all {
+			what := a.Container + " " + string(a.What)
+			out.times[what]++
+			out.last[what] = a
+		}
+	}
+}
+
+// step is what is advised after a tick.
+func step(c *control.Controller, raw json.RawMessage) ([]advice.Advice, error) {
+	t, err := c.Replay(raw)
+	if err != nil {
+		return nil, err
+	}
+	s := state.Snapshot{UnixNs: t.Input.UnixNs, Daemon: state.Daemon{Mode: policies.ModeTune}}
+	c.Show(&s)
+	return advice.Of(policies.DefaultConstants(), &s), nil
+}

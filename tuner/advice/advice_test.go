@@ -1,0 +1,351 @@
+package advice
+
+import (
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/idle"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+const (
+	hour = int64(3600e9)
+	now  = 1000 * hour
+	gib  = float64(1 << 30)
+)
+
+// host is one of eight CPUs with 64 GiB, of which six CPUs and 30 GiB are free.
+func host(all ...state.Container) *state.Snapshot {
+	return &state.Snapshot{UnixNs: now, Daemon: state.Daemon{Mode: policies.ModeTune}, Containers: all,
+		Node: policies.Node{CPUs: 8, Reserve: 0.8, Idle: 6, Memory: 64 * gib, ReserveMemory: 4 * gib, MemoryFree: 30 * gib}}
+}
+
+func tuned(families ...string) policies.Enrolment {
+	return policies.Enrolment{Mode: policies.ModeTune, Knobs: families}
+}
+
+func quota(cpus float64) runtime.Values {
+	return runtime.Values{runtime.KnobCPUQuota: runtime.QuotaFromCPUs(cpus, 100_000)}
+}
+
+// lent has a quota of one CPU, and a loan of 0.75 that settled an hour ago.
+func lent() state.Container {
+	return state.Container{Key: "k", ID: "4f0c77aa", Engine: "docker", Name: "train", Watched: true, Enrolment: tuned("cpu"), Changed: []runtime.Knob{runtime.KnobCPUQuota},
+		Original: quota(1), Now: quota(1.75), Loan: &state.Loan{Own: 1, CPUs: 0.75, Settled: true, SinceUnixNs: now - hour}, Gain: 0.6, HasGain: true}
+}
+
+// starved is stopped by its quota of half a CPU, and only watched.
+func starved() state.Container {
+	c := state.Container{Key: "k", ID: "4f0c77aa", Engine: "docker", Name: "train", Watched: true, Enrolment: policies.Enrolment{Mode: policies.ModeObserve},
+		Original: quota(0.5), Now: quota(0.5), Obtainable: 4, VerdictSinceUnixNs: now - hour}
+	c.Verdict = policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseThrottled, Relief: policies.ReliefQuota, Confidence: 0.8, Severity: 0.6}
+	c.Cost = policies.Cost{TrainerCPU: 0.02, Device: 0.02, LoaderCPU: 0.04, Batch: 0.05, Loaders: 4, Ticks: 100}
+	c.Knee = c.Cost.Knee()
+	return c
+}
+
+// loading waits for its two loaders.
+func loading() state.Container {
+	c := starved()
+	c.Original, c.Now = nil, nil
+	c.Verdict.Cause, c.Verdict.Relief = policies.CauseWorkers, "more loader workers"
+	c.Cost = policies.Cost{TrainerCPU: 0.02, Device: 0.05, LoaderCPU: 0.2, Batch: 0.25, Loaders: 2, Ticks: 100}
+	c.Knee, c.Rate = c.Cost.Knee(), policies.Rate{PerSecond: 8, Steps: true}
+	return c
+}
+
+// paging reads again what its limit of 1 GiB evicted, and was lent 2 GiB ten minutes ago.
+func paging() state.Container {
+	limit := func(bytes float64) runtime.Values {
+		return runtime.Values{runtime.KnobMemoryLimit: runtime.IntValue(int64(bytes))}
+	}
+	return state.Container{Key: "k", ID: "4f0c77aa", Name: "train", Watched: true, Enrolment: tuned("cpu", "memory"), Changed: []runtime.Knob{runtime.KnobMemoryLimit},
+		Original: limit(gib), Now: limit(3 * gib), Paging: policies.Paging{Base: 0.1, Lost: 0.1, Limit: gib, Set: 2.5 * gib},
+		MemoryUse: policies.MemoryUse{Read: true, Limit: 3 * gib, CalmSeconds: 60, Loan: policies.MemoryLoan{From: gib, Before: 1e6, After: 1e3, Seconds: 600}}}
+}
+
+func holder(key string, idleHours float64) state.Holder {
+	h := state.Holder{Key: key, Name: "train", MemBytes: 10 << 30, HeldSeconds: 99 * 3600, SinceUnixNs: now - 99*hour}
+	if idleHours > 0 {
+		h.Idle, h.Evidence, h.QuietSeconds, h.IdleSeconds, h.QuietUnixNs = true, string(idle.ByDevice), idleHours*3600, idleHours*3600, now-int64(idleHours*float64(hour))
+	}
+	return h
+}
+
+func with[T any](v T, edit func(*T)) T {
+	edit(&v)
+	return v
+}
+
+// TestWhatIsAdvised: each rule where it has its evidence, and where a part of that is missing.
+func TestWhatIsAdvised(t *testing.T) {
+	gpus := func(edit func(*state.Snapshot)) *state.Snapshot {
+		return with(host(state.Container{Key: "k", ID: "4f0c77aa", Engine: "docker", Name: "train"}), func(s **state.Snapshot) { edit(*s) })
+	}
+	device := func(uuid string, all ...state.Holder) state.Device {
+		return state.Device{UUID: uuid, Name: "A100", MemTotal: 80 << 30, Holders: all}
+	}
+	spare := state.Container{Key: "k", Name: "web", Original: quota(4), Now: quota(4), PeakCPUs: 0.6, PeakSinceUnixNs: now - 24*hour}
+	for name, tt := range map[string]struct {
+		s    *state.Snapshot
+		want string
+	}{
+		"a settled loan": {host(lent()), "cpu.quota 1.75 CPUs, now 1.0 CPUs (--cpus=1.75): with it nothing holds the container back; as a loan it stands only while nobody else wants the CPU. Gives 38 % (22 to 50 %) of a step's time, 63 h a week; confidence 86 %"},
+		"only the CPU that it uses tells": {host(with(lent(), func(c *state.Container) { c.HasGain, c.Work = false, &state.Work{CPUs: 1.5} })),
+			"cpu.quota 1.75 CPUs, now 1.0 CPUs (--cpus=1.75): with it nothing holds the container back; as a loan it stands only while nobody else wants the CPU. Gives 17 % (0 to 33 %) of a step's time, 28 h a week; confidence 43 %"},
+		"a loan that has not settled":   {host(with(lent(), func(c *state.Container) { l := *c.Loan; l.Settled = false; c.Loan = &l })), ""},
+		"a loan that brought nothing":   {host(with(lent(), func(c *state.Container) { c.Gain = 0.01 })), ""},
+		"nothing tells what it brought": {host(with(lent(), func(c *state.Container) { c.HasGain = false })), ""},
+		"more than the host has":        {with(host(lent()), func(s **state.Snapshot) { (*s).Node.CPUs = 1.5 }), ""},
+		"a quota that a trial proved": {host(with(lent(), func(c *state.Container) {
+			c.Loan, c.Trials = nil, []state.Trial{{Outcome: state.OutcomeKept, EndedUnixNs: now - hour, Low: 1.5, High: 1.7, Changes: []policies.Change{{Knob: runtime.KnobCPUQuota, To: quota(1.75)[runtime.KnobCPUQuota]}}}}
+		})), "cpu.quota 1.75 CPUs, now 1.0 CPUs (--cpus=1.75): a trial proved it; trimtab reverts it on exit. Gives 38 % (33 to 41 %) of a step's time, 63 h a week; confidence 86 %"},
+		"starved, and only watched":    {host(starved()), "cpu.quota 1.58 CPUs, now 0.5 CPUs (--cpus=1.58): its quota stops it, and trimtab may not lend it any. Gives 67 % (50 to 78 %) of a step's time, 112 h a week; confidence 80 %"},
+		"starved, and it will be lent": {host(with(starved(), func(c *state.Container) { c.Enrolment = tuned("cpu") })), ""},
+		"starved, and others have all": {host(with(starved(), func(c *state.Container) { c.Obtainable = 0.5 })), ""},
+		"starved, and hardly sure":     {host(with(starved(), func(c *state.Container) { c.Verdict.Confidence = 0.3 })), ""},
+		"a quarter is used in a day":   {host(spare), "cpu.spare 0.9 CPUs, now 4.0 CPUs (--cpus=0.9): it never used more than a part of what it may: with a smaller quota another job can count on the rest. Gives 78 % (55 to 85 %) of that CPU, 521 h a week; confidence 50 %"},
+		"a quarter in an hour":         {host(with(spare, func(c *state.Container) { c.PeakSinceUnixNs = now - hour })), ""},
+		"half is used":                 {host(with(spare, func(c *state.Container) { c.PeakCPUs = 2 })), ""},
+		"no quota, by its right": {host(with(spare, func(c *state.Container) { c.Original, c.Now, c.Entitled = nil, nil, 2 })),
+			"cpu.spare 0.9 CPUs, now 2.0 CPUs (--cpus=0.9): it never used more than a part of what it may: with a smaller quota another job can count on the rest. Gives 55 % (10 to 70 %) of that CPU, 185 h a week; confidence 50 %"},
+		"memory that settled":        {host(paging()), "memory.limit 3072 MiB, now 1024 MiB (--memory=3072m): with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare. Gives 50 % (25 to 67 %) of a step's time, 84 h a week; confidence 50 %"},
+		"memory that did not help":   {host(with(paging(), func(c *state.Container) { c.MemoryUse.Loan.After = 1e6 })), ""},
+		"memory that the host lacks": {with(host(paging()), func(s **state.Snapshot) { (*s).Node.Memory = 4 * gib }), ""},
+		"memory that may not move": {host(with(starved(), func(c *state.Container) {
+			c.Verdict = policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseCache, Confidence: 1}
+			c.Breakdown = policies.Breakdown{WallNs: 100}
+			c.Breakdown.Ns[policies.PartInputStorage] = 40
+			c.MemoryUse, c.Enrolment = policies.MemoryUse{Read: true, Reread: 90, DiskRead: 100}, tuned("cpu", "$(reboot)")
+		})), "memory.allow cpu,memory, now cpu (trimtab enable train --knobs cpu,memory): its memory limit evicts what it reads again; trimtab finds the limit that ends it, where it may and the host's config allows. Gives 36 % (0 to 36 %) of a step's time, 60 h a week; confidence 100 %"},
+		"few loaders":                                   {host(loading()), "loader.workers 4 workers, now 2 workers (num_workers=4): its loaders are busy all along, and its trainer waits for them. Gives 44 % (16 to 63 %) of a step's time, 74 h a week; confidence 80 %"},
+		"few loaders, no CPU for more":                  {with(host(loading()), func(s **state.Snapshot) { (*s).Node.Idle = 0.1 }), ""},
+		"few loaders, steps not counted":                {host(with(loading(), func(c *state.Container) { c.Rate.Steps = false })), ""},
+		"few loaders, and a quota that would stop more": {host(with(loading(), func(c *state.Container) { c.Now = quota(1.7) })), ""},
+		"data that is far": {host(with(starved(), func(c *state.Container) {
+			c.Verdict = policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseRemote, Confidence: 1}
+			c.Breakdown = policies.Breakdown{WallNs: 100}
+			c.Breakdown.Ns[policies.PartInputRemote] = 40
+		})), "data.local local, now network: it waits for reads over the network: a copy on a disk of this host ends that, as far as the disk is faster. Gives 40 % (0 to 40 %) of a step's time, 67 h a week; confidence 100 %"},
+		"a device that is held idle": {gpus(func(s *state.Snapshot) { s.Devices = []state.Device{device("GPU-a", holder("k", 49.5))} }),
+			"gpu.idle 0 devices, now 1 devices (docker stop train): it holds GPU 0 and runs nothing on it. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 98 %"},
+		"one of two": {gpus(func(s *state.Snapshot) {
+			s.Devices = []state.Device{device("GPU-a", holder("k", 49.5)), device("GPU-b", holder("k", 0))}
+		}), `gpu.idle 1 devices, now 2 devices (--gpus '"device=GPU-b"'): it holds GPU 0 and runs nothing on it. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 98 %`},
+		"idle for five minutes": {gpus(func(s *state.Snapshot) { s.Devices = []state.Device{device("GPU-a", holder("k", 1./12))} }), ""},
+		"the driver tells nothing": {gpus(func(s *state.Snapshot) {
+			s.Devices = []state.Device{device("GPU-a", with(holder("k", 50), func(h *state.Holder) { h.Evidence = string(idle.Untold) }))}
+		}), ""},
+		"another device is faster": {gpus(func(s *state.Snapshot) {
+			s.Containers[0].Devices = []state.DeviceSpeed{{Model: "H100", Ratio: 2}}
+			s.Devices = []state.Device{device("GPU-a", holder("k", 0)), {UUID: "GPU-h", Name: "H100", MemTotal: 80 << 30}}
+		}), `gpu.model GPU-h, now GPU-a (--gpus '"device=GPU-h"'): jobs like it ran faster on another device of this host, which nobody holds. Gives 50 % (25 to 67 %) of a step's time, 84 h a week; confidence 50 %`},
+		"another is faster, and too small": {gpus(func(s *state.Snapshot) {
+			s.Containers[0].Devices = []state.DeviceSpeed{{Model: "H100", Ratio: 2}}
+			s.Devices = []state.Device{device("GPU-a", holder("k", 0)), {UUID: "GPU-h", Name: "H100", MemTotal: 8 << 30}}
+		}), ""},
+	} {
+		got := strings.Join(Lines(Of(policies.DefaultConstants(), tt.s)), "\n")
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func hostileTexts() *rapid.Generator[string] {
+	return rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"train", "", "-rf", "a b", "$(reboot)", "`id`", "'; rm -rf / #", "\"", "a\nb", "x: {y}", "\x1b]0;x\a", "\u202eevil", "<script>", "\U0001f600", strings.Repeat("x", 4096)}))
+}
+
+// evidence are containers of which something is advised.
+func evidence() []state.Container {
+	evicted := starved()
+	evicted.Verdict.Cause, evicted.MemoryUse, evicted.Enrolment = policies.CauseReclaim, policies.MemoryUse{Read: true}, tuned("cpu")
+	remote := starved()
+	remote.Verdict.Cause, remote.Breakdown.WallNs, remote.Breakdown.Ns = policies.CauseRemote, 100, [policies.NumParts]int64{policies.PartInputRemote: 40}
+	spare := state.Container{Key: "k", Name: "web", Original: quota(4), Now: quota(4), Entitled: 4, PeakCPUs: 0.6, PeakSinceUnixNs: now - 24*hour}
+	faster := state.Container{Key: "k", Name: "train", Devices: []state.DeviceSpeed{{Model: "H100", Ratio: 2}}}
+	return []state.Container{lent(), starved(), loading(), paging(), evicted, remote, spare, faster}
+}
+
+// anything is a snapshot of one of these, of which some numbers and texts are arbitrary ones.
+func anything(t *rapid.T) *state.Snapshot {
+	numbers := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 10), rapid.SampledFrom([]float64{0, 1, 0.5, 1e10, math.Inf(1), math.Inf(-1), math.NaN(), 5e-324, math.MaxFloat64}))
+	some := func() bool { return rapid.IntRange(0, 9).Draw(t, "arbitrary") == 0 }
+	c := rapid.SampledFrom(evidence()).Draw(t, "container")
+	s := host(c)
+	s.Devices = devices()
+	h, m, e := &s.Devices[0].Holders[0], &c.MemoryUse, &c.Cost
+	fields := []*float64{&c.Knee, &c.UsedCPUs, &c.Entitled, &c.Obtainable, &c.PeakCPUs, &c.Gain, &e.TrainerCPU, &e.LoaderCPU, &e.OtherCPU, &e.Device, &e.Batch, &e.Spin, &e.Queue, &c.Rate.PerSecond,
+		&c.Paging.Base, &c.Paging.Lost, &c.Paging.Limit, &c.Paging.Set, &m.Limit, &m.Reread, &m.DiskRead, &m.CalmSeconds, &m.Loan.From, &m.Loan.Before, &m.Loan.After, &m.Loan.Seconds,
+		&c.Verdict.Severity, &c.Verdict.Confidence, &h.QuietSeconds, &h.HeldSeconds, &h.IdleSeconds, &s.Node.CPUs, &s.Node.Idle, &s.Node.Memory, &s.Node.MemoryFree}
+	if c.Loan != nil {
+		l := *c.Loan
+		c.Loan, c.HasGain, c.Work = &l, rapid.Bool().Draw(t, "counted"), &state.Work{Ratio: 2, CPUs: 2}
+		fields = append(fields, &l.Own, &l.CPUs, &c.Work.Ratio, &c.Work.CPUs)
+	}
+	for i := range c.Devices {
+		fields = append(fields, &c.Devices[i].Ratio)
+	}
+	if rapid.Bool().Draw(t, "learned") {
+		c.ByCPUs.Points = []policies.Point{{X: 0.5, Rate: 5, Low: 4, High: 6}, {X: 4, Rate: 20, Low: 10, High: 30}}
+		p := &c.ByCPUs.Points[1]
+		fields = append(fields, &p.X, &p.Rate, &p.Low, &p.High)
+	}
+	for _, f := range fields {
+		if some() {
+			*f = numbers.Draw(t, "number")
+		}
+	}
+	for _, text := range []*string{&c.ID, &c.Name, &s.Devices[0].UUID, &s.Devices[1].UUID, &h.Evidence, &h.Name} {
+		if some() {
+			*text = hostileTexts().Draw(t, "text")
+		}
+	}
+	for _, ns := range []*int64{&c.PeakSinceUnixNs, &c.VerdictSinceUnixNs, &s.UnixNs, &h.QuietUnixNs, &c.Breakdown.WallNs, &c.Breakdown.Ns[policies.PartInputRemote]} {
+		if some() {
+			*ns = rapid.Int64().Draw(t, "ns")
+		}
+	}
+	for _, n := range []*int{&c.Ranks, &c.Cost.Loaders} {
+		if some() {
+			*n = rapid.IntRange(-3, 1000).Draw(t, "count")
+		}
+	}
+	if some() {
+		c.Now = runtime.Values{runtime.KnobCPUQuota: runtime.Value(hostileTexts().Draw(t, "quota")), runtime.KnobMemoryLimit: "-5"}
+		c.Enrolment.Knobs = append(c.Enrolment.Knobs, hostileTexts().Draw(t, "knob"))
+	}
+	s.Containers[0] = c
+	return s
+}
+
+// plainLine is every character that a line to paste may have, whatever containers are called.
+var plainLine = regexp.MustCompile(`^[A-Za-z0-9 =:.,_"'{}\[\]-]+$`)
+
+// TestAdviceIsSound: whatever a snapshot holds, what is advised are finite numbers in order, within
+// the host, and lines that a shell and YAML read as they are meant.
+func TestAdviceIsSound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anything(t)
+		for _, a := range Of(policies.DefaultConstants(), s) {
+			g := a.Gives
+			for _, v := range []float64{g.Low, g.Share, g.High, g.LowHours, g.Hours, g.HighHours, a.Confidence, a.Current.Value, a.Advised.Value} {
+				if !(v >= 0) || math.IsInf(v, 0) {
+					t.Fatalf("%+v: %v is no number to show", a, v)
+				}
+			}
+			if g.Low > g.Share || g.Share > g.High || g.High > 1 || g.LowHours > g.Hours || g.Hours > g.HighHours || a.Confidence <= 0 || a.Confidence > 1 || len(a.Evidence) == 0 {
+				t.Fatalf("%+v", a)
+			}
+			if a.Advised.Unit == "CPUs" && a.Advised.Value > s.Node.CPUs || a.Advised.Unit == "B" && a.Advised.Value > s.Node.Memory || a.Advised.Unit == "workers" && a.Advised.Value > 2*s.Node.CPUs {
+				t.Fatalf("%s: the host has %.2f CPUs", a, s.Node.CPUs)
+			}
+			for _, l := range a.Paste {
+				checkLine(t, l)
+			}
+		}
+	})
+}
+
+// TestEvidenceHoldsAllThatIsAdvised: what the property changes at random is advised on before.
+func TestEvidenceHoldsAllThatIsAdvised(t *testing.T) {
+	seen := map[What]bool{}
+	for _, c := range evidence() {
+		s := host(c)
+		s.Devices = devices()
+		for _, a := range Of(policies.DefaultConstants(), s) {
+			seen[a.What] = true
+		}
+	}
+	for _, what := range []What{CPUQuota, CPUSpare, MemoryLimit, MemoryAllow, LoaderWorkers, DataLocal, GPUIdle, GPUModel} {
+		if !seen[what] {
+			t.Errorf("%s is not advised: the property says nothing of it", what)
+		}
+	}
+}
+
+// devices are one that the container holds idle, and a free one.
+func devices() []state.Device {
+	return []state.Device{{UUID: "GPU-a", Name: "A100", Holders: []state.Holder{holder("k", 49)}}, {UUID: "GPU-h", Name: "H100", MemTotal: 80 << 30}}
+}
+
+func checkLine(t *rapid.T, l Line) {
+	if !plainLine.MatchString(l.Text) || len(l.Text) > 1000 {
+		t.Fatalf("%s: %q", l.For, l.Text)
+	}
+	if l.For == "compose" {
+		var v map[string]any
+		if err := yaml.Unmarshal([]byte(l.Text), &v); err != nil || len(v) != 1 {
+			t.Fatalf("%q is no YAML of one key: %v", l.Text, err)
+		}
+	}
+}
+
+// TestLinesSayWhatIsMeant: the places that lines are for read back the value that is advised.
+func TestLinesSayWhatIsMeant(t *testing.T) {
+	var v struct {
+		CPUs   float64           `yaml:"cpus"`
+		Memory string            `yaml:"mem_limit"`
+		Labels map[string]string `yaml:"labels"`
+		Deploy struct {
+			Resources struct {
+				Reservations struct {
+					Devices []struct {
+						Driver string   `yaml:"driver"`
+						IDs    []string `yaml:"device_ids"`
+					} `yaml:"devices"`
+				} `yaml:"reservations"`
+			} `yaml:"resources"`
+		} `yaml:"deploy"`
+	}
+	for _, lines := range [][]Line{cpuLines(1.75), memoryLines(3 * gib), allowLines(state.Container{}, "cpu,memory"), gpuLines([]string{"GPU-a", "MIG-b"})} {
+		for _, l := range lines {
+			if l.For == "compose" {
+				if err := yaml.Unmarshal([]byte(l.Text), &v); err != nil {
+					t.Errorf("%q: %v", l.Text, err)
+				}
+			}
+		}
+	}
+	devices := v.Deploy.Resources.Reservations.Devices
+	if v.CPUs != 1.75 || v.Memory != "3072m" || v.Labels["trimtab.knobs"] != "cpu,memory" || v.Labels["trimtab.enable"] != "true" || len(devices) != 1 || !cmp.Equal(devices[0].IDs, []string{"GPU-a", "MIG-b"}) {
+		t.Errorf("read back %+v", v)
+	}
+}
+
+// TestNamesInCommands: as engines allow them, else the ID, else no command.
+func TestNamesInCommands(t *testing.T) {
+	for name, want := range map[string]string{"train": "docker stop train", "a b": "docker stop 4f0c", "$(x)": "docker stop 4f0c", "-a": "docker stop 4f0c", "": "docker stop 4f0c", strings.Repeat("x", 4096): "docker stop 4f0c", "\u202ea": "docker stop 4f0c"} {
+		if got := stopLines(state.Container{Engine: "docker", ID: "4f0c", Name: name}); len(got) != 1 || got[0].Text != want {
+			t.Errorf("%q: %v, want %q", name, got, want)
+		}
+	}
+	if got := named(state.Container{ID: "`id`", Name: "a\nb"}, "x %s"); got != nil {
+		t.Errorf("got %v", got)
+	}
+	for _, uuid := range []string{`GPU-a"'; reboot #`, "$(x)", "", "-x", "GPU-\u202ea"} {
+		if got := gpuLines([]string{"GPU-a", uuid}); got != nil {
+			t.Errorf("a device %q is in a line: %v", uuid, got)
+		}
+	}
+}
+
+// TestSnapshotIsOnlyRead: it is published, and others read it meanwhile.
+func TestSnapshotIsOnlyRead(t *testing.T) {
+	c := lent()
+	c.Enrolment.Knobs = []string{"x", "cpu"}
+	s, same := host(c), host(c)
+	same.Containers[0].Enrolment.Knobs = []string{"x", "cpu"}
+	Of(policies.DefaultConstants(), s)
+	if diff := cmp.Diff(same, s); diff != "" {
+		t.Error(diff)
+	}
+}

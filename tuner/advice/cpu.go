@@ -1,0 +1,114 @@
+package advice
+
+import (
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// Seconds after which half of the confidence is there: a loan that stood for ten minutes has seen
+// a few epochs of most jobs; what a job leaves unused may be a matter of the hour of the day.
+const (
+	loanHalf  = 600
+	spareHalf = 24 * 3600
+)
+
+// spareLeast is the shortest time, in seconds, that a peak of use is worth an advice, and
+// spareRoom what is left above it, as a factor: bursts of less than some seconds are in no peak.
+const (
+	spareLeast = 6 * 3600
+	spareRoom  = 1.5
+	// spareTimes is how far above that the quota or the right must be.
+	spareTimes = 2
+)
+
+// cpuQuota is the quota to set for good.
+func (n node) cpuQuota(c state.Container) (Advice, bool) {
+	own, limited := c.Original[runtime.KnobCPUQuota].CPUs()
+	if !limited || own <= 0 {
+		return Advice{}, false
+	}
+	if slices.Contains(c.Changed, runtime.KnobCPUQuota) {
+		return n.quotaThatStands(c, own)
+	}
+	return n.quotaByCost(c, own)
+}
+
+// quotaThatStands is what a loan settled to, or a trial kept.
+func (n node) quotaThatStands(c state.Container, own float64) (a Advice, ok bool) {
+	now, _ := c.Now[runtime.KnobCPUQuota].CPUs()
+	since, why := int64(0), ""
+	switch l := c.Loan; {
+	case l != nil && l.Settled:
+		now, since, why = l.Own+l.CPUs, l.SinceUnixNs, "with it nothing holds the container back; as a loan it stands only while nobody else wants the CPU"
+	case l == nil && kept(c) != nil && c.Trial == nil:
+		since, why = kept(c).EndedUnixNs, "a trial proved it; trimtab reverts it on exit"
+	default:
+		return a, false // still measured
+	}
+	s, sure, of := measured(c)
+	a = n.quota(own, now, s)
+	a.Text, a.SinceUnixNs, a.Confidence = why, since, sure*grows(n.age(since), loanHalf)
+	a.Evidence = append(a.Evidence, of)
+	return a, sure > 0 && now <= n.mostCPUs() && now > own*(1+n.k.MinStep/2)
+}
+
+// quotaByCost is the quota of a container that its own stops, where trimtab may not lend.
+func (n node) quotaByCost(c state.Container, own float64) (a Advice, ok bool) {
+	if !n.sure(c) || c.Verdict.Relief != policies.ReliefQuota || !(c.Knee > 0) || n.lends(c) {
+		return a, false
+	}
+	to := min(c.Knee*(1+n.k.SettleMargin), n.mostCPUs())
+	reach := min(to, max(own, c.Obtainable)) // of more it could make no use now
+	s := within(c.Cost.Step(own)/c.Cost.Step(reach), modelError)
+	source := "what a step costs, predicted"
+	if c.ByCPUs.Known() {
+		s, source = onCurve(c.ByCPUs, own, reach), "its rate by CPUs, as learned"
+	}
+	a = n.quota(own, to, s)
+	a.Text, a.SinceUnixNs, a.Confidence = "its quota stops it, and trimtab may not lend it any", c.VerdictSinceUnixNs, c.Verdict.Confidence
+	a.Evidence = append(a.Evidence, number("CPUs that it can use", c.Knee, "CPUs", source), number("time lost to the quota", c.Verdict.Severity, "share", "the kernel's accounting of its threads"),
+		number("CPUs that it could have now", c.Obtainable, "CPUs", "the host's use and the owners' weights"))
+	return a, to > own*(1+n.k.MinStep)
+}
+
+// lends reports whether trimtab gives such a container more quota itself.
+func (n node) lends(c state.Container) bool {
+	e := c.Enrolment
+	return e.Mode == policies.ModeTune && e.Allows(runtime.KnobCPUQuota) && e.Loans != policies.LoansOff && !c.Held &&
+		!slices.Contains(c.Yielded, runtime.KnobCPUQuota) && n.s.Daemon.Mode == policies.ModeTune && !n.s.Daemon.Paused && !n.s.Daemon.Disabled
+}
+
+// mostCPUs is the largest quota that this host can run.
+func (n node) mostCPUs() float64 { return n.s.Node.MostCPUs(policies.Enrolment{}) }
+
+// quota is the part that all advice on a larger quota shares. CPUs are rounded up to hundredths.
+func (n node) quota(own, to float64, s saved) Advice {
+	to = min(math.Ceil(to*100-1e-6)/100, n.mostCPUs())
+	return Advice{What: CPUQuota, Paste: cpuLines(to), Current: Setting{Value: own, Unit: "CPUs"}, Advised: Setting{Value: to, Unit: "CPUs"},
+		Gives: gives(OfSteps, 1, s.low, s.share, s.high), Evidence: []Number{number("its own quota", own, "CPUs", "its control group")}}
+}
+
+// cpuSpare is the quota that would do for a container that used far less than it may for long.
+func (n node) cpuSpare(c state.Container) (a Advice, ok bool) {
+	has, limited := c.Original[runtime.KnobCPUQuota].CPUs()
+	name, source := "its quota", "its control group"
+	if !limited {
+		has, name, source = c.Entitled, "its right by weight", "the owners' weights"
+	}
+	has = min(has, n.s.Node.CPUs)
+	seen := n.age(c.PeakSinceUnixNs)
+	to := max(math.Ceil(c.PeakCPUs*spareRoom*10-1e-6)/10, 0.1)
+	if c.Loan != nil || slices.Contains(c.Changed, runtime.KnobCPUQuota) || seen < spareLeast || !(to*spareTimes <= has) {
+		return a, false
+	}
+	share := func(to float64) float64 { return max(0, 1-to/has) }
+	return Advice{What: CPUSpare, Text: "it never used more than a part of what it may: with a smaller quota another job can count on the rest", Paste: cpuLines(to),
+		Current: Setting{Value: has, Unit: "CPUs"}, Advised: Setting{Value: to, Unit: "CPUs"}, Confidence: grows(seen, spareHalf), SinceUnixNs: c.PeakSinceUnixNs,
+		Gives: gives(OfCPUs, has, share(2*to), share(to), share(min(to, max(c.PeakCPUs, 0)))),
+		Evidence: []Number{number(name, has, "CPUs", source), number("the most it used over some seconds", c.PeakCPUs, "CPUs", "its control group"),
+			number("watched for", seen, "s", "this daemon")}}, true
+}

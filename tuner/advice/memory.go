@@ -1,0 +1,56 @@
+package advice
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+const mib = 1 << 20
+
+// memoryLimit is the limit to set for good: what a loan of memory settled to, with which nothing is
+// read again.
+func (n node) memoryLimit(c state.Container) (a Advice, ok bool) {
+	bytes, limited := c.Original[runtime.KnobMemoryLimit].Int()
+	own, m := float64(bytes), c.MemoryUse
+	settled := m.Read && m.Loan.From > 0 && m.Loan.Helped() && !m.Loan.Missed && !m.Fills && m.Growth == 0 && m.CalmSeconds >= n.k.SettleReadings
+	if !limited || own <= 0 || !settled || !slices.Contains(c.Changed, runtime.KnobMemoryLimit) || !(m.Limit > own*(1+n.k.MinStep)) {
+		return a, false
+	}
+	to := math.Ceil(m.Limit/mib) * mib
+	s, source := savedBySteps(c.Paging, own, m.Limit), "what a step loses to pages read again"
+	if c.ByMemory.Known() {
+		s, source = onCurve(c.ByMemory, own, m.Limit), "its rate by memory, as learned"
+	}
+	return Advice{What: MemoryLimit, Text: "with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare", Paste: memoryLines(to),
+		Current: Setting{Value: own, Unit: "B"}, Advised: Setting{Value: to, Unit: "B"}, Gives: gives(OfSteps, 1, s.low, s.share, s.high),
+		Confidence: grows(m.Loan.Seconds, loanHalf), SinceUnixNs: n.s.UnixNs - int64(max(0, min(m.Loan.Seconds, 1e9))*1e9),
+		Evidence: []Number{number("its own limit", own, "B", "its control group"), number("read again before", m.Loan.Before, "B per unit of work", "its control group"),
+			number("read again now", m.Loan.After, "B per unit of work", "its control group"), number("share of a step", s.share, "share", source)}}, to <= n.s.Node.Memory-n.s.Node.ReserveMemory
+}
+
+// savedBySteps is what the cost of paging predicts.
+func savedBySteps(p policies.Paging, from, to float64) saved {
+	return within(p.Step(from)/p.Step(to), modelError)
+}
+
+// memoryAllow lets trimtab find the limit where it may not yet: how much would do is not known
+// before it was lent.
+func (n node) memoryAllow(c state.Container) (a Advice, ok bool) {
+	v, m := c.Verdict, c.MemoryUse
+	if !n.sure(c) || v.Cause != policies.CauseCache && v.Cause != policies.CauseReclaim || c.Enrolment.Allows(runtime.KnobMemoryLimit) || !m.Read || !(n.s.Node.MemoryFree > 0) {
+		return a, false
+	}
+	families := append(slices.DeleteFunc(slices.Clone(c.Enrolment.Knobs), func(f string) bool { return !slices.Contains([]string{"cpu", "cpuset", "io", "gpu"}, f) }), "memory")
+	lost := m.Evicted(v, c.Breakdown)
+	knobs := strings.Join(families, ",")
+	return Advice{What: MemoryAllow, Text: "its memory limit evicts what it reads again; trimtab finds the limit that ends it, where it may and the host's config allows", Paste: allowLines(c, knobs),
+		Current: Setting{Text: strings.Join(families[:len(families)-1], ",")}, Advised: Setting{Text: knobs}, Gives: gives(OfSteps, 1, 0, lost, lost),
+		Confidence: v.Confidence, SinceUnixNs: c.VerdictSinceUnixNs,
+		Evidence: []Number{number("time lost to evicted pages", lost, "share", "the kernel's accounting of its threads"), number("read again", m.Reread, "B/s", "its control group"),
+			number("memory that is free", n.s.Node.MemoryFree, "B", "the host")}}, true
+}

@@ -1,0 +1,73 @@
+package advice
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// cpuLines set a quota, CPUs.
+func cpuLines(cpus float64) []Line {
+	v := strings.TrimSuffix(fmt.Sprintf("%.2f", cpus), "0")
+	return []Line{{"docker run", "--cpus=" + v}, {"compose", "cpus: " + v}}
+}
+
+// memoryLines set a limit, bytes in whole MiB.
+func memoryLines(bytes float64) []Line {
+	v := fmt.Sprintf("%.0fm", bytes/mib)
+	return []Line{{"docker run", "--memory=" + v}, {"compose", "mem_limit: " + v}}
+}
+
+// allowLines let trimtab move knobs of a container: now, and for good.
+func allowLines(c state.Container, knobs string) []Line {
+	return append(named(c, "trimtab enable %s --knobs "+knobs),
+		Line{"docker run", "--label trimtab.enable=true --label trimtab.knobs=" + knobs},
+		Line{"compose", `labels: {trimtab.enable: "true", trimtab.knobs: "` + knobs + `"}`})
+}
+
+// stopLines end a container: nothing else makes a process give a device back.
+func stopLines(c state.Container) []Line {
+	if c.Engine != "docker" {
+		return nil
+	}
+	return named(c, "docker stop %s")
+}
+
+// gpuLines give a container these devices. An UUID of another form than NVIDIA's is in no line.
+func gpuLines(uuids []string) []Line {
+	for _, u := range uuids {
+		if !plain(u) {
+			return nil
+		}
+	}
+	return []Line{{"docker run", `--gpus '"device=` + strings.Join(uuids, ",") + `"'`},
+		{"compose", `deploy: {resources: {reservations: {devices: [{driver: nvidia, device_ids: ["` + strings.Join(uuids, `", "`) + `"], capabilities: [gpu]}]}}}`}}
+}
+
+// named puts a container's name into a command: as its engine allows names, else its ID, else none.
+func named(c state.Container, format string) []Line {
+	for _, s := range []string{c.Name, c.ID} {
+		if plain(s) {
+			return []Line{{"shell", fmt.Sprintf(format, s)}}
+		}
+	}
+	return nil
+}
+
+// maxPlain bounds a name in a command; UUIDs have 40 characters, IDs 64.
+const maxPlain = 128
+
+// plain tells texts of the characters that Docker allows in a name: none of them means anything to a
+// shell or to YAML, and none begins an option.
+func plain(s string) bool {
+	const begin = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	return s != "" && len(s) <= maxPlain && strings.Contains(begin, s[:1]) && strings.Trim(s, begin+"_.-") == ""
+}
+
+func plainOr(s, otherwise string) string {
+	if plain(strings.ReplaceAll(s, "/", "-")) {
+		return s
+	}
+	return otherwise
+}
