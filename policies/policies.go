@@ -230,7 +230,8 @@ type Plan struct {
 	Changes []Change `json:"changes"`
 }
 
-// Advice is a proposal that trimtab cannot carry out itself.
+// Advice is a proposal of a policy that trimtab cannot carry out itself. What follows from the
+// readings alone, whatever the policy, is advised by tuner/advice.
 type Advice struct {
 	Key  string `json:"key"`
 	Text string `json:"text"`

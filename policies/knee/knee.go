@@ -27,19 +27,9 @@ func (Policy) Name() string { return Name }
 // Propose implements policies.Policy.
 func (p Policy) Propose(node policies.Node, jobs []policies.Job) policies.Proposal {
 	var out policies.Proposal
-	advise := func(j policies.Job, text string) {
-		if text != "" {
-			out.Advice = append(out.Advice, policies.Advice{Key: j.Key, Text: text})
-		}
-	}
 	for _, j := range jobs {
 		if !j.May || j.Urgent {
 			continue
-		}
-		advise(j, memoryAdvice(j))
-		switch j.Verdict.Cause {
-		case policies.CauseWorkers, policies.CauseStorage, policies.CauseRemote:
-			advise(j, j.Verdict.Relief)
 		}
 		ch, ok := p.weight(node, j)
 		if !ok {
@@ -52,7 +42,9 @@ func (p Policy) Propose(node policies.Node, jobs []policies.Job) policies.Propos
 		if visibility != nil {
 			out.GPUVisibility = append(out.GPUVisibility, *visibility)
 		}
-		advise(j, text)
+		if text != "" {
+			out.Advice = append(out.Advice, policies.Advice{Key: j.Key, Text: text})
+		}
 	}
 	return out
 }
@@ -142,16 +134,4 @@ func need(j policies.Job) float64 {
 		return min(j.Cost.Knee(), quota)
 	}
 	return j.Cost.Knee()
-}
-
-// memoryAdvice says what would help and is not allowed, or not there.
-func memoryAdvice(j policies.Job) string {
-	switch j.Verdict.Cause {
-	case policies.CauseCache, policies.CauseReclaim, policies.CauseRisk:
-		if !j.Enrolment.Allows(runtime.KnobMemoryLimit) {
-			return j.Verdict.Relief + "; trimtab may give it one where the knob memory is allowed (trimtab.knobs)"
-		}
-		return j.Verdict.Relief
-	}
-	return ""
 }

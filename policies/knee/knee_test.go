@@ -2,7 +2,6 @@ package knee
 
 import (
 	"math"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -81,27 +80,6 @@ func TestPromisesNoMoreThanIsItsOwn(t *testing.T) {
 	ch := policy().Propose(eightCPUs, []policies.Job{j}).Plans[0].Changes[0]
 	if want := 1 / j.Cost.Step(1); math.Abs(ch.RateAfter-want) > 1e-9 {
 		t.Errorf("predicts %.2f/s of the one CPU that it has a right to, want %.2f", ch.RateAfter, want)
-	}
-}
-
-func TestAdvice(t *testing.T) {
-	cached := with(contended(), func(j *policies.Job) {
-		j.Verdict = policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseCache, Relief: "a higher memory limit", Confidence: 1}
-	})
-	for name, c := range map[string]struct {
-		job  policies.Job
-		says string
-	}{
-		"few workers": {with(contended(), func(j *policies.Job) {
-			j.Verdict.Cause, j.Verdict.Relief = policies.CauseWorkers, "about twice as many"
-		}), "about twice as many"},
-		"memory is not allowed": {cached, "trimtab.knobs"},
-		"memory is allowed":     {with(cached, func(j *policies.Job) { j.Enrolment.Knobs = []string{"memory"} }), "a higher memory limit"},
-	} {
-		got := policy().Propose(eightCPUs, []policies.Job{c.job}).Advice
-		if len(got) != 1 || got[0].Key != "a" || !strings.Contains(got[0].Text, c.says) {
-			t.Errorf("%s: %+v, want %q", name, got, c.says)
-		}
 	}
 }
 

@@ -153,7 +153,10 @@ func TestWhatIsAdvised(t *testing.T) {
 			s.Devices = []state.Device{device("GPU-a", holder("k", 0)), {UUID: "GPU-h", Name: "H100", MemTotal: 8 << 30}}
 		}), ""},
 	} {
-		got := strings.Join(Lines(Of(policies.DefaultConstants(), tt.s)), "\n")
+		got := ""
+		for _, a := range Of(policies.DefaultConstants(), tt.s) {
+			got += a.String()
+		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}

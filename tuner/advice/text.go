@@ -6,16 +6,8 @@ import (
 	"strings"
 )
 
-// Lines are advice as `advice` of GET /v1/containers has it: one text for each.
-func Lines(all []Advice) []string {
-	var out []string
-	for _, a := range all {
-		out = append(out, a.String())
-	}
-	return out
-}
-
-// String is an advice in one line, with its numbers and the first line to paste.
+// String is an advice in one line, with its numbers and the first line to paste: as `advice` of
+// GET /v1/containers has it.
 func (a Advice) String() string {
 	g := a.Gives
 	what := fmt.Sprintf("%s %s, now %s", a.What, a.Advised, a.Current)

@@ -42,11 +42,7 @@ func (s *Server) containers(http.ResponseWriter, *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := Containers{UnixNs: snap.UnixNs, Containers: snap.Containers}
-	if out.Containers == nil {
-		out.Containers = []state.Container{} // a list, never null
-	}
-	return out, nil
+	return Containers{UnixNs: snap.UnixNs, Containers: advised(snap, snap.Containers)}, nil
 }
 
 func (s *Server) container(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -58,7 +54,7 @@ func (s *Server) container(_ http.ResponseWriter, r *http.Request) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	return c, nil
+	return advised(snap, []state.Container{c})[0], nil
 }
 
 func (s *Server) history(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -89,6 +89,7 @@ func (s *Server) routes() []route {
 		{http.MethodGet, "/v1/status", AccessRead, lookTimeout, s.status},
 		{http.MethodGet, "/v1/containers", AccessRead, lookTimeout, s.containers},
 		{http.MethodGet, "/v1/containers/{name}", AccessRead, lookTimeout, s.container},
+		{http.MethodGet, "/v1/advice", AccessRead, lookTimeout, s.advice},
 		{http.MethodGet, "/v1/devices", AccessRead, lookTimeout, s.devices},
 		{http.MethodGet, "/v1/gpus", AccessRead, lookTimeout, s.gpus},
 		{http.MethodGet, "/v1/fingerprints", AccessRead, lookTimeout, s.fingerprints},

@@ -56,6 +56,15 @@ func (c *Client) Container(ctx context.Context, name string) (out state.Containe
 	return out, c.call(ctx, http.MethodGet, "/v1/containers/"+url.PathEscape(name), nil, &out)
 }
 
+// Advice is GET /v1/advice: of one container, or of all where no name is given.
+func (c *Client) Advice(ctx context.Context, name string) (out api.Advice, err error) {
+	path := "/v1/advice"
+	if name != "" {
+		path += "?" + url.Values{"name": {name}}.Encode()
+	}
+	return out, c.call(ctx, http.MethodGet, path, nil, &out)
+}
+
 // Devices is GET /v1/devices.
 func (c *Client) Devices(ctx context.Context) (out api.Devices, err error) {
 	return out, c.call(ctx, http.MethodGet, "/v1/devices", nil, &out)
