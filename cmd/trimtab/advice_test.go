@@ -94,7 +94,7 @@ func TestAdviceCameTrue(t *testing.T) {
 			}
 		}
 	}
-	if pairs != 10 || within != 9 {
+	if pairs != 10 || within != 9 { // docs/advice.md says so
 		t.Errorf("%d of %d gains within what was predicted; want 9 of 10", within, pairs)
 	}
 }

@@ -44,7 +44,7 @@ func newRoot(w wiring) *cobra.Command {
 	root.PersistentFlags().String("socket", config.Default().API.Socket, "where the daemon listens")
 	root.PersistentFlags().String("output", outputTable, "table or json")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkOutput(cmd) }
-	root.AddCommand(psCommand(), explainCommand(), historyCommand(), statusCommand(), enableCommand(), disableCommand(),
+	root.AddCommand(psCommand(), explainCommand(), adviceCommand(), historyCommand(), statusCommand(), enableCommand(), disableCommand(),
 		restoreCommand(w), resumeCommand(), pauseCommand(), configCommand(), versionCommand())
 	root.AddCommand(manCommands()...)
 	root.AddCommand(w.commands...)

@@ -2,7 +2,7 @@
 // what that would give. Pure: a function of one snapshot.
 //
 // Nothing is advised without a number, its bounds and a confidence, and no value that the host
-// cannot run. What no reading tells is not advised. A line
+// cannot run. What no reading tells is not advised: docs/advice.md lists it with the reasons. A line
 // to paste holds numbers, device UUIDs of a plain form and a container's name only where the
 // engine's own rules allow it, so that nothing a container says reaches a shell or a YAML file.
 package advice

@@ -136,10 +136,10 @@ func TestWhatIsAdvised(t *testing.T) {
 			c.Breakdown.Ns[policies.PartInputRemote] = 40
 		})), "data.local local, now network: it waits for reads over the network: a copy on a disk of this host ends that, as far as the disk is faster. Gives 40 % (0 to 40 %) of a step's time, 67 h a week; confidence 100 %"},
 		"a device that is held idle": {gpus(func(s *state.Snapshot) { s.Devices = []state.Device{device("GPU-a", holder("k", 49.5))} }),
-			"gpu.idle 0 devices, now 1 devices (docker stop train): it holds GPU 0 and runs nothing on it. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 98 %"},
+			"gpu.idle 0 devices, now 1 device (docker stop train): it holds GPU 0 and runs nothing on it. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 98 %"},
 		"one of two": {gpus(func(s *state.Snapshot) {
 			s.Devices = []state.Device{device("GPU-a", holder("k", 49.5)), device("GPU-b", holder("k", 0))}
-		}), `gpu.idle 1 devices, now 2 devices (--gpus '"device=GPU-b"'): it holds GPU 0 and runs nothing on it. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 98 %`},
+		}), `gpu.idle 1 device, now 2 devices (--gpus '"device=GPU-b"'): it holds GPU 0 and runs nothing on it. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 98 %`},
 		"idle for five minutes": {gpus(func(s *state.Snapshot) { s.Devices = []state.Device{device("GPU-a", holder("k", 1./12))} }), ""},
 		"the driver tells nothing": {gpus(func(s *state.Snapshot) {
 			s.Devices = []state.Device{device("GPU-a", with(holder("k", 50), func(h *state.Holder) { h.Evidence = string(idle.Untold) }))}

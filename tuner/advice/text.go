@@ -39,5 +39,8 @@ func (s Setting) String() string {
 	case "CPUs":
 		return strings.TrimSuffix(fmt.Sprintf("%.2f", s.Value), "0") + " CPUs"
 	}
+	if s.Value == 1 {
+		return "1 " + strings.TrimSuffix(s.Unit, "s")
+	}
 	return strconv.FormatFloat(s.Value, 'f', -1, 64) + " " + s.Unit
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/trimtab/trimtab/tuner/advice"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -44,24 +45,10 @@ func devices(c state.Container) string {
 		}
 		fmt.Fprintf(&out, "  %-*s %s, %s%s\n", partColumns, clean(d.Model), perSecond(d.PerSecond, c.Rate), signed(d.Ratio-1), note)
 	}
-	if best, ok := BestDevice(c); ok {
+	if best, ok := advice.BestDevice(c); ok {
 		fmt.Fprintf(&out, "  it should see %s next\n", clean(best.Model))
 	}
 	return out.String()
-}
-
-// worthMoving is the least predicted gain that is advised: a move costs a restart.
-const worthMoving = 0.10
-
-// BestDevice is the device that a job should see next; ok is false where none of
-// the others is worth it.
-func BestDevice(c state.Container) (best state.DeviceSpeed, ok bool) {
-	for _, d := range c.Devices {
-		if !d.HostBound && d.Ratio >= 1+worthMoving && d.Ratio > best.Ratio {
-			best, ok = d, true
-		}
-	}
-	return best, ok
 }
 
 // Fingerprints is the table of `trimtab profiles ls`.

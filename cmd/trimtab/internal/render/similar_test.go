@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/advice"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -27,17 +28,17 @@ func TestExplainNamesTheNearestKnownJob(t *testing.T) {
 // make faster.
 func TestBottleneckBeforeSpeed(t *testing.T) {
 	c := state.Container{Name: "train", Devices: []state.DeviceSpeed{{Model: "H100", PerSecond: 9, Ratio: 1.8}, {Model: "A100", PerSecond: 7, Ratio: 1.4}, {Model: "V100", PerSecond: 4, Ratio: 0.8}}}
-	if best, ok := BestDevice(c); !ok || best.Model != "H100" || !strings.Contains(Explain(c, Clock{}), "it should see H100 next") {
+	if best, ok := advice.BestDevice(c); !ok || best.Model != "H100" || !strings.Contains(Explain(c, Clock{}), "it should see H100 next") {
 		t.Errorf("%+v %v", best, ok)
 	}
 	for i := range c.Devices {
 		c.Devices[i].HostBound = true
 	}
-	if best, ok := BestDevice(c); ok || strings.Contains(Explain(c, Clock{}), "should see") {
+	if best, ok := advice.BestDevice(c); ok || strings.Contains(Explain(c, Clock{}), "should see") {
 		t.Errorf("a host-bound job is sent to %+v", best)
 	}
 	c.Devices = []state.DeviceSpeed{{Model: "A100", Ratio: 1.05}}
-	if _, ok := BestDevice(c); ok {
+	if _, ok := advice.BestDevice(c); ok {
 		t.Error("a gain of 5 % is not worth a restart")
 	}
 }

@@ -66,8 +66,8 @@ func speeds(t state.Trial, r policies.Rate) string {
 	return out
 }
 
-// advice lists what trimtab cannot do itself.
-func advice(c state.Container) string {
+// adviceLines lists what trimtab cannot do itself.
+func adviceLines(c state.Container) string {
 	if len(c.Advice) == 0 {
 		return ""
 	}
