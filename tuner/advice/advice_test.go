@@ -115,8 +115,11 @@ func TestWhatIsAdvised(t *testing.T) {
 		"a quarter is used in a day":   {host(spare), "cpu.spare 0.9 CPUs, now 4.0 CPUs (--cpus=0.9): it never used more than a part of what it may: with a smaller quota another job can count on the rest. Gives 78 % (55 to 85 %) of that CPU, 521 h a week; confidence 50 %"},
 		"a quarter in an hour":         {host(with(spare, func(c *state.Container) { c.PeakSinceUnixNs = now - hour })), ""},
 		"half is used":                 {host(with(spare, func(c *state.Container) { c.PeakCPUs = 2 })), ""},
-		"no quota, by its right": {host(with(spare, func(c *state.Container) { c.Original, c.Now, c.Entitled = nil, nil, 2 })),
+		"no quota, by its right": {host(with(spare, func(c *state.Container) {
+			c.Original, c.Now, c.Entitled = runtime.Values{runtime.KnobCPUQuota: "max 100000"}, nil, 2
+		})),
 			"cpu.spare 0.9 CPUs, now 2.0 CPUs (--cpus=0.9): it never used more than a part of what it may: with a smaller quota another job can count on the rest. Gives 55 % (10 to 70 %) of that CPU, 185 h a week; confidence 50 %"},
+		"its values were not read":   {host(with(spare, func(c *state.Container) { c.Original, c.Now, c.Entitled = nil, nil, 2 })), ""},
 		"memory that settled":        {host(paging()), "memory.limit 3072 MiB, now 1024 MiB (--memory=3072m): with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare. Gives 50 % (25 to 67 %) of a step's time, 84 h a week; confidence 50 %"},
 		"memory that did not help":   {host(with(paging(), func(c *state.Container) { c.MemoryUse.Loan.After = 1e6 })), ""},
 		"memory that the host lacks": {with(host(paging()), func(s **state.Snapshot) { (*s).Node.Memory = 4 * gib }), ""},

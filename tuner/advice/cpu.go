@@ -94,7 +94,8 @@ func (n node) quota(own, to float64, s saved) Advice {
 
 // cpuSpare is the quota that would do for a container that used far less than it may for long.
 func (n node) cpuSpare(c state.Container) (a Advice, ok bool) {
-	has, limited := c.Original[runtime.KnobCPUQuota].CPUs()
+	owners, known := c.Original[runtime.KnobCPUQuota]
+	has, limited := owners.CPUs()
 	name, source := "its quota", "its control group"
 	if !limited {
 		has, name, source = c.Entitled, "its right by weight", "the owners' weights"
@@ -102,7 +103,7 @@ func (n node) cpuSpare(c state.Container) (a Advice, ok bool) {
 	has = min(has, n.s.Node.CPUs)
 	seen := n.age(c.PeakSinceUnixNs)
 	to := max(math.Ceil(c.PeakCPUs*spareRoom*10-1e-6)/10, 0.1)
-	if c.Loan != nil || slices.Contains(c.Changed, runtime.KnobCPUQuota) || seen < spareLeast || !(to*spareTimes <= has) {
+	if !known || c.Loan != nil || slices.Contains(c.Changed, runtime.KnobCPUQuota) || seen < spareLeast || !(to*spareTimes <= has) {
 		return a, false
 	}
 	share := func(to float64) float64 { return max(0, 1-to/has) }

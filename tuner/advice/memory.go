@@ -1,6 +1,7 @@
 package advice
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -49,7 +50,7 @@ func (n node) memoryAllow(c state.Container) (a Advice, ok bool) {
 	lost := m.Evicted(v, c.Breakdown)
 	knobs := strings.Join(families, ",")
 	return Advice{What: MemoryAllow, Text: "its memory limit evicts what it reads again; trimtab finds the limit that ends it, where it may and the host's config allows", Paste: allowLines(c, knobs),
-		Current: Setting{Text: strings.Join(families[:len(families)-1], ",")}, Advised: Setting{Text: knobs}, Gives: gives(OfSteps, 1, 0, lost, lost),
+		Current: Setting{Text: cmp.Or(strings.Join(families[:len(families)-1], ","), "none")}, Advised: Setting{Text: knobs}, Gives: gives(OfSteps, 1, 0, lost, lost),
 		Confidence: v.Confidence, SinceUnixNs: c.VerdictSinceUnixNs,
 		Evidence: []Number{number("time lost to evicted pages", lost, "share", "the kernel's accounting of its threads"), number("read again", m.Reread, "B/s", "its control group"),
 			number("memory that is free", n.s.Node.MemoryFree, "B", "the host")}}, true
