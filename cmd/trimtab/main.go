@@ -45,7 +45,7 @@ func newRoot(w wiring) *cobra.Command {
 	root.PersistentFlags().String("output", outputTable, "table or json")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkOutput(cmd) }
 	root.AddCommand(psCommand(), explainCommand(), adviceCommand(), historyCommand(), statusCommand(), enableCommand(), disableCommand(),
-		restoreCommand(w), resumeCommand(), pauseCommand(), configCommand(), versionCommand())
+		restoreCommand(w), resumeCommand(), pauseCommand(), apiCommand(), configCommand(), versionCommand())
 	root.AddCommand(manCommands()...)
 	root.AddCommand(w.commands...)
 	return root

@@ -22,9 +22,8 @@ func TestAdvice(t *testing.T) {
 	s := snapshot()
 	s.UnixNs, s.Node = 7200e9, policies.Node{CPUs: 8}
 	for i := range 2 {
-		c := &s.Containers[i]
-		c.Changed, c.Original, c.Now = []runtime.Knob{runtime.KnobCPUQuota}, runtime.Values{runtime.KnobCPUQuota: "100000 100000"}, runtime.Values{runtime.KnobCPUQuota: "175000 100000"}
-		c.Loan, c.Gain, c.HasGain, c.Advice = &state.Loan{Own: 1, CPUs: 0.75, Settled: true, SinceUnixNs: 3600e9}, 0.6, true, []string{"a policy's words"}
+		lent(&s.Containers[i])
+		s.Containers[i].Advice = []string{"a policy's words"}
 	}
 	b := &fake{snapshot: s}
 	c := client.New(start(t, b))
@@ -54,4 +53,10 @@ func TestAdvice(t *testing.T) {
 	if none, err := c.Advice(t.Context(), ""); err != nil || none.Advice == nil || len(none.Advice) != 0 {
 		t.Errorf("a list, never null: %+v, %v", none, err)
 	}
+}
+
+// lent gives a container a loan that settled an hour ago.
+func lent(c *state.Container) {
+	c.Changed, c.Original, c.Now = []runtime.Knob{runtime.KnobCPUQuota}, runtime.Values{runtime.KnobCPUQuota: "100000 100000"}, runtime.Values{runtime.KnobCPUQuota: "175000 100000"}
+	c.Loan, c.Gain, c.HasGain, c.Doubt = &state.Loan{Own: 1, CPUs: 0.75, Settled: true, SinceUnixNs: 3600e9}, 0.6, true, false
 }
