@@ -293,10 +293,14 @@ type Totals struct {
 	TeamVerdicts  []Count   `json:"teamVerdicts,omitempty"` // windows by team, class, cause
 	TeamGPUHeld   []Count   `json:"teamGPUHeld,omitempty"`  // seconds by team
 	TeamGPUIdle   []Count   `json:"teamGPUIdle,omitempty"`  // seconds by team
+	TeamUse       []TeamUse `json:"teamUse,omitempty"`      // what devices and CPUs were held for, by team and cause
+	TeamLent      []Count   `json:"teamLent,omitempty"`     // CPU seconds used above owners' quotas, by team
 	ApplySeconds  Histogram `json:"applySeconds"`           // one container's part of a plan, original to read-back
 	ForeignWrites uint64    `json:"foreignWrites"`
 	GPUAccessLost uint64    `json:"gpuAccessLost"`
 	GPURepairs    []Count   `json:"gpuHeals,omitempty"` // by result: repaired, failed, left
+	// ObservedSeconds is the time in which readings were taken.
+	ObservedSeconds float64 `json:"observedSeconds,omitempty"`
 }
 
 // Histogram is cumulative counts up to each bound, Prometheus style.

@@ -1,0 +1,243 @@
+// Package account adds up what the GPUs and CPUs of a host were held for, from what the daemon
+// publishes at each tick. It is pure, and knows nothing of its own: devices held and idle are
+// those of `trimtab gpu idle`, the breakdown, the verdict, the loan and the trials those of
+// `trimtab explain`.
+//
+// All time of a device, and of a CPU, that a container holds is in exactly one cause: idle, one
+// of the parts of the breakdown, or not known. So held is the sum of its causes, whatever the
+// report is sorted by. docs/report.md has the formula of each term.
+//
+// The trap is absence. What no two readings saw is not counted, a window that did not close is
+// not known, and a saving needs a proof that stands now.
+package account
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/trimtab/trimtab/policies"
+)
+
+// Cause is what held time went into: a part of the breakdown, or one of the two below.
+type Cause uint8
+
+// The causes beside the parts.
+const (
+	Idle Cause = Cause(policies.NumParts) + iota
+	Unknown
+	NumCauses
+)
+
+// String is the cause's name in reports, metrics and on disk.
+func (c Cause) String() string {
+	switch {
+	case c < Idle:
+		return policies.Part(c).String()
+	case c == Idle:
+		return "idle"
+	}
+	return "not_known"
+}
+
+// Stalled: a rank neither computes nor waits for its device, as policies.Breakdown.Stalled says.
+func (c Cause) Stalled() bool {
+	return c < Idle && policies.Part(c) != policies.PartCompute && policies.Part(c) != policies.PartDevice
+}
+
+// causeOf is the cause of a name; one that a newer version wrote is not known here.
+func causeOf(name string) Cause {
+	for c := range NumCauses {
+		if c.String() == name {
+			return c
+		}
+	}
+	return Unknown
+}
+
+// Term is a quantity of a cause: time of devices or CPUs.
+type Term uint8
+
+// The terms. On disk they are numbered so: new ones go to the end.
+const (
+	Held       Term = iota
+	Actionable      // stalled by what its verdict says can be relieved
+	Proven          // in use under changes that a trial proved and that stand
+	Saved           // the part of it that the lower bound of the gain is worth
+	Tried           // in use in trials that were taken back
+	Lost            // the part of it by which the rate was below that before
+	NumTerms
+)
+
+// Cell is the terms of one cause.
+type Cell [NumTerms]int64
+
+// Use is what devices, or CPUs, went into.
+type Use [NumCauses]Cell
+
+func (u *Use) add(o *Use) {
+	for c := range u {
+		for t := range u[c] {
+			u[c][t] += o[c][t]
+		}
+	}
+}
+
+// Sum is one term over all causes.
+func (u Use) Sum(t Term) (sum int64) {
+	for c := range u {
+		sum += u[c][t]
+	}
+	return sum
+}
+
+// MarshalJSON writes the causes that have something, by name, each with its terms in order.
+func (u Use) MarshalJSON() ([]byte, error) {
+	out := map[string][]int64{}
+	for c := range NumCauses {
+		last := int(NumTerms)
+		for last > 0 && u[c][last-1] == 0 {
+			last--
+		}
+		if last > 0 {
+			out[c.String()] = u[c][:last]
+		}
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads them; a cause that is not known here counts as not known, and a term is
+// left out.
+func (u *Use) UnmarshalJSON(text []byte) error {
+	var in map[string][]int64
+	if err := json.Unmarshal(text, &in); err != nil {
+		return fmt.Errorf("use: %w", err)
+	}
+	*u = Use{}
+	for name, terms := range in {
+		c := causeOf(name)
+		for t, v := range terms[:min(len(terms), int(NumTerms))] {
+			u[c][t] += v
+		}
+	}
+	return nil
+}
+
+// Sums are what is counted of a container, or of a team. Units are the holder's: nanoseconds in a
+// Book, milliseconds in a Row.
+type Sums struct {
+	Observed int64 `json:"o,omitempty"` // wall time
+	Lent     int64 `json:"l,omitempty"` // CPU time used above the owner's quota
+	GPU      Use   `json:"g"`
+	CPU      Use   `json:"c"`
+}
+
+func (s *Sums) add(o *Sums) {
+	s.Observed += o.Observed
+	s.Lent += o.Lent
+	s.GPU.add(&o.GPU)
+	s.CPU.add(&o.CPU)
+}
+
+// split takes whole milliseconds out of nanoseconds; what is less waits for more.
+func (s *Sums) split() (ms Sums, any bool) {
+	take := func(from, to *int64) {
+		*to, *from = *from/1e6, *from%1e6
+		any = any || *to != 0
+	}
+	take(&s.Observed, &ms.Observed)
+	take(&s.Lent, &ms.Lent)
+	for c := range NumCauses {
+		for t := range NumTerms {
+			take(&s.GPU[c][t], &ms.GPU[c][t])
+			take(&s.CPU[c][t], &ms.CPU[c][t])
+		}
+	}
+	return ms, any
+}
+
+// Row is one container in one stretch, in milliseconds.
+type Row struct {
+	Key   string `json:"k"`
+	Name  string `json:"n,omitempty"`
+	Image string `json:"i,omitempty"`
+	Team  string `json:"t,omitempty"`
+	Sums
+}
+
+// Hour is what was counted in an hour, or, once that is old, in a day of UTC.
+type Hour struct {
+	StartUnixNs int64 `json:"start"`
+	Hours       int64 `json:"hours"`              // 1, or 24
+	Observed    int64 `json:"observed,omitempty"` // milliseconds that trimtab looked on
+	Rows        []Row `json:"rows,omitempty"`     // sorted by key
+}
+
+const (
+	// MaxRows is how many containers an hour, or a day, has apart: later ones are summed.
+	MaxRows = 4096
+	// maxText cuts names, images and teams, in bytes: they are hostile input.
+	maxText = 200
+
+	othersKey  = "(others)"
+	hostKey    = "(host)"
+	nsInHour   = int64(3600e9)
+	hoursInDay = 24
+)
+
+// Merge adds the rows of two stretches, of which the first begins and is as long as the result.
+func Merge(a, b Hour) Hour {
+	at := make(map[string]int, len(a.Rows))
+	a.Rows = slices.Clone(a.Rows)
+	for i, r := range a.Rows {
+		at[r.Key] = i
+	}
+	for _, r := range b.Rows {
+		if _, ok := at[r.Key]; !ok && len(at) >= MaxRows {
+			r.Key, r.Name, r.Image, r.Team = othersKey, othersKey, othersKey, othersKey
+		}
+		i, ok := at[r.Key]
+		if !ok {
+			at[r.Key] = len(a.Rows)
+			a.Rows = append(a.Rows, r)
+			continue
+		}
+		a.Rows[i].add(&r.Sums)
+	}
+	slices.SortFunc(a.Rows, func(x, y Row) int { return compare(x.Key, y.Key) })
+	a.Observed += b.Observed
+	return a
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Day begins the day of UTC that an instant is in.
+func Day(unixNs int64) int64 { return floor(unixNs, hoursInDay*nsInHour) }
+
+func floor(ns, step int64) int64 {
+	if ns < 0 {
+		return (ns - step + 1) / step * step
+	}
+	return ns / step * step
+}
+
+// cut bounds a text, at the end of a character.
+func cut(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	end := maxText
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}

@@ -1,0 +1,425 @@
+package account
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+const (
+	// maxGapNs is the longest time between two readings that is counted: readings are thinned
+	// to every fourth tick, of at most 10 s.
+	maxGapNs = int64(60e9)
+	// maxWindowNs is how long what a container held waits for its window to close, which is five
+	// steps or a minute; beyond it what it was for is not known.
+	maxWindowNs = int64(120e9)
+	// covered is the share of what waits that the closed windows must cover to tell of all of
+	// it: instants of ticks and of readings differ by some milliseconds.
+	covered = 0.9
+	// maxTeams bounds the teams that are counted apart, since labels are hostile input.
+	maxTeams = 100
+	// maxUnsaved bounds the rows that wait for a disk which does not serve.
+	maxUnsaved = 5 * MaxRows
+)
+
+// Book counts between two readings after the other. It is used from one goroutine.
+type Book struct {
+	meters   map[string]*meter
+	recalled map[string][]proof // proved under the daemon before, by container
+	unsaved  map[int64]*page    // by the hour's start
+	teams    map[string]*Sums
+	observed int64
+	step     uint64
+}
+
+// page is an hour that is not on disk yet.
+type page struct {
+	observed int64
+	rows     map[string]*Row // their sums are nanoseconds
+}
+
+// NewBook returns an empty one.
+func NewBook() *Book {
+	return &Book{meters: map[string]*meter{}, recalled: map[string][]proof{}, unsaved: map[int64]*page{}, teams: map[string]*Sums{}}
+}
+
+// meter follows one container, or the processes of the host.
+type meter struct {
+	c       state.Container // the latest
+	seen    uint64          // step
+	parts   [policies.NumParts]int64
+	devices map[string]deviceTime // by UUID
+	idleDue int64                 // told to have been idle after it had been counted as use, ns of devices
+	waiting waiting
+	proofs  []proof
+	latest  string // the plan of the latest trial that was looked at
+	trial   *trialTime
+}
+
+// deviceTime is the totals of a holder on a device, ns.
+type deviceTime struct{ held, idle int64 }
+
+// waiting is what was held since the latest window closed, ns of devices and CPUs.
+type waiting struct {
+	wall, gpuBusy, gpuIdle, cpuBusy, cpuIdle, cpuUntold, lent int64
+}
+
+// holding is one holder on one device, as it is published.
+type holding struct {
+	device string
+	deviceTime
+}
+
+// Step counts from the snapshot before to this one, elapsed ns of the monotonic clock apart;
+// the wall clock of s says to which hour that belongs. What is no interval, or too long a one,
+// is not counted.
+func (b *Book) Step(s *state.Snapshot, elapsedNs int64) {
+	b.step++
+	if elapsedNs < 0 || elapsedNs > maxGapNs {
+		elapsedNs = 0
+	}
+	hour := floor(s.UnixNs, nsInHour)
+	b.observed += elapsedNs
+	b.page(hour).observed += elapsedNs
+	containers, holdings := subjects(s)
+	for i := range containers {
+		c := &containers[i]
+		m := b.meters[c.Key]
+		if m == nil {
+			m = &meter{devices: map[string]deviceTime{}, proofs: b.recalled[c.Key]}
+			delete(b.recalled, c.Key)
+			b.meters[c.Key] = m
+			m.begin(c, holdings[c.Key])
+		} else if elapsedNs == 0 {
+			b.count(hour, m, m.close(nil))
+			m.begin(c, holdings[c.Key])
+		} else {
+			b.count(hour, m, m.step(c, holdings[c.Key], elapsedNs))
+		}
+		m.seen = b.step
+	}
+	if len(b.meters) > len(containers) {
+		b.end(hour)
+	}
+	b.bound()
+}
+
+// end lets go of who is not there any more.
+func (b *Book) end(hour int64) {
+	for _, key := range slices.Sorted(maps.Keys(b.meters)) {
+		if m := b.meters[key]; m.seen != b.step {
+			b.count(hour, m, m.close(nil))
+			delete(b.meters, key)
+		}
+	}
+}
+
+// subjects are who may hold something: containers, and whoever else holds a device.
+func subjects(s *state.Snapshot) ([]state.Container, map[string][]holding) {
+	containers := slices.Clip(s.Containers) // never written to: others read it
+	if len(s.Devices) == 0 {
+		return containers, nil
+	}
+	known := make(map[string]bool, len(containers))
+	for i := range containers {
+		known[containers[i].Key] = true
+	}
+	holdings := map[string][]holding{}
+	for _, d := range s.Devices {
+		for _, h := range d.Holders {
+			key, name := h.Key, h.Name
+			if key == "" {
+				key, name = hostKey, hostKey
+			}
+			if !known[key] {
+				known[key] = true
+				containers = append(containers, state.Container{Key: key, Name: name, Enrolment: policies.Enrolment{Team: h.Team}})
+			}
+			holdings[key] = append(holdings[key], holding{d.UUID, deviceTime{ns(h.HeldSeconds), ns(h.IdleSeconds)}})
+		}
+	}
+	return containers, holdings
+}
+
+func ns(seconds float64) int64 {
+	if !(seconds >= 0 && seconds < math.MaxInt64/1e9) {
+		return 0
+	}
+	return int64(math.Round(seconds * 1e9))
+}
+
+// times is a part of a time.
+func times(ns int64, share float64) int64 {
+	if !(share > 0) || math.IsInf(share, 0) {
+		return 0
+	}
+	return int64(math.Round(float64(ns) * share))
+}
+
+// begin takes what is published as where counting starts.
+func (m *meter) begin(c *state.Container, on []holding) {
+	m.c, m.parts = *c, c.PartNs
+	for _, h := range on {
+		m.devices[h.device] = h.deviceTime
+	}
+	m.learn(c)
+}
+
+// step counts one interval, and returns what can be told by now.
+func (m *meter) step(c *state.Container, on []holding, dt int64) Sums {
+	gpuBusy, gpuIdle := m.deviceTimes(on)
+	cpuBusy, cpuIdle, cpuUntold := cpuTimes(c, dt)
+	w := &m.waiting
+	w.wall += dt
+	w.gpuBusy += gpuBusy
+	w.gpuIdle += gpuIdle
+	w.cpuBusy += cpuBusy
+	w.cpuIdle += cpuIdle
+	w.cpuUntold += cpuUntold
+	if c.Loan != nil {
+		w.lent += times(dt, c.Loan.Used)
+	}
+	var out Sums
+	m.tried(c, &out, gpuBusy, cpuBusy)
+	m.learn(c)
+	m.saved(c, &out, gpuBusy, cpuBusy)
+	closed, any := m.windows(c)
+	m.c = *c
+	switch {
+	case any:
+		sums := m.close(&closed)
+		out.add(&sums)
+	case w.wall >= maxWindowNs:
+		sums := m.close(nil)
+		out.add(&sums)
+	}
+	return out
+}
+
+// deviceTimes is what it held of devices since the reading before, by the published totals. What
+// is told to have been idle later than it was counted is taken from what comes.
+func (m *meter) deviceTimes(on []holding) (busy, idle int64) {
+	var held int64
+	for _, h := range on {
+		before := m.devices[h.device]
+		m.devices[h.device] = h.deviceTime
+		if h.held < before.held || h.idle < before.idle {
+			continue // the totals of a device that was gone for long begin anew
+		}
+		held += h.held - before.held
+		m.idleDue += h.idle - before.idle
+	}
+	idle = min(held, m.idleDue)
+	m.idleDue -= idle
+	return held - idle, idle
+}
+
+// cpuTimes is what it held of CPUs: its owner's quota, or else what it is entitled to, and at the
+// least what it used; without a quota nothing is above its own. untold is what it held while its
+// use was not read.
+func cpuTimes(c *state.Container, dt int64) (busy, idle, untold int64) {
+	own, limited := ownQuota(c)
+	used := max(0, c.UsedCPUs)
+	if limited {
+		used = min(used, own)
+	} else {
+		own = max(c.Entitled, used)
+	}
+	if !c.Watched && c.UsedCPUs == 0 {
+		return 0, 0, times(dt, own)
+	}
+	busy = times(dt, used)
+	return busy, max(0, times(dt, own)-busy), 0
+}
+
+func ownQuota(c *state.Container) (float64, bool) {
+	if cpus, ok := c.Original[runtime.KnobCPUQuota].CPUs(); ok {
+		return cpus, true
+	}
+	if _, changed := c.Original[runtime.KnobCPUQuota]; changed {
+		return 0, false
+	}
+	return c.Now[runtime.KnobCPUQuota].CPUs()
+}
+
+// windows is what its windows told since the latest that closed. Totals that fell begin anew.
+func (m *meter) windows(c *state.Container) (b policies.Breakdown, any bool) {
+	before := m.parts
+	m.parts = c.PartNs
+	for p := range b.Ns {
+		if b.Ns[p] = c.PartNs[p] - before[p]; b.Ns[p] < 0 {
+			return policies.Breakdown{}, false
+		}
+		b.WallNs += b.Ns[p]
+	}
+	return b, b.WallNs > 0
+}
+
+// close divides what waits by the breakdown of the windows that closed; nil: none tells.
+func (m *meter) close(b *policies.Breakdown) (out Sums) {
+	w := m.waiting
+	m.waiting = waiting{}
+	told := 0.0
+	if b != nil && w.wall > 0 {
+		if told = float64(b.WallNs) / float64(w.wall); told >= covered {
+			told = 1
+		}
+	}
+	relieved := Relieved(m.c.Verdict)
+	divide := func(u *Use, busy, idle int64) {
+		u[Idle][Held] += idle
+		rest := busy
+		for p := Cause(0); p < Idle && told > 0; p++ {
+			t := min(rest, times(busy, told*b.Share(policies.Part(p))))
+			u[p][Held] += t
+			rest -= t
+			if p.Stalled() && slices.Contains(relieved, p) {
+				u[p][Actionable] += t
+			}
+		}
+		u[Unknown][Held] += rest
+	}
+	out.Observed, out.Lent = w.wall, w.lent
+	divide(&out.GPU, w.gpuBusy, w.gpuIdle)
+	divide(&out.CPU, w.cpuBusy, w.cpuIdle)
+	out.CPU[Unknown][Held] += w.cpuUntold
+	return out
+}
+
+// count enters sums, ns, in a container's row and in its team's totals.
+func (b *Book) count(hour int64, m *meter, s Sums) {
+	if s == (Sums{}) {
+		return
+	}
+	p, c := b.page(hour), &m.c
+	key, name, image, team := c.Key, cut(c.Name), cut(c.Image), cut(c.Enrolment.Team)
+	if p.rows[key] == nil && len(p.rows) >= MaxRows {
+		key, name, image, team = othersKey, othersKey, othersKey, othersKey
+	}
+	row := p.rows[key]
+	if row == nil {
+		row = &Row{Key: key}
+		p.rows[key] = row
+	}
+	row.Name, row.Image, row.Team = name, image, team
+	row.add(&s)
+	if team = cut(c.Enrolment.Team); b.teams[team] == nil && len(b.teams) >= maxTeams {
+		team = othersKey
+	}
+	if b.teams[team] == nil {
+		b.teams[team] = &Sums{}
+	}
+	b.teams[team].add(&s)
+}
+
+func (b *Book) page(hour int64) *page {
+	p := b.unsaved[hour]
+	if p == nil {
+		p = &page{rows: map[string]*Row{}}
+		b.unsaved[hour] = p
+	}
+	return p
+}
+
+// bound drops the oldest hours while more rows wait than may.
+func (b *Book) bound() {
+	for rows := b.waits(); rows > maxUnsaved && len(b.unsaved) > 1; rows = b.waits() {
+		delete(b.unsaved, slices.Min(slices.Collect(maps.Keys(b.unsaved))))
+	}
+}
+
+func (b *Book) waits() (rows int) {
+	for _, p := range b.unsaved {
+		rows += len(p.rows)
+	}
+	return rows
+}
+
+// Take returns what was counted since it was last taken, in whole milliseconds: it is to be added
+// to what is stored. What waits for a window stays.
+func (b *Book) Take() (out []Hour) {
+	hours := slices.Sorted(maps.Keys(b.unsaved))
+	for i, start := range hours {
+		p := b.unsaved[start]
+		h := Hour{StartUnixNs: start, Hours: 1, Observed: p.observed / 1e6}
+		p.observed %= 1e6
+		for _, key := range slices.Sorted(maps.Keys(p.rows)) {
+			r := p.rows[key]
+			if ms, any := r.split(); any {
+				h.Rows = append(h.Rows, Row{r.Key, r.Name, r.Image, r.Team, ms})
+			}
+		}
+		if h.Observed > 0 || len(h.Rows) > 0 {
+			out = append(out, h)
+		}
+		if i < len(hours)-1 {
+			delete(b.unsaved, start)
+		}
+	}
+	return out
+}
+
+// Return puts back what was taken and could not be stored.
+func (b *Book) Return(hours []Hour) {
+	for _, h := range hours {
+		p := b.page(h.StartUnixNs)
+		p.observed += h.Observed * 1e6
+		for _, r := range h.Rows {
+			r.grow()
+			if p.rows[r.Key] == nil {
+				p.rows[r.Key] = &r
+				continue
+			}
+			p.rows[r.Key].add(&r.Sums)
+		}
+	}
+	b.bound()
+}
+
+// grow makes nanoseconds of milliseconds.
+func (s *Sums) grow() {
+	s.Observed, s.Lent = s.Observed*1e6, s.Lent*1e6
+	for c := range NumCauses {
+		for t := range NumTerms {
+			s.GPU[c][t] *= 1e6
+			s.CPU[c][t] *= 1e6
+		}
+	}
+}
+
+// Close counts what waits for windows that will not close any more, at the end of the daemon.
+func (b *Book) Close(unixNs int64) {
+	for _, key := range slices.Sorted(maps.Keys(b.meters)) {
+		b.count(floor(unixNs, nsInHour), b.meters[key], b.meters[key].close(nil))
+	}
+}
+
+// Show fills in the counters of teams.
+func (b *Book) Show(t *state.Totals) {
+	t.ObservedSeconds = seconds(b.observed, 1e9)
+	for _, team := range slices.Sorted(maps.Keys(b.teams)) {
+		s := b.teams[team]
+		if s.Lent > 0 {
+			t.TeamLent = append(t.TeamLent, state.Count{Team: team, Value: seconds(s.Lent, 1e9)})
+		}
+		t.TeamUse = append(t.TeamUse, teamUse(team, "gpu", &s.GPU)...)
+		t.TeamUse = append(t.TeamUse, teamUse(team, "cpu", &s.CPU)...)
+	}
+}
+
+func teamUse(team, resource string, u *Use) (out []state.TeamUse) {
+	for c := range NumCauses {
+		if x := u[c]; x != (Cell{}) {
+			out = append(out, state.TeamUse{Team: team, Resource: resource, Cause: c.String(),
+				Held: seconds(x[Held], 1e9), Actionable: seconds(x[Actionable], 1e9), Proven: seconds(x[Proven], 1e9),
+				Saved: seconds(x[Saved], 1e9), Tried: seconds(x[Tried], 1e9), Lost: seconds(x[Lost], 1e9)})
+		}
+	}
+	return out
+}
+
+func seconds(n int64, perSecond float64) float64 { return float64(n) / perSecond }

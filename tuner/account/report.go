@@ -1,0 +1,166 @@
+package account
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// By is what a report is sorted by.
+type By string
+
+// The ways to sort a report.
+const (
+	ByTeam      By = "team"
+	ByImage     By = "image"
+	ByContainer By = "container"
+	ByCause     By = "cause"
+)
+
+// ParseBy reads one; "" is team.
+func ParseBy(text string) (By, error) {
+	all := []By{ByTeam, ByImage, ByContainer, ByCause}
+	if text == "" {
+		return ByTeam, nil
+	}
+	if by := By(text); slices.Contains(all, by) {
+		return by, nil
+	}
+	return "", fmt.Errorf("allowed are team, image, container, cause")
+}
+
+// LentName is the group of what was lent, which has no cause, in a report by cause.
+const LentName = "lent"
+
+// Tally adds stretches up to a report.
+type Tally struct {
+	by           By
+	fromNs, toNs int64
+	observed     int64 // ms
+	groups       map[string]*group
+	total        group
+}
+
+type group struct {
+	sums Sums // ms
+	keys map[string]bool
+}
+
+// NewTally begins a report from an instant to another, unix ns; that from the hour's beginning on.
+func NewTally(by By, sinceNs, nowNs int64) *Tally {
+	return &Tally{by: by, fromNs: floor(sinceNs, nsInHour), toNs: nowNs, groups: map[string]*group{}, total: group{keys: map[string]bool{}}}
+}
+
+// Add takes a stretch in that overlaps the report's; another is left out.
+func (t *Tally) Add(h Hour) {
+	if h.StartUnixNs >= t.toNs || h.StartUnixNs+h.Hours*nsInHour <= t.fromNs {
+		return
+	}
+	t.fromNs = min(t.fromNs, h.StartUnixNs)
+	t.observed += h.Observed
+	for i := range h.Rows {
+		r := &h.Rows[i]
+		t.total.sums.add(&r.Sums)
+		t.total.keys[r.Key] = true
+		switch t.by {
+		case ByCause:
+			t.causes(r)
+		case ByImage:
+			t.group(r.Image).take(r)
+		case ByContainer:
+			t.group(r.Name).take(r)
+		default:
+			t.group(r.Team).take(r)
+		}
+	}
+}
+
+func (t *Tally) group(name string) *group {
+	g := t.groups[name]
+	if g == nil {
+		g = &group{keys: map[string]bool{}}
+		t.groups[name] = g
+	}
+	return g
+}
+
+func (g *group) take(r *Row) {
+	g.sums.add(&r.Sums)
+	g.keys[r.Key] = true
+}
+
+// causes divides a row; what was lent has none, and is a group of its own.
+func (t *Tally) causes(r *Row) {
+	for c := range NumCauses {
+		if r.GPU[c] == (Cell{}) && r.CPU[c] == (Cell{}) {
+			continue
+		}
+		one := Row{Key: r.Key}
+		one.GPU[c], one.CPU[c] = r.GPU[c], r.CPU[c]
+		t.group(c.String()).take(&one)
+	}
+	if r.Lent > 0 {
+		t.group(LentName).take(&Row{Key: r.Key, Sums: Sums{Lent: r.Lent}})
+	}
+}
+
+// Report is the sum so far.
+func (t *Tally) Report() state.Report {
+	out := state.Report{FromUnixNs: t.fromNs, ToUnixNs: t.toNs, By: string(t.by), Source: "history",
+		ObservedSeconds: seconds(t.observed, 1e3), Groups: []state.ReportGroup{}, Total: t.total.shown("")}
+	out.UnobservedSeconds = max(0, seconds(t.toNs-t.fromNs, 1e9)-out.ObservedSeconds)
+	for _, name := range slices.Sorted(maps.Keys(t.groups)) {
+		out.Groups = append(out.Groups, t.groups[name].shown(name))
+	}
+	SortGroups(out.Groups)
+	return out
+}
+
+// SortGroups puts the most held first: of devices, then of CPUs.
+func SortGroups(groups []state.ReportGroup) {
+	slices.SortStableFunc(groups, func(a, b state.ReportGroup) int {
+		return cmp.Or(cmp.Compare(b.GPU.Held, a.GPU.Held), cmp.Compare(b.CPU.Held, a.CPU.Held), strings.Compare(a.Name, b.Name))
+	})
+}
+
+func (g *group) shown(name string) state.ReportGroup {
+	return state.ReportGroup{Name: name, Containers: len(g.keys), GPU: shownUse(&g.sums.GPU), CPU: shownUse(&g.sums.CPU), LentCPUSeconds: seconds(g.sums.Lent, 1e3)}
+}
+
+func shownUse(u *Use) state.ReportUse {
+	var out state.ReportUse
+	for c := range NumCauses {
+		x := u[c]
+		AddCause(&out, c.String(), state.TeamUse{Held: seconds(x[Held], 1e3), Actionable: seconds(x[Actionable], 1e3), Proven: seconds(x[Proven], 1e3),
+			Saved: seconds(x[Saved], 1e3), Tried: seconds(x[Tried], 1e3), Lost: seconds(x[Lost], 1e3)})
+	}
+	return out
+}
+
+// AddCause adds the counters of one cause to what a report shows.
+func AddCause(u *state.ReportUse, cause string, x state.TeamUse) {
+	u.Held += x.Held
+	switch c := causeOf(cause); {
+	case c == Idle:
+		u.Idle += x.Held
+	case c == Unknown:
+		u.NotKnown += x.Held
+	case c.Stalled():
+		u.Stalled += x.Held
+	}
+	u.Actionable += x.Actionable
+	u.Proven += x.Proven
+	u.Saved += x.Saved
+	u.Tried += x.Tried
+	u.Lost += x.Lost
+	if x.Held > 0 {
+		if u.Causes == nil {
+			u.Causes = map[string]float64{}
+		}
+		u.Causes[cause] += x.Held
+	}
+}

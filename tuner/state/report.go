@@ -1,0 +1,53 @@
+package state
+
+// Report is what devices and CPUs were worth over a stretch. docs/report.md has the formulas.
+type Report struct {
+	FromUnixNs int64  `json:"from"` // of a whole hour, or a whole day of UTC where it is old
+	ToUnixNs   int64  `json:"to"`
+	By         string `json:"by"`
+	Source     string `json:"source"`          // history, prometheus
+	Hosts      int    `json:"hosts,omitempty"` // of a fleet
+	// ObservedSeconds were looked on, of all hosts; UnobservedSeconds were not, and nothing is
+	// said of them.
+	ObservedSeconds   float64       `json:"observedSeconds"`
+	UnobservedSeconds float64       `json:"unobservedSeconds"`
+	Groups            []ReportGroup `json:"groups"` // the most held first
+	Total             ReportGroup   `json:"total"`
+}
+
+// ReportGroup is one team, image, container or cause.
+type ReportGroup struct {
+	Name           string    `json:"name"`
+	Containers     int       `json:"containers,omitempty"` // by key; 0: not known
+	GPU            ReportUse `json:"gpu"`
+	CPU            ReportUse `json:"cpu"`
+	LentCPUSeconds float64   `json:"lentCPUSeconds"` // used above owners' quotas, which nobody else wanted
+}
+
+// ReportUse is time of devices, or of CPUs, in seconds.
+type ReportUse struct {
+	Held       float64 `json:"held"`
+	Idle       float64 `json:"idle"`
+	Stalled    float64 `json:"stalled"`
+	Actionable float64 `json:"actionable"` // of what is stalled
+	NotKnown   float64 `json:"notKnown"`   // of what is held
+	Proven     float64 `json:"proven"`     // in use under changes that a trial proved
+	Saved      float64 `json:"saved"`      // of what is proven
+	Tried      float64 `json:"tried"`      // in use in trials that were taken back
+	Lost       float64 `json:"lost"`       // of what is tried
+	// Causes divide Held, by name.
+	Causes map[string]float64 `json:"causes,omitempty"`
+}
+
+// TeamUse is counters of one team, resource (gpu, cpu) and cause, in seconds; see ReportUse.
+type TeamUse struct {
+	Team       string  `json:"team,omitempty"`
+	Resource   string  `json:"resource"`
+	Cause      string  `json:"cause"`
+	Held       float64 `json:"held,omitempty"`
+	Actionable float64 `json:"actionable,omitempty"`
+	Proven     float64 `json:"proven,omitempty"`
+	Saved      float64 `json:"saved,omitempty"`
+	Tried      float64 `json:"tried,omitempty"`
+	Lost       float64 `json:"lost,omitempty"`
+}
