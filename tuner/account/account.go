@@ -12,9 +12,8 @@
 package account
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/trimtab/trimtab/policies"
@@ -46,8 +45,8 @@ func (c Cause) Stalled() bool {
 	return c < Idle && policies.Part(c) != policies.PartCompute && policies.Part(c) != policies.PartDevice
 }
 
-// causeOf is the cause of a name; one that a newer version wrote is not known here.
-func causeOf(name string) Cause {
+// CauseOf is the cause of a name; one of a newer version is not known here.
+func CauseOf(name string) Cause {
 	for c := range NumCauses {
 		if c.String() == name {
 			return c
@@ -59,7 +58,7 @@ func causeOf(name string) Cause {
 // Term is a quantity of a cause: time of devices or CPUs.
 type Term uint8
 
-// The terms. On disk they are numbered so: new ones go to the end.
+// The terms. On disk they are numbered so: new ones go to the end, none goes.
 const (
 	Held       Term = iota
 	Actionable      // stalled by what its verdict says can be relieved
@@ -92,45 +91,12 @@ func (u Use) Sum(t Term) (sum int64) {
 	return sum
 }
 
-// MarshalJSON writes the causes that have something, by name, each with its terms in order.
-func (u Use) MarshalJSON() ([]byte, error) {
-	out := map[string][]int64{}
-	for c := range NumCauses {
-		last := int(NumTerms)
-		for last > 0 && u[c][last-1] == 0 {
-			last--
-		}
-		if last > 0 {
-			out[c.String()] = u[c][:last]
-		}
-	}
-	return json.Marshal(out)
-}
-
-// UnmarshalJSON reads them; a cause that is not known here counts as not known, and a term is
-// left out.
-func (u *Use) UnmarshalJSON(text []byte) error {
-	var in map[string][]int64
-	if err := json.Unmarshal(text, &in); err != nil {
-		return fmt.Errorf("use: %w", err)
-	}
-	*u = Use{}
-	for name, terms := range in {
-		c := causeOf(name)
-		for t, v := range terms[:min(len(terms), int(NumTerms))] {
-			u[c][t] += v
-		}
-	}
-	return nil
-}
-
 // Sums are what is counted of a container, or of a team. Units are the holder's: nanoseconds in a
 // Book, milliseconds in a Row.
 type Sums struct {
-	Observed int64 `json:"o,omitempty"` // wall time
-	Lent     int64 `json:"l,omitempty"` // CPU time used above the owner's quota
-	GPU      Use   `json:"g"`
-	CPU      Use   `json:"c"`
+	Observed int64 // wall time
+	Lent     int64 // CPU time used above the owner's quota
+	GPU, CPU Use
 }
 
 func (s *Sums) add(o *Sums) {
@@ -159,31 +125,29 @@ func (s *Sums) split() (ms Sums, any bool) {
 
 // Row is one container in one stretch, in milliseconds.
 type Row struct {
-	Key   string `json:"k"`
-	Name  string `json:"n,omitempty"`
-	Image string `json:"i,omitempty"`
-	Team  string `json:"t,omitempty"`
+	Key, Name, Image, Team string
 	Sums
 }
 
 // Hour is what was counted in an hour, or, once that is old, in a day of UTC.
 type Hour struct {
-	StartUnixNs int64 `json:"start"`
-	Hours       int64 `json:"hours"`              // 1, or 24
-	Observed    int64 `json:"observed,omitempty"` // milliseconds that trimtab looked on
-	Rows        []Row `json:"rows,omitempty"`     // sorted by key
+	StartUnixNs int64
+	Hours       int64 // 1, or 24
+	Observed    int64 // milliseconds that trimtab looked on
+	Rows        []Row // sorted by key
 }
 
 const (
+	// HoursInDay is how long old hours are summed to.
+	HoursInDay = 24
 	// MaxRows is how many containers an hour, or a day, has apart: later ones are summed.
 	MaxRows = 4096
 	// maxText cuts names, images and teams, in bytes: they are hostile input.
 	maxText = 200
 
-	othersKey  = "(others)"
-	hostKey    = "(host)"
-	nsInHour   = int64(3600e9)
-	hoursInDay = 24
+	othersKey = "(others)"
+	hostKey   = "(host)"
+	nsInHour  = int64(3600e9)
 )
 
 // Merge adds the rows of two stretches, of which the first begins and is as long as the result.
@@ -205,23 +169,13 @@ func Merge(a, b Hour) Hour {
 		}
 		a.Rows[i].add(&r.Sums)
 	}
-	slices.SortFunc(a.Rows, func(x, y Row) int { return compare(x.Key, y.Key) })
+	slices.SortFunc(a.Rows, func(x, y Row) int { return strings.Compare(x.Key, y.Key) })
 	a.Observed += b.Observed
 	return a
 }
 
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
 // Day begins the day of UTC that an instant is in.
-func Day(unixNs int64) int64 { return floor(unixNs, hoursInDay*nsInHour) }
+func Day(unixNs int64) int64 { return floor(unixNs, HoursInDay*nsInHour) }
 
 func floor(ns, step int64) int64 {
 	if ns < 0 {

@@ -36,23 +36,22 @@ func ParseBy(text string) (By, error) {
 // LentName is the group of what was lent, which has no cause, in a report by cause.
 const LentName = "lent"
 
+// MaxGroups is how many groups a report tells apart: later ones are summed. Names are hostile
+// input, and a query must not cost the daemon its memory.
+const MaxGroups = 4096
+
 // Tally adds stretches up to a report.
 type Tally struct {
 	by           By
 	fromNs, toNs int64
 	observed     int64 // ms
-	groups       map[string]*group
-	total        group
-}
-
-type group struct {
-	sums Sums // ms
-	keys map[string]bool
+	groups       map[string]*Sums
+	total        Sums
 }
 
 // NewTally begins a report from an instant to another, unix ns; that from the hour's beginning on.
 func NewTally(by By, sinceNs, nowNs int64) *Tally {
-	return &Tally{by: by, fromNs: floor(sinceNs, nsInHour), toNs: nowNs, groups: map[string]*group{}, total: group{keys: map[string]bool{}}}
+	return &Tally{by: by, fromNs: floor(sinceNs, nsInHour), toNs: nowNs, groups: map[string]*Sums{}}
 }
 
 // Add takes a stretch in that overlaps the report's; another is left out.
@@ -64,33 +63,31 @@ func (t *Tally) Add(h Hour) {
 	t.observed += h.Observed
 	for i := range h.Rows {
 		r := &h.Rows[i]
-		t.total.sums.add(&r.Sums)
-		t.total.keys[r.Key] = true
+		t.total.add(&r.Sums)
 		switch t.by {
 		case ByCause:
 			t.causes(r)
 		case ByImage:
-			t.group(r.Image).take(r)
+			t.group(r.Image).add(&r.Sums)
 		case ByContainer:
-			t.group(r.Name).take(r)
+			t.group(r.Name).add(&r.Sums)
 		default:
-			t.group(r.Team).take(r)
+			t.group(r.Team).add(&r.Sums)
 		}
 	}
 }
 
-func (t *Tally) group(name string) *group {
+func (t *Tally) group(name string) *Sums {
 	g := t.groups[name]
+	if g == nil && len(t.groups) >= MaxGroups {
+		name = othersKey
+		g = t.groups[name]
+	}
 	if g == nil {
-		g = &group{keys: map[string]bool{}}
+		g = &Sums{}
 		t.groups[name] = g
 	}
 	return g
-}
-
-func (g *group) take(r *Row) {
-	g.sums.add(&r.Sums)
-	g.keys[r.Key] = true
 }
 
 // causes divides a row; what was lent has none, and is a group of its own.
@@ -99,22 +96,22 @@ func (t *Tally) causes(r *Row) {
 		if r.GPU[c] == (Cell{}) && r.CPU[c] == (Cell{}) {
 			continue
 		}
-		one := Row{Key: r.Key}
+		var one Sums
 		one.GPU[c], one.CPU[c] = r.GPU[c], r.CPU[c]
-		t.group(c.String()).take(&one)
+		t.group(c.String()).add(&one)
 	}
 	if r.Lent > 0 {
-		t.group(LentName).take(&Row{Key: r.Key, Sums: Sums{Lent: r.Lent}})
+		t.group(LentName).Lent += r.Lent
 	}
 }
 
 // Report is the sum so far.
 func (t *Tally) Report() state.Report {
 	out := state.Report{FromUnixNs: t.fromNs, ToUnixNs: t.toNs, By: string(t.by), Source: "history",
-		ObservedSeconds: seconds(t.observed, 1e3), Groups: []state.ReportGroup{}, Total: t.total.shown("")}
+		ObservedSeconds: seconds(t.observed, 1e3), Groups: []state.ReportGroup{}, Total: shown("", &t.total)}
 	out.UnobservedSeconds = max(0, seconds(t.toNs-t.fromNs, 1e9)-out.ObservedSeconds)
 	for _, name := range slices.Sorted(maps.Keys(t.groups)) {
-		out.Groups = append(out.Groups, t.groups[name].shown(name))
+		out.Groups = append(out.Groups, shown(name, t.groups[name]))
 	}
 	SortGroups(out.Groups)
 	return out
@@ -127,8 +124,8 @@ func SortGroups(groups []state.ReportGroup) {
 	})
 }
 
-func (g *group) shown(name string) state.ReportGroup {
-	return state.ReportGroup{Name: name, Containers: len(g.keys), GPU: shownUse(&g.sums.GPU), CPU: shownUse(&g.sums.CPU), LentCPUSeconds: seconds(g.sums.Lent, 1e3)}
+func shown(name string, s *Sums) state.ReportGroup {
+	return state.ReportGroup{Name: name, GPU: shownUse(&s.GPU), CPU: shownUse(&s.CPU), LentCPUSeconds: seconds(s.Lent, 1e3)}
 }
 
 func shownUse(u *Use) state.ReportUse {
@@ -144,7 +141,7 @@ func shownUse(u *Use) state.ReportUse {
 // AddCause adds the counters of one cause to what a report shows.
 func AddCause(u *state.ReportUse, cause string, x state.TeamUse) {
 	u.Held += x.Held
-	switch c := causeOf(cause); {
+	switch c := CauseOf(cause); {
 	case c == Idle:
 		u.Idle += x.Held
 	case c == Unknown:

@@ -104,19 +104,25 @@ func copyTo(ctx context.Context, path string, src *bolt.DB) error {
 	}
 	err = mark(dst, true)
 	if err == nil {
-		err = src.View(func(tx *bolt.Tx) error { return copyRecords(ctx, dst, tx.Bucket(bucketRecords)) })
+		err = src.View(func(tx *bolt.Tx) error {
+			return errors.Join(copyBucket(ctx, dst, tx, bucketRecords), copyBucket(ctx, dst, tx, bucketAccounts))
+		})
 	}
 	return errors.Join(err, dst.Close())
 }
 
-// copyRecords is bolt.Compact for the one large bucket, and ends with ctx: a daemon that
-// stops must not wait for it.
-func copyRecords(ctx context.Context, dst *bolt.DB, from *bolt.Bucket) error {
+// copyBucket is bolt.Compact for one bucket, and ends with ctx: a daemon that stops must not
+// wait for it. A file of an older version may lack the bucket.
+func copyBucket(ctx context.Context, dst *bolt.DB, src *bolt.Tx, name []byte) error {
+	from := src.Bucket(name)
+	if from == nil {
+		return nil
+	}
 	c := from.Cursor()
 	k, v := c.First()
 	for k != nil {
 		err := dst.Update(func(tx *bolt.Tx) (err error) {
-			b := tx.Bucket(bucketRecords)
+			b := tx.Bucket(name)
 			b.FillPercent = fillShare
 			for n := 0; k != nil && n < compactTxMax && err == nil; k, v = c.Next() {
 				n += len(k) + len(v)

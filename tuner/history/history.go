@@ -7,6 +7,9 @@
 //	  unclean  → "1" while a daemon has the file open: the next Check then reads all of it
 //	records/
 //	  KEY      → state.Record as JSON
+//	accounts/
+//	  HOUR     → what devices and CPUs were held for, see accounts.go; versions that do not know
+//	             the bucket leave it alone, but drop it where they compact the file
 //
 // KEY is 13 bytes, so that records sort by time:
 //
@@ -41,6 +44,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/statefile"
 )
@@ -58,10 +62,11 @@ const (
 
 // The buckets and keys, see the package comment.
 var ( // byte slices cannot be constants; never assigned
-	bucketMeta    = []byte("meta")
-	bucketRecords = []byte("records")
-	keySchema     = []byte("schema")
-	keyUnclean    = []byte("unclean")
+	bucketMeta     = []byte("meta")
+	bucketRecords  = []byte("records")
+	bucketAccounts = []byte("accounts")
+	keySchema      = []byte("schema")
+	keyUnclean     = []byte("unclean")
 )
 
 // Errors that a caller acts on.
@@ -344,7 +349,7 @@ func (s *Store) readThrough(ctx context.Context, tx *bolt.Tx) error {
 	if records == nil {
 		return fmt.Errorf("%w: no records bucket", ErrCorrupt)
 	}
-	return records.ForEach(func(k, v []byte) error {
+	err := records.ForEach(func(k, v []byte) error {
 		s.opts.each()
 		if err := ctx.Err(); err != nil {
 			return err
@@ -354,6 +359,10 @@ func (s *Store) readThrough(ctx context.Context, tx *bolt.Tx) error {
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return readAccounts(ctx, tx, math.MinInt64, func(account.Hour) {})
 }
 
 // mark creates the buckets and notes whether the file is open.
@@ -363,8 +372,10 @@ func mark(db *bolt.DB, open bool) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.CreateBucketIfNotExists(bucketRecords); err != nil {
-			return err
+		for _, name := range [][]byte{bucketRecords, bucketAccounts} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
 		}
 		if err := meta.Put(keySchema, []byte(schema)); err != nil {
 			return err

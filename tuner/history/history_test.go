@@ -125,12 +125,13 @@ func TestQueryAgreesWithAPlainFilter(t *testing.T) {
 			rt.Fatal(err)
 		}
 		f := Filter{rapid.Int64Range(-6, 21).Draw(rt, "since"),
-			rapid.Bool().Draw(rt, "changed"), rapid.SampledFrom([]string{"", "a"}).Draw(rt, "name"), rapid.IntRange(0, 9).Draw(rt, "limit")}
+			rapid.Bool().Draw(rt, "changed"), rapid.SampledFrom([]string{"", "a"}).Draw(rt, "name"), rapid.IntRange(0, 9).Draw(rt, "limit"),
+			rapid.SampledFrom(append(kinds, "")).Draw(rt, "only")}
 		slices.SortStableFunc(all, func(a, b state.Record) int { return int(a.UnixNs - b.UnixNs) })
 		var want []state.Record
 		for _, r := range all {
 			if (f.SinceNs == 0 || r.UnixNs >= f.SinceNs) &&
-				(!f.ChangedOnly || r.Changed()) && (f.Name == "" || f.Name == r.Name) {
+				(!f.ChangedOnly || r.Changed()) && (f.Name == "" || f.Name == r.Name) && (f.Kind == "" || f.Kind == r.Kind) {
 				want = append(want, r)
 			}
 		}

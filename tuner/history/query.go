@@ -21,6 +21,8 @@ type Filter struct {
 	ChangedOnly bool   // only where a value changed (state.Record.Changed)
 	Name        string // container's name; "": all
 	Limit       int    // the newest so many; 0, or more than MaxQuery: MaxQuery
+	// Kind is the only one, "": all.
+	Kind state.RecordKind
 }
 
 // Query returns the records chosen, oldest first. ErrCorrupt: the file is
@@ -73,6 +75,10 @@ func (f Filter) run(ctx context.Context, tx *bolt.Tx) ([]state.Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	kind, err := json.Marshal(f.Kind)
+	if err != nil {
+		return nil, err
+	}
 	var out []state.Record
 	c := b.Cursor()
 	for k, v := c.Last(); k != nil && len(out) < limit; k, v = c.Prev() {
@@ -82,14 +88,14 @@ func (f Filter) run(ctx context.Context, tx *bolt.Tx) ([]state.Record, error) {
 		if f.SinceNs != 0 && keyTime(k) < f.SinceNs {
 			break
 		}
-		if f.ChangedOnly && k[len(k)-1]&flagChanged == 0 || f.Name != "" && !bytes.Contains(v, quoted) {
+		if f.ChangedOnly && k[len(k)-1]&flagChanged == 0 || f.Name != "" && !bytes.Contains(v, quoted) || f.Kind != "" && !bytes.Contains(v, kind) {
 			continue
 		}
 		var r state.Record
 		if err := json.Unmarshal(v, &r); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
-		if f.Name == "" || r.Name == f.Name {
+		if (f.Name == "" || r.Name == f.Name) && (f.Kind == "" || r.Kind == f.Kind) {
 			out = append(out, r)
 		}
 	}

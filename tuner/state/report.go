@@ -18,7 +18,6 @@ type Report struct {
 // ReportGroup is one team, image, container or cause.
 type ReportGroup struct {
 	Name           string    `json:"name"`
-	Containers     int       `json:"containers,omitempty"` // by key; 0: not known
 	GPU            ReportUse `json:"gpu"`
 	CPU            ReportUse `json:"cpu"`
 	LentCPUSeconds float64   `json:"lentCPUSeconds"` // used above owners' quotas, which nobody else wanted

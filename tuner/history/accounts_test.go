@@ -1,0 +1,280 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/trimtab/trimtab/tuner/account"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+const hourNs = int64(time.Hour)
+
+// startHour is the hour that startNs is in.
+const startHour = startNs / hourNs * hourNs
+
+// hourOf is an hour in which so many containers held a device, each ms of it computing.
+func hourOf(start int64, containers int, ms int64) account.Hour {
+	h := account.Hour{StartUnixNs: start, Hours: 1, Observed: ms}
+	for i := range containers {
+		r := account.Row{Key: fmt.Sprintf("docker-%03d", i), Name: "train", Image: "torch", Team: "vision", Sums: account.Sums{Observed: ms, Lent: 7}}
+		r.GPU[0][account.Held] = ms
+		r.CPU[account.Idle][account.Held] = 2 * ms
+		r.CPU[1][account.Lost] = 1
+		h.Rows = append(h.Rows, r)
+	}
+	return h
+}
+
+func accounts(t testing.TB, s *Store, since int64) (out []account.Hour) {
+	t.Helper()
+	if err := s.Accounts(t.Context(), since, func(h account.Hour) { out = append(out, h) }); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestAccountsAddUp(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	s := openAt(t, path, Options{})
+	first, second := hourOf(startHour, 2, 100), hourOf(startHour, 3, 50)
+	later := hourOf(startHour+hourNs, 1, 10)
+	if err := errors.Join(s.AddAccounts(first), s.AddAccounts(), s.AddAccounts(second, later), s.Append(rec(startNs, state.RecordChange, "a")), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = openAt(t, path, Options{})
+	want := []account.Hour{account.Merge(first, second), later}
+	if d := cmp.Diff(want, accounts(t, s, startHour)); d != "" {
+		t.Error(d)
+	}
+	if got := want[0].Rows[0].GPU[0][account.Held]; got != 150 || len(want[0].Rows) != 3 {
+		t.Errorf("merged: %d ms in %d rows", got, len(want[0].Rows))
+	}
+	if got := accounts(t, s, startHour+hourNs); len(got) != 1 {
+		t.Errorf("%d hours since the second, want 1", len(got))
+	}
+}
+
+// Old hours become days, and what is told of the whole stays the same, also of an hour that comes
+// late. Days beyond a year go.
+func TestOldAccountsAreKeptByTheDay(t *testing.T) {
+	now := startNs
+	s := openAt(t, filepath.Join(t.TempDir(), "history.db"), Options{Now: clock(&now)})
+	s.db.NoSync = true
+	day := account.Day(startHour)
+	for h := range int64(12 * 24) {
+		now = day + h*hourNs
+		if err := s.AddAccounts(hourOf(now, 2, 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.AddAccounts(hourOf(day+5*hourNs, 3, 100)); err != nil { // the clock was set back
+		t.Fatal(err)
+	}
+	all := accounts(t, s, 0)
+	var sum, days, last int64
+	for _, h := range all {
+		if h.StartUnixNs <= last {
+			t.Errorf("%d comes after %d", h.StartUnixNs, last)
+		}
+		if last = h.StartUnixNs; h.Hours == account.HoursInDay {
+			days++
+		}
+		for _, r := range h.Rows {
+			sum += r.GPU[0][account.Held]
+		}
+	}
+	if days != 3 || int64(len(all)) != days+9*24 || sum != 12*24*200+300 {
+		t.Errorf("%d days of %d stretches, %d ms; want 3 of %d, %d ms", days, len(all), sum, 3+9*24, 12*24*200+300)
+	}
+	now = day + 400*24*hourNs
+	if err := s.AddAccounts(hourOf(now, 1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := accounts(t, s, 0); len(got) != 1 {
+		t.Errorf("after 400 days %d stretches are left, want the latest", len(got))
+	}
+}
+
+// Accounts keep to their part of the file, and records to the rest.
+func TestAccountsStayBounded(t *testing.T) {
+	now := startNs
+	s := openAt(t, filepath.Join(t.TempDir(), "history.db"), Options{MaxBytes: 1 << 20, Now: clock(&now)})
+	s.db.NoSync = true
+	if err := s.Append(rec(startNs, state.RecordChange, "a")); err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for h := range int64(100) {
+		hour := hourOf(startHour+h*hourNs, 500, 1000)
+		for i := range hour.Rows {
+			hour.Rows[i].Key = fmt.Sprint(random.Uint64())
+		}
+		now = hour.StartUnixNs
+		if err := s.AddAccounts(hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var size int64
+	err := s.db.View(func(tx *bolt.Tx) error {
+		return tx.Bucket(bucketAccounts).ForEach(func(k, v []byte) error { size += int64(len(k) + len(v)); return nil })
+	})
+	got := accounts(t, s, 0)
+	if err != nil || size > 1<<18 || len(got) < 10 || got[len(got)-1].StartUnixNs != startHour+99*hourNs {
+		t.Errorf("%d bytes in %d stretches, %v; want at most %d, up to the newest", size, len(got), err, 1<<18)
+	}
+	if records := query(t, s, Filter{}); len(records) != 1 {
+		t.Errorf("%d records are left beside them, want 1", len(records))
+	}
+}
+
+func TestFileOfAnOlderVersionHasNoAccounts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		meta, err := tx.CreateBucket(bucketMeta)
+		if err == nil {
+			err = errors.Join(meta.Put(keySchema, []byte("1")), meta.Put(keyUnclean, []byte("1")))
+		}
+		if err == nil {
+			_, err = tx.CreateBucket(bucketRecords)
+		}
+		if err == nil {
+			err = put(tx, []state.Record{rec(startNs, state.RecordChange, "a")})
+		}
+		return err
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var warned []error
+	s := openAt(t, path, warnings(&warned))
+	if got := accounts(t, s, 0); len(got) != 0 || warned != nil {
+		t.Errorf("%v, %v", got, warned)
+	}
+	if err := s.AddAccounts(hourOf(startHour, 1, 1)); err != nil || len(accounts(t, s, 0)) != 1 || len(query(t, s, Filter{})) != 1 {
+		t.Errorf("then: %v", err)
+	}
+}
+
+// What a newer version adds is read as far as it is known, and nothing of it is lost from a sum.
+func TestAccountsOfANewerVersion(t *testing.T) {
+	text := `{"observed":9,"causes":["device","ether","compute"],"later":{},"rows":[{"k":"docker-a","o":5,"x":1,
+		"g":[[2,3,1,0,0,0,0,9,9],[1,4],[0,7],[77,1],[-1,1],[]]}]}`
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := decodeHour(accountKey(account.Hour{Hours: 1}), enc.EncodeAll([]byte(text), nil))
+	want := account.Row{Key: "docker-a", Sums: account.Sums{Observed: 5}}
+	want.GPU[0], want.GPU[3][account.Held], want.GPU[account.Unknown][account.Held] = account.Cell{3, 1}, 7, 6
+	if err != nil || h.Observed != 9 || cmp.Diff([]account.Row{want}, h.Rows) != "" {
+		t.Errorf("%v: %s", err, cmp.Diff([]account.Row{want}, h.Rows))
+	}
+}
+
+func TestAccountsSurviveKillAndCompaction(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	s := openAt(t, path, Options{})
+	want := hourOf(startHour, 5, 100)
+	if err := errors.Join(s.AddAccounts(want), s.compact(t.Context()), s.db.Close()); err != nil { // marked as open
+		t.Fatal(err)
+	}
+	s = openAt(t, path, Options{})
+	if d := cmp.Diff([]account.Hour{want}, accounts(t, s, 0)); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestDamagedAccountsAreAnError(t *testing.T) {
+	s := openAt(t, filepath.Join(t.TempDir(), "history.db"), Options{})
+	for _, value := range []string{"", "x", strings.Repeat("\x00", 99)} {
+		key := accountKey(account.Hour{StartUnixNs: startHour, Hours: 1})
+		if err := s.db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketAccounts).Put(key, []byte(value)) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Accounts(t.Context(), 0, func(account.Hour) {}); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%q: %v", value, err)
+		}
+		s.broken.Store(nil)
+	}
+}
+
+// A year of a host with 1,000 containers, as it is kept: 358 days, and the hours of 8 days.
+func BenchmarkAccountsOfAYear(b *testing.B) {
+	s := openAt(b, filepath.Join(b.TempDir(), "history.db"), Options{})
+	s.db.NoSync = true
+	random := rand.New(rand.NewPCG(1, 2))
+	stretch := func(start, hours int64) account.Hour {
+		h := account.Hour{StartUnixNs: start, Hours: hours, Observed: hours * 3600_000}
+		for i := range 1000 {
+			r := account.Row{Key: fmt.Sprintf("docker-%x-7c0b4f0e-%d", random.Uint64(), random.Uint32()), Name: fmt.Sprint("train-", i), Image: fmt.Sprintf("registry.example/team-%d/train:v%d", i%20, i%7), Team: fmt.Sprint("team-", i%20)}
+			r.Observed = hours * 3600_000
+			for _, u := range []*account.Use{&r.GPU, &r.CPU} {
+				for _, c := range []account.Cause{0, 3, 4, account.Idle, account.Unknown} {
+					u[c][account.Held] = random.Int64N(hours * 3600_000)
+				}
+				u[4][account.Actionable] = u[4][account.Held]
+				u[4][account.Proven], u[4][account.Saved] = random.Int64N(3600_000), random.Int64N(3600_000)
+			}
+			h.Rows = append(h.Rows, r)
+		}
+		return h
+	}
+	var bytes, bytesOfHours int64
+	err := s.db.Update(func(tx *bolt.Tx) error {
+		for d := range int64(358 + 8*24) {
+			h := stretch(startHour+d*24*hourNs, 24)
+			if d >= 358 {
+				h = stretch(startHour+358*24*hourNs+(d-358)*hourNs, 1)
+			}
+			value, err := encodeHour(h)
+			if err == nil {
+				err = tx.Bucket(bucketAccounts).Put(accountKey(h), value)
+			}
+			if err != nil {
+				return err
+			}
+			if bytes += int64(len(value)); d >= 358 {
+				bytesOfHours += int64(len(value))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	query := func(b *testing.B, since int64) {
+		for b.Loop() {
+			tally := account.NewTally(account.ByTeam, since, startHour+1000*24*hourNs)
+			if err := s.Accounts(b.Context(), since, tally.Add); err != nil {
+				b.Fatal(err)
+			}
+			tally.Report()
+		}
+		b.ReportMetric(float64(bytes), "bytes")
+		b.ReportMetric(float64(bytes)/float64((358+8*24)*1000), "bytes/row")
+	}
+	b.Run("year", func(b *testing.B) { query(b, 0) })
+	b.Run("week", func(b *testing.B) { query(b, startHour+(358+1)*24*hourNs) })
+	b.Run("add", func(b *testing.B) {
+		h := stretch(startHour+2000*24*hourNs, 1)
+		for b.Loop() {
+			if err := s.AddAccounts(h); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
