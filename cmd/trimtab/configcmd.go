@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/metrics"
+	"github.com/trimtab/trimtab/tuner/httpd"
 )
 
 func configCommand() *cobra.Command {
@@ -54,7 +54,7 @@ func runConfigCheck(cmd *cobra.Command, args []string) error {
 	}
 	cfg, warnings, err := config.Load(file, dir)
 	result := checked{OK: err == nil, Problems: append([]config.Problem{}, config.Problems(err)...), Warnings: append([]config.Warning{}, warnings...)}
-	if webErr := metrics.CheckWebConfig(cfg.Metrics.WebConfig); err == nil && webErr != nil {
+	if webErr := httpd.CheckWebConfig(cfg.Metrics.WebConfig); err == nil && webErr != nil {
 		// Not the daemon's end: it would take the rest, and serve no metrics.
 		result.OK, result.Problems = false, append(result.Problems, config.Problem{At: file, Key: "metrics.webConfig", Text: webErr.Error()})
 	}

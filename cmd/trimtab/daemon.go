@@ -21,6 +21,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/metrics"
+	"github.com/trimtab/trimtab/tuner/httpd"
 )
 
 // shutdownTimeout bounds the restore at the end; systemd's own limit is longer.
@@ -134,7 +135,7 @@ func addMetrics(add func(func(context.Context) error), cfg config.Config, p *com
 	if cfg.Metrics.Listen == "" {
 		return nil
 	}
-	if err := metrics.CheckWebConfig(cfg.Metrics.WebConfig); err != nil {
+	if err := httpd.CheckWebConfig(cfg.Metrics.WebConfig); err != nil {
 		return fmt.Errorf("metrics.webConfig %w", err)
 	}
 	server, err := metrics.NewServer(metrics.Options{Listen: cfg.Metrics.Listen, Group: cfg.API.ReadGroup, WebConfig: cfg.Metrics.WebConfig, Version: version(),

@@ -1,34 +1,20 @@
 package metrics
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/exporter-toolkit/web"
 
-	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/httpd"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-const (
-	readHeaderTimeout = 5 * time.Second  // a client that never finishes its header is let go
-	writeTimeout      = 30 * time.Second // above Prometheus' usual scrape timeout of 10 s
-	readTimeout       = 10 * time.Second // of a whole request
-	idleTimeout       = time.Minute      // beyond it a client connects anew
-	shutdownTimeout   = 2 * time.Second  // what an open scrape may delay the daemon's stop
-	maxHeaderBytes    = 16 << 10
-	maxScrapes        = 4  // at once; more are answered 503
-	maxConnections    = 64 // anybody on the host may connect, and each costs memory
-)
+const maxScrapes = 4 // at once; more are answered 503
 
 // Options are what a Server needs.
 type Options struct {
@@ -41,20 +27,8 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// Server serves /metrics, /healthz and a landing page.
-type Server struct {
-	opts    Options
-	handler http.Handler
-}
-
-// CheckWebConfig reports what is wrong with a file for Options.WebConfig,
-// certificates included; "" is right.
-func CheckWebConfig(path string) error {
-	if err := web.Validate(path); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
-}
+// Server serves /metrics, /healthz and a landing page. Its Handler is without TLS and users.
+type Server struct{ httpd.Server }
 
 // NewRegistry returns a registry of its own with the snapshot's metrics and those
 // of this process and its Go runtime.
@@ -94,63 +68,7 @@ func NewServer(opts Options) (*Server, error) {
 		Registry:            reg,                      // counts its own errors
 		MaxRequestsInFlight: maxScrapes,
 	}))
-	return &Server{opts: opts, handler: mux}, nil
-}
-
-// Handler is the server's handler without TLS and users.
-func (s *Server) Handler() http.Handler { return s.handler }
-
-// Listen binds Options.Listen, so that a busy port is an error before the daemon
-// says that it is ready. It returns nil, nil if nothing is to be served.
-func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
-	if s.opts.Listen == "" {
-		return nil, nil
-	}
-	if path, isUnix := strings.CutPrefix(s.opts.Listen, "unix:"); isUnix {
-		l, err := api.ListenFor(path, s.opts.Group)
-		if err != nil {
-			return nil, fmt.Errorf("metrics.listen %s: %w", s.opts.Listen, err)
-		}
-		return l, nil
-	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", s.opts.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("metrics.listen %s: %w; set another address, or \"\" for none", s.opts.Listen, err)
-	}
-	return l, nil
-}
-
-// Run serves on l until ctx ends, and closes it; a nil l waits for ctx. It
-// returns nil when ctx ended it.
-func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	if l == nil {
-		<-ctx.Done()
-		return nil
-	}
-	open := connections{since: map[net.Conn]standing{}}
-	srv := &http.Server{Handler: s.handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnState: open.note,
-		ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug)}
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-		defer cancel()
-		if srv.Shutdown(bound) != nil {
-			_ = srv.Close() // scrapes that would not end are cut off
-		}
-	})
-	socket := false
-	err := web.Serve(l, srv, &web.FlagConfig{WebConfigFile: &s.opts.WebConfig, WebSystemdSocket: &socket}, s.opts.Logger)
-	if !stop() {
-		<-stopped
-	}
-	_ = l.Close() // web.Serve leaves it open where the web config is bad
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serving metrics on %s: %w", s.opts.Listen, err)
+	return &Server{httpd.Server{Name: "metrics", Listens: opts.Listen, Group: opts.Group, WebConfig: opts.WebConfig, Handler: mux, Logger: opts.Logger}}, nil
 }
 
 // health answers 200 while healthy says so, else 503 and why.

@@ -24,6 +24,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/crypto/bcrypt"
+
+	"github.com/trimtab/trimtab/tuner/httpd"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,8 +40,8 @@ func newServer(t *testing.T, opts Options) *Server {
 	return s
 }
 
-// serve runs a server until the test ends and returns its address.
-func serve(t *testing.T, opts Options) string {
+// start runs a server until the test ends and returns its address.
+func start(t *testing.T, opts Options) string {
 	t.Helper()
 	opts.Listen = "127.0.0.1:0"
 	s := newServer(t, opts)
@@ -77,7 +79,7 @@ func TestPages(t *testing.T) {
 	for _, tc := range tests {
 		s := newServer(t, Options{Healthy: func() error { return tc.healthy }})
 		rec := httptest.NewRecorder()
-		s.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, tc.path, nil))
+		s.Handler.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, tc.path, nil))
 		if rec.Code != tc.code || !strings.Contains(rec.Body.String(), tc.has) {
 			t.Errorf("%s: %d, want %d with %q:\n%.300s", tc.path, rec.Code, tc.code, tc.has, rec.Body)
 		}
@@ -85,7 +87,7 @@ func TestPages(t *testing.T) {
 }
 
 func TestServesPlainHTTPAndStops(t *testing.T) {
-	addr := serve(t, Options{})
+	addr := start(t, Options{})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + addr + "/metrics")
 	if err != nil {
@@ -99,10 +101,10 @@ func TestServesPlainHTTPAndStops(t *testing.T) {
 
 func TestTLSAndUsers(t *testing.T) {
 	config, pool := webConfig(t)
-	if err := CheckWebConfig(config); err != nil {
+	if err := httpd.CheckWebConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	addr := serve(t, Options{WebConfig: config})
+	addr := start(t, Options{WebConfig: config})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	for _, tc := range []struct {
 		user, password string
@@ -131,7 +133,7 @@ func TestBadWebConfigIsAnError(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("tls_server_config: {cert_file: /nowhere, key_file: /nowhere}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if CheckWebConfig(bad) == nil {
+	if httpd.CheckWebConfig(bad) == nil {
 		t.Error("CheckWebConfig accepts a certificate that is not there")
 	}
 	s := newServer(t, Options{Listen: "127.0.0.1:0", WebConfig: bad})
@@ -212,14 +214,14 @@ func webConfig(t *testing.T) (path string, pool *x509.CertPool) {
 // Others may hold as many connections as they like, silent, idle, or with half a request:
 // few are kept, and a scrape is answered.
 func TestConnectionsAreBounded(t *testing.T) {
-	addr := serve(t, Options{})
+	addr := start(t, Options{})
 	var held []net.Conn
 	t.Cleanup(func() {
 		for _, c := range held {
 			_ = c.Close() // the server may have
 		}
 	})
-	for i := range 4 * maxConnections {
+	for i := range 4 * httpd.MaxConnections {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -245,11 +247,11 @@ func TestConnectionsAreBounded(t *testing.T) {
 				open++
 			}
 		}
-		if open <= maxConnections {
+		if open <= httpd.MaxConnections {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d connections are held, of %d at the most", open, maxConnections)
+			t.Fatalf("%d connections are held, of %d at the most", open, httpd.MaxConnections)
 		}
 	}
 	got, err := client.Get("http://" + addr + "/metrics")

@@ -1,4 +1,4 @@
-package metrics
+package httpd
 
 import (
 	"crypto/tls"
@@ -45,7 +45,7 @@ func (c *connections) change(conn net.Conn, state http.ConnState, now time.Time)
 	case http.StateNew, http.StateIdle:
 		c.since[conn] = standing{now, false}
 	}
-	if len(c.since) <= maxConnections {
+	if len(c.since) <= MaxConnections {
 		return nil
 	}
 	for other, s := range c.since {
