@@ -17,6 +17,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -122,6 +123,8 @@ func (fake) Fingerprints(context.Context) ([]state.Fingerprint, error) {
 func (fake) Forget(_ context.Context, r state.ForgetRequest) ([]state.ActionResult, error) {
 	return []state.ActionResult{{Name: r.Name, OK: true, Text: fmt.Sprintf("profile %d forgotten, all: %v", r.ID, r.All)}}, nil
 }
+
+func (fake) Series(string) []series.Point { return nil }
 
 func (fake) GPUs(context.Context) ([]state.GPUVisibility, error) {
 	return []state.GPUVisibility{{Key: "k", Name: "train", Device: "nvidia1", Granted: true, Hidden: true}}, nil

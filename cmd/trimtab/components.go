@@ -31,6 +31,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/history"
 	"github.com/trimtab/trimtab/tuner/originals"
 	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/statefile"
 )
@@ -63,6 +64,7 @@ type components struct {
 	profileStore *profiles.Store
 	known        knownJobs
 	recorder     *recorder
+	series       *series.Store
 	handover     bool
 	heart        heartbeat
 	lock         *os.File
@@ -73,7 +75,7 @@ type components struct {
 // assemble makes the parts. What is optional degrades with a word in missing;
 // an error is for what trimtab cannot be without: its state directory, above all.
 func assemble(ctx context.Context, cfg config.Config, log *slog.Logger) (*components, error) {
-	p := &components{cfg: cfg, log: log}
+	p := &components{cfg: cfg, log: log, series: new(series.Store)}
 	var err error
 	if p.lock, err = lockDir(cfg.StateDir); err != nil {
 		return nil, err
@@ -221,7 +223,7 @@ func (p *components) options(cfg config.Config, status func(string)) agent.Optio
 		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policies: builtin, Store: p.profileStore, Known: p.known,
 		Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Above: above, GPU: p.visibilities, GPUMemory: stored[map[string][]runtime.DeviceRule]{p.state, topicGPU}, Visibility: p.visibilities, Disabled: disabled,
 		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
-		Notify: status, Alive: p.heart.beat, Log: p.log,
+		Notify: status, Alive: p.heart.beat, Series: p.series, Log: p.log,
 	}
 	if p.history != nil {
 		o.History = p.history

@@ -20,8 +20,10 @@ import (
 	"github.com/trimtab/trimtab/tuner/agent"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/metrics"
 	"github.com/trimtab/trimtab/tuner/httpd"
+	"github.com/trimtab/trimtab/tuner/metrics"
+	"github.com/trimtab/trimtab/tuner/series"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // shutdownTimeout bounds the restore at the end; systemd's own limit is longer.
@@ -114,6 +116,7 @@ func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog
 		g.Add(func() error { return work(ctx) }, func(error) { cancel() })
 	}
 	add(p.loop.Run)
+	add(func(ctx context.Context) error { return keepSeries(ctx, p.loop.Snapshot, p.series) })
 	server := api.NewServer(p.loop, log.With("component", "api"), time.Now)
 	add(func(ctx context.Context) error { return server.Run(ctx, listener) })
 	if err := addMetrics(add, cfg, p, log); err != nil {
@@ -155,6 +158,21 @@ func addMetrics(add func(func(context.Context) error), cfg config.Config, p *com
 		return nil
 	})
 	return nil
+}
+
+// keepSeries adds snapshots until ctx ends. It reads what the loop published: the loop
+// neither knows nor waits.
+func keepSeries(ctx context.Context, latest func() *state.Snapshot, to *series.Store) error {
+	ticker := time.NewTicker(time.Second) // most of what it offers is too soon, and not taken
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			to.Add(latest())
+		}
+	}
 }
 
 // errSignal ends the group in the way that people ask for.

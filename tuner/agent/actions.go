@@ -13,6 +13,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/enrolment"
 	"github.com/trimtab/trimtab/tuner/history"
+	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -25,6 +26,14 @@ func (l *Agent) History(ctx context.Context, q api.HistoryQuery) ([]state.Record
 		return nil, fmt.Errorf("history is not being kept: its store could not be opened; the daemon's log says why")
 	}
 	return l.o.History.Query(ctx, history.Filter{SinceNs: q.SinceUnixNs, ChangedOnly: q.Changed, Name: q.Name, Limit: q.Limit})
+}
+
+// Series returns the last hour of a container that runs, by its key.
+func (l *Agent) Series(key string) []series.Point {
+	if l.o.Series == nil {
+		return []series.Point{}
+	}
+	return l.o.Series.Of(key)
 }
 
 // pick returns the running containers that a request names.

@@ -25,6 +25,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/enrolment"
 	"github.com/trimtab/trimtab/tuner/history"
 	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -92,6 +93,7 @@ type Options struct {
 	Manuals  *enrolment.Manuals
 	Holds    Holds
 	History  History         // nil: none
+	Series   *series.Store   // what somebody else makes of the snapshots, for the API; nil: none
 	Store    *profiles.Store // known jobs to begin with; nil: none
 	Known    Known           // nil: what is learned is not kept
 	Recorder Recorder        // nil: none

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -25,6 +26,8 @@ type Backend interface {
 	Snapshot() *state.Snapshot
 	// History returns what fits, oldest first; with a limit, the newest of it.
 	History(ctx context.Context, q HistoryQuery) ([]state.Record, error)
+	// Series returns the last hour of a container that runs, by its key, oldest first.
+	Series(key string) []series.Point
 	Enable(ctx context.Context, req state.EnableRequest) ([]state.ActionResult, error)
 	Disable(ctx context.Context, req state.EnableRequest) ([]state.ActionResult, error)
 	// Restore gives originals back and holds until Resume; "" means every container.

@@ -20,6 +20,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/api/client"
+	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -45,6 +46,10 @@ func (f *fake) Snapshot() *state.Snapshot {
 func (f *fake) History(_ context.Context, q api.HistoryQuery) ([]state.Record, error) {
 	f.asked = append(f.asked, q)
 	return []state.Record{{Kind: state.RecordChange, Name: "train"}}, f.err
+}
+
+func (f *fake) Series(key string) []series.Point {
+	return []series.Point{{UnixNs: 7, Used: float64(len(key))}}
 }
 
 func (f *fake) act(ctx context.Context, what any) ([]state.ActionResult, error) {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -94,6 +95,7 @@ func (s *Server) routes() []route {
 		{http.MethodGet, "/v1/gpus", AccessRead, lookTimeout, s.gpus},
 		{http.MethodGet, "/v1/fingerprints", AccessRead, lookTimeout, s.fingerprints},
 		{http.MethodGet, "/v1/history", AccessRead, lookTimeout, s.history},
+		{http.MethodGet, "/v1/series", AccessRead, lookTimeout, s.series},
 		{http.MethodGet, "/v1/record", AccessRead, maxRecording + lookTimeout, s.record},
 		{http.MethodPost, "/v1/enable", AccessWrite, actTimeout, s.enable},
 		{http.MethodPost, "/v1/disable", AccessWrite, actTimeout, s.disable},
@@ -128,13 +130,38 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// handle guards one route: access, deadlines, the size of the body.
+// Looking answers the routes that the page shows, for a listener that knows by itself who
+// may look: it asks for no peer. Nothing else of the API can be reached through it.
+func (s *Server) Looking() http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range s.routes() {
+		if slices.Contains(shownRoutes(), r.path) {
+			mux.HandleFunc(r.method+" "+r.path, s.answer(r))
+		}
+	}
+	return mux
+}
+
+// shownRoutes are those of Looking: what changes nothing, and is soon answered.
+func shownRoutes() []string {
+	return []string{"/v1/status", "/v1/containers", "/v1/containers/{name}", "/v1/devices", "/v1/history", "/v1/series"}
+}
+
+// handle guards one route: who may.
 func (s *Server) handle(rt route) http.HandlerFunc {
+	answer := s.answer(rt)
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := allowed(r, rt.access); err != nil {
 			fail(w, err)
 			return
 		}
+		answer(w, r)
+	}
+}
+
+// answer guards one route for whoever may: deadlines, the size of the body.
+func (s *Server) answer(rt route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
 		defer cancel()
 		// No server-wide write timeout: a recording takes as long as was asked for.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -68,6 +69,11 @@ func (c *Client) Advice(ctx context.Context, name string) (out api.Advice, err e
 // Devices is GET /v1/devices.
 func (c *Client) Devices(ctx context.Context) (out api.Devices, err error) {
 	return out, c.call(ctx, http.MethodGet, "/v1/devices", nil, &out)
+}
+
+// Series is GET /v1/series.
+func (c *Client) Series(ctx context.Context, name string) (out series.Series, err error) {
+	return out, c.call(ctx, http.MethodGet, "/v1/series?"+url.Values{"name": {name}}.Encode(), nil, &out)
 }
 
 // History is GET /v1/history.
