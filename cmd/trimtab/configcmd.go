@@ -54,9 +54,11 @@ func runConfigCheck(cmd *cobra.Command, args []string) error {
 	}
 	cfg, warnings, err := config.Load(file, dir)
 	result := checked{OK: err == nil, Problems: append([]config.Problem{}, config.Problems(err)...), Warnings: append([]config.Warning{}, warnings...)}
-	if webErr := httpd.CheckWebConfig(cfg.Metrics.WebConfig); err == nil && webErr != nil {
-		// Not the daemon's end: it would take the rest, and serve no metrics.
-		result.OK, result.Problems = false, append(result.Problems, config.Problem{At: file, Key: "metrics.webConfig", Text: webErr.Error()})
+	for _, web := range []struct{ key, path string }{{"metrics.webConfig", cfg.Metrics.WebConfig}, {"page.webConfig", cfg.Page.WebConfig}} {
+		if webErr := httpd.CheckWebConfig(web.path); err == nil && webErr != nil {
+			// Not the daemon's end: it would take the rest, and not serve this.
+			result.OK, result.Problems = false, append(result.Problems, config.Problem{At: file, Key: web.key, Text: webErr.Error()})
+		}
 	}
 	if err := show(cmd, result, func() string { return checkedText(file, cfg, result) }); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"reflect"
@@ -22,6 +23,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/httpd"
 	"github.com/trimtab/trimtab/tuner/metrics"
+	"github.com/trimtab/trimtab/tuner/page"
 	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -119,14 +121,17 @@ func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog
 	add(func(ctx context.Context) error { return keepSeries(ctx, p.loop.Snapshot, p.series) })
 	server := api.NewServer(p.loop, log.With("component", "api"), time.Now)
 	add(func(ctx context.Context) error { return server.Run(ctx, listener) })
+	// Without metrics and page jobs are tuned all the same (law: each part alone).
 	if err := addMetrics(add, cfg, p, log); err != nil {
-		// Without metrics jobs are tuned all the same (law: each part alone).
 		log.Error("metrics are not served", "error", err)
+	}
+	if err := addPage(add, cfg, p, server.Looking(), log); err != nil {
+		log.Error("the page is not served", "error", err)
 	}
 	add(func(ctx context.Context) error { return n.RunWatchdog(ctx, p.alive) })
 	add(func(ctx context.Context) error { return signals(ctx, f, level, p, n, log) })
 	n.Ready("started")
-	log.Info("trimtab is up", "version", version(), "mode", string(cfg.Mode), "metrics", cfg.Metrics.Listen, "socket", cfg.API.Socket)
+	log.Info("trimtab is up", "version", version(), "mode", string(cfg.Mode), "metrics", cfg.Metrics.Listen, "page", cfg.Page.Listen, "socket", cfg.API.Socket)
 	err = g.Run()
 	if errors.Is(err, errSignal) {
 		return nil
@@ -146,13 +151,33 @@ func addMetrics(add func(func(context.Context) error), cfg config.Config, p *com
 	if err != nil {
 		return err
 	}
+	return addServer(add, &server.Server)
+}
+
+func addPage(add func(func(context.Context) error), cfg config.Config, p *components, looking http.Handler, log *slog.Logger) error {
+	if cfg.Page.Listen == "" {
+		return nil
+	}
+	if err := httpd.CheckWebConfig(cfg.Page.WebConfig); err != nil {
+		return fmt.Errorf("page.webConfig %w", err)
+	}
+	server, err := page.New(page.Options{Listen: cfg.Page.Listen, Group: cfg.API.ReadGroup, WebConfig: cfg.Page.WebConfig, Hosts: cfg.Page.Hosts,
+		Latest: p.loop.Snapshot, Looking: looking, Logger: log.With("component", "page")})
+	if err != nil {
+		return err
+	}
+	return addServer(add, server)
+}
+
+// addServer binds now and serves later. What it meets then ends nothing else.
+func addServer(add func(func(context.Context) error), server *httpd.Server) error {
 	l, err := server.Listen(context.Background())
 	if err != nil {
 		return err
 	}
 	add(func(ctx context.Context) error {
 		if err := server.Run(ctx, l); err != nil && ctx.Err() == nil {
-			log.Error("metrics are not served any more", "error", err)
+			server.Logger.Error("not served any more", "error", err)
 			<-ctx.Done()
 		}
 		return nil
@@ -229,7 +254,7 @@ func needsRestart(old, now config.Config) []string {
 		changed bool
 	}{
 		{"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker}, {"containerd", !reflect.DeepEqual(old.Containerd, now.Containerd)},
-		{"metrics", old.Metrics != now.Metrics}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir},
+		{"metrics", old.Metrics != now.Metrics}, {"page", !reflect.DeepEqual(old.Page, now.Page)}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir},
 		{"overhead.maps", old.Overhead.Maps != now.Overhead.Maps}, {"record", old.Record != now.Record}, {"history", old.History != now.History},
 	} {
 		if k.changed {

@@ -42,6 +42,7 @@ type Config struct {
 	Docker          Docker             `yaml:"docker"`
 	Containerd      Containerd         `yaml:"containerd"`
 	Metrics         Metrics            `yaml:"metrics"`
+	Page            Page               `yaml:"page"`
 	API             API                `yaml:"api"`
 	StateDir        string             `yaml:"stateDir"`
 	Record          Record             `yaml:"record"`
@@ -108,6 +109,13 @@ type Containerd struct {
 type Metrics struct {
 	Listen    string `yaml:"listen"`    // "": none
 	WebConfig string `yaml:"webConfig"` // exporter-toolkit's file with TLS and users
+}
+
+// Page is the web page.
+type Page struct {
+	Listen    string   `yaml:"listen"`    // "": none
+	WebConfig string   `yaml:"webConfig"` // exporter-toolkit's file with TLS and users
+	Hosts     []string `yaml:"hosts"`     // names by which browsers may ask for it
 }
 
 // API is the Unix socket that the command line talks to.
@@ -197,6 +205,7 @@ func Default() Config {
 		Docker:     Docker{Enabled: true, Host: "unix:///var/run/docker.sock"},
 		Containerd: Containerd{Address: "/run/containerd/containerd.sock", Namespaces: []string{}},
 		Metrics:    Metrics{Listen: "127.0.0.1:9477"},
+		Page:       Page{Hosts: []string{}},
 		API:        API{Socket: "/run/trimtab/trimtab.sock", ReadGroup: "trimtab-read", WriteGroup: "trimtab"},
 		StateDir:   "/var/lib/trimtab",
 		Record:     Record{Ring: 64 << 20},

@@ -127,18 +127,28 @@ func (k *check) endpoints(c Config) {
 		k.absolute("docker.containerd", c.Docker.Containerd)
 	}
 	k.containerd(c)
-	if c.Metrics.Listen != "" {
-		_, port, err := net.SplitHostPort(c.Metrics.Listen)
-		path, isUnix := strings.CutPrefix(c.Metrics.Listen, "unix:")
-		k.that(isUnix && filepath.IsAbs(path) || !isUnix && err == nil && port != "", "metrics.listen",
-			`%q is not an address; allowed are HOST:PORT such as 127.0.0.1:9477, unix:/PATH, or "" for none`, c.Metrics.Listen)
-	}
-	if c.Metrics.WebConfig != "" {
-		k.absolute("metrics.webConfig", c.Metrics.WebConfig)
+	k.listener("metrics", c.Metrics.Listen, c.Metrics.WebConfig, "127.0.0.1:9477")
+	k.listener("page", c.Page.Listen, c.Page.WebConfig, "127.0.0.1:9478")
+	k.that(c.Page.Listen == "" || c.Page.Listen != c.Metrics.Listen, "page.listen", "%q is metrics.listen too; each has its own", c.Page.Listen)
+	for i, host := range c.Page.Hosts {
+		k.that(host != "" && !strings.ContainsAny(host, ":/ *"), fmt.Sprintf("page.hosts[%d]", i+1), "%q is not the name of a host; allowed are names such as node7.example.com", host)
 	}
 	k.absolute("api.socket", c.API.Socket)
 	k.that(len(c.API.Socket) <= maxSocketBytes, "api.socket", "is longer than %d bytes", maxSocketBytes)
 	k.absolute("stateDir", c.StateDir)
+}
+
+// listener checks where something is served over HTTP.
+func (k *check) listener(section, listen, webConfig, such string) {
+	if listen != "" {
+		_, port, err := net.SplitHostPort(listen)
+		path, isUnix := strings.CutPrefix(listen, "unix:")
+		k.that(isUnix && filepath.IsAbs(path) || !isUnix && err == nil && port != "", section+".listen",
+			`%q is not an address; allowed are HOST:PORT such as %s, unix:/PATH, or "" for none`, listen, such)
+	}
+	if webConfig != "" {
+		k.absolute(section+".webConfig", webConfig)
+	}
 }
 
 func (k *check) containerd(c Config) {

@@ -1,0 +1,81 @@
+// The frame: which view is shown, and when it is told of news. A view is a module in the
+// list below: { path, title, nav, open(root, argument) }. open builds the view and returns
+// what refreshes it, given the latest status. A new view is one line here.
+import { el, put } from "./dom.js";
+import { Live, paced } from "./live.js";
+import * as node from "./node.js";
+import * as job from "./job.js";
+import * as history from "./history.js";
+import * as devices from "./devices.js";
+
+const views = [
+  { path: "", title: "Node", nav: true, open: node.open },
+  { path: "history", title: "History", nav: true, open: history.open },
+  { path: "devices", title: "Devices", nav: true, open: devices.open },
+  { path: "job", title: "Job", open: job.open },
+];
+
+const main = document.getElementById("main");
+const links = new Map();
+let status, current, refresh, shown = 0;
+
+for (const v of views.filter((v) => v.nav)) {
+  const a = el("a", { href: "#/" + v.path }, v.title);
+  links.set(v, a);
+  document.getElementById("nav").append(el("li", {}, a));
+}
+
+function route() {
+  const [path, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
+  const view = views.find((v) => v.path === path) ?? views[0];
+  let argument;
+  try {
+    argument = decodeURIComponent(rest.join("/"));
+  } catch {
+    argument = rest.join("/");
+  }
+  for (const [v, a] of links) {
+    if (v === view) a.setAttribute("aria-current", "page");
+    else a.removeAttribute("aria-current");
+  }
+  document.title = view.title + " · trimtab";
+  const root = el("div", { class: "view" });
+  const problem = el("p", { class: "problem", role: "alert", hidden: true });
+  const update = view.open(root, argument);
+  const mine = ++shown;
+  refresh = paced(async () => {
+    if (mine !== shown) return;
+    try {
+      await update(status);
+      problem.hidden = true;
+    } catch (error) {
+      put(problem, error.message);
+      problem.hidden = false;
+    }
+    main.dataset.ready = String(mine); // for whoever waits until something is to be seen
+  });
+  main.replaceChildren(problem, root);
+  if (current !== undefined) main.focus(); // another view: a reader begins at its top
+  if (current !== undefined) scrollTo(0, 0);
+  current = view;
+  refresh();
+}
+
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+addEventListener("hashchange", route);
+
+const state = document.getElementById("live");
+const live = new Live((s) => {
+  status = s;
+  refresh();
+}, (s) => put(state, s));
+const pause = document.getElementById("pause");
+pause.addEventListener("click", () => {
+  const paused = pause.getAttribute("aria-pressed") !== "true";
+  pause.setAttribute("aria-pressed", String(paused));
+  live.pause(paused);
+});
+route();

@@ -1,0 +1,112 @@
+// One container: what stands now and why, its hour, its verdict, what was tried.
+import { el, facts, name, section, swap, table } from "./dom.js";
+import { Chart } from "./chart.js";
+import { get } from "./live.js";
+import { record } from "./records.js";
+import { bytes, causeWord, causeWords, change, clock, cpus, expected, gain, knob, number, outcome, partNames, parts, percent, quantity, rate, shares, signed, value, would } from "./words.js";
+
+const marked = ["change", "loan", "would", "trial", "rollback", "restore", "yield", "owed", "gpu-view", "heal", "gpu-lost"];
+
+export function open(root, key) {
+  const chart = new Chart();
+  const head = el("div"), standing = el("div"), rest = el("div"), list = el("div");
+  let said;
+  root.append(head, standing, el("section", {}, el("h2", {}, "Where the time went"), chart.node), list, rest);
+
+  return async (status) => {
+    const c = await get("/v1/containers/" + encodeURIComponent(key));
+    const [series, past] = await Promise.all([get("/v1/series?name=" + encodeURIComponent(c.key)),
+      get(`/v1/history?limit=200&name=${encodeURIComponent(c.name)}`).catch((error) => ({ records: [], error }))]);
+    const marks = past.records.filter((r) => r.key === c.key && marked.includes(r.kind)).map((r, i) => ({ record: r, number: i + 1 }));
+    swap(head, el("h1", {}, name(c.name, 200)), facts([["image", name(c.image ?? "", 120)], ["team", c.enrolment.team], ["job", c.enrolment.job], ["GPUs", c.gpus?.join(", ")],
+      ["mode", c.enrolment.mode + (c.enrolment.door ? ", by " + c.enrolment.door : "")], ["rate", rate(c.rate, c.rateWhy)], ["no rate", c.rateWhy],
+      ["bound by", causeWord(c.verdict)], ["speedup", gain(c)]]));
+    swap(standing, section("What stands now", el("p", { class: "headline" }, headline(c)), values(c), gate(c)));
+    chart.show(series.points, marks, [...(c.trials ?? []), ...(c.trial ? [c.trial] : [])], status?.time ?? Date.now() * 1e6);
+    const stamp = marks.length + "/" + marks.at(-1)?.record.time;
+    if (stamp !== said) {
+      said = stamp;
+      list.replaceChildren(...[section("What was done", marks.length ? el("ol", { class: "records", reversed: true }, marks.toReversed().map((m) => el("li", {}, record(m.record, past.records, m.number)))) :
+        el("p", {}, past.error ? past.error.message : "Nothing was changed, lent or tried."))].filter(Boolean));
+    }
+    swap(rest, verdict(c), latest(c), prediction(c), loan(c), allocation(c), trials(c), plain("What is not counted", c.thinned), plain("What you could do", c.advice), enrolment(c));
+  };
+}
+
+const plain = (title, lines) => (lines?.length ? section(title, el("ul", {}, lines.map((l) => el("li", {}, l)))) : null);
+
+// headline is the one sentence for somebody who reads no further.
+function headline(c) {
+  if (c.owed) return `Restore pending: ${c.owed}.`;
+  if (c.held) return "The owner's values are back, and stay until `trimtab resume`.";
+  if (c.trial) return `Since ${clock(c.trial.started)} ${c.trial.changes.map(change).join(", ")} is on trial, ${signed(expected(c.trial))} expected; it is reverted unless that is measured.`;
+  if (c.changed?.length) {
+    const what = c.changed.filter((k) => !c.loan || !["cpu.quota", "cpu.weight"].includes(k)).map((k) => change({ knob: k, from: c.original?.[k], to: c.now?.[k] }));
+    if (c.loan) what.unshift(`lent ${cpus(c.loan.cpus)} CPUs that nobody used, ${cpus(c.loan.own)} are its own`);
+    return `${what.join("; ")}. Speedup: ${gain(c)}. Reverts on exit.`;
+  }
+  const t = would(c);
+  if (t) return `Nothing was changed (${c.whyNot || "observe mode"}). At ${clock(t.started)} trimtab would have set ${t.changes.map(change).join(", ")} and expected ${signed(expected(t))}.`;
+  return `Nothing was changed: ${c.whyNot || c.preflight || c.verdict?.why || "nothing that a change would relieve was found"}`;
+}
+
+function values(c) {
+  const all = Object.keys(c.now ?? {}).sort();
+  if (!all.length) return null;
+  return table("Limits that stand", ["Knob", "Now", "Owner's", "Who decides"], all.map((k) => [knob(k), value(k, c.now[k]),
+    value(k, c.original?.[k]), c.yielded?.includes(k) ? "somebody else set it: trimtab leaves it alone" : c.deciders?.[k] ?? "-"]), [3]);
+}
+
+function gate(c) {
+  return facts([["not now, because", c.whyNot], ["decided by", c.gate], ["its number", c.gateThreshold ? `${number(c.gateValue ?? 0)}, against ${number(c.gateThreshold)}` : ""], ["GPU preflight", c.preflight], ["GPU lost", c.gpuLost]]);
+}
+
+function verdict(c) {
+  const v = c.verdict;
+  if (!v?.class) return null;
+  return section("What bounds it", el("p", {}, causeWords(v)), v.why ? el("p", {}, v.why) : null, facts([
+    ["class and cause", v.class + (v.cause ? "/" + v.cause : "")], ["time lost to it", v.severity ? percent(v.severity) : ""], ["confidence", percent(v.confidence)],
+    ...(v.evidence ?? []).map((e) => [e.name, quantity(e)]), ["relief", v.relief]]));
+}
+
+function latest(c) {
+  const s = shares(c.breakdown);
+  if (!s.length) return null;
+  const rows = s.map((share, i) => [parts[partNames[i]], share]).filter(([, share]) => share >= 0.005);
+  return section("Its latest window" + (c.ranks > 1 ? `, the slowest of ${c.ranks} processes` : ""),
+    table("Shares of the time", ["What", "Share"], rows.map(([what, share]) => [what, percent(share)])));
+}
+
+function prediction(c) {
+  const k = c.cost;
+  if (!(k?.ticks > 0) || c.aggregated) return null;
+  const ms = (s) => (s ? number(s * 1000) + " ms" : "");
+  const tick = c.rate?.steps ? "step" : "tick";
+  return section(`What one ${tick} costs`, facts([["training process on a CPU", ms(k.trainerCPU)], ["data loaders on a CPU", ms(k.loaderCPU)], ["other threads on a CPU", ms(k.otherCPU)],
+    ["waits that no CPU shortens", ms(k.device)], ["behind others for a CPU", ms(k.queue)], ["one batch, by one loader", k.loaders ? `${ms(k.batch)}, ${k.loaders} side by side` : ""],
+    ["no more speed beyond", c.knee ? cpus(c.knee) + " CPUs" : ""], ["memory used", c.memoryUse?.read ? bytes(c.memoryUse.current) : ""]]));
+}
+
+function loan(c) {
+  const l = c.loan;
+  return l ? section("What it was lent", facts([["its own", cpus(l.own) + " CPUs"], ["lent, while nobody else wants it", cpus(l.cpus) + " CPUs"], ["of that used", cpus(l.used) + " CPUs"],
+    ["since", l.since ? clock(l.since) : ""], ["enough", l.settled ? `--cpus ${cpus(l.own + l.cpus)}` : ""], ["why", l.why]])) : null;
+}
+
+function allocation(c) {
+  const a = c.allocation;
+  return a ? section("Its part of this host", facts([["why", a.why], ["CPUs it is entitled to", cpus(c.entitled ?? 0)], ["CPUs it can use", cpus(a.need)],
+    ["CPUs it gets beside others", cpus(a.cpus)], ["of its best rate", a.rate ? percent(a.rate) : ""]])) : null;
+}
+
+function trials(c) {
+  if (!c.trials?.length) return null;
+  return section("What was tried", table("Trials, latest first", ["When", "What", "Outcome", "Measured", "Why"], c.trials.map((t) => [clock(t.started), t.changes.map(change).join(", "), outcome(t.outcome),
+    t.ratio ? `${signed(t.ratio - 1)} (${signed(t.low - 1)} to ${signed(t.high - 1)})` : "-", t.why || t.changes[0]?.reason || "-"]), [3, 4]));
+}
+
+function enrolment(c) {
+  const e = c.enrolment;
+  return section("What trimtab may do", facts([["mode", e.mode], ["by", e.door], ["knobs", e.knobs?.join(", ")], ["importance", e.importance], ["loans", e.loans], ["why not more", e.whyNot]]),
+    e.problems?.length ? el("ul", { class: "wrong" }, e.problems.map((p) => el("li", {}, p))) : null);
+}

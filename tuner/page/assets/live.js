@@ -1,0 +1,77 @@
+// What comes from the daemon: answers of the API, and word of each new snapshot.
+
+// get asks one route. The browser keeps answers and asks whether they still hold.
+export async function get(path) {
+  const answer = await fetch(path, { headers: { accept: "application/json" } });
+  const text = await answer.text();
+  let body;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    throw new Error(text.trim() || answer.statusText);
+  }
+  if (!answer.ok) throw new Error(body.hint ? `${body.error}: ${body.hint}` : body.error);
+  return body;
+}
+
+// Live calls onStatus with each new status while the page is seen and not paused.
+export class Live {
+  #source;
+  #retry;
+  #paused = false;
+  constructor(onStatus, onState) {
+    this.onStatus = onStatus;
+    this.onState = onState;
+    document.addEventListener("visibilitychange", () => this.#follow());
+    this.#follow();
+  }
+
+  pause(paused) {
+    this.#paused = paused;
+    this.#follow();
+  }
+
+  #follow() {
+    clearTimeout(this.#retry);
+    this.#source?.close();
+    this.#source = undefined;
+    if (this.#paused) return this.onState("paused");
+    if (document.hidden) return;
+    const source = new EventSource("/events");
+    this.#source = source;
+    source.addEventListener("status", (event) => {
+      this.onState("live");
+      this.onStatus(JSON.parse(event.data));
+    });
+    source.onerror = () => {
+      this.onState("reconnecting");
+      if (source.readyState === EventSource.CLOSED) this.#retry = setTimeout(() => this.#follow(), 5000); // refused: all streams are taken
+    };
+  }
+}
+
+// paced runs work when asked to, one at a time, and leaves it most of the time idle: what
+// takes long to fetch and show is done less often.
+export function paced(work) {
+  let busy = false, again = false;
+  const run = async () => {
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    const began = performance.now();
+    try {
+      await work();
+    } finally {
+      setTimeout(() => {
+        busy = false;
+        if (again) {
+          again = false;
+          run();
+        }
+      }, 9 * (performance.now() - began));
+    }
+  };
+  return run;
+}

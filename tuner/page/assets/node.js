@@ -1,0 +1,106 @@
+// The node at a glance, and its containers.
+import { el, facts, name, put, section } from "./dom.js";
+import { get } from "./live.js";
+import { bytes, causeWord, clock, cpuColumn, cpus, gain, percent, rate, span, stalled } from "./words.js";
+
+const atOnce = 100; // rows: what is found by the filter need not be scrolled for
+
+const columns = [
+  { title: "Name", key: (c) => c.name },
+  { title: "Team", wide: true, text: (c) => c.enrolment?.team || "-", key: (c) => c.enrolment?.team ?? "" },
+  { title: "Mode", wide: true, text: (c) => (!c.watched && c.enrolment?.mode === "observe" ? "-" : c.enrolment?.mode), key: (c) => c.enrolment?.mode ?? "" },
+  { title: "Rate", wide: true, text: (c) => rate(c.rate, c.rateWhy), key: (c) => -(c.rateWhy ? 0 : c.rate?.perSecond ?? 0) },
+  { title: "Stalled", text: (c) => (stalled(c.breakdown) === undefined ? "-" : percent(stalled(c.breakdown))), key: (c) => -(stalled(c.breakdown) ?? -1) },
+  { title: "Bound by", text: (c) => causeWord(c.verdict), key: (c) => causeWord(c.verdict) },
+  { title: "CPU now ← original", text: cpuColumn, key: (c) => -c.usedCPUs },
+  { title: "Speedup", wide: true, text: gain, key: (c) => -(c.gain ?? (c.work?.ratio ?? 1) - 1) },
+  { title: "Reason", wide: true, text: (c) => (c.owed ? "restore pending: " + c.owed : c.whyNot || "-"), key: (c) => c.whyNot ?? "" },
+];
+
+// notable puts first what a person should look at, then what trimtab works on.
+function notable(c) {
+  if (c.owed || c.gpuLost) return 0;
+  if (c.trial) return 1;
+  if (c.changed?.length) return 2;
+  return c.enrolment?.mode === "tune" ? 3 : c.watched ? 4 : 5;
+}
+
+export function open(root) {
+  let all = [], sortBy = -1, most = atOnce;
+  const glance = el("div", {}), news = el("div", {});
+  const filter = el("input", { type: "search", id: "filter", autocomplete: "off", oninput: () => { most = atOnce; show(); } });
+  const unwatched = el("input", { type: "checkbox", id: "unwatched", onchange: show });
+  const count = el("p", { role: "status", class: "count" });
+  const body = el("tbody");
+  const heads = columns.map((column, i) => el("th", { scope: "col", class: column.wide ? "wide" : undefined },
+    el("button", { type: "button", onclick: () => { sortBy = sortBy === i ? -1 : i; show(); } }, column.title)));
+  const more = el("button", { type: "button", onclick: () => { most += atOnce; show(); } }, "Show more");
+  root.append(el("h1", {}, "This node"), glance, news, el("section", {}, el("h2", {}, "Containers"),
+    el("div", { class: "tools" }, el("label", { for: "filter" }, "Filter by name, team or cause"), filter,
+      el("span", {}, unwatched, el("label", { for: "unwatched" }, "also those that are not watched"))), count,
+    el("table", { class: "jobs" }, el("caption", { class: "heard" }, "Containers; a column's button sorts by it"), el("thead", {}, el("tr", {}, heads)), body), more));
+
+  const rows = new Map();
+  function row(c) {
+    let r = rows.get(c.key);
+    if (!r) {
+      const cells = columns.slice(1).map((column) => el("td", { class: column.wide ? "wide" : undefined }));
+      r = { node: el("tr", {}, el("th", { scope: "row" }, el("a", { href: "#/job/" + encodeURIComponent(c.key) }, name(c.name))), cells), cells };
+      rows.set(c.key, r);
+    }
+    r.cells.forEach((cell, i) => put(cell, columns[i + 1].text(c)));
+    return r.node;
+  }
+
+  function show() {
+    const wanted = filter.value.toLowerCase();
+    const fits = (c) => (unwatched.checked || c.watched || c.enrolment?.mode === "tune" || c.owed)
+      && (!wanted || [c.name, c.enrolment?.team, causeWord(c.verdict)].some((t) => t?.toLowerCase().includes(wanted)));
+    const key = sortBy < 0 ? notable : columns[sortBy].key;
+    const found = all.filter(fits).map((c) => [key(c), c]);
+    found.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+    heads.forEach((h, i) => (i === sortBy ? h.setAttribute("aria-sort", "ascending") : h.removeAttribute("aria-sort")));
+    const nodes = found.slice(0, most).map(([, c]) => row(c));
+    if (nodes.length !== body.children.length || nodes.some((n, i) => body.children[i] !== n)) body.replaceChildren(...nodes);
+    more.hidden = found.length <= most;
+    put(count, `${Math.min(found.length, most)} of ${found.length} that fit, ${all.length} run`);
+  }
+
+  return async (status) => {
+    const answer = await get("/v1/containers");
+    status ??= await get("/v1/status");
+    all = answer.containers;
+    const keys = new Set(all.map((c) => c.key));
+    for (const key of rows.keys()) if (!keys.has(key)) rows.delete(key);
+    glance.replaceChildren(atAGlance(status));
+    news.replaceChildren(...[section("What needs a look", wrong(status, all))].filter(Boolean));
+    show();
+  };
+}
+
+function atAGlance(s) {
+  const d = s.daemon, n = s.node, c = s.containers;
+  const life = (s.time - d.started) / 1e9;
+  const mode = d.mode + (d.paused ? ", paused" : "") + (d.disabled ? ", disabled" : "");
+  return facts([
+    ["mode", mode],
+    ["containers", `${c.running} run, ${c.watched} watched, ${c.tuned} may be tuned, ${c.changed} changed`],
+    ["CPUs", `${cpus(n.cpus)}, ${cpus(n.idle ?? 0)} idle, ${cpus(n.reserve)} kept idle when CPU is lent`],
+    ["memory", n.memory ? `${bytes(n.memory)}, ${bytes(Math.max(0, n.memoryFree ?? 0))} free to lend` : ""],
+    ["trimtab itself", life > 0 ? `${percent((d.cpuSeconds + d.probeSeconds) / life)} of a CPU, ${bytes(d.rss)}` : ""],
+    ["running since", `${clock(d.started)} (${span(life)}), ${d.version}`],
+  ]);
+}
+
+function wrong(s, all) {
+  const d = s.daemon, out = [];
+  if (d.paused) out.push("Paused: values stay as they are until `trimtab resume`.");
+  if (d.disabled) out.push("Nothing is written while /etc/trimtab/disabled is there.");
+  if (d.configError) out.push("The newer config was refused: " + d.configError);
+  if (d.virtual) out.push("A virtual GPU is in use.");
+  for (const p of [...d.engines, ...d.probes]) if (!p.ok) out.push(`${p.name} is lost since ${clock(p.since)}: ${p.lost ?? ""}`);
+  for (const c of all.filter((c) => c.owed || c.gpuLost).slice(0, 20)) {
+    out.push([name(c.name), c.owed ? ": restore pending: " + c.owed : ": GPU access is lost: " + c.gpuLost]);
+  }
+  return out.length ? el("ul", { class: "wrong" }, out.map((t) => el("li", {}, t))) : null;
+}

@@ -1,0 +1,102 @@
+package page
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/trimtab/trimtab/tuner/httpd"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+const (
+	// maxStreams leaves connections for questions.
+	maxStreams = httpd.MaxConnections - 8
+	lookEvery  = 500 * time.Millisecond
+	quietFor   = 15 * time.Second // then a word keeps proxies from ending the stream
+	slowFor    = 5 * time.Second  // a viewer that does not read for so long is dropped
+	streamFor  = 15 * time.Minute // then the browser asks anew, and who may look is asked again
+)
+
+// events streams GET /v1/status, once for each snapshot, encoded once for all viewers.
+// A stream reads what was published at its own pace: nobody waits for a viewer.
+type events struct {
+	looking http.Handler
+	latest  func() *state.Snapshot
+	room    chan struct{}
+	slow    time.Duration // what a write may take
+	every   time.Duration // between two looks for a snapshot
+
+	mu    sync.Mutex
+	of    int64
+	event []byte
+}
+
+func newEvents(looking http.Handler, latest func() *state.Snapshot) *events {
+	return &events{looking: looking, latest: latest, room: make(chan struct{}, maxStreams), slow: slowFor, every: lookEvery}
+}
+
+// now returns the latest event, and the time of its snapshot.
+func (e *events) now(r *http.Request) (event []byte, of int64) {
+	taken := timeOf(e.latest())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if taken != e.of || e.event == nil {
+		rec := &recorder{header: http.Header{}, status: http.StatusOK}
+		ask := r.Clone(r.Context())
+		ask.URL.Path, ask.URL.RawQuery = "/v1/status", ""
+		e.looking.ServeHTTP(rec, ask)
+		if rec.status == http.StatusOK {
+			e.of, e.event = taken, fmt.Appendf(nil, "event: status\ndata: %s\n\n", bytes.TrimSpace(rec.body.Bytes()))
+		}
+	}
+	return e.event, e.of
+}
+
+func (e *events) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case e.room <- struct{}{}:
+		defer func() { <-e.room }()
+	default:
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, fmt.Sprintf("%d look already", maxStreams), http.StatusServiceUnavailable)
+		return
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Time{}) // the request was read; its deadline would end the stream
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	send := func(what []byte) bool {
+		_ = rc.SetWriteDeadline(time.Now().Add(e.slow))
+		_, err := w.Write(what)
+		return err == nil && rc.Flush() == nil
+	}
+	ticker := time.NewTicker(e.every)
+	defer ticker.Stop()
+	began := time.Now()
+	said, last := began, int64(-1)
+	for time.Since(began) < streamFor {
+		what, of := e.now(r)
+		switch {
+		case what != nil && of != last:
+			last = of
+		case time.Since(said) >= quietFor:
+			what = []byte(": still here\n\n")
+		default:
+			what = nil
+		}
+		if what != nil {
+			if !send(what) {
+				return
+			}
+			said = time.Now()
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}

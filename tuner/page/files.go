@@ -1,0 +1,118 @@
+package page
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+)
+
+//trimtab:table the page's own files, as the compiler read them
+//go:embed assets
+var assets embed.FS
+
+// file is one embedded file, compressed once.
+type file struct{ contentType, tag, zipped string }
+
+// files answers with embedded files; "/" is index.html.
+type files map[string]file
+
+func newFiles() (files, error) {
+	out := files{}
+	err := fs.WalkDir(assets, "assets", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := assets.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		zipped, err := zip(content)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(content)
+		at := strings.TrimPrefix(name, "assets")
+		if at == "/index.html" {
+			at = "/"
+		}
+		out[at] = file{contentType(name), fmt.Sprintf("%q", fmt.Sprintf("%x", sum[:12])), string(zipped)}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("page: %w", err)
+	}
+	return out, nil
+}
+
+// contentType does not ask the host's tables, which differ.
+func contentType(name string) string {
+	switch path.Ext(name) {
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".html":
+		return "text/html; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".svg":
+		return "image/svg+xml"
+	}
+	return mime.TypeByExtension(path.Ext(name))
+}
+
+func (f files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	one, ok := f[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", one.contentType)
+	sendZipped(w, r, http.StatusOK, one.tag, []byte(one.zipped))
+}
+
+func zip(content []byte) ([]byte, error) {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	if _, err := z.Write(content); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// sendZipped answers from compressed bytes: as they are, unpacked for who takes no gzip,
+// or with 304 for who has them.
+func sendZipped(w http.ResponseWriter, r *http.Request, status int, tag string, zipped []byte) {
+	h := w.Header()
+	h.Set("Cache-Control", "private, no-cache") // kept, and asked for again each time
+	h.Set("Vary", "Accept-Encoding")
+	if status == http.StatusOK {
+		h.Set("ETag", tag)
+		if r.Header.Get("If-None-Match") == tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		h.Set("Content-Length", fmt.Sprint(len(zipped)))
+		w.WriteHeader(status)
+		_, _ = w.Write(zipped) // a viewer that went away needs no answer
+		return
+	}
+	z, err := gzip.NewReader(bytes.NewReader(zipped))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(status)
+	copyTo(w, z)
+}

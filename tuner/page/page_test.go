@@ -1,0 +1,410 @@
+package page
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// daemon is an API that counts what it is asked.
+type daemon struct {
+	unixNs  atomic.Int64
+	asked   atomic.Int64
+	answer  func(w http.ResponseWriter, r *http.Request)
+	queries sync.Map
+}
+
+func (d *daemon) latest() *state.Snapshot { return &state.Snapshot{UnixNs: d.unixNs.Load()} }
+
+func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.asked.Add(1)
+	d.queries.Store(r.URL.RequestURI(), true)
+	w.Header().Set("Content-Type", "application/json")
+	if d.answer != nil {
+		d.answer(w, r)
+		return
+	}
+	_, _ = fmt.Fprintf(w, "{\"path\":%q}\n", r.URL.Path)
+}
+
+func handler(t *testing.T, d *daemon) http.Handler {
+	t.Helper()
+	s, err := New(Options{Listen: "node7:9478", Hosts: []string{"Node7.Example.com."}, Latest: d.latest, Looking: d, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Handler
+}
+
+func ask(h http.Handler, method, target string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	r.Host = "localhost:9478"
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestOnlyLooking(t *testing.T) {
+	d := new(daemon)
+	h := handler(t, d)
+	for _, target := range []string{"/", "/v1/status", "/v1/restore", "/v1/pause", "/v1/enable", "/events", "/anything"} {
+		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"} {
+			if w := ask(h, method, target); w.Code != http.StatusMethodNotAllowed {
+				t.Errorf("%s %s: %d", method, target, w.Code)
+			}
+		}
+	}
+	if n := d.asked.Load(); n > 0 {
+		t.Errorf("%d of these came to the API", n)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	h := handler(t, new(daemon))
+	for target, contentType := range map[string]string{"/": "text/html", "/app.js": "text/javascript", "/page.css": "text/css", "/icon.svg": "image/svg+xml"} {
+		w := ask(h, "GET", target)
+		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), contentType) || w.Body.Len() == 0 {
+			t.Errorf("%s: %d %s, %d bytes", target, w.Code, w.Header().Get("Content-Type"), w.Body.Len())
+		}
+		again := ask(h, "GET", target, "If-None-Match", w.Header().Get("ETag"))
+		if again.Code != http.StatusNotModified || again.Body.Len() > 0 {
+			t.Errorf("%s again: %d, %d bytes", target, again.Code, again.Body.Len())
+		}
+	}
+	for _, target := range []string{"/index.html", "/assets/app.js", "/app.js/", "/../page.go", "/.git/config"} {
+		if w := ask(h, "GET", target); w.Code != http.StatusNotFound && w.Code/100 != 3 {
+			t.Errorf("%s: %d", target, w.Code)
+		}
+	}
+}
+
+// TestWeight: all files of the page, as they are sent.
+func TestWeight(t *testing.T) {
+	all, err := newFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	for _, f := range all {
+		sum += len(f.zipped)
+	}
+	t.Logf("%d files, %d bytes compressed", len(all), sum)
+	if sum > 300<<10 {
+		t.Errorf("the page weighs %d bytes, more than 300 KiB", sum)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	h := handler(t, new(daemon))
+	for _, target := range []string{"/", "/v1/status", "/nothing", "/app.js"} {
+		for _, method := range []string{"GET", "HEAD", "POST"} {
+			w := ask(h, method, target)
+			got := w.Header().Get("Content-Security-Policy")
+			for _, want := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'"} {
+				if !strings.Contains(got, want) {
+					t.Errorf("%s %s: the policy lacks %s", method, target, want)
+				}
+			}
+			if strings.Contains(got, "unsafe") || w.Header().Get("X-Content-Type-Options") != "nosniff" || w.Header().Get("X-Frame-Options") != "DENY" ||
+				w.Header().Get("Access-Control-Allow-Origin") != "" {
+				t.Errorf("%s %s: %v", method, target, w.Header())
+			}
+		}
+	}
+}
+
+// No markup that the policy forbids stands in the files, and no way for a text to become one.
+func TestFilesKeepThePolicy(t *testing.T) {
+	entries, err := assets.ReadDir("assets")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		content, err := assets.ReadFile("assets/" + e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "<style", " style=", "onclick=\"", "http://", "https://", "@import", "localStorage"} {
+			text := strings.ReplaceAll(string(content), "http://www.w3.org/2000/svg", "")
+			if strings.Contains(text, bad) {
+				t.Errorf("%s has %q", e.Name(), bad)
+			}
+		}
+		if e.Name() == "index.html" && strings.Count(string(content), "<script") != strings.Count(string(content), "<script type=\"module\" src=\"/") {
+			t.Error("index.html has a script of its own")
+		}
+	}
+}
+
+func TestWhoMayAsk(t *testing.T) {
+	h := handler(t, new(daemon))
+	for _, tt := range []struct {
+		headers []string
+		want    int
+	}{
+		{nil, 200},
+		{[]string{"Host", "127.0.0.1:9478"}, 200},
+		{[]string{"Host", "[::1]:9478"}, 200},
+		{[]string{"Host", "node7"}, 200},
+		{[]string{"Host", "NODE7.example.com:443"}, 200},
+		{[]string{"Host", "node7.example.com."}, 200},
+		{[]string{"Host", "rebound.example.net:9478"}, 421},
+		{[]string{"Host", "localhost.example.net"}, 421},
+		{[]string{"Host", ""}, 421},
+		{[]string{"Origin", "http://localhost:9478"}, 200},
+		{[]string{"Origin", "http://evil.example"}, 403},
+		{[]string{"Origin", "null"}, 403},
+		{[]string{"Sec-Fetch-Site", "same-origin"}, 200},
+		{[]string{"Sec-Fetch-Site", "none"}, 200},
+		{[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
+		{[]string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "cors"}, 403},
+		{[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200},
+	} {
+		for _, target := range []string{"/", "/v1/containers"} {
+			if w := ask(h, "GET", target, tt.headers...); w.Code != tt.want {
+				t.Errorf("%s %q: %d, want %d", target, tt.headers, w.Code, tt.want)
+			}
+		}
+	}
+}
+
+// A snapshot is encoded once, whoever looks, and its bytes are the API's.
+func TestViewersShareAnswers(t *testing.T) {
+	d := new(daemon)
+	h := handler(t, d)
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			if w := ask(h, "GET", "/v1/containers"); w.Body.String() != "{\"path\":\"/v1/containers\"}\n" {
+				t.Errorf("plain: %q", w.Body)
+			}
+			w := ask(h, "GET", "/v1/containers", "Accept-Encoding", "gzip")
+			z, err := gzip.NewReader(w.Body)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if text, err := io.ReadAll(z); err != nil || string(text) != "{\"path\":\"/v1/containers\"}\n" {
+				t.Errorf("compressed: %q, %v", text, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := d.asked.Load(); n != 1 {
+		t.Errorf("the API was asked %d times for one snapshot", n)
+	}
+	tag := ask(h, "GET", "/v1/containers").Header().Get("ETag")
+	if w := ask(h, "GET", "/v1/containers", "If-None-Match", tag); w.Code != http.StatusNotModified {
+		t.Errorf("known already: %d", w.Code)
+	}
+}
+
+// What is dear to make is made less often.
+func TestDearAnswersServeLonger(t *testing.T) {
+	d := new(daemon)
+	s := newShared(d, d.latest)
+	now := time.Unix(100, 0)
+	s.now = func() time.Time { return now }
+	d.answer = func(http.ResponseWriter, *http.Request) { now = now.Add(80 * time.Millisecond) }
+	for _, step := range []struct {
+		later time.Duration
+		asked int64
+	}{{0, 1}, {3 * time.Second, 1}, {2 * time.Second, 2}} {
+		now = now.Add(step.later)
+		d.unixNs.Add(1)
+		ask(s, "GET", "/v1/containers")
+		if n := d.asked.Load(); n != step.asked {
+			t.Errorf("after %s: the API was asked %d times, want %d", step.later, n, step.asked)
+		}
+	}
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	d := new(daemon)
+	s := newShared(d, d.latest)
+	for i := range 10 * maxAnswers {
+		ask(s, "GET", fmt.Sprintf("/v1/series?name=%d", i))
+	}
+	if len(s.answers) > maxAnswers || s.kept > maxKept || s.kept <= 0 {
+		t.Errorf("%d answers of %d bytes are kept", len(s.answers), s.kept)
+	}
+	for target, want := range map[string]string{
+		"/v1/history": "/v1/history?limit=500", "/v1/history?limit=7": "/v1/history?limit=7", "/v1/history?limit=100000": "/v1/history?limit=2000",
+		"/v1/history?limit=x": "/v1/history?limit=x", // the API says what is wrong
+	} {
+		ask(s, "GET", target)
+		if _, ok := d.queries.Load(want); !ok {
+			t.Errorf("%s is not asked as %s", target, want)
+		}
+	}
+}
+
+// Who gives up while an answer waits to be made leaves it to be made by the next.
+func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
+	d := new(daemon)
+	s := newShared(d, d.latest)
+	for range maxMaking {
+		s.making <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan int)
+	go func() {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest("GET", "/v1/status", nil).WithContext(ctx))
+		gone <- w.Code
+	}()
+	cancel()
+	if code := <-gone; code != http.StatusServiceUnavailable {
+		t.Errorf("given up: %d", code)
+	}
+	for range maxMaking {
+		<-s.making
+	}
+	if w := ask(s, "GET", "/v1/status"); w.Code != 200 || d.asked.Load() != 1 {
+		t.Errorf("the next: %d", w.Code)
+	}
+}
+
+// serve runs the page on a port until the test ends.
+func serve(t *testing.T, d *daemon) string {
+	t.Helper()
+	s, err := New(Options{Listen: "127.0.0.1:0", Latest: d.latest, Looking: d, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// look opens a stream and returns its connection, and what came until a text did.
+func look(t *testing.T, addr, until string) (net.Conn, string) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	fmt.Fprint(c, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	return c, readUntil(t, c, until)
+}
+
+func readUntil(t *testing.T, c net.Conn, end string) string {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	one := make([]byte, 512)
+	for !strings.Contains(got.String(), end) {
+		n, err := c.Read(one)
+		got.Write(one[:n])
+		if err != nil {
+			break
+		}
+	}
+	return got.String()
+}
+
+// Fifty look at once: each sees each snapshot, and it is encoded once for all.
+func TestFiftyViewers(t *testing.T) {
+	d := new(daemon)
+	d.unixNs.Store(1)
+	addr := serve(t, d)
+	var viewers []net.Conn
+	for range 50 {
+		c, first := look(t, addr, "\n\n")
+		if !strings.Contains(first, "text/event-stream") || !strings.Contains(first, "event: status\ndata: {\"path\":\"/v1/status\"}\n\n") {
+			t.Fatalf("%q", first)
+		}
+		viewers = append(viewers, c)
+	}
+	d.unixNs.Store(2)
+	for _, c := range viewers {
+		if next := readUntil(t, c, "event: status"); !strings.Contains(next, "event: status") {
+			t.Fatalf("no word of the second snapshot: %q", next)
+		}
+	}
+	if n := d.asked.Load(); n != 2 {
+		t.Errorf("two snapshots were encoded %d times", n)
+	}
+	for range maxStreams - len(viewers) {
+		look(t, addr, "\n\n")
+	}
+	if _, refused := look(t, addr, "look already"); !strings.Contains(refused, "503") {
+		t.Errorf("one too many: %q", refused)
+	}
+}
+
+// A viewer that does not read is dropped; the others are told all the while.
+func TestSlowViewerIsDropped(t *testing.T) {
+	d := new(daemon)
+	big := strings.Repeat("x", 1<<20)
+	d.answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, big) }
+	e := newEvents(d, d.latest)
+	e.slow, e.every = 50*time.Millisecond, time.Millisecond
+	ended := make(chan struct{}, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.unixNs.Add(1) // news at once
+		go func() {
+			for r.Context().Err() == nil {
+				d.unixNs.Add(1)
+				select {
+				case <-r.Context().Done():
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
+		}()
+		e.ServeHTTP(w, r)
+		ended <- struct{}{}
+	}))
+	defer srv.Close()
+	c, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprint(c, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n") // and never reads
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("a viewer that does not read is kept")
+	}
+	if len(e.room) != 0 {
+		t.Error("its place is still taken")
+	}
+}
