@@ -240,8 +240,9 @@ setup: ## Install what a run needs and start Docker if none runs (Debian, as roo
 	scripts/setup-host.sh
 
 .PHONY: setup-dev
-setup-dev: ## The same, and what checks and tests need: clang-14, busybox, lintian, rpm, …
+setup-dev: ## The same, and what checks and tests need: clang-14, busybox, lintian, rpm, Chromium, …
 	scripts/setup-host.sh --dev
+	@scripts/axe.sh || : # without it the test that needs it skips, and says so
 
 .PHONY: setup-vm
 setup-vm: ## The same, and an emulator with what a guest is made of.

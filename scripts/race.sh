@@ -19,6 +19,7 @@ test/demo             starts the daemon and containers
 test/e2e              starts the daemon and containers
 test/examples         builds trimtab for each example
 test/gpucheck         starts the daemon
+test/page             starts Chromium; the server has tests of its own in tuner/page
 test/vgpu             C programs
 test/vm               starts a virtual machine
 test/workloads/gpu    C programs

@@ -62,7 +62,8 @@ find_missing() {
 		want dbus-daemon dbus-daemon
 		want ip iproute2
 		want column bsdextrautils
-		want npm npm # programs of its registry, for the zoo
+		want npm npm # programs of its registry, for the zoo; what checks the page
+		want chromium chromium # the page is looked at with it
 		[ -x /usr/bin/python3 ] || missing="$missing python3"
 		want gcc gcc
 		want flock util-linux

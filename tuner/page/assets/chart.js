@@ -24,11 +24,12 @@ export class Chart {
     this.numbers = el("div", { class: "numbers", "aria-hidden": "true" });
     this.from = el("span");
     this.to = el("span");
+    this.key = el("p", { class: "axis" }, "Lines are what was done, by the numbers of the list below; a bar at the top is a trial.");
     this.legend = el("ul", { class: "legend", "aria-label": "What the colours mean" });
     this.slider = el("input", { type: "range", min: 0, max: 0, value: 0, id: "point", oninput: () => this.read() });
     this.words = el("output", { for: "point", class: "reading" });
     this.empty = el("p", {}, "No point yet: one comes each ten seconds while the container is watched.");
-    this.drawn = el("div", { hidden: true }, this.numbers, this.breakdown, el("p", { class: "axis ends" }, this.from, this.to), this.legend,
+    this.drawn = el("div", { hidden: true }, this.numbers, this.breakdown, el("p", { class: "axis ends" }, this.from, this.to), this.legend, this.key,
       this.cpuTitle, this.cpus, this.rateTitle, this.rate, el("div", { class: "tools" }, el("label", { for: "point" }, "Read a point"), this.slider), this.words);
     this.node = el("div", { class: "chart" }, this.empty, this.drawn);
     this.breakdown.addEventListener("pointermove", (event) => this.point(event));

@@ -40,7 +40,7 @@ export function svg(tag, attrs = {}, ...children) {
 
 // name shows what somebody else chose: apart from the text around, whatever its direction.
 export function name(text, most = 60) {
-  return el("bdi", {}, clip(text, most) || "(no name)");
+  return el("bdi", {}, clip(text, most).trim() || "(no name)");
 }
 
 // put sets an element's text if it is another one now: what stands still costs nothing.

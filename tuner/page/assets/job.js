@@ -42,7 +42,7 @@ function headline(c) {
   if (c.trial) return `Since ${clock(c.trial.started)} ${c.trial.changes.map(change).join(", ")} is on trial, ${signed(expected(c.trial))} expected; it is reverted unless that is measured.`;
   if (c.changed?.length) {
     const what = c.changed.filter((k) => !c.loan || !["cpu.quota", "cpu.weight"].includes(k)).map((k) => change({ knob: k, from: c.original?.[k], to: c.now?.[k] }));
-    if (c.loan) what.unshift(`lent ${cpus(c.loan.cpus)} CPUs that nobody used, ${cpus(c.loan.own)} are its own`);
+    if (c.loan) what.unshift(`Lent ${cpus(c.loan.cpus)} CPUs that nobody used, ${cpus(c.loan.own)} are its own`);
     return `${what.join("; ")}. Speedup: ${gain(c)}. Reverts on exit.`;
   }
   const t = would(c);

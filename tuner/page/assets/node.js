@@ -1,5 +1,5 @@
 // The node at a glance, and its containers.
-import { el, facts, name, put, section } from "./dom.js";
+import { clip, el, facts, name, put, section } from "./dom.js";
 import { get } from "./live.js";
 import { bytes, causeWord, clock, cpuColumn, cpus, gain, percent, rate, span, stalled } from "./words.js";
 
@@ -48,7 +48,7 @@ export function open(root) {
       r = { node: el("tr", {}, el("th", { scope: "row" }, el("a", { href: "#/job/" + encodeURIComponent(c.key) }, name(c.name))), cells), cells };
       rows.set(c.key, r);
     }
-    r.cells.forEach((cell, i) => put(cell, columns[i + 1].text(c)));
+    r.cells.forEach((cell, i) => put(cell, clip(columns[i + 1].text(c), 120)));
     return r.node;
   }
 

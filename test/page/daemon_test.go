@@ -1,0 +1,261 @@
+package page_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/policies/knee"
+	"github.com/trimtab/trimtab/policies/lend"
+	"github.com/trimtab/trimtab/policies/share"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/page"
+	"github.com/trimtab/trimtab/tuner/recording"
+	"github.com/trimtab/trimtab/tuner/series"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// daemon is what the page looks at: the real API before snapshots that a test makes.
+type daemon struct {
+	api.Backend // what acts: nil, and never asked
+	snapshot    atomic.Pointer[state.Snapshot]
+	hour        series.Store
+	mu          sync.Mutex
+	records     []state.Record
+}
+
+func (d *daemon) Snapshot() *state.Snapshot { return d.snapshot.Load() }
+
+func (d *daemon) Series(key string) []series.Point { return d.hour.Of(key) }
+
+func (d *daemon) History(_ context.Context, q api.HistoryQuery) (out []state.Record, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.records {
+		if (q.Name == "" || r.Name == q.Name) && r.UnixNs >= q.SinceUnixNs && (!q.Changed || r.Changed()) {
+			out = append(out, r)
+		}
+	}
+	return out[max(0, len(out)-q.Limit):], nil
+}
+
+// publish shows a snapshot as the loop does.
+func (d *daemon) publish(s *state.Snapshot) {
+	d.snapshot.Store(s)
+	d.hour.Add(s)
+}
+
+// serve runs the page as the daemon does, and returns its address.
+func serve(t *testing.T, d *daemon) string {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	s, err := page.New(page.Options{Listen: "127.0.0.1:0", Latest: d.Snapshot, Looking: api.NewServer(d, log, time.Now).Looking(), Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + l.Addr().String()
+}
+
+// hostileNames are what nobody may be hurt by: markup, escapes of terminals, other
+// directions, marks without end, and 4 KB.
+func hostileNames() []string {
+	return []string{
+		`<img src=x onerror="window.pwned=1">`, `"><script>window.pwned=1</script>`, `javascript:window.pwned=1`, `{{constructor.constructor('window.pwned=1')()}}`,
+		"\x1b[2J\x1b]0;pwned\x07", "line\nbreak\ttab\x00nul", "\u202egnp.exe", "\u2066\u2067אבג", "مرحبا بالعالم", "🦄🏳️‍🌈👩‍👩‍👧‍👦", "z̸̡̢̛a̵l̶g̷o̸" + strings.Repeat("\u0335", 300),
+		strings.Repeat("long-", 820), strings.Repeat("W", 4096), "__proto__", "constructor", "a/../../b?c#d%00", "%2e%2e%2f", "' OR 1=1 --", "&lt;b&gt;&amp;", " ",
+	}
+}
+
+// crowd is a node with so many containers, whose every text is hostile.
+func crowd(n int, now time.Time) *state.Snapshot {
+	names := hostileNames()
+	s := node(now)
+	for i := range n {
+		text := names[i%len(names)]
+		c := job(fmt.Sprintf("docker-%064x", i), text, now, float64(i))
+		c.Image, c.Enrolment.Team, c.WhyNot, c.Verdict.Why, c.Advice = text, text, text, text, []string{text}
+		c.Enrolment.Problems, c.Thinned = []string{text}, []string{text}
+		c.Watched = i%10 != 9
+		switch i % 7 {
+		case 0:
+			c.Pending = text
+		case 1:
+			c.Trial = &state.Trial{Plan: "p", Changes: []policies.Change{{Knob: "cpu.quota", From: "40000 100000", To: "150000 100000", Reason: text}}, StartedUnixNs: now.UnixNano()}
+		}
+		s.Containers = append(s.Containers, c)
+	}
+	d := &s.Devices[0]
+	d.Name, d.Slowdown = names[0], names[:3]
+	for i := range 30 {
+		d.Holders = append(d.Holders, state.Holder{Key: s.Containers[i%n].Key, Name: names[i%len(names)], Team: names[i%len(names)], MemBytes: 1 << 30, Evidence: names[i%len(names)], QuietSeconds: float64(i * 40), Idle: i%2 == 0})
+	}
+	return s
+}
+
+func node(now time.Time) *state.Snapshot {
+	duty, power, limit, clock, most, temp := 0.82, 412.0, 700.0, 1755.0, 1980.0, 61.0
+	return &state.Snapshot{
+		UnixNs: now.UnixNano(), IdleAfterNs: 30e9,
+		Daemon: state.Daemon{Version: "v0.1.0", PID: 812, StartedUnixNs: now.Add(-26 * time.Hour).UnixNano(), Mode: policies.ModeTune, Policies: []string{"lend", "knee", "share"},
+			Engines: []state.Part{{Name: "docker", OK: true, Since: now.Add(-26 * time.Hour).UnixNano()}}, Probes: []state.Part{{Name: "kernel", OK: true}, {Name: "nvml", OK: true}},
+			CPUSeconds: 800, RSSBytes: 61 << 20},
+		Node: policies.Node{CPUs: 16, Reserve: 1.6, Idle: 4.5, Memory: 128 << 30, MemoryFree: 40 << 30},
+		Devices: []state.Device{{Index: 0, UUID: "GPU-5e3c1d7a-0000-4000-8000-000000000000", Name: "NVIDIA H100 80GB HBM3", MemTotal: 80 << 30, MemUsed: 61 << 30, Duty: &duty,
+			PowerW: &power, PowerLimitW: &limit, ClockMHz: &clock, MaxClockMHz: &most, TempC: &temp, Holders: []state.Holder{}}},
+	}
+}
+
+// job is a container whose time goes somewhere, by a phase.
+func job(key, name string, now time.Time, phase float64) state.Container {
+	c := state.Container{Key: key, ID: strings.TrimPrefix(key, "docker-"), Engine: "docker", Name: name, Image: "registry.example.com/vision/resnet:7", State: runtime.StateRunning, Watched: true,
+		GPUs: []string{"0"}, Enrolment: policies.Enrolment{Mode: policies.ModeTune, EnrolledBy: "label", Knobs: []string{"cpu"}, Team: "vision", Importance: 5, Loans: policies.LoansFree},
+		Rate: policies.Rate{PerSecond: 20 + 5*math.Sin(phase), Source: "torch.backward", Steps: true, Ticks: 240}, UsedCPUs: 1.4 + 0.3*math.Sin(phase), Windows: 400, Ranks: 1,
+		Verdict: policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseThrottled, Severity: 0.4, Confidence: 0.9, Why: "its loaders are out of CPU quota 40 % of its time",
+			Evidence: []policies.Evidence{{Name: "loaders throttled", Value: 0.61, Unit: "share"}}, Relief: policies.ReliefQuota},
+		Cost: policies.Cost{TrainerCPU: 0.02, LoaderCPU: 0.04, Device: 0.02, Batch: 0.08, Loaders: 4, Ticks: 240}, Knee: 1.5,
+		Now: runtime.Values{runtime.KnobCPUQuota: "150000 100000", runtime.KnobCPUWeight: "256"}, Original: runtime.Values{runtime.KnobCPUQuota: "40000 100000", runtime.KnobCPUWeight: "1024"},
+		Changed: []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight}, Deciders: map[runtime.Knob]string{runtime.KnobCPUQuota: "policy lend"}, HasGain: true, Gain: 0.61,
+		Loan: &state.Loan{CPUs: 1.1, Own: 0.4, Used: 0.9, Settled: true, SinceUnixNs: now.Add(-25 * time.Minute).UnixNano(), Why: "its quota of 0.40 CPUs stops it for 62 % of the time"}}
+	c.Breakdown.WallNs = 10e9
+	c.Breakdown.Ns[policies.PartCompute], c.Breakdown.Ns[policies.PartDevice], c.Breakdown.Ns[policies.PartInputThrottled] = 3e9, 3e9, 4e9
+	return c
+}
+
+// hour plays an hour of a small node: starved, then lent CPU, with a trial that is reverted.
+func hour(t *testing.T, d *daemon, end time.Time) {
+	t.Helper()
+	var parts [policies.NumParts]int64
+	begin := end.Add(-time.Hour)
+	add := func(minute int, r state.Record) {
+		r.UnixNs, r.Key, r.Name, r.Team = begin.Add(time.Duration(minute)*time.Minute).UnixNano(), "docker-train", "train", "vision"
+		d.records = append(d.records, r)
+	}
+	add(8, state.Record{Kind: state.RecordVerdict, Text: "input: throttled; its loaders are out of CPU quota 52 % of its time"})
+	add(20, state.Record{Kind: state.RecordLoan, Plan: "0102-1", Policy: "lend", Knob: runtime.KnobCPUQuota, From: "40000 100000", To: "180000 100000", Actual: "180000 100000", Gain: 0.58, Text: "its quota of 0.40 CPUs stops it for 62 % of the time"})
+	add(20, state.Record{Kind: state.RecordLoan, Plan: "0102-1", Policy: "lend", Knob: runtime.KnobCPUWeight, From: "1024", To: "256", Actual: "256", Text: "so that its loan takes nothing that others have a right to"})
+	add(35, state.Record{Kind: state.RecordChange, Plan: "0102-2", Policy: "knee", Knob: runtime.KnobCPUWeight, From: "256", To: "512", Gain: 0.07, Text: "others' work stands before the job's"})
+	add(38, state.Record{Kind: state.RecordTrial, Plan: "0102-2", Policy: "knee", Knob: runtime.KnobCPUWeight, From: "256", To: "512", Outcome: state.OutcomeInconclusive, Before: 24.1, After: 24.3, Low: 0.98, High: 1.03, Gain: 0.008, Text: "24.1 to 24.3 steps/s, between -2.0 % and +3.0 %"})
+	add(38, state.Record{Kind: state.RecordRollback, Plan: "0102-2", Policy: "knee", Knob: runtime.KnobCPUWeight, From: "512", To: "256", Text: "the trial was not told"})
+	add(47, state.Record{Kind: state.RecordLoan, Plan: "0102-3", Policy: "lend", Knob: runtime.KnobCPUQuota, From: "180000 100000", To: "150000 100000", Text: "settled to what it can use"})
+	for i := range 361 {
+		at := begin.Add(time.Duration(i) * 10 * time.Second)
+		s := node(at)
+		c := job("docker-train", "train", at, float64(i)/20)
+		lent := i > 120
+		quota, throttled, rate, used := 0.4, 0.5+0.03*math.Sin(float64(i)/3), 15+0.4*math.Sin(float64(i)/2), 0.39
+		if lent {
+			quota, throttled, rate, used = 1.8, 0.02, 24.2+0.5*math.Sin(float64(i)/2), 1.42
+		}
+		if i > 282 {
+			quota = 1.5
+		}
+		c.Rate.PerSecond, c.UsedCPUs, c.Now[runtime.KnobCPUQuota] = rate, used, runtime.QuotaFromCPUs(quota, 100_000)
+		if c.Loan.CPUs = quota - 0.4; !lent {
+			c.Loan, c.Changed, c.HasGain = nil, nil, false
+		}
+		trial := state.Trial{Plan: "0102-2", Policy: "knee", Changes: []policies.Change{{Knob: runtime.KnobCPUWeight, From: "256", To: "512", Reason: "others' work stands before the job's", Gain: 0.07}},
+			StartedUnixNs: begin.Add(35 * time.Minute).UnixNano(), Before: 24.1, Predicted: 25.8, Outcome: state.OutcomeOpen}
+		if i >= 210 && i < 228 {
+			c.Trial = &trial
+		} else if i >= 228 {
+			trial.EndedUnixNs, trial.Outcome, trial.After, trial.Ratio, trial.Low, trial.High = begin.Add(38*time.Minute).UnixNano(), state.OutcomeInconclusive, 24.3, 1.008, 0.98, 1.03
+			trial.Why = "the gain is below what is worth keeping"
+			c.Trials = []state.Trial{trial}
+		}
+		rest := 1 - throttled
+		for p, v := range map[policies.Part]float64{policies.PartInputThrottled: throttled, policies.PartCompute: rest * 0.46, policies.PartDevice: rest * 0.44, policies.PartContended: rest * 0.04, policies.PartInputWorkers: rest * 0.05, policies.PartOther: rest * 0.01} {
+			parts[p] += int64(v * 10e9)
+			c.Breakdown.Ns[p] = int64(v * 10e9)
+		}
+		c.Verdict = verdictOf(lent)
+		c.PartNs = parts
+		watched := job("docker-eval", "eval-nightly", at, float64(i)/9)
+		watched.Enrolment.Mode, watched.Changed, watched.Loan, watched.HasGain, watched.WhyNot = policies.ModeObserve, nil, nil, false, "no label"
+		watched.Now, watched.Original = runtime.Values{runtime.KnobCPUQuota: "200000 100000"}, runtime.Values{}
+		s.Containers = []state.Container{watched, c}
+		s.Devices[0].Holders = []state.Holder{{Key: c.Key, Name: c.Name, Team: "vision", MemBytes: 61 << 30, SinceUnixNs: begin.UnixNano(), QuietSeconds: 0.1, Evidence: "its kernels run"}}
+		d.publish(s)
+	}
+}
+
+func verdictOf(lent bool) policies.Verdict {
+	if lent {
+		return policies.Verdict{Class: policies.ClassBalanced, Confidence: 0.9, Why: "nothing takes more than 5 % of the time"}
+	}
+	return policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseThrottled, Severity: 0.5, Confidence: 0.9, Why: "its loaders are out of CPU quota"}
+}
+
+// play publishes what today's code makes of a recording, and returns its last snapshot.
+func play(t *testing.T, d *daemon, file string) *state.Snapshot {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := recording.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cfg := control.Defaults()
+	if err := json.Unmarshal(r.Header().Config, &cfg); err != nil {
+		t.Fatal(err)
+	}
+	builtin := func(k *policies.Constants) []policies.Policy {
+		return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
+	}
+	c := control.New(cfg, builtin, "epoch")
+	for {
+		kind, raw, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return d.Snapshot()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind != "tick" {
+			continue
+		}
+		tick, err := c.Replay(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := node(time.Unix(0, tick.Input.UnixNs))
+		c.Show(s)
+		d.records = append(d.records, slices.Clone(tick.Decision.Records)...)
+		d.publish(s)
+	}
+}
+
+func hostileRecord(key, name string, now int64) state.Record {
+	return state.Record{UnixNs: now, Kind: state.RecordChange, Key: key, Name: name, Team: name, Plan: name, Policy: name, Knob: runtime.KnobCPUQuota,
+		From: runtime.Value(name), To: runtime.Value(name), Actual: runtime.Value(name), Text: name}
+}

@@ -1,0 +1,445 @@
+// Package page_test looks at the web page as people do: in a browser, with a keyboard, on a
+// phone, in the dark. It needs Chromium, and axe-core for what a screen reader needs.
+package page_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	cdpruntime "github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+var screenshots = flag.Bool("screenshots", false, "rewrite the pictures in docs")
+
+// browser is one Chromium for all that a test opens.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("needs chromium: scripts/setup-host.sh --dev installs it")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()))
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {})) // events that this version does not know
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // waits until Chromium has ended
+		cancel()
+	})
+	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
+		t.Fatalf("chromium does not start: %v", err)
+	}
+	return ctx
+}
+
+type action = chromedp.Action[chromedp.Void]
+
+// call is one command of the protocol.
+func call[P any](command cdp.Command[P, cdp.Empty], params P) action {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, command, params)
+		return err
+	})
+}
+
+// tab is one page; problems are what the browser complained of in it.
+type tab struct {
+	context.Context
+	t        *testing.T
+	mu       sync.Mutex
+	problems []string
+	bytes    map[string]float64 // transferred, by address
+	address  map[network.RequestID]string
+}
+
+func open(t *testing.T, in context.Context, width, height int64, actions ...action) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(in)
+	t.Cleanup(cancel)
+	p := &tab{Context: ctx, t: t, bytes: map[string]float64{}, address: map[network.RequestID]string{}}
+	if err := chromedp.Listen(ctx, p.listen); err != nil {
+		t.Fatal(err)
+	}
+	p.run(append([]action{call(network.Enable, network.EnableParams{}), call(cdpruntime.Enable, cdp.Empty{}), chromedp.EmulateViewport(width, height)}, actions...)...)
+	return p
+}
+
+func (p *tab) listen(event any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e := event.(type) {
+	case *cdpruntime.EventExceptionThrown:
+		p.problems = append(p.problems, fmt.Sprintf("%s %s", e.ExceptionDetails.Text, e.ExceptionDetails.Exception.Description))
+	case *cdpruntime.EventConsoleAPICalled:
+		if e.Type == cdpruntime.ConsoleAPICalledTypeError || e.Type == cdpruntime.ConsoleAPICalledTypeAssert {
+			p.problems = append(p.problems, fmt.Sprintf("console: %s", e.Args[0].Value))
+		}
+	case *network.EventRequestWillBeSent:
+		p.address[e.RequestID] = e.Request.URL
+	case *network.EventLoadingFinished:
+		p.bytes[p.address[e.RequestID]] += e.EncodedDataLength
+	}
+}
+
+func (p *tab) run(actions ...action) {
+	p.t.Helper()
+	ctx, stop := context.WithTimeout(p, time.Minute)
+	defer stop()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// eval evaluates an expression, awaiting it if it is a promise.
+func eval[T any](p *tab, js string) T {
+	p.t.Helper()
+	ctx, stop := context.WithTimeout(p, time.Minute)
+	defer stop()
+	out, err := chromedp.Run(ctx, chromedp.Evaluate[T](js, chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.t.Fatalf("%v\n%.300s", err, js)
+	}
+	return out
+}
+
+// do evaluates what returns nothing.
+func (p *tab) do(js string) {
+	p.t.Helper()
+	p.run(chromedp.Evaluate[chromedp.Void](js))
+}
+
+// until waits for a condition in the page.
+func (p *tab) until(js string) {
+	p.t.Helper()
+	if err := chromedp.Do(p, chromedp.Poll[chromedp.Void]("Boolean("+js+")", chromedp.WithPollingInterval(20*time.Millisecond))); err != nil {
+		p.t.Fatalf("waiting for %s: %v\n%s", js, err, eval[string](p, "document.body.innerText.slice(0, 2000)"))
+	}
+}
+
+// view goes to one of the page's views, and waits until it shows something.
+func (p *tab) view(url, hash string) {
+	p.t.Helper()
+	p.run(chromedp.Navigate("about:blank"), chromedp.Navigate(url+"/"+hash))
+	p.until("document.getElementById('main')?.dataset.ready")
+}
+
+func (p *tab) fine() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, problem := range p.problems {
+		p.t.Errorf("the browser complains: %s", problem)
+	}
+}
+
+func scheme(name string) action {
+	return call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+}
+
+// views are those of a node, with a job of it.
+func views(key string) map[string]string {
+	return map[string]string{"node": "#/", "job": "#/job/" + key, "history": "#/history", "devices": "#/devices"}
+}
+
+func TestPage(t *testing.T) {
+	in := browser(t)
+	t.Run("recording", func(t *testing.T) { testRecording(t, in) })
+	t.Run("hour", func(t *testing.T) { testHour(t, in) })
+	t.Run("hostile", func(t *testing.T) { testHostile(t, in) })
+	t.Run("accessible", func(t *testing.T) { testAccessible(t, in) })
+	t.Run("keyboard", func(t *testing.T) { testKeyboard(t, in) })
+	t.Run("phone", func(t *testing.T) { testPhone(t, in) })
+	t.Run("live", func(t *testing.T) { testLive(t, in) })
+	t.Run("figures", func(t *testing.T) { testFigures(t, in) })
+}
+
+// What a recording's node did stands on the page.
+func testRecording(t *testing.T, in context.Context) {
+	d := new(daemon)
+	s := play(t, d, "../../cmd/trimtab/testdata/recordings/zoo-weka.trimtab")
+	c := s.Containers[0]
+	url := serve(t, d)
+	p := open(t, in, 1200, 900)
+	p.view(url, "#/")
+	if text := eval[string](p, "document.querySelector('table.jobs').innerText"); !strings.Contains(text, c.Name) {
+		t.Errorf("%s is not listed:\n%s", c.Name, text)
+	}
+	p.run(chromedp.Click(chromedp.CSS("table.jobs a")))
+	p.until("document.querySelector('.records li')")
+	p.until("[...document.querySelectorAll('.breakdown .part')].some((a) => a.getAttribute('d'))")
+	marks := 0
+	for _, r := range d.records {
+		if r.Key == c.Key && r.Kind != "verdict" && r.Kind != "refused" && r.Kind != "enrol" {
+			marks++
+		}
+	}
+	if n := eval[int](p, "document.querySelectorAll('.records li').length"); n != marks || n == 0 {
+		t.Errorf("%d records stand below the chart, want %d", n, marks)
+	}
+	p.run(chromedp.Click(chromedp.CSS(".records li:last-child summary")))
+	p.until("document.querySelector('.records li:last-child details[open] dl')")
+	for _, r := range d.records {
+		if text := eval[string](p, "document.querySelector('.records').innerText"); r.Key == c.Key && r.Plan != "" && !strings.Contains(text, r.Plan) {
+			t.Errorf("an open record does not name its plan %s:\n%s", r.Plan, text)
+			break
+		}
+	}
+	p.fine()
+}
+
+// An hour is drawn whole, and each point can be read in words.
+func testHour(t *testing.T, in context.Context) {
+	d := new(daemon)
+	hour(t, d, time.Now())
+	url := serve(t, d)
+	p := open(t, in, 1000, 820, scheme("light"))
+	p.view(url, "#/job/docker-train")
+	if n := eval[int](p, "document.querySelectorAll('.marks line').length"); n != 6 {
+		t.Errorf("%d lines of changes are drawn, want 6", n)
+	}
+	if n := eval[int](p, "document.querySelectorAll('.trials rect').length"); n != 1 {
+		t.Errorf("%d trials are drawn, want one", n)
+	}
+	first := eval[string](p, "(() => { const s = document.getElementById('point'); s.value = 5; s.dispatchEvent(new Event('input')); return s.getAttribute('aria-valuetext'); })()")
+	last := eval[string](p, "(() => { const s = document.getElementById('point'); s.value = s.max; s.dispatchEvent(new Event('input')); return s.getAttribute('aria-valuetext'); })()")
+	if !strings.Contains(first, "for data: loaders out of quota") || !strings.Contains(last, "lent") || !strings.Contains(last, "steps/s") {
+		t.Errorf("points read %q and %q", first, last)
+	}
+	if text := eval[string](p, "document.querySelector('.headline').innerText"); !strings.Contains(text, "Lent 1.1 CPUs") || !strings.Contains(text, "+61 %") {
+		t.Errorf("what stands: %q", text)
+	}
+	p.fine()
+	if *screenshots {
+		picture(p, "../../docs/page-job.png")
+		p.run(chromedp.EmulateViewport(1000, 560), scheme("dark"))
+		p.view(url, "#/")
+		picture(p, "../../docs/page-node.png")
+	}
+}
+
+func picture(p *tab, file string) {
+	p.t.Helper()
+	p.do("scrollTo(0, 0)")
+	png, err := chromedp.Run(p, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if len(png) > 100<<10 {
+		p.t.Errorf("%s would have %d bytes, more than 100 KB", file, len(png))
+	}
+	if err := os.WriteFile(file, png, 0o644); err != nil { //nolint:gosec // a page's picture is for all
+		p.t.Fatal(err)
+	}
+}
+
+// Whatever a container is called, it is text.
+func testHostile(t *testing.T, in context.Context) {
+	d := new(daemon)
+	s := crowd(len(hostileNames()), time.Now())
+	for _, c := range s.Containers {
+		d.records = append(d.records, hostileRecord(c.Key, c.Name, s.UnixNs))
+	}
+	d.publish(s)
+	url := serve(t, d)
+	p := open(t, in, 1000, 800)
+	hashes := []string{"#/", "#/history", "#/devices", "#/job/%00%ff", "#/<img src=x onerror=window.pwned=1>"}
+	for _, c := range s.Containers {
+		hashes = append(hashes, "#/job/"+c.Key)
+	}
+	for _, hash := range hashes {
+		p.view(url, hash)
+		if strings.HasPrefix(hash, "#/history") {
+			p.do("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+		}
+		if eval[bool](p, "'pwned' in window || document.querySelector('main img, main script, main iframe, main object, main style') !== null") {
+			t.Errorf("%s: a name became markup", hash)
+		}
+		if bad := eval[string](p, `(document.body.innerText.match(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/) ?? [""])[0]`); bad != "" {
+			t.Errorf("%s: the character %q is shown as it is", hash, bad)
+		}
+		if over := eval[int](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+			t.Errorf("%s: %d pixels wider than the window", hash, over)
+		}
+	}
+	p.view(url, "#/")
+	if text := eval[string](p, "document.querySelector('table.jobs').innerText"); !strings.Contains(text, "<img src=x") {
+		t.Errorf("the name is not shown as it is:\n%.500s", text)
+	}
+	p.fine()
+}
+
+func testPhone(t *testing.T, in context.Context) {
+	d := new(daemon)
+	hour(t, d, time.Now())
+	url := serve(t, d)
+	for _, width := range []int64{320, 390} {
+		p := open(t, in, width, 844)
+		for name, hash := range views("docker-train") {
+			p.view(url, hash)
+			if over := eval[int](p, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+				t.Errorf("%s at %d: %d pixels wider than the screen", name, width, over)
+			}
+		}
+		p.fine()
+	}
+}
+
+// testAccessible holds each view, in both schemes, wide and narrow, against axe's rules.
+func testAccessible(t *testing.T, in context.Context) {
+	axe, err := os.ReadFile("../../.cache/axe/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Skip("needs axe-core: scripts/axe.sh fetches it from the registry of npm")
+	}
+	d := new(daemon)
+	hour(t, d, time.Now())
+	hostile := new(daemon)
+	hostile.publish(crowd(60, time.Now()))
+	for name, node := range map[string]struct {
+		d   *daemon
+		key string
+	}{"hour": {d, "docker-train"}, "hostile": {hostile, hostile.Snapshot().Containers[1].Key}} {
+		url := serve(t, node.d)
+		for _, colours := range []string{"light", "dark"} {
+			for _, width := range []int64{1100, 390} {
+				p := open(t, in, width, 900, scheme(colours))
+				for view, hash := range views(node.key) {
+					p.view(url, hash)
+					p.do("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+					p.do(string(axe))
+					found := eval[json.RawMessage](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.map((v) => ({id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + " " + (n.any[0]?.message ?? ""))})))`)
+					if string(found) != "[]" {
+						t.Errorf("%s, %s, %s, %d wide: %s", name, view, colours, width, found)
+					}
+				}
+				p.fine()
+			}
+		}
+	}
+}
+
+// active says what has the focus.
+const active = "(() => { const a = document.activeElement; return [a.tagName, a.id, a.textContent.trim().slice(0, 40)].join(' '); })()"
+
+// testKeyboard walks the page without a mouse.
+func testKeyboard(t *testing.T, in context.Context) {
+	d := new(daemon)
+	hour(t, d, time.Now())
+	url := serve(t, d)
+	p := open(t, in, 1000, 800)
+	p.view(url, "#/")
+	press := func(keys string) string {
+		p.run(chromedp.KeyEvent(keys))
+		return eval[string](p, active)
+	}
+	var walk []string
+	for range 20 {
+		walk = append(walk, press(kb.Tab))
+	}
+	all := strings.Join(walk, "\n")
+	for _, want := range []string{"A skip", "A  Node", "A  History", "A  Devices", "BUTTON pause", "INPUT filter", "INPUT unwatched", "BUTTON  Name", "A  train"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("Tab does not reach %s:\n%s", want, all)
+		}
+	}
+	if !strings.HasPrefix(walk[0], "A skip") {
+		t.Errorf("the first is %s, want the link past the header", walk[0])
+	}
+	p.view(url, "#/")
+	press(kb.Tab)
+	if at := press(kb.Enter); !strings.HasPrefix(at, "MAIN main") {
+		t.Errorf("past the header is %s", at)
+	}
+	p.run(chromedp.Focus(chromedp.CSS("table.jobs a[href*=train]")))
+	press(kb.Enter)
+	p.until("document.getElementById('point')?.max > 0")
+	if at := eval[string](p, active); !strings.HasPrefix(at, "MAIN main") {
+		t.Errorf("in another view the focus is at %s", at)
+	}
+	p.run(chromedp.Focus(chromedp.CSS("#point")))
+	before := eval[string](p, "document.querySelector('.reading').textContent")
+	press(kb.ArrowLeft)
+	if after := eval[string](p, "document.querySelector('.reading').textContent"); after == before || after == "" {
+		t.Errorf("the slider reads %q after an arrow, as before", after)
+	}
+	p.run(chromedp.Focus(chromedp.CSS(".records summary")))
+	press(kb.Enter)
+	p.until("document.querySelector('.records details[open] dl')")
+	outlined := eval[bool](p, "getComputedStyle(document.activeElement).outlineStyle !== 'none'")
+	if !outlined {
+		t.Error("what has the focus is not to be seen")
+	}
+	p.fine()
+}
+
+// testLive: news come by themselves, until somebody pauses.
+func testLive(t *testing.T, in context.Context) {
+	d := new(daemon)
+	end := time.Now()
+	hour(t, d, end)
+	url := serve(t, d)
+	p := open(t, in, 1000, 800)
+	p.view(url, "#/")
+	p.until("document.getElementById('live').textContent === 'live'")
+	publish := func(name string, at time.Time) {
+		s := node(at)
+		s.Containers = append(s.Containers, job("docker-new", name, at, 0))
+		d.publish(s)
+	}
+	publish("newcomer", end.Add(time.Second))
+	p.until("document.querySelector('table.jobs').innerText.includes('newcomer')")
+	p.run(chromedp.Click(chromedp.CSS("#pause")))
+	p.until("document.getElementById('live').textContent === 'paused'")
+	publish("unseen", end.Add(2*time.Second))
+	p.run(chromedp.Click(chromedp.CSS("#pause")))
+	p.until("document.querySelectorAll('table.jobs tbody tr').length === 1 && document.getElementById('live').textContent === 'live'")
+	p.fine()
+}
+
+// testFigures asserts the weight, and logs how long things take with 1,000 containers.
+func testFigures(t *testing.T, in context.Context) {
+	d := new(daemon)
+	now := time.Now()
+	d.publish(crowd(1000, now))
+	url := serve(t, d)
+	p := open(t, in, 1200, 900)
+	p.view(url, "#/")
+	first := eval[float64](p, "performance.now()") // since the navigation began, as seen when it was ready
+	marks := eval[float64](p, "Math.round(performance.getEntriesByType('paint').find((e) => e.name === 'first-contentful-paint')?.startTime ?? 0)")
+	p.until("document.querySelectorAll('table.jobs tbody tr').length === 100")
+	filter := `new Promise((done) => { const f = document.getElementById('filter'); f.value = %q; const began = performance.now(); f.dispatchEvent(new Event('input'));
+		requestAnimationFrame(() => setTimeout(() => done(performance.now() - began))); })`
+	typed := eval[float64](p, fmt.Sprintf(filter, "long"))
+	cleared := eval[float64](p, fmt.Sprintf(filter, ""))
+	sorted := eval[float64](p, `new Promise((done) => { const began = performance.now(); document.querySelectorAll('thead button')[4].click(); requestAnimationFrame(() => setTimeout(() => done(performance.now() - began))); })`)
+	job := eval[float64](p, `new Promise((done) => { const began = performance.now(); document.querySelector('table.jobs a').click();
+		const look = () => document.querySelector('.headline') ? done(performance.now() - began) : requestAnimationFrame(look); look(); })`)
+	p.mu.Lock()
+	files, data := 0.0, 0.0
+	for address, n := range p.bytes {
+		if path := strings.TrimPrefix(address, url); strings.HasPrefix(path, "/v1/") || path == "/events" {
+			data += n
+		} else if strings.HasPrefix(address, url) {
+			files += n
+		}
+	}
+	p.mu.Unlock()
+	t.Logf("1,000 containers: page %.0f bytes, first answers %.0f bytes; first paint %.0f ms, first view %.0f ms; filter %.0f and %.0f ms, sort %.0f ms, a job's view %.0f ms",
+		files, data, marks, first, typed, cleared, sorted, job)
+	if files <= 0 || files > 300<<10 {
+		t.Errorf("the page weighs %.0f bytes, more than 300 KiB", files)
+	}
+	p.fine()
+}
