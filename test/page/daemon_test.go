@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -258,4 +260,31 @@ func play(t *testing.T, d *daemon, file string) *state.Snapshot {
 func hostileRecord(key, name string, now int64) state.Record {
 	return state.Record{UnixNs: now, Kind: state.RecordChange, Key: key, Name: name, Team: name, Plan: name, Policy: name, Knob: runtime.KnobCPUQuota,
 		From: runtime.Value(name), To: runtime.Value(name), Actual: runtime.Value(name), Text: name}
+}
+
+// BenchmarkContainers is what one encoding of 1,000 containers costs, which all viewers share.
+func BenchmarkContainers(b *testing.B) {
+	d := new(daemon)
+	b.Run("hostile", func(b *testing.B) { ask(b, d, crowd(1000, time.Now())) })
+	plain := node(time.Now())
+	for i := range 1000 {
+		plain.Containers = append(plain.Containers, job(fmt.Sprintf("docker-%064x", i), fmt.Sprintf("train-%d", i), time.Now(), float64(i)))
+	}
+	b.Run("plain", func(b *testing.B) { ask(b, d, plain) })
+}
+
+func ask(b *testing.B, d *daemon, s *state.Snapshot) {
+	log := slog.New(slog.DiscardHandler)
+	d.snapshot.Store(s)
+	for b.Loop() {
+		p, err := page.New(page.Options{Latest: d.Snapshot, Looking: api.NewServer(d, log, time.Now).Looking(), Logger: log})
+		if err != nil {
+			b.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "http://localhost/v1/containers", nil)
+		r.Header.Set("Accept-Encoding", "gzip")
+		p.Handler.ServeHTTP(w, r)
+		b.ReportMetric(float64(w.Body.Len()), "bytes")
+	}
 }

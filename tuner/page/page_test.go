@@ -228,11 +228,13 @@ func TestDearAnswersServeLonger(t *testing.T) {
 	s := newShared(d, d.latest)
 	now := time.Unix(100, 0)
 	s.now = func() time.Time { return now }
-	d.answer = func(http.ResponseWriter, *http.Request) { now = now.Add(80 * time.Millisecond) }
+	d.answer = func(http.ResponseWriter, *http.Request) { // takes 80 ms, then 160 ms
+		now = now.Add(time.Duration(80*d.asked.Load()) * time.Millisecond)
+	}
 	for _, step := range []struct {
 		later time.Duration
 		asked int64
-	}{{0, 1}, {3 * time.Second, 1}, {2 * time.Second, 2}} {
+	}{{0, 1}, {3 * time.Second, 1}, {2 * time.Second, 2}, {4900 * time.Millisecond, 2}, {200 * time.Millisecond, 3}} {
 		now = now.Add(step.later)
 		d.unixNs.Add(1)
 		ask(s, "GET", "/v1/containers")

@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	maxAnswers  = 64       // that are kept
-	maxKept     = 16 << 20 // bytes of them, compressed
-	maxMaking   = 2        // answers made at once: what viewers can make the daemon do
-	maxAge      = 10 * time.Second
-	dutyFactor  = 50   // an answer serves for so many times what it cost: 2 % of a CPU for each
-	maxRecords  = 2000 // of history at once
-	someRecords = 500  // unless the viewer says
+	maxAnswers  = 64               // that are kept
+	maxKept     = 16 << 20         // bytes of them, compressed
+	maxMaking   = 2                // answers made at once: what viewers can make the daemon do
+	maxAge      = 10 * time.Second // of an answer while there is no newer snapshot
+	dutyFactor  = 50               // an answer serves for so many times what it cost: 2 % of a CPU for each,
+	maxStale    = 5 * time.Second  // but not for longer than this: a busy host makes all dear
+	maxRecords  = 2000             // of history at once
+	someRecords = 500              // unless the viewer says
 )
 
 // shared answers as the API does. Each answer is made and compressed once for all
@@ -132,7 +133,7 @@ func (a *answer) serves(of int64, now time.Time) bool {
 		return true // being made
 	}
 	age := now.Sub(a.made)
-	return a.of == of && age < maxAge || age < dutyFactor*a.cost
+	return a.of == of && age < maxAge || age < min(dutyFactor*a.cost, maxStale)
 }
 
 func (s *shared) drop(question string) {

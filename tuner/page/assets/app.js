@@ -17,7 +17,7 @@ const views = [
 
 const main = document.getElementById("main");
 const links = new Map();
-let status, current, refresh, shown = 0;
+let status, current, refresh, later, shown = 0;
 
 for (const v of views.filter((v) => v.nav)) {
   const a = el("a", { href: "#/" + v.path }, v.title);
@@ -71,6 +71,8 @@ const state = document.getElementById("live");
 const live = new Live((s) => {
   status = s;
   refresh();
+  clearTimeout(later); // an answer that is dear to make may be of the snapshot before: once more, where ticks are slow
+  later = setTimeout(() => refresh(), 3000);
 }, (s) => put(state, s));
 const pause = document.getElementById("pause");
 pause.addEventListener("click", () => {

@@ -1,8 +1,17 @@
 // What comes from the daemon: answers of the API, and word of each new snapshot.
 
-// get asks one route. The browser keeps answers and asks whether they still hold.
+const kept = new Map(); // the latest answers, by route: { tag, body }
+const keptAtMost = 8;
+
+// get asks one route. The browser keeps answers and asks whether they still hold; one that
+// does is the same object as before, and is not read anew.
 export async function get(path) {
   const answer = await fetch(path, { headers: { accept: "application/json" } });
+  const tag = answer.ok && answer.headers.get("etag"), before = kept.get(path);
+  if (tag && before?.tag === tag) {
+    answer.body?.cancel();
+    return before.body;
+  }
   const text = await answer.text();
   let body;
   try {
@@ -11,6 +20,9 @@ export async function get(path) {
     throw new Error(text.trim() || answer.statusText);
   }
   if (!answer.ok) throw new Error(body.hint ? `${body.error}: ${body.hint}` : body.error);
+  kept.delete(path);
+  if (kept.size >= keptAtMost) kept.delete(kept.keys().next().value);
+  kept.set(path, { tag, body });
   return body;
 }
 
@@ -70,7 +82,7 @@ export function paced(work) {
           again = false;
           run();
         }
-      }, 9 * (performance.now() - began));
+      }, Math.min(9 * (performance.now() - began), 2000));
     }
   };
   return run;

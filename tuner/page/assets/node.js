@@ -1,9 +1,9 @@
 // The node at a glance, and its containers.
-import { clip, el, facts, name, put, section } from "./dom.js";
+import { clip, el, facts, name, put, section, swap } from "./dom.js";
 import { get } from "./live.js";
 import { bytes, causeWord, clock, cpuColumn, cpus, gain, percent, rate, span, stalled } from "./words.js";
 
-const atOnce = 100; // rows: what is found by the filter need not be scrolled for
+const atOnce = 50; // rows: what is found by the filter need not be scrolled for
 
 const columns = [
   { title: "Name", key: (c) => c.name },
@@ -69,11 +69,12 @@ export function open(root) {
   return async (status) => {
     const answer = await get("/v1/containers");
     status ??= await get("/v1/status");
+    swap(glance, atAGlance(status));
+    swap(news, section("What needs a look", wrong(status, answer.containers)));
+    if (answer.containers === all) return;
     all = answer.containers;
     const keys = new Set(all.map((c) => c.key));
     for (const key of rows.keys()) if (!keys.has(key)) rows.delete(key);
-    glance.replaceChildren(atAGlance(status));
-    news.replaceChildren(...[section("What needs a look", wrong(status, all))].filter(Boolean));
     show();
   };
 }
