@@ -121,6 +121,15 @@ func crowd(n int, now time.Time) *state.Snapshot {
 	return s
 }
 
+// plain is a node with so many containers as people have them.
+func plain(n int, now time.Time) *state.Snapshot {
+	s := node(now)
+	for i := range n {
+		s.Containers = append(s.Containers, job(fmt.Sprintf("docker-%064x", i), fmt.Sprintf("train-%d", i), now, float64(i)))
+	}
+	return s
+}
+
 func node(now time.Time) *state.Snapshot {
 	duty, power, limit, clock, most, temp := 0.82, 412.0, 700.0, 1755.0, 1980.0, 61.0
 	return &state.Snapshot{
@@ -266,11 +275,7 @@ func hostileRecord(key, name string, now int64) state.Record {
 func BenchmarkContainers(b *testing.B) {
 	d := new(daemon)
 	b.Run("hostile", func(b *testing.B) { ask(b, d, crowd(1000, time.Now())) })
-	plain := node(time.Now())
-	for i := range 1000 {
-		plain.Containers = append(plain.Containers, job(fmt.Sprintf("docker-%064x", i), fmt.Sprintf("train-%d", i), time.Now(), float64(i)))
-	}
-	b.Run("plain", func(b *testing.B) { ask(b, d, plain) })
+	b.Run("plain", func(b *testing.B) { ask(b, d, plain(1000, time.Now())) })
 }
 
 func ask(b *testing.B, d *daemon, s *state.Snapshot) {

@@ -194,12 +194,12 @@ func (s *Store) Of(key string) []Point {
 }
 
 func (p point) show(unixNs int64) Point {
-	out := Point{UnixNs: unixNs, Rate: float64(p.rate), Used: float64(p.used), Quota: float64(p.quota), Lent: float64(p.lent),
+	out := Point{UnixNs: unixNs, Rate: rounded(p.rate), Used: rounded(p.used), Quota: rounded(p.quota), Lent: rounded(p.lent),
 		Steps: p.flags&flagSteps != 0, Trial: p.flags&flagTrial != 0}
 	if p.flags&flagShares != 0 {
 		out.Shares = make([]float64, len(p.shares))
 		for i, n := range p.shares {
-			out.Shares[i] = math.Round(float64(n)/units*1e4) / 1e4
+			out.Shares[i] = rounded(float32(n) / units)
 		}
 	}
 	return out
@@ -220,6 +220,9 @@ func PartNames() []string {
 	}
 	return out
 }
+
+// rounded leaves four decimals: more were not measured, and each costs a viewer a byte.
+func rounded(x float32) float64 { return math.Round(float64(x)*1e4) / 1e4 }
 
 // finite is x, or 0 where JSON has no word for it.
 func finite(x float64) float64 {

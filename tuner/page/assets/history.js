@@ -1,6 +1,6 @@
 // What was done on this node, newest first; each record explains itself.
 import { el, put } from "./dom.js";
-import { get } from "./live.js";
+import { get, seldom } from "./live.js";
 import { record } from "./records.js";
 
 const atOnce = 100;
@@ -25,8 +25,9 @@ export function open(root) {
     put(count, found.length ? `${Math.min(most, found.length)} of ${found.length} records` : "no records");
   }
 
+  const ask = seldom(5000, get);
   async function load() {
-    const answer = await get(`/v1/history?since=${since.value}&limit=1000${changed.checked ? "&changed=true" : ""}`);
+    const answer = await ask(`/v1/history?since=${since.value}&limit=1000${changed.checked ? "&changed=true" : ""}`);
     const now = `${since.value} ${changed.checked} ${answer.records.length} ${answer.records.at(-1)?.time}`;
     if (now === stamp) return; // nothing new: what is open stays open
     stamp = now;

@@ -1,7 +1,7 @@
 // One container: what stands now and why, its hour, its verdict, what was tried.
 import { el, facts, name, section, swap, table } from "./dom.js";
 import { Chart } from "./chart.js";
-import { get } from "./live.js";
+import { get, seldom } from "./live.js";
 import { record } from "./records.js";
 import { bytes, causeWord, causeWords, change, clock, cpus, expected, gain, knob, number, outcome, partNames, parts, percent, quantity, rate, shares, signed, value, would } from "./words.js";
 
@@ -10,13 +10,15 @@ const marked = ["change", "loan", "would", "trial", "rollback", "restore", "yiel
 export function open(root, key) {
   const chart = new Chart();
   const head = el("div"), standing = el("div"), rest = el("div"), list = el("div");
+  // Points come each ten seconds, and records seldom: they are not asked for with each snapshot.
+  const points = seldom(5000, (c) => get("/v1/series?name=" + encodeURIComponent(c)));
+  const records = seldom(5000, (c) => get(`/v1/history?limit=200&name=${encodeURIComponent(c)}`).catch((error) => ({ records: [], error })));
   let said;
   root.append(head, standing, el("section", {}, el("h2", {}, "Where the time went"), chart.node), list, rest);
 
   return async (status) => {
     const c = await get("/v1/containers/" + encodeURIComponent(key));
-    const [series, past] = await Promise.all([get("/v1/series?name=" + encodeURIComponent(c.key)),
-      get(`/v1/history?limit=200&name=${encodeURIComponent(c.name)}`).catch((error) => ({ records: [], error }))]);
+    const [series, past] = await Promise.all([points(c.key), records(c.name)]);
     const marks = past.records.filter((r) => r.key === c.key && marked.includes(r.kind)).map((r, i) => ({ record: r, number: i + 1 }));
     swap(head, el("h1", {}, name(c.name, 200)), facts([["image", name(c.image ?? "", 120)], ["team", c.enrolment.team], ["job", c.enrolment.job], ["GPUs", c.gpus?.join(", ")],
       ["mode", c.enrolment.mode + (c.enrolment.door ? ", by " + c.enrolment.door : "")], ["rate", rate(c.rate, c.rateWhy)], ["no rate", c.rateWhy],

@@ -62,6 +62,20 @@ export class Live {
   }
 }
 
+// seldom returns what work last gave, and asks it again at most so often, in ms. A changed
+// question is asked at once.
+export function seldom(ms, work) {
+  let at = -Infinity, last, about;
+  return async (question) => {
+    if (question !== about || performance.now() - at > ms) {
+      last = await work(question);
+      about = question;
+      at = performance.now();
+    }
+    return last;
+  };
+}
+
 // paced runs work when asked to, one at a time, and leaves it most of the time idle: what
 // takes long to fetch and show is done less often.
 export function paced(work) {

@@ -5,15 +5,16 @@ import { bytes, causeWord, clock, cpuColumn, cpus, gain, percent, rate, span, st
 
 const atOnce = 50; // rows: what is found by the filter need not be scrolled for
 
+// down: the largest come first.
 const columns = [
   { title: "Name", key: (c) => c.name },
   { title: "Team", wide: true, text: (c) => c.enrolment?.team || "-", key: (c) => c.enrolment?.team ?? "" },
   { title: "Mode", wide: true, text: (c) => (!c.watched && c.enrolment?.mode === "observe" ? "-" : c.enrolment?.mode), key: (c) => c.enrolment?.mode ?? "" },
-  { title: "Rate", wide: true, text: (c) => rate(c.rate, c.rateWhy), key: (c) => -(c.rateWhy ? 0 : c.rate?.perSecond ?? 0) },
-  { title: "Stalled", text: (c) => (stalled(c.breakdown) === undefined ? "-" : percent(stalled(c.breakdown))), key: (c) => -(stalled(c.breakdown) ?? -1) },
+  { title: "Rate", wide: true, down: true, text: (c) => rate(c.rate, c.rateWhy), key: (c) => -(c.rateWhy ? 0 : c.rate?.perSecond ?? 0) },
+  { title: "Stalled", down: true, text: (c) => (stalled(c.breakdown) === undefined ? "-" : percent(stalled(c.breakdown))), key: (c) => -(stalled(c.breakdown) ?? -1) },
   { title: "Bound by", text: (c) => causeWord(c.verdict), key: (c) => causeWord(c.verdict) },
-  { title: "CPU now ← original", text: cpuColumn, key: (c) => -c.usedCPUs },
-  { title: "Speedup", wide: true, text: gain, key: (c) => -(c.gain ?? (c.work?.ratio ?? 1) - 1) },
+  { title: "CPU now ← original", down: true, text: cpuColumn, key: (c) => -c.usedCPUs },
+  { title: "Speedup", wide: true, down: true, text: gain, key: (c) => -(c.gain ?? (c.work?.ratio ?? 1) - 1) },
   { title: "Reason", wide: true, text: (c) => (c.owed ? "restore pending: " + c.owed : c.whyNot || "-"), key: (c) => c.whyNot ?? "" },
 ];
 
@@ -59,7 +60,7 @@ export function open(root) {
     const key = sortBy < 0 ? notable : columns[sortBy].key;
     const found = all.filter(fits).map((c) => [key(c), c]);
     found.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
-    heads.forEach((h, i) => (i === sortBy ? h.setAttribute("aria-sort", "ascending") : h.removeAttribute("aria-sort")));
+    heads.forEach((h, i) => (i === sortBy ? h.setAttribute("aria-sort", columns[i].down ? "descending" : "ascending") : h.removeAttribute("aria-sort")));
     const nodes = found.slice(0, most).map(([, c]) => row(c));
     if (nodes.length !== body.children.length || nodes.some((n, i) => body.children[i] !== n)) body.replaceChildren(...nodes);
     more.hidden = found.length <= most;
