@@ -68,6 +68,9 @@ func (e *events) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = rc.SetReadDeadline(time.Time{}) // the request was read; its deadline would end the stream
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
+	if r.Method == http.MethodHead {
+		return
+	}
 	send := func(what []byte) bool {
 		_ = rc.SetWriteDeadline(time.Now().Add(e.slow))
 		_, err := w.Write(what)

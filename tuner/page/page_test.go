@@ -101,6 +101,13 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// Who asks for headers alone takes no place for long.
+func TestHeadOfEvents(t *testing.T) {
+	if w := ask(handler(t, new(daemon)), "HEAD", "/events"); w.Code != 200 || w.Body.Len() > 0 || w.Header().Get("Content-Type") != "text/event-stream" {
+		t.Errorf("%d, %d bytes, %v", w.Code, w.Body.Len(), w.Header())
+	}
+}
+
 // TestWeight: all files of the page, as they are sent.
 func TestWeight(t *testing.T) {
 	all, err := newFiles()
