@@ -95,6 +95,14 @@ func (fake) History(_ context.Context, q api.HistoryQuery) ([]state.Record, erro
 		From: "100000 100000", To: "150000 100000", Gain: 0.58, Text: "loaders run out of quota"}}, nil
 }
 
+func (fake) Report(_ context.Context, q api.ReportQuery) (state.Report, error) {
+	use := state.ReportUse{Held: 36000, Idle: 7200, Stalled: 3600, Actionable: 1800, Proven: 25200, Saved: 9000, Tried: 600, Lost: 60,
+		Causes: map[string]float64{"compute": 25200, "idle": 7200, "input_throttled": 3600}}
+	g := state.ReportGroup{Name: "=vision", GPU: use, CPU: use, LentCPUSeconds: 1800}
+	return state.Report{FromUnixNs: q.SinceUnixNs, ToUnixNs: at(15, 0), By: string(q.By), Source: "history", ObservedSeconds: 36000, UnobservedSeconds: 7200,
+		Groups: []state.ReportGroup{g}, Total: g}, nil
+}
+
 func (fake) Enable(_ context.Context, r state.EnableRequest) ([]state.ActionResult, error) {
 	return []state.ActionResult{{Name: "train", OK: true, Text: fmt.Sprintf("enabled %+v", r)}}, nil
 }

@@ -226,7 +226,7 @@ func (p *components) options(cfg config.Config, status func(string)) agent.Optio
 		Notify: status, Alive: p.heart.beat, Series: p.series, Log: p.log,
 	}
 	if p.history != nil {
-		o.History = p.history
+		o.History, o.Accounts = p.history, p.history
 	}
 	if p.recorder != nil {
 		o.Recorder = p.recorder

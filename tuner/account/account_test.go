@@ -208,16 +208,33 @@ func TestSaved(t *testing.T) {
 	if got := h.sums().GPU.Sum(Saved); got != 21_000 {
 		t.Errorf("the first alone: %d ms, want 16000 + 5000", got)
 	}
-	h.idle = 1
+	h.stand("250000 100000") // trimtab lowered it to what the job can use
 	h.run(10)
 	if got := h.sums().GPU.Sum(Saved); got != 21_000 {
-		t.Errorf("an idle device: %d ms, want no more than 21000", got)
+		t.Errorf("lower, and nothing tells that it is enough: %d ms, want no more than 21000", got)
+	}
+	h.c.Breakdown = policies.Breakdown{WallNs: 100}
+	h.c.Breakdown.Ns[policies.PartThrottled] = 4
+	h.run(10)
+	if got := h.sums().GPU.Sum(Saved); got != 26_000 {
+		t.Errorf("lower, and it does not bind: %d ms, want 21000 + 5000", got)
+	}
+	h.c.Breakdown.Ns[policies.PartThrottled] = 5
+	h.run(10)
+	if got := h.sums().GPU.Sum(Saved); got != 26_000 {
+		t.Errorf("lower, and it binds: %d ms, want no more than 26000", got)
+	}
+	h.stand("300000 100000")
+	h.idle = 1
+	h.run(10)
+	if got := h.sums().GPU.Sum(Saved); got != 26_000 {
+		t.Errorf("an idle device: %d ms, want no more than 26000", got)
 	}
 	h.idle = 0
 	h.stand("200000 100000") // restored
 	h.run(10)
-	if got := h.sums().GPU.Sum(Saved); got != 21_000 {
-		t.Errorf("restored: %d ms, want no more than 21000", got)
+	if got := h.sums().GPU.Sum(Saved); got != 26_000 {
+		t.Errorf("restored: %d ms, want no more than 26000", got)
 	}
 }
 

@@ -55,8 +55,9 @@ type meter struct {
 	devices map[string]deviceTime // by UUID
 	idleDue int64                 // told to have been idle after it had been counted as use, ns of devices
 	waiting waiting
-	proofs  []proof
-	latest  string // the plan of the latest trial that was looked at
+	proofs  []proof // oldest first
+	old     int     // how many of them are of an earlier daemon
+	latest  string  // the plan of the latest trial that was looked at
 	trial   *trialTime
 }
 
@@ -90,7 +91,7 @@ func (b *Book) Step(s *state.Snapshot, elapsedNs int64) {
 		c := &containers[i]
 		m := b.meters[c.Key]
 		if m == nil {
-			m = &meter{devices: map[string]deviceTime{}, proofs: b.recalled[c.Key]}
+			m = &meter{devices: map[string]deviceTime{}, proofs: b.recalled[c.Key], old: len(b.recalled[c.Key])}
 			delete(b.recalled, c.Key)
 			b.meters[c.Key] = m
 			m.begin(c, holdings[c.Key])
@@ -104,6 +105,9 @@ func (b *Book) Step(s *state.Snapshot, elapsedNs int64) {
 	}
 	if len(b.meters) > len(containers) {
 		b.end(hour)
+	}
+	if b.step == recallSteps {
+		clear(b.recalled) // who has not come back has ended
 	}
 	b.bound()
 }

@@ -70,6 +70,9 @@ type setting struct {
 // maxProofs bounds what is remembered of a container.
 const maxProofs = 16
 
+// recallSteps is how many steps a container that was proved to be faster has to come back in.
+const recallSteps = 600
+
 // trialTime is an open trial of a container, ns in use since it began.
 type trialTime struct {
 	plan         string
@@ -120,15 +123,15 @@ func (b *Book) Recall(r state.Record) {
 		return
 	}
 	p := proof{plan: r.Plan, low: r.Low, cause: Unknown, changes: []setting{{r.Knob, r.From, r.To}}}
-	if m := b.meters[r.Key]; m != nil {
-		own := m.proofs
-		m.proofs = nil
-		m.remember(p)
-		m.proofs = append(m.proofs, own...)
+	m := b.meters[r.Key]
+	switch {
+	case !(p.low > 1) || m == nil && b.step > recallSteps:
 		return
-	}
-	if p.low > 1 {
+	case m == nil:
 		b.recalled[r.Key] = append(b.recalled[r.Key], p)
+	default: // before what was proved since
+		m.proofs = slices.Insert(m.proofs, m.old, p)
+		m.old++
 	}
 }
 
@@ -146,7 +149,7 @@ func (m *meter) faster(c *state.Container) (ratio float64, cause Cause) {
 	}
 	for i := len(m.proofs) - 1; i >= 0; i-- {
 		p := m.proofs[i]
-		if !slices.ContainsFunc(p.changes, func(s setting) bool { v, ok := stands[s.knob]; return !ok || !s.within(v) }) {
+		if !slices.ContainsFunc(p.changes, func(s setting) bool { v, ok := stands[s.knob]; return !ok || !s.within(v, c) }) {
 			if ratio == 1 {
 				cause = p.cause
 			}
@@ -159,13 +162,25 @@ func (m *meter) faster(c *state.Container) (ratio float64, cause Cause) {
 	return ratio, cause
 }
 
-// within: the value stands, or more of what is lent on top of it.
-func (s setting) within(stands runtime.Value) bool {
+// freeShare is the share of a window for which a quota may stop a container that it does not bind.
+const freeShare = 0.05
+
+// within: the value stands, or more of what is lent on top of it. A quota that trimtab lowered
+// since counts too while it does not bind: the container has all that it can use, as under the
+// quota of the trial.
+func (s setting) within(stands runtime.Value, c *state.Container) bool {
 	if s.knob.Same(s.to, stands) {
 		return true
 	}
-	more := s.knob == runtime.KnobCPUQuota || s.knob == runtime.KnobMemoryLimit
-	return more && stands.Quantity() > s.to.Quantity()
+	switch now := stands.Quantity(); s.knob {
+	case runtime.KnobCPUQuota:
+		b := c.Breakdown
+		free := b.WallNs > 0 && b.Share(policies.PartThrottled)+b.Share(policies.PartInputThrottled) < freeShare
+		return now > s.to.Quantity() || free && now > s.from.Quantity()
+	case runtime.KnobMemoryLimit:
+		return now > s.to.Quantity()
+	}
+	return false
 }
 
 // saved counts the time in use under proved changes: of so much the old rate would have been

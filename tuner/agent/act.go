@@ -344,6 +344,7 @@ func (l *Agent) flushLast(ctx context.Context) {
 	defer cancel()
 	l.checkHistory(ctx)
 	l.flush()
+	l.flushAccounts()
 }
 
 // notBack names a container that is left without what is its own. After this nobody is

@@ -19,6 +19,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/budget"
 	"github.com/trimtab/trimtab/tuner/control"
@@ -61,6 +62,13 @@ type History interface {
 	Query(ctx context.Context, f history.Filter) ([]state.Record, error)
 }
 
+// Accounts keep what devices and CPUs were held for. They are called after History.Check.
+type Accounts interface {
+	AddAccounts(hours ...account.Hour) error
+	// Accounts calls each for what is stored of an instant and after, oldest first.
+	Accounts(ctx context.Context, sinceNs int64, each func(account.Hour)) error
+}
+
 // Recorder takes what was read and decided; it never blocks.
 type Recorder interface {
 	Write(kind string, v any) error
@@ -94,6 +102,7 @@ type Options struct {
 	Holds    Holds
 	History  History         // nil: none
 	Series   *series.Store   // what somebody else makes of the snapshots, for the API; nil: none
+	Accounts Accounts        // nil: none
 	Store    *profiles.Store // known jobs to begin with; nil: none
 	Known    Known           // nil: what is learned is not kept
 	Recorder Recorder        // nil: none
@@ -160,6 +169,7 @@ type Agent struct {
 	logged         map[string]*logQuota
 	failures       map[string]int // by probe, in a row
 	known          remembering
+	accounts       accounting
 }
 
 // New returns an agent; Run starts it.
@@ -172,6 +182,7 @@ func New(o Options) *Agent {
 	}
 	l.control = control.New(o.Settings.Core, o.Policies, epoch(l.started))
 	l.known.queue = make(chan []profiles.Known, 1)
+	l.accounts = accounting{book: account.NewBook(), queue: make(chan []account.Hour, 1), takenAt: l.started}
 	if o.Store != nil {
 		l.control.Remember(o.Store)
 		l.known.revision = o.Store.Revision()
@@ -304,12 +315,15 @@ func (l *Agent) recordWriter(ctx context.Context) {
 	if !l.checkHistory(ctx) {
 		return // what waits is Shutdown's
 	}
+	l.recall(ctx)
 	again := time.NewTicker(checkAgain)
 	defer again.Stop()
 	for {
 		select {
 		case records := <-l.records:
 			l.write(records)
+		case hours := <-l.accounts.queue:
+			l.writeAccounts(ctx, hours)
 		case <-again.C: // a disk that refused the check may serve by now; one that is through returns at once
 			l.checkHistory(ctx)
 		case <-ctx.Done():

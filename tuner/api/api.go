@@ -28,6 +28,8 @@ type Backend interface {
 	History(ctx context.Context, q HistoryQuery) ([]state.Record, error)
 	// Series returns the last hour of a container that runs, by its key, oldest first.
 	Series(key string) []series.Point
+	// Report adds up what devices and CPUs were worth.
+	Report(ctx context.Context, q ReportQuery) (state.Report, error)
 	Enable(ctx context.Context, req state.EnableRequest) ([]state.ActionResult, error)
 	Disable(ctx context.Context, req state.EnableRequest) ([]state.ActionResult, error)
 	// Restore gives originals back and holds until Resume; "" means every container.

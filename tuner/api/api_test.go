@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/api/client"
 	"github.com/trimtab/trimtab/tuner/series"
@@ -50,6 +51,11 @@ func (f *fake) History(_ context.Context, q api.HistoryQuery) ([]state.Record, e
 
 func (f *fake) Series(key string) []series.Point {
 	return []series.Point{{UnixNs: 7, Used: float64(len(key))}}
+}
+
+func (f *fake) Report(_ context.Context, q api.ReportQuery) (state.Report, error) {
+	f.asked = append(f.asked, q)
+	return state.Report{By: string(q.By), Groups: []state.ReportGroup{{Name: "vision", LentCPUSeconds: 5}}}, f.err
 }
 
 func (f *fake) act(ctx context.Context, what any) ([]state.ActionResult, error) {
@@ -207,6 +213,27 @@ func TestLooking(t *testing.T) {
 	var recording strings.Builder
 	if err := c.Record(ctx, &recording, 2*time.Second); err != nil || recording.String() != "a recording of 2s" {
 		t.Errorf("recording %q, %v", recording.String(), err)
+	}
+}
+
+func TestReport(t *testing.T) {
+	b := &fake{snapshot: snapshot()}
+	socket := start(t, b)
+	c := client.New(socket)
+	q := api.ReportQuery{SinceUnixNs: 7, By: account.ByCause}
+	if r, err := c.Report(t.Context(), q); err != nil || r.By != "cause" || r.Groups[0].LentCPUSeconds != 5 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := c.Report(t.Context(), api.ReportQuery{}); err != nil {
+		t.Error(err)
+	}
+	week := api.ReportQuery{SinceUnixNs: time.Unix(1_000_000, 0).Add(-api.ReportSince).UnixNano(), By: account.ByTeam}
+	if diff := cmp.Diff([]any{q, week}, b.asked); diff != "" {
+		t.Error(diff)
+	}
+	var e *api.Error
+	if _, err := c.Report(t.Context(), api.ReportQuery{By: "moon"}); !errors.As(err, &e) || e.Status != http.StatusBadRequest || !strings.Contains(e.Text, "allowed are team") {
+		t.Errorf("by the moon: %v", err)
 	}
 }
 

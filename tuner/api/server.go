@@ -96,6 +96,7 @@ func (s *Server) routes() []route {
 		{http.MethodGet, "/v1/fingerprints", AccessRead, lookTimeout, s.fingerprints},
 		{http.MethodGet, "/v1/history", AccessRead, lookTimeout, s.history},
 		{http.MethodGet, "/v1/series", AccessRead, lookTimeout, s.series},
+		{http.MethodGet, "/v1/report", AccessRead, lookTimeout, s.report},
 		{http.MethodGet, "/v1/record", AccessRead, maxRecording + lookTimeout, s.record},
 		{http.MethodPost, "/v1/enable", AccessWrite, actTimeout, s.enable},
 		{http.MethodPost, "/v1/disable", AccessWrite, actTimeout, s.disable},

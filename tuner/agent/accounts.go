@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/trimtab/trimtab/tuner/account"
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/history"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// accountsEvery is how often what was counted goes to disk: a kill costs so much of it.
+const accountsEvery = time.Minute
+
+// accounting is the agent's part in adding up what devices and CPUs were held for.
+type accounting struct {
+	book    *account.Book
+	queue   chan []account.Hour
+	at      time.Time // of the latest snapshot that was counted
+	takenAt time.Time
+	// unwritten: the disk refused last time. The recordWriter's, and after it Shutdown's.
+	unwritten bool
+}
+
+// account counts a snapshot before it is published, and shows the totals in it.
+func (l *Agent) account(s *state.Snapshot) {
+	a, now := &l.accounts, time.Now()
+	var elapsed time.Duration
+	if !a.at.IsZero() {
+		elapsed = now.Sub(a.at) // by the monotonic clock
+	}
+	a.at = now
+	a.book.Step(s, elapsed.Nanoseconds())
+	a.book.Show(&s.Totals)
+	if l.o.Accounts == nil || now.Sub(a.takenAt) < accountsEvery || len(a.queue) > 0 {
+		return // what waits goes with the next
+	}
+	a.takenAt = now
+	if hours := a.book.Take(); len(hours) > 0 {
+		a.queue <- hours // it is empty, and nobody else fills it
+	}
+}
+
+// writeAccounts is the recordWriter's. What could not be stored is counted again with the next.
+func (l *Agent) writeAccounts(ctx context.Context, hours []account.Hour) {
+	if err := l.addAccounts(hours); err != nil {
+		l.reply(ctx, func() { l.accounts.book.Return(hours) })
+	}
+}
+
+// addAccounts says once that it fails.
+func (l *Agent) addAccounts(hours []account.Hour) error {
+	err := l.o.Accounts.AddAccounts(hours...)
+	if err != nil && !l.accounts.unwritten {
+		l.o.Log.Error("what devices and CPUs were held for is not being written", "error", err)
+	}
+	l.accounts.unwritten = err != nil
+	return err
+}
+
+// flushAccounts stores what is left. Run has returned.
+func (l *Agent) flushAccounts() {
+	if l.o.Accounts == nil {
+		return
+	}
+	select {
+	case hours := <-l.accounts.queue:
+		l.accounts.book.Return(hours)
+	default:
+	}
+	l.accounts.book.Close(time.Now().UnixNano())
+	if hours := l.accounts.book.Take(); len(hours) > 0 {
+		_ = l.addAccounts(hours) // which logs
+	}
+}
+
+// recall brings back what was proved under the daemon before, where it handed over: those changes
+// stand, and what they save goes on.
+func (l *Agent) recall(ctx context.Context) {
+	if l.o.History == nil || !l.o.Handover {
+		return
+	}
+	records, err := l.o.History.Query(ctx, history.Filter{Kind: state.RecordTrial})
+	if err != nil {
+		if ctx.Err() == nil {
+			l.o.Log.Warn("what was proved before the restart counts as saved no more", "error", err)
+		}
+		return
+	}
+	l.reply(ctx, func() {
+		for _, r := range records {
+			l.accounts.book.Recall(r)
+		}
+	})
+}
+
+// Report adds up what is stored since an instant: all but the latest minute or two.
+func (l *Agent) Report(ctx context.Context, q api.ReportQuery) (state.Report, error) {
+	if l.o.Accounts == nil {
+		return state.Report{}, fmt.Errorf("no history is kept: its store could not be opened; the daemon's log says why")
+	}
+	tally := account.NewTally(q.By, q.SinceUnixNs, time.Now().UnixNano())
+	if err := l.o.Accounts.Accounts(ctx, q.SinceUnixNs, tally.Add); err != nil {
+		return state.Report{}, err
+	}
+	return tally.Report(), nil
+}
