@@ -74,6 +74,14 @@ const (
 	nGPURepairs    = "trimtab_gpu_access_repairs_total"
 	nTeamHeld      = "trimtab_team_gpu_held_seconds_total"
 	nTeamHeldIdle  = "trimtab_team_gpu_held_idle_seconds_total"
+	nTeamUse       = "trimtab_team_held_seconds_total"
+	nTeamAction    = "trimtab_team_actionable_seconds_total"
+	nTeamProven    = "trimtab_team_proven_seconds_total"
+	nTeamSaved     = "trimtab_team_saved_seconds_total"
+	nTeamTried     = "trimtab_team_trial_seconds_total"
+	nTeamLost      = "trimtab_team_trial_lost_seconds_total"
+	nTeamLent      = "trimtab_team_lent_cpu_seconds_total"
+	nObserved      = "trimtab_observed_seconds_total"
 	nContainers    = "trimtab_containers"
 	nNotExported   = "trimtab_containers_not_exported"
 	nNodeCPUs      = "trimtab_node_cpus"
@@ -110,7 +118,7 @@ func Families() []Family {
 		{"Limits", limitFamilies()},
 		{"Decisions", decisionFamilies()},
 		{"GPUs", deviceFamilies()},
-		{"Teams", teamFamilies()},
+		{"Teams", append(teamFamilies(), useFamilies()...)},
 		{"Node", nodeFamilies()},
 		{"trimtab itself", daemonFamilies()},
 	} {
@@ -193,8 +201,23 @@ func teamFamilies() []Family {
 	}
 }
 
+// useFamilies are what trimtab report adds up; docs/report.md has the formulas.
+func useFamilies() []Family {
+	use := []string{"team", "resource", "cause"}
+	return []Family{
+		{Name: nTeamUse, Kind: Counter, Labels: use, Help: "Time that containers of the team held a resource (gpu, cpu), summed over devices or CPUs, by what it went into: a part of the breakdown, idle, not_known; outlives containers."},
+		{Name: nTeamAction, Kind: Counter, Labels: use, Help: "The stalled part of it that the relief of the verdict at that time would shorten."},
+		{Name: nTeamProven, Kind: Counter, Labels: use, Help: "The part of it in use under changes that a kept trial proved and that stood; by the cause before the trial."},
+		{Name: nTeamSaved, Kind: Counter, Labels: use, Help: "What of the proven time those changes saved, by the lower bound of their trials."},
+		{Name: nTeamTried, Kind: Counter, Labels: use, Help: "Time in use during trials that were taken back; by the cause before the trial."},
+		{Name: nTeamLost, Kind: Counter, Labels: use, Help: "What of the time in such trials was lost, the rate being below that before."},
+		{Name: nTeamLent, Kind: Counter, Labels: []string{"team"}, Help: "CPU time that containers of the team used above their owners' quotas; outlives containers."},
+	}
+}
+
 func nodeFamilies() []Family {
 	return []Family{
+		{Name: nObserved, Kind: Counter, Help: "Time in which readings were taken: what the counters of teams are of."},
 		{Name: nContainers, Kind: Gauge, Labels: []string{"mode", "watched"}, Help: "Running containers by how far trimtab may go and whether it watches them."},
 		{Name: nNotExported, Kind: Gauge, Help: "Watched containers left out of the per-container metrics, being beyond the cap."},
 		{Name: nKnown, Kind: Gauge, Help: "Jobs that trimtab knows again by their profile; trimtab profiles ls lists them."},

@@ -38,12 +38,34 @@ func (e *emitter) totals(s *state.Snapshot) {
 	for _, c := range t.TeamGPUIdle {
 		e.set(nTeamHeldIdle, c.Value, e.c.team(c.Team))
 	}
+	e.uses(t)
 	e.set(nForeign, float64(t.ForeignWrites))
 	e.set(nGPULost, float64(t.GPUAccessLost))
 	for _, c := range t.GPURepairs {
 		e.set(nGPURepairs, c.Value, clean(c.Result))
 	}
 	e.apply = t.ApplySeconds
+}
+
+// uses renders what devices and CPUs were held for. Terms that a cause does not have are left
+// out: most have but one.
+func (e *emitter) uses(t state.Totals) {
+	e.set(nObserved, t.ObservedSeconds)
+	for _, u := range t.TeamUse {
+		labels := []string{e.c.team(u.Team), clean(u.Resource), clean(u.Cause)}
+		e.set(nTeamUse, u.Held, labels...)
+		for _, term := range []struct {
+			name  string
+			value float64
+		}{{nTeamAction, u.Actionable}, {nTeamProven, u.Proven}, {nTeamSaved, u.Saved}, {nTeamTried, u.Tried}, {nTeamLost, u.Lost}} {
+			if term.value > 0 {
+				e.set(term.name, term.value, labels...)
+			}
+		}
+	}
+	for _, c := range t.TeamLent {
+		e.set(nTeamLent, c.Value, e.c.team(c.Team))
+	}
 }
 
 // zeros starts the series of the policy in force at 0: increase() does not see

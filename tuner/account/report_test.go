@@ -1,0 +1,48 @@
+package account
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+func TestReport(t *testing.T) {
+	day := Hour{StartUnixNs: Day(noon) - 24*nsInHour, Hours: 24, Observed: 3600_000, Rows: []Row{{Key: "a", Name: "old", Image: "i", Team: "x", Sums: Sums{GPU: use(map[Cause]Cell{0: {Held: 1000}})}}}}
+	hour := Hour{StartUnixNs: noon, Hours: 1, Observed: 1800_000, Rows: []Row{{Key: "b", Name: "new", Image: "i", Sums: Sums{Lent: 500,
+		GPU: use(map[Cause]Cell{Idle: {Held: 3000}, Unknown: {Held: 500}, Cause(policies.PartReclaim): {Held: 2000, Actionable: 2000, Tried: 70, Lost: 7}})}}}}
+	tally := NewTally(ByTeam, noon-13*nsInHour+5, noon+nsInHour/2)
+	tally.Add(Hour{StartUnixNs: noon - 900*nsInHour, Hours: 1, Rows: day.Rows})
+	tally.Add(Hour{StartUnixNs: noon + 900*nsInHour, Hours: 1, Rows: day.Rows})
+	tally.Add(day)
+	tally.Add(hour)
+	got := tally.Report()
+	x := state.ReportGroup{Name: "x", GPU: state.ReportUse{Held: 1, Causes: map[string]float64{"compute": 1}}}
+	none := state.ReportGroup{LentCPUSeconds: 0.5, GPU: state.ReportUse{Held: 5.5, Idle: 3, Stalled: 2, Actionable: 2, NotKnown: 0.5, Tried: 0.07, Lost: 0.007,
+		Causes: map[string]float64{"idle": 3, "reclaim": 2, "not_known": 0.5}}}
+	total := none
+	total.GPU.Held, total.GPU.Causes = 6.5, map[string]float64{"compute": 1, "idle": 3, "reclaim": 2, "not_known": 0.5}
+	want := state.Report{FromUnixNs: day.StartUnixNs, ToUnixNs: noon + nsInHour/2, By: "team", Source: "history", ObservedSeconds: 5400,
+		UnobservedSeconds: 36.5*3600 - 5400, Groups: []state.ReportGroup{none, x}, Total: total}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestReportHasBoundedGroups(t *testing.T) {
+	tally := NewTally(ByContainer, 0, noon)
+	for i := range 3 * MaxGroups {
+		tally.Add(Hour{Hours: 1, Rows: []Row{{Name: fmt.Sprint(i), Sums: Sums{Lent: 1000}}}})
+	}
+	r := tally.Report()
+	var sum float64
+	for _, g := range r.Groups {
+		sum += g.LentCPUSeconds
+	}
+	if len(r.Groups) != MaxGroups+1 || sum != 3*MaxGroups || r.Total.LentCPUSeconds != sum {
+		t.Errorf("%d groups, %.0f s", len(r.Groups), sum)
+	}
+}
