@@ -42,9 +42,9 @@ func newRoot(w wiring) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.PersistentFlags().String("socket", config.Default().API.Socket, "where the daemon listens")
-	root.PersistentFlags().String("output", outputTable, "table or json")
+	root.PersistentFlags().String("output", outputTable, "table or json; csv of a report")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkOutput(cmd) }
-	root.AddCommand(psCommand(), explainCommand(), adviceCommand(), historyCommand(), statusCommand(), enableCommand(), disableCommand(),
+	root.AddCommand(psCommand(), explainCommand(), adviceCommand(), historyCommand(), reportCommand(), statusCommand(), enableCommand(), disableCommand(),
 		restoreCommand(w), resumeCommand(), pauseCommand(), apiCommand(), configCommand(), versionCommand())
 	root.AddCommand(manCommands()...)
 	root.AddCommand(w.commands...)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -21,15 +22,19 @@ import (
 const (
 	outputTable = "table"
 	outputJSON  = "json"
+	outputCSV   = "csv" // of commands that are annotated so
 )
 
 func checkOutput(cmd *cobra.Command) error {
-	switch format, _ := cmd.Flags().GetString("output"); format {
-	case outputTable, outputJSON:
-		return nil
-	default:
-		return fmt.Errorf("--output %q: allowed are %s, %s", format, outputTable, outputJSON)
+	allowed := []string{outputTable, outputJSON}
+	if _, ok := cmd.Annotations[outputCSV]; ok {
+		allowed = append(allowed, outputCSV)
 	}
+	format, _ := cmd.Flags().GetString("output")
+	if slices.Contains(allowed, format) {
+		return nil
+	}
+	return fmt.Errorf("--output %q: allowed are %s", format, strings.Join(allowed, ", "))
 }
 
 // show prints v as JSON, or as the text that a person reads.

@@ -1,0 +1,167 @@
+package render
+
+import (
+	"encoding/csv"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// reportResource is one of the two tables of a report.
+type reportResource struct {
+	key, title string
+	use        func(state.ReportGroup) state.ReportUse
+	lent       bool // it has that column
+}
+
+func reportResources() []reportResource {
+	return []reportResource{
+		{"gpu", "GPU-hours", func(g state.ReportGroup) state.ReportUse { return g.GPU }, false},
+		{"cpu", "CPU-hours", func(g state.ReportGroup) state.ReportUse { return g.CPU }, true},
+	}
+}
+
+// reportTerm is a column: what it holds, and how that comes about in a line.
+type reportTerm struct {
+	title, key, means string
+	value             func(state.ReportUse) float64
+}
+
+func reportTerms() []reportTerm {
+	return []reportTerm{
+		{"HELD", "held", "devices, or CPUs, times the time that they were held", func(u state.ReportUse) float64 { return u.Held }},
+		{"IDLE", "idle", "held without running anything", func(u state.ReportUse) float64 { return u.Idle }},
+		{"STALLED", "stalled", "in use by a job that neither computed nor waited for its device", func(u state.ReportUse) float64 { return u.Stalled }},
+		{"ACTIONABLE", "actionable", "the stalled part that trimtab or the owner could relieve", func(u state.ReportUse) float64 { return u.Actionable }},
+		{"UNKNOWN", "not_known", "in use, and nothing tells for what", func(u state.ReportUse) float64 { return u.NotKnown }},
+		{"SAVED", "saved", "in use under a proved change, times 1 − rate before / rate after, by the lower bound", func(u state.ReportUse) float64 { return u.Saved }},
+		{"LOST", "lost", "in trials that were taken back, times the share by which the rate was lower", func(u state.ReportUse) float64 { return u.Lost }},
+	}
+}
+
+const (
+	lentTitle = "LENT"
+	lentMeans = "CPU time used above the owner's quota, which nobody else wanted"
+)
+
+// hours shows seconds in hours.
+func hours(seconds float64) string {
+	if v := seconds / 3600; v == 0 || v >= 0.005 {
+		return number(v)
+	}
+	return "<0.01"
+}
+
+// Report is a sentence on what was looked on, then a table for each resource.
+func Report(r state.Report, clock Clock) string {
+	out := reportSentence(r, clock) + "\n"
+	if r.Total.GPU.Held+r.Total.CPU.Held+r.Total.LentCPUSeconds == 0 {
+		return out + "nothing was held in that time\n"
+	}
+	for _, x := range reportResources() {
+		if x.use(r.Total).Held == 0 && (!x.lent || r.Total.LentCPUSeconds == 0) {
+			out += "\n" + x.title + ": none held\n"
+			continue
+		}
+		out += "\n" + x.title + "\n" + table(reportColumns(r, x), reportRows(r, x))
+	}
+	return out
+}
+
+func reportSentence(r state.Report, clock Clock) string {
+	at := func(ns int64) string { return time.Unix(0, ns).In(clock.Zone).Format("2006-01-02 15:04") }
+	out := fmt.Sprintf("%s to %s: looked on for %s h", at(r.FromUnixNs), at(r.ToUnixNs), hours(r.ObservedSeconds))
+	if r.Hosts > 0 {
+		out += fmt.Sprintf(" on %d hosts", r.Hosts)
+	}
+	if r.UnobservedSeconds >= 1 {
+		out += fmt.Sprintf(", not observed %s h (%s): nothing is said of those", hours(r.UnobservedSeconds), percent(r.UnobservedSeconds/(r.ObservedSeconds+r.UnobservedSeconds)))
+	}
+	return out
+}
+
+func reportColumns(r state.Report, x reportResource) []column {
+	columns := []column{{strings.ToUpper(clean(r.By)), 24, 12, true}}
+	for _, t := range reportTerms() {
+		columns = append(columns, column{t.title, 8, 8, false})
+	}
+	if x.lent {
+		columns = append(columns, column{lentTitle, 8, 8, false})
+	}
+	return columns
+}
+
+// reportRows leaves out groups that have nothing of the resource, and ends with the total.
+func reportRows(r state.Report, x reportResource) (rows [][]string) {
+	total := r.Total
+	total.Name = "total"
+	for i, g := range append(r.Groups[:len(r.Groups):len(r.Groups)], total) {
+		u := x.use(g)
+		if i < len(r.Groups) && empty(u) && (!x.lent || g.LentCPUSeconds == 0) {
+			continue
+		}
+		row := []string{groupName(r.By, name(g.Name))}
+		for _, t := range reportTerms() {
+			row = append(row, hours(t.value(u)))
+		}
+		if x.lent {
+			row = append(row, hours(g.LentCPUSeconds))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func empty(u state.ReportUse) bool { return u.Held+u.Proven+u.Tried == 0 }
+
+// groupName says what a group without a name is.
+func groupName(by, group string) string {
+	if group == "" {
+		return "(no " + by + ")"
+	}
+	return group
+}
+
+// ReportCSV has a line for each group and resource, in hours, and no total: sheets add up
+// themselves.
+func ReportCSV(r state.Report) (string, error) {
+	var out strings.Builder
+	w := csv.NewWriter(&out)
+	header := []string{"from", "to", "observed_hours", "unobserved_hours", "by", "group", "resource"}
+	for _, t := range reportTerms() {
+		header = append(header, t.key+"_hours")
+	}
+	lines := [][]string{append(header, "lent_hours")}
+	instant := func(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC3339) }
+	for _, g := range r.Groups {
+		for _, x := range reportResources() {
+			line := []string{instant(r.FromUnixNs), instant(r.ToUnixNs), decimal(r.ObservedSeconds), decimal(r.UnobservedSeconds),
+				sheetText(r.By), sheetText(groupName(r.By, g.Name)), x.key}
+			for _, t := range reportTerms() {
+				line = append(line, decimal(t.value(x.use(g))))
+			}
+			lent := 0.0
+			if x.lent {
+				lent = g.LentCPUSeconds
+			}
+			lines = append(lines, append(line, decimal(lent)))
+		}
+	}
+	if err := w.WriteAll(lines); err != nil {
+		return "", err
+	}
+	return out.String(), nil
+}
+
+func decimal(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 4, 64) }
+
+// sheetText is a text that no program of sheets takes for a formula.
+func sheetText(s string) string {
+	if s = clean(s); s != "" && strings.ContainsAny(s[:1], "=+-@") {
+		return "'" + s
+	}
+	return s
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
+	"github.com/trimtab/trimtab/tuner/account"
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+func reportCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "report",
+		Short: "Tell what GPUs and CPUs were held for: idle, stalled, saved, lost",
+		Long: "Tell what the GPUs and CPUs of this host were held for, in hours. STALLED is in use by a job that neither\n" +
+			"computed nor waited for its device; ACTIONABLE is the part of it that trimtab or the owner could relieve.\n" +
+			"SAVED counts only what a kept trial proved, by its lower bound, while the change stands. LOST is what trials\n" +
+			"cost that were taken back. LENT is CPU time above the owner's quota. docs/report.md has the formulas.",
+		Example:     "  trimtab report --since 7d --by team\n  trimtab report --by cause --output csv\n  trimtab report --html report.html",
+		Args:        cobra.NoArgs,
+		Annotations: map[string]string{outputCSV: ""},
+		RunE:        runReport,
+	}
+	cmd.Flags().String("since", "7d", "how long ago (2h, 7d), a date or a time")
+	cmd.Flags().String("by", string(account.ByTeam), "team, image, container or cause")
+	cmd.Flags().String("html", "", "write one page to `FILE` that can be mailed; - is standard output")
+	return cmd
+}
+
+func runReport(cmd *cobra.Command, _ []string) error {
+	sinceText, _ := cmd.Flags().GetString("since")
+	byText, _ := cmd.Flags().GetString("by")
+	since, err := api.ParseSince(sinceText, time.Now())
+	if err != nil {
+		return fmt.Errorf("--since %q: %w", sinceText, err)
+	}
+	by, err := account.ParseBy(byText)
+	if err != nil {
+		return fmt.Errorf("--by %q: %w", byText, err)
+	}
+	r, err := daemonClient(cmd).Report(cmd.Context(), api.ReportQuery{SinceUnixNs: since.UnixNano(), By: by})
+	if err != nil {
+		return err
+	}
+	return showReport(cmd, r)
+}
+
+// showReport prints a report in the format that was asked for, or writes the page.
+func showReport(cmd *cobra.Command, r state.Report) error {
+	if file, _ := cmd.Flags().GetString("html"); file != "" {
+		page, err := render.ReportHTML(r, localClock())
+		if err != nil {
+			return err
+		}
+		if file != "-" {
+			return writeWhole(file, page)
+		}
+		_, err = io.WriteString(cmd.OutOrStdout(), page)
+		return err
+	}
+	if format, _ := cmd.Flags().GetString("output"); format == outputCSV {
+		text, err := render.ReportCSV(r)
+		if err == nil {
+			_, err = io.WriteString(cmd.OutOrStdout(), text)
+		}
+		return err
+	}
+	return show(cmd, r, func() string { return render.Report(r, localClock()) })
+}
+
+// writeWhole writes a file that is whole or not there.
+func writeWhole(path, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".trimtab-report-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // what is left of it is no page
+	}
+	return err
+}
