@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/fleet"
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/api"
@@ -23,13 +24,15 @@ func reportCommand() *cobra.Command {
 			"computed nor waited for its device; ACTIONABLE is the part of it that trimtab or the owner could relieve.\n" +
 			"SAVED counts only what a kept trial proved, by its lower bound, while the change stands. LOST is what trials\n" +
 			"cost that were taken back. LENT is CPU time above the owner's quota. docs/report.md has the formulas.",
-		Example:     "  trimtab report --since 7d --by team\n  trimtab report --by cause --output csv\n  trimtab report --html report.html",
+		Example: "  trimtab report --since 7d --by team\n  trimtab report --by cause --output csv\n  trimtab report --html report.html\n" +
+			"  trimtab report --prometheus http://prometheus:9090 --since 30d",
 		Args:        cobra.NoArgs,
 		Annotations: map[string]string{outputCSV: ""},
 		RunE:        runReport,
 	}
 	cmd.Flags().String("since", "7d", "how long ago (2h, 7d), a date or a time")
 	cmd.Flags().String("by", string(account.ByTeam), "team, image, container or cause")
+	cmd.Flags().String("prometheus", "", "report all hosts that the Prometheus at `URL` scrapes, by team or cause")
 	cmd.Flags().String("html", "", "write one page to `FILE` that can be mailed; - is standard output")
 	return cmd
 }
@@ -45,11 +48,29 @@ func runReport(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return fmt.Errorf("--by %q: %w", byText, err)
 	}
-	r, err := daemonClient(cmd).Report(cmd.Context(), api.ReportQuery{SinceUnixNs: since.UnixNano(), By: by})
+	var r state.Report
+	if at, _ := cmd.Flags().GetString("prometheus"); at != "" {
+		r, err = fleetReport(cmd, at, by, since)
+	} else {
+		r, err = daemonClient(cmd).Report(cmd.Context(), api.ReportQuery{SinceUnixNs: since.UnixNano(), By: by})
+	}
 	if err != nil {
 		return err
 	}
 	return showReport(cmd, r)
+}
+
+// fleetReport asks Prometheus, and needs no daemon here.
+func fleetReport(cmd *cobra.Command, at string, by account.By, since time.Time) (state.Report, error) {
+	p, err := fleet.New(at)
+	if err != nil {
+		return state.Report{}, fmt.Errorf("--prometheus: %w", err)
+	}
+	r, warnings, err := p.Report(cmd.Context(), by, since, time.Now())
+	for _, w := range warnings {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "trimtab: prometheus warns:", render.Clean(w))
+	}
+	return r, err
 }
 
 // showReport prints a report in the format that was asked for, or writes the page.

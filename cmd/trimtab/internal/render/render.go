@@ -35,9 +35,11 @@ func (c Clock) at(unixNs int64) string {
 	return t.Format("2006-01-02 15:04")
 }
 
-// clean makes a text safe for a terminal: no control characters, no escapes, no
+func clean(s string) string { return Clean(s) }
+
+// Clean makes a text safe for a terminal: no control characters, no escapes, no
 // characters that turn the direction of writing, no broken UTF-8, and one line.
-func clean(s string) string {
+func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) || unicode.Is(unicode.Mn, r) {
 			return '?'
