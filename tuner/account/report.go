@@ -44,7 +44,8 @@ const MaxGroups = 4096
 type Tally struct {
 	by           By
 	fromNs, toNs int64
-	observed     int64 // ms
+	observed     int64       // ms
+	seen         []state.Gap // the opposite of gaps: stretches that are stored
 	groups       map[string]*Sums
 	total        Sums
 }
@@ -61,6 +62,7 @@ func (t *Tally) Add(h Hour) {
 	}
 	t.fromNs = min(t.fromNs, h.StartUnixNs)
 	t.observed += h.Observed
+	t.seen = append(t.seen, state.Gap{FromUnixNs: h.StartUnixNs, ToUnixNs: h.StartUnixNs + h.Hours*nsInHour})
 	for i := range h.Rows {
 		r := &h.Rows[i]
 		t.total.add(&r.Sums)
@@ -109,12 +111,29 @@ func (t *Tally) causes(r *Row) {
 func (t *Tally) Report() state.Report {
 	out := state.Report{FromUnixNs: t.fromNs, ToUnixNs: t.toNs, By: string(t.by), Source: "history",
 		ObservedSeconds: seconds(t.observed, 1e3), Groups: []state.ReportGroup{}, Total: shown("", &t.total)}
+	out.Gaps = t.gaps()
 	out.UnobservedSeconds = max(0, seconds(t.toNs-t.fromNs, 1e9)-out.ObservedSeconds)
 	for _, name := range slices.Sorted(maps.Keys(t.groups)) {
 		out.Groups = append(out.Groups, shown(name, t.groups[name]))
 	}
 	SortGroups(out.Groups)
 	return out
+}
+
+const maxGaps = 100
+
+// gaps are the times between what is stored, the longest first.
+func (t *Tally) gaps() (out []state.Gap) {
+	slices.SortFunc(t.seen, func(a, b state.Gap) int { return cmp.Compare(a.FromUnixNs, b.FromUnixNs) })
+	from := t.fromNs
+	for _, s := range append(t.seen[:len(t.seen):len(t.seen)], state.Gap{FromUnixNs: t.toNs}) {
+		if s.FromUnixNs-from >= nsInHour {
+			out = append(out, state.Gap{FromUnixNs: from, ToUnixNs: s.FromUnixNs})
+		}
+		from = max(from, s.ToUnixNs)
+	}
+	slices.SortStableFunc(out, func(a, b state.Gap) int { return cmp.Compare(b.ToUnixNs-b.FromUnixNs, a.ToUnixNs-a.FromUnixNs) })
+	return out[:min(len(out), maxGaps)]
 }
 
 // SortGroups puts the most held first: of devices, then of CPUs.

@@ -26,7 +26,8 @@ func TestReport(t *testing.T) {
 	total := none
 	total.GPU.Held, total.GPU.Causes = 6.5, map[string]float64{"compute": 1, "idle": 3, "reclaim": 2, "not_known": 0.5}
 	want := state.Report{FromUnixNs: day.StartUnixNs, ToUnixNs: noon + nsInHour/2, By: "team", Source: "history", ObservedSeconds: 5400,
-		UnobservedSeconds: 36.5*3600 - 5400, Groups: []state.ReportGroup{none, x}, Total: total}
+		UnobservedSeconds: 36.5*3600 - 5400,
+		Gaps:              []state.Gap{{FromUnixNs: day.StartUnixNs + 24*nsInHour, ToUnixNs: noon}}, Groups: []state.ReportGroup{none, x}, Total: total}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -44,5 +45,16 @@ func TestReportHasBoundedGroups(t *testing.T) {
 	}
 	if len(r.Groups) != MaxGroups+1 || sum != 3*MaxGroups || r.Total.LentCPUSeconds != sum {
 		t.Errorf("%d groups, %.0f s", len(r.Groups), sum)
+	}
+}
+
+func TestGaps(t *testing.T) {
+	tally := NewTally(ByTeam, noon, noon+10*nsInHour)
+	for _, h := range []int64{5, 2, 6} { // as they come
+		tally.Add(Hour{StartUnixNs: noon + h*nsInHour, Hours: 1})
+	}
+	want := []state.Gap{{FromUnixNs: noon + 7*nsInHour, ToUnixNs: noon + 10*nsInHour}, {FromUnixNs: noon, ToUnixNs: noon + 2*nsInHour}, {FromUnixNs: noon + 3*nsInHour, ToUnixNs: noon + 5*nsInHour}}
+	if d := cmp.Diff(want, tally.Report().Gaps); d != "" {
+		t.Error(d)
 	}
 }

@@ -11,8 +11,15 @@ type Report struct {
 	// said of them.
 	ObservedSeconds   float64       `json:"observedSeconds"`
 	UnobservedSeconds float64       `json:"unobservedSeconds"`
-	Groups            []ReportGroup `json:"groups"` // the most held first
+	Gaps              []Gap         `json:"gaps,omitempty"` // of whole hours in which nothing was stored, the longest first, at most 100; of one host
+	Groups            []ReportGroup `json:"groups"`         // the most held first
 	Total             ReportGroup   `json:"total"`
+}
+
+// Gap is a time of which nothing is known, unix ns.
+type Gap struct {
+	FromUnixNs int64 `json:"from"`
+	ToUnixNs   int64 `json:"to"`
 }
 
 // ReportGroup is one team, image, container or cause.

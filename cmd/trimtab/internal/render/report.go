@@ -58,6 +58,9 @@ func hours(seconds float64) string {
 // Report is a sentence on what was looked on, then a table for each resource.
 func Report(r state.Report, clock Clock) string {
 	out := reportSentence(r, clock) + "\n"
+	if gap := longestGap(r, clock); gap != "" {
+		out += gap + "\n"
+	}
 	if r.Total.GPU.Held+r.Total.CPU.Held+r.Total.LentCPUSeconds == 0 {
 		return out + "nothing was held in that time\n"
 	}
@@ -72,8 +75,7 @@ func Report(r state.Report, clock Clock) string {
 }
 
 func reportSentence(r state.Report, clock Clock) string {
-	at := func(ns int64) string { return time.Unix(0, ns).In(clock.Zone).Format("2006-01-02 15:04") }
-	out := fmt.Sprintf("%s to %s: looked on for %s h", at(r.FromUnixNs), at(r.ToUnixNs), hours(r.ObservedSeconds))
+	out := fmt.Sprintf("%s: looked on for %s h", stretch(r.FromUnixNs, r.ToUnixNs, clock), hours(r.ObservedSeconds))
 	if r.Hosts > 0 {
 		out += fmt.Sprintf(" on %d hosts", r.Hosts)
 	}
@@ -81,6 +83,19 @@ func reportSentence(r state.Report, clock Clock) string {
 		out += fmt.Sprintf(", not observed %s h (%s): nothing is said of those", hours(r.UnobservedSeconds), percent(r.UnobservedSeconds/(r.ObservedSeconds+r.UnobservedSeconds)))
 	}
 	return out
+}
+
+// longestGap is the longest stretch of whole hours in which nobody looked on; "" if there is none.
+func longestGap(r state.Report, clock Clock) string {
+	if len(r.Gaps) == 0 {
+		return ""
+	}
+	return "the longest gap: " + stretch(r.Gaps[0].FromUnixNs, r.Gaps[0].ToUnixNs, clock)
+}
+
+func stretch(fromNs, toNs int64, clock Clock) string {
+	at := func(ns int64) string { return time.Unix(0, ns).In(clock.Zone).Format("2006-01-02 15:04") }
+	return at(fromNs) + " to " + at(toNs)
 }
 
 func reportColumns(r state.Report, x reportResource) []column {

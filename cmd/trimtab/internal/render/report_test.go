@@ -19,13 +19,14 @@ func reported() state.Report {
 	web := state.ReportGroup{CPU: state.ReportUse{Held: 168 * h, Idle: 160 * h}}
 	total := state.ReportGroup{GPU: gpu, CPU: state.ReportUse{Held: 1512 * h, Idle: 660 * h, Stalled: 300 * h, Actionable: 250 * h, Saved: 0.002 * h, Proven: 1}, LentCPUSeconds: 210 * h}
 	return state.Report{FromUnixNs: at(15, 0) - 7*24*3600e9, ToUnixNs: at(15, 0), By: "team", Source: "history", ObservedSeconds: 160 * h, UnobservedSeconds: 8 * h,
+		Gaps:   []state.Gap{{FromUnixNs: at(2, 0), ToUnixNs: at(9, 0)}, {FromUnixNs: at(10, 0), ToUnixNs: at(11, 0)}},
 		Groups: []state.ReportGroup{vision, web}, Total: total}
 }
 
 func TestReport(t *testing.T) {
 	golden(t, "report.txt", Report(reported(), testClock()))
 	r := reported()
-	r.Total.GPU, r.Groups, r.Hosts, r.UnobservedSeconds = state.ReportUse{}, r.Groups[1:], 12, 0
+	r.Total.GPU, r.Groups, r.Hosts, r.UnobservedSeconds, r.Gaps = state.ReportUse{}, r.Groups[1:], 12, 0, nil
 	golden(t, "report-cpus.txt", Report(r, testClock()))
 	golden(t, "report-none.txt", Report(state.Report{FromUnixNs: at(12, 0), ToUnixNs: at(13, 0), By: "cause", UnobservedSeconds: 3600}, testClock()))
 	text, err := ReportCSV(reported())

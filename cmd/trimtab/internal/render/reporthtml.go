@@ -41,7 +41,7 @@ tr:last-child td { font-weight: 600; border-bottom: 0; }
 </head>
 <body>
 <h1>What it was worth, by {{.By}}</h1>
-<p>{{.Sentence}}.</p>
+<p>{{.Sentence}}{{with .Gap}}; {{.}}{{end}}.</p>
 {{range .Tables}}<h2>{{.Title}}</h2>
 {{if .Rows}}<div class="wide"><table>
 <thead><tr><th scope="col">{{.By}}</th>{{range .Columns}}<th scope="col">{{.}}</th>{{end}}<th scope="col">of held</th></tr></thead>
@@ -80,14 +80,14 @@ type pageTable struct {
 type pageTerm struct{ Title, Means string }
 
 type page struct {
-	By, Sentence string
-	Tables       []pageTable
-	Terms        []pageTerm
+	By, Sentence, Gap string
+	Tables            []pageTable
+	Terms             []pageTerm
 }
 
 // ReportHTML is the report as one page that can be mailed.
 func ReportHTML(r state.Report, clock Clock) (string, error) {
-	p := page{By: clean(r.By), Sentence: reportSentence(r, clock)}
+	p := page{By: clean(r.By), Sentence: reportSentence(r, clock), Gap: longestGap(r, clock)}
 	for _, t := range reportTerms() {
 		p.Terms = append(p.Terms, pageTerm{strings.ToLower(t.title), t.means})
 	}
