@@ -77,7 +77,7 @@ func NeedContainerd(t testing.TB, bin string) *Containerd {
 	t.Cleanup(func() {
 		c.Stop(t)
 		removeCgroups(t, c.cgroup)
-		unmountBelow(dir)
+		ctrd.UnmountBelow(dir)
 		if err := os.RemoveAll(dir); err != nil {
 			t.Errorf("containerd's directory: %v", err)
 		}

@@ -172,15 +172,28 @@ func (d *Daemon) answers(ctx context.Context) error {
 	}
 }
 
+// PID is its process; 0 while it does not run.
+func (d *Daemon) PID() int {
+	if d.cmd == nil {
+		return 0
+	}
+	return d.cmd.Process.Pid
+}
+
 // Stop ends it and waits; its containers run on.
-func (d *Daemon) Stop() error {
+func (d *Daemon) Stop() error { return d.end(syscall.SIGTERM) }
+
+// Kill ends it with SIGKILL and waits; its containers run on.
+func (d *Daemon) Kill() error { return d.end(syscall.SIGKILL) }
+
+func (d *Daemon) end(s syscall.Signal) error {
 	if d.cmd == nil {
 		return nil
 	}
 	cmd := d.cmd
 	d.cmd = nil
 	err := d.conn.Close()
-	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = cmd.Process.Signal(s) // it may have ended
 	select {
 	case <-d.ended:
 	case <-time.After(stopLimit):
@@ -291,4 +304,14 @@ func UnlessGone(err error) error {
 		return nil
 	}
 	return err
+}
+
+// UnmountBelow unmounts what an engine left mounted under dir.
+func UnmountBelow(dir string) {
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		if point := strings.Fields(line)[1]; strings.HasPrefix(point, dir+"/") {
+			_ = syscall.Unmount(point, syscall.MNT_DETACH) // removing the directory tells if it did not go
+		}
+	}
 }
