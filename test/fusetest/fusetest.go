@@ -1,5 +1,6 @@
-// Package fusetest mounts a file system that stops answering when a test says so: as a
-// lazily pulled image's does whose registry is gone.
+// Package fusetest mounts file systems that fail when a test says so: one that stops
+// answering, as a lazily pulled image's does whose registry is gone, and a disk that is
+// slow, broken or read-only.
 //
 // Another process serves it. One that asks its own server can wait for itself.
 package fusetest
@@ -25,15 +26,22 @@ const (
 )
 
 // Main serves if this process was started for it; else it returns at once. A test's
-// TestMain calls it first.
+// TestMain, or a program's main, calls it first.
 func Main() {
 	if len(os.Args) > 2 && os.Args[1] == serverCommand {
-		if err := serve(os.Args[2], os.Args[3:]); err != nil {
-			fmt.Fprintln(os.Stderr, "fusetest:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+		exit(serve(os.Args[2], os.Args[3:]))
 	}
+	if len(os.Args) == 4 && os.Args[1] == diskCommand {
+		exit(serveDisk(os.Args[2], os.Args[3]))
+	}
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fusetest:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
 // Layer is a directory of files on FUSE.
