@@ -103,6 +103,8 @@ func restoreCommand(w wiring) *cobra.Command {
 	if w.restoreOffline != nil {
 		cmd.Flags().Bool("offline", false, "without a daemon, from what is on disk")
 		cmd.Flags().String("state-dir", "", "with --offline: where the daemon kept its state; default from the config")
+		cmd.Flags().String("config", config.DefaultFile, "with --offline: the daemon's config `FILE`, which says where its engines are")
+		cmd.Flags().String("conf-dir", config.DefaultDropDir, "with --offline: `DIR` of *.yaml files that come after it")
 	}
 	return cmd
 }

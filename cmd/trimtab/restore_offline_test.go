@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -127,5 +128,29 @@ func TestRestoreOfflineDoesNotFallBack(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestRestoreOfflineByTheDaemonsConfig: a daemon that was given a config of its own has its
+// state and engines where that says.
+func TestRestoreOfflineByTheDaemonsConfig(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: restore --offline writes to containers")
+	}
+	dir := t.TempDir()
+	file, state := filepath.Join(dir, "own.yaml"), filepath.Join(dir, "state")
+	if err := os.WriteFile(file, []byte("stateDir: "+state+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := lockDir(state) // as a daemon does that works there
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	var stdout, stderr strings.Builder
+	args := []string{"restore", "--offline", "--config", file, "--conf-dir", filepath.Join(dir, "none")}
+	code := execute(t.Context(), newRoot(wired()), args, &stdout, &stderr)
+	if code == 0 || !strings.Contains(stderr.String(), "works on "+state) {
+		t.Errorf("exit %d, and nothing of %s:\n%s%s", code, state, &stdout, &stderr)
 	}
 }
