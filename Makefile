@@ -233,6 +233,16 @@ test-vm-kills: setup-vm vgpu ## A thousand kills in that machine: every original
 	@go build -o .cache/testsummary ./tools/testsummary
 	@TRIMTAB_VM_KILLS=$(KILLS) $(VM_TEST) -run TestKills $(TEST_FLAGS) ./test/vm 2>&1 | $(VM_SUMMARY)
 
+.PHONY: chaos
+chaos: setup build image ## Break what trimtab works with, a fault every few seconds, and hold it to its laws (an hour, an engine of its own). CHAOS_FLAGS="-for 10m -seed 7".
+	@mkdir -p .cache && go build -o .cache/chaos-bin ./test/chaos
+	@.cache/chaos-bin -train "$$(ls .cache/image/train-*.tar 2>/dev/null | head -1)" $(CHAOS_FLAGS)
+
+.PHONY: soak
+soak: setup build image ## The same with nothing broken: 200 containers an hour come and go; what the daemon holds, as a table with slopes (8 hours). SOAK_FLAGS="-for 1h".
+	@mkdir -p .cache && go build -o .cache/chaos-bin ./test/chaos
+	@.cache/chaos-bin -churn 200 -for 8h $(SOAK_FLAGS)
+
 ##@ Machine
 
 .PHONY: setup

@@ -28,7 +28,9 @@ type Options struct {
 	Dir    string   // state, socket and config; a temporary one if empty, removed by Close
 	Config string   // YAML after the defaults below
 	Args   []string // of `trimtab daemon`
-	Env    []string // added to the environment
+	// Metrics is where they are served, as metrics.listen of the config; none if empty.
+	Metrics string
+	Env     []string // added to the environment
 }
 
 // Daemon is a running daemon. Its methods are for one goroutine.
@@ -76,7 +78,7 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	}
 	d.Socket = filepath.Join(d.Dir, "sock")
 	d.client = client.New(d.Socket)
-	config := fmt.Sprintf("stateDir: %s\napi: {socket: %s}\nmetrics: {listen: \"\"}\n%s", filepath.Join(d.Dir, "state"), d.Socket, o.Config)
+	config := fmt.Sprintf("stateDir: %s\napi: {socket: %s}\nmetrics: {listen: %q}\n%s", filepath.Join(d.Dir, "state"), d.Socket, o.Metrics, o.Config)
 	if err := os.WriteFile(d.config(), []byte(config), 0o600); err != nil {
 		return nil, err
 	}
@@ -89,7 +91,7 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 // abandon ends a daemon that never answered.
 func (d *Daemon) abandon() error {
 	var err error
-	if d.cmd != nil && d.cmd.Process != nil && !d.ended() {
+	if d.cmd != nil && d.cmd.Process != nil && !d.Ended() {
 		err = d.Kill()
 	}
 	if d.own {
@@ -178,7 +180,7 @@ func (d *Daemon) Signal(s syscall.Signal) error { return d.cmd.Process.Signal(s)
 
 // Stop ends the daemon as systemd does and waits; an error if it did not exit with 0.
 func (d *Daemon) Stop() error {
-	if d.cmd == nil || d.ended() {
+	if d.cmd == nil || d.Ended() {
 		return nil
 	}
 	if err := d.Signal(syscall.SIGTERM); err != nil {
@@ -209,7 +211,8 @@ func (d *Daemon) Wait(limit time.Duration) error {
 	return nil
 }
 
-func (d *Daemon) ended() bool {
+// Ended reports whether the daemon runs no more.
+func (d *Daemon) Ended() bool {
 	select {
 	case <-d.exited:
 		return true
