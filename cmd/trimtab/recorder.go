@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/recording"
@@ -70,9 +69,7 @@ func (r *recorder) header() recording.Header {
 		panic(err) // strings, numbers, and JSON that was just made
 	}
 	boot, _ := cgroup.BootID("/proc") // "" says that it is not known
-	var mono unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) // every Linux has it
-	return recording.Header{Trimtab: version(), WallUnixNs: time.Now().UnixNano(), MonoNs: mono.Nano(), Boot: boot, Arch: goruntime.GOARCH,
+	return recording.Header{Trimtab: version(), WallUnixNs: time.Now().UnixNano(), MonoNs: procfs.MonotonicNs(), Boot: boot, Arch: goruntime.GOARCH,
 		Config: config, State: state}
 }
 

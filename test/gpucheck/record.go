@@ -10,8 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/trimtab/trimtab/probes/procfs"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/recording"
@@ -35,8 +34,6 @@ func (r *recorder) begin(dir, name, epoch string, cfg control.Config) error {
 		return err
 	}
 	boot, _ := cgroup.BootID("/proc") // "" says that it is not known
-	var mono unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) // every Linux has it
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -44,7 +41,7 @@ func (r *recorder) begin(dir, name, epoch string, cfg control.Config) error {
 	if err != nil {
 		return err
 	}
-	out, err := recording.NewWriter(file, recording.Header{Trimtab: "gpu-check", WallUnixNs: time.Now().UnixNano(), MonoNs: mono.Nano(),
+	out, err := recording.NewWriter(file, recording.Header{Trimtab: "gpu-check", WallUnixNs: time.Now().UnixNano(), MonoNs: procfs.MonotonicNs(),
 		Boot: boot, Arch: goruntime.GOARCH, Config: config, State: state})
 	if err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", file.Name(), err), file.Close())
