@@ -30,18 +30,12 @@ func newRig(t testing.TB) *rig {
 	t.Helper()
 	uprobetest.NeedsRoot(t)
 	f := uprobe.NewFinder()
+	uprobetest.Closing(t, f.Close)
 	p, err := New(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	uprobetest.Closing(t, p.Close)
 	return &rig{t, p, f}
 }
 
@@ -76,16 +70,10 @@ func (r *rig) process(key string, pid int32) *probes.CUDAProcess {
 	return nil
 }
 
-// until reads until ok is content. Scans are seconds apart.
+// until waits until ok, which reads.
 func (r *rig) until(what string, ok func() bool) {
 	r.t.Helper()
-	for range 200 {
-		if ok() {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	r.t.Fatalf("in 10 s: not %s", what)
+	uprobetest.Until(r.t, what, ok)
 }
 
 func (r *rig) found(key string, pid int32, symbols ...string) {

@@ -30,18 +30,12 @@ func newProbe(t *testing.T, name string) (probes.Target, *Probe) {
 	uprobetest.NeedsRoot(t)
 	target := uprobetest.Cgroup(t, name)
 	f := uprobe.NewFinder()
+	uprobetest.Closing(t, f.Close)
 	p, err := New(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	uprobetest.Closing(t, p.Close)
 	if !p.Returns() {
 		t.Skip("this kernel ends programs whose returns are probed: waits in MPI are not timed on it")
 	}
@@ -59,7 +53,7 @@ func jobWithMPI(t *testing.T, name string) (job *uprobetest.Job, read func() pro
 	job = uprobetest.Start(t, target, uprobetest.Build(t, dir, "job", "job"))
 	job.Do("load %s", uprobetest.Library(t, dir, "libmpi.so.40", "mpi"))
 	read = func() probes.MPIProcess { t.Helper(); return processes(t, p, target.Key)[job.PID] }
-	until(t, "MPI is found", func() bool { return read().TGID != 0 })
+	uprobetest.Until(t, "MPI is found", func() bool { return read().TGID != 0 && p.Has(job.PID, "PMPI_Barrier") })
 	return job, read, p
 }
 

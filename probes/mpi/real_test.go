@@ -40,7 +40,7 @@ func TestRealLibraries(t *testing.T) {
 			for rank := range pids {
 				pids[rank], _ = said(t, dir, "ready", rank)
 			}
-			until(t, "both ranks are found", func() bool { p := read(); return p[pids[0]].TGID != 0 && p[pids[1]].TGID != 0 })
+			uprobetest.Until(t, "both ranks are found", func() bool { p := read(); return p[pids[0]].TGID != 0 && p[pids[1]].TGID != 0 })
 			before := read()
 			if err := os.WriteFile(filepath.Join(dir, "go.0"), nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -63,7 +63,7 @@ func TestRealLibraries(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "end.0"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "both ranks end", func() bool { return len(read()) == 0 })
+			uprobetest.Until(t, "both ranks end", func() bool { return len(read()) == 0 })
 		})
 	}
 }
@@ -71,7 +71,7 @@ func TestRealLibraries(t *testing.T) {
 // said is what a rank says of itself, once it does.
 func said(t *testing.T, dir, what string, rank int) (pid int32, waited time.Duration) {
 	t.Helper()
-	until(t, fmt.Sprintf("rank %d is %s", rank, what), func() bool {
+	uprobetest.Until(t, fmt.Sprintf("rank %d is %s", rank, what), func() bool {
 		text, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%s.%d", what, rank)))
 		if err != nil {
 			return false
@@ -80,15 +80,6 @@ func said(t *testing.T, dir, what string, rank int) (pid int32, waited time.Dura
 		return err == nil
 	})
 	return pid, waited
-}
-
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
 }
 
 // processes are those that a reading tells of, by TGID.

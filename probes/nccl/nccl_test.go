@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -22,41 +21,21 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func closing(t *testing.T, close func() error) {
-	t.Helper()
-	t.Cleanup(func() {
-		if err := close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func wait(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for range 200 {
-		if ok() {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Fatalf("in 10 s: not %s", what)
-}
-
 // watched has both probes look at a target.
-func watched(t *testing.T, target probes.Target) (read func() *probes.Sample, p *Probe) {
+func watched(t *testing.T, target probes.Target) (read func() *probes.Sample, p *Probe, c *cuda.Probe) {
 	t.Helper()
 	f := uprobe.NewFinder()
-	closing(t, f.Close)
+	uprobetest.Closing(t, f.Close)
 	c, err := cuda.New(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	closing(t, c.Close)
+	uprobetest.Closing(t, c.Close)
 	p, err = New(f, c.Counters())
 	if err != nil {
 		t.Fatal(err)
 	}
-	closing(t, p.Close)
+	uprobetest.Closing(t, p.Close)
 	for _, probe := range []probes.Probe{c, p} {
 		if err := probe.Watch(target); err != nil {
 			t.Fatal(err)
@@ -71,7 +50,7 @@ func watched(t *testing.T, target probes.Target) (read func() *probes.Sample, p 
 			}
 		}
 		return into[target.Key]
-	}, p
+	}, p, c
 }
 
 // jobWithNCCL is a process with the stand-ins for CUDA and NCCL, once both were found.
@@ -79,14 +58,15 @@ func jobWithNCCL(t *testing.T, name string) (job *uprobetest.Job, read func() *p
 	t.Helper()
 	uprobetest.NeedsRoot(t)
 	target := uprobetest.Cgroup(t, name)
-	read, p = watched(t, target)
+	read, p, c := watched(t, target)
 	dir := t.TempDir()
 	job = uprobetest.Start(t, target, uprobetest.Build(t, dir, "job", "job"))
 	job.Do("load %s", uprobetest.Library(t, dir, "libcuda.so.1", "driver"))
 	job.Do("load %s", uprobetest.Library(t, dir, "libtorch_cuda.so", "nccl"))
-	wait(t, "found", func() bool {
+	uprobetest.Until(t, "found", func() bool {
 		s := read()
-		return s != nil && s.CUDA != nil && s.NCCL != nil && len(s.CUDA.Processes) == 1 && len(s.NCCL.Processes) == 1
+		return s != nil && s.CUDA != nil && s.NCCL != nil && len(s.CUDA.Processes) == 1 && len(s.NCCL.Processes) == 1 &&
+			c.Has(job.PID, "cuLaunchKernel") && p.Has(job.PID, "ncclAllReduce")
 	})
 	return job, read, p
 }

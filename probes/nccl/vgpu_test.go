@@ -32,7 +32,7 @@ func TestAgainstTheVirtualNCCL(t *testing.T) {
 func countsAllReduces(t *testing.T, node *vgpu.Node, env []string) {
 	ctx := context.Background()
 	target := uprobetest.Cgroup(t, "nccl-vgpu")
-	read, _ := watched(t, target)
+	read, _, _ := watched(t, target)
 	uprobetest.Run(t, target, env, node.Dir.Lib(gpu.Trainer), "--ranks", "2", "--kernels", "4", "--kernel-us", "500", "--allreduce-mib", "1")
 	byPID := func() map[int32]probes.NCCLProcess {
 		out := map[int32]probes.NCCLProcess{}
@@ -46,7 +46,7 @@ func countsAllReduces(t *testing.T, node *vgpu.Node, env []string) {
 		return out
 	}
 	var pids []int32
-	wait(t, "two ranks that reduce", func() bool {
+	uprobetest.Until(t, "two ranks that reduce", func() bool {
 		pids = nil
 		for pid := range byPID() {
 			pids = append(pids, pid)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -126,13 +125,7 @@ func read(t *testing.T, p *Probe, keys ...string) map[string][]probes.Ticks {
 
 func until(t *testing.T, p *Probe, what string, ok func() bool) {
 	t.Helper()
-	for range 200 {
-		if read(t, p); ok() {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Fatalf("in 10 s: not %s", what)
+	uprobetest.Until(t, what, func() bool { read(t, p); return ok() })
 }
 
 // library exports functions under the names of a framework's.

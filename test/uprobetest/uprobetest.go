@@ -66,6 +66,26 @@ func Library(t testing.TB, dir, out, source string, flags ...string) string {
 	return Build(t, dir, out, source, append([]string{"-shared", "-fPIC"}, flags...)...)
 }
 
+// Until waits until ok says so, half a minute at the most: looks are seconds apart.
+func Until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+// Closing closes what a test has opened, the last first.
+func Closing(t testing.TB, close func() error) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // NeedsRoot skips where uprobes cannot be attached.
 func NeedsRoot(t testing.TB) {
 	t.Helper()
