@@ -89,8 +89,7 @@ func (c *Controller) Step(in Input) Decision {
 		c.results(in, &d)
 		return d
 	}
-	c.tickNs = 0
-	if c.now() > 0 {
+	if c.tickNs = 0; c.now() > 0 {
 		c.tickNs = in.Host.AtNs - c.now()
 	}
 	c.stolen.note(c.last.Host, in.Host)

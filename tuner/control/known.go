@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/model"
 	"github.com/trimtab/trimtab/tuner/observe"
@@ -128,7 +127,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 	}
 	// Its first batches also fill the loaders' queues, which makes steps look dearer.
 	settled := float64(c.now()-s.obs.ChangedNs())/1e9 >= k.TrialSettle && c.now()-n.firstNs >= teachEveryNs
-	if !settled || c.doubts(s, r) || s.verdicts.Agreed(k.Agree).Class == "" || r.Cost.Ticks < teachTicks || s.plan != "" {
+	if _, doubt := c.against(s, r.Rate); doubt || !settled || s.verdicts.Agreed(k.Agree).Class == "" || r.Cost.Ticks < teachTicks || s.plan != "" {
 		if n.similar == nil {
 			c.place(s, p, r.Cost)
 		}
@@ -157,24 +156,11 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 	n.speeds = c.profiles.Speeds(p, r.Cost, c.allowed(s), c.models())
 }
 
-// doubts: the job's own count tells of a gain that the work it does contradicts. What follows
-// from such a count is no measurement, and others are not told of it.
-func (c *Controller) doubts(s *containerState, r observe.Reading) bool {
-	b := s.before
-	if b.atNs == 0 || b.rate <= 0 || !probes.Claimed(b.source) || b.source != r.Rate.Source || r.Rate.PerSecond <= 0 || r.Rate.FromNs < s.obs.ChangedNs() {
-		return false
-	}
-	return s.work(c.k(), r.Rate.FromNs).Contradicts(r.Rate.PerSecond/b.rate-1, c.k().WitnessSpread)
-}
-
 func firstRoot(r observe.Reading) int32 {
-	var root int32
-	for i, p := range r.Peers {
-		if i == 0 || p.Root < root {
-			root = p.Root
-		}
+	if len(r.Peers) == 0 {
+		return 0
 	}
-	return root
+	return slices.MinFunc(r.Peers, func(a, b observe.Peer) int { return int(a.Root) - int(b.Root) }).Root
 }
 
 // allowed is the CPUs that a container may use as things stand.

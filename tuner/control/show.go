@@ -76,14 +76,15 @@ func (c *Controller) unix(monoNs int64) int64 {
 // showRate is the rate that people see, or why there is none. Of a source of which it is not
 // confirmed that a tick is a step no rate of steps is shown.
 func (c *Controller) showRate(s *containerState) (policies.Rate, string) {
-	r, samples := s.obs.Latest.Rate, s.obs.Rates.Display()
+	r, samples, why := s.obs.Latest.Rate, s.obs.Rates.Display(), ""
+	if !observe.Counted(r.Source) {
+		why = uncounted
+	}
 	switch {
-	case s.obs.Rates.Why != "":
-		return policies.Rate{}, s.obs.Rates.Why
-	case len(samples) == 0 && r.PerSecond <= 0:
-		return policies.Rate{}, "its steps are not counted"
+	case s.obs.Rates.Why != "" || len(samples) == 0 && r.PerSecond <= 0:
+		return policies.Rate{}, cmp.Or(s.obs.Rates.Why, uncounted)
 	case len(samples) == 0 || s.obs.Rates.Source != r.Source:
-		return r, uncounted(r.Source)
+		return r, why
 	}
 	r.PerSecond, r.Ticks = observe.MeanRate(samples), 0
 	for _, x := range samples {
@@ -92,16 +93,11 @@ func (c *Controller) showRate(s *containerState) (policies.Rate, string) {
 	}
 	r.FromNs, _ = samples[0].Span()
 	_, r.ToNs = samples[len(samples)-1].Span()
-	return r, uncounted(r.Source)
+	return r, why
 }
 
-// uncounted is why a rate of a source is not to be shown to people; "" if it is.
-func uncounted(source string) string {
-	if observe.Counted(source) {
-		return ""
-	}
-	return "its steps are not counted"
-}
+// uncounted is why a rate is not to be shown to people.
+const uncounted = "its steps are not counted"
 
 // showGain tells what became of a container since trimtab's first change: by its counted
 // rate, else by its relative witnesses, else by the CPU that it uses. What is missing is never zero.
@@ -116,12 +112,20 @@ func (c *Controller) showGain(s *containerState, v *state.Container) {
 	if v.Baseline > 0 && b.source == v.Rate.Source && v.Rate.PerSecond > 0 {
 		v.Gain, v.HasGain = v.Rate.PerSecond/b.rate-1, true
 	}
-	if !v.HasGain {
+	if v.Work, v.Doubt = c.against(s, v.Rate); !v.HasGain {
 		v.Work = s.work(c.k(), 0)
-	} else if probes.Claimed(b.source) && v.Rate.FromNs >= s.obs.ChangedNs() {
-		v.Work = s.work(c.k(), v.Rate.FromNs)
-		v.Doubt = v.Work.Contradicts(v.Gain, c.k().WitnessSpread)
 	}
+}
+
+// against is the work done in the time of a rate that the job itself counts, and whether it
+// contradicts that: what follows from such a count is no measurement. Nil: nothing to hold it against.
+func (c *Controller) against(s *containerState, r policies.Rate) (w *state.Work, contradicts bool) {
+	b := s.before
+	if b.atNs == 0 || b.rate <= 0 || !probes.Claimed(b.source) || b.source != r.Source || r.PerSecond <= 0 || r.FromNs < s.obs.ChangedNs() {
+		return nil, false
+	}
+	w = s.work(c.k(), r.FromNs)
+	return w, w.Contradicts(r.PerSecond/b.rate-1, c.k().WitnessSpread)
 }
 
 // work is what relative witnesses, or the use of CPU, say of a container over before: of late, or since an instant.
