@@ -69,7 +69,7 @@ type Number struct {
 
 // Kinds of what is given.
 const (
-	OfSteps   = "step time"    // to the container itself: the same work is done earlier
+	OfRunTime = "run time"     // to the container itself: the same work is done earlier, step by step or without
 	OfDevices = "device hours" // to others: a device that nobody uses
 	OfCPUs    = "CPU hours"    // to others: CPU that nobody uses
 )
@@ -78,7 +78,7 @@ const (
 // runs all week.
 type Gives struct {
 	Of    string  `json:"of"`
-	Share float64 `json:"share"` // of a step's time, of the time a device is held, or of the quota; 0..1
+	Share float64 `json:"share"` // of its run time, of the time a device is held, or of the quota; 0..1
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
 	Hours float64 `json:"hoursAWeek"`

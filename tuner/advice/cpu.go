@@ -89,7 +89,7 @@ func (n node) mostCPUs() float64 { return n.s.Node.MostCPUs(policies.Enrolment{}
 func (n node) quota(own, to float64, s saved) Advice {
 	to = min(math.Ceil(to*100-1e-6)/100, n.mostCPUs())
 	return Advice{What: CPUQuota, Paste: cpuLines(to), Current: Setting{Value: own, Unit: "CPUs"}, Advised: Setting{Value: to, Unit: "CPUs"},
-		Gives: gives(OfSteps, 1, s.low, s.share, s.high), Evidence: []Number{number("its own quota", own, "CPUs", "its control group")}}
+		Gives: gives(OfRunTime, 1, s.low, s.share, s.high), Evidence: []Number{number("its own quota", own, "CPUs", "its control group")}}
 }
 
 // cpuSpare is the quota that would do for a container that used far less than it may for long.

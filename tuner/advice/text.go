@@ -26,7 +26,7 @@ func (g Gives) whole() string {
 	case OfCPUs:
 		return "that CPU"
 	}
-	return "a step's time"
+	return "its run time"
 }
 
 // String shows a setting with its unit: 1.75 CPUs, 1536 MiB.

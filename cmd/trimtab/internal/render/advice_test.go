@@ -21,10 +21,10 @@ func advised() api.Advice {
 	return api.Advice{UnixNs: at(18, 0), Advice: []advice.Advice{
 		{Key: "k1", Container: "train", What: advice.CPUQuota, Text: "with it nothing holds the container back; as a loan it stands only while nobody else wants the CPU",
 			Paste: []advice.Line{{For: "docker run", Text: "--cpus=1.75"}, {For: "compose", Text: "cpus: 1.75"}}, Current: cpus(1), Advised: cpus(1.75),
-			Gives:      advice.Gives{Of: advice.OfSteps, Share: 0.38, Low: 0.22, High: 0.5, Hours: 63, LowHours: 37, HighHours: 84},
+			Gives:      advice.Gives{Of: advice.OfRunTime, Share: 0.38, Low: 0.22, High: 0.5, Hours: 63, LowHours: 37, HighHours: 84},
 			Confidence: 0.86, SinceUnixNs: at(14, 2), Evidence: []advice.Number{number("its own quota", 1, "CPUs", "its control group"), number("rate over before", 1.6, "times", "its counted rate")}},
 		{Key: "k1", Container: "train", What: advice.DataLocal, Text: "it waits for reads over the network", Current: advice.Setting{Text: "network"}, Advised: advice.Setting{Text: "local"},
-			Gives:      advice.Gives{Of: advice.OfSteps, Share: 0.4, High: 0.4, Hours: 67, HighHours: 67},
+			Gives:      advice.Gives{Of: advice.OfRunTime, Share: 0.4, High: 0.4, Hours: 67, HighHours: 67},
 			Confidence: 1, Evidence: []advice.Number{number("time waiting for reads over the network", 0.4, "share", "the kernel's accounting of its threads")}},
 		{What: advice.GPUIdle, Text: "it holds GPU 1 and runs nothing on it", Current: advice.Setting{Value: 1, Unit: "devices"}, Advised: advice.Setting{Unit: "devices"},
 			Gives:      advice.Gives{Of: advice.OfDevices, Share: 0.5, Low: 0.4, High: 0.6, Hours: 84, LowHours: 67, HighHours: 101},
