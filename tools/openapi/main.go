@@ -115,7 +115,7 @@ type schemas struct {
 // newSchemas reads what comments say of types and fields.
 func newSchemas() (*schemas, error) {
 	r := &jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: true, Namer: named, Mapper: mapped}
-	for _, dir := range []string{"policies", "runtime", "tuner/state", "tuner/api", "tuner/advice", "tuner/profiles"} {
+	for _, dir := range []string{"policies", "runtime", "tuner/state", "tuner/api", "tuner/advice", "tuner/profiles", "tuner/series"} {
 		if err := r.AddGoComments(module, dir); err != nil {
 			return nil, fmt.Errorf("comments of %s: %w", dir, err)
 		}

@@ -94,6 +94,7 @@ func (f full) History(context.Context, api.HistoryQuery) ([]state.Record, error)
 func (f full) Fingerprints(context.Context) ([]state.Fingerprint, error) {
 	return made[state.Fingerprint](f), nil
 }
+
 func (f full) GPUs(context.Context) ([]state.GPUVisibility, error) {
 	return made[state.GPUVisibility](f), nil
 }
@@ -176,7 +177,7 @@ func call(t *testing.T, h *http.Client, op api.Operation, path string) (int, []b
 	for _, p := range op.Query {
 		query += map[string]string{"string": "&" + p.Name + "=2h", "integer": "&" + p.Name + "=1", "boolean": "&" + p.Name + "=true"}[p.Type]
 	}
-	if op.Path == "/v1/advice" {
+	if op.Path == "/v1/advice" || op.Path == "/v1/series" {
 		query = "name=x"
 	}
 	r, err := http.NewRequestWithContext(t.Context(), op.Method, "http://x"+path+"?"+strings.TrimPrefix(query, "&"), body)
