@@ -16,7 +16,7 @@ import (
 // Explain tells all about one container: first one sentence, then the sums.
 func Explain(c state.Container, clock Clock) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), headline(c, clock))
+	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), Headline(c, clock))
 	for _, section := range []string{
 		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict), prediction(c), allocation(c), similar(c), devices(c), trials(c, clock), notCounted(c), adviceLines(c), enrolmentText(c), deciders(c),
 	} {
@@ -27,8 +27,8 @@ func Explain(c state.Container, clock Clock) string {
 	return out.String()
 }
 
-// headline is the one sentence for somebody who reads no further.
-func headline(c state.Container, clock Clock) string {
+// Headline is the one sentence for somebody who reads no further.
+func Headline(c state.Container, clock Clock) string {
 	switch {
 	case c.Pending != "":
 		return "restore pending: " + clean(c.Pending) + "."
@@ -146,8 +146,8 @@ func standing(c state.Container) string {
 	return "Limits\n" + out.String()
 }
 
-// partWords says in plain words where a rank's time went.
-func partWords(p policies.Part) string {
+// PartWords says in plain words where a rank's time went.
+func PartWords(p policies.Part) string {
 	words := map[policies.Part]string{
 		policies.PartCompute: "computing on a CPU", policies.PartThrottled: "stopped: out of CPU quota",
 		policies.PartContended: "behind other work for a CPU", policies.PartDevice: "waiting for its device",
@@ -186,7 +186,7 @@ func breakdown(c state.Container) string {
 			rest += share
 			continue
 		}
-		bar(&out, partWords(p), share)
+		bar(&out, PartWords(p), share)
 	}
 	if rest > 0 {
 		bar(&out, "parts too small to show", rest)

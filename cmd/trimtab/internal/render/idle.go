@@ -187,6 +187,9 @@ func few(names []string) string {
 	return strings.Join(out, ", ") + rest
 }
 
+// Span shows a length of time, of seconds, in two units.
+func Span(seconds float64) string { return span(seconds) }
+
 // span shows a length of time in two units: 3 h 12 min.
 func span(seconds float64) string {
 	s := int64(max(0, seconds))

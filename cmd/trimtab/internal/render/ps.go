@@ -43,20 +43,8 @@ func PS(containers []state.Container, all bool) string {
 }
 
 func psRow(c state.Container) []string {
-	stalled := "-"
-	if c.Breakdown.WallNs > 0 {
-		stalled = percent(c.Breakdown.Stalled())
-	}
-	mode := string(c.Enrolment.Mode)
-	if !c.Watched && c.Enrolment.Mode == policies.ModeObserve {
-		mode = "-" // nothing is read of it, so nothing is observed
-	}
-	whyNot := c.WhyNot
-	if c.Pending != "" {
-		whyNot = "restore pending: " + c.Pending
-	}
-	return []string{name(c.Name), cmp.Or(name(c.Enrolment.Team), "-"), gpus(c.GPUs), mode, shownRate(c), stalled, causeWord(c.Verdict),
-		cpuColumn(c), gain(c), cmp.Or(clean(whyNot), "-")}
+	cells := CellsOf(c)
+	return []string{cells.Name, cmp.Or(cells.Team, "-"), cells.GPUs, cells.Mode, cells.Rate, cells.Stalled, cells.Cause, cells.CPU, cells.Speedup, cmp.Or(cells.Reason, "-")}
 }
 
 // gpus shows how many devices a container holds.

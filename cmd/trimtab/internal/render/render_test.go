@@ -192,7 +192,7 @@ func TestHeadline(t *testing.T) {
 			c.Original[runtime.KnobMemoryLimit], c.Now[runtime.KnobMemoryLimit] = "1073741824", "max"
 		}),
 	} {
-		if got := headline(c, testClock()); got != want {
+		if got := Headline(c, testClock()); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
