@@ -44,7 +44,7 @@ func newRoot(w wiring) *cobra.Command {
 	root.PersistentFlags().String("socket", config.Default().API.Socket, "where the daemon listens")
 	root.PersistentFlags().String("output", outputTable, "table or json; csv of a report")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkOutput(cmd) }
-	root.AddCommand(psCommand(), explainCommand(), adviceCommand(), historyCommand(), reportCommand(), statusCommand(), enableCommand(), disableCommand(),
+	root.AddCommand(psCommand(), topCommand(), explainCommand(), adviceCommand(), historyCommand(), reportCommand(), statusCommand(), enableCommand(), disableCommand(),
 		restoreCommand(w), resumeCommand(), pauseCommand(), apiCommand(), configCommand(), versionCommand())
 	root.AddCommand(manCommands()...)
 	root.AddCommand(w.commands...)
@@ -86,12 +86,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 
 // report says what went wrong and what to do about it.
 func report(cmd *cobra.Command, stderr io.Writer, err error) {
-	e := &api.Error{Text: err.Error()}
-	errors.As(err, &e)
-	if errors.Is(err, client.ErrNoDaemon) {
-		e.Hint = "`systemctl start trimtab` starts it, `journalctl -u trimtab` tells why it ended, " +
-			"`trimtab restore --offline` gives limits back without it"
-	}
+	e := withHint(err)
 	if format, _ := cmd.Flags().GetString("output"); format == outputJSON {
 		_ = writeJSON(stderr, e) // there is nowhere else to say it
 		return
@@ -100,4 +95,15 @@ func report(cmd *cobra.Command, stderr io.Writer, err error) {
 	if e.Hint != "" {
 		_, _ = fmt.Fprintf(stderr, "  hint: %s\n", e.Hint)
 	}
+}
+
+// withHint is an error and what to do about it, where that is known.
+func withHint(err error) *api.Error {
+	e := &api.Error{Text: err.Error()}
+	errors.As(err, &e)
+	if errors.Is(err, client.ErrNoDaemon) {
+		e.Hint = "`systemctl start trimtab` starts it, `journalctl -u trimtab` tells why it ended, " +
+			"`trimtab restore --offline` gives limits back without it"
+	}
+	return e
 }

@@ -1,4 +1,4 @@
-// Package top is what the live view shows: a model that messages change and frames that are
+// Package top is what `trimtab top` shows: a model that messages change and frames that are
 // drawn from it. It is pure: no clock, no terminal, no socket; the command feeds it. All that is
 // shown the daemon said; only the age of it is reckoned here. The one trap: names and labels
 // come from containers, so text reaches a Frame through its cells alone.

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/top"
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/api/client"
+)
+
+// Bounds of how often `trimtab top` asks.
+const (
+	minInterval = 500 * time.Millisecond
+	// pauseShare times what an answer took passes before the next question, up to maxPause: with
+	// very many containers, top slows down rather than have the daemon answer it all the time.
+	pauseShare = 20
+	maxPause   = 10 * time.Second
+	// topPatience is how long an answer is waited for.
+	topPatience = 30 * time.Second
+)
+
+func topCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Watch containers live: what bounds them, their limits, loans and trials, where a job's time goes",
+		Long: "Watch containers live, at 80 × 24 and more; ? lists the keys. Where the output is no terminal, one frame is\n" +
+			"printed as plain text, as with --once. On a terminal that cannot move its cursor (TERM=dumb) a frame is printed\n" +
+			"at each interval. NO_COLOR=1 leaves colours out. The daemon is asked again at each interval, or after 20 times\n" +
+			"what its answer took.",
+		Example: "  trimtab top --sort stalled\n  trimtab top --once --filter vision",
+		Args:    cobra.NoArgs,
+		RunE:    runTop,
+	}
+	cmd.Flags().Bool("once", false, "print one frame as plain text, with all rows, and end")
+	cmd.Flags().Duration("interval", 2*time.Second, "how often the daemon is asked, 500ms or more")
+	cmd.Flags().String("sort", "name", "column to sort by: "+strings.Join(top.SortColumns(), ", "))
+	cmd.Flags().String("filter", "", "only containers of which a name, team, job, image, state or cause holds this text")
+	cmd.Flags().BoolP("all", "a", false, "also containers that are not watched")
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(top.SortColumns(), cobra.ShellCompDirectiveNoFileComp)) // fails if asked twice
+	return cmd
+}
+
+func runTop(cmd *cobra.Command, _ []string) error {
+	o := top.Options{Zone: time.Local}
+	o.Sort, _ = cmd.Flags().GetString("sort")
+	o.Filter, _ = cmd.Flags().GetString("filter")
+	o.All, _ = cmd.Flags().GetBool("all")
+	once, _ := cmd.Flags().GetBool("once")
+	interval, _ := cmd.Flags().GetDuration("interval")
+	if !slices.Contains(top.SortColumns(), o.Sort) {
+		return fmt.Errorf("--sort %q: allowed are %s", o.Sort, strings.Join(top.SortColumns(), ", "))
+	}
+	if interval < minInterval {
+		return fmt.Errorf("--interval %s: allowed are %s and more", interval, minInterval)
+	}
+	format, _ := cmd.Flags().GetString("output")
+	width, height, onTerminal := terminalSize(cmd.OutOrStdout())
+	m := top.New(o)
+	m.Update(top.Resized{Width: width, Height: height})
+	p := poller{client: daemonClient(cmd), interval: interval}
+	switch {
+	case once || !onTerminal || format == outputJSON:
+		return topOnce(cmd, p, m)
+	case isDumb(os.Getenv("TERM")):
+		return topFrames(cmd, p, m)
+	}
+	return topScreen(cmd.Context(), p, m)
+}
+
+// isDumb tells terminals that can only write on.
+func isDumb(name string) bool { return name == "" || name == "dumb" }
+
+// terminalSize is that of the output, where it is a terminal; else what COLUMNS says, or as much
+// as a table takes.
+func terminalSize(w io.Writer) (width, height int, onTerminal bool) {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 && height > 0 {
+			return width, height, true
+		}
+		return 80, 24, true
+	}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n, 24, false
+	}
+	return render.Width, 24, false
+}
+
+// topOnce prints one frame, or in JSON all that it is made of.
+func topOnce(cmd *cobra.Command, p poller, m *top.Model) error {
+	d, err := p.ask(cmd.Context())
+	if err != nil {
+		return err
+	}
+	m.Update(d)
+	answers := struct {
+		Status     api.Status     `json:"status"`
+		Containers api.Containers `json:"containers"`
+		Devices    api.Devices    `json:"devices"`
+	}{d.Status, api.Containers{UnixNs: d.Status.UnixNs, Containers: d.Containers}, d.Devices}
+	return show(cmd, answers, func() string { return m.Once().String() })
+}
+
+// topFrames prints a frame at each answer, until it is interrupted.
+func topFrames(cmd *cobra.Command, p poller, m *top.Model) error {
+	msgs := p.start(cmd.Context())
+	for msg := range msgs {
+		m.Update(top.Tick{Now: time.Now()})
+		m.Update(msg)
+		if _, asked := msg.(top.Asked); asked {
+			continue
+		}
+		if _, err := io.WriteString(cmd.OutOrStdout(), m.View().String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// poller asks the daemon again and again.
+type poller struct {
+	client   *client.Client
+	interval time.Duration
+	// now asks at once, without waiting for the interval.
+	now chan struct{}
+}
+
+// start asks in a goroutine that ends with ctx, and then closes the channel. No question is
+// asked before the answer to the last.
+func (p poller) start(ctx context.Context) <-chan top.Msg {
+	out := make(chan top.Msg)
+	send := func(m top.Msg) bool {
+		select {
+		case out <- m:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	go func() {
+		defer close(out)
+		for {
+			began := time.Now()
+			if !send(top.Asked{At: began}) {
+				return
+			}
+			if !send(p.answer(ctx)) {
+				return
+			}
+			timer := time.NewTimer(pause(p.interval, time.Since(began)))
+			select {
+			case <-timer.C:
+			case <-p.now:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+		}
+	}()
+	return out
+}
+
+// pause is how long to wait after an answer that took so long.
+func pause(interval, took time.Duration) time.Duration {
+	return max(interval, min(pauseShare*took, maxPause))
+}
+
+// answer is what the daemon says, or that it says nothing.
+func (p poller) answer(ctx context.Context) top.Msg {
+	d, err := p.ask(ctx)
+	if err == nil {
+		return d
+	}
+	e := withHint(err)
+	return top.Failed{At: time.Now(), Text: e.Text, Hint: e.Hint}
+}
+
+// ask asks for all that is shown.
+func (p poller) ask(parent context.Context) (d top.Data, err error) {
+	ctx, cancel := context.WithTimeout(parent, topPatience)
+	defer cancel()
+	defer func() {
+		if err != nil && ctx.Err() != nil && parent.Err() == nil {
+			err = fmt.Errorf("the daemon has not answered in %s", topPatience)
+		}
+	}()
+	if d.Status, err = p.client.Status(ctx); err != nil {
+		return d, err
+	}
+	all, err := p.client.Containers(ctx)
+	if err != nil {
+		return d, err
+	}
+	d.Containers = all.Containers
+	d.Devices, err = p.client.Devices(ctx)
+	d.At = time.Now()
+	return d, err
+}
