@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/trimtab/trimtab/tuner/api/client"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -96,7 +99,10 @@ func restoreCommand(w wiring) *cobra.Command {
 				results, err := w.restoreOffline(cmd, args)
 				return showResults(cmd, results, err)
 			}
-			results, err := daemonClient(cmd).Restore(cmd.Context(), nameOf(args))
+			c := daemonClient(cmd)
+			_, stop := startProgress(cmd.ErrOrStderr(), stillChanged(cmd.Context(), c))
+			results, err := c.Restore(cmd.Context(), nameOf(args))
+			stop()
 			return showResults(cmd, results, err)
 		},
 	}
@@ -107,6 +113,20 @@ func restoreCommand(w wiring) *cobra.Command {
 		cmd.Flags().String("conf-dir", config.DefaultDropDir, "with --offline: `DIR` of *.yaml files that come after it")
 	}
 	return cmd
+}
+
+// stillChanged says how many containers have not their own values yet, as the daemon counts them.
+func stillChanged(ctx context.Context, c *client.Client) func(elapsed time.Duration) string {
+	return func(elapsed time.Duration) string {
+		ctx, cancel := context.WithTimeout(ctx, progressEach)
+		defer cancel()
+		seconds := int(elapsed.Seconds())
+		s, err := c.Status(ctx)
+		if err != nil {
+			return fmt.Sprintf("restoring, %d s", seconds)
+		}
+		return fmt.Sprintf("restoring: containers that are still changed: %d, %d s", s.Containers.Changed, seconds)
+	}
 }
 
 func resumeCommand() *cobra.Command {

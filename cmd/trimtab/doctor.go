@@ -43,7 +43,7 @@ func doctorCommand() *cobra.Command {
 			if gpu {
 				return doctorGPU(cmd, file, dropDir)
 			}
-			findings := examine(cmd.Context(), file, dropDir)
+			findings := examineShown(cmd, file, dropDir)
 			if err := show(cmd, findings, func() string { return findingsText(findings) }); err != nil {
 				return err
 			}
@@ -72,8 +72,17 @@ func worst(findings []finding) int {
 	return code
 }
 
-// examine looks at everything; one failure does not end the rest.
-func examine(ctx context.Context, file, dropDir string) []finding {
+// examineShown examines, and says on a terminal what is being tried.
+func examineShown(cmd *cobra.Command, file, dropDir string) []finding {
+	var now steps
+	now.begin("reading the config")
+	_, stop := startProgress(cmd.ErrOrStderr(), now.text)
+	defer stop()
+	return examine(cmd.Context(), file, dropDir, now.begin)
+}
+
+// examine looks at everything; one failure does not end the rest. trying is told what comes next.
+func examine(ctx context.Context, file, dropDir string, trying func(string)) []finding {
 	cfg, _, err := config.Load(file, dropDir)
 	findings := []finding{grade("config", err, levelBroken, file, "`trimtab config check` names each problem")}
 	if err != nil {
@@ -81,11 +90,16 @@ func examine(ctx context.Context, file, dropDir string) []finding {
 	}
 	findings = append(findings, examinePrivileges(), examineKernel())
 	findings = append(findings, examineBTF())
+	trying("loading and attaching the kernel programs")
 	findings = append(findings, examinePrograms()...)
 	findings = append(findings, examineCgroups(), examinePSI())
+	trying("asking the engines what runs")
 	findings = append(findings, examineEngines(ctx, cfg)...)
+	trying("measuring what the runtimes make of CPU weights")
 	findings = append(findings, examineShares(ctx)...)
+	trying("asking NVML for the GPUs")
 	findings = append(findings, examineGPU(ctx, lookNVML)...)
+	trying("looking at what is supported, and at the state on disk")
 	findings = append(findings, examineSupport(cfg)...)
 	return append(findings, examineState(cfg), examineDisabled())
 }
@@ -93,7 +107,7 @@ func examine(ctx context.Context, file, dropDir string) []finding {
 // checkHost is `trimtab daemon --check`: the doctor's findings, as an error where
 // the host cannot be tuned.
 func checkHost(cmd *cobra.Command, f daemonFlags) error {
-	findings := examine(cmd.Context(), f.config, f.dropDir)
+	findings := examineShown(cmd, f.config, f.dropDir)
 	if err := show(cmd, findings, func() string { return findingsText(findings) }); err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ func recordCommand() *cobra.Command {
 				if flight {
 					return copyFlight(cmd, w)
 				}
+				_, stop := startProgress(cmd.ErrOrStderr(), recordingLeft(d))
+				defer stop()
 				return daemonClient(cmd).Record(cmd.Context(), w, d)
 			})
 		},
@@ -35,6 +37,13 @@ func recordCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&flight, "flight", false, "copy the flight recorder instead")
 	cmd.Flags().String("state-dir", "", "where the daemon keeps its state; default from the config")
 	return cmd
+}
+
+// recordingLeft says how long a recording of d still takes.
+func recordingLeft(d time.Duration) func(elapsed time.Duration) string {
+	return func(elapsed time.Duration) string {
+		return fmt.Sprintf("recording: %d s left", int(max(d-elapsed, 0).Round(time.Second).Seconds()))
+	}
 }
 
 // copyFlight joins the segments of the newest run.

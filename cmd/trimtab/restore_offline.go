@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -48,7 +48,10 @@ func restoreOffline(cmd *cobra.Command, names []string) ([]state.ActionResult, e
 		return nil, fmt.Errorf("%w; or ask it: `trimtab restore`", err)
 	}
 	defer lock.Close()
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	stderr, stop := startProgress(cmd.ErrOrStderr(), originalsLeft(originalsDir(cfg)))
+	defer stop()
+	cmd.SetErr(stderr)
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	state, stateErr := statefile.Open(cfg.StateDir)
 	if stateErr != nil { // limits do not wait for it
 		results, err := limitsOffline(cmd, cfg, func(c runtime.Container) runtime.Container { return c }, names, log)
@@ -60,6 +63,14 @@ func restoreOffline(cmd *cobra.Command, names []string) ([]state.ActionResult, e
 	// which may hang.
 	shown, showErr := showOffline(cmd.Context(), visibilities, names, log)
 	return append(results, shown...), errors.Join(err, showErr)
+}
+
+// originalsLeft says how many containers' originals are still on disk.
+func originalsLeft(dir string) func(elapsed time.Duration) string {
+	return func(elapsed time.Duration) string {
+		files, _ := filepath.Glob(filepath.Join(dir, "*.json")) // fails for a bad pattern alone
+		return fmt.Sprintf("restoring: originals still on disk: %d, %d s", len(files), int(elapsed.Seconds()))
+	}
 }
 
 // limitsOffline restores all but GPUs; left is what those are asked about.

@@ -22,6 +22,16 @@ type Cells struct {
 // Clean makes a text safe for a terminal, in one line.
 func Clean(s string) string { return clean(s) }
 
+// ASCII makes a text one of characters that each take one column.
+func ASCII(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
 // CellsOf shows a container.
 func CellsOf(c state.Container) Cells {
 	stalled := "-"

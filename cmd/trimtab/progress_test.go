@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// slowDaemon records and restores until it is told to go on.
+type slowDaemon struct {
+	fake
+	goOn chan struct{}
+}
+
+func (d *slowDaemon) Record(ctx context.Context, w io.Writer, _ time.Duration) error {
+	select {
+	case <-d.goOn:
+	case <-ctx.Done():
+	}
+	_, err := io.WriteString(w, "recorded")
+	return err
+}
+
+func (d *slowDaemon) Restore(ctx context.Context, name string) ([]state.ActionResult, error) {
+	select {
+	case <-d.goOn:
+	case <-ctx.Done():
+	}
+	return []state.ActionResult{{Name: "train", OK: true, Text: "restored"}}, nil
+}
+
+// TestProgressLine: each text stands alone, what is written goes above it, and nothing is left.
+func TestProgressLine(t *testing.T) {
+	var out bytes.Buffer
+	p := &progress{w: &out, columns: 20}
+	p.show("restoring: 12 left")
+	p.show("restoring: 9 left")
+	_, _ = p.Write([]byte("a warning\n"))
+	p.show("a\x1b[2J\u202e" + strings.Repeat("x", 99))
+	p.show("")
+	p.show("")
+	want := "\rrestoring: 12 left" + "\rrestoring: 9 left " + "\r" + strings.Repeat(" ", 17) + "\ra warning\n" +
+		"\ra?[2J?xxxxxxxxxxxxxx" + "\r" + strings.Repeat(" ", 20) + "\r"
+	if got := out.String(); got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestProgressEnds(t *testing.T) {
+	var out bytes.Buffer
+	p := &progress{w: &out, columns: 79}
+	ticks, ending, ended := make(chan time.Time), make(chan struct{}), make(chan struct{})
+	start := time.Unix(1000, 0)
+	go func() {
+		defer close(ended)
+		p.run(start, ticks, ending, recordingLeft(time.Minute))
+	}()
+	ticks <- start.Add(time.Second)
+	ticks <- start.Add(61 * time.Second)
+	close(ending)
+	<-ended
+	want := "\rrecording: 59 s left" + "\rrecording: 0 s left " + "\r                   \r"
+	if got := out.String(); got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// TestNoProgressWithoutTerminal: scripts get what they got.
+func TestNoProgressWithoutTerminal(t *testing.T) {
+	var out bytes.Buffer
+	w, stop := startProgress(&out, func(time.Duration) string { t.Error("asked"); return "" })
+	_, _ = fmt.Fprint(w, "as before")
+	stop()
+	stop()
+	if w != &out || out.String() != "as before" {
+		t.Errorf("%T got %q", w, out.String())
+	}
+}
+
+func TestSteps(t *testing.T) {
+	var s steps
+	var wg sync.WaitGroup
+	wg.Go(func() { s.begin("loading programs") })
+	wg.Wait()
+	if got := s.text(3900 * time.Millisecond); got != "loading programs, 3 s" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestRecordShowsSecondsLeft on a terminal, and gives that line back.
+func TestRecordShowsSecondsLeft(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "t.sock")
+	daemon := &slowDaemon{goOn: make(chan struct{})}
+	serveAt(t, socket, daemon)
+	o := startOnTerminal(t, nil, "trimtab", "record", "--socket", socket, "--for", "90s", filepath.Join(t.TempDir(), "node.rec"))
+	o.want("recording: 8", true) // 89 s or less left
+	close(daemon.goOn)
+	o.ends()
+	o.want("recording:", false)
+}
+
+// TestRestoreShowsWhatIsLeft, as the daemon counts it.
+func TestRestoreShowsWhatIsLeft(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "t.sock")
+	daemon := &slowDaemon{goOn: make(chan struct{})}
+	serveAt(t, socket, daemon)
+	o := startOnTerminal(t, nil, "trimtab", "restore", "--socket", socket)
+	o.want("restoring: containers that are still changed: 1, ", true)
+	close(daemon.goOn)
+	o.want("restored", true)
+	o.want("restoring:", false)
+}
