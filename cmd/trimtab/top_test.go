@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ func (d liveDaemon) Snapshot() *state.Snapshot {
 }
 
 // serveAt answers at a socket until stop is called.
-func serveAt(t *testing.T, socket string, backend api.Backend) (stop func()) {
+func serveAt(t testing.TB, socket string, backend api.Backend) (stop func()) {
 	t.Helper()
 	l, err := api.Listen(socket, api.Groups{})
 	if err != nil {
@@ -63,7 +64,7 @@ func serveAt(t *testing.T, socket string, backend api.Backend) (stop func()) {
 
 // onTerminal is a process on a terminal of its own, and what that shows.
 type onTerminal struct {
-	t      *testing.T
+	t      testing.TB
 	cmd    *exec.Cmd
 	ptmx   *os.File
 	before unix.Termios // of the terminal
@@ -76,7 +77,7 @@ type onTerminal struct {
 	closed  chan struct{} // all that was written is read
 }
 
-func startOnTerminal(t *testing.T, env []string, name string, args ...string) *onTerminal {
+func startOnTerminal(t testing.TB, env []string, name string, args ...string) *onTerminal {
 	t.Helper()
 	ptmx, tty, err := pty.Open()
 	if err != nil {
@@ -331,5 +332,47 @@ func TestPause(t *testing.T) {
 		if got := pause(tc.interval, tc.took); got != tc.want {
 			t.Errorf("each %s, answered in %s: %s, want %s", tc.interval, tc.took, got, tc.want)
 		}
+	}
+}
+
+// thousand is a daemon of as many containers, each of which closes a window every second.
+type thousand struct{ fake }
+
+func (d thousand) Snapshot() *state.Snapshot {
+	s := d.fake.Snapshot()
+	s.UnixNs = time.Now().UnixNano()
+	one := s.Containers[0]
+	one.Breakdown.WallNs, one.Windows = 1e9, uint64(s.UnixNs/1e9)
+	one.Cost = policies.Cost{TrainerCPU: 0.02, LoaderCPU: 0.05, Device: 0.04, Batch: 0.05, Loaders: 2, Ticks: 100}
+	for p := range one.Breakdown.Ns {
+		one.Breakdown.Ns[p] = 7e7 + s.UnixNs%1e7
+	}
+	s.Containers = nil
+	for i := range 1000 {
+		one.Name, one.Key, one.ID = fmt.Sprintf("train-%04d", i), fmt.Sprintf("docker-%064d", i), fmt.Sprintf("%064d", i)
+		s.Containers = append(s.Containers, one)
+	}
+	return s
+}
+
+// BenchmarkTopOfAThousand is what `trimtab top` costs with 1,000 containers, asked every two
+// seconds as by default: its CPU over twenty seconds on a terminal of 140×40, its start included.
+func BenchmarkTopOfAThousand(b *testing.B) {
+	const stretch = 20 * time.Second
+	socket := filepath.Join(b.TempDir(), "t.sock")
+	serveAt(b, socket, thousand{})
+	for b.Loop() {
+		o := startOnTerminal(b, nil, "trimtab", "top", "--socket", socket)
+		o.resize(140, 40)
+		o.want("train-0001", true)
+		began := time.Now()
+		time.Sleep(stretch)
+		o.press("G") // it answers keys
+		o.want("train-0999", true)
+		o.press("q")
+		o.ends()
+		ps := o.cmd.ProcessState
+		b.ReportMetric(100*(ps.UserTime()+ps.SystemTime()).Seconds()/time.Since(began).Seconds(), "%cpu")
+		b.ReportMetric(float64(ps.SysUsage().(*syscall.Rusage).Maxrss)/1024, "MiB")
 	}
 }

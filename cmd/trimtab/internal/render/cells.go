@@ -191,7 +191,7 @@ func Host(s api.Status) string {
 
 // Daemon says in one line which daemon it is, and what holds it back.
 func Daemon(d state.Daemon) string {
-	text := "trimtab " + clean(d.Version) + ", mode " + clean(string(d.Mode))
+	text := "daemon " + clean(d.Version) + ", mode " + clean(string(d.Mode))
 	switch {
 	case d.Disabled:
 		text += ", disabled"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -375,5 +376,41 @@ func TestColumns(t *testing.T) {
 		if got := columns()[m.list.sort].sortName(); got != name {
 			t.Errorf("sorted by %s instead of %s", got, name)
 		}
+	}
+}
+
+// TestPage: each line of a frame in docs/top.md is one of the golden that the page names, in
+// that order.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile("../../../../docs/top.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden []string
+	frames, lines := 0, 0
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		code, isCode := strings.CutPrefix(line, "    ")
+		switch name, named := strings.CutPrefix(line, "<!-- cmd/trimtab/internal/top/"); {
+		case named:
+			name, _, _ = strings.Cut(name, ",")
+			frame, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden = strings.Split(string(frame), "\n")
+			frames++
+		case isCode && code != "…":
+			at := slices.Index(golden, code)
+			if at < 0 {
+				t.Errorf("no such line, or not here: %q", code)
+				continue
+			}
+			golden = golden[at+1:]
+			lines++
+		}
+	}
+	if frames != 2 || lines < 20 {
+		t.Errorf("%d lines of %d frames: the page has more", lines, frames)
 	}
 }
