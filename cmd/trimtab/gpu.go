@@ -48,7 +48,7 @@ func gpuChangeCommand(verb, short string, hide bool) *cobra.Command {
 			"(mode tune). What is hidden is shown again when trimtab stops, at `trimtab restore` and at `trimtab disable`.",
 		Example:           "  trimtab gpu " + verb + " train 1\n  trimtab gpu " + verb + " train --all",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: completeNames,
+		ValidArgsFunction: completeNameAndDevices,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := state.GPURequest{Name: args[0], Devices: args[1:]}
 			if req.All, _ = cmd.Flags().GetBool("all"); req.All == (len(req.Devices) > 0) {

@@ -120,6 +120,42 @@ func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeNameAndDevices offers a name, and after it the devices that this container was granted.
+func completeNameAndDevices(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return completeNames(cmd, args, typed)
+	}
+	all, err := daemonClient(cmd).GPUs(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var devices []string
+	for _, g := range all {
+		if g.Name == args[0] && plainName(g.Device) && !slices.Contains(args[1:], g.Device) {
+			devices = append(devices, g.Device)
+		}
+	}
+	return devices, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeProfiles offers the names of known jobs, each once.
+func completeProfiles(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	all, err := daemonClient(cmd).Fingerprints(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, f := range all {
+		if plainName(f.Name) && !slices.Contains(names, f.Name) {
+			names = append(names, f.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
 // plainName tells names as Docker and containerd allow them; a label of containerd's may hold anything.
 func plainName(name string) bool {
 	const begin = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

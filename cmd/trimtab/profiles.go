@@ -34,9 +34,10 @@ func profilesCommand() *cobra.Command {
 		},
 	}
 	forget := &cobra.Command{
-		Use:   "forget {NUMBER | NAME | --all}",
-		Short: "Forget known jobs, on disk too; containers that run are measured and remembered anew",
-		Args:  cobra.MaximumNArgs(1),
+		Use:               "forget {NUMBER | NAME | --all}",
+		Short:             "Forget known jobs, on disk too; containers that run are measured and remembered anew",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeProfiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var req state.ForgetRequest
 			if req.All, _ = cmd.Flags().GetBool("all"); req.All == (len(args) > 0) {
