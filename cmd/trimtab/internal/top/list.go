@@ -54,7 +54,8 @@ func columns() []column {
 		{"LOAN", 7, 8, func(r *row) string { return r.loan }, lent},
 		{"SPEEDUP", 11, 6, func(r *row) string { return r.cells.Speedup }, func(r *row) float64 { return r.container.Gain }},
 		{"TRIAL", 15, 11, func(r *row) string { return r.trial }, nil},
-		{"REASON", 20, 12, func(r *row) string { return orDash(r.cells.Reason) }, nil},
+		{"JOB", 10, 12, func(r *row) string { return orDash(render.ASCII(r.container.Enrolment.Job)) }, nil},
+		{"REASON", 20, 13, func(r *row) string { return orDash(r.cells.Reason) }, nil},
 	}
 }
 
@@ -216,7 +217,11 @@ func place(width int) []placed {
 	slices.SortFunc(byRank, func(a, b int) int { return cmp.Compare(all[a].rank, all[b].rank) })
 	left, chosen := width+1, map[int]bool{}
 	for _, i := range byRank {
-		if all[i].width+1 > left {
+		need := all[i].width + 1
+		if all[i].rank >= 12 {
+			need += 11 // names come before them
+		}
+		if need > left {
 			break
 		}
 		chosen[i] = true

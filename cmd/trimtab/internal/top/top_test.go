@@ -361,7 +361,7 @@ func TestSplit(t *testing.T) {
 }
 
 func TestColumns(t *testing.T) {
-	for width, want := range map[int]int{1: 1, 20: 1, 22: 2, 80: 8, 140: 12, 300: 13} {
+	for width, want := range map[int]int{1: 1, 20: 1, 22: 2, 80: 8, 120: 11, 140: 12, 160: 13, 300: 14} {
 		got := place(width)
 		sum := len(got) - 1
 		for _, c := range got {

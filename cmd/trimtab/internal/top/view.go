@@ -299,6 +299,9 @@ func (m *Model) devices(f *Frame) {
 func (m *Model) jobPage(f *Frame) {
 	c, style := m.job, m.old(StylePlain)
 	title := strings.Join([]string{render.CellsOf(c).Name, render.Standing(c), render.Clean(c.Image)}, "  ")
+	if c.Enrolment.Job != "" {
+		title += "  of job " + render.ASCII(c.Enrolment.Job)
+	}
 	if m.gone {
 		title += "  has ended; this was last known of it"
 	}
