@@ -43,7 +43,7 @@ const names = 0
 func columns() []column {
 	return []column{
 		{"NAME", 13, 0, func(r *row) string { return r.cells.Name }, nil},
-		{"TEAM", 8, 10, func(r *row) string { return orDash(r.cells.Team) }, nil},
+		{"TEAM", 8, 10, func(r *row) string { return cmp.Or(r.cells.Team, "-") }, nil},
 		{"GPUS", 4, 7, func(r *row) string { return r.cells.GPUs }, func(r *row) float64 { return float64(len(r.container.GPUs)) }},
 		{"DUTY", 11, 9, func(r *row) string { return r.duty }, nil},
 		{"STATE", 8, 1, func(r *row) string { return r.standing }, nil},
@@ -54,8 +54,8 @@ func columns() []column {
 		{"LOAN", 7, 8, func(r *row) string { return r.loan }, lent},
 		{"SPEEDUP", 11, 6, func(r *row) string { return r.cells.Speedup }, func(r *row) float64 { return r.container.Gain }},
 		{"TRIAL", 15, 11, func(r *row) string { return r.trial }, nil},
-		{"JOB", 10, 12, func(r *row) string { return orDash(render.ASCII(r.container.Enrolment.Job)) }, nil},
-		{"REASON", 20, 13, func(r *row) string { return orDash(r.cells.Reason) }, nil},
+		{"JOB", 10, 12, func(r *row) string { return cmp.Or(render.ASCII(r.container.Enrolment.Job), "-") }, nil},
+		{"REASON", 20, 13, func(r *row) string { return cmp.Or(r.cells.Reason, "-") }, nil},
 	}
 }
 
@@ -64,13 +64,6 @@ func lent(r *row) float64 {
 		return 0
 	}
 	return r.container.Loan.CPUs
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // list is the table of containers.
@@ -95,7 +88,7 @@ func (l *list) fill(d Data) {
 	for i := range d.Containers {
 		c := &d.Containers[i]
 		l.rows[i] = row{container: c, cells: render.CellsOf(*c), standing: render.Standing(*c), loan: render.Loan(*c), trial: render.LatestTrial(*c),
-			duty: orDash(duties[c.Key])}
+			duty: cmp.Or(duties[c.Key], "-")}
 	}
 	l.arrange()
 }

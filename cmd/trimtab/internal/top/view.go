@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -315,8 +316,8 @@ func (m *Model) jobPage(f *Frame) {
 	if c.Verdict.Class != "" {
 		m.wrap(f, 4, 2, "What bounds it: "+render.CauseWords(c.Verdict), style)
 	}
-	m.wrap(f, 6, 2, "Limits: "+orDash(render.Limits(c)), style)
-	f.text(0, 8, f.Width, "Loan "+render.Loan(c)+"  latest trial "+render.LatestTrial(c)+"  speedup "+render.CellsOf(c).Speedup+"  GPUs "+orDash(m.dutyOf(c.Key)), style)
+	m.wrap(f, 6, 2, "Limits: "+cmp.Or(render.Limits(c), "-"), style)
+	f.text(0, 8, f.Width, "Loan "+render.Loan(c)+"  latest trial "+render.LatestTrial(c)+"  speedup "+render.CellsOf(c).Speedup+"  GPUs "+cmp.Or(m.dutyOf(c.Key), "-"), style)
 	m.bars(f, jobTop)
 }
 
