@@ -320,7 +320,7 @@ func testAccessible(t *testing.T, in context.Context) {
 	d := new(daemon)
 	hour(t, d, time.Now())
 	hostile := new(daemon)
-	hostile.publish(crowd(60, time.Now()))
+	hostile.publish(crowd(25, time.Now()))
 	for name, node := range map[string]struct {
 		d   *daemon
 		key string
