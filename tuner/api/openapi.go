@@ -52,6 +52,8 @@ func Operations() []Operation {
 			{Name: "since", Type: "string", Description: "how long ago (2h, 7d), a date or a time"}, {Name: "changed", Type: "boolean", Description: "only values that changed"},
 			{Name: "name", Type: "string", Description: "of one container"}, {Name: "limit", Type: "integer", Description: "only the newest so many"}}},
 		{Method: http.MethodGet, Path: "/v1/series", Summary: "A container's last hour", Answer: series.Series{}, Query: []Parameter{{Name: "name", Type: "string", Description: name.Description, Required: true}}},
+		{Method: http.MethodGet, Path: "/v1/report", Summary: "What devices and CPUs were held for", Answer: state.Report{}, Query: []Parameter{
+			{Name: "since", Type: "string", Description: "how long ago (2h, 7d), a date or a time"}, {Name: "by", Type: "string", Description: "team, image, container or cause"}}},
 		{Method: http.MethodGet, Path: "/v1/record", Summary: "A recording of the next stretch, as a file", Query: []Parameter{{Name: "seconds", Type: "integer", Description: "its length, 1 to 3600", Required: true}}},
 		{Method: http.MethodPost, Path: "/v1/enable", Summary: "Enrol running containers", Body: state.EnableRequest{}, Answer: Results{}},
 		{Method: http.MethodPost, Path: "/v1/disable", Summary: "End what was enabled", Body: state.EnableRequest{}, Answer: Results{}},

@@ -175,7 +175,11 @@ func call(t *testing.T, h *http.Client, op api.Operation, path string) (int, []b
 	}
 	query := ""
 	for _, p := range op.Query {
-		query += map[string]string{"string": "&" + p.Name + "=2h", "integer": "&" + p.Name + "=1", "boolean": "&" + p.Name + "=true"}[p.Type]
+		text := "2h"
+		if p.Name == "by" {
+			text = "team"
+		}
+		query += map[string]string{"string": "&" + p.Name + "=" + text, "integer": "&" + p.Name + "=1", "boolean": "&" + p.Name + "=true"}[p.Type]
 	}
 	if op.Path == "/v1/advice" || op.Path == "/v1/series" {
 		query = "name=x"

@@ -26,16 +26,16 @@ func Advice(got api.Advice, full bool, clock Clock) string {
 	var out strings.Builder
 	out.WriteString(table(adviceColumns(), rows))
 	for _, a := range got.Advice {
-		fmt.Fprintf(&out, "\n%s %s: %s\n", adviceOwner(a), clean(string(a.What)), clean(a.Text))
+		fmt.Fprintf(&out, "\n%s %s: %s\n", adviceOwner(a), Clean(string(a.What)), Clean(a.Text))
 		for _, l := range a.Paste {
-			fmt.Fprintf(&out, "  %-20s %s\n", clean(l.For)+":", clean(l.Text))
+			fmt.Fprintf(&out, "  %-20s %s\n", Clean(l.For)+":", Clean(l.Text))
 		}
 		if len(a.Paste) == 0 {
 			out.WriteString("  no line does it\n")
 		}
 		for _, e := range a.Evidence {
 			if full {
-				fmt.Fprintf(&out, "  %-42s %s (%s)\n", clean(e.Name), quantity(e.Evidence), clean(e.Source))
+				fmt.Fprintf(&out, "  %-42s %s (%s)\n", Clean(e.Name), quantity(e.Evidence), Clean(e.Source))
 			}
 		}
 	}
@@ -47,7 +47,7 @@ func adviceRow(a advice.Advice, clock Clock) []string {
 	if a.SinceUnixNs > 0 {
 		since = clock.at(a.SinceUnixNs)
 	}
-	return []string{adviceOwner(a), clean(string(a.What)), clean(a.Current.String()), clean(a.Advised.String()), percent(g.Share) + " of " + clean(g.Of),
+	return []string{adviceOwner(a), Clean(string(a.What)), Clean(a.Current.String()), Clean(a.Advised.String()), percent(g.Share) + " of " + Clean(g.Of),
 		fmt.Sprintf("%.0f h (%.0f to %.0f)", g.Hours, g.LowHours, g.HighHours), percent(a.Confidence), since}
 }
 

@@ -19,9 +19,6 @@ type Cells struct {
 	Name, Team, GPUs, Mode, Rate, Stalled, Cause, CPU, Speedup, Reason string
 }
 
-// Clean makes a text safe for a terminal, in one line.
-func Clean(s string) string { return clean(s) }
-
 // ASCII makes a text one of characters that each take one column.
 func ASCII(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -46,8 +43,8 @@ func CellsOf(c state.Container) Cells {
 	if c.Pending != "" {
 		whyNot = "restore pending: " + c.Pending
 	}
-	return Cells{Name: name(c.Name), Team: name(c.Enrolment.Team), GPUs: gpus(c.GPUs), Mode: clean(mode), Rate: shownRate(c), Stalled: stalled,
-		Cause: causeWord(c.Verdict), CPU: cpuColumn(c), Speedup: gain(c), Reason: clean(whyNot)}
+	return Cells{Name: name(c.Name), Team: name(c.Enrolment.Team), GPUs: gpus(c.GPUs), Mode: Clean(mode), Rate: shownRate(c), Stalled: stalled,
+		Cause: causeWord(c.Verdict), CPU: cpuColumn(c), Speedup: gain(c), Reason: Clean(whyNot)}
 }
 
 // Standing says in a word where a container stands with trimtab; what an operator should
@@ -63,11 +60,11 @@ func Standing(c state.Container) string {
 	case c.Trial != nil:
 		return "trial"
 	case c.Tuning != "":
-		return clean(c.Tuning)
+		return Clean(c.Tuning)
 	case !c.Watched:
 		return "-"
 	}
-	return clean(string(c.Enrolment.Mode))
+	return Clean(string(c.Enrolment.Mode))
 }
 
 // Loan shows the CPUs that are lent, and "=" once that is what the container can use; "-": none.
@@ -92,7 +89,7 @@ func LatestTrial(c state.Container) string {
 	}
 	words := map[state.Outcome]string{state.OutcomeOpen: "open", state.OutcomeRolledBack: "reverted", state.OutcomeInconclusive: "unclear",
 		state.OutcomeUnproven: "unproven", state.OutcomeAborted: "void"}
-	word := cmp.Or(words[t.Outcome], cmp.Or(clean(string(t.Outcome)), "open"))
+	word := cmp.Or(words[t.Outcome], cmp.Or(Clean(string(t.Outcome)), "open"))
 	if g, ok := measuredGain(*t); ok {
 		return word + " " + signed(g)
 	}
@@ -144,7 +141,7 @@ func DeviceCellsOf(d state.Device) DeviceCells {
 		}
 		return percent(*v)
 	}
-	out := DeviceCells{Device: clean(d.Label()), Name: clean(deviceName(d)), Duty: share(d.Duty), SM: share(d.SMActive), Memory: "-", Power: "-", Temp: "-",
+	out := DeviceCells{Device: Clean(d.Label()), Name: Clean(deviceName(d)), Duty: share(d.Duty), SM: share(d.SMActive), Memory: "-", Power: "-", Temp: "-",
 		Holders: holders(d)}
 	if d.MemTotal > 0 {
 		out.Memory = enrolment.FormatBytes(float64(d.MemUsed)) + "/" + enrolment.FormatBytes(float64(d.MemTotal))
@@ -191,7 +188,7 @@ func Host(s api.Status) string {
 
 // Daemon says in one line which daemon it is, and what holds it back.
 func Daemon(d state.Daemon) string {
-	text := "daemon " + clean(d.Version) + ", mode " + clean(string(d.Mode))
+	text := "daemon " + Clean(d.Version) + ", mode " + Clean(string(d.Mode))
 	switch {
 	case d.Disabled:
 		text += ", disabled"
@@ -206,7 +203,7 @@ func Lost(d state.Daemon) string {
 	var out []string
 	for _, p := range slices.Concat(d.Engines, d.Probes) {
 		if !p.OK {
-			out = append(out, clean(p.Name)+" is lost: "+clean(p.Lost))
+			out = append(out, Clean(p.Name)+" is lost: "+Clean(p.Lost))
 		}
 	}
 	if d.ConfigError != "" {

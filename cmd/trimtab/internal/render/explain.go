@@ -31,7 +31,7 @@ func Explain(c state.Container, clock Clock) string {
 func Headline(c state.Container, clock Clock) string {
 	switch {
 	case c.Pending != "":
-		return "restore pending: " + clean(c.Pending) + "."
+		return "restore pending: " + Clean(c.Pending) + "."
 	case c.Held:
 		return "your own values are back, and stay until `trimtab resume " + name(c.Name) + "`."
 	case c.Trial != nil:
@@ -42,7 +42,7 @@ func Headline(c state.Container, clock Clock) string {
 	}
 	if t := latestWould(c); t != nil {
 		return fmt.Sprintf("nothing was changed (%s). At %s trimtab would have set %s and expected %s.",
-			cmp.Or(clean(c.WhyNot), "observe mode"), clock.at(t.StartedUnixNs), changes(t.Changes), signed(predictedGain(*t)))
+			cmp.Or(Clean(c.WhyNot), "observe mode"), clock.at(t.StartedUnixNs), changes(t.Changes), signed(predictedGain(*t)))
 	}
 	return "nothing was changed: " + why(c) + "."
 }
@@ -78,11 +78,11 @@ func changedHeadline(c state.Container, clock Clock) string {
 func proof(c state.Container) string {
 	switch w := c.Work; {
 	case c.Doubt && w != nil:
-		return fmt.Sprintf("%s by its own count, which is in doubt: %s by %s", signed(c.Gain), signed(w.Ratio-1), clean(w.By))
+		return fmt.Sprintf("%s by its own count, which is in doubt: %s by %s", signed(c.Gain), signed(w.Ratio-1), Clean(w.By))
 	case c.HasGain:
 		return signed(c.Gain) + " measured"
 	case w != nil && w.Ratio > 0:
-		return "work done: " + signed(w.Ratio-1) + ", by " + clean(w.By)
+		return "work done: " + signed(w.Ratio-1) + ", by " + Clean(w.By)
 	case w != nil && w.CPUs > 0 && c.Rate.PerSecond > 0:
 		return "CPU used: " + signed(w.CPUs-1) + "; its rate before is not known in this unit"
 	case w != nil && w.CPUs > 0:
@@ -107,7 +107,7 @@ func loan(c state.Container) string {
 		line("enough", fmt.Sprintf("%s CPUs: the quota to set where it is to keep them (`--cpus %s`)", cpus(l.Own+l.CPUs), cpus(l.Own+l.CPUs)))
 	}
 	if l.Why != "" {
-		line("why", clean(l.Why))
+		line("why", Clean(l.Why))
 	}
 	return out.String()
 }
@@ -116,11 +116,11 @@ func loan(c state.Container) string {
 func why(c state.Container) string {
 	switch {
 	case c.WhyNot != "":
-		return clean(c.WhyNot)
+		return Clean(c.WhyNot)
 	case c.Preflight != "":
-		return "preflight: " + clean(c.Preflight)
+		return "preflight: " + Clean(c.Preflight)
 	case c.Verdict.Why != "":
-		return strings.TrimSuffix(clean(c.Verdict.Why), ".")
+		return strings.TrimSuffix(Clean(c.Verdict.Why), ".")
 	}
 	return "nothing that a change would relieve was found"
 }
@@ -138,7 +138,7 @@ func standing(c state.Container) string {
 		fmt.Fprintf(&out, "  %-16s somebody else set it: trimtab leaves it alone\n", knob(k))
 	}
 	if c.Preflight != "" {
-		fmt.Fprintf(&out, "  %-16s %s\n", "GPU preflight", clean(c.Preflight))
+		fmt.Fprintf(&out, "  %-16s %s\n", "GPU preflight", Clean(c.Preflight))
 	}
 	if out.Len() == 0 {
 		return ""
@@ -213,13 +213,13 @@ func verdict(v policies.Verdict) string {
 	}
 	fmt.Fprintf(&out, ", confidence %s\n", percent(v.Confidence))
 	if v.Why != "" {
-		fmt.Fprintf(&out, "  %s\n", clean(v.Why))
+		fmt.Fprintf(&out, "  %s\n", Clean(v.Why))
 	}
 	for _, e := range v.Evidence {
-		fmt.Fprintf(&out, "  %-*s %s\n", partColumns, clean(e.Name), quantity(e))
+		fmt.Fprintf(&out, "  %-*s %s\n", partColumns, Clean(e.Name), quantity(e))
 	}
 	if v.Relief != "" {
-		fmt.Fprintf(&out, "  relief: %s\n", clean(v.Relief))
+		fmt.Fprintf(&out, "  relief: %s\n", Clean(v.Relief))
 	}
 	return out.String()
 }
@@ -233,7 +233,7 @@ func quantity(e policies.Evidence) string {
 	case "B/s":
 		return enrolment.FormatBytes(e.Value) + "/s"
 	}
-	return number(e.Value) + " " + clean(e.Unit)
+	return number(e.Value) + " " + Clean(e.Unit)
 }
 
 // prediction shows what a tick costs, and the speeds that follow from it.
@@ -287,7 +287,7 @@ func prediction(c state.Container) string {
 // best speed.
 func withoutSteps(c state.Container) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "What CPUs buy: %s, by its threads' time; %s\n", beyond(c), cmp.Or(clean(c.RateWhy), "its steps are not counted"))
+	fmt.Fprintf(&out, "What CPUs buy: %s, by its threads' time; %s\n", beyond(c), cmp.Or(Clean(c.RateWhy), "its steps are not counted"))
 	for _, at := range predictedAt(c) {
 		fmt.Fprintf(&out, "  %-*s %s of its best speed\n", partColumns, cpus(at.cpus)+" CPUs ("+at.what+")", percent(c.Cost.Floor()/c.Cost.Step(at.cpus)))
 	}
@@ -302,7 +302,7 @@ func notCounted(c state.Container) string {
 	var out strings.Builder
 	out.WriteString("What is not counted\n")
 	for _, what := range c.Thinned {
-		fmt.Fprintf(&out, "  %s\n", clean(what))
+		fmt.Fprintf(&out, "  %s\n", Clean(what))
 	}
 	return out.String()
 }
@@ -362,7 +362,7 @@ func allocation(c state.Container) string {
 		return ""
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "Its part of this host: %s\n", clean(a.Why))
+	fmt.Fprintf(&out, "Its part of this host: %s\n", Clean(a.Why))
 	line := func(words, amount string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, amount) }
 	line("CPUs it is entitled to", cpus(c.Entitled))
 	line("CPUs it can use", cpus(a.Need))

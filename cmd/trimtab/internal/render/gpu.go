@@ -31,10 +31,10 @@ func GPUVisibilities(all []state.GPUVisibility) string {
 	var notes strings.Builder
 	for _, s := range all {
 		if s.Lost != "" {
-			fmt.Fprintf(&notes, "\n%s: %s\n", clean(s.Name), clean(s.Lost))
+			fmt.Fprintf(&notes, "\n%s: %s\n", Clean(s.Name), Clean(s.Lost))
 			continue
 		}
-		cells = append(cells, []string{clean(s.Name), s.Device, cmp.Or(clean(s.UUID), "-"), yes(s.Granted), yes(s.Visible), hiddenBy(s), pids(s.Users)})
+		cells = append(cells, []string{Clean(s.Name), s.Device, cmp.Or(Clean(s.UUID), "-"), yes(s.Granted), yes(s.Visible), hiddenBy(s), pids(s.Users)})
 	}
 	return table(columns, cells) + notes.String()
 }
@@ -74,8 +74,8 @@ func GPUs(rows []GPURow) string {
 	var cells [][]string
 	var notes strings.Builder
 	for _, r := range rows {
-		cells = append(cells, []string{clean(r.Container), clean(strings.Join(r.GPUs, ",")), r.Injection, r.Driver, r.Access, r.Risk})
-		fmt.Fprintf(&notes, "\n%s: %s\n", clean(r.Container), clean(r.Why))
+		cells = append(cells, []string{Clean(r.Container), Clean(strings.Join(r.GPUs, ",")), r.Injection, r.Driver, r.Access, r.Risk})
+		fmt.Fprintf(&notes, "\n%s: %s\n", Clean(r.Container), Clean(r.Why))
 		if r.Hint != "" {
 			fmt.Fprintf(&notes, "  hint: %s\n", r.Hint)
 		}

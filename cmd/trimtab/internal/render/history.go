@@ -20,9 +20,9 @@ func kindWords(r state.Record) string {
 	if r.Kind == state.RecordLoan {
 		return loanWord(r)
 	}
-	w := cmp.Or(words[r.Kind], clean(string(r.Kind)))
+	w := cmp.Or(words[r.Kind], Clean(string(r.Kind)))
 	if r.Kind == state.RecordTrial && r.Outcome != "" {
-		return w + " " + strings.ReplaceAll(clean(string(r.Outcome)), "_", " ")
+		return w + " " + strings.ReplaceAll(Clean(string(r.Outcome)), "_", " ")
 	}
 	return w
 }
@@ -57,7 +57,7 @@ func History(records []state.Record, changedOnly bool, since string, clock Clock
 			what = "no changes"
 		}
 		if since != "" {
-			what += " since " + clean(since)
+			what += " since " + Clean(since)
 		}
 		return what + "\n"
 	}
@@ -66,7 +66,7 @@ func History(records []state.Record, changedOnly bool, since string, clock Clock
 	var rows [][]string
 	for _, r := range records {
 		rows = append(rows, []string{time.Unix(0, r.UnixNs).In(clock.Zone).Format(time.DateTime), kindWords(r), cmp.Or(name(r.Name), "-"),
-			recordChange(r), recordGain(r), cmp.Or(clean(r.Text), "-")})
+			recordChange(r), recordGain(r), cmp.Or(Clean(r.Text), "-")})
 	}
 	return table(columns, rows)
 }
@@ -102,7 +102,7 @@ func Results(all []state.ActionResult) string {
 		if !r.OK {
 			state = "not done: "
 		}
-		fmt.Fprintf(&out, "%s: %s%s\n", name(r.Name), state, clean(r.Text))
+		fmt.Fprintf(&out, "%s: %s%s\n", name(r.Name), state, Clean(r.Text))
 	}
 	return out.String()
 }

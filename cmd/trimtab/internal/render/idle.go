@@ -29,7 +29,7 @@ func idleColumns() []column {
 // Idle tells which GPUs are held and not used: a sentence, then a table.
 func Idle(d api.Devices, q IdleQuery) string {
 	if len(d.Devices) == 0 {
-		return "no GPU here (" + clean(d.Why) + ")\n"
+		return "no GPU here (" + Clean(d.Why) + ")\n"
 	}
 	var rows [][]string
 	for _, dev := range d.Devices {
@@ -39,7 +39,7 @@ func Idle(d api.Devices, q IdleQuery) string {
 			}
 		}
 		if q.All && len(dev.Holders) == 0 && !dev.Sliced {
-			rows = append(rows, []string{clean(dev.Label()), clean(deviceName(dev)), "-", "-", "-", "-", "-", free(dev)})
+			rows = append(rows, []string{Clean(dev.Label()), Clean(deviceName(dev)), "-", "-", "-", "-", "-", free(dev)})
 		}
 	}
 	out := idleSentence(d, q)
@@ -61,7 +61,7 @@ func deviceName(d state.Device) string {
 
 func free(d state.Device) string {
 	if d.Lost != "" {
-		return "lost: " + clean(d.Lost)
+		return "lost: " + Clean(d.Lost)
 	}
 	return "free"
 }
@@ -81,14 +81,14 @@ func idleRow(nowUnixNs int64, d state.Device, h state.Holder) []string {
 	case h.Idle:
 		state = "idle"
 		if strings.HasPrefix(h.Evidence, "by ") {
-			state += ", " + clean(h.Evidence)
+			state += ", " + Clean(h.Evidence)
 		}
 	case strings.HasPrefix(h.Evidence, "unknown: shared"):
 		state = "unknown, shared" // the whole of it is in JSON
 	case h.Evidence != "":
 		state = "unknown"
 	}
-	return []string{clean(d.Label()), clean(deviceName(d)), holderName(h), cmp.Or(name(h.Team), "-"), enrolment.FormatBytes(float64(h.MemBytes)),
+	return []string{Clean(d.Label()), Clean(deviceName(d)), holderName(h), cmp.Or(name(h.Team), "-"), enrolment.FormatBytes(float64(h.MemBytes)),
 		span(float64(nowUnixNs-h.SinceUnixNs) / 1e9), since, state}
 }
 

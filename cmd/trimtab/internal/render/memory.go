@@ -77,7 +77,7 @@ func deciders(c state.Container) string {
 	var out strings.Builder
 	out.WriteString("Who decides\n")
 	for _, who := range order {
-		fmt.Fprintf(&out, "  %s: %s\n", clean(who), strings.Join(knobs[who], ", "))
+		fmt.Fprintf(&out, "  %s: %s\n", Clean(who), strings.Join(knobs[who], ", "))
 	}
 	return out.String()
 }
@@ -86,7 +86,7 @@ func deciders(c state.Container) string {
 func short(v runtime.Value) string {
 	n, ok := v.Int()
 	if !ok {
-		return clean(string(v))
+		return Clean(string(v))
 	}
 	text := strings.TrimSuffix(enrolment.FormatBytes(float64(n)), "iB")
 	if whole, unit, fraction := strings.Cut(text, "."); fraction { // one decimal is enough

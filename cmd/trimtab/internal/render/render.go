@@ -35,8 +35,6 @@ func (c Clock) at(unixNs int64) string {
 	return t.Format("2006-01-02 15:04")
 }
 
-func clean(s string) string { return Clean(s) }
-
 // Clean makes a text safe for a terminal: no control characters, no escapes, no
 // characters that turn the direction of writing, no broken UTF-8, and one line.
 func Clean(s string) string {
@@ -129,7 +127,7 @@ func rate(r policies.Rate) string {
 	case r.Steps:
 		return number(r.PerSecond) + " steps/s"
 	}
-	return "≈" + number(r.PerSecond) + "/s " + clean(r.Source)
+	return "≈" + number(r.PerSecond) + "/s " + Clean(r.Source)
 }
 
 // shownRate is a container's rate; "-" where there is a reason to show none: how often threads
@@ -167,7 +165,7 @@ func value(k runtime.Knob, v runtime.Value) string {
 			return enrolment.FormatBytes(float64(n))
 		}
 	case runtime.KnobGPU:
-		return clean(v.GPUs())
+		return Clean(v.GPUs())
 	case runtime.KnobCPUBurst:
 		if n, ok := v.Int(); ok {
 			return strconv.FormatInt(n/1000, 10) + "ms"
@@ -176,7 +174,7 @@ func value(k runtime.Knob, v runtime.Value) string {
 	if v == "" {
 		return "?"
 	}
-	return clean(string(v))
+	return Clean(string(v))
 }
 
 // knob names a knob in plain words.
@@ -190,7 +188,7 @@ func knob(k runtime.Knob) string {
 	if w, ok := words[k]; ok {
 		return w
 	}
-	return clean(string(k))
+	return Clean(string(k))
 }
 
 // change shows what a knob went from and to: CPU 1.0→1.5.

@@ -99,7 +99,7 @@ func stretch(fromNs, toNs int64, clock Clock) string {
 }
 
 func reportColumns(r state.Report, x reportResource) []column {
-	columns := []column{{strings.ToUpper(clean(r.By)), 24, 12, true}}
+	columns := []column{{strings.ToUpper(Clean(r.By)), 24, 12, true}}
 	for _, t := range reportTerms() {
 		columns = append(columns, column{t.title, 8, 8, false})
 	}
@@ -175,7 +175,7 @@ func decimal(seconds float64) string { return strconv.FormatFloat(seconds/3600, 
 
 // sheetText is a text that no program of sheets takes for a formula.
 func sheetText(s string) string {
-	if s = clean(s); s != "" && strings.ContainsAny(s[:1], "=+-@") {
+	if s = Clean(s); s != "" && strings.ContainsAny(s[:1], "=+-@") {
 		return "'" + s
 	}
 	return s

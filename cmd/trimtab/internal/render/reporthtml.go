@@ -87,7 +87,7 @@ type page struct {
 
 // ReportHTML is the report as one page that can be mailed.
 func ReportHTML(r state.Report, clock Clock) (string, error) {
-	p := page{By: clean(r.By), Sentence: reportSentence(r, clock), Gap: longestGap(r, clock)}
+	p := page{By: Clean(r.By), Sentence: reportSentence(r, clock), Gap: longestGap(r, clock)}
 	for _, t := range reportTerms() {
 		p.Terms = append(p.Terms, pageTerm{strings.ToLower(t.title), t.means})
 	}
@@ -107,7 +107,7 @@ func ReportHTML(r state.Report, clock Clock) (string, error) {
 }
 
 func reportTable(r state.Report, x reportResource) pageTable {
-	t := pageTable{Title: x.title, By: clean(r.By)}
+	t := pageTable{Title: x.title, By: Clean(r.By)}
 	for _, c := range reportTerms() {
 		t.Columns = append(t.Columns, strings.ToLower(c.title))
 	}
@@ -124,7 +124,7 @@ func reportTable(r state.Report, x reportResource) pageTable {
 		if i < len(r.Groups) && empty(u) && (!x.lent || g.LentCPUSeconds == 0) {
 			continue
 		}
-		row := pageRow{Name: clean(groupName(r.By, g.Name))}
+		row := pageRow{Name: Clean(groupName(r.By, g.Name))}
 		for _, c := range reportTerms() {
 			row.Cells = append(row.Cells, hours(c.value(u)))
 		}

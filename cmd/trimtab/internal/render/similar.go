@@ -25,7 +25,7 @@ func similar(c state.Container) string {
 	line("no more speed for them beyond", cpus(s.Knee)+" CPUs")
 	taken := "nothing"
 	if len(s.Taken) > 0 {
-		taken = clean(strings.Join(s.Taken, "; "))
+		taken = Clean(strings.Join(s.Taken, "; "))
 	}
 	line("taken over from them", taken)
 	return out.String()
@@ -43,10 +43,10 @@ func devices(c state.Container) string {
 		if d.HostBound {
 			note = ", and its device is not what bounds it: nothing to gain there"
 		}
-		fmt.Fprintf(&out, "  %-*s %s, %s%s\n", partColumns, clean(d.Model), perSecond(d.PerSecond, c.Rate), signed(d.Ratio-1), note)
+		fmt.Fprintf(&out, "  %-*s %s, %s%s\n", partColumns, Clean(d.Model), perSecond(d.PerSecond, c.Rate), signed(d.Ratio-1), note)
 	}
 	if best, ok := advice.BestDevice(c); ok {
-		fmt.Fprintf(&out, "  it should see %s next\n", clean(best.Model))
+		fmt.Fprintf(&out, "  it should see %s next\n", Clean(best.Model))
 	}
 	return out.String()
 }
@@ -61,7 +61,7 @@ func Fingerprints(all []state.Fingerprint, clock Clock) string {
 	var cells [][]string
 	for _, k := range all {
 		l := k.Learned
-		cells = append(cells, []string{strconv.FormatUint(k.ID, 10), name(k.Name), clock.at(k.LastUnixNs), strconv.Itoa(k.Jobs), clean(k.Print.Unit),
+		cells = append(cells, []string{strconv.FormatUint(k.ID, 10), name(k.Name), clock.at(k.LastUnixNs), strconv.Itoa(k.Jobs), Clean(k.Print.Unit),
 			milliseconds(l.Cost.CPU()), cpus(l.Cost.Knee()), fmt.Sprintf("%d of %d", l.Kept, l.Kept+l.Failed), fmt.Sprintf("%d of %d", l.Right, l.Right+l.Wrong), cmp.Or(models(k), "-")})
 	}
 	return table(columns, cells) + "\nTRIALS: kept, of those that such jobs went through. FIRST: kept, of the first allocations taken from it.\n"
@@ -70,7 +70,7 @@ func Fingerprints(all []state.Fingerprint, clock Clock) string {
 func models(k profiles.Known) string {
 	var out []string
 	for _, model := range k.Models() {
-		out = append(out, clean(model))
+		out = append(out, Clean(model))
 	}
 	return strings.Join(out, ", ")
 }

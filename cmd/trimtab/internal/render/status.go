@@ -17,9 +17,9 @@ func Status(s api.Status, clock Clock) string {
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(&out, "%-12s %s\n", what, fmt.Sprintf(format, args...))
 	}
-	line("daemon", "%s, process %d, since %s", clean(d.Version), d.PID, clock.at(d.StartedUnixNs))
+	line("daemon", "%s, process %d, since %s", Clean(d.Version), d.PID, clock.at(d.StartedUnixNs))
 	line("mode", "%s", mode(d))
-	line("policies", "%s", clean(strings.Join(d.Policies, ", ")))
+	line("policies", "%s", Clean(strings.Join(d.Policies, ", ")))
 	line("containers", "%d running, %d watched, %d may be tuned, %d changed", s.Containers.Running, s.Containers.Watched, s.Containers.Tuned, s.Containers.Changed)
 	if s.Containers.Pending > 0 {
 		line("pending", "containers that wait for their own values: %d; `trimtab ps` names them", s.Containers.Pending)
@@ -33,7 +33,7 @@ func Status(s api.Status, clock Clock) string {
 	}
 	line("config", "loaded %s", clock.at(d.ConfigUnixNs))
 	if d.ConfigError != "" {
-		line("", "the newer one was refused: %s", clean(strings.ReplaceAll(d.ConfigError, "\n", "; ")))
+		line("", "the newer one was refused: %s", Clean(strings.ReplaceAll(d.ConfigError, "\n", "; ")))
 	}
 	line("own use", "%s of a CPU on average, %s, probes hold %s; of the budget: CPU %s, memory %s, maps %s, at the job that pays most %s",
 		ownCPU(s), enrolment.FormatBytes(float64(d.RSSBytes)), enrolment.FormatBytes(float64(d.ProbeMapBytes)),
@@ -60,9 +60,9 @@ func mode(d state.Daemon) string {
 
 func part(p state.Part, clock Clock) string {
 	if p.OK {
-		return clean(p.Name) + " works, since " + clock.at(p.Since)
+		return Clean(p.Name) + " works, since " + clock.at(p.Since)
 	}
-	return clean(p.Name) + " is lost, since " + clock.at(p.Since) + ": " + clean(p.Lost)
+	return Clean(p.Name) + " is lost, since " + clock.at(p.Since) + ": " + Clean(p.Lost)
 }
 
 // ownCPU is the daemon's CPU time, and its probes', over its life.

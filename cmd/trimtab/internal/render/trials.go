@@ -16,7 +16,7 @@ func outcomeWords(o state.Outcome) string {
 		state.OutcomeOpen: "being measured", state.OutcomeKept: "kept", state.OutcomeRolledBack: "reverted",
 		state.OutcomeInconclusive: "reverted: no clear result", state.OutcomeUnproven: "stands: no clear result, and nobody lacks it", state.OutcomeAborted: "void", state.OutcomeWould: "would have been tried",
 	}
-	return cmp.Or(words[o], clean(string(o)))
+	return cmp.Or(words[o], Clean(string(o)))
 }
 
 // trials lists what was tried, the open one first.
@@ -34,11 +34,11 @@ func trials(c state.Container, clock Clock) string {
 		fmt.Fprintf(&out, "  %s %s: %s\n", clock.at(t.StartedUnixNs), changes(t.Changes), outcomeWords(t.Outcome))
 		fmt.Fprintf(&out, "        %s\n", speeds(t, c.Rate))
 		if t.Why != "" {
-			fmt.Fprintf(&out, "        %s\n", clean(t.Why))
+			fmt.Fprintf(&out, "        %s\n", Clean(t.Why))
 		}
 		for _, ch := range t.Changes {
 			if ch.Reason != "" {
-				fmt.Fprintf(&out, "        reason: %s\n", clean(ch.Reason))
+				fmt.Fprintf(&out, "        reason: %s\n", Clean(ch.Reason))
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func adviceLines(c state.Container) string {
 	}
 	out := "What you could do\n"
 	for _, a := range c.Advice {
-		out += "  " + clean(a) + "\n"
+		out += "  " + Clean(a) + "\n"
 	}
 	return out
 }
@@ -84,9 +84,9 @@ func gate(c state.Container) string {
 	case c.Gate == "" || c.Gate == "none":
 		return ""
 	case c.Value == 0 && c.Threshold == 0:
-		return " (" + clean(c.Gate) + ")"
+		return " (" + Clean(c.Gate) + ")"
 	}
-	return fmt.Sprintf(" (%s: %s of %s)", clean(c.Gate), number(c.Value), number(c.Threshold))
+	return fmt.Sprintf(" (%s: %s of %s)", Clean(c.Gate), number(c.Value), number(c.Threshold))
 }
 
 // enrolmentText tells who let trimtab do what, and which labels were not understood.
@@ -96,21 +96,21 @@ func enrolmentText(c state.Container) string {
 	out.WriteString("What trimtab may do: ")
 	switch e.Mode {
 	case policies.ModeTune:
-		fmt.Fprintf(&out, "change %s; enrolled by %s", strings.Join(e.Knobs, ", "), cmp.Or(clean(e.EnrolledBy), "default"))
+		fmt.Fprintf(&out, "change %s; enrolled by %s", strings.Join(e.Knobs, ", "), cmp.Or(Clean(e.EnrolledBy), "default"))
 	case policies.ModeObserve:
-		fmt.Fprintf(&out, "watch, and change nothing (%s)", cmp.Or(clean(e.WhyNot), "observe mode"))
+		fmt.Fprintf(&out, "watch, and change nothing (%s)", cmp.Or(Clean(e.WhyNot), "observe mode"))
 	default:
-		fmt.Fprintf(&out, "nothing (%s)", cmp.Or(clean(e.WhyNot), string(e.Mode)))
+		fmt.Fprintf(&out, "nothing (%s)", cmp.Or(Clean(e.WhyNot), string(e.Mode)))
 	}
 	if e.Mode == policies.ModeTune && c.WhyNot != "" {
-		fmt.Fprintf(&out, "; not now: %s%s", clean(c.WhyNot), gate(c))
+		fmt.Fprintf(&out, "; not now: %s%s", Clean(c.WhyNot), gate(c))
 	}
 	out.WriteString("\n")
 	if e.Mode == policies.ModeObserve && e.EnrolledBy == enrolment.ByDefault {
 		fmt.Fprintf(&out, "  `trimtab enable %s` lets it act, within what the host's config allows\n", name(c.Name))
 	}
 	for _, p := range e.Problems {
-		fmt.Fprintf(&out, "  problem: %s\n", clean(p))
+		fmt.Fprintf(&out, "  problem: %s\n", Clean(p))
 	}
 	return out.String()
 }

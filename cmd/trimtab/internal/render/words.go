@@ -8,17 +8,17 @@ import (
 // causeWord is a verdict in one word: its cause, or its class where it has none.
 func causeWord(v policies.Verdict) string {
 	if v.Cause != "" {
-		return clean(string(v.Cause))
+		return Clean(string(v.Cause))
 	}
-	return cmp.Or(clean(string(v.Class)), "-")
+	return cmp.Or(Clean(string(v.Class)), "-")
 }
 
 // classAndCause are a verdict's words as metrics and the documentation use them.
 func classAndCause(v policies.Verdict) string {
 	if v.Cause == "" {
-		return clean(string(v.Class))
+		return Clean(string(v.Class))
 	}
-	return clean(string(v.Class) + "/" + string(v.Cause))
+	return Clean(string(v.Class) + "/" + string(v.Cause))
 }
 
 // causeWords says in plain words what bounds a job.
