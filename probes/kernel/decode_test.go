@@ -46,9 +46,13 @@ func upper(s string) string {
 
 // Constants that are written in both languages.
 func TestNumbersMatchTheHeader(t *testing.T) {
-	src, err := os.ReadFile("../../bpf/thread.h")
-	if err != nil {
-		t.Fatal(err)
+	var src []byte
+	for _, header := range []string{"thread.h", "cgroup.h"} {
+		text, err := os.ReadFile("../../bpf/" + header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		src = append(src, text...)
 	}
 	for pattern, want := range map[string]int{
 		`RECORD_EXITED = (\d+)`:           flagExited,
