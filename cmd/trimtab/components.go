@@ -68,7 +68,6 @@ type components struct {
 	handover     bool
 	heart        heartbeat
 	lock         *os.File
-	hostLock     *os.File // nil: none could be made
 	log          *slog.Logger
 }
 
@@ -80,29 +79,19 @@ func assemble(ctx context.Context, cfg config.Config, log *slog.Logger) (*compon
 	if p.lock, err = lockDir(cfg.StateDir); err != nil {
 		return nil, err
 	}
-	if p.hostLock, err = lockHost(hostLockFile, cfg, log); err != nil {
-		return nil, errors.Join(err, p.lock.Close())
-	}
 	if p.state, err = statefile.Open(cfg.StateDir); err != nil {
-		return nil, errors.Join(err, p.unlock())
+		return nil, errors.Join(err, p.lock.Close())
 	}
 	p.openState()
 	if err := settleSwitchedOff(ctx, cfg, p.visibilities.Left, log); err != nil {
 		log.Error("not all is back of an engine that is switched off; `trimtab restore` tries again while the daemon is stopped", "error", err)
 	}
 	if p.engines, err = openEngines(cfg, log); err != nil {
-		return nil, errors.Join(err, p.unlock())
+		return nil, errors.Join(err, p.lock.Close())
 	}
 	p.openProbes()
 	p.actuator = newActuator(cfg, p.engines, p.visibilities.Left, log)
 	return p, nil
-}
-
-func (p *components) unlock() error {
-	if p.hostLock == nil {
-		return p.lock.Close()
-	}
-	return errors.Join(p.lock.Close(), p.hostLock.Close())
 }
 
 // newActuator is shared with `trimtab restore --offline`. left is a container with the
@@ -168,7 +157,11 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	if err := flock(f, unix.LOCK_EX); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for end := time.Now().Add(lockPatience); errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("another trimtab daemon works on %s: stop it first (`systemctl stop trimtab`)", dir), f.Close())
 	}
 	return f, nil
@@ -284,7 +277,7 @@ func (p *components) close(log *slog.Logger) {
 	if p.history != nil {
 		errs = append(errs, p.history.Close())
 	}
-	errs = append(errs, p.engines.Close(), p.unlock())
+	errs = append(errs, p.engines.Close(), p.lock.Close())
 	if err := errors.Join(errs...); err != nil {
 		log.Warn("closing", "error", err)
 	}
