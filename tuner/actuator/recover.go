@@ -74,8 +74,7 @@ func told(r RestoreResult) ([]RestoreResult, error) {
 
 // Gone forgets a container that ended: with it went everything trimtab set, but for what
 // its engine stored, which goes back there; the results tell of that. One that is merely
-// said to be gone is restored (ReasonUnlisted); where it cannot be read it keeps its file, and
-// the error names it.
+// said to be gone keeps its file, and the error names it.
 func (a *Actuator) Gone(ctx context.Context, id runtime.ID) ([]RestoreResult, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,7 +87,7 @@ func (a *Actuator) Gone(ctx context.Context, id runtime.ID) ([]RestoreResult, er
 
 // forgetEnded forgets a container if its engine's read says that it ended. Not
 // being listed is no proof: an inspect that failed once looks the same, and a
-// container without originals could never be put back. One that runs is restored.
+// container without originals could never be put back.
 func (a *Actuator) forgetEnded(ctx context.Context, f originals.File) ([]RestoreResult, error) {
 	engine, err := a.engine(f.Container())
 	if err == nil {
@@ -102,13 +101,8 @@ func (a *Actuator) forgetEnded(ctx context.Context, f originals.File) ([]Restore
 	case err != nil:
 		return nil, fmt.Errorf("container %q is not listed, and whether it ended cannot be read (its originals are kept): %w", f.Name, err)
 	}
-	r := a.restore(ctx, f.Container(), ReasonUnlisted)
-	return []RestoreResult{r}, r.Err
+	return nil, fmt.Errorf("container %q is not listed, but runs (process %d): its originals are kept, and the next start that sees it settles them", f.Name, f.InitPID)
 }
-
-// ReasonUnlisted is why a container gets its values back that runs, and that its engine does not
-// list: nobody would look after them.
-const ReasonUnlisted = "its engine does not list it any more, or is not believed"
 
 // Drift is a knob that somebody else has written.
 type Drift struct {

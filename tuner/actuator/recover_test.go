@@ -11,36 +11,44 @@ import (
 	"github.com/trimtab/trimtab/tuner/actuator"
 )
 
-// TestNotListedIsNotEnded: a listing that misses a running container must not cost it its
-// originals, neither at a start nor when it is said to be gone. They go back at once, where it can
-// be read: nobody would look after what was set.
+// TestNotListedIsNotEnded: a listing that misses a running container must not
+// cost it its originals, neither at a start nor when it is said to be gone.
 func TestNotListedIsNotEnded(t *testing.T) {
-	for way, forget := range map[string]func(*actuator.Actuator, runtime.Container) ([]actuator.RestoreResult, error){
-		"recover": func(a *actuator.Actuator, _ runtime.Container) ([]actuator.RestoreResult, error) {
-			return a.Recover(t.Context(), actuator.Recovery{Synced: []string{"fake"}, Handover: true})
-		},
-		"gone": func(a *actuator.Actuator, c runtime.Container) ([]actuator.RestoreResult, error) {
-			return a.Gone(t.Context(), c.ID)
-		},
+	hung := errors.New("hung")
+	for _, tc := range []struct {
+		name string
+		read error // what the engine's read answers; nil: values
+		want string
+	}{
+		{"it runs", nil, "runs"},
+		{"it cannot be read", hung, "hung"},
 	} {
-		t.Run(way, func(t *testing.T) {
-			b := newBench(t)
-			c := b.start(container("train"), owner())
-			b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
-			b.engine.onRead = func(runtime.Container) error { return errors.New("hung") }
-			results, err := forget(b.actuator(), c)
-			if err == nil || !strings.Contains(err.Error(), `"train"`) || !strings.Contains(err.Error(), "hung") || len(results) > 0 || b.files() != 1 {
-				t.Errorf("it cannot be read: %v, %+v, %d files", err, results, b.files())
-			}
-			b.engine.onRead = nil
-			results, err = forget(b.actuator(), c)
-			if err != nil || len(results) != 1 || results[0].Reason != actuator.ReasonUnlisted || b.files() != 0 {
-				t.Errorf("it runs: %v, %+v, %d files", err, results, b.files())
-			}
-			if diff := cmp.Diff(owner(), b.stands(c)); diff != "" {
-				t.Error(diff)
-			}
-		})
+		for way, forget := range map[string]func(*actuator.Actuator, runtime.Container) error{
+			"recover": func(a *actuator.Actuator, _ runtime.Container) error {
+				_, err := a.Recover(t.Context(), actuator.Recovery{Synced: []string{"fake"}})
+				return err
+			},
+			"gone": func(a *actuator.Actuator, c runtime.Container) error { _, err := a.Gone(t.Context(), c.ID); return err },
+		} {
+			t.Run(tc.name+"/"+way, func(t *testing.T) {
+				b := newBench(t)
+				c := b.start(container("train"), owner())
+				b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), quotaUp())))
+				b.engine.onRead = func(runtime.Container) error { return tc.read }
+				err := forget(b.actuator(), c)
+				if err == nil || !strings.Contains(err.Error(), `"train"`) || !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("error %v, want one with the container's name and %q", err, tc.want)
+				}
+				b.engine.onRead = nil
+				if b.files() != 1 {
+					t.Fatalf("%d files, want 1", b.files())
+				}
+				b.actuator().Restore(t.Context(), c, "stop")
+				if diff := cmp.Diff(owner(), b.stands(c)); diff != "" {
+					t.Error(diff)
+				}
+			})
+		}
 	}
 }
 

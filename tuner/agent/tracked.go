@@ -114,12 +114,8 @@ func (l *Agent) settleEnded() {
 			if err != nil {
 				l.o.Log.Warn("originals of an ended container stay on disk; they are removed at the next start", "error", err)
 			}
-			why := "its engine had stored them for its next start"
-			if len(results) > 0 && results[0].Reason == actuator.ReasonUnlisted {
-				why = actuator.ReasonUnlisted
-			}
 			if len(results) > 0 {
-				l.reply(ctx, func() { l.restored(results, why) })
+				l.reply(ctx, func() { l.restored(results, "its engine had stored them for its next start") })
 			}
 		}) {
 			return
