@@ -25,6 +25,7 @@ type shares struct {
 	sent  uint64 // then, of all containers
 	// refused then, likewise.
 	refused uint64
+	calm    bool // nobody flooded then
 	tell    func(key, problem string)
 }
 
@@ -46,7 +47,7 @@ func newShares(conn *net.UnixConn, v1 bool, tell func(key, problem string)) (*sh
 			return nil, fmt.Errorf("BPF constant tasks_by_v1_cpu: %w", err)
 		}
 	}
-	s := &shares{rooms: map[string]*room{}, dealt: time.Now(), tell: tell}
+	s := &shares{rooms: map[string]*room{}, dealt: time.Now(), calm: true, tell: tell}
 	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
 		return nil, fmt.Errorf("load: %w; needs Linux 5.15 with BTF, CAP_BPF and CAP_PERFMON", err)
 	}
@@ -100,7 +101,8 @@ func (s *shares) deal(now time.Time) error {
 	}
 	calm := refused == s.refused && float64(sent-s.sent) <= messagesPerS*seconds
 	s.dealt, s.sent, s.refused = now, sent, refused
-	if calm {
+	first := s.calm // what was sent since the latest flood is no wish of this second
+	if s.calm = calm; calm {
 		for key, r := range s.rooms {
 			s.flood(key, r, false)
 		}
@@ -113,8 +115,11 @@ func (s *shares) deal(now time.Time) error {
 			continue // what cannot be read sends nothing either
 		}
 		perS = append(perS, float64(v.Sent-r.sent)/seconds)
-		s.flood(key, r, v.Refused != r.refused)
+		s.flood(key, r, v.Refused != r.refused) // none is refused while it is calm
 		r.sent, r.refused = v.Sent, v.Refused
+	}
+	if first {
+		return nil
 	}
 	return s.setLevel(min(perContainerPerS, level(perS, messagesPerS)))
 }

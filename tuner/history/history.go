@@ -198,8 +198,9 @@ func (s *Store) Append(records ...state.Record) error {
 }
 
 func (s *Store) append(records []state.Record) error {
-	// A clock that is set forward makes no record older.
-	horizonNs := s.opened.Add(s.opts.since(s.opened) - s.opts.MaxAge).UnixNano()
+	// A clock that is set forward makes no record older, and one that was ahead at the start
+	// and is corrected makes none old at once.
+	horizonNs := min(s.opened.Add(s.opts.since(s.opened)).UnixNano(), s.opts.Now().UnixNano()) - int64(s.opts.MaxAge)
 	return s.use(func(db *bolt.DB) error {
 		return db.Update(func(tx *bolt.Tx) error {
 			if err := put(tx, records); err != nil {

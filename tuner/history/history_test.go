@@ -210,6 +210,22 @@ func TestAClockThatIsSetForwardRemovesNothing(t *testing.T) {
 	}
 }
 
+// TestAClockThatWasAheadAtTheStartRemovesNothing: it is corrected once the daemon runs.
+func TestAClockThatWasAheadAtTheStartRemovesNothing(t *testing.T) {
+	now, passed := startNs+int64(2000*time.Hour), time.Duration(0)
+	s := openAt(t, filepath.Join(t.TempDir(), "history.db"), Options{MaxAge: time.Hour, Now: clock(&now), since: func(time.Time) time.Duration { return passed }})
+	now = startNs
+	for range 3 {
+		if err := s.Append(rec(now, state.RecordChange, "a")); err != nil {
+			t.Fatal(err)
+		}
+		now, passed = now+int64(time.Minute), passed+time.Minute
+	}
+	if got := query(t, s, Filter{}); len(got) != 3 {
+		t.Errorf("%d of 3 records are left", len(got))
+	}
+}
+
 func fill(t testing.TB, s *Store, from, batches, size int) {
 	t.Helper()
 	for i := range batches {
