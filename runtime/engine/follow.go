@@ -180,7 +180,10 @@ func (w *watcher) look(ctx context.Context, s Session, key string, tell found) e
 	known, isKnown := w.known[key]
 	switch {
 	case err == nil:
-		delete(w.broken, key)
+		if w.broken[key] { // when all were told anew it was not
+			tell = w.announce
+			delete(w.broken, key)
+		}
 		if isKnown && known.ID != c.ID {
 			w.gone(key, known)
 		}
