@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -96,24 +98,35 @@ func showReport(cmd *cobra.Command, r state.Report) error {
 	return show(cmd, r, func() string { return render.Report(r, localClock()) })
 }
 
-// writeWhole writes a file that is whole or not there.
+// writeWhole writes a file that is whole or not there. What is no regular file, a device, a pipe or a
+// link, is written to as it is: a rename would put a file in its place.
 func writeWhole(path, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".trimtab-report-*")
+	was, err := os.Lstat(path)
+	if err == nil && !was.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(text)
+		return errors.Join(err, f.Close())
+	}
+	temp := filepath.Join(filepath.Dir(path), ".trimtab-report-"+rand.Text())
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // less the umask
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteString(text)
-	if err == nil {
-		err = f.Chmod(0o644)
+	if err == nil && was != nil {
+		err = f.Chmod(was.Mode().Perm())
 	}
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // what is left of it is no page
+		_ = os.Remove(temp) // what is left of it is no page
 	}
 	return err
 }
