@@ -237,6 +237,19 @@ func TestSaved(t *testing.T) {
 	}
 }
 
+// 2 to 4 CPUs were proved, of which 1 was called in, and then 3 to 5: what the first gave beyond 3
+// is in the second, so that alone counts. That the quota does not bind today tells nothing of 3 CPUs.
+func TestProofsThatOverlapDoNotMultiply(t *testing.T) {
+	h := newHost()
+	h.stand("500000 100000")
+	h.c.Trials = []state.Trial{kept("p2", "300000 100000", "500000 100000", 1.25), kept("p1", "200000 100000", "400000 100000", 1.5)}
+	h.c.Breakdown = policies.Breakdown{WallNs: 100}
+	h.run(10)
+	if got := h.sums().GPU.Sum(Saved); got != 2000 {
+		t.Errorf("saved %d ms, want 2000: 10 s × (1 − 1/1.25)", got)
+	}
+}
+
 func TestWhatProvesNothing(t *testing.T) {
 	take := kept("take", "200000 100000", "300000 100000", 2)
 	take.Changes[0].Take = true

@@ -149,7 +149,7 @@ func (m *meter) faster(c *state.Container) (ratio float64, cause Cause) {
 	}
 	for i := len(m.proofs) - 1; i >= 0; i-- {
 		p := m.proofs[i]
-		if !slices.ContainsFunc(p.changes, func(s setting) bool { v, ok := stands[s.knob]; return !ok || !s.within(v, c) }) {
+		if !slices.ContainsFunc(p.changes, func(s setting) bool { v, ok := stands[s.knob]; return !ok || !s.within(v, c, v == c.Now[s.knob]) }) {
 			if ratio == 1 {
 				cause = p.cause
 			}
@@ -167,15 +167,16 @@ const freeShare = 0.05
 
 // within: the value stands, or more of what is lent on top of it. A quota that trimtab lowered
 // since counts too while it does not bind: the container has all that it can use, as under the
-// quota of the trial.
-func (s setting) within(stands runtime.Value, c *state.Container) bool {
+// quota of the trial. That only the value in force can be asked, not one that a later proof began
+// from: else two that overlap would both count.
+func (s setting) within(stands runtime.Value, c *state.Container, inForce bool) bool {
 	if s.knob.Same(s.to, stands) {
 		return true
 	}
 	switch now := stands.Quantity(); s.knob {
 	case runtime.KnobCPUQuota:
 		b := c.Breakdown
-		free := b.WallNs > 0 && b.Share(policies.PartThrottled)+b.Share(policies.PartInputThrottled) < freeShare
+		free := inForce && b.WallNs > 0 && b.Share(policies.PartThrottled)+b.Share(policies.PartInputThrottled) < freeShare
 		return now > s.to.Quantity() || free && now > s.from.Quantity()
 	case runtime.KnobMemoryLimit:
 		return now > s.to.Quantity()
