@@ -95,7 +95,7 @@ func (u Use) Sum(t Term) (sum int64) {
 // Book, milliseconds in a Row.
 type Sums struct {
 	Observed int64 // wall time
-	Lent     int64 // CPU time used above the owner's quota
+	Lent     int64 // CPU time used above the owner's quota, under a loan or a proved quota
 	GPU, CPU Use
 }
 

@@ -141,6 +141,11 @@ func TestCPUs(t *testing.T) {
 			c.Now = runtime.Values{runtime.KnobCPUQuota: "400000 100000"}
 			c.UsedCPUs, c.Loan = 3.5, &state.Loan{CPUs: 3, Own: 1, Used: 2.5}
 		}, want: map[Cause]Cell{Unknown: {Held: 1000}}, lent: 2500},
+		{name: "above the owner's quota under one that a trial proved, which is no loan", c: func(c *state.Container) {
+			c.Original = runtime.Values{runtime.KnobCPUQuota: "100000 100000"}
+			c.Now = runtime.Values{runtime.KnobCPUQuota: "300000 100000"}
+			c.UsedCPUs, c.Loan = 2.5, nil
+		}, want: map[Cause]Cell{Unknown: {Held: 1000}}, lent: 1500},
 		{name: "use not read", c: func(c *state.Container) { c.Watched, c.UsedCPUs = false, 0 }, want: map[Cause]Cell{Unknown: {Held: 2000}}},
 		{name: "nonsense", c: func(c *state.Container) { c.UsedCPUs = -5 }, want: map[Cause]Cell{Idle: {Held: 2000}}},
 	} {

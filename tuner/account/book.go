@@ -176,21 +176,19 @@ func (m *meter) begin(c *state.Container, on []holding) {
 // step counts one interval, and returns what can be told by now.
 func (m *meter) step(c *state.Container, on []holding, dt int64) Sums {
 	gpuBusy, gpuIdle := m.deviceTimes(on)
-	cpuBusy, cpuIdle, cpuUntold := cpuTimes(c, dt)
+	cpu := cpuTimes(c, dt)
 	w := &m.waiting
 	w.wall += dt
 	w.gpuBusy += gpuBusy
 	w.gpuIdle += gpuIdle
-	w.cpuBusy += cpuBusy
-	w.cpuIdle += cpuIdle
-	w.cpuUntold += cpuUntold
-	if c.Loan != nil {
-		w.lent += times(dt, c.Loan.Used)
-	}
+	w.cpuBusy += cpu.busy
+	w.cpuIdle += cpu.idle
+	w.cpuUntold += cpu.untold
+	w.lent += cpu.lent
 	var out Sums
-	m.tried(c, &out, gpuBusy, cpuBusy)
+	m.tried(c, &out, gpuBusy, cpu.busy)
 	m.learn(c)
-	m.saved(c, &out, gpuBusy, cpuBusy)
+	m.saved(c, &out, gpuBusy, cpu.busy)
 	closed, any := m.windows(c)
 	m.c = *c
 	switch {
@@ -222,22 +220,28 @@ func (m *meter) deviceTimes(on []holding) (busy, idle int64) {
 	return held - idle, idle
 }
 
-// cpuTimes is what it held of CPUs: its owner's quota, or else what it is entitled to, and at the
-// least what it used; without a quota nothing is above its own. untold is what it held while its
-// use was not read.
-func cpuTimes(c *state.Container, dt int64) (busy, idle, untold int64) {
+// cpuTime is what a container held of CPUs, ns: untold while its use was not read. What it used
+// above its owner's quota is lent, whether a loan or a proved quota let it.
+type cpuTime struct{ busy, idle, untold, lent int64 }
+
+// cpuTimes divides its owner's quota, or else what it is entitled to, and at the least what it
+// used; without a quota nothing is above its own.
+func cpuTimes(c *state.Container, dt int64) cpuTime {
 	own, limited := ownQuota(c)
-	used := max(0, c.UsedCPUs)
+	used, above := max(0, c.UsedCPUs), 0.0
 	if limited {
+		if now, _ := c.Now[runtime.KnobCPUQuota].CPUs(); now > own { // else it is a reading's error
+			above = max(0, used-own)
+		}
 		used = min(used, own)
 	} else {
 		own = max(c.Entitled, used)
 	}
 	if !c.Watched && c.UsedCPUs == 0 {
-		return 0, 0, times(dt, own)
+		return cpuTime{untold: times(dt, own)}
 	}
-	busy = times(dt, used)
-	return busy, max(0, times(dt, own)-busy), 0
+	busy := times(dt, used)
+	return cpuTime{busy: busy, idle: max(0, times(dt, own)-busy), lent: times(dt, above)}
 }
 
 func ownQuota(c *state.Container) (float64, bool) {

@@ -39,9 +39,7 @@ func TestProperties(t *testing.T) {
 				c.UsedCPUs = rapid.Float64Range(0, 4).Draw(rt, "used")
 				c.PartNs[rapid.IntRange(0, int(policies.NumParts)-1).Draw(rt, "part")] += rapid.Int64Range(0, 5*second).Draw(rt, "ns")
 				c.Verdict = throttled
-				if rapid.Bool().Draw(rt, "lent") {
-					c.Loan = &state.Loan{Used: 1}
-				}
+				drawQuota(rt, c)
 				holders[n].HeldSeconds += rapid.Float64Range(0, 3).Draw(rt, "held")
 				holders[n].IdleSeconds = min(holders[n].HeldSeconds, holders[n].IdleSeconds+rapid.Float64Range(0, 3).Draw(rt, "idle"))
 				s.Containers = append(s.Containers, *c)
@@ -83,6 +81,23 @@ func TestProperties(t *testing.T) {
 			}
 		}
 	})
+}
+
+// drawQuota changes a container's quota, or not, in a trial that was kept, or not.
+func drawQuota(rt *rapid.T, c *state.Container) {
+	if !rapid.Bool().Draw(rt, "changed") {
+		return
+	}
+	cpus := func(n int) runtime.Value { return runtime.Value(fmt.Sprint(n, "00000 100000")) }
+	from, to := c.Now[runtime.KnobCPUQuota], cpus(rapid.IntRange(1, 5).Draw(rt, "quota"))
+	if rapid.Bool().Draw(rt, "kept") {
+		plan := fmt.Sprint("p", len(c.Trials))
+		c.Trials = append([]state.Trial{kept(plan, from, to, rapid.Float64Range(0.5, 3).Draw(rt, "low"))}, c.Trials...)
+	}
+	c.Original = runtime.Values{runtime.KnobCPUQuota: "200000 100000"}
+	c.Now, c.Changed = runtime.Values{runtime.KnobCPUQuota: to}, []runtime.Knob{runtime.KnobCPUQuota}
+	c.Breakdown = policies.Breakdown{WallNs: 100}
+	c.Breakdown.Ns[policies.PartThrottled] = rapid.Int64Range(0, 10).Draw(rt, "throttled")
 }
 
 func BenchmarkStep(b *testing.B) {

@@ -44,7 +44,7 @@ func reportTerms() []reportTerm {
 
 const (
 	lentTitle = "LENT"
-	lentMeans = "CPU time used above the owner's quota, which nobody else wanted"
+	lentMeans = "CPU time used above the owner's quota, lent or by a proved quota; nothing of it is in the other columns"
 )
 
 // hours shows seconds in hours.
