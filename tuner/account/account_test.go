@@ -100,6 +100,28 @@ func TestHeldTimeIsDividedByTheBreakdown(t *testing.T) {
 	}
 }
 
+// A device without a kernel is so in a stall: what is idle is not taken from what computes, unless
+// more is idle than stalls.
+func TestIdleIsTakenFromStalls(t *testing.T) {
+	for _, tc := range []struct{ idle, compute, stalled int64 }{{18, 24, 18}, {36, 24, 0}, {48, 12, 0}, {0, 24, 36}} {
+		h := newHost()
+		h.idle = float64(tc.idle) / 60
+		h.window(map[policies.Part]int64{policies.PartCompute: 24, policies.PartInputThrottled: 27, policies.PartReclaim: 9})
+		got := h.sums().GPU
+		for _, x := range []struct {
+			c    Cause
+			want int64
+		}{{Cause(policies.PartCompute), tc.compute * 1000}, {Cause(policies.PartInputThrottled), tc.stalled * 750}, {Cause(policies.PartReclaim), tc.stalled * 250}, {Idle, tc.idle * 1000}} {
+			if d := got[x.c][Held] - x.want; d < -1 || d > 1 {
+				t.Errorf("%d s idle: %s %d ms, want %d", tc.idle, x.c, got[x.c][Held], x.want)
+			}
+		}
+		if sum := got.Sum(Held); sum < 59_990 || sum > 60_000 {
+			t.Errorf("%d s idle: held %d ms, want 60000 less what waits", tc.idle, sum)
+		}
+	}
+}
+
 func TestIdleDevicesAndWindowsThatDoNotClose(t *testing.T) {
 	h := newHost()
 	h.c.UsedCPUs = 2

@@ -277,25 +277,58 @@ func (m *meter) close(b *policies.Breakdown) (out Sums) {
 			told = 1
 		}
 	}
+	parts := partTimes(b, told)
 	relieved := Relieved(m.c.Verdict)
-	divide := func(u *Use, busy, idle int64) {
+	divide := func(u *Use, busy, idle int64, of [policies.NumParts]int64) {
 		u[Idle][Held] += idle
-		rest := busy
-		for p := Cause(0); p < Idle && told > 0; p++ {
-			t := min(rest, times(busy, told*b.Share(policies.Part(p))))
-			u[p][Held] += t
-			rest -= t
-			if p.Stalled() && slices.Contains(relieved, p) {
-				u[p][Actionable] += t
+		for p, t := range of {
+			c := Cause(p)
+			u[c][Held] += t
+			busy -= t
+			if c.Stalled() && slices.Contains(relieved, c) {
+				u[c][Actionable] += t
 			}
 		}
-		u[Unknown][Held] += rest
+		u[Unknown][Held] += busy
 	}
 	out.Observed, out.Lent = w.wall, w.lent
-	divide(&out.GPU, w.gpuBusy, w.gpuIdle)
-	divide(&out.CPU, w.cpuBusy, w.cpuIdle)
+	divide(&out.GPU, w.gpuBusy, w.gpuIdle, parts(w.gpuBusy, w.gpuIdle))
+	divide(&out.CPU, w.cpuBusy, w.cpuIdle, parts(w.cpuBusy, 0)) // CPUs are unused in all parts alike
 	out.CPU[Unknown][Held] += w.cpuUntold
 	return out
+}
+
+// partTimes returns what divides time in use by the breakdown, of which told was told. A device
+// without a kernel is so while its rank stalls: idle is taken from the stalled parts, and only what
+// is more than they are from the others.
+func partTimes(b *policies.Breakdown, told float64) func(busy, idle int64) [policies.NumParts]int64 {
+	return func(busy, idle int64) (out [policies.NumParts]int64) {
+		if !(told > 0) {
+			return out
+		}
+		rest, stalled := times(busy, told), 0.0
+		take := func(p policies.Part, share float64) {
+			out[p] = min(rest, times(busy+idle, told*share))
+			rest -= out[p]
+		}
+		for p := range policies.NumParts {
+			if Cause(p).Stalled() {
+				stalled += b.Share(p)
+			} else {
+				take(p, b.Share(p))
+			}
+		}
+		if stalled <= 0 {
+			return out
+		}
+		left := max(0, 1-float64(idle)/(stalled*float64(busy+idle)))
+		for p := range policies.NumParts {
+			if Cause(p).Stalled() {
+				take(p, b.Share(p)*left)
+			}
+		}
+		return out
+	}
 }
 
 // count enters sums, ns, in a container's row and in its team's totals.
