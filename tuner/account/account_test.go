@@ -363,6 +363,19 @@ func TestRecall(t *testing.T) {
 	}
 }
 
+// Lists of CPUs and GPUs have no more and less, so that a take cannot be told from a gift.
+func TestRecallOfLists(t *testing.T) {
+	for _, knob := range []runtime.Knob{runtime.KnobCpuset, runtime.KnobGPU} {
+		h := newHost()
+		h.b.Recall(state.Record{Kind: state.RecordTrial, Outcome: state.OutcomeKept, Key: "docker-a", Plan: "old-1", Knob: knob, From: "4-7", To: "0-1", Low: 2})
+		h.c.Now, h.c.Changed = runtime.Values{knob: "0-1"}, []runtime.Knob{knob}
+		h.run(10)
+		if got := h.sums().GPU.Sum(Saved); got != 0 {
+			t.Errorf("%s: %d ms saved", knob, got)
+		}
+	}
+}
+
 // Steps of the clock, holes and a suspended daemon: time is the monotonic clock's, hours are the
 // wall clock's, and what was not looked on is not counted.
 func TestClocks(t *testing.T) {

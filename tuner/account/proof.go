@@ -117,8 +117,12 @@ func (m *meter) remember(p proof) {
 }
 
 // Recall takes a kept trial of an earlier daemon from its record; other records are left alone.
-// It counts only while its change stands. What it was about is not known any more.
+// It counts only while its change stands. What it was about is not known any more, nor, of a list
+// of GPUs or CPUs, whether it gave or took.
 func (b *Book) Recall(r state.Record) {
+	if r.Knob == runtime.KnobGPU || r.Knob == runtime.KnobCpuset {
+		return
+	}
 	if r.Kind != state.RecordTrial || r.Outcome != state.OutcomeKept || r.Key == "" || r.To.Quantity() < r.From.Quantity() {
 		return
 	}
