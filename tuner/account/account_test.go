@@ -2,6 +2,7 @@ package account
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -334,6 +335,27 @@ func TestLost(t *testing.T) {
 		if got.GPU[at][Lost] != tc.gpu || got.CPU[at][Lost] != tc.cpu || got.GPU.Sum(Tried) != tc.wantTried {
 			t.Errorf("%s: lost %d and %d, tried %d ms, want %d, %d, %d", tc.name, got.GPU[at][Lost], got.CPU[at][Lost], got.GPU.Sum(Tried), tc.gpu, tc.cpu, tc.wantTried)
 		}
+	}
+}
+
+// The series of a trial's cause are there, at 0, while it is open: increase() does not see what a
+// series begins with.
+func TestSeriesOfATrialBeginAtZero(t *testing.T) {
+	h := newHost()
+	h.c.Verdict = throttled
+	h.window(map[policies.Part]int64{policies.PartCompute: 5})
+	h.c.Trial = &state.Trial{Plan: "p"}
+	h.run(1)
+	var totals state.Totals
+	h.b.Show(&totals)
+	for _, resource := range []string{"gpu", "cpu"} {
+		want := state.TeamUse{Team: "vision", Resource: resource, Cause: "input_throttled"}
+		if !slices.Contains(totals.TeamUse, want) {
+			t.Errorf("%+v has no %+v", totals.TeamUse, want)
+		}
+	}
+	if d := cmp.Diff([]state.Count{{Team: "vision"}}, totals.TeamLent); d != "" {
+		t.Error(d)
 	}
 }
 

@@ -31,9 +31,16 @@ type Book struct {
 	meters   map[string]*meter
 	recalled map[string][]proof // proved under the daemon before, by container
 	unsaved  map[int64]*page    // by the hour's start
-	teams    map[string]*Sums
+	teams    map[string]*team
 	observed int64
 	step     uint64
+}
+
+// team is what is counted of a team, and which causes trials of it were about: their series begin
+// at 0 then, before there is anything to count.
+type team struct {
+	Sums
+	tried [NumCauses]bool
 }
 
 // page is an hour that is not on disk yet.
@@ -44,7 +51,7 @@ type page struct {
 
 // NewBook returns an empty one.
 func NewBook() *Book {
-	return &Book{meters: map[string]*meter{}, recalled: map[string][]proof{}, unsaved: map[int64]*page{}, teams: map[string]*Sums{}}
+	return &Book{meters: map[string]*meter{}, recalled: map[string][]proof{}, unsaved: map[int64]*page{}, teams: map[string]*team{}}
 }
 
 // meter follows one container, or the processes of the host.
@@ -100,6 +107,9 @@ func (b *Book) Step(s *state.Snapshot, elapsedNs int64) {
 			m.begin(c, holdings[c.Key])
 		} else {
 			b.count(hour, m, m.step(c, holdings[c.Key], elapsedNs))
+		}
+		if m.trial != nil {
+			b.team(c).tried[m.trial.cause] = true
 		}
 		m.seen = b.step
 	}
@@ -348,13 +358,19 @@ func (b *Book) count(hour int64, m *meter, s Sums) {
 	}
 	row.Name, row.Image, row.Team = name, image, team
 	row.add(&s)
-	if team = cut(c.Enrolment.Team); b.teams[team] == nil && len(b.teams) >= maxTeams {
-		team = othersKey
+	b.team(c).add(&s)
+}
+
+// team is that of a container.
+func (b *Book) team(c *state.Container) *team {
+	name := cut(c.Enrolment.Team)
+	if b.teams[name] == nil && len(b.teams) >= maxTeams {
+		name = othersKey
 	}
-	if b.teams[team] == nil {
-		b.teams[team] = &Sums{}
+	if b.teams[name] == nil {
+		b.teams[name] = &team{}
 	}
-	b.teams[team].add(&s)
+	return b.teams[name]
 }
 
 func (b *Book) page(hour int64) *page {
@@ -442,19 +458,18 @@ func (b *Book) Close(unixNs int64) {
 // Show fills in the counters of teams.
 func (b *Book) Show(t *state.Totals) {
 	t.ObservedSeconds = seconds(b.observed, 1e9)
-	for _, team := range slices.Sorted(maps.Keys(b.teams)) {
-		s := b.teams[team]
-		if s.Lent > 0 {
-			t.TeamLent = append(t.TeamLent, state.Count{Team: team, Value: seconds(s.Lent, 1e9)})
-		}
-		t.TeamUse = append(t.TeamUse, teamUse(team, "gpu", &s.GPU)...)
-		t.TeamUse = append(t.TeamUse, teamUse(team, "cpu", &s.CPU)...)
+	for _, name := range slices.Sorted(maps.Keys(b.teams)) {
+		x := b.teams[name]
+		t.TeamLent = append(t.TeamLent, state.Count{Team: name, Value: seconds(x.Lent, 1e9)})
+		t.TeamUse = append(t.TeamUse, teamUse(name, "gpu", &x.GPU, x.tried)...)
+		t.TeamUse = append(t.TeamUse, teamUse(name, "cpu", &x.CPU, x.tried)...)
 	}
 }
 
-func teamUse(team, resource string, u *Use) (out []state.TeamUse) {
+func teamUse(team, resource string, u *Use, tried [NumCauses]bool) (out []state.TeamUse) {
+	none := *u == (Use{}) // a team without GPUs has no series of them
 	for c := range NumCauses {
-		if x := u[c]; x != (Cell{}) {
+		if x := u[c]; x != (Cell{}) || tried[c] && !none {
 			out = append(out, state.TeamUse{Team: team, Resource: resource, Cause: c.String(),
 				Held: seconds(x[Held], 1e9), Actionable: seconds(x[Actionable], 1e9), Proven: seconds(x[Proven], 1e9),
 				Saved: seconds(x[Saved], 1e9), Tried: seconds(x[Tried], 1e9), Lost: seconds(x[Lost], 1e9)})

@@ -47,8 +47,8 @@ func (e *emitter) totals(s *state.Snapshot) {
 	e.apply = t.ApplySeconds
 }
 
-// uses renders what devices and CPUs were held for. Terms that a cause does not have are left
-// out: most have but one.
+// uses renders what devices and CPUs were held for. A cause has all its terms from the first, at
+// 0 too: increase() does not see the first event of a series that begins with it.
 func (e *emitter) uses(t state.Totals) {
 	e.set(nObserved, t.ObservedSeconds)
 	for _, u := range t.TeamUse {
@@ -58,9 +58,7 @@ func (e *emitter) uses(t state.Totals) {
 			name  string
 			value float64
 		}{{nTeamAction, u.Actionable}, {nTeamProven, u.Proven}, {nTeamSaved, u.Saved}, {nTeamTried, u.Tried}, {nTeamLost, u.Lost}} {
-			if term.value > 0 {
-				e.set(term.name, term.value, labels...)
-			}
+			e.set(term.name, term.value, labels...)
 		}
 	}
 	for _, c := range t.TeamLent {

@@ -27,7 +27,7 @@ type series struct {
 // twoHosts count what two teams did.
 func twoHosts() (all []series) {
 	add := func(name string, increase float64, labels ...string) {
-		s := series{name, map[string]string{}, increase}
+		s := series{name: name, labels: map[string]string{}, increase: increase}
 		for i := 0; i < len(labels); i += 2 {
 			s.labels[labels[i]] = labels[i+1]
 		}
