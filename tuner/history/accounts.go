@@ -85,10 +85,11 @@ func (s *Store) addAccounts(hours []account.Hour) error {
 					return err
 				}
 			}
-			if err := sumDay(b, now.Add(-accountHourlyAge).UnixNano()); err != nil {
+			// In this order, else what a clock that jumps ahead makes go is a day, not an hour.
+			if err := pruneAccounts(b, now.Add(-accountMaxAge).UnixNano(), s.opts.MaxBytes/accountShare); err != nil {
 				return err
 			}
-			return pruneAccounts(b, now.Add(-accountMaxAge).UnixNano(), s.opts.MaxBytes/accountShare)
+			return sumDay(b, now.Add(-accountHourlyAge).UnixNano())
 		})
 	})
 }
@@ -151,8 +152,12 @@ func sumDay(b *bolt.Bucket, horizonNs int64) error {
 	return addAccount(b, sum)
 }
 
-// pruneAccounts deletes the oldest, those before horizonNs and while all are above maxBytes. A
-// year has some 560 keys, so they may be walked each time.
+// pruneByAge is how many stretches go at most with one call for their age: a minute adds to one. So a
+// clock that jumps ahead for a while costs some of the oldest, not all.
+const pruneByAge = 2
+
+// pruneAccounts deletes the oldest: a few of those before horizonNs, and all while they are above
+// maxBytes; never the newest. A year has some 560 keys, so they may be walked each time.
 func pruneAccounts(b *bolt.Bucket, horizonNs, maxBytes int64) error {
 	type stretch struct {
 		key  []byte
@@ -165,8 +170,8 @@ func pruneAccounts(b *bolt.Bucket, horizonNs, maxBytes int64) error {
 		all = append(all, stretch{slices.Clone(k), int64(len(k) + len(v))})
 		size += int64(len(k) + len(v))
 	}
-	for _, x := range all {
-		if size <= maxBytes && keyTime(x.key) >= horizonNs {
+	for i, x := range all[:max(0, len(all)-1)] {
+		if size <= maxBytes && (i >= pruneByAge || keyTime(x.key) >= horizonNs) {
 			break
 		}
 		if err := b.Delete(x.key); err != nil {

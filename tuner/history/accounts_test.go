@@ -101,8 +101,42 @@ func TestOldAccountsAreKeptByTheDay(t *testing.T) {
 	if err := s.AddAccounts(hourOf(now, 1, 1)); err != nil {
 		t.Fatal(err)
 	}
+	for range len(all) {
+		if err := s.AddAccounts(hourOf(now, 1, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if got := accounts(t, s, 0); len(got) != 1 {
 		t.Errorf("after 400 days %d stretches are left, want the latest", len(got))
+	}
+}
+
+// A clock that is years ahead for a minute, and then back, costs the two oldest hours.
+func TestAClockThatJumpsKeepsTheAccounts(t *testing.T) {
+	now := startHour
+	s := openAt(t, filepath.Join(t.TempDir(), "history.db"), Options{Now: clock(&now)})
+	s.db.NoSync = true
+	add := func() {
+		if err := s.AddAccounts(hourOf(now, 1, 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 48 {
+		now += hourNs
+		add()
+	}
+	before := accounts(t, s, 0)
+	now += 3 * 366 * 24 * hourNs
+	add()
+	now -= 3 * 366 * 24 * hourNs
+	add()
+	after := accounts(t, s, 0)
+	var held int64
+	for _, h := range after {
+		held += h.Rows[0].GPU[0][account.Held]
+	}
+	if want := int64(len(before)+2-pruneByAge) * 100; held != want {
+		t.Errorf("%d ms are left in %d stretches, want %d", held, len(after), want)
 	}
 }
 
