@@ -48,6 +48,10 @@ type storedRow struct {
 	CPU      [][]int64 `json:"c,omitempty"`
 }
 
+// errUnreadable is a stretch that this version cannot read. It costs that stretch alone: records and
+// the others are read on.
+var errUnreadable = errors.New("accounts cannot be read")
+
 // AddAccounts adds what was counted to what is stored of the same hours, all or none, and brings
 // the accounts nearer to their bounds: a year, and a quarter of Options.MaxBytes. It syncs the
 // file. Errors are those of Append.
@@ -81,7 +85,7 @@ func (s *Store) addAccounts(hours []account.Hour) error {
 				return err
 			}
 			for _, h := range hours {
-				if err := addAccount(b, h); err != nil {
+				if err := s.addAccount(b, h); err != nil {
 					return err
 				}
 			}
@@ -89,13 +93,13 @@ func (s *Store) addAccounts(hours []account.Hour) error {
 			if err := pruneAccounts(b, now.Add(-accountMaxAge).UnixNano(), s.opts.MaxBytes/accountShare); err != nil {
 				return err
 			}
-			return sumDay(b, now.Add(-accountHourlyAge).UnixNano())
+			return s.sumDay(b, now.Add(-accountHourlyAge).UnixNano())
 		})
 	})
 }
 
 // addAccount adds to the hour, or to its day where that was summed already.
-func addAccount(b *bolt.Bucket, h account.Hour) error {
+func (s *Store) addAccount(b *bolt.Bucket, h account.Hour) error {
 	day := account.Hour{StartUnixNs: account.Day(h.StartUnixNs), Hours: account.HoursInDay}
 	if b.Get(accountKey(day)) != nil {
 		h.StartUnixNs, h.Hours = day.StartUnixNs, day.Hours
@@ -103,10 +107,14 @@ func addAccount(b *bolt.Bucket, h account.Hour) error {
 	key := accountKey(h)
 	if old := b.Get(key); old != nil {
 		before, err := decodeHour(key, old)
-		if err != nil {
+		switch {
+		case errors.Is(err, errUnreadable):
+			s.opts.Warn(fmt.Errorf("history %s: replaced: %w", s.path, err))
+		case err != nil:
 			return err
+		default:
+			h = account.Merge(before, h)
 		}
-		h = account.Merge(before, h)
 	}
 	return putAccount(b, h)
 }
@@ -121,7 +129,7 @@ func putAccount(b *bolt.Bucket, h account.Hour) error {
 
 // sumDay makes a day of the hours of the oldest day that ended before horizonNs, if any: one at a
 // time, so that no call takes long.
-func sumDay(b *bolt.Bucket, horizonNs int64) error {
+func (s *Store) sumDay(b *bolt.Bucket, horizonNs int64) error {
 	c := b.Cursor()
 	sum, found := account.Hour{Hours: account.HoursInDay}, false
 	var keys [][]byte
@@ -134,7 +142,10 @@ func sumDay(b *bolt.Bucket, horizonNs int64) error {
 			continue
 		}
 		h, err := decodeHour(k, v)
-		if err != nil {
+		switch {
+		case errors.Is(err, errUnreadable):
+			s.opts.Warn(fmt.Errorf("history %s: dropped: %w", s.path, err))
+		case err != nil:
 			return err
 		}
 		sum.StartUnixNs, found = account.Day(start), true
@@ -149,7 +160,7 @@ func sumDay(b *bolt.Bucket, horizonNs int64) error {
 			return err
 		}
 	}
-	return addAccount(b, sum)
+	return s.addAccount(b, sum)
 }
 
 // pruneByAge is how many stretches go at most with one call for their age: a minute adds to one. So a
@@ -191,7 +202,7 @@ func (s *Store) Accounts(ctx context.Context, sinceNs int64, each func(account.H
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	err := s.use(func(db *bolt.DB) error {
-		return db.View(func(tx *bolt.Tx) error { return readAccounts(ctx, tx, sinceNs, each) })
+		return db.View(func(tx *bolt.Tx) error { return s.readAccounts(ctx, tx, sinceNs, each) })
 	})
 	if err != nil {
 		return fmt.Errorf("history: accounts: %w", err)
@@ -199,7 +210,9 @@ func (s *Store) Accounts(ctx context.Context, sinceNs int64, each func(account.H
 	return nil
 }
 
-func readAccounts(ctx context.Context, tx *bolt.Tx, sinceNs int64, each func(account.Hour)) error {
+// readAccounts leaves out what it cannot read, and warns of it; a key of another length is a newer
+// version's.
+func (s *Store) readAccounts(ctx context.Context, tx *bolt.Tx, sinceNs int64, each func(account.Hour)) error {
 	b := tx.Bucket(bucketAccounts)
 	if b == nil {
 		return nil // an older version made the file
@@ -209,14 +222,18 @@ func readAccounts(ctx context.Context, tx *bolt.Tx, sinceNs int64, each func(acc
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if len(k) == accountKeyBytes && keyTime(k)+int64(k[8])*int64(time.Hour) <= sinceNs {
+		if len(k) != accountKeyBytes || keyTime(k)+int64(k[8])*int64(time.Hour) <= sinceNs {
 			continue
 		}
 		h, err := decodeHour(k, v)
-		if err != nil {
+		switch {
+		case errors.Is(err, errUnreadable):
+			s.opts.Warn(fmt.Errorf("history %s: left out: %w", s.path, err))
+		case err != nil:
 			return err
+		default:
+			each(h)
 		}
-		each(h)
 	}
 	return nil
 }
@@ -256,11 +273,8 @@ func storedUse(u *account.Use) (out [][]int64) {
 	return out
 }
 
-// decodeHour reads a value; what is none is ErrCorrupt.
+// decodeHour reads a value; what is none is errUnreadable, and an hour without rows.
 func decodeHour(key, value []byte) (account.Hour, error) {
-	if len(key) != accountKeyBytes {
-		return account.Hour{}, fmt.Errorf("%w: accounts of no hour", ErrCorrupt)
-	}
 	h := account.Hour{StartUnixNs: keyTime(key), Hours: int64(key[8])}
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(accountMaxBytes))
 	if err != nil {
@@ -273,7 +287,7 @@ func decodeHour(key, value []byte) (account.Hour, error) {
 		err = fastjson.Unmarshal(text, &in)
 	}
 	if err != nil {
-		return h, fmt.Errorf("%w: accounts: %w", ErrCorrupt, err)
+		return h, fmt.Errorf("%w: those of %s: %w", errUnreadable, time.Unix(0, h.StartUnixNs).UTC().Format(time.RFC3339), err)
 	}
 	causes := make([]account.Cause, len(in.Causes))
 	for i, name := range in.Causes {

@@ -83,8 +83,8 @@ type Options struct {
 	MaxBytes int64            // 256 MiB, of pages in use
 	MaxAge   time.Duration    // 30 days
 	Now      func() time.Time // time.Now
-	// Warn is told that the history was corrupt and where it is now, or that it could not
-	// be compacted. Nil: nobody.
+	// Warn is told that the history was corrupt and where it is now, that it could not be
+	// compacted, or that accounts of an hour cannot be read. Nil: nobody.
 	Warn func(error)
 	// since is the time since Open, by a clock that nobody sets; tests say how it goes.
 	since func(opened time.Time) time.Duration
@@ -363,7 +363,7 @@ func (s *Store) readThrough(ctx context.Context, tx *bolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	return readAccounts(ctx, tx, math.MinInt64, func(account.Hour) {})
+	return s.readAccounts(ctx, tx, math.MinInt64, func(account.Hour) {})
 }
 
 // mark creates the buckets and notes whether the file is open.
