@@ -68,19 +68,20 @@ func (p *Prometheus) Report(ctx context.Context, by account.By, since, now time.
 		return r, nil, fmt.Errorf("since %s: that is not before now", since.Format(time.RFC3339))
 	}
 	r = state.Report{FromUnixNs: since.UnixNano(), ToUnixNs: now.UnixNano(), By: string(by), Source: "prometheus", Groups: []state.ReportGroup{}}
+	// max by (instance, …): a daemon that two jobs scrape has its series twice.
 	q := querier{p: p, ctx: ctx, now: now, span: span}
 	g := groups{by: by, at: map[string]*state.ReportGroup{}}
 	for _, t := range terms() {
-		for _, s := range q.ask("sum by (team, resource, cause) (increase(%s[%ds]))", t.metric) {
+		for _, s := range q.ask("sum by (team, resource, cause) (max by (instance, team, resource, cause) (increase(%s[%ds])))", t.metric) {
 			var use state.TeamUse
 			t.add(&use, float64(s.Value))
 			g.add(&r.Total, s.Metric, use)
 		}
 	}
-	for _, s := range q.ask("sum by (team) (increase(%s[%ds]))", "trimtab_team_lent_cpu_seconds_total") {
+	for _, s := range q.ask("sum by (team) (max by (instance, team) (increase(%s[%ds])))", "trimtab_team_lent_cpu_seconds_total") {
 		g.lent(&r.Total, s.Metric, float64(s.Value))
 	}
-	for _, s := range q.ask("sum (increase(%s[%ds]))", "trimtab_observed_seconds_total") {
+	for _, s := range q.ask("sum (max by (instance) (increase(%s[%ds])))", "trimtab_observed_seconds_total") {
 		r.ObservedSeconds = float64(s.Value)
 	}
 	for _, s := range q.ask("count (count by (instance) (last_over_time(%s[%ds])))", "trimtab_observed_seconds_total") {

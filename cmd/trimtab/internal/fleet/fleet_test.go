@@ -3,6 +3,7 @@ package fleet
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -24,14 +25,20 @@ type series struct {
 	increase float64
 }
 
-// twoHosts count what two teams did.
+// twoHosts count what two teams did. Two jobs scrape the second.
 func twoHosts() (all []series) {
 	add := func(name string, increase float64, labels ...string) {
 		s := series{name: name, labels: map[string]string{}, increase: increase}
 		for i := 0; i < len(labels); i += 2 {
 			s.labels[labels[i]] = labels[i+1]
 		}
+		s.labels["job"] = "trimtab"
 		all = append(all, s)
+		if s.labels["instance"] == "b:9477" {
+			s.labels = maps.Clone(s.labels)
+			s.labels["job"] = "nodes"
+			all = append(all, s)
+		}
 	}
 	for i, host := range []string{"a:9477", "b:9477"} {
 		n := float64(i + 1)
@@ -54,37 +61,33 @@ func twoHosts() (all []series) {
 
 // prometheus answers the queries of this package as Prometheus does, of what grew.
 func prometheus(t *testing.T, all []series, span int) *httptest.Server {
-	sum := regexp.MustCompile(`^sum (?:by \(([a-z, ]+)\) )?\(increase\((\w+)\[(\d+)s\]\)\)$`)
+	sum := regexp.MustCompile(`^sum (?:by \(([a-z, ]+)\) )?\(max by \(([a-z, ]+)\) \(increase\((\w+)\[(\d+)s\]\)\)\)$`)
 	count := regexp.MustCompile(`^count \(count by \(instance\) \(last_over_time\((\w+)\[(\d+)s\]\)\)\)$`)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /prefix/api/v1/query", func(w http.ResponseWriter, r *http.Request) {
-		query, by, metric, seconds, counts := r.FormValue("query"), []string(nil), "", "", false
+		query, by, inner, metric, seconds, counts := r.FormValue("query"), []string(nil), []string(nil), "", "", false
 		if m := sum.FindStringSubmatch(query); m != nil {
-			metric, seconds = m[2], m[3]
+			inner, metric, seconds = strings.Split(m[2], ", "), m[3], m[4]
 			if m[1] != "" {
 				by = strings.Split(m[1], ", ")
 			}
 		} else if m := count.FindStringSubmatch(query); m != nil {
-			metric, seconds, by, counts = m[1], m[2], []string{"instance"}, true
+			metric, seconds, by, inner, counts = m[1], m[2], []string{"instance"}, []string{"instance"}, true
 		} else {
 			t.Errorf("query %q", query)
 		}
 		if user, password, _ := r.BasicAuth(); seconds != fmt.Sprint(span) || user != "pay" || password != "master" {
 			t.Errorf("query %q by %q %q", query, user, password)
 		}
-		out := map[string]float64{}
-		for _, s := range all {
-			if s.name == metric {
-				labels := map[string]string{}
-				for _, l := range by {
-					labels[l] = s.labels[l]
-				}
-				key, err := json.Marshal(labels)
-				if err != nil {
-					t.Error(err)
-				}
-				out[string(key)] += s.increase
+		most := map[string]series{} // max by
+		for _, x := range all {
+			if key := labelsOf(t, x, inner); x.name == metric && most[key].increase <= x.increase {
+				most[key] = x
 			}
+		}
+		out := map[string]float64{}
+		for _, x := range most {
+			out[labelsOf(t, x, by)] += x.increase
 		}
 		var results []string
 		for key, v := range out {
@@ -98,6 +101,19 @@ func prometheus(t *testing.T, all []series, span int) *httptest.Server {
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return server
+}
+
+// labelsOf are some labels of a series, as JSON.
+func labelsOf(t *testing.T, s series, names []string) string {
+	labels := map[string]string{}
+	for _, l := range names {
+		labels[l] = s.labels[l]
+	}
+	key, err := json.Marshal(labels)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(key)
 }
 
 // wantTwoHosts checks a report of twoHosts, to a share of what Prometheus extrapolates.
