@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/trimtab/trimtab/tuner/account"
@@ -22,6 +23,9 @@ type accounting struct {
 	takenAt time.Time
 	// unwritten: the disk refused last time. The recordWriter's, and after it Shutdown's.
 	unwritten bool
+	// takenNs is the wall clock of the latest take, storedNs of the latest that was stored.
+	takenNs, storedNs atomic.Int64
+	reporting         chan struct{} // has room for one report: each reads up to a year
 }
 
 // account counts a snapshot before it is published, and shows the totals in it.
@@ -38,6 +42,7 @@ func (l *Agent) account(s *state.Snapshot) {
 		return // what waits goes with the next
 	}
 	a.takenAt = now
+	a.takenNs.Store(s.UnixNs)
 	if hours := a.book.Take(); len(hours) > 0 {
 		a.queue <- hours // it is empty, and nobody else fills it
 	}
@@ -52,9 +57,13 @@ func (l *Agent) writeAccounts(ctx context.Context, hours []account.Hour) {
 
 // addAccounts says once that it fails.
 func (l *Agent) addAccounts(hours []account.Hour) error {
+	taken := l.accounts.takenNs.Load()
 	err := l.o.Accounts.AddAccounts(hours...)
 	if err != nil && !l.accounts.unwritten {
 		l.o.Log.Error("what devices and CPUs were held for is not being written", "error", err)
+	}
+	if err == nil {
+		l.accounts.storedNs.Store(taken)
 	}
 	l.accounts.unwritten = err != nil
 	return err
@@ -70,7 +79,9 @@ func (l *Agent) flushAccounts() {
 		l.accounts.book.Return(hours)
 	default:
 	}
-	l.accounts.book.Close(time.Now().UnixNano())
+	now := time.Now().UnixNano()
+	l.accounts.takenNs.Store(now)
+	l.accounts.book.Close(now)
 	if hours := l.accounts.book.Take(); len(hours) > 0 {
 		_ = l.addAccounts(hours) // which logs
 	}
@@ -96,12 +107,23 @@ func (l *Agent) recall(ctx context.Context) {
 	})
 }
 
-// Report adds up what is stored since an instant: all but the latest minute or two.
+// Report adds up what is stored since an instant, up to the latest that was stored: a minute or
+// two ago. One report is made at a time; the next waits for it, as long as ctx lets it.
 func (l *Agent) Report(ctx context.Context, q api.ReportQuery) (state.Report, error) {
 	if l.o.Accounts == nil {
 		return state.Report{}, fmt.Errorf("no history is kept: its store could not be opened; the daemon's log says why")
 	}
-	tally := account.NewTally(q.By, q.SinceUnixNs, time.Now().UnixNano())
+	select {
+	case l.accounts.reporting <- struct{}{}:
+		defer func() { <-l.accounts.reporting }()
+	case <-ctx.Done():
+		return state.Report{}, fmt.Errorf("another report is being made, try again: %w", ctx.Err())
+	}
+	toNs := l.accounts.storedNs.Load()
+	if toNs == 0 {
+		toNs = time.Now().UnixNano() // this daemon stored nothing yet
+	}
+	tally := account.NewTally(q.By, q.SinceUnixNs, max(toNs, q.SinceUnixNs))
 	if err := l.o.Accounts.Accounts(ctx, q.SinceUnixNs, tally.Add); err != nil {
 		return state.Report{}, err
 	}

@@ -92,6 +92,29 @@ func TestAccounts(t *testing.T) {
 	})
 }
 
+// A report ends at what is stored, so the minutes that are not do not count as not observed. While
+// one is made another waits, as long as its caller does.
+func TestReportEndsAtWhatIsStored(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		n.job("train")
+		kept := &memAccounts{}
+		d := n.start(func(o *Options) { o.Accounts = kept })
+		time.Sleep(110 * time.Second) // one take, and then most of a minute
+		r := d.report(account.ByTeam)
+		if behind := time.Now().UnixNano() - r.ToUnixNs; behind < int64(40*time.Second) || behind > int64(60*time.Second) {
+			t.Errorf("it ends %s ago, want at the take", time.Duration(behind))
+		}
+		d.accounts.reporting <- struct{}{}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := d.Report(ctx, api.ReportQuery{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a second report meanwhile: %v", err)
+		}
+		<-d.accounts.reporting
+		d.stop(false)
+	})
+}
+
 // A trial that was kept saves, and does so under the daemon that took over.
 func TestSavingOutlivesAHandover(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {

@@ -182,7 +182,8 @@ func New(o Options) *Agent {
 	}
 	l.control = control.New(o.Settings.Core, o.Policies, epoch(l.started))
 	l.known.queue = make(chan []profiles.Known, 1)
-	l.accounts = accounting{book: account.NewBook(), queue: make(chan []account.Hour, 1), takenAt: l.started}
+	l.accounts.book, l.accounts.takenAt = account.NewBook(), l.started
+	l.accounts.queue, l.accounts.reporting = make(chan []account.Hour, 1), make(chan struct{}, 1)
 	if o.Store != nil {
 		l.control.Remember(o.Store)
 		l.known.revision = o.Store.Revision()
