@@ -139,7 +139,10 @@ func TestSavingOutlivesAHandover(t *testing.T) {
 			t.Errorf("after: %+v, before %+v", second, first)
 		}
 		n.wantQuota(c, starvedQuota, "after the end")
-		d = n.start(func(o *Options) { o.Accounts, o.Mode = kept, "observe"; o.Disabled = func() bool { return true } })
+		d = n.start(func(o *Options) {
+			o.Accounts, o.Mode, o.Handover = kept, "observe", true
+			o.Disabled = func() bool { return true }
+		})
 		time.Sleep(2 * time.Minute)
 		d.stop(false)
 		if third := d.report(account.ByTeam).Total.CPU; third.Saved != second.Saved {
