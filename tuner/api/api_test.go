@@ -235,6 +235,10 @@ func TestReport(t *testing.T) {
 	if _, err := c.Report(t.Context(), api.ReportQuery{By: "moon"}); !errors.As(err, &e) || e.Status != http.StatusBadRequest || !strings.Contains(e.Text, "allowed are team") {
 		t.Errorf("by the moon: %v", err)
 	}
+	future := api.ReportQuery{SinceUnixNs: time.Unix(1_000_001, 0).UnixNano()}
+	if _, err := c.Report(t.Context(), future); !errors.As(err, &e) || e.Status != http.StatusBadRequest || !strings.Contains(e.Text, "in the future") {
+		t.Errorf("of the future: %v", err)
+	}
 }
 
 func TestActing(t *testing.T) {
