@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,29 +26,30 @@ const (
 type events struct {
 	looking http.Handler
 	latest  func() *state.Snapshot
-	room    chan struct{}
+	lane    *lane         // which pays for it
 	slow    time.Duration // what a write may take
 	every   time.Duration // between two looks for a snapshot
 
-	mu    sync.Mutex
-	of    int64
-	event []byte
+	mu      sync.Mutex
+	of      int64
+	event   []byte
+	streams []chan struct{} // oldest first; closed to end one
 }
 
-func newEvents(looking http.Handler, latest func() *state.Snapshot) *events {
-	return &events{looking: looking, latest: latest, room: make(chan struct{}, maxStreams), slow: slowFor, every: lookEvery}
+func newEvents(looking http.Handler, latest func() *state.Snapshot, l *lane) *events {
+	return &events{looking: looking, latest: latest, lane: l, slow: slowFor, every: lookEvery}
 }
 
 // now returns the latest event, and the time of its snapshot.
 func (e *events) now(r *http.Request) (event []byte, of int64) {
-	taken := timeOf(e.latest())
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	taken := timeOf(e.latest()) // with the lock: who read an older one would encode it again
 	if taken != e.of || e.event == nil {
 		rec := &recorder{header: http.Header{}, status: http.StatusOK}
 		ask := r.Clone(r.Context())
 		ask.URL.Path, ask.URL.RawQuery = "/v1/status", ""
-		e.looking.ServeHTTP(rec, ask)
+		e.lane.charged(func() { e.looking.ServeHTTP(rec, ask) })
 		if rec.status == http.StatusOK {
 			e.of, e.event = taken, fmt.Appendf(nil, "event: status\ndata: %s\n\n", bytes.TrimSpace(rec.body.Bytes()))
 		}
@@ -55,15 +57,29 @@ func (e *events) now(r *http.Request) (event []byte, of int64) {
 	return e.event, e.of
 }
 
-func (e *events) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	select {
-	case e.room <- struct{}{}:
-		defer func() { <-e.room }()
-	default:
-		w.Header().Set("Retry-After", "10")
-		http.Error(w, fmt.Sprintf("%d look already", maxStreams), http.StatusServiceUnavailable)
-		return
+// enter takes a place, and where there is none the oldest stream's: its browser asks anew, and
+// who holds all places keeps nobody out. What it returns is closed when the stream has to end.
+func (e *events) enter() chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.streams) >= maxStreams {
+		close(e.streams[0])
+		e.streams = slices.Delete(e.streams, 0, 1)
 	}
+	mine := make(chan struct{})
+	e.streams = append(e.streams, mine)
+	return mine
+}
+
+func (e *events) leave(mine chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.streams = slices.DeleteFunc(e.streams, func(c chan struct{}) bool { return c == mine })
+}
+
+func (e *events) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ended := e.enter()
+	defer e.leave(ended)
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Time{}) // the request was read; its deadline would end the stream
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -98,6 +114,8 @@ func (e *events) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-r.Context().Done():
+			return
+		case <-ended:
 			return
 		case <-ticker.C:
 		}

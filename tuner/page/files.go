@@ -6,10 +6,12 @@ import (
 	"crypto/sha256"
 	"embed"
 	"fmt"
+	"io"
 	"io/fs"
 	"mime"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 )
 
@@ -18,7 +20,7 @@ import (
 var assets embed.FS
 
 // file is one embedded file, compressed once.
-type file struct{ contentType, tag, zipped string }
+type file struct{ contentType, tag, plain, zipped string }
 
 // files answers with embedded files; "/" is index.html.
 type files map[string]file
@@ -42,7 +44,7 @@ func newFiles() (files, error) {
 		if at == "/index.html" {
 			at = "/"
 		}
-		out[at] = file{contentType(name), fmt.Sprintf("%q", fmt.Sprintf("%x", sum[:12])), string(zipped)}
+		out[at] = file{contentType(name), fmt.Sprintf("%q", fmt.Sprintf("%x", sum[:12])), string(content), string(zipped)}
 		return nil
 	})
 	if err != nil {
@@ -73,7 +75,7 @@ func (f files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", one.contentType)
-	sendZipped(w, r, http.StatusOK, one.tag, []byte(one.zipped))
+	sendZipped(w, r, http.StatusOK, one.tag, []byte(one.zipped), func() ([]byte, error) { return []byte(one.plain), nil })
 }
 
 func zip(content []byte) ([]byte, error) {
@@ -88,9 +90,17 @@ func zip(content []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// sendZipped answers from compressed bytes: as they are, unpacked for who takes no gzip,
-// or with 304 for who has them.
-func sendZipped(w http.ResponseWriter, r *http.Request, status int, tag string, zipped []byte) {
+func unzip(zipped []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(zipped))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
+// sendZipped answers from compressed bytes: as they are, with what plain gives for who takes
+// no gzip, or with 304 for who has them.
+func sendZipped(w http.ResponseWriter, r *http.Request, status int, tag string, zipped []byte, plain func() ([]byte, error)) {
 	h := w.Header()
 	h.Set("Cache-Control", "private, no-cache") // kept, and asked for again each time
 	h.Set("Vary", "Accept-Encoding")
@@ -101,18 +111,18 @@ func sendZipped(w http.ResponseWriter, r *http.Request, status int, tag string, 
 			return
 		}
 	}
+	body := zipped
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		h.Set("Content-Encoding", "gzip")
-		h.Set("Content-Length", fmt.Sprint(len(zipped)))
-		w.WriteHeader(status)
-		_, _ = w.Write(zipped) // a viewer that went away needs no answer
-		return
+	} else {
+		var err error
+		if body, err = plain(); err != nil {
+			h.Del("ETag")
+			busy(w)
+			return
+		}
 	}
-	z, err := gzip.NewReader(bytes.NewReader(zipped))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	copyTo(w, z)
+	_, _ = w.Write(body) // a viewer that went away needs no answer
 }

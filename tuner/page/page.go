@@ -30,7 +30,8 @@ func New(o Options) (*httpd.Server, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /", files)
-	mux.Handle("GET /v1/", newShared(o.Looking, o.Latest))
-	mux.Handle("GET /events", newEvents(o.Looking, o.Latest))
+	answers := newShared(o.Looking, o.Latest)
+	mux.Handle("GET /v1/", answers)
+	mux.Handle("GET /events", newEvents(o.Looking, o.Latest, answers.snapshot))
 	return &httpd.Server{Name: "page", Listens: o.Listen, Group: o.Group, WebConfig: o.WebConfig, Handler: guard{names(o), mux}, Logger: o.Logger}, nil
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -229,25 +231,94 @@ func TestViewersShareAnswers(t *testing.T) {
 	}
 }
 
-// What is dear to make is made less often.
-func TestDearAnswersServeLonger(t *testing.T) {
+// Whatever is asked, all answers together cost at most a share of a CPU beside the first ones,
+// and who waits gets one in the end. Each costs 20 ms here; so five come at once, then one each 5 s.
+func TestCostIsBounded(t *testing.T) {
+	for name, question := range map[string]func(i int) string{
+		"one":   func(int) string { return "/v1/containers" },
+		"many":  func(i int) string { return fmt.Sprintf("/v1/containers/%d", i) },
+		"plain": func(i int) string { return fmt.Sprintf("/v1/series?name=%d", i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := new(daemon)
+				s := newShared(d, d.latest)
+				var spent time.Duration
+				s.snapshot.clock = func() time.Duration { spent += 20 * time.Millisecond; return spent } // called twice for each
+				answered := 0
+				began := time.Now()
+				for i := 0; time.Since(began) < 10*time.Minute; i++ {
+					d.unixNs.Add(1)
+					headers := []string{"Accept-Encoding", "gzip"}
+					if name == "plain" {
+						headers = nil
+					}
+					if w := ask(s, "GET", question(i), headers...); w.Code == 200 {
+						answered++
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if most := maxUnpaid + 10*time.Minute/snapshotFactor + 40*time.Millisecond; spent/2 > most {
+					t.Errorf("%s of CPU in 10 min, more than %s", spent/2, most)
+				}
+				if answered < 50 {
+					t.Errorf("%d are answered in 10 min", answered)
+				}
+			})
+		})
+	}
+}
+
+// Who waits for the disk keeps nobody from the snapshot.
+func TestHistoryHangsAlone(t *testing.T) {
+	d, hang := new(daemon), make(chan struct{})
+	d.answer = func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/history" {
+			<-hang
+		}
+	}
+	s := newShared(d, d.latest)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() { ask(s, "GET", fmt.Sprintf("/v1/history?limit=%d", i+1), "Accept-Encoding", "gzip") })
+	}
+	for d.asked.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	done := make(chan int)
+	go func() { done <- ask(s, "GET", "/v1/containers").Code }()
+	select {
+	case code := <-done:
+		if code != http.StatusOK {
+			t.Errorf("beside hanging history: %d", code)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("history that hangs holds up the containers")
+	}
+	close(hang)
+	wg.Wait()
+}
+
+// A question has one way to be asked: what is unknown, or asked twice, is refused.
+func TestQuestionsAreKnown(t *testing.T) {
 	d := new(daemon)
 	s := newShared(d, d.latest)
-	now := time.Unix(100, 0)
-	s.now = func() time.Time { return now }
-	d.answer = func(http.ResponseWriter, *http.Request) { // takes 80 ms, then 160 ms
-		now = now.Add(time.Duration(80*d.asked.Load()) * time.Millisecond)
-	}
-	for _, step := range []struct {
-		later time.Duration
-		asked int64
-	}{{0, 1}, {3 * time.Second, 1}, {2 * time.Second, 2}, {4900 * time.Millisecond, 2}, {200 * time.Millisecond, 3}} {
-		now = now.Add(step.later)
-		d.unixNs.Add(1)
-		ask(s, "GET", "/v1/containers")
-		if n := d.asked.Load(); n != step.asked {
-			t.Errorf("after %s: the API was asked %d times, want %d", step.later, n, step.asked)
+	for _, target := range []string{"/v1/containers?x=1", "/v1/status?name=a", "/v1/devices?%00", "/v1/series?name=a&name=b", "/v1/history?limit=1&x", "/v1/containers/a?_=7"} {
+		if w := ask(s, "GET", target); w.Code != http.StatusBadRequest {
+			t.Errorf("%s: %d", target, w.Code)
 		}
+	}
+	if n := d.asked.Load(); n > 0 {
+		t.Errorf("%d of these came to the API", n)
+	}
+	for _, target := range []string{"/v1/history?limit=7&since=1h", "/v1/history?since=1h&limit=7", "/v1/history?since=%31h&limit=7", "/v1/history?limit=7&since=1h&"} {
+		ask(s, "GET", target)
+	}
+	for _, target := range []string{"/v1/containers", "/v1/containers?", "/v1/%63ontainers"} {
+		ask(s, "GET", target)
+	}
+	if n := d.asked.Load(); n != 2 {
+		t.Errorf("two questions, written in seven ways, were made %d times", n)
 	}
 }
 
@@ -275,9 +346,7 @@ func TestAnswersAreBounded(t *testing.T) {
 func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
 	d := new(daemon)
 	s := newShared(d, d.latest)
-	for range maxMaking {
-		s.making <- struct{}{}
-	}
+	s.snapshot.slot <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan int)
 	go func() {
@@ -289,9 +358,7 @@ func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
 	if code := <-gone; code != http.StatusServiceUnavailable {
 		t.Errorf("given up: %d", code)
 	}
-	for range maxMaking {
-		<-s.making
-	}
+	<-s.snapshot.slot
 	if w := ask(s, "GET", "/v1/status"); w.Code != 200 || d.asked.Load() != 1 {
 		t.Errorf("the next: %d", w.Code)
 	}
@@ -374,46 +441,89 @@ func TestFiftyViewers(t *testing.T) {
 	for range maxStreams - len(viewers) {
 		look(t, addr, "\n\n")
 	}
-	if _, refused := look(t, addr, "look already"); !strings.Contains(refused, "503") {
-		t.Errorf("one too many: %q", refused)
+	if _, first := look(t, addr, "\n\n"); !strings.Contains(first, "event: status") {
+		t.Errorf("one too many is not told: %q", first)
+	}
+	if rest := readUntil(t, viewers[0], "0\r\n\r\n"); !strings.HasSuffix(rest, "0\r\n\r\n") {
+		t.Errorf("the oldest does not end: %q", rest)
 	}
 }
 
-// A viewer that does not read is dropped; the others are told all the while.
+// A viewer that does not read is dropped; one beside it is told all the while.
 func TestSlowViewerIsDropped(t *testing.T) {
 	d := new(daemon)
 	big := strings.Repeat("x", 1<<20)
-	d.answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, big) }
-	e := newEvents(d, d.latest)
-	e.slow, e.every = 50*time.Millisecond, time.Millisecond
-	ended := make(chan struct{}, 1)
+	d.answer = func(w http.ResponseWriter, _ *http.Request) { d.unixNs.Add(1); _, _ = io.WriteString(w, big) } // news at once
+	e := newEvents(d, d.latest, newLane(snapshotFactor))
+	e.slow, e.every = 200*time.Millisecond, time.Millisecond
+	ended := make(chan string, 2)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d.unixNs.Add(1) // news at once
-		go func() {
-			for r.Context().Err() == nil {
-				d.unixNs.Add(1)
-				select {
-				case <-r.Context().Done():
-				case <-time.After(10 * time.Millisecond):
-				}
-			}
-		}()
 		e.ServeHTTP(w, r)
-		ended <- struct{}{}
+		ended <- r.URL.RawQuery
 	}))
 	defer srv.Close()
+	fast, err := http.Get(srv.URL + "/events?fast") //nolint:noctx // closed below
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fast.Body.Close()
+	var told atomic.Int64
+	go func() {
+		for lines := bufio.NewReaderSize(fast.Body, 2<<20); ; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			if strings.HasPrefix(line, "event: status") {
+				told.Add(1)
+			}
+		}
+	}()
 	c, err := net.Dial("tcp", srv.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	fmt.Fprint(c, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n") // and never reads
+	fmt.Fprint(c, "GET /events?slow HTTP/1.1\r\nHost: localhost\r\n\r\n") // and never reads
+	before := told.Load()
 	select {
-	case <-ended:
+	case who := <-ended:
+		if who != "slow" {
+			t.Errorf("the %s one is dropped", who)
+		}
 	case <-time.After(30 * time.Second):
 		t.Fatal("a viewer that does not read is kept")
 	}
-	if len(e.room) != 0 {
-		t.Error("its place is still taken")
+	if n := told.Load() - before; n < 2 {
+		t.Errorf("the fast one was told %d times meanwhile", n)
 	}
+	e.mu.Lock()
+	if n := len(e.streams); n != 1 {
+		t.Errorf("%d places are taken, want the fast one's", n)
+	}
+	e.mu.Unlock()
+}
+
+// Where many ask at once while snapshots come, none is encoded twice.
+func TestSnapshotIsEncodedOnce(t *testing.T) {
+	d := new(daemon)
+	d.unixNs.Store(2)
+	e := newEvents(d, nil, newLane(snapshotFactor))
+	e.latest = func() *state.Snapshot {
+		if e.mu.TryLock() {
+			e.mu.Unlock()
+			t.Error("the snapshot's time is read before the lock is taken")
+		}
+		return d.latest()
+	}
+	e.now(httptest.NewRequest("GET", "/events", nil))
+	s := newShared(d, nil)
+	s.latest = func() *state.Snapshot {
+		if s.mu.TryLock() {
+			s.mu.Unlock()
+			t.Error("an answer's snapshot is read before the lock is taken")
+		}
+		return d.latest()
+	}
+	ask(s, "GET", "/v1/status")
 }

@@ -2,10 +2,15 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,22 +20,20 @@ import (
 const (
 	maxAnswers  = 64               // that are kept
 	maxKept     = 16 << 20         // bytes of them, compressed
-	maxMaking   = 2                // answers made at once: what viewers can make the daemon do
-	maxAge      = 10 * time.Second // of an answer while there is no newer snapshot
-	dutyFactor  = 50               // an answer serves for so many times what it cost: 2 % of a CPU for each,
-	maxStale    = 5 * time.Second  // but not for longer than this: a busy host makes all dear
+	maxAge      = 10 * time.Second // of an answer that serves
 	maxRecords  = 2000             // of history at once
 	someRecords = 500              // unless the viewer says
 )
 
-// shared answers as the API does. Each answer is made and compressed once for all
-// viewers, and serves until there is a newer snapshot; one that was dear to make serves
-// for longer. So what the page costs does not grow with who looks.
+// shared answers as the API does. Each answer is made and compressed once for all viewers,
+// and serves until there is a newer snapshot and its lane may make another. So what the page
+// costs does not grow with who looks, nor with what is asked.
 type shared struct {
-	looking http.Handler
-	latest  func() *state.Snapshot
-	now     func() time.Time
-	making  chan struct{}
+	looking  http.Handler
+	latest   func() *state.Snapshot
+	now      func() time.Time
+	snapshot *lane
+	disk     *lane // history is read from a file: who waits for it keeps nobody else
 
 	mu      sync.Mutex
 	answers map[string]*answer
@@ -43,7 +46,6 @@ type answer struct {
 	ready    chan struct{}
 	of       int64 // its snapshot's time
 	made     time.Time
-	cost     time.Duration
 	status   int
 	mimeType string
 	tag      string
@@ -51,43 +53,71 @@ type answer struct {
 }
 
 func newShared(looking http.Handler, latest func() *state.Snapshot) *shared {
-	return &shared{looking: looking, latest: latest, now: time.Now, making: make(chan struct{}, maxMaking), answers: map[string]*answer{}}
+	return &shared{looking: looking, latest: latest, now: time.Now, snapshot: newLane(snapshotFactor), disk: newLane(diskFactor), answers: map[string]*answer{}}
 }
 
 func (s *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	bounded(r)
+	if err := asked(r); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
 	a, err := s.get(r)
 	if err != nil {
-		http.Error(w, "too much is asked at once", http.StatusServiceUnavailable)
+		busy(w)
 		return
 	}
 	w.Header().Set("Content-Type", a.mimeType)
-	sendZipped(w, r, a.status, a.tag, a.zipped)
+	sendZipped(w, r, a.status, a.tag, a.zipped, func() ([]byte, error) {
+		var plain []byte
+		var bad error
+		err := s.snapshot.do(r.Context(), func() { plain, bad = unzip(a.zipped) })
+		return plain, errors.Join(err, bad)
+	})
 }
 
-// bounded keeps a question about history from asking for all of it.
-func bounded(r *http.Request) {
-	if r.URL.Path != "/v1/history" {
-		return
-	}
-	form := r.URL.Query()
-	var n int
-	if _, err := fmt.Sscan(form.Get("limit"), &n); form.Get("limit") == "" || err == nil && n > maxRecords {
-		if n = min(n, maxRecords); n == 0 {
-			n = someRecords
+func busy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "10")
+	http.Error(w, errBusy.Error(), http.StatusServiceUnavailable)
+}
+
+// asked leaves of a question what its route knows, in one order: a question that is written
+// in another way has the same answer. History is not asked for all of it.
+func asked(r *http.Request) error {
+	form, known := r.URL.Query(), map[string][]string{"/v1/history": {"since", "changed", "name", "limit"}, "/v1/series": {"name"}}[r.URL.Path]
+	clean := url.Values{}
+	for name, values := range form {
+		if !slices.Contains(known, name) || len(values) != 1 {
+			return fmt.Errorf("%.80q: the page takes each of these at most once: %s", name, cmp.Or(strings.Join(known, ", "), "none"))
 		}
-		form.Set("limit", fmt.Sprint(n))
-		r.URL.RawQuery = form.Encode()
+		clean.Set(name, values[0])
 	}
+	if r.URL.Path == "/v1/history" {
+		switch n, err := strconv.Atoi(clean.Get("limit")); {
+		case clean.Get("limit") == "":
+			clean.Set("limit", strconv.Itoa(someRecords))
+		case err == nil && n > maxRecords:
+			clean.Set("limit", strconv.Itoa(maxRecords))
+		}
+	}
+	r.URL.RawQuery, r.URL.ForceQuery, r.URL.RawPath, r.URL.Fragment = clean.Encode(), false, "", ""
+	return nil
+}
+
+// laneOf is where a question waits for its turn.
+func (s *shared) laneOf(path string) *lane {
+	if path == "/v1/history" {
+		return s.disk
+	}
+	return s.snapshot
 }
 
 // get returns the answer to a question, made by now or by another viewer's wish.
 func (s *shared) get(r *http.Request) (*answer, error) {
-	question := r.URL.RequestURI()
+	question, lane := r.URL.RequestURI(), s.laneOf(r.URL.Path)
 	for {
-		a, mine := s.claim(question)
+		a, mine := s.claim(question, lane)
 		if mine {
-			return a, s.makeIt(r, question, a)
+			return a, s.makeIt(r, question, lane, a)
 		}
 		select {
 		case <-a.ready:
@@ -101,11 +131,11 @@ func (s *shared) get(r *http.Request) (*answer, error) {
 }
 
 // claim returns the answer that serves, or a new one that the caller has to make.
-func (s *shared) claim(question string) (a *answer, mine bool) {
-	of := timeOf(s.latest())
+func (s *shared) claim(question string, l *lane) (a *answer, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a, ok := s.answers[question]; ok && a.serves(of, s.now()) {
+	of := timeOf(s.latest()) // with the lock: who read an older one would make its answer again
+	if a, ok := s.answers[question]; ok && a.serves(of, s.now(), l) {
 		return a, false
 	}
 	s.drop(question)
@@ -128,12 +158,11 @@ func timeOf(s *state.Snapshot) int64 {
 }
 
 // serves is called with the lock held: who makes the answer takes it to say so.
-func (a *answer) serves(of int64, now time.Time) bool {
+func (a *answer) serves(of int64, now time.Time, l *lane) bool {
 	if a.made.IsZero() {
 		return true // being made
 	}
-	age := now.Sub(a.made)
-	return a.of == of && age < maxAge || age < min(dutyFactor*a.cost, maxStale)
+	return now.Sub(a.made) < maxAge && (a.of == of || l.owes() > 0)
 }
 
 func (s *shared) drop(question string) {
@@ -156,7 +185,7 @@ func (s *shared) dropOldest() bool {
 
 // makeIt asks the API. The answer is everybody's, so it does not end with the viewer
 // that asked first.
-func (s *shared) makeIt(r *http.Request, question string, a *answer) error {
+func (s *shared) makeIt(r *http.Request, question string, l *lane, a *answer) error {
 	defer close(a.ready)
 	defer func() { // not made, whatever the reason: whoever waits makes one
 		s.mu.Lock()
@@ -165,25 +194,22 @@ func (s *shared) makeIt(r *http.Request, question string, a *answer) error {
 			delete(s.answers, question)
 		}
 	}()
-	select {
-	case s.making <- struct{}{}:
-		defer func() { <-s.making }()
-	case <-r.Context().Done():
-		return r.Context().Err()
-	}
-	began := s.now()
 	rec := &recorder{header: http.Header{}, status: http.StatusOK}
-	s.looking.ServeHTTP(rec, r.Clone(context.WithoutCancel(r.Context())))
-	zipped, err := zip(rec.body.Bytes())
-	if err != nil {
-		return err
+	var zipped []byte
+	var began time.Time
+	var bad error
+	if err := l.do(r.Context(), func() {
+		began = s.now()
+		s.looking.ServeHTTP(rec, r.Clone(context.WithoutCancel(r.Context())))
+		zipped, bad = zip(rec.body.Bytes())
+	}); err != nil || bad != nil {
+		return errors.Join(err, bad)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.serial++
 	a.status, a.mimeType, a.tag = rec.status, rec.header.Get("Content-Type"), fmt.Sprintf("%q", fmt.Sprintf("%x-%x", began.UnixNano(), s.serial))
 	a.zipped, a.made = zipped, s.now()
-	a.cost = a.made.Sub(began)
 	if s.answers[question] == a {
 		s.kept += len(zipped)
 	}
@@ -200,6 +226,3 @@ type recorder struct {
 func (r *recorder) Header() http.Header         { return r.header }
 func (r *recorder) WriteHeader(status int)      { r.status = status }
 func (r *recorder) Write(p []byte) (int, error) { return r.body.Write(p) }
-
-// copyTo sends what a viewer may have stopped to read.
-func copyTo(w http.ResponseWriter, from io.Reader) { _, _ = io.Copy(w, from) }

@@ -1,0 +1,94 @@
+package page
+
+import (
+	"context"
+	"errors"
+	goruntime "runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What answers may cost together: a quarter of the daemon's own budget of 0.02 CPUs
+// (overhead.cpu), so that no viewer makes it read its containers less often.
+const (
+	snapshotFactor = 250                    // 0.4 % of a CPU for answers from the snapshot
+	diskFactor     = 1000                   // 0.1 % for those that read the history
+	maxUnpaid      = 100 * time.Millisecond // of CPU, ahead of that: a page's first answers come at once
+	patience       = 20 * time.Second       // below httpd's time for a whole answer
+)
+
+var errBusy = errors.New("too much is asked at once")
+
+// lane makes answers one after the other. After each it stands still for factor times the CPU
+// time that it took, but for maxUnpaid.
+type lane struct {
+	slot   chan struct{}
+	factor time.Duration
+	clock  func() time.Duration // CPU time of the calling thread
+
+	mu   sync.Mutex
+	paid time.Time // when all that was made is paid for
+}
+
+func newLane(factor time.Duration) *lane {
+	return &lane{slot: make(chan struct{}, 1), factor: factor, clock: threadCPU}
+}
+
+// do runs work in its turn. It returns an error, and work was not run, if ctx ends before or
+// the turn does not come within patience.
+func (l *lane) do(ctx context.Context, work func()) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errBusy)
+	defer cancel()
+	select {
+	case l.slot <- struct{}{}:
+		defer func() { <-l.slot }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for wait := l.owes(); wait > 0; wait = l.owes() {
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+	l.charged(work)
+	return nil
+}
+
+// charged runs work now: what others wait for pays for it.
+func (l *lane) charged(work func()) {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	before := l.clock()
+	defer func() {
+		cost := max(l.clock()-before, 0)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if now := time.Now(); l.paid.Before(now) {
+			l.paid = now
+		}
+		l.paid = l.paid.Add(l.factor * cost)
+	}()
+	work()
+}
+
+// owes is how long nothing may be made.
+func (l *lane) owes() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(time.Until(l.paid), 0) - l.factor*maxUnpaid // the zero time is further away than a Duration
+}
+
+// threadCPU is exact, and a busy host does not make it more.
+func threadCPU() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
+		return 0 // Linux has this clock since 2.6.12
+	}
+	return time.Duration(ts.Nano())
+}
