@@ -18,13 +18,15 @@ import (
 const (
 	// EveryNs is the time between two points.
 	EveryNs = 10_000_000_000
+	// maxStepBackNs is a correction of the clock: points come again when time has caught up.
+	maxStepBackNs = 60_000_000_000
 	// maxFrames of them are an hour.
 	maxFrames = 360
 	// maxPoints are those of 364 containers over an hour. Of more containers the oldest
 	// points go sooner: 1,000 have 21 minutes.
 	maxPoints = 1 << 17
 	// MaxBytes bounds the memory of all points.
-	MaxBytes = maxPoints*int(unsafe.Sizeof(point{})) + maxFrames*int(unsafe.Sizeof(frame{}))
+	MaxBytes = maxPoints*int(unsafe.Sizeof(point{})) + (maxFrames+1)*int(unsafe.Sizeof(frame{}))
 )
 
 // Series is what is known of one container, oldest point first.
@@ -89,20 +91,21 @@ type Store struct {
 }
 
 // Add takes a snapshot in if EveryNs went by since the last one that it took, less what a
-// tick may come early. If the clock was set back what is kept is dropped: its times are wrong.
+// tick may come early. If the clock was set back by more than maxStepBackNs what is kept is dropped:
+// its times are wrong.
 func (s *Store) Add(snap *state.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.frames); n > 0 {
 		switch since := snap.UnixNs - s.frames[n-1].unixNs; {
-		case since < 0:
+		case since < -maxStepBackNs:
 			s.frames, s.points = nil, 0
 		case since < EveryNs-EveryNs/20:
 			return
 		}
 	}
 	known := make(map[string]watched, len(s.known))
-	f := frame{unixNs: snap.UnixNs}
+	f := frame{unixNs: snap.UnixNs, points: make([]point, 0, watchedOf(snap))} // exactly: what append leaves over is kept for an hour
 	for i := range snap.Containers {
 		c := &snap.Containers[i]
 		if !c.Watched || len(f.points) == maxPoints {
@@ -118,8 +121,10 @@ func (s *Store) Add(snap *state.Snapshot) {
 		known[c.Key] = w
 	}
 	slices.SortFunc(f.points, func(a, b point) int { return int(int64(a.id) - int64(b.id)) })
-	f.points = slices.Clip(f.points)
 	s.known = known
+	if s.frames == nil {
+		s.frames = make([]frame, 0, maxFrames+1)
+	}
 	s.frames = append(s.frames, f)
 	s.points += len(f.points)
 	for len(s.frames) > maxFrames || s.points > maxPoints {
@@ -128,8 +133,20 @@ func (s *Store) Add(snap *state.Snapshot) {
 	}
 }
 
+func watchedOf(snap *state.Snapshot) (n int) {
+	for i := range snap.Containers {
+		if snap.Containers[i].Watched {
+			n++
+		}
+	}
+	return min(n, maxPoints)
+}
+
 func pointOf(c *state.Container, before watched) point {
-	p := point{id: before.id, rate: float32(finite(c.Rate.PerSecond)), used: float32(finite(c.UsedCPUs))}
+	p := point{id: before.id, used: float32(finite(c.UsedCPUs))}
+	if c.RateWhy == "" { // else nobody shows it
+		p.rate = float32(finite(c.Rate.PerSecond))
+	}
 	if q, limited := c.Now[runtime.KnobCPUQuota].CPUs(); limited {
 		p.quota = float32(finite(q))
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -41,13 +42,19 @@ func TestPointsAreWhatHappenedBetween(t *testing.T) {
 	want := []Point{
 		{UnixNs: 100e9, Rate: 8, Steps: true, Used: 1.25, Quota: 1.5, Shares: shares(0.502, 0.498)},
 		{UnixNs: 110e9, Rate: 8, Steps: true, Used: 1.25, Quota: 1.5, Lent: 0.5, Trial: true, Shares: shares(0.251, 0.749)},
-		{UnixNs: 120e9, Rate: 8, Used: 1.25, Quota: 1.5, Lent: 0.5, Trial: true},
+		{UnixNs: 120e9, Used: 1.25, Quota: 1.5, Lent: 0.5, Trial: true},
 	}
 	if diff := cmp.Diff(want, s.Of("k")); diff != "" {
 		t.Error(diff)
 	}
 	if got := s.Of("web"); got == nil || len(got) > 0 {
 		t.Errorf("of an unwatched container: %v, want an empty list", got)
+	}
+	for _, second := range []int64{119, 112, 61, 129} { // corrections of the clock
+		s.Add(at(second, train(20, 40)))
+	}
+	if diff := cmp.Diff(want, s.Of("k")); diff != "" {
+		t.Error("after the clock was corrected:", diff)
 	}
 	s.Add(at(50, train(1, 1))) // the clock was set back
 	if got := s.Of("k"); len(got) != 1 || got[0].UnixNs != 50e9 {
@@ -80,6 +87,13 @@ func TestBounds(t *testing.T) {
 	}
 	if s.points > maxPoints || len(s.Of("7")) != maxPoints/1000 {
 		t.Errorf("%d points of at most %d; %d of one container, want %d", s.points, maxPoints, len(s.Of("7")), maxPoints/1000)
+	}
+	held := cap(s.frames) * int(unsafe.Sizeof(frame{}))
+	for _, f := range s.frames {
+		held += cap(f.points) * int(unsafe.Sizeof(point{}))
+	}
+	if held > MaxBytes {
+		t.Errorf("%d bytes are held, more than %d", held, MaxBytes)
 	}
 	for i := range int64(2 * maxFrames) {
 		s.Add(at(1e6+10*i, many[0]))
