@@ -29,6 +29,7 @@ const (
 	idleTimeout       = time.Minute      // beyond it a client connects anew
 	shutdownTimeout   = 2 * time.Second  // what an open answer may delay the daemon's stop
 	maxHeaderBytes    = 16 << 10
+	maxStreams        = 8 // of one HTTP/2 connection: they are not in MaxConnections
 )
 
 // Server is one listener and what answers on it.
@@ -81,6 +82,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	open := connections{since: map[net.Conn]standing{}}
 	srv := &http.Server{Handler: s.Handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnState: open.note,
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug)}
 	stopped := make(chan struct{})

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -304,4 +305,36 @@ func TestUnixSocket(t *testing.T) {
 	if _, err := s.Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "metrics.listen") {
 		t.Errorf("over a file: %v", err)
 	}
+}
+
+// One HTTP/2 connection may not ask for more at once than a few others do.
+func TestStreamsOfAConnection(t *testing.T) {
+	file, pool := webConfig(t)
+	addr := start(t, Options{WebConfig: file})
+	c, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: pool, NextProtos: []string{"h2"}, ServerName: "127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if c.ConnectionState().NegotiatedProtocol != "h2" {
+		return // HTTP/1.1 has one request a connection
+	}
+	fmt.Fprint(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	head := make([]byte, 9)
+	if _, err := io.ReadFull(c, head); err != nil {
+		t.Fatal(err)
+	}
+	settings := make([]byte, int(head[1])<<8|int(head[2]))
+	if _, err := io.ReadFull(c, settings); err != nil {
+		t.Fatal(err)
+	}
+	for ; len(settings) >= 6; settings = settings[6:] {
+		if id, n := binary.BigEndian.Uint16(settings), binary.BigEndian.Uint32(settings[2:]); id == 3 { // SETTINGS_MAX_CONCURRENT_STREAMS
+			if n > 8 {
+				t.Errorf("%d streams a connection", n)
+			}
+			return
+		}
+	}
+	t.Error("streams are not bounded")
 }
