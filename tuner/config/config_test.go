@@ -164,6 +164,7 @@ func TestProblemsNamePlaceKeyAndWhatIsAllowed(t *testing.T) {
 			`trimtab.yaml:4: page.hosts[2]: "http://node7" is not the name of a host`,
 		}},
 		"page on the metrics' port": {"page: {listen: 127.0.0.1:9477}\n", []string{`page.listen: "127.0.0.1:9477" is metrics.listen too`}},
+		"page on the API's socket":  {"page: {listen: 'unix:/run/trimtab/trimtab.sock'}\n", []string{`page.listen: "unix:/run/trimtab/trimtab.sock" is api.socket too`}},
 		"idle too soon":             {"gpu: {idleAfter: 1s}\n", []string{`trimtab.yaml:1: gpu.idleAfter: 1s is out of range; allowed are 5s to 24h0m0s`}},
 		"set twice":                 {"maxTuned: 1\nmaxTuned: 2\n", []string{`trimtab.yaml:2: maxTuned: set twice, first in line 1`}},
 		"not yaml":                  {"mode: [tune\n", []string{`trimtab.yaml: line`}},
@@ -303,4 +304,21 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A page that everybody may see is allowed, and said.
+func TestOpenPageIsWarnedOf(t *testing.T) {
+	for text, warned := range map[string]bool{
+		"{listen: 0.0.0.0:9478}": true, "{listen: ':9478'}": true, "{listen: '[::]:9478'}": true, "{listen: '10.0.0.7:9478'}": true, "{listen: 'node7:9478'}": true,
+		"{listen: 127.0.0.1:9478}": false, "{listen: '[::1]:9478'}": false, "{listen: localhost:9478}": false, "{listen: 'unix:/run/trimtab/page.sock'}": false,
+		"{listen: 0.0.0.0:9478, webConfig: /etc/trimtab/web.yaml}": false, "{listen: ''}": false,
+	} {
+		_, warnings, err := Load(write(t, t.TempDir(), "trimtab.yaml", "page: "+text+"\n"), "")
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if got := len(warnings) == 1 && strings.Contains(string(warnings[0]), "trimtab.yaml:1: page.listen: whoever reaches"); got != warned || !warned && len(warnings) > 0 {
+			t.Errorf("%s: %q", text, warnings)
+		}
+	}
 }

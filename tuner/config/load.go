@@ -60,6 +60,9 @@ func Load(file, dropDir string) (Config, []Warning, error) {
 			warnings = append(warnings, Warning(fmt.Sprintf("%s: %s has no effect any more: %s; take it out", at, key, why)))
 		}
 	}
+	if w := cfg.openPage(); w != "" {
+		warnings = append(warnings, Warning(d.position("page.listen")+": "+w))
+	}
 	problems := d.problems
 	if len(problems) == 0 { // what failed to decode would only be found wrong twice
 		problems = cfg.problems()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -130,12 +131,23 @@ func (k *check) endpoints(c Config) {
 	k.listener("metrics", c.Metrics.Listen, c.Metrics.WebConfig, "127.0.0.1:9477")
 	k.listener("page", c.Page.Listen, c.Page.WebConfig, "127.0.0.1:9478")
 	k.that(c.Page.Listen == "" || c.Page.Listen != c.Metrics.Listen, "page.listen", "%q is metrics.listen too; each has its own", c.Page.Listen)
+	k.that(c.Page.Listen != "unix:"+c.API.Socket, "page.listen", "%q is api.socket too; each has its own", c.Page.Listen)
 	for i, host := range c.Page.Hosts {
 		k.that(host != "" && !strings.ContainsAny(host, ":/ *"), fmt.Sprintf("page.hosts[%d]", i+1), "%q is not the name of a host; allowed are names such as node7.example.com", host)
 	}
 	k.absolute("api.socket", c.API.Socket)
 	k.that(len(c.API.Socket) <= maxSocketBytes, "api.socket", "is longer than %d bytes", maxSocketBytes)
 	k.absolute("stateDir", c.StateDir)
+}
+
+// openPage says who may see the page where nobody is asked who they are; "": that is bounded.
+func (c Config) openPage() string {
+	host, _, err := net.SplitHostPort(c.Page.Listen)
+	addr, noAddr := netip.ParseAddr(host)
+	if c.Page.WebConfig != "" || strings.HasPrefix(c.Page.Listen, "unix:") || err != nil || host == "localhost" || noAddr == nil && addr.Unmap().IsLoopback() {
+		return ""
+	}
+	return fmt.Sprintf("page.listen: whoever reaches %s sees all containers: give page.webConfig TLS and users, or listen on unix:/run/trimtab/page.sock", c.Page.Listen)
 }
 
 // listener checks where something is served over HTTP.
