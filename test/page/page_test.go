@@ -22,6 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -32,9 +33,13 @@ func browser(t *testing.T) context.Context {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Skip("needs chromium: scripts/setup-host.sh --dev installs it")
+		const missing = "needs chromium in PATH: scripts/setup-host.sh --dev installs it"
+		if offered, err := exec.Command("apt-cache", "show", "chromium").Output(); os.Getenv("CI") == "true" && err == nil && len(offered) > 0 {
+			t.Fatal(missing) // apt has it: somebody forgot
+		}
+		t.Skip(missing)
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(2*time.Minute))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {})) // events that this version does not know
@@ -128,7 +133,7 @@ func (p *tab) do(js string) {
 // not there yet; the last one is told.
 func (p *tab) until(js string) {
 	p.t.Helper()
-	ctx, stop := context.WithTimeout(p, 30*time.Second)
+	ctx, stop := context.WithTimeout(p, 2*time.Minute)
 	defer stop()
 	for {
 		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+js+")"))
@@ -172,6 +177,7 @@ func TestPage(t *testing.T) {
 	in := browser(t)
 	t.Run("recording", func(t *testing.T) { testRecording(t, in) })
 	t.Run("hour", func(t *testing.T) { testHour(t, in) })
+	t.Run("long steps", func(t *testing.T) { testLongSteps(t, in) })
 	t.Run("hostile", func(t *testing.T) { testHostile(t, in) })
 	t.Run("accessible", func(t *testing.T) { testAccessible(t, in) })
 	t.Run("keyboard", func(t *testing.T) { testKeyboard(t, in) })
@@ -242,6 +248,31 @@ func testHour(t *testing.T, in context.Context) {
 		p.view(url, "#/")
 		picture(p, "../../docs/page-node.png")
 	}
+}
+
+// A job with long steps has shares seldom: they hold since those before.
+func testLongSteps(t *testing.T, in context.Context) {
+	d := new(daemon)
+	end := time.Now()
+	for i := range 361 {
+		at := end.Add(time.Duration(i-360) * 10 * time.Second)
+		s, c := node(at), job("docker-slow", "slow", at, 0)
+		c.PartNs[policies.PartCompute] = int64(1+i/6) * 60e9
+		c.Rate.Steps = i < 180
+		s.Containers = []state.Container{c}
+		d.publish(s)
+	}
+	p := open(t, in, 1000, 820)
+	p.view(serve(t, d), "#/job/docker-slow")
+	p.until("document.querySelector('.part.compute')?.getAttribute('d')")
+	drawn := eval[float64](p, `[...document.querySelector('.part.compute').getAttribute('d').matchAll(/M([\d.]+) [\d.]+H([\d.]+)/g)].reduce((sum, m) => sum + (m[2] - m[1]), 0) / 720`)
+	if drawn < 0.95 {
+		t.Errorf("%.0f %% of the hour is drawn", 100*drawn)
+	}
+	if n := eval[int](p, "document.querySelector('path.rate').getAttribute('d').split('M').length - 1"); n != 2 {
+		t.Errorf("the rate is drawn in %d lines, want one for steps and one for what else was counted", n)
+	}
+	p.fine()
 }
 
 func picture(p *tab, file string) {
@@ -416,9 +447,14 @@ func testLive(t *testing.T, in context.Context) {
 	p.until("document.querySelector('table.jobs').innerText.includes('newcomer')")
 	p.run(chromedp.Click(chromedp.CSS("#pause")))
 	p.until("document.getElementById('live').textContent === 'paused'")
-	publish("unseen", end.Add(2*time.Second))
+	publish("renamed", end.Add(2*time.Second))
+	if text := eval[string](p, "new Promise((done) => setTimeout(() => done(document.querySelector('table.jobs').innerText), 4000))"); !strings.Contains(text, "newcomer") || strings.Contains(text, "renamed") {
+		t.Errorf("paused, it shows:\n%s", text)
+	}
 	p.run(chromedp.Click(chromedp.CSS("#pause")))
-	p.until("document.querySelectorAll('table.jobs tbody tr').length === 1 && document.getElementById('live').textContent === 'live'")
+	p.until("document.querySelector('table.jobs').innerText.includes('renamed') && document.querySelectorAll('table.jobs tbody tr').length === 1 && document.getElementById('live').textContent === 'live'")
+	publish("stale", end.Add(-time.Hour))
+	p.until("document.getElementById('old').textContent.endsWith('old')")
 	p.fine()
 }
 

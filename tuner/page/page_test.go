@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +22,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -526,4 +529,21 @@ func TestSnapshotIsEncodedOnce(t *testing.T) {
 		return d.latest()
 	}
 	ask(s, "GET", "/v1/status")
+}
+
+// The page's parts are the API's, in its order: shares come without names.
+func TestPartsAreTheAPIs(t *testing.T) {
+	text, err := assets.ReadFile("assets/words.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "export const parts = {")
+	list, _, _ = strings.Cut(list, "};")
+	var got []string
+	for _, m := range regexp.MustCompile(`(\w+): "`).FindAllStringSubmatch(list, -1) {
+		got = append(got, m[1])
+	}
+	if want := series.PartNames(); !slices.Equal(got, want) {
+		t.Errorf("words.js has %q, want %q", got, want)
+	}
 }

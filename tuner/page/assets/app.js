@@ -3,6 +3,7 @@
 // what refreshes it, given the latest status. A new view is one line here.
 import { el, put } from "./dom.js";
 import { Live, paced } from "./live.js";
+import { span } from "./words.js";
 import * as node from "./node.js";
 import * as job from "./job.js";
 import * as history from "./history.js";
@@ -17,7 +18,7 @@ const views = [
 
 const main = document.getElementById("main");
 const links = new Map();
-let status, current, refresh, later, shown = 0;
+let status, current, refresh, later, paused = false, shown = 0;
 
 for (const v of views.filter((v) => v.nav)) {
   const a = el("a", { href: "#/" + v.path }, v.title);
@@ -44,7 +45,7 @@ function route() {
   const update = view.open(root, argument);
   const mine = ++shown;
   refresh = paced(async () => {
-    if (mine !== shown) return;
+    if (mine !== shown || paused && main.dataset.ready === String(mine)) return; // what stood already for news
     try {
       await update(status);
       problem.hidden = true;
@@ -68,15 +69,23 @@ document.getElementById("skip").addEventListener("click", (event) => {
 addEventListener("hashchange", route);
 
 const state = document.getElementById("live");
+const old = document.getElementById("old");
+const oldFrom = 5000; // ms: a few ticks
+function age() {
+  const ms = status ? Date.now() - status.time / 1e6 : 0;
+  put(old, ms > oldFrom ? `${span(ms / 1000)} old` : "");
+}
+setInterval(age, 1000);
 const live = new Live((s) => {
   status = s;
+  age();
   refresh();
   clearTimeout(later); // an answer that is dear to make may be of the snapshot before: once more, where ticks are slow
   later = setTimeout(() => refresh(), 3000);
 }, (s) => put(state, s));
 const pause = document.getElementById("pause");
 pause.addEventListener("click", () => {
-  const paused = pause.getAttribute("aria-pressed") !== "true";
+  paused = !paused;
   pause.setAttribute("aria-pressed", String(paused));
   live.pause(paused);
 });

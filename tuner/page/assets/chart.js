@@ -3,7 +3,7 @@
 import { el, put, svg } from "./dom.js";
 import { clock, cpus, number, partNames, parts, percent } from "./words.js";
 
-const hourNs = 3600e9, width = 720, height = 180, low = 56;
+const hourNs = 3600e9, longestNs = 120e9, width = 720, height = 180, low = 56;
 
 // Chart is kept while its job is looked at; show gives it new data.
 export class Chart {
@@ -66,13 +66,14 @@ export class Chart {
     return Math.max(0, Math.min(1, (ns - this.begin) / (this.end - this.begin))) * width;
   }
 
-  // area is one part's band: each point's share holds for the time before it.
+  // area is one part's band: each point's share holds since the last point that has shares.
   area(i) {
     let d = "", before = this.begin;
     for (const p of this.points) {
-      const left = this.x(Math.max(before, p.time - 60e9)), right = this.x(p.time);
+      if (!p.shares) continue; // a long step: the next shares hold for this time too
+      const left = this.x(Math.max(before, p.time - longestNs)), right = this.x(p.time);
       before = p.time;
-      if (!p.shares || right <= left || !(p.shares[i] > 0)) continue;
+      if (right <= left || !(p.shares[i] > 0)) continue;
       let under = 0;
       for (let j = 0; j < i; j++) under += p.shares[j];
       const y = height * (1 - under), h = height * p.shares[i];
@@ -103,10 +104,12 @@ export class Chart {
 
   lines() {
     const top = Math.max(0.1, ...this.points.map((p) => Math.max(p.used, p.quota ?? 0))) * 1.05;
-    const line = (value, most) => {
-      let d = "", pen = "M";
+    const line = (value, most, like = () => true) => {
+      let d = "", pen = "M", last;
       for (const p of this.points) {
         const v = value(p);
+        if (last && like(p) !== like(last)) pen = "M";
+        last = p;
         if (v === undefined) {
           pen = "M";
           continue;
@@ -124,7 +127,7 @@ export class Chart {
       return `M${left.toFixed(1)} ${y.toFixed(1)}H${right.toFixed(1)}v${h.toFixed(1)}H${left.toFixed(1)}z`;
     }).join(""));
     const fastest = Math.max(0, ...this.points.map((p) => p.rate ?? 0));
-    this.rateLine.setAttribute("d", fastest > 0 ? line((p) => p.rate, fastest * 1.05) : "");
+    this.rateLine.setAttribute("d", fastest > 0 ? line((p) => p.rate, fastest * 1.05, (p) => p.steps) : "");
     const last = this.points.at(-1);
     put(this.cpuTitle, `CPUs, to ${cpus(top)}: used (line), quota (dashed), lent (filled)`);
     put(this.rateTitle, fastest > 0 ? `${last.steps ? "Steps a second" : "What is counted, a second"}, to ${number(fastest * 1.05)}` : "No rate is known.");

@@ -3,7 +3,7 @@ import { el, put } from "./dom.js";
 import { get, seldom } from "./live.js";
 import { record } from "./records.js";
 
-const atOnce = 100;
+const atOnce = 100, asked = 1000;
 
 export function open(root) {
   let records = [], most = atOnce, stamp = "";
@@ -22,12 +22,12 @@ export function open(root) {
     const found = records.filter((r) => !wanted || [r.name, r.text, r.kind, r.team].some((t) => t?.toLowerCase().includes(wanted)));
     list.replaceChildren(...found.slice(0, most).map((r) => el("li", {}, record(r, records))));
     more.hidden = found.length <= most;
-    put(count, found.length ? `${Math.min(most, found.length)} of ${found.length} records` : "no records");
+    put(count, found.length ? `${Math.min(most, found.length)} of ${found.length} records${records.length >= asked ? `: the newest ${asked}, older ones are left out` : ""}` : "no records");
   }
 
   const ask = seldom(5000, get);
   async function load() {
-    const answer = await ask(`/v1/history?since=${since.value}&limit=1000${changed.checked ? "&changed=true" : ""}`);
+    const answer = await ask(`/v1/history?since=${since.value}&limit=${asked}${changed.checked ? "&changed=true" : ""}`);
     const now = `${since.value} ${changed.checked} ${answer.records.length} ${answer.records.at(-1)?.time}`;
     if (now === stamp) return; // nothing new: what is open stays open
     stamp = now;

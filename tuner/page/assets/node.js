@@ -45,10 +45,13 @@ export function open(root) {
   function row(c) {
     let r = rows.get(c.key);
     if (!r) {
+      const link = el("a", { href: "#/job/" + encodeURIComponent(c.key) });
       const cells = columns.slice(1).map((column) => el("td", { class: column.wide ? "wide" : undefined }));
-      r = { node: el("tr", {}, el("th", { scope: "row" }, el("a", { href: "#/job/" + encodeURIComponent(c.key) }, name(c.name))), cells), cells };
+      r = { node: el("tr", {}, el("th", { scope: "row" }, link), cells), link, cells };
       rows.set(c.key, r);
     }
+    if (r.name !== c.name) r.link.replaceChildren(name(c.name)); // a container may be renamed
+    r.name = c.name;
     r.cells.forEach((cell, i) => put(cell, clip(columns[i + 1].text(c), 120)));
     return r.node;
   }
