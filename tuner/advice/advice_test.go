@@ -139,10 +139,21 @@ func TestWhatIsAdvised(t *testing.T) {
 			c.Breakdown.Ns[policies.PartInputRemote] = 40
 		})), "data.local local, now network: it waits for reads over the network: a copy on a disk of this host ends that, as far as the disk is faster. Gives 40 % (0 to 40 %) of its run time, 67 h a week; confidence 100 %"},
 		"a device that is held idle": {gpus(func(s *state.Snapshot) { s.Devices = []state.Device{device("GPU-a", holder("k", 49.5))} }),
-			"gpu.idle 0 devices, now 1 device (docker stop train): it holds GPU 0 and runs nothing on it. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 98 %"},
+			"gpu.idle 0 devices, now 1 device: it holds GPU 0 and runs nothing there: ask its owner whether it still needs that. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 100 %"},
+		"a device that is held idle by one that works on its CPUs": {gpus(func(s *state.Snapshot) {
+			s.Containers[0].UsedCPUs, s.Devices = 7.5, []state.Device{device("GPU-a", holder("k", 49.5))}
+		}), "gpu.idle 0 devices, now 1 device: it holds GPU 0 and runs nothing there: ask its owner whether it still needs that. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 100 %"},
+		"a device that another uses": {gpus(func(s *state.Snapshot) {
+			s.Devices = []state.Device{device("GPU-a", holder("k", 49.5), holder("other", 0))}
+		}), ""},
+		"two devices, one shared with processes of the host that are idle as well": {gpus(func(s *state.Snapshot) {
+			untold := with(holder("", 49.5), func(h *state.Holder) { h.Evidence = string(idle.Untold) })
+			s.Devices = []state.Device{device("GPU-a", holder("k", 49.5)), device("GPU-b", holder("k", 49.5), untold)}
+			s.Devices[1].Index = 1
+		}), "gpu.idle 0 devices, now 2 devices: it holds GPU 0, 1 and runs nothing there: ask its owner whether it still needs that. Gives 50 % (40 to 60 %) of the time that it is held, 126 h a week; confidence 100 %"},
 		"one of two": {gpus(func(s *state.Snapshot) {
 			s.Devices = []state.Device{device("GPU-a", holder("k", 49.5)), device("GPU-b", holder("k", 0))}
-		}), `gpu.idle 1 device, now 2 devices (--gpus '"device=GPU-b"'): it holds GPU 0 and runs nothing on it. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 98 %`},
+		}), `gpu.idle 1 device, now 2 devices (--gpus '"device=GPU-b"'): it holds GPU 0 and runs nothing there: ask its owner whether it still needs that. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 100 %`},
 		"idle for five minutes": {gpus(func(s *state.Snapshot) { s.Devices = []state.Device{device("GPU-a", holder("k", 1./12))} }), ""},
 		"the driver tells nothing": {gpus(func(s *state.Snapshot) {
 			s.Devices = []state.Device{device("GPU-a", with(holder("k", 50), func(h *state.Holder) { h.Evidence = string(idle.Untold) }))}
@@ -327,10 +338,23 @@ func TestLinesSayWhatIsMeant(t *testing.T) {
 	}
 }
 
+// TestNothingEndsAContainer: no line to paste stops one, whatever it leaves unused.
+func TestNothingEndsAContainer(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		for _, a := range Of(policies.DefaultConstants(), anything(t)) {
+			for _, l := range a.Paste {
+				if l.For == "shell" && !strings.HasPrefix(l.Text, "trimtab enable ") {
+					t.Fatalf("%s: %s", a.What, l.Text)
+				}
+			}
+		}
+	})
+}
+
 // TestNamesInCommands: as engines allow them, else the ID, else no command.
 func TestNamesInCommands(t *testing.T) {
-	for name, want := range map[string]string{"train": "docker stop train", "a b": "docker stop 4f0c", "$(x)": "docker stop 4f0c", "-a": "docker stop 4f0c", "": "docker stop 4f0c", strings.Repeat("x", 4096): "docker stop 4f0c", "\u202ea": "docker stop 4f0c"} {
-		if got := stopLines(state.Container{Engine: "docker", ID: "4f0c", Name: name}); len(got) != 1 || got[0].Text != want {
+	for name, want := range map[string]string{"train": "x train", "a b": "x 4f0c", "$(x)": "x 4f0c", "-a": "x 4f0c", "": "x 4f0c", strings.Repeat("x", 4096): "x 4f0c", "\u202ea": "x 4f0c"} {
+		if got := named(state.Container{ID: "4f0c", Name: name}, "x %s"); len(got) != 1 || got[0].Text != want {
 			t.Errorf("%q: %v, want %q", name, got, want)
 		}
 	}

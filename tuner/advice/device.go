@@ -4,66 +4,85 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/trimtab/trimtab/tuner/idle"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// idleHalf is the time without a kernel, in seconds, after which half of the confidence is there
-// that a device is not just between two runs.
-const idleHalf = 3600
+// idleDevices is what one holder leaves unused.
+type idleDevices struct {
+	labels, uuids []string
+	sure          float64 // of the weakest evidence
+	quiet, held   float64 // seconds: the shortest stretch, and what it rests on
+	hours         float64 // devices, each shared among those who hold it
+	idle          float64 // of these, by the time in which they were held
+	mem           float64 // bytes
+	sinceUnixNs   int64   // all of them
+}
 
-// gpusIdle are the devices that are held and not used.
+// gpusIdle are the devices that are held and not used, one advice for each holder.
 func (n node) gpusIdle() (out []Advice) {
+	all, keys := map[string]*idleDevices{}, []state.Holder{}
 	for _, d := range n.s.Devices {
 		for _, h := range d.Holders {
-			if a, ok := n.gpuIdle(d, h); ok {
-				out = append(out, a)
+			sure, ok := n.idleOn(d, h)
+			if !ok {
+				continue
 			}
+			if all[h.Key] == nil {
+				all[h.Key], keys = &idleDevices{sure: 1, quiet: math.Inf(1), held: math.Inf(1)}, append(keys, h)
+			}
+			all[h.Key].add(d, h, sure)
 		}
+	}
+	for _, h := range keys {
+		out = append(out, n.gpuIdle(h, *all[h.Key]))
 	}
 	return out
 }
 
-// gpuIdle is one of them. The next week is taken to be like the time in which it was held, whose
-// every hour counts for one observation: a share is known by them to 1/√hours.
-func (n node) gpuIdle(d state.Device, h state.Holder) (a Advice, ok bool) {
+// idleOn reports whether nobody uses a device that one holds, and how sure that is: while another
+// holder works on it, giving it back frees no time of it.
+func (n node) idleOn(d state.Device, h state.Holder) (sure float64, ok bool) {
 	sure, known := map[string]float64{string(idle.ByDevice): 1, string(idle.ByShare): 0.9, string(idle.ByLaunches): 0.8}[h.Evidence]
-	if !h.Idle || !known || d.Lost != "" || h.QuietSeconds < n.k.HideUnused || !(h.HeldSeconds > 0) {
-		return a, false
-	}
-	share := min(h.IdleSeconds/h.HeldSeconds, 1)
-	off := 1 / math.Sqrt(1+h.HeldSeconds/3600)
-	a = Advice{Key: h.Key, Container: h.Name, What: GPUIdle, Text: fmt.Sprintf("it holds GPU %s and runs nothing on it", plainOr(d.Label(), "?")),
-		Current: Setting{Value: 1, Unit: "devices"}, Advised: Setting{Unit: "devices"}, Gives: gives(OfDevices, 1, max(0, share-off), share, min(1, share+off)),
-		Confidence: sure * grows(h.QuietSeconds, idleHalf), SinceUnixNs: h.QuietUnixNs,
-		Evidence: []Number{number("without a kernel for", h.QuietSeconds, "s", h.Evidence), number("held for", h.HeldSeconds, "s", "NVML"),
-			number("of that idle", h.IdleSeconds, "s", h.Evidence), number("device memory held", float64(h.MemBytes), "B", "NVML")}}
-	if i := slices.IndexFunc(n.s.Containers, func(c state.Container) bool { return c.Key == h.Key }); i >= 0 {
-		a.Current.Value, a.Advised.Value, a.Paste = n.withoutIdle(n.s.Containers[i])
-	}
-	return a, true
+	used := slices.ContainsFunc(d.Holders, func(other state.Holder) bool { return !other.Idle })
+	return sure, known && !used && d.Lost == "" && h.QuietSeconds >= n.k.HideUnused && h.HeldSeconds > 0
 }
 
-// withoutIdle is on how many devices a container has processes, how many of them it uses, and the
-// lines that leave it those.
-func (n node) withoutIdle(c state.Container) (held, used float64, lines []Line) {
-	var uuids []string
+func (i *idleDevices) add(d state.Device, h state.Holder, sure float64) {
+	part := 1 / float64(len(d.Holders)) // to free it, each of them has to go
+	i.labels, i.uuids = append(i.labels, plainOr(d.Label(), "?")), append(i.uuids, d.UUID)
+	i.sure, i.quiet, i.held = min(i.sure, sure), min(i.quiet, h.QuietSeconds), min(i.held, h.HeldSeconds)
+	i.hours, i.idle, i.mem = i.hours+part, i.idle+part*min(h.IdleSeconds/h.HeldSeconds, 1), i.mem+float64(h.MemBytes)
+	i.sinceUnixNs = max(i.sinceUnixNs, h.QuietUnixNs)
+}
+
+// gpuIdle is the advice to one holder. The next week is taken to be like the time in which it held
+// them, whose every hour counts for one observation: a share is known by them to 1/√hours. No line
+// ends a container: what it does between two uses of a device, no reading of the device tells.
+func (n node) gpuIdle(h state.Holder, on idleDevices) Advice {
+	share := on.idle / on.hours
+	off := 1 / math.Sqrt(1+on.held/3600)
+	a := Advice{Key: h.Key, Container: h.Name, What: GPUIdle, Text: fmt.Sprintf("it holds GPU %s and runs nothing there: ask its owner whether it still needs that", strings.Join(on.labels, ", ")),
+		Current: Setting{Value: float64(len(on.uuids)), Unit: "devices"}, Advised: Setting{Unit: "devices"}, Gives: gives(OfDevices, on.hours, max(0, share-off), share, min(1, share+off)),
+		Confidence: on.sure, SinceUnixNs: on.sinceUnixNs,
+		Evidence: []Number{number("without a kernel for", on.quiet, "s", h.Evidence), number("held for", on.held, "s", "NVML"),
+			number("share of that idle", share, "share", h.Evidence), number("device memory held", on.mem, "B", "NVML")}}
+	if left := n.others(h.Key, on.uuids); h.Key != "" && len(left) > 0 {
+		a.Current.Value, a.Advised.Value, a.Paste = a.Current.Value+float64(len(left)), float64(len(left)), gpuLines(left)
+	}
+	return a
+}
+
+// others are the devices that one holds besides these.
+func (n node) others(key string, uuids []string) (left []string) {
 	for _, d := range n.s.Devices {
-		for _, h := range d.Holders {
-			if h.Key != c.Key {
-				continue
-			}
-			if held++; !h.Idle {
-				used++
-				uuids = append(uuids, d.UUID)
-			}
+		if !slices.Contains(uuids, d.UUID) && slices.ContainsFunc(d.Holders, func(h state.Holder) bool { return h.Key == key }) {
+			left = append(left, d.UUID)
 		}
 	}
-	if used == 0 {
-		return held, 0, stopLines(c)
-	}
-	return held, used, gpuLines(uuids)
+	return left
 }
 
 // worthMoving is the least predicted gain that is advised: a move costs a restart.

@@ -26,14 +26,6 @@ func allowLines(c state.Container, knobs string) []Line {
 		Line{"compose", `labels: {trimtab.enable: "true", trimtab.knobs: "` + knobs + `"}`})
 }
 
-// stopLines end a container: nothing else makes a process give a device back.
-func stopLines(c state.Container) []Line {
-	if c.Engine != "docker" {
-		return nil
-	}
-	return named(c, "docker stop %s")
-}
-
 // gpuLines give a container these devices. An UUID of another form than NVIDIA's is in no line.
 func gpuLines(uuids []string) []Line {
 	for _, u := range uuids {
