@@ -71,7 +71,7 @@ type Number struct {
 const (
 	OfRunTime = "run time"     // to the container itself: the same work is done earlier, step by step or without
 	OfDevices = "device hours" // to others: a device that nobody uses
-	OfCPUs    = "CPU hours"    // to others: CPU that nobody uses
+	OfCPUs    = "CPU hours"    // that can be promised to others: a quota reserves nothing, so they gain nothing yet
 )
 
 // Gives is what an advice would give, Low ≤ Share ≤ High. The hours are those of a container that

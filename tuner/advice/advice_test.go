@@ -93,7 +93,7 @@ func TestWhatIsAdvised(t *testing.T) {
 	device := func(uuid string, all ...state.Holder) state.Device {
 		return state.Device{UUID: uuid, Name: "A100", MemTotal: 80 << 30, Holders: all}
 	}
-	spare := state.Container{Key: "k", Name: "web", Original: quota(4), Now: quota(4), PeakCPUs: 0.6, PeakSinceUnixNs: now - 24*hour}
+	spare := state.Container{Key: "k", Name: "web", Original: quota(4), Now: quota(4), PeakCPUs: 0.8, PeakSinceUnixNs: now - 7*24*hour}
 	for name, tt := range map[string]struct {
 		s    *state.Snapshot
 		want string
@@ -112,13 +112,20 @@ func TestWhatIsAdvised(t *testing.T) {
 		"starved, and it will be lent": {host(with(starved(), func(c *state.Container) { c.Enrolment = tuned("cpu") })), ""},
 		"starved, and others have all": {host(with(starved(), func(c *state.Container) { c.Obtainable = 0.5 })), ""},
 		"starved, and hardly sure":     {host(with(starved(), func(c *state.Container) { c.Verdict.Confidence = 0.3 })), ""},
-		"a quarter is used in a day":   {host(spare), "cpu.spare 0.9 CPUs, now 4.0 CPUs (--cpus=0.9): it never used more than a part of what it may: with a smaller quota another job can count on the rest. Gives 78 % (55 to 85 %) of that CPU, 521 h a week; confidence 50 %"},
-		"a quarter in an hour":         {host(with(spare, func(c *state.Container) { c.PeakSinceUnixNs = now - hour })), ""},
-		"half is used":                 {host(with(spare, func(c *state.Container) { c.PeakCPUs = 2 })), ""},
+		"a part is used in a week":     {host(spare), "cpu.spare 1.2 CPUs, now 4.0 CPUs (--cpus=1.2): since 4 Feb 16:00 UTC it wanted at most 0.80 CPUs: with a smaller quota the rest can be promised to others. Gives 70 % (40 to 80 %) of that CPU to promise to others, 470 h a week; confidence 50 %"},
+		"a part in six days":           {host(with(spare, func(c *state.Container) { c.PeakSinceUnixNs = now - 6*24*hour })), ""},
+		"hardly anything is used":      {host(with(spare, func(c *state.Container) { c.PeakCPUs = 0.05 })), "cpu.spare 1.0 CPUs, now 4.0 CPUs (--cpus=1.0): since 4 Feb 16:00 UTC it wanted at most 0.05 CPUs: with a smaller quota the rest can be promised to others. Gives 75 % (50 to 99 %) of that CPU to promise to others, 504 h a week; confidence 50 %"},
+		"a tenth of many is left": {with(host(with(spare, func(c *state.Container) { c.Original = quota(64) })), func(s **state.Snapshot) { (*s).Node.CPUs = 64 }),
+			"cpu.spare 6.4 CPUs, now 64.0 CPUs (--cpus=6.4): since 4 Feb 16:00 UTC it wanted at most 0.80 CPUs: with a smaller quota the rest can be promised to others. Gives 90 % (80 to 99 %) of that CPU to promise to others, 9677 h a week; confidence 50 %"},
+		"it was idle all week": {host(with(spare, func(c *state.Container) { c.PeakCPUs = 0.01 })), ""},
+		"its use was not read": {host(with(spare, func(c *state.Container) { c.PeakCPUs = 0 })), ""},
+		"its quota stops it":   {host(with(spare, func(c *state.Container) { c.Verdict.Cause = policies.CauseThrottled })), ""},
+		"others take its CPU":  {host(with(spare, func(c *state.Container) { c.Verdict.Cause = policies.CauseContended })), ""},
+		"half is used":         {host(with(spare, func(c *state.Container) { c.PeakCPUs = 2 })), ""},
 		"no quota, by its right": {host(with(spare, func(c *state.Container) {
-			c.Original, c.Now, c.Entitled = runtime.Values{runtime.KnobCPUQuota: "max 100000"}, nil, 2
+			c.Original, c.Now, c.Entitled = runtime.Values{runtime.KnobCPUQuota: "max 100000"}, nil, 3
 		})),
-			"cpu.spare 0.9 CPUs, now 2.0 CPUs (--cpus=0.9): it never used more than a part of what it may: with a smaller quota another job can count on the rest. Gives 55 % (10 to 70 %) of that CPU, 185 h a week; confidence 50 %"},
+			"cpu.spare 1.2 CPUs, now 3.0 CPUs (--cpus=1.2): since 4 Feb 16:00 UTC it wanted at most 0.80 CPUs: with a smaller quota the rest can be promised to others. Gives 60 % (20 to 73 %) of that CPU to promise to others, 302 h a week; confidence 50 %"},
 		"its values were not read":   {host(with(spare, func(c *state.Container) { c.Original, c.Now, c.Entitled = nil, nil, 2 })), ""},
 		"memory that settled":        {host(paging()), "memory.limit 3072 MiB, now 1024 MiB (--memory=3072m): with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare. Gives 50 % (25 to 67 %) of its run time, 84 h a week; confidence 50 %"},
 		"memory that did not help":   {host(with(paging(), func(c *state.Container) { c.MemoryUse.Loan.After = 1e6 })), ""},
@@ -187,7 +194,7 @@ func evidence() []state.Container {
 	evicted.Verdict.Cause, evicted.MemoryUse, evicted.Enrolment = policies.CauseReclaim, policies.MemoryUse{Read: true}, tuned("cpu")
 	remote := starved()
 	remote.Verdict.Cause, remote.Breakdown.WallNs, remote.Breakdown.Ns = policies.CauseRemote, 100, [policies.NumParts]int64{policies.PartInputRemote: 40}
-	spare := state.Container{Key: "k", Name: "web", Original: quota(4), Now: quota(4), Entitled: 4, PeakCPUs: 0.6, PeakSinceUnixNs: now - 24*hour}
+	spare := state.Container{Key: "k", Name: "web", Original: quota(4), Now: quota(4), Entitled: 4, PeakCPUs: 0.8, PeakSinceUnixNs: now - 7*24*hour}
 	faster := state.Container{Key: "k", Name: "train", Devices: []state.DeviceSpeed{{Model: "H100", Ratio: 2}}}
 	return []state.Container{lent(), starved(), loading(), paging(), evicted, remote, spare, faster}
 }

@@ -1,28 +1,34 @@
 package advice
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// Seconds after which half of the confidence is there: a loan that stood for ten minutes has seen
-// a few epochs of most jobs; what a job leaves unused may be a matter of the hour of the day.
-const (
-	loanHalf  = 600
-	spareHalf = 24 * 3600
-)
+// loanHalf is the seconds after which half of the confidence is there: a loan that stood for ten
+// minutes has seen a few epochs of most jobs.
+const loanHalf = 600
 
-// spareLeast is the shortest time, in seconds, that a peak of use is worth an advice, and
-// spareRoom what is left above it, as a factor: bursts of less than some seconds are in no peak.
 const (
-	spareLeast = 6 * 3600
-	spareRoom  = 1.5
+	// spareLeast is the shortest time, in seconds, that a peak of use is worth an advice: what a job
+	// leaves unused may be a matter of the day of the week.
+	spareLeast = 7 * 24 * 3600
+	// spareRoom is what is left above a peak, as a factor: bursts shorter than a reading are in none.
+	spareRoom = 1.5
 	// spareTimes is how far above that the quota or the right must be.
 	spareTimes = 2
+	// spareCPUs and sparePart bound the quota to advise from below: a CPU, so that one thread runs
+	// without a stop, and a part of what it may use now.
+	spareCPUs, sparePart = 1, 0.1
+	// spareSure is how sure it is that the next week is like this: of two weeks that nothing tells
+	// apart, either may have the higher peak.
+	spareSure = 0.5
 )
 
 // cpuQuota is the quota to set for good.
@@ -92,7 +98,7 @@ func (n node) quota(own, to float64, s saved) Advice {
 		Gives: gives(OfRunTime, 1, s.low, s.share, s.high), Evidence: []Number{number("its own quota", own, "CPUs", "its control group")}}
 }
 
-// cpuSpare is the quota that would do for a container that used far less than it may for long.
+// cpuSpare is the quota that would do for a container that wanted far less than it may for a week.
 func (n node) cpuSpare(c state.Container) (a Advice, ok bool) {
 	owners, known := c.Original[runtime.KnobCPUQuota]
 	has, limited := owners.CPUs()
@@ -101,15 +107,23 @@ func (n node) cpuSpare(c state.Container) (a Advice, ok bool) {
 		has, name, source = c.Entitled, "its right by weight", "the owners' weights"
 	}
 	has = min(has, n.s.Node.CPUs)
-	seen := n.age(c.PeakSinceUnixNs)
-	to := max(math.Ceil(c.PeakCPUs*spareRoom*10-1e-6)/10, 0.1)
-	if !known || c.Loan != nil || slices.Contains(c.Changed, runtime.KnobCPUQuota) || seen < spareLeast || !(to*spareTimes <= has) {
+	to := math.Ceil(max(c.PeakCPUs*spareRoom, spareCPUs, has*sparePart)*10-1e-6) / 10
+	if !known || !n.ranFree(c) || !(to*spareTimes <= has) {
 		return a, false
 	}
 	share := func(to float64) float64 { return max(0, 1-to/has) }
-	return Advice{What: CPUSpare, Text: "it never used more than a part of what it may: with a smaller quota another job can count on the rest", Paste: cpuLines(to),
-		Current: Setting{Value: has, Unit: "CPUs"}, Advised: Setting{Value: to, Unit: "CPUs"}, Confidence: grows(seen, spareHalf), SinceUnixNs: c.PeakSinceUnixNs,
-		Gives: gives(OfCPUs, has, share(2*to), share(to), share(min(to, max(c.PeakCPUs, 0)))),
-		Evidence: []Number{number(name, has, "CPUs", source), number("the most it used over some seconds", c.PeakCPUs, "CPUs", "its control group"),
-			number("watched for", seen, "s", "this daemon")}}, true
+	since := time.Unix(0, c.PeakSinceUnixNs).UTC().Format("2 Jan 15:04 MST")
+	return Advice{What: CPUSpare, Text: fmt.Sprintf("since %s it wanted at most %.2f CPUs: with a smaller quota the rest can be promised to others", since, c.PeakCPUs), Paste: cpuLines(to),
+		Current: Setting{Value: has, Unit: "CPUs"}, Advised: Setting{Value: to, Unit: "CPUs"}, Confidence: spareSure, SinceUnixNs: c.PeakSinceUnixNs,
+		Gives: gives(OfCPUs, has, share(2*to), share(to), share(min(to, c.PeakCPUs))),
+		Evidence: []Number{number(name, has, "CPUs", source), number("the most it wanted in one reading", c.PeakCPUs, "CPUs", "its control group"),
+			number("watched for", n.age(c.PeakSinceUnixNs), "s", "this daemon")}}, true
+}
+
+// ranFree reports whether a container was seen at work for long, with nothing that holds it back:
+// one that wants more CPU, or that trimtab has changed, tells nothing of what it can spare.
+func (n node) ranFree(c state.Container) bool {
+	v := c.Verdict
+	held := v.Cause == policies.CauseThrottled || v.Cause == policies.CauseContended || v.Relief == policies.ReliefQuota || v.Relief == policies.ReliefWeight
+	return !held && c.Loan == nil && !slices.Contains(c.Changed, runtime.KnobCPUQuota) && c.PeakCPUs >= n.k.ActiveCPUs && n.age(c.PeakSinceUnixNs) >= spareLeast
 }

@@ -24,7 +24,7 @@ func (g Gives) whole() string {
 	case OfDevices:
 		return "the time that it is held"
 	case OfCPUs:
-		return "that CPU"
+		return "that CPU to promise to others"
 	}
 	return "its run time"
 }

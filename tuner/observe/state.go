@@ -23,7 +23,7 @@ type State struct {
 	// Latest is the reading of the latest closed window; Windows counts them.
 	Latest  Reading
 	Windows uint64
-	// PeakCPUs is the most CPUs that it used in usedTicks readings, since PeakNs; 0: none came yet.
+	// PeakCPUs is the most CPUs that it wanted in a reading, since PeakNs; 0: none came yet.
 	PeakCPUs float64
 	PeakNs   int64
 	// LaunchedNs is the latest use of a device, by anybody of the container.

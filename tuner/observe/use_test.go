@@ -33,16 +33,24 @@ func TestWaitingOfWhoTrains(t *testing.T) {
 	}
 }
 
-// TestPeakIsTheMostOverSeconds: one second at four CPUs is no five at four, and what was is not
-// forgotten when less is used.
-func TestPeakIsTheMostOverSeconds(t *testing.T) {
+// TestPeakIsTheMostOfOneReading: a second at four CPUs is not lost in a mean, nor forgotten when less
+// is used; of one that its quota stopped, that quota is the least that it wanted.
+func TestPeakIsTheMostOfOneReading(t *testing.T) {
 	k := policies.DefaultConstants()
-	var s State
-	for i, cpus := range []int64{1, 1, 1, 1, 1, 4, 1, 1, 1, 1, 0} {
-		from := 7e9 + int64(i)*1e9
-		s.addUse(k, &Window{StartNs: from, EndNs: from + 1e9, HasCgroup: true, Cgroup: Cgroup{CPUNs: uint64(cpus * 1e9)}}, Reading{})
-	}
-	if math.Abs(s.PeakCPUs-1.6) > 1e-9 || s.PeakNs != 7e9 {
-		t.Errorf("a peak of %.2f CPUs since %d, want 1.6 since 7e9", s.PeakCPUs, s.PeakNs)
+	for _, tt := range []struct {
+		quota, throttled, want float64
+	}{{0, 0, 4}, {6, 0.9, 6}} {
+		var s State
+		for i, cpus := range []int64{1, 1, 1, 1, 1, 4, 1, 1, 1, 1, 0} {
+			from := 7e9 + int64(i)*1e9
+			w := &Window{StartNs: from, EndNs: from + 1e9, HasCgroup: true, Cgroup: Cgroup{CPUNs: uint64(cpus * 1e9), QuotaCPUs: tt.quota, ThrottledShare: tt.throttled}}
+			if tt.quota > 0 { // of whom threads tell that its quota stopped them
+				w.HasKernel, w.Threads = true, []Thread{thread(trainer, trainer, 1, times{probes.StateRun: 500 * ms, probes.StateThrottled: 500 * ms})}
+			}
+			s.addUse(k, w, Reading{})
+		}
+		if math.Abs(s.PeakCPUs-tt.want) > 1e-9 || s.PeakNs != 7e9 {
+			t.Errorf("a peak of %.2f CPUs since %d, want %.2f since 7e9", s.PeakCPUs, s.PeakNs, tt.want)
+		}
 	}
 }

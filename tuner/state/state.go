@@ -105,8 +105,8 @@ type Container struct {
 	Correction float64 `json:"correction,omitempty"`
 	Ranks      int     `json:"ranks"`
 	UsedCPUs   float64 `json:"usedCPUs"`
-	// PeakCPUs is the most CPUs that it used over some seconds since PeakSinceUnixNs, when the
-	// daemon first read it; 0: it was not read.
+	// PeakCPUs is the most CPUs that it wanted in one reading since PeakSinceUnixNs, when the
+	// daemon first read it: what it used, or the quota that stopped it; 0: it was not read.
 	PeakCPUs        float64            `json:"peakCPUs,omitempty"`
 	PeakSinceUnixNs int64              `json:"peakSince,omitempty"`
 	MemoryUse       policies.MemoryUse `json:"memoryUse,omitzero"`
