@@ -151,9 +151,6 @@ func (n node) age(sinceUnixNs int64) float64 {
 	return max(0, float64(n.s.UnixNs-sinceUnixNs)/1e9)
 }
 
-// grows is a confidence by the time for which something was seen: a half after so many seconds.
-func grows(seconds, half float64) float64 { return seconds / (seconds + half) }
-
 func number(name string, value float64, unit, source string) Number {
 	return Number{policies.Evidence{Name: name, Value: value, Unit: unit}, source}
 }

@@ -98,17 +98,17 @@ func TestWhatIsAdvised(t *testing.T) {
 		s    *state.Snapshot
 		want string
 	}{
-		"a settled loan": {host(lent()), "cpu.quota 1.75 CPUs, now 1.0 CPUs (--cpus=1.75): with it nothing holds the container back; as a loan it stands only while nobody else wants the CPU. Gives 38 % (22 to 50 %) of its run time, 63 h a week; confidence 86 %"},
+		"a settled loan": {host(lent()), "cpu.quota 1.75 CPUs, now 1.0 CPUs (--cpus=1.75): with it nothing holds the container back; as a loan it stands only while nobody else wants the CPU. Gives 38 % (22 to 50 %) of its run time, 63 h a week; confidence 90 %"},
 		"only the CPU that it uses tells": {host(with(lent(), func(c *state.Container) { c.HasGain, c.Work = false, &state.Work{CPUs: 1.5} })),
-			"cpu.quota 1.75 CPUs, now 1.0 CPUs (--cpus=1.75): with it nothing holds the container back; as a loan it stands only while nobody else wants the CPU. Gives 17 % (0 to 33 %) of its run time, 28 h a week; confidence 43 %"},
+			"cpu.quota 1.75 CPUs, now 1.0 CPUs (--cpus=1.75): with it nothing holds the container back; as a loan it stands only while nobody else wants the CPU. Gives 17 % (0 to 33 %) of its run time, 28 h a week; confidence 50 %"},
 		"a loan that has not settled":   {host(with(lent(), func(c *state.Container) { l := *c.Loan; l.Settled = false; c.Loan = &l })), ""},
 		"a loan that brought nothing":   {host(with(lent(), func(c *state.Container) { c.Gain = 0.01 })), ""},
 		"nothing tells what it brought": {host(with(lent(), func(c *state.Container) { c.HasGain = false })), ""},
 		"more than the host has":        {with(host(lent()), func(s **state.Snapshot) { (*s).Node.CPUs = 1.5 }), ""},
 		"a quota that a trial proved": {host(with(lent(), func(c *state.Container) {
 			c.Loan, c.Trials = nil, []state.Trial{{Outcome: state.OutcomeKept, EndedUnixNs: now - hour, Low: 1.5, High: 1.7, Changes: []policies.Change{{Knob: runtime.KnobCPUQuota, To: quota(1.75)[runtime.KnobCPUQuota]}}}}
-		})), "cpu.quota 1.75 CPUs, now 1.0 CPUs (--cpus=1.75): a trial proved it; trimtab reverts it on exit. Gives 38 % (33 to 41 %) of its run time, 63 h a week; confidence 86 %"},
-		"starved, and only watched":    {host(starved()), "cpu.quota 1.58 CPUs, now 0.5 CPUs (--cpus=1.58): its quota stops it, and trimtab may not lend it any. Gives 67 % (50 to 78 %) of its run time, 112 h a week; confidence 80 %"},
+		})), "cpu.quota 1.75 CPUs, now 1.0 CPUs (--cpus=1.75): a trial proved it; trimtab reverts it on exit. Gives 38 % (33 to 41 %) of its run time, 63 h a week; confidence 90 %"},
+		"starved, and only watched":    {host(starved()), "cpu.quota 2.25 CPUs, now 0.5 CPUs (--cpus=2.25): its quota stops it, and trimtab may not lend it any. Gives 67 % (50 to 78 %) of its run time, 112 h a week; confidence 48 %"},
 		"starved, and it will be lent": {host(with(starved(), func(c *state.Container) { c.Enrolment = tuned("cpu") })), ""},
 		"starved, and others have all": {host(with(starved(), func(c *state.Container) { c.Obtainable = 0.5 })), ""},
 		"starved, and hardly sure":     {host(with(starved(), func(c *state.Container) { c.Verdict.Confidence = 0.3 })), ""},
@@ -127,7 +127,7 @@ func TestWhatIsAdvised(t *testing.T) {
 		})),
 			"cpu.spare 1.2 CPUs, now 3.0 CPUs (--cpus=1.2): since 4 Feb 16:00 UTC it wanted at most 0.80 CPUs: with a smaller quota the rest can be promised to others. Gives 60 % (20 to 73 %) of that CPU to promise to others, 302 h a week; confidence 50 %"},
 		"its values were not read":   {host(with(spare, func(c *state.Container) { c.Original, c.Now, c.Entitled = nil, nil, 2 })), ""},
-		"memory that settled":        {host(paging()), "memory.limit 3072 MiB, now 1024 MiB (--memory=3072m): with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare. Gives 50 % (25 to 67 %) of its run time, 84 h a week; confidence 50 %"},
+		"memory that settled":        {host(paging()), "memory.limit 3072 MiB, now 1024 MiB (--memory=3072m): with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare. Gives 50 % (25 to 67 %) of its run time, 84 h a week; confidence 90 %"},
 		"memory that did not help":   {host(with(paging(), func(c *state.Container) { c.MemoryUse.Loan.After = 1e6 })), ""},
 		"memory that the host lacks": {with(host(paging()), func(s **state.Snapshot) { (*s).Node.Memory = 4 * gib }), ""},
 		"memory that may not move": {host(with(starved(), func(c *state.Container) {
@@ -135,8 +135,8 @@ func TestWhatIsAdvised(t *testing.T) {
 			c.Breakdown = policies.Breakdown{WallNs: 100}
 			c.Breakdown.Ns[policies.PartInputStorage] = 40
 			c.MemoryUse, c.Enrolment = policies.MemoryUse{Read: true, Reread: 90, DiskRead: 100}, tuned("cpu", "$(reboot)")
-		})), "memory.allow cpu,memory, now cpu (trimtab enable train --knobs cpu,memory): its memory limit evicts what it reads again; trimtab finds the limit that ends it, where it may and the host's config allows. Gives 36 % (0 to 36 %) of its run time, 60 h a week; confidence 100 %"},
-		"few loaders":                                   {host(loading()), "loader.workers 4 workers, now 2 workers (num_workers=4): its loaders are busy all along, and its trainer waits for them. Gives 44 % (16 to 63 %) of its run time, 74 h a week; confidence 80 %"},
+		})), "memory.allow cpu,memory, now cpu (trimtab enable train --knobs cpu,memory): its memory limit evicts what it reads again; trimtab finds the limit that ends it, where it may and the host's config allows. Gives 36 % (0 to 36 %) of its run time, 60 h a week; confidence 60 %"},
+		"few loaders":                                   {host(loading()), "loader.workers 4 workers, now 2 workers (num_workers=4): its loaders are busy all along, and its trainer waits for them. Gives 44 % (16 to 63 %) of its run time, 74 h a week; confidence 48 %"},
 		"few loaders, no CPU for more":                  {with(host(loading()), func(s **state.Snapshot) { (*s).Node.Idle = 0.1 }), ""},
 		"few loaders, steps not counted":                {host(with(loading(), func(c *state.Container) { c.Rate.Steps = false })), ""},
 		"few loaders, and a quota that would stop more": {host(with(loading(), func(c *state.Container) { c.Now = quota(1.7) })), ""},
@@ -144,7 +144,7 @@ func TestWhatIsAdvised(t *testing.T) {
 			c.Verdict = policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseRemote, Confidence: 1}
 			c.Breakdown = policies.Breakdown{WallNs: 100}
 			c.Breakdown.Ns[policies.PartInputRemote] = 40
-		})), "data.local local, now network: it waits for reads over the network: a copy on a disk of this host ends that, as far as the disk is faster. Gives 40 % (0 to 40 %) of its run time, 67 h a week; confidence 100 %"},
+		})), "data.local local, now network: it waits for reads over the network: a copy on a disk of this host ends that, as far as the disk is faster. Gives 40 % (0 to 40 %) of its run time, 67 h a week; confidence 60 %"},
 		"a device that is held idle": {gpus(func(s *state.Snapshot) { s.Devices = []state.Device{device("GPU-a", holder("k", 49.5))} }),
 			"gpu.idle 0 devices, now 1 device: it holds GPU 0 and runs nothing there: ask its owner whether it still needs that. Gives 50 % (40 to 60 %) of the time that it is held, 84 h a week; confidence 100 %"},
 		"a device that is held idle by one that works on its CPUs": {gpus(func(s *state.Snapshot) {
@@ -168,7 +168,7 @@ func TestWhatIsAdvised(t *testing.T) {
 		"another device is faster": {gpus(func(s *state.Snapshot) {
 			s.Containers[0].Devices = []state.DeviceSpeed{{Model: "H100", Ratio: 2}}
 			s.Devices = []state.Device{device("GPU-a", holder("k", 0)), {UUID: "GPU-h", Name: "H100", MemTotal: 80 << 30}}
-		}), `gpu.model GPU-h, now GPU-a (--gpus '"device=GPU-h"'): jobs like it ran faster on another device of this host, which nobody holds. Gives 50 % (25 to 67 %) of its run time, 84 h a week; confidence 50 %`},
+		}), `gpu.model GPU-h, now GPU-a (--gpus '"device=GPU-h"'): jobs like it ran faster on another device of this host, which nobody holds. Gives 50 % (25 to 67 %) of its run time, 84 h a week; confidence 30 %`},
 		"another is faster, and too small": {gpus(func(s *state.Snapshot) {
 			s.Containers[0].Devices = []state.DeviceSpeed{{Model: "H100", Ratio: 2}}
 			s.Devices = []state.Device{device("GPU-a", holder("k", 0)), {UUID: "GPU-h", Name: "H100", MemTotal: 8 << 30}}

@@ -126,6 +126,6 @@ func (n node) gpuModel(c state.Container) (a Advice, ok bool) {
 	s := within(best.Ratio, modelError)
 	return Advice{What: GPUModel, Text: "jobs like it ran faster on another device of this host, which nobody holds", Paste: gpuLines([]string{n.s.Devices[i].UUID}),
 		Current: Setting{Text: plainOr(on[0].UUID, "?")}, Advised: Setting{Text: plainOr(n.s.Devices[i].UUID, "?")}, Gives: gives(OfRunTime, 1, s.low, s.share, s.high),
-		Confidence: sure, SinceUnixNs: holds.SinceUnixNs, Evidence: []Number{number("rate there over here", best.Ratio, "times", "profiles of known jobs like it"),
+		Confidence: predictedSure * sure, SinceUnixNs: holds.SinceUnixNs, Evidence: []Number{number("rate there over here", best.Ratio, "times", "profiles of known jobs like it"),
 			number("device memory held", float64(holds.MemBytes), "B", "NVML"), number("device memory there", float64(n.s.Devices[i].MemTotal), "B", "NVML")}}, true
 }

@@ -28,7 +28,7 @@ func (n node) loaderWorkers(c state.Container) (a Advice, ok bool) {
 	s := within(cost.Step(cpus/ranks)/after.Step(cpus/ranks), modelError)
 	return Advice{What: LoaderWorkers, Text: "its loaders are busy all along, and its trainer waits for them", Paste: []Line{{"PyTorch DataLoader", fmt.Sprintf("num_workers=%.0f", workers)}},
 		Current: Setting{Value: float64(cost.Loaders), Unit: "workers"}, Advised: Setting{Value: workers, Unit: "workers"}, Gives: gives(OfRunTime, 1, s.low, s.share, s.high),
-		Confidence: c.Verdict.Confidence, SinceUnixNs: c.VerdictSinceUnixNs,
+		Confidence: predictedSure * c.Verdict.Confidence, SinceUnixNs: c.VerdictSinceUnixNs,
 		Evidence: []Number{number("one batch, by one loader", cost.Batch, "s", "the kernel's accounting of its threads"), number("the rest of a step", cost.TrainerCPU+cost.Device, "s", "the same"),
 			number("loaders", float64(cost.Loaders), "", "the same"), number("CPUs that nobody uses", n.s.Node.Idle, "CPUs", "the host")}}, workers > float64(cost.Loaders)
 }
@@ -38,6 +38,6 @@ func (n node) loaderWorkers(c state.Container) (a Advice, ok bool) {
 func (n node) dataLocal(c state.Container) (Advice, bool) {
 	lost := c.Breakdown.Share(policies.PartInputRemote)
 	return Advice{What: DataLocal, Text: "it waits for reads over the network: a copy on a disk of this host ends that, as far as the disk is faster",
-		Current: Setting{Text: "network"}, Advised: Setting{Text: "local"}, Gives: gives(OfRunTime, 1, 0, lost, lost), Confidence: c.Verdict.Confidence, SinceUnixNs: c.VerdictSinceUnixNs,
+		Current: Setting{Text: "network"}, Advised: Setting{Text: "local"}, Gives: gives(OfRunTime, 1, 0, lost, lost), Confidence: predictedSure * c.Verdict.Confidence, SinceUnixNs: c.VerdictSinceUnixNs,
 		Evidence: []Number{number("time waiting for reads over the network", lost, "share", "the kernel's accounting of its threads")}}, n.sure(c) && c.Verdict.Cause == policies.CauseRemote
 }

@@ -29,7 +29,7 @@ func (n node) memoryLimit(c state.Container) (a Advice, ok bool) {
 	}
 	return Advice{What: MemoryLimit, Text: "with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare", Paste: memoryLines(to),
 		Current: Setting{Value: own, Unit: "B"}, Advised: Setting{Value: to, Unit: "B"}, Gives: gives(OfRunTime, 1, s.low, s.share, s.high),
-		Confidence: grows(m.Loan.Seconds, loanHalf), SinceUnixNs: n.s.UnixNs - int64(max(0, min(m.Loan.Seconds, 1e9))*1e9),
+		Confidence: countedSure, SinceUnixNs: n.s.UnixNs - int64(max(0, min(m.Loan.Seconds, 1e9))*1e9),
 		Evidence: []Number{number("its own limit", own, "B", "its control group"), number("read again before", m.Loan.Before, "B per unit of work", "its control group"),
 			number("read again now", m.Loan.After, "B per unit of work", "its control group"), number("time that it saves", s.share, "share", source)}}, to <= n.s.Node.Memory-n.s.Node.ReserveMemory
 }
@@ -51,7 +51,7 @@ func (n node) memoryAllow(c state.Container) (a Advice, ok bool) {
 	knobs := strings.Join(families, ",")
 	return Advice{What: MemoryAllow, Text: "its memory limit evicts what it reads again; trimtab finds the limit that ends it, where it may and the host's config allows", Paste: allowLines(c, knobs),
 		Current: Setting{Text: cmp.Or(strings.Join(families[:len(families)-1], ","), "none")}, Advised: Setting{Text: knobs}, Gives: gives(OfRunTime, 1, 0, lost, lost),
-		Confidence: v.Confidence, SinceUnixNs: c.VerdictSinceUnixNs,
+		Confidence: predictedSure * v.Confidence, SinceUnixNs: c.VerdictSinceUnixNs,
 		Evidence: []Number{number("time lost to evicted pages", lost, "share", "the kernel's accounting of its threads"), number("read again", m.Reread, "B/s", "its control group"),
 			number("memory that is free", n.s.Node.MemoryFree, "B", "the host")}}, true
 }
