@@ -58,10 +58,10 @@ func (n node) quotaThatStands(c state.Container, own float64) (a Advice, ok bool
 		return a, false // still measured
 	}
 	s, sure, of := measured(c)
-	a = n.quota(own, now, s)
+	a = n.quota(c, own, now, s)
 	a.Text, a.SinceUnixNs, a.Confidence = why, since, sure
 	a.Evidence = append(a.Evidence, of)
-	return a, sure > 0 && now <= n.mostCPUs() && now > own*(1+n.k.MinStep/2)
+	return a, sure > 0 && now <= n.mostCPUs(c) && now > own*(1+n.k.MinStep/2)
 }
 
 // quotaByCost is the quota of a container that its own stops, where trimtab may not lend.
@@ -69,14 +69,14 @@ func (n node) quotaByCost(c state.Container, own float64) (a Advice, ok bool) {
 	if !n.sure(c) || c.Verdict.Relief != policies.ReliefQuota || !(c.Knee > 0) || n.lends(c) {
 		return a, false
 	}
-	to := min(c.Knee*burstRoom, n.mostCPUs())
+	to := min(c.Knee*burstRoom, n.mostCPUs(c))
 	reach := min(to, max(own, c.Obtainable)) // of more it could make no use now
 	s := within(c.Cost.Step(own)/c.Cost.Step(reach), modelError)
 	source := "what a step costs, predicted"
 	if c.ByCPUs.Known() {
 		s, source = onCurve(c.ByCPUs, own, reach), "its rate by CPUs, as learned"
 	}
-	a = n.quota(own, to, s)
+	a = n.quota(c, own, to, s)
 	a.Text, a.SinceUnixNs, a.Confidence = "its quota stops it, and trimtab may not lend it any", c.VerdictSinceUnixNs, predictedSure*c.Verdict.Confidence
 	a.Evidence = append(a.Evidence, number("CPUs that its mean step can use", c.Knee, "CPUs", source), number("time lost to the quota", c.Verdict.Severity, "share", "the kernel's accounting of its threads"),
 		number("CPUs that it could have now", c.Obtainable, "CPUs", "the host's use and the owners' weights"))
@@ -90,12 +90,20 @@ func (n node) lends(c state.Container) bool {
 		!slices.Contains(c.Yielded, runtime.KnobCPUQuota) && n.s.Daemon.Mode == policies.ModeTune && !n.s.Daemon.Paused && !n.s.Daemon.Disabled
 }
 
-// mostCPUs is the largest quota that this host can run.
-func (n node) mostCPUs() float64 { return n.s.Node.MostCPUs(policies.Enrolment{}) }
+// mostCPUs is the largest quota that this host and the container's CPU set can run.
+func (n node) mostCPUs(c state.Container) float64 {
+	most := n.s.Node.MostCPUs(policies.Enrolment{})
+	for _, values := range []runtime.Values{c.Original, c.Now} {
+		if cpus, err := runtime.ParseCPUList(string(values[runtime.KnobCpuset])); err == nil && len(cpus) > 0 {
+			most = min(most, float64(len(cpus)))
+		}
+	}
+	return most
+}
 
 // quota is the part that all advice on a larger quota shares. CPUs are rounded up to hundredths.
-func (n node) quota(own, to float64, s saved) Advice {
-	to = min(math.Ceil(to*100-1e-6)/100, n.mostCPUs())
+func (n node) quota(c state.Container, own, to float64, s saved) Advice {
+	to = min(math.Ceil(to*100-1e-6)/100, n.mostCPUs(c))
 	return Advice{What: CPUQuota, Paste: cpuLines(to), Current: Setting{Value: own, Unit: "CPUs"}, Advised: Setting{Value: to, Unit: "CPUs"},
 		Gives: gives(OfRunTime, 1, s.low, s.share, s.high), Evidence: []Number{number("its own quota", own, "CPUs", "its control group")}}
 }
@@ -108,7 +116,7 @@ func (n node) cpuSpare(c state.Container) (a Advice, ok bool) {
 	if !limited {
 		has, name, source = c.Entitled, "its right by weight", "the owners' weights"
 	}
-	has = min(has, n.s.Node.CPUs)
+	has = min(has, n.mostCPUs(c))
 	to := math.Ceil(max(c.PeakCPUs*spareRoom, spareCPUs, has*sparePart)*10-1e-6) / 10
 	if !known || !n.ranFree(c) || !(to*spareTimes <= has) {
 		return a, false
