@@ -127,7 +127,7 @@ func TestWhatIsAdvised(t *testing.T) {
 		})),
 			"cpu.spare 1.2 CPUs, now 3.0 CPUs (--cpus=1.2): since 4 Feb 16:00 UTC it wanted at most 0.80 CPUs: with a smaller quota the rest can be promised to others. Gives 60 % (20 to 73 %) of that CPU to promise to others, 302 h a week; confidence 50 %"},
 		"its values were not read":   {host(with(spare, func(c *state.Container) { c.Original, c.Now, c.Entitled = nil, nil, 2 })), ""},
-		"memory that settled":        {host(paging()), "memory.limit 3072 MiB, now 1024 MiB (--memory=3072m): with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare. Gives 50 % (25 to 67 %) of its run time, 84 h a week; confidence 90 %"},
+		"memory that settled":        {host(paging()), "memory.limit 3072 MiB, now 1024 MiB (--memory=3072m): with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare; where --memory-swap is set, raise it by as much. Gives 50 % (25 to 67 %) of its run time, 84 h a week; confidence 90 %"},
 		"memory that did not help":   {host(with(paging(), func(c *state.Container) { c.MemoryUse.Loan.After = 1e6 })), ""},
 		"memory that the host lacks": {with(host(paging()), func(s **state.Snapshot) { (*s).Node.Memory = 4 * gib }), ""},
 		"memory that may not move": {host(with(starved(), func(c *state.Container) {
@@ -135,7 +135,13 @@ func TestWhatIsAdvised(t *testing.T) {
 			c.Breakdown = policies.Breakdown{WallNs: 100}
 			c.Breakdown.Ns[policies.PartInputStorage] = 40
 			c.MemoryUse, c.Enrolment = policies.MemoryUse{Read: true, Reread: 90, DiskRead: 100}, tuned("cpu", "$(reboot)")
-		})), "memory.allow cpu,memory, now cpu (trimtab enable train --knobs cpu,memory): its memory limit evicts what it reads again; trimtab finds the limit that ends it, where it may and the host's config allows. Gives 36 % (0 to 36 %) of its run time, 60 h a week; confidence 60 %"},
+		})), "memory.allow cpu,memory, now cpu (trimtab enable train --knobs cpu,memory): its memory limit evicts what it reads again; trimtab finds the limit that ends it, where it may and the host's config allows. Gives 18 % (0 to 36 %) of its run time, 30 h a week; confidence 60 %"},
+		"memory that may not move, of one that is only watched": {host(with(starved(), func(c *state.Container) {
+			c.Verdict = policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseCache, Confidence: 1}
+			c.Breakdown = policies.Breakdown{WallNs: 100}
+			c.Breakdown.Ns[policies.PartInputStorage] = 40
+			c.MemoryUse, c.Enrolment.Knobs = policies.MemoryUse{Read: true, Reread: 90, DiskRead: 100}, []string{"cpu"}
+		})), "memory.allow cpu,memory, now none (trimtab enable train --knobs cpu,memory): its memory limit evicts what it reads again; trimtab finds the limit that ends it, where it may and the host's config allows; the line lets it change cpu as well, which it only watches now. Gives 18 % (0 to 36 %) of its run time, 30 h a week; confidence 60 %"},
 		"few loaders":                           {host(loading()), "loader.workers 4 workers, now 2 workers (num_workers=4): its loaders are busy all along, and its trainer waits for them. Gives 44 % (16 to 63 %) of its run time, 74 h a week; confidence 48 %"},
 		"few loaders, and no PyTorch":           {host(with(loading(), func(c *state.Container) { c.Rate.Source = "jax.step" })), "loader.workers 4 workers, now 2 workers: its loaders are busy all along, and its trainer waits for them. Gives 44 % (16 to 63 %) of its run time, 74 h a week; confidence 48 %"},
 		"few loaders, on three CPUs of its set": {host(with(loading(), func(c *state.Container) { c.Now = runtime.Values{runtime.KnobCpuset: "0-1,6"} })), "loader.workers 3 workers, now 2 workers (num_workers=3): its loaders are busy all along, and its trainer waits for them. Gives 33 % (0 to 56 %) of its run time, 56 h a week; confidence 48 %"},

@@ -2,6 +2,7 @@ package advice
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ func (n node) memoryLimit(c state.Container) (a Advice, ok bool) {
 	if c.ByMemory.Known() {
 		s, source = onCurve(c.ByMemory, own, m.Limit), "its rate by memory, as learned"
 	}
-	return Advice{What: MemoryLimit, Text: "with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare", Paste: memoryLines(to),
+	return Advice{What: MemoryLimit, Text: "with it nothing that was evicted is read again; as a loan it stands only while the host has memory to spare; where --memory-swap is set, raise it by as much", Paste: memoryLines(to),
 		Current: Setting{Value: own, Unit: "B"}, Advised: Setting{Value: to, Unit: "B"}, Gives: gives(OfRunTime, 1, s.low, s.share, s.high),
 		Confidence: countedSure, SinceUnixNs: n.s.UnixNs - int64(max(0, min(m.Loan.Seconds, 1e9))*1e9),
 		Evidence: []Number{number("its own limit", own, "B", "its control group"), number("read again before", m.Loan.Before, "B per unit of work", "its control group"),
@@ -48,9 +49,13 @@ func (n node) memoryAllow(c state.Container) (a Advice, ok bool) {
 	}
 	families := append(slices.DeleteFunc(slices.Clone(c.Enrolment.Knobs), func(f string) bool { return !slices.Contains([]string{"cpu", "cpuset", "io", "gpu"}, f) }), "memory")
 	lost := m.Evicted(v, c.Breakdown)
+	others, also := strings.Join(families[:len(families)-1], ","), ""
+	if others != "" && c.Enrolment.Mode != policies.ModeTune {
+		others, also = "", fmt.Sprintf("; the line lets it change %s as well, which it only watches now", others)
+	}
 	knobs := strings.Join(families, ",")
-	return Advice{What: MemoryAllow, Text: "its memory limit evicts what it reads again; trimtab finds the limit that ends it, where it may and the host's config allows", Paste: allowLines(c, knobs),
-		Current: Setting{Text: cmp.Or(strings.Join(families[:len(families)-1], ","), "none")}, Advised: Setting{Text: knobs}, Gives: gives(OfRunTime, 1, 0, lost, lost),
+	return Advice{What: MemoryAllow, Text: "its memory limit evicts what it reads again; trimtab finds the limit that ends it, where it may and the host's config allows" + also, Paste: allowLines(c, knobs),
+		Current: Setting{Text: cmp.Or(others, "none")}, Advised: Setting{Text: knobs}, Gives: gives(OfRunTime, 1, 0, lost/2, lost),
 		Confidence: predictedSure * v.Confidence, SinceUnixNs: c.VerdictSinceUnixNs,
 		Evidence: []Number{number("time lost to evicted pages", lost, "share", "the kernel's accounting of its threads"), number("read again", m.Reread, "B/s", "its control group"),
 			number("memory that is free", n.s.Node.MemoryFree, "B", "the host")}}, true
