@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -101,23 +102,34 @@ func daemonClient(cmd *cobra.Command) *client.Client {
 
 func localClock() render.Clock { return render.Clock{Now: time.Now(), Zone: time.Local} }
 
+// completionPatience is how long a shell waits for a daemon that may be stuck: nothing is shown
+// meanwhile, and no key answered.
+const completionPatience = time.Second
+
+// complete offers what the daemon answers, or nothing if that takes too long: no file is meant.
+func complete(cmd *cobra.Command, ask func(context.Context, *client.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
+	defer cancel()
+	names, err := ask(ctx, daemonClient(cmd))
+	if err != nil {
+		names = nil
+	}
+	return slices.DeleteFunc(names, func(s string) bool { return !plainName(s) }), cobra.ShellCompDirectiveNoFileComp
+}
+
 // completeNames offers the names of running containers, if the daemon answers. One of other
 // characters than engines give is left out: the shell would print it, and put it on the line.
 func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	all, err := daemonClient(cmd).Containers(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, c := range all.Containers {
-		if plainName(c.Name) {
+	return complete(cmd, func(ctx context.Context, daemon *client.Client) (names []string, err error) {
+		all, err := daemon.Containers(ctx)
+		for _, c := range all.Containers {
 			names = append(names, c.Name)
 		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+		return names, err
+	})
 }
 
 // completeNameAndDevices offers a name, and after it the devices that this container was granted.
@@ -125,17 +137,15 @@ func completeNameAndDevices(cmd *cobra.Command, args []string, typed string) ([]
 	if len(args) == 0 {
 		return completeNames(cmd, args, typed)
 	}
-	all, err := daemonClient(cmd).GPUs(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var devices []string
-	for _, g := range all {
-		if g.Name == args[0] && plainName(g.Device) && !slices.Contains(args[1:], g.Device) {
-			devices = append(devices, g.Device)
+	return complete(cmd, func(ctx context.Context, daemon *client.Client) (devices []string, err error) {
+		all, err := daemon.GPUs(ctx)
+		for _, g := range all {
+			if g.Name == args[0] && !slices.Contains(args[1:], g.Device) {
+				devices = append(devices, g.Device)
+			}
 		}
-	}
-	return devices, cobra.ShellCompDirectiveNoFileComp
+		return devices, err
+	})
 }
 
 // completeProfiles offers the names of known jobs, each once.
@@ -143,17 +153,15 @@ func completeProfiles(cmd *cobra.Command, args []string, _ string) ([]string, co
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	all, err := daemonClient(cmd).Fingerprints(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, f := range all {
-		if plainName(f.Name) && !slices.Contains(names, f.Name) {
-			names = append(names, f.Name)
+	return complete(cmd, func(ctx context.Context, daemon *client.Client) (names []string, err error) {
+		all, err := daemon.Fingerprints(ctx)
+		for _, f := range all {
+			if !slices.Contains(names, f.Name) {
+				names = append(names, f.Name)
+			}
 		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+		return names, err
+	})
 }
 
 // plainName tells names as Docker and containerd allow them; a label of containerd's may hold anything.

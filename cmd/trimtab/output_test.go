@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,6 +41,36 @@ func (d hostileDaemon) Snapshot() *state.Snapshot {
 		s.Containers = append(s.Containers, first)
 	}
 	return &s
+}
+
+// TestCompletionGivesUp: on a daemon that takes questions and never answers.
+func TestCompletionGivesUp(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "t.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // the test has ended
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := &cobra.Command{}
+	cmd.Flags().String("socket", socket, "")
+	cmd.SetContext(ctx)
+	for name, complete := range map[string]func() ([]string, cobra.ShellCompDirective){
+		"names":    func() ([]string, cobra.ShellCompDirective) { return completeNames(cmd, nil, "") },
+		"devices":  func() ([]string, cobra.ShellCompDirective) { return completeNameAndDevices(cmd, []string{"train"}, "") },
+		"profiles": func() ([]string, cobra.ShellCompDirective) { return completeProfiles(cmd, nil, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, directive := complete()
+			if len(got) != 0 || directive != cobra.ShellCompDirectiveNoFileComp {
+				t.Errorf("offered %q, %v", got, directive)
+			}
+			if ctx.Err() != nil {
+				t.Error("it waited for the daemon")
+			}
+		})
+	}
 }
 
 func TestCompletedNamesAreClean(t *testing.T) {
