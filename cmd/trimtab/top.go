@@ -131,7 +131,7 @@ func topFrames(cmd *cobra.Command, p poller, m *top.Model) error {
 type poller struct {
 	client   *client.Client
 	interval time.Duration
-	// now asks at once, without waiting for the interval.
+	// now asks as soon as may be, without waiting for the interval.
 	now chan struct{}
 }
 
@@ -157,16 +157,29 @@ func (p poller) start(ctx context.Context) <-chan top.Msg {
 			if !send(p.answer(ctx)) {
 				return
 			}
-			timer := time.NewTimer(pause(p.interval, time.Since(began)))
-			select {
-			case <-timer.C:
-			case <-p.now:
-			case <-ctx.Done():
-			}
-			timer.Stop()
+			p.rest(ctx, time.Since(began))
 		}
 	}()
 	return out
+}
+
+// rest waits until the next question, after an answer that took so long. Who asks at once skips the
+// interval, and not what keeps the daemon from answering top all the time.
+func (p poller) rest(ctx context.Context, took time.Duration) {
+	due, soonest := time.NewTimer(pause(p.interval, took)), time.NewTimer(pause(minInterval, took))
+	defer due.Stop()
+	defer soonest.Stop()
+	select {
+	case <-due.C:
+		return
+	case <-ctx.Done():
+		return
+	case <-p.now:
+	}
+	select {
+	case <-soonest.C:
+	case <-ctx.Done():
+	}
 }
 
 // pause is how long to wait after an answer that took so long.
@@ -174,8 +187,14 @@ func pause(interval, took time.Duration) time.Duration {
 	return max(interval, min(pauseShare*took, maxPause))
 }
 
-// answer is what the daemon says, or that it says nothing.
-func (p poller) answer(ctx context.Context) top.Msg {
+// answer is what the daemon says, or that it says nothing. A panic is told like that too: it would end
+// the process in this goroutine, which cannot give the terminal back.
+func (p poller) answer(ctx context.Context) (msg top.Msg) {
+	defer func() {
+		if r := recover(); r != nil {
+			msg = top.Failed{At: time.Now(), Text: fmt.Sprintf("reading the answer failed: %v", r), Hint: "this is a bug of trimtab"}
+		}
+	}()
 	d, err := p.ask(ctx)
 	if err == nil {
 		return d

@@ -20,7 +20,7 @@ import (
 // gone. Whatever ends it, the terminal is as it was before. tcell draws cells, so what a frame
 // holds is never read as anything but text.
 func topScreen(ctx context.Context, p poller, m *top.Model) error {
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGHUP, unix.SIGTERM, os.Interrupt)
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGHUP, unix.SIGTERM, unix.SIGQUIT, os.Interrupt)
 	defer stop()
 	// The terminal is asked nothing: over a slow line its answers would come late, as keys.
 	screen, err := tcell.NewScreen(tcell.OptNegotiation(false), tcell.OptSanitizeContent(true))

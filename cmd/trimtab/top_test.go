@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/creack/pty"
@@ -19,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/top"
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -248,6 +250,7 @@ func TestTopGivesTheTerminalBack(t *testing.T) {
 	for name, end := range map[string]func(*onTerminal){
 		"ctrl-C":  func(o *onTerminal) { o.press("\x03") },
 		"SIGTERM": func(o *onTerminal) { _ = o.cmd.Process.Signal(unix.SIGTERM) },
+		"SIGQUIT": func(o *onTerminal) { _ = o.cmd.Process.Signal(unix.SIGQUIT) },
 		"SIGHUP":  func(o *onTerminal) { _ = o.cmd.Process.Signal(unix.SIGHUP) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -332,6 +335,34 @@ func TestPause(t *testing.T) {
 		if got := pause(tc.interval, tc.took); got != tc.want {
 			t.Errorf("each %s, answered in %s: %s, want %s", tc.interval, tc.took, got, tc.want)
 		}
+	}
+}
+
+// TestRestAfterAnAnswer: a key skips the interval, and never what an answer's cost asks for.
+func TestRestAfterAnAnswer(t *testing.T) {
+	for _, tc := range []struct {
+		asked      bool
+		took, want time.Duration
+	}{{false, 10 * time.Millisecond, time.Minute}, {true, 10 * time.Millisecond, minInterval}, {true, 100 * time.Millisecond, 2 * time.Second}, {true, time.Minute, maxPause}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := poller{interval: time.Minute, now: make(chan struct{}, 1)}
+			if tc.asked {
+				p.now <- struct{}{}
+			}
+			began := time.Now()
+			p.rest(t.Context(), tc.took)
+			if got := time.Since(began); got != tc.want {
+				t.Errorf("answered in %s, asked for at once %v: %s until the next question, want %s", tc.took, tc.asked, got, tc.want)
+			}
+		})
+	}
+}
+
+// TestPanicOfThePoller: is told on the screen, which stays whole.
+func TestPanicOfThePoller(t *testing.T) {
+	got, ok := poller{}.answer(t.Context()).(top.Failed) // without a client
+	if !ok || !strings.Contains(got.Text, "nil pointer") {
+		t.Errorf("got %+v", got)
 	}
 }
 

@@ -174,5 +174,12 @@ func (m *Model) move(code Code) {
 		m.list.move(by)
 		return
 	}
-	m.scroll = min(max(m.scroll+by, 0), max(m.lines()-m.rowsShown(), 0))
+	m.scrollBy(by)
+}
+
+// scrollBy scrolls by so many lines, within what the page has.
+func (m *Model) scrollBy(by int) {
+	if m.scroll = max(m.scroll+by, 0); m.scroll > 0 { // lines costs as much as a page
+		m.scroll = min(m.scroll, max(m.lines()-m.rowsShown(), 0))
+	}
 }

@@ -134,6 +134,7 @@ func New(o Options) *Model {
 // Update takes in what happened.
 func (m *Model) Update(msg Msg) Action {
 	action := m.update(msg)
+	m.scrollBy(0) // what there is to scroll may have become less
 	m.list.follow(m.rowsShown())
 	return action
 }

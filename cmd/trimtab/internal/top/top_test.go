@@ -334,6 +334,27 @@ func TestScrolling(t *testing.T) {
 	}
 }
 
+// TestScrolledPagesGrow: a larger terminal has room for more of a page that was scrolled to its end,
+// and a page that lost lines shows those that are left.
+func TestScrolledPagesGrow(t *testing.T) {
+	for _, page := range []string{"e", "?", "d", "\n"} {
+		m := seen(40, 10)
+		keys(m, page+"G")
+		m.Update(Resized{140, 40})
+		if last := max(m.lines()-m.rowsShown(), 0); m.scroll > last {
+			t.Errorf("page %q: line %d is the first of %d, with room for %d:\n%s", page, m.scroll, m.lines(), m.rowsShown(), m.View())
+		}
+	}
+	m := seen(40, 6)
+	keys(m, "dG")
+	d := answer(4, train())
+	d.Devices.Devices = d.Devices.Devices[:1]
+	m.Update(d)
+	if n := m.lines(); m.scroll > max(n-m.rowsShown(), 0) {
+		t.Errorf("line %d is the first of %d devices", m.scroll, n)
+	}
+}
+
 func TestSplit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		b       policies.Breakdown
