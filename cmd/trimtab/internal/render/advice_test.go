@@ -22,13 +22,17 @@ func advised() api.Advice {
 		{Key: "k1", Container: "train", What: advice.CPUQuota, Text: "with it nothing holds the container back; as a loan it stands only while nobody else wants the CPU",
 			Paste: []advice.Line{{For: "docker run", Text: "--cpus=1.75"}, {For: "compose", Text: "cpus: 1.75"}}, Current: cpus(1), Advised: cpus(1.75),
 			Gives:      advice.Gives{Of: advice.OfRunTime, Share: 0.38, Low: 0.22, High: 0.5, Hours: 63, LowHours: 37, HighHours: 84},
-			Confidence: 0.86, SinceUnixNs: at(14, 2), Evidence: []advice.Number{number("its own quota", 1, "CPUs", "its control group"), number("rate over before", 1.6, "times", "its counted rate")}},
+			Confidence: 0.9, SinceUnixNs: at(14, 2), Evidence: []advice.Number{number("its own quota", 1, "CPUs", "its control group"), number("rate over before", 1.6, "times", "its counted rate")}},
 		{Key: "k1", Container: "train", What: advice.DataLocal, Text: "it waits for reads over the network", Current: advice.Setting{Text: "network"}, Advised: advice.Setting{Text: "local"},
-			Gives:      advice.Gives{Of: advice.OfRunTime, Share: 0.4, High: 0.4, Hours: 67, HighHours: 67},
-			Confidence: 1, Evidence: []advice.Number{number("time waiting for reads over the network", 0.4, "share", "the kernel's accounting of its threads")}},
-		{What: advice.GPUIdle, Text: "it holds GPU 1 and runs nothing on it", Current: advice.Setting{Value: 1, Unit: "devices"}, Advised: advice.Setting{Unit: "devices"},
+			Gives:      advice.Gives{Of: advice.OfRunTime, Share: 0.2, High: 0.4, Hours: 34, HighHours: 67},
+			Confidence: 0.6, Evidence: []advice.Number{number("time waiting for reads over the network", 0.4, "share", "the kernel's accounting of its threads")}},
+		{Key: "k2", Container: "web", What: advice.CPUSpare, Text: "since 26 Dec 14:02 UTC it wanted at most 0.80 CPUs: with a smaller quota the rest can be promised to others",
+			Paste: []advice.Line{{For: "docker run", Text: "--cpus=1.2"}, {For: "compose", Text: "cpus: 1.2"}}, Current: cpus(4), Advised: cpus(1.2),
+			Gives:      advice.Gives{Of: advice.OfCPUs, Share: 0.7, Low: 0.4, High: 0.8, Hours: 470, LowHours: 269, HighHours: 538},
+			Confidence: 0.5, SinceUnixNs: at(14, 2) - 7*24*3600e9, Evidence: []advice.Number{number("the most it wanted in one reading", 0.8, "CPUs", "its control group")}},
+		{What: advice.GPUIdle, Text: "it holds GPU 1 and runs nothing there: ask its owner whether it still needs that", Current: advice.Setting{Value: 1, Unit: "devices"}, Advised: advice.Setting{Unit: "devices"},
 			Gives:      advice.Gives{Of: advice.OfDevices, Share: 0.5, Low: 0.4, High: 0.6, Hours: 84, LowHours: 67, HighHours: 101},
-			Confidence: 0.98, SinceUnixNs: at(9, 0), Evidence: []advice.Number{number("held for", 356400, "s", "NVML")}},
+			Confidence: 1, SinceUnixNs: at(9, 0), Evidence: []advice.Number{number("held for", 356400, "s", "NVML")}},
 	}}
 }
 
