@@ -217,8 +217,8 @@ func write(t *testing.T, dir, file, text string) {
 // stops it there: it goes on living, and nothing of it moves.
 func wasBusy(t *testing.T, target probes.Target) {
 	t.Helper()
-	// Files beyond the limit, and then a loop without end, once it has joined.
-	cmd := exec.Command("sh", "-c", `read go; head -c 100000000 /dev/zero >"$1/a"; cat "$1/a" >/dev/null; while :; do :; done`, "sh", onDisk(t))
+	// Memory of its own, files beyond the limit, and then a loop without end, once it has joined.
+	cmd := exec.Command("sh", "-c", `read go; x=$(head -c 2000000 /dev/zero | tr '\0' x); head -c 100000000 /dev/zero >"$1/a"; cat "$1/a" >/dev/null; while :; do :; done`, "sh", onDisk(t))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -235,7 +235,7 @@ func wasBusy(t *testing.T, target probes.Target) {
 		t.Fatal(err)
 	}
 	for range 10 * oracleTries {
-		if c := readOf(t, target); len(c.Throttling) > 0 && c.Throttling[0].Throttled > 3 && c.EventsMax > 0 {
+		if c := readOf(t, target); len(c.Throttling) > 0 && c.Throttling[0].Throttled > 3 && c.EventsMax > 0 && c.Anon > 0 {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
