@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 func needWorld(t *testing.T) (*world, *job, *strings.Builder) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs Docker: and root, to run an engine of its own")
+		t.Skip("needs Docker and root, to run an engine of its own")
 	}
 	for _, name := range append(ctrd.Programs(), "docker", "dockerd") {
 		if _, err := exec.LookPath(name); err != nil {

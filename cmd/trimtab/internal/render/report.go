@@ -3,6 +3,7 @@ package render
 import (
 	"encoding/csv"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -109,15 +110,22 @@ func reportColumns(r state.Report, x reportResource) []column {
 	return columns
 }
 
-// reportRows leaves out groups that have nothing of the resource, and ends with the total.
-func reportRows(r state.Report, x reportResource) (rows [][]string) {
+// nothing: a group has nothing of the resource.
+func (x reportResource) nothing(g state.ReportGroup) bool {
+	return empty(x.use(g)) && (!x.lent || g.LentCPUSeconds == 0)
+}
+
+// groups are those that have something of the resource, and the total.
+func (x reportResource) groups(r state.Report) []state.ReportGroup {
 	total := r.Total
 	total.Name = "total"
-	for i, g := range append(r.Groups[:len(r.Groups):len(r.Groups)], total) {
+	return append(slices.DeleteFunc(slices.Clone(r.Groups), x.nothing), total)
+}
+
+// reportRows leaves out groups that have nothing of the resource, and ends with the total.
+func reportRows(r state.Report, x reportResource) (rows [][]string) {
+	for _, g := range x.groups(r) {
 		u := x.use(g)
-		if i < len(r.Groups) && empty(u) && (!x.lent || g.LentCPUSeconds == 0) {
-			continue
-		}
 		row := []string{groupName(r.By, name(g.Name))}
 		for _, t := range reportTerms() {
 			row = append(row, hours(t.value(u)))

@@ -114,16 +114,11 @@ func reportTable(r state.Report, x reportResource) pageTable {
 	if x.lent {
 		t.Columns = append(t.Columns, strings.ToLower(lentTitle))
 	}
-	if empty(x.use(r.Total)) && (!x.lent || r.Total.LentCPUSeconds == 0) {
+	if x.nothing(r.Total) {
 		return t
 	}
-	total := r.Total
-	total.Name = "total"
-	for i, g := range append(r.Groups[:len(r.Groups):len(r.Groups)], total) {
+	for _, g := range x.groups(r) {
 		u := x.use(g)
-		if i < len(r.Groups) && empty(u) && (!x.lent || g.LentCPUSeconds == 0) {
-			continue
-		}
 		row := pageRow{Name: Clean(groupName(r.By, g.Name))}
 		for _, c := range reportTerms() {
 			row.Cells = append(row.Cells, hours(c.value(u)))
