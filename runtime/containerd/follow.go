@@ -145,7 +145,7 @@ func (s *session) List(ctx context.Context) (keys []string, err error) {
 			return nil, classify(err)
 		}
 		for _, t := range answer.GetTasks() {
-			if _, runs := stateOf(t.GetStatus()); runs {
+			if _, runs := stateOf(t.GetStatus()); runs || t.GetStatus() == task.Status_UNKNOWN {
 				keys = append(keys, namespace+"/"+t.GetID())
 			}
 		}
@@ -161,6 +161,9 @@ func (s *session) Inspect(ctx context.Context, key string) (runtime.Container, e
 		return runtime.Container{}, about(id, err)
 	}
 	state, runs := stateOf(got.GetProcess().GetStatus())
+	if got.GetProcess().GetStatus() == task.Status_UNKNOWN { // containerd's word for a shim that misses its time
+		return runtime.Container{}, fmt.Errorf("container %s: %w: its shim does not answer containerd", id, engine.ErrUnplaced)
+	}
 	if !runs || got.GetProcess().GetPid() == 0 {
 		return runtime.Container{}, fmt.Errorf("container %s does not run: %w", id, runtime.ErrGone)
 	}

@@ -2,9 +2,15 @@ package containerd_test
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -82,6 +88,75 @@ func lives(t *testing.T, v runtimetest.Runtime) {
 			t.Errorf("Docker's container was told: %+v", event)
 		}
 	}
+}
+
+// said is a log that tells once that a line holds a text.
+type said struct {
+	text string
+	once sync.Once
+	yes  chan struct{}
+}
+
+func (s *said) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), s.text) {
+		s.once.Do(func() { close(s.yes) })
+	}
+	return len(line), nil
+}
+
+// TestShimThatDoesNotAnswer: a container whose shim misses containerd's time for its state runs on
+// nevertheless, for who follows and for who connects meanwhile.
+func TestShimThatDoesNotAnswer(t *testing.T) {
+	for _, v := range runtimetest.Runtimes() {
+		t.Run(v.Name, func(t *testing.T) { shimThatDoesNotAnswer(t, v) })
+	}
+}
+
+func shimThatDoesNotAnswer(t *testing.T, v runtimetest.Runtime) {
+	d := runtimetest.NeedContainerd(t, v.Bin)
+	d.Start(t)
+	id := d.RunContainer(t, runtimetest.ContainerdSpec{})
+	log := &said{text: "shim does not answer", yes: make(chan struct{})}
+	r := watch(t, newEngine(t, containerd.Options{Address: d.Address, RelistEvery: 100 * time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(log, nil))}))
+	c, at := r.expect(t, 0, runtime.EventSeen, id)
+	shim := parent(t, c.InitPID)
+	if err := syscall.Kill(shim, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	goOn := sync.OnceFunc(func() { _ = syscall.Kill(shim, syscall.SIGCONT) })
+	t.Cleanup(goOn)
+	select {
+	case <-log.yes:
+	case <-time.After(patience):
+		t.Fatal("a listing met the shim that does not answer, and nothing was said")
+	}
+	late := watch(t, newEngine(t, containerd.Options{Address: d.Address, RelistEvery: 100 * time.Millisecond}))
+	late.expectKind(t, 0, runtime.EventSynced)
+	goOn()
+	late.expect(t, 0, runtime.EventSeen, id)
+	for _, event := range r.snapshot()[at:] {
+		if event.Kind == runtime.EventGone {
+			t.Errorf("it was taken for gone: %s", brief(r.snapshot()))
+		}
+	}
+	d.End(t, "default", id)
+	r.expect(t, at, runtime.EventGone, id)
+}
+
+// parent reads a process's parent.
+func parent(t *testing.T, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "PPid:")
+	ppid, err := strconv.Atoi(strings.Fields(after)[0])
+	if err != nil || ppid < 2 {
+		t.Fatalf("parent of process %d: %d, %v", pid, ppid, err)
+	}
+	return ppid
 }
 
 // TestOnlyNamedNamespaces: config may name those to follow.

@@ -199,6 +199,9 @@ func (w *watcher) look(ctx context.Context, s Session, key string, tell found) e
 			w.broken[key] = true
 			w.o.Logger.Warn("a container cannot be watched", "container", key, "reason", err)
 		}
+		if isKnown && w.o.Host.Alive(known) == nil { // who is not told of before EventSynced is taken for gone
+			tell(key, known)
+		}
 		return nil
 	}
 	return err
