@@ -5,10 +5,12 @@ import "slices"
 // Counted is an event of training programs that entries of exported functions count. Which
 // library exports a function was looked up in it or in its source; docs/rate.md says which.
 type Counted struct {
-	Source  string // names its ticks
-	What    string // what one is, in the plural
-	Step    bool   // one is a step by its meaning: nothing needs to confirm it
-	Library string // part of the path of the files that export them
+	Source string // names its ticks
+	What   string // what one is, in the plural
+	Step   bool   // one is a step by its meaning: nothing needs to confirm it
+	// InMemory: what it trains on was made before, so its process's other threads compute.
+	InMemory bool
+	Library  string // part of the path of the files that export them
 	// Functions are groups. Of a group one function may call another, so the one with most entries
 	// counts; groups add up. A name that ends in * stands for all that begin so.
 	Functions [][]string
@@ -20,21 +22,21 @@ type Counted struct {
 //trimtab:table of functions
 var counted = []Counted{
 	// BoostOneIter calls TrainOneIter from XGBoost 2.0 on.
-	{"xgboost.update", "boosting rounds", true, "xgboost", [][]string{
+	{"xgboost.update", "boosting rounds", true, true, "xgboost", [][]string{
 		{"XGBoosterUpdateOneIter"}, {"XGBoosterBoostOneIter", "XGBoosterTrainOneIter"}}},
-	{"lightgbm.update", "boosting rounds", true, "lightgbm", [][]string{
+	{"lightgbm.update", "boosting rounds", true, true, "lightgbm", [][]string{
 		{"LGBM_BoosterUpdateOneIter"}, {"LGBM_BoosterUpdateOneIterCustom"}}},
-	{"caffe.update", "steps of the solver", true, "caffe", [][]string{
+	{"caffe.update", "steps of the solver", true, false, "caffe", [][]string{
 		{"_ZN5caffe9SGDSolverIfE11ApplyUpdateEv"}, {"_ZN5caffe9SGDSolverIdE11ApplyUpdateEv"}}},
-	{"fann.epoch", "epochs", false, "fann", [][]string{{"fann_train_epoch"}}},
-	{"torch.backward", "backward passes", false, "torch", [][]string{{"_ZN5torch8autograd6Engine7executeE*"}}},
-	{"torch.optim", "steps of a C++ optimizer", true, "torch", [][]string{
+	{"fann.epoch", "epochs", false, true, "fann", [][]string{{"fann_train_epoch"}}},
+	{"torch.backward", "backward passes", false, false, "torch", [][]string{{"_ZN5torch8autograd6Engine7executeE*"}}},
+	{"torch.optim", "steps of a C++ optimizer", true, false, "torch", [][]string{
 		{"_ZN5torch5optim3SGD4stepE*"}, {"_ZN5torch5optim4Adam4stepE*"}, {"_ZN5torch5optim5AdamW4stepE*"},
 		{"_ZN5torch5optim7RMSprop4stepE*"}, {"_ZN5torch5optim7Adagrad4stepE*"}, {"_ZN5torch5optim5LBFGS4stepE*"}}},
-	{"tensorflow.run", "runs of a session", false, "tensorflow", [][]string{{"TF_SessionRun"}}},
-	{"tensorflow.execute", "eager operations and functions", false, "tensorflow", [][]string{{"TFE_Execute"}}},
-	{"mxnet.backward", "backward passes", false, "mxnet", [][]string{{"MXAutogradBackwardEx"}}},
-	{"ggml.batch", "batches, of evaluation too", false, "ggml", [][]string{{"ggml_opt_eval"}}},
+	{"tensorflow.run", "runs of a session", false, false, "tensorflow", [][]string{{"TF_SessionRun"}}},
+	{"tensorflow.execute", "eager operations and functions", false, false, "tensorflow", [][]string{{"TFE_Execute"}}},
+	{"mxnet.backward", "backward passes", false, false, "mxnet", [][]string{{"MXAutogradBackwardEx"}}},
+	{"ggml.batch", "batches, of evaluation too", false, false, "ggml", [][]string{{"ggml_opt_eval"}}},
 }
 
 // Sources of what a job says of its own steps.
@@ -57,6 +59,11 @@ func Preference(source string) (place int, step bool) {
 		return len(counted), false
 	}
 	return i, counted[i].Step
+}
+
+// InMemory reports whether ticks of a source are of a process that trains on what lies in memory.
+func InMemory(source string) bool {
+	return slices.ContainsFunc(counted, func(c Counted) bool { return c.Source == source && c.InMemory })
 }
 
 // ComparePreference orders tick sources by their places.

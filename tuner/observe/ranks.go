@@ -35,6 +35,7 @@ type process struct {
 	calls      uint64 // launches and collectives
 	exchanges  uint64 // collectives
 	counted    bool   // it was seen to tick or to call, if not in this window
+	inMemory   bool   // and trains on what lies in memory
 	works      bool   // and starts no others that do in its place
 	facts      probes.Process
 	told       bool     // facts are known
@@ -81,6 +82,7 @@ func processes(w *Window) family {
 		if f.own = f.own || tick.Steps; p == nil || tick.Steps { // a log's count belongs to no process
 			continue
 		}
+		p.inMemory = p.inMemory || probes.InMemory(tick.Source)
 		if p.counted = true; tick.Count > 0 && (p.ticks == 0 || place < p.source) {
 			p.ticks, p.source = tick.Count, place
 		}
@@ -200,9 +202,8 @@ func (f family) launches(w *Window, p *process) bool {
 	return float64(p.runNs) < launcherShare*float64(below) || p.runNs < programs
 }
 
-// callerShare of the largest caller's calls, or of the largest count of one source, makes a process
-// one that trains, and a thread one that computes: others touch the device once, to see whether it
-// is there.
+// callerShare of the largest caller's calls, or of one source's largest count, makes a process one
+// that trains, and a thread one that computes: others touch the device once, to see that it is there.
 const callerShare = 0.05
 
 // steps reports whether a process shows by ticks or calls that it trains. One that
@@ -224,11 +225,10 @@ func (p *process) steps(f family) bool {
 	return calls(p) && (p.exchanges > 0 || !f.above(p, func(up *process) bool { return up.ticks > 0 || calls(up) }))
 }
 
-// trainerThread is the thread that waits for the device the longest; where none
-// does, the main thread if it works a tenth as much as the busiest, or comes to run in
-// each step and works a little; else the busiest thread of the process: in C++ and in
-// notebooks the main thread may only wait. A trainer whose data one thread makes works
-// 11 % as much as that [measured, test/workloads/threads.py].
+// trainerThread is the thread that waits for the device the longest; where none does, the main thread
+// if it works a tenth as much as the busiest, or comes to run in each step and works a little; else
+// the busiest thread of the process: in C++ and in notebooks the main thread may only wait. A trainer
+// whose data one thread makes works 11 % as much as that [measured, test/workloads/threads.py].
 func trainerThread(w *Window, p *process) int {
 	if i := longestSync(w, p); i >= 0 {
 		return i
@@ -344,7 +344,7 @@ func inProcessRoles(k *policies.Constants, w *Window, root *process, r *Rank) in
 			r.Roles[i] = RoleHelper
 		case float64(t.Ns[probes.StateRun]) < 0.02*float64(t.WallNs):
 			// too little work of its own for a loader: a queue's feeder, a timer thread
-		case root.told && !root.counted && !r.family.own:
+		case root.inMemory || root.told && !root.counted && !r.family.own:
 			r.Roles[i] = RoleHelper // nothing says that it makes batches
 		default:
 			r.Roles[i] = RoleLoader

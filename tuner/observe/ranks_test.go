@@ -213,6 +213,22 @@ func TestStartedLoadersTogether(t *testing.T) {
 	}
 }
 
+// TestTeamsOfProgramsThatTrainInMemory: a team that starves spins for what it would sleep else, and
+// meets its trainer as rarely as a loader. Where no batches are made, it is a team all the same.
+func TestTeamsOfProgramsThatTrainInMemory(t *testing.T) {
+	for source, want := range map[string]int{"xgboost.update": 0, "lightgbm.update": 0, "caffe.update": 1, "torch.backward": 1} {
+		for _, count := range []uint64{0, 2} { // a long step may end in no window
+			w := oneSecond(thread(trainer, trainer, 1, times{probes.StateRun: 168 * ms, probes.StateThrottled: 700 * ms}, wait(helper, probes.StateFutex, 72*ms, 2)),
+				thread(helper, trainer, 1, times{probes.StateRun: 170 * ms, probes.StateThrottled: 800 * ms}))
+			w.Facts = []probes.Process{{TGID: trainer}}
+			w.Ticks = []Tick{{Source: source, TGID: trainer, Count: count, FromNs: 1, LastNs: 9e8}}
+			if got := Ranks(policies.DefaultConstants(), w)[0].Loaders; got != want {
+				t.Errorf("%s %d times: %d loaders, want %d", source, count, got, want)
+			}
+		}
+	}
+}
+
 // TestLoadersOfAJobThatCountsItself: no framework ticks, but the job tells its steps.
 func TestLoadersOfAJobThatCountsItself(t *testing.T) {
 	w := oneSecond(thread(trainer, trainer, 1, times{probes.StateRun: 300 * ms}, wait(helper, probes.StateFutex, 700*ms, 5)),
