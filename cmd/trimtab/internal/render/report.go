@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -24,29 +25,6 @@ func reportResources() []reportResource {
 		{"cpu", "CPU-hours", func(g state.ReportGroup) state.ReportUse { return g.CPU }, true},
 	}
 }
-
-// reportTerm is a column: what it holds, and how that comes about in a line.
-type reportTerm struct {
-	title, key, means string
-	value             func(state.ReportUse) float64
-}
-
-func reportTerms() []reportTerm {
-	return []reportTerm{
-		{"HELD", "held", "devices, or CPUs, times the time that they were held", func(u state.ReportUse) float64 { return u.Held }},
-		{"IDLE", "idle", "held without running anything", func(u state.ReportUse) float64 { return u.Idle }},
-		{"STALLED", "stalled", "in use by a job that neither computed nor waited for its device", func(u state.ReportUse) float64 { return u.Stalled }},
-		{"ACTIONABLE", "actionable", "the stalled part that trimtab or the owner could relieve", func(u state.ReportUse) float64 { return u.Actionable }},
-		{"UNKNOWN", "not_known", "in use, and nothing tells for what", func(u state.ReportUse) float64 { return u.NotKnown }},
-		{"SAVED", "saved", "in use under a proved change, times 1 − rate before / rate after, by the lower bound", func(u state.ReportUse) float64 { return u.Saved }},
-		{"LOST", "lost", "in trials that were taken back, times the share by which the rate was lower", func(u state.ReportUse) float64 { return u.Lost }},
-	}
-}
-
-const (
-	lentTitle = "LENT"
-	lentMeans = "CPU time used above the owner's quota, lent or by a proved quota; nothing of it is in the other columns"
-)
 
 // hours shows seconds in hours.
 func hours(seconds float64) string {
@@ -101,11 +79,11 @@ func stretch(fromNs, toNs int64, clock Clock) string {
 
 func reportColumns(r state.Report, x reportResource) []column {
 	columns := []column{{strings.ToUpper(Clean(r.By)), 24, 12, true}}
-	for _, t := range reportTerms() {
-		columns = append(columns, column{t.title, 8, 8, false})
+	for _, t := range account.Columns() {
+		columns = append(columns, column{strings.ToUpper(t.Title), 8, 8, false})
 	}
 	if x.lent {
-		columns = append(columns, column{lentTitle, 8, 8, false})
+		columns = append(columns, column{strings.ToUpper(account.LentColumn().Title), 8, 8, false})
 	}
 	return columns
 }
@@ -127,8 +105,8 @@ func reportRows(r state.Report, x reportResource) (rows [][]string) {
 	for _, g := range x.groups(r) {
 		u := x.use(g)
 		row := []string{groupName(r.By, name(g.Name))}
-		for _, t := range reportTerms() {
-			row = append(row, hours(t.value(u)))
+		for _, t := range account.Columns() {
+			row = append(row, hours(t.Value(u)))
 		}
 		if x.lent {
 			row = append(row, hours(g.LentCPUSeconds))
@@ -154,17 +132,17 @@ func ReportCSV(r state.Report) (string, error) {
 	var out strings.Builder
 	w := csv.NewWriter(&out)
 	header := []string{"from", "to", "observed_hours", "unobserved_hours", "by", "group", "resource"}
-	for _, t := range reportTerms() {
-		header = append(header, t.key+"_hours")
+	for _, t := range account.Columns() {
+		header = append(header, t.Key+"_hours")
 	}
-	lines := [][]string{append(header, "lent_hours")}
+	lines := [][]string{append(header, account.LentColumn().Key+"_hours")}
 	instant := func(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC3339) }
 	for _, g := range r.Groups {
 		for _, x := range reportResources() {
 			line := []string{instant(r.FromUnixNs), instant(r.ToUnixNs), decimal(r.ObservedSeconds), decimal(r.UnobservedSeconds),
 				sheetText(r.By), sheetText(groupName(r.By, g.Name)), x.key}
-			for _, t := range reportTerms() {
-				line = append(line, decimal(t.value(x.use(g))))
+			for _, t := range account.Columns() {
+				line = append(line, decimal(t.Value(x.use(g))))
 			}
 			lent := 0.0
 			if x.lent {

@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"strings"
 
+	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -88,10 +89,9 @@ type page struct {
 // ReportHTML is the report as one page that can be mailed.
 func ReportHTML(r state.Report, clock Clock) (string, error) {
 	p := page{By: Clean(r.By), Sentence: reportSentence(r, clock), Gap: longestGap(r, clock)}
-	for _, t := range reportTerms() {
-		p.Terms = append(p.Terms, pageTerm{strings.ToLower(t.title), t.means})
+	for _, c := range append(account.Columns(), account.LentColumn()) {
+		p.Terms = append(p.Terms, pageTerm{c.Title, c.Means})
 	}
-	p.Terms = append(p.Terms, pageTerm{strings.ToLower(lentTitle), lentMeans})
 	for _, x := range reportResources() {
 		p.Tables = append(p.Tables, reportTable(r, x))
 	}
@@ -108,11 +108,11 @@ func ReportHTML(r state.Report, clock Clock) (string, error) {
 
 func reportTable(r state.Report, x reportResource) pageTable {
 	t := pageTable{Title: x.title, By: Clean(r.By)}
-	for _, c := range reportTerms() {
-		t.Columns = append(t.Columns, strings.ToLower(c.title))
+	for _, c := range account.Columns() {
+		t.Columns = append(t.Columns, c.Title)
 	}
 	if x.lent {
-		t.Columns = append(t.Columns, strings.ToLower(lentTitle))
+		t.Columns = append(t.Columns, account.LentColumn().Title)
 	}
 	if x.nothing(r.Total) {
 		return t
@@ -120,8 +120,8 @@ func reportTable(r state.Report, x reportResource) pageTable {
 	for _, g := range x.groups(r) {
 		u := x.use(g)
 		row := pageRow{Name: Clean(groupName(r.By, g.Name))}
-		for _, c := range reportTerms() {
-			row.Cells = append(row.Cells, hours(c.value(u)))
+		for _, c := range account.Columns() {
+			row.Cells = append(row.Cells, hours(c.Value(u)))
 		}
 		if x.lent {
 			row.Cells = append(row.Cells, hours(g.LentCPUSeconds))
