@@ -1,9 +1,8 @@
 // The node at a glance, and its containers.
-import { clip, el, facts, name, put, section, swap } from "./dom.js";
+import { el, facts, name, section, swap } from "./dom.js";
+import { Listing } from "./list.js";
 import { get } from "./live.js";
 import { bytes, causeWord, clock, cpuColumn, cpus, gain, percent, rate, span, stalled } from "./words.js";
-
-const atOnce = 50; // rows: what is found by the filter need not be scrolled for
 
 // down: the largest come first.
 const columns = [
@@ -27,47 +26,19 @@ function notable(c) {
 }
 
 export function open(root) {
-  let all = [], sortBy = -1, most = atOnce;
+  let all = [];
   const glance = el("div", {}), news = el("div", {});
-  const filter = el("input", { type: "search", id: "filter", autocomplete: "off", oninput: () => { most = atOnce; show(); } });
+  const list = new Listing({ caption: "Containers", columns, kind: "jobs", id: (c) => c.key, label: (c) => c.name, href: (c) => "#/job/" + encodeURIComponent(c.key), order: notable });
+  const filter = el("input", { type: "search", id: "filter", autocomplete: "off", oninput: () => { list.first(); show(); } });
   const unwatched = el("input", { type: "checkbox", id: "unwatched", onchange: show });
-  const count = el("p", { role: "status", class: "count" });
-  const body = el("tbody");
-  const heads = columns.map((column, i) => el("th", { scope: "col", class: column.wide ? "wide" : undefined },
-    el("button", { type: "button", onclick: () => { sortBy = sortBy === i ? -1 : i; show(); } }, column.title)));
-  const more = el("button", { type: "button", onclick: () => { most += atOnce; show(); } }, "Show more");
   root.append(el("h1", {}, "This node"), glance, news, el("section", {}, el("h2", {}, "Containers"),
     el("div", { class: "tools" }, el("label", { for: "filter" }, "Filter by name, team or cause"), filter,
-      el("span", {}, unwatched, el("label", { for: "unwatched" }, "also those that are not watched"))), count,
-    el("table", { class: "jobs" }, el("caption", { class: "heard" }, "Containers; a column's button sorts by it"), el("thead", {}, el("tr", {}, heads)), body), more));
-
-  const rows = new Map();
-  function row(c) {
-    let r = rows.get(c.key);
-    if (!r) {
-      const link = el("a", { href: "#/job/" + encodeURIComponent(c.key) });
-      const cells = columns.slice(1).map((column) => el("td", { class: column.wide ? "wide" : undefined }));
-      r = { node: el("tr", {}, el("th", { scope: "row" }, link), cells), link, cells };
-      rows.set(c.key, r);
-    }
-    if (r.name !== c.name) r.link.replaceChildren(name(c.name)); // a container may be renamed
-    r.name = c.name;
-    r.cells.forEach((cell, i) => put(cell, clip(columns[i + 1].text(c), 120)));
-    return r.node;
-  }
+      el("span", {}, unwatched, el("label", { for: "unwatched" }, "also those that are not watched"))), list.nodes));
 
   function show() {
     const wanted = filter.value.toLowerCase();
-    const fits = (c) => (unwatched.checked || c.watched || c.enrolment?.mode === "tune" || c.owed)
-      && (!wanted || [c.name, c.enrolment?.team, causeWord(c.verdict)].some((t) => t?.toLowerCase().includes(wanted)));
-    const key = sortBy < 0 ? notable : columns[sortBy].key;
-    const found = all.filter(fits).map((c) => [key(c), c]);
-    found.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
-    heads.forEach((h, i) => (i === sortBy ? h.setAttribute("aria-sort", columns[i].down ? "descending" : "ascending") : h.removeAttribute("aria-sort")));
-    const nodes = found.slice(0, most).map(([, c]) => row(c));
-    if (nodes.length !== body.children.length || nodes.some((n, i) => body.children[i] !== n)) body.replaceChildren(...nodes);
-    more.hidden = found.length <= most;
-    put(count, `${Math.min(found.length, most)} of ${found.length} that fit, ${all.length} run`);
+    list.show(all, all.filter((c) => (unwatched.checked || c.watched || c.enrolment?.mode === "tune" || c.owed)
+      && (!wanted || [c.name, c.enrolment?.team, causeWord(c.verdict)].some((t) => t?.toLowerCase().includes(wanted)))), `, ${all.length} run`);
   }
 
   return async (status) => {
@@ -77,8 +48,6 @@ export function open(root) {
     swap(news, section("What needs a look", wrong(status, answer.containers)));
     if (answer.containers === all) return;
     all = answer.containers;
-    const keys = new Set(all.map((c) => c.key));
-    for (const key of rows.keys()) if (!keys.has(key)) rows.delete(key);
     show();
   };
 }
