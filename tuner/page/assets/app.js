@@ -1,8 +1,10 @@
 // The frame: which view is shown, and when it is told of news. A view is a module in the
-// list below: { path, title, nav, open(root, argument) }. open builds the view and returns
-// what refreshes it, given the latest status. A new view is one line here.
+// list below: { path, title, nav, open(root, argument, again, parts) }. open builds the view and
+// returns what refreshes it, given the latest status; again has it do so now, for what a person
+// chose. argument is what stands behind the path, parts the same at its slashes. A new view is
+// one line here.
 import { el, put } from "./dom.js";
-import { Live, paced } from "./live.js";
+import { daemonNow, Live, paced } from "./live.js";
 import { span } from "./words.js";
 import * as node from "./node.js";
 import * as job from "./job.js";
@@ -26,15 +28,17 @@ for (const v of views.filter((v) => v.nav)) {
   document.getElementById("nav").append(el("li", {}, a));
 }
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 function route() {
   const [path, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   const view = views.find((v) => v.path === path) ?? views[0];
-  let argument;
-  try {
-    argument = decodeURIComponent(rest.join("/"));
-  } catch {
-    argument = rest.join("/");
-  }
   for (const [v, a] of links) {
     if (v === view) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");
@@ -42,10 +46,11 @@ function route() {
   document.title = view.title + " · trimtab";
   const root = el("div", { class: "view" });
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
-  const update = view.open(root, argument);
+  const waits = el("p", { class: "count", role: "status" });
   const mine = ++shown;
-  refresh = paced(async () => {
-    if (mine !== shown || paused && main.dataset.ready === String(mine)) return; // what stood already for news
+  const update = view.open(root, decoded(rest.join("/")), () => show(), rest.map(decoded));
+  async function show() {
+    const slow = setTimeout(() => put(waits, "Waiting for the daemon."), 1000);
     try {
       await update(status);
       problem.hidden = true;
@@ -53,9 +58,15 @@ function route() {
       put(problem, error.message);
       problem.hidden = false;
     }
-    main.dataset.ready = String(mine); // for whoever waits until something is to be seen
+    clearTimeout(slow);
+    put(waits, "");
+    if (mine === shown) main.dataset.ready = String(mine); // for whoever waits until something is to be seen
+  }
+  refresh = paced(async () => {
+    if (mine !== shown || paused && main.dataset.ready === String(mine)) return; // what stood already for news
+    await show();
   });
-  main.replaceChildren(problem, root);
+  main.replaceChildren(problem, waits, root);
   if (current !== undefined) main.focus(); // another view: a reader begins at its top
   if (current !== undefined) scrollTo(0, 0);
   current = view;
@@ -72,7 +83,7 @@ const state = document.getElementById("live");
 const old = document.getElementById("old");
 const oldFrom = 5000; // ms: a few ticks
 function age() {
-  const ms = status ? Date.now() - status.time / 1e6 : 0;
+  const ms = status ? daemonNow() - status.time / 1e6 : 0;
   put(old, ms > oldFrom ? `${span(ms / 1000)} old` : "");
 }
 setInterval(age, 1000);

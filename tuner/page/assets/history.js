@@ -5,9 +5,9 @@ import { record } from "./records.js";
 
 const atOnce = 100, asked = 1000;
 
-export function open(root) {
+export function open(root, _, refresh) {
   let records = [], most = atOnce, stamp = "";
-  const again = () => { most = atOnce; load(); };
+  const again = () => { most = atOnce; refresh(); };
   const since = el("select", { id: "since", onchange: again }, [["1h", "the last hour"], ["24h", "the last day"], ["7d", "the last week"], ["30d", "all that is kept"]].map(([v, t]) => el("option", { value: v, selected: v === "24h" }, t)));
   const changed = el("input", { type: "checkbox", id: "changed", onchange: again });
   const filter = el("input", { type: "search", id: "filter", autocomplete: "off", oninput: () => { most = atOnce; show(); } });

@@ -2,11 +2,23 @@
 
 const kept = new Map(); // the latest answers, by route: { tag, body }
 const keptAtMost = 8;
+let ahead = 0; // ms: the daemon's clock, before this browser's
+
+// daemonNow is the time by the daemon's clock, ms, as of its latest answer: a browser's own may
+// be wrong, and either may be set.
+export const daemonNow = () => Date.now() + ahead;
 
 // get asks one route. The browser keeps answers and asks whether they still hold; one that
 // does is the same object as before, and is not read anew.
 export async function get(path) {
-  const answer = await fetch(path, { headers: { accept: "application/json" } });
+  let answer;
+  try {
+    answer = await fetch(path, { headers: { accept: "application/json" } });
+  } catch {
+    throw new Error("The daemon does not answer. What stands here is what it said last.");
+  }
+  const at = Date.parse(answer.headers.get("date"));
+  if (Math.abs(at + 500 - daemonNow()) > 1500) ahead = at + 500 - Date.now(); // it has whole seconds
   const tag = answer.ok && answer.headers.get("etag"), before = kept.get(path);
   if (tag && before?.tag === tag) {
     answer.body?.cancel();
@@ -19,7 +31,7 @@ export async function get(path) {
   } catch {
     throw new Error(text.trim() || answer.statusText);
   }
-  if (!answer.ok) throw new Error(body.hint ? `${body.error}: ${body.hint}` : body.error);
+  if (!answer.ok) throw Object.assign(new Error(body.hint ? `${body.error}: ${body.hint}` : body.error), { status: answer.status });
   kept.delete(path);
   if (kept.size >= keptAtMost) kept.delete(kept.keys().next().value);
   kept.set(path, { tag, body });
