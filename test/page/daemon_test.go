@@ -23,6 +23,7 @@ import (
 	"github.com/trimtab/trimtab/policies/lend"
 	"github.com/trimtab/trimtab/policies/share"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/page"
@@ -38,6 +39,8 @@ type daemon struct {
 	hour        series.Store
 	mu          sync.Mutex
 	records     []state.Record
+	hours       []account.Hour
+	hang        chan struct{} // who asks for history or a report waits until it is closed; nil: nobody
 }
 
 func (d *daemon) Snapshot() *state.Snapshot { return d.snapshot.Load() }
@@ -45,6 +48,7 @@ func (d *daemon) Snapshot() *state.Snapshot { return d.snapshot.Load() }
 func (d *daemon) Series(key string) []series.Point { return d.hour.Of(key) }
 
 func (d *daemon) History(_ context.Context, q api.HistoryQuery) (out []state.Record, err error) {
+	d.wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, r := range d.records {
@@ -53,6 +57,24 @@ func (d *daemon) History(_ context.Context, q api.HistoryQuery) (out []state.Rec
 		}
 	}
 	return out[max(0, len(out)-q.Limit):], nil
+}
+
+func (d *daemon) Report(_ context.Context, q api.ReportQuery) (state.Report, error) {
+	d.wait()
+	tally := account.NewTally(q.By, q.SinceUnixNs, time.Now().UnixNano())
+	for _, h := range d.hours {
+		tally.Add(h)
+	}
+	return tally.Report(), nil
+}
+
+func (d *daemon) wait() {
+	d.mu.Lock()
+	hang := d.hang
+	d.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
 }
 
 // publish shows a snapshot as the loop does.
@@ -64,6 +86,18 @@ func (d *daemon) publish(s *state.Snapshot) {
 // serve runs the page as the daemon does, and returns its address.
 func serve(t *testing.T, d *daemon) string {
 	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	url, ended := serveUntil(t, ctx, d)
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return url
+}
+
+// serveUntil runs it until ctx ends.
+func serveUntil(t *testing.T, ctx context.Context, d *daemon) (url string, ended chan struct{}) {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	s, err := page.New(page.Options{Listen: "127.0.0.1:0", Latest: d.Snapshot, Looking: api.NewServer(d, log, time.Now).Looking(), Logger: log})
 	if err != nil {
@@ -73,16 +107,14 @@ func serve(t *testing.T, d *daemon) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+	ended = make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := s.Run(ctx, l); err != nil {
 			t.Error(err)
 		}
-	})
-	return "http://" + l.Addr().String()
+	}()
+	return "http://" + l.Addr().String(), ended
 }
 
 // hostileNames are what nobody may be hurt by: markup, escapes of terminals, other

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -29,7 +30,8 @@ func scheme(name string) action {
 
 // views are those of a node, with a job of it.
 func views(key string) map[string]string {
-	return map[string]string{"node": "#/", "job": "#/job/" + key, "history": "#/history", "devices": "#/devices"}
+	return map[string]string{"node": "#/", "job": "#/job/" + key, "history": "#/history", "devices": "#/devices", "report": "#/report",
+		"team": "#/report/24h/team/vision", "grounds": "#/report/24h/container/train"}
 }
 
 func TestPage(t *testing.T) {
@@ -42,6 +44,10 @@ func TestPage(t *testing.T) {
 	t.Run("keyboard", func(t *testing.T) { testKeyboard(t, in) })
 	t.Run("phone", func(t *testing.T) { testPhone(t, in) })
 	t.Run("live", func(t *testing.T) { testLive(t, in) })
+	t.Run("report", func(t *testing.T) { testReport(t, in) })
+	t.Run("report choices", func(t *testing.T) { testReportChoices(t, in) })
+	t.Run("absent", func(t *testing.T) { testAbsent(t, in) })
+	t.Run("clocks", func(t *testing.T) { testClocks(t, in) })
 	t.Run("figures", func(t *testing.T) { testFigures(t, in) })
 }
 
@@ -157,14 +163,16 @@ func testHostile(t *testing.T, in context.Context) {
 		d.records = append(d.records, hostileRecord(c.Key, c.Name, s.UnixNs))
 	}
 	d.publish(s)
-	url := serve(t, d)
+	held(d, s, 2)
+	address := serve(t, d)
 	p := open(t, in, 1000, 800)
-	hashes := []string{"#/", "#/history", "#/devices", "#/job/%00%ff", "#/<img src=x onerror=window.pwned=1>"}
-	for _, c := range s.Containers {
-		hashes = append(hashes, "#/job/"+c.Key)
+	hashes := []string{"#/", "#/history", "#/devices", "#/job/%00%ff", "#/<img src=x onerror=window.pwned=1>", "#/report/24h/team", "#/report/24h/container", "#/report/24h/image"}
+	for i, c := range s.Containers {
+		by := []string{"team", "image", "container"}[i%3]
+		hashes = append(hashes, "#/job/"+c.Key, "#/report/24h/"+by+"/"+url.PathEscape(c.Name))
 	}
 	for _, hash := range hashes {
-		p.view(url, hash)
+		p.view(address, hash)
 		if strings.HasPrefix(hash, "#/history") {
 			p.do("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
 		}
@@ -178,7 +186,7 @@ func testHostile(t *testing.T, in context.Context) {
 			t.Errorf("%s: %d pixels wider than the window", hash, over)
 		}
 	}
-	p.view(url, "#/")
+	p.view(address, "#/")
 	if text := eval[string](p, "document.querySelector('table.jobs').innerText"); !strings.Contains(text, "<img src=x") {
 		t.Errorf("the name is not shown as it is:\n%.500s", text)
 	}
@@ -188,6 +196,7 @@ func testHostile(t *testing.T, in context.Context) {
 func testPhone(t *testing.T, in context.Context) {
 	d := new(daemon)
 	hour(t, d, time.Now())
+	accounted(d, time.Now())
 	url := serve(t, d)
 	for _, width := range []int64{320, 390} {
 		p := open(t, in, width, 844)
@@ -209,8 +218,10 @@ func testAccessible(t *testing.T, in context.Context) {
 	}
 	d := new(daemon)
 	hour(t, d, time.Now())
+	accounted(d, time.Now())
 	hostile := new(daemon)
 	hostile.publish(crowd(25, time.Now()))
+	held(hostile, hostile.Snapshot(), 2)
 	for name, node := range map[string]struct {
 		d   *daemon
 		key string
@@ -253,7 +264,7 @@ func testKeyboard(t *testing.T, in context.Context) {
 		walk = append(walk, press(kb.Tab))
 	}
 	all := strings.Join(walk, "\n")
-	for _, want := range []string{"A skip", "A  Node", "A  History", "A  Devices", "BUTTON pause", "INPUT filter", "INPUT unwatched", "BUTTON  Name", "A  train"} {
+	for _, want := range []string{"A skip", "A  Node", "A  History", "A  Report", "A  Devices", "BUTTON pause", "INPUT filter", "INPUT unwatched", "BUTTON  Name", "A  train"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("Tab does not reach %s:\n%s", want, all)
 		}

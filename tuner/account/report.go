@@ -46,13 +46,19 @@ type Tally struct {
 	fromNs, toNs int64
 	observed     int64       // ms
 	seen         []state.Gap // the opposite of gaps: stretches that are stored
-	groups       map[string]*Sums
+	groups       map[string]*group
 	total        Sums
+}
+
+// group is one line of a report; of a container's, who had the name last.
+type group struct {
+	Sums
+	key, team, image string
 }
 
 // NewTally begins a report from an instant to another, unix ns; that from the hour's beginning on.
 func NewTally(by By, sinceNs, nowNs int64) *Tally {
-	return &Tally{by: by, fromNs: floor(sinceNs, nsInHour), toNs: nowNs, groups: map[string]*Sums{}}
+	return &Tally{by: by, fromNs: floor(sinceNs, nsInHour), toNs: nowNs, groups: map[string]*group{}}
 }
 
 // Add takes a stretch in that overlaps the report's; another is left out.
@@ -72,21 +78,25 @@ func (t *Tally) Add(h Hour) {
 		case ByImage:
 			t.group(r.Image).add(&r.Sums)
 		case ByContainer:
-			t.group(r.Name).add(&r.Sums)
+			g := t.group(r.Name)
+			g.add(&r.Sums)
+			if t.groups[r.Name] == g { // else those beyond MaxGroups
+				g.key, g.team, g.image = r.Key, r.Team, r.Image // the latest hour comes last
+			}
 		default:
 			t.group(r.Team).add(&r.Sums)
 		}
 	}
 }
 
-func (t *Tally) group(name string) *Sums {
+func (t *Tally) group(name string) *group {
 	g := t.groups[name]
 	if g == nil && len(t.groups) >= MaxGroups {
 		name = othersKey
 		g = t.groups[name]
 	}
 	if g == nil {
-		g = &Sums{}
+		g = &group{}
 		t.groups[name] = g
 	}
 	return g
@@ -110,7 +120,7 @@ func (t *Tally) causes(r *Row) {
 // Report is the sum so far.
 func (t *Tally) Report() state.Report {
 	out := state.Report{FromUnixNs: t.fromNs, ToUnixNs: t.toNs, By: string(t.by), Source: "history",
-		ObservedSeconds: seconds(t.observed, 1e3), Groups: []state.ReportGroup{}, Total: shown("", &t.total)}
+		ObservedSeconds: seconds(t.observed, 1e3), Groups: []state.ReportGroup{}, Total: shown("", &group{Sums: t.total})}
 	out.Gaps = t.gaps()
 	out.UnobservedSeconds = max(0, seconds(t.toNs-t.fromNs, 1e9)-out.ObservedSeconds)
 	for _, name := range slices.Sorted(maps.Keys(t.groups)) {
@@ -143,8 +153,8 @@ func SortGroups(groups []state.ReportGroup) {
 	})
 }
 
-func shown(name string, s *Sums) state.ReportGroup {
-	return state.ReportGroup{Name: name, GPU: shownUse(&s.GPU), CPU: shownUse(&s.CPU), LentCPUSeconds: seconds(s.Lent, 1e3)}
+func shown(name string, g *group) state.ReportGroup {
+	return state.ReportGroup{Name: name, GPU: shownUse(&g.GPU), CPU: shownUse(&g.CPU), LentCPUSeconds: seconds(g.Lent, 1e3), Key: g.key, Team: g.team, Image: g.image}
 }
 
 func shownUse(u *Use) state.ReportUse {

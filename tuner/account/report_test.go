@@ -1,6 +1,8 @@
 package account
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -33,15 +35,50 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// A container's line says who had its name last.
+func TestReportOfContainersSaysWhoTheyAre(t *testing.T) {
+	tally := NewTally(ByContainer, noon, noon+3*nsInHour)
+	for i, team := range []string{"old", "new"} {
+		tally.Add(Hour{StartUnixNs: noon + int64(i)*nsInHour, Hours: 1, Rows: []Row{{Key: "docker-" + team, Name: "train", Team: team, Image: "v" + team, Sums: Sums{Lent: 1000}}}})
+	}
+	want := []state.ReportGroup{{Name: "train", LentCPUSeconds: 2, Key: "docker-new", Team: "new", Image: "vnew"}}
+	if d := cmp.Diff(want, tally.Report().Groups); d != "" {
+		t.Error(d)
+	}
+}
+
+// What people are shown is a field of what is answered.
+func TestColumnsAreFields(t *testing.T) {
+	use := state.ReportUse{Held: 1, Idle: 2, Stalled: 3, Actionable: 4, NotKnown: 5, Saved: 6, Lost: 7}
+	text, err := json.Marshal(state.ReportGroup{GPU: use, LentCPUSeconds: 8})
+	var shown struct {
+		GPU            map[string]any
+		LentCPUSeconds float64
+	}
+	if err := errors.Join(err, json.Unmarshal(text, &shown)); err != nil || shown.LentCPUSeconds != 8 || LentColumn().Field != "lentCPUSeconds" {
+		t.Fatal(err, shown)
+	}
+	for i, c := range Columns() {
+		if c.Value(use) != float64(i+1) || shown.GPU[c.Field] != float64(i+1) || c.Title == "" || c.Means == "" {
+			t.Errorf("%s: %g, and in JSON %v", c.Key, c.Value(use), shown.GPU[c.Field])
+		}
+	}
+}
+
 func TestReportHasBoundedGroups(t *testing.T) {
 	tally := NewTally(ByContainer, 0, noon)
 	for i := range 3 * MaxGroups {
-		tally.Add(Hour{Hours: 1, Rows: []Row{{Name: fmt.Sprint(i), Sums: Sums{Lent: 1000}}}})
+		tally.Add(Hour{Hours: 1, Rows: []Row{{Key: "k", Name: fmt.Sprint(i), Sums: Sums{Lent: 1000}}}})
 	}
 	r := tally.Report()
 	var sum float64
 	for _, g := range r.Groups {
 		sum += g.LentCPUSeconds
+	}
+	for _, g := range r.Groups {
+		if g.Name == othersKey && g.Key+g.Team+g.Image != "" {
+			t.Errorf("the others are %+v", g)
+		}
 	}
 	if len(r.Groups) != MaxGroups+1 || sum != 3*MaxGroups || r.Total.LentCPUSeconds != sum {
 		t.Errorf("%d groups, %.0f s", len(r.Groups), sum)

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,6 +14,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/trimtab/trimtab/tuner/account"
 )
 
 //trimtab:table the page's own files, as the compiler read them
@@ -35,22 +38,36 @@ func newFiles() (files, error) {
 		if err != nil {
 			return err
 		}
-		zipped, err := zip(content)
-		if err != nil {
-			return err
-		}
-		sum := sha256.Sum256(content)
 		at := strings.TrimPrefix(name, "assets")
 		if at == "/index.html" {
 			at = "/"
 		}
-		out[at] = file{contentType(name), fmt.Sprintf("%q", fmt.Sprintf("%x", sum[:12])), string(content), string(zipped)}
-		return nil
+		return out.add(at, contentType(name), content)
 	})
+	if err == nil {
+		err = out.add("/terms.js", contentType("terms.js"), terms())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("page: %w", err)
 	}
 	return out, nil
+}
+
+func (f files) add(at, contentType string, content []byte) error {
+	zipped, err := zip(content)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(content)
+	f[at] = file{contentType, fmt.Sprintf("%q", fmt.Sprintf("%x", sum[:12])), string(content), string(zipped)}
+	return nil
+}
+
+// terms is the module that says what a report's columns mean, in the words of `trimtab report`.
+func terms() []byte {
+	columns, _ := json.Marshal(account.Columns()) // texts alone always can
+	lent, _ := json.Marshal(account.LentColumn())
+	return fmt.Appendf(nil, "export const terms = %s;\nexport const lent = %s;\n", columns, lent)
 }
 
 // contentType does not ask the host's tables, which differ.

@@ -10,30 +10,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What answers may cost together: a quarter of the daemon's own budget of 0.02 CPUs
-// (overhead.cpu), so that no viewer makes it read its containers less often.
+// What answers may cost together: less than a third of the daemon's own budget of 0.02 CPUs
+// (overhead.cpu), so that no viewer makes it read its containers less often. What is unpaid is
+// ahead of that: a page's first answers come at once.
 const (
 	snapshotFactor = 250                    // 0.4 % of a CPU for answers from the snapshot
-	diskFactor     = 1000                   // 0.1 % for those that read the history
-	maxUnpaid      = 100 * time.Millisecond // of CPU, ahead of that: a page's first answers come at once
+	diskFactor     = 1000                   // 0.1 % for records of the history, and as much for reports
+	maxUnpaid      = 100 * time.Millisecond // of CPU
+	reportUnpaid   = 3 * time.Second        // each choice of a report's time once, of 1,000 containers
 	patience       = 20 * time.Second       // below httpd's time for a whole answer
 )
 
 var errBusy = errors.New("too much is asked at once")
 
 // lane makes answers one after the other. After each it stands still for factor times the CPU
-// time that it took, but for maxUnpaid.
+// time that it took, but for unpaid.
 type lane struct {
 	slot   chan struct{}
 	factor time.Duration
-	clock  func() time.Duration // CPU time of the calling thread
+	unpaid time.Duration
+	// An answer serves for least, and where there is something newer that may not be made yet for most.
+	least, most time.Duration
+	clock       func() time.Duration // CPU time of the calling thread
 
 	mu   sync.Mutex
 	paid time.Time // when all that was made is paid for
 }
 
 func newLane(factor time.Duration) *lane {
-	return &lane{slot: make(chan struct{}, 1), factor: factor, clock: threadCPU}
+	return &lane{slot: make(chan struct{}, 1), factor: factor, unpaid: maxUnpaid, most: maxAge, clock: threadCPU}
+}
+
+// newReportLane is that of reports: they are dear, and what they are made from is stored once a minute.
+func newReportLane() *lane {
+	l := newLane(diskFactor)
+	l.unpaid, l.least, l.most = reportUnpaid, time.Minute, time.Hour
+	return l
 }
 
 // do runs work in its turn. It returns an error, and work was not run, if ctx ends before or
@@ -81,7 +93,7 @@ func (l *lane) charged(work func()) {
 func (l *lane) owes() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(time.Until(l.paid), 0) - l.factor*maxUnpaid // the zero time is further away than a Duration
+	return max(time.Until(l.paid), 0) - l.factor*l.unpaid // the zero time is further away than a Duration
 }
 
 // threadCPU is exact, and a busy host does not make it more.

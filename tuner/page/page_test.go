@@ -86,7 +86,7 @@ func TestOnlyLooking(t *testing.T) {
 
 func TestFiles(t *testing.T) {
 	h := handler(t, new(daemon))
-	for target, contentType := range map[string]string{"/": "text/html", "/app.js": "text/javascript", "/page.css": "text/css", "/icon.svg": "image/svg+xml"} {
+	for target, contentType := range map[string]string{"/": "text/html", "/app.js": "text/javascript", "/terms.js": "text/javascript", "/page.css": "text/css", "/icon.svg": "image/svg+xml"} {
 		w := ask(h, "GET", target)
 		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), contentType) || w.Body.Len() == 0 {
 			t.Errorf("%s: %d %s, %d bytes", target, w.Code, w.Header().Get("Content-Type"), w.Body.Len())
@@ -269,6 +269,55 @@ func TestCostIsBounded(t *testing.T) {
 	}
 }
 
+// A report that is dear is made once a minute at first, then as seldom as it may cost; who looks
+// has the one before meanwhile, and history does not wait for it. One that failed is made again.
+func TestReportsAreDear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(daemon)
+		s := newShared(d, d.latest)
+		const cost = 700 * time.Millisecond
+		var spent time.Duration
+		s.reports.clock = func() time.Duration { spent += cost; return spent } // called twice for each
+		look := func(of time.Duration) (made int64) {
+			made = -d.asked.Load()
+			for began := time.Now(); time.Since(began) < of; time.Sleep(time.Second) {
+				d.unixNs.Add(1)
+				if w := ask(s, "GET", "/v1/report?since=7d&by=team", "Accept-Encoding", "gzip"); w.Code != 200 {
+					t.Fatalf("a report: %d", w.Code)
+				}
+			}
+			return made + d.asked.Load()
+		}
+		if made := look(time.Minute); made != 1 {
+			t.Errorf("%d reports are made in the first minute", made)
+		}
+		if made := look(4 * time.Minute); made != 4 {
+			t.Errorf("%d reports are made in the next four minutes", made)
+		}
+		const day = 24 * time.Hour
+		if made, most := look(day), int64(day/(diskFactor*cost))+1; made > most || made < most/2 {
+			t.Errorf("%d reports are made in a day, which would cost %s of CPU", made, time.Duration(made)*cost)
+		}
+		if w := ask(s, "GET", "/v1/history"); w.Code != 200 {
+			t.Errorf("history beside reports: %d", w.Code)
+		}
+		time.Sleep(day)
+		failing := true
+		d.answer = func(w http.ResponseWriter, _ *http.Request) {
+			if failing {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}
+		for _, want := range []int{503, 200} {
+			if w := ask(s, "GET", "/v1/report?since=7d&by=image", "Accept-Encoding", "gzip"); w.Code != want {
+				t.Errorf("where it failed before: %d, want %d", w.Code, want)
+			}
+			failing = false
+			d.unixNs.Add(1)
+		}
+	})
+}
+
 // Who waits for the disk keeps nobody from the snapshot.
 func TestHistoryHangsAlone(t *testing.T) {
 	d, hang := new(daemon), make(chan struct{})
@@ -303,7 +352,7 @@ func TestHistoryHangsAlone(t *testing.T) {
 func TestQuestionsAreKnown(t *testing.T) {
 	d := new(daemon)
 	s := newShared(d, d.latest)
-	for _, target := range []string{"/v1/containers?x=1", "/v1/status?name=a", "/v1/devices?%00", "/v1/series?name=a&name=b", "/v1/history?limit=1&x", "/v1/containers/a?_=7"} {
+	for _, target := range []string{"/v1/containers?x=1", "/v1/status?name=a", "/v1/devices?%00", "/v1/series?name=a&name=b", "/v1/history?limit=1&x", "/v1/containers/a?_=7", "/v1/report?since=7d&name=a"} {
 		if w := ask(s, "GET", target); w.Code != http.StatusBadRequest {
 			t.Errorf("%s: %d", target, w.Code)
 		}

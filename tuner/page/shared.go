@@ -20,7 +20,7 @@ import (
 const (
 	maxAnswers  = 64               // that are kept
 	maxKept     = 16 << 20         // bytes of them, compressed
-	maxAge      = 10 * time.Second // of an answer that serves
+	maxAge      = 10 * time.Second // of an answer that serves, but for reports
 	maxRecords  = 2000             // of history at once
 	someRecords = 500              // unless the viewer says
 )
@@ -34,6 +34,7 @@ type shared struct {
 	now      func() time.Time
 	snapshot *lane
 	disk     *lane // history is read from a file: who waits for it keeps nobody else
+	reports  *lane
 
 	mu      sync.Mutex
 	answers map[string]*answer
@@ -53,7 +54,7 @@ type answer struct {
 }
 
 func newShared(looking http.Handler, latest func() *state.Snapshot) *shared {
-	return &shared{looking: looking, latest: latest, now: time.Now, snapshot: newLane(snapshotFactor), disk: newLane(diskFactor), answers: map[string]*answer{}}
+	return &shared{looking: looking, latest: latest, now: time.Now, snapshot: newLane(snapshotFactor), disk: newLane(diskFactor), reports: newReportLane(), answers: map[string]*answer{}}
 }
 
 func (s *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -83,7 +84,7 @@ func busy(w http.ResponseWriter) {
 // asked leaves of a question what its route knows, in one order: a question that is written
 // in another way has the same answer. History is not asked for all of it.
 func asked(r *http.Request) error {
-	form, known := r.URL.Query(), map[string][]string{"/v1/history": {"since", "changed", "name", "limit"}, "/v1/series": {"name"}}[r.URL.Path]
+	form, known := r.URL.Query(), map[string][]string{"/v1/history": {"since", "changed", "name", "limit"}, "/v1/series": {"name"}, "/v1/report": {"since", "by"}}[r.URL.Path]
 	clean := url.Values{}
 	for name, values := range form {
 		if !slices.Contains(known, name) || len(values) != 1 {
@@ -105,8 +106,11 @@ func asked(r *http.Request) error {
 
 // laneOf is where a question waits for its turn.
 func (s *shared) laneOf(path string) *lane {
-	if path == "/v1/history" {
+	switch path {
+	case "/v1/history":
 		return s.disk
+	case "/v1/report":
+		return s.reports
 	}
 	return s.snapshot
 }
@@ -162,7 +166,12 @@ func (a *answer) serves(of int64, now time.Time, l *lane) bool {
 	if a.made.IsZero() {
 		return true // being made
 	}
-	return now.Sub(a.made) < maxAge && (a.of == of || l.owes() > 0)
+	most, least := l.most, l.least
+	if a.status != http.StatusOK {
+		most, least = maxAge, 0
+	}
+	age := now.Sub(a.made)
+	return age < most && (age < least || a.of == of || l.owes() > 0)
 }
 
 func (s *shared) drop(question string) {

@@ -28,6 +28,10 @@ type ReportGroup struct {
 	GPU            ReportUse `json:"gpu"`
 	CPU            ReportUse `json:"cpu"`
 	LentCPUSeconds float64   `json:"lentCPUSeconds"` // used above owners' quotas, which nobody else wanted
+	// Of a container, the latest of its name: its key, team and image.
+	Key   string `json:"key,omitempty"`
+	Team  string `json:"team,omitempty"`
+	Image string `json:"image,omitempty"`
 }
 
 // ReportUse is time of devices, or of CPUs, in seconds.

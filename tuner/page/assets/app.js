@@ -10,10 +10,12 @@ import * as node from "./node.js";
 import * as job from "./job.js";
 import * as history from "./history.js";
 import * as devices from "./devices.js";
+import * as report from "./report.js";
 
 const views = [
   { path: "", title: "Node", nav: true, open: node.open },
   { path: "history", title: "History", nav: true, open: history.open },
+  { path: "report", title: "Report", nav: true, open: report.open },
   { path: "devices", title: "Devices", nav: true, open: devices.open },
   { path: "job", title: "Job", open: job.open },
 ];

@@ -37,6 +37,12 @@ export function span(seconds) {
   return seconds < 172800 ? (seconds / 3600).toFixed(1) + " h" : Math.round(seconds / 86400) + " days";
 }
 
+// hours shows seconds in hours, as `trimtab report` does.
+export function hours(seconds) {
+  const v = seconds / 3600;
+  return v === 0 || v >= 0.005 ? number(v) : "<0.01";
+}
+
 // quota reads "QUOTA PERIOD"; undefined: none.
 export function quota(value) {
   const [q, p] = String(value ?? "").split(" ").map(Number);
@@ -70,6 +76,9 @@ export const parts = {
   communication: "waiting for its peers", reclaim: "short of memory", other: "anything else",
 };
 export const partNames = Object.keys(parts);
+
+// heldFor is what devices and CPUs were held for: a part, or what stands beside them in a report.
+export const heldFor = (cause) => parts[cause] ?? ({ idle: "idle", not_known: "not known", lent: "lent" })[cause] ?? cause;
 
 export function shares(breakdown) {
   const wall = breakdown?.wall ?? 0;

@@ -1,0 +1,138 @@
+package page_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/account"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// cells are hours of causes as a row of an hour has them.
+func cells(causes map[account.Cause]float64) (u account.Use) {
+	for c, h := range causes {
+		u[c][account.Held] = int64(h * 3600e3)
+	}
+	return u
+}
+
+// accounted gives a daemon two hours of accounts: a job whose quota was raised with proof, one that
+// holds a device idle, and a group that nobody named a team for. What the first did stands in the history.
+func accounted(d *daemon, end time.Time) {
+	throttled := account.Cause(policies.PartInputThrottled)
+	for i := range 2 {
+		hour := account.Hour{StartUnixNs: end.Truncate(time.Hour).Add(time.Duration(i-2) * time.Hour).UnixNano(), Hours: 1, Observed: 3600e3}
+		train := account.Row{Key: "docker-train", Name: "train", Image: "registry.example.com/vision/resnet:7", Team: "vision", Sums: account.Sums{Lent: 1800e3,
+			GPU: cells(map[account.Cause]float64{account.Cause(policies.PartDevice): 0.7, throttled: 0.2, account.Idle: 0.1}),
+			CPU: cells(map[account.Cause]float64{account.Cause(policies.PartCompute): 0.3, throttled: 0.1})}}
+		train.GPU[throttled][account.Actionable], train.GPU[throttled][account.Proven], train.GPU[throttled][account.Saved] = 360e3, 1800e3, 900e3
+		train.GPU[throttled][account.Tried], train.GPU[throttled][account.Lost] = 180e3, 36e3
+		hour.Rows = append(hour.Rows, train,
+			account.Row{Key: "docker-notebook", Name: "notebook", Image: "jupyter:3", Team: "research", Sums: account.Sums{GPU: cells(map[account.Cause]float64{account.Idle: 0.9, account.Unknown: 0.1})}},
+			account.Row{Key: "docker-cron", Name: "cron", Image: "debian:12", Sums: account.Sums{CPU: cells(map[account.Cause]float64{account.Idle: 0.001})}})
+		d.hours = append(d.hours, hour)
+	}
+	trial := state.Record{UnixNs: end.Add(-90 * time.Minute).UnixNano(), Key: "docker-train", Name: "train", Team: "vision", Kind: state.RecordTrial, Plan: "0101-9", Policy: "knee", Knob: runtime.KnobCPUQuota,
+		From: "40000 100000", To: "80000 100000", Outcome: state.OutcomeKept, Before: 15, After: 22, Gain: 0.467, Low: 1.4, High: 1.53, Text: "15.0 to 22.0 steps/s, between +40 % and +53 %"}
+	d.records = append([]state.Record{trial}, d.records...)
+}
+
+// held gives a daemon accounts of all containers of a snapshot, for so many hours up to it.
+func held(d *daemon, s *state.Snapshot, hours int) {
+	for i := range hours {
+		hour := account.Hour{StartUnixNs: time.Unix(0, s.UnixNs).Truncate(time.Hour).Add(-time.Duration(hours-i) * time.Hour).UnixNano(), Hours: 1, Observed: 3600e3}
+		for j, c := range s.Containers {
+			use := cells(map[account.Cause]float64{account.Cause(policies.PartDevice): 0.5, account.Cause(policies.PartInputThrottled): 0.2 + float64(j%7)/100, account.Idle: float64(j%11) / 40})
+			use[policies.PartInputThrottled][account.Proven], use[policies.PartInputThrottled][account.Saved] = int64(j%5)*100e3, int64(j%5)*30e3
+			hour.Rows = append(hour.Rows, account.Row{Key: c.Key, Name: c.Name, Image: c.Image, Team: c.Enrolment.Team, Sums: account.Sums{GPU: use, CPU: use, Lent: int64(j) * 1000}})
+		}
+		d.hours = append(d.hours, hour)
+	}
+}
+
+// Every term can be followed, from a node's total to the trial that it was proved by.
+func testReport(t *testing.T, in context.Context) {
+	d := new(daemon)
+	now := time.Now()
+	hour(t, d, now)
+	accounted(d, now)
+	url := serve(t, d)
+	p := open(t, in, 1000, 760, scheme("light"))
+	p.view(url, "#/report")
+	p.until("document.querySelectorAll('table.figures tbody tr').length === 4")
+	if text := eval[string](p, "document.querySelector('table.figures').innerText"); !strings.Contains(text, "vision\t2.00\t0.20\t0.40\t0.20\t0\t0.50\t0.02") || !strings.Contains(text, "total\t4.00") {
+		t.Errorf("the report says:\n%s", text)
+	}
+	if text := eval[string](p, "document.querySelectorAll('table.figures')[1].innerText"); !strings.Contains(text, "vision\t0.80\t0\t0.20\t0\t0\t0\t0\t1.00") || !strings.Contains(text, "(no team)\t<0.01") {
+		t.Errorf("of CPUs it says:\n%s", text)
+	}
+	for _, c := range append(account.Columns(), account.LentColumn()) {
+		if !eval[bool](p, fmt.Sprintf("[...document.querySelectorAll('table.figures thead button')].some((b) => b.textContent === %q && b.title === %q)", c.Title, c.Means)) ||
+			!eval[bool](p, fmt.Sprintf("document.querySelector('.meanings').textContent.includes(%q)", c.Means)) {
+			t.Errorf("no column says what %s means", c.Title)
+		}
+	}
+	if *screenshots {
+		picture(p, "../../docs/page-report.png")
+	}
+	p.run(chromedp.Click(chromedp.CSS("table.figures a[href$=vision]")))
+	p.until("document.querySelector('table.figures a[href$=train]')")
+	if text := eval[string](p, "document.querySelector('table.figures').innerText"); strings.Contains(text, "notebook") {
+		t.Errorf("among the team's containers is another's:\n%s", text)
+	}
+	p.run(chromedp.Click(chromedp.CSS("table.figures a[href$=train]")))
+	p.until("document.querySelector('.records summary')")
+	p.run(chromedp.Click(chromedp.CSS(".records summary")))
+	p.until("document.querySelector('.records details[open] dl')")
+	for _, want := range []string{"0101-9", "+40 % and +53 %", "1.00 GPU-hours and 0 CPU-hours were in use under them", "for data: loaders out of quota\t0.40\t20 %"} {
+		if text := eval[string](p, "document.getElementById('main').innerText"); !strings.Contains(text, want) {
+			t.Errorf("what the report rests on lacks %q:\n%s", want, text)
+		}
+	}
+	if text := eval[string](p, "[...document.querySelectorAll('section')].find((s) => s.innerText.startsWith('Lost')).innerText"); !strings.Contains(text, "trial inconclusive") {
+		t.Errorf("what was lost rests on:\n%s", text)
+	}
+	if text := eval[string](p, "[...document.querySelectorAll('section')].find((s) => s.innerText.startsWith('Lent')).innerText"); strings.Count(text, "\n") < 3 {
+		t.Errorf("what was lent rests on:\n%s", text)
+	}
+	p.run(chromedp.Click(chromedp.CSS("a[href='#/job/docker-train']")))
+	p.until("document.querySelector('.headline')")
+	p.run(chromedp.Click(chromedp.CSS("a[href='#/report/7d/container/train']")))
+	p.until("document.querySelector('.records summary')")
+	p.fine()
+}
+
+// What is chosen is asked for at once, by keys too: the focus stays, and the address says it.
+func testReportChoices(t *testing.T, in context.Context) {
+	d := new(daemon)
+	accounted(d, time.Now())
+	d.publish(node(time.Now()))
+	p := open(t, in, 1000, 760)
+	p.view(serve(t, d), "#/report/7d/container")
+	p.until("document.querySelector('table.figures a[href$=notebook]')")
+	p.run(chromedp.Focus(chromedp.CSS("#by")), chromedp.KeyEvent(kb.ArrowDown))
+	p.until("document.querySelector('table.figures')?.innerText.includes('for data: loaders out of quota')")
+	if at := eval[string](p, active+" + location.hash"); !strings.HasPrefix(at, "SELECT by") || !strings.HasSuffix(at, "#/report/7d/cause") {
+		t.Errorf("after a choice the focus and the address are %s", at)
+	}
+	p.run(chromedp.Click(chromedp.CSS("table.figures a[href$=idle]")))
+	p.until("document.querySelectorAll('table.figures a[href$=notebook]').length === 1")
+	if text := eval[string](p, "document.getElementById('main').innerText"); !strings.Contains(text, "Report: cause idle") || !strings.Contains(text, "Of the last week, by cause") {
+		t.Errorf("a cause says:\n%s", text)
+	}
+	for _, nonsense := range []string{"#/report/9y/x", "#/report/__proto__/constructor", "#/report/24h/team/%ff", "#/report/1h/container/", "#/report/7d/image/<img src=x onerror=window.pwned=1>"} {
+		p.view(eval[string](p, "location.origin"), nonsense)
+		if eval[bool](p, "!document.querySelector('h1') || 'pwned' in window || document.querySelector('main img') !== null") {
+			t.Errorf("%s shows %s", nonsense, eval[string](p, "document.getElementById('main').innerHTML.slice(0, 500)"))
+		}
+	}
+	p.fine()
+}
