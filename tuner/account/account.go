@@ -77,6 +77,9 @@ type Use [NumCauses]Cell
 
 func (u *Use) add(o *Use) {
 	for c := range u {
+		if o[c] == (Cell{}) {
+			continue // most are, and a report of a week adds up some million
+		}
 		for t := range u[c] {
 			u[c][t] += o[c][t]
 		}

@@ -21,13 +21,15 @@ const (
 	ByCause     By = "cause"
 )
 
+// AllBy are the ways to sort one.
+func AllBy() []By { return []By{ByTeam, ByImage, ByContainer, ByCause} }
+
 // ParseBy reads one; "" is team.
 func ParseBy(text string) (By, error) {
-	all := []By{ByTeam, ByImage, ByContainer, ByCause}
 	if text == "" {
 		return ByTeam, nil
 	}
-	if by := By(text); slices.Contains(all, by) {
+	if by := By(text); slices.Contains(AllBy(), by) {
 		return by, nil
 	}
 	return "", fmt.Errorf("allowed are team, image, container, cause")
@@ -56,9 +58,12 @@ type group struct {
 	key, team, image string
 }
 
+// FromHour begins the hour that an instant is in, unix ns: no report begins within one.
+func FromHour(sinceNs int64) int64 { return floor(sinceNs, nsInHour) }
+
 // NewTally begins a report from an instant to another, unix ns; that from the hour's beginning on.
 func NewTally(by By, sinceNs, nowNs int64) *Tally {
-	return &Tally{by: by, fromNs: floor(sinceNs, nsInHour), toNs: nowNs, groups: map[string]*group{}}
+	return &Tally{by: by, fromNs: FromHour(sinceNs), toNs: nowNs, groups: map[string]*group{}}
 }
 
 // Add takes a stretch in that overlaps the report's; another is left out.

@@ -26,6 +26,13 @@ type accounting struct {
 	// takenNs is the wall clock of the latest take, storedNs of the latest that was stored.
 	takenNs, storedNs atomic.Int64
 	reporting         chan struct{} // has room for one report: each reads up to a year
+	made              atomic.Pointer[reports]
+}
+
+// reports are all of one time: what takes long is reading the accounts, whatever they are sorted by.
+type reports struct {
+	fromNs, toNs int64
+	by           map[account.By]state.Report
 }
 
 // account counts a snapshot before it is published, and shows the totals in it.
@@ -64,6 +71,7 @@ func (l *Agent) addAccounts(hours []account.Hour) error {
 	}
 	if err == nil {
 		l.accounts.storedNs.Store(taken)
+		l.accounts.made.Store(nil) // there are newer ones
 	}
 	l.accounts.unwritten = err != nil
 	return err
@@ -108,7 +116,9 @@ func (l *Agent) recall(ctx context.Context) {
 }
 
 // Report adds up what is stored since an instant, up to the latest that was stored: a minute or
-// two ago. One report is made at a time; the next waits for it, as long as ctx lets it.
+// two ago. One report is made at a time; the next waits for it, as long as ctx lets it. Until
+// something newer is stored, the same time sorted in another way needs no reading. Whoever is
+// given a report must not change it.
 func (l *Agent) Report(ctx context.Context, q api.ReportQuery) (state.Report, error) {
 	if l.o.Accounts == nil {
 		return state.Report{}, fmt.Errorf("no history is kept: its store could not be opened; the daemon's log says why")
@@ -119,13 +129,39 @@ func (l *Agent) Report(ctx context.Context, q api.ReportQuery) (state.Report, er
 	case <-ctx.Done():
 		return state.Report{}, fmt.Errorf("another report is being made, try again: %w", ctx.Err())
 	}
-	toNs := l.accounts.storedNs.Load()
+	stored := l.accounts.storedNs.Load()
+	if made := l.accounts.made.Load(); made != nil && made.toNs == max(stored, q.SinceUnixNs) && made.fromNs == account.FromHour(q.SinceUnixNs) {
+		return made.by[q.By], nil
+	}
+	toNs := stored
 	if toNs == 0 {
 		toNs = time.Now().UnixNano() // this daemon stored nothing yet
 	}
-	tally := account.NewTally(q.By, q.SinceUnixNs, max(toNs, q.SinceUnixNs))
-	if err := l.o.Accounts.Accounts(ctx, q.SinceUnixNs, tally.Add); err != nil {
+	made, err := l.report(ctx, q.SinceUnixNs, max(toNs, q.SinceUnixNs))
+	if err != nil {
 		return state.Report{}, err
 	}
-	return tally.Report(), nil
+	if l.accounts.made.Store(made); l.accounts.storedNs.Load() != stored {
+		l.accounts.made.Store(nil) // and the newer ones were stored before
+	}
+	return made.by[q.By], nil
+}
+
+func (l *Agent) report(ctx context.Context, sinceNs, toNs int64) (*reports, error) {
+	var tallies []*account.Tally
+	for _, by := range account.AllBy() {
+		tallies = append(tallies, account.NewTally(by, sinceNs, toNs))
+	}
+	if err := l.o.Accounts.Accounts(ctx, sinceNs, func(h account.Hour) {
+		for _, t := range tallies {
+			t.Add(h)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	out := &reports{account.FromHour(sinceNs), toNs, map[account.By]state.Report{}}
+	for i, by := range account.AllBy() {
+		out.by[by] = tallies[i].Report()
+	}
+	return out, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ type memAccounts struct {
 	hours []account.Hour
 	err   error
 	disk  func() // waits as a slow disk does; nil: it is quick
+	reads atomic.Int64
 }
 
 func (m *memAccounts) AddAccounts(hours ...account.Hour) error {
@@ -34,6 +36,7 @@ func (m *memAccounts) AddAccounts(hours ...account.Hour) error {
 }
 
 func (m *memAccounts) Accounts(_ context.Context, _ int64, each func(account.Hour)) error {
+	m.reads.Add(1)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, h := range m.hours {
@@ -111,6 +114,31 @@ func TestReportEndsAtWhatIsStored(t *testing.T) {
 			t.Errorf("a second report meanwhile: %v", err)
 		}
 		<-d.accounts.reporting
+		d.stop(false)
+	})
+}
+
+// A report that is sorted in another way is not read anew, until there is something newer.
+func TestReportsOfOneTimeAreReadOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		n.job("train")
+		kept := &memAccounts{}
+		d := n.start(func(o *Options) { o.Accounts = kept })
+		time.Sleep(90 * time.Second)
+		for minute := range 2 {
+			for _, by := range account.AllBy() {
+				if r := d.report(by); r.By != string(by) || len(r.Groups) == 0 || r.Total.CPU.Held == 0 {
+					t.Errorf("by %s: %+v", by, r)
+				}
+			}
+			if got := kept.reads.Load(); got != int64(minute+1) {
+				t.Errorf("after %d minutes the accounts were read %d times", minute+1, got)
+			}
+			time.Sleep(time.Minute)
+		}
+		if d.accounts.made.Load() != nil {
+			t.Error("what is not the latest is held in memory")
+		}
 		d.stop(false)
 	})
 }
