@@ -223,7 +223,8 @@ func reply(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // a peer that went away needs no answer
+	_, _ = w.Write(body) // a peer that went away needs no answer
+	_, _ = io.WriteString(w, "\n")
 }
 
 // fail also names the hint as the version before did: fields of /v1 are only ever added.

@@ -46,12 +46,13 @@ func (e *events) now(r *http.Request) (event []byte, of int64) {
 	defer e.mu.Unlock()
 	taken := timeOf(e.latest()) // with the lock: who read an older one would encode it again
 	if taken != e.of || e.event == nil {
-		rec := &recorder{header: http.Header{}, status: http.StatusOK}
+		var body bytes.Buffer
+		rec := &recorder{header: http.Header{}, status: http.StatusOK, to: &body}
 		ask := r.Clone(r.Context())
 		ask.URL.Path, ask.URL.RawQuery = "/v1/status", ""
 		e.lane.charged(func() { e.looking.ServeHTTP(rec, ask) })
 		if rec.status == http.StatusOK {
-			e.of, e.event = taken, fmt.Appendf(nil, "event: status\ndata: %s\n\n", bytes.TrimSpace(rec.body.Bytes()))
+			e.of, e.event = taken, fmt.Appendf(nil, "event: status\ndata: %s\n\n", bytes.TrimSpace(body.Bytes()))
 		}
 	}
 	return e.event, e.of

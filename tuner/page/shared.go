@@ -1,11 +1,11 @@
 package page
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -209,8 +209,10 @@ func (s *shared) makeIt(r *http.Request, question string, l *lane, a *answer) er
 	var bad error
 	if err := l.do(r.Context(), func() {
 		began = s.now()
-		s.looking.ServeHTTP(rec, r.Clone(context.WithoutCancel(r.Context())))
-		zipped, bad = zip(rec.body.Bytes())
+		zipped, bad = zip(answerLevel, func(to io.Writer) {
+			rec.to = to
+			s.looking.ServeHTTP(rec, r.Clone(context.WithoutCancel(r.Context())))
+		})
 	}); err != nil || bad != nil {
 		return errors.Join(err, bad)
 	}
@@ -225,13 +227,13 @@ func (s *shared) makeIt(r *http.Request, question string, l *lane, a *answer) er
 	return nil
 }
 
-// recorder keeps what a handler answers.
+// recorder passes on what a handler answers.
 type recorder struct {
 	header http.Header
 	status int
-	body   bytes.Buffer
+	to     io.Writer
 }
 
 func (r *recorder) Header() http.Header         { return r.header }
 func (r *recorder) WriteHeader(status int)      { r.status = status }
-func (r *recorder) Write(p []byte) (int, error) { return r.body.Write(p) }
+func (r *recorder) Write(p []byte) (int, error) { return r.to.Write(p) }
