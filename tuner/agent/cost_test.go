@@ -1,0 +1,303 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	goruntime "runtime"
+
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/runtimetest"
+	"github.com/trimtab/trimtab/tuner/account"
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/enrolment"
+	"github.com/trimtab/trimtab/tuner/history"
+	"github.com/trimtab/trimtab/tuner/page"
+	"github.com/trimtab/trimtab/tuner/series"
+)
+
+//nolint:gochecknoglobals // a test's flag
+var costFor = flag.Duration("cost", 0, "measure TestCostOfLooking over so much of a daemon's time, with 1,000 containers; 0: a try with a few")
+
+// TestCostOfLooking is a daemon, its probes and its engine aside, with all that is kept for people
+// and with people who look. It sees to it that each is answered. With -cost it logs what that costs:
+//
+//	go test -v -run TestCostOfLooking -cost 20m ./tuner/agent
+//
+// Time is fake, so what is measured is CPU time of this process over time of the daemon's.
+func TestCostOfLooking(t *testing.T) {
+	containers, length := 12, 40*time.Second
+	if *costFor > 0 {
+		containers, length = 1000, *costFor
+	}
+	past := filepath.Join(t.TempDir(), "past.db")
+	var before lookingCost
+	for _, tt := range []struct {
+		name    string
+		kept    bool
+		viewers int
+	}{{"nothing kept", false, 0}, {"history, accounts and series", true, 0}, {"and 1 viewer", true, 1}, {"and 50 viewers", true, 50}} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := costOfLooking(t, filepath.Join(filepath.Dir(past), tt.name), containers, length, tt.kept, tt.viewers)
+			t.Logf("%d containers, %s: %.2f %% of a core (%+.2f), %.1f MiB of heap (%+.1f), at most %.1f MiB in use; %d answers, %d refused, a list at most %s old",
+				containers, tt.name, 100*got.cores, 100*(got.cores-before.cores), got.heap, got.heap-before.heap, got.most, got.answers, got.refused, got.oldest.Round(100*time.Millisecond))
+			before = got
+		})
+	}
+}
+
+type lookingCost struct {
+	cores, heap, most float64 // heap, most: MiB
+	answers, refused  int
+	oldest            time.Duration
+}
+
+func costOfLooking(t *testing.T, path string, containers int, length time.Duration, kept bool, viewers int) (out lookingCost) {
+	bubble(t, func(t *testing.T, n *node) {
+		for i := range containers {
+			values := runtimetest.DefaultValues()
+			values[runtime.KnobCPUQuota] = "200000 100000"
+			n.engine.Add(runtime.Container{Name: fmt.Sprintf("train-%d", i), Image: fmt.Sprintf("registry.example.com/team-%d/train:%d", i%20, i%7)}, values)
+		}
+		store, points := new(history.Store), new(series.Store)
+		if kept {
+			var err error
+			if store, err = history.Open(path, history.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			if err := store.Check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			week(t, store, containers)
+		}
+		d := n.start(func(o *Options) {
+			o.ReadHost = n.roomy
+			o.Settings.Rules.Observe = enrolment.ObserveAll
+			o.Settings.Rules.Mode = policies.ModeObserve
+			if o.History = nil; kept {
+				o.History, o.Accounts, o.Series = store, store, points
+			}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		time.Sleep(90 * time.Second) // all are met, and something is stored
+		var all sync.WaitGroup
+		if kept {
+			all.Go(func() { keep(ctx, d, points) })
+		}
+		began, spent := time.Now(), cpuTime(t)
+		look := lookAt(ctx, t, d, viewers, &all)
+		for time.Since(began) < length {
+			time.Sleep(10 * time.Second)
+			out.most = max(out.most, heap(false))
+		}
+		out.cores = (cpuTime(t) - spent).Seconds() / time.Since(began).Seconds()
+		look.mu.Lock()
+		out.answers, out.refused, out.oldest = look.answers, look.refused, look.oldest
+		look.mu.Unlock()
+		out.heap = heap(true)
+		if viewers > 0 && (out.answers == 0 || out.refused > out.answers/10) {
+			t.Errorf("%d answers, %d refused", out.answers, out.refused)
+		}
+		goruntime.KeepAlive(look)
+		cancel()
+		all.Wait()
+		d.stop(false)
+	})
+	return out
+}
+
+// roomy is a host on which no container wants for anything: what they cost is measured, not what
+// plans cost.
+func (n *node) roomy() (probes.Host, error) {
+	h, err := n.sim.host()
+	h.CPUs, h.MemTotal, h.MemAvail = 4096, 8<<40, 6<<40
+	h.IdleNs = uint64(h.AtNs)*4096 - h.BusyNs
+	return h, err
+}
+
+// keep is what the daemon does beside its loop.
+func keep(ctx context.Context, d *daemon, to *series.Store) {
+	for ctx.Err() == nil {
+		to.Add(d.Snapshot())
+		time.Sleep(time.Second)
+	}
+}
+
+// week stores what a report of 7 days reads.
+func week(t *testing.T, store *history.Store, containers int) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(1, 2))
+	for h := range 7 * 24 {
+		hour := account.Hour{StartUnixNs: time.Now().Truncate(time.Hour).Add(-time.Duration(7*24-h) * time.Hour).UnixNano(), Hours: 1, Observed: 3600e3}
+		for i := range containers {
+			r := account.Row{Key: fmt.Sprintf("docker-%064x", i), Name: fmt.Sprintf("train-%d", i), Image: fmt.Sprintf("registry.example.com/team-%d/train:%d", i%20, i%7), Team: fmt.Sprint("team-", i%20)}
+			for _, u := range []*account.Use{&r.GPU, &r.CPU} {
+				for _, c := range []account.Cause{0, 3, 4, account.Idle, account.Unknown} {
+					u[c][account.Held] = random.Int64N(3600e3)
+				}
+			}
+			hour.Rows = append(hour.Rows, r)
+		}
+		if err := store.AddAccounts(hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var ru syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+}
+
+// heap is in MiB; live: what is left once all that can be is collected.
+func heap(live bool) float64 {
+	var m goruntime.MemStats
+	if live {
+		goruntime.GC()
+		goruntime.ReadMemStats(&m)
+		return float64(m.HeapAlloc) / (1 << 20)
+	}
+	goruntime.ReadMemStats(&m)
+	return float64(m.HeapInuse) / (1 << 20)
+}
+
+// lookers are browsers that all have the page open, each in another view.
+type lookers struct {
+	page http.Handler
+
+	mu               sync.Mutex
+	answers, refused int
+	oldest           time.Duration // of a list of containers
+}
+
+func lookAt(ctx context.Context, t *testing.T, d *daemon, n int, all *sync.WaitGroup) *lookers {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	s, err := page.New(page.Options{Latest: d.Snapshot, Looking: api.NewServer(d, log, time.Now).Looking(), Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lookers{page: s.Handler}
+	for i := range n {
+		all.Go(func() { l.follow(ctx) })
+		all.Go(func() { l.browse(ctx, d, i) })
+	}
+	return l
+}
+
+// follow has the stream of events; a browser asks anew where it ends.
+func (l *lookers) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		l.get(ctx, "/events", nil)
+	}
+}
+
+// browse goes from view to view each minute, and in each asks as assets/*.js do.
+func (l *lookers) browse(ctx context.Context, d *daemon, i int) {
+	have, at := map[string]string{}, map[string]time.Time{}
+	seldom := func(every time.Duration, path string) {
+		if time.Since(at[path]) > every {
+			at[path] = time.Now()
+			l.get(ctx, path, have)
+		}
+	}
+	for began := time.Now(); ctx.Err() == nil; {
+		asked, view := time.Now(), i+int(time.Since(began)/time.Minute)
+		containers := d.Snapshot().Containers
+		c := containers[view%len(containers)]
+		switch view % 3 {
+		case 0:
+			l.get(ctx, "/v1/containers", have)
+		case 1:
+			l.get(ctx, "/v1/containers/"+c.Key, have)
+			seldom(5*time.Second, "/v1/series?name="+c.Key)
+			seldom(5*time.Second, "/v1/history?limit=200&name="+url.QueryEscape(c.Name))
+		case 2:
+			by := account.AllBy()[view/3%4]
+			seldom(time.Minute, fmt.Sprintf("/v1/report?since=%s&by=%s", []string{"24h", "7d"}[view/12%2], by))
+		}
+		time.Sleep(max(time.Second, min(9*time.Since(asked), 2*time.Second)))
+	}
+}
+
+// get asks, with the tags of what a browser has.
+func (l *lookers) get(ctx context.Context, path string, have map[string]string) {
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
+	r.Header.Set("Accept-Encoding", "gzip")
+	r.Header.Set("If-None-Match", have[path])
+	w := &sink{header: http.Header{}, keep: path == "/v1/containers"}
+	l.page.ServeHTTP(w, r)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch w.status {
+	case http.StatusOK:
+		l.answers++
+		if have != nil {
+			have[path] = w.header.Get("ETag")
+		}
+		if w.keep {
+			l.oldest = max(l.oldest, time.Since(w.told()))
+		}
+	case http.StatusNotModified:
+		l.answers++
+	default:
+		l.refused++
+	}
+}
+
+// sink is a connection whose bytes are nobody's, but for the begin of a list.
+type sink struct {
+	header http.Header
+	status int
+	keep   bool
+	body   []byte
+}
+
+func (s *sink) Header() http.Header    { return s.header }
+func (s *sink) WriteHeader(status int) { s.status = status }
+func (s *sink) Flush()                 {}
+func (s *sink) Write(p []byte) (int, error) {
+	s.status = cmp.Or(s.status, http.StatusOK)
+	if s.keep {
+		s.body = p
+	}
+	return len(p), nil
+}
+
+// told is when the snapshot of a list was taken.
+func (s *sink) told() time.Time {
+	z, err := gzip.NewReader(bytes.NewReader(s.body))
+	if err != nil {
+		return time.Time{}
+	}
+	begin := make([]byte, 40)
+	_, _ = io.ReadFull(z, begin)
+	var ns int64
+	_, _ = fmt.Sscanf(string(begin), `{"time":%d`, &ns)
+	return time.Unix(0, ns)
+}
