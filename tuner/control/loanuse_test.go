@@ -238,7 +238,7 @@ func TestARecallIsTold(t *testing.T) {
 	c.containers = map[string]*containerState{"x": newContainer("x")}
 	s := c.containers["x"]
 	s.loan.why = "b gets 1.52 of the 1.59 CPUs it has a right to"
-	for state, want := range map[State]string{StateMeasured: "0 of 8", StateReturned: "its loan went back: " + s.loan.why + "; 0 of 8"} {
+	for state, want := range map[State]string{StateMeasured: "0 of 8", StateReturned: "its loan went back, since " + s.loan.why + "; 0 of 8"} {
 		s.state = state
 		if c.refuse([]guard.Rejection{{Container: "x", Gate: guard.GateMeasuring, Text: "0 of 8"}}); s.refused.Text != want {
 			t.Errorf("%s: %q", state, s.refused.Text)

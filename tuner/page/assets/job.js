@@ -50,7 +50,8 @@ function headline(c) {
   }
   const t = would(c);
   if (t) return `Nothing was changed (${c.whyNot || "observe mode"}). At ${clock(t.started)} trimtab would have set ${t.changes.map(change).join(", ")} and expected ${signed(expected(t))}.`;
-  return `Nothing was changed: ${c.whyNot || c.preflight || c.verdict?.why || "nothing that a change would relieve was found"}`;
+  const reverted = !c.yielded?.length && (c.tuning === "returned" || c.trials?.some((t) => t.outcome !== "would"));
+  return `${reverted ? "The owner's values are back" : "Nothing was changed"}: ${c.whyNot || c.preflight || c.verdict?.why || "nothing that a change would relieve was found"}`;
 }
 
 function values(c) {

@@ -44,7 +44,16 @@ func Headline(c state.Container, clock Clock) string {
 		return fmt.Sprintf("nothing was changed (%s). At %s trimtab would have set %s and expected %s.",
 			cmp.Or(Clean(c.WhyNot), "observe mode"), clock.at(t.StartedUnixNs), changes(t.Changes), signed(predictedGain(*t)))
 	}
+	if reverted(c) {
+		return "your own values are back: " + why(c) + "."
+	}
 	return "nothing was changed: " + why(c) + "."
+}
+
+// reverted reports whether something was changed of which nothing stands any more.
+func reverted(c state.Container) bool {
+	tried := slices.ContainsFunc(c.Trials, func(t state.Trial) bool { return t.Outcome != state.OutcomeWould })
+	return len(c.Yielded) == 0 && (tried || c.Tuning == "returned")
 }
 
 // changedHeadline: "14:02 CPU 1.0→1.5, +61 % measured, reverts on exit", or "since 14:02 lent

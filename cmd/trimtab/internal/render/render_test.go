@@ -184,7 +184,11 @@ func TestHeadline(t *testing.T) {
 		"since 15:00 CPU 1.0→1.5 is on trial, +50 % expected; it is reverted unless that is measured.": gone(func(c *state.Container) {
 			c.Trial = &state.Trial{StartedUnixNs: at(15, 0), Changes: quota("100000 100000", "150000 100000"), Before: 10, Predicted: 15}
 		}),
-		"nothing was changed: cool-down 40 s.":                          gone(func(c *state.Container) { c.Changed, c.Trials = nil, nil }),
+		"nothing was changed: cool-down 40 s.": gone(func(c *state.Container) { c.Changed, c.Trials = nil, nil }),
+		"your own values are back: its loan went back, since b gets 1.5 of its 1.6 CPUs; 3 of 8 readings.": gone(func(c *state.Container) {
+			c.Changed, c.Trials, c.Tuning, c.WhyNot = nil, nil, "returned", "its loan went back, since b gets 1.5 of its 1.6 CPUs; 3 of 8 readings"
+		}),
+		"your own values are back: cool-down 40 s.":                     gone(func(c *state.Container) { c.Changed = nil }),
 		"nothing was changed: Nothing takes more than 5 % of the time.": gone(func(c *state.Container) { c.Changed, c.Trials, c.WhyNot = nil, nil, "" }),
 		"CPU 1.0→1.5, memory 1GiB→no limit; not measured yet; reverts on exit.": gone(func(c *state.Container) {
 			c.Trials, c.HasGain = nil, false
