@@ -2,15 +2,11 @@ package page_test
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,15 +16,12 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/policies/knee"
-	"github.com/trimtab/trimtab/policies/lend"
-	"github.com/trimtab/trimtab/policies/share"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/played"
 	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/page"
-	"github.com/trimtab/trimtab/tuner/recording"
 	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -259,44 +252,14 @@ func verdictOf(lent bool) policies.Verdict {
 // play publishes what today's code makes of a recording, and returns its last snapshot.
 func play(t *testing.T, d *daemon, file string) *state.Snapshot {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := recording.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	cfg := control.Defaults()
-	if err := json.Unmarshal(r.Header().Config, &cfg); err != nil {
-		t.Fatal(err)
-	}
-	builtin := func(k *policies.Constants) []policies.Policy {
-		return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
-	}
-	c := control.New(cfg, builtin, "epoch")
-	for {
-		kind, raw, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return d.Snapshot()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if kind != "tick" {
-			continue
-		}
-		tick, err := c.Replay(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := node(time.Unix(0, tick.Input.UnixNs))
-		c.Show(s)
+	err := played.File(file, func(tick control.Tick, s *state.Snapshot) {
 		d.records = append(d.records, slices.Clone(tick.Decision.Records)...)
 		d.publish(s)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	return d.Snapshot()
 }
 
 func hostileRecord(key, name string, now int64) state.Record {

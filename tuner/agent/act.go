@@ -145,7 +145,7 @@ func (l *Agent) applied(o control.Order, items []actuator.Item, r actuator.Resul
 	var records []state.Record
 	for _, res := range r.Changes {
 		l.edge.change(o.Policy, res)
-		records = append(records, changeRecord(now, o, res))
+		records = append(records, ChangeRecord(now, o, res))
 		if res.Outcome == actuator.Yielded {
 			l.edge.foreign++
 		}
@@ -196,7 +196,8 @@ func (l *Agent) restand(items []actuator.Item) {
 	}
 }
 
-func changeRecord(now int64, o control.Order, res actuator.ChangeResult) state.Record {
+// ChangeRecord is what the history keeps of one change of an order, at an instant in unix ns.
+func ChangeRecord(now int64, o control.Order, res actuator.ChangeResult) state.Record {
 	ch := res.Change
 	rec := state.Record{UnixNs: now, Kind: state.RecordChange, Key: ch.Key, Name: ch.Name, Plan: o.Plan, Policy: o.Policy,
 		Knob: ch.Knob, From: ch.From, To: ch.To, Actual: res.Actual, Gain: ch.Gain}
