@@ -252,7 +252,7 @@ func verdictOf(lent bool) policies.Verdict {
 // play publishes what today's code makes of a recording, and returns its last snapshot.
 func play(t *testing.T, d *daemon, file string) *state.Snapshot {
 	t.Helper()
-	err := played.File(file, func(tick control.Tick, s *state.Snapshot) {
+	err := played.File(file, nil, func(tick control.Tick, s *state.Snapshot) {
 		d.records = append(d.records, slices.Clone(tick.Decision.Records)...)
 		d.publish(s)
 	})

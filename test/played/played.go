@@ -3,6 +3,7 @@
 package played
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,55 +28,70 @@ import (
 )
 
 // File plays a recording. Each tick comes with the snapshot that the daemon published after it.
-func File(file string, each func(control.Tick, *state.Snapshot)) error {
+// Containers that names has are called so.
+func File(file string, names map[string]string, each func(control.Tick, *state.Snapshot)) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	r, err := recording.NewReader(f)
+	if err == nil {
+		defer r.Close()
+		err = play(r, names, each)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	defer r.Close()
-	cfg := control.Defaults()
-	if err := json.Unmarshal(r.Header().Config, &cfg); err != nil {
-		return fmt.Errorf("%s: config: %w", file, err)
+	return nil
+}
+
+func play(r *recording.Reader, names map[string]string, each func(control.Tick, *state.Snapshot)) error {
+	h, cfg := r.Header(), control.Defaults()
+	var begun struct {
+		Epoch string `json:"epoch"` // plans are numbered in it, and results name plans
+	}
+	if err := errors.Join(json.Unmarshal(h.Config, &cfg), json.Unmarshal(h.State, &begun)); err != nil {
+		return err
 	}
 	c := control.New(cfg, func(k *policies.Constants) []policies.Policy {
 		return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
-	}, "played")
-	var began int64
+	}, begun.Epoch)
+	part := func(name string) []state.Part { return []state.Part{{Name: name, OK: true, Since: h.WallUnixNs}} }
 	for {
 		kind, raw, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		var tick control.Tick
+		if err == nil && kind == "tick" {
+			err = json.Unmarshal(raw, &tick.Input)
+		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return err
 		}
 		if kind != "tick" {
 			continue
 		}
-		tick, err := c.Replay(raw)
-		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+		for i := range tick.Input.Containers {
+			box := &tick.Input.Containers[i]
+			box.Name = cmp.Or(names[box.Name], box.Name)
 		}
-		if began == 0 {
-			began = tick.Input.UnixNs
-		}
+		tick.Decision = c.Step(tick.Input)
 		s := &state.Snapshot{UnixNs: tick.Input.UnixNs, IdleAfterNs: cfg.Idle.AfterNs,
-			Daemon: state.Daemon{Version: r.Header().Trimtab, PID: 1, StartedUnixNs: began, ConfigUnixNs: began, Mode: policies.ModeTune, Policies: c.PolicyNames(),
-				Engines: []state.Part{{Name: "docker", OK: true, Since: began}}, Probes: []state.Part{{Name: "kernel", OK: true, Since: began}}}}
+			Daemon: state.Daemon{Version: h.Trimtab, PID: 1, StartedUnixNs: h.WallUnixNs, ConfigUnixNs: h.WallUnixNs, Mode: policies.ModeTune,
+				Policies: c.PolicyNames(), Engines: part("docker"), Probes: part("kernel")}}
 		c.Show(s)
 		each(tick, s)
 	}
 }
 
-// Daemon answers the API from what it was played. Of what acts it does nothing: that is nil, or
-// whatever Backend a test gives it.
+// Daemon answers the API from what it was played. What acts is Backend's. Its last tick is now:
+// who asks for an hour gets the hour before it.
 type Daemon struct {
 	api.Backend
+	Names   map[string]string // what containers are called, by their names in recordings
+	last    string
 	latest  *state.Snapshot
 	records []state.Record
 	hour    series.Store
@@ -87,7 +103,7 @@ func (d *Daemon) Play(file string) error {
 	book := account.NewBook()
 	orders := map[string]control.Order{}
 	var beforeNs int64
-	err := File(file, func(tick control.Tick, s *state.Snapshot) {
+	err := File(file, d.Names, func(tick control.Tick, s *state.Snapshot) {
 		d.records = append(d.records, written(tick.Input, orders)...)
 		d.records = append(d.records, tick.Decision.Records...)
 		for _, o := range slices.Concat(tick.Decision.Apply, tick.Decision.Rollback) {
@@ -108,6 +124,7 @@ func (d *Daemon) Play(file string) error {
 	}
 	book.Close(d.latest.UnixNs)
 	d.hours = append(d.hours, book.Take()...)
+	d.last = file
 	return nil
 }
 
@@ -140,6 +157,7 @@ func (d *Daemon) Series(key string) []series.Point { return d.hour.Of(key) }
 
 // History are the records of all that was played.
 func (d *Daemon) History(_ context.Context, q api.HistoryQuery) (out []state.Record, err error) {
+	q.SinceUnixNs = d.then(q.SinceUnixNs)
 	for _, r := range d.records {
 		if (q.Name == "" || r.Name == q.Name) && r.UnixNs >= q.SinceUnixNs && (!q.Changed || r.Changed()) {
 			out = append(out, r)
@@ -153,6 +171,7 @@ func (d *Daemon) History(_ context.Context, q api.HistoryQuery) (out []state.Rec
 
 // Report adds up all that was played since an instant.
 func (d *Daemon) Report(_ context.Context, q api.ReportQuery) (state.Report, error) {
+	q.SinceUnixNs = d.then(q.SinceUnixNs)
 	tally := account.NewTally(q.By, q.SinceUnixNs, max(d.latest.UnixNs, q.SinceUnixNs))
 	for _, h := range d.hours {
 		if h.StartUnixNs+int64(h.Hours)*int64(time.Hour) > q.SinceUnixNs {
@@ -160,4 +179,18 @@ func (d *Daemon) Report(_ context.Context, q api.ReportQuery) (state.Report, err
 		}
 	}
 	return tally.Report(), nil
+}
+
+// then is an instant before now, as far before the last tick.
+func (d *Daemon) then(unixNs int64) int64 {
+	return unixNs - max(0, time.Now().UnixNano()-d.latest.UnixNs)
+}
+
+// Record gives back the last recording, at once.
+func (d *Daemon) Record(_ context.Context, w io.Writer, _ time.Duration) error {
+	data, err := os.ReadFile(d.last)
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	return err
 }
