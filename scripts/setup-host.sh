@@ -65,6 +65,8 @@ find_missing() {
 		want npm npm # programs of its registry, for the zoo; what checks the page
 		want chromium chromium # the page is looked at with it
 		[ -x /usr/bin/python3 ] || missing="$missing python3"
+		[ -d /usr/lib/python3/dist-packages/pandas ] || missing="$missing python3-pandas" # docs/pandas.md is run
+		want curl curl # as the pages ask the API
 		want gcc gcc
 		want flock util-linux
 		[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"

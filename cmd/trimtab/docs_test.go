@@ -76,11 +76,12 @@ func codeOf(page, text string) (blocks, spans []snippet) {
 }
 
 // commandsOf are the calls of trimtab in a snippet, without what a page writes around
-// them: comments, brackets of what may be left out, all alternatives but the first.
+// them: prompts, comments, where the output goes, brackets of what may be left out, all
+// alternatives but the first.
 func commandsOf(s snippet) (out []string) {
-	comment, alternatives := regexp.MustCompile(`(^|\s)#.*`), regexp.MustCompile(`\{([^|{}]*)\|[^{}]*\}`)
+	around, alternatives := regexp.MustCompile(`^\$ |(^|\s)#.*| > \S+$`), regexp.MustCompile(`\{([^|{}]*)\|[^{}]*\}`)
 	for line := range strings.Lines(s.text) {
-		line = comment.ReplaceAllString(strings.TrimSpace(line), "")
+		line = around.ReplaceAllString(strings.TrimSpace(line), "")
 		line = strings.NewReplacer("[", "", "]", "", "{", "", "}", "").Replace(alternatives.ReplaceAllString(line, "$1"))
 		for _, part := range regexp.MustCompile(`&&|\||;`).Split(line, -1) {
 			part = strings.TrimPrefix(strings.TrimSpace(part), "sudo ")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,9 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/profiles/disk"
 	"github.com/trimtab/trimtab/tuner/recording"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 func replayCommand() *cobra.Command {
@@ -22,8 +25,10 @@ func replayCommand() *cobra.Command {
 		Short: "Run a recording through today's code, from the samples to the plans",
 		Long: "Needs no daemon and no root. Prints what is decided, and compares it with what the recording says was\n" +
 			"decided then: exit 1 if they differ. A recording that began in the middle of a run starts with nothing\n" +
-			"measured, so its first seconds may differ.",
-		Args: cobra.ExactArgs(1),
+			"measured, so its first seconds may differ. As csv it prints what it showed of each watched container at each\n" +
+			"reading instead: docs/pandas.md has the columns.",
+		Args:        cobra.ExactArgs(1),
+		Annotations: map[string]string{outputCSV: ""},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
@@ -34,7 +39,7 @@ func replayCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return replay(f, cmd.OutOrStdout(), output == outputJSON)
+			return replay(f, cmd.OutOrStdout(), output)
 		},
 	}
 }
@@ -49,8 +54,8 @@ type replaySummary struct {
 	Truncated bool   `json:"truncated,omitempty"`
 }
 
-// replay reads a recording and writes its decisions.
-func replay(in io.Reader, out io.Writer, asJSON bool) error {
+// replay reads a recording and writes its decisions, or as CSV what they were made from.
+func replay(in io.Reader, out io.Writer, format string) error {
 	r, err := recording.NewReader(in)
 	if err != nil {
 		return err
@@ -60,12 +65,26 @@ func replay(in io.Reader, out io.Writer, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	sum, err := replayAll(r, c, func(t control.Tick) error { return printDecision(out, t, asJSON) })
+	each := func(t control.Tick) error { return printDecision(out, t, format == outputJSON) }
+	if format == outputCSV {
+		w := csv.NewWriter(out)
+		if err := w.Write(render.ReadingColumns()); err != nil {
+			return err
+		}
+		each = func(t control.Tick) error {
+			s := state.Snapshot{UnixNs: t.Input.UnixNs}
+			c.Show(&s)
+			return w.WriteAll(render.Readings(&s))
+		}
+	}
+	sum, err := replayAll(r, c, each)
 	if err != nil {
 		return err
 	}
-	if err := printSummary(out, sum, asJSON); err != nil {
-		return err
+	if format != outputCSV {
+		if err := printSummary(out, sum, format == outputJSON); err != nil {
+			return err
+		}
 	}
 	if sum.Differ > 0 {
 		return fmt.Errorf("%d decisions differ from the recording, the first at %s", sum.Differ, sum.First)
@@ -94,7 +113,7 @@ func replayController(h recording.Header) (*control.Controller, error) {
 	return c, nil
 }
 
-// replayAll steps through a recording; each sees ticks that decided something.
+// replayAll steps through a recording; each sees every tick.
 func replayAll(r *recording.Reader, c *control.Controller, each func(control.Tick) error) (sum replaySummary, err error) {
 	var last control.Tick
 	undecided := false // the latest tick decided something that the recording has not confirmed yet
@@ -132,12 +151,12 @@ func replayAll(r *recording.Reader, c *control.Controller, each func(control.Tic
 				return sum, err
 			}
 			sum.Ticks++
-			if d := last.Decision; len(d.Apply)+len(d.Rollback)+len(d.Records) > 0 {
+			if decided(last.Decision) {
 				sum.Decisions++
 				undecided = true
-				if err := each(last); err != nil {
-					return sum, err
-				}
+			}
+			if err := each(last); err != nil {
+				return sum, err
 			}
 		case "decision":
 			sum.Compared++
@@ -148,6 +167,9 @@ func replayAll(r *recording.Reader, c *control.Controller, each func(control.Tic
 		}
 	}
 }
+
+// decided reports whether a tick decided something.
+func decided(d control.Decision) bool { return len(d.Apply)+len(d.Rollback)+len(d.Records) > 0 }
 
 // sameDecision compares by value, through the same encoding.
 func sameDecision(raw json.RawMessage, d control.Decision) bool {
@@ -160,6 +182,9 @@ func sameDecision(raw json.RawMessage, d control.Decision) bool {
 }
 
 func printDecision(out io.Writer, t control.Tick, asJSON bool) error {
+	if !decided(t.Decision) {
+		return nil
+	}
 	if asJSON {
 		return json.NewEncoder(printable{out}).Encode(t.Decision)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/csv"
 	"errors"
 	"flag"
 	"io"
@@ -36,7 +37,7 @@ func TestRecordingsReplayToTheSameDecisions(t *testing.T) {
 			}
 			defer f.Close()
 			var out bytes.Buffer
-			if err := replay(f, &out, false); err != nil && !*update {
+			if err := replay(f, &out, outputTable); err != nil && !*update {
 				t.Error(err)
 			}
 			golden := strings.TrimSuffix(file, ".trimtab") + ".golden"
@@ -68,10 +69,34 @@ func TestReplayTwiceIsEqual(t *testing.T) {
 	}
 	var first, second bytes.Buffer
 	for _, out := range []*bytes.Buffer{&first, &second} {
-		_ = replay(bytes.NewReader(data), out, true) // a difference from the recording is the other test's
+		_ = replay(bytes.NewReader(data), out, outputJSON) // a difference from the recording is the other test's
 	}
 	if first.String() != second.String() || first.Len() == 0 {
 		t.Error("two replays differ")
+	}
+}
+
+// TestReplayAsCSV: a line for each reading of each watched container, and of nothing else.
+func TestReplayAsCSV(t *testing.T) {
+	f, err := os.Open("testdata/recordings/neighbour-another-slice.trimtab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var out bytes.Buffer
+	if err := replay(f, &out, outputCSV); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := csv.NewReader(&out).ReadAll() // which holds each line to the columns of the first
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, line := range lines[1:] {
+		seen[line[1]]++
+	}
+	if diff := cmp.Diff(map[string]int{"fairness-borrower": 43, "fairness-other0": 42}, seen); diff != "" {
+		t.Errorf("lines of each container (-want +got):\n%s", diff)
 	}
 }
 
@@ -109,13 +134,13 @@ func flushed(t *testing.T, file string) []byte {
 func TestReplayOfACutRecording(t *testing.T) {
 	data := flushed(t, "testdata/recordings/starved.trimtab")
 	var out bytes.Buffer
-	if err := replay(bytes.NewReader(data[:len(data)*2/3]), &out, false); err != nil && !strings.Contains(err.Error(), "differ") {
+	if err := replay(bytes.NewReader(data[:len(data)*2/3]), &out, outputTable); err != nil && !strings.Contains(err.Error(), "differ") {
 		t.Error(err)
 	}
 	if !strings.Contains(out.String(), "the recording was cut") {
 		t.Errorf("not told that it was cut:\n%s", out.String())
 	}
-	if err := replay(strings.NewReader("not a recording"), &out, false); err == nil {
+	if err := replay(strings.NewReader("not a recording"), &out, outputTable); err == nil {
 		t.Error("any file replays")
 	}
 }

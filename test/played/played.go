@@ -3,7 +3,6 @@
 package played
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,9 +26,12 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
+// Called is another name for a container of a recording, and a team.
+type Called struct{ Name, Team string }
+
 // File plays a recording. Each tick comes with the snapshot that the daemon published after it.
-// Containers that names has are called so.
-func File(file string, names map[string]string, each func(control.Tick, *state.Snapshot)) error {
+// Containers that as has are called so.
+func File(file string, as map[string]Called, each func(control.Tick, *state.Snapshot)) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -38,7 +40,7 @@ func File(file string, names map[string]string, each func(control.Tick, *state.S
 	r, err := recording.NewReader(f)
 	if err == nil {
 		defer r.Close()
-		err = play(r, names, each)
+		err = play(r, as, each)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
@@ -46,7 +48,7 @@ func File(file string, names map[string]string, each func(control.Tick, *state.S
 	return nil
 }
 
-func play(r *recording.Reader, names map[string]string, each func(control.Tick, *state.Snapshot)) error {
+func play(r *recording.Reader, as map[string]Called, each func(control.Tick, *state.Snapshot)) error {
 	h, cfg := r.Header(), control.Defaults()
 	var begun struct {
 		Epoch string `json:"epoch"` // plans are numbered in it, and results name plans
@@ -75,7 +77,9 @@ func play(r *recording.Reader, names map[string]string, each func(control.Tick, 
 		}
 		for i := range tick.Input.Containers {
 			box := &tick.Input.Containers[i]
-			box.Name = cmp.Or(names[box.Name], box.Name)
+			if a, ok := as[box.Name]; ok {
+				box.Name, box.Enrolment.Team = a.Name, a.Team
+			}
 		}
 		tick.Decision = c.Step(tick.Input)
 		s := &state.Snapshot{UnixNs: tick.Input.UnixNs, IdleAfterNs: cfg.Idle.AfterNs,
@@ -90,12 +94,12 @@ func play(r *recording.Reader, names map[string]string, each func(control.Tick, 
 // who asks for an hour gets the hour before it.
 type Daemon struct {
 	api.Backend
-	Names   map[string]string // what containers are called, by their names in recordings
-	last    string
-	latest  *state.Snapshot
-	records []state.Record
-	hour    series.Store
-	hours   []account.Hour
+	As        map[string]Called // by their names in recordings
+	Recording string            // what Record gives
+	latest    *state.Snapshot
+	records   []state.Record
+	hour      series.Store
+	hours     []account.Hour
 }
 
 // Play adds a recording, which must have been made after those before.
@@ -103,7 +107,7 @@ func (d *Daemon) Play(file string) error {
 	book := account.NewBook()
 	orders := map[string]control.Order{}
 	var beforeNs int64
-	err := File(file, d.Names, func(tick control.Tick, s *state.Snapshot) {
+	err := File(file, d.As, func(tick control.Tick, s *state.Snapshot) {
 		d.records = append(d.records, written(tick.Input, orders)...)
 		d.records = append(d.records, tick.Decision.Records...)
 		for _, o := range slices.Concat(tick.Decision.Apply, tick.Decision.Rollback) {
@@ -124,7 +128,6 @@ func (d *Daemon) Play(file string) error {
 	}
 	book.Close(d.latest.UnixNs)
 	d.hours = append(d.hours, book.Take()...)
-	d.last = file
 	return nil
 }
 
@@ -186,9 +189,9 @@ func (d *Daemon) then(unixNs int64) int64 {
 	return unixNs - max(0, time.Now().UnixNano()-d.latest.UnixNs)
 }
 
-// Record gives back the last recording, at once.
+// Record gives a recording that was made before, at once.
 func (d *Daemon) Record(_ context.Context, w io.Writer, _ time.Duration) error {
-	data, err := os.ReadFile(d.last)
+	data, err := os.ReadFile(d.Recording)
 	if err == nil {
 		_, err = w.Write(data)
 	}
