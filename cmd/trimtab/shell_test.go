@@ -17,11 +17,12 @@ type shell struct {
 	t      testing.TB
 	dir    string
 	socket string
+	hosts  map[string]string // what stands for them, by their addresses on the pages
 }
 
 func newShell(t testing.TB, backend api.Backend) *shell {
 	t.Helper()
-	s := &shell{t: t, dir: t.TempDir(), socket: filepath.Join(t.TempDir(), "t.sock")}
+	s := &shell{t: t, dir: t.TempDir(), socket: filepath.Join(t.TempDir(), "t.sock"), hosts: map[string]string{}}
 	serveAt(t, s.socket, backend)
 	bin := filepath.Join(s.dir, ".bin")
 	if err := os.Mkdir(bin, 0o700); err != nil {
@@ -46,6 +47,9 @@ func newShell(t testing.TB, backend api.Backend) *shell {
 func (s *shell) run(line string) (string, int) {
 	s.t.Helper()
 	line = strings.ReplaceAll(line, "/run/trimtab/trimtab.sock", s.socket)
+	for there, here := range s.hosts {
+		line = strings.ReplaceAll(line, there, here)
+	}
 	cmd := exec.CommandContext(s.t.Context(), "bash", "-euo", "pipefail", "-c", line)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(s.dir, ".bin")+":"+os.Getenv("PATH"), "HOME="+s.dir, "TZ=UTC", "LC_ALL=C.UTF-8", "COLUMNS=")
@@ -55,4 +59,12 @@ func (s *shell) run(line string) (string, int) {
 		s.t.Fatalf("$ %s\n%v", line, err)
 	}
 	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// write puts a file into its folder.
+func (s *shell) write(name, text string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
 }

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trimtab/trimtab/test/played"
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// elsewhereFile says of each command that is not run here which test runs it, or why none does:
+//
+//	COMMAND | FILE: TEXT      FILE, of a test or a target, has TEXT
+//	COMMAND | not run: WHY
+//
+// A * stands for anything.
+const elsewhereFile = "testdata/docs-commands.list"
+
+// walkedPage is walked by test/vm, command by command.
+const walkedPage = "docs/first-day.md"
+
+// TestDocsCommandsRun: each command of the pages is run, here against a daemon that was played a
+// recording, or by another test; or it is listed, with the reason why nothing runs it.
+func TestDocsCommandsRun(t *testing.T) {
+	for _, tool := range []string{"bash", "curl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("needs %s: the pages' commands are run with it", tool)
+		}
+	}
+	elsewhere := readElsewhere(t)
+	sh := newShell(t, playedDaemon(t))
+	sh.write("trimtab.yaml", config.Example)
+	sh.hosts["http://prometheus:9090"] = onePrometheus(t)
+	counts := map[string]int{}
+	all := commandsOfPages(t)
+	for _, line := range slices.Sorted(maps.Keys(all)) {
+		at := all[line]
+		if how, listed := elsewhere.of(line); listed {
+			counts[how]++
+			continue
+		}
+		if strings.HasPrefix(at, walkedPage) && !strings.HasPrefix(line, "trimtab ") {
+			counts["elsewhere"]++
+			continue
+		}
+		if !isHarmless(line) {
+			t.Errorf("%s: nothing runs %q, and %s does not say why", at, line, elsewhereFile)
+			continue
+		}
+		if out, code := sh.run(spelledOut(line)); code != 0 {
+			t.Errorf("%s: $ %s\nended with %d\n%s", at, line, code, out)
+		}
+		counts["here"]++
+	}
+	elsewhere.unused(t)
+	run := counts["here"] + counts["elsewhere"]
+	t.Logf("docs commands run: %d of %d (%d here, %d by other tests); %d are listed with why not", run, len(all), counts["here"], counts["elsewhere"], counts["not run"])
+	if run < 100 {
+		t.Errorf("%d of %d commands are run: there were more", run, len(all))
+	}
+}
+
+// TestEveryNewCommandIsMissed: what nobody runs or lists is found.
+func TestEveryNewCommandIsMissed(t *testing.T) {
+	elsewhere := readElsewhere(t)
+	for _, line := range []string{"make never", "systemctl never", "trimtab daemon", "trimtab doctor --never", "trimtab restore --offline --never"} {
+		if _, listed := elsewhere.of(line); listed || isHarmless(line) {
+			t.Errorf("%q would not be missed", line)
+		}
+	}
+	if out, code := newShell(t, playedDaemon(t)).run("trimtab explain nobody"); code == 0 {
+		t.Errorf("a command that fails passes for one that was run:\n%s", out)
+	}
+	if out, code := newShell(t, playedDaemon(t)).run("curl --unix-socket /run/trimtab/trimtab.sock http://trimtab/v1/never"); code == 0 {
+		t.Errorf("a route that is not there passes for one that was asked:\n%s", out)
+	}
+}
+
+// onePrometheus answers each query with an hour of one team; internal/fleet asks a real one.
+func onePrometheus(t *testing.T) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"team":"vision","resource":"gpu","cause":"compute"},"value":[1,"3600"]}]}}`)) // who asks sees
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// isHarmless tells what may be run here: it asks a daemon at the socket, or needs none, and touches
+// nothing else of the host. Whatever is not known to be so is for the list.
+func isHarmless(line string) bool {
+	if strings.HasPrefix(line, "curl --unix-socket ") {
+		return true
+	}
+	words := strings.Fields(line)
+	known := []string{"advice", "api", "config", "disable", "enable", "explain", "gpu", "history", "pause", "profiles", "ps", "record", "replay", "report", "restore", "resume", "status", "top", "version"}
+	return words[0] == "trimtab" && len(words) > 1 && slices.Contains(known, words[1]) && !slices.Contains(words, "--offline") && !slices.Contains(words, "--flight")
+}
+
+// spelledOut puts names of what is here in for those of the pages.
+func spelledOut(line string) string {
+	if strings.Contains(line, " config ") {
+		line = strings.ReplaceAll(line, "FILE", "trimtab.yaml")
+	}
+	return strings.NewReplacer("NAME", "train", "trimtab-demo", "train", "FILE", "node.trimtab", "DEVICE...", "nvidia1", "DIR", ".", "/etc/trimtab/trimtab.yaml", "trimtab.yaml").Replace(line)
+}
+
+// acting does all that it is told, so that commands end well.
+type acting struct{ fake }
+
+func (acting) Restore(_ context.Context, name string) ([]state.ActionResult, error) {
+	return []state.ActionResult{{Name: name, OK: true, Text: "restored"}}, nil
+}
+
+func (acting) ShowGPU(_ context.Context, r state.GPURequest) ([]state.ActionResult, error) {
+	return []state.ActionResult{{Name: r.Name, OK: true, Text: "shown"}}, nil
+}
+
+// ticking shows its last tick as one of now, at every look: who acts waits for the next.
+type ticking struct{ *played.Daemon }
+
+func (d ticking) Snapshot() *state.Snapshot {
+	s := *d.Daemon.Snapshot()
+	s.UnixNs = time.Now().UnixNano()
+	return &s
+}
+
+// playedDaemon has the containers that the pages name.
+func playedDaemon(t *testing.T) api.Backend {
+	t.Helper()
+	const recording = "testdata/recordings/neighbour-another-slice.trimtab"
+	d := &played.Daemon{Backend: acting{}, Recording: recording,
+		As: map[string]played.Called{"fairness-borrower": {Name: "train", Team: "vision"}, "fairness-other0": {Name: "resnet-a", Team: "vision"}}}
+	if err := d.Play(recording); err != nil {
+		t.Fatal(err)
+	}
+	return ticking{d}
+}
+
+// commandsOfPages are the distinct commands of the pages, each with a place where it stands:
+// of trimtab wherever they are code, of others where they stand in a block.
+func commandsOfPages(t *testing.T) map[string]string {
+	t.Helper()
+	others := regexp.MustCompile(`^(\$ )?((?:apt|apt-get|cat|curl|dnf|docker|git|go|grep|install|make|mkdir|nerdctl|packaging/\S+|ssh-keygen|systemctl) [^ ]*[^ :](?: .*?)?)( +# .*)?$`)
+	out := map[string]string{}
+	add := func(line, at string) {
+		if !strings.HasPrefix(out[line], walkedPage) { // where it is run is where it stands
+			out[line] = at
+		}
+	}
+	for page, text := range pages(t) {
+		blocks, spans := codeOf(page, text)
+		for _, s := range append(blocks, spans...) {
+			for _, line := range commandsOf(s) {
+				if takes(line, true) == nil || s.whole { // else it is a name, with nothing to go on
+					add(line, s.at)
+				}
+			}
+			if !s.whole {
+				continue
+			}
+			for line := range strings.Lines(s.text) {
+				if m := others.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+					add(strings.TrimSpace(m[2]), s.at)
+				}
+			}
+		}
+	}
+	return out
+}
+
+type elsewhereLine struct {
+	command *regexp.Regexp
+	how     string
+	used    bool
+}
+
+type elsewhereLines []*elsewhereLine
+
+func readElsewhere(t *testing.T) (out elsewhereLines) {
+	t.Helper()
+	text, err := os.ReadFile(elsewhereFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		command, how, _ := strings.Cut(line, " | ")
+		what, rest, found := strings.Cut(how, ": ")
+		if !found || rest == "" {
+			t.Fatalf("%s: %q does not say who runs it, or why nothing does", elsewhereFile, line)
+		}
+		if what != "not run" {
+			if code, err := os.ReadFile(filepath.Join("../..", what)); err != nil || !strings.Contains(string(code), rest) {
+				t.Errorf("%s: %s has no %q: it is not run there (%v)", elsewhereFile, what, rest, err)
+			}
+			what = "elsewhere"
+		}
+		pattern := strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(command)), `\*`, ".*")
+		out = append(out, &elsewhereLine{command: regexp.MustCompile("^" + pattern + "$"), how: what})
+	}
+	return out
+}
+
+func (all elsewhereLines) of(command string) (how string, listed bool) {
+	for _, e := range all {
+		if e.command.MatchString(command) {
+			e.used = true
+			return e.how, true
+		}
+	}
+	return "", false
+}
+
+// unused names what no page has any more.
+func (all elsewhereLines) unused(t *testing.T) {
+	t.Helper()
+	for _, e := range all {
+		if !e.used {
+			t.Errorf("%s: no page has %s", elsewhereFile, e.command)
+		}
+	}
+}
