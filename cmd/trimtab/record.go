@@ -20,7 +20,8 @@ func recordCommand() *cobra.Command {
 		Use:   "record FILE",
 		Short: "Record what the daemon sees and decides, for `trimtab replay` and bug reports",
 		Long: "Records the next stretch through the running daemon. --flight copies the flight recorder instead: the\n" +
-			"last stretch, also of a daemon that died. A recording holds container names, labels and thread names.",
+			"last stretch, also of a daemon that died. A recording holds names of containers, images and threads, and\n" +
+			"labels with their values.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return writeFile(args[0], func(w io.Writer) error {
