@@ -158,6 +158,29 @@ func TestDocsMakeTargets(t *testing.T) {
 	}
 }
 
+// TestDocsPackages: docs/demo.md names each package that the set-up installs.
+func TestDocsPackages(t *testing.T) {
+	script, err := os.ReadFile("../../scripts/setup-host.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/demo.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`(?m)^\s*want \S+ (?:"([^"]+)"|(\S+))|missing="\$missing ([a-z0-9-]+)"`).FindAllStringSubmatch(string(script), -1)
+	for _, m := range named {
+		for name := range strings.FieldsSeq(m[1] + m[2] + m[3]) {
+			if !strings.Contains(string(page), "`"+name+"`") {
+				t.Errorf("docs/demo.md does not name %s", name)
+			}
+		}
+	}
+	if len(named) < 30 {
+		t.Errorf("%d packages were found: there are more", len(named))
+	}
+}
+
 // TestDocsReasons: the reasons that docs/troubleshooting.md explains are ones that today's code gives.
 func TestDocsReasons(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
