@@ -23,11 +23,11 @@ type snippet struct {
 	whole bool // of a block: to be typed as it stands
 }
 
-// pages are the README and all of docs.
+// pages are the README and all of docs, with its examples.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/*/*.md"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, names, err)
