@@ -43,6 +43,7 @@ type Config struct {
 	Containerd      Containerd         `yaml:"containerd"`
 	Metrics         Metrics            `yaml:"metrics"`
 	Page            Page               `yaml:"page"`
+	Notify          Notify             `yaml:"notify"`
 	API             API                `yaml:"api"`
 	StateDir        string             `yaml:"stateDir"`
 	Record          Record             `yaml:"record"`
@@ -206,6 +207,7 @@ func Default() Config {
 		Containerd: Containerd{Address: "/run/containerd/containerd.sock", Namespaces: []string{}},
 		Metrics:    Metrics{Listen: "127.0.0.1:9477"},
 		Page:       Page{Hosts: []string{}},
+		Notify:     defaultNotify(),
 		API:        API{Socket: "/run/trimtab/trimtab.sock", ReadGroup: "trimtab-read", WriteGroup: "trimtab"},
 		StateDir:   "/var/lib/trimtab",
 		Record:     Record{Ring: 64 << 20},

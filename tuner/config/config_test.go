@@ -129,6 +129,22 @@ func TestWritableFileIsWarnedOf(t *testing.T) {
 	}
 }
 
+// A token or a header that goes in the open over a network is warned of.
+func TestOpenTokensAreWarnedOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"webhook: {url: 'http://x.example/a', tokenFile: /t}":      "notify.webhook.url: the token and headers go over the network as they are: use https",
+		"otlp: {url: 'http://10.0.0.1:4318', headers: {X-Key: a}}": "notify.otlp.url",
+		"grafana: {url: 'https://x.example', tokenFile: /t}":       "",
+		"webhook: {url: 'http://127.0.0.1:1/a', tokenFile: /t}":    "",
+		"otlp: {url: 'http://x.example:4318'}":                     "",
+	} {
+		_, warnings, err := Load(write(t, t.TempDir(), "trimtab.yaml", "notify:\n  "+text+"\n"), "")
+		if err != nil || (len(warnings) == 1) != (want != "") || want != "" && !strings.Contains(string(warnings[0]), want) {
+			t.Errorf("%s: %q, %v", text, warnings, err)
+		}
+	}
+}
+
 // Each line of want must stand in the error, in any order, and the number of
 // problems must fit: all at once, none twice.
 func TestProblemsNamePlaceKeyAndWhatIsAllowed(t *testing.T) {
@@ -165,15 +181,24 @@ func TestProblemsNamePlaceKeyAndWhatIsAllowed(t *testing.T) {
 		}},
 		"page on the metrics' port": {"page: {listen: 127.0.0.1:9477}\n", []string{`page.listen: "127.0.0.1:9477" is metrics.listen too`}},
 		"page on the API's socket":  {"page: {listen: 'unix:/run/trimtab/trimtab.sock'}\n", []string{`page.listen: "unix:/run/trimtab/trimtab.sock" is api.socket too`}},
-		"idle too soon":             {"gpu: {idleAfter: 1s}\n", []string{`trimtab.yaml:1: gpu.idleAfter: 1s is out of range; allowed are 5s to 24h0m0s`}},
-		"set twice":                 {"maxTuned: 1\nmaxTuned: 2\n", []string{`trimtab.yaml:2: maxTuned: set twice, first in line 1`}},
-		"not yaml":                  {"mode: [tune\n", []string{`trimtab.yaml: line`}},
-		"two documents":             {"maxTuned: 1\n---\nmaxTuned: 2\n", []string{`more than one document`}},
-		"a list for a text":         {"policy: [knee]\n", []string{`trimtab.yaml:1: policy: a list is not a text`}},
-		"knob family":               {"knobs: [cpu, disk]\n", []string{`trimtab.yaml:1: knobs: "cpu, disk": no such knob: disk; allowed are cpu, cpuset, memory, io, gpu`}},
-		"no engine":                 {"docker: {enabled: false}\n", []string{"docker.enabled: is false, and so is containerd.enabled"}},
-		"containerd":                {"containerd: {enabled: true, address: run/c.sock, namespaces: [moby, a..b, default]}\n", []string{`containerd.address: "run/c.sock" is not an absolute path`, `containerd.namespaces[1]: "moby" is Docker's`, `containerd.namespaces[2]: "a..b" is not a namespace`}},
-		"tcp docker":                {"docker: {host: tcp://1.2.3.4:2375}\n", []string{`docker.host: "tcp://1.2.3.4:2375" is not a Unix socket`}},
+		"notify": {"notify:\n  webhook:\n    url: 'ftp://s3cret@x'\n    events: [kept, kpt]\n    tokenFile: token\n  script: {path: bin/x, timeout: 1h}\n  otlp: {metricsEvery: 1s}\n  grafana: {perMinute: 0}\n", []string{
+			`trimtab.yaml:3: notify.webhook.url: is not a URL; allowed are such as https://host.example.com:8443/path`,
+			`trimtab.yaml:4: notify.webhook.events[2]: "kpt" is not an event; allowed are [kept reverted`,
+			`trimtab.yaml:5: notify.webhook.tokenFile: "token" is not an absolute path`,
+			`trimtab.yaml:6: notify.script.path: "bin/x" is not an absolute path`,
+			`trimtab.yaml:6: notify.script.timeout: 1h0m0s is out of range; allowed are 1s to 5m0s`,
+			`trimtab.yaml:7: notify.otlp.metricsEvery: 1s is out of range; allowed are 0s (none) and 5s to 1h`,
+			`trimtab.yaml:8: notify.grafana.perMinute: 0 is out of range`,
+		}},
+		"idle too soon":     {"gpu: {idleAfter: 1s}\n", []string{`trimtab.yaml:1: gpu.idleAfter: 1s is out of range; allowed are 5s to 24h0m0s`}},
+		"set twice":         {"maxTuned: 1\nmaxTuned: 2\n", []string{`trimtab.yaml:2: maxTuned: set twice, first in line 1`}},
+		"not yaml":          {"mode: [tune\n", []string{`trimtab.yaml: line`}},
+		"two documents":     {"maxTuned: 1\n---\nmaxTuned: 2\n", []string{`more than one document`}},
+		"a list for a text": {"policy: [knee]\n", []string{`trimtab.yaml:1: policy: a list is not a text`}},
+		"knob family":       {"knobs: [cpu, disk]\n", []string{`trimtab.yaml:1: knobs: "cpu, disk": no such knob: disk; allowed are cpu, cpuset, memory, io, gpu`}},
+		"no engine":         {"docker: {enabled: false}\n", []string{"docker.enabled: is false, and so is containerd.enabled"}},
+		"containerd":        {"containerd: {enabled: true, address: run/c.sock, namespaces: [moby, a..b, default]}\n", []string{`containerd.address: "run/c.sock" is not an absolute path`, `containerd.namespaces[1]: "moby" is Docker's`, `containerd.namespaces[2]: "a..b" is not a namespace`}},
+		"tcp docker":        {"docker: {host: tcp://1.2.3.4:2375}\n", []string{`docker.host: "tcp://1.2.3.4:2375" is not a Unix socket`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := Load(write(t, t.TempDir(), "trimtab.yaml", tt.text), "")

@@ -63,6 +63,9 @@ func Load(file, dropDir string) (Config, []Warning, error) {
 	if w := cfg.openPage(); w != "" {
 		warnings = append(warnings, Warning(d.position("page.listen")+": "+w))
 	}
+	for key, w := range cfg.Notify.openTokens() {
+		warnings = append(warnings, Warning(d.position(key)+": "+w))
+	}
 	problems := d.problems
 	if len(problems) == 0 { // what failed to decode would only be found wrong twice
 		problems = cfg.problems()

@@ -138,6 +138,7 @@ func (k *check) endpoints(c Config) {
 	k.absolute("api.socket", c.API.Socket)
 	k.that(len(c.API.Socket) <= maxSocketBytes, "api.socket", "is longer than %d bytes", maxSocketBytes)
 	k.absolute("stateDir", c.StateDir)
+	k.notify(c.Notify)
 }
 
 // openPage says who may see the page where nobody is asked who they are; "": that is bounded.

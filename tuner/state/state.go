@@ -40,6 +40,7 @@ type Daemon struct {
 	Engines       []Part        `json:"engines"`
 	Probes        []Part        `json:"probes"`
 	Virtual       bool          `json:"virtual,omitempty"` // a virtual GPU is in use
+	Receivers     []Receiver    `json:"receivers,omitempty"`
 
 	CPUSeconds    float64 `json:"cpuSeconds"`            // user and system, since start
 	RSSBytes      uint64  `json:"rss"`                   // resident set now
@@ -62,6 +63,15 @@ type Part struct {
 	Since int64  `json:"since"`          // unix ns of the last change of OK
 	Lost  string `json:"lost,omitempty"` // what is lost without it, why, and the fix
 	Note  string `json:"note,omitempty"` // what it finds, where that is nothing and nothing is wrong
+}
+
+// Receiver is one whom decisions are told, and how it fares; its Lost is why the latest could not be.
+type Receiver struct {
+	Part
+	Sent    uint64 `json:"sent"`    // events that it took
+	Failed  uint64 `json:"failed"`  // events that it refused, or did not take in many tries
+	Dropped uint64 `json:"dropped"` // events that were too many: above notify's perMinute, or while many waited
+	Queued  int    `json:"queued"`  // events that wait
 }
 
 // Container is one container, watched or not.
