@@ -29,6 +29,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/enrolment"
 	"github.com/trimtab/trimtab/tuner/history"
+	"github.com/trimtab/trimtab/tuner/notify"
 	"github.com/trimtab/trimtab/tuner/originals"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/series"
@@ -65,6 +66,7 @@ type components struct {
 	known        knownJobs
 	recorder     *recorder
 	series       *series.Store
+	receivers    *notify.Notifier
 	handover     bool
 	heart        heartbeat
 	lock         *os.File
@@ -91,6 +93,9 @@ func assemble(ctx context.Context, cfg config.Config, log *slog.Logger) (*compon
 	}
 	p.openProbes()
 	p.actuator = newActuator(cfg, p.engines, p.visibilities.Left, log)
+	if p.receivers, err = newReceivers(cfg.Notify, func() *state.Snapshot { return p.loop.Snapshot() }, p.alive, log); err != nil {
+		log.Error("nobody is told of decisions", "error", err)
+	}
 	return p, nil
 }
 
@@ -223,6 +228,9 @@ func (p *components) options(cfg config.Config, status func(string)) agent.Optio
 	}
 	if p.recorder != nil {
 		o.Recorder = p.recorder
+	}
+	if p.receivers != nil {
+		o.Receivers = p.receivers
 	}
 	return o
 }

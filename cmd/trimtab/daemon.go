@@ -103,6 +103,14 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	if p.recorder != nil {
 		p.recorder.state.Epoch = p.loop.Epoch()
 	}
+	if p.receivers != nil {
+		p.receivers.Start()
+		defer func() { // what the end restores is told as well
+			ctx, cancel := context.WithTimeout(context.Background(), tellLast)
+			defer cancel()
+			p.receivers.Close(ctx)
+		}()
+	}
 	return errors.Join(runGroup(ctx, f, cfg, level, p, notifier, log), shutDown(f, p, notifier, log))
 }
 
@@ -119,6 +127,9 @@ func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog
 	}
 	add(p.loop.Run)
 	add(func(ctx context.Context) error { return keepSeries(ctx, p.loop.Snapshot, p.series) })
+	if p.receivers != nil {
+		add(p.receivers.Run)
+	}
 	server := api.NewServer(p.loop, log.With("component", "api"), time.Now)
 	add(func(ctx context.Context) error { return server.Run(ctx, listener) })
 	// Without metrics and page jobs are tuned all the same (law: each part alone).
@@ -254,7 +265,7 @@ func needsRestart(old, now config.Config) []string {
 		changed bool
 	}{
 		{"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker}, {"containerd", !reflect.DeepEqual(old.Containerd, now.Containerd)},
-		{"metrics", old.Metrics != now.Metrics}, {"page", !reflect.DeepEqual(old.Page, now.Page)}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir},
+		{"notify", !reflect.DeepEqual(old.Notify, now.Notify)}, {"metrics", old.Metrics != now.Metrics}, {"page", !reflect.DeepEqual(old.Page, now.Page)}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir},
 		{"overhead.maps", old.Overhead.Maps != now.Overhead.Maps}, {"record", old.Record != now.Record}, {"history", old.History != now.History},
 	} {
 		if k.changed {

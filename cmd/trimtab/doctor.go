@@ -99,6 +99,8 @@ func examine(ctx context.Context, file, dropDir string, trying func(string)) []f
 	findings = append(findings, examineShares(ctx)...)
 	trying("asking NVML for the GPUs")
 	findings = append(findings, examineGPU(ctx, lookNVML)...)
+	trying("asking those that are told of decisions")
+	findings = append(findings, examineReceivers(ctx, cfg)...)
 	trying("looking at what is supported, and at the state on disk")
 	findings = append(findings, examineSupport(cfg)...)
 	return append(findings, examineState(cfg), examineDisabled())

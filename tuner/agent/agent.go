@@ -69,6 +69,12 @@ type Accounts interface {
 	Accounts(ctx context.Context, sinceNs int64, each func(account.Hour)) error
 }
 
+// Receivers are told what is recorded; Offer never blocks.
+type Receivers interface {
+	Offer(records []state.Record)
+	Receivers() []state.Receiver // how each fares
+}
+
 // Recorder takes what was read and decided; it never blocks.
 type Recorder interface {
 	Write(kind string, v any) error
@@ -96,16 +102,17 @@ type Options struct {
 	Missing  []state.Part // probes that could not be had at all
 	ReadHost func() (probes.Host, error)
 	// Policies are asked in their order.
-	Policies control.Policies
-	Actuator *actuator.Actuator
-	Manuals  *enrolment.Manuals
-	Holds    Holds
-	History  History         // nil: none
-	Series   *series.Store   // what somebody else makes of the snapshots, for the API; nil: none
-	Accounts Accounts        // nil: none
-	Store    *profiles.Store // known jobs to begin with; nil: none
-	Known    Known           // nil: what is learned is not kept
-	Recorder Recorder        // nil: none
+	Policies  control.Policies
+	Actuator  *actuator.Actuator
+	Manuals   *enrolment.Manuals
+	Holds     Holds
+	History   History         // nil: none
+	Series    *series.Store   // what somebody else makes of the snapshots, for the API; nil: none
+	Accounts  Accounts        // nil: none
+	Store     *profiles.Store // known jobs to begin with; nil: none
+	Known     Known           // nil: what is learned is not kept
+	Recorder  Recorder        // nil: none
+	Receivers Receivers       // nil: none
 	// Preflight says why a container that holds a GPU may not be written to; "" if it may (law: GPU access).
 	Preflight func(ctx context.Context, c runtime.Container) string
 	// Above is what bounds the control groups above a container; nil: nothing does.
@@ -386,6 +393,9 @@ func (l *Agent) keep(records []state.Record) {
 		if r.Key != "" && l.containers[r.Key] == nil {
 			delete(l.logged, r.Key) // its last word
 		}
+	}
+	if l.o.Receivers != nil {
+		l.o.Receivers.Offer(records)
 	}
 	select {
 	case l.records <- records:

@@ -323,6 +323,9 @@ func (l *Agent) publish() {
 		s.Daemon.Probes = append(s.Daemon.Probes, state.Part{Name: "budget", Since: l.spent.at.UnixNano(),
 			Lost: fmt.Sprintf("readings are taken every %d ticks only: trimtab nears its own budget (overhead.cpu)", n)})
 	}
+	if l.o.Receivers != nil {
+		s.Daemon.Receivers = l.o.Receivers.Receivers()
+	}
 	l.account(s)
 	l.snapshot.Store(s)
 	if l.o.Notify != nil {

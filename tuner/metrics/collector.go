@@ -197,6 +197,13 @@ func (e *emitter) daemon(s *state.Snapshot) {
 	for _, p := range d.Probes {
 		e.setBool(nProbeUp, p.OK, clean(p.Name))
 	}
+	for _, r := range d.Receivers {
+		e.setBool(nReceiverUp, r.OK, clean(r.Name))
+		e.set(nReceived, float64(r.Sent), clean(r.Name), "sent")
+		e.set(nReceived, float64(r.Failed), clean(r.Name), "failed")
+		e.set(nReceived, float64(r.Dropped), clean(r.Name), "dropped")
+		e.set(nReceiverQueue, float64(r.Queued), clean(r.Name))
+	}
 	e.set(nCPU, d.CPUSeconds)
 	e.set(nRSS, float64(d.RSSBytes))
 	e.set(nProbeSeconds, d.ProbeSeconds)

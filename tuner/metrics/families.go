@@ -95,6 +95,9 @@ const (
 	nVirtual       = "trimtab_virtual_gpu"
 	nEngineUp      = "trimtab_engine_up"
 	nProbeUp       = "trimtab_probe_up"
+	nReceiverUp    = "trimtab_receiver_up"
+	nReceived      = "trimtab_receiver_events_total"
+	nReceiverQueue = "trimtab_receiver_waiting_events"
 	nCPU           = "trimtab_daemon_cpu_seconds_total"
 	nRSS           = "trimtab_daemon_resident_memory_bytes"
 	nProbeSeconds  = "trimtab_probe_seconds_total"
@@ -238,6 +241,9 @@ func daemonFamilies() []Family {
 		{Name: nVirtual, Kind: Gauge, Help: "1 while a virtual GPU is in use."},
 		{Name: nEngineUp, Kind: Gauge, Labels: []string{"engine"}, Help: "1 while the container engine answers."},
 		{Name: nProbeUp, Kind: Gauge, Labels: []string{"probe"}, Help: "1 while the probe, or the part of it that is off alone, reads; trimtab doctor says what is lost without it."},
+		{Name: nReceiverUp, Kind: Gauge, Labels: []string{"receiver"}, Help: "1 while whom decisions are told (grafana, otlp, otlp-metrics, script, webhook) takes them; 0: the latest was not taken."},
+		{Name: nReceived, Kind: Counter, Labels: []string{"receiver", "result"}, Help: "Events by what became of them: sent, failed (refused, or not taken in ten tries), dropped (too many); of otlp-metrics exports."},
+		{Name: nReceiverQueue, Kind: Gauge, Labels: []string{"receiver"}, Help: "Events that wait for the receiver, at most 256."},
 		{Name: nCPU, Kind: Counter, Help: "User and system CPU time of trimtab."},
 		{Name: nRSS, Kind: Gauge, Help: "Resident memory of trimtab."},
 		{Name: nProbeSeconds, Kind: Counter, Help: "Time in trimtab's BPF programs, where the kernel accounts for it."},
