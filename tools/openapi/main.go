@@ -17,6 +17,7 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/event"
 	"github.com/trimtab/trimtab/tuner/profiles"
 )
 
@@ -75,7 +76,11 @@ func document() ([]byte, error) {
 	enc := json.NewEncoder(&b)
 	enc.SetIndent("", " ")
 	enc.SetEscapeHTML(false)
-	err = enc.Encode(object{"openapi": "3.1.0", "paths": paths, "components": object{"schemas": s.all},
+	told := s.body("an event of those that notify.webhook asks for; docs/notify.md", event.Event{})
+	told["required"] = true
+	webhooks := object{"event": object{"post": object{"summary": "What trimtab tells of a decision, or of itself", "operationId": "webhookEvent", "requestBody": told,
+		"responses": object{"2XX": object{"description": "taken"}}}}}
+	err = enc.Encode(object{"openapi": "3.1.0", "paths": paths, "webhooks": webhooks, "components": object{"schemas": s.all},
 		"info": object{"title": "trimtab", "version": "v1", "description": "HTTP over the Unix socket /run/trimtab/trimtab.sock. Within v1 fields and routes are only ever added: ignore what you do not know.",
 			"license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"}},
 		"servers": []object{{"url": "http://trimtab", "description": "the host's name is not read"}}})
@@ -115,7 +120,7 @@ type schemas struct {
 // newSchemas reads what comments say of types and fields.
 func newSchemas() (*schemas, error) {
 	r := &jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: true, Namer: named, Mapper: mapped}
-	for _, dir := range []string{"policies", "runtime", "tuner/state", "tuner/api", "tuner/advice", "tuner/profiles", "tuner/series"} {
+	for _, dir := range []string{"policies", "runtime", "tuner/state", "tuner/api", "tuner/advice", "tuner/profiles", "tuner/series", "tuner/event"} {
 		if err := r.AddGoComments(module, dir); err != nil {
 			return nil, fmt.Errorf("comments of %s: %w", dir, err)
 		}

@@ -20,11 +20,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	collectorlogs "go.opentelemetry.io/proto/slim/otlp/collector/logs/v1"
 	collectormetrics "go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1"
 	logspb "go.opentelemetry.io/proto/slim/otlp/logs/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/event"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -99,6 +101,39 @@ func TestWebhook(t *testing.T) {
 	}
 	if strings.ContainsAny(string(got.body), "\x1b\u202e<>\n") || len(got.body) > 8<<10 {
 		t.Errorf("%q", got.body)
+	}
+}
+
+// What is sent fits the API's description, of a record and of the daemon itself.
+func TestWebhookFitsItsDescription(t *testing.T) {
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(api.OpenAPI()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("openapi.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile("openapi.json#/webhooks/event/post/requestBody/content/application~1json/schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, got := serve(t, func(http.ResponseWriter, *http.Request) {})
+	w := webhook{endpointAt(t, config.Receiver{URL: s.URL})}
+	for _, e := range []event.Event{hostileEvent(), {Kind: event.Unwell, Host: "node7", UnixNs: 5, Text: "trimtab: stuck"}} {
+		if err := w.deliver(t.Context(), []event.Event{e}); err != nil {
+			t.Fatal(err)
+		}
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(string(got.body)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(v); err != nil {
+			t.Errorf("%v\n%s", err, got.body)
+		}
+	}
+	if err := schema.Validate(map[string]any{"event": "kept"}); err == nil {
+		t.Error("an event without host, time and text fits")
 	}
 }
 
