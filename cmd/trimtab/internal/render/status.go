@@ -31,6 +31,9 @@ func Status(s api.Status, clock Clock) string {
 	for _, p := range d.Probes {
 		line("probe", "%s", part(p, clock))
 	}
+	for _, r := range d.Receivers {
+		line("told", "%s; told %d, failed %d, dropped %d, waiting %d", part(r.Part, clock), r.Sent, r.Failed, r.Dropped, r.Queued)
+	}
 	line("config", "loaded %s", clock.at(d.ConfigUnixNs))
 	if d.ConfigError != "" {
 		line("", "the newer one was refused: %s", Clean(strings.ReplaceAll(d.ConfigError, "\n", "; ")))
