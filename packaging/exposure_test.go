@@ -66,3 +66,24 @@ func TestUnitClosesWaysOut(t *testing.T) {
 		}
 	}
 }
+
+// TestUnitLetsOthersBeTold: what docs/notify.md says that the unit permits, connections over the
+// network and a script of the host, nothing in it refuses.
+func TestUnitLetsOthersBeTold(t *testing.T) {
+	unit := read(t, "trimtab.service")
+	for _, key := range []string{"PrivateNetwork=", "IPAddressDeny=", "SocketBindDeny=", "NoExecPaths=", "MemoryDenyWriteExecute=", "TasksMax="} {
+		if strings.Contains(unit, "\n"+key) {
+			t.Errorf("trimtab.service has %s: say in docs/notify.md which drop-in lets others be told", key)
+		}
+	}
+	families := regexp.MustCompile(`(?m)^RestrictAddressFamilies=(.*)$`).FindStringSubmatch(unit)
+	if families == nil || !strings.Contains(families[1]+" ", "AF_INET ") || !strings.Contains(families[1]+" ", "AF_INET6 ") {
+		t.Errorf("no connection over the network: %q", families)
+	}
+	allowed := output(t, tool(t, "systemd-analyze", "apt-get install systemd"), "syscall-filter", "@system-service")
+	for _, set := range []string{"@network-io", "@process", "@signal"} {
+		if !strings.Contains(allowed, set) || !strings.Contains(unit, "\nSystemCallFilter=@system-service ") {
+			t.Errorf("system calls of %s are refused", set)
+		}
+	}
+}
