@@ -1,0 +1,274 @@
+// Package identity tells whether a container that starts is the same job as one that ran before:
+// by its image, its words, its data, and what selects a program in its environment. Numbers that a
+// sweep changes are told apart from the words that a program is chosen by.
+//
+// Of all that nothing readable is kept. Each word goes through HMAC-SHA-256 with a key of the host
+// or the fleet. Equal words give equal hashes under one key, so likeness can be told. Identities of
+// different keys do not compare.
+//
+// The trap: one identity is no proof. A shell may choose another program by a file, and whoever
+// makes a container may give it any words. So what is taken over by identity is a loan or a trial,
+// and the job's behaviour has the last word.
+package identity
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Start is what is known of a container when it starts. It is readable, and never stored.
+type Start struct {
+	ImageDigest string   // content address, "sha256:…"; "" where the engine does not tell
+	Image       string   // as asked for, such as "registry.example/team/train:v3"
+	Entrypoint  []string // as the engine resolved it
+	Command     []string
+	Env         []string // "NAME=VALUE", all of it: Of keeps what selects a program
+	Mounts      []Mount
+	Devices     []string // models of the devices granted; nil: none, or not known yet
+	Ranks       int      // training processes; 0: not known yet
+	Libraries   []string // build IDs; nil: not known yet
+}
+
+// Mount is one mounted file system of a container: by what it holds, not where it is seen.
+type Mount struct {
+	Source string // path on the host, or a volume's name
+	Target string
+}
+
+// Identity is what is stored of a Start: keyed hashes alone. The zero Identity is of no container.
+type Identity struct {
+	// Key names the key of the hashes; identities of different keys do not compare.
+	Key string `json:"key"`
+	// Job is of all that the same job has in common from run to run: the image's name without its
+	// tag, the words with numbers left out, and what selects a program in the environment.
+	Job string `json:"job"`
+	// Words are the set that Job is of, each by itself, sorted. Numbers are what was left out:
+	// each by the word that it stands beside and its value, sorted.
+	Words   []string `json:"words,omitempty"`
+	Numbers []string `json:"numbers,omitempty"`
+	// Image is of the image's content, Data of what is mounted, Device of the devices' models,
+	// Libraries of their build IDs; "": not known. They may change between runs of one job.
+	Image     string `json:"image,omitempty"`
+	Data      string `json:"data,omitempty"`
+	Device    string `json:"device,omitempty"`
+	Libraries string `json:"libraries,omitempty"`
+	Ranks     int    `json:"ranks,omitempty"`
+}
+
+// Bounds of what is hashed of one container: whoever makes it chooses how much there is.
+const (
+	// maxWords words, and as many numbers, are kept of one container.
+	maxWords = 64
+	// maxLooked words, and maxWordBytes of each, are looked at.
+	maxLooked    = 4096
+	maxWordBytes = 4096
+	// KeyBytes is the length of a key.
+	KeyBytes = 32
+)
+
+// Lengths of hashes, bytes: 96 bits for what must not collide, 48 for one word among others.
+const (
+	longHash  = 12
+	shortHash = 6
+)
+
+// hasher makes keyed hashes. Each kind of text has a domain of its own, so that a path that is
+// also an argument does not tell of that.
+type hasher struct{ key []byte }
+
+func (h hasher) sum(size int, domain string, parts ...string) string {
+	mac := hmac.New(sha256.New, h.key)
+	mac.Write([]byte(domain))
+	for _, p := range parts { // NUL is in no argument of a process
+		mac.Write([]byte{0})
+		mac.Write([]byte(p))
+	}
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:size])
+}
+
+// Of is the identity of a start under a key. The zero Identity: nothing is known of the start, or
+// the key is too short to keep anything secret.
+func Of(s Start, key []byte) Identity {
+	if len(key) < KeyBytes || s.Image == "" && s.ImageDigest == "" && len(s.Entrypoint)+len(s.Command) == 0 {
+		return Identity{}
+	}
+	h := hasher{key}
+	id := Identity{Key: KeyName(key), Ranks: s.Ranks}
+	program, numbers := normalise(s)
+	id.Job = h.sum(longHash, "job", program...)
+	id.Words, id.Numbers = h.set("word", program), h.set("number", numbers)
+	if s.ImageDigest != "" {
+		id.Image = h.sum(shortHash, "image", s.ImageDigest)
+	}
+	id.Data = h.all("data", dataOf(s.Mounts))
+	id.Device, id.Libraries = h.all("device", s.Devices), h.all("library", s.Libraries)
+	return id
+}
+
+// KeyName tells keys apart without telling anything of them.
+func KeyName(key []byte) string { return hasher{key}.sum(shortHash, "trimtab identity key") }
+
+// Word is the keyed hash of one text that an identity does not hold, such as a host's name.
+func Word(key []byte, domain, text string) string { return hasher{key}.sum(shortHash, domain, text) }
+
+// set hashes words one by one; each is kept once.
+func (h hasher) set(domain string, words []string) []string {
+	var out []string
+	for _, w := range words[:min(len(words), maxWords)] {
+		out = append(out, h.sum(shortHash, domain, w))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// all hashes a set as one; "" of none.
+func (h hasher) all(domain string, words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	words = slices.Clone(words)
+	slices.Sort(words)
+	return h.sum(shortHash, domain, words...)
+}
+
+// normalise returns what of a start the same job has in common from run to run, and the numbers
+// that it differs by. Of the latter each names what it stands beside.
+func normalise(s Start) (program, numbers []string) {
+	program = append(program, "image "+repository(s.Image, s.ImageDigest))
+	beside := ""
+	for _, w := range wordsOf(s) {
+		text, found := Normalise(w)
+		program = append(program, text)
+		for _, n := range found {
+			numbers = append(numbers, beside+" "+text+" "+n)
+		}
+		if beside = ""; strings.HasPrefix(w, "-") {
+			beside = text
+		}
+	}
+	for _, e := range selecting(s.Env) {
+		text, found := Normalise(e)
+		program = append(program, "env "+text)
+		for _, n := range found {
+			numbers = append(numbers, "env "+text+" "+n)
+		}
+	}
+	return program, numbers
+}
+
+// wordsOf are the words of entrypoint and command; a shell's line is as many as it shows.
+func wordsOf(s Start) (out []string) {
+	for _, w := range slices.Concat(s.Entrypoint, s.Command) {
+		out = append(out, strings.Fields(clip(w))...)
+		if len(out) >= maxLooked {
+			return out[:maxLooked]
+		}
+	}
+	return out
+}
+
+// repository is an image's name without tag and digest: a new build of it is the same job's. Of an
+// image without a name its content is the name.
+func repository(image, digest string) string {
+	name, _, _ := strings.Cut(clip(image), "@")
+	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
+		name = name[:i]
+	}
+	if name == "" || name == "sha256" {
+		return digest
+	}
+	return name
+}
+
+// dataOf are the mounts that may hold data: what a program reads, named by where it comes from.
+func dataOf(mounts []Mount) (out []string) {
+	for _, m := range mounts {
+		switch target := path.Clean("/" + m.Target); {
+		case m.Source == "", strings.HasPrefix(target, "/etc/"), strings.HasPrefix(target, "/proc"), strings.HasPrefix(target, "/sys"),
+			strings.HasPrefix(target, "/dev"), strings.HasPrefix(target, "/run"), strings.HasPrefix(target, "/var/run"), strings.HasPrefix(target, "/usr/"):
+			continue // of the engine, the drivers and their toolkits
+		}
+		text, _ := Normalise(clip(m.Source)) // a folder of each run's own is not its data
+		out = append(out, text)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// selecting are the variables that name what a program is to run, sorted. All others differ by host,
+// by run or by person, or are secrets.
+func selecting(env []string) (out []string) {
+	for _, e := range env {
+		name, value, ok := strings.Cut(clip(e), "=")
+		name = strings.ToUpper(name)
+		last := name[strings.LastIndexByte(name, '_')+1:]
+		switch last {
+		case "MODEL", "ARCH", "CONFIG", "SCRIPT", "TASK", "MODE", "RECIPE", "DATASET", "EXPERIMENT", "BENCHMARK", "PROGRAM", "ALGORITHM", "WORKLOAD", "ENTRYPOINT":
+			if ok && value != "" {
+				out = append(out, name+"="+value)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func clip(s string) string { return s[:min(len(s), maxWordBytes)] }
+
+// Known reports whether an identity is of some container.
+func (i Identity) Known() bool { return i.Job != "" }
+
+// Same reports whether two are of one job.
+func (i Identity) Same(j Identity) bool { return i.Known() && i.Key == j.Key && i.Job == j.Job }
+
+// Likeness is the share of equal words of two identities, 0 to 1: the size of what both hold over
+// that of what either does. 0 where they do not compare.
+func (i Identity) Likeness(j Identity) float64 {
+	if i.Key != j.Key || len(i.Words) == 0 || len(j.Words) == 0 {
+		return 0
+	}
+	both := Common(i.Words, j.Words)
+	return float64(both) / float64(len(i.Words)+len(j.Words)-both)
+}
+
+// Common counts what two sorted sets share.
+func Common(a, b []string) (n int) {
+	for len(a) > 0 && len(b) > 0 {
+		switch strings.Compare(a[0], b[0]) {
+		case -1:
+			a = a[1:]
+		case 1:
+			b = b[1:]
+		default:
+			n, a, b = n+1, a[1:], b[1:]
+		}
+	}
+	return n
+}
+
+// Valid says what of an identity that came from a file cannot be true; "" if nothing.
+func (i Identity) Valid() string {
+	hash := func(s string, size int) bool {
+		b, err := base64.RawURLEncoding.DecodeString(s)
+		return err == nil && len(b) == size
+	}
+	all := slices.Concat(i.Words, i.Numbers, []string{i.Key})
+	for _, s := range []string{i.Image, i.Data, i.Device, i.Libraries} {
+		if s != "" {
+			all = append(all, s)
+		}
+	}
+	switch {
+	case !hash(i.Job, longHash) || slices.ContainsFunc(all, func(s string) bool { return !hash(s, shortHash) }):
+		return "an identity that holds something else than hashes"
+	case len(i.Words) > maxWords || len(i.Numbers) > maxWords || i.Ranks < 0 || i.Ranks > 1<<20:
+		return "an identity of more than there can be"
+	case !slices.IsSorted(i.Words) || !slices.IsSorted(i.Numbers):
+		return "an identity that is not in order"
+	}
+	return ""
+}

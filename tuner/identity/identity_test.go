@@ -1,0 +1,233 @@
+package identity
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func testKey(b byte) []byte { return bytes.Repeat([]byte{b}, KeyBytes) }
+
+func start(words ...string) Start {
+	return Start{ImageDigest: "sha256:abc", Image: "registry.example/team/train:v3", Entrypoint: []string{"python"}, Command: words}
+}
+
+func TestNormalise(t *testing.T) {
+	for _, tc := range []struct {
+		word, text string
+		found      []string
+	}{
+		{"--lr=0.001", "--lr=" + hole, []string{"0.001"}},
+		{"1e-4", hole, []string{"1e-4"}},
+		{"-0.5", hole, []string{"0.5"}},
+		{"--gamma=-3", "--gamma=" + hole, []string{"3"}},
+		{"seed=42", "seed=" + hole, []string{"42"}},
+		{"seed42", "seed" + hole, []string{"42"}},
+		{"lr3e-4", "lr" + hole, []string{"3e-4"}},
+		{"run-2026-11-27", "run-" + hole, []string{"2026", "11", "27"}},
+		{"20261127T101112Z", hole, []string{"20261127T101112Z"}},
+		{"2026-11-27T10:11:12.500Z", hole, []string{"2026", "11", "27T10", "11", "12.500Z"}},
+		{"Nov27_10-11-12", "Nov" + hole, []string{"27", "10", "11", "12"}},
+		{"550e8400-e29b-41d4-a716-446655440000", hole, []string{"550e8400-e29b-41d4-a716-446655440000"}},
+		{"out/3f2a9bc1", "out/" + hole, []string{"3f2a9bc1"}},
+		{"wandb-1x9Kp3QzT7mN4vB8sL2d", "wandb-" + hole, []string{"1x9Kp3QzT7mN4vB8sL2d"}},
+		{"/data/shard-00017-of-00064.tar", "/data/shard-" + hole + "-of-" + hole + ".tar", []string{"00017", "00064"}},
+		{"epoch=3-step=1000.ckpt", "epoch=" + hole + "-step=" + hole + ".ckpt", []string{"3", "1000"}},
+		{"32G", hole, []string{"32G"}},
+		{"0,1,2,3", hole, []string{"0", "1", "2", "3"}},
+		// Names that end in digits choose what is run.
+		{"resnet50", "resnet50", nil},
+		{"t5-small", "t5-small", nil},
+		{"--fp16", "--fp16", nil},
+		{"train.py", "train.py", nil},
+		{"facade", "facade", nil},
+		{"3dunet", "3dunet", nil},
+		{"日本2", "日本2", nil},
+		{"", "", nil},
+		{"-", "-", nil},
+	} {
+		text, found := Normalise(tc.word)
+		if text != tc.text || !slices.Equal(found, tc.found) {
+			t.Errorf("%q: %q, %q; want %q, %q", tc.word, text, found, tc.text, tc.found)
+		}
+	}
+}
+
+// What a sweep changes leaves the job the same; what it does not tells jobs apart.
+func TestSweep(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		number := rapid.OneOf(
+			rapid.Map(rapid.IntRange(0, 1e9), func(n int) string { return fmt.Sprint(n) }),
+			rapid.Map(rapid.Float64Range(1e-9, 1e6), func(f float64) string { return fmt.Sprintf("%g", f) }),
+			rapid.Map(rapid.Float64Range(1e-9, 1), func(f float64) string { return fmt.Sprintf("%.5f", f) }),
+			rapid.StringMatching(`20[0-9]{2}-[01][0-9]-[0-3][0-9]`), rapid.StringMatching(`20[0-9]{6}_[0-9]{6}`),
+			rapid.StringMatching(`20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]Z`),
+			rapid.StringMatching(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`),
+			rapid.StringMatching(`[0-9][a-f][0-9a-f]{10}`))
+		frame := rapid.SampledFrom([]string{"--lr %s", "--lr=%s", "seed=%s", "--out /runs/run-%s", "trainer.lr=%s", "--name exp_%s", "--shape %s"}).Draw(t, "frame")
+		one := start(strings.Fields("train.py --model resnet50 " + fmt.Sprintf(frame, number.Draw(t, "one")))...)
+		two := start(strings.Fields("train.py --model resnet50 " + fmt.Sprintf(frame, number.Draw(t, "two")))...)
+		a, b := Of(one, testKey(1)), Of(two, testKey(1))
+		if !a.Same(b) || a.Likeness(b) != 1 {
+			t.Fatalf("%q and %q are two jobs", one.Command, two.Command)
+		}
+		if same := slices.Equal(one.Command, two.Command); same != slices.Equal(a.Numbers, b.Numbers) {
+			t.Fatalf("%q and %q: numbers %v and %v", one.Command, two.Command, a.Numbers, b.Numbers)
+		}
+		other := two
+		other.Command = append([]string{"train.py", "--model", "vit"}, other.Command[3:]...)
+		if c := Of(other, testKey(1)); a.Same(c) || a.Likeness(c) >= 1 || a.Likeness(c) < 0.4 {
+			t.Fatalf("another model: same %t, likeness %.2f", a.Same(c), a.Likeness(c))
+		}
+	})
+}
+
+func TestNormaliseProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.OneOf(rapid.String(), rapid.StringMatching(`[-a-zA-Z0-9_./=:,]{0,60}`)).Draw(t, "word")
+		word = strings.ReplaceAll(word, hole, "")
+		text, found := Normalise(word)
+		again, more := Normalise(text)
+		if again != text || len(more) > 0 {
+			t.Fatalf("%q: %q, then %q with %q", word, text, again, more)
+		}
+		if len(found) == 0 && text != word {
+			t.Fatalf("%q became %q though nothing was found", word, text)
+		}
+	})
+}
+
+// Nothing of a start can be read in what is stored of it, and another key gives other hashes.
+func TestNothingReadable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		secret := rapid.StringMatching(`[a-zA-Z0-9]{6,40}`).Draw(t, "secret")
+		s := start("train.py", "--token", secret, "--token="+secret)
+		s.Env = []string{"API_KEY=" + secret, "MODEL=" + secret, "HF_TOKEN=" + secret}
+		s.Mounts = []Mount{{Source: "/home/" + secret, Target: "/data"}}
+		s.Devices, s.Libraries, s.ImageDigest, s.Image = []string{secret}, []string{secret}, secret, "registry.example/"+secret+":1"
+		a := Of(s, testKey(1))
+		text, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(bytes.ToLower(text), []byte(strings.ToLower(secret))) {
+			t.Fatalf("%s holds %q", text, secret)
+		}
+		b := Of(s, testKey(2))
+		if a.Same(b) || a.Likeness(b) != 0 || identical(a, b) {
+			t.Fatalf("under two keys: %+v and %+v", a, b)
+		}
+		if why := a.Valid(); why != "" {
+			t.Fatal(why)
+		}
+		var back Identity
+		if err := json.Unmarshal(text, &back); err != nil || !cmp.Equal(a, back) {
+			t.Fatalf("read back: %v %s", err, cmp.Diff(a, back))
+		}
+	})
+}
+
+func identical(a, b Identity) bool {
+	return a.Job == b.Job || Common(a.Words, b.Words) > 0 || a.Data == b.Data || a.Image == b.Image || a.Device == b.Device
+}
+
+func TestWhatMakesAJob(t *testing.T) {
+	base := Of(start("train.py", "--epochs", "3"), testKey(1))
+	change := func(name string, job, other bool, f func(*Start)) {
+		t.Helper()
+		s := start("train.py", "--epochs", "3")
+		f(&s)
+		id := Of(s, testKey(1))
+		if id.Same(base) != job {
+			t.Errorf("%s: the same job: %t, want %t", name, id.Same(base), job)
+		}
+		if cmp.Equal(id, base) == other {
+			t.Errorf("%s: nothing else differs: %t, want %t", name, !other, other)
+		}
+	}
+	change("a new tag", true, false, func(s *Start) { s.Image = "registry.example/team/train:v4" })
+	change("a new build", true, true, func(s *Start) { s.ImageDigest = "sha256:def" })
+	change("by its digest", true, false, func(s *Start) { s.Image = "registry.example/team/train@sha256:abc" })
+	change("another image", false, true, func(s *Start) { s.Image = "registry.example:5000/team/other" })
+	change("other data", true, true, func(s *Start) { s.Mounts = []Mount{{"/srv/imagenet", "/data"}} })
+	change("the engine's own mounts", true, false, func(s *Start) { s.Mounts = []Mount{{"/var/lib/docker/x/hosts", "/etc/hosts"}} })
+	change("another device", true, true, func(s *Start) { s.Devices = []string{"NVIDIA H100"} })
+	change("more ranks", true, true, func(s *Start) { s.Ranks = 8 })
+	change("a secret in the environment", true, false, func(s *Start) { s.Env = []string{"HF_TOKEN=x", "HOME=/root", "PATH=/bin"} })
+	change("what selects a program", false, true, func(s *Start) { s.Env = []string{"TRAIN_TASK=segment"} })
+	change("other libraries", true, true, func(s *Start) { s.Libraries = []string{"ab12"} })
+	if id := Of(Start{}, testKey(1)); id.Known() {
+		t.Error("an identity of nothing")
+	}
+	if id := Of(start("x"), []byte("short")); id.Known() {
+		t.Error("an identity under a key that keeps nothing secret")
+	}
+	if (Identity{}).Same(Identity{}) {
+		t.Error("two unknown containers are one job")
+	}
+}
+
+// A shell's line is as many words as it shows.
+func TestShellLine(t *testing.T) {
+	a := Of(start("-c", "python train.py --lr 0.1"), testKey(1))
+	b := Of(start("-c", "python train.py --lr 0.2 && sync"), testKey(1))
+	if l := a.Likeness(b); l < 0.5 || l >= 1 {
+		t.Errorf("likeness %.2f", l)
+	}
+}
+
+// Whoever makes a container chooses how much there is to hash.
+func TestHuge(t *testing.T) {
+	var words []string
+	for i := range 20000 {
+		words = append(words, strings.Repeat("a", 8000)+string(rune('a'+i%26))+fmt.Sprint("x", i))
+	}
+	id := Of(start(words...), testKey(1))
+	if len(id.Words) > maxWords || len(id.Numbers) > maxWords || id.Valid() != "" {
+		t.Errorf("%d words, %d numbers, %q", len(id.Words), len(id.Numbers), id.Valid())
+	}
+	if text, _ := json.Marshal(id); len(text) > 2500 {
+		t.Errorf("%d bytes", len(text))
+	}
+}
+
+func TestValid(t *testing.T) {
+	good := Of(start("train.py", "--lr", "0.1", "--wd", "0.2"), testKey(1))
+	for name, f := range map[string]func(*Identity){
+		"readable words":  func(i *Identity) { i.Words[0] = "--password=hunter2" },
+		"a readable job":  func(i *Identity) { i.Job = "python train.py" },
+		"not in order":    func(i *Identity) { slices.Reverse(i.Words) },
+		"ranks below 0":   func(i *Identity) { i.Ranks = -1 },
+		"too many words":  func(i *Identity) { i.Words = slices.Repeat(i.Words[:1], 100) },
+		"a readable data": func(i *Identity) { i.Data = "/home/me" },
+		"no key":          func(i *Identity) { i.Key = "" },
+	} {
+		bad := good
+		bad.Words = slices.Clone(good.Words)
+		f(&bad)
+		if bad.Valid() == "" {
+			t.Errorf("%s: passes", name)
+		}
+	}
+	if why := good.Valid(); why != "" {
+		t.Error(why)
+	}
+}
+
+func FuzzNormalise(f *testing.F) {
+	for _, s := range []string{"--lr=0.001", "550e8400-e29b-41d4-a716-446655440000", "\x01-\x01", "1e", "1.", "seed"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		text, _ := Normalise(s)
+		if again, _ := Normalise(text); again != text {
+			t.Fatalf("%q: %q, then %q", s, text, again)
+		}
+	})
+}
