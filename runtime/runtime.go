@@ -121,7 +121,20 @@ type Container struct {
 	Kubernetes bool `json:"kubernetes,omitempty"`
 	// CreatedUnixNs is the wall-clock time of creation.
 	CreatedUnixNs int64 `json:"created,omitempty"`
+	// Start is what it was made of; nil: not told. It may hold secrets, so it is never encoded.
+	Start *Start `json:"-"`
 }
+
+// Start is what a container was made of, as the engine resolved it. All of it is hostile.
+type Start struct {
+	ImageDigest         string   // of the image's content; "": not told
+	Entrypoint, Command []string // together the first process's arguments
+	Env                 []string // "NAME=VALUE"
+	Mounts              []Mount
+}
+
+// Mount is what of the host, or which volume, a container has at a path of its own.
+type Mount struct{ Source, Target string }
 
 // Key is the container's identity as a string; see ID.Key.
 func (c Container) Key() string { return c.ID.Key() }

@@ -9,6 +9,7 @@ import (
 	event "github.com/containerd/containerd/api/events"
 	containers "github.com/containerd/containerd/api/services/containers/v1"
 	events "github.com/containerd/containerd/api/services/events/v1"
+	images "github.com/containerd/containerd/api/services/images/v1"
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types"
 	task "github.com/containerd/containerd/api/types/task"
@@ -174,6 +175,11 @@ func (s *session) Inspect(ctx context.Context, key string) (runtime.Container, e
 	g := grantsOf(record.GetContainer())
 	c := describe(namespace, record.GetContainer(), g)
 	c.State, c.InitPID = state, int(got.GetProcess().GetPid())
+	c.Start = g.start()
+	// Without a digest a container is known by the rest: its image may be gone, or have no name here.
+	if image, err := images.NewImagesClient(s.conn).Get(ctx, &images.GetImageRequest{Name: c.Image}); err == nil {
+		c.Start.ImageDigest = image.GetImage().GetTarget().GetDigest()
+	}
 	if c, err = s.engine.host.Place(c, g.cgroupsPath()); err != nil {
 		return c, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/engine"
 )
 
@@ -24,11 +25,17 @@ const (
 	maxGPUs = 128
 )
 
-// grants is the part of an OCI spec that tells which GPUs a container was given.
+// grants is the part of an OCI spec that tells which GPUs a container was given, and what it runs.
 type grants struct {
 	Process *struct {
-		Env []string `json:"env"`
+		Args []string `json:"args"`
+		Env  []string `json:"env"`
 	} `json:"process"`
+	Mounts []struct {
+		Source      string `json:"source"`
+		Destination string `json:"destination"`
+		Type        string `json:"type"`
+	} `json:"mounts"`
 	Hooks       *specs.Hooks      `json:"hooks"`
 	Annotations map[string]string `json:"annotations"`
 	Linux       *struct {
@@ -46,6 +53,20 @@ func grantsOf(record *containers.Container) (g grants) {
 		return grants{}
 	}
 	return g
+}
+
+// start is what the container was made of; its image's digest is not in the spec.
+func (g grants) start() *runtime.Start {
+	s := &runtime.Start{}
+	if g.Process != nil {
+		s.Command, s.Env = g.Process.Args, g.Process.Env
+	}
+	for _, m := range g.Mounts {
+		if m.Type == "bind" || m.Type == "none" {
+			s.Mounts = append(s.Mounts, runtime.Mount{Source: m.Source, Target: m.Destination})
+		}
+	}
+	return s
 }
 
 // cgroupsPath is the control group that the container's client asked for; "": none.

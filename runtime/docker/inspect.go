@@ -1,8 +1,10 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +33,7 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 		Labels:  engine.BoundLabels(e.ownLabels(ctx, info.Image, info.Config.Labels)),
 		State:   stateOf(info.State),
 		InitPID: info.State.Pid,
+		Start:   startOf(info),
 	}
 	c.GPUs, c.GPUVia = gpusOf(info.Config, info.HostConfig)
 	if created, err := time.Parse(time.RFC3339Nano, info.Created); err == nil {
@@ -44,6 +47,16 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 		e.updates.first(info.ID, ownersValues(info.HostConfig.Resources, placed.Cgroup.Mode))
 	}
 	return placed, err
+}
+
+// startOf is what Docker made a container of.
+func startOf(info container.InspectResponse) *runtime.Start {
+	s := &runtime.Start{ImageDigest: info.Image, Entrypoint: info.Config.Entrypoint, Command: info.Config.Cmd, Env: info.Config.Env}
+	for _, m := range info.Mounts {
+		s.Mounts = append(s.Mounts, runtime.Mount{Source: cmp.Or(m.Name, m.Source), Target: m.Destination})
+	}
+	slices.SortFunc(s.Mounts, func(a, b runtime.Mount) int { return cmp.Compare(a.Target, b.Target) }) // told in no order
+	return s
 }
 
 func stateOf(s *container.State) runtime.State {

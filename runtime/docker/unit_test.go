@@ -160,3 +160,14 @@ func TestHungDocker(t *testing.T) {
 		t.Errorf("Run: %v", err)
 	}
 }
+
+// TestStartOf: what a container was made of is told in one order, and volumes by their name.
+func TestStartOf(t *testing.T) {
+	info := container.InspectResponse{Image: "sha256:1", Config: &container.Config{Entrypoint: []string{"python"}, Cmd: []string{"train.py"}, Env: []string{"MODEL=vit"}},
+		Mounts: []container.MountPoint{{Source: "/srv/data", Destination: "/data"}, {Name: "cache", Source: "/var/lib/docker/volumes/cache/_data", Destination: "/cache"}}}
+	want := &runtime.Start{ImageDigest: "sha256:1", Entrypoint: []string{"python"}, Command: []string{"train.py"}, Env: []string{"MODEL=vit"},
+		Mounts: []runtime.Mount{{Source: "cache", Target: "/cache"}, {Source: "/srv/data", Target: "/data"}}}
+	if diff := cmp.Diff(want, startOf(info)); diff != "" {
+		t.Error(diff)
+	}
+}
