@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/model"
 )
 
@@ -53,6 +54,10 @@ type Known struct {
 	FirstUnixNs int64   `json:"first"`
 	LastUnixNs  int64   `json:"last"`
 	Learned     Learned `json:"learned"`
+	// Identities are those of the containers that it was learned from, Ends what their runs came
+	// to. An entry may hold these alone: a job whose steps were never counted.
+	Identities []identity.Identity `json:"identities,omitempty"`
+	Ends       []End               `json:"ends,omitempty"`
 }
 
 // Measurement is what was measured of one container.
@@ -125,10 +130,13 @@ const aheadNs = 24 * 3600 * int64(1e9)
 // edited, and copied from other hosts.
 func (k Known) valid(nowUnixNs int64) error {
 	l := k.Learned
+	bare, err := k.validRuns()
 	switch {
+	case err != nil:
+		return err
 	case k.ID == 0 || k.ID >= math.MaxUint64/2:
 		return errors.New("its number is none")
-	case k.Print.Unit == "" || len(k.Print.Unit) > maxText || len(k.Name) > maxText || len(k.Print.Image) > maxText || len(k.Print.Device) > maxText:
+	case k.Print.Unit == "" && !bare || len(k.Print.Unit) > maxText || len(k.Name) > maxText || len(k.Print.Image) > maxText || len(k.Print.Device) > maxText:
 		return errors.New("a name is missing or too long")
 	case k.Jobs < 1 || l.Kept < 0 || l.Failed < 0 || l.Right < 0 || l.Wrong < 0:
 		return errors.New("a count below what there can be")
@@ -141,10 +149,13 @@ func (k Known) valid(nowUnixNs int64) error {
 	case len(l.Devices) > maxDevices:
 		return errors.New("too many devices")
 	}
-	if compared := Compare(k.Print, k.Print, RangesOf(nil)); compared.Attributes < minAttributes {
+	if compared := Compare(k.Print, k.Print, RangesOf(nil)); !bare && compared.Attributes < minAttributes {
 		return fmt.Errorf("%d attributes, at least %d are needed", compared.Attributes, minAttributes)
 	}
-	errs := []error{validCost(l.Cost)}
+	var errs []error
+	if !bare {
+		errs = append(errs, validCost(l.Cost))
+	}
 	for _, learner := range []*model.Learner{l.Response, l.Memory} {
 		if learner != nil {
 			errs = append(errs, learner.Validate())
@@ -210,7 +221,9 @@ func (b *Store) Update(id uint64, l Measurement) uint64 {
 		return id
 	}
 	k, share := b.find(id), laterShare
+	var moved Known
 	if k != nil && k.Jobs == 1 && b.same(l.Print, l.Cost, id) != nil {
+		moved = *k
 		b.Forget(id, "") // an odd first reading had kept it from those of its kind
 		k = nil
 	}
@@ -229,6 +242,7 @@ func (b *Store) Update(id uint64, l Measurement) uint64 {
 	k.Name, k.LastUnixNs = clip(l.Name), max(k.LastUnixNs, l.UnixNs)
 	k.Print = k.Print.blend(l.Print, share)
 	k.Learned.learn(l, share)
+	k.takeRuns(moved)
 	b.changed()
 	return k.ID
 }

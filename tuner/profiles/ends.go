@@ -1,0 +1,310 @@
+package profiles
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/identity"
+)
+
+// Start is what is known of a container when it starts, as known jobs are looked up by it. Nothing
+// of it tells what the container runs, or where.
+type Start struct {
+	Identity identity.Identity `json:"identity"`
+	Host     string            `json:"host,omitempty"`   // keyed hash of the host's name
+	Kernel   string            `json:"kernel,omitempty"` // release
+	Driver   string            `json:"driver,omitempty"` // version of the devices' driver
+}
+
+// End is what one run of a job ended with, or what it has come to while it goes on.
+type End struct {
+	Run    string `json:"run"` // tells the runs of a job apart
+	Job    string `json:"job"` // as in the identity
+	UnixNs int64  `json:"at"`  // by the clock of its host
+	// Where and on what: keyed hashes as in Start, and the device's model.
+	Host    string   `json:"host,omitempty"`
+	Kernel  string   `json:"kernel,omitempty"`
+	Driver  string   `json:"driver,omitempty"`
+	Device  string   `json:"device,omitempty"`
+	Image   string   `json:"image,omitempty"`
+	Data    string   `json:"data,omitempty"`
+	Numbers []string `json:"numbers,omitempty"`
+	Ranks   int      `json:"ranks,omitempty"`
+	Loaders int      `json:"loaders,omitempty"`
+	// CPUs is the quota that was enough, Allowed what it might use at the end; 0: not known.
+	CPUs    float64 `json:"cpus,omitempty"`
+	Allowed float64 `json:"allowed,omitempty"`
+	// Memory is the bytes with which nothing was read again; 0: not known.
+	Memory float64 `json:"memory,omitempty"`
+	// Queued is the share of its time behind other work, Shared whether others worked on its devices.
+	Queued float64 `json:"queued,omitempty"`
+	Shared bool    `json:"shared,omitempty"`
+	Pace
+}
+
+// Bounds of what is kept of the runs of a job.
+const (
+	// MaxEnds of the latest runs are kept of one identity.
+	MaxEnds = 8
+	// maxIdentities are kept of one known job: programs that do the same by what they do.
+	maxIdentities = 4
+	// maxEndNumbers of one run are kept.
+	maxEndNumbers = 16
+	// maxCPUs and maxBytes are more than any host has.
+	maxCPUs, maxBytes = 1 << 20, 1 << 60
+)
+
+// valid says what of an end cannot be true.
+func (e End) valid() error {
+	within := func(v, most float64) bool { return v >= 0 && v <= most }
+	switch {
+	case e.Run == "" || len(e.Run) > maxText || len(e.Job) > maxText || len(e.Device) > maxText || len(e.Kernel) > maxText || len(e.Driver) > maxText || len(e.Source) > maxText:
+		return errors.New("a run without a name, or of too long ones")
+	case len(e.Numbers) > maxEndNumbers || !slices.IsSorted(e.Numbers) || e.Ranks < 0 || e.Loaders < 0 || e.Ranks > 1<<20 || e.Loaders > 1e6:
+		return errors.New("a run with more than there can be")
+	case !within(e.CPUs, maxCPUs) || !within(e.Allowed, maxCPUs) || !within(e.Memory, maxBytes) || !within(e.Queued, 1) || !e.Pace.valid():
+		return errors.New("a run with amounts that cannot be")
+	}
+	return nil
+}
+
+// validRuns says what of an entry's identities and runs cannot be true. bare: it rests on them
+// alone, since its steps were never counted.
+func (k Known) validRuns() (bare bool, err error) {
+	if len(k.Identities) > maxIdentities || len(k.Ends) > maxIdentities*MaxEnds {
+		return false, errors.New("too many identities or runs")
+	}
+	for _, i := range k.Identities {
+		if why := i.Valid(); why != "" {
+			return false, errors.New(why)
+		}
+	}
+	for _, e := range k.Ends {
+		if err := e.valid(); err != nil {
+			return false, err
+		}
+	}
+	return k.Print.Unit == "" && k.Print.has == 0 && len(k.Identities) > 0 && len(k.Ends) > 0 && k.Jobs >= 1, nil
+}
+
+// Identified is the entry that a job goes to by its identity: of several the one that was met last;
+// 0: none.
+func (b *Store) Identified(i identity.Identity) (id uint64) {
+	last := int64(math.MinInt64)
+	for _, k := range b.identified(i) {
+		if k.LastUnixNs > last {
+			id, last = k.ID, k.LastUnixNs
+		}
+	}
+	return id
+}
+
+func (b *Store) identified(i identity.Identity) (out []*Known) {
+	if !i.Known() {
+		return nil
+	}
+	for at := range b.known {
+		if slices.ContainsFunc(b.known[at].Identities, i.Same) {
+			out = append(out, &b.known[at])
+		}
+	}
+	return out
+}
+
+// End takes in what a run has come to: the first time, and each time later, until it ends. id is the
+// entry that the container teaches; 0: its steps are not counted, and its identity tells. It returns
+// the entry that the run went to.
+func (b *Store) End(id uint64, s Start, name string, e End) uint64 {
+	if !s.Identity.Known() || e.valid() != nil {
+		return id
+	}
+	k := b.find(cmp.Or(id, b.Identified(s.Identity)))
+	if k == nil {
+		k = b.bare(name, e.UnixNs)
+	}
+	for _, other := range b.identified(s.Identity) { // it counts its steps by now, or does something else
+		mine := func(o End) bool { return o.Run == e.Run && o.Job == e.Job }
+		if bare := other.Print.Unit == "" && k.Print.Unit != ""; bare && other.ID != k.ID {
+			to, from := k.ID, *other
+			b.Forget(other.ID, "")
+			k = b.find(to) // places moved
+			k.takeRuns(from)
+			break
+		}
+		if other.ID != k.ID {
+			other.Ends = slices.DeleteFunc(slices.Clone(other.Ends), mine)
+		}
+	}
+	k.Name, k.LastUnixNs = clip(name), max(k.LastUnixNs, e.UnixNs)
+	k.bind(s.Identity)
+	k.keepEnd(e)
+	b.revision++
+	return k.ID
+}
+
+// bare adds an entry of a job of which nothing but its identity and its runs is known.
+func (b *Store) bare(name string, unixNs int64) *Known {
+	k := Known{ID: b.next, Name: clip(name), Jobs: 1, FirstUnixNs: unixNs, LastUnixNs: unixNs, Learned: Learned{Correction: 1}}
+	b.next++
+	b.known = append(b.known, k)
+	b.bound(unixNs)
+	return b.find(k.ID)
+}
+
+// bind keeps an identity, the latest last; with one that finds no room its runs go.
+func (k *Known) bind(i identity.Identity) {
+	k.Identities = append(slices.DeleteFunc(slices.Clone(k.Identities), i.Same), i)
+	if n := len(k.Identities) - maxIdentities; n > 0 {
+		k.Identities = k.Identities[n:]
+		k.Ends = slices.DeleteFunc(slices.Clone(k.Ends), func(e End) bool {
+			return !slices.ContainsFunc(k.Identities, func(i identity.Identity) bool { return i.Job == e.Job })
+		})
+	}
+}
+
+// keepEnd keeps what a run has come to in place of what it had before, else as the latest. Runs are
+// in the order in which they were told: clocks of hosts differ.
+func (k *Known) keepEnd(e End) {
+	e.Numbers = slices.Clone(e.Numbers[:min(len(e.Numbers), maxEndNumbers)])
+	ends := slices.Clone(k.Ends)
+	if i := slices.IndexFunc(ends, func(o End) bool { return o.Run == e.Run && o.Job == e.Job }); i >= 0 {
+		ends[i], k.Ends = e, ends
+		return
+	}
+	ends = append(ends, e)
+	of := func(o End) bool { return o.Job == e.Job }
+	for n := count(ends, of); n > MaxEnds; n-- {
+		i := slices.IndexFunc(ends, of)
+		ends = slices.Delete(ends, i, i+1)
+	}
+	k.Ends = ends
+}
+
+// takeRuns takes over the runs of an entry that goes.
+func (k *Known) takeRuns(from Known) {
+	for _, i := range from.Identities {
+		k.bind(i)
+	}
+	for _, e := range from.Ends {
+		k.keepEnd(e)
+	}
+}
+
+func count(ends []End, of func(End) bool) (n int) {
+	for _, e := range ends {
+		if of(e) {
+			n++
+		}
+	}
+	return n
+}
+
+// LastRuns is what the latest runs of the same job ended with, as far as they agree.
+type LastRuns struct {
+	Entry uint64 // the latest; 0: the job never ran
+	Runs  int    // that were looked at, those most like this start
+	// CPUs is the quota that was enough, Memory the bytes with which nothing was read again; 0: not
+	// known, or the runs are too far apart.
+	CPUs, Memory float64
+	// Expected, Agreed and Set are what runs agree on, whether or not it is acted on or was taken.
+	Expected, Agreed, Set float64
+	// Doubt says why what is known is not acted on; "" if it is.
+	Doubt string
+	// Ends are those runs, the latest last.
+	Ends []End
+}
+
+const (
+	// agreeWithin is the ratio within which runs agree on an amount: what one job settles to varies
+	// by its margin, which doubles each time that it was too little (SettleMargin).
+	agreeWithin = 1.35
+	// trustAt is the share of first allocations, taken from the entry by identity, that must have
+	// been right: a half, where each wrong one counts for two.
+	trustAt = 0.5
+)
+
+// LastRuns looks a start up by its identity. Where the runs differ by their numbers, those that share
+// most of them with this start tell; where those do not agree either, nothing is told.
+func (b *Store) LastRuns(s Start, device string) (l LastRuns) {
+	var ends []End
+	trust := 1.0
+	for _, k := range b.identified(s.Identity) {
+		for _, e := range k.Ends {
+			if e.Job == s.Identity.Job {
+				ends = append(ends, e)
+			}
+		}
+		trust = min(trust, float64(k.Learned.Right+1)/float64(k.Learned.Right+2*k.Learned.Wrong+1))
+	}
+	if len(ends) == 0 {
+		return LastRuns{}
+	}
+	l.Ends, l.Entry = ends, b.Identified(s.Identity)
+	cpus, runs, ok := agreed(s, device, ends, func(e End) float64 { return e.CPUs })
+	memory, _, okMemory := agreed(s, device, ends, func(e End) float64 { return e.Memory })
+	l.CPUs, l.Memory, l.Runs, l.Expected = cpus, memory, max(runs, 1), cpus
+	switch {
+	case !ok:
+		l.Doubt = "its last runs came to different ends"
+	case trust < trustAt:
+		l.Doubt = "what was taken from its last runs turned out wrong"
+	}
+	if l.Doubt != "" {
+		l.CPUs = 0
+	}
+	if l.Doubt != "" || !okMemory {
+		l.Memory = 0
+	}
+	l.Agreed, l.Set = l.CPUs, l.Memory
+	return l
+}
+
+// agreed is the amount that the runs most like a start agree on, 0 if none knows it; ok is false
+// where they do not.
+func agreed(s Start, device string, ends []End, amount func(End) float64) (v float64, runs int, ok bool) {
+	all := slices.DeleteFunc(slices.Clone(ends), func(e End) bool { return !(amount(e) > 0) })
+	for _, narrow := range []func(End) int{ // each only where those before do not agree
+		func(End) int { return 0 },
+		func(e End) int { return identity.Common(e.Numbers, s.Identity.Numbers) },
+		func(e End) int { return same(e.Image, s.Identity.Image) + same(e.Data, s.Identity.Data) },
+		func(e End) int { return same(e.Device, device) },
+	} {
+		if len(all) == 0 {
+			return 0, 0, true
+		}
+		most := 0
+		for _, e := range all {
+			most = max(most, narrow(e))
+		}
+		all = slices.DeleteFunc(all, func(e End) bool { return narrow(e) < most })
+		low, high := math.Inf(1), 0.0
+		for _, e := range all {
+			low, high = min(low, amount(e)), max(high, amount(e))
+		}
+		if high <= low*agreeWithin {
+			return high, len(all), true // the most: too little costs the job, too much goes back
+		}
+	}
+	return 0, len(all), false
+}
+
+func same(a, b string) int {
+	if a != "" && a == b {
+		return 1
+	}
+	return 0
+}
+
+// Recalled tells the known jobs whether what was taken from a job's last runs was right.
+func (b *Store) Recalled(entry uint64, right bool) { b.Judge([]uint64{entry}, right) }
+
+// Taken is what an earlier run settled to, as policies take it.
+func (l LastRuns) Taken(k *policies.Constants) (cpus, memory float64) {
+	if l.Memory > 0 {
+		memory = k.WithRoom(l.Memory)
+	}
+	return l.CPUs, memory
+}

@@ -1,0 +1,202 @@
+package profiles
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/tuner/observe"
+)
+
+// simulated is a job whose runs, and whose steps, lie so far apart.
+type simulated struct {
+	name          string
+	between, step float64 // standard deviations of logarithms: of a run's pace, of a step
+	tails         bool    // runs are apart as Student's distribution with 4 degrees of freedom says
+	odd           bool    // one of the runs before was a quarter slower
+	correlated    float64 // of one step with the next
+	spikes        float64 // share of steps that take three times as long
+	found         int     // of a thousand, at the least
+}
+
+const perSecond = 20.0
+
+// run steps a job, and calls each at the end of a block.
+func (s simulated) run(rng *rand.Rand, steps int, slower float64, each func(step int, p *Pacer) (goOn bool)) Pace {
+	off := rng.NormFloat64()
+	if s.tails {
+		chi := 0.0
+		for range 4 {
+			x := rng.NormFloat64()
+			chi += x * x
+		}
+		off /= math.Sqrt(chi / 4)
+	}
+	level := 1 / perSecond * math.Exp(s.between*off) / (1 - slower)
+	var p Pacer
+	at, noise := 0.0, 0.0
+	for i := range steps {
+		noise = s.correlated*noise + math.Sqrt(1-s.correlated*s.correlated)*rng.NormFloat64()
+		step := level * math.Exp(s.step*noise)
+		if rng.Float64() < s.spikes {
+			step *= 3
+		}
+		from := int64(at * 1e9)
+		at += step
+		if p.Add("steps", observe.RateSample{StartNs: from, EndNs: int64(at * 1e9), Rate: 1 / step}) && each != nil && !each(i+1, &p) {
+			break
+		}
+	}
+	return p.Pace()
+}
+
+// before are the last runs of it, of 500 steps each.
+func (s simulated) before(rng *rand.Rand, runs int) (ends []End) {
+	for i := range runs {
+		slower := 0.0
+		if s.odd && i == runs/2 {
+			slower = 0.25
+		}
+		ends = append(ends, End{Run: fmt.Sprint(i), Job: "job", Pace: s.run(rng, 500, slower, nil)})
+	}
+	return ends
+}
+
+// simulatedRuns of each kind take three seconds; 20,000 gave the figures of docs/known-jobs.md.
+const simulatedRuns = 1000
+
+// The two figures of the alarm: a run that is a tenth slower is found within 100 steps, and one in a
+// thousand that is not is called so at the most, over all of a long run.
+func TestSlowerSimulated(t *testing.T) {
+	runs := simulatedRuns
+	for _, s := range []simulated{
+		{name: "steady", between: 0.003, step: 0.02, found: 999},
+		{name: "ordinary", between: 0.005, step: 0.05, found: 990},
+		{name: "noisy steps", between: 0.005, step: 0.15, found: 600},
+		{name: "correlated steps", between: 0.005, step: 0.05, correlated: 0.8, found: 750},
+		{name: "runs 1 % apart", between: 0.01, step: 0.05, found: 950},
+		{name: "runs 2 % apart", between: 0.02, step: 0.05, found: 300},
+		{name: "an odd run before", between: 0.005, step: 0.05, odd: true, found: 950},
+		{name: "runs with tails", between: 0.005, step: 0.05, tails: true, found: 800},
+		{name: "spikes", between: 0.005, step: 0.05, spikes: 0.02, found: 50},
+	} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		alarms, found := 0, 0
+		for range runs {
+			u, ok := UsualOf(Start{}, s.before(rng, MaxEnds), "")
+			if !ok {
+				t.Fatalf("%s: no usual rate", s.name)
+			}
+			s.run(rng, 1000, 0, func(_ int, p *Pacer) bool {
+				if u.Slower(p, End{}) != nil {
+					alarms++
+					return false
+				}
+				return true
+			})
+			s.run(rng, 101, 0.10, func(_ int, p *Pacer) bool {
+				if u.Slower(p, End{}) != nil {
+					found++
+					return false
+				}
+				return true
+			})
+		}
+		t.Logf("%-20s false alarms %.2f in 1,000 runs of 1,000 steps; of runs 10 %% slower %.1f %% found within 100 steps", s.name, 1000*float64(alarms)/float64(runs), 100*float64(found)/float64(runs))
+		if most := math.Ceil(float64(runs) / 1000); float64(alarms) > most {
+			t.Errorf("%s: %d false alarms in %d runs, at most %.0f", s.name, alarms, runs, most)
+		}
+		if 1000*found < s.found*runs {
+			t.Errorf("%s: %d of %d found, want %.1f %%", s.name, found, runs, float64(s.found)/10)
+		}
+	}
+}
+
+func TestSlowerSays(t *testing.T) {
+	var ends []End
+	for i := range 8 {
+		ends = append(ends, End{Run: fmt.Sprint(i), Host: "here", Driver: "535", Device: "A100", Image: "one", Data: "d", Kernel: "6.1", Allowed: 4, Pace: Pace{Source: "steps", Rate: 100 + 0.1*float64(i%3), Spread: 0.01, Blocks: 50}})
+	}
+	u, ok := UsualOf(Start{Host: "here"}, ends, "steps")
+	if !ok || u.PerSecond < 100 || u.PerSecond > 100.3 || u.Low > 100 || u.High < 100.2 {
+		t.Fatalf("usual %+v, %t", u, ok)
+	}
+	var p Pacer
+	for i := range 20 {
+		p.Add("steps", observe.RateSample{StartNs: int64(i) * 1e9, EndNs: int64(i+1) * 1e9, Rate: 85})
+	}
+	now := ends[7]
+	say := func(want string, f func(*End)) {
+		t.Helper()
+		e := now
+		f(&e)
+		s := u.Slower(&p, e)
+		if s == nil {
+			t.Fatal("not found")
+		}
+		if got := s.String(); got != "15 % below its last 8 runs, "+want {
+			t.Errorf("%q", got)
+		}
+	}
+	say("nothing that trimtab knows of it has changed", func(*End) {})
+	say("since the driver changed (550, before 535)", func(e *End) { e.Driver = "550" })
+	say("since its device is another (V100, before A100), the driver changed (550, before 535)", func(e *End) { e.Device, e.Driver = "V100", "550" })
+	say("since its image changed", func(e *End) { e.Image = "two" })
+	say("since its data is another", func(e *End) { e.Data = "e" })
+	say("since the host's kernel changed (6.9, before 6.1)", func(e *End) { e.Kernel = "6.9" })
+	say("since neighbours take its CPU (it queues 30 % of its time, before 0 %)", func(e *End) { e.Queued = 0.3 })
+	say("since a neighbour works on its device", func(e *End) { e.Shared = true })
+	say("since it may use fewer CPUs (2.00, before 4.00)", func(e *End) { e.Allowed = 2 })
+	if u.Slower(&Pacer{source: "steps"}, now) != nil {
+		t.Error("a run of which nothing was seen is slower")
+	}
+}
+
+// Other hosts, other units and too few runs tell nothing of what is usual here.
+func TestUsualOf(t *testing.T) {
+	end := func(host, source string, rate float64, numbers ...string) End {
+		return End{Host: host, Numbers: numbers, Pace: Pace{Source: source, Rate: rate, Blocks: 10, Spread: 0.01}}
+	}
+	repeat := func(n int, e End) (out []End) {
+		for range n {
+			out = append(out, e)
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		name string
+		ends []End
+		ok   bool
+		rate float64
+	}{
+		{"none", nil, false, 0},
+		{"elsewhere", repeat(8, end("there", "steps", 10)), false, 0},
+		{"three", repeat(3, end("here", "steps", 10)), false, 10},
+		{"four", repeat(4, end("here", "steps", 10)), true, 10},
+		{"another unit", append(repeat(4, end("here", "passes", 100)), repeat(4, end("here", "steps", 10))...), true, 10},
+		{"the same numbers", append(repeat(4, end("here", "steps", 40, "x")), repeat(4, end("here", "steps", 10))...), true, 10},
+		{"other numbers", repeat(5, end("here", "steps", 40, "x")), true, 40},
+	} {
+		u, ok := UsualOf(Start{Host: "here"}, tc.ends, "steps")
+		if ok != tc.ok || math.Abs(u.PerSecond-tc.rate) > 1e-9 {
+			t.Errorf("%s: %t, %.2f/s; want %t, %.2f/s", tc.name, ok, u.PerSecond, tc.ok, tc.rate)
+		}
+	}
+}
+
+// Whatever readings hold, a pace is finite.
+func TestPacerIsFinite(t *testing.T) {
+	var p Pacer
+	for _, r := range []float64{math.NaN(), math.Inf(1), -1, 0, 1e300, 1e-300, 5} {
+		p.Add("steps", observe.RateSample{StartNs: 5, EndNs: 1e9, Rate: r})
+		p.Add("steps", observe.RateSample{StartNs: 5, EndNs: 5, Rate: r})
+	}
+	if pace := p.Pace(); !pace.valid() || math.IsNaN(pace.Rate) {
+		t.Errorf("%+v", pace)
+	}
+	if p.Add(strings.Repeat("x", 10), observe.RateSample{EndNs: 1, Rate: 1}); p.blocks != 0 {
+		t.Error("another source goes on with the blocks of the first")
+	}
+}

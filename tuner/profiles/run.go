@@ -1,0 +1,226 @@
+package profiles
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/observe"
+)
+
+// keepEveryNs is how often it is kept what a run has come to, and leastRunNs how long it must have
+// run: a crash costs so much, and what ends sooner is no run.
+const (
+	keepEveryNs = 15e9
+	leastRunNs  = 20e9
+)
+
+// Run follows one container as a run of a job. The zero Run is of a container of which nothing is
+// known at its start, and does nothing.
+type Run struct {
+	start           *Start
+	id, device      string
+	beganNs, keptNs int64
+	last            LastRuns
+	expected        float64 // CPUs that the last runs ended with, whether or not they are taken
+	took            []string
+	judged          bool
+	pacer           Pacer
+	slower          *Slower
+}
+
+// Shown is what is known of a container from earlier runs of the same job.
+type Shown struct {
+	Job   string `json:"job"` // its identity's: a keyed hash
+	Entry uint64 `json:"entry,omitempty"`
+	Runs  int    `json:"runs"` // that are remembered; 0: it never ran
+	// CPUs and Memory (bytes) are what they ended with, as far as that is acted on; 0: not.
+	CPUs   float64 `json:"cpus,omitempty"`
+	Memory float64 `json:"memory,omitempty"`
+	// PerSecond is the rate that is expected on this host, between Low and High in 95 % of runs (0: too
+	// few tell), in the unit of Source.
+	PerSecond float64  `json:"perSecond,omitempty"`
+	Low       float64  `json:"low,omitempty"`
+	High      float64  `json:"high,omitempty"`
+	Source    string   `json:"source,omitempty"`
+	Took      []string `json:"took,omitempty"`  // what was taken over at its start, for people
+	Doubt     string   `json:"doubt,omitempty"` // why nothing is
+	// Slower is the share of the usual rate that is missing; 0: it is as fast as usual, or that is
+	// not known. SlowerWhy says it in words.
+	Slower    float64 `json:"slower,omitempty"`
+	SlowerWhy string  `json:"slowerWhy,omitempty"`
+}
+
+// Begin looks a container up that starts. key tells it from all others.
+func (r *Run) Begin(b *Store, s *Start, key, device string, nowNs int64) {
+	if s == nil || !s.Identity.Known() {
+		return
+	}
+	*r = Run{start: s, device: device, beganNs: nowNs, id: key, last: b.LastRuns(*s, device)}
+	r.expected = r.last.Expected
+}
+
+// Last is what is to be taken over of the last runs, and has not been: CPUs and bytes; 0: nothing.
+func (r *Run) Last(k *policies.Constants) (cpus, memory float64) { return r.last.Taken(k) }
+
+// Entry is the known job whose curves it begins with; Runs is how many runs tell.
+func (r *Run) Entry() uint64 { return r.last.Entry }
+
+// Runs is how many runs what is taken over rests on.
+func (r *Run) Runs() int { return r.last.Runs }
+
+// Written notes a raise of a limit that stands, and returns whether it was the one that the last
+// runs told of. What came before it is another pace.
+func (r *Run) Written(k runtime.Knob, to float64) (cpus float64) {
+	r.pacer = Pacer{}
+	switch {
+	case r.start == nil:
+	case k == runtime.KnobCPUQuota && r.last.CPUs > 0:
+		if cpus = r.last.CPUs; to < cpus*0.99 {
+			cpus = 0 // no more was free
+		}
+		r.took, r.last.CPUs = append(r.took, fmt.Sprintf("a quota of %.2f CPUs", to)), 0
+	case k == runtime.KnobMemoryLimit && r.last.Memory > 0:
+		r.took, r.last.Memory = append(r.took, fmt.Sprintf("a memory limit of %.0f MiB", to/(1<<20))), 0
+	}
+	return cpus
+}
+
+// Rate takes in a reading of the rate, and reports whether the run has just turned out slower than usual.
+func (r *Run) Rate(source string, sample observe.RateSample, now End) (alarm *Slower) {
+	if r.start == nil || !observe.Counted(source) || !r.pacer.Add(source, sample) {
+		return nil
+	}
+	before := r.slower
+	u, ok := UsualOf(*r.start, r.last.Ends, source)
+	if r.slower = nil; ok {
+		r.slower = u.Slower(&r.pacer, r.complete(now))
+	}
+	if before == nil {
+		return r.slower
+	}
+	return nil
+}
+
+// complete adds to what a run has come to where it ran, and as what.
+func (r *Run) complete(e End) End {
+	s, i := r.start, r.start.Identity
+	e.Run, e.Job, e.Host, e.Kernel, e.Driver, e.Image, e.Data = r.id, i.Job, s.Host, clip(s.Kernel), clip(s.Driver), i.Image, i.Data
+	e.Numbers, e.Pace = i.Numbers[:min(len(i.Numbers), maxEndNumbers)], r.pacer.Pace()
+	if e.Device == "" {
+		e.Device = clip(r.device)
+	}
+	return e
+}
+
+// Keep keeps what the run has come to, from time to time and at its end. entry is what the container
+// teaches; 0: none.
+func (r *Run) Keep(b *Store, entry uint64, name string, e End, nowNs int64, ended bool) {
+	if r.start == nil || nowNs-r.beganNs < leastRunNs || !ended && nowNs-r.keptNs < keepEveryNs {
+		return
+	}
+	r.keptNs = nowNs
+	if e = r.complete(e); e.CPUs > 0 && r.expected > 0 && !r.judged {
+		r.judged = true
+		b.Recalled(r.last.Entry, math.Abs(math.Log(e.CPUs/r.expected)) <= math.Log(agreeWithin))
+	}
+	b.End(entry, *r.start, name, e)
+}
+
+// Show tells people of it; nil where nothing is known at the start.
+func (r *Run) Show() *Shown {
+	if r.start == nil {
+		return nil
+	}
+	out := &Shown{Job: r.start.Identity.Job, Entry: r.last.Entry, Runs: len(r.last.Ends), CPUs: r.last.Agreed, Memory: r.last.Set, Took: slices.Clone(r.took), Doubt: r.last.Doubt}
+	u, ok := UsualOf(*r.start, r.last.Ends, r.pacer.source)
+	if out.PerSecond, out.Source = u.PerSecond, u.Source; ok {
+		out.Low, out.High = u.Low, u.High
+	}
+	if r.slower != nil {
+		out.Slower, out.SlowerWhy = r.slower.Below, r.slower.String()
+	}
+	return out
+}
+
+// EndOf is what a container's latest window says of its run.
+func EndOf(r *observe.Reading, p policies.Paging, devices []probes.Device, key string) End {
+	e := End{Device: FactsOf("", key, devices).Device, Ranks: r.Ranks, Loaders: r.Loaders, Shared: len(r.SharedWith) > 0,
+		Queued: min(1, r.Breakdown.Share(policies.PartContended)+r.Breakdown.Share(policies.PartInputContended))}
+	if p.Enough {
+		e.Memory = p.Set
+	}
+	return e
+}
+
+// FirstRoot is the training process by which a container's job is told from the next one there; 0: none.
+func FirstRoot(r observe.Reading) int32 {
+	if len(r.Peers) == 0 {
+		return 0
+	}
+	return slices.MinFunc(r.Peers, func(a, b observe.Peer) int { return int(a.Root) - int(b.Root) }).Root
+}
+
+// Granted names the models of the devices that a container was granted, by UUID.
+func Granted(devices []probes.Device, uuids []string) (model string) {
+	for _, d := range devices {
+		if slices.Contains(uuids, d.UUID) {
+			model = joined(model, d.Name)
+		}
+	}
+	return model
+}
+
+func joined(models, model string) string {
+	switch {
+	case models == "" || models == model:
+		return model
+	case model == "":
+		return models
+	}
+	return models + " and " + model
+}
+
+// FactsOf are what a window does not hold of a container: its image, the devices that it holds, and
+// the memory of them that it uses.
+func FactsOf(image, key string, devices []probes.Device) Facts {
+	f := Facts{Image: image}
+	for _, d := range devices {
+		held := false
+		for _, p := range d.Processes {
+			if p.Container == key && !p.Graphics {
+				held, f.VRAM = true, f.VRAM+float64(p.MemBytes)
+			}
+		}
+		switch {
+		case !held || d.Name == f.Device:
+		case f.Device == "":
+			f.Device = d.Name
+		default:
+			f.Device += " and " + d.Name
+		}
+	}
+	return f
+}
+
+// maxModels bounds the models of device that a speed is predicted on.
+const maxModels = 8
+
+// Models are those of the usable devices, sorted.
+func Models(devices []probes.Device) (out []string) {
+	sliced := map[string]bool{}
+	for _, d := range devices {
+		sliced[d.Parent] = true
+	}
+	for _, d := range devices {
+		if d.Lost == "" && d.Name != "" && !sliced[d.UUID] {
+			out = append(out, d.Name)
+		}
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return out[:min(len(out), maxModels)]
+}
