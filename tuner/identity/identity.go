@@ -181,7 +181,7 @@ func repository(image, digest string) string {
 	if name == "" || name == "sha256" {
 		return digest
 	}
-	return name
+	return strings.TrimPrefix(strings.TrimPrefix(name, "docker.io/"), "library/") // as Docker, and containerd, write it
 }
 
 // dataOf are the mounts that may hold data: what a program reads, named by where it comes from.
