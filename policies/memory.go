@@ -26,6 +26,8 @@ type MemoryUse struct {
 	Some        float64 `json:"some"`
 	Full        float64 `json:"full"`
 	CalmSeconds float64 `json:"calmSeconds,omitempty"` // for how long next to nothing was read again
+	// Last is the limit, bytes, with which its last runs read nothing again, at its start; 0: not known.
+	Last float64 `json:"last,omitempty"`
 	// Fills: what it uses still grows into its limit. Loan is what became of the latest raise.
 	Fills bool       `json:"fills,omitempty"`
 	Loan  MemoryLoan `json:"loan,omitzero"`

@@ -130,6 +130,10 @@ type CPUUse struct {
 	Shrank float64 `json:"shrank,omitempty"`
 	// Known is the quota, CPUs, that turned out to be enough when its loan settled; 0: none.
 	Known float64 `json:"known,omitempty"`
+	// Last is the quota, CPUs, that its last LastRuns runs turned out to need, from its start until it is
+	// given or known better; 0: not known.
+	Last     float64 `json:"last,omitempty"`
+	LastRuns int     `json:"lastRuns,omitempty"`
 	// LoanDoubt: it rose so little with the loan that it is to be measured without.
 	LoanDoubt bool `json:"loanDoubt,omitempty"`
 	// Waiting is the share of time in which some task of it waited for a CPU, and not for its

@@ -265,7 +265,7 @@ func needsRestart(old, now config.Config) []string {
 		changed bool
 	}{
 		{"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker}, {"containerd", !reflect.DeepEqual(old.Containerd, now.Containerd)},
-		{"notify", !reflect.DeepEqual(old.Notify, now.Notify)}, {"metrics", old.Metrics != now.Metrics}, {"page", !reflect.DeepEqual(old.Page, now.Page)}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir},
+		{"notify", !reflect.DeepEqual(old.Notify, now.Notify)}, {"metrics", old.Metrics != now.Metrics}, {"page", !reflect.DeepEqual(old.Page, now.Page)}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir}, {"identityKey", old.IdentityKey != now.IdentityKey},
 		{"overhead.maps", old.Overhead.Maps != now.Overhead.Maps}, {"record", old.Record != now.Record}, {"history", old.History != now.History},
 	} {
 		if k.changed {

@@ -77,6 +77,11 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 		to(own)
 		ch.Take, ch.Reason = true, fmt.Sprintf("its rate hardly rose with %.2f CPUs: it is measured with %.2f for a moment", now, own)
 		return policies.KindReturn, ch, true
+	case min(ceiling, j.CPU.Last) > now*(1+p.k.MinStep) && j.Enrolment.Loans != policies.LoansOff:
+		to(min(ceiling, j.CPU.Last))
+		ch.Gain = ch.To.Quantity()/now - 1
+		ch.RateAfter, ch.Reason = j.Rate.PerSecond*(1+ch.Gain), fmt.Sprintf("it is a known job: %.2f CPUs were enough in its last runs (%d)", j.CPU.Last, j.CPU.LastRuns)
+		return p.kind(j), ch, true
 	case j.CPU.Throttled && j.Enrolment.Loans != policies.LoansOff && ceiling > now*(1+p.k.MinStep):
 		if j.CPU.Known > now*(1+p.k.MinStep) { // lent anew, after it was called in
 			ceiling = min(ceiling, j.CPU.Known)

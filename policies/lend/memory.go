@@ -37,6 +37,8 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 		return p.lower(j, float64(own), "the host is short of memory")
 	case useless:
 		return p.lower(j, float64(own), fmt.Sprintf("with %.0f MiB it reads again as much as with %.0f", m.Limit/mib, m.Loan.From/mib))
+	case m.Last >= m.Limit*(1+p.k.MinStep) && node.MemoryFree > 0:
+		return p.raise(node, j, m.Last, 1, fmt.Sprintf("it is a known job: with %.0f MiB its last runs read nothing again", m.Last/mib))
 	case rereads && m.Current >= p.k.Full*m.Limit:
 		if j.Paging.Enough && j.Paging.Set > m.Limit { // measured beats guessed
 			return p.raise(node, j, p.k.WithRoom(j.Paging.Set), 1, fmt.Sprintf("%.0f MiB were enough before", j.Paging.Set/mib))

@@ -111,7 +111,9 @@ type Options struct {
 	Accounts  Accounts        // nil: none
 	Store     *profiles.Store // known jobs to begin with; nil: none
 	Known     Known           // nil: what is learned is not kept
-	Recorder  Recorder        // nil: none
+	// Identify says what a container that starts is known by; nil: nothing is known before it steps.
+	Identify func(c runtime.Container) *profiles.Start
+	Recorder  Recorder // nil: none
 	Receivers Receivers       // nil: none
 	// Preflight says why a container that holds a GPU may not be written to; "" if it may (law: GPU access).
 	Preflight func(ctx context.Context, c runtime.Container) string

@@ -153,7 +153,7 @@ func (l *Agent) input(ctx context.Context) control.Input {
 		in.Containers = append(in.Containers, control.Container{
 			Container: c, Enrolment: t.enrolment, Watched: t.watched, Now: t.now, Original: t.standing.Original,
 			Yielded: l.o.Holds.Yielded(key), Held: l.o.Holds.Held(key), Pending: t.standing.Pending, Preflight: t.whyNotReady(), Busy: t.busy,
-			GPUVisibility: t.visibilities, Elastic: l.elastic(t),
+			GPUVisibility: t.visibilities, Elastic: l.elastic(t), Start: t.start,
 		})
 		if s := samples[key]; s != nil {
 			t.noteSetting(s.Cgroup)

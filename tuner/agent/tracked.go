@@ -15,12 +15,14 @@ import (
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/enrolment"
+	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // tracked is what the agent knows of one container.
 type tracked struct {
 	c            runtime.Container
+	start        *profiles.Start // what it is known by
 	key          string
 	enrolment    policies.Enrolment
 	settled      settling // what the enrolment follows from; zero: settle it again
@@ -80,6 +82,10 @@ func (l *Agent) seen(c runtime.Container) {
 		t = &tracked{reading: map[string]bool{}, unread: map[string]bool{}}
 		l.containers[c.Key()], l.sorted = t, nil
 	}
+	if t.start == nil && l.o.Identify != nil {
+		t.start = l.o.Identify(c)
+	}
+	c.Start = nil // it may hold secrets, and nothing else needs it
 	t.c, t.key, t.stale, t.listed, t.settled = c, c.Key(), true, true, settling{}
 	if len(c.GPUs) > 0 {
 		l.lookSoon() // what it can reach is to be known before somebody takes it away

@@ -46,6 +46,7 @@ type Config struct {
 	Notify          Notify             `yaml:"notify"`
 	API             API                `yaml:"api"`
 	StateDir        string             `yaml:"stateDir"`
+	IdentityKey     string             `yaml:"identityKey"` // file with the fleet's key of what jobs are known by; "": this host's own
 	Record          Record             `yaml:"record"`
 	History         History            `yaml:"history"`
 	Log             Log                `yaml:"log"`

@@ -138,6 +138,9 @@ func (k *check) endpoints(c Config) {
 	k.absolute("api.socket", c.API.Socket)
 	k.that(len(c.API.Socket) <= maxSocketBytes, "api.socket", "is longer than %d bytes", maxSocketBytes)
 	k.absolute("stateDir", c.StateDir)
+	if c.IdentityKey != "" {
+		k.absolute("identityKey", c.IdentityKey)
+	}
 	k.notify(c.Notify)
 }
 

@@ -85,6 +85,7 @@ type known struct {
 	firstNs  int64 // when its steps were first seen
 	taken    []string
 	device   string
+	run      profiles.Run
 	speeds   []profiles.Speed
 }
 
@@ -149,6 +150,9 @@ func (s *containerState) memoryUse(k *policies.Constants) policies.MemoryUse {
 	limit, _ := s.c.Now[runtime.KnobMemoryLimit].Int()
 	use := s.obs.MemoryUse(k, float64(limit))
 	use.Loan = s.memory.seen(s.obs)
+	if s.memory.atNs == 0 && s.memory.loweredNs == 0 && float64(len(s.obs.Uses)) < k.UnusedSeconds {
+		_, use.Last = s.known.run.Last(k)
+	}
 	use.Loan.Missed = s.failures.Blocks(k, runtime.KnobMemoryLimit, true, memoryConditions(use, s.c.Now[runtime.KnobMemoryLimit]))
 	return use
 }

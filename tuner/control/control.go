@@ -123,8 +123,10 @@ func (c *Controller) admit(in Input, d *Decision) {
 		s := c.containers[key]
 		if s == nil {
 			s = newContainer(key)
+			s.c = ct
 			s.resourcesChanged(c.now())
 			c.containers[key], c.all = s, nil
+			c.recognise(s)
 		} else if k := setByOthers(s.c, ct); k != "" || !sameResources(s.c.Now, ct.Now) {
 			if s.resourcesChanged(c.now()); k != "" {
 				c.foreign(s, k, d)
@@ -141,6 +143,7 @@ func (c *Controller) admit(in Input, d *Decision) {
 			t.Abandon("the container ended")
 			c.end(t, d)
 		}
+		c.remember(s, true)
 		s.on(EventEnded)
 		delete(c.containers, key)
 		c.all = nil
@@ -207,6 +210,8 @@ func (c *Controller) observe(in Input, d *Decision) {
 		if news.Closed != nil {
 			c.closed(s, news.Closed, d)
 		}
+		c.slower(s, news.Rate, d)
+		c.remember(s, false)
 	}
 	c.measureOutside(in.Host)
 }

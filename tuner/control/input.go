@@ -14,6 +14,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/idle"
+	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -70,6 +71,8 @@ type Container struct {
 	// not known. Elastic: see policies.Job.
 	GPUVisibility []GPUVisibility `json:"sights,omitempty"`
 	Elastic       bool            `json:"elastic,omitempty"`
+	// Start is what it was known by when it started; nil: not told.
+	Start *profiles.Start `json:"start,omitempty"`
 }
 
 // GPUVisibility is one GPU that a container was granted, as it has it now.

@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
@@ -20,9 +19,8 @@ const (
 	teachEveryNs = 15 * second
 	// teachTicks is the least that a cost must rest on to be remembered.
 	teachTicks = 10
-	// maxTaken bounds what is told of what was taken over, maxModels the models of device.
-	maxTaken  = 5
-	maxModels = 8
+	// maxTaken bounds what is told of what was taken over.
+	maxTaken = 5
 )
 
 // Remember gives the known jobs to begin with; call it before the first Step.
@@ -43,7 +41,7 @@ func (c *Controller) place(s *containerState, p profiles.Print, cost policies.Co
 	if found.Confidence < c.k().MinConfidence {
 		return
 	}
-	c.recall(s, from)
+	c.recall(s, from[0])
 	if s.learned.correction == 1 && found.Correction != 1 && len(s.trials) == 0 {
 		s.learned.correction = found.Correction
 		n.take(fmt.Sprintf("its predictions, times %.2f", found.Correction))
@@ -55,10 +53,53 @@ func (n *known) take(what string) {
 	n.taken = n.taken[max(0, len(n.taken)-maxTaken):]
 }
 
-// recall begins a container's curves with those of the known job most like it. They are held
-// loosely, and what does not fit them begins anew.
-func (c *Controller) recall(s *containerState, from []uint64) {
-	cpu, memory := c.profiles.Responses(from[0])
+// recognise looks a container up that starts, by its identity.
+func (c *Controller) recognise(s *containerState) {
+	var uuids []string
+	for _, g := range s.c.GPUVisibility {
+		uuids = append(uuids, g.UUID)
+	}
+	run := &s.known.run
+	run.Begin(c.profiles, s.c.Start, s.key, profiles.Granted(c.last.Host.Devices, uuids), c.now())
+	if cpus, _ := run.Last(c.k()); cpus > 0 {
+		c.recall(s, run.Entry())
+		s.learned.unsteady = 0
+	}
+}
+
+// remember keeps what a container's run has come to.
+func (c *Controller) remember(s *containerState, ended bool) {
+	s.known.run.Keep(c.profiles, s.known.entry, s.c.Name, c.sofar(s), c.now(), ended)
+}
+
+// sofar is what a container's run has come to.
+func (c *Controller) sofar(s *containerState) profiles.End {
+	e := profiles.EndOf(&s.obs.Latest, s.learned.paging.Paging, c.last.Host.Devices, s.key)
+	e.UnixNs, e.Allowed = c.last.UnixNs, c.allowed(s)
+	if e.CPUs, _ = s.enough(c.k()); e.CPUs == 0 && s.loan.settledNs > 0 {
+		e.CPUs = s.loan.known
+	}
+	own := number(s.original(runtime.KnobMemoryLimit))
+	if m := s.memoryUse(c.k()); e.Memory == 0 && own > 0 && m.Limit > own && !m.Fills && m.CalmSeconds >= c.k().SettleReadings {
+		e.Memory = max(m.Current, m.Peak)
+	}
+	return e
+}
+
+// slower takes a reading of the rate into a container's run, and tells once that it is slower than usual.
+func (c *Controller) slower(s *containerState, r *observe.RateSample, d *Decision) {
+	if _, throttled := s.obs.Throttled(); r == nil || s.plan != "" || throttled {
+		return // its quota or a trial bounds it: no pace of its own
+	}
+	if slow := s.known.run.Rate(s.obs.Rates.Source, *r, c.sofar(s)); slow != nil {
+		d.Records = append(d.Records, c.record(state.RecordSlower, s, func(rec *state.Record) { rec.Gain, rec.Text = -slow.Below, slow.String() }))
+	}
+}
+
+// recall begins a container's curves with those of a known job. They are held loosely, and what
+// does not fit them begins anew.
+func (c *Controller) recall(s *containerState, from uint64) {
+	cpu, memory := c.profiles.Responses(from)
 	begin := func(l, known *model.Learner, what string) bool {
 		if l.Source != "" || known == nil || s.obs.Rates.Source != "" && known.Source != s.obs.Rates.Source {
 			return false
@@ -76,30 +117,9 @@ func (c *Controller) recall(s *containerState, from []uint64) {
 	}
 }
 
-// facts are what a window does not hold of a container.
-func (c *Controller) facts(s *containerState) profiles.Facts {
-	f := profiles.Facts{Image: s.c.Image}
-	for _, d := range c.last.Host.Devices {
-		held := false
-		for _, p := range d.Processes {
-			if p.Container == s.key && !p.Graphics {
-				held, f.VRAM = true, f.VRAM+float64(p.MemBytes)
-			}
-		}
-		switch {
-		case !held || d.Name == f.Device:
-		case f.Device == "":
-			f.Device = d.Name
-		default:
-			f.Device += " and " + d.Name
-		}
-	}
-	return f
-}
-
 // anotherJob forgets what was known of the job: another may run there now, with what stands.
 func (s *containerState) anotherJob() {
-	s.known, s.learned, s.failures, s.before = known{}, learned{correction: 1, unsteady: curveKept}, trial.Failures{}, baseline{}
+	s.known, s.learned, s.failures, s.before = known{run: s.known.run}, learned{correction: 1, unsteady: curveKept}, trial.Failures{}, baseline{}
 	s.memory.from, s.memory.before, s.memory.atNs = 0, 0, 0
 	s.loan.brings, s.loan.doubt, s.loan.checkNs, s.loan.with, s.loan.known, s.loan.settledNs = 0, false, 0, nil, 0, 0
 }
@@ -108,7 +128,7 @@ func (s *containerState) anotherJob() {
 // jobs. What a job does that hangs, is on trial or has just been changed is no measurement.
 func (c *Controller) teach(s *containerState, r observe.Reading) {
 	n, k := &s.known, c.k()
-	if root := firstRoot(r); root != 0 && !slices.ContainsFunc(r.Peers, func(p observe.Peer) bool { return p.Root == n.root }) {
+	if root := profiles.FirstRoot(r); root != 0 && !slices.ContainsFunc(r.Peers, func(p observe.Peer) bool { return p.Root == n.root }) {
 		if n.root != 0 { // its training process was started anew
 			s.anotherJob()
 		}
@@ -121,7 +141,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 	if n.firstNs == 0 {
 		n.firstNs = c.now()
 	}
-	p, ok := profiles.Of(r, c.facts(s))
+	p, ok := profiles.Of(r, profiles.FactsOf(s.c.Image, s.key, c.last.Host.Devices))
 	if !ok || r.Aggregated || verdict.Unsteady(k, r, c.stolen.usual) != "" {
 		return
 	}
@@ -153,14 +173,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 	}
 	c.profiles.Expire(c.last.UnixNs)
 	n.entry = c.profiles.Update(n.entry, measured)
-	n.speeds = c.profiles.Speeds(p, r.Cost, c.allowed(s), c.models())
-}
-
-func firstRoot(r observe.Reading) int32 {
-	if len(r.Peers) == 0 {
-		return 0
-	}
-	return slices.MinFunc(r.Peers, func(a, b observe.Peer) int { return int(a.Root) - int(b.Root) }).Root
+	n.speeds = c.profiles.Speeds(p, r.Cost, c.allowed(s), profiles.Models(c.last.Host.Devices))
 }
 
 // allowed is the CPUs that a container may use as things stand.
@@ -170,21 +183,6 @@ func (c *Controller) allowed(s *containerState) float64 {
 		cpus = min(cpus, quota)
 	}
 	return cpus
-}
-
-// models are those of the node's usable devices, sorted.
-func (c *Controller) models() []string {
-	sliced, found := map[string]bool{}, map[string]bool{}
-	for _, d := range c.last.Host.Devices {
-		sliced[d.Parent] = true
-	}
-	for _, d := range c.last.Host.Devices {
-		if d.Lost == "" && d.Name != "" && !sliced[d.UUID] {
-			found[d.Name] = true
-		}
-	}
-	out := slices.Sorted(maps.Keys(found))
-	return out[:min(len(out), maxModels)]
 }
 
 // profileJudged tells the known jobs how a trial ended that rested on them.
@@ -210,13 +208,10 @@ func (c *Controller) showSimilar(s *containerState, v *state.Container) {
 	if s.known.similar != nil {
 		v.Similar = &state.Similar{Similar: *s.known.similar, Taken: slices.Clone(s.known.taken)}
 	}
+	v.LastRuns = s.known.run.Show()
 	here := s.obs.Rates.Now()
 	if here <= 0 || s.obs.Rates.Source != v.Rate.Source {
 		return
 	}
-	latest := s.verdicts.Latest()
-	deviceBound := latest.Class == policies.ClassCompute && (latest.Cause == policies.CauseDevice || latest.Cause == policies.CauseShared || latest.Cause == policies.CauseClocks)
-	for _, speed := range s.known.speeds {
-		v.Devices = append(v.Devices, state.DeviceSpeed{Model: speed.Device, PerSecond: speed.PerSecond, Ratio: speed.PerSecond / here, HostBound: !deviceBound || speed.HostBound})
-	}
+	v.Devices = state.SpeedsOf(s.known.speeds, here, s.verdicts.Latest())
 }

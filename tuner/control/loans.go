@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -89,6 +90,10 @@ func (c *Controller) cpuUse(s *containerState) policies.CPUUse {
 	use.Lost, use.Throttled = s.obs.Throttled()
 	use.Enough, _ = s.enough(k)
 	use.Shrank, use.Known = c.shrank(s), s.loan.known
+	if s.loan.quotaNs == 0 && (s.state == StateWatched || s.state == StateMeasured) {
+		use.Last, _ = s.known.run.Last(k)
+		use.LastRuns = s.known.run.Runs()
+	}
 	use.Unseen = use.Throttled && s.c.Enrolment.Loans == policies.LoansProven && s.unseen(k, c.baselineFrom(s))
 	return use
 }
@@ -178,6 +183,7 @@ func (c *Controller) lentWritten(o pendingOrder) {
 					s.loan.doubtedNs = c.now()
 					s.loan.known = 0
 				}
+				s.loan.known = cmp.Or(s.known.run.Written(ch.Knob, ch.To.Quantity()), s.loan.known)
 				s.loan.givenNs, s.loan.why = c.now(), ch.Reason
 				s.loan.brings = max(s.loan.brings, 0) // what once made it useless has moved
 				s.on(EventLent)

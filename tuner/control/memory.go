@@ -1,7 +1,6 @@
 package control
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -59,6 +58,10 @@ func (c *Controller) memoryWritten(s *containerState, o pendingOrder, ch policie
 		}
 		s.memory.calm = observe.Means(s.obs.MemoryBetween(now-10*second, now))
 		return
+	}
+	if _, last := s.known.run.Last(c.k()); last > 0 && s.memory.atNs == 0 {
+		s.known.run.Written(ch.Knob, ch.To.Quantity())
+		return // at its start: nothing was read before that could tell what it brings
 	}
 	m, protects := &s.memory, ch.Criterion == policies.CriterionNoHarm // what is read again tells nothing of a raise that protects
 	m.loweredNs = 0
@@ -130,22 +133,6 @@ func (c *Controller) urgent(s *containerState) bool {
 	return risk && err == nil && max(c.node.Ceiling(s.c.Enrolment, m), own) >= (1+c.k().MinStep)*m.Limit
 }
 
-// harmOf says how a lowered limit hurts, by the latest tick over what was before; "" if it does not.
-func harmOf(k *policies.Constants, t observe.MemoryTick, calm observe.MemoryMeans, limit float64) string {
-	m := observe.Means([]observe.MemoryTick{t})
-	switch {
-	case m.Kills > 0:
-		return "a process was killed for want of memory"
-	case t.Held > (1-k.MinStep)*limit || t.Held+2*t.Grew > limit:
-		return fmt.Sprintf("it holds %.0f MiB and grows into the limit of %.0f MiB", t.Held/(1<<20), limit/(1<<20))
-	case m.Reread > calm.Reread+4*k.CalmReread:
-		return fmt.Sprintf("it reads %.1f MiB/s again that were evicted, %.1f before", m.Reread/(1<<20), calm.Reread/(1<<20))
-	case m.Some > calm.Some+2*k.Notable:
-		return fmt.Sprintf("some of it waits for memory %.0f %% of the time", 100*m.Some)
-	}
-	return ""
-}
-
 // emergencyRevert gives back, within the tick, memory that was taken and is missed. It does so while all
 // is frozen too: it only gives back.
 func (c *Controller) emergencyRevert(d *Decision) {
@@ -165,7 +152,7 @@ func (c *Controller) emergencyRevert(d *Decision) {
 		if t.StartNs < m.loweredNs-second/2 {
 			continue
 		}
-		if why := harmOf(k, t, m.calm, ch.To.Quantity()); why != "" {
+		if why := verdict.LoweredHarm(k, t, m.calm, ch.To.Quantity()); why != "" {
 			m.loweredNs = 0
 			s.failures.Add(ch.Knob, true, c.conditions(s, ch.Knob, ch.From))
 			c.revert(Order{Plan: c.planID(), Policy: lender, Changes: m.lowered, Why: why}, d)

@@ -21,6 +21,15 @@ type DeviceSpeed struct {
 	HostBound bool `json:"hostBound,omitempty"`
 }
 
+// SpeedsOf shows predicted speeds beside the rate here of a job with that verdict.
+func SpeedsOf(speeds []profiles.Speed, here float64, v policies.Verdict) (out []DeviceSpeed) {
+	deviceBound := v.Class == policies.ClassCompute && (v.Cause == policies.CauseDevice || v.Cause == policies.CauseShared || v.Cause == policies.CauseClocks)
+	for _, speed := range speeds {
+		out = append(out, DeviceSpeed{Model: speed.Device, PerSecond: speed.PerSecond, Ratio: speed.PerSecond / here, HostBound: !deviceBound || speed.HostBound})
+	}
+	return out
+}
+
 // Memory is the store of known jobs.
 type Memory struct {
 	Known int `json:"known"`

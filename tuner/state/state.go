@@ -12,6 +12,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/profiles"
 )
 
 // Snapshot is the daemon's whole state at one instant; immutable once published.
@@ -154,10 +155,13 @@ type Container struct {
 	Advice  []string `json:"advice,omitempty"`
 	// Similar is what known jobs like it say; Devices its predicted speed on this node's other
 	// devices: advice, never acted on.
-	Similar *Similar      `json:"similar,omitempty"`
-	Devices []DeviceSpeed `json:"devices,omitempty"`
-	Trial   *Trial        `json:"trial,omitempty"`  // open now
-	Trials  []Trial       `json:"trials,omitempty"` // latest ended first, at most 10
+	Similar *Similar `json:"similar,omitempty"`
+	// LastRuns is what is known of it from earlier runs of the same job, since its start; nil: it is
+	// not known what it was started as.
+	LastRuns *profiles.Shown `json:"lastRuns,omitempty"`
+	Devices  []DeviceSpeed   `json:"devices,omitempty"`
+	Trial    *Trial          `json:"trial,omitempty"`  // open now
+	Trials   []Trial         `json:"trials,omitempty"` // latest ended first, at most 10
 }
 
 // Loan is CPU that a container has above its owner's quota, which nobody else used.
@@ -246,6 +250,7 @@ const (
 	RecordGPULost   RecordKind = "gpu-lost" // access to a GPU was lost, came back by itself, or could not be repaired
 	RecordGPURepair RecordKind = "heal"     // lost access to a GPU was repaired
 	RecordGPUView   RecordKind = "gpu-view" // GPUs were hidden or shown
+	RecordSlower    RecordKind = "slower"   // a run turned out slower than the last ones of its job
 )
 
 // Record is one line of history.

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/identity"
+	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/statefile"
+)
+
+// identityKeyFile is the host's own key, in stateDir.
+const identityKeyFile = "identity.key"
+
+// identifier says what containers that start are known by, under the key of the host or the fleet.
+type identifier struct {
+	key  []byte
+	host string
+	proc string // "/proc"
+	sys  string // "/sys"
+}
+
+// openIdentifier reads the key, and makes the host's own where there is none. Without a key that lasts
+// jobs are known again until the daemon ends.
+func openIdentifier(cfg config.Config, log *slog.Logger) identifier {
+	key, err := identityKey(cfg)
+	if err != nil {
+		log.Error("jobs are known again by their start only until the daemon ends", "error", err)
+		key = newKey()
+	}
+	name, _ := os.Hostname() // a host without a name is one like all such hosts
+	return identifier{key: key, host: identity.Word(key, "host", name), proc: "/proc", sys: "/sys"}
+}
+
+// identityKey is the fleet's key, where the config names one, else the host's.
+func identityKey(cfg config.Config) ([]byte, error) {
+	if cfg.IdentityKey != "" {
+		return readKey(cfg.IdentityKey)
+	}
+	path := filepath.Join(cfg.StateDir, identityKeyFile)
+	key, err := readKey(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeKey(path)
+	}
+	return key, err
+}
+
+// readKey reads 32 bytes in hexadecimal from a regular file that nobody but its owner may read.
+func readKey(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("identity key: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("identity key: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 4096))
+	key, errHex := hex.DecodeString(strings.TrimSpace(string(text)))
+	switch {
+	case !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("identity key: %s must be a file that its owner alone may read: `chmod 600 %s`", path, path)
+	case err != nil:
+		return nil, fmt.Errorf("identity key: %w", err)
+	case errHex != nil || len(key) != identity.KeyBytes:
+		return nil, fmt.Errorf("identity key: %s does not hold %d bytes in hexadecimal: make it by `openssl rand -hex %d`", path, identity.KeyBytes, identity.KeyBytes)
+	}
+	return key, nil
+}
+
+// makeKey makes a key durable before it is used: what is hashed by a key that is lost is known no more.
+func makeKey(path string) (key []byte, err error) {
+	key = newKey()
+	f, err := os.CreateTemp(filepath.Dir(path), "."+identityKeyFile+"-*") // mode 0600
+	if err != nil {
+		return nil, fmt.Errorf("identity key: %w", err)
+	}
+	_, err = fmt.Fprintln(f, hex.EncodeToString(key))
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("identity key: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	return key, statefile.SyncDir(filepath.Dir(path))
+}
+
+func newKey() []byte {
+	key := make([]byte, identity.KeyBytes)
+	rand.Read(key) // never fails
+	return key
+}
+
+// Of is what a container is known by when it starts; nil where its engine tells nothing of that.
+func (i identifier) Of(c runtime.Container) *profiles.Start {
+	if c.Start == nil {
+		return nil
+	}
+	s := identity.Start{ImageDigest: c.Start.ImageDigest, Image: c.Image, Entrypoint: c.Start.Entrypoint, Command: c.Start.Command, Env: c.Start.Env}
+	for _, m := range c.Start.Mounts {
+		s.Mounts = append(s.Mounts, identity.Mount(m))
+	}
+	out := &profiles.Start{Identity: identity.Of(s, i.key), Host: i.host, Kernel: firstLine(i.proc + "/sys/kernel/osrelease")}
+	if len(c.GPUs) > 0 {
+		out.Driver = firstLine(i.sys + "/module/nvidia/version")
+	}
+	if !out.Identity.Known() {
+		return nil
+	}
+	return out
+}
+
+// firstLine of a small file of the kernel; "" where there is none.
+func firstLine(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return line
+}
