@@ -10,7 +10,7 @@ import (
 // wired is the list of subcommands that need the daemon's parts.
 func wired() wiring {
 	return wiring{
-		commands: []*cobra.Command{daemonCommand(), doctorCommand(), gpuCommand(), profilesCommand(), recordCommand(), replayCommand(), symbolsChildCommand(),
+		commands: []*cobra.Command{daemonCommand(), doctorCommand(), gpuCommand(), profilesCommand(), placeCommand(), recordCommand(), replayCommand(), symbolsChildCommand(),
 			formerly("fingerprints", "profiles", profilesCommand()), formerly("idle", "gpu idle", idleCommand())},
 		restoreOffline: restoreOffline,
 	}

@@ -282,6 +282,7 @@ func (l *Agent) publish() {
 	l.edge.show(&s.Totals)
 	s.Memory = state.Memory{Known: l.control.Profiles().Len(), Lost: l.known.lost}
 	l.showGPULost(s)
+	l.showPlaced(s)
 	s.Daemon = state.Daemon{
 		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.mode, Policies: l.control.PolicyNames(),
 		Paused: l.o.Holds.Paused(), Disabled: l.o.Disabled != nil && l.o.Disabled(),

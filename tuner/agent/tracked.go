@@ -81,6 +81,7 @@ func (l *Agent) seen(c runtime.Container) {
 	if t == nil {
 		t = &tracked{reading: map[string]bool{}, unread: map[string]bool{}}
 		l.containers[c.Key()], l.sorted = t, nil
+		l.placeStarted(c)
 	}
 	if t.start == nil && l.o.Identify != nil {
 		t.start = l.o.Identify(c)

@@ -43,6 +43,8 @@ type Backend interface {
 	// Fingerprints lists the known jobs, by number; Forget drops some.
 	Fingerprints(ctx context.Context) ([]state.Fingerprint, error)
 	Forget(ctx context.Context, req state.ForgetRequest) ([]state.ActionResult, error)
+	// Place ranks the host's devices for jobs that are to start, and may hold some for a minute.
+	Place(ctx context.Context, req state.PlaceRequest) (state.Placement, error)
 	// HideGPU and ShowGPU change what a running container may open.
 	HideGPU(ctx context.Context, req state.GPURequest) ([]state.ActionResult, error)
 	ShowGPU(ctx context.Context, req state.GPURequest) ([]state.ActionResult, error)

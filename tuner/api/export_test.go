@@ -1,6 +1,9 @@
 package api
 
-import "context"
+import (
+	"context"
+	"net/http"
+)
 
 // Routes lists what there is, "METHOD /path".
 func Routes() []string {
@@ -18,4 +21,12 @@ func PeerFrom(ctx context.Context) (Peer, bool) {
 		return Peer{}, false
 	}
 	return c.peer, true
+}
+
+// HandlerFor is the API as a peer with such access meets it.
+func (s *Server) HandlerFor(a Access) http.Handler {
+	h := s.Handler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, &peerConn{access: a})))
+	})
 }

@@ -55,6 +55,7 @@ func Operations() []Operation {
 		{Method: http.MethodGet, Path: "/v1/report", Summary: "What devices and CPUs were held for", Answer: state.Report{}, Query: []Parameter{
 			{Name: "since", Type: "string", Description: "how long ago (2h, 7d), a date or a time"}, {Name: "by", Type: "string", Description: "team, image, container or cause"}}},
 		{Method: http.MethodGet, Path: "/v1/record", Summary: "A recording of the next stretch, as a file", Query: []Parameter{{Name: "seconds", Type: "integer", Description: "its length, 1 to 3600", Required: true}}},
+		{Method: http.MethodPost, Path: "/v1/place", Summary: "Rank devices for jobs that are to start, and hold the best", Body: state.PlaceRequest{}, Answer: state.Placement{}},
 		{Method: http.MethodPost, Path: "/v1/enable", Summary: "Enrol running containers", Body: state.EnableRequest{}, Answer: Results{}},
 		{Method: http.MethodPost, Path: "/v1/disable", Summary: "End what was enabled", Body: state.EnableRequest{}, Answer: Results{}},
 		{Method: http.MethodPost, Path: "/v1/restore", Summary: "Give originals back, and hold", Body: NameRequest{}, Answer: Results{}},

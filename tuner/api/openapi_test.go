@@ -166,6 +166,10 @@ func call(t *testing.T, h *http.Client, op api.Operation, path string) (int, []b
 		req.Name, req.All = "x", true
 		text, _ := json.Marshal(req)
 		body = bytes.NewReader(text)
+	case state.PlaceRequest:
+		req.Jobs = []state.PlaceJob{{Image: "x"}}
+		text, _ := json.Marshal(req)
+		body = bytes.NewReader(text)
 	default:
 		text, err := json.Marshal(req)
 		if err != nil {

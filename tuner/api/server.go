@@ -98,6 +98,7 @@ func (s *Server) routes() []route {
 		{http.MethodGet, "/v1/series", AccessRead, lookTimeout, s.series},
 		{http.MethodGet, "/v1/report", AccessRead, lookTimeout, s.report},
 		{http.MethodGet, "/v1/record", AccessRead, maxRecording + lookTimeout, s.record},
+		{http.MethodPost, "/v1/place", AccessRead, lookTimeout, s.place},
 		{http.MethodPost, "/v1/enable", AccessWrite, actTimeout, s.enable},
 		{http.MethodPost, "/v1/disable", AccessWrite, actTimeout, s.disable},
 		{http.MethodPost, "/v1/restore", AccessWrite, actTimeout, s.restore},
@@ -174,7 +175,7 @@ func (s *Server) answer(rt route) http.HandlerFunc {
 			fail(w, asError(err))
 			return
 		}
-		if rt.method == http.MethodPost {
+		if rt.access == AccessWrite {
 			s.shown(ctx)
 		}
 		if answer != nil {

@@ -39,6 +39,8 @@ type Device struct {
 	NVLinkTx   *uint64  `json:"nvlinkTx,omitempty"`
 
 	Holders []Holder `json:"holders"` // sorted by name, then key
+	// Hold keeps the device for a job that is about to start, as `trimtab place` was asked to.
+	Hold *Hold `json:"hold,omitempty"`
 }
 
 // Label is the device's short name, in tables and metrics: its index, and for a

@@ -63,6 +63,9 @@ func free(d state.Device) string {
 	if d.Lost != "" {
 		return "lost: " + Clean(d.Lost)
 	}
+	if d.Hold != nil {
+		return "held for " + name(d.Hold.For)
+	}
 	return "free"
 }
 

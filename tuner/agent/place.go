@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/place"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// Place ranks this host's devices for jobs that are to start, and holds those of one that is
+// asked for so. It changes no container.
+func (l *Agent) Place(ctx context.Context, req state.PlaceRequest) (out state.Placement, err error) {
+	now := time.Now()
+	if l.snapshot.Load() == nil {
+		return out, &api.Error{Status: http.StatusServiceUnavailable, Text: "the daemon is starting", Hint: "ask again in a moment"}
+	}
+	err = l.do(ctx, func() {
+		out = place.Answer(l.placeHost(now), l.control.Profiles().All(), req)
+		out.UnixNs = now.UnixNano()
+		if len(out.Jobs) == 0 {
+			return
+		}
+		if j := &out.Jobs[0]; req.Hold && len(j.Chosen) > 0 {
+			j.HeldUntilUnix = l.placed.Take(j.Chosen, cmp.Or(j.Job.Name, j.Job.Image), now).UnixNano()
+		}
+	})
+	return out, err
+}
+
+// placeHost is what there is to choose from, and who has it.
+func (l *Agent) placeHost(now time.Time) place.Host {
+	s := l.Snapshot()
+	h := place.Host{Devices: l.placeDevices(s), CPUs: s.Node.MostCPUs(policies.Enrolment{}), Hold: func(uuid string) *state.Hold { return l.placed.Of(uuid, now) }}
+	for _, c := range l.all() {
+		if len(c.GPUs) > 0 {
+			h.Grants = append(h.Grants, grantOf(c))
+		}
+	}
+	return h
+}
+
+func grantOf(c runtime.Container) place.Grant {
+	return place.Grant{Name: c.Name, GPUs: c.GPUs, ByNode: c.GPUVia == "devices"}
+}
+
+func (l *Agent) placeDevices(s *state.Snapshot) []place.Device {
+	minors := map[string]int{}
+	for _, d := range l.host.Devices {
+		minors[d.UUID] = d.Minor
+	}
+	return place.Devices(s.Devices, minors)
+}
+
+// placeStarted ends the holds of the devices that a container which starts was given.
+func (l *Agent) placeStarted(c runtime.Container) {
+	if len(c.GPUs) > 0 {
+		l.placed.Started(grantOf(c), l.placeDevices(l.Snapshot()))
+	}
+}
+
+// showPlaced shows which devices are held for jobs that are about to start.
+func (l *Agent) showPlaced(s *state.Snapshot) {
+	l.placed.Keep(l.placeDevices(s))
+	for i := range s.Devices {
+		s.Devices[i].Hold = l.placed.Of(s.Devices[i].UUID, time.Now())
+	}
+}
