@@ -10,6 +10,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/place"
+	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -20,23 +21,34 @@ func (l *Agent) Place(ctx context.Context, req state.PlaceRequest) (out state.Pl
 	if l.snapshot.Load() == nil {
 		return out, &api.Error{Status: http.StatusServiceUnavailable, Text: "the daemon is starting", Hint: "ask again in a moment"}
 	}
+	var h place.Host
+	var known []profiles.Known
 	err = l.do(ctx, func() {
-		out = place.Answer(l.placeHost(now), l.control.Profiles().All(), req)
-		out.UnixNs = now.UnixNano()
-		if len(out.Jobs) == 0 {
-			return
+		h, known = l.placeHost(now), l.control.Profiles().All()
+		if !req.Hold {
+			return // a list of jobs takes its time, and the loop does not wait for it
 		}
-		if j := &out.Jobs[0]; req.Hold && len(j.Chosen) > 0 {
-			j.HeldUntilUnix = l.placed.Take(j.Chosen, cmp.Or(j.Job.Name, j.Job.Image), now).UnixNano()
+		out = place.Answer(h, known, req)
+		for i := range out.Jobs {
+			if j := &out.Jobs[i]; len(j.Chosen) > 0 {
+				j.HeldUntilUnix = l.placed.Take(j.Chosen, cmp.Or(j.Job.Name, j.Job.Image), now).UnixNano()
+			}
 		}
 	})
+	if err == nil && !req.Hold {
+		out = place.Answer(h, known, req)
+	}
+	out.UnixNs = now.UnixNano()
 	return out, err
 }
 
 // placeHost is what there is to choose from, and who has it.
 func (l *Agent) placeHost(now time.Time) place.Host {
 	s := l.Snapshot()
-	h := place.Host{Devices: l.placeDevices(s), CPUs: s.Node.MostCPUs(policies.Enrolment{}), Hold: func(uuid string) *state.Hold { return l.placed.Of(uuid, now) }}
+	h := place.Host{Devices: l.placeDevices(s), CPUs: s.Node.MostCPUs(policies.Enrolment{}), Holds: map[string]*state.Hold{}}
+	for _, d := range h.Devices {
+		h.Holds[d.UUID] = l.placed.Of(d.UUID, now)
+	}
 	for _, c := range l.all() {
 		if len(c.GPUs) > 0 {
 			h.Grants = append(h.Grants, grantOf(c))

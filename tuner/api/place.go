@@ -63,6 +63,8 @@ func CheckPlace(req state.PlaceRequest) error {
 		return BadRequest(fmt.Sprintf("%d jobs: allowed are 1 to %d", jobs, maxPlaceJobs), "")
 	case req.Policy != "" && !slices.Contains(place.Policies(), req.Policy):
 		return BadRequest(fmt.Sprintf("policy %q: allowed are %v", req.Policy, place.Policies()), "")
+	case jobs > 1 && slices.ContainsFunc(req.Jobs, func(j state.PlaceJob) bool { return j.GPUs > 1 }):
+		return BadRequest("a list divides jobs of one GPU each", "ask for a job of several by itself")
 	case req.Hold && jobs > 1:
 		return BadRequest("devices are held for one job alone", "leave hold out for a list: its later jobs start later")
 	}

@@ -75,6 +75,7 @@ func TestPlaceRefusesWhatItCannotMean(t *testing.T) {
 		"numbers from 0":     with(func(j *state.PlaceJob) { j.Steps = math.Inf(1) }),
 		"1001 jobs":          {Jobs: append(slices.Repeat([]state.PlaceJob{job}, 1), state.PlaceJob{Image: "x", Count: 1000})},
 		`policy "best"`:      {Jobs: []state.PlaceJob{job}, Policy: "best"},
+		"one GPU each":       {Jobs: []state.PlaceJob{job, {Image: "x", GPUs: 2}}},
 		"for one job alone":  {Jobs: []state.PlaceJob{job, job}, Hold: true},
 		"held for one job":   with(func(j *state.PlaceJob) { j.Count = 2 }),
 		"":                   {Jobs: []state.PlaceJob{job}, Policy: "fifo", Hold: true},

@@ -92,14 +92,14 @@ func elsewhere(h Host, like []Match, e Expect) (out []state.PlaceElsewhere) {
 	return out
 }
 
-// Policies are the ways to divide several jobs among devices.
-func Policies() []string { return []string{"similarity", "fastest-first", "fifo"} }
-
 // Answer answers a request, which is checked already.
 func Answer(h Host, known []profiles.Known, req state.PlaceRequest) state.Placement {
 	out := state.Placement{Jobs: []state.PlacedJob{}}
 	for _, j := range req.Jobs {
 		out.Jobs = append(out.Jobs, Job(h, known, j, req.Share))
+	}
+	if len(req.Jobs) > 1 || len(req.Jobs) == 1 && req.Jobs[0].Count > 1 {
+		out.Plan = plan(out.Jobs, req.Policy, req.Share, func(string) float64 { return 0 })
 	}
 	return out
 }

@@ -71,9 +71,8 @@ const minUUID = 8
 type Host struct {
 	Devices []Device
 	Grants  []Grant
-	CPUs    float64 // that a container may use; 0: no bound
-	// Hold returns the hold of a device, by UUID; nil: none.
-	Hold func(uuid string) *state.Hold
+	CPUs    float64                // that a container may use; 0: no bound
+	Holds   map[string]*state.Hold // by UUID; nil: none
 }
 
 // Expect tells what rate a job is expected to have on a model of device.
@@ -173,9 +172,7 @@ func (h Host) choice(d Device, w Want) state.PlaceChoice {
 		}
 		taken = taken || named
 	}
-	if h.Hold != nil {
-		c.Hold = h.Hold(d.UUID)
-	}
+	c.Hold = h.Holds[d.UUID]
 	c.Unfit = unfit(d, w.MemoryBytes)
 	c.Free = !taken && c.Hold == nil && c.Unfit == ""
 	return c

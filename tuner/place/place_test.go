@@ -63,7 +63,7 @@ func TestRank(t *testing.T) {
 		{"the faster free one", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 16*gib)}}, Want{Expect: rates(map[string]float64{"slow": 5, "fast": 9})}, []string{"1", "0"}, "GPU-0001-aa"},
 		{"one that is free before a faster one in use", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 16*gib, "train")}}, Want{Expect: rates(map[string]float64{"slow": 5, "fast": 9})}, []string{"0", "1"}, "GPU-0000-aa"},
 		{"as fast: the smaller, and the larger is left to others", Host{Devices: []Device{gpu(0, "large", 80*gib), gpu(1, "small", 16*gib)}}, Want{Expect: rates(map[string]float64{"large": 5, "small": 4.9})}, []string{"1", "0"}, "GPU-0001-aa"},
-		{"one that is held for another", Host{Devices: []Device{gpu(0, "a", 8*gib), gpu(1, "a", 8*gib)}, Hold: func(u string) *state.Hold { return held[u] }}, Want{}, []string{"0", "1"}, "GPU-0000-aa"},
+		{"one that is held for another", Host{Devices: []Device{gpu(0, "a", 8*gib), gpu(1, "a", 8*gib)}, Holds: held}, Want{}, []string{"0", "1"}, "GPU-0000-aa"},
 		{"too little memory is last", Host{Devices: []Device{gpu(0, "small", 8*gib), gpu(1, "large", 80*gib, "train")}}, Want{MemoryBytes: 20 * gib}, []string{"1", "0"}, ""},
 		{"lost is last", Host{Devices: []Device{lost, gpu(0, "slow", 8*gib)}}, Want{}, []string{"0", "5"}, "GPU-0000-aa"},
 		{"slices in place of their GPU", Host{Devices: []Device{mig, slice(mig, 0), slice(mig, 1)}, Grants: []Grant{{Name: "x", GPUs: []string{"4:0"}}}}, Want{}, []string{"4/0004-1", "4/0004-0"}, "MIG-0004-1"},
@@ -129,7 +129,11 @@ func TestNoDeviceTwice(t *testing.T) {
 				delete(until, d.UUID)
 				continue
 			}
-			ranked := Rank(Host{Devices: devices, Hold: func(u string) *state.Hold { return holds.Of(u, now) }}, Want{})
+			held := map[string]*state.Hold{}
+			for _, d := range devices {
+				held[d.UUID] = holds.Of(d.UUID, now)
+			}
+			ranked := Rank(Host{Devices: devices, Holds: held}, Want{})
 			got, _ := Choose(ranked, 1, false)
 			free := 0
 			for _, d := range devices {
