@@ -103,17 +103,23 @@ func choiceState(c state.PlaceChoice, clock Clock) string {
 	for i, h := range c.Holders {
 		who[i] = name(h)
 	}
-	switch {
-	case c.Unfit != "":
-		return Clean(c.Unfit)
-	case c.Hold != nil:
-		return heldText(*c.Hold, clock.Now)
-	case c.Free && len(who) > 0:
-		return "free; open to " + strings.Join(who, ", ")
-	case c.Free:
-		return "free"
+	var state []string
+	if c.Unfit != "" {
+		state = append(state, Clean(c.Unfit))
 	}
-	return "used by " + strings.Join(who, ", ")
+	if c.Free {
+		state = append(state, "free")
+	}
+	switch {
+	case c.Free && len(who) > 0:
+		state = append(state, "open to "+strings.Join(who, ", "))
+	case len(who) > 0:
+		state = append(state, "used by "+strings.Join(who, ", "))
+	}
+	if c.Hold != nil {
+		state = append(state, heldText(*c.Hold, clock.Now))
+	}
+	return strings.Join(state, "; ")
 }
 
 // heldText says for whom a device is held, and for how long yet.
