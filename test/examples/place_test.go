@@ -17,6 +17,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/place"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -48,7 +49,7 @@ func (p *placing) Place(_ context.Context, req state.PlaceRequest) (state.Placem
 		k.Learned.Devices = map[string]policies.Cost{a100: {Device: 1 / onA100}, h100: {Device: 1 / onH100}, l4: {Device: 1 / onL4}}
 		return k
 	}
-	return place.Answer(h, []profiles.Known{known(1, "train", 2, 20, 1), known(2, "eval", 5, 5, 5)}, req), nil
+	return place.Answer(h, []profiles.Known{known(1, "train", 2, 20, 1), known(2, "eval", 5, 5, 5)}, func(string, []string) identity.Identity { return identity.Identity{} }, req), nil
 }
 
 // placeBench is a folder with trimtab, docker and nothing else of ours in front of the PATH.

@@ -9,6 +9,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/place"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -23,12 +24,13 @@ func (l *Agent) Place(ctx context.Context, req state.PlaceRequest) (out state.Pl
 	}
 	var h place.Host
 	var known []profiles.Known
+	wanted := place.Wanted(req.Jobs, l.identify)
 	err = l.do(ctx, func() {
-		h, known = l.placeHost(now), l.control.Profiles().All()
+		h, known = l.placeHost(now), l.control.Profiles().Find(wanted)
 		if !req.Hold {
 			return // a list of jobs takes its time, and the loop does not wait for it
 		}
-		out = place.Answer(h, known, req)
+		out = place.Answer(h, known, l.identify, req)
 		for i := range out.Jobs {
 			if j := &out.Jobs[i]; len(j.Chosen) > 0 {
 				j.HeldUntilUnix = l.placed.Take(j.Chosen, cmp.Or(j.Job.Name, j.Job.Image), now).UnixNano()
@@ -36,10 +38,22 @@ func (l *Agent) Place(ctx context.Context, req state.PlaceRequest) (out state.Pl
 		}
 	})
 	if err == nil && !req.Hold {
-		out = place.Answer(h, known, req)
+		out = place.Answer(h, known, l.identify, req)
 	}
 	out.UnixNs = now.UnixNano()
 	return out, err
+}
+
+// identify is what a container that is to start would be known by.
+func (l *Agent) identify(image string, args []string) identity.Identity {
+	if l.o.Identify == nil {
+		return identity.Identity{}
+	}
+	s := l.o.Identify(runtime.Container{Image: image, Start: &runtime.Start{Command: args}})
+	if s == nil {
+		return identity.Identity{}
+	}
+	return s.Identity
 }
 
 // placeHost is what there is to choose from, and who has it.

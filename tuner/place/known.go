@@ -2,9 +2,11 @@ package place
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -12,25 +14,97 @@ import (
 // maxEvidence bounds the known jobs that an answer rests on.
 const maxEvidence = 8
 
-// Match is a known job that one which is to start is like.
-type Match struct {
-	profiles.Known
-	Alike string // by what, in words
-}
+// Identify is what a container of an image with these arguments would be known by at its start, but
+// for what only its engine knows: entrypoint, environment, mounts.
+type Identify func(image string, args []string) identity.Identity
 
-// matches are the known jobs that a job is like, the latest first.
-func matches(known []profiles.Known, j state.PlaceJob) []Match {
-	image := wholeName(j.Image)
-	var out []Match
-	for _, k := range known {
-		if k.Print.Image != "" && wholeName(k.Print.Image) == image {
-			out = append(out, Match{k, "same image"})
+// Wanted tells which known jobs an answer may rest on: those of the images asked for, and those that
+// ran on several models of device, by which rates on others are predicted.
+func Wanted(jobs []state.PlaceJob, identify Identify) func(*profiles.Known) bool {
+	names, words := map[string]bool{}, map[string]bool{}
+	for _, j := range jobs {
+		names[wholeName(j.Image)] = true
+		for _, w := range identify(j.Image, nil).Words {
+			words[w] = true
 		}
 	}
-	slices.SortFunc(out, func(a, b Match) int {
-		return cmp.Or(cmp.Compare(b.LastUnixNs, a.LastUnixNs), cmp.Compare(a.ID, b.ID))
+	ofName := map[string]bool{} // most known jobs share few images
+	return func(k *profiles.Known) bool {
+		fits, seen := ofName[k.Print.Image]
+		if !seen {
+			fits = k.Print.Image != "" && names[wholeName(k.Print.Image)]
+			ofName[k.Print.Image] = fits
+		}
+		return fits || len(k.Learned.Devices) > 1 || slices.ContainsFunc(k.Identities, func(i identity.Identity) bool {
+			return slices.ContainsFunc(i.Words, func(w string) bool { return words[w] })
+		})
+	}
+}
+
+// match is a known job of the image that is to start.
+type match struct {
+	profiles.Known
+	words, of int // how many of the words asked for it ran with, of how many; the image is not one
+	same      bool
+	numbers   int // that both have
+}
+
+// matches are the known jobs of an image, those most like the command first.
+func matches(known []profiles.Known, j state.PlaceJob, identify Identify) []match {
+	image, asked, name := identify(j.Image, nil), identify(j.Image, j.Args), wholeName(j.Image)
+	var out []match
+	for _, k := range known {
+		m := match{Known: k, words: -1, of: len(asked.Words) - len(image.Words)}
+		for _, i := range k.Identities {
+			if i.Key != asked.Key || identity.Common(i.Words, image.Words) == 0 {
+				continue
+			}
+			m.same = m.same || i.Same(asked)
+			m.words = max(m.words, identity.Common(i.Words, asked.Words)-len(image.Words))
+			m.numbers = max(m.numbers, identity.Common(i.Numbers, asked.Numbers))
+		}
+		if m.words >= 0 || k.Print.Image != "" && wholeName(k.Print.Image) == name {
+			m.words = max(m.words, 0)
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b match) int {
+		return cmp.Or(compareBool(b.same, a.same), cmp.Compare(b.words, a.words), cmp.Compare(b.numbers, a.numbers),
+			cmp.Compare(b.LastUnixNs, a.LastUnixNs), cmp.Compare(a.ID, b.ID))
 	})
 	return out[:min(len(out), maxEvidence)]
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// alike says by what it is alike.
+func (m match) alike() string {
+	switch {
+	case m.same:
+		return "same command"
+	case m.of > 0 && m.words == m.of:
+		return "same image and words"
+	case m.words > 0:
+		return fmt.Sprintf("same image, %d of %d words", m.words, m.of)
+	}
+	return "same image"
+}
+
+// nearest are those of the matches that are as much alike as the first.
+func nearest(all []match) []match {
+	n := 0
+	for n < len(all) && all[n].same == all[0].same && all[n].words == all[0].words {
+		n++
+	}
+	return all[:n]
 }
 
 // wholeName writes an image's name with what Docker adds to it: its own registry and the tag latest.
@@ -42,48 +116,76 @@ func wholeName(image string) string {
 	return image
 }
 
-// expect tells the rate of jobs on a model of device on which one like them ran.
-func expect(like []Match, cpus float64) Expect {
-	return func(model string) state.PlaceRate {
-		for _, m := range like {
-			if cost, ok := m.Learned.Devices[model]; ok && cost.Step(cpus) > 0 {
-				return state.PlaceRate{How: state.RateMeasured, PerSecond: 1 / cost.Step(cpus), Unit: m.Print.Unit}
+// rates are what jobs like these are expected to do on models of device, by model. Where several
+// tell, the first is expected, and the interval holds them all.
+func rates(known []profiles.Known, like []match, cpus float64, models []string) map[string]state.PlaceRate {
+	out := map[string]state.PlaceRate{}
+	for _, m := range like {
+		for _, model := range models {
+			cost, ran := m.Learned.Devices[model]
+			if !ran || cost.Step(cpus) <= 0 {
+				continue
+			}
+			r := state.PlaceRate{How: state.RateMeasured, PerSecond: 1 / cost.Step(cpus), Unit: m.Print.Unit}
+			if was, told := out[model]; !told {
+				out[model] = r
+			} else if was.Unit == r.Unit && was.How == r.How {
+				was.Low, was.High = min(cmp.Or(was.Low, was.PerSecond), r.PerSecond), max(was.High, was.PerSecond, r.PerSecond)
+				out[model] = was
 			}
 		}
-		return state.PlaceRate{How: state.RateUnknown}
 	}
+	return out
 }
 
 // Job answers for one job: its devices, the best first, what such jobs had use for, and why.
-func Job(h Host, known []profiles.Known, j state.PlaceJob, share bool) state.PlacedJob {
-	like := matches(known, j)
+func Job(h Host, known []profiles.Known, identify Identify, j state.PlaceJob, share bool) state.PlacedJob {
+	like := matches(known, j, identify)
 	out := state.PlacedJob{Job: j, Evidence: []state.PlaceEvidence{}}
-	w := Want{Expect: expect(like, h.CPUs)}
+	w := Want{}
+	var models []string
+	for _, d := range h.Devices {
+		models = append(models, d.Name)
+	}
+	here := len(models)
 	for _, m := range like {
-		out.Evidence = append(out.Evidence, state.PlaceEvidence{ID: m.ID, Name: m.Name, Alike: m.Alike, Jobs: m.Jobs, Models: m.Models(), LastUnixNs: m.LastUnixNs})
-		w.MemoryBytes = cmp.Or(w.MemoryBytes, value(m, profiles.VRAM))
-		out.CPUs = cmp.Or(out.CPUs, m.Learned.Cost.Knee())
+		out.Evidence = append(out.Evidence, state.PlaceEvidence{ID: m.ID, Name: m.Name, Alike: m.alike(), Jobs: m.Jobs, Models: m.Models(), LastUnixNs: m.LastUnixNs})
+		models = append(models, m.Models()...)
+	}
+	like = nearest(like)
+	for _, m := range like {
+		vram, _ := m.Print.Value(profiles.VRAM)
+		w.MemoryBytes = cmp.Or(w.MemoryBytes, vram)
+		cpus, memory := m.needs()
+		out.CPUs, out.MemoryBytes = cmp.Or(out.CPUs, cpus), cmp.Or(out.MemoryBytes, memory)
+	}
+	expected := rates(known, like, h.CPUs, models)
+	w.Expect = func(model string) state.PlaceRate {
+		if r, ok := expected[model]; ok {
+			return r
+		}
+		return state.PlaceRate{How: state.RateUnknown}
 	}
 	out.Choices = Rank(h, w)
-	out.Elsewhere = elsewhere(h, like, w.Expect)
+	out.Elsewhere = elsewhere(models[:here], expected)
 	out.Chosen, out.Why = Choose(out.Choices, max(1, j.GPUs), share)
 	return out
 }
 
-func value(m Match, a profiles.Attribute) float64 {
-	v, _ := m.Print.Value(a)
-	return v
+// needs are the CPUs and the bytes that the latest run ended with which tells of them; of the CPUs
+// else those beyond which its steps get no shorter.
+func (m match) needs() (cpus, memory float64) {
+	for _, e := range slices.Backward(m.Ends) {
+		cpus, memory = cmp.Or(cpus, e.CPUs), cmp.Or(memory, e.Memory)
+	}
+	return cmp.Or(cpus, m.Learned.Cost.Knee()), memory
 }
 
 // elsewhere are the models that such jobs ran on and that the host lacks, the fastest first.
-func elsewhere(h Host, like []Match, e Expect) (out []state.PlaceElsewhere) {
-	for _, m := range like {
-		for _, model := range m.Models() {
-			if slices.ContainsFunc(h.Devices, func(d Device) bool { return d.Name == model }) ||
-				slices.ContainsFunc(out, func(o state.PlaceElsewhere) bool { return o.Model == model }) {
-				continue
-			}
-			out = append(out, state.PlaceElsewhere{Model: model, Rate: e(model)})
+func elsewhere(here []string, expected map[string]state.PlaceRate) (out []state.PlaceElsewhere) {
+	for model, r := range expected {
+		if !slices.Contains(here, model) {
+			out = append(out, state.PlaceElsewhere{Model: model, Rate: r})
 		}
 	}
 	slices.SortFunc(out, func(a, b state.PlaceElsewhere) int {
@@ -93,13 +195,15 @@ func elsewhere(h Host, like []Match, e Expect) (out []state.PlaceElsewhere) {
 }
 
 // Answer answers a request, which is checked already.
-func Answer(h Host, known []profiles.Known, req state.PlaceRequest) state.Placement {
+func Answer(h Host, known []profiles.Known, identify Identify, req state.PlaceRequest) state.Placement {
 	out := state.Placement{Jobs: []state.PlacedJob{}}
 	for _, j := range req.Jobs {
-		out.Jobs = append(out.Jobs, Job(h, known, j, req.Share))
+		out.Jobs = append(out.Jobs, Job(h, known, identify, j, req.Share))
 	}
 	if len(req.Jobs) > 1 || len(req.Jobs) == 1 && req.Jobs[0].Count > 1 {
-		out.Plan = plan(out.Jobs, req.Policy, req.Share, func(string) float64 { return 0 })
+		out.Plan = plan(out.Jobs, req.Policy, req.Share, sheet)
 	}
 	return out
 }
+
+func sheet(string) float64 { return 0 }

@@ -35,7 +35,7 @@ func labels(all []state.PlaceChoice) (out []string) {
 	return out
 }
 
-func rates(by map[string]float64) Expect {
+func byModel(by map[string]float64) Expect {
 	return func(model string) state.PlaceRate {
 		if v := by[model]; v > 0 {
 			return state.PlaceRate{How: state.RateMeasured, PerSecond: v}
@@ -60,9 +60,9 @@ func TestRank(t *testing.T) {
 		{"nothing known: free first, then memory", Host{Devices: []Device{gpu(0, "a", 8*gib), gpu(1, "b", 80*gib, "train"), gpu(2, "c", 16*gib)}}, Want{}, []string{"2", "0", "1"}, "GPU-0002-aa"},
 		{"nothing known: the data sheet before memory", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "quick", 16*gib)}},
 			Want{Sheet: func(m string) float64 { return map[string]float64{"slow": 1, "quick": 3}[m] }}, []string{"1", "0"}, "GPU-0001-aa"},
-		{"the faster free one", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 16*gib)}}, Want{Expect: rates(map[string]float64{"slow": 5, "fast": 9})}, []string{"1", "0"}, "GPU-0001-aa"},
-		{"one that is free before a faster one in use", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 16*gib, "train")}}, Want{Expect: rates(map[string]float64{"slow": 5, "fast": 9})}, []string{"0", "1"}, "GPU-0000-aa"},
-		{"as fast: the smaller, and the larger is left to others", Host{Devices: []Device{gpu(0, "large", 80*gib), gpu(1, "small", 16*gib)}}, Want{Expect: rates(map[string]float64{"large": 5, "small": 4.9})}, []string{"1", "0"}, "GPU-0001-aa"},
+		{"the faster free one", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 16*gib)}}, Want{Expect: byModel(map[string]float64{"slow": 5, "fast": 9})}, []string{"1", "0"}, "GPU-0001-aa"},
+		{"one that is free before a faster one in use", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 16*gib, "train")}}, Want{Expect: byModel(map[string]float64{"slow": 5, "fast": 9})}, []string{"0", "1"}, "GPU-0000-aa"},
+		{"as fast: the smaller, and the larger is left to others", Host{Devices: []Device{gpu(0, "large", 80*gib), gpu(1, "small", 16*gib)}}, Want{Expect: byModel(map[string]float64{"large": 5, "small": 4.9})}, []string{"1", "0"}, "GPU-0001-aa"},
 		{"one that is held for another", Host{Devices: []Device{gpu(0, "a", 8*gib), gpu(1, "a", 8*gib)}, Holds: held}, Want{}, []string{"0", "1"}, "GPU-0000-aa"},
 		{"too little memory is last", Host{Devices: []Device{gpu(0, "small", 8*gib), gpu(1, "large", 80*gib, "train")}}, Want{MemoryBytes: 20 * gib}, []string{"1", "0"}, ""},
 		{"lost is last", Host{Devices: []Device{lost, gpu(0, "slow", 8*gib)}}, Want{}, []string{"0", "5"}, "GPU-0000-aa"},
@@ -184,7 +184,7 @@ func TestJobByWhatIsKnown(t *testing.T) {
 		known(3, "other", 7, map[string]policies.Cost{"slow": {TrainerCPU: 1}}),
 	}
 	h := Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 40*gib), gpu(2, "new", 80*gib), gpu(3, "tiny", gib)}}
-	got := Job(h, book, state.PlaceJob{Image: "train:v1"}, false)
+	got := Job(h, book, hashed, state.PlaceJob{Image: "train:v1"}, false)
 	if !slices.Equal(labels(got.Choices), []string{"1", "0", "2", "3"}) || got.Choices[0].Rate.PerSecond != 20 || got.Choices[1].Rate.PerSecond != 5 {
 		t.Errorf("%+v", got.Choices)
 	}
@@ -194,7 +194,7 @@ func TestJobByWhatIsKnown(t *testing.T) {
 	if len(got.Elsewhere) != 1 || got.Elsewhere[0].Model != "away" || got.Elsewhere[0].Rate.PerSecond != 25 {
 		t.Errorf("%+v", got.Elsewhere)
 	}
-	if none := Job(h, book, state.PlaceJob{Image: "never-seen"}, false); len(none.Evidence) != 0 || none.CPUs != 0 || none.Choices[0].Rate.How != state.RateUnknown || len(none.Chosen) != 1 {
+	if none := Job(h, book, hashed, state.PlaceJob{Image: "never-seen"}, false); len(none.Evidence) != 0 || none.CPUs != 0 || none.Choices[0].Rate.How != state.RateUnknown || len(none.Chosen) != 1 {
 		t.Errorf("of an unknown job: %+v", none)
 	}
 }

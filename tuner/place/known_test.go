@@ -1,0 +1,87 @@
+package place
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/identity"
+	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+func hashed(image string, args []string) identity.Identity {
+	return identity.Of(identity.Start{Image: image, Command: args}, bytes.Repeat([]byte{7}, identity.KeyBytes))
+}
+
+// ran is a known job with what its engine told of it.
+func ran(id uint64, rate float64, s identity.Start) profiles.Known {
+	k := known(id, s.Image, int64(id), map[string]policies.Cost{"a": {Device: 1 / rate}})
+	k.Identities = []identity.Identity{identity.Of(s, bytes.Repeat([]byte{7}, identity.KeyBytes))}
+	return k
+}
+
+// TestLikenessOfCommands: the same command counts before one that shares its words, and that before
+// one of the same image alone. Numbers that a sweep changes make no other command.
+func TestLikenessOfCommands(t *testing.T) {
+	book := []profiles.Known{
+		ran(1, 10, identity.Start{Image: "train:v1", Command: []string{"train.py", "--model", "gpt", "--lr", "0.1"}}),
+		ran(2, 20, identity.Start{Image: "train:v2", Entrypoint: []string{"python"}, Command: []string{"train.py", "--model", "bert"}, Env: []string{"DATASET=x"}}),
+		ran(3, 30, identity.Start{Image: "train:v2", Command: []string{"eval.py"}}),
+		ran(4, 40, identity.Start{Image: "other", Command: []string{"train.py", "--model", "gpt", "--lr", "0.1"}}),
+		known(5, "docker.io/train:v1", 99, map[string]policies.Cost{"a": {Device: 1.0 / 50}}),
+	}
+	foreign := ran(6, 60, identity.Start{Image: "train:v9", Command: []string{"eval.py"}})
+	foreign.Identities[0].Key = "another"
+	book = append(book, foreign)
+	h := Host{Devices: []Device{gpu(0, "a", 80*gib)}}
+	for _, c := range []struct {
+		args  []string
+		first uint64
+		alike string
+		rate  float64
+		all   int
+	}{
+		{[]string{"train.py", "--model", "gpt", "--lr", "0.1"}, 1, "same command", 10, 4},
+		{[]string{"train.py", "--model", "gpt", "--lr", "3e-4"}, 1, "same command", 10, 4},
+		{[]string{"train.py", "--model", "bert"}, 2, "same image and words", 20, 4},
+		{[]string{"eval.py"}, 3, "same command", 30, 4},
+		{[]string{"train.py", "--wide"}, 2, "same image, 1 of 2 words", 20, 4},
+		{[]string{"never"}, 5, "same image", 50, 4},
+		{nil, 5, "same image", 50, 4},
+	} {
+		j := state.PlaceJob{Image: "train:v1", Args: c.args}
+		wanted := Wanted([]state.PlaceJob{j}, hashed)
+		got := Job(h, slices.DeleteFunc(slices.Clone(book), func(k profiles.Known) bool { return !wanted(&k) }), hashed, j, false)
+		if len(got.Evidence) != c.all || got.Evidence[0].ID != c.first || got.Evidence[0].Alike != c.alike || math.Abs(got.Choices[0].Rate.PerSecond-c.rate) > 1e-6 {
+			t.Errorf("%q: %+v\n%+v", c.args, got.Evidence, got.Choices[0].Rate)
+		}
+	}
+}
+
+// TestNeedsOfTheLastRun: what runs ended with goes before what the steps' cost says.
+func TestNeedsOfTheLastRun(t *testing.T) {
+	k := ran(1, 10, identity.Start{Image: "train", Command: []string{"x"}})
+	h := Host{Devices: []Device{gpu(0, "a", 80*gib)}}
+	ask := func() state.PlacedJob {
+		return Job(h, []profiles.Known{k}, hashed, state.PlaceJob{Image: "train", Args: []string{"x"}}, false)
+	}
+	if got := ask(); got.CPUs != 2 || got.MemoryBytes != 0 {
+		t.Errorf("by the cost: %v CPUs, %v bytes", got.CPUs, got.MemoryBytes)
+	}
+	k.Ends = []profiles.End{{CPUs: 1, Memory: 5 * gib}, {CPUs: 3.5}}
+	if got := ask(); got.CPUs != 3.5 || got.MemoryBytes != 5*gib {
+		t.Errorf("by the runs: %v CPUs, %v bytes", got.CPUs, got.MemoryBytes)
+	}
+}
+
+// TestRatesThatDiffer: what equally alike jobs did is all within the interval.
+func TestRatesThatDiffer(t *testing.T) {
+	book := []profiles.Known{known(1, "x", 1, map[string]policies.Cost{"a": {Device: 0.1}}), known(2, "x", 2, map[string]policies.Cost{"a": {Device: 0.05}})}
+	got := Job(Host{Devices: []Device{gpu(0, "a", 80*gib)}}, book, hashed, state.PlaceJob{Image: "x"}, false).Choices[0].Rate
+	if got.PerSecond != 20 || got.Low > 10 || got.High < 20 {
+		t.Errorf("%+v", got)
+	}
+}
