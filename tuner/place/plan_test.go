@@ -74,7 +74,7 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 	var book []profiles.Known
 	var req state.PlaceRequest
-	for i := range profiles.MaxKnown {
+	for i := range 256 {
 		image := fmt.Sprint("image", i)
 		book = append(book, onModel(uint64(i+1), image, 1, 1+float64(i%10)))
 		req.Jobs = append(req.Jobs, state.PlaceJob{Image: image, Steps: float64(100 + i*7%900), Count: 3})
