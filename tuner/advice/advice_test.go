@@ -184,7 +184,7 @@ func TestWhatIsAdvised(t *testing.T) {
 		"another device is faster": {gpus(func(s *state.Snapshot) {
 			s.Containers[0].Devices = []state.DeviceSpeed{{Model: "H100", Ratio: 2}}
 			s.Devices = []state.Device{device("GPU-a", holder("k", 0)), {UUID: "GPU-h", Name: "H100", MemTotal: 80 << 30}}
-		}), `gpu.model GPU-h, now GPU-a (--gpus '"device=GPU-h"'): jobs like it ran faster on another device of this host, which nobody holds. Gives 50 % (25 to 67 %) of its run time, 84 h a week; confidence 30 %`},
+		}), `gpu.model GPU-h, now GPU-a (--gpus '"device=GPU-h"'): another device of this host, which nobody holds, should run it faster. Gives 50 % (25 to 67 %) of its run time, 84 h a week; confidence 30 %`},
 		"another is faster, and too small": {gpus(func(s *state.Snapshot) {
 			s.Containers[0].Devices = []state.DeviceSpeed{{Model: "H100", Ratio: 2}}
 			s.Devices = []state.Device{device("GPU-a", holder("k", 0)), {UUID: "GPU-h", Name: "H100", MemTotal: 8 << 30}}
@@ -211,7 +211,7 @@ func evidence() []state.Container {
 	remote := starved()
 	remote.Verdict.Cause, remote.Breakdown.WallNs, remote.Breakdown.Ns = policies.CauseRemote, 100, [policies.NumParts]int64{policies.PartInputRemote: 40}
 	spare := state.Container{Key: "k", Name: "web", Original: quota(4), Now: quota(4), Entitled: 4, PeakCPUs: 0.8, PeakSinceUnixNs: now - 7*24*hour}
-	faster := state.Container{Key: "k", Name: "train", Devices: []state.DeviceSpeed{{Model: "H100", Ratio: 2}}}
+	faster := state.Container{Key: "k", Name: "train", Devices: []state.DeviceSpeed{{Model: "H100", PerSecond: 8, Low: 5, High: 12, Ratio: 2}}}
 	return []state.Container{lent(), starved(), loading(), paging(), evicted, remote, spare, faster}
 }
 
@@ -232,7 +232,8 @@ func anything(t *rapid.T) *state.Snapshot {
 		fields = append(fields, &l.Own, &l.CPUs, &c.Work.Ratio, &c.Work.CPUs)
 	}
 	for i := range c.Devices {
-		fields = append(fields, &c.Devices[i].Ratio)
+		d := &c.Devices[i]
+		fields = append(fields, &d.Ratio, &d.PerSecond, &d.Low, &d.High)
 	}
 	if rapid.Bool().Draw(t, "learned") {
 		c.ByCPUs.Points = []policies.Point{{X: 0.5, Rate: 5, Low: 4, High: 6}, {X: 4, Rate: 20, Low: 10, High: 30}}

@@ -89,17 +89,24 @@ func (n node) others(key string, uuids []string) (left []string) {
 const worthMoving = 0.10
 
 // BestDevice is the model of device that a job should see next; ok is false where none of
-// the others is worth it.
+// the others is worth it. One on which it may as well be slower is not: nine times in ten it
+// must be no slower than here.
 func BestDevice(c state.Container) (best state.DeviceSpeed, ok bool) {
 	for _, d := range c.Devices {
-		if !d.HostBound && d.Ratio >= 1+worthMoving && d.Ratio > best.Ratio {
+		if !d.HostBound && d.Ratio >= 1+worthMoving && d.Ratio > best.Ratio && surelyFaster(d) {
 			best, ok = d, true
 		}
 	}
 	return best, ok
 }
 
-// gpuModel is another device of this host on which jobs like this one ran faster, where one is free
+// surelyFaster reports whether a job is no slower there nine times in ten, as far as that was predicted.
+func surelyFaster(d state.DeviceSpeed) bool {
+	low, _, ok := d.Ratios()
+	return !ok || low >= 1
+}
+
+// gpuModel is another device of this host that is predicted to run a job faster, where one is free
 // and has the memory.
 func (n node) gpuModel(c state.Container) (a Advice, ok bool) {
 	best, ok := BestDevice(c)
@@ -124,8 +131,11 @@ func (n node) gpuModel(c state.Container) (a Advice, ok bool) {
 		sure = c.Similar.Confidence
 	}
 	s := within(best.Ratio, modelError)
-	return Advice{What: GPUModel, Text: "jobs like it ran faster on another device of this host, which nobody holds", Paste: gpuLines([]string{n.s.Devices[i].UUID}),
+	if low, high, ok := best.Ratios(); ok {
+		s = savedBy(best.Ratio, low, high)
+	}
+	return Advice{What: GPUModel, Text: "another device of this host, which nobody holds, should run it faster", Paste: gpuLines([]string{n.s.Devices[i].UUID}),
 		Current: Setting{Text: plainOr(on[0].UUID, "?")}, Advised: Setting{Text: plainOr(n.s.Devices[i].UUID, "?")}, Gives: gives(OfRunTime, 1, s.low, s.share, s.high),
-		Confidence: predictedSure * sure, SinceUnixNs: holds.SinceUnixNs, Evidence: []Number{number("rate there over here", best.Ratio, "times", "profiles of known jobs like it"),
+		Confidence: predictedSure * sure, SinceUnixNs: holds.SinceUnixNs, Evidence: []Number{number("rate there over here", best.Ratio, "times", "data sheets, and profiles of known jobs like it"),
 			number("device memory held", float64(holds.MemBytes), "B", "NVML"), number("device memory there", float64(n.s.Devices[i].MemTotal), "B", "NVML")}}, true
 }

@@ -154,7 +154,7 @@ func containerFamilies() []Family {
 		{Name: nProbeShare, Kind: Gauge, Labels: ct(), Help: "What the probes cost the container's own threads, computed from hits and measured costs of a hit, as a share of one CPU; overhead.perContainer bounds it, times the CPUs that it uses where these are more than one, but not the kernel's part of it."},
 		{Name: nNearest, Kind: Gauge, Labels: ct(), Help: "Distance to the most similar known job, 0 (alike) to 1; absent where none is like it."},
 		{Name: nNearestSure, Kind: Gauge, Labels: ct(), Help: "Confidence in the known jobs most like it, 0 to 1; absent where none is like it."},
-		{Name: nDeviceSpeed, Kind: Gauge, Labels: ct("model", "host_bound"), Help: "Predicted rate on another model of device of this node over the rate now, from known jobs like it that ran on both; where host_bound is true something else than its device bounds it. Advice: nothing acts on it."},
+		{Name: nDeviceSpeed, Kind: Gauge, Labels: ct("model", "host_bound"), Help: "Predicted rate on another model of device of this node over the rate now, from data sheets and known jobs that ran on both; where host_bound is true something else than its device bounds it. Advice: nothing acts on it."},
 		{Name: nTunable, Kind: Gauge, Labels: ct(), Help: "1 while trimtab may change the container; trimtab ps says what keeps it from that."},
 		{Name: nTrialOpen, Kind: Gauge, Labels: ct(), Help: "1 while a plan that changed the container is on trial."},
 		{Name: nSuspended, Was: "trimtab_container_held", Kind: Gauge, Labels: ct(), Help: "1 while the container is left alone after a restore by hand, until it is resumed."},

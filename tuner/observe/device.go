@@ -15,10 +15,10 @@ type Device struct {
 	Virtual bool
 	Samples int     // of Duty
 	Duty    float64 // mean share of time in which some kernel ran, 0..1; meaningless without samples
-	// Mean shares of time, 0..1, that SMs and the memory's interface worked, in Activities readings;
-	// none before Hopper.
-	Activities int
-	SM, DRAM   float64
+	// Mean shares of time, 0..1, that SMs, the memory's interface and tensor cores worked, in
+	// Activities readings; none before Hopper.
+	Activities       int
+	SM, DRAM, Tensor float64
 	// Readings counts the readings of the figures below.
 	Readings int
 	// Slowed counts readings in which power or heat held the clock below its maximum, and
@@ -53,7 +53,7 @@ func diffDevices(key string, prev, cur probes.Host) []Device {
 		}
 		use.Readings = 1
 		if d.SMActive != nil && d.DRAMActive != nil {
-			use.Activities, use.SM, use.DRAM = 1, *d.SMActive, *d.DRAMActive
+			use.Activities, use.SM, use.DRAM, use.Tensor = 1, *d.SMActive, *d.DRAMActive, value(d.TensorActive)
 		}
 		if by := slowed(d); by != "" {
 			use.Slowed, use.SlowedBy, use.SlowedClock = 1, by, value(d.ClockMHz)/value(d.MaxClockMHz)
@@ -150,7 +150,7 @@ func joinDevice(a, b Device) Device {
 		return (x*float64(nx) + y*float64(ny)) / float64(nx+ny)
 	}
 	a.Duty = mean(a.Duty, b.Duty, a.Samples, b.Samples)
-	a.SM, a.DRAM = mean(a.SM, b.SM, a.Activities, b.Activities), mean(a.DRAM, b.DRAM, a.Activities, b.Activities)
+	a.SM, a.DRAM, a.Tensor = mean(a.SM, b.SM, a.Activities, b.Activities), mean(a.DRAM, b.DRAM, a.Activities, b.Activities), mean(a.Tensor, b.Tensor, a.Activities, b.Activities)
 	a.SlowedClock = mean(a.SlowedClock, b.SlowedClock, a.Slowed, b.Slowed)
 	a.Own, a.Others = mean(a.Own, b.Own, a.SMReadings, b.SMReadings), mean(a.Others, b.Others, a.SMReadings, b.SMReadings)
 	a.Samples, a.Readings, a.Slowed, a.SMReadings, a.Activities = a.Samples+b.Samples, a.Readings+b.Readings, a.Slowed+b.Slowed, a.SMReadings+b.SMReadings, a.Activities+b.Activities

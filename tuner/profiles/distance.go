@@ -60,7 +60,7 @@ func compare(a, b *Print, ranges *Ranges) Likeness {
 	var sum, compared, either float64
 	for i, how := range attributes() {
 		at := Attribute(i)
-		if how.device && a.Device != b.Device {
+		if how.weight == 0 || how.device && a.Device != b.Device {
 			continue
 		}
 		hasX, hasY := a.has&(1<<at) != 0, b.has&(1<<at) != 0

@@ -46,13 +46,16 @@ const (
 	Threads
 	Ranks
 	Loaders
+	SMs    // share of time in which the device's multiprocessors work; this and the next two where the device counts them
+	DRAM   // share of time in which its memory's interface works
+	Tensor // share of time in which its tensor cores work
 	NumAttributes
 )
 
 // attribute says how one is compared.
 type attribute struct {
 	name   string
-	weight float64
+	weight float64 // 0: no part of likeness; speeds on other devices are predicted by it
 	// floor is added before the logarithm is taken: below it a difference means nothing.
 	floor float64
 	// device: it depends on the device's model, and is left out between different ones.
@@ -71,6 +74,7 @@ func attributes() [NumAttributes]attribute {
 		Activity: {"activity", 0.25, 0.05, true}, VRAM: {"vram", 1, 64 << 20, false}, SyncShare: {"syncShare", 0.25, 0.05, true},
 		ReadBytes: {"readBytes", 0.25, 64 << 10, false}, RxBytes: {"rxBytes", 0.25, 64 << 10, false},
 		Processes: {"processes", 0.5, 1, false}, Threads: {"threads", 0.25, 4, false}, Ranks: {"ranks", 1, 0.1, false}, Loaders: {"loaders", 1, 0.5, false},
+		SMs: {"sms", 0, 0.05, true}, DRAM: {"dram", 0, 0.05, true}, Tensor: {"tensor", 0, 0.05, true},
 	}
 }
 
@@ -171,6 +175,9 @@ func Of(r observe.Reading, f Facts) (p Print, ok bool) {
 	set(CollectiveBytes, t.CollectiveBytes/steps, t.HasNCCL)
 	duty, told := busiestDuty(w)
 	set(Activity, duty, told)
+	if d := busiestSMs(w); d != nil {
+		p = p.With(SMs, d.SM).With(DRAM, d.DRAM).With(Tensor, d.Tensor)
+	}
 	set(VRAM, f.VRAM, f.VRAM > 0)
 	return p, true
 }

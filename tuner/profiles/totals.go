@@ -56,3 +56,14 @@ func busiestDuty(w *observe.Window) (share float64, ok bool) {
 	}
 	return share, ok
 }
+
+// busiestSMs is the device, of those that the container holds, whose multiprocessors had most to do;
+// nil where none counts that.
+func busiestSMs(w *observe.Window) (most *observe.Device) {
+	for i, d := range w.Devices {
+		if d.Activities > 0 && (most == nil || d.SM > most.SM) {
+			most = &w.Devices[i]
+		}
+	}
+	return most
+}

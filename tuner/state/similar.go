@@ -1,6 +1,8 @@
 package state
 
 import (
+	"math"
+
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/profiles"
 )
@@ -15,7 +17,13 @@ type Similar struct {
 type DeviceSpeed struct {
 	Model     string  `json:"model"`
 	PerSecond float64 `json:"perSecond"`
-	Ratio     float64 `json:"ratio"` // over the rate here
+	// The true rate lies from Low to High four times in five (profiles.Covered). Both are 0 where an
+	// older daemon predicted.
+	Low  float64 `json:"low,omitempty"`
+	High float64 `json:"high,omitempty"`
+	// Jobs is how many known jobs that ran on both models it rests on; 0: on data sheets alone.
+	Jobs  int     `json:"jobs,omitempty"`
+	Ratio float64 `json:"ratio"` // over the rate here
 	// HostBound: something else than its device bounds the job, here or there, and a faster
 	// device would wait for that.
 	HostBound bool `json:"hostBound,omitempty"`
@@ -25,9 +33,18 @@ type DeviceSpeed struct {
 func SpeedsOf(speeds []profiles.Speed, here float64, v policies.Verdict) (out []DeviceSpeed) {
 	deviceBound := v.Class == policies.ClassCompute && (v.Cause == policies.CauseDevice || v.Cause == policies.CauseShared || v.Cause == policies.CauseClocks)
 	for _, speed := range speeds {
-		out = append(out, DeviceSpeed{Model: speed.Device, PerSecond: speed.PerSecond, Ratio: speed.PerSecond / here, HostBound: !deviceBound || speed.HostBound})
+		out = append(out, DeviceSpeed{Model: speed.Device, PerSecond: speed.PerSecond, Low: speed.Low, High: speed.High, Jobs: speed.Jobs, Ratio: speed.PerSecond / here, HostBound: !deviceBound || speed.HostBound})
 	}
 	return out
+}
+
+// Ratios are the bounds of Ratio, as Low and High are of PerSecond; ok is false where no interval was
+// predicted.
+func (d DeviceSpeed) Ratios() (low, high float64, ok bool) {
+	if !(d.Low > 0 && d.Low <= d.PerSecond && d.PerSecond <= d.High && d.High < math.Inf(1)) {
+		return 0, 0, false
+	}
+	return d.Ratio * (d.Low / d.PerSecond), d.Ratio * (d.High / d.PerSecond), true
 }
 
 // Memory is the store of known jobs.

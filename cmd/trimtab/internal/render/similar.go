@@ -31,24 +31,39 @@ func similar(c state.Container) string {
 	return out.String()
 }
 
-// devices tells the predicted speed on the node's other devices. Advice only.
+// devices tells the predicted speed on the node's other devices, with its bounds. Advice only.
 func devices(c state.Container) string {
 	if len(c.Devices) == 0 {
 		return ""
 	}
 	var out strings.Builder
-	out.WriteString("On other devices of this host, predicted from jobs like it that ran there (advice; never acted on)\n")
+	out.WriteString("On other devices of this host, predicted from data sheets and known jobs; four times in five within the bounds (advice; never acted on)\n")
 	for _, d := range c.Devices {
 		note := ""
 		if d.HostBound {
 			note = ", and its device is not what bounds it: nothing to gain there"
 		}
-		fmt.Fprintf(&out, "  %-*s %s, %s%s\n", partColumns, Clean(d.Model), perSecond(d.PerSecond, c.Rate), signed(d.Ratio-1), note)
+		bounds := ""
+		if low, high, ok := d.Ratios(); ok {
+			bounds = fmt.Sprintf(" (%s … %s)", signed(low-1), signed(high-1))
+		}
+		fmt.Fprintf(&out, "  %-*s %s, %s%s, %s%s\n", partColumns, Clean(d.Model), perSecond(d.PerSecond, c.Rate), signed(d.Ratio-1), bounds, restsOn(d.Jobs), note)
 	}
 	if best, ok := advice.BestDevice(c); ok {
 		fmt.Fprintf(&out, "  it should see %s next\n", Clean(best.Model))
 	}
 	return out.String()
+}
+
+// restsOn tells what a prediction rests on.
+func restsOn(jobs int) string {
+	switch jobs {
+	case 0:
+		return "by data sheets alone"
+	case 1:
+		return "by 1 job that ran on both"
+	}
+	return "by " + strconv.Itoa(jobs) + " jobs that ran on both"
 }
 
 // Fingerprints is the table of `trimtab profiles ls`.

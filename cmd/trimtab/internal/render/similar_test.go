@@ -37,6 +37,13 @@ func TestBottleneckBeforeSpeed(t *testing.T) {
 	if best, ok := advice.BestDevice(c); ok || strings.Contains(Explain(c, Clock{}), "should see") {
 		t.Errorf("a host-bound job is sent to %+v", best)
 	}
+	// An interval decides: one that reaches below the rate here is no advice, however fast the median.
+	c.Devices = []state.DeviceSpeed{{Model: "H1\x1b[2J00", PerSecond: 9, Low: 4, High: 20, Ratio: 1.8}, {Model: "A100", PerSecond: 7, Low: 6, High: 8, Ratio: 1.4, Jobs: 3}}
+	text := Explain(c, Clock{})
+	if best, ok := advice.BestDevice(c); !ok || best.Model != "A100" || !strings.Contains(text, "it should see A100 next") ||
+		!strings.Contains(text, "+80 % (-20 % … +300 %), by data sheets alone") || !strings.Contains(text, "+40 % (+20 % … +60 %), by 3 jobs") || strings.Contains(text, "\x1b") {
+		t.Errorf("%+v %v\n%s", best, ok, text)
+	}
 	c.Devices = []state.DeviceSpeed{{Model: "A100", Ratio: 1.05}}
 	if _, ok := advice.BestDevice(c); ok {
 		t.Error("a gain of 5 % is not worth a restart")

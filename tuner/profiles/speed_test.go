@@ -1,0 +1,149 @@
+package profiles
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/trimtab/trimtab/policies"
+)
+
+const v100, a100 = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"
+
+// moved is a known job of an image that waited so long for a V100, and for an A100 by so much more
+// than data sheets say.
+func moved(id uint64, image string, waitS, beyond float64) Known {
+	p, c := onDevice(v100, waitS, 0.004)
+	p.Image = image
+	there := c
+	there.Device *= beyond / sheetsSay
+	return Known{ID: id, Print: p, Jobs: 1, Learned: Learned{Cost: c, Correction: 1, Devices: map[string]policies.Cost{v100: c, a100: there}}}
+}
+
+// sheetsSay is how much faster an A100 is: √(19.5/15.7 · 1555/900).
+const sheetsSay = 1.46488
+
+func predictOne(t *testing.T, known []Known, image string) (s Speed, waitS float64) {
+	t.Helper()
+	p, c := onDevice(v100, 0.040, 0.004)
+	p.Image = image
+	all := Predict(known, Running{p, c, 4}, []string{v100, a100, "never seen"})
+	if len(all) != 1 || all[0].Device != a100 {
+		t.Fatalf("%+v, want one of an A100", all)
+	}
+	return all[0], 1/all[0].PerSecond - 0.004
+}
+
+// TestPredictsFromSheetsAndJobs: what the host does never scales; sheets alone are known to be off;
+// jobs that agree pull the prediction to them and make it sure, and those that disagree do not.
+func TestPredictsFromSheetsAndJobs(t *testing.T) {
+	alone, wait := predictOne(t, nil, "new:1")
+	if math.Abs(wait-0.040/sheetsSay) > 1e-5 || alone.Jobs != 0 || math.Abs(1/alone.Low-0.004-3*wait) > 1e-9 || math.Abs(1/alone.High-0.004-wait/3) > 1e-9 {
+		t.Errorf("by sheets alone: %+v, a wait of %v", alone, wait)
+	}
+	var agree, differ, unlike []Known
+	for i := range uint64(12) {
+		agree = append(agree, moved(i+1, fmt.Sprint("job:", i), 0.040, 2))
+		differ = append(differ, moved(i+1, fmt.Sprint("job:", i), 0.040, []float64{0.5, 2}[i%2]))
+		unlike = append(unlike, moved(i+1, fmt.Sprint("job:", i), 40, 2))
+	}
+	sure, agreed := predictOne(t, agree, "new:1")
+	if agreed < 1.9*wait || agreed > 2*wait || sure.High/sure.Low > 1.2 || sure.Jobs != 12 {
+		t.Errorf("twelve jobs took twice as long: %+v, %.2f times the sheets' wait", sure, agreed/wait)
+	}
+	unsure, disagreed := predictOne(t, differ, "new:1")
+	if math.Abs(disagreed/wait-1) > 0.01 || unsure.High/unsure.Low < 3 {
+		t.Errorf("jobs that disagree: %+v, %.2f times the sheets' wait", unsure, disagreed/wait)
+	}
+	if _, far := predictOne(t, unlike, "new:1"); far/wait > 1.3 {
+		t.Errorf("jobs with a thousand times the wait count as much as alike ones: %.2f", far/wait)
+	}
+	// One image at ten settings is one family, and no proof; the job's own image is.
+	var one []Known
+	for i := range uint64(10) {
+		one = append(one, moved(i+1, "same:1", 0.040, 2))
+	}
+	_, other := predictOne(t, one, "new:1")
+	_, own := predictOne(t, one, "same:1")
+	if other/wait > 1.6 || own/wait < 1.9 {
+		t.Errorf("ten settings of one image: %.2f times the sheets' wait for another, %.2f for its own", other/wait, own/wait)
+	}
+}
+
+// TestActivityScalesLess: of the wait in which nothing runs on the device, half stays.
+func TestActivityScalesLess(t *testing.T) {
+	p, c := onDevice(v100, 0.040, 0)
+	c.OtherCPU, c.TrainerCPU = 0, 1e-6
+	for active, want := range map[float64]float64{1: 1 / sheetsSay, 0.5: 0.25 + 0.75/sheetsSay, 0: 0.5 + 0.5/sheetsSay} {
+		s := Predict(nil, Running{p.With(Activity, active), c, 4}, []string{a100})
+		if got := 1 / s[0].PerSecond / 0.040; math.Abs(got-want) > 1e-4 {
+			t.Errorf("active for %v: %v of the time, want %v", active, got, want)
+		}
+	}
+	bound := p.With(SMs, 0.9).With(DRAM, 0.9).With(Tensor, 0)
+	tensor := p.With(SMs, 0.9).With(DRAM, 0).With(Tensor, 0.4)
+	for name, c := range map[string]struct {
+		print Print
+		want  float64
+	}{"bound by memory": {bound, 1555.0 / 900}, "by tensor cores": {tensor, 312.0 / 125}} {
+		_, cost := onDevice(v100, 0.040, 0)
+		cost.OtherCPU, cost.TrainerCPU = 0, 1e-6
+		s := Predict(nil, Running{c.print, cost, 4}, []string{a100})
+		if got := 0.040 * s[0].PerSecond; math.Abs(got-c.want) > 0.01 {
+			t.Errorf("%s: %v times as fast, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestSpeedsOfAKnownJob: where it ran, its rate is told as it was measured.
+func TestSpeedsOfAKnownJob(t *testing.T) {
+	k := moved(1, "job:1", 0.040, 1.5)
+	got := SpeedsOf([]Known{k}, k, 4, []string{"NVIDIA H100 PCIe", a100, "never seen", v100})
+	if len(got) != 3 || !got[0].Measured || got[0].Device != a100 || !got[1].Measured || got[2].Measured || got[2].Device != "NVIDIA H100 PCIe" {
+		t.Fatalf("%+v", got)
+	}
+	if want := 1 / k.Learned.Devices[a100].Step(4); got[0].PerSecond != want || got[0].Low < want/1.11 || got[0].High > want*1.11 {
+		t.Errorf("%+v, measured %v", got[0], want)
+	}
+}
+
+// TestPredictIsSound: whatever is known, bounds are finite and in order, and the order in which jobs
+// are known does not matter.
+func TestPredictIsSound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seconds := rapid.Float64Range(1e-6, 1e6)
+		var known []Known
+		for i := range uint64(rapid.IntRange(0, 8).Draw(t, "known")) {
+			k := moved(i+1, rapid.SampledFrom([]string{"", "a", "b", "\x1b[2J"}).Draw(t, "image"), seconds.Draw(t, "wait"), seconds.Draw(t, "beyond"))
+			k.Print = k.Print.With(Activity, rapid.Float64Range(-1, 2).Draw(t, "active"))
+			known = append(known, k)
+		}
+		p, c := onDevice(rapid.SampledFrom([]string{v100, "other"}).Draw(t, "on"), seconds.Draw(t, "wait"), seconds.Draw(t, "host"))
+		r := Running{p.With(Activity, rapid.Float64Range(0, 2).Draw(t, "active")), c, rapid.Float64Range(0.01, 64).Draw(t, "cpus")}
+		models := []string{v100, a100, "other", ""}
+		got := Predict(known, r, models)
+		for _, s := range got {
+			if !(s.Low > 0 && s.Low <= s.PerSecond && s.PerSecond <= s.High) || math.IsInf(s.High, 1) || s.Device == p.Device {
+				t.Fatalf("%+v", s)
+			}
+		}
+		if diff := cmp.Diff(got, Predict(rapid.Permutation(known).Draw(t, "order"), r, models)); diff != "" {
+			t.Fatalf("another order of the same jobs:\n%s", diff)
+		}
+	})
+}
+
+// BenchmarkPredict is what one prediction costs beside as many jobs as are ever compared.
+func BenchmarkPredict(b *testing.B) {
+	var known []Known
+	for i := range uint64(2 * maxCompared) {
+		known = append(known, moved(i+1, fmt.Sprint("job:", i%16), 0.01*float64(i+1), 1.5))
+	}
+	p, c := onDevice(v100, 0.040, 0.004)
+	for b.Loop() {
+		Predict(known, Running{p, c, 4}, []string{a100})
+	}
+}
