@@ -82,11 +82,16 @@ func (k knownJobs) Save(all []profiles.Known) error {
 	return disk.Save(k.state, all)
 }
 
+// maxRecorded of the known jobs stand at the head of each segment of the flight recorder, those that
+// are worth the most: more of them would leave its ring to heads.
+const maxRecorded = 512
+
 func (k knownJobs) record(all []profiles.Known) {
 	if k.recorder == nil {
 		return
 	}
-	if text, err := disk.Encode(all); err == nil {
+	first, _ := profiles.Divide(all, maxRecorded)
+	if text, err := disk.Encode(first); err == nil {
 		k.recorder.know(text)
 	}
 }

@@ -1,6 +1,9 @@
 package profiles
 
-import "math"
+import (
+	"iter"
+	"math"
+)
 
 // Ranges hold, for each attribute, how far apart known jobs lie on the logarithmic
 // scale: that far is wholly different.
@@ -16,9 +19,19 @@ const (
 
 // RangesOf measures the ranges over some prints.
 func RangesOf(prints []Print) Ranges {
+	return rangesOver(func(yield func(*Print) bool) {
+		for i := range prints {
+			if !yield(&prints[i]) {
+				return
+			}
+		}
+	})
+}
+
+func rangesOver(prints iter.Seq[*Print]) Ranges {
 	var low, high Ranges
 	var seen [NumAttributes]bool
-	for _, p := range prints {
+	for p := range prints {
 		for a := range NumAttributes {
 			if p.has&(1<<a) == 0 {
 				continue
@@ -50,17 +63,20 @@ type Likeness struct {
 // Compare takes the weighted mean of the attributes' differences: numbers on the
 // logarithmic scale over their range, names equal or not. An attribute that either
 // lacks is left out. Where steps are counted in different units nothing compares.
-func Compare(a, b Print, ranges Ranges) Likeness { return compare(&a, &b, &ranges) }
+func Compare(a, b Print, ranges Ranges) Likeness { return compare(&a, &b, &ranges, 1) }
 
-func compare(a, b *Print, ranges *Ranges) Likeness {
+// compare gives up, and answers that they are wholly different, once the distance cannot be below
+// within any more: with all weights compared the differences so far are too many.
+func compare(a, b *Print, ranges *Ranges, within float64) Likeness {
 	out := Likeness{Distance: 1}
 	if a.Unit != b.Unit || a.Unit == "" {
 		return out
 	}
 	var sum, compared, either float64
-	for i, how := range attributes() {
-		at := Attribute(i)
-		if how.weight == 0 || how.device && a.Device != b.Device {
+	most, oneDevice := within*allWeights, a.Device == b.Device
+	for at := range NumAttributes {
+		how := &attributes()[at]
+		if how.weight == 0 || how.device && !oneDevice {
 			continue
 		}
 		hasX, hasY := a.has&(1<<at) != 0, b.has&(1<<at) != 0
@@ -72,7 +88,9 @@ func compare(a, b *Print, ranges *Ranges) Likeness {
 		}
 		compared += how.weight
 		out.Attributes++
-		sum += how.weight * min(1, math.Abs(a.logs[at]-b.logs[at])/ranges[at])
+		if sum += how.weight * min(1, math.Abs(a.logs[at]-b.logs[at])/ranges[at]); sum > most {
+			return Likeness{Distance: 1}
+		}
 	}
 	if a.Image != "" && b.Image != "" {
 		compared += imageWeight
@@ -87,6 +105,9 @@ func compare(a, b *Print, ranges *Ranges) Likeness {
 	out.Distance, out.Compared = sum/compared, compared/either
 	return out
 }
+
+// allWeights is not below the sum of all weights.
+const allWeights = 20
 
 // minAttributes is the least that two prints must both have to compare at all.
 const minAttributes = 5

@@ -26,20 +26,19 @@ const (
 
 // match is a known job and how alike it is.
 type match struct {
-	known Known
+	known *Known
 	Likeness
 }
 
 // nearest returns the known jobs within reach, the most alike first.
 func (b *Store) nearest(p Print, cost policies.Cost) []match {
 	var out []match
-	for i := range b.known {
-		k := &b.known[i]
-		l := compare(&p, &k.Print, &b.ranges)
+	for k := range b.candidates(p, cost) {
+		l := compare(&p, &k.Print, &b.ranges, NearAt)
 		if l.Distance >= NearAt || l.Attributes < minAttributes || !sameCost(cost, k.costOn(p.Device)) {
 			continue
 		}
-		out = append(out, match{*k, l})
+		out = append(out, match{k, l})
 	}
 	slices.SortFunc(out, func(x, y match) int {
 		return cmp.Or(cmp.Compare(x.Distance, y.Distance), cmp.Compare(x.known.ID, y.known.ID))

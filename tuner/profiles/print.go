@@ -65,17 +65,18 @@ type attribute struct {
 // attributes describes all of them. Weights: 2 for what decides how many CPUs a job
 // can use, 1 for what else the program's text decides, less for what the machine,
 // the cache or starvation move.
-func attributes() [NumAttributes]attribute {
-	return [NumAttributes]attribute{
-		TrainerCPU: {"trainerCPU", 2, 1e-3, false}, LoaderCPU: {"loaderCPU", 2, 1e-3, false}, OtherCPU: {"otherCPU", 0.25, 5e-3, false},
-		DeviceWait: {"deviceWait", 2, 2e-3, true}, Batch: {"batch", 0.5, 2e-3, false}, StepTime: {"stepTime", 0.25, 2e-3, true},
-		Launches: {"launches", 1, 1, false}, BytesIn: {"bytesIn", 1, 4096, false}, BytesOut: {"bytesOut", 0.5, 4096, false},
-		Collectives: {"collectives", 1, 0.1, false}, CollectiveBytes: {"collectiveBytes", 1, 4096, false},
-		Activity: {"activity", 0.25, 0.05, true}, VRAM: {"vram", 1, 64 << 20, false}, SyncShare: {"syncShare", 0.25, 0.05, true},
-		ReadBytes: {"readBytes", 0.25, 64 << 10, false}, RxBytes: {"rxBytes", 0.25, 64 << 10, false},
-		Processes: {"processes", 0.5, 1, false}, Threads: {"threads", 0.25, 4, false}, Ranks: {"ranks", 1, 0.1, false}, Loaders: {"loaders", 1, 0.5, false},
-		SMs: {"sms", 0, 0.05, true}, DRAM: {"dram", 0, 0.05, true}, Tensor: {"tensor", 0, 0.05, true},
-	}
+func attributes() *[NumAttributes]attribute { return &described }
+
+//trimtab:table weights and floors, only read
+var described = [NumAttributes]attribute{
+	TrainerCPU: {"trainerCPU", 2, 1e-3, false}, LoaderCPU: {"loaderCPU", 2, 1e-3, false}, OtherCPU: {"otherCPU", 0.25, 5e-3, false},
+	DeviceWait: {"deviceWait", 2, 2e-3, true}, Batch: {"batch", 0.5, 2e-3, false}, StepTime: {"stepTime", 0.25, 2e-3, true},
+	Launches: {"launches", 1, 1, false}, BytesIn: {"bytesIn", 1, 4096, false}, BytesOut: {"bytesOut", 0.5, 4096, false},
+	Collectives: {"collectives", 1, 0.1, false}, CollectiveBytes: {"collectiveBytes", 1, 4096, false},
+	Activity: {"activity", 0.25, 0.05, true}, VRAM: {"vram", 1, 64 << 20, false}, SyncShare: {"syncShare", 0.25, 0.05, true},
+	ReadBytes: {"readBytes", 0.25, 64 << 10, false}, RxBytes: {"rxBytes", 0.25, 64 << 10, false},
+	Processes: {"processes", 0.5, 1, false}, Threads: {"threads", 0.25, 4, false}, Ranks: {"ranks", 1, 0.1, false}, Loaders: {"loaders", 1, 0.5, false},
+	SMs: {"sms", 0, 0.05, true}, DRAM: {"dram", 0, 0.05, true}, Tensor: {"tensor", 0, 0.05, true},
 }
 
 // String returns the attribute's name.

@@ -2,6 +2,7 @@ package profiles
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"testing"
 
@@ -237,15 +238,16 @@ func TestCostOfAStarvedJobGivesWay(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	b := NewStore()
-	for i := range 3 * MaxKnown {
+	const more = 200
+	for i := range MaxKnown + more {
 		p, c := input(0.05)
-		p.Unit = string(rune('a'+i%26)) + string(rune('a'+i/26)) // each another job
+		p.Unit = fmt.Sprint(i) // each another job
 		b.Update(0, measurement("x", p, c, day+int64(i)))
 	}
 	if b.Len() != MaxKnown {
 		t.Fatalf("%d known, want %d", b.Len(), MaxKnown)
 	}
-	if oldest := b.All()[0]; oldest.FirstUnixNs != day+int64(2*MaxKnown) {
+	if oldest := b.All()[0]; oldest.FirstUnixNs != day+more {
 		t.Errorf("the oldest that is left is of %d", oldest.FirstUnixNs-day)
 	}
 	b.Expire(day + MaxAgeNs + 10*int64(1e9))

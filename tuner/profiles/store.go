@@ -7,6 +7,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sort"
+	"unique"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/identity"
@@ -15,8 +17,8 @@ import (
 
 // Bounds of a Store.
 const (
-	// MaxKnown jobs are kept; beyond it the one that was met the longest ago goes.
-	MaxKnown = 256
+	// MaxKnown jobs are kept; beyond it the one goes that is worth the least by age and use.
+	MaxKnown = 10_000
 	// MaxAgeNs is how long a job is remembered without being met again: 90 days.
 	MaxAgeNs = 90 * 24 * 3600 * int64(1e9)
 	// maxDevices models are remembered of one job.
@@ -78,7 +80,9 @@ type Measurement struct {
 // Store holds known jobs, sorted by ID. It is used from one goroutine.
 type Store struct {
 	known    []Known
+	marks    []mark // of known, in the same order
 	ranges   Ranges
+	changes  int // since ranges were measured
 	next     uint64
 	revision uint64
 }
@@ -92,6 +96,7 @@ func Open(all []Known, nowUnixNs int64) (*Store, error) {
 	b := NewStore()
 	var errs []error
 	ids := map[uint64]bool{}
+	b.known = make([]Known, 0, min(len(all), MaxKnown))
 	for _, k := range all {
 		if err := k.valid(nowUnixNs); err != nil {
 			errs = append(errs, fmt.Errorf("known job %d (%.40q): %w", k.ID, k.Name, err))
@@ -102,6 +107,7 @@ func Open(all []Known, nowUnixNs int64) (*Store, error) {
 			continue
 		}
 		ids[k.ID] = true
+		k.intern()
 		b.known = append(b.known, k)
 		b.next = max(b.next, k.ID+1)
 	}
@@ -119,6 +125,26 @@ func few(errs []error) error {
 		errs = append(errs[:maxTold:maxTold], fmt.Errorf("and %d more", n))
 	}
 	return errors.Join(errs...)
+}
+
+// intern has jobs share the texts that many have.
+func (k *Known) intern() {
+	texts := []*string{&k.Print.Unit, &k.Print.Image, &k.Print.Device}
+	for _, l := range []*model.Learner{k.Learned.Response, k.Learned.Memory} {
+		if l != nil {
+			texts = append(texts, &l.Source)
+		}
+	}
+	for _, s := range texts {
+		*s = unique.Make(*s).Value()
+	}
+	devices := make(map[string]policies.Cost, len(k.Learned.Devices))
+	for name, c := range k.Learned.Devices {
+		devices[unique.Make(name).Value()] = c
+	}
+	if k.Learned.Devices != nil {
+		k.Learned.Devices = devices
+	}
 }
 
 func byID(a, b Known) int { return cmp.Compare(a.ID, b.ID) }
@@ -194,12 +220,20 @@ func (b *Store) Len() int { return len(b.known) }
 // Revision grows with each change.
 func (b *Store) Revision() uint64 { return b.revision }
 
-func (b *Store) find(id uint64) *Known {
-	i, ok := slices.BinarySearchFunc(b.known, id, func(k Known, id uint64) int { return cmp.Compare(k.ID, id) })
+// at is the place of an entry, or -1.
+func (b *Store) at(id uint64) int {
+	i, ok := sort.Find(len(b.known), func(i int) int { return cmp.Compare(id, b.known[i].ID) })
 	if !ok {
-		return nil
+		return -1
 	}
-	return &b.known[i]
+	return i
+}
+
+func (b *Store) find(id uint64) *Known {
+	if i := b.at(id); i >= 0 {
+		return &b.known[i]
+	}
+	return nil
 }
 
 // MergeAt is the distance within which a job is taken for one that is known.
@@ -243,6 +277,7 @@ func (b *Store) Update(id uint64, l Measurement) uint64 {
 	k.Print = k.Print.blend(l.Print, share)
 	k.Learned.learn(l, share)
 	k.takeRuns(moved)
+	b.marks[b.at(k.ID)] = markOf(k)
 	b.changed()
 	return k.ID
 }
@@ -270,8 +305,11 @@ func (b *Store) add(l Measurement) uint64 {
 		Learned: Learned{Cost: l.Cost, Lost: l.Lost, Correction: 1}}
 	k.Learned.learn(l, 1)
 	b.next++
-	b.known = append(b.known, k)
-	b.bound(l.UnixNs)
+	b.known, b.marks = append(b.known, k), append(b.marks, markOf(&k))
+	b.changed()
+	if len(b.known) > MaxKnown {
+		b.bound(l.UnixNs)
+	}
 	return k.ID
 }
 
@@ -364,7 +402,9 @@ func (b *Store) Forget(id uint64, name string) []Known {
 		}
 		return false
 	})
-	b.changed()
+	if len(gone) > 0 {
+		b.rebuilt()
+	}
 	return gone
 }
 
@@ -375,26 +415,85 @@ func (b *Store) Expire(nowUnixNs int64) {
 	}
 }
 
+// worth orders known jobs by age and use, in Unix nanoseconds: one that was met as twice as many
+// containers, or whose trials were kept twice as often, is worth a week more.
+func (k *Known) worth() float64 {
+	const week = 7 * 24 * 3600e9
+	return float64(k.LastUnixNs) + week*math.Log2(float64(k.Jobs+k.Learned.Kept+k.Learned.Right))
+}
+
+// Divide takes those apart that are worth the most by age and use, at most so many. Both parts are
+// in the order in which they were.
+func Divide(all []Known, most int) (first, rest []Known) {
+	if len(all) <= most {
+		return all, nil
+	}
+	least, equal := leastOf(all, len(all)-most)
+	for _, k := range all {
+		if k.goes(least, &equal) {
+			rest = append(rest, k)
+		} else {
+			first = append(first, k)
+		}
+	}
+	return first, rest
+}
+
+// leastOf is the worth of the last one that stays if over have to go, and how many of those equal
+// to it go too.
+func leastOf(all []Known, over int) (least float64, equal int) {
+	worths := make([]float64, len(all))
+	for i := range all {
+		worths[i] = all[i].worth()
+	}
+	slices.Sort(worths)
+	less, _ := slices.BinarySearch(worths, worths[over])
+	return worths[over], over - less
+}
+
+func (k *Known) goes(least float64, equal *int) bool {
+	if w := k.worth(); w != least {
+		return w < least
+	}
+	*equal--
+	return *equal >= 0
+}
+
 // bound holds the Store within its age and count.
 func (b *Store) bound(nowUnixNs int64) {
 	b.known = slices.DeleteFunc(b.known, func(k Known) bool { return nowUnixNs-k.LastUnixNs > MaxAgeNs })
-	for len(b.known) > MaxKnown {
-		oldest := 0
-		for i, k := range b.known {
-			if k.LastUnixNs < b.known[oldest].LastUnixNs {
-				oldest = i
-			}
-		}
-		b.known = slices.Delete(b.known, oldest, oldest+1)
+	if over := len(b.known) - MaxKnown; over > 0 {
+		least, equal := leastOf(b.known, over)
+		b.known = slices.DeleteFunc(b.known, func(k Known) bool { return k.goes(least, &equal) })
 	}
+	b.rebuilt()
+}
+
+// rebuilt follows entries that came, went or moved.
+func (b *Store) rebuilt() {
+	b.marks = b.marks[:0]
+	for i := range b.known {
+		b.marks = append(b.marks, markOf(&b.known[i]))
+	}
+	b.changes = len(b.known)
 	b.changed()
 }
 
+// rangesOf is how many entries are gone through for each change of one, on average: in a large
+// Store one job more or less moves the ranges little, and looking at all each time would cost
+// more than all else.
+const rangesOf = 256
+
 func (b *Store) changed() {
-	prints := make([]Print, len(b.known))
-	for i, k := range b.known {
-		prints[i] = k.Print
-	}
-	b.ranges = RangesOf(prints)
 	b.revision++
+	if b.changes++; b.changes*rangesOf < len(b.known) {
+		return
+	}
+	b.changes, b.ranges = 0, rangesOver(func(yield func(*Print) bool) {
+		for i := range b.known {
+			if !yield(&b.known[i].Print) {
+				return
+			}
+		}
+	})
 }

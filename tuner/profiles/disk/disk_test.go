@@ -168,3 +168,27 @@ func TestVersionIsSaid(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestDamagedRest: what stands before the fault is known on, and the versions that know nothing of
+// the rest read what stands outside of it.
+func TestDamagedRest(t *testing.T) {
+	s, _ := open(t)
+	if err := Save(s, most()[:2*maxPlain]); err != nil {
+		t.Fatal(err)
+	}
+	var c content
+	if err := s.GetState(topic, &c); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Known) != maxPlain {
+		t.Errorf("%d stand outside, want %d", len(c.Known), maxPlain)
+	}
+	c.More = c.More[:len(c.More)/2]
+	if err := s.PutState(topic, c); err != nil {
+		t.Fatal(err)
+	}
+	b, err := Load(s, 2*day)
+	if b.Len() < maxPlain || b.Len() >= 2*maxPlain || err == nil {
+		t.Errorf("%d known, %v", b.Len(), err)
+	}
+}

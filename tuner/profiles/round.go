@@ -1,0 +1,75 @@
+package profiles
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/model"
+)
+
+// digits that a rounded number keeps: a part in 50,000, far below what any reading is good to.
+const digits = 5
+
+// round keeps the leading digits of a number, so that its text is short.
+func round(x float64) float64 {
+	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
+		return x
+	}
+	scale := digits - 1 - int(math.Floor(math.Log10(math.Abs(x))))
+	if scale < 0 { // a negative power of ten is no exact number; its inverse is
+		down := math.Pow10(-scale)
+		return math.Round(x/down) * down
+	}
+	if scale > 300 {
+		return 0
+	}
+	up := math.Pow10(scale)
+	return math.Round(x*up) / up
+}
+
+// Rounded is a known job with its numbers rounded to what they are worth: of 10,000 jobs the text
+// is then a third as long.
+func (k Known) Rounded() Known {
+	for a := range NumAttributes {
+		if v, ok := k.Print.Value(a); ok {
+			k.Print = k.Print.With(a, round(v))
+		}
+	}
+	k.Print.Steps = round(k.Print.Steps)
+	l := &k.Learned
+	l.Cost, l.Lost, l.Correction = roundCost(l.Cost), round(l.Lost), round(l.Correction)
+	l.Devices = maps.Clone(l.Devices)
+	for name, c := range l.Devices {
+		l.Devices[name] = roundCost(c)
+	}
+	l.Response, l.Memory = roundLearner(l.Response), roundLearner(l.Memory)
+	return k
+}
+
+func roundCost(c policies.Cost) policies.Cost {
+	return eachTime(c, round)
+}
+
+// eachTime applies f to all numbers of a cost but the loaders.
+func eachTime(c policies.Cost, f func(float64) float64) policies.Cost {
+	for _, v := range []*float64{&c.TrainerCPU, &c.LoaderCPU, &c.OtherCPU, &c.Device, &c.Batch, &c.Ticks, &c.Queue, &c.Spin} {
+		*v = f(*v)
+	}
+	return c
+}
+
+func roundLearner(l *model.Learner) *model.Learner {
+	if l == nil {
+		return nil
+	}
+	out := *l
+	out.Cost, out.Cells = roundCost(l.Cost), slices.Clone(l.Cells)
+	p := &out.Paging
+	p.Base, p.Lost = round(p.Base), round(p.Lost)
+	for i, c := range out.Cells {
+		out.Cells[i] = model.Cell{X: round(c.X), Log: round(c.Log), Weight: round(c.Weight)}
+	}
+	return &out
+}

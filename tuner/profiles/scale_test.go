@@ -1,0 +1,203 @@
+package profiles
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/model"
+	"pgregory.net/rapid"
+)
+
+// someJob is one of many kinds: counted by one of the sources that there are, on one of some devices.
+func someJob(r *rand.Rand) (Print, policies.Cost) {
+	spread := func(low, high float64) float64 { return low * math.Pow(high/low, r.Float64()) }
+	units := []string{"torch.backward", "graph launches", "device waits", "log", "datagram", "tf.session"}
+	c := policies.Cost{TrainerCPU: spread(0.002, 0.2), LoaderCPU: spread(0.002, 2), OtherCPU: spread(1e-4, 0.02), Device: spread(0.005, 1), Batch: spread(0.01, 2),
+		Loaders: 1 + r.IntN(16), Ticks: 100}
+	p := Print{Unit: units[r.IntN(len(units))], Image: fmt.Sprintf("registry.example.com/team/train-%d:1", r.IntN(200)), Device: fmt.Sprintf("NVIDIA A%d", r.IntN(4)), Steps: 100}
+	for a := range NumAttributes {
+		p = p.With(a, spread(0.01, 1000))
+	}
+	p = p.With(TrainerCPU, c.TrainerCPU).With(LoaderCPU, c.LoaderCPU).With(OtherCPU, c.OtherCPU).With(DeviceWait, c.Device).With(Batch, c.Batch).
+		With(StepTime, c.Floor()).With(Loaders, float64(c.Loaders)).With(Ranks, float64(1+r.IntN(8))).With(Activity, r.Float64()).With(SyncShare, r.Float64())
+	return p, c
+}
+
+// full is a Store of as many jobs as can be.
+func full(tb testing.TB, r *rand.Rand, job func(*rand.Rand) (Print, policies.Cost)) *Store {
+	tb.Helper()
+	var all []Known
+	for i := range MaxKnown {
+		p, c := job(r)
+		learner := &model.Learner{Version: 1, Source: p.Unit, Cost: c}
+		for x := range 5 {
+			learner.Cells = append(learner.Cells, model.Cell{X: math.Pow(1.3, float64(x)), Log: r.Float64(), Weight: 1 + r.Float64()})
+		}
+		all = append(all, Known{ID: uint64(i + 1), Name: fmt.Sprintf("train-%d", i), Print: p, Jobs: 1, FirstUnixNs: day, LastUnixNs: day + int64(i),
+			Learned: Learned{Cost: c, Correction: 1, Devices: map[string]policies.Cost{p.Device: c}, Response: learner}})
+	}
+	b, err := Open(all, 2*day)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// BenchmarkLookup is one look-up among 10,000 known jobs: of many kinds, and, as the worst case,
+// all of the unit and cost that is looked for.
+func BenchmarkLookup(b *testing.B) {
+	alike := func(r *rand.Rand) (Print, policies.Cost) {
+		p, c := someJob(r)
+		q, d := input(0.05)
+		c.TrainerCPU, c.LoaderCPU, c.OtherCPU = d.TrainerCPU, d.LoaderCPU, d.OtherCPU
+		p.Unit = q.Unit
+		return p, c
+	}
+	for _, bench := range []struct {
+		name string
+		job  func(*rand.Rand) (Print, policies.Cost)
+	}{{"many-kinds", someJob}, {"all-of-one-cost", alike}} {
+		b.Run(bench.name, func(b *testing.B) {
+			r := rand.New(rand.NewPCG(1, 2))
+			store := full(b, r, bench.job)
+			asked := make([]Print, 64)
+			costs := make([]policies.Cost, 64)
+			for i := range asked {
+				asked[i], costs[i] = bench.job(r)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				store.Place(asked[i%64], costs[i%64], 0)
+			}
+		})
+	}
+}
+
+// BenchmarkUpdate is one measurement taken in among 10,000 known jobs.
+func BenchmarkUpdate(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 2))
+	store := full(b, r, someJob)
+	known := store.All()
+	for i := 0; b.Loop(); i++ {
+		k := known[i%len(known)]
+		store.Update(k.ID, measurement(k.Name, k.Print, k.Learned.Cost, 2*day))
+	}
+}
+
+// TestCandidatesMissNone: what the marks rule out is not alike.
+func TestCandidatesMissNone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 7))
+		var all []Known
+		near := func(x float64) float64 { return x * math.Pow(1.5, 2*r.Float64()-1) }
+		p, c := someJob(r)
+		for i := range 50 {
+			other := c
+			other.TrainerCPU, other.LoaderCPU, other.Device = near(c.TrainerCPU), near(c.LoaderCPU), near(c.Device)
+			k := Known{ID: uint64(i + 1), Print: p.With(TrainerCPU, other.TrainerCPU), Jobs: 1, Learned: Learned{Cost: other, Correction: 1}}
+			if r.IntN(2) == 0 {
+				there := other
+				there.LoaderCPU = near(near(c.LoaderCPU))
+				k.Learned.Devices = map[string]policies.Cost{p.Device: there}
+			}
+			all = append(all, k)
+		}
+		b, err := Open(all, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[uint64]bool{}
+		for k := range b.candidates(p, c) {
+			found[k.ID] = true
+		}
+		for i := range b.known {
+			if k := &b.known[i]; sameCost(c, k.costOn(p.Device)) && !found[k.ID] {
+				t.Fatalf("left out %+v for %+v", k.costOn(p.Device), c)
+			}
+		}
+	})
+}
+
+// TestMarksFollow: whatever is done to a Store, its marks are those of its jobs.
+func TestMarksFollow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 7))
+		b := NewStore()
+		var ids []uint64
+		for i := range rapid.IntRange(1, 60).Draw(t, "steps") {
+			p, c := someJob(r)
+			switch at := int64(i) * day; {
+			case len(ids) > 0 && r.IntN(4) == 0:
+				b.Forget(ids[r.IntN(len(ids))], "")
+			case len(ids) > 0 && r.IntN(3) == 0:
+				b.Update(ids[r.IntN(len(ids))], measurement("again", p, c, at))
+			default:
+				ids = append(ids, b.Update(0, measurement("new", p, c, at)))
+			}
+			b.Expire(int64(i) * 3 * day)
+			if len(b.marks) != len(b.known) {
+				t.Fatalf("%d marks of %d jobs", len(b.marks), len(b.known))
+			}
+			for i := range b.known {
+				if b.marks[i] != markOf(&b.known[i]) {
+					t.Fatalf("the mark at place %d is another's", i)
+				}
+			}
+		}
+	})
+}
+
+// TestBoundKeepsWhatIsUsed: beyond the count the old goes, and what was met often later.
+func TestBoundKeepsWhatIsUsed(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	all := full(t, r, someJob).All()
+	for i := range all {
+		all[i].LastUnixNs = day * 50
+	}
+	all[0].LastUnixNs = day * 40
+	all[1].LastUnixNs, all[1].Jobs = day*40, 64 // six weeks' worth
+	p, c := someJob(r)
+	for i := range 2 {
+		all = append(all, Known{ID: uint64(MaxKnown + 1 + i), Print: p, Jobs: 1, LastUnixNs: day * 50, Learned: Learned{Cost: c, Correction: 1}})
+	}
+	b, err := Open(all, 51*day)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Len() != MaxKnown || b.find(1) != nil || b.find(2) == nil {
+		t.Errorf("%d are left; the old one is there: %v; the one that was used: %v", b.Len(), b.find(1) != nil, b.find(2) != nil)
+	}
+}
+
+// TestAllWeights: what gives up a comparison early must not do so too early.
+func TestAllWeights(t *testing.T) {
+	sum := imageWeight
+	for _, how := range attributes() {
+		sum += how.weight
+	}
+	if sum > allWeights {
+		t.Errorf("all weights are %g together, allWeights says %d", sum, allWeights)
+	}
+}
+
+// TestComparingShortIsComparing: within the distance asked for the answer is the same.
+func TestComparingShortIsComparing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 7))
+		p, _ := someJob(r)
+		q := p
+		for a := range NumAttributes {
+			if v, ok := q.Value(a); ok && r.IntN(3) == 0 {
+				q = q.With(a, v*math.Pow(4, r.Float64()))
+			}
+		}
+		ranges := RangesOf([]Print{p, q})
+		whole, short := compare(&p, &q, &ranges, 1), compare(&p, &q, &ranges, NearAt)
+		if whole.Distance < NearAt && short != whole || whole.Distance >= NearAt && short.Distance < NearAt {
+			t.Fatalf("%+v, compared short %+v", whole, short)
+		}
+	})
+}
