@@ -26,6 +26,10 @@ func markOf(k *Known) mark {
 		x := float32(c.CPU())
 		m.low, m.high, m.floor = min(m.low, x), max(m.high, x), max(m.floor, float32(c.Floor()))
 	}
+	if k.Shape { // its times are of another host
+		m.low, m.high = 0, math.MaxFloat32
+		return m
+	}
 	take(k.Learned.Cost)
 	for _, c := range k.Learned.Devices { // least and most: the order does not matter
 		take(c)

@@ -35,8 +35,11 @@ func (b *Store) nearest(p Print, cost policies.Cost) []match {
 	var out []match
 	for k := range b.candidates(p, cost) {
 		l := compare(&p, &k.Print, &b.ranges, NearAt)
-		if l.Distance >= NearAt || l.Attributes < minAttributes || !sameCost(cost, k.costOn(p.Device)) {
+		if l.Distance >= NearAt || l.Attributes < minAttributes || !k.Shape && !sameCost(cost, k.costOn(p.Device)) {
 			continue
+		}
+		if k.Shape {
+			k = k.shapedTo(p.Device, cost.CPU())
 		}
 		out = append(out, match{k, l})
 	}
@@ -57,7 +60,7 @@ func sameCost(a, b policies.Cost) bool {
 
 // same is the known job, but for one, that a print is one more of; nil if there is none.
 func (b *Store) same(p Print, cost policies.Cost, but uint64) *Known {
-	near := slices.DeleteFunc(b.nearest(p, cost), func(m match) bool { return m.known.ID == but })
+	near := slices.DeleteFunc(b.nearest(p, cost), func(m match) bool { return m.known.ID == but || m.known.Host != "" })
 	if len(near) == 0 || near[0].Distance > MergeAt {
 		return nil
 	}
@@ -68,7 +71,11 @@ func (b *Store) same(p Print, cost policies.Cost, but uint64) *Known {
 // compared, and by how first allocations from the entry fared.
 func (m match) confidence() float64 {
 	l := m.known.Learned
-	trust := float64(l.Right+1) / float64(l.Right+2*l.Wrong+1)
+	doubt := 1.0
+	if m.known.Host != "" {
+		doubt += foreignDoubt
+	}
+	trust := float64(l.Right+1) / (float64(l.Right+2*l.Wrong) + doubt)
 	return max(0, 1-m.Distance/NearAt) * m.Compared * trust
 }
 
@@ -77,7 +84,7 @@ func (m match) confidence() float64 {
 // where none is like it. An entry that the job alone has updated, own, is no neighbour.
 func (b *Store) Place(p Print, cost policies.Cost, own uint64) (s policies.Similar, from []uint64, ok bool) {
 	near := slices.DeleteFunc(b.nearest(p, cost), func(m match) bool { return m.known.ID == own && m.known.Jobs == 1 })
-	if len(near) == 0 {
+	if near = ownFirst(near); len(near) == 0 {
 		return policies.Similar{}, nil, false
 	}
 	near = near[:min(len(near), maxNear)]

@@ -60,6 +60,10 @@ type Known struct {
 	// to. An entry may hold these alone: a job whose steps were never counted.
 	Identities []identity.Identity `json:"identities,omitempty"`
 	Ends       []End               `json:"ends,omitempty"`
+	// Host is whose book it is from; "": this host measured it. Shape: nothing tells how fast that
+	// host is against this one, so its times stand for their proportions alone.
+	Host  string `json:"host,omitempty"`
+	Shape bool   `json:"shape,omitempty"`
 }
 
 // Measurement is what was measured of one container.
@@ -85,6 +89,9 @@ type Store struct {
 	changes  int // since ranges were measured
 	next     uint64
 	revision uint64
+	// nowUnixNs is the latest instant that it was told of.
+	nowUnixNs int64
+	foreign   Marks
 }
 
 // NewStore returns an empty Store, which is what a host begins with.
@@ -109,7 +116,9 @@ func Open(all []Known, nowUnixNs int64) (*Store, error) {
 		ids[k.ID] = true
 		k.intern()
 		b.known = append(b.known, k)
-		b.next = max(b.next, k.ID+1)
+		if k.Host == "" {
+			b.next = max(b.next, k.ID+1)
+		}
 	}
 	slices.SortFunc(b.known, byID)
 	b.bound(nowUnixNs)
@@ -162,7 +171,7 @@ func (k Known) valid(nowUnixNs int64) error {
 		return err
 	case k.ID == 0 || k.ID >= math.MaxUint64/2:
 		return errors.New("its number is none")
-	case k.Print.Unit == "" && !bare || len(k.Print.Unit) > maxText || len(k.Name) > maxText || len(k.Print.Image) > maxText || len(k.Print.Device) > maxText:
+	case k.Print.Unit == "" && !bare || len(k.Print.Unit) > maxText || len(k.Name) > maxText || len(k.Host) > maxText || len(k.Print.Image) > maxText || len(k.Print.Device) > maxText:
 		return errors.New("a name is missing or too long")
 	case k.Jobs < 1 || l.Kept < 0 || l.Failed < 0 || l.Right < 0 || l.Wrong < 0:
 		return errors.New("a count below what there can be")
@@ -379,7 +388,7 @@ func (b *Store) Trial(id uint64, kept bool, correction float64) {
 }
 
 // Judge notes how a first allocation ended that was taken from some entries: those
-// that misled are trusted less.
+// that misled are trusted less, and dropped where they are another host's.
 func (b *Store) Judge(from []uint64, right bool) {
 	for _, id := range from {
 		if k := b.find(id); k != nil && right {
@@ -389,15 +398,19 @@ func (b *Store) Judge(from []uint64, right bool) {
 		}
 	}
 	b.changed()
+	if !right {
+		b.misled(from)
+	}
 }
 
-// Forget drops entries: one by its number, those last met under a name, or all for
+// Forget drops entries, and keeps those of other hosts away: one by its number, those last met under a name, or all for
 // 0 and "". It returns what went.
 func (b *Store) Forget(id uint64, name string) []Known {
 	var gone []Known
 	b.known = slices.DeleteFunc(b.known, func(k Known) bool {
 		if (id == 0 || k.ID == id) && (name == "" || k.Name == name) {
 			gone = append(gone, k)
+			b.leave(k)
 			return true
 		}
 		return false
@@ -410,6 +423,7 @@ func (b *Store) Forget(id uint64, name string) []Known {
 
 // Expire drops what has not been met for too long.
 func (b *Store) Expire(nowUnixNs int64) {
+	b.nowUnixNs = max(b.nowUnixNs, nowUnixNs)
 	if slices.ContainsFunc(b.known, func(k Known) bool { return nowUnixNs-k.LastUnixNs > MaxAgeNs }) {
 		b.bound(nowUnixNs)
 	}
@@ -419,6 +433,9 @@ func (b *Store) Expire(nowUnixNs int64) {
 // containers, or whose trials were kept twice as often, is worth a week more.
 func (k *Known) worth() float64 {
 	const week = 7 * 24 * 3600e9
+	if k.Host != "" {
+		return float64(k.LastUnixNs) - math.MaxInt64 // never before one of this host
+	}
 	return float64(k.LastUnixNs) + week*math.Log2(float64(k.Jobs+k.Learned.Kept+k.Learned.Right))
 }
 
@@ -461,6 +478,7 @@ func (k *Known) goes(least float64, equal *int) bool {
 
 // bound holds the Store within its age and count.
 func (b *Store) bound(nowUnixNs int64) {
+	b.nowUnixNs = max(b.nowUnixNs, nowUnixNs)
 	b.known = slices.DeleteFunc(b.known, func(k Known) bool { return nowUnixNs-k.LastUnixNs > MaxAgeNs })
 	if over := len(b.known) - MaxKnown; over > 0 {
 		least, equal := leastOf(b.known, over)
@@ -491,7 +509,7 @@ func (b *Store) changed() {
 	}
 	b.changes, b.ranges = 0, rangesOver(func(yield func(*Print) bool) {
 		for i := range b.known {
-			if !yield(&b.known[i].Print) {
+			if k := &b.known[i]; k.Host == "" && !yield(&k.Print) { // others' must not move what is alike here
 				return
 			}
 		}

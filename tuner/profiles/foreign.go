@@ -1,0 +1,347 @@
+package profiles
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/trimtab/trimtab/tuner/model"
+)
+
+// Book is what another host says that it has learned.
+type Book struct {
+	Host       string // as the config here names its key
+	MadeUnixNs int64  // by that host's clock; 0: not told
+	Known      []Known
+}
+
+// Prepared is a book as it may go into a Store, and what became of it.
+type Prepared struct {
+	Known []Known
+	// Refused entries cannot be true; Why tells of the first.
+	Refused int
+	Why     error
+	// Shared jobs are known to both hosts; Ratio is what a step of theirs costs here over what it
+	// costs there, in CPU time. 0: not told, and of the book shapes alone are used.
+	Shared int
+	Ratio  float64
+	// AheadNs is how far the book's clock is ahead of the one here.
+	AheadNs int64
+}
+
+const (
+	// foreignDoubt is what a foreign entry is trusted less than one of this host, in first
+	// allocations that failed: half of one. With it a foreign entry that is wholly alike has a
+	// confidence of 0.67, so it is acted on (MinConfidence, 0.5) only where it is nearly equal,
+	// and each first allocation that proves right here makes up for it.
+	foreignDoubt = 0.5
+	// minShared jobs that both hosts know calibrate: the median of three stands one that is not
+	// the same job after all.
+	minShared = 3
+	// maxRatio between two hosts' CPUs is beyond any that run the same containers.
+	maxRatio = 4
+	// sharedAt is the distance, in what no host moves, within which two hosts' jobs are taken for
+	// one; no other may be within twice as much.
+	sharedAt = 0.05
+	// maxCalibrated own jobs, those worth the most, are looked for among a book's.
+	maxCalibrated = 256
+	// maxForeignJobs bounds the weight by use of an entry that nobody here has counted.
+	maxForeignJobs = 100
+	// maxMisled first allocations that failed set a book aside.
+	maxMisled = 3
+	// foreignID is set in the numbers of foreign entries. JSON's readers hold 53 bits.
+	foreignID = 1 << 52
+)
+
+// Prepare checks a book, and scales it to this host by the jobs that both know. Counts of how
+// trials ended there, and corrections, are left out: here they begin anew.
+func Prepare(own []Known, book Book, nowUnixNs int64) Prepared {
+	var out Prepared
+	if book.MadeUnixNs > nowUnixNs {
+		out.AheadNs = book.MadeUnixNs - nowUnixNs
+	}
+	refuse := func(id uint64, err error) {
+		out.Refused++
+		if out.Why == nil {
+			out.Why = fmt.Errorf("known job %d: %w", id, err)
+		}
+	}
+	seen := map[uint64]bool{}
+	for _, k := range book.Known {
+		id := k.ID
+		k = k.foreign(book.Host, out.AheadNs)
+		switch err := k.valid(nowUnixNs); {
+		case err != nil:
+			refuse(id, err)
+		case seen[k.ID]:
+			refuse(id, errors.New("is there twice"))
+		default:
+			seen[k.ID] = true
+			out.Known = append(out.Known, k)
+		}
+	}
+	out.Ratio, out.Shared = calibrate(own, out.Known)
+	for i := range out.Known {
+		out.Known[i].scale(out.Ratio)
+	}
+	return out
+}
+
+// foreign is an entry as another host's.
+func (k Known) foreign(host string, aheadNs int64) Known {
+	name := k.Name
+	if name == "" {
+		name = fmt.Sprint(k.ID)
+	}
+	if k.ID != 0 { // 0 is no number there, and none here
+		sum := sha256.Sum256(binary.LittleEndian.AppendUint64([]byte(host+"\x00"), k.ID))
+		k.ID = foreignID | binary.LittleEndian.Uint64(sum[:])%foreignID
+	}
+	k.Host, k.Name = clip(host), clip(host+"/"+name)
+	k.FirstUnixNs, k.LastUnixNs = k.FirstUnixNs-aheadNs, k.LastUnixNs-aheadNs
+	k.Jobs = min(k.Jobs, maxForeignJobs)
+	l := &k.Learned
+	l.Kept, l.Failed, l.Right, l.Wrong, l.Correction = 0, 0, 0, 0, 1
+	return k
+}
+
+// hostTimes are the attributes that hang on how fast a host is, and what it is shared with.
+const hostTimes = 1<<TrainerCPU | 1<<LoaderCPU | 1<<OtherCPU | 1<<DeviceWait | 1<<Batch | 1<<StepTime | 1<<Activity | 1<<SyncShare
+
+// calibrate is the median ratio of a step's CPU time here to that there, over jobs that both hosts
+// know; 0 where too few are shared, or they do not agree.
+func calibrate(own, foreign []Known) (ratio float64, shared int) {
+	own, _ = Divide(own, maxCalibrated)
+	wide := RangesOf(nil)
+	var ratios []float64
+	for i := range own {
+		if k := counterpart(&own[i], foreign, &wide); k != nil {
+			ratios = append(ratios, own[i].Learned.Cost.CPU()/k.Learned.Cost.CPU())
+		}
+	}
+	if len(ratios) < minShared {
+		return 0, len(ratios)
+	}
+	slices.Sort(ratios)
+	median := ratios[len(ratios)/2]
+	agree := 0
+	for _, r := range ratios {
+		if r <= median*sameDemand && median <= r*sameDemand {
+			agree++
+		}
+	}
+	if agree < minShared || 2*agree <= len(ratios) || median > maxRatio || median < 1/float64(maxRatio) {
+		return 0, len(ratios)
+	}
+	return median, len(ratios)
+}
+
+// counterpart is the one of other jobs that is the same as k by all that no host moves; nil where
+// there is none, or more than one.
+func counterpart(k *Known, others []Known, ranges *Ranges) *Known {
+	var found *Known
+	steady := k.Print
+	steady.has &^= hostTimes
+	for i := range others {
+		o := &others[i]
+		if o.Print.Unit != steady.Unit || o.Print.Device != steady.Device {
+			continue
+		}
+		switch l := compare(&steady, &o.Print, ranges, 2*sharedAt); {
+		case l.Attributes < minAttributes || l.Distance > 2*sharedAt:
+		case found != nil || l.Distance > sharedAt:
+			return nil
+		default:
+			found = o
+		}
+	}
+	return found
+}
+
+// scale makes what a host measured comparable to what is measured here: CPU times by the ratio.
+// Without one the entry stands for its shape alone, and what is absolute in it is dropped.
+func (k *Known) scale(ratio float64) {
+	l := &k.Learned
+	if k.Shape = ratio == 0; k.Shape {
+		l.Response, l.Memory = nil, nil
+		return
+	}
+	l.Cost.TrainerCPU, l.Cost.LoaderCPU, l.Cost.OtherCPU, l.Cost.Batch = l.Cost.TrainerCPU*ratio, l.Cost.LoaderCPU*ratio, l.Cost.OtherCPU*ratio, l.Cost.Batch*ratio
+	l.Devices = maps.Clone(l.Devices)
+	for name, c := range l.Devices {
+		c.TrainerCPU, c.LoaderCPU, c.OtherCPU, c.Batch = c.TrainerCPU*ratio, c.LoaderCPU*ratio, c.OtherCPU*ratio, c.Batch*ratio
+		l.Devices[name] = c
+	}
+	for _, a := range []Attribute{TrainerCPU, LoaderCPU, OtherCPU, Batch} {
+		if v, ok := k.Print.Value(a); ok {
+			k.Print = k.Print.With(a, v*ratio)
+		}
+	}
+	l.Response, l.Memory = scaleCurve(l.Response, ratio), scaleCurve(l.Memory, ratio)
+}
+
+func scaleCurve(l *model.Learner, ratio float64) *model.Learner {
+	if l == nil {
+		return nil
+	}
+	out := *l
+	out.Cells = slices.Clone(l.Cells)
+	for i := range out.Cells {
+		out.Cells[i].Log -= math.Log(ratio)
+	}
+	out.Cost.TrainerCPU, out.Cost.LoaderCPU, out.Cost.OtherCPU, out.Cost.Batch = out.Cost.TrainerCPU*ratio, out.Cost.LoaderCPU*ratio, out.Cost.OtherCPU*ratio, out.Cost.Batch*ratio
+	return &out
+}
+
+// shapedTo is an entry that stands for its shape, with the CPU time that a step costs here: its
+// parts keep their proportions, and with them the CPUs beyond which more buy no speed.
+func (k *Known) shapedTo(device string, cpu float64) *Known {
+	out, c := *k, k.costOn(device)
+	r := cpu / c.CPU()
+	ticks := c.Ticks
+	c = eachTime(c, func(v float64) float64 { return v * r })
+	c.Ticks = ticks
+	out.Learned.Cost, out.Learned.Devices = c, nil
+	return &out
+}
+
+// Marks are what is remembered of other hosts' books beside their entries, which are read anew at
+// each start.
+type Marks struct {
+	// Gone are entries that misled or were forgotten, with their host.
+	Gone map[uint64]string `json:"gone,omitempty"`
+	// Misled counts the first allocations that failed by host; Aside is when its book was set
+	// aside for that, in Unix nanoseconds.
+	Misled map[string]int   `json:"misled,omitempty"`
+	Aside  map[string]int64 `json:"aside,omitempty"`
+}
+
+func (m Marks) clone() Marks {
+	return Marks{Gone: maps.Clone(m.Gone), Misled: maps.Clone(m.Misled), Aside: maps.Clone(m.Aside)}
+}
+
+// maxGone entries are remembered as gone: more than one reading of books can bring.
+const maxGone = 2 * MaxKnown
+
+// Marks returns a copy of what is remembered of books.
+func (b *Store) Marks() Marks { return b.foreign.clone() }
+
+// Mark begins with what was remembered of books. What is too old is left out: a host that was set
+// aside is heard again after MaxAgeNs.
+func (b *Store) Mark(m Marks, nowUnixNs int64) {
+	b.foreign = m.clone()
+	maps.DeleteFunc(b.foreign.Aside, func(host string, at int64) bool {
+		old := nowUnixNs-at > MaxAgeNs
+		if old {
+			delete(b.foreign.Misled, host)
+		}
+		return old
+	})
+}
+
+// SetForeign puts prepared entries in the place of all foreign ones. Those that misled or were
+// forgotten, or whose host was set aside, stay out, and own ones are never displaced.
+func (b *Store) SetForeign(all []Known, nowUnixNs int64) {
+	right := map[uint64]int{}
+	b.known = slices.DeleteFunc(b.known, func(k Known) bool {
+		if k.Host != "" {
+			right[k.ID] = k.Learned.Right
+		}
+		return k.Host != ""
+	})
+	seen := map[uint64]bool{}
+	for _, k := range all {
+		_, gone := b.foreign.Gone[k.ID]
+		if _, aside := b.foreign.Aside[k.Host]; k.Host == "" || gone || aside || seen[k.ID] {
+			continue
+		}
+		seen[k.ID] = true
+		k.Learned.Right = right[k.ID]
+		k.intern()
+		b.known = append(b.known, k)
+	}
+	slices.SortFunc(b.known, byID)
+	b.bound(nowUnixNs)
+}
+
+// Foreign is how many of the known jobs are other hosts'.
+func (b *Store) Foreign() (n int) {
+	for i := range b.known {
+		if b.known[i].Host != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// Own returns those known jobs of all that this host has measured.
+func Own(all []Known) []Known {
+	return slices.DeleteFunc(slices.Clone(all), func(k Known) bool { return k.Host != "" })
+}
+
+// misled drops foreign entries that a first allocation was taken from which failed. A host that
+// had a part in it maxMisled times is set aside whole.
+func (b *Store) misled(ids []uint64) {
+	hosts := map[string]bool{}
+	for _, id := range ids {
+		if k := b.find(id); k != nil && k.Host != "" {
+			hosts[k.Host] = true
+			b.Forget(id, "")
+		}
+	}
+	for host := range hosts { // each by itself: the order does not matter
+		if b.foreign.Misled == nil {
+			b.foreign.Misled, b.foreign.Aside = map[string]int{}, map[string]int64{}
+		}
+		if b.foreign.Misled[host]++; b.foreign.Misled[host] >= maxMisled {
+			b.foreign.Aside[host] = b.nowUnixNs
+			b.dropHost(host)
+		}
+	}
+}
+
+func (b *Store) dropHost(host string) (gone []Known) {
+	b.known = slices.DeleteFunc(b.known, func(k Known) bool {
+		if k.Host == host {
+			gone = append(gone, k)
+		}
+		return k.Host == host
+	})
+	b.rebuilt()
+	return gone
+}
+
+// ForgetHost drops a host's entries, and all that is remembered of its book: how often it misled,
+// and which entries were forgotten. What is read of it later is as new.
+func (b *Store) ForgetHost(host string) []Known {
+	if host == "" {
+		return nil
+	}
+	delete(b.foreign.Misled, host)
+	delete(b.foreign.Aside, host)
+	maps.DeleteFunc(b.foreign.Gone, func(_ uint64, of string) bool { return of == host })
+	return b.dropHost(host)
+}
+
+// leave remembers that a foreign entry is to stay away.
+func (b *Store) leave(k Known) {
+	if k.Host == "" || len(b.foreign.Gone) >= maxGone {
+		return
+	}
+	if b.foreign.Gone == nil {
+		b.foreign.Gone = map[uint64]string{}
+	}
+	b.foreign.Gone[k.ID] = k.Host
+}
+
+// ownFirst leaves what others say of a job out where this host has measured it itself.
+func ownFirst(near []match) []match {
+	if !slices.ContainsFunc(near, func(m match) bool { return m.known.Host == "" && m.Distance <= MergeAt }) {
+		return near
+	}
+	return slices.DeleteFunc(near, func(m match) bool { return m.known.Host != "" })
+}

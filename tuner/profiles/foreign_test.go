@@ -1,0 +1,257 @@
+package profiles
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/model"
+	"pgregory.net/rapid"
+)
+
+// faster is a known job as a host measures it whose CPUs are so many times as fast.
+func faster(k Known, times float64) Known {
+	k.Name = ""
+	for _, a := range []Attribute{TrainerCPU, LoaderCPU, OtherCPU, Batch} {
+		if v, ok := k.Print.Value(a); ok {
+			k.Print = k.Print.With(a, v/times)
+		}
+	}
+	c := &k.Learned.Cost
+	c.TrainerCPU, c.LoaderCPU, c.OtherCPU, c.Batch = c.TrainerCPU/times, c.LoaderCPU/times, c.OtherCPU/times, c.Batch/times
+	k.Learned.Devices = nil
+	return k
+}
+
+// jobs are n known jobs that are nothing alike.
+func jobs(n int) []Known {
+	r := rand.New(rand.NewPCG(3, 4))
+	var out []Known
+	for i := range n {
+		p, c := someJob(r)
+		out = append(out, Known{ID: uint64(i + 1), Name: fmt.Sprintf("train-%d", i), Print: p, Jobs: 1, FirstUnixNs: day, LastUnixNs: 2 * day, Learned: Learned{Cost: c, Correction: 1}})
+	}
+	return out
+}
+
+func book(host string, known ...Known) Book {
+	return Book{Host: host, MadeUnixNs: 2 * day, Known: known}
+}
+
+func open(t *testing.T, own []Known) *Store {
+	t.Helper()
+	b, err := Open(own, 3*day)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestCalibrated: by jobs that both hosts know, the others of a host twice as fast are found again.
+func TestCalibrated(t *testing.T) {
+	all := jobs(6)
+	var there []Known
+	for _, k := range all {
+		there = append(there, faster(k, 2))
+	}
+	b := open(t, all[:4])
+	got := Prepare(b.All(), book("gpu-7", there...), 3*day)
+	if got.Shared != 4 || math.Abs(got.Ratio-2) > 0.01 || got.Refused != 0 {
+		t.Fatalf("shared %d, ratio %.3f, refused %d", got.Shared, got.Ratio, got.Refused)
+	}
+	b.SetForeign(got.Known, 3*day)
+	s, _, ok := b.Place(all[5].Print, all[5].Learned.Cost, 0)
+	if !ok || s.Name != "gpu-7/6" || math.Abs(s.Knee-all[5].Learned.Cost.Knee()) > 0.01*s.Knee {
+		t.Errorf("%+v %v, want the knee %.2f", s, ok, all[5].Learned.Cost.Knee())
+	}
+	if s.Confidence < 0.5 || s.Confidence > 0.7 {
+		t.Errorf("confidence %.2f of one that is wholly alike", s.Confidence)
+	}
+	// What this host knows itself is not asked of others.
+	if s, from, _ := b.Place(all[0].Print, all[0].Learned.Cost, 0); s.Name != "train-0" || len(from) != 1 {
+		t.Errorf("%q from %v, want its own alone", s.Name, from)
+	}
+}
+
+// TestShapeAlone: where too few jobs are shared, or they do not agree, no absolute figure comes over.
+func TestShapeAlone(t *testing.T) {
+	all := jobs(6)
+	torn := []Known{faster(all[0], 1), faster(all[1], 2), faster(all[2], 3.9), faster(all[3], 0.5), faster(all[5], 1)}
+	for i := range torn {
+		torn[i].Learned.Response = &model.Learner{Version: 1, Source: torn[i].Print.Unit}
+	}
+	for what, c := range map[string]struct {
+		own    []Known
+		shared int
+	}{"nothing in common": {nil, 0}, "two in common": {all[:2], 2}, "contradictory": {all[:4], 4}} {
+		b := open(t, c.own)
+		got := Prepare(b.All(), book("gpu-7", torn...), 3*day)
+		if got.Ratio != 0 || got.Shared != c.shared {
+			t.Fatalf("%s: ratio %g by %d shared", what, got.Ratio, got.Shared)
+		}
+		for _, k := range got.Known {
+			if !k.Shape || k.Learned.Response != nil {
+				t.Errorf("%s: %s brings absolute figures", what, k.Name)
+			}
+		}
+		b.SetForeign(got.Known, 3*day)
+		asked := all[5]
+		asked.Learned.Cost = eachTime(asked.Learned.Cost, func(v float64) float64 { return 1.3 * v })
+		s, _, ok := b.Place(asked.Print, asked.Learned.Cost, 0)
+		if !ok || math.Abs(s.Knee/all[5].Learned.Cost.Knee()-1) > 0.01 || math.Abs(s.Cost.CPU()/asked.Learned.Cost.CPU()-1) > 0.01 {
+			t.Errorf("%s: %+v, %v", what, s, ok)
+		}
+	}
+}
+
+// TestForeignNeverDisplaces: a full Store of this host's own takes nothing in, and own ones that come
+// later go before others'.
+func TestForeignNeverDisplaces(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	b := full(t, r, someJob)
+	theirs := jobs(3)
+	for i := range theirs {
+		theirs[i].Jobs = 1 << 30 // met more often than anything here, it says
+	}
+	b.SetForeign(Prepare(nil, book("gpu-7", theirs...), 3*day).Known, 3*day)
+	if b.Foreign() != 0 || b.Len() != MaxKnown {
+		t.Errorf("%d foreign of %d", b.Foreign(), b.Len())
+	}
+	b.Forget(1, "")
+	b.Forget(2, "")
+	b.SetForeign(Prepare(nil, book("gpu-7", theirs...), 3*day).Known, 3*day)
+	if b.Foreign() != 2 {
+		t.Fatalf("%d foreign, want the room of two", b.Foreign())
+	}
+	p, c := someJob(r)
+	if b.Update(0, measurement("mine", p, c, 3*day)); b.Foreign() != 1 || b.Len() != MaxKnown {
+		t.Errorf("%d foreign of %d after one of its own came", b.Foreign(), b.Len())
+	}
+}
+
+// TestMisleads: an entry that a first allocation was taken from which failed is dropped and stays
+// away, a host that misled thrice is set aside whole, and both can be forgotten.
+func TestMisleads(t *testing.T) {
+	got := Prepare(nil, book("gpu-7", jobs(8)...), 3*day).Known
+	b := open(t, nil)
+	b.Expire(3 * day)
+	b.SetForeign(got, 3*day)
+	b.Judge([]uint64{got[0].ID, got[1].ID}, false) // one failure, though two had a part in it
+	b.Judge([]uint64{got[2].ID}, true)
+	if m := b.Marks(); b.Foreign() != 6 || m.Misled["gpu-7"] != 1 || len(m.Gone) != 2 {
+		t.Fatalf("%d left, %+v", b.Foreign(), m)
+	}
+	b.SetForeign(got, 3*day) // read again
+	if b.Foreign() != 6 || b.find(got[2].ID).Learned.Right != 1 {
+		t.Errorf("%d left after it was read again; %+v", b.Foreign(), b.find(got[2].ID).Learned)
+	}
+	b.Judge([]uint64{got[3].ID}, false)
+	b.Judge([]uint64{got[4].ID}, false)
+	if m := b.Marks(); b.Foreign() != 0 || m.Aside["gpu-7"] != 3*day {
+		t.Fatalf("%d left, %+v", b.Foreign(), m)
+	}
+	again := open(t, nil) // the next start
+	again.Mark(b.Marks(), 4*day)
+	if again.SetForeign(got, 4*day); again.Foreign() != 0 {
+		t.Error("a book that was set aside is back after a restart")
+	}
+	late := open(t, nil)
+	late.Mark(b.Marks(), 4*day+MaxAgeNs)
+	if m := late.Marks(); len(m.Aside)+len(m.Misled) != 0 {
+		t.Errorf("set aside for ever: %+v", m)
+	}
+	again.ForgetHost("gpu-7")
+	if again.SetForeign(got, 4*day); again.Foreign() != 8 {
+		t.Errorf("%d, want all 8 of a host whose marks were forgotten", again.Foreign())
+	}
+}
+
+func TestForgottenForeignStaysAway(t *testing.T) {
+	got := Prepare(nil, book("gpu-7", jobs(2)...), 3*day).Known
+	b := open(t, nil)
+	b.SetForeign(got, 3*day)
+	if gone := b.Forget(0, "gpu-7/train-0"); len(gone) != 1 {
+		t.Fatalf("%d went", len(gone))
+	}
+	if b.SetForeign(got, 3*day); b.Foreign() != 1 {
+		t.Errorf("%d are there", b.Foreign())
+	}
+}
+
+// TestBadBooks: what cannot be true is left out, clocks that differ are told and borne with, and
+// counts that nobody here has made are not believed.
+func TestBadBooks(t *testing.T) {
+	good := jobs(1)[0]
+	change := func(f func(*Known)) Known {
+		k := good
+		f(&k)
+		return k
+	}
+	for what, c := range map[string]struct {
+		book    Book
+		taken   int
+		refused int
+	}{
+		"a good one":        {book("h", good), 1, 0},
+		"duplicates":        {book("h", good, good, good), 1, 2},
+		"no number":         {book("h", change(func(k *Known) { k.ID = 0 })), 0, 1},
+		"poisoned":          {book("h", change(func(k *Known) { k.Learned.Cost.LoaderCPU = math.Inf(1) })), 0, 1},
+		"costs nothing":     {book("h", change(func(k *Known) { k.Learned.Cost = policies.Cost{} })), 0, 1},
+		"a share beyond 1":  {book("h", change(func(k *Known) { k.Learned.Lost = 3 })), 0, 1},
+		"a correction":      {book("h", change(func(k *Known) { k.Learned.Correction = 1e9 })), 1, 0},
+		"a long name":       {book("h", change(func(k *Known) { k.Name = strings.Repeat("\u202e<b>🙂", 1000) })), 1, 0},
+		"an escape":         {book("h", change(func(k *Known) { k.Name = "\x1b]0;pwned\a" })), 1, 0},
+		"of a clock ahead":  {Book{Host: "h", MadeUnixNs: 400 * day, Known: []Known{change(func(k *Known) { k.LastUnixNs = 399 * day })}}, 1, 0},
+		"later than itself": {book("h", change(func(k *Known) { k.LastUnixNs = 399 * day })), 0, 1},
+	} {
+		got := Prepare(nil, c.book, 3*day)
+		if len(got.Known) != c.taken || got.Refused != c.refused || (got.Why != nil) != (c.refused > 0) {
+			t.Errorf("%s: %d taken, %d refused: %v", what, len(got.Known), got.Refused, got.Why)
+		}
+		for _, k := range got.Known {
+			if l := k.Learned; l.Correction != 1 || l.Kept+l.Failed+l.Right+l.Wrong != 0 || k.Jobs > maxForeignJobs || len(k.Name) > maxText || k.LastUnixNs > 3*day || k.Host != "h" {
+				t.Errorf("%s: %+v", what, k)
+			}
+		}
+	}
+}
+
+// TestPoisonMovesNothingOfOurs: whatever others' books hold, what this host has measured is found
+// as without them, at the same distance.
+func TestPoisonMovesNothingOfOurs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 9))
+		own := jobs(5)
+		clean, err := Open(own, 3*day)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirty, _ := Open(own, 3*day)
+		var poison []Known
+		for i := range 20 {
+			p, c := someJob(r)
+			for a := range NumAttributes {
+				if r.IntN(3) == 0 {
+					p = p.With(a, maxValue*r.Float64())
+				}
+			}
+			poison = append(poison, Known{ID: uint64(i + 1), Print: p, Jobs: 1 << 30, LastUnixNs: 2 * day,
+				Learned: Learned{Cost: c, Correction: 2, Right: 1 << 30}})
+		}
+		dirty.SetForeign(Prepare(own, book("evil", poison...), 3*day).Known, 3*day)
+		for _, k := range own {
+			x, _, _ := clean.Place(k.Print, k.Learned.Cost, 0)
+			y, _, _ := dirty.Place(k.Print, k.Learned.Cost, 0)
+			if x != y {
+				t.Fatalf("%+v became %+v", x, y)
+			}
+			if id := dirty.Update(0, measurement("again", k.Print, k.Learned.Cost, 3*day)); id != k.ID {
+				t.Fatalf("a measurement of %d went to %d", k.ID, id)
+			}
+			clean.Update(0, measurement("again", k.Print, k.Learned.Cost, 3*day))
+		}
+	})
+}
