@@ -1,0 +1,225 @@
+package books
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Suffix of the files that are read of a directory. What begins with a dot is none of them: rsync
+// writes so what it has not finished.
+const Suffix = ".book.gz"
+
+// maxFiles of a directory are read, the first by name.
+const maxFiles = 256
+
+// File is what became of one file of a directory, or of one book where it holds several.
+type File struct {
+	Name string `json:"name"`
+	Host string `json:"host,omitempty"`
+	Jobs int    `json:"jobs"`
+	// MadeUnixNs is by the clock of that host.
+	MadeUnixNs int64  `json:"made,omitempty"`
+	Reason     Reason `json:"reason,omitempty"` // "": it is used
+	Text       string `json:"text,omitempty"`   // for people
+}
+
+// Directory is read anew when something in it has another size, time or inode: that tells of a
+// rename, of a write over NFS, and of a ConfigMap whose symbolic links were turned.
+type Directory struct {
+	path  string
+	trust Trust
+	seen  map[string]stamp
+	err   string
+}
+
+type stamp struct {
+	size, mtimeNs int64
+	inode         uint64
+	mode          fs.FileMode
+}
+
+func stampOf(info fs.FileInfo) stamp {
+	s := stamp{size: info.Size(), mtimeNs: info.ModTime().UnixNano(), mode: info.Mode()}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.inode = sys.Ino
+	}
+	return s
+}
+
+// NewDirectory does not touch the disk.
+func NewDirectory(path string, trust Trust) *Directory { return &Directory{path: path, trust: trust} }
+
+// Changed reports whether there is something else to read than at the last Read.
+func (d *Directory) Changed() bool {
+	root, names, err := d.open()
+	if err != nil {
+		return err.Error() != d.err
+	}
+	defer root.Close() // read only: nothing to lose
+	return d.err != "" || d.seen == nil || !maps.Equal(d.seen, stamps(root, names))
+}
+
+// open lists the books. A directory that is missing has none.
+func (d *Directory) open() (*os.Root, []string, error) {
+	root, err := os.OpenRoot(d.path)
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := root.Open(".")
+	if err != nil {
+		return nil, nil, errors.Join(err, root.Close())
+	}
+	all, err := dir.Readdirnames(16 * maxFiles)
+	if closed := dir.Close(); err != nil && !errors.Is(err, io.EOF) || closed != nil {
+		return nil, nil, errors.Join(err, closed, root.Close())
+	}
+	names := slices.DeleteFunc(all, func(name string) bool { return !strings.HasSuffix(name, Suffix) || strings.HasPrefix(name, ".") })
+	slices.Sort(names)
+	return root, names[:min(len(names), maxFiles)], nil
+}
+
+func stamps(root *os.Root, names []string) map[string]stamp {
+	out := map[string]stamp{}
+	for _, name := range names {
+		if info, err := root.Stat(name); err == nil {
+			out[name] = stampOf(info)
+		} else {
+			out[name] = stamp{}
+		}
+	}
+	return out
+}
+
+// Read reads all books. Of two of one host the one is used that was made later. An error is of the
+// directory; one that is missing holds no books.
+func (d *Directory) Read() (found []Found, files []File, err error) {
+	root, names, err := d.open()
+	d.seen, d.err = nil, ""
+	if err != nil {
+		d.err = err.Error()
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return nil, nil, err
+	}
+	defer root.Close() // read only: nothing to lose
+	d.seen = stamps(root, names)
+	type place struct{ found, file int }
+	latest := map[string]place{} // by host
+	for _, name := range names {
+		all, refused := readFile(root, name, d.trust)
+		for _, f := range all {
+			file := File{Name: name, Host: f.Host, Jobs: len(f.Known), MadeUnixNs: f.MadeUnixNs}
+			at, twice := latest[f.Host]
+			switch {
+			case f.Refused != nil:
+				file.Reason, file.Text = f.Refused.Reason, f.Refused.Text
+			case !twice:
+				latest[f.Host], found = place{len(found), len(files)}, append(found, f)
+			case f.MadeUnixNs > found[at.found].MadeUnixNs:
+				found[at.found] = f
+				files[at.file].older()
+				latest[f.Host] = place{at.found, len(files)}
+			default:
+				file.older()
+			}
+			files = append(files, file)
+		}
+		if refused != nil {
+			files = append(files, File{Name: name, Reason: refused.Reason, Text: refused.Text})
+		}
+	}
+	return found, files, nil
+}
+
+func (f *File) older() {
+	f.Jobs, f.Reason, f.Text = 0, Older, "is not the latest of its host"
+}
+
+// readFile reads one file of a directory, and nothing that a link leads to outside of it.
+func readFile(root *os.Root, name string, trust Trust) ([]Found, *Refusal) {
+	info, err := root.Stat(name)
+	if err != nil {
+		return nil, cannotOpen(root, name, err)
+	}
+	if !info.Mode().IsRegular() { // opening a device can do something
+		return nil, refuse(Irregular, "is no regular file: %s", info.Mode().Type())
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, cannotOpen(root, name, err)
+	}
+	defer f.Close() // read only: nothing to lose
+	return readOpen(f, trust, false)
+}
+
+// ReadFile reads the books of one file by its path, for the command line.
+func ReadFile(path string, trust Trust) ([]Found, *Refusal) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, refuse(Unreadable, "cannot be read: %v", err)
+	}
+	defer f.Close() // read only: nothing to lose
+	return readOpen(f, trust, true)
+}
+
+func cannotOpen(root *os.Root, name string, err error) *Refusal {
+	if info, lerr := root.Lstat(name); lerr == nil && info.Mode()&fs.ModeSymlink != 0 && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		return refuse(Outside, "is a symbolic link that leads out of the directory")
+	}
+	return refuse(Unreadable, "cannot be read: %v", err)
+}
+
+func readOpen(f *os.File, trust Trust, raw bool) ([]Found, *Refusal) {
+	return readOpened(f, trust, raw, func() {})
+}
+
+// readOpened calls during once the file is read, before it is looked at again.
+func readOpened(f *os.File, trust Trust, raw bool, during func()) ([]Found, *Refusal) {
+	before, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, refuse(Unreadable, "cannot be read: %v", err)
+	case !before.Mode().IsRegular():
+		return nil, refuse(Irregular, "is no regular file: %s", before.Mode().Type())
+	case before.Size() > MaxBytes:
+		return nil, refuse(TooBig, "is of %d MiB; allowed are %d MiB", before.Size()>>20, MaxBytes>>20)
+	}
+	found, refused := read(io.LimitReader(f, MaxBytes), trust, raw)
+	during()
+	if after, err := f.Stat(); err != nil || stampOf(after) != stampOf(before) {
+		return nil, refuse(Changed, "has changed while it was read; it is read again at the next look")
+	}
+	return found, refused
+}
+
+// Merge is one file of the books of several: of each host the one that was made latest, with its
+// signature. Books that were refused are no part of it.
+func Merge(all []Found) (text []byte, hosts []string, err error) {
+	latest := map[string]Found{}
+	for _, f := range all {
+		if old, twice := latest[f.Host]; f.Refused == nil && (!twice || f.MadeUnixNs > old.MadeUnixNs) {
+			latest[f.Host] = f
+		}
+	}
+	hosts = slices.Sorted(maps.Keys(latest))
+	for _, host := range hosts {
+		if text, err = appendPacked(text, latest[host].raw); err != nil {
+			return nil, nil, fmt.Errorf("the book of %s: %w", host, err)
+		}
+	}
+	return text, hosts, nil
+}
+
+// Age is how old a book is by its own word; 0 where its clock is ahead of this one.
+func (f File) Age(now time.Time) time.Duration {
+	return max(0, now.Sub(time.Unix(0, f.MadeUnixNs)))
+}

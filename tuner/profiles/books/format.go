@@ -1,0 +1,273 @@
+// Package books shares known jobs (tuner/profiles) between hosts. A book is what one host has
+// learned; a file, compressed with gzip, holds one or more, one after another. Each is lines of JSON:
+//
+//	{"format":"trimtab-book","version":1,"host":"gpu-7","made":UNIX-NANOSECONDS}
+//	profiles.Known, one a line
+//	{"end":true,"jobs":N,"sha256":"hex of all lines before, with their ends"}
+//	{"signature":"-----BEGIN SSH SIGNATURE-----…"}
+//
+// The signature is of the line before it, its end included, as `ssh-keygen -Y sign -n trimtab-book`
+// makes it. It is absent from the last line, {}, of a book that nobody signed. Fields that a reader
+// does not know it ignores; a book of a newer version it refuses, and says so. Nothing in a book
+// is readable of a job unless names were asked for.
+//
+// The trap: books come from other hosts. Nothing of one is used before its signature holds, and
+// what is read of any is bounded.
+package books
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/hiddeco/sshsig"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/trimtab/trimtab/tuner/profiles"
+)
+
+const (
+	format    = "trimtab-book"
+	version   = 1
+	namespace = "trimtab-book" // of signatures: one made for another purpose does not hold
+	endPrefix = `{"end":`
+)
+
+// Bounds of what is read.
+const (
+	// MaxBytes of a file: 10,000 jobs take about 2 MB.
+	MaxBytes = 16 << 20
+	maxPlain = 128 << 20 // uncompressed, of all books in a file
+	maxLine  = 256 << 10
+	maxBooks = 256 // in one file
+)
+
+// Reason says in a word why a book is not used; a label of metrics.
+type Reason string
+
+// Reasons.
+const (
+	Newer      Reason = "newer-version"
+	Unsigned   Reason = "unsigned"
+	UnknownKey Reason = "unknown-key"
+	Forged     Reason = "bad-signature"
+	TooBig     Reason = "too-big"
+	Truncated  Reason = "truncated"
+	Damaged    Reason = "damaged"
+	Changed    Reason = "changed-while-read"
+	Irregular  Reason = "not-a-regular-file"
+	Outside    Reason = "outside-the-directory"
+	Unreadable Reason = "unreadable"
+	Older      Reason = "older-than-another"
+	SetAside   Reason = "set-aside"
+	Own        Reason = "of-this-host"
+)
+
+// Reasons lists all, in the order in which metrics show them.
+func Reasons() []Reason {
+	return []Reason{Newer, Unsigned, UnknownKey, Forged, TooBig, Truncated, Damaged, Changed, Irregular, Outside, Unreadable, Older, SetAside, Own}
+}
+
+// Refusal is why a book, or what follows it in a file, is not used.
+type Refusal struct {
+	Reason Reason
+	Text   string // with the fix, for people
+}
+
+func (r *Refusal) Error() string { return r.Text }
+
+func refuse(reason Reason, format string, args ...any) *Refusal {
+	return &Refusal{reason, fmt.Sprintf(format, args...)}
+}
+
+type header struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	Host    string `json:"host"`
+	Made    int64  `json:"made"`
+}
+
+type ending struct {
+	End    bool   `json:"end"`
+	Jobs   int    `json:"jobs"`
+	SHA256 string `json:"sha256"`
+}
+
+type signed struct {
+	Signature string `json:"signature,omitempty"`
+}
+
+// Write makes a book of known jobs, signed by a host's key; a nil one leaves it unsigned. Names of
+// containers and images are left out unless they are asked for.
+func Write(w io.Writer, host string, madeUnixNs int64, known []profiles.Known, names bool, key ssh.Signer) error {
+	z := gzip.NewWriter(w)
+	sum := sha256.New()
+	lines := json.NewEncoder(io.MultiWriter(z, sum))
+	if err := lines.Encode(header{format, version, host, madeUnixNs}); err != nil {
+		return err
+	}
+	for _, k := range known {
+		if !names {
+			k.Name, k.Print.Image = "", ""
+		}
+		if err := lines.Encode(k.Rounded()); err != nil {
+			return fmt.Errorf("known job %d: %w", k.ID, err)
+		}
+	}
+	end, err := json.Marshal(ending{true, len(known), hex.EncodeToString(sum.Sum(nil))})
+	if err != nil {
+		return err
+	}
+	end = append(end, '\n')
+	var last signed
+	if key != nil {
+		sig, err := sshsig.Sign(bytes.NewReader(end), key, sshsig.HashSHA512, namespace)
+		if err != nil {
+			return fmt.Errorf("sign the book: %w", err)
+		}
+		last.Signature = string(sshsig.Armor(sig))
+	}
+	if _, err := z.Write(end); err != nil {
+		return err
+	}
+	if err := json.NewEncoder(z).Encode(last); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// Found is a book in a file. Its Host is the name that the config gives the key.
+type Found struct {
+	profiles.Book
+	Key     string   // fingerprint of the key that signed it; "": nobody did
+	Broken  int      // entries that are no known job
+	Refused *Refusal // nil: it may be used
+	raw     []byte   // uncompressed, where it is kept
+}
+
+// Read reads the books of a file. The refusal is of what could not be read any more; the books
+// before it are good.
+func Read(r io.Reader, trust Trust) ([]Found, *Refusal) { return read(r, trust, false) }
+
+func read(r io.Reader, trust Trust, raw bool) (all []Found, refused *Refusal) {
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, refuse(Damaged, "is no book: %v", err)
+	}
+	limited := &io.LimitedReader{R: z, N: maxPlain}
+	in := &reader{lines: bufio.NewReaderSize(limited, maxLine), limited: limited, keep: raw}
+	for {
+		found, refused := in.book(trust)
+		if refused != nil || found == nil {
+			return all, refused
+		}
+		if all = append(all, *found); len(all) == maxBooks {
+			return all, nil
+		}
+	}
+}
+
+// reader goes through the lines of a file.
+type reader struct {
+	lines   *bufio.Reader
+	limited *io.LimitedReader
+	keep    bool
+	raw     []byte
+}
+
+// next is the next line with its end, good until the one after; nil at the end of the file.
+func (in *reader) next() ([]byte, *Refusal) {
+	line, err := in.lines.ReadSlice('\n')
+	switch {
+	case err == nil:
+		if in.keep {
+			in.raw = append(in.raw, line...)
+		}
+		return line, nil
+	case in.limited.N <= 0:
+		return nil, refuse(TooBig, "unpacks to more than %d MiB", maxPlain>>20)
+	case errors.Is(err, bufio.ErrBufferFull):
+		return nil, refuse(TooBig, "has a line of more than %d KiB", maxLine>>10)
+	case errors.Is(err, io.EOF) && len(line) == 0:
+		return nil, nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, refuse(Truncated, "ends in the middle: copy it again")
+	}
+	return nil, refuse(Damaged, "cannot be unpacked: %v", err)
+}
+
+// book reads one; nil at the end of the file.
+func (in *reader) book(trust Trust) (*Found, *Refusal) {
+	in.raw = nil
+	line, refused := in.next()
+	if line == nil {
+		return nil, refused
+	}
+	var head header
+	if json.Unmarshal(line, &head) != nil || head.Format != format {
+		return nil, refuse(Damaged, "is no book of trimtab's")
+	}
+	if head.Version > version {
+		return nil, refuse(Newer, "is of version %d, this trimtab reads up to %d: upgrade it", head.Version, version)
+	}
+	found := &Found{Book: profiles.Book{MadeUnixNs: head.Made}}
+	sum, count := sha256.New(), 0
+	for {
+		sum.Write(line) // a hash takes all
+		if line, refused = in.next(); refused != nil {
+			return nil, refused
+		}
+		if line == nil {
+			return nil, refuse(Truncated, "ends in the middle: copy it again")
+		}
+		if bytes.HasPrefix(line, []byte(endPrefix)) {
+			break
+		}
+		if count++; count > profiles.MaxKnown {
+			return nil, refuse(TooBig, "holds more than %d jobs", profiles.MaxKnown)
+		}
+		var k profiles.Known
+		if json.Unmarshal(line, &k) != nil {
+			found.Broken++
+			continue
+		}
+		found.Known = append(found.Known, k)
+	}
+	var end ending
+	if json.Unmarshal(line, &end) != nil || end.Jobs != count || end.SHA256 != hex.EncodeToString(sum.Sum(nil)) {
+		return nil, refuse(Damaged, "does not hold what it was made with: copy it again")
+	}
+	closing := bytes.Clone(line)
+	if line, refused = in.next(); refused != nil {
+		return nil, refused
+	}
+	var last signed
+	if line == nil || json.Unmarshal(line, &last) != nil {
+		return nil, refuse(Truncated, "ends before its signature: copy it again")
+	}
+	found.Host, found.Key, found.Refused = trust.check(closing, last.Signature, head.Host)
+	found.raw = in.raw
+	if found.Refused != nil {
+		found.Known = nil
+	}
+	return found, nil
+}
+
+// appendPacked compresses lines as a member of a gzip file: members follow one another.
+func appendPacked(text, lines []byte) ([]byte, error) {
+	out := bytes.NewBuffer(text)
+	z := gzip.NewWriter(out)
+	if _, err := z.Write(lines); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}

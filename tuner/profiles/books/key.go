@@ -1,0 +1,187 @@
+package books
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/hiddeco/sshsig"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/trimtab/trimtab/tuner/statefile"
+)
+
+// Trust is whose books are used. The zero Trust is nobody's.
+type Trust struct {
+	hosts    map[string]string // name by public key
+	unsigned bool
+	own      string // this host's public key: what it signed is known here
+}
+
+// But is the same trust without the books of this host's own key. All hosts may then have one
+// config, and one directory.
+func (t Trust) But(own ssh.PublicKey) Trust {
+	t.own = string(own.Marshal())
+	return t
+}
+
+// NewTrust takes public keys as `trimtab profiles key` prints them. unsigned takes also books that
+// nobody signed.
+func NewTrust(keys []string, unsigned bool) (Trust, error) {
+	t := Trust{hosts: map[string]string{}, unsigned: unsigned}
+	for _, line := range keys {
+		key, name, err := ParseKey(line)
+		if err != nil {
+			return Trust{}, err
+		}
+		t.hosts[string(key.Marshal())] = name
+	}
+	return t, nil
+}
+
+// ParseKey reads the public half of a host's key and the host's name: a line of authorized_keys.
+func ParseKey(line string) (ssh.PublicKey, string, error) {
+	key, name, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
+	switch name = strings.TrimSpace(name); {
+	case err != nil:
+		return nil, "", errors.New("is no public key; want a line such as ssh-ed25519 AAAA… gpu-7")
+	case key.Type() != ssh.KeyAlgoED25519:
+		return nil, "", fmt.Errorf("is a key of type %s; allowed is %s", key.Type(), ssh.KeyAlgoED25519)
+	case len(options) > 0 || len(bytes.TrimSpace(rest)) > 0:
+		return nil, "", errors.New("holds more than one key with its name")
+	case name == "" || len(name) > maxHostName || strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(hostName, r) }):
+		return nil, "", errors.New("has no host's name after the key; allowed are up to 64 letters, digits, dots and dashes")
+	}
+	return key, name, nil
+}
+
+// What a host may be called: its name is part of texts, files and arguments.
+const (
+	hostName    = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-"
+	maxHostName = 64
+)
+
+// unsignedPrefix tells a name that a book gives itself from those that the config gives.
+const unsignedPrefix = "unsigned-"
+
+// check says whose a book is, by the signature of its end.
+func (t Trust) check(end []byte, armored, says string) (host, key string, refused *Refusal) {
+	if armored == "" {
+		host = unsignedPrefix + strings.Map(func(r rune) rune {
+			if strings.ContainsRune(hostName, r) {
+				return r
+			}
+			return '-'
+		}, says[:min(len(says), maxHostName)])
+		if !t.unsigned {
+			return host, "", refuse(Unsigned, "is not signed: sign it, or allow such books by profiles.unsigned")
+		}
+		return host, "", nil
+	}
+	sig, err := sshsig.Unarmor([]byte(armored))
+	if err != nil {
+		return "", "", refuse(Forged, "has a signature that cannot be read: %v", err)
+	}
+	key = ssh.FingerprintSHA256(sig.PublicKey)
+	if t.own != "" && string(sig.PublicKey.Marshal()) == t.own {
+		return "", key, refuse(Own, "is of this host")
+	}
+	host, known := t.hosts[string(sig.PublicKey.Marshal())]
+	if !known {
+		return "", key, refuse(UnknownKey, "is signed by %s, which profiles.trust does not name", key)
+	}
+	if err := sshsig.Verify(bytes.NewReader(end), sig, sig.PublicKey, sig.HashAlgorithm, namespace); err != nil {
+		return host, key, refuse(Forged, "has a signature of %s that does not hold: %v", host, err)
+	}
+	return host, key, nil
+}
+
+// HostKey reads the key that a host signs its books with, and makes one where there is none. It is
+// only ever readable by its owner.
+func HostKey(path string) (ssh.Signer, error) {
+	text, err := readKey(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeKey(path); err != nil && !errors.Is(err, fs.ErrExist) { // another was first
+			return nil, fmt.Errorf("the host's key: %w", err)
+		}
+		text, err = readKey(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the host's key: %w", err)
+	}
+	key, err := ssh.ParsePrivateKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("the host's key %s: %w: remove it, and the next start makes another", path, err)
+	}
+	return key, nil
+}
+
+func readKey(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // read only: nothing to lose
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s is open to others, or no regular file: `chmod 600` it if nobody has read it, else remove it", path)
+	}
+	text := make([]byte, 16<<10)
+	n, err := f.Read(text)
+	return text[:n], err
+}
+
+func makeKey(path string) error {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	block, err := ssh.MarshalPrivateKey(private, "trimtab")
+	if err != nil {
+		return err
+	}
+	if err := statefile.MakeDir(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	return place(path, pem.EncodeToMemory(block), 0o600, os.Link) // Link never replaces
+}
+
+// place writes a copy, syncs it, and puts it in its place by link or rename: after a crash, and
+// where the disk is full, what stood there stands.
+func place(path string, text []byte, perm fs.FileMode, put func(from, to string) error) (err error) {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, ".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if gone := os.Remove(f.Name()); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}()
+	_, err = f.Write(text)
+	if err == nil {
+		err = errors.Join(f.Chmod(perm), f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := put(f.Name(), path); err != nil {
+		return err
+	}
+	return statefile.SyncDir(dir)
+}
+
+// Place puts the text of a book into a file, whole or not at all.
+func Place(path string, text []byte) error { return place(path, text, 0o644, os.Rename) }
