@@ -129,7 +129,7 @@ func (fake) Fingerprints(context.Context) ([]state.Fingerprint, error) {
 }
 
 func (fake) Forget(_ context.Context, r state.ForgetRequest) ([]state.ActionResult, error) {
-	return []state.ActionResult{{Name: r.Name, OK: true, Text: fmt.Sprintf("profile %d forgotten, all: %v", r.ID, r.All)}}, nil
+	return []state.ActionResult{{Name: r.Name, OK: true, Text: fmt.Sprintf("profile %d forgotten, all: %v, host: %s", r.ID, r.All, r.Host)}}, nil
 }
 
 func (fake) Series(string) []series.Point { return nil }

@@ -130,6 +130,9 @@ func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog
 	if p.receivers != nil {
 		add(p.receivers.Run)
 	}
+	add(func(ctx context.Context) error {
+		return watchBooks(ctx, cfg, p.loop, log.With("component", "books"))
+	})
 	server := api.NewServer(p.loop, log.With("component", "api"), time.Now)
 	add(func(ctx context.Context) error { return server.Run(ctx, listener) })
 	// Without metrics and page jobs are tuned all the same (law: each part alone).
@@ -266,7 +269,7 @@ func needsRestart(old, now config.Config) []string {
 	}{
 		{"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker}, {"containerd", !reflect.DeepEqual(old.Containerd, now.Containerd)},
 		{"notify", !reflect.DeepEqual(old.Notify, now.Notify)}, {"metrics", old.Metrics != now.Metrics}, {"page", !reflect.DeepEqual(old.Page, now.Page)}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir}, {"identityKey", old.IdentityKey != now.IdentityKey},
-		{"overhead.maps", old.Overhead.Maps != now.Overhead.Maps}, {"record", old.Record != now.Record}, {"history", old.History != now.History},
+		{"overhead.maps", old.Overhead.Maps != now.Overhead.Maps}, {"record", old.Record != now.Record}, {"history", old.History != now.History}, {"profiles", !reflect.DeepEqual(old.Profiles, now.Profiles)},
 	} {
 		if k.changed {
 			out = append(out, k.name)

@@ -103,7 +103,7 @@ func examine(ctx context.Context, file, dropDir string, trying func(string)) []f
 	findings = append(findings, examineReceivers(ctx, cfg)...)
 	trying("looking at what is supported, and at the state on disk")
 	findings = append(findings, examineSupport(cfg)...)
-	return append(findings, examineState(cfg), examineDisabled())
+	return append(findings, examineState(cfg), examineBooks(ctx, cfg), examineDisabled())
 }
 
 // checkHost is `trimtab daemon --check`: the doctor's findings, as an error where

@@ -164,8 +164,8 @@ func completeProfiles(cmd *cobra.Command, args []string, _ string) ([]string, co
 	})
 }
 
-// plainName tells names as Docker and containerd allow them; a label of containerd's may hold anything.
+// plainName tells names as Docker and containerd allow them, and HOST/NAME of other hosts' known jobs; a label of containerd's may hold anything.
 func plainName(name string) bool {
 	const begin = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-	return name != "" && strings.Contains(begin, name[:1]) && strings.Trim(name, begin+"_.-") == ""
+	return name != "" && strings.Contains(begin, name[:1]) && strings.Trim(name, begin+"_.-/") == ""
 }

@@ -2,14 +2,17 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
+	"github.com/trimtab/trimtab/tuner/agent"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/profiles/disk"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -19,7 +22,7 @@ import (
 func profilesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profiles",
-		Short: "List and forget the jobs that trimtab knows again by what they do",
+		Short: "List, forget and share the jobs that trimtab knows again by what they do",
 	}
 	list := &cobra.Command{
 		Use:   "ls",
@@ -34,14 +37,16 @@ func profilesCommand() *cobra.Command {
 		},
 	}
 	forget := &cobra.Command{
-		Use:               "forget {NUMBER | NAME | --all}",
+		Use:               "forget {NUMBER | NAME | --host HOST | --all}",
 		Short:             "Forget known jobs, on disk too; containers that run are measured and remembered anew",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeProfiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var req state.ForgetRequest
-			if req.All, _ = cmd.Flags().GetBool("all"); req.All == (len(args) > 0) {
-				return fmt.Errorf("name one, by its number or its name, or --all")
+			req.All, _ = cmd.Flags().GetBool("all")
+			req.Host, _ = cmd.Flags().GetString("host")
+			if len(args) > 0 == (req.All || req.Host != "") || req.All && req.Host != "" {
+				return fmt.Errorf("name one, by its number or its name, or --host, or --all")
 			}
 			if len(args) > 0 {
 				if id, err := strconv.ParseUint(args[0], 10, 64); err == nil && id > 0 {
@@ -55,7 +60,9 @@ func profilesCommand() *cobra.Command {
 		},
 	}
 	forget.Flags().Bool("all", false, "all of them")
+	forget.Flags().String("host", "", "all that came from another `HOST`, and how often its book misled")
 	cmd.AddCommand(list, forget)
+	cmd.AddCommand(bookCommands()...)
 	return cmd
 }
 
@@ -63,6 +70,7 @@ func profilesCommand() *cobra.Command {
 type knownJobs struct {
 	state    *statefile.Store
 	recorder *recorder // nil: none
+	saved    *profiles.Marks
 }
 
 // openKnown loads what is known; whatever is wrong with it costs memory alone.
@@ -71,16 +79,33 @@ func openKnown(s *statefile.Store, rec *recorder, log *slog.Logger) (*profiles.S
 	if err != nil {
 		log.Warn("known jobs: some or all are lost, and are learned anew", "error", err)
 	}
-	k := knownJobs{s, rec}
+	k := knownJobs{s, rec, &profiles.Marks{}}
+	marks, err := k.marks().Load()
+	if err != nil {
+		log.Warn("which entries of other hosts' books had misled is lost", "error", err)
+	}
+	*k.saved = marks
+	profileStore.Mark(marks, time.Now().UnixNano())
 	k.record(profileStore.All())
 	return profileStore, k
 }
 
 // Save implements agent.Known.
-func (k knownJobs) Save(all []profiles.Known) error {
-	k.record(all)
-	return disk.Save(k.state, all)
+func (k knownJobs) Save(kept agent.Kept) error {
+	k.record(kept.All)
+	err := disk.Save(k.state, profiles.Own(kept.All))
+	if reflect.DeepEqual(kept.Marks, *k.saved) {
+		return err
+	}
+	failed := k.marks().Save(kept.Marks)
+	if failed == nil {
+		*k.saved = kept.Marks
+	}
+	return errors.Join(err, failed)
 }
+
+// marks is what is remembered of other hosts' books.
+func (k knownJobs) marks() stored[profiles.Marks] { return stored[profiles.Marks]{k.state, "books"} }
 
 // maxRecorded of the known jobs stand at the head of each segment of the flight recorder, those that
 // are worth the most: more of them would leave its ring to heads.

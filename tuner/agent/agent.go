@@ -103,19 +103,19 @@ type Options struct {
 	Missing  []state.Part // probes that could not be had at all
 	ReadHost func() (probes.Host, error)
 	// Policies are asked in their order.
-	Policies  control.Policies
-	Actuator  *actuator.Actuator
-	Manuals   *enrolment.Manuals
-	Holds     Holds
-	History   History         // nil: none
-	Series    *series.Store   // what somebody else makes of the snapshots, for the API; nil: none
-	Accounts  Accounts        // nil: none
-	Store     *profiles.Store // known jobs to begin with; nil: none
-	Known     Known           // nil: what is learned is not kept
+	Policies control.Policies
+	Actuator *actuator.Actuator
+	Manuals  *enrolment.Manuals
+	Holds    Holds
+	History  History         // nil: none
+	Series   *series.Store   // what somebody else makes of the snapshots, for the API; nil: none
+	Accounts Accounts        // nil: none
+	Store    *profiles.Store // known jobs to begin with; nil: none
+	Known    Known           // nil: what is learned is not kept
 	// Identify says what a container that starts is known by; nil: nothing is known before it steps.
-	Identify func(c runtime.Container) *profiles.Start
-	Recorder  Recorder // nil: none
-	Receivers Receivers       // nil: none
+	Identify  func(c runtime.Container) *profiles.Start
+	Recorder  Recorder  // nil: none
+	Receivers Receivers // nil: none
 	// Preflight says why a container that holds a GPU may not be written to; "" if it may (law: GPU access).
 	Preflight func(ctx context.Context, c runtime.Container) string
 	// Above is what bounds the control groups above a container; nil: nothing does.
@@ -143,6 +143,7 @@ type Agent struct {
 	events       chan runtime.Event
 	repairNow    chan struct{}
 	work         chan func(ctx context.Context)
+	forgotten    atomic.Uint64 // see BooksForgotten
 	visibilities chan visibilityOrder
 	// visibilityMu is held from reading what a container sees to having changed it.
 	visibilityMu sync.Mutex
@@ -192,7 +193,7 @@ func New(o Options) *Agent {
 		edge: newWriteCounters(), budget: budget.New(), placed: place.NewHolds(),
 	}
 	l.control = control.New(o.Settings.Core, o.Policies, epoch(l.started))
-	l.known.queue = make(chan []profiles.Known, 1)
+	l.known.queue = make(chan Kept, 1)
 	l.accounts.book, l.accounts.takenAt = account.NewBook(), l.started
 	l.accounts.queue, l.accounts.reporting = make(chan []account.Hour, 1), make(chan struct{}, 1)
 	if o.Store != nil {

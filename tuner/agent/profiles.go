@@ -13,7 +13,13 @@ import (
 
 // Known keeps the known jobs on disk. Save is called from one goroutine at a time.
 type Known interface {
-	Save(all []profiles.Known) error
+	Save(k Kept) error
+}
+
+// Kept is what is kept of known jobs: all of them, and what is remembered of other hosts' books.
+type Kept struct {
+	All   []profiles.Known
+	Marks profiles.Marks
 }
 
 // saveEvery is how often what was learned goes to disk at the most: a crash costs so
@@ -26,11 +32,13 @@ const (
 
 // remembering is the agent's part in keeping the known jobs.
 type remembering struct {
-	queue    chan []profiles.Known // the latest alone
-	revision uint64                // of what was last queued
+	queue    chan Kept // the latest alone
+	revision uint64    // of what was last queued
 	at       time.Time
 	lost     string // why the latest save failed
 	failed   bool   // the profileSaver's: said already
+	books    []state.Book
+	aside    map[string]bool // hosts whose books were set aside: said already
 }
 
 // remember queues the known jobs for the profileSaver where it has changed. A profileSaver that is
@@ -40,13 +48,13 @@ func (l *Agent) remember() {
 	if l.o.Known == nil || book.Revision() == l.known.revision || time.Since(l.known.at) < saveEvery*time.Duration(max(1, book.Len()/saveJobs)) {
 		return
 	}
-	all := book.All()
+	kept := Kept{book.All(), book.Marks()}
 	select {
 	case <-l.known.queue:
 	default:
 	}
 	select {
-	case l.known.queue <- all:
+	case l.known.queue <- kept:
 		l.known.revision, l.known.at = book.Revision(), time.Now()
 	default:
 	}
@@ -58,16 +66,16 @@ func (l *Agent) profileSaver(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case all := <-l.known.queue:
-			why := l.saveKnown(all)
+		case kept := <-l.known.queue:
+			why := l.saveKnown(kept)
 			l.reply(ctx, func() { l.known.lost = why })
 		}
 	}
 }
 
 // saveKnown says once that it fails, and why each time.
-func (l *Agent) saveKnown(all []profiles.Known) (why string) {
-	err := l.o.Known.Save(all)
+func (l *Agent) saveKnown(kept Kept) (why string) {
+	err := l.o.Known.Save(kept)
 	if err != nil {
 		why = err.Error()
 		if !l.known.failed {
@@ -83,7 +91,7 @@ func (l *Agent) keepLast() {
 	book := l.control.Profiles()
 	if l.o.Known != nil && (book.Revision() != l.known.revision || len(l.known.queue) > 0) {
 		l.known.revision = book.Revision()
-		l.saveKnown(book.All())
+		l.saveKnown(Kept{book.All(), book.Marks()})
 	}
 }
 
@@ -95,17 +103,25 @@ func (l *Agent) Fingerprints(ctx context.Context) (out []state.Fingerprint, err 
 
 // Forget drops known jobs, for good. Containers that run go on, and are learned anew.
 func (l *Agent) Forget(ctx context.Context, req state.ForgetRequest) ([]state.ActionResult, error) {
-	if (req.ID != 0 || req.Name != "") == req.All {
-		return nil, api.BadRequest("forget: want a number, a name, or all", "`trimtab profiles ls` lists them")
+	asked := 0
+	for _, said := range []bool{req.ID != 0 || req.Name != "", req.Host != "", req.All} {
+		if said {
+			asked++
+		}
+	}
+	if asked != 1 {
+		return nil, api.BadRequest("forget: want a number, a name, a host, or all", "`trimtab profiles ls` lists them")
 	}
 	var gone []profiles.Known
 	if err := l.do(ctx, func() {
-		gone = l.control.Profiles().Forget(req.ID, req.Name)
+		if gone = l.forgetHost(req.Host); req.Host == "" {
+			gone = l.control.Profiles().Forget(req.ID, req.Name)
+		}
 		l.known.at = time.Time{} // to disk at the next tick
 	}); err != nil {
 		return nil, err
 	}
-	if len(gone) == 0 && !req.All {
+	if len(gone) == 0 && !req.All && req.Host == "" {
 		return nil, &api.Error{Status: http.StatusNotFound, Text: "no such profile", Hint: "`trimtab profiles ls` lists them"}
 	}
 	out := []state.ActionResult{}

@@ -6,14 +6,12 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-
-	"github.com/trimtab/trimtab/tuner/profiles"
 )
 
 // fullDisk is a store that takes nothing while it is full.
 type fullDisk struct{ full bool }
 
-func (f *fullDisk) Save([]profiles.Known) error {
+func (f *fullDisk) Save(Kept) error {
 	if f.full {
 		return errors.New("no space left on device")
 	}
@@ -27,7 +25,7 @@ func TestFullStoreIsSaidOnce(t *testing.T) {
 	disk := &fullDisk{full: true}
 	l := &Agent{o: Options{Known: disk, Log: slog.New(slog.NewTextHandler(&log, nil))}}
 	for range 3 {
-		if why := l.saveKnown(nil); !strings.Contains(why, "no space") {
+		if why := l.saveKnown(Kept{}); !strings.Contains(why, "no space") {
 			t.Errorf("shown %q", why)
 		}
 	}
@@ -35,11 +33,11 @@ func TestFullStoreIsSaidOnce(t *testing.T) {
 		t.Errorf("said %d times, want once:\n%s", n, log.String())
 	}
 	disk.full = false
-	if why := l.saveKnown(nil); why != "" {
+	if why := l.saveKnown(Kept{}); why != "" {
 		t.Errorf("shown %q once there is room", why)
 	}
 	disk.full = true
-	l.saveKnown(nil)
+	l.saveKnown(Kept{})
 	if n := strings.Count(log.String(), "no space"); n != 2 {
 		t.Errorf("a second failure was said %d times in all, want 2", n)
 	}

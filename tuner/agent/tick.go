@@ -280,7 +280,7 @@ func (l *Agent) publish() {
 		c.ProbeShare, c.Thinned = l.budget.Spent(c.Key), l.thinned(c.Key)
 	}
 	l.edge.show(&s.Totals)
-	s.Memory = state.Memory{Known: l.control.Profiles().Len(), Lost: l.known.lost}
+	s.Memory = l.showKnown()
 	l.showGPULost(s)
 	l.showPlaced(s)
 	s.Daemon = state.Daemon{

@@ -50,7 +50,15 @@ type Config struct {
 	Record          Record             `yaml:"record"`
 	History         History            `yaml:"history"`
 	Log             Log                `yaml:"log"`
+	Profiles        Profiles           `yaml:"profiles"`
 	Match           []Rule             `yaml:"match"`
+}
+
+// Profiles says whose known jobs are used beside this host's own.
+type Profiles struct {
+	Books    string   `yaml:"books"`    // directory of books; "": books below StateDir
+	Trust    []string `yaml:"trust"`    // public keys of hosts, each with its name: lines of authorized_keys
+	Unsigned bool     `yaml:"unsigned"` // use also books that nobody signed
 }
 
 // GPU says when a GPU counts as idle, and what may be done about containers' view of theirs.
@@ -214,6 +222,7 @@ func Default() Config {
 		Record:     Record{Ring: 64 << 20},
 		History:    History{MaxBytes: 256 << 20, MaxAge: Duration(30 * 24 * time.Hour)},
 		Log:        Log{Level: "info"},
+		Profiles:   Profiles{Trust: []string{}},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/enrolment"
+	"github.com/trimtab/trimtab/tuner/profiles/books"
 )
 
 // Bounds of what can work at all.
@@ -36,6 +37,8 @@ const (
 	// those of a million, more than a reading gets through in a tick.
 	minMaps = 24 << 20
 	maxMaps = 1 << 30
+	// maxTrust hosts are heard: more than files are read.
+	maxTrust = 1000
 )
 
 // Validate returns all problems joined, without the places in files that Load
@@ -142,6 +145,14 @@ func (k *check) endpoints(c Config) {
 		k.absolute("identityKey", c.IdentityKey)
 	}
 	k.notify(c.Notify)
+	if c.Profiles.Books != "" {
+		k.absolute("profiles.books", c.Profiles.Books)
+	}
+	k.that(len(c.Profiles.Trust) <= maxTrust, "profiles.trust", "%d keys; allowed are %d", len(c.Profiles.Trust), maxTrust)
+	for i, line := range c.Profiles.Trust {
+		_, _, err := books.ParseKey(line)
+		k.err(err, fmt.Sprintf("profiles.trust[%d]", i+1), line)
+	}
 }
 
 // openPage says who may see the page where nobody is asked who they are; "": that is bounded.

@@ -9,8 +9,11 @@
 package metrics
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	goruntime "runtime"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -226,6 +229,14 @@ func (e *emitter) node(s *state.Snapshot) {
 	e.set(nNodeOther, s.Node.OtherCPUs+s.Node.HostCPUs)
 	e.set(nKnown, float64(s.Memory.Known))
 	e.setBool(nKnownKept, s.Memory.Lost == "")
+	e.set(nForeignJobs, float64(s.Memory.Foreign))
+	read := map[string]int{"used": 0}
+	for _, b := range s.Memory.Books {
+		read[cmp.Or(b.Reason, "used")]++
+	}
+	for _, reason := range slices.Sorted(maps.Keys(read)) {
+		e.set(nBooks, float64(read[reason]), reason)
+	}
 	type group struct {
 		mode    string
 		watched bool

@@ -38,6 +38,8 @@ const (
 	nNearestSure   = "trimtab_similarity_nearest_confidence_ratio"
 	nKnown         = "trimtab_similarity_known_jobs"
 	nKnownKept     = "trimtab_similarity_store_ok"
+	nForeignJobs   = "trimtab_similarity_foreign_jobs"
+	nBooks         = "trimtab_similarity_books"
 	nDeviceSpeed   = "trimtab_device_predicted_speed_ratio"
 	nWindows       = "trimtab_container_windows_total"
 	nProbeShare    = "trimtab_container_probe_cost_ratio"
@@ -225,6 +227,8 @@ func nodeFamilies() []Family {
 		{Name: nNotExported, Kind: Gauge, Help: "Watched containers left out of the per-container metrics, being beyond the cap."},
 		{Name: nKnown, Kind: Gauge, Help: "Jobs that trimtab knows again by their profile; trimtab profiles ls lists them."},
 		{Name: nKnownKept, Kind: Gauge, Help: "1 while what is learned of jobs is kept on disk; 0: the latest write failed, and it is known until the daemon ends."},
+		{Name: nForeignJobs, Kind: Gauge, Help: "Those of them that come from other hosts' books."},
+		{Name: nBooks, Kind: Gauge, Labels: []string{"state"}, Help: "Books of other hosts in the directory: used, or the reason why one is not; trimtab doctor names them."},
 		{Name: nNodeCPUs, Kind: Gauge, Help: "CPUs online."},
 		{Name: nNodeReserve, Kind: Gauge, Help: "CPUs that must stay idle when CPU is lent."},
 		{Name: nNodeOther, Kind: Gauge, Help: "CPUs used by containers that are not enrolled, and by the host."},

@@ -315,6 +315,12 @@ func (b *Store) dropHost(host string) (gone []Known) {
 	return gone
 }
 
+// Aside reports whether a host's book was set aside because it misled.
+func (b *Store) Aside(host string) bool {
+	_, aside := b.foreign.Aside[host]
+	return aside
+}
+
 // ForgetHost drops a host's entries, and all that is remembered of its book: how often it misled,
 // and which entries were forgotten. What is read of it later is as new.
 func (b *Store) ForgetHost(host string) []Known {

@@ -52,13 +52,36 @@ type Memory struct {
 	Known int `json:"known"`
 	// Lost says why it is not kept on disk; what is known serves until the daemon ends.
 	Lost string `json:"lost,omitempty"`
+	// Foreign of the known jobs are other hosts'. Books are where they come from.
+	Foreign int    `json:"foreign,omitempty"`
+	Books   []Book `json:"books,omitempty"`
+}
+
+// Book is what became of one book of other hosts' known jobs.
+type Book struct {
+	File string `json:"file"`
+	Host string `json:"host,omitempty"`
+	Jobs int    `json:"jobs"`
+	// MadeUnixNs is by that host's clock, AheadNs how far that is ahead of the one here.
+	MadeUnixNs int64 `json:"made,omitempty"`
+	AheadNs    int64 `json:"ahead,omitempty"`
+	// Shared jobs are known to both hosts; Ratio is the CPU time of their steps here over that
+	// there. 0: of the book proportions alone are used.
+	Shared int     `json:"shared,omitempty"`
+	Ratio  float64 `json:"ratio,omitempty"`
+	// Refused entries of it cannot be true.
+	Refused int `json:"refused,omitempty"`
+	// Reason says in a word why it is not used, Text for people; "": it is.
+	Reason string `json:"reason,omitempty"`
+	Text   string `json:"text,omitempty"`
 }
 
 // ForgetRequest names the known jobs to forget: one by its number, those last met
-// under a name, or all.
+// under a name, those of another host with all that is remembered of its book, or all.
 type ForgetRequest struct {
 	ID   uint64 `json:"id,omitempty"`
 	Name string `json:"name,omitempty"`
+	Host string `json:"host,omitempty"`
 	All  bool   `json:"all,omitempty"`
 }
 

@@ -57,7 +57,7 @@ func ParseKey(line string) (ssh.PublicKey, string, error) {
 		return nil, "", fmt.Errorf("is a key of type %s; allowed is %s", key.Type(), ssh.KeyAlgoED25519)
 	case len(options) > 0 || len(bytes.TrimSpace(rest)) > 0:
 		return nil, "", errors.New("holds more than one key with its name")
-	case name == "" || len(name) > maxHostName || strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(hostName, r) }):
+	case name == "" || name != HostName(name):
 		return nil, "", errors.New("has no host's name after the key; allowed are up to 64 letters, digits, dots and dashes")
 	}
 	return key, name, nil
@@ -69,18 +69,23 @@ const (
 	maxHostName = 64
 )
 
+// HostName is what of a name a host may be called.
+func HostName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(hostName, r) {
+			return r
+		}
+		return '-'
+	}, name[:min(len(name), maxHostName)])
+}
+
 // unsignedPrefix tells a name that a book gives itself from those that the config gives.
 const unsignedPrefix = "unsigned-"
 
 // check says whose a book is, by the signature of its end.
 func (t Trust) check(end []byte, armored, says string) (host, key string, refused *Refusal) {
 	if armored == "" {
-		host = unsignedPrefix + strings.Map(func(r rune) rune {
-			if strings.ContainsRune(hostName, r) {
-				return r
-			}
-			return '-'
-		}, says[:min(len(says), maxHostName)])
+		host = unsignedPrefix + HostName(says)
 		if !t.unsigned {
 			return host, "", refuse(Unsigned, "is not signed: sign it, or allow such books by profiles.unsigned")
 		}
@@ -185,3 +190,22 @@ func place(path string, text []byte, perm fs.FileMode, put func(from, to string)
 
 // Place puts the text of a book into a file, whole or not at all.
 func Place(path string, text []byte) error { return place(path, text, 0o644, os.Rename) }
+
+// Keep puts a book that ReadFile has read into a file of its own, and makes the directory. It does
+// not replace one of the same host that was made later.
+func Keep(path string, f Found, trust Trust) error {
+	there, _ := ReadFile(path, trust) // whatever is wrong with it, it goes
+	for _, old := range there {
+		if old.Refused == nil && old.MadeUnixNs > f.MadeUnixNs {
+			return fmt.Errorf("%s holds a later one", path)
+		}
+	}
+	text, err := appendPacked(nil, f.raw)
+	if err != nil {
+		return err
+	}
+	if err := statefile.MakeDir(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return Place(path, text)
+}

@@ -71,12 +71,16 @@ func Fingerprints(all []state.Fingerprint, clock Clock) string {
 	if len(all) == 0 {
 		return "no job is known yet\n"
 	}
-	columns := []column{{"NUMBER", 6, 6, false}, {"LAST MET AS", 30, 12, true}, {"MET", 16, 5, false}, {"JOBS", 4, 4, false}, {"STEPS ARE", 24, 9, false},
+	columns := []column{{"NUMBER", 6, 6, false}, {"LAST MET AS", 30, 12, true}, {"FROM", 16, 4, false}, {"MET", 16, 5, false}, {"JOBS", 4, 4, false}, {"STEPS ARE", 24, 9, false},
 		{"CPU/STEP", 9, 8, false}, {"KNEE", 5, 4, false}, {"TRIALS", 10, 6, false}, {"FIRST", 9, 5, false}, {"DEVICES", 30, 7, false}}
 	var cells [][]string
 	for _, k := range all {
 		l := k.Learned
-		cells = append(cells, []string{strconv.FormatUint(k.ID, 10), name(k.Name), clock.at(k.LastUnixNs), strconv.Itoa(k.Jobs), Clean(k.Print.Unit),
+		number, from := strconv.FormatUint(k.ID, 10), "own"
+		if k.Host != "" { // its number is long, and its name is one of a kind
+			number, from = "-", Clean(k.Host)
+		}
+		cells = append(cells, []string{number, name(k.Name), from, clock.at(k.LastUnixNs), strconv.Itoa(k.Jobs), Clean(k.Print.Unit),
 			milliseconds(l.Cost.CPU()), cpus(l.Cost.Knee()), fmt.Sprintf("%d of %d", l.Kept, l.Kept+l.Failed), fmt.Sprintf("%d of %d", l.Right, l.Right+l.Wrong), cmp.Or(models(k), "-")})
 	}
 	return table(columns, cells) + "\nTRIALS: kept, of those that such jobs went through. FIRST: kept, of the first allocations taken from it.\n"

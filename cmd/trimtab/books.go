@@ -1,0 +1,366 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
+	"github.com/trimtab/trimtab/tuner/agent"
+	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/profiles/books"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+func booksDir(cfg config.Config) string {
+	if cfg.Profiles.Books != "" {
+		return cfg.Profiles.Books
+	}
+	return filepath.Join(cfg.StateDir, "books")
+}
+
+// hostKey is what this host signs its books with; it is made where there is none.
+func hostKey(cfg config.Config) (ssh.Signer, error) {
+	return books.HostKey(keyFile(cfg))
+}
+
+func keyFile(cfg config.Config) string { return filepath.Join(cfg.StateDir, "book_key") }
+
+func trusted(cfg config.Config) (books.Trust, error) {
+	return books.NewTrust(cfg.Profiles.Trust, cfg.Profiles.Unsigned)
+}
+
+// hostName is the name of this host as a key may carry it.
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "host"
+	}
+	return books.HostName(name)
+}
+
+// withConfig adds the flags that name the config.
+func withConfig(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().String("config", config.DefaultFile, "config `FILE`")
+	cmd.Flags().String("conf-dir", config.DefaultDropDir, "`DIR` of *.yaml files that come after it")
+	return cmd
+}
+
+func configOf(cmd *cobra.Command) (config.Config, error) {
+	var f daemonFlags
+	f.config, _ = cmd.Flags().GetString("config")
+	f.dropDir, _ = cmd.Flags().GetString("conf-dir")
+	return loadConfig(f)
+}
+
+func bookCommands() []*cobra.Command {
+	export := withConfig(&cobra.Command{
+		Use:   "export [FILE]",
+		Short: "Write what this host has learned as a book for other hosts; without FILE to standard output",
+		Args:  cobra.MaximumNArgs(1),
+		RunE:  exportBook,
+	})
+	export.Flags().Bool("names", false, "with the names of containers and images")
+	export.Flags().Bool("unsigned", false, "without a signature: this needs no access to the host's key")
+	importing := withConfig(&cobra.Command{
+		Use:   "import FILE...",
+		Short: "Put books of other hosts where the daemon reads them; none that the config does not trust",
+		Args:  cobra.MinimumNArgs(1),
+		RunE:  importBooks,
+	})
+	merge := withConfig(&cobra.Command{
+		Use:   "merge FILE... -o OUT",
+		Short: "Make one file of several books, of each host the latest, with their signatures",
+		Args:  cobra.MinimumNArgs(1),
+		RunE:  mergeBooks,
+	})
+	merge.Flags().StringP("out", "o", "", "`FILE` to write; - is standard output")
+	_ = merge.MarkFlagRequired("out") // it is there
+	key := withConfig(&cobra.Command{
+		Use:   "key",
+		Short: "Print the line by which other hosts trust the books of this one: its public key",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := configOf(cmd)
+			if err != nil {
+				return err
+			}
+			key, err := hostKey(cfg)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", bytes.TrimSpace(ssh.MarshalAuthorizedKey(key.PublicKey())), hostName())
+			return err
+		},
+	})
+	return []*cobra.Command{export, importing, merge, key}
+}
+
+func exportBook(cmd *cobra.Command, args []string) error {
+	names, _ := cmd.Flags().GetBool("names")
+	unsigned, _ := cmd.Flags().GetBool("unsigned")
+	cfg, err := configOf(cmd)
+	if err != nil {
+		return err
+	}
+	var key ssh.Signer
+	if !unsigned {
+		if key, err = hostKey(cfg); err != nil {
+			return fmt.Errorf("%w: ask as root, or give --unsigned", err)
+		}
+	}
+	all, err := daemonClient(cmd).Fingerprints(cmd.Context())
+	if err != nil {
+		return err
+	}
+	own := profiles.Own(all)
+	var out bytes.Buffer
+	if err := books.Write(&out, hostName(), time.Now().UnixNano(), own, names, key); err != nil {
+		return err
+	}
+	if len(args) == 0 || args[0] == "-" {
+		_, err := cmd.OutOrStdout().Write(out.Bytes())
+		return err
+	}
+	if err := books.Place(args[0], out.Bytes()); err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
+	results := []state.ActionResult{{Name: args[0], OK: true, Text: fmt.Sprintf("%d known jobs", len(own))}}
+	return showResults(cmd, results, nil)
+}
+
+// readBooks reads files, and says of each book that is refused why.
+func readBooks(cmd *cobra.Command, files []string) (all []books.Found, bad []state.ActionResult, cfg config.Config, err error) {
+	if cfg, err = configOf(cmd); err != nil {
+		return nil, nil, cfg, err
+	}
+	trust, err := trusted(cfg)
+	if err != nil {
+		return nil, nil, cfg, err
+	}
+	for _, file := range files {
+		found, refused := books.ReadFile(file, trust)
+		for _, f := range found {
+			if f.Refused != nil {
+				bad = append(bad, state.ActionResult{Name: file, Text: f.Refused.Text})
+			} else {
+				all = append(all, f)
+			}
+		}
+		if refused != nil {
+			bad = append(bad, state.ActionResult{Name: file, Text: refused.Text})
+		}
+	}
+	return all, bad, cfg, nil
+}
+
+func importBooks(cmd *cobra.Command, files []string) error {
+	all, results, cfg, err := readBooks(cmd, files)
+	if err != nil {
+		return err
+	}
+	trust, err := trusted(cfg)
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		path := filepath.Join(booksDir(cfg), f.Host+books.Suffix)
+		r := state.ActionResult{Name: f.Host, OK: true, Text: fmt.Sprintf("%d known jobs, in %s", len(f.Known), path)}
+		if err := books.Keep(path, f, trust); err != nil {
+			r.OK, r.Text = false, err.Error()
+		}
+		results = append(results, r)
+	}
+	return showResults(cmd, results, nil)
+}
+
+func mergeBooks(cmd *cobra.Command, files []string) error {
+	out, _ := cmd.Flags().GetString("out")
+	all, results, _, err := readBooks(cmd, files)
+	if err != nil {
+		return err
+	}
+	text, hosts, err := books.Merge(all)
+	if err != nil {
+		return err
+	}
+	if len(hosts) == 0 {
+		return showResults(cmd, append(results, state.ActionResult{Name: out, Text: "not written: no book is left"}), nil)
+	}
+	if out == "-" {
+		for _, r := range results {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "trimtab: %s %s\n", render.Clean(r.Name), render.Clean(r.Text))
+		}
+		_, err := cmd.OutOrStdout().Write(text)
+		return err
+	}
+	if err := books.Place(out, text); err != nil {
+		return fmt.Errorf("merge: %w", err)
+	}
+	return showResults(cmd, append(results, state.ActionResult{Name: out, OK: true, Text: "books of " + strings.Join(hosts, ", ")}), nil)
+}
+
+const (
+	// lookEvery is how often the directory of books is looked at; a change of the clock or of what
+	// this host knows itself is followed each calibrateEvery.
+	lookEvery      = 10 * time.Second
+	calibrateEvery = time.Hour
+)
+
+// bookReader reads other hosts' books for the agent.
+type bookReader struct {
+	dir  *books.Directory
+	loop *agent.Agent
+	log  *slog.Logger
+	said map[string]string // by file: what was last said of it
+}
+
+// watchBooks reads the directory of books at the start and when something in it changes, until ctx
+// ends. It returns at once then: a server of NFS that is gone must not hold up the end.
+func watchBooks(ctx context.Context, cfg config.Config, loop *agent.Agent, log *slog.Logger) error {
+	trust, err := trusted(cfg)
+	if err != nil {
+		return err // not met: the config is checked
+	}
+	if key, err := hostKey(cfg); err != nil {
+		log.Warn("books of this host cannot be signed", "error", err)
+	} else {
+		trust = trust.But(key.PublicKey())
+	}
+	r := &bookReader{dir: books.NewDirectory(booksDir(cfg), trust), loop: loop, log: log, said: map[string]string{}}
+	go r.run(ctx)
+	<-ctx.Done()
+	return nil
+}
+
+func (r *bookReader) run(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	var read time.Time
+	var forgotten uint64
+	some := false
+	for {
+		now := r.loop.BooksForgotten()
+		if read.IsZero() || now != forgotten || some && time.Since(read) >= calibrateEvery || r.dir.Changed() {
+			var err error
+			if some, err = r.read(ctx); err != nil && ctx.Err() == nil {
+				r.say("", err.Error())
+			}
+			read, forgotten = time.Now(), now
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// read reads all books anew and gives them to the agent. some: there is one.
+func (r *bookReader) read(ctx context.Context) (some bool, err error) {
+	found, files, err := r.dir.Read()
+	own, failed := r.loop.OwnProfiles(ctx)
+	if failed != nil {
+		return false, failed
+	}
+	foreign, told := prepareBooks(own, found, files, time.Now())
+	for _, b := range told {
+		r.say(b.File, b.Text)
+	}
+	return len(files) > 0, errors.Join(err, r.loop.UseBooks(ctx, foreign, told))
+}
+
+// prepareBooks checks and scales what was found, and tells what became of each file.
+func prepareBooks(own []profiles.Known, found []books.Found, files []books.File, now time.Time) (foreign []profiles.Known, told []state.Book) {
+	prepared := map[string]profiles.Prepared{}
+	for _, f := range found {
+		p := profiles.Prepare(own, f.Book, now.UnixNano())
+		p.Refused += f.Broken
+		prepared[f.Host] = p
+		if foreign = append(foreign, p.Known...); len(foreign) > profiles.MaxKnown {
+			foreign, _ = profiles.Divide(foreign, profiles.MaxKnown) // what a full directory holds must not pile up
+		}
+	}
+	for _, f := range files {
+		b := state.Book{File: f.Name, Host: f.Host, Jobs: f.Jobs, MadeUnixNs: f.MadeUnixNs, Reason: string(f.Reason), Text: f.Text}
+		if p, ok := prepared[f.Host]; ok && f.Reason == "" {
+			b.Jobs, b.Shared, b.Ratio, b.Refused, b.AheadNs = len(p.Known), p.Shared, p.Ratio, p.Refused, p.AheadNs
+		}
+		told = append(told, b)
+	}
+	return slices.Clip(foreign), told
+}
+
+// say logs what is wrong with a book when that changes.
+func (r *bookReader) say(file, text string) {
+	if r.said[file] == text {
+		return
+	}
+	if r.said[file] = text; text != "" {
+		r.log.Warn("a book of known jobs is not used", "file", file, "why", text)
+	}
+}
+
+// examineBooks reads the books as the daemon does.
+func examineBooks(ctx context.Context, cfg config.Config) finding {
+	const what, patience = "books", 5 * time.Second
+	trust, err := trusted(cfg)
+	if err != nil {
+		return grade(what, err, levelDegraded, "", "`trimtab config check` names each key")
+	}
+	if _, missing := os.Stat(keyFile(cfg)); missing == nil { // looking makes none
+		if key, err := hostKey(cfg); err == nil {
+			trust = trust.But(key.PublicKey())
+		}
+	}
+	type answer struct {
+		files []books.File
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		_, files, err := books.NewDirectory(booksDir(cfg), trust).Read()
+		done <- answer{files, err}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		return finding{What: what, Level: levelDegraded, Text: booksDir(cfg) + " does not answer", Hint: "mount it anew, or name another in profiles.books"}
+	case a := <-done:
+		if a.err != nil {
+			return grade(what, a.err, levelDegraded, "", "make "+booksDir(cfg)+" a directory, or name another in profiles.books")
+		}
+		return bookFinding(a.files)
+	}
+}
+
+func bookFinding(files []books.File) finding {
+	f := finding{What: "books", Level: levelOK}
+	jobs, used, refused := 0, 0, []string{}
+	for _, file := range files {
+		switch {
+		case file.Reason == "":
+			jobs, used = jobs+file.Jobs, used+1
+		case file.Reason != books.Own && file.Reason != books.Older:
+			refused = append(refused, render.Clean(file.Name+" "+file.Text))
+		}
+	}
+	f.Text = fmt.Sprintf("%d of other hosts are used, with %d known jobs", used, jobs)
+	if len(refused) > 0 {
+		f.Level, f.Text = levelDegraded, fmt.Sprintf("%s; %d not: %s", f.Text, len(refused), refused[0])
+		f.Hint = "docs/known-jobs.md tells what each reason means"
+	}
+	return f
+}
