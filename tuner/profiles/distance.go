@@ -63,17 +63,15 @@ type Likeness struct {
 // Compare takes the weighted mean of the attributes' differences: numbers on the
 // logarithmic scale over their range, names equal or not. An attribute that either
 // lacks is left out. Where steps are counted in different units nothing compares.
-func Compare(a, b Print, ranges Ranges) Likeness { return compare(&a, &b, &ranges, 1) }
+func Compare(a, b Print, ranges Ranges) Likeness { return compare(&a, &b, &ranges) }
 
-// compare gives up, and answers that they are wholly different, once the distance cannot be below
-// within any more: with all weights compared the differences so far are too many.
-func compare(a, b *Print, ranges *Ranges, within float64) Likeness {
+func compare(a, b *Print, ranges *Ranges) Likeness {
 	out := Likeness{Distance: 1}
 	if a.Unit != b.Unit || a.Unit == "" {
 		return out
 	}
 	var sum, compared, either float64
-	most, oneDevice := within*allWeights, a.Device == b.Device
+	oneDevice := a.Device == b.Device
 	for at := range NumAttributes {
 		how := &attributes()[at]
 		if how.weight == 0 || how.device && !oneDevice {
@@ -88,9 +86,7 @@ func compare(a, b *Print, ranges *Ranges, within float64) Likeness {
 		}
 		compared += how.weight
 		out.Attributes++
-		if sum += how.weight * min(1, math.Abs(a.logs[at]-b.logs[at])/ranges[at]); sum > most {
-			return Likeness{Distance: 1}
-		}
+		sum += how.weight * min(1, math.Abs(a.logs[at]-b.logs[at])/ranges[at])
 	}
 	if a.Image != "" && b.Image != "" {
 		compared += imageWeight
@@ -105,9 +101,6 @@ func compare(a, b *Print, ranges *Ranges, within float64) Likeness {
 	out.Distance, out.Compared = sum/compared, compared/either
 	return out
 }
-
-// allWeights is not below the sum of all weights.
-const allWeights = 20
 
 // minAttributes is the least that two prints must both have to compare at all.
 const minAttributes = 5

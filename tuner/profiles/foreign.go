@@ -151,7 +151,7 @@ func counterpart(k *Known, others []Known, ranges *Ranges) *Known {
 		if o.Print.Unit != steady.Unit || o.Print.Device != steady.Device {
 			continue
 		}
-		switch l := compare(&steady, &o.Print, ranges, 2*sharedAt); {
+		switch l := compare(&steady, &o.Print, ranges); {
 		case l.Attributes < minAttributes || l.Distance > 2*sharedAt:
 		case found != nil || l.Distance > sharedAt:
 			return nil

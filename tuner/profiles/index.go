@@ -3,6 +3,7 @@ package profiles
 import (
 	"iter"
 	"math"
+	"math/bits"
 
 	"github.com/trimtab/trimtab/policies"
 )
@@ -46,11 +47,59 @@ func hash32(s string) uint32 {
 	return h
 }
 
+// asked is a print that many are held against.
+type asked struct {
+	*Print
+	// scales are each attribute's weight over its range.
+	scales, weights [NumAttributes]float64
+	// most differences that one within NearAt can have: on the same model of device, and on another.
+	most, mostElsewhere float64
+}
+
+// deviceOnly are the attributes that are left out between different models of device.
+const deviceOnly = 1<<DeviceWait | 1<<StepTime | 1<<Activity | 1<<SyncShare
+
+func askedOf(p *Print, ranges *Ranges) *asked {
+	q := &asked{Print: p, most: imageWeight, mostElsewhere: imageWeight}
+	for a, how := range attributes() {
+		q.scales[a], q.weights[a] = how.weight/ranges[a], how.weight
+		if p.has&(1<<a) == 0 {
+			continue
+		}
+		if q.most += how.weight; !how.device {
+			q.mostElsewhere += how.weight
+		}
+	}
+	q.most, q.mostElsewhere = q.most*NearAt*(1+slack), q.mostElsewhere*NearAt*(1+slack)
+	return q
+}
+
+// far reports whether a print is certainly not within NearAt: what is compared of it already is too
+// different, whatever the rest.
+func (q *asked) far(p *Print) bool {
+	both, most, sum := q.has&p.has, q.most, 0.0
+	if q.Device != p.Device {
+		both, most = both&^deviceOnly, q.mostElsewhere
+	}
+	for ; both != 0; both &= both - 1 {
+		a := bits.TrailingZeros32(both)
+		d := math.Abs(q.logs[a]-p.logs[a]) * q.scales[a]
+		if d > q.weights[a] {
+			d = q.weights[a]
+		}
+		if sum += d; sum > most {
+			return true
+		}
+	}
+	return false
+}
+
 // candidates are the known jobs that can be alike at all: steps counted in the same unit, which
-// ask for about as much CPU (see sameCost). All that are alike are among them.
+// ask for about as much CPU (see sameCost), and not certainly far. All that are alike are among them.
 func (b *Store) candidates(p Print, cost policies.Cost) iter.Seq[*Known] {
 	return func(yield func(*Known) bool) {
 		unit, x, floor := hash32(p.Unit), cost.CPU(), cost.Floor()
+		asked := askedOf(&p, &b.ranges)
 		for i, m := range b.marks {
 			if m.unit != unit {
 				continue
@@ -59,7 +108,7 @@ func (b *Store) candidates(p Print, cost policies.Cost) iter.Seq[*Known] {
 			if x < min(low/sameDemand, low-near) || x > max(high*sameDemand, high+near) {
 				continue
 			}
-			if !yield(&b.known[i]) {
+			if k := &b.known[i]; !asked.far(&k.Print) && !yield(k) {
 				return
 			}
 		}

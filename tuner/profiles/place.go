@@ -34,7 +34,7 @@ type match struct {
 func (b *Store) nearest(p Print, cost policies.Cost) []match {
 	var out []match
 	for k := range b.candidates(p, cost) {
-		l := compare(&p, &k.Print, &b.ranges, NearAt)
+		l := compare(&p, &k.Print, &b.ranges)
 		if l.Distance >= NearAt || l.Attributes < minAttributes || !k.Shape && !sameCost(cost, k.costOn(p.Device)) {
 			continue
 		}

@@ -114,7 +114,7 @@ func TestCandidatesMissNone(t *testing.T) {
 			found[k.ID] = true
 		}
 		for i := range b.known {
-			if k := &b.known[i]; sameCost(c, k.costOn(p.Device)) && !found[k.ID] {
+			if k := &b.known[i]; sameCost(c, k.costOn(p.Device)) && Compare(p, k.Print, b.ranges).Distance < NearAt && !found[k.ID] {
 				t.Fatalf("left out %+v for %+v", k.costOn(p.Device), c)
 			}
 		}
@@ -172,32 +172,33 @@ func TestBoundKeepsWhatIsUsed(t *testing.T) {
 	}
 }
 
-// TestAllWeights: what gives up a comparison early must not do so too early.
-func TestAllWeights(t *testing.T) {
-	sum := imageWeight
-	for _, how := range attributes() {
-		sum += how.weight
-	}
-	if sum > allWeights {
-		t.Errorf("all weights are %g together, allWeights says %d", sum, allWeights)
-	}
-}
-
-// TestComparingShortIsComparing: within the distance asked for the answer is the same.
-func TestComparingShortIsComparing(t *testing.T) {
+// TestFarIsFar: what is ruled out without being compared is not near.
+func TestFarIsFar(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 7))
 		p, _ := someJob(r)
 		q := p
 		for a := range NumAttributes {
-			if v, ok := q.Value(a); ok && r.IntN(3) == 0 {
-				q = q.With(a, v*math.Pow(4, r.Float64()))
+			switch v, ok := q.Value(a); {
+			case r.IntN(8) == 0:
+				q = q.With(a, -1) // absent
+			case ok && r.IntN(3) == 0:
+				q = q.With(a, v*math.Pow(6, r.Float64()))
 			}
 		}
+		if r.IntN(3) == 0 {
+			q.Device = "another"
+		}
+		if r.IntN(3) == 0 {
+			q.Image = ""
+		}
+		if r.IntN(2) == 0 {
+			p, q = q, p
+		}
 		ranges := RangesOf([]Print{p, q})
-		whole, short := compare(&p, &q, &ranges, 1), compare(&p, &q, &ranges, NearAt)
-		if whole.Distance < NearAt && short != whole || whole.Distance >= NearAt && short.Distance < NearAt {
-			t.Fatalf("%+v, compared short %+v", whole, short)
+		asked := askedOf(&p, &ranges)
+		if l := compare(&p, &q, &ranges); l.Distance < NearAt && asked.far(&q) {
+			t.Fatalf("%+v is ruled out", l)
 		}
 	})
 }

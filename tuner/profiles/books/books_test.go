@@ -355,3 +355,28 @@ func TestAge(t *testing.T) {
 		t.Errorf("%s of a book that is to come", got)
 	}
 }
+
+// BenchmarkRead is one book of 10,000 jobs, from its bytes to what goes into a Store.
+func BenchmarkRead(b *testing.B) {
+	var text bytes.Buffer
+	jobs := known(profiles.MaxKnown)
+	for i := range jobs {
+		for a := range profiles.NumAttributes {
+			jobs[i].Print = jobs[i].Print.With(a, float64(a+1)*0.12345*float64(i+1))
+		}
+	}
+	if err := Write(&text, "x", day, jobs, false, nil); err != nil {
+		b.Fatal(err)
+	}
+	trust, err := NewTrust(nil, true)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(text.Len())/1e6, "MB")
+	for b.Loop() {
+		found, refused := Read(bytes.NewReader(text.Bytes()), trust)
+		if refused != nil || len(profiles.Prepare(nil, found[0].Book, 2*day).Known) != len(jobs) {
+			b.Fatal(refused)
+		}
+	}
+}
