@@ -17,6 +17,7 @@ import (
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/tuner/agent"
+	"github.com/trimtab/trimtab/tuner/api/client"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/profiles/books"
@@ -78,12 +79,16 @@ func bookCommands() []*cobra.Command {
 		Short: "Put books of other hosts where the daemon reads them; none that the config does not trust",
 		Args:  cobra.MinimumNArgs(1),
 		RunE:  importBooks,
+
+		ValidArgsFunction: completeBooks,
 	})
 	merge := withConfig(&cobra.Command{
 		Use:   "merge FILE... -o OUT",
 		Short: "Make one file of several books, of each host the latest, with their signatures",
 		Args:  cobra.MinimumNArgs(1),
 		RunE:  mergeBooks,
+
+		ValidArgsFunction: completeBooks,
 	})
 	merge.Flags().StringP("out", "o", "", "`FILE` to write; - is standard output")
 	_ = merge.MarkFlagRequired("out") // it is there
@@ -105,6 +110,24 @@ func bookCommands() []*cobra.Command {
 		},
 	})
 	return []*cobra.Command{export, importing, merge, key}
+}
+
+// completeBooks offers the files that may be books.
+func completeBooks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return []string{"gz"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// completeHosts offers the hosts whose known jobs are used.
+func completeHosts(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return complete(cmd, func(ctx context.Context, daemon *client.Client) (hosts []string, err error) {
+		all, err := daemon.Fingerprints(ctx)
+		for _, k := range all {
+			if k.Host != "" && !slices.Contains(hosts, k.Host) {
+				hosts = append(hosts, k.Host)
+			}
+		}
+		return hosts, err
+	})
 }
 
 func exportBook(cmd *cobra.Command, args []string) error {

@@ -125,7 +125,8 @@ func (fake) Pause(context.Context) error { return nil }
 func (fake) Fingerprints(context.Context) ([]state.Fingerprint, error) {
 	cost := policies.Cost{TrainerCPU: 0.02, LoaderCPU: 0.05, Device: 0.04, Batch: 0.05, Loaders: 2, Ticks: 100}
 	return []state.Fingerprint{{ID: 7, Name: "train", Print: profiles.Print{Unit: "torch.backward"}, Jobs: 3,
-		Learned: profiles.Learned{Cost: cost, Correction: 1, Kept: 2, Failed: 1, Right: 1}}}, nil
+		Learned: profiles.Learned{Cost: cost, Correction: 1, Kept: 2, Failed: 1, Right: 1}},
+		{ID: 1<<52 + 5, Name: "gpu-7/12", Host: "gpu-7", Print: profiles.Print{Unit: "torch.backward"}, Jobs: 1, Learned: profiles.Learned{Cost: cost, Correction: 1}}}, nil
 }
 
 func (fake) Forget(_ context.Context, r state.ForgetRequest) ([]state.ActionResult, error) {

@@ -61,6 +61,7 @@ func profilesCommand() *cobra.Command {
 	}
 	forget.Flags().Bool("all", false, "all of them")
 	forget.Flags().String("host", "", "all that came from another `HOST`, and how often its book misled")
+	_ = forget.RegisterFlagCompletionFunc("host", completeHosts) // it is there
 	cmd.AddCommand(list, forget)
 	cmd.AddCommand(bookCommands()...)
 	return cmd
