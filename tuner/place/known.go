@@ -3,9 +3,11 @@ package place
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
+	"github.com/trimtab/trimtab/tuner/devices"
 	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -121,39 +123,55 @@ func wholeName(image string) string {
 func rates(known []profiles.Known, like []match, cpus float64, models []string) map[string]state.PlaceRate {
 	out := map[string]state.PlaceRate{}
 	for _, m := range like {
-		for _, model := range models {
-			cost, ran := m.Learned.Devices[model]
-			if !ran || cost.Step(cpus) <= 0 {
-				continue
+		for _, s := range profiles.SpeedsOf(known, m.Known, cpus, models) {
+			r := state.PlaceRate{How: state.RatePredicted, PerSecond: s.PerSecond, Low: s.Low, High: s.High, Unit: m.Print.Unit, HostBound: s.HostBound}
+			if s.Measured {
+				r.How = state.RateMeasured
 			}
-			r := state.PlaceRate{How: state.RateMeasured, PerSecond: 1 / cost.Step(cpus), Unit: m.Print.Unit}
-			if was, told := out[model]; !told {
-				out[model] = r
-			} else if was.Unit == r.Unit && was.How == r.How {
-				was.Low, was.High = min(cmp.Or(was.Low, was.PerSecond), r.PerSecond), max(was.High, was.PerSecond, r.PerSecond)
-				out[model] = was
+			switch was, told := out[s.Device]; {
+			case !told, s.Measured && was.How != r.How && was.Unit == r.Unit:
+				out[s.Device] = r
+			case was.Unit == r.Unit && was.How == r.How:
+				was.Low, was.High = min(was.Low, r.Low), max(was.High, r.High)
+				out[s.Device] = was
 			}
 		}
 	}
 	return out
 }
 
+// sheet is a model's speed by its data sheet for work that is bound by its tensor cores and by its
+// memory alike; 0: not known.
+func sheet(model string) float64 {
+	s, ok := devices.Of(model)
+	if !ok {
+		return 0
+	}
+	return math.Sqrt(s.Tensor * s.GBs)
+}
+
 // Job answers for one job: its devices, the best first, what such jobs had use for, and why.
 func Job(h Host, known []profiles.Known, identify Identify, j state.PlaceJob, share bool) state.PlacedJob {
 	like := matches(known, j, identify)
 	out := state.PlacedJob{Job: j, Evidence: []state.PlaceEvidence{}}
-	w := Want{}
+	w := Want{Sheet: sheet}
 	var models []string
 	for _, d := range h.Devices {
 		models = append(models, d.Name)
 	}
+	slices.Sort(models)
+	models = slices.Compact(models)
 	here := len(models)
 	for _, m := range like {
 		out.Evidence = append(out.Evidence, state.PlaceEvidence{ID: m.ID, Name: m.Name, Alike: m.alike(), Jobs: m.Jobs, Models: m.Models(), LastUnixNs: m.LastUnixNs})
-		models = append(models, m.Models()...)
 	}
 	like = nearest(like)
 	for _, m := range like {
+		for _, model := range m.Models() {
+			if !slices.Contains(models, model) {
+				models = append(models, model)
+			}
+		}
 		vram, _ := m.Print.Value(profiles.VRAM)
 		w.MemoryBytes = cmp.Or(w.MemoryBytes, vram)
 		cpus, memory := m.needs()
@@ -205,5 +223,3 @@ func Answer(h Host, known []profiles.Known, identify Identify, req state.PlaceRe
 	}
 	return out
 }
-
-func sheet(string) float64 { return 0 }

@@ -85,3 +85,33 @@ func TestRatesThatDiffer(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestRatesOnOtherModels: where such jobs did not run, data sheets tell, with an interval that says how
+// little that is; of a job that nobody knows they order the devices, and tell no rate.
+func TestRatesOnOtherModels(t *testing.T) {
+	const h100, a100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
+	k := known(1, "x", 1, map[string]policies.Cost{a100: {TrainerCPU: 0.001, Device: 0.1}})
+	k.Print.Device = a100
+	h := Host{Devices: []Device{gpu(0, a100, 80*gib), gpu(1, h100, 80*gib), gpu(2, "unheard of", 90*gib)}}
+	got := Job(h, []profiles.Known{k}, hashed, state.PlaceJob{Image: "x"}, false).Choices
+	if got[0].Model != h100 || got[0].Rate.How != state.RatePredicted || got[1].Rate.How != state.RateMeasured || got[2].Rate.How != state.RateUnknown {
+		t.Fatalf("%+v", got)
+	}
+	for i, c := range got[:2] {
+		if r := c.Rate; !(r.Low > 0 && r.Low < r.PerSecond && r.PerSecond < r.High) || i == 0 && r.High < 1.5*r.Low {
+			t.Errorf("%s: %+v", c.Model, r)
+		}
+	}
+	got = Job(h, []profiles.Known{k}, hashed, state.PlaceJob{Image: "never"}, false).Choices
+	if !slices.Equal(labels(got), []string{"1", "0", "2"}) || got[0].Rate != (state.PlaceRate{How: state.RateUnknown}) {
+		t.Errorf("of an unknown job: %+v", got)
+	}
+	plan := Answer(h, nil, hashed, state.PlaceRequest{Jobs: []state.PlaceJob{{Image: "never", Seconds: 100, Count: 9}}}).Plan
+	on := map[string]int{}
+	for _, s := range plan.Starts {
+		on[s.Model]++
+	}
+	if on[h100] <= on[a100] || on[a100] == 0 {
+		t.Errorf("data sheets divide unknown jobs: %v", on)
+	}
+}

@@ -62,7 +62,8 @@ const (
 // PlaceRate is a rate that is expected of a job on a model of device.
 type PlaceRate struct {
 	How string `json:"how"` // measured, predicted, unknown
-	// PerSecond is expected, Low and High bound it (90 %), in Unit, as rates' sources are named.
+	// PerSecond is expected, and from Low to High with probability profiles.Covered, in Unit, as
+	// rates' sources are named.
 	PerSecond float64 `json:"perSecond,omitempty"`
 	Low       float64 `json:"low,omitempty"`
 	High      float64 `json:"high,omitempty"`

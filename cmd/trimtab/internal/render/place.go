@@ -9,6 +9,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/enrolment"
+	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -53,7 +54,7 @@ func placedJob(j state.PlacedJob, why string, clock Clock) string {
 	if len(j.Choices) == 0 {
 		return "no GPU here (" + Clean(why) + ")\n"
 	}
-	columns := []column{{"USE", 3, 3, false}, {"DEVICE", 6, 6, false}, {"MODEL", 30, 10, true}, {"MEMORY", 8, 6, false}, {"STATE", 34, 10, false}, {"RATE", 16, 8, false}, {"90 %", 14, 6, false}, {"RATE IS", 9, 8, false}}
+	columns := []column{{"USE", 3, 3, false}, {"DEVICE", 6, 6, false}, {"MODEL", 30, 10, true}, {"MEMORY", 8, 6, false}, {"STATE", 34, 10, false}, {"RATE", 16, 8, false}, {percent(profiles.Covered), 14, 6, false}, {"RATE IS", 9, 8, false}}
 	var rows [][]string
 	for _, c := range j.Choices {
 		use := "-"
