@@ -48,7 +48,7 @@ func testClocks(t *testing.T, in context.Context) {
 	p := open(t, in, 1000, 760)
 	url := serve(t, d)
 	p.view(url, "#/")
-	p.do("(() => { const real = Date.now; Date.now = () => real() - 86400e3; })()")
+	p.do("(() => { const real = Date.now; Date.now = () => real() + 86400e3; })()")
 	tell := func(name string, at time.Time) {
 		s := node(at)
 		s.Containers = append(s.Containers, job("docker-new", name, at, 0))
@@ -56,10 +56,10 @@ func testClocks(t *testing.T, in context.Context) {
 		p.until(fmt.Sprintf("document.querySelector('table.jobs').innerText.includes(%q)", name))
 	}
 	for i, step := range []time.Duration{0, 26 * time.Hour, -26 * time.Hour} { // the host's, forth and back
-		tell(fmt.Sprint("a-day-behind-", i), time.Now().Add(step))
+		tell(fmt.Sprint("a-day-ahead-", i), time.Now().Add(step))
 		want := step < 0
 		if old := eval[bool](p, "new Promise((done) => setTimeout(() => done(document.getElementById('old').textContent !== ''), 1500))"); old != want {
-			t.Errorf("with a snapshot of %s from now and a browser a day behind: old is %v", step, old)
+			t.Errorf("with a snapshot of %s from now and a browser a day ahead: old is %v", step, old)
 		}
 	}
 	p.view(url, "#/job/docker-new")
