@@ -90,11 +90,16 @@ func (k Known) validRuns() (bare bool, err error) {
 	return k.Print.Unit == "" && k.Print.has == 0 && len(k.Identities) > 0 && len(k.Ends) > 0 && k.Jobs >= 1, nil
 }
 
-// Identified is the entry that a job goes to by its identity: of several the one that was met last;
-// 0: none.
+// Identified is this host's entry that a job goes to by its identity: of several the one that was
+// met last; 0: none.
 func (b *Store) Identified(i identity.Identity) (id uint64) {
+	own, _ := b.identified(i)
+	return latestOf(own)
+}
+
+func latestOf(all []*Known) (id uint64) {
 	last := int64(math.MinInt64)
-	for _, k := range b.identified(i) {
+	for _, k := range all {
 		if k.LastUnixNs > last {
 			id, last = k.ID, k.LastUnixNs
 		}
@@ -102,16 +107,23 @@ func (b *Store) Identified(i identity.Identity) (id uint64) {
 	return id
 }
 
-func (b *Store) identified(i identity.Identity) (out []*Known) {
+// identified are this host's entries of a job, and those of others.
+func (b *Store) identified(i identity.Identity) (own, foreign []*Known) {
 	if !i.Known() {
-		return nil
+		return nil, nil
 	}
-	for at := range b.known {
-		if slices.ContainsFunc(b.known[at].Identities, i.Same) {
-			out = append(out, &b.known[at])
+	job := hash32(i.Job)
+	for at := range b.marks {
+		if !slices.Contains(b.marks[at].jobs[:], job) || !slices.ContainsFunc(b.known[at].Identities, i.Same) {
+			continue
+		}
+		if k := &b.known[at]; k.Host == "" {
+			own = append(own, k)
+		} else {
+			foreign = append(foreign, k)
 		}
 	}
-	return out
+	return own, foreign
 }
 
 // End takes in what a run has come to: the first time, and each time later, until it ends. id is the
@@ -125,7 +137,8 @@ func (b *Store) End(id uint64, s Start, name string, e End) uint64 {
 	if k == nil {
 		k = b.bare(name, e.UnixNs)
 	}
-	for _, other := range b.identified(s.Identity) { // it counts its steps by now, or does something else
+	own, _ := b.identified(s.Identity)
+	for _, other := range own { // it counts its steps by now, or does something else
 		mine := func(o End) bool { return o.Run == e.Run && o.Job == e.Job }
 		if bare := other.Print.Unit == "" && k.Print.Unit != ""; bare && other.ID != k.ID {
 			to, from := k.ID, *other
@@ -141,6 +154,7 @@ func (b *Store) End(id uint64, s Start, name string, e End) uint64 {
 	k.Name, k.LastUnixNs = clip(name), max(k.LastUnixNs, e.UnixNs)
 	k.bind(s.Identity)
 	k.keepEnd(e)
+	b.marks[b.at(k.ID)] = markOf(k)
 	b.revision++
 	return k.ID
 }
@@ -149,8 +163,7 @@ func (b *Store) End(id uint64, s Start, name string, e End) uint64 {
 func (b *Store) bare(name string, unixNs int64) *Known {
 	k := Known{ID: b.next, Name: clip(name), Jobs: 1, FirstUnixNs: unixNs, LastUnixNs: unixNs, Learned: Learned{Correction: 1}}
 	b.next++
-	b.known = append(b.known, k)
-	b.bound(unixNs)
+	b.insert(k, unixNs)
 	return b.find(k.ID)
 }
 
@@ -229,20 +242,16 @@ const (
 // LastRuns looks a start up by its identity. Where the runs differ by their numbers, those that share
 // most of them with this start tell; where those do not agree either, nothing is told.
 func (b *Store) LastRuns(s Start, device string) (l LastRuns) {
-	var ends []End
-	trust := 1.0
-	for _, k := range b.identified(s.Identity) {
-		for _, e := range k.Ends {
-			if e.Job == s.Identity.Job {
-				ends = append(ends, e)
-			}
-		}
-		trust = min(trust, float64(k.Learned.Right+1)/float64(k.Learned.Right+2*k.Learned.Wrong+1))
+	entries, foreign := b.identified(s.Identity)
+	ends, trust := endsOf(s.Identity.Job, entries)
+	if len(ends) == 0 { // it never ran here
+		entries = foreign
+		ends, trust = endsOf(s.Identity.Job, entries)
 	}
 	if len(ends) == 0 {
 		return LastRuns{}
 	}
-	l.Ends, l.Entry = ends, b.Identified(s.Identity)
+	l.Ends, l.Entry = ends, latestOf(entries)
 	cpus, runs, ok := agreed(s, device, ends, func(e End) float64 { return e.CPUs })
 	memory, _, okMemory := agreed(s, device, ends, func(e End) float64 { return e.Memory })
 	l.CPUs, l.Memory, l.Runs, l.Expected = cpus, memory, max(runs, 1), cpus
@@ -260,6 +269,20 @@ func (b *Store) LastRuns(s Start, device string) (l LastRuns) {
 	}
 	l.Agreed, l.Set = l.CPUs, l.Memory
 	return l
+}
+
+// endsOf are the runs of a job that entries tell of, and how far the least trusted of these is.
+func endsOf(job string, entries []*Known) (ends []End, trust float64) {
+	trust = 1
+	for _, k := range entries {
+		for _, e := range k.Ends {
+			if e.Job == job {
+				ends = append(ends, e)
+			}
+		}
+		trust = min(trust, k.trust())
+	}
+	return ends, trust
 }
 
 // agreed is the amount that the runs most like a start agree on, 0 if none knows it; ok is false

@@ -106,6 +106,11 @@ func (k Known) foreign(host string, aheadNs int64) Known {
 	k.Jobs = min(k.Jobs, maxForeignJobs)
 	l := &k.Learned
 	l.Kept, l.Failed, l.Right, l.Wrong, l.Correction = 0, 0, 0, 0, 1
+	k.Ends = slices.Clone(k.Ends)
+	for i := range k.Ends { // what a run is compared with is this host's alone
+		e := &k.Ends[i]
+		e.Kernel, e.Driver, e.Pace, e.UnixNs = "", "", Pace{}, e.UnixNs-aheadNs
+	}
 	return k
 }
 
@@ -118,8 +123,13 @@ func calibrate(own, foreign []Known) (ratio float64, shared int) {
 	own, _ = Divide(own, maxCalibrated)
 	wide := RangesOf(nil)
 	var ratios []float64
+	jobs := byIdentity(foreign)
 	for i := range own {
-		if k := counterpart(&own[i], foreign, &wide); k != nil {
+		k := jobs.of(&own[i])
+		if k == nil {
+			k = counterpart(&own[i], foreign, &wide)
+		}
+		if k != nil && own[i].Learned.Cost.CPU() > 0 && k.Learned.Cost.CPU() > 0 {
 			ratios = append(ratios, own[i].Learned.Cost.CPU()/k.Learned.Cost.CPU())
 		}
 	}
@@ -138,6 +148,34 @@ func calibrate(own, foreign []Known) (ratio float64, shared int) {
 		return 0, len(ratios)
 	}
 	return median, len(ratios)
+}
+
+// identified are known jobs by their identities; nil: more than one has it.
+type identified map[[2]string]*Known
+
+func byIdentity(all []Known) identified {
+	out := identified{}
+	for i := range all {
+		for _, id := range all[i].Identities {
+			name := [2]string{id.Key, id.Job}
+			if _, twice := out[name]; twice {
+				out[name] = nil
+			} else {
+				out[name] = &all[i]
+			}
+		}
+	}
+	return out
+}
+
+// of is the one known job that has an identity of k's, on the same model of device.
+func (m identified) of(k *Known) *Known {
+	for _, id := range k.Identities {
+		if o := m[[2]string{id.Key, id.Job}]; o != nil && o.Print.Device == k.Print.Device && o.Print.Unit == k.Print.Unit {
+			return o
+		}
+	}
+	return nil
 }
 
 // counterpart is the one of other jobs that is the same as k by all that no host moves; nil where
@@ -253,7 +291,7 @@ func (b *Store) SetForeign(all []Known, nowUnixNs int64) {
 		}
 		return k.Host != ""
 	})
-	seen := map[uint64]bool{}
+	seen, texts := map[uint64]bool{}, map[string]string{}
 	for _, k := range all {
 		_, gone := b.foreign.Gone[k.ID]
 		if _, aside := b.foreign.Aside[k.Host]; k.Host == "" || gone || aside || seen[k.ID] {
@@ -261,7 +299,7 @@ func (b *Store) SetForeign(all []Known, nowUnixNs int64) {
 		}
 		seen[k.ID] = true
 		k.Learned.Right = right[k.ID]
-		k.intern()
+		k.intern(texts)
 		b.known = append(b.known, k)
 	}
 	slices.SortFunc(b.known, byID)

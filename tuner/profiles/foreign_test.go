@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/model"
 	"pgregory.net/rapid"
 )
@@ -254,4 +256,86 @@ func TestPoisonMovesNothingOfOurs(t *testing.T) {
 			clean.Update(0, measurement("again", k.Print, k.Learned.Cost, 3*day))
 		}
 	})
+}
+
+// start is how a job begins that has such a command.
+func start(command string) Start {
+	return Start{Identity: identity.Of(identity.Start{Image: "train:1", Command: []string{"python3", command}}, bytes.Repeat([]byte{7}, identity.KeyBytes)), Host: "here"}
+}
+
+// ran is a known job that settled at so many CPUs each time that it ran.
+func ran(k Known, command string, cpus float64) Known {
+	who := start(command)
+	k.Identities = []identity.Identity{who.Identity}
+	k.Ends = []End{{Run: "a", Job: who.Identity.Job, UnixNs: day, CPUs: cpus, Kernel: "6.1"}, {Run: "b", Job: who.Identity.Job, UnixNs: day, CPUs: cpus, Pace: Pace{Source: "u", Rate: 9}}}
+	return k
+}
+
+// TestForeignRuns: a job that never ran here begins with what it settled to elsewhere, its own runs
+// go to an entry of this host's, and from then on these alone tell.
+func TestForeignRuns(t *testing.T) {
+	b, who := open(t, nil), start("train.py")
+	got := Prepare(nil, book("gpu-7", ran(jobs(1)[0], "train.py", 2.5)), 3*day).Known
+	b.SetForeign(got, 3*day)
+	l := b.LastRuns(who, "")
+	if l.CPUs != 2.5 || l.Entry != got[0].ID || l.Doubt != "" {
+		t.Fatalf("%+v", l)
+	}
+	for _, e := range l.Ends {
+		if e.Kernel != "" || e.Rate != 0 {
+			t.Errorf("another host's pace is compared with: %+v", e)
+		}
+	}
+	id := b.End(0, who, "mine", End{Run: "x", Job: who.Identity.Job, UnixNs: 3 * day, CPUs: 4})
+	if k := b.find(id); k == nil || k.Host != "" || len(b.find(got[0].ID).Ends) != 2 {
+		t.Fatalf("its own run went to %+v", k)
+	}
+	if l := b.LastRuns(who, ""); l.CPUs != 4 || l.Entry != id {
+		t.Errorf("%+v, want its own run", l)
+	}
+	if l := b.LastRuns(start("other.py"), ""); l.Entry != 0 {
+		t.Errorf("another job ran as %+v", l)
+	}
+}
+
+// TestForeignRunMisleads: one that turned out wrong is gone, and told of.
+func TestForeignRunMisleads(t *testing.T) {
+	b := open(t, nil)
+	b.SetForeign(Prepare(nil, book("gpu-7", ran(jobs(1)[0], "train.py", 2.5)), 3*day).Known, 3*day)
+	b.Recalled(b.LastRuns(start("train.py"), "").Entry, false)
+	if l := b.LastRuns(start("train.py"), ""); l.Entry != 0 || b.Marks().Misled["gpu-7"] != 1 {
+		t.Errorf("%+v, %+v", l, b.Marks())
+	}
+}
+
+// TestContradictoryBooks: where two hosts' runs came to different ends, none is taken over.
+func TestContradictoryBooks(t *testing.T) {
+	b := open(t, nil)
+	var all []Known
+	for host, cpus := range map[string]float64{"gpu-7": 1, "gpu-8": 3} {
+		all = append(all, Prepare(nil, book(host, ran(jobs(1)[0], "train.py", cpus)), 3*day).Known...)
+	}
+	b.SetForeign(all, 3*day)
+	if l := b.LastRuns(start("train.py"), ""); l.CPUs != 0 || l.Doubt == "" || len(l.Ends) != 4 {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestCalibratedByIdentity: jobs that are the same by their identity are shared, whatever they look like.
+func TestCalibratedByIdentity(t *testing.T) {
+	var own, there []Known
+	for i, k := range jobs(4) {
+		other := faster(k, 2)
+		other.Print = other.Print.With(Processes, 1e6).With(Threads, 1e6).With(VRAM, 1e15).With(Launches, 1e9)
+		own, there = append(own, ran(k, string(rune(97+i))+".py", 1)), append(there, ran(other, string(rune(97+i))+".py", 1))
+	}
+	if got := Prepare(own, book("gpu-7", there...), 3*day); got.Shared != 4 || math.Abs(got.Ratio-2) > 0.01 {
+		t.Errorf("%d shared, ratio %.2f", got.Shared, got.Ratio)
+	}
+	for i := range own {
+		own[i].Identities, there[i].Identities, own[i].Ends, there[i].Ends = nil, nil, nil, nil
+	}
+	if got := Prepare(own, book("gpu-7", there...), 3*day); got.Shared != 0 || got.Ratio != 0 {
+		t.Errorf("without identities %d shared", got.Shared)
+	}
 }

@@ -67,16 +67,19 @@ func (b *Store) same(p Print, cost policies.Cost, but uint64) *Known {
 	return b.find(near[0].known.ID)
 }
 
+// trust is how far first allocations that were taken from an entry proved right.
+func (k *Known) trust() float64 {
+	doubt := 1.0
+	if k.Host != "" {
+		doubt += foreignDoubt
+	}
+	return float64(k.Learned.Right+1) / (float64(k.Learned.Right+2*k.Learned.Wrong) + doubt)
+}
+
 // confidence is what is left of certainty by distance, by what could not be
 // compared, and by how first allocations from the entry fared.
 func (m match) confidence() float64 {
-	l := m.known.Learned
-	doubt := 1.0
-	if m.known.Host != "" {
-		doubt += foreignDoubt
-	}
-	trust := float64(l.Right+1) / (float64(l.Right+2*l.Wrong) + doubt)
-	return max(0, 1-m.Distance/NearAt) * m.Compared * trust
+	return max(0, 1-m.Distance/NearAt) * m.Compared * m.known.trust()
 }
 
 // Place says what the known jobs most like a print, of which a step costs so much

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
@@ -127,6 +128,7 @@ func TestMarksFollow(t *testing.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 7))
 		b := NewStore()
 		var ids []uint64
+		b.SetForeign(Prepare(nil, book("gpu-7", jobs(5)...), 3*day).Known, 3*day)
 		for i := range rapid.IntRange(1, 60).Draw(t, "steps") {
 			p, c := someJob(r)
 			switch at := int64(i) * day; {
@@ -134,12 +136,18 @@ func TestMarksFollow(t *testing.T) {
 				b.Forget(ids[r.IntN(len(ids))], "")
 			case len(ids) > 0 && r.IntN(3) == 0:
 				b.Update(ids[r.IntN(len(ids))], measurement("again", p, c, at))
+			case r.IntN(3) == 0:
+				who := start(string(rune(97+r.IntN(4))) + ".py")
+				ids = append(ids, b.End(0, who, "run", End{Run: fmt.Sprint(i), Job: who.Identity.Job, UnixNs: at, CPUs: 1}))
 			default:
 				ids = append(ids, b.Update(0, measurement("new", p, c, at)))
 			}
 			b.Expire(int64(i) * 3 * day)
 			if len(b.marks) != len(b.known) {
 				t.Fatalf("%d marks of %d jobs", len(b.marks), len(b.known))
+			}
+			if !slices.IsSortedFunc(b.known, byID) {
+				t.Fatal("the jobs are out of order")
 			}
 			for i := range b.known {
 				if b.marks[i] != markOf(&b.known[i]) {

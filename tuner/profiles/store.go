@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"sort"
-	"unique"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/identity"
@@ -104,6 +103,7 @@ func Open(all []Known, nowUnixNs int64) (*Store, error) {
 	var errs []error
 	ids := map[uint64]bool{}
 	b.known = make([]Known, 0, min(len(all), MaxKnown))
+	texts := map[string]string{}
 	for _, k := range all {
 		if err := k.valid(nowUnixNs); err != nil {
 			errs = append(errs, fmt.Errorf("known job %d (%.40q): %w", k.ID, k.Name, err))
@@ -114,7 +114,7 @@ func Open(all []Known, nowUnixNs int64) (*Store, error) {
 			continue
 		}
 		ids[k.ID] = true
-		k.intern()
+		k.intern(texts)
 		b.known = append(b.known, k)
 		if k.Host == "" {
 			b.next = max(b.next, k.ID+1)
@@ -136,20 +136,40 @@ func few(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// intern has jobs share the texts that many have.
-func (k *Known) intern() {
+// intern has jobs share the texts that many have, by those that were seen before.
+func (k *Known) intern(seen map[string]string) {
+	one := func(s string) string {
+		if was, ok := seen[s]; ok {
+			return was
+		}
+		seen[s] = s
+		return s
+	}
 	texts := []*string{&k.Print.Unit, &k.Print.Image, &k.Print.Device}
 	for _, l := range []*model.Learner{k.Learned.Response, k.Learned.Memory} {
 		if l != nil {
 			texts = append(texts, &l.Source)
 		}
 	}
+	k.Identities, k.Ends = slices.Clone(k.Identities), slices.Clone(k.Ends)
+	for i := range k.Identities {
+		d := &k.Identities[i]
+		texts = append(texts, &d.Key, &d.Job, &d.Image, &d.Data, &d.Device, &d.Libraries)
+		d.Words, d.Numbers = slices.Clone(d.Words), slices.Clone(d.Numbers)
+		for j := range d.Words {
+			texts = append(texts, &d.Words[j])
+		}
+	}
+	for i := range k.Ends {
+		e := &k.Ends[i]
+		texts = append(texts, &e.Job, &e.Host, &e.Kernel, &e.Driver, &e.Device, &e.Image, &e.Data, &e.Source)
+	}
 	for _, s := range texts {
-		*s = unique.Make(*s).Value()
+		*s = one(*s)
 	}
 	devices := make(map[string]policies.Cost, len(k.Learned.Devices))
 	for name, c := range k.Learned.Devices {
-		devices[unique.Make(name).Value()] = c
+		devices[one(name)] = c
 	}
 	if k.Learned.Devices != nil {
 		k.Learned.Devices = devices
@@ -314,12 +334,18 @@ func (b *Store) add(l Measurement) uint64 {
 		Learned: Learned{Cost: l.Cost, Lost: l.Lost, Correction: 1}}
 	k.Learned.learn(l, 1)
 	b.next++
-	b.known, b.marks = append(b.known, k), append(b.marks, markOf(&k))
+	b.insert(k, l.UnixNs)
+	return k.ID
+}
+
+// insert puts an entry in its place: before those of other hosts.
+func (b *Store) insert(k Known, nowUnixNs int64) {
+	i, _ := slices.BinarySearchFunc(b.known, k, byID)
+	b.known, b.marks = slices.Insert(b.known, i, k), slices.Insert(b.marks, i, markOf(&k))
 	b.changed()
 	if len(b.known) > MaxKnown {
-		b.bound(l.UnixNs)
+		b.bound(nowUnixNs)
 	}
-	return k.ID
 }
 
 // muchLess is by how much less time must have been lost for a cost to replace one

@@ -3,6 +3,7 @@ package books
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -30,7 +31,9 @@ func known(n int) []profiles.Known {
 		c := policies.Cost{TrainerCPU: 0.02 + float64(i)/1000, LoaderCPU: 0.05, Device: 0.05, Batch: 0.05, Loaders: 2, Ticks: 50}
 		p := profiles.Print{Unit: "torch.backward", Image: "registry.example/secret:1", Steps: 50}.With(profiles.TrainerCPU, c.TrainerCPU).With(profiles.LoaderCPU, c.LoaderCPU).
 			With(profiles.DeviceWait, c.Device).With(profiles.Loaders, 2).With(profiles.Ranks, 1)
-		out = append(out, profiles.Known{ID: uint64(i + 1), Name: "private", Print: p, Jobs: 1, FirstUnixNs: day, LastUnixNs: day, Learned: profiles.Learned{Cost: c, Correction: 1}})
+		job := base64.RawURLEncoding.EncodeToString(bytes.Repeat([]byte{byte(i)}, 12))
+		runs := []profiles.End{{Run: "docker/private", Job: job, Kernel: "private", Driver: "private", CPUs: 2}}
+		out = append(out, profiles.Known{Ends: runs, ID: uint64(i + 1), Name: "private", Print: p, Jobs: 1, FirstUnixNs: day, LastUnixNs: day, Learned: profiles.Learned{Cost: c, Correction: 1}})
 	}
 	return out
 }

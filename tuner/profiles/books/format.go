@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/hiddeco/sshsig"
 	"golang.org/x/crypto/ssh"
@@ -113,9 +114,7 @@ func Write(w io.Writer, host string, madeUnixNs int64, known []profiles.Known, n
 		return err
 	}
 	for _, k := range known {
-		if !names {
-			k.Name, k.Print.Image = "", ""
-		}
+		k = private(k, names)
 		if err := lines.Encode(k.Rounded()); err != nil {
 			return fmt.Errorf("known job %d: %w", k.ID, err)
 		}
@@ -140,6 +139,20 @@ func Write(w io.Writer, host string, madeUnixNs int64, known []profiles.Known, n
 		return err
 	}
 	return z.Close()
+}
+
+// private leaves out what is readable of a job, and what only its host can use of its runs.
+func private(k profiles.Known, names bool) profiles.Known {
+	if !names {
+		k.Name, k.Print.Image = "", ""
+	}
+	k.Ends = slices.Clone(k.Ends)
+	for i := range k.Ends {
+		e := &k.Ends[i]
+		sum := sha256.Sum256([]byte(e.Run)) // the engine's number of the container, which is random
+		e.Run, e.Kernel, e.Driver, e.Pace = hex.EncodeToString(sum[:8]), "", "", profiles.Pace{}
+	}
+	return k
 }
 
 // Found is a book in a file. Its Host is the name that the config gives the key.

@@ -173,7 +173,7 @@ func TestVersionIsSaid(t *testing.T) {
 // the rest read what stands outside of it.
 func TestDamagedRest(t *testing.T) {
 	s, _ := open(t)
-	if err := Save(s, most()[:2*maxPlain]); err != nil {
+	if err := Save(s, most(true)[:2*maxPlain]); err != nil {
 		t.Fatal(err)
 	}
 	var c content
