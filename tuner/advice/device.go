@@ -89,8 +89,8 @@ func (n node) others(key string, uuids []string) (left []string) {
 const worthMoving = 0.10
 
 // BestDevice is the model of device that a job should see next; ok is false where none of
-// the others is worth it. One on which it may as well be slower is not: nine times in ten it
-// must be no slower than here.
+// the others is worth it. One on which it may as well be slower is not: nineteen times in
+// twenty it must be no slower than here.
 func BestDevice(c state.Container) (best state.DeviceSpeed, ok bool) {
 	for _, d := range c.Devices {
 		if !d.HostBound && d.Ratio >= 1+worthMoving && d.Ratio > best.Ratio && surelyFaster(d) {
@@ -100,7 +100,7 @@ func BestDevice(c state.Container) (best state.DeviceSpeed, ok bool) {
 	return best, ok
 }
 
-// surelyFaster reports whether a job is no slower there nine times in ten, as far as that was predicted.
+// surelyFaster reports whether a job is no slower there nineteen times in twenty, as far as that was predicted.
 func surelyFaster(d state.DeviceSpeed) bool {
 	low, _, ok := d.Ratios()
 	return !ok || low >= 1

@@ -17,7 +17,7 @@ type Similar struct {
 type DeviceSpeed struct {
 	Model     string  `json:"model"`
 	PerSecond float64 `json:"perSecond"`
-	// The true rate lies from Low to High four times in five (profiles.Covered). Both are 0 where an
+	// The true rate lies from Low to High nine times in ten (profiles.Covered). Both are 0 where an
 	// older daemon predicted.
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`

@@ -37,7 +37,7 @@ func devices(c state.Container) string {
 		return ""
 	}
 	var out strings.Builder
-	out.WriteString("On other devices of this host, predicted from data sheets and known jobs; four times in five within the bounds (advice; never acted on)\n")
+	out.WriteString("On other devices of this host, predicted from data sheets and known jobs; nine times in ten within the bounds (advice; never acted on)\n")
 	for _, d := range c.Devices {
 		note := ""
 		if d.HostBound {
