@@ -113,6 +113,23 @@ func Shortest(t Times, ready []float64) Assignment {
 	return best
 }
 
+// Careful are the times to divide jobs by whose times are uncertain: the expected ones, but the longest
+// that are likely on a device that is expected to take longer than the job takes for sure elsewhere.
+// One long job on a device that is slower than was thought is what ends last; one on a device that is
+// less fast than was thought costs little.
+func Careful(expected, longest Times) Times {
+	out := make(Times, len(expected))
+	for j := range expected {
+		out[j] = slices.Clone(expected[j])
+		for d := range out[j] {
+			if expected.at(j, d) > longest.least(j) {
+				out[j][d] = max(expected.at(j, d), longest.at(j, d))
+			}
+		}
+	}
+	return out
+}
+
 // maxMoves bounds the search; a hundred jobs need less than a hundred moves.
 const maxMoves = 10000
 

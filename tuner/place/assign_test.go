@@ -42,6 +42,16 @@ func TestAssignByHand(t *testing.T) {
 	}
 }
 
+// TestCareful: the first job is sure to take 10 s on the second device, so the third is tried for what
+// it is expected to do, and the first counts as slow as it may be. Of the second job nothing is unsure.
+func TestCareful(t *testing.T) {
+	never := math.Inf(1)
+	got := Careful(Times{{20, 10, 5, never}, {20, 10, 5, 0}}, Times{{60, 10, 12, never}, {20, 10, 5, 0}})
+	if want := (Times{{60, 10, 5, never}, {20, 10, 5, never}}); !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // TestAssignIsSound: every job that can run runs once, ends are what they sum to, no division
 // is below the bound or the best that there is, and the search is no worse than where it began.
 func TestAssignIsSound(t *testing.T) {
