@@ -80,7 +80,7 @@ func simulateCommand() *cobra.Command {
 			"no measurement; equal flags give equal figures.\n\n" +
 			"  cpu  the 60-job Tiresias trace on four of Synergy's servers, CPUs and memory shared\n" +
 			"  day  the same, 1,000 jobs in 24 hours on 16 servers\n" +
-			"  gpu  60 jobs on K80, P100 and V100 with Gavel's rates, placed by likeness and otherwise\n\n" +
+			"  gpu  60 jobs on K80, P100 and V100 with Gavel's rates, placed by predicted speeds and otherwise\n\n" +
 			"Without a name: cpu and gpu.",
 		ValidArgs: []string{"cpu", "day", "gpu"},
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -107,7 +107,7 @@ func simulateCommand() *cobra.Command {
 	cmd.Flags().IntVar(&f.jobs, "jobs", 0, "how many jobs; default from the set-up")
 	cmd.Flags().Float64SliceVar(&f.loads, "load", nil, "cpu, day: loads; default from the set-up")
 	cmd.Flags().BoolVar(&f.parts, "cache-parts", false, "cpu, day: memory between two steps of a table counts in proportion, not as the lower step")
-	cmd.Flags().StringVar(&f.probe, "probe", "", "gpu: where first steps are seen, one of "+strings.Join(tables.Devices(), ", ")+"; default from the set-up")
+	cmd.Flags().StringVar(&f.probe, "probe", "", "gpu: where first steps are seen in the table of makespans, one of "+strings.Join(tables.Devices(), ", ")+"; default from the set-up")
 	return cmd
 }
 

@@ -21,7 +21,7 @@ func TestSimulateText(t *testing.T) {
 	if diff := cmp.Diff(texts[0], texts[1]); diff != "" {
 		t.Errorf("two runs differ:\n%s", diff)
 	}
-	for _, want := range []string{"trimtab", "proportional", "synergy-tune *", "oracle", "similarity", "not the same measurement", "Not a measurement"} {
+	for _, want := range []string{"trimtab", "proportional", "synergy-tune *", "oracle", "predicted+", "SEEN ON", "not the same measurement", "Not a measurement"} {
 		if !strings.Contains(texts[0], want) {
 			t.Errorf("no %q in it:\n%s", want, texts[0])
 		}

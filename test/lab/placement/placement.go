@@ -5,8 +5,9 @@ package placement
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
+
+	"github.com/trimtab/trimtab/tuner/place"
 )
 
 // Job is a configuration of the table with so much to do.
@@ -82,116 +83,79 @@ func play(f fleet, rates [][]float64, jobs []Job, choose chooser) run {
 	return r
 }
 
-// firstCome gives the next job to the next free device, whatever its kind.
-func firstCome(now float64, waiting []int, readyS []float64) (int, int, bool) {
-	for d, at := range readyS {
-		if at <= now {
-			return waiting[0], d, true
-		}
-	}
-	return 0, 0, false
+// belief is what a rule holds of rates: those that it expects, and the least that are likely, where it
+// knows that it may be wrong; nil: it does not.
+type belief struct {
+	expected, least guess
 }
 
-// random gives the next job to one of the free devices.
-func random(draw *rand.Rand) chooser {
+// planned divides all that wait by a belief, so that the last is expected to end the soonest, and begins
+// what is planned for a free device. What runs shows its true rate, so ends of running jobs are
+// known. Planned anew at each end.
+func planned(f fleet, jobs []Job, b belief) chooser {
 	return func(now float64, waiting []int, readyS []float64) (int, int, bool) {
-		var free []int
+		times := f.times(jobs, waiting, b.expected)
+		if b.least != nil {
+			times = place.Careful(times, f.times(jobs, waiting, b.least))
+		}
+		ready := make([]float64, len(readyS))
 		for d, at := range readyS {
-			if at <= now {
-				free = append(free, d)
-			}
+			ready[d] = max(0, at-now)
 		}
-		if len(free) == 0 {
-			return 0, 0, false
-		}
-		return waiting[0], free[draw.IntN(len(free))], true
-	}
-}
-
-// fastestFirst gives the next job to the free device of the kind that is nominally
-// the fastest.
-func fastestFirst(f fleet, nominal []float64) chooser {
-	return func(now float64, waiting []int, readyS []float64) (int, int, bool) {
-		best := -1
-		for d, at := range readyS {
-			if at <= now && (best < 0 || nominal[f.kinds[d]] > nominal[f.kinds[best]]) {
-				best = d
+		for d, next := range place.Shortest(times, ready).Jobs {
+			if len(next) > 0 && ready[d] == 0 {
+				return waiting[next[0]], d, true
 			}
-		}
-		return waiting[0], best, best >= 0
-	}
-}
-
-// earliest plans all that wait, in order, each where it is believed to finish first,
-// and begins what is planned for a free device. What runs shows its true rate, so
-// ends of running jobs are known. Planned anew at each end.
-func earliest(f fleet, jobs []Job, believed guess) chooser {
-	return func(now float64, waiting []int, readyS []float64) (int, int, bool) {
-		ready := slices.Clone(readyS)
-		for _, j := range waiting {
-			best, bestEnd := -1, math.Inf(1)
-			for d, at := range ready {
-				if end := max(at, now) + jobs[j].Steps/believed(jobs[j].Config, f.kinds[d]); end < bestEnd {
-					best, bestEnd = d, end
-				}
-			}
-			if best < 0 {
-				return 0, 0, false
-			}
-			if ready[best] <= now {
-				return j, best, true
-			}
-			ready[best] = bestEnd
 		}
 		return 0, 0, false
 	}
 }
 
-// oracle knows the true rates: earliest with them, then bettered by moving jobs and
-// swapping pairs between devices for as long as the makespan falls. A bound that
-// is near the best, not proven to be it.
-func oracle(f fleet, rates [][]float64, jobs []Job) float64 {
-	r := play(f, rates, jobs, earliest(f, jobs, truth(rates)))
-	load := make([]float64, len(f.kinds))
-	cost := func(j, d int) float64 { return jobs[j].Steps / rates[jobs[j].Config][f.kinds[d]] }
-	for j, d := range r.on {
-		load[d] += cost(j, d)
+// times is how long jobs take on each device.
+func (f fleet) times(jobs []Job, which []int, rate guess) place.Times {
+	out := make(place.Times, len(which))
+	for i, j := range which {
+		for _, kind := range f.kinds {
+			out[i] = append(out[i], jobs[j].Steps/rate(jobs[j].Config, kind))
+		}
 	}
-	for better(r.on, load, cost) {
-	}
-	return slices.Max(load)
+	return out
 }
 
-// better makes the first move or swap off the last device that leaves both devices
-// below the makespan.
-func better(on []int, load []float64, cost func(j, d int) float64) bool {
-	last := 0
-	for d := range load {
-		if load[d] > load[last] {
-			last = d
+// trueTimes is how long all jobs take on each device, and that all devices are free.
+func (f fleet) trueTimes(rates [][]float64, jobs []Job) (times place.Times, ready []float64) {
+	all := make([]int, len(jobs))
+	for j := range all {
+		all[j] = j
+	}
+	return f.times(jobs, all, truth(rates)), make([]float64, len(f.kinds))
+}
+
+// learning is planned, with one thing more that is known while the jobs run: of a configuration on a
+// kind on which one of it was begun, the rate that it shows there.
+func learning(f fleet, jobs []Job, rates [][]float64, b belief) chooser {
+	seen := map[[2]int]bool{}
+	learned := func(g guess) guess {
+		return func(config, kind int) float64 {
+			if seen[[2]int{config, kind}] {
+				return rates[config][kind]
+			}
+			return g(config, kind)
 		}
 	}
-	limit := load[last] * (1 - 1e-9)
-	for j, d := range on {
-		if d != last {
-			continue
+	choose := planned(f, jobs, belief{learned(b.expected), learned(b.least)})
+	return func(now float64, waiting []int, readyS []float64) (job, device int, ok bool) {
+		if job, device, ok = choose(now, waiting, readyS); ok {
+			seen[[2]int{jobs[job].Config, f.kinds[device]}] = true
 		}
-		for to := range load {
-			if to != last && load[to]+cost(j, to) < limit {
-				load[last], load[to], on[j] = load[last]-cost(j, last), load[to]+cost(j, to), to
-				return true
-			}
-		}
-		for k, to := range on {
-			if to == last {
-				continue
-			}
-			a, b := load[last]-cost(j, last)+cost(k, last), load[to]-cost(k, to)+cost(j, to)
-			if a < limit && b < limit {
-				load[last], load[to], on[j], on[k] = a, b, to, last
-				return true
-			}
-		}
+		return job, device, ok
 	}
-	return false
+}
+
+// oracle knows the true rates: the shorter of the best division found with them at the start and of the
+// same rule with true rates; and the bound that no division can be below.
+func oracle(f fleet, rates [][]float64, jobs []Job) (makespan, bound float64) {
+	times, ready := f.trueTimes(rates, jobs)
+	replanned := play(f, rates, jobs, planned(f, jobs, belief{expected: truth(rates)}))
+	return min(place.Shortest(times, ready).Makespan(), replanned.makespan()), place.Bound(times, ready)
 }

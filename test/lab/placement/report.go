@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/test/lab/tables"
+	"github.com/trimtab/trimtab/tuner/place"
 )
 
 // Setup is what is simulated; it is printed with the figures.
@@ -28,10 +29,10 @@ func DefaultSetup() Setup {
 // Batches are the parts in which batch sizes are reported.
 func Batches() []string { return []string{"small", "middle", "large", "all"} }
 
-// Rules are the ways of placing, oracle last. similarity knows nothing of a job's own
-// model; similarity+ knows its other batch sizes; true rates tells what wrong beliefs cost.
+// Rules are the ways of placing, oracle last. nominal and the rules below it to predicted+ differ in
+// what they believe, and not in how they place by it.
 func Rules() []string {
-	return []string{"first-come", "random", "fastest-first", "nominal", "average", "similarity", "similarity+", "true rates", "oracle"}
+	return []string{"first-come", "fastest-first", "nominal", "average", "likeness", "sheets", "learned", "predicted", "learning", "predicted+", "true rates", "oracle"}
 }
 
 // Spread is a figure over the seeds.
@@ -41,105 +42,146 @@ type Spread struct {
 	Max  float64 `json:"max"`
 }
 
-// Row is one rule for one part of the batch sizes.
+// Row is one rule for one part of the batch sizes, with first steps seen on one kind.
 type Row struct {
+	Probe    string `json:"probe"`
 	Batch    string `json:"batch"`
 	Rule     string `json:"rule"`
 	Makespan Spread `json:"makespanS"`
-	// OfOracle is the makespan over the oracle's, minus one.
+	// OfOracle and OfBound are the makespan over the oracle's and over what none can be below, minus one.
 	OfOracle Spread `json:"ofOracle"`
-	// AgainstSimilarity is this rule's makespan over similarity's on the same jobs,
-	// minus one, and Behind the seeds in which similarity's was shorter.
-	AgainstSimilarity Spread `json:"againstSimilarity"`
-	Behind            int    `json:"behind"`
+	OfBound  Spread `json:"ofBound"`
+	// AgainstNominal is this rule's makespan over nominal's on the same jobs, minus one, and Ahead the
+	// seeds in which this rule's was shorter. Near are the seeds in which it was within Nearby of the
+	// oracle's.
+	AgainstNominal Spread `json:"againstNominal"`
+	Ahead          int    `json:"ahead"`
+	Near           int    `json:"near"`
+	// AheadOfSheets are the seeds in which it was shorter than that of sheets: the same rule and
+	// interval, and no known jobs.
+	AheadOfSheets int `json:"aheadOfSheets"`
 }
+
+// Nearby is how far above the oracle's a makespan is near to it.
+const Nearby = 0.05
 
 // Error is how far a rule's believed rates on the other kinds are off.
 type Error struct {
+	Probe string `json:"probe"`
 	Batch string `json:"batch"`
 	Rule  string `json:"rule"`
 	// Median and Worst of max(believed/true, true/believed) − 1.
 	Median   float64 `json:"median"`
 	Worst    float64 `json:"worst"`
 	WorstJob string  `json:"worstJob"`
+	// Inside of Rates: the true rates that the rule's interval holds; it is Width wide in the median,
+	// as a factor from the middle. 0: the rule has none.
+	Inside int     `json:"inside,omitempty"`
+	Rates  int     `json:"rates"`
+	Width  float64 `json:"width,omitempty"`
 }
 
 // Report is a simulation's answer.
 type Report struct {
-	Setup  Setup   `json:"setup"`
-	Rows   []Row   `json:"rows"`
-	Errors []Error `json:"errors"`
-	// Told of Configs: those for which the store knew a job like it for both other kinds.
-	Told    int `json:"told"`
-	Configs int `json:"configs"`
+	Setup   Setup   `json:"setup"`
+	Rows    []Row   `json:"rows"`
+	Errors  []Error `json:"errors"`
+	Configs int     `json:"configs"`
 }
 
-// Simulate places the same jobs by every rule.
+// Row of a rule; the zero Row if there is none.
+func (r Report) Row(probe, batch, rule string) Row {
+	i := slices.IndexFunc(r.Rows, func(x Row) bool { return x.Probe == probe && x.Batch == batch && x.Rule == rule })
+	if i < 0 {
+		return Row{}
+	}
+	return r.Rows[i]
+}
+
+// Error of a rule; the zero Error if there is none.
+func (r Report) Error(probe, batch, rule string) Error {
+	i := slices.IndexFunc(r.Errors, func(x Error) bool { return x.Probe == probe && x.Batch == batch && x.Rule == rule })
+	if i < 0 {
+		return Error{}
+	}
+	return r.Errors[i]
+}
+
+// Simulate places the same jobs by every rule, with first steps seen on each kind in turn.
 func Simulate(s Setup) (Report, error) {
 	table, err := tables.GPUJobs()
 	if err != nil {
 		return Report{}, err
 	}
-	probe := slices.Index(tables.Devices(), s.Probe)
-	if probe < 0 || s.EachKind < 1 || s.Jobs < 1 || s.Seeds < 1 || !(s.ShortS > 0 && s.ShortS <= s.LongS) {
+	if !slices.Contains(tables.Devices(), s.Probe) || s.EachKind < 1 || s.Jobs < 1 || s.Seeds < 1 || !(s.ShortS > 0 && s.ShortS <= s.LongS) {
 		return Report{}, fmt.Errorf("%d GPUs of each kind, %d jobs of %g to %g s, %d seeds, probe %q (allowed: %v): cannot be simulated",
 			s.EachKind, s.Jobs, s.ShortS, s.LongS, s.Seeds, s.Probe, tables.Devices())
 	}
-	b := believer{table, probe}
-	similar, told, err := b.bySimilarity(false)
-	if err != nil {
-		return Report{}, err
-	}
-	family, _, err := b.bySimilarity(true)
-	if err != nil {
-		return Report{}, err
-	}
-	report := Report{Setup: s, Told: told, Configs: len(table)}
-	believed := map[string]guess{"nominal": b.byNominal, "average": b.byAverage, "similarity": similar, "similarity+": family}
-	for part, batch := range Batches() {
-		configs := inPart(table, batch)
-		makespans := map[string][]float64{}
-		for seed := range uint64(s.Seeds) {
-			draw := rand.New(rand.NewPCG(seed+1, uint64(part)))
-			s.play(table, s.draw(table, configs, draw), believed, draw, makespans)
-		}
-		for _, rule := range Rules() {
-			report.Rows = append(report.Rows, row(batch, rule, makespans))
-		}
-		for _, rule := range Rules() {
-			if g := believed[rule]; g != nil {
-				report.Errors = append(report.Errors, errors(b, batch, rule, configs, g))
+	report := Report{Setup: s, Configs: len(table)}
+	for probe, name := range tables.Devices() {
+		beliefs := believer{table, probe}.beliefs()
+		for part, batch := range Batches() {
+			configs := inPart(table, batch)
+			makespans := map[string][]float64{}
+			for seed := range uint64(s.Seeds) {
+				draw := rand.New(rand.NewPCG(seed+1, uint64(part)))
+				s.play(table, s.draw(table, configs, draw), beliefs, makespans)
+			}
+			for _, rule := range Rules() {
+				report.Rows = append(report.Rows, row(name, batch, rule, makespans))
+				if b, ok := beliefs[rule]; ok && rule != "learning" {
+					report.Errors = append(report.Errors, errors(believer{table, probe}, batch, rule, configs, b))
+				}
 			}
 		}
 	}
 	return report, nil
 }
 
+// beliefs are those of the rules that have some.
+func (b believer) beliefs() map[string]belief {
+	predicted := b.predict(b.models).belief()
+	return map[string]belief{
+		"nominal": {expected: b.written(b.byNominal)}, "average": {expected: b.written(b.byAverage)}, "likeness": {expected: b.written(b.byLikeness)},
+		"sheets": b.predict(b.nothing).belief(), "learned": b.predictWith(b.learnedWeights(), b.models).belief(),
+		"predicted": predicted, "learning": predicted, "predicted+": b.predict(b.andBatches).belief(),
+	}
+}
+
+// bound is the name under which makespans hold what none can be below.
+const bound = "bound"
+
 // play adds one seed's makespans.
-func (s Setup) play(table []tables.GPUJob, jobs []Job, believed map[string]guess, draw *rand.Rand, makespans map[string][]float64) {
+func (s Setup) play(table []tables.GPUJob, jobs []Job, beliefs map[string]belief, makespans map[string][]float64) {
 	f := newFleet(s.EachKind, len(tables.Devices()))
 	rates := make([][]float64, len(table))
 	for i, j := range table {
 		rates[i] = j.Alone
 	}
+	times, ready := f.trueTimes(rates, jobs)
+	speed := make([]float64, len(f.kinds))
+	for d, kind := range f.kinds {
+		speed[d] = nominal()[kind]
+	}
 	for _, rule := range Rules() {
-		var choose chooser
+		var ended float64
 		switch rule {
 		case "first-come":
-			choose = firstCome
-		case "random":
-			choose = random(draw)
+			ended = place.FirstCome(times, ready).Makespan()
 		case "fastest-first":
-			choose = fastestFirst(f, nominal())
+			ended = place.FastestFirst(times, ready, speed).Makespan()
 		case "true rates":
-			choose = earliest(f, jobs, truth(rates))
+			ended = play(f, rates, jobs, planned(f, jobs, belief{expected: truth(rates)})).makespan()
+		case "learning":
+			ended = play(f, rates, jobs, learning(f, jobs, rates, beliefs[rule])).makespan()
 		case "oracle":
-			makespans[rule] = append(makespans[rule], oracle(f, rates, jobs))
-			continue
+			var least float64
+			ended, least = oracle(f, rates, jobs)
+			makespans[bound] = append(makespans[bound], least)
 		default:
-			choose = earliest(f, jobs, believed[rule])
+			ended = play(f, rates, jobs, planned(f, jobs, beliefs[rule])).makespan()
 		}
-		makespans[rule] = append(makespans[rule], play(f, rates, jobs, choose).makespan())
+		makespans[rule] = append(makespans[rule], ended)
 	}
 }
 
@@ -182,12 +224,19 @@ func inPart(table []tables.GPUJob, part string) []int {
 	return out
 }
 
-func row(batch, rule string, makespans map[string][]float64) Row {
-	own, oracle, similar := makespans[rule], makespans["oracle"], makespans["similarity"]
-	r := Row{Batch: batch, Rule: rule, Makespan: spread(own, nil), OfOracle: spread(own, oracle), AgainstSimilarity: spread(own, similar)}
+func row(probe, batch, rule string, makespans map[string][]float64) Row {
+	own, oracle, nominal := makespans[rule], makespans["oracle"], makespans["nominal"]
+	r := Row{Probe: probe, Batch: batch, Rule: rule, Makespan: spread(own, nil), OfOracle: spread(own, oracle), OfBound: spread(own, makespans[bound]),
+		AgainstNominal: spread(own, nominal)}
 	for i := range own {
-		if similar[i] < own[i]*(1-1e-9) {
-			r.Behind++
+		if own[i] < nominal[i]*(1-1e-9) {
+			r.Ahead++
+		}
+		if own[i] < makespans["sheets"][i]*(1-1e-9) {
+			r.AheadOfSheets++
+		}
+		if own[i] <= oracle[i]*(1+Nearby) {
+			r.Near++
 		}
 	}
 	return r
@@ -207,21 +256,33 @@ func spread(own, against []float64) Spread {
 }
 
 // errors compares what a rule believes of a part's configurations with the table.
-func errors(b believer, batch, rule string, configs []int, believed guess) Error {
-	out := Error{Batch: batch, Rule: rule}
-	var all []float64
+func errors(b believer, batch, rule string, configs []int, believed belief) Error {
+	out := Error{Probe: tables.Devices()[b.probe], Batch: batch, Rule: rule}
+	var all, widths []float64
 	for _, c := range configs {
 		for kind, rate := range b.table[c].Alone {
 			if kind == b.probe {
 				continue
 			}
-			off := math.Exp(math.Abs(math.Log(believed(c, kind)/rate))) - 1
+			expected := believed.expected(c, kind)
+			off := math.Exp(math.Abs(math.Log(expected/rate))) - 1
 			if all = append(all, off); off > out.Worst {
 				out.Worst, out.WorstJob = off, b.table[c].Name()+" on "+tables.Devices()[kind]
+			}
+			if believed.least == nil {
+				continue
+			}
+			width := expected / believed.least(c, kind) // an interval is as wide on both sides, as a factor
+			if widths = append(widths, width); off <= width-1 {
+				out.Inside++
 			}
 		}
 	}
 	slices.Sort(all)
-	out.Median = all[len(all)/2]
+	slices.Sort(widths)
+	out.Median, out.Rates = all[len(all)/2], len(all)
+	if len(widths) > 0 {
+		out.Width = widths[len(widths)/2]
+	}
 	return out
 }
