@@ -63,7 +63,7 @@ func makespanTable(r placement.Report) string {
 }
 
 func errorTable(r placement.Report) string {
-	rules := []string{"nominal", "average", "likeness", "sheets", "learned", "predicted", "predicted+"}
+	rules := []string{"nominal", "average", "likeness", "sheets", "learned", "predicted", "predicted+", "hindsight"}
 	columns := []string{"SEEN ON", "BATCH"}
 	for _, rule := range rules {
 		columns = append(columns, strings.ToUpper(rule))

@@ -55,6 +55,18 @@ func (b believer) byAverage(config, kind int) float64 {
 	return b.own(config) * math.Exp(sum/n)
 }
 
+// inHindsight scales by the median ratio over all jobs, the job itself among them: no one ratio for each
+// pair of kinds is nearer in the mean of logarithms. It says how far one can come without asking what
+// a job is like.
+func (b believer) inHindsight(config, kind int) float64 {
+	var ratios []float64
+	for _, job := range b.table {
+		ratios = append(ratios, job.Alone[kind]/job.Alone[b.probe])
+	}
+	slices.Sort(ratios)
+	return b.own(config) * math.Sqrt(ratios[(len(ratios)-1)/2]*ratios[len(ratios)/2])
+}
+
 // byLikeness scales by the ratio of the one job that is the most alike, and by nominal speed where
 // none is within reach: likeness alone, as the daemon guessed before it knew data sheets.
 func (b believer) byLikeness(config, kind int) float64 {

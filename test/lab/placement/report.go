@@ -119,7 +119,8 @@ func Simulate(s Setup) (Report, error) {
 	}
 	report := Report{Setup: s, Configs: len(table)}
 	for probe, name := range tables.Devices() {
-		beliefs := believer{table, probe}.beliefs()
+		b := believer{table, probe}
+		beliefs, hindsight := b.beliefs(), belief{expected: b.written(b.inHindsight)}
 		for part, batch := range Batches() {
 			configs := inPart(table, batch)
 			makespans := map[string][]float64{}
@@ -129,10 +130,11 @@ func Simulate(s Setup) (Report, error) {
 			}
 			for _, rule := range Rules() {
 				report.Rows = append(report.Rows, row(name, batch, rule, makespans))
-				if b, ok := beliefs[rule]; ok && rule != "learning" {
-					report.Errors = append(report.Errors, errors(believer{table, probe}, batch, rule, configs, b))
+				if held, ok := beliefs[rule]; ok && rule != "learning" {
+					report.Errors = append(report.Errors, errors(b, batch, rule, configs, held))
 				}
 			}
+			report.Errors = append(report.Errors, errors(b, batch, "hindsight", configs, hindsight))
 		}
 	}
 	return report, nil
