@@ -23,7 +23,7 @@ type Kept struct {
 }
 
 // saveEvery is how often what was learned goes to disk at the most: a crash costs so
-// much of it. It is for saveJobs known jobs; of twice as many the whole is written half as often, so
+// much of it. It is for saveJobs known jobs of this host; of twice as many the whole is written half as often, so
 // that what is written in a second stays.
 const (
 	saveEvery = 10 * time.Second
@@ -45,7 +45,7 @@ type remembering struct {
 // behind finds the latest.
 func (l *Agent) remember() {
 	book := l.control.Profiles()
-	if l.o.Known == nil || book.Revision() == l.known.revision || time.Since(l.known.at) < saveEvery*time.Duration(max(1, book.Len()/saveJobs)) {
+	if l.o.Known == nil || book.Revision() == l.known.revision || time.Since(l.known.at) < saveEvery*time.Duration(max(1, (book.Len()-book.Foreign())/saveJobs)) {
 		return
 	}
 	kept := Kept{book.All(), book.Marks()}
