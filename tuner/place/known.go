@@ -71,7 +71,7 @@ func matches(known []profiles.Known, j state.PlaceJob, identify Identify) []matc
 		}
 	}
 	slices.SortFunc(out, func(a, b match) int {
-		return cmp.Or(compareBool(b.same, a.same), cmp.Compare(b.words, a.words), cmp.Compare(b.numbers, a.numbers),
+		return cmp.Or(compareBool(b.same, a.same), cmp.Compare(b.words, a.words), compareBool(b.Host == "", a.Host == ""), cmp.Compare(b.numbers, a.numbers),
 			cmp.Compare(b.LastUnixNs, a.LastUnixNs), cmp.Compare(a.ID, b.ID))
 	})
 	return out[:min(len(out), maxEvidence)]

@@ -115,3 +115,15 @@ func TestRatesOnOtherModels(t *testing.T) {
 		t.Errorf("data sheets divide unknown jobs: %v", on)
 	}
 }
+
+// TestOwnBeforeForeign: of two that ran the same command, this host's own is asked first, though
+// another's was met later.
+func TestOwnBeforeForeign(t *testing.T) {
+	s := identity.Start{Image: "train:v1", Command: []string{"train.py"}}
+	own, foreign := ran(1, 10, s), ran(2, 20, s)
+	foreign.Host = "gpu-7"
+	got := Job(Host{Devices: []Device{gpu(0, "a", 80*gib)}}, []profiles.Known{foreign, own}, hashed, state.PlaceJob{Image: "train:v1", Args: []string{"train.py"}}, false)
+	if len(got.Evidence) != 2 || got.Evidence[0].ID != 1 || math.Abs(got.Choices[0].Rate.PerSecond-10) > 1e-6 {
+		t.Errorf("%+v\n%+v", got.Evidence, got.Choices[0].Rate)
+	}
+}

@@ -339,3 +339,22 @@ func TestCalibratedByIdentity(t *testing.T) {
 		t.Errorf("without identities %d shared", got.Shared)
 	}
 }
+
+// TestForeignSpeeds: of a host that is not calibrated no rate is told; of one that is, none counts
+// as measured here.
+func TestForeignSpeeds(t *testing.T) {
+	all := jobs(4)
+	k := all[0]
+	k.Learned.Devices = map[string]policies.Cost{k.Print.Device: k.Learned.Cost}
+	there := append([]Known{k}, all[1:]...)
+	for _, own := range [][]Known{nil, all} {
+		got := Prepare(own, book("gpu-7", there...), 3*day).Known[0]
+		speeds := SpeedsOf(nil, got, 4, []string{k.Print.Device})
+		switch {
+		case own == nil && len(speeds) != 0:
+			t.Errorf("a rate of another host as it stands: %+v", speeds)
+		case own != nil && (len(speeds) != 1 || speeds[0].Measured || speeds[0].Low > speeds[0].PerSecond/1.3):
+			t.Errorf("%+v", speeds)
+		}
+	}
+}

@@ -58,7 +58,15 @@ func (b *Store) Speeds(p Print, cost policies.Cost, cpus float64, models []strin
 
 // SpeedsOf tells the rates of a known job by models of device, its own among them: as measured
 // where it ran, elsewhere as predicted from the device that it was last met on.
+// Another host's rates are no measurement here, and none without calibration.
 func SpeedsOf(known []Known, k Known, cpus float64, models []string) []Speed {
+	if k.Shape {
+		return nil
+	}
+	off := measuredOff
+	if k.Host != "" {
+		off = sameDemand
+	}
 	var out []Speed
 	var other []string
 	for _, model := range models {
@@ -67,8 +75,8 @@ func SpeedsOf(known []Known, k Known, cpus float64, models []string) []Speed {
 			other = append(other, model)
 			continue
 		}
-		s := speedAt(model, cost, cpus, math.Log(measuredOff))
-		s.Measured, s.Jobs = true, k.Jobs
+		s := speedAt(model, cost, cpus, math.Log(off))
+		s.Measured, s.Jobs = k.Host == "", k.Jobs
 		out = append(out, s)
 	}
 	return append(out, Predict(known, Running{k.Print, k.costOn(k.Print.Device), cpus}, other)...)
