@@ -77,6 +77,31 @@ func BenchmarkLookup(b *testing.B) {
 	}
 }
 
+// BenchmarkLookupByIdentity is one start looked up among 10,000 known jobs.
+func BenchmarkLookupByIdentity(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 2))
+	all := full(b, r, someJob).All()
+	command := func(i int) string {
+		return string([]rune{rune(97 + i/676%26), rune(97 + i/26%26), rune(97 + i%26)}) + ".py"
+	}
+	for i := range all {
+		all[i] = ran(all[i], command(i), 2)
+	}
+	store, err := Open(all, 2*day)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var asked [64]Start
+	for i := range asked {
+		asked[i] = start(command(150 * i))
+	}
+	for i := 0; b.Loop(); i++ {
+		if store.LastRuns(asked[i%64], "").CPUs != 2 {
+			b.Fatal("not known")
+		}
+	}
+}
+
 // BenchmarkUpdate is one measurement taken in among 10,000 known jobs.
 func BenchmarkUpdate(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
