@@ -27,7 +27,7 @@ func (fake) Place(_ context.Context, req state.PlaceRequest) (state.Placement, e
 				{Device: "GPU-1", Label: "1", Index: 1, Minor: 1, Model: "NVIDIA H100", Memory: 80 << 30, Free: true, Rate: state.PlaceRate{How: state.RateMeasured, PerSecond: 12.1, Low: 11, High: 13, Unit: "torch.backward"}},
 				{Device: "GPU-0", Label: "0", Model: "NVIDIA A100", Holders: []string{forgedName}, Rate: state.PlaceRate{How: state.RateUnknown}},
 				{Device: "GPU-2", Label: "2", Index: 2, Model: forgedName, Hold: &state.Hold{For: forgedName, UntilUnixNs: until}, Rate: state.PlaceRate{How: state.RateUnknown}}},
-			Elsewhere: []state.PlaceElsewhere{{Model: "NVIDIA L4", Rate: state.PlaceRate{How: state.RatePredicted, PerSecond: 3, Unit: "torch.backward"}}}}
+			Elsewhere: []state.PlaceElsewhere{{Model: "NVIDIA L4", Hosts: []string{"node7", forgedName}, Rate: state.PlaceRate{How: state.RatePredicted, PerSecond: 3, Low: 2, High: 4, Unit: "torch.backward"}}}}
 		switch {
 		case j.Image == "no-gpu":
 			p, out.Why = state.PlacedJob{Job: j}, "no driver is installed"

@@ -71,7 +71,7 @@ func matches(known []profiles.Known, j state.PlaceJob, identify Identify) []matc
 		}
 	}
 	slices.SortFunc(out, func(a, b match) int {
-		return cmp.Or(compareBool(b.same, a.same), cmp.Compare(b.words, a.words), compareBool(b.Host == "", a.Host == ""), cmp.Compare(b.numbers, a.numbers),
+		return cmp.Or(compareBool(b.same, a.same), cmp.Compare(b.words, a.words), compareBool(a.Host != "", b.Host != ""), compareBool(b.Host == "", a.Host == ""), cmp.Compare(b.numbers, a.numbers),
 			cmp.Compare(b.LastUnixNs, a.LastUnixNs), cmp.Compare(a.ID, b.ID))
 	})
 	return out[:min(len(out), maxEvidence)]
@@ -87,12 +87,15 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
+// command reports whether it is of the command that is to start, as far as that is known.
+func (m match) command() bool { return m.same || m.of > 0 && m.words == m.of }
+
 // alike says by what it is alike.
 func (m match) alike() string {
 	switch {
 	case m.same:
 		return "same command"
-	case m.of > 0 && m.words == m.of:
+	case m.command():
 		return "same image and words"
 	case m.words > 0:
 		return fmt.Sprintf("same image, %d of %d words", m.words, m.of)
@@ -100,10 +103,10 @@ func (m match) alike() string {
 	return "same image"
 }
 
-// nearest are those of the matches that are as much alike as the first.
+// nearest are those of the matches that are as much alike as the first, and of books only where it is.
 func nearest(all []match) []match {
 	n := 0
-	for n < len(all) && all[n].same == all[0].same && all[n].words == all[0].words {
+	for n < len(all) && all[n].same == all[0].same && all[n].words == all[0].words && (all[n].Host == "") == (all[0].Host == "") {
 		n++
 	}
 	return all[:n]
@@ -118,6 +121,10 @@ func wholeName(image string) string {
 	return image
 }
 
+// hostsDiffer is how many times as fast as this host another is taken to be at the most, or this one as
+// that, where no job that both know tells: its share of a step is then known to no better.
+const hostsDiffer = 2
+
 // rates are what jobs like these are expected to do on models of device, by model. Where several
 // tell, the first is expected, and the interval holds them all.
 func rates(known []profiles.Known, like []match, cpus float64, models []string) map[string]state.PlaceRate {
@@ -125,11 +132,14 @@ func rates(known []profiles.Known, like []match, cpus float64, models []string) 
 	for _, m := range like {
 		for _, s := range profiles.SpeedsOf(known, m.Known, cpus, models) {
 			r := state.PlaceRate{How: state.RatePredicted, PerSecond: s.PerSecond, Low: s.Low, High: s.High, Unit: m.Print.Unit, HostBound: s.HostBound}
-			if s.Measured {
+			switch {
+			case m.Shape:
+				r.Low, r.High = r.Low/hostsDiffer, r.High*hostsDiffer
+			case s.Measured && m.Host == "":
 				r.How = state.RateMeasured
 			}
 			switch was, told := out[s.Device]; {
-			case !told, s.Measured && was.How != r.How && was.Unit == r.Unit:
+			case !told, r.How == state.RateMeasured && was.How != r.How && was.Unit == r.Unit:
 				out[s.Device] = r
 			case was.Unit == r.Unit && was.How == r.How:
 				was.Low, was.High = min(was.Low, r.Low), max(was.High, r.High)
@@ -163,7 +173,7 @@ func Job(h Host, known []profiles.Known, identify Identify, j state.PlaceJob, sh
 	models = slices.Compact(models)
 	here := len(models)
 	for _, m := range like {
-		out.Evidence = append(out.Evidence, state.PlaceEvidence{ID: m.ID, Name: m.Name, Alike: m.alike(), Jobs: m.Jobs, Models: m.Models(), LastUnixNs: m.LastUnixNs})
+		out.Evidence = append(out.Evidence, state.PlaceEvidence{ID: m.ID, Name: m.Name, Host: m.Host, Alike: m.alike(), Jobs: m.Jobs, Models: m.Models(), LastUnixNs: m.LastUnixNs})
 	}
 	like = nearest(like)
 	for _, m := range like {
@@ -172,8 +182,9 @@ func Job(h Host, known []profiles.Known, identify Identify, j state.PlaceJob, sh
 				models = append(models, model)
 			}
 		}
-		vram, _ := m.Print.Value(profiles.VRAM)
-		w.MemoryBytes = cmp.Or(w.MemoryBytes, vram)
+		if vram, _ := m.Print.Value(profiles.VRAM); m.command() && m.Host == "" { // no other program, and no book, may close a device
+			w.MemoryBytes = cmp.Or(w.MemoryBytes, vram)
+		}
 		cpus, memory := m.needs()
 		out.CPUs, out.MemoryBytes = cmp.Or(out.CPUs, cpus), cmp.Or(out.MemoryBytes, memory)
 	}
@@ -185,7 +196,7 @@ func Job(h Host, known []profiles.Known, identify Identify, j state.PlaceJob, sh
 		return state.PlaceRate{How: state.RateUnknown}
 	}
 	out.Choices = Rank(h, w)
-	out.Elsewhere = elsewhere(models[:here], expected)
+	out.Elsewhere = elsewhere(models[:here], like, expected)
 	out.Chosen, out.Why = Choose(out.Choices, max(1, j.GPUs), share)
 	return out
 }
@@ -200,11 +211,18 @@ func (m match) needs() (cpus, memory float64) {
 }
 
 // elsewhere are the models that such jobs ran on and that the host lacks, the fastest first.
-func elsewhere(here []string, expected map[string]state.PlaceRate) (out []state.PlaceElsewhere) {
+func elsewhere(here []string, like []match, expected map[string]state.PlaceRate) (out []state.PlaceElsewhere) {
 	for model, r := range expected {
-		if !slices.Contains(here, model) {
-			out = append(out, state.PlaceElsewhere{Model: model, Rate: r})
+		if slices.Contains(here, model) {
+			continue
 		}
+		e := state.PlaceElsewhere{Model: model, Rate: r}
+		for _, m := range like {
+			if _, ran := m.Learned.Devices[model]; ran && m.Host != "" && !slices.Contains(e.Hosts, m.Host) {
+				e.Hosts = append(e.Hosts, m.Host)
+			}
+		}
+		out = append(out, e)
 	}
 	slices.SortFunc(out, func(a, b state.PlaceElsewhere) int {
 		return cmp.Or(cmp.Compare(b.Rate.PerSecond, a.Rate.PerSecond), cmp.Compare(a.Model, b.Model))

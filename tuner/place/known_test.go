@@ -77,6 +77,38 @@ func TestNeedsOfTheLastRun(t *testing.T) {
 	}
 }
 
+// TestBooksCloseNoDevice: another host's word counts after this one's, is never called measured, is held
+// loosely where nothing tells how fast that host is, and keeps no device from a job.
+func TestBooksCloseNoDevice(t *testing.T) {
+	start := identity.Start{Image: "train", Command: []string{"x"}}
+	own, book := ran(1, 10, start), ran(2, 20, start)
+	book.Host, book.Learned.Devices = "node7", map[string]policies.Cost{"a": {Device: 0.05}, "far": {Device: 0.01}}
+	book.Print = book.Print.With(profiles.VRAM, 1000*gib)
+	h := Host{Devices: []Device{gpu(0, "a", 80*gib)}}
+	ask := func(args []string, known ...profiles.Known) state.PlacedJob {
+		return Job(h, known, hashed, state.PlaceJob{Image: "train", Args: args}, false)
+	}
+	if got := ask(start.Command, book, own); got.Choices[0].Rate.PerSecond != 10 || got.Evidence[0].ID != 1 || got.Evidence[1].Host != "node7" || len(got.Elsewhere) != 0 {
+		t.Errorf("both: %+v", got)
+	}
+	got := ask(start.Command, book)
+	r := got.Choices[0].Rate
+	if len(got.Chosen) != 1 || r.How != state.RatePredicted || r.PerSecond != 20 || len(got.Elsewhere) != 1 || got.Elsewhere[0].Model != "far" || !slices.Equal(got.Elsewhere[0].Hosts, []string{"node7"}) {
+		t.Errorf("the book alone: %+v", got)
+	}
+	book.Shape = true
+	if s := ask(start.Command, book).Choices[0].Rate; s.Low > r.Low/1.9 || s.High < r.High*1.9 {
+		t.Errorf("of unknown scale: %+v, else %+v", s, r)
+	}
+	own.Print = own.Print.With(profiles.VRAM, 100*gib)
+	if got := ask(start.Command, own); len(got.Chosen) != 0 || got.Choices[0].Unfit == "" {
+		t.Errorf("its own runs used more than there is: %+v", got)
+	}
+	if got := ask([]string{"another"}, own); len(got.Chosen) != 1 {
+		t.Errorf("another program of its image did: %+v", got)
+	}
+}
+
 // TestRatesThatDiffer: what equally alike jobs did is all within the interval.
 func TestRatesThatDiffer(t *testing.T) {
 	book := []profiles.Known{known(1, "x", 1, map[string]policies.Cost{"a": {Device: 0.1}}), known(2, "x", 2, map[string]policies.Cost{"a": {Device: 0.05}})}

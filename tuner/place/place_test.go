@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -182,6 +183,9 @@ func TestJobByWhatIsKnown(t *testing.T) {
 		known(1, "train:v1", 5, map[string]policies.Cost{"slow": {TrainerCPU: 0.02, Device: 0.08}, "fast": {TrainerCPU: 0.02, Device: 0.03}, "away": {TrainerCPU: 0.02, Device: 0.02}}),
 		known(2, "docker.io/library/train:v1", 9, map[string]policies.Cost{"slow": {TrainerCPU: 0.02, Device: 0.18}}),
 		known(3, "other", 7, map[string]policies.Cost{"slow": {TrainerCPU: 1}}),
+	}
+	for i := range book {
+		book[i].Identities = []identity.Identity{hashed(book[i].Print.Image, nil)}
 	}
 	h := Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 40*gib), gpu(2, "new", 80*gib), gpu(3, "tiny", gib)}}
 	got := Job(h, book, hashed, state.PlaceJob{Image: "train:v1"}, false)

@@ -8,13 +8,16 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // onModel costs a job such rates on two models.
 func onModel(id uint64, image string, slow, fast float64) profiles.Known {
-	return known(id, image, int64(id), map[string]policies.Cost{"slow": {TrainerCPU: 0.001, Device: 1/slow - 0.001}, "fast": {TrainerCPU: 0.001, Device: 1/fast - 0.001}})
+	k := known(id, image, int64(id), map[string]policies.Cost{"slow": {TrainerCPU: 0.001, Device: 1/slow - 0.001}, "fast": {TrainerCPU: 0.001, Device: 1/fast - 0.001}})
+	k.Identities = []identity.Identity{hashed(image, nil)}
+	return k
 }
 
 func TestPlanByPolicy(t *testing.T) {

@@ -54,8 +54,8 @@ type PlacedJob struct {
 
 // How a rate on a device is known.
 const (
-	RateMeasured  = "measured"  // such jobs ran on this model
-	RatePredicted = "predicted" // they ran on another, and it is scaled
+	RateMeasured  = "measured"  // such jobs ran on this model, on this host
+	RatePredicted = "predicted" // they ran on another, or on another host, and it is scaled
 	RateUnknown   = "unknown"   // nothing is known; by the data sheet at the most
 )
 
@@ -91,7 +91,9 @@ type PlaceChoice struct {
 
 // PlaceElsewhere is a model of device on which such jobs ran, elsewhere.
 type PlaceElsewhere struct {
-	Model string    `json:"model"`
+	Model string `json:"model"`
+	// Hosts are those whose books tell of it; none: this host had one.
+	Hosts []string  `json:"hosts,omitempty"`
 	Rate  PlaceRate `json:"rate"`
 }
 
@@ -99,8 +101,9 @@ type PlaceElsewhere struct {
 type PlaceEvidence struct {
 	ID    uint64 `json:"id"` // of the profile
 	Name  string `json:"name"`
-	Alike string `json:"alike"` // by what it is alike: "same command", "same image"
-	Jobs  int    `json:"jobs"`  // how many containers it was learned from
+	Host  string `json:"host,omitempty"` // whose book it is from; "": this host's own
+	Alike string `json:"alike"`          // by what it is alike: "same command", "same image"
+	Jobs  int    `json:"jobs"`           // how many containers it was learned from
 	// Models are the devices that it ran on; LastUnixNs is when it was last met.
 	Models     []string `json:"models,omitempty"`
 	LastUnixNs int64    `json:"last"`

@@ -71,7 +71,12 @@ func placedJob(j state.PlacedJob, why string, clock Clock) string {
 	out.WriteString(placeSentence(j))
 	out.WriteString(table(columns, rows))
 	for _, e := range j.Elsewhere {
-		fmt.Fprintf(&out, "On %s, which this host does not have: %s (%s)\n", Clean(e.Model), expectedRate(e.Rate), Clean(e.Rate.How))
+		at := make([]string, len(e.Hosts))
+		for i, h := range e.Hosts {
+			at[i] = name(h)
+		}
+		where := cmp.Or(strings.Join(at, ", "), "this host does not have it now")
+		fmt.Fprintf(&out, "On %s (%s): %s, %s, %s\n", Clean(e.Model), where, expectedRate(e.Rate), interval(e.Rate), Clean(e.Rate.How))
 	}
 	for _, e := range j.Evidence {
 		fmt.Fprintf(&out, "  profile %d, %s: %s; last met %s, containers: %d\n", e.ID, name(e.Name), Clean(e.Alike), clock.at(e.LastUnixNs), e.Jobs)

@@ -18,7 +18,7 @@ func TestPlacementOfHostileNames(t *testing.T) {
 		unfit := choice
 		unfit.Unfit = evil
 		j := state.PlacedJob{Job: state.PlaceJob{Name: evil, Image: evil}, Choices: []state.PlaceChoice{choice, unfit}, Why: evil, Chosen: []string{evil},
-			Elsewhere: []state.PlaceElsewhere{{Model: evil, Rate: choice.Rate}}, Evidence: []state.PlaceEvidence{{Name: evil, Alike: evil}}}
+			Elsewhere: []state.PlaceElsewhere{{Model: evil, Hosts: []string{evil}, Rate: choice.Rate}}, Evidence: []state.PlaceEvidence{{Name: evil, Alike: evil}}}
 		list := state.Placement{Jobs: []state.PlacedJob{j, j}, Plan: &state.PlacePlan{Policy: evil, Notes: []string{evil}, Starts: []state.PlaceStart{{Label: evil, Model: evil}, {Job: 99}}}}
 		for _, text := range []string{Placement(state.Placement{Jobs: []state.PlacedJob{j}}, clock), Placement(list, clock), Placement(state.Placement{Jobs: []state.PlacedJob{{}}, Why: evil}, clock)} {
 			for i, r := range text {
