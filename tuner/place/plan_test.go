@@ -86,3 +86,32 @@ func BenchmarkAnswer(b *testing.B) {
 		Answer(h, book, hashed, req)
 	}
 }
+
+// BenchmarkWanted is what the daemon's loop waits for when a place is asked for, beside a full store of which
+// every job ran on two models; then that answer.
+func BenchmarkWanted(b *testing.B) {
+	var known []profiles.Known
+	for i := range profiles.MaxKnown {
+		k := onModel(uint64(i+1), fmt.Sprint("image", i%50), 1, 1+float64(i%10))
+		known = append(known, k)
+	}
+	jobs := []state.PlaceJob{{Image: "image7", Args: []string{"train.py", "--lr", "0.1"}}}
+	h := Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 80*gib), gpu(2, "NVIDIA H100", 80*gib)}}
+	var wanted []profiles.Known
+	b.Run("in the loop", func(b *testing.B) {
+		for b.Loop() {
+			fits := Wanted(jobs, hashed)
+			wanted = wanted[:0]
+			for i := range known {
+				if fits(&known[i]) {
+					wanted = append(wanted, known[i])
+				}
+			}
+		}
+	})
+	b.Run("the answer", func(b *testing.B) {
+		for b.Loop() {
+			Answer(h, wanted, hashed, state.PlaceRequest{Jobs: jobs})
+		}
+	})
+}
