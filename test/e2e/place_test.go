@@ -75,9 +75,13 @@ func TestPlaceChoosesAndHolds(t *testing.T) {
 	until(t, d, job.Name, "to be known on the fast device", func(c state.Container) bool {
 		image = c.Image
 		all, err := d.Client().Fingerprints(t.Context())
-		return err == nil && slices.ContainsFunc(all, func(k state.Fingerprint) bool { return k.Name == job.Name && len(k.Learned.Devices) > 0 })
+		return err == nil && slices.ContainsFunc(all, func(k state.Fingerprint) bool { return k.Name == job.Name && len(k.Learned.Devices) > 0 && len(k.Identities) > 0 })
 	})
-	got, err := d.Client().Place(t.Context(), state.PlaceRequest{Jobs: []state.PlaceJob{{Image: image}}})
+	var command []string
+	if err := json.Unmarshal([]byte(host.Run(t, "inspect", "-f", "{{json .Config.Cmd}}", job.Name)), &command); err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.Client().Place(t.Context(), state.PlaceRequest{Jobs: []state.PlaceJob{{Image: image, Args: command}}})
 	if err != nil || len(got.Jobs) != 1 {
 		t.Fatal(got, err)
 	}
@@ -86,7 +90,7 @@ func TestPlaceChoosesAndHolds(t *testing.T) {
 	if i < 0 || p.Choices[i].Rate.How != state.RateMeasured || p.Choices[i].Rate.PerSecond < 20 || !slices.Contains(p.Choices[i].Holders, job.Name) || p.Choices[i].Free {
 		t.Errorf("of the device that such a job runs on: %+v", p.Choices)
 	}
-	if len(p.Evidence) == 0 || p.Evidence[0].Name != job.Name {
+	if len(p.Evidence) == 0 || p.Evidence[0].Name != job.Name || !slices.Contains([]string{"same command", "same image and words"}, p.Evidence[0].Alike) {
 		t.Errorf("evidence %+v", p.Evidence)
 	}
 	text, _ := placeIn(t, d, "trimtab place "+image)
