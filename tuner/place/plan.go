@@ -30,7 +30,7 @@ func plan(jobs []state.PlacedJob, policy string, share bool, sheet func(model st
 		out.Notes = append(out.Notes, "no device is free")
 		return out
 	}
-	times, notes := seconds(jobs, numbers, devices, sheet)
+	times, longest, notes := seconds(jobs, numbers, devices, sheet)
 	ready := make([]float64, len(devices))
 	var a Assignment
 	switch out.Policy {
@@ -39,9 +39,9 @@ func plan(jobs []state.PlacedJob, policy string, share bool, sheet func(model st
 	case PolicyFastestFirst:
 		a = FastestFirst(times, ready, times.speeds(len(devices)))
 	default:
-		a = Shortest(times, ready)
+		a = Shortest(Careful(times, longest), ready)
 	}
-	out.Seconds, out.BoundSeconds, out.Notes = a.Makespan(), Bound(times, ready), notes
+	out.BoundSeconds, out.Notes = Bound(times, ready), notes
 	for d, on := range a.Jobs {
 		at := 0.0
 		for _, j := range on {
@@ -49,6 +49,7 @@ func plan(jobs []state.PlacedJob, policy string, share bool, sheet func(model st
 			out.Starts = append(out.Starts, state.PlaceStart{Job: numbers[j], Device: devices[d].Device, Label: devices[d].Label, Model: devices[d].Model, Start: at, Seconds: s})
 			at += s
 		}
+		out.Seconds = max(out.Seconds, at)
 	}
 	if left := len(times) - len(out.Starts); left > 0 {
 		out.Notes = append(out.Notes, fmt.Sprintf("jobs that fit no device here: %d", left))
@@ -76,9 +77,9 @@ func planned(jobs []state.PlacedJob, share bool) (devices []state.PlaceChoice, n
 	return devices, numbers
 }
 
-// seconds is how long each job takes on each device, by its own rates. A job of unknown length is
+// seconds is how long each job takes on each device, by its own rates, and the longest that it is likely to. A job of unknown length is
 // taken to be as long as the mean of the others; one of unknown rates to go as data sheets say.
-func seconds(jobs []state.PlacedJob, numbers []int, devices []state.PlaceChoice, sheet func(string) float64) (times Times, notes []string) {
+func seconds(jobs []state.PlacedJob, numbers []int, devices []state.PlaceChoice, sheet func(string) float64) (times, longest Times, notes []string) {
 	speeds := make([][]float64, len(jobs)) // of each job on each device, over the best
 	lengths := make([]float64, len(jobs))
 	sum, told, guessed, unknown := 0.0, 0, 0, 0
@@ -103,14 +104,15 @@ func seconds(jobs []state.PlacedJob, numbers []int, devices []state.PlaceChoice,
 		mean = sum / float64(told)
 	}
 	for _, n := range numbers {
-		row := make([]float64, len(devices))
+		row, late := make([]float64, len(devices)), make([]float64, len(devices))
 		for d, speed := range speeds[n] {
 			row[d] = math.Inf(1)
 			if speed > 0 {
 				row[d] = cmp.Or(lengths[n], mean) / speed
 			}
+			late[d] = row[d] * slower(jobs[n], devices[d].Device)
 		}
-		times = append(times, row)
+		times, longest = append(times, row), append(longest, late)
 	}
 	if guessed > 0 {
 		notes = append(notes, fmt.Sprintf("jobs of unknown length: %d; each is taken to be %.0f s on the device that suits it best. Steps or seconds in the list tell", guessed, mean))
@@ -118,7 +120,17 @@ func seconds(jobs []state.PlacedJob, numbers []int, devices []state.PlaceChoice,
 	if unknown > 0 {
 		notes = append(notes, fmt.Sprintf("jobs of unknown rate: %d; data sheets alone divide them", unknown))
 	}
-	return times, notes
+	return times, longest, notes
+}
+
+// slower is how many times as long as expected a job may take on a device; 1: it is not known, or sure.
+func slower(j state.PlacedJob, device string) float64 {
+	for _, c := range j.Choices {
+		if c.Device == device && c.Rate.Low > 0 {
+			return max(1, c.Rate.PerSecond/c.Rate.Low)
+		}
+	}
+	return 1
 }
 
 // relative is a job's speed on each device over that on its best, and its rate there; 0: it cannot

@@ -115,3 +115,18 @@ func BenchmarkWanted(b *testing.B) {
 		}
 	})
 }
+
+// TestPlanKeepsFromDoubt: a device on which a job may take far longer than expected is not worth the little
+// that it would save; the time that is told stays the expected one.
+func TestPlanKeepsFromDoubt(t *testing.T) {
+	choice := func(uuid string, rate, low float64) state.PlaceChoice {
+		return state.PlaceChoice{Device: uuid, Free: true, Rate: state.PlaceRate{How: state.RatePredicted, PerSecond: rate, Low: low, High: 2 * rate}}
+	}
+	for low, want := range map[float64]float64{5.9: 100.0 / 6, 1: 20} {
+		j := state.PlacedJob{Job: state.PlaceJob{Steps: 100, Count: 2}, Choices: []state.PlaceChoice{choice("GPU-a", 10, 9.9), choice("GPU-b", 6, low)}}
+		got := plan([]state.PlacedJob{j}, "", false, func(string) float64 { return 0 })
+		if math.Abs(got.Seconds-want) > 0.01 || got.BoundSeconds > got.Seconds {
+			t.Errorf("at least %v a second: %v s of %v, want %v", low, got.Seconds, got.BoundSeconds, want)
+		}
+	}
+}
