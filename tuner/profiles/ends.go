@@ -137,26 +137,41 @@ func (b *Store) End(id uint64, s Start, name string, e End) uint64 {
 	if k == nil {
 		k = b.bare(name, e.UnixNs)
 	}
-	own, _ := b.identified(s.Identity)
-	for _, other := range own { // it counts its steps by now, or does something else
-		mine := func(o End) bool { return o.Run == e.Run && o.Job == e.Job }
-		if bare := other.Print.Unit == "" && k.Print.Unit != ""; bare && other.ID != k.ID {
-			to, from := k.ID, *other
-			b.Forget(other.ID, "")
-			k = b.find(to) // places moved
-			k.takeRuns(from)
-			break
-		}
-		if other.ID != k.ID {
-			other.Ends = slices.DeleteFunc(slices.Clone(other.Ends), mine)
-		}
-	}
+	k = b.moveRuns(s.Identity, k.ID, e.Run)
 	k.Name, k.LastUnixNs = clip(name), max(k.LastUnixNs, e.UnixNs)
 	k.bind(s.Identity)
 	k.keepEnd(e)
 	b.marks[b.at(k.ID)] = markOf(k)
 	b.revision++
 	return k.ID
+}
+
+// moveRuns takes a run of a job out of all entries but one: it counts its steps by now, or does
+// something else than before. An entry that rests on runs alone goes with its last one, or with all of
+// them once the job is known by what it does.
+func (b *Store) moveRuns(i identity.Identity, to uint64, run string) *Known {
+	k, emptied := b.find(to), []uint64(nil)
+	own, _ := b.identified(i)
+	for _, other := range own {
+		if other.ID == to {
+			continue
+		}
+		other.Ends = slices.DeleteFunc(slices.Clone(other.Ends), func(o End) bool { return o.Run == run && o.Job == i.Job })
+		if other.Print.Unit != "" {
+			continue
+		}
+		if k.Print.Unit != "" {
+			k.takeRuns(*other)
+			other.Ends = nil
+		}
+		if len(other.Ends) == 0 {
+			emptied = append(emptied, other.ID)
+		}
+	}
+	for _, id := range emptied {
+		b.Forget(id, "")
+	}
+	return b.find(to) // places moved
 }
 
 // bare adds an entry of a job of which nothing but its identity and its runs is known.

@@ -264,7 +264,7 @@ func start(command string) Start {
 }
 
 // ran is a known job that settled at so many CPUs each time that it ran.
-func ran(k Known, command string, cpus float64) Known {
+func foreignRan(k Known, command string, cpus float64) Known {
 	who := start(command)
 	k.Identities = []identity.Identity{who.Identity}
 	k.Ends = []End{{Run: "a", Job: who.Identity.Job, UnixNs: day, CPUs: cpus, Kernel: "6.1"}, {Run: "b", Job: who.Identity.Job, UnixNs: day, CPUs: cpus, Pace: Pace{Source: "u", Rate: 9}}}
@@ -275,7 +275,7 @@ func ran(k Known, command string, cpus float64) Known {
 // go to an entry of this host's, and from then on these alone tell.
 func TestForeignRuns(t *testing.T) {
 	b, who := open(t, nil), start("train.py")
-	got := Prepare(nil, book("gpu-7", ran(jobs(1)[0], "train.py", 2.5)), 3*day).Known
+	got := Prepare(nil, book("gpu-7", foreignRan(jobs(1)[0], "train.py", 2.5)), 3*day).Known
 	b.SetForeign(got, 3*day)
 	l := b.LastRuns(who, "")
 	if l.CPUs != 2.5 || l.Entry != got[0].ID || l.Doubt != "" {
@@ -301,7 +301,7 @@ func TestForeignRuns(t *testing.T) {
 // TestForeignRunMisleads: one that turned out wrong is gone, and told of.
 func TestForeignRunMisleads(t *testing.T) {
 	b := open(t, nil)
-	b.SetForeign(Prepare(nil, book("gpu-7", ran(jobs(1)[0], "train.py", 2.5)), 3*day).Known, 3*day)
+	b.SetForeign(Prepare(nil, book("gpu-7", foreignRan(jobs(1)[0], "train.py", 2.5)), 3*day).Known, 3*day)
 	b.Recalled(b.LastRuns(start("train.py"), "").Entry, false)
 	if l := b.LastRuns(start("train.py"), ""); l.Entry != 0 || b.Marks().Misled["gpu-7"] != 1 {
 		t.Errorf("%+v, %+v", l, b.Marks())
@@ -313,7 +313,7 @@ func TestContradictoryBooks(t *testing.T) {
 	b := open(t, nil)
 	var all []Known
 	for host, cpus := range map[string]float64{"gpu-7": 1, "gpu-8": 3} {
-		all = append(all, Prepare(nil, book(host, ran(jobs(1)[0], "train.py", cpus)), 3*day).Known...)
+		all = append(all, Prepare(nil, book(host, foreignRan(jobs(1)[0], "train.py", cpus)), 3*day).Known...)
 	}
 	b.SetForeign(all, 3*day)
 	if l := b.LastRuns(start("train.py"), ""); l.CPUs != 0 || l.Doubt == "" || len(l.Ends) != 4 {
@@ -327,7 +327,7 @@ func TestCalibratedByIdentity(t *testing.T) {
 	for i, k := range jobs(4) {
 		other := faster(k, 2)
 		other.Print = other.Print.With(Processes, 1e6).With(Threads, 1e6).With(VRAM, 1e15).With(Launches, 1e9)
-		own, there = append(own, ran(k, string(rune(97+i))+".py", 1)), append(there, ran(other, string(rune(97+i))+".py", 1))
+		own, there = append(own, foreignRan(k, string(rune(97+i))+".py", 1)), append(there, foreignRan(other, string(rune(97+i))+".py", 1))
 	}
 	if got := Prepare(own, book("gpu-7", there...), 3*day); got.Shared != 4 || math.Abs(got.Ratio-2) > 0.01 {
 		t.Errorf("%d shared, ratio %.2f", got.Shared, got.Ratio)

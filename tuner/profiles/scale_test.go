@@ -85,7 +85,7 @@ func BenchmarkLookupByIdentity(b *testing.B) {
 		return string([]rune{rune(97 + i/676%26), rune(97 + i/26%26), rune(97 + i%26)}) + ".py"
 	}
 	for i := range all {
-		all[i] = ran(all[i], command(i), 2)
+		all[i] = foreignRan(all[i], command(i), 2)
 	}
 	store, err := Open(all, 2*day)
 	if err != nil {

@@ -1,0 +1,158 @@
+package profiles
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/trimtab/trimtab/tuner/identity"
+)
+
+func startOf(words ...string) Start {
+	return Start{Host: "here", Identity: identity.Of(identity.Start{Image: "train", ImageDigest: "sha256:1", Command: words}, bytes.Repeat([]byte{7}, identity.KeyBytes))}
+}
+
+func endOf(s Start, run string, cpus float64) End {
+	return End{Run: run, Job: s.Identity.Job, UnixNs: day, CPUs: cpus, Host: s.Host, Image: s.Identity.Image, Numbers: s.Identity.Numbers}
+}
+
+// ran is a store in which a job ran, with these CPUs at the end of each run.
+func ran(s Start, cpus ...float64) *Store {
+	b := NewStore()
+	for i, c := range cpus {
+		b.End(0, s, "train", endOf(s, fmt.Sprint(i), c))
+	}
+	return b
+}
+
+func TestLastRuns(t *testing.T) {
+	lr1, lr2 := startOf("train.py", "--lr", "1"), startOf("train.py", "--lr", "2")
+	for _, tc := range []struct {
+		name  string
+		b     *Store
+		s     Start
+		cpus  float64
+		doubt bool
+	}{
+		{"never ran", NewStore(), lr1, 0, false},
+		{"one run", ran(lr1, 3), lr1, 3, false},
+		{"runs that agree: the most", ran(lr1, 3, 3.3, 2.9), lr1, 3.3, false},
+		{"two jobs behind one identity", ran(lr1, 1, 6), lr1, 0, true},
+		{"nothing was enough", ran(lr1, 0, 0), lr1, 0, false},
+		{"another number", ran(lr1, 3), lr2, 3, false},
+		{"another job", ran(lr1, 3), startOf("other.py"), 0, false},
+	} {
+		if l := tc.b.LastRuns(tc.s, ""); l.CPUs != tc.cpus || (l.Doubt != "") != tc.doubt {
+			t.Errorf("%s: %.2f CPUs, doubt %q", tc.name, l.CPUs, l.Doubt)
+		}
+	}
+	// A number that matters tells its own runs apart.
+	b := ran(lr1, 1, 1.1)
+	b.End(0, lr2, "train", endOf(lr2, "x", 6))
+	if one, two := b.LastRuns(lr1, ""), b.LastRuns(lr2, ""); one.CPUs != 1.1 || two.CPUs != 6 {
+		t.Errorf("%.2f and %.2f CPUs", one.CPUs, two.CPUs)
+	}
+}
+
+// What misled is not taken again, until runs agree once more with what would have been taken.
+func TestTrustFallsAndComesBack(t *testing.T) {
+	s := startOf("train.py")
+	b := ran(s, 3)
+	id := b.Identified(s.Identity)
+	b.Recalled(id, false)
+	if l := b.LastRuns(s, ""); l.CPUs != 0 || l.Doubt == "" || l.Expected != 3 {
+		t.Errorf("%+v", l)
+	}
+	b.Recalled(id, true)
+	if l := b.LastRuns(s, ""); l.CPUs != 3 {
+		t.Errorf("%+v", l)
+	}
+}
+
+// Whatever is told of runs, the store stays within its bounds, reads what it wrote, and no clock
+// decides which runs are the last.
+func TestEndsAreBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := NewStore()
+		for range rapid.IntRange(0, 120).Draw(t, "ends") {
+			s := startOf(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}).Draw(t, "job"), "--lr", fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "lr")))
+			e := endOf(s, fmt.Sprint(rapid.IntRange(0, 20).Draw(t, "run")), rapid.SampledFrom([]float64{0, 1, 2, math.NaN(), -1, math.Inf(1)}).Draw(t, "cpus"))
+			e.UnixNs = rapid.Int64Range(0, 10*day).Draw(t, "at")
+			b.End(rapid.Uint64Range(0, 3).Draw(t, "entry"), s, "job", e)
+		}
+		runs := map[string]bool{}
+		for _, k := range b.All() {
+			if len(k.Identities) > maxIdentities || len(k.Ends) > maxIdentities*MaxEnds {
+				t.Fatalf("%d identities, %d ends", len(k.Identities), len(k.Ends))
+			}
+			for _, e := range k.Ends {
+				if id := e.Job + "/" + e.Run; runs[id] {
+					t.Fatalf("run %s is there twice", id)
+				} else {
+					runs[id] = true
+				}
+			}
+		}
+		text, err := json.Marshal(b.All())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []Known
+		if err := json.Unmarshal(text, &all); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Open(all, 10*day)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(b.All(), again.All(), cmp.AllowUnexported(Print{}), cmpopts.EquateEmpty()); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// A file that somebody edited, or another host wrote, costs the entries that cannot be.
+func TestEndsThatCannotBe(t *testing.T) {
+	s := startOf("train.py", "--lr", "1")
+	for name, f := range map[string]func(*Known){
+		"readable words":    func(k *Known) { k.Identities[0].Words = []string{"--password=x"} },
+		"too many":          func(k *Known) { k.Identities = append(k.Identities, make([]identity.Identity, 9)...) },
+		"negative CPUs":     func(k *Known) { k.Ends[0].CPUs = -1 },
+		"endless memory":    func(k *Known) { k.Ends[0].Memory = math.Inf(1) },
+		"a long name":       func(k *Known) { k.Ends[0].Driver = strings.Repeat("x", 5000) },
+		"no run":            func(k *Known) { k.Ends[0].Run = "" },
+		"a rate below 0":    func(k *Known) { k.Ends[0].Rate = -3 },
+		"no runs, no print": func(k *Known) { k.Ends = nil },
+		"to come":           func(k *Known) { k.LastUnixNs = 90 * day },
+	} {
+		all := ran(s, 1, 2).All()
+		f(&all[0])
+		if b, err := Open(all, 2*day); err == nil || b.Len() != 0 {
+			t.Errorf("%s: %d known, %v", name, b.Len(), err)
+		}
+	}
+	// A clock that was ahead for a while dates a run; it is kept, and forgotten with its job.
+	all := ran(s, 1).All()
+	all[0].Ends[0].UnixNs = 90 * day
+	if b, err := Open(all, 2*day); err != nil || b.Len() != 1 {
+		t.Errorf("%v", err)
+	}
+}
+
+// A job that was known by its runs alone counts its steps one day: its runs go with it.
+func TestRunsFollowTheJob(t *testing.T) {
+	s := startOf("train.py")
+	b := ran(s, 1, 1.1)
+	p, c := input(0.05)
+	id := b.Update(0, measurement("train", p, c, day))
+	if id = b.End(id, s, "train", endOf(s, "now", 1.2)); b.Len() != 1 || len(b.All()[0].Ends) != 3 || b.Identified(s.Identity) != id {
+		t.Errorf("%d known, %+v", b.Len(), b.All())
+	}
+}
