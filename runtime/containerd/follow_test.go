@@ -12,6 +12,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/trimtab/trimtab/runtime"
 )
 
 func TestGPUs(t *testing.T) {
@@ -118,4 +120,20 @@ func FuzzContainerOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		containerOf(&types.Envelope{Topic: topicExit, Event: &anypb.Any{Value: data}})
 	})
+}
+
+// TestStart: what a container was made of, by its spec; mounts that the runtime makes itself hold no data.
+func TestStart(t *testing.T) {
+	spec, err := json.Marshal(specs.Spec{Process: &specs.Process{Args: []string{"python", "train.py"}, Env: []string{"MODEL=vit"}},
+		Mounts: []specs.Mount{{Type: "proc", Source: "proc", Destination: "/proc"}, {Type: "bind", Source: "/srv/data", Destination: "/data"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &runtime.Start{Command: []string{"python", "train.py"}, Env: []string{"MODEL=vit"}, Mounts: []runtime.Mount{{Source: "/srv/data", Target: "/data"}}}
+	if diff := cmp.Diff(want, grantsOf(&containers.Container{Spec: &anypb.Any{Value: spec}}).start()); diff != "" {
+		t.Error(diff)
+	}
+	if got := grantsOf(&containers.Container{Spec: &anypb.Any{Value: []byte("{")}}).start(); got == nil || len(got.Command) > 0 {
+		t.Errorf("of a spec that cannot be read: %+v", got)
+	}
 }

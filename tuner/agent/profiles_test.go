@@ -6,7 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-)
+
+	"github.com/trimtab/trimtab/runtime")
 
 // fullDisk is a store that takes nothing while it is full.
 type fullDisk struct{ full bool }
@@ -40,5 +41,23 @@ func TestFullStoreIsSaidOnce(t *testing.T) {
 	l.saveKnown(Kept{})
 	if n := strings.Count(log.String(), "no space"); n != 2 {
 		t.Errorf("a second failure was said %d times in all, want 2", n)
+	}
+}
+
+// TestStartIsHashedAtOnce: what a container was made of may hold secrets. It is asked for once, and kept no
+// longer; a renamed container is the same.
+func TestStartIsHashedAtOnce(t *testing.T) {
+	asked := 0
+	l := &Agent{containers: map[string]*tracked{}, o: Options{Identify: func(c runtime.Container) *profiles.Start {
+		asked++
+		return &profiles.Start{Host: c.Start.Command[0]}
+	}}}
+	c := runtime.Container{ID: runtime.ID{Engine: "docker", Container: "a"}, Name: "a", Start: &runtime.Start{Command: []string{"secret"}}}
+	l.seen(c)
+	c.Name = "b"
+	l.seen(c)
+	got := l.containers[c.Key()]
+	if asked != 1 || got.start == nil || got.start.Host != "secret" || got.c.Start != nil || got.c.Name != "b" {
+		t.Errorf("asked %d times, %+v", asked, got)
 	}
 }
