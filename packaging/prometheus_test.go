@@ -170,7 +170,7 @@ func TestAlertsFire(t *testing.T) {
 		switch {
 		case m.Counter != nil:
 			*m.Counter.Value = 5
-		case strings.HasPrefix(family, "trimtab_container_restore_"):
+		case strings.HasPrefix(family, "trimtab_container_restore_"), family == "trimtab_container_slower_than_usual_ratio":
 			*m.Gauge.Value = 0
 		}
 	}

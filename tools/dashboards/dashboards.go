@@ -21,7 +21,7 @@ func fleet() dashboard {
 			figure("CPUs lent", "CPUs above their owners' quotas that containers have now, and nobody else used.", "short", `sum(trimtab_container_loan_cpus{`+ofTeam+`})`),
 			figure("GPUs held idle", "GPUs that somebody holds and runs nothing on, in the mean of the last hour.", "short", `sum(rate(trimtab_team_gpu_held_idle_seconds_total{`+ofTeam+`}[1h]))`),
 			figure("Restores pending", "Owners' values that could not go back yet. Above 0: look at the host.", "short", `sum(trimtab_container_restore_pending{`+ofHost+`}) or vector(0)`),
-			figure("Alerts", "trimtab's alerts that fire now, if its rules are loaded.", "short", `count(ALERTS{alertstate="firing",alertname=~"Trimtab.*|Restore.*|GPU.*|Rollback.*|Config.*|OverBudget"}) or vector(0)`),
+			figure("Alerts", "trimtab's alerts that fire now, if its rules are loaded.", "short", `count(ALERTS{alertstate="firing",alertname=~"Trimtab.*|Restore.*|GPU.*|Rollback.*|Config.*|OverBudget|JobSlower.*"}) or vector(0)`),
 			graph("Time lost, by cause", "Wall time of jobs by what they wait for, the twelve largest.", 12, "short", true, "",
 				query{`topk(12, sum by (team, part) (rate(trimtab_team_breakdown_seconds_total{` + ofTeam + `,part!~"compute|device|other"}` + over + `)))`, "{{team}} {{part}}"}),
 			graph("CPUs lent, by host", "CPU time used above owners' quotas, a second.", 12, "short", true, hostUID,

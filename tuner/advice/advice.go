@@ -29,6 +29,7 @@ const (
 	DataLocal     What = "data.local"     // a local copy of what is read over the network
 	GPUIdle       What = "gpu.idle"       // a device that is held and not used
 	GPUModel      What = "gpu.model"      // another device of the host, which is free
+	JobSlower     What = "job.slower"     // it is slower than the last runs of the same job: what differs
 )
 
 // Advice is one thing that trimtab cannot change, of one container.
@@ -107,7 +108,7 @@ func Of(k *policies.Constants, s *state.Snapshot) []Advice {
 	n := node{k, s}
 	out := []Advice{}
 	for _, c := range s.Containers {
-		for _, rule := range []func(state.Container) (Advice, bool){n.cpuQuota, n.cpuSpare, n.memoryLimit, n.memoryAllow, n.loaderWorkers, n.dataLocal, n.gpuModel} {
+		for _, rule := range []func(state.Container) (Advice, bool){n.cpuQuota, n.cpuSpare, n.memoryLimit, n.memoryAllow, n.loaderWorkers, n.dataLocal, n.gpuModel, n.jobSlower} {
 			if a, ok := rule(c); ok {
 				a.Key, a.Container = c.Key, c.Name
 				out = append(out, a)

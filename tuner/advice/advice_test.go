@@ -13,6 +13,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/idle"
+	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -212,7 +213,8 @@ func evidence() []state.Container {
 	remote.Verdict.Cause, remote.Breakdown.WallNs, remote.Breakdown.Ns = policies.CauseRemote, 100, [policies.NumParts]int64{policies.PartInputRemote: 40}
 	spare := state.Container{Key: "k", Name: "web", Original: quota(4), Now: quota(4), Entitled: 4, PeakCPUs: 0.8, PeakSinceUnixNs: now - 7*24*hour}
 	faster := state.Container{Key: "k", Name: "train", Devices: []state.DeviceSpeed{{Model: "H100", PerSecond: 8, Low: 5, High: 12, Ratio: 2}}}
-	return []state.Container{lent(), starved(), loading(), paging(), evicted, remote, spare, faster}
+	slower := state.Container{Key: "k", Name: "train", LastRuns: &profiles.Shown{Runs: 8, PerSecond: 100, Low: 98, High: 102, Slower: 0.15, SlowerWhy: "15 % below its last 8 runs, since the driver changed (550, before 535)"}}
+	return []state.Container{lent(), starved(), loading(), paging(), evicted, remote, spare, faster, slower}
 }
 
 // anything is a snapshot of one of these, of which some numbers and texts are arbitrary ones.
@@ -226,6 +228,11 @@ func anything(t *rapid.T) *state.Snapshot {
 	fields := []*float64{&c.Knee, &c.UsedCPUs, &c.Entitled, &c.Obtainable, &c.PeakCPUs, &c.Gain, &e.TrainerCPU, &e.LoaderCPU, &e.OtherCPU, &e.Device, &e.Batch, &e.Spin, &e.Queue, &c.Rate.PerSecond,
 		&c.Paging.Base, &c.Paging.Lost, &c.Paging.Limit, &c.Paging.Set, &m.Limit, &m.Reread, &m.DiskRead, &m.CalmSeconds, &m.Loan.From, &m.Loan.Before, &m.Loan.After, &m.Loan.Seconds,
 		&c.Verdict.Severity, &c.Verdict.Confidence, &h.QuietSeconds, &h.HeldSeconds, &h.IdleSeconds, &s.Node.CPUs, &s.Node.Idle, &s.Node.Memory, &s.Node.MemoryFree}
+	if c.LastRuns != nil {
+		r := *c.LastRuns
+		c.LastRuns = &r
+		fields = append(fields, &r.PerSecond, &r.Low, &r.High, &r.Slower)
+	}
 	if c.Loan != nil {
 		l := *c.Loan
 		c.Loan, c.HasGain, c.Work = &l, rapid.Bool().Draw(t, "counted"), &state.Work{Ratio: 2, CPUs: 2}
@@ -306,7 +313,7 @@ func TestEvidenceHoldsAllThatIsAdvised(t *testing.T) {
 			seen[a.What] = true
 		}
 	}
-	for _, what := range []What{CPUQuota, CPUSpare, MemoryLimit, MemoryAllow, LoaderWorkers, DataLocal, GPUIdle, GPUModel} {
+	for _, what := range []What{CPUQuota, CPUSpare, MemoryLimit, MemoryAllow, LoaderWorkers, DataLocal, GPUIdle, GPUModel, JobSlower} {
 		if !seen[what] {
 			t.Errorf("%s is not advised: the property says nothing of it", what)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -32,11 +33,12 @@ func busy() *state.Snapshot {
 	c := state.Container{
 		Key: "docker-0123456789abcdef-01234567-42", Engine: "docker", Name: "trainer", Image: "registry.example.com/resnet:1", State: runtime.StateRunning,
 		GPUs: []string{"all"}, Watched: true, Enrolment: policies.Enrolment{Mode: policies.ModeTune, Team: "vision"},
-		Rate:    policies.Rate{PerSecond: 24.5, Source: "hand-offs"},
-		Verdict: policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseThrottled, Severity: 0.4, Confidence: 0.9},
-		Similar: &state.Similar{Similar: policies.Similar{Name: "before", Jobs: 2, Distance: 0.05, Confidence: 0.8}},
-		Devices: []state.DeviceSpeed{{Model: "H100", PerSecond: 9, Ratio: 1.5}},
-		Knee:    1.5, Paging: policies.Paging{Base: 0.02, Limit: 680 << 20, Set: 680 << 20, Enough: true}, UsedCPUs: 1.25, Windows: 17, Now: now, Original: original,
+		Rate:     policies.Rate{PerSecond: 24.5, Source: "hand-offs"},
+		Verdict:  policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseThrottled, Severity: 0.4, Confidence: 0.9},
+		Similar:  &state.Similar{Similar: policies.Similar{Name: "before", Jobs: 2, Distance: 0.05, Confidence: 0.8}},
+		LastRuns: &profiles.Shown{Runs: 8, PerSecond: 28.8, Low: 28, High: 29.6, Slower: 0.15},
+		Devices:  []state.DeviceSpeed{{Model: "H100", PerSecond: 9, Ratio: 1.5}},
+		Knee:     1.5, Paging: policies.Paging{Base: 0.02, Limit: 680 << 20, Set: 680 << 20, Enough: true}, UsedCPUs: 1.25, Windows: 17, Now: now, Original: original,
 		Changed: []runtime.Knob{runtime.KnobCPUQuota}, Yielded: []runtime.Knob{runtime.KnobMemoryLimit},
 		Gain: 0.61, HasGain: true, Loan: &state.Loan{CPUs: 1.4, Own: 0.4}, Tuning: "settled", Work: &state.Work{Ratio: 3.12}, Gate: "fixed", Trial: &state.Trial{}, Preflight: "no green preflight", Pending: "memory.limit", Held: true,
 	}

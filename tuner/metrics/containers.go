@@ -55,6 +55,12 @@ func (e *emitter) container(c state.Container, name, team string) {
 		e.set(nNearest, c.Similar.Distance, name, team)
 		e.set(nNearestSure, c.Similar.Confidence, name, team)
 	}
+	if r := c.LastRuns; r != nil && r.PerSecond > 0 {
+		e.set(nUsualRate, r.PerSecond, name, team)
+		if r.Low > 0 {
+			e.set(nSlower, r.Slower, name, team)
+		}
+	}
 	for _, d := range c.Devices {
 		e.set(nDeviceSpeed, d.Ratio, name, team, clean(d.Model), boolLabel(d.HostBound))
 	}

@@ -38,6 +38,8 @@ const (
 	nNearestSure   = "trimtab_similarity_nearest_confidence_ratio"
 	nKnown         = "trimtab_similarity_known_jobs"
 	nKnownKept     = "trimtab_similarity_store_ok"
+	nSlower        = "trimtab_container_slower_than_usual_ratio"
+	nUsualRate     = "trimtab_container_usual_rate_per_second"
 	nForeignJobs   = "trimtab_similarity_foreign_jobs"
 	nBooks         = "trimtab_similarity_books"
 	nDeviceSpeed   = "trimtab_device_predicted_speed_ratio"
@@ -156,6 +158,8 @@ func containerFamilies() []Family {
 		{Name: nProbeShare, Kind: Gauge, Labels: ct(), Help: "What the probes cost the container's own threads, computed from hits and measured costs of a hit, as a share of one CPU; overhead.perContainer bounds it, times the CPUs that it uses where these are more than one, but not the kernel's part of it."},
 		{Name: nNearest, Kind: Gauge, Labels: ct(), Help: "Distance to the most similar known job, 0 (alike) to 1; absent where none is like it."},
 		{Name: nNearestSure, Kind: Gauge, Labels: ct(), Help: "Confidence in the known jobs most like it, 0 to 1; absent where none is like it."},
+		{Name: nSlower, Kind: Gauge, Labels: ct(), Help: "Share of the usual rate that a container misses, by the last runs of the same job on this host: 0 while it is as fast as these may be; absent where too few runs tell. trimtab explain says what differs."},
+		{Name: nUsualRate, Kind: Gauge, Labels: ct(), Help: "Rate of the last runs of the same job on this host; absent where none is known."},
 		{Name: nDeviceSpeed, Kind: Gauge, Labels: ct("model", "host_bound"), Help: "Predicted rate on another model of device of this node over the rate now, from data sheets and known jobs that ran on both; where host_bound is true something else than its device bounds it. Advice: nothing acts on it."},
 		{Name: nTunable, Kind: Gauge, Labels: ct(), Help: "1 while trimtab may change the container; trimtab ps says what keeps it from that."},
 		{Name: nTrialOpen, Kind: Gauge, Labels: ct(), Help: "1 while a plan that changed the container is on trial."},

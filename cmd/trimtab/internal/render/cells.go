@@ -40,6 +40,9 @@ func CellsOf(c state.Container) Cells {
 		mode = "-" // nothing is read of it, so nothing is observed
 	}
 	whyNot := c.WhyNot
+	if c.LastRuns != nil && c.LastRuns.Slower > 0 {
+		whyNot = c.LastRuns.SlowerWhy
+	}
 	if c.Pending != "" {
 		whyNot = "restore pending: " + c.Pending
 	}

@@ -18,7 +18,7 @@ func Explain(c state.Container, clock Clock) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), Headline(c, clock))
 	for _, section := range []string{
-		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict), prediction(c), allocation(c), similar(c), devices(c), trials(c, clock), notCounted(c), adviceLines(c), enrolmentText(c), deciders(c),
+		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict), prediction(c), allocation(c), lastRuns(c), similar(c), devices(c), trials(c, clock), notCounted(c), adviceLines(c), enrolmentText(c), deciders(c),
 	} {
 		if section != "" {
 			out.WriteString("\n" + section)

@@ -133,6 +133,9 @@ func rate(r policies.Rate) string {
 // shownRate is a container's rate; "-" where there is a reason to show none: how often threads
 // wait for each other is a rhythm, and no speed.
 func shownRate(c state.Container) string {
+	if r := c.LastRuns; r != nil && r.PerSecond > 0 && !(c.Rate.PerSecond > 0) {
+		return "usual " + number(r.PerSecond) + "/s"
+	}
 	if c.RateWhy != "" {
 		return "-"
 	}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/advice"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -28,6 +30,41 @@ func similar(c state.Container) string {
 		taken = Clean(strings.Join(s.Taken, "; "))
 	}
 	line("taken over from them", taken)
+	return out.String()
+}
+
+// lastRuns tells what is known of a container from earlier runs of the same job.
+func lastRuns(c state.Container) string {
+	r := c.LastRuns
+	if r == nil || r.Runs == 0 {
+		return ""
+	}
+	var out strings.Builder
+	line := func(words, text string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, Clean(text)) }
+	fmt.Fprintf(&out, "Known since its start: the same job ran before (profile %d)\n", r.Entry)
+	line("runs remembered", strconv.Itoa(r.Runs))
+	if r.CPUs > 0 {
+		line("CPUs that were enough", cpus(r.CPUs))
+	}
+	if r.Memory > 0 {
+		line("memory that was enough", short(runtime.IntValue(int64(r.Memory))))
+	}
+	if r.PerSecond > 0 {
+		text := perSecond(r.PerSecond, policies.Rate{}) + " (" + r.Source + ")"
+		if r.Low > 0 {
+			text += fmt.Sprintf(", between %s and %s", number(r.Low), number(r.High))
+		}
+		line("expected rate", text)
+	}
+	if len(r.Took) > 0 {
+		line("given at its start", strings.Join(r.Took, "; "))
+	}
+	if r.Doubt != "" {
+		line("nothing is taken from them, since", r.Doubt)
+	}
+	if r.Slower > 0 {
+		line("slower than usual", r.SlowerWhy)
+	}
 	return out.String()
 }
 
@@ -80,7 +117,7 @@ func Fingerprints(all []state.Fingerprint, clock Clock) string {
 		if k.Host != "" { // its number is long, and its name is one of a kind
 			number, from = "-", Clean(k.Host)
 		}
-		cells = append(cells, []string{number, name(k.Name), from, clock.at(k.LastUnixNs), strconv.Itoa(k.Jobs), Clean(k.Print.Unit),
+		cells = append(cells, []string{number, name(k.Name), from, clock.at(k.LastUnixNs), strconv.Itoa(k.Jobs), cmp.Or(Clean(k.Print.Unit), "-"),
 			milliseconds(l.Cost.CPU()), cpus(l.Cost.Knee()), fmt.Sprintf("%d of %d", l.Kept, l.Kept+l.Failed), fmt.Sprintf("%d of %d", l.Right, l.Right+l.Wrong), cmp.Or(models(k), "-")})
 	}
 	return table(columns, cells) + "\nTRIALS: kept, of those that such jobs went through. FIRST: kept, of the first allocations taken from it.\n"

@@ -6,6 +6,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/advice"
+	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -21,6 +22,30 @@ func TestExplainNamesTheNearestKnownJob(t *testing.T) {
 	c.Similar = nil
 	if text := Explain(c, Clock{}); strings.Contains(text, "Known jobs") {
 		t.Errorf("a job that nothing is like:\n%s", text)
+	}
+}
+
+// TestExplainTellsOfTheLastRuns: what they ended with, what was given, and an alarm; whatever a driver or
+// a book calls itself.
+func TestExplainTellsOfTheLastRuns(t *testing.T) {
+	hostile := "\x1b[2J<b>\u202e🦊" + strings.Repeat("x", 4096)
+	c := state.Container{Name: "train", LastRuns: &profiles.Shown{Job: "h", Entry: 7, Runs: 8, CPUs: 3.2, Memory: 2 << 30, PerSecond: 41.2, Low: 40, High: 42.5, Source: "torch.backward",
+		Took: []string{"a quota of 3.20 CPUs"}, Slower: 0.15, SlowerWhy: "15 % below its last 8 runs, since the driver changed (" + hostile + ", before 535)"}}
+	text := Explain(c, Clock{})
+	for _, want := range []string{"the same job ran before (profile 7)", "runs remembered                  8", "3.2", "≈41.2/s (torch.backward), between 40.0 and 42.5", "a quota of 3.20 CPUs", "15 % below its last 8 runs, since the driver changed"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%.1500s", want, text)
+		}
+	}
+	if strings.ContainsAny(text+PS([]state.Container{c}, true), "\x1b\u202e") {
+		t.Error("an escape reaches the terminal")
+	}
+	if cells := CellsOf(c); cells.Rate != "usual 41.2/s" || !strings.HasPrefix(cells.Reason, "15 % below") {
+		t.Errorf("%+v", cells)
+	}
+	c.LastRuns = &profiles.Shown{Job: "h"}
+	if text := Explain(c, Clock{}); strings.Contains(text, "ran before") {
+		t.Errorf("a job that never ran:\n%s", text)
 	}
 }
 
