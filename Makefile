@@ -82,6 +82,10 @@ bench-regret: setup build image ## Hold policies and rivals against the best sta
 bench-fairness: setup build image ## Hold loans to the rights of their neighbours, in twelve situations (3 hours). FAIRNESS_FLAGS="-only 'another slice' -runs 3".
 	go build -o .cache/fairness ./test/fairness && .cache/fairness $(FAIRNESS_FLAGS)
 
+.PHONY: bench-known
+bench-known: setup build zoo-image ## Start 20 real programs again: how soon each has the CPU it settled to, and whether that was right (75 minutes). KNOWN_FLAGS="-only forest -starts 2".
+	go build -o .cache/known ./test/known && .cache/known $(KNOWN_FLAGS)
+
 .PHONY: zoo
 zoo: setup build zoo-image ## Run 30 programs of others, starved, free and tuned; judge what is said of them (6 hours). ZOO=xgboost,ring; ZOO_FLAGS="-runs 1" (40 minutes).
 	go build -o .cache/zoo ./test/zoo && .cache/zoo $(ZOO_FLAGS)

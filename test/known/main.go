@@ -1,0 +1,234 @@
+// Command known starts real programs again and again under one daemon, and says how soon each start has
+// the CPU that the first run of it settled to, whether that was right for this run too, and how
+// soon it was put right where it was not. It needs root, Docker, the image of the zoo and bin/trimtab
+// (`make bench-known`).
+//
+// A missed goal is a result, and exit status 2 says that there is one; 1 means that something could
+// not be measured. Run it on a quiet machine: what is not idle is not lent.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+const (
+	image = "trimtab-zoo:1"
+	own   = 0.4 // CPUs of each program's quota
+	name  = "trimtab-known"
+)
+
+// Goals, and how near to each other two quotas are the same.
+const (
+	within    = 3 * time.Second
+	reverted  = 20 * time.Second
+	goalRight = 0.90
+	goalWrong = 0.05
+	near      = 1.35
+)
+
+// program is one of the zoo's, whose quota starves it.
+type program struct {
+	name    string
+	command []string
+}
+
+func programs() (out []program) {
+	for _, p := range []string{"xgb", "forest", "mlp", "grid", "pool", "words", "vision"} {
+		out = append(out, program{p, []string{"python3", "-u", "/zoo/" + p + ".py"}})
+	}
+	for _, p := range []string{"liblinear", "libsvm", "fasttext", "weka", "rforest", "rboost", "lammps", "ffmpeg", "brain", "tfjs", "perlfann", "godeep", "torchrun"} {
+		out = append(out, program{p, []string{"python3", "-u", "/zoo/others.py", p}})
+	}
+	return out
+}
+
+func main() { os.Exit(mainWithExitCode()) }
+
+func mainWithExitCode() int {
+	binary := flag.String("trimtab", "bin/trimtab", "the binary")
+	only := flag.String("only", "", "programs, with commas; all if empty")
+	starts := flag.Int("starts", 5, "starts of each program after the first")
+	learn := flag.Duration("learn", 60*time.Second, "how long the first run of each lasts")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r, err := run(ctx, *binary, *only, *starts, *learn)
+	fmt.Print(r.summary())
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "known:", err)
+		return 1
+	case !r.met():
+		return 2
+	}
+	return 0
+}
+
+// result is what became of all starts.
+type result struct {
+	starts, right, wrong, late, full int
+	slowest                          time.Duration // of the right ones
+}
+
+func (r result) met() bool {
+	n := float64(r.starts)
+	return n > 0 && float64(r.right) >= goalRight*n && float64(r.wrong) <= goalWrong*n && r.late == 0
+}
+
+func (r result) summary() string {
+	return fmt.Sprintf("%d starts: right within %s %d (goal: %.0f %%), slowest %s; not lent since no CPU was idle %d; wrong %d (goal: at most %.0f %%), of them not put right within %s %d\n",
+		r.starts, within, r.right, 100*goalRight, r.slowest.Round(10*time.Millisecond), r.full, r.wrong, 100*goalWrong, reverted, r.late)
+}
+
+func run(ctx context.Context, binary, only string, starts int, learn time.Duration) (r result, err error) {
+	d, err := daemontest.Start(ctx, daemontest.Options{Binary: binary})
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	for _, p := range programs() {
+		if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
+			continue
+		}
+		if err := each(ctx, d, p, starts, learn, &r); err != nil {
+			return r, fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return r, nil
+}
+
+// each runs one program until it has settled, then starts it again.
+func each(ctx context.Context, d *daemontest.Daemon, p program, starts int, learn time.Duration, r *result) (err error) {
+	began, end, err := start(ctx, p, 0)
+	if err != nil {
+		return err
+	}
+	first, err := watch(ctx, d, began, learn, func(quota float64) bool { return false })
+	if err = errors.Join(err, end()); err != nil {
+		return err
+	}
+	fmt.Printf("%-10s the first run settled to %.2f CPUs\n", p.name, first.quota)
+	if first.quota < own*1.05 {
+		return fmt.Errorf("its first run was lent nothing (%s), so that a second one could get nothing: is a CPU idle?", first.c.WhyNot)
+	}
+	for i := range starts {
+		if err := pause(ctx, 3*time.Second); err != nil { // the daemon has seen that it ended
+			return err
+		}
+		began, end, err := start(ctx, p, i+1)
+		if err != nil {
+			return err
+		}
+		s, err := watch(ctx, d, began, within+2*time.Second, func(quota float64) bool { return like(quota, first.quota) })
+		last := s
+		if err == nil {
+			last, err = watch(ctx, d, began, reverted+3*time.Second, nil)
+		}
+		if err = errors.Join(err, end()); err != nil {
+			return err
+		}
+		fmt.Printf("%-10s start %d: %s\n", p.name, i+1, r.take(s, last, first.quota))
+	}
+	return nil
+}
+
+func like(a, b float64) bool { return a > 0 && b > 0 && math.Abs(math.Log(a/b)) <= math.Log(near) }
+
+// seen is what a container came to.
+type seen struct {
+	at    time.Duration // when it had what was asked for; 0: it had not
+	quota float64       // at the end
+	c     state.Container
+}
+
+// take counts one start.
+func (r *result) take(s, last seen, want float64) string {
+	r.starts++
+	took := s.c.LastRuns != nil && len(s.c.LastRuns.Took) > 0
+	wrong := took && !like(s.quota, last.quota)
+	if wrong {
+		r.wrong++
+	}
+	switch {
+	case s.at > 0 && s.at <= within:
+		r.right++
+		r.slowest = max(r.slowest, s.at)
+	case s.c.Gate == "idle":
+		r.full++
+	}
+	if wrong && last.c.Loan != nil && !last.c.Loan.Settled && like(last.quota, s.quota) {
+		r.late++
+	}
+	why := s.c.WhyNot
+	if s.c.LastRuns != nil && s.c.LastRuns.Doubt != "" {
+		why = s.c.LastRuns.Doubt
+	}
+	return fmt.Sprintf("%.2f CPUs after %s, %.2f of %.2f after %s; wrong: %t; %s", s.quota, s.at.Round(10*time.Millisecond), last.quota, want, reverted, wrong, why)
+}
+
+// watch looks at the container until an instant after its begin; done ends it early.
+func watch(ctx context.Context, d *daemontest.Daemon, began time.Time, until time.Duration, done func(quota float64) bool) (s seen, err error) {
+	for time.Since(began) < until {
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return s, err
+		}
+		c, err := d.Container(ctx, name)
+		if err != nil {
+			continue // it is not seen yet
+		}
+		quota, _ := c.Now[runtime.KnobCPUQuota].CPUs()
+		if s.c, s.quota = c, quota; s.at == 0 && done != nil && done(quota) {
+			s.at = time.Since(began)
+		}
+	}
+	if s.c.Name == "" {
+		return s, errors.New("the daemon never told of the container")
+	}
+	return s, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// start runs a program, with a number that differs from start to start, and says when it began.
+func start(ctx context.Context, p program, number int) (began time.Time, end func() error, err error) {
+	folder, err := filepath.Abs("test/zoo/programs")
+	if err != nil {
+		return began, nil, err
+	}
+	args := append([]string{"run", "-d", "--name", name, "--network", "none", "--label", "trimtab.mode=tune", "--cpus", fmt.Sprint(own), "--env", fmt.Sprintf("RUN=%d", number),
+		"-v", folder + ":/zoo:ro", image}, p.command...)
+	if err := docker(ctx, args...); err != nil {
+		return began, nil, err
+	}
+	return time.Now(), func() error { return docker(context.WithoutCancel(ctx), "rm", "-f", name) }, nil
+}
+
+func docker(ctx context.Context, args ...string) error {
+	if out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("docker %s: %w: %s", args[0], err, out)
+	}
+	return nil
+}
