@@ -55,21 +55,19 @@ func (n *known) take(what string) {
 
 // recognise looks a container up that starts, by its identity.
 func (c *Controller) recognise(s *containerState) {
-	var uuids []string
-	for _, g := range s.c.GPUVisibility {
-		uuids = append(uuids, g.UUID)
-	}
 	run := &s.known.run
-	run.Begin(c.profiles, s.c.Start, s.key, profiles.Granted(c.last.Host.Devices, uuids), c.now())
-	if cpus, _ := run.Last(c.k()); cpus > 0 {
-		c.recall(s, run.Entry())
+	run.Begin(c.profiles, s.c.Start, s.key, profiles.Granted(c.last.Host.Devices, c.granted(s)), c.now())
+	if entry := run.Entry(); entry != 0 {
+		c.recall(s, entry)
 		s.learned.unsteady = 0
 	}
 }
 
 // remember keeps what a container's run has come to.
 func (c *Controller) remember(s *containerState, ended bool) {
-	s.known.run.Keep(c.profiles, s.known.entry, s.c.Name, c.sofar(s), c.now(), ended)
+	if s.c.Watched && s.known.run.Due(c.now(), ended) {
+		s.known.run.Keep(c.profiles, s.known.entry, s.c.Name, c.sofar(s), c.now())
+	}
 }
 
 // sofar is what a container's run has come to.
@@ -91,7 +89,7 @@ func (c *Controller) slower(s *containerState, r *observe.RateSample, d *Decisio
 	if _, throttled := s.obs.Throttled(); r == nil || s.plan != "" || throttled {
 		return // its quota or a trial bounds it: no pace of its own
 	}
-	if slow := s.known.run.Rate(s.obs.Rates.Source, *r, c.sofar(s)); slow != nil {
+	if slow := s.known.run.Rate(s.obs.Rates.Source, *r, func() profiles.End { return c.sofar(s) }); slow != nil {
 		d.Records = append(d.Records, c.record(state.RecordSlower, s, func(rec *state.Record) { rec.Gain, rec.Text = -slow.Below, slow.String() }))
 	}
 }

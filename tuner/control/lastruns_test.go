@@ -233,3 +233,36 @@ func TestSlowerThanUsual(t *testing.T) {
 		run(c, n, 1, nil)
 	}
 }
+
+// TestCurvesAreThereFromTheFirstTick: jobs that compete for a node are divided by what they learned in
+// their last runs, before a step of them is counted; weights stay trials, and so need their baseline.
+func TestCurvesAreThereFromTheFirstTick(t *testing.T) {
+	b := profiles.NewStore()
+	begin := func(life uint64) (*node, *Controller) {
+		n := newNode(4)
+		n.nowNs += int64(life) * 10000 * second
+		for _, size := range []float64{3.9, 3.9, 1.3, 1.3, 0.1} {
+			j := n.sized(string(rune('a'+len(n.jobs))), size, 10, 0)
+			j.c.ID.StartTick, j.c.Start = life, startedAs(j.c.Name+".py", fmt.Sprint("--size=", size))
+		}
+		c := started()
+		c.Remember(b)
+		return n, c
+	}
+	n, c := begin(1)
+	run(c, n, 150, nil)
+	all := n.jobs
+	n.jobs = nil
+	run(c, n, 1, nil)
+	n, c = begin(2)
+	run(c, n, 1, nil)
+	for i, j := range n.jobs[:4] {
+		curve := shownAs(t, c, j).ByCPUs
+		if !curve.Known() {
+			t.Fatalf("%s: no curve at the first tick: %+v", j.c.Name, shownAs(t, c, j).LastRuns)
+		}
+		if knee, ok := curve.Reach(0.95 * curve.Best()); !ok || knee < all[i].knee()*0.8 || knee > all[i].knee()*1.25 {
+			t.Errorf("%s: 95 %% of its best at %.2f CPUs, knee %.2f", j.c.Name, knee, all[i].knee())
+		}
+	}
+}

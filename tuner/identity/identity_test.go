@@ -46,6 +46,8 @@ func TestNormalise(t *testing.T) {
 		{"t5-small", "t5-small", nil},
 		{"--fp16", "--fp16", nil},
 		{"train.py", "train.py", nil},
+		{"step2.py", "step2.py", nil},
+		{"/runs/17/exp_3.sh", "/runs/" + hole + "/exp_3.sh", []string{"17"}},
 		{"facade", "facade", nil},
 		{"3dunet", "3dunet", nil},
 		{"日本2", "日本2", nil},

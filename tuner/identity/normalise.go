@@ -1,6 +1,9 @@
 package identity
 
-import "strings"
+import (
+	"path"
+	"strings"
+)
 
 // hole stands where a number was.
 const hole = "\x01"
@@ -16,7 +19,14 @@ const shortID = 7
 // times, and ids. found are those, as they stood. "--lr=0.001" gives "--lr=" with a hole,
 // "run-2026-11-27" gives "run-" with one. Digits behind a letter belong to a name, and stay, since they
 // choose what is run: "resnet50", "t5", "fp16". Behind what counts runs ("seed7", "epoch12") they do not.
+//
+// A program's own name is what is run, whatever its digits: "step2.py" is not "step3.py".
 func Normalise(word string) (text string, found []string) {
+	if program(word) {
+		at := strings.LastIndexByte(word, '/') + 1
+		text, found = Normalise(word[:at])
+		return text + word[at:], found
+	}
 	var out strings.Builder
 	for i := 0; i < len(word); {
 		n := piece(word[i:])
@@ -46,6 +56,15 @@ func Normalise(word string) (text string, found []string) {
 		i += n
 	}
 	return collapse(out.String()), found
+}
+
+// program reports whether a word ends as the name of a program does.
+func program(word string) bool {
+	switch path.Ext(word) {
+	case ".py", ".sh", ".pl", ".R", ".r", ".jl", ".js", ".mjs", ".ts", ".lua", ".rb", ".jar", ".m", ".ipynb":
+		return true
+	}
+	return false
 }
 
 // collapse makes one hole of several with nothing but what joins numbers between them: a date, a time,

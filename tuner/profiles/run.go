@@ -2,6 +2,7 @@ package profiles
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math"
 	"slices"
 
@@ -59,15 +60,22 @@ func (r *Run) Begin(b *Store, s *Start, key, device string, nowNs int64) {
 	if s == nil || !s.Identity.Known() {
 		return
 	}
-	*r = Run{start: s, device: device, beganNs: nowNs, id: key, last: b.LastRuns(*s, device)}
+	h := fnv.New64a()
+	h.Write([]byte(key))
+	*r = Run{start: s, device: device, beganNs: nowNs, id: fmt.Sprintf("%016x", h.Sum64()), last: b.LastRuns(*s, device)}
 	r.expected = r.last.Expected
 }
 
 // Last is what is to be taken over of the last runs, and has not been: CPUs and bytes; 0: nothing.
 func (r *Run) Last(k *policies.Constants) (cpus, memory float64) { return r.last.Taken(k) }
 
-// Entry is the known job whose curves it begins with; Runs is how many runs tell.
-func (r *Run) Entry() uint64 { return r.last.Entry }
+// Entry is the known job whose curves it begins with; 0: none, or its last runs came to different ends.
+func (r *Run) Entry() uint64 {
+	if r.last.Doubt != "" {
+		return 0
+	}
+	return r.last.Entry
+}
 
 // Runs is how many runs what is taken over rests on.
 func (r *Run) Runs() int { return r.last.Runs }
@@ -89,15 +97,16 @@ func (r *Run) Written(k runtime.Knob, to float64) (cpus float64) {
 	return cpus
 }
 
-// Rate takes in a reading of the rate, and reports whether the run has just turned out slower than usual.
-func (r *Run) Rate(source string, sample observe.RateSample, now End) (alarm *Slower) {
+// Rate takes in a reading of the rate, and reports whether the run has just turned out slower than
+// usual. now is what it has come to, asked for where that is to be judged.
+func (r *Run) Rate(source string, sample observe.RateSample, now func() End) (alarm *Slower) {
 	if r.start == nil || !observe.Counted(source) || !r.pacer.Add(source, sample) {
 		return nil
 	}
 	before := r.slower
 	u, ok := UsualOf(*r.start, r.last.Ends, source)
 	if r.slower = nil; ok {
-		r.slower = u.Slower(&r.pacer, r.complete(now))
+		r.slower = u.Slower(&r.pacer, r.complete(now()))
 	}
 	if before == nil {
 		return r.slower
@@ -116,14 +125,18 @@ func (r *Run) complete(e End) End {
 	return e
 }
 
-// Keep keeps what the run has come to, from time to time and at its end. entry is what the container
-// teaches; 0: none.
-func (r *Run) Keep(b *Store, entry uint64, name string, e End, nowNs int64, ended bool) {
-	if r.start == nil || nowNs-r.beganNs < leastRunNs || !ended && nowNs-r.keptNs < keepEveryNs {
+// Due reports whether what the run has come to is to be kept: from time to time, and at its end.
+func (r *Run) Due(nowNs int64, ended bool) bool {
+	return r.start != nil && nowNs-r.beganNs >= leastRunNs && (ended || nowNs-r.keptNs >= keepEveryNs)
+}
+
+// Keep keeps what the run has come to, if that is anything. entry is what the container teaches; 0: none.
+func (r *Run) Keep(b *Store, entry uint64, name string, e End, nowNs int64) {
+	r.keptNs = nowNs
+	if e = r.complete(e); e.CPUs == 0 && e.Memory == 0 && e.Blocks == 0 {
 		return
 	}
-	r.keptNs = nowNs
-	if e = r.complete(e); e.CPUs > 0 && r.expected > 0 && !r.judged {
+	if e.CPUs > 0 && r.expected > 0 && !r.judged {
 		r.judged = true
 		b.Recalled(r.last.Entry, math.Abs(math.Log(e.CPUs/r.expected)) <= math.Log(agreeWithin))
 	}
@@ -164,21 +177,22 @@ func FirstRoot(r observe.Reading) int32 {
 	return slices.MinFunc(r.Peers, func(a, b observe.Peer) int { return int(a.Root) - int(b.Root) }).Root
 }
 
-// Granted names the models of the devices that a container was granted, by UUID.
-func Granted(devices []probes.Device, uuids []string) (model string) {
+// Granted names the models of the devices that a container was granted.
+func Granted(devices []probes.Device, granted []policies.Device) (model string) {
 	for _, d := range devices {
-		if slices.Contains(uuids, d.UUID) {
+		if slices.ContainsFunc(granted, func(g policies.Device) bool { return g.Device == d.UUID }) {
 			model = joined(model, d.Name)
 		}
 	}
 	return model
 }
 
+// joined adds a model to models, once in a row.
 func joined(models, model string) string {
 	switch {
-	case models == "" || models == model:
+	case models == "":
 		return model
-	case model == "":
+	case model == models:
 		return models
 	}
 	return models + " and " + model
@@ -195,12 +209,8 @@ func FactsOf(image, key string, devices []probes.Device) Facts {
 				held, f.VRAM = true, f.VRAM+float64(p.MemBytes)
 			}
 		}
-		switch {
-		case !held || d.Name == f.Device:
-		case f.Device == "":
-			f.Device = d.Name
-		default:
-			f.Device += " and " + d.Name
+		if held {
+			f.Device = joined(f.Device, d.Name)
 		}
 	}
 	return f
