@@ -92,7 +92,7 @@ func (r result) met() bool {
 }
 
 func (r result) summary() string {
-	return fmt.Sprintf("%d starts: right within %s %d (goal: %.0f %%), slowest %s; not lent since no CPU was idle %d; wrong %d (goal: at most %.0f %%), of them not put right within %s %d\n",
+	return fmt.Sprintf("%d starts: right within %s %d (goal: %.0f %%), slowest %s; known and not lent, so no CPU was idle, %d; wrong %d (goal: at most %.0f %%), of them not put right within %s %d\n",
 		r.starts, within, r.right, 100*goalRight, r.slowest.Round(10*time.Millisecond), r.full, r.wrong, 100*goalWrong, reverted, r.late)
 }
 
@@ -169,7 +169,7 @@ func (r *result) take(s, last seen, want float64) string {
 	case s.at > 0 && s.at <= within:
 		r.right++
 		r.slowest = max(r.slowest, s.at)
-	case s.c.Gate == "idle":
+	case !took && (s.c.LastRuns == nil || s.c.LastRuns.Doubt == ""): // it was known, and asked for
 		r.full++
 	}
 	if wrong && last.c.Loan != nil && !last.c.Loan.Settled && like(last.quota, s.quota) {
