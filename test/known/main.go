@@ -106,11 +106,14 @@ func run(ctx context.Context, binary, only string, starts int, learn time.Durati
 		if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
 			continue
 		}
-		if err := each(ctx, d, p, starts, learn, &r); err != nil {
-			return r, fmt.Errorf("%s: %w", p.name, err)
+		if e := each(ctx, d, p, starts, learn, &r); e != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", p.name, e)) // the others are measured all the same
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return r, nil
+	return r, err
 }
 
 // each runs one program until it has settled, then starts it again.

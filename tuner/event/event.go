@@ -38,6 +38,7 @@ const (
 	GPURepaired  Kind = "gpu-repaired"  // lost access to a GPU was repaired
 	GPUView      Kind = "gpu-view"      // GPUs were hidden or shown
 	Verdict      Kind = "verdict"       // what bounds a job changed
+	Slower       Kind = "slower"        // a run turned out slower than the last ones of its job
 	Enrolment    Kind = "enrolment"     // enabled, disabled, held, resumed, paused
 	Unwell       Kind = "unwell"        // the daemon stopped ticking, lost an engine or a probe, or refused its config
 	Well         Kind = "well"          // what was unwell is well again
@@ -46,7 +47,7 @@ const (
 // Kinds are all of them.
 func Kinds() []Kind {
 	return []Kind{Kept, Reverted, Unproven, Void, Lent, CalledIn, Changed, KnobReverted, Restored, Pending, Yielded, Refused, Would,
-		GPULost, GPURepaired, GPUView, Verdict, Enrolment, Unwell, Well}
+		GPULost, GPURepaired, GPUView, Verdict, Slower, Enrolment, Unwell, Well}
 }
 
 // Known reports whether a text names a kind.
@@ -72,7 +73,7 @@ func (e Event) Container() string {
 // Alarming reports whether a person may have to look.
 func (e Event) Alarming() bool {
 	switch e.Kind {
-	case Pending, Refused, GPULost, Unwell:
+	case Pending, Refused, GPULost, Slower, Unwell:
 		return true
 	}
 	return false
@@ -108,7 +109,7 @@ func kindOf(r state.Record) Kind {
 	return cmp.Or(map[state.RecordKind]Kind{
 		state.RecordChange: Changed, state.RecordRollback: KnobReverted, state.RecordRestore: Restored, state.RecordPending: Pending,
 		state.RecordYield: Yielded, state.RecordRefused: Refused, state.RecordWould: Would, state.RecordGPULost: GPULost,
-		state.RecordGPURepair: GPURepaired, state.RecordGPUView: GPUView, state.RecordVerdict: Verdict, state.RecordEnrol: Enrolment,
+		state.RecordGPURepair: GPURepaired, state.RecordGPUView: GPUView, state.RecordVerdict: Verdict, state.RecordSlower: Slower, state.RecordEnrol: Enrolment,
 	}[r.Kind], Kind(r.Kind))
 }
 
