@@ -141,6 +141,39 @@ func Write(w io.Writer, host string, madeUnixNs int64, known []profiles.Known, n
 	return z.Close()
 }
 
+// jobs reads the jobs of a book behind its first line, up to the line that says what they were, which
+// it returns.
+func (in *reader) jobs(line []byte, found *Found) ([]byte, *Refusal) {
+	sum, count := sha256.New(), 0
+	for {
+		sum.Write(line) // a hash takes all
+		var refused *Refusal
+		if line, refused = in.next(); refused != nil {
+			return nil, refused
+		}
+		if line == nil {
+			return nil, refuse(Truncated, "ends in the middle: copy it again")
+		}
+		if bytes.HasPrefix(line, []byte(endPrefix)) {
+			break
+		}
+		if count++; count > profiles.MaxKnown {
+			return nil, refuse(TooBig, "holds more than %d jobs", profiles.MaxKnown)
+		}
+		var k profiles.Known
+		if json.Unmarshal(line, &k) != nil {
+			found.Broken++
+			continue
+		}
+		found.Known = append(found.Known, k)
+	}
+	var end ending
+	if json.Unmarshal(line, &end) != nil || end.Jobs != count || end.SHA256 != hex.EncodeToString(sum.Sum(nil)) {
+		return nil, refuse(Damaged, "does not hold what it was made with: copy it again")
+	}
+	return line, nil
+}
+
 // private leaves out what is readable of a job, and what only its host can use of its runs.
 func private(k profiles.Known, names bool) profiles.Known {
 	if !names {
@@ -230,31 +263,8 @@ func (in *reader) book(trust Trust) (*Found, *Refusal) {
 		return nil, refuse(Newer, "is of version %d, this trimtab reads up to %d: upgrade it", head.Version, version)
 	}
 	found := &Found{Book: profiles.Book{MadeUnixNs: head.Made}}
-	sum, count := sha256.New(), 0
-	for {
-		sum.Write(line) // a hash takes all
-		if line, refused = in.next(); refused != nil {
-			return nil, refused
-		}
-		if line == nil {
-			return nil, refuse(Truncated, "ends in the middle: copy it again")
-		}
-		if bytes.HasPrefix(line, []byte(endPrefix)) {
-			break
-		}
-		if count++; count > profiles.MaxKnown {
-			return nil, refuse(TooBig, "holds more than %d jobs", profiles.MaxKnown)
-		}
-		var k profiles.Known
-		if json.Unmarshal(line, &k) != nil {
-			found.Broken++
-			continue
-		}
-		found.Known = append(found.Known, k)
-	}
-	var end ending
-	if json.Unmarshal(line, &end) != nil || end.Jobs != count || end.SHA256 != hex.EncodeToString(sum.Sum(nil)) {
-		return nil, refuse(Damaged, "does not hold what it was made with: copy it again")
+	if line, refused = in.jobs(line, found); refused != nil {
+		return nil, refused
 	}
 	closing := bytes.Clone(line)
 	if line, refused = in.next(); refused != nil {

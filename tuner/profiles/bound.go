@@ -1,0 +1,93 @@
+package profiles
+
+import (
+	"math"
+	"slices"
+)
+
+// worth orders known jobs by age and use, in Unix nanoseconds: one that was met as twice as many
+// containers, or whose trials were kept twice as often, is worth a week more.
+func (k *Known) worth() float64 {
+	const week = 7 * 24 * 3600e9
+	if k.Host != "" {
+		return float64(k.LastUnixNs) - math.MaxInt64 // never before one of this host
+	}
+	return float64(k.LastUnixNs) + week*math.Log2(float64(k.Jobs+k.Learned.Kept+k.Learned.Right))
+}
+
+// Divide takes those apart that are worth the most by age and use, at most so many. Both parts are
+// in the order in which they were.
+func Divide(all []Known, most int) (first, rest []Known) {
+	if len(all) <= most {
+		return all, nil
+	}
+	least, equal := leastOf(all, len(all)-most)
+	for _, k := range all {
+		if k.goes(least, &equal) {
+			rest = append(rest, k)
+		} else {
+			first = append(first, k)
+		}
+	}
+	return first, rest
+}
+
+// leastOf is the worth of the last one that stays if over have to go, and how many of those equal
+// to it go too.
+func leastOf(all []Known, over int) (least float64, equal int) {
+	worths := make([]float64, len(all))
+	for i := range all {
+		worths[i] = all[i].worth()
+	}
+	slices.Sort(worths)
+	less, _ := slices.BinarySearch(worths, worths[over])
+	return worths[over], over - less
+}
+
+func (k *Known) goes(least float64, equal *int) bool {
+	if w := k.worth(); w != least {
+		return w < least
+	}
+	*equal--
+	return *equal >= 0
+}
+
+// bound holds the Store within its age and count.
+func (b *Store) bound(nowUnixNs int64) {
+	b.nowUnixNs = max(b.nowUnixNs, nowUnixNs)
+	b.known = slices.DeleteFunc(b.known, func(k Known) bool { return nowUnixNs-k.LastUnixNs > MaxAgeNs })
+	if over := len(b.known) - MaxKnown; over > 0 {
+		least, equal := leastOf(b.known, over)
+		b.known = slices.DeleteFunc(b.known, func(k Known) bool { return k.goes(least, &equal) })
+	}
+	b.rebuilt()
+}
+
+// rebuilt follows entries that came, went or moved.
+func (b *Store) rebuilt() {
+	b.marks = b.marks[:0]
+	for i := range b.known {
+		b.marks = append(b.marks, markOf(&b.known[i]))
+	}
+	b.changes = len(b.known)
+	b.changed()
+}
+
+// rangesOf is how many entries are gone through for each change of one, on average: in a large
+// Store one job more or less moves the ranges little, and looking at all each time would cost
+// more than all else.
+const rangesOf = 256
+
+func (b *Store) changed() {
+	b.revision++
+	if b.changes++; b.changes*rangesOf < len(b.known) {
+		return
+	}
+	b.changes, b.ranges = 0, rangesOver(func(yield func(*Print) bool) {
+		for i := range b.known {
+			if k := &b.known[i]; k.Host == "" && !yield(&k.Print) { // others' must not move what is alike here
+				return
+			}
+		}
+	})
+}
