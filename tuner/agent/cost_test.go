@@ -146,8 +146,10 @@ func costOfLooking(t *testing.T, path string, containers int, length time.Durati
 		}
 		d.stop(false)
 		out.page = heap()
-		goruntime.KeepAlive(look)
+		goruntime.KeepAlive(look) // and what it looked at is alive below
 		out.page -= heap()
+		goruntime.KeepAlive(d)
+		goruntime.KeepAlive(n)
 	})
 	return out
 }
