@@ -75,7 +75,9 @@ func TestPlaceChoosesAndHolds(t *testing.T) {
 	until(t, d, job.Name, "to be known on the fast device", func(c state.Container) bool {
 		image = c.Image
 		all, err := d.Client().Fingerprints(t.Context())
-		return err == nil && slices.ContainsFunc(all, func(k state.Fingerprint) bool { return k.Name == job.Name && len(k.Learned.Devices) > 0 && len(k.Identities) > 0 })
+		return err == nil && slices.ContainsFunc(all, func(k state.Fingerprint) bool {
+			return k.Name == job.Name && len(k.Learned.Devices) > 0 && len(k.Identities) > 0
+		})
 	})
 	var command []string
 	if err := json.Unmarshal([]byte(host.Run(t, "inspect", "-f", "{{json .Config.Cmd}}", job.Name)), &command); err != nil {

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/trimtab/trimtab/runtime")
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/profiles"
+)
 
 // fullDisk is a store that takes nothing while it is full.
 type fullDisk struct{ full bool }
