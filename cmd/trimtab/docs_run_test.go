@@ -42,6 +42,7 @@ func TestDocsCommandsRun(t *testing.T) {
 	elsewhere := readElsewhere(t)
 	sh := newShell(t, playedDaemon(t))
 	sh.write("trimtab.yaml", config.Example)
+	sh.write("night.yaml", "- {image: train, steps: 90000}\n- {image: eval, seconds: 600, count: 3}\n")
 	sh.hosts["http://prometheus:9090"] = onePrometheus(t)
 	counts := map[string]int{}
 	all := commandsOfPages(t)
@@ -105,7 +106,7 @@ func isHarmless(line string) bool {
 		return true
 	}
 	words := strings.Fields(line)
-	known := []string{"advice", "api", "config", "disable", "enable", "explain", "gpu", "history", "pause", "profiles", "ps", "record", "replay", "report", "restore", "resume", "status", "top", "version"}
+	known := []string{"advice", "api", "config", "disable", "enable", "explain", "gpu", "history", "pause", "place", "profiles", "ps", "record", "replay", "report", "restore", "resume", "status", "top", "version"}
 	return words[0] == "trimtab" && len(words) > 1 && slices.Contains(known, words[1]) && !slices.Contains(words, "--offline") && !slices.Contains(words, "--flight")
 }
 

@@ -33,6 +33,12 @@ func placeCommand() *cobra.Command {
 		Example: "  trimtab place pytorch/pytorch python train.py --lr 0.1\n" +
 			"  docker run $(trimtab place --docker pytorch/pytorch) pytorch/pytorch python train.py --lr 0.1\n" +
 			"  trimtab place --jobs night.jsonl --policy similarity",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if file, _ := cmd.Flags().GetString("jobs"); (file == "") == (len(args) == 0) {
+				return errors.New("name an image, or --jobs FILE")
+			}
+			return nil
+		},
 		RunE:              runPlace,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -152,15 +158,10 @@ func placeRequest(cmd *cobra.Command, args []string) (req state.PlaceRequest, er
 	req.Policy, _ = cmd.Flags().GetString("policy")
 	gpus, _ := cmd.Flags().GetInt("gpus")
 	file, _ := cmd.Flags().GetString("jobs")
-	switch {
-	case (file == "") == (len(args) == 0):
-		return req, errors.New("name an image, or --jobs FILE")
-	case file == "":
+	if file == "" {
 		req.Jobs = []state.PlaceJob{{Image: args[0], Args: args[1:], GPUs: gpus}}
-	default:
-		if req.Jobs, err = readJobs(cmd.InOrStdin(), file); err != nil {
-			return req, err
-		}
+	} else if req.Jobs, err = readJobs(cmd.InOrStdin(), file); err != nil {
+		return req, err
 	}
 	return req, api.CheckPlace(req)
 }

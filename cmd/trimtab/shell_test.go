@@ -33,7 +33,7 @@ func newShell(t testing.TB, backend api.Backend) *shell {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		filepath.Join(bin, "trimtab"):   "#!/bin/sh\nexec '" + trimtab + "' \"$@\" --socket '" + s.socket + "'\n",
+		filepath.Join(bin, "trimtab"):   "#!/bin/sh\nexec '" + trimtab + "' --socket '" + s.socket + "' \"$@\"\n", // first: what follows an image is a job's own
 		filepath.Join(s.dir, ".curlrc"): "fail-with-body\nsilent\nshow-error\n",
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o700); err != nil { //nolint:gosec // it is run
