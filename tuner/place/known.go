@@ -71,7 +71,7 @@ func matches(known []profiles.Known, j state.PlaceJob, identify Identify) []matc
 		}
 	}
 	slices.SortFunc(out, func(a, b match) int {
-		return cmp.Or(compareBool(b.same, a.same), cmp.Compare(b.words, a.words), compareBool(a.Host != "", b.Host != ""), compareBool(b.Host == "", a.Host == ""), cmp.Compare(b.numbers, a.numbers),
+		return cmp.Or(compareBool(b.same, a.same), cmp.Compare(b.words, a.words), compareBool(a.Host != "", b.Host != ""), cmp.Compare(b.numbers, a.numbers),
 			cmp.Compare(b.LastUnixNs, a.LastUnixNs), cmp.Compare(a.ID, b.ID))
 	})
 	return out[:min(len(out), maxEvidence)]
@@ -121,10 +121,6 @@ func wholeName(image string) string {
 	return image
 }
 
-// hostsDiffer is how many times as fast as this host another is taken to be at the most, or this one as
-// that, where no job that both know tells: its share of a step is then known to no better.
-const hostsDiffer = 2
-
 // rates are what jobs like these are expected to do on models of device, by model. Where several
 // tell, the first is expected, and the interval holds them all.
 func rates(known []profiles.Known, like []match, cpus float64, models []string) map[string]state.PlaceRate {
@@ -132,10 +128,7 @@ func rates(known []profiles.Known, like []match, cpus float64, models []string) 
 	for _, m := range like {
 		for _, s := range profiles.SpeedsOf(known, m.Known, cpus, models) {
 			r := state.PlaceRate{How: state.RatePredicted, PerSecond: s.PerSecond, Low: s.Low, High: s.High, Unit: m.Print.Unit, HostBound: s.HostBound}
-			switch {
-			case m.Shape:
-				r.Low, r.High = r.Low/hostsDiffer, r.High*hostsDiffer
-			case s.Measured && m.Host == "":
+			if s.Measured {
 				r.How = state.RateMeasured
 			}
 			switch was, told := out[s.Device]; {
