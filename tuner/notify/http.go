@@ -131,14 +131,21 @@ func (e *endpoint) request(ctx context.Context, method, at, contentType string, 
 	}
 	defer resp.Body.Close()                                      //nolint:errcheck // only read
 	answer, _ = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status counts
-	return resp.StatusCode, answer, e.judge(resp, answer)
+	return resp.StatusCode, answer, e.judge(resp)
 }
+
+// maxWhy bounds what a server or the network says in an error, bytes.
+const maxWhy = 200
 
 // unreached says why there was no answer.
 func (e *endpoint) unreached(at *url.URL, err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {
 		err = outer.Err // its text has the whole URL
+	}
+	why := err.Error()
+	if before, _, is := strings.Cut(why, "malformed "); is {
+		why = before + "malformed answer" // what follows is the answer, which may be the request's echo
 	}
 	hint := "is it up, and does a firewall let this host through?"
 	var certificate *tls.CertificateVerificationError
@@ -152,24 +159,25 @@ func (e *endpoint) unreached(at *url.URL, err error) error {
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EAFNOSUPPORT):
 		hint = "the service's unit or a drop-in refuses it: docs/notify.md"
 	}
-	return fmt.Errorf("%s: %s: %w: %s", e.key, origin(at), err, hint)
+	return fmt.Errorf("%s: %s: %s: %s", e.key, origin(at), event.Clean(why, maxWhy), hint)
 }
 
 // origin is a URL without what may be secret in it.
 func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
-// judge makes an error of an answer that is none of success.
-func (e *endpoint) judge(resp *http.Response, answer []byte) error {
+// judge makes an error of an answer that is none of success. Of the answer it shows the status
+// alone: pages of errors repeat the path and headers that they were asked with.
+func (e *endpoint) judge(resp *http.Response) error {
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}
-	const shown = 200
-	err := fmt.Errorf("%s: %s answered %q: %q", e.key, origin(resp.Request.URL), event.Clean(resp.Status, shown), event.Clean(string(answer[:min(len(answer), shown)]), shown))
+	status := strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+	err := fmt.Errorf("%s: %s answered %q", e.key, origin(resp.Request.URL), status)
 	switch s := resp.StatusCode; {
 	case s/100 == 3:
 		to := "elsewhere"
 		if u, bad := resp.Location(); bad == nil {
-			to = event.Clean(origin(u), shown)
+			to = event.Clean(origin(u), maxWhy)
 		}
 		return refusal{error: fmt.Errorf("%w: it redirects to %s, which is not followed: correct %s.url", err, to, e.key)}
 	case s == http.StatusUnauthorized, s == http.StatusForbidden:

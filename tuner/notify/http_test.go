@@ -140,6 +140,27 @@ func TestWebhookFitsItsDescription(t *testing.T) {
 // Each trouble names the key, what happened and the fix; it says whether another try is worth it;
 // and it holds no secret.
 func TestTroubles(t *testing.T) {
+	// What Express and Apache answer, and what an echo does, which is no HTTP at all.
+	express := func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = fmt.Fprintf(w, "<pre>Cannot POST %s</pre>\n%s %s", r.URL.Path, r.Header.Get("Authorization"), r.Header.Get("X-Key"))
+	}
+	apache := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "https://"+r.Host+r.URL.Path+"/")
+		w.WriteHeader(http.StatusMovedPermanently)
+		_, _ = fmt.Fprintf(w, `<p>The document has moved <a href="https://%s%s/">here</a>.</p>`, r.Host, r.URL.Path)
+	}
+	raw := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = io.WriteString(c, strings.ReplaceAll(text, "PATH", r.URL.Path))
+			_ = c.Close()
+		}
+	}
 	status := func(code int, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code); _, _ = io.WriteString(w, text) }
 	}
@@ -150,7 +171,7 @@ func TestTroubles(t *testing.T) {
 		after  time.Duration
 		want   []string
 	}{
-		"fault": {answer: status(500, "\x1b[2Jdisk full"), want: []string{`"500 Internal Server Error"`, "disk full"}},
+		"fault": {answer: status(500, "\x1b[2Jdisk full"), want: []string{`"500 Internal Server Error"`}},
 		"busy": {answer: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "99999")
 			w.WriteHeader(503)
@@ -161,7 +182,13 @@ func TestTroubles(t *testing.T) {
 		"redirect": {answer: func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://elsewhere.example/hidden", http.StatusFound)
 		}, final: true, want: []string{"redirects to http://elsewhere.example,", "not followed", "correct notify.webhook.url"}},
-		"huge":       {answer: status(502, strings.Repeat("y", 4<<20)), want: []string{"yyyy"}},
+		"huge":       {answer: status(502, strings.Repeat("y", 4<<20)), want: []string{"502"}},
+		"page":       {answer: express, final: true, want: []string{`"404 Not Found"`, "is notify.webhook.url right?"}},
+		"moved":      {answer: apache, final: true, want: []string{`"301 Moved Permanently"`, "redirects to https://127.0.0.1", "not followed"}},
+		"phrase":     {answer: raw("HTTP/1.1 404 no PATH here\r\n\r\n"), final: true, want: []string{`"404 Not Found"`}},
+		"echo":       {answer: raw("POST PATH HTTP/1.1\r\n\r\n"), want: []string{"malformed answer"}},
+		"field":      {answer: raw("HTTP/1.1 200 OK\r\nPATH\r\n\r\n"), want: []string{"malformed answer"}},
+		"garbage":    {answer: raw(strings.Repeat("x", 60<<10) + "\r\n\r\n"), want: []string{"malformed answer"}},
 		"hung up":    {answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, want: []string{"EOF"}},
 		"slow":       {answer: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, want: []string{"did not answer"}},
 		"token gone": {answer: status(200, ""), token: "-", want: []string{"notify.webhook.tokenFile", "no such file", "mode 0600"}},
@@ -170,7 +197,7 @@ func TestTroubles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := serve(t, tt.answer)
-			c := config.Receiver{URL: s.URL + "/hidden/s3cret"}
+			c := config.Receiver{URL: strings.Replace(s.URL, "://", "://hidden:s3cret@", 1) + "/hidden/s3cret?hidden=s3cret", Headers: map[string]string{"X-Key": "hidden"}}
 			switch tt.token {
 			case "":
 				c.TokenFile = tokenFile(t, "s3cret")
