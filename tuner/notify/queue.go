@@ -39,6 +39,14 @@ type later struct {
 
 func (l later) Unwrap() error { return l.error }
 
+// failure is an error with what a script wrote: root's log may hold that, the status that everybody sees may not.
+type failure struct {
+	error
+	output string
+}
+
+func (f failure) Unwrap() error { return f.error }
+
 // queue holds what one receiver is still to be told.
 type queue struct {
 	name    string
@@ -188,7 +196,12 @@ func (q *queue) failed(err error, events, refused int) {
 	}
 	q.shown.Failed += uint64(events)
 	if q.shown.OK {
-		q.log.Error("cannot be told; said once until it can", "error", err, "waiting", len(q.waiting))
+		about := []any{"error", event.Clean(err.Error(), maxSaid), "waiting", len(q.waiting)}
+		var f failure
+		if errors.As(err, &f) {
+			about = append(about, "output", event.Clean(f.output, maxSaid))
+		}
+		q.log.Error("cannot be told; said once until it can", about...)
 		q.turn(false, "")
 	}
 	q.shown.Lost = event.Clean(err.Error(), maxSaid)

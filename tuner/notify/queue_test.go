@@ -118,6 +118,24 @@ func TestGivesUp(t *testing.T) {
 	})
 }
 
+// What a script wrote is in the log, once and cut, and not in what everybody sees.
+func TestOutputIsForTheLog(t *testing.T) {
+	var l lines
+	_, q := newFake(func(int) error {
+		return refusal{error: failure{errors.New("exit status 1: " + strings.Repeat("\x1b", 96<<10)), "s3cret\x1b[2J"}}
+	}, 1, &l)
+	q.offer(kept("x"))
+	closing := make(chan struct{})
+	close(closing)
+	q.run(t.Context(), closing)
+	if s := q.state(); !strings.HasPrefix(s.Lost, "exit status 1") || strings.Contains(s.Lost, "s3cret") || len(s.Lost) > maxSaid {
+		t.Errorf("%+v", s)
+	}
+	if text := l.String(); !strings.Contains(text, "s3cret") || strings.Contains(text, `\x1b`) || len(text) > 4*maxSaid {
+		t.Errorf("%d bytes: %.500s", len(text), text)
+	}
+}
+
 func TestBatchesAndPartsOfThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lines

@@ -101,7 +101,7 @@ func (s script) deliver(ctx context.Context, events []event.Event) error {
 	case ctx.Err() != nil:
 		return refusal{error: fmt.Errorf("notify.script.path: %s ran longer than %s and was ended, with what it started: raise notify.script.timeout, or have it do less", s.path, s.timeout)}
 	}
-	return refusal{error: fmt.Errorf("notify.script.path: %s: %s: %q", s.path, cmd.ProcessState, event.Clean(string(output.kept), maxHead))}
+	return refusal{error: failure{fmt.Errorf("notify.script.path: %s: %s", s.path, cmd.ProcessState), string(output.kept)}}
 }
 
 // maxHead is what is kept of a script's output.

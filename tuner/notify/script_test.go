@@ -71,12 +71,13 @@ func TestScriptsThatFail(t *testing.T) {
 		text    string
 		timeout time.Duration
 		want    string
+		output  string // for the log alone
 	}{
-		"exit":      {"echo no disk >&2; exit 3", time.Minute, `exit status 3: "no disk`},
-		"hangs":     {"exec sleep 600", 300 * time.Millisecond, "ran longer than 300ms and was ended"},
-		"forks":     {"sleep 600 & echo $! >$(dirname $0)/pid; wait", 300 * time.Millisecond, "ran longer"},
-		"megabytes": {"head -c 8000000 /dev/zero | tr '\\0' x; exit 1", time.Minute, "exit status 1: \"xxxx"},
-		"no shell":  {"", time.Minute, ""},
+		"exit":      {"echo no disk >&2; exit 3", time.Minute, "exit status 3", "no disk\n"},
+		"hangs":     {"exec sleep 600", 300 * time.Millisecond, "ran longer than 300ms and was ended", ""},
+		"forks":     {"sleep 600 & echo $! >$(dirname $0)/pid; wait", 300 * time.Millisecond, "ran longer", ""},
+		"megabytes": {"head -c 8000000 /dev/zero | tr '\\0' x; exit 1", time.Minute, "exit status 1", strings.Repeat("x", maxHead)},
+		"no shell":  {"", time.Minute, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, tt.text)
@@ -91,6 +92,10 @@ func TestScriptsThatFail(t *testing.T) {
 			var no refusal
 			if !errors.As(err, &no) || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "notify.script.path: ") || len(err.Error()) > 2*maxHead {
 				t.Errorf("%v", err)
+			}
+			var f failure
+			if errors.As(err, &f); f.output != tt.output || tt.output != "" && strings.Contains(err.Error(), tt.output) {
+				t.Errorf("%v; its output: %q", err, f.output)
 			}
 			if pid, err := os.ReadFile(filepath.Join(s.top, "pid")); err == nil {
 				gone(t, strings.TrimSpace(string(pid)))
