@@ -132,8 +132,9 @@ func TestWritableFileIsWarnedOf(t *testing.T) {
 // A token or a header that goes in the open over a network is warned of.
 func TestOpenTokensAreWarnedOf(t *testing.T) {
 	for text, want := range map[string]string{
-		"webhook: {url: 'http://x.example/a', tokenFile: /t}":      "notify.webhook.url: the token and headers go over the network as they are: use https",
+		"webhook: {url: 'http://x.example/a', tokenFile: /t}":      "notify.webhook.url: tokens, passwords and headers go over the network as they are: use https",
 		"otlp: {url: 'http://10.0.0.1:4318', headers: {X-Key: a}}": "notify.otlp.url",
+		"grafana: {url: 'http://me:s3cret@x.example'}":             "notify.grafana.url",
 		"grafana: {url: 'https://x.example', tokenFile: /t}":       "",
 		"webhook: {url: 'http://127.0.0.1:1/a', tokenFile: /t}":    "",
 		"otlp: {url: 'http://x.example:4318'}":                     "",
@@ -183,9 +184,9 @@ func TestProblemsNamePlaceKeyAndWhatIsAllowed(t *testing.T) {
 		"page on the API's socket":  {"page: {listen: 'unix:/run/trimtab/trimtab.sock'}\n", []string{`page.listen: "unix:/run/trimtab/trimtab.sock" is api.socket too`}},
 		"notify": {"notify:\n  webhook:\n    url: 'ftp://s3cret@x'\n    events: [kept, kpt]\n    tokenFile: token\n  script: {path: bin/x, timeout: 1h}\n  otlp: {metricsEvery: 1s}\n  grafana: {perMinute: 0}\n", []string{
 			`trimtab.yaml:3: notify.webhook.url: is not a URL; allowed are such as https://host.example.com:8443/path`,
-			`trimtab.yaml:4: notify.webhook.events[2]: "kpt" is not an event; allowed are [kept reverted`,
-			`trimtab.yaml:5: notify.webhook.tokenFile: "token" is not an absolute path`,
-			`trimtab.yaml:6: notify.script.path: "bin/x" is not an absolute path`,
+			`trimtab.yaml:4: notify.webhook.events[2]: is not an event; did you mean "kept"?`,
+			`trimtab.yaml:5: notify.webhook.tokenFile: is not an absolute path: name the file that holds the token`,
+			`trimtab.yaml:6: notify.script.path: is not an absolute path without . and ..`,
 			`trimtab.yaml:6: notify.script.timeout: 1h0m0s is out of range; allowed are 1s to 5m0s`,
 			`trimtab.yaml:7: notify.otlp.metricsEvery: 1s is out of range; allowed are 0s (none) and 5s to 1h`,
 			`trimtab.yaml:8: notify.grafana.perMinute: 0 is out of range`,
@@ -215,6 +216,34 @@ func TestProblemsNamePlaceKeyAndWhatIsAllowed(t *testing.T) {
 				t.Errorf("%d problems, want %d:\n%s", len(lines), len(tt.want), err)
 			}
 		})
+	}
+}
+
+// A secret that was written where its file is named, or as what a key does not take, is not repeated.
+func TestProblemsRepeatNoSecret(t *testing.T) {
+	for text, want := range map[string]string{
+		"grafana: {tokenFile: glsa_s3cret}":                  "notify.grafana.tokenFile: is not an absolute path: name the file that holds the token",
+		"otlp: {caFile: s3cret}":                             "notify.otlp.caFile: is not an absolute path",
+		"webhook: {headers: 'Authorization: Bearer s3cret'}": "notify.webhook.headers: is not a block of Name: value",
+		"webhook: {headers: [s3cret]}":                       "notify.webhook.headers: is not a block of Name: value",
+		"webhook: {headers: {X-Key: [s3cret]}}":              "notify.webhook.headers: is not a block of Name: value",
+		"webhook: {headers: {'Bearer s3cret': x}}":           "notify.webhook.headers: has what no header may be",
+		`webhook: {headers: {X-Key: "s3cret\nX: y"}}`:        "notify.webhook.headers: has what no header may be",
+		"webhook: 'https://x.example/s3cret'":                "notify.webhook: want a block of keys",
+		"webhook: {url: [s3cret]}":                           "notify.webhook.url: is not a text",
+		"webhook: {url: 's3cret'}":                           "notify.webhook.url: is not a URL",
+		"webhook: {events: s3cret}":                          "notify.webhook.events: is not a list of events",
+		"webhook: {events: [s3cret]}":                        "notify.webhook.events[1]: is not an event; allowed are kept, reverted,",
+		"webhook: {perMinute: s3cret}":                       "notify.webhook.perMinute: is not a whole number",
+		"otlp: {metricsEvery: s3cret}":                       "notify.otlp.metricsEvery: is not a time such as 500ms",
+		"script: {path: /usr/lib/s3cret/../on-event}":        "notify.script.path: is not an absolute path without . and ..",
+		"script: s3cret":                                     "notify.script: want a block of keys",
+		"webhook: {headers: {Authorization: s3cret}":         "",
+	} {
+		_, _, err := Load(write(t, t.TempDir(), "trimtab.yaml", "notify:\n  "+text+"\n"), "")
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

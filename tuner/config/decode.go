@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -133,7 +134,9 @@ func (d *decoder) list(n *yaml.Node, key string, into reflect.Value) {
 func (d *decoder) leaf(n *yaml.Node, key string, into reflect.Value) {
 	fresh := reflect.New(into.Type()) // so that lists and maps replace, not extend
 	if err := n.Decode(fresh.Interface()); err != nil {
-		if want := wanted(into.Type()); want != "" {
+		if strings.HasPrefix(key, "notify.") { // what stands there may be a secret
+			d.problem(n, key, "is not %s", cmp.Or(wantedToNotify(into.Type()), wanted(into.Type())))
+		} else if want := wanted(into.Type()); want != "" {
 			d.problem(n, key, "%s is not %s", got(n), want)
 		} else {
 			d.problem(n, key, "%s", err)
@@ -172,6 +175,19 @@ func wanted(t reflect.Type) string {
 		return "a list of texts, such as [cpu, memory]"
 	case reflect.Map:
 		return `a block of label: "pattern"`
+	}
+	return ""
+}
+
+// wantedToNotify names what the types accept that go by another name there.
+func wantedToNotify(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[map[string]string]():
+		return "a block of Name: value, such as {X-Team: vision}"
+	case reflect.TypeFor[Duration]():
+		return "a time such as 500ms, 10s, 2h or 30d"
+	case reflect.TypeFor[[]string]():
+		return "a list of events, such as [kept, reverted]"
 	}
 	return ""
 }

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/trimtab/trimtab/tuner/event"
 )
@@ -76,30 +79,37 @@ func (k *check) notify(n Notify) {
 	every := n.OTLP.MetricsEvery.D()
 	k.that(every == 0 || every >= minMetricsEvery && every <= time.Hour, "notify.otlp.metricsEvery", "%s is out of range; allowed are 0s (none) and %s to 1h", every, minMetricsEvery)
 	if n.Script.Path != "" {
-		k.absolute("notify.script.path", n.Script.Path)
+		k.that(filepath.IsAbs(n.Script.Path) && filepath.Clean(n.Script.Path) == n.Script.Path, "notify.script.path", "is not an absolute path without . and ..; allowed are such as /usr/local/lib/trimtab/on-event")
 	}
 	k.that(n.Script.Timeout.D() >= time.Second && n.Script.Timeout.D() <= maxScriptTime, "notify.script.timeout", "%s is out of range; allowed are 1s to %s", n.Script.Timeout.D(), maxScriptTime)
 	k.told("notify.script", n.Script.Events, n.Script.PerMinute)
 }
 
+// receiver checks one. Nothing that it holds is shown: a secret may stand where its file is named.
 func (k *check) receiver(key string, r Receiver) {
 	if r.URL != "" {
 		u, err := url.Parse(r.URL)
-		// What it holds is not shown: it may be a secret.
 		k.that(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.Fragment == "", key+".url", "is not a URL; allowed are such as https://host.example.com:8443/path")
 	}
 	if r.TokenFile != "" {
-		k.absolute(key+".tokenFile", r.TokenFile)
+		k.that(filepath.IsAbs(r.TokenFile), key+".tokenFile", "is not an absolute path: name the file that holds the token")
 	}
 	if r.CAFile != "" {
-		k.absolute(key+".caFile", r.CAFile)
+		k.that(filepath.IsAbs(r.CAFile), key+".caFile", "is not an absolute path")
+	}
+	for name, value := range r.Headers {
+		k.that(httpguts.ValidHeaderFieldName(name) && httpguts.ValidHeaderFieldValue(value), key+".headers", "has what no header may be: names are of letters, digits and -, values of one line")
 	}
 	k.told(key, r.Events, r.PerMinute)
 }
 
 func (k *check) told(key string, events []string, perMinute int) {
+	var names []string
+	for _, kind := range event.Kinds() {
+		names = append(names, string(kind))
+	}
 	for i, e := range events {
-		k.that(event.Known(e), fmt.Sprintf("%s.events[%d]", key, i+1), "%q is not an event; allowed are %v", e, event.Kinds())
+		k.that(event.Known(e), fmt.Sprintf("%s.events[%d]", key, i+1), "is not an event; %s", nearest(e, names))
 	}
 	k.that(perMinute > 0 && perMinute <= maxPerMinute, key+".perMinute", "%d is out of range; allowed are 1 to %d", perMinute, maxPerMinute)
 }
@@ -109,11 +119,11 @@ func (n Notify) openTokens() map[string]string {
 	out := map[string]string{}
 	for key, r := range map[string]Receiver{"notify.otlp.url": n.OTLP.Receiver(), "notify.grafana.url": n.Grafana, "notify.webhook.url": n.Webhook} {
 		u, err := url.Parse(r.URL)
-		if err != nil || u.Scheme != "http" || r.TokenFile == "" && len(r.Headers) == 0 {
+		if err != nil || u.Scheme != "http" || r.TokenFile == "" && len(r.Headers) == 0 && u.User == nil {
 			continue
 		}
 		if a, err := netip.ParseAddr(u.Hostname()); u.Hostname() != "localhost" && (err != nil || !a.IsLoopback()) {
-			out[key] = key + ": the token and headers go over the network as they are: use https"
+			out[key] = key + ": tokens, passwords and headers go over the network as they are: use https"
 		}
 	}
 	return out
