@@ -33,6 +33,9 @@ const (
 // check says why nobody but root decides what is run; nil: so it is.
 func (s script) check(context.Context) error {
 	err := func() error {
+		if filepath.Clean(s.path) != s.path {
+			return fmt.Errorf("%s: name it without . and ..: what stands behind a link may be another's", s.path)
+		}
 		info, err := os.Lstat(s.path)
 		switch {
 		case err != nil:
@@ -42,7 +45,7 @@ func (s script) check(context.Context) error {
 		case !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0:
 			return fmt.Errorf("%s is not a file", s.path)
 		}
-		for p := filepath.Clean(s.path); ; p = filepath.Dir(p) {
+		for p := s.path; ; p = filepath.Dir(p) {
 			if err := onlyRoots(p); err != nil || p == s.top || p == "/" {
 				return err
 			}

@@ -162,6 +162,14 @@ func TestScriptsOfOthersAreRefused(t *testing.T) {
 		"folder of a group": {func(s *script) error { return os.Chmod(s.top, 0o777) }, "etc can be written by others"},
 		"not executable":    {func(s *script) error { return os.Chmod(s.path, 0o644) }, "chmod u+x it"},
 		"a folder":          {func(s *script) error { s.path = s.top; return nil }, "is not a file"},
+		"behind a link": {func(s *script) error {
+			elsewhere := filepath.Dir(s.top) + "/tmp/sub"
+			if err := errors.Join(os.MkdirAll(elsewhere, 0o755), os.Symlink(elsewhere, s.top+"/link")); err != nil {
+				return err
+			}
+			s.path = s.top + "/link/../on-event" // which is in tmp, and looks as if it were in etc
+			return os.WriteFile(filepath.Dir(elsewhere)+"/on-event", []byte("#!/bin/sh\ntouch "+s.top+"/ran"), 0o755)
+		}, "name it without . and .."},
 		"a link": {func(s *script) error {
 			to := s.path
 			s.path += "-link"
