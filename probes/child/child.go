@@ -16,8 +16,9 @@ const secureNoRoot = 1<<0 | 1<<1
 
 // Start starts a process that holds no capability and may gain none. It is in a
 // process group of its own, since what a terminal sends is for its parent, and the
-// kernel kills it when its parent ends. It still has its parent's user ID. The
-// channel is closed when the process has ended and was waited for.
+// kernel kills it when its parent ends. It still has its parent's user ID. What it
+// left running in its group ends with it. The channel is closed when the process has
+// ended and was waited for.
 func Start(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started, done := make(chan error, 1), make(chan struct{})
@@ -48,6 +49,10 @@ func keep(cmd *exec.Cmd, started chan<- error, done chan struct{}) {
 	}
 	started <- err
 	if err == nil {
+		// Not waited for yet, its ID is still its group's and nobody else's.
+		for unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+		}
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 		_ = cmd.Wait() // how it ended is for the caller to tell, from cmd.ProcessState
 	}
 }

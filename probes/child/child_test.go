@@ -65,6 +65,22 @@ func want(t *testing.T) []string {
 	return lines
 }
 
+// What it leaves running in its group ends with it, before it is waited for.
+func TestGroupEndsWithItsChild(t *testing.T) {
+	var out bytes.Buffer
+	cmd := exec.Command("sh", "-c", "sleep 600 &")
+	cmd.Stdout = &out // which sleep holds too
+	ended, err := Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended: // which waits for all that hold the pipe
+	case <-time.After(time.Minute):
+		t.Fatal("what it started lives")
+	}
+}
+
 func TestChildHasNoPrivileges(t *testing.T) {
 	lines := want(t)
 	var out bytes.Buffer

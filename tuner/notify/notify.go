@@ -38,7 +38,8 @@ type Options struct {
 	Latest        func() *state.Snapshot
 	Healthy       func() error        // nil while the agent does its work
 	Metrics       prometheus.Gatherer // for OTLP; nil: none
-	// Start starts a script without privileges; the channel is closed when it has been waited for.
+	// Start starts a script without privileges, as the leader of a group that ends with it; the channel is closed when it
+	// has been waited for.
 	Start func(cmd *exec.Cmd) (ended <-chan struct{}, err error)
 	Log   *slog.Logger
 }

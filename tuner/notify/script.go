@@ -84,24 +84,26 @@ func (s script) deliver(ctx context.Context, events []event.Event) error {
 	if err != nil {
 		return refusal{error: err}
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	within, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var output head
-	cmd := exec.CommandContext(ctx, s.path)
+	cmd := exec.CommandContext(within, s.path)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{scriptPath}, "/", pipesFor
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(input, '\n')), &output, &output
-	group := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // start made it the leader of one
-	cmd.Cancel = group
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // start made it the leader of a group
 	ended, err := s.start(cmd)
 	if err != nil {
 		return refusal{error: fmt.Errorf("notify.script.path: %w", err)}
 	}
+	// It has the daemon's, by which the kernel would rather end a job; only a hint, and read-only in some sandboxes.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("1000"), 0)
 	<-ended
-	_ = group() // what it left running there; mostly nothing
 	switch {
 	case cmd.ProcessState != nil && cmd.ProcessState.Success():
 		return nil
 	case ctx.Err() != nil:
+		return refusal{error: fmt.Errorf("notify.script.path: %s was ended with the daemon, with what it started", s.path)}
+	case within.Err() != nil:
 		return refusal{error: fmt.Errorf("notify.script.path: %s ran longer than %s and was ended, with what it started: raise notify.script.timeout, or have it do less", s.path, s.timeout)}
 	}
 	return refusal{error: failure{fmt.Errorf("notify.script.path: %s: %s", s.path, cmd.ProcessState), string(output.kept)}}

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/trimtab/trimtab/tuner/event"
 )
 
@@ -24,6 +27,9 @@ func start(cmd *exec.Cmd) (<-chan struct{}, error) {
 	}
 	ended := make(chan struct{})
 	go func() {
+		for unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+		}
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 		_ = cmd.Wait()
 		close(ended)
 	}()
@@ -75,7 +81,7 @@ func TestScriptsThatFail(t *testing.T) {
 	}{
 		"exit":      {"echo no disk >&2; exit 3", time.Minute, "exit status 3", "no disk\n"},
 		"hangs":     {"exec sleep 600", 300 * time.Millisecond, "ran longer than 300ms and was ended", ""},
-		"forks":     {"sleep 600 & echo $! >$(dirname $0)/pid; wait", 300 * time.Millisecond, "ran longer", ""},
+		"forks":     {"sleep 600 & wait", 300 * time.Millisecond, "ran longer", ""},
 		"megabytes": {"head -c 8000000 /dev/zero | tr '\\0' x; exit 1", time.Minute, "exit status 1", strings.Repeat("x", maxHead)},
 		"no shell":  {"", time.Minute, "", ""},
 	} {
@@ -97,10 +103,44 @@ func TestScriptsThatFail(t *testing.T) {
 			if errors.As(err, &f); f.output != tt.output || tt.output != "" && strings.Contains(err.Error(), tt.output) {
 				t.Errorf("%v; its output: %q", err, f.output)
 			}
-			if pid, err := os.ReadFile(filepath.Join(s.top, "pid")); err == nil {
-				gone(t, strings.TrimSpace(string(pid)))
-			}
 		})
+	}
+}
+
+// One that the daemon's end broke off did not run too long, and ends with what it started.
+func TestScriptEndsWithTheDaemon(t *testing.T) {
+	s := newScript(t, "sleep 600 & echo $! >$(dirname $0)/pid; wait")
+	pids := filepath.Join(s.top, "pid")
+	if err := unix.Mkfifo(pids, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	pid := make(chan string, 1)
+	go func() {
+		text, _ := os.ReadFile(pids) // waits for the script
+		pid <- strings.TrimSpace(string(text))
+		cancel()
+	}()
+	err := s.deliver(ctx, []event.Event{hostileEvent()})
+	if err == nil || !strings.HasSuffix(err.Error(), "was ended with the daemon, with what it started") {
+		t.Error(err)
+	}
+	gone(t, <-pid)
+}
+
+// Should memory run out, the kernel ends it before the daemon and before jobs.
+func TestScriptIsTheFirstToGo(t *testing.T) {
+	const own = "/proc/self/oom_score_adj"
+	now, err := os.ReadFile(own)
+	if err == nil {
+		err = os.WriteFile(own, now, 0)
+	}
+	if err != nil {
+		t.Skipf("needs a /proc that can be written: %v", err)
+	}
+	s := newScript(t, "while [ $(cat /proc/$$/oom_score_adj) != 1000 ]; do sleep 0.01; done")
+	if err := s.deliver(t.Context(), []event.Event{hostileEvent()}); err != nil {
+		t.Error(err)
 	}
 }
 
