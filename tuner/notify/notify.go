@@ -63,7 +63,7 @@ func New(o Options) *Notifier {
 		n.queues = append(n.queues, newQueue("otlp", logs{e, o}, otlpBatch, c.OTLP.Events, c.OTLP.Receiver().PerMinute, o.Log))
 		if c.OTLP.MetricsEvery > 0 && o.Metrics != nil {
 			n.metrics = newQueue("otlp-metrics", metricsExport{e, o}, 1, nil, c.OTLP.Receiver().PerMinute, o.Log)
-			n.metrics.waiting = make(chan event.Event, 1) // the next export tells what this one would have
+			n.metrics.waiting, n.metrics.instead = make(chan event.Event, 1), "the next export has the same metrics"
 		}
 	}
 	for _, r := range []struct {

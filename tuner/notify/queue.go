@@ -58,13 +58,31 @@ type queue struct {
 	log     *slog.Logger
 	pause   time.Duration // before the next try; the worker's
 
+	instead string // where what it is not told can be found
+
 	mu       sync.Mutex
 	shown    state.Receiver
-	dropping bool // said in the log since something was last taken
+	drops    seldom
+	troubles seldom
+	told     bool // the log has that it cannot be told now
+}
+
+// seldom bounds how often the log has a thing: one that comes and goes would fill it.
+type seldom struct{ last time.Time }
+
+// sayEvery is the least time between two lines on the same.
+const sayEvery = 10 * time.Minute
+
+func (s *seldom) may() bool {
+	if !s.last.IsZero() && time.Since(s.last) < sayEvery {
+		return false
+	}
+	s.last = time.Now()
+	return true
 }
 
 func newQueue(name string, to receiver, batch int, kinds []string, perMinute int, log *slog.Logger) *queue {
-	q := &queue{name: name, to: to, batch: batch, kinds: map[event.Kind]bool{}, waiting: make(chan event.Event, maxWaiting), pause: firstPause, log: log.With("receiver", name),
+	q := &queue{name: name, to: to, batch: batch, kinds: map[event.Kind]bool{}, waiting: make(chan event.Event, maxWaiting), pause: firstPause, log: log.With("receiver", name), instead: "trimtab history has them",
 		limit: rate.NewLimiter(rate.Limit(float64(perMinute)/60), perMinute)}
 	for _, k := range kinds {
 		q.kinds[event.Kind(k)] = true
@@ -90,9 +108,8 @@ func (q *queue) offer(e event.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.shown.Dropped++
-	if !q.dropping {
-		q.dropping = true
-		q.log.Warn("events are not told: "+why+"; trimtab history has them, trimtab_receiver_events_total counts them", "dropped", q.shown.Dropped)
+	if q.drops.may() {
+		q.log.Warn("some is not told, said once in 10 minutes: "+why+"; "+q.instead+", trimtab_receiver_events_total counts them", "dropped", q.shown.Dropped)
 	}
 }
 
@@ -179,9 +196,11 @@ func (q *queue) taken(events int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.shown.Sent += uint64(events)
-	q.dropping = q.dropping && len(q.waiting) > 0
 	if !q.shown.OK {
 		q.turn(true, "")
+	}
+	if q.told {
+		q.told = false
 		q.log.Info("takes events again", "waiting", len(q.waiting))
 	}
 }
@@ -196,13 +215,16 @@ func (q *queue) failed(err error, events, refused int) {
 	}
 	q.shown.Failed += uint64(events)
 	if q.shown.OK {
+		q.turn(false, "")
+	}
+	if !q.told && q.troubles.may() {
+		q.told = true
 		about := []any{"error", event.Clean(err.Error(), maxSaid), "waiting", len(q.waiting)}
 		var f failure
 		if errors.As(err, &f) {
 			about = append(about, "output", event.Clean(f.output, maxSaid))
 		}
-		q.log.Error("cannot be told; said once until it can", about...)
-		q.turn(false, "")
+		q.log.Error("cannot be told; said once until it can, and once in 10 minutes", about...)
 	}
 	q.shown.Lost = event.Clean(err.Error(), maxSaid)
 }

@@ -179,7 +179,7 @@ func TestOneThatHangsHoldsUpNobody(t *testing.T) {
 			t.Errorf("closed after %s, want 5s", took)
 		}
 		text := l.String()
-		if strings.Count(text, "events are not told") != 1 || !strings.Contains(text, "not all was told") {
+		if strings.Count(text, "some is not told") != 1 || !strings.Contains(text, "not all was told") {
 			t.Error(text)
 		}
 	})
@@ -206,6 +206,59 @@ func TestCloseTellsWhatWaits(t *testing.T) {
 		n.Close(ctx)
 		if len(f.took) != 3 || l.Len() > 0 {
 			t.Errorf("took %v; %s", f.took, l.String())
+		}
+	})
+}
+
+// Neither a steady excess nor one that answers now so, now so fills the log.
+func TestLogIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l lines
+		f := &fake{answer: func(try int) error {
+			if try%2 == 0 {
+				return refusal{error: errors.New("400")}
+			}
+			return nil
+		}}
+		n := &Notifier{o: Options{Log: l.logger()}, queues: []*queue{newQueue("webhook", f, 1, nil, 60, l.logger())}, closing: make(chan struct{}), cancel: func() {}}
+		n.Start()
+		for range 2 * 3600 {
+			n.offer(kept("x"))
+			n.offer(kept("x"))
+			time.Sleep(time.Second)
+		}
+		n.Close(t.Context())
+		r, text := n.Receivers()[0], l.String()
+		if r.Dropped < 7000 || r.Failed < 3000 || r.Sent < 3000 {
+			t.Errorf("%+v", r)
+		}
+		for _, line := range []string{"some is not told", "cannot be told", "takes events again"} {
+			if n := strings.Count(text, line); n < 11 || n > 12 {
+				t.Errorf("%q %d times in two hours, want once in 10 minutes", line, n)
+			}
+		}
+	})
+}
+
+// A trouble that could not be said when it began is said later, if it stays.
+func TestTroubleThatStaysIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l lines
+		f := &fake{answer: func(try int) error {
+			if try == 2 {
+				return nil
+			}
+			return refusal{error: errors.New("400")}
+		}}
+		n := &Notifier{o: Options{Log: l.logger()}, queues: []*queue{newQueue("webhook", f, 1, nil, 60, l.logger())}, closing: make(chan struct{}), cancel: func() {}}
+		n.Start()
+		for range 30 {
+			n.offer(kept("x"))
+			time.Sleep(time.Minute)
+		}
+		n.Close(t.Context())
+		if text := l.String(); strings.Count(text, "cannot be told") != 2 || strings.Count(text, "takes events again") != 1 {
+			t.Error(text)
 		}
 	})
 }
