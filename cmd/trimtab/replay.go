@@ -39,7 +39,7 @@ func replayCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return replay(f, cmd.OutOrStdout(), output)
+			return replay(f, cmd.OutOrStdout(), cmd.ErrOrStderr(), output)
 		},
 	}
 }
@@ -54,8 +54,11 @@ type replaySummary struct {
 	Truncated bool   `json:"truncated,omitempty"`
 }
 
-// replay reads a recording and writes its decisions, or as CSV what they were made from.
-func replay(in io.Reader, out io.Writer, format string) error {
+const wasCut = "the recording was cut: what is whole of it was replayed"
+
+// replay reads a recording and writes its decisions, or as CSV what they were made from, for which
+// notes have what is no line of it.
+func replay(in io.Reader, out, notes io.Writer, format string) error {
 	r, err := recording.NewReader(in)
 	if err != nil {
 		return err
@@ -68,7 +71,7 @@ func replay(in io.Reader, out io.Writer, format string) error {
 	each := func(t control.Tick) error { return printDecision(out, t, format == outputJSON) }
 	if format == outputCSV {
 		w := csv.NewWriter(out)
-		if err := w.Write(render.ReadingColumns()); err != nil {
+		if err := w.WriteAll([][]string{render.ReadingColumns()}); err != nil { // also where no reading follows
 			return err
 		}
 		each = func(t control.Tick) error {
@@ -82,9 +85,12 @@ func replay(in io.Reader, out io.Writer, format string) error {
 		return err
 	}
 	if format != outputCSV {
-		if err := printSummary(out, sum, format == outputJSON); err != nil {
-			return err
-		}
+		err = printSummary(out, sum, format == outputJSON)
+	} else if sum.Truncated {
+		_, err = fmt.Fprintln(notes, wasCut)
+	}
+	if err != nil {
+		return err
 	}
 	if sum.Differ > 0 {
 		return fmt.Errorf("%d decisions differ from the recording, the first at %s", sum.Differ, sum.First)
@@ -210,7 +216,7 @@ func printSummary(out io.Writer, s replaySummary, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(out, "%d ticks, %d with decisions; %d compared with the recording, %d differ\n", s.Ticks, s.Decisions, s.Compared, s.Differ)
 	if s.Truncated && err == nil {
-		_, err = fmt.Fprintln(out, "the recording was cut: what is whole of it was replayed")
+		_, err = fmt.Fprintln(out, wasCut)
 	}
 	return err
 }

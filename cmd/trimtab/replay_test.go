@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/tuner/recording"
 )
 
@@ -37,7 +38,7 @@ func TestRecordingsReplayToTheSameDecisions(t *testing.T) {
 			}
 			defer f.Close()
 			var out bytes.Buffer
-			if err := replay(f, &out, outputTable); err != nil && !*update {
+			if err := replay(f, &out, io.Discard, outputTable); err != nil && !*update {
 				t.Error(err)
 			}
 			golden := strings.TrimSuffix(file, ".trimtab") + ".golden"
@@ -69,7 +70,7 @@ func TestReplayTwiceIsEqual(t *testing.T) {
 	}
 	var first, second bytes.Buffer
 	for _, out := range []*bytes.Buffer{&first, &second} {
-		_ = replay(bytes.NewReader(data), out, outputJSON) // a difference from the recording is the other test's
+		_ = replay(bytes.NewReader(data), out, io.Discard, outputJSON) // a difference from the recording is the other test's
 	}
 	if first.String() != second.String() || first.Len() == 0 {
 		t.Error("two replays differ")
@@ -84,7 +85,7 @@ func TestReplayAsCSV(t *testing.T) {
 	}
 	defer f.Close()
 	var out bytes.Buffer
-	if err := replay(f, &out, outputCSV); err != nil {
+	if err := replay(f, &out, io.Discard, outputCSV); err != nil {
 		t.Fatal(err)
 	}
 	lines, err := csv.NewReader(&out).ReadAll() // which holds each line to the columns of the first
@@ -97,6 +98,28 @@ func TestReplayAsCSV(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]int{"fairness-borrower": 43, "fairness-other0": 42}, seen); diff != "" {
 		t.Errorf("lines of each container (-want +got):\n%s", diff)
+	}
+}
+
+// Without a reading there is a header, and that the recording was cut is said beside the lines.
+func TestReplayOfNothingAsCSV(t *testing.T) {
+	f, err := os.Open("testdata/recordings/neighbour-another-slice.trimtab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := recording.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var in, out, notes bytes.Buffer
+	w, err := recording.NewWriter(&in, r.Header())
+	if err := errors.Join(err, w.Flush(), replay(&in, &out, &notes, outputCSV)); err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Join(render.ReadingColumns(), ",") + "\n"; out.String() != want || notes.String() != wasCut+"\n" {
+		t.Errorf("%q, and beside it %q", out.String(), notes.String())
 	}
 }
 
@@ -134,13 +157,13 @@ func flushed(t *testing.T, file string) []byte {
 func TestReplayOfACutRecording(t *testing.T) {
 	data := flushed(t, "testdata/recordings/starved.trimtab")
 	var out bytes.Buffer
-	if err := replay(bytes.NewReader(data[:len(data)*2/3]), &out, outputTable); err != nil && !strings.Contains(err.Error(), "differ") {
+	if err := replay(bytes.NewReader(data[:len(data)*2/3]), &out, io.Discard, outputTable); err != nil && !strings.Contains(err.Error(), "differ") {
 		t.Error(err)
 	}
 	if !strings.Contains(out.String(), "the recording was cut") {
 		t.Errorf("not told that it was cut:\n%s", out.String())
 	}
-	if err := replay(strings.NewReader("not a recording"), &out, outputTable); err == nil {
+	if err := replay(strings.NewReader("not a recording"), &out, io.Discard, outputTable); err == nil {
 		t.Error("any file replays")
 	}
 }

@@ -24,7 +24,7 @@ func retellFile(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if replay(bytes.NewReader(data), io.Discard, outputTable) == nil {
+	if replay(bytes.NewReader(data), io.Discard, io.Discard, outputTable) == nil {
 		return
 	}
 	var out bytes.Buffer
