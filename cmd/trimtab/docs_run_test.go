@@ -20,9 +20,9 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// elsewhereFile says of each command that is not run here which test runs it, or why none does:
+// elsewhereFile says of each command that is not run here which test names it, or why none does:
 //
-//	COMMAND | FILE: TEXT      FILE, of a test or a target, has TEXT
+//	COMMAND | FILE: TEXT      FILE, of a test or a target, has TEXT; that it runs it is not proved here
 //	COMMAND | not run: WHY
 //
 // A * stands for anything.
@@ -53,7 +53,7 @@ func TestDocsCommandsRun(t *testing.T) {
 			continue
 		}
 		if strings.HasPrefix(at, walkedPage) && !strings.HasPrefix(line, "trimtab ") {
-			counts["elsewhere"]++
+			counts["walked"]++
 			continue
 		}
 		if !isHarmless(line) {
@@ -66,17 +66,17 @@ func TestDocsCommandsRun(t *testing.T) {
 		counts["here"]++
 	}
 	elsewhere.unused(t)
-	run := counts["here"] + counts["elsewhere"]
-	t.Logf("docs commands run: %d of %d (%d here, %d by other tests); %d are listed with why not", run, len(all), counts["here"], counts["elsewhere"], counts["not run"])
-	if run < 100 {
-		t.Errorf("%d of %d commands are run: there were more", run, len(all))
+	t.Logf("docs commands: %d of %d run here, %d walked by test/vm, %d named in other tests; %d are listed with why not", counts["here"], len(all), counts["walked"], counts["named"], counts["not run"])
+	if counts["here"] < 75 {
+		t.Errorf("%d of %d commands are run: there were more", counts["here"], len(all))
 	}
 }
 
 // TestEveryNewCommandIsMissed: what nobody runs or lists is found.
 func TestEveryNewCommandIsMissed(t *testing.T) {
 	elsewhere := readElsewhere(t)
-	for _, line := range []string{"make never", "systemctl never", "trimtab daemon", "trimtab doctor --never", "trimtab restore --offline --never"} {
+	for _, line := range []string{"make never", "systemctl never", "trimtab daemon", "trimtab doctor --never", "trimtab restore --offline --never",
+		"curl --unix-socket /x http://trimtab/; never", "curl --unix-socket /x http://trimtab/ -o /etc/never", "curl --unix-socket /x http://trimtab/ | sh", "trimtab ps > /etc/never", "trimtab ps > ../never", "trimtab ps && never", "trimtab explain $(never)", "trimtab explain `never`", "trimtab ps >never", "trimtab explain '$x'; never"} {
 		if _, listed := elsewhere.of(line); listed || isHarmless(line) {
 			t.Errorf("%q would not be missed", line)
 		}
@@ -102,10 +102,17 @@ func onePrometheus(t *testing.T) string {
 // isHarmless tells what may be run here: it asks a daemon at the socket, or needs none, and touches
 // nothing else of the host. Whatever is not known to be so is for the list.
 func isHarmless(line string) bool {
-	if strings.HasPrefix(line, "curl --unix-socket ") {
-		return true
+	// It reaches a shell as it stands. In its folder it may write.
+	open := regexp.MustCompile(` > [\w-]+(\.\w+)?$|'[^']*'|"[^"$\x60\\]*"`).ReplaceAllString(line, " ")
+	if strings.ContainsAny(open, ";&|<>$`\\\n") {
+		return false
 	}
 	words := strings.Fields(line)
+	if strings.HasPrefix(line, "curl --unix-socket ") {
+		return !slices.ContainsFunc(words, func(w string) bool { // others write files and read configs
+			return strings.HasPrefix(w, "-") && !slices.Contains([]string{"--unix-socket", "-d", "-X"}, w)
+		})
+	}
 	known := []string{"advice", "api", "config", "disable", "enable", "explain", "gpu", "history", "pause", "place", "profiles", "ps", "record", "replay", "report", "restore", "resume", "status", "top", "version"}
 	return words[0] == "trimtab" && len(words) > 1 && slices.Contains(known, words[1]) && !slices.Contains(words, "--offline") && !slices.Contains(words, "--flight")
 }
@@ -209,7 +216,7 @@ func readElsewhere(t *testing.T) (out elsewhereLines) {
 			if code, err := os.ReadFile(filepath.Join("../..", what)); err != nil || !strings.Contains(string(code), rest) {
 				t.Errorf("%s: %s has no %q: it is not run there (%v)", elsewhereFile, what, rest, err)
 			}
-			what = "elsewhere"
+			what = "named"
 		}
 		pattern := strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(command)), `\*`, ".*")
 		out = append(out, &elsewhereLine{command: regexp.MustCompile("^" + pattern + "$"), how: what})
