@@ -107,4 +107,11 @@ func TestHealthTellsChangesOnce(t *testing.T) {
 	s.Daemon.ConfigError = "line 3\x1b[2J"
 	want("back", next(nil), "well: trimtab is well again; it was: the agent has not ticked for 12s", "unwell: config: line 3�[2J",
 		"well: engine docker is well again; it was: docker is gone")
+	want("the same refusal", next(nil))
+	s.Daemon.ConfigError = "line 5"
+	want("another refusal", next(nil), "unwell: config: line 5")
+	want("stuck again", next(errors.New("the agent has not ticked for 12s")), "unwell: trimtab: the agent has not ticked for 12s")
+	want("stuck for longer", next(errors.New("the agent has not ticked for 17s")))
+	s.Daemon.ConfigError = ""
+	want("accepted", next(errors.New("the agent has not ticked for 22s")), "well: config is well again; it was: line 5")
 }

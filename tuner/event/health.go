@@ -22,10 +22,11 @@ func (h *Health) Next(s *state.Snapshot, stuck error, host string, nowNs int64) 
 	if h.ok == nil {
 		h.ok, h.ill = map[string]bool{}, map[string]string{}
 	}
+	const config = "config" // refused again for something else is another event
 	tell := func(what, why string) {
 		was, told := h.ill[what]
 		switch {
-		case why != "" && !told:
+		case why != "" && (!told || what == config && why != was): // of the others, words go on counting seconds
 			h.ill[what] = why
 			out = append(out, Event{Kind: Unwell, Host: host, UnixNs: nowNs, Text: Clean(what+": "+why, maxText)})
 		case why == "" && told:
@@ -38,7 +39,7 @@ func (h *Health) Next(s *state.Snapshot, stuck error, host string, nowNs int64) 
 		why = stuck.Error()
 	}
 	tell("trimtab", why)
-	tell("config", s.Daemon.ConfigError)
+	tell(config, s.Daemon.ConfigError)
 	for kind, parts := range [][]state.Part{s.Daemon.Engines, s.Daemon.Probes} {
 		for _, p := range parts {
 			what := []string{"engine ", "probe "}[kind] + p.Name
