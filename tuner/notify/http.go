@@ -183,13 +183,24 @@ func (e *endpoint) judge(resp *http.Response) error {
 	case s == http.StatusUnauthorized, s == http.StatusForbidden:
 		return refusal{error: fmt.Errorf("%w: give a token that it takes in %s.tokenFile", err, e.key)}
 	case s == http.StatusRequestTimeout, s == http.StatusTooEarly, s == http.StatusTooManyRequests, s/100 == 5:
-		seconds, bad := strconv.Atoi(resp.Header.Get("Retry-After"))
-		if bad != nil || seconds < 0 {
-			return err
+		if after := retryAfter(resp.Header.Get("Retry-After"), time.Now()); after > 0 {
+			return later{err, after}
 		}
-		return later{err, min(time.Duration(seconds)*time.Second, maxRetryAfter)}
+		return err
 	}
 	return refusal{error: fmt.Errorf("%w: is %s.url right?", err, e.key)}
+}
+
+// retryAfter is how long a server asks to be left alone, up to maxRetryAfter; 0: it does not say. It
+// is in seconds or a date (RFC 9110, 10.2.3).
+func retryAfter(text string, now time.Time) time.Duration {
+	after := time.Duration(0)
+	if seconds, err := strconv.Atoi(text); err == nil {
+		after = time.Duration(min(seconds, int(maxRetryAfter/time.Second))) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		after = at.Sub(now)
+	}
+	return min(max(after, 0), maxRetryAfter)
 }
 
 // webhook is told each event as JSON.

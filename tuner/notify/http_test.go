@@ -229,6 +229,18 @@ func TestTroubles(t *testing.T) {
 	}
 }
 
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Duration{
+		"": 0, "soon": 0, "-1": 0, "0": 0, "7": 7 * time.Second, "301": maxRetryAfter, "9223372036854775807": maxRetryAfter, "9223372036": maxRetryAfter,
+		"Thu, 01 Jan 2026 00:01:00 GMT": time.Minute, "Thu, 01 Jan 2026 00:00:00 GMT": 0, "Wed, 31 Dec 2025 00:00:00 GMT": 0, "Thu, 01 Jan 2099 00:00:00 GMT": maxRetryAfter,
+	} {
+		if got := retryAfter(text, now); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
 func TestNobodyListens(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
