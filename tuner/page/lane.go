@@ -17,7 +17,7 @@ const (
 	snapshotFactor = 250                    // 0.4 % of a CPU for answers from the snapshot
 	diskFactor     = 1000                   // 0.1 % for records of the history, and as much for reports
 	maxUnpaid      = 100 * time.Millisecond // of CPU
-	reportUnpaid   = 3 * time.Second        // each choice of a report's time once, of 1,000 containers
+	reportUnpaid   = 3 * time.Second        // a report of each of reportTimes, of 1,000 containers
 	patience       = 20 * time.Second       // below httpd's time for a whole answer
 )
 
@@ -28,7 +28,9 @@ var errBusy = errors.New("too much is asked at once")
 type lane struct {
 	slot   chan struct{}
 	factor time.Duration
-	unpaid time.Duration
+	// What may be unpaid when an answer is made: to a question that has none, and to one whose
+	// answer still serves.
+	unpaid, unpaidAnew time.Duration
 	// An answer serves for least, and where there is something newer that may not be made yet for most.
 	least, most time.Duration
 	clock       func() time.Duration // CPU time of the calling thread
@@ -38,13 +40,15 @@ type lane struct {
 }
 
 func newLane(factor time.Duration) *lane {
-	return &lane{slot: make(chan struct{}, 1), factor: factor, unpaid: maxUnpaid, most: maxAge, clock: threadCPU}
+	return &lane{slot: make(chan struct{}, 1), factor: factor, unpaid: maxUnpaid, unpaidAnew: maxUnpaid, most: maxAge, clock: threadCPU}
 }
 
-// newReportLane is that of reports: they are dear, and what they are made from is stored once a minute.
+// newReportLane is that of reports: they are dear, and what they are made from is stored once a
+// minute. One that serves is made anew when all is paid for: not before factor times its own cost is
+// over, and a question that nobody asked yet finds what may be unpaid untouched.
 func newReportLane() *lane {
 	l := newLane(diskFactor)
-	l.unpaid, l.least, l.most = reportUnpaid, time.Minute, time.Hour
+	l.unpaid, l.unpaidAnew, l.least, l.most = reportUnpaid, 0, time.Minute, time.Hour
 	return l
 }
 
@@ -59,7 +63,7 @@ func (l *lane) do(ctx context.Context, work func()) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	for wait := l.owes(); wait > 0; wait = l.owes() {
+	for wait := l.owes(l.unpaid); wait > 0; wait = l.owes(l.unpaid) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -89,11 +93,11 @@ func (l *lane) charged(work func()) {
 	work()
 }
 
-// owes is how long nothing may be made.
-func (l *lane) owes() time.Duration {
+// owes is how long nothing may be made, if so much may be unpaid.
+func (l *lane) owes(unpaid time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(time.Until(l.paid), 0) - l.factor*l.unpaid // the zero time is further away than a Duration
+	return max(time.Until(l.paid), 0) - l.factor*unpaid // the zero time is further away than a Duration
 }
 
 // threadCPU is exact, and a busy host does not make it more.

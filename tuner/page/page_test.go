@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -269,34 +270,49 @@ func TestCostIsBounded(t *testing.T) {
 	}
 }
 
-// A report that is dear is made once a minute at first, then as seldom as it may cost; who looks
-// has the one before meanwhile, and history does not wait for it. One that failed is made again.
+// A report that is dear is made as seldom as it may cost, in all ways that it can be sorted; who looks
+// has the one before meanwhile. So an open one keeps nobody from another, nor from history. One that
+// failed is made again.
 func TestReportsAreDear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := new(daemon)
 		s := newShared(d, d.latest)
-		const cost = 700 * time.Millisecond
+		const cost, day, open = 700 * time.Millisecond, 24 * time.Hour, "/v1/report?since=7d&by=team"
 		var spent time.Duration
 		s.reports.clock = func() time.Duration { spent += cost; return spent } // called twice for each
-		look := func(of time.Duration) (made int64) {
-			made = -d.asked.Load()
-			for began := time.Now(); time.Since(began) < of; time.Sleep(time.Second) {
-				d.unixNs.Add(1)
-				if w := ask(s, "GET", "/v1/report?since=7d&by=team", "Accept-Encoding", "gzip"); w.Code != 200 {
-					t.Fatalf("a report: %d", w.Code)
-				}
+		made := func(target string) int64 {
+			t.Helper()
+			before, began := d.asked.Load(), time.Now()
+			d.unixNs.Add(1)
+			if w := ask(s, "GET", target, "Accept-Encoding", "gzip"); w.Code != 200 {
+				t.Fatalf("%s: %d", target, w.Code)
 			}
-			return made + d.asked.Load()
+			if waited := time.Since(began); waited > time.Second {
+				t.Fatalf("%s waits %s", target, waited)
+			}
+			return (d.asked.Load() - before) / int64(len(account.AllBy()))
 		}
-		if made := look(time.Minute); made != 1 {
-			t.Errorf("%d reports are made in the first minute", made)
+		look := func(of time.Duration) (n int64) {
+			for began := time.Now(); time.Since(began) < of; time.Sleep(time.Second) {
+				n += made(open)
+			}
+			return n
 		}
-		if made := look(4 * time.Minute); made != 4 {
-			t.Errorf("%d reports are made in the next four minutes", made)
+		if n := look(10 * time.Minute); n != 1 {
+			t.Errorf("%d reports are made in the first ten minutes", n)
 		}
-		const day = 24 * time.Hour
-		if made, most := look(day), int64(day/(diskFactor*cost))+1; made > most || made < most/2 {
-			t.Errorf("%d reports are made in a day, which would cost %s of CPU", made, time.Duration(made)*cost)
+		for _, by := range account.AllBy() {
+			if n := made("/v1/report?since=7d&by=" + string(by)); n != 0 {
+				t.Errorf("by %s it is made anew", by)
+			}
+		}
+		if n, most := look(day), int64(day/(diskFactor*cost))+1; n > most || n < most/2 {
+			t.Errorf("%d reports are made in a day, which would cost %s of CPU", n, time.Duration(n)*cost)
+		}
+		for _, since := range []string{"24h", "30d", "1h"} {
+			if n := made("/v1/report?by=container&since=" + since); n != 1 {
+				t.Errorf("of %s, beside one that was open for a day, %d are made", since, n)
+			}
 		}
 		if w := ask(s, "GET", "/v1/history"); w.Code != 200 {
 			t.Errorf("history beside reports: %d", w.Code)
@@ -309,8 +325,12 @@ func TestReportsAreDear(t *testing.T) {
 			}
 		}
 		for _, want := range []int{503, 200} {
+			before := d.asked.Load()
 			if w := ask(s, "GET", "/v1/report?since=7d&by=image", "Accept-Encoding", "gzip"); w.Code != want {
 				t.Errorf("where it failed before: %d, want %d", w.Code, want)
+			}
+			if n := d.asked.Load() - before; failing && n != 1 {
+				t.Errorf("of a report that fails, %d others are tried", n-1)
 			}
 			failing = false
 			d.unixNs.Add(1)
@@ -352,7 +372,8 @@ func TestHistoryHangsAlone(t *testing.T) {
 func TestQuestionsAreKnown(t *testing.T) {
 	d := new(daemon)
 	s := newShared(d, d.latest)
-	for _, target := range []string{"/v1/containers?x=1", "/v1/status?name=a", "/v1/devices?%00", "/v1/series?name=a&name=b", "/v1/history?limit=1&x", "/v1/containers/a?_=7", "/v1/report?since=7d&name=a"} {
+	for _, target := range []string{"/v1/containers?x=1", "/v1/status?name=a", "/v1/devices?%00", "/v1/series?name=a&name=b", "/v1/history?limit=1&x", "/v1/containers/a?_=7", "/v1/report?since=7d&name=a",
+		"/v1/report?since=169h", "/v1/report?since=2026-11-27", "/v1/report?by=name", "/v1/report?by=%3Cimg%3E"} {
 		if w := ask(s, "GET", target); w.Code != http.StatusBadRequest {
 			t.Errorf("%s: %d", target, w.Code)
 		}
@@ -411,6 +432,23 @@ func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
 	<-s.snapshot.slot
 	if w := ask(s, "GET", "/v1/status"); w.Code != 200 || d.asked.Load() != 1 {
 		t.Errorf("the next: %d", w.Code)
+	}
+}
+
+// The page offers the times that it is answered for.
+func TestReportTimesAreOffered(t *testing.T) {
+	text, err := assets.ReadFile("assets/report.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "const times = {")
+	list, _, _ = strings.Cut(list, "};")
+	var got []string
+	for _, m := range regexp.MustCompile(`"(\w+)": "`).FindAllStringSubmatch(list, -1) {
+		got = append(got, m[1])
+	}
+	if want := reportTimes(); !slices.Equal(got, want) {
+		t.Errorf("report.js has %q, want %q", got, want)
 	}
 }
 

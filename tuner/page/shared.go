@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -24,6 +25,9 @@ const (
 	maxRecords  = 2000             // of history at once
 	someRecords = 500              // unless the viewer says
 )
+
+// reportTimes are those that report.js offers: each costs a report, and nobody else's are made.
+func reportTimes() []string { return []string{"1h", "24h", "7d", "30d"} }
 
 // shared answers as the API does. Each answer is made and compressed once for all viewers,
 // and serves until there is a newer snapshot and its lane may make another. So what the page
@@ -82,7 +86,8 @@ func busy(w http.ResponseWriter) {
 }
 
 // asked leaves of a question what its route knows, in one order: a question that is written
-// in another way has the same answer. History is not asked for all of it.
+// in another way has the same answer. History is not asked for all of it, and reports are those
+// that the page offers.
 func asked(r *http.Request) error {
 	form, known := r.URL.Query(), map[string][]string{"/v1/history": {"since", "changed", "name", "limit"}, "/v1/series": {"name"}, "/v1/report": {"since", "by"}}[r.URL.Path]
 	clean := url.Values{}
@@ -92,13 +97,22 @@ func asked(r *http.Request) error {
 		}
 		clean.Set(name, values[0])
 	}
-	if r.URL.Path == "/v1/history" {
+	switch r.URL.Path {
+	case "/v1/history":
 		switch n, err := strconv.Atoi(clean.Get("limit")); {
 		case clean.Get("limit") == "":
 			clean.Set("limit", strconv.Itoa(someRecords))
 		case err == nil && n > maxRecords:
 			clean.Set("limit", strconv.Itoa(maxRecords))
 		}
+	case "/v1/report":
+		by, err := account.ParseBy(clean.Get("by"))
+		since := cmp.Or(clean.Get("since"), "7d") // api.ReportSince
+		if err != nil || !slices.Contains(reportTimes(), since) {
+			return fmt.Errorf("since=%.20q, by=%.20q: the page takes of since: %s; of by: team, image, container, cause", since, clean.Get("by"), strings.Join(reportTimes(), ", "))
+		}
+		clean.Set("since", since)
+		clean.Set("by", string(by))
 	}
 	r.URL.RawQuery, r.URL.ForceQuery, r.URL.RawPath, r.URL.Fragment = clean.Encode(), false, "", ""
 	return nil
@@ -121,7 +135,7 @@ func (s *shared) get(r *http.Request) (*answer, error) {
 	for {
 		a, mine := s.claim(question, lane)
 		if mine {
-			return a, s.makeIt(r, question, lane, a)
+			return a, s.makeIt(r, lane, a)
 		}
 		select {
 		case <-a.ready:
@@ -166,12 +180,12 @@ func (a *answer) serves(of int64, now time.Time, l *lane) bool {
 	if a.made.IsZero() {
 		return true // being made
 	}
-	most, least := l.most, l.least
+	most, least, unpaid := l.most, l.least, l.unpaidAnew
 	if a.status != http.StatusOK {
-		most, least = maxAge, 0
+		most, least, unpaid = maxAge, 0, l.unpaid
 	}
 	age := now.Sub(a.made)
-	return age < most && (age < least || a.of == of || l.owes() > 0)
+	return age < most && (age < least || a.of == of || l.owes(unpaid) > 0)
 }
 
 func (s *shared) drop(question string) {
@@ -192,39 +206,78 @@ func (s *shared) dropOldest() bool {
 	return oldest != ""
 }
 
-// makeIt asks the API. The answer is everybody's, so it does not end with the viewer
-// that asked first.
-func (s *shared) makeIt(r *http.Request, question string, l *lane, a *answer) error {
-	defer close(a.ready)
-	defer func() { // not made, whatever the reason: whoever waits makes one
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if a.zipped == nil && s.answers[question] == a {
-			delete(s.answers, question)
+// wanted is an answer that is to be made, and what it is asked with.
+type wanted struct {
+	r *http.Request
+	*answer
+}
+
+// makeIt asks the API. The answer is everybody's, so it does not end with the viewer that asked
+// first. Reports of one time are made together: most of what they cost is reading the accounts
+// once, and what a view compares is of the same minute.
+func (s *shared) makeIt(r *http.Request, l *lane, a *answer) error {
+	all := []wanted{{r, a}}
+	if l == s.reports {
+		all = append(all, s.sortedOtherwise(r, l)...)
+	}
+	defer func() {
+		for _, w := range all {
+			s.settle(w)
 		}
 	}()
-	rec := &recorder{header: http.Header{}, status: http.StatusOK}
-	var zipped []byte
-	var began time.Time
 	var bad error
-	if err := l.do(r.Context(), func() {
-		began = s.now()
-		zipped, bad = zip(answerLevel, func(to io.Writer) {
-			rec.to = to
-			s.looking.ServeHTTP(rec, r.Clone(context.WithoutCancel(r.Context())))
-		})
-	}); err != nil || bad != nil {
-		return errors.Join(err, bad)
+	err := l.do(r.Context(), func() {
+		for _, w := range all {
+			if bad = errors.Join(bad, s.answer(w)); w.status != http.StatusOK {
+				return // nor would the others be
+			}
+		}
+	})
+	return errors.Join(err, bad)
+}
+
+// sortedOtherwise are the other reports of a time that have to be made.
+func (s *shared) sortedOtherwise(r *http.Request, l *lane) (out []wanted) {
+	for _, by := range account.AllBy() {
+		form, other := r.URL.Query(), r.Clone(r.Context())
+		form.Set("by", string(by))
+		other.URL.RawQuery = form.Encode()
+		if a, mine := s.claim(other.URL.RequestURI(), l); mine {
+			out = append(out, wanted{other, a})
+		}
+	}
+	return out
+}
+
+// answer makes one.
+func (s *shared) answer(w wanted) error {
+	rec, began := &recorder{header: http.Header{}, status: http.StatusOK}, s.now()
+	zipped, err := zip(answerLevel, func(to io.Writer) {
+		rec.to = to
+		s.looking.ServeHTTP(rec, w.r.Clone(context.WithoutCancel(w.r.Context())))
+	})
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.serial++
-	a.status, a.mimeType, a.tag = rec.status, rec.header.Get("Content-Type"), fmt.Sprintf("%q", fmt.Sprintf("%x-%x", began.UnixNano(), s.serial))
-	a.zipped, a.made = zipped, s.now()
-	if s.answers[question] == a {
+	w.status, w.mimeType, w.tag = rec.status, rec.header.Get("Content-Type"), fmt.Sprintf("%q", fmt.Sprintf("%x-%x", began.UnixNano(), s.serial))
+	w.zipped, w.made = zipped, s.now()
+	if s.answers[w.r.URL.RequestURI()] == w.answer {
 		s.kept += len(zipped)
 	}
 	return nil
+}
+
+// settle lets go who waits. What was not made, whatever the reason, whoever waits makes.
+func (s *shared) settle(w wanted) {
+	s.mu.Lock()
+	if question := w.r.URL.RequestURI(); w.zipped == nil && s.answers[question] == w.answer {
+		delete(s.answers, question)
+	}
+	s.mu.Unlock()
+	close(w.ready)
 }
 
 // recorder passes on what a handler answers.
