@@ -3,8 +3,11 @@ package agent
 import (
 	"context"
 	"fmt"
+	goruntime "runtime"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/tuner/account"
 	"github.com/trimtab/trimtab/tuner/api"
@@ -27,6 +30,7 @@ type accounting struct {
 	takenNs, storedNs atomic.Int64
 	reporting         chan struct{} // has room for one report: each reads up to a year
 	made              atomic.Pointer[reports]
+	reportNs          atomic.Int64 // CPU time that reports took
 }
 
 // reports are all of one time: what takes long is reading the accounts, whatever they are sorted by.
@@ -152,10 +156,20 @@ func (l *Agent) report(ctx context.Context, sinceNs, toNs int64) (*reports, erro
 	for _, by := range account.AllBy() {
 		tallies = append(tallies, account.NewTally(by, sinceNs, toNs))
 	}
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	at := threadCPU()
+	spent := func() { // in steps: a report may begin in one stretch of shedding and end in another
+		now := threadCPU()
+		l.accounts.reportNs.Add(int64(now - at))
+		at = now
+	}
+	defer spent()
 	if err := l.o.Accounts.Accounts(ctx, sinceNs, func(h account.Hour) {
 		for _, t := range tallies {
 			t.Add(h)
 		}
+		spent()
 	}); err != nil {
 		return nil, err
 	}
@@ -164,4 +178,13 @@ func (l *Agent) report(ctx context.Context, sinceNs, toNs int64) (*reports, erro
 		out.by[by] = tallies[i].Report()
 	}
 	return out, nil
+}
+
+// threadCPU is the CPU time of the calling thread.
+func threadCPU() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
+		return 0 // Linux has this clock since 2.6.12
+	}
+	return time.Duration(ts.Nano())
 }

@@ -131,6 +131,9 @@ func TestReportsOfOneTimeAreReadOnce(t *testing.T) {
 					t.Errorf("by %s: %+v", by, r)
 				}
 			}
+			if d.accounts.reportNs.Load() <= 0 {
+				t.Error("a report took no CPU time: it would have readings taken less often")
+			}
 			if got := kept.reads.Load(); got != int64(minute+1) {
 				t.Errorf("after %d minutes the accounts were read %d times", minute+1, got)
 			}

@@ -8,14 +8,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
 	goruntime "runtime"
-
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -23,7 +21,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
-	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
@@ -99,12 +96,6 @@ func (c *cpuMeter) add(work func()) {
 }
 
 func (c *cpuMeter) spent() time.Duration { return time.Duration(c.ns.Load()) }
-
-func threadCPU() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // Linux has it
-	return time.Duration(ts.Nano())
-}
 
 func costOfLooking(t *testing.T, path string, containers int, length time.Duration, viewers int) (out lookingCost) {
 	bubble(t, func(t *testing.T, n *node) {

@@ -124,8 +124,8 @@ func (l *Agent) shedding() {
 	if l.settings.BudgetCPU <= 0 || l.spent.use == 0 {
 		return
 	}
-	if l.shed.next(l.spent.use, l.settings.BudgetCPU) {
-		l.o.Log.Warn("trimtab's own CPU use decides how often it reads", "ticks", l.sampleEvery(), "used", l.spent.use, "budget", l.settings.BudgetCPU)
+	if l.shed.next(l.spent.own, l.settings.BudgetCPU) {
+		l.o.Log.Warn("trimtab's own CPU use decides how often it reads", "ticks", l.sampleEvery(), "used", l.spent.own, "budget", l.settings.BudgetCPU)
 	}
 }
 
@@ -240,9 +240,21 @@ type spending struct {
 	at  time.Time
 	cpu float64 // seconds since start
 	use float64 // CPUs, mean of the last stretch
+	// own is use without reports. One of a week takes as much CPU as reading 1,000 containers for a
+	// minute: who asks for it must not make the daemon read less often, which saves nothing of it.
+	own, reports float64 // CPUs, and seconds since start
 	// Asking the kernel what each map holds takes as long as reading ten containers.
 	probes   []probes.Cost // in the agent's order of probes
 	resident uint64
+}
+
+// next takes in the seconds used since the start, in all and for reports.
+func (s *spending) next(now time.Time, cpu, reports float64) {
+	if length := now.Sub(s.at).Seconds(); !s.at.IsZero() && length > 0 {
+		s.use = (cpu - s.cpu) / length
+		s.own = max(0, s.use-(reports-s.reports)/length)
+	}
+	s.at, s.cpu, s.reports = now, cpu, reports
 }
 
 // measureSelf renews the daemon's own use every ten seconds.
@@ -261,10 +273,7 @@ func (l *Agent) measureSelf() {
 		cpu += float64(cost.ChildNs) / 1e9
 		l.spent.probes = append(l.spent.probes, cost)
 	}
-	if !l.spent.at.IsZero() {
-		l.spent.use = (cpu - l.spent.cpu) / time.Since(l.spent.at).Seconds()
-	}
-	l.spent.at, l.spent.cpu = time.Now(), cpu
+	l.spent.next(time.Now(), cpu, time.Duration(l.accounts.reportNs.Load()).Seconds())
 	l.shedding()
 }
 

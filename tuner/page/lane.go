@@ -12,7 +12,8 @@ import (
 
 // What answers may cost together: less than a third of the daemon's own budget of 0.02 CPUs
 // (overhead.cpu), so that no viewer makes it read its containers less often. What is unpaid is
-// ahead of that: a page's first answers come at once.
+// ahead of that: a page's first answers come at once. A report alone takes more than the budget of
+// ten seconds: the agent leaves reports out of what decides how often it reads.
 const (
 	snapshotFactor = 250                    // 0.4 % of a CPU for answers from the snapshot
 	diskFactor     = 1000                   // 0.1 % for records of the history, and as much for reports
