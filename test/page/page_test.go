@@ -31,7 +31,7 @@ func scheme(name string) action {
 // views are those of a node, with a job of it.
 func views(key string) map[string]string {
 	return map[string]string{"node": "#/", "job": "#/job/" + key, "history": "#/history", "devices": "#/devices", "report": "#/report",
-		"team": "#/report/24h/team/vision", "grounds": "#/report/24h/container/train"}
+		"team": "#/report/24h/team/vision", "evidence": "#/report/24h/container/train"}
 }
 
 func TestPage(t *testing.T) {

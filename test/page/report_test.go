@@ -42,7 +42,9 @@ func accounted(d *daemon, end time.Time) {
 	}
 	trial := state.Record{UnixNs: end.Add(-90 * time.Minute).UnixNano(), Key: "docker-train", Name: "train", Team: "vision", Kind: state.RecordTrial, Plan: "0101-9", Policy: "knee", Knob: runtime.KnobCPUQuota,
 		From: "40000 100000", To: "80000 100000", Outcome: state.OutcomeKept, Before: 15, After: 22, Gain: 0.467, Low: 1.4, High: 1.53, Text: "15.0 to 22.0 steps/s, between +40 % and +53 %"}
-	d.records = append([]state.Record{trial}, d.records...)
+	loan := state.Record{UnixNs: end.Add(-3 * 24 * time.Hour).UnixNano(), Key: "docker-train", Name: "train", Team: "vision", Kind: state.RecordLoan, Plan: "0100-1", Policy: "lend",
+		Knob: runtime.KnobCPUQuota, From: "40000 100000", To: "90000 100000", Text: "three days before"}
+	d.records = append([]state.Record{loan, trial}, d.records...)
 }
 
 // held gives a daemon accounts of all containers of a snapshot, for so many hours up to it.
@@ -103,6 +105,15 @@ func testReport(t *testing.T, in context.Context) {
 	if text := eval[string](p, "[...document.querySelectorAll('section')].find((s) => s.innerText.startsWith('Lent')).innerText"); strings.Count(text, "\n") < 3 {
 		t.Errorf("what was lent rests on:\n%s", text)
 	}
+	loans := "[...document.querySelectorAll('section')].find((s) => s.innerText.startsWith('Lent')).querySelectorAll('li').length"
+	ofDay := eval[int](p, loans)
+	p.view(url, "#/report/7d/container/train")
+	if ofWeek := eval[int](p, loans); ofDay != 3 || ofWeek != 4 {
+		t.Errorf("what was lent rests on %d loans of a day and on %d of a week, want 3 and 4", ofDay, ofWeek)
+	}
+	p.view(url, "#/report/24h/container/notebook")
+	p.until("document.getElementById('main').innerText.includes('it does not run')")
+	p.view(url, "#/report/24h/container/train")
 	p.run(chromedp.Click(chromedp.CSS("a[href='#/job/docker-train']")))
 	p.until("document.querySelector('.headline')")
 	p.run(chromedp.Click(chromedp.CSS("a[href='#/report/7d/container/train']")))

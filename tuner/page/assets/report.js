@@ -1,6 +1,6 @@
 // What the GPUs and CPUs of this node were held for, and what each term of it rests on: groups,
 // then the containers of one, then the trials and loans of a container. #/report/SINCE/BY/GROUP
-import { el, facts, name, section, swap, table } from "./dom.js";
+import { el, facts, name, put, section, swap, table } from "./dom.js";
 import { Listing } from "./list.js";
 import { get, seldom } from "./live.js";
 import { record } from "./records.js";
@@ -25,7 +25,7 @@ const held = (g, resource, columns) => columns.some((t) => value(g, resource, t)
 export function open(root, _, again, [sinceWord, byWord, group]) {
   const since = known(times, sinceWord, "24h"), by = known(ways, byWord, "team");
   if (group === undefined) return overview(root, again, since, by);
-  return by === "container" ? grounds(root, since, group) : members(root, since, by, group);
+  return by === "container" ? evidence(root, since, group) : members(root, since, by, group);
 }
 
 function choice(id, all, chosen, onchange) {
@@ -119,27 +119,36 @@ function heading(report, since, by, group) {
       [el("p", {}, "Nothing was held by it in that time.")])];
 }
 
-// grounds are what a container's terms rest on: what it held devices and CPUs for, and the trials
+// evidence is what a container's terms rest on: what it held devices and CPUs for, and the trials
 // and loans of its name.
-function grounds(root, since, group) {
+function evidence(root, since, group) {
   const head = el("div"), causes = el("div"), done = el("div"), fetched = ask();
+  const used = { proven: el("p"), tried: el("p") }; // apart from the records: they grow while what is open stays open
   const records = seldom(60000, (n) => get(`/v1/history?limit=${recordsAsked}&name=${encodeURIComponent(n)}`));
-  const runs = seldom(60000, (key) => get("/v1/containers/" + encodeURIComponent(key)).then(() => true, () => false));
+  const runs = seldom(60000, (key) => get("/v1/containers/" + encodeURIComponent(key)).then(() => "runs", (error) => (error.status === 404 ? "gone" : "unknown")));
   root.append(head, causes, meanings(), done);
   let stamp;
   return async () => {
     const report = await fetched(asked(since, "container"));
     const g = report.groups.find((one) => one.name === group);
-    const running = g?.key ? await runs(g.key) : false;
-    swap(head, ...heading(report, since, "container", group), g ? facts([["now", running ? el("a", { href: "#/job/" + encodeURIComponent(g.key) }, "its page") : "it does not run"],
+    const now = { runs: () => el("a", { href: "#/job/" + encodeURIComponent(g.key) }, "its page"), gone: () => "it does not run", unknown: () => "the daemon does not say" }[g?.key ? await runs(g.key) : "gone"];
+    swap(head, ...heading(report, since, "container", group), g ? facts([["now", now()],
       ["team", g.team ? el("a", { href: at(since, "team", g.team) }, name(g.team, 40)) : ""], ["image", g.image ? el("a", { href: at(since, "image", g.image) }, name(g.image, 120)) : ""]]) : null);
     swap(causes, g ? resources.map(([resource, title]) => heldTable(g[resource], title)) : null);
+    inUse(used.proven, g, "proven", "were in use under them while they stood.");
+    inUse(used.tried, g, "tried", "were in use during them.");
     const past = await records(group);
-    const now = past.records.length + "/" + past.records.at(-1)?.time + "/" + g?.key;
-    if (now === stamp) return; // nothing new: what is open stays open
-    stamp = now;
-    done.replaceChildren(...restsOn(past.records, g));
+    const latest = [past.records.length, past.records.at(-1)?.time, report.from].join("/");
+    if (latest === stamp) return; // nothing new: what is open stays open
+    stamp = latest;
+    done.replaceChildren(...trialsAndLoans(past.records, report.from, used));
   };
+}
+
+// inUse says of a term how much of it was in use.
+function inUse(node, g, key, words) {
+  node.hidden = !(g?.gpu[key] > 0 || g?.cpu[key] > 0);
+  put(node, node.hidden ? "" : resources.map(([resource, title]) => `${hours(g[resource][key])} ${title}`).join(" and ") + " " + words);
 }
 
 function heldTable(use, title) {
@@ -147,16 +156,16 @@ function heldTable(use, title) {
   return causes.length ? section(`What its ${title} went into`, table(title, ["What", "Hours", "Of what was held"], causes.map(([c, seconds]) => [heldFor(c), hours(seconds), percent(seconds / use.held)]))) : null;
 }
 
-// restsOn are a container's records, by the term that they stand for.
-function restsOn(all, g) {
-  const newest = all.toReversed(), trials = newest.filter((r) => r.kind === "trial");
+// trialsAndLoans are a container's records, by the term that they stand for. A proof may be older than
+// the report: it counts while its change stands.
+function trialsAndLoans(all, from, used) {
+  const newest = all.toReversed(), trials = newest.filter((r) => r.kind === "trial"), ofThen = (r) => r.time >= from;
   const means = (key) => el("p", {}, [...terms, lent].find((t) => t.key === key).means + ".");
   const list = (some, none) => (some.length ? el("ol", { class: "records" }, some.map((r) => el("li", {}, record(r, all)))) : el("p", {}, none));
-  const time = (key, words) => (g?.gpu[key] > 0 || g?.cpu[key] > 0 ? el("p", {}, resources.map(([resource, title]) => `${hours(g[resource][key])} ${title}`).join(" and "), " " + words) : null);
   return [
-    section("Saved, by these proofs", means("saved"), time("proven", "were in use under them while they stood."), list(trials.filter((r) => r.outcome === "kept"), "No trial of it was kept.")),
-    section("Lost, in these trials", means("lost"), time("tried", "were in use during them."), list(trials.filter((r) => ["rolled_back", "inconclusive"].includes(r.outcome)), "No trial of it was taken back.")),
-    section("Lent, by these loans", means("lent"), list(newest.filter((r) => r.kind === "loan"), "Nothing was lent to it.")),
+    section("Saved, by these proofs", means("saved"), used.proven, list(trials.filter((r) => r.outcome === "kept"), "No trial of it was kept.")),
+    section("Lost, in these trials", means("lost"), used.tried, list(trials.filter((r) => ofThen(r) && ["rolled_back", "inconclusive"].includes(r.outcome)), "No trial of it was taken back.")),
+    section("Lent, by these loans", means("lent"), list(newest.filter((r) => ofThen(r) && r.kind === "loan"), "Nothing was lent to it.")),
     all.length >= recordsAsked ? el("p", {}, `Of its newest ${recordsAsked} records; older ones are left out.`) : null,
   ].filter(Boolean);
 }
