@@ -22,6 +22,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/page"
+	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -136,11 +137,16 @@ func crowd(n int, now time.Time) *state.Snapshot {
 			c.Pending = text
 		case 1:
 			c.Trial = &state.Trial{Plan: "p", Changes: []policies.Change{{Knob: "cpu.quota", From: "40000 100000", To: "150000 100000", Reason: text}}, StartedUnixNs: now.UnixNano()}
+		case 2:
+			c.LastRuns = &profiles.Shown{Runs: 3, CPUs: 1.5, Memory: 4 << 30, PerSecond: 31, Low: 30, High: 32, Source: text, Took: []string{text}, Doubt: text, Slower: 0.3, SlowerWhy: text}
 		}
 		s.Containers = append(s.Containers, c)
 	}
+	for _, text := range names {
+		s.Daemon.Receivers = append(s.Daemon.Receivers, state.Receiver{Part: state.Part{Name: text, Since: now.UnixNano(), Lost: text}})
+	}
 	d := &s.Devices[0]
-	d.Name, d.Slowdown = names[0], names[:3]
+	d.Name, d.Slowdown, d.Hold = names[0], names[:3], &state.Hold{For: names[0], UntilUnixNs: now.UnixNano()}
 	for i := range 30 {
 		d.Holders = append(d.Holders, state.Holder{Key: s.Containers[i%n].Key, Name: names[i%len(names)], Team: names[i%len(names)], MemBytes: 1 << 30, Evidence: names[i%len(names)], QuietSeconds: float64(i * 40), Idle: i%2 == 0})
 	}

@@ -190,6 +190,12 @@ func testHostile(t *testing.T, in context.Context) {
 	if text := eval[string](p, "document.querySelector('table.jobs').innerText"); !strings.Contains(text, "<img src=x") {
 		t.Errorf("the name is not shown as it is:\n%.500s", text)
 	}
+	for hash, want := range map[string]string{"#/": "cannot be told since", "#/job/" + s.Containers[2].Key: "Its last runs", "#/devices": "kept for"} {
+		p.view(address, hash)
+		if text := eval[string](p, "document.querySelector('main').innerText"); !strings.Contains(text, want) {
+			t.Errorf("%s lacks %q:\n%.2000s", hash, want, text)
+		}
+	}
 	p.fine()
 }
 

@@ -3,9 +3,9 @@ import { el, facts, name, section, swap, table } from "./dom.js";
 import { Chart } from "./chart.js";
 import { get, seldom } from "./live.js";
 import { record } from "./records.js";
-import { bytes, causeWord, causeWords, change, clock, cpus, expected, gain, knob, number, outcome, partNames, parts, percent, quantity, rate, shares, signed, value, would } from "./words.js";
+import { bytes, causeWord, causeWords, change, clock, cpus, expected, gain, knob, number, outcome, partNames, parts, percent, quantity, rateShown, shares, signed, value, would } from "./words.js";
 
-const marked = ["change", "loan", "would", "trial", "rollback", "restore", "yield", "owed", "gpu-view", "heal", "gpu-lost"];
+const marked = ["change", "loan", "would", "trial", "rollback", "restore", "yield", "owed", "gpu-view", "heal", "gpu-lost", "slower"];
 
 export function open(root, key) {
   const chart = new Chart();
@@ -21,7 +21,7 @@ export function open(root, key) {
     const [series, past] = await Promise.all([points(c.key), records(c.name)]);
     const marks = past.records.filter((r) => r.key === c.key && marked.includes(r.kind)).map((r, i) => ({ record: r, number: i + 1 }));
     swap(head, el("h1", {}, name(c.name, 200)), facts([["image", name(c.image ?? "", 120)], ["team", c.enrolment.team], ["job", c.enrolment.job], ["GPUs", c.gpus?.join(", ")],
-      ["mode", c.enrolment.mode + (c.enrolment.door ? ", by " + c.enrolment.door : "")], ["rate", rate(c.rate, c.rateWhy)], ["no rate", c.rateWhy],
+      ["mode", c.enrolment.mode + (c.enrolment.door ? ", by " + c.enrolment.door : "")], ["rate", rateShown(c)], ["no rate", c.rateWhy],
       ["bound by", causeWord(c.verdict)], ["speedup", gain(c)],
       ["report", el("a", { href: "#/report/7d/container/" + encodeURIComponent(c.name) }, "what it was worth")]]));
     swap(standing, section("What stands now", el("p", { class: "headline" }, headline(c)), values(c), gate(c)));
@@ -32,7 +32,7 @@ export function open(root, key) {
       list.replaceChildren(...[section("What was done", marks.length ? el("ol", { class: "records", reversed: true }, marks.toReversed().map((m) => el("li", {}, record(m.record, past.records, m.number)))) :
         el("p", {}, past.error ? past.error.message : "Nothing was changed, lent or tried."))].filter(Boolean));
     }
-    swap(rest, verdict(c), latest(c), prediction(c), loan(c), allocation(c), trials(c), plain("What is not counted", c.thinned), plain("What you could do", c.advice), enrolment(c));
+    swap(rest, verdict(c), latest(c), prediction(c), loan(c), allocation(c), lastRuns(c), trials(c), plain("What is not counted", c.thinned), plain("What you could do", c.advice), enrolment(c));
   };
 }
 
@@ -101,6 +101,14 @@ function allocation(c) {
   const a = c.allocation;
   return a ? section("Its part of this host", facts([["why", a.why], ["CPUs it is entitled to", cpus(c.entitled ?? 0)], ["CPUs it can use", cpus(a.need)],
     ["CPUs it gets beside others", cpus(a.cpus)], ["of its best rate", a.rate ? percent(a.rate) : ""]])) : null;
+}
+
+// lastRuns is what is known since its start, from earlier runs of the same job.
+function lastRuns(c) {
+  const r = c.lastRuns;
+  return r?.runs > 0 ? section("Its last runs", facts([["runs remembered", String(r.runs)], ["CPUs that were enough", r.cpus ? cpus(r.cpus) : ""], ["memory that was enough", r.memory ? bytes(r.memory) : ""],
+    ["expected rate", r.perSecond ? `≈${number(r.perSecond)}/s (${r.source})${r.low ? `, between ${number(r.low)} and ${number(r.high)}` : ""}` : ""],
+    ["given at its start", r.took?.join("; ")], ["nothing is taken from them, since", r.doubt], ["slower than usual", r.slower > 0 ? r.slowerWhy : ""]])) : null;
 }
 
 function trials(c) {

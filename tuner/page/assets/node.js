@@ -2,19 +2,19 @@
 import { el, facts, name, section, swap } from "./dom.js";
 import { Listing } from "./list.js";
 import { get } from "./live.js";
-import { bytes, causeWord, clock, cpuColumn, cpus, gain, percent, rate, span, stalled } from "./words.js";
+import { bytes, causeWord, clock, cpuColumn, cpus, gain, percent, rateShown, reason, span, stalled } from "./words.js";
 
 // down: the largest come first.
 const columns = [
   { title: "Name", key: (c) => c.name },
   { title: "Team", wide: true, text: (c) => c.enrolment?.team || "-", key: (c) => c.enrolment?.team ?? "" },
   { title: "Mode", wide: true, text: (c) => (!c.watched && c.enrolment?.mode === "observe" ? "-" : c.enrolment?.mode), key: (c) => c.enrolment?.mode ?? "" },
-  { title: "Rate", wide: true, down: true, text: (c) => rate(c.rate, c.rateWhy), key: (c) => -(c.rateWhy ? 0 : c.rate?.perSecond ?? 0) },
+  { title: "Rate", wide: true, down: true, text: rateShown, key: (c) => -(c.rateWhy ? 0 : c.rate?.perSecond ?? 0) },
   { title: "Stalled", down: true, text: (c) => (stalled(c.breakdown) === undefined ? "-" : percent(stalled(c.breakdown))), key: (c) => -(stalled(c.breakdown) ?? -1) },
   { title: "Bound by", text: (c) => causeWord(c.verdict), key: (c) => causeWord(c.verdict) },
   { title: "CPU now ← original", down: true, text: cpuColumn, key: (c) => -c.usedCPUs },
   { title: "Speedup", wide: true, down: true, text: gain, key: (c) => -(c.gain ?? (c.work?.ratio ?? 1) - 1) },
-  { title: "Reason", wide: true, text: (c) => (c.owed ? "restore pending: " + c.owed : c.whyNot || "-"), key: (c) => c.whyNot ?? "" },
+  { title: "Reason", wide: true, text: reason, key: reason },
 ];
 
 // notable puts first what a person should look at, then what trimtab works on.
@@ -73,6 +73,7 @@ function wrong(s, all) {
   if (d.configError) out.push("The newer config was refused: " + d.configError);
   if (d.virtual) out.push("A virtual GPU is in use.");
   for (const p of [...d.engines, ...d.probes]) if (!p.ok) out.push(`${p.name} is lost since ${clock(p.since)}: ${p.lost ?? ""}`);
+  for (const r of d.receivers ?? []) if (!r.ok) out.push(`${r.name} cannot be told since ${clock(r.since)}: ${r.lost ?? ""}`);
   for (const c of all.filter((c) => c.owed || c.gpuLost).slice(0, 20)) {
     out.push([name(c.name), c.owed ? ": restore pending: " + c.owed : ": GPU access is lost: " + c.gpuLost]);
   }

@@ -68,6 +68,18 @@ export function rate(r, why) {
   return r.steps ? number(r.perSecond) + " steps/s" : `≈${number(r.perSecond)}/s ${r.source}`;
 }
 
+// rateShown is a container's rate, or, until it has one, what its last runs had.
+export function rateShown(c) {
+  const usual = c.lastRuns?.perSecond;
+  return usual > 0 && !(c.rate?.perSecond > 0) ? `usual ${number(usual)}/s` : rate(c.rate, c.rateWhy);
+}
+
+// reason is why a container is as it is; what a person should look at comes first.
+export function reason(c) {
+  if (c.owed) return "restore pending: " + c.owed;
+  return (c.lastRuns?.slower > 0 ? c.lastRuns.slowerWhy : c.whyNot) || "-";
+}
+
 // parts in the API's order, in plain words.
 export const parts = {
   compute: "computing on a CPU", throttled: "stopped: out of CPU quota", contended: "behind other work for a CPU", device: "waiting for its device",
