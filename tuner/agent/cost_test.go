@@ -278,7 +278,7 @@ func (l *lookers) follow(ctx context.Context) {
 // browse goes from view to view each minute, and in each asks as assets/*.js do.
 func (l *lookers) browse(ctx context.Context, d *daemon, i int) {
 	have, at := map[string]string{}, map[string]time.Time{}
-	seldom := func(every time.Duration, path string) {
+	throttle := func(every time.Duration, path string) {
 		if time.Since(at[path]) > every {
 			at[path] = time.Now()
 			l.get(ctx, path, have)
@@ -293,11 +293,11 @@ func (l *lookers) browse(ctx context.Context, d *daemon, i int) {
 			l.get(ctx, "/v1/containers", have)
 		case 1:
 			l.get(ctx, "/v1/containers/"+c.Key, have)
-			seldom(5*time.Second, "/v1/series?name="+c.Key)
-			seldom(5*time.Second, "/v1/history?limit=200&name="+url.QueryEscape(c.Name))
+			throttle(5*time.Second, "/v1/series?name="+c.Key)
+			throttle(5*time.Second, "/v1/history?limit=200&name="+url.QueryEscape(c.Name))
 		case 2:
 			by := account.AllBy()[view/3%4]
-			seldom(time.Minute, fmt.Sprintf("/v1/report?since=%s&by=%s", []string{"24h", "7d"}[view/12%2], by))
+			throttle(time.Minute, fmt.Sprintf("/v1/report?since=%s&by=%s", []string{"24h", "7d"}[view/12%2], by))
 		}
 		time.Sleep(max(time.Second, min(9*time.Since(asked), 2*time.Second)))
 	}

@@ -26,7 +26,7 @@ const (
 type events struct {
 	looking http.Handler
 	latest  func() *state.Snapshot
-	lane    *lane         // which pays for it
+	limiter *rateLimiter  // which pays for it
 	slow    time.Duration // what a write may take
 	every   time.Duration // between two looks for a snapshot
 
@@ -36,8 +36,8 @@ type events struct {
 	streams []chan struct{} // oldest first; closed to end one
 }
 
-func newEvents(looking http.Handler, latest func() *state.Snapshot, l *lane) *events {
-	return &events{looking: looking, latest: latest, lane: l, slow: slowFor, every: lookEvery}
+func newEvents(looking http.Handler, latest func() *state.Snapshot, l *rateLimiter) *events {
+	return &events{looking: looking, latest: latest, limiter: l, slow: slowFor, every: lookEvery}
 }
 
 // now returns the latest event, and the time of its snapshot.
@@ -50,7 +50,7 @@ func (e *events) now(r *http.Request) (event []byte, of int64) {
 		rec := &recorder{header: http.Header{}, status: http.StatusOK, to: &body}
 		ask := r.Clone(r.Context())
 		ask.URL.Path, ask.URL.RawQuery = "/v1/status", ""
-		e.lane.charged(func() { e.looking.ServeHTTP(rec, ask) })
+		e.limiter.charged(func() { e.looking.ServeHTTP(rec, ask) })
 		if rec.status == http.StatusOK {
 			e.of, e.event = taken, fmt.Appendf(nil, "event: status\ndata: %s\n\n", bytes.TrimSpace(body.Bytes()))
 		}

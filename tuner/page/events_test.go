@@ -108,7 +108,7 @@ func TestSlowViewerIsDropped(t *testing.T) {
 	d := new(daemon)
 	big := strings.Repeat("x", 1<<20)
 	d.answer = func(w http.ResponseWriter, _ *http.Request) { d.unixNs.Add(1); _, _ = io.WriteString(w, big) } // news at once
-	e := newEvents(d, d.latest, newLane(snapshotFactor))
+	e := newEvents(d, d.latest, newLimiter(snapshotFactor))
 	e.slow, e.every = 200*time.Millisecond, time.Millisecond
 	ended := make(chan string, 2)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -162,7 +162,7 @@ func TestSlowViewerIsDropped(t *testing.T) {
 func TestSnapshotIsEncodedOnce(t *testing.T) {
 	d := new(daemon)
 	d.unixNs.Store(2)
-	e := newEvents(d, nil, newLane(snapshotFactor))
+	e := newEvents(d, nil, newLimiter(snapshotFactor))
 	e.latest = func() *state.Snapshot {
 		if e.mu.TryLock() {
 			e.mu.Unlock()

@@ -30,15 +30,15 @@ const (
 func reportTimes() []string { return []string{"1h", "24h", "7d", "30d"} }
 
 // shared answers as the API does. Each answer is made and compressed once for all viewers,
-// and serves until there is a newer snapshot and its lane may make another. So what the page
+// and serves until there is a newer snapshot and its limiter may make another. So what the page
 // costs does not grow with who looks, nor with what is asked.
 type shared struct {
 	looking  http.Handler
 	latest   func() *state.Snapshot
 	now      func() time.Time
-	snapshot *lane
-	disk     *lane // history is read from a file: who waits for it keeps nobody else
-	reports  *lane
+	snapshot *rateLimiter
+	disk     *rateLimiter // history is read from a file: who waits for it keeps nobody else
+	reports  *rateLimiter
 
 	mu      sync.Mutex
 	answers map[string]*answer
@@ -58,7 +58,7 @@ type answer struct {
 }
 
 func newShared(looking http.Handler, latest func() *state.Snapshot) *shared {
-	return &shared{looking: looking, latest: latest, now: time.Now, snapshot: newLane(snapshotFactor), disk: newLane(diskFactor), reports: newReportLane(), answers: map[string]*answer{}}
+	return &shared{looking: looking, latest: latest, now: time.Now, snapshot: newLimiter(snapshotFactor), disk: newLimiter(diskFactor), reports: newReportLimiter(), answers: map[string]*answer{}}
 }
 
 func (s *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -118,8 +118,8 @@ func asked(r *http.Request) error {
 	return nil
 }
 
-// laneOf is where a question waits for its turn.
-func (s *shared) laneOf(path string) *lane {
+// limiterOf is where a question waits for its turn.
+func (s *shared) limiterOf(path string) *rateLimiter {
 	switch path {
 	case "/v1/history":
 		return s.disk
@@ -131,11 +131,11 @@ func (s *shared) laneOf(path string) *lane {
 
 // get returns the answer to a question, made by now or by another viewer's wish.
 func (s *shared) get(r *http.Request) (*answer, error) {
-	question, lane := r.URL.RequestURI(), s.laneOf(r.URL.Path)
+	question, limiter := r.URL.RequestURI(), s.limiterOf(r.URL.Path)
 	for {
-		a, mine := s.claim(question, lane)
+		a, mine := s.claim(question, limiter)
 		if mine {
-			return a, s.makeIt(r, lane, a)
+			return a, s.makeIt(r, limiter, a)
 		}
 		select {
 		case <-a.ready:
@@ -149,7 +149,7 @@ func (s *shared) get(r *http.Request) (*answer, error) {
 }
 
 // claim returns the answer that serves, or a new one that the caller has to make.
-func (s *shared) claim(question string, l *lane) (a *answer, mine bool) {
+func (s *shared) claim(question string, l *rateLimiter) (a *answer, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := timeOf(s.latest()) // with the lock: who read an older one would make its answer again
@@ -176,7 +176,7 @@ func timeOf(s *state.Snapshot) int64 {
 }
 
 // serves is called with the lock held: who makes the answer takes it to say so.
-func (a *answer) serves(of int64, now time.Time, l *lane) bool {
+func (a *answer) serves(of int64, now time.Time, l *rateLimiter) bool {
 	if a.made.IsZero() {
 		return true // being made
 	}
@@ -215,7 +215,7 @@ type wanted struct {
 // makeIt asks the API. The answer is everybody's, so it does not end with the viewer that asked
 // first. Reports of one time are made together: most of what they cost is reading the accounts
 // once, and what a view compares is of the same minute.
-func (s *shared) makeIt(r *http.Request, l *lane, a *answer) error {
+func (s *shared) makeIt(r *http.Request, l *rateLimiter, a *answer) error {
 	all := []wanted{{r, a}}
 	if l == s.reports {
 		all = append(all, s.sortedOtherwise(r, l)...)
@@ -237,7 +237,7 @@ func (s *shared) makeIt(r *http.Request, l *lane, a *answer) error {
 }
 
 // sortedOtherwise are the other reports of a time that have to be made.
-func (s *shared) sortedOtherwise(r *http.Request, l *lane) (out []wanted) {
+func (s *shared) sortedOtherwise(r *http.Request, l *rateLimiter) (out []wanted) {
 	for _, by := range account.AllBy() {
 		form, other := r.URL.Query(), r.Clone(r.Context())
 		form.Set("by", string(by))

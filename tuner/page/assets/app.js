@@ -4,7 +4,7 @@
 // chose. argument is what stands behind the path, parts the same at its slashes. A new view is
 // one line here.
 import { el, put } from "./dom.js";
-import { daemonNow, Live, paced } from "./live.js";
+import { coalesce, daemonNow, Live } from "./live.js";
 import { span } from "./words.js";
 import * as node from "./node.js";
 import * as job from "./job.js";
@@ -64,7 +64,7 @@ function route() {
     put(waits, "");
     if (mine === shown) main.dataset.ready = String(mine); // for whoever waits until something is to be seen
   }
-  refresh = paced(async () => {
+  refresh = coalesce(async () => {
     if (mine !== shown || paused && main.dataset.ready === String(mine)) return; // what stood already for news
     await show();
   });

@@ -1,6 +1,6 @@
 // What was done on this node, newest first; each record explains itself.
 import { el, put } from "./dom.js";
-import { get, seldom } from "./live.js";
+import { get, throttle } from "./live.js";
 import { record } from "./records.js";
 
 const atOnce = 100, asked = 1000;
@@ -25,7 +25,7 @@ export function open(root, _, refresh) {
     put(count, found.length ? `${Math.min(most, found.length)} of ${found.length} records${records.length >= asked ? `: the newest ${asked}, older ones are left out` : ""}` : "no records");
   }
 
-  const ask = seldom(5000, get);
+  const ask = throttle(5000, get);
   async function load() {
     const answer = await ask(`/v1/history?since=${since.value}&limit=${asked}${changed.checked ? "&changed=true" : ""}`);
     const now = `${since.value} ${changed.checked} ${answer.records.length} ${answer.records.at(-1)?.time}`;

@@ -1,7 +1,7 @@
 // One container: what stands now and why, its hour, its verdict, what was tried.
 import { el, facts, name, section, swap, table } from "./dom.js";
 import { Chart } from "./chart.js";
-import { get, seldom } from "./live.js";
+import { get, throttle } from "./live.js";
 import { record } from "./records.js";
 import { bytes, causeWord, causeWords, change, clock, cpus, expected, gain, knob, number, outcome, partNames, parts, percent, quantity, rateShown, shares, signed, value, would } from "./words.js";
 
@@ -11,8 +11,8 @@ export function open(root, key) {
   const chart = new Chart();
   const head = el("div"), standing = el("div"), rest = el("div"), list = el("div");
   // Points come each ten seconds, and records seldom: they are not asked for with each snapshot.
-  const points = seldom(5000, (c) => get("/v1/series?name=" + encodeURIComponent(c)));
-  const records = seldom(5000, (c) => get(`/v1/history?limit=200&name=${encodeURIComponent(c)}`).catch((error) => ({ records: [], error })));
+  const points = throttle(5000, (c) => get("/v1/series?name=" + encodeURIComponent(c)));
+  const records = throttle(5000, (c) => get(`/v1/history?limit=200&name=${encodeURIComponent(c)}`).catch((error) => ({ records: [], error })));
   let said;
   root.append(head, standing, el("section", {}, el("h2", {}, "Where the time went"), chart.node), list, rest);
 

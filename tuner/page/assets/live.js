@@ -74,9 +74,9 @@ export class Live {
   }
 }
 
-// seldom returns what work last gave, and asks it again at most so often, in ms. A changed
+// throttle returns what work last gave, and asks it again at most so often, in ms. A changed
 // question is asked at once.
-export function seldom(ms, work) {
+export function throttle(ms, work) {
   let at = -Infinity, last, about;
   return async (question) => {
     if (question !== about || performance.now() - at > ms) {
@@ -88,9 +88,9 @@ export function seldom(ms, work) {
   };
 }
 
-// paced runs work when asked to, one at a time, and leaves it most of the time idle: what
+// coalesce runs work when asked to, one at a time, and leaves it most of the time idle: what
 // takes long to fetch and show is done less often.
-export function paced(work) {
+export function coalesce(work) {
   let busy = false, again = false;
   const run = async () => {
     if (busy) {

@@ -2,7 +2,7 @@
 // then the containers of one, then the trials and loans of a container. #/report/SINCE/BY/GROUP
 import { el, facts, name, put, section, swap, table } from "./dom.js";
 import { Listing } from "./list.js";
-import { get, seldom } from "./live.js";
+import { get, throttle } from "./live.js";
 import { record } from "./records.js";
 import { lent, terms } from "./terms.js";
 import { day, heldFor, hours, percent } from "./words.js";
@@ -13,7 +13,7 @@ const resources = [["gpu", "GPU-hours", terms], ["cpu", "CPU-hours", [...terms, 
 const recordsAsked = 1000; // of one container
 
 // A report is of what was stored a minute ago: it is asked for once a minute.
-const ask = () => seldom(60000, get);
+const ask = () => throttle(60000, get);
 const asked = (since, by) => `/v1/report?since=${since}&by=${by}`;
 
 const known = (all, choice, other) => (Object.hasOwn(all, choice ?? "") ? choice : other);
@@ -124,8 +124,8 @@ function heading(report, since, by, group) {
 function evidence(root, since, group) {
   const head = el("div"), causes = el("div"), done = el("div"), fetched = ask();
   const used = { proven: el("p"), tried: el("p") }; // apart from the records: they grow while what is open stays open
-  const records = seldom(60000, (n) => get(`/v1/history?limit=${recordsAsked}&name=${encodeURIComponent(n)}`));
-  const runs = seldom(60000, (key) => get("/v1/containers/" + encodeURIComponent(key)).then(() => "runs", (error) => (error.status === 404 ? "gone" : "unknown")));
+  const records = throttle(60000, (n) => get(`/v1/history?limit=${recordsAsked}&name=${encodeURIComponent(n)}`));
+  const runs = throttle(60000, (key) => get("/v1/containers/" + encodeURIComponent(key)).then(() => "runs", (error) => (error.status === 404 ? "gone" : "unknown")));
   root.append(head, causes, meanings(), done);
   let stamp;
   return async () => {

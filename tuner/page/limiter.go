@@ -24,9 +24,9 @@ const (
 
 var errBusy = errors.New("too much is asked at once")
 
-// lane makes answers one after the other. After each it stands still for factor times the CPU
+// rateLimiter makes answers one after the other. After each it stands still for factor times the CPU
 // time that it took, but for unpaid.
-type lane struct {
+type rateLimiter struct {
 	slot   chan struct{}
 	factor time.Duration
 	// What may be unpaid when an answer is made: to a question that has none, and to one whose
@@ -40,22 +40,22 @@ type lane struct {
 	paid time.Time // when all that was made is paid for
 }
 
-func newLane(factor time.Duration) *lane {
-	return &lane{slot: make(chan struct{}, 1), factor: factor, unpaid: maxUnpaid, unpaidAnew: maxUnpaid, most: maxAge, clock: threadCPU}
+func newLimiter(factor time.Duration) *rateLimiter {
+	return &rateLimiter{slot: make(chan struct{}, 1), factor: factor, unpaid: maxUnpaid, unpaidAnew: maxUnpaid, most: maxAge, clock: threadCPU}
 }
 
-// newReportLane is that of reports: they are dear, and what they are made from is stored once a
+// newReportLimiter is that of reports: they are dear, and what they are made from is stored once a
 // minute. One that serves is made anew when all is paid for: not before factor times its own cost is
 // over, and a question that nobody asked yet finds what may be unpaid untouched.
-func newReportLane() *lane {
-	l := newLane(diskFactor)
+func newReportLimiter() *rateLimiter {
+	l := newLimiter(diskFactor)
 	l.unpaid, l.unpaidAnew, l.least, l.most = reportUnpaid, 0, time.Minute, time.Hour
 	return l
 }
 
 // do runs work in its turn. It returns an error, and work was not run, if ctx ends before or
 // the turn does not come within patience.
-func (l *lane) do(ctx context.Context, work func()) error {
+func (l *rateLimiter) do(ctx context.Context, work func()) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errBusy)
 	defer cancel()
 	select {
@@ -78,7 +78,7 @@ func (l *lane) do(ctx context.Context, work func()) error {
 }
 
 // charged runs work now: what others wait for pays for it.
-func (l *lane) charged(work func()) {
+func (l *rateLimiter) charged(work func()) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	before := l.clock()
@@ -95,7 +95,7 @@ func (l *lane) charged(work func()) {
 }
 
 // owes is how long nothing may be made, if so much may be unpaid.
-func (l *lane) owes(unpaid time.Duration) time.Duration {
+func (l *rateLimiter) owes(unpaid time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(time.Until(l.paid), 0) - l.factor*unpaid // the zero time is further away than a Duration
