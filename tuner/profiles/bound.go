@@ -6,11 +6,15 @@ import (
 )
 
 // worth orders known jobs by age and use, in Unix nanoseconds: one that was met as twice as many
-// containers, or whose trials were kept twice as often, is worth a week more.
+// containers, or whose trials were kept twice as often, is worth a week more. A single run of which
+// nothing else was learned goes before all that was: whoever starts containers makes as many as they like.
 func (k *Known) worth() float64 {
 	const week = 7 * 24 * 3600e9
 	if k.Host != "" {
 		return float64(k.LastUnixNs) - math.MaxInt64 // never before one of this host
+	}
+	if k.Print.Unit == "" && len(k.Ends) < 2 {
+		return float64(k.LastUnixNs) - math.MaxInt64/2
 	}
 	return float64(k.LastUnixNs) + week*math.Log2(float64(k.Jobs+k.Learned.Kept+k.Learned.Right))
 }
@@ -52,11 +56,11 @@ func (k *Known) goes(least float64, equal *int) bool {
 	return *equal >= 0
 }
 
-// bound holds the Store within its age and count.
-func (b *Store) bound(nowUnixNs int64) {
+// bound holds the Store within its age and a count.
+func (b *Store) bound(nowUnixNs int64, most int) {
 	b.nowUnixNs = max(b.nowUnixNs, nowUnixNs)
 	b.known = slices.DeleteFunc(b.known, func(k Known) bool { return nowUnixNs-k.LastUnixNs > MaxAgeNs })
-	if over := len(b.known) - MaxKnown; over > 0 {
+	if over := len(b.known) - most; over > 0 {
 		least, equal := leastOf(b.known, over)
 		b.known = slices.DeleteFunc(b.known, func(k Known) bool { return k.goes(least, &equal) })
 	}

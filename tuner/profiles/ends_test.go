@@ -156,3 +156,26 @@ func TestRunsFollowTheJob(t *testing.T) {
 		t.Errorf("%d known, %+v", b.Len(), b.All())
 	}
 }
+
+// Of a full store the single runs go first, and the one just told stays, though its clock was stepped back.
+func TestAFullStoreTakesRunsByAClockThatWentBack(t *testing.T) {
+	learned := ran(startOf("learned.py"), 1, 1.1).All()[0]
+	learned.LastUnixNs = day // before all others
+	all := []Known{learned}
+	for i := range MaxKnown - 1 {
+		k := learned
+		k.ID, k.LastUnixNs, k.Ends = uint64(i+2), 2*day, learned.Ends[:1]
+		all = append(all, k)
+	}
+	b, err := Open(all, 3*day)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startOf("new.py")
+	e := endOf(s, "x", 2)
+	e.UnixNs = 5 // long before
+	id := b.End(0, s, "new", e)
+	if b.find(id) == nil || b.Len() != MaxKnown || b.find(learned.ID) == nil {
+		t.Errorf("%d known, the new one %v, the learned one %v", b.Len(), b.find(id), b.find(learned.ID))
+	}
+}

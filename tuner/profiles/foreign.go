@@ -303,7 +303,7 @@ func (b *Store) SetForeign(all []Known, nowUnixNs int64) {
 		b.known = append(b.known, k)
 	}
 	slices.SortFunc(b.known, byID)
-	b.bound(nowUnixNs)
+	b.bound(nowUnixNs, MaxKnown)
 }
 
 // Foreign is how many of the known jobs are other hosts'.

@@ -121,7 +121,7 @@ func Open(all []Known, nowUnixNs int64) (*Store, error) {
 		}
 	}
 	slices.SortFunc(b.known, byID)
-	b.bound(nowUnixNs)
+	b.bound(nowUnixNs, MaxKnown)
 	b.revision = 0
 	return b, few(errs)
 }
@@ -340,12 +340,12 @@ func (b *Store) add(l Measurement) uint64 {
 
 // insert puts an entry in its place: before those of other hosts.
 func (b *Store) insert(k Known, nowUnixNs int64) {
+	if len(b.known) >= MaxKnown { // room first: by a clock that was stepped back the new one is the oldest
+		b.bound(nowUnixNs, MaxKnown-1)
+	}
 	i, _ := slices.BinarySearchFunc(b.known, k, byID)
 	b.known, b.marks = slices.Insert(b.known, i, k), slices.Insert(b.marks, i, markOf(&k))
 	b.changed()
-	if len(b.known) > MaxKnown {
-		b.bound(nowUnixNs)
-	}
 }
 
 // muchLess is by how much less time must have been lost for a cost to replace one
@@ -451,6 +451,6 @@ func (b *Store) Forget(id uint64, name string) []Known {
 func (b *Store) Expire(nowUnixNs int64) {
 	b.nowUnixNs = max(b.nowUnixNs, nowUnixNs)
 	if slices.ContainsFunc(b.known, func(k Known) bool { return nowUnixNs-k.LastUnixNs > MaxAgeNs }) {
-		b.bound(nowUnixNs)
+		b.bound(nowUnixNs, MaxKnown)
 	}
 }
