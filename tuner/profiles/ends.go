@@ -52,7 +52,7 @@ const (
 	// maxIdentities are kept of one known job: programs that do the same by what they do.
 	maxIdentities = 4
 	// maxEndNumbers of one run are kept.
-	maxEndNumbers = 16
+	maxEndNumbers = 32
 	// maxCPUs and maxBytes are more than any host has.
 	maxCPUs, maxBytes = 1 << 20, 1 << 60
 )

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 
 	"github.com/trimtab/trimtab/tuner/observe"
@@ -18,11 +19,13 @@ type Pace struct {
 	// Spread is the standard deviation of the logarithm of a block's rate, Blocks how many there were.
 	Spread float64 `json:"spread,omitempty"`
 	Blocks int     `json:"blocks,omitempty"`
+	// Slowest is the rate of its slowest two blocks in a row: it warms up, evaluates, writes checkpoints.
+	Slowest float64 `json:"slowest,omitempty"`
 }
 
 // valid reports whether a pace can be.
 func (p Pace) valid() bool {
-	return p.Rate >= 0 && p.Rate <= maxValue && p.Spread >= 0 && p.Spread <= 100 && p.Blocks >= 0
+	return p.Rate >= 0 && p.Rate <= maxValue && p.Spread >= 0 && p.Spread <= 100 && p.Blocks >= 0 && p.Slowest >= 0 && p.Slowest <= maxValue
 }
 
 // Numbers of the alarm. They come from TestSlowerSimulated, which prints what each does to false
@@ -53,9 +56,14 @@ type Pacer struct {
 	skipped      float64 // steps of the begin
 	steps, ns    float64 // of the open block
 	blocks       int
+	before       int     // blocks of the run before it began anew
 	mean, square float64 // of logarithms of rates (Welford)
 	last         [2]float64
+	slowest      float64 // least mean of two
 }
+
+// anew begins anew, later in the same run: what it does by then, as evaluate, other runs did as late.
+func (p *Pacer) anew(source string) { *p = Pacer{source: source, before: p.before + p.blocks} }
 
 // Add takes in a reading of the rate, and reports whether it closed a block. Another source begins anew.
 func (p *Pacer) Add(source string, r observe.RateSample) (closed bool) {
@@ -65,7 +73,7 @@ func (p *Pacer) Add(source string, r observe.RateSample) (closed bool) {
 		return false
 	}
 	if source != p.source {
-		*p = Pacer{source: source}
+		p.anew(source)
 	}
 	if p.skipped < warmSteps {
 		p.skipped += steps
@@ -81,6 +89,9 @@ func (p *Pacer) Add(source string, r observe.RateSample) (closed bool) {
 	p.mean += off / float64(p.blocks)
 	p.square += off * (rate - p.mean)
 	p.last = [2]float64{p.last[1], rate}
+	if two := (p.last[0] + p.last[1]) / 2; p.blocks == 2 || p.blocks > 2 && two < p.slowest {
+		p.slowest = two
+	}
 	return true
 }
 
@@ -89,8 +100,9 @@ func (p *Pacer) Pace() Pace {
 	if p.blocks == 0 {
 		return Pace{}
 	}
-	out := Pace{Source: p.source, Rate: math.Exp(p.mean), Blocks: p.blocks}
+	out := Pace{Source: p.source, Rate: math.Exp(p.mean), Blocks: p.before + p.blocks}
 	if p.blocks > 1 {
+		out.Slowest = math.Exp(p.slowest)
 		out.Spread = math.Sqrt(max(0, p.square) / float64(p.blocks-1))
 	}
 	return out
@@ -104,26 +116,25 @@ type Usual struct {
 	Low, High      float64 // 95 % of runs
 	Runs           int
 	between, block float64 // standard deviations, of logarithms
-	ends           []End
+	ends, alike    []End   // those that it is of, and with those that are too odd for it
 }
 
 // UsualOf is the usual rate of a start on its host, in the unit of a source ("": of the latest run
-// that has one). Runs with the same numbers tell, where there are enough of them. ok is false where too
-// few runs tell how far they lie apart; the rate alone stands then.
+// that has one). Runs tell whose numbers are as comparable says. ok is false where too few runs tell how
+// far they lie apart; the rate alone stands then.
 func UsualOf(s Start, ends []End, source string) (u Usual, ok bool) {
 	here := slices.DeleteFunc(slices.Clone(ends), func(e End) bool {
-		return e.Host != s.Host || e.Blocks < 2 || !(e.Rate > 0) || source != "" && e.Source != source
+		return e.Host != s.Host || !(e.Slowest > 0) || !(e.Rate > 0) || source != "" && e.Source != source
 	})
 	if len(here) == 0 {
 		return u, false
 	}
 	u.Source = here[len(here)-1].Source
 	here = slices.DeleteFunc(here, func(e End) bool { return e.Source != u.Source })
-	alike := slices.DeleteFunc(slices.Clone(here), func(e End) bool { return !slices.Equal(e.Numbers, s.Identity.Numbers) })
-	if len(alike) >= leastRuns || len(alike) == len(here) {
-		here = alike
+	if u.alike = comparable(s.Identity.Numbers, here); len(u.alike) == 0 {
+		return Usual{}, false
 	}
-	here = withoutOdd(here)
+	here = withoutOdd(u.alike)
 	var logs []float64
 	for _, e := range here {
 		logs = append(logs, math.Log(e.Rate))
@@ -147,10 +158,27 @@ func UsualOf(s Start, ends []End, source string) (u Usual, ok bool) {
 	return u, true
 }
 
+// comparable are the runs whose pace tells that of a start with these numbers: those with the same,
+// where they are enough. Else all, if they already differ among themselves in what differs now, as by
+// a seed; what all had alike, and this start has not, may be its batch size.
+func comparable(numbers []string, ends []End) []End {
+	alike := slices.DeleteFunc(slices.Clone(ends), func(e End) bool { return !slices.Equal(e.Numbers, numbers) })
+	all := slices.DeleteFunc(slices.Clone(ends), func(e End) bool { return len(e.Numbers) != len(numbers) })
+	if len(alike) >= leastRuns || len(all) == 0 || len(numbers) > maxEndNumbers {
+		return alike
+	}
+	for _, n := range all[0].Numbers {
+		if !slices.Contains(numbers, n) && !slices.ContainsFunc(all, func(e End) bool { return !slices.Contains(e.Numbers, n) }) {
+			return alike
+		}
+	}
+	return all
+}
+
 // withoutOdd leaves out at most two runs that are far from the others: of one that was disturbed a
-// baseline would be so wide that nothing is found.
+// baseline would be so wide that nothing is found. Where their numbers differ that may be why.
 func withoutOdd(ends []End) []End {
-	if len(ends) <= leastRuns {
+	if len(ends) <= leastRuns || slices.ContainsFunc(ends, func(e End) bool { return !slices.Equal(e.Numbers, ends[0].Numbers) }) {
 		return ends
 	}
 	logs := make([]float64, len(ends))
@@ -202,23 +230,47 @@ func (s Slower) String() string {
 // Slower judges a run by its latest two blocks: nil where it is as fast as may be. Two things lie
 // between two runs that are alike: how far runs are apart, met once in a run, and how far its blocks
 // are, met with each. The chance of the first is bounded for the run, that of the second for each
-// look, less each time, so that their sum stays below falseAlarms however long it runs.
+// look, less each time, so that their sum stays below falseAlarms however long it runs. A job is not
+// equally fast throughout: it warms up, evaluates, writes checkpoints. So the blocks must be below the
+// slowest of runs that lasted as long, too.
 func (u Usual) Slower(p *Pacer, now End) *Slower {
 	if p.blocks < 2 || u.Runs < leastRuns || p.source != u.Source {
 		return nil
 	}
-	below := math.Log(u.PerSecond) - (p.last[0]+p.last[1])/2
-	look := float64(p.blocks - 1)
+	below := u.below(p)
+	look := float64(p.before + p.blocks - 1)
 	block := max(u.block, p.Pace().Spread)
 	if p.blocks <= 4 { // its own few say too little
 		block = u.block
 	}
 	of := u.quantile(falseAlarms/2) * math.Sqrt(u.variance())
 	by := distuv.UnitNormal.Quantile(1-falseAlarms/2/(look*(look+1))) * block / math.Sqrt2
-	if below < max(math.Hypot(of, by), -math.Log(1-leastSlower)) {
+	if below < max(math.Hypot(of, by), -math.Log(1-leastSlower)) || below < u.slowest(p.before+p.blocks, of) {
 		return nil
 	}
 	return &Slower{Below: 1 - math.Exp(-below), Runs: u.Runs, Since: u.differs(now)}
+}
+
+// below is by how much the latest two blocks are below the usual rate, of logarithms.
+func (u Usual) below(p *Pacer) float64 { return math.Log(u.PerSecond) - (p.last[0]+p.last[1])/2 }
+
+// slowest is how far below the usual rate a run of so many blocks may be somewhere. How far a run's
+// slowest stretch is below its own pace is alike from run to run, so no look counts: a run has one. of is
+// how far the run as a whole may be.
+func (u Usual) slowest(blocks int, of float64) float64 {
+	var off []float64
+	for _, e := range u.alike {
+		if e.Blocks >= blocks {
+			off = append(off, math.Log(e.Rate/e.Slowest))
+		}
+	}
+	if len(off) < leastRuns {
+		return math.Inf(1) // none lasted so long: what comes by then is not known
+	}
+	mean, spread := stat.MeanStdDev(off, nil)
+	n := float64(len(off))
+	t := distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile(1 - falseAlarms/2)
+	return mean + math.Hypot(of, t*max(spread, leastSpread)*math.Sqrt(1+1/n))
 }
 
 // moreQueued is the share of its time that a run queues more than any before, from which on neighbours
@@ -242,7 +294,6 @@ func (u Usual) differs(now End) (out []string) {
 	add(fmt.Sprintf("the host's kernel changed (%s, before %s)", now.Kernel, latest.Kernel), func(e End) string { return e.Kernel })
 	add("its image changed", func(e End) string { return e.Image })
 	add("its data is another", func(e End) string { return e.Data })
-	add("its numbers differ", func(e End) string { return strings.Join(e.Numbers, " ") })
 	queued, allowed, shared := 0.0, math.Inf(1), false
 	for _, e := range u.ends {
 		queued, shared = max(queued, e.Queued), shared || e.Shared

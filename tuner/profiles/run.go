@@ -31,6 +31,7 @@ type Run struct {
 	judged          bool
 	pacer           Pacer
 	slower          *Slower
+	told            bool // that it is
 }
 
 // Shown is what is known of a container from earlier runs of the same job.
@@ -83,7 +84,7 @@ func (r *Run) Runs() int { return r.last.Runs }
 // Written notes a raise of a limit that stands, and returns whether it was the one that the last
 // runs told of. What came before it is another pace.
 func (r *Run) Written(k runtime.Knob, to float64) (cpus float64) {
-	r.pacer = Pacer{}
+	r.pacer.anew("")
 	switch {
 	case r.start == nil:
 	case k == runtime.KnobCPUQuota && r.last.CPUs > 0:
@@ -97,21 +98,25 @@ func (r *Run) Written(k runtime.Knob, to float64) (cpus float64) {
 	return cpus
 }
 
-// Rate takes in a reading of the rate, and reports whether the run has just turned out slower than
-// usual. now is what it has come to, asked for where that is to be judged.
+// Rate takes in a reading of the rate, and reports whether the run has turned out slower than usual:
+// once in a run. It counts as slower until half of what was missing is back. now is what it has come to, asked for where that is to be judged.
 func (r *Run) Rate(source string, sample observe.RateSample, now func() End) (alarm *Slower) {
 	if r.start == nil || !observe.Counted(source) || !r.pacer.Add(source, sample) {
 		return nil
 	}
-	before := r.slower
 	u, ok := UsualOf(*r.start, r.last.Ends, source)
-	if r.slower = nil; ok {
-		r.slower = u.Slower(&r.pacer, r.complete(now()))
+	if !ok {
+		r.slower = nil
+		return nil
 	}
-	if before == nil {
-		return r.slower
+	if slow := u.Slower(&r.pacer, r.complete(now())); slow != nil || r.slower == nil || u.below(&r.pacer) < -math.Log(1-r.slower.Below/2) {
+		r.slower = slow
 	}
-	return nil
+	if r.slower == nil || r.told {
+		return nil
+	}
+	r.told = true
+	return r.slower
 }
 
 // complete adds to what a run has come to where it ran, and as what.
