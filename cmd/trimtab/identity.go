@@ -28,8 +28,10 @@ const identityKeyFile = "identity.key"
 type identifier struct {
 	key  []byte
 	host string
-	proc string // "/proc"
-	sys  string // "/sys"
+	// passing: the key ends with the daemon
+	passing bool
+	proc    string // "/proc"
+	sys     string // "/sys"
 }
 
 // openIdentifier reads the key, and makes the host's own where there is none. Without a key that lasts
@@ -41,7 +43,7 @@ func openIdentifier(cfg config.Config, log *slog.Logger) identifier {
 		key = newKey()
 	}
 	name, _ := os.Hostname() // a host without a name is one like all such hosts
-	return identifier{key: key, host: identity.Word(key, "host", name), proc: "/proc", sys: "/sys"}
+	return identifier{key: key, host: identity.Word(key, "host", name), passing: err != nil, proc: "/proc", sys: "/sys"}
 }
 
 // identityKey is the fleet's key, where the config names one, else the host's.
@@ -113,7 +115,7 @@ func (i identifier) Of(c runtime.Container) *profiles.Start {
 	for _, m := range c.Start.Mounts {
 		s.Mounts = append(s.Mounts, identity.Mount(m))
 	}
-	out := &profiles.Start{Identity: identity.Of(s, i.key), Host: i.host, Kernel: firstLine(i.proc + "/sys/kernel/osrelease")}
+	out := &profiles.Start{Identity: identity.Of(s, i.key), Host: i.host, Kernel: firstLine(i.proc + "/sys/kernel/osrelease"), Passing: i.passing}
 	if len(c.GPUs) > 0 {
 		out.Driver = firstLine(i.sys + "/module/nvidia/version")
 	}

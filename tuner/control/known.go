@@ -66,7 +66,7 @@ func (c *Controller) recognise(s *containerState) {
 // remember keeps what a container's run has come to.
 func (c *Controller) remember(s *containerState, ended bool) {
 	if s.c.Watched && s.known.run.Due(c.now(), ended) {
-		s.known.run.Keep(c.profiles, s.known.entry, s.c.Name, c.sofar(s), c.now())
+		s.known.run.Keep(c.profiles, s.known.entry, s.c.Name, c.sofar(s), c.now(), ended)
 	}
 }
 

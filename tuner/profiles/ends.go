@@ -17,6 +17,8 @@ type Start struct {
 	Host     string            `json:"host,omitempty"`   // keyed hash of the host's name
 	Kernel   string            `json:"kernel,omitempty"` // release
 	Driver   string            `json:"driver,omitempty"` // version of the devices' driver
+	// Passing: its key ends with the daemon. It displaces no identity that lasts.
+	Passing bool `json:"-"`
 }
 
 // End is what one run of a job ended with, or what it has come to while it goes on.
@@ -182,11 +184,14 @@ func (b *Store) bare(name string, unixNs int64) *Known {
 	return b.find(k.ID)
 }
 
-// bind keeps an identity, the latest last; with one that finds no room its runs go.
+// bind keeps an identity, the latest last. Where it finds no room the one goes that ran the least, with its
+// runs: names that somebody makes up run once each.
 func (k *Known) bind(i identity.Identity) {
 	k.Identities = append(slices.DeleteFunc(slices.Clone(k.Identities), i.Same), i)
-	if n := len(k.Identities) - maxIdentities; n > 0 {
-		k.Identities = k.Identities[n:]
+	if n := len(k.Identities) - 1; n >= maxIdentities {
+		runs := func(i identity.Identity) int { return count(k.Ends, func(e End) bool { return e.Job == i.Job }) }
+		least := slices.MinFunc(k.Identities[:n], func(x, y identity.Identity) int { return cmp.Compare(runs(x), runs(y)) })
+		k.Identities = slices.DeleteFunc(k.Identities, least.Same)
 		k.Ends = slices.DeleteFunc(slices.Clone(k.Ends), func(e End) bool {
 			return !slices.ContainsFunc(k.Identities, func(i identity.Identity) bool { return i.Job == e.Job })
 		})
@@ -219,6 +224,7 @@ func (k *Known) takeRuns(from Known) {
 	for _, e := range from.Ends {
 		k.keepEnd(e)
 	}
+	k.RunsRight, k.RunsWrong = k.RunsRight+from.RunsRight, k.RunsWrong+from.RunsWrong
 }
 
 func count(ends []End, of func(End) bool) (n int) {
@@ -243,6 +249,8 @@ type LastRuns struct {
 	Doubt string
 	// Ends are those runs, the latest last.
 	Ends []End
+	// Own is what the same run had come to before: the daemon began anew. It is no run before it.
+	Own *End
 }
 
 const (
@@ -255,10 +263,18 @@ const (
 )
 
 // LastRuns looks a start up by its identity. Where the runs differ by their numbers, those that share
-// most of them with this start tell; where those do not agree either, nothing is told.
-func (b *Store) LastRuns(s Start, device string) (l LastRuns) {
+// most of them with this start tell; where those do not agree either, nothing is told. run is the one that
+// starts.
+func (b *Store) LastRuns(s Start, device, run string) (l LastRuns) {
 	entries, foreign := b.identified(s.Identity)
 	ends, trust := endsOf(s.Identity.Job, entries)
+	if i := slices.IndexFunc(ends, func(e End) bool { return run != "" && e.Run == run }); i >= 0 {
+		own := ends[i]
+		if ends = slices.Delete(ends, i, i+1); len(ends) == 0 {
+			return LastRuns{Entry: latestOf(entries), Own: &own} // its curves, which it left off with
+		}
+		l.Own = &own
+	}
 	if len(ends) == 0 { // it never ran here
 		entries = foreign
 		ends, trust = endsOf(s.Identity.Job, entries)
@@ -295,7 +311,7 @@ func endsOf(job string, entries []*Known) (ends []End, trust float64) {
 				ends = append(ends, e)
 			}
 		}
-		trust = min(trust, k.trust())
+		trust = min(trust, k.trusted(k.RunsRight, k.RunsWrong))
 	}
 	return ends, trust
 }
@@ -336,8 +352,22 @@ func same(a, b string) int {
 	return 0
 }
 
-// Recalled tells the known jobs whether what was taken from a job's last runs was right.
-func (b *Store) Recalled(entry uint64, right bool) { b.Judge([]uint64{entry}, right) }
+// Recalled tells the known jobs whether what was taken from a job's last runs was right. That tells
+// nothing of what is taken by likeness.
+func (b *Store) Recalled(entry uint64, right bool) {
+	k := b.find(entry)
+	if k == nil {
+		return
+	}
+	if right {
+		k.RunsRight++
+		b.changed()
+		return
+	}
+	k.RunsWrong++
+	b.changed()
+	b.misled([]uint64{entry})
+}
 
 // Taken is what an earlier run settled to, as policies take it.
 func (l LastRuns) Taken(k *policies.Constants) (cpus, memory float64) {

@@ -49,14 +49,14 @@ func TestLastRuns(t *testing.T) {
 		{"another number", ran(lr1, 3), lr2, 3, false},
 		{"another job", ran(lr1, 3), startOf("other.py"), 0, false},
 	} {
-		if l := tc.b.LastRuns(tc.s, ""); l.CPUs != tc.cpus || (l.Doubt != "") != tc.doubt {
+		if l := tc.b.LastRuns(tc.s, "", ""); l.CPUs != tc.cpus || (l.Doubt != "") != tc.doubt {
 			t.Errorf("%s: %.2f CPUs, doubt %q", tc.name, l.CPUs, l.Doubt)
 		}
 	}
 	// A number that matters tells its own runs apart.
 	b := ran(lr1, 1, 1.1)
 	b.End(0, lr2, "train", endOf(lr2, "x", 6))
-	if one, two := b.LastRuns(lr1, ""), b.LastRuns(lr2, ""); one.CPUs != 1.1 || two.CPUs != 6 {
+	if one, two := b.LastRuns(lr1, "", ""), b.LastRuns(lr2, "", ""); one.CPUs != 1.1 || two.CPUs != 6 {
 		t.Errorf("%.2f and %.2f CPUs", one.CPUs, two.CPUs)
 	}
 }
@@ -67,11 +67,11 @@ func TestTrustFallsAndComesBack(t *testing.T) {
 	b := ran(s, 3)
 	id := b.Identified(s.Identity)
 	b.Recalled(id, false)
-	if l := b.LastRuns(s, ""); l.CPUs != 0 || l.Doubt == "" || l.Expected != 3 {
+	if l := b.LastRuns(s, "", ""); l.CPUs != 0 || l.Doubt == "" || l.Expected != 3 {
 		t.Errorf("%+v", l)
 	}
 	b.Recalled(id, true)
-	if l := b.LastRuns(s, ""); l.CPUs != 3 {
+	if l := b.LastRuns(s, "", ""); l.CPUs != 3 {
 		t.Errorf("%+v", l)
 	}
 }

@@ -106,6 +106,7 @@ func (k Known) foreign(host string, aheadNs int64) Known {
 	k.Jobs = min(k.Jobs, maxForeignJobs)
 	l := &k.Learned
 	l.Kept, l.Failed, l.Right, l.Wrong, l.Correction = 0, 0, 0, 0, 1
+	k.RunsRight, k.RunsWrong = 0, 0
 	k.Ends = slices.Clone(k.Ends)
 	for i := range k.Ends { // what a run is compared with is this host's alone
 		e := &k.Ends[i]

@@ -277,7 +277,7 @@ func TestForeignRuns(t *testing.T) {
 	b, who := open(t, nil), start("train.py")
 	got := Prepare(nil, book("gpu-7", foreignRan(jobs(1)[0], "train.py", 2.5)), 3*day).Known
 	b.SetForeign(got, 3*day)
-	l := b.LastRuns(who, "")
+	l := b.LastRuns(who, "", "")
 	if l.CPUs != 2.5 || l.Entry != got[0].ID || l.Doubt != "" {
 		t.Fatalf("%+v", l)
 	}
@@ -290,10 +290,10 @@ func TestForeignRuns(t *testing.T) {
 	if k := b.find(id); k == nil || k.Host != "" || len(b.find(got[0].ID).Ends) != 2 {
 		t.Fatalf("its own run went to %+v", k)
 	}
-	if l := b.LastRuns(who, ""); l.CPUs != 4 || l.Entry != id {
+	if l := b.LastRuns(who, "", ""); l.CPUs != 4 || l.Entry != id {
 		t.Errorf("%+v, want its own run", l)
 	}
-	if l := b.LastRuns(start("other.py"), ""); l.Entry != 0 {
+	if l := b.LastRuns(start("other.py"), "", ""); l.Entry != 0 {
 		t.Errorf("another job ran as %+v", l)
 	}
 }
@@ -302,8 +302,8 @@ func TestForeignRuns(t *testing.T) {
 func TestForeignRunMisleads(t *testing.T) {
 	b := open(t, nil)
 	b.SetForeign(Prepare(nil, book("gpu-7", foreignRan(jobs(1)[0], "train.py", 2.5)), 3*day).Known, 3*day)
-	b.Recalled(b.LastRuns(start("train.py"), "").Entry, false)
-	if l := b.LastRuns(start("train.py"), ""); l.Entry != 0 || b.Marks().Misled["gpu-7"] != 1 {
+	b.Recalled(b.LastRuns(start("train.py"), "", "").Entry, false)
+	if l := b.LastRuns(start("train.py"), "", ""); l.Entry != 0 || b.Marks().Misled["gpu-7"] != 1 {
 		t.Errorf("%+v, %+v", l, b.Marks())
 	}
 }
@@ -316,7 +316,7 @@ func TestContradictoryBooks(t *testing.T) {
 		all = append(all, Prepare(nil, book(host, foreignRan(jobs(1)[0], "train.py", cpus)), 3*day).Known...)
 	}
 	b.SetForeign(all, 3*day)
-	if l := b.LastRuns(start("train.py"), ""); l.CPUs != 0 || l.Doubt == "" || len(l.Ends) != 4 {
+	if l := b.LastRuns(start("train.py"), "", ""); l.CPUs != 0 || l.Doubt == "" || len(l.Ends) != 4 {
 		t.Errorf("%+v", l)
 	}
 }

@@ -68,12 +68,14 @@ func (b *Store) same(p Print, cost policies.Cost, but uint64) *Known {
 }
 
 // trust is how far first allocations that were taken from an entry proved right.
-func (k *Known) trust() float64 {
+func (k *Known) trust() float64 { return k.trusted(k.Learned.Right, k.Learned.Wrong) }
+
+func (k *Known) trusted(right, wrong int) float64 {
 	doubt := 1.0
 	if k.Host != "" {
 		doubt += foreignDoubt
 	}
-	return float64(k.Learned.Right+1) / (float64(k.Learned.Right+2*k.Learned.Wrong) + doubt)
+	return float64(right+1) / (float64(right+2*wrong) + doubt)
 }
 
 // confidence is what is left of certainty by distance, by what could not be

@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -17,6 +18,9 @@ import (
 const (
 	keepEveryNs = 15e9
 	leastRunNs  = 20e9
+	// nearShare is by how much what is kept may be off before it is kept anew, keepAtLeastNs for how long.
+	nearShare     = 0.03
+	keepAtLeastNs = 3600e9
 )
 
 // Run follows one container as a run of a job. The zero Run is of a container of which nothing is
@@ -28,7 +32,11 @@ type Run struct {
 	last            LastRuns
 	expected        float64 // CPUs that the last runs ended with, whether or not they are taken
 	took            []string
-	judged          bool
+	given, judged   bool // CPUs of the last runs stand; told whether that was right
+	quotas          quotas
+	memory          float64 // bytes that were enough last
+	kept            End
+	keptAs          uint64 // the entry that it taught then
 	pacer           Pacer
 	slower          *Slower
 	told            bool // that it is
@@ -63,8 +71,11 @@ func (r *Run) Begin(b *Store, s *Start, key, device string, nowNs int64) {
 	}
 	h := fnv.New64a()
 	h.Write([]byte(key))
-	*r = Run{start: s, device: device, beganNs: nowNs, id: fmt.Sprintf("%016x", h.Sum64()), last: b.LastRuns(*s, device)}
-	r.expected = r.last.Expected
+	*r = Run{start: s, device: device, beganNs: nowNs, id: fmt.Sprintf("%016x", h.Sum64())}
+	r.last = b.LastRuns(*s, device, r.id)
+	if r.expected = r.last.Expected; r.last.Own != nil {
+		r.quotas.most, r.memory = r.last.Own.CPUs, r.last.Own.Memory
+	}
 }
 
 // Last is what is to be taken over of the last runs, and has not been: CPUs and bytes; 0: nothing.
@@ -88,10 +99,14 @@ func (r *Run) Written(k runtime.Knob, to float64) (cpus float64) {
 	switch {
 	case r.start == nil:
 	case k == runtime.KnobCPUQuota && r.last.CPUs > 0:
-		if cpus = r.last.CPUs; to < cpus*0.99 {
-			cpus = 0 // no more was free
+		known := r.last.CPUs
+		if r.last.CPUs = 0; to > known*1.01 {
+			return 0 // lent for another reason
 		}
-		r.took, r.last.CPUs = append(r.took, fmt.Sprintf("a quota of %.2f CPUs", to)), 0
+		if to >= known*0.99 { // else no more was free
+			cpus, r.given = known, true
+		}
+		r.took = append(r.took, fmt.Sprintf("a quota of %.2f CPUs", to))
 	case k == runtime.KnobMemoryLimit && r.last.Memory > 0:
 		r.took, r.last.Memory = append(r.took, fmt.Sprintf("a memory limit of %.0f MiB", to/(1<<20))), 0
 	}
@@ -135,17 +150,52 @@ func (r *Run) Due(nowNs int64, ended bool) bool {
 	return r.start != nil && nowNs-r.beganNs >= leastRunNs && (ended || nowNs-r.keptNs >= keepEveryNs)
 }
 
-// Keep keeps what the run has come to, if that is anything. entry is what the container teaches; 0: none.
-func (r *Run) Keep(b *Store, entry uint64, name string, e End, nowNs int64) {
+// Keep keeps what the run has come to, if that is anything, and anything new. entry is what the container
+// teaches; 0: none.
+func (r *Run) Keep(b *Store, entry uint64, name string, e End, nowNs int64, ended bool) {
 	r.keptNs = nowNs
+	r.quotas.add(e.CPUs, nowNs)
+	r.memory = cmp.Or(e.Memory, r.memory)
+	e.CPUs, e.Memory = cmp.Or(r.quotas.most, e.CPUs), r.memory
 	if e = r.complete(e); e.CPUs == 0 && e.Memory == 0 && e.Blocks == 0 {
 		return
 	}
-	if e.CPUs > 0 && r.expected > 0 && !r.judged {
+	if right := math.Abs(math.Log(r.quotas.most/r.expected)) <= math.Log(agreeWithin); ended && r.quotas.most > 0 && r.expected > 0 && !r.judged && (right || r.given) {
 		r.judged = true
-		b.Recalled(r.last.Entry, math.Abs(math.Log(e.CPUs/r.expected)) <= math.Log(agreeWithin))
+		b.Recalled(r.last.Entry, right)
+	}
+	if !ended && entry == r.keptAs && e.near(r.kept) {
+		return
+	}
+	r.kept, r.keptAs = e, entry
+	if r.start.Passing {
+		entry = 0
 	}
 	b.End(entry, *r.start, name, e)
+}
+
+// quotas finds the largest quota that was enough for a while: a job that prepares its data, or writes
+// its results, needs little then, and its next run all the same as much as it worked with.
+type quotas struct {
+	last [3]float64 // two keepEveryNs apart from first to last
+	ns   int64
+	most float64 // of what stood so long; 0: none yet
+}
+
+func (q *quotas) add(cpus float64, ns int64) {
+	if cpus > 0 && (q.ns == 0 || ns-q.ns >= keepEveryNs) {
+		q.last, q.ns = [3]float64{q.last[1], q.last[2], cpus}, ns
+		q.most = max(q.most, slices.Min(q.last[:]))
+	}
+}
+
+// near reports whether what a run has come to is hardly another than was kept: a host at rest writes
+// nothing to its disk.
+func (e End) near(kept End) bool {
+	near := func(a, b float64) bool { return math.Abs(a-b) <= nearShare*max(a, b) }
+	return kept.Run == e.Run && e.UnixNs-kept.UnixNs < keepAtLeastNs && near(e.CPUs, kept.CPUs) && near(e.Allowed, kept.Allowed) && near(e.Memory, kept.Memory) &&
+		near(e.Rate, kept.Rate) && near(e.Slowest, kept.Slowest) && float64(e.Blocks) <= 1.25*float64(kept.Blocks) && math.Abs(e.Queued-kept.Queued) < nearShare &&
+		e.Shared == kept.Shared && e.Device == kept.Device && e.Source == kept.Source && e.Ranks == kept.Ranks && e.Loaders == kept.Loaders
 }
 
 // Show tells people of it; nil where nothing is known at the start.

@@ -96,7 +96,7 @@ func BenchmarkLookupByIdentity(b *testing.B) {
 		asked[i] = start(command(150 * i))
 	}
 	for i := 0; b.Loop(); i++ {
-		if store.LastRuns(asked[i%64], "").CPUs != 2 {
+		if store.LastRuns(asked[i%64], "", "").CPUs != 2 {
 			b.Fatal("not known")
 		}
 	}

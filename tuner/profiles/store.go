@@ -59,6 +59,9 @@ type Known struct {
 	// to. An entry may hold these alone: a job whose steps were never counted.
 	Identities []identity.Identity `json:"identities,omitempty"`
 	Ends       []End               `json:"ends,omitempty"`
+	// RunsRight and RunsWrong count what was taken from these ends, by how it turned out.
+	RunsRight int `json:"runsRight,omitempty"`
+	RunsWrong int `json:"runsWrong,omitempty"`
 	// Host is whose book it is from; "": this host measured it. Shape: nothing tells how fast that
 	// host is against this one, so its times stand for their proportions alone.
 	Host  string `json:"host,omitempty"`
@@ -193,7 +196,7 @@ func (k Known) valid(nowUnixNs int64) error {
 		return errors.New("its number is none")
 	case k.Print.Unit == "" && !bare || len(k.Print.Unit) > maxText || len(k.Name) > maxText || len(k.Host) > maxText || len(k.Print.Image) > maxText || len(k.Print.Device) > maxText:
 		return errors.New("a name is missing or too long")
-	case k.Jobs < 1 || l.Kept < 0 || l.Failed < 0 || l.Right < 0 || l.Wrong < 0:
+	case k.Jobs < 1 || l.Kept < 0 || l.Failed < 0 || l.Right < 0 || l.Wrong < 0 || k.RunsRight < 0 || k.RunsWrong < 0:
 		return errors.New("a count below what there can be")
 	case !(l.Correction >= minCorrection && l.Correction <= maxCorrection):
 		return fmt.Errorf("a correction of %g", l.Correction)
