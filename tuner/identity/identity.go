@@ -63,8 +63,9 @@ type Identity struct {
 const (
 	// maxWords words, and as many numbers, are kept of one container.
 	maxWords = 64
-	// maxLooked words, and maxWordBytes of each, are looked at.
-	maxLooked    = 4096
+	// maxLooked bytes of the words are looked at, as many of the environment and of the mounts, and
+	// maxWordBytes of each. Who asks waits for it.
+	maxLooked    = 64 << 10
 	maxWordBytes = 4096
 	// KeyBytes is the length of a key.
 	KeyBytes = 32
@@ -143,7 +144,7 @@ func normalise(s Start) (program, numbers []string) {
 	for _, w := range wordsOf(s) {
 		text, found := Normalise(w)
 		program = append(program, text)
-		for _, n := range found {
+		for _, n := range found[:min(len(found), maxWords-len(numbers))] {
 			numbers = append(numbers, beside+" "+text+" "+n)
 		}
 		if beside = ""; strings.HasPrefix(w, "-") {
@@ -153,7 +154,7 @@ func normalise(s Start) (program, numbers []string) {
 	for _, e := range selecting(s.Env) {
 		text, found := Normalise(e)
 		program = append(program, "env "+text)
-		for _, n := range found {
+		for _, n := range found[:min(len(found), maxWords-len(numbers))] {
 			numbers = append(numbers, "env "+text+" "+n)
 		}
 	}
@@ -162,10 +163,10 @@ func normalise(s Start) (program, numbers []string) {
 
 // wordsOf are the words of entrypoint and command; a shell's line is as many as it shows.
 func wordsOf(s Start) (out []string) {
-	for _, w := range slices.Concat(s.Entrypoint, s.Command) {
-		out = append(out, strings.Fields(clip(w))...)
-		if len(out) >= maxLooked {
-			return out[:maxLooked]
+	left := maxLooked
+	for _, words := range [][]string{s.Entrypoint, s.Command} {
+		for _, w := range words {
+			out = append(out, strings.Fields(clip(w, &left))...)
 		}
 	}
 	return out
@@ -174,7 +175,7 @@ func wordsOf(s Start) (out []string) {
 // repository is an image's name without tag and digest: a new build of it is the same job's. Of an
 // image without a name its content is the name.
 func repository(image, digest string) string {
-	name, _, _ := strings.Cut(clip(image), "@")
+	name, _, _ := strings.Cut(image[:min(len(image), maxWordBytes)], "@")
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
 		name = name[:i]
 	}
@@ -186,13 +187,14 @@ func repository(image, digest string) string {
 
 // dataOf are the mounts that may hold data: what a program reads, named by where it comes from.
 func dataOf(mounts []Mount) (out []string) {
+	left := maxLooked
 	for _, m := range mounts {
 		switch target := path.Clean("/" + m.Target); {
-		case m.Source == "", strings.HasPrefix(target, "/etc/"), strings.HasPrefix(target, "/proc"), strings.HasPrefix(target, "/sys"),
+		case m.Source == "", left == 0, strings.HasPrefix(target, "/etc/"), strings.HasPrefix(target, "/proc"), strings.HasPrefix(target, "/sys"),
 			strings.HasPrefix(target, "/dev"), strings.HasPrefix(target, "/run"), strings.HasPrefix(target, "/var/run"), strings.HasPrefix(target, "/usr/"):
 			continue // of the engine, the drivers and their toolkits
 		}
-		text, _ := Normalise(clip(m.Source)) // a folder of each run's own is not its data
+		text, _ := Normalise(clip(m.Source, &left)) // a folder of each run's own is not its data
 		out = append(out, text)
 	}
 	slices.Sort(out)
@@ -202,14 +204,13 @@ func dataOf(mounts []Mount) (out []string) {
 // selecting are the variables that name what a program is to run, sorted. All others differ by host,
 // by run or by person, or are secrets.
 func selecting(env []string) (out []string) {
+	left := maxLooked
 	for _, e := range env {
-		name, value, ok := strings.Cut(clip(e), "=")
-		name = strings.ToUpper(name)
-		last := name[strings.LastIndexByte(name, '_')+1:]
-		switch last {
+		name, value, ok := strings.Cut(e[:min(len(e), maxWordBytes)], "=")
+		switch strings.ToUpper(name[strings.LastIndexByte(name, '_')+1:]) {
 		case "MODEL", "ARCH", "CONFIG", "SCRIPT", "TASK", "MODE", "RECIPE", "DATASET", "EXPERIMENT", "BENCHMARK", "PROGRAM", "ALGORITHM", "WORKLOAD", "ENTRYPOINT":
-			if ok && value != "" {
-				out = append(out, name+"="+value)
+			if ok && value != "" && left > 0 {
+				out = append(out, clip(strings.ToUpper(name)+"="+value, &left))
 			}
 		}
 	}
@@ -217,7 +218,12 @@ func selecting(env []string) (out []string) {
 	return out
 }
 
-func clip(s string) string { return s[:min(len(s), maxWordBytes)] }
+// clip is what is looked at of a text, and takes it from what is left.
+func clip(s string, left *int) string {
+	s = s[:min(len(s), maxWordBytes, *left)]
+	*left -= len(s)
+	return s
+}
 
 // Known reports whether an identity is of some container.
 func (i Identity) Known() bool { return i.Job != "" }

@@ -106,6 +106,57 @@ func TestNormaliseProperties(t *testing.T) {
 }
 
 // Nothing of a start can be read in what is stored of it, and another key gives other hashes.
+// slowCollapse says of collapse what it is to do, a step at a time.
+func slowCollapse(s string) string {
+	for old := ""; old != s; {
+		old = s
+		for _, join := range []string{"", "-", ":", "_", ".", ",", "/", "+"} {
+			s = strings.ReplaceAll(s, hole+join+hole, hole)
+		}
+		for _, before := range []string{"=", ":", ","} {
+			s = strings.ReplaceAll(s, before+"-"+hole, before+hole)
+		}
+	}
+	if s == "-"+hole {
+		return hole
+	}
+	return s
+}
+
+func TestCollapseInOnePass(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := rapid.StringOfN(rapid.SampledFrom([]rune(hole+hole+"-:_.,/+=a")), 0, 16, -1).Draw(t, "text")
+		if got, want := collapse(s), slowCollapse(s); got != want {
+			t.Errorf("%q for %q, step by step %q", got, s, want)
+		}
+	})
+}
+
+// TestLooksAtSoMuch: what stands beyond the bound changes nothing, whatever it is.
+func TestLooksAtSoMuch(t *testing.T) {
+	word := strings.Repeat("1-2--", maxWordBytes/5+1)[:maxWordBytes]
+	s := start(slices.Repeat([]string{word}, maxLooked/maxWordBytes)...)
+	s.Env, s.Mounts = slices.Repeat([]string{"A_MODEL=" + word}, maxLooked/maxWordBytes), slices.Repeat([]Mount{{word, "/data"}}, maxLooked/maxWordBytes)
+	more := s
+	more.Command = append(slices.Clone(s.Command), "other.py")
+	more.Env, more.Mounts = append(slices.Clone(s.Env), "Z_TASK=other"), append(slices.Clone(s.Mounts), Mount{"/other", "/data"})
+	if a, b := Of(s, testKey(1)), Of(more, testKey(1)); !identical(a, b) {
+		t.Errorf("%+v, with more %+v", a, b)
+	}
+	s.Command[0] = "other.py"
+	if Of(s, testKey(1)).Job == Of(more, testKey(1)).Job {
+		t.Error("what is within the bound changes nothing")
+	}
+}
+
+// BenchmarkOfHuge is of 2 MiB of words that are all numbers.
+func BenchmarkOfHuge(b *testing.B) {
+	s := start(slices.Repeat([]string{strings.Repeat("1-2--", maxWordBytes/5)}, 2<<20/maxWordBytes)...)
+	for b.Loop() {
+		Of(s, testKey(1))
+	}
+}
+
 func TestNothingReadable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		secret := rapid.StringMatching(`[a-zA-Z0-9]{6,40}`).Draw(t, "secret")

@@ -70,19 +70,28 @@ func program(word string) bool {
 // collapse makes one hole of several with nothing but what joins numbers between them: a date, a time,
 // a version, a list of sizes. A sign belongs to its number where a value begins there.
 func collapse(s string) string {
-	for old := ""; old != s; {
-		old = s
-		for _, join := range []string{"", "-", ":", "_", ".", ",", "/", "+"} {
-			s = strings.ReplaceAll(s, hole+join+hole, hole)
+	out := make([]byte, 0, len(s))
+	for i := range len(s) {
+		if s[i] != hole[0] {
+			out = append(out, s[i])
+			continue
 		}
-		for _, before := range []string{"=", ":", ","} {
-			s = strings.ReplaceAll(s, before+"-"+hole, before+hole)
+		n := len(out)
+		if n >= 2 && out[n-1] == '-' && strings.IndexByte("=:,", out[n-2]) >= 0 {
+			n--
 		}
+		switch { // what stands before a hole that is there has been looked at
+		case n >= 1 && out[n-1] == hole[0]:
+			n--
+		case n >= 2 && out[n-2] == hole[0] && strings.IndexByte("-:_.,/+", out[n-1]) >= 0:
+			n -= 2
+		}
+		out = append(out[:n], hole[0])
 	}
-	if s == "-"+hole {
+	if string(out) == "-"+hole {
 		return hole
 	}
-	return s
+	return string(out)
 }
 
 // uuidLen is how long a UUID is, with its dashes.
