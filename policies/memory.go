@@ -36,7 +36,7 @@ type MemoryUse struct {
 // MemoryLoan is a raise of a memory limit, from the readings before it on.
 type MemoryLoan struct {
 	From    float64 `json:"from,omitempty"`    // bytes, the limit before; 0: none was made
-	Before  float64 `json:"before,omitempty"`  // bytes read again per unit of work, before
+	Before  float64 `json:"before,omitempty"`  // bytes read again per unit of work, before; 0: its last runs told of it
 	After   float64 `json:"after,omitempty"`   // the same, of late
 	Seconds float64 `json:"seconds,omitempty"` // since
 	// Missed: some of it was taken back, and was missed; nothing that this depended on has moved.
@@ -49,6 +49,12 @@ func (l MemoryLoan) Helped() bool { return l.After <= l.Before*2/3 }
 // Rereads reports whether it reads again what was evicted, and not for the first time.
 func (m MemoryUse) Rereads(k *Constants) bool {
 	return m.Reread >= k.CalmReread && m.Reread >= k.RereadShare*m.DiskRead
+}
+
+// Enough reports whether the latest raise was, for a minute. Where nothing was read again before it, a
+// limit that is full proves nothing: it may hold what was read for the first time.
+func (m MemoryUse) Enough(k *Constants) bool {
+	return min(m.Loan.Seconds, m.CalmSeconds) >= k.UnusedSeconds && (m.Loan.Before > 0 || m.Current < k.Full*m.Limit)
 }
 
 // Calm reports whether next to nothing is read again.

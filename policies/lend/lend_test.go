@@ -148,6 +148,12 @@ func cachedLent() policies.Job {
 	})
 }
 
+// misled was lent at its start what its last runs needed, and reads again all the same.
+func misled(j *policies.Job) {
+	m := &j.Memory
+	m.Reread, m.DiskRead, m.Loan.Before, m.Loan.After, m.CalmSeconds, m.Current = 5*mib, 5*mib, 0, 1*mib, 0, m.Limit
+}
+
 func TestMemory(t *testing.T) {
 	memory := func(edit func(*policies.MemoryUse)) func(*policies.Job) {
 		return func(j *policies.Job) { edit(&j.Memory) }
@@ -188,6 +194,12 @@ func TestMemory(t *testing.T) {
 		"reads less, and again some": {with(cachedLent(), memory(func(m *policies.MemoryUse) {
 			m.Reread, m.DiskRead, m.Loan.After, m.CalmSeconds, m.Current = 5*mib, 5*mib, mib/3, 0, m.Limit
 		})), nil, policies.KindLoan, 4096 + 10*1024},
+		"its last runs misled, and no more is free": {with(cachedLent(), misled), func(n *policies.Node) { n.MemoryFree = 100 * mib }, policies.KindReturn, 320},
+		"its last runs misled, and more is free":    {with(cachedLent(), misled), nil, policies.KindLoan, 4096 + 10*1024},
+		"its last runs may mislead": {with(cachedLent(), func(j *policies.Job) {
+			misled(j)
+			j.Memory.Loan.Seconds = 5
+		}), func(n *policies.Node) { n.MemoryFree = 100 * mib }, "", 0},
 		"its owner's is not lowered": {with(cachedLent(), func(j *policies.Job) { j.Original = j.Now }), nil, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

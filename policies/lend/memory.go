@@ -27,7 +27,7 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 		return p.raise(node, j, to, 1, why)
 	}
 	rereads := m.Rereads(p.k) && m.CalmSeconds == 0 // still
-	useless := lent && rereads && !m.Fills && m.Loan.From > 0 && m.Loan.Seconds >= p.k.SettleReadings && !m.Loan.Helped()
+	useless := lent && rereads && !m.Fills && m.Loan.Before > 0 && m.Loan.Seconds >= p.k.SettleReadings && !m.Loan.Helped()
 	most := max(float64(own), j.Enrolment.Memory.Max, p.k.WithRoom(m.Peak))
 	switch {
 	case j.Urgent:
@@ -40,10 +40,11 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 	case m.Last >= m.Limit*(1+p.k.MinStep) && node.MemoryFree > 0:
 		return p.raise(node, j, m.Last, 1, fmt.Sprintf("it is a known job: with %.0f MiB its last runs read nothing again", m.Last/mib))
 	case rereads && m.Current >= p.k.Full*m.Limit:
-		if j.Paging.Enough && j.Paging.Set > m.Limit { // measured beats guessed
-			return p.raise(node, j, p.k.WithRoom(j.Paging.Set), 1, fmt.Sprintf("%.0f MiB were enough before", j.Paging.Set/mib))
+		kind, ch, ok = p.more(node, j)
+		if !ok && lent && m.Loan.From > 0 && m.Loan.Before == 0 && m.Loan.Seconds >= p.k.SettleReadings { // its last runs misled
+			return p.lower(j, float64(own), fmt.Sprintf("its last runs read nothing again with %.0f MiB, this one does; no more is free", m.Limit/mib))
 		}
-		return p.raise(node, j, math.Inf(1), p.k.MemoryShare, fmt.Sprintf("it reads %.1f MiB/s again that its limit of %.0f MiB evicted", m.Reread/mib, m.Limit/mib))
+		return kind, ch, ok
 	case lent && m.Calm(p.k) && !m.Loan.Missed && !m.Fills && m.Growth == 0 && m.CalmSeconds >= p.k.SettleReadings:
 		to := max(float64(own), p.k.WithRoom(max(m.Current, m.Peak)))
 		if m.Limit >= to*(1+p.k.MinStep) {
@@ -51,6 +52,15 @@ func (p Policy) memory(node policies.Node, j policies.Job) (kind policies.Kind, 
 		}
 	}
 	return "", ch, false
+}
+
+// more asks for what is known to be enough, else for a share of what is free.
+func (p Policy) more(node policies.Node, j policies.Job) (policies.Kind, policies.Change, bool) {
+	m := j.Memory
+	if j.Paging.Enough && j.Paging.Set > m.Limit { // measured beats guessed
+		return p.raise(node, j, p.k.WithRoom(j.Paging.Set), 1, fmt.Sprintf("%.0f MiB were enough before", j.Paging.Set/mib))
+	}
+	return p.raise(node, j, math.Inf(1), p.k.MemoryShare, fmt.Sprintf("it reads %.1f MiB/s again that its limit of %.0f MiB evicted", m.Reread/mib, m.Limit/mib))
 }
 
 // protect is the limit that a job needs that grows into its own; why is "" for all others. It

@@ -198,6 +198,41 @@ func TestKnownMemoryAtOnce(t *testing.T) {
 	}
 }
 
+// TestUselessMemoryGoesBack: what its last runs needed is too little now. Where more is free it is lent;
+// where no more is, what is of no use goes back.
+func TestUselessMemoryGoesBack(t *testing.T) {
+	kind := func(files float64) func(*node) *simJob {
+		return func(n *node) *simJob {
+			return n.limited("cache", 400, 100, allowMemory()).reads(files, 200*mib)
+		}
+	}
+	for name, free := range map[string]bool{"more is free": true, "no more is free": false} {
+		t.Run(name, func(t *testing.T) {
+			b := profiles.NewStore()
+			n, _ := runOf(1, kind(1200*mib), "cache.py")
+			finished(b, n, 180)
+			n, j := runOf(2, kind(3*gib), "cache.py")
+			c := started()
+			c.Remember(b)
+			run(c, n, 3, nil)
+			if j.limit() < 1200*mib || shownAs(t, c, j).LastRuns.Took == nil {
+				t.Fatalf("%d MiB, %+v", j.limit()/mib, shownAs(t, c, j).LastRuns)
+			}
+			run(c, n, 120, func(int, Decision) {
+				if !free && j.files.cached+100*mib > 0.99*float64(j.limit()) {
+					n.memAvail = 6600 * mib // of which 6554 are kept
+				}
+			})
+			switch need := int64(3172 * mib); {
+			case free && (j.limit() < need || j.limit() > need*5/4):
+				t.Errorf("%d MiB", j.limit()/mib)
+			case !free && j.limit() != 400*mib:
+				t.Errorf("%d MiB of 400 stand, and are of no use", j.limit()/mib)
+			}
+		})
+	}
+}
+
 // TestSlowerThanUsual: the ninth run is slower by a sixth, since the driver changed. It is told once, with
 // what changed, and the runs before are as usual.
 func TestSlowerThanUsual(t *testing.T) {

@@ -59,13 +59,14 @@ func (c *Controller) memoryWritten(s *containerState, o pendingOrder, ch policie
 		s.memory.calm = observe.Means(s.obs.MemoryBetween(now-10*second, now))
 		return
 	}
-	if _, last := s.known.run.Last(c.k()); last > 0 && s.memory.atNs == 0 {
+	m, protects := &s.memory, ch.Criterion == policies.CriterionNoHarm // what is read again tells nothing of a raise that protects
+	if last := s.memoryUse(c.k()).Last; !protects && last >= ch.From.Quantity()*(1+c.k().MinStep) {
 		s.known.run.Written(ch.Knob, ch.To.Quantity())
+		m.from, m.atNs = ch.From.Quantity(), now
 		return // at its start: nothing was read before that could tell what it brings
 	}
-	m, protects := &s.memory, ch.Criterion == policies.CriterionNoHarm // what is read again tells nothing of a raise that protects
 	m.loweredNs = 0
-	if !protects && (m.atNs == 0 || ch.From.Quantity() <= m.from) { // the first of several raises tells what was before
+	if !protects && (m.atNs == 0 || m.before == 0 || ch.From.Quantity() <= m.from) { // the first of several raises tells what was before
 		m.from, m.before = ch.From.Quantity(), observe.Means(s.obs.MemoryBetween(now-10*second, now)).RereadPerWork()
 	}
 	if !protects || m.atNs != 0 {
@@ -80,7 +81,7 @@ func (c *Controller) balanceMemory() {
 	c.node.ReserveMemory = c.cfg.ReserveMemory + c.cfg.ReserveMemoryShare*c.node.Memory
 	c.node.MemoryFree = float64(h.MemAvail) - c.node.ReserveMemory - c.committed()
 	for _, s := range c.all { // a raise that has helped for a minute says nothing of what is read later
-		if m := &s.memory; m.atNs != 0 && float64(c.now()-m.atNs)/1e9 >= c.k().UnusedSeconds && s.memoryUse(c.k()).CalmSeconds >= c.k().UnusedSeconds {
+		if m := &s.memory; m.atNs != 0 && s.memoryUse(c.k()).Enough(c.k()) {
 			m.from, m.before, m.atNs = 0, 0, 0
 		}
 	}
