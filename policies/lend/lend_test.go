@@ -200,6 +200,8 @@ func TestMemory(t *testing.T) {
 			misled(j)
 			j.Memory.Loan.Seconds = 5
 		}), func(n *policies.Node) { n.MemoryFree = 100 * mib }, "", 0},
+		"known, and nothing is free": {with(cachedLent(), memory(func(m *policies.MemoryUse) { m.Last = 8 * gib })), func(n *policies.Node) { n.MemoryFree = 0 }, policies.KindReturn, 1540},
+		"known":                      {with(cached(), memory(func(m *policies.MemoryUse) { m.Last = 800 * mib })), nil, policies.KindLoan, 800},
 		"its owner's is not lowered": {with(cachedLent(), func(j *policies.Job) { j.Original = j.Now }), nil, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

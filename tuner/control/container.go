@@ -150,7 +150,7 @@ func (s *containerState) memoryUse(k *policies.Constants) policies.MemoryUse {
 	limit, _ := s.c.Now[runtime.KnobMemoryLimit].Int()
 	use := s.obs.MemoryUse(k, float64(limit))
 	use.Loan = s.memory.seen(s.obs)
-	if s.memory.atNs == 0 && s.memory.loweredNs == 0 && float64(len(s.obs.Uses)) < k.UnusedSeconds {
+	if s.memory.atNs == 0 && s.memory.loweredNs == 0 && s.c.Now[runtime.KnobMemoryLimit] == s.original(runtime.KnobMemoryLimit) && float64(len(s.obs.Uses)) < k.UnusedSeconds {
 		_, use.Last = s.known.run.Last(k)
 	}
 	use.Loan.Missed = s.failures.Blocks(k, runtime.KnobMemoryLimit, true, memoryConditions(use, s.c.Now[runtime.KnobMemoryLimit]))

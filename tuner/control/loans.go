@@ -90,7 +90,7 @@ func (c *Controller) cpuUse(s *containerState) policies.CPUUse {
 	use.Lost, use.Throttled = s.obs.Throttled()
 	use.Enough, _ = s.enough(k)
 	use.Shrank, use.Known = c.shrank(s), s.loan.known
-	if s.loan.quotaNs == 0 && (s.state == StateWatched || s.state == StateMeasured) {
+	if s.loan.quotaNs == 0 && !s.lent(k) && (s.state == StateWatched || s.state == StateMeasured) {
 		use.Last, _ = s.known.run.Last(k)
 		use.LastRuns = s.known.run.Runs()
 	}
@@ -179,9 +179,10 @@ func (c *Controller) lentWritten(o pendingOrder) {
 			s.loan.writtenNs, s.loan.quotaNs = c.now(), c.now()
 			if s.loan.settledNs = 0; !ch.Take {
 				if known := s.loan.known; known > 0 && ch.From.Quantity() >= known*(1-k.MinStep/2) { // it was not enough
-					s.loan.tooLittle++
-					s.loan.doubtedNs = c.now()
-					s.loan.known = 0
+					s.loan.tooLittle, s.loan.doubtedNs, s.loan.known = s.loan.tooLittle+1, c.now(), 0
+				}
+				if last, _ := s.known.run.Last(k); last <= ch.From.Quantity()*(1+k.MinStep) {
+					ch.Knob = "" // the quota itself asked for it: no more than another pace
 				}
 				s.loan.known = cmp.Or(s.known.run.Written(ch.Knob, ch.To.Quantity()), s.loan.known)
 				s.loan.givenNs, s.loan.why = c.now(), ch.Reason

@@ -60,7 +60,7 @@ func (c *Controller) memoryWritten(s *containerState, o pendingOrder, ch policie
 		return
 	}
 	m, protects := &s.memory, ch.Criterion == policies.CriterionNoHarm // what is read again tells nothing of a raise that protects
-	if last := s.memoryUse(c.k()).Last; !protects && last >= ch.From.Quantity()*(1+c.k().MinStep) {
+	if _, last := s.known.run.Last(c.k()); !protects && ch.From == s.original(ch.Knob) && last >= ch.From.Quantity()*(1+c.k().MinStep) && float64(len(s.obs.Uses)) < c.k().UnusedSeconds {
 		s.known.run.Written(ch.Knob, ch.To.Quantity())
 		m.from, m.atNs = ch.From.Quantity(), now
 		return // at its start: nothing was read before that could tell what it brings
