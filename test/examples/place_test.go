@@ -34,7 +34,7 @@ type placing struct {
 
 func (*placing) Snapshot() *state.Snapshot { return &state.Snapshot{} }
 
-func (p *placing) Place(_ context.Context, req state.PlaceRequest) (state.Placement, error) {
+func (p *placing) Place(ctx context.Context, req state.PlaceRequest) (state.Placement, error) {
 	var h place.Host
 	for i, model := range []string{a100, h100} {
 		h.Devices = append(h.Devices, place.Device{Device: state.Device{Index: i, UUID: fmt.Sprintf("GPU-%04d", i), Name: model, MemTotal: 80 << 30}, Minor: i})
@@ -49,7 +49,7 @@ func (p *placing) Place(_ context.Context, req state.PlaceRequest) (state.Placem
 		k.Learned.Devices = map[string]policies.Cost{a100: {Device: 1 / onA100}, h100: {Device: 1 / onH100}, l4: {Device: 1 / onL4}}
 		return k
 	}
-	return place.Answer(h, []profiles.Known{known(1, "train", 2, 20, 1), known(2, "eval", 5, 5, 5)}, func(string, []string) identity.Identity { return identity.Identity{} }, req), nil
+	return place.Answer(ctx, h, []profiles.Known{known(1, "train", 2, 20, 1), known(2, "eval", 5, 5, 5)}, func(string, []string) identity.Identity { return identity.Identity{} }, req)
 }
 
 // placeBench is a folder with trimtab, docker and nothing else of ours in front of the PATH.

@@ -24,13 +24,14 @@ func (l *Agent) Place(ctx context.Context, req state.PlaceRequest) (out state.Pl
 	}
 	var h place.Host
 	var known []profiles.Known
+	var answered error
 	wanted := place.Wanted(req.Jobs, l.identify)
 	err = l.do(ctx, func() {
 		h, known = l.placeHost(now), l.control.Profiles().Find(wanted)
 		if !req.Hold {
 			return // a list of jobs takes its time, and the loop does not wait for it
 		}
-		out = place.Answer(h, known, l.identify, req)
+		out, answered = place.Answer(ctx, h, known, l.identify, req)
 		for i := range out.Jobs {
 			if j := &out.Jobs[i]; len(j.Chosen) > 0 {
 				j.HeldUntilUnix = l.placed.Take(j.Chosen, cmp.Or(j.Job.Name, j.Job.Image), now).UnixNano()
@@ -38,10 +39,10 @@ func (l *Agent) Place(ctx context.Context, req state.PlaceRequest) (out state.Pl
 		}
 	})
 	if err == nil && !req.Hold {
-		out = place.Answer(h, known, l.identify, req)
+		out, answered = place.Answer(ctx, h, known, l.identify, req)
 	}
 	out.UnixNs = now.UnixNano()
-	return out, err
+	return out, cmp.Or(err, answered)
 }
 
 // identify is what a container that is to start would be known by.

@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -45,19 +46,39 @@ func Wanted(jobs []state.PlaceJob, identify Identify) func(*profiles.Known) bool
 
 // match is a known job of the image that is to start.
 type match struct {
-	profiles.Known
+	*profiles.Known
 	words, of int // how many of the words asked for it ran with, of how many; the image is not one
 	same      bool
 	numbers   int // that both have
 }
 
-// matches are the known jobs of an image, those most like the command first.
-func matches(known []profiles.Known, j state.PlaceJob, identify Identify) []match {
-	image, asked, name := identify(j.Image, nil), identify(j.Image, j.Args), wholeName(j.Image)
+// request is what the jobs of one request have in common.
+type request struct {
+	host     Host
+	known    []profiles.Known
+	names    []string // of their images, whole, in the same order; "": none
+	identify Identify
+	speeds   *profiles.Predictor
+	answers  map[string]state.PlacedJob // by image and arguments
+}
+
+func newRequest(h Host, known []profiles.Known, identify Identify) *request {
+	r := &request{h, known, make([]string, len(known)), identify, profiles.NewPredictor(known), map[string]state.PlacedJob{}}
+	for i := range known {
+		if image := known[i].Print.Image; image != "" {
+			r.names[i] = wholeName(image)
+		}
+	}
+	return r
+}
+
+// matches are the known jobs of an image that are the most like the command, those first.
+func (r *request) matches(j state.PlaceJob) []match {
+	image, asked, name := r.identify(j.Image, nil), r.identify(j.Image, j.Args), wholeName(j.Image)
 	var out []match
-	for _, k := range known {
-		m := match{Known: k, words: -1, of: len(asked.Words) - len(image.Words)}
-		for _, i := range k.Identities {
+	for n := range r.known {
+		m := match{Known: &r.known[n], words: -1, of: len(asked.Words) - len(image.Words)}
+		for _, i := range m.Identities {
 			if i.Key != asked.Key || identity.Common(i.Words, image.Words) == 0 {
 				continue
 			}
@@ -65,16 +86,22 @@ func matches(known []profiles.Known, j state.PlaceJob, identify Identify) []matc
 			m.words = max(m.words, identity.Common(i.Words, asked.Words)-len(image.Words))
 			m.numbers = max(m.numbers, identity.Common(i.Numbers, asked.Numbers))
 		}
-		if m.words >= 0 || k.Print.Image != "" && wholeName(k.Print.Image) == name {
-			m.words = max(m.words, 0)
-			out = append(out, m)
+		if m.words < 0 && r.names[n] != name {
+			continue
+		}
+		m.words = max(m.words, 0)
+		if at, _ := slices.BinarySearchFunc(out, m, match.compare); at < maxEvidence {
+			out = slices.Insert(out, at, m)
+			out = out[:min(len(out), maxEvidence)]
 		}
 	}
-	slices.SortFunc(out, func(a, b match) int {
-		return cmp.Or(compareBool(b.same, a.same), cmp.Compare(b.words, a.words), compareBool(a.Host != "", b.Host != ""), cmp.Compare(b.numbers, a.numbers),
-			cmp.Compare(b.LastUnixNs, a.LastUnixNs), cmp.Compare(a.ID, b.ID))
-	})
-	return out[:min(len(out), maxEvidence)]
+	return out
+}
+
+// compare orders those first that are the most alike.
+func (m match) compare(n match) int {
+	return cmp.Or(compareBool(n.same, m.same), cmp.Compare(n.words, m.words), compareBool(m.Host != "", n.Host != ""), cmp.Compare(n.numbers, m.numbers),
+		cmp.Compare(n.LastUnixNs, m.LastUnixNs), cmp.Compare(m.ID, n.ID))
 }
 
 func compareBool(a, b bool) int {
@@ -123,19 +150,19 @@ func wholeName(image string) string {
 
 // rates are what jobs like these are expected to do on models of device, by model. Where several
 // tell, the first is expected, and the interval holds them all.
-func rates(known []profiles.Known, like []match, cpus float64, models []string) map[string]state.PlaceRate {
+func (r *request) rates(like []match, models []string) map[string]state.PlaceRate {
 	out := map[string]state.PlaceRate{}
 	for _, m := range like {
-		for _, s := range profiles.SpeedsOf(known, m.Known, cpus, models) {
-			r := state.PlaceRate{How: state.RatePredicted, PerSecond: s.PerSecond, Low: s.Low, High: s.High, Unit: m.Print.Unit, HostBound: s.HostBound}
+		for _, s := range r.speeds.SpeedsOf(*m.Known, r.host.CPUs, models) {
+			rate := state.PlaceRate{How: state.RatePredicted, PerSecond: s.PerSecond, Low: s.Low, High: s.High, Unit: m.Print.Unit, HostBound: s.HostBound}
 			if s.Measured {
-				r.How = state.RateMeasured
+				rate.How = state.RateMeasured
 			}
 			switch was, told := out[s.Device]; {
-			case !told, r.How == state.RateMeasured && was.How != r.How && was.Unit == r.Unit:
-				out[s.Device] = r
-			case was.Unit == r.Unit && was.How == r.How:
-				was.Low, was.High = min(was.Low, r.Low), max(was.High, r.High)
+			case !told, rate.How == state.RateMeasured && was.How != rate.How && was.Unit == rate.Unit:
+				out[s.Device] = rate
+			case was.Unit == rate.Unit && was.How == rate.How:
+				was.Low, was.High = min(was.Low, rate.Low), max(was.High, rate.High)
 				out[s.Device] = was
 			}
 		}
@@ -153,13 +180,26 @@ func sheet(model string) float64 {
 	return math.Sqrt(s.Tensor * s.GBs)
 }
 
-// Job answers for one job: its devices, the best first, what such jobs had use for, and why.
-func Job(h Host, known []profiles.Known, identify Identify, j state.PlaceJob, share bool) state.PlacedJob {
-	like := matches(known, j, identify)
-	out := state.PlacedJob{Job: j, Evidence: []state.PlaceEvidence{}}
+// job answers for one job: its devices, the best first, what such jobs had use for, and why. Jobs of
+// one command are looked up once.
+func (r *request) job(j state.PlaceJob, share bool) state.PlacedJob {
+	key := fmt.Sprintf("%q %q", j.Image, j.Args)
+	out, ok := r.answers[key]
+	if !ok {
+		out = r.ranked(j)
+		r.answers[key] = out
+	}
+	out.Job = j
+	out.Chosen, out.Why = Choose(out.Choices, max(1, j.GPUs), share)
+	return out
+}
+
+func (r *request) ranked(j state.PlaceJob) state.PlacedJob {
+	like := r.matches(j)
+	out := state.PlacedJob{Evidence: []state.PlaceEvidence{}}
 	w := Want{Sheet: sheet}
 	var models []string
-	for _, d := range h.Devices {
+	for _, d := range r.host.Devices {
 		models = append(models, d.Name)
 	}
 	slices.Sort(models)
@@ -181,16 +221,15 @@ func Job(h Host, known []profiles.Known, identify Identify, j state.PlaceJob, sh
 		cpus, memory := m.needs()
 		out.CPUs, out.MemoryBytes = cmp.Or(out.CPUs, cpus), cmp.Or(out.MemoryBytes, memory)
 	}
-	expected := rates(known, like, h.CPUs, models)
+	expected := r.rates(like, models)
 	w.Expect = func(model string) state.PlaceRate {
-		if r, ok := expected[model]; ok {
-			return r
+		if rate, ok := expected[model]; ok {
+			return rate
 		}
 		return state.PlaceRate{How: state.RateUnknown}
 	}
-	out.Choices = Rank(h, w)
+	out.Choices = Rank(r.host, w)
 	out.Elsewhere = elsewhere(models[:here], like, expected)
-	out.Chosen, out.Why = Choose(out.Choices, max(1, j.GPUs), share)
 	return out
 }
 
@@ -223,14 +262,17 @@ func elsewhere(here []string, like []match, expected map[string]state.PlaceRate)
 	return out
 }
 
-// Answer answers a request, which is checked already.
-func Answer(h Host, known []profiles.Known, identify Identify, req state.PlaceRequest) state.Placement {
-	out := state.Placement{Jobs: []state.PlacedJob{}}
+// Answer answers a request, which is checked already. It ends early with the error of ctx.
+func Answer(ctx context.Context, h Host, known []profiles.Known, identify Identify, req state.PlaceRequest) (state.Placement, error) {
+	out, r := state.Placement{Jobs: []state.PlacedJob{}}, newRequest(h, known, identify)
 	for _, j := range req.Jobs {
-		out.Jobs = append(out.Jobs, Job(h, known, identify, j, req.Share))
+		if err := ctx.Err(); err != nil {
+			return state.Placement{}, err
+		}
+		out.Jobs = append(out.Jobs, r.job(j, req.Share))
 	}
 	if len(req.Jobs) > 1 || len(req.Jobs) == 1 && req.Jobs[0].Count > 1 {
 		out.Plan = plan(out.Jobs, req.Policy, req.Share, sheet)
 	}
-	return out
+	return out, nil
 }

@@ -2,6 +2,9 @@ package place
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -138,7 +141,7 @@ func TestRatesOnOtherModels(t *testing.T) {
 	if !slices.Equal(labels(got), []string{"1", "0", "2"}) || got[0].Rate != (state.PlaceRate{How: state.RateUnknown}) {
 		t.Errorf("of an unknown job: %+v", got)
 	}
-	plan := Answer(h, nil, hashed, state.PlaceRequest{Jobs: []state.PlaceJob{{Image: "never", Seconds: 100, Count: 9}}}).Plan
+	plan := answer(h, nil, state.PlaceRequest{Jobs: []state.PlaceJob{{Image: "never", Seconds: 100, Count: 9}}}).Plan
 	on := map[string]int{}
 	for _, s := range plan.Starts {
 		on[s.Model]++
@@ -157,5 +160,106 @@ func TestOwnBeforeForeign(t *testing.T) {
 	got := Job(Host{Devices: []Device{gpu(0, "a", 80*gib)}}, []profiles.Known{foreign, own}, hashed, state.PlaceJob{Image: "train:v1", Args: []string{"train.py"}}, false)
 	if len(got.Evidence) != 2 || got.Evidence[0].ID != 1 || math.Abs(got.Choices[0].Rate.PerSecond-10) > 1e-6 {
 		t.Errorf("%+v\n%+v", got.Evidence, got.Choices[0].Rate)
+	}
+}
+
+// Job answers for one job alone.
+func Job(h Host, known []profiles.Known, identify Identify, j state.PlaceJob, share bool) state.PlacedJob {
+	return newRequest(h, known, identify).job(j, share)
+}
+
+// answer answers a request, for as long as it takes.
+func answer(h Host, known []profiles.Known, req state.PlaceRequest) state.Placement {
+	out, _ := Answer(context.Background(), h, known, hashed, req)
+	return out
+}
+
+// crowd are known jobs of one image, of as many commands, that ran on three models each.
+func crowd(n int) []profiles.Known {
+	out := make([]profiles.Known, n)
+	for i := range out {
+		s := identity.Start{Image: "train:v1", Command: []string{"train.py", "--model", fmt.Sprint("m", i)}}
+		out[i] = ran(uint64(i+1), 10, s)
+		out[i].Print.Device = crowdModels[i%3]
+		for d, model := range crowdModels {
+			out[i].Learned.Devices[model] = policies.Cost{TrainerCPU: 0.001, Device: 0.1 / float64(d+1)}
+		}
+	}
+	return out
+}
+
+var crowdModels = []string{"NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA L4"}
+
+// wish are jobs of the crowd's image: of one command or of as many.
+func wish(n int, same bool) (req state.PlaceRequest) {
+	for i := range n {
+		if same {
+			i = 0
+		}
+		req.Jobs = append(req.Jobs, state.PlaceJob{Image: "train:v1", Args: []string{"train.py", "--model", fmt.Sprint("m", i)}})
+	}
+	return req
+}
+
+// TestAnswerEnds: who asked and went is not answered, and what is known is read no further.
+func TestAnswerEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	looked := 0
+	identify := func(image string, args []string) identity.Identity {
+		if looked++; looked == 4 { // twice for each
+			cancel()
+		}
+		return hashed(image, args)
+	}
+	h := Host{Devices: []Device{gpu(0, "a", 80*gib)}}
+	if out, err := Answer(ctx, h, crowd(3), identify, wish(100, false)); !errors.Is(err, context.Canceled) || len(out.Jobs) != 0 || looked != 4 {
+		t.Errorf("%v after %d looks: %d jobs", err, looked, len(out.Jobs))
+	}
+}
+
+// TestOneCommandIsLookedUpOnce: however many jobs of a list are of it, and whatever else they say.
+func TestOneCommandIsLookedUpOnce(t *testing.T) {
+	looked := 0
+	identify := func(image string, args []string) identity.Identity { looked++; return hashed(image, args) }
+	req := wish(100, true)
+	req.Jobs[7].Name, req.Jobs[7].Steps = "seven", 7
+	req.Jobs[9].Args = []string{"eval.py"}
+	out, err := Answer(t.Context(), Host{Devices: []Device{gpu(0, "a", 80*gib)}}, crowd(3), identify, req)
+	if err != nil || looked != 4 || out.Jobs[7].Job.Name != "seven" || out.Jobs[8].Job.Name != "" || len(out.Plan.Starts) != 100 {
+		t.Errorf("%v, looked %d times: %+v", err, looked, out.Jobs[7])
+	}
+	if a, b := out.Jobs[8].Evidence[0].Alike, out.Jobs[9].Evidence[0].Alike; a != "same command" || a == b {
+		t.Errorf("%q, other arguments %q", a, b)
+	}
+}
+
+// TestMostAlikeAreKept: of many, whatever their order.
+func TestMostAlikeAreKept(t *testing.T) {
+	all := crowd(200)
+	for _, order := range []func([]profiles.Known){func([]profiles.Known) {}, slices.Reverse[[]profiles.Known]} {
+		order(all)
+		like := newRequest(Host{}, all, hashed).matches(wish(1, true).Jobs[0])
+		var ids []uint64
+		for _, m := range like {
+			ids = append(ids, m.ID)
+		}
+		if !slices.Equal(ids, []uint64{1, 200, 199, 198, 197, 196, 195, 194}) { // the same command, then the latest
+			t.Errorf("%v", ids)
+		}
+	}
+}
+
+// BenchmarkAnswer: a thousand jobs, beside ten thousand known ones of their image.
+func BenchmarkLongList(b *testing.B) {
+	h, known := Host{CPUs: 16}, crowd(10_000)
+	for i := range 8 {
+		h.Devices = append(h.Devices, gpu(i, crowdModels[i%3], 80*gib))
+	}
+	for name, same := range map[string]bool{"one command": true, "a thousand": false} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				answer(h, known, wish(1000, same))
+			}
+		})
 	}
 }

@@ -25,7 +25,7 @@ func TestPlanByPolicy(t *testing.T) {
 	book := []profiles.Known{onModel(1, "device-bound", 1, 10), onModel(2, "host-bound", 1, 1)}
 	jobs := []state.PlaceJob{{Image: "host-bound", Steps: 100}, {Image: "device-bound", Steps: 100, Count: 2}}
 	for policy, want := range map[string]float64{"": 100, "similarity": 100, "fifo": 100, "fastest-first": 110} {
-		got := Answer(h, book, hashed, state.PlaceRequest{Jobs: jobs, Policy: policy}).Plan
+		got := answer(h, book, state.PlaceRequest{Jobs: jobs, Policy: policy}).Plan
 		if got == nil || math.Abs(got.Seconds-want) > 0.5 || got.BoundSeconds > got.Seconds*1.000001 || math.Abs(got.BoundSeconds-100) > 0.5 || len(got.Starts) != 3 || len(got.Notes) != 0 {
 			t.Errorf("%q: want %v s: %+v", policy, want, got)
 			continue
@@ -38,7 +38,7 @@ func TestPlanByPolicy(t *testing.T) {
 			ends[s.Device] = s.Start + s.Seconds
 		}
 	}
-	if got := Answer(h, book, hashed, state.PlaceRequest{Jobs: jobs, Share: true}).Plan; !slices.ContainsFunc(got.Starts, func(s state.PlaceStart) bool { return s.Device == "GPU-0002-aa" }) {
+	if got := answer(h, book, state.PlaceRequest{Jobs: jobs, Share: true}).Plan; !slices.ContainsFunc(got.Starts, func(s state.PlaceStart) bool { return s.Device == "GPU-0002-aa" }) {
 		t.Errorf("shared: %+v", got)
 	}
 }
@@ -58,7 +58,7 @@ func TestPlanSaysWhatItAssumes(t *testing.T) {
 		"no device":       {Host{}, []state.PlaceJob{{Image: "x", Count: 2}}, 0, []string{"no device is free"}},
 		"does not fit":    {Host{Devices: []Device{gpu(1, "tiny", gib), gpu(2, "tiny", gib)}}, []state.PlaceJob{{Image: "known"}, {Image: "x"}}, 3600, []string{"length", "unknown rate", "fit no device here: 1"}},
 	} {
-		got := Answer(c.h, book, hashed, state.PlaceRequest{Jobs: c.jobs}).Plan
+		got := answer(c.h, book, state.PlaceRequest{Jobs: c.jobs}).Plan
 		ok := math.Abs(got.Seconds-c.seconds) < 0.5 && len(got.Notes) == len(c.notes)
 		for i := range got.Notes {
 			ok = ok && strings.Contains(got.Notes[i], c.notes[i])
@@ -83,7 +83,7 @@ func BenchmarkAnswer(b *testing.B) {
 		req.Jobs = append(req.Jobs, state.PlaceJob{Image: image, Steps: float64(100 + i*7%900), Count: 3})
 	}
 	for b.Loop() {
-		Answer(h, book, hashed, req)
+		answer(h, book, req)
 	}
 }
 
@@ -111,7 +111,7 @@ func BenchmarkWanted(b *testing.B) {
 	})
 	b.Run("the answer", func(b *testing.B) {
 		for b.Loop() {
-			Answer(h, wanted, hashed, state.PlaceRequest{Jobs: jobs})
+			answer(h, wanted, state.PlaceRequest{Jobs: jobs})
 		}
 	})
 }

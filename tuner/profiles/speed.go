@@ -60,26 +60,7 @@ func (b *Store) Speeds(p Print, cost policies.Cost, cpus float64, models []strin
 // where it ran, elsewhere as predicted from the device that it was last met on.
 // Another host's rates are no measurement here, and none without calibration.
 func SpeedsOf(known []Known, k Known, cpus float64, models []string) []Speed {
-	if k.Shape {
-		return nil
-	}
-	off := measuredOff
-	if k.Host != "" {
-		off = sameDemand
-	}
-	var out []Speed
-	var other []string
-	for _, model := range models {
-		cost, ran := k.Learned.Devices[model]
-		if !ran || cost.Step(cpus) <= 0 {
-			other = append(other, model)
-			continue
-		}
-		s := speedAt(model, cost, cpus, math.Log(off))
-		s.Measured, s.Jobs = k.Host == "", k.Jobs
-		out = append(out, s)
-	}
-	return append(out, Predict(known, Running{k.Print, k.costOn(k.Print.Device), cpus}, other)...)
+	return NewPredictor(known).SpeedsOf(k, cpus, models)
 }
 
 // Predict predicts a job's rate on other models of device. Only the time that it waits for its device
@@ -94,27 +75,9 @@ func Predict(known []Known, r Running, models []string) []Speed {
 
 // PredictWith predicts as Predict does, by other weights of the attributes: package test/lab tries them.
 func PredictWith(w Weights, known []Known, r Running, models []string) []Speed {
-	if r.Print.Device == "" || r.Cost.Floor() <= 0 || r.Cost.Device <= 0 {
-		return nil
-	}
-	var out []Speed
-	for _, model := range models {
-		if model == r.Print.Device {
-			continue
-		}
-		m := newMoves(w, known, r.Print.Device, model)
-		j := m.of(0, r.Print, r.Cost)
-		mean, own, told := m.residual(&j, func(*move) bool { return true })
-		if !told {
-			continue
-		}
-		moved := r.Cost
-		moved.Device *= j.sheet * math.Exp(mean)
-		s := speedAt(model, moved, r.CPUs, m.halfWidth(own))
-		s.Jobs = len(m.jobs)
-		out = append(out, s)
-	}
-	return out
+	p := NewPredictor(known)
+	p.weights = w
+	return p.predict(r, models)
 }
 
 // speedAt is the rate at a cost whose wait for the device is known to within e^±off.

@@ -1,0 +1,88 @@
+package profiles
+
+import "math"
+
+// Predictor predicts rates by the same known jobs as often as it is asked: what they tell of two models
+// of device is worked out once. Used from one goroutine.
+type Predictor struct {
+	weights Weights
+	known   []Known
+	pairs   map[[2]string]*pair
+}
+
+// pair is what known jobs tell of two models, with the widths of its intervals as far as they were asked for.
+type pair struct {
+	*moves
+	widths map[bool]float64
+}
+
+// NewPredictor predicts by what is known, which must not change meanwhile.
+func NewPredictor(known []Known) *Predictor {
+	return &Predictor{EqualWeights(), known, map[[2]string]*pair{}}
+}
+
+func (p *Predictor) pair(from, to string) *pair {
+	key := [2]string{from, to}
+	if p.pairs[key] == nil {
+		p.pairs[key] = &pair{newMoves(p.weights, p.known, from, to), map[bool]float64{}}
+	}
+	return p.pairs[key]
+}
+
+func (p *pair) halfWidth(own bool) float64 {
+	w, ok := p.widths[own]
+	if !ok {
+		w = p.moves.halfWidth(own)
+		p.widths[own] = w
+	}
+	return w
+}
+
+// SpeedsOf tells the rates of a known job, as the function of that name does.
+func (p *Predictor) SpeedsOf(k Known, cpus float64, models []string) []Speed {
+	if k.Shape {
+		return nil
+	}
+	off := measuredOff
+	if k.Host != "" {
+		off = sameDemand
+	}
+	var out []Speed
+	var other []string
+	for _, model := range models {
+		cost, ran := k.Learned.Devices[model]
+		if !ran || cost.Step(cpus) <= 0 {
+			other = append(other, model)
+			continue
+		}
+		s := speedAt(model, cost, cpus, math.Log(off))
+		s.Measured, s.Jobs = k.Host == "", k.Jobs
+		out = append(out, s)
+	}
+	return append(out, p.predict(Running{k.Print, k.costOn(k.Print.Device), cpus}, other)...)
+}
+
+// predict predicts as Predict does.
+func (p *Predictor) predict(r Running, models []string) []Speed {
+	if r.Print.Device == "" || r.Cost.Floor() <= 0 || r.Cost.Device <= 0 {
+		return nil
+	}
+	var out []Speed
+	for _, model := range models {
+		if model == r.Print.Device {
+			continue
+		}
+		m := p.pair(r.Print.Device, model)
+		j := m.of(0, r.Print, r.Cost)
+		mean, own, told := m.residual(&j, func(*move) bool { return true })
+		if !told {
+			continue
+		}
+		moved := r.Cost
+		moved.Device *= j.sheet * math.Exp(mean)
+		s := speedAt(model, moved, r.CPUs, m.halfWidth(own))
+		s.Jobs = len(m.jobs)
+		out = append(out, s)
+	}
+	return out
+}
