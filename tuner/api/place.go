@@ -15,7 +15,7 @@ const (
 	maxImageBytes = 4096
 )
 
-// place answers who may look; who has devices held needs to be one who may act.
+// place answers who may look, one at a time; who has devices held needs to be one who may act.
 func (s *Server) place(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var req state.PlaceRequest
 	if err := decode(r, &req); err != nil {
@@ -31,6 +31,14 @@ func (s *Server) place(_ http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	if _, err := s.snapshot(); err != nil {
 		return nil, err
+	}
+	if !req.Hold { // what is held is for one job alone, and does not wait for lists
+		select {
+		case s.placing <- struct{}{}:
+			defer func() { <-s.placing }()
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
 	}
 	out, err := s.backend.Place(r.Context(), req)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/trimtab/trimtab/tuner/api"
@@ -88,4 +89,68 @@ func TestPlaceRefusesWhatItCannotMean(t *testing.T) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
+}
+
+// slow answers a place when it is let, or when who asked has gone.
+type slow struct {
+	fake
+	began chan bool // with a hold
+	end   chan struct{}
+}
+
+func (s *slow) Place(ctx context.Context, req state.PlaceRequest) (state.Placement, error) {
+	s.began <- req.Hold
+	select {
+	case <-s.end:
+		return state.Placement{Jobs: []state.PlacedJob{}}, nil
+	case <-ctx.Done():
+		return state.Placement{}, ctx.Err()
+	}
+}
+
+// TestPlacesAreAnsweredOneAtATime: those who look wait for each other, until they go; who acts waits for none of them.
+func TestPlacesAreAnsweredOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &slow{fake: fake{snapshot: snapshot()}, began: make(chan bool, 9), end: make(chan struct{})}
+		h := api.NewServer(b, slog.New(slog.DiscardHandler), time.Now).HandlerFor(api.AccessWrite)
+		ask := func(hold bool) (status *int, leave context.CancelFunc) {
+			ctx, cancel := context.WithCancel(t.Context())
+			text, _ := json.Marshal(state.PlaceRequest{Jobs: []state.PlaceJob{{Image: "train"}}, Hold: hold})
+			status = new(int)
+			go func() {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/place", bytes.NewReader(text)))
+				*status = w.Code
+			}()
+			synctest.Wait()
+			return status, cancel
+		}
+		first, leaveFirst := ask(false)
+		second, leaveSecond := ask(false)
+		third, leaveThird := ask(false)
+		defer leaveThird()
+		if len(b.began) != 1 {
+			t.Errorf("%d are worked out at once", len(b.began))
+		}
+		acts, leaveActs := ask(true)
+		defer leaveActs()
+		if len(b.began) != 2 {
+			t.Error("who acts waits for who looks")
+		}
+		leaveSecond()
+		synctest.Wait()
+		if *second == 0 || *first != 0 || len(b.began) != 2 {
+			t.Errorf("who went while it waited: status %d", *second)
+		}
+		leaveFirst()
+		synctest.Wait()
+		if *first == 0 || len(b.began) != 3 {
+			t.Errorf("who went while it was worked out: status %d, %d began", *first, len(b.began))
+		}
+		close(b.end)
+		synctest.Wait()
+		if *third != http.StatusOK || *acts != http.StatusOK {
+			t.Errorf("status %d and %d", *third, *acts)
+		}
+	})
 }

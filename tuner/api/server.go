@@ -33,11 +33,12 @@ type Server struct {
 	backend Backend
 	log     *slog.Logger
 	now     func() time.Time
+	placing chan struct{} // taken while a place without a hold is worked out
 }
 
 // NewServer makes a server; now is the clock that relative times count from.
 func NewServer(b Backend, log *slog.Logger, now func() time.Time) *Server {
-	return &Server{backend: b, log: log, now: now}
+	return &Server{backend: b, log: log, now: now, placing: make(chan struct{}, 1)}
 }
 
 // Run answers until ctx ends, then lets open requests end for a short while. It
