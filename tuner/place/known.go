@@ -218,7 +218,7 @@ func (r *request) ranked(j state.PlaceJob) state.PlacedJob {
 		if vram, _ := m.Print.Value(profiles.VRAM); m.command() && m.Host == "" { // no other program, and no book, may close a device
 			w.MemoryBytes = cmp.Or(w.MemoryBytes, vram)
 		}
-		cpus, memory := m.needs()
+		cpus, memory := m.needs(r.host)
 		out.CPUs, out.MemoryBytes = cmp.Or(out.CPUs, cpus), cmp.Or(out.MemoryBytes, memory)
 	}
 	expected := r.rates(like, models)
@@ -234,12 +234,27 @@ func (r *request) ranked(j state.PlaceJob) state.PlacedJob {
 }
 
 // needs are the CPUs and the bytes that the latest run ended with which tells of them; of the CPUs
-// else those beyond which its steps get no shorter.
-func (m match) needs() (cpus, memory float64) {
+// else those beyond which its steps get no shorter. A book tells of no more than the host has, and of
+// no amounts where nothing tells how fast its host is.
+func (m match) needs(h Host) (cpus, memory float64) {
 	for _, e := range slices.Backward(m.Ends) {
-		cpus, memory = cmp.Or(cpus, e.CPUs), cmp.Or(memory, e.Memory)
+		if !m.Shape {
+			cpus, memory = cmp.Or(cpus, e.CPUs), cmp.Or(memory, e.Memory)
+		}
 	}
-	return cmp.Or(cpus, m.Learned.Cost.Knee()), memory
+	cpus = cmp.Or(cpus, m.Learned.Cost.Knee())
+	if m.Host != "" {
+		cpus, memory = atMost(cpus, h.CPUs), atMost(memory, h.MemoryBytes)
+	}
+	return cpus, memory
+}
+
+// atMost bounds a value; bound 0: it has none.
+func atMost(v, bound float64) float64 {
+	if bound > 0 {
+		return min(v, bound)
+	}
+	return v
 }
 
 // elsewhere are the models that such jobs ran on and that the host lacks, the fastest first.

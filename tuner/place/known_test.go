@@ -80,6 +80,24 @@ func TestNeedsOfTheLastRun(t *testing.T) {
 	}
 }
 
+// TestBooksTellNoMoreThanThereIs: what a book says that a job has use for ends at what the host has, and says
+// nothing where nothing tells how fast its host is. This host's own runs are believed.
+func TestBooksTellNoMoreThanThereIs(t *testing.T) {
+	h := Host{Devices: []Device{gpu(0, "a", 80*gib)}, CPUs: 16, MemoryBytes: 64 * gib}
+	for name, c := range map[string]struct {
+		host         string
+		shape        bool
+		cpus, memory float64
+	}{"its own": {"", false, 1 << 20, 1 << 59}, "a book's": {"node7", false, 16, 64 * gib}, "of unknown speed": {"node7", true, 2, 0}} {
+		k := ran(1, 10, identity.Start{Image: "train", Command: []string{"x"}})
+		k.Host, k.Shape, k.Ends = c.host, c.shape, []profiles.End{{CPUs: 1 << 20, Memory: 1 << 59}}
+		got := Job(h, []profiles.Known{k}, hashed, state.PlaceJob{Image: "train", Args: []string{"x"}}, false)
+		if got.CPUs != c.cpus || got.MemoryBytes != c.memory {
+			t.Errorf("%s: %v CPUs, %v bytes", name, got.CPUs, got.MemoryBytes)
+		}
+	}
+}
+
 // TestBooksCloseNoDevice: another host's word counts after this one's, is never called measured, tells no
 // rate where nothing tells how fast that host is, and keeps no device from a job.
 func TestBooksCloseNoDevice(t *testing.T) {

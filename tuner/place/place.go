@@ -71,8 +71,10 @@ const minUUID = 8
 type Host struct {
 	Devices []Device
 	Grants  []Grant
-	CPUs    float64                // that a container may use; 0: no bound
-	Holds   map[string]*state.Hold // by UUID; nil: none
+	CPUs    float64 // that a container may use; 0: no bound
+	// MemoryBytes is the host's; 0: not known.
+	MemoryBytes float64
+	Holds       map[string]*state.Hold // by UUID; nil: none
 }
 
 // Expect tells what rate a job is expected to have on a model of device.
