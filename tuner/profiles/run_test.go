@@ -66,3 +66,118 @@ func TestNotJudgedBeyondWhatRan(t *testing.T) {
 		t.Errorf("told: %+v", again.Show())
 	}
 }
+
+// keeps has a run tell what was enough, once each 15 s, and end.
+func keeps(r *Run, b *Store, cpus ...float64) {
+	for i, c := range cpus {
+		r.Keep(b, 0, "train", End{UnixNs: day, CPUs: c}, int64(i+1)*keepEveryNs, i == len(cpus)-1)
+	}
+}
+
+// A run is judged, and remembered, by what it worked with: neither by the data that it prepares first
+// nor by the results that it writes last.
+func TestQuietBeginAndEnd(t *testing.T) {
+	s := startOf("train.py")
+	for name, tc := range map[string]struct {
+		cpus         []float64
+		kept         float64
+		right, wrong int
+	}{
+		"a quiet beginning":                {[]float64{0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 3, 3, 3, 3}, 3, 1, 0},
+		"a quiet end":                      {[]float64{3, 3, 3, 3, 0.1, 0.1, 0.1, 0.1, 0.1}, 3, 1, 0},
+		"an end of which nothing is known": {[]float64{3, 3, 3, 0, 0}, 3, 1, 0},
+		"a short burst":                    {[]float64{3, 3, 3, 9, 9, 3, 3}, 3, 1, 0},
+		"another job":                      {[]float64{1, 1, 1, 1}, 1, 0, 1},
+		"ended soon":                       {[]float64{1}, 1, 0, 0},
+	} {
+		b := ran(s, 3)
+		var r Run
+		r.Begin(b, &s, "key", "", 0)
+		if r.Written(runtime.KnobCPUQuota, 3) != 3 {
+			t.Fatal("not given")
+		}
+		keeps(&r, b, tc.cpus...)
+		k := b.All()[0]
+		if got := k.Ends[len(k.Ends)-1].CPUs; len(k.Ends) != 2 || got != tc.kept || k.RunsRight != tc.right || k.RunsWrong != tc.wrong || k.Learned.Right+k.Learned.Wrong != 0 {
+			t.Errorf("%s: %.2f CPUs kept, %d right, %d wrong, %+v", name, got, k.RunsRight, k.RunsWrong, k.Learned)
+		}
+	}
+}
+
+// What was not taken cannot have been wrong.
+func TestOnlyWhatWasTakenIsWrong(t *testing.T) {
+	s := startOf("train.py")
+	b := ran(s, 3)
+	var r Run
+	r.Begin(b, &s, "key", "", 0)
+	if cpus := r.Written(runtime.KnobCPUQuota, 8); cpus != 0 { // lent since something else stopped it
+		t.Errorf("%.2f CPUs of the last runs", cpus)
+	}
+	if keeps(&r, b, 8, 8, 8, 8); b.All()[0].RunsWrong != 0 || len(r.Show().Took) != 0 {
+		t.Errorf("%+v, took %v", b.All()[0], r.Show().Took)
+	}
+}
+
+// A run that goes on as before writes nothing to disk; what changes, and its end, are kept.
+func TestARunAtRestChangesNothing(t *testing.T) {
+	s := startOf("train.py")
+	b := NewStore()
+	var r Run
+	r.Begin(b, &s, "key", "", 0)
+	keep := func(at int64, cpus float64, ended bool) (changed bool) {
+		was := b.Revision()
+		r.Keep(b, 0, "train", End{UnixNs: at * keepEveryNs, CPUs: cpus}, at*keepEveryNs, ended)
+		return b.Revision() != was
+	}
+	for i, tc := range []struct {
+		at          int64
+		cpus        float64
+		ended, want bool
+	}{{1, 2, false, true}, {2, 2.01, false, false}, {3, 2, false, false}, {4, 1.5, false, false}, {300, 2, false, true}, {301, 2, true, true}} {
+		if got := keep(tc.at, tc.cpus, tc.ended); got != tc.want {
+			t.Errorf("step %d: changed %t", i, got)
+		}
+	}
+}
+
+// The daemon began anew: the run goes on, and is no run before itself.
+func TestARunIsNotItsOwnPast(t *testing.T) {
+	s := startOf("train.py")
+	b := NewStore()
+	var r, again Run
+	r.Begin(b, &s, "key", "", 0)
+	keeps(&r, b, 3, 3, 3, 3)
+	again.Begin(b, &s, "key", "", 0)
+	if v := again.Show(); v.Runs != 0 || v.CPUs != 0 || again.Entry() == 0 {
+		t.Errorf("%+v, entry %d", v, again.Entry())
+	}
+	if keeps(&again, b, 0.1, 0.1, 0.1, 0.1); len(b.All()[0].Ends) != 1 || b.All()[0].Ends[0].CPUs != 3 {
+		t.Errorf("%+v", b.All()[0].Ends)
+	}
+	b.End(0, s, "train", endOf(s, "other", 2))
+	again.Begin(b, &s, "key", "", 0)
+	if v := again.Show(); v.Runs != 1 || v.CPUs != 2 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// Names that somebody makes up, and keys that end with the daemon, leave a job what it knows.
+func TestOtherNamesLeaveAJobItsRuns(t *testing.T) {
+	s := startOf("train.py")
+	b := ran(s, 3, 3)
+	id := b.Identified(s.Identity)
+	for i := range 9 {
+		other := startOf("made-up" + string(rune('a'+i)))
+		b.End(id, other, "x", endOf(other, "x", 1))
+	}
+	if l := b.LastRuns(s, "", ""); l.CPUs != 3 || l.Runs != 2 {
+		t.Errorf("%+v", l)
+	}
+	other := startOf("passing")
+	other.Passing = true
+	var r Run
+	r.Begin(b, &other, "key", "", 0)
+	if r.Keep(b, id, "x", End{UnixNs: day, CPUs: 2}, 30e9, true); b.Identified(other.Identity) == id || b.Identified(other.Identity) == 0 {
+		t.Errorf("a passing identity is in entry %d", b.Identified(other.Identity))
+	}
+}
