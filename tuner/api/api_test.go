@@ -31,6 +31,7 @@ type fake struct {
 	asked    []any
 	err      error
 	peer     api.Peer
+	known    []state.Fingerprint
 	// late: of how many times that it is asked the same snapshot is shown; then, and without it, each time another.
 	late int
 }
@@ -85,7 +86,7 @@ func (f *fake) Pause(ctx context.Context) error {
 	return err
 }
 
-func (f *fake) Fingerprints(context.Context) ([]state.Fingerprint, error) { return nil, nil }
+func (f *fake) Fingerprints(context.Context) ([]state.Fingerprint, error) { return f.known, nil }
 
 func (f *fake) Forget(ctx context.Context, r state.ForgetRequest) ([]state.ActionResult, error) {
 	return f.act(ctx, r)

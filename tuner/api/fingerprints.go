@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -19,7 +20,27 @@ func (s *Server) fingerprints(_ http.ResponseWriter, r *http.Request) (any, erro
 	if all == nil {
 		all = []state.Fingerprint{}
 	}
+	if allowed(r, AccessWrite) != nil {
+		all = withoutWords(all)
+	}
 	return Fingerprints{all}, nil
+}
+
+// withoutWords leaves out the hashes of single words and numbers: whoever may start a container with
+// words of his choice could tell by them which others were started with.
+func withoutWords(all []state.Fingerprint) []state.Fingerprint {
+	all = slices.Clone(all)
+	for i := range all {
+		k := &all[i]
+		k.Identities, k.Ends = slices.Clone(k.Identities), slices.Clone(k.Ends)
+		for j := range k.Identities {
+			k.Identities[j].Words, k.Identities[j].Numbers = nil, nil
+		}
+		for j := range k.Ends {
+			k.Ends[j].Numbers = nil
+		}
+	}
+	return all
 }
 
 func (s *Server) forget(_ http.ResponseWriter, r *http.Request) (any, error) {
