@@ -46,7 +46,7 @@ func Defaults() Config {
 
 // Input is everything that came in since the last tick.
 type Input struct {
-	UnixNs     int64           `json:"unix"`              // wall clock, for records alone
+	UnixNs     int64           `json:"unix"`              // wall clock: dates records, and known jobs, of which the oldest go first
 	Host       probes.Host     `json:"host"`              // its AtNs is the tick's time
 	Containers []Container     `json:"containers"`        // all running ones, sorted by key
 	Samples    []probes.Sample `json:"samples"`           // sorted by container
