@@ -41,7 +41,7 @@ func (c *Controller) place(s *containerState, p profiles.Print, cost policies.Co
 	if found.Confidence < c.k().MinConfidence {
 		return
 	}
-	c.recall(s, from[0])
+	c.beginCurves(s, from[0])
 	if s.learned.correction == 1 && found.Correction != 1 && len(s.trials) == 0 {
 		s.learned.correction = found.Correction
 		n.take(fmt.Sprintf("its predictions, times %.2f", found.Correction))
@@ -58,7 +58,7 @@ func (c *Controller) recognise(s *containerState) {
 	run := &s.known.run
 	run.Begin(c.profiles, s.c.Start, s.key, profiles.Granted(c.last.Host.Devices, c.granted(s)), c.now())
 	if entry := run.Entry(); entry != 0 {
-		c.recall(s, entry)
+		c.beginCurves(s, entry)
 		s.learned.unsteady = 0
 	}
 }
@@ -94,9 +94,9 @@ func (c *Controller) slower(s *containerState, r *observe.RateSample, d *Decisio
 	}
 }
 
-// recall begins a container's curves with those of a known job. They are held loosely, and what
+// beginCurves begins a container's curves with those of a known job. They are held loosely, and what
 // does not fit them begins anew.
-func (c *Controller) recall(s *containerState, from uint64) {
+func (c *Controller) beginCurves(s *containerState, from uint64) {
 	cpu, memory := c.profiles.Responses(from)
 	begin := func(l, known *model.Learner, what string) bool {
 		if l.Source != "" || known == nil || s.obs.Rates.Source != "" && known.Source != s.obs.Rates.Source {
