@@ -297,37 +297,52 @@ func (r *bookReader) run(ctx context.Context) {
 
 // read reads all books anew and gives them to the agent. some: there is one.
 func (r *bookReader) read(ctx context.Context) (some bool, err error) {
-	found, files, err := r.dir.Read()
-	own, failed := r.loop.OwnProfiles(ctx)
-	if failed != nil {
-		return false, failed
+	own, err := r.loop.OwnProfiles(ctx)
+	if err != nil {
+		return false, err
 	}
-	foreign, told := prepareBooks(own, found, files, time.Now())
+	taken := newTakenBooks(own, time.Now())
+	files, err := r.dir.Read(taken.take)
+	told := taken.told(files)
 	for _, b := range told {
 		r.say(b.File, b.Text)
 	}
-	return len(files) > 0, errors.Join(err, r.loop.UseBooks(ctx, foreign, told))
+	return len(files) > 0, errors.Join(err, r.loop.UseBooks(ctx, slices.Clip(taken.foreign), told))
 }
 
-// prepareBooks checks and scales what was found, and tells what became of each file.
-func prepareBooks(own []profiles.Known, found []books.Found, files []books.File, now time.Time) (foreign []profiles.Known, told []state.Book) {
-	prepared := map[string]profiles.Prepared{}
-	for _, f := range found {
-		p := profiles.Prepare(own, f.Book, now.UnixNano())
-		p.Refused += f.Broken
-		prepared[f.Host] = p
-		if foreign = append(foreign, p.Known...); len(foreign) > profiles.MaxKnown {
-			foreign, _ = profiles.Divide(foreign, profiles.MaxKnown) // what a full directory holds must not pile up
-		}
+// takenBooks checks and scales books as they are read, one at a time.
+type takenBooks struct {
+	own     []profiles.Known
+	now     time.Time
+	foreign []profiles.Known
+	by      map[string]profiles.Prepared // host
+	jobs    map[string]int
+}
+
+func newTakenBooks(own []profiles.Known, now time.Time) *takenBooks {
+	return &takenBooks{own: own, now: now, by: map[string]profiles.Prepared{}, jobs: map[string]int{}}
+}
+
+func (t *takenBooks) take(f books.Found) {
+	p := profiles.Prepare(t.own, f.Book, t.now.UnixNano())
+	p.Refused += f.Broken
+	if t.foreign = append(t.foreign, p.Known...); len(t.foreign) > profiles.MaxKnown {
+		t.foreign, _ = profiles.Divide(t.foreign, profiles.MaxKnown) // what a full directory holds must not pile up
 	}
+	t.jobs[f.Host], p.Known = len(p.Known), nil
+	t.by[f.Host] = p
+}
+
+// told is what became of each file.
+func (t *takenBooks) told(files []books.File) (told []state.Book) {
 	for _, f := range files {
 		b := state.Book{File: f.Name, Host: f.Host, Jobs: f.Jobs, MadeUnixNs: f.MadeUnixNs, Reason: string(f.Reason), Text: f.Text}
-		if p, ok := prepared[f.Host]; ok && f.Reason == "" {
-			b.Jobs, b.Shared, b.Ratio, b.Refused, b.AheadNs = len(p.Known), p.Shared, p.Ratio, p.Refused, p.AheadNs
+		if p, ok := t.by[f.Host]; ok && f.Reason == "" {
+			b.Jobs, b.Shared, b.Ratio, b.Refused, b.AheadNs = t.jobs[f.Host], p.Shared, p.Ratio, p.Refused, p.AheadNs
 		}
 		told = append(told, b)
 	}
-	return slices.Clip(foreign), told
+	return told
 }
 
 // say logs what is wrong with a book when that changes.
@@ -358,7 +373,7 @@ func examineBooks(ctx context.Context, cfg config.Config) finding {
 	}
 	done := make(chan answer, 1)
 	go func() {
-		_, files, err := books.NewDirectory(booksDir(cfg), trust).Read()
+		files, err := books.NewDirectory(booksDir(cfg), trust).Read(nil)
 		done <- answer{files, err}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, patience)

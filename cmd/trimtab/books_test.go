@@ -54,8 +54,8 @@ func bookedHost(t *testing.T, jobs []profiles.Known, made time.Time) config.Conf
 	return cfg
 }
 
-// TestPrepareBooks: what is told of a book is what became of it, its clock and its ratio with it.
-func TestPrepareBooks(t *testing.T) {
+// TestTakenBooks: what is told of a book is what became of it, its clock and its ratio with it.
+func TestTakenBooks(t *testing.T) {
 	now := time.Now()
 	broken := append(knownThere(2), profiles.Known{ID: 9, Jobs: -1})
 	cfg := bookedHost(t, broken, now.Add(48*time.Hour))
@@ -63,11 +63,12 @@ func TestPrepareBooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, files, err := books.NewDirectory(booksDir(cfg), trust).Read()
+	taken := newTakenBooks(knownThere(1), now)
+	files, err := books.NewDirectory(booksDir(cfg), trust).Read(taken.take)
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign, told := prepareBooks(knownThere(1), found, files, now)
+	foreign, told := taken.foreign, taken.told(files)
 	if len(foreign) != 5 || len(told) != 1 {
 		t.Fatalf("%d jobs, %+v", len(foreign), told)
 	}

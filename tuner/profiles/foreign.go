@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/model"
 )
 
@@ -55,7 +56,23 @@ const (
 	maxMisled = 3
 	// foreignID is set in the numbers of foreign entries. JSON's readers hold 53 bits.
 	foreignID = 1 << 52
+	// maxCells are more than any curve has.
+	maxCells = 64
 )
+
+// TooMany reports whether an entry holds more of something than is kept of any: it is not worth its memory.
+func (k *Known) TooMany() bool {
+	if len(k.Identities) > maxIdentities || len(k.Ends) > maxIdentities*MaxEnds || len(k.Learned.Devices) > maxDevices {
+		return true
+	}
+	for _, l := range []*model.Learner{k.Learned.Response, k.Learned.Memory} {
+		if l != nil && len(l.Cells) > maxCells {
+			return true
+		}
+	}
+	return slices.ContainsFunc(k.Ends, func(e End) bool { return len(e.Numbers) > maxEndNumbers }) ||
+		slices.ContainsFunc(k.Identities, func(i identity.Identity) bool { return len(i.Words)+len(i.Numbers) > maxText })
+}
 
 // Prepare checks a book, and scales it to this host by the jobs that both know. Counts of how
 // trials ended there, and corrections, are left out: here they begin anew.

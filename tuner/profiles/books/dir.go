@@ -98,9 +98,10 @@ func stamps(root *os.Root, names []string) map[string]stamp {
 	return out
 }
 
-// Read reads all books. Of two of one host the one is used that was made later. An error is of the
-// directory; one that is missing holds no books.
-func (d *Directory) Read() (found []Found, files []File, err error) {
+// Read reads all books and hands those over that may be used, one at a time; nil: they are only told
+// of. Of two of one host the one is used that was made later. An error is of the directory; one that is
+// missing holds no books.
+func (d *Directory) Read(use func(Found)) (files []File, err error) {
 	root, names, err := d.open()
 	d.seen, d.err = nil, ""
 	if err != nil {
@@ -108,67 +109,104 @@ func (d *Directory) Read() (found []Found, files []File, err error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
-		return nil, nil, err
+		return nil, err
 	}
 	defer root.Close() // read only: nothing to lose
 	d.seen = stamps(root, names)
-	type place struct{ found, file int }
-	latest := map[string]place{} // by host
-	for _, name := range names {
-		all, refused := readFile(root, name, d.trust)
-		for _, f := range all {
-			file := File{Name: name, Host: f.Host, Jobs: len(f.Known), MadeUnixNs: f.MadeUnixNs}
-			at, twice := latest[f.Host]
-			switch {
-			case f.Refused != nil:
-				file.Reason, file.Text = f.Refused.Reason, f.Refused.Text
-			case !twice:
-				latest[f.Host], found = place{len(found), len(files)}, append(found, f)
-			case f.MadeUnixNs > found[at.found].MadeUnixNs:
-				found[at.found] = f
-				files[at.file].older()
-				latest[f.Host] = place{at.found, len(files)}
-			default:
-				file.older()
-			}
-			files = append(files, file)
+	all := make([][]Found, len(names))
+	cut := make([]*Refusal, len(names)) // what could not be read any more
+	latest := map[string]*Found{}       // by host
+	for i, name := range names {
+		cut[i] = withFile(root, name, func(f io.ReadSeeker) (refused *Refusal) {
+			all[i], refused = scan(f, d.trust)
+			return refused
+		})
+		if cut[i] != nil && cut[i].Reason == Changed {
+			all[i] = nil
 		}
-		if refused != nil {
-			files = append(files, File{Name: name, Reason: refused.Reason, Text: refused.Text})
+		leaveLatest(all[i], latest)
+	}
+	for i, name := range names {
+		if changed := d.hand(root, name, all[i], use); changed != nil {
+			all[i], cut[i] = nil, changed
+		}
+		for _, f := range all[i] {
+			files = append(files, fileOf(name, f))
+		}
+		if cut[i] != nil {
+			files = append(files, File{Name: name, Reason: cut[i].Reason, Text: cut[i].Text})
 		}
 	}
-	return found, files, nil
+	return files, nil
 }
 
-func (f *File) older() {
-	f.Jobs, f.Reason, f.Text = 0, Older, "is not the latest of its host"
+// leaveLatest refuses of each host all books but the latest.
+func leaveLatest(all []Found, latest map[string]*Found) {
+	for i := range all {
+		f := &all[i]
+		if f.Refused != nil {
+			continue
+		}
+		old := latest[f.Host]
+		if old != nil && f.MadeUnixNs <= old.MadeUnixNs {
+			old, f = f, old
+		}
+		if latest[f.Host] = f; old != nil {
+			old.Refused = refuse(Older, "is not the latest of its host")
+		}
+	}
 }
 
-// readFile reads one file of a directory, and nothing that a link leads to outside of it.
-func readFile(root *os.Root, name string, trust Trust) ([]Found, *Refusal) {
+// hand reads those books of a file that are left, and hands them over.
+func (d *Directory) hand(root *os.Root, name string, scanned []Found, use func(Found)) *Refusal {
+	if use == nil || !slices.ContainsFunc(scanned, func(f Found) bool { return f.Refused == nil }) {
+		return nil
+	}
+	return withFile(root, name, func(f io.ReadSeeker) *Refusal {
+		return decode(f, d.trust, scanned, false, func(_ int, f Found) { use(f) })
+	})
+}
+
+func fileOf(name string, f Found) File {
+	out := File{Name: name, Host: f.Host, Jobs: f.Jobs, MadeUnixNs: f.MadeUnixNs}
+	if f.Refused != nil {
+		out.Jobs, out.Reason, out.Text = 0, f.Refused.Reason, f.Refused.Text
+	}
+	return out
+}
+
+// withFile opens one file of a directory, and nothing that a link leads to outside of it.
+func withFile(root *os.Root, name string, do func(io.ReadSeeker) *Refusal) *Refusal {
 	info, err := root.Stat(name)
 	if err != nil {
-		return nil, cannotOpen(root, name, err)
+		return cannotOpen(root, name, err)
 	}
 	if !info.Mode().IsRegular() { // opening a device can do something
-		return nil, refuse(Irregular, "is no regular file: %s", info.Mode().Type())
+		return refuse(Irregular, "is no regular file: %s", info.Mode().Type())
 	}
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, cannotOpen(root, name, err)
+		return cannotOpen(root, name, err)
 	}
 	defer f.Close() // read only: nothing to lose
-	return readOpen(f, trust, false)
+	return opened(f, do)
 }
 
 // ReadFile reads the books of one file by its path, for the command line.
-func ReadFile(path string, trust Trust) ([]Found, *Refusal) {
+func ReadFile(path string, trust Trust) (all []Found, refused *Refusal) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, refuse(Unreadable, "cannot be read: %v", err)
 	}
 	defer f.Close() // read only: nothing to lose
-	return readOpen(f, trust, true)
+	refused = opened(f, func(r io.ReadSeeker) (refused *Refusal) {
+		all, refused = read(r, trust, true)
+		return refused
+	})
+	if refused != nil && refused.Reason == Changed {
+		return nil, refused
+	}
+	return all, refused
 }
 
 func cannotOpen(root *os.Root, name string, err error) *Refusal {
@@ -178,27 +216,22 @@ func cannotOpen(root *os.Root, name string, err error) *Refusal {
 	return refuse(Unreadable, "cannot be read: %v", err)
 }
 
-func readOpen(f *os.File, trust Trust, raw bool) ([]Found, *Refusal) {
-	return readOpened(f, trust, raw, func() {})
-}
-
-// readOpened calls during once the file is read, before it is looked at again.
-func readOpened(f *os.File, trust Trust, raw bool, during func()) ([]Found, *Refusal) {
+// opened looks at a file before and after something is done with it.
+func opened(f *os.File, do func(io.ReadSeeker) *Refusal) *Refusal {
 	before, err := f.Stat()
 	switch {
 	case err != nil:
-		return nil, refuse(Unreadable, "cannot be read: %v", err)
+		return refuse(Unreadable, "cannot be read: %v", err)
 	case !before.Mode().IsRegular():
-		return nil, refuse(Irregular, "is no regular file: %s", before.Mode().Type())
+		return refuse(Irregular, "is no regular file: %s", before.Mode().Type())
 	case before.Size() > MaxBytes:
-		return nil, refuse(TooBig, "is of %d MiB; allowed are %d MiB", before.Size()>>20, MaxBytes>>20)
+		return refuse(TooBig, "is of %d MiB; allowed are %d MiB", before.Size()>>20, MaxBytes>>20)
 	}
-	found, refused := read(io.LimitReader(f, MaxBytes), trust, raw)
-	during()
+	refused := do(f)
 	if after, err := f.Stat(); err != nil || stampOf(after) != stampOf(before) {
-		return nil, refuse(Changed, "has changed while it was read; it is read again at the next look")
+		return changed()
 	}
-	return found, refused
+	return refused
 }
 
 // Merge is one file of the books of several: of each host the one that was made latest, with its

@@ -2,9 +2,13 @@ package books
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +23,8 @@ func put(t *testing.T, dir, name string, text []byte) {
 
 func read1(t *testing.T, d *Directory) ([]Found, []File) {
 	t.Helper()
-	found, files, err := d.Read()
+	var found []Found
+	files, err := d.Read(func(f Found) { found = append(found, f) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +189,7 @@ func TestDirectoryThatIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := NewDirectory(path, Trust{})
-	if _, _, err := d.Read(); err == nil || d.Changed() {
+	if _, err := d.Read(nil); err == nil || d.Changed() {
 		t.Errorf("%v", err)
 	}
 }
@@ -201,13 +206,57 @@ func TestChangedWhileRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	found, refused := readOpened(f, trusting(t, h), false, func() {
-		if err := os.Chtimes(path, time.Time{}, time.Unix(9, 9)); err != nil {
-			t.Fatal(err)
+	refused := opened(f, func(r io.ReadSeeker) *Refusal {
+		if all, refused := scan(r, trusting(t, h)); refused != nil || len(all) != 1 || all[0].Refused != nil {
+			t.Errorf("%+v, %v", all, refused)
 		}
+		if err := os.Chtimes(path, time.Time{}, time.Unix(9, 9)); err != nil {
+			t.Error(err)
+		}
+		return nil
 	})
-	if len(found) != 0 || refused == nil || refused.Reason != Changed {
-		t.Errorf("%+v, %+v", found, refused)
+	if refused == nil || refused.Reason != Changed {
+		t.Errorf("%+v", refused)
+	}
+}
+
+// TestChangedBetween: what is decoded is what was scanned.
+func TestChangedBetween(t *testing.T) {
+	h := newHost(t, "gpu-7")
+	all, refused := scan(bytes.NewReader(h.book(t, day, known(1))), trusting(t, h))
+	if refused != nil || len(all) != 1 || all[0].Jobs != 1 || len(all[0].Known) != 0 {
+		t.Fatalf("%+v, %v", all, refused)
+	}
+	for what, text := range map[string][]byte{"another of its": h.book(t, day, known(2)), "nothing": nil} {
+		refused := decode(bytes.NewReader(text), trusting(t, h), all, false, func(int, Found) { t.Errorf("%s is used", what) })
+		if refused == nil || refused.Reason != Changed {
+			t.Errorf("%s: %+v", what, refused)
+		}
+	}
+}
+
+// TestUnsignedCostsLittle: a few kilobytes of a stranger are not unpacked into hundreds of megabytes.
+func TestUnsignedCostsLittle(t *testing.T) {
+	line := `{"ends":[` + strings.Repeat("{},", maxLine/3-10) + "{}]}\n"
+	text := `{"format":"trimtab-book","version":1}` + "\n" + strings.Repeat(line, 1000)
+	sum := sha256.Sum256([]byte(text))
+	text += fmt.Sprintf(`{"end":true,"jobs":1000,"sha256":"%x"}`+"\n{}\n", sum)
+	file := packed(t, text)
+	var before, after goruntime.MemStats
+	trusted, err := NewTrust(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, trust := range map[string]Trust{"refused": trusting(t, newHost(t, "gpu-7")), "trusted": trusted} {
+		goruntime.ReadMemStats(&before)
+		found, refused := Read(bytes.NewReader(file), trust)
+		goruntime.ReadMemStats(&after)
+		if refused != nil || len(found) != 1 || (found[0].Refused != nil) != (what == "refused") || len(found[0].Known) != 0 {
+			t.Fatalf("%s: %+v, %v", what, found, refused)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > 4<<20 {
+			t.Errorf("%s: %d bytes took %d MiB", what, len(file), used>>20)
+		}
 	}
 }
 

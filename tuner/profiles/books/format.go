@@ -11,8 +11,8 @@
 // does not know it ignores; a book of a newer version it refuses, and says so. Nothing in a book
 // is readable of a job unless names were asked for.
 //
-// The trap: books come from other hosts. Nothing of one is used before its signature holds, and
-// what is read of any is bounded.
+// The trap: books come from other hosts. Nothing of one is decoded before its signature holds: a file
+// is read twice, first for its hashes alone. What is read of any is bounded.
 package books
 
 import (
@@ -45,8 +45,12 @@ const (
 	// MaxBytes of a file: 10,000 jobs take about 2 MB.
 	MaxBytes = 16 << 20
 	maxPlain = 128 << 20 // uncompressed, of all books in a file
-	maxLine  = 256 << 10
-	maxBooks = 256 // in one file
+	maxLine  = 32 << 10  // a job with all runs that are kept of one takes a half of it
+	maxBooks = 256       // in one file
+	// maxCommas are more than a job has: each may become something of hundreds of bytes. After
+	// maxBroken entries that are none the others of a book are not looked at.
+	maxCommas = 2048
+	maxBroken = 100
 )
 
 // Reason says in a word why a book is not used; a label of metrics.
@@ -109,13 +113,16 @@ type signed struct {
 func Write(w io.Writer, host string, madeUnixNs int64, known []profiles.Known, names bool, key ssh.Signer) error {
 	z := gzip.NewWriter(w)
 	sum := sha256.New()
-	lines := json.NewEncoder(io.MultiWriter(z, sum))
-	if err := lines.Encode(header{format, version, host, madeUnixNs}); err != nil {
+	out := io.MultiWriter(z, sum)
+	if err := json.NewEncoder(out).Encode(header{format, version, host, madeUnixNs}); err != nil {
 		return err
 	}
 	for _, k := range known {
-		k = private(k, names)
-		if err := lines.Encode(k.Rounded()); err != nil {
+		line, err := lineOf(private(k, names))
+		if err == nil {
+			_, err = out.Write(line)
+		}
+		if err != nil {
 			return fmt.Errorf("known job %d: %w", k.ID, err)
 		}
 	}
@@ -141,10 +148,21 @@ func Write(w io.Writer, host string, madeUnixNs int64, known []profiles.Known, n
 	return z.Close()
 }
 
-// jobs reads the jobs of a book behind its first line, up to the line that says what they were, which
-// it returns.
+// lineOf is a known job as a line that readers take: its oldest runs are left out where it is too long.
+func lineOf(k profiles.Known) ([]byte, error) {
+	for {
+		line, err := json.Marshal(k.Rounded())
+		if err != nil || len(line) < maxLine || len(k.Ends) == 0 {
+			return append(line, '\n'), err
+		}
+		k.Ends = k.Ends[1:]
+	}
+}
+
+// jobs goes through the jobs of a book behind its first line, up to the line that says what they were,
+// which it returns. They are decoded if that is wanted.
 func (in *reader) jobs(line []byte, found *Found) ([]byte, *Refusal) {
-	sum, count := sha256.New(), 0
+	sum := sha256.New()
 	for {
 		sum.Write(line) // a hash takes all
 		var refused *Refusal
@@ -157,18 +175,21 @@ func (in *reader) jobs(line []byte, found *Found) ([]byte, *Refusal) {
 		if bytes.HasPrefix(line, []byte(endPrefix)) {
 			break
 		}
-		if count++; count > profiles.MaxKnown {
+		if found.Jobs++; found.Jobs > profiles.MaxKnown {
 			return nil, refuse(TooBig, "holds more than %d jobs", profiles.MaxKnown)
 		}
+		if !in.decode {
+			continue
+		}
 		var k profiles.Known
-		if json.Unmarshal(line, &k) != nil {
+		if found.Broken >= maxBroken || bytes.Count(line, []byte(",")) > maxCommas || json.Unmarshal(line, &k) != nil || k.TooMany() {
 			found.Broken++
 			continue
 		}
 		found.Known = append(found.Known, k)
 	}
 	var end ending
-	if json.Unmarshal(line, &end) != nil || end.Jobs != count || end.SHA256 != hex.EncodeToString(sum.Sum(nil)) {
+	if json.Unmarshal(line, &end) != nil || end.Jobs != found.Jobs || end.SHA256 != hex.EncodeToString(sum.Sum(nil)) {
 		return nil, refuse(Damaged, "does not hold what it was made with: copy it again")
 	}
 	return line, nil
@@ -191,31 +212,83 @@ func private(k profiles.Known, names bool) profiles.Known {
 // Found is a book in a file. Its Host is the name that the config gives the key.
 type Found struct {
 	profiles.Book
+	Jobs    int      // that it holds, decoded or not
 	Key     string   // fingerprint of the key that signed it; "": nobody did
 	Broken  int      // entries that are no known job
 	Refused *Refusal // nil: it may be used
+	closing string   // the line with its hash
 	raw     []byte   // uncompressed, where it is kept
 }
 
 // Read reads the books of a file. The refusal is of what could not be read any more; the books
 // before it are good.
-func Read(r io.Reader, trust Trust) ([]Found, *Refusal) { return read(r, trust, false) }
+func Read(r io.ReadSeeker, trust Trust) ([]Found, *Refusal) { return read(r, trust, false) }
 
-func read(r io.Reader, trust Trust, raw bool) (all []Found, refused *Refusal) {
-	z, err := gzip.NewReader(r)
+func read(r io.ReadSeeker, trust Trust, raw bool) ([]Found, *Refusal) {
+	all, refused := scan(r, trust)
+	if changed := decode(r, trust, all, raw, func(i int, f Found) { all[i] = f }); changed != nil {
+		return nil, changed
+	}
+	return all, refused
+}
+
+// scan tells of each book of a file whose it is, and whether it may be used. Nothing of its jobs is held.
+func scan(r io.Reader, trust Trust) (all []Found, refused *Refusal) {
+	refused = walk(r, trust, func(int) (decode, raw bool) { return false, false }, func(_ int, f Found) { all = append(all, f) })
+	return all, refused
+}
+
+// decode reads those books again that a scan did not refuse, and hands them over one at a time. One that
+// is not what was scanned is not.
+func decode(r io.ReadSeeker, trust Trust, scanned []Found, raw bool, use func(i int, f Found)) *Refusal {
+	want := func(i int) bool { return i < len(scanned) && scanned[i].Refused == nil }
+	left := 0
+	for i := range scanned {
+		if want(i) {
+			left++
+		}
+	}
+	if left == 0 {
+		return nil
+	}
+	if _, err := r.Seek(0, io.SeekStart); err != nil {
+		return refuse(Unreadable, "cannot be read: %v", err)
+	}
+	walk(r, trust, func(i int) (bool, bool) { return want(i), raw && want(i) }, func(i int, f Found) { // what it refuses is missing then
+		if want(i) && f.Refused == nil && f.closing == scanned[i].closing {
+			left--
+			use(i, f)
+		}
+	})
+	if left > 0 {
+		return changed()
+	}
+	return nil
+}
+
+func changed() *Refusal {
+	return refuse(Changed, "has changed while it was read; it is read again at the next look")
+}
+
+// walk goes through the books of a file. The jobs of a book are decoded, and its lines kept, if that is
+// wanted.
+func walk(r io.Reader, trust Trust, want func(i int) (decode, raw bool), each func(i int, f Found)) *Refusal {
+	z, err := gzip.NewReader(io.LimitReader(r, MaxBytes))
 	if err != nil {
-		return nil, refuse(Damaged, "is no book: %v", err)
+		return refuse(Damaged, "is no book: %v", err)
 	}
 	limited := &io.LimitedReader{R: z, N: maxPlain}
-	in := &reader{lines: bufio.NewReaderSize(limited, maxLine), limited: limited, keep: raw}
-	for {
+	in := &reader{lines: bufio.NewReaderSize(limited, maxLine), limited: limited}
+	for i := 0; ; i++ {
+		in.decode, in.keep = want(i)
 		found, refused := in.book(trust)
-		if refused != nil || found == nil {
-			return all, refused
+		switch {
+		case found == nil:
+			return refused
+		case i == maxBooks:
+			return refuse(TooBig, "holds more than %d books", maxBooks)
 		}
-		if all = append(all, *found); len(all) == maxBooks {
-			return all, nil
-		}
+		each(i, *found)
 	}
 }
 
@@ -223,6 +296,7 @@ func read(r io.Reader, trust Trust, raw bool) (all []Found, refused *Refusal) {
 type reader struct {
 	lines   *bufio.Reader
 	limited *io.LimitedReader
+	decode  bool
 	keep    bool
 	raw     []byte
 }
@@ -266,7 +340,7 @@ func (in *reader) book(trust Trust) (*Found, *Refusal) {
 	if line, refused = in.jobs(line, found); refused != nil {
 		return nil, refused
 	}
-	closing := bytes.Clone(line)
+	found.closing = string(line)
 	if line, refused = in.next(); refused != nil {
 		return nil, refused
 	}
@@ -274,7 +348,7 @@ func (in *reader) book(trust Trust) (*Found, *Refusal) {
 	if line == nil || json.Unmarshal(line, &last) != nil {
 		return nil, refuse(Truncated, "ends before its signature: copy it again")
 	}
-	found.Host, found.Key, found.Refused = trust.check(closing, last.Signature, head.Host)
+	found.Host, found.Key, found.Refused = trust.check([]byte(found.closing), last.Signature, head.Host)
 	found.raw = in.raw
 	if found.Refused != nil {
 		found.Known = nil
