@@ -23,7 +23,8 @@ const (
 	// maxOff is by what factor data sheets alone are taken to be off: they count as one family whose
 	// rates were that far from predicted [143 of 156 on K80, P100 and V100 are nearer: docs/results.md].
 	maxOff = 3.0
-	// measuredOff is the half width of the interval, as a factor, of a rate that was measured.
+	// measuredOff is the half width of the interval, as a factor, of a rate that was measured: assumed,
+	// since of most jobs one run on a model is known.
 	measuredOff = 1.1
 	// maxCompared known jobs at the most are compared for one prediction, the latest met first.
 	maxCompared = 64
@@ -104,10 +105,11 @@ type moves struct {
 
 // move is one job as it is on the first model, and what it was on the other.
 type move struct {
-	print  Print
-	family string  // jobs of one image are taken for one program at several settings
-	sheet  float64 // what data sheets say that its wait for the device is multiplied by
-	beyond float64 // the logarithm of what it was multiplied by beyond that, where it is known
+	print   Print
+	family  string  // jobs of one image are taken for one program at several settings
+	sheet   float64 // what data sheets say that its wait for the device is multiplied by
+	beyond  float64 // the logarithm of what it was multiplied by beyond that, where it is known
+	foreign bool    // another host measured it
 }
 
 func newMoves(w Weights, known []Known, from, to string) *moves {
@@ -121,6 +123,12 @@ func newMoves(w Weights, known []Known, from, to string) *moves {
 		here, there := k.Learned.Devices[from], k.Learned.Devices[to]
 		j := m.of(k.ID, k.Print, here)
 		j.beyond = math.Log(there.Device / here.Device / j.sheet)
+		if j.foreign = k.Host != ""; j.foreign { // what a host says is one voice, and not believed beyond what sheets are off
+			j.family = "\x01" + k.Host
+			if m.sheets {
+				j.beyond = min(max(j.beyond, -math.Log(maxOff)), math.Log(maxOff))
+			}
+		}
 		m.jobs = append(m.jobs, j)
 		prints = append(prints, j.print)
 	}
@@ -128,14 +136,22 @@ func newMoves(w Weights, known []Known, from, to string) *moves {
 	return m
 }
 
-// latest are the known jobs that ran on both models, those met last first.
+// latest are the known jobs that ran on both models, those met last first. Others' tell only where none of
+// this host's does.
 func latest(known []Known, from, to string) []*Known {
-	var out []*Known
+	var out, foreign []*Known
 	for i := range known {
 		devices := known[i].Learned.Devices
-		if devices[from].Device > 0 && devices[to].Device > 0 {
+		switch {
+		case !(devices[from].Device > 0 && devices[to].Device > 0):
+		case known[i].Host == "":
 			out = append(out, &known[i])
+		default:
+			foreign = append(foreign, &known[i])
 		}
+	}
+	if len(out) == 0 {
+		out = foreign
 	}
 	slices.SortFunc(out, func(x, y *Known) int {
 		return cmp.Or(cmp.Compare(y.LastUnixNs, x.LastUnixNs), cmp.Compare(x.ID, y.ID))
@@ -286,7 +302,8 @@ func (m *moves) pooled(families []*family) (mean float64, told bool) {
 }
 
 // halfWidth is half of the interval's width as a logarithm: the quantile of the known jobs' errors
-// when each was predicted without its family or, with own, without itself.
+// when each was predicted without its family or, with own, without itself. Jobs of other hosts make no
+// prediction surer.
 func (m *moves) halfWidth(own bool) float64 {
 	type miss struct{ off, weight float64 }
 	misses := []miss{{math.Log(maxOff), 1}}
@@ -297,7 +314,7 @@ func (m *moves) halfWidth(own bool) float64 {
 	total := 1.0
 	for i := range m.jobs {
 		j := &m.jobs[i]
-		if own && sizes[j.family] < 2 {
+		if j.foreign || own && sizes[j.family] < 2 {
 			continue
 		}
 		mean, _, _ := m.residual(j, func(other *move) bool { return other != j && (own || other.family != j.family) })

@@ -3,6 +3,7 @@ package profiles
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,6 +71,29 @@ func TestPredictsFromSheetsAndJobs(t *testing.T) {
 	_, own := predictOne(t, one, "same:1")
 	if other/wait > 1.6 || own/wait < 1.9 {
 		t.Errorf("ten settings of one image: %.2f times the sheets' wait for another, %.2f for its own", other/wait, own/wait)
+	}
+}
+
+// TestForeignSpeedsAreOneVoice: however many and fresh the jobs of another host are, they say nothing where
+// this host's tell, else count as one family, and make nothing surer.
+func TestForeignSpeedsAreOneVoice(t *testing.T) {
+	var own, lies []Known
+	for i := range uint64(12) {
+		own = append(own, moved(i+1, fmt.Sprint("job:", i), 0.040, 2))
+	}
+	for i := range uint64(maxCompared) {
+		k := moved(foreignID+i, fmt.Sprint("lie:", i), 0.040, 100)
+		k.Host, k.Shape, k.LastUnixNs = "gpu-7", i%2 == 0, day
+		lies = append(lies, k)
+	}
+	want, _ := predictOne(t, own, "new:1")
+	got, _ := predictOne(t, append(slices.Clone(lies), own...), "new:1")
+	if got != want {
+		t.Errorf("%d lies turned %+v into %+v", len(lies), want, got)
+	}
+	alone, _ := predictOne(t, nil, "new:1")
+	if got, _ := predictOne(t, lies, "new:1"); got.High/got.Low < 4 || got.PerSecond < alone.PerSecond/maxOff {
+		t.Errorf("lies alone: %+v, sheets alone: %+v", got, alone)
 	}
 }
 
