@@ -56,6 +56,8 @@ const (
 	maxMisled = 3
 	// foreignID is set in the numbers of foreign entries. JSON's readers hold 53 bits.
 	foreignID = 1 << 52
+	// maxMemory is by how much more memory a foreign run may be believed to need than any run here.
+	maxMemory = 2
 	// maxCells are more than any curve has.
 	maxCells = 64
 )
@@ -102,8 +104,10 @@ func Prepare(own []Known, book Book, nowUnixNs int64) Prepared {
 		}
 	}
 	out.Ratio, out.Shared = calibrate(own, out.Known)
+	most := mostMemory(own)
 	for i := range out.Known {
 		out.Known[i].scale(out.Ratio)
+		out.Known[i].boundMemory(most)
 	}
 	return out
 }
@@ -238,6 +242,27 @@ func (k *Known) scale(ratio float64) {
 		}
 	}
 	l.Response, l.Memory = scaleCurve(l.Response, ratio), scaleCurve(l.Memory, ratio)
+}
+
+// mostMemory is the most, in bytes, that a run here was found to need; 0: of none it is known.
+func mostMemory(own []Known) (most float64) {
+	for i := range own {
+		for _, e := range own[i].Ends {
+			most = max(most, e.Memory)
+		}
+	}
+	return most
+}
+
+// boundMemory leaves the memory of another host's runs out where it is nowhere near what this host has
+// met: a limit is raised by it at each start, and memory that is given is not told to be too much. Of a
+// host that is not calibrated none is taken.
+func (k *Known) boundMemory(most float64) {
+	for i := range k.Ends {
+		if e := &k.Ends[i]; k.Shape || e.Memory > maxMemory*most {
+			e.Memory = 0
+		}
+	}
 }
 
 func scaleCurve(l *model.Learner, ratio float64) *model.Learner {

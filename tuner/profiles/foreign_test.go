@@ -298,6 +298,49 @@ func TestForeignRuns(t *testing.T) {
 	}
 }
 
+// TestForeignMemory: a limit is raised by another host's runs only where it is calibrated, and not far
+// beyond what runs here were found to need.
+func TestForeignMemory(t *testing.T) {
+	const gib = 1 << 30
+	all, who := jobs(6), start("train.py")
+	var there []Known
+	for i, k := range all {
+		all[i] = foreignRan(k, fmt.Sprintf("%c.py", rune(97+i)), 1)
+		all[i].Ends[0].Memory = gib
+		there = append(there, faster(k, 2))
+	}
+	for what, c := range map[string]struct {
+		own          []Known
+		memory, want float64
+	}{
+		"not calibrated":   {nil, gib, 0},
+		"as much as here":  {all[:4], 1.5 * gib, 1.5 * gib},
+		"all that can be":  {all[:4], 1 << 59, 0},
+		"none known here":  {without(all[:4]), gib, 0},
+		"twice, and a bit": {all[:4], 2*gib + 1, 0},
+	} {
+		theirs := append([]Known(nil), there...)
+		theirs[5] = foreignRan(theirs[5], "train.py", 2)
+		for i := range theirs[5].Ends {
+			theirs[5].Ends[i].Memory = c.memory
+		}
+		b := open(t, nil)
+		b.SetForeign(Prepare(c.own, book("gpu-7", theirs...), 3*day).Known, 3*day)
+		if l := b.LastRuns(who, ""); l.Memory != c.want || l.CPUs != 2 {
+			t.Errorf("%s: %v bytes and %v CPUs, want %v", what, l.Memory, l.CPUs, c.want)
+		}
+	}
+}
+
+// without are jobs none of whose runs is known.
+func without(all []Known) []Known {
+	out := append([]Known(nil), all...)
+	for i := range out {
+		out[i].Ends = nil
+	}
+	return out
+}
+
 // TestForeignRunMisleads: one that turned out wrong is gone, and told of.
 func TestForeignRunMisleads(t *testing.T) {
 	b := open(t, nil)
