@@ -63,7 +63,7 @@ const (
 func (e End) valid() error {
 	within := func(v, most float64) bool { return v >= 0 && v <= most }
 	switch {
-	case e.Run == "" || len(e.Run) > maxText || len(e.Job) > maxText || len(e.Device) > maxText || len(e.Kernel) > maxText || len(e.Driver) > maxText || len(e.Source) > maxText:
+	case e.Run == "" || short(e.Run, e.Job, e.Host, e.Kernel, e.Driver, e.Device, e.Image, e.Data, e.Source) != nil || short(e.Numbers...) != nil:
 		return errors.New("a run without a name, or of too long ones")
 	case len(e.Numbers) > maxEndNumbers || !slices.IsSorted(e.Numbers) || e.Ranks < 0 || e.Loaders < 0 || e.Ranks > 1<<20 || e.Loaders > 1e6:
 		return errors.New("a run with more than there can be")

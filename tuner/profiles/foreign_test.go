@@ -186,7 +186,7 @@ func TestForgottenForeignStaysAway(t *testing.T) {
 // TestBadBooks: what cannot be true is left out, clocks that differ are told and borne with, and
 // counts that nobody here has made are not believed.
 func TestBadBooks(t *testing.T) {
-	good := jobs(1)[0]
+	good, long := jobs(1)[0], strings.Repeat("x", maxText+1)
 	change := func(f func(*Known)) Known {
 		k := good
 		f(&k)
@@ -207,6 +207,10 @@ func TestBadBooks(t *testing.T) {
 		"a long name":       {book("h", change(func(k *Known) { k.Name = strings.Repeat("\u202e<b>🙂", 1000) })), 1, 0},
 		"an escape":         {book("h", change(func(k *Known) { k.Name = "\x1b]0;pwned\a" })), 1, 0},
 		"of a clock ahead":  {Book{Host: "h", MadeUnixNs: 400 * day, Known: []Known{change(func(k *Known) { k.LastUnixNs = 399 * day })}}, 1, 0},
+		"a long model":      {book("h", change(func(k *Known) { k.Learned.Devices = map[string]policies.Cost{long: k.Learned.Cost} })), 0, 1},
+		"a long source":     {book("h", change(func(k *Known) { k.Learned.Response = &model.Learner{Version: 1, Source: long, Cost: k.Learned.Cost} })), 0, 1},
+		"long hashes":       {book("h", change(func(k *Known) { k.Ends = []End{{Run: "a", Data: long}} })), 0, 1},
+		"long numbers":      {book("h", change(func(k *Known) { k.Ends = []End{{Run: "a", Numbers: []string{long}}} })), 0, 1},
 		"later than itself": {book("h", change(func(k *Known) { k.LastUnixNs = 399 * day })), 0, 1},
 	} {
 		got := Prepare(nil, c.book, 3*day)

@@ -216,16 +216,24 @@ func (k Known) valid(nowUnixNs int64) error {
 	}
 	for _, learner := range []*model.Learner{l.Response, l.Memory} {
 		if learner != nil {
-			errs = append(errs, learner.Validate())
+			errs = append(errs, learner.Validate(), short(learner.Source))
 		}
 	}
 	if l.Response != nil && l.Response.ByMemory() || l.Memory != nil && !l.Memory.ByMemory() {
 		errs = append(errs, errors.New("a response curve of another resource than it stands for"))
 	}
 	for _, model := range slices.Sorted(maps.Keys(l.Devices)) {
-		errs = append(errs, validCost(l.Devices[model]))
+		errs = append(errs, validCost(l.Devices[model]), short(model))
 	}
 	return errors.Join(errs...)
+}
+
+// short says which of some texts is longer than is kept of any.
+func short(texts ...string) error {
+	if slices.ContainsFunc(texts, func(s string) bool { return len(s) > maxText }) {
+		return errors.New("a text that is too long")
+	}
+	return nil
 }
 
 // The bounds of a correction (tuner/trial/correction).
