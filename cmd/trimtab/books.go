@@ -200,7 +200,7 @@ func importBooks(cmd *cobra.Command, files []string) error {
 	for _, f := range all {
 		path := filepath.Join(booksDir(cfg), f.Host+books.Suffix)
 		r := state.ActionResult{Name: f.Host, OK: true, Text: fmt.Sprintf("%d known jobs, in %s", len(f.Known), path)}
-		if err := books.Keep(path, f, trust); err != nil {
+		if err := books.Keep(path, f, trust, time.Now()); err != nil {
 			r.OK, r.Text = false, err.Error()
 		}
 		results = append(results, r)
@@ -214,7 +214,7 @@ func mergeBooks(cmd *cobra.Command, files []string) error {
 	if err != nil {
 		return err
 	}
-	text, hosts, err := books.Merge(all)
+	text, hosts, err := books.Merge(all, time.Now())
 	if err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func (r *bookReader) run(ctx context.Context) {
 			begun := time.Now()
 			var err error
 			if some, err = r.read(ctx); err != nil && ctx.Err() == nil {
-				r.say("", err.Error())
+				r.say("", string(books.Unreadable), err.Error())
 			}
 			read, forgotten = time.Now(), now
 			next = read.Add(restShare * read.Sub(begun))
@@ -302,10 +302,10 @@ func (r *bookReader) read(ctx context.Context) (some bool, err error) {
 		return false, err
 	}
 	taken := newTakenBooks(own, time.Now())
-	files, err := r.dir.Read(taken.take)
+	files, err := r.dir.Read(taken.now, taken.take)
 	told := taken.told(files)
 	for _, b := range told {
-		r.say(b.File, b.Text)
+		r.say(b.File, b.Reason, b.Text)
 	}
 	return len(files) > 0, errors.Join(err, r.loop.UseBooks(ctx, slices.Clip(taken.foreign), told))
 }
@@ -346,11 +346,15 @@ func (t *takenBooks) told(files []books.File) (told []state.Book) {
 }
 
 // say logs what is wrong with a book when that changes.
-func (r *bookReader) say(file, text string) {
+func (r *bookReader) say(file, reason, text string) {
 	if r.said[file] == text {
 		return
 	}
-	if r.said[file] = text; text != "" {
+	switch r.said[file] = text; {
+	case text == "":
+	case reason == "":
+		r.log.Warn("the clock of a book of known jobs is ahead", "file", file, "why", text)
+	default:
 		r.log.Warn("a book of known jobs is not used", "file", file, "why", text)
 	}
 }
@@ -373,7 +377,7 @@ func examineBooks(ctx context.Context, cfg config.Config) finding {
 	}
 	done := make(chan answer, 1)
 	go func() {
-		files, err := books.NewDirectory(booksDir(cfg), trust).Read(nil)
+		files, err := books.NewDirectory(booksDir(cfg), trust).Read(time.Now(), nil)
 		done <- answer{files, err}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -64,7 +64,7 @@ func TestTakenBooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken := newTakenBooks(knownThere(1), now)
-	files, err := books.NewDirectory(booksDir(cfg), trust).Read(taken.take)
+	files, err := books.NewDirectory(booksDir(cfg), trust).Read(now, taken.take)
 	if err != nil {
 		t.Fatal(err)
 	}

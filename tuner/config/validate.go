@@ -149,9 +149,14 @@ func (k *check) endpoints(c Config) {
 		k.absolute("profiles.books", c.Profiles.Books)
 	}
 	k.that(len(c.Profiles.Trust) <= maxTrust, "profiles.trust", "%d keys; allowed are %d", len(c.Profiles.Trust), maxTrust)
+	bad := false
 	for i, line := range c.Profiles.Trust {
 		_, _, err := books.ParseKey(line)
 		k.err(err, fmt.Sprintf("profiles.trust[%d]", i+1), line)
+		bad = bad || err != nil
+	}
+	if _, err := books.NewTrust(c.Profiles.Trust, false); err != nil && !bad {
+		k.problems = append(k.problems, Problem{Key: "profiles.trust", Text: err.Error()})
 	}
 }
 

@@ -254,7 +254,7 @@ func TestMergedKeepsSignatures(t *testing.T) {
 		}
 		all = append(all, found...)
 	}
-	text, hosts, err := Merge(all)
+	text, hosts, err := Merge(all, time.Unix(0, 10*day))
 	if err != nil || len(hosts) != 2 {
 		t.Fatal(hosts, err)
 	}
@@ -271,13 +271,41 @@ func TestMergedKeepsSignatures(t *testing.T) {
 	}
 }
 
+// TestMergeMakesNothingUnreadable: what no reader takes is not made.
+func TestMergeMakesNothingUnreadable(t *testing.T) {
+	var all []Found
+	for i := range maxBooks + 1 {
+		all = append(all, Found{Book: profiles.Book{Host: fmt.Sprint("gpu-", i)}, raw: []byte("x\n")})
+	}
+	if _, hosts, err := Merge(all[1:], time.Unix(0, day)); err != nil || len(hosts) != maxBooks {
+		t.Errorf("%d: %v", len(hosts), err)
+	}
+	if _, _, err := Merge(all, time.Unix(0, day)); err == nil {
+		t.Errorf("%d books in one file", len(all))
+	}
+	all[0].raw = make([]byte, maxPlain)
+	if _, _, err := Merge(all[:2], time.Unix(0, day)); err == nil {
+		t.Error("more bytes than are read of one file")
+	}
+}
+
+func TestTrustNamesHostsOnce(t *testing.T) {
+	a, b := newHost(t, "gpu-7"), newHost(t, "gpu-7")
+	if _, err := NewTrust([]string{a.public(), b.public()}, false); err == nil {
+		t.Error("two keys of one name")
+	}
+	if _, err := NewTrust([]string{a.public(), a.public()}, false); err != nil {
+		t.Errorf("one key twice: %v", err)
+	}
+}
+
 func TestKeys(t *testing.T) {
 	h := newHost(t, "gpu-7")
 	rsa := "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQDKXn host"
 	for line, good := range map[string]bool{
 		h.public(): true, strings.TrimSuffix(h.public(), "gpu-7"): false, h.public() + "\x1b[31m": false, h.public() + " two": false,
 		"from=\"x\" " + h.public(): false, "junk": false, "": false, rsa: false, h.public() + "\n" + h.public(): false,
-		strings.Replace(h.public(), "gpu-7", "../../etc", 1): false, strings.Replace(h.public(), "gpu-7", strings.Repeat("x", 65), 1): false,
+		strings.Replace(h.public(), "gpu-7", "../../etc", 1): false, strings.Replace(h.public(), "gpu-7", ".h", 1): false, strings.Replace(h.public(), "gpu-7", "unsigned-gpu", 1): false, strings.Replace(h.public(), "gpu-7", strings.Repeat("x", 65), 1): false,
 	} {
 		if _, _, err := ParseKey(line); (err == nil) != good {
 			t.Errorf("%q: %v", line, err)

@@ -99,9 +99,9 @@ func stamps(root *os.Root, names []string) map[string]stamp {
 }
 
 // Read reads all books and hands those over that may be used, one at a time; nil: they are only told
-// of. Of two of one host the one is used that was made later. An error is of the directory; one that is
+// of. Of two of one host the one is used that was made later by now's clock. An error is of the directory; one that is
 // missing holds no books.
-func (d *Directory) Read(use func(Found)) (files []File, err error) {
+func (d *Directory) Read(now time.Time, use func(Found)) (files []File, err error) {
 	root, names, err := d.open()
 	d.seen, d.err = nil, ""
 	if err != nil {
@@ -124,14 +124,14 @@ func (d *Directory) Read(use func(Found)) (files []File, err error) {
 		if cut[i] != nil && cut[i].Reason == Changed {
 			all[i] = nil
 		}
-		leaveLatest(all[i], latest)
+		leaveLatest(all[i], latest, now)
 	}
 	for i, name := range names {
 		if changed := d.hand(root, name, all[i], use); changed != nil {
 			all[i], cut[i] = nil, changed
 		}
 		for _, f := range all[i] {
-			files = append(files, fileOf(name, f))
+			files = append(files, fileOf(name, f, now))
 		}
 		if cut[i] != nil {
 			files = append(files, File{Name: name, Reason: cut[i].Reason, Text: cut[i].Text})
@@ -140,15 +140,24 @@ func (d *Directory) Read(use func(Found)) (files []File, err error) {
 	return files, nil
 }
 
+// made is when a book was made, for comparing it with others; 0 where that is more than a day to come: a
+// clock that was once ahead would keep later books away until then.
+func (f Found) made(now time.Time) int64 {
+	if f.MadeUnixNs > now.Add(24*time.Hour).UnixNano() {
+		return 0
+	}
+	return f.MadeUnixNs
+}
+
 // leaveLatest refuses of each host all books but the latest.
-func leaveLatest(all []Found, latest map[string]*Found) {
+func leaveLatest(all []Found, latest map[string]*Found, now time.Time) {
 	for i := range all {
 		f := &all[i]
 		if f.Refused != nil {
 			continue
 		}
 		old := latest[f.Host]
-		if old != nil && f.MadeUnixNs <= old.MadeUnixNs {
+		if old != nil && f.made(now) <= old.made(now) {
 			old, f = f, old
 		}
 		if latest[f.Host] = f; old != nil {
@@ -167,8 +176,11 @@ func (d *Directory) hand(root *os.Root, name string, scanned []Found, use func(F
 	})
 }
 
-func fileOf(name string, f Found) File {
+func fileOf(name string, f Found, now time.Time) File {
 	out := File{Name: name, Host: f.Host, Jobs: f.Jobs, MadeUnixNs: f.MadeUnixNs}
+	if f.Refused == nil && f.made(now) != f.MadeUnixNs {
+		out.Text = fmt.Sprintf("was made in %s by its host's clock: any other of its host goes before it", time.Duration(f.MadeUnixNs-now.UnixNano()).Round(time.Hour))
+	}
 	if f.Refused != nil {
 		out.Jobs, out.Reason, out.Text = 0, f.Refused.Reason, f.Refused.Text
 	}
@@ -235,19 +247,24 @@ func opened(f *os.File, do func(io.ReadSeeker) *Refusal) *Refusal {
 }
 
 // Merge is one file of the books of several: of each host the one that was made latest, with its
-// signature. Books that were refused are no part of it.
-func Merge(all []Found) (text []byte, hosts []string, err error) {
+// signature. Books that were refused are no part of it. An error: no reader would take it.
+func Merge(all []Found, now time.Time) (text []byte, hosts []string, err error) {
 	latest := map[string]Found{}
 	for _, f := range all {
-		if old, twice := latest[f.Host]; f.Refused == nil && (!twice || f.MadeUnixNs > old.MadeUnixNs) {
+		if old, twice := latest[f.Host]; f.Refused == nil && (!twice || f.made(now) > old.made(now)) {
 			latest[f.Host] = f
 		}
 	}
-	hosts = slices.Sorted(maps.Keys(latest))
+	hosts, plain := slices.Sorted(maps.Keys(latest)), 0
 	for _, host := range hosts {
 		if text, err = appendPacked(text, latest[host].raw); err != nil {
 			return nil, nil, fmt.Errorf("the book of %s: %w", host, err)
 		}
+		plain += len(latest[host].raw)
+	}
+	if len(hosts) > maxBooks || len(text) > MaxBytes || plain > maxPlain {
+		return nil, nil, fmt.Errorf("%d books of %d MiB, %d MiB unpacked, are too much for one file; allowed are %d, %d MiB and %d MiB: make several",
+			len(hosts), len(text)>>20, plain>>20, maxBooks, MaxBytes>>20, maxPlain>>20)
 	}
 	return text, hosts, nil
 }

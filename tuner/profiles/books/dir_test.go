@@ -24,7 +24,7 @@ func put(t *testing.T, dir, name string, text []byte) {
 func read1(t *testing.T, d *Directory) ([]Found, []File) {
 	t.Helper()
 	var found []Found
-	files, err := d.Read(func(f Found) { found = append(found, f) })
+	files, err := d.Read(time.Unix(0, 10*day), func(f Found) { found = append(found, f) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +75,36 @@ func TestDirectory(t *testing.T) {
 	}
 	if found, files = read1(t, d); len(found)+len(files) != 0 {
 		t.Errorf("%+v", files)
+	}
+}
+
+// TestClockOnceAhead: a book that was made by a clock far ahead keeps no later one away.
+func TestClockOnceAhead(t *testing.T) {
+	h := newHost(t, "gpu-7")
+	dir := t.TempDir()
+	put(t, dir, "a"+Suffix, h.book(t, 400*day, known(1)))
+	put(t, dir, "b"+Suffix, h.book(t, 9*day, known(2)))
+	d := NewDirectory(dir, trusting(t, h))
+	if found, files := read1(t, d); len(found) != 1 || len(found[0].Known) != 2 || files[0].Reason != Older {
+		t.Errorf("%+v", files)
+	}
+	ahead, _ := ReadFile(filepath.Join(dir, "a"+Suffix), trusting(t, h))
+	later, _ := ReadFile(filepath.Join(dir, "b"+Suffix), trusting(t, h))
+	path, now := filepath.Join(dir, "kept"), time.Unix(0, 10*day)
+	if err := Keep(path, ahead[0], trusting(t, h), now); err != nil {
+		t.Error(err)
+	}
+	if err := Keep(path, later[0], trusting(t, h), now); err != nil {
+		t.Error(err)
+	}
+	if err := Keep(path, ahead[0], trusting(t, h), now); err == nil {
+		t.Error("a book of a clock ahead replaced another")
+	}
+	if err := os.Remove(filepath.Join(dir, "b"+Suffix)); err != nil {
+		t.Fatal(err)
+	}
+	if found, files := read1(t, d); len(found) != 1 || files[0].Reason != "" || files[0].Text == "" {
+		t.Errorf("alone it is not used, or not told of: %+v", files)
 	}
 }
 
@@ -189,7 +219,7 @@ func TestDirectoryThatIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := NewDirectory(path, Trust{})
-	if _, err := d.Read(nil); err == nil || d.Changed() {
+	if _, err := d.Read(time.Now(), nil); err == nil || d.Changed() {
 		t.Errorf("%v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/hiddeco/sshsig"
 	"golang.org/x/crypto/ssh"
@@ -36,12 +37,16 @@ func (t Trust) But(own ssh.PublicKey) Trust {
 // NewTrust takes public keys as `trimtab profiles key` prints them. unsigned takes also books that
 // nobody signed.
 func NewTrust(keys []string, unsigned bool) (Trust, error) {
-	t := Trust{hosts: map[string]string{}, unsigned: unsigned}
+	t, names := Trust{hosts: map[string]string{}, unsigned: unsigned}, map[string]string{}
 	for _, line := range keys {
 		key, name, err := ParseKey(line)
 		if err != nil {
 			return Trust{}, err
 		}
+		if was, twice := names[name]; twice && was != string(key.Marshal()) {
+			return Trust{}, fmt.Errorf("%s is the name of two keys: of two books of one host only one is used", name)
+		}
+		names[name] = string(key.Marshal())
 		t.hosts[string(key.Marshal())] = name
 	}
 	return t, nil
@@ -57,8 +62,8 @@ func ParseKey(line string) (ssh.PublicKey, string, error) {
 		return nil, "", fmt.Errorf("is a key of type %s; allowed is %s", key.Type(), ssh.KeyAlgoED25519)
 	case len(options) > 0 || len(bytes.TrimSpace(rest)) > 0:
 		return nil, "", errors.New("holds more than one key with its name")
-	case name == "" || name != HostName(name):
-		return nil, "", errors.New("has no host's name after the key; allowed are up to 64 letters, digits, dots and dashes")
+	case name == "" || name != HostName(name) || strings.HasPrefix(name, ".") || strings.HasPrefix(name, unsignedPrefix):
+		return nil, "", fmt.Errorf("has no host's name after the key; allowed are up to 64 letters, digits, dots and dashes, but no dot in front, and no %q", unsignedPrefix)
 	}
 	return key, name, nil
 }
@@ -193,10 +198,10 @@ func Place(path string, text []byte) error { return place(path, text, 0o644, os.
 
 // Keep puts a book that ReadFile has read into a file of its own, and makes the directory. It does
 // not replace one of the same host that was made later.
-func Keep(path string, f Found, trust Trust) error {
+func Keep(path string, f Found, trust Trust, now time.Time) error {
 	there, _ := ReadFile(path, trust) // whatever is wrong with it, it goes
 	for _, old := range there {
-		if old.Refused == nil && old.MadeUnixNs > f.MadeUnixNs {
+		if old.Refused == nil && old.made(now) > f.made(now) {
 			return fmt.Errorf("%s holds a later one", path)
 		}
 	}
