@@ -141,7 +141,8 @@ func TestPaceIsOfItsOwnAlone(t *testing.T) {
 		feed(100, 5)
 		before(c, s)
 		feed(n, rate)
-		s.known.run.Keep(b, 0, "train", profiles.End{CPUs: 1}, c.now(), true)
+		node.jobs, node.nowNs = nil, node.nowNs+30*second
+		run(c, node, 1, nil) // it ends
 		return b.All()[0].Ends[0].Pace
 	}
 	nothing := steps(0, 0, func(*Controller, *containerState) {})
