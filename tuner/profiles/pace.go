@@ -21,11 +21,14 @@ type Pace struct {
 	Blocks int     `json:"blocks,omitempty"`
 	// Slowest is the rate of its slowest two blocks in a row: it warms up, evaluates, writes checkpoints.
 	Slowest float64 `json:"slowest,omitempty"`
+	// Least is the rate of the fastest block of the slowest stretchBlocks in a row: what is left of its
+	// pace where such phases pass. 0: it had fewer.
+	Least float64 `json:"least,omitempty"`
 }
 
 // valid reports whether a pace can be.
 func (p Pace) valid() bool {
-	return p.Rate >= 0 && p.Rate <= maxValue && p.Spread >= 0 && p.Spread <= 100 && p.Blocks >= 0 && p.Slowest >= 0 && p.Slowest <= maxValue
+	return p.Rate >= 0 && p.Rate <= maxValue && p.Spread >= 0 && p.Spread <= 100 && p.Blocks >= 0 && p.Slowest >= 0 && p.Slowest <= maxValue && p.Least >= 0 && p.Least <= maxValue
 }
 
 // Numbers of the alarm. They come from TestSlowerSimulated, which prints what each does to false
@@ -35,6 +38,8 @@ const (
 	warmSteps = 20
 	// blockSteps make a block: two of them behind the first steps end at the 100th.
 	blockSteps = 40
+	// stretchBlocks are more than a phase lasts in which a job does something else than train.
+	stretchBlocks = 8
 	// leastRuns of the same kind are needed to know how far runs lie apart.
 	leastRuns = 4
 	// leastSpread of runs, and of blocks: what two means of the same thing differ by anyway.
@@ -60,6 +65,8 @@ type Pacer struct {
 	mean, square float64 // of logarithms of rates (Welford)
 	last         [2]float64
 	slowest      float64 // least mean of two
+	stretch      [stretchBlocks]float64
+	least        float64 // least of the fastest blocks of stretches
 }
 
 // anew begins anew, later in the same run: what it does by then, as evaluate, other runs did as late.
@@ -92,6 +99,10 @@ func (p *Pacer) Add(source string, r observe.RateSample) (closed bool) {
 	if two := (p.last[0] + p.last[1]) / 2; p.blocks == 2 || p.blocks > 2 && two < p.slowest {
 		p.slowest = two
 	}
+	p.stretch[p.blocks%stretchBlocks] = rate
+	if best := slices.Max(p.stretch[:]); p.blocks == stretchBlocks || p.blocks > stretchBlocks && best < p.least {
+		p.least = best
+	}
 	return true
 }
 
@@ -103,6 +114,11 @@ func (p *Pacer) Pace() Pace {
 	out := Pace{Source: p.source, Rate: math.Exp(p.mean), Blocks: p.before + p.blocks}
 	if p.blocks > 1 {
 		out.Slowest = math.Exp(p.slowest)
+	}
+	if p.blocks >= stretchBlocks {
+		out.Least = math.Exp(p.least)
+	}
+	if p.blocks > 1 {
 		out.Spread = math.Sqrt(max(0, p.square) / float64(p.blocks-1))
 	}
 	return out
@@ -232,12 +248,16 @@ func (s Slower) String() string {
 // are, met with each. The chance of the first is bounded for the run, that of the second for each
 // look, less each time, so that their sum stays below falseAlarms however long it runs. A job is not
 // equally fast throughout: it warms up, evaluates, writes checkpoints. So the blocks must be below the
-// slowest of runs that lasted as long, too.
+// slowest of runs that lasted as long, too. Where that hides what is missing, the fastest of more blocks
+// tell later: such phases pass.
 func (u Usual) Slower(p *Pacer, now End) *Slower {
 	if p.blocks < 2 || u.Runs < leastRuns || p.source != u.Source {
 		return nil
 	}
 	below := u.below(p)
+	slower := func(below float64) *Slower {
+		return &Slower{Below: 1 - math.Exp(-below), Runs: u.Runs, Since: u.differs(now)}
+	}
 	look := float64(p.before + p.blocks - 1)
 	block := max(u.block, p.Pace().Spread)
 	if p.blocks <= 4 { // its own few say too little
@@ -245,32 +265,39 @@ func (u Usual) Slower(p *Pacer, now End) *Slower {
 	}
 	of := u.quantile(falseAlarms/2) * math.Sqrt(u.variance())
 	by := distuv.UnitNormal.Quantile(1-falseAlarms/2/(look*(look+1))) * block / math.Sqrt2
-	if below < max(math.Hypot(of, by), -math.Log(1-leastSlower)) || below < u.slowest(p.before+p.blocks, of) {
+	blocks := p.before + p.blocks
+	if _, most := u.slowest(blocks, of, func(e End) float64 { return e.Slowest }); below >= max(math.Hypot(of, by), -math.Log(1-leastSlower), most) {
+		return slower(below)
+	}
+	if p.blocks < stretchBlocks {
 		return nil
 	}
-	return &Slower{Below: 1 - math.Exp(-below), Runs: u.Runs, Since: u.differs(now)}
+	left := math.Log(u.PerSecond) - slices.Max(p.stretch[:])
+	if mean, most := u.slowest(blocks, of, func(e End) float64 { return e.Least }); left >= max(most, mean-math.Log(1-leastSlower)) {
+		return slower(left - mean)
+	}
+	return nil
 }
 
 // below is by how much the latest two blocks are below the usual rate, of logarithms.
 func (u Usual) below(p *Pacer) float64 { return math.Log(u.PerSecond) - (p.last[0]+p.last[1])/2 }
 
-// slowest is how far below the usual rate a run of so many blocks may be somewhere. How far a run's
-// slowest stretch is below its own pace is alike from run to run, so no look counts: a run has one. of is
-// how far the run as a whole may be.
-func (u Usual) slowest(blocks int, of float64) float64 {
+// slowest is how far below its pace a run of so many blocks is somewhere, on average and at the most. That
+// is alike from run to run, so no look counts: a run has one. of is how far the run as a whole may be.
+func (u Usual) slowest(blocks int, of float64, stretch func(End) float64) (mean, most float64) {
 	var off []float64
 	for _, e := range u.alike {
-		if e.Blocks >= blocks {
-			off = append(off, math.Log(e.Rate/e.Slowest))
+		if e.Blocks >= blocks && stretch(e) > 0 {
+			off = append(off, math.Log(e.Rate/stretch(e)))
 		}
 	}
 	if len(off) < leastRuns {
-		return math.Inf(1) // none lasted so long: what comes by then is not known
+		return 0, math.Inf(1) // none lasted so long: what comes by then is not known
 	}
 	mean, spread := stat.MeanStdDev(off, nil)
 	n := float64(len(off))
 	t := distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile(1 - falseAlarms/2)
-	return mean + math.Hypot(of, t*max(spread, leastSpread)*math.Sqrt(1+1/n))
+	return mean, mean + math.Hypot(of, t*max(spread, leastSpread)*math.Sqrt(1+1/n))
 }
 
 // moreQueued is the share of its time that a run queues more than any before, from which on neighbours

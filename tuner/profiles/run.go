@@ -194,7 +194,7 @@ func (q *quotas) add(cpus float64, ns int64) {
 func (e End) near(kept End) bool {
 	near := func(a, b float64) bool { return math.Abs(a-b) <= nearShare*max(a, b) }
 	return kept.Run == e.Run && e.UnixNs-kept.UnixNs < keepAtLeastNs && near(e.CPUs, kept.CPUs) && near(e.Allowed, kept.Allowed) && near(e.Memory, kept.Memory) &&
-		near(e.Rate, kept.Rate) && near(e.Slowest, kept.Slowest) && float64(e.Blocks) <= 1.25*float64(kept.Blocks) && math.Abs(e.Queued-kept.Queued) < nearShare &&
+		near(e.Rate, kept.Rate) && near(e.Slowest, kept.Slowest) && near(e.Least, kept.Least) && float64(e.Blocks) <= 1.25*float64(kept.Blocks) && math.Abs(e.Queued-kept.Queued) < nearShare &&
 		e.Shared == kept.Shared && e.Device == kept.Device && e.Source == kept.Source && e.Ranks == kept.Ranks && e.Loaders == kept.Loaders
 }
 
