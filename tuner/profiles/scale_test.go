@@ -1,9 +1,11 @@
 package profiles
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	goruntime "runtime"
 	"slices"
 	"testing"
 
@@ -98,6 +100,52 @@ func BenchmarkLookupByIdentity(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		if store.LastRuns(asked[i%64], "", "").CPUs != 2 {
 			b.Fatal("not known")
+		}
+	}
+}
+
+// TestMemoryWithRuns: what 10,000 jobs take that each ran often, which is what a host comes to.
+func TestMemoryWithRuns(t *testing.T) {
+	for _, c := range []struct{ runs, most int }{{0, 24}, {1, 28}, {MaxEnds, 56}} {
+		all := full(t, rand.New(rand.NewPCG(1, 2)), someJob).All()
+		for i := range all {
+			k := foreignRan(all[i], fmt.Sprintf("%c%c%c.py", 97+i/676%26, 97+i/26%26, 97+i%26), 2)
+			all[i].Identities, all[i].Ends = k.Identities, nil
+			for r := range c.runs {
+				e := k.Ends[0]
+				e.Run, e.UnixNs, e.Pace = fmt.Sprintf("%08x%08x", i, r), day+int64(r), Pace{Source: k.Print.Unit, Rate: 9, Blocks: 9}
+				e.Numbers = []string{fmt.Sprintf("%08x", r), fmt.Sprintf("%08x", 1_000_000+i)}
+				all[i].Ends = append(all[i].Ends, e)
+			}
+		}
+		text, err := json.Marshal(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = nil
+		var before, after goruntime.MemStats
+		for range 3 { // pools let go of what they hold at the second
+			goruntime.GC()
+		}
+		goruntime.ReadMemStats(&before)
+		var read []Known
+		if err := json.Unmarshal(text, &read); err != nil {
+			t.Fatal(err)
+		}
+		b, err := Open(read, 2*day)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read = nil
+		for range 3 {
+			goruntime.GC()
+		}
+		goruntime.ReadMemStats(&after)
+		goruntime.KeepAlive(text)
+		if mb := float64(after.HeapAlloc-before.HeapAlloc) / 1e6; mb > float64(c.most) || b.Len() != MaxKnown {
+			t.Errorf("%d jobs with %d runs each take %.1f MB, want %d at the most", b.Len(), c.runs, mb, c.most)
+		} else {
+			t.Logf("%d runs each: %.1f MB; %.1f MB of text", c.runs, mb, float64(len(text))/1e6)
 		}
 	}
 }

@@ -42,7 +42,7 @@ const (
 
 // Bounds of what is read.
 const (
-	// MaxBytes of a file: 10,000 jobs take about 2 MB.
+	// MaxBytes of a file: 10,000 jobs take 2.4 MB with a run each, 7.7 MB with eight.
 	MaxBytes = 16 << 20
 	maxPlain = 128 << 20 // uncompressed, of all books in a file
 	maxLine  = 32 << 10  // a job with all runs that are kept of one takes a half of it
