@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -239,9 +238,10 @@ const (
 	// since then, by which they are calibrated, is followed each calibrateEvery.
 	lookEvery      = 10 * time.Second
 	calibrateEvery = 6 * time.Hour
-	// restShare of the time that a reading took is the least until the next: reading a book of 10,000
-	// jobs takes a third of a second, and all are read when one has changed.
+	// restShare of the time that a reading took is the least until the next, mostRest the most: reading a
+	// book of 10,000 jobs takes a third of a second, and all are read when one has changed.
 	restShare = 100
+	mostRest  = 5 * time.Minute
 )
 
 // bookReader reads other hosts' books for the agent.
@@ -278,14 +278,14 @@ func (r *bookReader) run(ctx context.Context) {
 	some := false
 	for {
 		now, due := r.loop.BooksForgotten(), !time.Now().Before(next)
-		if due && (read.IsZero() || now != forgotten || some && time.Since(read) >= calibrateEvery || r.dir.Changed()) {
+		if now != forgotten || due && (read.IsZero() || some && time.Since(read) >= calibrateEvery || r.dir.Changed()) {
 			begun := time.Now()
 			var err error
 			if some, err = r.read(ctx); err != nil && ctx.Err() == nil {
 				r.say("", string(books.Unreadable), err.Error())
 			}
 			read, forgotten = time.Now(), now
-			next = read.Add(restShare * read.Sub(begun))
+			next = read.Add(min(restShare*read.Sub(begun), mostRest))
 		}
 		select {
 		case <-ctx.Done():
@@ -303,11 +303,15 @@ func (r *bookReader) read(ctx context.Context) (some bool, err error) {
 	}
 	taken := newTakenBooks(own, time.Now())
 	files, err := r.dir.Read(taken.now, taken.take)
+	if err != nil { // what was read stays: a file system that is gone comes back
+		return true, err
+	}
+	r.say("", "", "")
 	told := taken.told(files)
 	for _, b := range told {
 		r.say(b.File, b.Reason, b.Text)
 	}
-	return len(files) > 0, errors.Join(err, r.loop.UseBooks(ctx, slices.Clip(taken.foreign), told))
+	return len(files) > 0, r.loop.UseBooks(ctx, slices.Clip(taken.foreign), told)
 }
 
 // takenBooks checks and scales books as they are read, one at a time.

@@ -38,6 +38,7 @@ type Directory struct {
 	trust Trust
 	seen  map[string]stamp
 	err   string
+	was   bool // it was there
 }
 
 type stamp struct {
@@ -99,20 +100,20 @@ func stamps(root *os.Root, names []string) map[string]stamp {
 }
 
 // Read reads all books and hands those over that may be used, one at a time; nil: they are only told
-// of. Of two of one host the one is used that was made later by now's clock. An error is of the directory; one that is
-// missing holds no books.
+// of. Of two of one host the one is used that was made later by now's clock. An error is of the directory; one that has
+// never been there holds no books.
 func (d *Directory) Read(now time.Time, use func(Found)) (files []File, err error) {
 	root, names, err := d.open()
 	d.seen, d.err = nil, ""
 	if err != nil {
 		d.err = err.Error()
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && !d.was {
 			err = nil
 		}
 		return nil, err
 	}
 	defer root.Close() // read only: nothing to lose
-	d.seen = stamps(root, names)
+	d.was, d.seen = true, stamps(root, names)
 	all := make([][]Found, len(names))
 	cut := make([]*Refusal, len(names)) // what could not be read any more
 	latest := map[string]*Found{}       // by host

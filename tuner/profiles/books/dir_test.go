@@ -3,8 +3,10 @@ package books
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -72,6 +74,12 @@ func TestDirectory(t *testing.T) {
 	}
 	if !d.Changed() {
 		t.Error("the directory went, and nobody noticed")
+	}
+	if _, err := d.Read(time.Now(), nil); !errors.Is(err, fs.ErrNotExist) || d.Changed() {
+		t.Errorf("a directory that is gone is taken for an empty one: %v", err)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
 	}
 	if found, files = read1(t, d); len(found)+len(files) != 0 {
 		t.Errorf("%+v", files)
