@@ -295,6 +295,8 @@ func (k *Known) shapedTo(device string, cpu float64) *Known {
 type Marks struct {
 	// Gone are entries that misled or were forgotten, with their host.
 	Gone map[uint64]string `json:"gone,omitempty"`
+	// GoneAt is since when, in Unix nanoseconds.
+	GoneAt map[uint64]int64 `json:"goneAt,omitempty"`
 	// Misled counts the first allocations that failed by host; Aside is when its book was set
 	// aside for that, in Unix nanoseconds.
 	Misled map[string]int   `json:"misled,omitempty"`
@@ -302,7 +304,7 @@ type Marks struct {
 }
 
 func (m Marks) clone() Marks {
-	return Marks{Gone: maps.Clone(m.Gone), Misled: maps.Clone(m.Misled), Aside: maps.Clone(m.Aside)}
+	return Marks{Gone: maps.Clone(m.Gone), GoneAt: maps.Clone(m.GoneAt), Misled: maps.Clone(m.Misled), Aside: maps.Clone(m.Aside)}
 }
 
 // maxGone entries are remembered as gone: more than one reading of books can bring.
@@ -322,11 +324,33 @@ func (b *Store) Mark(m Marks, nowUnixNs int64) {
 		}
 		return old
 	})
+	b.ageGone(nowUnixNs)
+}
+
+// ageGone lets entries that are gone longer than any is kept come back. Of what an earlier version
+// remembered the time begins now.
+func (b *Store) ageGone(nowUnixNs int64) {
+	for id := range b.foreign.Gone {
+		if at, told := b.foreign.GoneAt[id]; !told {
+			b.goneAt(id, nowUnixNs)
+		} else if nowUnixNs-at > MaxAgeNs {
+			delete(b.foreign.Gone, id)
+		}
+	}
+	maps.DeleteFunc(b.foreign.GoneAt, func(id uint64, _ int64) bool { _, gone := b.foreign.Gone[id]; return !gone })
+}
+
+func (b *Store) goneAt(id uint64, nowUnixNs int64) {
+	if b.foreign.GoneAt == nil {
+		b.foreign.GoneAt = map[uint64]int64{}
+	}
+	b.foreign.GoneAt[id] = nowUnixNs
 }
 
 // SetForeign puts prepared entries in the place of all foreign ones. Those that misled or were
 // forgotten, or whose host was set aside, stay out, and own ones are never displaced.
 func (b *Store) SetForeign(all []Known, nowUnixNs int64) {
+	b.ageGone(nowUnixNs)
 	right := map[uint64]int{}
 	b.known = slices.DeleteFunc(b.known, func(k Known) bool {
 		if k.Host != "" {
@@ -410,7 +434,12 @@ func (b *Store) ForgetHost(host string) []Known {
 	}
 	delete(b.foreign.Misled, host)
 	delete(b.foreign.Aside, host)
-	maps.DeleteFunc(b.foreign.Gone, func(_ uint64, of string) bool { return of == host })
+	maps.DeleteFunc(b.foreign.Gone, func(id uint64, of string) bool {
+		if of == host {
+			delete(b.foreign.GoneAt, id)
+		}
+		return of == host
+	})
 	return b.dropHost(host)
 }
 
@@ -423,6 +452,7 @@ func (b *Store) leave(k Known) {
 		b.foreign.Gone = map[uint64]string{}
 	}
 	b.foreign.Gone[k.ID] = k.Host
+	b.goneAt(k.ID, b.nowUnixNs)
 }
 
 // ownFirst leaves what others say of a job out where this host has measured it itself.

@@ -181,6 +181,18 @@ func TestForgottenForeignStaysAway(t *testing.T) {
 	if b.SetForeign(got, 3*day); b.Foreign() != 1 {
 		t.Errorf("%d are there", b.Foreign())
 	}
+	late := 4*day + MaxAgeNs
+	for i := range got {
+		got[i].LastUnixNs = late
+	}
+	again := open(t, nil)
+	again.Mark(Marks{Gone: b.Marks().Gone}, late) // of a version that did not note when
+	if again.SetForeign(got, late); again.Foreign() != 1 {
+		t.Errorf("%d are there once their time was not known", again.Foreign())
+	}
+	if b.SetForeign(got, late); b.Foreign() != 2 || len(b.Marks().GoneAt) != 0 {
+		t.Errorf("%d are there after longer than anything is kept", b.Foreign())
+	}
 }
 
 // TestBadBooks: what cannot be true is left out, clocks that differ are told and borne with, and
