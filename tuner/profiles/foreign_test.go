@@ -342,7 +342,7 @@ func TestForeignMemory(t *testing.T) {
 		}
 		b := open(t, nil)
 		b.SetForeign(Prepare(c.own, book("gpu-7", theirs...), 3*day).Known, 3*day)
-		if l := b.LastRuns(who, ""); l.Memory != c.want || l.CPUs != 2 {
+		if l := b.LastRuns(who, "", ""); l.Memory != c.want || l.CPUs != 2 {
 			t.Errorf("%s: %v bytes and %v CPUs, want %v", what, l.Memory, l.CPUs, c.want)
 		}
 	}
