@@ -19,6 +19,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/advice"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/recording"
+	"github.com/trimtab/trimtab/tuner/recording/play"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -130,7 +131,7 @@ func advised(file string) (toldOf, error) {
 		return out, err
 	}
 	defer r.Close()
-	c, err := replayController(r.Header())
+	c, err := play.New(r, builtin)
 	if err != nil {
 		return out, err
 	}
@@ -144,7 +145,7 @@ func advised(file string) (toldOf, error) {
 		case kind != "tick":
 			continue
 		}
-		all, err := step(c, raw)
+		all, err := step(c.Controller, raw)
 		if err != nil {
 			return out, err
 		}

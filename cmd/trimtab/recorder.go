@@ -13,19 +13,13 @@ import (
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/recording"
+	"github.com/trimtab/trimtab/tuner/recording/play"
 )
-
-// replayState is what a replay needs beside the ticks.
-type replayState struct {
-	Epoch string `json:"epoch"` // of plan IDs
-	// Known are the jobs that were known, as disk.Encode writes them.
-	Known json.RawMessage `json:"known,omitempty"`
-}
 
 // recorder is the flight recorder, with copies to whoever asks for one.
 type recorder struct {
 	ring  *recording.Ring
-	state replayState
+	state play.State
 
 	mu     sync.Mutex
 	config json.RawMessage
@@ -47,7 +41,7 @@ type teeRecord struct {
 	v    any
 }
 
-func openRecorder(dir string, maxBytes int64, cfg control.Config, state replayState) (*recorder, error) {
+func openRecorder(dir string, maxBytes int64, cfg control.Config, state play.State) (*recorder, error) {
 	text, err := json.Marshal(cfg)
 	if err != nil {
 		return nil, err

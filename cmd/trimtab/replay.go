@@ -14,8 +14,8 @@ import (
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/tuner/control"
-	"github.com/trimtab/trimtab/tuner/profiles/disk"
 	"github.com/trimtab/trimtab/tuner/recording"
+	"github.com/trimtab/trimtab/tuner/recording/play"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -64,7 +64,7 @@ func replay(in io.Reader, out, notes io.Writer, format string) error {
 		return err
 	}
 	defer r.Close()
-	c, err := replayController(r.Header())
+	c, err := play.New(r, builtin)
 	if err != nil {
 		return err
 	}
@@ -98,29 +98,8 @@ func replay(in io.Reader, out, notes io.Writer, format string) error {
 	return nil
 }
 
-// replayController makes the controller that a recording's header describes.
-func replayController(h recording.Header) (*control.Controller, error) {
-	cfg := control.Defaults()
-	if err := json.Unmarshal(h.Config, &cfg); err != nil {
-		return nil, fmt.Errorf("recording's config: %w", err)
-	}
-	var state replayState
-	if err := json.Unmarshal(h.State, &state); err != nil {
-		return nil, fmt.Errorf("recording's state: %w", err)
-	}
-	c := control.New(cfg, builtin, state.Epoch)
-	if len(state.Known) > 0 {
-		profileStore, err := disk.Decode(state.Known, h.WallUnixNs)
-		if err != nil {
-			return nil, fmt.Errorf("recording's state: %w", err)
-		}
-		c.Remember(profileStore)
-	}
-	return c, nil
-}
-
 // replayAll steps through a recording; each sees every tick.
-func replayAll(r *recording.Reader, c *control.Controller, each func(control.Tick) error) (sum replaySummary, err error) {
+func replayAll(r *recording.Reader, c *play.Player, each func(control.Tick) error) (sum replaySummary, err error) {
 	var last control.Tick
 	undecided := false // the latest tick decided something that the recording has not confirmed yet
 	differ := func() {
@@ -131,7 +110,7 @@ func replayAll(r *recording.Reader, c *control.Controller, each func(control.Tic
 		undecided = false
 	}
 	for {
-		kind, raw, err := r.Next()
+		kind, raw, err := c.Next()
 		if errors.Is(err, io.EOF) {
 			sum.Truncated = r.Truncated()
 			if undecided && !sum.Truncated {
@@ -143,12 +122,6 @@ func replayAll(r *recording.Reader, c *control.Controller, each func(control.Tic
 			return sum, err
 		}
 		switch kind {
-		case "config":
-			cfg := control.Defaults()
-			if err := json.Unmarshal(raw, &cfg); err != nil {
-				return sum, fmt.Errorf("recording's config: %w", err)
-			}
-			c.SetConfig(cfg)
 		case "tick":
 			if undecided {
 				differ()

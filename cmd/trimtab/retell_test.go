@@ -12,6 +12,7 @@ import (
 
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/recording"
+	"github.com/trimtab/trimtab/tuner/recording/play"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -43,7 +44,7 @@ func retell(in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer r.Close()
-	c, err := replayController(r.Header())
+	c, err := play.New(r, builtin)
 	if err != nil {
 		return err
 	}

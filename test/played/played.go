@@ -22,6 +22,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/recording"
+	"github.com/trimtab/trimtab/tuner/recording/play"
 	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -40,7 +41,7 @@ func File(file string, as map[string]Called, each func(control.Tick, *state.Snap
 	r, err := recording.NewReader(f)
 	if err == nil {
 		defer r.Close()
-		err = play(r, as, each)
+		err = ticks(r, as, each)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
@@ -48,20 +49,17 @@ func File(file string, as map[string]Called, each func(control.Tick, *state.Snap
 	return nil
 }
 
-func play(r *recording.Reader, as map[string]Called, each func(control.Tick, *state.Snapshot)) error {
-	h, cfg := r.Header(), control.Defaults()
-	var begun struct {
-		Epoch string `json:"epoch"` // plans are numbered in it, and results name plans
-	}
-	if err := errors.Join(json.Unmarshal(h.Config, &cfg), json.Unmarshal(h.State, &begun)); err != nil {
+func ticks(r *recording.Reader, as map[string]Called, each func(control.Tick, *state.Snapshot)) error {
+	h := r.Header()
+	c, err := play.New(r, func(k *policies.Constants) []policies.Policy {
+		return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
+	})
+	if err != nil {
 		return err
 	}
-	c := control.New(cfg, func(k *policies.Constants) []policies.Policy {
-		return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
-	}, begun.Epoch)
 	part := func(name string) []state.Part { return []state.Part{{Name: name, OK: true, Since: h.WallUnixNs}} }
 	for {
-		kind, raw, err := r.Next()
+		kind, raw, err := c.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -82,7 +80,7 @@ func play(r *recording.Reader, as map[string]Called, each func(control.Tick, *st
 			}
 		}
 		tick.Decision = c.Step(tick.Input)
-		s := &state.Snapshot{UnixNs: tick.Input.UnixNs, IdleAfterNs: cfg.Idle.AfterNs,
+		s := &state.Snapshot{UnixNs: tick.Input.UnixNs, IdleAfterNs: c.Config.Idle.AfterNs,
 			Daemon: state.Daemon{Version: h.Trimtab, PID: 1, StartedUnixNs: h.WallUnixNs, ConfigUnixNs: h.WallUnixNs, Mode: policies.ModeTune,
 				Policies: c.PolicyNames(), Engines: part("docker"), Probes: part("kernel")}}
 		c.Show(s)
