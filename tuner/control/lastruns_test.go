@@ -14,7 +14,7 @@ import (
 
 // startedAs is what a container is known by that was started with these words.
 func startedAs(words ...string) *profiles.Start {
-	return &profiles.Start{Host: "here", Kernel: "6.1", Identity: identity.Of(identity.Start{ImageDigest: "sha256:1", Image: "train", Command: words}, bytes.Repeat([]byte{7}, identity.KeyBytes))}
+	return &profiles.Start{Host: "aGVyZWhl", Kernel: "6.1", Identity: identity.Of(identity.Start{ImageDigest: "sha256:1", Image: "train", Command: words}, bytes.Repeat([]byte{7}, identity.KeyBytes))}
 }
 
 // runOf is one more container of the same job, on a node of its own.

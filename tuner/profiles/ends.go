@@ -2,6 +2,7 @@ package profiles
 
 import (
 	"cmp"
+	"encoding/base64"
 	"errors"
 	"math"
 	"slices"
@@ -67,10 +68,20 @@ func (e End) valid() error {
 		return errors.New("a run without a name, or of too long ones")
 	case len(e.Numbers) > maxEndNumbers || !slices.IsSorted(e.Numbers) || e.Ranks < 0 || e.Loaders < 0 || e.Ranks > 1<<20 || e.Loaders > 1e6:
 		return errors.New("a run with more than there can be")
+	case !hashes(12, e.Job) || !hashes(6, append(slices.Clone(e.Numbers), e.Host, e.Image, e.Data)...):
+		return errors.New("a run that holds something else than hashes")
 	case !within(e.CPUs, maxCPUs) || !within(e.Allowed, maxCPUs) || !within(e.Memory, maxBytes) || !within(e.Queued, 1) || !e.Pace.valid():
 		return errors.New("a run with amounts that cannot be")
 	}
 	return nil
+}
+
+// hashes reports whether texts are hashes of so many bytes, as an identity's are, or empty.
+func hashes(size int, texts ...string) bool {
+	return !slices.ContainsFunc(texts, func(s string) bool {
+		b, err := base64.RawURLEncoding.DecodeString(s)
+		return s != "" && (err != nil || len(b) != size)
+	})
 }
 
 // validRuns says what of an entry's identities and runs cannot be true. bare: it rests on them

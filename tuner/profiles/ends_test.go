@@ -16,7 +16,7 @@ import (
 )
 
 func startOf(words ...string) Start {
-	return Start{Host: "here", Identity: identity.Of(identity.Start{Image: "train", ImageDigest: "sha256:1", Command: words}, bytes.Repeat([]byte{7}, identity.KeyBytes))}
+	return Start{Host: "aGVyZWhl", Identity: identity.Of(identity.Start{Image: "train", ImageDigest: "sha256:1", Command: words}, bytes.Repeat([]byte{7}, identity.KeyBytes))}
 }
 
 func endOf(s Start, run string, cpus float64) End {
@@ -126,6 +126,8 @@ func TestEndsThatCannotBe(t *testing.T) {
 		"too many":          func(k *Known) { k.Identities = append(k.Identities, make([]identity.Identity, 9)...) },
 		"negative CPUs":     func(k *Known) { k.Ends[0].CPUs = -1 },
 		"endless memory":    func(k *Known) { k.Ends[0].Memory = math.Inf(1) },
+		"a readable host":   func(k *Known) { k.Ends[0].Host = "gpu-7.example.org" },
+		"a readable number": func(k *Known) { k.Ends[0].Numbers = []string{"--lr=1"} },
 		"a long name":       func(k *Known) { k.Ends[0].Driver = strings.Repeat("x", 5000) },
 		"no run":            func(k *Known) { k.Ends[0].Run = "" },
 		"a rate below 0":    func(k *Known) { k.Ends[0].Rate = -3 },
