@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	"math/bits"
+	"sort"
 
 	"github.com/trimtab/trimtab/policies"
 )
@@ -98,19 +99,33 @@ func (q *asked) far(p *Print) bool {
 	return false
 }
 
+// maxCandidates of one unit and cost are held against a print: more than a host has jobs of a kind, and so
+// few that a look-up takes less than a millisecond.
+const maxCandidates = 3000
+
 // candidates are the known jobs that can be alike at all: steps counted in the same unit, which
-// ask for about as much CPU (see sameCost), and not certainly far. All that are alike are among them.
+// ask for about as much CPU (see sameCost), and not certainly far. All that are alike are among them, but of
+// more than maxCandidates only the latest of this host's, then others'.
 func (b *Store) candidates(p Print, cost policies.Cost) iter.Seq[*Known] {
 	return func(yield func(*Known) bool) {
 		unit, x, floor := hash32(p.Unit), cost.CPU(), cost.Floor()
 		asked := askedOf(&p, &b.ranges)
-		for i, m := range b.marks {
+		own, left := sort.Search(len(b.known), func(i int) bool { return b.known[i].ID >= foreignID }), maxCandidates
+		for at := range b.marks {
+			i := at
+			if at < own { // numbers grow with time
+				i = own - 1 - at
+			}
+			m := &b.marks[i]
 			if m.unit != unit {
 				continue
 			}
 			low, high, near := float64(m.low)*(1-slack), float64(m.high)*(1+slack), sameCPUs*max(floor, float64(m.floor)*(1+slack))
 			if x < min(low/sameDemand, low-near) || x > max(high*sameDemand, high+near) {
 				continue
+			}
+			if left--; left < 0 {
+				return
 			}
 			if k := &b.known[i]; !asked.far(&k.Print) && !yield(k) {
 				return

@@ -161,6 +161,30 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
+// TestCandidatesAreBounded: of too many the latest of this host's are looked at, before others'.
+func TestCandidatesAreBounded(t *testing.T) {
+	p, c := someJob(rand.New(rand.NewPCG(1, 2)))
+	var own, theirs []Known
+	for i := range maxCandidates + 10 {
+		own = append(own, Known{ID: uint64(i + 1), Print: p, Jobs: 1, LastUnixNs: day, Learned: Learned{Cost: c, Correction: 1}})
+		theirs = append(theirs, own[i])
+	}
+	for of, most := range map[int]int{maxCandidates + 10: 0, 10: maxCandidates - 10} {
+		b := open(t, own[len(own)-of:])
+		b.SetForeign(Prepare(nil, book("gpu-7", theirs...), 3*day).Known, 3*day)
+		all, foreign, least := 0, 0, uint64(foreignID)
+		for k := range b.candidates(p, c) {
+			if all++; k.Host != "" {
+				foreign++
+			}
+			least = min(least, k.ID)
+		}
+		if all != maxCandidates || foreign != most || least != 11+uint64(max(0, maxCandidates-of)) {
+			t.Errorf("of %d own: %d looked at, %d of them others', the first own is %d", of, all, foreign, least)
+		}
+	}
+}
+
 // TestCandidatesMissNone: what the marks rule out is not alike.
 func TestCandidatesMissNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
