@@ -181,3 +181,20 @@ func TestOtherNamesLeaveAJobItsRuns(t *testing.T) {
 		t.Errorf("a passing identity is in entry %d", b.Identified(other.Identity))
 	}
 }
+
+// Of last runs that misled, or came to different ends, neither amounts nor curves are taken; of others both.
+func TestCurvesComeWithTrust(t *testing.T) {
+	s := startOf("train.py")
+	misled := ran(s, 3)
+	misled.Recalled(misled.Identified(s.Identity), false)
+	for name, tc := range map[string]struct {
+		b    *Store
+		want bool
+	}{"agree": {ran(s, 3, 3), true}, "misled": {misled, false}, "apart": {ran(s, 1, 6), false}} {
+		var r Run
+		r.Begin(tc.b, &s, "key", "", 0)
+		if cpus, _ := r.Last(nil); (r.Entry() != 0) != tc.want || (cpus > 0) != tc.want || (r.Show().Doubt == "") != tc.want {
+			t.Errorf("%s: entry %d, %.2f CPUs, doubt %q", name, r.Entry(), cpus, r.Show().Doubt)
+		}
+	}
+}
