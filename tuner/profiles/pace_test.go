@@ -87,11 +87,10 @@ func each(period, slow int, share float64) func(int) float64 {
 	}
 }
 
-// The two figures of the alarm: a run that is a tenth slower is found within 100 steps, and one in a
-// thousand that is not is called so at the most, over all of a long run.
-func TestSlowerSimulated(t *testing.T) {
+// simulations are jobs as they run.
+func simulations() []simulated {
 	until := func(n int, share float64) func(int) float64 { return each(1<<30, n, share) }
-	for _, s := range []simulated{
+	return []simulated{
 		{name: "steady", between: 0.003, step: 0.02, found: 999},
 		{name: "ordinary", between: 0.005, step: 0.05, found: 990},
 		{name: "noisy steps", between: 0.005, step: 0.15, found: 600},
@@ -106,7 +105,13 @@ func TestSlowerSimulated(t *testing.T) {
 		{name: "evaluates", between: 0.005, step: 0.05, speed: each(500, 120, 0.5)},
 		{name: "evaluates seldom", between: 0.005, step: 0.05, speed: each(5000, 120, 0.5), steps: 10_000, runs: 30},
 		{name: "checkpoints", between: 0.005, step: 0.05, speed: each(250, 1, 1.0/40)},
-	} {
+	}
+}
+
+// The two figures of the alarm: a run that is a tenth slower is found within 100 steps, and one in a
+// thousand that is not is called so at the most, over all of a long run.
+func TestSlowerSimulated(t *testing.T) {
+	for _, s := range simulations() {
 		runs := cmp.Or(min(s.runs, simulatedRuns), simulatedRuns)
 		s.steps = cmp.Or(s.steps, 1000)
 		rng := rand.New(rand.NewPCG(1, 2))
