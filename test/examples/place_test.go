@@ -23,13 +23,13 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-const h100, a100, l4 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB", "NVIDIA L4"
+const h100, a100, l4, b200 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB", "NVIDIA L4", "NVIDIA B200"
 
 // placing is a daemon that knows two jobs, and has two devices: "train" goes ten times as fast on one of
-// them, "eval" on either alike.
+// them, "eval" on either alike. A third, on which both go the fastest by far, is lost.
 type placing struct {
 	api.Backend
-	taken atomic.Int32 // requests with a hold that got a device; the third and those after it find none
+	taken atomic.Int32 // requests with a hold; the third and those after it find none
 }
 
 func (*placing) Snapshot() *state.Snapshot { return &state.Snapshot{} }
@@ -39,6 +39,7 @@ func (p *placing) Place(ctx context.Context, req state.PlaceRequest) (state.Plac
 	for i, model := range []string{a100, h100} {
 		h.Devices = append(h.Devices, place.Device{Device: state.Device{Index: i, UUID: fmt.Sprintf("GPU-%04d", i), Name: model, MemTotal: 80 << 30}, Minor: i})
 	}
+	h.Devices = append(h.Devices, place.Device{Device: state.Device{Index: 2, UUID: "GPU-0002", Name: b200, Lost: "fell off the bus"}})
 	if req.Hold {
 		for i := range h.Devices[:min(2, int(p.taken.Add(1))-1)] {
 			h.Devices[1-i].Holders = []state.Holder{{Name: "earlier"}}
@@ -46,7 +47,7 @@ func (p *placing) Place(ctx context.Context, req state.PlaceRequest) (state.Plac
 	}
 	known := func(id uint64, image string, onA100, onH100, onL4 float64) profiles.Known {
 		k := profiles.Known{ID: id, Name: image, Jobs: 1, Print: profiles.Print{Unit: "torch.backward", Image: image}}
-		k.Learned.Devices = map[string]policies.Cost{a100: {Device: 1 / onA100}, h100: {Device: 1 / onH100}, l4: {Device: 1 / onL4}}
+		k.Learned.Devices = map[string]policies.Cost{a100: {Device: 1 / onA100}, h100: {Device: 1 / onH100}, l4: {Device: 1 / onL4}, b200: {Device: 1e-3}}
 		return k
 	}
 	return place.Answer(ctx, h, []profiles.Known{known(1, "train", 2, 20, 1), known(2, "eval", 5, 5, 5)}, func(string, []string) identity.Identity { return identity.Identity{} }, req)
@@ -58,6 +59,7 @@ type placeBench struct {
 	dir  string
 	docs string
 	env  []string
+	asks *placing
 }
 
 // TestPlace runs each example of docs/examples/place with the command as it is built here.
@@ -81,14 +83,14 @@ func newPlaceBench(t *testing.T, real string, needs ...string) placeBench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := placeBench{t: t, dir: t.TempDir(), docs: filepath.Join(root, "docs", "examples", "place")}
+	b := placeBench{t: t, asks: &placing{}, dir: t.TempDir(), docs: filepath.Join(root, "docs", "examples", "place")}
 	l, err := api.Listen(filepath.Join(b.dir, "s"), api.Groups{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
-	go func() { ended <- api.NewServer(&placing{}, slog.New(slog.DiscardHandler), time.Now).Run(ctx, l) }()
+	go func() { ended <- api.NewServer(b.asks, slog.New(slog.DiscardHandler), time.Now).Run(ctx, l) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	b.write("bin/trimtab", "#!/bin/sh\nexec "+real+" --socket "+b.dir+"/s \"$@\"\n")
 	b.write("bin/docker", "#!/bin/sh\nprintf '<%s>' \"$@\" >> "+b.dir+"/docker.log\necho >> "+b.dir+"/docker.log\n")
@@ -129,14 +131,16 @@ func placeInAShellQueue(t *testing.T, real string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	want := "<run><-d><--rm><--gpus><device=GPU-0001><train><--lr><0.1>\n<run><-d><--rm><--gpus><device=GPU-0000><eval><*><$(touch><" + b.dir + "/no)><;><x>\n"
-	var got []byte
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && len(got) < len(want); time.Sleep(20 * time.Millisecond) {
-		got, _ = os.ReadFile(filepath.Join(b.dir, "docker.log")) // not there yet
+	want := "<run><-d><--rm><--gpus><device=GPU-0001><--><train><--lr><0.1>\n<run><-d><--rm><--gpus><device=GPU-0000><--><eval><*><$(touch><" + b.dir + "/no)><;><x>\n"
+	for deadline := time.Now().Add(time.Minute); b.asks.taken.Load() < 4; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the third line was not asked for again after a pause")
+		}
 	}
 	_ = cmd.Process.Kill() // it waits for a third device, for ever
 	_ = cmd.Wait()
-	if string(got) != want {
+	got, err := os.ReadFile(filepath.Join(b.dir, "docker.log"))
+	if string(got) != want || err != nil {
 		t.Errorf("docker got\n%swant\n%s", got, want)
 	}
 	if _, err := os.Stat(filepath.Join(b.dir, "no")); err == nil {

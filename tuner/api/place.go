@@ -57,6 +57,8 @@ func CheckPlace(req state.PlaceRequest) error {
 		switch {
 		case j.Image == "" || len(j.Image) > maxImageBytes || len(j.Name) > maxImageBytes:
 			return BadRequest(fmt.Sprintf("job %d: an image is needed, of at most %d bytes, as of its name", i+1, maxImageBytes), "")
+		case j.Image[0] == '-': // a shell's line would hand it to its engine as an option
+			return BadRequest(fmt.Sprintf("job %d: an image does not begin with -", i+1), "options of trimtab place come before it")
 		case j.GPUs < 0 || j.GPUs > maxDevices:
 			return BadRequest(fmt.Sprintf("job %d: %d GPUs: allowed are 1 to %d", i+1, j.GPUs, maxDevices), "")
 		case j.Count < 0 || j.Count > maxPlaceJobs:

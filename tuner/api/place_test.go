@@ -71,6 +71,7 @@ func TestPlaceRefusesWhatItCannotMean(t *testing.T) {
 		"0 jobs":             {},
 		"an image is needed": with(func(j *state.PlaceJob) { j.Image = "" }),
 		"at most 4096 bytes": with(func(j *state.PlaceJob) { j.Image = strings.Repeat("x", 5000) }),
+		"not begin with -":   with(func(j *state.PlaceJob) { j.Image = "--privileged" }),
 		"-1 GPUs":            with(func(j *state.PlaceJob) { j.GPUs = -1 }),
 		"count 100000":       with(func(j *state.PlaceJob) { j.Count = 100_000 }),
 		"numbers from 0":     with(func(j *state.PlaceJob) { j.Steps = math.Inf(1) }),

@@ -11,5 +11,5 @@ while read -r image args; do
 		sleep "${QUEUE_PAUSE:-10}"
 	done
 	# shellcheck disable=SC2086
-	docker run -d --rm $devices "$image" $args || exit 1
+	docker run -d --rm $devices -- "$image" $args || exit 1
 done
