@@ -21,7 +21,7 @@ type hold struct {
 // NewHolds returns none.
 func NewHolds() *Holds { return &Holds{map[string]hold{}} }
 
-// Take holds devices, by UUID, for a job; a hold that stood is replaced.
+// Take holds devices, by UUID, for a job. Choose takes none that is held.
 func (h *Holds) Take(devices []string, by string, now time.Time) (until time.Time) {
 	until = now.Add(HoldFor)
 	for _, d := range devices {

@@ -198,12 +198,12 @@ func plainUUID(uuid string) bool {
 }
 
 // Choose takes the first n devices of one model that are free; with share also of those that
-// others use. why says why there are none.
+// others use, but none that is held for a job about to start. why says why there are none.
 func Choose(ranked []state.PlaceChoice, n int, share bool) (uuids []string, why string) {
 	usable := 0
 	for _, may := range []func(state.PlaceChoice) bool{
 		func(c state.PlaceChoice) bool { return c.Free },
-		func(c state.PlaceChoice) bool { return share && c.Unfit == "" },
+		func(c state.PlaceChoice) bool { return share && c.Unfit == "" && c.Hold == nil },
 	} {
 		byModel := map[string][]string{}
 		for _, c := range ranked {

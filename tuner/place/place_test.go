@@ -135,7 +135,7 @@ func TestNoDeviceTwice(t *testing.T) {
 				held[d.UUID] = holds.Of(d.UUID, now)
 			}
 			ranked := Rank(Host{Devices: devices, Holds: held}, Want{})
-			got, _ := Choose(ranked, 1, false)
+			got, _ := Choose(ranked, 1, rapid.Bool().Draw(t, "share"))
 			free := 0
 			for _, d := range devices {
 				if !now.Before(until[d.UUID]) {

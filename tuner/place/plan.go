@@ -65,7 +65,7 @@ func planned(jobs []state.PlacedJob, share bool) (devices []state.PlaceChoice, n
 			numbers = append(numbers, n)
 		}
 		for _, c := range j.Choices {
-			may := c.Unfit == "" && (c.Free || share)
+			may := c.Unfit == "" && (c.Free || share && c.Hold == nil)
 			if may && !slices.ContainsFunc(devices, func(d state.PlaceChoice) bool { return d.Device == c.Device }) {
 				devices = append(devices, c)
 			}
