@@ -171,7 +171,7 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 	}
 	c.profiles.Expire(c.last.UnixNs)
 	n.entry = c.profiles.Update(n.entry, measured)
-	n.speeds = c.profiles.Speeds(p, r.Cost, c.allowed(s), profiles.Models(c.last.Host.Devices))
+	n.speeds = c.profiles.Speeds(n.entry, p, r.Cost, c.allowed(s), profiles.Models(c.last.Host.Devices))
 }
 
 // allowed is the CPUs that a container may use as things stand.

@@ -349,9 +349,13 @@ func TestSpeedsOnOtherDevices(t *testing.T) {
 		t.Fatalf("the same job on another device is entry %d, not %d", again, id)
 	}
 	models := []string{"fast", "never seen", "slow"}
-	got := b.Speeds(slow, cs, 4, models)
+	got := b.Speeds(0, slow, cs, 4, models)
 	if len(got) != 1 || got[0].Device != "fast" || got[0].HostBound || math.Abs(got[0].PerSecond-1/0.024) > 1 {
 		t.Errorf("%+v, want %.1f on the fast one alone", got, 1/0.024)
+	}
+	// Where this very job ran, its rate is measured: the interval is narrow.
+	if own := b.Speeds(id, slow, cs, 4, models); len(own) != 1 || !own[0].Measured || own[0].Low < 0.85*own[0].PerSecond || got[0].Low > own[0].Low {
+		t.Errorf("of the known job itself %+v, predicted %+v", own, got)
 	}
 	// Bottleneck before speed: the same launches, but the trainer's own CPU is the step.
 	busy, cb := onDevice("slow", 0.002, 0.042)
@@ -360,7 +364,7 @@ func TestSpeedsOnOtherDevices(t *testing.T) {
 	}
 	hostFast, chf := onDevice("fast", 0.001, 0.042)
 	b.Update(0, measurement("d", hostFast, chf, day))
-	for _, s := range b.Speeds(busy, cb, 4, models) {
+	for _, s := range b.Speeds(0, busy, cb, 4, models) {
 		if !s.HostBound || s.PerSecond > 1.05/cb.Floor() {
 			t.Errorf("host-bound, and %+v is predicted for %.1f here", s, 1/cb.Floor())
 		}
@@ -382,7 +386,7 @@ func TestNextToNoDemandIsTheSameDemand(t *testing.T) {
 		fast, cf := job("fast", 0.020, 0.0004)
 		b.Update(0, measurement("b", fast, cf, day))
 		p, c := job("slow", 0.040, cpu)
-		if got := b.Speeds(p, c, 4, []string{"fast"}); len(got) != 1 || b.Len() != 1 {
+		if got := b.Speeds(0, p, c, 4, []string{"fast"}); len(got) != 1 || b.Len() != 1 {
 			t.Errorf("%.1f ms of CPU a step of 40: %+v, %d entries", 1e3*cpu, got, b.Len())
 		}
 	}

@@ -2,6 +2,7 @@ package profiles
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -52,9 +53,19 @@ type Running struct {
 	CPUs  float64       // that it may use
 }
 
-// Speeds predicts a job's rate on other models of device, as Predict does.
-func (b *Store) Speeds(p Print, cost policies.Cost, cpus float64, models []string) []Speed {
-	return Predict(b.known, Running{p, cost, cpus}, models)
+// Speeds tells a running job's rate on other models of device: as measured where the known job that it
+// teaches ran, id, and elsewhere as predicted from what it does here.
+func (b *Store) Speeds(id uint64, p Print, cost policies.Cost, cpus float64, models []string) []Speed {
+	if p.Device == "" {
+		return nil
+	}
+	k := Known{Print: p, Jobs: 1, Learned: Learned{Devices: map[string]policies.Cost{}}}
+	if own := b.find(id); own != nil {
+		k.Jobs = own.Jobs
+		maps.Copy(k.Learned.Devices, own.Learned.Devices)
+	}
+	k.Learned.Devices[p.Device] = cost
+	return slices.DeleteFunc(NewPredictor(b.known).SpeedsOf(k, cpus, models), func(s Speed) bool { return s.Device == p.Device })
 }
 
 // SpeedsOf tells the rates of a known job by models of device, its own among them: as measured
