@@ -81,8 +81,10 @@ func TestTimerIsNobodysWaker(t *testing.T) {
 // More wakers than slots: the last slot takes the rest, nothing is lost.
 func TestEdgeOverflow(t *testing.T) {
 	const children = 40
-	code := fmt.Sprintf("import os,time\nr,w=os.pipe()\nfor i in range(%d):\n if os.fork()==0:\n  time.sleep(0.3+i*0.004); os.write(w,b'x'); time.sleep(100)\n", children) +
-		fmt.Sprintf("for i in range(%d): os.read(r,1)\nprint('go',flush=True)\nos.read(r,1)", children)
+	// Each child is asked for its byte, and gives it once the other sleeps.
+	code := fmt.Sprintf("import os,time\nr,w=os.pipe()\nask=[os.pipe() for _ in range(%d)]\nfor a,_ in ask:\n if os.fork()==0:\n", children) +
+		"  os.read(a,1); time.sleep(0.004); os.write(w,b'x'); time.sleep(100)\n" +
+		"for _,a in ask: os.write(a,b'x'); os.read(r,1)\nprint('go',flush=True)\nos.read(r,1)"
 	p := newProbe(t, Options{})
 	b := newBox(t, nil, "trimtab-overflow")
 	watch(t, p, b, "box")
@@ -102,7 +104,10 @@ func TestEdgeOverflow(t *testing.T) {
 	if !overflow || len(th.Edges) != maxEdges {
 		t.Errorf("%d edges, overflow %v", len(th.Edges), overflow)
 	}
-	if counted != waits {
-		t.Errorf("edges count %d waits, the thread %d", counted, waits)
+	// A switch in that is not told leaves its wait without a waker: some eight in 12,000 on a busy host
+	// [measured, Linux 6.18]. What left the CPU is counted all the same, so it shows.
+	missed := waits + th.Preempted - th.Count[probes.StateRun]
+	if counted+missed != waits {
+		t.Errorf("edges count %d waits, the thread %d; %d runs, %d times preempted", counted, waits, th.Count[probes.StateRun], th.Preempted)
 	}
 }
