@@ -31,7 +31,7 @@ func placeCommand() *cobra.Command {
 			"free device, and holds it until a container starts on it, for a minute at the most. No running job is moved.\n" +
 			"Without a GPU on this host nothing is printed then, and the exit status is 0. With no device free it is 75.",
 		Example: "  trimtab place pytorch/pytorch python train.py --lr 0.1\n" +
-			"  docker run $(trimtab place --docker pytorch/pytorch) pytorch/pytorch python train.py --lr 0.1\n" +
+			"  devices=$(trimtab place --docker pytorch/pytorch) && docker run $devices pytorch/pytorch python train.py --lr 0.1\n" +
 			"  trimtab place --jobs night.jsonl --policy similarity",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if file, _ := cmd.Flags().GetString("jobs"); (file == "") == (len(args) == 0) {
