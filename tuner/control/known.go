@@ -77,6 +77,9 @@ func (c *Controller) sofar(s *containerState) profiles.End {
 	if e.CPUs, _ = s.enough(c.k()); e.CPUs == 0 && s.loan.settledNs > 0 {
 		e.CPUs = s.loan.known
 	}
+	if e.CPUs == 0 && s.state == StateLent && e.Allowed >= c.node.MostCPUs(s.c.Enrolment)*(1-c.k().MinStep) {
+		e.CPUs = e.Allowed // all that may be lent to it, and it wants that
+	}
 	own := number(s.original(runtime.KnobMemoryLimit))
 	if m := s.memoryUse(c.k()); e.Memory == 0 && own > 0 && m.Limit > own && !m.Fills && m.CalmSeconds >= c.k().SettleReadings {
 		e.Memory = max(m.Current, m.Peak)
@@ -193,11 +196,7 @@ func (c *Controller) profileJudged(t *openTrial) {
 		c.profiles.Judge(t.from, kept)
 	}
 	if s := c.containers[t.order.Changes[0].Key]; s != nil && s.known.entry != 0 {
-		correction := 0.0
-		if kept {
-			correction = s.learned.correction
-		}
-		c.profiles.Trial(s.known.entry, kept, correction)
+		c.profiles.Trial(s.known.entry, kept, s.learned.correction)
 	}
 }
 

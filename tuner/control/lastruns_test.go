@@ -47,6 +47,8 @@ func TestKnownJobHasItsSettledCPUAtOnce(t *testing.T) {
 	for name, kind := range map[string]func(*node) *simJob{
 		"steps are counted":     training(0.4),
 		"steps are not counted": func(n *node) *simJob { return n.addProgram("boost", 0.4, 2, 1e6) },
+		// It never settles: it would use more than the node has.
+		"it wants all that may be lent": func(n *node) *simJob { return n.addProgram("forest", 0.4, 12, 1e6) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := profiles.NewStore()

@@ -406,8 +406,8 @@ func (b *Store) Responses(id uint64) (cpu, memory *model.Learner) {
 	return nil, nil
 }
 
-// Trial notes how a trial of a container that teaches an entry ended, with the
-// correction learned from it.
+// Trial notes how a trial of a container that teaches an entry ended, and the correction
+// that was learned if what it changed was kept.
 func (b *Store) Trial(id uint64, kept bool, correction float64) {
 	k := b.find(id)
 	if k == nil {
@@ -418,7 +418,7 @@ func (b *Store) Trial(id uint64, kept bool, correction float64) {
 	} else {
 		k.Learned.Failed++
 	}
-	if correction >= minCorrection && correction <= maxCorrection {
+	if kept && correction >= minCorrection && correction <= maxCorrection {
 		k.Learned.Correction = correction
 	}
 	b.changed()
