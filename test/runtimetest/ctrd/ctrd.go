@@ -43,15 +43,14 @@ type Options struct {
 
 // Daemon is a containerd; its methods but Start and Stop are safe for concurrent use.
 type Daemon struct {
-	o     Options
-	cmd   *exec.Cmd
-	ended chan struct{} // closes once cmd did
-	conn  *grpc.ClientConn
+	*Process
+	o    Options
+	conn *grpc.ClientConn
 }
 
 // New prepares one without starting it.
 func New(o Options) (*Daemon, error) {
-	d := &Daemon{o: o}
+	d := &Daemon{Process: NewProcess(filepath.Join(o.Dir, "log")), o: o}
 	for _, name := range Programs() {
 		if _, err := Find(d.o.Bin, name); err != nil {
 			return nil, fmt.Errorf("no %s (Debian: containerd, runc): %w", name, err)
@@ -65,9 +64,6 @@ func New(o Options) (*Daemon, error) {
 
 // Address is the path of its socket.
 func (d *Daemon) Address() string { return d.path("sock") }
-
-// Runs tells whether it was started.
-func (d *Daemon) Runs() bool { return d.cmd != nil }
 
 func (d *Daemon) path(name string) string { return filepath.Join(d.o.Dir, name) }
 
@@ -113,101 +109,38 @@ func PathFirst(bin string) []string {
 	return append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 }
 
-// Bounds of a start, and of an end before it is killed.
-const (
-	startLimit = time.Minute
-	stopLimit  = 20 * time.Second
-)
-
-// Start starts it and waits until it answers. It has no network, and a process group of
-// its own: a Ctrl-C is for whoever uses it.
+// Start starts it and waits until it answers.
 func (d *Daemon) Start(ctx context.Context) error {
-	log, err := os.OpenFile(d.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	path, err := Find(d.o.Bin, "containerd")
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(path, "--config", d.path("config.toml"))
-	cmd.Env = PathFirst(d.o.Bin)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Setpgid: true}
 	if d.conn, err = grpc.NewClient("unix://"+d.Address(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
-		return errors.Join(err, d.conn.Close())
-	}
-	d.cmd, d.ended = cmd, make(chan struct{})
-	go func(ended chan struct{}) {
-		defer close(ended)
-		_ = cmd.Wait() // how it exits is its own affair
-	}(d.ended)
-	if err := d.answers(ctx); err != nil {
-		return errors.Join(fmt.Errorf("containerd does not answer: %w: %s", err, d.Said()), d.Stop())
+	err = d.Process.Start(ctx, PathFirst(d.o.Bin), path, []string{"--config", d.path("config.toml")}, func(ctx context.Context) error {
+		ctx, done := context.WithTimeout(ctx, 5*time.Second)
+		defer done()
+		_, err := namespaces.NewNamespacesClient(d.conn).List(ctx, &namespaces.ListNamespacesRequest{}, grpc.WaitForReady(true))
+		return err
+	})
+	if err != nil {
+		return errors.Join(err, d.conn.Close(), d.Process.Stop())
 	}
 	return nil
 }
 
-func (d *Daemon) answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	for {
-		call, done := context.WithTimeout(ctx, 5*time.Second)
-		_, err := namespaces.NewNamespacesClient(d.conn).List(call, &namespaces.ListNamespacesRequest{}, grpc.WaitForReady(true))
-		done()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-d.ended:
-			return errors.New("it ended")
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// PID is its process; 0 while it does not run.
-func (d *Daemon) PID() int {
-	if d.cmd == nil {
-		return 0
-	}
-	return d.cmd.Process.Pid
-}
-
 // Stop ends it and waits; its containers run on.
-func (d *Daemon) Stop() error { return d.end(syscall.SIGTERM) }
+func (d *Daemon) Stop() error { return d.end(d.Process.Stop) }
 
 // Kill ends it with SIGKILL and waits; its containers run on.
-func (d *Daemon) Kill() error { return d.end(syscall.SIGKILL) }
+func (d *Daemon) Kill() error { return d.end(d.Process.Kill) }
 
-func (d *Daemon) end(s syscall.Signal) error {
-	if d.cmd == nil {
+func (d *Daemon) end(process func() error) error {
+	if !d.Runs() {
 		return nil
 	}
-	cmd := d.cmd
-	d.cmd = nil
-	err := d.conn.Close()
-	_ = cmd.Process.Signal(s) // it may have ended
-	select {
-	case <-d.ended:
-	case <-time.After(stopLimit):
-		err = errors.Join(err, fmt.Errorf("containerd did not end within %s and is killed", stopLimit), cmd.Process.Kill())
-		<-d.ended
-	}
-	return err
-}
-
-// Said is the end of its log.
-func (d *Daemon) Said() string {
-	const most = 2000
-	text, _ := os.ReadFile(d.path("log")) // none was written yet
-	return string(text[max(0, len(text)-most):])
+	return errors.Join(d.conn.Close(), process())
 }
 
 // Tasks is the task service.

@@ -13,8 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/trimtab/trimtab/test/runtimetest/ctrd"
 )
@@ -39,17 +37,10 @@ type Daemon struct {
 	// and that one's runc.
 	Below *ctrd.Daemon
 
+	*ctrd.Process
 	dir, path string
 	args, env []string
-	cmd       *exec.Cmd
-	ended     chan struct{} // closes once cmd did
 }
-
-// Bounds of a start, and of an end before it is killed.
-const (
-	startLimit = time.Minute
-	stopLimit  = 30 * time.Second
-)
 
 // New prepares an engine without starting it; an error says which program is missing.
 func New(o Options) (*Daemon, error) {
@@ -64,7 +55,7 @@ func New(o Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{Host: "unix://" + o.Dir + "/docker.sock", Below: below, dir: o.Dir, path: path, env: ctrd.PathFirst(o.Bin)}
+	d := &Daemon{Process: ctrd.NewProcess(o.Dir + "/log"), Host: "unix://" + o.Dir + "/docker.sock", Below: below, dir: o.Dir, path: path, env: ctrd.PathFirst(o.Bin)}
 	config := o.Dir + "/daemon.json" // the host's own may contradict the flags
 	if err := os.WriteFile(config, []byte("{}\n"), 0o600); err != nil {
 		return nil, err
@@ -93,85 +84,11 @@ func (d *Daemon) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	log, err := os.OpenFile(d.dir+"/log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	// Without a bridge dockerd deletes docker0, which in the host's network is another engine's.
+	return d.Process.Start(ctx, d.env, d.path, d.args, func(ctx context.Context) error {
+		_, err := d.Run(ctx, nil, "version")
 		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(d.path, d.args...)
-	cmd.Env = d.env
-	cmd.Stdout, cmd.Stderr = log, log
-	// A network namespace of its own: without a bridge, dockerd deletes docker0, which on
-	// the host is another engine's. A process group of its own: a Ctrl-C is for whoever
-	// uses it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	d.cmd, d.ended = cmd, make(chan struct{})
-	go func(ended chan struct{}) {
-		defer close(ended)
-		_ = cmd.Wait() // how it exits is its own affair
-	}(d.ended)
-	return d.answers(ctx)
-}
-
-func (d *Daemon) answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	for {
-		if _, err := d.Run(ctx, nil, "version"); err == nil {
-			return nil
-		}
-		select {
-		case <-d.ended:
-			return fmt.Errorf("dockerd ended: %s", d.Said())
-		case <-ctx.Done():
-			return fmt.Errorf("dockerd does not answer: %w: %s", ctx.Err(), d.Said())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// Said is the end of its log.
-func (d *Daemon) Said() string {
-	const most = 2000
-	text, _ := os.ReadFile(d.dir + "/log") // none was written yet
-	return string(text[max(0, len(text)-most):])
-}
-
-// Runs tells whether it was started, and not stopped since.
-func (d *Daemon) Runs() bool { return d.cmd != nil }
-
-// PID is its process; 0 while it does not run.
-func (d *Daemon) PID() int {
-	if d.cmd == nil {
-		return 0
-	}
-	return d.cmd.Process.Pid
-}
-
-// Stop ends it and waits; its containerd and its containers run on.
-func (d *Daemon) Stop() error { return d.end(syscall.SIGTERM) }
-
-// Kill ends it with SIGKILL and waits; its containerd and its containers run on.
-func (d *Daemon) Kill() error { return d.end(syscall.SIGKILL) }
-
-func (d *Daemon) end(s syscall.Signal) error {
-	if d.cmd == nil {
-		return nil
-	}
-	cmd := d.cmd
-	d.cmd = nil
-	_ = cmd.Process.Signal(s) // it may have ended
-	select {
-	case <-d.ended:
-		return nil
-	case <-time.After(stopLimit):
-	}
-	err := cmd.Process.Kill()
-	<-d.ended
-	return errors.Join(fmt.Errorf("dockerd did not end within %s and is killed", stopLimit), err)
+	})
 }
 
 // Run runs a docker command against it and returns standard output, trimmed; on failure
