@@ -126,6 +126,34 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestRunsAreNotTold: nothing in a book hangs on which containers ran, and its readers tell the runs apart.
+func TestRunsAreNotTold(t *testing.T) {
+	lines := func(runs ...string) (string, []profiles.Known) {
+		jobs, out := known(1), bytes.Buffer{}
+		first := jobs[0].Ends[0]
+		jobs[0].Ends = nil
+		for _, run := range runs {
+			first.Run = run
+			jobs[0].Ends = append(jobs[0].Ends, first)
+		}
+		if err := Write(&out, "gpu-7", day, jobs, true, nil); err != nil {
+			t.Fatal(err)
+		}
+		found, refused := Read(bytes.NewReader(out.Bytes()), Trust{unsigned: true})
+		if refused != nil || len(found) != 1 {
+			t.Fatalf("%+v, %v", found, refused)
+		}
+		return string(unpacked(t, out.Bytes())), profiles.Prepare(nil, found[0].Book, 2*day).Known
+	}
+	one, jobs := lines("containerd/train", "docker/4f0c")
+	if other, _ := lines("containerd/secret", "\x1b[31m\u202e"+strings.Repeat("x", 4096)); one != other {
+		t.Errorf("containers tell books apart:\n%s%s", one, other)
+	}
+	if len(jobs) != 1 || len(jobs[0].Ends) != 2 || jobs[0].Ends[0].Run == jobs[0].Ends[1].Run {
+		t.Errorf("%+v", jobs)
+	}
+}
+
 // TestSSHKeygenReadsTheSignature: the format is OpenSSH's own.
 func TestSSHKeygenReadsTheSignature(t *testing.T) {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
