@@ -37,6 +37,11 @@ func hostKey(cfg config.Config) (ssh.Signer, error) {
 
 func keyFile(cfg config.Config) string { return filepath.Join(cfg.StateDir, "book_key") }
 
+// serials is which books of each key were the latest; beside the key, with which it is lost.
+func serials(cfg config.Config) books.Serials {
+	return books.Serials(filepath.Join(cfg.StateDir, "book_serials.json"))
+}
+
 func trusted(cfg config.Config) (books.Trust, error) {
 	return books.NewTrust(cfg.Profiles.Trust, cfg.Profiles.Unsigned)
 }
@@ -137,8 +142,13 @@ func exportBook(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	var key ssh.Signer
+	var serial int64
+	made := time.Now()
 	if !unsigned {
-		if key, err = hostKey(cfg); err != nil {
+		if key, err = hostKey(cfg); err == nil {
+			serial, err = serials(cfg).Next(key.PublicKey(), made)
+		}
+		if err != nil {
 			return fmt.Errorf("%w: ask as root, or give --unsigned", err)
 		}
 	}
@@ -148,7 +158,7 @@ func exportBook(cmd *cobra.Command, args []string) error {
 	}
 	own := profiles.Own(all)
 	var out bytes.Buffer
-	if err := books.Write(&out, hostName(), time.Now().UnixNano(), own, names, key); err != nil {
+	if err := books.Write(&out, hostName(), made.UnixNano(), serial, own, names, key); err != nil {
 		return err
 	}
 	if len(args) == 0 || args[0] == "-" {
@@ -163,17 +173,13 @@ func exportBook(cmd *cobra.Command, args []string) error {
 }
 
 // readBooks reads files, and says of each book that is refused why.
-func readBooks(cmd *cobra.Command, files []string) (all []books.Found, bad []state.ActionResult, cfg config.Config, err error) {
-	if cfg, err = configOf(cmd); err != nil {
-		return nil, nil, cfg, err
-	}
-	trust, err := trusted(cfg)
-	if err != nil {
-		return nil, nil, cfg, err
-	}
+func readBooks(files []string, trust books.Trust, known books.Serials) (all []books.Found, bad []state.ActionResult, err error) {
 	for _, file := range files {
 		found, refused := books.ReadFile(file, trust)
 		for _, f := range found {
+			if err := known.Refuse(&f); err != nil {
+				return nil, nil, err
+			}
 			if f.Refused != nil {
 				bad = append(bad, state.ActionResult{Name: file, Text: f.Refused.Text})
 			} else {
@@ -184,11 +190,11 @@ func readBooks(cmd *cobra.Command, files []string) (all []books.Found, bad []sta
 			bad = append(bad, state.ActionResult{Name: file, Text: refused.Text})
 		}
 	}
-	return all, bad, cfg, nil
+	return all, bad, nil
 }
 
 func importBooks(cmd *cobra.Command, files []string) error {
-	all, results, cfg, err := readBooks(cmd, files)
+	cfg, err := configOf(cmd)
 	if err != nil {
 		return err
 	}
@@ -196,10 +202,14 @@ func importBooks(cmd *cobra.Command, files []string) error {
 	if err != nil {
 		return err
 	}
+	all, results, err := readBooks(files, trust, serials(cfg))
+	if err != nil {
+		return err
+	}
 	for _, f := range all {
 		path := filepath.Join(booksDir(cfg), f.Host+books.Suffix)
 		r := state.ActionResult{Name: f.Host, OK: true, Text: fmt.Sprintf("%d known jobs, in %s", len(f.Known), path)}
-		if err := books.Keep(path, f, trust, time.Now()); err != nil {
+		if err := books.Keep(path, &f, trust, serials(cfg), time.Now()); err != nil {
 			r.OK, r.Text = false, err.Error()
 		}
 		results = append(results, r)
@@ -209,7 +219,15 @@ func importBooks(cmd *cobra.Command, files []string) error {
 
 func mergeBooks(cmd *cobra.Command, files []string) error {
 	out, _ := cmd.Flags().GetString("out")
-	all, results, _, err := readBooks(cmd, files)
+	cfg, err := configOf(cmd)
+	if err != nil {
+		return err
+	}
+	trust, err := trusted(cfg)
+	if err != nil {
+		return err
+	}
+	all, results, err := readBooks(files, trust, "") // who merges needs not be root: importing compares
 	if err != nil {
 		return err
 	}
@@ -264,7 +282,7 @@ func watchBooks(ctx context.Context, cfg config.Config, loop *agent.Agent, log *
 	} else {
 		trust = trust.But(key.PublicKey())
 	}
-	r := &bookReader{dir: books.NewDirectory(booksDir(cfg), trust), loop: loop, log: log, said: map[string]string{}}
+	r := &bookReader{dir: books.NewDirectory(booksDir(cfg), trust, serials(cfg)), loop: loop, log: log, said: map[string]string{}}
 	go r.run(ctx)
 	<-ctx.Done()
 	return nil
@@ -381,7 +399,7 @@ func examineBooks(ctx context.Context, cfg config.Config) finding {
 	}
 	done := make(chan answer, 1)
 	go func() {
-		files, err := books.NewDirectory(booksDir(cfg), trust).Read(time.Now(), nil)
+		files, err := books.NewDirectory(booksDir(cfg), trust, serials(cfg)).Read(time.Now(), nil)
 		done <- answer{files, err}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,7 +43,7 @@ func bookedHost(t *testing.T, jobs []profiles.Known, made time.Time) config.Conf
 	cfg.StateDir = t.TempDir()
 	cfg.Profiles.Trust = []string{strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key.PublicKey()))) + " gpu-7"}
 	var text bytes.Buffer
-	if err := books.Write(&text, "x", made.UnixNano(), jobs, false, key); err != nil {
+	if err := books.Write(&text, "x", made.UnixNano(), 0, jobs, false, key); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(booksDir(cfg), 0o755); err != nil {
@@ -64,7 +65,7 @@ func TestTakenBooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken := newTakenBooks(knownThere(1), now)
-	files, err := books.NewDirectory(booksDir(cfg), trust).Read(now, taken.take)
+	files, err := books.NewDirectory(booksDir(cfg), trust, "").Read(now, taken.take)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,5 +97,37 @@ func TestDoctorReadsBooks(t *testing.T) {
 	cfg.StateDir = filepath.Join(t.TempDir(), "none")
 	if f := examineBooks(t.Context(), cfg); f.Level != levelOK {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestReplayedIsTold: the log and the doctor name file, host and fix of a book that was put back.
+func TestReplayedIsTold(t *testing.T) {
+	cfg := bookedHost(t, knownThere(1), time.Now())
+	key, _, err := books.ParseKey(cfg.Profiles.Trust[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(string(serials(cfg)), fmt.Appendf(nil, "{%q:1}", ssh.FingerprintSHA256(key)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	trust, err := trusted(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := newTakenBooks(nil, time.Now())
+	files, err := books.NewDirectory(booksDir(cfg), trust, serials(cfg)).Read(taken.now, taken.take)
+	if err != nil || len(files) != 1 || len(taken.foreign) != 0 {
+		t.Fatalf("%+v, %v, %d jobs are used", files, err, len(taken.foreign))
+	}
+	var log bytes.Buffer
+	r := bookReader{log: slog.New(slog.NewTextHandler(&log, nil)), said: map[string]string{}}
+	for _, b := range taken.told(files) {
+		r.say(b.File, b.Reason, b.Text)
+	}
+	f := examineBooks(t.Context(), cfg)
+	for _, text := range []string{log.String(), f.Text} {
+		if f.Level != levelDegraded || !strings.Contains(text, "b"+books.Suffix) || !strings.Contains(text, "gpu-7") || !strings.Contains(text, "trimtab profiles export") {
+			t.Errorf("%q", text)
+		}
 	}
 }

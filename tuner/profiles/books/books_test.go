@@ -60,7 +60,7 @@ func (h host) public() string {
 func (h host) book(t *testing.T, made int64, jobs []profiles.Known) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Write(&out, "says "+h.name, made, jobs, false, h.key); err != nil {
+	if err := Write(&out, "says "+h.name, made, 0, jobs, false, h.key); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -118,7 +118,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 	var named bytes.Buffer
-	if err := Write(&named, h.name, day, known(1), true, nil); err != nil {
+	if err := Write(&named, h.name, day, 0, known(1), true, nil); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(unpacked(t, named.Bytes()), []byte("private")) {
@@ -136,7 +136,7 @@ func TestRunsAreNotTold(t *testing.T) {
 			first.Run = run
 			jobs[0].Ends = append(jobs[0].Ends, first)
 		}
-		if err := Write(&out, "gpu-7", day, jobs, true, nil); err != nil {
+		if err := Write(&out, "gpu-7", day, 0, jobs, true, nil); err != nil {
 			t.Fatal(err)
 		}
 		found, refused := Read(bytes.NewReader(out.Bytes()), Trust{unsigned: true})
@@ -182,7 +182,7 @@ func TestRefused(t *testing.T) {
 	good := h.book(t, day, known(3))
 	plain := string(unpacked(t, good))
 	var unsigned bytes.Buffer
-	if err := Write(&unsigned, "gpu-7", day, known(1), false, nil); err != nil {
+	if err := Write(&unsigned, "gpu-7", day, 0, known(1), false, nil); err != nil {
 		t.Fatal(err)
 	}
 	cut := strings.LastIndex(plain, `{"signature"`)
@@ -424,7 +424,7 @@ func BenchmarkRead(b *testing.B) {
 			jobs[i].Print = jobs[i].Print.With(a, float64(a+1)*0.12345*float64(i+1))
 		}
 	}
-	if err := Write(&text, "x", day, jobs, false, nil); err != nil {
+	if err := Write(&text, "x", day, 0, jobs, false, nil); err != nil {
 		b.Fatal(err)
 	}
 	trust, err := NewTrust(nil, true)

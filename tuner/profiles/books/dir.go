@@ -1,6 +1,7 @@
 package books
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -34,11 +35,12 @@ type File struct {
 // Directory is read anew when something in it has another size, time or inode: that tells of a
 // rename, of a write over NFS, and of a ConfigMap whose symbolic links were turned.
 type Directory struct {
-	path  string
-	trust Trust
-	seen  map[string]stamp
-	err   string
-	was   bool // it was there
+	path    string
+	trust   Trust
+	serials Serials
+	seen    map[string]stamp
+	err     string
+	was     bool // it was there
 }
 
 type stamp struct {
@@ -56,7 +58,9 @@ func stampOf(info fs.FileInfo) stamp {
 }
 
 // NewDirectory does not touch the disk.
-func NewDirectory(path string, trust Trust) *Directory { return &Directory{path: path, trust: trust} }
+func NewDirectory(path string, trust Trust, serials Serials) *Directory {
+	return &Directory{path: path, trust: trust, serials: serials}
+}
 
 // Changed reports whether there is something else to read than at the last Read.
 func (d *Directory) Changed() bool {
@@ -100,8 +104,8 @@ func stamps(root *os.Root, names []string) map[string]stamp {
 }
 
 // Read reads all books and hands those over that may be used, one at a time; nil: they are only told
-// of. Of two of one host the one is used that was made later by now's clock. An error is of the directory; one that has
-// never been there holds no books.
+// of. Of two of one host the later one is used, if none was before that is later still. An error is of the directory,
+// one that has never been there holds no books, or of the serials.
 func (d *Directory) Read(now time.Time, use func(Found)) (files []File, err error) {
 	root, names, err := d.open()
 	d.seen, d.err = nil, ""
@@ -127,6 +131,10 @@ func (d *Directory) Read(now time.Time, use func(Found)) (files []File, err erro
 		}
 		leaveLatest(all[i], latest, now)
 	}
+	if err := d.admit(latest, use != nil); err != nil {
+		d.err = err.Error()
+		return nil, err
+	}
 	for i, name := range names {
 		if changed := d.hand(root, name, all[i], use); changed != nil {
 			all[i], cut[i] = nil, changed
@@ -141,9 +149,24 @@ func (d *Directory) Read(now time.Time, use func(Found)) (files []File, err erro
 	return files, nil
 }
 
+// admit refuses books that were put back, and remembers the others where they are used.
+func (d *Directory) admit(latest map[string]*Found, used bool) error {
+	all := slices.Collect(maps.Values(latest))
+	if err := d.serials.Refuse(all...); err != nil || !used {
+		return err
+	}
+	return d.serials.take(all...)
+}
+
+// later reports whether one of two books of a host was made after the other: by their serials, or by the
+// clock where both are of an earlier trimtab.
+func (f *Found) later(than *Found, now time.Time) bool {
+	return cmp.Or(cmp.Compare(f.Serial, than.Serial), cmp.Compare(f.made(now), than.made(now))) > 0
+}
+
 // made is when a book was made, for comparing it with others; 0 where that is more than a day to come: a
 // clock that was once ahead would keep later books away until then.
-func (f Found) made(now time.Time) int64 {
+func (f *Found) made(now time.Time) int64 {
 	if f.MadeUnixNs > now.Add(24*time.Hour).UnixNano() {
 		return 0
 	}
@@ -158,7 +181,7 @@ func leaveLatest(all []Found, latest map[string]*Found, now time.Time) {
 			continue
 		}
 		old := latest[f.Host]
-		if old != nil && f.made(now) <= old.made(now) {
+		if old != nil && !f.later(old, now) {
 			old, f = f, old
 		}
 		if latest[f.Host] = f; old != nil {
@@ -180,7 +203,7 @@ func (d *Directory) hand(root *os.Root, name string, scanned []Found, use func(F
 func fileOf(name string, f Found, now time.Time) File {
 	out := File{Name: name, Host: f.Host, Jobs: f.Jobs, MadeUnixNs: f.MadeUnixNs}
 	if f.Refused == nil && f.made(now) != f.MadeUnixNs {
-		out.Text = fmt.Sprintf("was made in %s by its host's clock: any other of its host goes before it", time.Duration(f.MadeUnixNs-now.UnixNano()).Round(time.Hour))
+		out.Text = fmt.Sprintf("was made in %s by its host's clock, which is to be set: without a serial any other of its host goes before it", time.Duration(f.MadeUnixNs-now.UnixNano()).Round(time.Hour))
 	}
 	if f.Refused != nil {
 		out.Jobs, out.Reason, out.Text = 0, f.Refused.Reason, f.Refused.Text
@@ -250,9 +273,10 @@ func opened(f *os.File, do func(io.ReadSeeker) *Refusal) *Refusal {
 // Merge is one file of the books of several: of each host the one that was made latest, with its
 // signature. Books that were refused are no part of it. An error: no reader would take it.
 func Merge(all []Found, now time.Time) (text []byte, hosts []string, err error) {
-	latest := map[string]Found{}
-	for _, f := range all {
-		if old, twice := latest[f.Host]; f.Refused == nil && (!twice || f.made(now) > old.made(now)) {
+	latest := map[string]*Found{}
+	for i := range all {
+		f := &all[i]
+		if old, twice := latest[f.Host]; f.Refused == nil && (!twice || f.later(old, now)) {
 			latest[f.Host] = f
 		}
 	}

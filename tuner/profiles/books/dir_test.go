@@ -36,7 +36,7 @@ func read1(t *testing.T, d *Directory) ([]Found, []File) {
 func TestDirectory(t *testing.T) {
 	h, other := newHost(t, "gpu-7"), newHost(t, "gpu-8")
 	dir := filepath.Join(t.TempDir(), "books")
-	d := NewDirectory(dir, trusting(t, h, other).But(other.key.PublicKey()))
+	d := NewDirectory(dir, trusting(t, h, other).But(other.key.PublicKey()), "")
 	if found, files := read1(t, d); len(found)+len(files) != 0 || d.Changed() {
 		t.Fatal("a directory that is missing holds something")
 	}
@@ -92,20 +92,20 @@ func TestClockOnceAhead(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "a"+Suffix, h.book(t, 400*day, known(1)))
 	put(t, dir, "b"+Suffix, h.book(t, 9*day, known(2)))
-	d := NewDirectory(dir, trusting(t, h))
+	d := NewDirectory(dir, trusting(t, h), "")
 	if found, files := read1(t, d); len(found) != 1 || len(found[0].Known) != 2 || files[0].Reason != Older {
 		t.Errorf("%+v", files)
 	}
 	ahead, _ := ReadFile(filepath.Join(dir, "a"+Suffix), trusting(t, h))
 	later, _ := ReadFile(filepath.Join(dir, "b"+Suffix), trusting(t, h))
 	path, now := filepath.Join(dir, "kept"), time.Unix(0, 10*day)
-	if err := Keep(path, ahead[0], trusting(t, h), now); err != nil {
+	if err := Keep(path, &ahead[0], trusting(t, h), "", now); err != nil {
 		t.Error(err)
 	}
-	if err := Keep(path, later[0], trusting(t, h), now); err != nil {
+	if err := Keep(path, &later[0], trusting(t, h), "", now); err != nil {
 		t.Error(err)
 	}
-	if err := Keep(path, ahead[0], trusting(t, h), now); err == nil {
+	if err := Keep(path, &ahead[0], trusting(t, h), "", now); err == nil {
 		t.Error("a book of a clock ahead replaced another")
 	}
 	if err := os.Remove(filepath.Join(dir, "b"+Suffix)); err != nil {
@@ -133,7 +133,7 @@ func TestConfigMap(t *testing.T) {
 	}
 	link("..1", "..data")
 	link("..data/b"+Suffix, "b"+Suffix)
-	d := NewDirectory(dir, trusting(t, h))
+	d := NewDirectory(dir, trusting(t, h), "")
 	if found, files := read1(t, d); len(found) != 1 || len(found[0].Known) != 1 {
 		t.Fatalf("%+v", files)
 	}
@@ -185,7 +185,7 @@ func TestWhatIsNoBook(t *testing.T) {
 	}
 	var before, after goruntime.MemStats
 	goruntime.ReadMemStats(&before)
-	found, files := read1(t, NewDirectory(dir, trusting(t, h)))
+	found, files := read1(t, NewDirectory(dir, trusting(t, h), ""))
 	goruntime.ReadMemStats(&after)
 	if len(found) != 1 {
 		t.Errorf("%d books", len(found))
@@ -215,7 +215,7 @@ func TestUnreadable(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "b"+Suffix), 0); err != nil {
 		t.Fatal(err)
 	}
-	if found, files := read1(t, NewDirectory(dir, trusting(t, h))); len(found) != 0 || files[0].Reason != Unreadable {
+	if found, files := read1(t, NewDirectory(dir, trusting(t, h), "")); len(found) != 0 || files[0].Reason != Unreadable {
 		t.Errorf("%+v", files)
 	}
 }
@@ -226,7 +226,7 @@ func TestDirectoryThatIsNone(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := NewDirectory(path, Trust{})
+	d := NewDirectory(path, Trust{}, "")
 	if _, err := d.Read(time.Now(), nil); err == nil || d.Changed() {
 		t.Errorf("%v", err)
 	}

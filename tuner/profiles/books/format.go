@@ -1,7 +1,7 @@
 // Package books shares known jobs (tuner/profiles) between hosts. A book is what one host has
 // learned; a file, compressed with gzip, holds one or more, one after another. Each is lines of JSON:
 //
-//	{"format":"trimtab-book","version":1,"host":"gpu-7","made":UNIX-NANOSECONDS}
+//	{"format":"trimtab-book","version":1,"host":"gpu-7","made":UNIX-NANOSECONDS,"serial":RISES-FROM-BOOK-TO-BOOK}
 //	profiles.Known, one a line
 //	{"end":true,"jobs":N,"sha256":"hex of all lines before, with their ends"}
 //	{"signature":"-----BEGIN SSH SIGNATURE-----…"}
@@ -71,13 +71,14 @@ const (
 	Outside    Reason = "outside-the-directory"
 	Unreadable Reason = "unreadable"
 	Older      Reason = "older-than-another"
+	Replayed   Reason = "older-than-used-before"
 	SetAside   Reason = "set-aside"
 	Own        Reason = "of-this-host"
 )
 
 // Reasons lists all, in the order in which metrics show them.
 func Reasons() []Reason {
-	return []Reason{Newer, Unsigned, UnknownKey, Forged, TooBig, Truncated, Damaged, Changed, Irregular, Outside, Unreadable, Older, SetAside, Own}
+	return []Reason{Newer, Unsigned, UnknownKey, Forged, TooBig, Truncated, Damaged, Changed, Irregular, Outside, Unreadable, Older, Replayed, SetAside, Own}
 }
 
 // Refusal is why a book, or what follows it in a file, is not used.
@@ -97,6 +98,7 @@ type header struct {
 	Version int    `json:"version"`
 	Host    string `json:"host"`
 	Made    int64  `json:"made"`
+	Serial  int64  `json:"serial,omitempty"` // 0: of an earlier trimtab, or nobody signed it
 }
 
 type ending struct {
@@ -109,13 +111,13 @@ type signed struct {
 	Signature string `json:"signature,omitempty"`
 }
 
-// Write makes a book of known jobs, signed by a host's key; a nil one leaves it unsigned. Names of
+// Write makes a book of known jobs, signed by a host's key, with the next serial of it; a nil key leaves it unsigned. Names of
 // containers and images are left out unless they are asked for.
-func Write(w io.Writer, host string, madeUnixNs int64, known []profiles.Known, names bool, key ssh.Signer) error {
+func Write(w io.Writer, host string, madeUnixNs, serial int64, known []profiles.Known, names bool, key ssh.Signer) error {
 	z := gzip.NewWriter(w)
 	sum := sha256.New()
 	out := io.MultiWriter(z, sum)
-	if err := json.NewEncoder(out).Encode(header{format, version, host, madeUnixNs}); err != nil {
+	if err := json.NewEncoder(out).Encode(header{format, version, host, madeUnixNs, serial}); err != nil {
 		return err
 	}
 	for _, k := range known {
@@ -214,6 +216,7 @@ func private(k profiles.Known, names bool) profiles.Known {
 // Found is a book in a file. Its Host is the name that the config gives the key.
 type Found struct {
 	profiles.Book
+	Serial  int64    // of its key's books; 0: not told
 	Jobs    int      // that it holds, decoded or not
 	Key     string   // fingerprint of the key that signed it; "": nobody did
 	Broken  int      // entries that are no known job
@@ -338,7 +341,7 @@ func (in *reader) book(trust Trust) (*Found, *Refusal) {
 	if head.Version > version {
 		return nil, refuse(Newer, "is of version %d, this trimtab reads up to %d: upgrade it", head.Version, version)
 	}
-	found := &Found{Book: profiles.Book{MadeUnixNs: head.Made}}
+	found := &Found{Book: profiles.Book{MadeUnixNs: head.Made}, Serial: head.Serial}
 	if line, refused = in.jobs(line, found); refused != nil {
 		return nil, refused
 	}

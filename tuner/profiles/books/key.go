@@ -196,12 +196,12 @@ func place(path string, text []byte, perm fs.FileMode, put func(from, to string)
 // Place puts the text of a book into a file, whole or not at all.
 func Place(path string, text []byte) error { return place(path, text, 0o644, os.Rename) }
 
-// Keep puts a book that ReadFile has read into a file of its own, and makes the directory. It does
-// not replace one of the same host that was made later.
-func Keep(path string, f Found, trust Trust, now time.Time) error {
+// Keep puts a book that ReadFile has read into a file of its own, makes the directory, and remembers the
+// book. It does not replace a later one of the same host.
+func Keep(path string, f *Found, trust Trust, serials Serials, now time.Time) error {
 	there, _ := ReadFile(path, trust) // whatever is wrong with it, it goes
-	for _, old := range there {
-		if old.Refused == nil && old.made(now) > f.made(now) {
+	for i := range there {
+		if old := &there[i]; old.Refused == nil && old.later(f, now) {
 			return fmt.Errorf("%s holds a later one", path)
 		}
 	}
@@ -212,5 +212,8 @@ func Keep(path string, f Found, trust Trust, now time.Time) error {
 	if err := statefile.MakeDir(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return Place(path, text)
+	if err := Place(path, text); err != nil {
+		return err
+	}
+	return serials.take(f) // after it is there: else what stands would be the older one
 }

@@ -1,0 +1,102 @@
+package books
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/trimtab/trimtab/tuner/statefile"
+)
+
+// Serials is a file of the highest serial of each key's signed books, by the key's fingerprint: of other
+// hosts' that were used here, and of this host's own. A signature does not tell an old book from the
+// latest; this does, whatever clocks say. "" remembers nothing.
+type Serials string
+
+// Next is the serial of the next book that a key signs: now in Unix nanoseconds, or one more than the last
+// where the clock was set back. So it still rises where the file is lost. It is durable when it returns.
+func (s Serials) Next(key ssh.PublicKey, now time.Time) (next int64, err error) {
+	err = s.update(func(last map[string]int64) bool {
+		of := ssh.FingerprintSHA256(key)
+		next = max(now.UnixNano(), last[of]+1)
+		last[of] = next
+		return true
+	})
+	return next, err
+}
+
+// Refuse refuses those books that are older than one of the same key that was taken before. None may be
+// used where it fails.
+func (s Serials) Refuse(all ...*Found) error {
+	last, err := s.load()
+	for _, f := range all {
+		if f.Refused == nil && f.Serial < last[f.Key] {
+			f.Refused = refuse(Replayed, "is of %s, and older than a book of it that was used here before: make another on %[1]s with `trimtab profiles export`, and copy that", f.Host)
+		}
+	}
+	return err
+}
+
+// take remembers books as taken: those that somebody signed, and that raise what is remembered.
+func (s Serials) take(all ...*Found) error {
+	return s.update(func(last map[string]int64) (risen bool) {
+		for _, f := range all {
+			if f.Key != "" && f.Serial > last[f.Key] {
+				last[f.Key], risen = f.Serial, true
+			}
+		}
+		return risen
+	})
+}
+
+func (s Serials) load() (map[string]int64, error) {
+	last, read := map[string]int64{}, map[string]int64(nil)
+	text, err := os.ReadFile(string(s))
+	if s == "" || errors.Is(err, fs.ErrNotExist) {
+		return last, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &read)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("which books were used is lost, so none is: %s: %w: remove it to begin anew", s, err)
+	}
+	maps.Copy(last, read) // null is an empty one
+	return last, nil
+}
+
+// update changes the file, if change says so, under a lock on its directory: the daemon and the command line do.
+func (s Serials) update(change func(last map[string]int64) bool) (err error) {
+	if s == "" {
+		change(map[string]int64{})
+		return nil
+	}
+	if err := statefile.MakeDir(filepath.Dir(string(s)), 0o750); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(string(s)))
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // read only; it unlocks
+	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	last, err := s.load()
+	if err != nil || !change(last) {
+		return err
+	}
+	text, err := json.Marshal(last)
+	if err != nil {
+		return err
+	}
+	return place(string(s), text, 0o600, os.Rename)
+}

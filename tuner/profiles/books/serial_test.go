@@ -1,0 +1,160 @@
+package books
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func (h host) numbered(t *testing.T, made, serial int64) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Write(&out, h.name, made, serial, known(1), false, h.key); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestReplayed: what was signed once and is put back is not taken for current, whatever the clocks say.
+// The steps are of one directory over restarts of the daemon.
+func TestReplayed(t *testing.T) {
+	h, anew, other, stranger := newHost(t, "gpu-7"), newHost(t, "gpu-7"), newHost(t, "gpu-8"), newHost(t, "gpu-9")
+	dir, serials := t.TempDir(), Serials(filepath.Join(t.TempDir(), "state", "serials"))
+	nobody := host{name: "gpu-7"}
+	for _, step := range []struct {
+		what  string
+		text  []byte
+		trust Trust
+		want  Reason
+	}{
+		{"of an earlier trimtab", h.book(t, 2*day, known(1)), trusting(t, h, other), ""},
+		{"an older one of an earlier trimtab", h.book(t, day, known(1)), trusting(t, h, other), ""},
+		{"the first with a serial", h.numbered(t, 9*day, 500), trusting(t, h, other), ""},
+		{"put back, of an earlier trimtab, by a clock ahead", h.book(t, 400*day, known(1)), trusting(t, h, other), Replayed},
+		{"put back, of an earlier trimtab, by a clock behind", h.book(t, 0, known(1)), trusting(t, h, other), Replayed},
+		{"put back, made later", h.numbered(t, 10*day, 499), trusting(t, h, other), Replayed},
+		{"of a hostile host", h.numbered(t, 9*day, -1<<63), trusting(t, h, other), Replayed},
+		{"the same again", h.numbered(t, 9*day, 500), trusting(t, h, other), ""},
+		{"another host, by its own numbers", other.numbered(t, day, 1), trusting(t, h, other), ""},
+		{"a serial that nobody signed", packed(t, strings.Replace(string(unpacked(t, h.numbered(t, day, 501))), `"serial":501`, `"serial":999`, 1)), trusting(t, h, other), Damaged},
+		{"a changed one of a stranger", packed(t, strings.Replace(string(unpacked(t, stranger.numbered(t, day, 1<<60))), `"host":"gpu-9"`, `"host":"gpu-7"`, 1)), trusting(t, h, other), Damaged},
+		{"of a stranger", stranger.numbered(t, day, 1<<60), trusting(t, h, other), UnknownKey},
+		{"unsigned, where that is allowed", nobody.numbered(t, day, 1<<60), Trust{unsigned: true}, ""},
+		{"unsigned, with a lower one: anybody may number it", nobody.numbered(t, day, 1), Trust{unsigned: true}, ""},
+		{"after all of these, by a clock set back", h.numbered(t, day, 501), trusting(t, h, other), ""},
+		{"made while the clock was ahead", h.numbered(t, 400*day, 400*day), trusting(t, h, other), ""},
+		{"the one after, by the right clock", h.numbered(t, 9*day, 400*day+1), trusting(t, h, other), ""},
+		{"that one put back", h.numbered(t, 400*day, 400*day), trusting(t, h, other), Replayed},
+		{"of a new key", anew.numbered(t, day, 7), trusting(t, anew, other), ""},
+	} {
+		put(t, dir, "b"+Suffix, step.text)
+		d := NewDirectory(dir, step.trust, serials)
+		for _, use := range []func(Found){nil, func(Found) { t.Errorf("%s: it is used", step.what) }} {
+			if use != nil && step.want == "" {
+				use = func(Found) {}
+			}
+			files, err := d.Read(time.Unix(0, 10*day), use)
+			if err != nil || len(files) != 1 || files[0].Reason != step.want {
+				t.Fatalf("%s: %+v, %v; want %q", step.what, files, err, step.want)
+			}
+			if step.want == Replayed && (!strings.Contains(files[0].Text, "gpu-7") || !strings.Contains(files[0].Text, "profiles export")) {
+				t.Errorf("%s: %q names neither host nor fix", step.what, files[0].Text)
+			}
+		}
+	}
+}
+
+// TestLookingRemembersNothing: who only tells of books, as the doctor does, changes nothing.
+func TestLookingRemembersNothing(t *testing.T) {
+	h := newHost(t, "gpu-7")
+	dir, serials := t.TempDir(), Serials(filepath.Join(t.TempDir(), "serials"))
+	put(t, dir, "b"+Suffix, h.numbered(t, day, 5))
+	if _, err := NewDirectory(dir, trusting(t, h), serials).Read(time.Unix(0, day), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(string(serials)); err == nil {
+		t.Error("looking wrote the serials")
+	}
+}
+
+// TestBesideTheLatest: of two of one host the higher serial goes before, in a directory and in a merged file.
+func TestBesideTheLatest(t *testing.T) {
+	h := newHost(t, "gpu-7")
+	dir := t.TempDir()
+	put(t, dir, "a"+Suffix, h.numbered(t, day, 2)) // by a clock set back
+	put(t, dir, "b"+Suffix, h.numbered(t, 9*day, 1))
+	put(t, dir, "c"+Suffix, h.book(t, 10*day, known(2)))
+	found, files := read1(t, NewDirectory(dir, trusting(t, h), Serials(filepath.Join(t.TempDir(), "serials"))))
+	if len(found) != 1 || found[0].Serial != 2 || files[1].Reason != Older || files[2].Reason != Older {
+		t.Errorf("%+v", files)
+	}
+	var all []Found
+	for _, f := range files {
+		some, _ := ReadFile(filepath.Join(dir, f.Name), trusting(t, h))
+		all = append(all, some...)
+	}
+	text, _, err := Merge(all, time.Unix(0, 10*day))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if merged, _ := Read(bytes.NewReader(text), trusting(t, h)); len(merged) != 1 || merged[0].Serial != 2 {
+		t.Errorf("%+v", merged)
+	}
+}
+
+// TestSerialsLost: where nobody can tell what was used, or remember it, none is used until a person has looked.
+func TestSerialsLost(t *testing.T) {
+	h := newHost(t, "gpu-7")
+	dir, state := t.TempDir(), t.TempDir()
+	put(t, dir, "b"+Suffix, h.numbered(t, day, 5))
+	junk, null := filepath.Join(state, "junk"), filepath.Join(state, "null")
+	for path, text := range map[string]string{junk: "\x1b[31m{", null: "null"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, good := range map[string]bool{junk: false, null: true, filepath.Join(junk, "below"): false, state: false} {
+		d := NewDirectory(dir, trusting(t, h), Serials(path))
+		used := 0
+		_, err := d.Read(time.Unix(0, day), func(Found) { used++ })
+		if (err == nil) != good || (used == 1) != good || d.Changed() == good {
+			t.Errorf("%s: %d used, %v, looked at again: %t", path, used, err, d.Changed())
+		}
+	}
+}
+
+// TestNext: serials of one key rise, by clocks that go back, by several at once, and where the file is lost.
+func TestNext(t *testing.T) {
+	h := newHost(t, "gpu-7")
+	serials := Serials(filepath.Join(t.TempDir(), "serials"))
+	next := func(unixNs int64) int64 {
+		n, err := serials.Next(h.key.PublicKey(), time.Unix(0, unixNs))
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	if a, b, c := next(9*day), next(day), next(10*day); a != 9*day || b != a+1 || c != 10*day {
+		t.Errorf("%d, %d, %d", a, b, c)
+	}
+	all := make([]int64, 8)
+	var done sync.WaitGroup
+	for i := range all {
+		done.Go(func() { all[i] = next(day) })
+	}
+	done.Wait()
+	if slices.Sort(all); len(slices.Compact(all)) != 8 || all[0] <= 10*day {
+		t.Errorf("%v", all)
+	}
+	if err := os.Remove(string(serials)); err != nil {
+		t.Fatal(err)
+	}
+	if n := next(11 * day); n <= all[7] {
+		t.Errorf("%d, once the file was lost", n)
+	}
+}
