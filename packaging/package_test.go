@@ -83,12 +83,33 @@ func byKind(lines []string) []string {
 		switch {
 		case strings.HasPrefix(file, "/usr/share/man/man1/trimtab"):
 			lines[i] = mode + " /usr/share/man/man1/trimtab*" + path.Ext(strings.TrimSuffix(file, ".gz")) + ".gz"
-		case strings.HasPrefix(file, "/usr/share/doc/trimtab/") && path.Ext(file) == ".md":
-			lines[i] = mode + " " + path.Dir(file) + "/*.md"
+		case strings.HasPrefix(file, "/usr/share/doc/trimtab/") && slices.Contains([]string{".md", ".png", ".svg"}, path.Ext(file)):
+			lines[i] = mode + " " + path.Dir(file) + "/*" + path.Ext(file)
 		}
 	}
 	slices.Sort(lines)
 	return slices.Compact(lines)
+}
+
+// picturesAreIn: what a page shows is in the package, beside it.
+func picturesAreIn(t *testing.T, lines []string) {
+	t.Helper()
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	shown := 0
+	for _, page := range pages {
+		for _, m := range regexp.MustCompile(`!\[[^]]*\]\(([^)]+)\)`).FindAllStringSubmatch(read(t, page), -1) {
+			shown++
+			if file := "-rw-r--r-- " + path.Join("/usr/share/doc/trimtab", m[1]); !slices.Contains(lines, file) {
+				t.Errorf("%s shows %s, which is not in the package", page, m[1])
+			}
+		}
+	}
+	if shown == 0 {
+		t.Error("no page shows a picture: they did")
+	}
 }
 
 func debContents(t *testing.T, deb string) {
@@ -104,6 +125,7 @@ func debContents(t *testing.T, deb string) {
 			got = append(got, fields[0]+" "+strings.TrimPrefix(fields[5], "."))
 		}
 	}
+	picturesAreIn(t, got)
 	want := strings.Split(strings.TrimSpace(read(t, "testdata/deb.list")), "\n")
 	if diff := cmp.Diff(want, byKind(got)); diff != "" {
 		t.Errorf("contents (-want +got):\n%s", diff)
@@ -223,9 +245,10 @@ func installed(t *testing.T, root string) {
 
 func rpmContents(t *testing.T, file string) {
 	rpm := tool(t, "rpm", "apt-get install rpm")
-	got := byKind(strings.Split(strings.TrimSpace(output(t, rpm, "-qp", "--queryformat", "[%{FILEMODES:perms} %{FILENAMES}\n]", file)), "\n"))
+	got := strings.Split(strings.TrimSpace(output(t, rpm, "-qp", "--queryformat", "[%{FILEMODES:perms} %{FILENAMES}\n]", file)), "\n")
+	picturesAreIn(t, got)
 	want := strings.Split(strings.TrimSpace(read(t, "testdata/rpm.list")), "\n")
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, byKind(got)); diff != "" {
 		t.Errorf("contents (-want +got):\n%s", diff)
 	}
 	if got := output(t, rpm, "-qp", "--configfiles", file); got != "/etc/trimtab/trimtab.yaml\n" {
