@@ -3,10 +3,13 @@ package packaging
 import (
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // stage installs into a directory with a stand-in for the binary, and returns it.
@@ -14,15 +17,20 @@ func stage(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "usr/local/bin/trimtab")
+	standIn(t, bin)
+	installer(t, "install", dir)
+	return dir
+}
+
+// standIn makes a program that stands in for the binary.
+func standIn(t *testing.T, bin string) {
+	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(bin), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	standIn := "#!/bin/sh\n[ \"$1\" = completion ] && echo \"# completion for $2\"\n"
-	if err := os.WriteFile(bin, []byte(standIn), 0o755); err != nil {
+	if err := os.WriteFile(bin, []byte("#!/bin/sh\n[ \"$1\" = completion ] && echo \"# completion for $2\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	installer(t, "install", dir)
-	return dir
 }
 
 func installer(t *testing.T, action, destdir string) {
@@ -73,6 +81,32 @@ func TestStagedInstallAndUninstall(t *testing.T) {
 		t.Error("the unit does not start the binary that was installed")
 	}
 	installer(t, "uninstall", dir)
+	if got := files(t, dir); !slices.Equal(got, []string{"/etc/trimtab/trimtab.yaml"}) {
+		t.Errorf("left behind: %v", got)
+	}
+}
+
+// TestMakeInstall: the targets place and take away what the installer does, in a copy of the checkout
+// whose binary is there already.
+func TestMakeInstall(t *testing.T) {
+	tool(t, "make", "apt-get install make")
+	checkout, dir := t.TempDir(), t.TempDir()
+	tracked := exec.Command("scripts/tracked.sh", checkout, "Makefile", "packaging", "tuner/config/example.yaml")
+	tracked.Dir = ".."
+	if out, err := tracked.CombinedOutput(); err != nil {
+		t.Fatalf("tracked.sh: %v\n%s", err, out)
+	}
+	standIn(t, filepath.Join(checkout, "bin/trimtab"))
+	target := func(name string) {
+		t.Helper()
+		output(t, "make", "-C", checkout, "--old-file=build", name, "DESTDIR="+dir, "PREFIX=/usr/local")
+	}
+	target("install")
+	want := stage(t)
+	if diff := cmp.Diff(slices.DeleteFunc(files(t, want), func(f string) bool { return path.Base(f) == "trimtab-nvml" }), files(t, dir)); diff != "" { // the copy has none
+		t.Errorf("installed (-by the installer +by make):\n%s", diff)
+	}
+	target("uninstall")
 	if got := files(t, dir); !slices.Equal(got, []string{"/etc/trimtab/trimtab.yaml"}) {
 		t.Errorf("left behind: %v", got)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -93,6 +94,23 @@ func TestFloorHolds(t *testing.T) {
 	}
 	if got := (Floor{"j": good}).fallen(Floor{"j": better, "new": good}); len(got) > 0 {
 		t.Errorf("better is said to be worse: %v", got)
+	}
+}
+
+// TestList: the command that docs/accuracy.md begins with names each job.
+func TestList(t *testing.T) {
+	cmd := exec.Command("go", "run", "./test/accuracy", "-list")
+	cmd.Dir = "../.."
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, f := range families() {
+		for _, j := range f.Jobs {
+			if !strings.Contains(string(out), "  "+j.Name+" ") {
+				t.Errorf("%s is not listed", j.Name)
+			}
+		}
 	}
 }
 
