@@ -46,7 +46,7 @@ func pictures() []picture {
 		{"decision-loan.svg", "zoo-vision.trimtab", drawLoan("zoo-vision", "A loan, and what it does to the rate")},
 		{"decision-recall.svg", "neighbour-another-slice.trimtab", drawRecall("fairness-borrower", "fairness-other0", "A loan that a neighbour calls in")},
 		{"decision-kept.svg", "trial-kept.trimtab", drawTrial("acc-starved", "A trial that is kept")},
-		{"decision-not-told.svg", "trial-not-told.trimtab", drawTrial("acc-inline-contended", "A trial that is not told, and reverted")},
+		{"decision-inconclusive.svg", "trial-inconclusive.trimtab", drawTrial("acc-inline-contended", "A trial that is inconclusive, and reverted")},
 		{"decision-step.svg", "starved.trimtab", drawStep("acc-starved", "Where a step's time goes, before and after a loan")},
 	}
 }

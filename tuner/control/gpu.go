@@ -113,7 +113,7 @@ func (s *containerState) gpusUsed(nowNs int64) float64 {
 // noteVisibility notes who was on which of the granted devices. What could not be told
 // counts as use: a doubt hides nothing.
 func (c *Controller) noteVisibility() {
-	now, told := c.now(), map[string]int64{}
+	now, lastUsed := c.now(), map[string]int64{}
 	for _, s := range c.all {
 		if len(s.c.GPUVisibility) == 0 {
 			s.gpu.usedNs = nil
@@ -122,12 +122,12 @@ func (c *Controller) noteVisibility() {
 		used := make(map[string]int64, len(s.c.GPUVisibility))
 		for _, g := range s.c.GPUVisibility {
 			holders, ok := c.onDeviceNow(g.UUID)
-			if _, known := told[g.UUID]; !known {
+			if _, known := lastUsed[g.UUID]; !known {
 				last, before := c.onDevice[g.UUID]
 				if !before || !ok || len(holders) > 0 {
 					last = now
 				}
-				told[g.UUID] = last
+				lastUsed[g.UUID] = last
 			}
 			last, before := s.gpu.usedNs[g.UUID]
 			if !before || !ok || slices.Contains(holders, s.key) {
@@ -137,7 +137,7 @@ func (c *Controller) noteVisibility() {
 		}
 		s.gpu.usedNs = used
 	}
-	c.onDevice = told
+	c.onDevice = lastUsed
 }
 
 // onDeviceNow are the containers with a process on a device or a slice of it, "" for

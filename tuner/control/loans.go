@@ -285,7 +285,7 @@ func (c *Controller) judgeCheck(s *containerState, without []observe.RateSample)
 		return // some more will tell
 	}
 	l.checkNs, l.doubt, l.with, l.back.untilNs = 0, false, nil, 0
-	if l.brings = 1; r.High < 1+k.TrialMinGain { // not told is no proof that it is of no use
+	if l.brings = 1; r.High < 1+k.TrialMinGain { // inconclusive is no proof that it is of no use
 		l.brings = -1
 		s.failures.Add(runtime.KnobCPUQuota, false, c.conditions(s, runtime.KnobCPUQuota, s.original(runtime.KnobCPUQuota)))
 	}

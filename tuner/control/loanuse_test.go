@@ -44,9 +44,9 @@ func TestLoanOfNoUseGoesBack(t *testing.T) {
 	}
 }
 
-// TestNotToldKeepsTheLoan: a rate that swings too much to tell proves no loan useless; what was
+// TestInconclusiveKeepsTheLoan: a rate that swings too much to tell proves no loan useless; what was
 // useless is judged anew when it is lent again.
-func TestNotToldKeepsTheLoan(t *testing.T) {
+func TestInconclusiveKeepsTheLoan(t *testing.T) {
 	n := newNode(4)
 	j := n.addJob("swings", 0.4, tune())
 	c := started()

@@ -302,10 +302,10 @@ func (c *Controller) end(t *openTrial, d *Decision) {
 	}
 }
 
-// harmless: a trial that was not told may leave its change, since it only gives, nobody waits
+// harmless: an inconclusive trial may leave its change, since it only gives, nobody waits
 // for what it gives, and the host does not ask for a proof.
 func (c *Controller) harmless(t *openTrial) bool {
-	if t.Result.Outcome != trial.NotTold || !t.With() || t.SinceNs == 0 || t.order.IsVisibility() {
+	if t.Result.Outcome != trial.Inconclusive || !t.With() || t.SinceNs == 0 || t.order.IsVisibility() {
 		return false
 	}
 	for _, ch := range t.order.Changes {
@@ -360,7 +360,7 @@ func (c *Controller) ended(t *openTrial, s *containerState, outcome trial.Outcom
 		wait *= 3 // each write stops it for a moment
 	}
 	if ch, _ := t.change(s.key); t.harmed && ch.Knob == runtime.KnobCPUQuota && !ch.Take { // others lacked what it was given: whether it is of use is not known
-		outcome = trial.NotTold
+		outcome = trial.Inconclusive
 	}
 	switch outcome {
 	case trial.Better:
@@ -402,7 +402,7 @@ func viewOutcome(o trial.Outcome) state.Outcome {
 		return state.OutcomeKept
 	case trial.Worse:
 		return state.OutcomeRolledBack
-	case trial.NotTold:
+	case trial.Inconclusive:
 		return state.OutcomeInconclusive
 	}
 	return state.OutcomeAborted

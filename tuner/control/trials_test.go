@@ -109,9 +109,9 @@ func TestWhatDoesNotHelpIsRevertedAndRemembered(t *testing.T) {
 	}
 }
 
-// TestNotToldStandsWhereNobodyLacksIt: of a job whose rate is far too noisy to tell, a weight
+// TestInconclusiveStandsWhereNobodyLacksIt: of a job whose rate is far too noisy to tell, a weight
 // that takes from nobody stands, and is asked again; one that others lack goes back.
-func TestNotToldStandsWhereNobodyLacksIt(t *testing.T) {
+func TestInconclusiveStandsWhereNobodyLacksIt(t *testing.T) {
 	for _, others := range []string{"want nothing", "wait", "cannot be read"} {
 		lacked := others != "want nothing"
 		n := newNode(2)

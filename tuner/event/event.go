@@ -22,8 +22,8 @@ type Kind string
 // The kinds.
 const (
 	Kept         Kind = "kept"          // a trial proved its change: it stands
-	Reverted     Kind = "reverted"      // a trial ended and its change was taken back, proved worse or not told
-	Unproven     Kind = "unproven"      // a trial was not told, and its change stands: nobody lacks what it gives
+	Reverted     Kind = "reverted"      // a trial ended and its change was taken back, worse or inconclusive
+	Unproven     Kind = "unproven"      // a trial was inconclusive, and its change stands: nobody lacks what it gives
 	Void         Kind = "void"          // a trial ended without evidence
 	Lent         Kind = "lent"          // a loan was made or grew
 	CalledIn     Kind = "called-in"     // a loan was called back, all or a part

@@ -24,12 +24,12 @@ func (h *Health) Next(s *state.Snapshot, stuck error, host string, nowNs int64) 
 	}
 	const config = "config" // refused again for something else is another event
 	tell := func(what, why string) {
-		was, told := h.ill[what]
+		was, ill := h.ill[what]
 		switch {
-		case why != "" && (!told || what == config && why != was): // of the others, words go on counting seconds
+		case why != "" && (!ill || what == config && why != was): // of the others, words go on counting seconds
 			h.ill[what] = why
 			out = append(out, Event{Kind: Unwell, Host: host, UnixNs: nowNs, Text: Clean(what+": "+why, maxText)})
-		case why == "" && told:
+		case why == "" && ill:
 			delete(h.ill, what)
 			out = append(out, Event{Kind: Well, Host: host, UnixNs: nowNs, Text: Clean(fmt.Sprintf("%s is well again; it was: %s", what, was), maxText)})
 		}

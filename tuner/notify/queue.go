@@ -64,7 +64,7 @@ type queue struct {
 	shown    state.Receiver
 	drops    seldom
 	troubles seldom
-	told     bool // the log has that it cannot be told now
+	logged   bool // the log has that it cannot be told now
 }
 
 // seldom bounds how often the log has a thing: one that comes and goes would fill it.
@@ -199,8 +199,8 @@ func (q *queue) taken(events int) {
 	if !q.shown.OK {
 		q.turn(true, "")
 	}
-	if q.told {
-		q.told = false
+	if q.logged {
+		q.logged = false
 		q.log.Info("takes events again", "waiting", len(q.waiting))
 	}
 }
@@ -217,8 +217,8 @@ func (q *queue) failed(err error, events, refused int) {
 	if q.shown.OK {
 		q.turn(false, "")
 	}
-	if !q.told && q.troubles.may() {
-		q.told = true
+	if !q.logged && q.troubles.may() {
+		q.logged = true
 		about := []any{"error", event.Clean(err.Error(), maxSaid), "waiting", len(q.waiting)}
 		var f failure
 		if errors.As(err, &f) {

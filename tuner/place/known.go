@@ -158,8 +158,8 @@ func (r *request) rates(like []match, models []string) map[string]state.PlaceRat
 			if s.Measured {
 				rate.How = state.RateMeasured
 			}
-			switch was, told := out[s.Device]; {
-			case !told, rate.How == state.RateMeasured && was.How != rate.How && was.Unit == rate.Unit:
+			switch was, known := out[s.Device]; {
+			case !known, rate.How == state.RateMeasured && was.How != rate.How && was.Unit == rate.Unit:
 				out[s.Device] = rate
 			case was.Unit == rate.Unit && was.How == rate.How:
 				was.Low, was.High = min(was.Low, rate.Low), max(was.High, rate.High)

@@ -82,7 +82,7 @@ func planned(jobs []state.PlacedJob, share bool) (devices []state.PlaceChoice, n
 func seconds(jobs []state.PlacedJob, numbers []int, devices []state.PlaceChoice, sheet func(string) float64) (times, longest Times, notes []string) {
 	speeds := make([][]float64, len(jobs)) // of each job on each device, over the best
 	lengths := make([]float64, len(jobs))
-	sum, told, guessed, unknown := 0.0, 0, 0, 0
+	sum, given, guessed, unknown := 0.0, 0, 0, 0
 	for n, j := range jobs {
 		var best float64
 		speeds[n], best = relative(j, devices, sheet)
@@ -97,11 +97,11 @@ func seconds(jobs []state.PlacedJob, numbers []int, devices []state.PlaceChoice,
 			guessed++
 			continue
 		}
-		sum, told = sum+lengths[n], told+1
+		sum, given = sum+lengths[n], given+1
 	}
 	mean := float64(assumedSeconds)
-	if told > 0 {
-		mean = sum / float64(told)
+	if given > 0 {
+		mean = sum / float64(given)
 	}
 	for _, n := range numbers {
 		row, late := make([]float64, len(devices)), make([]float64, len(devices))

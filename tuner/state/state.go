@@ -206,7 +206,7 @@ const (
 	OutcomeKept         Outcome = "kept"
 	OutcomeRolledBack   Outcome = "rolled_back"
 	OutcomeInconclusive Outcome = "inconclusive"
-	OutcomeUnproven     Outcome = "unproven" // not told, and nobody lacks what it gives: it stands, and is asked again
+	OutcomeUnproven     Outcome = "unproven" // inconclusive, and nobody lacks what it gives: it stands, and is asked again
 	OutcomeAborted      Outcome = "aborted"
 	OutcomeWould        Outcome = "would" // observe mode: never applied
 )

@@ -18,16 +18,16 @@ type Outcome uint8
 
 // The outcomes. Pending waits for more readings.
 const (
-	Pending Outcome = iota
-	Better          // it did what it was made for: keep
-	Worse           // it did harm, or is useless: return, and remember as failed
-	NotTold         // the readings do not tell: return, and do not remember as failed
-	Void            // something else changed meanwhile: return, and repeat
+	Pending      Outcome = iota
+	Better               // it did what it was made for: keep
+	Worse                // it did harm, or is useless: return, and remember as failed
+	Inconclusive         // the readings do not tell: return, and do not remember as failed
+	Void                 // something else changed meanwhile: return, and repeat
 )
 
 // String returns the outcome's name.
 func (o Outcome) String() string {
-	names := [...]string{"pending", "better", "worse", "not told", "void"}
+	names := [...]string{"pending", "better", "worse", "inconclusive", "void"}
 	if int(o) < len(names) {
 		return names[o]
 	}
@@ -185,7 +185,7 @@ func Judge(k *policies.Constants, decrease bool, blocks []Block, whole bool) (r 
 	case decrease && r.High < 1-k.TrialMargin:
 		return r.as(Worse, "lost more than may be lost: %s"), true
 	case switches >= maxSwitches, !r.promises(k, decrease):
-		return r.as(NotTold, "cannot be told: %s"), true
+		return r.as(Inconclusive, "cannot be told: %s"), true
 	}
 	return r, false
 }

@@ -129,7 +129,7 @@ func TestAcceptance(t *testing.T) {
 			ended[o]++
 			took = append(took, float64(seconds))
 		}
-		t.Logf("%-50s better %5.1f %%  worse %5.1f %%  not told %5.1f %%  median %2.0f s", c.name, ended[Better]/10, ended[Worse]/10, ended[NotTold]/10, observe.Median(took))
+		t.Logf("%-50s better %5.1f %%  worse %5.1f %%  inconclusive %5.1f %%  median %2.0f s", c.name, ended[Better]/10, ended[Worse]/10, ended[Inconclusive]/10, observe.Median(took))
 		switch {
 		case ended[Better] > 1000*c.better:
 			t.Errorf("%s: %.1f %% are kept as better, and %.0f %% may be", c.name, ended[Better]/10, 100*c.better)

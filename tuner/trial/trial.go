@@ -114,7 +114,7 @@ func (t *Trial) wait(k *policies.Constants, e Evidence, after float64, r Result)
 	if float64(e.NowNs-t.SinceNs-t.FrozenNs)-after*1e9 <= silentBlocks*k.TrialBlock*t.reading() {
 		return Wait, r
 	}
-	r = Result{Outcome: NotTold, Why: fmt.Sprintf("its rate was not seen for %.0f s", float64(e.NowNs-t.SinceNs)/1e9)}
+	r = Result{Outcome: Inconclusive, Why: fmt.Sprintf("its rate was not seen for %.0f s", float64(e.NowNs-t.SinceNs)/1e9)}
 	if float64(e.NowNs-e.SeenNs) <= k.TrialBlock*t.reading() {
 		r.Why = fmt.Sprintf("the hypervisor takes too much of its readings to tell in %.0f s", float64(e.NowNs-t.SinceNs)/1e9)
 	}

@@ -101,7 +101,7 @@ func TestSilence(t *testing.T) {
 		if got := tr.Step(k, Evidence{NowNs: (c.patience - 1) * second}); got != Wait {
 			t.Errorf("%s: %v within its time", name, got)
 		}
-		if got := tr.Step(k, Evidence{NowNs: (c.patience + 3) * second}); got != End || tr.Result.Outcome != NotTold {
+		if got := tr.Step(k, Evidence{NowNs: (c.patience + 3) * second}); got != End || tr.Result.Outcome != Inconclusive {
 			t.Errorf("%s: %v, %+v", name, got, tr.Result)
 		}
 		tr = New(Progress{}, c.baseline)
@@ -141,7 +141,7 @@ func TestNoHarm(t *testing.T) {
 		"no harm, and its rate is there":  {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, Samples: rates(10, level(30, 10)...)}, End, Better},
 		"seen under excess steal":         {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, SeenNs: 39 * second}, Wait, Pending},
 		"read in its first seconds alone": {NoHarm{Seen: true}, Evidence{NowNs: 40 * second, SeenNs: 39 * second, Samples: rates(1, level(4, 10)...)}, Wait, Pending},
-		"excess steal without end":        {NoHarm{Seen: true}, Evidence{NowNs: 100 * second, SeenNs: 99 * second}, End, NotTold},
+		"excess steal without end":        {NoHarm{Seen: true}, Evidence{NowNs: 100 * second, SeenNs: 99 * second}, End, Inconclusive},
 		"its rate fell by half":           {NoHarm{Seen: true}, Evidence{NowNs: 20 * second, Samples: rates(10, level(10, 5)...)}, End, Worse},
 	} {
 		tr := New(c.h, rates(-10, level(10, 10)...))
