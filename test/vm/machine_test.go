@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -181,7 +182,7 @@ func start(t *testing.T, l layout) *machine {
 func (m *machine) end(t *testing.T, dir string) {
 	if logs := os.Getenv(envLogs); logs != "" {
 		err := os.MkdirAll(logs, 0o755)
-		if o, failed := m.g.Run(t.Context(), "journalctl --no-pager -o short-precise"); failed == nil && err == nil {
+		if o, failed := m.g.Run(context.WithoutCancel(t.Context()), "journalctl --no-pager -o short-precise"); failed == nil && err == nil {
 			err = os.WriteFile(filepath.Join(logs, "journal"), []byte(o.Stdout), 0o644)
 		}
 		if console, failed := os.ReadFile(m.g.console()); failed == nil && err == nil {
