@@ -37,9 +37,11 @@ func TestMachine(t *testing.T) {
 	m := start(t, v2)
 	m.run(t, []part{
 		{"the guest is a systemd host with Docker on cgroup v2", aHost},
+		{"receivers of events stand ready", receivers},
 		{"apt installs the package, and the service runs", installs},
 		{"the sandbox is what docs/security.md says", sandbox},
 		{"a starved job is tuned by the systemd driver", tunes},
+		{"the script of the host, a webhook, Grafana and a collector are told of the loan, from within the sandbox", tellsOthers},
 		{"launches are counted from within the sandbox", counts},
 		{"memory limits go down over page cache, and never below what is held", conform("systemd",
 			suite{"Docker by containerd", "docker", "TestConformsByContainerd/host/" + memoryCases},

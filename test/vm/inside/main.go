@@ -6,6 +6,7 @@
 //	inside rules CGROUP          prints which devices the kernel lets it open, systemd's own program apart
 //	inside opens PID NODE…       opens nodes as a new process of a container would, and says what came of it
 //	inside watch PID NODE        does so again and again, and says what changes
+//	inside hear PORT FILE        listens on 127.0.0.1 and writes down what it is sent, a line of JSON each
 //	inside reload PID NODE       makes systemd reload, and says for how long that took a node from a container
 package main
 
@@ -42,10 +43,12 @@ func main() {
 		err = opens(os.Args[2], os.Args[3:])
 	case len(os.Args) == 4 && os.Args[1] == "watch":
 		err = watch(os.Args[2], os.Args[3])
+	case len(os.Args) == 4 && os.Args[1] == "hear":
+		err = hear(os.Args[2], os.Args[3])
 	case len(os.Args) == 4 && os.Args[1] == "reload":
 		err = reload(os.Args[2], os.Args[3])
 	default:
-		err = fmt.Errorf("usage: inside serve | hook CGROUP | rules CGROUP | opens PID NODE… | watch PID NODE | reload PID NODE")
+		err = fmt.Errorf("usage: inside serve | hook CGROUP | rules CGROUP | opens PID NODE… | watch PID NODE | hear PORT FILE | reload PID NODE")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
