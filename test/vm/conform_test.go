@@ -53,7 +53,7 @@ func conformsV1(t *testing.T, l layout) {
 		{"kill -9 restores", killRestores},
 		{"systemctl stop restores", stopRestores},
 		{"nothing in the journal is an error", journalIsClean},
-		{"apt purge restores, and leaves nothing", purges},
+		{"apt remove restores, and apt purge leaves nothing", purges},
 		{"engines conform by systemd's driver", conform("systemd", bySystemd("host")...)},
 	})
 }

@@ -125,14 +125,15 @@ func stopRestores(t *testing.T, m *machine) {
 	if got := m.sh(t, "systemctl show -p Result --value trimtab; ls /var/lib/trimtab/originals"); got != "success" {
 		t.Errorf("it ended with, and left: %s", got)
 	}
-	m.sh(t, "systemctl start trimtab")
+	m.sh(t, "systemctl disable trimtab; systemctl --no-reload enable --now trimtab; systemctl is-enabled trimtab") // as after the package of an RPM host
 }
 
 func purges(t *testing.T, m *machine) {
 	m.tunedAndHidden(t)
-	m.sh(t, "apt-get -qq -y purge trimtab >&2")
-	m.wantQuota(t, "job", owners, "purged")
-	m.wantShown(t, "purged")
+	m.sh(t, "apt-get -qq -y remove trimtab >&2")
+	m.wantQuota(t, "job", owners, "removed")
+	m.wantShown(t, "removed")
+	m.sh(t, "apt-get -qq -y purge trimtab >&2") // the first day purges what was not removed before
 	left := m.sh(t, `find / /run /dev/shm /sys/fs/bpf -xdev -iname '*trimtab*' -not -path '/opt/vm*' -not -path '/var/lib/docker/*'
 getent group trimtab trimtab-read || true
 systemctl list-unit-files --no-legend 'trimtab*' || true

@@ -43,6 +43,7 @@ func TestMachine(t *testing.T) {
 		{"a starved job is tuned by the systemd driver", tunes},
 		{"the script of the host, a webhook, Grafana and a collector are told of the loan, from within the sandbox", tellsOthers},
 		{"launches are counted from within the sandbox", counts},
+		{"a job's own count, from its log or by datagram, is its rate", countsOwn},
 		{"memory limits go down over page cache, and never below what is held", conform("systemd",
 			suite{"Docker by containerd", "docker", "TestConformsByContainerd/host/" + memoryCases},
 			suite{"Docker by its API", "docker", "TestConformsByDockerAPI/host/" + memoryCases},
@@ -64,7 +65,7 @@ func TestMachine(t *testing.T) {
 		{"a reboot comes back clean", reboots},
 		{"systemctl stop restores", stopRestores},
 		{"nothing in the journal is an error", journalIsClean},
-		{"apt purge restores, and leaves nothing", purges},
+		{"apt remove restores, and apt purge leaves nothing", purges},
 	})
 }
 

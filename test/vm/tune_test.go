@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/control"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -161,6 +162,18 @@ func counts(t *testing.T, m *machine) {
 	m.untilContainer(t, "job", "a rate from CUDA's calls", func(c state.Container) bool {
 		return strings.Contains(c.Rate.Source, "launches") || strings.Contains(c.Rate.Source, "synchronisations")
 	})
+}
+
+// countsOwn: by each of the two ways of docs/rate.md a job's own count is its rate, from within the sandbox.
+func countsOwn(t *testing.T, m *machine) {
+	m.sh(t, `docker run -d --name logs --network none --label 'trimtab.rate.log=step (\d+)' job-image sh -c 'n=0; while :; do n=$((n+1)); echo step $n; sleep 0.25; done'
+docker run -d --name sends --network none --label trimtab.mode=observe -v /run/trimtab/rate:/run/trimtab/rate:ro -v /opt/vm/inside:/inside:ro job-image /inside steps 4`)
+	for name, source := range map[string]string{"logs": probes.SourceLog, "sends": probes.SourceDatagram} {
+		m.untilContainer(t, name, "a rate by its own count", func(c state.Container) bool {
+			return c.Rate.Source == source && c.Rate.PerSecond > 1 && c.Rate.PerSecond < 8
+		})
+	}
+	m.sh(t, "docker rm -f logs sends")
 }
 
 func reloadKeepsLimits(t *testing.T, m *machine) {

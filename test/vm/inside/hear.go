@@ -2,9 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"strconv"
+	"time"
 )
 
 // heard is one request that hear was sent.
@@ -37,4 +41,19 @@ func hear(port, file string) error {
 		}
 		lines <- heard{r.URL.Path, r.Header.Get("Content-Type"), r.Header.Get("Authorization"), string(body)}
 	}))
+}
+
+// steps sends a step so many times a second, as docs/rate.md has a job do. A daemon that is away is no reason to end.
+func steps(perSecond string) error {
+	per, err := strconv.ParseFloat(perSecond, 64)
+	if err != nil {
+		return err
+	}
+	for n := 1; ; n++ {
+		time.Sleep(time.Duration(float64(time.Second) / per))
+		if c, err := net.Dial("unixgram", "/run/trimtab/rate/rate.sock"); err == nil {
+			_, _ = fmt.Fprintf(c, "step=%d", n)
+			_ = c.Close()
+		}
+	}
 }

@@ -7,6 +7,7 @@
 //	inside opens PID NODE…       opens nodes as a new process of a container would, and says what came of it
 //	inside watch PID NODE        does so again and again, and says what changes
 //	inside hear PORT FILE        listens on 127.0.0.1 and writes down what it is sent, a line of JSON each
+//	inside steps N               sends N steps a second, as a job that counts its own
 //	inside reload PID NODE       makes systemd reload, and says for how long that took a node from a container
 package main
 
@@ -45,10 +46,12 @@ func main() {
 		err = watch(os.Args[2], os.Args[3])
 	case len(os.Args) == 4 && os.Args[1] == "hear":
 		err = hear(os.Args[2], os.Args[3])
+	case len(os.Args) == 3 && os.Args[1] == "steps":
+		err = steps(os.Args[2])
 	case len(os.Args) == 4 && os.Args[1] == "reload":
 		err = reload(os.Args[2], os.Args[3])
 	default:
-		err = fmt.Errorf("usage: inside serve | hook CGROUP | rules CGROUP | opens PID NODE… | watch PID NODE | hear PORT FILE | reload PID NODE")
+		err = fmt.Errorf("usage: inside serve | hook CGROUP | rules CGROUP | opens PID NODE… | watch PID NODE | hear PORT FILE | steps N | reload PID NODE")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
