@@ -47,7 +47,7 @@ func (p *placing) Place(ctx context.Context, req state.PlaceRequest) (state.Plac
 	}
 	known := func(id uint64, image string, onA100, onH100, onL4 float64) profiles.Known {
 		k := profiles.Known{ID: id, Name: image, Jobs: 1, Print: profiles.Print{Unit: "torch.backward", Image: image}}
-		k.Learned.Devices = map[string]policies.Cost{a100: {Device: 1 / onA100}, h100: {Device: 1 / onH100}, l4: {Device: 1 / onL4}, b200: {Device: 1e-3}}
+		k.Learned.Devices = profiles.CostsOf(map[string]policies.Cost{a100: {Device: 1 / onA100}, h100: {Device: 1 / onH100}, l4: {Device: 1 / onL4}, b200: {Device: 1e-3}})
 		return k
 	}
 	return place.Answer(ctx, h, []profiles.Known{known(1, "train", 2, 20, 1), known(2, "eval", 5, 5, 5)}, func(string, []string) identity.Identity { return identity.Identity{} }, req)

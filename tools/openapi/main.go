@@ -130,10 +130,14 @@ func newSchemas() (*schemas, error) {
 
 // mapped is the schema of a type that writes its JSON itself; nil: it does not.
 func mapped(t reflect.Type) *jsonschema.Schema {
-	if t != reflect.TypeFor[profiles.Print]() {
+	r := jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: true, ExpandedStruct: true}
+	switch t {
+	case reflect.TypeFor[profiles.Costs]():
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Ref: "#/$defs/policies.Cost"}}
+	case reflect.TypeFor[profiles.Print]():
+	default:
 		return nil
 	}
-	r := jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: true, ExpandedStruct: true}
 	s := r.Reflect(struct {
 		Unit   string             `json:"unit"`
 		Image  string             `json:"image,omitempty"`

@@ -265,7 +265,7 @@ func elsewhere(here []string, like []match, expected map[string]state.PlaceRate)
 		}
 		e := state.PlaceElsewhere{Model: model, Rate: r}
 		for _, m := range like {
-			if _, ran := m.Learned.Devices[model]; ran && m.Host != "" && !slices.Contains(e.Hosts, m.Host) {
+			if _, ran := m.Learned.Devices.On(model); ran && m.Host != "" && !slices.Contains(e.Hosts, m.Host) {
 				e.Hosts = append(e.Hosts, m.Host)
 			}
 		}

@@ -103,7 +103,7 @@ func TestBooksTellNoMoreThanThereIs(t *testing.T) {
 func TestBooksCloseNoDevice(t *testing.T) {
 	start := identity.Start{Image: "train", Command: []string{"x"}}
 	own, book := ran(1, 10, start), ran(2, 20, start)
-	book.Host, book.Learned.Devices = "node7", map[string]policies.Cost{"a": {Device: 0.05}, "far": {Device: 0.01}}
+	book.Host, book.Learned.Devices = "node7", profiles.CostsOf(map[string]policies.Cost{"a": {Device: 0.05}, "far": {Device: 0.01}})
 	book.Print = book.Print.With(profiles.VRAM, 1000*gib)
 	h := Host{Devices: []Device{gpu(0, "a", 80*gib)}}
 	ask := func(args []string, known ...profiles.Known) state.PlacedJob {
@@ -200,7 +200,7 @@ func crowd(n int) []profiles.Known {
 		out[i] = ran(uint64(i+1), 10, s)
 		out[i].Print.Device = crowdModels[i%3]
 		for d, model := range crowdModels {
-			out[i].Learned.Devices[model] = policies.Cost{TrainerCPU: 0.001, Device: 0.1 / float64(d+1)}
+			out[i].Learned.Devices = out[i].Learned.Devices.With(model, policies.Cost{TrainerCPU: 0.001, Device: 0.1 / float64(d+1)})
 		}
 	}
 	return out

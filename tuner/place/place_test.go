@@ -173,7 +173,7 @@ func TestHoldsEnd(t *testing.T) {
 
 func known(id uint64, image string, last int64, devices map[string]policies.Cost) profiles.Known {
 	k := profiles.Known{ID: id, Name: fmt.Sprint("job", id), Jobs: 1, LastUnixNs: last, Print: profiles.Print{Unit: "torch.backward", Image: image}.With(profiles.VRAM, 10*gib)}
-	k.Learned.Devices = devices
+	k.Learned.Devices = profiles.CostsOf(devices)
 	k.Learned.Cost = policies.Cost{TrainerCPU: 0.02, LoaderCPU: 0.08, Device: 0.03}
 	return k
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/model"
 )
@@ -230,12 +231,8 @@ func (k *Known) scale(ratio float64) {
 		l.Response, l.Memory = nil, nil
 		return
 	}
-	l.Cost.TrainerCPU, l.Cost.LoaderCPU, l.Cost.OtherCPU, l.Cost.Batch = l.Cost.TrainerCPU*ratio, l.Cost.LoaderCPU*ratio, l.Cost.OtherCPU*ratio, l.Cost.Batch*ratio
-	l.Devices = maps.Clone(l.Devices)
-	for name, c := range l.Devices {
-		c.TrainerCPU, c.LoaderCPU, c.OtherCPU, c.Batch = c.TrainerCPU*ratio, c.LoaderCPU*ratio, c.OtherCPU*ratio, c.Batch*ratio
-		l.Devices[name] = c
-	}
+	scaled := func(c policies.Cost) policies.Cost { return scaleCost(c, ratio) }
+	l.Cost, l.Devices = scaled(l.Cost), l.Devices.each(scaled)
 	for _, a := range []Attribute{TrainerCPU, LoaderCPU, OtherCPU, Batch} {
 		if v, ok := k.Print.Value(a); ok {
 			k.Print = k.Print.With(a, v*ratio)
@@ -274,8 +271,13 @@ func scaleCurve(l *model.Learner, ratio float64) *model.Learner {
 	for i := range out.Cells {
 		out.Cells[i].Log -= math.Log(ratio)
 	}
-	out.Cost.TrainerCPU, out.Cost.LoaderCPU, out.Cost.OtherCPU, out.Cost.Batch = out.Cost.TrainerCPU*ratio, out.Cost.LoaderCPU*ratio, out.Cost.OtherCPU*ratio, out.Cost.Batch*ratio
+	out.Cost = scaleCost(l.Cost, ratio)
 	return &out
+}
+
+func scaleCost(c policies.Cost, ratio float64) policies.Cost {
+	c.TrainerCPU, c.LoaderCPU, c.OtherCPU, c.Batch = c.TrainerCPU*ratio, c.LoaderCPU*ratio, c.OtherCPU*ratio, c.Batch*ratio
+	return c
 }
 
 // shapedTo is an entry that stands for its shape, with the CPU time that a step costs here: its

@@ -219,7 +219,7 @@ func TestBadBooks(t *testing.T) {
 		"a long name":       {book("h", change(func(k *Known) { k.Name = strings.Repeat("\u202e<b>🙂", 1000) })), 1, 0},
 		"an escape":         {book("h", change(func(k *Known) { k.Name = "\x1b]0;pwned\a" })), 1, 0},
 		"of a clock ahead":  {Book{Host: "h", MadeUnixNs: 400 * day, Known: []Known{change(func(k *Known) { k.LastUnixNs = 399 * day })}}, 1, 0},
-		"a long model":      {book("h", change(func(k *Known) { k.Learned.Devices = map[string]policies.Cost{long: k.Learned.Cost} })), 0, 1},
+		"a long model":      {book("h", change(func(k *Known) { k.Learned.Devices = CostsOf(map[string]policies.Cost{long: k.Learned.Cost}) })), 0, 1},
 		"a long source":     {book("h", change(func(k *Known) { k.Learned.Response = &model.Learner{Version: 1, Source: long, Cost: k.Learned.Cost} })), 0, 1},
 		"long hashes":       {book("h", change(func(k *Known) { k.Ends = []End{{Run: "a", Data: long}} })), 0, 1},
 		"long numbers":      {book("h", change(func(k *Known) { k.Ends = []End{{Run: "a", Numbers: []string{long}}} })), 0, 1},
@@ -404,7 +404,7 @@ func TestCalibratedByIdentity(t *testing.T) {
 func TestForeignSpeeds(t *testing.T) {
 	all := jobs(4)
 	k := all[0]
-	k.Learned.Devices = map[string]policies.Cost{k.Print.Device: k.Learned.Cost}
+	k.Learned.Devices = CostsOf(map[string]policies.Cost{k.Print.Device: k.Learned.Cost})
 	there := append([]Known{k}, all[1:]...)
 	for _, own := range [][]Known{nil, all} {
 		got := Prepare(own, book("gpu-7", there...), 3*day).Known[0]

@@ -37,8 +37,8 @@ func markOf(k *Known) mark {
 		return m
 	}
 	take(k.Learned.Cost)
-	for _, c := range k.Learned.Devices { // least and most: the order does not matter
-		take(c)
+	for _, on := range k.Learned.Devices {
+		take(on.cost)
 	}
 	return m
 }

@@ -50,7 +50,7 @@ func (p *Predictor) SpeedsOf(k Known, cpus float64, models []string) []Speed {
 	var out []Speed
 	var other []string
 	for _, model := range models {
-		cost, ran := k.Learned.Devices[model]
+		cost, ran := k.Learned.Devices.On(model)
 		if !ran || cost.Step(cpus) <= 0 {
 			other = append(other, model)
 			continue

@@ -281,7 +281,7 @@ func TestOpenDropsWhatCannotBe(t *testing.T) {
 		func(k *Known) {
 			k.Learned.Response = &model.Learner{Version: 1, Source: "u", Paging: policies.Paging{Base: 1}}
 		},
-		func(k *Known) { k.Learned.Devices = map[string]policies.Cost{"x": {Device: math.Inf(1)}} },
+		func(k *Known) { k.Learned.Devices = CostsOf(map[string]policies.Cost{"x": {Device: math.Inf(1)}}) },
 	}
 	all := []Known{good, good} // the second bears the same number
 	for i, spoil := range bad {

@@ -1,7 +1,6 @@
 package profiles
 
 import (
-	"maps"
 	"math"
 	"slices"
 
@@ -40,10 +39,7 @@ func (k Known) Rounded() Known {
 	k.Print.Steps = round(k.Print.Steps)
 	l := &k.Learned
 	l.Cost, l.Lost, l.Correction = roundCost(l.Cost), round(l.Lost), round(l.Correction)
-	l.Devices = maps.Clone(l.Devices)
-	for name, c := range l.Devices {
-		l.Devices[name] = roundCost(c)
-	}
+	l.Devices = l.Devices.each(roundCost)
 	l.Response, l.Memory = roundLearner(l.Response), roundLearner(l.Memory)
 	return k
 }

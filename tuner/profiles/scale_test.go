@@ -40,7 +40,7 @@ func full(tb testing.TB, r *rand.Rand, job func(*rand.Rand) (Print, policies.Cos
 			learner.Cells = append(learner.Cells, model.Cell{X: math.Pow(1.3, float64(x)), Log: r.Float64(), Weight: 1 + r.Float64()})
 		}
 		all = append(all, Known{ID: uint64(i + 1), Name: fmt.Sprintf("train-%d", i), Print: p, Jobs: 1, FirstUnixNs: day, LastUnixNs: day + int64(i),
-			Learned: Learned{Cost: c, Correction: 1, Devices: map[string]policies.Cost{p.Device: c}, Response: learner}})
+			Learned: Learned{Cost: c, Correction: 1, Devices: CostsOf(map[string]policies.Cost{p.Device: c}), Response: learner}})
 	}
 	b, err := Open(all, 2*day)
 	if err != nil {
@@ -106,7 +106,7 @@ func BenchmarkLookupByIdentity(b *testing.B) {
 
 // TestMemoryWithRuns: what 10,000 jobs take that each ran often, which is what a host comes to.
 func TestMemoryWithRuns(t *testing.T) {
-	for _, c := range []struct{ runs, most int }{{0, 24}, {1, 28}, {MaxEnds, 56}} {
+	for _, c := range []struct{ runs, most int }{{0, 17}, {1, 20}, {MaxEnds, 46}} {
 		all := full(t, rand.New(rand.NewPCG(1, 2)), someJob).All()
 		for i := range all {
 			k := foreignRan(all[i], fmt.Sprintf("%c%c%c.py", 97+i/676%26, 97+i/26%26, 97+i%26), 2)
@@ -199,7 +199,7 @@ func TestCandidatesMissNone(t *testing.T) {
 			if r.IntN(2) == 0 {
 				there := other
 				there.LoaderCPU = near(near(c.LoaderCPU))
-				k.Learned.Devices = map[string]policies.Cost{p.Device: there}
+				k.Learned.Devices = CostsOf(map[string]policies.Cost{p.Device: there})
 			}
 			all = append(all, k)
 		}

@@ -2,7 +2,6 @@ package profiles
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -59,12 +58,11 @@ func (b *Store) Speeds(id uint64, p Print, cost policies.Cost, cpus float64, mod
 	if p.Device == "" {
 		return nil
 	}
-	k := Known{Print: p, Jobs: 1, Learned: Learned{Devices: map[string]policies.Cost{}}}
+	k := Known{Jobs: 1}
 	if own := b.find(id); own != nil {
-		k.Jobs = own.Jobs
-		maps.Copy(k.Learned.Devices, own.Learned.Devices)
+		k.Jobs, k.Learned.Devices = own.Jobs, own.Learned.Devices
 	}
-	k.Learned.Devices[p.Device] = cost
+	k.Print, k.Learned.Devices = p, k.Learned.Devices.With(p.Device, cost)
 	return slices.DeleteFunc(NewPredictor(b.known).SpeedsOf(k, cpus, models), func(s Speed) bool { return s.Device == p.Device })
 }
 
@@ -131,7 +129,8 @@ func newMoves(w Weights, known []Known, from, to string) *moves {
 	m.sheets = okA && okB
 	var prints []Print
 	for _, k := range latest(known, from, to) {
-		here, there := k.Learned.Devices[from], k.Learned.Devices[to]
+		here, _ := k.Learned.Devices.On(from)
+		there, _ := k.Learned.Devices.On(to)
 		j := m.of(k.ID, k.Print, here)
 		j.beyond = math.Log(there.Device / here.Device / j.sheet)
 		if j.foreign = k.Host != ""; j.foreign { // what a host says is one voice, and not believed beyond what sheets are off
@@ -152,9 +151,10 @@ func newMoves(w Weights, known []Known, from, to string) *moves {
 func latest(known []Known, from, to string) []*Known {
 	var out, foreign []*Known
 	for i := range known {
-		devices := known[i].Learned.Devices
+		here, _ := known[i].Learned.Devices.On(from)
+		there, _ := known[i].Learned.Devices.On(to)
 		switch {
-		case !(devices[from].Device > 0 && devices[to].Device > 0):
+		case !(here.Device > 0 && there.Device > 0):
 		case known[i].Host == "":
 			out = append(out, &known[i])
 		default:

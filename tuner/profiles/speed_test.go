@@ -21,7 +21,7 @@ func moved(id uint64, image string, waitS, beyond float64) Known {
 	p.Image = image
 	there := c
 	there.Device *= beyond / sheetsSay
-	return Known{ID: id, Print: p, Jobs: 1, Learned: Learned{Cost: c, Correction: 1, Devices: map[string]policies.Cost{v100: c, a100: there}}}
+	return Known{ID: id, Print: p, Jobs: 1, Learned: Learned{Cost: c, Correction: 1, Devices: CostsOf(map[string]policies.Cost{v100: c, a100: there})}}
 }
 
 // sheetsSay is how much faster an A100 is: √(19.5/15.7 · 1555/900).
@@ -129,7 +129,7 @@ func TestSpeedsOfAKnownJob(t *testing.T) {
 	if len(got) != 3 || !got[0].Measured || got[0].Device != a100 || !got[1].Measured || got[2].Measured || got[2].Device != "NVIDIA H100 PCIe" {
 		t.Fatalf("%+v", got)
 	}
-	if want := 1 / k.Learned.Devices[a100].Step(4); got[0].PerSecond != want || got[0].Low < want/1.11 || got[0].High > want*1.11 {
+	if want := 1 / k.costOn(a100).Step(4); got[0].PerSecond != want || got[0].Low < want/1.11 || got[0].High > want*1.11 {
 		t.Errorf("%+v, measured %v", got[0], want)
 	}
 }

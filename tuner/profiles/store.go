@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -39,7 +38,7 @@ type Learned struct {
 	Right int `json:"right,omitempty"`
 	Wrong int `json:"wrong,omitempty"`
 	// Devices holds the cost of a step by the model of the device that it ran on.
-	Devices map[string]policies.Cost `json:"devices,omitempty"`
+	Devices Costs `json:"devices,omitempty"`
 	// Response is its rate by CPUs, as the container that updated it last learned it; Memory
 	// its rate by the memory that it may use, likewise.
 	Response *model.Learner `json:"response,omitempty"`
@@ -154,7 +153,10 @@ func (k *Known) intern(seen map[string]string) {
 			texts = append(texts, &l.Source)
 		}
 	}
-	k.Identities, k.Ends = slices.Clone(k.Identities), slices.Clone(k.Ends)
+	k.Identities, k.Ends, k.Learned.Devices = slices.Clone(k.Identities), slices.Clone(k.Ends), slices.Clone(k.Learned.Devices)
+	for i := range k.Learned.Devices {
+		texts = append(texts, &k.Learned.Devices[i].model)
+	}
 	for i := range k.Identities {
 		d := &k.Identities[i]
 		texts = append(texts, &d.Key, &d.Job, &d.Image, &d.Data, &d.Device, &d.Libraries)
@@ -169,13 +171,6 @@ func (k *Known) intern(seen map[string]string) {
 	}
 	for _, s := range texts {
 		*s = one(*s)
-	}
-	devices := make(map[string]policies.Cost, len(k.Learned.Devices))
-	for name, c := range k.Learned.Devices {
-		devices[one(name)] = c
-	}
-	if k.Learned.Devices != nil {
-		k.Learned.Devices = devices
 	}
 }
 
@@ -222,8 +217,8 @@ func (k Known) valid(nowUnixNs int64) error {
 	if l.Response != nil && l.Response.ByMemory() || l.Memory != nil && !l.Memory.ByMemory() {
 		errs = append(errs, errors.New("a response curve of another resource than it stands for"))
 	}
-	for _, model := range slices.Sorted(maps.Keys(l.Devices)) {
-		errs = append(errs, validCost(l.Devices[model]), short(model))
+	for _, on := range l.Devices {
+		errs = append(errs, validCost(on.cost), short(on.model))
 	}
 	return errors.Join(errs...)
 }
@@ -243,16 +238,15 @@ const (
 )
 
 // Models are those of the devices that it ran on, sorted.
-func (k Known) Models() []string { return slices.Sorted(maps.Keys(k.Learned.Devices)) }
-
-// All returns a copy of what is known, sorted by ID.
-func (b *Store) All() []Known {
-	out := slices.Clone(b.known)
-	for i := range out {
-		out[i].Learned.Devices = maps.Clone(out[i].Learned.Devices)
+func (k Known) Models() (out []string) {
+	for _, on := range k.Learned.Devices {
+		out = append(out, on.model)
 	}
 	return out
 }
+
+// All returns a copy of what is known, sorted by ID.
+func (b *Store) All() []Known { return slices.Clone(b.known) }
 
 // Len is how many jobs are known.
 func (b *Store) Len() int { return len(b.known) }
@@ -334,7 +328,7 @@ func (b *Store) still(k Known, l Measurement) bool {
 // costOn is what a step costs on a model of device; where it never ran there, what
 // it costs elsewhere.
 func (k Known) costOn(model string) policies.Cost {
-	if c, ok := k.Learned.Devices[model]; ok {
+	if c, ok := k.Learned.Devices.On(model); ok {
 		return c
 	}
 	return k.Learned.Cost
@@ -380,12 +374,8 @@ func (l *Learned) learn(x Measurement, share float64) {
 		l.Memory = x.Memory
 	}
 	if model := x.Print.Device; model != "" && x.Lost < muchLess {
-		if _, known := l.Devices[model]; known || len(l.Devices) < maxDevices {
-			l.Devices = maps.Clone(l.Devices)
-			if l.Devices == nil {
-				l.Devices = map[string]policies.Cost{}
-			}
-			l.Devices[model] = x.Cost
+		if _, known := l.Devices.On(model); known || len(l.Devices) < maxDevices {
+			l.Devices = l.Devices.With(model, x.Cost)
 		}
 	}
 }

@@ -178,9 +178,9 @@ func (b believer) meanOff(p predicted, but string) float64 {
 func (b believer) known(config int) profiles.Known {
 	k := profiles.Known{ID: uint64(config + 1), Name: b.table[config].Name(), Print: b.print(config), Jobs: 1}
 	k.Print.Image = b.table[config].Model
-	k.Learned = profiles.Learned{Cost: b.cost(config, b.probe), Correction: 1, Devices: map[string]policies.Cost{}}
+	k.Learned = profiles.Learned{Cost: b.cost(config, b.probe), Correction: 1}
 	for kind, name := range tables.Devices() {
-		k.Learned.Devices[name] = b.cost(config, kind)
+		k.Learned.Devices = k.Learned.Devices.With(name, b.cost(config, kind))
 	}
 	return k
 }

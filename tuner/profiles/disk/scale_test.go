@@ -40,7 +40,7 @@ func most(runs bool) []profiles.Known {
 		memory.Cost, memory.Paging = policies.Cost{}, policies.Paging{Base: r.Float64(), Lost: r.Float64(), Limit: 1e9 * (1 + r.Float64()), Set: 3e9, Enough: true}
 		all = append(all, profiles.Known{ID: uint64(i + 1), Name: fmt.Sprintf("train-%d", i), Print: p, Jobs: 3, FirstUnixNs: day, LastUnixNs: day + int64(i),
 			Learned: profiles.Learned{Cost: cost(), Lost: r.Float64(), Correction: 1 + r.Float64()/2, Kept: 3, Right: 2,
-				Devices: map[string]policies.Cost{p.Device: cost()}, Response: curve(p.Unit)}})
+				Devices: profiles.CostsOf(map[string]policies.Cost{p.Device: cost()}), Response: curve(p.Unit)}})
 		who := identity.Of(identity.Start{Image: p.Image, Command: []string{"python3", "/work/" + word(i) + ".py", "--data", "/data", "--epochs", "9", "--lr", "0.1", "--out", "/out/" + word(i)}}, make([]byte, identity.KeyBytes))
 		if runs {
 			all[i].Identities = []identity.Identity{who}
@@ -74,7 +74,7 @@ func TestTenThousandJobs(t *testing.T) {
 		name           string
 		runs           bool
 		memory, onDisk float64
-	}{{"by what they do", false, 20e6, 20e6}, {"with a run of each", true, 30e6, 20e6}} {
+	}{{"by what they do", false, 15e6, 20e6}, {"with a run of each", true, 24e6, 20e6}} {
 		t.Run(c.name, func(t *testing.T) {
 			s, dir := open(t)
 			if err := Save(s, most(c.runs)); err != nil {

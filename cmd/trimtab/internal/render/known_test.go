@@ -17,7 +17,7 @@ func TestHostileProfiles(t *testing.T) {
 	var all []state.Fingerprint
 	for _, n := range hostileNames() {
 		all = append(all, state.Fingerprint{ID: 1 << 52, Name: n, Host: n, Print: profiles.Print{Unit: n, Device: n}, Jobs: 1,
-			Learned: profiles.Learned{Devices: map[string]policies.Cost{n: {}}}})
+			Learned: profiles.Learned{Devices: profiles.CostsOf(map[string]policies.Cost{n: {}})}})
 	}
 	text := Fingerprints(all, Clock{Now: time.Unix(0, 0), Zone: time.UTC})
 	if bad := slices.IndexFunc([]rune(text), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); bad >= 0 {
