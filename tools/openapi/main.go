@@ -18,6 +18,7 @@ import (
 
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/event"
+	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/profiles"
 )
 
@@ -134,6 +135,8 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[profiles.Costs]():
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Ref: "#/$defs/policies.Cost"}}
+	case reflect.TypeFor[identity.Hash]():
+		return &jsonschema.Schema{Type: "string"}
 	case reflect.TypeFor[profiles.Print]():
 	default:
 		return nil

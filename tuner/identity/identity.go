@@ -12,9 +12,11 @@
 package identity
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"path"
 	"slices"
 	"strings"
@@ -48,8 +50,8 @@ type Identity struct {
 	Job string `json:"job"`
 	// Words are the set that Job is of, each by itself, sorted. Numbers are what was left out:
 	// each by the word that it stands beside and its value, sorted.
-	Words   []string `json:"words,omitempty"`
-	Numbers []string `json:"numbers,omitempty"`
+	Words   []Hash `json:"words,omitempty"`
+	Numbers []Hash `json:"numbers,omitempty"`
 	// Image is of the image's content, Data of what is mounted, Device of the devices' models,
 	// Libraries of their build IDs; "": not known. They may change between runs of one job.
 	Image     string `json:"image,omitempty"`
@@ -73,9 +75,36 @@ const (
 
 // Lengths of hashes, bytes: 96 bits for what must not collide, 48 for one word among others.
 const (
-	longHash  = 12
-	shortHash = 6
+	JobBytes  = 12
+	WordBytes = 6
 )
+
+// Hash is that of one word among others, as it is written: 48 bits in base64. Many are held, so each is
+// as short as it can be.
+type Hash [8]byte
+
+// MarshalText implements encoding.TextMarshaler.
+func (h Hash) MarshalText() ([]byte, error) { return h[:], nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler. What is no hash is an error: it may be readable.
+func (h *Hash) UnmarshalText(text []byte) error {
+	if len(text) == 0 || !Hashes(WordBytes, string(text)) {
+		return errors.New("something else than a hash")
+	}
+	*h = Hash(text)
+	return nil
+}
+
+// Hashes reports whether texts are hashes of so many bytes, or empty.
+func Hashes(size int, texts ...string) bool {
+	return !slices.ContainsFunc(texts, func(s string) bool {
+		b, err := base64.RawURLEncoding.DecodeString(s)
+		return s != "" && (err != nil || len(b) != size || len(s) != base64.RawURLEncoding.EncodedLen(size))
+	})
+}
+
+// Compare orders hashes by their text, as sets are.
+func (h Hash) Compare(o Hash) int { return bytes.Compare(h[:], o[:]) }
 
 // hasher makes keyed hashes. Each kind of text has a domain of its own, so that a path that is
 // also an argument does not tell of that.
@@ -100,10 +129,10 @@ func Of(s Start, key []byte) Identity {
 	h := hasher{key}
 	id := Identity{Key: KeyName(key), Ranks: s.Ranks}
 	program, numbers := normalise(s)
-	id.Job = h.sum(longHash, "job", program...)
+	id.Job = h.sum(JobBytes, "job", program...)
 	id.Words, id.Numbers = h.set("word", program), h.set("number", numbers)
 	if s.ImageDigest != "" {
-		id.Image = h.sum(shortHash, "image", s.ImageDigest)
+		id.Image = h.sum(WordBytes, "image", s.ImageDigest)
 	}
 	id.Data = h.all("data", dataOf(s.Mounts))
 	id.Device, id.Libraries = h.all("device", s.Devices), h.all("library", s.Libraries)
@@ -111,18 +140,18 @@ func Of(s Start, key []byte) Identity {
 }
 
 // KeyName tells keys apart without telling anything of them.
-func KeyName(key []byte) string { return hasher{key}.sum(shortHash, "trimtab identity key") }
+func KeyName(key []byte) string { return hasher{key}.sum(WordBytes, "trimtab identity key") }
 
 // Word is the keyed hash of one text that an identity does not hold, such as a host's name.
-func Word(key []byte, domain, text string) string { return hasher{key}.sum(shortHash, domain, text) }
+func Word(key []byte, domain, text string) string { return hasher{key}.sum(WordBytes, domain, text) }
 
 // set hashes words one by one; each is kept once.
-func (h hasher) set(domain string, words []string) []string {
-	var out []string
+func (h hasher) set(domain string, words []string) []Hash {
+	var out []Hash
 	for _, w := range words[:min(len(words), maxWords)] {
-		out = append(out, h.sum(shortHash, domain, w))
+		out = append(out, Hash([]byte(h.sum(WordBytes, domain, w))))
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, Hash.Compare)
 	return slices.Compact(out)
 }
 
@@ -133,7 +162,7 @@ func (h hasher) all(domain string, words []string) string {
 	}
 	words = slices.Clone(words)
 	slices.Sort(words)
-	return h.sum(shortHash, domain, words...)
+	return h.sum(WordBytes, domain, words...)
 }
 
 // normalise returns what of a start the same job has in common from run to run, and the numbers
@@ -242,9 +271,9 @@ func (i Identity) Likeness(j Identity) float64 {
 }
 
 // Common counts what two sorted sets share.
-func Common(a, b []string) (n int) {
+func Common(a, b []Hash) (n int) {
 	for len(a) > 0 && len(b) > 0 {
-		switch strings.Compare(a[0], b[0]) {
+		switch a[0].Compare(b[0]) {
 		case -1:
 			a = a[1:]
 		case 1:
@@ -258,22 +287,12 @@ func Common(a, b []string) (n int) {
 
 // Valid says what of an identity that came from a file cannot be true; "" if nothing.
 func (i Identity) Valid() string {
-	hash := func(s string, size int) bool {
-		b, err := base64.RawURLEncoding.DecodeString(s)
-		return err == nil && len(b) == size
-	}
-	all := slices.Concat(i.Words, i.Numbers, []string{i.Key})
-	for _, s := range []string{i.Image, i.Data, i.Device, i.Libraries} {
-		if s != "" {
-			all = append(all, s)
-		}
-	}
 	switch {
-	case !hash(i.Job, longHash) || slices.ContainsFunc(all, func(s string) bool { return !hash(s, shortHash) }):
+	case i.Job == "" || i.Key == "" || !Hashes(JobBytes, i.Job) || !Hashes(WordBytes, i.Key, i.Image, i.Data, i.Device, i.Libraries):
 		return "an identity that holds something else than hashes"
 	case len(i.Words) > maxWords || len(i.Numbers) > maxWords || i.Ranks < 0 || i.Ranks > 1<<20:
 		return "an identity of more than there can be"
-	case !slices.IsSorted(i.Words) || !slices.IsSorted(i.Numbers):
+	case !slices.IsSortedFunc(i.Words, Hash.Compare) || !slices.IsSortedFunc(i.Numbers, Hash.Compare):
 		return "an identity that is not in order"
 	}
 	return ""

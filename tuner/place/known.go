@@ -24,7 +24,7 @@ type Identify func(image string, args []string) identity.Identity
 // Wanted tells which known jobs an answer may rest on: those of the images asked for, and those that
 // ran on several models of device, by which rates on others are predicted.
 func Wanted(jobs []state.PlaceJob, identify Identify) func(*profiles.Known) bool {
-	names, words := map[string]bool{}, map[string]bool{}
+	names, words := map[string]bool{}, map[identity.Hash]bool{}
 	for _, j := range jobs {
 		names[wholeName(j.Image)] = true
 		for _, w := range identify(j.Image, nil).Words {
@@ -39,7 +39,7 @@ func Wanted(jobs []state.PlaceJob, identify Identify) func(*profiles.Known) bool
 			ofName[k.Print.Image] = fits
 		}
 		return fits || len(k.Learned.Devices) > 1 || slices.ContainsFunc(k.Identities, func(i identity.Identity) bool {
-			return slices.ContainsFunc(i.Words, func(w string) bool { return words[w] })
+			return slices.ContainsFunc(i.Words, func(w identity.Hash) bool { return words[w] })
 		})
 	}
 }

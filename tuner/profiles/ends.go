@@ -2,7 +2,6 @@ package profiles
 
 import (
 	"cmp"
-	"encoding/base64"
 	"errors"
 	"math"
 	"slices"
@@ -28,15 +27,15 @@ type End struct {
 	Job    string `json:"job"` // as in the identity
 	UnixNs int64  `json:"at"`  // by the clock of its host
 	// Where and on what: keyed hashes as in Start, and the device's model.
-	Host    string   `json:"host,omitempty"`
-	Kernel  string   `json:"kernel,omitempty"`
-	Driver  string   `json:"driver,omitempty"`
-	Device  string   `json:"device,omitempty"`
-	Image   string   `json:"image,omitempty"`
-	Data    string   `json:"data,omitempty"`
-	Numbers []string `json:"numbers,omitempty"`
-	Ranks   int      `json:"ranks,omitempty"`
-	Loaders int      `json:"loaders,omitempty"`
+	Host    string          `json:"host,omitempty"`
+	Kernel  string          `json:"kernel,omitempty"`
+	Driver  string          `json:"driver,omitempty"`
+	Device  string          `json:"device,omitempty"`
+	Image   string          `json:"image,omitempty"`
+	Data    string          `json:"data,omitempty"`
+	Numbers []identity.Hash `json:"numbers,omitempty"`
+	Ranks   int             `json:"ranks,omitempty"`
+	Loaders int             `json:"loaders,omitempty"`
 	// CPUs is the quota that was enough, Allowed what it might use at the end; 0: not known.
 	CPUs    float64 `json:"cpus,omitempty"`
 	Allowed float64 `json:"allowed,omitempty"`
@@ -64,24 +63,16 @@ const (
 func (e End) valid() error {
 	within := func(v, most float64) bool { return v >= 0 && v <= most }
 	switch {
-	case e.Run == "" || short(e.Run, e.Job, e.Host, e.Kernel, e.Driver, e.Device, e.Image, e.Data, e.Source) != nil || short(e.Numbers...) != nil:
+	case e.Run == "" || short(e.Run, e.Job, e.Host, e.Kernel, e.Driver, e.Device, e.Image, e.Data, e.Source) != nil:
 		return errors.New("a run without a name, or of too long ones")
-	case len(e.Numbers) > maxEndNumbers || !slices.IsSorted(e.Numbers) || e.Ranks < 0 || e.Loaders < 0 || e.Ranks > 1<<20 || e.Loaders > 1e6:
+	case len(e.Numbers) > maxEndNumbers || !slices.IsSortedFunc(e.Numbers, identity.Hash.Compare) || e.Ranks < 0 || e.Loaders < 0 || e.Ranks > 1<<20 || e.Loaders > 1e6:
 		return errors.New("a run with more than there can be")
-	case !hashes(12, e.Job) || !hashes(6, append(slices.Clone(e.Numbers), e.Host, e.Image, e.Data)...):
+	case !identity.Hashes(identity.JobBytes, e.Job) || !identity.Hashes(identity.WordBytes, e.Host, e.Image, e.Data):
 		return errors.New("a run that holds something else than hashes")
 	case !within(e.CPUs, maxCPUs) || !within(e.Allowed, maxCPUs) || !within(e.Memory, maxBytes) || !within(e.Queued, 1) || !e.Pace.valid():
 		return errors.New("a run with amounts that cannot be")
 	}
 	return nil
-}
-
-// hashes reports whether texts are hashes of so many bytes, as an identity's are, or empty.
-func hashes(size int, texts ...string) bool {
-	return !slices.ContainsFunc(texts, func(s string) bool {
-		b, err := base64.RawURLEncoding.DecodeString(s)
-		return s != "" && (err != nil || len(b) != size)
-	})
 }
 
 // validRuns says what of an entry's identities and runs cannot be true. bare: it rests on them

@@ -122,12 +122,12 @@ func TestEndsAreBounded(t *testing.T) {
 func TestEndsThatCannotBe(t *testing.T) {
 	s := startOf("train.py", "--lr", "1")
 	for name, f := range map[string]func(*Known){
-		"readable words":    func(k *Known) { k.Identities[0].Words = []string{"--password=x"} },
+		"a readable job":    func(k *Known) { k.Identities[0].Job = "--password=x" },
 		"too many":          func(k *Known) { k.Identities = append(k.Identities, make([]identity.Identity, 9)...) },
 		"negative CPUs":     func(k *Known) { k.Ends[0].CPUs = -1 },
 		"endless memory":    func(k *Known) { k.Ends[0].Memory = math.Inf(1) },
 		"a readable host":   func(k *Known) { k.Ends[0].Host = "gpu-7.example.org" },
-		"a readable number": func(k *Known) { k.Ends[0].Numbers = []string{"--lr=1"} },
+		"out of order":      func(k *Known) { k.Ends[0].Numbers = []identity.Hash{{2}, {1}} },
 		"a long name":       func(k *Known) { k.Ends[0].Driver = strings.Repeat("x", 5000) },
 		"no run":            func(k *Known) { k.Ends[0].Run = "" },
 		"a rate below 0":    func(k *Known) { k.Ends[0].Rate = -3 },

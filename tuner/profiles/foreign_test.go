@@ -222,7 +222,6 @@ func TestBadBooks(t *testing.T) {
 		"a long model":      {book("h", change(func(k *Known) { k.Learned.Devices = CostsOf(map[string]policies.Cost{long: k.Learned.Cost}) })), 0, 1},
 		"a long source":     {book("h", change(func(k *Known) { k.Learned.Response = &model.Learner{Version: 1, Source: long, Cost: k.Learned.Cost} })), 0, 1},
 		"long hashes":       {book("h", change(func(k *Known) { k.Ends = []End{{Run: "a", Data: long}} })), 0, 1},
-		"long numbers":      {book("h", change(func(k *Known) { k.Ends = []End{{Run: "a", Numbers: []string{long}}} })), 0, 1},
 		"later than itself": {book("h", change(func(k *Known) { k.LastUnixNs = 399 * day })), 0, 1},
 	} {
 		got := Prepare(nil, c.book, 3*day)

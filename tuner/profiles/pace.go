@@ -9,6 +9,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 
+	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/observe"
 )
 
@@ -177,7 +178,7 @@ func UsualOf(s Start, ends []End, source string) (u Usual, ok bool) {
 // comparable are the runs whose pace tells that of a start with these numbers: those with the same,
 // where they are enough. Else all, if they already differ among themselves in what differs now, as by
 // a seed; what all had alike, and this start has not, may be its batch size.
-func comparable(numbers []string, ends []End) []End {
+func comparable(numbers []identity.Hash, ends []End) []End {
 	alike := slices.DeleteFunc(slices.Clone(ends), func(e End) bool { return !slices.Equal(e.Numbers, numbers) })
 	all := slices.DeleteFunc(slices.Clone(ends), func(e End) bool { return len(e.Numbers) != len(numbers) })
 	if len(alike) >= leastRuns || len(all) == 0 || len(numbers) > maxEndNumbers {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/model"
 	"pgregory.net/rapid"
 )
@@ -106,7 +107,7 @@ func BenchmarkLookupByIdentity(b *testing.B) {
 
 // TestMemoryWithRuns: what 10,000 jobs take that each ran often, which is what a host comes to.
 func TestMemoryWithRuns(t *testing.T) {
-	for _, c := range []struct{ runs, most int }{{0, 17}, {1, 20}, {MaxEnds, 46}} {
+	for _, c := range []struct{ runs, most int }{{0, 17}, {1, 20}, {MaxEnds, 42}} {
 		all := full(t, rand.New(rand.NewPCG(1, 2)), someJob).All()
 		for i := range all {
 			k := foreignRan(all[i], fmt.Sprintf("%c%c%c.py", 97+i/676%26, 97+i/26%26, 97+i%26), 2)
@@ -114,7 +115,7 @@ func TestMemoryWithRuns(t *testing.T) {
 			for r := range c.runs {
 				e := k.Ends[0]
 				e.Run, e.UnixNs, e.Pace = fmt.Sprintf("%08x%08x", i, r), day+int64(r), Pace{Source: k.Print.Unit, Rate: 9, Blocks: 9}
-				e.Numbers = []string{fmt.Sprintf("%08x", r), fmt.Sprintf("%08x", 1_000_000+i)}
+				e.Numbers = []identity.Hash{identity.Hash(fmt.Appendf(nil, "%08x", r)), identity.Hash(fmt.Appendf(nil, "%08x", 1_000_000+i))}
 				all[i].Ends = append(all[i].Ends, e)
 			}
 		}

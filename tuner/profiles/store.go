@@ -160,10 +160,7 @@ func (k *Known) intern(seen map[string]string) {
 	for i := range k.Identities {
 		d := &k.Identities[i]
 		texts = append(texts, &d.Key, &d.Job, &d.Image, &d.Data, &d.Device, &d.Libraries)
-		d.Words, d.Numbers = slices.Clone(d.Words), slices.Clone(d.Numbers)
-		for j := range d.Words {
-			texts = append(texts, &d.Words[j])
-		}
+		d.Words, d.Numbers = slices.Clone(d.Words), slices.Clone(d.Numbers) // no longer than they are
 	}
 	for i := range k.Ends {
 		e := &k.Ends[i]
