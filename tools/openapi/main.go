@@ -135,7 +135,7 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[profiles.Costs]():
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Ref: "#/$defs/policies.Cost"}}
-	case reflect.TypeFor[identity.Hash]():
+	case reflect.TypeFor[identity.Hash](), reflect.TypeFor[profiles.RunID]():
 		return &jsonschema.Schema{Type: "string"}
 	case reflect.TypeFor[profiles.Print]():
 	default:

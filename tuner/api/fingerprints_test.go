@@ -19,7 +19,7 @@ import (
 func TestWordsAreForWhoMayAct(t *testing.T) {
 	hash := func(text string) identity.Hash { return identity.Hash([]byte(text)) }
 	known := []state.Fingerprint{{ID: 7, Name: "train", Identities: []identity.Identity{{Job: "theJob", Words: []identity.Hash{hash("theWords")}, Numbers: []identity.Hash{hash("aNumber1")}}},
-		Ends: []profiles.End{{Run: "aRun", Numbers: []identity.Hash{hash("aNumber1")}}}}}
+		Ends: []profiles.End{{Run: 0xa11, Numbers: []identity.Hash{hash("aNumber1")}}}}}
 	for name, c := range map[string]struct {
 		access api.Access
 		words  bool
@@ -27,7 +27,7 @@ func TestWordsAreForWhoMayAct(t *testing.T) {
 		w := httptest.NewRecorder()
 		h := api.NewServer(&fake{snapshot: snapshot(), known: known}, slog.New(slog.DiscardHandler), time.Now).HandlerFor(c.access)
 		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/fingerprints", nil))
-		for text, want := range map[string]bool{"theJob": true, "aRun": true, "theWords": c.words, "aNumber": c.words} {
+		for text, want := range map[string]bool{"theJob": true, "0000000000000a11": true, "theWords": c.words, "aNumber": c.words} {
 			if strings.Contains(w.Body.String(), text) != want {
 				t.Errorf("%s: %s, want %v in %s", name, text, want, w.Body)
 			}

@@ -162,7 +162,7 @@ func TestPaceIsOfItsOwnAlone(t *testing.T) {
 	raised := steps(200, 8, func(c *Controller, s *containerState) {
 		c.lentWritten(pendingOrder{Order: Order{Changes: []policies.Change{{Key: s.key, Knob: runtime.KnobCPUQuota, From: runtime.QuotaFromCPUs(1, 100000), To: runtime.QuotaFromCPUs(2, 100000)}}}})
 	})
-	if math.Abs(raised.Rate-8) > 0.1 {
+	if math.Abs(float64(raised.Rate)-8) > 0.1 {
 		t.Errorf("with a raised quota %+v, which is of 8 steps a second", raised)
 	}
 }

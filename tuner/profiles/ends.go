@@ -3,8 +3,11 @@ package profiles
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/identity"
@@ -21,30 +24,86 @@ type Start struct {
 	Passing bool `json:"-"`
 }
 
-// End is what one run of a job ended with, or what it has come to while it goes on.
+// End is what one run of a job ended with, or what it has come to while it goes on. Up to eight are held of
+// each job, so what most runs of one have alike is held once, and what is only compared takes 32 bits.
 type End struct {
-	Run    string `json:"run"` // tells the runs of a job apart
-	Job    string `json:"job"` // as in the identity
-	UnixNs int64  `json:"at"`  // by the clock of its host
-	// Where and on what: keyed hashes as in Start, and the device's model.
-	Host    string          `json:"host,omitempty"`
-	Kernel  string          `json:"kernel,omitempty"`
-	Driver  string          `json:"driver,omitempty"`
-	Device  string          `json:"device,omitempty"`
-	Image   string          `json:"image,omitempty"`
-	Data    string          `json:"data,omitempty"`
+	Run    RunID `json:"run"` // tells the runs of a job apart
+	UnixNs int64 `json:"at"`  // by the clock of its host
+	*Setting
 	Numbers []identity.Hash `json:"numbers,omitempty"`
-	Ranks   int             `json:"ranks,omitempty"`
-	Loaders int             `json:"loaders,omitempty"`
 	// CPUs is the quota that was enough, Allowed what it might use at the end; 0: not known.
 	CPUs    float64 `json:"cpus,omitempty"`
 	Allowed float64 `json:"allowed,omitempty"`
 	// Memory is the bytes with which nothing was read again; 0: not known.
 	Memory float64 `json:"memory,omitempty"`
-	// Queued is the share of its time behind other work, Shared whether others worked on its devices.
-	Queued float64 `json:"queued,omitempty"`
-	Shared bool    `json:"shared,omitempty"`
+	// Queued is the share of its time behind other work.
+	Queued float32 `json:"queued,omitempty"`
 	Pace
+}
+
+// Setting is as what a run ran, where, on what and beside what. It is shared by all ends that have the same,
+// and not changed: see In.
+type Setting struct {
+	Job string `json:"job"` // as in the identity
+	// Where and on what: keyed hashes as in Start, and the device's model.
+	Host   string `json:"host,omitempty"`
+	Kernel string `json:"kernel,omitempty"`
+	Driver string `json:"driver,omitempty"`
+	Device string `json:"device,omitempty"`
+	Image  string `json:"image,omitempty"`
+	Data   string `json:"data,omitempty"`
+	// Source is that of the rate: what Pace counts.
+	Source  string `json:"source,omitempty"`
+	Ranks   int    `json:"ranks,omitempty"`
+	Loaders int    `json:"loaders,omitempty"`
+	Shared  bool   `json:"shared,omitempty"` // whether others worked on its devices
+}
+
+// In is the end in another setting, which f makes of the one that it has.
+func (e End) In(f func(*Setting)) End {
+	var s Setting
+	if e.Setting != nil {
+		s = *e.Setting
+	}
+	f(&s)
+	e.Setting = &s
+	return e
+}
+
+// sharing is the end with the setting of one of others, where that is the same.
+func (e End) sharing(others []End) End {
+	if i := slices.IndexFunc(others, func(o End) bool { return *o.Setting == *e.Setting }); i >= 0 {
+		e.Setting = others[i].Setting
+	}
+	return e
+}
+
+// Private is the end without what is only this host's to compare: its pace, driver and kernel.
+func (e End) Private() End {
+	e.Pace = Pace{}
+	return e.In(func(s *Setting) { s.Kernel, s.Driver, s.Source = "", "", "" })
+}
+
+// RunID tells the runs of a job apart; 0: none. Its text is 16 digits in hexadecimal.
+type RunID uint64
+
+// RunOf is that of a text that tells a run from all others.
+func RunOf(text string) RunID {
+	h := fnv.New64a()
+	h.Write([]byte(text))
+	return RunID(h.Sum64())
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (r RunID) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%016x", uint64(r)), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler. Any other text stands for its hash.
+func (r *RunID) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(string(text), 16, 64)
+	if *r = RunID(n); err != nil && len(text) > 0 {
+		*r = RunOf(string(text))
+	}
+	return nil
 }
 
 // Bounds of what is kept of the runs of a job.
@@ -63,13 +122,13 @@ const (
 func (e End) valid() error {
 	within := func(v, most float64) bool { return v >= 0 && v <= most }
 	switch {
-	case e.Run == "" || short(e.Run, e.Job, e.Host, e.Kernel, e.Driver, e.Device, e.Image, e.Data, e.Source) != nil:
+	case e.Run == 0 || e.Setting == nil || short(e.Kernel, e.Driver, e.Device, e.Source) != nil:
 		return errors.New("a run without a name, or of too long ones")
 	case len(e.Numbers) > maxEndNumbers || !slices.IsSortedFunc(e.Numbers, identity.Hash.Compare) || e.Ranks < 0 || e.Loaders < 0 || e.Ranks > 1<<20 || e.Loaders > 1e6:
 		return errors.New("a run with more than there can be")
 	case !identity.Hashes(identity.JobBytes, e.Job) || !identity.Hashes(identity.WordBytes, e.Host, e.Image, e.Data):
 		return errors.New("a run that holds something else than hashes")
-	case !within(e.CPUs, maxCPUs) || !within(e.Allowed, maxCPUs) || !within(e.Memory, maxBytes) || !within(e.Queued, 1) || !e.Pace.valid():
+	case !within(e.CPUs, maxCPUs) || !within(e.Allowed, maxCPUs) || !within(e.Memory, maxBytes) || !within(float64(e.Queued), 1) || !e.Pace.valid():
 		return errors.New("a run with amounts that cannot be")
 	}
 	return nil
@@ -153,7 +212,7 @@ func (b *Store) End(id uint64, s Start, name string, e End) uint64 {
 // moveRuns takes a run of a job out of all entries but one: it counts its steps by now, or does
 // something else than before. An entry that rests on runs alone goes with its last one, or with all of
 // them once the job is known by what it does.
-func (b *Store) moveRuns(i identity.Identity, to uint64, run string) *Known {
+func (b *Store) moveRuns(i identity.Identity, to uint64, run RunID) *Known {
 	k, emptied := b.find(to), []uint64(nil)
 	own, _ := b.identified(i)
 	for _, other := range own {
@@ -204,12 +263,11 @@ func (k *Known) bind(i identity.Identity) {
 // in the order in which they were told: clocks of hosts differ.
 func (k *Known) keepEnd(e End) {
 	e.Numbers = slices.Clone(e.Numbers[:min(len(e.Numbers), maxEndNumbers)])
-	ends := slices.Clone(k.Ends)
-	if i := slices.IndexFunc(ends, func(o End) bool { return o.Run == e.Run && o.Job == e.Job }); i >= 0 {
-		ends[i], k.Ends = e, ends
+	ends := slices.Concat(k.Ends, []End{e.sharing(k.Ends)})
+	if i := slices.IndexFunc(ends, func(o End) bool { return o.Run == e.Run && o.Job == e.Job }); i < len(k.Ends) {
+		ends[i], k.Ends = ends[len(k.Ends)], ends[:len(k.Ends)]
 		return
 	}
-	ends = append(ends, e)
 	of := func(o End) bool { return o.Job == e.Job }
 	for n := count(ends, of); n > MaxEnds; n-- {
 		i := slices.IndexFunc(ends, of)
@@ -267,10 +325,10 @@ const (
 // LastRuns looks a start up by its identity. Where the runs differ by their numbers, those that share
 // most of them with this start tell; where those do not agree either, nothing is told. run is the one that
 // starts.
-func (b *Store) LastRuns(s Start, device, run string) (l LastRuns) {
+func (b *Store) LastRuns(s Start, device string, run RunID) (l LastRuns) {
 	entries, foreign := b.identified(s.Identity)
 	ends, trust := endsOf(s.Identity.Job, entries)
-	if i := slices.IndexFunc(ends, func(e End) bool { return run != "" && e.Run == run }); i >= 0 {
+	if i := slices.IndexFunc(ends, func(e End) bool { return run != 0 && e.Run == run }); i >= 0 {
 		own := ends[i]
 		if ends = slices.Delete(ends, i, i+1); len(ends) == 0 {
 			return LastRuns{Entry: latestOf(entries), Own: &own} // its curves, which it left off with

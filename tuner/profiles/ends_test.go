@@ -20,7 +20,7 @@ func startOf(words ...string) Start {
 }
 
 func endOf(s Start, run string, cpus float64) End {
-	return End{Run: run, Job: s.Identity.Job, UnixNs: day, CPUs: cpus, Host: s.Host, Image: s.Identity.Image, Numbers: s.Identity.Numbers}
+	return End{Run: RunOf(run), Setting: &Setting{Job: s.Identity.Job, Host: s.Host, Image: s.Identity.Image}, UnixNs: day, CPUs: cpus, Numbers: s.Identity.Numbers}
 }
 
 // ran is a store in which a job ran, with these CPUs at the end of each run.
@@ -49,14 +49,14 @@ func TestLastRuns(t *testing.T) {
 		{"another number", ran(lr1, 3), lr2, 3, false},
 		{"another job", ran(lr1, 3), startOf("other.py"), 0, false},
 	} {
-		if l := tc.b.LastRuns(tc.s, "", ""); l.CPUs != tc.cpus || (l.Doubt != "") != tc.doubt {
+		if l := tc.b.LastRuns(tc.s, "", 0); l.CPUs != tc.cpus || (l.Doubt != "") != tc.doubt {
 			t.Errorf("%s: %.2f CPUs, doubt %q", tc.name, l.CPUs, l.Doubt)
 		}
 	}
 	// A number that matters tells its own runs apart.
 	b := ran(lr1, 1, 1.1)
 	b.End(0, lr2, "train", endOf(lr2, "x", 6))
-	if one, two := b.LastRuns(lr1, "", ""), b.LastRuns(lr2, "", ""); one.CPUs != 1.1 || two.CPUs != 6 {
+	if one, two := b.LastRuns(lr1, "", 0), b.LastRuns(lr2, "", 0); one.CPUs != 1.1 || two.CPUs != 6 {
 		t.Errorf("%.2f and %.2f CPUs", one.CPUs, two.CPUs)
 	}
 }
@@ -67,11 +67,11 @@ func TestTrustFallsAndComesBack(t *testing.T) {
 	b := ran(s, 3)
 	id := b.Identified(s.Identity)
 	b.Recalled(id, false)
-	if l := b.LastRuns(s, "", ""); l.CPUs != 0 || l.Doubt == "" || l.Expected != 3 {
+	if l := b.LastRuns(s, "", 0); l.CPUs != 0 || l.Doubt == "" || l.Expected != 3 {
 		t.Errorf("%+v", l)
 	}
 	b.Recalled(id, true)
-	if l := b.LastRuns(s, "", ""); l.CPUs != 3 {
+	if l := b.LastRuns(s, "", 0); l.CPUs != 3 {
 		t.Errorf("%+v", l)
 	}
 }
@@ -93,7 +93,7 @@ func TestEndsAreBounded(t *testing.T) {
 				t.Fatalf("%d identities, %d ends", len(k.Identities), len(k.Ends))
 			}
 			for _, e := range k.Ends {
-				if id := e.Job + "/" + e.Run; runs[id] {
+				if id := fmt.Sprint(e.Job, e.Run); runs[id] {
 					t.Fatalf("run %s is there twice", id)
 				} else {
 					runs[id] = true
@@ -126,10 +126,11 @@ func TestEndsThatCannotBe(t *testing.T) {
 		"too many":          func(k *Known) { k.Identities = append(k.Identities, make([]identity.Identity, 9)...) },
 		"negative CPUs":     func(k *Known) { k.Ends[0].CPUs = -1 },
 		"endless memory":    func(k *Known) { k.Ends[0].Memory = math.Inf(1) },
-		"a readable host":   func(k *Known) { k.Ends[0].Host = "gpu-7.example.org" },
+		"a readable host":   func(k *Known) { k.Ends[0].Setting = &Setting{Host: "gpu-7.example.org"} },
 		"out of order":      func(k *Known) { k.Ends[0].Numbers = []identity.Hash{{2}, {1}} },
-		"a long name":       func(k *Known) { k.Ends[0].Driver = strings.Repeat("x", 5000) },
-		"no run":            func(k *Known) { k.Ends[0].Run = "" },
+		"a long name":       func(k *Known) { k.Ends[0].Setting = &Setting{Driver: strings.Repeat("x", 5000)} },
+		"no run":            func(k *Known) { k.Ends[0].Run = 0 },
+		"no setting":        func(k *Known) { k.Ends[0].Setting = nil },
 		"a rate below 0":    func(k *Known) { k.Ends[0].Rate = -3 },
 		"no runs, no print": func(k *Known) { k.Ends = nil },
 		"to come":           func(k *Known) { k.LastUnixNs = 90 * day },
@@ -179,5 +180,26 @@ func TestAFullStoreTakesRunsByAClockThatWentBack(t *testing.T) {
 	id := b.End(0, s, "new", e)
 	if b.find(id) == nil || b.Len() != MaxKnown || b.find(learned.ID) == nil {
 		t.Errorf("%d known, the new one %v, the learned one %v", b.Len(), b.find(id), b.find(learned.ID))
+	}
+}
+
+// What an earlier version wrote of a run is read, and the same is written: a number of a run that is no
+// number stands for its hash.
+func TestEndsAsTheyWereWritten(t *testing.T) {
+	const before = `{"run":"00a1b2c3d4e5f607","job":"OK7oTNPmRPZtJ38I","at":5,"host":"aGVyZWhl","kernel":"6.1","numbers":["IVSFheVH"],"ranks":2,"cpus":1.1,"memory":1425014784,"shared":true,"source":"steps","rate":9.5,"blocks":9}`
+	var e, again End
+	if err := json.Unmarshal([]byte(before), &e); err != nil || e.valid() != nil {
+		t.Fatal(err, e.valid())
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got map[string]any
+	if json.Unmarshal([]byte(before), &want) != nil || json.Unmarshal(text, &got) != nil || !cmp.Equal(want, got) {
+		t.Errorf("%s became %s", before, text)
+	}
+	if err := json.Unmarshal([]byte(`{"run":"docker/abc"}`), &again); err != nil || again.Run != RunOf("docker/abc") {
+		t.Errorf("%v: run %x", err, again.Run)
 	}
 }

@@ -131,8 +131,8 @@ func (k Known) foreign(host string, aheadNs int64) Known {
 	k.RunsRight, k.RunsWrong = 0, 0
 	k.Ends = slices.Clone(k.Ends)
 	for i := range k.Ends { // what a run is compared with is this host's alone
-		e := &k.Ends[i]
-		e.Kernel, e.Driver, e.Pace, e.UnixNs = "", "", Pace{}, e.UnixNs-aheadNs
+		k.Ends[i] = k.Ends[i].Private()
+		k.Ends[i].UnixNs -= aheadNs
 	}
 	return k
 }

@@ -221,7 +221,7 @@ func TestBadBooks(t *testing.T) {
 		"of a clock ahead":  {Book{Host: "h", MadeUnixNs: 400 * day, Known: []Known{change(func(k *Known) { k.LastUnixNs = 399 * day })}}, 1, 0},
 		"a long model":      {book("h", change(func(k *Known) { k.Learned.Devices = CostsOf(map[string]policies.Cost{long: k.Learned.Cost}) })), 0, 1},
 		"a long source":     {book("h", change(func(k *Known) { k.Learned.Response = &model.Learner{Version: 1, Source: long, Cost: k.Learned.Cost} })), 0, 1},
-		"long hashes":       {book("h", change(func(k *Known) { k.Ends = []End{{Run: "a", Data: long}} })), 0, 1},
+		"long hashes":       {book("h", change(func(k *Known) { k.Ends = []End{{Run: 1, Setting: &Setting{Data: long}}} })), 0, 1},
 		"later than itself": {book("h", change(func(k *Known) { k.LastUnixNs = 399 * day })), 0, 1},
 	} {
 		got := Prepare(nil, c.book, 3*day)
@@ -282,7 +282,7 @@ func start(command string) Start {
 func foreignRan(k Known, command string, cpus float64) Known {
 	who := start(command)
 	k.Identities = []identity.Identity{who.Identity}
-	k.Ends = []End{{Run: "a", Job: who.Identity.Job, UnixNs: day, CPUs: cpus, Kernel: "6.1"}, {Run: "b", Job: who.Identity.Job, UnixNs: day, CPUs: cpus, Pace: Pace{Source: "u", Rate: 9}}}
+	k.Ends = []End{{Run: 1, Setting: &Setting{Job: who.Identity.Job, Kernel: "6.1"}, UnixNs: day, CPUs: cpus}, {Run: 2, Setting: &Setting{Job: who.Identity.Job, Source: "u"}, UnixNs: day, CPUs: cpus, Pace: Pace{Rate: 9}}}
 	return k
 }
 
@@ -292,7 +292,7 @@ func TestForeignRuns(t *testing.T) {
 	b, who := open(t, nil), start("train.py")
 	got := Prepare(nil, book("gpu-7", foreignRan(jobs(1)[0], "train.py", 2.5)), 3*day).Known
 	b.SetForeign(got, 3*day)
-	l := b.LastRuns(who, "", "")
+	l := b.LastRuns(who, "", 0)
 	if l.CPUs != 2.5 || l.Entry != got[0].ID || l.Doubt != "" {
 		t.Fatalf("%+v", l)
 	}
@@ -301,14 +301,14 @@ func TestForeignRuns(t *testing.T) {
 			t.Errorf("another host's pace is compared with: %+v", e)
 		}
 	}
-	id := b.End(0, who, "mine", End{Run: "x", Job: who.Identity.Job, UnixNs: 3 * day, CPUs: 4})
+	id := b.End(0, who, "mine", End{Run: 3, Setting: &Setting{Job: who.Identity.Job}, UnixNs: 3 * day, CPUs: 4})
 	if k := b.find(id); k == nil || k.Host != "" || len(b.find(got[0].ID).Ends) != 2 {
 		t.Fatalf("its own run went to %+v", k)
 	}
-	if l := b.LastRuns(who, "", ""); l.CPUs != 4 || l.Entry != id {
+	if l := b.LastRuns(who, "", 0); l.CPUs != 4 || l.Entry != id {
 		t.Errorf("%+v, want its own run", l)
 	}
-	if l := b.LastRuns(start("other.py"), "", ""); l.Entry != 0 {
+	if l := b.LastRuns(start("other.py"), "", 0); l.Entry != 0 {
 		t.Errorf("another job ran as %+v", l)
 	}
 }
@@ -341,7 +341,7 @@ func TestForeignMemory(t *testing.T) {
 		}
 		b := open(t, nil)
 		b.SetForeign(Prepare(c.own, book("gpu-7", theirs...), 3*day).Known, 3*day)
-		if l := b.LastRuns(who, "", ""); l.Memory != c.want || l.CPUs != 2 {
+		if l := b.LastRuns(who, "", 0); l.Memory != c.want || l.CPUs != 2 {
 			t.Errorf("%s: %v bytes and %v CPUs, want %v", what, l.Memory, l.CPUs, c.want)
 		}
 	}
@@ -360,8 +360,8 @@ func without(all []Known) []Known {
 func TestForeignRunMisleads(t *testing.T) {
 	b := open(t, nil)
 	b.SetForeign(Prepare(nil, book("gpu-7", foreignRan(jobs(1)[0], "train.py", 2.5)), 3*day).Known, 3*day)
-	b.Recalled(b.LastRuns(start("train.py"), "", "").Entry, false)
-	if l := b.LastRuns(start("train.py"), "", ""); l.Entry != 0 || b.Marks().Misled["gpu-7"] != 1 {
+	b.Recalled(b.LastRuns(start("train.py"), "", 0).Entry, false)
+	if l := b.LastRuns(start("train.py"), "", 0); l.Entry != 0 || b.Marks().Misled["gpu-7"] != 1 {
 		t.Errorf("%+v, %+v", l, b.Marks())
 	}
 }
@@ -374,7 +374,7 @@ func TestContradictoryBooks(t *testing.T) {
 		all = append(all, Prepare(nil, book(host, foreignRan(jobs(1)[0], "train.py", cpus)), 3*day).Known...)
 	}
 	b.SetForeign(all, 3*day)
-	if l := b.LastRuns(start("train.py"), "", ""); l.CPUs != 0 || l.Doubt == "" || len(l.Ends) != 4 {
+	if l := b.LastRuns(start("train.py"), "", 0); l.CPUs != 0 || l.Doubt == "" || len(l.Ends) != 4 {
 		t.Errorf("%+v", l)
 	}
 }

@@ -15,22 +15,24 @@ import (
 
 // Pace is how fast a run is, in blocks of steps.
 type Pace struct {
-	Source string  `json:"source,omitempty"` // of the rate
-	Rate   float64 `json:"rate,omitempty"`   // per second: the geometric mean of its blocks
+	Rate float32 `json:"rate,omitempty"` // per second: the geometric mean of its blocks
 	// Spread is the standard deviation of the logarithm of a block's rate, Blocks how many there were.
-	Spread float64 `json:"spread,omitempty"`
-	Blocks int     `json:"blocks,omitempty"`
+	Spread float32 `json:"spread,omitempty"`
+	Blocks int32   `json:"blocks,omitempty"`
 	// Slowest is the rate of its slowest two blocks in a row: it warms up, evaluates, writes checkpoints.
-	Slowest float64 `json:"slowest,omitempty"`
+	Slowest float32 `json:"slowest,omitempty"`
 	// Least is the rate of the fastest block of the slowest stretchBlocks in a row: what is left of its
 	// pace where such phases pass. 0: it had fewer.
-	Least float64 `json:"least,omitempty"`
+	Least float32 `json:"least,omitempty"`
 }
 
 // valid reports whether a pace can be.
 func (p Pace) valid() bool {
 	return p.Rate >= 0 && p.Rate <= maxValue && p.Spread >= 0 && p.Spread <= 100 && p.Blocks >= 0 && p.Slowest >= 0 && p.Slowest <= maxValue && p.Least >= 0 && p.Least <= maxValue
 }
+
+// log is the logarithm of the rate.
+func (p Pace) log() float64 { return math.Log(float64(p.Rate)) }
 
 // Numbers of the alarm. They come from TestSlowerSimulated, which prints what each does to false
 // alarms and to what is found.
@@ -112,15 +114,15 @@ func (p *Pacer) Pace() Pace {
 	if p.blocks == 0 {
 		return Pace{}
 	}
-	out := Pace{Source: p.source, Rate: math.Exp(p.mean), Blocks: p.before + p.blocks}
+	out := Pace{Rate: float32(math.Exp(p.mean)), Blocks: int32(p.before + p.blocks)}
 	if p.blocks > 1 {
-		out.Slowest = math.Exp(p.slowest)
+		out.Slowest = float32(math.Exp(p.slowest))
 	}
 	if p.blocks >= stretchBlocks {
-		out.Least = math.Exp(p.least)
+		out.Least = float32(math.Exp(p.least))
 	}
 	if p.blocks > 1 {
-		out.Spread = math.Sqrt(max(0, p.square) / float64(p.blocks-1))
+		out.Spread = float32(math.Sqrt(max(0, p.square) / float64(p.blocks-1)))
 	}
 	return out
 }
@@ -154,8 +156,8 @@ func UsualOf(s Start, ends []End, source string) (u Usual, ok bool) {
 	here = withoutOdd(u.alike)
 	var logs []float64
 	for _, e := range here {
-		logs = append(logs, math.Log(e.Rate))
-		u.block += e.Spread * e.Spread / float64(len(here))
+		logs = append(logs, e.log())
+		u.block += float64(e.Spread*e.Spread) / float64(len(here))
 	}
 	mean := 0.0
 	for _, l := range logs {
@@ -200,7 +202,7 @@ func withoutOdd(ends []End) []End {
 	}
 	logs := make([]float64, len(ends))
 	for i, e := range ends {
-		logs[i] = math.Log(e.Rate)
+		logs[i] = e.log()
 	}
 	middle := observe.Median(logs)
 	off := make([]float64, len(logs))
@@ -260,21 +262,21 @@ func (u Usual) Slower(p *Pacer, now End) *Slower {
 		return &Slower{Below: 1 - math.Exp(-below), Runs: u.Runs, Since: u.differs(now)}
 	}
 	look := float64(p.before + p.blocks - 1)
-	block := max(u.block, p.Pace().Spread)
+	block := max(u.block, float64(p.Pace().Spread))
 	if p.blocks <= 4 { // its own few say too little
 		block = u.block
 	}
 	of := u.quantile(falseAlarms/2) * math.Sqrt(u.variance())
 	by := distuv.UnitNormal.Quantile(1-falseAlarms/2/(look*(look+1))) * block / math.Sqrt2
 	blocks := p.before + p.blocks
-	if _, most := u.slowest(blocks, of, func(e End) float64 { return e.Slowest }); below >= max(math.Hypot(of, by), -math.Log(1-leastSlower), most) {
+	if _, most := u.slowest(blocks, of, func(e End) float32 { return e.Slowest }); below >= max(math.Hypot(of, by), -math.Log(1-leastSlower), most) {
 		return slower(below)
 	}
 	if p.blocks < stretchBlocks {
 		return nil
 	}
 	left := math.Log(u.PerSecond) - slices.Max(p.stretch[:])
-	if mean, most := u.slowest(blocks, of, func(e End) float64 { return e.Least }); left >= max(most, mean-math.Log(1-leastSlower)) {
+	if mean, most := u.slowest(blocks, of, func(e End) float32 { return e.Least }); left >= max(most, mean-math.Log(1-leastSlower)) {
 		return slower(left - mean)
 	}
 	return nil
@@ -285,11 +287,11 @@ func (u Usual) below(p *Pacer) float64 { return math.Log(u.PerSecond) - (p.last[
 
 // slowest is how far below its pace a run of so many blocks is somewhere, on average and at the most. That
 // is alike from run to run, so no look counts: a run has one. of is how far the run as a whole may be.
-func (u Usual) slowest(blocks int, of float64, stretch func(End) float64) (mean, most float64) {
+func (u Usual) slowest(blocks int, of float64, stretch func(End) float32) (mean, most float64) {
 	var off []float64
 	for _, e := range u.alike {
-		if e.Blocks >= blocks && stretch(e) > 0 {
-			off = append(off, math.Log(e.Rate/stretch(e)))
+		if int(e.Blocks) >= blocks && stretch(e) > 0 {
+			off = append(off, e.log()-math.Log(float64(stretch(e))))
 		}
 	}
 	if len(off) < leastRuns {
@@ -322,7 +324,7 @@ func (u Usual) differs(now End) (out []string) {
 	add(fmt.Sprintf("the host's kernel changed (%s, before %s)", now.Kernel, latest.Kernel), func(e End) string { return e.Kernel })
 	add("its image changed", func(e End) string { return e.Image })
 	add("its data is another", func(e End) string { return e.Data })
-	queued, allowed, shared := 0.0, math.Inf(1), false
+	queued, allowed, shared := float32(0), math.Inf(1), false
 	for _, e := range u.ends {
 		queued, shared = max(queued, e.Queued), shared || e.Shared
 		if e.Allowed > 0 {

@@ -68,7 +68,7 @@ func (s simulated) before(rng *rand.Rand, runs int) (ends []End) {
 		if s.odd && i == runs/2 {
 			slower = 0.25
 		}
-		ends = append(ends, End{Run: fmt.Sprint(i), Job: "job", Pace: s.run(rng, s.steps, slower, nil)})
+		ends = append(ends, End{Run: RunID(i), Setting: &Setting{Job: "job", Source: "steps"}, Pace: s.run(rng, s.steps, slower, nil)})
 	}
 	return ends
 }
@@ -122,14 +122,14 @@ func TestSlowerSimulated(t *testing.T) {
 				t.Fatalf("%s: no usual rate", s.name)
 			}
 			s.run(rng, s.steps, 0, func(_ int, p *Pacer) bool {
-				if u.Slower(p, End{}) != nil {
+				if u.Slower(p, End{Setting: &Setting{}}) != nil {
 					alarms++
 					return false
 				}
 				return true
 			})
 			s.run(rng, s.steps, 0.10, func(at int, p *Pacer) bool {
-				if u.Slower(p, End{}) != nil {
+				if u.Slower(p, End{Setting: &Setting{}}) != nil {
 					if later++; at <= 101 {
 						found++
 					}
@@ -154,7 +154,7 @@ func TestSlowerSimulated(t *testing.T) {
 func TestSlowerSays(t *testing.T) {
 	var ends []End
 	for i := range 8 {
-		ends = append(ends, End{Run: fmt.Sprint(i), Host: "here", Driver: "535", Device: "A100", Image: "one", Data: "d", Kernel: "6.1", Allowed: 4, Pace: Pace{Source: "steps", Rate: 100 + 0.1*float64(i%3), Spread: 0.01, Blocks: 50, Slowest: 99.8}})
+		ends = append(ends, End{Run: RunID(i), Setting: &Setting{Host: "here", Driver: "535", Device: "A100", Image: "one", Data: "d", Kernel: "6.1", Source: "steps"}, Allowed: 4, Pace: Pace{Rate: 100 + 0.1*float32(i%3), Spread: 0.01, Blocks: 50, Slowest: 99.8}})
 	}
 	u, ok := UsualOf(Start{Host: "here"}, ends, "steps")
 	if !ok || u.PerSecond < 100 || u.PerSecond > 100.3 || u.Low > 100 || u.High < 100.2 {
@@ -167,7 +167,7 @@ func TestSlowerSays(t *testing.T) {
 	now := ends[7]
 	say := func(want string, f func(*End)) {
 		t.Helper()
-		e := now
+		e := now.In(func(*Setting) {})
 		f(&e)
 		s := u.Slower(&p, e)
 		if s == nil {
@@ -202,7 +202,7 @@ func TestUsualOf(t *testing.T) {
 		return out
 	}
 	end := func(host, source string, rate float64, numbers ...string) End {
-		return End{Host: host, Numbers: hashes(numbers...), Pace: Pace{Source: source, Rate: rate, Blocks: 10, Spread: 0.01, Slowest: rate * 0.99}}
+		return End{Setting: &Setting{Host: host, Source: source}, Numbers: hashes(numbers...), Pace: Pace{Rate: float32(rate), Blocks: 10, Spread: 0.01, Slowest: float32(rate) * 0.99}}
 	}
 	repeat := func(n int, e End) (out []End) {
 		for range n {
@@ -255,7 +255,7 @@ func TestPacerIsFinite(t *testing.T) {
 		p.Add("steps", observe.RateSample{StartNs: 5, EndNs: 1e9, Rate: r})
 		p.Add("steps", observe.RateSample{StartNs: 5, EndNs: 5, Rate: r})
 	}
-	if pace := p.Pace(); !pace.valid() || math.IsNaN(pace.Rate) {
+	if pace := p.Pace(); !pace.valid() || math.IsNaN(pace.log()) {
 		t.Errorf("%+v", pace)
 	}
 	if p.Add(strings.Repeat("x", 10), observe.RateSample{EndNs: 1, Rate: 1}); p.blocks != 0 {

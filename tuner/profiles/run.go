@@ -3,7 +3,6 @@ package profiles
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
 	"math"
 	"slices"
 
@@ -27,7 +26,8 @@ const (
 // known at its start, and does nothing.
 type Run struct {
 	start           *Start
-	id, device      string
+	id              RunID
+	device          string
 	beganNs, keptNs int64
 	last            LastRuns
 	expected        float64 // CPUs that the last runs ended with, whether or not they are taken
@@ -69,9 +69,7 @@ func (r *Run) Begin(b *Store, s *Start, key, device string, nowNs int64) {
 	if s == nil || !s.Identity.Known() {
 		return
 	}
-	h := fnv.New64a()
-	h.Write([]byte(key))
-	*r = Run{start: s, device: device, beganNs: nowNs, id: fmt.Sprintf("%016x", h.Sum64())}
+	*r = Run{start: s, device: device, beganNs: nowNs, id: RunOf(key)}
 	r.last = b.LastRuns(*s, device, r.id)
 	if r.expected = r.last.Expected; r.last.Own != nil {
 		r.quotas.most, r.memory = r.last.Own.CPUs, r.last.Own.Memory
@@ -137,12 +135,13 @@ func (r *Run) Rate(source string, sample observe.RateSample, now func() End) (al
 // complete adds to what a run has come to where it ran, and as what.
 func (r *Run) complete(e End) End {
 	s, i := r.start, r.start.Identity
-	e.Run, e.Job, e.Host, e.Kernel, e.Driver, e.Image, e.Data = r.id, i.Job, s.Host, clip(s.Kernel), clip(s.Driver), i.Image, i.Data
-	e.Numbers, e.Pace = i.Numbers[:min(len(i.Numbers), maxEndNumbers)], r.pacer.Pace()
-	if e.Device == "" {
-		e.Device = clip(r.device)
-	}
-	return e
+	e.Run, e.Numbers, e.Pace = r.id, i.Numbers[:min(len(i.Numbers), maxEndNumbers)], r.pacer.Pace()
+	return e.In(func(in *Setting) {
+		in.Job, in.Host, in.Kernel, in.Driver, in.Image, in.Data = i.Job, s.Host, clip(s.Kernel), clip(s.Driver), i.Image, i.Data
+		if in.Device = cmp.Or(in.Device, clip(r.device)); e.Blocks > 0 {
+			in.Source = r.pacer.source
+		}
+	})
 }
 
 // Due reports whether what the run has come to is to be kept: from time to time, and at its end.
@@ -193,8 +192,9 @@ func (q *quotas) add(cpus float64, ns int64) {
 // nothing to its disk.
 func (e End) near(kept End) bool {
 	near := func(a, b float64) bool { return math.Abs(a-b) <= nearShare*max(a, b) }
+	paced := func(a, b float32) bool { return near(float64(a), float64(b)) }
 	return kept.Run == e.Run && e.UnixNs-kept.UnixNs < keepAtLeastNs && near(e.CPUs, kept.CPUs) && near(e.Allowed, kept.Allowed) && near(e.Memory, kept.Memory) &&
-		near(e.Rate, kept.Rate) && near(e.Slowest, kept.Slowest) && near(e.Least, kept.Least) && float64(e.Blocks) <= 1.25*float64(kept.Blocks) && math.Abs(e.Queued-kept.Queued) < nearShare &&
+		paced(e.Rate, kept.Rate) && paced(e.Slowest, kept.Slowest) && paced(e.Least, kept.Least) && float64(e.Blocks) <= 1.25*float64(kept.Blocks) && math.Abs(float64(e.Queued-kept.Queued)) < nearShare &&
 		e.Shared == kept.Shared && e.Device == kept.Device && e.Source == kept.Source && e.Ranks == kept.Ranks && e.Loaders == kept.Loaders
 }
 
@@ -216,8 +216,8 @@ func (r *Run) Show() *Shown {
 
 // EndOf is what a container's latest window says of its run.
 func EndOf(r *observe.Reading, p policies.Paging, devices []probes.Device, key string) End {
-	e := End{Device: FactsOf("", key, devices).Device, Ranks: r.Ranks, Loaders: r.Loaders, Shared: len(r.SharedWith) > 0,
-		Queued: min(1, r.Breakdown.Share(policies.PartContended)+r.Breakdown.Share(policies.PartInputContended))}
+	e := End{Setting: &Setting{Device: FactsOf("", key, devices).Device, Ranks: r.Ranks, Loaders: r.Loaders, Shared: len(r.SharedWith) > 0},
+		Queued: float32(min(1, r.Breakdown.Share(policies.PartContended)+r.Breakdown.Share(policies.PartInputContended)))}
 	if p.Enough {
 		e.Memory = p.Set
 	}

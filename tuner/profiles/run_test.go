@@ -22,7 +22,7 @@ func paced(s Start) *Store {
 	b := NewStore()
 	for i := range 8 {
 		e := endOf(s, string(rune('a'+i)), 0)
-		e.Pace = Pace{Source: "loop", Rate: 20, Spread: 0.01, Blocks: 50, Slowest: 19.8}
+		e.Source, e.Pace = "loop", Pace{Rate: 20, Spread: 0.01, Blocks: 50, Slowest: 19.8}
 		b.End(0, s, "train", e)
 	}
 	return b
@@ -170,7 +170,7 @@ func TestOtherNamesLeaveAJobItsRuns(t *testing.T) {
 		other := startOf("made-up" + string(rune('a'+i)))
 		b.End(id, other, "x", endOf(other, "x", 1))
 	}
-	if l := b.LastRuns(s, "", ""); l.CPUs != 3 || l.Runs != 2 {
+	if l := b.LastRuns(s, "", 0); l.CPUs != 3 || l.Runs != 2 {
 		t.Errorf("%+v", l)
 	}
 	other := startOf("passing")

@@ -99,7 +99,7 @@ func BenchmarkLookupByIdentity(b *testing.B) {
 		asked[i] = start(command(150 * i))
 	}
 	for i := 0; b.Loop(); i++ {
-		if store.LastRuns(asked[i%64], "", "").CPUs != 2 {
+		if store.LastRuns(asked[i%64], "", 0).CPUs != 2 {
 			b.Fatal("not known")
 		}
 	}
@@ -107,14 +107,15 @@ func BenchmarkLookupByIdentity(b *testing.B) {
 
 // TestMemoryWithRuns: what 10,000 jobs take that each ran often, which is what a host comes to.
 func TestMemoryWithRuns(t *testing.T) {
-	for _, c := range []struct{ runs, most int }{{0, 17}, {1, 20}, {MaxEnds, 42}} {
+	for _, c := range []struct{ runs, most int }{{0, 17}, {1, 20}, {MaxEnds, 30}} {
 		all := full(t, rand.New(rand.NewPCG(1, 2)), someJob).All()
 		for i := range all {
 			k := foreignRan(all[i], fmt.Sprintf("%c%c%c.py", 97+i/676%26, 97+i/26%26, 97+i%26), 2)
 			all[i].Identities, all[i].Ends = k.Identities, nil
 			for r := range c.runs {
 				e := k.Ends[0]
-				e.Run, e.UnixNs, e.Pace = fmt.Sprintf("%08x%08x", i, r), day+int64(r), Pace{Source: k.Print.Unit, Rate: 9, Blocks: 9}
+				e.Run, e.UnixNs, e.Pace = RunID(i<<32|r+1), day+int64(r), Pace{Rate: 9, Blocks: 9}
+				e = e.In(func(s *Setting) { s.Source = k.Print.Unit })
 				e.Numbers = []identity.Hash{identity.Hash(fmt.Appendf(nil, "%08x", r)), identity.Hash(fmt.Appendf(nil, "%08x", 1_000_000+i))}
 				all[i].Ends = append(all[i].Ends, e)
 			}
@@ -236,7 +237,7 @@ func TestMarksFollow(t *testing.T) {
 				b.Update(ids[r.IntN(len(ids))], measurement("again", p, c, at))
 			case r.IntN(3) == 0:
 				who := start(string(rune(97+r.IntN(4))) + ".py")
-				ids = append(ids, b.End(0, who, "run", End{Run: fmt.Sprint(i), Job: who.Identity.Job, UnixNs: at, CPUs: 1}))
+				ids = append(ids, b.End(0, who, "run", End{Run: RunID(i + 1), Setting: &Setting{Job: who.Identity.Job}, UnixNs: at, CPUs: 1}))
 			default:
 				ids = append(ids, b.Update(0, measurement("new", p, c, at)))
 			}

@@ -163,11 +163,15 @@ func (k *Known) intern(seen map[string]string) {
 		d.Words, d.Numbers = slices.Clone(d.Words), slices.Clone(d.Numbers) // no longer than they are
 	}
 	for i := range k.Ends {
-		e := &k.Ends[i]
-		texts = append(texts, &e.Job, &e.Host, &e.Kernel, &e.Driver, &e.Device, &e.Image, &e.Data, &e.Source)
+		k.Ends[i] = k.Ends[i].In(func(s *Setting) {
+			texts = append(texts, &s.Job, &s.Host, &s.Kernel, &s.Driver, &s.Device, &s.Image, &s.Data, &s.Source)
+		})
 	}
 	for _, s := range texts {
 		*s = one(*s)
+	}
+	for i := range k.Ends {
+		k.Ends[i] = k.Ends[i].sharing(k.Ends[:i])
 	}
 }
 

@@ -26,7 +26,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 
 	"github.com/hiddeco/sshsig"
 	"golang.org/x/crypto/ssh"
@@ -205,10 +204,10 @@ func private(k profiles.Known, names bool) profiles.Known {
 	}
 	k.Ends = slices.Clone(k.Ends)
 	for i := range k.Ends {
-		e := &k.Ends[i]
+		k.Ends[i] = k.Ends[i].Private()
 		// A container's engine and id can be guessed where a person chose the id, so no hash of them leaves:
 		// readers only tell the runs of an entry apart.
-		e.Run, e.Kernel, e.Driver, e.Pace = strconv.Itoa(i+1), "", "", profiles.Pace{}
+		k.Ends[i].Run = profiles.RunID(i + 1)
 	}
 	return k
 }
