@@ -36,7 +36,7 @@ func rangesOver(prints iter.Seq[*Print]) Ranges {
 			if p.has&(1<<a) == 0 {
 				continue
 			}
-			l := p.logs[a]
+			l := float64(p.logs[a])
 			if !seen[a] {
 				seen[a], low[a], high[a] = true, l, l
 			}
@@ -86,7 +86,7 @@ func compare(a, b *Print, ranges *Ranges) Likeness {
 		}
 		compared += how.weight
 		out.Attributes++
-		sum += how.weight * min(1, math.Abs(a.logs[at]-b.logs[at])/ranges[at])
+		sum += how.weight * min(1, math.Abs(float64(a.logs[at]-b.logs[at]))/ranges[at])
 	}
 	if a.Image != "" && b.Image != "" {
 		compared += imageWeight

@@ -88,7 +88,7 @@ func (q *asked) far(p *Print) bool {
 	}
 	for ; both != 0; both &= both - 1 {
 		a := bits.TrailingZeros32(both)
-		d := math.Abs(q.logs[a]-p.logs[a]) * q.scales[a]
+		d := math.Abs(float64(q.logs[a]-p.logs[a])) * q.scales[a]
 		if d > q.weights[a] {
 			d = q.weights[a]
 		}

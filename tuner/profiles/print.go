@@ -96,9 +96,10 @@ type Print struct {
 	// Device is the model of the devices that it holds; "": none.
 	Device string
 	// Steps is how many steps it rests on.
-	Steps  float64
-	values [NumAttributes]float64
-	logs   [NumAttributes]float64 // of value and floor: prints are compared far more often than made
+	Steps float64
+	// 32 bits are more than any reading is good to.
+	values [NumAttributes]float32
+	logs   [NumAttributes]float32 // of value and floor: prints are compared far more often than made
 	has    uint32
 }
 
@@ -110,7 +111,7 @@ func (p Print) Value(a Attribute) (v float64, ok bool) {
 	if a >= NumAttributes || p.has&(1<<a) == 0 {
 		return 0, false
 	}
-	return p.values[a], true
+	return float64(p.values[a]), true
 }
 
 // With returns the print with one attribute set; what is no finite number of at
@@ -122,7 +123,8 @@ func (p Print) With(a Attribute, v float64) Print {
 	p.has &^= 1 << a
 	p.values[a], p.logs[a] = 0, 0
 	if v >= 0 && v <= maxValue {
-		p.values[a], p.logs[a] = v, math.Log(v+attributes()[a].floor)
+		p.values[a] = float32(v)
+		p.logs[a] = float32(math.Log(float64(p.values[a]) + attributes()[a].floor))
 		p.has |= 1 << a
 	}
 	return p
@@ -200,15 +202,15 @@ type printJSON struct {
 	Image  string             `json:"image,omitempty"`
 	Device string             `json:"device,omitempty"`
 	Steps  float64            `json:"steps"`
-	Values map[string]float64 `json:"values"`
+	Values map[string]float32 `json:"values"`
 }
 
 // MarshalJSON implements json.Marshaler.
 func (p Print) MarshalJSON() ([]byte, error) {
-	out := printJSON{Unit: p.Unit, Image: p.Image, Device: p.Device, Steps: p.Steps, Values: map[string]float64{}}
+	out := printJSON{Unit: p.Unit, Image: p.Image, Device: p.Device, Steps: p.Steps, Values: map[string]float32{}}
 	for a := range NumAttributes {
-		if v, ok := p.Value(a); ok {
-			out.Values[a.String()] = v
+		if p.has&(1<<a) != 0 {
+			out.Values[a.String()] = p.values[a]
 		}
 	}
 	return json.Marshal(out)
@@ -224,7 +226,7 @@ func (p *Print) UnmarshalJSON(text []byte) error {
 	*p = Print{Unit: in.Unit, Image: in.Image, Device: in.Device, Steps: in.Steps}
 	for a := range NumAttributes {
 		if v, ok := in.Values[a.String()]; ok {
-			*p = p.With(a, v)
+			*p = p.With(a, float64(v))
 		}
 	}
 	return nil

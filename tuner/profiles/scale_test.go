@@ -105,9 +105,10 @@ func BenchmarkLookupByIdentity(b *testing.B) {
 	}
 }
 
-// TestMemoryWithRuns: what 10,000 jobs take that each ran often, which is what a host comes to.
+// TestMemoryWithRuns: what 10,000 jobs take that each ran often, which is what a host comes to. 20 MB hold
+// four runs of each.
 func TestMemoryWithRuns(t *testing.T) {
-	for _, c := range []struct{ runs, most int }{{0, 17}, {1, 20}, {MaxEnds, 30}} {
+	for _, c := range []struct{ runs, most int }{{0, 14}, {1, 17}, {4, 20}, {MaxEnds, 26}} {
 		all := full(t, rand.New(rand.NewPCG(1, 2)), someJob).All()
 		for i := range all {
 			k := foreignRan(all[i], fmt.Sprintf("%c%c%c.py", 97+i/676%26, 97+i/26%26, 97+i%26), 2)

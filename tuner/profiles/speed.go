@@ -244,7 +244,7 @@ func (m *moves) likeness(x, y *Print) float64 {
 		if w <= 0 || x.Unit != y.Unit || x.has&y.has&(1<<a) == 0 {
 			continue
 		}
-		sum += w * min(1, math.Abs(x.logs[a]-y.logs[a])/m.ranges[a])
+		sum += w * min(1, math.Abs(float64(x.logs[a]-y.logs[a]))/m.ranges[a])
 		weights += w
 	}
 	if weights <= 0 {

@@ -138,7 +138,8 @@ func few(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// intern has jobs share the texts that many have, by those that were seen before.
+// intern has jobs share the texts that many have, by those that were seen before, and holds no more of
+// what was decoded than there is.
 func (k *Known) intern(seen map[string]string) {
 	one := func(s string) string {
 		if was, ok := seen[s]; ok {
@@ -150,7 +151,7 @@ func (k *Known) intern(seen map[string]string) {
 	texts := []*string{&k.Print.Unit, &k.Print.Image, &k.Print.Device}
 	for _, l := range []*model.Learner{k.Learned.Response, k.Learned.Memory} {
 		if l != nil {
-			texts = append(texts, &l.Source)
+			texts, l.Cells = append(texts, &l.Source), slices.Clone(l.Cells)
 		}
 	}
 	k.Identities, k.Ends, k.Learned.Devices = slices.Clone(k.Identities), slices.Clone(k.Ends), slices.Clone(k.Learned.Devices)
@@ -160,7 +161,7 @@ func (k *Known) intern(seen map[string]string) {
 	for i := range k.Identities {
 		d := &k.Identities[i]
 		texts = append(texts, &d.Key, &d.Job, &d.Image, &d.Data, &d.Device, &d.Libraries)
-		d.Words, d.Numbers = slices.Clone(d.Words), slices.Clone(d.Numbers) // no longer than they are
+		d.Words, d.Numbers = slices.Clone(d.Words), slices.Clone(d.Numbers)
 	}
 	for i := range k.Ends {
 		k.Ends[i] = k.Ends[i].In(func(s *Setting) {

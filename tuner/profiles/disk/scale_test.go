@@ -67,14 +67,13 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestTenThousandJobs: in less than 20 MB of disk, and of memory where they are known by what they
-// do. What is kept of a run by its identity comes on top.
+// TestTenThousandJobs: in less than 20 MB of disk, and of memory.
 func TestTenThousandJobs(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		runs           bool
 		memory, onDisk float64
-	}{{"by what they do", false, 15e6, 20e6}, {"with a run of each", true, 24e6, 20e6}} {
+	}{{"by what they do", false, 13e6, 20e6}, {"with a run of each", true, 20e6, 20e6}} {
 		t.Run(c.name, func(t *testing.T) {
 			s, dir := open(t)
 			if err := Save(s, most(c.runs)); err != nil {
