@@ -407,7 +407,7 @@ func TestForeignSpeeds(t *testing.T) {
 	there := append([]Known{k}, all[1:]...)
 	for _, own := range [][]Known{nil, all} {
 		got := Prepare(own, book("gpu-7", there...), 3*day).Known[0]
-		speeds := SpeedsOf(nil, got, 4, []string{k.Print.Device})
+		speeds := NewPredictor(nil).SpeedsOf(got, 4, []string{k.Print.Device})
 		switch {
 		case own == nil && len(speeds) != 0:
 			t.Errorf("a rate of another host as it stands: %+v", speeds)

@@ -38,7 +38,9 @@ func (p *pair) halfWidth(own bool) float64 {
 	return w
 }
 
-// SpeedsOf tells the rates of a known job, as the function of that name does.
+// SpeedsOf tells the rates of a known job by models of device, its own among them: as measured
+// where it ran, elsewhere as predicted from the device that it was last met on.
+// Another host's rates are no measurement here, and none without calibration.
 func (p *Predictor) SpeedsOf(k Known, cpus float64, models []string) []Speed {
 	if k.Shape {
 		return nil
@@ -62,7 +64,7 @@ func (p *Predictor) SpeedsOf(k Known, cpus float64, models []string) []Speed {
 	return append(out, p.predict(Running{k.Print, k.costOn(k.Print.Device), cpus}, other)...)
 }
 
-// predict predicts as Predict does.
+// predict predicts as PredictWith does.
 func (p *Predictor) predict(r Running, models []string) []Speed {
 	if r.Print.Device == "" || r.Cost.Floor() <= 0 || r.Cost.Device <= 0 {
 		return nil

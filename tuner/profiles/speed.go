@@ -66,24 +66,12 @@ func (b *Store) Speeds(id uint64, p Print, cost policies.Cost, cpus float64, mod
 	return slices.DeleteFunc(NewPredictor(b.known).SpeedsOf(k, cpus, models), func(s Speed) bool { return s.Device == p.Device })
 }
 
-// SpeedsOf tells the rates of a known job by models of device, its own among them: as measured
-// where it ran, elsewhere as predicted from the device that it was last met on.
-// Another host's rates are no measurement here, and none without calibration.
-func SpeedsOf(known []Known, k Known, cpus float64, models []string) []Speed {
-	return NewPredictor(known).SpeedsOf(k, cpus, models)
-}
-
-// Predict predicts a job's rate on other models of device. Only the time that it waits for its device
+// PredictWith predicts a job's rate on other models of device. Only the time that it waits for its device
 // is scaled: by data sheets, then by what known jobs that ran on both models needed beyond that,
 // weighted by likeness. The rest of the step stays: what the host bounds, no device makes faster. The
 // interval is conformal: as wide as the errors were when each known job was predicted from those of
 // other families (Vovk et al. 2005; with one calibration error a family). A model of which
-// neither sheets nor known jobs tell is left out.
-func Predict(known []Known, r Running, models []string) []Speed {
-	return PredictWith(EqualWeights(), known, r, models)
-}
-
-// PredictWith predicts as Predict does, by other weights of the attributes: package test/lab tries them.
+// neither sheets nor known jobs tell is left out. The weights are EqualWeights but in package test/lab, which tries others.
 func PredictWith(w Weights, known []Known, r Running, models []string) []Speed {
 	p := NewPredictor(known)
 	p.weights = w

@@ -31,7 +31,7 @@ func predictOne(t *testing.T, known []Known, image string) (s Speed, waitS float
 	t.Helper()
 	p, c := onDevice(v100, 0.040, 0.004)
 	p.Image = image
-	all := Predict(known, Running{p, c, 4}, []string{v100, a100, "never seen"})
+	all := predict(known, Running{p, c, 4}, []string{v100, a100, "never seen"})
 	if len(all) != 1 || all[0].Device != a100 {
 		t.Fatalf("%+v, want one of an A100", all)
 	}
@@ -102,7 +102,7 @@ func TestActivityScalesLess(t *testing.T) {
 	p, c := onDevice(v100, 0.040, 0)
 	c.OtherCPU, c.TrainerCPU = 0, 1e-6
 	for active, want := range map[float64]float64{1: 1 / sheetsSay, 0.5: 0.25 + 0.75/sheetsSay, 0: 0.5 + 0.5/sheetsSay} {
-		s := Predict(nil, Running{p.With(Activity, active), c, 4}, []string{a100})
+		s := predict(nil, Running{p.With(Activity, active), c, 4}, []string{a100})
 		if got := 1 / s[0].PerSecond / 0.040; math.Abs(got-want) > 1e-4 {
 			t.Errorf("active for %v: %v of the time, want %v", active, got, want)
 		}
@@ -115,7 +115,7 @@ func TestActivityScalesLess(t *testing.T) {
 	}{"bound by memory": {bound, 1555.0 / 900}, "by tensor cores": {tensor, 312.0 / 125}} {
 		_, cost := onDevice(v100, 0.040, 0)
 		cost.OtherCPU, cost.TrainerCPU = 0, 1e-6
-		s := Predict(nil, Running{c.print, cost, 4}, []string{a100})
+		s := predict(nil, Running{c.print, cost, 4}, []string{a100})
 		if got := 0.040 * s[0].PerSecond; math.Abs(got-c.want) > 0.01 {
 			t.Errorf("%s: %v times as fast, want %v", name, got, c.want)
 		}
@@ -125,7 +125,7 @@ func TestActivityScalesLess(t *testing.T) {
 // TestSpeedsOfAKnownJob: where it ran, its rate is told as it was measured.
 func TestSpeedsOfAKnownJob(t *testing.T) {
 	k := moved(1, "job:1", 0.040, 1.5)
-	got := SpeedsOf([]Known{k}, k, 4, []string{"NVIDIA H100 PCIe", a100, "never seen", v100})
+	got := NewPredictor([]Known{k}).SpeedsOf(k, 4, []string{"NVIDIA H100 PCIe", a100, "never seen", v100})
 	if len(got) != 3 || !got[0].Measured || got[0].Device != a100 || !got[1].Measured || got[2].Measured || got[2].Device != "NVIDIA H100 PCIe" {
 		t.Fatalf("%+v", got)
 	}
@@ -148,13 +148,13 @@ func TestPredictIsSound(t *testing.T) {
 		p, c := onDevice(rapid.SampledFrom([]string{v100, "other"}).Draw(t, "on"), seconds.Draw(t, "wait"), seconds.Draw(t, "host"))
 		r := Running{p.With(Activity, rapid.Float64Range(0, 2).Draw(t, "active")), c, rapid.Float64Range(0.01, 64).Draw(t, "cpus")}
 		models := []string{v100, a100, "other", ""}
-		got := Predict(known, r, models)
+		got := predict(known, r, models)
 		for _, s := range got {
 			if !(s.Low > 0 && s.Low <= s.PerSecond && s.PerSecond <= s.High) || math.IsInf(s.High, 1) || s.Device == p.Device {
 				t.Fatalf("%+v", s)
 			}
 		}
-		if diff := cmp.Diff(got, Predict(rapid.Permutation(known).Draw(t, "order"), r, models)); diff != "" {
+		if diff := cmp.Diff(got, predict(rapid.Permutation(known).Draw(t, "order"), r, models)); diff != "" {
 			t.Fatalf("another order of the same jobs:\n%s", diff)
 		}
 	})
@@ -168,6 +168,10 @@ func BenchmarkPredict(b *testing.B) {
 	}
 	p, c := onDevice(v100, 0.040, 0.004)
 	for b.Loop() {
-		Predict(known, Running{p, c, 4}, []string{a100})
+		predict(known, Running{p, c, 4}, []string{a100})
 	}
+}
+
+func predict(known []Known, r Running, models []string) []Speed {
+	return PredictWith(EqualWeights(), known, r, models)
 }

@@ -405,16 +405,6 @@ func TestPlaceKeepsWhatWas(t *testing.T) {
 	}
 }
 
-func TestAge(t *testing.T) {
-	now := time.Unix(0, 5*day)
-	if got := (File{MadeUnixNs: 4 * day}).Age(now); got != 24*time.Hour {
-		t.Errorf("%s", got)
-	}
-	if got := (File{MadeUnixNs: 9 * day}).Age(now); got != 0 {
-		t.Errorf("%s of a book that is to come", got)
-	}
-}
-
 // BenchmarkRead is one book of 10,000 jobs, from its bytes to what goes into a Store.
 func BenchmarkRead(b *testing.B) {
 	var text bytes.Buffer

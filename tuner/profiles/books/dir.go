@@ -293,8 +293,3 @@ func Merge(all []Found, now time.Time) (text []byte, hosts []string, err error) 
 	}
 	return text, hosts, nil
 }
-
-// Age is how old a book is by its own word; 0 where its clock is ahead of this one.
-func (f File) Age(now time.Time) time.Duration {
-	return max(0, now.Sub(time.Unix(0, f.MadeUnixNs)))
-}

@@ -75,11 +75,6 @@ const (
 	Own        Reason = "of-this-host"
 )
 
-// Reasons lists all, in the order in which metrics show them.
-func Reasons() []Reason {
-	return []Reason{Newer, Unsigned, UnknownKey, Forged, TooBig, Truncated, Damaged, Changed, Irregular, Outside, Unreadable, Older, Replayed, SetAside, Own}
-}
-
 // Refusal is why a book, or what follows it in a file, is not used.
 type Refusal struct {
 	Reason Reason
