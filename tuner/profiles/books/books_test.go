@@ -133,7 +133,7 @@ func TestRunsAreNotTold(t *testing.T) {
 		first := jobs[0].Ends[0]
 		jobs[0].Ends = nil
 		for _, run := range runs {
-			first.Run = run
+			first.Run = profiles.RunOf(run)
 			jobs[0].Ends = append(jobs[0].Ends, first)
 		}
 		if err := Write(&out, "gpu-7", day, 0, jobs, true, nil); err != nil {
