@@ -41,6 +41,8 @@ func TestNormalise(t *testing.T) {
 		{"epoch=3-step=1000.ckpt", "epoch=" + hole + "-step=" + hole + ".ckpt", []string{"3", "1000"}},
 		{"32G", hole, []string{"32G"}},
 		{"0,1,2,3", hole, []string{"0", "1", "2", "3"}},
+		{"0.00aaaaa", hole, []string{"0", "00aaaaa"}},
+		{"1e-5aaaaaaa1", hole, []string{"1e", "5aaaaaaa1"}},
 		// Names that end in digits choose what is run.
 		{"resnet50", "resnet50", nil},
 		{"t5-small", "t5-small", nil},

@@ -127,9 +127,11 @@ func number(s string) int {
 	if i == 0 {
 		return 0
 	}
+	n := withUnit(s, i) // the longest that no name goes on with counts: of "0.00abcdefg" it is "0"
 	if i < len(s) && s[i] == '.' {
-		if n := digits(s[i+1:]); n > 0 {
-			i += 1 + n
+		if k := digits(s[i+1:]); k > 0 {
+			i += 1 + k
+			n = max(n, withUnit(s, i))
 		}
 	}
 	if i < len(s) && (s[i] == 'e' || s[i] == 'E') {
@@ -137,18 +139,24 @@ func number(s string) int {
 		if at < len(s) && (s[at] == '-' || s[at] == '+') {
 			at++
 		}
-		if n := digits(s[at:]); n > 0 {
-			i = at + n
+		if k := digits(s[at:]); k > 0 {
+			i = at + k
+			n = max(n, withUnit(s, i))
 		}
 	}
 	if i < len(s) && s[i] == 'T' { // of a time behind a date
-		if n := digits(s[i+1:]); n > 0 {
-			i += 1 + n
+		if k := digits(s[i+1:]); k > 0 {
+			n = max(n, withUnit(s, i+1+k))
 		}
 	}
+	return n
+}
+
+// withUnit is the length of a number of i characters with its unit; 0: a name goes on, as in "3dunet" and "2d4x".
+func withUnit(s string, i int) int {
 	unit := piece(s[i:])
 	if unit > 3 || strings.ContainsAny(s[i:i+unit], "0123456789") {
-		return 0 // "3dunet", "2d4x": a name
+		return 0
 	}
 	return i + unit
 }
