@@ -1,6 +1,7 @@
 // Package identity tells whether a container that starts is the same job as one that ran before:
 // by its image, its words, its data, and what selects a program in its environment. Numbers that a
-// sweep changes are told apart from the words that a program is chosen by.
+// sweep changes are told apart from the words that a program is chosen by. Temporary names, and where
+// ranks meet, are no part of either.
 //
 // Of all that nothing readable is kept. Each word goes through HMAC-SHA-256 with a key of the host
 // or the fleet. Equal words give equal hashes under one key, so likeness can be told. Identities of
@@ -169,9 +170,10 @@ func (h hasher) all(domain string, words []string) string {
 // that it differs by. Of the latter each names what it stands beside.
 func normalise(s Start) (program, numbers []string) {
 	program = append(program, "image "+repository(s.Image, s.ImageDigest))
-	beside := ""
+	beside, before := "", ""
 	for _, w := range wordsOf(s) {
-		text, found := Normalise(w)
+		text, found := Normalise(withoutPerRun(before, w))
+		before = w
 		program = append(program, text)
 		for _, n := range found[:min(len(found), maxWords-len(numbers))] {
 			numbers = append(numbers, beside+" "+text+" "+n)

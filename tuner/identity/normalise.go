@@ -20,15 +20,23 @@ const shortID = 7
 // "run-2026-11-27" gives "run-" with one. Digits behind a letter belong to a name, and stay, since they
 // choose what is run: "resnet50", "t5", "fp16". Behind what counts runs ("seed7", "epoch12") they do not.
 //
+// Names that were drawn at random for one run go too, and are in no found: "/tmp/tmpab12cd3f/out"
+// gives "/tmp/tmp" with a hole, and "/out".
+//
 // A program's own name is what is run, whatever its digits: "step2.py" is not "step3.py".
 func Normalise(word string) (text string, found []string) {
-	if program(word) {
-		at := strings.LastIndexByte(word, '/') + 1
+	if at := strings.LastIndexByte(word, '/') + 1; program(word) && temporary(word[at:]) == 0 {
 		text, found = Normalise(word[:at])
 		return text + word[at:], found
 	}
 	var out strings.Builder
+	tmp, clock := strings.Index("/"+word, "/tmp/"), false
 	for i := 0; i < len(word); {
+		if at, n := transient(word, i, tmp, clock); n > 0 {
+			out.WriteString(word[i:at] + hole)
+			i, clock = at+n, false
+			continue
+		}
 		n := piece(word[i:])
 		if n == 0 { // no letter, no digit
 			out.WriteByte(word[i])
@@ -53,6 +61,7 @@ func Normalise(word string) (text string, found []string) {
 			out.WriteString(hole)
 			found = append(found, word[i+from:i+n])
 		}
+		clock = from == 0 && n == len("101112") && digits(word[i:]) == n
 		i += n
 	}
 	return collapse(out.String()), found

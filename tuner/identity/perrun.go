@@ -1,0 +1,102 @@
+package identity
+
+import "strings"
+
+// perRun reports whether the value of an option or a variable is of each run's own, whatever it looks
+// like: where the ranks meet, on which hosts, and what the run is called. "--rdzv_id", "--master-addr",
+// "hydra.job.id" and "MASTER_PORT" name such. An experiment, a model or a task does not: these are chosen.
+func perRun(name string) bool {
+	if name == "-H" { // hosts, of mpirun, horovodrun and deepspeed; "-h" asks for help
+		return true
+	}
+	parts := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune("-_.+", r) })
+	if len(parts) == 0 {
+		return false
+	}
+	switch parts[len(parts)-1] {
+	case "addr", "address", "endpoint", "host", "hostfile", "hostname", "hosts", "ip", "ips", "jobid", "machinefile", "nodelist", "port", "runid":
+		return true
+	}
+	switch strings.Join(parts[max(0, len(parts)-2):], "_") {
+	case "run_id", "job_id", "trial_id", "session_id", "pod_id", "rdzv_id", "wandb_id", "run_name", "trial_name", "session_name", "pod_name", "wandb_name",
+		"dist_url", "init_method", "world_info":
+		return true
+	}
+	return false
+}
+
+// withoutPerRun is a word without a value that is of each run's own: "--rdzv_id=x", or "x" behind
+// "--rdzv_id". before is the word before it.
+func withoutPerRun(before, word string) string {
+	if name, _, ok := strings.Cut(word, "="); ok && perRun(name) {
+		return name + "=" + hole
+	}
+	if strings.HasPrefix(before, "-") && !strings.HasPrefix(word, "-") && perRun(before) {
+		return hole
+	}
+	return word
+}
+
+// transient is where in a word, from its byte i on, a text stands that is of each run's own by its place,
+// and how long it is; 0: there is none.
+//
+//   - tmpab12cd3f, tmp.Xk3fQ9zLmA: what a name that begins with "tmp" ends with;
+//   - torchelastic_ab12cd3f: below a directory "tmp", the random end of another name. tmp is where that
+//     directory stands in the word, -1: nowhere;
+//   - run-20261127_101112-1x9kp3qz: an id behind a time. clock: the latest number may be one;
+//   - tcp://node7:29500: a host with its port.
+func transient(word string, i, tmp int, clock bool) (at, size int) {
+	rest := word[i:]
+	switch {
+	case temporary(rest) > 0 && (i == 0 || strings.IndexByte("/=:,", word[i-1]) >= 0):
+		at = temporary(rest)
+		return i + at, drawn(rest[at:])
+	case i > 0 && strings.IndexByte("-_.", word[i-1]) >= 0 && (clock || tmp >= 0 && i > tmp):
+		if n := drawn(rest); mixed(rest[:n]) {
+			return i, n
+		}
+	case strings.HasSuffix(word[:i], "://"):
+		host, _, _ := strings.Cut(rest, "/")
+		if port := strings.LastIndexByte(host, ':') + 1; port > 1 && port < len(host) && digits(host[port:]) == len(host)-port {
+			return i, len(host)
+		}
+	}
+	return i, 0
+}
+
+// temporary is how much of a name that tempfile or mktemp made stands before what they drew; 0: it is
+// no such name.
+func temporary(name string) int {
+	const prefix = "tmp"
+	switch {
+	case !strings.HasPrefix(name, prefix):
+	case drawn(name[len(prefix):]) > 0:
+		return len(prefix)
+	case len(name) > len(prefix) && strings.IndexByte("-_.", name[len(prefix)]) >= 0 && drawn(name[len(prefix)+1:]) > 0:
+		return len(prefix) + 1
+	}
+	return 0
+}
+
+// drawn is the length of what a text begins with if it is one that ids are drawn at: letters, digits and
+// underscores, 6 of mkdtemp(3), 8 of Python's tempfile and of W&B, 10 of mktemp(1). Else 0.
+func drawn(s string) int {
+	n := 0
+	for n < min(len(s), 11) && s[n] < 0x80 && (digit(s[n]) || letter(s[n]) || s[n] == '_') {
+		n++
+	}
+	if n != 6 && n != 8 && n != 10 || n < len(s) && (letter(s[n]) || s[n] == hole[0]) { // a hole: it was longer
+		return 0
+	}
+	return n
+}
+
+// mixed reports whether a digit stands before a letter, as in "x8k2" and not in "resnet50".
+func mixed(s string) bool {
+	for i := 1; i < len(s); i++ {
+		if digit(s[i-1]) && letter(s[i]) {
+			return true
+		}
+	}
+	return false
+}
