@@ -249,6 +249,8 @@ type Process struct {
 	// Rank is what its launcher says by an environment variable; Ranked: it says one.
 	Rank   int32 `json:"rank,omitempty"`
 	Ranked bool  `json:"ranked,omitempty"`
+	// Libraries is a keyed hash of the builds of all files that it executes code of; "": not known.
+	Libraries string `json:"libraries,omitempty"`
 }
 
 // Target is a container that a probe watches.

@@ -65,6 +65,7 @@ type components struct {
 	history      *history.Store
 	profileStore *profiles.Store
 	known        knownJobs
+	identifier   identifier
 	recorder     *recorder
 	series       *series.Store
 	receivers    *notify.Notifier
@@ -92,6 +93,7 @@ func assemble(ctx context.Context, cfg config.Config, log *slog.Logger) (*compon
 	if p.engines, err = openEngines(cfg, log); err != nil {
 		return nil, errors.Join(err, p.lock.Close())
 	}
+	p.identifier = openIdentifier(cfg, log)
 	p.openProbes()
 	p.actuator = newActuator(cfg, p.engines, p.visibilities.Left, log)
 	if p.receivers, err = newReceivers(cfg.Notify, func() *state.Snapshot { return p.loop.Snapshot() }, p.alive, log); err != nil {
@@ -220,7 +222,7 @@ func (p *components) openState() {
 func (p *components) options(cfg config.Config, status func(string)) agent.Options {
 	o := agent.Options{
 		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policies: builtin, Store: p.profileStore, Known: p.known,
-		Identify: openIdentifier(cfg, p.log).Of, Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Above: above, GPU: p.visibilities, GPUMemory: stored[map[string][]runtime.DeviceRule]{p.state, topicGPU}, Visibility: p.visibilities, Disabled: disabled,
+		Identify: p.identifier.Of, Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Above: above, GPU: p.visibilities, GPUMemory: stored[map[string][]runtime.DeviceRule]{p.state, topicGPU}, Visibility: p.visibilities, Disabled: disabled,
 		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.heart.beat, Series: p.series, Log: p.log,
 	}

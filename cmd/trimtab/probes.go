@@ -27,6 +27,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/tuner/agent"
+	"github.com/trimtab/trimtab/tuner/identity"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -59,6 +60,7 @@ func (p *components) openProbes() {
 // attached before a watched process maps what one of them knows.
 func (p *components) openUprobes() {
 	p.finder = uprobe.NewFinder()
+	p.finder.HashLibraries(func(text string) string { return identity.Word(p.identifier.key, "mapped libraries", text) })
 	if t, err := ticks.New(p.finder); err != nil {
 		p.without("ticks", "rates come from calls and wake-ups alone", err.Error())
 	} else {

@@ -168,6 +168,9 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 			sample.Kernel.Missing = append(sample.Kernel.Missing, p.Missing(key)...)
 			slices.SortFunc(sample.Kernel.Ticks, compareTicks)
 		}
+		for i := range sample.Processes {
+			sample.Processes[i].Libraries = p.Libraries(sample.Processes[i].TGID)
+		}
 	}
 	return errors.Join(err, p.Rotate())
 }

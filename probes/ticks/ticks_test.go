@@ -89,6 +89,7 @@ func newProbe(t *testing.T) *Probe {
 	t.Helper()
 	uprobetest.NeedsRoot(t)
 	f := uprobe.NewFinder()
+	f.HashLibraries(func(text string) string { return text })
 	p, err := New(f)
 	if err != nil {
 		t.Fatal(errors.Join(err, f.Close()))
@@ -162,6 +163,10 @@ func TestTicksAreCounted(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, read(t, p, "torch-a", "torch-b")); diff != "" {
 		t.Error(diff)
+	}
+	sample := &probes.Sample{Kernel: &probes.Kernel{}, Processes: []probes.Process{{TGID: a.PID}, {TGID: -1}}}
+	if err := p.Read(context.Background(), map[string]*probes.Sample{"torch-a": sample}); err != nil || sample.Processes[0].Libraries == "" || sample.Processes[1].Libraries != "" {
+		t.Errorf("%v, libraries of %+v", err, sample.Processes)
 	}
 	p.Unwatch("torch-a")
 	a.Do("call %s 20", engineSymbol)

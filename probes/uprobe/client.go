@@ -141,6 +141,15 @@ func (c *Client) Has(pid int32, symbol string) bool {
 	})
 }
 
+// Libraries is a hash of the builds of all files that a process executes code of, the same as long as
+// none is another build, by their build IDs and sizes. "": not known.
+func (c *Client) Libraries(pid int32) string {
+	if p := c.finder.processes[pid]; p != nil {
+		return p.mapped
+	}
+	return ""
+}
+
 // Drop takes a hook, by index, off one process for good: another tells the same.
 func (c *Client) Drop(pid int32, hook int) {
 	if p := c.finder.processes[pid]; p != nil && p.members[c] != nil {

@@ -1,8 +1,10 @@
 package uprobe
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"slices"
 	"sync"
@@ -34,6 +36,7 @@ func (i interest) choose(found []symbols.Symbol) []symbols.Symbol {
 type known struct {
 	stamp   stamp
 	symbols []symbols.Symbol
+	content uint64 // see touch
 }
 
 // failing is a file that could not be read, which may be its own doing: it is tried
@@ -86,14 +89,14 @@ func (s *files) recall(h handle) (k known, ok bool, err error) {
 	return known{}, false, nil
 }
 
-func (s *files) note(h handle, found []symbols.Symbol) known {
+func (s *files) note(h handle, found []symbols.Symbol, content uint64) known {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.failing, h.key)
 	if len(s.known) >= maxKnown {
 		clear(s.known)
 	}
-	k := known{stamp: h.stamp, symbols: found}
+	k := known{stamp: h.stamp, symbols: found, content: content}
 	s.known[h.key] = k
 	return k
 }
@@ -119,7 +122,8 @@ func (s *files) lookInto(h handle, in interest, find finds) (known, error) {
 	if ok || err != nil {
 		return k, err
 	}
-	if err := h.apart(s.kept, func(d descriptor) error { return touch(d, h.stamp.size) }); err != nil {
+	var content uint64
+	if err := h.apart(s.kept, func(d descriptor) error { content = touch(d, h.stamp.size); return nil }); err != nil {
 		err = fmt.Errorf("open a library: %w", err)
 		s.noteFailing(h, err)
 		return known{}, err
@@ -142,16 +146,21 @@ func (s *files) lookInto(h handle, in interest, find finds) (known, error) {
 	case err != nil:
 		found = nil
 	}
-	return s.note(h, in.choose(found)), nil
+	return s.note(h, in.choose(found), content), nil
 }
 
-// touch reads a byte of the first and of the last page: what does not answer shall keep a
-// thread here waiting, rather than one of the few children that read.
-func touch(file io.ReaderAt, size int64) error {
-	var b [1]byte
-	for _, at := range []int64{0, size - 1} {
-		// What cannot be read is the child's to say.
-		_, _ = file.ReadAt(b[:], max(0, at))
-	}
-	return nil
+// headBytes hold a library's build ID, where it has one: linkers place its note behind the headers.
+const headBytes = 4096
+
+// touch reads the first page and a byte of the last: what does not answer shall keep a thread here
+// waiting, rather than one of the few children that read. It returns a hash of that page and the
+// size, which tells one build from another.
+func touch(file io.ReaderAt, size int64) (content uint64) {
+	head := binary.LittleEndian.AppendUint64(make([]byte, headBytes, headBytes+8), uint64(size))
+	// What cannot be read is the child's to say.
+	_, _ = file.ReadAt(head[:headBytes], 0)
+	_, _ = file.ReadAt(make([]byte, 1), max(0, size-1))
+	h := fnv.New64a()
+	_, _ = h.Write(head) // never fails
+	return h.Sum64()
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -136,4 +137,41 @@ func TestReadApart(t *testing.T) {
 	if _, err := unix.FcntlInt(lent.Fd(), unix.F_GETFD, 0); err != nil {
 		t.Errorf("the process has lost a file: %v", err)
 	}
+}
+
+// One build of a library is told from another in whatever process, and not by which it is.
+func TestBuildsAreTold(t *testing.T) {
+	c := newCounter(t, func(f *Finder) { f.HashLibraries(func(text string) string { return "hash of " + text }) })
+	target, dir := uprobetest.Cgroup(t, "builds"), t.TempDir()
+	builds := []string{
+		uprobetest.BuildCode(t, dir, "libone.so", probedCode+"int version(void) { return 1; }\n", "-shared", "-fPIC", "-Wl,-soname,libx.so,--build-id"),
+		uprobetest.BuildCode(t, dir, "libtwo.so", probedCode+"int version(void) { return 2; }\n", "-shared", "-fPIC", "-Wl,-soname,libx.so,--build-id"),
+	}
+	of := func(j *uprobetest.Job) string { return c.client.Libraries(j.PID) }
+	jobs := make([]*uprobetest.Job, 3)
+	for i := range jobs {
+		jobs[i] = job(t, target, dir)
+		jobs[i].Do("load %s", builds[i/2])
+	}
+	c.watch(target)
+	c.until("looked at", func() bool { return of(jobs[0]) != "" && of(jobs[1]) != "" && of(jobs[2]) != "" })
+	if one, same, two := of(jobs[0]), of(jobs[1]), of(jobs[2]); one != same || one == two || !strings.HasPrefix(one, "hash of ") {
+		t.Errorf("%q and %q of one build, %q of another", one, same, two)
+	}
+	before := of(jobs[1])
+	jobs[1].Do("load %s", builds[1])
+	c.until("looked at again", func() bool { return of(jobs[1]) != before })
+	jobs[2].End()
+	c.until("forgotten", func() bool { return of(jobs[2]) == "" })
+}
+
+// A file that shrinks, or cannot be read, is touched all the same.
+func TestTouch(t *testing.T) {
+	if a, b := touch(strings.NewReader("x"), 1), touch(strings.NewReader("x"), 2); a == b {
+		t.Error("files of two sizes are one build")
+	}
+	if a, b := touch(strings.NewReader("x"), 9), touch(strings.NewReader("y"), 9); a == b {
+		t.Error("files of two contents are one build")
+	}
+	touch(strings.NewReader(""), 0)
 }

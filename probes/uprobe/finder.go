@@ -60,6 +60,7 @@ type process struct {
 	wait     time.Duration
 	members  map[*Client]*member
 	at       map[fileKey]string // where it maps libraries of interest
+	mapped   string             // see Client.Libraries
 }
 
 // Finder finds libraries for its clients. It and its clients are used from one
@@ -70,6 +71,7 @@ type Finder struct {
 	clients    []*Client
 	interest   interest
 	hints      []string
+	hash       func(text string) string // nil: builds of libraries are not told
 	containers map[string]*container
 	processes  map[int32]*process
 	reader     *symbols.Reader
@@ -109,6 +111,10 @@ func NewFinder() *Finder {
 	f.price = startPricing(f.attacher)
 	return f
 }
+
+// HashLibraries makes Client.Libraries tell the builds of libraries, by a hash that does not tell
+// which they are.
+func (f *Finder) HashLibraries(hash func(text string) string) { f.hash = hash }
 
 // Load loads a probe's programs and maps into its objects, for the finder's way of attaching.
 func (f *Finder) Load(probe string, load func() (*ebpf.CollectionSpec, error), objects any, opts *ebpf.CollectionOptions) error {

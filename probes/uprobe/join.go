@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -41,6 +42,9 @@ func (f *Finder) takeLook(p *process, size uint64, l *look) {
 	}
 	if len(b) > 0 {
 		k.batches = append(k.batches, b)
+	}
+	if l.complete && l.err == nil && f.hash != nil {
+		p.mapped = f.hash(strconv.FormatUint(l.content, 16))
 	}
 	if l.complete { // else what is no longer mapped is not known
 		f.leaveUnmapped(p, l.mapped)

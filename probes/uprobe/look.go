@@ -59,6 +59,7 @@ type look struct {
 	mapped   map[fileKey]bool
 	found    []sighting // with functions of interest
 	complete bool       // all mappings could be reached
+	content  uint64     // sum of what tells the builds of the mapped files apart
 	err      error
 }
 
@@ -141,6 +142,7 @@ func (l *look) at(h handle, addresses string) error {
 	}
 	l.mapped[h.key] = true
 	k, err := l.files.lookInto(h, l.interest, l.find)
+	l.content += k.content
 	if err != nil || len(k.symbols) == 0 {
 		return err
 	}
