@@ -52,6 +52,8 @@ type Setting struct {
 	Device string `json:"device,omitempty"`
 	Image  string `json:"image,omitempty"`
 	Data   string `json:"data,omitempty"`
+	// Libraries is of the builds of what its slowest rank has mapped, at the latest.
+	Libraries string `json:"libraries,omitempty"`
 	// Source is that of the rate: what Pace counts.
 	Source  string `json:"source,omitempty"`
 	Ranks   int    `json:"ranks,omitempty"`
@@ -78,10 +80,10 @@ func (e End) sharing(others []End) End {
 	return e
 }
 
-// Private is the end without what is only this host's to compare: its pace, driver and kernel.
+// Private is the end without what is only this host's to compare: its pace, driver, kernel and libraries.
 func (e End) Private() End {
 	e.Pace = Pace{}
-	return e.In(func(s *Setting) { s.Kernel, s.Driver, s.Source = "", "", "" })
+	return e.In(func(s *Setting) { s.Kernel, s.Driver, s.Libraries, s.Source = "", "", "", "" })
 }
 
 // RunID tells the runs of a job apart; 0: none. Its text is 16 digits in hexadecimal.
@@ -122,11 +124,11 @@ const (
 func (e End) valid() error {
 	within := func(v, most float64) bool { return v >= 0 && v <= most }
 	switch {
-	case e.Run == 0 || e.Setting == nil || short(e.Kernel, e.Driver, e.Device, e.Source) != nil:
+	case e.Run == 0 || e.Setting == nil || short(e.Kernel, e.Driver, e.Device, e.Libraries, e.Source) != nil:
 		return errors.New("a run without a name, or of too long ones")
 	case len(e.Numbers) > maxEndNumbers || !slices.IsSortedFunc(e.Numbers, identity.Hash.Compare) || e.Ranks < 0 || e.Loaders < 0 || e.Ranks > 1<<20 || e.Loaders > 1e6:
 		return errors.New("a run with more than there can be")
-	case !identity.Hashes(identity.JobBytes, e.Job) || !identity.Hashes(identity.WordBytes, e.Host, e.Image, e.Data):
+	case !identity.Hashes(identity.JobBytes, e.Job) || !identity.Hashes(identity.WordBytes, e.Host, e.Image, e.Data, e.Libraries):
 		return errors.New("a run that holds something else than hashes")
 	case !within(e.CPUs, maxCPUs) || !within(e.Allowed, maxCPUs) || !within(e.Memory, maxBytes) || !within(float64(e.Queued), 1) || !e.Pace.valid():
 		return errors.New("a run with amounts that cannot be")

@@ -154,7 +154,7 @@ func TestSlowerSimulated(t *testing.T) {
 func TestSlowerSays(t *testing.T) {
 	var ends []End
 	for i := range 8 {
-		ends = append(ends, End{Run: RunID(i), Setting: &Setting{Host: "here", Driver: "535", Device: "A100", Image: "one", Data: "d", Kernel: "6.1", Source: "steps"}, Allowed: 4, Pace: Pace{Rate: 100 + 0.1*float32(i%3), Spread: 0.01, Blocks: 50, Slowest: 99.8}})
+		ends = append(ends, End{Run: RunID(i), Setting: &Setting{Host: "here", Driver: "535", Device: "A100", Image: "one", Data: "d", Libraries: "l", Kernel: "6.1", Source: "steps"}, Allowed: 4, Pace: Pace{Rate: 100 + 0.1*float32(i%3), Spread: 0.01, Blocks: 50, Slowest: 99.8}})
 	}
 	u, ok := UsualOf(Start{Host: "here"}, ends, "steps")
 	if !ok || u.PerSecond < 100 || u.PerSecond > 100.3 || u.Low > 100 || u.High < 100.2 {
@@ -181,6 +181,8 @@ func TestSlowerSays(t *testing.T) {
 	say("since the driver changed (550, before 535)", func(e *End) { e.Driver = "550" })
 	say("since its device is another (V100, before A100), the driver changed (550, before 535)", func(e *End) { e.Device, e.Driver = "V100", "550" })
 	say("since its image changed", func(e *End) { e.Image = "two" })
+	say("since its libraries changed", func(e *End) { e.Libraries = "m" })
+	say("nothing that trimtab knows of it has changed", func(e *End) { e.Libraries = "" })
 	say("since its data is another", func(e *End) { e.Data = "e" })
 	say("since the host's kernel changed (6.9, before 6.1)", func(e *End) { e.Kernel = "6.9" })
 	say("since neighbours take its CPU (it queues 30 % of its time, before 0 %)", func(e *End) { e.Queued = 0.3 })

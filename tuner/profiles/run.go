@@ -35,6 +35,7 @@ type Run struct {
 	given, judged   bool // CPUs of the last runs stand; told whether that was right
 	quotas          quotas
 	memory          float64 // bytes that were enough last
+	libraries       string
 	kept            End
 	keptAs          uint64 // the entry that it taught then
 	pacer           Pacer
@@ -141,6 +142,8 @@ func (r *Run) complete(e End) End {
 		if in.Device = cmp.Or(in.Device, clip(r.device)); e.Blocks > 0 {
 			in.Source = r.pacer.source
 		}
+		r.libraries = cmp.Or(in.Libraries, r.libraries) // at its end it maps none
+		in.Libraries = r.libraries
 	})
 }
 
@@ -195,7 +198,7 @@ func (e End) near(kept End) bool {
 	paced := func(a, b float32) bool { return near(float64(a), float64(b)) }
 	return kept.Run == e.Run && e.UnixNs-kept.UnixNs < keepAtLeastNs && near(e.CPUs, kept.CPUs) && near(e.Allowed, kept.Allowed) && near(e.Memory, kept.Memory) &&
 		paced(e.Rate, kept.Rate) && paced(e.Slowest, kept.Slowest) && paced(e.Least, kept.Least) && float64(e.Blocks) <= 1.25*float64(kept.Blocks) && math.Abs(float64(e.Queued-kept.Queued)) < nearShare &&
-		e.Shared == kept.Shared && e.Device == kept.Device && e.Source == kept.Source && e.Ranks == kept.Ranks && e.Loaders == kept.Loaders
+		e.Shared == kept.Shared && e.Device == kept.Device && e.Source == kept.Source && e.Libraries == kept.Libraries && e.Ranks == kept.Ranks && e.Loaders == kept.Loaders
 }
 
 // Show tells people of it; nil where nothing is known at the start.
@@ -218,6 +221,11 @@ func (r *Run) Show() *Shown {
 func EndOf(r *observe.Reading, p policies.Paging, devices []probes.Device, key string) End {
 	e := End{Setting: &Setting{Device: FactsOf("", key, devices).Device, Ranks: r.Ranks, Loaders: r.Loaders, Shared: len(r.SharedWith) > 0},
 		Queued: float32(min(1, r.Breakdown.Share(policies.PartContended)+r.Breakdown.Share(policies.PartInputContended)))}
+	if w := r.Window; w != nil {
+		if i := slices.IndexFunc(w.Facts, func(p probes.Process) bool { return p.TGID == r.Root }); i >= 0 {
+			e.Libraries = w.Facts[i].Libraries
+		}
+	}
 	if p.Enough {
 		e.Memory = p.Set
 	}

@@ -3,6 +3,8 @@ package profiles
 import (
 	"testing"
 
+	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/observe"
 )
@@ -196,5 +198,22 @@ func TestCurvesComeWithTrust(t *testing.T) {
 		if cpus, _ := r.Last(nil); (r.Entry() != 0) != tc.want || (cpus > 0) != tc.want || (r.Show().Doubt == "") != tc.want {
 			t.Errorf("%s: entry %d, %.2f CPUs, doubt %q", name, r.Entry(), cpus, r.Show().Doubt)
 		}
+	}
+}
+
+// What the slowest rank maps is kept, and stays when its processes are gone.
+func TestLibrariesOfARun(t *testing.T) {
+	r := &observe.Reading{Root: 7, Window: &observe.Window{Facts: []probes.Process{{TGID: 5, Libraries: "BBBBBBBB"}, {TGID: 7, Libraries: "AAAAAAAA"}}}}
+	var run Run
+	s := startOf("train.py")
+	run.Begin(NewStore(), &s, "docker-x", "", 0)
+	if e := run.complete(EndOf(r, policies.Paging{}, nil, "")); e.Libraries != "AAAAAAAA" || e.valid() != nil {
+		t.Errorf("%+v, %v", e, e.valid())
+	}
+	if e := run.complete(EndOf(&observe.Reading{}, policies.Paging{}, nil, "")); e.Libraries != "AAAAAAAA" {
+		t.Errorf("at its end: %q", e.Libraries)
+	}
+	if (End{Run: 1, Setting: &Setting{Job: run.start.Identity.Job, Libraries: "libtorch_cpu.so"}}).valid() == nil {
+		t.Error("a readable name passes")
 	}
 }

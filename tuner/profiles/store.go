@@ -165,7 +165,7 @@ func (k *Known) intern(seen map[string]string) {
 	}
 	for i := range k.Ends {
 		k.Ends[i] = k.Ends[i].In(func(s *Setting) {
-			texts = append(texts, &s.Job, &s.Host, &s.Kernel, &s.Driver, &s.Device, &s.Image, &s.Data, &s.Source)
+			texts = append(texts, &s.Job, &s.Host, &s.Kernel, &s.Driver, &s.Device, &s.Image, &s.Data, &s.Libraries, &s.Source)
 		})
 	}
 	for _, s := range texts {
