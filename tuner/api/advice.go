@@ -15,11 +15,7 @@ type Advice struct {
 	Advice []advice.Advice `json:"advice"` // sorted by container, then what
 }
 
-func (s *Server) advice(_ http.ResponseWriter, r *http.Request) (any, error) {
-	snap, err := s.snapshot()
-	if err != nil {
-		return nil, err
-	}
+func advices(snap *state.Snapshot, r *http.Request) (any, error) {
 	out := Advice{UnixNs: snap.UnixNs, Advice: adviceOf(snap)}
 	if name := r.URL.Query().Get("name"); name != "" {
 		c, err := Find(snap, name)

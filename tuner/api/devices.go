@@ -14,13 +14,7 @@ type Devices struct {
 	Why         string         `json:"why,omitempty"` // no devices: why, a normal state
 }
 
-func (s *Server) devices(http.ResponseWriter, *http.Request) (any, error) {
-	snap, err := s.snapshot()
-	if err != nil {
-		return nil, err
-	}
-	return devicesOf(snap), nil
-}
+func devices(snap *state.Snapshot, _ *http.Request) (any, error) { return devicesOf(snap), nil }
 
 // devicesProbe is the part of the daemon that reads devices.
 const devicesProbe = "nvml"

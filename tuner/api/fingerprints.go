@@ -42,11 +42,3 @@ func withoutWords(all []state.Fingerprint) []state.Fingerprint {
 	}
 	return all
 }
-
-func (s *Server) forget(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var req state.ForgetRequest
-	if err := decode(r, &req); err != nil {
-		return nil, err
-	}
-	return results(s.backend.Forget(r.Context(), req))
-}

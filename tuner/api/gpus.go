@@ -26,21 +26,12 @@ func (s *Server) gpus(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return GPUs{all}, nil
 }
 
-func (s *Server) hideGPU(_ http.ResponseWriter, r *http.Request) (any, error) {
-	return changeGPU(r, s.backend.HideGPU)
-}
+type changeGPU func(Backend, context.Context, state.GPURequest) ([]state.ActionResult, error)
 
-func (s *Server) showGPU(_ http.ResponseWriter, r *http.Request) (any, error) {
-	return changeGPU(r, s.backend.ShowGPU)
-}
-
-func changeGPU(r *http.Request, change func(context.Context, state.GPURequest) ([]state.ActionResult, error)) (any, error) {
-	var req state.GPURequest
-	if err := decode(r, &req); err != nil {
-		return nil, err
-	}
+// checked refuses what names no container or no devices.
+func (change changeGPU) checked(b Backend, ctx context.Context, req state.GPURequest) ([]state.ActionResult, error) {
 	if req.Name == "" || req.All == (len(req.Devices) > 0) || len(req.Devices) > maxDevices {
 		return nil, BadRequest("a container and devices are needed", "name devices, or set all")
 	}
-	return results(change(r.Context(), req))
+	return change(b, ctx, req)
 }

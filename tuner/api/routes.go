@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -22,34 +23,41 @@ func (s *Server) snapshot() (*state.Snapshot, error) {
 	return nil, &Error{http.StatusServiceUnavailable, "the daemon is starting", "ask again in a moment"}
 }
 
-func (s *Server) healthz(http.ResponseWriter, *http.Request) (any, error) {
-	if _, err := s.snapshot(); err != nil {
-		return nil, err
+// look answers from the latest snapshot.
+func (s *Server) look(answer func(*state.Snapshot, *http.Request) (any, error)) answerFunc {
+	return func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		snap, err := s.snapshot()
+		if err != nil {
+			return nil, err
+		}
+		return answer(snap, r)
 	}
-	return map[string]bool{"ok": true}, nil
 }
 
-func (s *Server) status(http.ResponseWriter, *http.Request) (any, error) {
-	snap, err := s.snapshot()
-	if err != nil {
-		return nil, err
+// act answers by what became of what a body asks for.
+func act[T any](s *Server, do func(Backend, context.Context, T) ([]state.ActionResult, error)) answerFunc {
+	return func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		var req T
+		if err := decode(r, &req); err != nil {
+			return nil, err
+		}
+		all, err := do(s.backend, r.Context(), req)
+		if err != nil {
+			return nil, err
+		}
+		return Results{append([]state.ActionResult{}, all...)}, nil // a list, never null
 	}
-	return statusOf(snap), nil
 }
 
-func (s *Server) containers(http.ResponseWriter, *http.Request) (any, error) {
-	snap, err := s.snapshot()
-	if err != nil {
-		return nil, err
-	}
+func healthz(*state.Snapshot, *http.Request) (any, error) { return map[string]bool{"ok": true}, nil }
+
+func status(snap *state.Snapshot, _ *http.Request) (any, error) { return statusOf(snap), nil }
+
+func containers(snap *state.Snapshot, _ *http.Request) (any, error) {
 	return Containers{UnixNs: snap.UnixNs, Containers: advised(snap, snap.Containers)}, nil
 }
 
-func (s *Server) container(_ http.ResponseWriter, r *http.Request) (any, error) {
-	snap, err := s.snapshot()
-	if err != nil {
-		return nil, err
-	}
+func container(snap *state.Snapshot, r *http.Request) (any, error) {
 	c, err := Find(snap, r.PathValue("name"))
 	if err != nil {
 		return nil, err
@@ -146,51 +154,14 @@ func (s *stream) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *Server) enable(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var req state.EnableRequest
-	if err := decode(r, &req); err != nil {
-		return nil, err
-	}
-	return results(s.backend.Enable(r.Context(), req))
+func restore(b Backend, ctx context.Context, req NameRequest) ([]state.ActionResult, error) {
+	return b.Restore(ctx, req.Name)
 }
 
-func (s *Server) disable(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var req state.EnableRequest
-	if err := decode(r, &req); err != nil {
-		return nil, err
-	}
-	return results(s.backend.Disable(r.Context(), req))
+func resume(b Backend, ctx context.Context, req NameRequest) ([]state.ActionResult, error) {
+	return b.Resume(ctx, req.Name)
 }
 
-func (s *Server) restore(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var req NameRequest
-	if err := decode(r, &req); err != nil {
-		return nil, err
-	}
-	return results(s.backend.Restore(r.Context(), req.Name))
-}
-
-func (s *Server) resume(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var req NameRequest
-	if err := decode(r, &req); err != nil {
-		return nil, err
-	}
-	return results(s.backend.Resume(r.Context(), req.Name))
-}
-
-func (s *Server) pause(_ http.ResponseWriter, r *http.Request) (any, error) {
-	if err := decode(r, &struct{}{}); err != nil {
-		return nil, err
-	}
-	return results(nil, s.backend.Pause(r.Context()))
-}
-
-func results(all []state.ActionResult, err error) (any, error) {
-	if err != nil {
-		return nil, err
-	}
-	if all == nil {
-		all = []state.ActionResult{}
-	}
-	return Results{all}, nil
+func pause(b Backend, ctx context.Context, _ struct{}) ([]state.ActionResult, error) {
+	return nil, b.Pause(ctx)
 }

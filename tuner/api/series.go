@@ -4,14 +4,11 @@ import (
 	"net/http"
 
 	"github.com/trimtab/trimtab/tuner/series"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // series answers GET /v1/series.
-func (s *Server) series(_ http.ResponseWriter, r *http.Request) (any, error) {
-	snap, err := s.snapshot()
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) series(snap *state.Snapshot, r *http.Request) (any, error) {
 	name := r.URL.Query().Get("name")
 	if name == "" {
 		return nil, BadRequest("name= is missing", "it takes a container's name, ID or key")

@@ -82,32 +82,35 @@ type route struct {
 	method, path string
 	access       Access
 	timeout      time.Duration
-	answer       func(w http.ResponseWriter, r *http.Request) (any, error) // nil, nil: it has answered
+	answer       answerFunc
 }
+
+// answerFunc returns what is sent as JSON; nil, nil: it has answered.
+type answerFunc func(w http.ResponseWriter, r *http.Request) (any, error)
 
 func (s *Server) routes() []route {
 	return []route{
-		{http.MethodGet, "/healthz", AccessNone, lookTimeout, s.healthz},
-		{http.MethodGet, "/v1/status", AccessRead, lookTimeout, s.status},
-		{http.MethodGet, "/v1/containers", AccessRead, lookTimeout, s.containers},
-		{http.MethodGet, "/v1/containers/{name}", AccessRead, lookTimeout, s.container},
-		{http.MethodGet, "/v1/advice", AccessRead, lookTimeout, s.advice},
-		{http.MethodGet, "/v1/devices", AccessRead, lookTimeout, s.devices},
+		{http.MethodGet, "/healthz", AccessNone, lookTimeout, s.look(healthz)},
+		{http.MethodGet, "/v1/status", AccessRead, lookTimeout, s.look(status)},
+		{http.MethodGet, "/v1/containers", AccessRead, lookTimeout, s.look(containers)},
+		{http.MethodGet, "/v1/containers/{name}", AccessRead, lookTimeout, s.look(container)},
+		{http.MethodGet, "/v1/advice", AccessRead, lookTimeout, s.look(advices)},
+		{http.MethodGet, "/v1/devices", AccessRead, lookTimeout, s.look(devices)},
 		{http.MethodGet, "/v1/gpus", AccessRead, lookTimeout, s.gpus},
 		{http.MethodGet, "/v1/fingerprints", AccessRead, lookTimeout, s.fingerprints},
 		{http.MethodGet, "/v1/history", AccessRead, lookTimeout, s.history},
-		{http.MethodGet, "/v1/series", AccessRead, lookTimeout, s.series},
+		{http.MethodGet, "/v1/series", AccessRead, lookTimeout, s.look(s.series)},
 		{http.MethodGet, "/v1/report", AccessRead, lookTimeout, s.report},
 		{http.MethodGet, "/v1/record", AccessRead, maxRecording + lookTimeout, s.record},
 		{http.MethodPost, "/v1/place", AccessRead, lookTimeout, s.place},
-		{http.MethodPost, "/v1/enable", AccessWrite, actTimeout, s.enable},
-		{http.MethodPost, "/v1/disable", AccessWrite, actTimeout, s.disable},
-		{http.MethodPost, "/v1/restore", AccessWrite, actTimeout, s.restore},
-		{http.MethodPost, "/v1/resume", AccessWrite, actTimeout, s.resume},
-		{http.MethodPost, "/v1/pause", AccessWrite, actTimeout, s.pause},
-		{http.MethodPost, "/v1/fingerprints/forget", AccessWrite, actTimeout, s.forget},
-		{http.MethodPost, "/v1/gpus/hide", AccessWrite, actTimeout, s.hideGPU},
-		{http.MethodPost, "/v1/gpus/show", AccessWrite, actTimeout, s.showGPU},
+		{http.MethodPost, "/v1/enable", AccessWrite, actTimeout, act(s, Backend.Enable)},
+		{http.MethodPost, "/v1/disable", AccessWrite, actTimeout, act(s, Backend.Disable)},
+		{http.MethodPost, "/v1/restore", AccessWrite, actTimeout, act(s, restore)},
+		{http.MethodPost, "/v1/resume", AccessWrite, actTimeout, act(s, resume)},
+		{http.MethodPost, "/v1/pause", AccessWrite, actTimeout, act(s, pause)},
+		{http.MethodPost, "/v1/fingerprints/forget", AccessWrite, actTimeout, act(s, Backend.Forget)},
+		{http.MethodPost, "/v1/gpus/hide", AccessWrite, actTimeout, act(s, changeGPU(Backend.HideGPU).checked)},
+		{http.MethodPost, "/v1/gpus/show", AccessWrite, actTimeout, act(s, changeGPU(Backend.ShowGPU).checked)},
 	}
 }
 
