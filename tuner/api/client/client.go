@@ -76,6 +76,20 @@ func (c *Client) Series(ctx context.Context, name string) (out series.Series, er
 	return out, c.call(ctx, http.MethodGet, "/v1/series?"+url.Values{"name": {name}}.Encode(), nil, &out)
 }
 
+// GPUs is GET /v1/gpus.
+func (c *Client) GPUs(ctx context.Context) ([]state.GPUVisibility, error) {
+	var out api.GPUs
+	err := c.call(ctx, http.MethodGet, "/v1/gpus", nil, &out)
+	return out.GPUs, err
+}
+
+// Fingerprints is GET /v1/fingerprints.
+func (c *Client) Fingerprints(ctx context.Context) ([]state.Fingerprint, error) {
+	var out api.Fingerprints
+	err := c.call(ctx, http.MethodGet, "/v1/fingerprints", nil, &out)
+	return out.Fingerprints, err
+}
+
 // History is GET /v1/history.
 func (c *Client) History(ctx context.Context, q api.HistoryQuery) ([]state.Record, error) {
 	form := url.Values{}
@@ -94,6 +108,23 @@ func (c *Client) History(ctx context.Context, q api.HistoryQuery) ([]state.Recor
 	var out api.History
 	err := c.call(ctx, http.MethodGet, "/v1/history?"+form.Encode(), nil, &out)
 	return out.Records, err
+}
+
+// Report is GET /v1/report; without an instant it is of the last week.
+func (c *Client) Report(ctx context.Context, q api.ReportQuery) (out state.Report, err error) {
+	form := url.Values{}
+	if q.SinceUnixNs != 0 {
+		form.Set("since", time.Unix(0, q.SinceUnixNs).UTC().Format(time.RFC3339Nano))
+	}
+	if q.By != "" {
+		form.Set("by", string(q.By))
+	}
+	return out, c.call(ctx, http.MethodGet, "/v1/report?"+form.Encode(), nil, &out)
+}
+
+// Place is POST /v1/place.
+func (c *Client) Place(ctx context.Context, req state.PlaceRequest) (out state.Placement, err error) {
+	return out, c.call(ctx, http.MethodPost, "/v1/place", req, &out)
 }
 
 // Enable is POST /v1/enable.
@@ -120,6 +151,21 @@ func (c *Client) Resume(ctx context.Context, name string) ([]state.ActionResult,
 func (c *Client) Pause(ctx context.Context) error {
 	_, err := c.act(ctx, "/v1/pause", struct{}{})
 	return err
+}
+
+// Forget is POST /v1/fingerprints/forget.
+func (c *Client) Forget(ctx context.Context, req state.ForgetRequest) ([]state.ActionResult, error) {
+	return c.act(ctx, "/v1/fingerprints/forget", req)
+}
+
+// HideGPU is POST /v1/gpus/hide.
+func (c *Client) HideGPU(ctx context.Context, req state.GPURequest) ([]state.ActionResult, error) {
+	return c.act(ctx, "/v1/gpus/hide", req)
+}
+
+// ShowGPU is POST /v1/gpus/show.
+func (c *Client) ShowGPU(ctx context.Context, req state.GPURequest) ([]state.ActionResult, error) {
+	return c.act(ctx, "/v1/gpus/show", req)
 }
 
 // Record is GET /v1/record: it copies a recording of the next d to w. On an error
