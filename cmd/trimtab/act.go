@@ -13,51 +13,38 @@ import (
 )
 
 func enableCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := enrolCommand(&cobra.Command{
 		Use:   "enable {NAME | --image GLOB | --compose PROJECT}",
 		Short: "Let trimtab tune containers that run already, within what the host's config allows",
 		Example: "  trimtab enable train --for 2h\n" +
 			"  trimtab enable --image 'registry.example.com/vision/*' --knobs cpu,memory",
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completeNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req, err := enableRequest(cmd, args)
-			if err != nil {
-				return err
-			}
-			results, err := daemonClient(cmd).Enable(cmd.Context(), req)
-			return showResults(cmd, results, err)
-		},
-	}
-	nameFlags(cmd)
+	}, (*client.Client).Enable)
 	cmd.Flags().StringSlice("knobs", nil, "what may be changed: cpu, cpuset, memory, io, gpu (default cpu)")
 	cmd.Flags().String("for", "", "for how long, such as 2h or 7d (default: until disabled)")
 	return cmd
 }
 
 func disableCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "disable {NAME | --image GLOB | --compose PROJECT}",
-		Short:             "Give containers their own values back and only observe them, whatever their labels ask",
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completeNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req, err := enableRequest(cmd, args)
-			if err != nil {
-				return err
-			}
-			results, err := daemonClient(cmd).Disable(cmd.Context(), req)
-			return showResults(cmd, results, err)
-		},
-	}
-	nameFlags(cmd)
-	return cmd
+	return enrolCommand(&cobra.Command{
+		Use:   "disable {NAME | --image GLOB | --compose PROJECT}",
+		Short: "Give containers their own values back and only observe them, whatever their labels ask",
+	}, (*client.Client).Disable)
 }
 
-// nameFlags are the ways of naming several containers.
-func nameFlags(cmd *cobra.Command) {
+// enrolCommand lets a command name one container or several, for what the daemon is asked about them.
+func enrolCommand(cmd *cobra.Command, ask func(*client.Client, context.Context, state.EnableRequest) ([]state.ActionResult, error)) *cobra.Command {
+	cmd.Args, cmd.ValidArgsFunction = cobra.MaximumNArgs(1), completeNames
 	cmd.Flags().String("image", "", "all whose image fits; * and ? are wildcards")
 	cmd.Flags().String("compose", "", "all of a compose project")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		req, err := enableRequest(cmd, args)
+		if err != nil {
+			return err
+		}
+		results, err := ask(daemonClient(cmd), cmd.Context(), req)
+		return showResults(cmd, results, err)
+	}
+	return cmd
 }
 
 func enableRequest(cmd *cobra.Command, args []string) (req state.EnableRequest, err error) {
@@ -148,10 +135,8 @@ func pauseCommand() *cobra.Command {
 		Short: "Freeze every value as it stands, until `trimtab resume`; survives a reboot",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := daemonClient(cmd).Pause(cmd.Context()); err != nil {
-				return err
-			}
-			return show(cmd, map[string]bool{"paused": true}, func() string {
+			err := daemonClient(cmd).Pause(cmd.Context())
+			return showAnswer(cmd, map[string]bool{"paused": true}, err, func() string {
 				return "paused: every value stays as it is until `trimtab resume`, also over a reboot\n"
 			})
 		},

@@ -17,15 +17,8 @@ func adviceCommand() *cobra.Command {
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name := ""
-			if len(args) == 1 {
-				name = args[0]
-			}
-			got, err := daemonClient(cmd).Advice(cmd.Context(), name)
-			if err != nil {
-				return err
-			}
-			return show(cmd, got, func() string { return render.Advice(got, name != "", localClock()) })
+			got, err := daemonClient(cmd).Advice(cmd.Context(), nameOf(args))
+			return showAnswer(cmd, got, err, func() string { return render.Advice(got, nameOf(args) != "", localClock()) })
 		},
 	}
 }

@@ -39,10 +39,7 @@ func runIdle(cmd *cobra.Command, _ []string) error {
 		q.Since = d
 	}
 	got, err := daemonClient(cmd).Devices(cmd.Context())
-	if err != nil {
-		return err
-	}
-	return show(cmd, idleOnly(got, q), func() string { return render.Idle(got, q) })
+	return showAnswer(cmd, idleOnly(got, q), err, func() string { return render.Idle(got, q) })
 }
 
 // idleOnly leaves those holders that the table shows, for JSON.

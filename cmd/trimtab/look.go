@@ -21,11 +21,8 @@ func psCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			got, err := daemonClient(cmd).Containers(cmd.Context())
-			if err != nil {
-				return err
-			}
 			all, _ := cmd.Flags().GetBool("all")
-			return show(cmd, got, func() string { return render.PS(got.Containers, all) })
+			return showAnswer(cmd, got, err, func() string { return render.PS(got.Containers, all) })
 		},
 	}
 	cmd.Flags().BoolP("all", "a", false, "also containers that are not watched")
@@ -40,10 +37,7 @@ func explainCommand() *cobra.Command {
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := daemonClient(cmd).Container(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return show(cmd, c, func() string { return render.Explain(c, localClock()) })
+			return showAnswer(cmd, c, err, func() string { return render.Explain(c, localClock()) })
 		},
 	}
 }
@@ -55,10 +49,7 @@ func statusCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := daemonClient(cmd).Status(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return show(cmd, s, func() string { return render.Status(s, localClock()) })
+			return showAnswer(cmd, s, err, func() string { return render.Status(s, localClock()) })
 		},
 	}
 }
@@ -79,14 +70,11 @@ func historyCommand() *cobra.Command {
 
 func runHistory(cmd *cobra.Command, args []string) error {
 	since, _ := cmd.Flags().GetString("since")
-	q := api.HistoryQuery{}
+	q := api.HistoryQuery{Name: nameOf(args)}
 	q.Changed, _ = cmd.Flags().GetBool("changed")
 	q.Limit, _ = cmd.Flags().GetInt("limit")
 	if q.Limit < 0 {
 		return fmt.Errorf("--limit %d: allowed are 0 (all) and more", q.Limit)
-	}
-	if len(args) == 1 {
-		q.Name = args[0]
 	}
 	if since != "" {
 		t, err := api.ParseSince(since, time.Now())
@@ -96,11 +84,8 @@ func runHistory(cmd *cobra.Command, args []string) error {
 		q.SinceUnixNs = t.UnixNano()
 	}
 	records, err := daemonClient(cmd).History(cmd.Context(), q)
-	if err != nil {
-		return err
-	}
 	if records == nil {
 		records = []state.Record{} // a list in JSON too
 	}
-	return show(cmd, records, func() string { return render.History(records, q.Changed, since, localClock()) })
+	return showAnswer(cmd, records, err, func() string { return render.History(records, q.Changed, since, localClock()) })
 }

@@ -47,6 +47,14 @@ func show(cmd *cobra.Command, v any, text func() string) error {
 	return err
 }
 
+// showAnswer shows what the daemon answered.
+func showAnswer(cmd *cobra.Command, v any, err error, text func() string) error {
+	if err != nil {
+		return err
+	}
+	return show(cmd, v, text)
+}
+
 func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(printable{w})
 	enc.SetIndent("", "  ")

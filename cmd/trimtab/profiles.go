@@ -30,10 +30,7 @@ func profilesCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := daemonClient(cmd).Fingerprints(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return show(cmd, all, func() string { return render.Fingerprints(all, localClock()) })
+			return showAnswer(cmd, all, err, func() string { return render.Fingerprints(all, localClock()) })
 		},
 	}
 	forget := &cobra.Command{
