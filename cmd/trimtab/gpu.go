@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -32,10 +33,7 @@ func gpuListCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := daemonClient(cmd).GPUs(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return show(cmd, all, func() string { return render.GPUVisibilities(all) })
+			return showAnswer(cmd, all, err, func() string { return render.GPUVisibilities(all) })
 		},
 	}
 }
@@ -104,10 +102,5 @@ func showOffline(ctx context.Context, v *device.Visibility, names []string, log 
 }
 
 func named(c runtime.Container, names []string) bool {
-	for _, name := range names {
-		if c.Name == name || c.ID.Container == name || c.Key() == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(names, c.Name) || slices.Contains(names, c.ID.Container) || slices.Contains(names, c.Key())
 }

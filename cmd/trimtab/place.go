@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -72,13 +73,10 @@ func runPlace(cmd *cobra.Command, args []string) error {
 	}
 	if form == "" {
 		answer, err := daemonClient(cmd).Place(cmd.Context(), req)
-		if err != nil {
-			return err
-		}
-		if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+		if asJSON, _ := cmd.Flags().GetBool("json"); asJSON && err == nil {
 			return writeJSON(cmd.OutOrStdout(), answer)
 		}
-		return show(cmd, answer, func() string { return render.Placement(answer, localClock()) })
+		return showAnswer(cmd, answer, err, func() string { return render.Placement(answer, localClock()) })
 	}
 	if len(req.Jobs) != 1 || req.Jobs[0].Count > 1 {
 		return errors.New("arguments are printed of one job alone, not of a list")
@@ -138,13 +136,8 @@ func placeForm(cmd *cobra.Command) (form place.Form, service string, err error) 
 				service = text
 			}
 		}
-		if known := form == place.Compose; !known {
-			for _, a := range allowed {
-				known = known || a == form
-			}
-			if !known {
-				return "", "", fmt.Errorf("--%s=%s: allowed are %v", name, text, allowed)
-			}
+		if form != place.Compose && !slices.Contains(allowed, form) {
+			return "", "", fmt.Errorf("--%s=%s: allowed are %v", name, text, allowed)
 		}
 	}
 	if asked > 1 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -153,7 +154,7 @@ func (d *devices) Read(context.Context, map[string]*probes.Sample) error {
 		d.know()
 	}
 	if ok, lost := d.reader.Status(); !ok {
-		return lostError(lost)
+		return errors.New(lost)
 	}
 	return nil
 }
@@ -163,10 +164,6 @@ func (d *devices) Note() string {
 	_, note := d.reader.Status()
 	return note
 }
-
-type lostError string
-
-func (e lostError) Error() string { return string(e) }
 
 func (d *devices) Cost() probes.Cost {
 	cpuNs, rssBytes := d.reader.Spent()

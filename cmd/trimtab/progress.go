@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
@@ -89,20 +90,11 @@ func (p *progress) Write(text []byte) (int, error) {
 }
 
 // steps is what a command of several steps does now.
-type steps struct {
-	mu  sync.Mutex
-	now string
-}
+type steps struct{ now atomic.Value } // a string
 
-func (s *steps) begin(what string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now = what
-}
+func (s *steps) begin(what string) { s.now.Store(what) }
 
 // text is the step, and how long the command is at work.
 func (s *steps) text(elapsed time.Duration) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return fmt.Sprintf("%s, %d s", s.now, int(elapsed.Seconds()))
+	return fmt.Sprintf("%s, %d s", s.now.Load(), int(elapsed.Seconds()))
 }
