@@ -86,14 +86,6 @@ func (u *Use) add(o *Use) {
 	}
 }
 
-// Sum is one term over all causes.
-func (u Use) Sum(t Term) (sum int64) {
-	for c := range u {
-		sum += u[c][t]
-	}
-	return sum
-}
-
 // Sums are what is counted of a container, or of a team. Units are the holder's: nanoseconds in a
 // Book, milliseconds in a Row.
 type Sums struct {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -375,4 +376,14 @@ func TestOpenPageIsWarnedOf(t *testing.T) {
 			t.Errorf("%s: %q", text, warnings)
 		}
 	}
+}
+
+// Validate returns all problems joined, without the places in files that Load
+// adds; nil if there is none.
+func (c Config) Validate() error {
+	var errs []error
+	for _, p := range c.problems() {
+		errs = append(errs, p)
+	}
+	return errors.Join(errs...)
 }

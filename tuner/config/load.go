@@ -94,7 +94,7 @@ func renamed() map[string]string {
 	}
 }
 
-// Problems takes apart the error of Load or Validate; another error becomes one
+// Problems takes apart the error of Load; another error becomes one
 // Problem, so that none is lost.
 func Problems(err error) []Problem {
 	if err == nil {

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -40,16 +39,6 @@ const (
 	// maxTrust hosts are heard: more than files are read.
 	maxTrust = 1000
 )
-
-// Validate returns all problems joined, without the places in files that Load
-// adds; nil if there is none.
-func (c Config) Validate() error {
-	var errs []error
-	for _, p := range c.problems() {
-		errs = append(errs, p)
-	}
-	return errors.Join(errs...)
-}
 
 // check gathers problems.
 type check struct{ problems []Problem }

@@ -262,16 +262,6 @@ func (i Identity) Known() bool { return i.Job != "" }
 // Same reports whether two are of one job.
 func (i Identity) Same(j Identity) bool { return i.Known() && i.Key == j.Key && i.Job == j.Job }
 
-// Likeness is the share of equal words of two identities, 0 to 1: the size of what both hold over
-// that of what either does. 0 where they do not compare.
-func (i Identity) Likeness(j Identity) float64 {
-	if i.Key != j.Key || len(i.Words) == 0 || len(j.Words) == 0 {
-		return 0
-	}
-	both := Common(i.Words, j.Words)
-	return float64(both) / float64(len(i.Words)+len(j.Words)-both)
-}
-
 // Common counts what two sorted sets share.
 func Common(a, b []Hash) (n int) {
 	for len(a) > 0 && len(b) > 0 {

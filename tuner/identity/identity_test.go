@@ -307,3 +307,13 @@ func FuzzNormalise(f *testing.F) {
 		}
 	})
 }
+
+// Likeness is the share of equal words of two identities, 0 to 1: the size of what both hold over
+// that of what either does. 0 where they do not compare.
+func (i Identity) Likeness(j Identity) float64 {
+	if i.Key != j.Key || len(i.Words) == 0 || len(j.Words) == 0 {
+		return 0
+	}
+	both := Common(i.Words, j.Words)
+	return float64(both) / float64(len(i.Words)+len(j.Words)-both)
+}

@@ -192,30 +192,6 @@ func (r *Ring) Err() error {
 	return nil
 }
 
-// Dump writes the stretch of this run as one recording; where it has recorded
-// nothing yet, that of the run before. It may be called while records come in.
-func (r *Ring) Dump(w io.Writer) error {
-	r.sync()
-	all, err := List(r.dir)
-	if err != nil {
-		return err
-	}
-	return Join(w, LastRun(all))
-}
-
-// sync waits until all that was taken is in files.
-func (r *Ring) sync() {
-	m := ringMessage{synced: make(chan struct{})}
-	r.closing.RLock()
-	if r.closed {
-		r.closing.RUnlock()
-		return
-	}
-	r.queue <- m // the loop drains it; unlike Write, Dump may wait
-	r.closing.RUnlock()
-	<-m.synced
-}
-
 // Close writes what is queued, ends the segment and the goroutine.
 func (r *Ring) Close() error {
 	r.closing.Lock()

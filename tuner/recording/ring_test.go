@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -238,4 +239,28 @@ func TestListIgnoresForeignFiles(t *testing.T) {
 	if err := Join(&bytes.Buffer{}, all); !errors.Is(err, ErrEmpty) {
 		t.Errorf("nothing to join: %v, want ErrEmpty", err)
 	}
+}
+
+// Dump writes the stretch of this run as one recording; where it has recorded
+// nothing yet, that of the run before. It may be called while records come in.
+func (r *Ring) Dump(w io.Writer) error {
+	r.sync()
+	all, err := List(r.dir)
+	if err != nil {
+		return err
+	}
+	return Join(w, LastRun(all))
+}
+
+// sync waits until all that was taken is in files.
+func (r *Ring) sync() {
+	m := ringMessage{synced: make(chan struct{})}
+	r.closing.RLock()
+	if r.closed {
+		r.closing.RUnlock()
+		return
+	}
+	r.queue <- m // the loop drains it; unlike Write, Dump may wait
+	r.closing.RUnlock()
+	<-m.synced
 }

@@ -4,7 +4,6 @@
 package series
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -220,13 +219,6 @@ func (p point) show(unixNs int64) Point {
 		}
 	}
 	return out
-}
-
-// Keys lists the containers that have points, sorted.
-func (s *Store) Keys() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.known))
 }
 
 // PartNames are the names of Point.Shares, in their order.

@@ -2,7 +2,9 @@ package series
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -137,4 +139,11 @@ func TestNamesFit(t *testing.T) {
 	if got := PartNames(); len(got) != int(policies.NumParts) || got[policies.PartDevice] != "device" {
 		t.Errorf("%q", got)
 	}
+}
+
+// Keys lists the containers that have points, sorted.
+func (s *Store) Keys() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.known))
 }

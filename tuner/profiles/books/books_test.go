@@ -429,3 +429,7 @@ func BenchmarkRead(b *testing.B) {
 		}
 	}
 }
+
+// Read reads the books of a file. The refusal is of what could not be read any more; the books
+// before it are good.
+func Read(r io.ReadSeeker, trust Trust) ([]Found, *Refusal) { return read(r, trust, false) }

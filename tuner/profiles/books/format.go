@@ -81,8 +81,6 @@ type Refusal struct {
 	Text   string // with the fix, for people
 }
 
-func (r *Refusal) Error() string { return r.Text }
-
 func refuse(reason Reason, format string, args ...any) *Refusal {
 	return &Refusal{reason, fmt.Sprintf(format, args...)}
 }
@@ -218,10 +216,6 @@ type Found struct {
 	closing string   // the line with its hash
 	raw     []byte   // uncompressed, where it is kept
 }
-
-// Read reads the books of a file. The refusal is of what could not be read any more; the books
-// before it are good.
-func Read(r io.ReadSeeker, trust Trust) ([]Found, *Refusal) { return read(r, trust, false) }
 
 func read(r io.ReadSeeker, trust Trust, raw bool) ([]Found, *Refusal) {
 	all, refused := scan(r, trust)
