@@ -14,6 +14,7 @@ import (
 	"maps"
 	goruntime "runtime"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -246,6 +247,6 @@ func (e *emitter) node(s *state.Snapshot) {
 		count[group{string(c.Enrolment.Mode), c.Watched}]++
 	}
 	for g, n := range count {
-		e.set(nContainers, float64(n), g.mode, boolLabel(g.watched))
+		e.set(nContainers, float64(n), g.mode, strconv.FormatBool(g.watched))
 	}
 }

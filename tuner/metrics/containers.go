@@ -5,6 +5,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/guard"
 	"github.com/trimtab/trimtab/tuner/state"
+	"strconv"
 )
 
 // containers renders the watched ones, up to the cap, in the snapshot's order.
@@ -32,7 +33,7 @@ func (e *emitter) container(c state.Container, name, team string) {
 		e.set(nBreakdown, float64(c.PartNs[p])/1e9, name, team, p.String())
 	}
 	if c.Rate.PerSecond > 0 && c.RateWhy == "" {
-		e.set(nRate, c.Rate.PerSecond, name, team, clean(c.Rate.Source), boolLabel(c.Rate.Steps))
+		e.set(nRate, c.Rate.PerSecond, name, team, clean(c.Rate.Source), strconv.FormatBool(c.Rate.Steps))
 	}
 	if c.HasGain && !c.Doubt {
 		e.set(nSpeedup, 1+c.Gain, name, team)
@@ -62,7 +63,7 @@ func (e *emitter) container(c state.Container, name, team string) {
 		}
 	}
 	for _, d := range c.Devices {
-		e.set(nDeviceSpeed, d.Ratio, name, team, clean(d.Model), boolLabel(d.HostBound))
+		e.set(nDeviceSpeed, d.Ratio, name, team, clean(d.Model), strconv.FormatBool(d.HostBound))
 	}
 	e.set(nWindows, float64(c.Windows), name, team)
 	e.setBool(nTunable, c.Gate != string(guard.GateFixed) && c.Enrolment.Mode == policies.ModeTune, name, team)

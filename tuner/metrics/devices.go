@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -88,7 +89,7 @@ func (e *emitter) devices(all []state.Device) {
 }
 
 func (e *emitter) device(d state.Device, label string) {
-	e.set(nDevice, 1, label, clean(d.UUID), clean(d.Name), clean(d.Sharing), boolLabel(d.Virtual))
+	e.set(nDevice, 1, label, clean(d.UUID), clean(d.Name), clean(d.Sharing), strconv.FormatBool(d.Virtual))
 	e.setBool(nDeviceUp, d.Lost == "", label)
 	if d.Lost != "" {
 		return // what was read before it was lost is not now

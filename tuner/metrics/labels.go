@@ -45,10 +45,3 @@ func (n names) unique(name, key string) string {
 	n[label] = true
 	return label
 }
-
-func boolLabel(is bool) string {
-	if is {
-		return "true"
-	}
-	return "false"
-}

@@ -62,28 +62,17 @@ type queue struct {
 
 	mu       sync.Mutex
 	shown    state.Receiver
-	drops    seldom
-	troubles seldom
+	drops    rate.Sometimes
+	troubles rate.Sometimes
 	logged   bool // the log has that it cannot be told now
 }
 
-// seldom bounds how often the log has a thing: one that comes and goes would fill it.
-type seldom struct{ last time.Time }
-
-// sayEvery is the least time between two lines on the same.
+// sayEvery is the least time between two lines of the log on the same: one that comes and goes would fill it.
 const sayEvery = 10 * time.Minute
-
-func (s *seldom) may() bool {
-	if !s.last.IsZero() && time.Since(s.last) < sayEvery {
-		return false
-	}
-	s.last = time.Now()
-	return true
-}
 
 func newQueue(name string, to receiver, batch int, kinds []string, perMinute int, log *slog.Logger) *queue {
 	q := &queue{name: name, to: to, batch: batch, kinds: map[event.Kind]bool{}, waiting: make(chan event.Event, maxWaiting), pause: firstPause, log: log.With("receiver", name), instead: "trimtab history has them",
-		limit: rate.NewLimiter(rate.Limit(float64(perMinute)/60), perMinute)}
+		limit: rate.NewLimiter(rate.Limit(float64(perMinute)/60), perMinute), drops: rate.Sometimes{Interval: sayEvery}, troubles: rate.Sometimes{Interval: sayEvery}}
 	for _, k := range kinds {
 		q.kinds[event.Kind(k)] = true
 	}
@@ -108,9 +97,9 @@ func (q *queue) offer(e event.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.shown.Dropped++
-	if q.drops.may() {
+	q.drops.Do(func() {
 		q.log.Warn("some is not told, said once in 10 minutes: "+why+"; "+q.instead+", trimtab_receiver_events_total counts them", "dropped", q.shown.Dropped)
-	}
+	})
 }
 
 func (q *queue) state() state.Receiver {
@@ -217,14 +206,16 @@ func (q *queue) failed(err error, events, refused int) {
 	if q.shown.OK {
 		q.turn(false, "")
 	}
-	if !q.logged && q.troubles.may() {
-		q.logged = true
-		about := []any{"error", event.Clean(err.Error(), maxSaid), "waiting", len(q.waiting)}
-		var f failure
-		if errors.As(err, &f) {
-			about = append(about, "output", event.Clean(f.output, maxSaid))
-		}
-		q.log.Error("cannot be told; said once until it can, and once in 10 minutes", about...)
+	if !q.logged {
+		q.troubles.Do(func() {
+			q.logged = true
+			about := []any{"error", event.Clean(err.Error(), maxSaid), "waiting", len(q.waiting)}
+			var f failure
+			if errors.As(err, &f) {
+				about = append(about, "output", event.Clean(f.output, maxSaid))
+			}
+			q.log.Error("cannot be told; said once until it can, and once in 10 minutes", about...)
+		})
 	}
 	q.shown.Lost = event.Clean(err.Error(), maxSaid)
 }

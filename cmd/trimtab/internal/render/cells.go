@@ -167,7 +167,7 @@ func holders(d state.Device) string {
 	for _, h := range d.Holders {
 		text := holderName(h) + " " + enrolment.FormatBytes(float64(h.MemBytes))
 		if h.Idle {
-			text += " idle " + span(h.QuietSeconds)
+			text += " idle " + Span(h.QuietSeconds)
 		}
 		out = append(out, text)
 	}

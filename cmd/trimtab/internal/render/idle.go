@@ -73,9 +73,9 @@ func idleRow(nowUnixNs int64, d state.Device, h state.Holder) []string {
 	since := "-"
 	switch {
 	case h.QuietSeconds > 0 && h.FirstSight:
-		since = "≥ " + span(h.QuietSeconds)
+		since = "≥ " + Span(h.QuietSeconds)
 	case h.QuietSeconds > 0:
-		since = span(h.QuietSeconds)
+		since = Span(h.QuietSeconds)
 	}
 	state := "in use"
 	switch {
@@ -92,7 +92,7 @@ func idleRow(nowUnixNs int64, d state.Device, h state.Holder) []string {
 		state = "unknown"
 	}
 	return []string{Clean(d.Label()), Clean(deviceName(d)), holderName(h), cmp.Or(name(h.Team), "-"), enrolment.FormatBytes(float64(h.MemBytes)),
-		span(float64(nowUnixNs-h.SinceUnixNs) / 1e9), since, state}
+		Span(float64(nowUnixNs-h.SinceUnixNs) / 1e9), since, state}
 }
 
 func holderName(h state.Holder) string {
@@ -160,10 +160,10 @@ func idleSentence(d api.Devices, q IdleQuery) string {
 			upTo = ""
 		}
 	}
-	out := fmt.Sprintf("%d of %d %s %s held idle: %s for %s%s by %s", t.held, t.units, noun, verb, enrolment.FormatBytes(float64(t.bytes)), upTo, span(t.longest), few(t.who))
+	out := fmt.Sprintf("%d of %d %s %s held idle: %s for %s%s by %s", t.held, t.units, noun, verb, enrolment.FormatBytes(float64(t.bytes)), upTo, Span(t.longest), few(t.who))
 	switch {
 	case t.held == 0 && q.Since > 0:
-		out = fmt.Sprintf("none of %d %s is held idle for %s or longer", t.units, noun, span(q.Since.Seconds()))
+		out = fmt.Sprintf("none of %d %s is held idle for %s or longer", t.units, noun, Span(q.Since.Seconds()))
 	case t.held == 0:
 		out = fmt.Sprintf("none of %d %s is held idle", t.units, noun)
 	}
@@ -185,16 +185,13 @@ func few(names []string) string {
 	}
 	var out []string
 	for _, n := range names {
-		out = append(out, clipMiddle(n, 40))
+		out = append(out, ClipMiddle(n, 40))
 	}
 	return strings.Join(out, ", ") + rest
 }
 
-// Span shows a length of time, of seconds, in two units.
-func Span(seconds float64) string { return span(seconds) }
-
-// span shows a length of time in two units: 3 h 12 min.
-func span(seconds float64) string {
+// Span shows a length of time in two units: 3 h 12 min.
+func Span(seconds float64) string {
 	s := int64(max(0, seconds))
 	switch {
 	case s < 60:

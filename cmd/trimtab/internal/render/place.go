@@ -21,9 +21,9 @@ func Placement(p state.Placement, clock Clock) string {
 	}
 	var out strings.Builder
 	if plan := p.Plan; plan != nil {
-		fmt.Fprintf(&out, "%s: all done after %s", Clean(plan.Policy), span(plan.Seconds))
+		fmt.Fprintf(&out, "%s: all done after %s", Clean(plan.Policy), Span(plan.Seconds))
 		if plan.BoundSeconds > 0 {
-			fmt.Fprintf(&out, "; no division is done before %s (at most %s more)", span(plan.BoundSeconds), percent(max(0, plan.Seconds/plan.BoundSeconds-1)))
+			fmt.Fprintf(&out, "; no division is done before %s (at most %s more)", Span(plan.BoundSeconds), percent(max(0, plan.Seconds/plan.BoundSeconds-1)))
 		}
 		out.WriteString("\n")
 		columns := []column{{"DEVICE", 6, 6, false}, {"MODEL", 30, 10, true}, {"START", 9, 6, false}, {"TAKES", 9, 6, false}, {"JOB", 50, 12, true}}
@@ -35,9 +35,9 @@ func Placement(p state.Placement, clock Clock) string {
 			}
 			start := "now"
 			if s.Start > 0 {
-				start = "+" + span(s.Start)
+				start = "+" + Span(s.Start)
 			}
-			rows = append(rows, []string{Clean(s.Label), Clean(cmp.Or(s.Model, "-")), start, span(s.Seconds), job})
+			rows = append(rows, []string{Clean(s.Label), Clean(cmp.Or(s.Model, "-")), start, Span(s.Seconds), job})
 		}
 		out.WriteString(table(columns, rows))
 		for _, n := range plan.Notes {
@@ -130,7 +130,7 @@ func choiceState(c state.PlaceChoice, clock Clock) string {
 
 // heldText says for whom a device is held, and for how long yet.
 func heldText(h state.Hold, now time.Time) string {
-	return "held for " + name(h.For) + ", " + span(max(0, time.Unix(0, h.UntilUnixNs).Sub(now).Seconds()))
+	return "held for " + name(h.For) + ", " + Span(max(0, time.Unix(0, h.UntilUnixNs).Sub(now).Seconds()))
 }
 
 func expectedRate(r state.PlaceRate) string {

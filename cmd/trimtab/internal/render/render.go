@@ -49,12 +49,7 @@ func Clean(s string) string {
 // name shows a name that a container chose: ASCII only, so that none can look
 // like another, and each character takes one column.
 func name(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r <= ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, s)
+	return strings.ReplaceAll(ASCII(s), " ", "?")
 }
 
 // clip cuts a text to so many columns.
@@ -65,8 +60,8 @@ func clip(s string, columns int) string {
 	return string([]rune(s)[:max(columns-1, 0)]) + "…"
 }
 
-// clipMiddle does the same, and keeps both ends.
-func clipMiddle(s string, columns int) string {
+// ClipMiddle does the same, and keeps both ends: names of one job differ at the end.
+func ClipMiddle(s string, columns int) string {
 	r := []rune(s)
 	if len(r) <= columns || columns < 3 {
 		return clip(s, columns)

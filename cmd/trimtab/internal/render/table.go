@@ -71,7 +71,7 @@ func writeRow(out *strings.Builder, columns []column, row []string, widths []int
 	line := ""
 	for i, cell := range row {
 		if columns[i].isName {
-			cell = clipMiddle(cell, widths[i])
+			cell = ClipMiddle(cell, widths[i])
 		} else {
 			cell = clip(cell, widths[i])
 		}

@@ -16,7 +16,6 @@ type window struct {
 	unixNs      int64
 	breakdown   policies.Breakdown
 	rate, quota string
-	cause       string
 }
 
 // past are a container's windows while top runs, oldest first.
@@ -33,9 +32,8 @@ func (p *past) add(c *state.Container, unixNs int64) {
 	if len(p.windows) >= kept {
 		p.windows = slices.Delete(p.windows, 0, len(p.windows)-kept+1)
 	}
-	cells := render.CellsOf(*c)
 	p.count = c.Windows
-	p.windows = append(p.windows, window{unixNs, c.Breakdown, cells.Rate, render.Quota(*c), cells.Cause})
+	p.windows = append(p.windows, window{unixNs, c.Breakdown, render.CellsOf(*c).Rate, render.Quota(*c)})
 }
 
 // letters of the parts, in their order.

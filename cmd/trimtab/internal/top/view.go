@@ -156,15 +156,12 @@ func (m *Model) table(f *Frame, first, rows int) {
 	}
 }
 
-// fitted is a cell of a row. A name that is too long loses its middle: names of one job
-// differ at the end.
+// fitted is a cell of a row.
 func fitted(c placed, r *row) string {
-	text := c.cell(r)
-	if c.index == names && len(text) > c.width && c.width >= 5 { // a name is ASCII
-		head := c.width / 2
-		return text[:head] + "…" + text[len(text)-(c.width-head-1):]
+	if c.index == names && c.width >= 5 {
+		return render.ClipMiddle(c.cell(r), c.width)
 	}
-	return text
+	return c.cell(r)
 }
 
 // nothing says why the table is empty.
@@ -317,11 +314,9 @@ func (m *Model) jobPage(f *Frame) {
 		m.wrap(f, 4, 2, "What bounds it: "+render.CauseWords(c.Verdict), style)
 	}
 	m.wrap(f, 6, 2, "Limits: "+cmp.Or(render.Limits(c), "-"), style)
-	f.text(0, 8, f.Width, "Loan "+render.Loan(c)+"  latest trial "+render.LatestTrial(c)+"  speedup "+render.CellsOf(c).Speedup+"  GPUs "+cmp.Or(m.dutyOf(c.Key), "-"), style)
+	f.text(0, 8, f.Width, "Loan "+render.Loan(c)+"  latest trial "+render.LatestTrial(c)+"  speedup "+render.CellsOf(c).Speedup+"  GPUs "+cmp.Or(dutyByKey(m.data.Devices)[c.Key], "-"), style)
 	m.bars(f, jobTop)
 }
-
-func (m *Model) dutyOf(key string) string { return dutyByKey(m.data.Devices)[key] }
 
 // bars draws a job's windows, the newest first, and what the letters stand for.
 func (m *Model) bars(f *Frame, top int) {
