@@ -84,20 +84,12 @@ func readKey(path string) ([]byte, error) {
 }
 
 // makeKey makes a key durable before it is used: what is hashed by a key that is lost is known no more.
-func makeKey(path string) (key []byte, err error) {
-	key = newKey()
-	f, err := os.CreateTemp(filepath.Dir(path), "."+identityKeyFile+"-*") // mode 0600
-	if err != nil {
+func makeKey(path string) ([]byte, error) {
+	key := newKey()
+	if err := statefile.Place(path, []byte(hex.EncodeToString(key)+"\n"), 0o600, os.Rename); err != nil {
 		return nil, fmt.Errorf("identity key: %w", err)
 	}
-	_, err = fmt.Fprintln(f, hex.EncodeToString(key))
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("identity key: %w", errors.Join(err, os.Remove(f.Name())))
-	}
-	return key, statefile.SyncDir(filepath.Dir(path))
+	return key, nil
 }
 
 func newKey() []byte {

@@ -37,3 +37,25 @@ func SyncDir(dir string) error {
 	}
 	return errors.Join(d.Sync(), d.Close())
 }
+
+// Place writes a copy, syncs it, puts it in its place by os.Rename, or by os.Link, which never
+// replaces, and syncs the directory: after a crash, and where the disk is full, what stood there stands.
+func Place(path string, text []byte, perm fs.FileMode, put func(from, to string) error) (err error) {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, tempPrefix+"*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ignoreMissing(os.Remove(f.Name()))) }()
+	_, err = f.Write(text)
+	if err == nil {
+		err = errors.Join(f.Chmod(perm), f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := put(f.Name(), path); err != nil {
+		return err
+	}
+	return SyncDir(dir)
+}

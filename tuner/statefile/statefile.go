@@ -109,7 +109,7 @@ func (s *Store) PutState(topic string, v any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.replace(path, append(text, '\n')); err != nil {
+	if err := Place(path, append(text, '\n'), 0o640, os.Rename); err != nil {
 		return fmt.Errorf("state %q: not saved: %w", topic, err)
 	}
 	return nil
@@ -156,31 +156,6 @@ func (s *Store) path(topic string) (string, error) {
 		return "", fmt.Errorf("state topic %q: want 1 to 64 of a-z, 0-9 and -", topic)
 	}
 	return filepath.Join(s.dir, topic+suffix), nil
-}
-
-// replace writes a copy, syncs it, renames it into place and syncs the directory.
-func (s *Store) replace(path string, text []byte) (err error) {
-	f, err := os.CreateTemp(s.dir, tempPrefix+"*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, ignoreMissing(os.Remove(f.Name())))
-		}
-	}()
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(0o640))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return SyncDir(s.dir)
 }
 
 func (s *Store) setAside(path string, cause error) error {

@@ -164,37 +164,13 @@ func makeKey(path string) error {
 	if err := statefile.MakeDir(filepath.Dir(path), 0o750); err != nil {
 		return err
 	}
-	return place(path, pem.EncodeToMemory(block), 0o600, os.Link) // Link never replaces
-}
-
-// place writes a copy, syncs it, and puts it in its place by link or rename: after a crash, and
-// where the disk is full, what stood there stands.
-func place(path string, text []byte, perm fs.FileMode, put func(from, to string) error) (err error) {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".tmp-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if gone := os.Remove(f.Name()); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
-			err = errors.Join(err, gone)
-		}
-	}()
-	_, err = f.Write(text)
-	if err == nil {
-		err = errors.Join(f.Chmod(perm), f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := put(f.Name(), path); err != nil {
-		return err
-	}
-	return statefile.SyncDir(dir)
+	return statefile.Place(path, pem.EncodeToMemory(block), 0o600, os.Link) // Link never replaces
 }
 
 // Place puts the text of a book into a file, whole or not at all.
-func Place(path string, text []byte) error { return place(path, text, 0o644, os.Rename) }
+func Place(path string, text []byte) error {
+	return statefile.Place(path, text, 0o644, os.Rename)
+}
 
 // Keep puts a book that ReadFile has read into a file of its own, makes the directory, and remembers the
 // book. It does not replace a later one of the same host.

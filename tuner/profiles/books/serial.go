@@ -98,5 +98,5 @@ func (s Serials) update(change func(last map[string]int64) bool) (err error) {
 	if err != nil {
 		return err
 	}
-	return place(string(s), text, 0o600, os.Rename)
+	return statefile.Place(string(s), text, 0o600, os.Rename)
 }
