@@ -164,7 +164,7 @@ func (e *emitter) flush(ch chan<- prometheus.Metric) {
 			buckets[bound] = e.apply.Counts[i]
 		}
 	}
-	desc := e.c.descs[nApply]
+	desc := e.c.descs["trimtab_apply_duration_seconds"]
 	m, err := prometheus.NewConstHistogram(desc, e.apply.Count, e.apply.Sum, buckets)
 	if err != nil {
 		m = prometheus.NewInvalidMetric(desc, err)
@@ -187,56 +187,56 @@ func (e *emitter) send(ch chan<- prometheus.Metric, name string, kind Kind, s se
 // daemon renders the state of trimtab itself.
 func (e *emitter) daemon(s *state.Snapshot) {
 	d := s.Daemon
-	e.set(nBuild, 1, clean(d.Version), goruntime.Version())
-	e.set(nMode, 1, string(d.Mode))
+	e.set("trimtab_build_info", 1, clean(d.Version), goruntime.Version())
+	e.set("trimtab_mode", 1, string(d.Mode))
 	for _, p := range d.Policies {
-		e.set(nPolicy, 1, clean(p))
+		e.set("trimtab_policy_info", 1, clean(p))
 	}
-	e.setBool(nPaused, d.Paused)
-	e.setBool(nDisabled, d.Disabled)
-	e.setBool(nVirtual, d.Virtual || s.Virtual)
+	e.setBool("trimtab_paused", d.Paused)
+	e.setBool("trimtab_disabled", d.Disabled)
+	e.setBool("trimtab_virtual_gpu", d.Virtual || s.Virtual)
 	for _, p := range d.Engines {
-		e.setBool(nEngineUp, p.OK, clean(p.Name))
+		e.setBool("trimtab_engine_up", p.OK, clean(p.Name))
 	}
 	for _, p := range d.Probes {
-		e.setBool(nProbeUp, p.OK, clean(p.Name))
+		e.setBool("trimtab_probe_up", p.OK, clean(p.Name))
 	}
 	for _, r := range d.Receivers {
-		e.setBool(nReceiverUp, r.OK, clean(r.Name))
-		e.set(nReceived, float64(r.Sent), clean(r.Name), "sent")
-		e.set(nReceived, float64(r.Failed), clean(r.Name), "failed")
-		e.set(nReceived, float64(r.Dropped), clean(r.Name), "dropped")
-		e.set(nReceiverQueue, float64(r.Queued), clean(r.Name))
+		e.setBool("trimtab_receiver_up", r.OK, clean(r.Name))
+		e.set("trimtab_receiver_events_total", float64(r.Sent), clean(r.Name), "sent")
+		e.set("trimtab_receiver_events_total", float64(r.Failed), clean(r.Name), "failed")
+		e.set("trimtab_receiver_events_total", float64(r.Dropped), clean(r.Name), "dropped")
+		e.set("trimtab_receiver_waiting_events", float64(r.Queued), clean(r.Name))
 	}
-	e.set(nCPU, d.CPUSeconds)
-	e.set(nRSS, float64(d.RSSBytes))
-	e.set(nProbeSeconds, d.ProbeSeconds)
-	e.set(nProbeRuns, float64(d.ProbeRuns))
-	e.set(nProbeMaps, float64(d.ProbeMapBytes))
-	e.set(nProbeLost, float64(d.ProbeLost))
-	e.set(nBudget, d.BudgetShare, "cpu")
-	e.set(nBudget, d.MemoryShare, "memory")
-	e.set(nBudget, d.MapsShare, "maps")
-	e.set(nBudget, d.JobShare, "job")
-	e.setBool(nConfigOK, d.ConfigError == "")
-	e.set(nConfigTime, float64(d.ConfigUnixNs)/1e9)
-	e.set(nSnapshotTime, float64(s.UnixNs)/1e9)
+	e.set("trimtab_daemon_cpu_seconds_total", d.CPUSeconds)
+	e.set("trimtab_daemon_resident_memory_bytes", float64(d.RSSBytes))
+	e.set("trimtab_probe_seconds_total", d.ProbeSeconds)
+	e.set("trimtab_probe_runs_total", float64(d.ProbeRuns))
+	e.set("trimtab_probe_map_bytes", float64(d.ProbeMapBytes))
+	e.set("trimtab_probe_lost_events_total", float64(d.ProbeLost))
+	e.set("trimtab_budget_used_ratio", d.BudgetShare, "cpu")
+	e.set("trimtab_budget_used_ratio", d.MemoryShare, "memory")
+	e.set("trimtab_budget_used_ratio", d.MapsShare, "maps")
+	e.set("trimtab_budget_used_ratio", d.JobShare, "job")
+	e.setBool("trimtab_config_last_reload_successful", d.ConfigError == "")
+	e.set("trimtab_config_loaded_timestamp_seconds", float64(d.ConfigUnixNs)/1e9)
+	e.set("trimtab_snapshot_timestamp_seconds", float64(s.UnixNs)/1e9)
 }
 
 // node renders what there is to give, and how many containers there are.
 func (e *emitter) node(s *state.Snapshot) {
-	e.set(nNodeCPUs, s.Node.CPUs)
-	e.set(nNodeReserve, s.Node.Reserve)
-	e.set(nNodeOther, s.Node.OtherCPUs+s.Node.HostCPUs)
-	e.set(nKnown, float64(s.Memory.Known))
-	e.setBool(nKnownKept, s.Memory.Lost == "")
-	e.set(nForeignJobs, float64(s.Memory.Foreign))
+	e.set("trimtab_node_cpus", s.Node.CPUs)
+	e.set("trimtab_node_reserved_cpus", s.Node.Reserve)
+	e.set("trimtab_node_other_used_cpus", s.Node.OtherCPUs+s.Node.HostCPUs)
+	e.set("trimtab_similarity_known_jobs", float64(s.Memory.Known))
+	e.setBool("trimtab_similarity_store_ok", s.Memory.Lost == "")
+	e.set("trimtab_similarity_foreign_jobs", float64(s.Memory.Foreign))
 	read := map[string]int{"used": 0}
 	for _, b := range s.Memory.Books {
 		read[cmp.Or(b.Reason, "used")]++
 	}
 	for _, reason := range slices.Sorted(maps.Keys(read)) {
-		e.set(nBooks, float64(read[reason]), reason)
+		e.set("trimtab_similarity_books", float64(read[reason]), reason)
 	}
 	type group struct {
 		mode    string
@@ -247,6 +247,6 @@ func (e *emitter) node(s *state.Snapshot) {
 		count[group{string(c.Enrolment.Mode), c.Watched}]++
 	}
 	for g, n := range count {
-		e.set(nContainers, float64(n), g.mode, strconv.FormatBool(g.watched))
+		e.set("trimtab_containers", float64(n), g.mode, strconv.FormatBool(g.watched))
 	}
 }

@@ -200,7 +200,7 @@ func TestHostileLabels(t *testing.T) {
 				}
 			}
 		}
-		if f.GetName() == nInfo && len(f.GetMetric()) != len(s.Containers) {
+		if f.GetName() == "trimtab_container_info" && len(f.GetMetric()) != len(s.Containers) {
 			t.Errorf("%d containers shown, want %d", len(f.GetMetric()), len(s.Containers))
 		}
 	}

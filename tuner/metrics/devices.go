@@ -18,56 +18,32 @@ const (
 	othersLabel = "(others)"
 )
 
-// The names. The label "device" is NVML's index, for a slice with the beginning of
+// deviceFamilies: the label "device" is NVML's index, for a slice with the beginning of
 // its UUID; trimtab_gpu_info tells which that is.
-const (
-	nDevice       = "trimtab_gpu_info"
-	nDeviceUp     = "trimtab_gpu_up"
-	nDeviceDuty   = "trimtab_gpu_duty_ratio"
-	nDeviceMem    = "trimtab_gpu_memory_bytes"
-	nDeviceUsed   = "trimtab_gpu_memory_used_bytes"
-	nDeviceSM     = "trimtab_gpu_sm_active_ratio"
-	nDeviceTensor = "trimtab_gpu_tensor_active_ratio"
-	nDeviceDRAM   = "trimtab_gpu_dram_active_ratio"
-	nDevicePower  = "trimtab_gpu_power_watts"
-	nDeviceLimit  = "trimtab_gpu_power_limit_watts"
-	nDeviceClock  = "trimtab_gpu_clock_hertz"
-	nDeviceClocks = "trimtab_gpu_max_clock_hertz"
-	nDeviceTemp   = "trimtab_gpu_temperature_celsius"
-	nDeviceSlow   = "trimtab_gpu_slowdown"
-	nDevicePCIe   = "trimtab_gpu_pcie_bytes_per_second"
-	nDeviceLink   = "trimtab_gpu_pcie_max_bytes_per_second"
-	nDeviceNVLink = "trimtab_gpu_nvlink_bytes_total"
-	nHolderMemory = "trimtab_gpu_held_memory_bytes"
-	nHolderQuiet  = "trimtab_gpu_idle_seconds"
-	nHolderHeld   = "trimtab_gpu_held_seconds_total"
-	nHolderIdle   = "trimtab_gpu_held_idle_seconds_total"
-)
-
 func deviceFamilies() []Family {
 	device, holder := []string{"device"}, []string{"device", "container", "team"}
 	return []Family{
-		{Name: nDevice, Kind: Gauge, Labels: []string{"device", "uuid", "name", "sharing", "virtual"}, Help: "Always 1; a GPU or MIG slice and what it is; virtual is true for trimtab's own virtual GPU."},
-		{Name: nDeviceUp, Kind: Gauge, Labels: device, Help: "1 while the GPU answers, 0 while it is lost."},
-		{Name: nDeviceDuty, Kind: Gauge, Labels: device, Help: "Share of time in which some kernel ran on the GPU, 0 to 1, of the latest reading; absent where the driver does not tell, as for slices."},
-		{Name: nDeviceMem, Kind: Gauge, Labels: device, Help: "Memory of the GPU."},
-		{Name: nDeviceUsed, Kind: Gauge, Labels: device, Help: "Memory in use on the GPU, by whomever."},
-		{Name: nDeviceSM, Kind: Gauge, Labels: device, Help: "Share of time in which the mean SM had work, 0 to 1; from Hopper on."},
-		{Name: nDeviceTensor, Kind: Gauge, Labels: device, Help: "Share of time in which the tensor cores were active, 0 to 1; from Hopper on."},
-		{Name: nDeviceDRAM, Kind: Gauge, Labels: device, Help: "Share of time in which the GPU's memory was read or written, 0 to 1; from Hopper on."},
-		{Name: nDevicePower, Kind: Gauge, Labels: device, Help: "Power that the GPU draws; absent where the driver does not tell, as in the lines below."},
-		{Name: nDeviceLimit, Kind: Gauge, Labels: device, Help: "Power that the GPU may draw."},
-		{Name: nDeviceClock, Kind: Gauge, Labels: device, Help: "Clock of the SMs."},
-		{Name: nDeviceClocks, Kind: Gauge, Labels: device, Help: "The most that this clock can be."},
-		{Name: nDeviceTemp, Kind: Gauge, Labels: device, Help: "Temperature of the GPU."},
-		{Name: nDeviceSlow, Kind: Gauge, Labels: []string{"device", "reason"}, Help: "1 while the driver names this reason for a clock below its maximum (power, thermal, hw-slowdown, power-brake, sync-boost, application, idle, other)."},
-		{Name: nDevicePCIe, Kind: Gauge, Labels: []string{"device", "direction"}, Help: "What the GPU moves over PCIe; direction is rx (to the GPU) or tx."},
-		{Name: nDeviceLink, Kind: Gauge, Labels: device, Help: "What its PCIe link gives in one direction, at its present generation and width."},
-		{Name: nDeviceNVLink, Kind: Counter, Labels: []string{"device", "direction"}, Help: "Bytes that the GPU moved over all its NVLinks since the driver started; direction is rx or tx."},
-		{Name: nHolderMemory, Kind: Gauge, Labels: holder, Help: "GPU memory that the container, or (host) for all processes outside of containers, holds; enrolled or not."},
-		{Name: nHolderQuiet, Was: "trimtab_gpu_held_quiet_seconds", Kind: Gauge, Labels: holder, Help: "How long the holder is known to have run nothing on the GPU; 0 while it runs something, and where the driver does not tell."},
-		{Name: nHolderHeld, Kind: Counter, Labels: holder, Help: "Time that the container held the GPU since trimtab started; (others) is the sum of holders beyond the cap."},
-		{Name: nHolderIdle, Kind: Counter, Labels: holder, Help: "The part of it in which the holder is known to have run nothing, beyond the first stretch of gpu.idleAfter each time."},
+		{Name: "trimtab_gpu_info", Kind: Gauge, Labels: []string{"device", "uuid", "name", "sharing", "virtual"}, Help: "Always 1; a GPU or MIG slice and what it is; virtual is true for trimtab's own virtual GPU."},
+		{Name: "trimtab_gpu_up", Kind: Gauge, Labels: device, Help: "1 while the GPU answers, 0 while it is lost."},
+		{Name: "trimtab_gpu_duty_ratio", Kind: Gauge, Labels: device, Help: "Share of time in which some kernel ran on the GPU, 0 to 1, of the latest reading; absent where the driver does not tell, as for slices."},
+		{Name: "trimtab_gpu_memory_bytes", Kind: Gauge, Labels: device, Help: "Memory of the GPU."},
+		{Name: "trimtab_gpu_memory_used_bytes", Kind: Gauge, Labels: device, Help: "Memory in use on the GPU, by whomever."},
+		{Name: "trimtab_gpu_sm_active_ratio", Kind: Gauge, Labels: device, Help: "Share of time in which the mean SM had work, 0 to 1; from Hopper on."},
+		{Name: "trimtab_gpu_tensor_active_ratio", Kind: Gauge, Labels: device, Help: "Share of time in which the tensor cores were active, 0 to 1; from Hopper on."},
+		{Name: "trimtab_gpu_dram_active_ratio", Kind: Gauge, Labels: device, Help: "Share of time in which the GPU's memory was read or written, 0 to 1; from Hopper on."},
+		{Name: "trimtab_gpu_power_watts", Kind: Gauge, Labels: device, Help: "Power that the GPU draws; absent where the driver does not tell, as in the lines below."},
+		{Name: "trimtab_gpu_power_limit_watts", Kind: Gauge, Labels: device, Help: "Power that the GPU may draw."},
+		{Name: "trimtab_gpu_clock_hertz", Kind: Gauge, Labels: device, Help: "Clock of the SMs."},
+		{Name: "trimtab_gpu_max_clock_hertz", Kind: Gauge, Labels: device, Help: "The most that this clock can be."},
+		{Name: "trimtab_gpu_temperature_celsius", Kind: Gauge, Labels: device, Help: "Temperature of the GPU."},
+		{Name: "trimtab_gpu_slowdown", Kind: Gauge, Labels: []string{"device", "reason"}, Help: "1 while the driver names this reason for a clock below its maximum (power, thermal, hw-slowdown, power-brake, sync-boost, application, idle, other)."},
+		{Name: "trimtab_gpu_pcie_bytes_per_second", Kind: Gauge, Labels: []string{"device", "direction"}, Help: "What the GPU moves over PCIe; direction is rx (to the GPU) or tx."},
+		{Name: "trimtab_gpu_pcie_max_bytes_per_second", Kind: Gauge, Labels: device, Help: "What its PCIe link gives in one direction, at its present generation and width."},
+		{Name: "trimtab_gpu_nvlink_bytes_total", Kind: Counter, Labels: []string{"device", "direction"}, Help: "Bytes that the GPU moved over all its NVLinks since the driver started; direction is rx or tx."},
+		{Name: "trimtab_gpu_held_memory_bytes", Kind: Gauge, Labels: holder, Help: "GPU memory that the container, or (host) for all processes outside of containers, holds; enrolled or not."},
+		{Name: "trimtab_gpu_idle_seconds", Was: "trimtab_gpu_held_quiet_seconds", Kind: Gauge, Labels: holder, Help: "How long the holder is known to have run nothing on the GPU; 0 while it runs something, and where the driver does not tell."},
+		{Name: "trimtab_gpu_held_seconds_total", Kind: Counter, Labels: holder, Help: "Time that the container held the GPU since trimtab started; (others) is the sum of holders beyond the cap."},
+		{Name: "trimtab_gpu_held_idle_seconds_total", Kind: Counter, Labels: holder, Help: "The part of it in which the holder is known to have run nothing, beyond the first stretch of gpu.idleAfter each time."},
 	}
 }
 
@@ -79,8 +55,8 @@ func (e *emitter) devices(all []state.Device) {
 		e.device(d, label)
 		for _, h := range d.Holders {
 			if holdings++; holdings > MaxHoldings {
-				e.set(nHolderHeld, h.HeldSeconds, label, othersLabel, "")
-				e.set(nHolderIdle, h.IdleSeconds, label, othersLabel, "")
+				e.set("trimtab_gpu_held_seconds_total", h.HeldSeconds, label, othersLabel, "")
+				e.set("trimtab_gpu_held_idle_seconds_total", h.IdleSeconds, label, othersLabel, "")
 				continue
 			}
 			e.holder(h, label)
@@ -89,40 +65,40 @@ func (e *emitter) devices(all []state.Device) {
 }
 
 func (e *emitter) device(d state.Device, label string) {
-	e.set(nDevice, 1, label, clean(d.UUID), clean(d.Name), clean(d.Sharing), strconv.FormatBool(d.Virtual))
-	e.setBool(nDeviceUp, d.Lost == "", label)
+	e.set("trimtab_gpu_info", 1, label, clean(d.UUID), clean(d.Name), clean(d.Sharing), strconv.FormatBool(d.Virtual))
+	e.setBool("trimtab_gpu_up", d.Lost == "", label)
 	if d.Lost != "" {
 		return // what was read before it was lost is not now
 	}
 	if d.MemTotal > 0 {
-		e.set(nDeviceMem, float64(d.MemTotal), label)
-		e.set(nDeviceUsed, float64(d.MemUsed), label)
+		e.set("trimtab_gpu_memory_bytes", float64(d.MemTotal), label)
+		e.set("trimtab_gpu_memory_used_bytes", float64(d.MemUsed), label)
 	}
 	tell := func(name string, value *float64, unit float64, labels ...string) {
 		if value != nil {
 			e.set(name, unit**value, labels...)
 		}
 	}
-	tell(nDeviceDuty, d.Duty, 1, label)
-	tell(nDeviceSM, d.SMActive, 1, label)
-	tell(nDeviceTensor, d.TensorActive, 1, label)
-	tell(nDeviceDRAM, d.DRAMActive, 1, label)
-	tell(nDevicePower, d.PowerW, 1, label)
-	tell(nDeviceLimit, d.PowerLimitW, 1, label)
-	tell(nDeviceClock, d.ClockMHz, 1e6, label)
-	tell(nDeviceClocks, d.MaxClockMHz, 1e6, label)
-	tell(nDeviceTemp, d.TempC, 1, label)
+	tell("trimtab_gpu_duty_ratio", d.Duty, 1, label)
+	tell("trimtab_gpu_sm_active_ratio", d.SMActive, 1, label)
+	tell("trimtab_gpu_tensor_active_ratio", d.TensorActive, 1, label)
+	tell("trimtab_gpu_dram_active_ratio", d.DRAMActive, 1, label)
+	tell("trimtab_gpu_power_watts", d.PowerW, 1, label)
+	tell("trimtab_gpu_power_limit_watts", d.PowerLimitW, 1, label)
+	tell("trimtab_gpu_clock_hertz", d.ClockMHz, 1e6, label)
+	tell("trimtab_gpu_max_clock_hertz", d.MaxClockMHz, 1e6, label)
+	tell("trimtab_gpu_temperature_celsius", d.TempC, 1, label)
 	for _, why := range slices.Compact(slices.Sorted(slices.Values(d.Slowdown))) {
-		e.set(nDeviceSlow, 1, label, clean(why))
+		e.set("trimtab_gpu_slowdown", 1, label, clean(why))
 	}
-	tell(nDevicePCIe, d.PCIeRxBps, 1, label, "rx")
-	tell(nDevicePCIe, d.PCIeTxBps, 1, label, "tx")
-	tell(nDeviceLink, d.PCIeMaxBps, 1, label)
+	tell("trimtab_gpu_pcie_bytes_per_second", d.PCIeRxBps, 1, label, "rx")
+	tell("trimtab_gpu_pcie_bytes_per_second", d.PCIeTxBps, 1, label, "tx")
+	tell("trimtab_gpu_pcie_max_bytes_per_second", d.PCIeMaxBps, 1, label)
 	if d.NVLinkRx != nil {
-		e.set(nDeviceNVLink, float64(*d.NVLinkRx), label, "rx")
+		e.set("trimtab_gpu_nvlink_bytes_total", float64(*d.NVLinkRx), label, "rx")
 	}
 	if d.NVLinkTx != nil {
-		e.set(nDeviceNVLink, float64(*d.NVLinkTx), label, "tx")
+		e.set("trimtab_gpu_nvlink_bytes_total", float64(*d.NVLinkTx), label, "tx")
 	}
 }
 
@@ -131,8 +107,8 @@ func (e *emitter) holder(h state.Holder, device string) {
 	if !h.Host {
 		name, team = e.label(h.Key, h.Name), e.c.team(h.Team)
 	}
-	e.set(nHolderMemory, float64(h.MemBytes), device, name, team)
-	e.set(nHolderQuiet, h.QuietSeconds, device, name, team)
-	e.set(nHolderHeld, h.HeldSeconds, device, name, team)
-	e.set(nHolderIdle, h.IdleSeconds, device, name, team)
+	e.set("trimtab_gpu_held_memory_bytes", float64(h.MemBytes), device, name, team)
+	e.set("trimtab_gpu_idle_seconds", h.QuietSeconds, device, name, team)
+	e.set("trimtab_gpu_held_seconds_total", h.HeldSeconds, device, name, team)
+	e.set("trimtab_gpu_held_idle_seconds_total", h.IdleSeconds, device, name, team)
 }
