@@ -1,6 +1,7 @@
 package render
 
 import (
+	_ "embed"
 	"fmt"
 	"html/template"
 	"strings"
@@ -11,54 +12,9 @@ import (
 
 // reportPage stands alone: no script, nothing from elsewhere. html/template escapes all that is
 // put in.
-const reportPage = `<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>trimtab report by {{.By}}</title>
-<style>
-:root { color-scheme: light dark; --text: #1c2430; --dim: #5b6675; --line: #d5dae1; --page: #ffffff;
-  --work: #2f7d5b; --stalled: #c9822b; --idle: #a8b1bd; --unknown: #e3e6ea; }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #e4e8ee; --dim: #9aa5b4; --line: #38414e; --page: #161b22;
-    --work: #4fa37d; --stalled: #d9974a; --idle: #66707d; --unknown: #333b46; } }
-body { margin: 2rem auto; max-width: 70rem; padding: 0 1rem; background: var(--page); color: var(--text);
-  font: 15px/1.45 system-ui, sans-serif; }
-h1 { font-size: 1.4rem; margin-bottom: .3rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-p, dd { color: var(--dim); } dt { font-weight: 600; } dd { margin: 0 0 .4rem 0; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; }
-th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; }
-th { font-weight: 600; color: var(--dim); font-size: .85rem; }
-th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; unicode-bidi: isolate; }
-tr:last-child td { font-weight: 600; border-bottom: 0; }
-.bar { display: flex; width: 9rem; height: .7rem; background: var(--unknown); }
-.work { background: var(--work); } .stalled { background: var(--stalled); } .idle { background: var(--idle); }
-.key span { display: inline-block; width: .7rem; height: .7rem; margin: 0 .3rem 0 .8rem; } .unknown { background: var(--unknown); }
-</style>
-</head>
-<body>
-<h1>What it was worth, by {{.By}}</h1>
-<p>{{.Sentence}}{{with .Gap}}; {{.}}{{end}}.</p>
-{{range .Tables}}<h2>{{.Title}}</h2>
-{{if .Rows}}<div class="wide"><table>
-<thead><tr><th scope="col">{{.By}}</th>{{range .Columns}}<th scope="col">{{.}}</th>{{end}}<th scope="col">of held</th></tr></thead>
-<tbody>
-{{range .Rows}}<tr><td>{{.Name}}</td>{{range .Cells}}<td>{{.}}</td>{{end}}<td><div class="bar" role="img" aria-label="{{.Label}}">{{range .Bars}}<div class="{{.Class}}" style="width: {{.Percent}}%"></div>{{end}}</div></td></tr>
-{{end}}</tbody>
-</table></div>
-{{else}}<p>None held.</p>
-{{end}}{{end}}<p class="key"><span class="work"></span>working<span class="stalled"></span>stalled<span class="idle"></span>idle<span class="unknown"></span>not known</p>
-<h2>What the columns say</h2>
-<dl>
-{{range .Terms}}<dt>{{.Title}}</dt><dd>{{.Means}}</dd>
-{{end}}</dl>
-</body>
-</html>
-`
+//
+//go:embed report.html
+var reportPage string
 
 type pageBar struct {
 	Class   string
