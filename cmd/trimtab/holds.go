@@ -54,12 +54,9 @@ func (h *holds) Yielded(key string) []runtime.Knob { return h.state.Get().Yielde
 func (h *holds) AddYield(key string, knob runtime.Knob) {
 	h.state.Edit(func(s heldState) heldState {
 		if !slices.Contains(s.Yielded[key], knob) {
-			all := map[string][]runtime.Knob{key: append(slices.Clone(s.Yielded[key]), knob)}
-			for k, knobs := range s.Yielded {
-				if k != key {
-					all[k] = knobs
-				}
-			}
+			all := map[string][]runtime.Knob{}
+			maps.Copy(all, s.Yielded)
+			all[key] = append(slices.Clone(all[key]), knob)
 			s.Yielded = all
 		}
 		return s

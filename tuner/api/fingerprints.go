@@ -17,13 +17,10 @@ func (s *Server) fingerprints(_ http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	if all == nil {
-		all = []state.Fingerprint{}
-	}
 	if allowed(r, AccessWrite) != nil {
 		all = withoutWords(all)
 	}
-	return Fingerprints{all}, nil
+	return Fingerprints{list(all)}, nil
 }
 
 // withoutWords leaves out the hashes of single words and numbers: whoever may start a container with

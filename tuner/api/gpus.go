@@ -20,10 +20,7 @@ func (s *Server) gpus(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if all == nil {
-		all = []state.GPUVisibility{} // a list, never null
-	}
-	return GPUs{all}, nil
+	return GPUs{list(all)}, nil
 }
 
 type changeGPU func(Backend, context.Context, state.GPURequest) ([]state.ActionResult, error)

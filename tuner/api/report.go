@@ -31,9 +31,5 @@ func (s *Server) report(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if since.After(s.now()) {
 		return nil, BadRequest(fmt.Sprintf("since=%q is in the future", form.Get("since")), "")
 	}
-	report, err := s.backend.Report(r.Context(), ReportQuery{SinceUnixNs: since.UnixNano(), By: by})
-	if err != nil {
-		return nil, err
-	}
-	return report, nil
+	return s.backend.Report(r.Context(), ReportQuery{SinceUnixNs: since.UnixNano(), By: by})
 }

@@ -45,8 +45,16 @@ func act[T any](s *Server, do func(Backend, context.Context, T) ([]state.ActionR
 		if err != nil {
 			return nil, err
 		}
-		return Results{append([]state.ActionResult{}, all...)}, nil // a list, never null
+		return Results{list(all)}, nil
 	}
+}
+
+// list is never null in JSON.
+func list[T any](all []T) []T {
+	if all == nil {
+		return []T{}
+	}
+	return all
 }
 
 func healthz(*state.Snapshot, *http.Request) (any, error) { return map[string]bool{"ok": true}, nil }
@@ -74,10 +82,7 @@ func (s *Server) history(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if records == nil {
-		records = []state.Record{}
-	}
-	return History{records}, nil
+	return History{list(records)}, nil
 }
 
 func (s *Server) historyQuery(r *http.Request) (q HistoryQuery, err error) {

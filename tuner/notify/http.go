@@ -134,6 +134,16 @@ func (e *endpoint) request(ctx context.Context, method, at, contentType string, 
 	return resp.StatusCode, answer, e.judge(resp)
 }
 
+// post sends what v is as JSON.
+func (e *endpoint) post(ctx context.Context, path string, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return refusal{error: err}
+	}
+	_, _, err = e.request(ctx, http.MethodPost, e.at(path), "application/json", body)
+	return err
+}
+
 // maxWhy bounds what a server or the network says in an error, bytes.
 const maxWhy = 200
 
@@ -207,12 +217,7 @@ func retryAfter(text string, now time.Time) time.Duration {
 type webhook struct{ *endpoint }
 
 func (w webhook) deliver(ctx context.Context, events []event.Event) error {
-	body, err := json.Marshal(events[0])
-	if err != nil {
-		return refusal{error: err}
-	}
-	_, _, err = w.request(ctx, http.MethodPost, w.at(""), "application/json", body)
-	return err
+	return w.post(ctx, "", events[0])
 }
 
 // check asks for no more than the head: what a server makes of another method is its own, so any answer but a
@@ -240,24 +245,16 @@ type annotation struct {
 const maxTag = 100
 
 func annotationOf(e event.Event) annotation {
-	tags := []string{"trimtab", "event:" + string(e.Kind), "host:" + event.Clean(e.Host, maxTag)}
+	tags, text := []string{"trimtab", "event:" + string(e.Kind), "host:" + event.Clean(e.Host, maxTag)}, e.Text
 	if name := e.Container(); name != "" {
 		tags = append(tags, "container:"+event.Clean(name, maxTag))
-	}
-	text := e.Text
-	if name := e.Container(); name != "" {
 		text = name + ": " + text
 	}
 	return annotation{Time: e.UnixNs / int64(time.Millisecond), Tags: tags, Text: html.EscapeString(text)}
 }
 
 func (g grafana) deliver(ctx context.Context, events []event.Event) error {
-	body, err := json.Marshal(annotationOf(events[0]))
-	if err != nil {
-		return refusal{error: err}
-	}
-	_, _, err = g.request(ctx, http.MethodPost, g.at("api/annotations"), "application/json", body)
-	return err
+	return g.post(ctx, "api/annotations", annotationOf(events[0]))
 }
 
 // check asks for an annotation: a token that may write need not be one that may read.

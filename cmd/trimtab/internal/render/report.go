@@ -79,13 +79,32 @@ func stretch(fromNs, toNs int64, clock Clock) string {
 
 func reportColumns(r state.Report, x reportResource) []column {
 	columns := []column{{strings.ToUpper(Clean(r.By)), 24, 12, true}}
-	for _, t := range account.Columns() {
-		columns = append(columns, column{strings.ToUpper(t.Title), 8, 8, false})
-	}
-	if x.lent {
-		columns = append(columns, column{strings.ToUpper(account.LentColumn().Title), 8, 8, false})
+	for _, title := range x.titles() {
+		columns = append(columns, column{strings.ToUpper(title), 8, 8, false})
 	}
 	return columns
+}
+
+// titles are those of the terms that the resource has.
+func (x reportResource) titles() (out []string) {
+	for _, t := range account.Columns() {
+		out = append(out, t.Title)
+	}
+	if x.lent {
+		out = append(out, account.LentColumn().Title)
+	}
+	return out
+}
+
+// hours are a group's terms, in the order of titles.
+func (x reportResource) hours(g state.ReportGroup) (out []string) {
+	for _, t := range account.Columns() {
+		out = append(out, hours(t.Value(x.use(g))))
+	}
+	if x.lent {
+		out = append(out, hours(g.LentCPUSeconds))
+	}
+	return out
 }
 
 // nothing: a group has nothing of the resource.
@@ -103,15 +122,7 @@ func (x reportResource) groups(r state.Report) []state.ReportGroup {
 // reportRows leaves out groups that have nothing of the resource, and ends with the total.
 func reportRows(r state.Report, x reportResource) (rows [][]string) {
 	for _, g := range x.groups(r) {
-		u := x.use(g)
-		row := []string{groupName(r.By, name(g.Name))}
-		for _, t := range account.Columns() {
-			row = append(row, hours(t.Value(u)))
-		}
-		if x.lent {
-			row = append(row, hours(g.LentCPUSeconds))
-		}
-		rows = append(rows, row)
+		rows = append(rows, append([]string{groupName(r.By, name(g.Name))}, x.hours(g)...))
 	}
 	return rows
 }

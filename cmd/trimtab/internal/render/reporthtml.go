@@ -63,26 +63,13 @@ func ReportHTML(r state.Report, clock Clock) (string, error) {
 }
 
 func reportTable(r state.Report, x reportResource) pageTable {
-	t := pageTable{Title: x.title, By: Clean(r.By)}
-	for _, c := range account.Columns() {
-		t.Columns = append(t.Columns, c.Title)
-	}
-	if x.lent {
-		t.Columns = append(t.Columns, account.LentColumn().Title)
-	}
+	t := pageTable{Title: x.title, By: Clean(r.By), Columns: x.titles()}
 	if x.nothing(r.Total) {
 		return t
 	}
 	for _, g := range x.groups(r) {
-		u := x.use(g)
-		row := pageRow{Name: Clean(groupName(r.By, g.Name))}
-		for _, c := range account.Columns() {
-			row.Cells = append(row.Cells, hours(c.Value(u)))
-		}
-		if x.lent {
-			row.Cells = append(row.Cells, hours(g.LentCPUSeconds))
-		}
-		row.Bars, row.Label = bars(u)
+		row := pageRow{Name: Clean(groupName(r.By, g.Name)), Cells: x.hours(g)}
+		row.Bars, row.Label = bars(x.use(g))
 		t.Rows = append(t.Rows, row)
 	}
 	return t
