@@ -8,8 +8,8 @@ import (
 // Routes lists what there is, "METHOD /path".
 func Routes() []string {
 	var out []string
-	for _, r := range (&Server{}).routes() {
-		out = append(out, r.method+" "+r.path)
+	for _, r := range Operations() {
+		out = append(out, r.Method+" "+r.Path)
 	}
 	return out
 }

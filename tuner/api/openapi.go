@@ -1,9 +1,10 @@
 package api
 
 import (
+	"context"
 	_ "embed" // the description of the API
 	"net/http"
-	"slices"
+	"time"
 
 	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -16,7 +17,7 @@ var openAPI string
 // generated from Operations and the types that they name (go run ./tools/openapi).
 func OpenAPI() string { return openAPI }
 
-// Operation is what a route takes and answers.
+// Operation is a route: what it takes and answers, and who may ask.
 type Operation struct {
 	Method, Path string
 	Summary      string
@@ -24,6 +25,10 @@ type Operation struct {
 	// Body and Answer are values of the types that are sent as JSON; a nil Body: none is read. A
 	// nil Answer: it is a file.
 	Body, Answer any
+
+	access  Access
+	timeout time.Duration
+	answer  answerFunc
 }
 
 // Parameter is one of a query.
@@ -33,34 +38,59 @@ type Parameter struct {
 }
 
 // Operations are all routes of the server, in its order.
-func Operations() []Operation {
+func Operations() []Operation { return (&Server{}).routes() }
+
+func (s *Server) routes() []Operation {
 	name := Parameter{Name: "name", Type: "string", Description: "of one container: its name, ID, key, or the beginning of its ID"}
-	gpus := []Operation{
-		{Method: http.MethodPost, Path: "/v1/gpus/hide", Summary: "Hide GPUs from a running container", Body: state.GPURequest{}, Answer: Results{}},
-		{Method: http.MethodPost, Path: "/v1/gpus/show", Summary: "Show a running container GPUs again", Body: state.GPURequest{}, Answer: Results{}},
+	since := Parameter{Name: "since", Type: "string", Description: "how long ago (2h, 7d), a date or a time"}
+	return []Operation{
+		{Method: http.MethodGet, Path: "/healthz", Summary: "Whether the daemon has a state to tell of", Answer: map[string]bool{}, access: AccessNone, timeout: lookTimeout, answer: s.look(healthz)},
+		looking("/v1/status", "The daemon, its parts, the node, and counters", Status{}, s.look(status)),
+		looking("/v1/containers", "Every running container", Containers{}, s.look(containers)),
+		looking("/v1/containers/{name}", "One running container", state.Container{}, s.look(container)),
+		looking("/v1/advice", "What trimtab cannot change, with the lines to paste", Advice{}, s.look(advices), name),
+		looking("/v1/devices", "GPUs and who holds them", Devices{}, s.look(devices)),
+		looking("/v1/gpus", "Each container's GPUs, granted and visible", GPUs{}, s.gpus),
+		looking("/v1/fingerprints", "The known jobs", Fingerprints{}, s.fingerprints),
+		looking("/v1/history", "What was done and would have been done, oldest first", History{}, s.history,
+			since, Parameter{Name: "changed", Type: "boolean", Description: "only values that changed"},
+			Parameter{Name: "name", Type: "string", Description: "of one container"}, Parameter{Name: "limit", Type: "integer", Description: "only the newest so many"}),
+		looking("/v1/series", "A container's last hour", series.Series{}, s.look(s.series), Parameter{Name: "name", Type: "string", Description: name.Description, Required: true}),
+		looking("/v1/report", "What devices and CPUs were held for", state.Report{}, s.report,
+			since, Parameter{Name: "by", Type: "string", Description: "team, image, container or cause"}),
+		{Method: http.MethodGet, Path: "/v1/record", Summary: "A recording of the next stretch, as a file", access: AccessRead, timeout: maxRecording + lookTimeout, answer: s.record,
+			Query: []Parameter{{Name: "seconds", Type: "integer", Description: "its length, 1 to 3600", Required: true}}},
+		{Method: http.MethodPost, Path: "/v1/place", Summary: "Rank devices for jobs that are to start, and hold the best", Body: state.PlaceRequest{}, Answer: state.Placement{},
+			access: AccessRead, timeout: lookTimeout, answer: s.place},
+		acting(s, "/v1/enable", "Enrol running containers", Backend.Enable),
+		acting(s, "/v1/disable", "End what was enabled", Backend.Disable),
+		acting(s, "/v1/restore", "Give originals back, and hold", restore),
+		acting(s, "/v1/resume", "Lift a hold, or all and a pause", resume),
+		acting(s, "/v1/pause", "Freeze every value as it stands", pause),
+		acting(s, "/v1/fingerprints/forget", "Forget known jobs", Backend.Forget),
+		acting(s, "/v1/gpus/hide", "Hide GPUs from a running container", changeGPU(Backend.HideGPU).checked),
+		acting(s, "/v1/gpus/show", "Show a running container GPUs again", changeGPU(Backend.ShowGPU).checked),
 	}
-	return slices.Concat([]Operation{
-		{Method: http.MethodGet, Path: "/healthz", Summary: "Whether the daemon has a state to tell of", Answer: map[string]bool{}},
-		{Method: http.MethodGet, Path: "/v1/status", Summary: "The daemon, its parts, the node, and counters", Answer: Status{}},
-		{Method: http.MethodGet, Path: "/v1/containers", Summary: "Every running container", Answer: Containers{}},
-		{Method: http.MethodGet, Path: "/v1/containers/{name}", Summary: "One running container", Answer: state.Container{}},
-		{Method: http.MethodGet, Path: "/v1/advice", Summary: "What trimtab cannot change, with the lines to paste", Query: []Parameter{name}, Answer: Advice{}},
-		{Method: http.MethodGet, Path: "/v1/devices", Summary: "GPUs and who holds them", Answer: Devices{}},
-		{Method: http.MethodGet, Path: "/v1/gpus", Summary: "Each container's GPUs, granted and visible", Answer: GPUs{}},
-		{Method: http.MethodGet, Path: "/v1/fingerprints", Summary: "The known jobs", Answer: Fingerprints{}},
-		{Method: http.MethodGet, Path: "/v1/history", Summary: "What was done and would have been done, oldest first", Answer: History{}, Query: []Parameter{
-			{Name: "since", Type: "string", Description: "how long ago (2h, 7d), a date or a time"}, {Name: "changed", Type: "boolean", Description: "only values that changed"},
-			{Name: "name", Type: "string", Description: "of one container"}, {Name: "limit", Type: "integer", Description: "only the newest so many"}}},
-		{Method: http.MethodGet, Path: "/v1/series", Summary: "A container's last hour", Answer: series.Series{}, Query: []Parameter{{Name: "name", Type: "string", Description: name.Description, Required: true}}},
-		{Method: http.MethodGet, Path: "/v1/report", Summary: "What devices and CPUs were held for", Answer: state.Report{}, Query: []Parameter{
-			{Name: "since", Type: "string", Description: "how long ago (2h, 7d), a date or a time"}, {Name: "by", Type: "string", Description: "team, image, container or cause"}}},
-		{Method: http.MethodGet, Path: "/v1/record", Summary: "A recording of the next stretch, as a file", Query: []Parameter{{Name: "seconds", Type: "integer", Description: "its length, 1 to 3600", Required: true}}},
-		{Method: http.MethodPost, Path: "/v1/place", Summary: "Rank devices for jobs that are to start, and hold the best", Body: state.PlaceRequest{}, Answer: state.Placement{}},
-		{Method: http.MethodPost, Path: "/v1/enable", Summary: "Enrol running containers", Body: state.EnableRequest{}, Answer: Results{}},
-		{Method: http.MethodPost, Path: "/v1/disable", Summary: "End what was enabled", Body: state.EnableRequest{}, Answer: Results{}},
-		{Method: http.MethodPost, Path: "/v1/restore", Summary: "Give originals back, and hold", Body: NameRequest{}, Answer: Results{}},
-		{Method: http.MethodPost, Path: "/v1/resume", Summary: "Lift a hold, or all and a pause", Body: NameRequest{}, Answer: Results{}},
-		{Method: http.MethodPost, Path: "/v1/pause", Summary: "Freeze every value as it stands", Body: struct{}{}, Answer: Results{}},
-		{Method: http.MethodPost, Path: "/v1/fingerprints/forget", Summary: "Forget known jobs", Body: state.ForgetRequest{}, Answer: Results{}},
-	}, gpus)
+}
+
+// looking is a route for who may look; answer is what f answers with.
+func looking(path, summary string, answer any, f answerFunc, query ...Parameter) Operation {
+	return Operation{Method: http.MethodGet, Path: path, Summary: summary, Query: query, Answer: answer, access: AccessRead, timeout: lookTimeout, answer: f}
+}
+
+// acting is a route for who may act: it answers by what became of what a body asks for.
+func acting[T any](s *Server, path, summary string, do func(Backend, context.Context, T) ([]state.ActionResult, error)) Operation {
+	var body T
+	return Operation{Method: http.MethodPost, Path: path, Summary: summary, Body: body, Answer: Results{}, access: AccessWrite, timeout: actTimeout,
+		answer: func(_ http.ResponseWriter, r *http.Request) (any, error) {
+			var req T
+			if err := decode(r, &req); err != nil {
+				return nil, err
+			}
+			all, err := do(s.backend, r.Context(), req)
+			if err != nil {
+				return nil, err
+			}
+			return Results{list(all)}, nil
+		}}
 }

@@ -10,22 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/state"
 )
-
-func TestOperationsAreTheRoutes(t *testing.T) {
-	var got []string
-	for _, op := range api.Operations() {
-		got = append(got, op.Method+" "+op.Path)
-	}
-	if diff := cmp.Diff(api.Routes(), got); diff != "" {
-		t.Errorf("(-routes +operations):\n%s", diff)
-	}
-}
 
 // fill sets all that v holds to something: a list of one, a table of one, no zero.
 func fill(v reflect.Value, deep int) {

@@ -34,21 +34,6 @@ func (s *Server) look(answer func(*state.Snapshot, *http.Request) (any, error)) 
 	}
 }
 
-// act answers by what became of what a body asks for.
-func act[T any](s *Server, do func(Backend, context.Context, T) ([]state.ActionResult, error)) answerFunc {
-	return func(_ http.ResponseWriter, r *http.Request) (any, error) {
-		var req T
-		if err := decode(r, &req); err != nil {
-			return nil, err
-		}
-		all, err := do(s.backend, r.Context(), req)
-		if err != nil {
-			return nil, err
-		}
-		return Results{list(all)}, nil
-	}
-}
-
 // list is never null in JSON.
 func list[T any](all []T) []T {
 	if all == nil {

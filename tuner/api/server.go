@@ -77,42 +77,8 @@ func (s *Server) Run(ctx context.Context, l *Listener) error {
 	return nil
 }
 
-// route is one method of one path.
-type route struct {
-	method, path string
-	access       Access
-	timeout      time.Duration
-	answer       answerFunc
-}
-
 // answerFunc returns what is sent as JSON; nil, nil: it has answered.
 type answerFunc func(w http.ResponseWriter, r *http.Request) (any, error)
-
-func (s *Server) routes() []route {
-	return []route{
-		{http.MethodGet, "/healthz", AccessNone, lookTimeout, s.look(healthz)},
-		{http.MethodGet, "/v1/status", AccessRead, lookTimeout, s.look(status)},
-		{http.MethodGet, "/v1/containers", AccessRead, lookTimeout, s.look(containers)},
-		{http.MethodGet, "/v1/containers/{name}", AccessRead, lookTimeout, s.look(container)},
-		{http.MethodGet, "/v1/advice", AccessRead, lookTimeout, s.look(advices)},
-		{http.MethodGet, "/v1/devices", AccessRead, lookTimeout, s.look(devices)},
-		{http.MethodGet, "/v1/gpus", AccessRead, lookTimeout, s.gpus},
-		{http.MethodGet, "/v1/fingerprints", AccessRead, lookTimeout, s.fingerprints},
-		{http.MethodGet, "/v1/history", AccessRead, lookTimeout, s.history},
-		{http.MethodGet, "/v1/series", AccessRead, lookTimeout, s.look(s.series)},
-		{http.MethodGet, "/v1/report", AccessRead, lookTimeout, s.report},
-		{http.MethodGet, "/v1/record", AccessRead, maxRecording + lookTimeout, s.record},
-		{http.MethodPost, "/v1/place", AccessRead, lookTimeout, s.place},
-		{http.MethodPost, "/v1/enable", AccessWrite, actTimeout, act(s, Backend.Enable)},
-		{http.MethodPost, "/v1/disable", AccessWrite, actTimeout, act(s, Backend.Disable)},
-		{http.MethodPost, "/v1/restore", AccessWrite, actTimeout, act(s, restore)},
-		{http.MethodPost, "/v1/resume", AccessWrite, actTimeout, act(s, resume)},
-		{http.MethodPost, "/v1/pause", AccessWrite, actTimeout, act(s, pause)},
-		{http.MethodPost, "/v1/fingerprints/forget", AccessWrite, actTimeout, act(s, Backend.Forget)},
-		{http.MethodPost, "/v1/gpus/hide", AccessWrite, actTimeout, act(s, changeGPU(Backend.HideGPU).checked)},
-		{http.MethodPost, "/v1/gpus/show", AccessWrite, actTimeout, act(s, changeGPU(Backend.ShowGPU).checked)},
-	}
-}
 
 // Handler is the API without its socket: without a peer in the request's context
 // nothing but /healthz is allowed.
@@ -120,8 +86,8 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	methods := map[string][]string{}
 	for _, r := range s.routes() {
-		mux.HandleFunc(r.method+" "+r.path, s.handle(r))
-		methods[r.path] = append(methods[r.path], r.method)
+		mux.HandleFunc(r.Method+" "+r.Path, s.handle(r))
+		methods[r.Path] = append(methods[r.Path], r.Method)
 	}
 	for path, allowed := range methods {
 		list := strings.Join(allowed, ", ")
@@ -141,8 +107,8 @@ func (s *Server) Handler() http.Handler {
 func (s *Server) Looking() http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range s.routes() {
-		if slices.Contains(shownRoutes(), r.path) {
-			mux.HandleFunc(r.method+" "+r.path, s.answer(r))
+		if slices.Contains(shownRoutes(), r.Path) {
+			mux.HandleFunc(r.Method+" "+r.Path, s.answer(r))
 		}
 	}
 	return mux
@@ -154,7 +120,7 @@ func shownRoutes() []string {
 }
 
 // handle guards one route: who may.
-func (s *Server) handle(rt route) http.HandlerFunc {
+func (s *Server) handle(rt Operation) http.HandlerFunc {
 	answer := s.answer(rt)
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := allowed(r, rt.access); err != nil {
@@ -166,7 +132,7 @@ func (s *Server) handle(rt route) http.HandlerFunc {
 }
 
 // answer guards one route for whoever may: deadlines, the size of the body.
-func (s *Server) answer(rt route) http.HandlerFunc {
+func (s *Server) answer(rt Operation) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
 		defer cancel()
@@ -175,7 +141,7 @@ func (s *Server) answer(rt route) http.HandlerFunc {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 		answer, err := rt.answer(w, r.WithContext(ctx))
 		if err != nil {
-			s.log.Debug("API request failed", "path", rt.path, "error", err)
+			s.log.Debug("API request failed", "path", rt.Path, "error", err)
 			fail(w, asError(err))
 			return
 		}
