@@ -119,10 +119,7 @@ func writeWhole(path, text string) error {
 	if err == nil && was != nil {
 		err = f.Chmod(was.Mode().Perm())
 	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
+	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
