@@ -167,41 +167,30 @@ func (h Hidden) seen(c runtime.Container) runtime.Container {
 	return c
 }
 
-// ruleNumbers are what v1 tells its rules apart by: it keeps one for each, and adds
-// and takes single letters of its access.
-type ruleNumbers struct {
-	kind         string
-	major, minor int
-}
+// accessByRule is how v1 keeps rules, here without their access: one for each kind and numbers,
+// of which it adds and takes single letters.
+type accessByRule map[runtime.DeviceRule]int32
 
-func numbersOf(r runtime.DeviceRule) ruleNumbers { return ruleNumbers{r.Kind, r.Major, r.Minor} }
-
-func lettersOf(bits int32) string {
-	out := ""
-	for _, l := range []struct {
-		bit    int32
-		letter string
-	}{{accRead, "r"}, {accWrite, "w"}, {accMknod, "m"}} {
-		if bits&l.bit != 0 {
-			out += l.letter
-		}
-	}
-	return out
-}
-
-func byNumbers(all []runtime.DeviceRule) map[ruleNumbers]int32 {
-	out := map[ruleNumbers]int32{}
+func byNumbers(all []runtime.DeviceRule) accessByRule {
+	out := accessByRule{}
 	for _, r := range all {
-		out[numbersOf(r)] |= accessBits(r.Access)
+		bits := accessBits(r.Access)
+		r.Access = ""
+		out[r] |= bits
 	}
 	return out
 }
 
-func fromNumbers(all map[ruleNumbers]int32) []runtime.DeviceRule {
+func (all accessByRule) rules() []runtime.DeviceRule {
 	var out []runtime.DeviceRule
-	for n, bits := range all {
-		if bits != 0 {
-			out = append(out, runtime.DeviceRule{Kind: n.kind, Major: n.major, Minor: n.minor, Access: lettersOf(bits)})
+	for r, bits := range all {
+		for _, letter := range []string{"r", "w", "m"} {
+			if bits&accessBits(letter) != 0 {
+				r.Access += letter
+			}
+		}
+		if r.Access != "" {
+			out = append(out, r)
 		}
 	}
 	return sorted(out)
@@ -209,7 +198,7 @@ func fromNumbers(all map[ruleNumbers]int32) []runtime.DeviceRule {
 
 // combine is a list after devices.allow of more, as the kernel keeps it.
 func combine(list, more []runtime.DeviceRule) []runtime.DeviceRule {
-	return fromNumbers(byNumbers(slices.Concat(list, more)))
+	return byNumbers(slices.Concat(list, more)).rules()
 }
 
 // without is a list after devices.deny of less.
@@ -218,5 +207,5 @@ func without(list, less []runtime.DeviceRule) []runtime.DeviceRule {
 	for n, bits := range byNumbers(less) {
 		out[n] &^= bits
 	}
-	return fromNumbers(out)
+	return out.rules()
 }

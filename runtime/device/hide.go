@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/systemd"
 )
 
 // Hide makes view.Hidden the set of GPUs that are hidden from c: those that are new in
@@ -186,7 +187,7 @@ func (v *Visibility) provedOpen(ctx context.Context, target Hidden, more []int) 
 		return nil
 	}
 	for _, minor := range more {
-		if access, err := v.allowed(ctx, target.Container, minor); access != AccessAllowed {
+		if access, err := tryOpen(ctx, target.Container, []int{minor}); access != AccessAllowed {
 			return errors.Join(fmt.Errorf("/dev/nvidia%d is %s to it now: there is nothing to hide", minor, access), err)
 		}
 	}
@@ -312,12 +313,7 @@ func (v *Visibility) setList(dir string, covers, to Hidden) error {
 }
 
 // unitOf is the scope that systemd keeps a container in; "" without one.
-func unitOf(c runtime.Container) string {
-	if unit := cgroupName(c); isScope(unit) {
-		return unit
-	}
-	return ""
-}
+func unitOf(c runtime.Container) string { return systemd.Unit(c.Cgroup.Dir("devices")) }
 
 // setUnit tells systemd. On v1 it then writes the rules that it knows, so those that
 // others had added are put back.
@@ -365,20 +361,15 @@ func (v *Visibility) setUnit(ctx context.Context, covers, to Hidden) error {
 func (v *Visibility) holds(ctx context.Context, c runtime.Container, target Hidden, more []int) error {
 	v.Forget(c.Key())
 	for _, minor := range more {
-		if access, err := v.allowed(ctx, c, minor); access != AccessRefused {
+		if access, err := tryOpen(ctx, c, []int{minor}); access != AccessRefused {
 			return fmt.Errorf("/dev/nvidia%d can still be opened (%s): %w", minor, access, orUnknown(err))
 		}
 	}
 	if target.All || len(more) == 0 {
 		return nil
 	}
-	if access, err := v.allowed(ctx, c, nvidiactlMinor); access == AccessRefused {
+	if access, err := tryOpen(ctx, c, []int{nvidiactlMinor}); access == AccessRefused {
 		return fmt.Errorf("nvidiactl can no longer be opened: %w", orUnknown(err))
 	}
 	return nil
-}
-
-// allowed asks for one of NVIDIA's fixed numbers, as an open would where there is v1.
-func (v *Visibility) allowed(ctx context.Context, c runtime.Container, minor int) (Access, error) {
-	return tryOpen(ctx, c, []int{minor})
 }

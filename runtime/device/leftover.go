@@ -126,7 +126,7 @@ func (v *Visibility) sweepNodes(ctx context.Context, c runtime.Container, known 
 			continue
 		}
 		n, ok, _ := nodeOf(dev, "nvidia"+strconv.Itoa(minor), majors)
-		if access, _ := v.allowed(ctx, c, minor); ok && access == AccessAllowed {
+		if access, _ := tryOpen(ctx, c, []int{minor}); ok && access == AccessAllowed {
 			nodes = append(nodes, n)
 		}
 	}
@@ -139,13 +139,13 @@ func (v *Visibility) sweepNodes(ctx context.Context, c runtime.Container, known 
 // sweepControl are the host's nodes without a GPU of their own that the container may open. Those
 // of other majors go with nvidiactl: without it they do nothing.
 func (v *Visibility) sweepControl(ctx context.Context, c runtime.Container, dev *os.File, majors []int) (nodes []Node) {
-	if access, _ := v.allowed(ctx, c, nvidiactlMinor); access != AccessAllowed {
+	if access, _ := tryOpen(ctx, c, []int{nvidiactlMinor}); access != AccessAllowed {
 		return nil
 	}
 	for _, name := range controlNodes {
 		n, ok, _ := nodeOf(dev, name, majors)
 		if ok && n.Major == nvidiaMajor {
-			access, _ := v.allowed(ctx, c, n.Minor)
+			access, _ := tryOpen(ctx, c, []int{n.Minor})
 			ok = access == AccessAllowed
 		}
 		if ok {

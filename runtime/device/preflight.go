@@ -11,6 +11,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/systemd"
 )
 
 // Device numbers of NVIDIA's driver: its major number, and nvidiactl's minor,
@@ -68,12 +70,7 @@ type Options struct {
 }
 
 func (o Options) filled() Options {
-	if o.ProcRoot == "" {
-		o.ProcRoot = "/proc"
-	}
-	if o.Units == nil {
-		o.Units = systemBus{}
-	}
+	o.ProcRoot, o.Units = cmp.Or(o.ProcRoot, "/proc"), cmp.Or[Units](o.Units, systemBus{})
 	if o.Fault == nil {
 		o.Fault = func(string) {}
 	}
@@ -106,10 +103,10 @@ func Preflight(ctx context.Context, c runtime.Container, opts Options) Report {
 	}
 	r := Report{HoldsGPU: true, Mode: c.GPUVia}
 	dir := c.Cgroup.Dir("devices")
-	switch unit := filepath.Base(dir); {
+	switch unit := systemd.Unit(dir); {
 	case dir == "":
 		r.Why = "its control group is not known"
-	case isScope(unit):
+	case unit != "": // runtimes with the systemd driver put each container in a scope
 		r.Driver = DriverSystemd
 		bySystemd(ctx, &r, c, unit, opts)
 	case c.Cgroup.V1["devices"] != "":
@@ -121,9 +118,6 @@ func Preflight(ctx context.Context, c runtime.Container, opts Options) Report {
 	}
 	return r
 }
-
-// isScope: runtimes with the systemd driver put each container in a scope.
-func isScope(unit string) bool { return strings.HasSuffix(unit, ".scope") }
 
 // bySystemd compares what the container needs with what systemd would write.
 func bySystemd(ctx context.Context, r *Report, c runtime.Container, unit string, opts Options) {
@@ -144,7 +138,7 @@ func bySystemd(ctx context.Context, r *Report, c runtime.Container, unit string,
 		return
 	}
 	for _, need := range needs {
-		if !slices.ContainsFunc(allowed, func(a Allow) bool { return a.covers(need, majors) }) {
+		if !slices.ContainsFunc(allowed, func(a Allow) bool { return a.allows(need, majors) }) {
 			r.AtRisk = true
 			r.Why = fmt.Sprintf("systemd does not know that %s may use device %s, so a daemon-reload, or any write to the unit, takes it away", unit, need.Numbers())
 			r.Hint = hintUnit(r.Mode)
@@ -227,26 +221,11 @@ func neededNodes(c runtime.Container, majors map[string]int) ([]runtime.DeviceRu
 	}
 	for _, n := range rules {
 		if n.Major == nvidiaMajor {
+			n.Access = "rw" // whether nodes may be made as well takes no GPU away
 			needs = append(needs, n)
 		}
 	}
 	return needs, nil
-}
-
-// covers reports whether systemd, given this entry, lets the node be read and
-// written. The forms are those that runc and systemd write (systemd.resource-control(5)).
-func (a Allow) covers(need runtime.DeviceRule, majors map[string]int) bool {
-	if !strings.Contains(a.Access, "r") || !strings.Contains(a.Access, "w") {
-		return false
-	}
-	if group, ok := strings.CutPrefix(a.Device, "char-"); ok {
-		return group == "*" || group == strconv.Itoa(need.Major) || matchesGroup(group, need.Major, majors)
-	}
-	numbers, ok := strings.CutPrefix(a.Device, "/dev/char/")
-	if !ok {
-		numbers, ok = nodeNumbers(a.Device, majors)
-	}
-	return ok && numbers == need.Numbers()
 }
 
 // matchesGroup looks a group up as systemd does: by its name in /proc/devices, a glob.
@@ -257,24 +236,6 @@ func matchesGroup(group string, major int, majors map[string]int) bool {
 		}
 	}
 	return false
-}
-
-// nodeNumbers gives the fixed numbers of NVIDIA's nodes, which need not exist here.
-func nodeNumbers(path string, majors map[string]int) (string, bool) {
-	name := strings.TrimPrefix(path, "/dev/nvidia")
-	switch {
-	case name == path:
-		return "", false
-	case name == "ctl":
-		return "195:255", true
-	case name == "-modeset":
-		return "195:254", true
-	case name == "-uvm":
-		major, ok := majors["nvidia-uvm"]
-		return fmt.Sprintf("%d:0", major), ok
-	}
-	_, err := strconv.ParseUint(name, 10, 8)
-	return "195:" + name, err == nil
 }
 
 // driverMajors reads the major numbers of character devices. NVIDIA's driver has

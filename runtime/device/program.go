@@ -13,14 +13,7 @@ import (
 // else goes on to the program, so no rule of it is lost, whatever it says. Its jumps
 // are relative and it is moved as a whole. This is how NVIDIA's hook adds GPUs too.
 func allowing(rules []runtime.DeviceRule, rest asm.Instructions) (asm.Instructions, error) {
-	out := asm.Instructions{
-		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // access<<16 | kind
-		asm.Mov.Reg(asm.R3, asm.R2),
-		asm.And.Imm(asm.R2, 0xffff),
-		asm.RSh.Imm(asm.R3, 16),
-		asm.LoadMem(asm.R4, asm.R1, 4, asm.Word),
-		asm.LoadMem(asm.R5, asm.R1, 8, asm.Word),
-	}
+	out := loadRequest()
 	for i, r := range rules {
 		block, err := allowRuleBlock(r, fmt.Sprintf("after-%d", i))
 		if err != nil {
@@ -41,13 +34,25 @@ func allowing(rules []runtime.DeviceRule, rest asm.Instructions) (asm.Instructio
 	return append(out, rest...), nil
 }
 
+// loadRequest puts a request into registers: its kind into R2, access R3, major R4, minor R5. R1,
+// the request itself, stays as it is for whatever follows.
+func loadRequest() asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // access<<16 | kind
+		asm.Mov.Reg(asm.R3, asm.R2),
+		asm.And.Imm(asm.R2, 0xffff),
+		asm.RSh.Imm(asm.R3, 16),
+		asm.LoadMem(asm.R4, asm.R1, 4, asm.Word),
+		asm.LoadMem(asm.R5, asm.R1, 8, asm.Word),
+	}
+}
+
 // refusingAll is the program that knows no rule.
 func refusingAll() asm.Instructions {
 	return asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
 }
 
-// allowRuleBlock answers yes where one rule fits, else goes on at next. R1, the
-// request, stays as it is for whatever follows.
+// allowRuleBlock answers yes where one rule fits, else goes on at next.
 func allowRuleBlock(r runtime.DeviceRule, next string) (asm.Instructions, error) {
 	access := accessBits(r.Access)
 	if access == 0 {

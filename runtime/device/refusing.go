@@ -23,14 +23,7 @@ func refusingFirst(rules []runtime.DeviceRule, rest asm.Instructions) (asm.Instr
 	if len(rest) == 0 {
 		return nil, errors.New("no program of its own to put in front of")
 	}
-	front := asm.Instructions{
-		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // access<<16 | kind
-		asm.Mov.Reg(asm.R3, asm.R2),
-		asm.And.Imm(asm.R2, 0xffff),
-		asm.RSh.Imm(asm.R3, 16),
-		asm.LoadMem(asm.R4, asm.R1, 4, asm.Word),
-		asm.LoadMem(asm.R5, asm.R1, 8, asm.Word),
-	}
+	front := loadRequest()
 	for _, r := range rules {
 		if r.Kind != "c" || r.Major == runtime.AnyDevice {
 			return nil, fmt.Errorf("rule %q is not for some devices of one driver: not refused", r)

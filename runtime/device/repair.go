@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,8 +70,8 @@ func orUnknown(err error) error {
 // daemon-reload from now on. On v1 it writes only those that it knows, so rules that
 // others had added go back with the list (byList).
 func (v *Visibility) byUnit(ctx context.Context, c runtime.Container, lost []runtime.DeviceRule) (bool, error) {
-	unit := filepath.Base(c.Cgroup.Dir("devices"))
-	if !isScope(unit) {
+	unit := unitOf(c)
+	if unit == "" {
 		return false, nil
 	}
 	dir, isV1 := c.Cgroup.V1["devices"]
@@ -123,7 +122,8 @@ func (v *Visibility) unitLacks(ctx context.Context, unit string, lost []runtime.
 	return more, nil
 }
 
-// allows: the entry grants all that the rule does.
+// allows: by this entry systemd grants all that the rule does. The forms are those that runc and
+// systemd write (systemd.resource-control(5)).
 func (a Allow) allows(r runtime.DeviceRule, majors map[string]int) bool {
 	for _, letter := range r.Access {
 		if !strings.ContainsRune(a.Access, letter) {

@@ -97,19 +97,15 @@ func missing(had, list []runtime.DeviceRule) []runtime.DeviceRule {
 	var out []runtime.DeviceRule
 	for _, want := range had {
 		for _, access := range want.Access {
-			if !slices.ContainsFunc(list, func(r runtime.DeviceRule) bool { return contains(r, want, access) }) {
+			if !slices.ContainsFunc(list, func(r runtime.DeviceRule) bool {
+				return r.Contains(runtime.DeviceRule{Kind: want.Kind, Major: want.Major, Minor: want.Minor, Access: string(access)})
+			}) {
 				out = append(out, want)
 				break
 			}
 		}
 	}
 	return out
-}
-
-// contains reports whether one rule grants one kind of access to all that another names.
-func contains(r, want runtime.DeviceRule, access rune) bool {
-	return (r.Kind == "a" || r.Kind == want.Kind) && (r.Major == runtime.AnyDevice || r.Major == want.Major) &&
-		(r.Minor == runtime.AnyDevice || r.Minor == want.Minor) && strings.ContainsRune(r.Access, access)
 }
 
 // nvidiaMajors are the major numbers of NVIDIA's drivers on this host now: the fixed

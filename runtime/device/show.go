@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -16,8 +15,6 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 )
-
-func cgroupName(c runtime.Container) string { return filepath.Base(c.Cgroup.Dir("devices")) }
 
 // nodesToRemove are the nodes that stand and that the target hides.
 func (v *Visibility) nodesToRemove(root *os.File, target, before Hidden) (nodes []Node, notes []string, err error) {
@@ -265,7 +262,7 @@ func (v *Visibility) Yielded(ctx context.Context, key string) []int {
 	}
 	var out []int
 	for _, minor := range h.Minors {
-		if access, err := v.allowed(ctx, h.Container, minor); access == AccessAllowed && err == nil {
+		if access, err := tryOpen(ctx, h.Container, []int{minor}); access == AccessAllowed && err == nil {
 			out = append(out, minor)
 		}
 	}

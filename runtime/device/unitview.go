@@ -63,18 +63,29 @@ func (h Hidden) hides(major, minor int, nvidia []int) bool {
 	return major == nvidiaMajor && (minor == runtime.AnyDevice || slices.Contains(h.Minors, minor))
 }
 
-// node is the number of the one device that an entry names.
+// node is the number of the one device that an entry names: by its numbers, or as one of NVIDIA's
+// nodes, which need not exist here.
 func (a Allow) node(majors map[string]int) (major, minor int, ok bool) {
-	numbers, ok := strings.CutPrefix(a.Device, "/dev/char/")
-	if !ok {
-		if numbers, ok = nodeNumbers(a.Device, majors); !ok {
-			return 0, 0, false
-		}
+	if numbers, ok := strings.CutPrefix(a.Device, "/dev/char/"); ok {
+		left, right, _ := strings.Cut(numbers, ":")
+		major, errMajor := strconv.Atoi(left)
+		minor, errMinor := strconv.Atoi(right)
+		return major, minor, errMajor == nil && errMinor == nil
 	}
-	left, right, _ := strings.Cut(numbers, ":")
-	major, errMajor := strconv.Atoi(left)
-	minor, errMinor := strconv.Atoi(right)
-	return major, minor, errMajor == nil && errMinor == nil
+	name, ok := strings.CutPrefix(a.Device, "/dev/nvidia")
+	switch {
+	case !ok:
+		return 0, 0, false
+	case name == "ctl":
+		return nvidiaMajor, nvidiactlMinor, true
+	case name == "-modeset":
+		return nvidiaMajor, firstControlMinor, true
+	case name == "-uvm":
+		major, ok := majors["nvidia-uvm"]
+		return major, 0, ok
+	}
+	n, err := strconv.ParseUint(name, 10, 8)
+	return nvidiaMajor, int(n), err == nil
 }
 
 func groupMajors(group string, majors map[string]int) []int {
