@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 
@@ -62,10 +63,7 @@ func load(opts Options) (*loaded, error) {
 }
 
 func setConstants(spec *ebpf.CollectionSpec, opts Options) error {
-	stackBytes := uint64(16 << 10)
-	if page := uint64(os.Getpagesize()); page > stackBytes {
-		stackBytes = page // arm64: THREAD_SIZE is at least a page
-	}
+	stackBytes := max(16<<10, uint64(os.Getpagesize())) // arm64: THREAD_SIZE is at least a page
 	byV1 := uint32(0)
 	if opts.TasksByV1CPU {
 		byV1 = 1
@@ -112,11 +110,7 @@ func loadCollection(spec *ebpf.CollectionSpec, types *btf.Spec) (*ebpf.Collectio
 
 func tryProgram(spec *ebpf.CollectionSpec, copts ebpf.CollectionOptions, name string) error {
 	one := spec.Copy()
-	for other := range one.Programs {
-		if other != name {
-			delete(one.Programs, other)
-		}
-	}
+	maps.DeleteFunc(one.Programs, func(other string, _ *ebpf.ProgramSpec) bool { return other != name })
 	coll, err := ebpf.NewCollectionWithOptions(one, copts)
 	if err != nil {
 		return err
@@ -127,12 +121,7 @@ func tryProgram(spec *ebpf.CollectionSpec, copts ebpf.CollectionOptions, name st
 
 func (l *loaded) attach() error {
 	losses := optional()
-	names := make([]string, 0, len(l.coll.Programs))
-	for name := range l.coll.Programs {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(l.coll.Programs)) {
 		prog := l.coll.Programs[name]
 		if name == "read_threads" {
 			it, err := link.AttachIter(link.IterOptions{Program: prog})

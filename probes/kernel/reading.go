@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,14 +144,5 @@ func (p *Probe) finish(t probes.Thread) probes.Thread {
 }
 
 func compareThreads(a, b probes.Thread) int {
-	if a.TID != b.TID {
-		return int(a.TID) - int(b.TID)
-	}
-	if a.StartNs < b.StartNs {
-		return -1
-	}
-	if a.StartNs > b.StartNs {
-		return 1
-	}
-	return int(a.SinceNs - b.SinceNs)
+	return cmp.Or(cmp.Compare(a.TID, b.TID), cmp.Compare(a.StartNs, b.StartNs), cmp.Compare(a.SinceNs, b.SinceNs))
 }

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"io"
 	"slices"
 	"strings"
@@ -108,10 +109,7 @@ const HookSwitch = "kernel.switch"
 // Spending tells what the switches of each container cost, by the price of the
 // latest turn.
 func (p *Probe) Spending() []probes.Spend {
-	hit := p.spending.hitNs
-	if hit == 0 {
-		hit = unmeasuredSwitchNs
-	}
+	hit := cmp.Or(p.spending.hitNs, unmeasuredSwitchNs)
 	out := make([]probes.Spend, 0, len(p.spending.switches))
 	for key, n := range p.spending.switches {
 		out = append(out, probes.Spend{Container: key, Hook: HookSwitch, Hits: n, HitNs: hit})

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,18 +74,8 @@ var _ probes.Probe = (*Probe)(nil)
 // New loads and attaches the programs. Where the kernel refuses them, links are
 // read all the same, and Missing says what is lost.
 func New(opts Options) *Probe {
-	if opts.ProcRoot == "" {
-		opts.ProcRoot = "/proc"
-	}
-	if opts.SysRoot == "" {
-		opts.SysRoot = "/sys"
-	}
-	if opts.ReadEvery <= 0 {
-		opts.ReadEvery = readEvery
-	}
-	if opts.longestPass <= 0 {
-		opts.longestPass = longestPass
-	}
+	opts.ProcRoot, opts.SysRoot = cmp.Or(opts.ProcRoot, "/proc"), cmp.Or(opts.SysRoot, "/sys")
+	opts.ReadEvery, opts.longestPass = cmp.Or(opts.ReadEvery, readEvery), cmp.Or(opts.longestPass, longestPass)
 	p := &Probe{
 		opts: opts, containers: map[string]*container{}, bySlot: map[uint32]*container{},
 		links: newLinks(opts.ProcRoot, opts.SysRoot), buf: make([]byte, 64<<10),

@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,19 +44,12 @@ func (o Options) withDefaults() Options {
 	def(&o.SlowDeadline, 30*time.Second)
 	def(&o.LookAgain, time.Minute)
 	def(&o.StaleAfter, 5*time.Second)
-	if o.Library == "" {
-		o.Library = "libnvidia-ml.so.1" // the soname that every driver installs
-	}
-	if o.ProcRoot == "" {
-		o.ProcRoot = "/proc"
-	}
+	o.Library = cmp.Or(o.Library, "libnvidia-ml.so.1") // the soname that every driver installs
+	o.ProcRoot = cmp.Or(o.ProcRoot, "/proc")
 	if o.program == "" {
 		o.program, _ = os.Executable() // where that is not known, no child is found, and that is said
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	o.Logger = o.Logger.With("component", "nvml")
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler)).With("component", "nvml")
 	return o
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -142,11 +143,7 @@ func (l *listener) unwatch(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.senders, key)
-	for dir, k := range l.dirs {
-		if k == key {
-			delete(l.dirs, dir)
-		}
-	}
+	maps.DeleteFunc(l.dirs, func(_, k string) bool { return k == key })
 }
 
 // readings returns a container's counters by process, and forgets processes that ended.

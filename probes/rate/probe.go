@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -51,12 +52,7 @@ var _ probes.Probe = (*Probe)(nil)
 // New opens the socket. Where it cannot, logs are read all the same, and Missing
 // says what is lost.
 func New(opts Options) *Probe {
-	if opts.ProcRoot == "" {
-		opts.ProcRoot = "/proc"
-	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	opts.ProcRoot, opts.Logger = cmp.Or(opts.ProcRoot, "/proc"), cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	p := &Probe{opts: opts, containers: map[string]*container{}, problems: map[string]map[string]string{}}
 	if opts.Dir == "" {
 		return p
@@ -192,11 +188,7 @@ func (p *Probe) Problem(key string) map[string]string {
 	if len(p.problems[key]) == 0 {
 		return nil
 	}
-	out := make(map[string]string, len(p.problems[key]))
-	for source, problem := range p.problems[key] {
-		out[source] = problem
-	}
-	return out
+	return maps.Clone(p.problems[key])
 }
 
 // Cost returns the datagrams that were dropped, and the memory of the socket's filter.

@@ -111,13 +111,11 @@ func attachMulti(exe *link.Executable, pid int32, prog *ebpf.Program, points []p
 		opts.Addresses = append(opts.Addresses, p.offset)
 		opts.Cookies = append(opts.Cookies, p.cookie)
 	}
-	var l link.Link
-	var err error
+	attach := exe.UprobeMulti
 	if ret {
-		l, err = exe.UretprobeMulti(nil, prog, opts)
-	} else {
-		l, err = exe.UprobeMulti(nil, prog, opts)
+		attach = exe.UretprobeMulti
 	}
+	l, err := attach(nil, prog, opts)
 	if err != nil {
 		return nil, fmt.Errorf("attach to %d functions: %w", len(points), err)
 	}
@@ -126,13 +124,11 @@ func attachMulti(exe *link.Executable, pid int32, prog *ebpf.Program, points []p
 
 func attachOne(exe *link.Executable, pid int32, prog *ebpf.Program, p point, ret bool) (link.Link, error) {
 	opts := &link.UprobeOptions{Address: p.offset, Cookie: p.cookie, PID: int(pid)}
-	var l link.Link
-	var err error
+	attach := exe.Uprobe
 	if ret {
-		l, err = exe.Uretprobe("", prog, opts)
-	} else {
-		l, err = exe.Uprobe("", prog, opts)
+		attach = exe.Uretprobe
 	}
+	l, err := attach("", prog, opts)
 	if err != nil {
 		return nil, fmt.Errorf("attach to a function: %w", err)
 	}

@@ -1,12 +1,12 @@
 package uprobe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -300,10 +300,7 @@ func (c *Client) Spending() []probes.Spend {
 		}
 	}
 	slices.SortFunc(out, func(a, b probes.Spend) int {
-		if d := strings.Compare(a.Container, b.Container); d != 0 {
-			return d
-		}
-		return strings.Compare(a.Hook, b.Hook)
+		return cmp.Or(cmp.Compare(a.Container, b.Container), cmp.Compare(a.Hook, b.Hook))
 	})
 	return out
 }

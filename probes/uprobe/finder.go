@@ -323,9 +323,7 @@ func (f *Finder) awaitFiles() {
 // closeLater detaches without keeping the caller; the channel is closed when it is done.
 func (f *Finder) closeLater(links []link.Link) <-chan struct{} {
 	done := make(chan struct{})
-	f.closers.Add(1)
-	go func() {
-		defer f.closers.Done()
+	f.closers.Go(func() {
 		defer close(done)
 		f.closing <- struct{}{}
 		defer func() { <-f.closing }()
@@ -334,6 +332,6 @@ func (f *Finder) closeLater(links []link.Link) <-chan struct{} {
 		if err != nil {
 			f.failed.Store(err.Error(), fmt.Errorf("detach: %w", err))
 		}
-	}()
+	})
 	return done
 }

@@ -58,11 +58,7 @@ func reason(err error) string {
 	case errors.Is(err, os.ErrNotExist):
 		return "no such file"
 	}
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			break
-		}
+	for inner := err; inner != nil; inner = errors.Unwrap(err) {
 		err = inner
 	}
 	text := err.Error()

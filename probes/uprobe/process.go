@@ -115,12 +115,7 @@ func executableMaps(maps []byte, hints []string) []mapping {
 }
 
 func hinted(path string, hints []string) bool {
-	for _, h := range hints {
-		if strings.Contains(path, h) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(hints, func(h string) bool { return strings.Contains(path, h) })
 }
 
 // remoteTypes are file systems whose server may keep a reader waiting for ever:

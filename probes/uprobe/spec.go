@@ -109,12 +109,7 @@ func (h *Hook) points(found []symbols.Symbol, turn uint16, withReturns bool) (en
 }
 
 func (s *Spec) matches(symbol string) bool {
-	for i := range s.Hooks {
-		if _, ok := s.Hooks[i].Match(symbol); ok {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Hooks, func(h Hook) bool { _, ok := h.Match(symbol); return ok })
 }
 
 // leader is the first hook of the same name, which keeps the name's state.

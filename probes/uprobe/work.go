@@ -214,15 +214,9 @@ func (f *Finder) next(l *lane) {
 
 // beginBatch attaches what of a batch is still wanted.
 func (f *Finder) beginBatch(l *lane, b batch) {
-	wanted := slices.Collect(func(yield func(*attaching) bool) {
-		for _, a := range b {
-			if a.isWanted() && !yield(a) {
-				return
-			}
-		}
-	})
+	wanted := slices.DeleteFunc(slices.Clone(b), func(a *attaching) bool { return !a.isWanted() })
 	if len(wanted) > 0 {
-		f.begin(l, func() func() { batch(wanted).run(f); return func() { f.takeBatch(wanted) } })
+		f.begin(l, func() func() { wanted.run(f); return func() { f.takeBatch(wanted) } })
 	}
 	f.takeBatch(slices.DeleteFunc(b, (*attaching).isWanted))
 }

@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,20 +52,10 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.Address = strings.TrimPrefix(o.Address, "unix://")
-	if o.Address == "" {
-		o.Address = DefaultAddress
-	}
-	if o.CallTimeout == 0 {
-		o.CallTimeout = 10 * time.Second
-	}
-	if o.RelistEvery == 0 {
-		o.RelistEvery = 30 * time.Second
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	o.Logger = o.Logger.With("component", "runtime/containerd")
+	o.Address = cmp.Or(strings.TrimPrefix(o.Address, "unix://"), DefaultAddress)
+	o.CallTimeout = cmp.Or(o.CallTimeout, 10*time.Second)
+	o.RelistEvery = cmp.Or(o.RelistEvery, 30*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler)).With("component", "runtime/containerd")
 	return o
 }
 

@@ -12,6 +12,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,22 +61,12 @@ type Options struct {
 var usualContainerdSockets = [...]string{"/run/containerd/containerd.sock", "/run/docker/containerd/containerd.sock"}
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.Host, "unix:///var/run/docker.sock")
-	setDefault(&o.ContainerdNamespace, "moby")
-	setDefault(&o.CallTimeout, 10*time.Second)
-	setDefault(&o.RelistEvery, 30*time.Second)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	o.Logger = o.Logger.With("component", "runtime/docker")
+	o.Host = cmp.Or(o.Host, "unix:///var/run/docker.sock")
+	o.ContainerdNamespace = cmp.Or(o.ContainerdNamespace, "moby")
+	o.CallTimeout = cmp.Or(o.CallTimeout, 10*time.Second)
+	o.RelistEvery = cmp.Or(o.RelistEvery, 30*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler)).With("component", "runtime/docker")
 	return o
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Engine is a Docker engine. All methods are safe for concurrent use; Run may be

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,10 +72,7 @@ func (e *Engine) record(ctx context.Context, id string) (container.InspectRespon
 // storedValues turns Docker's record into knobs; what it leaves to the runtime is missing.
 func storedValues(r container.Resources, mode runtime.CgroupMode) runtime.Values {
 	out := runtime.Values{}
-	periodUs := r.CPUPeriod
-	if periodUs == 0 {
-		periodUs = runtime.DefaultPeriodUs
-	}
+	periodUs := cmp.Or(r.CPUPeriod, runtime.DefaultPeriodUs)
 	switch {
 	case r.NanoCPUs > 0: // moby turns them into a quota in a period of 100 ms
 		out[runtime.KnobCPUQuota] = runtime.Quota(r.NanoCPUs*runtime.DefaultPeriodUs/1e9, runtime.DefaultPeriodUs)

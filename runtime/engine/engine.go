@@ -7,6 +7,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,13 +42,7 @@ type Host struct {
 
 // NewHost reads the boot ID; empty roots mean the live host's.
 func NewHost(procRoot, cgroupRoot string) (Host, error) {
-	h := Host{ProcRoot: procRoot, CgroupRoot: cgroupRoot}
-	if h.ProcRoot == "" {
-		h.ProcRoot = "/proc"
-	}
-	if h.CgroupRoot == "" {
-		h.CgroupRoot = cgroup.DefaultRoot
-	}
+	h := Host{ProcRoot: cmp.Or(procRoot, "/proc"), CgroupRoot: cmp.Or(cgroupRoot, cgroup.DefaultRoot)}
 	var err error
 	h.BootID, err = cgroup.BootID(h.ProcRoot)
 	return h, err

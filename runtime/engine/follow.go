@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"time"
@@ -152,11 +153,7 @@ func (w *watcher) list(ctx context.Context, s Session, tell found) error {
 			w.gone(key, c)
 		}
 	}
-	for key := range w.broken {
-		if !listed[key] {
-			delete(w.broken, key)
-		}
-	}
+	maps.DeleteFunc(w.broken, func(key string, _ bool) bool { return !listed[key] })
 	return nil
 }
 

@@ -6,6 +6,7 @@
 package enrolment
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -113,9 +114,9 @@ func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policie
 		Memory:     s.clampRange("memory", overlay(asked.memory, rule.Memory), rule.Allow.Memory, host.MemoryBytes-host.ReserveMemory, FormatBytes),
 		Importance: s.importance(asked.importance),
 		Loans:      s.loans(asked.loans, rules.Loans),
-		BestEffort: firstSet(asked.class, rule.Class) == ClassBestEffort,
-		Job:        firstSet(asked.job, rule.Job),
-		Team:       firstSet(asked.team, rule.Team),
+		BestEffort: cmp.Or(asked.class, rule.Class) == ClassBestEffort,
+		Job:        cmp.Or(asked.job, rule.Job),
+		Team:       cmp.Or(asked.team, rule.Team),
 	}
 	s.below(&e, host)
 	m := s.mode(c, asked, manual, rules.Mode)
@@ -199,13 +200,7 @@ func (s *resolver) knobs(asked labels, manual *Manual, byDefault []string) (out 
 
 // importance clamps what was asked to 1..10 and to the rule's allow range.
 func (s *resolver) importance(asked int) int {
-	n := asked
-	if n == 0 {
-		n = s.rule.Importance
-	}
-	if n == 0 {
-		n = DefaultImportance
-	}
+	n := cmp.Or(asked, s.rule.Importance, DefaultImportance)
 	low, high := MinImportance, MaxImportance
 	if a := s.rule.Allow.Importance; a.Min > 0 {
 		low = max(low, int(a.Min))
@@ -261,9 +256,7 @@ func (s *resolver) clampRange(name string, r, allow policies.Range, node float64
 	}
 	lower("min", &r.Min)
 	lower("max", &r.Max)
-	if r.Max == 0 {
-		r.Max = ceiling
-	}
+	r.Max = cmp.Or(r.Max, ceiling)
 	if r.Max > 0 && r.Min > r.Max { // a label's bound against a rule's
 		s.problem("%s.min %s is above %[1]s.max: clamped to %[3]s", name, format(r.Min), format(r.Max))
 		r.Min = r.Max
@@ -288,20 +281,5 @@ func (s *resolver) below(e *policies.Enrolment, host Host) {
 
 // overlay takes each bound from the label, else from the rule.
 func overlay(label, rule policies.Range) policies.Range {
-	if label.Min == 0 {
-		label.Min = rule.Min
-	}
-	if label.Max == 0 {
-		label.Max = rule.Max
-	}
-	return label
-}
-
-func firstSet(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
+	return policies.Range{Min: cmp.Or(label.Min, rule.Min), Max: cmp.Or(label.Max, rule.Max)}
 }

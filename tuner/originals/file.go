@@ -42,6 +42,7 @@
 package originals
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,12 +82,8 @@ func (k Knob) OursStored(name runtime.Knob, stored runtime.Value) bool {
 // middle: a runtime writes quota and period one after the other, so one may be new
 // and the other as it was.
 func (k Knob) half(name runtime.Knob, stands runtime.Value) bool {
-	before := k.Written
-	if before == "" {
-		before = k.Original
-	}
 	quota, period, err := runtime.ParseQuota(stands)
-	oldQuota, oldPeriod, errOld := runtime.ParseQuota(before)
+	oldQuota, oldPeriod, errOld := runtime.ParseQuota(cmp.Or(k.Written, k.Original))
 	newQuota, newPeriod, errNew := runtime.ParseQuota(k.Writing)
 	if name != runtime.KnobCPUQuota || errors.Join(err, errOld, errNew) != nil || oldPeriod == newPeriod {
 		return false
