@@ -33,6 +33,7 @@ func (r *reading) text(dir, name string) ([]byte, bool) {
 	return nil, false
 }
 
+// number reads a whole number, 0 where the file does not tell one.
 func (r *reading) number(dir, name string) (uint64, bool) {
 	b, ok := r.text(dir, name)
 	if !ok {
@@ -65,9 +66,7 @@ func (r *reading) absent(file string, wants []want, absent uint) {
 // usage reads the CPU use, and on v2, from the same file, what quotas withheld.
 func (r *reading) usage(c *container) (own probes.Throttling, ok bool) {
 	if !c.v2 {
-		if v, ok := r.number(c.cpuacct, "cpuacct.usage"); ok {
-			r.part.CPUUsageNs = v
-		}
+		r.part.CPUUsageNs, _ = r.number(c.cpuacct, "cpuacct.usage")
 		return own, false
 	}
 	var usageUs uint64
@@ -112,24 +111,18 @@ func (r *reading) above(c *container, above *above) {
 // settings reads what somebody set, and what seldom matters.
 func (r *reading) settings(c *container) {
 	if c.v2 {
-		if v, ok := r.number(c.unified, "cpu.weight"); ok {
-			r.part.CPUWeight = v
-		}
+		r.part.CPUWeight, _ = r.number(c.unified, "cpu.weight")
 		r.cpuset(c.unified, "cpuset.cpus.effective")
 		r.limitV2(c.unified)
 	} else {
-		if v, ok := r.number(c.cpu, "cpu.shares"); ok {
-			r.part.CPUWeight = v
-		}
+		r.part.CPUWeight, _ = r.number(c.cpu, "cpu.shares")
 		r.cpuset(c.cpuset, "cpuset.effective_cpus")
 		if v, ok := r.number(c.memory, "memory.limit_in_bytes"); ok && v < v1Unlimited {
 			r.part.MemoryLimit = int64(v)
 		}
 		r.miss("memory.high") // v1 has none
 	}
-	if v, ok := r.number(c.pid, "pids.current"); ok {
-		r.part.PIDs = v
-	}
+	r.part.PIDs, _ = r.number(c.pid, "pids.current")
 }
 
 func (r *reading) cpuset(dir, name string) {
@@ -152,12 +145,8 @@ func (r *reading) limitV2(dir string) {
 // names count the cgroup alone.
 func (r *reading) memoryV1(dir string) {
 	p := r.part
-	if v, ok := r.number(dir, "memory.usage_in_bytes"); ok {
-		p.MemoryBytes = v
-	}
-	if v, ok := r.number(dir, "memory.failcnt"); ok {
-		p.EventsMax = v
-	}
+	p.MemoryBytes, _ = r.number(dir, "memory.usage_in_bytes")
+	p.EventsMax, _ = r.number(dir, "memory.failcnt")
 	r.table(dir, "memory.oom_control", want{"oom_kill", &p.OOMKills})
 	// As with v2's "file", v1's cache holds shmem as well.
 	r.table(dir, "memory.stat", want{"total_rss", &p.Anon}, want{"total_cache", &p.File}, want{"total_shmem", &p.Shmem},
@@ -168,9 +157,7 @@ func (r *reading) memoryV1(dir string) {
 
 func (r *reading) memoryV2(dir string) {
 	p := r.part
-	if v, ok := r.number(dir, "memory.current"); ok {
-		p.MemoryBytes = v
-	}
+	p.MemoryBytes, _ = r.number(dir, "memory.current")
 	r.table(dir, "memory.events", want{"max", &p.EventsMax}, want{"high", &p.EventsHigh}, want{"oom_kill", &p.OOMKills})
 	r.table(dir, "memory.stat", want{"anon", &p.Anon}, want{"file", &p.File}, want{"shmem", &p.Shmem}, want{"inactive_file", &p.InactiveFile},
 		want{"workingset_refault_file", &p.RefaultFile}, want{"workingset_refault_anon", &p.RefaultAnon}, want{"pgmajfault", &p.MajorFaults})

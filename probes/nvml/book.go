@@ -117,8 +117,6 @@ func (b *book) forget() {
 	clear(b.cursors)
 }
 
-func (b *book) cursorsCopy() map[string]uint64 { return maps.Clone(b.cursors) }
-
 // deliver hands out copies, sorted by index with slices after their GPU, and the samples that wait.
 func (b *book) deliver(nowNs int64, stale time.Duration) []probes.Device {
 	var list []probes.Device

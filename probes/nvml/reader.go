@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -146,7 +147,10 @@ func (r *Reader) run(ctx context.Context) {
 		if wait == backoff {
 			backoff = min(2*backoff, backoffMost)
 		}
-		sleep(ctx, wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -252,7 +256,7 @@ func (r *Reader) reading(ctx context.Context, p *process) (lost bool, err error)
 func (r *Reader) request() wire.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return wire.Request{Skip: r.book.skips.keys(time.Now()), Cursors: r.book.cursorsCopy(), Outcomes: r.detail}
+	return wire.Request{Skip: r.book.skips.keys(time.Now()), Cursors: maps.Clone(r.book.cursors), Outcomes: r.detail}
 }
 
 // attributeHang leaves out the call that a child was in when it fell silent. false:
@@ -296,13 +300,4 @@ func (r *Reader) update(f func(b *book)) {
 	f(&r.book)
 	close(r.news)
 	r.news = make(chan struct{})
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

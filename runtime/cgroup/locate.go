@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -191,23 +190,16 @@ func goneOr(err error, pid int) error {
 
 // readMounts lists the control group file systems that this process sees.
 func readMounts(procRoot, cgroupRoot string) ([]mount, error) {
-	name := filepath.Join(procRoot, "self", "mountinfo")
-	file, err := os.Open(name)
+	table, err := os.ReadFile(filepath.Join(procRoot, "self", "mountinfo"))
 	if err != nil {
 		return nil, fmt.Errorf("mount table: %w", err)
 	}
-	defer file.Close()
 	var out []mount
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20) // overlay mounts have very long lines
-	for lines.Scan() {
-		if m, ok := parseMount(lines.Text()); ok {
+	for line := range strings.Lines(string(table)) {
+		if m, ok := parseMount(line); ok {
 			m.point = rebase(m.point, cgroupRoot)
 			out = append(out, m)
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return out, nil
 }

@@ -136,7 +136,7 @@ func resolveCPUs(c runtime.Container, stands, set runtime.Values) (runtime.Value
 
 // check refuses what no write path can express on this host.
 func check(c runtime.Container, stands, set runtime.Values) error {
-	for _, knob := range sortedKnobs(set) {
+	for _, knob := range slices.Sorted(maps.Keys(set)) { // also those that runtime.Knobs does not know: refused, not forgotten
 		if _, ok := stands[knob]; !ok {
 			return Refused(c, knob, "this host's %s control groups have no such knob", c.Cgroup.Mode)
 		}
@@ -191,12 +191,6 @@ func checkCPUs(c runtime.Container, set runtime.Values) error {
 	return nil
 }
 
-// sortedKnobs also has knobs that runtime.Knobs does not know: they are refused,
-// not forgotten.
-func sortedKnobs(v runtime.Values) []runtime.Knob {
-	return slices.Sorted(maps.Keys(v))
-}
-
 // The kernel's bounds of quota and period (kernel/sched/core.c: min_ and
 // max_cfs_quota_period). Asked for more, half a change may stay: systemd rounds a quota
 // up, and keeps it, before runc is refused; runc writes the quota, then not the period.
@@ -245,7 +239,7 @@ func Merge(stands, set runtime.Values) runtime.Values {
 // KnobNames lists the knobs of a set for an error's text.
 func KnobNames(set runtime.Values) string {
 	var names []string
-	for _, knob := range sortedKnobs(set) {
+	for _, knob := range slices.Sorted(maps.Keys(set)) {
 		names = append(names, string(knob))
 	}
 	return strings.Join(names, ", ")

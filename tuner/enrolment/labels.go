@@ -3,6 +3,7 @@ package enrolment
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -77,15 +78,11 @@ func hasLabel(all map[string]string) bool {
 // parseLabels reads the trimtab labels; each one that is malformed is named with
 // what is allowed, and disturbs no other.
 func parseLabels(all map[string]string) labels {
-	var names []string
-	for name := range all {
-		if strings.HasPrefix(name, labelPrefix) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
 	var out labels
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !strings.HasPrefix(name, labelPrefix) {
+			continue
+		}
 		if err := out.read(name, all[name]); err != nil {
 			out.problems = append(out.problems, fmt.Sprintf("label %s=%s: %s", shown(name), shown(all[name]), err))
 		}
