@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/originals"
@@ -116,7 +115,10 @@ func (a *Actuator) write(ctx context.Context, p *part, r *Result) bool {
 	p.began = true
 	err := a.send(ctx, p.engine, p.item.Container, set)
 	good := a.settle(ctx, p, err)
-	p.took(a.o.Now().Sub(start))
+	latency := a.o.Now().Sub(start)
+	for _, res := range p.results {
+		res.Latency = latency
+	}
 	if lost := a.checkGPU(ctx, p.item.Container); lost != nil {
 		r.GPULost = append(r.GPULost, p.item.Container.Key())
 		p.fail(Failed, "GPU access was lost in the write", lost)
@@ -256,24 +258,14 @@ func (p *part) fail(o Outcome, text string, err error) {
 	}
 }
 
-func (p *part) took(d time.Duration) {
-	for _, res := range p.results {
-		res.Latency = d
-	}
-}
-
 func (r *ChangeResult) yield(text string) { r.Outcome, r.Text = Yielded, text }
 
 func skipRest(parts []*part) {
 	for _, p := range parts {
-		p.skip()
-	}
-}
-
-func (p *part) skip() {
-	for _, res := range p.results {
-		if res.Outcome == "" {
-			res.Outcome, res.Text = Skipped, "another part of the plan could not be carried out"
+		for _, res := range p.results {
+			if res.Outcome == "" {
+				res.Outcome, res.Text = Skipped, "another part of the plan could not be carried out"
+			}
 		}
 	}
 }

@@ -127,13 +127,10 @@ func storedBack(f originals.File, record runtime.Values) runtime.Values {
 // trimtab had stored, and puts them back there.
 func (a *Actuator) adopt(ctx context.Context, f originals.File, live runtime.Container, record runtime.Values) RestoreResult {
 	r := RestoreResult{Key: live.Key(), Name: live.Name, Reason: "restarted with stored values", Outcome: Failed}
-	next, found, err := a.o.Store.Load(live.ID)
+	next, err := a.fileOf(live)
 	if err != nil {
 		r.Err = err
 		return r
-	}
-	if !found {
-		next = originals.For(live)
 	}
 	for knob := range storedBack(f, record) {
 		if _, known := next.Knobs[knob]; !known {

@@ -21,7 +21,7 @@ const DefaultDir = "/var/lib/trimtab/originals"
 
 const (
 	suffix        = ".json"
-	tempSuffix    = ".json.tmp"
+	tempSuffix    = ".json.tmp" // of earlier versions
 	corruptSuffix = ".json.corrupt"
 	// maxFileBytes bounds what is read: a file holds at most nine knobs and a few
 	// paths, a few KiB, so a larger one is not ours.
@@ -73,34 +73,15 @@ func (s *Store) Load(id runtime.ID) (f File, ok bool, err error) {
 
 // List returns all files, sorted by key. Those that cannot be read are reported
 // in the error, joined, and do not hide the others.
-func (s *Store) List() ([]File, error) {
-	entries, err := os.ReadDir(s.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("originals directory %s: %w", s.dir, err)
-	}
-	var files []File
-	var errs []error
-	for _, e := range entries {
-		key, isFile := strings.CutSuffix(e.Name(), suffix)
-		if !isFile {
-			continue
-		}
-		f, err := s.load(key)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		} else if err == nil {
-			files = append(files, f)
-		}
-	}
-	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.ID.Key(), b.ID.Key()) })
-	return files, errors.Join(errs...)
-}
+func (s *Store) List() ([]File, error) { return s.list(func(string) bool { return true }) }
 
 // Lives returns the files of other lives of a container: a restart makes a new one.
 func (s *Store) Lives(id runtime.ID) ([]File, error) {
+	files, err := s.list(func(key string) bool { return key != id.Key() && id.SameContainer(key) })
+	return slices.DeleteFunc(files, func(f File) bool { return f.ID.Container != id.Container }), err
+}
+
+func (s *Store) list(wanted func(key string) bool) ([]File, error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -112,15 +93,16 @@ func (s *Store) Lives(id runtime.ID) ([]File, error) {
 	var errs []error
 	for _, e := range entries {
 		key, isFile := strings.CutSuffix(e.Name(), suffix)
-		if !isFile || key == id.Key() || !id.SameContainer(key) {
+		if !isFile || !wanted(key) {
 			continue
 		}
 		f, err := s.load(key)
-		if err == nil && f.ID.Container == id.Container {
+		if err == nil {
 			files = append(files, f)
 		}
 		errs = append(errs, ignoreMissing(err))
 	}
+	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.ID.Key(), b.ID.Key()) })
 	return files, errors.Join(errs...)
 }
 
@@ -148,37 +130,19 @@ func (s *Store) write(key string, data []byte) error {
 	if err := statefile.MakeDir(s.dir, 0o700); err != nil {
 		return err
 	}
-	temp := filepath.Join(s.dir, key+tempSuffix)
 	s.fault("store.temp.before")
-	if err := writeSynced(temp, data); err != nil {
-		return errors.Join(err, ignoreMissing(os.Remove(temp)))
-	}
-	s.fault("store.rename.before")
-	if err := os.Rename(temp, s.path(key)); err != nil {
-		return errors.Join(err, ignoreMissing(os.Remove(temp)))
-	}
-	s.fault("store.rename.after")
-	return statefile.SyncDir(s.dir)
-}
-
-func writeSynced(path string, data []byte) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
+	return statefile.Place(s.path(key), data, 0o600, func(from, to string) error {
+		s.fault("store.rename.before")
+		err := os.Rename(from, to)
+		s.fault("store.rename.after")
 		return err
-	}
-	_, err = file.Write(data)
-	if err == nil {
-		err = file.Sync()
-	}
-	return errors.Join(err, file.Close())
+	})
 }
 
 // Remove forgets a container durably; one without a file is no error.
 func (s *Store) Remove(id runtime.ID) error {
 	s.fault("store.remove.before")
-	err := errors.Join(
-		ignoreMissing(os.Remove(s.path(id.Key()))),
-		ignoreMissing(os.Remove(filepath.Join(s.dir, id.Key()+tempSuffix))))
+	err := ignoreMissing(os.Remove(s.path(id.Key())))
 	if err == nil {
 		err = ignoreMissing(statefile.SyncDir(s.dir))
 	}
@@ -192,9 +156,9 @@ func (s *Store) Remove(id runtime.ID) error {
 // Sweep removes temporary files that a crash left behind. Only the one process
 // that owns the store may call it.
 func (s *Store) Sweep() error {
-	paths, _ := filepath.Glob(filepath.Join(s.dir, "*"+tempSuffix)) // the pattern is well formed
-	var errs []error
-	for _, p := range paths {
+	older, _ := filepath.Glob(filepath.Join(s.dir, "*"+tempSuffix)) // the pattern is well formed
+	errs := []error{ignoreMissing(statefile.Sweep(s.dir))}
+	for _, p := range older {
 		errs = append(errs, ignoreMissing(os.Remove(p)))
 	}
 	return errors.Join(errs...)

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -38,8 +39,12 @@ func SyncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Place writes a copy, syncs it, puts it in its place by os.Rename, or by os.Link, which never
-// replaces, and syncs the directory: after a crash, and where the disk is full, what stood there stands.
+// tempPrefix begins the names of copies that are not in their place yet.
+const tempPrefix = ".tmp-"
+
+// Place writes a copy, syncs it, and puts it in its place by a rename, or by a link, which never
+// replaces: after a crash, and where the disk is full, what stood there stands. Sweep removes what
+// a crash leaves of the copy.
 func Place(path string, text []byte, perm fs.FileMode, put func(from, to string) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, tempPrefix+"*")
@@ -54,8 +59,20 @@ func Place(path string, text []byte, perm fs.FileMode, put func(from, to string)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := put(f.Name(), path); err != nil {
+	if err = put(f.Name(), path); err != nil {
 		return err
 	}
 	return SyncDir(dir)
+}
+
+// Sweep removes copies that a crash left unfinished.
+func Sweep(dir string) error {
+	entries, err := os.ReadDir(dir)
+	errs := []error{err}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), tempPrefix) {
+			errs = append(errs, ignoreMissing(os.Remove(filepath.Join(dir, e.Name()))))
+		}
+	}
+	return errors.Join(errs...)
 }

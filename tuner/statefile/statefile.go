@@ -18,7 +18,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -28,9 +27,8 @@ const (
 	format  = "trimtab-state"
 	version = 1
 	// maxBytes caps a topic: state is a few entries for each container of one host.
-	maxBytes   = 16 << 20
-	tempPrefix = ".tmp-"
-	suffix     = ".json"
+	maxBytes = 16 << 20
+	suffix   = ".json"
 	// corruptInfix follows the suffix in the names of files that were set aside.
 	corruptInfix = ".corrupt-"
 )
@@ -75,16 +73,8 @@ func Open(dir string) (*Store, error) {
 	if err := MakeDir(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
+	if err := Sweep(dir); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), tempPrefix) {
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, fmt.Errorf("state directory: unfinished copy: %w", err)
-			}
-		}
 	}
 	return &Store{dir: dir}, nil
 }
