@@ -10,8 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"golang.org/x/sys/unix"
@@ -157,17 +155,13 @@ func cpuNs() uint64 {
 }
 
 func rssBytes() uint64 {
+	var size, resident uint64
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return 0
 	}
-	f := strings.Fields(string(b))
-	if len(f) < 2 {
+	if _, err := fmt.Sscan(string(b), &size, &resident); err != nil {
 		return 0
 	}
-	pages, err := strconv.ParseUint(f[1], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return pages * uint64(os.Getpagesize())
+	return resident * uint64(os.Getpagesize())
 }

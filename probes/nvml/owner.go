@@ -1,7 +1,6 @@
 package nvml
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"path"
@@ -13,28 +12,23 @@ import (
 	"github.com/trimtab/trimtab/probes/procfs"
 )
 
-const (
-	maxProcFile = 64 << 10 // of /proc/PID/cgroup; a cgroup's path is at most 4 KiB
-	maxCached   = 8192     // PIDs remembered before the memory is begun anew
-)
+// maxCached PIDs are remembered before the memory is begun anew.
+const maxCached = 8192
 
 // Owners maps host PIDs to containers by their cgroups. Its methods may be called
 // from any goroutine.
 type Owners struct {
 	procRoot string
 	mu       sync.Mutex
-	known    map[string]ownGroups // by container
-	groups   map[group]string     // cgroup → container
+	known    map[string]ownGroups         // by container
+	groups   map[procfs.Membership]string // cgroup → container
 	cache    map[holder]string
 }
-
-// group is one cgroup: the hierarchy as /proc/PID/cgroup names it ("" is v2), and the path in it.
-type group struct{ hierarchy, path string }
 
 // ownGroups are the cgroups of one container, and the init process they were found by.
 type ownGroups struct {
 	initPID int
-	groups  []group
+	groups  []procfs.Membership
 }
 
 type holder struct {
@@ -44,7 +38,7 @@ type holder struct {
 
 // NewOwners reads procRoot, "/proc" but for tests.
 func NewOwners(procRoot string) *Owners {
-	return &Owners{procRoot: procRoot, known: map[string]ownGroups{}, groups: map[group]string{}, cache: map[holder]string{}}
+	return &Owners{procRoot: procRoot, known: map[string]ownGroups{}, groups: map[procfs.Membership]string{}, cache: map[holder]string{}}
 }
 
 // Set names all running containers, watched or not. The error tells whose cgroups
@@ -82,21 +76,21 @@ func (o *Owners) Set(targets []probes.Target) error {
 // find tells a container's cgroups as /proc/PID/cgroup writes them: of its init's
 // group and that group's ancestors the one that the container's directory ends with.
 // Init may sit below (systemd in a container does).
-func (o *Owners) find(t probes.Target) ([]group, error) {
-	groups, err := o.memberships(t.InitPID)
+func (o *Owners) find(t probes.Target) ([]procfs.Membership, error) {
+	groups, err := procfs.Memberships(o.procRoot, int32(t.InitPID))
 	if err != nil {
 		return nil, err
 	}
-	var own []group
+	var own []procfs.Membership
 	for _, g := range groups {
 		dir := t.Unified
-		if g.hierarchy != "" && t.Dir != nil {
-			controller, _, _ := strings.Cut(g.hierarchy, ",")
+		if g.Controllers != "" && t.Dir != nil {
+			controller, _, _ := strings.Cut(g.Controllers, ",")
 			dir = t.Dir(controller)
 		}
-		for p := g.path; len(p) > 1; p = path.Dir(p) {
+		for p := g.Path; len(p) > 1; p = path.Dir(p) {
 			if dir == p || strings.HasSuffix(dir, p) {
-				own = append(own, group{g.hierarchy, p})
+				own = append(own, procfs.Membership{Controllers: g.Controllers, Path: p})
 				break
 			}
 		}
@@ -119,7 +113,7 @@ func (o *Owners) Key(pid int32) string {
 	if key, ok := o.cache[id]; ok {
 		return key
 	}
-	groups, err := o.memberships(int(pid))
+	groups, err := procfs.Memberships(o.procRoot, pid)
 	if err != nil {
 		return ""
 	}
@@ -131,10 +125,10 @@ func (o *Owners) Key(pid int32) string {
 	return key
 }
 
-func (o *Owners) lookUp(groups []group) string {
+func (o *Owners) lookUp(groups []procfs.Membership) string {
 	for _, g := range groups {
-		for p := g.path; len(p) > 1; p = path.Dir(p) {
-			if key, ok := o.groups[group{g.hierarchy, p}]; ok {
+		for p := g.Path; len(p) > 1; p = path.Dir(p) {
+			if key, ok := o.groups[procfs.Membership{Controllers: g.Controllers, Path: p}]; ok {
 				return key
 			}
 		}
@@ -142,21 +136,8 @@ func (o *Owners) lookUp(groups []group) string {
 	return ""
 }
 
-// memberships parses /proc/PID/cgroup.
-func (o *Owners) memberships(pid int) ([]group, error) {
-	b, err := procfs.Read(procfs.Path(o.procRoot, int32(pid), "cgroup"), maxProcFile)
-	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", pid, err)
-	}
-	var groups []group
-	for line := range bytes.Lines(b) {
-		f := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(":"), 3)
-		if len(f) == 3 && len(f[2]) > 1 && f[2][0] == '/' {
-			groups = append(groups, group{string(f[1]), path.Clean(string(f[2]))})
-		}
-	}
-	return groups, nil
-}
+// maxComm bounds a process's name, of 16 bytes.
+const maxComm = 64
 
 // mpsServer is the server's name as the kernel cuts it; the control daemon bears
 // the same, and holds no device.
@@ -173,7 +154,7 @@ func (r *Reader) attribute(list []probes.Device) {
 				p.Container = r.o.Owner(p.PID)
 			}
 			if d.Sharing == "" || d.Sharing == wire.SharingSliced {
-				comm, err := procfs.Read(procfs.Path(r.o.ProcRoot, p.PID, "comm"), maxProcFile)
+				comm, err := procfs.Read(procfs.Path(r.o.ProcRoot, p.PID, "comm"), maxComm)
 				if err == nil && strings.HasPrefix(string(comm), mpsServer) {
 					d.Sharing = wire.SharingMPS
 				}

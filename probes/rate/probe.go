@@ -11,9 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 // Options configures a Probe.
@@ -213,9 +212,4 @@ func (p *Probe) Close() error {
 	return nil
 }
 
-func monotonicNs() int64 {
-	var ts unix.Timespec
-	// It cannot fail for this clock.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return ts.Nano()
-}
+func monotonicNs() int64 { return procfs.MonotonicNs() }

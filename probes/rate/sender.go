@@ -1,19 +1,15 @@
 package rate
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
-)
 
-// maxCgroupFile bounds /proc/PID/cgroup: 14 controllers of v1, paths of 4 KiB.
-const maxCgroupFile = 64 << 10
+	"github.com/trimtab/trimtab/probes/procfs"
+)
 
 // hierarchy finds where the cgroups that name containers are mounted: the v2 tree,
 // or v1's cpu hierarchy where there is none.
@@ -56,24 +52,10 @@ func (l *listener) containerOf(pid int32, now time.Time) string {
 
 // cgroupOf is the directory of a process's cgroup; "": it has ended.
 func (l *listener) cgroupOf(pid int32) string {
-	f, err := os.Open(filepath.Join(l.procRoot, strconv.Itoa(int(pid)), "cgroup"))
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxCgroupFile))
-	if err != nil {
-		return ""
-	}
-	for line := range bytes.Lines(b) {
-		id, rest, ok := strings.Cut(strings.TrimSuffix(string(line), "\n"), ":")
-		if !ok {
-			continue
-		}
-		controllers, path, ok := strings.Cut(rest, ":")
-		ours := id == "0" && !l.v1 || l.v1 && strings.Contains(","+controllers+",", ",cpu,")
-		if ok && ours {
-			return filepath.Join(l.root, path)
+	memberships, _ := procfs.Memberships(l.procRoot, pid) // of one that has ended there are none
+	for _, m := range memberships {
+		if m.Controllers == "" && !l.v1 || l.v1 && strings.Contains(","+m.Controllers+",", ",cpu,") {
+			return filepath.Join(l.root, m.Path)
 		}
 	}
 	return ""
