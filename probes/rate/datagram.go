@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	limit "golang.org/x/time/rate"
 
 	"github.com/trimtab/trimtab/probes"
 )
@@ -55,7 +56,7 @@ type listener struct {
 
 	// The goroutine's own.
 	known map[int32]sender
-	all   *bucket
+	all   *limit.Limiter
 }
 
 // sender is where a process was found to be.
@@ -67,7 +68,7 @@ type sender struct {
 // senders are one container's.
 type senders struct {
 	byTGID map[int32]*counter
-	budget *bucket
+	budget *limit.Limiter
 	floods bool
 }
 
@@ -90,7 +91,7 @@ func listen(dir, procRoot string, tell func(key, problem string)) (*listener, er
 	}
 	l := &listener{conn: conn, path: path, procRoot: procRoot, root: root, v1: v1, tell: tell, ended: make(chan struct{}),
 		dirs: map[string]string{}, senders: map[string]*senders{}, known: map[int32]sender{},
-		all: newBucket(messagesPerS, maxBurst, time.Now())}
+		all: limit.NewLimiter(messagesPerS, maxBurst)}
 	if err := errors.Join(os.Chmod(dir, 0o755), open(conn, path)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -133,7 +134,7 @@ func (l *listener) watch(t probes.Target, dir string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dirs[filepath.Clean(dir)] = t.Key
-	l.senders[t.Key] = &senders{byTGID: map[int32]*counter{}, budget: newBucket(perContainerPerS, perContainerPerS, time.Now())}
+	l.senders[t.Key] = &senders{byTGID: map[int32]*counter{}, budget: limit.NewLimiter(perContainerPerS, perContainerPerS)}
 }
 
 func (l *listener) unwatch(key string) {
@@ -204,7 +205,7 @@ func (l *listener) run() {
 		}
 		// Over the bound, or in an error that stays, the reader rests: it is not woken by
 		// each datagram, and senders find the queue full.
-		if !l.all.spend(1, time.Now()) || err != nil {
+		if !l.all.Allow() || err != nil {
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
@@ -246,14 +247,13 @@ func (l *listener) afford(key string, s *senders) bool {
 	if l.shares != nil {
 		return true
 	}
-	if s.budget.spend(1, time.Now()) {
-		if s.floods && s.budget.level > perContainerPerS/2 {
+	if s.budget.Allow() {
+		if s.floods && s.budget.Tokens() > perContainerPerS/2 {
 			s.floods = false
 			l.tell(key, "")
 		}
 		return true
 	}
-	s.budget.level = 0 // a debt would silence it for as long as it flooded
 	l.dropped++
 	if !s.floods {
 		s.floods = true

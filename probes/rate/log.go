@@ -9,6 +9,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	limit "golang.org/x/time/rate"
 )
 
 // Logs follows what a container logs from now on. Each line may begin with its
@@ -23,7 +25,7 @@ const (
 	// Matching may take matchPerS of one CPU at length: RE2 is linear, in what the
 	// expression's size makes of each byte.
 	matchPerS   = 0.01
-	matchAtOnce = 0.2 // seconds
+	matchAtOnce = 200 * time.Millisecond
 	maxLine     = 4 << 10
 	// A log that is over its bounds is left alone for floodRest, then for twice as long.
 	floodRest    = time.Minute
@@ -113,14 +115,14 @@ func (f *follower) session(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = stream.Close() })()
 	f.tell("")
 	r := bufio.NewReaderSize(stream, 2*maxLine)
-	size := newBucket(logBytesPerS, logBytesAtOnce, time.Now())
-	work := newBucket(matchPerS, matchAtOnce, time.Now())
+	size := limit.NewLimiter(logBytesPerS, logBytesAtOnce)
+	work := limit.NewLimiter(limit.Limit(matchPerS*float64(time.Second)), int(matchAtOnce)) // of nanoseconds
 	for {
-		line, n, err := readLine(r, func(n int) bool { return size.spend(float64(n), time.Now()) })
+		line, n, err := readLine(r, func(n int) bool { return size.AllowN(time.Now(), n) })
 		if n > 0 && err == nil { // half a line may hold half a number
 			begin := time.Now()
 			f.take(line, begin)
-			if now := time.Now(); !work.spend(now.Sub(begin).Seconds(), now) {
+			if now := time.Now(); !work.AllowN(now, int(now.Sub(begin))) {
 				return errCostly
 			}
 		}
