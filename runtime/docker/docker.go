@@ -72,13 +72,16 @@ func (o Options) withDefaults() Options {
 // Engine is a Docker engine. All methods are safe for concurrent use; Run may be
 // called once at a time.
 type Engine struct {
-	opts        Options
-	client      *client.Client
-	host        engine.Host
-	owner       owner
-	writer      engine.Writer
-	updates     updates
-	images      imageLabels
+	opts   Options
+	client *client.Client
+	host   engine.Host
+	owner  owner
+	writer engine.Writer
+	images imageLabels
+	// updates holds Docker's record of each container, runtime.Values by its ID, as of its latest
+	// settled write, so that what `docker update` stores while trimtab writes is told from what was
+	// there before.
+	updates     sync.Map
 	mu          sync.Mutex
 	updaterNote string // why containerd cannot be reached, as last logged
 }
@@ -133,7 +136,7 @@ func (e *Engine) write(ctx context.Context, c runtime.Container, set runtime.Val
 		d := e.updater(ctx, c)
 		switch _, api := d.(apiUpdater); {
 		case api:
-			e.updates.forget(c.ID.Container)
+			e.updates.Delete(c.ID.Container)
 		case stood == nil: // not a second time, where a refused write is undone
 			stood = stands.Clone()
 		}

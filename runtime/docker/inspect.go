@@ -23,7 +23,7 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 	}
 	info := answer.Container
 	if info.State == nil || !info.State.Running || info.State.Pid <= 0 || info.Config == nil || info.HostConfig == nil {
-		e.updates.forget(id)
+		e.updates.Delete(id)
 		return runtime.Container{}, fmt.Errorf("container %s does not run: %w", id, runtime.ErrGone)
 	}
 	c := runtime.Container{
@@ -44,7 +44,7 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 		err = e.owner.check(e.host, placed)
 	}
 	if err == nil {
-		e.updates.first(info.ID, ownersValues(info.HostConfig.Resources, placed.Cgroup.Mode))
+		e.updates.LoadOrStore(info.ID, ownersValues(info.HostConfig.Resources, placed.Cgroup.Mode))
 	}
 	return placed, err
 }

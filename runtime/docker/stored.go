@@ -48,7 +48,7 @@ func (e *Engine) Store(ctx context.Context, c runtime.Container, set runtime.Val
 	if err != nil {
 		return err
 	}
-	defer e.updates.forget(c.ID.Container) // what its record holds next is trimtab's word, and no update of its owner's
+	defer e.updates.Delete(c.ID.Container) // what its record holds next is trimtab's word, and no update of its owner's
 	if live == nil {
 		return apiUpdater{engine: e, stopped: true}.apply(ctx, c, stored, set)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -12,42 +11,6 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/engine"
 )
-
-// updates holds Docker's record of each container as of its latest settled write, so that
-// what `docker update` stores while trimtab writes is told from what was there before.
-type updates struct {
-	mu   sync.Mutex
-	byID map[string]runtime.Values
-}
-
-func (u *updates) get(id string) (runtime.Values, bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	v, ok := u.byID[id]
-	return v, ok
-}
-
-func (u *updates) set(id string, v runtime.Values) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.byID == nil {
-		u.byID = map[string]runtime.Values{}
-	}
-	u.byID[id] = v
-}
-
-// first is set where nothing is known.
-func (u *updates) first(id string, v runtime.Values) {
-	if _, known := u.get(id); !known {
-		u.set(id, v)
-	}
-}
-
-func (u *updates) forget(id string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.byID, id)
-}
 
 // ownersValues is Docker's record of a container as knobs; a quota that it does not name is none.
 func ownersValues(r container.Resources, mode runtime.CgroupMode) runtime.Values {
@@ -73,7 +36,8 @@ func (e *Engine) keepUpdates(ctx context.Context, c runtime.Container, stood run
 		if err != nil { // it ended, or no Docker is there to update it
 			return nil
 		}
-		before, known := e.updates.get(id)
+		told, known := e.updates.Load(id)
+		before, _ := told.(runtime.Values)
 		changed := runtime.Values{}
 		for knob, v := range now {
 			if v != before[knob] && !knob.Same(v, stood[knob]) {
@@ -81,14 +45,14 @@ func (e *Engine) keepUpdates(ctx context.Context, c runtime.Container, stood run
 			}
 		}
 		if !known || len(changed) == 0 {
-			e.updates.set(id, now)
+			e.updates.Store(id, now)
 			return nil
 		}
 		e.opts.Logger.Info("it was updated while trimtab wrote: its owner's values stand", "container", c.Name, "knobs", engine.KnobNames(changed))
 		if stood, err = e.write(ctx, c, changed); err != nil {
 			return fmt.Errorf("container %q: it was updated while trimtab wrote: %w", c.Name, err)
 		}
-		e.updates.set(id, now)
+		e.updates.Store(id, now)
 	}
 	return nil
 }

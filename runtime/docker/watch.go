@@ -26,7 +26,7 @@ func (e *Engine) Run(ctx context.Context, sink func(runtime.Event)) error {
 		Logger: e.opts.Logger, CallTimeout: e.opts.CallTimeout, RelistEvery: e.opts.RelistEvery, Host: e.host,
 	}, func(event runtime.Event) {
 		if event.Kind == runtime.EventGone {
-			e.updates.forget(event.Container.ID.Container)
+			e.updates.Delete(event.Container.ID.Container)
 		}
 		sink(event)
 	})
