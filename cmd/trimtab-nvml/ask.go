@@ -31,16 +31,20 @@ func (a *asker) call(name string, ask func() nvml.Return) wire.Code {
 	return c
 }
 
+// get asks for one value, by the function's name in the library.
+func get[T any](a *asker, name string, ask func() (T, nvml.Return)) (v T, c wire.Code) {
+	c = a.call(name, func() (r nvml.Return) { v, r = ask(); return r })
+	return v, c
+}
+
 // text asks for one text; "": no answer.
-func (a *asker) text(name string, ask func() (string, nvml.Return)) (s string) {
-	c := a.call(name, func() (r nvml.Return) { s, r = ask(); return r })
-	return valid(s, c)
+func (a *asker) text(name string, ask func() (string, nvml.Return)) string {
+	return valid(get(a, name, ask))
 }
 
 // number asks for one number of 32 bits, nil where there is no answer or a sentinel.
 func number[T int | uint32](a *asker, name string, ask func() (T, nvml.Return)) *float64 {
-	var v T
-	c := a.call(name, func() (r nvml.Return) { v, r = ask(); return r })
+	v, c := get(a, name, ask)
 	if c == wire.OK && uint32(v) == math.MaxUint32 {
 		a.lib.note(a.id, name, wire.NoValue)
 		c = wire.NoValue

@@ -108,18 +108,12 @@ func lostDevice(base probes.Device, why wire.Code) probes.Device {
 }
 
 func (a *asker) memory(d *probes.Device) {
-	var total, used uint64
-	c := a.call("nvmlDeviceGetMemoryInfo_v2", func() nvml.Return {
-		m, r := a.dev.GetMemoryInfo_v2()
-		total, used = m.Total, m.Used
-		return r
-	})
+	m, c := get(a, "nvmlDeviceGetMemoryInfo_v2", a.dev.GetMemoryInfo_v2)
+	total, used := m.Total, m.Used
 	if c != wire.OK { // before driver 510
-		c = a.call("nvmlDeviceGetMemoryInfo", func() nvml.Return {
-			m, r := a.dev.GetMemoryInfo()
-			total, used = m.Total, m.Used
-			return r
-		})
+		var m nvml.Memory
+		m, c = get(a, "nvmlDeviceGetMemoryInfo", a.dev.GetMemoryInfo)
+		total, used = m.Total, m.Used
 	}
 	if c == wire.OK {
 		d.MemTotal, d.MemUsed = known(total), known(used)
@@ -143,10 +137,9 @@ func (a *asker) power(d *probes.Device) {
 	d.ClockMHz = number(a, "nvmlDeviceGetClockInfo", func() (uint32, nvml.Return) { return a.dev.GetClockInfo(nvml.CLOCK_SM) })
 	d.MaxClockMHz = number(a, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return a.dev.GetMaxClockInfo(nvml.CLOCK_SM) })
 	d.TempC = a.temperature()
-	var mask uint64
-	c := a.call("nvmlDeviceGetCurrentClocksEventReasons", func() (r nvml.Return) { mask, r = a.dev.GetCurrentClocksEventReasons(); return r })
+	mask, c := get(a, "nvmlDeviceGetCurrentClocksEventReasons", a.dev.GetCurrentClocksEventReasons)
 	if c == wire.NoSymbol { // its name before driver 535
-		c = a.call("nvmlDeviceGetCurrentClocksThrottleReasons", func() (r nvml.Return) { mask, r = a.dev.GetCurrentClocksThrottleReasons(); return r })
+		mask, c = get(a, "nvmlDeviceGetCurrentClocksThrottleReasons", a.dev.GetCurrentClocksThrottleReasons)
 	}
 	if c == wire.OK {
 		d.Slowdown = slowdown(mask)
@@ -154,8 +147,8 @@ func (a *asker) power(d *probes.Device) {
 }
 
 func (a *asker) temperature() *float64 {
-	var v nvml.Temperature
-	if a.call("nvmlDeviceGetTemperatureV", func() (r nvml.Return) { v, r = a.dev.GetTemperatureV().V1(); return r }) == wire.OK {
+	v, c := get(a, "nvmlDeviceGetTemperatureV", func() (nvml.Temperature, nvml.Return) { return a.dev.GetTemperatureV().V1() })
+	if c == wire.OK {
 		f := float64(v.Temperature)
 		return &f
 	}
@@ -247,8 +240,8 @@ const affinityMost = 1024 // CPUs or nodes
 
 // cpus is the list of CPUs near the device.
 func (a *asker) cpus() string {
-	var set []uint
-	if a.call("nvmlDeviceGetCpuAffinity", func() (r nvml.Return) { set, r = a.dev.GetCpuAffinity(affinityMost); return r }) != wire.OK {
+	set, c := get(a, "nvmlDeviceGetCpuAffinity", func() ([]uint, nvml.Return) { return a.dev.GetCpuAffinity(affinityMost) })
+	if c != wire.OK {
 		return ""
 	}
 	return cpuList(set)
@@ -280,11 +273,10 @@ func cpuList(set []uint) string {
 // numa is the memory node near the device. nvmlDeviceGetNumaNodeId would not do:
 // it tells the node that the device's own memory is, where it is one.
 func (a *asker) numa() *int {
-	var set []uint
-	if a.call("nvmlDeviceGetMemoryAffinity", func() (r nvml.Return) {
-		set, r = a.dev.GetMemoryAffinity(affinityMost, nvml.AFFINITY_SCOPE_NODE)
-		return r
-	}) != wire.OK {
+	set, c := get(a, "nvmlDeviceGetMemoryAffinity", func() ([]uint, nvml.Return) {
+		return a.dev.GetMemoryAffinity(affinityMost, nvml.AFFINITY_SCOPE_NODE)
+	})
+	if c != wire.OK {
 		return nil
 	}
 	node, count := 0, 0

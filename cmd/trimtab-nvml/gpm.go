@@ -17,8 +17,7 @@ type gpmPair struct {
 
 // gpmSupported asks once; only Hopper and later have GPM.
 func (g *gpu) gpmSupported() bool {
-	var s nvml.GpmSupport
-	c := g.call("nvmlGpmQueryDeviceSupport", func() (r nvml.Return) { s, r = g.dev.GpmQueryDeviceSupport(); return r })
+	s, c := get(&g.asker, "nvmlGpmQueryDeviceSupport", g.dev.GpmQueryDeviceSupport)
 	return c == wire.OK && s.IsSupportedDevice != 0
 }
 

@@ -27,8 +27,8 @@ func (g *gpu) slices() (list []probes.Device, on bool) {
 	}
 	living := map[string]bool{}
 	for i := range min(int(*most), maxSlices) {
-		var dev nvml.Device
-		if g.call("nvmlDeviceGetMigDeviceHandleByIndex", func() (r nvml.Return) { dev, r = g.dev.GetMigDeviceHandleByIndex(i); return r }) != wire.OK {
+		dev, c := get(&g.asker, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) { return g.dev.GetMigDeviceHandleByIndex(i) })
+		if c != wire.OK {
 			continue // no slice in this place
 		}
 		if d, ok := g.slice(dev); ok {
@@ -52,8 +52,7 @@ func (g *gpu) slice(dev nvml.Device) (probes.Device, bool) {
 	a.id = d.UUID
 	a.memory(&d)
 	d.Processes, _ = a.processes()
-	var instance int
-	if a.call("nvmlDeviceGetGpuInstanceId", func() (r nvml.Return) { instance, r = dev.GetGpuInstanceId(); return r }) == wire.OK {
+	if instance, c := get(&a, "nvmlDeviceGetGpuInstanceId", dev.GetGpuInstanceId); c == wire.OK {
 		g.gpmReadSlice(instance, &d)
 	}
 	if a.lost != wire.OK {

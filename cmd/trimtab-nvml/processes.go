@@ -48,8 +48,9 @@ func (a *asker) processes() (list []probes.DeviceProcess, mps bool) {
 }
 
 // running asks for one list of processes.
-func (a *asker) running(name string, ask func() ([]nvml.ProcessInfo, nvml.Return)) (list []nvml.ProcessInfo) {
-	if a.call(a.lib.newest(name+"_v3", name+"_v2", name), func() (r nvml.Return) { list, r = ask(); return r }) != wire.OK {
+func (a *asker) running(name string, ask func() ([]nvml.ProcessInfo, nvml.Return)) []nvml.ProcessInfo {
+	list, c := get(a, a.lib.newest(name+"_v3", name+"_v2", name), ask)
+	if c != wire.OK {
 		return nil
 	}
 	return list[:min(len(list), maxProcesses)]
@@ -58,8 +59,8 @@ func (a *asker) running(name string, ask func() ([]nvml.ProcessInfo, nvml.Return
 // processUse adds each process's share of the SMs where NVML tells it now.
 func (g *gpu) processUse(d *probes.Device) {
 	since := newAnchor().wallUs - useMaxAgeUs
-	var list []nvml.ProcessUtilizationSample
-	if g.call("nvmlDeviceGetProcessUtilization", func() (r nvml.Return) { list, r = g.dev.GetProcessUtilization(since); return r }) != wire.OK {
+	list, c := get(&g.asker, "nvmlDeviceGetProcessUtilization", func() ([]nvml.ProcessUtilizationSample, nvml.Return) { return g.dev.GetProcessUtilization(since) })
+	if c != wire.OK {
 		return
 	}
 	latest := map[uint32]nvml.ProcessUtilizationSample{}
