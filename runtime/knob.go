@@ -172,16 +172,11 @@ func (k Knob) Same(asked, stands Value) bool {
 		b, bok := stands.Int()
 		return aok && bok && a-b >= 0 && a-b < 64<<10 // the largest page size in use
 	case KnobCpuset:
-		return sameCPUList(string(asked), string(stands))
+		x, errX := ParseCPUList(string(asked))
+		y, errY := ParseCPUList(string(stands))
+		return errX == nil && errY == nil && slices.Equal(x, y)
 	}
 	return false
-}
-
-// sameCPUList compares two CPU lists as sets.
-func sameCPUList(a, b string) bool {
-	x, errX := ParseCPUList(a)
-	y, errY := ParseCPUList(b)
-	return errX == nil && errY == nil && slices.Equal(x, y)
 }
 
 // ParseCPUList reads the kernel's list format, "0-3,8", into sorted CPU numbers.

@@ -89,16 +89,13 @@ func withID(cg runtime.Cgroup) (runtime.Cgroup, error) {
 	if dir == "" {
 		return cg, fmt.Errorf("the process is in no control group that is mounted: mount the cpu controller, or cgroup2")
 	}
-	info, err := os.Stat(dir)
+	var st syscall.Stat_t
+	err := syscall.Stat(dir, &st)
 	if errors.Is(err, fs.ErrNotExist) {
 		return cg, fmt.Errorf("control group %s: %w", dir, runtime.ErrGone)
 	}
 	if err != nil {
-		return cg, fmt.Errorf("control group: %w", err)
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return cg, fmt.Errorf("control group %s: no inode number", dir)
+		return cg, fmt.Errorf("control group %s: %w", dir, err)
 	}
 	cg.ID = st.Ino
 	return cg, nil

@@ -160,10 +160,8 @@ func (f File) Unsettled() string {
 
 // Encode returns the file's content.
 func Encode(f File) ([]byte, error) {
-	out := maps.Clone(f.unknown)
-	if out == nil {
-		out = map[string]json.RawMessage{}
-	}
+	out := map[string]json.RawMessage{}
+	maps.Copy(out, f.unknown)
 	knobs := map[runtime.Knob]map[string]json.RawMessage{}
 	for name, k := range f.Knobs {
 		knobs[name] = encodeKnob(k)
@@ -185,10 +183,8 @@ func Encode(f File) ([]byte, error) {
 }
 
 func encodeKnob(k Knob) map[string]json.RawMessage {
-	out := maps.Clone(k.unknown)
-	if out == nil {
-		out = map[string]json.RawMessage{}
-	}
+	out := map[string]json.RawMessage{}
+	maps.Copy(out, k.unknown)
 	// Texts always encode.
 	_ = put(out, "original", k.Original, false)
 	_ = put(out, "written", k.Written, k.Written == "")
