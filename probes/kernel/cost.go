@@ -1,9 +1,12 @@
 package kernel
 
 import (
+	"maps"
+	"slices"
 	"unsafe"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/bpf"
 )
 
 // storageBytes is a thread's share of kernel memory: its counters and the
@@ -45,14 +48,7 @@ func (p *Probe) Cost() probes.Cost {
 // mapMemory is the kernel memory held in maps: as the kernel accounts it, and
 // for task storage, whose elements it does not account there, by count.
 func (p *Probe) mapMemory() uint64 {
-	var total uint64
-	for _, m := range p.loaded.coll.Maps {
-		if info, err := m.Info(); err == nil {
-			if bytes, ok := info.Memlock(); ok {
-				total += bytes
-			}
-		}
-	}
+	total := bpf.MapBytes(slices.Collect(maps.Values(p.loaded.coll.Maps))...)
 	var threads uint64
 	if p.loaded.coll.Variables["num_threads"].Get(&threads) == nil {
 		total += threads * storageBytes

@@ -15,11 +15,12 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/bpf"
 )
 
 // Numbers of bpf/thread.h.
 const (
-	maxContainers = 2048
+	maxContainers = bpf.MaxContainers
 	treeTasks     = 0
 	treeBlkio     = 1
 )
@@ -131,7 +132,7 @@ func (p *Probe) Watch(t probes.Target) error {
 	if _, ok := p.containers[t.Key]; ok {
 		return nil
 	}
-	slot, ok := p.freeSlot()
+	slot, ok := bpf.FreeSlot(p.bySlot)
 	if !ok {
 		return fmt.Errorf("kernel probe: container %s: %d containers are watched already, which is all there is room for",
 			t.Key, maxContainers)
@@ -190,18 +191,6 @@ func blockByCgroup(t probes.Target, keys []countersCgroupKey) bool {
 	}
 	controllers, err := os.ReadFile(filepath.Join(t.Unified, "cgroup.controllers"))
 	return err == nil && slices.Contains(strings.Fields(string(controllers)), "io")
-}
-
-func (p *Probe) freeSlot() (uint32, bool) {
-	if len(p.bySlot) >= maxContainers {
-		return 0, false
-	}
-	for slot := range uint32(maxContainers) {
-		if _, taken := p.bySlot[slot]; !taken {
-			return slot, true
-		}
-	}
-	return 0, false
 }
 
 // Unwatch ends counting for a container; its threads' counters are freed by the next pass: a

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 )
@@ -71,19 +70,6 @@ func (l *loaded) close() error {
 		errs = append(errs, l.iter.Close())
 	}
 	return errors.Join(append(errs, l.objs.Close())...)
-}
-
-// mapBytes is the kernel memory held in maps.
-func (l *loaded) mapBytes() uint64 {
-	var total uint64
-	for _, m := range []*ebpf.Map{l.objs.Watched, l.objs.Containers, l.objs.Passes, l.objs.Closed} {
-		if info, err := m.Info(); err == nil {
-			if bytes, ok := info.Memlock(); ok {
-				total += bytes
-			}
-		}
-	}
-	return total
 }
 
 // explain adds the fix for the known causes of a failed load.

@@ -10,11 +10,11 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/bpf"
 	"github.com/trimtab/trimtab/probes/procfs"
 )
 
 const (
-	maxContainers = 2048 // MAX_CONTAINERS of bpf/thread.h
 	// A pass over the host's open files comes at most once in readEvery, and so seldom
 	// that passes take 1/restFactor of one CPU: 0.3 %.
 	readEvery  = time.Second
@@ -127,10 +127,10 @@ func (p *Probe) Watch(t probes.Target) error {
 	if t.CgroupID == 0 {
 		return fmt.Errorf("network probe: container %s: no cgroup ID", t.Key)
 	}
-	slot, ok := p.freeSlot()
+	slot, ok := bpf.FreeSlot(p.bySlot)
 	if !ok {
 		return fmt.Errorf("network probe: container %s: %d containers are watched already, which is all there is room for",
-			t.Key, maxContainers)
+			t.Key, bpf.MaxContainers)
 	}
 	p.nextGen++
 	c := &container{key: t.Key, cgroup: t.CgroupID, initPID: t.InitPID, slot: slot, gen: p.nextGen, account: newAccount()}
@@ -143,18 +143,6 @@ func (p *Probe) Watch(t probes.Target) error {
 	p.containers[t.Key], p.bySlot[slot] = c, c
 	p.nextWalk = time.Time{}
 	return nil
-}
-
-func (p *Probe) freeSlot() (uint32, bool) {
-	if len(p.bySlot) >= maxContainers {
-		return 0, false
-	}
-	for slot := range uint32(maxContainers) {
-		if _, taken := p.bySlot[slot]; !taken {
-			return slot, true
-		}
-	}
-	return 0, false
 }
 
 // Unwatch ends readings for a container.
@@ -249,7 +237,7 @@ func (p *Probe) Cost() probes.Cost {
 	if p.loaded == nil {
 		return cost
 	}
-	cost.MapBytes = p.loaded.mapBytes()
+	cost.MapBytes = bpf.MapBytes(p.loaded.objs.Watched, p.loaded.objs.Containers, p.loaded.objs.Passes, p.loaded.objs.Closed)
 	var lost uint64
 	if p.loaded.objs.LostTotal.Get(&lost) == nil {
 		cost.Lost += lost

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/bpf"
 	"github.com/trimtab/trimtab/probes/procfs"
 )
 
@@ -195,7 +196,11 @@ func (p *Probe) Cost() probes.Cost {
 	if p.listener == nil {
 		return probes.Cost{}
 	}
-	return probes.Cost{Lost: p.listener.lost(), MapBytes: p.listener.shares.mapBytes()}
+	cost := probes.Cost{Lost: p.listener.lost()}
+	if s := p.listener.shares; s != nil {
+		cost.MapBytes = bpf.MapBytes(s.objs.Rooms)
+	}
+	return cost
 }
 
 // Close ends all goroutines and removes the socket.

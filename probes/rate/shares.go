@@ -156,17 +156,4 @@ func level(wishes []float64, total float64) float64 {
 	return math.Inf(1)
 }
 
-// mapBytes is the kernel memory held; 0 without a filter.
-func (s *shares) mapBytes() uint64 {
-	if s == nil {
-		return 0
-	}
-	info, err := s.objs.Rooms.Info()
-	if err != nil {
-		return 0
-	}
-	bytes, _ := info.Memlock()
-	return bytes
-}
-
 func (s *shares) close() error { return s.objs.Close() }

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/cilium/ebpf/link"
-
-	"github.com/trimtab/trimtab/probes/uprobe/symbols"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/trimtab/trimtab/probes/procfs"
+	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
 const (
@@ -68,18 +67,14 @@ func (b batch) run(f *Finder) {
 	for _, a := range b {
 		a.err = a.prepare(f)
 	}
-	var running sync.WaitGroup
-	places := make(chan struct{}, maxAttaching)
+	var running errgroup.Group
+	running.SetLimit(maxAttaching)
 	for _, a := range b {
 		if a.err == nil {
-			places <- struct{}{}
-			running.Go(func() {
-				a.err = a.attach(f)
-				<-places
-			})
+			running.Go(func() error { a.err = a.attach(f); return nil })
 		}
 	}
-	running.Wait()
+	_ = running.Wait() // each has its own
 }
 
 func (a *attaching) prepare(f *Finder) error {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/bpf"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 )
 
@@ -274,13 +275,7 @@ func (c *Client) Cost() (cost probes.Cost) {
 	if f := c.finder; len(f.clients) > 0 && f.clients[0] == c {
 		cost.ChildNs = uint64(f.reader.Spent())
 	}
-	for _, m := range c.spec.Maps {
-		if info, err := m.Info(); err == nil {
-			if bytes, ok := info.Memlock(); ok {
-				cost.MapBytes += bytes
-			}
-		}
-	}
+	cost.MapBytes = bpf.MapBytes(c.spec.Maps...)
 	return cost
 }
 
