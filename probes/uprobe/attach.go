@@ -7,7 +7,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 )
 
 // point is one place to probe, with the cookie its hits carry.
@@ -28,19 +27,12 @@ func newAttacher() attacher {
 // linkFiltersByProcess: from Linux 6.10 on (46ba0e49b642) the process filter of
 // such a link means the process; before, only the thread of that number.
 func linkFiltersByProcess() bool {
-	major, minor, ok := linux()
-	return ok && (major > 6 || (major == 6 && minor >= 10))
+	version, err := features.LinuxVersionCode()
+	return err == nil && version >= linux(6, 10)
 }
 
-// linux is the kernel's version.
-func linux() (major, minor int, ok bool) {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return 0, 0, false
-	}
-	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
-	return major, minor, err == nil
-}
+// linux is a kernel's version as the kernel writes it: KERNEL_VERSION.
+func linux(major, minor uint32) uint32 { return major<<16 | minor<<8 }
 
 // prepare makes the programs of an object loadable for the way of attaching.
 func (a attacher) prepare(spec *ebpf.CollectionSpec) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,7 +56,7 @@ func (r *returns) refused() error {
 }
 
 func tryReturns(a attacher) error {
-	if major, minor, ok := linux(); sysUretprobe == 0 || ok && (major < 6 || major == 6 && minor < 11) {
+	if version, err := features.LinuxVersionCode(); sysUretprobe == 0 || err == nil && version < linux(6, 11) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), returnsTime)
