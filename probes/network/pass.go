@@ -2,7 +2,6 @@ package network
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -30,29 +29,25 @@ func decode(b []byte) (record, error) {
 		return record{}, fmt.Errorf("socket record has %d bytes of %d", len(b), recordBytes)
 	}
 	var r socketsSockRecord
-	u32 := func(at uintptr) uint32 { return binary.NativeEndian.Uint32(b[at:]) }
-	u64 := func(at uintptr) uint64 { return binary.NativeEndian.Uint64(b[at:]) }
-	out := record{
-		cookie: u64(unsafe.Offsetof(r.Cookie)),
-		slot:   u32(unsafe.Offsetof(r.Slot)),
-		gen:    u32(unsafe.Offsetof(r.Gen)),
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&r)), recordBytes), b)
+	return record{
+		cookie: r.Cookie,
+		slot:   r.Slot,
+		gen:    r.Gen,
 		counters: counters{
-			rx:          u64(unsafe.Offsetof(r.RxBytes)),
-			tx:          u64(unsafe.Offsetof(r.TxBytes)),
-			segments:    u32(unsafe.Offsetof(r.Segments)),
-			retransmits: u32(unsafe.Offsetof(r.Retransmits)),
-			srttUs:      u32(unsafe.Offsetof(r.SrttUs)),
-			window:      u32(unsafe.Offsetof(r.Window)),
-			unsent:      u32(unsafe.Offsetof(r.Unsent)),
-			nowTicks:    u32(unsafe.Offsetof(r.NowTicks)),
-			established: b[unsafe.Offsetof(r.State)] == tcpEstablished,
-			loopback:    b[unsafe.Offsetof(r.Loopback)] != 0,
+			rx:          r.RxBytes,
+			tx:          r.TxBytes,
+			segments:    r.Segments,
+			retransmits: r.Retransmits,
+			srttUs:      r.SrttUs,
+			window:      r.Window,
+			unsent:      r.Unsent,
+			nowTicks:    r.NowTicks,
+			chrono:      r.Chrono,
+			established: r.State == tcpEstablished,
+			loopback:    r.Loopback != 0,
 		},
-	}
-	for i := range out.counters.chrono {
-		out.counters.chrono[i] = u32(unsafe.Offsetof(r.Chrono) + 4*uintptr(i))
-	}
-	return out, nil
+	}, nil
 }
 
 // accountOf finds the container that a record is of; nil: no longer watched.

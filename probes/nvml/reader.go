@@ -35,16 +35,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	def(&o.Every, time.Second)
-	def(&o.Deadline, 2*time.Second)
-	def(&o.SlowDeadline, 30*time.Second)
-	def(&o.LookAgain, time.Minute)
-	def(&o.StaleAfter, 5*time.Second)
+	o.Every = cmp.Or(o.Every, time.Second)
+	o.Deadline = cmp.Or(o.Deadline, 2*time.Second)
+	o.SlowDeadline = cmp.Or(o.SlowDeadline, 30*time.Second)
+	o.LookAgain = cmp.Or(o.LookAgain, time.Minute)
+	o.StaleAfter = cmp.Or(o.StaleAfter, 5*time.Second)
 	o.Library = cmp.Or(o.Library, "libnvidia-ml.so.1") // the soname that every driver installs
 	o.ProcRoot = cmp.Or(o.ProcRoot, "/proc")
 	if o.program == "" {

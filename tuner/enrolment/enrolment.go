@@ -133,13 +133,8 @@ func Watched(c runtime.Container, rules Rules, e policies.Enrolment) bool {
 	if e.Mode == policies.ModeOff || rules.Mode == policies.ModeOff {
 		return false
 	}
-	switch rules.Observe {
-	case ObserveAll:
+	if rules.Observe == ObserveAll || rules.Observe == ObserveGPU && len(c.GPUs) > 0 {
 		return true
-	case ObserveGPU:
-		if len(c.GPUs) > 0 {
-			return true
-		}
 	}
 	return Named(c, rules, e)
 }
