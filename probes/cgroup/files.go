@@ -98,9 +98,7 @@ func (r *room) take() bool {
 
 // fields calls visit for each line "name value" of b.
 func fields(b []byte, visit func(name, value []byte)) {
-	for len(b) > 0 {
-		line, rest, _ := bytes.Cut(b, []byte{'\n'})
-		b = rest
+	for line := range bytes.Lines(b) {
 		if name, value, ok := bytes.Cut(line, []byte{' '}); ok {
 			visit(name, bytes.TrimSpace(value))
 		}

@@ -111,12 +111,6 @@ func (b *book) childEnded() {
 	b.cpuNs, b.rssBytes = 0, 0
 }
 
-// forget drops all devices: there is no driver any more.
-func (b *book) forget() {
-	clear(b.devices)
-	clear(b.cursors)
-}
-
 // deliver hands out copies, sorted by index with slices after their GPU, and the samples that wait.
 func (b *book) deliver(nowNs int64, stale time.Duration) []probes.Device {
 	var list []probes.Device

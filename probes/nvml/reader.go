@@ -275,7 +275,8 @@ func (r *Reader) say(why string, normal bool) {
 		changed = b.why != why
 		b.why, b.normal = why, normal
 		if why != "" && normal {
-			b.forget()
+			clear(b.devices) // there is no driver any more
+			clear(b.cursors)
 		}
 	})
 	switch {

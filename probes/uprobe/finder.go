@@ -150,7 +150,8 @@ func (f *Finder) Add(spec Spec) (*Client, error) {
 
 // Close ends pricing and waits until all probes are off. Clients are closed first.
 func (f *Finder) Close() error {
-	f.price.stop()
+	f.price.cancel()
+	<-f.price.done
 	for pid := range f.processes {
 		f.forget(pid)
 	}

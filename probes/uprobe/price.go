@@ -55,11 +55,6 @@ func startPricing(a attacher) *price {
 	return p
 }
 
-func (p *price) stop() {
-	p.cancel()
-	<-p.done
-}
-
 // ProbeCost returns the cost of a hit as measured on this machine, or the usual one
 // until that is known or where it cannot be measured.
 func (f *Finder) ProbeCost() ProbeCost {
