@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/trimtab/trimtab/probes"
@@ -36,57 +37,38 @@ func decode(b []byte) (decoded, int, error) {
 	if len(b) < size {
 		return decoded{}, 0, fmt.Errorf("record has %d bytes of %d", len(b), size)
 	}
-	u32 := func(at uintptr) uint32 { return binary.NativeEndian.Uint32(b[at:]) }
-	u64 := func(at uintptr) uint64 { return binary.NativeEndian.Uint64(b[at:]) }
 	var r countersRecord
-	var t countersThread
-	th := unsafe.Offsetof(r.Thread)
-	flags := u32(unsafe.Offsetof(r.Flags))
-	d := decoded{
-		slot: u32(th + unsafe.Offsetof(t.Slot)),
-		gen:  u32(th + unsafe.Offsetof(t.Gen)),
-		torn: flags&flagTorn != 0,
-	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&r)), size), b)
+	th := &r.Thread
+	d := decoded{slot: th.Slot, gen: th.Gen, torn: r.Flags&flagTorn != 0}
 	d.thread = probes.Thread{
-		TID:       int32(u32(unsafe.Offsetof(r.Tid))),
-		TGID:      int32(u32(unsafe.Offsetof(r.Tgid))),
-		PPID:      int32(u32(unsafe.Offsetof(r.Ppid))),
-		StartNs:   u64(unsafe.Offsetof(r.StartBootNs)),
+		TID:       r.Tid,
+		TGID:      r.Tgid,
+		PPID:      r.Ppid,
+		StartNs:   r.StartBootNs,
 		Comm:      comm(b[unsafe.Offsetof(r.Comm):][:len(r.Comm)]),
-		Exited:    flags&flagExited != 0,
-		SinceNs:   int64(u64(th + unsafe.Offsetof(t.FirstNs))),
-		AtNs:      int64(u64(unsafe.Offsetof(r.AtNs))),
-		ReclaimNs: u64(th + unsafe.Offsetof(t.ReclaimNs)),
-		Preempted: u64(th + unsafe.Offsetof(t.Preempted)),
-		SiblingNs: u64(th + unsafe.Offsetof(t.SiblingNs)),
-		AloneNs:   u64(th + unsafe.Offsetof(t.AloneNs)),
-		IOBytes:   u64(th + unsafe.Offsetof(t.IoBytes)),
-		Faults:    u64(th + unsafe.Offsetof(t.Faults)),
+		Exited:    r.Flags&flagExited != 0,
+		SinceNs:   int64(th.FirstNs),
+		AtNs:      int64(r.AtNs),
+		Ns:        th.Ns,
+		Count:     th.Count,
+		ReclaimNs: th.ReclaimNs,
+		Preempted: th.Preempted,
+		SiblingNs: th.SiblingNs,
+		AloneNs:   th.AloneNs,
+		IOBytes:   th.IoBytes,
+		Faults:    th.Faults,
 	}
-	for s := range uintptr(probes.NumStates) {
-		d.thread.Ns[s] = u64(th + unsafe.Offsetof(t.Ns) + 8*s)
-		d.thread.Count[s] = u64(th + unsafe.Offsetof(t.Count) + 8*s)
-		d.thread.LastNs[s] = int64(u64(th + unsafe.Offsetof(t.LastNs) + 8*s))
+	for s, ns := range th.LastNs {
+		d.thread.LastNs[s] = int64(ns)
 	}
-	d.thread.Edges = decodeEdges(b[recordHead:size])
-	return d, size, nil
-}
-
-func decodeEdges(b []byte) []probes.Edge {
-	if len(b) == 0 {
-		return nil
-	}
-	var e countersEdge
-	edges := make([]probes.Edge, 0, len(b)/edgeBytes)
-	for ; len(b) >= edgeBytes; b = b[edgeBytes:] {
-		edges = append(edges, probes.Edge{
-			Waker: int32(binary.NativeEndian.Uint32(b[unsafe.Offsetof(e.Waker):])),
-			State: probes.State(binary.NativeEndian.Uint32(b[unsafe.Offsetof(e.State):]) % uint32(probes.NumStates)),
-			Count: binary.NativeEndian.Uint64(b[unsafe.Offsetof(e.Count):]),
-			Ns:    binary.NativeEndian.Uint64(b[unsafe.Offsetof(e.Ns):]),
+	d.thread.Edges = slices.Grow(d.thread.Edges, int(th.NumEdges))
+	for _, e := range th.Edges[:th.NumEdges] {
+		d.thread.Edges = append(d.thread.Edges, probes.Edge{
+			Waker: e.Waker, State: probes.State(e.State % uint32(probes.NumStates)), Count: e.Count, Ns: e.Ns,
 		})
 	}
-	return edges
+	return d, size, nil
 }
 
 // comm is a thread's name up to its NUL; a container chooses it, so what is not

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,12 +92,8 @@ var _ probes.Probe = (*Probe)(nil)
 // New loads and attaches the programs. An error names the cause and the fix;
 // what the kernel refuses in part is in Missing.
 func New(opts Options) (*Probe, error) {
-	if opts.MaxThreads <= 0 {
-		opts.MaxThreads = 16384
-	}
-	if opts.MaxThreadsPerContainer <= 0 {
-		opts.MaxThreadsPerContainer = 4096
-	}
+	opts.MaxThreads = cmp.Or(opts.MaxThreads, 16384)
+	opts.MaxThreadsPerContainer = cmp.Or(opts.MaxThreadsPerContainer, 4096)
 	l, err := load(opts)
 	if err != nil {
 		return nil, err
