@@ -1,7 +1,9 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
@@ -55,9 +57,8 @@ func (n *known) take(what string) {
 
 // recognise looks a container up that starts, by its identity.
 func (c *Controller) recognise(s *containerState) {
-	run := &s.known.run
-	run.Begin(c.profiles, s.c.Start, s.key, profiles.Granted(c.last.Host.Devices, c.granted(s)), c.now())
-	if entry := run.Entry(); entry != 0 {
+	s.known.run.Begin(c.profiles, s.c.Start, s.key, profiles.Granted(c.last.Host.Devices, c.granted(s)), c.now())
+	if entry := s.known.run.Entry(); entry != 0 {
 		c.beginCurves(s, entry)
 		s.learned.unsteady = 0
 	}
@@ -66,7 +67,7 @@ func (c *Controller) recognise(s *containerState) {
 // remember keeps what a container's run has come to.
 func (c *Controller) remember(s *containerState, ended bool) {
 	if s.c.Watched && s.known.run.Due(c.now(), ended) {
-		s.known.run.Keep(c.profiles, s.known.entry, s.c.Name, c.sofar(s), c.now(), ended)
+		s.known.run.Keep(c.profiles, s.known.entry, s.c.Name, c.sofar(s), c.takesAll(s), c.now(), ended)
 	}
 }
 
@@ -77,14 +78,19 @@ func (c *Controller) sofar(s *containerState) profiles.End {
 	if e.CPUs, _ = s.enough(c.k()); e.CPUs == 0 && s.loan.settledNs > 0 {
 		e.CPUs = s.loan.known
 	}
-	if e.CPUs == 0 && s.state == StateLent && e.Allowed >= c.node.MostCPUs(s.c.Enrolment)*(1-c.k().MinStep) {
-		e.CPUs = e.Allowed // all that may be lent to it, and it wants that
-	}
 	own := number(s.original(runtime.KnobMemoryLimit))
 	if m := s.memoryUse(c.k()); e.Memory == 0 && own > 0 && m.Limit > own && !m.Fills && m.CalmSeconds >= c.k().SettleReadings {
 		e.Memory = max(m.Current, m.Peak)
 	}
 	return e
+}
+
+// takesAll is the CPUs that it may use where that is all that may be lent to it, and it still wants it; else 0.
+func (c *Controller) takesAll(s *containerState) float64 {
+	if _, now := s.quotas(); s.state == StateLent && now >= c.node.MostCPUs(s.c.Enrolment)*(1-c.k().MinStep) {
+		return now
+	}
+	return 0
 }
 
 // slower takes a reading of the rate into a container's run, and tells once that it is slower than usual.
@@ -179,11 +185,8 @@ func (c *Controller) teach(s *containerState, r observe.Reading) {
 
 // allowed is the CPUs that a container may use as things stand.
 func (c *Controller) allowed(s *containerState) float64 {
-	cpus := c.node.MostCPUs(policies.Enrolment{})
-	if quota, ok := s.c.Now[runtime.KnobCPUQuota].CPUs(); ok {
-		cpus = min(cpus, quota)
-	}
-	return cpus
+	_, quota := s.quotas()
+	return min(c.node.MostCPUs(policies.Enrolment{}), cmp.Or(quota, math.Inf(1)))
 }
 
 // profileJudged tells the known jobs how a trial ended that rested on them.
@@ -206,9 +209,7 @@ func (c *Controller) showSimilar(s *containerState, v *state.Container) {
 		v.Similar = &state.Similar{Similar: *s.known.similar, Taken: slices.Clone(s.known.taken)}
 	}
 	v.LastRuns = s.known.run.Show()
-	here := s.obs.Rates.Now()
-	if here <= 0 || s.obs.Rates.Source != v.Rate.Source {
-		return
+	if here := s.obs.Rates.Now(); here > 0 && s.obs.Rates.Source == v.Rate.Source {
+		v.Devices = state.SpeedsOf(s.known.speeds, here, s.verdicts.Latest())
 	}
-	v.Devices = state.SpeedsOf(s.known.speeds, here, s.verdicts.Latest())
 }

@@ -80,6 +80,34 @@ func TestKnownJobHasItsSettledCPUAtOnce(t *testing.T) {
 	}
 }
 
+// TestABurstIsNotWhatItNeeds: a job is lent all that may be at its first throttling, so it has it for as long as it
+// wants it. What it had for most of its time is what its next run is given.
+func TestABurstIsNotWhatItNeeds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		burst, rest int // seconds that it wants 12 CPUs, then 2
+		most        float64
+	}{"burst": {60, 300, 2.5}, "most of its time": {200, 100, 8}} {
+		t.Run(name, func(t *testing.T) {
+			b := profiles.NewStore()
+			n, first := runOf(1, func(n *node) *simJob { return n.addProgram("job", 0.4, 12, 1e6) }, "job.sh")
+			c := started()
+			c.Remember(b)
+			run(c, n, tc.burst, nil)
+			first.spin, first.threads = 2, first.threads[:2]
+			run(c, n, tc.rest, nil)
+			n.jobs = nil
+			run(c, n, 1, nil)
+			n, j := runOf(2, func(n *node) *simJob { return n.addProgram("job", 0.4, 12, 1e6) }, "job.sh")
+			c = started()
+			c.Remember(b)
+			run(c, n, 2, nil)
+			if got := shownAs(t, c, j).LastRuns.CPUs; got < tc.most*0.75 || got > tc.most {
+				t.Errorf("%.2f CPUs are taken over, want at most %.2f", got, tc.most)
+			}
+		})
+	}
+}
+
 // TestWrongRecallGoesWithinSeconds: an identity that lies, or a job that changed. What was too much
 // goes back, what was too little is lent, each within 20 s; and the next run is not misled.
 func TestWrongRecallGoesWithinSeconds(t *testing.T) {

@@ -132,8 +132,8 @@ func (c *Controller) noPlan(s *containerState, m policies.MemoryUse) string {
 	case StateWatched:
 		return "measuring"
 	case StateLent:
-		if _, now := s.quotas(); now >= c.node.MostCPUs(s.c.Enrolment)*(1-c.k().MinStep) {
-			return fmt.Sprintf("it has all that it may: %.2f CPUs", now)
+		if all := c.takesAll(s); all > 0 {
+			return fmt.Sprintf("it has all that it may: %.2f CPUs", all)
 		}
 		return "measuring what is enough of what it was lent"
 	case StateReturned:

@@ -32,8 +32,8 @@ type Run struct {
 	last            LastRuns
 	expected        float64 // CPUs that the last runs ended with, whether or not they are taken
 	took            []string
-	given, judged   bool // CPUs of the last runs stand; told whether that was right
-	quotas          quotas
+	given, judged   bool    // CPUs of the last runs stand; told whether that was right
+	quotas, all     quotas  // what was enough, and all that could be lent where it wanted that
 	memory          float64 // bytes that were enough last
 	libraries       string
 	kept            End
@@ -153,16 +153,21 @@ func (r *Run) Due(nowNs int64, ended bool) bool {
 }
 
 // Keep keeps what the run has come to, if that is anything, and anything new. entry is what the container
-// teaches; 0: none.
-func (r *Run) Keep(b *Store, entry uint64, name string, e End, nowNs int64, ended bool) {
+// teaches; 0: none. all is the CPUs that it has, where no more may be lent to it and it wants them; else 0.
+func (r *Run) Keep(b *Store, entry uint64, name string, e End, all float64, nowNs int64, ended bool) {
 	r.keptNs = nowNs
 	r.quotas.add(e.CPUs, nowNs)
+	r.all.add(all, nowNs)
+	most := r.quotas.most
+	if r.all.most > 0 && r.all.times > r.quotas.times { // a burst is no reason to take all again
+		most = r.all.most
+	}
 	r.memory = cmp.Or(e.Memory, r.memory)
-	e.CPUs, e.Memory = cmp.Or(r.quotas.most, e.CPUs), r.memory
+	e.CPUs, e.Memory = cmp.Or(most, e.CPUs), r.memory
 	if e = r.complete(e); e.CPUs == 0 && e.Memory == 0 && e.Blocks == 0 {
 		return
 	}
-	if right := math.Abs(math.Log(r.quotas.most/r.expected)) <= math.Log(agreeWithin); ended && r.quotas.most > 0 && r.expected > 0 && !r.judged && (right || r.given) {
+	if right := math.Abs(math.Log(most/r.expected)) <= math.Log(agreeWithin); ended && most > 0 && r.expected > 0 && !r.judged && (right || r.given) {
 		r.judged = true
 		b.Recalled(r.last.Entry, right)
 	}
@@ -182,11 +187,13 @@ type quotas struct {
 	last [3]float64 // two keepEveryNs apart from first to last
 	ns   int64
 	most float64 // of what stood so long; 0: none yet
+	// times is how often there was one.
+	times int
 }
 
 func (q *quotas) add(cpus float64, ns int64) {
 	if cpus > 0 && (q.ns == 0 || ns-q.ns >= keepEveryNs) {
-		q.last, q.ns = [3]float64{q.last[1], q.last[2], cpus}, ns
+		q.last, q.ns, q.times = [3]float64{q.last[1], q.last[2], cpus}, ns, q.times+1
 		q.most = max(q.most, slices.Min(q.last[:]))
 	}
 }

@@ -72,7 +72,7 @@ func TestNotJudgedBeyondWhatRan(t *testing.T) {
 // keeps has a run tell what was enough, once each 15 s, and end.
 func keeps(r *Run, b *Store, cpus ...float64) {
 	for i, c := range cpus {
-		r.Keep(b, 0, "train", End{UnixNs: day, CPUs: c}, int64(i+1)*keepEveryNs, i == len(cpus)-1)
+		r.Keep(b, 0, "train", End{UnixNs: day, CPUs: c}, 0, int64(i+1)*keepEveryNs, i == len(cpus)-1)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestARunAtRestChangesNothing(t *testing.T) {
 	r.Begin(b, &s, "key", "", 0)
 	keep := func(at int64, cpus float64, ended bool) (changed bool) {
 		was := b.Revision()
-		r.Keep(b, 0, "train", End{UnixNs: at * keepEveryNs, CPUs: cpus}, at*keepEveryNs, ended)
+		r.Keep(b, 0, "train", End{UnixNs: at * keepEveryNs, CPUs: cpus}, 0, at*keepEveryNs, ended)
 		return b.Revision() != was
 	}
 	for i, tc := range []struct {
@@ -179,7 +179,7 @@ func TestOtherNamesLeaveAJobItsRuns(t *testing.T) {
 	other.Passing = true
 	var r Run
 	r.Begin(b, &other, "key", "", 0)
-	if r.Keep(b, id, "x", End{UnixNs: day, CPUs: 2}, 30e9, true); b.Identified(other.Identity) == id || b.Identified(other.Identity) == 0 {
+	if r.Keep(b, id, "x", End{UnixNs: day, CPUs: 2}, 0, 30e9, true); b.Identified(other.Identity) == id || b.Identified(other.Identity) == 0 {
 		t.Errorf("a passing identity is in entry %d", b.Identified(other.Identity))
 	}
 }
