@@ -84,6 +84,8 @@ func mainWithExitCode() int {
 type result struct {
 	starts, right, wrong, late, full int
 	slowest                          time.Duration // of the right ones
+	// Seconds of full speed that each first run lost before it was lent CPU, and each later start.
+	unknown, known []float64
 }
 
 func (r result) met() bool {
@@ -92,8 +94,26 @@ func (r result) met() bool {
 }
 
 func (r result) summary() string {
-	return fmt.Sprintf("%d starts: right within %s %d (goal: %.0f %%), slowest %s; known and not lent, so no CPU was idle, %d; wrong %d (goal: at most %.0f %%), of them not put right within %s %d\n",
-		r.starts, within, r.right, 100*goalRight, r.slowest.Round(10*time.Millisecond), r.full, r.wrong, 100*goalWrong, reverted, r.late)
+	return fmt.Sprintf("%d starts: right within %s %d (goal: %.0f %%), slowest %s; known and not lent, so no CPU was idle, %d; wrong %d (goal: at most %.0f %%), of them not put right within %s %d\n"+
+		"lost of full speed: %.2f s by a start of a known job, %.2f s by the first of each (means; goal: half)\n",
+		r.starts, within, r.right, 100*goalRight, r.slowest.Round(10*time.Millisecond), r.full, r.wrong, 100*goalWrong, reverted, r.late, mean(r.known), mean(r.unknown))
+}
+
+func mean(all []float64) (m float64) {
+	for _, v := range all {
+		m += v / float64(len(all))
+	}
+	return m
+}
+
+// lost is the seconds of full speed that a job lost that had its own quota until an instant, and
+// then what it settles to. One that never had more lost it as long as it was watched.
+func lost(s seen, watched time.Duration, settled float64) float64 {
+	at := s.at
+	if at == 0 {
+		at = watched
+	}
+	return at.Seconds() * max(0, 1-own/settled)
 }
 
 func run(ctx context.Context, binary, only string, starts int, learn time.Duration) (r result, err error) {
@@ -122,14 +142,15 @@ func each(ctx context.Context, d *daemontest.Daemon, p program, starts int, lear
 	if err != nil {
 		return err
 	}
-	first, err := watch(ctx, d, began, learn, func(quota float64) bool { return false })
+	first, err := watch(ctx, d, began, learn, func(quota float64) bool { return quota > own*1.05 })
 	if err = errors.Join(err, end()); err != nil {
 		return err
 	}
-	fmt.Printf("%-10s the first run settled to %.2f CPUs\n", p.name, first.quota)
+	fmt.Printf("%-10s the first run was lent CPU after %s, and settled to %.2f CPUs\n", p.name, first.at.Round(10*time.Millisecond), first.quota)
 	if first.quota < own*1.05 {
 		return fmt.Errorf("its first run was lent nothing (%s), so that a second one could get nothing: is a CPU idle?", first.c.WhyNot)
 	}
+	r.unknown = append(r.unknown, lost(first, learn, first.quota))
 	for i := range starts {
 		if err := pause(ctx, 3*time.Second); err != nil { // the daemon has seen that it ended
 			return err
@@ -140,6 +161,7 @@ func each(ctx context.Context, d *daemontest.Daemon, p program, starts int, lear
 		}
 		s, err := watch(ctx, d, began, within+2*time.Second, func(quota float64) bool { return like(quota, first.quota) })
 		last := s
+		r.known = append(r.known, lost(s, within+2*time.Second, first.quota))
 		if err == nil {
 			last, err = watch(ctx, d, began, reverted+3*time.Second, nil)
 		}
