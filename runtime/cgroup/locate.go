@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -192,8 +193,11 @@ func readMounts(procRoot, cgroupRoot string) ([]mount, error) {
 		return nil, fmt.Errorf("mount table: %w", err)
 	}
 	var out []mount
-	for line := range strings.Lines(string(table)) {
-		if m, ok := parseMount(line); ok {
+	for line := range bytes.Lines(table) {
+		if !bytes.Contains(line, []byte(" - cgroup")) {
+			continue // a host of many containers has thousands of others
+		}
+		if m, ok := parseMount(string(line)); ok {
 			m.point = rebase(m.point, cgroupRoot)
 			out = append(out, m)
 		}

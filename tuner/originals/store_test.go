@@ -169,15 +169,19 @@ func TestSweep(t *testing.T) {
 	if err := s.Save(file("a")); err != nil {
 		t.Fatal(err)
 	}
-	temp := filepath.Join(s.Dir(), "x.json.tmp")
-	if err := os.WriteFile(temp, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
+	left := []string{filepath.Join(s.Dir(), ".tmp-1"), filepath.Join(s.Dir(), "x.json.tmp")} // the latter by earlier versions
+	for _, temp := range left {
+		if err := os.WriteFile(temp, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := s.Sweep(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(temp); !os.IsNotExist(err) {
-		t.Error("a temporary file stays")
+	for _, temp := range left {
+		if _, err := os.Stat(temp); !os.IsNotExist(err) {
+			t.Errorf("%s stays", temp)
+		}
 	}
 	if files, err := s.List(); len(files) != 1 || err != nil {
 		t.Error(files, err)
