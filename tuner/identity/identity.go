@@ -104,6 +104,11 @@ func Hashes(size int, texts ...string) bool {
 	})
 }
 
+// IsSet reports whether hashes are in order, and none is absent: JSON's null is not asked for its text.
+func IsSet(all []Hash) bool {
+	return slices.IsSortedFunc(all, Hash.Compare) && (len(all) == 0 || all[0] != Hash{})
+}
+
 // Compare orders hashes by their text, as sets are.
 func (h Hash) Compare(o Hash) int { return bytes.Compare(h[:], o[:]) }
 
@@ -284,7 +289,7 @@ func (i Identity) Valid() string {
 		return "an identity that holds something else than hashes"
 	case len(i.Words) > maxWords || len(i.Numbers) > maxWords || i.Ranks < 0 || i.Ranks > 1<<20:
 		return "an identity of more than there can be"
-	case !slices.IsSortedFunc(i.Words, Hash.Compare) || !slices.IsSortedFunc(i.Numbers, Hash.Compare):
+	case !IsSet(i.Words) || !IsSet(i.Numbers):
 		return "an identity that is not in order"
 	}
 	return ""

@@ -294,6 +294,11 @@ func TestReadableWordsAreNotRead(t *testing.T) {
 			t.Errorf("%q in place of %s: %+v, %v", other, word, read, err)
 		}
 	}
+	var read Identity
+	quoted := fmt.Appendf(nil, "%q", word)
+	if err := json.Unmarshal(bytes.Replace(text, quoted, []byte("null"), 1), &read); err != nil || read.Valid() == "" {
+		t.Errorf("null in place of %s: %+v, %v", quoted, read, err)
+	}
 }
 
 func FuzzNormalise(f *testing.F) {

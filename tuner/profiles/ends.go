@@ -126,7 +126,7 @@ func (e End) valid() error {
 	switch {
 	case e.Run == 0 || e.Setting == nil || short(e.Kernel, e.Driver, e.Device, e.Libraries, e.Source) != nil:
 		return errors.New("a run without a name, or of too long ones")
-	case len(e.Numbers) > maxEndNumbers || !slices.IsSortedFunc(e.Numbers, identity.Hash.Compare) || e.Ranks < 0 || e.Loaders < 0 || e.Ranks > 1<<20 || e.Loaders > 1e6:
+	case len(e.Numbers) > maxEndNumbers || !identity.IsSet(e.Numbers) || e.Ranks < 0 || e.Loaders < 0 || e.Ranks > 1<<20 || e.Loaders > 1e6:
 		return errors.New("a run with more than there can be")
 	case !identity.Hashes(identity.JobBytes, e.Job) || !identity.Hashes(identity.WordBytes, e.Host, e.Image, e.Data, e.Libraries):
 		return errors.New("a run that holds something else than hashes")
@@ -265,11 +265,13 @@ func (k *Known) bind(i identity.Identity) {
 // in the order in which they were told: clocks of hosts differ.
 func (k *Known) keepEnd(e End) {
 	e.Numbers = slices.Clone(e.Numbers[:min(len(e.Numbers), maxEndNumbers)])
-	ends := slices.Concat(k.Ends, []End{e.sharing(k.Ends)})
-	if i := slices.IndexFunc(ends, func(o End) bool { return o.Run == e.Run && o.Job == e.Job }); i < len(k.Ends) {
-		ends[i], k.Ends = ends[len(k.Ends)], ends[:len(k.Ends)]
+	e = e.sharing(k.Ends)
+	if i := slices.IndexFunc(k.Ends, func(o End) bool { return o.Run == e.Run && o.Job == e.Job }); i >= 0 {
+		k.Ends = slices.Clone(k.Ends)
+		k.Ends[i] = e
 		return
 	}
+	ends := slices.Concat(k.Ends, []End{e})
 	of := func(o End) bool { return o.Job == e.Job }
 	for n := count(ends, of); n > MaxEnds; n-- {
 		i := slices.IndexFunc(ends, of)
