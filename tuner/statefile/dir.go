@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // MakeDir makes a folder, with those above it, and syncs what names it: a file in it that is
@@ -63,6 +64,17 @@ func Place(path string, text []byte, perm fs.FileMode, put func(from, to string)
 		return err
 	}
 	return SyncDir(dir)
+}
+
+// Lock locks an open file against other processes until it is closed. It waits at most patience; the error is EWOULDBLOCK
+// then.
+func Lock(f *os.File, patience time.Duration) error {
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || !time.Now().Before(end) {
+			return err
+		}
+	}
 }
 
 // Sweep removes copies that a crash left unfinished.

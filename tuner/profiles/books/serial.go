@@ -47,14 +47,18 @@ func (s Serials) Refuse(all ...*Found) error {
 
 // take remembers books as taken: those that somebody signed, and that raise what is remembered.
 func (s Serials) take(all ...*Found) error {
-	return s.update(func(last map[string]int64) (risen bool) {
+	rise := func(last map[string]int64) (risen bool) {
 		for _, f := range all {
 			if f.Key != "" && f.Serial > last[f.Key] {
 				last[f.Key], risen = f.Serial, true
 			}
 		}
 		return risen
-	})
+	}
+	if last, err := s.load(); err != nil || !rise(last) { // they only rise: what is old enough without the lock is so with it
+		return err
+	}
+	return s.update(rise)
 }
 
 func (s Serials) load() (map[string]int64, error) {
@@ -73,7 +77,11 @@ func (s Serials) load() (map[string]int64, error) {
 	return last, nil
 }
 
-// update changes the file, if change says so, under a lock on its directory: the daemon and the command line do.
+// lockPatience is how long another may take to read and write the file.
+const lockPatience = 5 * time.Second
+
+// update changes the file, if change says so, under a lock: the daemon and the command line do. The lock is a file
+// of its own, for the file itself is replaced, and the state directory is locked by others.
 func (s Serials) update(change func(last map[string]int64) bool) (err error) {
 	if s == "" {
 		change(map[string]int64{})
@@ -82,13 +90,14 @@ func (s Serials) update(change func(last map[string]int64) bool) (err error) {
 	if err := statefile.MakeDir(filepath.Dir(string(s)), 0o750); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(string(s)))
+	path := string(s) + ".lock"
+	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
-	defer dir.Close() // read only; it unlocks
-	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
-		return err
+	defer lock.Close() // nothing was written; it unlocks
+	if err := statefile.Lock(lock, lockPatience); err != nil {
+		return fmt.Errorf("another process holds %s for more than %s: end the one that `lslocks` names: %w", path, lockPatience, err)
 	}
 	last, err := s.load()
 	if err != nil || !change(last) {

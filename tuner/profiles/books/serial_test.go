@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -156,5 +158,58 @@ func TestNext(t *testing.T) {
 	}
 	if n := next(11 * day); n <= all[7] {
 		t.Errorf("%d, once the file was lost", n)
+	}
+}
+
+// ends fails the test where something waits for ever; it is left waiting then.
+func ends(t *testing.T, what string, do func() error) (err error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	select {
+	case err = <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s: it waits for ever", what)
+	}
+	return err
+}
+
+// locked holds a file or folder, as flock(1) does, until the test ends.
+func locked(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLocked: who holds the state directory, as a daemon on a read-only disk does, holds up nothing. Who holds
+// the lock itself is waited for, but not for ever, and not where there is nothing to write.
+func TestLocked(t *testing.T) {
+	h := newHost(t, "gpu-7")
+	serials := Serials(filepath.Join(t.TempDir(), "serials"))
+	locked(t, filepath.Dir(string(serials)))
+	book := &Found{Key: "k", Serial: 5}
+	if err := ends(t, "the directory is held", func() error { return serials.take(book) }); err != nil {
+		t.Fatal(err)
+	}
+	locked(t, string(serials)+".lock")
+	synctest.Test(t, func(t *testing.T) {
+		if err := serials.take(book); err != nil {
+			t.Errorf("nothing rises: %v", err)
+		}
+		_, next := serials.Next(h.key.PublicKey(), time.Now())
+		for _, err := range []error{next, serials.take(&Found{Key: "k", Serial: 6})} {
+			if err == nil || !strings.Contains(err.Error(), string(serials)+".lock") || !strings.Contains(err.Error(), "`lslocks`") {
+				t.Errorf("%v names neither file nor fix", err)
+			}
+		}
+	})
+	if last, err := serials.load(); err != nil || last["k"] != 5 {
+		t.Errorf("%v, %v", last, err)
 	}
 }
