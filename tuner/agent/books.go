@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/tuner/profiles"
+	"github.com/trimtab/trimtab/tuner/profiles/books"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -47,7 +48,7 @@ func (l *Agent) showKnown() state.Memory {
 		if b.Reason != "" || !store.Aside(b.Host) {
 			continue
 		}
-		b.Jobs, b.Reason = 0, "set-aside"
+		b.Jobs, b.Reason = 0, string(books.SetAside)
 		b.Text = fmt.Sprintf("first allocations taken from it failed: it is left out until `trimtab profiles forget --host %s`", b.Host)
 		if !l.known.aside[b.Host] {
 			if l.known.aside == nil {
