@@ -38,7 +38,7 @@ func (s Serials) Next(key ssh.PublicKey, now time.Time) (next int64, err error) 
 func (s Serials) Refuse(all ...*Found) error {
 	last, err := s.load()
 	for _, f := range all {
-		if f.Refused == nil && f.Serial < last[f.Key] {
+		if f.Refused == nil && f.Key != "" && f.Serial < last[f.Key] {
 			f.Refused = refuse(Replayed, "is of %s, and older than a book of it that was used here before: make another on %[1]s with `trimtab profiles export`, and copy that", f.Host)
 		}
 	}

@@ -48,6 +48,7 @@ func TestReplayed(t *testing.T) {
 		{"of a stranger", stranger.numbered(t, day, 1<<60), trusting(t, h, other), UnknownKey},
 		{"unsigned, where that is allowed", nobody.numbered(t, day, 1<<60), Trust{unsigned: true}, ""},
 		{"unsigned, with a lower one: anybody may number it", nobody.numbered(t, day, 1), Trust{unsigned: true}, ""},
+		{"unsigned, with one below zero", nobody.numbered(t, day, -1), Trust{unsigned: true}, ""},
 		{"after all of these, by a clock set back", h.numbered(t, day, 501), trusting(t, h, other), ""},
 		{"made while the clock was ahead", h.numbered(t, 400*day, 400*day), trusting(t, h, other), ""},
 		{"the one after, by the right clock", h.numbered(t, 9*day, 400*day+1), trusting(t, h, other), ""},
