@@ -38,9 +38,14 @@ func (s Serials) Next(key ssh.PublicKey, now time.Time) (next int64, err error) 
 func (s Serials) Refuse(all ...*Found) error {
 	last, err := s.load()
 	for _, f := range all {
-		if f.Refused == nil && f.Key != "" && f.Serial < last[f.Key] {
-			f.Refused = refuse(Replayed, "is of %s, and older than a book of it that was used here before: make another on %[1]s with `trimtab profiles export`, and copy that", f.Host)
+		if f.Refused != nil || f.Key == "" || f.Serial >= last[f.Key] {
+			continue
 		}
+		text := "is of %s, and older than a book of it that was used here before: make another on %[1]s with `trimtab profiles export`, and copy that"
+		if f.Serial == 0 {
+			text = "is of %s, and has no serial, as a book of it that was used here before had. It is old, or an earlier trimtab made it: upgrade trimtab on %[1]s, make another with `trimtab profiles export`, and copy that"
+		}
+		f.Refused = refuse(Replayed, text, f.Host)
 	}
 	return err
 }

@@ -68,6 +68,9 @@ func TestReplayed(t *testing.T) {
 			if step.want == Replayed && (!strings.Contains(files[0].Text, "gpu-7") || !strings.Contains(files[0].Text, "profiles export")) {
 				t.Errorf("%s: %q names neither host nor fix", step.what, files[0].Text)
 			}
+			if earlier := strings.Contains(step.what, "of an earlier trimtab"); step.want == Replayed && earlier != strings.Contains(files[0].Text, "upgrade trimtab on gpu-7") {
+				t.Errorf("%s: %q", step.what, files[0].Text)
+			}
 		}
 	}
 }
