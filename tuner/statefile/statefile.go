@@ -114,8 +114,8 @@ func (s *Store) GetState(topic string, v any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text, err := readRegular(path)
-	if errors.Is(err, errNotState) {
+	text, err := ReadRegular(path)
+	if errors.Is(err, ErrNotState) {
 		return s.setAside(path, err)
 	}
 	if err != nil {
@@ -156,14 +156,14 @@ func (s *Store) setAside(path string, cause error) error {
 	return &CorruptError{Path: path, Aside: aside, Err: errors.Join(cause, SyncDir(s.dir))}
 }
 
-// errNotState: what stands at the path cannot be a state file.
-var errNotState = errors.New("not a state file")
+// ErrNotState: what stands at the path cannot be a state file.
+var ErrNotState = errors.New("not a state file")
 
-// readRegular reads a regular file of at most maxBytes, never through a symlink.
-func readRegular(path string) ([]byte, error) {
+// ReadRegular reads a regular file of at most 16 MiB, never through a symlink; of anything else the error is ErrNotState.
+func ReadRegular(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
-		return nil, fmt.Errorf("%w: a symbolic link", errNotState)
+		return nil, fmt.Errorf("%w: a symbolic link", ErrNotState)
 	}
 	if err != nil {
 		return nil, err
@@ -174,11 +174,11 @@ func readRegular(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: %v", errNotState, info.Mode())
+		return nil, fmt.Errorf("%w: %v", ErrNotState, info.Mode())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err == nil && len(text) > maxBytes {
-		return nil, fmt.Errorf("%w: more than %d bytes", errNotState, maxBytes)
+		return nil, fmt.Errorf("%w: more than %d bytes", ErrNotState, maxBytes)
 	}
 	return text, err
 }

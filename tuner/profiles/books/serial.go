@@ -68,8 +68,11 @@ func (s Serials) take(all ...*Found) error {
 
 func (s Serials) load() (map[string]int64, error) {
 	last, read := map[string]int64{}, map[string]int64(nil)
-	text, err := os.ReadFile(string(s))
-	if s == "" || errors.Is(err, fs.ErrNotExist) {
+	if s == "" {
+		return last, nil
+	}
+	text, err := statefile.ReadRegular(string(s))
+	if errors.Is(err, fs.ErrNotExist) {
 		return last, nil
 	}
 	if err == nil {

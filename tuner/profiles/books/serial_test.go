@@ -118,16 +118,22 @@ func TestSerialsLost(t *testing.T) {
 	h := newHost(t, "gpu-7")
 	dir, state := t.TempDir(), t.TempDir()
 	put(t, dir, "b"+Suffix, h.numbered(t, day, 5))
-	junk, null := filepath.Join(state, "junk"), filepath.Join(state, "null")
+	junk, null, fifo := filepath.Join(state, "junk"), filepath.Join(state, "null"), filepath.Join(state, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for path, text := range map[string]string{junk: "\x1b[31m{", null: "null"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for path, good := range map[string]bool{junk: false, null: true, filepath.Join(junk, "below"): false, state: false} {
+	for path, good := range map[string]bool{junk: false, null: true, fifo: false, filepath.Join(junk, "below"): false, state: false} {
 		d := NewDirectory(dir, trusting(t, h), Serials(path))
 		used := 0
-		_, err := d.Read(time.Unix(0, day), func(Found) { used++ })
+		err := ends(t, path, func() error {
+			_, err := d.Read(time.Unix(0, day), func(Found) { used++ })
+			return err
+		})
 		if (err == nil) != good || (used == 1) != good || d.Changed() == good {
 			t.Errorf("%s: %d used, %v, looked at again: %t", path, used, err, d.Changed())
 		}
