@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -145,11 +146,11 @@ func exportBook(cmd *cobra.Command, args []string) error {
 	var serial int64
 	made := time.Now()
 	if !unsigned {
-		if key, err = hostKey(cfg); err == nil {
-			serial, err = serials(cfg).Next(key.PublicKey(), made)
-		}
-		if err != nil {
+		if key, err = hostKey(cfg); err != nil {
 			return fmt.Errorf("%w: ask as root, or give --unsigned", err)
+		}
+		if serial, err = serials(cfg).Next(key.PublicKey(), made); err != nil {
+			return err
 		}
 	}
 	all, err := daemonClient(cmd).Fingerprints(cmd.Context())
@@ -408,6 +409,9 @@ func examineBooks(ctx context.Context, cfg config.Config) finding {
 	case <-ctx.Done():
 		return finding{What: what, Level: levelDegraded, Text: booksDir(cfg) + " does not answer", Hint: "mount it anew, or name another in profiles.books"}
 	case a := <-done:
+		if errors.Is(a.err, books.ErrSerials) { // it names the fix
+			return grade(what, a.err, levelDegraded, "", "")
+		}
 		if a.err != nil {
 			return grade(what, a.err, levelDegraded, "", "make "+booksDir(cfg)+" a directory, or name another in profiles.books")
 		}

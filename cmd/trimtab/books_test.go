@@ -94,6 +94,12 @@ func TestDoctorReadsBooks(t *testing.T) {
 	if _, err := os.Stat(keyFile(cfg)); err == nil {
 		t.Error("the doctor made a key")
 	}
+	if err := os.WriteFile(string(serials(cfg)), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f := examineBooks(t.Context(), cfg); f.Level != levelDegraded || !strings.Contains(f.Text, string(serials(cfg))) || !strings.HasSuffix(f.Text, "remove the file to begin anew") || f.Hint != "" {
+		t.Errorf("%+v", f)
+	}
 	cfg.StateDir = filepath.Join(t.TempDir(), "none")
 	if f := examineBooks(t.Context(), cfg); f.Level != levelOK {
 		t.Errorf("%+v", f)

@@ -21,6 +21,28 @@ import (
 // latest; this does, whatever clocks say. "" remembers nothing.
 type Serials string
 
+// ErrSerials: what is remembered of books cannot be read or written. The error names the file and the fix.
+var ErrSerials = errors.New("the serials of books, without which none is used or signed")
+
+// errDamaged: the file was read, and is none of serials.
+var errDamaged = errors.New("damaged")
+
+// failed names the file and the fix of what went wrong with it.
+func (s Serials) failed(err error) error {
+	fix := "see to the disk"
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errDamaged), errors.Is(err, statefile.ErrNotState):
+		fix = "remove the file to begin anew"
+	case errors.Is(err, fs.ErrPermission):
+		fix = "ask as root, who must be able to read and write it"
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		fix = "end the process that `lslocks` names"
+	}
+	return fmt.Errorf("%w: %s: %w: %s", ErrSerials, s, err, fix)
+}
+
 // Next is the serial of the next book that a key signs: now in Unix nanoseconds, or one more than the last
 // where the clock was set back. So it still rises where the file is lost. It is durable when it returns.
 func (s Serials) Next(key ssh.PublicKey, now time.Time) (next int64, err error) {
@@ -30,7 +52,7 @@ func (s Serials) Next(key ssh.PublicKey, now time.Time) (next int64, err error) 
 		last[of] = next
 		return true
 	})
-	return next, err
+	return next, s.failed(err)
 }
 
 // Refuse refuses those books that are older than one of the same key that was taken before. None may be
@@ -47,7 +69,7 @@ func (s Serials) Refuse(all ...*Found) error {
 		}
 		f.Refused = refuse(Replayed, text, f.Host)
 	}
-	return err
+	return s.failed(err)
 }
 
 // take remembers books as taken: those that somebody signed, and that raise what is remembered.
@@ -60,10 +82,11 @@ func (s Serials) take(all ...*Found) error {
 		}
 		return risen
 	}
-	if last, err := s.load(); err != nil || !rise(last) { // they only rise: what is old enough without the lock is so with it
-		return err
+	last, err := s.load() // they only rise: what needs no change without the lock needs none with it
+	if err == nil && rise(last) {
+		err = s.update(rise)
 	}
-	return s.update(rise)
+	return s.failed(err)
 }
 
 func (s Serials) load() (map[string]int64, error) {
@@ -75,11 +98,11 @@ func (s Serials) load() (map[string]int64, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return last, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(text, &read)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("which books were used is lost, so none is: %s: %w: remove it to begin anew", s, err)
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &read); err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	maps.Copy(last, read) // null is an empty one
 	return last, nil
@@ -105,7 +128,7 @@ func (s Serials) update(change func(last map[string]int64) bool) (err error) {
 	}
 	defer lock.Close() // nothing was written; it unlocks
 	if err := statefile.Lock(lock, lockPatience); err != nil {
-		return fmt.Errorf("another process holds %s for more than %s: end the one that `lslocks` names: %w", path, lockPatience, err)
+		return fmt.Errorf("another process has held %s for %s: %w", path, lockPatience, err)
 	}
 	last, err := s.load()
 	if err != nil || !change(last) {

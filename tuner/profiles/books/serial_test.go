@@ -2,6 +2,7 @@ package books
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -127,7 +128,8 @@ func TestSerialsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for path, good := range map[string]bool{junk: false, null: true, fifo: false, filepath.Join(junk, "below"): false, state: false} {
+	for path, fix := range map[string]string{junk: "remove the file to begin anew", null: "", fifo: "remove the file to begin anew", filepath.Join(junk, "below"): "see to the disk", state: "remove the file to begin anew"} {
+		good := fix == ""
 		d := NewDirectory(dir, trusting(t, h), Serials(path))
 		used := 0
 		err := ends(t, path, func() error {
@@ -136,6 +138,22 @@ func TestSerialsLost(t *testing.T) {
 		})
 		if (err == nil) != good || (used == 1) != good || d.Changed() == good {
 			t.Errorf("%s: %d used, %v, looked at again: %t", path, used, err, d.Changed())
+		}
+		if !good && (!errors.Is(err, ErrSerials) || !strings.HasSuffix(err.Error(), fix) || !strings.Contains(err.Error(), path)) {
+			t.Errorf("%s: %v; want the fix %q", path, err, fix)
+		}
+	}
+}
+
+// TestSerialsFix: only what is damaged is to be removed: removing what was not lets old books be put back.
+func TestSerialsFix(t *testing.T) {
+	for cause, fix := range map[error]string{
+		syscall.EACCES: "ask as root, who must be able to read and write it", syscall.EIO: "see to the disk", syscall.ENOSPC: "see to the disk",
+		syscall.EROFS: "see to the disk", syscall.EWOULDBLOCK: "end the process that `lslocks` names",
+	} {
+		err := Serials("/s/serials").failed(&os.PathError{Op: "open", Path: "/s/serials", Err: cause})
+		if !errors.Is(err, ErrSerials) || !errors.Is(err, cause) || !strings.HasSuffix(err.Error(), ": "+fix) {
+			t.Errorf("%v; want the fix %q", err, fix)
 		}
 	}
 }
