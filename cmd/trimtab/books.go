@@ -210,10 +210,14 @@ func importBooks(cmd *cobra.Command, files []string) error {
 	for _, f := range all {
 		path := filepath.Join(booksDir(cfg), f.Host+books.Suffix)
 		r := state.ActionResult{Name: f.Host, OK: true, Text: fmt.Sprintf("%d known jobs, in %s", len(f.Known), path)}
-		if err := books.Keep(path, &f, trust, serials(cfg), time.Now()); err != nil {
+		err := books.Keep(path, &f, trust, serials(cfg), time.Now())
+		if err != nil && !errors.Is(err, books.ErrSerials) {
 			r.OK, r.Text = false, err.Error()
 		}
 		results = append(results, r)
+		if errors.Is(err, books.ErrSerials) { // the book is there
+			results = append(results, state.ActionResult{Name: f.Host, Text: fmt.Sprintf("to remember that an older book is no longer taken: %v", err)})
+		}
 	}
 	return showResults(cmd, results, nil)
 }

@@ -173,7 +173,8 @@ func Place(path string, text []byte) error {
 }
 
 // Keep puts a book that ReadFile has read into a file of its own, makes the directory, and remembers the
-// book. It does not replace a later one of the same host.
+// book. It does not replace a later one of the same host. Where the error is ErrSerials the book is there, and only not
+// remembered.
 func Keep(path string, f *Found, trust Trust, serials Serials, now time.Time) error {
 	there, _ := ReadFile(path, trust) // whatever is wrong with it, it goes
 	for i := range there {
