@@ -52,7 +52,8 @@ type Setting struct {
 	Device string `json:"device,omitempty"`
 	Image  string `json:"image,omitempty"`
 	Data   string `json:"data,omitempty"`
-	// Libraries is of the builds of what its slowest rank has mapped, at the latest.
+	// Libraries is of the builds of what its lowest rank (of several, the lowest TGID) had mapped when
+	// its first block was counted.
 	Libraries string `json:"libraries,omitempty"`
 	// Source is that of the rate: what Pace counts.
 	Source  string `json:"source,omitempty"`

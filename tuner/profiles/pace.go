@@ -323,7 +323,9 @@ func (u Usual) differs(now End) (out []string) {
 	add(fmt.Sprintf("the driver changed (%s, before %s)", now.Driver, latest.Driver), func(e End) string { return e.Driver })
 	add(fmt.Sprintf("the host's kernel changed (%s, before %s)", now.Kernel, latest.Kernel), func(e End) string { return e.Kernel })
 	add("its image changed", func(e End) string { return e.Image })
-	add("its libraries changed", func(e End) string { return e.Libraries })
+	if !changed(func(e End) string { return e.Image }) && !changed(func(e End) string { return e.Driver }) { // else they come with those
+		add("its libraries changed", func(e End) string { return e.Libraries })
+	}
 	add("its data is another", func(e End) string { return e.Data })
 	queued, allowed, shared := float32(0), math.Inf(1), false
 	for _, e := range u.ends {

@@ -183,6 +183,8 @@ func TestSlowerSays(t *testing.T) {
 	say("since its image changed", func(e *End) { e.Image = "two" })
 	say("since its libraries changed", func(e *End) { e.Libraries = "m" })
 	say("nothing that trimtab knows of it has changed", func(e *End) { e.Libraries = "" })
+	say("since its image changed", func(e *End) { e.Image, e.Libraries = "two", "m" })
+	say("since the driver changed (550, before 535)", func(e *End) { e.Driver, e.Libraries = "550", "m" })
 	say("since its data is another", func(e *End) { e.Data = "e" })
 	say("since the host's kernel changed (6.9, before 6.1)", func(e *End) { e.Kernel = "6.9" })
 	say("since neighbours take its CPU (it queues 30 % of its time, before 0 %)", func(e *End) { e.Queued = 0.3 })

@@ -73,7 +73,7 @@ func (r *Run) Begin(b *Store, s *Start, key, device string, nowNs int64) {
 	*r = Run{start: s, device: device, beganNs: nowNs, id: RunOf(key)}
 	r.last = b.LastRuns(*s, device, r.id)
 	if r.expected = r.last.Expected; r.last.Own != nil {
-		r.quotas.most, r.memory = r.last.Own.CPUs, r.last.Own.Memory
+		r.quotas.most, r.memory, r.libraries = r.last.Own.CPUs, r.last.Own.Memory, r.last.Own.Libraries
 	}
 }
 
@@ -118,12 +118,13 @@ func (r *Run) Rate(source string, sample observe.RateSample, now func() End) (al
 	if r.start == nil || !observe.Counted(source) || !r.pacer.Add(source, sample) {
 		return nil
 	}
+	e := r.complete(now())
 	u, ok := UsualOf(*r.start, r.last.Ends, source)
 	if !ok {
 		r.slower = nil
 		return nil
 	}
-	if slow := u.Slower(&r.pacer, r.complete(now())); slow != nil || r.slower == nil || u.below(&r.pacer) < -math.Log(1-r.slower.Below/2) {
+	if slow := u.Slower(&r.pacer, e); slow != nil || r.slower == nil || u.below(&r.pacer) < -math.Log(1-r.slower.Below/2) {
 		r.slower = slow
 	}
 	if r.slower == nil || r.told {
@@ -142,7 +143,9 @@ func (r *Run) complete(e End) End {
 		if in.Device = cmp.Or(in.Device, clip(r.device)); e.Blocks > 0 {
 			in.Source = r.pacer.source
 		}
-		r.libraries = cmp.Or(in.Libraries, r.libraries) // at its end it maps none
+		if r.libraries == "" && e.Blocks > 0 { // later it maps more, as to evaluate or to write checkpoints, and at its end none
+			r.libraries = in.Libraries
+		}
 		in.Libraries = r.libraries
 	})
 }
@@ -229,8 +232,11 @@ func EndOf(r *observe.Reading, p policies.Paging, devices []probes.Device, key s
 	e := End{Setting: &Setting{Device: FactsOf("", key, devices).Device, Ranks: r.Ranks, Loaders: r.Loaders, Shared: len(r.SharedWith) > 0},
 		Queued: float32(min(1, r.Breakdown.Share(policies.PartContended)+r.Breakdown.Share(policies.PartInputContended)))}
 	if w := r.Window; w != nil {
-		if i := slices.IndexFunc(w.Facts, func(p probes.Process) bool { return p.TGID == r.Root }); i >= 0 {
-			e.Libraries = w.Facts[i].Libraries
+		ranks := slices.DeleteFunc(slices.Clone(w.Facts), func(p probes.Process) bool {
+			return !slices.ContainsFunc(r.Peers, func(q observe.Peer) bool { return q.Root == p.TGID })
+		})
+		if len(ranks) > 0 { // the slowest is now this one, now that, and one alone may write logs
+			e.Libraries = slices.MinFunc(ranks, func(a, b probes.Process) int { return cmp.Compare(a.Rank, b.Rank) }).Libraries
 		}
 	}
 	if p.Enough {

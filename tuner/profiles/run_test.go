@@ -201,19 +201,44 @@ func TestCurvesComeWithTrust(t *testing.T) {
 	}
 }
 
-// What the slowest rank maps is kept, and stays when its processes are gone.
+// What the lowest rank maps at the first block is kept, whichever is the slowest and whatever is loaded later.
 func TestLibrariesOfARun(t *testing.T) {
-	r := &observe.Reading{Root: 7, Window: &observe.Window{Facts: []probes.Process{{TGID: 5, Libraries: "BBBBBBBB"}, {TGID: 7, Libraries: "AAAAAAAA"}}}}
-	var run Run
-	s := startOf("train.py")
-	run.Begin(NewStore(), &s, "docker-x", "", 0)
-	if e := run.complete(EndOf(r, policies.Paging{}, nil, "")); e.Libraries != "AAAAAAAA" || e.valid() != nil {
-		t.Errorf("%+v, %v", e, e.valid())
+	of := func(first, second string) End {
+		return EndOf(&observe.Reading{Root: 9, Peers: []observe.Peer{{Root: 7}, {Root: 9}, {Root: 11}}, Window: &observe.Window{Facts: []probes.Process{
+			{TGID: 5, Libraries: "launcher"}, {TGID: 7, Ranked: true, Rank: 1, Libraries: second}, {TGID: 9, Ranked: true, Rank: 2, Libraries: second}, {TGID: 11, Ranked: true, Libraries: first},
+		}}}, policies.Paging{}, nil, "")
 	}
-	if e := run.complete(EndOf(&observe.Reading{}, policies.Paging{}, nil, "")); e.Libraries != "AAAAAAAA" {
-		t.Errorf("at its end: %q", e.Libraries)
+	s, b := startOf("train.py"), NewStore()
+	run := func() (r Run) {
+		r.Begin(b, &s, "docker-x", "", 0)
+		return r
 	}
-	if (End{Run: 1, Setting: &Setting{Job: run.start.Identity.Job, Libraries: "libtorch_cpu.so"}}).valid() == nil {
+	r := run()
+	steps := func(seconds int, e End) {
+		for i := range seconds {
+			r.Rate("loop", observe.RateSample{StartNs: int64(i) * 1e9, EndNs: int64(i+1) * 1e9, Rate: 20}, func() End { return e })
+		}
+	}
+	if e := r.complete(of("AAAAAAAA", "BBBBBBBB")); e.Libraries != "" {
+		t.Errorf("before its first block: %q", e.Libraries)
+	}
+	steps(4, of("CCCCCCCC", "BBBBBBBB"))
+	keep := func(e End) {
+		e.UnixNs = day
+		r.Keep(b, 0, "train", e, 0, false)
+	}
+	keep(of("AAAAAAAA", "BBBBBBBB"))
+	kept := b.Revision()
+	keep(of("DDDDDDDD", "BBBBBBBB"))
+	keep(End{})
+	if e := r.complete(End{}); e.Libraries != "CCCCCCCC" || e.valid() != nil || b.Revision() != kept {
+		t.Errorf("later: %q, %v, written again %t", e.Libraries, e.valid(), b.Revision() != kept)
+	}
+	r = run() // the daemon began anew
+	if steps(4, of("DDDDDDDD", "BBBBBBBB")); r.complete(End{}).Libraries != "CCCCCCCC" {
+		t.Errorf("after the daemon began anew: %q", r.complete(End{}).Libraries)
+	}
+	if (End{Run: 1, Setting: &Setting{Job: s.Identity.Job, Libraries: "libtorch_cpu.so"}}).valid() == nil {
 		t.Error("a readable name passes")
 	}
 }
