@@ -175,10 +175,10 @@ func (h hasher) all(domain string, words []string) string {
 // that it differs by. Of the latter each names what it stands beside.
 func normalise(s Start) (program, numbers []string) {
 	program = append(program, "image "+repository(s.Image, s.ImageDigest))
-	beside, before := "", ""
+	beside, before, hosts := "", "", false
 	for _, w := range wordsOf(s) {
-		text, found := Normalise(withoutPerRun(before, w))
-		before = w
+		text, found := Normalise(withoutPerRun(before, w, hosts))
+		before, hosts = w, launches(hosts, w)
 		program = append(program, text)
 		for _, n := range found[:min(len(found), maxWords-len(numbers))] {
 			numbers = append(numbers, beside+" "+text+" "+n)

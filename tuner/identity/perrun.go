@@ -1,17 +1,23 @@
 package identity
 
-import "strings"
+import (
+	"path"
+	"strings"
+)
 
 // perRun reports whether the value of an option or a variable is of each run's own, whatever it looks
 // like: where the ranks meet, on which hosts, and what the run is called. "--rdzv_id", "--master-addr",
 // "hydra.job.id" and "MASTER_PORT" name such. An experiment, a model or a task does not: these are chosen.
 func perRun(name string) bool {
-	if name == "-H" { // hosts, of mpirun, horovodrun and deepspeed; "-h" asks for help
-		return true
-	}
 	parts := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune("-_.+", r) })
 	if len(parts) == 0 {
 		return false
+	}
+	if n := len(parts); n > 1 && parts[n-1] == "port" {
+		switch parts[n-2] {
+		case "reuse", "free", "random": // it asks for one
+			return false
+		}
 	}
 	switch parts[len(parts)-1] {
 	case "addr", "address", "endpoint", "host", "hostfile", "hostname", "hosts", "ip", "ips", "jobid", "machinefile", "nodelist", "port", "runid":
@@ -26,15 +32,40 @@ func perRun(name string) bool {
 }
 
 // withoutPerRun is a word without a value that is of each run's own: "--rdzv_id=x", or "x" behind
-// "--rdzv_id". before is the word before it.
-func withoutPerRun(before, word string) string {
-	if name, _, ok := strings.Cut(word, "="); ok && perRun(name) {
+// "--rdzv_id". before is the word before it. hosts: "-H" names hosts there, whatever they look like.
+func withoutPerRun(before, word string, hosts bool) string {
+	own := func(name, value string) bool {
+		if name == "-H" { // of sudo it takes none
+			return hosts || strings.ContainsAny(value, ":,")
+		}
+		return perRun(name)
+	}
+	if name, value, ok := strings.Cut(word, "="); ok && own(name, value) {
 		return name + "=" + hole
 	}
-	if strings.HasPrefix(before, "-") && !strings.HasPrefix(word, "-") && perRun(before) {
+	if strings.HasPrefix(before, "-") && !strings.HasPrefix(word, "-") && own(before, word) && takes(before, word) {
 		return hole
 	}
 	return word
+}
+
+// takes reports whether a word can be the value of the option before it: of one that takes none, it may
+// be the program. A host of three names is none, though it ends as one: "gpu1.uni.pl".
+func takes(option, word string) bool {
+	if strings.HasSuffix(strings.ToLower(option), "port") && strings.IndexByte("0123456789$:", word[0]) < 0 {
+		return false
+	}
+	return !program(word) || strings.Count(word, ".") > 1 && !strings.ContainsAny(word, "_/")
+}
+
+// launches reports whether "-H" behind a word names hosts that ranks start on: up to the program that is
+// started. before is the same of the word before it.
+func launches(before bool, word string) bool {
+	switch path.Base(word) {
+	case "mpirun", "mpiexec", "orterun", "horovodrun", "deepspeed":
+		return true
+	}
+	return before && !program(word)
 }
 
 // transient is where in a word, from its byte i on, a text stands that is of each run's own by its place,
