@@ -40,6 +40,8 @@ func TestNormalise(t *testing.T) {
 		{"/data/shard-00017-of-00064.tar", "/data/shard-" + hole + "-of-" + hole + ".tar", []string{"00017", "00064"}},
 		{"epoch=3-step=1000.ckpt", "epoch=" + hole + "-step=" + hole + ".ckpt", []string{"3", "1000"}},
 		{"32G", hole, []string{"32G"}},
+		{"/tmp/tmpab12cd3f/run-20261127_101112-1x9kp3qz", "/tmp/tmp" + hole + "/run-" + hole, []string{"20261127", "101112"}},
+		{"/tmp/torchelastic_ab12gd3f", "/tmp/torchelastic_" + hole, []string{"ab12gd3f"}},
 		{"0,1,2,3", hole, []string{"0", "1", "2", "3"}},
 		{"0.00aaaaa", hole, []string{"0", "00aaaaa"}},
 		{"1e-5aaaaaaa1", hole, []string{"1e", "5aaaaaaa1"}},

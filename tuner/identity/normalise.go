@@ -21,19 +21,22 @@ const shortID = 7
 // choose what is run: "resnet50", "t5", "fp16". Behind what counts runs ("seed7", "epoch12") they do not.
 //
 // Names that were drawn at random for one run go too, and are in no found: "/tmp/tmpab12cd3f/out"
-// gives "/tmp/tmp" with a hole, and "/out".
+// gives "/tmp/tmp" with a hole, and "/out". What below a directory "tmp" may have been chosen as well is in found.
 //
 // A program's own name is what is run, whatever its digits: "step2.py" is not "step3.py".
 func Normalise(word string) (text string, found []string) {
-	if at := strings.LastIndexByte(word, '/') + 1; program(word) && temporary(word[at:]) == 0 {
+	if at := strings.LastIndexByte(word, '/') + 1; program(word) && !drawnMixed(word[at:]) {
 		text, found = Normalise(word[:at])
 		return text + word[at:], found
 	}
 	var out strings.Builder
 	tmp, clock := strings.Index("/"+word, "/tmp/"), false
 	for i := 0; i < len(word); {
-		if at, n := transient(word, i, tmp, clock); n > 0 {
+		if at, n, chosen := transient(word, i, tmp, clock); n > 0 {
 			out.WriteString(word[i:at] + hole)
+			if chosen {
+				found = append(found, word[at:at+n])
+			}
 			i, clock = at+n, false
 			continue
 		}

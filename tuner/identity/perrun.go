@@ -69,30 +69,31 @@ func launches(before bool, word string) bool {
 }
 
 // transient is where in a word, from its byte i on, a text stands that is of each run's own by its place,
-// and how long it is; 0: there is none.
+// and how long it is; 0: there is none. chosen: a person may have chosen it.
 //
-//   - tmpab12cd3f, tmp.Xk3fQ9zLmA: what a name that begins with "tmp" ends with;
+//   - tmpab12cd3f, tmp.Xk3fQ9zLmA: what a name that begins with "tmp" ends with. One that stands in no
+//     directory may have been chosen, and is so if no digit is before a letter;
 //   - torchelastic_ab12cd3f: below a directory "tmp", the random end of another name. tmp is where that
-//     directory stands in the word, -1: nowhere;
+//     directory stands in the word, -1: nowhere. "llama-3_2_1b" looks like it;
 //   - run-20261127_101112-1x9kp3qz: an id behind a time. clock: the latest number may be one;
 //   - tcp://node7:29500: a host with its port.
-func transient(word string, i, tmp int, clock bool) (at, size int) {
+func transient(word string, i, tmp int, clock bool) (at, size int, chosen bool) {
 	rest := word[i:]
 	switch {
-	case temporary(rest) > 0 && (i == 0 || strings.IndexByte("/=:,", word[i-1]) >= 0):
+	case temporary(rest) > 0 && (i > 0 && word[i-1] == '/' || (i == 0 || strings.IndexByte("=:,", word[i-1]) >= 0) && drawnMixed(rest)):
 		at = temporary(rest)
-		return i + at, drawn(rest[at:])
+		return i + at, drawn(rest[at:]), false
 	case i > 0 && strings.IndexByte("-_.", word[i-1]) >= 0 && (clock || tmp >= 0 && i > tmp):
 		if n := drawn(rest); mixed(rest[:n]) {
-			return i, n
+			return i, n, !clock
 		}
 	case strings.HasSuffix(word[:i], "://"):
 		host, _, _ := strings.Cut(rest, "/")
 		if port := strings.LastIndexByte(host, ':') + 1; port > 1 && port < len(host) && digits(host[port:]) == len(host)-port {
-			return i, len(host)
+			return i, len(host), false
 		}
 	}
-	return i, 0
+	return i, 0, false
 }
 
 // temporary is how much of a name that tempfile or mktemp made stands before what they drew; 0: it is
@@ -109,14 +110,20 @@ func temporary(name string) int {
 	return 0
 }
 
-// drawn is the length of what a text begins with if it is one that ids are drawn at: letters, digits and
-// underscores, 6 of mkdtemp(3), 8 of Python's tempfile and of W&B, 10 of mktemp(1). Else 0.
+// drawnMixed reports whether a temporary name was drawn by its looks: "tmpab12cd3f.py" was, "tmp_resnet.py" was not.
+func drawnMixed(name string) bool {
+	at := temporary(name)
+	return at > 0 && mixed(name[at:][:drawn(name[at:])])
+}
+
+// drawn is the length of what a text begins with if it is one that ids are drawn at: letters, digits and,
+// of 8 or 10, underscores, 6 of mkdtemp(3), 8 of Python's tempfile and of W&B, 10 of mktemp(1). Else 0.
 func drawn(s string) int {
 	n := 0
 	for n < min(len(s), 11) && s[n] < 0x80 && (digit(s[n]) || letter(s[n]) || s[n] == '_') {
 		n++
 	}
-	if n != 6 && n != 8 && n != 10 || n < len(s) && (letter(s[n]) || s[n] == hole[0]) { // a hole: it was longer
+	if n != 6 && n != 8 && n != 10 || n == 6 && strings.IndexByte(s[:n], '_') >= 0 || n < len(s) && (letter(s[n]) || s[n] == hole[0]) { // a hole: it was longer
 		return 0
 	}
 	return n

@@ -3,6 +3,7 @@ package identity
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,7 +80,7 @@ func shown(line string) []string {
 func TestOtherJob(t *testing.T) {
 	words := strings.Fields("resnet50 resnet101 bert-base bert-large llama2-7b llama3-7b vgg16 vgg19 vit_b_16 vit_l_16 t5-small gpt2 gpt2xl qwen2vl r2plus1d_18 r3d_18 " +
 		"wav2vec2 data2vec seq2seq pix2pix mixtral8x7b e4m3fn e5m2 imagenet21k imagenet1k efficientnetb0 efficientnetv2 swin2sr yolov8n wmt16ende ResNet50 BertForQA GPT2LMHeadModel " +
-		"r2plus1d i2vgenxl k-means tmpl tmpfs tmp_vit temporal")
+		"r2plus1d i2vgenxl k-means tmp_train tmp_evalu tmp_resnet tmp_vgg16 tmp_vgg19 tmpl tmpfs tmp_vit temporal")
 	for _, frame := range []string{"train.py --model %", "train.py --model=%", "train.py model=%", "train.py --out /runs/%/ckpt.pt", "train.py /tmp/% x",
 		"train.py /tmp/%/out", "%.py", "/tmp/%.py", "tools/%/train.py", "train.py --out runs/2026-11-27/10-11-12/%", "train.py hf://%/main", "train.py s3://bucket/%",
 		"train.py --model-id %", "train.py --env-id %", "train.py --dataset_name %", "train.py --experiment_name %", "train.py --name %", "train.py --job_name %",
@@ -95,6 +96,16 @@ func TestOtherJob(t *testing.T) {
 				t.Errorf("%q and %q are one job: %q", line, other, shown(line))
 			}
 			seen[id.Job] = line
+		}
+	}
+	for _, two := range [][2]string{{"tmp_resnet.py", "tmp_gpt2xl.py"}, {"/x/tmp_evaluate.py", "/x/tmp_trainall.py"}, {"--task tmp_resnet", "--task tmp_unetpp"}} {
+		if of(two[0]).Same(of(two[1])) {
+			t.Errorf("%q are one job", two)
+		}
+	}
+	for _, two := range [][2]string{{"/tmp/models/llama-3_2_1b", "/tmp/models/llama-3_2_3b"}, {"/tmp/fb-wav2vec2", "/tmp/fb-data2vec"}} {
+		if a, b := of(two[0]), of(two[1]); slices.Equal(a.Numbers, b.Numbers) {
+			t.Errorf("%q are one job without a number that differs", two)
 		}
 	}
 	for _, frame := range []string{"train.py /tmp/x-%", "train.py runs/20261127_101112-%"} {
