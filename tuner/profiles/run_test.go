@@ -225,7 +225,7 @@ func TestLibrariesOfARun(t *testing.T) {
 	steps(4, of("CCCCCCCC", "BBBBBBBB"))
 	keep := func(e End) {
 		e.UnixNs = day
-		r.Keep(b, 0, "train", e, 0, false)
+		r.Keep(b, 0, "train", e, 0, 0, false)
 	}
 	keep(of("AAAAAAAA", "BBBBBBBB"))
 	kept := b.Revision()
