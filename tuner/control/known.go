@@ -85,9 +85,9 @@ func (c *Controller) sofar(s *containerState) profiles.End {
 	return e
 }
 
-// takesAll is the CPUs that it may use where that is all that may be lent to it, and it still wants it; else 0.
+// takesAll is the CPUs that it may use where that is all that may be lent to it, and none of it went back; else 0.
 func (c *Controller) takesAll(s *containerState) float64 {
-	if _, now := s.quotas(); s.state == StateLent && now >= c.node.MostCPUs(s.c.Enrolment)*(1-c.k().MinStep) {
+	if _, now := s.quotas(); s.lent(c.k()) && now >= c.node.MostCPUs(s.c.Enrolment)*(1-c.k().MinStep) {
 		return now
 	}
 	return 0

@@ -49,11 +49,13 @@ func TestKnownJobHasItsSettledCPUAtOnce(t *testing.T) {
 		"steps are not counted": func(n *node) *simJob { return n.addProgram("boost", 0.4, 2, 1e6) },
 		// It never settles: it would use more than the node has.
 		"it wants all that may be lent": func(n *node) *simJob { return n.addProgram("forest", 0.4, 12, 1e6) },
+		// It settles to what it has: less frees next to nothing.
+		"it uses nearly all": func(n *node) *simJob { return n.addProgram("forest", 0.4, 7.6, 1e6) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := profiles.NewStore()
 			n, first := runOf(1, kind, "train.py", "--seed", "1")
-			finished(b, n, 90)
+			finished(b, n, 55)
 			settled := first.quota()
 			n, j := runOf(2, kind, "train.py", "--seed", "2")
 			c := started()
