@@ -18,11 +18,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/test/daemontest"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -68,7 +70,7 @@ func mainWithExitCode() int {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	r, err := run(ctx, *binary, *only, *starts, *learn)
+	r, err := measure(ctx, *binary, *only, *starts, *learn)
 	fmt.Print(r.summary())
 	switch {
 	case err != nil:
@@ -116,7 +118,7 @@ func lost(s seen, watched time.Duration, settled float64) float64 {
 	return at.Seconds() * max(0, 1-own/settled)
 }
 
-func run(ctx context.Context, binary, only string, starts int, learn time.Duration) (r result, err error) {
+func measure(ctx context.Context, binary, only string, starts int, learn time.Duration) (r result, err error) {
 	d, err := daemontest.Start(ctx, daemontest.Options{Binary: binary})
 	if err != nil {
 		return r, err
@@ -138,12 +140,10 @@ func run(ctx context.Context, binary, only string, starts int, learn time.Durati
 
 // each runs one program until it has settled, then starts it again.
 func each(ctx context.Context, d *daemontest.Daemon, p program, starts int, learn time.Duration, r *result) (err error) {
-	began, end, err := start(ctx, p, 0)
+	first, err := started(ctx, d, p, 0, func(r run) (seen, error) {
+		return r.watch(ctx, learn, func(quota float64) bool { return quota > own*1.05 })
+	})
 	if err != nil {
-		return err
-	}
-	first, err := watch(ctx, d, began, learn, func(quota float64) bool { return quota > own*1.05 })
-	if err = errors.Join(err, end()); err != nil {
 		return err
 	}
 	fmt.Printf("%-10s the first run was lent CPU after %s, and settled to %.2f CPUs\n", p.name, first.at.Round(10*time.Millisecond), first.quota)
@@ -155,22 +155,31 @@ func each(ctx context.Context, d *daemontest.Daemon, p program, starts int, lear
 		if err := pause(ctx, 3*time.Second); err != nil { // the daemon has seen that it ended
 			return err
 		}
-		began, end, err := start(ctx, p, i+1)
+		var last seen
+		s, err := started(ctx, d, p, i+1, func(of run) (seen, error) {
+			s, err := of.watch(ctx, within+2*time.Second, func(quota float64) bool { return like(quota, first.quota) })
+			if err == nil {
+				last, err = of.watch(ctx, reverted+3*time.Second, func(float64) bool { return false })
+			}
+			return s, err
+		})
 		if err != nil {
 			return err
 		}
-		s, err := watch(ctx, d, began, within+2*time.Second, func(quota float64) bool { return like(quota, first.quota) })
-		last := s
 		r.known = append(r.known, lost(s, within+2*time.Second, first.quota))
-		if err == nil {
-			last, err = watch(ctx, d, began, reverted+3*time.Second, nil)
-		}
-		if err = errors.Join(err, end()); err != nil {
-			return err
-		}
 		fmt.Printf("%-10s start %d: %s\n", p.name, i+1, r.take(s, last, first.quota))
 	}
 	return nil
+}
+
+// started starts a program, looks at it, and ends it.
+func started(ctx context.Context, d *daemontest.Daemon, p program, number int, look func(run) (seen, error)) (seen, error) {
+	r, err := start(ctx, d, p, number)
+	if err != nil {
+		return seen{}, err
+	}
+	s, err := look(r)
+	return s, errors.Join(err, r.end(ctx))
 }
 
 func like(a, b float64) bool { return a > 0 && b > 0 && math.Abs(math.Log(a/b)) <= math.Log(near) }
@@ -207,19 +216,22 @@ func (r *result) take(s, last seen, want float64) string {
 	return fmt.Sprintf("%.2f CPUs after %s, %.2f of %.2f after %s; wrong: %t; %s", s.quota, s.at.Round(10*time.Millisecond), last.quota, want, reverted, wrong, why)
 }
 
-// watch looks at the container until an instant after its begin; done ends it early.
-func watch(ctx context.Context, d *daemontest.Daemon, began time.Time, until time.Duration, done func(quota float64) bool) (s seen, err error) {
-	for time.Since(began) < until {
+// watch looks at the container until an instant after its begin. done is asked of the quota that stands in
+// its control group: the API tells of it a reading later.
+func (r run) watch(ctx context.Context, until time.Duration, done func(quota float64) bool) (s seen, err error) {
+	for time.Since(r.began) < until {
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
 			return s, err
 		}
-		c, err := d.Container(ctx, name)
+		values, err := cgroup.ReadValues(r.cgroup)
 		if err != nil {
-			continue // it is not seen yet
+			return s, fmt.Errorf("it ended: %w", err)
 		}
-		quota, _ := c.Now[runtime.KnobCPUQuota].CPUs()
-		if s.c, s.quota = c, quota; s.at == 0 && done != nil && done(quota) {
-			s.at = time.Since(began)
+		if s.quota, _ = values[runtime.KnobCPUQuota].CPUs(); s.at == 0 && done(s.quota) {
+			s.at = time.Since(r.began)
+		}
+		if c, err := r.daemon.Container(ctx, name); err == nil { // else it is not seen yet
+			s.c = c
 		}
 	}
 	if s.c.Name == "" {
@@ -237,23 +249,47 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// start runs a program, with a number that differs from start to start, and says when it began.
-func start(ctx context.Context, p program, number int) (began time.Time, end func() error, err error) {
+// run is one start of a program.
+type run struct {
+	daemon *daemontest.Daemon
+	began  time.Time
+	cgroup runtime.Cgroup
+}
+
+// start runs a program, with a number that differs from start to start.
+func start(ctx context.Context, d *daemontest.Daemon, p program, number int) (r run, err error) {
 	folder, err := filepath.Abs("test/zoo/programs")
 	if err != nil {
-		return began, nil, err
+		return r, err
 	}
 	args := append([]string{"run", "-d", "--name", name, "--network", "none", "--label", "trimtab.mode=tune", "--cpus", fmt.Sprint(own), "--env", fmt.Sprintf("RUN=%d", number),
 		"-v", folder + ":/zoo:ro", image}, p.command...)
-	if err := docker(ctx, args...); err != nil {
-		return began, nil, err
+	if _, err := docker(ctx, args...); err != nil {
+		return r, err
 	}
-	return time.Now(), func() error { return docker(context.WithoutCancel(ctx), "rm", "-f", name) }, nil
+	r = run{daemon: d, began: time.Now()}
+	pid, err := docker(ctx, "inspect", "-f", "{{.State.Pid}}", name)
+	if err == nil {
+		var n int
+		if n, err = strconv.Atoi(pid); err == nil {
+			r.cgroup, err = cgroup.Locate("/proc", cgroup.DefaultRoot, n)
+		}
+	}
+	if err != nil {
+		return r, errors.Join(err, r.end(ctx))
+	}
+	return r, nil
 }
 
-func docker(ctx context.Context, args ...string) error {
-	if out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("docker %s: %w: %s", args[0], err, out)
+func (r run) end(ctx context.Context) error {
+	_, err := docker(context.WithoutCancel(ctx), "rm", "-f", name)
+	return err
+}
+
+func docker(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("docker %s: %w: %s", args[0], err, out)
 	}
-	return nil
+	return strings.TrimSpace(string(out)), nil
 }
