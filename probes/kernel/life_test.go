@@ -201,6 +201,12 @@ func TestHostileContainersLeaveRoom(t *testing.T) {
 	watch(t, p, b, "honest")
 	j := b.start(fmt.Sprintf(threads+churn, 20, 50))
 	j.line()
+	// Python's join returns before the kernel has ended the thread.
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", j.pid())); err != nil || len(tasks) == 21 {
+			break
+		}
+	}
 	k := read(t, p, "honest")
 	if live := len(k.Threads) - len(exited(k)); live != 21 || len(exited(k)) < 50 || k.Lost > 0 {
 		t.Errorf("%d threads, %d that ended, %d lost; want 21, 50 and none", live, len(exited(k)), k.Lost)

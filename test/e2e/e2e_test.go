@@ -141,8 +141,9 @@ func cpuTimes(t *testing.T) probes.Host {
 	return h
 }
 
-// settled: it has a loan, and what is enough of it is known.
-func settled(c state.Container) bool { return c.Loan != nil && c.Loan.Settled }
+// settled: it has a loan, and what is enough of it is known. Beside other work that may be a trial first,
+// and one that is open goes back when trimtab stops.
+func settled(c state.Container) bool { return c.Loan != nil && c.Loan.Settled && c.Trial == nil }
 
 func changed(c state.Container) bool { return len(c.Changed) > 0 }
 
