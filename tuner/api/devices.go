@@ -1,10 +1,6 @@
 package api
 
-import (
-	"net/http"
-
-	"github.com/trimtab/trimtab/tuner/state"
-)
+import "github.com/trimtab/trimtab/tuner/state"
 
 // Devices answers GET /v1/devices.
 type Devices struct {
@@ -14,7 +10,7 @@ type Devices struct {
 	Why         string         `json:"why,omitempty"` // no devices: why, a normal state
 }
 
-func devices(snap *state.Snapshot, _ *http.Request) (any, error) { return devicesOf(snap), nil }
+func devices(snap *state.Snapshot) any { return devicesOf(snap) }
 
 // devicesProbe is the part of the daemon that reads devices.
 const devicesProbe = "nvml"

@@ -45,11 +45,11 @@ func (s *Server) routes() []Operation {
 	since := Parameter{Name: "since", Type: "string", Description: "how long ago (2h, 7d), a date or a time"}
 	return []Operation{
 		{Method: http.MethodGet, Path: "/healthz", Summary: "Whether the daemon has a state to tell of", Answer: map[string]bool{}, access: AccessNone, timeout: lookTimeout, answer: s.look(healthz)},
-		looking("/v1/status", "The daemon, its parts, the node, and counters", Status{}, s.look(status)),
-		looking("/v1/containers", "Every running container", Containers{}, s.look(containers)),
+		looking("/v1/status", "The daemon, its parts, the node, and counters", Status{}, s.whole("/v1/status", status)),
+		looking("/v1/containers", "Every running container", Containers{}, s.whole("/v1/containers", containers)),
 		looking("/v1/containers/{name}", "One running container", state.Container{}, s.look(container)),
 		looking("/v1/advice", "What trimtab cannot change, with the lines to paste", Advice{}, s.look(advices), name),
-		looking("/v1/devices", "GPUs and who holds them", Devices{}, s.look(devices)),
+		looking("/v1/devices", "GPUs and who holds them", Devices{}, s.whole("/v1/devices", devices)),
 		looking("/v1/gpus", "Each container's GPUs, granted and visible", GPUs{}, s.gpus),
 		looking("/v1/fingerprints", "The known jobs", Fingerprints{}, s.fingerprints),
 		looking("/v1/history", "What was done and would have been done, oldest first", History{}, s.history,

@@ -44,10 +44,10 @@ func list[T any](all []T) []T {
 
 func healthz(*state.Snapshot, *http.Request) (any, error) { return map[string]bool{"ok": true}, nil }
 
-func status(snap *state.Snapshot, _ *http.Request) (any, error) { return statusOf(snap), nil }
+func status(snap *state.Snapshot) any { return statusOf(snap) }
 
-func containers(snap *state.Snapshot, _ *http.Request) (any, error) {
-	return Containers{UnixNs: snap.UnixNs, Containers: advised(snap, snap.Containers)}, nil
+func containers(snap *state.Snapshot) any {
+	return Containers{UnixNs: snap.UnixNs, Containers: advised(snap, snap.Containers)}
 }
 
 func container(snap *state.Snapshot, r *http.Request) (any, error) {

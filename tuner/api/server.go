@@ -34,6 +34,7 @@ type Server struct {
 	log     *slog.Logger
 	now     func() time.Time
 	placing chan struct{} // taken while a place without a hold is worked out
+	shared  encodings
 }
 
 // NewServer makes a server; now is the clock that relative times count from.
@@ -186,10 +187,10 @@ func allowed(r *http.Request, need Access) *Error {
 }
 
 func reply(w http.ResponseWriter, status int, v any) {
-	body, err := json.Marshal(v)
+	body, err := encode(v)
 	if err != nil { // a NaN in a view: a defect, told rather than hidden
 		status = http.StatusInternalServerError
-		body, _ = json.Marshal(&Error{Text: "the answer cannot be written as JSON: " + err.Error()}) // texts alone always can
+		body, _ = json.Marshal(&Error{Text: err.Error()}) // texts alone always can
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
