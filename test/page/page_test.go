@@ -98,10 +98,17 @@ func testHour(t *testing.T, in context.Context) {
 	if n := eval[int](p, "document.querySelectorAll('.trials rect').length"); n != 1 {
 		t.Errorf("%d trials are drawn, want one", n)
 	}
-	first := eval[string](p, "(() => { const s = document.getElementById('point'); s.value = 5; s.dispatchEvent(new Event('input')); return s.getAttribute('aria-valuetext'); })()")
-	last := eval[string](p, "(() => { const s = document.getElementById('point'); s.value = s.max; s.dispatchEvent(new Event('input')); return s.getAttribute('aria-valuetext'); })()")
+	read := func(point string) string {
+		return eval[string](p, fmt.Sprintf("(() => { const s = document.getElementById('point'); s.value = %s; s.dispatchEvent(new Event('input')); return s.getAttribute('aria-valuetext'); })()", point))
+	}
+	first, judged, lent, last := read("5"), read("60"), read("130"), read("s.max")
 	if !strings.Contains(first, "for data: loaders out of quota") || !strings.Contains(last, "lent") || !strings.Contains(last, "steps/s") {
 		t.Errorf("points read %q and %q", first, last)
+	}
+	// What was thought then, and what was last done and why: of each point its own.
+	const verdict, done = "input: throttled; its loaders are out of CPU quota 52 %", "1. lent CPU 0.4→1.8: its quota of 0.40 CPUs stops it for 62 % of the time; 2. loan's weight"
+	if strings.Contains(first, "verdict") || !strings.Contains(judged, verdict) || strings.Contains(judged, "last done") || !strings.Contains(lent, verdict) || !strings.Contains(lent, done) || strings.Contains(last, done) {
+		t.Errorf("before the verdict %q, after it %q, after a loan %q, in the end %q", first, judged, lent, last)
 	}
 	if text := eval[string](p, "document.querySelector('.headline').innerText"); !strings.Contains(text, "Lent 1.1 CPUs") || !strings.Contains(text, "+61 %") {
 		t.Errorf("what stands: %q", text)

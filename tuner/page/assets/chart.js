@@ -1,9 +1,9 @@
 // A job's hour: where its time went, its CPUs and its rate, with what was done to it. The
 // drawing is for the eye; the slider under it says each point in words.
-import { el, put, svg } from "./dom.js";
-import { clock, cpus, number, partNames, parts, percent } from "./words.js";
+import { clip, el, put, svg } from "./dom.js";
+import { change, clock, cpus, kind, number, partNames, parts, percent } from "./words.js";
 
-const hourNs = 3600e9, longestNs = 120e9, width = 720, height = 180, low = 56;
+const hourNs = 3600e9, longestNs = 120e9, width = 720, height = 180, low = 56, longestText = 240, mostAtOnce = 3;
 
 // Chart is kept while its job is looked at; show gives it new data.
 export class Chart {
@@ -36,10 +36,13 @@ export class Chart {
     this.points = [];
   }
 
-  // show draws points; marks are records with their numbers, trials are spans.
-  show(points, marks, trials, nowNs) {
+  // show draws points; marks are records with their numbers, trials are spans, verdicts are records.
+  // Records come oldest first.
+  show(points, marks, trials, verdicts, nowNs) {
     const atEnd = Number(this.slider.value) >= this.points.length - 1;
     this.points = points;
+    this.done = marks;
+    this.verdicts = verdicts;
     this.end = Math.max(nowNs, points.at(-1)?.time ?? 0);
     this.begin = this.end - Math.max(Math.min(hourNs, this.end - (points[0]?.time ?? this.end)), 600e9);
     this.empty.hidden = points.length > 0;
@@ -162,6 +165,15 @@ export class Chart {
     if (p.rate > 0) out.push(`${number(p.rate)} ${p.steps ? "steps/s" : "/s"}`);
     out.push(`${cpus(p.used)} CPUs used${p.quota ? " of " + cpus(p.quota) : ""}${p.lent ? `, ${cpus(p.lent)} of these lent` : ""}`);
     if (p.trial) out.push("on trial");
+    const verdict = this.verdicts.findLast((v) => v.time <= p.time);
+    if (verdict) out.push(`verdict since ${clock(verdict.time)}: ${clip(verdict.text, longestText)}`);
+    const last = this.done.findLast((m) => m.record.time <= p.time)?.record.time;
+    if (last) out.push(`last done, at ${clock(last)}: ${this.done.filter((m) => m.record.time === last).slice(0, mostAtOnce).map(said).join("; ")}`);
     return out.join(" · ");
   }
+}
+
+// said is a record under the number of its mark, with why.
+function said({ record, number }) {
+  return `${number}. ${kind(record)}${record.knob ? " " + clip(change(record), longestText) : ""}: ${clip(record.text, longestText)}`;
 }
