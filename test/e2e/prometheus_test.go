@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,12 +15,7 @@ import (
 // TestPrometheusAnswersOfADaemon: a real Prometheus scrapes a daemon that lends to a job, and
 // answers each query of the pages that packages bring.
 func TestPrometheusAnswersOfADaemon(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	_ = l.Close() // the daemon listens there
+	address := freeAddress(t)
 	drop := t.TempDir()
 	if err := os.WriteFile(filepath.Join(drop, "metrics.yaml"), []byte(fmt.Sprintf("metrics: {listen: %q}\n", address)), 0o600); err != nil {
 		t.Fatal(err)
