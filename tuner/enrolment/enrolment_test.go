@@ -1,7 +1,6 @@
 package enrolment
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -284,18 +283,6 @@ func TestWatched(t *testing.T) {
 			if got := Watched(tt.c, rules, Settle(tt.c, rules, tt.manual, Host{})); got != want {
 				t.Errorf("%s, observe %s: watched %v", tt.name, observe, got)
 			}
-		}
-	}
-}
-
-func TestDocsNameEveryLabel(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/labels.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, label := range LabelNames() {
-		if !strings.Contains(string(doc), "| `"+label+"` |") {
-			t.Errorf("docs/labels.md has no row for %s", label)
 		}
 	}
 }
