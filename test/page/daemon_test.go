@@ -302,6 +302,30 @@ func ask(b *testing.B, d *daemon, s *state.Snapshot) {
 	b.ReportMetric(spent.Seconds()*1000/float64(b.N), "cpu-ms/op")
 }
 
+// BenchmarkFollowers is what the daemon's answers to fifty who follow 1,000 containers cost, a snapshot.
+func BenchmarkFollowers(b *testing.B) {
+	d, s := new(daemon), plain(1000, time.Now())
+	h := api.NewServer(d, slog.New(slog.DiscardHandler), time.Now).Looking()
+	before := cpuTime(b)
+	for b.Loop() {
+		next := *s
+		d.snapshot.Store(&next)
+		for range 50 {
+			for _, path := range []string{"/v1/status", "/v1/containers", "/v1/devices"} {
+				h.ServeHTTP(nobody{http.Header{}}, httptest.NewRequest(http.MethodGet, path, nil))
+			}
+		}
+	}
+	b.ReportMetric((cpuTime(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
+}
+
+// nobody reads no answer.
+type nobody struct{ header http.Header }
+
+func (n nobody) Header() http.Header       { return n.header }
+func (nobody) WriteHeader(int)             {}
+func (nobody) Write(p []byte) (int, error) { return len(p), nil }
+
 // cpuTime is that of this process: others may run on this machine.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
