@@ -105,5 +105,9 @@ func withHint(err error) *api.Error {
 		e.Hint = "`systemctl start trimtab` starts it, `journalctl -u trimtab` tells why it ended, " +
 			"`trimtab restore --offline` gives limits back without it"
 	}
+	if errors.Is(err, client.ErrNoAnswer) {
+		e.Hint = "`journalctl -u trimtab` tells what it waits for, `trimtab record --flight FILE` saves what it last saw, " +
+			"and after `systemctl stop trimtab`, `trimtab restore --offline` gives limits back without it"
+	}
 	return e
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/api/client"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -109,6 +111,16 @@ func TestJSONIsPrintable(t *testing.T) {
 		var back map[string]string
 		if err := json.Unmarshal(out.Bytes(), &back); err != nil || back["name"] != strings.ToValidUTF8(text, "\ufffd") {
 			t.Errorf("%q: read back as %q, %v", text, back, err)
+		}
+	}
+}
+
+// TestHintOfDaemonThatHangs: it names the log, and what can be done without an answer.
+func TestHintOfDaemonThatHangs(t *testing.T) {
+	e := withHint(fmt.Errorf("%w in 35s", client.ErrNoAnswer))
+	for _, want := range []string{"`journalctl -u trimtab`", "`trimtab record --flight FILE`", "`trimtab restore --offline`"} {
+		if !strings.Contains(e.Hint, want) || e.Text != "the trimtab daemon has not answered in 35s" {
+			t.Errorf("%q, without %s: %q", e.Text, want, e.Hint)
 		}
 	}
 }

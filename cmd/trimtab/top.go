@@ -209,7 +209,7 @@ func (p poller) ask(parent context.Context) (d top.Data, err error) {
 	defer cancel()
 	defer func() {
 		if err != nil && ctx.Err() != nil && parent.Err() == nil {
-			err = fmt.Errorf("the daemon has not answered in %s", topPatience)
+			err = fmt.Errorf("%w in %s", client.ErrNoAnswer, topPatience)
 		}
 	}()
 	if d.Status, err = p.client.Status(ctx); err != nil {

@@ -44,7 +44,7 @@ func (s *Server) routes() []Operation {
 	name := Parameter{Name: "name", Type: "string", Description: "of one container: its name, ID, key, or the beginning of its ID"}
 	since := Parameter{Name: "since", Type: "string", Description: "how long ago (2h, 7d), a date or a time"}
 	return []Operation{
-		{Method: http.MethodGet, Path: "/healthz", Summary: "Whether the daemon has a state to tell of", Answer: map[string]bool{}, access: AccessNone, timeout: lookTimeout, answer: s.look(healthz)},
+		{Method: http.MethodGet, Path: "/healthz", Summary: "Whether the daemon has a state to tell of", Answer: map[string]bool{}, access: AccessNone, timeout: LookTimeout, answer: s.look(healthz)},
 		looking("/v1/status", "The daemon, its parts, the node, and counters", Status{}, s.whole("/v1/status", status)),
 		looking("/v1/containers", "Every running container", Containers{}, s.whole("/v1/containers", containers)),
 		looking("/v1/containers/{name}", "One running container", state.Container{}, s.look(container)),
@@ -58,10 +58,10 @@ func (s *Server) routes() []Operation {
 		looking("/v1/series", "A container's last hour", series.Series{}, s.look(s.series), Parameter{Name: "name", Type: "string", Description: name.Description, Required: true}),
 		looking("/v1/report", "What devices and CPUs were held for", state.Report{}, s.report,
 			since, Parameter{Name: "by", Type: "string", Description: "team, image, container or cause"}),
-		{Method: http.MethodGet, Path: "/v1/record", Summary: "A recording of the next stretch, as a file", access: AccessRead, timeout: maxRecording + lookTimeout, answer: s.record,
+		{Method: http.MethodGet, Path: "/v1/record", Summary: "A recording of the next stretch, as a file", access: AccessRead, timeout: maxRecording + LookTimeout, answer: s.record,
 			Query: []Parameter{{Name: "seconds", Type: "integer", Description: "its length, 1 to 3600", Required: true}}},
 		{Method: http.MethodPost, Path: "/v1/place", Summary: "Rank devices for jobs that are to start, and hold the best", Body: state.PlaceRequest{}, Answer: state.Placement{},
-			access: AccessRead, timeout: lookTimeout, answer: s.place},
+			access: AccessRead, timeout: LookTimeout, answer: s.place},
 		acting(s, "/v1/enable", "Enrol running containers", Backend.Enable),
 		acting(s, "/v1/disable", "End what was enabled", Backend.Disable),
 		acting(s, "/v1/restore", "Give originals back, and hold", restore),
@@ -75,13 +75,13 @@ func (s *Server) routes() []Operation {
 
 // looking is a route for who may look; answer is what f answers with.
 func looking(path, summary string, answer any, f answerFunc, query ...Parameter) Operation {
-	return Operation{Method: http.MethodGet, Path: path, Summary: summary, Query: query, Answer: answer, access: AccessRead, timeout: lookTimeout, answer: f}
+	return Operation{Method: http.MethodGet, Path: path, Summary: summary, Query: query, Answer: answer, access: AccessRead, timeout: LookTimeout, answer: f}
 }
 
 // acting is a route for who may act: it answers by what became of what a body asks for.
 func acting[T any](s *Server, path, summary string, do func(Backend, context.Context, T) ([]state.ActionResult, error)) Operation {
 	var body T
-	return Operation{Method: http.MethodPost, Path: path, Summary: summary, Body: body, Answer: Results{}, access: AccessWrite, timeout: actTimeout,
+	return Operation{Method: http.MethodPost, Path: path, Summary: summary, Body: body, Answer: Results{}, access: AccessWrite, timeout: ActTimeout,
 		answer: func(_ http.ResponseWriter, r *http.Request) (any, error) {
 			var req T
 			if err := decode(r, &req); err != nil {

@@ -21,11 +21,15 @@ const (
 	headerTimeout  = 5 * time.Second
 	readTimeout    = 10 * time.Second
 	idleTimeout    = 30 * time.Second
-	lookTimeout    = 30 * time.Second // of a GET
-	actTimeout     = 2 * time.Minute  // of a POST: a restore of a whole host takes its time
 	stopTimeout    = 3 * time.Second
 	shownPatience  = 3 * time.Second // of a daemon that publishes each second, if it is well
 	shownEvery     = 20 * time.Millisecond
+)
+
+// Within these the server answers. A recording takes LookTimeout more than its length.
+const (
+	LookTimeout = 30 * time.Second
+	ActTimeout  = 2 * time.Minute // of a change: a restore of a whole host takes its time
 )
 
 // Server answers on a Listener.
@@ -138,7 +142,7 @@ func (s *Server) answer(rt Operation) http.HandlerFunc {
 		ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
 		defer cancel()
 		// No server-wide write timeout: a recording takes as long as was asked for.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(rt.timeout + lookTimeout))
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(rt.timeout + LookTimeout))
 		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 		answer, err := rt.answer(w, r.WithContext(ctx))
 		if err != nil {

@@ -24,14 +24,21 @@ import (
 // ErrNoDaemon says that nobody answers at the socket.
 var ErrNoDaemon = errors.New("the trimtab daemon is not running")
 
+// ErrNoAnswer says that a daemon took the call, and did not answer within the time that it bounds itself to.
+var ErrNoAnswer = errors.New("the trimtab daemon has not answered")
+
+// grace is how much later than the daemon's own bound an answer may come.
+const grace = 5 * time.Second
+
 // maxAnswerBytes bounds what is held of one answer: a history of 256 MiB fits.
 const maxAnswerBytes = 1 << 30
 
 // Client calls one daemon. Its methods may be called concurrently. Errors are
-// *api.Error where the daemon answered, and wrap ErrNoDaemon where none did.
+// *api.Error where the daemon answered, and wrap ErrNoDaemon where none runs, ErrNoAnswer where it hangs.
 type Client struct {
 	socket string
 	http   *http.Client
+	grace  time.Duration
 }
 
 // New makes a client; it connects only when a method is called.
@@ -39,7 +46,7 @@ func New(socket string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", socket)
 	}
-	return &Client{socket: socket, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return &Client{socket: socket, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}, grace: grace}
 }
 
 // Status is GET /v1/status.
@@ -172,7 +179,7 @@ func (c *Client) ShowGPU(ctx context.Context, req state.GPURequest) ([]state.Act
 // w holds a part of one.
 func (c *Client) Record(ctx context.Context, w io.Writer, d time.Duration) error {
 	seconds := strconv.Itoa(int(d.Round(time.Second).Seconds()))
-	body, err := c.open(ctx, http.MethodGet, "/v1/record?seconds="+seconds, nil)
+	body, err := c.open(ctx, d+api.LookTimeout, http.MethodGet, "/v1/record?seconds="+seconds, nil)
 	if err != nil {
 		return err
 	}
@@ -185,12 +192,16 @@ func (c *Client) Record(ctx context.Context, w io.Writer, d time.Duration) error
 
 func (c *Client) act(ctx context.Context, path string, req any) ([]state.ActionResult, error) {
 	var out api.Results
-	err := c.call(ctx, http.MethodPost, path, req, &out)
+	err := c.ask(ctx, api.ActTimeout, http.MethodPost, path, req, &out)
 	return out.Results, err
 }
 
-// call sends a request and decodes the answer.
 func (c *Client) call(ctx context.Context, method, path string, req, out any) error {
+	return c.ask(ctx, api.LookTimeout, method, path, req, out)
+}
+
+// ask sends a request that the daemon answers within bound, and decodes the answer.
+func (c *Client) ask(ctx context.Context, bound time.Duration, method, path string, req, out any) error {
 	var body io.Reader
 	if req != nil {
 		data, err := json.Marshal(req)
@@ -199,7 +210,7 @@ func (c *Client) call(ctx context.Context, method, path string, req, out any) er
 		}
 		body = bytes.NewReader(data)
 	}
-	answer, err := c.open(ctx, method, path, body)
+	answer, err := c.open(ctx, bound, method, path, body)
 	if err != nil {
 		return err
 	}
@@ -210,8 +221,52 @@ func (c *Client) call(ctx context.Context, method, path string, req, out any) er
 	return nil
 }
 
-// open sends a request and returns the body of a good answer; the caller closes it.
-func (c *Client) open(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
+// answer is a body that is read while the daemon goes on sending it.
+type answer struct {
+	io.ReadCloser
+	ctx context.Context // of the request that it answers
+	end func()
+}
+
+func (a answer) Read(p []byte) (int, error) {
+	n, err := a.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = late(a.ctx, err)
+	}
+	return n, err
+}
+
+func (a answer) Close() error {
+	defer a.end()
+	return a.ReadCloser.Close()
+}
+
+// late is ErrNoAnswer where that ended ctx, else err.
+func late(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrNoAnswer) {
+		return cause
+	}
+	return err
+}
+
+// open sends a request and returns the body of a good answer; the caller closes it. The answer must
+// begin within bound, and again as much is given to its body: the daemon bounds both.
+func (c *Client) open(ctx context.Context, bound time.Duration, method, path string, body io.Reader) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	patience := bound + c.grace
+	timer := time.AfterFunc(patience, func() { cancel(fmt.Errorf("%w in %s (at %s)", ErrNoAnswer, patience, c.socket)) })
+	end := func() { timer.Stop(); cancel(nil) }
+	got, err := c.send(ctx, method, path, body)
+	if err != nil {
+		defer end()
+		return nil, late(ctx, err)
+	}
+	timer.Reset(patience)
+	return answer{got, ctx, end}, nil
+}
+
+// send sends a request and returns the body of a good answer.
+func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://trimtab"+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
