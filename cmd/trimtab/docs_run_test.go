@@ -43,7 +43,7 @@ func TestDocsCommandsRun(t *testing.T) {
 	sh := newShell(t, playedDaemon(t))
 	sh.write("trimtab.yaml", config.Example)
 	sh.write("night.yaml", "- {image: train, steps: 90000}\n- {image: eval, seconds: 600, count: 3}\n")
-	sh.hosts["http://prometheus:9090"] = onePrometheus(t)
+	sh.hosts["http://prometheus:9090"] = onePrometheus(t, nil)
 	counts := map[string]int{}
 	all := commandsOfPages(t)
 	for _, line := range slices.Sorted(maps.Keys(all)) {
@@ -89,9 +89,15 @@ func TestEveryNewCommandIsMissed(t *testing.T) {
 	}
 }
 
-// onePrometheus answers each query with an hour of one team; internal/fleet asks a real one.
-func onePrometheus(t *testing.T) string {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+// onePrometheus answers each query with an hour of one team, once goOn, if any, is closed; internal/fleet asks a real one.
+func onePrometheus(t *testing.T, goOn <-chan struct{}) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if goOn != nil {
+			select {
+			case <-goOn:
+			case <-r.Context().Done():
+			}
+		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"team":"vision","resource":"gpu","cause":"compute"},"value":[1,"3600"]}]}}`)) // who asks sees
 	}))

@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// slowDaemon records and restores until it is told to go on.
+// slowDaemon records, reports and restores once it is told to go on.
 type slowDaemon struct {
 	fake
 	goOn chan struct{}
@@ -27,6 +28,14 @@ func (d *slowDaemon) Record(ctx context.Context, w io.Writer, _ time.Duration) e
 	}
 	_, err := io.WriteString(w, "recorded")
 	return err
+}
+
+func (d *slowDaemon) Report(ctx context.Context, _ api.ReportQuery) (state.Report, error) {
+	select {
+	case <-d.goOn:
+	case <-ctx.Done():
+	}
+	return state.Report{}, nil
 }
 
 func (d *slowDaemon) Restore(ctx context.Context, name string) ([]state.ActionResult, error) {
@@ -105,6 +114,23 @@ func TestRecordShowsSecondsLeft(t *testing.T) {
 	close(daemon.goOn)
 	o.ends()
 	o.want("recording:", false)
+}
+
+// TestReportShowsThatItIsAtWork on a terminal, whoever it asks; scripts and files see none of it.
+func TestReportShowsThatItIsAtWork(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "t.sock")
+	daemon := &slowDaemon{goOn: make(chan struct{})}
+	serveAt(t, socket, daemon)
+	prometheus := onePrometheus(t, daemon.goOn)
+	asked := []*onTerminal{startOnTerminal(t, nil, "trimtab", "report", "--socket", socket), startOnTerminal(t, nil, "trimtab", "report", "--prometheus", prometheus)}
+	asked[0].want("adding up, ", true)
+	asked[1].want("asking Prometheus, ", true)
+	close(daemon.goOn)
+	for _, o := range asked {
+		o.ends()
+		o.want("adding up", false)
+		o.want("asking", false)
+	}
 }
 
 // TestRestoreShowsWhatIsLeft, as the daemon counts it.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -51,11 +52,16 @@ func runReport(cmd *cobra.Command, _ []string) error {
 		return fmt.Errorf("--by %q: %w", byText, err)
 	}
 	var r state.Report
+	var now steps
+	now.begin("adding up")
+	stderr, stop := startProgress(cmd.ErrOrStderr(), now.text)
 	if at, _ := cmd.Flags().GetString("prometheus"); at != "" {
-		r, err = fleetReport(cmd, at, by, since)
+		now.begin("asking Prometheus")
+		r, err = fleetReport(cmd.Context(), stderr, at, by, since)
 	} else {
 		r, err = daemonClient(cmd).Report(cmd.Context(), api.ReportQuery{SinceUnixNs: since.UnixNano(), By: by})
 	}
+	stop()
 	if err != nil {
 		return err
 	}
@@ -63,14 +69,14 @@ func runReport(cmd *cobra.Command, _ []string) error {
 }
 
 // fleetReport asks Prometheus, and needs no daemon here.
-func fleetReport(cmd *cobra.Command, at string, by account.By, since time.Time) (state.Report, error) {
+func fleetReport(ctx context.Context, stderr io.Writer, at string, by account.By, since time.Time) (state.Report, error) {
 	p, err := fleet.New(at)
 	if err != nil {
 		return state.Report{}, fmt.Errorf("--prometheus: %w", err)
 	}
-	r, warnings, err := p.Report(cmd.Context(), by, since, time.Now())
+	r, warnings, err := p.Report(ctx, by, since, time.Now())
 	for _, w := range warnings {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "trimtab: prometheus warns:", render.Clean(w))
+		_, _ = fmt.Fprintln(stderr, "trimtab: prometheus warns:", render.Clean(w))
 	}
 	return r, err
 }
