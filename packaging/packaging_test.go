@@ -93,6 +93,10 @@ func TestAlertsAreComplete(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("alerts are %v, want %v", names, want)
 	}
+	count := []string{8: "eight", 9: "nine", 10: "ten", 11: "eleven", 12: "twelve"}[len(names)]
+	if !strings.Contains(read(t, "../docs/dashboards.md"), "| "+count+" alerts, ") {
+		t.Errorf("docs/dashboards.md does not say that there are %s alerts", count)
+	}
 }
 
 // metricName finds the names of our metrics in an expression.
