@@ -9,6 +9,8 @@ import (
 	goruntime "runtime"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -184,7 +186,7 @@ func TestSeriesDieWithTheContainerAndTeamsStay(t *testing.T) {
 func TestHostileLabels(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	s := &state.Snapshot{}
-	for i, name := range []string{"a\xff\n\"}b", long, long + "y", "same", "same", "", "ünï\u0000"} {
+	for i, name := range []string{"a\xff\n\"}b", long, long + "y", "same", "same", "", "ünï\u0000", "\x1b[2J\u202e\x9b<b>🚀"} {
 		s.Containers = append(s.Containers, state.Container{Key: fmt.Sprintf("key-%d", i), Name: name, Image: name, Watched: true,
 			Enrolment: policies.Enrolment{Team: name}, Rate: policies.Rate{PerSecond: 1, Source: name}})
 	}
@@ -195,6 +197,9 @@ func TestHostileLabels(t *testing.T) {
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
+				if at := strings.IndexFunc(l.GetValue(), func(r rune) bool { return !unicode.IsPrint(r) }); at >= 0 || !utf8.ValidString(l.GetValue()) {
+					t.Errorf("%s: label %s is %q", f.GetName(), l.GetName(), l.GetValue())
+				}
 				if len(l.GetValue()) > maxLabelBytes {
 					t.Errorf("%s: label %s is %d bytes long", f.GetName(), l.GetName(), len(l.GetValue()))
 				}

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -367,6 +368,9 @@ func TestLogRecords(t *testing.T) {
 		if have[key] != want {
 			t.Errorf("%s is %q, want %q", key, have[key], want)
 		}
+	}
+	if name := have["container.name"]; !strings.Contains(name, "<img src=x onerror=alert(1)>🚀") || len(name) > 1024 || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		t.Errorf("a hostile name was sent as %q", name)
 	}
 	answer.PartialSuccess = &collectorlogs.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "too old\x1b"}
 	var no refusal
