@@ -186,6 +186,11 @@ func TestDashboards(t *testing.T) {
 				if !uids[uid] {
 					t.Errorf("%s: %q leads to %s, which is no dashboard of ours", file, p.Title, link.URL)
 				}
+				for _, v := range regexp.MustCompile(`\$\{[^}]*\}`).FindAllString(link.URL, -1) {
+					if !strings.HasSuffix(v, ":percentencode}") { // a name with & or # in it would split the link
+						t.Errorf("%s: %q leads to %s, where %s goes in as it stands", file, p.Title, link.URL, v)
+					}
+				}
 			}
 		}
 	}

@@ -105,9 +105,9 @@ func (p panel) leadsTo() string {
 	if p.kind == "table" {
 		of = "__data.fields."
 	}
-	url := "/d/" + p.link + "?var-instance=${" + of + "instance}"
+	url := "/d/" + p.link + "?var-instance=${" + of + "instance:percentencode}"
 	if p.link == jobUID {
-		url += "&var-container=${" + of + "container}"
+		url += "&var-container=${" + of + "container:percentencode}"
 	}
 	return url
 }
