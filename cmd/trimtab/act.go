@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/api/client"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -20,6 +21,7 @@ func enableCommand() *cobra.Command {
 			"  trimtab enable --image 'registry.example.com/vision/*' --knobs cpu,memory",
 	}, (*client.Client).Enable)
 	cmd.Flags().StringSlice("knobs", nil, "what may be changed: cpu, cpuset, memory, io, gpu (default cpu)")
+	_ = cmd.RegisterFlagCompletionFunc("knobs", cobra.FixedCompletions(runtime.Families(), cobra.ShellCompDirectiveNoFileComp)) // fails if asked twice
 	cmd.Flags().String("for", "", "for how long, such as 2h or 7d (default: until disabled)")
 	return cmd
 }

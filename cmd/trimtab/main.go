@@ -43,6 +43,9 @@ func newRoot(w wiring) *cobra.Command {
 	}
 	root.PersistentFlags().String("socket", config.Default().API.Socket, "where the daemon listens")
 	root.PersistentFlags().String("output", outputTable, "table or json; csv of a report")
+	_ = root.RegisterFlagCompletionFunc("output", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return outputsOf(cmd), cobra.ShellCompDirectiveNoFileComp
+	}) // fails if asked twice
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkOutput(cmd) }
 	root.AddCommand(psCommand(), topCommand(), explainCommand(), adviceCommand(), historyCommand(), reportCommand(), statusCommand(), enableCommand(), disableCommand(),
 		restoreCommand(w), resumeCommand(), pauseCommand(), apiCommand(), configCommand(), versionCommand())

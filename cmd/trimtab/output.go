@@ -26,11 +26,15 @@ const (
 	outputCSV   = "csv" // of commands that are annotated so
 )
 
-func checkOutput(cmd *cobra.Command) error {
-	allowed := []string{outputTable, outputJSON}
+func outputsOf(cmd *cobra.Command) []string {
 	if _, ok := cmd.Annotations[outputCSV]; ok {
-		allowed = append(allowed, outputCSV)
+		return []string{outputTable, outputJSON, outputCSV}
 	}
+	return []string{outputTable, outputJSON}
+}
+
+func checkOutput(cmd *cobra.Command) error {
+	allowed := outputsOf(cmd)
 	format, _ := cmd.Flags().GetString("output")
 	if slices.Contains(allowed, format) {
 		return nil

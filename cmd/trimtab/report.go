@@ -35,8 +35,13 @@ func reportCommand() *cobra.Command {
 	}
 	cmd.Flags().String("since", "7d", "how long ago (2h, 7d), a date or a time")
 	cmd.Flags().String("by", string(account.ByTeam), "team, image, container or cause")
+	var by []cobra.Completion
+	for _, b := range account.AllBy() {
+		by = append(by, string(b))
+	}
 	cmd.Flags().String("prometheus", "", "report all hosts that the Prometheus at `URL` scrapes, by team or cause")
 	cmd.Flags().String("html", "", "write one page to `FILE` that can be mailed; - is standard output")
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(by, cobra.ShellCompDirectiveNoFileComp)) // fails if asked twice
 	return cmd
 }
 
