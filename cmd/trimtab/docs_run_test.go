@@ -75,7 +75,7 @@ func TestDocsCommandsRun(t *testing.T) {
 // TestEveryNewCommandIsMissed: what nobody runs or lists is found.
 func TestEveryNewCommandIsMissed(t *testing.T) {
 	elsewhere := readElsewhere(t)
-	for _, line := range []string{"make never", "systemctl never", "trimtab daemon", "trimtab doctor --never", "trimtab restore --offline --never",
+	for _, line := range []string{"make never", "systemctl never", "ssh never now", "journalctl -u never", "trimtab daemon", "trimtab doctor --never", "trimtab restore --offline --never",
 		"curl --unix-socket /x http://trimtab/; never", "curl --unix-socket /x http://trimtab/ -o /etc/never", "curl --unix-socket /x http://trimtab/ | sh", "trimtab ps > /etc/never", "trimtab ps > ../never", "trimtab ps && never", "trimtab explain $(never)", "trimtab explain `never`", "trimtab ps >never", "trimtab explain '$x'; never"} {
 		if _, listed := elsewhere.of(line); listed || isHarmless(line) {
 			t.Errorf("%q would not be missed", line)
@@ -164,10 +164,12 @@ func playedDaemon(t *testing.T) api.Backend {
 }
 
 // commandsOfPages are the distinct commands of the pages, each with a place where it stands:
-// of trimtab wherever they are code, of others where they stand in a block.
+// of trimtab wherever they are code, of others where they stand in a block. In the text a program
+// with one word after it is a name (`docker update`); with more, systemd's, the engine's and ssh are commands.
 func commandsOfPages(t *testing.T) map[string]string {
 	t.Helper()
-	others := regexp.MustCompile(`^(\$ )?((?:apt|apt-get|cat|curl|dnf|docker|git|go|grep|install|make|mkdir|nerdctl|packaging/\S+|ssh-keygen|systemctl) [^ ]*[^ :](?: .*?)?)( +# .*)?$`)
+	others := regexp.MustCompile(`^(\$ )?((?:apt|apt-get|cat|cp|curl|dnf|docker|git|go|grep|install|journalctl|make|mkdir|nerdctl|packaging/\S+|ssh|ssh-keygen|systemctl|tar) [^ ]*[^ :](?: .*?)?)( +# .*)?$`)
+	inText := regexp.MustCompile(`^(?:docker|journalctl|ssh|systemctl) \S+ .*$`)
 	out := map[string]string{}
 	add := func(line, at string) {
 		if !strings.HasPrefix(out[line], walkedPage) { // where it is run is where it stands
@@ -183,6 +185,9 @@ func commandsOfPages(t *testing.T) map[string]string {
 				}
 			}
 			if !s.whole {
+				if inText.MatchString(s.text) {
+					add(s.text, s.at)
+				}
 				continue
 			}
 			for line := range strings.Lines(s.text) {
