@@ -227,4 +227,4 @@ func (m *Model) timeOf(unixNs int64) string {
 }
 
 // age is a length of time in whole seconds or more.
-func age(d time.Duration) string { return render.Span(max(d, 0).Seconds()) }
+func age(d time.Duration) string { return render.Span(d.Seconds()) }

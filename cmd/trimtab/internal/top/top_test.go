@@ -435,3 +435,41 @@ func TestPage(t *testing.T) {
 		t.Errorf("%d lines of %d frames: the page has more", lines, frames)
 	}
 }
+
+// TestClockStepsBack: when the host's clock is set back an hour nothing gets an age below zero, the rows keep their
+// order, and the next answer is shown, with its window.
+func TestClockStepsBack(t *testing.T) {
+	m := New(Options{Zone: time.UTC, Sort: "rate"})
+	m.Update(Resized{120, 24})
+	second := lentTrain()
+	m.Update(answer(8, append(others(), train())...))
+	m.Update(answer(10, append(others(), second)...))
+	order := func() (out []string) {
+		for _, r := range m.list.shown {
+			out = append(out, r.container.Key)
+		}
+		return out
+	}
+	notice := func() string { text, _ := m.notice(); return text }
+	was := order()
+	const back = -3600
+	m.Update(Tick{Now: at(back + 11)})
+	m.Update(Failed{At: at(back + 12), Text: "nobody answers"})
+	if got := notice(); got != "0 s old, of 14:02:10: nobody answers" {
+		t.Errorf("of a state that is ahead of the clock: %q", got)
+	}
+	second.Windows++
+	restarted := answer(back+14, append(others(), second)...)
+	restarted.Status.Daemon.PID++
+	m.Update(restarted)
+	m.Update(Tick{Now: at(2*back + 15)}) // and once more
+	if got := notice(); got != "the daemon was restarted; that was seen 0 s ago" || m.stale() {
+		t.Errorf("of an instant that is ahead of the clock: %q", got)
+	}
+	if got := order(); !slices.Equal(got, was) || len(got) < 3 {
+		t.Errorf("the rows are %v, and were %v", got, was)
+	}
+	if w := m.past["docker-1"].windows; len(w) != 3 || w[2].unixNs != at(back+14).UnixNano() || w[2].unixNs >= w[1].unixNs {
+		t.Errorf("the windows are %v", w)
+	}
+}
