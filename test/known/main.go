@@ -230,12 +230,9 @@ func (r run) watch(ctx context.Context, until time.Duration, done func(quota flo
 		if s.quota, _ = values[runtime.KnobCPUQuota].CPUs(); s.at == 0 && done(s.quota) {
 			s.at = time.Since(r.began)
 		}
-		if c, err := r.daemon.Container(ctx, name); err == nil { // else it is not seen yet
-			s.c = c
-		}
 	}
-	if s.c.Name == "" {
-		return s, errors.New("the daemon never told of the container")
+	if s.c, err = r.daemon.Container(ctx, name); err != nil { // once: answers cost the daemon what it is to be quick with
+		return s, fmt.Errorf("the daemon never told of the container: %w", err)
 	}
 	return s, nil
 }
@@ -262,8 +259,12 @@ func start(ctx context.Context, d *daemontest.Daemon, p program, number int) (r 
 	if err != nil {
 		return r, err
 	}
+	npm, err := filepath.Abs(".cache/zoo-npm") // filled by make
+	if err != nil {
+		return r, err
+	}
 	args := append([]string{"run", "-d", "--name", name, "--network", "none", "--label", "trimtab.mode=tune", "--cpus", fmt.Sprint(own), "--env", fmt.Sprintf("RUN=%d", number),
-		"-v", folder + ":/zoo:ro", image}, p.command...)
+		"-v", folder + ":/zoo:ro", "-v", npm + ":/npm:ro", image}, p.command...)
 	if _, err := docker(ctx, args...); err != nil {
 		return r, err
 	}

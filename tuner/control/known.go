@@ -75,8 +75,8 @@ func (c *Controller) remember(s *containerState, ended bool) {
 func (c *Controller) sofar(s *containerState) profiles.End {
 	e := profiles.EndOf(&s.obs.Latest, s.learned.paging.Paging, c.last.Host.Devices, s.key)
 	e.UnixNs, e.Allowed = c.last.UnixNs, c.allowed(s)
-	if e.CPUs, _ = s.enough(c.k()); e.CPUs == 0 && s.loan.settledNs > 0 {
-		e.CPUs = s.loan.known
+	if e.CPUs, _ = s.enough(c.k()); e.CPUs == 0 && s.state == StateSettled && s.lent(c.k()) {
+		_, e.CPUs = s.quotas() // also where another process trains since it settled
 	}
 	own := number(s.original(runtime.KnobMemoryLimit))
 	if m := s.memoryUse(c.k()); e.Memory == 0 && own > 0 && m.Limit > own && !m.Fills && m.CalmSeconds >= c.k().SettleReadings {

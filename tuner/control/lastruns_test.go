@@ -110,6 +110,32 @@ func TestABurstIsNotWhatItNeeds(t *testing.T) {
 	}
 }
 
+// TestSettledBeforeAnotherProcess: a program that prepares its data and starts another one is remembered with
+// what it settled to, though what was learned of the first process is forgotten.
+func TestSettledBeforeAnotherProcess(t *testing.T) {
+	b := profiles.NewStore()
+	n, j := runOf(1, training(0.4), "train.sh")
+	c := started()
+	c.Remember(b)
+	run(c, n, 18, nil) // settled, and not kept yet
+	if s := c.containers[j.c.Key()]; s.state != StateSettled || s.loan.settledNs == 0 {
+		t.Fatalf("%s, %.2f CPUs", s.state, j.quota())
+	} else {
+		s.anotherJob()
+	}
+	settled := j.quota()
+	run(c, n, 10, nil)
+	n.jobs = nil
+	run(c, n, 1, nil)
+	n, j = runOf(2, training(0.4), "train.sh")
+	c = started()
+	c.Remember(b)
+	run(c, n, 2, nil)
+	if got := shownAs(t, c, j).LastRuns.CPUs; got < settled*0.99 || got > settled*1.01 {
+		t.Errorf("%.2f CPUs are taken over, settled at %.2f", got, settled)
+	}
+}
+
 // TestWrongRecallGoesWithinSeconds: an identity that lies, or a job that changed. What was too much
 // goes back, what was too little is lent, each within 20 s; and the next run is not misled.
 func TestWrongRecallGoesWithinSeconds(t *testing.T) {

@@ -166,7 +166,7 @@ func (r *Run) Keep(b *Store, entry uint64, name string, e End, all float64, nowN
 		most = r.all.most
 	}
 	r.memory = cmp.Or(e.Memory, r.memory)
-	e.CPUs, e.Memory = cmp.Or(most, e.CPUs), r.memory
+	e.CPUs, e.Memory = cmp.Or(most, e.CPUs, all), r.memory
 	if e = r.complete(e); e.CPUs == 0 && e.Memory == 0 && e.Blocks == 0 {
 		return
 	}

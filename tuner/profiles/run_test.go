@@ -242,3 +242,13 @@ func TestLibrariesOfARun(t *testing.T) {
 		t.Error("a readable name passes")
 	}
 }
+
+// A run that had all that may be lent is remembered with that where nothing else is known of it.
+func TestAllIsBetterThanNothing(t *testing.T) {
+	b, s, r := NewStore(), startOf("train.py"), Run{}
+	r.Begin(b, &s, "docker-x", "", 0)
+	r.Keep(b, 0, "train", End{UnixNs: day}.In(func(*Setting) {}), 8, 2*keepEveryNs, true)
+	if l := b.LastRuns(s, "", 0); l.CPUs != 8 {
+		t.Errorf("%+v", l)
+	}
+}
