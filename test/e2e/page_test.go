@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,25 +13,15 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/promtest"
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// freeAddress is where a daemon may listen.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // TestPageOfADaemon: the daemon serves the page where its config says, with the job in it, to whom the
 // config names, and takes no wish there.
 func TestPageOfADaemon(t *testing.T) {
-	address := freeAddress(t)
+	address := promtest.FreeAddress(t)
 	j := job(t, "trimtab.mode=observe")
 	d := daemon(t, daemontest.Options{Config: fmt.Sprintf("page: {listen: %q, hosts: [page.example]}\n", address)})
 	until(t, d, j.Name, "watched", func(c state.Container) bool { return c.Watched })

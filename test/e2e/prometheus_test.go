@@ -17,7 +17,7 @@ import (
 // answers each query of the pages that packages bring. Its rules are quiet while all is well, and
 // tell of a refused config and of a daemon that ended.
 func TestPrometheusAnswersOfADaemon(t *testing.T) {
-	address := freeAddress(t)
+	address := promtest.FreeAddress(t)
 	drop := t.TempDir()
 	if err := os.WriteFile(filepath.Join(drop, "metrics.yaml"), []byte(fmt.Sprintf("metrics: {listen: %q}\n", address)), 0o600); err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func Start(t testing.TB, targets []string, rules string) *Server {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
+	address := FreeAddress(t)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +144,8 @@ func (s *Server) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-func freeAddress(t testing.TB) string {
+// FreeAddress is a loopback address at which nobody listens.
+func FreeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

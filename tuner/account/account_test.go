@@ -493,11 +493,3 @@ func TestWhatCouldNotBeStoredIsCountedLater(t *testing.T) {
 		t.Error(d)
 	}
 }
-
-// Sum is one term over all causes.
-func (u Use) Sum(t Term) (sum int64) {
-	for c := range u {
-		sum += u[c][t]
-	}
-	return sum
-}

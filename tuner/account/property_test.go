@@ -114,3 +114,11 @@ func BenchmarkStep(b *testing.B) {
 		book.Step(s, second)
 	}
 }
+
+// Sum is one term over all causes.
+func (u Use) Sum(t Term) (sum int64) {
+	for c := range u {
+		sum += u[c][t]
+	}
+	return sum
+}

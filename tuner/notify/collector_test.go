@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/trimtab/trimtab/test/promtest"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/event"
 	"github.com/trimtab/trimtab/tuner/state"
@@ -107,14 +107,7 @@ service:
 
 // A real OpenTelemetry Collector takes what is exported, and reads it as it was meant.
 func TestACollectorTakesDecisionsAndMetrics(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := promtest.FreeAddress(t)
 	o := startCollector(t, address)
 	reg := prometheus.NewRegistry()
 	trials := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "trimtab_trials_total", Help: "Trials ended."}, []string{"result"})

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trimtab/trimtab/test/promtest"
 	"github.com/trimtab/trimtab/tuner/account"
 )
 
@@ -97,14 +97,7 @@ func serve(t *testing.T, dir, data string) string {
 
 // started runs Prometheus on a free port, and returns "" where it ended instead of serving.
 func started(t *testing.T, config, data string) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := promtest.FreeAddress(t)
 	var log bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
