@@ -10,6 +10,7 @@ import (
 
 	"github.com/gdamore/tcell/v3"
 	"github.com/gdamore/tcell/v3/color"
+	"github.com/gdamore/tcell/v3/tty"
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/top"
@@ -23,10 +24,7 @@ func topScreen(ctx context.Context, p poller, m *top.Model) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGHUP, unix.SIGTERM, unix.SIGQUIT, os.Interrupt)
 	defer stop()
 	// The terminal is asked nothing: over a slow line its answers would come late, as keys.
-	screen, err := tcell.NewScreen(tcell.OptNegotiation(false), tcell.OptSanitizeContent(true))
-	if err == nil {
-		err = screen.Init()
-	}
+	screen, err := newScreen(tcell.OptNegotiation(false), tcell.OptSanitizeContent(true))
 	if err != nil {
 		return fmt.Errorf("terminal: %w (`trimtab top --once` needs none; LC_ALL=C.UTF-8 where the character set is not known)", err)
 	}
@@ -34,19 +32,41 @@ func topScreen(ctx context.Context, p poller, m *top.Model) error {
 	for sign, instead := range map[rune]string{'…': "~", '≈': "~", '·': ".", '×': "x", '—': "-", '–': "-", '±': "+"} {
 		screen.RegisterRuneFallback(sign, instead) // where the terminal is not of UTF-8
 	}
-	continued := make(chan os.Signal, 1)
+	continued, resized := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(continued, unix.SIGCONT)
 	defer signal.Stop(continued)
+	signal.Notify(resized, unix.SIGWINCH)
+	defer signal.Stop(resized)
 	p.now = make(chan struct{}, 1)
-	t := terminal{screen: screen, model: m, continued: continued, refresh: p.now}
+	t := terminal{screen: screen, model: m, continued: continued, resized: resized, refresh: p.now}
 	return t.run(ctx, p.start(ctx))
 }
+
+// newScreen takes the terminal.
+func newScreen(options ...tcell.TerminfoScreenOption) (tcell.Screen, error) {
+	device, err := tty.NewDevTty()
+	if err != nil {
+		return nil, err
+	}
+	screen, err := tcell.NewTerminfoScreenFromTty(quietTty{device}, options...)
+	if err != nil {
+		return nil, err
+	}
+	return screen, screen.Init()
+}
+
+// quietTty tells tcell of no resize. Told, tcell 3.6 draws in a goroutine that it does not wait for,
+// and that may still write when the terminal has been given back. terminal.run resizes instead.
+type quietTty struct{ tcell.Tty }
+
+func (quietTty) NotifyResize(chan<- bool) {}
 
 // terminal joins a model and a screen.
 type terminal struct {
 	screen    tcell.Screen
 	model     *top.Model
 	continued <-chan os.Signal
+	resized   <-chan os.Signal
 	refresh   chan<- struct{}
 }
 
@@ -71,6 +91,8 @@ func (t terminal) run(ctx context.Context, msgs <-chan top.Msg) error {
 			if err := errors.Join(t.screen.Suspend(), t.resume()); err != nil {
 				return err
 			}
+		case <-t.resized:
+			t.screen.Sync() // takes the new size, and tells it as an event
 		case ev := <-t.screen.EventQ():
 			if failed, ok := ev.(*tcell.EventError); ok {
 				return fmt.Errorf("terminal: %w", failed)
