@@ -110,7 +110,7 @@ func RightsOf(node policies.Node, parties []Party) Rights {
 // Plan makes the plan of what is asked by those whose rights these are. It writes into Grants, so
 // it is made once.
 func (r Rights) Plan(k *policies.Constants, parties []Party) []Grant {
-	short := recall(k, r.used, r.used+r.node.Idle < r.left*(1-2*k.MinStep), parties, r.Grants)
+	short := recall(k, r.used, parties, r.Grants)
 	if !short {
 		lend(k, r.node, parties, r.Grants)
 	}
@@ -124,7 +124,7 @@ func (r Rights) Plan(k *policies.Constants, parties []Party) []Grant {
 			level = max(level, r.full[i]/p.OwnWeight)
 		}
 	}
-	weigh(k, parties, r.Grants, r.full, level, short)
+	r.weigh(k, parties, level, short)
 	return r.Grants
 }
 
@@ -153,10 +153,9 @@ func Short(k *policies.Constants, p Party, right float64) float64 {
 	return 0
 }
 
-// recall shrinks loans by what others are short of, the largest surplus first. A borrower that
-// is short itself has its lowered weight in its way: its owner's values come back, or, where others
-// outside of all containers take more than usual (intruded), as much weight as gives it its right.
-func recall(k *policies.Constants, used float64, intruded bool, parties []Party, grants []Grant) (short bool) {
+// recall shrinks loans by what others are short of, the largest surplus first. A borrower that is
+// short itself has its lowered weight in its way: it gets as much as gives it its right.
+func recall(k *policies.Constants, used float64, parties []Party, grants []Grant) (short bool) {
 	missing, worst, by := 0.0, 0.0, ""
 	for i, p := range parties {
 		s := Short(k, p, grants[i].Due)
@@ -165,11 +164,8 @@ func recall(k *policies.Constants, used float64, intruded bool, parties []Party,
 		}
 		short = true
 		if p.lent() > 0 && p.Weight < p.OwnWeight && p.mayQuota() && !p.FixedWeight {
-			g := &grants[i]
-			if to := regains(k, p, s, used); !intruded {
-				g.Quota, g.Weight, g.Recall, g.Why = p.OwnQuota, p.OwnWeight, true, fmt.Sprintf("it gets %.2f of the %.2f CPUs it has a right to", p.Used, g.Due)
-			} else if !p.Recent || to > p.Weight*(1+k.Moved) {
-				g.Weight = to
+			if to := regains(k, p, s, used); !p.Recent || to > p.Weight*(1+k.Moved) {
+				grants[i].Weight = to
 			}
 			continue
 		}
@@ -260,23 +256,23 @@ func settle(k *policies.Constants, parties []Party, grants []Grant) {
 	}
 }
 
-// weigh sets the weights that go with loans: each at which, if all want all they may, everybody
-// gets what the owners' values gave them: the rights, where level is the CPUs for a unit of the
-// owners' weights. A weight that a trial dealt stands until somebody is short.
-func weigh(k *policies.Constants, parties []Party, grants []Grant, rights []float64, level float64, short bool) {
+// weigh lowers the weights that go with loans: each to where, if all want all they may, everybody
+// gets what the owners' values gave them; level is the CPUs for a unit of the owners' weights. What
+// was too low rises by recall. A weight that a trial dealt stands until somebody is short.
+func (r Rights) weigh(k *policies.Constants, parties []Party, level float64, short bool) {
 	for i, p := range parties {
-		g := &grants[i]
+		g := &r.Grants[i]
 		if p.Fixed || p.FixedWeight || p.Recent && !g.Recall || p.OwnWeight <= 0 || p.Dealt && !short || g.Weight != p.Weight {
 			continue
 		}
 		to := p.OwnWeight
 		if g.Quota > max(p.OwnQuota, p.Proven)*(1+k.MinStep) && p.OwnQuota > 0 && level > 0 {
-			to = max(2, math.Round(min(p.OwnWeight, min(p.OwnQuota, rights[i])/level)))
+			to = max(2, math.Round(min(p.OwnWeight, min(p.OwnQuota, r.full[i])/level)))
 		}
-		if to < p.Weight && !p.Dealt && g.Quota <= p.Quota && p.Waiting >= k.RightMargin {
-			continue // it would get less at once
+		if to < p.Weight && !p.Dealt && g.Quota <= p.Quota && p.Waiting >= k.RightMargin { // it would get less at once: what others lack, no more
+			to = max(to, regains(k, p, min(0, g.Due-p.Used+r.node.Idle), r.used))
 		}
-		if math.Abs(to-p.Weight) > 2*k.MinStep*p.Weight || to == p.OwnWeight && p.Weight != p.OwnWeight {
+		if to < p.Weight*(1-2*k.MinStep) || to == p.OwnWeight && p.Weight != p.OwnWeight {
 			g.Weight = to
 		}
 	}

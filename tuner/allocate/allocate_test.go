@@ -101,14 +101,14 @@ func TestRecalls(t *testing.T) {
 		quotas  []float64
 		recalls []bool
 	}{
-		"what another is short of":         {[]Party{borrower("a", 0.4, 1.2), short(party("n", 0, 2), 0.8)}, []float64{0.4, 0}, []bool{true, false}},
-		"no more than that":                {[]Party{borrower("a", 0.4, 1.2), short(party("n", 1, 2), 0.8)}, []float64{1.0, 1}, []bool{true, false}},
-		"what is worth a write":            {[]Party{borrower("a", 0.4, 1.9), short(party("n", 0.6, 2), 0.55)}, []float64{1.8, 0.6}, []bool{true, false}},
-		"the largest surplus first":        {[]Party{small, borrower("large", 0.4, 1.4), short(party("n", 0.6, 2), 0.3)}, []float64{0.8, 1.1, 0.6}, []bool{false, true, false}},
-		"nothing from one without":         {[]Party{party("a", 0.4, 0.4), short(party("n", 0, 2), 0.8)}, []float64{0.4, 0}, []bool{false, false}},
-		"nothing for one that is slow":     {[]Party{borrower("a", 0.4, 1.2), party("n", 0, 0.5)}, []float64{1.2, 0}, []bool{false, false}},
-		"nothing from one that is fixed":   {[]Party{fixed(borrower("a", 0.4, 1.2)), short(party("n", 0, 2), 0.8)}, []float64{1.2, 0}, []bool{false, false}},
-		"all, of one that is short itself": {[]Party{short(borrower("a", 0.4, 1.2), 0.2), party("n", 0, 2)}, []float64{0.4, 0}, []bool{true, false}},
+		"what another is short of":       {[]Party{borrower("a", 0.4, 1.2), short(party("n", 0, 2), 0.8)}, []float64{0.4, 0}, []bool{true, false}},
+		"no more than that":              {[]Party{borrower("a", 0.4, 1.2), short(party("n", 1, 2), 0.8)}, []float64{1.0, 1}, []bool{true, false}},
+		"what is worth a write":          {[]Party{borrower("a", 0.4, 1.9), short(party("n", 0.6, 2), 0.55)}, []float64{1.8, 0.6}, []bool{true, false}},
+		"the largest surplus first":      {[]Party{small, borrower("large", 0.4, 1.4), short(party("n", 0.6, 2), 0.3)}, []float64{0.8, 1.1, 0.6}, []bool{false, true, false}},
+		"nothing from one without":       {[]Party{party("a", 0.4, 0.4), short(party("n", 0, 2), 0.8)}, []float64{0.4, 0}, []bool{false, false}},
+		"nothing for one that is slow":   {[]Party{borrower("a", 0.4, 1.2), party("n", 0, 0.5)}, []float64{1.2, 0}, []bool{false, false}},
+		"nothing from one that is fixed": {[]Party{fixed(borrower("a", 0.4, 1.2)), short(party("n", 0, 2), 0.8)}, []float64{1.2, 0}, []bool{false, false}},
+		"nothing of one that is short":   {[]Party{short(borrower("a", 0.4, 1.2), 0.2), party("n", 0, 2)}, []float64{1.2, 0}, []bool{false, false}},
 	} {
 		for i, g := range plan(twoCPUs, c.parties...) {
 			if !near(g.Quota, c.quotas[i]) || g.Recall != c.recalls[i] || g.Recall && !strings.Contains(g.Why, "has a right to") {
@@ -133,8 +133,11 @@ func TestOnlyARecallFollowsAtOnce(t *testing.T) {
 	if g := plan(twoCPUs, recent(borrower("a", 0.4, 1.2)), short(party("n", 0, 2), 0.8))[0]; !near(g.Quota, 0.4) || g.Weight != 1024 || !g.Recall {
 		t.Errorf("called in: %+v", g)
 	}
-	if g := plan(twoCPUs, recent(short(borrower("a", 0.4, 1.2), 0.2)), party("n", 0, 2))[0]; !near(g.Quota, 0.4) || g.Weight != 1024 {
-		t.Errorf("short itself: %+v", g)
+	if g := plan(twoCPUs, recent(short(borrower("a", 0.4, 1.2), 0.2)), party("n", 0, 2))[0]; g.Quota != 1.2 || g.Weight <= 512 {
+		t.Errorf("far short itself: %+v", g)
+	}
+	if g := plan(twoCPUs, recent(short(borrower("a", 0.4, 1.2), 0.37)), party("n", 0, 2))[0]; g.Quota != 1.2 || g.Weight != 256 {
+		t.Errorf("a little short itself: %+v", g)
 	}
 }
 
@@ -158,6 +161,11 @@ func TestWeightComesBackFirst(t *testing.T) {
 	if g := plan(twoCPUs, p, n)[0]; g.Weight != 683 {
 		t.Errorf("it has what is its own and wants more: lowered to %.0f", g.Weight)
 	}
+	p.Weight, p.Used, n.Used = 310, 0.46, 1.54 // nothing intrudes any more
+	if g := plan(twoCPUs, p, n)[0]; math.Abs(g.Weight-260) > 5 || g.Recall {
+		t.Errorf("it has more than its own at a weight of %.0f, want 260: %+v", g.Weight, g)
+	}
+	p.Weight, p.Used, n.Used = 683, 0.39, 0.8
 	p.Waiting = 0
 	if g := plan(twoCPUs, p, n)[0]; g.Weight == 683 {
 		t.Error("its weight stays though it waits no more")

@@ -44,7 +44,7 @@ type Controller struct {
 	last        Input
 	prevHost    probes.Host
 	tickNs      int64     // since the tick before
-	idleCPUs    []float64 // of the latest two readings
+	idleCPUs    []float64 // of the latest three readings
 	stolen      stolen
 	totals      totals
 	lentSeconds float64 // CPU seconds used above owners' quotas
@@ -227,7 +227,7 @@ func (c *Controller) measureOutside(h probes.Host) {
 	busy := float64(h.BusyNs-min(h.BusyNs, prev.BusyNs)) / wall
 	idle := float64(h.IdleNs+h.IOWaitNs-min(h.IdleNs+h.IOWaitNs, prev.IdleNs+prev.IOWaitNs)) / wall
 	c.idleCPUs = append(c.idleCPUs, idle)
-	c.idleCPUs = slices.Clone(c.idleCPUs[max(0, len(c.idleCPUs)-2):])
+	c.idleCPUs = slices.Clone(c.idleCPUs[max(0, len(c.idleCPUs)-3):])
 	for _, s := range c.all { // sorted: sums of floats depend on their order
 		if n := len(s.obs.Uses); n > 0 && s.obs.Uses[n-1].EndNs == h.AtNs {
 			busy -= s.obs.Uses[n-1].CPUs
@@ -248,7 +248,7 @@ func (c *Controller) balance() {
 	host := c.node.HostCPUs
 	c.node = policies.Node{CPUs: float64(c.last.Host.CPUs), Reserve: c.cfg.ReserveCPUs, HostCPUs: host, MaxWeight: maxShares, Objective: c.cfg.Objective}
 	if len(c.idleCPUs) > 0 {
-		c.node.Idle = slices.Min(c.idleCPUs)
+		c.node.Idle = slices.Min(c.idleCPUs[max(0, len(c.idleCPUs)-2):])
 	}
 	for _, s := range c.all {
 		if s.c.Enrolment.Mode != policies.ModeTune {
@@ -282,8 +282,9 @@ func (c *Controller) short() bool {
 	return false
 }
 
-// spare notes who lacked nothing in one of the latest two readings: what each had in its better
-// one may sum up to more than all had in either.
+// spare notes who lacked nothing in one of the latest two readings: what each had in its better one
+// may sum up to more than all had in either. For borrowers a third counts, a second before: what
+// takes from all for a moment is else answered by a weight that takes from neighbours.
 func (c *Controller) spare() {
 	for r, idle := range c.idleCPUs {
 		shared, parties, owners := idle, slices.Clone(c.parties), make([]policies.Claim, len(c.parties))
@@ -295,6 +296,9 @@ func (c *Controller) spare() {
 		}
 		due, _ := policies.Rights(min(c.node.CPUs, shared), owners)
 		for i, p := range parties {
+			if s, n := c.all[i], len(c.all[i].obs.Uses)-3; len(c.idleCPUs)-r > 2 && (n < 0 || !s.lent(c.k()) || c.now()-s.obs.Uses[n].EndNs > int64(c.k().WriteSeconds*1e9/2)) {
+				continue
+			}
 			c.parties[i].Spared = c.parties[i].Spared || allocate.Short(c.k(), p, min(due[i], c.rights.Grants[i].Right)) == 0
 		}
 	}

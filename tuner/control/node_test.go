@@ -25,6 +25,7 @@ type node struct {
 	// steal is the share of the machine's time that the hypervisor takes; stolen is what it took.
 	steal  float64
 	stolen uint64
+	host   float64 // CPUs that processes outside of all containers take
 	// results of the latest decision, for the next tick
 	results []Result
 }
@@ -174,7 +175,7 @@ func (n *node) tick() Input {
 		}
 		in.Samples = append(in.Samples, s)
 	}
-	n.busy += uint64(used * 1e9)
+	n.busy += uint64((used + n.host) * 1e9)
 	n.stolen += uint64(n.steal * float64(n.cpus) * 1e9)
 	in.Host = probes.Host{AtNs: n.nowNs, CPUs: n.cpus, BusyNs: n.busy, IdleNs: uint64(n.nowNs-1000*second)*uint64(n.cpus) - n.busy - n.stolen, StealNs: n.stolen, MemTotal: n.memTotal, MemAvail: n.memAvail}
 	sort.Slice(in.Containers, func(a, b int) bool { return in.Containers[a].Key() < in.Containers[b].Key() })
@@ -205,7 +206,7 @@ func (n *node) share() []float64 {
 		}
 		return 1
 	}
-	left, open := float64(n.cpus), 0.0
+	left, open := float64(n.cpus)-n.host, 0.0
 	for _, j := range n.jobs {
 		open += weight(j)
 	}
