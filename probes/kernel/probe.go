@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/trimtab/trimtab/probes"
@@ -221,103 +220,6 @@ func (p *Probe) release(c *container) {
 	}
 	// An update of an existing array element cannot fail.
 	_ = p.loaded.coll.Maps["containers"].Put(c.slot, countersContainer{})
-}
-
-// Read adds a Kernel part for each watched container. One pass over the tasks
-// of the host serves all of them.
-func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error {
-	p.drainExits()
-	p.account(time.Now())
-	if len(p.containers) == 0 {
-		return p.free(ctx)
-	}
-	if p.movedUnseen() {
-		p.seedNext = true
-	}
-	var errs []error
-	if p.seedNext {
-		errs = append(errs, p.seedNow())
-	}
-	parts := make(map[uint32]*probes.Kernel, len(p.containers))
-	counts, lookUp := p.containerCounts()
-	for slot, c := range p.bySlot {
-		parts[slot] = p.newPart(c, counts, lookUp)
-	}
-	seen := p.spare
-	clear(seen)
-	err := p.pass(ctx, func(d decoded) {
-		c, ok := p.bySlot[d.slot]
-		if !ok || c.gen != d.gen {
-			return
-		}
-		if t, ok := p.settle(d, seen); ok {
-			p.spending.note(c.key, t, p.last)
-			parts[d.slot].Threads = append(parts[d.slot].Threads, t)
-		}
-	})
-	if err != nil {
-		return errors.Join(append(errs, fmt.Errorf("kernel probe: %w", err))...)
-	}
-	p.freeNext = false
-	p.last, p.spare = seen, p.last
-	for slot, c := range p.bySlot {
-		part := parts[slot]
-		slices.SortFunc(part.Threads, compareThreads)
-		if into[c.key] == nil {
-			into[c.key] = &probes.Sample{Container: c.key}
-		}
-		if earlier := into[c.key].Kernel; earlier != nil {
-			part.Ticks = earlier.Ticks // another probe's
-		}
-		into[c.key].Kernel = part
-		c.seeding, c.threads, c.exited = false, len(part.Threads)-len(c.exited), nil
-	}
-	return errors.Join(errs...)
-}
-
-// newPart starts a container's part with what does not come from the pass.
-func (p *Probe) newPart(c *container, counts []countersContainer, lookUp bool) *probes.Kernel {
-	part := &probes.Kernel{Seeding: c.seeding, Lost: c.lost}
-	// Little room beyond the threads of before: most containers have few, and there may be a thousand.
-	part.Threads = make([]probes.Thread, 0, len(c.exited)+c.threads+c.threads/8+1)
-	for _, t := range c.exited {
-		part.Threads = append(part.Threads, p.finish(t))
-	}
-	var v countersContainer
-	var err error
-	if !lookUp {
-		v = counts[c.slot]
-	} else {
-		err = p.loaded.coll.Maps["containers"].Lookup(c.slot, &v)
-	}
-	if err == nil {
-		part.Lost += v.Lost
-		part.Block = probes.Block{
-			Reads: v.Reads, ReadBytes: v.ReadBytes, ReadNs: v.ReadNs,
-			Writes: v.Writes, WriteBytes: v.WriteBytes, WriteNs: v.WriteNs,
-		}
-	}
-	return part
-}
-
-// manyContainers are read with one call for all slots rather than one for each.
-const manyContainers = 64
-
-// containerCounts are the counters of all slots; lookUp: each is to be asked for by
-// itself, since there are few, or since the kernel does not give them all at once.
-func (p *Probe) containerCounts() (counts []countersContainer, lookUp bool) {
-	if len(p.bySlot) < manyContainers {
-		return nil, true
-	}
-	if p.slots == nil {
-		p.slots, p.counts = make([]uint32, maxContainers), make([]countersContainer, maxContainers)
-	}
-	var cursor ebpf.MapBatchCursor
-	n, err := p.loaded.coll.Maps["containers"].BatchLookup(&cursor, p.slots, p.counts, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || n != maxContainers || p.slots[n-1] != maxContainers-1 {
-		return nil, true
-	}
-	return p.counts, false
 }
 
 // Close detaches and frees everything.
