@@ -1,5 +1,19 @@
 package runtime
 
+import (
+	"strconv"
+	"strings"
+)
+
+// GPUNames are the names of GPUs' nodes below /dev, for people.
+func GPUNames(minors ...int) string {
+	names := make([]string, len(minors))
+	for i, minor := range minors {
+		names[i] = "nvidia" + strconv.Itoa(minor)
+	}
+	return strings.Join(names, ", ")
+}
+
 // GPUVisibility is one GPU as one container has it.
 type GPUVisibility struct {
 	Minor   int    // N of /dev/nvidiaN

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -120,10 +119,10 @@ type Options struct {
 	Preflight func(ctx context.Context, c runtime.Container) string
 	// Above is what bounds the control groups above a container; nil: nothing does.
 	Above      func(c runtime.Container) enrolment.AncestorLimit
-	GPU        GPUAccess       // nil: lost access is noticed around writes only
-	GPUMemory  GPUMemory       // nil only if GPU is
-	Visibility GPUVisibilities // nil: no GPU is hidden
-	Disabled   func() bool     // the file that stops every write
+	GPU        GPUAccess            // nil: lost access is noticed around writes only
+	GPUMemory  GPUMemory            // nil only if GPU is
+	Visibility *actuator.Visibility // nil: no GPU is hidden
+	Disabled   func() bool          // the file that stops every write
 	Settings   Settings
 	Mode       policies.Mode // for show
 	Tick       time.Duration
@@ -145,8 +144,6 @@ type Agent struct {
 	work         chan func(ctx context.Context)
 	forgotten    atomic.Uint64 // see BooksForgotten
 	visibilities chan visibilityOrder
-	// visibilityMu is held from reading what a container sees to having changed it.
-	visibilityMu sync.Mutex
 	records      chan []state.Record
 	// unwritten: history failed last time. The recordWriter's, and after it Shutdown's.
 	unwritten bool

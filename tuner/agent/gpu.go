@@ -3,39 +3,16 @@ package agent
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/enrolment"
 	"github.com/trimtab/trimtab/tuner/state"
 )
-
-// GPUVisibilities hides and shows GPUs of running containers, and knows by itself what is to
-// be undone. See, Hide and Sweep are given what is known of the host's GPUs.
-type GPUVisibilities interface {
-	See(ctx context.Context, c runtime.Container, known runtime.GPUView) ([]runtime.GPUVisibility, error)
-	// Hide makes known.Hidden the hidden set; notes tell what could not be done beside it.
-	Hide(ctx context.Context, c runtime.Container, known runtime.GPUView) (notes []string, err error)
-	Restore(ctx context.Context, key string) (did bool, notes []string, err error)
-	RestoreAll(ctx context.Context, each func(key, name string, did bool, notes []string, err error)) error
-	// Sweep clears what is left in a container of which nothing is hidden, of a life of
-	// its own before or of records that were lost. Done: it need not be called again.
-	Sweep(ctx context.Context, c runtime.Container, known runtime.GPUView) (done bool, notes []string, err error)
-	// Yielded tells which hidden devices somebody else has allowed again.
-	Yielded(ctx context.Context, key string) []int
-	Hiding() map[string][]int
-	// Unsettled: a change failed or was cut off, and could not be undone.
-	Unsettled(key string) bool
-	// Containers are those with a record, by key; the name, at least, is known.
-	Containers() map[string]runtime.Container
-	Signal(c runtime.Container, s syscall.Signal) error
-}
 
 // guardEvery is how often what is hidden is compared with what is allowed, and with
 // who may still be changed.
@@ -64,7 +41,7 @@ func (l *Agent) guard(ctx context.Context) {
 				why = l.whyShow(ctx, key)
 			}
 			if yielded := l.o.Visibility.Yielded(ctx, key); why == "" && len(yielded) > 0 {
-				why = fmt.Sprintf("somebody else allowed %s again, so all that trimtab hid (%s) is shown", deviceNames(yielded), deviceNames(minors))
+				why = fmt.Sprintf("somebody else allowed %s again, so all that trimtab hid (%s) is shown", runtime.GPUNames(yielded...), runtime.GPUNames(minors...))
 				l.yieldVisibility(ctx, key, why)
 			}
 			if why == "" {
@@ -150,8 +127,8 @@ func (l *Agent) showAll(ctx context.Context, c runtime.Container) (s shownAgain)
 	if l.o.Visibility == nil {
 		return s
 	}
-	l.visibilityMu.Lock() // an order that was half way would write what it read before this
-	defer l.visibilityMu.Unlock()
+	l.o.Visibility.Lock() // an order that was half way would write what it read before this
+	defer l.o.Visibility.Unlock()
 	var notes []string
 	s.did, notes, s.err = l.o.Visibility.Restore(ctx, c.Key())
 	if s.did {
@@ -200,7 +177,7 @@ func noted(notes []string) string {
 // GPUs tells how each container that holds a GPU has each device.
 func (l *Agent) GPUs(ctx context.Context) ([]state.GPUVisibility, error) {
 	var cs []runtime.Container
-	var devices []probes.Device
+	var devices actuator.GPUs
 	if err := l.do(ctx, func() {
 		devices = l.host.Devices
 		for _, c := range l.all() {
@@ -216,13 +193,13 @@ func (l *Agent) GPUs(ctx context.Context) ([]state.GPUVisibility, error) {
 		return out, nil
 	}
 	for _, c := range cs {
-		visibilities, err := l.o.Visibility.See(ctx, c, runtime.GPUView{UUIDs: uuids(devices)})
+		visibilities, err := l.o.Visibility.See(ctx, c, runtime.GPUView{UUIDs: devices.UUIDs()})
 		if err != nil {
 			out = append(out, state.GPUVisibility{Key: c.Key(), Name: c.Name, Lost: err.Error()})
 		}
 		for _, s := range visibilities {
-			out = append(out, state.GPUVisibility{Key: c.Key(), Name: c.Name, Device: deviceName(s.Minor), Index: indexOf(devices, s.Minor), UUID: s.UUID,
-				Granted: s.Granted, Visible: s.Visible, Hidden: s.Hidden, Policy: s.ByPolicy, Users: users(devices, c.Key(), s.Minor)})
+			out = append(out, state.GPUVisibility{Key: c.Key(), Name: c.Name, Device: runtime.GPUNames(s.Minor), Index: devices.Index(s.Minor), UUID: s.UUID,
+				Granted: s.Granted, Visible: s.Visible, Hidden: s.Hidden, Policy: s.ByPolicy, Users: devices.Users(c.Key(), s.Minor)})
 		}
 	}
 	return out, nil
@@ -249,9 +226,12 @@ func (l *Agent) changeVisibility(ctx context.Context, req state.GPURequest, hide
 	}
 	c := cs[0]
 	res := state.ActionResult{Key: c.Key(), Name: c.Name}
-	l.visibilityMu.Lock() // before it is asked whether it may be: that must hold until it is done
-	defer l.visibilityMu.Unlock()
-	mayNot, devices := "it ended in the meantime", []probes.Device(nil)
+	if l.o.Visibility == nil {
+		return []state.ActionResult{{Key: c.Key(), Name: c.Name, Text: "this daemon cannot hide GPUs"}}, nil
+	}
+	l.o.Visibility.Lock() // before it is asked whether it may be: that must hold until it is done
+	defer l.o.Visibility.Unlock()
+	mayNot, devices := "it ended in the meantime", actuator.GPUs(nil)
 	if err := l.do(ctx, func() {
 		if t := l.containers[c.Key()]; t != nil {
 			mayNot, devices = l.mayNotSee(t, hide), l.host.Devices
@@ -263,28 +243,27 @@ func (l *Agent) changeVisibility(ctx context.Context, req state.GPURequest, hide
 		res.Text = mayNot
 		return []state.ActionResult{res}, nil
 	}
-	known := runtime.GPUView{UUIDs: uuids(devices)}
-	visibilities, err := l.o.Visibility.See(ctx, c, known)
+	seen, err := l.o.Visibility.See(ctx, c, runtime.GPUView{UUIDs: devices.UUIDs()})
 	if err != nil {
 		return nil, err
 	}
-	minors, err := pickDevices(req, devices, visibilities, hide)
+	minors, err := enrolment.SelectGPUs(req, devices, seen, hide)
 	if err != nil {
 		res.Text = err.Error()
 		return []state.ActionResult{res}, nil
 	}
-	did, err := l.setVisibility(ctx, visibilityChange{c: c, known: known, devices: devices, visibilities: visibilities, minors: minors, hide: hide, by: policies.HiddenByPerson})
+	did, err := l.o.Visibility.Set(ctx, actuator.VisibilityChange{Container: c, Devices: devices, Seen: seen, Minors: minors, Hide: hide, By: policies.HiddenByPerson})
 	if err != nil {
 		res.Text = err.Error()
 		return []state.ActionResult{res}, nil
 	}
 	res.OK, res.Text = true, "nothing to do"
 	var notes []string
-	if len(did.moved) > 0 {
-		res.Text = did.text(hide)
-		notes = append(did.notes, l.signal(ctx, c)...)
+	if len(did.Minors) > 0 {
+		res.Text = did.Text(hide)
+		notes = append(did.Notes, l.signal(ctx, c)...)
 	}
-	l.visibilityByHand(ctx, c, res.Text, len(did.moved) > 0, notes)
+	l.visibilityByHand(ctx, c, res.Text, len(did.Minors) > 0, notes)
 	res.Text += noted(notes)
 	return []state.ActionResult{res}, nil
 }
@@ -311,8 +290,6 @@ func (l *Agent) visibilityByHand(ctx context.Context, c runtime.Container, text 
 // mayNotSee says why a container's view may not be changed; "" if it may.
 func (l *Agent) mayNotSee(t *tracked, hide bool) string {
 	switch {
-	case l.o.Visibility == nil:
-		return "this daemon cannot hide GPUs"
 	case t.c.Kubernetes:
 		return "below Kubernetes' cgroups trimtab only observes"
 	case len(t.c.GPUs) == 0:
@@ -361,102 +338,4 @@ func (l *Agent) signal(ctx context.Context, c runtime.Container) []string {
 		return []string{"no signal sent: " + err.Error()}
 	}
 	return nil
-}
-
-// pickDevices reads what people wrote.
-func pickDevices(req state.GPURequest, devices []probes.Device, visibilities []runtime.GPUVisibility, hide bool) (minors []int, err error) {
-	if req.All {
-		for _, s := range visibilities {
-			if s.Hidden != hide && (s.Hidden || s.Visible) {
-				minors = append(minors, s.Minor)
-			}
-		}
-		return minors, nil
-	}
-	for _, text := range req.Devices {
-		minor, err := parseDevice(text, devices)
-		if err != nil {
-			return nil, err
-		}
-		i := slices.IndexFunc(visibilities, func(s runtime.GPUVisibility) bool { return s.Minor == minor })
-		if i < 0 || !visibilities[i].Granted {
-			return nil, fmt.Errorf("%s was never granted to it; `trimtab gpu ls` lists what was", deviceName(minor))
-		}
-		minors = append(minors, minor)
-	}
-	return minors, nil
-}
-
-// parseDevice takes an index as nvidia-smi counts, where NVML tells; else N of /dev/nvidiaN.
-func parseDevice(text string, devices []probes.Device) (int, error) {
-	if strings.HasPrefix(text, "MIG-") {
-		return 0, fmt.Errorf("%q is a slice: name its GPU; slices are not hidden one by one", text)
-	}
-	for _, d := range devices {
-		if d.Parent == "" && (d.UUID == text || strconv.Itoa(d.Index) == text) {
-			return d.Minor, nil
-		}
-	}
-	name, isNode := strings.CutPrefix(strings.TrimPrefix(text, "/dev/"), "nvidia")
-	minor, err := strconv.ParseUint(name, 10, 8)
-	if err != nil || !isNode && len(devices) > 0 {
-		return 0, fmt.Errorf("device %q is not known; allowed are an index, nvidiaN, /dev/nvidiaN and a UUID", text)
-	}
-	return int(minor), nil
-}
-
-func deviceName(minor int) string { return "nvidia" + strconv.Itoa(minor) }
-
-func deviceNames(minors []int) string {
-	names := make([]string, len(minors))
-	for i, minor := range minors {
-		names[i] = deviceName(minor)
-	}
-	return strings.Join(names, ", ")
-}
-
-func uuids(devices []probes.Device) map[int]string {
-	out := map[int]string{}
-	for _, d := range devices {
-		if d.Parent == "" && d.UUID != "" {
-			out[d.Minor] = d.UUID
-		}
-	}
-	return out
-}
-
-// gpuNames are what an engine may call each GPU, by its minor number.
-func gpuNames(devices []probes.Device) map[int][]string {
-	out := map[int][]string{}
-	for _, d := range devices {
-		if d.Parent == "" {
-			out[d.Minor] = append(out[d.Minor], strconv.Itoa(d.Index))
-		}
-		if d.UUID != "" {
-			out[d.Minor] = append(out[d.Minor], d.UUID)
-		}
-	}
-	return out
-}
-
-func indexOf(devices []probes.Device, minor int) *int {
-	for _, d := range devices {
-		if d.Parent == "" && d.Minor == minor {
-			return &d.Index
-		}
-	}
-	return nil
-}
-
-// users are a container's processes on a device, its slices included.
-func users(devices []probes.Device, key string, minor int) (pids []int32) {
-	for _, d := range devices {
-		for _, p := range d.Processes {
-			if d.Minor == minor && p.Container == key {
-				pids = append(pids, p.PID)
-			}
-		}
-	}
-	slices.Sort(pids)
-	return slices.Compact(pids)
 }

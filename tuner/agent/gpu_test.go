@@ -17,6 +17,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -151,7 +152,7 @@ func (w *visibilityWorld) fail(err error) {
 
 func withVisibility(w *visibilityWorld, more func(*Options)) func(*Options) {
 	return func(o *Options) {
-		o.Visibility = w
+		o.Visibility = &actuator.Visibility{GPUVisibilities: w}
 		if more != nil {
 			more(o)
 		}
@@ -432,17 +433,4 @@ func TestLimitsComeBackFirst(t *testing.T) {
 			t.Error("what is hidden was not restored")
 		}
 	})
-}
-
-func TestParseDevice(t *testing.T) {
-	known := []probes.Device{{Index: 0, Minor: 3, UUID: "GPU-a"}, {Index: 1, Minor: 2, UUID: "GPU-b"}, {Index: 1, Minor: 2, UUID: "MIG-c", Parent: "GPU-b"}}
-	for text, want := range map[string]int{"0": 3, "1": 2, "GPU-b": 2, "nvidia0": 0, "/dev/nvidia3": 3, "2": -1, "MIG-c": -1, "/dev/sda": -1, "nvidiactl": -1, "": -1} {
-		got, err := parseDevice(text, known)
-		if (err != nil) != (want < 0) || err == nil && got != want {
-			t.Errorf("%q: %d, %v", text, got, err)
-		}
-	}
-	if got := users([]probes.Device{{Minor: 2, Processes: []probes.DeviceProcess{{PID: 7, Container: "k"}}}, {Minor: 2, Parent: "GPU-b", Processes: []probes.DeviceProcess{{PID: 7, Container: "k"}, {PID: 5, Container: "k"}, {PID: 6}}}}, "k", 2); !slices.Equal(got, []int32{5, 7}) {
-		t.Errorf("users %v", got)
-	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/actuator"
 )
 
 // maxSweepPause is the longest time between two sweeps of a container in which something waits.
@@ -33,7 +34,7 @@ func (l *Agent) sweepVisibility(ctx context.Context, swept map[string]*sweeping)
 	var cs []runtime.Container
 	known, now := runtime.GPUView{}, map[string]*sweeping{}
 	_ = l.do(ctx, func() {
-		known.Names = gpuNames(l.host.Devices)
+		known.Names = actuator.GPUs(l.host.Devices).Names()
 		for _, c := range l.all() {
 			mode := l.containers[c.Key()].enrolment.Mode
 			if len(c.GPUs) == 0 || c.Kubernetes || mode == "" || mode == policies.ModeOff {

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
-	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/control"
@@ -32,7 +30,7 @@ type visibilityOrder struct {
 func (l *Agent) seeAll(ctx context.Context) {
 	var cs []runtime.Container
 	_ = l.do(ctx, func() {
-		told := len(uuids(l.host.Devices)) > 0
+		told := len(actuator.GPUs(l.host.Devices).UUIDs()) > 0
 		for _, key := range l.keys() {
 			if t := l.containers[key]; told && len(t.c.GPUs) > 0 && t.watched && t.enrolment.Mode != policies.ModeOff && !t.c.Kubernetes {
 				cs = append(cs, t.c)
@@ -48,8 +46,8 @@ func (l *Agent) seeAll(ctx context.Context) {
 
 // lookAgain tells the core what a container sees; nobody changes it in between.
 func (l *Agent) lookAgain(ctx context.Context, c runtime.Container) {
-	l.visibilityMu.Lock()
-	defer l.visibilityMu.Unlock()
+	l.o.Visibility.Lock()
+	defer l.o.Visibility.Unlock()
 	visibilities, known := l.see(ctx, c)
 	l.reply(ctx, func() {
 		if t := l.containers[c.Key()]; t != nil {
@@ -60,9 +58,9 @@ func (l *Agent) lookAgain(ctx context.Context, c runtime.Container) {
 
 // see reads what a container sees now; known is false where that cannot be read.
 func (l *Agent) see(ctx context.Context, c runtime.Container) (visibilities []runtime.GPUVisibility, known bool) {
-	var devices []probes.Device
+	var devices actuator.GPUs
 	_ = l.do(ctx, func() { devices = l.host.Devices })
-	visibilities, err := l.o.Visibility.See(ctx, c, runtime.GPUView{UUIDs: uuids(devices)})
+	visibilities, err := l.o.Visibility.See(ctx, c, runtime.GPUView{UUIDs: devices.UUIDs()})
 	return visibilities, err == nil
 }
 
@@ -147,10 +145,10 @@ func (l *Agent) carryOut(ctx context.Context, round <-chan time.Time) bool {
 // stands then.
 func (l *Agent) carry(ctx context.Context, o visibilityOrder) {
 	ch := o.Changes[0]
-	l.visibilityMu.Lock() // before it is asked whether it may be: that must hold until it is done
-	defer l.visibilityMu.Unlock()
+	l.o.Visibility.Lock() // before it is asked whether it may be: that must hold until it is done
+	defer l.o.Visibility.Unlock()
 	var c runtime.Container
-	var devices []probes.Device
+	var devices actuator.GPUs
 	why, found := "it ended in the meantime", false
 	if l.do(ctx, func() {
 		if t := l.containers[ch.Key]; t != nil {
@@ -160,12 +158,12 @@ func (l *Agent) carry(ctx context.Context, o visibilityOrder) {
 		return
 	}
 	began := time.Now()
-	var did visibilityMoved
+	var did actuator.VisibilityMoved
 	var err error
 	if why != "" {
 		err = errors.New(why)
-	} else if did, err = l.moveVisibility(ctx, c, devices, o); len(did.moved) > 0 && err == nil {
-		did.notes = append(did.notes, l.signal(ctx, c)...)
+	} else if did, err = l.o.Visibility.Apply(ctx, c, devices, ch, o.undo); len(did.Minors) > 0 && err == nil {
+		did.Notes = append(did.Notes, l.signal(ctx, c)...)
 	}
 	took := time.Since(began)
 	var visibilities []runtime.GPUVisibility
@@ -201,107 +199,10 @@ func (l *Agent) mayNotCarry(t *tracked, o visibilityOrder) string {
 	return l.mayNotSee(t, true)
 }
 
-// moveVisibility makes the difference between an order's two values. Only what a policy hid is
-// shown, whatever the order says: what people hid is theirs.
-func (l *Agent) moveVisibility(ctx context.Context, c runtime.Container, devices []probes.Device, o visibilityOrder) (did visibilityMoved, err error) {
-	ch := o.Changes[0]
-	hide := ch.Take != o.undo
-	known := runtime.GPUView{UUIDs: uuids(devices)}
-	visibilities, err := l.o.Visibility.See(ctx, c, known)
-	if err != nil {
-		return did, err
-	}
-	more, less := strings.Split(string(ch.From), ","), strings.Split(string(ch.To), ",")
-	if !ch.Take {
-		more, less = less, more
-	}
-	var minors []int
-	left := 0
-	for _, s := range visibilities {
-		switch moves := s.UUID != "" && slices.Contains(more, s.UUID) && !slices.Contains(less, s.UUID); {
-		case moves && hide == s.Visible && (hide || s.ByPolicy):
-			minors = append(minors, s.Minor)
-		case s.Visible:
-			left++
-		}
-	}
-	if hide && left == 0 {
-		return did, errors.New("it would see no device any more")
-	}
-	return l.setVisibility(ctx, visibilityChange{c: c, known: known, devices: devices, visibilities: visibilities, minors: minors, hide: hide, by: policies.HiddenByPolicy})
-}
-
-// visibilityChange is what is to be hidden or shown, and what is known around it.
-type visibilityChange struct {
-	c            runtime.Container
-	known        runtime.GPUView
-	devices      []probes.Device
-	visibilities []runtime.GPUVisibility
-	minors       []int
-	hide         bool
-	by           policies.Hider
-}
-
-// visibilityMoved is what became of one.
-type visibilityMoved struct {
-	moved []int
-	notes []string
-}
-
-func (m visibilityMoved) text(hide bool) string {
-	if hide {
-		return "hidden: " + deviceNames(m.moved)
-	}
-	return "shown: " + deviceNames(m.moved)
-}
-
-// setVisibility hides or shows what was picked; the caller holds l.visibilityMu, since the new
-// set is made of the one that was read. What a person asks for is no longer a policy's,
-// also where it stands already. It needs nothing of Run's, so that it works after it.
-func (l *Agent) setVisibility(ctx context.Context, s visibilityChange) (did visibilityMoved, err error) {
-	known := s.known
-	owners := 0 // devices that are hidden and change hands
-	for _, at := range s.visibilities {
-		if !at.Hidden {
-			continue
-		}
-		known.Hidden = append(known.Hidden, at.Minor)
-		switch picked := slices.Contains(s.minors, at.Minor); {
-		case at.ByPolicy && picked && s.hide && s.by == policies.HiddenByPerson:
-			owners++
-		case at.ByPolicy:
-			known.ByPolicy = append(known.ByPolicy, at.Minor)
-		}
-	}
-	for _, minor := range s.minors {
-		if slices.Contains(known.Hidden, minor) == s.hide {
-			continue // it is already
-		}
-		if pids := users(s.devices, s.c.Key(), minor); s.hide && len(pids) > 0 {
-			return did, fmt.Errorf("%s is in use: NVML lists process %d of this container on it; a device in use is never hidden", deviceName(minor), pids[0])
-		}
-		did.moved = append(did.moved, minor)
-	}
-	if len(did.moved)+owners == 0 {
-		return did, nil
-	}
-	if s.hide {
-		known.Hidden = slices.Concat(known.Hidden, did.moved)
-		if s.by == policies.HiddenByPolicy {
-			known.ByPolicy = slices.Concat(known.ByPolicy, did.moved)
-		}
-	} else {
-		gone := func(minor int) bool { return slices.Contains(did.moved, minor) }
-		known.Hidden, known.ByPolicy = slices.DeleteFunc(slices.Clone(known.Hidden), gone), slices.DeleteFunc(slices.Clone(known.ByPolicy), gone)
-	}
-	did.notes, err = l.o.Visibility.Hide(ctx, s.c, known)
-	return did, err
-}
-
 // visibilityApplied takes in what became of an order.
-func (l *Agent) visibilityApplied(o control.Order, did visibilityMoved, err error, took time.Duration) {
+func (l *Agent) visibilityApplied(o control.Order, did actuator.VisibilityMoved, err error, took time.Duration) {
 	ch := o.Changes[0]
-	if err == nil && len(did.moved) == 0 {
+	if err == nil && len(did.Minors) == 0 {
 		err = errors.New("what it sees changed in the meantime")
 	}
 	res := actuator.ChangeResult{Change: ch, Outcome: actuator.Applied, Latency: took}
@@ -311,7 +212,7 @@ func (l *Agent) visibilityApplied(o control.Order, did visibilityMoved, err erro
 		res.Outcome, answer.Key, answer.Text, answer.Refused = actuator.Refused, ch.Key, err.Error(), true
 		rec.Kind, rec.Text = state.RecordRefused, fmt.Sprintf("%s not made: %v", knobText(ch), err)
 	} else {
-		rec.Text = fmt.Sprintf("GPUs %s by policy %s: %s%s", did.text(ch.Take), o.Policy, ch.Reason, noted(did.notes))
+		rec.Text = fmt.Sprintf("GPUs %s by policy %s: %s%s", did.Text(ch.Take), o.Policy, ch.Reason, noted(did.Notes))
 	}
 	l.edge.change(o.Policy, res)
 	l.results = append(l.results, answer)
@@ -320,7 +221,7 @@ func (l *Agent) visibilityApplied(o control.Order, did visibilityMoved, err erro
 
 // visibilityUndone takes in what became of a way back. Showing again is tried until it is done,
 // and what stands in its way is told once; what may not be hidden again stays in sight.
-func (l *Agent) visibilityUndone(o control.Order, did visibilityMoved, err error) {
+func (l *Agent) visibilityUndone(o control.Order, did actuator.VisibilityMoved, err error) {
 	ch := o.Changes[0]
 	delete(l.queued, o.Plan)
 	rec := visibilityRecord(state.RecordRollback, o)
@@ -335,8 +236,8 @@ func (l *Agent) visibilityUndone(o control.Order, did visibilityMoved, err error
 		return
 	case err != nil:
 		rec.Kind, rec.Text = state.RecordRefused, "GPUs stay in sight: "+err.Error()
-	case len(did.moved) > 0:
-		rec.Text = fmt.Sprintf("GPUs %s: %s%s", did.text(!ch.Take), cmp.Or(o.Why, "taken back by its trial"), noted(did.notes))
+	case len(did.Minors) > 0:
+		rec.Text = fmt.Sprintf("GPUs %s: %s%s", did.Text(!ch.Take), cmp.Or(o.Why, "taken back by its trial"), noted(did.Notes))
 	}
 	delete(l.undoing, o.Plan)
 	delete(l.visibilitySaid, o.Plan)
@@ -359,13 +260,13 @@ func (l *Agent) unproveVisibility(ctx context.Context, o control.Order) error {
 	if t == nil || l.o.Visibility == nil || !o.Changes[0].Take {
 		return nil
 	}
-	did, err := l.moveVisibility(ctx, t.c, l.host.Devices, visibilityOrder{Order: o, undo: true})
+	did, err := l.o.Visibility.Apply(ctx, t.c, l.host.Devices, o.Changes[0], true)
 	if err != nil {
 		return fmt.Errorf("container %q: GPUs that were hidden on trial are not shown again: %w", t.c.Name, err)
 	}
-	if len(did.moved) > 0 {
+	if len(did.Minors) > 0 {
 		rec := visibilityRecord(state.RecordRollback, o)
-		rec.Text = "GPUs " + did.text(false) + ": not proved when trimtab was restarted"
+		rec.Text = "GPUs " + did.Text(false) + ": not proved when trimtab was restarted"
 		l.keep([]state.Record{rec})
 	}
 	return nil

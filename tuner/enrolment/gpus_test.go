@@ -1,0 +1,17 @@
+package enrolment
+
+import (
+	"testing"
+
+	"github.com/trimtab/trimtab/probes"
+)
+
+func TestParseGPU(t *testing.T) {
+	known := []probes.Device{{Index: 0, Minor: 3, UUID: "GPU-a"}, {Index: 1, Minor: 2, UUID: "GPU-b"}, {Index: 1, Minor: 2, UUID: "MIG-c", Parent: "GPU-b"}}
+	for text, want := range map[string]int{"0": 3, "1": 2, "GPU-b": 2, "nvidia0": 0, "/dev/nvidia3": 3, "2": -1, "MIG-c": -1, "/dev/sda": -1, "nvidiactl": -1, "": -1} {
+		got, err := parseGPU(text, known)
+		if (err != nil) != (want < 0) || err == nil && got != want {
+			t.Errorf("%q: %d, %v", text, got, err)
+		}
+	}
+}
