@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
@@ -308,33 +309,21 @@ func (l *Agent) mayNotSee(t *tracked, hide bool) string {
 	return ""
 }
 
-// signals are those by which a container may ask to be told.
-//
-//trimtab:table allowed values of a label
-var signals = map[string]syscall.Signal{"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "HUP": syscall.SIGHUP, "WINCH": syscall.SIGWINCH}
-
-// signalOf is the signal that a container asks for.
-func signalOf(c runtime.Container) (s syscall.Signal, ok bool) {
-	s, ok = signals[strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(c.Labels[enrolment.LabelGPUSignal])), "SIG")]
-	return s, ok
-}
-
 // signal tells the container's init process, where its label asks and the config allows.
 func (l *Agent) signal(ctx context.Context, c runtime.Container) []string {
-	asked := c.Labels[enrolment.LabelGPUSignal]
-	if asked == "" {
+	name, err := enrolment.GPUSignal(c.Labels)
+	if name == "" && err == nil {
 		return nil
 	}
 	allowed := false
 	_ = l.do(ctx, func() { allowed = l.settings.GPUSignal })
-	s, ok := signalOf(c)
 	switch {
 	case !allowed:
 		return []string{"it asks for a signal, which the config does not allow (gpu.signal: true)"}
-	case !ok:
-		return []string{"no signal sent: allowed are USR1, USR2, HUP, WINCH"}
+	case err == nil:
+		err = l.o.Visibility.Signal(c, unix.SignalNum(name))
 	}
-	if err := l.o.Visibility.Signal(c, s); err != nil {
+	if err != nil {
 		return []string{"no signal sent: " + err.Error()}
 	}
 	return nil

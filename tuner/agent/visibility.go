@@ -12,6 +12,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
 	"github.com/trimtab/trimtab/tuner/control"
+	"github.com/trimtab/trimtab/tuner/enrolment"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -89,8 +90,8 @@ func (l *Agent) elastic(t *tracked) bool {
 	if len(t.visibilities) == 0 || !l.settings.GPUSignal {
 		return false
 	}
-	_, ok := signalOf(t.c)
-	return ok
+	name, err := enrolment.GPUSignal(t.c.Labels)
+	return name != "" && err == nil
 }
 
 // orderVisibility hands an order of the core to guard.

@@ -15,3 +15,17 @@ func TestParseGPU(t *testing.T) {
 		}
 	}
 }
+
+// TestGPUSignal: one list holds for what is sent and for what is complained of.
+func TestGPUSignal(t *testing.T) {
+	for value, want := range map[string]string{"USR1": "SIGUSR1", " sighup ": "SIGHUP", "winch": "SIGWINCH", "": "", "KILL": "", "9": "", " ": "", "\x1b[31mUSR1": "", "SIGSIGUSR1": ""} {
+		labels := map[string]string{labelGPUSignal: value}
+		got, err := GPUSignal(labels)
+		if got != want || (err != nil) != (want == "" && value != "") {
+			t.Errorf("%q: %q, %v", value, got, err)
+		}
+		if complained := len(parseLabels(labels).problems) > 0; value != "" && complained != (err != nil) {
+			t.Errorf("%q: complained of: %v", value, complained)
+		}
+	}
+}

@@ -31,15 +31,15 @@ const (
 	labelLoans      = "trimtab.loans"
 	// LabelRateLog holds the expression that finds steps in the container's log.
 	LabelRateLog = "trimtab.rate.log"
-	// LabelGPUSignal names the signal that the init process is sent when its GPUs are
+	// labelGPUSignal names the signal that the init process is sent when its GPUs are
 	// hidden or shown, where the host's config allows it.
-	LabelGPUSignal = "trimtab.gpu.signal"
+	labelGPUSignal = "trimtab.gpu.signal"
 )
 
 // LabelNames lists the labels that trimtab reads.
 func LabelNames() []string {
 	return []string{labelMode, labelEnable, labelKnobs, labelCPUMin, labelCPUMax, labelMemoryMin, labelMemoryMax,
-		labelImportance, labelClass, labelLoans, labelJob, labelTeam, LabelRateLog, LabelGPUSignal}
+		labelImportance, labelClass, labelLoans, labelJob, labelTeam, LabelRateLog, labelGPUSignal}
 }
 
 const (
@@ -129,14 +129,30 @@ func (l *labels) read(name, raw string) (err error) {
 		l.team, err = ParseWord(value)
 	case LabelRateLog:
 		err = checkExpression(raw)
-	case LabelGPUSignal:
-		if !slices.Contains([]string{"USR1", "USR2", "HUP", "WINCH"}, strings.TrimPrefix(strings.ToUpper(value), "SIG")) {
-			err = fmt.Errorf("allowed are USR1, USR2, HUP, WINCH")
-		}
+	case labelGPUSignal:
+		_, err = parseSignal(value)
 	default:
 		err = fmt.Errorf("unknown label; known are %s", strings.Join(LabelNames(), ", "))
 	}
 	return err
+}
+
+// GPUSignal is the signal that a container's label asks to be sent when its GPUs are hidden or
+// shown, as "SIGUSR1"; "": none. It fails for one that may not be sent.
+func GPUSignal(all map[string]string) (string, error) {
+	raw := all[labelGPUSignal]
+	if raw == "" {
+		return "", nil
+	}
+	return parseSignal(raw)
+}
+
+func parseSignal(value string) (string, error) {
+	name := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(value)), "SIG")
+	if !slices.Contains([]string{"USR1", "USR2", "HUP", "WINCH"}, name) {
+		return "", fmt.Errorf("allowed are USR1, USR2, HUP, WINCH")
+	}
+	return "SIG" + name, nil
 }
 
 // enable reads trimtab.enable, the short form. The mode label is stronger, but
