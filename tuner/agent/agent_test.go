@@ -197,28 +197,6 @@ func TestForeignWriteYields(t *testing.T) {
 
 // TestReloadWithdraws: what a new configuration no longer allows goes back, and comes again when
 // it is allowed again.
-// TestSwapGoesBackWithItsLimit: v1 counts both together; of a limit that somebody else set trimtab's
-// swap is no part.
-func TestSwapGoesBackWithItsLimit(t *testing.T) {
-	e := policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"memory"}}
-	both := runtime.Values{runtime.KnobMemoryLimit: "1", runtime.KnobMemorySwap: "2"}
-	if why := withdrawn(e, both); why != "" {
-		t.Error(why)
-	}
-	for _, v := range []struct {
-		swap, limit runtime.Value
-		want        bool
-	}{{"1", "2", true}, {"2", "1", false}, {"1", "max", true}, {"max", "1", false}} { // an owner's swap below a limit that stands cannot go back
-		if v.swap.Below(v.limit) != v.want {
-			t.Errorf("%+v", v)
-		}
-	}
-	delete(both, runtime.KnobMemoryLimit)
-	if withdrawn(e, both) == "" {
-		t.Error("the swap stands alone")
-	}
-}
-
 func TestReloadWithdraws(t *testing.T) {
 	for name, withdraw := range map[string]func(*enrolment.Rules){
 		"the mode": func(r *enrolment.Rules) { r.Mode = policies.ModeObserve },

@@ -241,7 +241,7 @@ func (l *Agent) settle(t *tracked) {
 // settledAgain does what follows from an enrolment, until it is done.
 func (l *Agent) settledAgain(t *tracked) {
 	if e := l.engines[t.c.ID.Engine]; e.recovered && t.standing.Pending == "" {
-		if why := withdrawn(t.enrolment, t.standing.Original); why != "" {
+		if why := enrolment.Withdrawn(t.enrolment, t.standing.Original); why != "" {
 			l.restoreLater(t, why)
 		}
 	}
@@ -258,23 +258,6 @@ func (l *Agent) renewAbove(t *tracked) {
 		return
 	}
 	t.above, t.aboveAt = l.o.Above(t.c), time.Now()
-}
-
-// withdrawn says which consent to what stands at trimtab's value is gone; "" if none is.
-func withdrawn(e policies.Enrolment, standing runtime.Values) string {
-	_, limit := standing[runtime.KnobMemoryLimit]
-	if _, swap := standing[runtime.KnobMemorySwap]; swap && !limit {
-		return "its memory limit is somebody else's now, and its swap went with that"
-	}
-	for _, knob := range slices.Sorted(maps.Keys(standing)) {
-		switch {
-		case e.Mode != policies.ModeTune:
-			return "no longer enrolled: " + e.WhyNot
-		case !e.Allows(knob):
-			return fmt.Sprintf("knob %s is no longer allowed", knob.Family())
-		}
-	}
-	return ""
 }
 
 // watch turns readings on and off.

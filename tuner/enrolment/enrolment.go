@@ -8,6 +8,7 @@ package enrolment
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/trimtab/trimtab/policies"
@@ -126,6 +127,24 @@ func Settle(c runtime.Container, rules Rules, manual *Manual, host Host) policie
 	}
 	e.Problems = capProblems(s.problems)
 	return e
+}
+
+// Withdrawn says which consent to what stands at trimtab's value is gone; "" if none is. standing has
+// the knobs that trimtab changed.
+func Withdrawn(e policies.Enrolment, standing runtime.Values) string {
+	_, limit := standing[runtime.KnobMemoryLimit]
+	if _, swap := standing[runtime.KnobMemorySwap]; swap && !limit {
+		return "its memory limit is somebody else's now, and its swap went with that"
+	}
+	for _, knob := range slices.Sorted(maps.Keys(standing)) {
+		switch {
+		case e.Mode != policies.ModeTune:
+			return "no longer enrolled: " + e.WhyNot
+		case !e.Allows(knob):
+			return fmt.Sprintf("knob %s is no longer allowed", knob.Family())
+		}
+	}
+	return ""
 }
 
 // Watched reports whether probes read the container: never one that is off.

@@ -303,3 +303,25 @@ func TestExpressionForTheLog(t *testing.T) {
 		}
 	}
 }
+
+// TestSwapGoesBackWithItsLimit: v1 counts both together; of a limit that somebody else set trimtab's
+// swap is no part.
+func TestSwapGoesBackWithItsLimit(t *testing.T) {
+	e := policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"memory"}}
+	both := runtime.Values{runtime.KnobMemoryLimit: "1", runtime.KnobMemorySwap: "2"}
+	if why := Withdrawn(e, both); why != "" {
+		t.Error(why)
+	}
+	for _, v := range []struct {
+		swap, limit runtime.Value
+		want        bool
+	}{{"1", "2", true}, {"2", "1", false}, {"1", "max", true}, {"max", "1", false}} { // an owner's swap below a limit that stands cannot go back
+		if v.swap.Below(v.limit) != v.want {
+			t.Errorf("%+v", v)
+		}
+	}
+	delete(both, runtime.KnobMemoryLimit)
+	if Withdrawn(e, both) == "" {
+		t.Error("the swap stands alone")
+	}
+}
