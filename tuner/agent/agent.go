@@ -171,7 +171,7 @@ type Agent struct {
 	undoing        map[string]control.Order    // rollbacks that are not carried out yet, by plan
 	visibilitySaid map[string]string           // of undoing: why hidden GPUs are not shown yet, told once
 	ticks          int
-	shed           loadShedder // see sampleEvery
+	shed           budget.Shedder // see sampleEvery
 	budget         *budget.Controller
 	budgetAtNs     int64
 	logged         map[string]*logQuota

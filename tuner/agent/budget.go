@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/tuner/budget"
@@ -12,16 +11,6 @@ import (
 
 // budgetEveryNs is how often what the probes cost the jobs is looked at.
 const budgetEveryNs = int64(5e9)
-
-// hookRules: without the kernel's hooks a container has no reading at all; of the
-// others launches and copies alone are counted together with the time in which
-// they were, so the rest is counted all the time or not at all.
-func hookRules() budget.Rules {
-	return budget.Rules{
-		Fixed: func(hook string) bool { return strings.HasPrefix(hook, "kernel.") },
-		Whole: func(hook string) bool { return hook != "cuda.launch" && hook != "cuda.copy" },
-	}
-}
 
 // keepBudget makes the probes that stop the jobs' own threads stay within the
 // jobs' budget (law: own budget).
@@ -45,7 +34,7 @@ func (l *Agent) keepBudget() {
 			owner[sp.Hook] = s
 		}
 	}
-	for _, o := range l.budget.Step(l.host.AtNs, spends, hookRules(), l.jobBudget()) {
+	for _, o := range l.budget.Step(l.host.AtNs, spends, budget.HookRules(), l.jobBudget()) {
 		owner[o.Hook].SetDutyCycle(o.Container, o.Hook, o.Share)
 	}
 }

@@ -69,54 +69,7 @@ func (o Options) alive() {
 // sampleEvery is every how many ticks trimtab reads: more than one while it is over
 // its own budget (law: own budget). Memory that was taken is looked at each tick all the same:
 // a job that needs it back may not have the time of four.
-func (l *Agent) sampleEvery() int { return max(1, l.shed.every) }
-
-// maxShed bounds the thinning: beyond it windows of five steps take too long to
-// be of use, and the OverBudget alert asks a person.
-const maxShed = 4
-
-const (
-	// shedAt is the share of the budget of CPU from which on readings are taken less often:
-	// before it is exceeded (law: own budget). It is held against the mean of shedOver stretches of ten
-	// seconds: a container that begins costs some 0.15 s of CPU for its libraries once [measured], and
-	// just then its verdict must not come half as fast.
-	shedAt   = 0.9
-	shedOver = 3
-	// shedNow times the budget in one stretch is no container that begins.
-	shedNow = 3
-	// shedLess of the budget in one stretch lets readings come more often again.
-	shedLess = 0.33
-)
-
-// loadShedder decides every how many ticks trimtab reads, from its use of CPU in one stretch
-// after the other. The zero value reads at each tick.
-type loadShedder struct {
-	every  int
-	recent []float64 // uses since every was set, CPUs, at most shedOver
-}
-
-// next takes in a stretch, and reports whether that changed every.
-func (s *loadShedder) next(use, budget float64) bool {
-	before := max(1, s.every)
-	s.every = before
-	if s.recent = append(s.recent, use); len(s.recent) > shedOver {
-		s.recent = s.recent[1:]
-	}
-	var mean float64
-	for _, u := range s.recent {
-		mean += u / float64(len(s.recent))
-	}
-	switch {
-	case use > shedNow*budget || len(s.recent) == shedOver && mean > shedAt*budget:
-		s.every = min(2*before, maxShed)
-	case use < shedLess*budget:
-		s.every = max(before/2, 1)
-	}
-	if s.every != before {
-		s.recent = nil
-	}
-	return s.every != before
-}
+func (l *Agent) sampleEvery() int { return l.shed.Every() }
 
 // shedding reads less often while trimtab nears its budget, and more again once it uses
 // less than a third of it.
@@ -124,7 +77,7 @@ func (l *Agent) shedding() {
 	if l.settings.BudgetCPU <= 0 || l.spent.use == 0 {
 		return
 	}
-	if l.shed.next(l.spent.own, l.settings.BudgetCPU) {
+	if l.shed.Next(l.spent.own, l.settings.BudgetCPU) {
 		l.o.Log.Warn("trimtab's own CPU use decides how often it reads", "ticks", l.sampleEvery(), "used", l.spent.own, "budget", l.settings.BudgetCPU)
 	}
 }

@@ -4,12 +4,15 @@
 // The dearest hook gives way first, down to turns of a few per cent and then to
 // none; it comes back as the job allows. Costs are those of a full attachment,
 // estimated from the turns in which the hook was attached.
+//
+// It also says how often to read at all, by what trimtab uses itself.
 package budget
 
 import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/trimtab/trimtab/probes"
 )
@@ -38,6 +41,16 @@ type Rules struct {
 	Fixed func(hook string) bool
 	// Whole hooks are attached or not, and take no turns: their counts have no time base.
 	Whole func(hook string) bool
+}
+
+// HookRules are those of trimtab's hooks: without the kernel's hooks a container has no reading at all; of the
+// others launches and copies alone are counted together with the time in which
+// they were, so the rest is counted all the time or not at all.
+func HookRules() Rules {
+	return Rules{
+		Fixed: func(hook string) bool { return strings.HasPrefix(hook, "kernel.") },
+		Whole: func(hook string) bool { return hook != "cuda.launch" && hook != "cuda.copy" },
+	}
 }
 
 // Controller holds the budget between readings.
