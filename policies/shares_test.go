@@ -121,6 +121,26 @@ func TestSharesFillTheMachine(t *testing.T) {
 	})
 }
 
+// TestShares: by hand, by weight, and what one leaves the others share.
+func TestShares(t *testing.T) {
+	for _, c := range []struct{ weights, wants, want []float64 }{
+		{[]float64{1, 1}, []float64{20, 20}, []float64{12, 12}},
+		{[]float64{1, 1}, []float64{4, 30}, []float64{4, 20}},
+		{[]float64{1, 2, 1}, []float64{30, 30, 2}, []float64{22.0 / 3, 44.0 / 3, 2}},
+		{[]float64{1, 1}, []float64{3, 4}, []float64{3, 4}},
+	} {
+		claims := make([]Claim, len(c.wants))
+		for i := range claims {
+			claims[i] = Claim{Weight: c.weights[i], Demand: c.wants[i]}
+		}
+		for i, got := range Shares(24, claims) {
+			if math.Abs(got-c.want[i]) > 1e-9 {
+				t.Errorf("%v for %v: %v, want %v", c.weights, c.wants, got, c.want[i])
+			}
+		}
+	}
+}
+
 func TestDemand(t *testing.T) {
 	for _, c := range []struct{ used, waiting, lost, want float64 }{
 		{0.5, 0, 0, 0.5}, {0.5, 0.06, 0, 0.53}, {0.5, 0.5, 0, 1}, {0.5, 0, 0.6, 1.25}, {0.1, 1, 0, 4}, {3, 0.9, 0, 4},

@@ -276,23 +276,6 @@ func TestBadMechanismsFail(t *testing.T) {
 	}
 }
 
-// TestPour: by hand, by weight, and what one leaves the others share.
-func TestPour(t *testing.T) {
-	for _, c := range []struct{ weights, wants, want []float64 }{
-		{[]float64{1, 1}, []float64{20, 20}, []float64{12, 12}},
-		{[]float64{1, 1}, []float64{4, 30}, []float64{4, 20}},
-		{[]float64{1, 2, 1}, []float64{30, 30, 2}, []float64{22.0 / 3, 44.0 / 3, 2}},
-		{[]float64{1, 1}, []float64{3, 4}, []float64{3, 4}},
-	} {
-		got := pour(24, c.weights, c.wants)
-		for i := range got {
-			if math.Abs(got[i]-c.want[i]) > 1e-9 {
-				t.Errorf("%v for %v: %v, want %v", c.weights, c.wants, got, c.want)
-			}
-		}
-	}
-}
-
 // BenchmarkDay is a day of 1,000 jobs on 16 servers, by the daemon's policy.
 func BenchmarkDay(b *testing.B) {
 	trace, err := tables.Trace()

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/trimtab/trimtab/policies"
 )
 
 // static makes a mechanism of a function of the jobs alone.
@@ -38,12 +40,12 @@ func (proportional) Divide(_ float64, s Server, jobs []*Running) float64 {
 type free struct{}
 
 func (free) Divide(_ float64, s Server, jobs []*Running) float64 {
-	weights, wants := make([]float64, len(jobs)), make([]float64, len(jobs))
+	claims := make([]policies.Claim, len(jobs))
 	for i, r := range jobs {
 		_, r.MemoryGB = s.share(r.GPUs)
-		weights[i], wants[i] = 1, r.want(r.MemoryGB)
+		claims[i] = policies.Claim{Weight: 1, Demand: r.want(r.MemoryGB)}
 	}
-	for i, cpus := range pour(s.CPUs, weights, wants) {
+	for i, cpus := range policies.Shares(s.CPUs, claims) {
 		jobs[i].Have = cpus
 	}
 	return 0
@@ -53,25 +55,6 @@ func (free) Divide(_ float64, s Server, jobs []*Running) float64 {
 func (j *Job) want(memoryGB float64) float64 {
 	n := float64(j.GPUs)
 	return n * j.Curve.Knee(memoryGB/n)
-}
-
-// pour divides CPUs as the kernel does: by weight, nobody gets more than it wants,
-// and what one leaves the others share.
-func pour(cpus float64, weights, wants []float64) []float64 {
-	out := make([]float64, len(wants))
-	order := make([]int, len(wants))
-	var left float64 // of weights
-	for i := range order {
-		order[i] = i
-		left += weights[i]
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(wants[a]*weights[b], wants[b]*weights[a]) })
-	for _, i := range order {
-		out[i] = min(wants[i], cpus*weights[i]/left)
-		cpus -= out[i]
-		left -= weights[i]
-	}
-	return out
 }
 
 // optimus is a rule like Optimus's: each job begins with the least the table has,
