@@ -16,7 +16,6 @@ import (
 	"github.com/trimtab/trimtab/runtime/containerd"
 	"github.com/trimtab/trimtab/runtime/docker"
 	"github.com/trimtab/trimtab/tuner/actuator"
-	"github.com/trimtab/trimtab/tuner/agent"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/enrolment"
 	"github.com/trimtab/trimtab/tuner/originals"
@@ -97,10 +96,19 @@ func settleSwitchedOff(ctx context.Context, cfg config.Config, left func(runtime
 	defer cancel()
 	listed := listAll(listing, all.list())
 	results, err := newActuator(pending, all, left, log).Recover(ctx, actuator.Recovery{Running: listed.running, Synced: listed.synced})
-	for _, r := range agent.RestoreAnswers(results) {
+	for _, r := range restoreAnswers(results) {
 		log.Info("restored, for its engine is switched off", "container", r.Name, "outcome", r.Text)
 	}
 	return errors.Join(err, listed.err)
+}
+
+// restoreAnswers tells people what became of restores.
+func restoreAnswers(results []actuator.RestoreResult) []state.ActionResult {
+	out := []state.ActionResult{}
+	for _, r := range results {
+		out = append(out, state.ActionResult{Key: r.Key, Name: r.Name, OK: r.Outcome == actuator.Restored, Text: r.Text()})
+	}
+	return out
 }
 
 // withPending switches on the engines whose containers have originals, whatever config
@@ -128,7 +136,7 @@ func restoreThrough(ctx context.Context, stderr io.Writer, all []runtime.Engine,
 	var out []state.ActionResult
 	if len(listed.synced) > 0 {
 		results, err := a.Recover(ctx, actuator.Recovery{Running: listed.running, Synced: listed.synced})
-		out = agent.RestoreAnswers(results)
+		out = restoreAnswers(results)
 		if listed.err == nil || err != nil {
 			return out, errors.Join(err, listed.err)
 		}
@@ -148,7 +156,7 @@ func restoreNamed(ctx context.Context, a *actuator.Actuator, names []string, lis
 		if err != nil {
 			return out, errors.Join(err, listed.err)
 		}
-		out = append(out, agent.RestoreAnswers([]actuator.RestoreResult{a.Restore(ctx, picked[0], "asked for")})...)
+		out = append(out, restoreAnswers([]actuator.RestoreResult{a.Restore(ctx, picked[0], "asked for")})...)
 	}
 	return out, nil
 }
@@ -164,7 +172,7 @@ func restoreFromFiles(ctx context.Context, stderr io.Writer, a *actuator.Actuato
 	if err != nil {
 		err = errors.Join(listErr, err)
 	}
-	return agent.RestoreAnswers(results), err
+	return restoreAnswers(results), err
 }
 
 // listRunning waits for one full listing: ErrUnavailable where none came in time.

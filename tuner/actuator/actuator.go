@@ -168,6 +168,24 @@ type Result struct {
 	GPULost []string // keys of containers that lost GPU access in a write
 }
 
+// Failure is what a plan that was not carried out failed on, and not what was left out or
+// undone for it: the container, why, and whether it was refused.
+func (r Result) Failure() (key, text string, refused bool) {
+	if r.Applied {
+		return "", "", false
+	}
+	for _, res := range r.Changes {
+		failed := res.Outcome != Skipped && res.Outcome != Undone && res.Text != ""
+		if failed || text == "" && res.Text != "" {
+			text = fmt.Sprintf("%s: %s", res.Change.Knob, res.Text)
+		}
+		if failed {
+			return res.Change.Key, text, res.Outcome == Refused
+		}
+	}
+	return "", text, false
+}
+
 // outcomeOf maps an engine's error to an outcome.
 func outcomeOf(err error) Outcome {
 	switch {

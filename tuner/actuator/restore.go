@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -33,6 +34,47 @@ type RestoreResult struct {
 	Knobs   []KnobResult // empty: nothing of trimtab's stood
 	Outcome Outcome      // the worst of the knobs'; Restored if there were none
 	Err     error        // where reading, writing or recording failed
+}
+
+// Text tells people what became of it.
+func (r RestoreResult) Text() string {
+	if r.Err != nil {
+		return r.Err.Error()
+	}
+	if len(r.Knobs) == 0 {
+		return "nothing to restore"
+	}
+	var all []string
+	for _, k := range r.Knobs {
+		if k.Outcome == Restored {
+			all = append(all, "restored "+k.Knob.Text(k.Before, k.Actual))
+		} else {
+			all = append(all, fmt.Sprintf("%s: %s %s", k.Knob, k.Outcome, k.Text))
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// NotBack names a container that is left without what is its own. After this nobody is
+// there to make a pending restore.
+func (r RestoreResult) NotBack() error {
+	const again = "`trimtab restore --offline` tries again"
+	switch r.Outcome {
+	case Failed, Unavailable:
+		if r.Err != nil {
+			return fmt.Errorf("container %q could not be restored: %w; %s", r.Name, r.Err, again)
+		}
+		return fmt.Errorf("container %q could not be restored: %s; %s", r.Name, r.Outcome, again)
+	case Pending:
+		var pending []string
+		for _, k := range r.Knobs {
+			if k.Outcome == Pending {
+				pending = append(pending, k.Text)
+			}
+		}
+		return fmt.Errorf("container %q: %s; %s", r.Name, strings.Join(pending, ", "), again)
+	}
+	return nil
 }
 
 func (r RestoreResult) knob(name runtime.Knob) KnobResult {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
@@ -140,7 +139,8 @@ func (l *Agent) applied(o control.Order, items []actuator.Item, r actuator.Resul
 	if o.DryRun {
 		return
 	}
-	answer := answered(o.Plan, r)
+	answer := control.Result{Kind: control.ResultApply, Plan: o.Plan, OK: r.Applied}
+	answer.Key, answer.Text, answer.Refused = r.Failure()
 	now := time.Now().UnixNano()
 	var records []state.Record
 	for _, res := range r.Changes {
@@ -159,28 +159,6 @@ func (l *Agent) applied(o control.Order, items []actuator.Item, r actuator.Resul
 	l.results = append(l.results, answer)
 	l.keep(records)
 	l.restand(items)
-}
-
-// answered is the answer to the core: where a plan was not carried out, what it failed
-// on, and not what was left out or undone for it.
-func answered(plan string, r actuator.Result) control.Result {
-	answer := control.Result{Kind: control.ResultApply, Plan: plan, OK: r.Applied}
-	if r.Applied {
-		return answer
-	}
-	for _, res := range r.Changes {
-		failed := res.Outcome != actuator.Skipped && res.Outcome != actuator.Undone && res.Text != ""
-		if failed {
-			answer.Key, answer.Refused = res.Change.Key, res.Outcome == actuator.Refused
-		}
-		if failed || answer.Text == "" && res.Text != "" {
-			answer.Text = fmt.Sprintf("%s: %s", res.Change.Knob, res.Text)
-		}
-		if failed {
-			break
-		}
-	}
-	return answer
 }
 
 // restand renews what stands on containers that were just written, so that the
@@ -325,7 +303,7 @@ func (l *Agent) Shutdown(ctx context.Context, handover bool) error {
 	results, err := l.o.Actuator.RestoreAll(ctx, lookup, "trimtab stops")
 	l.undone(results, state.RecordRestore, "trimtab stops", control.Order{})
 	for _, r := range results {
-		err = errors.Join(err, notBack(r))
+		err = errors.Join(err, r.NotBack())
 	}
 	if l.o.Visibility != nil { // after the limits: it reaches into containers, which may hang
 		err = errors.Join(err, l.o.Visibility.RestoreAll(ctx, func(key, name string, did bool, notes []string, err error) {
@@ -346,28 +324,6 @@ func (l *Agent) flushLast(ctx context.Context) {
 	l.checkHistory(ctx)
 	l.flush()
 	l.flushAccounts()
-}
-
-// notBack names a container that is left without what is its own. After this nobody is
-// there to make a pending restore.
-func notBack(r actuator.RestoreResult) error {
-	const again = "`trimtab restore --offline` tries again"
-	switch r.Outcome {
-	case actuator.Failed, actuator.Unavailable:
-		if r.Err != nil {
-			return fmt.Errorf("container %q could not be restored: %w; %s", r.Name, r.Err, again)
-		}
-		return fmt.Errorf("container %q could not be restored: %s; %s", r.Name, r.Outcome, again)
-	case actuator.Pending:
-		var pending []string
-		for _, k := range r.Knobs {
-			if k.Outcome == actuator.Pending {
-				pending = append(pending, k.Text)
-			}
-		}
-		return fmt.Errorf("container %q: %s; %s", r.Name, strings.Join(pending, ", "), again)
-	}
-	return nil
 }
 
 // undoUnproved takes back what of open trials stands, and carries out the

@@ -135,7 +135,7 @@ func (l *Agent) Restore(ctx context.Context, name string) ([]state.ActionResult,
 			return out, err
 		}
 		l.tell(ctx, state.Record{Key: c.Key(), Name: c.Name, Text: held})
-		out = append(out, shown.with(restoreAnswer(r)))
+		out = append(out, shown.with(state.ActionResult{Key: r.Key, Name: r.Name, OK: r.Outcome == actuator.Restored, Text: r.Text()}))
 	}
 	return out, nil
 }
@@ -146,35 +146,6 @@ func (l *Agent) named(ctx context.Context, name string) (cs []runtime.Container,
 	}
 	err = l.do(ctx, func() { cs = l.all() })
 	return cs, err
-}
-
-// RestoreAnswers tells people what became of restores.
-func RestoreAnswers(results []actuator.RestoreResult) []state.ActionResult {
-	out := []state.ActionResult{}
-	for _, r := range results {
-		out = append(out, restoreAnswer(r))
-	}
-	return out
-}
-
-func restoreAnswer(r actuator.RestoreResult) state.ActionResult {
-	res := state.ActionResult{Key: r.Key, Name: r.Name, OK: r.Outcome == actuator.Restored, Text: "nothing to restore"}
-	for i, k := range r.Knobs {
-		if i == 0 {
-			res.Text = ""
-		} else {
-			res.Text += "; "
-		}
-		if k.Outcome == actuator.Restored {
-			res.Text += "restored " + k.Knob.Text(k.Before, k.Actual)
-		} else {
-			res.Text += fmt.Sprintf("%s: %s %s", k.Knob, k.Outcome, k.Text)
-		}
-	}
-	if r.Err != nil {
-		res.Text = r.Err.Error()
-	}
-	return res
 }
 
 // Resume lifts a hold; without a name all holds, and a pause.
