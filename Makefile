@@ -45,9 +45,10 @@ build: ## Build bin/trimtab, with the version from git, and bin/trimtab-nvml, wh
 	@scripts/build-nvml.sh bin/trimtab-nvml || [ $$? -eq 3 ]
 
 .PHONY: generate
-generate: ## Regenerate the BPF objects (needs clang-14), docs/metrics.md, pictures, Grafana's pages and the API's description.
+generate: ## Regenerate the BPF objects (needs clang-14), docs/metrics.md, docs/config.md, pictures, Grafana's pages and the API's description.
 	go generate ./probes/...
 	go run ./tools/metricsdoc -o docs/metrics.md
+	go run ./tools/configdoc -o docs/config.md
 	go run ./tools/dashboards -o packaging/grafana
 	go run ./tools/openapi -o tuner/api/openapi.json
 	go run ./tools/pictures -o docs
@@ -181,9 +182,9 @@ check-prose: ## Print how long each page's sentences are; fail above a median of
 .PHONY: check-generated
 check-generated: ## Regenerate what is generated; fail if anything changed.
 	@before=$$(mktemp); trap 'rm -f "$$before"' EXIT; \
-	find probes docs/metrics.md docs/*.svg packaging/grafana tuner/api/openapi.json -type f | sort | xargs sha256sum >"$$before"; \
+	find probes docs/metrics.md docs/config.md docs/*.svg packaging/grafana tuner/api/openapi.json -type f | sort | xargs sha256sum >"$$before"; \
 	$(MAKE) --no-print-directory generate; \
-	if ! find probes docs/metrics.md docs/*.svg packaging/grafana tuner/api/openapi.json -type f | sort | xargs sha256sum | diff "$$before" -; then \
+	if ! find probes docs/metrics.md docs/config.md docs/*.svg packaging/grafana tuner/api/openapi.json -type f | sort | xargs sha256sum | diff "$$before" -; then \
 	  echo "generated files were not up to date; they are now: look at them with git diff and commit them"; exit 1; fi
 
 ##@ Test

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"reflect"
 	"runtime/debug"
 	"sync/atomic"
 	"syscall"
@@ -250,7 +249,7 @@ func reload(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compone
 	}
 	setLevel(level, cfg)
 	collectBy(int64(cfg.Overhead.Memory))
-	for _, key := range needsRestart(p.cfg, cfg) {
+	for _, key := range config.NeedsRestart(p.cfg, cfg) {
 		log.Warn("this key takes effect at the next start", "key", key)
 	}
 	if err := p.loop.Reload(ctx, settings(cfg), cfg.Mode); err != nil {
@@ -258,24 +257,6 @@ func reload(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compone
 		return
 	}
 	log.Info("config reloaded", "mode", string(cfg.Mode), "rules", len(cfg.Match))
-}
-
-// needsRestart names the keys whose change a reload cannot carry out.
-func needsRestart(old, now config.Config) []string {
-	var out []string
-	for _, k := range []struct {
-		name    string
-		changed bool
-	}{
-		{"tick", old.Tick != now.Tick}, {"docker", old.Docker != now.Docker}, {"containerd", !reflect.DeepEqual(old.Containerd, now.Containerd)},
-		{"notify", !reflect.DeepEqual(old.Notify, now.Notify)}, {"metrics", old.Metrics != now.Metrics}, {"page", !reflect.DeepEqual(old.Page, now.Page)}, {"api", old.API != now.API}, {"stateDir", old.StateDir != now.StateDir}, {"identityKey", old.IdentityKey != now.IdentityKey},
-		{"overhead.maps", old.Overhead.Maps != now.Overhead.Maps}, {"record", old.Record != now.Record}, {"history", old.History != now.History}, {"profiles", !reflect.DeepEqual(old.Profiles, now.Profiles)},
-	} {
-		if k.changed {
-			out = append(out, k.name)
-		}
-	}
-	return out
 }
 
 // shutDown restores everything, or hands over to the daemon that comes next.

@@ -27,7 +27,7 @@ var Example string
 type Config struct {
 	Mode            policies.Mode      `yaml:"mode"`
 	Watch           enrolment.Observe  `yaml:"watch"`
-	Policy          string             `yaml:"policy"`    // read, and without effect: see retired
+	Policy          string             `yaml:"policy"`    // read, and without effect: see Retired
 	Objective       policies.Objective `yaml:"objective"` // what the node's CPUs are dealt for
 	Loans           policies.LoanMode  `yaml:"loans"`     // what may be lent to anybody: free, proven, off
 	Tick            Duration           `yaml:"tick"`

@@ -44,7 +44,7 @@ func TestExampleIsTheDefaults(t *testing.T) {
 		t.Errorf("the example differs from the defaults (-default +example):\n%s", diff)
 	}
 	for _, key := range keysWithin(reflect.TypeFor[Config]()) {
-		if _, gone := retired()[key]; !gone && !strings.Contains(Example, key+":") {
+		if _, gone := Retired()[key]; !gone && !strings.Contains(Example, key+":") {
 			t.Errorf("the example does not name %s", key)
 		}
 	}

@@ -79,7 +79,7 @@ func (d *decoder) block(n *yaml.Node, key, as string, into reflect.Value) {
 		name := n.Content[i].Value
 		path, written := strings.TrimPrefix(key+"."+name, "."), strings.TrimPrefix(as+"."+name, ".")
 		index, known := fields[name]
-		if to, is := renamed()[path]; is && !known {
+		if to, is := Renamed()[path]; is && !known {
 			path = to
 			index, known = fields[lastOf(to)]
 		}

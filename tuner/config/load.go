@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -55,7 +56,7 @@ func Load(file, dropDir string) (Config, []Warning, error) {
 		d.file(name, &cfg)
 	}
 	warnings = append(warnings, d.warnings...)
-	for key, why := range retired() {
+	for key, why := range Retired() {
 		if at := d.position(key); at != "" {
 			warnings = append(warnings, Warning(fmt.Sprintf("%s: %s has no effect any more: %s; take it out", at, key, why)))
 		}
@@ -80,18 +81,37 @@ func Load(file, dropDir string) (Config, []Warning, error) {
 	return cfg, warnings, errors.Join(errs...)
 }
 
-// retired are keys that are still read and have no effect, with the reason.
-func retired() map[string]string {
+// Retired are keys that are still read and have no effect, with the reason.
+func Retired() map[string]string {
 	return map[string]string{"policy": "there is one way to decide"}
 }
 
-// renamed are keys' names of the version before, and those of now. A block's own name is looked
+// Renamed are keys' names of the version before, and those of now. A block's own name is looked
 // up before the keys in it.
-func renamed() map[string]string {
+func Renamed() map[string]string {
 	return map[string]string{
 		"observe": "watch", "ramp": "maxTuned", "heal": "repairGPUAccess", "budget": "overhead", "overhead.job": "overhead.perContainer",
 		"thresholds.steal": "thresholds.maxExcessSteal", "idle": "gpu", "gpu.after": "gpu.idleAfter",
 	}
+}
+
+// NeedsRestart names the keys whose change a reload cannot carry out.
+func NeedsRestart(old, now Config) []string {
+	var out []string
+	for _, k := range []struct {
+		name     string
+		was, new any
+	}{
+		{"tick", old.Tick, now.Tick}, {"docker", old.Docker, now.Docker}, {"containerd", old.Containerd, now.Containerd},
+		{"notify", old.Notify, now.Notify}, {"metrics", old.Metrics, now.Metrics}, {"page", old.Page, now.Page}, {"api", old.API, now.API},
+		{"stateDir", old.StateDir, now.StateDir}, {"identityKey", old.IdentityKey, now.IdentityKey},
+		{"overhead.maps", old.Overhead.Maps, now.Overhead.Maps}, {"record", old.Record, now.Record}, {"history", old.History, now.History}, {"profiles", old.Profiles, now.Profiles},
+	} {
+		if !reflect.DeepEqual(k.was, k.new) {
+			out = append(out, k.name)
+		}
+	}
+	return out
 }
 
 // Problems takes apart the error of Load; another error becomes one
