@@ -404,21 +404,45 @@ func TestCitations(t *testing.T) {
 	}
 }
 
-// TestLinks: what the pages link to is there.
+// TestLinks: what the pages link to is there, and what an installed page links to is installed.
 func TestLinks(t *testing.T) {
-	seen := 0
+	seen, inPackages := 0, installedDocs(t)
 	for page, text := range pages(t) {
 		for _, m := range regexp.MustCompile(`\]\(([^)#\s]+)(#[^)\s]*)?\)`).FindAllStringSubmatch(text, -1) {
 			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
 				continue
 			}
 			seen++
-			if _, err := os.Stat(filepath.Join("../..", filepath.Dir(page), m[1])); err != nil {
+			to := filepath.Join(filepath.Dir(page), m[1])
+			if _, err := os.Stat(filepath.Join("../..", to)); err != nil {
 				t.Errorf("%s links to %s, which is not there", page, m[1])
+			}
+			if inPackages(page) && !inPackages(to) {
+				t.Errorf("%s links to %s, which packages do not install", page, m[1])
 			}
 		}
 	}
 	if seen < 60 {
 		t.Errorf("%d links were found: the pages have more", seen)
+	}
+	if !inPackages("docs/config.md") || inPackages("docs/examples/policy.patch") || inPackages("README.md") {
+		t.Error("what packages install was not read rightly")
+	}
+}
+
+// installedDocs tells what of docs the packages bring, by the list that is held to them.
+func installedDocs(t *testing.T) func(file string) bool {
+	t.Helper()
+	list, err := os.ReadFile("../../packaging/testdata/deb.list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^-\S+ /usr/share/doc/trimtab/(\S+)$`).FindAllStringSubmatch(string(list), -1)
+	return func(file string) bool {
+		name, inDocs := strings.CutPrefix(file, "docs/")
+		return inDocs && slices.ContainsFunc(found, func(m []string) bool {
+			fits, err := filepath.Match(m[1], name)
+			return err == nil && fits
+		})
 	}
 }
