@@ -34,7 +34,7 @@ func vgpuNode(t *testing.T, o vgpu.Options) *vgpu.Node {
 // gpuJob starts the C++ trainer on the node's first device.
 func gpuJob(t *testing.T, node *vgpu.Node, mode string, args ...string) *workload.Job {
 	t.Helper()
-	name := fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), strings.ToLower(t.Name()))
+	name := fmt.Sprintf("trimtab-e2e-%d-%s-gpu", os.Getpid(), strings.ToLower(t.Name())) // beside one without
 	return started(t, workload.Options{Name: name, Script: gpu.Script, Args: append([]string{"/opt/trimtab-vgpu/trainer"}, args...),
 		DockerArgs: append(node.DockerArgs(), "--network", "none", "--label", "trimtab.mode="+mode)})
 }

@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/promtest"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// TestAlertsOfADaemonInTrouble: a GPU is held idle, another container lost its own and nobody may
+// repair that, memory cannot go back while it is used, and the daemon has less memory than it
+// needs: a real Prometheus tells of each.
+func TestAlertsOfADaemonInTrouble(t *testing.T) {
+	const ownMiB = 300
+	node := gpuNode(t)
+	idle := gpuJob(t, node, "observe", "--kernels", "20", "--kernel-us", "2000", "--sync", "blocking", "--pause-at", "20")
+	lost := holdGPU(t, gpuRule)
+	address := promtest.FreeAddress(t)
+	d := daemon(t, daemontest.Options{Metrics: address, Env: node.Env(), Config: "gpu: {idleAfter: 5s}\noverhead: {memory: 32MiB}\n"})
+	grows := memoryJob(t, ownMiB, "leak.py", []string{"trimtab.memory.max=2000m"}, "--mib-per-s", "20", "--ebb-mib", "300")
+	p := promtest.Start(t, []string{address}, hurried(t))
+	known(t, d, lost)
+	lost.lose(t)
+	until(t, d, grows.Name, "memory beyond its owner's limit", func(c state.Container) bool { return c.MemoryUse.Held > 1.5*ownMiB*mib })
+	tell(t, grows) // it keeps what it holds, and grows no more
+	if out, err := d.Run(t.Context(), "disable", grows.Name); err != nil {
+		t.Fatal(err, out)
+	}
+	for _, alert := range []string{"GPUAccessLost", "GPUAccessNotRepaired", "GPUHeldIdle", "RestoreOwed", "OverBudget"} {
+		fires(t, p, alert)
+	}
+	c, err := d.Container(t.Context(), idle.Name)
+	if err != nil || c.GPULost != "" {
+		t.Errorf("the idle job: %v, %q", err, c.GPULost)
+	}
+}
+
+// hurried is a file of the packaged rules that wait for seconds where the packaged ones wait for
+// minutes and hours. What they ask for stays.
+func hurried(t *testing.T) string {
+	t.Helper()
+	file := soon(t, "RestoreOwed", "GPUAccessNotRepaired", "GPUHeldIdle", "OverBudget")
+	rules, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const twoHours, tenSeconds = "increase(trimtab_gpu_held_idle_seconds_total[2h]) > 0.9 * 7200", "increase(trimtab_gpu_held_idle_seconds_total[10s]) > 0.9 * 10"
+	if !strings.Contains(string(rules), twoHours) {
+		t.Fatalf("no rule asks for %s", twoHours)
+	}
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(rules), twoHours, tenSeconds)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
