@@ -177,7 +177,7 @@ func Panels(t testing.TB, file, instance, container string) []Panel {
 	if err := json.Unmarshal(text, &page); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
-	fill := strings.NewReplacer("$instance", instance, "$container", container, "$team", ".*", "$__rate_interval", "10s")
+	fill := strings.NewReplacer("$instance", instance, "$container", container, "$team", ".*", "$__rate_interval", "2m")
 	var out []Panel
 	for _, p := range page.Panels {
 		panel := Panel{Title: p.Title}
