@@ -60,13 +60,22 @@ const (
 type files struct {
 	mu      sync.Mutex
 	known   map[fileKey]known
+	layers  map[layerFile]known // the same files, as all containers of an image have them
 	failing map[fileKey]failing
 	kept    []int // see runtimeFiles
 }
 
+// layerFile is a file of an image's layer in whatever container's overlay: each mount has a device
+// number of its own, and the inode number and the times of the file below.
+type layerFile struct {
+	ino uint64
+	stamp
+	modifiedNs int64
+}
+
 func newFiles() *files {
 	kept, _ := runtimeFiles() // without, reading says so
-	return &files{known: map[fileKey]known{}, failing: map[fileKey]failing{}, kept: kept}
+	return &files{known: map[fileKey]known{}, layers: map[layerFile]known{}, failing: map[fileKey]failing{}, kept: kept}
 }
 
 // forget is for when more is wanted of them.
@@ -74,6 +83,7 @@ func (s *files) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.known)
+	clear(s.layers)
 }
 
 // recall returns what is known of a file, or why it is not to be read now.
@@ -89,16 +99,35 @@ func (s *files) recall(h handle) (k known, ok bool, err error) {
 	return known{}, false, nil
 }
 
-func (s *files) note(h handle, found []symbols.Symbol, content uint64) known {
+// layered recalls a file by what containers of one image have alike; l is nil where nothing is.
+func (s *files) layered(h handle, l *layerFile) (k known, ok bool) {
+	if l == nil {
+		return known{}, false
+	}
+	s.mu.Lock()
+	k, ok = s.layers[*l]
+	s.mu.Unlock()
+	if ok {
+		s.note(h, l, k)
+	}
+	return k, ok
+}
+
+func (s *files) note(h handle, l *layerFile, k known) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.failing, h.key)
 	if len(s.known) >= maxKnown {
 		clear(s.known)
 	}
-	k := known{stamp: h.stamp, symbols: found, content: content}
 	s.known[h.key] = k
-	return k
+	if l == nil {
+		return
+	}
+	if len(s.layers) >= maxKnown {
+		clear(s.layers)
+	}
+	s.layers[*l] = k
 }
 
 func (s *files) noteFailing(h handle, err error) {
@@ -115,12 +144,16 @@ func (s *files) noteFailing(h handle, err error) {
 	s.failing[h.key] = failing{stamp: h.stamp, err: err, wait: wait, until: time.Now().Add(wait)}
 }
 
-// lookInto returns a file's symbols; a file that cannot be read as a library has none.
-// It may wait for ever.
-func (s *files) lookInto(h handle, in interest, find finds) (known, error) {
+// lookInto returns a file's symbols; a file that cannot be read as a library has none. hosts tells the
+// devices of the host's own overlays. It may wait for ever.
+func (s *files) lookInto(h handle, hosts func(dev uint64) bool, in interest, find finds) (known, error) {
 	k, ok, err := s.recall(h)
 	if ok || err != nil {
 		return k, err
+	}
+	layer := h.layer(hosts)
+	if k, ok := s.layered(h, layer); ok {
+		return k, nil
 	}
 	var content uint64
 	if err := h.apart(s.kept, func(d descriptor) error { content = touch(d, h.stamp.size); return nil }); err != nil {
@@ -146,7 +179,9 @@ func (s *files) lookInto(h handle, in interest, find finds) (known, error) {
 	case err != nil:
 		found = nil
 	}
-	return s.note(h, in.choose(found), content), nil
+	k = known{stamp: h.stamp, symbols: in.choose(found), content: content}
+	s.note(h, layer, k)
+	return k, nil
 }
 
 // headBytes hold a library's build ID, where it has one: linkers place its note behind the headers.

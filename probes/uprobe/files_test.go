@@ -24,11 +24,11 @@ func handleOf(t *testing.T, path string) handle {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	h, err := stat(fd)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return handle{fd: fd, key: fileKey{dev: st.Dev, ino: st.Ino}, stamp: stamp{size: st.Size, changedNs: st.Ctim.Nano()}}
+	return h
 }
 
 // A file that could not be read to its end is not taken for one without symbols: it is
@@ -48,7 +48,7 @@ func TestAReaderThatFailsIsNoAnswer(t *testing.T) {
 		}
 		return []symbols.Symbol{{Name: "cuLaunchKernel", Offset: 8}}, nil
 	}
-	look := func() (known, error) { return f.lookInto(h, in, find) }
+	look := func() (known, error) { return f.lookInto(h, nil, in, find) }
 	due := func() time.Duration {
 		late := f.failing[h.key]
 		late.until = time.Time{}

@@ -141,7 +141,7 @@ func (l *look) at(h handle, addresses string) error {
 		return nil
 	}
 	l.mapped[h.key] = true
-	k, err := l.files.lookInto(h, l.interest, l.find)
+	k, err := l.files.lookInto(h, l.mounts.hostsOverlay, l.interest, l.find)
 	l.content += k.content
 	if err != nil || len(k.symbols) == 0 {
 		return err

@@ -35,9 +35,23 @@ type stamp struct {
 
 // handle is a file of a container, found but not yet opened for reading.
 type handle struct {
-	fd    int // O_PATH
-	key   fileKey
-	stamp stamp
+	fd         int // O_PATH
+	key        fileKey
+	stamp      stamp
+	modifiedNs int64
+	system     int64 // the type of its file system
+	regular    bool
+}
+
+// layer tells the file below an overlay; nil: nothing does for sure. Only an overlay that the host
+// mounted is believed: a container's may show any file, also one that takes its numbers from FUSE. A
+// file that a running system wrote has its own instant of change; one that is read from an image of a
+// file system has the time that its builder gave, and a number that the next build has too.
+func (h handle) layer(hosts func(dev uint64) bool) *layerFile {
+	if h.system != unix.OVERLAYFS_SUPER_MAGIC || h.stamp.changedNs == h.modifiedNs || !hosts(h.key.dev) {
+		return nil
+	}
+	return &layerFile{ino: h.key.ino, stamp: h.stamp, modifiedNs: h.modifiedNs}
 }
 
 // close does not tell the file, which is behind O_PATH. It waits where it is the last user of
@@ -180,26 +194,33 @@ func (o *opener) find(m mapping, kind string) (handle, error) {
 	if err != nil {
 		return handle{}, err
 	}
-	var st unix.Stat_t
-	var system unix.Statfs_t
-	if err := errors.Join(unix.Fstatfs(fd, &system), unix.Fstat(fd, &st)); err != nil {
-		_ = unix.Close(fd)
-		return handle{}, fmt.Errorf("stat a mapped file: %w", err)
-	}
+	h, err := stat(fd)
 	switch {
-	case int64(system.Type) == unix.FUSE_SUPER_MAGIC && kind != "virtiofs": // mapped since
+	case err != nil:
+	case h.system == unix.FUSE_SUPER_MAGIC && kind != "virtiofs": // mapped since
 		err = errFUSE
-	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > symbols.MaxFileBytes:
+	case !h.regular || h.stamp.size > symbols.MaxFileBytes:
 		err = errNotALibrary
-	case o.byPath && st.Ino != m.inode:
+	case o.byPath && h.key.ino != m.inode:
 		err = errOtherFile
 	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return handle{}, err
 	}
+	return h, nil
+}
+
+// stat is the handle of an open file, which stays the caller's where it fails.
+func stat(fd int) (handle, error) {
+	var st unix.Stat_t
+	var system unix.Statfs_t
+	if err := errors.Join(unix.Fstatfs(fd, &system), unix.Fstat(fd, &st)); err != nil {
+		return handle{}, fmt.Errorf("stat a mapped file: %w", err)
+	}
 	return handle{
-		fd: fd, key: fileKey{dev: st.Dev, ino: st.Ino}, stamp: stamp{size: st.Size, changedNs: st.Ctim.Nano()},
+		fd: fd, key: fileKey{dev: st.Dev, ino: st.Ino}, stamp: stamp{size: st.Size, changedNs: st.Ctim.Nano()}, modifiedNs: st.Mtim.Nano(),
+		system: int64(system.Type), regular: st.Mode&unix.S_IFMT == unix.S_IFREG,
 	}, nil
 }
 

@@ -163,6 +163,11 @@ func (m mounts) kind(device string) (string, error) {
 	return kind, fmt.Errorf("on a mount of type %s, where reading could wait for ever", kind)
 }
 
+// hostsOverlay reports whether an overlay is one that the host mounted, by its device.
+func (m mounts) hostsOverlay(dev uint64) bool {
+	return m.host()[fmt.Sprintf("%02x:%02x", unix.Major(dev), unix.Minor(dev))] == "overlay"
+}
+
 // mountTypes lists the types of mounted file systems by device.
 func mountTypes(mountinfo []byte) map[string]string {
 	devices := map[string]string{}
