@@ -126,7 +126,9 @@ func newSchemas() (*schemas, error) {
 			return nil, fmt.Errorf("comments of %s: %w", dir, err)
 		}
 	}
-	return &schemas{r, object{}}, nil
+	s := &schemas{r, object{}}
+	s.body("", profiles.End{}) // which mapped refers to
+	return s, nil
 }
 
 // mapped is the schema of a type that writes its JSON itself; nil: it does not.
@@ -135,6 +137,8 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[profiles.Costs]():
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Ref: "#/$defs/policies.Cost"}}
+	case reflect.TypeFor[profiles.Ends]():
+		return &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Ref: "#/$defs/profiles.End"}}
 	case reflect.TypeFor[identity.Hash](), reflect.TypeFor[profiles.RunID]():
 		return &jsonschema.Schema{Type: "string"}
 	case reflect.TypeFor[profiles.Print]():

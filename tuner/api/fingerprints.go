@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -29,13 +30,11 @@ func withoutWords(all []state.Fingerprint) []state.Fingerprint {
 	all = slices.Clone(all)
 	for i := range all {
 		k := &all[i]
-		k.Identities, k.Ends = slices.Clone(k.Identities), slices.Clone(k.Ends)
+		k.Identities = slices.Clone(k.Identities)
 		for j := range k.Identities {
 			k.Identities[j].Words, k.Identities[j].Numbers = nil, nil
 		}
-		for j := range k.Ends {
-			k.Ends[j].Numbers = nil
-		}
+		k.Ends = k.Ends.Each(func(e *profiles.End) { e.Numbers = nil })
 	}
 	return all
 }

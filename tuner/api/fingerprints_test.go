@@ -19,7 +19,7 @@ import (
 func TestWordsAreForWhoMayAct(t *testing.T) {
 	hash := func(text string) identity.Hash { return identity.Hash([]byte(text)) }
 	known := []state.Fingerprint{{ID: 7, Name: "train", Identities: []identity.Identity{{Job: "theJob", Words: []identity.Hash{hash("theWords")}, Numbers: []identity.Hash{hash("aNumber1")}}},
-		Ends: []profiles.End{{Run: 0xa11, Numbers: []identity.Hash{hash("aNumber1")}}}}}
+		Ends: profiles.EndsOf(profiles.End{Run: 0xa11, Numbers: []identity.Hash{hash("aNumber1")}})}}
 	for name, c := range map[string]struct {
 		access api.Access
 		words  bool
@@ -33,7 +33,7 @@ func TestWordsAreForWhoMayAct(t *testing.T) {
 			}
 		}
 	}
-	if known[0].Identities[0].Words == nil || known[0].Identities[0].Numbers == nil || known[0].Ends[0].Numbers == nil {
+	if known[0].Identities[0].Words == nil || known[0].Identities[0].Numbers == nil || known[0].Ends.All()[0].Numbers == nil {
 		t.Errorf("what the daemon holds was changed: %+v", known)
 	}
 }

@@ -143,7 +143,7 @@ func TestPaceIsOfItsOwnAlone(t *testing.T) {
 		feed(n, rate)
 		node.jobs, node.nowNs = nil, node.nowNs+30*second
 		run(c, node, 1, nil) // it ends
-		return b.All()[0].Ends[0].Pace
+		return b.All()[0].Ends.All()[0].Pace
 	}
 	nothing := steps(0, 0, func(*Controller, *containerState) {})
 	if nothing.Blocks == 0 {

@@ -237,7 +237,7 @@ func (r *request) ranked(j state.PlaceJob) state.PlacedJob {
 // else those beyond which its steps get no shorter. A book tells of no more than the host has, and of
 // no amounts where nothing tells how fast its host is.
 func (m match) needs(h Host) (cpus, memory float64) {
-	for _, e := range slices.Backward(m.Ends) {
+	for _, e := range slices.Backward(m.Ends.All()) {
 		if !m.Shape {
 			cpus, memory = cmp.Or(cpus, e.CPUs), cmp.Or(memory, e.Memory)
 		}

@@ -74,7 +74,7 @@ func TestNeedsOfTheLastRun(t *testing.T) {
 	if got := ask(); got.CPUs != 2 || got.MemoryBytes != 0 {
 		t.Errorf("by the cost: %v CPUs, %v bytes", got.CPUs, got.MemoryBytes)
 	}
-	k.Ends = []profiles.End{{CPUs: 1, Memory: 5 * gib}, {CPUs: 3.5}}
+	k.Ends = profiles.EndsOf(profiles.End{CPUs: 1, Memory: 5 * gib}, profiles.End{CPUs: 3.5})
 	if got := ask(); got.CPUs != 3.5 || got.MemoryBytes != 5*gib {
 		t.Errorf("by the runs: %v CPUs, %v bytes", got.CPUs, got.MemoryBytes)
 	}
@@ -90,7 +90,7 @@ func TestBooksTellNoMoreThanThereIs(t *testing.T) {
 		cpus, memory float64
 	}{"its own": {"", false, 1 << 20, 1 << 59}, "a book's": {"node7", false, 16, 64 * gib}, "of unknown speed": {"node7", true, 2, 0}} {
 		k := ran(1, 10, identity.Start{Image: "train", Command: []string{"x"}})
-		k.Host, k.Shape, k.Ends = c.host, c.shape, []profiles.End{{CPUs: 1 << 20, Memory: 1 << 59}}
+		k.Host, k.Shape, k.Ends = c.host, c.shape, profiles.EndsOf(profiles.End{CPUs: 1 << 20, Memory: 1 << 59})
 		got := Job(h, []profiles.Known{k}, hashed, state.PlaceJob{Image: "train", Args: []string{"x"}}, false)
 		if got.CPUs != c.cpus || got.MemoryBytes != c.memory {
 			t.Errorf("%s: %v CPUs, %v bytes", name, got.CPUs, got.MemoryBytes)

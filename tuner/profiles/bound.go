@@ -13,7 +13,7 @@ func (k *Known) worth() float64 {
 	if k.Host != "" {
 		return float64(k.LastUnixNs) - math.MaxInt64 // never before one of this host
 	}
-	if k.Print.Unit == "" && len(k.Ends) < 2 {
+	if k.Print.Unit == "" && k.Ends.Len() < 2 {
 		return float64(k.LastUnixNs) - math.MaxInt64/2
 	}
 	return float64(k.LastUnixNs) + week*math.Log2(float64(k.Jobs+k.Learned.Kept+k.Learned.Right))

@@ -24,8 +24,8 @@ type Start struct {
 	Passing bool `json:"-"`
 }
 
-// End is what one run of a job ended with, or what it has come to while it goes on. Up to eight are held of
-// each job, so what most runs of one have alike is held once, and what is only compared takes 32 bits.
+// End is what one run of a job ended with, or what it has come to while it goes on. What most runs of a job
+// have alike is held once.
 type End struct {
 	Run    RunID `json:"run"` // tells the runs of a job apart
 	UnixNs int64 `json:"at"`  // by the clock of its host
@@ -70,14 +70,6 @@ func (e End) In(f func(*Setting)) End {
 	}
 	f(&s)
 	e.Setting = &s
-	return e
-}
-
-// sharing is the end with the setting of one of others, where that is the same.
-func (e End) sharing(others []End) End {
-	if i := slices.IndexFunc(others, func(o End) bool { return *o.Setting == *e.Setting }); i >= 0 {
-		e.Setting = others[i].Setting
-	}
 	return e
 }
 
@@ -140,7 +132,7 @@ func (e End) valid() error {
 // validRuns says what of an entry's identities and runs cannot be true. bare: it rests on them
 // alone, since its steps were never counted.
 func (k Known) validRuns() (bare bool, err error) {
-	if len(k.Identities) > maxIdentities || len(k.Ends) > maxIdentities*MaxEnds {
+	if len(k.Identities) > maxIdentities || k.Ends.Len() > maxIdentities*MaxEnds {
 		return false, errors.New("too many identities or runs")
 	}
 	for _, i := range k.Identities {
@@ -148,12 +140,12 @@ func (k Known) validRuns() (bare bool, err error) {
 			return false, errors.New(why)
 		}
 	}
-	for _, e := range k.Ends {
+	for _, e := range k.Ends.All() {
 		if err := e.valid(); err != nil {
 			return false, err
 		}
 	}
-	return k.Print.Unit == "" && k.Print.has == 0 && len(k.Identities) > 0 && len(k.Ends) > 0 && k.Jobs >= 1, nil
+	return k.Print.Unit == "" && k.Print.has == 0 && len(k.Identities) > 0 && !k.Ends.IsZero() && k.Jobs >= 1, nil
 }
 
 // Identified is this host's entry that a job goes to by its identity: of several the one that was
@@ -222,15 +214,15 @@ func (b *Store) moveRuns(i identity.Identity, to uint64, run RunID) *Known {
 		if other.ID == to {
 			continue
 		}
-		other.Ends = slices.DeleteFunc(slices.Clone(other.Ends), func(o End) bool { return o.Run == run && o.Job == i.Job })
+		other.Ends = EndsOf(slices.DeleteFunc(other.Ends.All(), func(o End) bool { return o.Run == run && o.Job == i.Job })...)
 		if other.Print.Unit != "" {
 			continue
 		}
 		if k.Print.Unit != "" {
 			k.takeRuns(*other)
-			other.Ends = nil
+			other.Ends = Ends{}
 		}
-		if len(other.Ends) == 0 {
+		if other.Ends.IsZero() {
 			emptied = append(emptied, other.ID)
 		}
 	}
@@ -253,32 +245,32 @@ func (b *Store) bare(name string, unixNs int64) *Known {
 func (k *Known) bind(i identity.Identity) {
 	k.Identities = append(slices.DeleteFunc(slices.Clone(k.Identities), i.Same), i)
 	if n := len(k.Identities) - 1; n >= maxIdentities {
-		runs := func(i identity.Identity) int { return count(k.Ends, func(e End) bool { return e.Job == i.Job }) }
+		runs := func(i identity.Identity) int { return count(k.Ends.All(), func(e End) bool { return e.Job == i.Job }) }
 		least := slices.MinFunc(k.Identities[:n], func(x, y identity.Identity) int { return cmp.Compare(runs(x), runs(y)) })
 		k.Identities = slices.DeleteFunc(k.Identities, least.Same)
-		k.Ends = slices.DeleteFunc(slices.Clone(k.Ends), func(e End) bool {
+		k.Ends = EndsOf(slices.DeleteFunc(k.Ends.All(), func(e End) bool {
 			return !slices.ContainsFunc(k.Identities, func(i identity.Identity) bool { return i.Job == e.Job })
-		})
+		})...)
 	}
 }
 
 // keepEnd keeps what a run has come to in place of what it had before, else as the latest. Runs are
 // in the order in which they were told: clocks of hosts differ.
 func (k *Known) keepEnd(e End) {
-	e.Numbers = slices.Clone(e.Numbers[:min(len(e.Numbers), maxEndNumbers)])
-	e = e.sharing(k.Ends)
-	if i := slices.IndexFunc(k.Ends, func(o End) bool { return o.Run == e.Run && o.Job == e.Job }); i >= 0 {
-		k.Ends = slices.Clone(k.Ends)
-		k.Ends[i] = e
-		return
+	e = e.rounded()
+	e.Numbers = e.Numbers[:min(len(e.Numbers), maxEndNumbers)]
+	ends := k.Ends.All()
+	if i := slices.IndexFunc(ends, func(o End) bool { return o.Run == e.Run && o.Job == e.Job }); i >= 0 {
+		ends[i] = e
+	} else {
+		ends = append(ends, e)
 	}
-	ends := slices.Concat(k.Ends, []End{e})
 	of := func(o End) bool { return o.Job == e.Job }
 	for n := count(ends, of); n > MaxEnds; n-- {
 		i := slices.IndexFunc(ends, of)
 		ends = slices.Delete(ends, i, i+1)
 	}
-	k.Ends = ends
+	k.Ends = EndsOf(ends...)
 }
 
 // takeRuns takes over the runs of an entry that goes.
@@ -286,7 +278,7 @@ func (k *Known) takeRuns(from Known) {
 	for _, i := range from.Identities {
 		k.bind(i)
 	}
-	for _, e := range from.Ends {
+	for _, e := range from.Ends.All() {
 		k.keepEnd(e)
 	}
 	k.RunsRight, k.RunsWrong = k.RunsRight+from.RunsRight, k.RunsWrong+from.RunsWrong
@@ -371,7 +363,7 @@ func (b *Store) LastRuns(s Start, device string, run RunID) (l LastRuns) {
 func endsOf(job string, entries []*Known) (ends []End, trust float64) {
 	trust = 1
 	for _, k := range entries {
-		for _, e := range k.Ends {
+		for _, e := range k.Ends.All() {
 			if e.Job == job {
 				ends = append(ends, e)
 			}

@@ -89,10 +89,10 @@ func TestEndsAreBounded(t *testing.T) {
 		}
 		runs := map[string]bool{}
 		for _, k := range b.All() {
-			if len(k.Identities) > maxIdentities || len(k.Ends) > maxIdentities*MaxEnds {
-				t.Fatalf("%d identities, %d ends", len(k.Identities), len(k.Ends))
+			if len(k.Identities) > maxIdentities || k.Ends.Len() > maxIdentities*MaxEnds {
+				t.Fatalf("%d identities, %d ends", len(k.Identities), k.Ends.Len())
 			}
-			for _, e := range k.Ends {
+			for _, e := range k.Ends.All() {
 				if id := fmt.Sprint(e.Job, e.Run); runs[id] {
 					t.Fatalf("run %s is there twice", id)
 				} else {
@@ -121,18 +121,19 @@ func TestEndsAreBounded(t *testing.T) {
 // A file that somebody edited, or another host wrote, costs the entries that cannot be.
 func TestEndsThatCannotBe(t *testing.T) {
 	s := startOf("train.py", "--lr", "1")
+	run := func(f func(*End)) func(*Known) { return func(k *Known) { k.Ends = k.Ends.Each(f) } }
 	for name, f := range map[string]func(*Known){
 		"a readable job":    func(k *Known) { k.Identities[0].Job = "--password=x" },
 		"too many":          func(k *Known) { k.Identities = append(k.Identities, make([]identity.Identity, 9)...) },
-		"negative CPUs":     func(k *Known) { k.Ends[0].CPUs = -1 },
-		"endless memory":    func(k *Known) { k.Ends[0].Memory = math.Inf(1) },
-		"a readable host":   func(k *Known) { k.Ends[0].Setting = &Setting{Host: "gpu-7.example.org"} },
-		"out of order":      func(k *Known) { k.Ends[0].Numbers = []identity.Hash{{2}, {1}} },
-		"a long name":       func(k *Known) { k.Ends[0].Setting = &Setting{Driver: strings.Repeat("x", 5000)} },
-		"no run":            func(k *Known) { k.Ends[0].Run = 0 },
-		"no setting":        func(k *Known) { k.Ends[0].Setting = nil },
-		"a rate below 0":    func(k *Known) { k.Ends[0].Rate = -3 },
-		"no runs, no print": func(k *Known) { k.Ends = nil },
+		"negative CPUs":     run(func(e *End) { e.CPUs = -1 }),
+		"endless memory":    run(func(e *End) { e.Memory = math.Inf(1) }),
+		"a readable host":   run(func(e *End) { e.Setting = &Setting{Host: "gpu-7.example.org"} }),
+		"out of order":      run(func(e *End) { e.Numbers = []identity.Hash{{2}, {1}} }),
+		"a long name":       run(func(e *End) { e.Setting = &Setting{Driver: strings.Repeat("x", 5000)} }),
+		"no run":            run(func(e *End) { e.Run = 0 }),
+		"no setting":        run(func(e *End) { e.Setting = nil }),
+		"a rate below 0":    run(func(e *End) { e.Rate = -3 }),
+		"no runs, no print": func(k *Known) { k.Ends = Ends{} },
 		"to come":           func(k *Known) { k.LastUnixNs = 90 * day },
 	} {
 		all := ran(s, 1, 2).All()
@@ -143,7 +144,7 @@ func TestEndsThatCannotBe(t *testing.T) {
 	}
 	// A clock that was ahead for a while dates a run; it is kept, and forgotten with its job.
 	all := ran(s, 1).All()
-	all[0].Ends[0].UnixNs = 90 * day
+	all[0].Ends = all[0].Ends.Each(func(e *End) { e.UnixNs = 90 * day })
 	if b, err := Open(all, 2*day); err != nil || b.Len() != 1 {
 		t.Errorf("%v", err)
 	}
@@ -155,7 +156,7 @@ func TestRunsFollowTheJob(t *testing.T) {
 	b := ran(s, 1, 1.1)
 	p, c := input(0.05)
 	id := b.Update(0, measurement("train", p, c, day))
-	if id = b.End(id, s, "train", endOf(s, "now", 1.2)); b.Len() != 1 || len(b.All()[0].Ends) != 3 || b.Identified(s.Identity) != id {
+	if id = b.End(id, s, "train", endOf(s, "now", 1.2)); b.Len() != 1 || b.All()[0].Ends.Len() != 3 || b.Identified(s.Identity) != id {
 		t.Errorf("%d known, %+v", b.Len(), b.All())
 	}
 }
@@ -167,7 +168,7 @@ func TestAFullStoreTakesRunsByAClockThatWentBack(t *testing.T) {
 	all := []Known{learned}
 	for i := range MaxKnown - 1 {
 		k := learned
-		k.ID, k.LastUnixNs, k.Ends = uint64(i+2), 2*day, learned.Ends[:1]
+		k.ID, k.LastUnixNs, k.Ends = uint64(i+2), 2*day, EndsOf(learned.Ends.All()[0])
 		all = append(all, k)
 	}
 	b, err := Open(all, 3*day)

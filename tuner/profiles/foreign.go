@@ -65,7 +65,7 @@ const (
 
 // TooMany reports whether an entry holds more of something than is kept of any: it is not worth its memory.
 func (k *Known) TooMany() bool {
-	if len(k.Identities) > maxIdentities || len(k.Ends) > maxIdentities*MaxEnds || len(k.Learned.Devices) > maxDevices {
+	if len(k.Identities) > maxIdentities || k.Ends.Len() > maxIdentities*MaxEnds || len(k.Learned.Devices) > maxDevices {
 		return true
 	}
 	for _, l := range []*model.Learner{k.Learned.Response, k.Learned.Memory} {
@@ -73,7 +73,7 @@ func (k *Known) TooMany() bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(k.Ends, func(e End) bool { return len(e.Numbers) > maxEndNumbers }) ||
+	return slices.ContainsFunc(k.Ends.All(), func(e End) bool { return len(e.Numbers) > maxEndNumbers }) ||
 		slices.ContainsFunc(k.Identities, func(i identity.Identity) bool { return len(i.Words)+len(i.Numbers) > maxText })
 }
 
@@ -129,11 +129,10 @@ func (k Known) foreign(host string, aheadNs int64) Known {
 	l := &k.Learned
 	l.Kept, l.Failed, l.Right, l.Wrong, l.Correction = 0, 0, 0, 0, 1
 	k.RunsRight, k.RunsWrong = 0, 0
-	k.Ends = slices.Clone(k.Ends)
-	for i := range k.Ends { // what a run is compared with is this host's alone
-		k.Ends[i] = k.Ends[i].Private()
-		k.Ends[i].UnixNs -= aheadNs
-	}
+	k.Ends = k.Ends.Each(func(e *End) { // what a run is compared with is this host's alone
+		*e = e.Private()
+		e.UnixNs -= aheadNs
+	})
 	return k
 }
 
@@ -244,7 +243,7 @@ func (k *Known) scale(ratio float64) {
 // mostMemory is the most, in bytes, that a run here was found to need; 0: of none it is known.
 func mostMemory(own []Known) (most float64) {
 	for i := range own {
-		for _, e := range own[i].Ends {
+		for _, e := range own[i].Ends.All() {
 			most = max(most, e.Memory)
 		}
 	}
@@ -255,11 +254,11 @@ func mostMemory(own []Known) (most float64) {
 // met: a limit is raised by it at each start, and memory that is given is not told to be too much. Of a
 // host that is not calibrated none is taken.
 func (k *Known) boundMemory(most float64) {
-	for i := range k.Ends {
-		if e := &k.Ends[i]; k.Shape || e.Memory > maxMemory*most {
+	k.Ends = k.Ends.Each(func(e *End) {
+		if k.Shape || e.Memory > maxMemory*most {
 			e.Memory = 0
 		}
-	}
+	})
 }
 
 func scaleCurve(l *model.Learner, ratio float64) *model.Learner {

@@ -221,7 +221,7 @@ func TestBadBooks(t *testing.T) {
 		"of a clock ahead":  {Book{Host: "h", MadeUnixNs: 400 * day, Known: []Known{change(func(k *Known) { k.LastUnixNs = 399 * day })}}, 1, 0},
 		"a long model":      {book("h", change(func(k *Known) { k.Learned.Devices = CostsOf(map[string]policies.Cost{long: k.Learned.Cost}) })), 0, 1},
 		"a long source":     {book("h", change(func(k *Known) { k.Learned.Response = &model.Learner{Version: 1, Source: long, Cost: k.Learned.Cost} })), 0, 1},
-		"long hashes":       {book("h", change(func(k *Known) { k.Ends = []End{{Run: 1, Setting: &Setting{Data: long}}} })), 0, 1},
+		"long hashes":       {book("h", change(func(k *Known) { k.Ends = EndsOf(End{Run: 1, Setting: &Setting{Data: long}}) })), 0, 1},
 		"later than itself": {book("h", change(func(k *Known) { k.LastUnixNs = 399 * day })), 0, 1},
 	} {
 		got := Prepare(nil, c.book, 3*day)
@@ -282,7 +282,7 @@ func start(command string) Start {
 func foreignRan(k Known, command string, cpus float64) Known {
 	who := start(command)
 	k.Identities = []identity.Identity{who.Identity}
-	k.Ends = []End{{Run: 1, Setting: &Setting{Job: who.Identity.Job, Kernel: "6.1"}, UnixNs: day, CPUs: cpus}, {Run: 2, Setting: &Setting{Job: who.Identity.Job, Source: "u"}, UnixNs: day, CPUs: cpus, Pace: Pace{Rate: 9}}}
+	k.Ends = EndsOf(End{Run: 1, Setting: &Setting{Job: who.Identity.Job, Kernel: "6.1"}, UnixNs: day, CPUs: cpus}, End{Run: 2, Setting: &Setting{Job: who.Identity.Job, Source: "u"}, UnixNs: day, CPUs: cpus, Pace: Pace{Rate: 9}})
 	return k
 }
 
@@ -302,7 +302,7 @@ func TestForeignRuns(t *testing.T) {
 		}
 	}
 	id := b.End(0, who, "mine", End{Run: 3, Setting: &Setting{Job: who.Identity.Job}, UnixNs: 3 * day, CPUs: 4})
-	if k := b.find(id); k == nil || k.Host != "" || len(b.find(got[0].ID).Ends) != 2 {
+	if k := b.find(id); k == nil || k.Host != "" || b.find(got[0].ID).Ends.Len() != 2 {
 		t.Fatalf("its own run went to %+v", k)
 	}
 	if l := b.LastRuns(who, "", 0); l.CPUs != 4 || l.Entry != id {
@@ -321,7 +321,7 @@ func TestForeignMemory(t *testing.T) {
 	var there []Known
 	for i, k := range all {
 		all[i] = foreignRan(k, fmt.Sprintf("%c.py", rune(97+i)), 1)
-		all[i].Ends[0].Memory = gib
+		all[i].Ends = all[i].Ends.Each(func(e *End) { e.Memory = gib })
 		there = append(there, faster(k, 2))
 	}
 	for what, c := range map[string]struct {
@@ -336,9 +336,7 @@ func TestForeignMemory(t *testing.T) {
 	} {
 		theirs := append([]Known(nil), there...)
 		theirs[5] = foreignRan(theirs[5], "train.py", 2)
-		for i := range theirs[5].Ends {
-			theirs[5].Ends[i].Memory = c.memory
-		}
+		theirs[5].Ends = theirs[5].Ends.Each(func(e *End) { e.Memory = c.memory })
 		b := open(t, nil)
 		b.SetForeign(Prepare(c.own, book("gpu-7", theirs...), 3*day).Known, 3*day)
 		if l := b.LastRuns(who, "", 0); l.Memory != c.want || l.CPUs != 2 {
@@ -351,7 +349,7 @@ func TestForeignMemory(t *testing.T) {
 func without(all []Known) []Known {
 	out := append([]Known(nil), all...)
 	for i := range out {
-		out[i].Ends = nil
+		out[i].Ends = Ends{}
 	}
 	return out
 }
@@ -391,7 +389,7 @@ func TestCalibratedByIdentity(t *testing.T) {
 		t.Errorf("%d shared, ratio %.2f", got.Shared, got.Ratio)
 	}
 	for i := range own {
-		own[i].Identities, there[i].Identities, own[i].Ends, there[i].Ends = nil, nil, nil, nil
+		own[i].Identities, there[i].Identities, own[i].Ends, there[i].Ends = nil, nil, Ends{}, Ends{}
 	}
 	if got := Prepare(own, book("gpu-7", there...), 3*day); got.Shared != 0 || got.Ratio != 0 {
 		t.Errorf("without identities %d shared", got.Shared)

@@ -100,7 +100,7 @@ func TestQuietBeginAndEnd(t *testing.T) {
 		}
 		keeps(&r, b, tc.cpus...)
 		k := b.All()[0]
-		if got := k.Ends[len(k.Ends)-1].CPUs; len(k.Ends) != 2 || got != tc.kept || k.RunsRight != tc.right || k.RunsWrong != tc.wrong || k.Learned.Right+k.Learned.Wrong != 0 {
+		if got := k.Ends.All()[k.Ends.Len()-1].CPUs; k.Ends.Len() != 2 || got != tc.kept || k.RunsRight != tc.right || k.RunsWrong != tc.wrong || k.Learned.Right+k.Learned.Wrong != 0 {
 			t.Errorf("%s: %.2f CPUs kept, %d right, %d wrong, %+v", name, got, k.RunsRight, k.RunsWrong, k.Learned)
 		}
 	}
@@ -153,8 +153,8 @@ func TestARunIsNotItsOwnPast(t *testing.T) {
 	if v := again.Show(); v.Runs != 0 || v.CPUs != 0 || again.Entry() == 0 {
 		t.Errorf("%+v, entry %d", v, again.Entry())
 	}
-	if keeps(&again, b, 0.1, 0.1, 0.1, 0.1); len(b.All()[0].Ends) != 1 || b.All()[0].Ends[0].CPUs != 3 {
-		t.Errorf("%+v", b.All()[0].Ends)
+	if keeps(&again, b, 0.1, 0.1, 0.1, 0.1); b.All()[0].Ends.Len() != 1 || b.All()[0].Ends.All()[0].CPUs != 3 {
+		t.Errorf("%+v", b.All()[0].Ends.All())
 	}
 	b.End(0, s, "train", endOf(s, "other", 2))
 	again.Begin(b, &s, "key", "", 0)

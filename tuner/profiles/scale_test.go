@@ -105,21 +105,25 @@ func BenchmarkLookupByIdentity(b *testing.B) {
 	}
 }
 
-// TestMemoryWithRuns: what 10,000 jobs take that each ran often, which is what a host comes to. 20 MB hold
-// four runs of each.
+// TestMemoryWithRuns: what 10,000 jobs take that each ran often, which is what a host comes to, with all that
+// is known of a run.
 func TestMemoryWithRuns(t *testing.T) {
-	for _, c := range []struct{ runs, most int }{{0, 14}, {1, 17}, {4, 20}, {MaxEnds, 26}} {
-		all := full(t, rand.New(rand.NewPCG(1, 2)), someJob).All()
+	for _, c := range []struct{ runs, most int }{{0, 14}, {1, 16}, {4, 18}, {MaxEnds, 20}} {
+		r := rand.New(rand.NewPCG(1, 2))
+		all := full(t, r, someJob).All()
 		for i := range all {
 			k := foreignRan(all[i], fmt.Sprintf("%c%c%c.py", 97+i/676%26, 97+i/26%26, 97+i%26), 2)
-			all[i].Identities, all[i].Ends = k.Identities, nil
-			for r := range c.runs {
-				e := k.Ends[0]
-				e.Run, e.UnixNs, e.Pace = RunID(i<<32|r+1), day+int64(r), Pace{Rate: 9, Blocks: 9}
-				e = e.In(func(s *Setting) { s.Source = k.Print.Unit })
-				e.Numbers = []identity.Hash{identity.Hash(fmt.Appendf(nil, "%08x", r)), identity.Hash(fmt.Appendf(nil, "%08x", 1_000_000+i))}
-				all[i].Ends = append(all[i].Ends, e)
+			all[i].Identities = k.Identities
+			var ends []End
+			for n := range c.runs {
+				e := k.Ends.All()[0].In(func(s *Setting) { s.Source = k.Print.Unit })
+				e.Run, e.UnixNs, e.Queued = RunID(r.Uint64()), 20_000*day+int64(r.Uint32()), r.Float32()
+				e.CPUs, e.Allowed, e.Memory = 9*r.Float64(), 64*r.Float64(), r.Float64()*(64<<30)
+				e.Pace = Pace{Rate: 9 * r.Float32(), Spread: r.Float32(), Blocks: r.Int32N(1e5), Slowest: r.Float32(), Least: r.Float32()}
+				e.Numbers = []identity.Hash{identity.Hash(fmt.Appendf(nil, "%08x", n)), identity.Hash(fmt.Appendf(nil, "%08x", 1_000_000+i))}
+				ends = append(ends, e)
 			}
+			all[i].Ends = EndsOf(ends...)
 		}
 		text, err := json.Marshal(all)
 		if err != nil {

@@ -57,7 +57,7 @@ type Known struct {
 	// Identities are those of the containers that it was learned from, Ends what their runs came
 	// to. An entry may hold these alone: a job whose steps were never counted.
 	Identities []identity.Identity `json:"identities,omitempty"`
-	Ends       []End               `json:"ends,omitempty"`
+	Ends       Ends                `json:"ends,omitzero"`
 	// RunsRight and RunsWrong count what was taken from these ends, by how it turned out.
 	RunsRight int `json:"runsRight,omitempty"`
 	RunsWrong int `json:"runsWrong,omitempty"`
@@ -154,7 +154,7 @@ func (k *Known) intern(seen map[string]string) {
 			texts, l.Cells = append(texts, &l.Source), slices.Clone(l.Cells)
 		}
 	}
-	k.Identities, k.Ends, k.Learned.Devices = slices.Clone(k.Identities), slices.Clone(k.Ends), slices.Clone(k.Learned.Devices)
+	k.Identities, k.Learned.Devices = slices.Clone(k.Identities), slices.Clone(k.Learned.Devices)
 	for i := range k.Learned.Devices {
 		texts = append(texts, &k.Learned.Devices[i].model)
 	}
@@ -163,16 +163,14 @@ func (k *Known) intern(seen map[string]string) {
 		texts = append(texts, &d.Key, &d.Job, &d.Image, &d.Data, &d.Device, &d.Libraries)
 		d.Words, d.Numbers = slices.Clone(d.Words), slices.Clone(d.Numbers)
 	}
-	for i := range k.Ends {
-		k.Ends[i] = k.Ends[i].In(func(s *Setting) {
-			texts = append(texts, &s.Job, &s.Host, &s.Kernel, &s.Driver, &s.Device, &s.Image, &s.Data, &s.Libraries, &s.Source)
-		})
+	k.Ends = k.Ends.Each(func(e *End) { *e = e.rounded() })
+	for i := range k.Ends.settings {
+		s := *k.Ends.settings[i]
+		k.Ends.settings[i] = &s
+		texts = append(texts, &s.Job, &s.Host, &s.Kernel, &s.Driver, &s.Device, &s.Image, &s.Data, &s.Libraries, &s.Source)
 	}
 	for _, s := range texts {
 		*s = one(*s)
-	}
-	for i := range k.Ends {
-		k.Ends[i] = k.Ends[i].sharing(k.Ends[:i])
 	}
 }
 

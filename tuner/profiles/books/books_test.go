@@ -32,7 +32,7 @@ func known(n int) []profiles.Known {
 		p := profiles.Print{Unit: "torch.backward", Image: "registry.example/secret:1", Steps: 50}.With(profiles.TrainerCPU, c.TrainerCPU).With(profiles.LoaderCPU, c.LoaderCPU).
 			With(profiles.DeviceWait, c.Device).With(profiles.Loaders, 2).With(profiles.Ranks, 1)
 		job := base64.RawURLEncoding.EncodeToString(bytes.Repeat([]byte{byte(i)}, 12))
-		runs := []profiles.End{{Run: 0xdeadbeefdeadbeef, Setting: &profiles.Setting{Job: job, Kernel: "private", Driver: "private"}, CPUs: 2}}
+		runs := profiles.EndsOf(profiles.End{Run: 0xdeadbeefdeadbeef, Setting: &profiles.Setting{Job: job, Kernel: "private", Driver: "private"}, CPUs: 2})
 		out = append(out, profiles.Known{Ends: runs, ID: uint64(i + 1), Name: "private", Print: p, Jobs: 1, FirstUnixNs: day, LastUnixNs: day, Learned: profiles.Learned{Cost: c, Correction: 1}})
 	}
 	return out
@@ -130,12 +130,12 @@ func TestRoundTrip(t *testing.T) {
 func TestRunsAreNotTold(t *testing.T) {
 	lines := func(runs ...string) (string, []profiles.Known) {
 		jobs, out := known(1), bytes.Buffer{}
-		first := jobs[0].Ends[0]
-		jobs[0].Ends = nil
+		first, ends := jobs[0].Ends.All()[0], []profiles.End(nil)
 		for _, run := range runs {
 			first.Run = profiles.RunOf(run)
-			jobs[0].Ends = append(jobs[0].Ends, first)
+			ends = append(ends, first)
 		}
+		jobs[0].Ends = profiles.EndsOf(ends...)
 		if err := Write(&out, "gpu-7", day, 0, jobs, true, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestRunsAreNotTold(t *testing.T) {
 	if other, _ := lines("containerd/secret", "\x1b[31m\u202e"+strings.Repeat("x", 4096)); one != other {
 		t.Errorf("containers tell books apart:\n%s%s", one, other)
 	}
-	if len(jobs) != 1 || len(jobs[0].Ends) != 2 || jobs[0].Ends[0].Run == jobs[0].Ends[1].Run {
+	if len(jobs) != 1 || jobs[0].Ends.Len() != 2 || jobs[0].Ends.All()[0].Run == jobs[0].Ends.All()[1].Run {
 		t.Errorf("%+v", jobs)
 	}
 }

@@ -25,7 +25,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/hiddeco/sshsig"
 	"golang.org/x/crypto/ssh"
@@ -147,10 +146,10 @@ func Write(w io.Writer, host string, madeUnixNs, serial int64, known []profiles.
 func lineOf(k profiles.Known) ([]byte, error) {
 	for {
 		line, err := json.Marshal(k.Rounded())
-		if err != nil || len(line) < maxLine || len(k.Ends) == 0 {
+		if err != nil || len(line) < maxLine || k.Ends.IsZero() {
 			return append(line, '\n'), err
 		}
-		k.Ends = k.Ends[1:]
+		k.Ends = profiles.EndsOf(k.Ends.All()[1:]...)
 	}
 }
 
@@ -195,13 +194,14 @@ func private(k profiles.Known, names bool) profiles.Known {
 	if !names {
 		k.Name, k.Print.Image = "", ""
 	}
-	k.Ends = slices.Clone(k.Ends)
-	for i := range k.Ends {
-		k.Ends[i] = k.Ends[i].Private()
+	n := profiles.RunID(0)
+	k.Ends = k.Ends.Each(func(e *profiles.End) {
+		*e = e.Private()
 		// A container's engine and id can be guessed where a person chose the id, so no hash of them leaves:
 		// readers only tell the runs of an entry apart.
-		k.Ends[i].Run = profiles.RunID(i + 1)
-	}
+		n++
+		e.Run = n
+	})
 	return k
 }
 
