@@ -107,7 +107,8 @@ func (i identifier) Of(c runtime.Container) *profiles.Start {
 	for _, m := range c.Start.Mounts {
 		s.Mounts = append(s.Mounts, identity.Mount(m))
 	}
-	out := &profiles.Start{Identity: identity.Of(s, i.key), Host: i.host, Kernel: firstLine(i.proc + "/sys/kernel/osrelease"), Passing: i.passing}
+	out := &profiles.Start{Identity: identity.Of(s, i.key), Host: i.host, Kernel: firstLine(i.proc + "/sys/kernel/osrelease"), Passing: i.passing,
+		Run: profiles.RunOf(identity.Word(i.key, "run", c.Key()))}
 	if len(c.GPUs) > 0 {
 		out.Driver = firstLine(i.sys + "/module/nvidia/version")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/identity"
+	"github.com/trimtab/trimtab/tuner/profiles"
 )
 
 func startedContainer() runtime.Container {
@@ -29,8 +30,14 @@ func TestIdentityKeyLasts(t *testing.T) {
 		t.Fatalf("%v, %v", info, err)
 	}
 	b := openIdentifier(cfg, slog.New(slog.DiscardHandler)).Of(startedContainer())
-	if a == nil || !a.Identity.Same(b.Identity) || a.Host != b.Host || a.Host == "" || a.Kernel == "" {
+	if a == nil || !a.Identity.Same(b.Identity) || a.Run != b.Run || a.Host != b.Host || a.Host == "" || a.Kernel == "" {
 		t.Errorf("%+v and %+v", a, b)
+	}
+	// Its run is told apart, and not by what can be guessed of it.
+	another, other := startedContainer(), openIdentifier(config.Config{StateDir: t.TempDir()}, slog.New(slog.DiscardHandler)).Of(startedContainer())
+	another.ID.Container += "2"
+	if c := openIdentifier(cfg, slog.New(slog.DiscardHandler)).Of(another); c.Run == a.Run || other.Run == a.Run || a.Run == 0 || a.Run == profiles.RunOf(startedContainer().Key()) {
+		t.Errorf("runs %x, %x, and %x under another key", a.Run, c.Run, other.Run)
 	}
 	// Nothing readable is encoded, of the container neither.
 	for _, v := range []any{a, startedContainer()} {

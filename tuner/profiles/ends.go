@@ -20,6 +20,9 @@ type Start struct {
 	Host     string            `json:"host,omitempty"`   // keyed hash of the host's name
 	Kernel   string            `json:"kernel,omitempty"` // release
 	Driver   string            `json:"driver,omitempty"` // version of the devices' driver
+	// Run tells this start from all others: of a keyed hash, since whoever reads known jobs could guess
+	// what a container is called. 0: not told, as by earlier versions.
+	Run RunID `json:"run,omitzero"`
 	// Passing: its key ends with the daemon. It displaces no identity that lasts.
 	Passing bool `json:"-"`
 }

@@ -65,13 +65,17 @@ type Shown struct {
 	SlowerWhy string  `json:"slowerWhy,omitempty"`
 }
 
-// Begin looks a container up that starts. key tells it from all others.
+// Begin looks a container up that starts. key tells it from all others where the start does not, and where
+// an earlier version kept what it had come to.
 func (r *Run) Begin(b *Store, s *Start, key, device string, nowNs int64) {
 	if s == nil || !s.Identity.Known() {
 		return
 	}
-	*r = Run{start: s, device: device, beganNs: nowNs, id: RunOf(key)}
+	*r = Run{start: s, device: device, beganNs: nowNs, id: cmp.Or(s.Run, RunOf(key))}
 	r.last = b.LastRuns(*s, device, r.id)
+	if last := b.LastRuns(*s, device, RunOf(key)); r.last.Own == nil && last.Own != nil {
+		r.id, r.last = RunOf(key), last
+	}
 	if r.expected = r.last.Expected; r.last.Own != nil {
 		r.quotas.most, r.memory, r.libraries = r.last.Own.CPUs, r.last.Own.Memory, r.last.Own.Libraries
 	}

@@ -156,6 +156,18 @@ func TestARunIsNotItsOwnPast(t *testing.T) {
 	if keeps(&again, b, 0.1, 0.1, 0.1, 0.1); b.All()[0].Ends.Len() != 1 || b.All()[0].Ends.All()[0].CPUs != 3 {
 		t.Errorf("%+v", b.All()[0].Ends.All())
 	}
+	// So it does for a later version that tells runs apart by another hash, and one that starts then is so told.
+	later := s
+	later.Run = 7
+	again.Begin(b, &later, "key", "", 0)
+	if keeps(&again, b, 3, 3, 3, 3); b.All()[0].Ends.Len() != 1 {
+		t.Errorf("%+v", b.All()[0].Ends.All())
+	}
+	fresh := NewStore()
+	again.Begin(fresh, &later, "key", "", 0)
+	if keeps(&again, fresh, 3, 3, 3, 3); fresh.All()[0].Ends.All()[0].Run != 7 {
+		t.Errorf("%+v", fresh.All()[0].Ends.All())
+	}
 	b.End(0, s, "train", endOf(s, "other", 2))
 	again.Begin(b, &s, "key", "", 0)
 	if v := again.Show(); v.Runs != 1 || v.CPUs != 2 {
