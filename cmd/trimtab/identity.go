@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -108,7 +109,7 @@ func (i identifier) Of(c runtime.Container) *profiles.Start {
 		s.Mounts = append(s.Mounts, identity.Mount(m))
 	}
 	out := &profiles.Start{Identity: identity.Of(s, i.key), Host: i.host, Kernel: firstLine(i.proc + "/sys/kernel/osrelease"), Passing: i.passing,
-		Run: profiles.RunOf(identity.Word(i.key, "run", c.Key()))}
+		Run: profiles.RunOf(identity.Word(i.key, "run", c.Key())), Fresh: fresh(c.ID)}
 	if len(c.GPUs) > 0 {
 		out.Driver = firstLine(i.sys + "/module/nvidia/version")
 	}
@@ -116,6 +117,17 @@ func (i identifier) Of(c runtime.Container) *profiles.Start {
 		return nil
 	}
 	return out
+}
+
+// freshFor is how long after its start a container has made no step yet: programs load their libraries first.
+const freshFor = 3 * time.Second
+
+// fresh reports whether a container has just started.
+func fresh(id runtime.ID) bool {
+	const tick = time.Second / 100 // USER_HZ, on all that Linux runs on
+	var now unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
+	return err == nil && id.StartTick > 0 && time.Duration(now.Nano())-time.Duration(id.StartTick)*tick < freshFor
 }
 
 // firstLine of a small file of the kernel; "" where there is none.

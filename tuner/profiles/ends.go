@@ -23,6 +23,8 @@ type Start struct {
 	// Run tells this start from all others: of a keyed hash, since whoever reads known jobs could guess
 	// what a container is called. 0: not told, as by earlier versions.
 	Run RunID `json:"run,omitzero"`
+	// Fresh: it had just started, so its first steps are all seen.
+	Fresh bool `json:"fresh,omitempty"`
 	// Passing: its key ends with the daemon. It displaces no identity that lasts.
 	Passing bool `json:"-"`
 }

@@ -80,7 +80,7 @@ const (
 // numbers to a part in 8,000: blocks of steps are hardly alike to one in a hundred.
 func (e End) rounded() End {
 	const cut = 11 // of the mantissa that go
-	for _, f := range []*float32{&e.Queued, &e.Spread, &e.Slowest, &e.Least} {
+	for _, f := range []*float32{&e.Queued, &e.Spread, &e.Slowest, &e.Least, &e.First} {
 		if near := math.Float32frombits((math.Float32bits(*f) + 1<<(cut-1)) &^ (1<<cut - 1)); !math.IsInf(float64(near), 0) {
 			*f = near
 		}
@@ -103,7 +103,7 @@ func (e *Ends) append(b []byte, end End) []byte {
 	b = appendAmount(b, end.CPUs, perCPU)
 	b = appendAmount(b, end.Allowed, perCPU)
 	b = appendAmount(b, end.Memory, 1./pageBytes)
-	for _, f := range []float32{end.Queued, end.Rate, end.Spread, end.Slowest, end.Least} { // zeros of the mantissa's end first: varints leave them out
+	for _, f := range []float32{end.Queued, end.Rate, end.Spread, end.Slowest, end.Least, end.First} { // zeros of the mantissa's end first: varints leave them out
 		b = binary.AppendUvarint(b, uint64(bits.Reverse32(math.Float32bits(f))))
 	}
 	return binary.AppendVarint(b, int64(end.Blocks))
@@ -115,7 +115,7 @@ func (e Ends) next(from *unpacker) (end End) {
 	end.UnixNs = from.scaled(secondNs)
 	end.Numbers = from.hashes()
 	end.CPUs, end.Allowed, end.Memory = from.amount(perCPU), from.amount(perCPU), from.amount(1./pageBytes)
-	for _, f := range []*float32{&end.Queued, &end.Rate, &end.Spread, &end.Slowest, &end.Least} {
+	for _, f := range []*float32{&end.Queued, &end.Rate, &end.Spread, &end.Slowest, &end.Least, &end.First} {
 		*f = math.Float32frombits(bits.Reverse32(uint32(from.integer())))
 	}
 	n := from.integer()

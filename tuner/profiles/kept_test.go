@@ -21,7 +21,7 @@ func someEnd(t *rapid.T) End {
 	e := End{
 		Run: RunID(rapid.Uint64().Draw(t, "run")), UnixNs: rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{0, -1, day, -day})).Draw(t, "at"),
 		CPUs: amount.Draw(t, "cpus"), Allowed: amount.Draw(t, "allowed"), Memory: amount.Draw(t, "memory"), Queued: small.Draw(t, "queued"),
-		Pace: Pace{Rate: small.Draw(t, "rate"), Spread: small.Draw(t, "spread"), Blocks: rapid.Int32().Draw(t, "blocks"), Slowest: small.Draw(t, "slowest"), Least: small.Draw(t, "least")},
+		Pace: Pace{Rate: small.Draw(t, "rate"), Spread: small.Draw(t, "spread"), Blocks: rapid.Int32().Draw(t, "blocks"), Slowest: small.Draw(t, "slowest"), Least: small.Draw(t, "least"), First: small.Draw(t, "first")},
 	}
 	for range rapid.IntRange(0, 40).Draw(t, "numbers") {
 		text := rapid.OneOf(rapid.SampledFrom([]string{"AAAAAAAA", "-_09azAZ", "", "A", "AAAA====", "\x1b[31m\u202e", "🙂🙂", "A\nAAAAAA"}), rapid.StringMatching("[A-Za-z0-9_-]{8}")).Draw(t, "number")
@@ -59,12 +59,12 @@ func TestRounded(t *testing.T) {
 		e := End{
 			Run: 1, UnixNs: rapid.Int64().Draw(t, "at"), Setting: &Setting{Job: "AAAAAAAAAAAAAAAA"}, Queued: share.Draw(t, "queued"),
 			CPUs: rapid.Float64Range(0, maxCPUs).Draw(t, "cpus"), Allowed: rapid.Float64Range(0, 64).Draw(t, "allowed"), Memory: rapid.Float64Range(0, maxBytes).Draw(t, "memory"),
-			Pace: Pace{Rate: rate.Draw(t, "rate"), Spread: share.Draw(t, "spread"), Slowest: rate.Draw(t, "slowest"), Least: rate.Draw(t, "least")},
+			Pace: Pace{Rate: rate.Draw(t, "rate"), Spread: share.Draw(t, "spread"), Slowest: rate.Draw(t, "slowest"), Least: rate.Draw(t, "least"), First: rate.Draw(t, "first")},
 		}
 		r := e.rounded()
 		near := func(a, b float32) bool { return math.Abs(float64(a-b)) <= math.Abs(float64(b))/8000+1e-40 }
 		if math.Abs(r.CPUs-e.CPUs) > 1e-5 || math.Abs(r.Allowed-e.Allowed) > 1e-5 || r.Memory < e.Memory || r.Memory > e.Memory+pageBytes ||
-			!near(r.Queued, e.Queued) || !near(r.Spread, e.Spread) || !near(r.Slowest, e.Slowest) || !near(r.Least, e.Least) || r.Rate != e.Rate {
+			!near(r.Queued, e.Queued) || !near(r.Spread, e.Spread) || !near(r.Slowest, e.Slowest) || !near(r.Least, e.Least) || !near(r.First, e.First) || r.Rate != e.Rate {
 			t.Fatalf("%+v of %+v", r, e)
 		}
 		if diff := cmp.Diff(r, r.rounded()); diff != "" || r.valid() != nil {

@@ -24,11 +24,14 @@ type Pace struct {
 	// Least is the rate of the fastest block of the slowest stretchBlocks in a row: what is left of its
 	// pace where such phases pass. 0: it had fewer.
 	Least float32 `json:"least,omitempty"`
+	// First is the rate of its first two blocks, where they were seen whole. A job begins as its last runs
+	// did, whatever phases come later. 0: not known.
+	First float32 `json:"first,omitempty"`
 }
 
 // valid reports whether a pace can be.
 func (p Pace) valid() bool {
-	return p.Rate >= 0 && p.Rate <= maxValue && p.Spread >= 0 && p.Spread <= 100 && p.Blocks >= 0 && p.Slowest >= 0 && p.Slowest <= maxValue && p.Least >= 0 && p.Least <= maxValue
+	return p.Rate >= 0 && p.Rate <= maxValue && p.Spread >= 0 && p.Spread <= 100 && p.Blocks >= 0 && p.Slowest >= 0 && p.Slowest <= maxValue && p.Least >= 0 && p.Least <= maxValue && p.First >= 0 && p.First <= maxValue
 }
 
 // log is the logarithm of the rate.
@@ -49,6 +52,8 @@ const (
 	leastSpread = 0.004
 	// falseAlarms is the bound on the chance that a run as fast as ever raises the alarm, in all of it.
 	falseAlarms = 6e-4
+	// falseFirst is that of the first two blocks alone, beside it.
+	falseFirst = 5e-5
 	// leastSlower is the least that is told.
 	leastSlower = 0.05
 	// blockRoom widens the spread of blocks: a step in fifty may take thrice as long, and blocks of
@@ -70,10 +75,15 @@ type Pacer struct {
 	slowest      float64 // least mean of two
 	stretch      [stretchBlocks]float64
 	least        float64 // least of the fastest blocks of stretches
+	first        float64 // mean of the first two
+	late         bool    // steps came before those that it saw, or between them
+	untilNs      int64   // of the latest reading
 }
 
 // anew begins anew, later in the same run: what it does by then, as evaluate, other runs did as late.
-func (p *Pacer) anew(source string) { *p = Pacer{source: source, before: p.before + p.blocks} }
+func (p *Pacer) anew(source string) {
+	*p = Pacer{source: source, before: p.before + p.blocks, late: p.late || p.untilNs > 0}
+}
 
 // Add takes in a reading of the rate, and reports whether it closed a block. Another source begins anew.
 func (p *Pacer) Add(source string, r observe.RateSample) (closed bool) {
@@ -85,6 +95,8 @@ func (p *Pacer) Add(source string, r observe.RateSample) (closed bool) {
 	if source != p.source {
 		p.anew(source)
 	}
+	p.late = p.late || p.blocks < 2 && p.untilNs > 0 && float64(r.StartNs-p.untilNs)*r.Rate > 1e9
+	p.untilNs = r.EndNs
 	if p.skipped < warmSteps {
 		p.skipped += steps
 		return false
@@ -102,6 +114,9 @@ func (p *Pacer) Add(source string, r observe.RateSample) (closed bool) {
 	if two := (p.last[0] + p.last[1]) / 2; p.blocks == 2 || p.blocks > 2 && two < p.slowest {
 		p.slowest = two
 	}
+	if p.blocks == 2 {
+		p.first = (p.last[0] + p.last[1]) / 2
+	}
 	p.stretch[p.blocks%stretchBlocks] = rate
 	if best := slices.Max(p.stretch[:]); p.blocks == stretchBlocks || p.blocks > stretchBlocks && best < p.least {
 		p.least = best
@@ -117,6 +132,9 @@ func (p *Pacer) Pace() Pace {
 	out := Pace{Rate: float32(math.Exp(p.mean)), Blocks: int32(p.before + p.blocks)}
 	if p.blocks > 1 {
 		out.Slowest = float32(math.Exp(p.slowest))
+	}
+	if p.blocks > 1 && !p.late {
+		out.First = float32(math.Exp(p.first))
 	}
 	if p.blocks >= stretchBlocks {
 		out.Least = float32(math.Exp(p.least))
@@ -235,6 +253,7 @@ type Slower struct {
 	Below float64  // share of the usual rate that is missing
 	Runs  int      // that it is held against
 	Since []string // what differs from all of them; none: nothing that is known
+	early bool     // told by the first steps
 }
 
 // String is it for people.
@@ -266,6 +285,11 @@ func (u Usual) Slower(p *Pacer, now End) *Slower {
 	if p.blocks <= 4 { // its own few say too little
 		block = u.block
 	}
+	if off := u.first(p); off > 0 {
+		s := slower(off)
+		s.early = true
+		return s
+	}
 	of := u.quantile(falseAlarms/2) * math.Sqrt(u.variance())
 	by := distuv.UnitNormal.Quantile(1-falseAlarms/2/(look*(look+1))) * block / math.Sqrt2
 	blocks := p.before + p.blocks
@@ -280,6 +304,31 @@ func (u Usual) Slower(p *Pacer, now End) *Slower {
 		return slower(left - mean)
 	}
 	return nil
+}
+
+// first is by how much the first two blocks are below those of earlier runs, of logarithms, where that is
+// more than they may be; else 0. What such a job does first is alike from run to run: phases that come later
+// hide nothing here, and how far first blocks lie apart holds all that makes them differ.
+func (u Usual) first(p *Pacer) float64 {
+	if p.blocks != 2 || p.late {
+		return 0
+	}
+	var logs []float64
+	for _, e := range u.alike {
+		if e.First > 0 {
+			logs = append(logs, math.Log(float64(e.First)))
+		}
+	}
+	if len(logs) < leastRuns {
+		return 0
+	}
+	mean, spread := stat.MeanStdDev(logs, nil)
+	n := float64(len(logs))
+	t := distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile(1 - falseFirst)
+	if off := mean - p.first; off >= max(t*max(spread, leastSpread)*math.Sqrt(1+1/n), -math.Log(1-leastSlower)) {
+		return off
+	}
+	return 0
 }
 
 // below is by how much the latest two blocks are below the usual rate, of logarithms.

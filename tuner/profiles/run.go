@@ -71,7 +71,7 @@ func (r *Run) Begin(b *Store, s *Start, key, device string, nowNs int64) {
 	if s == nil || !s.Identity.Known() {
 		return
 	}
-	*r = Run{start: s, device: device, beganNs: nowNs, id: cmp.Or(s.Run, RunOf(key))}
+	*r = Run{start: s, device: device, beganNs: nowNs, id: cmp.Or(s.Run, RunOf(key)), pacer: Pacer{late: !s.Fresh}}
 	r.last = b.LastRuns(*s, device, r.id)
 	if last := b.LastRuns(*s, device, RunOf(key)); r.last.Own == nil && last.Own != nil {
 		r.id, r.last = RunOf(key), last
@@ -128,7 +128,7 @@ func (r *Run) Rate(source string, sample observe.RateSample, now func() End) (al
 		r.slower = nil
 		return nil
 	}
-	if slow := u.Slower(&r.pacer, e); slow != nil || r.slower == nil || u.below(&r.pacer) < -math.Log(1-r.slower.Below/2) {
+	if slow := u.Slower(&r.pacer, e); slow != nil || r.slower == nil || r.recovered(u) {
 		r.slower = slow
 	}
 	if r.slower == nil || r.told {
@@ -136,6 +136,12 @@ func (r *Run) Rate(source string, sample observe.RateSample, now func() End) (al
 	}
 	r.told = true
 	return r.slower
+}
+
+// recovered reports whether half of what was missing is back. Where the first steps told it, the phases that
+// are in the usual rate have to come first.
+func (r *Run) recovered(u Usual) bool {
+	return (!r.slower.early || r.pacer.blocks >= stretchBlocks) && u.below(&r.pacer) < -math.Log(1-r.slower.Below/2)
 }
 
 // complete adds to what a run has come to where it ran, and as what.
@@ -211,7 +217,7 @@ func (e End) near(kept End) bool {
 	near := func(a, b float64) bool { return math.Abs(a-b) <= nearShare*max(a, b) }
 	paced := func(a, b float32) bool { return near(float64(a), float64(b)) }
 	return kept.Run == e.Run && e.UnixNs-kept.UnixNs < keepAtLeastNs && near(e.CPUs, kept.CPUs) && near(e.Allowed, kept.Allowed) && near(e.Memory, kept.Memory) &&
-		paced(e.Rate, kept.Rate) && paced(e.Slowest, kept.Slowest) && paced(e.Least, kept.Least) && float64(e.Blocks) <= 1.25*float64(kept.Blocks) && math.Abs(float64(e.Queued-kept.Queued)) < nearShare &&
+		paced(e.Rate, kept.Rate) && paced(e.Slowest, kept.Slowest) && paced(e.Least, kept.Least) && paced(e.First, kept.First) && float64(e.Blocks) <= 1.25*float64(kept.Blocks) && math.Abs(float64(e.Queued-kept.Queued)) < nearShare &&
 		e.Shared == kept.Shared && e.Device == kept.Device && e.Source == kept.Source && e.Libraries == kept.Libraries && e.Ranks == kept.Ranks && e.Loaders == kept.Loaders
 }
 

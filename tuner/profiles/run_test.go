@@ -264,3 +264,59 @@ func TestAllIsBetterThanNothing(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 }
+
+// By its first steps a run is judged where these were seen, all of them; what they told stands until the
+// phases that are in the usual rate have come.
+func TestFirstSteps(t *testing.T) {
+	s := startOf("train.py")
+	s.Fresh = true
+	b := NewStore()
+	run := func(name string, share float64, during func(*Run)) (r Run, told int) { // half the time at half speed, later
+		r.Begin(b, &s, name, "", 0)
+		if told = readings(&r, 0, 4, 20*share); during != nil {
+			during(&r)
+		}
+		told += readings(&r, 4, 8, 20*share)
+		told += readings(&r, 12, 40, 10*share) + readings(&r, 52, 30, 20*share)
+		r.Keep(b, 0, name, End{UnixNs: day}, 0, 100e9, true)
+		return r, told
+	}
+	for i := range leastRuns {
+		if _, told := run(string(rune('a'+i)), 1, nil); told != 0 {
+			t.Fatalf("told %d times of run %d", told, i)
+		}
+	}
+	if r, told := run("as ever", 1, nil); told != 0 || b.All()[0].Ends.All()[leastRuns].First != 20 {
+		t.Errorf("told %d times: %+v, %+v", told, r.Show(), b.All()[0].Ends.All())
+	}
+	kept := *b
+	for name, c := range map[string]struct {
+		fresh  bool
+		during func(*Run)
+		told   int
+	}{
+		"slower":                 {true, nil, 1},
+		"watched later":          {false, nil, 0},
+		"a raise":                {true, func(r *Run) { r.Written(runtime.KnobCPUQuota, 3) }, 0},
+		"steps in between":       {true, func(r *Run) { r.pacer.untilNs -= 2e9 }, 0},
+		"none of these":          {true, func(r *Run) { r.pacer.untilNs -= 1e6 }, 1},
+		"a rate of another kind": {true, func(r *Run) { r.pacer.anew("other") }, 0},
+	} {
+		*b, s.Fresh = kept, c.fresh
+		var r Run
+		r.Begin(b, &s, "slower", "", 0)
+		told := readings(&r, 0, 4, 17)
+		if c.during != nil {
+			c.during(&r)
+		}
+		if told += readings(&r, 4, 5, 17); told != c.told || (r.Show().Slower > 0.1) != (c.told > 0) {
+			t.Errorf("%s: told %d times, %+v", name, told, r.Show())
+		}
+		if readings(&r, 9, 9, 17); c.told > 0 && r.Show().Slower == 0 {
+			t.Errorf("%s: no longer slower: %+v", name, r.Show())
+		}
+		if readings(&r, 18, 20, 20); r.Show().Slower != 0 {
+			t.Errorf("%s: still slower: %+v", name, r.Show())
+		}
+	}
+}

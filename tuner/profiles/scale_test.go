@@ -119,7 +119,7 @@ func TestMemoryWithRuns(t *testing.T) {
 				e := k.Ends.All()[0].In(func(s *Setting) { s.Source = k.Print.Unit })
 				e.Run, e.UnixNs, e.Queued = RunID(r.Uint64()), 20_000*day+int64(r.Uint32()), r.Float32()
 				e.CPUs, e.Allowed, e.Memory = 9*r.Float64(), 64*r.Float64(), r.Float64()*(64<<30)
-				e.Pace = Pace{Rate: 9 * r.Float32(), Spread: r.Float32(), Blocks: r.Int32N(1e5), Slowest: r.Float32(), Least: r.Float32()}
+				e.Pace = Pace{Rate: 9 * r.Float32(), Spread: r.Float32(), Blocks: r.Int32N(1e5), Slowest: r.Float32(), Least: r.Float32(), First: r.Float32()}
 				e.Numbers = []identity.Hash{identity.Hash(fmt.Appendf(nil, "%08x", n)), identity.Hash(fmt.Appendf(nil, "%08x", 1_000_000+i))}
 				ends = append(ends, e)
 			}
