@@ -1,6 +1,11 @@
 package profiles
 
-import "math"
+import (
+	"math"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
 
 // Predictor predicts rates by the same known jobs as often as it is asked: what they tell of two models
 // of device is worked out once. Used from one goroutine.
@@ -59,9 +64,29 @@ func (p *Predictor) SpeedsOf(k Known, cpus float64, models []string) []Speed {
 		}
 		s := speedAt(model, cost, cpus, math.Log(off))
 		s.Measured, s.Jobs = k.Host == "", k.Jobs
+		if off, ok := k.apart(model); ok {
+			s.Low, s.High = s.PerSecond*math.Exp(-off), s.PerSecond*math.Exp(off)
+		}
 		out = append(out, s)
 	}
 	return append(out, p.predict(Running{k.Print, k.costOn(k.Print.Device), cpus}, other)...)
+}
+
+// apart is how far a run on a model of device may be from the others of its job there, of logarithms, with
+// probability Covered. ok is false where too few runs tell.
+func (k *Known) apart(model string) (off float64, ok bool) {
+	var logs []float64
+	for _, e := range k.Ends.All() {
+		if e.Setting != nil && e.Device == model && e.Source == k.Print.Unit && e.Rate > 0 {
+			logs = append(logs, e.log())
+		}
+	}
+	if len(logs) < leastRuns {
+		return 0, false
+	}
+	_, spread := stat.MeanStdDev(logs, nil)
+	n := float64(len(logs))
+	return distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile((1+Covered)/2) * max(spread, leastSpread) * math.Sqrt(1+1/n), true
 }
 
 // predict predicts as PredictWith does.

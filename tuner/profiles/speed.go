@@ -23,8 +23,9 @@ const (
 	// maxOff is by what factor data sheets alone are taken to be off: they count as one family whose
 	// rates were that far from predicted [143 of 156 on K80, P100 and V100 are nearer: docs/results.md].
 	maxOff = 3.0
-	// measuredOff is the half width of the interval, as a factor, of a rate that was measured: assumed,
-	// since of most jobs one run on a model is known.
+	// measuredOff is the half width of the interval, as a factor, of a rate that was measured and of which too few
+	// runs tell how far they lie apart. It is assumed: published tables hold each rate once. Half of it
+	// changes no advice, since 10 % are the least that is advised; twice of it asks for 20 %.
 	measuredOff = 1.1
 	// maxCompared known jobs at the most are compared for one prediction, the latest met first.
 	maxCompared = 64
@@ -60,7 +61,7 @@ func (b *Store) Speeds(id uint64, p Print, cost policies.Cost, cpus float64, mod
 	}
 	k := Known{Jobs: 1}
 	if own := b.find(id); own != nil {
-		k.Jobs, k.Learned.Devices = own.Jobs, own.Learned.Devices
+		k.Jobs, k.Learned.Devices, k.Ends = own.Jobs, own.Learned.Devices, own.Ends
 	}
 	k.Print, k.Learned.Devices = p, k.Learned.Devices.With(p.Device, cost)
 	return slices.DeleteFunc(NewPredictor(b.known).SpeedsOf(k, cpus, models), func(s Speed) bool { return s.Device == p.Device })

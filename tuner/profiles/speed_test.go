@@ -175,3 +175,35 @@ func BenchmarkPredict(b *testing.B) {
 func predict(known []Known, r Running, models []string) []Speed {
 	return PredictWith(EqualWeights(), known, r, models)
 }
+
+// The interval of a measured rate is that of its runs, where enough of them tell; else it is assumed.
+func TestMeasuredIntervals(t *testing.T) {
+	p, c := input(0.05)
+	p.Device = "NVIDIA A100"
+	k := Known{ID: 1, Print: p, Jobs: 1, Learned: Learned{Cost: c, Correction: 1, Devices: CostsOf(map[string]policies.Cost{p.Device: c})}}
+	off := func(device, unit string, rates ...float32) float64 {
+		var ends []End
+		for i, r := range rates {
+			ends = append(ends, End{Run: RunID(i + 1), Setting: &Setting{Device: device, Source: unit}, Pace: Pace{Rate: r}})
+		}
+		k.Ends = EndsOf(ends...)
+		s := NewPredictor([]Known{k}).SpeedsOf(k, 4, []string{p.Device})[0]
+		if !s.Measured || s.Low > s.PerSecond || s.High < s.PerSecond {
+			t.Errorf("%+v", s)
+		}
+		return math.Log(s.High / s.PerSecond)
+	}
+	assumed := off(p.Device, p.Unit, 10, 11, 12)
+	for name, o := range map[string]float64{"elsewhere": off("another", p.Unit, 10, 10, 10, 10), "in another unit": off(p.Device, "passes", 10, 10, 10, 10)} {
+		if o != assumed {
+			t.Errorf("%s: %v, want %v", name, o, assumed)
+		}
+	}
+	// Student's distribution, 7 degrees of freedom, 95 %: 1.895; the least spread is 0.4 %.
+	if o := off(p.Device, p.Unit, 10, 10, 10, 10, 10, 10, 10, 10); math.Abs(o-1.895*leastSpread*math.Sqrt(9./8)) > 1e-5 {
+		t.Errorf("of equal runs %v", o)
+	}
+	if o := off(p.Device, p.Unit, 10, 14, 10, 14); !(o > 2*assumed) {
+		t.Errorf("of runs far apart %v, assumed are %v", o, assumed)
+	}
+}
