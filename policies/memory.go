@@ -14,6 +14,8 @@ type MemoryUse struct {
 	Held    float64 `json:"held"`            // anonymous and shared: only swap or a kill frees it
 	Peak    float64 `json:"peak,omitempty"`  // the most of that in the latest minute
 	Limit   float64 `json:"limit,omitempty"` // 0: none
+	// Shared is the most shared memory in the latest minute, files of any tmpfs among it.
+	Shared float64 `json:"shared,omitempty"`
 	// Reread is what was read again after it had been evicted, DiskRead all that came
 	// from disks.
 	Reread   float64 `json:"reread"`

@@ -251,6 +251,10 @@ type Process struct {
 	Ranked bool  `json:"ranked,omitempty"`
 	// Libraries is a keyed hash of the builds of all files that it executes code of; "": not known.
 	Libraries string `json:"libraries,omitempty"`
+	// OpenMP: it executes code of a library that starts as many threads as OMP_NUM_THREADS says.
+	OpenMP bool `json:"openmp,omitempty"`
+	// SharedBytes is the size of the tmpfs at its /dev/shm; 0: it has none, or that could not be read.
+	SharedBytes uint64 `json:"shm,omitempty"`
 }
 
 // Target is a container that a probe watches.

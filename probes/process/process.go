@@ -31,6 +31,7 @@ var rankKeys = []string{"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
 const (
 	maxEnviron = 64 << 10 // bytes
 	maxArgs    = 16 << 10 // bytes
+	maxMounts  = 64 << 10 // bytes
 	maxRank    = 1 << 20
 	again      = 3    // readings of a new process: it may be about to start another program
 	maxNew     = 16   // processes of one container that are looked at in one reading
@@ -186,6 +187,9 @@ func (p *Probe) read(tgid int32) (f probes.Process, ok bool) {
 	}
 	f = probes.Process{TGID: tgid, Args: argsHash(args), Forked: stat.Flags&forkNoExec != 0}
 	f.Rank, f.Ranked = rankOf(environ)
+	if mounts, err := procfs.Read(procfs.Path(p.procRoot, tgid, "mountinfo"), maxMounts); err == nil && len(mounts) < maxMounts {
+		f.SharedBytes = sharedBytes(mounts)
+	}
 	return f, true
 }
 

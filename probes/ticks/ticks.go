@@ -169,7 +169,8 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 			slices.SortFunc(sample.Kernel.Ticks, compareTicks)
 		}
 		for i := range sample.Processes {
-			sample.Processes[i].Libraries = p.Libraries(sample.Processes[i].TGID)
+			f := &sample.Processes[i]
+			f.Libraries, f.OpenMP = p.Libraries(f.TGID), p.OpenMP(f.TGID)
 		}
 	}
 	return errors.Join(err, p.Rotate())

@@ -151,6 +151,18 @@ func (c *Client) Libraries(pid int32) string {
 	return ""
 }
 
+// openMPLibraries are part of the names of libraries that take their number of threads from
+// OMP_NUM_THREADS: the OpenMP of GCC, Intel and LLVM, and BLAS with threads of its own.
+//
+//trimtab:table of file names
+var openMPLibraries = []string{"libgomp", "libiomp", "libomp.", "libomp-", "openblas", "libmkl_", "libblis"}
+
+// OpenMP reports whether a process executes code of one of them, by the names of its files.
+func (c *Client) OpenMP(pid int32) bool {
+	p := c.finder.processes[pid]
+	return p != nil && p.openMP
+}
+
 // Drop takes a hook, by index, off one process for good: another tells the same.
 func (c *Client) Drop(pid int32, hook int) {
 	if p := c.finder.processes[pid]; p != nil && p.members[c] != nil {

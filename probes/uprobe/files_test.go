@@ -145,7 +145,7 @@ func TestBuildsAreTold(t *testing.T) {
 	target, dir := uprobetest.Cgroup(t, "builds"), t.TempDir()
 	builds := []string{
 		uprobetest.BuildCode(t, dir, "libone.so", probedCode+"int version(void) { return 1; }\n", "-shared", "-fPIC", "-Wl,-soname,libx.so,--build-id"),
-		uprobetest.BuildCode(t, dir, "libtwo.so", probedCode+"int version(void) { return 2; }\n", "-shared", "-fPIC", "-Wl,-soname,libx.so,--build-id"),
+		uprobetest.BuildCode(t, dir, "libgomp-two.so", probedCode+"int version(void) { return 2; }\n", "-shared", "-fPIC", "-Wl,-soname,libx.so,--build-id"),
 	}
 	of := func(j *uprobetest.Job) string { return c.client.Libraries(j.PID) }
 	jobs := make([]*uprobetest.Job, 3)
@@ -157,6 +157,9 @@ func TestBuildsAreTold(t *testing.T) {
 	c.until("looked at", func() bool { return of(jobs[0]) != "" && of(jobs[1]) != "" && of(jobs[2]) != "" })
 	if one, same, two := of(jobs[0]), of(jobs[1]), of(jobs[2]); one != same || one == two || !strings.HasPrefix(one, "hash of ") {
 		t.Errorf("%q and %q of one build, %q of another", one, same, two)
+	}
+	if c.client.OpenMP(jobs[0].PID) || !c.client.OpenMP(jobs[2].PID) {
+		t.Error("OpenMP is told by the name of its library")
 	}
 	before := of(jobs[1])
 	jobs[1].Do("load %s", builds[1])

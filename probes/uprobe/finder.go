@@ -61,6 +61,7 @@ type process struct {
 	members  map[*Client]*member
 	at       map[fileKey]string // where it maps libraries of interest
 	mapped   string             // see Client.Libraries
+	openMP   bool               // see Client.OpenMP
 }
 
 // Finder finds libraries for its clients. It and its clients are used from one

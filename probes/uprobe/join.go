@@ -46,6 +46,7 @@ func (f *Finder) takeLook(p *process, size uint64, l *look) {
 	if l.complete && l.err == nil && f.hash != nil {
 		p.mapped = f.hash(strconv.FormatUint(l.content, 16))
 	}
+	p.openMP = l.openMP
 	if l.complete { // else what is no longer mapped is not known
 		f.leaveUnmapped(p, l.mapped)
 	}

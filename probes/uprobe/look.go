@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -60,6 +61,7 @@ type look struct {
 	found    []sighting // with functions of interest
 	complete bool       // all mappings could be reached
 	content  uint64     // sum of what tells the builds of the mapped files apart
+	openMP   bool       // see Client.OpenMP
 	err      error
 }
 
@@ -100,6 +102,7 @@ func (l *look) run() {
 		return
 	}
 	mappings := executableMaps(text, l.hints)
+	l.openMP = slices.ContainsFunc(mappings, func(m mapping) bool { return hinted(path.Base(m.path), openMPLibraries) })
 	o := newOpener(l.procRoot, l.pid)
 	defer o.close()
 	l.complete, l.err = l.all(o, mappings)

@@ -9,6 +9,7 @@ import (
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/tuner/observe"
 	"github.com/trimtab/trimtab/tuner/state"
+	"github.com/trimtab/trimtab/tuner/verdict"
 )
 
 // Show fills the parts of a snapshot that the control step knows.
@@ -32,8 +33,7 @@ func (c *Controller) Show(s *state.Snapshot) {
 }
 
 func (c *Controller) show(i int) state.Container {
-	s, k := c.all[i], c.k()
-	r := &s.obs.Latest
+	s, k, r := c.all[i], c.k(), &c.all[i].obs.Latest
 	v := state.Container{
 		Key: s.key, ID: s.c.ID.Container, Engine: s.c.ID.Engine, Name: s.c.Name, Image: s.c.Image, State: s.c.State, GPUs: s.c.GPUs,
 		Watched: s.c.Watched, Enrolment: s.c.Enrolment, WhyNot: s.refused.Text, Gate: string(s.refused.Gate), Value: s.refused.Value, Threshold: s.refused.Threshold,
@@ -41,7 +41,7 @@ func (c *Controller) show(i int) state.Container {
 		Ranks: r.Ranks, UsedCPUs: s.obs.Used(), Windows: s.obs.Windows, PartNs: s.parts, MemoryUse: s.memoryUse(k), Deciders: c.whose(s),
 		Now: s.c.Now, Original: s.originals(), Yielded: s.c.Yielded, Held: s.c.Held, Pending: s.c.Pending, Preflight: s.c.Preflight,
 		Entitled: s.rights.entitled, Obtainable: s.rights.obtainable, Allocation: c.allocation(i), ByCPUs: s.learned.curve, ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
-		Advice: s.advice, Trials: slices.Clone(s.trials),
+		Advice: s.advice, Trials: slices.Clone(s.trials), Team: verdict.TeamOf(r), SharedBytes: verdict.SharedBytes(r),
 	}
 	v.VerdictSinceUnixNs, v.PeakCPUs, v.PeakSinceUnixNs = c.unix(s.verdicts.SinceNs()), s.obs.PeakCPUs, c.unix(s.obs.PeakNs)
 	v.Rate, v.RateWhy = c.showRate(s)

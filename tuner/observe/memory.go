@@ -13,7 +13,7 @@ const pageBytes = 4096
 // see a limit coming, or one that bites. Amounts are bytes, of the tick.
 type MemoryTick struct {
 	StartNs, EndNs     int64
-	Current, Held      float64
+	Current, Held, Shm float64
 	Grew               float64 // by so much Held rose since the tick before
 	Reread, Read, Reqs float64 // read again after eviction; from disks in all; requests that read
 	Some, Full, IOSome float64 // PSI, shares
@@ -34,7 +34,7 @@ func (s *State) addMemory(w *Window) {
 		return
 	}
 	g := w.Cgroup
-	t := MemoryTick{StartNs: w.StartNs, EndNs: w.EndNs, Current: float64(g.MemoryBytes), Held: float64(g.Anon + g.Shmem), Reread: float64(g.RefaultFile+g.RefaultAnon) * pageBytes,
+	t := MemoryTick{StartNs: w.StartNs, EndNs: w.EndNs, Current: float64(g.MemoryBytes), Held: float64(g.Anon + g.Shmem), Shm: float64(g.Shmem), Reread: float64(g.RefaultFile+g.RefaultAnon) * pageBytes,
 		Read: float64(w.Block.ReadBytes), Reqs: float64(w.Block.Reads), Some: g.MemorySome, Full: g.MemoryFull, IOSome: g.IOSome, Kills: float64(g.OOMKills), CPUs: w.UsedCPUs()}
 	if n := len(s.Memory); n > 0 {
 		t.Grew = max(0, t.Held-s.Memory[n-1].Held)
@@ -91,7 +91,7 @@ func (s *State) MemoryUse(k *policies.Constants, limit float64) policies.MemoryU
 	use := policies.MemoryUse{Read: true, Current: now.Current, Held: now.Held, Limit: limit, Reread: m.Reread, DiskRead: m.Read, Reads: m.Reqs, Some: m.Some, Full: m.Full,
 		Growth: s.growth()}
 	for _, t := range s.MemoryBetween(now.EndNs-int64(k.UnusedSeconds*1e9), now.EndNs) {
-		use.Peak = max(use.Peak, t.Held)
+		use.Peak, use.Shared = max(use.Peak, t.Held), max(use.Shared, t.Shm)
 	}
 	use.CalmSeconds = s.calmFor(k)
 	use.Fills = limit > 0 && s.fills(k, limit)

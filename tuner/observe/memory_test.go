@@ -57,3 +57,15 @@ func TestARoundEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedIsTheMostOfAMinute: a queue of batches in shared memory fills and drains.
+func TestSharedIsTheMostOfAMinute(t *testing.T) {
+	var s State
+	for i, shmem := range []uint64{9e6, 5e6, 7e6, 1e6} {
+		start := int64(i) * 25 * second
+		s.addMemory(&Window{StartNs: start, EndNs: start + 25*second, HasCgroup: true, Cgroup: Cgroup{Anon: 1e9, Shmem: shmem}})
+	}
+	if got := s.MemoryUse(policies.DefaultConstants(), 0).Shared; got != 7e6 {
+		t.Errorf("%.0f bytes, want the most that the last minute's readings had", got)
+	}
+}

@@ -121,7 +121,10 @@ type Container struct {
 	PeakCPUs        float64            `json:"peakCPUs,omitempty"`
 	PeakSinceUnixNs int64              `json:"peakSince,omitempty"`
 	MemoryUse       policies.MemoryUse `json:"memoryUse,omitzero"`
-	Windows         uint64             `json:"windows"` // closed since watched
+	// SharedBytes is the size of its /dev/shm, a tmpfs; 0: not known. Team is of its slowest rank.
+	SharedBytes float64       `json:"shm,omitempty"`
+	Team        policies.Team `json:"team,omitzero"`
+	Windows     uint64        `json:"windows"` // closed since watched
 	// ProbeShare is what the probes cost its threads, as a share of one CPU; Thinned says which
 	// hooks take turns for it, and what else is not counted, each with why.
 	ProbeShare float64                  `json:"probeShare,omitempty"`
