@@ -23,8 +23,10 @@ type What string
 const (
 	CPUQuota      What = "cpu.quota"      // the quota to set: what a loan settled to, a trial kept, or the cost tells
 	CPUSpare      What = "cpu.spare"      // a smaller quota does: others may have the rest
+	CPUThreads    What = "cpu.threads"    // fewer threads of OpenMP or BLAS
 	MemoryLimit   What = "memory.limit"   // the limit to set: what a loan settled to
 	MemoryAllow   What = "memory.allow"   // let trimtab move the memory limit
+	MemoryShm     What = "memory.shm"     // a larger /dev/shm
 	LoaderWorkers What = "loader.workers" // more loader workers
 	DataLocal     What = "data.local"     // a local copy of what is read over the network
 	GPUIdle       What = "gpu.idle"       // a device that is held and not used
@@ -58,7 +60,7 @@ type Line struct {
 // Setting is a value with its unit, or a text where it is no number.
 type Setting struct {
 	Value float64 `json:"value"`
-	Unit  string  `json:"unit,omitempty"` // "CPUs", "B", "workers", "devices"
+	Unit  string  `json:"unit,omitempty"` // "CPUs", "B", "threads", "workers", "devices"
 	Text  string  `json:"text,omitempty"` // where it is no number; Value is 0 then
 }
 
@@ -70,9 +72,10 @@ type Number struct {
 
 // Kinds of what is given.
 const (
-	OfRunTime = "run time"     // to the container itself: the same work is done earlier, step by step or without
-	OfDevices = "device hours" // to others: a device that nobody uses
-	OfCPUs    = "CPU hours"    // that can be promised to others: a quota reserves nothing, so they gain nothing yet
+	OfRunTime = "run time"         // to the container itself: the same work is done earlier, step by step or without
+	OfRisk    = "run time at risk" // to the container itself: what it loses if it ends before it saves
+	OfDevices = "device hours"     // to others: a device that nobody uses
+	OfCPUs    = "CPU hours"        // that can be promised to others: a quota reserves nothing, so they gain nothing yet
 )
 
 // Gives is what an advice would give, Low ≤ Share ≤ High. The hours are those of a container that
@@ -108,7 +111,7 @@ func Of(k *policies.Constants, s *state.Snapshot) []Advice {
 	n := node{k, s}
 	out := []Advice{}
 	for _, c := range s.Containers {
-		for _, rule := range []func(state.Container) (Advice, bool){n.cpuQuota, n.cpuSpare, n.memoryLimit, n.memoryAllow, n.loaderWorkers, n.dataLocal, n.gpuModel, n.jobSlower} {
+		for _, rule := range []func(state.Container) (Advice, bool){n.cpuQuota, n.cpuSpare, n.threads, n.memoryLimit, n.memoryAllow, n.sharedMemory, n.loaderWorkers, n.dataLocal, n.gpuModel, n.jobSlower} {
 			if a, ok := rule(c); ok {
 				a.Key, a.Container = c.Key, c.Name
 				out = append(out, a)

@@ -63,6 +63,21 @@ func loading() state.Container {
 	return c
 }
 
+// crowded computes on 16 threads with a quota of four CPUs.
+func crowded() state.Container {
+	c := starved()
+	c.Original, c.Now, c.Knee = quota(4), quota(4), 0
+	c.Verdict = policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseHost, Relief: policies.ReliefQuota, Confidence: 0.8}
+	c.Team = policies.Team{Threads: 16, Wanted: 14, Unrun: 0.7, Behind: 0.01}
+	c.Breakdown = policies.Breakdown{WallNs: 100, Ns: [policies.NumParts]int64{policies.PartCompute: 20, policies.PartThrottled: 60, policies.PartDevice: 20}}
+	return c
+}
+
+// filled holds 60 of the 64 MiB of its /dev/shm.
+func filled() state.Container {
+	return state.Container{Key: "k", Name: "train", Watched: true, SharedBytes: 64 << 20, MemoryUse: policies.MemoryUse{Read: true, Shared: 60 << 20}}
+}
+
 // paging reads again what its limit of 1 GiB evicted, and was lent 2 GiB ten minutes ago.
 func paging() state.Container {
 	limit := func(bytes float64) runtime.Values {
@@ -143,6 +158,27 @@ func TestWhatIsAdvised(t *testing.T) {
 			c.Breakdown.Ns[policies.PartInputStorage] = 40
 			c.MemoryUse, c.Enrolment.Knobs = policies.MemoryUse{Read: true, Reread: 90, DiskRead: 100}, []string{"cpu"}
 		})), "memory.allow cpu,memory, now none (trimtab enable train --knobs cpu,memory): its memory limit evicts what it reads again; trimtab finds the limit that ends it, where it may and the host's config allows; the line lets it change cpu as well, which it only watches now. Gives 18 % (0 to 36 %) of its run time, 30 h a week; confidence 60 %"},
+		"a team of four times its quota": {host(crowded()), "cpu.threads 4 threads, now 16 threads (-e OMP_NUM_THREADS=4): more of its threads compute at once than it has CPUs: each waits for those that do not run, and may spin meanwhile. Gives 20 % (0 to 80 %) of its run time, 34 h a week; confidence 44 %"},
+		"a team of each of three ranks":  {host(with(crowded(), func(c *state.Container) { c.Ranks = 3 })), "cpu.threads 1 thread, now 16 threads (-e OMP_NUM_THREADS=1): more of its threads compute at once than it has CPUs: each waits for those that do not run, and may spin meanwhile. Gives 20 % (0 to 80 %) of its run time, 34 h a week; confidence 44 %"},
+		"a team on half a CPU":           {host(with(crowded(), func(c *state.Container) { c.Now, c.Team.Threads = quota(0.5), 2 })), "cpu.threads 1 thread, now 2 threads (-e OMP_NUM_THREADS=1): more of its threads compute at once than it has CPUs: each waits for those that do not run, and may spin meanwhile. Gives 20 % (0 to 80 %) of its run time, 34 h a week; confidence 44 %"},
+		"a team of twice the host": {host(with(crowded(), func(c *state.Container) {
+			c.Original, c.Now, c.Verdict.Relief = nil, nil, ""
+		})), "cpu.threads 8 threads, now 16 threads (-e OMP_NUM_THREADS=8): more of its threads compute at once than it has CPUs: each waits for those that do not run, and may spin meanwhile. Gives 20 % (0 to 80 %) of its run time, 34 h a week; confidence 44 %"},
+		"a team beside others' work": {host(with(crowded(), func(c *state.Container) {
+			c.Original, c.Now, c.Verdict.Relief, c.Team.Behind = nil, nil, "", 0.1
+		})), ""},
+		"a team that runs":                      {host(with(crowded(), func(c *state.Container) { c.Team.Unrun = 0.1 })), ""},
+		"a team of a thread for each CPU":       {host(with(crowded(), func(c *state.Container) { c.Team.Threads = 7 })), ""},
+		"a team that will be lent more":         {host(with(crowded(), func(c *state.Container) { c.Enrolment = tuned("cpu") })), ""},
+		"a team whose loan has not settled":     {host(with(crowded(), func(c *state.Container) { c.Enrolment, c.Loan = tuned("cpu"), &state.Loan{Own: 4, CPUs: 1} })), ""},
+		"a full /dev/shm":                       {host(filled()), "memory.shm 1024 MiB, now 64 MiB (--shm-size=1024m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
+		"a full /dev/shm of three GiB":          {host(with(filled(), func(c *state.Container) { c.SharedBytes, c.MemoryUse.Shared = 3*gib, 2.9*gib })), "memory.shm 8192 MiB, now 3072 MiB (--shm-size=8192m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
+		"a full /dev/shm under a limit":         {host(with(filled(), func(c *state.Container) { c.MemoryUse.Limit = gib })), "memory.shm 512 MiB, now 64 MiB (--shm-size=512m): its /dev/shm is nearly full: who finds no room there fails, and the job with it. Gives 50 % (0 to 100 %) of its run time, which is at risk, 84 h a week; confidence 50 %"},
+		"a full /dev/shm under a low limit":     {host(with(filled(), func(c *state.Container) { c.MemoryUse.Limit = gib / 8 })), ""},
+		"a full /dev/shm of half the host":      {host(with(filled(), func(c *state.Container) { c.SharedBytes, c.MemoryUse.Shared = 32*gib, 31*gib })), ""},
+		"a /dev/shm with room":                  {host(with(filled(), func(c *state.Container) { c.MemoryUse.Shared = 50 << 20 })), ""},
+		"more is shared than /dev/shm holds":    {host(with(filled(), func(c *state.Container) { c.MemoryUse.Shared = 65 << 20 })), ""},
+		"the size of /dev/shm was not read":     {host(with(filled(), func(c *state.Container) { c.SharedBytes = 0 })), ""},
 		"few loaders":                           {host(loading()), "loader.workers 4 workers, now 2 workers (num_workers=4): its loaders are busy all along, and its trainer waits for them. Gives 44 % (16 to 63 %) of its run time, 74 h a week; confidence 48 %"},
 		"few loaders, and no PyTorch":           {host(with(loading(), func(c *state.Container) { c.Rate.Source = "jax.step" })), "loader.workers 4 workers, now 2 workers: its loaders are busy all along, and its trainer waits for them. Gives 44 % (16 to 63 %) of its run time, 74 h a week; confidence 48 %"},
 		"few loaders, on three CPUs of its set": {host(with(loading(), func(c *state.Container) { c.Now = runtime.Values{runtime.KnobCpuset: "0-1,6"} })), "loader.workers 3 workers, now 2 workers (num_workers=3): its loaders are busy all along, and its trainer waits for them. Gives 33 % (0 to 56 %) of its run time, 56 h a week; confidence 48 %"},
@@ -214,7 +250,7 @@ func evidence() []state.Container {
 	spare := state.Container{Key: "k", Name: "web", Original: quota(4), Now: quota(4), Entitled: 4, PeakCPUs: 0.8, PeakSinceUnixNs: now - 7*24*hour}
 	faster := state.Container{Key: "k", Name: "train", Devices: []state.DeviceSpeed{{Model: "H100", PerSecond: 8, Low: 5, High: 12, Ratio: 2}}}
 	slower := state.Container{Key: "k", Name: "train", LastRuns: &profiles.Shown{Runs: 8, PerSecond: 100, Low: 98, High: 102, Slower: 0.15, SlowerWhy: "15 % below its last 8 runs, since the driver changed (550, before 535)"}}
-	return []state.Container{lent(), starved(), loading(), paging(), evicted, remote, spare, faster, slower}
+	return []state.Container{lent(), starved(), loading(), crowded(), filled(), paging(), evicted, remote, spare, faster, slower}
 }
 
 // anything is a snapshot of one of these, of which some numbers and texts are arbitrary ones.
@@ -225,7 +261,7 @@ func anything(t *rapid.T) *state.Snapshot {
 	s := host(c)
 	s.Devices = devices()
 	h, m, e := &s.Devices[0].Holders[0], &c.MemoryUse, &c.Cost
-	fields := []*float64{&c.Knee, &c.UsedCPUs, &c.Entitled, &c.Obtainable, &c.PeakCPUs, &c.Gain, &e.TrainerCPU, &e.LoaderCPU, &e.OtherCPU, &e.Device, &e.Batch, &e.Spin, &e.Queue, &c.Rate.PerSecond,
+	fields := []*float64{&c.SharedBytes, &m.Shared, &c.Team.Wanted, &c.Team.Unrun, &c.Team.Behind, &c.Knee, &c.UsedCPUs, &c.Entitled, &c.Obtainable, &c.PeakCPUs, &c.Gain, &e.TrainerCPU, &e.LoaderCPU, &e.OtherCPU, &e.Device, &e.Batch, &e.Spin, &e.Queue, &c.Rate.PerSecond,
 		&c.Paging.Base, &c.Paging.Lost, &c.Paging.Limit, &c.Paging.Set, &m.Limit, &m.Reread, &m.DiskRead, &m.CalmSeconds, &m.Loan.From, &m.Loan.Before, &m.Loan.After, &m.Loan.Seconds,
 		&c.Verdict.Severity, &c.Verdict.Confidence, &h.QuietSeconds, &h.HeldSeconds, &h.IdleSeconds, &s.Node.CPUs, &s.Node.Idle, &s.Node.Memory, &s.Node.MemoryFree}
 	if c.LastRuns != nil {
@@ -257,12 +293,12 @@ func anything(t *rapid.T) *state.Snapshot {
 			*text = hostileTexts().Draw(t, "text")
 		}
 	}
-	for _, ns := range []*int64{&c.PeakSinceUnixNs, &c.VerdictSinceUnixNs, &s.UnixNs, &h.QuietUnixNs, &c.Breakdown.WallNs, &c.Breakdown.Ns[policies.PartInputRemote]} {
+	for _, ns := range []*int64{&c.PeakSinceUnixNs, &c.VerdictSinceUnixNs, &s.UnixNs, &h.QuietUnixNs, &c.Breakdown.WallNs, &c.Breakdown.Ns[policies.PartInputRemote], &c.Breakdown.Ns[policies.PartThrottled]} {
 		if some() {
 			*ns = rapid.Int64().Draw(t, "ns")
 		}
 	}
-	for _, n := range []*int{&c.Ranks, &c.Cost.Loaders} {
+	for _, n := range []*int{&c.Ranks, &c.Cost.Loaders, &c.Team.Threads} {
 		if some() {
 			*n = rapid.IntRange(-3, 1000).Draw(t, "count")
 		}
@@ -293,7 +329,7 @@ func TestAdviceIsSound(t *testing.T) {
 			if g.Low > g.Share || g.Share > g.High || g.High > 1 || g.LowHours > g.Hours || g.Hours > g.HighHours || a.Confidence <= 0 || a.Confidence > 1 || len(a.Evidence) == 0 {
 				t.Fatalf("%+v", a)
 			}
-			if a.Advised.Unit == "CPUs" && a.Advised.Value > s.Node.CPUs || a.Advised.Unit == "B" && a.Advised.Value > s.Node.Memory || a.Advised.Unit == "workers" && a.Advised.Value > s.Node.CPUs {
+			if a.Advised.Unit == "CPUs" && a.Advised.Value > s.Node.CPUs || a.Advised.Unit == "B" && a.Advised.Value > s.Node.Memory || a.Advised.Unit == "workers" && a.Advised.Value > s.Node.CPUs || a.Advised.Unit == "threads" && a.Advised.Value > max(1, s.Node.CPUs) {
 				t.Fatalf("%s: the host has %.2f CPUs", a, s.Node.CPUs)
 			}
 			for _, l := range a.Paste {
@@ -313,7 +349,7 @@ func TestEvidenceHoldsAllThatIsAdvised(t *testing.T) {
 			seen[a.What] = true
 		}
 	}
-	for _, what := range []What{CPUQuota, CPUSpare, MemoryLimit, MemoryAllow, LoaderWorkers, DataLocal, GPUIdle, GPUModel, JobSlower} {
+	for _, what := range []What{CPUQuota, CPUSpare, CPUThreads, MemoryLimit, MemoryAllow, MemoryShm, LoaderWorkers, DataLocal, GPUIdle, GPUModel, JobSlower} {
 		if !seen[what] {
 			t.Errorf("%s is not advised: the property says nothing of it", what)
 		}
@@ -343,6 +379,8 @@ func TestLinesSayWhatIsMeant(t *testing.T) {
 		CPUs   float64           `yaml:"cpus"`
 		Memory string            `yaml:"mem_limit"`
 		Labels map[string]string `yaml:"labels"`
+		Shm    string            `yaml:"shm_size"`
+		Env    map[string]string `yaml:"environment"`
 		Deploy struct {
 			Resources struct {
 				Reservations struct {
@@ -354,7 +392,7 @@ func TestLinesSayWhatIsMeant(t *testing.T) {
 			} `yaml:"resources"`
 		} `yaml:"deploy"`
 	}
-	for _, lines := range [][]Line{cpuLines(1.75), memoryLines(3 * gib), allowLines(state.Container{}, "cpu,memory"), gpuLines([]string{"GPU-a", "MIG-b"})} {
+	for _, lines := range [][]Line{cpuLines(1.75), memoryLines(3 * gib), shmLines(gib), threadLines(4), allowLines(state.Container{}, "cpu,memory"), gpuLines([]string{"GPU-a", "MIG-b"})} {
 		for _, l := range lines {
 			if l.For == "compose" {
 				if err := yaml.Unmarshal([]byte(l.Text), &v); err != nil {
@@ -364,7 +402,7 @@ func TestLinesSayWhatIsMeant(t *testing.T) {
 		}
 	}
 	devices := v.Deploy.Resources.Reservations.Devices
-	if v.CPUs != 1.75 || v.Memory != "3072m" || v.Labels["trimtab.knobs"] != "cpu,memory" || v.Labels["trimtab.enable"] != "true" || len(devices) != 1 || !cmp.Equal(devices[0].IDs, []string{"GPU-a", "MIG-b"}) {
+	if v.CPUs != 1.75 || v.Memory != "3072m" || v.Shm != "1024m" || v.Env["OMP_NUM_THREADS"] != "4" || v.Labels["trimtab.knobs"] != "cpu,memory" || v.Labels["trimtab.enable"] != "true" || len(devices) != 1 || !cmp.Equal(devices[0].IDs, []string{"GPU-a", "MIG-b"}) {
 		t.Errorf("read back %+v", v)
 	}
 }

@@ -12,7 +12,11 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-const mib = 1 << 20
+const (
+	mib = 1 << 20
+	// shmLeast is the least /dev/shm to advise, bytes: it takes up no memory before it is used.
+	shmLeast = 1 << 30
+)
 
 // memoryLimit is the limit to set for good: what a loan of memory settled to, with which nothing is
 // read again.
@@ -59,4 +63,21 @@ func (n node) memoryAllow(c state.Container) (a Advice, ok bool) {
 		Confidence: predictedSure * v.Confidence, SinceUnixNs: c.VerdictSinceUnixNs,
 		Evidence: []Number{number("time lost to evicted pages", lost, "share", "the kernel's accounting of its threads"), number("read again", m.Reread, "B/s", "its control group"),
 			number("memory that is free", n.s.Node.MemoryFree, "B", "the host")}}, true
+}
+
+// sharedMemory is a larger /dev/shm for a container whose shared memory fills it. What else it shares, as
+// memory mapped by several, counts as well: then it may hold more than the tmpfs could, which proves
+// nothing. When it saved last no reading tells, so it may lose nothing or all that it ran.
+func (n node) sharedMemory(c state.Container) (a Advice, ok bool) {
+	size, used, most := c.SharedBytes, c.MemoryUse.Shared, n.s.Node.Memory-n.s.Node.ReserveMemory
+	if limit := c.MemoryUse.Limit; limit > 0 {
+		most = min(most, limit)
+	}
+	to := mib * math.Floor(min(max(math.Exp2(math.Ceil(math.Log2(2*used))), shmLeast), most/2)/mib)
+	if !c.Watched || !c.MemoryUse.Read || !(size > 0 && used >= n.k.Full*size && used <= size && to >= 2*size) {
+		return a, false
+	}
+	return Advice{What: MemoryShm, Text: "its /dev/shm is nearly full: who finds no room there fails, and the job with it", Paste: shmLines(to),
+		Current: Setting{Value: size, Unit: "B"}, Advised: Setting{Value: to, Unit: "B"}, Gives: gives(OfRisk, 1, 0, 0.5, 1), Confidence: spareSure,
+		Evidence: []Number{number("size of /dev/shm", size, "B", "its mounts"), number("the most shared memory in a minute", used, "B", "its control group"), number("memory that it may use", most, "B", "the host, or its limit")}}, true
 }

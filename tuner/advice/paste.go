@@ -19,6 +19,17 @@ func memoryLines(bytes float64) []Line {
 	return []Line{{"docker run", "--memory=" + v}, {"compose", "mem_limit: " + v}}
 }
 
+// shmLines set the size of /dev/shm, bytes in whole MiB.
+func shmLines(bytes float64) []Line {
+	v := fmt.Sprintf("%.0fm", bytes/mib)
+	return []Line{{"docker run", "--shm-size=" + v}, {"compose", "shm_size: " + v}}
+}
+
+// threadLines set the threads of OpenMP, and of a BLAS that heeds it.
+func threadLines(threads float64) []Line {
+	return []Line{{"docker run", fmt.Sprintf("-e OMP_NUM_THREADS=%.0f", threads)}, {"compose", fmt.Sprintf(`environment: {OMP_NUM_THREADS: "%.0f"}`, threads)}}
+}
+
 // allowLines let trimtab move knobs of a container: now, and for good.
 func allowLines(c state.Container, knobs string) []Line {
 	return append(named(c, "trimtab enable %s --knobs "+knobs),

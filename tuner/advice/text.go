@@ -23,6 +23,8 @@ func (g Gives) whole() string {
 	switch g.Of {
 	case OfDevices:
 		return "the time that it is held"
+	case OfRisk:
+		return "its run time, which is at risk"
 	case OfCPUs:
 		return "that CPU to promise to others"
 	}
