@@ -41,6 +41,7 @@ func TestTeam(t *testing.T) {
 		"nothing read":             {&observe.Reading{}, policies.Team{}},
 		"alone":                    {teamReading(openMP, four[0]), policies.Team{}},
 		"hardly at work":           {teamReading(openMP, member(7, "python", 20, 20, 0, 0), member(8, "python", 20, 20, 0, 0)), policies.Team{}},
+		"PyTorch's on half a CPU":  {teamReading(openMP, member(7, "python", 200, 800, 0, 0), member(8, "python", 50, 170, 0, 0), member(9, "python", 50, 170, 0, 0)), policies.Team{Threads: 3, Wanted: 1.44, Unrun: 1.14 / 1.44}},
 		"a pool with its own name": {teamReading(openMP, append(four[:4:4], member(11, "pool-1", 200, 600, 0, 0))...), whole},
 		"a thread that idles":      {teamReading(openMP, append(four[:4:4], member(11, "python", 10, 0, 0, 0))...), whole},
 		"another process":          {teamReading(openMP, append(four[:4:4], other)...), whole},
