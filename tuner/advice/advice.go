@@ -31,6 +31,7 @@ const (
 	DataLocal     What = "data.local"     // a local copy of what is read over the network
 	GPUIdle       What = "gpu.idle"       // a device that is held and not used
 	GPUModel      What = "gpu.model"      // another device of the host, which is free
+	GPUExchange   What = "gpu.exchange"   // the device of a job that hardly needs it
 	JobSlower     What = "job.slower"     // it is slower than the last runs of the same job: what differs
 )
 
@@ -111,7 +112,7 @@ func Of(k *policies.Constants, s *state.Snapshot) []Advice {
 	n := node{k, s}
 	out := []Advice{}
 	for _, c := range s.Containers {
-		for _, rule := range []func(state.Container) (Advice, bool){n.cpuQuota, n.cpuSpare, n.threads, n.memoryLimit, n.memoryAllow, n.sharedMemory, n.loaderWorkers, n.dataLocal, n.gpuModel, n.jobSlower} {
+		for _, rule := range []func(state.Container) (Advice, bool){n.cpuQuota, n.cpuSpare, n.threads, n.memoryLimit, n.memoryAllow, n.sharedMemory, n.loaderWorkers, n.dataLocal, n.gpuModel, n.gpuExchange, n.jobSlower} {
 			if a, ok := rule(c); ok {
 				a.Key, a.Container = c.Key, c.Name
 				out = append(out, a)

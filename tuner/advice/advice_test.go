@@ -226,6 +226,15 @@ func TestWhatIsAdvised(t *testing.T) {
 			s.Containers[0].Devices = []state.DeviceSpeed{{Model: "H100", Ratio: 2}}
 			s.Devices = []state.Device{device("GPU-a", holder("k", 0)), {UUID: "GPU-h", Name: "H100", MemTotal: 8 << 30}}
 		}), ""},
+		"another job has the faster device":           {exchanging(nil), `gpu.exchange GPU-h, now GPU-a (--gpus '"device=GPU-h"'): it should be faster on the device of other, which should hardly be slower on this one's: exchange them. Gives 50 % (20 to 67 %) of its run time, 84 h a week; confidence 30 %`},
+		"a faster device is free as well":             {exchanging(func(s *state.Snapshot) { s.Devices[2].Name = "H100" }), `gpu.model GPU-b, now GPU-a (--gpus '"device=GPU-b"'): another device of this host, which nobody holds, should run it faster. Gives 50 % (20 to 67 %) of its run time, 84 h a week; confidence 30 %`},
+		"another job needs it as well":                {exchanging(func(s *state.Snapshot) { s.Containers[1].Devices[0].Low = 9 }), ""},
+		"how slow another job would be is not told":   {exchanging(func(s *state.Snapshot) { s.Containers[1].Devices[0].Low = 0 }), ""},
+		"another job holds more than this device has": {exchanging(func(s *state.Snapshot) { s.Devices[0].MemTotal = 8 << 30 }), ""},
+		"the faster device is shared":                 {exchanging(func(s *state.Snapshot) { s.Devices[1].Holders = append(s.Devices[1].Holders, holder("", 0)) }), ""},
+		"it holds another device":                     {exchanging(func(s *state.Snapshot) { s.Devices[2].Holders = []state.Holder{holder("k", 0)} }), ""},
+		"another job has a name that is none": {exchanging(func(s *state.Snapshot) { s.Containers[1].Name = "\u202e$(reboot)" }),
+			`gpu.exchange GPU-h, now GPU-a (--gpus '"device=GPU-h"'): it should be faster on the device of another container, which should hardly be slower on this one's: exchange them. Gives 50 % (20 to 67 %) of its run time, 84 h a week; confidence 30 %`},
 	} {
 		got := ""
 		for _, a := range Of(policies.DefaultConstants(), tt.s) {
@@ -239,6 +248,18 @@ func TestWhatIsAdvised(t *testing.T) {
 
 func hostileTexts() *rapid.Generator[string] {
 	return rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"train", "", "-rf", "a b", "$(reboot)", "`id`", "'; rm -rf / #", "\"", "a\nb", "x: {y}", "\x1b]0;x\a", "\u202eevil", "<script>", "\U0001f600", strings.Repeat("x", 4096)}))
+}
+
+// exchanging is a job on an A100 that an H100 would run twice as fast, and one on that which it would not.
+func exchanging(edit func(*state.Snapshot)) *state.Snapshot {
+	s := host(state.Container{Key: "k", Name: "train", Devices: []state.DeviceSpeed{{Model: "H100", PerSecond: 8, Low: 5, High: 12, Ratio: 2}}},
+		state.Container{Key: "o", Name: "other", Devices: []state.DeviceSpeed{{Model: "A100", PerSecond: 10, Low: 9.8, High: 10.1, Ratio: 0.99, HostBound: true}}})
+	s.Devices = []state.Device{{UUID: "GPU-a", Name: "A100", MemTotal: 80 << 30, Holders: []state.Holder{holder("k", 0)}},
+		{UUID: "GPU-h", Name: "H100", MemTotal: 80 << 30, Holders: []state.Holder{holder("o", 0)}}, {UUID: "GPU-b", Name: "A100", MemTotal: 80 << 30}}
+	if edit != nil {
+		edit(s)
+	}
+	return s
 }
 
 // evidence are containers of which something is advised.
@@ -308,6 +329,23 @@ func anything(t *rapid.T) *state.Snapshot {
 		c.Enrolment.Knobs = append(c.Enrolment.Knobs, hostileTexts().Draw(t, "knob"))
 	}
 	s.Containers[0] = c
+	if rapid.Bool().Draw(t, "another") {
+		return with(exchanging(nil), func(s **state.Snapshot) {
+			for i := range (*s).Containers {
+				o := &(*s).Containers[i]
+				for _, f := range []*float64{&o.Devices[0].Ratio, &o.Devices[0].PerSecond, &o.Devices[0].Low, &o.Devices[0].High} {
+					if some() {
+						*f = numbers.Draw(t, "number")
+					}
+				}
+				for _, text := range []*string{&o.Name, &(*s).Devices[i].UUID} {
+					if some() {
+						*text = hostileTexts().Draw(t, "text")
+					}
+				}
+			}
+		})
+	}
 	return s
 }
 
@@ -345,11 +383,11 @@ func TestEvidenceHoldsAllThatIsAdvised(t *testing.T) {
 	for _, c := range evidence() {
 		s := host(c)
 		s.Devices = devices()
-		for _, a := range Of(policies.DefaultConstants(), s) {
+		for _, a := range append(Of(policies.DefaultConstants(), s), Of(policies.DefaultConstants(), exchanging(nil))...) {
 			seen[a.What] = true
 		}
 	}
-	for _, what := range []What{CPUQuota, CPUSpare, CPUThreads, MemoryLimit, MemoryAllow, MemoryShm, LoaderWorkers, DataLocal, GPUIdle, GPUModel, JobSlower} {
+	for _, what := range []What{CPUQuota, CPUSpare, CPUThreads, MemoryLimit, MemoryAllow, MemoryShm, LoaderWorkers, DataLocal, GPUIdle, GPUModel, GPUExchange, JobSlower} {
 		if !seen[what] {
 			t.Errorf("%s is not advised: the property says nothing of it", what)
 		}

@@ -120,15 +120,9 @@ func (n node) gpuModel(c state.Container) (a Advice, ok bool) {
 			on, holds = append(on, d), d.Holders[i]
 		}
 	}
-	i := slices.IndexFunc(n.s.Devices, func(d state.Device) bool {
-		return d.Name == best.Model && len(d.Holders) == 0 && d.Lost == "" && !d.Sliced && d.MemTotal >= holds.MemBytes
-	})
+	i := n.free(best.Model, holds.MemBytes)
 	if i < 0 || len(on) != 1 {
 		return a, false
-	}
-	sure := 0.5
-	if c.Similar != nil {
-		sure = c.Similar.Confidence
 	}
 	s := within(best.Ratio, modelError)
 	if low, high, ok := best.Ratios(); ok {
@@ -136,6 +130,6 @@ func (n node) gpuModel(c state.Container) (a Advice, ok bool) {
 	}
 	return Advice{What: GPUModel, Text: "another device of this host, which nobody holds, should run it faster", Paste: gpuLines([]string{n.s.Devices[i].UUID}),
 		Current: Setting{Text: plainOr(on[0].UUID, "?")}, Advised: Setting{Text: plainOr(n.s.Devices[i].UUID, "?")}, Gives: gives(OfRunTime, 1, s.low, s.share, s.high),
-		Confidence: predictedSure * sure, SinceUnixNs: holds.SinceUnixNs, Evidence: []Number{number("rate there over here", best.Ratio, "times", "data sheets, and profiles of known jobs like it"),
+		Confidence: predictedSure * likeness(c), SinceUnixNs: holds.SinceUnixNs, Evidence: []Number{number("rate there over here", best.Ratio, "times", "data sheets, and profiles of known jobs like it"),
 			number("device memory held", float64(holds.MemBytes), "B", "NVML"), number("device memory there", float64(n.s.Devices[i].MemTotal), "B", "NVML")}}, true
 }
