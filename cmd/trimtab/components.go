@@ -166,9 +166,18 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	if err := statefile.Lock(f, lockPatience); err != nil {
-		return nil, errors.Join(fmt.Errorf("another trimtab daemon works on %s: stop it first (`systemctl stop trimtab`)", dir), f.Close())
+		return nil, errors.Join(lockRefused(dir, err), f.Close())
 	}
 	return f, nil
+}
+
+// lockRefused: only a lock that somebody holds is another daemon's. A disk that knows no locks
+// (ENOLCK, EOPNOTSUPP) says so itself.
+func lockRefused(dir string, err error) error {
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("another trimtab daemon works on %s: stop it first (`systemctl stop trimtab`)", dir)
+	}
+	return fmt.Errorf("state directory: lock %s: %w", filepath.Join(dir, "lock"), err)
 }
 
 // openLock opens the file that is locked. On a disk that became read-only originals can still be

@@ -53,6 +53,18 @@ func TestLockOnAReadOnlyDisk(t *testing.T) {
 	}
 }
 
+// TestLockRefused: a disk's own trouble with a lock is not told as another daemon.
+func TestLockRefused(t *testing.T) {
+	if err := lockRefused("/d", unix.EWOULDBLOCK); !strings.Contains(err.Error(), "another trimtab daemon works on /d") {
+		t.Errorf("held: %v", err)
+	}
+	for _, cause := range []error{unix.ENOLCK, unix.EOPNOTSUPP, unix.EIO} {
+		if err := lockRefused("/d", cause); !errors.Is(err, cause) || !strings.Contains(err.Error(), "/d/lock") || strings.Contains(err.Error(), "another") {
+			t.Errorf("%v: %v", cause, err)
+		}
+	}
+}
+
 // refusing is a state directory on which nothing can be written.
 func refusing(t *testing.T) *statefile.Store {
 	t.Helper()
