@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	event "github.com/containerd/containerd/api/events"
@@ -140,18 +141,49 @@ func (s *session) List(ctx context.Context) (keys []string, err error) {
 	if err != nil {
 		return nil, classify(err)
 	}
+	quick, cancel := context.WithTimeout(ctx, s.engine.opts.CallTimeout/2)
+	defer cancel()
 	for _, namespace := range followed {
-		answer, err := tasks.NewTasksClient(s.conn).List(within(ctx, namespace), &tasks.ListTasksRequest{})
+		some, err := s.listTasks(quick, namespace)
+		if status.Code(err) == codes.DeadlineExceeded {
+			some, err = s.listRecords(ctx, namespace)
+		}
 		if err != nil {
 			return nil, classify(err)
 		}
-		for _, t := range answer.GetTasks() {
-			if _, runs := stateOf(t.GetStatus()); runs || t.GetStatus() == task.Status_UNKNOWN {
-				keys = append(keys, namespace+"/"+t.GetID())
-			}
-		}
+		keys = append(keys, some...)
 	}
 	return keys, nil
+}
+
+// listTasks names the containers that may run. containerd asks one shim after the other, and gives each
+// that hangs two seconds.
+func (s *session) listTasks(ctx context.Context, namespace string) (keys []string, err error) {
+	answer, err := tasks.NewTasksClient(s.conn).List(within(ctx, namespace), &tasks.ListTasksRequest{})
+	for _, t := range answer.GetTasks() {
+		if _, runs := stateOf(t.GetStatus()); runs || t.GetStatus() == task.Status_UNKNOWN {
+			keys = append(keys, namespace+"/"+t.GetID())
+		}
+	}
+	return keys, err
+}
+
+// listRecords names all containers, also those that do not run, as Inspect will find. It asks no
+// shim, and takes one record at a time: all of them may exceed what one message holds.
+func (s *session) listRecords(ctx context.Context, namespace string) (keys []string, err error) {
+	ctx, cancel := context.WithCancel(ctx) // ends the stream where it is left early
+	defer cancel()
+	stream, err := containers.NewContainersClient(s.conn).ListStream(within(ctx, namespace), &containers.ListContainersRequest{})
+	for err == nil {
+		var m *containers.ListContainerMessage
+		if m, err = stream.Recv(); err == nil {
+			keys = append(keys, namespace+"/"+m.GetContainer().GetID())
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return keys, err
 }
 
 func (s *session) Inspect(ctx context.Context, key string) (runtime.Container, error) {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -20,6 +21,9 @@ const (
 	// restarts within a second, and a host without it should not be bothered.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 15 * time.Second
+	// lookers is how many containers a listing asks about at once: one whose shim hangs keeps no
+	// other waiting. As many that hang, and nobody who answers, are a runtime that hangs.
+	lookers = 16
 )
 
 // Source is a runtime that can be followed.
@@ -29,7 +33,8 @@ type Source interface {
 	Open(ctx context.Context) (Session, error)
 }
 
-// Session is one connection to a runtime. Only one goroutine calls it.
+// Session is one connection to a runtime. Only one goroutine calls it, but for Inspect,
+// which is called by several at once.
 type Session interface {
 	// List names all containers that may run.
 	List(ctx context.Context) (keys []string, err error)
@@ -142,9 +147,22 @@ func (w *watcher) list(ctx context.Context, s Session, tell found) error {
 		return err
 	}
 	listed := make(map[string]bool, len(keys))
-	for _, key := range keys {
-		listed[key] = true
-		if err := w.look(ctx, s, key, tell); err != nil {
+	asking, stop := context.WithCancel(ctx)
+	answers, ended := w.askAll(asking, s, keys)
+	defer ended()
+	defer stop()
+	answered, silent := 0, 0
+	for range keys {
+		a := <-answers
+		if listed[a.key] = true; errors.Is(a.err, errSilent) {
+			silent++
+		} else {
+			answered++
+		}
+		if answered == 0 && silent == lookers {
+			return a.err
+		}
+		if err := w.take(a, tell); err != nil {
 			return err
 		}
 	}
@@ -159,7 +177,7 @@ func (w *watcher) list(ctx context.Context, s Session, tell found) error {
 
 // handle looks at the container that an event is about.
 func (w *watcher) handle(ctx context.Context, s Session, n Notice) error {
-	if err := w.look(ctx, s, n.Key, w.see); err != nil {
+	if err := w.take(w.ask(ctx, s, n.Key), w.see); err != nil {
 		return err
 	}
 	if c, running := w.known[n.Key]; running && n.Updated {
@@ -168,12 +186,51 @@ func (w *watcher) handle(ctx context.Context, s Session, n Notice) error {
 	return nil
 }
 
-// look asks for one container: tell gets it if it runs; else it is gone. Only a
-// runtime that does not answer is an error.
-func (w *watcher) look(ctx context.Context, s Session, key string, tell found) error {
-	ctx, cancel := context.WithTimeout(ctx, w.o.CallTimeout)
+// answer is what a runtime says of one container.
+type answer struct {
+	key string
+	c   runtime.Container
+	err error
+}
+
+// errSilent: nothing was said of a container in time.
+var errSilent = errors.New("nothing is said of it in time")
+
+// ask asks for one container. Silence about it is its own trouble: a runtime that hangs is found by the
+// next listing.
+func (w *watcher) ask(ctx context.Context, s Session, key string) answer {
+	call, cancel := context.WithTimeout(ctx, w.o.CallTimeout)
 	defer cancel()
-	c, err := s.Inspect(ctx, key)
+	c, err := s.Inspect(call, key)
+	if err != nil && ctx.Err() == nil && (call.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
+		err = fmt.Errorf("%w: %w: %w", ErrUnplaced, errSilent, err)
+	}
+	return answer{key: key, c: c, err: err}
+}
+
+// askAll asks for all, some at once; each has one answer. ended waits for those who ask, which end
+// with ctx.
+func (w *watcher) askAll(ctx context.Context, s Session, keys []string) (answers <-chan answer, ended func()) {
+	out, next := make(chan answer, len(keys)), make(chan string, len(keys))
+	for _, key := range keys {
+		next <- key
+	}
+	close(next)
+	var asking sync.WaitGroup
+	for range min(lookers, len(keys)) {
+		asking.Go(func() {
+			for key := range next {
+				out <- w.ask(ctx, s, key)
+			}
+		})
+	}
+	return out, asking.Wait
+}
+
+// take takes in what was said: tell gets a container that runs; else it is gone. Only a
+// runtime that does not answer is an error.
+func (w *watcher) take(a answer, tell found) error {
+	key, c, err := a.key, a.c, a.err
 	known, isKnown := w.known[key]
 	switch {
 	case err == nil:

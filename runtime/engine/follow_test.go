@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/trimtab/trimtab/runtime"
@@ -68,5 +69,70 @@ func TestFoundAfterAReconnect(t *testing.T) {
 	})
 	if !seenAfter {
 		t.Errorf("it was not told of again: %v, synced %d times", err, synced)
+	}
+}
+
+// crowd is a runtime with many containers, of which some are never told of.
+type crowd struct {
+	oneContainer
+	hang func(key string) bool
+	keys []string
+}
+
+func (s *crowd) Open(ctx context.Context) (Session, error) {
+	failed := make(chan error, 1)
+	s.failed = failed
+	context.AfterFunc(ctx, func() { failed <- ctx.Err() })
+	return s, nil
+}
+
+func (s *crowd) List(context.Context) ([]string, error) { return s.keys, nil }
+
+func (s *crowd) Inspect(ctx context.Context, key string) (runtime.Container, error) {
+	if s.hang(key) {
+		<-ctx.Done()
+		return runtime.Container{}, ctx.Err()
+	}
+	c := s.c
+	c.Name = key
+	return c, nil
+}
+
+// TestContainersThatHang: each costs itself alone, all others are told of; where nobody answers, the
+// runtime hangs.
+func TestContainersThatHang(t *testing.T) {
+	var keys []string
+	for i := range 3 * lookers {
+		keys = append(keys, string(rune('a'+i/26))+string(rune('a'+i%26)))
+	}
+	for name, c := range map[string]struct {
+		hang func(key string) bool
+		seen int
+	}{
+		"one":         {func(key string) bool { return key == keys[0] }, len(keys) - 1},
+		"all but two": {func(key string) bool { return key[1] != 'p' }, 2},
+		"all":         {func(string) bool { return true }, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			seen, synced := 0, false
+			began := time.Now()
+			err := Follow(ctx, &crowd{hang: c.hang, keys: keys}, Options{Engine: "fake", Title: "Fake", Logger: slog.New(slog.DiscardHandler),
+				CallTimeout: time.Second, RelistEvery: time.Hour, Host: Host{ProcRoot: "/proc"}}, func(e runtime.Event) {
+				switch e.Kind {
+				case runtime.EventSeen:
+					seen++
+				case runtime.EventSynced, runtime.EventLost:
+					synced = e.Kind == runtime.EventSynced
+					cancel()
+				}
+			})
+			if want := c.seen > 0; seen != c.seen || synced != want || !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %d are seen, want %d; synced: %v (%v)", name, seen, c.seen, synced, err)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("%s: it took %s", name, took)
+			}
+		})
 	}
 }
