@@ -20,7 +20,7 @@
  * watched process.
  *
  * Cookie: uprobe.h; its code says which call it is, see CODE_*.
- * Maps: processes (cuda_process.h), threads (below).
+ * Maps: processes (cuda_process.h), threads and their limits (below).
  * Minimum kernel 5.15: bpf_get_attach_cookie.
  */
 #include "cuda_process.h"
@@ -80,24 +80,40 @@ struct thread {
 	__u64 launches[NUM_LEVELS]; /* kernels and graphs */
 };
 
-/* Threads that called, by thread group and thread. LRU: threads vanish without
- * a word, and a job may make thousands. */
+/* Threads that called, by thread group and thread. Threads vanish without a word, and a
+ * job may make thousands: user space deletes what is over. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
 	__type(key, __u64);
 	__type(value, struct thread);
 } threads SEC(".maps");
 
+/* By thread group: how many threads it may have entered, so that no container takes
+ * the room of others. User space writes it at each reading, and deletes it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u64);
+} thread_limits SEC(".maps");
+
 static __always_inline struct thread *thread_of(struct process *p, __u64 id)
 {
 	struct thread fresh = {}, *t = bpf_map_lookup_elem(&threads, &id);
+	__u32 tgid = id >> 32;
+	__u64 *limit;
 
 	if (t && t->epoch == p->epoch)
 		return t;
-	fresh.epoch = p->epoch;
-	bpf_map_update_elem(&threads, &id, &fresh, BPF_ANY);
-	t = bpf_map_lookup_elem(&threads, &id);
+	t = NULL;
+	limit = bpf_map_lookup_elem(&thread_limits, &tgid);
+	if (limit && p->entered < *limit) {
+		__sync_fetch_and_add(&p->entered, 1);
+		fresh.epoch = p->epoch;
+		bpf_map_update_elem(&threads, &id, &fresh, BPF_ANY);
+		t = bpf_map_lookup_elem(&threads, &id);
+	}
 	if (!t)
 		__sync_fetch_and_add(&p->lost, 1);
 	return t;

@@ -23,6 +23,7 @@ type callsProcess struct {
 	Hits    [4][2]uint64
 	Returns [4]uint64
 	Lost    uint64
+	Entered uint64
 	LastNs  uint64
 	Heads   [4]uint64
 	Marks   [4][64]struct {
@@ -61,10 +62,11 @@ type callsThread struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	callsMapProcesses = "processes"
-	callsMapThreads   = "threads"
-	callsProgOnCall   = "on_call"
-	callsProgOnReturn = "on_return"
+	callsMapProcesses    = "processes"
+	callsMapThreadLimits = "thread_limits"
+	callsMapThreads      = "threads"
+	callsProgOnCall      = "on_call"
+	callsProgOnReturn    = "on_return"
 )
 
 // loadCalls returns the embedded CollectionSpec for calls.
@@ -117,8 +119,9 @@ type callsProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type callsMapSpecs struct {
-	Processes *ebpf.MapSpec `ebpf:"processes"`
-	Threads   *ebpf.MapSpec `ebpf:"threads"`
+	Processes    *ebpf.MapSpec `ebpf:"processes"`
+	ThreadLimits *ebpf.MapSpec `ebpf:"thread_limits"`
+	Threads      *ebpf.MapSpec `ebpf:"threads"`
 }
 
 // callsVariableSpecs contains global variables before they are loaded into the kernel.
@@ -147,13 +150,15 @@ func (o *callsObjects) Close() error {
 //
 // It can be passed to loadCallsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type callsMaps struct {
-	Processes *ebpf.Map `ebpf:"processes"`
-	Threads   *ebpf.Map `ebpf:"threads"`
+	Processes    *ebpf.Map `ebpf:"processes"`
+	ThreadLimits *ebpf.Map `ebpf:"thread_limits"`
+	Threads      *ebpf.Map `ebpf:"threads"`
 }
 
 func (m *callsMaps) Close() error {
 	return _CallsClose(
 		m.Processes,
+		m.ThreadLimits,
 		m.Threads,
 	)
 }

@@ -59,7 +59,7 @@ func New(f *uprobe.Finder) (*Probe, error) {
 		},
 		Marks: []string{virtualSymbol},
 		Room:  int(p.objs.Processes.MaxEntries()), Enter: p.enter, Leave: p.leave, Hits: p.hits,
-		Maps: []*ebpf.Map{p.objs.Processes, p.objs.Threads}, Objects: &p.objs,
+		Maps: []*ebpf.Map{p.objs.Processes, p.objs.Threads, p.objs.ThreadLimits}, Objects: &p.objs,
 	})
 	return p, err
 }

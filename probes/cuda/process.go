@@ -35,6 +35,7 @@ type process struct {
 	heads   [probes.NumMarkKinds]uint64 // marks delivered
 	lost    uint64                      // of raw.Lost, counted already
 	threads map[int32]*thread
+	limit   uint64 // of raw.Entered, see room.go
 	// driverAlone: the driver sees the runtime's launches, which are no longer probed there.
 	driverAlone bool
 	launchFor   time.Duration    // counted so far
@@ -66,8 +67,8 @@ func (proc *process) count(runtime, driver time.Duration, on bool) {
 	proc.countedFor = [2]time.Duration{runtime, driver}
 }
 
-// thread sums a thread's counters: the kernel's table is LRU, and a thread may
-// fall out of it and begin anew.
+// thread sums a thread's counters: one that was deleted from the kernel's table and calls
+// again begins anew there.
 type thread struct {
 	raw  callsThread // as the kernel had it
 	last callsThread // with what an open call is credited with
@@ -91,15 +92,19 @@ func (p *Probe) enter(pid int32) error {
 	if err := p.objs.Processes.Put(uint32(pid), callsProcess{Epoch: p.epochs}); err != nil {
 		return fmt.Errorf("make room for its counters: %w", err)
 	}
-	p.processes[pid] = &process{epoch: p.epochs, threads: map[int32]*thread{}}
+	if err := p.objs.ThreadLimits.Put(uint32(pid), uint64(firstThreads)); err != nil {
+		return fmt.Errorf("make room for its threads: %w", err)
+	}
+	p.processes[pid] = &process{epoch: p.epochs, threads: map[int32]*thread{}, limit: firstThreads}
 	return nil
 }
 
 func (p *Probe) leave(pid int32) {
 	delete(p.processes, pid)
-	// Absent is what is wanted. Its threads fall out of their table by themselves, and
-	// count for nothing without the epoch.
+	// Absent is what is wanted. Its threads count for nothing without the epoch, and are
+	// deleted at the next reading.
 	_ = p.objs.Processes.Delete(uint32(pid))
+	_ = p.objs.ThreadLimits.Delete(uint32(pid))
 }
 
 func (p *Probe) hits(pid int32, hook int) uprobe.Hits {
@@ -133,18 +138,23 @@ func (p *Probe) refreshThreads() error {
 	ids, values := make([]uint64, batch), make([]callsThread, batch)
 	nowNs := procfs.MonotonicNs()
 	p.walks++
+	var held, over []uint64
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := p.objs.Threads.BatchLookup(&cursor, ids, values, nil)
 		for i := range n {
 			proc := p.processes[int32(ids[i]>>32)]
-			if proc != nil && proc.epoch == values[i].Epoch {
-				p.note(proc, ids[i], values[i], nowNs)
+			if proc == nil || proc.epoch != values[i].Epoch {
+				over = append(over, ids[i])
+				continue
 			}
+			held = append(held, ids[i])
+			p.note(proc, ids[i], values[i], nowNs)
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			p.forgetThreads(nowNs)
-			return nil
+			p.free(over)
+			return p.share(held)
 		}
 		if err != nil {
 			return fmt.Errorf("cuda probe: read the threads: %w", err)

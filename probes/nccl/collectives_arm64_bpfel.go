@@ -32,6 +32,7 @@ type collectivesProcess struct {
 	Hits    [4][2]uint64
 	Returns [4]uint64
 	Lost    uint64
+	Entered uint64
 	LastNs  uint64
 	Heads   [4]uint64
 	Marks   [4][64]struct {
