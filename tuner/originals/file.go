@@ -25,6 +25,7 @@
 //	      "debt":     "why"             the original is pending: it was not safe to return to
 //	      "stored":   "150000 100000"   what trimtab last put into the engine's own record, from
 //	                                    which a restart takes it; absent where it put nothing there
+//	      "sum":      "1c2d3e4f"        of the original, see sumOf; absent in files of an earlier version
 //	    }
 //	  }
 //	}
@@ -33,8 +34,10 @@
 // be "", unset. A field may be added, never
 // changed or removed; the version rises only with a change that older readers
 // may ignore. Readers keep what they do not know, so that files written by a
-// later version survive an earlier one. What stands is trimtab's if it equals
-// "written" or "writing"; anything else is somebody else's and stays.
+// later version survive an earlier one. The sum is of the original alone, which never
+// changes, so that an earlier version, which keeps it, cannot make it wrong. What
+// stands is trimtab's if it equals "written" or "writing"; anything else is somebody
+// else's and stays.
 //
 // The one trap: a file set aside as KEY.json.corrupt still stands for originals
 // that are unknown. Load keeps refusing that container, so that values of
@@ -46,6 +49,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"maps"
 
 	"github.com/trimtab/trimtab/runtime"
@@ -164,7 +168,7 @@ func Encode(f File) ([]byte, error) {
 	maps.Copy(out, f.unknown)
 	knobs := map[runtime.Knob]map[string]json.RawMessage{}
 	for name, k := range f.Knobs {
-		knobs[name] = encodeKnob(k)
+		knobs[name] = encodeKnob(k, sumOf(f.ID, name, k.Original))
 	}
 	err := errors.Join(
 		put(out, "version", f.Version, false),
@@ -182,7 +186,7 @@ func Encode(f File) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-func encodeKnob(k Knob) map[string]json.RawMessage {
+func encodeKnob(k Knob, sum string) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	maps.Copy(out, k.unknown)
 	// Texts always encode.
@@ -191,7 +195,15 @@ func encodeKnob(k Knob) map[string]json.RawMessage {
 	_ = put(out, "writing", k.Writing, k.Writing == "")
 	_ = put(out, "debt", k.Pending, k.Pending == "")
 	_ = put(out, "stored", k.Stored, k.Stored == "")
+	_ = put(out, "sum", sum, false)
 	return out
+}
+
+// sumOf tells an original that a disk changed: a flipped digit is a valid limit, too. It is
+// CRC-32C of the container's key, the knob and the value, in hexadecimal.
+func sumOf(id runtime.ID, name runtime.Knob, original runtime.Value) string {
+	text := id.Key() + "\x00" + string(name) + "\x00" + string(original)
+	return fmt.Sprintf("%08x", crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli)))
 }
 
 func put(out map[string]json.RawMessage, name string, value any, absent bool) error {
@@ -232,7 +244,7 @@ func Decode(data []byte) (File, error) {
 	f.unknown = raw
 	f.Knobs = map[runtime.Knob]Knob{}
 	for name, data := range knobs {
-		k, err := decodeKnob(data)
+		k, err := decodeKnob(data, f.ID, name)
 		if err != nil {
 			return File{}, fmt.Errorf("knob %q: %w", name, err)
 		}
@@ -241,8 +253,9 @@ func Decode(data []byte) (File, error) {
 	return f, nil
 }
 
-func decodeKnob(data []byte) (Knob, error) {
+func decodeKnob(data []byte, id runtime.ID, name runtime.Knob) (Knob, error) {
 	var k Knob
+	var sum string
 	raw := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return Knob{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -253,9 +266,13 @@ func decodeKnob(data []byte) (Knob, error) {
 		take(raw, "written", &k.Written),
 		take(raw, "writing", &k.Writing),
 		take(raw, "debt", &k.Pending),
-		take(raw, "stored", &k.Stored))
+		take(raw, "stored", &k.Stored),
+		take(raw, "sum", &sum))
 	if err == nil && !present {
 		err = fmt.Errorf("%w: no original", ErrCorrupt)
+	}
+	if err == nil && sum != "" && sum != sumOf(id, name, k.Original) {
+		err = fmt.Errorf("%w: its original %q is not what was written: its sum differs", ErrCorrupt, k.Original)
 	}
 	k.unknown = raw
 	return k, err

@@ -87,8 +87,28 @@ func TestFrozenFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	strip := func(s string) string { return strings.NewReplacer(" ", "", "\n", "").Replace(s) }
-	if diff := cmp.Diff(strip(frozen), strip(string(again))); diff != "" {
+	if diff := cmp.Diff(strip(summed()), strip(string(again))); diff != "" {
 		t.Error("the format has changed:", diff)
+	}
+}
+
+// summed is frozen with the sums that are written since.
+func summed() string {
+	return strings.NewReplacer(`"original": "40000 100000"`, `"original": "40000 100000", "sum": "31b8a390"`,
+		`"original": "1024"`, `"original": "1024", "sum": "8c996bce"`).Replace(frozen)
+}
+
+// TestAChangedOriginalIsNotBelieved: a disk that flips a digit, or a knob's name, makes another limit.
+func TestAChangedOriginalIsNotBelieved(t *testing.T) {
+	for _, change := range [][2]string{{"40000 100000", "90000 100000"}, {`"1024"`, `"1025"`}, {"memory.limit", "memory.high"}, {"31b8a390", "31b8a391"}} {
+		if _, err := originals.Decode([]byte(strings.Replace(summed(), change[0], change[1], 1))); !errors.Is(err, originals.ErrCorrupt) {
+			t.Errorf("%q as %q: %v", change[0], change[1], err)
+		}
+	}
+	// An earlier version keeps the sum, and changes all else.
+	f, err := originals.Decode([]byte(strings.Replace(summed(), `"written": "2048"`, `"written": "4096"`, 1)))
+	if err != nil || f.Knobs[runtime.KnobMemoryLimit].Written != "4096" {
+		t.Errorf("%+v, %v", f.Knobs, err)
 	}
 }
 
