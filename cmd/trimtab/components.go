@@ -72,6 +72,7 @@ type components struct {
 	handover     bool
 	heart        heartbeat
 	lock         *os.File
+	hostLock     *os.File // nil: none could be made
 	log          *slog.Logger
 }
 
@@ -83,15 +84,18 @@ func assemble(ctx context.Context, cfg config.Config, log *slog.Logger) (*compon
 	if p.lock, err = lockDir(cfg.StateDir); err != nil {
 		return nil, err
 	}
-	if p.state, err = statefile.Open(cfg.StateDir); err != nil {
+	if p.hostLock, err = lockHost(hostLockFile, cfg, log); err != nil {
 		return nil, errors.Join(err, p.lock.Close())
+	}
+	if p.state, err = statefile.Open(cfg.StateDir); err != nil {
+		return nil, errors.Join(err, p.unlock())
 	}
 	p.openState()
 	if err := settleSwitchedOff(ctx, cfg, p.visibilities.Left, log); err != nil {
 		log.Error("not all is back of an engine that is switched off; `trimtab restore` tries again while the daemon is stopped", "error", err)
 	}
 	if p.engines, err = openEngines(cfg, log); err != nil {
-		return nil, errors.Join(err, p.lock.Close())
+		return nil, errors.Join(err, p.unlock())
 	}
 	p.identifier = openIdentifier(cfg, log)
 	p.openProbes()
@@ -293,7 +297,7 @@ func (p *components) close(log *slog.Logger) {
 	if p.history != nil {
 		errs = append(errs, p.history.Close())
 	}
-	errs = append(errs, p.engines.Close(), p.lock.Close())
+	errs = append(errs, p.engines.Close(), p.unlock())
 	if err := errors.Join(errs...); err != nil {
 		log.Warn("closing", "error", err)
 	}

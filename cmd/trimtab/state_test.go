@@ -181,3 +181,29 @@ func TestRecordingsAreFew(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestHostIsLocked: the host's own daemon, whose state directory is the default one, runs beside no
+// other; others run beside each other.
+func TestHostIsLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run", "host.lock")
+	log := slog.New(slog.DiscardHandler)
+	hosts, other := config.Default(), config.Default()
+	other.StateDir = t.TempDir()
+	for _, tc := range []struct {
+		first, second config.Config
+		refused       bool
+	}{{hosts, other, true}, {other, hosts, true}, {hosts, hosts, true}, {other, other, false}} {
+		first, err := lockHost(path, tc.first, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := lockHost(path, tc.second, log)
+		if (err != nil) != tc.refused || err != nil && !strings.Contains(err.Error(), "another trimtab daemon") {
+			t.Errorf("%s beside %s: %v", tc.second.StateDir, tc.first.StateDir, err)
+		}
+		_, _ = first.Close(), second.Close() // closing nil is an error, and harmless
+	}
+	if f, err := lockHost("/proc/none/host.lock", hosts, log); f != nil || err != nil {
+		t.Errorf("where it cannot be made: %v, %v", f, err)
+	}
+}

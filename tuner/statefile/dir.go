@@ -68,9 +68,14 @@ func Place(path string, text []byte, perm fs.FileMode, put func(from, to string)
 
 // Lock locks an open file against other processes until it is closed. It waits at most patience; the error is EWOULDBLOCK
 // then.
-func Lock(f *os.File, patience time.Duration) error {
+func Lock(f *os.File, patience time.Duration) error { return lock(f, syscall.LOCK_EX, patience) }
+
+// Share is Lock beside others that share it.
+func Share(f *os.File, patience time.Duration) error { return lock(f, syscall.LOCK_SH, patience) }
+
+func lock(f *os.File, how int, patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EWOULDBLOCK) || !time.Now().Before(end) {
 			return err
 		}
