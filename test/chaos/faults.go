@@ -50,6 +50,7 @@ func faults() []fault {
 		{"reload", 1, reload},
 		{"pause and resume", 1, pauseResume},
 		{"restore and resume", 1, restoreResume},
+		{clockName, 2, stepClock},
 	}
 }
 

@@ -18,6 +18,7 @@ const (
 	lawTicks     = "the daemon ticks"
 	lawLives     = "the daemon lives"
 	lawRestored  = "what ended left the owner's values"
+	lawClock     = "a clock that is set loses nothing"
 )
 
 // breach is one law broken, with evidence.
@@ -155,10 +156,13 @@ type tickReading struct {
 	up   time.Duration // how long it has answered
 	age  time.Duration // of its latest tick, at the least; since it last answered, where it does not
 	late time.Duration // the harness's own delay, the largest of late
+	// stepped is how long ago the clock was set, by which age is told.
+	stepped time.Duration
 }
 
 // broken reports whether it breaks the law of ticks. It is not judged on a machine that
-// stood still.
+// stood still, nor while the latest tick may still be of the clock as it was before. A tick of
+// the future is one from before the clock was set back.
 func (r tickReading) broken() bool {
-	return r.up >= readyAfter && r.age > maxTickAge && r.late < stalled
+	return r.up >= readyAfter && r.age.Abs() > maxTickAge && r.late < stalled && r.stepped > maxTickAge
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/originals"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 const (
@@ -115,10 +116,14 @@ func TestTickReading(t *testing.T) {
 		r    tickReading
 		want bool
 	}{
-		{"ticks", tickReading{time.Minute, time.Second, 0}, false},
-		{"just started", tickReading{5 * time.Second, 4 * time.Second, 0}, false},
-		{"stands still", tickReading{time.Minute, 2100 * time.Millisecond, 100 * time.Millisecond}, true},
-		{"the machine stood still", tickReading{time.Minute, 4 * time.Second, time.Second}, false},
+		{"ticks", tickReading{time.Minute, time.Second, 0, time.Hour}, false},
+		{"just started", tickReading{5 * time.Second, 4 * time.Second, 0, time.Hour}, false},
+		{"stands still", tickReading{time.Minute, 2100 * time.Millisecond, 100 * time.Millisecond, time.Hour}, true},
+		{"the machine stood still", tickReading{time.Minute, 4 * time.Second, time.Second, time.Hour}, false},
+		{"the clock was set forward just now", tickReading{time.Minute, 30 * time.Hour, 0, time.Second}, false},
+		{"stands still since the clock was set forward", tickReading{time.Minute, 30 * time.Hour, 0, 3 * time.Second}, true},
+		{"stands still since the clock was set back", tickReading{time.Minute, -30 * time.Hour, 0, 3 * time.Second}, true},
+		{"ticks by the new clock", tickReading{time.Minute, time.Second, 0, 3 * time.Second}, false},
 	} {
 		if got := c.r.broken(); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
@@ -156,6 +161,37 @@ func TestRights(t *testing.T) {
 		}
 		if len(got) != c.want || r.judged != c.judged || r.unsure != c.unsure {
 			t.Errorf("%s: %v, judged %s, unsure %s", c.name, got, r.judged, r.unsure)
+		}
+	}
+}
+
+func TestJudgeRecords(t *testing.T) {
+	old, late := state.Record{UnixNs: 1e9, Kind: state.RecordLoan, Name: "a", Text: "lent"}, state.Record{UnixNs: 2e9, Kind: state.RecordRestore, Name: "a", Text: "back"}
+	next := state.Record{UnixNs: 3e9, Kind: state.RecordLoan, Name: "a", Text: "lent again"}
+	for _, c := range []struct {
+		name          string
+		before, after []state.Record
+		want          int
+	}{
+		{"nothing yet", nil, nil, 0},
+		{"all are there", []state.Record{old, late}, []state.Record{old, late, next}, 0},
+		{"newest first", []state.Record{late, old}, []state.Record{next, late, old}, 0},
+		{"the oldest went for its size", []state.Record{old, late}, []state.Record{late, next}, 0},
+		{"all were too old by the clock", []state.Record{old, late}, []state.Record{next}, 1},
+		{"all went", []state.Record{old, late}, nil, 1},
+	} {
+		if got := judgeRecords(-40*24*time.Hour, c.before, c.after); len(got) != c.want || c.want > 0 && got[0].law != lawClock {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// TestTheClockIsLeftAlone: what sets the machine's clock is drawn only where that was asked for.
+func TestTheClockIsLeftAlone(t *testing.T) {
+	for _, allowed := range []bool{false, true} {
+		w := &world{o: options{clock: allowed}}
+		if got := slices.ContainsFunc(w.chosen(), func(f fault) bool { return f.name == clockName }); got != allowed {
+			t.Errorf("allowed %v: drawn %v", allowed, got)
 		}
 	}
 }

@@ -70,12 +70,12 @@ func (x *watch) ticks(ctx context.Context) {
 	if ctx.Err() != nil || x.w.upSince.Load() != since { // it was killed meanwhile
 		return
 	}
-	r := tickReading{up: asked.Sub(time.Unix(0, since)), age: asked.Sub(x.answered), late: x.late}
+	r := tickReading{up: time.Duration(x.w.now() - since), age: asked.Sub(x.answered), late: x.late, stepped: time.Duration(x.w.now() - x.w.stepped.Load())}
 	if err == nil {
 		x.answered = time.Now()
 		r.age = asked.Sub(time.Unix(0, s.UnixNs))
 	}
-	if r.up >= readyAfter {
+	if r.up >= readyAfter && r.stepped > maxTickAge {
 		x.looks++
 		x.age = max(x.age, r.age)
 	}
@@ -121,7 +121,7 @@ func (x *watch) judgeRights() {
 	x.usedBefore, x.idleBefore, x.rightsAt = used, idle, now
 	switch {
 	case !complete:
-	case x.w.upSince.Load() == 0 || now.UnixNano() < x.w.quiet.Load() || x.late > stalled:
+	case x.w.upSince.Load() == 0 || x.w.now() < x.w.quiet.Load() || x.late > stalled:
 		x.rights.since = nil // who calls loans in is away
 		x.rights.unsure += length
 	default:

@@ -42,9 +42,10 @@ type world struct {
 	made        int // jobs
 	began       time.Time
 
-	// upSince is when the daemon answered first, in unix ns; 0: it is not to answer.
+	// upSince is when the daemon answered first, by now; 0: it is not to answer.
 	upSince atomic.Int64
-	quiet   atomic.Int64 // unix ns until which rights are not judged: engine or daemon were away
+	quiet   atomic.Int64 // by now: until then rights are not judged, engine or daemon were away
+	stepped atomic.Int64 // by now: when the clock was set; 0: never
 
 	mu         sync.Mutex // of what follows, which the watch shares
 	jobs       map[string]*job
@@ -154,12 +155,15 @@ func (w *world) close(ctx context.Context) error {
 }
 
 // up says that the daemon answers from now on; down that it is not to.
-func (w *world) up() { w.upSince.Store(time.Now().UnixNano()); w.hush() }
+func (w *world) up() { w.upSince.Store(w.now()); w.hush() }
 
 func (w *world) down() { w.upSince.Store(0) }
 
 // hush has rights not judged for a while: what calls loans in was away.
-func (w *world) hush() { w.quiet.Store(time.Now().Add(readyAfter).UnixNano()) }
+func (w *world) hush() { w.quiet.Store(w.now() + int64(readyAfter)) }
+
+// now is the time since the beginning in ns, however the clock is set; never 0.
+func (w *world) now() int64 { return int64(time.Since(w.began)) + 1 }
 
 // say prints a line with the time since the beginning.
 func (w *world) say(format string, args ...any) {
