@@ -90,7 +90,7 @@ stage_common() {
 		Comment: The BPF programs in the binary (bpf/) are under GPL-2.0 or
 		 BSD-2-Clause as well, at the choice of who uses them.
 		 THIRD-PARTY-NOTICES in this folder has the licences of the Go modules
-		 in the programs.
+		 in the programs, and of C headers that they were compiled with.
 	END
 }
 

@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 )
 
 func main() {
@@ -34,7 +35,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := notices(modules)
+	text, err := notices(append(slices.Clip(modules), module{path: libbpf, version: "1.1.2", dir: "bpf"}))
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,12 @@ const intro = `THIRD-PARTY NOTICES
 
 The programs trimtab and trimtab-nvml contain parts of the Go modules below.
 Each module's own licences and notices follow its name and version, in full.
-stdlib is Go's standard library and runtime.
+stdlib is Go's standard library and runtime. Of a C header that a module's Go code
+is made from or compiled with, the notice at its head follows as well.
 `
+
+// libbpf is no Go module: the BPF programs in trimtab are compiled with its headers.
+const libbpf = "libbpf"
 
 // notices renders the licence files of all modules; one without any is an error.
 func notices(modules []module) ([]byte, error) {
@@ -42,8 +46,49 @@ func notices(modules []module) ([]byte, error) {
 			text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
 			fmt.Fprintf(&b, "\n---- %s\n\n%s\n", name, bytes.Trim(text, "\n"))
 		}
+		if err := headers(&b, m); err != nil {
+			missing = append(missing, err)
+		}
 	}
 	return b.Bytes(), errors.Join(missing...)
+}
+
+// heads are a C file's comments before its code.
+var heads = regexp.MustCompile(`(?s)\A(?:\s*/\*.*?\*/)+`)
+
+// headers adds the notices at the heads of C headers in folders of linked packages: NVIDIA's asks for
+// that, and no licence file has it. Those of Go's own are stdlib's.
+func headers(b *bytes.Buffer, m module) error {
+	if m.path == stdlib {
+		return nil
+	}
+	for _, folder := range m.folders {
+		names, err := filepath.Glob(filepath.Join(m.dir, folder, "*.h"))
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.path, err)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return fmt.Errorf("%s: %w", m.path, err)
+			}
+			text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
+			if head := notice(heads.Find(text)); head != nil {
+				fmt.Fprintf(b, "\n---- %s\n\n%s\n", filepath.Join(folder, filepath.Base(name)), head)
+			}
+		}
+	}
+	return nil
+}
+
+// notice is the first of some comments that claims a copyright; nil: none.
+func notice(comments []byte) []byte {
+	for _, c := range bytes.SplitAfter(comments, []byte("*/")) {
+		if bytes.Contains(c, []byte("Copyright")) {
+			return bytes.TrimSpace(c)
+		}
+	}
+	return nil
 }
 
 // legalFiles are those that hold for the linked packages: in the module's root, in its

@@ -65,6 +65,48 @@ func TestLegalFiles(t *testing.T) {
 	}
 }
 
+// TestHeads: a C header's notice goes along, without what else its comments say, and only of folders that
+// are linked.
+func TestHeads(t *testing.T) {
+	dir := folder(t, "LICENSE", "a/plain.h", "b/other.h")
+	for name, text := range map[string]string{
+		"a/made.h":  "/*** VERSION ***/\r\n/*\r\n * Copyright of somebody.\r\n */\n\n/*\nManual\n*/\nint f();\n/* Copyright of the code */\n",
+		"a/later.h": "int g();\n/* Copyright of the code */\n",
+		"b/other.h": "/* Copyright of what is not linked */\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := notices([]module{{path: "example.com/m", version: "v1.0.0", folders: []string{"a"}, dir: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := intro + "\n" + strings.Repeat("=", 80) + "\nexample.com/m v1.0.0\n\n---- LICENSE\n\ntext of LICENSE\n" +
+		"\n---- a/made.h\n\n/*\n * Copyright of somebody.\n */\n"
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("notices (-want +got):\n%s", diff)
+	}
+}
+
+// TestHeadersThatWeCompile: NVIDIA's, from which the bindings of trimtab-nvml are made, and libbpf's.
+func TestHeadersThatWeCompile(t *testing.T) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := notices([]module{{path: "github.com/NVIDIA/go-nvml", dir: strings.TrimSpace(string(out)), folders: []string{"pkg/nvml"}}, {path: libbpf, dir: "../../bpf"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"---- pkg/nvml/nvml.h\n", "NVIDIA DISCLAIMS ALL WARRANTIES", "U.S. Government End Users.", "---- LICENSE.libbpf\n", "Alexei Starovoitov",
+		"2. Redistributions in binary form must reproduce"} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("not in it: %s", want)
+		}
+	}
+}
+
 // TestNoLicence: each module without one is named; a notice is none, nor is a licence further down.
 func TestNoLicence(t *testing.T) {
 	_, err := notices([]module{
