@@ -59,12 +59,18 @@ func (l *Agent) Enable(ctx context.Context, req state.EnableRequest) ([]state.Ac
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now().UnixNano()
+	var now enrolment.Now
+	if err := l.do(ctx, func() { now = l.now() }); err != nil {
+		return nil, err
+	}
 	var out []state.ActionResult
 	for _, c := range cs {
-		m := enrolment.Manual{Key: c.Key(), Name: c.Name, Mode: policies.ModeTune, Knobs: req.Knobs, SetUnixNs: now}
+		m := enrolment.Manual{Key: c.Key(), Name: c.Name, Mode: policies.ModeTune, Knobs: req.Knobs, SetUnixNs: now.UnixNs}
 		if req.ForNs > 0 {
-			m.UntilUnixNs = now + req.ForNs
+			m.UntilUnixNs = now.UnixNs + req.ForNs
+		}
+		if req.ForNs > 0 && now.MonotonicNs > 0 {
+			m.UntilMonotonicNs = now.MonotonicNs + req.ForNs
 		}
 		out = append(out, l.enrolled(ctx, c, m, "enabled"))
 	}

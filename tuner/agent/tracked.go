@@ -148,7 +148,7 @@ func (l *Agent) synced(e *engineState) {
 		e := l.engines[engine]
 		return l.containers[key] != nil || e != nil && !e.part.OK
 	}
-	l.o.Manuals.Prune(time.Now().UnixNano(), alive)
+	l.o.Manuals.Prune(l.now(), alive)
 	l.o.Holds.Prune(alive)
 	l.unsaved = true
 }
@@ -211,16 +211,20 @@ type settling struct {
 	host  enrolment.Host
 }
 
+// now is what ends records of trimtab enable.
+func (l *Agent) now() enrolment.Now {
+	return enrolment.Now{UnixNs: time.Now().UnixNano(), MonotonicNs: l.host.AtNs}
+}
+
 // settle renews a container's enrolment and what the probes read of it.
 func (l *Agent) settle(t *tracked) {
-	now := time.Now().UnixNano()
 	host := enrolment.Host{}
 	if l.settings.EnrolHost != nil {
 		host = l.settings.EnrolHost(float64(l.host.CPUs), l.host.MemTotal)
 	}
 	host.AncestorLimit = t.above
 	// A record of trimtab enable may end at any time, so those are settled each tick.
-	manual := l.o.Manuals.Get(t.key, now)
+	manual := l.o.Manuals.Get(t.key, l.now())
 	from := settling{valid: manual == nil, host: host}
 	if from.valid && from == t.settled {
 		l.settledAgain(t)
@@ -232,7 +236,7 @@ func (l *Agent) settle(t *tracked) {
 	t.watched = enrolment.Watched(t.c, l.settings.Rules, t.enrolment)
 	for _, problem := range t.enrolment.Problems {
 		if !slices.Contains(before.Problems, problem) {
-			l.logRecord(state.Record{UnixNs: now, Kind: state.RecordEnrol, Key: t.c.Key(), Name: t.c.Name, Text: "enrolment: " + problem})
+			l.logRecord(state.Record{UnixNs: time.Now().UnixNano(), Kind: state.RecordEnrol, Key: t.c.Key(), Name: t.c.Name, Text: "enrolment: " + problem})
 		}
 	}
 	l.settledAgain(t)

@@ -19,7 +19,13 @@ type Manual struct {
 	Knobs       []string      `json:"knobs,omitempty"`
 	SetUnixNs   int64         `json:"set"`
 	UntilUnixNs int64         `json:"until,omitempty"` // 0: until disabled, or the container's end
+	// UntilMonotonicNs is the same by CLOCK_MONOTONIC, which nobody sets, and goes before it. 0: of an
+	// earlier version. Key names the boot.
+	UntilMonotonicNs int64 `json:"untilMonotonic,omitempty"`
 }
+
+// Now is an instant by both clocks. MonotonicNs is 0 before the host was read.
+type Now struct{ UnixNs, MonotonicNs int64 }
 
 // Store keeps the records on disk. Save must be durable when it returns: a
 // container that was enabled before a crash is enabled after it.
@@ -55,9 +61,9 @@ func OpenManuals(store Store) (*Manuals, error) {
 }
 
 // Get returns the record of a container that is in force at an instant, or nil.
-func (m *Manuals) Get(key string, nowUnixNs int64) *Manual {
+func (m *Manuals) Get(key string, now Now) *Manual {
 	r, ok := m.byKey.Get()[key]
-	if !ok || r.expired(nowUnixNs) {
+	if !ok || r.expired(now) {
 		return nil
 	}
 	r.Knobs = slices.Clone(r.Knobs)
@@ -76,10 +82,10 @@ func (m *Manuals) Set(r Manual) error {
 // Prune forgets records that have expired and those of containers that are gone;
 // alive must come from a complete listing. Save makes that durable: what a crash brings
 // back is forgotten again after the next listing.
-func (m *Manuals) Prune(nowUnixNs int64, alive func(key string) bool) {
+func (m *Manuals) Prune(now Now, alive func(key string) bool) {
 	m.byKey.Edit(func(all map[string]Manual) map[string]Manual {
 		all = maps.Clone(all)
-		maps.DeleteFunc(all, func(key string, r Manual) bool { return r.expired(nowUnixNs) || !alive(key) })
+		maps.DeleteFunc(all, func(key string, r Manual) bool { return r.expired(now) || !alive(key) })
 		return all
 	})
 }
@@ -87,6 +93,9 @@ func (m *Manuals) Prune(nowUnixNs int64, alive func(key string) bool) {
 // Save puts on disk what was pruned, if anything was.
 func (m *Manuals) Save() error { return m.byKey.Save() }
 
-func (r Manual) expired(nowUnixNs int64) bool {
-	return r.UntilUnixNs > 0 && nowUnixNs >= r.UntilUnixNs
+func (r Manual) expired(now Now) bool {
+	if r.UntilMonotonicNs > 0 && now.MonotonicNs > 0 {
+		return now.MonotonicNs >= r.UntilMonotonicNs
+	}
+	return r.UntilUnixNs > 0 && now.UnixNs >= r.UntilUnixNs
 }

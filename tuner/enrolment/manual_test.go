@@ -42,22 +42,51 @@ func TestManuals(t *testing.T) {
 	if store.saves != 2 {
 		t.Errorf("%d saves, want 2: an equal record is no change", store.saves)
 	}
-	if m.Get("a", 99) == nil || m.Get("a", 100) != nil || m.Get("c", 0) != nil {
+	if m.Get("a", Now{UnixNs: 99}) == nil || m.Get("a", Now{UnixNs: 100}) != nil || m.Get("c", Now{}) != nil {
 		t.Error("a record is in force until its end, and no other is")
 	}
 	reopened, err := OpenManuals(store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&a, reopened.Get("a", 0)); diff != "" {
+	if diff := cmp.Diff(&a, reopened.Get("a", Now{})); diff != "" {
 		t.Error(diff)
 	}
-	reopened.Prune(100, func(key string) bool { return key == "a" })
+	reopened.Prune(Now{UnixNs: 100}, func(key string) bool { return key == "a" })
 	if err := reopened.Save(); err != nil {
 		t.Fatal(err)
 	}
-	if len(store.saved) != 0 || reopened.Get("b", 0) != nil {
+	if len(store.saved) != 0 || reopened.Get("b", Now{}) != nil {
 		t.Errorf("left after pruning: %v", store.saved)
+	}
+}
+
+// TestAClockThatIsSet neither ends a record nor makes it last; one of an earlier version, and one that is
+// asked for before the host was read, go by the wall clock.
+func TestAClockThatIsSet(t *testing.T) {
+	m, err := OpenManuals(&memoryStore{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []Manual{{Key: "now", Mode: "tune", UntilUnixNs: 100, UntilMonotonicNs: 10}, {Key: "earlier", Mode: "tune", UntilUnixNs: 100}} {
+		if err := m.Set(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		at           Now
+		now, earlier bool
+	}{
+		{Now{99, 9}, true, true},
+		{Now{1e9, 9}, true, false}, // set forward
+		{Now{50, 10}, false, true}, // set back
+		{Now{100, 10}, false, false},
+		{Now{99, 0}, true, true},
+		{Now{100, 0}, false, false},
+	} {
+		if now, earlier := m.Get("now", c.at) != nil, m.Get("earlier", c.at) != nil; now != c.now || earlier != c.earlier {
+			t.Errorf("at %+v: %v and %v are in force, want %v and %v", c.at, now, earlier, c.now, c.earlier)
+		}
 	}
 }
 
@@ -71,10 +100,10 @@ func TestManualsThatCannotBeSavedAreNotInForce(t *testing.T) {
 	if err := m.Set(Manual{Key: "a", Mode: "tune"}); !errors.Is(err, store.err) {
 		t.Errorf("error %v", err)
 	}
-	if m.Get("a", 0) != nil {
+	if m.Get("a", Now{}) != nil {
 		t.Error("in force without being on disk")
 	}
-	if m, err := OpenManuals(store); err == nil || m.Get("a", 0) != nil {
+	if m, err := OpenManuals(store); err == nil || m.Get("a", Now{}) != nil {
 		t.Error("a store that cannot be read must say so and enrol nobody")
 	}
 }
@@ -101,12 +130,12 @@ func TestReadersOfManualsDoNotWait(t *testing.T) {
 		set := make(chan error, 1)
 		go func() { set <- m.Set(Manual{Key: "a", Mode: "tune"}) }()
 		synctest.Wait() // for the disk
-		m.Prune(0, func(key string) bool { return key != "gone" })
-		if m.Get("a", 0) != nil || m.Get("gone", 0) != nil || len(set) > 0 {
+		m.Prune(Now{}, func(key string) bool { return key != "gone" })
+		if m.Get("a", Now{}) != nil || m.Get("gone", Now{}) != nil || len(set) > 0 {
 			t.Error("in force before it is on disk, not pruned, or answered too early")
 		}
 		close(store.goOn)
-		if err := errors.Join(<-set, m.Save()); err != nil || m.Get("a", 0) == nil || len(store.saved) != 1 {
+		if err := errors.Join(<-set, m.Save()); err != nil || m.Get("a", Now{}) == nil || len(store.saved) != 1 {
 			t.Errorf("on disk: %v, %v", store.saved, err)
 		}
 	})
