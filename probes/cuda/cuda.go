@@ -82,14 +82,19 @@ func (p *Probe) Read(ctx context.Context, into map[string]*probes.Sample) error 
 		proc.count(p.CountedFor(pid, hookLaunch), p.CountedFor(pid, hookDriverLaunch), runtime || driver)
 	}
 	errs = append(errs, p.Rotate())
+	short := map[*probes.CUDA]bool{}
 	uprobe.Gather(p.Client, into, func(pid int32, part *probes.CUDA) bool {
 		part.Processes = append(part.Processes, p.processes[pid].reading(pid))
+		short[part] = short[part] || p.processes[pid].short
 		part.Virtual = part.Virtual || p.Has(pid, virtualSymbol)
 		return true
 	}, func(s *probes.Sample, part *probes.CUDA, missing []string) {
 		thinned := !p.Whole(s.Container, hookSync) || !p.Whole(s.Container, hookCopy) || !p.Returns()
 		for i := range part.Processes {
 			part.Processes[i].Thinned = thinned
+		}
+		if short[part] {
+			missing = append(missing, missingThreads)
 		}
 		part.Missing, s.CUDA = missing, part
 	})

@@ -36,6 +36,7 @@ type process struct {
 	lost    uint64                      // of raw.Lost, counted already
 	threads map[int32]*thread
 	limit   uint64 // of raw.Entered, see room.go
+	short   bool   // calls were lost since the reading before
 	// driverAlone: the driver sees the runtime's launches, which are no longer probed there.
 	driverAlone bool
 	launchFor   time.Duration    // counted so far
@@ -126,6 +127,7 @@ func (p *Probe) refresh() error {
 			errs = append(errs, fmt.Errorf("cuda probe: read the counters of process %d: %w", pid, err))
 			continue
 		}
+		proc.short = proc.raw.Lost > proc.lost
 		p.lost += proc.raw.Lost - proc.lost
 		proc.lost = proc.raw.Lost
 	}

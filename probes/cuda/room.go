@@ -11,6 +11,9 @@ import (
 // which follows at once.
 const firstThreads = 4
 
+// missingThreads is what a reading says of a container whose calls were lost since the one before.
+const missingThreads = "launches: more threads call than its share of the table holds"
+
 // allowance is how many threads a container that holds so many may enter until the next reading: as long as
 // it has its share (has_share in bpf/container.h), and all containers together half of what is free.
 func allowance(held, used, room, containers int) int {

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/trimtab/trimtab/test/uprobetest"
@@ -64,6 +65,13 @@ func TestThreadsOfAnotherContainer(t *testing.T) {
 	flood.Do("threads cudaLaunchKernel 20000 1")
 	job.Do("wait - 0 0")
 	job.Do("threads cudaStreamSynchronize 50 1")
+	into := r.read()
+	if said := into[hostile.Key].CUDA.Missing; !slices.Contains(said, missingThreads) {
+		t.Errorf("of the flood is said %q", said)
+	}
+	if said := into[honest.Key].CUDA.Missing; slices.Contains(said, missingThreads) {
+		t.Errorf("of the neighbour is said %q", said)
+	}
 	p := r.process(honest.Key, job.PID)
 	if len(p.Threads) != 51 || inside() <= before {
 		t.Errorf("%d of the neighbour's threads are told of, want 51; its open call has %d ns, had %d", len(p.Threads), inside(), before)
