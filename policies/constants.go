@@ -145,6 +145,12 @@ type Constants struct {
 	ShowFree   float64
 }
 
+// InFull reports whether a container that uses so many CPUs has what it has a right to, CPUs;
+// false where the right is not known.
+func (k *Constants) InFull(used, right float64) bool {
+	return right > 0 && used >= right*(1-k.RightMargin)
+}
+
 // DefaultConstants returns the table's values.
 func DefaultConstants() *Constants {
 	return &Constants{

@@ -122,6 +122,8 @@ type Rate struct {
 const (
 	ReliefQuota  = "a higher CPU quota"
 	ReliefWeight = "a higher CPU weight"
+	// ReliefGrant is of who has its right in full: a weight would take from others what is theirs.
+	ReliefGrant = "more CPU from its owner, a higher quota or a larger share: it has all that is its own"
 )
 
 // Verdict is what bounds a container, with its evidence.

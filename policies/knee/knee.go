@@ -69,7 +69,7 @@ func (p Policy) weight(node policies.Node, j policies.Job) (ch policies.Change, 
 	own, okOwn := j.Original[runtime.KnobCPUWeight].Int()
 	j.Cost.Queue = 0 // what a weight is to end
 	need := need(j)
-	if has := j.CPU.Used >= j.CPU.Entitlement*(1-p.k.RightMargin); has && j.CPU.Entitlement > 0 {
+	if p.k.InFull(j.CPU.Used, j.CPU.Entitlement) {
 		return ch, false // it queues, and has all that is its own: a weight would take what is others'
 	}
 	if !okNow || !okOwn || !j.CostOK || !p.sure(j.Verdict) || !contention || contended < p.k.Notable || j.Rate.PerSecond <= 0 || need > j.CPU.Entitlement && !short {

@@ -40,7 +40,7 @@ func Relieved(v policies.Verdict) []Cause {
 		return causes(policies.PartInputWorkers, policies.PartInputOther)
 	case v.Cause == policies.CauseHost && v.Relief == policies.ReliefQuota:
 		return causes(policies.PartThrottled, policies.PartInputThrottled)
-	case v.Cause == policies.CauseHost && v.Relief == policies.ReliefWeight:
+	case v.Cause == policies.CauseHost && (v.Relief == policies.ReliefWeight || v.Relief == policies.ReliefGrant):
 		return causes(policies.PartContended, policies.PartInputContended)
 	}
 	return nil

@@ -134,6 +134,6 @@ func (n node) cpuSpare(c state.Container) (a Advice, ok bool) {
 // one that wants more CPU, or that trimtab has changed, tells nothing of what it can spare.
 func (n node) ranFree(c state.Container) bool {
 	v := c.Verdict
-	held := v.Cause == policies.CauseThrottled || v.Cause == policies.CauseContended || v.Relief == policies.ReliefQuota || v.Relief == policies.ReliefWeight
+	held := v.Cause == policies.CauseThrottled || v.Cause == policies.CauseContended || slices.Contains([]string{policies.ReliefQuota, policies.ReliefWeight, policies.ReliefGrant}, v.Relief)
 	return !held && c.Loan == nil && !slices.Contains(c.Changed, runtime.KnobCPUQuota) && c.PeakCPUs >= n.k.ActiveCPUs && n.age(c.PeakSinceUnixNs) >= spareLeast
 }

@@ -46,6 +46,30 @@ func TestOwnersQuotaChangesTheVerdict(t *testing.T) {
 	}
 }
 
+// TestRecalledBorrowerIsNotToldOfAWeight: a job whose loan was called in by those whose CPUs they
+// are has what its owner gave it. That it queues for more is no matter of its weight.
+func TestRecalledBorrowerIsNotToldOfAWeight(t *testing.T) {
+	n := newNode(2)
+	j := n.addProgram("borrower", 0.4, 2, 1e6)
+	late := n.addSpinner("late", 0.01)
+	c := started()
+	run(c, n, 60, nil)
+	late.spin = 2
+	queued := 0
+	run(c, n, 60, func(int, Decision) {
+		v := shownAs(t, c, j)
+		if v.Verdict.Relief == policies.ReliefWeight && v.UsedCPUs >= v.Entitled {
+			t.Fatalf("it has %.2f of its %.2f CPUs, and %s; %s", v.UsedCPUs, v.Entitled, v.Verdict.Relief, v.Verdict.Why)
+		}
+		if v.Verdict.Relief == policies.ReliefGrant {
+			queued++
+		}
+	})
+	if queued == 0 {
+		t.Errorf("it never queued for more than its own: %+v", shownAs(t, c, j).Verdict)
+	}
+}
+
 // TestClaimAgainstWorkDone: what a job says of its own steps is doubted where the work that it
 // does tells another gain, and nowhere else.
 func TestClaimAgainstWorkDone(t *testing.T) {

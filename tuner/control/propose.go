@@ -141,7 +141,7 @@ func (c *Controller) noPlan(s *containerState, m policies.MemoryUse) string {
 			return fmt.Sprintf("its loan was called in: %s", s.loan.why)
 		}
 	}
-	return cmp.Or(s.c.Enrolment.WhyNot, "nothing to gain")
+	return cmp.Or(s.c.Enrolment.WhyNot, verdict.WhyNothing(s.verdicts.Latest()))
 }
 
 // refuse keeps why a plan may not be.

@@ -207,6 +207,25 @@ func host(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	return v, true
 }
 
+// Owned is a verdict in the light of what its owner's values give the container: who queues behind
+// others and has its right, CPUs, in full is relieved by no weight. 0: the right is not known.
+func Owned(k *policies.Constants, v policies.Verdict, r observe.Reading, right float64) policies.Verdict {
+	if v.Relief != policies.ReliefWeight || !k.InFull(r.Window.UsedCPUs(), right) {
+		return v
+	}
+	v.Relief = policies.ReliefGrant
+	v.Evidence = append(v.Evidence, policies.Evidence{Name: "CPUs it has a right to", Value: right, Unit: "CPUs"})
+	return v
+}
+
+// WhyNothing says why nothing is proposed for a container of such a verdict.
+func WhyNothing(v policies.Verdict) string {
+	if v.Relief == policies.ReliefGrant {
+		return "it has all the CPU that is its own, and more is others'"
+	}
+	return "nothing to gain"
+}
+
 // finish adds evidence and confidence.
 func finish(k *policies.Constants, r observe.Reading, v policies.Verdict) policies.Verdict {
 	v.Confidence = confidence(k, r)

@@ -232,6 +232,37 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// TestNoReliefInAWeightBeyondTheRight: who has its right in full and queues for more is told so.
+func TestNoReliefInAWeightBeyondTheRight(t *testing.T) {
+	k := policies.DefaultConstants()
+	for name, tt := range map[string]struct {
+		used, right float64
+		part        policies.Part
+		want        string
+	}{
+		"its right and more":       {0.41, 0.40, policies.PartContended, policies.ReliefGrant},
+		"within the margin":        {0.39, 0.40, policies.PartContended, policies.ReliefGrant},
+		"less than its right":      {0.38, 0.40, policies.PartContended, policies.ReliefWeight},
+		"no right is known":        {0.41, 0, policies.PartContended, policies.ReliefWeight},
+		"its own quota stops it":   {0.41, 0.40, policies.PartThrottled, policies.ReliefQuota},
+		"loaders behind, no right": {0.38, 0.40, policies.PartInputContended, policies.ReliefWeight},
+		"loaders behind":           {0.41, 0.40, policies.PartInputContended, policies.ReliefGrant},
+	} {
+		r := reading(func(r *observe.Reading, s func(policies.Part, float64)) {
+			s(tt.part, 0.5)
+			r.LoaderShort, r.Window.HostIdle = 0.7, 0
+			r.Window.Cgroup.CPUNs = uint64(tt.used * float64(r.Window.EndNs-r.Window.StartNs))
+		})
+		v := Owned(k, Judge(k, r), r, tt.right)
+		if v.Relief != tt.want {
+			t.Errorf("%s: %s/%s, relief %q, want %q", name, v.Class, v.Cause, v.Relief, tt.want)
+		}
+		if granted := v.Relief == policies.ReliefGrant; granted == (WhyNothing(v) == "nothing to gain") {
+			t.Errorf("%s: relief %q, and %q", name, v.Relief, WhyNothing(v))
+		}
+	}
+}
+
 func TestThinEvidenceLowersConfidence(t *testing.T) {
 	sure := Judge(policies.DefaultConstants(), reading(func(*observe.Reading, func(policies.Part, float64)) {})).Confidence
 	for name, edit := range map[string]func(*observe.Reading){
