@@ -10,9 +10,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/probes/kernel"
 	"github.com/trimtab/trimtab/runtime/cgroup"
 	"github.com/trimtab/trimtab/tuner/config"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // finding is one line of the doctor's report.
@@ -78,7 +80,23 @@ func examineShown(cmd *cobra.Command, file, dropDir string) []finding {
 	now.begin("reading the config")
 	_, stop := startProgress(cmd.ErrOrStderr(), now.text)
 	defer stop()
-	return examine(cmd.Context(), file, dropDir, now.begin)
+	findings := examine(cmd.Context(), file, dropDir, now.begin)
+	now.begin("asking the daemon what it had no room for")
+	if s, err := daemonClient(cmd).Status(cmd.Context()); err == nil { // else none runs
+		findings = append(findings, examineLosses(s.Daemon)...)
+	}
+	return findings
+}
+
+// examineLosses says which parts of a daemon that runs had no room for all that happened.
+func examineLosses(d state.Daemon) (out []finding) {
+	for _, p := range d.Probes {
+		if p.LostEvents > 0 {
+			out = append(out, finding{What: "losses", Level: levelDegraded, Text: fmt.Sprintf("%s had no room for %d events since the daemon started", render.Clean(p.Name), p.LostEvents),
+				Hint: "a larger overhead.maps has room for more threads; the flight recorder and the history need a disk that is faster, or less full"})
+		}
+	}
+	return out
 }
 
 // examine looks at everything; one failure does not end the rest. trying is told what comes next.

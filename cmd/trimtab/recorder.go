@@ -88,6 +88,12 @@ func (r *recorder) Write(kind string, v any) error {
 	return r.ring.Write(kind, v)
 }
 
+// Dropped is how many records found no room since the start.
+func (r *recorder) Dropped() uint64 { return r.ring.Dropped() }
+
+// Err is why nothing can be written now; nil: it can.
+func (r *recorder) Err() error { return r.ring.Err() }
+
 // Tee writes what comes in from now on, for so long, to w.
 func (r *recorder) Tee(ctx context.Context, w io.Writer, d time.Duration) error {
 	out, err := recording.NewWriter(w, r.header())

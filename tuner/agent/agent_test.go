@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -291,6 +292,32 @@ func (k *labelKeeper) Write(_ string, v any) error {
 	}
 	return nil
 }
+
+// TestLossesOfTheRecorderAreShown: what the flight recorder had no room for, and why it cannot
+// write, stands with the probes, and makes no verdict less sure.
+func TestLossesOfTheRecorderAreShown(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		n.job("train")
+		d := n.start(func(o *Options) { o.Recorder = fullRecorder{} })
+		d.until("train", "a change", isChanged)
+		s := d.Snapshot().Daemon
+		i := slices.IndexFunc(s.Probes, func(p state.Part) bool { return p.Name == "flight recorder" })
+		if i < 0 {
+			t.Fatalf("no part tells of the recorder: %+v", s.Probes)
+		}
+		if p := s.Probes[i]; p.OK || p.LostEvents != 7 || p.Lost != syscall.ENOSPC.Error() || s.ProbeLost != 0 {
+			t.Errorf("%+v; %d lost in all", p, s.ProbeLost)
+		}
+		d.stop(false)
+	})
+}
+
+// fullRecorder writes to a full disk.
+type fullRecorder struct{}
+
+func (fullRecorder) Write(string, any) error { return nil }
+func (fullRecorder) Dropped() uint64         { return 7 }
+func (fullRecorder) Err() error              { return syscall.ENOSPC }
 
 func TestLoanIsProvedWhereTheHostWantsIt(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {

@@ -232,6 +232,24 @@ func (l *Agent) measureSelf() {
 
 func seconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
 
+// writers are what keeps what was read and decided, and how it fares; no verdict rests on it.
+func (l *Agent) writers() (out []state.Part) {
+	if l.dropped > 0 {
+		out = append(out, state.Part{Name: "history", OK: true, Since: l.started.UnixNano(), LostEvents: l.dropped})
+	}
+	if r, ok := l.o.Recorder.(interface {
+		Dropped() uint64
+		Err() error
+	}); ok {
+		p := state.Part{Name: "flight recorder", OK: true, Since: l.started.UnixNano(), LostEvents: r.Dropped()}
+		if err := r.Err(); err != nil {
+			p.OK, p.Lost = false, err.Error()
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
 // publish makes the next snapshot.
 func (l *Agent) publish() {
 	l.measureSelf()
@@ -249,7 +267,6 @@ func (l *Agent) publish() {
 		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.mode, Policies: l.control.PolicyNames(),
 		Paused: l.o.Holds.Paused(), Disabled: l.o.Disabled != nil && l.o.Disabled(),
 		CPUSeconds: l.spent.cpu, RSSBytes: l.spent.resident, ConfigError: l.configErr, ConfigUnixNs: l.settings.LoadedAt.UnixNano(),
-		ProbeLost: l.dropped,
 	}
 	if l.settings.BudgetCPU > 0 {
 		s.Daemon.BudgetShare = l.spent.use / l.settings.BudgetCPU
@@ -263,11 +280,12 @@ func (l *Agent) publish() {
 		if n, ok := p.Probe.(noter); ok {
 			part.Note = n.Note()
 		}
-		s.Daemon.Probes = append(s.Daemon.Probes, part)
-		if i >= len(l.spent.probes) {
-			continue // the daemon's own use could not be read yet
+		var cost probes.Cost
+		if i < len(l.spent.probes) { // else the daemon's own use could not be read yet
+			cost = l.spent.probes[i]
 		}
-		cost := l.spent.probes[i]
+		part.LostEvents = cost.Lost
+		s.Daemon.Probes = append(s.Daemon.Probes, part)
 		s.Daemon.ProbeSeconds += float64(cost.KernelNs) / 1e9
 		s.Daemon.ProbeRuns += cost.Runs
 		s.Daemon.ProbeMapBytes += cost.MapBytes
@@ -281,7 +299,7 @@ func (l *Agent) publish() {
 	if l.settings.BudgetMaps > 0 {
 		s.Daemon.MapsShare = float64(s.Daemon.ProbeMapBytes) / float64(l.settings.BudgetMaps)
 	}
-	s.Daemon.Probes = append(s.Daemon.Probes, l.o.Missing...)
+	s.Daemon.Probes = append(append(s.Daemon.Probes, l.o.Missing...), l.writers()...)
 	if n := l.sampleEvery(); n > 1 {
 		s.Daemon.Probes = append(s.Daemon.Probes, state.Part{Name: "budget", Since: l.spent.at.UnixNano(),
 			Lost: fmt.Sprintf("readings are taken every %d ticks only: trimtab nears its own budget (overhead.cpu)", n)})

@@ -200,6 +200,7 @@ func (e *emitter) daemon(s *state.Snapshot) {
 	}
 	for _, p := range d.Probes {
 		e.setBool("trimtab_probe_up", p.OK, clean(p.Name))
+		e.set("trimtab_probe_lost_events_total", float64(p.LostEvents), clean(p.Name))
 	}
 	for _, r := range d.Receivers {
 		e.setBool("trimtab_receiver_up", r.OK, clean(r.Name))
@@ -213,7 +214,6 @@ func (e *emitter) daemon(s *state.Snapshot) {
 	e.set("trimtab_probe_seconds_total", d.ProbeSeconds)
 	e.set("trimtab_probe_runs_total", float64(d.ProbeRuns))
 	e.set("trimtab_probe_map_bytes", float64(d.ProbeMapBytes))
-	e.set("trimtab_probe_lost_events_total", float64(d.ProbeLost))
 	e.set("trimtab_budget_used_ratio", d.BudgetShare, "cpu")
 	e.set("trimtab_budget_used_ratio", d.MemoryShare, "memory")
 	e.set("trimtab_budget_used_ratio", d.MapsShare, "maps")

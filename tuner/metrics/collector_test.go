@@ -51,7 +51,7 @@ func busy() *state.Snapshot {
 		UnixNs: 1_750_000_000_000_000_000,
 		Daemon: state.Daemon{
 			Version: "v0.1.0", Mode: policies.ModeTune, Policies: []string{"knee"}, CPUSeconds: 12.5, RSSBytes: 40 << 20,
-			Engines: []state.Part{{Name: "docker", OK: true}}, Probes: []state.Part{{Name: "kernel", OK: true}, {Name: "cgroup"}},
+			Engines: []state.Part{{Name: "docker", OK: true}}, Probes: []state.Part{{Name: "kernel", OK: true, LostEvents: 3}, {Name: "cgroup"}},
 			Receivers:    []state.Receiver{{Part: state.Part{Name: "webhook", OK: true}, Sent: 7, Failed: 1, Dropped: 2, Queued: 3}, {Part: state.Part{Name: "otlp"}}},
 			ProbeSeconds: 0.25, ProbeRuns: 1000, ProbeMapBytes: 1 << 20, ProbeLost: 3, BudgetShare: 0.2, ConfigUnixNs: 1_740_000_000_000_000_000,
 		},

@@ -173,7 +173,7 @@ func daemonFamilies() []Family {
 		{Name: "trimtab_probe_seconds_total", Kind: Counter, Help: "Time in trimtab's BPF programs, where the kernel accounts for it."},
 		{Name: "trimtab_probe_runs_total", Kind: Counter, Help: "Runs of trimtab's BPF programs, where the kernel accounts for them."},
 		{Name: "trimtab_probe_map_bytes", Kind: Gauge, Help: "Kernel memory of trimtab's BPF maps."},
-		{Name: "trimtab_probe_lost_events_total", Kind: Counter, Help: "Events dropped and threads that found no room in the probes."},
+		{Name: "trimtab_probe_lost_events_total", Kind: Counter, Labels: []string{"probe"}, Help: "Events dropped and threads that found no room in the probe; of the flight recorder and the history, records."},
 		{Name: "trimtab_budget_used_ratio", Kind: Gauge, Labels: []string{"resource"}, Help: "What trimtab uses of a resource over its budget, above 1 it is over budget: cpu and memory of the daemon, kernel memory of its maps, and of a job's CPU what probes cost the job that they cost most."},
 		{Name: "trimtab_config_last_reload_successful", Kind: Gauge, Help: "1 if the last load of the config succeeded; 0: it was refused, the one before stays in force."},
 		{Name: "trimtab_config_loaded_timestamp_seconds", Kind: Gauge, Help: "When the config in force was loaded."},

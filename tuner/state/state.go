@@ -48,7 +48,7 @@ type Daemon struct {
 	ProbeSeconds  float64 `json:"probeSeconds"`          // in BPF programs, where accounted, since start
 	ProbeRuns     uint64  `json:"probeRuns"`             // BPF program runs accounted
 	ProbeMapBytes uint64  `json:"probeMapBytes"`         // kernel memory of BPF maps
-	ProbeLost     uint64  `json:"probeLost"`             // events dropped, threads beyond the room
+	ProbeLost     uint64  `json:"probeLost"`             // events dropped and threads beyond the room, of all probes
 	BudgetShare   float64 `json:"budgetShare"`           // trimtab's CPUs used over its budget; above 1: over budget
 	MemoryShare   float64 `json:"memoryShare"`           // its resident memory over its budget
 	MapsShare     float64 `json:"mapsShare"`             // kernel memory of BPF maps over its budget
@@ -64,6 +64,8 @@ type Part struct {
 	Since int64  `json:"since"`          // unix ns of the last change of OK
 	Lost  string `json:"lost,omitempty"` // what is lost without it, why, and the fix
 	Note  string `json:"note,omitempty"` // what it finds, where that is nothing and nothing is wrong
+	// LostEvents are those that it had no room for since the start; of what writes, records.
+	LostEvents uint64 `json:"lostEvents,omitempty"`
 }
 
 // Receiver is one whom decisions are told, and how it fares; its Lost is why the latest could not be.

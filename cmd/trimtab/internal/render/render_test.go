@@ -278,7 +278,7 @@ func TestStatus(t *testing.T) {
 			Receivers: []state.Receiver{{Part: state.Part{Name: "otlp", OK: true, Since: at(8, 0)}, Sent: 12},
 				{Part: state.Part{Name: "webhook", Since: at(8, 30), Lost: "notify.webhook: https://hooks.example.com answered \"401 Unauthorized\": \"\x1b[2J\""}, Failed: 3, Queued: 1}},
 			Engines: []state.Part{{Name: "docker", OK: true, Since: at(8, 0)}}, ConfigUnixNs: at(8, 0), ConfigError: "a.yaml:1: x\na.yaml:2: y",
-			Probes:     []state.Part{{Name: "kernel", Since: at(9, 0), Lost: "no BTF: causes of waits are not told apart; boot a kernel with CONFIG_DEBUG_INFO_BTF"}},
+			Probes:     []state.Part{{Name: "kernel", Since: at(9, 0), Lost: "no BTF: causes of waits are not told apart; boot a kernel with CONFIG_DEBUG_INFO_BTF"}, {Name: "cuda", OK: true, Since: at(8, 0), LostEvents: 12}},
 			CPUSeconds: 300, ProbeSeconds: 60, RSSBytes: 40 << 20, ProbeMapBytes: 9 << 20, ProbeLost: 12, BudgetShare: 0.5, MapsShare: 0.28, JobShare: 0.04}}
 	golden(t, "status.txt", Status(s, testClock()))
 }

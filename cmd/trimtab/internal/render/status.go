@@ -62,10 +62,14 @@ func mode(d state.Daemon) string {
 }
 
 func part(p state.Part, clock Clock) string {
-	if p.OK {
-		return Clean(p.Name) + " works, since " + clock.at(p.Since)
+	lost := ""
+	if p.LostEvents > 0 {
+		lost = fmt.Sprintf("; %d events found no room", p.LostEvents)
 	}
-	return Clean(p.Name) + " is lost, since " + clock.at(p.Since) + ": " + Clean(p.Lost)
+	if p.OK {
+		return Clean(p.Name) + " works, since " + clock.at(p.Since) + lost
+	}
+	return Clean(p.Name) + " is lost, since " + clock.at(p.Since) + ": " + Clean(p.Lost) + lost
 }
 
 // ownCPU is the daemon's CPU time, and its probes', over its life.
