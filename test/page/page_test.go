@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,22 @@ func testHour(t *testing.T, in context.Context) {
 	p.view(url, "#/job/docker-train")
 	if n := eval[int](p, "document.querySelectorAll('.marks line').length"); n != 6 {
 		t.Errorf("%d lines of changes are drawn, want 6", n)
+	}
+	told := 0 // marks that stand on each other have a label together: 4–6
+	for _, label := range eval[[]string](p, "[...document.querySelectorAll('.numbers span')].map((n) => n.innerText)") {
+		from, to, many := strings.Cut(label, "–")
+		first, err := strconv.Atoi(from)
+		last := first
+		if many && err == nil {
+			last, err = strconv.Atoi(to)
+		}
+		if err != nil || first != told+1 || last < first {
+			t.Errorf("the label %q follows the mark %d", label, told)
+		}
+		told = last
+	}
+	if told != 6 {
+		t.Errorf("labels tell of %d marks, want 6", told)
 	}
 	if n := eval[int](p, "document.querySelectorAll('.trials rect').length"); n != 1 {
 		t.Errorf("%d trials are drawn, want one", n)

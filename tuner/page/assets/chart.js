@@ -94,15 +94,17 @@ export class Chart {
   mark(marks) {
     const inside = marks.filter((m) => m.record.time >= this.begin);
     this.marks.replaceChildren(...inside.map((m) => svg("line", { class: m.record.kind, x1: this.x(m.record.time), x2: this.x(m.record.time), y1: 0, y2: height })));
-    let last = -99;
-    this.numbers.replaceChildren(...inside.toSorted((a, b) => a.record.time - b.record.time).map((m) => {
-      const at = this.x(m.record.time) / width * 100;
-      if (at - last < 3) return null; // they would stand on each other; the list has them all
-      last = at;
-      const n = el("span", { class: m.record.kind }, String(m.number));
-      n.style.left = at + "%";
+    const labels = []; // marks that would stand on each other have one, of the first and the last
+    for (const m of inside.toSorted((a, b) => a.record.time - b.record.time)) {
+      const at = this.x(m.record.time) / width * 100, before = labels.at(-1);
+      if (before && at - before.at < (before.to === before.from ? 3 : 6)) before.to = m.number;
+      else labels.push({ at, from: m.number, to: m.number, kind: m.record.kind });
+    }
+    this.numbers.replaceChildren(...labels.map((l) => {
+      const n = el("span", { class: l.kind }, l.from === l.to ? String(l.from) : `${l.from}–${l.to}`);
+      n.style.left = l.at + "%";
       return n;
-    }).filter(Boolean));
+    }));
   }
 
   lines() {
