@@ -101,6 +101,36 @@ func with[T any](v T, edit func(*T)) T {
 	return v
 }
 
+// TestRoomAboveTheKnee: the CPU time of a period of the quota varies by a step at the most. So steps
+// that are short beside it need less room than those of which one fills it.
+func TestRoomAboveTheKnee(t *testing.T) {
+	for name, tt := range map[string]struct {
+		step, batch float64 // seconds
+		period      string  // us
+		edit        func(*state.Container)
+		want        float64
+	}{
+		"many steps in a period":   {0.01, 0, "100000", nil, 1.1 * 1.05},
+		"batches take longer":      {0.01, 0.02, "100000", nil, 1.2 * 1.05},
+		"a step fills the period":  {0.1, 0, "100000", nil, burstRoom},
+		"a shorter period":         {0.01, 0, "10000", nil, burstRoom},
+		"steps are not confirmed":  {0.01, 0, "100000", func(c *state.Container) { c.Rate.Steps = false }, burstRoom},
+		"steps are not seen":       {0.01, 0, "100000", func(c *state.Container) { c.Aggregated = true }, burstRoom},
+		"its period was not read":  {0.01, 0, "", nil, burstRoom},
+		"nothing of it takes time": {0, 0, "100000", nil, 1.05},
+	} {
+		c := starved()
+		c.Original = runtime.Values{runtime.KnobCPUQuota: runtime.Value("50000 " + tt.period)}
+		c.Rate.Steps, c.Cost = true, policies.Cost{TrainerCPU: tt.step, Batch: tt.batch, Loaders: 1}
+		if tt.edit != nil {
+			tt.edit(&c)
+		}
+		if got := (node{k: policies.DefaultConstants()}).room(c); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%s: %.3f times the knee, want %.3f", name, got, tt.want)
+		}
+	}
+}
+
 // TestWhatIsAdvised: each rule where it has its evidence, and where a part of that is missing.
 func TestWhatIsAdvised(t *testing.T) {
 	gpus := func(edit func(*state.Snapshot)) *state.Snapshot {

@@ -11,7 +11,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// burstRoom is the quota that a job needs over the knee of its mean step, as a factor: steps and
+// burstRoom is the quota that a job needs over the knee of its mean step at most, as a factor: steps and
 // batches come in bursts, and a loan settles to what was enough in nine readings of ten. Jobs that
 // were recorded twice settled to 1.05 to 1.75 times their knee; with 1.5 all of the predictions are
 // within 15 % of that, or above (TestAdviceCameTrue).
@@ -69,7 +69,7 @@ func (n node) quotaByCost(c state.Container, own float64) (a Advice, ok bool) {
 	if !n.sure(c) || c.Verdict.Relief != policies.ReliefQuota || !(c.Knee > 0) || n.lends(c) {
 		return a, false
 	}
-	to := min(c.Knee*burstRoom, n.mostCPUs(c))
+	to := min(c.Knee*n.room(c), n.mostCPUs(c))
 	reach := min(to, max(own, c.Obtainable)) // of more it could make no use now
 	s := within(c.Cost.Step(own)/c.Cost.Step(reach), modelError)
 	source := "what a step costs, predicted"
@@ -81,6 +81,19 @@ func (n node) quotaByCost(c state.Container, own float64) (a Advice, ok bool) {
 	a.Evidence = append(a.Evidence, number("CPUs that its mean step can use", c.Knee, "CPUs", source), number("time lost to the quota", c.Verdict.Severity, "share", "the kernel's accounting of its threads"),
 		number("CPUs that it could have now", c.Obtainable, "CPUs", "the host's use and the owners' weights"))
 	return a, to > own*(1+n.k.MinStep)
+}
+
+// room is the quota that a job needs over its knee, as a factor. A quota counts the CPU time of a
+// period P. Of steps that take T, P/T+1 lie in one at the most, where P/T is the mean: so (1 + T/P)
+// times the knee is enough however each step's work is bunched, and a loan settles to the settling
+// margin above what is used. Use while a quota stops a job tells nothing of that: it is the quota.
+func (n node) room(c state.Container) float64 {
+	_, periodUs, err := runtime.ParseQuota(c.Original[runtime.KnobCPUQuota])
+	if err != nil || periodUs <= 0 || c.Aggregated || !c.Rate.Steps {
+		return burstRoom
+	}
+	cycle := max(c.Cost.Floor(), c.Cost.Batch) // loaders work in batches
+	return min(burstRoom, (1+cycle*1e6/float64(periodUs))*(1+n.k.SettleMargin))
 }
 
 // lends reports whether trimtab gives such a container more quota itself.
