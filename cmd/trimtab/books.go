@@ -147,7 +147,7 @@ func exportBook(cmd *cobra.Command, args []string) error {
 	made := time.Now()
 	if !unsigned {
 		if key, err = hostKey(cfg); err != nil {
-			return fmt.Errorf("%w: ask as root, or give --unsigned", err)
+			return fmt.Errorf("%w; a book needs none with --unsigned", err)
 		}
 		if serial, err = serials(cfg).Next(key.PublicKey(), made); err != nil {
 			return err

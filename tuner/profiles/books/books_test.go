@@ -372,6 +372,26 @@ func TestHostKeyIsPrivate(t *testing.T) {
 	}
 }
 
+// TestKeyThatCannotBeMade: the error names the file and what to do, which is not always another user.
+func TestKeyThatCannotBeMade(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "no-directory")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(file, "book_key")
+	if _, err := HostKey(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "stateDir in the config") {
+		t.Errorf("below a file: %v", err)
+	}
+	for err, want := range map[error]string{
+		syscall.EROFS: "make the state directory writable", syscall.ENOSPC: "free disk space", syscall.EACCES: "ask as root", syscall.EPERM: "ask as root", syscall.EIO: "",
+	} {
+		wrapped := fmt.Errorf("state: %w", &fs.PathError{Op: "open", Path: path, Err: err})
+		if got := keyFix(wrapped); !strings.Contains(got, want) || want == "" && got != "" || want != "ask as root" && strings.Contains(got, "as root") {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+}
+
 // TestPlaceKeepsWhatWas: where the copy cannot be written, what stood there stands.
 func TestPlaceKeepsWhatWas(t *testing.T) {
 	dir := t.TempDir()

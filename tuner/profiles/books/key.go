@@ -120,18 +120,29 @@ func HostKey(path string) (ssh.Signer, error) {
 	text, err := readKey(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = makeKey(path); err != nil && !errors.Is(err, fs.ErrExist) { // another was first
-			return nil, fmt.Errorf("the host's key: %w", err)
+			return nil, fmt.Errorf("the host's key %s is not there, and cannot be made: %w%s", path, err, keyFix(err))
 		}
 		text, err = readKey(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the host's key: %w", err)
+		return nil, fmt.Errorf("the host's key: %w%s", err, keyFix(err))
 	}
 	key, err := ssh.ParsePrivateKey(text)
 	if err != nil {
 		return nil, fmt.Errorf("the host's key %s: %w: remove it, and the next start makes another", path, err)
 	}
 	return key, nil
+}
+
+// keyFix is what to do about a key that cannot be had; "" where the error says it, or nothing helps.
+func keyFix(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return ": ask as root"
+	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.ENOTDIR):
+		return ": make the state directory writable, and free disk space, or name another (stateDir in the config)"
+	}
+	return ""
 }
 
 func readKey(path string) ([]byte, error) {
