@@ -136,7 +136,7 @@ func advised(file string) (toldOf, error) {
 		return out, err
 	}
 	for {
-		kind, raw, err := r.Next()
+		kind, raw, err := c.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return out, nil

@@ -86,11 +86,10 @@ func replay(in io.Reader, constants *policies.Constants) (map[string]*Seen, erro
 		return nil, err
 	}
 	defer r.Close()
-	cfg, err := todaysConfig(r.Header().Config)
+	cfg, err := todaysConfig(r.Header().Config, constants)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Constants = *constants
 	var tried []policies.Plan
 	c := control.New(cfg, func(k *policies.Constants) []policies.Policy {
 		return []policies.Policy{spy{lend.New(k), &tried}, spy{knee.New(k), &tried}, spy{share.New(k), &tried}}
@@ -104,6 +103,12 @@ func replay(in io.Reader, constants *policies.Constants) (map[string]*Seen, erro
 		}
 		if err != nil {
 			return nil, err
+		}
+		if kind == "config" { // a reload
+			if cfg, err = todaysConfig(raw, constants); err != nil {
+				return nil, err
+			}
+			c.SetConfig(cfg)
 		}
 		if kind != "tick" {
 			continue
@@ -119,12 +124,13 @@ func replay(in io.Reader, constants *policies.Constants) (map[string]*Seen, erro
 }
 
 // todaysConfig has from a recording only what depends on its machine.
-func todaysConfig(raw json.RawMessage) (control.Config, error) {
+func todaysConfig(raw json.RawMessage, k *policies.Constants) (control.Config, error) {
 	recorded, today := control.Defaults(), control.Defaults()
 	if err := json.Unmarshal(raw, &recorded); err != nil {
 		return today, fmt.Errorf("recording's config: %w", err)
 	}
 	today.ReserveCPUs, today.MaxTuned, today.ChangesPerMinute = recorded.ReserveCPUs, recorded.MaxTuned, recorded.ChangesPerMinute
+	today.Constants = *k
 	return today, nil
 }
 

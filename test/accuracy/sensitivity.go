@@ -86,11 +86,16 @@ func tunedOnce(file string, k *policies.Constants) (first, orders float64, err e
 		return 0, 0, err
 	}
 	defer r.Close()
-	cfg := control.Defaults()
-	if err := json.Unmarshal(r.Header().Config, &cfg); err != nil {
+	configured := func(raw json.RawMessage) (control.Config, error) {
+		cfg := control.Defaults()
+		err := json.Unmarshal(raw, &cfg)
+		cfg.Constants = *k
+		return cfg, err
+	}
+	cfg, err := configured(r.Header().Config)
+	if err != nil {
 		return 0, 0, err
 	}
-	cfg.Constants = *k
 	c := control.New(cfg, func(k *policies.Constants) []policies.Policy {
 		return []policies.Policy{lend.New(k), knee.New(k), share.New(k)}
 	}, "sensitivity")
@@ -105,6 +110,12 @@ func tunedOnce(file string, k *policies.Constants) (first, orders float64, err e
 		}
 		if err != nil {
 			return 0, 0, err
+		}
+		if kind == "config" { // a reload
+			if cfg, err = configured(raw); err != nil {
+				return 0, 0, err
+			}
+			c.SetConfig(cfg)
 		}
 		if kind != "tick" {
 			continue
