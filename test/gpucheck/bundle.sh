@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-limit=$((60 << 20))
+limit=$((48 << 20))
 out=dist/gpu-check
 version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
