@@ -298,6 +298,41 @@ func TestWhatProvesNothing(t *testing.T) {
 	}
 }
 
+// A plan made two jobs 1.4 times as fast in the mean, 1.25 times at the least; each ran 10 s since.
+// One that counts its own steps is credited with no more than they tell.
+func TestSavedByAPlanOfSeveral(t *testing.T) {
+	for name, tc := range map[string]struct {
+		together int
+		rate     float64 // its own, in the trial, of 10 before
+		saved    int64
+	}{
+		"a plan of its own":    {0, 11, 2000},
+		"as fast as the mean":  {2, 14, 2000},
+		"faster than the mean": {2, 20, 2000},
+		"less than the mean":   {2, 12.8, 1250}, // 1.28 x 1.25 / 1.4 = 1 / 0.875
+		"nothing gained":       {2, 10, 0},
+		"slower":               {2, 8, 0},
+		"steps not counted":    {2, 0, 2000},
+	} {
+		h := newHost()
+		h.c.Verdict = throttled
+		if tc.rate > 0 {
+			h.c.Rate = policies.Rate{PerSecond: 10, Source: "steps"}
+		}
+		h.stand("300000 100000")
+		h.run(1)
+		of := kept("p", "200000 100000", "300000 100000", 1.25)
+		of.Ratio, of.Together = 1.4, tc.together
+		h.c.Trial, h.c.Rate.PerSecond = &state.Trial{Plan: "p", Together: tc.together}, tc.rate
+		h.run(5)
+		h.c.Trial, h.c.Trials = nil, []state.Trial{of}
+		h.run(10)
+		if got := h.sums().GPU.Sum(Saved); got != tc.saved {
+			t.Errorf("%s: %d ms are saved, want %d", name, got, tc.saved)
+		}
+	}
+}
+
 // A trial ran 8 s at 0.75 of the rate, and was taken back: 2 s of the device are lost, and 3 CPU seconds.
 func TestLost(t *testing.T) {
 	gives := []policies.Change{{Knob: runtime.KnobCPUWeight}}

@@ -91,7 +91,7 @@ func (m *meter) learn(c *state.Container) {
 		t := c.Trials[i]
 		p := proof{plan: t.Plan, low: t.Low, cause: Unknown}
 		if m.trial != nil && m.trial.plan == t.Plan {
-			p.cause = m.trial.cause
+			p.cause, p.low = m.trial.cause, m.trial.low(t)
 		}
 		for _, ch := range t.Changes {
 			if !ch.Take {
@@ -232,6 +232,18 @@ func (m *meter) tried(c *state.Container, out *Sums, gpu, cpu int64) {
 		out.CPU[x.cause][Tried] += x.cpu
 		out.CPU[x.cause][Lost] += times(x.cpu, below)
 	}
+}
+
+// low is the bound of a kept trial's ratio that this container is credited with. That of a plan
+// which gave to several is of the mean of their ratios: of r each saves 1 - 1/r, whose mean is less
+// than that of the mean ratio, and who gained nothing has saved nothing. So none is credited with
+// more than its own ratio tells. The error of the mean is taken from each: errors of jobs are
+// independent, so that of n together is 1/sqrt(n) of one's, and so is each one's part in that of the sum.
+func (x *trialTime) low(t state.Trial) float64 {
+	if t.Together <= 1 || x.source == "" || !(x.before > 0) || !(x.last > 0) || !(t.Ratio > 0) {
+		return t.Low
+	}
+	return min(t.Low, x.last/x.before*t.Low/t.Ratio)
 }
 
 // below is by what share a container's rate in a trial was below that before: by the trial's own
