@@ -106,6 +106,7 @@ func (l *Agent) enrolled(ctx context.Context, c runtime.Container, m enrolment.M
 			return
 		}
 		l.settle(t)
+		l.asked = true
 		res.OK, res.Text = true, verb
 		if m.Mode == policies.ModeTune && t.enrolment.Mode != policies.ModeTune {
 			res.OK, res.Text = false, fmt.Sprintf("recorded, and still not tuned: %s", t.enrolment.WhyNot)
@@ -194,7 +195,7 @@ func (l *Agent) Pause(ctx context.Context) error {
 // an end of the agent in between is no reason to say that it is not.
 func (l *Agent) tell(ctx context.Context, r state.Record) {
 	r.UnixNs, r.Kind = time.Now().UnixNano(), state.RecordEnrol
-	_ = l.do(ctx, func() { l.keep([]state.Record{r}) })
+	_ = l.do(ctx, func() { l.keep([]state.Record{r}); l.asked = true })
 }
 
 // Record streams what is read from now on.

@@ -172,6 +172,7 @@ type Agent struct {
 	visibilitySaid map[string]string           // of undoing: why hidden GPUs are not shown yet, told once
 	ticks          int
 	shed           budget.Shedder // see sampleEvery
+	asked          bool           // people changed something: the next tick reads, so that they see it
 	budget         *budget.Controller
 	budgetAtNs     int64
 	logged         map[string]*logQuota

@@ -1,12 +1,71 @@
 package agent
 
 import (
+	"context"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/budget"
+	"github.com/trimtab/trimtab/tuner/state"
 )
+
+// TestWhatPeopleDoIsShownWhileReadingsAreRare: who pauses, resumes or disables sees it a tick later,
+// whichever ticks are read; other ticks are left out as ever.
+func TestWhatPeopleDoIsShownWhileReadingsAreRare(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		n.job("train")
+		d := n.start(nil)
+		d.until("train", "watched", func(c state.Container) bool { return c.Watched })
+		const most = 4 // ticks, of which one is read
+		rare := func() {
+			if err := d.do(t.Context(), func() {
+				d.shed = budget.Shedder{}
+				for d.sampleEvery() < most {
+					d.shed.Next(1, 0.01)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tick := func() { time.Sleep(time.Second); synctest.Wait() }
+		for i := range most {
+			rare()
+			if err := d.Pause(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if tick(); !d.Snapshot().Daemon.Paused {
+				t.Errorf("tick %d: a pause is not shown after a tick", i)
+			}
+			if _, err := d.Resume(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+			if tick(); d.Snapshot().Daemon.Paused {
+				t.Errorf("tick %d: the end of a pause is not shown after a tick", i)
+			}
+			mode := []policies.Mode{policies.ModeObserve, policies.ModeTune}[i%2]
+			act := []func(context.Context, state.EnableRequest) ([]state.ActionResult, error){d.Disable, d.Enable}[i%2]
+			if _, err := act(t.Context(), state.EnableRequest{Name: "train"}); err != nil {
+				t.Fatal(err)
+			}
+			if tick(); (d.Snapshot().Containers[0].Enrolment.Mode == policies.ModeTune) != (mode == policies.ModeTune) {
+				t.Errorf("tick %d: %s is not shown after a tick: %+v", i, mode, d.Snapshot().Containers[0].Enrolment)
+			}
+		}
+		rare()
+		seen := map[int64]bool{}
+		for range 2 * most {
+			tick()
+			seen[d.Snapshot().UnixNs] = true
+		}
+		if len(seen) > 3 {
+			t.Errorf("%d snapshots in %d ticks of which one in %d is read", len(seen), 2*most, most)
+		}
+		d.stop(false)
+	})
+}
 
 // TestReportsAreNotShed: what a report takes is used, and is no reason to read less often.
 func TestReportsAreNotShed(t *testing.T) {

@@ -17,10 +17,11 @@ import (
 // tick takes one road: read, decide, act, publish.
 func (l *Agent) tick(ctx context.Context) {
 	l.ticks++
-	if l.ticks%l.sampleEvery() != 0 && !l.control.TookMemory() {
+	if l.ticks%l.sampleEvery() != 0 && !l.asked && !l.control.TookMemory() {
 		l.o.alive()
 		return
 	}
+	l.asked = false
 	host, err := l.o.ReadHost()
 	if err != nil {
 		l.setProbe("host", false, err.Error())
