@@ -152,6 +152,7 @@ struct task_struct {
 	struct bpf_local_storage *bpf_storage;
 };
 
+/* Not there in programs that are built once for all architectures. */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
 	unsigned long di;
@@ -162,8 +163,6 @@ struct pt_regs {
 	__u64 orig_x0;
 	__s32 syscallno;
 };
-#else
-#error "syscall numbers and registers are known for amd64 and arm64 only"
 #endif
 
 struct blkcg {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Compiles one BPF program with the one compiler whose output is committed.
 # Called by go:generate in a probe package: generate.sh IDENT SOURCE [bpf2go options]
+# A program whose code is the same on both architectures is built once: -target bpfel.
 set -eu
 
 want=14

@@ -96,7 +96,7 @@ static const volatile __u8 call_table[CALL_TABLE_SIZE] = {
 	[449] = CALL_FUTEX, /* futex_waitv */
 	[455] = CALL_FUTEX, /* futex_wait */
 };
-#else /* arm64: the generic numbers */
+#elif defined(__TARGET_ARCH_arm64) /* the generic numbers */
 static const volatile __u8 call_table[CALL_TABLE_SIZE] = {
 	[4] = CALL_AIO,     /* io_getevents */
 	[22] = CALL_EVENTS, /* epoll_pwait */
@@ -163,6 +163,8 @@ static const volatile __u8 call_table[CALL_TABLE_SIZE] = {
 	[449] = CALL_FUTEX, /* futex_waitv */
 	[455] = CALL_FUTEX, /* futex_wait */
 };
+#else
+#error "numbers of system calls are known for amd64 and arm64 only"
 #endif
 
 #endif

@@ -18,7 +18,7 @@ struct uprobe_regs {
 };
 /* A call pushes its return address, and the return takes it off. */
 #define CALL_PUSHES 8
-#else
+#elif defined(__TARGET_ARCH_arm64)
 struct uprobe_regs {
 	__u64 arg0, arg1, arg2, arg3, arg4, arg5;
 	__u64 regs[25];

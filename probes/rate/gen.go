@@ -1,3 +1,3 @@
 package rate
 
-//go:generate ../../bpf/generate.sh filter ../../bpf/rate.bpf.c -type room -type cgroup_key
+//go:generate ../../bpf/generate.sh filter ../../bpf/rate.bpf.c -target bpfel -type room -type cgroup_key

@@ -1,3 +1,3 @@
 package ticks
 
-//go:generate ../../bpf/generate.sh entry ../../bpf/ticks.bpf.c -type ticks
+//go:generate ../../bpf/generate.sh entry ../../bpf/ticks.bpf.c -target bpfel -type ticks
