@@ -104,10 +104,7 @@ func (i identifier) Of(c runtime.Container) *profiles.Start {
 	if c.Start == nil {
 		return nil
 	}
-	s := identity.Start{ImageDigest: c.Start.ImageDigest, Image: c.Image, Entrypoint: c.Start.Entrypoint, Command: c.Start.Command, Env: c.Start.Env}
-	for _, m := range c.Start.Mounts {
-		s.Mounts = append(s.Mounts, identity.Mount(m))
-	}
+	s := identity.Start{ImageDigest: c.Start.ImageDigest, Image: c.Image, Entrypoint: c.Start.Entrypoint, Command: c.Start.Command, Env: c.Start.Env, Mounts: c.Start.Mounts}
 	out := &profiles.Start{Identity: identity.Of(s, i.key), Host: i.host, Kernel: firstLine(i.proc + "/sys/kernel/osrelease"), Passing: i.passing,
 		Run: profiles.RunOf(identity.Word(i.key, "run", c.Key())), Fresh: fresh(c.ID)}
 	if len(c.GPUs) > 0 {

@@ -21,6 +21,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/trimtab/trimtab/runtime"
 )
 
 // Start is what is known of a container when it starts. It is readable, and never stored.
@@ -30,16 +32,7 @@ type Start struct {
 	Entrypoint  []string // as the engine resolved it
 	Command     []string
 	Env         []string // "NAME=VALUE", all of it: Of keeps what selects a program
-	Mounts      []Mount
-	Devices     []string // models of the devices granted; nil: none, or not known yet
-	Ranks       int      // training processes; 0: not known yet
-	Libraries   []string // build IDs; nil: not known yet
-}
-
-// Mount is one mounted file system of a container: by what it holds, not where it is seen.
-type Mount struct {
-	Source string // path on the host, or a volume's name
-	Target string
+	Mounts      []runtime.Mount
 }
 
 // Identity is what is stored of a Start: keyed hashes alone. The zero Identity is of no container.
@@ -53,13 +46,10 @@ type Identity struct {
 	// each by the word that it stands beside and its value, sorted.
 	Words   []Hash `json:"words,omitempty"`
 	Numbers []Hash `json:"numbers,omitempty"`
-	// Image is of the image's content, Data of what is mounted, Device of the devices' models,
-	// Libraries of their build IDs; "": not known. They may change between runs of one job.
-	Image     string `json:"image,omitempty"`
-	Data      string `json:"data,omitempty"`
-	Device    string `json:"device,omitempty"`
-	Libraries string `json:"libraries,omitempty"`
-	Ranks     int    `json:"ranks,omitempty"`
+	// Image is of the image's content, Data of what is mounted; "": not known. They may change
+	// between runs of one job.
+	Image string `json:"image,omitempty"`
+	Data  string `json:"data,omitempty"`
 }
 
 // Bounds of what is hashed of one container: whoever makes it chooses how much there is.
@@ -133,15 +123,16 @@ func Of(s Start, key []byte) Identity {
 		return Identity{}
 	}
 	h := hasher{key}
-	id := Identity{Key: KeyName(key), Ranks: s.Ranks}
+	id := Identity{Key: KeyName(key)}
 	program, numbers := normalise(s)
 	id.Job = h.sum(JobBytes, "job", program...)
 	id.Words, id.Numbers = h.set("word", program), h.set("number", numbers)
 	if s.ImageDigest != "" {
 		id.Image = h.sum(WordBytes, "image", s.ImageDigest)
 	}
-	id.Data = h.all("data", dataOf(s.Mounts))
-	id.Device, id.Libraries = h.all("device", s.Devices), h.all("library", s.Libraries)
+	if data := dataOf(s.Mounts); len(data) > 0 {
+		id.Data = h.sum(WordBytes, "data", data...)
+	}
 	return id
 }
 
@@ -159,16 +150,6 @@ func (h hasher) set(domain string, words []string) []Hash {
 	}
 	slices.SortFunc(out, Hash.Compare)
 	return slices.Compact(out)
-}
-
-// all hashes a set as one; "" of none.
-func (h hasher) all(domain string, words []string) string {
-	if len(words) == 0 {
-		return ""
-	}
-	words = slices.Clone(words)
-	slices.Sort(words)
-	return h.sum(WordBytes, domain, words...)
 }
 
 // normalise returns what of a start the same job has in common from run to run, and the numbers
@@ -222,7 +203,7 @@ func repository(image, digest string) string {
 }
 
 // dataOf are the mounts that may hold data: what a program reads, named by where it comes from.
-func dataOf(mounts []Mount) (out []string) {
+func dataOf(mounts []runtime.Mount) (out []string) {
 	left := maxLooked
 	for _, m := range mounts {
 		switch target := path.Clean("/" + m.Target); {
@@ -285,9 +266,9 @@ func Common(a, b []Hash) (n int) {
 // Valid says what of an identity that came from a file cannot be true; "" if nothing.
 func (i Identity) Valid() string {
 	switch {
-	case i.Job == "" || i.Key == "" || !Hashes(JobBytes, i.Job) || !Hashes(WordBytes, i.Key, i.Image, i.Data, i.Device, i.Libraries):
+	case i.Job == "" || i.Key == "" || !Hashes(JobBytes, i.Job) || !Hashes(WordBytes, i.Key, i.Image, i.Data):
 		return "an identity that holds something else than hashes"
-	case len(i.Words) > maxWords || len(i.Numbers) > maxWords || i.Ranks < 0 || i.Ranks > 1<<20:
+	case len(i.Words) > maxWords || len(i.Numbers) > maxWords:
 		return "an identity of more than there can be"
 	case !IsSet(i.Words) || !IsSet(i.Numbers):
 		return "an identity that is not in order"

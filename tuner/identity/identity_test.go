@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/trimtab/trimtab/runtime"
 	"pgregory.net/rapid"
 )
 
@@ -140,10 +141,10 @@ func TestCollapseInOnePass(t *testing.T) {
 func TestLooksAtSoMuch(t *testing.T) {
 	word := strings.Repeat("1-2--", maxWordBytes/5+1)[:maxWordBytes]
 	s := start(slices.Repeat([]string{word}, maxLooked/maxWordBytes)...)
-	s.Env, s.Mounts = slices.Repeat([]string{"A_MODEL=" + word}, maxLooked/maxWordBytes), slices.Repeat([]Mount{{word, "/data"}}, maxLooked/maxWordBytes)
+	s.Env, s.Mounts = slices.Repeat([]string{"A_MODEL=" + word}, maxLooked/maxWordBytes), slices.Repeat([]runtime.Mount{{Source: word, Target: "/data"}}, maxLooked/maxWordBytes)
 	more := s
 	more.Command = append(slices.Clone(s.Command), "other.py")
-	more.Env, more.Mounts = append(slices.Clone(s.Env), "Z_TASK=other"), append(slices.Clone(s.Mounts), Mount{"/other", "/data"})
+	more.Env, more.Mounts = append(slices.Clone(s.Env), "Z_TASK=other"), append(slices.Clone(s.Mounts), runtime.Mount{Source: "/other", Target: "/data"})
 	if a, b := Of(s, testKey(1)), Of(more, testKey(1)); !identical(a, b) {
 		t.Errorf("%+v, with more %+v", a, b)
 	}
@@ -171,8 +172,8 @@ func TestNothingReadable(t *testing.T) {
 		secret := rapid.StringMatching(`[a-zA-Z0-9]{6,40}`).Draw(t, "secret")
 		s := start("train.py", "--token", secret, "--token="+secret, "--rdzv_id="+secret, "--host", secret, "/tmp/tmp"+secret, "tcp://"+secret+":29500/"+secret)
 		s.Env = []string{"API_KEY=" + secret, "MODEL=" + secret, "HF_TOKEN=" + secret}
-		s.Mounts = []Mount{{Source: "/home/" + secret, Target: "/data"}}
-		s.Devices, s.Libraries, s.ImageDigest, s.Image = []string{secret}, []string{secret}, secret, "registry.example/"+secret+":1"
+		s.Mounts = []runtime.Mount{{Source: "/home/" + secret, Target: "/data"}}
+		s.ImageDigest, s.Image = secret, "registry.example/"+secret+":1"
 		a := Of(s, testKey(1))
 		text, err := json.Marshal(a)
 		if err != nil {
@@ -196,7 +197,7 @@ func TestNothingReadable(t *testing.T) {
 }
 
 func identical(a, b Identity) bool {
-	return a.Job == b.Job || Common(a.Words, b.Words) > 0 || a.Data == b.Data || a.Image == b.Image || a.Device == b.Device
+	return a.Job == b.Job || Common(a.Words, b.Words) > 0 || a.Data == b.Data || a.Image == b.Image
 }
 
 func TestWhatMakesAJob(t *testing.T) {
@@ -217,13 +218,10 @@ func TestWhatMakesAJob(t *testing.T) {
 	change("a new build", true, true, func(s *Start) { s.ImageDigest = "sha256:def" })
 	change("by its digest", true, false, func(s *Start) { s.Image = "registry.example/team/train@sha256:abc" })
 	change("another image", false, true, func(s *Start) { s.Image = "registry.example:5000/team/other" })
-	change("other data", true, true, func(s *Start) { s.Mounts = []Mount{{"/srv/imagenet", "/data"}} })
-	change("the engine's own mounts", true, false, func(s *Start) { s.Mounts = []Mount{{"/var/lib/docker/x/hosts", "/etc/hosts"}} })
-	change("another device", true, true, func(s *Start) { s.Devices = []string{"NVIDIA H100"} })
-	change("more ranks", true, true, func(s *Start) { s.Ranks = 8 })
+	change("other data", true, true, func(s *Start) { s.Mounts = []runtime.Mount{{Source: "/srv/imagenet", Target: "/data"}} })
+	change("the engine's own mounts", true, false, func(s *Start) { s.Mounts = []runtime.Mount{{Source: "/var/lib/docker/x/hosts", Target: "/etc/hosts"}} })
 	change("a secret in the environment", true, false, func(s *Start) { s.Env = []string{"HF_TOKEN=x", "HOME=/root", "PATH=/bin"} })
 	change("what selects a program", false, true, func(s *Start) { s.Env = []string{"TRAIN_TASK=segment"} })
-	change("other libraries", true, true, func(s *Start) { s.Libraries = []string{"ab12"} })
 	if id := Of(Start{}, testKey(1)); id.Known() {
 		t.Error("an identity of nothing")
 	}
@@ -264,7 +262,6 @@ func TestValid(t *testing.T) {
 	for name, f := range map[string]func(*Identity){
 		"a readable job":  func(i *Identity) { i.Job = "python train.py" },
 		"not in order":    func(i *Identity) { slices.Reverse(i.Words) },
-		"ranks below 0":   func(i *Identity) { i.Ranks = -1 },
 		"too many words":  func(i *Identity) { i.Words = slices.Repeat(i.Words[:1], 100) },
 		"a readable data": func(i *Identity) { i.Data = "/home/me" },
 		"no key":          func(i *Identity) { i.Key = "" },

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/trimtab/trimtab/runtime"
 	"pgregory.net/rapid"
 )
 
@@ -174,7 +175,7 @@ func FuzzOf(f *testing.F) {
 	f.Add("torchrun --rdzv_id=x8k2 /tmp/tmpab12cd3f/out tcp://h:1", "MODEL=/tmp/tmp.Xk3fQ9zLmA", "/tmp/tmpab12cd3f", "team/train:v3")
 	f.Add("--host\x01 = -H \xff", "_MODEL==", "://:", "\x1b[31m")
 	f.Fuzz(func(t *testing.T, line, env, source, image string) {
-		id := Of(Start{Image: image, Command: []string{line}, Env: []string{env}, Mounts: []Mount{{source, "/data"}}, Devices: []string{line}, Libraries: []string{env}}, testKey(1))
+		id := Of(Start{Image: image, Command: []string{line}, Env: []string{env}, Mounts: []runtime.Mount{{Source: source, Target: "/data"}}}, testKey(1))
 		if why := id.Valid(); id.Known() && why != "" {
 			t.Fatal(why)
 		}

@@ -160,7 +160,7 @@ func (k *Known) intern(seen map[string]string) {
 	}
 	for i := range k.Identities {
 		d := &k.Identities[i]
-		texts = append(texts, &d.Key, &d.Job, &d.Image, &d.Data, &d.Device, &d.Libraries)
+		texts = append(texts, &d.Key, &d.Job, &d.Image, &d.Data)
 		d.Words, d.Numbers = slices.Clone(d.Words), slices.Clone(d.Numbers)
 	}
 	k.Ends = k.Ends.Each(func(e *End) { *e = e.rounded() })
