@@ -5,5 +5,5 @@
 // Both are hostile: a log is read for a bounded share of bytes and time, then
 // rested from; a datagram belongs to the container of the process that the kernel
 // says sent it, whatever it says. What a container cannot be read for costs that
-// container's rate alone, and Problem says why.
+// container's rate alone, and the log says why.
 package rate

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -36,7 +35,7 @@ type container struct {
 }
 
 // Probe counts the steps that jobs count themselves. Its methods are called from
-// one goroutine, Problem from any.
+// one goroutine.
 type Probe struct {
 	opts       Options
 	listener   *listener // nil: none
@@ -75,7 +74,7 @@ func (p *Probe) Name() string { return "rate" }
 func (p *Probe) Missing() []string { return slices.Clone(p.missing) }
 
 // Watch begins to count for a container. A log expression that cannot be used is
-// the container's Problem, no error: its datagrams are counted all the same.
+// logged and no error: its datagrams are counted all the same.
 func (p *Probe) Watch(t probes.Target) error {
 	if _, ok := p.containers[t.Key]; ok {
 		return nil
@@ -178,17 +177,6 @@ func (p *Probe) note(key, source, problem string) {
 	}
 	p.problems[key][source] = problem
 	p.opts.Logger.Warn("the job's own count of steps is not read", "container", key, "source", source, "problem", problem)
-}
-
-// Problem says why a container's own counts are not read, by source, in words
-// for its owner; nil: nothing is wrong. It may be called from any goroutine.
-func (p *Probe) Problem(key string) map[string]string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.problems[key]) == 0 {
-		return nil
-	}
-	return maps.Clone(p.problems[key])
 }
 
 // Cost returns the datagrams that were dropped, and the memory of the socket's filter.
