@@ -10,22 +10,16 @@ import (
 // "hydra.job.id" and "MASTER_PORT" name such. An experiment, a model or a task does not: these are chosen.
 func perRun(name string) bool {
 	parts := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune("-_.+", r) })
-	if len(parts) == 0 {
+	pair := strings.Join(parts[max(0, len(parts)-2):], "_")
+	switch pair {
+	case "reuse_port", "free_port", "random_port": // it asks for one
 		return false
-	}
-	if n := len(parts); n > 1 && parts[n-1] == "port" {
-		switch parts[n-2] {
-		case "reuse", "free", "random": // it asks for one
-			return false
-		}
-	}
-	switch parts[len(parts)-1] {
-	case "addr", "address", "endpoint", "host", "hostfile", "hostname", "hosts", "ip", "ips", "jobid", "machinefile", "nodelist", "port", "runid":
-		return true
-	}
-	switch strings.Join(parts[max(0, len(parts)-2):], "_") {
 	case "run_id", "job_id", "trial_id", "session_id", "pod_id", "rdzv_id", "wandb_id", "run_name", "trial_name", "session_name", "pod_name", "wandb_name",
 		"dist_url", "init_method", "world_info":
+		return true
+	}
+	switch pair[strings.LastIndexByte(pair, '_')+1:] {
+	case "addr", "address", "endpoint", "host", "hostfile", "hostname", "hosts", "ip", "ips", "jobid", "machinefile", "nodelist", "port", "runid":
 		return true
 	}
 	return false

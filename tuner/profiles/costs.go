@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -39,9 +40,12 @@ func (c Costs) On(model string) (cost policies.Cost, ok bool) {
 
 // With returns the costs with that on one model set.
 func (c Costs) With(model string, cost policies.Cost) Costs {
-	all := c.byModel()
-	all[model] = cost
-	return CostsOf(all)
+	at, known := slices.BinarySearchFunc(c, model, func(on deviceCost, model string) int { return cmp.Compare(on.model, model) })
+	rest := c[at:]
+	if known {
+		rest = rest[1:]
+	}
+	return slices.Concat(c[:at], Costs{{model, cost}}, rest)
 }
 
 // each returns the costs changed by f.
@@ -53,16 +57,14 @@ func (c Costs) each(f func(policies.Cost) policies.Cost) Costs {
 	return out
 }
 
-func (c Costs) byModel() map[string]policies.Cost {
-	out := make(map[string]policies.Cost, len(c)+1)
-	for _, on := range c {
-		out[on.model] = on.cost
-	}
-	return out
-}
-
 // MarshalJSON implements json.Marshaler.
-func (c Costs) MarshalJSON() ([]byte, error) { return json.Marshal(c.byModel()) }
+func (c Costs) MarshalJSON() ([]byte, error) {
+	all := make(map[string]policies.Cost, len(c))
+	for _, on := range c {
+		all[on.model] = on.cost
+	}
+	return json.Marshal(all)
+}
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (c *Costs) UnmarshalJSON(text []byte) error {
