@@ -7,6 +7,7 @@ package policies
 
 import (
 	"math"
+	"slices"
 
 	"github.com/trimtab/trimtab/runtime"
 )
@@ -51,12 +52,7 @@ type Enrolment struct {
 
 // Allows reports whether a knob's family may be changed.
 func (e Enrolment) Allows(k runtime.Knob) bool {
-	for _, f := range e.Knobs {
-		if f == k.Family() {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(e.Knobs, k.Family())
 }
 
 // LoanMode says what a container may be lent: CPU and memory above its owner's limits that

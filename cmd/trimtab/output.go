@@ -98,10 +98,8 @@ func showResults(cmd *cobra.Command, results []state.ActionResult, err error) er
 	if err := show(cmd, results, func() string { return render.Results(results) }); err != nil {
 		return err
 	}
-	for _, r := range results {
-		if !r.OK {
-			return &exitError{code: 1}
-		}
+	if slices.ContainsFunc(results, func(r state.ActionResult) bool { return !r.OK }) {
+		return &exitError{code: 1}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -55,16 +56,10 @@ func (s skips) leave(key wire.CallKey, why string, now time.Time) {
 
 // keys lists what is left out now, sorted.
 func (s skips) keys(now time.Time) []wire.CallKey {
-	var list []wire.CallKey
-	for k, v := range s {
-		if v.until.After(now) {
-			list = append(list, k)
-		}
-	}
-	slices.SortFunc(list, func(a, b wire.CallKey) int {
+	list := slices.SortedFunc(maps.Keys(s), func(a, b wire.CallKey) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Call, b.Call))
 	})
-	return list
+	return slices.DeleteFunc(list, func(k wire.CallKey) bool { return !s[k].until.After(now) })
 }
 
 // why says what a device is left alone for; ids are its UUID and "#index", under

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -83,10 +84,7 @@ func (m mount) dir(path string) string {
 
 // withID reads the inode that names the control group.
 func withID(cg runtime.Cgroup) (runtime.Cgroup, error) {
-	dir := cg.Dir("cpu")
-	if cg.Unified != "" {
-		dir = cg.Unified
-	}
+	dir := cmp.Or(cg.Unified, cg.Dir("cpu"))
 	if dir == "" {
 		return cg, fmt.Errorf("the process is in no control group that is mounted: mount the cpu controller, or cgroup2")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/originals"
@@ -131,11 +132,10 @@ func (a *Actuator) writeBack(ctx context.Context, w *restoreOp) error {
 	intentErr := a.intendBack(w)
 	if intentErr != nil {
 		// Only values that the file on disk knows may be written.
-		for knob, v := range w.set {
-			if k := w.saved.Knobs[knob]; v != k.Original && !k.Ours(knob, v) {
-				delete(w.set, knob)
-			}
-		}
+		maps.DeleteFunc(w.set, func(knob runtime.Knob, v runtime.Value) bool {
+			k := w.saved.Knobs[knob]
+			return v != k.Original && !k.Ours(knob, v)
+		})
 	}
 	if w.recorded {
 		if err := w.verify(ctx); err != nil {
@@ -195,11 +195,9 @@ func (w *restoreOp) verify(ctx context.Context) error {
 		w.forgetActual()
 		return err
 	}
-	for knob, v := range w.set {
-		if now[knob] != w.now[knob] && !knob.Same(v, now[knob]) {
-			delete(w.set, knob)
-		}
-	}
+	maps.DeleteFunc(w.set, func(knob runtime.Knob, v runtime.Value) bool {
+		return now[knob] != w.now[knob] && !knob.Same(v, now[knob])
+	})
 	return nil
 }
 

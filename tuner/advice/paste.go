@@ -2,6 +2,7 @@ package advice
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/trimtab/trimtab/tuner/state"
@@ -39,10 +40,8 @@ func allowLines(c state.Container, knobs string) []Line {
 
 // gpuLines give a container these devices. An UUID of another form than NVIDIA's is in no line.
 func gpuLines(uuids []string) []Line {
-	for _, u := range uuids {
-		if !plain(u) {
-			return nil
-		}
+	if slices.ContainsFunc(uuids, func(u string) bool { return !plain(u) }) {
+		return nil
 	}
 	return []Line{{"docker run", `--gpus '"device=` + strings.Join(uuids, ",") + `"'`},
 		{"compose", `deploy: {resources: {reservations: {devices: [{driver: nvidia, device_ids: ["` + strings.Join(uuids, `", "`) + `"], capabilities: [gpu]}]}}}`}}

@@ -120,10 +120,8 @@ func (l *Agent) frozen(items []actuator.Item) string {
 	if l.o.Holds.Paused() {
 		return "paused"
 	}
-	for _, item := range items {
-		if l.o.Holds.Held(item.Container.Key()) {
-			return "held since restore"
-		}
+	if slices.ContainsFunc(items, func(item actuator.Item) bool { return l.o.Holds.Held(item.Container.Key()) }) {
+		return "held since restore"
 	}
 	return ""
 }

@@ -234,10 +234,7 @@ func (s *resolver) loans(asked, host policies.LoanMode) policies.LoanMode {
 	modes := policies.LoanModes() // the first allows the most
 	rank := func(m policies.LoanMode) int { return max(0, slices.Index(modes, m)) }
 	most := max(rank(host), rank(s.rule.Allow.Loans))
-	n := rank(s.rule.Loans)
-	if asked != "" {
-		n = rank(asked)
-	}
+	n := rank(cmp.Or(asked, s.rule.Loans))
 	if n < most && asked != "" {
 		s.problem("loans %s clamped to %s, which is the most that is allowed", asked, modes[most])
 	}

@@ -273,10 +273,7 @@ func capProblems(problems []string) []string {
 
 // shown is a hostile text, quoted where it is not plain, and short.
 func shown(s string) string {
-	clipped := s
-	if len(s) > maxShownBytes {
-		clipped = s[:maxShownBytes]
-	}
+	clipped := s[:min(len(s), maxShownBytes)]
 	q := strconv.QuoteToASCII(clipped)
 	if len(q) == len(clipped)+2 && clipped != "" && !strings.Contains(clipped, " ") {
 		q = clipped

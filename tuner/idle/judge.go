@@ -148,23 +148,13 @@ func (t *Tracker) forget(cfg Config, devices []probes.Device, known map[string]O
 	for _, d := range devices {
 		there[d.UUID] = true
 	}
-	for at, h := range t.holdings {
-		if t.nowNs-h.AtNs > cfg.BridgeNs {
-			delete(t.holdings, at)
-		}
-	}
-	for at, sum := range t.totals {
+	maps.DeleteFunc(t.holdings, func(_ place, h *holding) bool { return t.nowNs-h.AtNs > cfg.BridgeNs })
+	maps.DeleteFunc(t.totals, func(at place, sum *total) bool {
 		_, alive := known[at.holder]
 		ended := at.holder != "" && !alive
-		if t.holdings[at] == nil && (ended || !there[at.device] && t.nowNs-sum.atNs > forgetNs) {
-			delete(t.totals, at)
-		}
-	}
-	for uuid, s := range t.devices {
-		if !there[uuid] && t.nowNs-s.readNs > forgetNs {
-			delete(t.devices, uuid)
-		}
-	}
+		return t.holdings[at] == nil && (ended || !there[at.device] && t.nowNs-sum.atNs > forgetNs)
+	})
+	maps.DeleteFunc(t.devices, func(uuid string, s deviceState) bool { return !there[uuid] && t.nowNs-s.readNs > forgetNs })
 }
 
 // present: the holder was there at the device's latest reading.

@@ -2,6 +2,7 @@ package idle
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/trimtab/trimtab/probes"
@@ -18,11 +19,7 @@ func (t *Tracker) readProcesses(samples []probes.Sample) {
 			t.processes[c.TGID] = t.readProcess(c)
 		}
 	}
-	for tgid, p := range t.processes {
-		if t.nowNs-p.seenNs > forgetProcessNs {
-			delete(t.processes, tgid)
-		}
-	}
+	maps.DeleteFunc(t.processes, func(_ int32, p process) bool { return t.nowNs-p.seenNs > forgetProcessNs })
 }
 
 func (t *Tracker) readProcess(c probes.CUDAProcess) process {

@@ -217,12 +217,8 @@ func plausible(v float64) bool { return v > 1e-20 && v < 1e20 }
 
 // sane reports whether all of a cost are times.
 func sane(c policies.Cost) bool {
-	for _, v := range []float64{c.TrainerCPU, c.LoaderCPU, c.OtherCPU, c.Device, c.Batch, c.Queue, c.Spin, float64(c.Loaders), c.Ticks} {
-		if !(v >= 0 && v < 1e20) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc([]float64{c.TrainerCPU, c.LoaderCPU, c.OtherCPU, c.Device, c.Batch, c.Queue, c.Spin, float64(c.Loaders), c.Ticks},
+		func(v float64) bool { return !(v >= 0 && v < 1e20) })
 }
 
 // Remembered is what a learner is worth to another container of the same kind: the

@@ -203,12 +203,7 @@ func (w *Window) ofNoRank(tgid int32) bool {
 			return false
 		}
 	}
-	for _, t := range w.Ticks {
-		if t.TGID == tgid && !t.Steps {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(w.Ticks, func(t Tick) bool { return t.TGID == tgid && !t.Steps })
 }
 
 // called lists what the rank's process called of CUDA and NCCL, as candidates.

@@ -1,6 +1,8 @@
 package place
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/trimtab/trimtab/tuner/state"
@@ -52,13 +54,7 @@ func (h *Holds) Started(g Grant, devices []Device) {
 
 // Keep drops the holds of devices that are gone.
 func (h *Holds) Keep(devices []Device) {
-	here := make(map[string]bool, len(devices))
-	for _, d := range devices {
-		here[d.UUID] = true
-	}
-	for uuid := range h.all {
-		if !here[uuid] {
-			delete(h.all, uuid)
-		}
-	}
+	maps.DeleteFunc(h.all, func(uuid string, _ hold) bool {
+		return !slices.ContainsFunc(devices, func(d Device) bool { return d.UUID == uuid })
+	})
 }

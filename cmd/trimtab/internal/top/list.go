@@ -146,12 +146,8 @@ func (l *list) arrange() {
 
 // fits reports whether any word of a row holds the text, which is in lower case.
 func (r *row) fits(filter string) bool {
-	for _, word := range []string{r.cells.Name, r.cells.Team, r.standing, r.cells.Cause, r.cells.Mode, r.cells.Reason, r.container.Image, r.container.Enrolment.Job} {
-		if strings.Contains(strings.ToLower(word), filter) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{r.cells.Name, r.cells.Team, r.standing, r.cells.Cause, r.cells.Mode, r.cells.Reason, r.container.Image, r.container.Enrolment.Job},
+		func(word string) bool { return strings.Contains(strings.ToLower(word), filter) })
 }
 
 // find looks up what is selected; where it is gone, what took its place is.

@@ -5,6 +5,7 @@
 package top
 
 import (
+	"maps"
 	"time"
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
@@ -181,11 +182,7 @@ func (m *Model) take(d Data) {
 			m.job, m.gone = *c, false
 		}
 	}
-	for key := range m.past {
-		if !here[key] && key != m.job.Key {
-			delete(m.past, key)
-		}
-	}
+	maps.DeleteFunc(m.past, func(key string, _ *past) bool { return !here[key] && key != m.job.Key })
 	m.list.fill(d)
 }
 
