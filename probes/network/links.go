@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/probes"
@@ -34,7 +35,7 @@ type links struct {
 	// Of those who read containers, one goroutine.
 	spaces   map[int]int32 // namespace by process
 	spacesOf *topology     // read with it
-	asking   *netlink      // for those, while a turn lasts; nil: not open
+	asking   *netlink.Conn // for those, while a turn lasts; nil: not open
 	own      uint64        // the host's namespace in this turn; 0: not looked up
 	buf      []byte
 }
@@ -45,7 +46,7 @@ func (l *links) begin() { l.own = 0 }
 
 func (l *links) end() {
 	if l.asking != nil {
-		_ = l.asking.close() // nothing was written to it
+		_ = l.asking.Close() // nothing was written to it
 		l.asking = nil
 	}
 }
@@ -86,7 +87,7 @@ func readTopology() *topology {
 		if err == nil {
 			t.shapes, err = readShapes(n)
 		}
-		err = errors.Join(err, n.close())
+		err = errors.Join(err, n.Close())
 	}
 	t.blind = err
 	return t

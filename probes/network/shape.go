@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"strings"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,12 +39,12 @@ type qdisc struct {
 	bytesPerS      float64 // 0: does not shape
 }
 
-func readDevices(n *netlink) ([]device, error) {
+func readDevices(n *netlink.Conn) ([]device, error) {
 	body := make([]byte, ifInfoBytes)
 	const skipStats = 8 // RTEXT_FILTER_SKIP_STATS
 	body = append(body, attr(unix.IFLA_EXT_MASK, skipStats)...)
 	var out []device
-	err := n.ask(unix.RTM_GETLINK, unix.NLM_F_DUMP, body, func(b []byte) {
+	err := ask(n, unix.RTM_GETLINK, unix.NLM_F_DUMP, body, func(b []byte) {
 		if d, ok := parseDevice(b); ok {
 			out = append(out, d)
 		}
@@ -77,10 +78,10 @@ func text(b []byte) string { return strings.TrimRight(string(b), "\x00") }
 
 // namespaceOf returns the id by which the host's namespace knows a process's;
 // -1 where there is none.
-func namespaceOf(n *netlink, pid int) (int32, error) {
+func namespaceOf(n *netlink.Conn, pid int) (int32, error) {
 	const pidAttr, nsidAttr = 2, 1 // NETNSA_PID, NETNSA_NSID
 	id := int32(nsidUnassigned)
-	err := n.ask(unix.RTM_GETNSID, 0, append(make([]byte, 4), attr(pidAttr, uint32(pid))...), func(b []byte) {
+	err := ask(n, unix.RTM_GETNSID, 0, append(make([]byte, 4), attr(pidAttr, uint32(pid))...), func(b []byte) {
 		if len(b) < 4 {
 			return
 		}
@@ -95,7 +96,7 @@ func namespaceOf(n *netlink, pid int) (int32, error) {
 
 // readShapes returns what each device's queues let out, bytes/s, by its index;
 // absent: not shaped.
-func readShapes(n *netlink) (map[int]float64, error) {
+func readShapes(n *netlink.Conn) (map[int]float64, error) {
 	all, err := readQdiscs(n, unix.RTM_GETQDISC, 0)
 	if err != nil {
 		return nil, err
@@ -121,11 +122,11 @@ func readShapes(n *netlink) (map[int]float64, error) {
 	return out, nil
 }
 
-func readQdiscs(n *netlink, kind uint16, index int) ([]qdisc, error) {
+func readQdiscs(n *netlink.Conn, kind uint16, index int) ([]qdisc, error) {
 	body := make([]byte, tcMsgBytes)
 	binary.NativeEndian.PutUint32(body[4:], uint32(index))
 	var out []qdisc
-	err := n.ask(kind, unix.NLM_F_DUMP, body, func(b []byte) {
+	err := ask(n, kind, unix.NLM_F_DUMP, body, func(b []byte) {
 		if q, ok := parseQdisc(b); ok {
 			out = append(out, q)
 		}
