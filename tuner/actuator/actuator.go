@@ -150,18 +150,16 @@ const (
 
 // ChangeResult is what became of one change.
 type ChangeResult struct {
-	Change    policies.Change
-	Requested runtime.Value
-	Err       error         // what the engine or the disk answered; nil: acknowledged, or never asked
-	Actual    runtime.Value // last read; "" if it could not be
-	Outcome   Outcome
-	Text      string        // why, one phrase for people; "" where applied
-	Latency   time.Duration // of the container's part: original to read-back; 0 if nothing was written
+	Change  policies.Change
+	Err     error         // what the engine or the disk answered; nil: acknowledged, or never asked
+	Actual  runtime.Value // last read; "" if it could not be
+	Outcome Outcome
+	Text    string        // why, one phrase for people; "" where applied
+	Latency time.Duration // of the container's part: original to read-back; 0 if nothing was written
 }
 
 // Result is what became of an order; Changes are in the order's order.
 type Result struct {
-	Plan    string
 	Applied bool // every change stands (DryRun: would)
 	Changes []ChangeResult
 	Pending []string // keys of containers whose undo failed: RestorePending repeats it

@@ -26,7 +26,7 @@ type part struct {
 func (a *Actuator) Apply(ctx context.Context, o Order) Result {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := Result{Plan: o.Plan}
+	var r Result
 	parts := newParts(o, &r)
 	switch {
 	case !o.DryRun && a.o.Disabled():
@@ -49,7 +49,7 @@ func (a *Actuator) Apply(ctx context.Context, o Order) Result {
 func newParts(o Order, r *Result) []*part {
 	for _, item := range o.Items {
 		for _, ch := range item.Changes {
-			r.Changes = append(r.Changes, ChangeResult{Change: ch, Requested: ch.To})
+			r.Changes = append(r.Changes, ChangeResult{Change: ch})
 		}
 	}
 	var parts []*part

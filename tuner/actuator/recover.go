@@ -106,10 +106,9 @@ func (a *Actuator) forgetEnded(ctx context.Context, f originals.File) ([]Restore
 
 // Drift is a knob that somebody else has written.
 type Drift struct {
-	Knob     runtime.Knob
-	Original runtime.Value
-	Written  runtime.Value // what trimtab had set
-	Actual   runtime.Value
+	Knob    runtime.Knob
+	Written runtime.Value // what trimtab had set
+	Actual  runtime.Value
 }
 
 // Drift compares what stands with what trimtab wrote. Knobs that now lacks are
@@ -131,7 +130,7 @@ func (a *Actuator) Drift(c runtime.Container, read func() (runtime.Values, error
 		stands, readable := now[name]
 		untouched := k.Written == "" && name.Same(k.Original, stands)
 		if readable && !untouched && !k.Ours(name, stands) {
-			out = append(out, Drift{Knob: name, Original: k.Original, Written: k.Written, Actual: stands})
+			out = append(out, Drift{Knob: name, Written: k.Written, Actual: stands})
 		}
 	}
 	return now, out, nil

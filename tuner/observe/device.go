@@ -12,7 +12,6 @@ import (
 type Device struct {
 	UUID    string
 	Index   int
-	Virtual bool
 	Samples int     // of Duty
 	Duty    float64 // mean share of time in which some kernel ran, 0..1; meaningless without samples
 	// Mean shares of time, 0..1, that SMs, the memory's interface and tensor cores worked, in
@@ -42,7 +41,7 @@ func diffDevices(key string, prev, cur probes.Host) []Device {
 		if d.Lost != "" || !slices.ContainsFunc(d.Processes, func(p probes.DeviceProcess) bool { return p.Container == key }) {
 			continue
 		}
-		use := Device{UUID: d.UUID, Index: d.Index, Virtual: d.Virtual}
+		use := Device{UUID: d.UUID, Index: d.Index}
 		for _, s := range d.Duty {
 			use.Duty = (use.Duty*float64(use.Samples) + s.Share) / float64(use.Samples+1)
 			use.Samples++
