@@ -100,7 +100,7 @@ func TestRestoreOfflineWithTwoEngines(t *testing.T) {
 // raiseQuota changes a container's quota from 40 % of a CPU to 150 %.
 func raiseQuota(t *testing.T, a *actuator.Actuator, c runtime.Container) {
 	t.Helper()
-	r := a.Apply(t.Context(), actuator.Order{Plan: "p", Items: []actuator.Item{{
+	r := a.Apply(t.Context(), actuator.Order{Items: []actuator.Item{{
 		Container: c, Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu"}},
 		Changes: []policies.Change{{Knob: runtime.KnobCPUQuota, From: "40000 100000", To: "150000 100000"}},
 	}}})

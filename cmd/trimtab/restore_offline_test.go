@@ -38,7 +38,7 @@ func changed(t *testing.T) (*runtimetest.Fake, *actuator.Actuator, string) {
 	})
 	for _, name := range []string{"train", "ends"} {
 		c := fake.Add(runtime.Container{ID: runtime.ID{Container: name}, Name: name}, runtime.Values{runtime.KnobCPUQuota: "40000 100000"})
-		r := a.Apply(t.Context(), actuator.Order{Plan: "p", Items: []actuator.Item{{
+		r := a.Apply(t.Context(), actuator.Order{Items: []actuator.Item{{
 			Container: c, Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu"}},
 			Changes: []policies.Change{{Knob: runtime.KnobCPUQuota, From: "40000 100000", To: "150000 100000"}},
 		}}})

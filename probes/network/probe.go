@@ -42,7 +42,6 @@ type Options struct {
 
 // container is one watched container.
 type container struct {
-	key     string
 	cgroup  uint64
 	initPID int
 	slot    uint32
@@ -133,7 +132,7 @@ func (p *Probe) Watch(t probes.Target) error {
 			t.Key, bpf.MaxContainers)
 	}
 	p.nextGen++
-	c := &container{key: t.Key, cgroup: t.CgroupID, initPID: t.InitPID, slot: slot, gen: p.nextGen, account: newAccount()}
+	c := &container{cgroup: t.CgroupID, initPID: t.InitPID, slot: slot, gen: p.nextGen, account: newAccount()}
 	if p.loaded != nil {
 		key := socketsCgroupKey{Id: c.cgroup}
 		if err := p.loaded.objs.Watched.Put(key, socketsSlotRef{Slot: slot, Gen: c.gen}); err != nil {

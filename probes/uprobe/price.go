@@ -34,7 +34,6 @@ func usualCost() ProbeCost { return ProbeCost{Emulated: 2500, Stepped: 2500, Ret
 // price measures the cost of a hit, once, in the background: some 0.2 s of CPU.
 type price struct {
 	cost   atomic.Pointer[ProbeCost]
-	err    error // after done
 	cancel context.CancelFunc
 	done   chan struct{}
 }
@@ -45,12 +44,9 @@ func startPricing(a attacher) *price {
 	go func() {
 		defer close(p.done)
 		defer cancel()
-		cost, err := measureCost(ctx, a)
-		if err != nil {
-			p.err = err
-			return
+		if cost, err := measureCost(ctx, a); err == nil { // else the usual one stands
+			p.cost.Store(&cost)
 		}
-		p.cost.Store(&cost)
 	}()
 	return p
 }

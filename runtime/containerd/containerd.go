@@ -41,8 +41,6 @@ type Options struct {
 	Except []string
 	// Logger takes changes of state, never one line for each container; nil: none.
 	Logger *slog.Logger
-	// ProcRoot and CgroupRoot are "/proc" and "/sys/fs/cgroup" if empty.
-	ProcRoot, CgroupRoot string
 	// CallTimeout bounds each call; 0: 10 s. runc may take seconds on a machine that
 	// is short of CPU.
 	CallTimeout time.Duration
@@ -81,7 +79,7 @@ var _ runtime.Engine = (*Engine)(nil)
 // wait for.
 func New(opts Options) (*Engine, error) {
 	opts = opts.withDefaults()
-	host, err := engine.NewHost(opts.ProcRoot, opts.CgroupRoot)
+	host, err := engine.NewHost()
 	if err != nil {
 		return nil, err
 	}

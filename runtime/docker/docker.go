@@ -44,8 +44,6 @@ type Options struct {
 	ImageLabels bool
 	// Logger takes changes of state, never one line for each container; nil: none.
 	Logger *slog.Logger
-	// ProcRoot and CgroupRoot are "/proc" and "/sys/fs/cgroup" if empty.
-	ProcRoot, CgroupRoot string
 	// CallTimeout bounds each call to Docker or containerd; 0: 10 s. runc may take
 	// seconds on a machine that is short of CPU.
 	CallTimeout time.Duration
@@ -92,7 +90,7 @@ var _ runtime.Engine = (*Engine)(nil)
 // Run's to wait for. Close it when it is no longer used.
 func New(opts Options) (*Engine, error) {
 	opts = opts.withDefaults()
-	host, err := engine.NewHost(opts.ProcRoot, opts.CgroupRoot)
+	host, err := engine.NewHost()
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,16 +35,15 @@ var ErrNotBelieved = errors.New("the engine is not believed")
 
 // Host is the kernel's side of containers.
 type Host struct {
-	ProcRoot, CgroupRoot string // "/proc" and "/sys/fs/cgroup" on a live host
+	ProcRoot, CgroupRoot string // "/proc" and "/sys/fs/cgroup"
 	BootID               string
 }
 
-// NewHost reads the boot ID; empty roots mean the live host's.
-func NewHost(procRoot, cgroupRoot string) (Host, error) {
-	h := Host{ProcRoot: cmp.Or(procRoot, "/proc"), CgroupRoot: cmp.Or(cgroupRoot, cgroup.DefaultRoot)}
-	var err error
-	h.BootID, err = cgroup.BootID(h.ProcRoot)
-	return h, err
+// NewHost is the live host.
+func NewHost() (Host, error) {
+	const proc = "/proc"
+	boot, err := cgroup.BootID(proc)
+	return Host{ProcRoot: proc, CgroupRoot: cgroup.DefaultRoot, BootID: boot}, err
 }
 
 // Place adds what the kernel knows of a container whose init process is known:

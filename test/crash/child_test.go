@@ -229,7 +229,7 @@ func (l *life) plan(ctx context.Context) {
 				Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "cpuset", "memory", "io"}, BestEffort: true}})
 		}
 	}
-	if r := l.actuator.Apply(ctx, actuator.Order{Plan: "p", Items: items}); r.Applied && len(items) > 0 {
+	if r := l.actuator.Apply(ctx, actuator.Order{Items: items}); r.Applied && len(items) > 0 {
 		l.plans = append(l.plans, items)
 	}
 }

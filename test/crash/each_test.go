@@ -57,7 +57,7 @@ func TestEachKnob(t *testing.T) {
 			}
 			apply := func(bestEffort bool, changes []policies.Change) actuator.Result {
 				e := policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "cpuset", "memory", "io"}, BestEffort: bestEffort}
-				return h.actuator.Apply(t.Context(), actuator.Order{Plan: "p", Items: []actuator.Item{{Container: c, Enrolment: e, Changes: changes}}})
+				return h.actuator.Apply(t.Context(), actuator.Order{Items: []actuator.Item{{Container: c, Enrolment: e, Changes: changes}}})
 			}
 			for _, ch := range changes(tc.imposed...) {
 				if r := apply(false, []policies.Change{ch}); r.Applied || !strings.Contains(r.Changes[0].Text, "never impose") {
@@ -119,7 +119,7 @@ func TestLimitGoesBackInSteps(t *testing.T) {
 		}
 	}
 	e := policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"memory"}}
-	if r := h.actuator.Apply(t.Context(), actuator.Order{Plan: "p", Items: []actuator.Item{{Container: c, Enrolment: e, Changes: changes}}}); !r.Applied {
+	if r := h.actuator.Apply(t.Context(), actuator.Order{Items: []actuator.Item{{Container: c, Enrolment: e, Changes: changes}}}); !r.Applied {
 		t.Fatalf("%+v", r.Changes)
 	}
 	host.Run(t, "exec", c.ID.Container, "sh", "-c", fmt.Sprintf("dd if=/dev/zero of=/cached bs=%d count=%d 2>/dev/null && sync", mib, cached))

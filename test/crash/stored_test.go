@@ -156,7 +156,7 @@ func (r *storedRound) raise(cpus float64) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.acts.Apply(r.t.Context(), actuator.Order{Plan: "p", Items: []actuator.Item{{Container: r.c,
+	r.acts.Apply(r.t.Context(), actuator.Order{Items: []actuator.Item{{Container: r.c,
 		Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu"}},
 		Changes:   []policies.Change{{Knob: runtime.KnobCPUQuota, From: now[runtime.KnobCPUQuota], To: runtime.QuotaFromCPUs(cpus, periodUs)}}}}})
 }

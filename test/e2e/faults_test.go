@@ -108,16 +108,16 @@ func killedChild(state, id string, point int) error {
 			select {} // the signal is on its way
 		}
 	})
-	plan := func(name string, changes ...policies.Change) actuator.Order {
+	plan := func(changes ...policies.Change) actuator.Order {
 		for i := range changes {
 			changes[i].Key, changes[i].Name = c.Key(), c.Name
 		}
-		return actuator.Order{Plan: name, Items: []actuator.Item{{Container: c, Changes: changes,
+		return actuator.Order{Items: []actuator.Item{{Container: c, Changes: changes,
 			Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu"}}}}}
 	}
-	first := plan("first", policies.Change{Knob: runtime.KnobCPUQuota, From: ownerQuota, To: "80000 100000"},
+	first := plan(policies.Change{Knob: runtime.KnobCPUQuota, From: ownerQuota, To: "80000 100000"},
 		policies.Change{Knob: runtime.KnobCPUWeight, From: ownerWeight, To: "700"})
-	second := plan("second", policies.Change{Knob: runtime.KnobCPUQuota, From: "80000 100000", To: "120000 100000"})
+	second := plan(policies.Change{Knob: runtime.KnobCPUQuota, From: "80000 100000", To: "120000 100000"})
 	for _, o := range []actuator.Order{first, second} {
 		if r := a.Apply(ctx, o); !r.Applied {
 			return fmt.Errorf("the child's plan was not applied: %+v", r)

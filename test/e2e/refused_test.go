@@ -57,7 +57,7 @@ func (p *pair) order(knob runtime.Knob, to runtime.Value) actuator.Order {
 		return actuator.Item{Container: c, Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu", "cpuset", "memory", "io"}, BestEffort: true},
 			Changes: []policies.Change{{Key: c.Key(), Name: c.Name, Knob: knob, From: from, To: to}}}
 	}
-	return actuator.Order{Plan: "p", Items: []actuator.Item{
+	return actuator.Order{Items: []actuator.Item{
 		item(p.first, runtime.KnobCPUQuota, "50000 100000", "80000 100000"), item(p.second, knob, readAll(p.t, p.second)[knob], to)}}
 }
 
@@ -185,7 +185,7 @@ func TestReadOnlyCgroup(t *testing.T) {
 		if err != nil || !strings.Contains(s.Pending, "read-only") {
 			t.Errorf("pending %q, %v", s.Pending, err)
 		}
-		again := next.Apply(t.Context(), actuator.Order{Plan: "again", Items: []actuator.Item{{Container: p.first, Enrolment: quota.Items[0].Enrolment,
+		again := next.Apply(t.Context(), actuator.Order{Items: []actuator.Item{{Container: p.first, Enrolment: quota.Items[0].Enrolment,
 			Changes: []policies.Change{{Knob: runtime.KnobCPUWeight, From: p.owners[0][runtime.KnobCPUWeight], To: "2000"}}}}})
 		if again.Changes[0].Outcome != actuator.Refused || !strings.Contains(again.Changes[0].Text, "pending") {
 			t.Errorf("it was not left alone: %+v", again.Changes)

@@ -125,7 +125,6 @@ type Item struct {
 
 // Order is a plan to carry out, as a whole or not at all.
 type Order struct {
-	Plan   string
 	Items  []Item
 	DryRun bool // observe: everything but the writes
 }

@@ -202,7 +202,7 @@ func quotaUp() policies.Change {
 }
 
 func order(items ...actuator.Item) actuator.Order {
-	return actuator.Order{Plan: "p1", Items: items}
+	return actuator.Order{Items: items}
 }
 
 func outcomes(r actuator.Result) []actuator.Outcome {

@@ -105,7 +105,7 @@ func (l *Agent) apply(ctx context.Context, o control.Order, items []actuator.Ite
 		})
 		return
 	}
-	r := l.o.Actuator.Apply(ctx, actuator.Order{Plan: o.Plan, Items: items, DryRun: o.DryRun})
+	r := l.o.Actuator.Apply(ctx, actuator.Order{Items: items, DryRun: o.DryRun})
 	for _, res := range r.Changes {
 		if res.Outcome == actuator.Yielded && !o.DryRun {
 			l.o.Holds.AddYield(res.Change.Key, res.Change.Knob)

@@ -131,7 +131,7 @@ func TestRecordsWaitForTheirEngine(t *testing.T) {
 func (n *node) leave(c runtime.Container) {
 	n.t.Helper()
 	ch := policies.Change{Key: c.Key(), Name: c.Name, Knob: runtime.KnobCPUQuota, From: starvedQuota, To: "60000 100000"}
-	r := n.actuator().Apply(n.t.Context(), actuator.Order{Plan: "earlier", Items: []actuator.Item{{Container: c, Changes: []policies.Change{ch},
+	r := n.actuator().Apply(n.t.Context(), actuator.Order{Items: []actuator.Item{{Container: c, Changes: []policies.Change{ch},
 		Enrolment: policies.Enrolment{Mode: policies.ModeTune, Knobs: []string{"cpu"}}}}})
 	if !r.Applied {
 		n.t.Fatalf("%+v", r)
