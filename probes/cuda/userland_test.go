@@ -12,6 +12,8 @@ import (
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 	"github.com/trimtab/trimtab/test/uprobetest"
 	"github.com/trimtab/trimtab/test/userland"
+	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/vgpu/vgputest"
 )
 
 // callLike are names of calls that launch, copy or wait.
@@ -143,14 +145,72 @@ func TestRealCalls(t *testing.T) {
 			for i := range copies {
 				copies[i] -= was.Copies[i]
 			}
-			var syncs uint64
-			for _, thread := range is.Threads {
-				syncs += thread.Syncs
-			}
+			syncs := waits(is)
 			if n := is.Launches - was.Launches; n != 90 || is.Graphs-was.Graphs != 7 || syncs != 8 ||
 				copies[probes.CopyHostToDevice] != 6 || copies[probes.CopyDeviceToHost] != 2 {
 				t.Errorf("%d launches of 90, %d graphs of 7, %d waits of 8, copies %v of 6 to the device and 2 from it", n, is.Graphs-was.Graphs, syncs, copies)
 			}
 		})
 	}
+}
+
+// TestRealRuntimeTrains: a program of NVIDIA's compiler and runtime trains on the virtual
+// driver. What it is told to launch, copy and wait for is what the probe counts and what the
+// device did, to the call.
+func TestRealRuntimeTrains(t *testing.T) {
+	object := userland.Compiled(t, "train.cu")
+	for _, g := range userland.Generations(t) {
+		for kind, library := range map[string]string{"shared": g.Library("libcudart.so."), "static": g.Library("libcudart_static.a")} {
+			if library == "" {
+				continue // the compiler's generation alone has the static one
+			}
+			t.Run(g.Name+" "+kind, func(t *testing.T) {
+				r := newRig(t)
+				node := vgputest.Node(t, vgpu.Options{Devices: 1})
+				userland.NeedsProof(t, node.Dir.Lib("libcuda.so.1"))
+				target := uprobetest.Cgroup(t, "cuda-trains-"+g.Name+kind)
+				r.watch(target)
+				// The virtual runtime has the real one's name, so the driver's own folder is not in the path.
+				job := uprobetest.Start(t, target, "env", "TRIMTAB_VGPU_NODE="+node.Path,
+					"LD_LIBRARY_PATH="+userland.Folder(t, node.Dir.Lib("libcuda.so.1"), library), userland.Linked(t, object, library))
+				r.found(target.Key, job.PID, "cuLaunchKernel", "cudaLaunchKernel")
+				was := r.process(target.Key, job.PID)
+				before := device(t, node)
+				job.Do("steps 200")
+				job.Do("graphs 30")
+				is, after := r.process(target.Key, job.PID), device(t, node)
+				// The five that are captured are calls, and run in the graph alone.
+				if n := is.Launches - was.Launches; n != 1005 || after.Kernels-before.Kernels != 1000 {
+					t.Errorf("%d launches counted of 1005, the device did %+v", n, after)
+				}
+				if n := is.Graphs - was.Graphs; n != 30 || after.Graphs-before.Graphs != 30 || after.GraphKernels-before.GraphKernels != 150 {
+					t.Errorf("%d graphs counted of 30, the device did %+v", n, after)
+				}
+				if n := is.Copies[probes.CopyHostToDevice] - was.Copies[probes.CopyHostToDevice]; n != 200 || after.Copies[1]-before.Copies[1] != 200 {
+					t.Errorf("%d copies counted of 200, the device did %+v", n, after)
+				}
+				if n := waits(is) - waits(was); n != 201 || after.Syncs-before.Syncs != 201 {
+					t.Errorf("%d waits counted of 201, the device did %+v", n, after)
+				}
+			})
+		}
+	}
+}
+
+// waits are those of all threads.
+func waits(p *probes.CUDAProcess) (sum uint64) {
+	for _, thread := range p.Threads {
+		sum += thread.Syncs
+	}
+	return sum
+}
+
+// device is what the node's one process has done.
+func device(t *testing.T, node *vgpu.Node) vgpu.ProcessState {
+	t.Helper()
+	state, err := node.Show(t.Context())
+	if err != nil || len(state.Procs) != 1 {
+		t.Fatalf("%v: %+v", err, state)
+	}
+	return state.Procs[0]
 }

@@ -3,8 +3,10 @@ package nccl
 import (
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 	"github.com/trimtab/trimtab/test/uprobetest"
 	"github.com/trimtab/trimtab/test/userland"
+	"github.com/trimtab/trimtab/test/vgpu"
+	"github.com/trimtab/trimtab/test/vgpu/vgputest"
 )
 
 // collectiveLike are names of calls that exchange, or make a communicator.
@@ -75,12 +79,12 @@ func TestRealNCCL(t *testing.T) {
 			}
 			uprobetest.NeedsRoot(t)
 			target := uprobetest.Cgroup(t, "nccl-real-"+g.Name)
-			read, _, _ := watched(t, target)
+			read, nccl, _ := watched(t, target)
 			command := g.Command(uprobetest.Build(t, t.TempDir(), "job", "job"))
 			job := uprobetest.Start(t, target, command[0], command[1:]...)
 			job.Do("load %s", g.Library("libcuda.so"))
 			job.Do("load %s", path)
-			uprobetest.Until(t, "found", func() bool { s := read(); return s != nil && s.NCCL != nil && len(s.NCCL.Processes) == 1 })
+			uprobetest.Until(t, "found", func() bool { read(); return nccl.Has(job.PID, "ncclAllReduce") })
 			job.Do("call ncclAllReduce 9 1000 7")
 			job.Do("call ncclAllGather 4 1000 7")
 			job.Do("call ncclSend 3 1000 7")
@@ -91,4 +95,92 @@ func TestRealNCCL(t *testing.T) {
 			t.Logf("%d of %d functions", len(found), len(functions))
 		})
 	}
+}
+
+// TestRealNCCLReduces: NVIDIA's NCCL makes its rings on virtual devices and reduces. What it is
+// told to do is what the probe counts, to the call; of two ranks each launches NCCL's own kernel,
+// as the driver's truth has it. What the kernel would have added is not there: it has no code.
+func TestRealNCCLReduces(t *testing.T) {
+	for _, g := range userland.Generations(t) {
+		if g.Library("libnccl.so") == "" {
+			continue // bookworm has none
+		}
+		for _, tc := range []struct {
+			name             string
+			processes, ranks int
+		}{{"one", 1, 1}, {"two in a process", 1, 2}, {"two processes", 2, 2}} {
+			t.Run(g.Name+" "+tc.name, func(t *testing.T) { reduces(t, g, tc.processes, tc.ranks) })
+		}
+	}
+}
+
+func reduces(t *testing.T, g userland.Generation, processes, ranks int) {
+	uprobetest.NeedsRoot(t)
+	const times = 100
+	node := vgputest.Node(t, vgpu.Options{Devices: ranks})
+	userland.NeedsProof(t, node.Dir.Lib("libcuda.so.1"))
+	target := uprobetest.Cgroup(t, "nccl-reduces-"+g.Name)
+	read, nccl, cuda := watched(t, target)
+	libraries := []string{g.Library("libnccl.so"), g.Library("libcudart.so.")}
+	program := userland.Linked(t, userland.Source(t, "reduce.cc"), libraries...)
+	folder := userland.Folder(t, append(libraries, node.Dir.Lib("libcuda.so.1"), node.Dir.Lib("libnvidia-ml.so.1"))...)
+	command := append([]string{"TRIMTAB_VGPU_NODE=" + node.Path, "NCCL_SOCKET_IFNAME=lo"}, append(g.Command(program, folder), strconv.Itoa(ranks))...)
+	var jobs []*uprobetest.Job
+	for rank := range processes {
+		args := command
+		if processes > 1 {
+			args = append(slices.Clone(command), strconv.Itoa(rank), filepath.Join(folder, "name"))
+		}
+		jobs = append(jobs, uprobetest.Start(t, target, "env", args...))
+	}
+	uprobetest.Until(t, "found", func() bool {
+		read()
+		return !slices.ContainsFunc(jobs, func(j *uprobetest.Job) bool {
+			return !nccl.Has(j.PID, "ncclAllReduce") || !cuda.Has(j.PID, "cuLaunchKernel")
+		})
+	})
+	each := func(what string, args ...any) {
+		for _, j := range jobs {
+			j.Do(what, args...)
+		}
+	}
+	each("join")
+	each("wait")
+	launches := launched(read())
+	before := kernels(t, node)
+	each("reduce %d", times)
+	is := read()
+	for _, p := range is.NCCL.Processes {
+		if want := uint64(times * ranks / processes); p.Calls[probes.AllReduce] != want || p.Ranks != ranks {
+			t.Errorf("%d all-reduces counted of %d, of %d ranks of %d", p.Calls[probes.AllReduce], want, p.Ranks, ranks)
+		}
+	}
+	want := uint64(0) // a rank alone has nothing to add
+	if ranks > 1 {
+		want = uint64(times * ranks)
+	}
+	if n, counted := kernels(t, node)-before, launched(is)-launches; n != want || counted != want || len(is.NCCL.Processes) != processes {
+		t.Errorf("%d kernels launched and %d counted of %d", n, counted, want)
+	}
+}
+
+// launched are the launches that were counted of all processes.
+func launched(s *probes.Sample) (sum uint64) {
+	for _, p := range s.CUDA.Processes {
+		sum += p.Launches
+	}
+	return sum
+}
+
+// kernels are those that the node's processes have launched.
+func kernels(t *testing.T, node *vgpu.Node) (sum uint64) {
+	t.Helper()
+	state, err := node.Show(t.Context())
+	if err != nil || len(state.Procs) == 0 {
+		t.Fatalf("%v: %+v", err, state)
+	}
+	for _, p := range state.Procs {
+		sum += p.Kernels
+	}
+	return sum
 }

@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"embed"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,13 +71,15 @@ func (g Generation) Library(name string) string {
 	return found
 }
 
-// Command runs a program with the generation's own C library, where it brought one.
-func (g Generation) Command(program string) []string {
+// Command runs a program with the generation's own C library, where it brought one, and the
+// libraries in folders before it.
+func (g Generation) Command(program string, folders ...string) []string {
 	loader := g.Library("ld-linux-x86-64.so")
 	if loader == "" {
 		return []string{program}
 	}
-	return []string{loader, "--library-path", filepath.Dir(g.Library("libc.so")), program}
+	path := strings.Join(append(folders, filepath.Dir(g.Library("libc.so"))), ":")
+	return []string{loader, "--library-path", path, program}
 }
 
 // Functions are the names of all functions that a library exports, sorted.
@@ -101,15 +104,107 @@ func Functions(t testing.TB, library string) []string {
 	return slices.Compact(names)
 }
 
-//go:embed testdata/*.txt
-var seen embed.FS
+//go:embed testdata
+var testdata embed.FS
+
+// Compiled is a program of testdata's (train.cu) as an object file, made by NVIDIA's compiler for
+// the oldest generation that has one. The others' runtimes take it too.
+func Compiled(t testing.TB, source string) string {
+	t.Helper()
+	for _, g := range Generations(t) {
+		nvcc := filepath.Join(g.dir, "usr/lib/nvidia-cuda-toolkit/bin/nvcc")
+		if _, err := os.Stat(nvcc); err != nil {
+			continue
+		}
+		from := Source(t, source)
+		object := from + ".o"
+		cmd := exec.Command(nvcc, "-ccbin", compiler(t), "-allow-unsupported-compiler", "-arch=sm_80",
+			"-I"+filepath.Join(g.dir, "usr/include"), "-c", "-o", object, from)
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(nvcc)+":"+filepath.Join(g.dir, "usr/bin")+":"+os.Getenv("PATH"))
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("nvcc: %v: %s", err, said)
+		}
+		return object
+	}
+	t.Skip("needs NVIDIA's compiler: make test-cuda-userland fetches it")
+	return ""
+}
+
+// NeedsProof skips where NVIDIA's runtime would not trust the virtual driver: it asks a driver to
+// prove itself, and the answer is not in this tree (test/vgpu/README.md).
+func NeedsProof(t testing.TB, libcuda string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(filepath.Dir(libcuda), "driver_valid.o")); err != nil {
+		t.Skip("needs test/vgpu/driver_valid.c: the proof that NVIDIA's runtime asks of a driver is not in this tree")
+	}
+}
+
+// Source is a source of testdata's (reduce.cc) as a file.
+func Source(t testing.TB, name string) string {
+	t.Helper()
+	code, err := testdata.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, code, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Linked is a program of an object file and libraries, at a path of the test's own. What the
+// libraries want of a newer C library is left to the loader.
+func Linked(t testing.TB, object string, libraries ...string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "program")
+	args := append([]string{"-Wl,--allow-shlib-undefined", "-o", program, object}, libraries...)
+	if said, err := exec.Command(compiler(t), append(args, "-ldl", "-lrt", "-lpthread")...).CombinedOutput(); err != nil {
+		t.Fatalf("link: %v: %s", err, said)
+	}
+	return program
+}
+
+// Folder is a folder that holds these shared libraries alone, under the names that programs look
+// for. Static ones are left out.
+func Folder(t testing.TB, libraries ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, path := range libraries {
+		if filepath.Ext(path) == ".a" {
+			continue
+		}
+		f, err := elf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, err := f.DynString(elf.DT_SONAME)
+		_ = f.Close() // it was only read
+		if err != nil || len(name) != 1 {
+			t.Fatalf("%s: its name: %v %v", path, name, err)
+		}
+		if err := os.Symlink(path, filepath.Join(dir, name[0])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func compiler(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("needs g++: builds programs of NVIDIA's libraries")
+	}
+	return path
+}
 
 // Seen are names that a library exported which is not at hand: of the driver 580.159.04, of CUDA
 // 13.0's runtime and of NCCL 2.28.3, as nm told them beside an H100 on 2026-11-26. library is
 // "libcuda", "libcudart" or "libnccl".
 func Seen(t testing.TB, library string) []string {
 	t.Helper()
-	text, err := seen.ReadFile("testdata/" + library + ".txt")
+	text, err := testdata.ReadFile("testdata/" + library + ".txt")
 	if err != nil {
 		t.Fatal(err)
 	}

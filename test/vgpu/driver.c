@@ -186,28 +186,55 @@ API cuDeviceTotalMem_v2(size_t *bytes, CUdevice d)
 	return CUDA_SUCCESS;
 }
 
+/* What an A100 and an H100 say, by CUdevice_attribute; what is not here is 0. */
+static const struct {
+	int which, ampere, hopper;
+} attributes[] = {
+    {1, 1024, 1024}, /* threads per block, and its three sides */
+    {2, 1024, 1024},
+    {3, 1024, 1024},
+    {4, 64, 64},
+    {5, 2147483647, 2147483647}, /* the grid's sides */
+    {6, 65535, 65535},
+    {7, 65535, 65535},
+    {8, 49152, 49152}, /* bytes of shared memory per block, of constant memory */
+    {9, 65536, 65536},
+    {10, 32, 32}, /* warp */
+    {11, 2147483647, 2147483647},
+    {12, 65536, 65536}, /* registers per block */
+    {14, 512, 512},
+    {15, 1, 1}, /* copies beside kernels */
+    {16, 108, 132}, /* multiprocessors */
+    {19, 1, 1}, /* maps host memory */
+    {31, 1, 1}, /* kernels beside kernels */
+    {32, 1, 1}, /* ECC */
+    {37, 5120, 5120}, /* memory bus, bits */
+    {38, 41943040, 52428800}, /* L2, bytes */
+    {39, 2048, 2048}, /* threads per multiprocessor */
+    {40, 2, 2}, /* engines for copies */
+    {41, 1, 1}, /* unified addressing */
+    {75, 8, 9}, /* compute capability; its minor number is 0 */
+    {78, 1, 1}, /* streams have priorities */
+    {79, 1, 1}, /* L1 caches */
+    {80, 1, 1},
+    {81, 167936, 233472}, /* shared memory and registers per multiprocessor */
+    {82, 65536, 65536},
+    {83, 1, 1}, /* managed memory */
+    {95, 1, 1}, /* cooperative launches */
+    {97, 166912, 232448}, /* shared memory per block, for who asks */
+    {106, 32, 32}, /* blocks per multiprocessor */
+};
+
 static int attribute(struct vgpu_device *d, int which)
 {
-	switch (which) {
-	case 1: /* threads per block */
-		return 1024;
-	case 10: /* warp */
-		return 32;
-	case 13: /* clock, kHz */
+	if (which == 13) /* clock, kHz */
 		return (int)d->clock_max_mhz * 1000;
-	case 16: /* multiprocessors */
-		return d->hopper ? 132 : 108;
-	case 33: /* PCI bus */
+	if (which == 33) /* PCI bus */
 		return (int)(d->minor + 1) << 4;
-	case 41: /* unified addressing */
-	case 15: /* copies beside kernels */
-	case 31: /* kernels beside kernels */
-		return 1;
-	case 75: /* compute capability */
-		return d->hopper ? 9 : 8;
-	default:
-		return 0;
-	}
+	for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+		if (attributes[i].which == which)
+			return d->hopper ? attributes[i].hopper : attributes[i].ampere;
+	return 0;
 }
 
 API cuDeviceGetAttribute(int *value, int which, CUdevice d)

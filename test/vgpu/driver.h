@@ -85,6 +85,7 @@ void late_copies(void); /* moves the bytes of those whose time has come */
 /* driver_mem.c */
 int is_device(const void *p);
 int is_pinned(const void *p);
+void pointer_unknown(void *value, int which);
 
 /* driver_graph.c */
 struct node_desc {
@@ -100,6 +101,10 @@ void capture_join(struct capture *c, struct CUstream_st *s);
 
 /* driver_launch.c */
 CUresult launch_ns(struct CUstream_st *s, uint64_t ns, uint64_t *count);
+
+/* What the runtime, told its tables, asks of a driver to prove itself. The answer is a secret of
+ * NVIDIA's and not in this tree: who may give it puts it into driver_valid.c. */
+__attribute__((weak)) CUresult driver_valid(uint32_t version, uint64_t seconds, uint64_t answer[2], const void *runtime, void *const *valid);
 
 #pragma GCC visibility pop
 #endif

@@ -141,6 +141,18 @@ API cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph g, unsigned long long 
 	return CUDA_SUCCESS;
 }
 
+/* Nodes are told by number; what each is, is not. A row of kernels is one. */
+API cuGraphGetNodes(CUgraph g, void **nodes, size_t *n)
+{
+	ENTER();
+	if (!g || !n)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (nodes)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	*n = g->list.used;
+	return CUDA_SUCCESS;
+}
+
 API cuGraphDestroy(CUgraph g)
 {
 	ENTER();

@@ -16,6 +16,8 @@ struct CUfunc_st {
 	char name[64];
 };
 
+API cuMemAlloc_v2(CUdeviceptr *, size_t);
+
 static __thread uint64_t thread_kernel_ns;
 
 /* vgpuSetKernelNs sets what this thread's next kernels take; 0 unsets it. */
@@ -149,11 +151,30 @@ API cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 	return CUDA_SUCCESS;
 }
 
+/* A variable of a module's is memory of its own: as the modules are not read, of a size
+ * that holds what programs keep in one. It stays as long as the process. */
+API cuModuleGetGlobal_v2(CUdeviceptr *at, size_t *n, CUmodule m, const char *name)
+{
+	enum { BYTES = 64 << 10 };
+	ENTER();
+	if (!m || !name)
+		return CUDA_ERROR_INVALID_HANDLE;
+	CUdeviceptr p;
+	CUresult r = cuMemAlloc_v2(&p, BYTES);
+	if (r)
+		return r;
+	if (at)
+		*at = p;
+	if (n)
+		*n = BYTES;
+	return CUDA_SUCCESS;
+}
+
 API cuFuncGetAttribute(int *value, int which, CUfunction f)
 {
 	ENTER();
 	(void)f;
-	*value = which == 0 ? 1024 : 0; /* 0: threads per block */
+	*value = which == 0 ? 1024 : which == 4 ? 32 : which == 5 || which == 6 ? 80 : 0; /* threads per block, registers, PTX's and the code's version */
 	return CUDA_SUCCESS;
 }
 

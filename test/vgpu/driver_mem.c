@@ -230,17 +230,86 @@ API cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	return CUDA_SUCCESS;
 }
 
+/* Of CUpointer_attribute, what is answered. */
+enum { OF_CONTEXT = 1, OF_TYPE, OF_DEVICE_POINTER, OF_HOST_POINTER, OF_BUFFER = 7, OF_MANAGED, OF_ORDINAL, OF_START = 11, OF_SIZE, OF_MAPPED };
+
+static int range_at(const void *p, struct range *out)
+{
+	int found = 0;
+	pthread_mutex_lock(&guard);
+	for (size_t i = 0; i < used && !found; i++)
+		if ((const char *)p >= ranges[i].at && (const char *)p < ranges[i].at + ranges[i].size) {
+			*out = ranges[i];
+			found = 1;
+		}
+	pthread_mutex_unlock(&guard);
+	return found;
+}
+
+/* ordinal is the process's number of a device; pinned memory is of the thread's. */
+static int ordinal(int device)
+{
+	struct CUctx_st *ctx;
+	if (device < 0)
+		device = current(&ctx) ? -1 : ctx->device;
+	for (int i = 0; i < drv.devices; i++)
+		if (drv.visible[i] == device)
+			return i;
+	return 0;
+}
+
 API cuPointerGetAttribute(void *value, int which, CUdeviceptr p)
 {
+	enum { HOST = 1, DEVICE = 2 };
+	struct range in;
 	ENTER();
-	int device = device_at((void *)(uintptr_t)p);
-	if (device == -2)
+	if (!value || !range_at((void *)(uintptr_t)p, &in))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (which == 2) /* memory type: 1 host, 2 device */
-		*(unsigned *)value = device < 0 ? 1 : 2;
-	else if (which == 9) /* ordinal */
-		*(int *)value = device;
+	if (which == OF_TYPE)
+		*(unsigned *)value = in.device < 0 ? HOST : DEVICE;
+	else if (which == OF_ORDINAL)
+		*(int *)value = ordinal(in.device);
+	else if (which == OF_DEVICE_POINTER)
+		*(CUdeviceptr *)value = p;
+	else if (which == OF_HOST_POINTER)
+		*(void **)value = in.device < 0 ? (void *)(uintptr_t)p : NULL;
+	else if (which == OF_START)
+		*(char **)value = in.at;
+	else if (which == OF_SIZE)
+		*(size_t *)value = in.size;
+	else if (which == OF_BUFFER)
+		*(uint64_t *)value = (uint64_t)(uintptr_t)in.at;
+	else if (which == OF_CONTEXT)
+		return current((struct CUctx_st **)value);
+	else if (which == OF_MANAGED || which == OF_MAPPED)
+		*(uint8_t *)value = which == OF_MAPPED;
 	else
 		return CUDA_ERROR_NOT_SUPPORTED;
+	return CUDA_SUCCESS;
+}
+
+/* pointer_unknown answers for memory that is not CUDA's. */
+void pointer_unknown(void *value, int which)
+{
+	if (which == OF_ORDINAL)
+		*(int *)value = -2;
+	else if (which == OF_TYPE)
+		*(unsigned *)value = 0;
+	else if (which == OF_MANAGED || which == OF_MAPPED)
+		*(uint8_t *)value = 0;
+	else if (which == OF_CONTEXT || which == OF_DEVICE_POINTER || which == OF_HOST_POINTER || which == OF_START || which == OF_SIZE)
+		*(uint64_t *)value = 0;
+}
+
+API cuMemGetAddressRange_v2(CUdeviceptr *at, size_t *n, CUdeviceptr p)
+{
+	struct range in;
+	ENTER();
+	if (!range_at((void *)(uintptr_t)p, &in))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (at)
+		*at = (CUdeviceptr)(uintptr_t)in.at;
+	if (n)
+		*n = in.size;
 	return CUDA_SUCCESS;
 }

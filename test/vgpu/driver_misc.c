@@ -51,8 +51,23 @@ API cuGetErrorString(CUresult code, const char **text)
 	return i < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-/* by_name looks in this library only: NAME, with the suffix of its newest version. */
-static void *by_name(const char *name, int per_thread)
+/* Names that change what they mean: who asks for an older interface gets the older call. */
+static const struct {
+	const char *name;
+	int since;
+} versions[] = {{"cuGetProcAddress_v2", 12000}, {"cuStreamGetCaptureInfo_v2", 11030}};
+
+static int too_new(const char *full, int version)
+{
+	for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
+		if (strcmp(full, versions[i].name) == 0)
+			return version < versions[i].since;
+	return 0;
+}
+
+/* by_name looks in this library only: NAME, with the suffix of its newest version that the
+ * asker knows. */
+static void *by_name(const char *name, int version, int per_thread)
 {
 	static const char *const suffixes[2][5] = {{"_v2", "", NULL}, {"_v2_ptsz", "_ptsz", "_v2", "", NULL}};
 	char full[128];
@@ -62,7 +77,8 @@ static void *by_name(const char *name, int per_thread)
 	void *lib = dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD), *f = NULL;
 	for (int i = 0; lib && !f && suffixes[per_thread][i]; i++) {
 		snprintf(full, sizeof full, "%s%s", name, suffixes[per_thread][i]);
-		f = dlsym(lib, full);
+		if (!too_new(full, version))
+			f = dlsym(lib, full);
 	}
 	if (lib)
 		dlclose(lib);
@@ -71,8 +87,7 @@ static void *by_name(const char *name, int per_thread)
 
 API cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags, int *status)
 {
-	(void)version;
-	*f = by_name(name, (flags & 2) != 0);
+	*f = by_name(name, version, (flags & 2) != 0);
 	if (status)
 		*status = *f ? 0 : 1;
 	return *f ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
@@ -80,7 +95,6 @@ API cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags,
 
 API cuGetProcAddress(const char *name, void **f, int version, uint64_t flags)
 {
-	(void)version;
-	*f = by_name(name, (flags & 2) != 0);
+	*f = by_name(name, version, (flags & 2) != 0);
 	return *f ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }

@@ -161,6 +161,32 @@ NV nvmlDeviceGetNvLinkState(nvmlDevice_t d, unsigned link, unsigned *active)
 	return NVML_SUCCESS;
 }
 
+NV nvmlDeviceGetNvLinkCapability(nvmlDevice_t d, unsigned link, int which, unsigned *has)
+{
+	DEVICE(d);
+	if (link >= v->nvlinks)
+		return v->nvlinks ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_NOT_SUPPORTED;
+	*has = which == 0; /* the other end's memory is reached */
+	return NVML_SUCCESS;
+}
+
+/* What is at a link's other end is not simulated. */
+NV nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t d, unsigned link, nvmlPciInfo_t *p)
+{
+	DEVICE(d);
+	(void)link, (void)p;
+	return NVML_ERROR_NOT_SUPPORTED;
+}
+
+NV nvmlDeviceGetP2PStatus(nvmlDevice_t d, nvmlDevice_t peer, int which, int *status)
+{
+	enum { READ, WRITE, OK = 0, NOT_SUPPORTED = 5 };
+	DEVICE(d);
+	(void)peer;
+	*status = which == READ || which == WRITE ? OK : NOT_SUPPORTED;
+	return NVML_SUCCESS;
+}
+
 NV nvmlDeviceGetFieldValues(nvmlDevice_t d, int n, nvmlFieldValue_t *values)
 {
 	DEVICE(d);
