@@ -154,9 +154,15 @@ func Short(k *policies.Constants, p Party, right float64) float64 {
 }
 
 // recall shrinks loans by what others are short of, the largest surplus first. A borrower that is
-// short itself has its lowered weight in its way: it gets as much as gives it its right.
+// short itself has its lowered weight in its way: where no other container waits, whom that would
+// take from, it gets as much as gives it its right; else its owner's values come back.
 func recall(k *policies.Constants, used float64, parties []Party, grants []Grant) (short bool) {
-	missing, worst, by := 0.0, 0.0, ""
+	missing, worst, by, waiting := 0.0, 0.0, "", 0
+	for _, p := range parties {
+		if p.Active && p.Waiting >= k.RightMargin {
+			waiting++
+		}
+	}
 	for i, p := range parties {
 		s := Short(k, p, grants[i].Due)
 		if s <= 0 {
@@ -164,8 +170,11 @@ func recall(k *policies.Constants, used float64, parties []Party, grants []Grant
 		}
 		short = true
 		if p.lent() > 0 && p.Weight < p.OwnWeight && p.mayQuota() && !p.FixedWeight {
-			if to := regains(k, p, s, used); !p.Recent || to > p.Weight*(1+k.Moved) {
-				grants[i].Weight = to
+			g := &grants[i]
+			if to := regains(k, p, s, used); waiting > 1 {
+				g.Quota, g.Weight, g.Recall, g.Why = p.OwnQuota, p.OwnWeight, true, fmt.Sprintf("it gets %.2f of the %.2f CPUs it has a right to", p.Used, g.Due)
+			} else if !p.Recent || to > p.Weight*(1+k.Moved) {
+				g.Weight = to
 			}
 			continue
 		}

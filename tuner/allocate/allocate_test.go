@@ -157,6 +157,9 @@ func TestWeightComesBackFirst(t *testing.T) {
 			t.Errorf("%s: a weight of %.0f gives it %.2f of one CPU, want 0.4", name, g.Weight, got)
 		}
 	}
+	if g := plan(twoCPUs, p, short(n, 0.8))[0]; !near(g.Quota, 0.4) || g.Weight != 1024 || !g.Recall {
+		t.Errorf("another waits, whom a weight would take from: %+v", g)
+	}
 	p.Weight, p.Used, p.Recent = 683, 0.39, false
 	if g := plan(twoCPUs, p, n)[0]; g.Weight != 683 {
 		t.Errorf("it has what is its own and wants more: lowered to %.0f", g.Weight)

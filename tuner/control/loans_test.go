@@ -143,8 +143,8 @@ func TestNeighbourHasItsRightWithinFiveSeconds(t *testing.T) {
 }
 
 // TestWhatTakesFromAll: processes outside of all containers, an engine that starts one among them,
-// take CPUs from a borrower and its neighbour. For a moment no weight moves; for longer the borrower
-// gets what is its own, and the neighbour has that back once they end. No loan is called in meanwhile.
+// take CPUs from a borrower and its neighbour. For a moment nothing is written; for longer both
+// have what the owners' values give them, and the neighbour has its right back once they end.
 func TestWhatTakesFromAll(t *testing.T) {
 	for name, seconds := range map[string]int{"for a moment": 2, "for longer": 30} {
 		t.Run(name, func(t *testing.T) {
@@ -154,32 +154,27 @@ func TestWhatTakesFromAll(t *testing.T) {
 			other.spin, other.c.Watched = 0.01, false
 			c := started()
 			run(c, n, 30, nil)
-			lent := n.jobs[0].c.Now[runtime.KnobCPUWeight]
 			other.spin, n.host = 2, 0.5
 			var own, others []float64
 			run(c, n, 60, func(i int, d Decision) {
 				if n.host = 0; i+1 < seconds {
 					n.host = 0.5
 				}
-				for _, o := range d.Apply {
-					for _, ch := range o.Changes {
-						if seconds < 3 || ch.Knob == runtime.KnobCPUQuota && i < seconds {
-							t.Errorf("second %d: %s %s→%s: %s", i, ch.Knob, ch.From, ch.To, ch.Reason)
-						}
-					}
+				if seconds < 3 && len(d.Apply) > 0 {
+					t.Errorf("second %d: %+v", i, d.Apply)
 				}
 				own, others = append(own, n.jobs[0].lastCPUsUsed), append(others, other.lastCPUsUsed)
 			})
 			if got := mean(own[5:max(seconds, 6)]); seconds > 5 && got < 0.97*0.4 {
 				t.Errorf("the borrower has %.2f CPUs of its own 0.4 while they run: %.2f", got, own)
 			}
+			if got := mean(others[5:max(seconds, 6)]); seconds > 5 && got < 0.97*1.1 {
+				t.Errorf("the neighbour has %.2f CPUs of the 1.1 that are left while they run: %.2f", got, others)
+			}
 			for i := seconds + 6; i+5 <= len(others); i++ {
 				if got := mean(others[i : i+5]); got < 0.97*1.6 {
 					t.Fatalf("the neighbour has %.2f CPUs of 1.6 in the 5 s from second %d on: %.2f", got, i, others)
 				}
-			}
-			if now := n.jobs[0].c.Now[runtime.KnobCPUWeight]; seconds < 3 && now != lent {
-				t.Errorf("a weight of %s, was %s", now, lent)
 			}
 		})
 	}
