@@ -143,7 +143,7 @@ func (c Container) Key() string { return c.ID.Key() }
 type EventKind string
 
 // Event kinds. Synced follows the first full listing after each (re)connection:
-// what was not listed by then is gone. Lost: the engine cannot be reached, the
+// what was not listed by then is gone, but for what it names as unseen. Lost: the engine cannot be reached, the
 // containers known so far may well run on.
 const (
 	EventSeen   EventKind = "seen"   // new, or changed: name, state
@@ -159,6 +159,8 @@ type Event struct {
 	Engine    string    `json:"engine"`
 	Container Container `json:"container,omitzero"` // Seen, Gone, Update
 	Reason    string    `json:"reason,omitempty"`   // Lost: why, and the fix
+	// Unseen, of Synced: containers, by the engine's ID, that may run and cannot be watched.
+	Unseen []string `json:"unseen,omitempty"`
 }
 
 // Engine is a container runtime.

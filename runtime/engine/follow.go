@@ -8,6 +8,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +36,8 @@ type Source interface {
 }
 
 // Session is one connection to a runtime. Only one goroutine calls it, but for Inspect,
-// which is called by several at once.
+// which is called by several at once. Its keys end with the container's ID, after a slash
+// where there is more to them.
 type Session interface {
 	// List names all containers that may run.
 	List(ctx context.Context) (keys []string, err error)
@@ -244,6 +247,7 @@ func (w *watcher) take(a answer, tell found) error {
 		tell(key, c)
 		return nil
 	case errors.Is(err, runtime.ErrGone) || errdefs.IsNotFound(err):
+		delete(w.broken, key)
 		if isKnown {
 			w.gone(key, known)
 		}
@@ -253,8 +257,13 @@ func (w *watcher) take(a answer, tell found) error {
 			w.broken[key] = true
 			w.o.Logger.Warn("a container cannot be watched", "container", key, "reason", err)
 		}
-		if isKnown && w.o.Host.Alive(known) == nil { // who is not told of before EventSynced is taken for gone
+		if !isKnown {
+			return nil
+		}
+		if alive := w.o.Host.Alive(known); alive == nil { // who is not told of before EventSynced is taken for gone
 			tell(key, known)
+		} else if errors.Is(alive, runtime.ErrGone) {
+			w.gone(key, known)
 		}
 		return nil
 	}
@@ -303,7 +312,18 @@ func (w *watcher) noteSynced() {
 		w.o.Logger.Info(w.o.Title+" answers", "address", w.o.Address, "containers", len(w.known))
 	}
 	w.lost = false
-	w.emit(runtime.Event{Kind: runtime.EventSynced})
+	w.emit(runtime.Event{Kind: runtime.EventSynced, Unseen: w.unseen()})
+}
+
+// unseen are containers of which nothing is known: what is kept of them waits until they are told of.
+func (w *watcher) unseen() (ids []string) {
+	for key := range w.broken {
+		if _, known := w.known[key]; !known {
+			ids = append(ids, key[strings.LastIndexByte(key, '/')+1:])
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 func (w *watcher) emit(event runtime.Event) {

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,7 +118,7 @@ func TestContainersThatHang(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			seen, synced := 0, false
+			seen, synced, unseen := 0, false, 0
 			began := time.Now()
 			err := Follow(ctx, &crowd{hang: c.hang, keys: keys}, Options{Engine: "fake", Title: "Fake", Logger: slog.New(slog.DiscardHandler),
 				CallTimeout: time.Second, RelistEvery: time.Hour, Host: Host{ProcRoot: "/proc"}}, func(e runtime.Event) {
@@ -123,16 +126,52 @@ func TestContainersThatHang(t *testing.T) {
 				case runtime.EventSeen:
 					seen++
 				case runtime.EventSynced, runtime.EventLost:
-					synced = e.Kind == runtime.EventSynced
+					synced, unseen = e.Kind == runtime.EventSynced, len(e.Unseen)
 					cancel()
 				}
 			})
 			if want := c.seen > 0; seen != c.seen || synced != want || !errors.Is(err, context.Canceled) {
 				t.Errorf("%s: %d are seen, want %d; synced: %v (%v)", name, seen, c.seen, synced, err)
 			}
+			if synced && seen+unseen != len(keys) {
+				t.Errorf("%s: %d are seen and %d unseen, of %d", name, seen, unseen, len(keys))
+			}
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("%s: it took %s", name, took)
 			}
 		})
+	}
+}
+
+// TestEndsWhileItHangs: a container that the runtime says nothing of any more is gone when its process is.
+func TestEndsWhileItHangs(t *testing.T) {
+	process := exec.Command("sleep", "60")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := sync.OnceFunc(func() { _, _ = process.Process.Kill(), process.Wait() }) // killed: an error, and meant
+	defer ended()
+	tick, err := cgroup.StartTick("/proc", process.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var hangs, gone atomic.Bool
+	s := &crowd{keys: []string{"a"}, hang: func(string) bool { return hangs.Load() }}
+	s.c = runtime.Container{ID: runtime.ID{Container: "a", StartTick: tick}, InitPID: process.Process.Pid}
+	err = Follow(ctx, s, Options{Engine: "fake", Title: "Fake", Logger: slog.New(slog.DiscardHandler),
+		CallTimeout: 10 * time.Millisecond, RelistEvery: 20 * time.Millisecond, Host: Host{ProcRoot: "/proc"}}, func(e runtime.Event) {
+		switch e.Kind {
+		case runtime.EventSynced:
+			hangs.Store(true)
+			ended()
+		case runtime.EventGone:
+			gone.Store(true)
+			cancel()
+		}
+	})
+	if !gone.Load() {
+		t.Errorf("it is still told of: %v", err)
 	}
 }

@@ -474,3 +474,46 @@ func TestFailingProbeIsToldAndReadsOn(t *testing.T) {
 		d.stop(false)
 	})
 }
+
+// blindEngine lists a container of which nothing is told: its shim hangs. unseen: that is said.
+type blindEngine struct {
+	*runtimetest.Fake
+	unseen bool
+}
+
+func (e blindEngine) Run(ctx context.Context, sink func(runtime.Event)) error {
+	return e.Fake.Run(ctx, func(event runtime.Event) {
+		if event.Kind == runtime.EventSeen {
+			return
+		}
+		if event.Kind == runtime.EventSynced && e.unseen {
+			event.Unseen = []string{e.Fake.Containers()[0].ID.Container}
+		}
+		sink(event)
+	})
+}
+
+// TestUnseenIsNotForgotten: what people asked of a container that a restarted daemon is not told of yet
+// holds when it is; of one that is not there it is forgotten.
+func TestUnseenIsNotForgotten(t *testing.T) {
+	for _, unseen := range []bool{true, false} {
+		bubble(t, func(t *testing.T, n *node) {
+			key := n.job("a").Key()
+			n.holds.held[key] = true
+			n.holds.AddYield(key, runtime.KnobCPUQuota)
+			stored := &memManuals{all: []enrolment.Manual{{Key: key, Name: "a", Mode: policies.ModeTune}}}
+			manuals, err := enrolment.OpenManuals(stored)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := n.start(func(o *Options) {
+				o.Engines, o.Manuals = []runtime.Engine{blindEngine{n.engine, unseen}}, manuals
+			})
+			time.Sleep(5 * time.Second)
+			d.end()
+			if held, yielded, enrolled := n.holds.Held(key), len(n.holds.Yielded(key)) > 0, len(stored.all) > 0; held != unseen || yielded != unseen || enrolled != unseen {
+				t.Errorf("unseen %v: held %v, yielded %v, enrolled %v", unseen, held, yielded, enrolled)
+			}
+		})
+	}
+}

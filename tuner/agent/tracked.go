@@ -49,8 +49,16 @@ type tracked struct {
 type engineState struct {
 	engine    runtime.Engine
 	part      state.Part
-	recovered bool // what an earlier daemon left has been settled
-	unsettled bool // that is to be done, and has not found room with the worker
+	recovered bool     // what an earlier daemon left has been settled
+	unsettled bool     // that is to be done, and has not found room with the worker
+	unseen    []string // containers that may run, and that its latest full listing did not tell of
+}
+
+// mayRun: the key may be that of a container that the engine does not tell of.
+func (e *engineState) mayRun(key string) bool {
+	return slices.ContainsFunc(e.unseen, func(id string) bool {
+		return runtime.ID{Engine: e.engine.Name(), Container: id}.SameContainer(key)
+	})
 }
 
 // event takes in one observation of an engine.
@@ -72,6 +80,7 @@ func (l *Agent) event(ev runtime.Event) {
 			}
 		}
 	case runtime.EventSynced:
+		e.unseen = ev.Unseen
 		l.synced(e)
 	}
 }
@@ -143,10 +152,10 @@ func (l *Agent) synced(e *engineState) {
 	}
 	e.unsettled = true
 	l.settleEngine(e)
-	alive := func(key string) bool { // or it is not known: its engine has listed nothing
+	alive := func(key string) bool { // or it is not known: its engine has not told of it, or of nothing
 		engine, _, _ := strings.Cut(key, "-")
 		e := l.engines[engine]
-		return l.containers[key] != nil || e != nil && !e.part.OK
+		return l.containers[key] != nil || e != nil && (!e.part.OK || e.mayRun(key))
 	}
 	l.o.Manuals.Prune(l.now(), alive)
 	l.o.Holds.Prune(alive)
