@@ -122,9 +122,9 @@ func withPending(cfg config.Config) config.Config {
 	return cfg
 }
 
-// restoreThrough restores what the engines list. For an engine that cannot list,
-// where nobody is named, the files alone do: with live-restore containers outlive
-// dockerd, and containerd still takes their values.
+// restoreThrough restores what the engines list. For an engine that cannot list, or
+// lists without one that runs, where nobody is named, the files alone do: with live-restore
+// containers outlive dockerd, and containerd still takes their values.
 func restoreThrough(ctx context.Context, stderr io.Writer, all []runtime.Engine, a *actuator.Actuator, names []string) ([]state.ActionResult, error) {
 	listed := listAll(ctx, all)
 	if ctx.Err() != nil {
@@ -137,7 +137,10 @@ func restoreThrough(ctx context.Context, stderr io.Writer, all []runtime.Engine,
 	if len(listed.synced) > 0 {
 		results, err := a.Recover(ctx, actuator.Recovery{Running: listed.running, Synced: listed.synced})
 		out = restoreAnswers(results)
-		if listed.err == nil || err != nil {
+		switch {
+		case errors.Is(err, actuator.ErrUnlisted): // what else is wrong the files tell again
+			listed.err = errors.Join(listed.err, err)
+		case listed.err == nil || err != nil:
 			return out, errors.Join(err, listed.err)
 		}
 	}
@@ -165,7 +168,7 @@ func restoreNamed(ctx context.Context, a *actuator.Actuator, names []string, lis
 // listed. That listing failed is an error only if something else did: the files
 // name all that trimtab ever changed.
 func restoreFromFiles(ctx context.Context, stderr io.Writer, a *actuator.Actuator, listErr error) ([]state.ActionResult, error) {
-	fmt.Fprintf(stderr, "trimtab: containers cannot be listed, so originals are put back from the files alone: %v\n", listErr)
+	fmt.Fprintf(stderr, "trimtab: not all containers can be listed, so originals are put back from the files alone: %v\n", listErr)
 	results, err := a.RestoreAll(ctx, nil, "offline")
 	// As after a listing, a container that ended is no news.
 	results = slices.DeleteFunc(results, func(r actuator.RestoreResult) bool { return r.Outcome == actuator.Gone && r.Err == nil })

@@ -85,6 +85,40 @@ func TestRestoreOfflineWithoutAListing(t *testing.T) {
 	})
 }
 
+// hungEngine lists, and says nothing of one container.
+type hungEngine struct{ *runtimetest.Fake }
+
+func (e hungEngine) Run(ctx context.Context, sink func(runtime.Event)) error {
+	return e.Fake.Run(ctx, func(event runtime.Event) {
+		if event.Container.Name != "ends" {
+			sink(event)
+		}
+	})
+}
+
+// A container of which its engine says nothing gets its owner's values all the same.
+func TestRestoreOfflineOfAnUnlistedContainer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, a, dir := changed(t)
+		var stderr strings.Builder
+		results, err := restoreThrough(t.Context(), &stderr, []runtime.Engine{hungEngine{fake}}, a, nil)
+		if err != nil || len(results) != 2 || !results[0].OK || results[0].Name != "train" || !results[1].OK || results[1].Name != "ends" {
+			t.Fatalf("%+v, %v", results, err)
+		}
+		for _, name := range []string{"train", "ends"} {
+			if got := quotaOf(t, fake, name); got != "40000 100000" {
+				t.Errorf("%s: quota %s", name, got)
+			}
+		}
+		if said := stderr.String(); !strings.Contains(said, `container "ends" is not listed, but runs`) {
+			t.Errorf("stderr: %q", said)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
+}
+
 // What is wrong with the files is told beside what is wrong with the engine.
 func TestRestoreOfflineJoinsErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

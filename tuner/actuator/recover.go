@@ -11,6 +11,9 @@ import (
 	"github.com/trimtab/trimtab/tuner/originals"
 )
 
+// ErrUnlisted: a container runs, and its engine does not list it.
+var ErrUnlisted = errors.New("not listed, but runs")
+
 // Recovery is what is known at start.
 type Recovery struct {
 	Running []runtime.Container
@@ -101,7 +104,7 @@ func (a *Actuator) forgetEnded(ctx context.Context, f originals.File) ([]Restore
 	case err != nil:
 		return nil, fmt.Errorf("container %q is not listed, and whether it ended cannot be read (its originals are kept): %w", f.Name, err)
 	}
-	return nil, fmt.Errorf("container %q is not listed, but runs (process %d): its originals are kept, and the next start that sees it settles them", f.Name, f.InitPID)
+	return nil, fmt.Errorf("container %q is %w (process %d): its originals are kept, and the next start that sees it settles them", f.Name, ErrUnlisted, f.InitPID)
 }
 
 // Drift is a knob that somebody else has written.
