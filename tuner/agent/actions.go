@@ -59,18 +59,12 @@ func (l *Agent) Enable(ctx context.Context, req state.EnableRequest) ([]state.Ac
 	if err != nil {
 		return nil, err
 	}
-	var now enrolment.Now
-	if err := l.do(ctx, func() { now = l.now() }); err != nil {
-		return nil, err
-	}
 	var out []state.ActionResult
 	for _, c := range cs {
-		m := enrolment.Manual{Key: c.Key(), Name: c.Name, Mode: policies.ModeTune, Knobs: req.Knobs, SetUnixNs: now.UnixNs}
+		at := now()
+		m := enrolment.Manual{Key: c.Key(), Name: c.Name, Mode: policies.ModeTune, Knobs: req.Knobs, SetUnixNs: at.UnixNs}
 		if req.ForNs > 0 {
-			m.UntilUnixNs = now.UnixNs + req.ForNs
-		}
-		if req.ForNs > 0 && now.MonotonicNs > 0 {
-			m.UntilMonotonicNs = now.MonotonicNs + req.ForNs
+			m.UntilUnixNs, m.UntilBootNs = at.UnixNs+req.ForNs, at.BootNs+req.ForNs
 		}
 		out = append(out, l.enrolled(ctx, c, m, "enabled"))
 	}

@@ -517,3 +517,25 @@ func TestUnseenIsNotForgotten(t *testing.T) {
 		})
 	}
 }
+
+// TestEnabledForATime: it ends that long after by the time since boot, which goes on while the host sleeps.
+func TestEnabledForATime(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		key := n.engine.Add(runtime.Container{Name: "train"}, runtimetest.DefaultValues()).Key()
+		stored := &memManuals{}
+		manuals, err := enrolment.OpenManuals(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := n.start(func(o *Options) { o.Manuals = manuals })
+		d.until("train", "listed", func(state.Container) bool { return true })
+		before := now().BootNs
+		if _, err := d.Enable(t.Context(), state.EnableRequest{Name: "train", ForNs: int64(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+		d.end()
+		if len(stored.all) != 1 || stored.all[0].Key != key || stored.all[0].UntilBootNs < before+int64(time.Hour) || stored.all[0].UntilBootNs > now().BootNs+int64(time.Hour) {
+			t.Errorf("stored %+v, %d ns after boot", stored.all, before)
+		}
+	})
+}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
@@ -157,7 +159,7 @@ func (l *Agent) synced(e *engineState) {
 		e := l.engines[engine]
 		return l.containers[key] != nil || e != nil && (!e.part.OK || e.mayRun(key))
 	}
-	l.o.Manuals.Prune(l.now(), alive)
+	l.o.Manuals.Prune(now(), alive)
 	l.o.Holds.Prune(alive)
 	l.unsaved = true
 }
@@ -221,8 +223,10 @@ type settling struct {
 }
 
 // now is what ends records of trimtab enable.
-func (l *Agent) now() enrolment.Now {
-	return enrolment.Now{UnixNs: time.Now().UnixNano(), MonotonicNs: l.host.AtNs}
+func now() enrolment.Now {
+	var boot unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) // exists on every Linux; the call cannot fail
+	return enrolment.Now{UnixNs: time.Now().UnixNano(), BootNs: boot.Nano()}
 }
 
 // settle renews a container's enrolment and what the probes read of it.
@@ -233,7 +237,7 @@ func (l *Agent) settle(t *tracked) {
 	}
 	host.AncestorLimit = t.above
 	// A record of trimtab enable may end at any time, so those are settled each tick.
-	manual := l.o.Manuals.Get(t.key, l.now())
+	manual := l.o.Manuals.Get(t.key, now())
 	from := settling{valid: manual == nil, host: host}
 	if from.valid && from == t.settled {
 		l.settledAgain(t)

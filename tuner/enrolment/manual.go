@@ -19,13 +19,13 @@ type Manual struct {
 	Knobs       []string      `json:"knobs,omitempty"`
 	SetUnixNs   int64         `json:"set"`
 	UntilUnixNs int64         `json:"until,omitempty"` // 0: until disabled, or the container's end
-	// UntilMonotonicNs is the same by CLOCK_MONOTONIC, which nobody sets, and goes before it. 0: of an
-	// earlier version. Key names the boot.
-	UntilMonotonicNs int64 `json:"untilMonotonic,omitempty"`
+	// UntilBootNs is the same by CLOCK_BOOTTIME, which nobody sets and which goes on while the host
+	// sleeps; it goes before the other. 0: of an earlier version. Key names the boot.
+	UntilBootNs int64 `json:"untilBoot,omitempty"`
 }
 
-// Now is an instant by both clocks. MonotonicNs is 0 before the host was read.
-type Now struct{ UnixNs, MonotonicNs int64 }
+// Now is an instant by both clocks.
+type Now struct{ UnixNs, BootNs int64 }
 
 // Store keeps the records on disk. Save must be durable when it returns: a
 // container that was enabled before a crash is enabled after it.
@@ -94,8 +94,8 @@ func (m *Manuals) Prune(now Now, alive func(key string) bool) {
 func (m *Manuals) Save() error { return m.byKey.Save() }
 
 func (r Manual) expired(now Now) bool {
-	if r.UntilMonotonicNs > 0 && now.MonotonicNs > 0 {
-		return now.MonotonicNs >= r.UntilMonotonicNs
+	if r.UntilBootNs > 0 {
+		return now.BootNs >= r.UntilBootNs
 	}
 	return r.UntilUnixNs > 0 && now.UnixNs >= r.UntilUnixNs
 }
