@@ -34,10 +34,11 @@
 // be "", unset. A field may be added, never
 // changed or removed; the version rises only with a change that older readers
 // may ignore. Readers keep what they do not know, so that files written by a
-// later version survive an earlier one. The sum is of the original alone, which never
-// changes, so that an earlier version, which keeps it, cannot make it wrong. What
-// stands is trimtab's if it equals "written" or "writing"; anything else is somebody
-// else's and stays.
+// later version survive an earlier one. The sum is of the original alone, so that an
+// earlier version, which keeps it and rewrites the rest, does not make it wrong. It does
+// in one case: where a life that was started from values that trimtab had stored gets
+// its owner's in place of those. What stands is trimtab's if it equals "written" or
+// "writing"; anything else is somebody else's and stays.
 //
 // The one trap: a file set aside as KEY.json.corrupt still stands for originals
 // that are unknown. Load keeps refusing that container, so that values of
