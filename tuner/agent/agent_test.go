@@ -479,11 +479,12 @@ func TestFailingProbeIsToldAndReadsOn(t *testing.T) {
 type blindEngine struct {
 	*runtimetest.Fake
 	unseen bool
+	told   *atomic.Bool // from then on it is told of
 }
 
 func (e blindEngine) Run(ctx context.Context, sink func(runtime.Event)) error {
 	return e.Fake.Run(ctx, func(event runtime.Event) {
-		if event.Kind == runtime.EventSeen {
+		if event.Kind == runtime.EventSeen && !e.told.Load() {
 			return
 		}
 		if event.Kind == runtime.EventSynced && e.unseen {
@@ -498,7 +499,8 @@ func (e blindEngine) Run(ctx context.Context, sink func(runtime.Event)) error {
 func TestUnseenIsNotForgotten(t *testing.T) {
 	for _, unseen := range []bool{true, false} {
 		bubble(t, func(t *testing.T, n *node) {
-			key := n.job("a").Key()
+			c, told := n.job("a"), atomic.Bool{}
+			key := c.Key()
 			n.holds.held[key] = true
 			n.holds.AddYield(key, runtime.KnobCPUQuota)
 			stored := &memManuals{all: []enrolment.Manual{{Key: key, Name: "a", Mode: policies.ModeTune}}}
@@ -506,11 +508,28 @@ func TestUnseenIsNotForgotten(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := n.start(func(o *Options) {
-				o.Engines, o.Manuals = []runtime.Engine{blindEngine{n.engine, unseen}}, manuals
-			})
-			time.Sleep(5 * time.Second)
+			w := &gpuWorld{saved: map[string][]runtime.DeviceRule{key: nil}}
+			d := n.start(withGPUs(w, func(o *Options) {
+				o.Engines, o.Manuals = []runtime.Engine{blindEngine{n.engine, unseen, &told}}, manuals
+			}))
+			time.Sleep(time.Minute)
+			knows := func() bool {
+				saved, _ := w.Load() // never fails
+				_, known := saved[key]
+				return known
+			}
+			if known := knows(); known != unseen {
+				t.Errorf("unseen %v: what it may reach of its GPU is known: %v", unseen, known)
+			}
+			told.Store(true)
+			n.engine.Change(c.ID.Container, func(*runtime.Container) {})
+			time.Sleep(time.Minute)
+			n.engine.Remove(c.ID.Container)
+			time.Sleep(time.Minute)
 			d.end()
+			if knows() {
+				t.Errorf("unseen %v: it was told of and ended, and is still known", unseen)
+			}
 			if held, yielded, enrolled := n.holds.Held(key), len(n.holds.Yielded(key)) > 0, len(stored.all) > 0; held != unseen || yielded != unseen || enrolled != unseen {
 				t.Errorf("unseen %v: held %v, yielded %v, enrolled %v", unseen, held, yielded, enrolled)
 			}

@@ -64,9 +64,9 @@ func (l *Agent) guard(ctx context.Context) {
 // whyShow says why what is hidden from a container is to be shown again; "" if it stays.
 func (l *Agent) whyShow(ctx context.Context, key string) (why string) {
 	_ = l.do(ctx, func() {
-		t := l.containers[key]
+		t, running := l.containers[key], l.listing()
 		switch {
-		case t == nil && l.listing() != nil:
+		case t == nil && running != nil && !running(key):
 			why = "it ended"
 		case t == nil || t.enrolment.Mode == "":
 		case t.enrolment.Mode != policies.ModeTune:

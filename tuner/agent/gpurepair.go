@@ -108,7 +108,7 @@ func (l *Agent) lookSoon() {
 // round looks at every container once.
 func (h *repairer) round(ctx context.Context) {
 	var targets []repairTarget
-	var running map[string]bool // nil: not all are listed
+	var running func(key string) bool // nil: not all are listed
 	if h.l.do(ctx, func() { targets, running = h.l.targets(), h.l.listing() }) != nil {
 		return
 	}
@@ -133,18 +133,23 @@ func (l *Agent) targets() []repairTarget {
 	return out
 }
 
-// listing is every running container's key, nil while an engine has yet to list its own.
-func (l *Agent) listing() map[string]bool {
+// listing tells the keys of containers that run, or may, for any goroutine; nil while an engine has yet
+// to list its own.
+func (l *Agent) listing() func(key string) bool {
 	running := map[string]bool{}
+	var unseen []engineState
 	for _, e := range l.engines {
 		if !e.part.OK || !e.recovered {
 			return nil
 		}
+		unseen = append(unseen, *e)
 	}
 	for key := range l.containers {
 		running[key] = true
 	}
-	return running
+	return func(key string) bool {
+		return running[key] || slices.ContainsFunc(unseen, func(e engineState) bool { return e.mayRun(key) })
+	}
 }
 
 // mayNotRepair says why a container's lost access is only told; "" if it is repaired:
@@ -303,18 +308,18 @@ func (h *repairer) count(ctx context.Context, result string) {
 }
 
 // forget drops containers that ended.
-func (h *repairer) forget(running map[string]bool) {
+func (h *repairer) forget(running func(key string) bool) {
 	if running == nil {
 		return
 	}
 	for key, p := range h.states {
-		if !running[key] && (!p.repairing || len(p.result) > 0) {
+		if !running(key) && (!p.repairing || len(p.result) > 0) {
 			delete(h.states, key)
 			h.l.o.GPU.Forget(key)
 		}
 	}
 	for key := range h.had {
-		if !running[key] {
+		if !running(key) {
 			delete(h.had, key)
 			h.unsaved = true
 		}

@@ -71,6 +71,7 @@ func (l *Agent) event(ev runtime.Event) {
 	}
 	switch ev.Kind {
 	case runtime.EventSeen, runtime.EventUpdate:
+		e.unseen = slices.DeleteFunc(slices.Clone(e.unseen), func(id string) bool { return id == ev.Container.ID.Container }) // others read the old one
 		l.seen(ev.Container)
 	case runtime.EventGone:
 		l.gone(ev.Container.Key())
