@@ -95,10 +95,11 @@ func (c *Controller) takesAll(s *containerState) float64 {
 
 // slower takes a reading of the rate into a container's run, and tells once that it is slower than usual.
 func (c *Controller) slower(s *containerState, r *observe.RateSample, d *Decision) {
-	if _, throttled := s.obs.Throttled(); r == nil || s.plan != "" || throttled {
-		return // its quota or a trial bounds it: no pace of its own
-	}
-	if slow := s.known.run.Rate(s.obs.Rates.Source, *r, func() profiles.End { return c.sofar(s) }); slow != nil {
+	if _, throttled := s.obs.Throttled(); r == nil && s.c.Watched {
+		return
+	} else if r == nil || s.plan != "" || throttled {
+		s.known.run.Missed() // its quota or a trial bounds it: no pace of its own
+	} else if slow := s.known.run.Rate(s.obs.Rates.Source, *r, func() profiles.End { return c.sofar(s) }); slow != nil {
 		d.Records = append(d.Records, c.record(state.RecordSlower, s, func(rec *state.Record) { rec.Gain, rec.Text = -slow.Below, slow.String() }))
 	}
 }

@@ -166,3 +166,49 @@ func TestPaceIsOfItsOwnAlone(t *testing.T) {
 		t.Errorf("with a raised quota %+v, which is of 8 steps a second", raised)
 	}
 }
+
+// TestFirstStepsAreAllSeen: the first steps tell of a run only where none came before them unseen: under a
+// quota that stopped it, or while it was not watched.
+func TestFirstStepsAreAllSeen(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before func(*Controller, *node, *simJob, *containerState, func(int))
+		told   bool
+	}{
+		"from its start": {func(*Controller, *node, *simJob, *containerState, func(int)) {}, true},
+		"under a quota that stops it": {func(_ *Controller, _ *node, _ *simJob, s *containerState, feed func(int)) {
+			was := s.obs.Uses
+			s.obs.Uses = []observe.Use{{EndNs: 1, Lost: 0.5, Throttled: true}, {EndNs: 2, Lost: 0.5, Throttled: true}}
+			feed(3)
+			s.obs.Uses = was
+		}, false},
+		"not watched": {func(c *Controller, n *node, j *simJob, _ *containerState, _ func(int)) {
+			j.c.Watched = false
+			run(c, n, 1, nil)
+			j.c.Watched = true
+			run(c, n, 1, nil)
+		}, false},
+	} {
+		b := profiles.NewStore()
+		n, j := runOf(1, training(0), "train.py")
+		j.c.Start.Fresh = true
+		c := started()
+		c.Remember(b)
+		run(c, n, 1, nil)
+		s := c.containers[j.c.Key()]
+		s.obs.Rates.Source = "torch.backward"
+		at := int64(0)
+		feed := func(n int) {
+			for range n {
+				c.slower(s, &observe.RateSample{StartNs: at * second, EndNs: (at + 1) * second, Rate: 5}, &Decision{})
+				at++
+			}
+		}
+		tc.before(c, n, j, s, feed)
+		feed(100)
+		n.jobs, n.nowNs = nil, n.nowNs+30*second
+		run(c, n, 1, nil)
+		if p := b.All()[0].Ends.All()[0].Pace; (p.First > 0) != tc.told {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}

@@ -138,6 +138,9 @@ func (r *Run) Rate(source string, sample observe.RateSample, now func() End) (al
 	return r.slower
 }
 
+// Missed notes that it may have made steps that Rate is not given.
+func (r *Run) Missed() { r.pacer.late = r.pacer.late || r.pacer.blocks < 2 }
+
 // recovered reports whether half of what was missing is back. Where the first steps told it, the phases that
 // are in the usual rate have to come first.
 func (r *Run) recovered(u Usual) bool {
