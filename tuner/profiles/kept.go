@@ -92,8 +92,9 @@ func (e End) rounded() End {
 }
 
 func (e *Ends) append(b []byte, end End) []byte {
-	i := slices.IndexFunc(e.settings, func(s *Setting) bool { return s == end.Setting || s != nil && end.Setting != nil && *s == *end.Setting })
-	if i < 0 {
+	from := max(0, len(e.settings)-maxIdentities*MaxEnds) // more are kept of none: a book that has them shall not cost their square
+	i := slices.IndexFunc(e.settings[from:], func(s *Setting) bool { return s == end.Setting || s != nil && end.Setting != nil && *s == *end.Setting })
+	if i += from; i < from { // none
 		i, e.settings = len(e.settings), append(e.settings, end.Setting)
 	}
 	b = binary.AppendUvarint(b, uint64(i))

@@ -52,6 +52,23 @@ func TestEndsAreKept(t *testing.T) {
 	})
 }
 
+// What more runs than are kept of any have alike is not looked for among all of them: whoever writes a book
+// chooses how many there are.
+func TestManyEndsAreNotCompared(t *testing.T) {
+	most := maxIdentities * MaxEnds
+	var all []End
+	for i := range 2 * most {
+		all = append(all, End{Run: RunID(i + 1), Setting: &Setting{Ranks: i % (most + 1)}})
+	}
+	kept := EndsOf(all...)
+	if got := len(EndsOf(all[:most]...).settings); got != most || len(kept.settings) != len(all) {
+		t.Errorf("%d and %d settings are held", got, len(kept.settings))
+	}
+	if diff := cmp.Diff(all, kept.All()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Rounding takes nothing that counts, the amount of memory is never less, and it takes it once.
 func TestRounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
