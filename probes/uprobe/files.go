@@ -180,6 +180,9 @@ func (s *files) lookInto(h handle, hosts func(dev uint64) bool, in interest, fin
 		found = nil
 	}
 	k = known{stamp: h.stamp, symbols: in.choose(found), content: content}
+	if layer != nil && !h.stands() {
+		layer = nil // what was read may be the container's own by then
+	}
 	s.note(h, layer, k)
 	return k, nil
 }

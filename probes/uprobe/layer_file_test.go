@@ -100,6 +100,31 @@ func TestLayersAreKnown(t *testing.T) {
 			}
 		})
 	}
+	// A container that changes its file while it is looked into tells only of itself.
+	s = newFiles()
+	merged, unmount := root(t, lower)
+	defer unmount()
+	path := filepath.Join(merged, "lib0.so")
+	look := func(find finds) uint64 {
+		h := handleOf(t, path)
+		k, err := s.lookInto(h, func(uint64) bool { return true }, in, find)
+		if err != nil || len(k.symbols) != 1 {
+			t.Fatalf("%+v, %v", k, err)
+		}
+		return k.symbols[0].Offset
+	}
+	look(func(f symbols.File, w symbols.Want, d time.Duration) ([]symbols.Symbol, error) {
+		if err := os.WriteFile(path, make([]byte, 4096), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return []symbols.Symbol{{Name: "cuA", Offset: 666}}, nil
+	})
+	merged, unmountNext := root(t, lower)
+	defer unmountNext()
+	path = filepath.Join(merged, "lib0.so")
+	if at := look(find); at == 666 {
+		t.Error("what a container wrote is believed of the others of its image")
+	}
 	h := handle{key: fileKey{dev: 7, ino: 8}, stamp: stamp{size: 9, changedNs: 10}, modifiedNs: 10, system: unix.OVERLAYFS_SUPER_MAGIC}
 	if h.layer(func(uint64) bool { return true }) != nil {
 		t.Error("times that a builder gave tell a file")

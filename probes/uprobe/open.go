@@ -54,6 +54,14 @@ func (h handle) layer(hosts func(dev uint64) bool) *layerFile {
 	return &layerFile{ino: h.key.ino, stamp: h.stamp, modifiedNs: h.modifiedNs}
 }
 
+// stands reports whether the file is still as it was found. A container that writes to a file of its
+// image has it copied, and who has it open reads the copy from then on: under the same inode number, and
+// at a time of change that nobody can set.
+func (h handle) stands() bool {
+	now, err := stat(h.fd)
+	return err == nil && now.key == h.key && now.stamp == h.stamp && now.modifiedNs == h.modifiedNs
+}
+
 // close does not tell the file, which is behind O_PATH. It waits where it is the last user of
 // a mount, which is synced then.
 func (h handle) close() { _ = unix.Close(h.fd) }
