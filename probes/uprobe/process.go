@@ -127,8 +127,10 @@ var remoteTypes = []string{"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre"
 // mounts are those of one process and, where it does not show one, the host's: maps
 // names the file system below an overlay, and a mount may have been taken out of sight.
 type mounts struct {
-	own  map[string]string // types by device, as maps writes it
-	host func() map[string]string
+	own      map[string]string // types by device, as maps writes it
+	host     func() map[string]string
+	hostNow  func() map[string]string // read anew
+	overlays map[uint64]bool          // by device: is the host's
 }
 
 func readMounts(procRoot string, pid int32) (mounts, error) {
@@ -139,11 +141,12 @@ func readMounts(procRoot string, pid int32) (mounts, error) {
 	if len(text) >= maxMapsBytes {
 		return mounts{}, errManyMounts
 	}
-	return mounts{own: mountTypes(text), host: sync.OnceValue(func() map[string]string {
+	host := func() map[string]string {
 		// What cannot be read shows nothing.
 		text, _ := procfs.Read(procfs.Path(procRoot, 1, "mountinfo"), maxMapsBytes)
 		return mountTypes(text)
-	})}, nil
+	}
+	return mounts{own: mountTypes(text), host: sync.OnceValue(host), hostNow: host, overlays: map[uint64]bool{}}, nil
 }
 
 // kind is the type of the file system on a device; an error: reading there may wait.
@@ -163,9 +166,15 @@ func (m mounts) kind(device string) (string, error) {
 	return kind, fmt.Errorf("on a mount of type %s, where reading could wait for ever", kind)
 }
 
-// hostsOverlay reports whether an overlay is one that the host mounted, by its device.
+// hostsOverlay reports whether an overlay of which a file is open is one that the host mounted, by its device.
+// The host's mounts are read anew: earlier ones may have had an overlay under a number that a container's has now.
 func (m mounts) hostsOverlay(dev uint64) bool {
-	return m.host()[fmt.Sprintf("%02x:%02x", unix.Major(dev), unix.Minor(dev))] == "overlay"
+	is, asked := m.overlays[dev]
+	if !asked {
+		is = m.hostNow()[fmt.Sprintf("%02x:%02x", unix.Major(dev), unix.Minor(dev))] == "overlay"
+		m.overlays[dev] = is
+	}
+	return is
 }
 
 // mountTypes lists the types of mounted file systems by device.

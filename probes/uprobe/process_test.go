@@ -1,9 +1,12 @@
 package uprobe
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func TestExecutableMaps(t *testing.T) {
@@ -18,6 +21,36 @@ func TestExecutableMaps(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, executableMaps([]byte(maps), []string{"torch"}), cmp.AllowUnexported(mapping{})); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// An overlay is the host's by the mounts that stand once its file is open: numbers of devices are used again.
+func TestHostsOverlay(t *testing.T) {
+	proc := t.TempDir()
+	mount := func(pid, text string) {
+		if err := os.MkdirAll(filepath.Join(proc, pid), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, pid, "mountinfo"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount("7", "")
+	mount("1", "30 1 0:50 / /a rw - overlay overlay rw\n31 1 0:51 / /b rw - overlay overlay rw\n32 1 0:52 / /c rw - tmpfs tmpfs rw\n")
+	m, err := readMounts(proc, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kind, err := m.kind("00:32"); kind != "overlay" || err != nil {
+		t.Fatalf("%s, %v", kind, err)
+	}
+	mount("1", "31 1 0:51 / /b rw - overlay overlay rw\n32 1 0:52 / /c rw - tmpfs tmpfs rw\n")
+	for minor, want := range map[uint32]bool{50: false, 51: true, 52: false, 53: false} {
+		for range 2 {
+			if got := m.hostsOverlay(unix.Mkdev(0, minor)); got != want {
+				t.Errorf("device 0:%d: %v", minor, got)
+			}
+		}
 	}
 }
 
