@@ -64,7 +64,7 @@ func (p *Predictor) SpeedsOf(k Known, cpus float64, models []string) []Speed {
 		}
 		s := speedAt(model, cost, cpus, math.Log(off))
 		s.Measured, s.Jobs = k.Host == "", k.Jobs
-		if off, ok := k.apart(model); ok {
+		if usual, off, ok := k.apart(model); ok && math.Abs(usual-math.Log(s.PerSecond)) <= off { // else by other CPUs, or its cost is off
 			s.Low, s.High = s.PerSecond*math.Exp(-off), s.PerSecond*math.Exp(off)
 		}
 		out = append(out, s)
@@ -72,9 +72,9 @@ func (p *Predictor) SpeedsOf(k Known, cpus float64, models []string) []Speed {
 	return append(out, p.predict(Running{k.Print, k.costOn(k.Print.Device), cpus}, other)...)
 }
 
-// apart is how far a run on a model of device may be from the others of its job there, of logarithms, with
-// probability Covered. ok is false where too few runs tell.
-func (k *Known) apart(model string) (off float64, ok bool) {
+// apart is the usual rate of a job's runs on a model of device, and how far another one may be from it, of
+// logarithms, with probability Covered. ok is false where too few runs tell.
+func (k *Known) apart(model string) (usual, off float64, ok bool) {
 	var logs []float64
 	for _, e := range k.Ends.All() {
 		if e.Setting != nil && e.Device == model && e.Source == k.Print.Unit && e.Rate > 0 {
@@ -82,11 +82,11 @@ func (k *Known) apart(model string) (off float64, ok bool) {
 		}
 	}
 	if len(logs) < leastRuns {
-		return 0, false
+		return 0, 0, false
 	}
-	_, spread := stat.MeanStdDev(logs, nil)
+	usual, spread := stat.MeanStdDev(logs, nil)
 	n := float64(len(logs))
-	return distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile((1+Covered)/2) * max(spread, leastSpread) * math.Sqrt(1+1/n), true
+	return usual, distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile((1+Covered)/2) * max(spread, leastSpread) * math.Sqrt(1+1/n), true
 }
 
 // predict predicts as PredictWith does.

@@ -181,10 +181,11 @@ func TestMeasuredIntervals(t *testing.T) {
 	p, c := input(0.05)
 	p.Device = "NVIDIA A100"
 	k := Known{ID: 1, Print: p, Jobs: 1, Learned: Learned{Cost: c, Correction: 1, Devices: CostsOf(map[string]policies.Cost{p.Device: c})}}
-	off := func(device, unit string, rates ...float32) float64 {
+	measured := float32(1 / c.Step(4))
+	off := func(device, unit string, rates ...float32) float64 { // in tenths of what is measured
 		var ends []End
 		for i, r := range rates {
-			ends = append(ends, End{Run: RunID(i + 1), Setting: &Setting{Device: device, Source: unit}, Pace: Pace{Rate: r}})
+			ends = append(ends, End{Run: RunID(i + 1), Setting: &Setting{Device: device, Source: unit}, Pace: Pace{Rate: measured * r / 10}})
 		}
 		k.Ends = EndsOf(ends...)
 		s := NewPredictor([]Known{k}).SpeedsOf(k, 4, []string{p.Device})[0]
@@ -194,7 +195,7 @@ func TestMeasuredIntervals(t *testing.T) {
 		return math.Log(s.High / s.PerSecond)
 	}
 	assumed := off(p.Device, p.Unit, 10, 11, 12)
-	for name, o := range map[string]float64{"elsewhere": off("another", p.Unit, 10, 10, 10, 10), "in another unit": off(p.Device, "passes", 10, 10, 10, 10)} {
+	for name, o := range map[string]float64{"elsewhere": off("another", p.Unit, 10, 10, 10, 10), "in another unit": off(p.Device, "passes", 10, 10, 10, 10), "at another rate": off(p.Device, p.Unit, 8, 8, 8, 8)} {
 		if o != assumed {
 			t.Errorf("%s: %v, want %v", name, o, assumed)
 		}
@@ -203,7 +204,7 @@ func TestMeasuredIntervals(t *testing.T) {
 	if o := off(p.Device, p.Unit, 10, 10, 10, 10, 10, 10, 10, 10); math.Abs(o-1.895*leastSpread*math.Sqrt(9./8)) > 1e-5 {
 		t.Errorf("of equal runs %v", o)
 	}
-	if o := off(p.Device, p.Unit, 10, 14, 10, 14); !(o > 2*assumed) {
+	if o := off(p.Device, p.Unit, 8, 12, 8, 12); !(o > 2*assumed) {
 		t.Errorf("of runs far apart %v, assumed are %v", o, assumed)
 	}
 }
