@@ -83,7 +83,7 @@ type Rights struct {
 	left, used float64 // CPUs that the host's own processes usually leave, that all parties use
 	awake      []policies.Claim
 	full       []float64 // the parts of what is left
-	level      float64   // CPUs for a unit of the owners' weights
+	level, now float64   // CPUs for a unit of the owners' weights, of what is left and of what all have now
 }
 
 // RightsOf tells what the owners' values give each party. Those of the whole machine are its
@@ -98,7 +98,8 @@ func RightsOf(node policies.Node, parties []Party) Rights {
 		r.used += p.Used
 	}
 	rights, _ := policies.Rights(node.CPUs, owners)
-	due, _ := policies.Rights(min(node.CPUs, r.used+node.Idle), owners)
+	due, now := policies.Rights(min(node.CPUs, r.used+node.Idle), owners)
+	r.now = now
 	r.full, r.level = policies.Rights(r.left, r.awake)
 	reach := policies.Reach(r.left, claims)
 	for i, p := range parties {
@@ -110,7 +111,7 @@ func RightsOf(node policies.Node, parties []Party) Rights {
 // Plan makes the plan of what is asked by those whose rights these are. It writes into Grants, so
 // it is made once.
 func (r Rights) Plan(k *policies.Constants, parties []Party) []Grant {
-	short := recall(k, r.used, parties, r.Grants)
+	short := recall(k, r.used, r.now, parties, r.Grants)
 	if !short {
 		lend(k, r.node, parties, r.Grants)
 	}
@@ -156,7 +157,7 @@ func Short(k *policies.Constants, p Party, right float64) float64 {
 // recall shrinks loans by what others are short of, the largest surplus first. A borrower that is
 // short itself has its lowered weight in its way: where no other container waits, whom that would
 // take from, it gets as much as gives it its right; else its owner's values come back.
-func recall(k *policies.Constants, used float64, parties []Party, grants []Grant) (short bool) {
+func recall(k *policies.Constants, used, level float64, parties []Party, grants []Grant) (short bool) {
 	missing, worst, by, waiting := 0.0, 0.0, "", 0
 	for _, p := range parties {
 		if p.Active && p.Waiting >= k.RightMargin {
@@ -171,7 +172,7 @@ func recall(k *policies.Constants, used float64, parties []Party, grants []Grant
 		short = true
 		if p.lent() > 0 && p.Weight < p.OwnWeight && p.mayQuota() && !p.FixedWeight {
 			g := &grants[i]
-			if to := regains(k, p, s, used); waiting > 1 {
+			if to := regains(k, p, s, used, g.Due/level); waiting > 1 {
 				g.Quota, g.Weight, g.Recall, g.Why = p.OwnQuota, p.OwnWeight, true, fmt.Sprintf("it gets %.2f of the %.2f CPUs it has a right to", p.Used, g.Due)
 			} else if !p.Recent || to > p.Weight*(1+k.Moved) {
 				g.Weight = to
@@ -205,11 +206,12 @@ func recall(k *policies.Constants, used float64, parties []Party, grants []Grant
 	return short
 }
 
-// regains is the weight at which a borrower gets so many CPUs more of those that all containers
-// have now: its share over the rest's grows in that proportion. At most its owner's.
-func regains(k *policies.Constants, p Party, more, all float64) float64 {
+// regains is the weight at which a borrower gets so many CPUs more of those that all containers have
+// now: its share over the rest's grows in that proportion. At least so much, as others' weights may
+// rise as well; at most its owner's.
+func regains(k *policies.Constants, p Party, more, all, least float64) float64 {
 	odds := func(cpus float64) float64 { return max(cpus, k.ActiveCPUs) / max(all-cpus, k.ActiveCPUs) }
-	return min(p.OwnWeight, math.Ceil(p.Weight*odds(p.Used+more)/odds(p.Used)))
+	return min(p.OwnWeight, math.Ceil(max(least, p.Weight*odds(p.Used+more)/odds(p.Used))))
 }
 
 // surplus is what a borrower uses beyond what it has a right to, CPUs.
@@ -279,7 +281,7 @@ func (r Rights) weigh(k *policies.Constants, parties []Party, level float64, sho
 			to = max(2, math.Round(min(p.OwnWeight, min(p.OwnQuota, r.full[i])/level)))
 		}
 		if to < p.Weight && !p.Dealt && g.Quota <= p.Quota && p.Waiting >= k.RightMargin { // it would get less at once: what others lack, no more
-			to = max(to, regains(k, p, min(0, g.Due-p.Used+r.node.Idle), r.used))
+			to = max(to, regains(k, p, min(0, g.Due-p.Used+r.node.Idle), r.used, 0))
 		}
 		if to < p.Weight*(1-2*k.MinStep) || to == p.OwnWeight && p.Weight != p.OwnWeight {
 			g.Weight = to
