@@ -23,6 +23,9 @@ import (
 func topScreen(ctx context.Context, p poller, m *top.Model) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGHUP, unix.SIGTERM, unix.SIGQUIT, os.Interrupt)
 	defer stop()
+	resized := make(chan os.Signal, 1) // from before the size is read first
+	signal.Notify(resized, unix.SIGWINCH)
+	defer signal.Stop(resized)
 	// The terminal is asked nothing: over a slow line its answers would come late, as keys.
 	screen, err := newScreen(tcell.OptNegotiation(false), tcell.OptSanitizeContent(true))
 	if err != nil {
@@ -32,11 +35,9 @@ func topScreen(ctx context.Context, p poller, m *top.Model) error {
 	for sign, instead := range map[rune]string{'…': "~", '≈': "~", '·': ".", '×': "x", '—': "-", '–': "-", '±': "+"} {
 		screen.RegisterRuneFallback(sign, instead) // where the terminal is not of UTF-8
 	}
-	continued, resized := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, unix.SIGCONT)
 	defer signal.Stop(continued)
-	signal.Notify(resized, unix.SIGWINCH)
-	defer signal.Stop(resized)
 	p.now = make(chan struct{}, 1)
 	t := terminal{screen: screen, model: m, continued: continued, resized: resized, refresh: p.now}
 	return t.run(ctx, p.start(ctx))
