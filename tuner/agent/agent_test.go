@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
@@ -293,31 +294,58 @@ func (k *labelKeeper) Write(_ string, v any) error {
 	return nil
 }
 
-// TestLossesOfTheRecorderAreShown: what the flight recorder had no room for, and why it cannot
-// write, stands with the probes, and makes no verdict less sure.
+// TestLossesOfTheRecorderAreShown: what the flight recorder had no room for, and why and since when
+// it cannot write, stands with the probes, and makes no verdict less sure.
 func TestLossesOfTheRecorderAreShown(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		n.job("train")
-		d := n.start(func(o *Options) { o.Recorder = fullRecorder{} })
+		var r fillingRecorder
+		d := n.start(func(o *Options) { o.Recorder = &r })
 		d.until("train", "a change", isChanged)
-		s := d.Snapshot().Daemon
-		i := slices.IndexFunc(s.Probes, func(p state.Part) bool { return p.Name == "flight recorder" })
-		if i < 0 {
-			t.Fatalf("no part tells of the recorder: %+v", s.Probes)
+		shown := func(name string) state.Part {
+			t.Helper()
+			s := d.Snapshot().Daemon
+			i := slices.IndexFunc(s.Probes, func(p state.Part) bool { return p.Name == name })
+			if i < 0 || s.ProbeLost != 0 {
+				t.Fatalf("no part tells of the %s, or %d events are lost: %+v", name, s.ProbeLost, s.Probes)
+			}
+			return s.Probes[i]
 		}
-		if p := s.Probes[i]; p.OK || p.LostEvents != 7 || p.Lost != syscall.ENOSPC.Error() || s.ProbeLost != 0 {
-			t.Errorf("%+v; %d lost in all", p, s.ProbeLost)
+		if p := shown("history"); !p.OK || p.LostEvents != 0 {
+			t.Errorf("%+v", p)
+		}
+		if p := shown("flight recorder"); !p.OK || p.LostEvents != 0 {
+			t.Errorf("%+v", p)
+		}
+		filled := time.Now().UnixNano()
+		r.full.Store(true)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if p := shown("flight recorder"); p.OK || p.LostEvents != 7 || p.Lost != syscall.ENOSPC.Error() || p.Since < filled || p.Since > filled+2e9 {
+			t.Errorf("full since %d: %+v", filled, p)
 		}
 		d.stop(false)
 	})
 }
 
-// fullRecorder writes to a full disk.
-type fullRecorder struct{}
+// fillingRecorder writes to a disk that is full from some time on.
+type fillingRecorder struct{ full atomic.Bool }
 
-func (fullRecorder) Write(string, any) error { return nil }
-func (fullRecorder) Dropped() uint64         { return 7 }
-func (fullRecorder) Err() error              { return syscall.ENOSPC }
+func (*fillingRecorder) Write(string, any) error { return nil }
+
+func (r *fillingRecorder) Dropped() uint64 {
+	if r.full.Load() {
+		return 7
+	}
+	return 0
+}
+
+func (r *fillingRecorder) Err() error {
+	if r.full.Load() {
+		return syscall.ENOSPC
+	}
+	return nil
+}
 
 func TestLoanIsProvedWhereTheHostWantsIt(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {

@@ -233,20 +233,30 @@ func (l *Agent) measureSelf() {
 
 func seconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
 
-// writers are what keeps what was read and decided, and how it fares; no verdict rests on it.
+// writers are what keeps what was read and decided, and how it fares; no verdict rests on it. A
+// part is there before it loses anything: a counter that begins with its first loss shows no increase.
 func (l *Agent) writers() (out []state.Part) {
-	if l.dropped > 0 {
-		out = append(out, state.Part{Name: "history", OK: true, Since: l.started.UnixNano(), LostEvents: l.dropped})
+	add := func(name string, lost uint64, err error) {
+		if l.probeState[name] == nil {
+			l.probeState[name] = &state.Part{Name: name, OK: true, Since: l.started.UnixNano()}
+		}
+		why := ""
+		if err != nil {
+			why = err.Error()
+		}
+		l.setProbe(name, err == nil, why)
+		p := *l.probeState[name]
+		p.LostEvents = lost
+		out = append(out, p)
+	}
+	if l.o.History != nil {
+		add("history", l.dropped, nil)
 	}
 	if r, ok := l.o.Recorder.(interface {
 		Dropped() uint64
 		Err() error
 	}); ok {
-		p := state.Part{Name: "flight recorder", OK: true, Since: l.started.UnixNano(), LostEvents: r.Dropped()}
-		if err := r.Err(); err != nil {
-			p.OK, p.Lost = false, err.Error()
-		}
-		out = append(out, p)
+		add("flight recorder", r.Dropped(), r.Err())
 	}
 	return out
 }
