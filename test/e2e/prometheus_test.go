@@ -37,9 +37,10 @@ func TestPrometheusAnswersOfADaemon(t *testing.T) {
 		Config: "gpu: {idleAfter: 5s}\ncontainerd: {enabled: true, address: /nonexistent/containerd.sock}\n"})
 	until(t, d, j.Name, "a loan", changed)
 	answersPages(t, p, d, address, j.Name, idle.Name)
-	if got, err := p.Firing(t.Context()); err != nil || len(got) > 0 {
-		t.Errorf("alerts fire on a host that is well: %v, %v", got, err)
-	}
+	p.Until(t, "no alert of a host that is well", func() (string, bool) { // a scrape that came late fires TrimtabDown, for as long as that
+		got, err := p.Firing(t.Context())
+		return fmt.Sprint(got, err), err == nil && len(got) == 0
+	})
 	if err := os.WriteFile(filepath.Join(drop, "bad.yaml"), []byte("mode: everything\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
