@@ -35,7 +35,8 @@ These are all keys of ` + "`/etc/trimtab/trimtab.yaml`" + ` and of the files in 
 them at their defaults. ` + "`trimtab config check FILE`" + ` names every problem of a file, by line. Who wins over whom, labels
 and commands included, is in [labels.md](labels.md).
 
-- Times are as ` + "`500ms`, `10s`, `2h` or `30d`" + `. Memory is as ` + "`512MiB` or `8GiB`" + `, or bytes. A share is above 0 and below 1, or as ` + "`\"10%\"`" + `.
+- Times are as ` + "`500ms`, `10s`, `2h` or `30d`" + `. Memory is as ` + "`512MiB` or `8GiB`" + `, or bytes. A share is as ` + "`0.05`" + `.
+- Of "CPUs, or a share" and "memory, or a share" a number is an amount. A share is as ` + "`\"10%\"`" + ` there, and nowhere else.
 - Allowed is what the daemon itself answers to a value that is not.
 - ` + "`systemctl reload trimtab`" + ` takes most keys. Others wait for a restart. Then the log says so: "this key takes effect at the next start".
 - A file with any problem is refused as a whole. The config in force stays.
