@@ -67,6 +67,8 @@ find_missing() {
 		[ -x /usr/bin/python3 ] || missing="$missing python3"
 		[ -d /usr/lib/python3/dist-packages/pandas ] || missing="$missing python3-pandas" # docs/pandas.md is run
 		want curl curl # as the pages ask the API
+		want zstd zstd # as the pages unpack
+		want zsh zsh # the tab key is pressed in it
 		want gcc gcc
 		want flock util-linux
 		[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -60,7 +61,11 @@ func TestCompletionInShells(t *testing.T) {
 			o.press("\x15trimtab history --ch\t")
 			o.want("trimtab history --changed", true)
 			o.press("\x15exit\n")
-			<-o.closed
+			select {
+			case <-o.closed:
+			case <-time.After(patience):
+				t.Fatalf("the shell does not end:\n%s", o.text())
+			}
 			if _, err := os.Stat(filepath.Join(sh.dir, "pwned")); err == nil || strings.Contains(o.text(), "touch") {
 				t.Errorf("a name was offered, or done:\n%s", o.text())
 			}
