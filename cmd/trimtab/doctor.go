@@ -82,17 +82,18 @@ func examineShown(cmd *cobra.Command, file, dropDir string) []finding {
 	defer stop()
 	findings := examine(cmd.Context(), file, dropDir, now.begin)
 	now.begin("asking the daemon what it had no room for")
-	if s, err := daemonClient(cmd).Status(cmd.Context()); err == nil { // else none runs
+	if s, err := daemonClient(cmd).Status(cmd.Context()); err == nil { // else none runs, or answers: that is for `trimtab status`
 		findings = append(findings, examineLosses(s.Daemon)...)
 	}
 	return findings
 }
 
-// examineLosses says which parts of a daemon that runs had no room for all that happened.
+// examineLosses says which parts of a daemon that runs had no room for all that happened. What is
+// counted since its start is past, and makes no host less able.
 func examineLosses(d state.Daemon) (out []finding) {
 	for _, p := range d.Probes {
 		if p.LostEvents > 0 {
-			out = append(out, finding{What: "losses", Level: levelDegraded, Text: fmt.Sprintf("%s had no room for %d events since the daemon started", render.Clean(p.Name), p.LostEvents),
+			out = append(out, finding{What: "losses", Level: levelOK, Text: fmt.Sprintf("%s had no room for %d events since the daemon started", render.Clean(p.Name), p.LostEvents),
 				Hint: "a larger overhead.maps has room for more threads; the flight recorder and the history need a disk that is faster, or less full"})
 		}
 	}
