@@ -121,6 +121,7 @@ func Of(k *policies.Constants, s *state.Snapshot) []Advice {
 	}
 	out = append(out, n.gpusIdle()...)
 	out = slices.DeleteFunc(out, func(a Advice) bool { return !a.sound(k) })
+	out = offeredOnce(out)
 	slices.SortStableFunc(out, func(a, b Advice) int {
 		return cmp.Or(cmp.Compare(a.Container, b.Container), cmp.Compare(a.Key, b.Key), cmp.Compare(a.What, b.What))
 	})

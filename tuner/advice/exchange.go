@@ -42,6 +42,25 @@ func (n node) gpuExchange(c state.Container) (a Advice, ok bool) {
 	return a, false
 }
 
+// offeredOnce leaves a device that several jobs are advised to take to the one that gains most by it,
+// the first of equals.
+func offeredOnce(all []Advice) []Advice {
+	takes := func(a Advice) bool { return a.What == GPUModel || a.What == GPUExchange }
+	best := map[string]int{}
+	for i, a := range all {
+		if b, ok := best[a.Advised.Text]; takes(a) && (!ok || a.Gives.Share > all[b].Gives.Share) {
+			best[a.Advised.Text] = i
+		}
+	}
+	out := make([]Advice, 0, len(all))
+	for i, a := range all {
+		if !takes(a) || best[a.Advised.Text] == i {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 // alone is the device that a container holds, where it holds no other and nobody else holds that.
 func (n node) alone(key string) (on state.Device, as state.Holder, ok bool) {
 	for _, d := range n.s.Devices {
