@@ -39,7 +39,7 @@ type Options struct {
 
 // otherMapBytes is what all maps of all probes hold but for the threads followed here:
 // rings, slots, cgroups, and calls by process, all of them full.
-const otherMapBytes = 16 << 20
+const otherMapBytes = 18 << 20
 
 // FitMaps bounds the followed threads so that the maps of all probes stay within bytes
 // of kernel memory (at least 24 MiB), less than a quarter of them for any one container.

@@ -191,14 +191,9 @@ func (r *storedRound) reboot() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	data, err := os.ReadFile(files[0])
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	id := all[0].ID
-	boot := id
-	boot.Boot = "00000000-1111-4222-8333-444444444444"
-	if err := os.WriteFile(filepath.Join(r.state, "originals", boot.Key()+".json"), []byte(strings.ReplaceAll(string(data), id.Boot, boot.Boot)), 0o600); err != nil {
+	f := all[0]
+	f.ID.Boot = "00000000-1111-4222-8333-444444444444"
+	if err := store.Save(f); err != nil {
 		r.t.Fatal(err)
 	}
 	if err := os.Remove(files[0]); err != nil {
