@@ -191,7 +191,8 @@ func (r *storedRound) reboot() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	f := all[0]
+	was := all[0] // anew: what was read of an identity is written as it came
+	f := originals.File{Version: was.Version, ID: was.ID, Name: was.Name, InitPID: was.InitPID, Cgroup: was.Cgroup, GPUs: was.GPUs, Pending: was.Pending, Knobs: was.Knobs}
 	f.ID.Boot = "00000000-1111-4222-8333-444444444444"
 	if err := store.Save(f); err != nil {
 		r.t.Fatal(err)
