@@ -74,7 +74,7 @@ func answersPages(t *testing.T, p *promtest.Server, d *daemontest.Daemon, addres
 					if err != nil {
 						t.Fatalf("%s: %s: %v", file, panel.Title, err)
 					}
-					return file + ": " + expr + " has no answer", len(got) > 0 || unmeasured(t, d, name, expr)
+					return file + ": " + expr + " has no answer", len(got) > 0 || unmeasured(t, d, name, expr) || unrefused(t, p, address, expr)
 				})
 			}
 		}
@@ -98,6 +98,16 @@ func unmeasured(t *testing.T, d *daemontest.Daemon, name, expr string) bool {
 		t.Fatal(err)
 	}
 	return strings.Contains(expr, "speedup") && (!c.HasGain || c.Doubt) || strings.Contains(expr, "working_set") && !c.Paging.Enough
+}
+
+// unrefused reports whether a query asks what was refused lately, and its counters answer: nothing was.
+func unrefused(t *testing.T, p *promtest.Server, address, expr string) bool {
+	t.Helper()
+	if !strings.Contains(expr, "trimtab_rejections_total") {
+		return false
+	}
+	got, err := p.Query(t.Context(), fmt.Sprintf("trimtab_rejections_total{instance=%q}", address))
+	return err == nil && len(got) > 0
 }
 
 // soon is a file of the packaged rules, of which some fire after a second.
