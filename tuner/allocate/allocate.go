@@ -83,7 +83,7 @@ type Rights struct {
 	left, used float64 // CPUs that the host's own processes usually leave, that all parties use
 	awake      []policies.Claim
 	full       []float64 // the parts of what is left
-	level, now float64   // CPUs for a unit of the owners' weights, of what is left and of what all have now
+	level, now float64   // CPUs for a unit of the owners' weights, of what is left and of what all have now; 0 where nobody contends
 }
 
 // RightsOf tells what the owners' values give each party. Those of the whole machine are its
@@ -111,7 +111,7 @@ func RightsOf(node policies.Node, parties []Party) Rights {
 // Plan makes the plan of what is asked by those whose rights these are. It writes into Grants, so
 // it is made once.
 func (r Rights) Plan(k *policies.Constants, parties []Party) []Grant {
-	short := recall(k, r.used, r.now, parties, r.Grants)
+	short := r.recall(k, parties)
 	if !short {
 		lend(k, r.node, parties, r.Grants)
 	}
@@ -157,7 +157,7 @@ func Short(k *policies.Constants, p Party, right float64) float64 {
 // recall shrinks loans by what others are short of, the largest surplus first. A borrower that is
 // short itself has its lowered weight in its way: where no other container waits, whom that would
 // take from, it gets as much as gives it its right; else its owner's values come back.
-func recall(k *policies.Constants, used, level float64, parties []Party, grants []Grant) (short bool) {
+func (r Rights) recall(k *policies.Constants, parties []Party) (short bool) {
 	missing, worst, by, waiting := 0.0, 0.0, "", 0
 	for _, p := range parties {
 		if p.Active && p.Waiting >= k.RightMargin {
@@ -165,14 +165,14 @@ func recall(k *policies.Constants, used, level float64, parties []Party, grants 
 		}
 	}
 	for i, p := range parties {
-		s := Short(k, p, grants[i].Due)
+		s := Short(k, p, r.Grants[i].Due)
 		if s <= 0 {
 			continue
 		}
 		short = true
 		if p.lent() > 0 && p.Weight < p.OwnWeight && p.mayQuota() && !p.FixedWeight {
-			g := &grants[i]
-			if to := regains(k, p, s, used, g.Due/level); waiting > 1 {
+			g := &r.Grants[i]
+			if to := regains(k, p, s, r.used, g.Due/r.now); waiting > 1 {
 				g.Quota, g.Weight, g.Recall, g.Why = p.OwnQuota, p.OwnWeight, true, fmt.Sprintf("it gets %.2f of the %.2f CPUs it has a right to", p.Used, g.Due)
 			} else if !p.Recent || to > p.Weight*(1+k.Moved) {
 				g.Weight = to
@@ -181,22 +181,23 @@ func recall(k *policies.Constants, used, level float64, parties []Party, grants 
 		}
 		missing += s
 		if s > worst {
-			worst, by = s, fmt.Sprintf("%s gets %.2f of the %.2f CPUs it has a right to", p.Name, p.Used, grants[i].Due)
+			worst, by = s, fmt.Sprintf("%s gets %.2f of the %.2f CPUs it has a right to", p.Name, p.Used, r.Grants[i].Due)
 		}
 	}
 	var order []int
+	over := func(i int) float64 { return surplus(parties[i], r.Grants[i]) }
 	for i, p := range parties {
-		if surplus(p, grants[i]) > 0 && p.mayQuota() && !grants[i].Recall {
+		if over(i) > 0 && p.mayQuota() && !r.Grants[i].Recall {
 			order = append(order, i)
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(surplus(parties[b], grants[b]), surplus(parties[a], grants[a])) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(over(b), over(a)) })
 	for _, i := range order {
 		if missing <= 0 {
 			break
 		}
-		p, g := parties[i], &grants[i]
-		has, take := min(p.Used, p.Quota), surplus(p, *g)
+		p, g := parties[i], &r.Grants[i]
+		has, take := min(p.Used, p.Quota), over(i)
 		if !p.Recalled {
 			take = min(take, max(missing, k.MinStep*p.Quota)) // less is not worth a write, and would not come
 		}
