@@ -15,6 +15,7 @@ done
 make --no-print-directory vgpu
 flock test/vgpu/build/.lock make -s -C test/workloads/gpu VGPU="$PWD/test/vgpu/build"
 
+rm -rf $out
 mkdir -p $out/vgpu
 CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.stampedVersion=$version" -o $out/trimtab ./cmd/trimtab
 CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $out/gpucheck ./test/gpucheck
@@ -22,7 +23,7 @@ scripts/build-nvml.sh $out/trimtab-nvml '-s -w'
 programs="containerd containerd-shim-runc-v2 runc"
 scripts/build-runtimes.sh .cache/runtimes $programs >&2
 for f in $programs; do install -m 0755 .cache/runtimes/bin/$f $out/$f; done
-install -m 0644 test/gpucheck/train.py $out/train.py
+install -m 0644 test/gpucheck/train.py test/gpucheck/programs.py $out/
 for f in libcuda.so.1 libcudart.so.12 libnccl.so.2 libnvidia-ml.so.1; do install -m 0644 test/vgpu/build/$f $out/vgpu/$f; done
 for f in vgpu-node trainer; do install -m 0755 test/vgpu/build/$f $out/vgpu/$f; done
 

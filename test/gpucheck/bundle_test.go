@@ -34,7 +34,7 @@ func packed(t *testing.T, tools map[string]string) (dist, out string, err error)
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"bundle.sh", "train.py"} {
+	for _, name := range []string{"bundle.sh", "train.py", "programs.py"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestBundleHasWhatTheCheckNeeds(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "tar", "-C", there, "-xf", filepath.Join(dist, "gpu-check.tar.zst")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	want := map[string]fs.FileMode{"gpucheck": 0o755, "trimtab": 0o755, "trimtab-nvml": 0o755, "train.py": 0o644, "vgpu/vgpu-node": 0o755, "vgpu/trainer": 0o755}
+	want := map[string]fs.FileMode{"gpucheck": 0o755, "trimtab": 0o755, "trimtab-nvml": 0o755, "train.py": 0o644, "programs.py": 0o644, "vgpu/vgpu-node": 0o755, "vgpu/trainer": 0o755}
 	for _, name := range ctrd.Programs() {
 		want[name] = 0o755
 	}

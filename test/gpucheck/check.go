@@ -29,6 +29,7 @@ var parts = []part{
 	{"launches", "Launches against another count", (*check).launches},
 	{"rate", "The job's rate with and without trimtab", (*check).rate},
 	{"tuning", "A starved loader, by its quota", (*check).tuning},
+	{"programs", "Other people's programs, starved by their quota", (*check).others},
 	{"access", "Device hide and show", (*check).access},
 }
 

@@ -188,18 +188,31 @@ func (j *job) waitSteps(ctx context.Context, n int, patience time.Duration) erro
 
 // rateFor is the job's own rate over the coming d, steps/s.
 func (j *job) rateFor(ctx context.Context, d time.Duration) (float64, error) {
-	from := workload.Now()
 	if err := sleep(ctx, d); err != nil {
 		return 0, err
 	}
+	return j.rateLast(d)
+}
+
+// rateLast is the job's own rate over the last d, steps/s.
+func (j *job) rateLast(d time.Duration) (float64, error) {
 	to := workload.Now()
+	rate := j.rateBetween(to-d, to)
+	if rate == 0 {
+		return 0, fmt.Errorf("the job made less than two steps in %s: %s", d, j.said())
+	}
+	return rate, nil
+}
+
+// rateBetween is the job's own rate between two instants, steps/s; 0: less than two steps.
+func (j *job) rateBetween(from, to time.Duration) float64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	rate, n := workload.Rate(j.steps, from, to)
 	if n < 2 {
-		return 0, fmt.Errorf("the job made %d steps in %s", n, d)
+		return 0
 	}
-	return rate, nil
+	return rate
 }
 
 // signal signals the container's first process.

@@ -134,7 +134,7 @@ func TestVirtual(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"virtual GPU", "short run", "| ok | launches |", "| ok | access | the container reaches nvidiactl |", "| ok | access | hidden on purpose |", "| ok | access | shown again |", "left out: jobs, rate, tuning"} {
+	for _, want := range []string{"virtual GPU", "short run", "| ok | launches |", "| ok | access | the container reaches nvidiactl |", "| ok | access | hidden on purpose |", "| ok | access | shown again |", "left out: jobs, rate, tuning, programs"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
@@ -163,7 +163,7 @@ func TestVirtualMeasures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"| symbols | libcuda.so.1 |", "| ok | symbols | launches are probed and counted |", "| verdicts | device |", "| activity | input |",
-		"| rate | launch: with trimtab over without |", "| tuning | the quota is raised |", "| ok | tuning | restored at the end |", "left out: nvml, launches, access"} {
+		"| rate | launch: with trimtab over without |", "| rate | launch: while each launch is counted |", "| tuning | the quota is raised |", "| ok | tuning | restored at the end |", "left out: nvml, launches, programs, access"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}

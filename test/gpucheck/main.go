@@ -60,7 +60,7 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&o.dir, "dir", filepath.Dir(here), "`DIR` that holds containerd, its shim, runc, trimtab, train.py and vgpu, as make gpu-bundle packs them")
 	fs.StringVar(&o.report, "report", "", "write the Markdown report to `FILE` too; it is kept in docs/gpu.md by hand")
 	fs.StringVar(&o.only, "only", "", "only `PARTS`, by comma: "+partNames())
-	fs.StringVar(&o.job, "job", "", "of the part jobs only `JOBS`, by comma")
+	fs.StringVar(&o.job, "job", "", "of the parts jobs, rate and programs only `JOBS`, by comma")
 	fs.StringVar(&o.record, "record", "", "keep a recording of each job in `DIR`, for trimtab replay")
 	if err := fs.Parse(args); err != nil {
 		return o, err

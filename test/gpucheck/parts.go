@@ -96,7 +96,7 @@ func (c *check) jobs(ctx context.Context) error {
 			c.report.say("short: the job %q is left out", t.name)
 			continue
 		}
-		if c.o.job != "" && !slices.Contains(strings.Split(c.o.job, ","), t.name) {
+		if !c.wanted(t.name) {
 			continue
 		}
 		ran++
@@ -111,6 +111,11 @@ func (c *check) jobs(ctx context.Context) error {
 		return fmt.Errorf("-job %q: there is none of these", c.o.job)
 	}
 	return nil
+}
+
+// wanted reports whether a job is among those that were asked for.
+func (c *check) wanted(name string) bool {
+	return c.o.job == "" || slices.Contains(strings.Split(c.o.job, ","), name)
 }
 
 func (c *check) oneJob(ctx context.Context, t truth, first bool) (err error) {

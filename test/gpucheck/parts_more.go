@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -150,24 +151,32 @@ func (c *check) uncounted(d *daemon) {
 	}
 }
 
-// rate takes turns: the job alone, the job under trimtab.
+// rate takes turns: the job alone, the job under trimtab; and with its launches probed and not.
 func (c *check) rate(ctx context.Context) error {
 	all := c.truths()
-	jobs := []truth{all[0], all[2]}
+	whole, counted := all[:1], all[2:3]
 	if c.o.short {
-		jobs = jobs[1:]
-	} else if c.node == nil {
-		jobs = jobs[:1]
+		whole = all[2:3]
+	}
+	if c.node == nil {
+		counted = nil
 		for _, rate := range []string{"20000", "50000"} {
-			jobs = append(jobs, truth{name: rate + " launches/s", work: script("--job", "paced", "--rate", rate)})
+			counted = append(counted, truth{name: "paced" + rate, work: script("--job", "paced", "--rate", rate)})
 		}
 	}
-	for i, t := range jobs {
-		pairs := 8
-		if i == 0 {
-			pairs = 4
+	unwanted := func(t truth) bool { return !c.wanted(t.name) }
+	whole, counted = slices.DeleteFunc(slices.Clone(whole), unwanted), slices.DeleteFunc(slices.Clone(counted), unwanted)
+	for _, t := range whole {
+		if err := c.rateOf(ctx, t, 4); err != nil {
+			return fmt.Errorf("job %s: %w", t.name, err)
 		}
-		if err := c.rateOf(ctx, t, pairs); err != nil {
+	}
+	blocks := 30
+	if c.o.short {
+		blocks = 4
+	}
+	for _, t := range counted {
+		if err := c.costOf(ctx, t, blocks); err != nil {
 			return fmt.Errorf("job %s: %w", t.name, err)
 		}
 	}

@@ -287,7 +287,7 @@ def launch_calls(profile):
 
 
 def paced(rate):
-    """1,000 launches a step; what is done between two of them takes the rest of 1 / rate."""
+    """250 launches a step; what is done between two of them takes the rest of 1 / rate."""
     x = torch.zeros(64, device="cuda")
 
     def some(n, idle):
@@ -309,7 +309,7 @@ def paced(rate):
         idle = (low + high) // 2
         low, high = (low, idle) if took(idle) > 1 / rate else (idle, high)
     print("note paced at %.0f launches a second" % (1 / took(low)), flush=True)
-    return lambda: some(1000, low)
+    return lambda: some(250, low)
 
 
 def count(quiet):
