@@ -3,20 +3,28 @@
 /* Kernels. There is no code to run: a kernel is the time that it takes. */
 #include "driver.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_KERNEL_NS = 10000 };
 #define LONGEST_KERNEL_NS 60000000000ULL
 
-struct CUmod_st {
-	int unused;
+struct variable {
+	struct variable *next;
+	CUdeviceptr at;
+	char name[];
 };
+struct CUmod_st {
+	struct variable *variables; /* under guard */
+};
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 struct CUfunc_st {
 	char name[64];
 };
 
 API cuMemAlloc_v2(CUdeviceptr *, size_t);
+API cuMemFree_v2(CUdeviceptr);
 
 static __thread uint64_t thread_kernel_ns;
 
@@ -135,6 +143,11 @@ API cuModuleLoadDataEx(CUmodule *m, const void *image, unsigned n, void *options
 API cuModuleUnload(CUmodule m)
 {
 	ENTER();
+	for (struct variable *v = m ? m->variables : NULL, *next; v; v = next) {
+		next = v->next;
+		cuMemFree_v2(v->at);
+		free(v);
+	}
 	free(m);
 	return CUDA_SUCCESS;
 }
@@ -151,22 +164,45 @@ API cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 	return CUDA_SUCCESS;
 }
 
-/* A variable of a module's is memory of its own: as the modules are not read, of a size
- * that holds what programs keep in one. It stays as long as the process. */
+/* A variable of a module's is memory of its own, the same at each call and until the module
+ * is unloaded; as modules are not read, of a size that holds what programs keep in one. */
+enum { VARIABLE_BYTES = 64 << 10 };
+
+static CUresult variable_of(CUmodule m, const char *name, CUdeviceptr *at)
+{
+	struct variable *v = m->variables;
+	while (v && strcmp(v->name, name))
+		v = v->next;
+	if (!v) {
+		v = malloc(sizeof *v + strlen(name) + 1);
+		CUresult r = v ? cuMemAlloc_v2(&v->at, VARIABLE_BYTES) : CUDA_ERROR_OUT_OF_MEMORY;
+		if (r) {
+			free(v);
+			return r;
+		}
+		strcpy(v->name, name);
+		v->next = m->variables;
+		m->variables = v;
+	}
+	*at = v->at;
+	return CUDA_SUCCESS;
+}
+
 API cuModuleGetGlobal_v2(CUdeviceptr *at, size_t *n, CUmodule m, const char *name)
 {
-	enum { BYTES = 64 << 10 };
 	ENTER();
 	if (!m || !name)
 		return CUDA_ERROR_INVALID_HANDLE;
 	CUdeviceptr p;
-	CUresult r = cuMemAlloc_v2(&p, BYTES);
+	pthread_mutex_lock(&guard);
+	CUresult r = variable_of(m, name, &p);
+	pthread_mutex_unlock(&guard);
 	if (r)
 		return r;
 	if (at)
 		*at = p;
 	if (n)
-		*n = BYTES;
+		*n = VARIABLE_BYTES;
 	return CUDA_SUCCESS;
 }
 
