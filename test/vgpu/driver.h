@@ -89,12 +89,14 @@ void pointer_unknown(void *value, int which);
 
 /* driver_graph.c */
 struct node_desc {
-	int kind; /* OP_KERNEL, or a copy */
+	int kind; /* OP_KERNEL, OP_OPEN, or a copy */
 	uint64_t ns, kernels;
 	void *to;
 	const void *from;
 	size_t bytes;
 	int copy_kind;
+	CUresult (*again)(void *arg, CUstream s); /* OP_OPEN: puts it on the stream, at each launch */
+	void *arg;
 };
 CUresult capture_add(struct capture *c, const struct node_desc *d);
 void capture_join(struct capture *c, struct CUstream_st *s);

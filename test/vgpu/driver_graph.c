@@ -182,6 +182,10 @@ static CUresult launch(CUgraphExec x, CUstream handle, int by_default)
 	__atomic_fetch_add(&counts()->graphs, 1, __ATOMIC_RELAXED);
 	for (size_t i = 0; i < x->list.used && r == CUDA_SUCCESS; i++) {
 		struct node_desc *d = &x->list.node[i];
+		if (d->kind == OP_OPEN) {
+			r = d->again(d->arg, s);
+			continue;
+		}
 		if (d->kind != OP_KERNEL) {
 			r = copy(s, d->to, d->from, d->bytes, d->copy_kind, 0);
 			continue;

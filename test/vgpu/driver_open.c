@@ -16,6 +16,21 @@ struct vgpuOpenOp {
  * hangs is waited for. */
 API vgpuFault(const char *call) { return drv.node ? enter(call) : CUDA_SUCCESS; }
 
+/* vgpuOpenOpCapture makes a kernel of open end a node of the graph that a stream is captured
+ * into: again puts it on the stream of each launch. CUDA_ERROR_ILLEGAL_STATE: it is captured
+ * into none. */
+API vgpuOpenOpCapture(CUstream handle, CUresult (*again)(void *arg, CUstream s), void *arg)
+{
+	ENTER();
+	struct CUstream_st *s;
+	CUresult r = stream_of(handle, DEFAULT_LEGACY, &s);
+	if (r)
+		return r;
+	if (!s->capture)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	return capture_add(s->capture, &(struct node_desc){.kind = OP_OPEN, .again = again, .arg = arg});
+}
+
 API vgpuOpenOpEnqueue(CUstream handle, const char *name, struct vgpuOpenOp **out)
 {
 	struct CUstream_st *s;

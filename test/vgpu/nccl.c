@@ -29,10 +29,27 @@ static ncclResult_t open_on(struct vgn_job *j, struct CUstream_st *s)
 	return r;
 }
 
-/* submit puts the job's kernels on its streams and hands it to the proxy. */
+static ncclResult_t submit(struct vgn_job *j);
+
+/* again submits a captured job at a graph's launch, on the stream of that. */
+static int again(void *arg, struct CUstream_st *s)
+{
+	struct vgn_job *j = malloc(sizeof *j);
+	if (!j)
+		return ncclSystemError;
+	*j = *(const struct vgn_job *)arg;
+	j->stream = s;
+	return submit(j);
+}
+
+/* submit puts the job's kernels on its streams and hands it to the proxy. What a stream that is
+ * captured is given belongs to the graph, and stays as long as the process; sends and receives
+ * are refused there. */
 static ncclResult_t submit(struct vgn_job *j)
 {
 	ncclResult_t r = ncclSuccess;
+	if (j->kind != VGN_P2P && vgn_captured(j->stream, again, j))
+		return ncclSuccess;
 	if (j->kind != VGN_P2P)
 		r = open_on(j, j->stream);
 	for (int i = 0; i < j->np2p && r == ncclSuccess; i++) {

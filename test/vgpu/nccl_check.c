@@ -8,6 +8,7 @@
  *     ring KIND BYTES   KIND once, with BYTES in the larger buffer
  *     late MS           rank 0 comes MS late to an all-reduce: when it came, when each was through
  *     order             work before and after a collective on one stream, and none of it out of order
+ *     graph             copies and an all-reduce as one graph, launched again and again; checks each element
  *     all               one process, a thread for each device: ncclCommInitAll and a group
  *     die               the last rank exits instead of coming; the others want an error, not a hang
  */
@@ -215,6 +216,42 @@ static void order(void)
 	printf("order ok\n");
 }
 
+/* graph: a step of copies and an all-reduce as one graph, the all-reduce on a stream of its own. */
+extern int cudaStreamBeginCapture(cudaStream_t s, int mode), cudaStreamEndCapture(cudaStream_t s, void **g);
+extern int cudaGraphInstantiate(void **x, void *g, unsigned long long flags), cudaGraphLaunch(void *x, cudaStream_t s);
+extern int cudaEventCreate(void **e), cudaEventRecord(void *e, cudaStream_t s), cudaStreamWaitEvent(cudaStream_t s, void *e, unsigned flags);
+static void graph(void)
+{
+	enum { launches = 20, n = 5000 };
+	int32_t *in, *out, host[n], back[n];
+	void *g, *x, *ready, *reduced;
+	cudaStream_t beside;
+	OK(cudaStreamCreate(&beside));
+	OK(cudaEventCreate(&ready) || cudaEventCreate(&reduced));
+	OK(cudaMalloc((void **)&in, sizeof host));
+	OK(cudaMalloc((void **)&out, sizeof host));
+	OK(cudaStreamBeginCapture(stream, 0));
+	OK(cudaMemcpyAsync(in, host, sizeof host, 1, stream));
+	OK(cudaEventRecord(ready, stream) || cudaStreamWaitEvent(beside, ready, 0));
+	OK(ncclAllReduce(in, out, n, ncclInt32, ncclSum, comm, beside));
+	OK(cudaEventRecord(reduced, beside) || cudaStreamWaitEvent(stream, reduced, 0));
+	OK(cudaMemcpyAsync(back, out, sizeof back, 2, stream));
+	OK(cudaStreamEndCapture(stream, &g));
+	OK(cudaGraphInstantiate(&x, g, 0));
+	for (int k = 0; k < launches; k++) {
+		for (int i = 0; i < n; i++)
+			host[i] = k * 100 + rank, back[i] = -1;
+		OK(cudaGraphLaunch(x, stream));
+		OK(cudaStreamSynchronize(stream));
+		for (int i = 0; i < n; i++)
+			if (back[i] != world * k * 100 + world * (world - 1) / 2) {
+				fprintf(stderr, "rank %d: launch %d: element %d is %d\n", rank, k, i, back[i]);
+				exit(1);
+			}
+	}
+	printf("graph ok\n");
+}
+
 static void all(int n)
 {
 	ncclComm_t comms[16];
@@ -297,6 +334,8 @@ int main(int argc, char **argv)
 		late(atoi(arg));
 	else if (!strcmp(mode, "order"))
 		order();
+	else if (!strcmp(mode, "graph"))
+		graph();
 	else if (!strcmp(mode, "die"))
 		die();
 	else

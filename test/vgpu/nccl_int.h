@@ -112,6 +112,8 @@ void vgn_job_free(struct vgn_job *j);
 int vgn_fault(const char *call); /* 1 if it is to be refused, as ordered */
 ncclResult_t vgn_device(int *ordinal);
 ncclResult_t vgn_set_device(int ordinal);
+/* vgn_captured: the stream is captured into a graph, each launch of which calls again. */
+int vgn_captured(struct CUstream_st *s, int (*again)(void *arg, struct CUstream_st *s), void *arg);
 ncclResult_t vgn_open_enqueue(struct CUstream_st *s, const char *name, struct vgn_open **op);
 /* vgn_open_wait returns 1 once the stream reached it, 0 after timeout_ms, -1 if it never will. */
 int vgn_open_wait(struct vgn_open *op, int timeout_ms);

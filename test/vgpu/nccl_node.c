@@ -15,6 +15,7 @@ extern CUresult cuCtxGetDevice(int *device);
 extern CUresult cuDevicePrimaryCtxRetain(void **ctx, int device);
 extern CUresult cuCtxSetCurrent(void *ctx);
 extern CUresult vgpuFault(const char *call);
+extern CUresult vgpuOpenOpCapture(struct CUstream_st *s, CUresult (*again)(void *arg, struct CUstream_st *s), void *arg);
 extern CUresult vgpuOpenOpEnqueue(struct CUstream_st *s, const char *name, struct vgn_open **op);
 extern CUresult vgpuOpenOpWaitStart(struct vgn_open *op, int timeout_ms);
 extern CUresult vgpuOpenOpMoved(struct vgn_open *op, uint64_t out, uint64_t in);
@@ -37,6 +38,11 @@ ncclResult_t vgn_device(int *ordinal)
 		return ncclSuccess;
 	*ordinal = 0;
 	return vgn_set_device(0);
+}
+
+int vgn_captured(struct CUstream_st *s, int (*again)(void *arg, struct CUstream_st *s), void *arg)
+{
+	return vgpuOpenOpCapture(s, again, arg) == 0;
 }
 
 ncclResult_t vgn_open_enqueue(struct CUstream_st *s, const char *name, struct vgn_open **op)

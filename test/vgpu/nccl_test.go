@@ -133,7 +133,7 @@ func mustSucceed(t *testing.T, runs []rankRun) {
 
 func TestNCCLResultsAreRight(t *testing.T) {
 	for _, world := range []int{1, 2, 3, 4} {
-		for _, mode := range []string{"sums", "order"} {
+		for _, mode := range []string{"sums", "order", "graph"} {
 			t.Run(fmt.Sprintf("%s of %d ranks", mode, world), func(t *testing.T) {
 				runs := ranks(t, world, mode)
 				mustSucceed(t, runs)
