@@ -73,14 +73,14 @@ func (w *Window) Activity(tgid int32) (most *Device) {
 	return most
 }
 
-// spinning is the share of time, 0..1, in which the device of a rank that exchanges seems to work for
+// Spinning is the share of time, 0..1, in which the device of a rank that exchanges seems to work for
 // it, and waits for other ranks: most of its SMs do nothing. A collective on many SMs is missed, and
 // so is a wait that leaves the rank a good part of its time.
-func (w *Window) spinning(k *policies.Constants, p *Process) float64 {
-	if p == nil || p.Ranks == 1 {
+func (w *Window) Spinning(k *policies.Constants, tgid int32) float64 {
+	if p := w.calls(tgid); p == nil || p.Ranks == 1 {
 		return 0
 	}
-	if d := w.Activity(p.TGID); d != nil && d.SM < k.SpinningSMs*d.Duty {
+	if d := w.Activity(tgid); d != nil && d.SM < k.SpinningSMs*d.Duty {
 		return d.Duty - d.SM
 	}
 	return 0

@@ -124,7 +124,7 @@ func exposeWaits(k *policies.Constants, w *Window, all []Reading) {
 			continue
 		}
 		r.Expose(late[i])
-		r.Expose(w.spinning(k, w.calls(r.Root)))
+		r.Expose(w.Spinning(k, r.Root))
 		if wire >= minWire {
 			r.Expose(wire)
 		}

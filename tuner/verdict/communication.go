@@ -9,7 +9,7 @@ import (
 
 // communication finds a rank that waits for its peers, or for the wire to them.
 func communication(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
-	share := r.Breakdown.Share(policies.PartCommunication)
+	share := exposed(k, r)
 	if share < k.Exposed {
 		return policies.Verdict{}, false
 	}
@@ -31,6 +31,17 @@ func communication(k *policies.Constants, r observe.Reading) (policies.Verdict, 
 		v.Why = fmt.Sprintf("it waits %.0f %% of its time for a slower rank: %s", 100*share, rankName(r, slow))
 	}
 	return v, true
+}
+
+// exposed is the share of time, 0..1, in which a rank waits for its peers. One that never blocks
+// does so in its device, and spins in a launch meanwhile, or runs ahead: where the device is never
+// without a kernel, and its SMs have next to nothing to do, what the trainer does bounds nothing.
+func exposed(k *policies.Constants, r observe.Reading) float64 {
+	share := r.Breakdown.Share(policies.PartCommunication)
+	if busy, ok := duty(r); ok && busy >= k.Full && r.Exchanges && alone(k, r) {
+		share = max(share, r.Window.Spinning(k, r.Root))
+	}
+	return share
 }
 
 // rankName is a rank by the number that its launcher gave it, where that is known.

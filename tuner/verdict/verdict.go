@@ -31,7 +31,7 @@ func Judge(k *policies.Constants, r observe.Reading) policies.Verdict {
 	if interactive(k, r) {
 		return finish(k, r, policies.Verdict{Class: policies.ClassInteractive, Why: "it waits for people or requests, and works in bursts", Relief: "none"})
 	}
-	for _, judge := range order(r) {
+	for _, judge := range order(k, r) {
 		if v, ok := judge(k, r); ok {
 			return finish(k, r, v)
 		}
@@ -44,9 +44,9 @@ func Judge(k *policies.Constants, r observe.Reading) policies.Verdict {
 
 // order is the order in which causes are looked for: the larger of input and
 // communication first; who is short of CPU for more of its time keeps its peers waiting by that.
-func order(r observe.Reading) []func(*policies.Constants, observe.Reading) (policies.Verdict, bool) {
+func order(k *policies.Constants, r observe.Reading) []func(*policies.Constants, observe.Reading) (policies.Verdict, bool) {
 	b := r.Breakdown
-	communicates := b.Share(policies.PartCommunication)
+	communicates := exposed(k, r)
 	if b.Share(policies.PartThrottled)+b.Share(policies.PartContended) > communicates {
 		return []func(*policies.Constants, observe.Reading) (policies.Verdict, bool){starved, full, host, communication, device}
 	}
