@@ -133,6 +133,11 @@ func bySystemd(ctx context.Context, r *Report, c runtime.Container, unit string,
 		return
 	}
 	needs, err := neededNodes(c, majors)
+	if err == nil {
+		var more []runtime.DeviceRule
+		more, err = neededCapabilities(opts.ProcRoot, c, majors)
+		needs = append(needs, more...)
+	}
 	if err != nil {
 		r.AtRisk, r.Why = true, err.Error()
 		return

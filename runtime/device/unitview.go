@@ -83,6 +83,10 @@ func (a Allow) node(majors map[string]int) (major, minor int, ok bool) {
 	case name == "-uvm":
 		major, ok := majors["nvidia-uvm"]
 		return major, 0, ok
+	case strings.HasPrefix(name, "-caps/nvidia-cap"):
+		major, ok := majors[capsDriver]
+		n, err := strconv.ParseUint(name[len("-caps/nvidia-cap"):], 10, 20)
+		return major, int(n), ok && err == nil
 	}
 	n, err := strconv.ParseUint(name, 10, 8)
 	return nvidiaMajor, int(n), err == nil
