@@ -103,6 +103,8 @@ func works(k *policies.Constants, r observe.Reading) string {
 	switch d := r.Window.Activity(r.Root); {
 	case d == nil:
 		return waits
+	case d.Samples == 0: // a MIG slice has no duty: what its parts leave idle may be gaps between kernels
+		return fmt.Sprintf("%s, and its SMs %.0f %%, its memory %.0f %%", waits, 100*d.SM, 100*d.DRAM)
 	case d.DRAM >= k.Dominant*d.Duty:
 		return fmt.Sprintf("%s, and its memory %.0f %%: bandwidth bounds it", waits, 100*d.DRAM)
 	case d.SM < k.Dominant*d.Duty:

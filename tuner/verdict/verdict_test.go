@@ -351,6 +351,7 @@ func TestWhatADeviceIsBusyWith(t *testing.T) {
 		"its device works 95 % of the time, and its SMs 20 %: small kernels or batches leave most of it idle": {Samples: 10, Duty: 0.95, Activities: 2, SM: 0.2, DRAM: 0.1},
 		"it waits 60 % of its time for its device, which works":                                               {Samples: 10, Duty: 0.7},
 		"it waits 60 % of its time for its device, which works, and its SMs 45 %":                             {Samples: 10, Duty: 0.5, Activities: 2, SM: 0.45},
+		"it waits 60 % of its time for its device, which works, and its SMs 45 %, its memory 3 %":             {Activities: 2, SM: 0.45, DRAM: 0.03},
 	} {
 		d.PIDs = []int32{100}
 		w := &observe.Window{EndNs: 2e9, HasKernel: true, HostCPUs: 4, HasCgroup: true, Cgroup: observe.Cgroup{CPUNs: 1e9}, Devices: []observe.Device{d}}
