@@ -58,9 +58,11 @@ type DutySample struct {
 
 // DeviceProcess is one process that holds a device.
 type DeviceProcess struct {
-	PID       int32    `json:"pid"`                 // host
-	Container string   `json:"container,omitempty"` // runtime.Container.Key; "" is a process of the host
-	MemBytes  uint64   `json:"mem,omitempty"`       // 0 where not told
-	Graphics  bool     `json:"graphics,omitempty"`
-	SM        *float64 `json:"sm,omitempty"` // its share of the SMs, 0..1; drops out at times, never there under MIG
+	PID       int32  `json:"pid"`                 // host
+	Container string `json:"container,omitempty"` // runtime.Container.Key; "" is a process of the host
+	MemBytes  uint64 `json:"mem,omitempty"`       // 0 where not told
+	Graphics  bool   `json:"graphics,omitempty"`
+	// Server: the host's server of MPS. What it does is the work of its clients, which are listed too.
+	Server bool     `json:"server,omitempty"`
+	SM     *float64 `json:"sm,omitempty"` // its share of the SMs, 0..1; drops out at times, never there under MIG
 }

@@ -145,6 +145,7 @@ const mpsServer = "nvidia-cuda-mps"
 
 // attribute names the containers of processes, and knows MPS by its server. A
 // process could bear that name to look shared; it would only spare itself trials.
+// One in a container is a holder like any other, lest a job hide its work by a name.
 func (r *Reader) attribute(list []probes.Device) {
 	for i := range list {
 		d := &list[i]
@@ -153,11 +154,12 @@ func (r *Reader) attribute(list []probes.Device) {
 			if r.o.Owner != nil {
 				p.Container = r.o.Owner(p.PID)
 			}
-			if d.Sharing == "" || d.Sharing == wire.SharingSliced {
-				comm, err := procfs.Read(procfs.Path(r.o.ProcRoot, p.PID, "comm"), maxComm)
-				if err == nil && strings.HasPrefix(string(comm), mpsServer) {
-					d.Sharing = wire.SharingMPS
-				}
+			if d.Sharing == wire.SharingMIG {
+				continue
+			}
+			comm, err := procfs.Read(procfs.Path(r.o.ProcRoot, p.PID, "comm"), maxComm)
+			if err == nil && strings.HasPrefix(string(comm), mpsServer) {
+				d.Sharing, p.Server = wire.SharingMPS, p.Container == ""
 			}
 		}
 	}

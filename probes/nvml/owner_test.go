@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/nvml/wire"
 )
 
 // procTree writes /proc/PID/cgroup, stat and comm for some processes.
@@ -129,5 +130,46 @@ func TestOwnersOfThisKernel(t *testing.T) {
 	}
 	if got := o.Key(int32(os.Getpid())); got != "" {
 		t.Errorf("the test itself is of %q", got)
+	}
+}
+
+// TestServerOfMPS: it is known by its name, where it is the host's and the device is no MIG slice.
+func TestServerOfMPS(t *testing.T) {
+	proc := t.TempDir()
+	for pid, comm := range map[string]string{"1": "nvidia-cuda-mps", "2": "python3", "3": "nvidia-cuda-mps"} {
+		if err := os.MkdirAll(filepath.Join(proc, pid), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, pid, "comm"), []byte(comm+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &Reader{o: Options{ProcRoot: proc, Owner: func(pid int32) string { return map[int32]string{2: "job", 3: "other"}[pid] }}}
+	for _, tc := range []struct {
+		told, want string
+		pids       []int32
+		server     []bool // each, afterwards
+	}{
+		{"", wire.SharingMPS, []int32{1}, []bool{true}},
+		{wire.SharingSliced, wire.SharingMPS, []int32{1, 2}, []bool{true, false}},
+		{wire.SharingMPS, wire.SharingMPS, []int32{2, 1}, []bool{false, true}},
+		{wire.SharingSliced, wire.SharingMPS, []int32{2, 3}, []bool{false, false}}, // a container's is its own
+		{"", "", []int32{2}, []bool{false}},
+		{wire.SharingMIG, wire.SharingMIG, []int32{1, 2}, []bool{false, false}},
+	} {
+		d := probes.Device{Sharing: tc.told}
+		for _, pid := range tc.pids {
+			d.Processes = append(d.Processes, probes.DeviceProcess{PID: pid})
+		}
+		list := []probes.Device{d}
+		r.attribute(list)
+		if list[0].Sharing != tc.want {
+			t.Errorf("%v, told %q: %q, want %q", tc.pids, tc.told, list[0].Sharing, tc.want)
+		}
+		for i, p := range list[0].Processes {
+			if p.Server != tc.server[i] {
+				t.Errorf("%v, told %q: process %d is a server: %v, want %v", tc.pids, tc.told, p.PID, p.Server, tc.server[i])
+			}
+		}
 	}
 }

@@ -114,7 +114,7 @@ func holders(use Device, d probes.Device, key string) Device {
 	for _, p := range d.Processes {
 		if p.Container == key {
 			use.PIDs = append(use.PIDs, p.PID)
-		} else if !p.Graphics && !slices.Contains(use.Holders, p.Container) {
+		} else if !p.Graphics && !p.Server && !slices.Contains(use.Holders, p.Container) {
 			use.Holders = append(use.Holders, p.Container)
 		}
 	}
@@ -124,7 +124,7 @@ func holders(use Device, d probes.Device, key string) Device {
 
 func shares(use Device, d probes.Device, key string) Device {
 	for _, p := range d.Processes {
-		if p.SM == nil {
+		if p.SM == nil || p.Server {
 			continue
 		}
 		use.SMReadings = 1

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"pgregory.net/rapid"
 
 	"github.com/trimtab/trimtab/policies"
@@ -307,6 +309,32 @@ func TestDevicesOfAContainer(t *testing.T) {
 	}
 	if w := b.diff(sample(0), probes.Sample{Container: "stranger"}, probes.Host{}, probes.Host{Devices: []probes.Device{device(1)}}); len(w.Devices) != 0 {
 		t.Errorf("a container without a process on the device holds it: %+v", w.Devices)
+	}
+}
+
+// TestSharedDevices: what a MIG slice does is its holder's, and neither its GPU's nor another slice's;
+// the duty of a device that processes share, in turns or by MPS, is of all of them together.
+func TestSharedDevices(t *testing.T) {
+	f := func(v float64) *float64 { return &v }
+	busy := []probes.DutySample{{AtNs: 1, Share: 1}, {AtNs: 2, Share: 1}, {AtNs: 3, Share: 1}}
+	on := func(pid int32, key string) []probes.DeviceProcess {
+		return []probes.DeviceProcess{{PID: pid, Container: key}}
+	}
+	var b sampled
+	w := b.diff(probes.Sample{Container: "job"}, probes.Sample{Container: "job"}, probes.Host{}, probes.Host{AtNs: 9, Devices: []probes.Device{
+		{UUID: "GPU-0", AtNs: 9, Sharing: "mig", Duty: busy, SMActive: f(1), DRAMActive: f(1)},
+		{UUID: "MIG-a", Parent: "GPU-0", AtNs: 9, Sharing: "mig", SMActive: f(0.1), DRAMActive: f(0.2), Processes: on(7, "job")},
+		{UUID: "MIG-b", Parent: "GPU-0", AtNs: 9, Sharing: "mig", SMActive: f(0.9), DRAMActive: f(0.9), Processes: on(8, "other")},
+		{UUID: "GPU-1", AtNs: 9, Sharing: "time-slicing", Duty: busy, Processes: append(on(7, "job"), on(8, "other")...)},
+		{UUID: "GPU-2", AtNs: 9, Sharing: "mps", Duty: busy, Processes: append(on(7, "job"), probes.DeviceProcess{PID: 1, SM: f(0.9), Server: true})},
+	}})
+	want := []Device{
+		{UUID: "MIG-a", Activities: 1, SM: 0.1, DRAM: 0.2, Readings: 1, PIDs: []int32{7}},
+		{UUID: "GPU-1", Samples: 3, Duty: 1, Readings: 1, PIDs: []int32{7}, Holders: []string{"other"}},
+		{UUID: "GPU-2", Samples: 3, Duty: 1, Readings: 1, PIDs: []int32{7}}, // the server is nobody
+	}
+	if diff := cmp.Diff(want, w.Devices); diff != "" {
+		t.Error(diff)
 	}
 }
 
