@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,30 @@ func TestSupportPage(t *testing.T) {
 			t.Errorf("row %q is there twice, or breaks the table", r.key)
 		}
 		seen[r.key] = true
+	}
+}
+
+// TestSupportNamesTests: each test that the page rests a claim on is there.
+func TestSupportNamesTests(t *testing.T) {
+	page, err := os.ReadFile(supportPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`([a-z/]+): (Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(page), -1)
+	if len(named) == 0 {
+		t.Fatalf("%s names no test", supportPage)
+	}
+	for _, n := range named {
+		files, err := filepath.Glob(filepath.Join("../..", n[1], "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(text), "\nfunc "+n[2]+"(")
+		}) {
+			t.Errorf("%s has no %s", n[1], n[2])
+		}
 	}
 }
 
