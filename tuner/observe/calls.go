@@ -22,7 +22,7 @@ type Process struct {
 	Calls     uint64                      // collectives
 	Bytes     uint64                      // of collectives, in the caller's buffers
 	Ranks     int                         // of its largest communicator; 0: not told
-	Exchanged bool                        // it called collectives before, and they are not counted now
+	Exchanged bool                        // it called collectives before, and they are not counted now: over budget, or in a graph
 	MPINs     uint64                      // in MPI calls that wait, while they were timed
 	MPITimed  uint64                      // ns for which they were
 	MPICaller int32                       // the thread that called the latest
@@ -124,7 +124,8 @@ func addCollectives(ps []Process, prev, cur *probes.NCCL, endNs int64) []Process
 			d.Calls += sub(p.Calls[k], prev.Processes[i].Calls[k])
 			d.Bytes += sub(p.Bytes[k], prev.Processes[i].Bytes[k])
 		}
-		d.Exchanged = d.Calls == 0 && uncounted(cur) && p.LastNs > 0 && endNs-p.LastNs < exchangedNs
+		graphs := slices.ContainsFunc(ps, func(o Process) bool { return o.TGID == p.TGID && o.Graphs > 0 })
+		d.Exchanged = d.Calls == 0 && p.LastNs > 0 && (graphs || uncounted(cur) && endNs-p.LastNs < exchangedNs)
 		called = append(called, d)
 	}
 	return joinProcesses(ps, called)
@@ -161,9 +162,7 @@ const exchangedNs = 5 * 60 * second
 
 // uncounted: collectives are not counted at all now, rather than in turns.
 func uncounted(n *probes.NCCL) bool {
-	return slices.ContainsFunc(n.Missing, func(what string) bool {
-		return strings.HasSuffix(what, ": "+probes.OverBudget)
-	})
+	return slices.ContainsFunc(n.Missing, func(what string) bool { return strings.HasSuffix(what, ": "+probes.OverBudget) })
 }
 
 // joinProcesses sums the deltas of two windows that follow each other.

@@ -45,6 +45,33 @@ func TestSpinningInACollective(t *testing.T) {
 	}
 }
 
+// TestCollectivesInGraphs: a graph calls none of the collectives in it. A process that called some
+// before, and launches graphs, exchanges, however long ago that was.
+func TestCollectivesInGraphs(t *testing.T) {
+	const nowNs = 3600 * second
+	nccl := func(calls uint64, lastNs int64) *probes.NCCL {
+		p := probes.NCCLProcess{TGID: trainer, Ranks: 2, LastNs: lastNs}
+		p.Calls[0] = calls
+		return &probes.NCCL{Processes: []probes.NCCLProcess{p}}
+	}
+	for name, tc := range map[string]struct {
+		graphs    uint64
+		prev, cur *probes.NCCL
+		want      bool
+	}{
+		"captured an hour ago":        {100, nccl(8, second), nccl(8, second), true},
+		"it launches no graph":        {0, nccl(8, second), nccl(8, second), false},
+		"it never called any":         {100, nccl(0, 0), nccl(0, 0), false},
+		"some are called, and tell":   {100, nccl(8, second), nccl(9, nowNs), false},
+		"another process's, not this": {100, &probes.NCCL{}, &probes.NCCL{}, false},
+	} {
+		got := addCollectives([]Process{{TGID: trainer, Graphs: tc.graphs}, {TGID: trainer + 1, Graphs: 5}}, tc.prev, tc.cur, nowNs)
+		if got[0].TGID != trainer || got[0].Exchanged != tc.want || got[0].Graphs != tc.graphs {
+			t.Errorf("%s: %+v, want exchanged %v", name, got[0], tc.want)
+		}
+	}
+}
+
 // TestWaitsAreChargedOnce: a late peer, a spinning device and a busy wire may tell of the same waits.
 func TestWaitsAreChargedOnce(t *testing.T) {
 	r := Reading{Breakdown: policies.Breakdown{WallNs: 1000}}
