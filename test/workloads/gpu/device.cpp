@@ -35,6 +35,8 @@ void checkNccl(int error, const char *what)
 }
 #define NCCL(call) checkNccl((call), #call)
 
+constexpr long logEvery = 30; // steps
+
 size_t bytes(double mib) { return static_cast<size_t>(mib * 1048576); }
 
 // What the device runs. Without NVIDIA's compiler there is no code for it: the
@@ -74,7 +76,7 @@ Device::Device(const Options &o) : o_(o), us_(o.kernelUs), in_(bytes(o.h2dMib)),
 	else
 		CUDA(cudaHostAlloc(reinterpret_cast<void **>(&host_), most, 0));
 	join();
-	if (o.graph)
+	if (o.graph || o.wholeGraph)
 		capture();
 }
 
@@ -109,8 +111,12 @@ void Device::capture()
 {
 	cudaGraph_t graph;
 	CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal));
-	for (int i = 0; i < o_.kernels; i++)
+	for (int i = 0; i < (o_.wholeGraph ? o_.accumulate : 1) * o_.kernels; i++)
 		launch(us_);
+	if (o_.wholeGraph) {
+		allReduce();
+		launch(std::min(us_, 100.0));
+	}
 	CUDA(cudaStreamEndCapture(stream_, &graph));
 	CUDA(cudaGraphInstantiate(&graph_, graph, 0));
 }
@@ -118,7 +124,7 @@ void Device::capture()
 void Device::kernelUs(double us)
 {
 	us_ = us;
-	if (o_.graph)
+	if (graph_)
 		capture();
 }
 
@@ -134,6 +140,8 @@ void Device::toDevice()
 
 void Device::micro()
 {
+	if (o_.wholeGraph)
+		return;
 	if (graph_) {
 		CUDA(cudaGraphLaunch(graph_, stream_));
 		return;
@@ -146,6 +154,12 @@ void Device::slow(double ms) { launch(ms * 1000); }
 
 void Device::gradients()
 {
+	if (!o_.wholeGraph)
+		allReduce();
+}
+
+void Device::allReduce()
+{
 	if (!comm_)
 		return;
 	CUDA(cudaEventRecord(ready_, stream_));
@@ -156,7 +170,16 @@ void Device::gradients()
 	CUDA(cudaStreamWaitEvent(stream_, reduced_, 0));
 }
 
-void Device::update() { launch(std::min(us_, 100.0)); }
+void Device::update()
+{
+	if (!o_.wholeGraph) {
+		launch(std::min(us_, 100.0));
+		return;
+	}
+	CUDA(cudaGraphLaunch(graph_, stream_));
+	if (++updates_ % logEvery == 0) // the loss of all ranks, for the log
+		allReduce();
+}
 
 void Device::fromDevice()
 {

@@ -16,7 +16,7 @@ public:
 	void micro();             // forward and backward of one micro-batch
 	void slow(double ms);     // one kernel more
 	void gradients();         // all-reduce, if there are ranks
-	void update();            // the optimizer: one kernel
+	void update();            // the optimizer: one kernel; or all of a step that is one graph
 	void fromDevice();
 	void wait();
 	void evaluate();
@@ -24,6 +24,7 @@ public:
 
 private:
 	void launch(double us);
+	void allReduce();
 	void capture();
 	void join();
 	const Options &o_;
@@ -32,6 +33,7 @@ private:
 	cudaGraphExec_t graph_ = nullptr;
 	ncclComm_t comm_ = nullptr;
 	double us_;
+	long updates_ = 0;
 	char *host_ = nullptr, *device_ = nullptr, *gradient_ = nullptr;
 	size_t in_ = 0, out_ = 0, gradientBytes_ = 0;
 };

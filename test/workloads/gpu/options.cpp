@@ -79,6 +79,7 @@ std::vector<Option> options(Options &o)
 	    {"kernel-us", "device time of each", into(o.kernelUs)},
 	    {"launch-us", "the trainer's CPU for each launch", into(o.launchUs)},
 	    {"graph", "the kernels are one graph, one launch a step", on(o.graph), true},
+	    {"whole-graph", "the step is one graph and one launch, its all-reduce and update within; every 30th reduces the loss too", on(o.wholeGraph), true},
 	    {"tiny", "--kernels 2000 --kernel-us 5 --launch-us 10",
 	     [&o](const char *) {
 		     o.kernels = 2000, o.kernelUs = 5, o.launchUs = 10;

@@ -13,7 +13,7 @@ struct Options {
 	int kernels = 20;
 	double kernelUs = 1000;
 	double launchUs = 0; // the trainer's own CPU for each launch, as a framework's dispatch
-	bool graph = false;
+	bool graph = false, wholeGraph = false;
 	std::string sync = "stream"; // stream, device, event, blocking, spin, item, poll
 	long waitEvery = 1;          // steps; 0: never
 	double h2dMib = 0, d2hMib = 0;

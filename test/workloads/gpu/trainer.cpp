@@ -41,6 +41,7 @@
 //     --nccl R/W/A --allreduce-mib 1 --slow-rank 1 --slow-ms 80 [--slow-on X]  communication/straggler, all but rank 1;
 //                                                                              rank 1: compute/host (X host),
 //                                                                              compute/device (device), unknown (sleep)
+//     the same with --whole-graph: collectives are called every 30 steps               the same
 //     --ranks 8 ... the same in one container                                  communication/straggler, which names the rank
 //     --nccl R/W/A --kernels 20 --kernel-us 2000 --allreduce-mib 1, loopback   compute/device
 #include <csignal>

@@ -87,6 +87,7 @@ func TestTrainerTakesTheTimeItIsMadeOf(t *testing.T) {
 	}{
 		"kernels":          {[]string{"--kernels", "10", "--kernel-us", "2000"}, 20 * ms},
 		"graph":            {[]string{"--kernels", "10", "--kernel-us", "2000", "--graph"}, 20 * ms},
+		"whole graph":      {[]string{"--kernels", "5", "--kernel-us", "2000", "--accumulate", "2", "--whole-graph", "--ranks", "2", "--allreduce-mib", "1"}, 20 * ms},
 		"spin":             {[]string{"--kernels", "10", "--kernel-us", "2000", "--sync", "spin"}, 20 * ms},
 		"blocking":         {[]string{"--kernels", "10", "--kernel-us", "2000", "--sync", "blocking"}, 20 * ms},
 		"event":            {[]string{"--kernels", "10", "--kernel-us", "2000", "--sync", "event"}, 20 * ms},
