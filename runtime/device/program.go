@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf/asm"
@@ -14,24 +15,18 @@ import (
 // are relative and it is moved as a whole. This is how NVIDIA's hook adds GPUs too.
 func allowing(rules []runtime.DeviceRule, rest asm.Instructions) (asm.Instructions, error) {
 	out := loadRequest()
-	for i, r := range rules {
-		block, err := allowRuleBlock(r, fmt.Sprintf("after-%d", i))
-		if err != nil {
-			return nil, err
+	for _, r := range rules {
+		access := accessBits(r.Access)
+		if access == 0 || !slices.Contains([]string{"a", "b", "c"}, r.Kind) {
+			return nil, fmt.Errorf("rule %q allows nothing, or is for an unknown kind of device", r)
 		}
-		if i > 0 {
-			block[0] = block[0].WithSymbol(fmt.Sprintf("after-%d", i-1))
-		}
-		out = append(out, block...)
+		asked := asm.Instructions{asm.And.Imm(asm.R0, ^access), asm.JNE.Imm(asm.R0, 0, "")} // for nothing that the rule does not give
+		out = append(out, answering(r, asked, 1)...)
 	}
 	if len(rest) == 0 {
-		rest = refusingAll()
+		rest = asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()} // the program that knows no rule
 	}
-	rest = plain(rest)
-	if len(rules) > 0 {
-		rest[0] = rest[0].WithSymbol(fmt.Sprintf("after-%d", len(rules)-1))
-	}
-	return append(out, rest...), nil
+	return append(out, plain(rest)...), nil
 }
 
 // loadRequest puts a request into registers: its kind into R2, access R3, major R4, minor R5. R1,
@@ -47,38 +42,26 @@ func loadRequest() asm.Instructions {
 	}
 }
 
-// refusingAll is the program that knows no rule.
-func refusingAll() asm.Instructions {
-	return asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
-}
-
-// allowRuleBlock answers yes where one rule fits, else goes on at next.
-func allowRuleBlock(r runtime.DeviceRule, next string) (asm.Instructions, error) {
-	access := accessBits(r.Access)
-	if access == 0 {
-		return nil, fmt.Errorf("rule %q allows nothing", r)
-	}
+// answering ends the program with an answer where a request is for what a rule names and the access
+// that it asks for, in R0, passes the test; else it goes on behind these instructions.
+func answering(r runtime.DeviceRule, test asm.Instructions, answer int32) asm.Instructions {
 	var out asm.Instructions
-	switch r.Kind {
-	case "c":
-		out = append(out, asm.JNE.Imm(asm.R2, devChar, next))
-	case "b":
-		out = append(out, asm.JNE.Imm(asm.R2, devBlock, next))
-	case "a":
-	default:
-		return nil, fmt.Errorf("rule %q: unknown kind of device", r)
+	if kind, one := map[string]int32{"c": devChar, "b": devBlock}[r.Kind]; one {
+		out = append(out, asm.JNE.Imm(asm.R2, kind, ""))
 	}
-	out = append(out, // asked for nothing that the rule does not give
-		asm.Mov.Reg(asm.R0, asm.R3),
-		asm.And.Imm(asm.R0, ^access),
-		asm.JNE.Imm(asm.R0, 0, next))
+	out = append(append(out, asm.Mov.Reg(asm.R0, asm.R3)), test...)
 	if r.Major != runtime.AnyDevice {
-		out = append(out, asm.JNE.Imm(asm.R4, int32(r.Major), next))
+		out = append(out, asm.JNE.Imm(asm.R4, int32(r.Major), ""))
 	}
 	if r.Minor != runtime.AnyDevice {
-		out = append(out, asm.JNE.Imm(asm.R5, int32(r.Minor), next))
+		out = append(out, asm.JNE.Imm(asm.R5, int32(r.Minor), ""))
 	}
-	return append(out, asm.Mov.Imm(asm.R0, 1), asm.Return()), nil
+	for i := range out {
+		if out[i].OpCode.Class().IsJump() {
+			out[i].Offset = int16(len(out) + 1 - i)
+		}
+	}
+	return append(out, asm.Mov.Imm(asm.R0, answer), asm.Return())
 }
 
 func accessBits(access string) (bits int32) {

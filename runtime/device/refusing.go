@@ -28,23 +28,8 @@ func refusingFirst(rules []runtime.DeviceRule, rest asm.Instructions) (asm.Instr
 		if r.Kind != "c" || r.Major == runtime.AnyDevice {
 			return nil, fmt.Errorf("rule %q is not for some devices of one driver: not refused", r)
 		}
-		block := asm.Instructions{
-			asm.JNE.Imm(asm.R2, devChar, ""),
-			asm.Mov.Reg(asm.R0, asm.R3),
-			asm.And.Imm(asm.R0, accRead|accWrite),
-			asm.JEq.Imm(asm.R0, 0, ""),
-			asm.JNE.Imm(asm.R4, int32(r.Major), ""),
-		}
-		if r.Minor != runtime.AnyDevice {
-			block = append(block, asm.JNE.Imm(asm.R5, int32(r.Minor), ""))
-		}
-		block = append(block, asm.Mov.Imm(asm.R0, 0), asm.Return())
-		for i := range block {
-			if op := block[i].OpCode.JumpOp(); block[i].OpCode.Class().IsJump() && op != asm.Exit {
-				block[i].Offset = int16(len(block) - 1 - i) // to what follows the block
-			}
-		}
-		front = append(front, block...)
+		opens := asm.Instructions{asm.And.Imm(asm.R0, accRead|accWrite), asm.JEq.Imm(asm.R0, 0, "")}
+		front = append(front, answering(r, opens, 0)...)
 	}
 	header := asm.Instructions{asm.Mov.Imm(asm.R0, refusingMark), asm.Mov.Imm(asm.R0, int32(refusingHeader+len(front)))}
 	return append(append(header, plain(front)...), plain(rest)...), nil
