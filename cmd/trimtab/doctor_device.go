@@ -22,12 +22,8 @@ import (
 
 // gpuSummary is what the doctor wants to know of a host's GPUs.
 type gpuSummary struct {
-	absent  string // why there are none, with nothing wrong; "": there are
-	driver  string
-	virtual bool
-	devices []probes.Device
-	silent  []string // calls that hung or ended their process
-	host    []int32  // processes that compute on a device and are in no container's cgroup
+	nvml.Summary
+	host []int32 // processes that compute on a device and are in no container's cgroup
 }
 
 // lookTimeout bounds the look: two readings of a second, and a driver that first
@@ -42,7 +38,7 @@ func lookNVML(ctx context.Context) (gpuSummary, error) {
 	if err != nil {
 		return gpuSummary{}, fmt.Errorf("NVML: %w", err)
 	}
-	return gpuSummary{absent: s.Absent, driver: s.Driver, virtual: s.Virtual, devices: s.Devices, silent: s.Silent, host: hostProcesses("/proc", s.Devices)}, nil
+	return gpuSummary{s, hostProcesses("/proc", s.Devices)}, nil
 }
 
 // hostProcesses are those on the devices whose cgroup no engine that is known here would
@@ -67,17 +63,17 @@ func examineGPU(ctx context.Context, look func(context.Context) (gpuSummary, err
 	switch {
 	case err != nil:
 		return []finding{grade("GPU", err, levelDegraded, "", "nvidia-smi should work; a reset of the GPU or a restart of the host fixes a driver that hangs"), supportFinding(rowSilent)}
-	case s.absent != "":
-		return []finding{{What: "GPU", Level: levelOK, Text: s.absent}, supportFinding(rowNoGPU)}
+	case s.Absent != "":
+		return []finding{{What: "GPU", Level: levelOK, Text: s.Absent}, supportFinding(rowNoGPU)}
 	}
 	out := []finding{{What: "GPU", Level: levelOK, Text: gpuText(s)}}
-	for _, d := range s.devices {
+	for _, d := range s.Devices {
 		if d.Lost != "" {
 			out = append(out, finding{What: "GPU", Level: levelDegraded, Text: fmt.Sprintf("device %d (%s) is lost: %s", d.Index, d.UUID, d.Lost),
 				Hint: "nvidia-smi and the kernel's log (Xid) tell more"})
 		}
 	}
-	for _, call := range s.silent {
+	for _, call := range s.Silent {
 		out = append(out, finding{What: "GPU", Level: levelDegraded, Text: call + " did not answer and is left out", Hint: "a newer driver"})
 	}
 	for _, key := range gpuRowsOf(s) {
@@ -94,7 +90,7 @@ func supportFinding(key string) finding {
 func gpuText(s gpuSummary) string {
 	gpus, slicesOf := 0, 0
 	var sharing []string
-	for _, d := range s.devices {
+	for _, d := range s.Devices {
 		if d.Parent == "" {
 			gpus++
 		} else {
@@ -108,8 +104,8 @@ func gpuText(s gpuSummary) string {
 	if slicesOf > 0 {
 		text += fmt.Sprintf(", MIG slices: %d", slicesOf)
 	}
-	if s.driver != "" {
-		text += ", driver " + s.driver
+	if s.Driver != "" {
+		text += ", driver " + s.Driver
 	}
 	if len(sharing) > 0 {
 		slices.Sort(sharing)
@@ -122,7 +118,7 @@ func gpuText(s gpuSummary) string {
 }
 
 func isVirtual(s gpuSummary) bool {
-	return s.virtual || slices.ContainsFunc(s.devices, func(d probes.Device) bool { return d.Virtual })
+	return s.Virtual || slices.ContainsFunc(s.Devices, func(d probes.Device) bool { return d.Virtual })
 }
 
 // gpuRowsOf names the rows for the ways in which devices are shared now.
@@ -139,7 +135,7 @@ func gpuRowsOf(s gpuSummary) []string {
 	if len(s.host) > 0 {
 		add(rowHost)
 	}
-	for _, d := range s.devices {
+	for _, d := range s.Devices {
 		switch d.Sharing {
 		case rowMIG, rowMPS, rowSliced:
 			add(d.Sharing)

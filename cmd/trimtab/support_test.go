@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/trimtab/trimtab/probes"
+	"github.com/trimtab/trimtab/probes/nvml"
 	"github.com/trimtab/trimtab/tuner/config"
 )
 
@@ -79,16 +80,16 @@ func TestExamineGPU(t *testing.T) {
 		err     error
 		want    []string // level and the beginning of the text
 	}{
-		"none":  {gpuSummary{absent: "no driver is installed"}, nil, []string{"ok no driver is installed", "ok no GPU, no driver"}},
+		"none":  {gpuSummary{Summary: nvml.Summary{Absent: "no driver is installed"}}, nil, []string{"ok no driver is installed", "ok no GPU, no driver"}},
 		"hangs": {gpuSummary{}, errors.New("no answer"), []string{"degraded no answer", "ok a driver, but NVML"}},
-		"shared in two ways, one lost": {gpuSummary{driver: "570.1", devices: []probes.Device{
+		"shared in two ways, one lost": {gpuSummary{Summary: nvml.Summary{Driver: "570.1", Devices: []probes.Device{
 			{Index: 0, UUID: "GPU-0", Sharing: "time-slicing"}, {Index: 1, UUID: "GPU-1", Sharing: "mig"}, {Index: 1, UUID: "MIG-1", Parent: "GPU-1", Sharing: "mig"},
-			{Index: 2, UUID: "GPU-2", Lost: "fell off the bus"}}}, nil,
+			{Index: 2, UUID: "GPU-2", Lost: "fell off the bus"}}}}, nil,
 			[]string{"ok GPUs: 3, MIG slices: 1, driver 570.1; shared now: mig, time-slicing", "degraded device 2 (GPU-2) is lost: fell off the bus",
 				"ok one container on a GPU", "ok MIG", "ok several processes"}},
-		"virtual": {gpuSummary{devices: []probes.Device{{UUID: "GPU-0", Virtual: true, Sharing: "mps"}}, silent: []string{"nvmlDeviceGetSamples"}}, nil,
+		"virtual": {gpuSummary{Summary: nvml.Summary{Devices: []probes.Device{{UUID: "GPU-0", Virtual: true, Sharing: "mps"}}, Silent: []string{"nvmlDeviceGetSamples"}}}, nil,
 			[]string{"ok virtual, no real device: GPUs: 1; shared now: mps", "degraded nvmlDeviceGetSamples did not answer", "ok MPS", "ok trimtab's virtual GPU"}},
-		"the host computes too": {gpuSummary{devices: []probes.Device{{UUID: "GPU-0"}}, host: []int32{7}}, nil, []string{"ok GPUs: 1", "ok one container on a GPU", "ok processes of the host"}},
+		"the host computes too": {gpuSummary{Summary: nvml.Summary{Devices: []probes.Device{{UUID: "GPU-0"}}}, host: []int32{7}}, nil, []string{"ok GPUs: 1", "ok one container on a GPU", "ok processes of the host"}},
 	} {
 		got := examineGPU(context.Background(), func(context.Context) (gpuSummary, error) { return c.summary, c.err })
 		if len(got) != len(c.want) {
