@@ -101,14 +101,14 @@ func (l *labels) read(name, raw string) (err error) {
 	}
 	switch name {
 	case labelMode:
-		l.mode, err = ParseMode(strings.ToLower(value))
+		l.mode, err = oneOf(strings.ToLower(value), policies.ModeOff, policies.ModeObserve, policies.ModeTune)
 		if err != nil {
 			l.badMode = name
 		}
 	case labelEnable: // read by enable, once the mode is known
 	case labelKnobs:
 		l.hasKnobs = true
-		l.knobs, err = parseFamilies(value)
+		l.knobs, err = knownFamilies(strings.Split(strings.ToLower(value), ","))
 	case labelCPUMin:
 		l.cpu.Min, err = ParseCPUs(value)
 	case labelCPUMax:
@@ -120,9 +120,9 @@ func (l *labels) read(name, raw string) (err error) {
 	case labelImportance:
 		l.importance, err = parseImportance(value)
 	case labelClass:
-		l.class, err = ParseClass(strings.ToLower(value))
+		l.class, err = oneOf(strings.ToLower(value), ClassGuaranteed, ClassBestEffort)
 	case labelLoans:
-		l.loans, err = ParseLoans(strings.ToLower(value))
+		l.loans, err = oneOf(strings.ToLower(value), policies.LoanModes()...)
 	case labelJob:
 		l.job, err = ParseWord(value)
 	case labelTeam:
@@ -148,9 +148,9 @@ func GPUSignal(all map[string]string) (string, error) {
 }
 
 func parseSignal(value string) (string, error) {
-	name := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(value)), "SIG")
-	if !slices.Contains([]string{"USR1", "USR2", "HUP", "WINCH"}, name) {
-		return "", fmt.Errorf("allowed are USR1, USR2, HUP, WINCH")
+	name, err := oneOf(strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(value)), "SIG"), "USR1", "USR2", "HUP", "WINCH")
+	if err != nil {
+		return "", err
 	}
 	return "SIG" + name, nil
 }
@@ -189,29 +189,12 @@ func (l *labels) dropInverted(minName, maxName string, r *policies.Range) {
 	}
 }
 
-// ParseMode reads off, observe or tune.
-func ParseMode(s string) (policies.Mode, error) {
-	switch m := policies.Mode(s); m {
-	case policies.ModeOff, policies.ModeObserve, policies.ModeTune:
-		return m, nil
+// oneOf reads one of several words.
+func oneOf[T ~string](s string, allowed ...T) (T, error) {
+	if v := T(s); slices.Contains(allowed, v) {
+		return v, nil
 	}
-	return "", fmt.Errorf("allowed are off, observe, tune")
-}
-
-// ParseClass reads guaranteed or best-effort.
-func ParseClass(s string) (string, error) {
-	if s == ClassGuaranteed || s == ClassBestEffort {
-		return s, nil
-	}
-	return "", fmt.Errorf("allowed are %s, %s", ClassGuaranteed, ClassBestEffort)
-}
-
-// ParseLoans reads free, proven or off.
-func ParseLoans(s string) (policies.LoanMode, error) {
-	if m := policies.LoanMode(s); slices.Contains(policies.LoanModes(), m) {
-		return m, nil
-	}
-	return "", fmt.Errorf("allowed are free, proven, off")
+	return "", fmt.Errorf("allowed are %s", strings.ReplaceAll(strings.Trim(fmt.Sprint(allowed), "[]"), " ", ", "))
 }
 
 // ParseWord reads the name of a team or a job: it becomes a label of metrics.
@@ -232,11 +215,7 @@ func CheckFamilies(families []string) error {
 	return err
 }
 
-// parseFamilies reads a comma-separated list and keeps what is known of it.
-func parseFamilies(s string) ([]string, error) {
-	return knownFamilies(strings.Split(strings.ToLower(s), ","))
-}
-
+// knownFamilies keeps what is known of a list.
 func knownFamilies(words []string) (known []string, err error) {
 	var bad []string
 	for _, word := range words {
