@@ -67,6 +67,13 @@ func (k *check) absolute(key, path string) {
 	k.that(filepath.IsAbs(path), key, "%q is not an absolute path", path)
 }
 
+// optional is absolute, or "".
+func (k *check) optional(key, path string) {
+	if path != "" {
+		k.absolute(key, path)
+	}
+}
+
 func (c Config) problems() []Problem {
 	k := &check{}
 	oneOf(k, "mode", c.Mode, policies.ModeOff, policies.ModeObserve, policies.ModeTune)
@@ -116,9 +123,7 @@ func (k *check) thresholds(t Thresholds) {
 // endpoints checks sockets, addresses and paths.
 func (k *check) endpoints(c Config) {
 	k.that(strings.HasPrefix(c.Docker.Host, "unix:///"), "docker.host", "%q is not a Unix socket; allowed are addresses such as unix:///var/run/docker.sock", c.Docker.Host)
-	if c.Docker.Containerd != "" {
-		k.absolute("docker.containerd", c.Docker.Containerd)
-	}
+	k.optional("docker.containerd", c.Docker.Containerd)
 	k.containerd(c)
 	k.listener("metrics", c.Metrics.Listen, c.Metrics.WebConfig, "127.0.0.1:9477")
 	k.listener("page", c.Page.Listen, c.Page.WebConfig, "127.0.0.1:9478")
@@ -130,13 +135,9 @@ func (k *check) endpoints(c Config) {
 	k.absolute("api.socket", c.API.Socket)
 	k.that(len(c.API.Socket) <= maxSocketBytes, "api.socket", "is longer than %d bytes", maxSocketBytes)
 	k.absolute("stateDir", c.StateDir)
-	if c.IdentityKey != "" {
-		k.absolute("identityKey", c.IdentityKey)
-	}
+	k.optional("identityKey", c.IdentityKey)
 	k.notify(c.Notify)
-	if c.Profiles.Books != "" {
-		k.absolute("profiles.books", c.Profiles.Books)
-	}
+	k.optional("profiles.books", c.Profiles.Books)
 	k.that(len(c.Profiles.Trust) <= maxTrust, "profiles.trust", "%d keys; allowed are %d", len(c.Profiles.Trust), maxTrust)
 	bad := false
 	for i, line := range c.Profiles.Trust {
@@ -167,9 +168,7 @@ func (k *check) listener(section, listen, webConfig, such string) {
 		k.that(isUnix && filepath.IsAbs(path) || !isUnix && err == nil && port != "", section+".listen",
 			`%q is not an address; allowed are HOST:PORT such as %s, unix:/PATH, or "" for none`, listen, such)
 	}
-	if webConfig != "" {
-		k.absolute(section+".webConfig", webConfig)
-	}
+	k.optional(section+".webConfig", webConfig)
 }
 
 func (k *check) containerd(c Config) {
