@@ -20,7 +20,6 @@ type ProbeCost struct {
 	Emulated float64 // entry, instruction emulated
 	Stepped  float64 // entry, instruction single-stepped
 	Return   float64 // what probing the return adds
-	Measured bool    // on this machine; else as others have
 }
 
 // of is the cost of a mix of hits, in ns.
@@ -87,7 +86,6 @@ func measureCost(ctx context.Context, a attacher) (ProbeCost, error) {
 			cost.Emulated, cost.Return = entry, max(both-entry, 0)
 		}
 	}
-	cost.Measured = true
 	return cost, nil
 }
 

@@ -76,7 +76,7 @@ func Read(k *policies.Constants, w *Window, known PerStep) Reading {
 		best.aggregate()
 	}
 	for _, got := range all {
-		best.Peers = append(best.Peers, Peer{Root: got.Root, Own: got.Own(), Collectives: got.Collectives, Exchanges: got.Exchanges})
+		best.Peers = append(best.Peers, Peer{Root: got.Root, Own: got.Own(), Exchanges: got.Exchanges})
 	}
 	return best
 }
@@ -85,9 +85,8 @@ func Read(k *policies.Constants, w *Window, known PerStep) Reading {
 type Peer struct {
 	Root int32   // TGID
 	Own  float64 // share of its wall in which it waited neither for its device nor for peers
-	// Collectives are its NCCL calls; who calls none is no peer of one that does.
-	Collectives uint64
-	Exchanges   bool // as Reading's
+	// Exchanges as Reading's: who calls no collectives is no peer of one that does.
+	Exchanges bool
 }
 
 // Own is the share of the rank's wall time in which it waited neither for its

@@ -40,7 +40,6 @@ type State struct {
 
 // News is what one sample brought.
 type News struct {
-	Slice  *Window     // since the sample before; nil: it is the first
 	Closed *Reading    // of a window that it filled
 	Rate   *RateSample // a new reading of the rate
 }
@@ -59,7 +58,7 @@ func (s *State) Add(k *policies.Constants, sample probes.Sample, host probes.Hos
 		return News{}
 	}
 	excessSteal := slice.StealShare > stolen+k.MaxSteal
-	news := News{Slice: slice}
+	news := News{}
 	s.addMemory(slice)
 	if !watched {
 		s.addUse(k, slice, Reading{})

@@ -106,12 +106,6 @@ func (s *Store) list(wanted func(key string) bool) ([]File, error) {
 	return files, errors.Join(errs...)
 }
 
-// Corrupt lists the paths of files that were set aside.
-func (s *Store) Corrupt() []string {
-	paths, _ := filepath.Glob(filepath.Join(s.dir, "*"+corruptSuffix)) // the pattern is well formed
-	return paths
-}
-
 // Save writes a file durably: when it returns nil, the content survives a crash
 // of the machine. On an error the previous content stands, or, where only the
 // directory's sync failed, the new one.

@@ -163,7 +163,7 @@ func TestCorruptIsSetAside(t *testing.T) {
 		if _, ok, err := s.Load(bad.ID); ok || !errors.Is(err, originals.ErrCorrupt) {
 			t.Errorf("%q: a container whose originals are unknown loads as %v, %v", content, ok, err)
 		}
-		if kept, err := os.ReadFile(s.Corrupt()[0]); err != nil || string(kept) != content {
+		if kept, err := os.ReadFile(path + ".corrupt"); err != nil || string(kept) != content {
 			t.Errorf("%q is not kept: %q, %v", content, kept, err)
 		}
 	}
