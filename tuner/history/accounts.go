@@ -59,21 +59,7 @@ func (s *Store) AddAccounts(hours ...account.Hour) error {
 	if len(hours) == 0 {
 		return nil
 	}
-	if s.isUnchecked() {
-		return fmt.Errorf("accounts not stored: %w", ErrUnchecked)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := s.addAccounts(hours)
-	if errors.Is(err, ErrCorrupt) {
-		if err = s.replace(err); err == nil {
-			err = s.addAccounts(hours)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("history: accounts not stored: %w", err)
-	}
-	return nil
+	return s.durably("accounts", func() error { return s.addAccounts(hours) })
 }
 
 func (s *Store) addAccounts(hours []account.Hour) error {

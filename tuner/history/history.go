@@ -180,19 +180,24 @@ func (s *Store) Append(records ...state.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
+	return s.durably(fmt.Sprintf("%d records", len(records)), func() error { return s.append(records) })
+}
+
+// durably writes, and once more to a new file where this one turns out corrupt.
+func (s *Store) durably(what string, write func() error) error {
 	if s.isUnchecked() {
-		return fmt.Errorf("%d records not stored: %w", len(records), ErrUnchecked)
+		return fmt.Errorf("%s not stored: %w", what, ErrUnchecked)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.append(records)
+	err := write()
 	if errors.Is(err, ErrCorrupt) {
 		if err = s.replace(err); err == nil {
-			err = s.append(records)
+			err = write()
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("history: %d records not stored: %w", len(records), err)
+		return fmt.Errorf("history: %s not stored: %w", what, err)
 	}
 	return nil
 }
