@@ -14,7 +14,6 @@ package account
 import (
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/trimtab/trimtab/policies"
 )
@@ -184,9 +183,5 @@ func cut(s string) string {
 	if len(s) <= maxText {
 		return s
 	}
-	end := maxText
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end]
+	return strings.ToValidUTF8(s[:maxText], "")
 }

@@ -29,23 +29,13 @@ func kindWords(r state.Record) string {
 
 // loanWord says what became of a loan: a weight that goes with it is part of it.
 func loanWord(r state.Record) string {
-	from, to := amount(r.From), amount(r.To)
 	switch {
 	case r.Knob == runtime.KnobCPUWeight:
 		return "loan's weight"
-	case to > from:
+	case r.To.Quantity() > r.From.Quantity():
 		return "lent"
 	}
 	return "loan cut"
-}
-
-// amount is a value as one number.
-func amount(v runtime.Value) float64 {
-	if cpus, ok := v.CPUs(); ok {
-		return cpus
-	}
-	n, _ := v.Int()
-	return float64(n)
 }
 
 // History is one line for each record, oldest first; what was asked for, in
