@@ -50,12 +50,7 @@ func short(s string) string {
 	return fmt.Sprintf("%s-%08x", s[:7], h.Sum32())
 }
 
-func clip(s string, n int) string {
-	if len(s) > n {
-		return s[:n]
-	}
-	return s
-}
+func clip(s string, n int) string { return s[:min(len(s), n)] }
 
 // State is what the engine says of the container's life.
 type State string

@@ -26,6 +26,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -110,12 +111,7 @@ type Store struct {
 // PATH.corrupt-TIME and a new one begun. Errors: ErrLocked, ErrSchema, and those of the
 // file system.
 func Open(path string, opts Options) (*Store, error) {
-	if opts.MaxBytes <= 0 {
-		opts.MaxBytes = defaultBytes
-	}
-	if opts.MaxAge <= 0 {
-		opts.MaxAge = defaultMaxAge
-	}
+	opts.MaxBytes, opts.MaxAge = cmp.Or(max(opts.MaxBytes, 0), defaultBytes), cmp.Or(max(opts.MaxAge, 0), defaultMaxAge)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}

@@ -26,11 +26,7 @@ func clean(s string) string {
 		return s
 	}
 	const ellipsis = "…"
-	cut := maxLabelBytes - len(ellipsis)
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + ellipsis
+	return strings.ToValidUTF8(s[:maxLabelBytes-len(ellipsis)], "") + ellipsis
 }
 
 // names gives each container a label of its own: its name, told apart by its key

@@ -188,12 +188,7 @@ func Of(r observe.Reading, f Facts) (p Print, ok bool) {
 // maxText bounds what a print keeps of names that others gave.
 const maxText = 256
 
-func clip(s string) string {
-	if len(s) > maxText {
-		return s[:maxText]
-	}
-	return s
-}
+func clip(s string) string { return s[:min(len(s), maxText)] }
 
 // printJSON is a print on disk: attributes by name, so that a later version may
 // have more of them.

@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -78,14 +79,9 @@ func OpenRing(dir string, opts RingOptions) (*Ring, error) {
 	if opts.Header == nil {
 		return nil, errors.New("flight recorder: no Header callback")
 	}
-	if opts.MaxBytes <= 0 {
-		opts.MaxBytes = defaultRingBytes
-	}
+	opts.MaxBytes, opts.QueueBytes = cmp.Or(max(opts.MaxBytes, 0), defaultRingBytes), cmp.Or(max(opts.QueueBytes, 0), defaultQueueBytes)
 	if opts.SegmentBytes <= 0 || opts.SegmentBytes > opts.MaxBytes/2 {
 		opts.SegmentBytes = opts.MaxBytes / segmentsPerRing
-	}
-	if opts.QueueBytes <= 0 {
-		opts.QueueBytes = defaultQueueBytes
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("flight recorder: %w", err)
