@@ -146,8 +146,8 @@ func Find(s *state.Snapshot, name string) (state.Container, error) {
 	return state.Container{}, &Error{http.StatusConflict, fmt.Sprintf("%d containers have an ID that starts with %q", len(byPrefix), name), "write more of it"}
 }
 
-// statusOf gathers what Status holds.
-func statusOf(s *state.Snapshot) Status {
+// status gathers what Status holds.
+func status(s *state.Snapshot) any {
 	out := Status{UnixNs: s.UnixNs, Daemon: s.Daemon, Node: s.Node, Totals: s.Totals}
 	out.Daemon.Virtual = s.Daemon.Virtual || s.Virtual
 	count := func(n *int, ok bool) {

@@ -44,8 +44,6 @@ func list[T any](all []T) []T {
 
 func healthz(*state.Snapshot, *http.Request) (any, error) { return map[string]bool{"ok": true}, nil }
 
-func status(snap *state.Snapshot) any { return statusOf(snap) }
-
 func containers(snap *state.Snapshot) any {
 	return Containers{UnixNs: snap.UnixNs, Containers: advised(snap, snap.Containers)}
 }

@@ -100,7 +100,7 @@ func (s *Store) list(wanted func(key string) bool) ([]File, error) {
 		if err == nil {
 			files = append(files, f)
 		}
-		errs = append(errs, ignoreMissing(err))
+		errs = append(errs, statefile.IgnoreMissing(err))
 	}
 	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.ID.Key(), b.ID.Key()) })
 	return files, errors.Join(errs...)
@@ -136,9 +136,9 @@ func (s *Store) write(key string, data []byte) error {
 // Remove forgets a container durably; one without a file is no error.
 func (s *Store) Remove(id runtime.ID) error {
 	s.fault("store.remove.before")
-	err := ignoreMissing(os.Remove(s.path(id.Key())))
+	err := statefile.IgnoreMissing(os.Remove(s.path(id.Key())))
 	if err == nil {
-		err = ignoreMissing(statefile.SyncDir(s.dir))
+		err = statefile.IgnoreMissing(statefile.SyncDir(s.dir))
 	}
 	if err != nil {
 		return fmt.Errorf("originals directory %s: %w (make it writable; what is restored stays restored)", s.dir, err)
@@ -151,9 +151,9 @@ func (s *Store) Remove(id runtime.ID) error {
 // that owns the store may call it.
 func (s *Store) Sweep() error {
 	older, _ := filepath.Glob(filepath.Join(s.dir, "*"+tempSuffix)) // the pattern is well formed
-	errs := []error{ignoreMissing(statefile.Sweep(s.dir))}
+	errs := []error{statefile.IgnoreMissing(statefile.Sweep(s.dir))}
 	for _, p := range older {
-		errs = append(errs, ignoreMissing(os.Remove(p)))
+		errs = append(errs, statefile.IgnoreMissing(os.Remove(p)))
 	}
 	return errors.Join(errs...)
 }
@@ -189,7 +189,7 @@ func (s *Store) setAside(key string, cause error) error {
 func (s *Store) setAsideBefore(key string) error {
 	aside := filepath.Join(s.dir, key+corruptSuffix)
 	if _, err := os.Lstat(aside); err != nil {
-		return ignoreMissing(err)
+		return statefile.IgnoreMissing(err)
 	}
 	return corrupt(aside, ErrCorrupt)
 }
@@ -205,11 +205,4 @@ func readCapped(path string) ([]byte, error) {
 	}
 	defer file.Close()
 	return io.ReadAll(io.LimitReader(file, maxFileBytes))
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -52,7 +52,7 @@ func Place(path string, text []byte, perm fs.FileMode, put func(from, to string)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, ignoreMissing(os.Remove(f.Name()))) }()
+	defer func() { err = errors.Join(err, IgnoreMissing(os.Remove(f.Name()))) }()
 	_, err = f.Write(text)
 	if err == nil {
 		err = errors.Join(f.Chmod(perm), f.Sync())
@@ -88,7 +88,7 @@ func Sweep(dir string) error {
 	errs := []error{err}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), tempPrefix) {
-			errs = append(errs, ignoreMissing(os.Remove(filepath.Join(dir, e.Name()))))
+			errs = append(errs, IgnoreMissing(os.Remove(filepath.Join(dir, e.Name()))))
 		}
 	}
 	return errors.Join(errs...)

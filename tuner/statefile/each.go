@@ -110,10 +110,10 @@ func (e *Each[T]) Remove(key string) error {
 	}
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
-	if err := ignoreMissing(os.Remove(path)); err != nil {
+	if err := IgnoreMissing(os.Remove(path)); err != nil {
 		return fmt.Errorf("state %q: not removed: %w", key, err)
 	}
-	return ignoreMissing(SyncDir(e.s.dir))
+	return IgnoreMissing(SyncDir(e.s.dir))
 }
 
 // validName is what a topic, or a key, may be called. Keys are made of names that

@@ -200,7 +200,8 @@ func decode(text []byte, topic string, v any) error {
 	return json.Unmarshal(e.Data, v)
 }
 
-func ignoreMissing(err error) error {
+// IgnoreMissing is nil for what is not there, and else the error.
+func IgnoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
