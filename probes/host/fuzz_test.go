@@ -21,6 +21,7 @@ func FuzzStat(f *testing.F) {
 func FuzzMeminfo(f *testing.F) {
 	f.Add([]byte("MemTotal:       24689632 kB\nMemAvailable:   20000000 kB\n"))
 	f.Add([]byte("MemTotal: 18446744073709551615 kB\nMemAvailable: -1 kB\n"))
+	f.Add([]byte("MemTotal: 18014398509481984 kB\nMemAvailable: 0 kB\n")) // 2^64 bytes
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var h probes.Host
 		if err := parseMeminfo(b, &h); err == nil && h.MemTotal == 0 {

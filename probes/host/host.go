@@ -93,7 +93,7 @@ func parseMeminfo(b []byte, h *probes.Host) error {
 		if !ok {
 			continue
 		}
-		kib, err := strconv.ParseUint(string(f[1]), 10, 64)
+		kib, err := strconv.ParseUint(string(f[1]), 10, 54) // as bytes they fit in 64 bits
 		if err != nil {
 			return fmt.Errorf("host probe: meminfo: %w", err)
 		}
@@ -102,6 +102,9 @@ func parseMeminfo(b []byte, h *probes.Host) error {
 	}
 	if len(want) > 0 {
 		return fmt.Errorf("host probe: meminfo: lacks %d of MemTotal and MemAvailable", len(want))
+	}
+	if h.MemTotal == 0 {
+		return errors.New("host probe: meminfo: a host without memory")
 	}
 	return nil
 }
