@@ -11,8 +11,11 @@
 #include "container.h"
 #include "followed.h"
 
-/* Block requests in flight, of watched containers only. Deleted at completion;
- * beyond the room they are not counted, which lost tells. */
+/* Block requests in flight, of watched containers only. Deleted at completion, or when the
+ * request is used again; beyond a container's share of the room they are not counted, which
+ * lost tells. User space sets the room, the map's and this. */
+const volatile __u64 max_requests = 8192;
+__u64 num_requests = 0;
 struct request_start {
 	__u64 issue_ns;
 	struct slot_ref owner;
@@ -23,7 +26,7 @@ struct request_start {
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 8192);
 	__type(key, __u64);
 	__type(value, struct request_start);
 } requests SEC(".maps");
@@ -66,6 +69,38 @@ static __always_inline bool request_owner(struct request *rq, struct slot_ref *o
 	return true;
 }
 
+static __always_inline void leave_request(struct container *c)
+{
+	__sync_fetch_and_add(&num_requests, -1);
+	if (c)
+		__sync_fetch_and_add(&c->requests, -1);
+}
+
+/* The place is taken before the request is there: it may complete at once. */
+static __always_inline bool enter_request(__u64 key, struct request_start *start, struct container *c)
+{
+	if (!has_share(c->requests, num_requests, max_requests))
+		return false;
+	__sync_fetch_and_add(&num_requests, 1);
+	__sync_fetch_and_add(&c->requests, 1);
+	if (!bpf_map_update_elem(&requests, &key, start, BPF_NOEXIST))
+		return true;
+	leave_request(c);
+	return false;
+}
+
+static __always_inline void forget_request(__u64 key)
+{
+	struct request_start *start = bpf_map_lookup_elem(&requests, &key);
+	struct container *c;
+
+	if (!start)
+		return;
+	c = container_of_slot(start->owner.slot, start->owner.gen);
+	if (!bpf_map_delete_elem(&requests, &key))
+		leave_request(c);
+}
+
 /* Since 5.11 (a54895fa057c) without the queue before the request. */
 SEC("tp_btf/block_rq_issue")
 int BPF_PROG(on_block_issue, struct request *rq)
@@ -73,17 +108,20 @@ int BPF_PROG(on_block_issue, struct request *rq)
 	struct request_start start = {};
 	__u32 op = rq->cmd_flags & REQ_OP_MASK;
 	__u64 key = (__u64)rq;
+	struct container *c;
 
-	if ((op != REQ_OP_READ && op != REQ_OP_WRITE) || !request_owner(rq, &start.owner)) {
-		/* Requests are used again: one whose completion was not seen is not this one. */
-		bpf_map_delete_elem(&requests, &key);
+	/* Requests are used again: one whose completion was not seen is not this one. */
+	forget_request(key);
+	if ((op != REQ_OP_READ && op != REQ_OP_WRITE) || !request_owner(rq, &start.owner))
 		return 0;
-	}
+	c = container_of_slot(start.owner.slot, start.owner.gen);
+	if (!c)
+		return 0;
 	start.issue_ns = bpf_ktime_get_ns();
 	start.bytes_left = rq->__data_len;
 	start.is_write = op == REQ_OP_WRITE;
-	if (bpf_map_update_elem(&requests, &key, &start, BPF_ANY))
-		count_lost(container_of_slot(start.owner.slot, start.owner.gen));
+	if (!enter_request(key, &start, c))
+		count_lost(c);
 	return 0;
 }
 
@@ -112,7 +150,8 @@ int BPF_PROG(on_block_complete, struct request *rq, int error, unsigned int nr_b
 		__sync_fetch_and_add(&c->read_bytes, start->bytes);
 		__sync_fetch_and_add(&c->read_ns, ns);
 	}
-	bpf_map_delete_elem(&requests, &key);
+	if (!bpf_map_delete_elem(&requests, &key))
+		leave_request(c);
 	return 0;
 }
 

@@ -84,13 +84,14 @@ struct container {
 	__u32 gen; /* 0: free */
 	__u32 block_by_cgroup; /* its block I/O is charged to its own cgroup, and to no thread */
 	__u64 threads; /* with storage now */
-	__u64 lost;    /* threads and exits that found no room */
+	__u64 lost;    /* threads, exits and block requests that found no room */
 	__u64 reads;
 	__u64 read_bytes;
 	__u64 read_ns;
 	__u64 writes;
 	__u64 write_bytes;
 	__u64 write_ns;
+	__u64 requests;	  /* in flight */
 	__u64 exit_bytes; /* final records since reading exit_turn */
 	__u32 exit_turn;
 	__u32 pad;

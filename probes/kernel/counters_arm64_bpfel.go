@@ -32,6 +32,7 @@ type countersContainer struct {
 	Writes        uint64
 	WriteBytes    uint64
 	WriteNs       uint64
+	Requests      uint64
 	ExitBytes     uint64
 	ExitTurn      uint32
 	Pad           uint32
@@ -131,8 +132,10 @@ const (
 	countersVarExitTurn               = "exit_turn"
 	countersVarKernelStackBytes       = "kernel_stack_bytes"
 	countersVarLostTotal              = "lost_total"
+	countersVarMaxRequests            = "max_requests"
 	countersVarMaxThreads             = "max_threads"
 	countersVarMaxThreadsPerContainer = "max_threads_per_container"
+	countersVarNumRequests            = "num_requests"
 	countersVarNumThreads             = "num_threads"
 	countersVarSeed                   = "seed"
 	countersVarTasksByV1Cpu           = "tasks_by_v1_cpu"
@@ -216,8 +219,10 @@ type countersVariableSpecs struct {
 	ExitTurn               *ebpf.VariableSpec `ebpf:"exit_turn"`
 	KernelStackBytes       *ebpf.VariableSpec `ebpf:"kernel_stack_bytes"`
 	LostTotal              *ebpf.VariableSpec `ebpf:"lost_total"`
+	MaxRequests            *ebpf.VariableSpec `ebpf:"max_requests"`
 	MaxThreads             *ebpf.VariableSpec `ebpf:"max_threads"`
 	MaxThreadsPerContainer *ebpf.VariableSpec `ebpf:"max_threads_per_container"`
+	NumRequests            *ebpf.VariableSpec `ebpf:"num_requests"`
 	NumThreads             *ebpf.VariableSpec `ebpf:"num_threads"`
 	Seed                   *ebpf.VariableSpec `ebpf:"seed"`
 	TasksByV1Cpu           *ebpf.VariableSpec `ebpf:"tasks_by_v1_cpu"`
@@ -270,8 +275,10 @@ type countersVariables struct {
 	ExitTurn               *ebpf.Variable `ebpf:"exit_turn"`
 	KernelStackBytes       *ebpf.Variable `ebpf:"kernel_stack_bytes"`
 	LostTotal              *ebpf.Variable `ebpf:"lost_total"`
+	MaxRequests            *ebpf.Variable `ebpf:"max_requests"`
 	MaxThreads             *ebpf.Variable `ebpf:"max_threads"`
 	MaxThreadsPerContainer *ebpf.Variable `ebpf:"max_threads_per_container"`
+	NumRequests            *ebpf.Variable `ebpf:"num_requests"`
 	NumThreads             *ebpf.Variable `ebpf:"num_threads"`
 	Seed                   *ebpf.Variable `ebpf:"seed"`
 	TasksByV1Cpu           *ebpf.Variable `ebpf:"tasks_by_v1_cpu"`

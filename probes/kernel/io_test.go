@@ -74,6 +74,61 @@ func directIO(t *testing.T, p *Probe, b *box, path string) (*probes.Kernel, prob
 	return k, th
 }
 
+// TestBlockRequestsAreShared: a container that keeps the disk's queue full takes no more than its
+// share of the room for requests, and of a neighbour's each is counted.
+func TestBlockRequestsAreShared(t *testing.T) {
+	p := newProbe(t, Options{MaxRequests: 16})
+	path := filepath.Join(t.TempDir(), "data")
+	if err := os.WriteFile(path, make([]byte, 16<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const code = "import os,mmap,sys,threading\nfd=os.open(sys.argv[1],os.O_RDONLY|os.O_DIRECT)\nos.fsync(fd)\n" +
+		"def reads(n):\n m=mmap.mmap(-1,4096)\n while n: os.preadv(fd,[m],n%4096<<12); n-=1\n" +
+		"for _ in range(int(sys.argv[2])-1): threading.Thread(target=reads,args=(-1,),daemon=True).start()\n" +
+		"reads(100)\nprint('read',flush=True)\nreads(-1)"
+	jobs := map[string]*job{}
+	for key, threads := range map[string]string{"hog": "64", "victim": "1"} {
+		b := newBox(t, nil, "trimtab-"+key)
+		b.chargeBlockIO(t)
+		watch(t, p, b, key)
+		jobs[key] = b.start(code, path, threads)
+	}
+	for _, key := range []string{"hog", "victim"} {
+		if line, err := jobs[key].out.ReadString('\n'); err != nil {
+			t.Skipf("needs a file system with O_DIRECT below the temporary directory: %v: %s%s", err, line, jobs[key].stderr())
+		}
+	}
+	hog, victim := read(t, p, "hog"), read(t, p, "victim")
+	t.Logf("hog %+v, %d lost; victim %+v, %d lost", hog.Block, hog.Lost, victim.Block, victim.Lost)
+	if hog.Lost == 0 || victim.Block.Reads == 0 {
+		t.Skip("needs a block device below the temporary directory, with 16 requests in flight")
+	}
+	if victim.Lost > 0 {
+		t.Errorf("%d of the victim's requests found no room", victim.Lost)
+	}
+	for _, j := range jobs {
+		j.stop()
+	}
+	inMap, counted := requestsLeft(t, p)
+	if inMap != counted {
+		t.Errorf("%d requests are left, counted are %d", inMap, counted)
+	}
+}
+
+// requestsLeft are the requests that the map holds, and how many are counted in it.
+func requestsLeft(t *testing.T, p *Probe) (inMap, counted uint64) {
+	t.Helper()
+	var key uint64
+	value := make([]byte, p.loaded.coll.Maps["requests"].ValueSize())
+	for all := p.loaded.coll.Maps["requests"].Iterate(); all.Next(&key, &value); {
+		inMap++
+	}
+	if err := p.loaded.coll.Variables["num_requests"].Get(&counted); err != nil {
+		t.Fatal(err)
+	}
+	return inMap, counted
+}
+
 // charged is what the kernel charged to the box, in bytes read and written.
 func (b *box) charged() (reads, writes uint64, ok bool) {
 	counts, err := b.ioCounts()

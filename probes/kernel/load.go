@@ -68,7 +68,9 @@ func setConstants(spec *ebpf.CollectionSpec, opts Options) error {
 	if opts.TasksByV1CPU {
 		byV1 = 1
 	}
+	spec.Maps["requests"].MaxEntries = uint32(opts.MaxRequests)
 	for name, value := range map[string]any{
+		"max_requests":              uint64(opts.MaxRequests),
 		"max_threads":               uint64(opts.MaxThreads),
 		"max_threads_per_container": uint64(opts.MaxThreadsPerContainer),
 		"kernel_stack_bytes":        stackBytes,

@@ -32,6 +32,8 @@ type Options struct {
 	// MaxThreadsPerContainer those of one container (0: 4,096). A thread takes about
 	// 1 KiB of kernel memory; threads beyond the bound are counted in Kernel.Lost.
 	MaxThreads, MaxThreadsPerContainer int
+	// MaxRequests bounds the block requests in flight that are timed (0: 8,192).
+	MaxRequests int
 	// TasksByV1CPU takes a task's container from v1's cpu hierarchy, whose inode
 	// Target.CgroupID then is: for hosts without a v2 tree.
 	TasksByV1CPU bool
@@ -93,6 +95,7 @@ var _ probes.Probe = (*Probe)(nil)
 func New(opts Options) (*Probe, error) {
 	opts.MaxThreads = cmp.Or(opts.MaxThreads, 16384)
 	opts.MaxThreadsPerContainer = cmp.Or(opts.MaxThreadsPerContainer, 4096)
+	opts.MaxRequests = cmp.Or(opts.MaxRequests, 8192)
 	l, err := load(opts)
 	if err != nil {
 		return nil, err

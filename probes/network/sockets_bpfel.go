@@ -32,6 +32,7 @@ type socketsContainer struct {
 	Writes        uint64
 	WriteBytes    uint64
 	WriteNs       uint64
+	Requests      uint64
 	ExitBytes     uint64
 	ExitTurn      uint32
 	Pad           uint32
