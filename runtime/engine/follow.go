@@ -23,8 +23,8 @@ const (
 	// restarts within a second, and a host without it should not be bothered.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 15 * time.Second
-	// lookers is how many containers a listing asks about at once: one whose shim hangs keeps no
-	// other waiting. As many that hang, and nobody who answers, are a runtime that hangs.
+	// lookers is how many containers a listing asks about at once; each that hangs brings one more,
+	// so that none keeps others waiting. As many that hang, and nobody who answers, are a runtime that hangs.
 	lookers = 16
 )
 
@@ -154,17 +154,19 @@ func (w *watcher) list(ctx context.Context, s Session, tell found) error {
 	answers, ended := w.askAll(asking, s, keys)
 	defer ended()
 	defer stop()
-	answered, silent := 0, 0
+	var silent []answer
 	for range keys {
 		a := <-answers
 		if listed[a.key] = true; errors.Is(a.err, errSilent) {
-			silent++
-		} else {
-			answered++
+			silent = append(silent, a)
+		} else if err := w.take(a, tell); err != nil {
+			return err
 		}
-		if answered == 0 && silent == lookers {
-			return a.err
-		}
+	}
+	if len(silent) == len(keys) && len(silent) >= lookers {
+		return silent[0].err
+	}
+	for _, a := range silent {
 		if err := w.take(a, tell); err != nil {
 			return err
 		}
@@ -211,8 +213,8 @@ func (w *watcher) ask(ctx context.Context, s Session, key string) answer {
 	return answer{key: key, c: c, err: err}
 }
 
-// askAll asks for all, some at once; each has one answer. ended waits for those who ask, which end
-// with ctx.
+// askAll asks for all, some at once, and more at once the more are silent: if all are, seven times
+// CallTimeout are enough for two thousand. Each has one answer. ended waits for those who ask, which end with ctx.
 func (w *watcher) askAll(ctx context.Context, s Session, keys []string) (answers <-chan answer, ended func()) {
 	out, next := make(chan answer, len(keys)), make(chan string, len(keys))
 	for _, key := range keys {
@@ -220,12 +222,17 @@ func (w *watcher) askAll(ctx context.Context, s Session, keys []string) (answers
 	}
 	close(next)
 	var asking sync.WaitGroup
-	for range min(lookers, len(keys)) {
-		asking.Go(func() {
-			for key := range next {
-				out <- w.ask(ctx, s, key)
+	var look func()
+	look = func() {
+		for key := range next {
+			a := w.ask(ctx, s, key)
+			if out <- a; errors.Is(a.err, errSilent) {
+				asking.Go(look)
 			}
-		})
+		}
+	}
+	for range min(lookers, len(keys)) {
+		asking.Go(look)
 	}
 	return out, asking.Wait
 }
