@@ -123,13 +123,12 @@ func (c *Controller) admit(in Input, d *Decision) {
 		s := c.containers[key]
 		if s == nil {
 			s = newContainer(key)
-			s.c = ct
 			s.resourcesChanged(c.now())
-			c.containers[key], c.all = s, nil
+			c.containers[key], c.all, s.c = s, nil, ct
 			c.recognise(s)
-		} else if k := setByOthers(s.c, ct); k != "" || !sameResources(s.c.Now, ct.Now) {
+		} else if k, yielded := setByOthers(s.c, ct); k != "" || !sameResources(s.c.Now, ct.Now) {
 			if s.resourcesChanged(c.now()); k != "" {
-				c.foreign(s, k, d)
+				c.foreign(s, k, yielded, d)
 			}
 		}
 		s.c = ct
@@ -158,27 +157,28 @@ func (c *Controller) admit(in Input, d *Decision) {
 
 // setByOthers is a knob that decides on a job's rate and that somebody set on it
 // between two ticks; "" if there is none. What trimtab wrote has an original, or was yielded now.
-func setByOthers(was, is Container) runtime.Knob {
+func setByOthers(was, is Container) (k runtime.Knob, yielded bool) {
 	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCpuset, runtime.KnobMemoryLimit, runtime.KnobGPU, runtime.KnobCPUWeight} {
 		_, before := was.Original[k]
 		_, now := is.Original[k]
 		_, had := was.Now[k]
 		_, has := is.Now[k]
-		yielded := k != runtime.KnobGPU && slices.Contains(is.Yielded, k) && !slices.Contains(was.Yielded, k)
+		yielded = k != runtime.KnobGPU && slices.Contains(is.Yielded, k) && !slices.Contains(was.Yielded, k)
 		if yielded || !before && !now && had && has && was.Now[k] != is.Now[k] {
-			return k
+			return k, yielded
 		}
 	}
-	return ""
+	return "", false
 }
 
-// foreign ends the trial of a container on which somebody else set a knob: what its rate does
-// from then on is not the plan's doing, and what bounded it before may bound it no more.
-func (c *Controller) foreign(s *containerState, k runtime.Knob, d *Decision) {
+// foreign ends the trial of a container on which somebody else set a knob: neither its rate nor what
+// bounds it is the plan's doing from then on. The next need not wait, unless it was trimtab's knob.
+func (c *Controller) foreign(s *containerState, k runtime.Knob, yielded bool, d *Decision) {
 	if t := c.trials[s.plan]; t != nil {
 		t.Abandon(fmt.Sprintf("somebody else set its %s", k))
-		c.end(t, d)
-		s.coolNs = 0
+		if c.end(t, d); !yielded {
+			s.coolNs = 0
+		}
 	}
 	s.loan, s.before = loan{}, baseline{}
 	if k != runtime.KnobCPUWeight {

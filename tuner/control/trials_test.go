@@ -221,6 +221,40 @@ func TestTrialsThatEndOtherwise(t *testing.T) {
 	}
 }
 
+// TestYieldInATrialCoolsDown: where somebody else writes what trimtab was about to, the next trial
+// waits as after any other; an owner who sets another knob is answered at once.
+func TestYieldInATrialCoolsDown(t *testing.T) {
+	for name, c := range map[string]struct {
+		set    runtime.Knob
+		to     runtime.Value
+		yields []runtime.Knob
+		cools  bool
+	}{
+		"the knob on trial": {runtime.KnobCPUWeight, "2048", []runtime.Knob{runtime.KnobCPUWeight}, true},
+		"another":           {runtime.KnobCPUQuota, "180000 100000", nil, false},
+	} {
+		n, j, _ := floored()
+		ctl := started()
+		at, last := -1, 0
+		run(ctl, n, 25, func(i int, d Decision) {
+			if at < 0 && changesOf(d, j, runtime.KnobCPUWeight) > 0 {
+				at = i
+				j.c.Now, j.c.Original, j.c.Yielded = j.c.Now.Clone(), nil, c.yields
+				j.c.Now[c.set] = c.to
+				if c.cools { // found before anything was sent
+					n.results[0] = Result{Kind: ResultApply, Plan: d.Apply[0].Plan, Key: j.c.Key(), Text: "it was set to 2048 in between"}
+				}
+			}
+			if at >= 0 && i == at+1 {
+				last = int(ctl.guarded(j.c.Key()).CoolSeconds)
+			}
+		})
+		if want := int(Defaults().Constants.CoolSeconds); at < 0 || c.cools && last < want || !c.cools && last > 0 {
+			t.Errorf("%s: its trial is opened at %d s; a second after, it cools down for %d s, of %d", name, at, last, want)
+		}
+	}
+}
+
 func TestContainerThatEndsInATrial(t *testing.T) {
 	n, j, _ := floored()
 	c := started()
