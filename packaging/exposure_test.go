@@ -59,7 +59,7 @@ func TestUnitClosesWaysOut(t *testing.T) {
 	for _, line := range []string{
 		"ReadOnlyPaths=-/proc/sys -/proc/sysrq-trigger",
 		"InaccessiblePaths=-/proc/kcore",
-		"SystemCallFilter=~process_vm_readv process_vm_writev pidfd_getfd",
+		"SystemCallFilter=~process_vm_readv process_vm_writev pidfd_getfd @resources",
 		"LimitCORE=0",
 	} {
 		if !strings.Contains(unit, "\n"+line+"\n") {
@@ -80,7 +80,7 @@ func TestUnitLetsOthersBeTold(t *testing.T) {
 	// A later line takes from what an earlier one gives: there is none but these.
 	for key, want := range map[string][]string{
 		"RestrictAddressFamilies": {"AF_UNIX AF_INET AF_INET6 AF_NETLINK"},
-		"SystemCallFilter":        {"@system-service seccomp bpf perf_event_open", "~process_vm_readv process_vm_writev pidfd_getfd"},
+		"SystemCallFilter":        {"@system-service seccomp bpf perf_event_open", "~process_vm_readv process_vm_writev pidfd_getfd @resources"},
 	} {
 		var got []string
 		for _, m := range regexp.MustCompile(`(?m)^\s*`+key+`\s*=\s*(.*)$`).FindAllStringSubmatch(unit, -1) {
