@@ -1,7 +1,9 @@
 package packaging
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -39,6 +41,31 @@ func TestExposureIsDocumented(t *testing.T) {
 	}
 }
 
+// TestLessExposureIsDocumented: what docs/security.md says that drop-ins give.
+func TestLessExposureIsDocumented(t *testing.T) {
+	analyze, page := tool(t, "systemd-analyze", "apt-get install systemd"), read(t, "../docs/security.md")
+	if version := strings.Fields(output(t, analyze, "--version"))[1]; !strings.Contains(page, "with systemd "+version+":") {
+		t.Skipf("needs the systemd that docs/security.md was measured with: this is %s", version)
+	}
+	_, less, _ := strings.Cut(page, "less.conf\n    [Service]\n")
+	less, _, found := strings.Cut(strings.ReplaceAll(less, "\n    ", "\n"), "\n\n")
+	if !found {
+		t.Fatal("docs/security.md shows no less.conf")
+	}
+	const local = "\nIPAddressDeny=any\nIPAddressAllow=localhost\n"
+	for said, lines := range map[string]string{"would give %.": local + "ProtectProc=ptraceable\n", "above it has %,": less, "and % with": less + local} {
+		unit := filepath.Join(t.TempDir(), "trimtab.service")
+		if err := os.WriteFile(unit, []byte(strings.Replace(read(t, "trimtab.service"), "\n[Install]", "\n"+strings.TrimSpace(lines)+"\n[Install]", 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out := output(t, analyze, "security", "--offline=true", "--no-pager", unit)
+		level := regexp.MustCompile(`Overall exposure level for \S+ ([0-9.]+)`).FindStringSubmatch(out)
+		if level == nil || !strings.Contains(page, strings.Replace(said, "%", level[1], 1)) {
+			t.Errorf("docs/security.md does not say %q of %v with\n%s", said, level, lines)
+		}
+	}
+}
+
 // nameOf is how the page names an exposure: CapabilityBoundingSet=~CAP_BPF is CAP_BPF,
 // RestrictAddressFamilies=~AF_(INET|INET6) AF_INET, User=/DynamicUser= User=.
 func nameOf(exposure string) string {
@@ -57,6 +84,7 @@ func nameOf(exposure string) string {
 func TestUnitClosesWaysOut(t *testing.T) {
 	unit := read(t, "trimtab.service")
 	for _, line := range []string{
+		"ProtectKernelTunables=yes",
 		"ReadOnlyPaths=-/proc/sys -/proc/sysrq-trigger",
 		"InaccessiblePaths=-/proc/kcore",
 		"SystemCallFilter=~process_vm_readv process_vm_writev pidfd_getfd @resources",

@@ -95,8 +95,8 @@ func sandbox(t *testing.T, m *machine) {
 	if got != want {
 		t.Errorf("the daemon runs with\n%s\nwant\n%s", got, want)
 	}
-	covered := m.sh(t, `awk '$5 ~ "^/proc/(kcore|sys|sysrq-trigger)$" {print $5}' /proc/$(systemctl show -p MainPID --value trimtab)/mountinfo | sort -u`)
-	if covered != "/proc/kcore\n/proc/sys\n/proc/sysrq-trigger" {
+	covered := m.sh(t, `awk '$5 ~ "^/proc/(kallsyms|kcore|sys|sysrq-trigger)$" {print $5}' /proc/$(systemctl show -p MainPID --value trimtab)/mountinfo | sort -u`)
+	if covered != "/proc/kallsyms\n/proc/kcore\n/proc/sys\n/proc/sysrq-trigger" {
 		t.Errorf("of /proc the unit covers\n%s", covered)
 	}
 }
