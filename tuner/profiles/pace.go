@@ -24,8 +24,9 @@ type Pace struct {
 	// Least is the rate of the fastest block of the slowest stretchBlocks in a row: what is left of its
 	// pace where such phases pass. 0: it had fewer.
 	Least float32 `json:"least,omitempty"`
-	// First is the rate of its first two blocks, where they were seen whole. A job begins as its last runs
-	// did, whatever phases come later. 0: not known.
+	// First is the quadratic mean of the rates of the steps of its first two blocks, where they were seen
+	// whole: a step that takes forty times as long counts as one that is missing. A job begins as its last
+	// runs did, whatever phases come later. 0: not known.
 	First float32 `json:"first,omitempty"`
 }
 
@@ -50,10 +51,10 @@ const (
 	leastRuns = 4
 	// leastSpread of runs, and of blocks: what two means of the same thing differ by anyway.
 	leastSpread = 0.004
-	// falseAlarms is the bound on the chance that a run as fast as ever raises the alarm, in all of it.
-	falseAlarms = 6e-4
-	// falseFirst is that of the first two blocks alone, beside it.
-	falseFirst = 5e-5
+	// falseAlarms bounds the chance that a run as fast as ever raises the alarm: by its first two blocks, by
+	// how far runs lie apart, and by how far blocks do, each over the whole run. Begins, and steps with long
+	// tails, are not normally distributed: with these the three together come to one in a thousand.
+	falseAlarms = 2e-4
 	// leastSlower is the least that is told.
 	leastSlower = 0.05
 	// blockRoom widens the spread of blocks: a step in fifty may take thrice as long, and blocks of
@@ -75,7 +76,7 @@ type Pacer struct {
 	slowest      float64 // least mean of two
 	stretch      [stretchBlocks]float64
 	least        float64 // least of the fastest blocks of stretches
-	first        float64 // mean of the first two
+	begin, first float64 // steps of the first two blocks, and the root of the sum of their rates' squares
 	late         bool    // steps came before those that it saw, or between them
 	untilNs      int64   // of the latest reading
 }
@@ -101,6 +102,9 @@ func (p *Pacer) Add(source string, r observe.RateSample) (closed bool) {
 		p.skipped += steps
 		return false
 	}
+	if p.blocks < 2 {
+		p.begin, p.first = p.begin+steps, math.Hypot(p.first, r.Rate*math.Sqrt(steps))
+	}
 	if p.steps, p.ns = p.steps+steps, p.ns+ns; p.steps < blockSteps*(1-1e-3) {
 		return false
 	}
@@ -113,9 +117,6 @@ func (p *Pacer) Add(source string, r observe.RateSample) (closed bool) {
 	p.last = [2]float64{p.last[1], rate}
 	if two := (p.last[0] + p.last[1]) / 2; p.blocks == 2 || p.blocks > 2 && two < p.slowest {
 		p.slowest = two
-	}
-	if p.blocks == 2 {
-		p.first = (p.last[0] + p.last[1]) / 2
 	}
 	p.stretch[p.blocks%stretchBlocks] = rate
 	if best := slices.Max(p.stretch[:]); p.blocks == stretchBlocks || p.blocks > stretchBlocks && best < p.least {
@@ -134,7 +135,7 @@ func (p *Pacer) Pace() Pace {
 		out.Slowest = float32(math.Exp(p.slowest))
 	}
 	if p.blocks > 1 && !p.late {
-		out.First = float32(math.Exp(p.first))
+		out.First = float32(p.first / math.Sqrt(p.begin))
 	}
 	if p.blocks >= stretchBlocks {
 		out.Least = float32(math.Exp(p.least))
@@ -153,6 +154,7 @@ type Usual struct {
 	Low, High      float64 // 95 % of runs
 	Runs           int
 	between, block float64 // standard deviations, of logarithms
+	blocks         float64 // that tell the latter, less one for each run
 	ends, alike    []End   // those that it is of, and with those that are too odd for it
 }
 
@@ -175,6 +177,7 @@ func UsualOf(s Start, ends []End, source string) (u Usual, ok bool) {
 	var logs []float64
 	for _, e := range here {
 		logs = append(logs, e.log())
+		u.blocks += float64(max(0, e.Blocks-1))
 		u.block += float64(e.Spread*e.Spread) / float64(len(here))
 	}
 	mean := 0.0
@@ -290,8 +293,8 @@ func (u Usual) Slower(p *Pacer, now End) *Slower {
 		s.early = true
 		return s
 	}
-	of := u.quantile(falseAlarms/2) * math.Sqrt(u.variance())
-	by := distuv.UnitNormal.Quantile(1-falseAlarms/2/(look*(look+1))) * block / math.Sqrt2
+	of := u.quantile(falseAlarms) * math.Sqrt(u.variance())
+	by := distuv.UnitNormal.Quantile(1-falseAlarms/(look*(look+1))) * block / math.Sqrt2
 	blocks := p.before + p.blocks
 	if _, most := u.slowest(blocks, of, func(e End) float32 { return e.Slowest }); below >= max(math.Hypot(of, by), -math.Log(1-leastSlower), most) {
 		return slower(below)
@@ -308,13 +311,15 @@ func (u Usual) Slower(p *Pacer, now End) *Slower {
 
 // first is by how much the first two blocks are below those of earlier runs, of logarithms, where that is
 // more than they may be; else 0. What such a job does first is alike from run to run: phases that come later
-// hide nothing here, and how far first blocks lie apart holds all that makes them differ.
+// hide nothing here, and how far first blocks lie apart holds all that makes them differ. Few runs tell that
+// roughly. Where a job begins no slower than it goes on, whole runs and all their blocks tell it too: their
+// variances add up, with the degrees of freedom of Welch and Satterthwaite.
 func (u Usual) first(p *Pacer) float64 {
 	if p.blocks != 2 || p.late {
 		return 0
 	}
 	var logs []float64
-	for _, e := range u.alike {
+	for _, e := range u.ends {
 		if e.First > 0 {
 			logs = append(logs, math.Log(float64(e.First)))
 		}
@@ -324,8 +329,15 @@ func (u Usual) first(p *Pacer) float64 {
 	}
 	mean, spread := stat.MeanStdDev(logs, nil)
 	n := float64(len(logs))
-	t := distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile(1 - falseFirst)
-	if off := mean - p.first; off >= max(t*max(spread, leastSpread)*math.Sqrt(1+1/n), -math.Log(1-leastSlower)) {
+	spread = max(spread, leastSpread) * math.Sqrt(1+1/n)
+	reach := spread * distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile(1-falseAlarms)
+	if mean+spread >= math.Log(u.PerSecond) {
+		runs, blocks := u.variance(), u.block*u.block/2*(1+1/n)
+		all := runs + blocks
+		freedom := all * all / (runs*runs/float64(u.Runs-1) + blocks*blocks/max(1, u.blocks))
+		reach = min(reach, max(spread, math.Sqrt(all))*distuv.StudentsT{Sigma: 1, Nu: freedom}.Quantile(1-falseAlarms))
+	}
+	if off := mean - math.Log(p.first/math.Sqrt(p.begin)); off >= max(reach, -math.Log(1-leastSlower)) {
 		return off
 	}
 	return 0
@@ -348,7 +360,7 @@ func (u Usual) slowest(blocks int, of float64, stretch func(End) float32) (mean,
 	}
 	mean, spread := stat.MeanStdDev(off, nil)
 	n := float64(len(off))
-	t := distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile(1 - falseAlarms/2)
+	t := distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile(1 - falseAlarms)
 	return mean, mean + math.Hypot(of, t*max(spread, leastSpread)*math.Sqrt(1+1/n))
 }
 
