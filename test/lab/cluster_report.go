@@ -63,7 +63,7 @@ func clusterText(r cluster.Report) string {
 	}
 	fmt.Fprintf(&out, "               memory between two of its steps %s\n", between)
 	fmt.Fprintf(&out, "  queue        first come, first served, nobody overtakes; on the server that the job leaves fullest\n")
-	fmt.Fprintf(&out, "  trimtab      lends what is idle %g s after a job starts, memory once what it keeps was read (%g s)\n", s.Times.Grant, s.Times.Fill)
+	fmt.Fprintf(&out, "  trimtab      the daemon's control step each second, on counters made from the rates; an epoch of files is read in %g s\n", s.EpochS)
 	fmt.Fprintf(&out, "  * knows the curves, and divides at once; others measure, or need to know nothing\n")
 	fmt.Fprintf(&out, "  seeds        1 … %d; a cell is the mean over seeds (least … most)\n\n", s.Seeds)
 	columns := []string{"LOAD", "BY", "COMPLETION s", "P50 s", "P95 s",

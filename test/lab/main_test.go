@@ -9,7 +9,7 @@ import (
 
 // TestSimulateText is the same twice, and has a row for each policy.
 func TestSimulateText(t *testing.T) {
-	f := simulateFlags{seeds: 2, loads: []float64{0.5, 2}}
+	f := simulateFlags{seeds: 2, jobs: 20, loads: []float64{0.5, 2}}
 	var texts []string
 	for range 2 {
 		out, err := f.simulate([]string{"cpu", "gpu"})
@@ -26,7 +26,7 @@ func TestSimulateText(t *testing.T) {
 			t.Errorf("no %q in it:\n%s", want, texts[0])
 		}
 	}
-	for _, bad := range []simulateFlags{{loads: []float64{-1}}, {seeds: -1}, {probe: "h100"}} {
+	for _, bad := range []simulateFlags{{loads: []float64{-1}}, {seeds: -1}, {probe: "h100", seeds: 1, jobs: 1, loads: []float64{1}}} {
 		if _, err := bad.simulate([]string{"cpu", "gpu"}); err == nil {
 			t.Errorf("%+v: simulated", bad)
 		}

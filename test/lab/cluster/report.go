@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/trimtab/trimtab/test/lab/tables"
 )
@@ -55,25 +57,44 @@ func Simulate(s Setup) (Report, error) {
 	for i := range curves {
 		curves[i].Parts = s.Parts
 	}
-	mechanisms := append(Rivals(), Loans(s.Times))
+	mechanisms := append(Rivals(), Daemon(s.EpochS))
 	report := Report{Setup: s}
 	for _, load := range s.Loads {
-		all := make([][]figures, len(mechanisms))
-		for seed := range uint64(s.Seeds) {
-			jobs := s.Build(trace, curves, load, seed+1)
-			for i, m := range mechanisms {
-				done, err := Run(jobs, s.Servers, s.Server, m, seed+1)
-				if err != nil {
-					return Report{}, fmt.Errorf("load %g, seed %d: %w", load, seed+1, err)
-				}
-				all[i] = append(all[i], summarise(done))
-			}
+		all, err := s.seeds(trace, curves, load, mechanisms)
+		if err != nil {
+			return Report{}, err
 		}
 		for i, m := range mechanisms {
 			report.Rows = append(report.Rows, row(load, m, all[i], all[0]))
 		}
 	}
 	return report, nil
+}
+
+// seeds runs each seed at one load, side by side; figures are by mechanism, then by seed.
+func (s Setup) seeds(trace []tables.TraceJob, curves []tables.Curve, load float64, mechanisms []Mechanism) ([][]figures, error) {
+	all := make([][]figures, len(mechanisms))
+	for i := range all {
+		all[i] = make([]figures, s.Seeds)
+	}
+	failed := make([]error, s.Seeds)
+	var running sync.WaitGroup
+	for n := range s.Seeds {
+		running.Go(func() {
+			seed := uint64(n + 1)
+			jobs := s.Build(trace, curves, load, seed)
+			for i, m := range mechanisms {
+				done, err := Run(jobs, s.Servers, s.Server, m, seed)
+				if err != nil {
+					failed[n] = fmt.Errorf("load %g, seed %d: %w", load, seed, err)
+					return
+				}
+				all[i][n] = summarise(done)
+			}
+		})
+	}
+	running.Wait()
+	return all, errors.Join(failed...)
 }
 
 func summarise(done []Done) figures {

@@ -18,7 +18,9 @@ type Setup struct {
 	// load. 0: durations as in the trace, and the times of submission are scaled.
 	SpanS float64 `json:"spanS,omitempty"`
 	Seeds int     `json:"seeds"`
-	Times Times   `json:"times"`
+	// EpochS is how long a job takes to read once what it reads again and again; it was evicted before
+	// only from then on.
+	EpochS float64 `json:"epochS"`
 	// Parts: memory between two steps of a table counts in proportion (tables.Curve).
 	Parts bool `json:"parts,omitempty"`
 }
@@ -26,7 +28,7 @@ type Setup struct {
 // TraceSetup is the trace itself on four of Synergy's servers; DaySetup is a day of
 // a larger cluster.
 func TraceSetup() Setup {
-	return Setup{Server: SynergyServer(), Servers: 4, Jobs: 60, Loads: []float64{0.5, 0.75, 1, 1.5, 2}, Seeds: 10, Times: DefaultTimes()}
+	return Setup{Server: SynergyServer(), Servers: 4, Jobs: 60, Loads: []float64{0.5, 0.75, 1, 1.5, 2}, Seeds: 10, EpochS: 60}
 }
 
 // DaySetup is 1,000 jobs in 24 hours on 16 servers.
