@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/trimtab/trimtab/tuner/actuator"
@@ -45,19 +43,8 @@ func (e *writeCounters) restore(r actuator.RestoreResult) {
 
 // show copies the counters into a snapshot.
 func (e *writeCounters) show(t *state.Totals) {
-	t.Changes, t.Restores = sortedCounts(e.changes), sortedCounts(e.restores)
+	t.Changes, t.Restores = state.Counts(e.changes), state.Counts(e.restores)
 	t.ApplySeconds = e.apply
 	t.ApplySeconds.Counts = slices.Clone(e.apply.Counts)
-	t.ForeignWrites, t.GPUAccessLost, t.GPURepairs = e.foreign, e.gpuLost, sortedCounts(e.repairs)
-}
-
-func sortedCounts(m map[state.Count]float64) []state.Count {
-	out := slices.Collect(maps.Keys(m))
-	slices.SortFunc(out, func(a, b state.Count) int {
-		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Knob, b.Knob), cmp.Compare(a.Result, b.Result))
-	})
-	for i, c := range out {
-		out[i].Value = m[c]
-	}
-	return out
+	t.ForeignWrites, t.GPUAccessLost, t.GPURepairs = e.foreign, e.gpuLost, state.Counts(e.repairs)
 }

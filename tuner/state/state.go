@@ -371,7 +371,7 @@ func DeviceOf(d probes.Device, all []probes.Device) Device {
 func Counts(m map[Count]float64) []Count {
 	out := slices.Collect(maps.Keys(m))
 	slices.SortFunc(out, func(a, b Count) int {
-		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Team, b.Team), cmp.Compare(a.Class, b.Class),
+		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Knob, b.Knob), cmp.Compare(a.Team, b.Team), cmp.Compare(a.Class, b.Class),
 			cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Part, b.Part), cmp.Compare(a.Result, b.Result))
 	})
 	for i, k := range out {
