@@ -23,10 +23,13 @@ import (
 // elsewhereFile says of each command that is not run here which test names it, or why none does:
 //
 //	COMMAND | FILE: TEXT      FILE, of a test or a target, has TEXT; that it runs it is not proved here
-//	COMMAND | not run: WHY
+//	COMMAND | not run: WHY         but make says what it would do
 //
 // A * stands for anything.
 const elsewhereFile = "testdata/docs-commands.list"
+
+// notRun is how a command is listed that nobody runs.
+const notRun = "not run"
 
 // walkedPage is walked by test/vm, command by command.
 const walkedPage = "docs/first-day.md"
@@ -50,6 +53,11 @@ func TestDocsCommandsRun(t *testing.T) {
 		at := all[line]
 		if how, listed := elsewhere.of(line); listed {
 			counts[how]++
+			if how == notRun && strings.HasPrefix(line, "make ") {
+				if out, err := dryMake(t, line); err != nil {
+					t.Errorf("%s: $ %s: %v\n%s", at, line, err, out)
+				}
+			}
 			continue
 		}
 		if strings.HasPrefix(at, walkedPage) && !strings.HasPrefix(line, "trimtab ") {
@@ -74,10 +82,21 @@ func TestDocsCommandsRun(t *testing.T) {
 	for line := range moved {
 		t.Errorf("no page has %q", line)
 	}
-	t.Logf("docs commands: %d of %d run here, %d walked by test/vm, %d named in other tests; %d are listed with why not", counts["here"], len(all), counts["walked"], counts["named"], counts["not run"])
+	t.Logf("docs commands: %d of %d run here, %d walked by test/vm, %d named in other tests; %d are listed with why not", counts["here"], len(all), counts["walked"], counts["named"], counts[notRun])
 	if counts["here"] < 93 {
 		t.Errorf("%d of %d commands are run: there were more", counts["here"], len(all))
 	}
+}
+
+// dryMake has make say what it would do: of what nobody runs, the target and its variables are there.
+func dryMake(t *testing.T, line string) ([]byte, error) {
+	t.Helper()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("needs make: the pages' targets are looked up with it")
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", "make --dry-run "+strings.TrimPrefix(line, "make "))
+	cmd.Dir = "../.."
+	return cmd.CombinedOutput()
 }
 
 // movedHere are commands of the pages with what is run for them: what they name without an
@@ -113,6 +132,9 @@ func TestEveryNewCommandIsMissed(t *testing.T) {
 		if _, listed := elsewhere.of(line); listed || isHarmless(line) {
 			t.Errorf("%q would not be missed", line)
 		}
+	}
+	if out, err := dryMake(t, "make never"); err == nil {
+		t.Errorf("a target that is not there passes for one that is:\n%s", out)
 	}
 	if out, code := newShell(t, playedDaemon(t)).run("trimtab explain nobody"); code == 0 {
 		t.Errorf("a command that fails passes for one that was run:\n%s", out)
@@ -256,7 +278,7 @@ func readElsewhere(t *testing.T) (out elsewhereLines) {
 		if !found || rest == "" {
 			t.Fatalf("%s: %q does not say who runs it, or why nothing does", elsewhereFile, line)
 		}
-		if what != "not run" {
+		if what != notRun {
 			if code, err := os.ReadFile(filepath.Join("../..", what)); err != nil || !strings.Contains(string(code), rest) {
 				t.Errorf("%s: %s has no %q: it is not run there (%v)", elsewhereFile, what, rest, err)
 			}
