@@ -111,10 +111,23 @@ echo 'mode: nonsense' >/etc/trimtab/conf.d/zz.yaml; systemctl reset-failed trimt
 		o := m.try(t, "systemctl show -p ActiveState --value trimtab; systemctl show -p ActiveState,Result,ExecMainExitTimestampMonotonic,ExecMainStatus trimtab-restore")
 		return o.Stdout, strings.HasPrefix(o.Stdout, "failed") && strings.Contains(o.Stdout, "ActiveState=inactive") && !strings.Contains(o.Stdout, "Monotonic=0\n")
 	})
+	m.saysWhyItFailed(t)
 	m.wantQuota(t, "job", owners, "after OnFailure")
 	m.wantShown(t, "after OnFailure")
 	t.Log(m.sh(t, "journalctl --no-pager -b -u trimtab-restore -o cat | tail -5"))
-	m.sh(t, "rm /etc/trimtab/conf.d/zz.yaml /run/systemd/system/trimtab.service.d/vm.conf; systemctl daemon-reload; systemctl reset-failed trimtab; systemctl start trimtab")
+	m.sh(t, "rm -r /etc/trimtab/conf.d/zz.yaml /run/systemd/system/trimtab.service.d; systemctl daemon-reload; systemctl reset-failed trimtab; systemctl start trimtab")
+}
+
+// saysWhyItFailed: the commands that docs/troubleshooting.md names tell of a daemon that cannot start that
+// it has failed, why, and that its limits were given back.
+func (m *machine) saysWhyItFailed(t *testing.T) {
+	t.Helper()
+	const why = `mode: "nonsense" is not known`
+	m.ask(t, "trimtab status", answer{codes: []int{1}, wants: []string{"is not running"}, not: []string{"^daemon"}})
+	m.ask(t, "systemctl status trimtab", answer{codes: []int{3}, wants: []string{"Active: failed"}})
+	m.ask(t, "journalctl -u trimtab -n 50", answer{wants: []string{why}})
+	m.ask(t, "systemctl status trimtab trimtab-restore", answer{codes: []int{3}, wants: []string{"Active: failed", `trimtab-restore\.service - `, `restore --offline .*status=0/SUCCESS`}})
+	m.ask(t, "journalctl -u trimtab", answer{wants: []string{"Started trimtab", why}})
 }
 
 func stopRestores(t *testing.T, m *machine) {
@@ -125,7 +138,13 @@ func stopRestores(t *testing.T, m *machine) {
 	if got := m.sh(t, "systemctl show -p Result --value trimtab; ls /var/lib/trimtab/originals"); got != "success" {
 		t.Errorf("it ended with, and left: %s", got)
 	}
-	m.sh(t, "systemctl disable trimtab; systemctl --no-reload enable --now trimtab; systemctl is-enabled trimtab") // as after the package of an RPM host
+	const enable, standing = "systemctl --no-reload enable --now trimtab", "systemctl is-active trimtab; systemctl is-enabled trimtab; trimtab status >/dev/null && echo answers"
+	m.ask(t, enable, answer{})
+	m.ask(t, "systemctl disable --now trimtab", answer{})
+	m.ask(t, standing, answer{codes: []int{1}, wants: []string{"^inactive$", "^disabled$"}, not: []string{"^answers$"}})
+	m.wantQuota(t, "job", owners, "disabled")
+	m.ask(t, enable, answer{}) // as after the package of an RPM host
+	m.ask(t, standing, answer{wants: []string{"^active$", "^enabled$", "^answers$"}})
 }
 
 func purges(t *testing.T, m *machine) {
@@ -133,6 +152,8 @@ func purges(t *testing.T, m *machine) {
 	m.sh(t, "apt-get -qq -y remove trimtab >&2")
 	m.wantQuota(t, "job", owners, "removed")
 	m.wantShown(t, "removed")
+	m.sh(t, "docker tag job-image trimtab-train:1") // as make demo leaves it
+	m.ask(t, "docker image rm trimtab-train:1", answer{wants: []string{"^Untagged: trimtab-train:1$"}})
 	m.sh(t, "apt-get -qq -y purge trimtab >&2") // the first day purges what was not removed before
 	left := m.sh(t, `find / /run /dev/shm /sys/fs/bpf -xdev -iname '*trimtab*' -not -path '/opt/vm*' -not -path '/var/lib/docker/*'
 getent group trimtab trimtab-read || true
