@@ -118,7 +118,7 @@ func soon(t *testing.T, alerts ...string) string {
 		t.Fatal(err)
 	}
 	for _, alert := range alerts {
-		wait := regexp.MustCompile(`(alert: ` + alert + `\n +expr: .*\n +for: )\S+`)
+		wait := regexp.MustCompile(`(alert: ` + alert + `\n(?: {8,}.*\n)*? +for: )\S+`)
 		if !wait.Match(rules) {
 			t.Fatalf("%s waits for nothing", alert)
 		}

@@ -1,0 +1,52 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/trimtab/trimtab/test/daemontest"
+	"github.com/trimtab/trimtab/test/promtest"
+	"github.com/trimtab/trimtab/test/workload"
+	"github.com/trimtab/trimtab/tuner/state"
+)
+
+// pacedJob is a job whose pace a file says, and whose log tells its steps. Its weight is the largest: there
+// is none above it to try, and other work does not slow it.
+func pacedJob(t *testing.T, name string, docker []string, args ...string) *workload.Job {
+	t.Helper()
+	return started(t, workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: "paced.py", Args: args,
+		DockerArgs: append([]string{"--network", "none", "--cpu-shares", "262144", "--label", `trimtab.rate.log=^step=(\d+)`}, docker...)})
+}
+
+// scraped is a daemon with a real Prometheus that scrapes it, from before its start: what comes before a
+// scrape is no increase. alert fires soon.
+func scraped(t *testing.T, alert, config string) (*promtest.Server, *daemontest.Daemon) {
+	t.Helper()
+	if err := workload.Ready(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	address := promtest.FreeAddress(t)
+	p := promtest.Start(t, []string{address}, soon(t, alert))
+	return p, daemon(t, daemontest.Options{Metrics: address, Config: "overhead: {cpu: 2, perContainer: 0.1}\n" + config}) // else it reads less beside many jobs
+}
+
+// TestAlertOfTrialsThatFail: jobs get slower by each CPU that they are given, since they read their quota
+// and do more for it. So their trials are reverted, and a real Prometheus tells of that.
+func TestAlertOfTrialsThatFail(t *testing.T) {
+	p, d := scraped(t, "RollbackRateHigh", "loans: proven\nreserve: {cpus: 0.02}\nthresholds: {maxExcessSteal: 0.5}\n")
+	var j *workload.Job
+	for i := range 7 { // the rule asks for five trials, and one may be disturbed
+		j = pacedJob(t, fmt.Sprintf("worse-%d", i), []string{"--label", "trimtab.mode=tune", "--label", "trimtab.cpu.max=0.16"},
+			"--file", "/sys/fs/cgroup/cpu.max", "--file", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "--scale", "25e-6", "--burn")
+		if err := j.SetQuota(t.Context(), 0.04); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, d, j.Name, "trials to be rolled back", func(state.Container) bool {
+		s, err := d.Client().Status(t.Context())
+		return err == nil && slices.ContainsFunc(s.Totals.Trials, func(c state.Count) bool { return c.Result == string(state.OutcomeRolledBack) && c.Value >= 5 })
+	})
+	fires(t, p, "RollbackRateHigh")
+}
