@@ -31,7 +31,7 @@ var programs = []program{
 	{"jax", "JAX and Optax, one thread augments", "optax", 0.4},
 }
 
-// rateTolerance of a rate that is shown, against the program's own steps [DESIGN.md].
+// rateTolerance of a rate that is shown, against the program's own steps.
 const rateTolerance = 0.03
 
 // others tunes programs that nobody here wrote, and holds their rate against what no quota gives.

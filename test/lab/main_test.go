@@ -33,11 +33,10 @@ func TestSimulateText(t *testing.T) {
 	}
 }
 
-// Bad words are refused by name, the licenses come along, and docs/lab.md's longer simulations run.
+// Bad words are refused by name, and the licenses come along.
 func TestCommand(t *testing.T) {
 	for args, want := range map[string]string{
 		"simulate nope": `simulate "nope": allowed are cpu, day, gpu`, "simulate gpu --probe T4": "allowed: [k80 p100 v100]", "sources": "Apache", "sources -o xml": "allowed are table and json",
-		"simulate day": "\n0.75  trimtab ", "simulate cpu --load 0.9,1.1 --seeds 20 --output json": `"load": 1.1`,
 	} {
 		cmd, out := command(), &strings.Builder{}
 		cmd.SetArgs(strings.Fields(args))
