@@ -220,8 +220,11 @@ func Owned(k *policies.Constants, v policies.Verdict, r observe.Reading, right f
 
 // WhyNothing says why nothing is proposed for a container of such a verdict.
 func WhyNothing(v policies.Verdict) string {
-	if v.Relief == policies.ReliefGrant {
+	switch v.Relief {
+	case policies.ReliefGrant:
 		return "it has all the CPU that is its own, and more is others'"
+	case policies.ReliefWeight: // of others' work the host's own processes do not heed its weight
+		return "it queues behind other work for a CPU, and no CPU weight is sure to help"
 	}
 	return "nothing to gain"
 }

@@ -257,7 +257,7 @@ func TestNoReliefInAWeightBeyondTheRight(t *testing.T) {
 		if v.Relief != tt.want {
 			t.Errorf("%s: %s/%s, relief %q, want %q", name, v.Class, v.Cause, v.Relief, tt.want)
 		}
-		if granted := v.Relief == policies.ReliefGrant; granted == (WhyNothing(v) == "nothing to gain") {
+		if queues := v.Relief != policies.ReliefQuota; queues == (WhyNothing(v) == "nothing to gain") {
 			t.Errorf("%s: relief %q, and %q", name, v.Relief, WhyNothing(v))
 		}
 	}
