@@ -120,3 +120,25 @@ func TestFloorOfWhoIsOnlyObserved(t *testing.T) {
 		}
 	}
 }
+
+// TestWordsBesideTheHostsOwnProcesses: who has less than its right for what runs outside of
+// containers is told so, and not that it could use no more.
+func TestWordsBesideTheHostsOwnProcesses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		host float64
+		want string
+	}{
+		"a host full of them": {1.8, "it is entitled to 0.40 CPUs, and the host's own processes leave all containers 0.20"},
+		"a host without":      {0, "it can use 0.40 CPUs and is entitled to 0.40"},
+	} {
+		n := newNode(2)
+		n.host = tt.host
+		j := n.addProgram("render", 0.4, 2, 0)
+		j.c.Enrolment.Loans = policies.LoansOff
+		c := started()
+		run(c, n, 20, nil)
+		if got := shownAs(t, c, j); got.Allocation == nil || got.Allocation.Why != tt.want {
+			t.Errorf("%s: %+v, want %q", name, got.Allocation, tt.want)
+		}
+	}
+}

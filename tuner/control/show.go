@@ -168,8 +168,8 @@ func (c *Controller) allocation(i int) *state.Allocation {
 		a.Why = "it uses next to no CPU"
 	case g.Quota > p.OwnQuota && p.OwnQuota > 0:
 		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and was lent %.2f that nobody used", g.Right, g.Quota-p.OwnQuota)
-	case need <= g.Right:
-		a.Why = fmt.Sprintf("it can use %.2f of the %.2f CPUs it is entitled to; the rest is left to others", need, g.Right)
+	case c.node.CPUs-c.node.HostCPUs <= min(1.01*need, 0.99*g.Right):
+		a.Why = fmt.Sprintf("it is entitled to %.2f CPUs, and the host's own processes leave all containers %.2f", g.Right, max(0, c.node.CPUs-c.node.HostCPUs))
 	default:
 		a.Why = fmt.Sprintf("it can use %.2f CPUs and is entitled to %.2f", need, g.Right)
 	}
