@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -20,5 +21,20 @@ func TestExplainSaysWhatAContainerGetsOfTheHost(t *testing.T) {
 	}
 	if c.Allocation = nil; strings.Contains(Explain(c, Clock{}), "Its part") {
 		t.Error("a container that is not tuned has a part")
+	}
+}
+
+// TestAKneeBesideOthersIsToldAsSuch: the knee of a job that queues holds while it queues.
+func TestAKneeBesideOthersIsToldAsSuch(t *testing.T) {
+	alone := policies.Cost{TrainerCPU: 0.1, Device: 0.1, Ticks: 50}
+	beside := alone
+	beside.Queue = 0.3
+	for cost, want := range map[policies.Cost]string{
+		alone:  "no more speed beyond 0.5 CPUs",
+		beside: "no more speed beyond 0.2 CPUs while it queues behind others as now",
+	} {
+		if got := beyond(state.Container{Cost: cost}); got != want {
+			t.Errorf("%+v: %q, want %q", cost, got, want)
+		}
 	}
 }

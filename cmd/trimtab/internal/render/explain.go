@@ -316,12 +316,18 @@ func notCounted(c state.Container) string {
 	return out.String()
 }
 
-// beyond says up to how many CPUs more of them help. What this host does not have is not told.
+// beyond says up to how many CPUs more of them help. What this host does not have is not told. Where
+// a job queues behind others its knee is lower for that, and would be another without them.
 func beyond(c state.Container) string {
 	if at, all := knee(c); all {
 		return fmt.Sprintf("more speed up to all %s CPUs of this host", cpus(at))
 	}
-	return fmt.Sprintf("no more speed beyond %s CPUs", cpus(c.Cost.Knee()))
+	now, alone := c.Cost.Knee(), c.Cost
+	alone.Queue = 0
+	if cpus(alone.Knee()) != cpus(now) {
+		return fmt.Sprintf("no more speed beyond %s CPUs while it queues behind others as now", cpus(now))
+	}
+	return fmt.Sprintf("no more speed beyond %s CPUs", cpus(now))
 }
 
 // knee is the CPUs beyond which more do not help; all: so many and more, but the host has no more.
