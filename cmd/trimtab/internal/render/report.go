@@ -40,6 +40,9 @@ func Report(r state.Report, clock Clock) string {
 	if gap := longestGap(r, clock); gap != "" {
 		out += gap + "\n"
 	}
+	if r.ObservedSeconds == 0 {
+		return out + "nothing is stored of that time; the daemon stores what it counts once a minute\n"
+	}
 	if r.Total.GPU.Held+r.Total.CPU.Held+r.Total.LentCPUSeconds == 0 {
 		return out + "nothing was held in that time\n"
 	}
