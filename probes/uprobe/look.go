@@ -93,7 +93,8 @@ func (l *look) run() {
 	if err == nil {
 		l.mounts, err = readMounts(l.procRoot, l.pid)
 	}
-	if gone(err) {
+	// Who has ended and waits for its parent has no mounts (mounts_open_common: EINVAL).
+	if gone(err) || errors.Is(err, unix.EINVAL) {
 		l.err = errEnded
 		return
 	}

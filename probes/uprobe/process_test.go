@@ -1,7 +1,9 @@
 package uprobe
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -76,5 +78,22 @@ func TestRemoteDevices(t *testing.T) {
 	}
 	if asked != 3 {
 		t.Errorf("the host was asked %d times, want 3: for what the process does not show", asked)
+	}
+}
+
+// A process that has ended and waits for its parent, as a forked worker does, is nothing to tell of.
+func TestLookAtEnded(t *testing.T) {
+	cmd := exec.Command("true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }()
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	l := &look{procRoot: "/proc", pid: int32(cmd.Process.Pid)}
+	if l.run(); !errors.Is(l.err, errEnded) {
+		t.Errorf("got %v, want %v", l.err, errEnded)
 	}
 }
