@@ -78,15 +78,12 @@ func adviceLines(c state.Container) string {
 	return out
 }
 
-// gate names what said no, with the numbers that decided, where numbers did.
+// gate names what said no, as the metric of rejections does.
 func gate(c state.Container) string {
-	switch {
-	case c.Gate == "" || c.Gate == "none":
+	if c.Gate == "" || c.Gate == "none" {
 		return ""
-	case c.Value == 0 && c.Threshold == 0:
-		return " (" + Clean(c.Gate) + ")"
 	}
-	return fmt.Sprintf(" (%s: %s of %s)", Clean(c.Gate), number(c.Value), number(c.Threshold))
+	return " (" + Clean(c.Gate) + ")"
 }
 
 // enrolmentText tells who let trimtab do what, and which labels were not understood.
