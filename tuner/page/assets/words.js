@@ -167,7 +167,7 @@ export function kind(r) {
 }
 
 export function recordGain(r) {
-  if (r.kind === "trial") return r.after > 0 ? signed(r.gain ?? 0) : "-";
+  if (r.kind === "trial") return r.after > 0 && (r.gain || r.before > 0) ? signed(r.gain || r.after / r.before - 1) : "-";
   return r.gain ? signed(r.gain) + " expected" : "-";
 }
 

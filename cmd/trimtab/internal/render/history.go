@@ -73,12 +73,22 @@ func recordGain(r state.Record) string {
 	switch {
 	case r.Gain == 0 && r.Kind != state.RecordTrial:
 		return "-"
-	case r.Kind == state.RecordTrial && r.After <= 0:
-		return "-"
 	case r.Kind == state.RecordTrial:
-		return signed(r.Gain)
+		return trialGain(r)
 	}
 	return signed(r.Gain) + " expected"
+}
+
+// trialGain is the same figure that explain tells of the trial.
+func trialGain(r state.Record) string {
+	t := state.Trial{Before: r.Before, After: r.After}
+	if r.Gain != 0 { // else the trial came to no verdict by its measure
+		t.Ratio = 1 + r.Gain
+	}
+	if g, ok := measuredGain(t); ok && r.After > 0 {
+		return signed(g)
+	}
+	return "-"
 }
 
 // Results tells what became of an action, one line for each container.

@@ -261,6 +261,7 @@ func TestHistory(t *testing.T) {
 		{UnixNs: at(14, 9), Kind: state.RecordWould, Name: "observed", Knob: runtime.KnobMemoryLimit, From: "1073741824", To: "2147483648", Gain: 0.1, Text: "pages are read again"},
 		{UnixNs: at(15, 0), Kind: state.RecordTrial, Name: "train", Outcome: state.OutcomeRolledBack, After: 20, Gain: -0.03, Text: "slower"},
 		{UnixNs: at(15, 1), Kind: state.RecordTrial, Name: "train", Outcome: state.OutcomeAborted, Text: "the container ended"},
+		{UnixNs: at(15, 2), Kind: state.RecordTrial, Name: "train", Outcome: state.OutcomeAborted, Before: 2.6, After: 3.6, Text: "others made room"},
 		{UnixNs: at(16, 0), Kind: state.RecordEnrol, Text: "paused by hand: everything stands as it is until `trimtab resume`"},
 	}
 	golden(t, "history.txt", History(records, false, "", testClock()))
