@@ -53,8 +53,8 @@ const (
 	leastSpread = 0.004
 	// falseAlarms bounds the chance that a run as fast as ever raises the alarm: by its first two blocks, by
 	// how far runs lie apart, and by how far blocks do, each over the whole run. Begins, and steps with long
-	// tails, are not normally distributed: with these the three together come to one in a thousand.
-	falseAlarms = 2e-4
+	// tails, are not normally distributed: with these the three together come to 0.9 in a thousand (at 1.75e-4 to 1.06).
+	falseAlarms = 1.5e-4
 	// leastSlower is the least that is told.
 	leastSlower = 0.05
 	// blockRoom widens the spread of blocks: a step in fifty may take thrice as long, and blocks of
