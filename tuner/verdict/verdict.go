@@ -223,8 +223,8 @@ func WhyNothing(v policies.Verdict) string {
 	switch v.Relief {
 	case policies.ReliefGrant:
 		return "it has all the CPU that is its own, and more is others'"
-	case policies.ReliefWeight: // of others' work the host's own processes do not heed its weight
-		return "it queues behind other work for a CPU, and no CPU weight is sure to help"
+	case policies.ReliefWeight: // its owner may not allow it, and the host's own processes do not heed it
+		return "it queues behind other work for a CPU, and nothing that it may be given is sure to help"
 	}
 	return "nothing to gain"
 }
