@@ -102,8 +102,15 @@ func examineLosses(d state.Daemon) (out []finding) {
 
 // examine looks at everything; one failure does not end the rest. trying is told what comes next.
 func examine(ctx context.Context, file, dropDir string, trying func(string)) []finding {
-	cfg, _, err := config.Load(file, dropDir)
-	findings := []finding{grade("config", err, levelBroken, file, "`trimtab config check` names each problem")}
+	cfg, warnings, err := config.Load(file, dropDir)
+	read := []string{file}
+	if len(warnings) > 0 {
+		read = nil
+	}
+	for _, w := range warnings {
+		read = append(read, string(w))
+	}
+	findings := []finding{grade("config", err, levelBroken, strings.Join(read, "; "), "`trimtab config check` names each problem")}
 	if err != nil {
 		cfg = config.Default()
 	}

@@ -18,7 +18,7 @@ func Explain(c state.Container, clock Clock) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), Headline(c, clock))
 	for _, section := range []string{
-		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict), prediction(c), allocation(c), lastRuns(c), similar(c), devices(c), trials(c, clock), notCounted(c), adviceLines(c), enrolmentText(c), deciders(c),
+		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict, c.WindowVerdict), prediction(c), allocation(c), lastRuns(c), similar(c), devices(c), trials(c, clock), notCounted(c), adviceLines(c), enrolmentText(c), deciders(c),
 	} {
 		if section != "" {
 			out.WriteString("\n" + section)
@@ -210,8 +210,8 @@ func bar(out *strings.Builder, words string, share float64) {
 	out.WriteString(strings.TrimRight(line, " ") + "\n")
 }
 
-// verdict tells what was concluded, and from which numbers.
-func verdict(v policies.Verdict) string {
+// verdict tells what was concluded, and from which numbers: those of the latest window that said so.
+func verdict(v, latest policies.Verdict) string {
 	if v.Class == "" {
 		return ""
 	}
@@ -229,6 +229,9 @@ func verdict(v policies.Verdict) string {
 	}
 	if v.Relief != "" {
 		fmt.Fprintf(&out, "  relief: %s\n", Clean(v.Relief))
+	}
+	if latest.Class != "" && classAndCause(latest) != classAndCause(v) {
+		fmt.Fprintf(&out, "  these numbers are of an earlier window; the latest alone says %s: %s\n", classAndCause(latest), causeWords(latest))
 	}
 	return out.String()
 }

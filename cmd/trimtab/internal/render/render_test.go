@@ -341,3 +341,20 @@ func TestHostileTexts(t *testing.T) {
 		}
 	})
 }
+
+// What people are shown changes seldom: where the latest window says something else, both are told.
+func TestVerdictOfAnEarlierWindow(t *testing.T) {
+	shown := policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseWorkers, Severity: 0.4}
+	for _, c := range []struct {
+		latest policies.Verdict
+		want   bool
+	}{
+		{shown, false},
+		{policies.Verdict{}, false},
+		{policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseHost}, true},
+	} {
+		if got := verdict(shown, c.latest); strings.Contains(got, "the latest alone says compute/host: the training process itself") != c.want {
+			t.Errorf("latest %+v:\n%s", c.latest, got)
+		}
+	}
+}
