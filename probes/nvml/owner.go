@@ -3,7 +3,9 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -143,9 +145,17 @@ const maxComm = 64
 // the same, and holds no device.
 const mpsServer = "nvidia-cuda-mps"
 
+// ofHost reports whether a process is in the PID namespace that trimtab's own /proc is of.
+func (r *Reader) ofHost(pid int32) bool {
+	own, err := os.Readlink(filepath.Join(r.o.ProcRoot, "self/ns/pid"))
+	its, errIts := os.Readlink(procfs.Path(r.o.ProcRoot, pid, "ns/pid"))
+	return errors.Join(err, errIts) == nil && own == its
+}
+
 // attribute names the containers of processes, and knows MPS by its server. A
 // process could bear that name to look shared; it would only spare itself trials.
-// One in a container is a holder like any other, lest a job hide its work by a name.
+// One in a container, of this host's engines or another's, is a holder like any other,
+// lest a job hide its work by a name.
 func (r *Reader) attribute(list []probes.Device) {
 	for i := range list {
 		d := &list[i]
@@ -159,7 +169,7 @@ func (r *Reader) attribute(list []probes.Device) {
 			}
 			comm, err := procfs.Read(procfs.Path(r.o.ProcRoot, p.PID, "comm"), maxComm)
 			if err == nil && strings.HasPrefix(string(comm), mpsServer) {
-				d.Sharing, p.Server = wire.SharingMPS, p.Container == ""
+				d.Sharing, p.Server = wire.SharingMPS, p.Container == "" && r.ofHost(p.PID)
 			}
 		}
 	}

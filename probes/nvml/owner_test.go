@@ -136,8 +136,12 @@ func TestOwnersOfThisKernel(t *testing.T) {
 // TestServerOfMPS: it is known by its name, where it is the host's and the device is no MIG slice.
 func TestServerOfMPS(t *testing.T) {
 	proc := t.TempDir()
-	for pid, comm := range map[string]string{"1": "nvidia-cuda-mps", "2": "python3", "3": "nvidia-cuda-mps"} {
-		if err := os.MkdirAll(filepath.Join(proc, pid), 0o755); err != nil {
+	for pid, comm := range map[string]string{"self": "trimtab", "1": "nvidia-cuda-mps", "2": "python3", "3": "nvidia-cuda-mps", "4": "nvidia-cuda-mps"} {
+		space := map[bool]string{false: "pid:[1]", true: "pid:[2]"}[pid == "4"] // of an engine that nobody knows
+		if err := os.MkdirAll(filepath.Join(proc, pid, "ns"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(space, filepath.Join(proc, pid, "ns/pid")); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(proc, pid, "comm"), []byte(comm+"\n"), 0o644); err != nil {
@@ -154,6 +158,7 @@ func TestServerOfMPS(t *testing.T) {
 		{wire.SharingSliced, wire.SharingMPS, []int32{1, 2}, []bool{true, false}},
 		{wire.SharingMPS, wire.SharingMPS, []int32{2, 1}, []bool{false, true}},
 		{wire.SharingSliced, wire.SharingMPS, []int32{2, 3}, []bool{false, false}}, // a container's is its own
+		{wire.SharingSliced, wire.SharingMPS, []int32{2, 4}, []bool{false, false}},
 		{"", "", []int32{2}, []bool{false}},
 		{wire.SharingMIG, wire.SharingMIG, []int32{1, 2}, []bool{false, false}},
 	} {
