@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,14 +104,11 @@ func examineLosses(d state.Daemon) (out []finding) {
 // examine looks at everything; one failure does not end the rest. trying is told what comes next.
 func examine(ctx context.Context, file, dropDir string, trying func(string)) []finding {
 	cfg, warnings, err := config.Load(file, dropDir)
-	read := []string{file}
-	if len(warnings) > 0 {
-		read = nil
-	}
+	var said []string
 	for _, w := range warnings {
-		read = append(read, string(w))
+		said = append(said, string(w))
 	}
-	findings := []finding{grade("config", err, levelBroken, strings.Join(read, "; "), "`trimtab config check` names each problem")}
+	findings := []finding{grade("config", err, levelBroken, cmp.Or(strings.Join(said, "; "), file), "`trimtab config check` names each problem")}
 	if err != nil {
 		cfg = config.Default()
 	}

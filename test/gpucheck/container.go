@@ -64,6 +64,18 @@ func (c *check) start(ctx context.Context, name string, work work) (*job, error)
 	return j, nil
 }
 
+// stepping starts a job, and waits until it has made so many steps.
+func (c *check) stepping(ctx context.Context, name string, work work, steps int) (*job, error) {
+	j, err := c.start(ctx, name, work)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.waitSteps(ctx, steps, startPatience); err != nil {
+		return nil, errors.Join(err, j.stop())
+	}
+	return j, nil
+}
+
 // Bounds of what a job may make the check keep.
 const (
 	maxTail  = 20

@@ -62,14 +62,11 @@ func (n *counter) close() error { return errors.Join(n.calls.Close(), n.find.Clo
 // costOf measures what counting its launches costs a job. They are probed in short blocks, each
 // held against the blocks before and after it: in longer turns the machine's pace drifts.
 func (c *check) costOf(ctx context.Context, t truth, blocks int) (err error) {
-	j, err := c.start(ctx, t.name, t.work)
+	j, err := c.stepping(ctx, t.name, t.work, 20)
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstError(err, j.stop()) }()
-	if err := j.waitSteps(ctx, 20, startPatience); err != nil {
-		return err
-	}
 	ratios, perSecond, err := c.probedBlocks(ctx, j, blocks)
 	if err != nil {
 		return err

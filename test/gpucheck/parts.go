@@ -120,14 +120,11 @@ func (c *check) wanted(name string) bool {
 
 func (c *check) oneJob(ctx context.Context, t truth, first bool) (err error) {
 	c.report.say("job %s: %s", t.name, t.why)
-	j, err := c.start(ctx, t.name, t.work)
+	j, err := c.stepping(ctx, t.name, t.work, 5)
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstError(err, j.stop()) }()
-	if err := j.waitSteps(ctx, 5, startPatience); err != nil {
-		return err
-	}
 	d, err := c.launch(ctx, j, settings{mode: policies.ModeObserve, dir: j.dir, record: t.name})
 	if err != nil {
 		return err

@@ -187,14 +187,11 @@ func (c *check) rate(ctx context.Context) error {
 const costLimit = 0.03
 
 func (c *check) rateOf(ctx context.Context, t truth, pairs int) (err error) {
-	j, err := c.start(ctx, t.name, t.work)
+	j, err := c.stepping(ctx, t.name, t.work, 20)
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstError(err, j.stop()) }()
-	if err := j.waitSteps(ctx, 20, startPatience); err != nil {
-		return err
-	}
 	length := c.pick(3*time.Second, 1500*time.Millisecond)
 	if c.o.short {
 		pairs = 2
@@ -232,14 +229,11 @@ func (c *check) rateUnder(ctx context.Context, j *job, length time.Duration) (ra
 
 // tuning lets trimtab raise a quota that starves loaders, and take it back.
 func (c *check) tuning(ctx context.Context) (err error) {
-	j, err := c.start(ctx, "starved", c.starved())
+	j, err := c.stepping(ctx, "starved", c.starved(), 5)
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstError(err, j.stop()) }()
-	if err := j.waitSteps(ctx, 5, startPatience); err != nil {
-		return err
-	}
 	length := c.pick(8*time.Second, 3*time.Second)
 	before, err := j.rateFor(ctx, length)
 	if err != nil {
@@ -308,14 +302,11 @@ func (c *check) await(ctx context.Context, d *daemon, patience time.Duration, is
 // purpose and shows it again, and on v1 control groups takes it away and has it put
 // back.
 func (c *check) access(ctx context.Context) (err error) {
-	j, err := c.start(ctx, "access", c.truths()[0].work)
+	j, err := c.stepping(ctx, "access", c.truths()[0].work, 1)
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstError(err, j.stop()) }()
-	if err := j.waitSteps(ctx, 1, startPatience); err != nil {
-		return err
-	}
 	pre := device.Preflight(ctx, j.c, device.Options{})
 	c.report.judge(pre.Green, "access", "preflight before a write", "given by its spec", pre.String())
 	has, err := device.CheckAccess(ctx, j.c)

@@ -63,14 +63,11 @@ func (c *check) others(ctx context.Context) error {
 
 func (c *check) other(ctx context.Context, p program, w work) (err error) {
 	c.report.say("program %s: %s; %g CPUs", p.name, p.why, p.cpus)
-	j, err := c.start(ctx, p.name, w)
+	j, err := c.stepping(ctx, p.name, w, 10)
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstError(err, j.stop()) }()
-	if err := j.waitSteps(ctx, 10, startPatience); err != nil {
-		return err
-	}
 	const length = 8 * time.Second
 	before, err := j.rateFor(ctx, length)
 	if err != nil {
