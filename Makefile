@@ -30,6 +30,11 @@ PKGS ?= ./...
 TEST_P     ?= 2
 TEST_FLAGS ?=
 TEST_TIMEOUT ?= 40m
+# What failed runs once more when all is done, by itself; where more than three failed, nothing
+# does. On a machine that others share, a test that tells what a job gets of two CPUs can fail by
+# what others took. The summary names each that passed only then, with what it said at first.
+GOTESTSUM := gotest.tools/gotestsum@v1.13.0
+GOTEST := .cache/gotestsum --format none --hide-summary all --jsonfile /dev/stdout --rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures 3
 
 export CGO_ENABLED ?= 0
 
@@ -192,9 +197,10 @@ check-generated: ## Regenerate what is generated; fail if anything changed.
 .PHONY: test
 test: setup-dev build image ## Everything this machine can run: unit, property, replay, real Docker, real kernel. Sets itself up.
 	@go build -o .cache/testsummary ./tools/testsummary
+	@GOBIN='$(abspath .cache)' go install $(GOTESTSUM)
 	@alone=$$(go list $(PKGS) | grep '/test/e2e$$' || true); others=$$(go list $(PKGS) | grep -v '/test/e2e$$' || true); \
-	run() { [ $$# -eq 0 ] || go test -json -count=1 -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) "$$@" 2>&1; }; \
-	{ rc=0; run $$others || rc=1; $(WITH_CGO) run $(NVML_CHILD) || rc=1; run -tags man -run Manual ./cmd/trimtab || rc=1; run $$alone || rc=1; exit $$rc; } | .cache/testsummary
+	run() { [ -z "$${1:-}" ] || $(GOTEST) --packages "$$1" -- -count=1 -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) "$${@:2}" 2>&1 | sed -u "/^DONE /d; /Failed to sync JSON/d; /^$$/d"; }; \
+	{ rc=0; run "$$others" || rc=1; $(WITH_CGO) run $(NVML_CHILD) || rc=1; run ./cmd/trimtab -tags man -run Manual || rc=1; run "$$alone" || rc=1; exit $$rc; } | .cache/testsummary
 
 .PHONY: race
 race: setup-dev ## Tests that need neither Docker nor a daemon, under the race detector, which first must find a race made on purpose (5 minutes).

@@ -57,8 +57,7 @@ type summary struct {
 	open     map[string]bool // packages started and not ended
 	skips    []skip
 	failed   []failure
-	failures int // packages that failed without a failed test: build, panic, timeout
-	total    counts
+	ended    map[string]counts // by package; of one that ran again, of its tests' latest runs
 	problems []string
 }
 
@@ -70,6 +69,7 @@ func newSummary(out io.Writer) *summary {
 		parent:  map[testKey]bool{},
 		results: map[string]map[string]string{},
 		open:    map[string]bool{},
+		ended:   map[string]counts{},
 	}
 }
 
@@ -126,6 +126,10 @@ func (s *summary) testEnded(key testKey, e event) {
 	if s.results[key.pkg] == nil {
 		s.results[key.pkg] = map[string]string{}
 	}
+	if e.Action == "skip" && s.results[key.pkg][key.test] == "fail" {
+		e.Action = "fail" // what failed, and cannot run again, has failed
+		s.output[key] = append(s.output[key], "failed, and was skipped when run again\n")
+	}
 	s.results[key.pkg][key.test] = e.Action
 	if e.Action == "skip" {
 		s.skips = append(s.skips, skip{key, reason(s.output[key])})
@@ -143,20 +147,19 @@ func (s *summary) testEnded(key testKey, e event) {
 	delete(s.output, key)
 }
 
-// packageEnded prints the package's line and adds its tests to the total.
+// packageEnded prints the package's line and keeps its counts. A package may end twice: some
+// of its tests failed, and ran again.
 func (s *summary) packageEnded(e event) {
 	delete(s.open, e.Package)
 	own := s.output[testKey{e.Package, ""}]
 	delete(s.output, testKey{e.Package, ""})
 	c, hadFailedTest := s.count(e.Package)
 	if e.Action == "fail" && !hadFailedTest {
-		s.failures++
 		c.failed++
 		s.packageBroke(e, own)
 	}
-	s.total.passed += c.passed
-	s.total.failed += c.failed
-	s.total.skipped += c.skipped
+	_, ranBefore := s.ended[e.Package]
+	s.ended[e.Package] = c
 	if c == (counts{}) {
 		return // no test files, nothing to tell
 	}
@@ -164,7 +167,11 @@ func (s *summary) packageEnded(e event) {
 	if e.Action == "fail" {
 		mark = "FAIL"
 	}
-	fmt.Fprintf(s.out, "%s %-46s %7.1f s  %4d passed %3d failed %3d skipped\n", mark, short(e.Package), e.Elapsed, c.passed, c.failed, c.skipped)
+	again := ""
+	if ranBefore {
+		again = " (some ran again)"
+	}
+	fmt.Fprintf(s.out, "%s %-46s %7.1f s  %4d passed %3d failed %3d skipped%s\n", mark, short(e.Package), e.Elapsed, c.passed, c.failed, c.skipped, again)
 }
 
 // packageBroke shows why a package failed though no test of it did: it did not
@@ -241,27 +248,53 @@ func (s *summary) show(lines []string) {
 // broken notes a failure of the stream itself.
 func (s *summary) broken(why string) { s.problems = append(s.problems, why) }
 
-// finish prints skips, problems and the last line; it reports success.
+// finish prints skips, failures, problems and the last line; it reports success.
 func (s *summary) finish() bool {
 	for _, pkg := range slices.Sorted(maps.Keys(s.open)) {
 		s.broken("package " + short(pkg) + " started and never ended: the test run was cut short")
 	}
-	if s.total.passed+s.total.failed == 0 {
+	var total counts
+	for _, c := range s.ended {
+		total.passed += c.passed
+		total.failed += c.failed
+		total.skipped += c.skipped
+	}
+	if total.passed+total.failed == 0 {
 		s.broken("no test ran")
 	}
 	s.showSkips()
+	again := s.showFailures()
+	for _, p := range s.problems {
+		fmt.Fprintf(s.out, "PROBLEM: %s\n", p)
+	}
+	failed := total.failed + len(s.problems)
+	fmt.Fprintf(s.out, "%d passed%s, %d failed, %d skipped\n", total.passed, again, failed, total.skipped)
+	return failed == 0
+}
+
+// showFailures repeats what each failed test said. A test that passed when it ran again is named
+// as one, and returned as a part of the last line: a green run must not hide it.
+func (s *summary) showFailures() (again string) {
+	told, n := map[testKey]bool{}, 0
 	for _, f := range s.failed {
-		fmt.Fprintf(s.out, "FAILED %s %s\n", short(f.key.pkg), f.key.test)
+		if told[f.key] {
+			continue // it failed both times
+		}
+		told[f.key] = true
+		word := "FAILED"
+		if s.results[f.key.pkg][f.key.test] == "pass" {
+			word = "PASSED ONLY WHEN RUN AGAIN"
+			n++
+		}
+		fmt.Fprintf(s.out, "%s %s %s\n", word, short(f.key.pkg), f.key.test)
 		for _, line := range f.says[:min(saysLines, len(f.says))] {
 			fmt.Fprintf(s.out, "    %s\n", strings.TrimSpace(line))
 		}
 	}
-	for _, p := range s.problems {
-		fmt.Fprintf(s.out, "PROBLEM: %s\n", p)
+	if n == 0 {
+		return ""
 	}
-	failed := s.total.failed + len(s.problems)
-	fmt.Fprintf(s.out, "%d passed, %d failed, %d skipped\n", s.total.passed, failed, s.total.skipped)
-	return failed == 0
+	return fmt.Sprintf(" (%d only when run again)", n)
 }
 
 // showSkips groups skipped tests by reason, most wanted first.

@@ -60,6 +60,15 @@ func TestTheEndSaysWhatFailed(t *testing.T) {
 	}
 }
 
+// TestTheEndSaysWhatPassedOnlyAgain: a run that is green by a second chance says so.
+func TestTheEndSaysWhatPassedOnlyAgain(t *testing.T) {
+	out, ok := digest(t, stream(t, start(), run("A"), say("A", "    a_test.go:7: 3 CPUs, want 4\n"), end("fail", "A"), end("fail", ""),
+		start(), run("A"), end("pass", "A"), end("pass", "")))
+	if want := "PASSED ONLY WHEN RUN AGAIN a/b A\n    a_test.go:7: 3 CPUs, want 4\n1 passed (1 only when run again), 0 failed, 0 skipped\n"; !ok || !strings.HasSuffix(out, want) {
+		t.Errorf("%s\nwant at its end\n%s", out, want)
+	}
+}
+
 func TestLastLineCountsLeaves(t *testing.T) {
 	tests := map[string]struct {
 		in   []event
@@ -81,8 +90,19 @@ func TestLastLineCountsLeaves(t *testing.T) {
 		"nothing ran":        {nil, "0 passed, 1 failed, 0 skipped", false},
 		"everything skipped": {[]event{start(), run("A"), end("skip", "A"), end("pass", "")}, "0 passed, 1 failed, 1 skipped", false},
 		"build failed":       {[]event{start(), {Action: "fail", Package: pkg, FailedBuild: pkg}}, "0 passed, 1 failed, 0 skipped", false},
-		"panic":              {[]event{start(), run("A"), say("A", "panic: x\n"), end("fail", "A"), end("fail", "")}, "0 passed, 1 failed, 0 skipped", false},
-		"cut short":          {[]event{start(), run("A"), end("pass", "A")}, "0 passed, 2 failed, 0 skipped", false},
+		"passes when run again": {[]event{start(), run("A"), run("A/x"), end("fail", "A/x"), end("fail", "A"), run("B"), end("pass", "B"), end("fail", ""),
+			start(), run("A"), run("A/x"), end("pass", "A/x"), end("pass", "A"), end("pass", "")},
+			"2 passed (1 only when run again), 0 failed, 0 skipped", true},
+		"fails again": {[]event{start(), run("A"), end("fail", "A"), run("B"), end("pass", "B"), end("fail", ""), start(), run("A"), end("fail", "A"), end("fail", "")},
+			"1 passed, 1 failed, 0 skipped", false},
+		"does not come again": {[]event{start(), run("A"), run("A/x"), end("fail", "A/x"), end("fail", "A"), end("fail", ""), start(), run("A"), end("pass", "A"), end("pass", "")},
+			"0 passed, 1 failed, 0 skipped", false},
+		"is skipped when run again": {[]event{start(), run("A"), end("fail", "A"), run("B"), end("pass", "B"), end("fail", ""), start(), run("A"), end("skip", "A"), end("pass", "")},
+			"1 passed, 1 failed, 0 skipped", false},
+		"its process dies when run again": {[]event{start(), run("A"), end("fail", "A"), run("B"), end("pass", "B"), end("fail", ""), start(), run("A"), say("A", "panic: x\n"), end("fail", "")},
+			"1 passed, 1 failed, 0 skipped", false},
+		"panic":     {[]event{start(), run("A"), say("A", "panic: x\n"), end("fail", "A"), end("fail", "")}, "0 passed, 1 failed, 0 skipped", false},
+		"cut short": {[]event{start(), run("A"), end("pass", "A")}, "0 passed, 2 failed, 0 skipped", false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
