@@ -37,7 +37,7 @@ type Party struct {
 	MostWhy string
 	// Fixed: nothing of it may be changed now; FixedQuota, FixedWeight: not that.
 	Fixed, FixedQuota, FixedWeight bool
-	// Dealt: its weight was dealt by a trial that was kept. It stands while nobody is short.
+	// Dealt: its weight was dealt by a trial that was kept. It stands while its return helps nobody.
 	Dealt bool
 	// Recalled: a part of its loan was called in a moment ago. Where that was too little, all goes.
 	Recalled bool
@@ -112,7 +112,7 @@ func RightsOf(node policies.Node, parties []Party) Rights {
 // it is made once.
 func (r Rights) Plan(k *policies.Constants, parties []Party) []Grant {
 	short := r.recall(k, parties)
-	if !short {
+	if short == 0 {
 		lend(k, r.node, parties, r.Grants)
 	}
 	settle(k, parties, r.Grants)
@@ -156,8 +156,9 @@ func Short(k *policies.Constants, p Party, right float64) float64 {
 
 // recall shrinks loans by what others are short of, the largest surplus first. A borrower that is
 // short itself has its lowered weight in its way: where no other container waits, whom that would
-// take from, it gets as much as gives it its right; else its owner's values come back.
-func (r Rights) recall(k *policies.Constants, parties []Party) (short bool) {
+// take from, it gets as much as gives it its right; else its owner's values come back. It returns
+// how many are short.
+func (r Rights) recall(k *policies.Constants, parties []Party) (short int) {
 	missing, worst, by, waiting := 0.0, 0.0, "", 0
 	for _, p := range parties {
 		if p.Active && p.Waiting >= k.RightMargin {
@@ -169,7 +170,7 @@ func (r Rights) recall(k *policies.Constants, parties []Party) (short bool) {
 		if s <= 0 {
 			continue
 		}
-		short = true
+		short++
 		if p.lent() > 0 && p.Weight < p.OwnWeight && p.mayQuota() && !p.FixedWeight {
 			g := &r.Grants[i]
 			if to := regains(k, p, s, r.used, g.Due/r.now); waiting > 1 {
@@ -270,11 +271,13 @@ func settle(k *policies.Constants, parties []Party, grants []Grant) {
 
 // weigh lowers the weights that go with loans: each to where, if all want all they may, everybody
 // gets what the owners' values gave them; level is the CPUs for a unit of the owners' weights. What
-// was too low rises by recall. A weight that a trial dealt stands until somebody is short.
-func (r Rights) weigh(k *policies.Constants, parties []Party, level float64, short bool) {
+// was too low rises by recall. A weight that a trial dealt stands until its return helps who is
+// short: the party itself where it was lowered, others where it was raised.
+func (r Rights) weigh(k *policies.Constants, parties []Party, level float64, short int) {
 	for i, p := range parties {
-		g := &r.Grants[i]
-		if p.Fixed || p.FixedWeight || p.Recent && !g.Recall || p.OwnWeight <= 0 || p.Dealt && !short || g.Weight != p.Weight {
+		g, itself := &r.Grants[i], Short(k, p, r.Grants[i].Due) > 0
+		stands := p.Dealt && (short == 0 || itself && short == 1 && p.Weight > p.OwnWeight || !itself && p.Weight < p.OwnWeight)
+		if p.Fixed || p.FixedWeight || p.Recent && !g.Recall || p.OwnWeight <= 0 || stands || g.Weight != p.Weight {
 			continue
 		}
 		to := p.OwnWeight

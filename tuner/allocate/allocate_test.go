@@ -236,13 +236,31 @@ func TestWeightOfALoan(t *testing.T) {
 			t.Errorf("%s: a weight of %.0f, want %.0f", name, g.Weight, c.want)
 		}
 	}
-	dealt := party("a", 0, 2)
-	dealt.Weight, dealt.Dealt = 4096, true
-	if g := plan(twoCPUs, dealt, party("n", 0, 1))[0]; g.Weight != 4096 {
-		t.Errorf("a dealt weight is %.0f though nobody is short", g.Weight)
+}
+
+// TestADealtWeightStandsWhileItsReturnHelpsNobody: what a trial proved goes back for others, not
+// for whom it was raised. A raised weight that is short by something else's doing stays raised.
+func TestADealtWeightStandsWhileItsReturnHelpsNobody(t *testing.T) {
+	dealt := func(p Party, weight float64) Party {
+		p.Weight, p.Dealt = weight, true
+		return p
 	}
-	if g := plan(twoCPUs, dealt, short(party("n", 0, 2), 0.4))[0]; g.Weight != 1024 {
-		t.Errorf("a dealt weight is %.0f while somebody is short", g.Weight)
+	for name, c := range map[string]struct {
+		a, n Party
+		want float64
+	}{ // the third has the rest
+		"raised, nobody is short":            {dealt(party("a", 0, 1), 4096), party("n", 0, 0.5), 4096},
+		"raised, another is short":           {dealt(party("a", 0, 0.8), 4096), short(party("n", 0, 2), 0.4), 1024},
+		"raised, it is short itself":         {dealt(short(party("a", 0, 2), 0.4), 4096), party("n", 0, 0.7), 4096},
+		"raised, both are short":             {dealt(short(party("a", 0, 2), 0.4), 4096), short(party("n", 0, 2), 0.4), 1024},
+		"lowered, another is short":          {dealt(party("a", 0, 0.8), 256), short(party("n", 0, 2), 0.4), 256},
+		"lowered, it is short itself":        {dealt(short(party("a", 0, 2), 0.4), 256), party("n", 0, 0.7), 1024},
+		"lowered, both are short":            {dealt(short(party("a", 0, 2), 0.4), 256), short(party("n", 0, 2), 0.4), 1024},
+		"raised by nobody's trial, is short": {func() Party { p := short(party("a", 0, 2), 0.4); p.Weight = 4096; return p }(), party("n", 0, 0.7), 1024},
+	} {
+		if g := plan(twoCPUs, c.a, c.n, party("m", 0, 2-c.a.Used-c.n.Used))[0]; g.Weight != c.want {
+			t.Errorf("%s: a weight of %.0f, want %.0f", name, g.Weight, c.want)
+		}
 	}
 }
 
