@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -136,6 +137,7 @@ func (b *box) target(key string) probes.Target {
 type job struct {
 	t   testing.TB
 	cmd *exec.Cmd
+	in  io.Writer
 	out *bufio.Reader
 }
 
@@ -158,10 +160,14 @@ func (b *box) start(code string, args ...string) *job {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		b.t.Fatal(err)
 	}
-	j := &job{t: b.t, cmd: cmd, out: bufio.NewReader(pipe)}
+	j := &job{t: b.t, cmd: cmd, in: in, out: bufio.NewReader(pipe)}
 	b.t.Cleanup(j.stop)
 	return j
 }
