@@ -198,3 +198,25 @@ func TestDrawReachesEveryFault(t *testing.T) {
 		t.Errorf("%d of %d faults are drawn", len(seen), len(faults()))
 	}
 }
+
+// TestEachFaultComesFirst: with -each no fault is left to chance, and a seed has one order.
+func TestEachFaultComesFirst(t *testing.T) {
+	order := func(seed uint64, each bool) (out []string) {
+		w := &world{o: options{each: each}, random: rand.New(rand.NewPCG(seed, 0))}
+		for _, f := range w.first(w.chosen()) {
+			out = append(out, f.name)
+		}
+		return out
+	}
+	first := order(125, true)
+	if !slices.Equal(first, order(125, true)) || slices.Equal(first, order(126, true)) {
+		t.Error("the order is not the seed's")
+	}
+	if none := order(125, false); none != nil {
+		t.Errorf("without -each: %q", none)
+	}
+	slices.Sort(first)
+	if n := len(slices.Compact(first)); n != len(faults())-1 { // the clock is set with -clock only
+		t.Errorf("%d of %d faults come", n, len(faults())-1)
+	}
+}

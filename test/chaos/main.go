@@ -19,6 +19,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -32,6 +33,7 @@ type options struct {
 	seed    uint64
 	jobs    int
 	only    string
+	each    bool // each fault once, before they are drawn
 	binary  string
 	storage string
 	train   string // a tar of the training image's root file system; "": no training job
@@ -55,6 +57,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().Unix()), "what faults are drawn from")
 	flag.IntVar(&o.jobs, "jobs", 3, "how many jobs are tuned")
 	flag.StringVar(&o.only, "only", "", "only faults whose names have this in them")
+	flag.BoolVar(&o.each, "each", false, "each fault once, in an order of the seed's, before they are drawn; it takes longer than -for where that needs it")
 	flag.StringVar(&o.binary, "trimtab", "bin/trimtab", "the program")
 	flag.StringVar(&o.storage, "storage", "overlay2", "the engine's storage driver")
 	flag.StringVar(&o.train, "train", "", "the tar of the training image that test/image/build.sh keeps; without one no job trains")
@@ -122,18 +125,23 @@ func (w *world) live(ctx context.Context) (steps int, err error) {
 	return steps, w.end(context.WithoutCancel(ctx))
 }
 
-// steps breaks things until the time is up.
+// steps breaks things until the time is up, and what is to come in any case has come.
 func (w *world) steps(ctx context.Context) (steps int, err error) {
 	all := w.chosen()
-	for end := time.Now().Add(w.o.length); time.Now().Before(end) && ctx.Err() == nil && err == nil; steps++ {
+	first := w.first(all)
+	for end := time.Now().Add(w.o.length); (time.Now().Before(end) || len(first) > 0) && ctx.Err() == nil && err == nil; steps++ {
 		w.step.Store(int64(steps + 1))
-		err = w.one(ctx, all)
+		from := all
+		if len(first) > 0 {
+			from = first[:1]
+		}
+		err = w.one(ctx, from)
 		if w.refused++; errors.Is(err, errEngine) && w.refused < maxRefused {
 			w.say("step %d:   %v", steps+1, err)
 			err = nil
 			continue
 		}
-		w.refused = 0
+		w.refused, first = 0, first[min(1, len(first)):]
 	}
 	return steps, err
 }
@@ -145,6 +153,16 @@ func (w *world) chosen() (out []fault) {
 			out = append(out, f)
 		}
 	}
+	return out
+}
+
+// first are those that come once before any is drawn, in an order of the seed's.
+func (w *world) first(all []fault) []fault {
+	if !w.o.each {
+		return nil
+	}
+	out := slices.Clone(all)
+	w.random.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out
 }
 
