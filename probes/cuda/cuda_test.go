@@ -12,6 +12,7 @@ import (
 	"github.com/trimtab/trimtab/probes/uprobe"
 	"github.com/trimtab/trimtab/probes/uprobe/symbols"
 	"github.com/trimtab/trimtab/test/uprobetest"
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 func TestMain(m *testing.M) {
@@ -192,57 +193,76 @@ func TestSynchronisationTime(t *testing.T) {
 		}
 		return p.Threads[0]
 	}
-	// The wait of five calls; a busy machine makes them longer, never shorter.
 	within := func(what string, ns uint64, low, high float64) {
 		t.Helper()
 		if float64(ns) < low || float64(ns) > high {
 			t.Errorf("%s: %d ns, want %.0f..%.0f", what, ns, low, high)
 		}
 	}
+	// do makes five calls, and returns the time that passed and what of it the process was on a CPU: a busy
+	// machine makes a call longer, and has a spinning one wait.
+	do := func(what string) (took, ran float64) {
+		t.Helper()
+		before, err := workload.ProcessCPU(int(job.PID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		job.Do("call %s", what)
+		after, err := workload.ProcessCPU(int(job.PID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return float64(time.Since(began)), float64(after - before)
+	}
 	job.Do("wait - %d 0", int(waitNs))
-	job.Do("call cudaStreamSynchronize 5")
+	took, _ := do("cudaStreamSynchronize 5")
 	asleep := thread()
 	if asleep.Syncs != 5 || asleep.TID != job.PID || asleep.LastNs == 0 {
 		t.Errorf("asleep: %+v", asleep)
 	}
-	within("asleep", asleep.SyncNs, 5*waitNs, 50*waitNs)
+	within("asleep", asleep.SyncNs, 5*waitNs, took)
 	within("asleep, on a CPU", asleep.SyncRunNs, 0, float64(asleep.SyncNs)/4) // 17 of 100 ms came once, on two noisy CPUs
 
 	job.Do("wait - %d 1", int(waitNs))
-	job.Do("call cudaDeviceSynchronize 5")
+	took, ran := do("cudaDeviceSynchronize 5")
 	spinning := thread()
 	if spinning.Syncs != 10 {
 		t.Errorf("spinning: %+v", spinning)
 	}
-	wall, ran := spinning.SyncNs-asleep.SyncNs, spinning.SyncRunNs-asleep.SyncRunNs
-	within("spinning", wall, 5*waitNs, 50*waitNs)
-	within("spinning, on a CPU", ran, waitNs, float64(wall))
+	wall := float64(spinning.SyncNs - asleep.SyncNs)
+	within("spinning", spinning.SyncNs-asleep.SyncNs, 5*waitNs, took)
+	within("spinning, on a CPU", spinning.SyncRunNs-asleep.SyncRunNs, ran/2, wall)
+	t.Logf("spun for %.1f ms, %.1f of them on a CPU; counted %.1f", wall/1e6, ran/1e6, float64(spinning.SyncRunNs-asleep.SyncRunNs)/1e6)
 
 	// Copies that block are counted apart, and the driver's call inside is not added.
 	job.Do("wait - %d 0", int(waitNs))
-	job.Do("call cudaMemcpy 5 100 1")
+	took, _ = do("cudaMemcpy 5 100 1")
 	copied := thread()
-	within("copies", copied.CopyNs, 5*waitNs, 50*waitNs)
+	within("copies", copied.CopyNs, 5*waitNs, took)
 	if copied.SyncNs != spinning.SyncNs || copied.Syncs != 10 {
 		t.Errorf("a copy is taken for a synchronisation: %+v", copied)
 	}
+	r.openCall(target, job)
+}
 
-	// A call that is open counts up to now.
-	job.Do("wait - %d 0", int(3e9))
+// openCall: a call that is open counts up to now, as soon as its thread has begun it.
+func (r *rig) openCall(target probes.Target, job *uprobetest.Job) {
+	r.t.Helper()
+	began := time.Now()
+	job.Do("wait - %d 0", int(time.Hour)) // it ends with the job
 	job.Do("background cuCtxSynchronize")
-	time.Sleep(300 * time.Millisecond)
-	p := r.process(target.Key, job.PID)
-	if len(p.Threads) != 2 {
-		t.Fatalf("threads: %+v", p.Threads)
-	}
-	open := p.Threads[1]
-	if open.TID == job.PID {
-		open = p.Threads[0]
-	}
-	within("open", open.SyncNs, 150e6, 3e9)
-	within("open, on a CPU", open.SyncRunNs, 0, 100e6)
-	if open.Syncs != 0 {
-		t.Errorf("an open call counts as ended: %+v", open)
+	var open probes.CUDAThread
+	r.until("150 ms of an open call", func() bool {
+		for _, th := range r.process(target.Key, job.PID).Threads {
+			if th.TID != job.PID {
+				open = th
+			}
+		}
+		return open.SyncNs >= 150e6
+	})
+	if lasted := time.Since(began); open.SyncNs > uint64(lasted) || open.SyncRunNs > 100e6 || open.Syncs != 0 {
+		r.t.Errorf("an open call, %s old at most: %+v", lasted, open)
 	}
 }
 
