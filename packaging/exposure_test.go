@@ -82,16 +82,18 @@ func nameOf(exposure string) string {
 
 // TestUnitClosesWaysOut: what systemd's number does not count and docs/security.md says.
 func TestUnitClosesWaysOut(t *testing.T) {
-	unit := read(t, "trimtab.service")
-	for _, line := range []string{
-		"ProtectKernelTunables=yes",
-		"ReadOnlyPaths=-/proc/sys -/proc/sysrq-trigger",
-		"InaccessiblePaths=-/proc/kcore",
-		"SystemCallFilter=~process_vm_readv process_vm_writev pidfd_getfd @resources",
-		"LimitCORE=0",
-	} {
-		if !strings.Contains(unit, "\n"+line+"\n") {
-			t.Errorf("trimtab.service lacks %s", line)
+	for _, name := range []string{"trimtab.service", "trimtab-restore.service"} {
+		unit := read(t, name)
+		for _, line := range []string{
+			"ProtectKernelTunables=yes",
+			"ReadOnlyPaths=-/proc/sys -/proc/sysrq-trigger",
+			"InaccessiblePaths=-/proc/kcore",
+			"SystemCallFilter=~process_vm_readv process_vm_writev pidfd_getfd @resources",
+			"LimitCORE=0",
+		} {
+			if !strings.Contains(unit, "\n"+line+"\n") {
+				t.Errorf("%s lacks %s", name, line)
+			}
 		}
 	}
 }
