@@ -11,18 +11,12 @@ type Network struct {
 	LocalBytes  uint64 `json:"local,omitempty"` // between processes of the container over loopback, each byte once; in neither of the above
 	Segments    uint64 `json:"segments"`        // sent with data
 	Retransmits uint64 `json:"retrans"`
-	// RTTUs is the smoothed round-trip time, mean over sockets weighted by the bytes they moved
-	// since the last reading; 0: none moved any.
-	RTTUs float64 `json:"rtt,omitempty"`
-	// BusySockets moved data since the last reading; LimitedSockets of them waited for the
-	// network (congestion window), not for an application on either side.
-	BusySockets    int `json:"busy,omitempty"`
+	// LimitedSockets moved data since the last reading and waited for the network
+	// (congestion window), not for an application on either side.
 	LimitedSockets int `json:"limited,omitempty"`
 	// Links are the namespace's interfaces that are up, loopback aside; nil in the host's namespace.
-	Links []Link `json:"links,omitempty"`
-	// SharesHost: the container lives in the host's network namespace.
-	SharesHost bool     `json:"sharesHost,omitempty"`
-	Missing    []string `json:"missing,omitempty"`
+	Links   []Link   `json:"links,omitempty"`
+	Missing []string `json:"missing,omitempty"`
 }
 
 // Link is one network interface, or one RDMA port.

@@ -136,7 +136,6 @@ func (b Block) Since(earlier Block) Block {
 type Throttling struct {
 	Periods   uint64 `json:"periods"`
 	Throttled uint64 `json:"throttled"` // periods in which it was
-	Ns        uint64 `json:"ns"`        // sum over its run queues, not over threads
 	QuotaUs   int64  `json:"quota"`     // -1: none
 	PeriodUs  int64  `json:"period"`
 }
@@ -166,9 +165,7 @@ type Cgroup struct {
 	RefaultAnon  uint64 `json:"refaultAnon"`
 	MajorFaults  uint64 `json:"majflt"`
 	EventsMax    uint64 `json:"eventsMax"` // times the limit was hit (v1: failcnt)
-	EventsHigh   uint64 `json:"eventsHigh"`
 	OOMKills     uint64 `json:"oomKills"`
-	PIDs         uint64 `json:"pids"`
 
 	HasPSI bool     `json:"psi,omitempty"`
 	CPU    Pressure `json:"psiCPU,omitzero"`
@@ -189,7 +186,6 @@ type Host struct {
 	IOWaitNs uint64 `json:"iowait"`
 	MemTotal uint64 `json:"memTotal"`
 	MemAvail uint64 `json:"memAvail"`
-	Nodes    int    `json:"nodes,omitempty"` // memory nodes that have CPUs; 0: not known
 	// Devices are the GPUs, in NVML's order, slices after their GPU; nil: none, or nothing to ask.
 	Devices []Device `json:"devices,omitempty"`
 	Links   []Link   `json:"links,omitempty"` // the host's interfaces and RDMA ports

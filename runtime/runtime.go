@@ -114,8 +114,6 @@ type Container struct {
 	GPUVia string `json:"gpuVia,omitempty"`
 	// Kubernetes is true below kubepods or in containerd's k8s.io: observe only (law: below Kubernetes).
 	Kubernetes bool `json:"kubernetes,omitempty"`
-	// CreatedUnixNs is the wall-clock time of creation.
-	CreatedUnixNs int64 `json:"created,omitempty"`
 	// Start is what it was made of; nil: not told. It may hold secrets, so it is never encoded.
 	Start *Start `json:"-"`
 }

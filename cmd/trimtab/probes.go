@@ -102,13 +102,11 @@ func (p *components) without(name, costs, why string) {
 // readHost puts the node's reading together.
 func (p *components) readHost() func() (probes.Host, error) {
 	h := host.New("/proc")
-	nodes := cgroup.NodesWithCPUs("/sys")
 	return func() (probes.Host, error) {
 		reading, err := h.Read()
 		if err != nil {
 			return reading, err
 		}
-		reading.Nodes = nodes
 		// What these cannot read their own probes tell; the host's reading goes on.
 		reading.Devices, _ = p.devices.reader.Read(context.Background())
 		reading.Links, _ = p.network.HostLinks(context.Background())

@@ -33,7 +33,6 @@ const maxTees = 2
 // slow ends it, so that it has no holes.
 type tee struct {
 	queue chan teeRecord
-	slow  bool
 }
 
 type teeRecord struct {
@@ -79,7 +78,6 @@ func (r *recorder) Write(kind string, v any) error {
 		select {
 		case t.queue <- teeRecord{kind, v}:
 		default:
-			t.slow = true
 			close(t.queue)
 			delete(r.tees, t)
 		}

@@ -70,7 +70,7 @@ func bandwidth(f *files, dir string, v2 bool) (probes.Throttling, bool) {
 	if err != nil {
 		return probes.Throttling{}, false
 	}
-	t, ok := withheld(b, v2)
+	t, ok := withheld(b)
 	return t, ok && quota(f, dir, v2, &t)
 }
 
@@ -113,14 +113,7 @@ func quotaV2(f *files, dir string, t *probes.Throttling) bool {
 }
 
 // withheld finds in cpu.stat what a quota has withheld.
-func withheld(stat []byte, v2 bool) (t probes.Throttling, ok bool) {
-	timeName, unitNs := "throttled_time", uint64(1)
-	if v2 {
-		timeName, unitNs = "throttled_usec", 1000
-	}
-	var time uint64
-	if ok = find(stat, []want{{"nr_periods", &t.Periods}, {"nr_throttled", &t.Throttled}, {timeName, &time}}) == 0; ok {
-		t.Ns = time * unitNs
-	}
+func withheld(stat []byte) (t probes.Throttling, ok bool) {
+	ok = find(stat, []want{{"nr_periods", &t.Periods}, {"nr_throttled", &t.Throttled}}) == 0
 	return t, ok
 }

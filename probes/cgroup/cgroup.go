@@ -102,12 +102,12 @@ func (p *Probe) Close() error {
 
 // container is one watched container's places.
 type container struct {
-	files                             files
-	v2                                bool
-	cpu, cpuacct, cpuset, memory, pid string
-	unified                           string
-	chain                             []string // cpu directories, the container's own first
-	readSchedule                      readSchedule
+	files                        files
+	v2                           bool
+	cpu, cpuacct, cpuset, memory string
+	unified                      string
+	chain                        []string // cpu directories, the container's own first
+	readSchedule                 readSchedule
 }
 
 func newContainer(t probes.Target, buf []byte, room *room) *container {
@@ -118,7 +118,6 @@ func newContainer(t probes.Target, buf []byte, room *room) *container {
 		cpuacct: t.Dir("cpuacct"),
 		cpuset:  t.Dir("cpuset"),
 		memory:  t.Dir("memory"),
-		pid:     t.Dir("pids"),
 		unified: t.Unified,
 	}
 	c.chain = ancestors(c.cpu)

@@ -37,7 +37,7 @@ func hybridWant() *probes.Cgroup {
 		CPUWeight:  512,
 		Cpuset:     "0-1",
 		Throttling: []probes.Throttling{
-			{Periods: 32, Throttled: 32, Ns: 1204541867, QuotaUs: 50000, PeriodUs: 100000},
+			{Periods: 32, Throttled: 32, QuotaUs: 50000, PeriodUs: 100000},
 			{QuotaUs: -1, PeriodUs: 100000},
 		},
 		MemoryBytes:  105336832,
@@ -47,18 +47,16 @@ func hybridWant() *probes.Cgroup {
 		InactiveFile: 41959424,
 		RefaultFile:  508,
 		MajorFaults:  6,
-		PIDs:         4,
 		HasPSI:       true,
 		CPU:          probes.Pressure{SomeUs: 940305, FullUs: 938695},
 		IO:           probes.Pressure{SomeUs: 1614, FullUs: 1614},
-		Missing:      []string{"memory.high"},
 	}
 }
 
 func v1Want() *probes.Cgroup {
 	want := hybridWant()
 	want.HasPSI, want.CPU, want.IO = false, probes.Pressure{}, probes.Pressure{}
-	want.Missing = []string{"cpu.pressure", "io.pressure", "memory.high", "memory.pressure"}
+	want.Missing = []string{"cpu.pressure", "io.pressure", "memory.pressure"}
 	return want
 }
 
@@ -69,13 +67,13 @@ func v2Want() *probes.Cgroup {
 		CPUWeight:  59,
 		Cpuset:     "0-3,8",
 		Throttling: []probes.Throttling{
-			{Periods: 400, Throttled: 300, Ns: 7654321000, QuotaUs: 150000, PeriodUs: 100000},
+			{Periods: 400, Throttled: 300, QuotaUs: 150000, PeriodUs: 100000},
 			{QuotaUs: -1, PeriodUs: 100000},
 		},
 		MemoryBytes: 268435456, MemoryLimit: 536870912,
 		Anon: 104857600, File: 157286400, Shmem: 1048576, InactiveFile: 100663296,
 		RefaultFile: 4096, RefaultAnon: 3, MajorFaults: 12,
-		EventsMax: 42, EventsHigh: 7, OOMKills: 1, PIDs: 17,
+		EventsMax: 42, OOMKills: 1,
 		HasPSI: true,
 		CPU:    probes.Pressure{SomeUs: 111, FullUs: 11},
 		Memory: probes.Pressure{SomeUs: 222, FullUs: 22},
@@ -130,9 +128,6 @@ func TestAbsentIsNotZero(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Remove(filepath.Join(dir, "pids.current")); err != nil {
-		t.Fatal(err)
-	}
 	p := New()
 	defer p.Close()
 	target := probes.Target{Key: "box", Dir: func(string) string { return dir }, Unified: dir, V2: true}
@@ -146,7 +141,7 @@ func TestAbsentIsNotZero(t *testing.T) {
 	got := into["box"].Cgroup
 	want := []string{"io.pressure", "memory.current", "memory.max",
 		"memory.stat:file", "memory.stat:inactive_file", "memory.stat:pgmajfault", "memory.stat:shmem",
-		"memory.stat:workingset_refault_anon", "memory.stat:workingset_refault_file", "pids.current", "throttling"}
+		"memory.stat:workingset_refault_anon", "memory.stat:workingset_refault_file", "throttling"}
 	if diff := cmp.Diff(want, got.Missing); diff != "" {
 		t.Error(diff)
 	}

@@ -74,7 +74,7 @@ func (r *reading) usage(c *container) (own probes.Throttling, ok bool) {
 	if b, ok := r.text(c.unified, "cpu.stat"); ok {
 		r.absent("cpu.stat", wants, find(b, wants))
 		r.part.CPUUsageNs = usageUs * 1000
-		return withheld(b, true)
+		return withheld(b)
 	}
 	return own, false
 }
@@ -120,9 +120,7 @@ func (r *reading) settings(c *container) {
 		if v, ok := r.number(c.memory, "memory.limit_in_bytes"); ok && v < v1Unlimited {
 			r.part.MemoryLimit = int64(v)
 		}
-		r.miss("memory.high") // v1 has none
 	}
-	r.part.PIDs, _ = r.number(c.pid, "pids.current")
 }
 
 func (r *reading) cpuset(dir, name string) {
@@ -158,7 +156,7 @@ func (r *reading) memoryV1(dir string) {
 func (r *reading) memoryV2(dir string) {
 	p := r.part
 	p.MemoryBytes, _ = r.number(dir, "memory.current")
-	r.table(dir, "memory.events", want{"max", &p.EventsMax}, want{"high", &p.EventsHigh}, want{"oom_kill", &p.OOMKills})
+	r.table(dir, "memory.events", want{"max", &p.EventsMax}, want{"oom_kill", &p.OOMKills})
 	r.table(dir, "memory.stat", want{"anon", &p.Anon}, want{"file", &p.File}, want{"shmem", &p.Shmem}, want{"inactive_file", &p.InactiveFile},
 		want{"workingset_refault_file", &p.RefaultFile}, want{"workingset_refault_anon", &p.RefaultAnon}, want{"pgmajfault", &p.MajorFaults})
 }

@@ -146,10 +146,10 @@ func (r *reading) use(c *container) {
 func keepUse(part, last *probes.Cgroup) {
 	part.MemoryBytes, part.Anon, part.File, part.Shmem, part.InactiveFile = last.MemoryBytes, last.Anon, last.File, last.Shmem, last.InactiveFile
 	part.RefaultFile, part.RefaultAnon, part.MajorFaults = last.RefaultFile, last.RefaultAnon, last.MajorFaults
-	part.EventsMax, part.EventsHigh, part.OOMKills = last.EventsMax, last.EventsHigh, last.OOMKills
+	part.EventsMax, part.OOMKills = last.EventsMax, last.OOMKills
 	part.HasPSI, part.CPU, part.Memory, part.IO = last.HasPSI, last.CPU, last.Memory, last.IO
 }
 
 func keepSettings(part, last *probes.Cgroup) {
-	part.CPUWeight, part.Cpuset, part.MemoryLimit, part.PIDs = last.CPUWeight, last.Cpuset, last.MemoryLimit, last.PIDs
+	part.CPUWeight, part.Cpuset, part.MemoryLimit = last.CPUWeight, last.Cpuset, last.MemoryLimit
 }

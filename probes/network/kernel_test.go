@@ -27,7 +27,7 @@ func TestSocketsThatExistedBefore(t *testing.T) {
 	p := newProbe(t)
 	watch(t, p, b, "a")
 	first := eventually(t, p, "a", func(n probes.Network) bool { return near(n.TxBytes, 3*mib) })
-	if first.Sockets != 1 || first.SharesHost || first.BusySockets != 0 && first.RTTUs == 0 {
+	if first.Sockets != 1 {
 		t.Errorf("%+v", first)
 	}
 	b.do("send 0 %d", 5*mib)
@@ -41,24 +41,6 @@ func TestSocketsThatExistedBefore(t *testing.T) {
 	// The interface carries headers and acknowledgements as well.
 	if len(second.Links) != 1 || second.Links[0].Name != "eth0" || second.Links[0].TxBytes < 8*mib || second.Links[0].TxBytes > 9*mib {
 		t.Errorf("links %+v", second.Links)
-	}
-}
-
-func TestBusySocketsAndRoundTrips(t *testing.T) {
-	b := newBox(t, true)
-	addr, _ := server(t, b.hostIP)
-	for range 3 {
-		b.do("dial %s", addr)
-	}
-	p := newProbe(t)
-	watch(t, p, b, "a")
-	if n := read(t, p, "a"); n.Sockets != 3 || n.BusySockets != 0 || n.RTTUs != 0 {
-		t.Errorf("idle: %+v", n)
-	}
-	b.do("send 1 %d", mib)
-	n := read(t, p, "a")
-	if n.BusySockets != 1 || n.RTTUs <= 0 || n.RTTUs > 1e6 {
-		t.Errorf("one sent: %+v", n)
 	}
 }
 
@@ -97,7 +79,7 @@ func TestLoopbackIsApart(t *testing.T) {
 		b.do("send %d %d", i, mib)
 	}
 	n := eventually(t, p, "a", func(n probes.Network) bool { return near(n.LocalBytes, 3*mib) })
-	if n.RxBytes != 0 || n.TxBytes != 0 || n.BusySockets != 0 {
+	if n.RxBytes != 0 || n.TxBytes != 0 {
 		t.Errorf("%+v", n)
 	}
 }
@@ -130,7 +112,7 @@ func TestHostsNamespace(t *testing.T) {
 	b := newBox(t, false)
 	p := newProbe(t)
 	watch(t, p, b, "a")
-	if n := read(t, p, "a"); !n.SharesHost || n.Links != nil {
+	if n := read(t, p, "a"); n.Links != nil {
 		t.Errorf("%+v", n)
 	}
 }
@@ -169,7 +151,7 @@ func TestLimitedByTheNetwork(t *testing.T) {
 	b.do("send 1 100")
 	b.do("send 0 %d", 8*mib) // 1.6 s
 	n := read(t, p, "a")
-	if n.BusySockets != 2 || n.LimitedSockets != 1 {
+	if n.LimitedSockets != 1 {
 		t.Errorf("%+v", n)
 	}
 	if n.Retransmits == before.Retransmits {
@@ -177,7 +159,7 @@ func TestLimitedByTheNetwork(t *testing.T) {
 	}
 	eventually(t, p, "a", func(n probes.Network) bool { return near(n.TxBytes, 8*mib+100) })
 	b.do("chat 1 50")
-	if n := read(t, p, "a"); n.BusySockets != 1 || n.LimitedSockets != 0 {
+	if n := read(t, p, "a"); n.LimitedSockets != 0 {
 		t.Errorf("a hundred bytes each 10 ms: %+v", n)
 	}
 }

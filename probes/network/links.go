@@ -129,7 +129,6 @@ func (l *links) of(pid int, n *probes.Network) error {
 		}
 	}
 	if own == l.own {
-		n.SharesHost = true
 		return nil
 	}
 	dir := filepath.Join(l.procRoot, strconv.Itoa(pid), "net")

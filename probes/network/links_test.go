@@ -123,7 +123,7 @@ func TestLinksOfAContainer(t *testing.T) {
 		t.Errorf("links (-want +got):\n%s", diff)
 	}
 	n = probes.Network{}
-	if err := l.of(9, &n); err != nil || !n.SharesHost || n.Links != nil {
+	if err := l.of(9, &n); err != nil || n.Links != nil {
 		t.Errorf("%+v, %v", n, err)
 	}
 	if err := l.of(10, &n); err == nil {

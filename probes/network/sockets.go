@@ -66,8 +66,7 @@ type account struct {
 
 // stepState is gathered from the end of one pass to the end of the next.
 type stepState struct {
-	open, busy, limited int
-	rttBytes, rttSum    float64
+	open, limited int
 }
 
 func newAccount() *account { return &account{sockets: map[uint64]*socket{}} }
@@ -142,13 +141,9 @@ func (a *account) add(s *socket, now counters, atNs int64) {
 	if rx+tx == 0 || s.fresh {
 		return // since when a new one has moved its bytes is not known
 	}
-	a.step.busy++
 	if limited(was, now, float64(sinceNs)/1e9) {
 		a.step.limited++
 	}
-	bytes := float64(rx + tx)
-	a.step.rttBytes += bytes
-	a.step.rttSum += bytes * float64(now.srttUs) / 8
 }
 
 // limited says whether a socket waited for the network between two readings, so
@@ -178,10 +173,7 @@ func (a *account) take() probes.Network {
 	if a.beyond {
 		n.Missing = append(n.Missing, fmt.Sprintf("sockets: more than %d", maxSockets))
 	}
-	n.Sockets, n.BusySockets, n.LimitedSockets = a.step.open, a.step.busy, a.step.limited
-	if a.step.rttBytes > 0 {
-		n.RTTUs = a.step.rttSum / a.step.rttBytes
-	}
+	n.Sockets, n.LimitedSockets = a.step.open, a.step.limited
 	a.step, a.beyond = stepState{}, false
 	return n
 }

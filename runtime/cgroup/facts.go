@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"os"
 	"path/filepath"
 
 	"github.com/trimtab/trimtab/runtime"
@@ -53,17 +52,4 @@ func least(cg runtime.Cgroup, controller string, read func(r *reader, dir string
 		}
 	}
 	return least, group, nil
-}
-
-// NodesWithCPUs counts the memory nodes that have CPUs; 0 if that cannot be read.
-func NodesWithCPUs(sysRoot string) int {
-	data, err := os.ReadFile(filepath.Join(sysRoot, "devices/system/node/has_cpu"))
-	if err != nil {
-		return 0
-	}
-	nodes, err := runtime.ParseCPUList(string(data))
-	if err != nil {
-		return 0
-	}
-	return len(nodes)
 }

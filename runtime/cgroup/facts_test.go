@@ -49,14 +49,3 @@ func TestQuotaAbove(t *testing.T) {
 		t.Errorf("without a control group: %g by %q, %v", cpus, group, err)
 	}
 }
-
-func TestNodesWithCPUs(t *testing.T) {
-	for text, want := range map[string]int{"0\n": 1, "0-1\n": 2, "0,2-3\n": 3, "x\n": 0} {
-		if got := NodesWithCPUs(tree(t, map[string]string{"devices/system/node/has_cpu": text})); got != want {
-			t.Errorf("%q: %d", text, got)
-		}
-	}
-	if got := NodesWithCPUs(t.TempDir()); got != 0 {
-		t.Errorf("no file: %d", got)
-	}
-}

@@ -256,9 +256,6 @@ func describe(namespace string, record *containers.Container, g grants) runtime.
 	if name := c.Labels[nameLabel]; name != "" {
 		c.Name = name
 	}
-	if at := record.GetCreatedAt(); at != nil {
-		c.CreatedUnixNs = at.AsTime().UnixNano()
-	}
 	c.GPUs, c.GPUVia = g.gpus(runtimeOf(record))
 	return c
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
@@ -36,9 +35,6 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 		Start:   startOf(info),
 	}
 	c.GPUs, c.GPUVia = gpusOf(info.Config, info.HostConfig)
-	if created, err := time.Parse(time.RFC3339Nano, info.Created); err == nil {
-		c.CreatedUnixNs = created.UnixNano()
-	}
 	placed, err := e.host.Place(c, "")
 	if err == nil {
 		err = e.owner.check(e.host, placed)

@@ -13,7 +13,7 @@ import (
 func TestSampleTellsOfAForeignSetting(t *testing.T) {
 	at := func(quotaUs int64, weight, used uint64) *probes.Cgroup {
 		return &probes.Cgroup{CPUUsageNs: used, CPUWeight: weight, MemoryLimit: -1,
-			Throttling: []probes.Throttling{{QuotaUs: quotaUs, PeriodUs: 100_000, Ns: used}}}
+			Throttling: []probes.Throttling{{QuotaUs: quotaUs, PeriodUs: 100_000, Periods: used}}}
 	}
 	x := &tracked{}
 	for i, step := range []struct {

@@ -140,7 +140,6 @@ func (j *simJob) advance(p *simProbe, values runtime.Values) {
 	}
 	if starved {
 		quota.Throttled += uint64(secs * 9)
-		quota.Ns += uint64(1e9 * secs * (1 - cpus/simKnee))
 		j.cgroup.CPU.SomeUs += uint64(1e6 * secs * (1 - cpus/simKnee))
 	}
 	j.cgroup.Throttling = []probes.Throttling{quota}

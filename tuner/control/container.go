@@ -84,7 +84,6 @@ type known struct {
 	taughtNs int64
 	firstNs  int64 // when its steps were first seen
 	taken    []string
-	device   string
 	run      profiles.Run
 	speeds   []profiles.Speed
 }

@@ -34,7 +34,7 @@ func (c *Controller) Profiles() *profiles.Store { return c.profiles }
 // place takes over what the known jobs most like one learned, until its own readings say more.
 func (c *Controller) place(s *containerState, p profiles.Print, cost policies.Cost) {
 	n := &s.known
-	n.similar, n.from, n.device = nil, nil, p.Device
+	n.similar, n.from = nil, nil
 	found, from, ok := c.profiles.Place(p, cost, n.entry)
 	if !ok {
 		return

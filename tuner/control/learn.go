@@ -88,17 +88,6 @@ func (c *Controller) learnPaging(s *containerState, r observe.Reading) {
 	s.learned.byMemory = s.learned.paging.Curve(c.node.Memory)
 }
 
-// Responses are what was learnt of each container's rate by CPUs, by key.
-func (c *Controller) Responses() map[string]model.Learner {
-	out := make(map[string]model.Learner, len(c.all))
-	for _, s := range c.all {
-		if s.learned.response.Source != "" {
-			out[s.key] = s.learned.response
-		}
-	}
-	return out
-}
-
 // neighbourhood adds to a reading what only the node knows: who else works on its
 // devices, and which container of the same job keeps it waiting.
 func (c *Controller) neighbourhood(s *containerState, r *observe.Reading) {

@@ -301,7 +301,6 @@ func (j *simJob) throttle(cpus float64) {
 		t[0].Periods += 10
 		if quota <= cpus+1e-6 && j.wanted() > quota*1.02 {
 			t[0].Throttled += 9
-			t[0].Ns += uint64(1e9 * (1 - quota/j.wanted()))
 		}
 	}
 	j.cgroup.Throttling = t

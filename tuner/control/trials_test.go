@@ -405,7 +405,6 @@ func TestQueriesChangeNothing(t *testing.T) {
 				for range 3 {
 					var s state.Snapshot
 					c.Show(&s)
-					c.Responses()
 					c.UsedCPUs()
 					c.Open()
 					c.TookMemory()

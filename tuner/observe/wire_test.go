@@ -63,7 +63,7 @@ func TestWireOfTheHost(t *testing.T) {
 func TestWireOfHostNetworkIsNoCompute(t *testing.T) {
 	sample := func(i uint64) probes.Sample {
 		return probes.Sample{Container: "job", Kernel: &probes.Kernel{},
-			Network: &probes.Network{AtNs: int64(1e9 * (1 + i)), SharesHost: true, RxBytes: 80e6 * i, TxBytes: 80e6 * i, Segments: 1000 * i},
+			Network: &probes.Network{AtNs: int64(1e9 * (1 + i)), RxBytes: 80e6 * i, TxBytes: 80e6 * i, Segments: 1000 * i},
 			NCCL:    &probes.NCCL{Processes: []probes.NCCLProcess{{TGID: 100, Calls: [probes.NumCollectives]uint64{10 * i}, Bytes: [probes.NumCollectives]uint64{80e6 * i}}}}}
 	}
 	host := func(i uint64) probes.Host {

@@ -123,7 +123,6 @@ func (c *container) cpu(dt float64) {
 	t.Periods += uint64(math.Round(10 * dt))
 	if c.stopped() {
 		t.Throttled += uint64(math.Round(9 * dt))
-		t.Ns += uint64(1e9 * dt * (1 - c.Have/c.want(c.MemoryGB)))
 	}
 	c.cgroup.Throttling = []probes.Throttling{t}
 }
