@@ -4,11 +4,11 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/lab/counters"
 	"github.com/trimtab/trimtab/test/runtimetest"
 )
 
@@ -90,11 +90,7 @@ func (p *simProbe) Read(ctx context.Context, into map[string]*probes.Sample) err
 			return err
 		}
 		j.advance(p, values)
-		s := &probes.Sample{Container: c.Key(), Kernel: &probes.Kernel{Ticks: []probes.Ticks{j.ticks}}}
-		for _, th := range j.threads {
-			th.Edges = slices.Clone(th.Edges)
-			s.Kernel.Threads = append(s.Kernel.Threads, th)
-		}
+		s := &probes.Sample{Container: c.Key(), Kernel: &probes.Kernel{Threads: counters.Read(j.threads), Ticks: []probes.Ticks{j.ticks}}}
 		cg := j.cgroup
 		s.Cgroup = &cg
 		into[c.Key()] = s
@@ -152,42 +148,22 @@ func (j *simJob) spend(nowNs int64, rate, secs float64, starved bool) {
 	for i := range j.threads {
 		t := &j.threads[i]
 		left := float64(nowNs-t.AtNs) / 1e9
-		take := func(s probes.State, want float64) {
-			want = min(want, left)
-			t.Ns[s] += uint64(want * 1e9)
-			left -= want
-		}
 		waker, stalled := j.threads[0].TID, 0.9
 		switch i {
 		case 0:
-			take(probes.StateRun, rate*secs*simTrainer)
-			take(probes.StateTimer, rate*secs*simDevice)
+			counters.Spend(t, &left, probes.StateRun, rate*secs*simTrainer)
+			counters.Spend(t, &left, probes.StateTimer, rate*secs*simDevice)
 			t.Count[probes.StateTimer] += uint64(rate * secs)
 			t.LastNs[probes.StateTimer] = nowNs
 			waker, stalled = j.threads[2].TID, 0.3
 		case 1:
 			stalled = 0
 		default:
-			take(probes.StateRun, rate*secs*simLoader/simLoaders)
+			counters.Spend(t, &left, probes.StateRun, rate*secs*simLoader/simLoaders)
 		}
 		if starved {
-			take(probes.StateThrottled, stalled*left)
+			counters.Spend(t, &left, probes.StateThrottled, stalled*left)
 		}
-		j.wait(t, nowNs, waker, uint64(rate*secs)+1)
+		counters.Wait(t, nowNs, waker, uint64(rate*secs)+1)
 	}
-}
-
-// wait closes a thread's interval: its states sum to its time exactly.
-func (j *simJob) wait(t *probes.Thread, nowNs int64, waker int32, count uint64) {
-	t.AtNs = nowNs
-	rest := uint64(t.AtNs - t.SinceNs)
-	for _, ns := range t.Ns {
-		rest -= ns
-	}
-	t.Ns[probes.StatePoll] += rest
-	if len(t.Edges) == 0 {
-		t.Edges = []probes.Edge{{Waker: waker, State: probes.StatePoll}}
-	}
-	t.Edges[0].Ns += rest
-	t.Edges[0].Count += count
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/lab/counters"
 )
 
 // node is a small simulated machine: each job follows the step model of
@@ -165,12 +166,9 @@ func (n *node) tick() Input {
 		in.Containers = append(in.Containers, j.c)
 		s := probes.Sample{Container: j.c.Key(), Cgroup: ptr(j.cgroup)}
 		if j.c.Watched {
-			s.Kernel = &probes.Kernel{Threads: append([]probes.Thread(nil), j.threads...), Block: j.block}
+			s.Kernel = &probes.Kernel{Threads: counters.Read(j.threads), Block: j.block}
 			if j.ticks.Source != "" {
 				s.Kernel.Ticks = []probes.Ticks{j.ticks}
-			}
-			for t := range s.Kernel.Threads {
-				s.Kernel.Threads[t].Edges = append([]probes.Edge(nil), j.threads[t].Edges...)
 			}
 		}
 		in.Samples = append(in.Samples, s)
@@ -327,43 +325,23 @@ func (j *simJob) fillThreads(n *node, rate, cpus float64) {
 	}
 	trainer := &j.threads[0]
 	left := 1.0
-	spend := func(t *probes.Thread, s probes.State, secs float64) {
-		secs = min(secs, left)
-		t.Ns[s] += uint64(secs * 1e9)
-		left -= secs
-	}
-	finish := func(t *probes.Thread, waker int32) {
-		t.AtNs = n.nowNs
-		var sum uint64
-		for _, v := range t.Ns {
-			sum += v
-		}
-		rest := uint64(t.AtNs-t.SinceNs) - sum
-		t.Ns[probes.StatePoll] += rest
-		if len(t.Edges) == 0 {
-			t.Edges = []probes.Edge{{Waker: waker, State: probes.StatePoll}}
-		}
-		t.Edges[0].Ns += rest
-		t.Edges[0].Count += j.steps
-	}
-	spend(trainer, probes.StateRun, rate*j.trainerCPU)
-	spend(trainer, probes.StateTimer, rate*j.device)
+	counters.Spend(trainer, &left, probes.StateRun, rate*j.trainerCPU)
+	counters.Spend(trainer, &left, probes.StateTimer, rate*j.device)
 	trainer.Count[probes.StateTimer] += j.steps
 	trainer.LastNs[probes.StateTimer] = n.nowNs
 	if starved {
-		spend(trainer, stall, 0.3*left)
+		counters.Spend(trainer, &left, stall, 0.3*left)
 	}
-	finish(trainer, j.threads[2].TID)
-	left = 1
-	finish(&j.threads[1], trainer.TID)
+	counters.Wait(trainer, n.nowNs, j.threads[2].TID, j.steps)
+	counters.Wait(&j.threads[1], n.nowNs, trainer.TID, j.steps)
 	for i := range j.loaders {
 		left = 1
 		t := &j.threads[2+i]
-		spend(t, probes.StateRun, rate*j.loaderCPU/float64(j.loaders))
+		counters.Spend(t, &left, probes.StateRun, rate*j.loaderCPU/float64(j.loaders))
 		if starved {
-			spend(t, stall, 0.9*left)
+			counters.Spend(t, &left, stall, 0.9*left)
 		}
-		finish(t, trainer.TID)
+		counters.Wait(t, n.nowNs, trainer.TID, j.steps)
 	}
 }
 

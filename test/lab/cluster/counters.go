@@ -3,10 +3,10 @@ package cluster
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/test/lab/counters"
 	"github.com/trimtab/trimtab/tuner/control"
 )
 
@@ -155,52 +155,26 @@ func (c *container) spend(dt float64, nowNs int64, rate float64, steps uint64) {
 	for i := range c.threads {
 		t := &c.threads[i]
 		left := dt
-		use := func(s probes.State, seconds float64) {
-			seconds = max(0, min(seconds, left))
-			t.Ns[s] += uint64(seconds * 1e9)
-			left -= seconds
-		}
+		waker := c.threads[0].TID
 		if i == 0 {
-			use(probes.StateRun, trainer*dt)
-			use(probes.StateTimer, 0.9*rate/best*dt)
-			use(stall, frozen*dt)
+			waker = c.threads[1].TID
+			counters.Spend(t, &left, probes.StateRun, trainer*dt)
+			counters.Spend(t, &left, probes.StateTimer, 0.9*rate/best*dt)
+			counters.Spend(t, &left, stall, frozen*dt)
 			t.Count[probes.StateTimer] += steps
 			t.LastNs[probes.StateTimer] = nowNs
 		} else {
-			use(probes.StateRun, (c.Have-trainer)/loaders*dt)
-			use(stall, missing/loaders*dt)
-			use(probes.StateBlockIO, blocked*left)
+			counters.Spend(t, &left, probes.StateRun, (c.Have-trainer)/loaders*dt)
+			counters.Spend(t, &left, stall, missing/loaders*dt)
+			counters.Spend(t, &left, probes.StateBlockIO, blocked*left)
 		}
-		c.finish(t, nowNs, steps)
+		counters.Wait(t, nowNs, waker, steps) // for the other side
 	}
-}
-
-// finish has a thread wait for the other side for what is left of its time.
-func (c *container) finish(t *probes.Thread, nowNs int64, steps uint64) {
-	waker := c.threads[0].TID
-	if t.TID == waker {
-		waker = c.threads[1].TID
-	}
-	var sum uint64
-	for _, ns := range t.Ns {
-		sum += ns
-	}
-	t.AtNs = nowNs
-	rest := uint64(nowNs-t.SinceNs) - min(sum, uint64(nowNs-t.SinceNs))
-	t.Ns[probes.StatePoll] += rest
-	if len(t.Edges) == 0 {
-		t.Edges = []probes.Edge{{Waker: waker, State: probes.StatePoll}}
-	}
-	t.Edges[0].Ns += rest
-	t.Edges[0].Count += steps
 }
 
 // sample is what a probe would read; it shares nothing with what is counted on.
 func (c *container) sample() probes.Sample {
 	cgroup := c.cgroup
-	k := &probes.Kernel{Threads: slices.Clone(c.threads), Ticks: []probes.Ticks{c.ticks}, Block: c.block}
-	for i := range k.Threads {
-		k.Threads[i].Edges = slices.Clone(k.Threads[i].Edges)
-	}
+	k := &probes.Kernel{Threads: counters.Read(c.threads), Ticks: []probes.Ticks{c.ticks}, Block: c.block}
 	return probes.Sample{Container: c.Key(), Cgroup: &cgroup, Kernel: k}
 }
