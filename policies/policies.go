@@ -124,6 +124,8 @@ type CPUUse struct {
 	// Shrank is the quota, CPUs, from which its loan settled, where it uses less since then though
 	// nothing holds it back; 0: it does not. Programs that read their quota start fewer threads.
 	Shrank float64 `json:"shrank,omitempty"`
+	// Bursts is the largest quota, CPUs, that of late stopped it though its mean use was below; 0: none.
+	Bursts float64 `json:"bursts,omitempty"`
 	// Known is the quota, CPUs, that turned out to be enough when its loan settled; 0: none.
 	Known float64 `json:"known,omitempty"`
 	// Last is the quota, CPUs, that its last LastRuns runs turned out to need, from its start until it is

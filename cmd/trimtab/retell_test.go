@@ -17,8 +17,8 @@ import (
 )
 
 // retellFile writes the decisions of a recording anew where they differ in the verdicts that are
-// told, and in nothing else. What was seen stays as it was: such verdicts change no resource, so
-// what came after does not hang on them. One whose changes differ has to be recorded anew.
+// told or the gain that is expected of a change, and in nothing else. What was seen stays as it was:
+// such words change no resource, so what came after does not hang on them. One whose changes differ has to be recorded anew.
 func retellFile(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -104,16 +104,21 @@ func retell(in io.Reader, out io.Writer) error {
 	}
 }
 
-// deeds is a decision without the verdicts that it tells, through the encoding.
+// deeds is a decision without the verdicts that it tells and the gains that it expects, through the encoding.
 func deeds(d control.Decision) any {
 	d.Records = slices.DeleteFunc(slices.Clone(d.Records), func(r state.Record) bool { return r.Kind == state.RecordVerdict })
 	text, err := json.Marshal(d)
 	if err != nil {
 		return err
 	}
-	var out any
+	var out control.Decision
 	if err := json.Unmarshal(text, &out); err != nil {
 		return err
+	}
+	for _, o := range out.Apply {
+		for i := range o.Changes {
+			o.Changes[i].Gain, o.Changes[i].RateAfter = 0, 0
+		}
 	}
 	return out
 }

@@ -100,6 +100,9 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 		to(target)
 		ch.Take, ch.RateAfter = true, j.Rate.PerSecond
 		ch.Reason = fmt.Sprintf("%.2f CPUs are enough: nothing held it back, and that is what it used, with a margin", target)
+		if j.CPU.Bursts > 0 && target > own {
+			ch.Reason = fmt.Sprintf("it works in bursts: %.2f CPUs stopped them, %.2f do not; %.2f between may be enough", j.CPU.Bursts, now, target)
+		}
 		return policies.KindReturn, ch, true
 	}
 	return "", ch, false
@@ -121,7 +124,7 @@ func (p Policy) gain(node policies.Node, j policies.Job, now float64) float64 {
 	if j.CPU.Obtainable > 0 {
 		most = j.CPU.Obtainable
 	}
-	if before, after := j.Cost.Step(now), j.Cost.Step(min(node.CPUs, most)); j.CostOK && before > 0 && after > 0 {
+	if before, after := j.Cost.Step(now), j.Cost.Step(min(node.CPUs, most)); j.CPU.Bursts == 0 && j.CostOK && before > 0 && after > 0 {
 		return max(0, before/after-1)
 	}
 	return min(j.CPU.Lost/max(1-j.CPU.Lost, 0.05), max(most, now)/now-1)

@@ -45,7 +45,6 @@ type containerState struct {
 	parts    [policies.NumParts]int64
 	gpu      visibilityState
 	known    known
-	deciders deciders
 }
 
 // learned is what is known of a job whatever stands: its curves, and how far they are off.

@@ -210,6 +210,7 @@ func (c *Controller) observe(in Input, d *Decision) {
 		if news.Closed != nil {
 			c.closed(s, news.Closed, d)
 		}
+		c.noteStop(s)
 		c.slower(s, news.Rate, d)
 		c.remember(s, false)
 	}

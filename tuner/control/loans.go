@@ -33,7 +33,10 @@ type loan struct {
 	doubt   bool
 	checkNs int64
 	with    []observe.RateSample
-	why     string // of what stands, for people
+	// stopped is the largest quota, CPUs, that of late stopped it in bursts, stoppedNs when one did; 0: none.
+	stopped   float64
+	stoppedNs int64
+	why       string // of what stands, for people
 	// settledNs is when it shrank last, settledFrom and settledUsed the quota and the use before, CPUs.
 	settledNs                int64
 	settledFrom, settledUsed float64
@@ -42,8 +45,29 @@ type loan struct {
 // settles returns the share of readings whose use must be enough, and the margin above it. Each
 // time that turned out too little the one goes half of the way to all, and the other doubles.
 func (l *loan) settles(k *policies.Constants) (share, margin float64) {
-	n := math.Pow(2, min(float64(l.tooLittle), k.BackOffMax))
+	n := l.doubled(k)
 	return 1 - 0.1/n, k.SettleMargin * n
+}
+
+// doubled is 2 for each time that a settled quota was too little, as often as recalls double.
+func (l *loan) doubled(k *policies.Constants) float64 {
+	return math.Pow(2, min(float64(l.tooLittle), k.BackOffMax))
+}
+
+// noteStop notes a quota that stops a container though it uses less: it works in bursts. What a second's
+// mean says is no measure of those, so its loan shrinks by halves towards that quota for a time: a
+// longer one each time that what it settled to was too little. While a trial is open that stands still.
+func (c *Controller) noteStop(s *containerState) {
+	k, l, uses := c.k(), &s.loan, s.latestUses()
+	_, throttled := s.obs.Throttled()
+	switch {
+	case throttled && max(uses[0].CPUs, uses[1].CPUs) < k.Full*uses[1].Quota:
+		l.stopped, l.stoppedNs = max(l.stopped, uses[1].Quota), c.now()
+	case s.plan != "":
+		l.stoppedNs += c.tickNs
+	case c.now()-l.stoppedNs > int64(k.UnusedSeconds*l.doubled(k)*1e9):
+		l.stopped = 0
+	}
 }
 
 // enough is the quota that its readings say is enough, those since the latest raise if they are
@@ -65,7 +89,11 @@ func (s *containerState) enough(k *policies.Constants) (cpus, free float64) {
 	case fresh > k.UnusedSeconds:
 		latest = observe.Latest(latest, k.UnusedSeconds)
 	}
-	return observe.Enough(latest, share, margin), free
+	if cpus = observe.Enough(latest, share, margin); cpus > 0 && s.loan.stopped > 0 {
+		_, now := s.quotas()
+		cpus = max(cpus, math.Sqrt(s.loan.stopped*now))
+	}
+	return cpus, free
 }
 
 // shrank is the quota from which its loan settled, if it uses less since then though nothing
@@ -73,7 +101,7 @@ func (s *containerState) enough(k *policies.Constants) (cpus, free float64) {
 func (c *Controller) shrank(s *containerState) float64 {
 	k, l := c.k(), &s.loan
 	free := observe.Free(observe.UsesSince(s.obs.Wants(k), l.settledNs))
-	if l.settledNs == 0 || c.now()-l.settledNs > int64(k.UnusedSeconds*1e9) || float64(len(free)) < k.SettleReadings {
+	if l.settledNs == 0 || l.stopped > 0 || c.now()-l.settledNs > int64(k.UnusedSeconds*1e9) || float64(len(free)) < k.SettleReadings {
 		return 0
 	}
 	share, _ := l.settles(k)
@@ -89,7 +117,10 @@ func (c *Controller) cpuUse(s *containerState) policies.CPUUse {
 	use := policies.CPUUse{Used: s.obs.Used(), Waiting: c.waiting(s), Obtainable: s.rights.obtainable, Entitlement: s.rights.entitled, Parent: s.parent(), LoanBrings: s.loan.brings, LoanDoubt: s.loan.doubt}
 	use.Lost, use.Throttled = s.obs.Throttled()
 	use.Enough, _ = s.enough(k)
-	use.Shrank, use.Known = c.shrank(s), s.loan.known
+	use.Shrank, use.Known, use.Bursts = c.shrank(s), s.loan.known, s.loan.stopped
+	if _, now := s.quotas(); use.Bursts > 0 && use.Known <= now {
+		use.Known = s.loan.settledFrom // which did not stop them
+	}
 	if s.loan.quotaNs == 0 && !s.lent(k) && (s.state == StateWatched || s.state == StateMeasured) {
 		use.Last, _ = s.known.run.Last(k)
 		use.LastRuns = s.known.run.Runs()

@@ -47,9 +47,10 @@ type simJob struct {
 	noPSI                  bool   // its pressure cannot be read
 	patient                bool   // it never waits for a CPU
 	// yield is bytes that a program without steps reads for each CPU second; 0: it spins.
-	yield float64
-	files *fileSet
-	block probes.Block
+	yield  float64
+	files  *fileSet
+	block  probes.Block
+	bursts *bursts // instead of all of these
 }
 
 // fileSet is what a job reads round and round: nothing of it stays in a cache that cannot hold
@@ -192,6 +193,9 @@ func (j *simJob) demand() float64 {
 	if quota, ok := j.c.Now[runtime.KnobCPUQuota].CPUs(); ok {
 		want = min(want, quota)
 	}
+	if j.bursts != nil {
+		return j.bursts.mean(want)
+	}
 	return want
 }
 
@@ -234,6 +238,9 @@ func (n *node) share() []float64 {
 func (j *simJob) advance(n *node, cpus float64) float64 {
 	j.cgroup.AtNs = n.nowNs
 	j.cgroup.HasPSI, j.cgroup.MemoryLimit = !j.noPSI, -1
+	if j.bursts != nil {
+		return j.bursts.advance(j, n, cpus)
+	}
 	if want := j.wanted(); want > cpus+1e-6 && !j.patient {
 		j.cgroup.CPU.SomeUs += uint64(1e6 * (1 - cpus/want))
 	}

@@ -38,7 +38,7 @@ func (c *Controller) show(i int) state.Container {
 		Key: s.key, ID: s.c.ID.Container, Engine: s.c.ID.Engine, Name: s.c.Name, Image: s.c.Image, State: s.c.State, GPUs: s.c.GPUs,
 		Watched: s.c.Watched, Enrolment: s.c.Enrolment, WhyNot: s.refused.Text, Gate: string(s.refused.Gate), Value: s.refused.Value, Threshold: s.refused.Threshold,
 		Tuning: string(s.state), Loan: c.showLoan(s), Breakdown: r.Breakdown, Verdict: s.verdicts.Shown(), WindowVerdict: s.verdicts.Latest(), Cost: r.Cost, Aggregated: r.Aggregated,
-		Ranks: r.Ranks, UsedCPUs: s.obs.Used(), Windows: s.obs.Windows, PartNs: s.parts, MemoryUse: s.memoryUse(k), Deciders: c.whose(s),
+		Ranks: r.Ranks, UsedCPUs: s.obs.Used(), Windows: s.obs.Windows, PartNs: s.parts, MemoryUse: s.memoryUse(k), Deciders: whose(s),
 		Now: s.c.Now, Original: s.originals(), Yielded: s.c.Yielded, Held: s.c.Held, Pending: s.c.Pending, Preflight: s.c.Preflight,
 		Entitled: s.rights.entitled, Obtainable: s.rights.obtainable, Allocation: c.allocation(i), ByCPUs: s.learned.curve, ByMemory: s.learned.byMemory, Paging: s.learned.paging.Paging,
 		Advice: s.advice, Trials: slices.Clone(s.trials), Team: verdict.TeamOf(r), SharedBytes: verdict.SharedBytes(r),
@@ -46,7 +46,7 @@ func (c *Controller) show(i int) state.Container {
 	v.VerdictSinceUnixNs, v.PeakCPUs, v.PeakSinceUnixNs = c.unix(s.verdicts.SinceNs()), s.obs.PeakCPUs, c.unix(s.obs.PeakNs)
 	v.Rate, v.RateWhy = c.showRate(s)
 	c.showSimilar(s, &v)
-	if r.CostOK {
+	if v.Bursts = s.loan.stopped; r.CostOK && v.Bursts == 0 { // a knee is made of means
 		v.Knee = min(r.Cost.Knee(), max(c.node.CPUs, 0))
 		if s.learned.correction != 1 {
 			v.Correction = s.learned.correction
@@ -159,7 +159,7 @@ func (c *Controller) allocation(i int) *state.Allocation {
 		need = min(need, g.Quota)
 	}
 	a := &state.Allocation{Need: need, CPUs: min(need, g.Obtainable)}
-	if curve := s.learned.curve; curve.Known() {
+	if curve := s.learned.curve; curve.Known() && s.loan.stopped == 0 {
 		rate, _, _ := curve.At(a.CPUs)
 		a.Rate = rate / curve.Best()
 	}

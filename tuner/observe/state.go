@@ -206,7 +206,7 @@ type Use struct {
 func (s *State) addUse(k *policies.Constants, w *Window, r Reading) {
 	u := Use{StartNs: w.StartNs, EndNs: w.EndNs, CPUs: w.UsedCPUs(), HasPSI: w.HasCgroup && w.Cgroup.HasPSI, Quota: w.Cgroup.QuotaCPUs}
 	periods := w.Cgroup.ThrottledShare
-	u.Lost = lost(k, w, r)
+	u.Lost = min(lost(k, w, r), periods) // threads that a burst stops together are stopped for no more
 	u.Throttled = w.HasCgroup && periods >= k.Notable && u.Lost >= k.Notable
 	// PSI counts a task that is out of quota as one that waits.
 	u.Waiting = max(0, w.Cgroup.CPUSome-periods)

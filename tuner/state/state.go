@@ -114,6 +114,9 @@ type Container struct {
 	VerdictSinceUnixNs int64         `json:"verdictSince,omitempty"`
 	Cost               policies.Cost `json:"cost"`
 	Knee               float64       `json:"knee,omitempty"` // predicted c*, CPUs
+	// Bursts is the largest quota, CPUs, that of late stopped it though its mean use was below: it works
+	// in bursts, and no knee is told. 0: none did.
+	Bursts float64 `json:"bursts,omitempty"`
 	// Correction multiplies the rates that the cost predicts, learned from trials; 0 or 1: none.
 	Correction float64 `json:"correction,omitempty"`
 	Ranks      int     `json:"ranks"`

@@ -33,7 +33,7 @@ export function open(root, key) {
       list.replaceChildren(...[section("What was done", marks.length ? el("ol", { class: "records", reversed: true }, marks.toReversed().map((m) => el("li", {}, record(m.record, past.records, m.number)))) :
         el("p", {}, past.error ? past.error.message : "Nothing was changed, lent or tried."))].filter(Boolean));
     }
-    swap(rest, verdict(c), latest(c), prediction(c), loan(c), allocation(c), lastRuns(c), trials(c), plain("What is not counted", c.thinned), plain("What you could do", c.advice), enrolment(c));
+    swap(rest, verdict(c), latest(c), prediction(c), bursts(c), loan(c), allocation(c), lastRuns(c), trials(c), plain("What is not counted", c.thinned), plain("What you could do", c.advice), enrolment(c));
   };
 }
 
@@ -90,6 +90,11 @@ function prediction(c) {
   return section(`What one ${tick} costs`, facts([["training process on a CPU", ms(k.trainerCPU)], ["data loaders on a CPU", ms(k.loaderCPU)], ["other threads on a CPU", ms(k.otherCPU)],
     ["waits that no CPU shortens", ms(k.device)], ["behind others for a CPU", ms(k.queue)], ["one batch, by one loader", k.loaders ? `${ms(k.batch)}, ${k.loaders} side by side` : ""],
     ["no more speed beyond", c.knee ? cpus(c.knee) + " CPUs" : ""], ["memory used", c.memoryUse?.read ? bytes(c.memoryUse.current) : ""]]));
+}
+
+// bursts stands where no knee is told: one is made of means, of which bursts tell nothing.
+function bursts(c) {
+  return c.bursts ? section("What CPUs buy", facts([["it works in bursts, stopped by", cpus(c.bursts) + " CPUs"], ["its mean use", cpus(c.usedCPUs) + " CPUs"]])) : null;
 }
 
 function loan(c) {

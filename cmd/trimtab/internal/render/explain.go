@@ -252,7 +252,7 @@ func quantity(e policies.Evidence) string {
 func prediction(c state.Container) string {
 	cost := c.Cost
 	if cost.Ticks <= 0 || cost.Floor() <= 0 {
-		return ""
+		return inBursts(c)
 	}
 	if c.Aggregated || c.RateWhy != "" && c.Rate.PerSecond > 0 { // what it ticks by is no step
 		return withoutSteps(c)
@@ -277,6 +277,9 @@ func prediction(c state.Container) string {
 	if cost.Loaders > 0 {
 		line("one batch, made by one loader", fmt.Sprintf("%s, %d loaders side by side", milliseconds(cost.Batch), cost.Loaders))
 	}
+	if c.Bursts > 0 {
+		return out.String() + inBursts(c)
+	}
 	correction, learned := c.Correction, ""
 	if correction <= 0 || math.IsInf(correction, 1) {
 		correction = 1
@@ -298,10 +301,31 @@ func prediction(c state.Container) string {
 // withoutSteps shows what CPUs buy a container whose steps are not counted, as shares of its
 // best speed.
 func withoutSteps(c state.Container) string {
+	if c.Bursts > 0 {
+		return inBursts(c)
+	}
 	var out strings.Builder
 	fmt.Fprintf(&out, "What CPUs buy: %s, by its threads' time; %s\n", beyond(c), cmp.Or(Clean(c.RateWhy), "its steps are not counted"))
 	for _, at := range predictedAt(c) {
 		fmt.Fprintf(&out, "  %-*s %s of its best speed\n", partColumns, cpus(at.cpus)+" CPUs ("+at.what+")", percent(c.Cost.Floor()/c.Cost.Step(at.cpus)))
+	}
+	return out.String()
+}
+
+// inBursts shows what CPUs buy a container that works in bursts: what stopped them, and what does not.
+// Its mean use tells no knee.
+func inBursts(c state.Container) string {
+	if c.Bursts <= 0 {
+		return ""
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "What CPUs buy: it works in bursts, of which its mean use of %s CPUs tells nothing\n", cpus(c.UsedCPUs))
+	line := func(at float64, text string) {
+		fmt.Fprintf(&out, "  %-*s %s\n", partColumns, "a quota of "+cpus(at)+" CPUs", text)
+	}
+	line(c.Bursts, "stopped its bursts of late")
+	if now, limited := c.Now[runtime.KnobCPUQuota].CPUs(); limited && now > c.Bursts {
+		line(now, "stands, and hardly stops them")
 	}
 	return out.String()
 }

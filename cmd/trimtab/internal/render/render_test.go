@@ -147,6 +147,12 @@ func uncounted(w *state.Work) state.Container {
 	return c
 }
 
+// bursty is one of which the quota stops bursts that no mean shows.
+func bursty(c state.Container) state.Container {
+	c.Bursts, c.UsedCPUs = 0.9, 0.13
+	return c
+}
+
 func gone(edit func(*state.Container)) state.Container {
 	c := tuned()
 	edit(&c)
@@ -157,6 +163,7 @@ func TestExplain(t *testing.T) {
 	golden(t, "explain-tuned.txt", Explain(tuned(), testClock()))
 	golden(t, "explain-lent.txt", Explain(lent(), testClock()))
 	golden(t, "explain-uncounted.txt", Explain(uncounted(&state.Work{Ratio: 3.12, By: "bytes read and written, page faults", CPUs: 4}), testClock()))
+	golden(t, "explain-bursts.txt", Explain(bursty(uncounted(nil)), testClock()))
 	golden(t, "explain-observed.txt", Explain(starved(), testClock()))
 	golden(t, "explain-memory.txt", Explain(protected(), testClock()))
 	golden(t, "explain-new.txt", Explain(state.Container{Name: "new", Enrolment: policies.Enrolment{Mode: policies.ModeTune, EnrolledBy: "enable", Knobs: []string{"cpu", "memory"}}}, testClock()))
@@ -355,6 +362,16 @@ func TestVerdictOfAnEarlierWindow(t *testing.T) {
 	} {
 		if got := verdict(shown, c.latest); strings.Contains(got, "the latest alone says compute/host: the training process itself") != c.want {
 			t.Errorf("latest %+v:\n%s", c.latest, got)
+		}
+	}
+}
+
+// TestBurstsHaveNoKnee: what is made of means is not told of a job that works in bursts; what its steps cost is.
+func TestBurstsHaveNoKnee(t *testing.T) {
+	for name, c := range map[string]state.Container{"counted": bursty(lent()), "uncounted": bursty(uncounted(nil)), "no cost": bursty(gone(func(c *state.Container) { c.Cost = policies.Cost{} }))} {
+		text := Explain(c, testClock())
+		if !strings.Contains(text, "a quota of 0.9 CPUs") || strings.Contains(text, "knee") || strings.Contains(text, "best speed") || strings.Contains(text, "predicted") || strings.Contains(text, "What one step costs") != (name == "counted") {
+			t.Errorf("%s:\n%s", name, text)
 		}
 	}
 }
