@@ -168,7 +168,7 @@ func node(now time.Time) *state.Snapshot {
 		UnixNs: now.UnixNano(), IdleAfterNs: 30e9,
 		Daemon: state.Daemon{Version: "v0.1.0", PID: 812, StartedUnixNs: now.Add(-26 * time.Hour).UnixNano(), Mode: policies.ModeTune, Policies: []string{"lend", "knee", "share"},
 			Engines: []state.Part{{Name: "docker", OK: true, Since: now.Add(-26 * time.Hour).UnixNano()}}, Probes: []state.Part{{Name: "kernel", OK: true}, {Name: "nvml", OK: true}},
-			CPUSeconds: 800, RSSBytes: 61 << 20},
+			CPUSeconds: 800, RecentCPUs: 0.008, BudgetShare: 0.4, RSSBytes: 61 << 20},
 		Node: policies.Node{CPUs: 16, Reserve: 1.6, Idle: 4.5, Memory: 128 << 30, MemoryFree: 40 << 30},
 		Devices: []state.Device{{Index: 0, UUID: "GPU-5e3c1d7a-0000-4000-8000-000000000000", Name: "NVIDIA H100 80GB HBM3", MemTotal: 80 << 30, MemUsed: 61 << 30, Duty: &duty,
 			PowerW: &power, PowerLimitW: &limit, ClockMHz: &clock, MaxClockMHz: &most, TempC: &temp, Holders: []state.Holder{}}},

@@ -277,7 +277,7 @@ func (l *Agent) publish() {
 	s.Daemon = state.Daemon{
 		Version: l.o.Version, PID: os.Getpid(), StartedUnixNs: l.started.UnixNano(), Mode: l.mode, Policies: l.control.PolicyNames(),
 		Paused: l.o.Holds.Paused(), Disabled: l.o.Disabled != nil && l.o.Disabled(),
-		CPUSeconds: l.spent.cpu, RSSBytes: l.spent.resident, ConfigError: l.configErr, ConfigUnixNs: l.settings.LoadedAt.UnixNano(),
+		CPUSeconds: l.spent.cpu, RecentCPUs: l.spent.use, RSSBytes: l.spent.resident, ConfigError: l.configErr, ConfigUnixNs: l.settings.LoadedAt.UnixNano(),
 	}
 	if l.settings.BudgetCPU > 0 {
 		s.Daemon.BudgetShare = l.spent.use / l.settings.BudgetCPU

@@ -44,6 +44,7 @@ type Daemon struct {
 	Receivers     []Receiver    `json:"receivers,omitempty"`
 
 	CPUSeconds    float64 `json:"cpuSeconds"`            // user and system, since start
+	RecentCPUs    float64 `json:"recentCPUs,omitempty"`  // that it used in the last ten seconds, which BudgetShare is of; 0: not measured yet
 	RSSBytes      uint64  `json:"rss"`                   // resident set now
 	ProbeSeconds  float64 `json:"probeSeconds"`          // in BPF programs, where accounted, since start
 	ProbeRuns     uint64  `json:"probeRuns"`             // BPF program runs accounted

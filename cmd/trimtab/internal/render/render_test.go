@@ -287,8 +287,12 @@ func TestStatus(t *testing.T) {
 				{Part: state.Part{Name: "webhook", Since: at(8, 30), Lost: "notify.webhook: https://hooks.example.com answered \"401 Unauthorized\": \"\x1b[2J\""}, Failed: 3, Queued: 1}},
 			Engines: []state.Part{{Name: "docker", OK: true, Since: at(8, 0)}}, ConfigUnixNs: at(8, 0), ConfigError: "a.yaml:1: x\na.yaml:2: y",
 			Probes:     []state.Part{{Name: "kernel", Since: at(9, 0), Lost: "no BTF: causes of waits are not told apart; boot a kernel with CONFIG_DEBUG_INFO_BTF"}, {Name: "cuda", OK: true, Since: at(8, 0), LostEvents: 12}},
-			CPUSeconds: 300, ProbeSeconds: 60, RSSBytes: 40 << 20, ProbeMapBytes: 9 << 20, ProbeLost: 12, BudgetShare: 0.5, MapsShare: 0.28, JobShare: 0.04}}
+			CPUSeconds: 300, RecentCPUs: 0.01, ProbeSeconds: 60, RSSBytes: 40 << 20, ProbeMapBytes: 9 << 20, ProbeLost: 12, BudgetShare: 0.5, MapsShare: 0.28, JobShare: 0.04}}
 	golden(t, "status.txt", Status(s, testClock()))
+	s.Daemon.RecentCPUs, s.Daemon.BudgetShare = 0, 0 // ten seconds have not passed since its start
+	if got := Status(s, testClock()); !strings.Contains(got, "own CPU      not measured yet\n") || strings.Contains(got, "of a CPU") {
+		t.Errorf("before the first measurement:\n%s", got)
+	}
 }
 
 func TestResults(t *testing.T) {

@@ -3,7 +3,6 @@ package render
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/enrolment"
@@ -38,9 +37,9 @@ func Status(s api.Status, clock Clock) string {
 	if d.ConfigError != "" {
 		line("", "the newer one was refused: %s", Clean(strings.ReplaceAll(d.ConfigError, "\n", "; ")))
 	}
-	line("own use", "%s of a CPU on average, %s, probes hold %s; of the budget: CPU %s, memory %s, maps %s, at the job that pays most %s",
-		ownCPU(s), enrolment.FormatBytes(float64(d.RSSBytes)), enrolment.FormatBytes(float64(d.ProbeMapBytes)),
-		percent(d.BudgetShare), percent(d.MemoryShare), percent(d.MapsShare), percent(d.JobShare))
+	line("own CPU", "%s", ownCPU(d))
+	line("own memory", "%s, %s of the budget", enrolment.FormatBytes(float64(d.RSSBytes)), percent(d.MemoryShare))
+	line("own probes", "hold %s, %s of the budget; the job that pays most pays %s of what it may", enrolment.FormatBytes(float64(d.ProbeMapBytes)), percent(d.MapsShare), percent(d.JobShare))
 	if d.ProbeLost > 0 {
 		line("", "%d events found no room: verdicts are less sure", d.ProbeLost)
 	}
@@ -72,11 +71,10 @@ func part(p state.Part, clock Clock) string {
 	return Clean(p.Name) + " is lost, since " + clock.at(p.Since) + ": " + Clean(p.Lost) + lost
 }
 
-// ownCPU is the daemon's CPU time, and its probes', over its life.
-func ownCPU(s api.Status) string {
-	life := time.Duration(s.UnixNs - s.Daemon.StartedUnixNs).Seconds()
-	if life <= 0 {
-		return "0 %"
+// ownCPU is what the daemon used of late, and how much of its budget that is.
+func ownCPU(d state.Daemon) string {
+	if d.RecentCPUs <= 0 {
+		return "not measured yet"
 	}
-	return percent((s.Daemon.CPUSeconds + s.Daemon.ProbeSeconds) / life)
+	return fmt.Sprintf("%s of a CPU in the last 10 s, %s of the budget", percent(d.RecentCPUs), percent(d.BudgetShare))
 }
