@@ -191,6 +191,8 @@ func job(key, name string, now time.Time, phase float64) state.Container {
 	return c
 }
 
+const noneIdle = "no CPU of this host is idle"
+
 // hour plays an hour of a small node: starved, then lent CPU, with a trial that is reverted.
 func hour(t *testing.T, d *daemon, end time.Time) {
 	t.Helper()
@@ -240,7 +242,8 @@ func hour(t *testing.T, d *daemon, end time.Time) {
 		c.Verdict = verdictOf(lent)
 		c.PartNs = parts
 		watched := job("docker-eval", "eval-nightly", at, float64(i)/9)
-		watched.Enrolment.Mode, watched.Changed, watched.Loan, watched.HasGain, watched.WhyNot = policies.ModeObserve, nil, nil, false, "no label"
+		watched.Enrolment.Mode, watched.Changed, watched.Loan, watched.HasGain, watched.WhyNot = policies.ModeObserve, nil, nil, false, noneIdle
+		watched.Gate, watched.Value, watched.Threshold = "idle", 0.02, 0.05
 		watched.Now, watched.Original = runtime.Values{runtime.KnobCPUQuota: "200000 100000"}, runtime.Values{}
 		s.Containers = []state.Container{watched, c}
 		s.Devices[0].Holders = []state.Holder{{Key: c.Key, Name: c.Name, Team: "vision", MemBytes: 61 << 30, SinceUnixNs: begin.UnixNano(), QuietSeconds: 0.1, Evidence: "its kernels run"}}

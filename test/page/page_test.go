@@ -131,6 +131,14 @@ func testHour(t *testing.T, in context.Context) {
 	if text := eval[string](p, "document.querySelector('.headline').innerText"); !strings.Contains(text, "Lent 1.1 CPUs") || !strings.Contains(text, "+61 %") {
 		t.Errorf("what stands: %q", text)
 	}
+	p.view(url, "#/job/docker-eval") // why nothing was done, in explain's words; a gate's bare numbers are no words
+	if text := eval[string](p, "document.querySelector('.headline').innerText"); text != "Nothing was changed: "+noneIdle+"." {
+		t.Errorf("what stands: %q", text)
+	}
+	if text := eval[string](p, "document.getElementById('main').innerText"); !strings.Contains(text, "idle") || strings.Contains(text, "0.02") || strings.Contains(text, "0.05") {
+		t.Errorf("a gate's numbers without their unit:\n%s", text)
+	}
+	p.view(url, "#/job/docker-train")
 	p.fine()
 	if *screenshots {
 		picture(p, "../../docs/page-job.png")

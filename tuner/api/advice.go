@@ -29,8 +29,8 @@ func advices(snap *state.Snapshot, r *http.Request) (any, error) {
 
 func adviceOf(s *state.Snapshot) []advice.Advice { return advice.Of(policies.DefaultConstants(), s) }
 
-// advised are containers of a snapshot with all that is advised of them, after what policies said.
-// The snapshot is others' to read too: its containers are copied.
+// advised are containers of a snapshot with all that is advised of them, after what policies said,
+// and why nothing of them is changed: the page shows the words that explain prints. The snapshot is others' to read too: its containers are copied.
 func advised(s *state.Snapshot, containers []state.Container) []state.Container {
 	lines := map[string][]string{}
 	for _, a := range adviceOf(s) {
@@ -38,7 +38,9 @@ func advised(s *state.Snapshot, containers []state.Container) []state.Container 
 	}
 	out := make([]state.Container, len(containers))
 	for i, c := range containers {
-		c.Advice = slices.Concat(c.Advice, lines[c.Key])
+		if c.Advice = slices.Concat(c.Advice, lines[c.Key]); len(c.Changed) == 0 {
+			c.Why = c.Reason()
+		}
 		out[i] = c
 	}
 	return out

@@ -42,7 +42,10 @@ func TestAdvice(t *testing.T) {
 	if list, err := c.Containers(t.Context()); err != nil || !cmp.Equal(list.Containers[0].Advice, got.Advice) || len(list.Containers[2].Advice) != 0 {
 		t.Errorf("in the list: %q, %v", list.Containers[0].Advice, err)
 	}
-	if len(s.Containers[0].Advice) != 1 {
+	if list, err := c.Containers(t.Context()); err != nil || list.Containers[0].Why != "" || list.Containers[2].Why != s.Containers[2].Reason() {
+		t.Errorf("why nothing is changed: %q where something is, else %q, %v", list.Containers[0].Why, list.Containers[2].Why, err)
+	}
+	if len(s.Containers[0].Advice) != 1 || s.Containers[0].Why != "" {
 		t.Errorf("the snapshot was written to: %q", s.Containers[0].Advice)
 	}
 	var e *api.Error

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
@@ -90,8 +91,9 @@ type Container struct {
 	Watched   bool               `json:"watched"`
 	Enrolment policies.Enrolment `json:"enrolment"`
 	// WhyNot is why nothing is being changed now, one phrase; Gate is what said so, by what
-	// number held against what, where numbers decided.
+	// number held against what, where numbers decided. Their unit is the gate's own: people read WhyNot.
 	WhyNot    string  `json:"whyNot,omitempty"`
+	Why       string  `json:"why,omitempty"` // why nothing of it is changed, in explain's words, also where nothing said no
 	Gate      string  `json:"gate,omitempty"`
 	Value     float64 `json:"gateValue,omitempty"`
 	Threshold float64 `json:"gateThreshold,omitempty"`
@@ -171,6 +173,15 @@ type Container struct {
 	Devices  []DeviceSpeed   `json:"devices,omitempty"`
 	Trial    *Trial          `json:"trial,omitempty"`  // open now
 	Trials   []Trial         `json:"trials,omitempty"` // latest ended first, at most 10
+}
+
+// Reason says in a phrase why nothing was changed: what said no, else what is found to bound it.
+func (c *Container) Reason() string {
+	preflight := ""
+	if c.Preflight != "" {
+		preflight = "preflight: " + c.Preflight
+	}
+	return cmp.Or(c.WhyNot, preflight, strings.TrimSuffix(c.Verdict.Why, "."), "nothing that a change would relieve was found")
 }
 
 // Loan is CPU that a container has above its owner's quota, which nobody else used.

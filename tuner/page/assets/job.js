@@ -52,7 +52,7 @@ function headline(c) {
   const t = would(c);
   if (t) return `Nothing was changed (${c.whyNot || "observe mode"}). At ${clock(t.started)} trimtab would have set ${t.changes.map(change).join(", ")} and expected ${signed(expected(t))}.`;
   const reverted = !c.yielded?.length && (c.tuning === "returned" || c.trials?.some((t) => t.outcome !== "would"));
-  return `${reverted ? "The owner's values are back" : "Nothing was changed"}: ${c.whyNot || c.preflight || c.verdict?.why || "nothing that a change would relieve was found"}`;
+  return `${reverted ? "The owner's values are back" : "Nothing was changed"}: ${c.why}.`;
 }
 
 function values(c) {
@@ -63,7 +63,7 @@ function values(c) {
 }
 
 function gate(c) {
-  return facts([["not now, because", c.whyNot], ["decided by", c.gate], ["its number", c.gateThreshold ? `${number(c.gateValue ?? 0)}, against ${number(c.gateThreshold)}` : ""], ["GPU preflight", c.preflight], ["GPU lost", c.gpuLost]]);
+  return facts([["not now, because", c.whyNot], ["decided by", c.gate], ["GPU preflight", c.preflight], ["GPU lost", c.gpuLost]]);
 }
 
 function verdict(c) {

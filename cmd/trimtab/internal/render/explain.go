@@ -45,9 +45,9 @@ func Headline(c state.Container, clock Clock) string {
 			cmp.Or(Clean(c.WhyNot), "observe mode"), clock.at(t.StartedUnixNs), changes(t.Changes), signed(predictedGain(*t)))
 	}
 	if reverted(c) {
-		return "your own values are back: " + why(c) + "."
+		return "your own values are back: " + Clean(c.Reason()) + "."
 	}
-	return "nothing was changed: " + why(c) + "."
+	return "nothing was changed: " + Clean(c.Reason()) + "."
 }
 
 // reverted reports whether something was changed of which nothing stands any more.
@@ -119,19 +119,6 @@ func loan(c state.Container) string {
 		line("why", Clean(l.Why))
 	}
 	return out.String()
-}
-
-// why says in a phrase why nothing was changed.
-func why(c state.Container) string {
-	switch {
-	case c.WhyNot != "":
-		return Clean(c.WhyNot)
-	case c.Preflight != "":
-		return "preflight: " + Clean(c.Preflight)
-	case c.Verdict.Why != "":
-		return strings.TrimSuffix(Clean(c.Verdict.Why), ".")
-	}
-	return "nothing that a change would relieve was found"
 }
 
 // standing lists the values that differ, are yielded, or wait for a preflight.
