@@ -51,7 +51,11 @@ func (n node) quotaThatStands(c state.Container, own float64) (a Advice, ok bool
 	since, why := int64(0), ""
 	switch l := c.Loan; {
 	case l != nil && l.Settled:
-		now, since, why = l.Own+l.CPUs, l.SinceUnixNs, "with it nothing holds the container back; as a loan it stands only while nobody else wants the CPU"
+		holds := "with it nothing holds the container back"
+		if l.Whole {
+			holds = "it is all that may be lent to the container"
+		}
+		now, since, why = l.Own+l.CPUs, l.SinceUnixNs, holds+"; as a loan it stands only while nobody else wants the CPU"
 	case l == nil && kept(c) != nil && c.Trial == nil:
 		since, why = kept(c).EndedUnixNs, "a trial proved it; trimtab reverts it on exit"
 	default:

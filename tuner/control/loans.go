@@ -24,6 +24,8 @@ type loan struct {
 	tooLittle                             int // how often a settled quota was too little
 	// known is the quota, CPUs, that it settled to: called in and lent anew, it is lent so much; 0: none.
 	known float64
+	// enough is the quota, CPUs, that its own use showed to be enough: what others left of it is not.
+	enough float64
 	// proven is a quota, CPUs, that a trial proved to be worth what others miss; 0: none. What
 	// stands above it is lent.
 	proven float64
@@ -225,7 +227,7 @@ func (c *Controller) lentWritten(o pendingOrder) {
 			s.loan.why = ch.Reason
 			if s.loan.recallNs != o.atNs && !s.loan.doubt {
 				share, _ := s.loan.settles(k)
-				s.loan.settledNs, s.loan.settledFrom, s.loan.known = c.now(), ch.From.Quantity(), ch.To.Quantity()
+				s.loan.settledNs, s.loan.settledFrom, s.loan.known, s.loan.enough = c.now(), ch.From.Quantity(), ch.To.Quantity(), ch.To.Quantity()
 				s.loan.settledUsed = observe.Enough(observe.Free(observe.UsesSince(s.obs.Uses, o.atNs-int64((k.SettleReadings+1)*1e9))), share, 0)
 			}
 			if s.loan.doubt {
@@ -269,7 +271,7 @@ func (b *backOff) again(k *policies.Constants, nowNs, givenNs int64) {
 // recalled notes that a loan was called in.
 func (c *Controller) recalled(s *containerState, why string) {
 	s.loan.back.again(c.k(), c.now(), s.loan.givenNs)
-	s.loan.recallNs, s.loan.why = c.now(), why
+	s.loan.recallNs, s.loan.enough, s.loan.why = c.now(), 0, why
 }
 
 // judgeLoans tells of each loan whether the rate, counted at a framework or by the job, shows
@@ -342,7 +344,8 @@ func (c *Controller) showLoan(s *containerState) *state.Loan {
 	if own <= 0 || now <= max(own, s.loan.proven)*(1+k.MinStep/2) {
 		return nil
 	}
-	return &state.Loan{Own: own, CPUs: now - own, Settled: s.answers == 0 && (s.state == StateSettled || s.state == StateTrial), Why: s.loan.why, Used: max(0, s.obs.Used()-own), SinceUnixNs: c.unix(s.loan.givenNs)}
+	settled := s.answers == 0 && (s.state == StateSettled || s.state == StateTrial) && math.Abs(now-s.loan.enough) < k.MinStep/2*now
+	return &state.Loan{Own: own, CPUs: now - own, Settled: settled, Whole: c.takesAll(s) > 0, Why: s.loan.why, Used: max(0, s.obs.Used()-own), SinceUnixNs: c.unix(s.loan.givenNs)}
 }
 
 // writeNs lie between two writes of a loan. On v1 by systemd each stops the container shortly.

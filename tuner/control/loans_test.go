@@ -72,6 +72,37 @@ func TestLoanSettlesToANumberThatAnOwnerCanCopy(t *testing.T) {
 	}
 }
 
+// TestOnlyItsOwnUseIsEnough: where the whole host is lent, and after a part was called in, what stands is what
+// the host and others leave, and no number to copy.
+func TestOnlyItsOwnUseIsEnough(t *testing.T) {
+	n := newNode(4)
+	n.weighted = false
+	j := n.addProgram("borrower", 0.4, 4, 1e6)
+	other := n.addProgram("neighbour", 0, 0.01, 1e6)
+	other.c.Now[runtime.KnobCPUWeight] = "3072"
+	c := started()
+	run(c, n, 30, nil)
+	if l := shownAs(t, c, j).Loan; l == nil || !l.Whole || l.Enough() {
+		t.Errorf("with the whole host: %+v", l)
+	}
+	other.spin = 3.2 // three are its right, and shared evenly it has two
+	for range 3 {
+		other.threads = append(other.threads, other.threads[0])
+		other.threads[len(other.threads)-1].TID += 7
+	}
+	recalled, told := 0, 0
+	run(c, n, 60, func(i int, _ Decision) {
+		if l := shownAs(t, c, j).Loan; l != nil && c.containers[j.c.Key()].loan.recallNs > c.containers[j.c.Key()].loan.givenNs {
+			if recalled++; l.Settled {
+				told++
+			}
+		}
+	})
+	if recalled < 10 || told > 0 {
+		t.Errorf("in %d of %d ticks what others left is called settled", told, recalled)
+	}
+}
+
 // TestSettlesWhereWritesAreRare: on v1 by systemd the next write waits longer than it takes to tell
 // what is enough. Nothing is called settled before that is written.
 func TestSettlesWhereWritesAreRare(t *testing.T) {

@@ -189,10 +189,14 @@ type Loan struct {
 	CPUs        float64 `json:"cpus"`              // above its own
 	Own         float64 `json:"own"`               // its owner's quota
 	Used        float64 `json:"used"`              // of it, of late
-	Settled     bool    `json:"settled,omitempty"` // to what the container can use: a number to copy
+	Settled     bool    `json:"settled,omitempty"` // by its own use: to that, or to all there is
+	Whole       bool    `json:"whole,omitempty"`   // all that may be lent to it: it may want more
 	SinceUnixNs int64   `json:"since,omitempty"`
 	Why         string  `json:"why,omitempty"`
 }
+
+// Enough reports whether a loan is what its container can use: a number to copy.
+func (l *Loan) Enough() bool { return l.Settled && !l.Whole }
 
 // Work is how much more a container gets done than before the first change of it, by
 // quantities that grow with work: never a rate in steps.

@@ -100,7 +100,7 @@ function bursts(c) {
 function loan(c) {
   const l = c.loan;
   return l ? section("What it was lent", facts([["its own", cpus(l.own) + " CPUs"], ["lent, while nobody else wants it", cpus(l.cpus) + " CPUs"], ["of that used", cpus(l.used) + " CPUs"],
-    ["since", l.since ? clock(l.since) : ""], ["enough", l.settled ? `--cpus ${cpus(l.own + l.cpus)}` : ""], ["why", l.why]])) : null;
+    ["since", l.since ? clock(l.since) : ""], ["all that may be lent to it", l.whole ? "whether that is enough is not known" : ""], ["enough", l.settled && !l.whole ? `--cpus ${cpus(l.own + l.cpus)}` : ""], ["why", l.why]])) : null;
 }
 
 function allocation(c) {

@@ -75,7 +75,7 @@ func Loan(c state.Container) string {
 	switch {
 	case c.Loan == nil:
 		return "-"
-	case c.Loan.Settled:
+	case c.Loan.Enough():
 		return "+" + cpus(c.Loan.CPUs) + " ="
 	}
 	return "+" + cpus(c.Loan.CPUs)

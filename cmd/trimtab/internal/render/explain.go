@@ -112,7 +112,10 @@ func loan(c state.Container) string {
 	line("its own", cpus(l.Own)+" CPUs")
 	line("lent, while nobody else wants it", cpus(l.CPUs)+" CPUs")
 	line("of that used", cpus(l.Used)+" CPUs")
-	if l.Settled {
+	if l.Whole {
+		line("all that may be lent to it", "whether that is enough is not known")
+	}
+	if l.Enough() {
 		line("enough", fmt.Sprintf("%s CPUs: the quota to set where it is to keep them (`--cpus %s`)", cpus(l.Own+l.CPUs), cpus(l.Own+l.CPUs)))
 	}
 	if l.Why != "" {
