@@ -73,7 +73,7 @@ func (b *bursts) advance(j *simJob, n *node, cpus float64) float64 {
 	}
 	t := append([]probes.Throttling(nil), j.cgroup.Throttling...)
 	t[0].QuotaUs, t[0].PeriodUs = int64(quota*quotaPeriod), quotaPeriod
-	t[0].Periods, t[0].Throttled, t[0].Ns = t[0].Periods+10, t[0].Throttled+uint64(stopped), t[0].Ns+uint64(out*1e9)
+	t[0].Periods, t[0].Throttled = t[0].Periods+10, t[0].Throttled+uint64(stopped)
 	j.cgroup.Throttling, j.cgroup.CPUUsageNs = t, j.cgroup.CPUUsageNs+uint64(used*1e9)
 	j.cgroup.CPU.SomeUs += uint64(1e6 * (out + queued) / threads)
 	for i := range j.threads {
