@@ -16,9 +16,9 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// retellFile writes the decisions of a recording anew where they differ in the verdicts that are
-// told or the gain that is expected of a change, and in nothing else. What was seen stays as it was:
-// such words change no resource, so what came after does not hang on them. One whose changes differ has to be recorded anew.
+// retellFile writes the decisions of a recording anew where they differ in the verdicts and the units that
+// are told or the gain that is expected of a change, and in nothing else. What was seen stays as it was: such
+// words change no resource, so what came after does not hang on them. One whose changes differ has to be recorded anew.
 func retellFile(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -104,9 +104,13 @@ func retell(in io.Reader, out io.Writer) error {
 	}
 }
 
-// deeds is a decision without the verdicts that it tells and the gains that it expects, through the encoding.
+// deeds is a decision without the verdicts that it tells, the units of its numbers and the gains that it expects,
+// through the encoding.
 func deeds(d control.Decision) any {
 	d.Records = slices.DeleteFunc(slices.Clone(d.Records), func(r state.Record) bool { return r.Kind == state.RecordVerdict })
+	for i := range d.Records {
+		d.Records[i].Unit = ""
+	}
 	text, err := json.Marshal(d)
 	if err != nil {
 		return err

@@ -206,7 +206,7 @@ func hour(t *testing.T, d *daemon, end time.Time) {
 	add(20, state.Record{Kind: state.RecordLoan, Plan: "0102-1", Policy: "lend", Knob: runtime.KnobCPUQuota, From: "40000 100000", To: "180000 100000", Actual: "180000 100000", Gain: 0.58, Text: "its quota of 0.40 CPUs stops it for 62 % of the time"})
 	add(20, state.Record{Kind: state.RecordLoan, Plan: "0102-1", Policy: "lend", Knob: runtime.KnobCPUWeight, From: "1024", To: "256", Actual: "256", Text: "so that its loan takes nothing that others have a right to"})
 	add(35, state.Record{Kind: state.RecordChange, Plan: "0102-2", Policy: "knee", Knob: runtime.KnobCPUWeight, From: "256", To: "512", Gain: 0.07, Text: "others' work stands before the job's"})
-	add(38, state.Record{Kind: state.RecordTrial, Plan: "0102-2", Policy: "knee", Knob: runtime.KnobCPUWeight, From: "256", To: "512", Outcome: state.OutcomeInconclusive, Before: 24.1, After: 24.3, Low: 0.98, High: 1.03, Gain: 0.008, Text: "24.1 to 24.3 steps/s, between -2.0 % and +3.0 %"})
+	add(38, state.Record{Kind: state.RecordTrial, Plan: "0102-2", Policy: "knee", Knob: runtime.KnobCPUWeight, From: "256", To: "512", Outcome: state.OutcomeInconclusive, Before: 24.1, After: 24.3, Unit: state.UnitSteps, Low: 0.98, High: 1.03, Gain: 0.008, Text: "24.1 to 24.3 steps/s, between -2.0 % and +3.0 %"})
 	add(38, state.Record{Kind: state.RecordRollback, Plan: "0102-2", Policy: "knee", Knob: runtime.KnobCPUWeight, From: "512", To: "256", Text: "the trial was not told"})
 	add(47, state.Record{Kind: state.RecordLoan, Plan: "0102-3", Policy: "lend", Knob: runtime.KnobCPUQuota, From: "180000 100000", To: "150000 100000", Text: "settled to what it can use"})
 	for i := range 361 {
@@ -226,7 +226,7 @@ func hour(t *testing.T, d *daemon, end time.Time) {
 			c.Loan, c.Changed, c.HasGain = nil, nil, false
 		}
 		trial := state.Trial{Plan: "0102-2", Policy: "knee", Changes: []policies.Change{{Knob: runtime.KnobCPUWeight, From: "256", To: "512", Reason: "others' work stands before the job's", Gain: 0.07}},
-			StartedUnixNs: begin.Add(35 * time.Minute).UnixNano(), Before: 24.1, Predicted: 25.8, Outcome: state.OutcomeOpen}
+			StartedUnixNs: begin.Add(35 * time.Minute).UnixNano(), Before: 24.1, Unit: state.UnitSteps, Predicted: 25.8, Outcome: state.OutcomeOpen}
 		if i >= 210 && i < 228 {
 			c.Trial = &trial
 		} else if i >= 228 {

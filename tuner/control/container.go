@@ -165,6 +165,7 @@ func (s *containerState) resourcesChanged(ns int64) {
 // relative witnesses, over a level of before. The zero value is none.
 type progress struct {
 	source string // named for people
+	unit   string // of the rate, see state.Trial
 	sound  []observe.Witness
 	level  [observe.NumWitnesses]float64
 }
@@ -172,13 +173,13 @@ type progress struct {
 // progressSince finds what tells it best in the readings since an instant.
 func (s *containerState) progressSince(k *policies.Constants, fromNs int64) progress {
 	if s.obs.Rates.Source != "" && s.obs.Rates.Why == "" {
-		return progress{source: s.obs.Rates.Source}
+		return progress{source: s.obs.Rates.Source, unit: map[bool]string{true: state.UnitSteps, false: state.UnitRelative}[s.obs.Rates.Confirmed]}
 	}
 	sound := s.obs.Work.Sound(k, fromNs, 0)
 	if len(sound) == 0 {
 		return progress{}
 	}
-	return progress{source: observe.Names(sound), sound: sound, level: s.obs.Work.Level(fromNs)}
+	return progress{source: observe.Names(sound), unit: state.UnitRelative, sound: sound, level: s.obs.Work.Level(fromNs)}
 }
 
 // baselineFrom is since when readings of containers are a trial's baseline: with what they have

@@ -445,7 +445,7 @@ func (c *Controller) wouldDo(p policies.Plan, d *Decision) {
 	d.Apply = append(d.Apply, o)
 	c.totals.plan(plan.Policy, "would")
 	s.trials = append([]state.Trial{{Plan: o.Plan, Policy: plan.Policy, Changes: plan.Changes, StartedUnixNs: c.last.UnixNs, EndedUnixNs: c.last.UnixNs,
-		Outcome: state.OutcomeWould, Before: s.obs.Rates.Now(), Predicted: ch.RateAfter, Why: ch.Reason}}, s.trials[:min(len(s.trials), keepTrials-1)]...)
+		Outcome: state.OutcomeWould, Before: s.obs.Rates.Now(), Unit: s.progressSince(c.k(), c.baselineFrom(s)).unit, Predicted: ch.RateAfter, Why: ch.Reason}}, s.trials[:min(len(s.trials), keepTrials-1)]...)
 	d.Records = append(d.Records, c.record(state.RecordWould, s, func(rec *state.Record) {
 		rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To, rec.Gain = o.Plan, plan.Policy, ch.Knob, ch.From, ch.To, ch.Gain
 		rec.Outcome, rec.Text = state.OutcomeWould, fmt.Sprintf("would have set %s: %s (%s)", changesText(plan.Changes), ch.Reason, ch.Expected())

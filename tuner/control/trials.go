@@ -397,24 +397,19 @@ func (t *openTrial) change(key string) (policies.Change, bool) {
 }
 
 func viewOutcome(o trial.Outcome) state.Outcome {
-	switch o {
-	case trial.Better:
-		return state.OutcomeKept
-	case trial.Worse:
-		return state.OutcomeRolledBack
-	case trial.Inconclusive:
-		return state.OutcomeInconclusive
-	}
-	return state.OutcomeAborted
+	judged := map[trial.Outcome]state.Outcome{trial.Better: state.OutcomeKept, trial.Worse: state.OutcomeRolledBack, trial.Inconclusive: state.OutcomeInconclusive}
+	return cmp.Or(judged[o], state.OutcomeAborted)
 }
 
 // shown is the trial as one of its containers sees it.
 func (t *openTrial) shown(key string) state.Trial {
 	v := t.view
+	v.Unit = t.by[key].unit
 	if v.Together > 0 {
 		v.Changes = slices.DeleteFunc(slices.Clone(v.Changes), func(ch policies.Change) bool { return ch.Key != key })
-		if ch, ok := t.change(key); ok {
-			v.Predicted = ch.RateAfter
+		ch, _ := t.change(key)
+		if v.Predicted = ch.RateAfter; key != t.order.Changes[0].Key { // whose rates the view holds
+			v.Before, v.After = t.references[key], 0
 		}
 	}
 	return v
@@ -428,7 +423,7 @@ func (c *Controller) tellTrial(t *openTrial, s *containerState, d *Decision) {
 	d.Records = append(d.Records, c.record(state.RecordTrial, s, func(rec *state.Record) {
 		first := v.Changes[0]
 		rec.Plan, rec.Policy, rec.Knob, rec.From, rec.To = t.order.Plan, t.order.Policy, first.Knob, first.From, first.To
-		rec.Outcome, rec.Before, rec.After, rec.Low, rec.High = v.Outcome, v.Before, v.After, v.Low, v.High
+		rec.Outcome, rec.Before, rec.After, rec.Unit, rec.Low, rec.High = v.Outcome, v.Before, v.After, v.Unit, v.Low, v.High
 		if v.Ratio > 0 {
 			rec.Gain = v.Ratio - 1
 		}

@@ -235,6 +235,13 @@ const (
 	OutcomeWould        Outcome = "would" // observe mode: never applied
 )
 
+// Units of a trial's rates. Of ticks that are not known to be steps, and of work done, only what
+// became of them is told: relative to before.
+const (
+	UnitSteps    = "steps/s"
+	UnitRelative = "relative"
+)
+
 // Trial is a plan being judged, or one that was.
 type Trial struct {
 	Plan          string            `json:"plan"` // plan ID, unique in one daemon's history
@@ -246,6 +253,7 @@ type Trial struct {
 	Before        float64           `json:"before"`          // rate before
 	After         float64           `json:"after,omitempty"` // rate after, settled
 	Predicted     float64           `json:"predicted"`       // rate after, predicted
+	Unit          string            `json:"unit,omitempty"`  // of these rates; "": it was judged by no rate of this container
 	// Together is how many containers the plan touches, if several: Ratio and its bounds are
 	// then the mean of those that it gives to, and the rest is this container's.
 	Together int     `json:"together,omitempty"`
@@ -293,6 +301,7 @@ type Record struct {
 	Outcome Outcome       `json:"outcome,omitempty"`
 	Before  float64       `json:"before,omitempty"` // rates, see Trial
 	After   float64       `json:"after,omitempty"`
+	Unit    string        `json:"unit,omitempty"`
 	Low     float64       `json:"low,omitempty"`
 	High    float64       `json:"high,omitempty"`
 	Gain    float64       `json:"gain,omitempty"` // predicted for change and would, measured for trial

@@ -3,7 +3,7 @@ import { el, facts, name, section, swap, table } from "./dom.js";
 import { Chart } from "./chart.js";
 import { get, throttle } from "./live.js";
 import { record } from "./records.js";
-import { bytes, causeWord, causeWords, change, clock, cpus, expected, gain, knob, number, outcome, partNames, parts, percent, quantity, rateShown, shares, signed, value, would } from "./words.js";
+import { bytes, causeWord, causeWords, change, clock, cpus, expected, gain, knob, measured, number, outcome, partNames, parts, percent, quantity, ratesOf, rateShown, shares, signed, value, would } from "./words.js";
 
 const marked = ["change", "loan", "would", "trial", "rollback", "restore", "yield", "owed", "gpu-view", "heal", "gpu-lost", "slower"];
 
@@ -120,7 +120,7 @@ function lastRuns(c) {
 function trials(c) {
   if (!c.trials?.length) return null;
   return section("What was tried", table("Trials, latest first", ["When", "What", "Outcome", "Measured", "Why"], c.trials.map((t) => [clock(t.started), t.changes.map(change).join(", "), outcome(t.outcome),
-    t.ratio ? `${signed(t.ratio - 1)} (${signed(t.low - 1)} to ${signed(t.high - 1)})` : "-", t.why || t.changes[0]?.reason || "-"]), [3, 4]));
+    [ratesOf(t), measured(t)].filter(Boolean).join(", "), t.why || t.changes[0]?.reason || "-"]), [3, 4]));
 }
 
 function enrolment(c) {

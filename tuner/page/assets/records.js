@@ -1,6 +1,6 @@
 // Records of history: one line each, and all that a record says behind it.
 import { el, facts, name } from "./dom.js";
-import { change, day, clock, kind, knob, number, outcome, recordGain, signed, value } from "./words.js";
+import { change, day, clock, kind, knob, outcome, ratesOf, recordGain, signed, value } from "./words.js";
 
 // record is a line that opens; number is that of its mark, or undefined. others are the
 // records that may belong to the same plan.
@@ -22,8 +22,8 @@ function explained(r, others) {
     ["when", day(r.time)], ["container", r.name ? el("a", { href: "#/job/" + encodeURIComponent(r.key) }, name(r.name)) : ""], ["team", r.team],
     ["knob", r.knob ? knob(r.knob) : ""], ["from", r.from ? value(r.knob, r.from) : ""], ["to", r.to ? value(r.knob, r.to) : ""],
     ["read back", r.actual ? value(r.knob, r.actual) : ""], ["policy", r.policy], ["plan", r.plan],
-    ["outcome", r.outcome ? outcome(r.outcome) : ""], ["rate before", r.before ? number(r.before) : ""], ["rate after", r.after ? number(r.after) : ""],
-    [r.kind === "trial" ? "measured" : "expected", r.gain ? signed(r.gain) : ""],
+    ["outcome", r.outcome ? outcome(r.outcome) : ""], ["rates", ratesOf(r)],
+    r.kind === "trial" ? ["measured", recordGain(r)] : ["expected", r.gain ? signed(r.gain) : ""],
     ["surely between", r.low && r.high ? `${signed(r.low - 1)} and ${signed(r.high - 1)}` : ""],
   ]), plan.length ? [el("p", {}, "Of the same plan:"), el("ul", {}, plan.slice(0, 30).map((o) => el("li", {}, clock(o.time), " ", kind(o), " ", o.name ? [name(o.name, 40), ": "] : null, o.text)))] : null);
 }

@@ -166,8 +166,20 @@ export function kind(r) {
   return r.kind === "trial" && r.outcome ? `${word} ${r.outcome.replaceAll("_", " ")}` : word;
 }
 
+// gained shows what a trial measured; "≈": by no steps.
+const gained = (gain, unit) => (unit === "relative" ? "≈" : "") + signed(gain);
+
+// ratesOf are a trial's, before and after: of nothing but steps are there any in a second.
+export const ratesOf = (t) => (t.unit === "steps/s" && t.before > 0 && t.after > 0 ? `${number(t.before)} → ${number(t.after)} steps/s` : "");
+
+// measured is what a trial measured, of t.ratio or of what t.before became.
+export function measured(t) {
+  const ratio = t.ratio || (t.before > 0 && t.after > 0 ? t.after / t.before : 0);
+  return ratio ? gained(ratio - 1, t.unit) + (t.low > 0 && t.high > 0 ? ` (${signed(t.low - 1)} to ${signed(t.high - 1)})` : "") : "-";
+}
+
 export function recordGain(r) {
-  if (r.kind === "trial") return r.after > 0 && (r.gain || r.before > 0) ? signed(r.gain || r.after / r.before - 1) : "-";
+  if (r.kind === "trial") return measured({ unit: r.unit, before: r.before, after: r.after, ratio: r.gain ? 1 + r.gain : 0 });
   return r.gain ? signed(r.gain) + " expected" : "-";
 }
 

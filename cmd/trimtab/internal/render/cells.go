@@ -94,7 +94,7 @@ func LatestTrial(c state.Container) string {
 		state.OutcomeUnproven: "unproven", state.OutcomeAborted: "void"}
 	word := cmp.Or(words[t.Outcome], cmp.Or(Clean(string(t.Outcome)), "open"))
 	if g, ok := measuredGain(*t); ok {
-		return word + " " + signed(g)
+		return word + " " + gained(g, t.Unit)
 	}
 	if g := predictedGain(*t); g != 0 && t.Outcome != state.OutcomeAborted {
 		return word + " " + signed(g) + "?"

@@ -85,8 +85,8 @@ func trialGain(r state.Record) string {
 	if r.Gain != 0 { // else the trial came to no verdict by its measure
 		t.Ratio = 1 + r.Gain
 	}
-	if g, ok := measuredGain(t); ok && r.After > 0 {
-		return signed(g)
+	if g, ok := measuredGain(t); ok {
+		return gained(g, r.Unit)
 	}
 	return "-"
 }

@@ -86,9 +86,9 @@ func tuned() state.Container {
 	c.Verdict = policies.Verdict{Class: policies.ClassBalanced, Confidence: 0.9, Why: "Nothing takes more than 5 % of the time."}
 	c.Trials = []state.Trial{
 		{Plan: "p2", Changes: quota("150000 100000", "160000 100000"), StartedUnixNs: at(14, 30), Outcome: state.OutcomeInconclusive,
-			Before: 26.7, After: 26.8, Predicted: 27, Ratio: 1.004, Low: 0.98, High: 1.03, Why: "the gain is below what is worth keeping"},
+			Before: 26.7, After: 26.8, Unit: state.UnitSteps, Predicted: 27, Ratio: 1.004, Low: 0.98, High: 1.03, Why: "the gain is below what is worth keeping"},
 		{Plan: "p1", Changes: quota("100000 100000", "150000 100000"), StartedUnixNs: at(14, 2), EndedUnixNs: at(14, 3),
-			Outcome: state.OutcomeKept, Before: 16.6, After: 26.7, Predicted: 25, Ratio: 1.61, Low: 1.55, High: 1.66},
+			Outcome: state.OutcomeKept, Before: 16.6, After: 26.7, Unit: state.UnitSteps, Predicted: 25, Ratio: 1.61, Low: 1.55, High: 1.66},
 	}
 	return c
 }
@@ -120,7 +120,7 @@ func starved() state.Container {
 		Why: "The trainer waits for data while its loaders stand still for want of CPU quota.", Relief: "a CPU quota of 1.5",
 		Evidence: []policies.Evidence{{Name: "loaders out of quota", Value: 0.55, Unit: "share"}, {Name: "quota", Value: 1, Unit: "CPUs"}}}
 	c.Trials = []state.Trial{{Plan: "w1", Changes: quota("100000 100000", "150000 100000"), StartedUnixNs: at(14, 2),
-		Outcome: state.OutcomeWould, Before: 16.6, Predicted: 26.2}}
+		Outcome: state.OutcomeWould, Before: 16.6, Predicted: 26.2, Unit: state.UnitRelative}}
 	return c
 }
 
@@ -261,12 +261,12 @@ func TestProxyRates(t *testing.T) {
 func TestHistory(t *testing.T) {
 	records := []state.Record{
 		{UnixNs: at(14, 2), Kind: state.RecordChange, Name: "train", Knob: runtime.KnobCPUQuota, From: "100000 100000", To: "150000 100000", Gain: 0.58, Text: "loaders stand still for want of quota"},
-		{UnixNs: at(14, 3), Kind: state.RecordTrial, Name: "train", Outcome: state.OutcomeKept, Before: 16.6, After: 26.7, Gain: 0.61, Text: "16.6 to 26.7 steps/s, surely between +55 % and +66 %; predicted +58 %"},
+		{UnixNs: at(14, 3), Kind: state.RecordTrial, Name: "train", Outcome: state.OutcomeKept, Before: 16.6, After: 26.7, Unit: state.UnitSteps, Gain: 0.61, Text: "16.6 to 26.7 steps/s, surely between +55 % and +66 %; predicted +58 %"},
 		{UnixNs: at(14, 5), Kind: state.RecordLoan, Name: "xgb", Knob: runtime.KnobCPUQuota, From: "40000 100000", To: "180000 100000", Gain: 2.1, Text: "its quota of 0.40 CPUs stops it for 66 % of the time that it wants a CPU; lent 1.40 CPUs that nobody uses, 0.40 are its own"},
 		{UnixNs: at(14, 5), Kind: state.RecordLoan, Name: "xgb", Knob: runtime.KnobCPUWeight, From: "1024", To: "256", Text: "so that its loan takes nothing that others have a right to"},
 		{UnixNs: at(14, 7), Kind: state.RecordLoan, Name: "xgb", Knob: runtime.KnobCPUQuota, From: "180000 100000", To: "40000 100000", Text: "other gets 0.99 of the 1.60 CPUs it has a right to"},
 		{UnixNs: at(14, 9), Kind: state.RecordWould, Name: "observed", Knob: runtime.KnobMemoryLimit, From: "1073741824", To: "2147483648", Gain: 0.1, Text: "pages are read again"},
-		{UnixNs: at(15, 0), Kind: state.RecordTrial, Name: "train", Outcome: state.OutcomeRolledBack, After: 20, Gain: -0.03, Text: "slower"},
+		{UnixNs: at(15, 0), Kind: state.RecordTrial, Name: "train", Outcome: state.OutcomeRolledBack, Unit: state.UnitRelative, Gain: -0.03, Text: "slower"},
 		{UnixNs: at(15, 1), Kind: state.RecordTrial, Name: "train", Outcome: state.OutcomeAborted, Text: "the container ended"},
 		{UnixNs: at(15, 2), Kind: state.RecordTrial, Name: "train", Outcome: state.OutcomeAborted, Before: 2.6, After: 3.6, Text: "others made room"},
 		{UnixNs: at(16, 0), Kind: state.RecordEnrol, Text: "paused by hand: everything stands as it is until `trimtab resume`"},

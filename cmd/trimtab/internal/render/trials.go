@@ -32,7 +32,7 @@ func trials(c state.Container, clock Clock) string {
 	out.WriteString("What was tried, latest first\n")
 	for _, t := range all {
 		fmt.Fprintf(&out, "  %s %s: %s\n", clock.at(t.StartedUnixNs), changes(t.Changes), outcomeWords(t.Outcome))
-		fmt.Fprintf(&out, "        %s\n", speeds(t, c.Rate))
+		fmt.Fprintf(&out, "        %s\n", speeds(t))
 		if t.Why != "" {
 			fmt.Fprintf(&out, "        %s\n", Clean(t.Why))
 		}
@@ -45,25 +45,46 @@ func trials(c state.Container, clock Clock) string {
 	return out.String()
 }
 
-// speeds sets prediction and measurement side by side.
-func speeds(t state.Trial, r policies.Rate) string {
+// speeds sets prediction and measurement side by side: rates where they are of steps, else only
+// what became of them.
+func speeds(t state.Trial) string {
 	if len(t.Changes) > 0 && t.Changes[0].Criterion == policies.CriterionNoHarm {
 		return "judged by harm to it and to others, not by its rate: " + t.Changes[0].Expected()
 	}
-	out := fmt.Sprintf("before %s, expected %s (%s)", perSecond(t.Before, r), perSecond(t.Predicted, r), signed(predictedGain(t)))
-	if t.Predicted <= 0 {
-		out = fmt.Sprintf("before %s, expected %s", perSecond(t.Before, r), signed(predictedGain(t)))
+	rate := func(v float64) string {
+		if t.Unit != state.UnitSteps || v <= 0 {
+			return ""
+		}
+		return number(v) + " " + state.UnitSteps + ", "
 	}
+	out := ""
+	switch before := rate(t.Before); {
+	case before != "":
+		out = "before " + before
+	case t.Unit == state.UnitRelative:
+		out = "relative to before: "
+	}
+	out += "expected " + rate(t.Predicted) + signed(predictedGain(t))
 	if g, ok := measuredGain(t); ok {
-		out += fmt.Sprintf(", measured %s (%s", perSecond(t.After, r), signed(g))
+		out += "; measured " + rate(t.After) + signed(g)
 		if t.Low > 0 && t.High > 0 {
 			out += fmt.Sprintf(", between %s and %s", signed(t.Low-1), signed(t.High-1))
 		}
-		out += ")"
+		if t.Together > 0 {
+			out += ", by all that it gives to"
+		}
 	} else if t.Outcome == state.OutcomeWould {
-		out += ", never applied"
+		out += "; never applied"
 	}
 	return out
+}
+
+// gained shows what a trial measured; "≈": by no steps.
+func gained(g float64, unit string) string {
+	if unit == state.UnitRelative {
+		return "≈" + signed(g)
+	}
+	return signed(g)
 }
 
 // adviceLines lists what trimtab cannot do itself.
