@@ -30,7 +30,8 @@ func advices(snap *state.Snapshot, r *http.Request) (any, error) {
 func adviceOf(s *state.Snapshot) []advice.Advice { return advice.Of(policies.DefaultConstants(), s) }
 
 // advised are containers of a snapshot with all that is advised of them, after what policies said,
-// and why nothing of them is changed: the page shows the words that explain prints. The snapshot is others' to read too: its containers are copied.
+// and why nothing of them is changed: the page shows the words that explain prints. The snapshot is
+// others' to read too: its containers are copied.
 func advised(s *state.Snapshot, containers []state.Container) []state.Container {
 	lines := map[string][]string{}
 	for _, a := range adviceOf(s) {
