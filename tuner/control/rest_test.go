@@ -84,6 +84,44 @@ func TestNodesComeToRest(t *testing.T) {
 	})
 }
 
+// TestNothingIsWantedNothingIsDone: where every job has the CPUs that it can use, and keeps them,
+// nothing is written and no trial begins in 300 s, and what is said of a job is said once.
+func TestNothingIsWantedNothingIsDone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := newNode(rapid.IntRange(2, 8).Draw(t, "cpus"))
+		left := 0.8 * float64(n.cpus)
+		for i := range rapid.IntRange(1, 5).Draw(t, "jobs") {
+			knee := rapid.Float64Range(0.35, 3).Draw(t, "knee")
+			if left -= knee; left < 0 {
+				break
+			}
+			quota, name := knee*rapid.SampledFrom([]float64{0, 1.2, 2}).Draw(t, "room"), fmt.Sprint("job", i)
+			var j *simJob
+			if rapid.Bool().Draw(t, "counted") {
+				j = n.sized(name, knee, rapid.Float64Range(5, 20).Draw(t, "rate"), quota)
+			} else {
+				j = n.addProgram(name, quota, knee, rapid.SampledFrom([]float64{0, 1e6}).Draw(t, "yield"))
+			}
+			j.c.Enrolment.Importance = rapid.SampledFrom([]int{1, 5, 10}).Draw(t, "importance")
+		}
+		cfg := Defaults()
+		cfg.Objective = rapid.SampledFrom(policies.Objectives()).Draw(t, "objective")
+		c := New(cfg, builtin, "t")
+		told := map[string]string{}
+		run(c, n, 300, func(i int, d Decision) {
+			if len(d.Apply)+len(d.Rollback)+len(c.Open()) > 0 {
+				t.Fatalf("second %d: %+v, open: %+v", i, d, c.Open())
+			}
+			for _, r := range d.Records {
+				if before, ok := told[r.Key]; ok || r.Kind != state.RecordVerdict {
+					t.Fatalf("second %d: after %q: %+v", i, before, r)
+				}
+				told[r.Key] = r.Text
+			}
+		})
+	})
+}
+
 // lawful holds one change to the laws that no policy can skip.
 func lawful(t *rapid.T, c *Controller, n *node, original runtime.Values, ch policies.Change) {
 	s := c.containers[ch.Key]
