@@ -151,6 +151,16 @@ func (k *Constants) InFull(used, right float64) bool {
 	return right > 0 && used >= right*(1-k.RightMargin)
 }
 
+// Spinning is the share of time, 0..1, in which a device of ranks that exchange seems to wait for
+// others: it works, by its duty, and most of its SMs do nothing. A collective on many SMs is missed,
+// and so is a wait that leaves the ranks a good part of their time.
+func (k *Constants) Spinning(duty, sms float64) float64 {
+	if sms < k.SpinningSMs*duty {
+		return duty - sms
+	}
+	return 0
+}
+
 // DefaultConstants returns the table's values.
 func DefaultConstants() *Constants {
 	return &Constants{

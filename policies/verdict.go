@@ -190,3 +190,11 @@ func (c Cost) Knee() float64 {
 	}
 	return c.CPU() / floor
 }
+
+// Late is the rank of a job that the others wait for, told by its device.
+type Late struct {
+	TGIDs    []int32 // several where ranks share the device
+	Name     string  // for people
+	Spinning int     // devices of the job that spin in a collective meanwhile
+	Partly   bool    // what the devices of some ranks do is not seen
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/guard"
 	"github.com/trimtab/trimtab/tuner/observe"
 	"github.com/trimtab/trimtab/tuner/trial"
+	"github.com/trimtab/trimtab/tuner/verdict"
 )
 
 // What a container sees of its GPUs is a knob like the others: it has a value that stands and
@@ -248,7 +249,7 @@ func (c *Controller) mayNotSee(s *containerState, ch policies.Change) string {
 // missed says by what a container shows that it wants what is hidden from it; "" if it does not.
 func (c *Controller) missed(s *containerState) string {
 	if v := s.verdicts.Agreed(c.k().Agree); s.verdicts.Latest().WantsDevice() && v.WantsDevice() {
-		return "it is short of devices itself: " + verdictName(v)
+		return "it is short of devices itself: " + verdict.Name(v)
 	}
 	return ""
 }

@@ -18,7 +18,7 @@ func (c *Controller) closed(s *containerState, r *observe.Reading, d *Decision) 
 	c.neighbourhood(s, r)
 	v := verdict.Owned(k, verdict.Judge(k, *r), *r, s.rights.entitled)
 	if s.verdicts.Add(v, r.Window.EndNs) {
-		d.Records = append(d.Records, c.record(state.RecordVerdict, s, func(rec *state.Record) { rec.Text = fmt.Sprintf("%s; %s", verdictName(v), v.Why) }))
+		d.Records = append(d.Records, c.record(state.RecordVerdict, s, func(rec *state.Record) { rec.Text = fmt.Sprintf("%s; %s", verdict.Name(v), v.Why) }))
 	}
 	for p := range policies.NumParts {
 		s.parts[p] += r.Breakdown.Ns[p]
@@ -27,13 +27,6 @@ func (c *Controller) closed(s *containerState, r *observe.Reading, d *Decision) 
 	c.teach(s, *r) // what known jobs learned comes before its own first reading
 	c.learnCurve(s, *r)
 	c.learnPaging(s, *r)
-}
-
-func verdictName(v policies.Verdict) string {
-	if v.Cause == "" {
-		return string(v.Class)
-	}
-	return string(v.Class) + ": " + string(v.Cause)
 }
 
 // curveKept is how many windows that cannot be planned on a curve outlives: what a job
@@ -101,17 +94,13 @@ func (c *Controller) neighbourhood(s *containerState, r *observe.Reading) {
 		}
 	}
 	slices.Sort(r.SharedWith)
-	slow := c.slowPeer(s, *r)
-	if slow == nil {
-		return
+	var job []verdict.Peer
+	for _, o := range c.all {
+		if o != s && s.c.Enrolment.Job != "" && o.c.Enrolment.Job == s.c.Enrolment.Job && o.steps(c.now()) {
+			job = append(job, verdict.Peer{Key: o.key, Name: o.c.Name, Reading: o.obs.Latest, Verdict: o.verdicts.Latest()})
+		}
 	}
-	if r.Exchanges {
-		r.Expose(slow.obs.Latest.Own() - r.Own())
-	}
-	r.Slow = slow.c.Name
-	if v := slow.verdicts.Latest(); v.Class != "" && v.Class != policies.ClassUnknown {
-		r.Slow = fmt.Sprintf("%s, which is bound by %s", slow.c.Name, verdictName(v))
-	}
+	verdict.Among(c.k(), r, s.key, job)
 }
 
 // freshNs is how old a peer's window may be to be compared with.
@@ -121,23 +110,4 @@ const freshNs = 15 * second
 func (s *containerState) steps(nowNs int64) bool {
 	r := s.obs.Latest
 	return r.Window != nil && nowNs-r.Window.EndNs <= freshNs && r.Ranks > 0 && r.Rate.Ticks >= 2
-}
-
-// slowPeer is the container of the same job that works the longest for itself in
-// a step, if it is ahead of this one by what counts as communication.
-func (c *Controller) slowPeer(s *containerState, r observe.Reading) *containerState {
-	if s.c.Enrolment.Job == "" {
-		return nil
-	}
-	var slow *containerState
-	most := r.Own() + c.k().Exposed
-	for _, o := range c.all {
-		if o == s || o.c.Enrolment.Job != s.c.Enrolment.Job || !o.steps(c.now()) || r.Exchanges && !o.obs.Latest.Exchanges {
-			continue
-		}
-		if own := o.obs.Latest.Own(); own > most || own == most && slow == nil {
-			slow, most = o, own
-		}
-	}
-	return slow
 }

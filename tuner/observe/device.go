@@ -74,16 +74,20 @@ func (w *Window) Activity(tgid int32) (most *Device) {
 }
 
 // Spinning is the share of time, 0..1, in which the device of a rank that exchanges seems to work for
-// it, and waits for other ranks: most of its SMs do nothing. A collective on many SMs is missed, and
-// so is a wait that leaves the rank a good part of its time.
+// it, and waits for other ranks. Where other containers work on it too, the one that waits may be theirs.
 func (w *Window) Spinning(k *policies.Constants, tgid int32) float64 {
 	if p := w.calls(tgid); p == nil || p.Ranks == 1 {
 		return 0
 	}
-	if d := w.Activity(tgid); d != nil && d.SM < k.SpinningSMs*d.Duty {
-		return d.Duty - d.SM
+	if d := w.Activity(tgid); d != nil && d.Alone(k) {
+		return k.Spinning(d.Duty, d.SM)
 	}
 	return 0
+}
+
+// Alone: no other container is on the device, or hardly works there, so that what it does is this one's doing.
+func (d *Device) Alone(k *policies.Constants) bool {
+	return len(d.Holders) == 0 || d.SMReadings > 0 && d.Others < k.Exposed
 }
 
 func value(v *float64) float64 {

@@ -28,9 +28,10 @@ type Reading struct {
 	DeviceCalls
 
 	// What the caller knows of other containers: those that launched on the same devices
-	// meanwhile, and the rank of the same job that keeps this one waiting.
+	// meanwhile, and the rank of the same job that keeps this one waiting, or does by its device.
 	SharedWith []string
 	Slow       string
+	Late       *policies.Late
 }
 
 // LoaderUse is what a rank's loaders did, all their threads together.

@@ -14,7 +14,7 @@ func communication(k *policies.Constants, r observe.Reading) (policies.Verdict, 
 		return policies.Verdict{}, false
 	}
 	slow, lead := slowest(r)
-	late := r.Slow != "" || lead >= k.Exposed
+	late := r.Slow != "" || lead >= k.Exposed || r.Late != nil
 	if n := r.Window.Network; !late && 2*n.Ns < r.Window.EndNs-r.Window.StartNs {
 		return unknown(fmt.Sprintf("it waits %.0f %% of its time for other ranks; what the network did meanwhile is not read", 100*share)), true
 	}
@@ -29,6 +29,10 @@ func communication(k *policies.Constants, r observe.Reading) (policies.Verdict, 
 	} else if lead >= k.Exposed {
 		v.Relief = "relieve the slow one, " + rankName(r, slow)
 		v.Why = fmt.Sprintf("it waits %.0f %% of its time for a slower rank: %s", 100*share, rankName(r, slow))
+	} else if r.Late != nil {
+		v.Relief = "relieve the late one, " + r.Late.Name
+		v.Why = fmt.Sprintf("it waits %.0f %% of its time for a late rank: %s; its device does not spin in a collective, %s", 100*share, r.Late.Name, spinning(r.Late))
+		v.Confidence = trusted(r.Late)
 	}
 	return v, true
 }

@@ -12,17 +12,20 @@ import (
 // minSamples of a device's duty make its mean a reading: half a second of NVML's.
 const minSamples = 3
 
-// devices are those that the rank is on, or all of its container where that is not told.
+// devices are those that the rank is on. Where that is not told they are its container's, but for
+// those that another rank is on.
 func devices(r observe.Reading) (out []observe.Device) {
 	for _, d := range r.Window.Devices {
 		if slices.Contains(d.PIDs, r.Root) {
 			out = append(out, d)
 		}
 	}
-	if len(out) == 0 {
-		return r.Window.Devices
+	if len(out) > 0 {
+		return out
 	}
-	return out
+	return slices.DeleteFunc(slices.Clone(r.Window.Devices), func(d observe.Device) bool {
+		return slices.ContainsFunc(r.Peers, func(p observe.Peer) bool { return p.Root != r.Root && slices.Contains(d.PIDs, p.Root) })
+	})
 }
 
 // duty is the mean duty of the rank's busiest device; ok is false where too few samples tell.
@@ -37,9 +40,7 @@ func duty(r observe.Reading) (share float64, ok bool) {
 
 // alone: nobody else is on the rank's devices, or hardly anybody, so that what they do is its doing.
 func alone(k *policies.Constants, r observe.Reading) bool {
-	return !slices.ContainsFunc(devices(r), func(d observe.Device) bool {
-		return len(d.Holders) > 0 && (d.SMReadings == 0 || d.Others >= k.Exposed)
-	})
+	return !slices.ContainsFunc(devices(r), func(d observe.Device) bool { return !d.Alone(k) })
 }
 
 // full finds a device without room: it works all the time, whatever the trainer does meanwhile.
@@ -80,7 +81,7 @@ func device(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 func bound(k *policies.Constants, r observe.Reading, severity float64) policies.Verdict {
 	v := policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseDevice, Severity: severity, Relief: "none: it has what it needs of the host",
 		Why: works(k, r)}
-	for _, d := range r.Window.Devices {
+	for _, d := range devices(r) {
 		switch {
 		case d.SMReadings > 0 && d.Others >= k.Exposed, d.SMReadings == 0 && len(r.SharedWith) > 0 && len(d.Holders) > 0:
 			v.Cause, v.Relief = policies.CauseShared, "a device of its own"
@@ -138,7 +139,7 @@ func wider(r observe.Reading) []policies.Evidence {
 		add("SMs active", d.SM, "share")
 		add("device memory active", d.DRAM, "share")
 	}
-	for _, d := range w.Devices {
+	for _, d := range devices(r) {
 		if d.Readings > 0 && d.Slowed > 0 {
 			add(fmt.Sprintf("GPU %d clock", d.Index), d.SlowedClock, "of its maximum")
 		}

@@ -3,6 +3,7 @@
 package verdict
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/trimtab/trimtab/policies"
@@ -229,9 +230,9 @@ func WhyNothing(v policies.Verdict) string {
 	return "nothing to gain"
 }
 
-// finish adds evidence and confidence.
+// finish adds evidence and confidence; one that is given lowers it.
 func finish(k *policies.Constants, r observe.Reading, v policies.Verdict) policies.Verdict {
-	v.Confidence = confidence(k, r)
+	v.Confidence = cmp.Or(v.Confidence, 1) * confidence(k, r)
 	add := func(name string, value float64, unit string) {
 		v.Evidence = append(v.Evidence, policies.Evidence{Name: name, Value: value, Unit: unit})
 	}
