@@ -81,7 +81,7 @@ func (fake) Snapshot() *state.Snapshot {
 				Verdict:   policies.Verdict{Class: policies.ClassBalanced, Confidence: 0.9},
 				Now:       runtime.Values{runtime.KnobCPUQuota: "150000 100000"}, Original: runtime.Values{runtime.KnobCPUQuota: "100000 100000"},
 				Changed: []runtime.Knob{runtime.KnobCPUQuota}, Gain: 0.61, HasGain: true, WhyNot: "cool-down 40 s",
-				Trials: []state.Trial{{Changes: quota, StartedUnixNs: at(14, 2), EndedUnixNs: at(14, 3), Outcome: state.OutcomeKept, Before: 16.6, After: 26.7, Predicted: 26.2, Ratio: 1.61}}},
+				Trials: []state.Trial{{Changes: quota, StartedUnixNs: at(14, 2), EndedUnixNs: at(14, 3), Outcome: state.OutcomeKept, Before: 16.6, After: 26.7, Unit: state.UnitSteps, Predicted: 26.2, Ratio: 1.61}}},
 			{Key: "docker-2", ID: "9a0b11", Name: "web", Enrolment: policies.Enrolment{Mode: policies.ModeObserve, EnrolledBy: "default", WhyNot: "no label"}, WhyNot: "no label"},
 		},
 	}
