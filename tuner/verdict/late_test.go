@@ -62,6 +62,10 @@ func TestLateRankLaws(t *testing.T) {
 		spins := map[string]float64{"": 0}
 		var ranks []rankDevice
 		of := rapid.IntRange(0, 9).Draw(t, "of")
+		if rapid.Bool().Draw(t, "one is late") { // else hardly ever is one named
+			spins["a"], spins["b"], spins["c"], of = 0.85, 0, 0.6, rapid.SampledFrom([]int{0, 9}).Draw(t, "of them")
+			ranks = []rankDevice{on(90, "a", 0.85, of), on(91, "b", 0, of)}
+		}
 		for i := range rapid.IntRange(0, 6).Draw(t, "ranks") {
 			uuid := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "device")
 			if _, ok := spins[uuid]; !ok {
