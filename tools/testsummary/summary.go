@@ -57,7 +57,9 @@ type summary struct {
 	open     map[string]bool // packages started and not ended
 	skips    []skip
 	failed   []failure
+	running  map[testKey]bool
 	ended    map[string]counts // by package; of one that ran again, of its tests' latest runs
+	broke    map[string]bool   // packages that failed by themselves once: no test that runs again mends that
 	problems []string
 }
 
@@ -69,6 +71,8 @@ func newSummary(out io.Writer) *summary {
 		parent:  map[testKey]bool{},
 		results: map[string]map[string]string{},
 		open:    map[string]bool{},
+		running: map[testKey]bool{},
+		broke:   map[string]bool{},
 		ended:   map[string]counts{},
 	}
 }
@@ -108,6 +112,7 @@ func (s *summary) event(e event) {
 	case "start":
 		s.open[e.Package] = true
 	case "run":
+		s.running[key] = true
 		for i := strings.LastIndexByte(e.Test, '/'); i > 0; i = strings.LastIndexByte(e.Test[:i], '/') {
 			s.parent[testKey{e.Package, e.Test[:i]}] = true
 		}
@@ -137,7 +142,7 @@ func (s *summary) testEnded(key testKey, e event) {
 	if e.Action == "fail" {
 		fmt.Fprintf(s.out, "--- FAIL %s %s (%.1f s)\n", short(key.pkg), key.test, e.Elapsed)
 		s.show(s.output[key])
-		if !s.parent[key] {
+		if !s.failedUnder(key) {
 			s.failed = append(s.failed, failure{key, said(s.output[key], false)})
 		}
 	} else if s.each {
@@ -145,6 +150,17 @@ func (s *summary) testEnded(key testKey, e event) {
 		s.show(s.output[key])
 	}
 	delete(s.output, key)
+	delete(s.running, key)
+}
+
+// failedUnder reports whether a subtest of a test failed, which says why it did.
+func (s *summary) failedUnder(key testKey) bool {
+	for test, result := range s.results[key.pkg] {
+		if result == "fail" && strings.HasPrefix(test, key.test+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // packageEnded prints the package's line and keeps its counts. A package may end twice: some
@@ -154,9 +170,12 @@ func (s *summary) packageEnded(e event) {
 	own := s.output[testKey{e.Package, ""}]
 	delete(s.output, testKey{e.Package, ""})
 	c, hadFailedTest := s.count(e.Package)
-	if e.Action == "fail" && !hadFailedTest {
-		c.failed++
+	if e.Action == "fail" && (!hadFailedTest || len(s.openTests(e.Package)) > 0) {
+		s.broke[e.Package] = true
 		s.packageBroke(e, own)
+	}
+	if s.broke[e.Package] { // as a leak at its end, or a process that died: what came after never ran
+		c.failed++
 	}
 	_, ranBefore := s.ended[e.Package]
 	s.ended[e.Package] = c
@@ -177,7 +196,9 @@ func (s *summary) packageEnded(e event) {
 // packageBroke shows why a package failed though no test of it did: it did not
 // build, or its process died and took the open tests with it.
 func (s *summary) packageBroke(e event, own []string) {
-	fmt.Fprintf(s.out, "--- FAIL %s (the package itself)\n", short(e.Package))
+	const itself = "(the package itself)"
+	fmt.Fprintf(s.out, "--- FAIL %s %s\n", short(e.Package), itself)
+	s.failed = append(s.failed, failure{testKey{e.Package, itself}, said(own, false)})
 	if e.FailedBuild != "" {
 		s.show(s.build[e.FailedBuild])
 	}
@@ -186,13 +207,14 @@ func (s *summary) packageBroke(e event, own []string) {
 		fmt.Fprintf(s.out, "    unfinished: %s\n", key.test)
 		s.show(s.output[key])
 		delete(s.output, key)
+		delete(s.running, key)
 	}
 }
 
 func (s *summary) openTests(pkg string) []testKey {
 	var keys []testKey
-	for key := range s.output {
-		if key.pkg == pkg && key.test != "" {
+	for key := range s.running {
+		if key.pkg == pkg {
 			keys = append(keys, key)
 		}
 	}

@@ -100,7 +100,13 @@ func TestLastLineCountsLeaves(t *testing.T) {
 		"is skipped when run again": {[]event{start(), run("A"), end("fail", "A"), run("B"), end("pass", "B"), end("fail", ""), start(), run("A"), end("skip", "A"), end("pass", "")},
 			"1 passed, 1 failed, 0 skipped", false},
 		"its process dies when run again": {[]event{start(), run("A"), end("fail", "A"), run("B"), end("pass", "B"), end("fail", ""), start(), run("A"), say("A", "panic: x\n"), end("fail", "")},
+			"1 passed, 2 failed, 0 skipped", false},
+		"leaks, and none of it runs again": {[]event{start(), run("A"), end("pass", "A"), say("", "goleak: x\n"), end("fail", ""), start(), end("pass", "")},
 			"1 passed, 1 failed, 0 skipped", false},
+		"its process dies, and one runs again": {[]event{start(), run("A"), end("fail", "A"), run("B"), end("fail", ""), start(), run("A"), end("pass", "A"), run("B"), end("pass", "B"), end("pass", "")},
+			"2 passed (1 only when run again), 1 failed, 0 skipped", false},
+		"a parent by itself, and passes again": {[]event{start(), run("A"), run("A/x"), end("pass", "A/x"), end("fail", "A"), end("fail", ""), start(), run("A"), run("A/x"), end("pass", "A/x"), end("pass", "A"), end("pass", "")},
+			"1 passed (1 only when run again), 0 failed, 0 skipped", true},
 		"panic":     {[]event{start(), run("A"), say("A", "panic: x\n"), end("fail", "A"), end("fail", "")}, "0 passed, 1 failed, 0 skipped", false},
 		"cut short": {[]event{start(), run("A"), end("pass", "A")}, "0 passed, 2 failed, 0 skipped", false},
 	}
