@@ -105,7 +105,7 @@ func (p Policy) quota(node policies.Node, j policies.Job) (ch policies.Change, o
 		return ch, false
 	}
 	could := min(ceiling, j.CPU.Obtainable)
-	if j.CostOK {
+	if j.CostOK && j.CPU.Bursts == 0 { // else its means tell no knee
 		ceiling = min(ceiling, max(j.Cost.Knee(), now)*(1+p.k.SettleMargin))
 		could = min(could, j.Cost.Knee())
 	}

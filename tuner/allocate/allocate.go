@@ -276,13 +276,16 @@ func settle(k *policies.Constants, parties []Party, grants []Grant) {
 func (r Rights) weigh(k *policies.Constants, parties []Party, level float64, short int) {
 	for i, p := range parties {
 		g, itself := &r.Grants[i], Short(k, p, r.Grants[i].Due) > 0
-		stands := p.Dealt && (short == 0 || itself && short == 1 && p.Weight > p.OwnWeight || !itself && p.Weight < p.OwnWeight)
+		stands := p.Dealt && (short == 0 || itself && short == 1 && p.Weight > p.OwnWeight)
 		if p.Fixed || p.FixedWeight || p.Recent && !g.Recall || p.OwnWeight <= 0 || stands || g.Weight != p.Weight {
 			continue
 		}
 		to := p.OwnWeight
 		if g.Quota > max(p.OwnQuota, p.Proven)*(1+k.MinStep) && p.OwnQuota > 0 && level > 0 {
 			to = max(2, math.Round(min(p.OwnWeight, min(p.OwnQuota, r.full[i])/level)))
+		}
+		if p.Dealt && !itself && p.Weight < to { // what others are short of, its return would add to
+			continue
 		}
 		if to < p.Weight && !p.Dealt && g.Quota <= p.Quota && p.Waiting >= k.RightMargin { // it would get less at once: what others lack, no more
 			to = max(to, regains(k, p, min(0, g.Due-p.Used+r.node.Idle), r.used, 0))

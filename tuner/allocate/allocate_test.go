@@ -254,6 +254,7 @@ func TestADealtWeightStandsWhileItsReturnHelpsNobody(t *testing.T) {
 		"raised, it is short itself":         {dealt(short(party("a", 0, 2), 0.4), 4096), party("n", 0, 0.7), 4096},
 		"raised, both are short":             {dealt(short(party("a", 0, 2), 0.4), 4096), short(party("n", 0, 2), 0.4), 1024},
 		"lowered, another is short":          {dealt(party("a", 0, 0.8), 256), short(party("n", 0, 2), 0.4), 256},
+		"lowered and lent, another is short": {dealt(borrower("a", 0.4, 1.2), 800), short(party("n", 0, 2), 0.4), 512},
 		"lowered, it is short itself":        {dealt(short(party("a", 0, 2), 0.4), 256), party("n", 0, 0.7), 1024},
 		"lowered, both are short":            {dealt(short(party("a", 0, 2), 0.4), 256), short(party("n", 0, 2), 0.4), 1024},
 		"raised by nobody's trial, is short": {func() Party { p := short(party("a", 0, 2), 0.4); p.Weight = 4096; return p }(), party("n", 0, 0.7), 1024},

@@ -172,6 +172,24 @@ func TestBurstsThatEnd(t *testing.T) {
 	})
 }
 
+// TestALargerStopIsForgotten: what a large quota once stopped is not kept by what a smaller one stops.
+func TestALargerStopIsForgotten(t *testing.T) {
+	n := newNode(4)
+	j := n.addBursts("bursts", 0.5, 4, 0.2, 0.7)
+	j.c.Enrolment.Loans = policies.LoansOff
+	c := started()
+	j.follow(c, n, 65)
+	l := &c.containers[j.c.Key()].loan
+	if l.stopped != 0.5 {
+		t.Fatalf("stopped by %.2f CPUs", l.stopped)
+	}
+	l.stopped = 3
+	j.follow(c, n, 75)
+	if l.stopped != 0.5 {
+		t.Errorf("%.2f CPUs are told to have stopped it of late", l.stopped)
+	}
+}
+
 // TestAStopWaitsForATrial: what a quota stopped is not forgotten while a trial gives and takes.
 func TestAStopWaitsForATrial(t *testing.T) {
 	n := newNode(4)

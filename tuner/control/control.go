@@ -393,9 +393,7 @@ func (c *Controller) settleStates(in Input) {
 		}
 		waits := c.parties[i].Settles > 0 && (c.parties[i].Recent || c.parties[i].Fixed) // what is enough is to be written yet
 		if cpus, free := s.enough(k); free >= k.SettleReadings && (cpus > 0 || free >= k.UnusedSeconds || s.state != StateLent) && !waits && !s.obs.Held() {
-			if s.state == StateLent && s.loan.givenNs >= s.loan.recallNs {
-				_, s.loan.enough = s.quotas()
-			}
+			c.noteEnough(s)
 			s.on(EventEnough)
 		}
 	}

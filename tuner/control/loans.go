@@ -62,13 +62,13 @@ func (l *loan) doubled(k *policies.Constants) float64 {
 func (c *Controller) noteStop(s *containerState) {
 	k, l, uses := c.k(), &s.loan, s.latestUses()
 	_, throttled := s.obs.Throttled()
-	switch {
-	case throttled && max(uses[0].CPUs, uses[1].CPUs) < k.Full*uses[1].Quota:
-		l.stopped, l.stoppedNs = max(l.stopped, uses[1].Quota), c.now()
-	case s.plan != "":
+	if s.plan != "" {
 		l.stoppedNs += c.tickNs
-	case c.now()-l.stoppedNs > int64(k.UnusedSeconds*l.doubled(k)*1e9):
+	} else if c.now()-l.stoppedNs > int64(k.UnusedSeconds*l.doubled(k)*1e9) {
 		l.stopped = 0
+	}
+	if throttled && max(uses[0].CPUs, uses[1].CPUs) < k.Full*uses[1].Quota && uses[1].Quota >= l.stopped {
+		l.stopped, l.stoppedNs = uses[1].Quota, c.now()
 	}
 }
 
@@ -96,6 +96,16 @@ func (s *containerState) enough(k *policies.Constants) (cpus, free float64) {
 		cpus = max(cpus, math.Sqrt(s.loan.stopped*now))
 	}
 	return cpus, free
+}
+
+// noteEnough notes that what stands is enough: not what others left in a recall before it was free
+// for a minute, nor what bursts may be stopped by.
+func (c *Controller) noteEnough(s *containerState) {
+	k := c.k()
+	since := observe.Free(observe.UsesSince(s.obs.Wants(k), s.loan.recallNs))
+	if (s.state == StateLent || s.state == StateSettled) && s.loan.stopped == 0 && (s.loan.givenNs >= s.loan.recallNs || float64(len(since)) >= k.UnusedSeconds) {
+		_, s.loan.enough = s.quotas()
+	}
 }
 
 // shrank is the quota from which its loan settled, if it uses less since then though nothing
@@ -227,7 +237,10 @@ func (c *Controller) lentWritten(o pendingOrder) {
 			s.loan.why = ch.Reason
 			if s.loan.recallNs != o.atNs && !s.loan.doubt {
 				share, _ := s.loan.settles(k)
-				s.loan.settledNs, s.loan.settledFrom, s.loan.known, s.loan.enough = c.now(), ch.From.Quantity(), ch.To.Quantity(), ch.To.Quantity()
+				s.loan.settledNs, s.loan.settledFrom, s.loan.known = c.now(), ch.From.Quantity(), ch.To.Quantity()
+				if s.loan.enough = 0; s.loan.stopped == 0 { // else half the way to what stopped it may be too little
+					s.loan.enough = ch.To.Quantity()
+				}
 				s.loan.settledUsed = observe.Enough(observe.Free(observe.UsesSince(s.obs.Uses, o.atNs-int64((k.SettleReadings+1)*1e9))), share, 0)
 			}
 			if s.loan.doubt {

@@ -14,7 +14,7 @@ func communication(k *policies.Constants, r observe.Reading) (policies.Verdict, 
 		return policies.Verdict{}, false
 	}
 	slow, lead := slowest(r)
-	late := r.Slow != "" || lead >= k.Exposed || r.Late != nil
+	late := r.Slow != "" || lead >= k.Exposed || r.Late != nil && !r.Late.Partly
 	if n := r.Window.Network; !late && 2*n.Ns < r.Window.EndNs-r.Window.StartNs {
 		return unknown(fmt.Sprintf("it waits %.0f %% of its time for other ranks; what the network did meanwhile is not read", 100*share)), true
 	}

@@ -61,7 +61,7 @@ function atAGlance(s) {
     ["containers", `${c.running} run, ${c.watched} watched, ${c.tuned} may be tuned, ${c.changed} changed`],
     ["CPUs", `${cpus(n.cpus)}, ${cpus(n.idle ?? 0)} idle, ${cpus(n.reserve)} kept idle when CPU is lent`],
     ["memory", n.memory ? `${bytes(n.memory)}, ${bytes(Math.max(0, n.memoryFree ?? 0))} free to lend` : ""],
-    ["trimtab itself", `${d.recentCPUs > 0 ? `${percent(d.recentCPUs)} of a CPU in the last 10 s, ${percent(d.budgetShare)} of the budget` : "CPU not measured yet"}, ${bytes(d.rss)}`],
+    ["trimtab itself", `${d.recentCPUs > 0 ? `${percent(d.recentCPUs)} of a CPU in the last 10 s${d.budgetShare > 0 ? `, ${percent(d.budgetShare)} of the budget` : ""}` : "CPU not measured yet"}, ${bytes(d.rss)}`],
     ["running since", `${clock(d.started)} (${span(life)}), ${d.version}`],
   ]);
 }

@@ -76,5 +76,9 @@ func ownCPU(d state.Daemon) string {
 	if d.RecentCPUs <= 0 {
 		return "not measured yet"
 	}
-	return fmt.Sprintf("%s of a CPU in the last 10 s, %s of the budget", percent(d.RecentCPUs), percent(d.BudgetShare))
+	used := percent(d.RecentCPUs) + " of a CPU in the last 10 s"
+	if d.BudgetShare <= 0 { // it has none
+		return used
+	}
+	return used + ", " + percent(d.BudgetShare) + " of the budget"
 }
