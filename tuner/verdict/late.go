@@ -63,7 +63,13 @@ func addLate(k *policies.Constants, r *observe.Reading, key string, job []Peer) 
 	ranks := rankDevices(k, *r, "", keys)
 	own := slices.IndexFunc(ranks, func(o rankDevice) bool { return o.tgid == r.Root })
 	for _, o := range job {
-		ranks = append(ranks, rankDevices(k, o.Reading, o.Name, keys)...)
+		theirs := rankDevices(k, o.Reading, o.Name, keys)
+		if !meanwhile(r.Window, o.Reading.Window) {
+			for i := range theirs {
+				theirs[i].uuid = "" // who was late before may not be now
+			}
+		}
+		ranks = append(ranks, theirs...)
 	}
 	late := lateRank(k, ranks)
 	if late == nil || own < 0 || slices.Contains(late.TGIDs, r.Root) {
@@ -71,6 +77,11 @@ func addLate(k *policies.Constants, r *observe.Reading, key string, job []Peer) 
 	}
 	r.Late = late
 	r.Expose(ranks[own].spins)
+}
+
+// meanwhile reports whether another window is of the same time for half of this one.
+func meanwhile(w, other *observe.Window) bool {
+	return 2*(min(w.EndNs, other.EndNs)-max(w.StartNs, other.StartNs)) >= w.EndNs-w.StartNs
 }
 
 // rankDevice is a rank of a job that exchanges, by the device that it is on.

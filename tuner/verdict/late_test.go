@@ -125,9 +125,12 @@ func TestLateByDevice(t *testing.T) {
 		late string  // in the verdict of a
 		sure float64 // of it, relative to what it would be with all seen
 	}{
-		"b works while a spins":      {rank(1, "a", 0.98, 0.13), rank(2, "b", 0.98, 0.95), nil, "b, process 2", 1},
-		"b's device idles":           {rank(1, "a", 0.98, 0.13), rank(2, "b", 0.01, 0.01), nil, "b, process 2", 1},
-		"there are eight ranks":      {rank(1, "a", 0.98, 0.13), rank(2, "b", 0.98, 0.95), func(a, _ *observe.Reading) { a.Window.Processes[0].Ranks = 8 }, "b, process 2", 0.6},
+		"b works while a spins": {rank(1, "a", 0.98, 0.13), rank(2, "b", 0.98, 0.95), nil, "b, process 2", 1},
+		"b's device idles":      {rank(1, "a", 0.98, 0.13), rank(2, "b", 0.01, 0.01), nil, "b, process 2", 1},
+		"there are eight ranks": {rank(1, "a", 0.98, 0.13), rank(2, "b", 0.98, 0.95), func(a, _ *observe.Reading) { a.Window.Processes[0].Ranks = 8 }, "b, process 2", 0.6},
+		"b worked before a spun": {rank(1, "a", 0.98, 0.13), rank(2, "b", 0.98, 0.95), func(_, b *observe.Reading) {
+			b.Window.StartNs, b.Window.EndNs = b.Window.StartNs-15e8, b.Window.EndNs-15e8
+		}, "", 1},
 		"both spin":                  {rank(1, "a", 0.98, 0.13), rank(2, "b", 0.98, 0.13), nil, "", 1},
 		"a is the late one":          {rank(1, "a", 0.98, 0.95), rank(2, "b", 0.98, 0.13), nil, "", 1},
 		"b has no duty, as on MIG":   {rank(1, "a", 0.98, 0.13), rank(2, "b", 0, 0.9), func(_, b *observe.Reading) { b.Window.Devices[0].Samples = 0 }, "", 1},
