@@ -252,7 +252,7 @@ chaos: setup build image ## Break what trimtab works with, a fault every few sec
 
 .PHONY: chaos-short
 chaos-short: CHAOS_FLAGS = -each -seed 125 -for 6m
-chaos-short: chaos ## The same for 6 minutes, each fault at least once, in an order that stays. CI ends with it.
+chaos-short: chaos ## The same for 6 minutes, each fault at least once, in an order that stays.
 
 .PHONY: soak
 soak: setup build image ## The same with nothing broken: 200 containers an hour come and go; what the daemon holds, as a table with slopes (8 hours). SOAK_FLAGS="-for 1h".
