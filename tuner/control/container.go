@@ -173,7 +173,11 @@ type progress struct {
 // progressSince finds what tells it best in the readings since an instant.
 func (s *containerState) progressSince(k *policies.Constants, fromNs int64) progress {
 	if s.obs.Rates.Source != "" && s.obs.Rates.Why == "" {
-		return progress{source: s.obs.Rates.Source, unit: map[bool]string{true: state.UnitSteps, false: state.UnitRelative}[s.obs.Rates.Confirmed]}
+		p := progress{source: s.obs.Rates.Source, unit: state.UnitRelative}
+		if s.obs.Rates.Confirmed {
+			p.unit = state.UnitSteps
+		}
+		return p
 	}
 	sound := s.obs.Work.Sound(k, fromNs, 0)
 	if len(sound) == 0 {

@@ -101,11 +101,14 @@ func (s *containerState) enough(k *policies.Constants) (cpus, free float64) {
 // noteEnough notes that what stands is enough: not what others left in a recall before it was free
 // for a minute, nor what bursts may be stopped by.
 func (c *Controller) noteEnough(s *containerState) {
-	k := c.k()
-	since := observe.Free(observe.UsesSince(s.obs.Wants(k), s.loan.recallNs))
-	if (s.state == StateLent || s.state == StateSettled) && s.loan.stopped == 0 && (s.loan.givenNs >= s.loan.recallNs || float64(len(since)) >= k.UnusedSeconds) {
-		_, s.loan.enough = s.quotas()
+	if s.state != StateLent && s.state != StateSettled || s.loan.stopped > 0 {
+		return
 	}
+	k := c.k()
+	if s.loan.givenNs < s.loan.recallNs && float64(len(observe.Free(observe.UsesSince(s.obs.Wants(k), s.loan.recallNs)))) < k.UnusedSeconds {
+		return
+	}
+	_, s.loan.enough = s.quotas()
 }
 
 // shrank is the quota from which its loan settled, if it uses less since then though nothing
