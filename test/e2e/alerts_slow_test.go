@@ -12,7 +12,7 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// pacedJob is a job whose pace a file says, and whose log tells its steps. Its weight is the largest: there
+// pacedJob is a job whose quota says its pace, and whose log tells its steps. Its weight is the largest: there
 // is none above it to try, and other work does not slow it.
 func pacedJob(t *testing.T, name string, docker []string, args ...string) *workload.Job {
 	t.Helper()
@@ -33,13 +33,15 @@ func scraped(t *testing.T, alert, config string) (*promtest.Server, *daemontest.
 }
 
 // TestAlertOfTrialsThatFail: jobs get slower by each CPU that they are given, since they read their quota
-// and do more for it. So their trials are reverted, and a real Prometheus tells of that.
+// and do more for it: a step takes 10 ms of CPU time at 0.04 CPUs, 160 ms at 0.16. So their trials are
+// reverted, and a real Prometheus tells of that. Each is one process: where two share 4 ms of each 100, steps
+// depend on which of them has it, and their rate tells nothing.
 func TestAlertOfTrialsThatFail(t *testing.T) {
 	p, d := scraped(t, "RollbackRateHigh", "loans: proven\nreserve: {cpus: 0.02}\nthresholds: {maxExcessSteal: 0.5}\n")
 	var j *workload.Job
 	for i := range 7 { // the rule asks for five trials, and one may be disturbed
 		j = pacedJob(t, fmt.Sprintf("worse-%d", i), []string{"--label", "trimtab.mode=tune", "--label", "trimtab.cpu.max=0.16"},
-			"--file", "/sys/fs/cgroup/cpu.max", "--file", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "--scale", "25e-6", "--burn")
+			"--file", "/sys/fs/cgroup/cpu.max", "--file", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "--scale", "6.25e-10")
 		if err := j.SetQuota(t.Context(), 0.04); err != nil {
 			t.Fatal(err)
 		}

@@ -1,19 +1,14 @@
-"""A job whose pace a file says: the first number in it, times --scale, is the seconds of each step. What is
-none (no quota is "max", or -1), and what is less than 10 ms, counts as 10 ms.
-
-The file may be one that a test writes, as data comes that is more work, or the job's own quota, as a
-program makes more threads than do it good because it counts its CPUs. With --burn it wants all the CPU
-that it may use, beside its steps.
+"""A job that each CPU it is given slows: the CPU time of a step is --scale times the square of the first number
+in a file. Its quota is such a file: there are programs that count their CPUs, and make more threads than do
+them good. No quota is "max", or -1, and counts as 0. A step takes 10 ms at least.
 """
 
 import argparse
-import os
-import time
 
 import steplog
 
 
-def pace(files):
+def number(files):
     for file in files:
         try:
             with open(file, encoding="ascii") as f:
@@ -28,18 +23,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     steplog.add_arguments(parser)
     parser.add_argument("--file", action="append", required=True, help="of several the first that is there")
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--cpu-share", type=float, default=0.0, help="of each step that is CPU time")
-    parser.add_argument("--burn", action="store_true")
+    parser.add_argument("--scale", type=float, default=1.0, help="s of CPU time")
     args = parser.parse_args()
-    if args.burn and os.fork() == 0:
-        while True:
-            steplog.burn(1.0)
     log = steplog.from_arguments(args)
     while not log.done():
-        seconds = max(0.01, pace(args.file) * args.scale)
-        steplog.burn(seconds * args.cpu_share)
-        time.sleep(seconds * (1 - args.cpu_share))
+        steplog.burn(max(0.01, args.scale * number(args.file) ** 2))
 
 
 if __name__ == "__main__":
