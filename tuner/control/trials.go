@@ -150,8 +150,12 @@ func (c *Controller) seenNs(t *openTrial) int64 {
 	return seen
 }
 
-// conditions are what a change of a knob depends on now.
+// conditions are what a change of a knob depends on now. A weight that a loan moved counts as its
+// owner's: loans come and go, and what failed did not fail for them.
 func (c *Controller) conditions(s *containerState, k runtime.Knob, value runtime.Value) trial.Conditions {
+	if k == runtime.KnobCPUWeight && !c.dealt(s) {
+		value = s.original(k)
+	}
 	switch k.Family() {
 	case "memory":
 		return memoryConditions(s.memoryUse(c.k()), value)
