@@ -152,7 +152,16 @@ func short(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	default:
 		return policies.Verdict{}, false
 	}
+	if near(k, throttled, contended) {
+		v.Why = fmt.Sprintf("its loaders and trainer are out of CPU quota, and queue behind other work for a CPU: it loses %.0f and %.0f %% of its time", 100*throttled, 100*contended)
+	}
 	return v, true
+}
+
+// near reports whether two shares count, and differ by less than what counts: which is the larger
+// may be another in the next window, so both are told.
+func near(k *policies.Constants, a, b float64) bool {
+	return min(a, b) >= k.Notable && max(a, b)-min(a, b) < k.Notable
 }
 
 // quotaBinds reports whether the container spends what its quota grants; where
@@ -204,6 +213,9 @@ func host(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) {
 	default:
 		v.Relief = "faster cores or less Python: more of them would not help"
 		v.Why = fmt.Sprintf("the trainer computes on the CPU %.0f %% of its time", 100*b.Share(policies.PartCompute))
+	}
+	if near(k, throttled, contended) {
+		v.Why = fmt.Sprintf("the trainer itself is out of CPU quota, and queues for a CPU: %.0f and %.0f %% of its time", 100*throttled, 100*contended)
 	}
 	return v, true
 }

@@ -232,6 +232,47 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// TestNearCausesAreToldTogether: which of two is the larger by a little may be another in the next
+// window. The cause stays one, and the text has both with their figures.
+func TestNearCausesAreToldTogether(t *testing.T) {
+	const quota, queue = "out of CPU quota", "for a CPU"
+	for _, tt := range []struct {
+		name                 string
+		throttled, contended float64
+		loaders              int
+		quotaCPUs            float64
+		cause                policies.Cause
+		figures              string // "": one is told alone
+	}{
+		{"loaders: the quota by a little", 0.32, 0.29, 2, 1, policies.CauseThrottled, "32 and 29 %"},
+		{"loaders: the queue by a little", 0.29, 0.32, 2, 1, policies.CauseThrottled, "29 and 32 %"},
+		{"loaders: the quota by far", 0.32, 0.26, 2, 1, policies.CauseThrottled, ""},
+		{"loaders: the queue does not count", 0.07, 0.04, 2, 1, policies.CauseThrottled, ""},
+		{"loaders: the queue by a little, and the quota does not bind", 0.29, 0.32, 2, 3, policies.CauseContended, "29 and 32 %"},
+		{"loaders: the queue by far, and the quota does not bind", 0.26, 0.32, 2, 3, policies.CauseContended, ""},
+		{"trainer: the quota by a little", 0.32, 0.29, 0, 1, policies.CauseHost, "32 and 29 %"},
+		{"trainer: the queue by a little", 0.29, 0.32, 0, 1, policies.CauseHost, "29 and 32 %"},
+		{"trainer: the quota by far", 0.32, 0.26, 0, 1, policies.CauseHost, ""},
+		{"trainer: the quota does not count", 0.04, 0.07, 0, 1, policies.CauseHost, ""},
+	} {
+		v := Judge(policies.DefaultConstants(), reading(func(r *observe.Reading, s func(policies.Part, float64)) {
+			s(policies.PartThrottled, tt.throttled)
+			s(policies.PartContended, tt.contended)
+			r.Loaders, r.Window.HostIdle, r.Window.Cgroup.QuotaCPUs = tt.loaders, 0, tt.quotaCPUs
+			if tt.loaders > 0 {
+				r.LoaderShort, r.LoaderBusy, r.LoaderRun, r.LoaderNs = 0.7, 1, 0.3, 2e9
+			}
+		}))
+		if v.Cause != tt.cause {
+			t.Errorf("%s: cause %q, want %q: %s", tt.name, v.Cause, tt.cause, v.Why)
+		}
+		both := strings.Contains(v.Why, quota) && strings.Contains(v.Why, queue)
+		if both != (tt.figures != "") || !strings.Contains(v.Why, tt.figures) {
+			t.Errorf("%s: both told %v, want the figures %q: %s", tt.name, both, tt.figures, v.Why)
+		}
+	}
+}
+
 // TestNoReliefInAWeightBeyondTheRight: who has its right in full and queues for more is told so.
 func TestNoReliefInAWeightBeyondTheRight(t *testing.T) {
 	k := policies.DefaultConstants()
