@@ -123,7 +123,26 @@ func starved(k *policies.Constants, r observe.Reading) (policies.Verdict, bool) 
 			Relief: "a local copy of the data, or more loaders in flight", Why: fmt.Sprintf("it waits %.0f %% of its time for loaders that read over the network", 100*input)}, true
 	}
 	return policies.Verdict{Class: policies.ClassInput, Cause: policies.CauseWorkers, Severity: input, Relief: workersRelief(r),
-		Why: fmt.Sprintf("it waits %.0f %% of its time for loaders that are busy all along", 100*input)}, true
+		Why: fmt.Sprintf("it waits %.0f %% of its time for %s", 100*input, loadersWords(k, r))}, true
+}
+
+// loadersWords tells of the loaders what the evidence tells: "loaders busy".
+func loadersWords(k *policies.Constants, r observe.Reading) string {
+	switch busy := loadersBusy(r); {
+	case r.Loaders == 0:
+		return "data"
+	case busy >= k.Full:
+		return "loaders that are busy all along"
+	default:
+		return fmt.Sprintf("loaders that are busy %.0f %% of the window", 100*busy)
+	}
+}
+
+// loadersBusy is the share of the window in which a loader works or wants to, at most 1. A loader
+// process has more threads than the one that loads, and those only hand over: its threads' time
+// counts together, not on average.
+func loadersBusy(r observe.Reading) float64 {
+	return min(1, r.LoaderBusy*r.LoaderNs/max(1, float64(r.Loaders)*float64(r.Window.EndNs-r.Window.StartNs)))
 }
 
 // short finds a rank whose loaders are short of CPU. One quota pays for trainer
@@ -259,7 +278,7 @@ func finish(k *policies.Constants, r observe.Reading, v policies.Verdict) polici
 	}
 	if r.Loaders > 0 {
 		add("loaders", float64(r.Loaders), "")
-		add("loaders busy", r.LoaderBusy, "share")
+		add("loaders busy", loadersBusy(r), "share")
 		add("loaders running while busy", r.LoaderRun, "share")
 	}
 	if w.Block.ReadBytes > 0 {

@@ -273,6 +273,43 @@ func TestNearCausesAreToldTogether(t *testing.T) {
 	}
 }
 
+// TestWordsOfLoadersFollowTheFigureBelow: "all along" stands above no figure that says otherwise.
+// The window is 2 s; a loader process has three threads, of which one loads.
+func TestWordsOfLoadersFollowTheFigureBelow(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		loaders  int
+		ns, busy float64 // of all their threads
+		figure   float64
+		want     string
+	}{
+		{"one of three threads works all along", 1, 6e9, 0.33, 0.99, "loaders that are busy all along"},
+		{"two such loaders", 2, 12e9, 0.31, 0.93, "loaders that are busy all along"},
+		{"just what leaves no room", 1, 2e9, 0.9, 0.9, "loaders that are busy all along"},
+		{"a thread with time to spare", 1, 2e9, 0.31, 0.31, "loaders that are busy 31 % of the window"},
+		{"two loaders that began half way", 2, 6e9, 0.31, 0.465, "loaders that are busy 46 % of the window"},
+		{"threads side by side", 1, 8e9, 0.5, 1, "loaders that are busy all along"},
+		{"none is known", 0, 0, 0, -1, "% of its time for data"},
+	} {
+		v := Judge(policies.DefaultConstants(), reading(func(r *observe.Reading, s func(policies.Part, float64)) {
+			s(policies.PartInputWorkers, 0.4)
+			r.Loaders, r.LoaderNs, r.LoaderBusy, r.LoaderRun = tt.loaders, tt.ns, tt.busy, 1
+		}))
+		if v.Cause != policies.CauseWorkers || !strings.HasSuffix(v.Why, tt.want) {
+			t.Errorf("%s: %s, %q does not end with %q", tt.name, v.Cause, v.Why, tt.want)
+		}
+		figure := -1.0
+		for _, e := range v.Evidence {
+			if e.Name == "loaders busy" {
+				figure = e.Value
+			}
+		}
+		if math.Abs(figure-tt.figure) > 1e-9 {
+			t.Errorf("%s: the figure below is %.3f, want %.3f", tt.name, figure, tt.figure)
+		}
+	}
+}
+
 // TestNoReliefInAWeightBeyondTheRight: who has its right in full and queues for more is told so.
 func TestNoReliefInAWeightBeyondTheRight(t *testing.T) {
 	k := policies.DefaultConstants()
