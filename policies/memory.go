@@ -110,6 +110,8 @@ func (ch Change) Expected() string {
 		return "nothing should miss it"
 	case ch.Criterion == CriterionNoHarm:
 		return "it protects"
+	case ch.Gain == 0: // by its mean use it needs no more, or nothing was measured
+		return "its gain is not predicted"
 	}
 	return fmt.Sprintf("%+.0f %% predicted", 100*ch.Gain)
 }

@@ -117,6 +117,25 @@ func TestGain(t *testing.T) {
 	}
 }
 
+// TestNoGainIsNoPrediction: where its mean step can use less than the quota that stops it, nothing is predicted, and
+// that is said.
+func TestNoGainIsNoPrediction(t *testing.T) {
+	told := func(j policies.Job) string {
+		ch := policy().Propose(bigNode, []policies.Job{j}).Plans[0].Changes[0]
+		if !strings.Contains(ch.Reason, "stops it for 60 %") {
+			t.Errorf("what it is for is not said: %s", ch.Reason)
+		}
+		return ch.Expected()
+	}
+	if got := told(starved()); got != "+150 % predicted" {
+		t.Errorf("60 %% lost: %s", got)
+	}
+	bursts := with(starved(), func(j *policies.Job) { j.CostOK, j.Cost = true, policies.Cost{TrainerCPU: 0.2, Device: 0.8} })
+	if got := told(bursts); got != "its gain is not predicted" {
+		t.Errorf("a mean step that can use 0.2 CPUs: %s", got)
+	}
+}
+
 // cached reads 10 MiB/s again under a limit of 320 MiB.
 func cached() policies.Job {
 	j := starved()
