@@ -9,6 +9,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/verdict"
 )
 
 // bursts is a program that rests, computes some CPU seconds on all its threads at once, and rests again,
@@ -155,6 +156,13 @@ func TestBurstsThatEnd(t *testing.T) {
 	l := &c.containers[j.c.Key()].loan
 	if v := shownAs(t, c, j); j.quota() <= 0.5 || v.Bursts != l.stopped || v.Bursts == 0 || v.Knee != 0 {
 		t.Fatalf("%.2f CPUs, stopped by %.2f, a knee of %.2f", j.quota(), v.Bursts, v.Knee)
+	}
+	told := func(v policies.Verdict) bool {
+		return slices.ContainsFunc(v.Evidence, func(e policies.Evidence) bool { return e.Name == verdict.Knee })
+	}
+	s := c.containers[j.c.Key()]
+	if v := shownAs(t, c, j); !told(s.verdicts.Shown()) || !told(s.verdicts.Latest()) || told(v.Verdict) || told(v.WindowVerdict) {
+		t.Errorf("a knee is among the evidence, or was in none: %+v, %+v", v.Verdict, s.verdicts.Shown())
 	}
 	left := 60*l.doubled(c.k()) + 70 // a minute of readings settles what is left
 	j.bursts.work = 0.01

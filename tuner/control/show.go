@@ -46,7 +46,9 @@ func (c *Controller) show(i int) state.Container {
 	v.VerdictSinceUnixNs, v.PeakCPUs, v.PeakSinceUnixNs = c.unix(s.verdicts.SinceNs()), s.obs.PeakCPUs, c.unix(s.obs.PeakNs)
 	v.Rate, v.RateWhy = c.showRate(s)
 	c.showSimilar(s, &v)
-	if v.Bursts = s.loan.stopped; r.CostOK && v.Bursts == 0 { // a knee is made of means
+	if v.Bursts = s.loan.stopped; v.Bursts > 0 { // a knee is made of means
+		v.Verdict, v.WindowVerdict = verdict.WithoutKnee(v.Verdict), verdict.WithoutKnee(v.WindowVerdict)
+	} else if r.CostOK {
 		v.Knee = min(r.Cost.Knee(), max(c.node.CPUs, 0))
 		if s.learned.correction != 1 {
 			v.Correction = s.learned.correction

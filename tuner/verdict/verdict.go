@@ -5,6 +5,7 @@ package verdict
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
@@ -292,12 +293,21 @@ func finish(k *policies.Constants, r observe.Reading, v policies.Verdict) polici
 		if w.HostCPUs > 0 {
 			knee = min(knee, float64(w.HostCPUs))
 		}
-		add("knee", knee, "CPUs")
+		add(Knee, knee, "CPUs")
 	}
 	v.Evidence = append(v.Evidence, wider(r)...)
 	if w.StealShare > 0.001 {
 		add(Stolen, w.StealShare, "share")
 	}
+	return v
+}
+
+// Knee names the evidence of the CPUs beyond which more add no speed, made of means.
+const Knee = "knee"
+
+// WithoutKnee is a verdict on a job of which means tell no knee.
+func WithoutKnee(v policies.Verdict) policies.Verdict {
+	v.Evidence = slices.DeleteFunc(slices.Clone(v.Evidence), func(e policies.Evidence) bool { return e.Name == Knee })
 	return v
 }
 

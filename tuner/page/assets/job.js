@@ -71,7 +71,7 @@ function verdict(c) {
   if (!v?.class) return null;
   return section("What bounds it", el("p", {}, causeWords(v)), v.why ? el("p", {}, v.why) : null, facts([
     ["class and cause", v.class + (v.cause ? "/" + v.cause : "")], ["time lost to it", v.severity ? percent(v.severity) : ""], ["confidence", percent(v.confidence)],
-    ...(v.evidence ?? []).filter((e) => !c.bursts || e.name !== "knee").map((e) => [e.name, quantity(e)]), ["relief", v.relief]]));
+    ...(v.evidence ?? []).map((e) => [e.name, quantity(e)]), ["relief", v.relief]]));
 }
 
 function latest(c) {

@@ -18,7 +18,7 @@ func Explain(c state.Container, clock Clock) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), Headline(c, clock))
 	for _, section := range []string{
-		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict, c.WindowVerdict, c.Bursts > 0), prediction(c), allocation(c), lastRuns(c), similar(c), devices(c), trials(c, clock), notCounted(c), adviceLines(c), enrolmentText(c), deciders(c),
+		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict, c.WindowVerdict), prediction(c), allocation(c), lastRuns(c), similar(c), devices(c), trials(c, clock), notCounted(c), adviceLines(c), enrolmentText(c), deciders(c),
 	} {
 		if section != "" {
 			out.WriteString("\n" + section)
@@ -201,7 +201,7 @@ func bar(out *strings.Builder, words string, share float64) {
 }
 
 // verdict tells what was concluded, and from which numbers: those of the latest window that said so.
-func verdict(v, latest policies.Verdict, bursts bool) string {
+func verdict(v, latest policies.Verdict) string {
 	if v.Class == "" {
 		return ""
 	}
@@ -215,9 +215,6 @@ func verdict(v, latest policies.Verdict, bursts bool) string {
 		fmt.Fprintf(&out, "  %s\n", Clean(v.Why))
 	}
 	for _, e := range v.Evidence {
-		if bursts && e.Name == "knee" { // made of means
-			continue
-		}
 		fmt.Fprintf(&out, "  %-*s %s\n", partColumns, Clean(e.Name), quantity(e))
 	}
 	if v.Relief != "" {

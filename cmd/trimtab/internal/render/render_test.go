@@ -150,7 +150,6 @@ func uncounted(w *state.Work) state.Container {
 // bursty is one of which the quota stops bursts that no mean shows.
 func bursty(c state.Container) state.Container {
 	c.Bursts, c.UsedCPUs = 0.9, 0.13
-	c.Verdict.Evidence = append([]policies.Evidence{{Name: "knee", Value: 0.3, Unit: "CPUs"}}, c.Verdict.Evidence...)
 	return c
 }
 
@@ -365,7 +364,7 @@ func TestVerdictOfAnEarlierWindow(t *testing.T) {
 		{policies.Verdict{}, false},
 		{policies.Verdict{Class: policies.ClassCompute, Cause: policies.CauseHost}, true},
 	} {
-		if got := verdict(shown, c.latest, false); strings.Contains(got, "the latest alone says compute/host: the training process itself") != c.want {
+		if got := verdict(shown, c.latest); strings.Contains(got, "the latest alone says compute/host: the training process itself") != c.want {
 			t.Errorf("latest %+v:\n%s", c.latest, got)
 		}
 	}
