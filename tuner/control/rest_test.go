@@ -46,12 +46,18 @@ func TestNodesComeToRest(t *testing.T) {
 		}
 		const seconds = 300
 		var orders []int // seconds at which something was written
-		below, written := map[string]int{}, map[string][]int{}
+		below, written, late := map[string]int{}, map[string][]int{}, map[string]map[string]bool{}
 		run(c, n, seconds, func(i int, d Decision) {
 			for _, o := range slices.Concat(d.Apply, d.Rollback) {
 				orders = append(orders, i)
 				for _, ch := range o.Changes {
-					written[ch.Name+" "+string(ch.Knob)] = append(written[ch.Name+" "+string(ch.Knob)], i)
+					what := ch.Name + " " + string(ch.Knob)
+					if written[what] = append(written[what], i); late[what] == nil {
+						late[what] = map[string]bool{}
+					}
+					if i >= seconds*3/4 {
+						late[what][o.Plan] = true
+					}
 				}
 			}
 			for _, o := range d.Apply {
@@ -72,8 +78,8 @@ func TestNodesComeToRest(t *testing.T) {
 					t.Fatalf("%s is written four times within 5 s: %v", what, at)
 				}
 			}
-			if late := len(at) - sortedBelow(at, seconds*3/4); late > 4 {
-				t.Fatalf("%s is still written: %v", what, at)
+			if n := len(late[what]); n > 2 { // a trial is one, however often it goes back and forth until it can tell
+				t.Fatalf("%s is still written, %d times: %v", what, n, at)
 			}
 		}
 		for name, ticks := range below {
