@@ -251,6 +251,34 @@ func TestLentAnewAsMuchAsWasEnough(t *testing.T) {
 	}
 }
 
+// TestTooLittleEndsWithItsJob: that a settled loan was too little, and trials told nothing, tells nothing of another
+// job in the container.
+func TestTooLittleEndsWithItsJob(t *testing.T) {
+	n := newNode(2)
+	j := n.addJob("train", 0.4, tune())
+	c := started()
+	run(c, n, 60, nil)
+	j.loaderCPU *= 1.4
+	run(c, n, 60, nil)
+	s := c.containers[j.c.Key()]
+	if s.loan.tooLittle == 0 || s.loan.doubled(c.k()) < 2 {
+		t.Fatalf("what it settled to was enough: %+v", s.loan)
+	}
+	s.retries = 2
+	for i := range j.threads { // all its processes are started anew
+		th := &j.threads[i]
+		th.TID, th.TGID, th.StartNs = th.TID+500, th.TGID+500, uint64(n.nowNs)
+		if th.PPID > 1 {
+			th.PPID += 500
+		}
+	}
+	j.ticks.TGID += 500
+	run(c, n, 60, nil)
+	if s.loan.tooLittle != 0 || s.loan.doubled(c.k()) != 1 || s.retries != 0 {
+		t.Errorf("another job begins with %d settled loans that were too little, and %d trials that told nothing", s.loan.tooLittle, s.retries)
+	}
+}
+
 // TestNeighbourThatNeedsMoreThanItsCurveSays: what was learned of its quiet time is no reason to
 // try what it has a right to on somebody else.
 func TestNeighbourThatNeedsMoreThanItsCurveSays(t *testing.T) {
