@@ -17,5 +17,18 @@ have=$("$clang" -dumpversion | cut -d. -f1)
 
 ident=$1 source=$2
 shift 2
-exec go tool bpf2go -cc "$clang" -strip "$strip" -target amd64,arm64 -go-package "$GOPACKAGE" "$@" \
+go tool bpf2go -cc "$clang" -strip "$strip" -target amd64,arm64 -go-package "$GOPACKAGE" "$@" \
 	"$ident" "$source" -- -I"$(dirname "$0")" -mcpu=v3 -O2 -g -Wall -Wextra -Wno-unused-parameter -Wpadded -Werror
+case " $* " in *" -target "*) exit ;; esac
+
+# The Go of both architectures is the same but for the object that it embeds: it stands once, in IDENT_bpfel.go.
+shared() { sed -e '/^\/\/go:build /d' -e '/^\/\/ Do not access this directly/,$d' "$1"; }
+x86=${ident}_x86_bpfel arm=${ident}_arm64_bpfel go=${ident}_bpfel.go
+shared "$x86.go" >"$go"
+shared "$arm.go" | cmp - "$go" || { echo "generate: the types of $ident differ between the architectures" >&2; exit 1; }
+for one in "$x86" "$arm"; do
+	{ sed -n '1,/^package /p' "$one.go"; printf '\nimport _ "embed"\n\n'; sed -n '/^\/\/go:embed /,$p' "$one.go"; } >"$one.tmp"
+	mv "$one.tmp" "$one.go"
+done
+sed -i -e '2i //go:build 386 || amd64 || arm64' -e '/_ "embed"/d' "$go"
+gofmt -w "$go"
