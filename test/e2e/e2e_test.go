@@ -431,7 +431,7 @@ func TestRecordAndReplay(t *testing.T) {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	text, err := d.Run(t.Context(), "replay", file)
-	if err != nil || !strings.Contains(text, " 0 differ") || strings.Contains(text, "0 compared") {
+	if err != nil || !strings.Contains(text, " 0 differ") || strings.Contains(text, "; 0 compared") {
 		t.Errorf("replay: %v\n%s", err, text)
 	}
 }
