@@ -90,6 +90,41 @@ func TestNodesComeToRest(t *testing.T) {
 	})
 }
 
+// TestWhatFailedUnderALoanIsRemembered: weights that a trial dealt are called in, since one is short. A
+// loan then lowers the weight of who had most. The same is not tried again for that, and again.
+func TestWhatFailedUnderALoanIsRemembered(t *testing.T) {
+	n := newNode(6)
+	for _, j := range []struct {
+		name              string
+		knee, rate, quota float64
+		importance        int
+	}{{"few", 1.5, 7.85, 0.3, 5}, {"most", 3, 20, 1, 10}, {"short", 2.49, 8.32, 0, 5}} {
+		n.sized(j.name, j.knee, j.rate, j.quota).c.Enrolment.Importance = j.importance
+	}
+	n.addProgram("small", 0, 0.4, 1e6)
+	n.addSpinner("noise", 2.25)
+	cfg := Defaults()
+	cfg.Objective, cfg.ReserveCPUs = policies.ObjectiveMaxMin, 0.1
+	c := New(cfg, builtin, "t")
+	dealt, calledIn := map[string]bool{}, 0 // trials since
+	run(c, n, 300, func(_ int, d Decision) {
+		for _, o := range d.Apply {
+			for _, ch := range o.Changes {
+				switch {
+				case ch.Knob != runtime.KnobCPUWeight:
+				case o.Kind == policies.KindReturn && ch.Reason == "somebody is short of what it has a right to":
+					calledIn++
+				case o.Policy == "share" && calledIn > 0:
+					dealt[o.Plan] = true
+				}
+			}
+		}
+	})
+	if calledIn == 0 || len(dealt) > 1 {
+		t.Errorf("weights were called in %d times, then dealt %d times", calledIn, len(dealt))
+	}
+}
+
 // TestNothingIsWantedNothingIsDone: where every job has the CPUs that it can use, and keeps them,
 // nothing is written and no trial begins in 300 s, and what is said of a job is said once.
 func TestNothingIsWantedNothingIsDone(t *testing.T) {
