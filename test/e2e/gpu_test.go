@@ -31,12 +31,16 @@ func vgpuNode(t *testing.T, o vgpu.Options) *vgpu.Node {
 	return vgputest.Node(t, o)
 }
 
+// heaviest is the largest weight: other work of the machine slows such a job little, and what is built into
+// it bounds it.
+var heaviest = []string{"--network", "none", "--cpu-shares", "262144"}
+
 // gpuJob starts the C++ trainer on the node's first device.
 func gpuJob(t *testing.T, node *vgpu.Node, mode string, args ...string) *workload.Job {
 	t.Helper()
 	name := fmt.Sprintf("trimtab-e2e-%d-%s-gpu", os.Getpid(), strings.ToLower(t.Name())) // beside one without
 	return started(t, workload.Options{Name: name, Script: gpu.Script, Args: append([]string{"/opt/trimtab-vgpu/trainer"}, args...),
-		DockerArgs: append(node.DockerArgs(), "--network", "none", "--label", "trimtab.mode="+mode)})
+		DockerArgs: slices.Concat(node.DockerArgs(), heaviest, []string{"--label", "trimtab.mode=" + mode})})
 }
 
 func bound(class policies.Class, cause policies.Cause) func(state.Container) bool {
