@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,13 +42,25 @@ func TestLinks(t *testing.T) {
 	}
 	before, stateBefore := wait()
 	from := time.Now()
-	time.Sleep(4 * time.Second)
+	var rx [2][]float64 // each looks for 20 ms, and the node counts all the while
+	for range 9 {
+		time.Sleep(400 * time.Millisecond)
+		last := readings(r)
+		until(t, r, "a fresh reading", func() bool { return readings(r) > last })
+		for _, d := range read(r) {
+			if d.Parent == "" && d.PCIeRxBps != nil {
+				rx[d.Index] = append(rx[d.Index], *d.PCIeRxBps)
+			}
+		}
+	}
 	after, stateAfter := wait()
 	elapsed := time.Since(from).Seconds()
 	for i := range after {
 		in := float64(stateAfter.Devices[i].BytesIn-stateBefore.Devices[i].BytesIn) / elapsed
-		if rx := *after[i].PCIeRxBps; rx < in/5 || rx > 5*in { // it looks for 20 ms
-			t.Errorf("device %d: %.0f MB/s to it over PCIe, the node moved %.0f", i, rx/1e6, in/1e6)
+		if slices.Sort(rx[i]); len(rx[i]) < 5 {
+			t.Errorf("device %d: %d of 9 readings say what went to it over PCIe", i, len(rx[i]))
+		} else if median := rx[i][len(rx[i])/2]; median < in/5 || median > 5*in {
+			t.Errorf("device %d: a median of %.0f MB/s to it over PCIe, the node moved %.0f: %.0f", i, median/1e6, in/1e6, rx[i])
 		}
 		if tx := after[i].PCIeTxBps; tx == nil {
 			t.Errorf("device %d: nothing is said of what comes from it", i)
