@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/test/daemontest"
@@ -88,9 +89,21 @@ func TestStarvedLoadersOfAGPUJob(t *testing.T) {
 	if err := j.SetQuota(t.Context(), starvedCPUs); err != nil {
 		t.Fatal(err)
 	}
+	before, _, err := j.RateFor(t.Context(), 4*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
 	d := daemon(t, daemontest.Options{Env: node.Env()})
 	c := until(t, d, j.Name, "to be helped", settled)
-	if !c.HasGain || c.Gain < 0.3 {
+	after, _, err := j.RateFor(t.Context(), 6*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.2f steps/s before, %.2f after; gain %.2f, known %v", before, after, c.Gain, c.HasGain)
+	if before <= 0 || after < 1.3*before {
+		t.Errorf("the job printed %.2f steps/s before and %.2f after", before, after)
+	}
+	if c.HasGain && c.Gain < 0.3 { // a loan that came before the first rate was counted has none
 		t.Errorf("gain %.2f", c.Gain)
 	}
 	if err := d.Stop(); err != nil {
