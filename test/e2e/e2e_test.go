@@ -96,8 +96,17 @@ func daemon(t *testing.T, o daemontest.Options) *daemontest.Daemon {
 // until waits for a container's state to be as wanted.
 func until(t *testing.T, d *daemontest.Daemon, name, what string, good func(state.Container) bool) state.Container {
 	t.Helper()
-	deadline, before := time.Now().Add(patience), cpuTimes(t)
+	return untilAsLong(t, d, name, what, func() float64 { return 0 }, good)
+}
+
+// untilAsLong is until, and its patience begins anew whenever grows has.
+func untilAsLong(t *testing.T, d *daemontest.Daemon, name, what string, grows func() float64, good func(state.Container) bool) state.Container {
+	t.Helper()
+	deadline, before, reached := time.Now().Add(patience), cpuTimes(t), 0.0
 	for {
+		if n := grows(); n > reached {
+			deadline, reached = time.Now().Add(patience), n
+		}
 		c, err := d.Container(t.Context(), name)
 		if err == nil && good(c) {
 			return c
