@@ -52,7 +52,7 @@ func bound(class policies.Class, cause policies.Cause) func(state.Container) boo
 // stopped launching and holds its memory, its device is held idle, by its name.
 func TestDeviceBoundThenIdle(t *testing.T) {
 	node := gpuNode(t)
-	j := gpuJob(t, node, "observe", "--kernels", "20", "--kernel-us", "2000", "--sync", "blocking", "--pause-at", "20")
+	j := gpuJob(t, node, "observe", "--kernels", "20", "--kernel-us", "2000", "--sync", "blocking")
 	d := daemon(t, daemontest.Options{Env: node.Env(), Config: "gpu: {idleAfter: 5s}\n"})
 	c := until(t, d, j.Name, "to be bound by its device", bound(policies.ClassCompute, policies.CauseDevice))
 	if !slices.ContainsFunc(c.Verdict.Evidence, func(e policies.Evidence) bool { return e.Name == "launches" && e.Value > 100 }) {
@@ -61,6 +61,7 @@ func TestDeviceBoundThenIdle(t *testing.T) {
 	if c.Rate.Source == "" || c.Rate.PerSecond < 5 {
 		t.Errorf("rate %+v of some 25 steps a second", c.Rate)
 	}
+	order(t, j, "USR1") // it pauses
 	held := func(state.Container) bool {
 		devices, err := d.Client().Devices(t.Context())
 		if err != nil || len(devices.Devices) != 2 {

@@ -120,7 +120,13 @@ func bitesAt(t *testing.T, d *daemontest.Daemon, c runtime.Cgroup, limitMiB floa
 // tell sends a job its next order.
 func tell(t *testing.T, j *workload.Job) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "docker", "kill", "--signal", "USR1", j.ID).CombinedOutput(); err != nil {
+	order(t, j, "USR1")
+}
+
+// order sends a job a signal that it knows.
+func order(t *testing.T, j *workload.Job, signal string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "docker", "kill", "--signal", signal, j.ID).CombinedOutput(); err != nil {
 		t.Fatalf("docker kill: %v\n%s", err, out)
 	}
 }

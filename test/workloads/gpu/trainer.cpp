@@ -35,6 +35,8 @@
 //     --kernels 20 --kernel-us 2000 --eval-every 100 --eval-batches 60         compute/device; evaluation is no evidence
 //     --kernels 20 --kernel-us 2000 --checkpoint-every 100                     compute/device; checkpoints are no evidence
 //     --kernels 20 --kernel-us 2000 --pause-at 20                              idle, memory held, after 20 s
+//     without --pause-at and --phase-change-at: SIGUSR1 pauses, SIGUSR2        the same, from then on
+//         changes the phase (of one rank)
 //     --accumulate 4 ...                                                       as without: four micro-batches a step
 //     --nccl R/W/A --kernels 10 --kernel-us 1000 --allreduce-mib 24,
 //         link of 200 Mbit/s                                                   communication/network, every rank
@@ -61,6 +63,24 @@
 
 namespace {
 
+// A signal may come before any step that waits for it. It stays pending: a handler would cut calls short.
+const int pauseSignal = SIGUSR1, phaseSignal = SIGUSR2;
+
+void hold() // before any thread is there
+{
+	sigset_t s;
+	sigemptyset(&s);
+	sigaddset(&s, pauseSignal);
+	sigaddset(&s, phaseSignal);
+	sigprocmask(SIG_BLOCK, &s, nullptr);
+}
+
+bool told(int signal)
+{
+	sigset_t s;
+	return sigpending(&s) == 0 && sigismember(&s, signal) == 1;
+}
+
 // Changing is the job's second half, whose bottleneck is another one.
 class Changing {
 public:
@@ -68,7 +88,7 @@ public:
 	double hostMs() const { return hostMs_; }
 	void look(double elapsed)
 	{
-		if (changed_ || o_.phaseChangeAt <= 0 || elapsed < o_.phaseChangeAt)
+		if (changed_ || !((o_.phaseChangeAt > 0 && elapsed >= o_.phaseChangeAt) || told(phaseSignal)))
 			return;
 		changed_ = true;
 		if (o_.kernelUs2 >= 0)
@@ -103,7 +123,7 @@ void beSlow(const Options &o, Device &device)
 void pause(const Options &o, double elapsed)
 {
 	static bool paused;
-	if (paused || o.pauseAt <= 0 || elapsed < o.pauseAt)
+	if (paused || !((o.pauseAt > 0 && elapsed >= o.pauseAt) || told(pauseSignal)))
 		return;
 	paused = true;
 	note("pause at t=%.6f", now());
@@ -198,5 +218,6 @@ int main(int argc, char **argv)
 {
 	const Options o = parse(argc, argv);
 	setvbuf(stdout, nullptr, _IOLBF, 0);
+	hold();
 	return o.ranks > 1 ? trainRanks(o) : train(o);
 }
