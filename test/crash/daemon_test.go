@@ -36,31 +36,29 @@ func TestDaemonKilledInItsRecovery(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const rounds, deaths = 3, 3
-	partly := 0 // deaths that came after a part of the recovery, and before its end
-	for range rounds {
-		for death := range deaths {
-			before := w.leaveSomething()
-			cmd := exec.CommandContext(t.Context(), program, "daemon", "--config", file, "--conf-dir", filepath.Join(dir, "none"))
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			limit := patience // two of three live until their first write
-			if death == 0 {
-				limit = time.Duration(w.random.Int64N(int64(3 * time.Second)))
-			}
-			for end := time.Now().Add(limit); w.stands() == before && time.Now().Before(end); {
-				time.Sleep(time.Millisecond)
-			}
-			time.Sleep(time.Duration(w.random.Int64N(int64(40 * time.Millisecond))))
-			_ = cmd.Process.Kill() // it runs until it is killed
-			if err := cmd.Wait(); !killed(err) {
-				t.Fatalf("the daemon ended by itself: %v", err)
-			}
-			if now := w.stands(); now != before && now != w.owners {
-				partly++
-			}
+	const rounds, deaths, most = 3, 3, 40
+	died, partly := 0, 0 // partly: after a part of the recovery, and before its end
+	// die lets a daemon live until its first write, at most that long, and then for a little.
+	die := func(limit, then time.Duration) {
+		before := w.leaveSomething()
+		cmd := exec.CommandContext(t.Context(), program, "daemon", "--config", file, "--conf-dir", filepath.Join(dir, "none"))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
 		}
+		for end := time.Now().Add(limit); w.stands() == before && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(then)
+		_ = cmd.Process.Kill() // it runs until it is killed
+		if err := cmd.Wait(); !killed(err) {
+			t.Fatalf("the daemon ended by itself: %v", err)
+		}
+		died++
+		if now := w.stands(); now != before && now != w.owners {
+			partly++
+		}
+	}
+	putsBack := func() {
 		d, err := daemontest.Start(t.Context(), daemontest.Options{Binary: program, Dir: dir, Config: config})
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +74,24 @@ func TestDaemonKilledInItsRecovery(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d daemons killed in their start, %d in the middle of the recovery", rounds*deaths, partly)
+	random := func(below time.Duration) time.Duration { return time.Duration(w.random.Int64N(int64(below))) }
+	for range rounds {
+		for death := range deaths {
+			limit := patience // two of three live until their first write
+			if death == 0 {
+				limit = random(3 * time.Second)
+			}
+			die(limit, random(40*time.Millisecond))
+		}
+		putsBack()
+	}
+	if partly == 0 { // these die at their first write
+		for partly == 0 && died < most && !t.Failed() {
+			die(patience, 0)
+		}
+		putsBack()
+	}
+	t.Logf("%d daemons killed in their start, %d in the middle of the recovery", died, partly)
 	if partly == 0 && !t.Failed() {
 		t.Error("none died in the middle of its recovery: nothing is proved")
 	}
