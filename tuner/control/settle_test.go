@@ -1,0 +1,136 @@
+package control
+
+import (
+	"testing"
+
+	"github.com/trimtab/trimtab/runtime"
+)
+
+// TestLoanSettlesToANumberThatAnOwnerCanCopy: the knee and a margin, in twentieths of a CPU.
+func TestLoanSettlesToANumberThatAnOwnerCanCopy(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0.4, tune())
+	c := started()
+	settled := -1
+	run(c, n, 120, func(i int, _ Decision) {
+		if settled < 0 && i > 5 && j.quota() < 3 {
+			settled = i
+		}
+	})
+	if settled < 0 || settled > 20 {
+		t.Errorf("settled at tick %d", settled)
+	}
+	if cpus := j.quota(); cpus < j.knee() || cpus > 1.2*j.knee() {
+		t.Errorf("settled at %.2f CPUs for a knee of %.2f", cpus, j.knee())
+	}
+	v := shownAs(t, c, j)
+	if v.Tuning != string(StateSettled) || !v.Loan.Settled || !v.HasGain || v.Gain < 1.5 {
+		t.Errorf("%s, %+v, gain %v %.2f", v.Tuning, v.Loan, v.HasGain, v.Gain)
+	}
+}
+
+// TestOnlyItsOwnUseIsEnough: where the whole host is lent, and after a part was called in, what stands is what
+// the host and others leave, and no number to copy.
+func TestOnlyItsOwnUseIsEnough(t *testing.T) {
+	n := newNode(4)
+	n.weighted = false
+	j := n.addProgram("borrower", 0.4, 4, 1e6)
+	other := n.addProgram("neighbour", 0, 0.01, 1e6)
+	other.c.Now[runtime.KnobCPUWeight] = "3072"
+	c := started()
+	run(c, n, 30, nil)
+	if l := shownAs(t, c, j).Loan; l == nil || !l.Whole || l.Enough() {
+		t.Errorf("with the whole host: %+v", l)
+	}
+	other.spin = 3.2 // three are its right, and shared evenly it has two
+	for range 3 {
+		other.threads = append(other.threads, other.threads[0])
+		other.threads[len(other.threads)-1].TID += 7
+	}
+	recalled, told := 0, 0
+	run(c, n, 60, func(i int, _ Decision) {
+		if l := shownAs(t, c, j).Loan; l != nil && c.containers[j.c.Key()].loan.recallNs > c.containers[j.c.Key()].loan.givenNs {
+			if recalled++; l.Settled {
+				told++
+			}
+		}
+	})
+	if recalled < 10 || told > 0 {
+		t.Errorf("in %d of %d ticks what others left is called settled", told, recalled)
+	}
+}
+
+// TestSettlesWhereWritesAreRare: on v1 by systemd the next write waits longer than it takes to tell
+// what is enough. Nothing is called settled before that is written.
+func TestSettlesWhereWritesAreRare(t *testing.T) {
+	n := newNode(4)
+	j := n.addJob("train", 0.4, tune())
+	j.c.Cgroup = runtime.Cgroup{Mode: runtime.CgroupV1, V1: map[string]string{"cpu": "/sys/fs/cgroup/cpu/docker-1.scope"}}
+	c := started()
+	run(c, n, 40, func(i int, _ Decision) {
+		if v := shownAs(t, c, j); v.Loan != nil && v.Loan.Settled && j.quota() > 2 || i > 30 && j.quota() > 2 {
+			t.Fatalf("tick %d: %s with %.2f CPUs for a knee of %.2f", i, v.Tuning, j.quota(), j.knee())
+		}
+	})
+}
+
+// TestLentAnewAsMuchAsWasEnough: a loan that had settled and was called in comes back as it
+// was, and grows again once that stops the job.
+func TestLentAnewAsMuchAsWasEnough(t *testing.T) {
+	n := newNode(2)
+	n.weighted = false
+	j := n.addJob("train", 0.4, tune())
+	other := n.addSpinner("neighbour", 0.01)
+	other.c.Now[runtime.KnobCPUQuota] = "180000 100000"
+	c := started()
+	run(c, n, 60, nil)
+	settled := j.quota()
+	if settled < j.knee() || settled > 1.2*j.knee() {
+		t.Fatalf("settled at %.2f CPUs for a knee of %.2f", settled, j.knee())
+	}
+	other.spin = 2
+	called := false
+	run(c, n, 20, func(int, Decision) { called = called || j.quota() < settled })
+	if !called {
+		t.Fatalf("its loan was not called in: %.2f CPUs", j.quota())
+	}
+	other.spin = 0.01
+	most := 0.0
+	run(c, n, 60, func(int, Decision) { most = max(most, j.quota()) })
+	if most != settled {
+		t.Errorf("lent %.2f CPUs anew, and had settled at %.2f", most, settled)
+	}
+	j.loaderCPU *= 1.4
+	run(c, n, 60, func(int, Decision) { most = max(most, j.quota()) })
+	if j.quota() < j.knee() || j.quota() > 1.25*j.knee() {
+		t.Errorf("its knee rose to %.2f CPUs, and it has %.2f", j.knee(), j.quota())
+	}
+}
+
+// TestTooLittleEndsWithItsJob: that a settled loan was too little, and trials told nothing, tells nothing of another
+// job in the container.
+func TestTooLittleEndsWithItsJob(t *testing.T) {
+	n := newNode(2)
+	j := n.addJob("train", 0.4, tune())
+	c := started()
+	run(c, n, 60, nil)
+	j.loaderCPU *= 1.4
+	run(c, n, 60, nil)
+	s := c.containers[j.c.Key()]
+	if s.loan.tooLittle == 0 || s.loan.doubled(c.k()) < 2 {
+		t.Fatalf("what it settled to was enough: %+v", s.loan)
+	}
+	s.retries = 2
+	for i := range j.threads { // all its processes are started anew
+		th := &j.threads[i]
+		th.TID, th.TGID, th.StartNs = th.TID+500, th.TGID+500, uint64(n.nowNs)
+		if th.PPID > 1 {
+			th.PPID += 500
+		}
+	}
+	j.ticks.TGID += 500
+	run(c, n, 60, nil)
+	if s.loan.tooLittle != 0 || s.loan.doubled(c.k()) != 1 || s.retries != 0 {
+		t.Errorf("another job begins with %d settled loans that were too little, and %d trials that told nothing", s.loan.tooLittle, s.retries)
+	}
+}
