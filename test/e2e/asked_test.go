@@ -46,8 +46,8 @@ func TestPolicyHidesWhatAJobLeftAlone(t *testing.T) {
 	until(t, d, needs.Name, "to be bound by its device", bound(policies.ClassCompute, policies.CauseDevice))
 
 	host := runtimetest.NeedDocker(t)
-	nodes := func() string {
-		return strings.Join(strings.Fields(host.Run(t, "exec", left.Name, "sh", "-c", "cd /dev; ls nvidia*")), " ")
+	nodes := func() string { // by the shell alone: ls fails where one is hidden while it looks
+		return strings.Join(strings.Fields(host.Run(t, "exec", left.Name, "sh", "-c", "cd /dev; echo nvidia*")), " ")
 	}
 	wantNodes := func(when, want string) {
 		t.Helper()

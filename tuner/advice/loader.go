@@ -32,7 +32,7 @@ func (n node) loaderWorkers(c state.Container) (a Advice, ok bool) {
 	after := cost
 	after.Loaders = int(min(max(workers, 0), 1e6))
 	s := within(cost.Step(cpus/ranks)/after.Step(cpus/ranks), modelError)
-	return Advice{What: LoaderWorkers, Text: "its loaders are busy all along, and its trainer waits for them", Paste: lines,
+	return Advice{What: LoaderWorkers, Text: "its trainer waits for its loaders", Paste: lines,
 		Current: Setting{Value: float64(cost.Loaders), Unit: "workers"}, Advised: Setting{Value: workers, Unit: "workers"}, Gives: gives(OfRunTime, 1, s.low, s.share, s.high),
 		Confidence: predictedSure * c.Verdict.Confidence, SinceUnixNs: c.VerdictSinceUnixNs,
 		Evidence: []Number{number("one batch, by one loader", cost.Batch, "s", "the kernel's accounting of its threads"), number("the rest of a step", cost.TrainerCPU+cost.Device, "s", "the same"),
