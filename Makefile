@@ -220,11 +220,13 @@ test-runtimes: setup-dev ## Engines against this host's runtimes and current one
 # The guest's disk, kept between runs; console and journal of the last run beside it.
 VM_CACHE ?= $(abspath .cache/vm)
 VM_TIMEOUT ?= 40m
-VM_TEST = TRIMTAB_VM_CACHE='$(VM_CACHE)' TRIMTAB_VM_LOGS='$(VM_CACHE)/logs' go test -json -count=1 -timeout $(VM_TIMEOUT)
+# The Debian suite that the guest's kernel comes from: bookworm (6.1), bookworm-backports (6.12), sid (the newest).
+VM_KERNEL ?= bookworm
+VM_TEST = TRIMTAB_VM_KERNEL='$(VM_KERNEL)' TRIMTAB_VM_CACHE='$(VM_CACHE)' TRIMTAB_VM_LOGS='$(VM_CACHE)/logs' go test -json -count=1 -timeout $(VM_TIMEOUT)
 VM_SUMMARY = .cache/testsummary -each || { echo "the guest's journal and console are in $(VM_CACHE)/logs"; exit 1; }
 
 .PHONY: test-vm
-test-vm: setup-vm vgpu ## The installed package on real systemd and cgroup v2, in a virtual machine (emulated where KVM does not work).
+test-vm: setup-vm vgpu ## The installed package on real systemd and cgroup v2, in a virtual machine (emulated where KVM does not work). VM_KERNEL=sid for the newest kernel.
 	@go build -o .cache/testsummary ./tools/testsummary
 	@run() { $(VM_TEST) -run TestMachine $(TEST_FLAGS) ./test/vm 2>&1 | tee .cache/vm-said.json | { $(VM_SUMMARY); }; }; \
 	run || { grep -Eq 'the guest (does not answer|has not answered)' .cache/vm-said.json && echo "the guest hung, as some do under emulation (docs/vm.md): once more, with another" && run; }

@@ -5,15 +5,16 @@
 # kmod and qemu-system-x86 (scripts/setup-host.sh --vm). A folder that is there already
 # is taken as it is.
 #
-# TRIMTAB_CACHE    where the folder goes    (.cache/vm in the repository)
-# TRIMTAB_MIRROR   the Debian mirror        (http://deb.debian.org/debian)
+# TRIMTAB_CACHE      where the folder goes                 (.cache/vm in the repository)
+# TRIMTAB_MIRROR     the Debian mirror                     (http://deb.debian.org/debian)
+# TRIMTAB_VM_KERNEL  the suite that the kernel comes from  (the guest's own, bookworm)
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 cache=$(realpath -m "${TRIMTAB_CACHE:-$here/../../.cache/vm}")
 mirror=${TRIMTAB_MIRROR:-http://deb.debian.org/debian}
 suite=bookworm
-kernel=linux-image-cloud-amd64
+kernel=${TRIMTAB_VM_KERNEL:-$suite}
 least=10 # QEMU's major version
 size=4G # sparse: it takes what is in it
 # What a Docker host has. init-system-helpers brings deb-systemd-helper, busybox-static the
@@ -66,7 +67,7 @@ settle() {
 # small_root makes an initrd ($2) that finds the disk of root $1; Debian's own would
 # take a minute to unpack under emulation.
 small_root() {
-	local root=$1 work version module
+	local root=$1 work version module name
 	work=$(mktemp -d)
 	version=$(ls "$root/lib/modules")
 	depmod -b "$root" "$version"
@@ -79,8 +80,9 @@ small_root() {
 		for module in virtio_pci virtio_blk ext4; do
 			modprobe -d "$root" -S "$version" --show-depends $module
 		done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r file; do
-			cp "$file" "$work/modules/"
-			echo "/bin/busybox insmod /modules/$(basename "$file")"
+			name=$(basename "$file" .xz) # newer kernels' are compressed, which busybox does not read
+			if [ "$name" = "$(basename "$file")" ]; then cat "$file"; else xz -dc "$file"; fi >"$work/modules/$name"
+			echo "/bin/busybox insmod /modules/$name"
 		done
 		echo 'n=0; until [ -b /dev/vda ] || [ $n = 100 ]; do n=$((n+1)); /bin/busybox sleep 0.1; done'
 		echo '/bin/busybox mount -t ext4 /dev/vda /root && /bin/busybox umount /dev; exec /bin/busybox switch_root /root /sbin/init'
@@ -110,50 +112,65 @@ emulator() {
 # backport unpacks the QEMU of Debian's backports in a folder ($1), and makes its command
 # there. Its libraries are those that the host's has brought.
 backport() (
-	mkdir -p "$1"/{lists,cache/archives}/partial
+	unpack "$1" "$suite-backports" qemu-system-x86 '^(qemu-system-(x86|common|data)|seabios)$' || exit
 	cd "$1" || exit
-	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite-backports main" >list
-	apt=(apt-get -qq -t "$suite-backports" -o APT::Sandbox::User=root -o "Dir::Etc::SourceList=$1/list" -o Dir::Etc::SourceParts=/dev/null
-		-o "Dir::State::Lists=$1/lists" -o "Dir::Cache=$1/cache")
-	"${apt[@]}" update && "${apt[@]}" download qemu-system-x86 qemu-system-common qemu-system-data seabios || exit
-	for package in *.deb; do dpkg-deb -x "$package" . || exit; done
-	rm -rf ./*.deb lists cache list
 	printf '%s\n' '#!/bin/sh' 'usr=$(dirname "$(readlink -f "$0")")/usr' \
 		'exec "$usr/bin/qemu-system-x86_64" -L "$usr/share/qemu" -L "$usr/share/seabios" "$@"' >qemu
 	chmod 755 qemu
 )
 
+# unpack unpacks in a folder ($1), without installing, what of a suite's ($2) package ($3)
+# and all that it needs has a name that matches ($4).
+unpack() (
+	mkdir -p "$1"/{lists,cache/archives}/partial
+	cd "$1" || exit
+	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $2 main" >list
+	apt=(-qq -t "$2" -o APT::Sandbox::User=root -o "Dir::Etc::SourceList=$1/list" -o Dir::Etc::SourceParts=/dev/null
+		-o "Dir::State::Lists=$1/lists" -o "Dir::Cache=$1/cache" -o Dir::State::status=/dev/null)
+	apt-get "${apt[@]}" update || exit
+	needs=(depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances)
+	mapfile -t names < <(apt-cache "${apt[@]}" "${needs[@]}" "$3" | grep -E "$4")
+	apt-get "${apt[@]}" download "${names[@]:?nothing of $3 in $2}" || exit
+	for package in *.deb; do dpkg-deb -x "$package" . || exit; done
+	rm -rf ./*.deb lists cache list
+)
+
+# take_kernel puts a suite's kernel and its modules in an unpacked root ($1). Its scripts do
+# not run: they would make an initrd.
+take_kernel() {
+	local work
+	work=$(mktemp -d "$cache/kernel.XXXXXX")
+	unpack "$work" "$kernel" linux-image-cloud-amd64 '^linux-(image|base|binary|modules)-[0-9]' >&2 || die "no kernel from $mirror $kernel"
+	mv "$(find "$work" -name 'vmlinuz*')" "$1/boot/vmlinuz"
+	mv "$(find "$work" -type d -path '*/lib/modules')" "$1/usr/lib/"
+	rm -rf "$work"
+}
+
 [ "$(id -u)" = 0 ] || die "needs root"
-for tool in qemu-system-x86_64 mmdebstrap mkfs.ext4 cpio depmod modprobe; do
+for tool in qemu-system-x86_64 mmdebstrap mkfs.ext4 cpio depmod modprobe xz; do
 	command -v $tool >/dev/null || die "no $tool: run scripts/setup-host.sh --vm"
 done
 
-hash=$(cat "$here/image.sh" | sha256sum | cut -c1-16)
-out=$cache/$suite-$hash
+hash=$(sha256sum <"$here/image.sh" | cut -c1-16)
+out=$cache/$kernel-$hash
 mkdir -p "$cache"
 exec 9>"$cache/.lock"
 flock 9
 if [ ! -e "$out/root.ext4" ]; then
 	start=$SECONDS
-	say "building Debian $suite with Docker from its packages (about two minutes with a near mirror)"
+	say "building Debian $suite with Docker and the kernel of $kernel from its packages (about two minutes with a near mirror)"
 	work=$(mktemp -d "$cache/root.XXXXXX")
 	trap 'rm -rf "$work" "$out.part"' EXIT
 	chmod 755 "$work"
-	rm -rf "$cache/$suite"-*
+	find "$cache" -maxdepth 1 -type d -name '*-????????????????' ! -name "*-$hash" -exec rm -rf {} +
 	mkdir "$out.part"
-	# The kernel's package is unpacked, not installed: its scripts would make an initrd.
-	# It brings a /lib of its own, where the root has a link.
-	# shellcheck disable=SC2016 # the hooks' own variables
 	mmdebstrap --quiet --variant=apt --format=directory --aptopt='Apt::Install-Recommends "0"' \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/man/*' \
-		--include="$packages" \
-		--customize-hook='export APT_CONFIG=$MMDEBSTRAP_APT_CONFIG; mkdir "$1/kernel"; cd "$1/kernel" &&
-			apt-get -qq download $(apt-cache depends '$kernel' | awk "/Depends: linux-image/ {print \$2; exit}") &&
-			dpkg-deb -x linux-image-*.deb . && mv lib/modules "$1/usr/lib/" && mv boot/vmlinuz-* "$1/boot/" && cd / && rm -rf "$1/kernel"' \
-		"$suite" "$work" "$mirror" >&2 || die "mmdebstrap failed: is $mirror reachable?"
+		--include="$packages" "$suite" "$work" "$mirror" >&2 || die "mmdebstrap failed: is $mirror reachable?"
+	take_kernel "$work"
 	settle "$work"
 	small_root "$work" "$out.part/initrd"
-	mv "$work"/boot/vmlinuz-* "$out.part/vmlinuz"
+	mv "$work/boot/vmlinuz" "$out.part/vmlinuz"
 	mkfs.ext4 -q -d "$work" "$out.part/root.ext4" $size >&2 # it names the file that it creates
 	mv "$out.part" "$out"
 	say "built in $((SECONDS - start)) s, $(du -m "$out/root.ext4" | cut -f1) MB"
