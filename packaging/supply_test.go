@@ -104,7 +104,7 @@ func TestSignature(t *testing.T) {
 	keygen := tool(t, "ssh-keygen", "apt-get install openssh-client")
 	const signature = "ssh-keygen -Y verify -f trimtab.signers -I trimtab -n trimtab -s SHA256SUMS.sig <SHA256SUMS"
 	const shown = "grep ' trimtab_VERSION_amd64.deb$' SHA256SUMS | sha256sum -c -"
-	if page := read(t, "../docs/install.md"); !strings.Contains(page, "    "+signature+"\n    "+shown+"\n") {
+	if page := read(t, "../docs/install.md"); !strings.Contains(page, "```\n"+signature+"\n"+shown+"\n```\n") {
 		t.Error("docs/install.md says another way to verify")
 	}
 	sums := strings.ReplaceAll(shown, "VERSION", "1.2.3")

@@ -43,28 +43,29 @@ func pages(t *testing.T) map[string]string {
 	return out
 }
 
-// codeOf splits a page into blocks, each up to an empty line, and spans of code in the
-// text, which may go on in the next line.
+// codeOf splits a page into what stands between fences, each block up to an empty line, and spans
+// of code in the text, which may go on in the next line.
 func codeOf(page, text string) (blocks, spans []snippet) {
-	prose, was := []snippet{{}}, ' '
+	const fence = "```"
+	prose, in, was := []snippet{{}}, "", ' '
 	for i, line := range strings.Split(text, "\n") {
 		at := fmt.Sprintf("%s:%d", page, i+1)
-		code, indented := strings.CutPrefix(line, "    ")
-		switch {
-		case indented && was == 'c':
-			blocks[len(blocks)-1].text += "\n" + code
-		case indented:
-			blocks = append(blocks, snippet{at, code, true})
-		case was == 'p' && line != "":
-			prose[len(prose)-1].text += " " + line
-		default:
-			prose = append(prose, snippet{at, line, false})
-		}
-		switch was = 'p'; {
-		case indented:
-			was = 'c'
+		switch isFence := strings.HasPrefix(strings.TrimSpace(line), fence); {
+		case isFence && in != "":
+			in, was = "", ' '
+		case isFence:
+			in, was = strings.TrimSpace(line), ' '
 		case line == "":
 			was = ' '
+		case in != "" && in != fence: // the fence names a language: the page's own test runs it, if any
+		case in != "" && was == 'c':
+			blocks[len(blocks)-1].text += "\n" + line
+		case in != "":
+			blocks, was = append(blocks, snippet{at, line, true}), 'c'
+		case was == 'p':
+			prose[len(prose)-1].text += " " + line
+		default:
+			prose, was = append(prose, snippet{at, line, false}), 'p'
 		}
 	}
 	for _, p := range prose {
@@ -335,17 +336,16 @@ func ansibleFiles(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, file := map[string]string{}, ""
+	out, file, fenced := map[string]string{}, "", false
 	for line := range strings.Lines(string(text)) {
-		code, indented := strings.CutPrefix(line, "    ")
-		name, named := strings.CutPrefix(strings.TrimSpace(code), "# ")
+		name, named := strings.CutPrefix(strings.TrimSpace(line), "# ")
 		switch {
-		case indented && named && strings.HasSuffix(name, ".yml"):
+		case strings.HasPrefix(line, "```"):
+			file, fenced = "", !fenced
+		case fenced && named && strings.HasSuffix(name, ".yml"):
 			file = name
-		case indented && file != "":
-			out[file] += code
-		case strings.TrimSpace(line) != "":
-			file = ""
+		case file != "":
+			out[file] += line
 		}
 	}
 	return out

@@ -74,32 +74,33 @@ type pandasScript struct {
 // pandas takes a page apart: the lines for a shell, the Python as one script, and how the page
 // reads with another answer after each block of Python.
 func pandas(text string) (with func(answers []string) string, s pandasScript) {
-	const fence = "```python\n"
-	pieces := strings.Split(text, fence)
+	const fence, end = "```python\n", "```\n"
+	pieces, fenced := strings.Split(text, fence), false
 	for line := range strings.Lines(pieces[0]) {
-		if code, is := strings.CutPrefix(line, "    "); is {
-			s.shell = append(s.shell, strings.TrimSpace(code))
+		if line == end {
+			fenced = !fenced
+		} else if fenced {
+			s.shell = append(s.shell, strings.TrimSpace(line))
 		}
 	}
 	var code, after []string
 	for _, piece := range pieces[1:] {
-		python, rest, _ := strings.Cut(piece, "```\n")
+		python, rest, _ := strings.Cut(piece, end)
 		s.python += python + "\nprint(" + `"` + pandasMark + `"` + ")\n"
 		s.blocks++
-		rest = strings.TrimPrefix(rest, "\n")
-		for strings.HasPrefix(rest, "    ") { // the answer that was there
-			_, rest, _ = strings.Cut(rest, "\n")
+		if answer, is := strings.CutPrefix(rest, "\n"+end); is { // that was there
+			_, rest, _ = strings.Cut(answer, end)
 		}
 		code, after = append(code, python), append(after, rest)
 	}
 	return func(answers []string) string {
 		out := pieces[0]
 		for i := range code {
-			out += fence + code[i] + "```\n\n"
+			out += fence + code[i] + end + "\n" + end
 			for line := range strings.Lines(answers[i]) {
-				out += strings.TrimRight("    "+line, " \n") + "\n"
+				out += strings.TrimRight(line, " \n") + "\n"
 			}
-			out += after[i]
+			out += end + after[i]
 		}
 		return out
 	}, s

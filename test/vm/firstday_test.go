@@ -64,25 +64,27 @@ docker run -d --name web --network none job-image sleep 100000`)
 	}
 }
 
-// answered is a page with another answer after each of its commands. An answer ends where
-// the text goes on, or the next command comes.
+// answered is a page with another answer after each of its commands. An answer ends with the
+// block, or where the next command comes.
 func answered(page string, ask func(command string) string) string {
-	const code, prompt = "    ", "    $ "
+	const fence, prompt = "```", "$ "
+	fenced := false
 	var out strings.Builder
 	lines := strings.SplitAfter(page, "\n")
 	for i := 0; i < len(lines); i++ {
 		out.WriteString(lines[i])
+		if strings.HasPrefix(lines[i], fence) {
+			fenced = !fenced
+		}
 		command, is := strings.CutPrefix(strings.TrimRight(lines[i], "\n"), prompt)
-		if !is {
+		if !fenced || !is {
 			continue
 		}
 		out.WriteString(ask(command))
 		last := i // of the answer that was there
-		for j := i + 1; j < len(lines) && !strings.HasPrefix(lines[j], prompt); j++ {
-			if strings.HasPrefix(lines[j], code) {
+		for j := i + 1; j < len(lines) && !strings.HasPrefix(lines[j], prompt) && !strings.HasPrefix(lines[j], fence); j++ {
+			if lines[j] != "\n" {
 				last = j
-			} else if lines[j] != "\n" {
-				break
 			}
 		}
 		i = last
@@ -92,9 +94,9 @@ func answered(page string, ask func(command string) string) string {
 
 // TestAnswered: what a page showed is replaced, and its text is not.
 func TestAnswered(t *testing.T) {
-	const page = "text\n\n    $ a\n    old\n\n    more of it\n\nnext\n\n    $ b\n\n    $ c\n    x\n"
-	got := answered(page, func(command string) string { return "    <" + command + ">\n" })
-	if want := "text\n\n    $ a\n    <a>\n\nnext\n\n    $ b\n    <b>\n\n    $ c\n    <c>\n"; got != want {
+	const page = "text\n\n```\n$ a\nold\n\nmore of it\n```\n\n$ text\n\n```\n$ b\n\n$ c\nx\n```\n"
+	got := answered(page, func(command string) string { return "<" + command + ">\n" })
+	if want := "text\n\n```\n$ a\n<a>\n```\n\n$ text\n\n```\n$ b\n<b>\n\n$ c\n<c>\n```\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -135,7 +137,7 @@ func (m *machine) ask(t *testing.T, command string, a answer) string {
 		if runes := []rune(line); len(runes) > shownWide {
 			line = string(runes[:shownWide-1]) + "…"
 		}
-		shown.WriteString(strings.TrimRight("    "+line, " ") + "\n")
+		shown.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	return shown.String()
 }

@@ -1,5 +1,6 @@
 // Command prose prints how long the sentences of each page are, in words: median, 90th percentile,
-// longest. Tables, code and headings are left out. With -max it fails where a page is above.
+// longest. Tables, headings and what stands between fences are left out. Code without fences counts
+// as text, as other counters take it. With -median and -p90 it fails where a page is above.
 package main
 
 import (
@@ -13,7 +14,7 @@ import (
 )
 
 func main() {
-	median := flag.Int("median", 0, "fail where a page's median is above; 0: never")
+	median := flag.Float64("median", 0, "fail where a page's median is above; 0: never")
 	p90 := flag.Int("p90", 0, "fail where a page's 90th percentile is above; 0: never")
 	long := flag.Int("long", 0, "print sentences of more words; 0: none")
 	flag.Parse()
@@ -36,12 +37,12 @@ func main() {
 				continue
 			}
 			slices.SortFunc(all, func(a, b string) int { return words(a) - words(b) })
-			at := func(share float64) int { return words(all[int(share*float64(len(all)-1))]) }
+			middle, ninth, longest := figures(all)
 			note := ""
-			if *median > 0 && at(0.5) > *median || *p90 > 0 && at(0.9) > *p90 {
+			if *median > 0 && middle > *median || *p90 > 0 && ninth > *p90 {
 				note, failed = "  too long", true
 			}
-			fmt.Printf("%-28s %9d %6d %4d %7d%s\n", page, len(all), at(0.5), at(0.9), at(1), note)
+			fmt.Printf("%-28s %9d %6g %4d %7d%s\n", page, len(all), middle, ninth, longest, note)
 			for _, s := range all {
 				if *long > 0 && words(s) > *long {
 					fmt.Printf("    %d: %s\n", words(s), s)
@@ -54,6 +55,15 @@ func main() {
 	}
 }
 
+// figures are the median, the 90th percentile and the greatest of the words in sentences, which
+// are in order of these. The median of an even number lies between two; nine in ten have no more
+// words than the percentile.
+func figures(sorted []string) (median float64, p90, longest int) {
+	n := len(sorted)
+	at := func(i int) int { return words(sorted[i]) }
+	return float64(at((n-1)/2)+at(n/2)) / 2, at((9*n+9)/10 - 1), at(n - 1)
+}
+
 // Patterns of Markdown.
 //
 //trimtab:table read only
@@ -61,7 +71,8 @@ var (
 	link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	code = regexp.MustCompile("`[^`]*`")
 	item = regexp.MustCompile(`^\s*([-*]|\d+\.) `)
-	end  = regexp.MustCompile(`[.!?][)”"']*(\s|$)`)
+	stop = regexp.MustCompile(`[.!?]+(\s|`+"`"+`)`)
+	end  = regexp.MustCompile(`[.!?][)”"'*]*(\s|$)`)
 	word = regexp.MustCompile(`[\pL\pN]`)
 )
 
@@ -71,7 +82,9 @@ func sentences(page string) []string {
 	var paragraph strings.Builder
 	flush := func() {
 		text := link.ReplaceAllString(paragraph.String(), "$1")
-		text = code.ReplaceAllString(text, "code") // one word, whatever stands in it
+		text = code.ReplaceAllStringFunc(text, func(s string) string { // its words count, and end no sentence
+			return stop.ReplaceAllString(s, "$1")
+		})
 		paragraph.Reset()
 		for from := 0; from < len(text); {
 			to := len(text)
@@ -93,8 +106,7 @@ func sentences(page string) []string {
 			flush()
 			continue
 		}
-		skip := fenced || trimmed == "" || strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "|") || strings.HasPrefix(trimmed, "<") ||
-			strings.HasPrefix(line, "    ") && paragraph.Len() == 0
+		skip := fenced || trimmed == "" || strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "|") || strings.HasPrefix(trimmed, "<!--")
 		if skip || item.MatchString(line) {
 			flush()
 		}

@@ -408,10 +408,9 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var golden []string
-	frames, lines := 0, 0
+	frames, lines, fenced := 0, 0, false
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
-		code, isCode := strings.CutPrefix(line, "    ")
 		switch name, named := strings.CutPrefix(line, "<!-- cmd/trimtab/internal/top/"); {
 		case named:
 			name, _, _ = strings.Cut(name, ",")
@@ -421,10 +420,12 @@ func TestPage(t *testing.T) {
 			}
 			golden = strings.Split(string(frame), "\n")
 			frames++
-		case isCode && code != "…":
-			at := slices.Index(golden, code)
+		case line == "```":
+			fenced = !fenced
+		case fenced && line != "" && line != "…":
+			at := slices.Index(golden, line)
 			if at < 0 {
-				t.Errorf("no such line, or not here: %q", code)
+				t.Errorf("no such line, or not here: %q", line)
 				continue
 			}
 			golden = golden[at+1:]
