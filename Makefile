@@ -182,7 +182,7 @@ check-deps: ## Imports point one way; pure packages reach no clock, network or f
 
 .PHONY: check-prose
 check-prose: ## Print how long each page's sentences are; fail above a median of 12 words, or where more than a tenth have above 22.
-	go run ./tools/prose -median 12 -p90 22 README.md CONTRIBUTING.md 'docs/*.md' docs/examples/README.md bpf/README.md
+	go run ./tools/prose -median 12 -p90 22 README.md CONTRIBUTING.md SECURITY.md 'docs/*.md' docs/examples/README.md docs/examples/place/README.md bpf/README.md test/vgpu/README.md test/lab/tables/data/README.md
 
 .PHONY: check-generated
 check-generated: ## Regenerate what is generated; fail if anything changed.
