@@ -19,7 +19,7 @@ func main() {
 	long := flag.Int("long", 0, "print sentences of more words; 0: none")
 	flag.Parse()
 	failed := false
-	fmt.Printf("%-28s %9s %6s %4s %7s\n", "PAGE", "SENTENCES", "MEDIAN", "P90", "LONGEST")
+	fmt.Printf("%-30s %9s %6s %4s %7s\n", "PAGE", "SENTENCES", "MEDIAN", "P90", "LONGEST")
 	for _, pattern := range flag.Args() {
 		pages, err := filepath.Glob(pattern)
 		if err != nil || len(pages) == 0 {
@@ -42,7 +42,7 @@ func main() {
 			if *median > 0 && middle > *median || *p90 > 0 && ninth > *p90 {
 				note, failed = "  too long", true
 			}
-			fmt.Printf("%-28s %9d %6g %4d %7d%s\n", page, len(all), middle, ninth, longest, note)
+			fmt.Printf("%-30s %9d %6g %4d %7d%s\n", page, len(all), middle, ninth, longest, note)
 			for _, s := range all {
 				if *long > 0 && words(s) > *long {
 					fmt.Printf("    %d: %s\n", words(s), s)
@@ -71,7 +71,7 @@ var (
 	link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	code = regexp.MustCompile("`[^`]*`")
 	item = regexp.MustCompile(`^\s*([-*]|\d+\.) `)
-	stop = regexp.MustCompile(`[.!?]+(\s|`+"`"+`)`)
+	stop = regexp.MustCompile(`[.!?]+(\s|` + "`" + `)`)
 	end  = regexp.MustCompile(`[.!?][)”"'*]*(\s|$)`)
 	word = regexp.MustCompile(`[\pL\pN]`)
 )
