@@ -11,8 +11,8 @@ func adviceCommand() *cobra.Command {
 		Use:   "advice [NAME]",
 		Short: "List what trimtab cannot change: the line to paste, and what it would give a week",
 		Long: "List what only the owner can change, each with the line to paste, its value now and the one advised. GIVES is\n" +
-			"the share that it would save or set free, A WEEK the same in hours of a container that runs all week, each with\n" +
-			"bounds. With a NAME also the numbers that it rests on. Nothing is applied, and nothing is advised without a number.",
+			"the share that it would save or set free. A WEEK is the same in hours of a container that runs all week. Each has\n" +
+			"bounds. With a NAME the numbers that it rests on are listed too. Nothing is applied. Nothing is advised without a number.",
 		Example:           "  trimtab advice\n  trimtab advice train --output json",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeNames,

@@ -42,8 +42,8 @@ func daemonCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run the daemon: watch, tune, prove, restore",
-		Long: "Runs until SIGTERM, which restores every original, unless systemd is about to start the daemon again:\n" +
-			"then what was proved stands, and the next daemon takes over. SIGHUP reloads the config.",
+		Long: "Run the daemon until SIGTERM, which restores every original. Where systemd is about to start the daemon again,\n" +
+			"what was proved or lent stands, and the next daemon takes over. SIGHUP reloads the config.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("socket") {
@@ -58,7 +58,7 @@ func daemonCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.config, "config", config.DefaultFile, "config `FILE`; a missing default file means defaults")
 	cmd.Flags().StringVar(&f.dropDir, "conf-dir", config.DefaultDropDir, "`DIR` of *.yaml files that come after it")
 	cmd.Flags().BoolVar(&f.check, "check", false, "load, attach, reach the engines, then exit, changing nothing: 0 if the host can be tuned")
-	cmd.Flags().BoolVar(&f.handover, "handover", false, "on SIGTERM leave what was proved for the next daemon, as a restart by systemd does")
+	cmd.Flags().BoolVar(&f.handover, "handover", false, "on SIGTERM leave what was proved or lent for the next daemon, as a restart by systemd does")
 	return cmd
 }
 

@@ -27,9 +27,9 @@ func placeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "place {IMAGE [ARG...] | --jobs FILE}",
 		Short: "Rank this host's GPUs for a job that is to start, by what jobs like it did",
-		Long: "Rank this host's GPUs and MIG slices for a job that is to start, by what jobs like it did: expected rate, CPUs and memory,\n" +
-			"and who holds each device now. With --docker, --containerd or --compose it prints the arguments that give the job the best\n" +
-			"free device, and holds it until a container starts on it, for a minute at the most. No running job is moved.\n" +
+		Long: "Rank this host's GPUs and MIG slices for a job that is to start, by what jobs like it did. Each has its expected rate, CPUs\n" +
+			"and memory, and who holds it now. With --docker, --containerd or --compose, print the arguments that give the job the best\n" +
+			"free device. It is then held until a container starts on it, for a minute at the most. No running job is moved.\n" +
 			"Without a GPU on this host nothing is printed then, and the exit status is 0. With no device free it is 75.",
 		Example: "  trimtab place pytorch/pytorch python train.py --lr 0.1\n" +
 			"  devices=$(trimtab place --docker pytorch/pytorch) && docker run $devices pytorch/pytorch python train.py --lr 0.1\n" +

@@ -19,7 +19,7 @@ func recordCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record FILE",
 		Short: "Record what the daemon sees and decides, for `trimtab replay` and bug reports",
-		Long: "Records the next stretch through the running daemon. --flight copies the flight recorder instead: the\n" +
+		Long: "Record the next stretch through the running daemon. --flight copies the flight recorder instead: the\n" +
 			"last stretch, also of a daemon that died. A recording holds names of containers, images and threads, and\n" +
 			"labels with their values.",
 		Args: cobra.ExactArgs(1),

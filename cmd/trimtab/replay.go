@@ -23,10 +23,10 @@ func replayCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "replay FILE",
 		Short: "Run a recording through today's code, from the samples to the plans",
-		Long: "Needs no daemon and no root. Prints what is decided, and compares it with what the recording says was\n" +
-			"decided then: exit 1 if they differ. A recording that began in the middle of a run starts with nothing\n" +
-			"measured, so its first seconds may differ. As csv it prints what it showed of each watched container at each\n" +
-			"reading instead: docs/pandas.md has the columns.",
+		Long: "Print what today's code decides, and compare it with what the recording says was decided then. The exit status\n" +
+			"is 1 if they differ. A recording that began in the middle of a run starts with nothing measured, so its first\n" +
+			"seconds may differ. As csv, print what was shown of each watched container at each reading instead. docs/pandas.md\n" +
+			"has the columns. No daemon and no root are needed.",
 		Args:        cobra.ExactArgs(1),
 		Annotations: map[string]string{outputCSV: ""},
 		RunE: func(cmd *cobra.Command, args []string) error {
