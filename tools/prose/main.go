@@ -1,6 +1,6 @@
 // Command prose prints how long the sentences of each page are, in words: median, 90th percentile,
-// longest. Tables, headings and what stands between fences are left out. Code without fences counts
-// as text, as other counters take it. With -median and -p90 it fails where a page is above.
+// longest. Headings and what stands between fences are left out, and a table's cells of few words,
+// which are labels. Code without fences counts as text, as other counters take it. With -median and -p90 it fails where a page is above.
 package main
 
 import (
@@ -76,26 +76,16 @@ var (
 	word = regexp.MustCompile(`[\pL\pN]`)
 )
 
-// sentences are those of a Markdown page's paragraphs and list items, each as one line.
+// cellWords is how many words a cell of a table has at least that is text, and no label or figure.
+const cellWords = 8
+
+// sentences are those of a Markdown page's paragraphs, list items and cells of text, each as one line.
 func sentences(page string) []string {
 	var out []string
 	var paragraph strings.Builder
 	flush := func() {
-		text := link.ReplaceAllString(paragraph.String(), "$1")
-		text = code.ReplaceAllStringFunc(text, func(s string) string { // its words count, and end no sentence
-			return stop.ReplaceAllString(s, "$1")
-		})
+		out = append(out, split(paragraph.String())...)
 		paragraph.Reset()
-		for from := 0; from < len(text); {
-			to := len(text)
-			if at := end.FindStringIndex(text[from:]); at != nil {
-				to = from + at[1]
-			}
-			if s := strings.TrimSpace(text[from:to]); words(s) > 0 {
-				out = append(out, s)
-			}
-			from = to
-		}
 	}
 	fenced := false
 	for line := range strings.Lines(page) {
@@ -106,7 +96,17 @@ func sentences(page string) []string {
 			flush()
 			continue
 		}
-		skip := fenced || trimmed == "" || strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "|") || strings.HasPrefix(trimmed, "<!--")
+		if !fenced && strings.HasPrefix(trimmed, "|") {
+			flush()
+			for cell := range strings.SplitSeq(strings.ReplaceAll(trimmed, `\|`, " "), "|") {
+				if words(cell) >= cellWords {
+					paragraph.WriteString(cell)
+					flush()
+				}
+			}
+			continue
+		}
+		skip := fenced || trimmed == "" || strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "<!--")
 		if skip || item.MatchString(line) {
 			flush()
 		}
@@ -116,6 +116,25 @@ func sentences(page string) []string {
 		}
 	}
 	flush()
+	return out
+}
+
+// split cuts a paragraph into its sentences.
+func split(paragraph string) (out []string) {
+	text := link.ReplaceAllString(paragraph, "$1")
+	text = code.ReplaceAllStringFunc(text, func(s string) string { // its words count, and end no sentence
+		return stop.ReplaceAllString(s, "$1")
+	})
+	for from := 0; from < len(text); {
+		to := len(text)
+		if at := end.FindStringIndex(text[from:]); at != nil {
+			to = from + at[1]
+		}
+		if s := strings.TrimSpace(text[from:to]); words(s) > 0 {
+			out = append(out, s)
+		}
+		from = to
+	}
 	return out
 }
 

@@ -7,8 +7,8 @@ import (
 
 func TestSentences(t *testing.T) {
 	page := "# A title. Two\n\nOne `a b. c` two\nthree. See [a page](x.md). No number 3.5 ends it!\n\n- An item\n  goes on.\n- Another\n\n" +
-		"| a | b. |\n\n```\nfenced. text\n\n    more\n```\n**Bold.** The end of `x.`; not yet: here.\n"
-	want := []string{"One `a b c` two three.", "See a page.", "No number 3.5 ends it!", "An item   goes on.", "Another", "**Bold.**", "The end of `x`; not yet: here."}
+		"| a | b. |\n|---|---|\n| c | A cell of eight words or more counts. All of it. |\n\n```\nfenced. text\n\n    more\n```\n**Bold.** The end of `x.`; not yet: here.\n"
+	want := []string{"One `a b c` two three.", "See a page.", "No number 3.5 ends it!", "An item   goes on.", "Another", "A cell of eight words or more counts.", "All of it.", "**Bold.**", "The end of `x`; not yet: here."}
 	if got := sentences(page); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
