@@ -133,8 +133,7 @@ struct task_struct {
 	unsigned int __state; /* 5.14+ */
 	void *stack;
 	unsigned int flags;
-	int on_cpu;
-	int on_rq;
+	int on_cpu; /* a byte in newer kernels (7.2) */
 	int prio;
 	struct sched_entity se;
 	int exit_state;

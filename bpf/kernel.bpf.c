@@ -197,6 +197,13 @@ int BPF_PROG(on_wakeup_new, struct task_struct *task)
 
 /* ---- threads come and go ---- */
 
+/* Read whatever size the kernel gives it: of an int four bytes, of a byte one, since the
+ * verifier refuses a load that goes beyond the field. */
+static __always_inline bool on_a_cpu(struct task_struct *task)
+{
+	return BPF_CORE_READ_BITFIELD(task, on_cpu);
+}
+
 static __always_inline bool reserve(struct container *c)
 {
 	if (c->threads >= max_threads_per_container || !has_share(c->threads, num_threads, max_threads))
@@ -391,7 +398,7 @@ int BPF_PROG(on_attach, struct cgroup *dst, const char *path, struct task_struct
 	if (th)
 		dismiss(task, th);
 	if (ref)
-		adopt(task, task->on_cpu ? STATE_RUN : STATE_QUEUED, SCRATCH_EVENT);
+		adopt(task, on_a_cpu(task) ? STATE_RUN : STATE_QUEUED, SCRATCH_EVENT);
 	return 0;
 }
 
@@ -402,7 +409,7 @@ static __always_inline __u32 present_state(struct task_struct *task)
 {
 	__u32 task_state = task->__state;
 
-	if (task->on_cpu)
+	if (on_a_cpu(task))
 		return STATE_RUN;
 	if (!task_state || task_state == TASK_WAKING)
 		return STATE_QUEUED;
