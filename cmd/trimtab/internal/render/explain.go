@@ -18,7 +18,7 @@ func Explain(c state.Container, clock Clock) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %s\n", name(c.Name), Headline(c, clock))
 	for _, section := range []string{
-		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict, c.WindowVerdict), prediction(c), allocation(c), lastRuns(c), similar(c), devices(c), trials(c, clock), notCounted(c), adviceLines(c), enrolmentText(c), deciders(c),
+		loan(c), standing(c), memory(c), breakdown(c), verdict(c.Verdict, c.WindowVerdict), prediction(c), allocation(c), lastRuns(c), similar(c), devices(c), trials(c, clock), listed("What is not counted", c.Thinned), listed("What you could do", c.Advice), enrolmentText(c), deciders(c),
 	} {
 		if section != "" {
 			out.WriteString("\n" + section)
@@ -106,43 +106,36 @@ func loan(c state.Container) string {
 	if l == nil {
 		return ""
 	}
-	var out strings.Builder
-	line := func(words, text string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, text) }
-	out.WriteString("What it was lent\n")
-	line("its own", cpus(l.Own)+" CPUs")
-	line("lent, while nobody else wants it", cpus(l.CPUs)+" CPUs")
-	line("of that used", cpus(l.Used)+" CPUs")
+	s := section{title: "What it was lent"}
+	s.line("its own", cpus(l.Own)+" CPUs")
+	s.line("lent, while nobody else wants it", cpus(l.CPUs)+" CPUs")
+	s.line("of that used", cpus(l.Used)+" CPUs")
 	if l.Whole {
-		line("all that may be lent to it", "whether that is enough is not known")
+		s.line("all that may be lent to it", "whether that is enough is not known")
 	}
 	if l.Enough() {
-		line("enough", fmt.Sprintf("%s CPUs: the quota to set where it is to keep them (`--cpus %s`)", cpus(l.Own+l.CPUs), cpus(l.Own+l.CPUs)))
+		s.line("enough", fmt.Sprintf("%s CPUs: the quota to set where it is to keep them (`--cpus %s`)", cpus(l.Own+l.CPUs), cpus(l.Own+l.CPUs)))
 	}
-	if l.Why != "" {
-		line("why", Clean(l.Why))
-	}
-	return out.String()
+	s.line("why", Clean(l.Why))
+	return s.String()
 }
 
 // standing lists the values that differ, are yielded, or wait for a preflight.
 func standing(c state.Container) string {
-	var out strings.Builder
+	s := section{title: "Limits"}
 	for _, k := range c.Now.Sorted() {
 		original, changed := c.Original[k], slices.Contains(c.Changed, k)
 		if changed && original != "" {
-			fmt.Fprintf(&out, "  %-16s %s now, %s originally\n", knob(k), value(k, c.Now[k]), value(k, original))
+			s.say("%-16s %s now, %s originally", knob(k), value(k, c.Now[k]), value(k, original))
 		}
 	}
 	for _, k := range c.Yielded {
-		fmt.Fprintf(&out, "  %-16s somebody else set it: trimtab leaves it alone\n", knob(k))
+		s.say("%-16s somebody else set it: trimtab leaves it alone", knob(k))
 	}
 	if c.Preflight != "" {
-		fmt.Fprintf(&out, "  %-16s %s\n", "GPU preflight", Clean(c.Preflight))
+		s.say("%-16s %s", "GPU preflight", Clean(c.Preflight))
 	}
-	if out.Len() == 0 {
-		return ""
-	}
-	return "Limits\n" + out.String()
+	return s.String()
 }
 
 // PartWords says in plain words where a rank's time went.
@@ -159,9 +152,8 @@ func PartWords(p policies.Part) string {
 }
 
 const (
-	barColumns  = 40
-	leastShown  = 0.005 // of the wall time; smaller parts are summed up in one line
-	partColumns = 32
+	barColumns = 40
+	leastShown = 0.005 // of the wall time; smaller parts are summed up in one line
 )
 
 // breakdown draws where the time of the slowest rank goes; what is shown sums to
@@ -171,12 +163,10 @@ func breakdown(c state.Container) string {
 	if b.WallNs <= 0 {
 		return ""
 	}
-	var out strings.Builder
-	out.WriteString("Where the time goes")
+	s := section{title: "Where the time goes"}
 	if c.Ranks > 1 {
-		fmt.Fprintf(&out, " (the slowest of %d processes)", c.Ranks)
+		s.title += fmt.Sprintf(" (the slowest of %d processes)", c.Ranks)
 	}
-	out.WriteString("\n")
 	rest, sum := 0.0, 0.0
 	for p := range policies.NumParts {
 		share := b.Share(p)
@@ -185,19 +175,18 @@ func breakdown(c state.Container) string {
 			rest += share
 			continue
 		}
-		bar(&out, PartWords(p), share)
+		s.line(PartWords(p), bar(share))
 	}
 	if rest > 0 {
-		bar(&out, "parts too small to show", rest)
+		s.line("parts too small to show", bar(rest))
 	}
-	fmt.Fprintf(&out, "  %-*s %6s  stalled %s, of it %s waiting for data\n", partColumns, "together", percent(sum), percent(b.Stalled()), percent(b.Input()))
-	return out.String()
+	s.line("together", fmt.Sprintf("%6s  stalled %s, of it %s waiting for data", percent(sum), percent(b.Stalled()), percent(b.Input())))
+	return s.String()
 }
 
-func bar(out *strings.Builder, words string, share float64) {
+func bar(share float64) string {
 	full := min(max(int(share*barColumns+0.5), 0), barColumns)
-	line := fmt.Sprintf("  %-*s %6s  %s", partColumns, words, percent(share), strings.Repeat("█", full))
-	out.WriteString(strings.TrimRight(line, " ") + "\n")
+	return strings.TrimRight(fmt.Sprintf("%6s  %s", percent(share), strings.Repeat("█", full)), " ")
 }
 
 // verdict tells what was concluded, and from which numbers: those of the latest window that said so.
@@ -205,25 +194,25 @@ func verdict(v, latest policies.Verdict) string {
 	if v.Class == "" {
 		return ""
 	}
-	var out strings.Builder
-	fmt.Fprintf(&out, "What bounds it: %s\n  %s", causeWords(v), classAndCause(v))
+	s := section{title: "What bounds it: " + causeWords(v)}
+	lost := ""
 	if v.Severity > 0 {
-		fmt.Fprintf(&out, ", %s of the time lost to it", percent(v.Severity))
+		lost = ", " + percent(v.Severity) + " of the time lost to it"
 	}
-	fmt.Fprintf(&out, ", confidence %s\n", percent(v.Confidence))
+	s.say("%s%s, confidence %s", classAndCause(v), lost, percent(v.Confidence))
 	if v.Why != "" {
-		fmt.Fprintf(&out, "  %s\n", Clean(v.Why))
+		s.say("%s", Clean(v.Why))
 	}
 	for _, e := range v.Evidence {
-		fmt.Fprintf(&out, "  %-*s %s\n", partColumns, Clean(e.Name), quantity(e))
+		s.line(Clean(e.Name), quantity(e))
 	}
 	if v.Relief != "" {
-		fmt.Fprintf(&out, "  relief: %s\n", Clean(v.Relief))
+		s.say("relief: %s", Clean(v.Relief))
 	}
 	if latest.Class != "" && classAndCause(latest) != classAndCause(v) {
-		fmt.Fprintf(&out, "  these numbers are of an earlier window; the latest alone says %s: %s\n", classAndCause(latest), causeWords(latest))
+		s.say("these numbers are of an earlier window; the latest alone says %s: %s", classAndCause(latest), causeWords(latest))
 	}
-	return out.String()
+	return s.String()
 }
 
 func quantity(e policies.Evidence) string {
@@ -251,25 +240,28 @@ func prediction(c state.Container) string {
 	if c.Rate.Steps {
 		tick = "step"
 	}
-	var out strings.Builder
-	fmt.Fprintf(&out, "What one %s costs (measured over %s %ss)\n", tick, number(cost.Ticks), tick)
-	line := func(words, amount string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, amount) }
-	line("training process on a CPU", milliseconds(cost.TrainerCPU))
-	line("data loaders on a CPU", milliseconds(cost.LoaderCPU))
-	line("other threads on a CPU", milliseconds(cost.OtherCPU))
-	line("waits that no CPU shortens", milliseconds(cost.Device))
+	s := section{title: fmt.Sprintf("What one %s costs (measured over %s %ss)", tick, number(cost.Ticks), tick)}
+	s.line("training process on a CPU", milliseconds(cost.TrainerCPU))
+	s.line("data loaders on a CPU", milliseconds(cost.LoaderCPU))
+	s.line("other threads on a CPU", milliseconds(cost.OtherCPU))
+	s.line("waits that no CPU shortens", milliseconds(cost.Device))
 	if cost.Queue > 0 {
-		line("queueing behind others for a CPU", milliseconds(cost.Queue))
+		s.line("queueing behind others for a CPU", milliseconds(cost.Queue))
 	}
 	if cost.Spin > 0 {
-		line("spinning, paid from a quota", milliseconds(cost.Spin))
+		s.line("spinning, paid from a quota", milliseconds(cost.Spin))
 	}
 	if cost.Loaders > 0 {
-		line("one batch, made by one loader", fmt.Sprintf("%s, %d loaders side by side", milliseconds(cost.Batch), cost.Loaders))
+		s.line("one batch, made by one loader", fmt.Sprintf("%s, %d loaders side by side", milliseconds(cost.Batch), cost.Loaders))
 	}
 	if c.Bursts > 0 {
-		return out.String() + inBursts(c)
+		return s.String() + inBursts(c)
 	}
+	return s.String() + speedsByCPUs(c, tick)
+}
+
+// speedsByCPUs shows the speeds that follow from what a tick costs.
+func speedsByCPUs(c state.Container, tick string) string {
 	correction, learned := c.Correction, ""
 	if correction <= 0 || math.IsInf(correction, 1) {
 		correction = 1
@@ -277,15 +269,15 @@ func prediction(c state.Container) string {
 	if correction != 1 {
 		learned = fmt.Sprintf("; speeds times %.2f, as its trials taught", correction)
 	}
-	fmt.Fprintf(&out, "What CPUs buy: %s%s\n", beyond(c), learned)
+	s := section{title: "What CPUs buy: " + beyond(c) + learned}
 	for _, at := range predictedAt(c) {
-		step := cost.Step(at.cpus) / correction
-		line(cpus(at.cpus)+" CPUs ("+at.what+")", fmt.Sprintf("%s a %s, %s predicted", milliseconds(step), tick, perSecond(1/step, c.Rate)))
+		step := c.Cost.Step(at.cpus) / correction
+		s.line(cpus(at.cpus)+" CPUs ("+at.what+")", fmt.Sprintf("%s a %s, %s predicted", milliseconds(step), tick, perSecond(1/step, c.Rate)))
 		if c.ByCPUs.Known() && c.ByCPUs.Source == c.Rate.Source {
-			line("", "learned "+asLearned(c.ByCPUs, at.cpus, c.Rate))
+			s.line("", "learned "+asLearned(c.ByCPUs, at.cpus, c.Rate))
 		}
 	}
-	return out.String()
+	return s.String()
 }
 
 // withoutSteps shows what CPUs buy a container whose steps are not counted, as shares of its
@@ -294,12 +286,11 @@ func withoutSteps(c state.Container) string {
 	if c.Bursts > 0 {
 		return inBursts(c)
 	}
-	var out strings.Builder
-	fmt.Fprintf(&out, "What CPUs buy: %s, by its threads' time; %s\n", beyond(c), cmp.Or(Clean(c.RateWhy), "its steps are not counted"))
+	s := section{title: "What CPUs buy: " + beyond(c) + ", by its threads' time; " + cmp.Or(Clean(c.RateWhy), "its steps are not counted")}
 	for _, at := range predictedAt(c) {
-		fmt.Fprintf(&out, "  %-*s %s of its best speed\n", partColumns, cpus(at.cpus)+" CPUs ("+at.what+")", percent(c.Cost.Floor()/c.Cost.Step(at.cpus)))
+		s.line(cpus(at.cpus)+" CPUs ("+at.what+")", percent(c.Cost.Floor()/c.Cost.Step(at.cpus))+" of its best speed")
 	}
-	return out.String()
+	return s.String()
 }
 
 // inBursts shows what CPUs buy a container that works in bursts: what stopped them, and what does not.
@@ -308,29 +299,12 @@ func inBursts(c state.Container) string {
 	if c.Bursts <= 0 {
 		return ""
 	}
-	var out strings.Builder
-	fmt.Fprintf(&out, "What CPUs buy: it works in bursts, of which its mean use of %s CPUs tells nothing\n", cpus(c.UsedCPUs))
-	line := func(at float64, text string) {
-		fmt.Fprintf(&out, "  %-*s %s\n", partColumns, "a quota of "+cpus(at)+" CPUs", text)
-	}
-	line(c.Bursts, "stopped its bursts of late")
+	s := section{title: "What CPUs buy: it works in bursts, of which its mean use of " + cpus(c.UsedCPUs) + " CPUs tells nothing"}
+	s.line("a quota of "+cpus(c.Bursts)+" CPUs", "stopped its bursts of late")
 	if now, limited := c.Now[runtime.KnobCPUQuota].CPUs(); limited && now > c.Bursts {
-		line(now, "stands, and hardly stops them")
+		s.line("a quota of "+cpus(now)+" CPUs", "stands, and hardly stops them")
 	}
-	return out.String()
-}
-
-// notCounted lists what the probes leave out now, or count for part of the time, each with why.
-func notCounted(c state.Container) string {
-	if len(c.Thinned) == 0 {
-		return ""
-	}
-	var out strings.Builder
-	out.WriteString("What is not counted\n")
-	for _, what := range c.Thinned {
-		fmt.Fprintf(&out, "  %s\n", Clean(what))
-	}
-	return out.String()
+	return s.String()
 }
 
 // beyond says up to how many CPUs more of them help. What this host does not have is not told. Where
@@ -393,15 +367,13 @@ func allocation(c state.Container) string {
 	if a == nil {
 		return ""
 	}
-	var out strings.Builder
-	fmt.Fprintf(&out, "Its part of this host: %s\n", Clean(a.Why))
-	line := func(words, amount string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, amount) }
-	line("CPUs it is entitled to", cpus(c.Entitled))
-	line("CPUs it can use", cpus(a.Need))
+	s := section{title: "Its part of this host: " + Clean(a.Why)}
+	s.line("CPUs it is entitled to", cpus(c.Entitled))
+	s.line("CPUs it can use", cpus(a.Need))
 	gets := cpus(a.CPUs)
 	if a.Rate > 0 {
 		gets += fmt.Sprintf(", for %s of its best rate", percent(a.Rate))
 	}
-	line("CPUs it gets beside others", gets)
-	return out.String()
+	s.line("CPUs it gets beside others", gets)
+	return s.String()
 }

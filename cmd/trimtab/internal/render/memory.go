@@ -17,37 +17,35 @@ func memory(c state.Container) string {
 	if !m.Read {
 		return ""
 	}
-	var out strings.Builder
+	s := section{title: "Memory"}
 	limit := "no limit"
 	if m.Limit > 0 {
 		limit = "of " + enrolment.FormatBytes(m.Limit)
 	}
-	out.WriteString("Memory\n")
-	line := func(words, amount string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, amount) }
-	line("in use, page cache included", fmt.Sprintf("%s %s", enrolment.FormatBytes(m.Current), limit))
-	line("of it not to be reclaimed", enrolment.FormatBytes(m.Held))
+	s.line("in use, page cache included", enrolment.FormatBytes(m.Current)+" "+limit)
+	s.line("of it not to be reclaimed", enrolment.FormatBytes(m.Held))
 	if m.Growth > 0 {
-		line("growing by", enrolment.FormatBytes(m.Growth)+"/s")
+		s.line("growing by", enrolment.FormatBytes(m.Growth)+"/s")
 	}
 	if m.Reread > 0 {
-		line("read again after eviction", enrolment.FormatBytes(m.Reread)+"/s")
+		s.line("read again after eviction", enrolment.FormatBytes(m.Reread)+"/s")
 	}
 	if m.Some >= leastShown {
-		line("waiting for memory", percent(m.Some))
+		s.line("waiting for memory", percent(m.Some))
 	}
 	if set := c.Paging.Set; set > 0 && c.ByMemory.Source == c.Rate.Source {
 		how := ", by what is read again"
 		if c.Paging.Enough {
 			how = ", measured"
 		}
-		line("what would be enough", enrolment.FormatBytes(set)+how)
+		s.line("what would be enough", enrolment.FormatBytes(set)+how)
 		for _, bytes := range []float64{m.Limit, set} {
 			if bytes > 0 {
-				line("speed with "+enrolment.FormatBytes(bytes), asLearned(c.ByMemory, bytes, c.Rate))
+				s.line("speed with "+enrolment.FormatBytes(bytes), asLearned(c.ByMemory, bytes, c.Rate))
 			}
 		}
 	}
-	return out.String()
+	return s.String()
 }
 
 // asLearned is what a curve says of the rate with so much, and how sure it is.
@@ -59,9 +57,6 @@ func asLearned(curve policies.Curve, amount float64, r policies.Rate) string {
 // deciders says whose each knob is: label over policy over default. Knobs of one
 // decider stand together.
 func deciders(c state.Container) string {
-	if len(c.Deciders) == 0 {
-		return ""
-	}
 	var order []string
 	knobs := map[string][]string{}
 	for _, k := range append(runtime.Knobs(), runtime.KnobGPU) {
@@ -74,12 +69,11 @@ func deciders(c state.Container) string {
 		}
 		knobs[who] = append(knobs[who], knob(k))
 	}
-	var out strings.Builder
-	out.WriteString("Who decides\n")
+	s := section{title: "Who decides"}
 	for _, who := range order {
-		fmt.Fprintf(&out, "  %s: %s\n", Clean(who), strings.Join(knobs[who], ", "))
+		s.say("%s: %s", Clean(who), strings.Join(knobs[who], ", "))
 	}
-	return out.String()
+	return s.String()
 }
 
 // short shows an amount of memory in few columns: 500M, 1.5G.

@@ -15,22 +15,16 @@ import (
 
 // similar tells which known job a container is most like, and what was taken over.
 func similar(c state.Container) string {
-	s := c.Similar
-	if s == nil {
+	like := c.Similar
+	if like == nil {
 		return ""
 	}
-	var out strings.Builder
-	fmt.Fprintf(&out, "Known jobs like it: %s, distance %s, confidence %s\n", name(s.Name), number(s.Distance), percent(s.Confidence))
-	line := func(words, amount string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, amount) }
-	line("containers this rests on", strconv.Itoa(s.Jobs))
-	line("compared of what is known", percent(s.Compared))
-	line("no more speed for them beyond", cpus(s.Knee)+" CPUs")
-	taken := "nothing"
-	if len(s.Taken) > 0 {
-		taken = Clean(strings.Join(s.Taken, "; "))
-	}
-	line("taken over from them", taken)
-	return out.String()
+	s := section{title: fmt.Sprintf("Known jobs like it: %s, distance %s, confidence %s", name(like.Name), number(like.Distance), percent(like.Confidence))}
+	s.line("containers this rests on", strconv.Itoa(like.Jobs))
+	s.line("compared of what is known", percent(like.Compared))
+	s.line("no more speed for them beyond", cpus(like.Knee)+" CPUs")
+	s.line("taken over from them", cmp.Or(Clean(strings.Join(like.Taken, "; ")), "nothing"))
+	return s.String()
 }
 
 // lastRuns tells what is known of a container from earlier runs of the same job.
@@ -39,42 +33,32 @@ func lastRuns(c state.Container) string {
 	if r == nil || r.Runs == 0 {
 		return ""
 	}
-	var out strings.Builder
-	line := func(words, text string) { fmt.Fprintf(&out, "  %-*s %s\n", partColumns, words, Clean(text)) }
-	fmt.Fprintf(&out, "Known since its start: the same job ran before (profile %d)\n", r.Entry)
-	line("runs remembered", strconv.Itoa(r.Runs))
+	s := section{title: fmt.Sprintf("Known since its start: the same job ran before (profile %d)", r.Entry)}
+	s.line("runs remembered", strconv.Itoa(r.Runs))
 	if r.CPUs > 0 {
-		line("CPUs that were enough", cpus(r.CPUs))
+		s.line("CPUs that were enough", cpus(r.CPUs))
 	}
 	if r.Memory > 0 {
-		line("memory that was enough", short(runtime.IntValue(int64(r.Memory))))
+		s.line("memory that was enough", short(runtime.IntValue(int64(r.Memory))))
 	}
 	if r.PerSecond > 0 {
 		text := perSecond(r.PerSecond, policies.Rate{}) + " (" + r.Source + ")"
 		if r.Low > 0 {
 			text += fmt.Sprintf(", between %s and %s", number(r.Low), number(r.High))
 		}
-		line("expected rate", text)
+		s.line("expected rate", Clean(text))
 	}
-	if len(r.Took) > 0 {
-		line("given at its start", strings.Join(r.Took, "; "))
-	}
-	if r.Doubt != "" {
-		line("nothing is taken from them, since", r.Doubt)
-	}
+	s.line("given at its start", Clean(strings.Join(r.Took, "; ")))
+	s.line("nothing is taken from them, since", Clean(r.Doubt))
 	if r.Slower > 0 {
-		line("slower than usual", r.SlowerWhy)
+		s.line("slower than usual", Clean(r.SlowerWhy))
 	}
-	return out.String()
+	return s.String()
 }
 
 // devices tells the predicted speed on the node's other devices, with its bounds. Advice only.
 func devices(c state.Container) string {
-	if len(c.Devices) == 0 {
-		return ""
-	}
-	var out strings.Builder
-	out.WriteString("On other devices of this host, predicted from data sheets and known jobs; nine times in ten within the bounds (advice; never acted on)\n")
+	s := section{title: "On other devices of this host, predicted from data sheets and known jobs; nine times in ten within the bounds (advice; never acted on)"}
 	for _, d := range c.Devices {
 		note := ""
 		if d.HostBound {
@@ -84,12 +68,12 @@ func devices(c state.Container) string {
 		if low, high, ok := d.Ratios(); ok {
 			bounds = fmt.Sprintf(" (%s … %s)", signed(low-1), signed(high-1))
 		}
-		fmt.Fprintf(&out, "  %-*s %s, %s%s, %s%s\n", partColumns, Clean(d.Model), perSecond(d.PerSecond, c.Rate), signed(d.Ratio-1), bounds, restsOn(d.Jobs), note)
+		s.line(Clean(d.Model), fmt.Sprintf("%s, %s%s, %s%s", perSecond(d.PerSecond, c.Rate), signed(d.Ratio-1), bounds, restsOn(d.Jobs), note))
 	}
 	if best, ok := advice.BestDevice(c); ok {
-		fmt.Fprintf(&out, "  it should see %s next\n", Clean(best.Model))
+		s.say("it should see %s next", Clean(best.Model))
 	}
-	return out.String()
+	return s.String()
 }
 
 // restsOn tells what a prediction rests on.

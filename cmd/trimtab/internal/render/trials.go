@@ -25,24 +25,20 @@ func trials(c state.Container, clock Clock) string {
 	if c.Trial != nil {
 		all = append([]state.Trial{*c.Trial}, all...)
 	}
-	if len(all) == 0 {
-		return ""
-	}
-	var out strings.Builder
-	out.WriteString("What was tried, latest first\n")
+	s := section{title: "What was tried, latest first"}
 	for _, t := range all {
-		fmt.Fprintf(&out, "  %s %s: %s\n", clock.at(t.StartedUnixNs), changes(t.Changes), outcomeWords(t.Outcome))
-		fmt.Fprintf(&out, "        %s\n", speeds(t))
+		s.say("%s %s: %s", clock.at(t.StartedUnixNs), changes(t.Changes), outcomeWords(t.Outcome))
+		s.say("      %s", speeds(t))
 		if t.Why != "" {
-			fmt.Fprintf(&out, "        %s\n", Clean(t.Why))
+			s.say("      %s", Clean(t.Why))
 		}
 		for _, ch := range t.Changes {
 			if ch.Reason != "" {
-				fmt.Fprintf(&out, "        reason: %s\n", Clean(ch.Reason))
+				s.say("      reason: %s", Clean(ch.Reason))
 			}
 		}
 	}
-	return out.String()
+	return s.String()
 }
 
 // speeds sets prediction and measurement side by side: rates where they are of steps, else only
@@ -87,18 +83,6 @@ func gained(g float64, unit string) string {
 	return signed(g)
 }
 
-// adviceLines lists what trimtab cannot do itself.
-func adviceLines(c state.Container) string {
-	if len(c.Advice) == 0 {
-		return ""
-	}
-	out := "What you could do\n"
-	for _, a := range c.Advice {
-		out += "  " + Clean(a) + "\n"
-	}
-	return out
-}
-
 // gate names what said no, as the metric of rejections does.
 func gate(c state.Container) string {
 	if c.Gate == "" || c.Gate == "none" {
@@ -110,25 +94,23 @@ func gate(c state.Container) string {
 // enrolmentText tells who let trimtab do what, and which labels were not understood.
 func enrolmentText(c state.Container) string {
 	e := c.Enrolment
-	var out strings.Builder
-	out.WriteString("What trimtab may do: ")
+	s := section{title: "What trimtab may do: "}
 	switch e.Mode {
 	case policies.ModeTune:
-		fmt.Fprintf(&out, "change %s; enrolled by %s", strings.Join(e.Knobs, ", "), cmp.Or(Clean(e.EnrolledBy), "default"))
+		s.title += fmt.Sprintf("change %s; enrolled by %s", strings.Join(e.Knobs, ", "), cmp.Or(Clean(e.EnrolledBy), "default"))
 	case policies.ModeObserve:
-		fmt.Fprintf(&out, "watch, and change nothing (%s)", cmp.Or(Clean(e.WhyNot), "observe mode"))
+		s.title += fmt.Sprintf("watch, and change nothing (%s)", cmp.Or(Clean(e.WhyNot), "observe mode"))
 	default:
-		fmt.Fprintf(&out, "nothing (%s)", cmp.Or(Clean(e.WhyNot), string(e.Mode)))
+		s.title += fmt.Sprintf("nothing (%s)", cmp.Or(Clean(e.WhyNot), string(e.Mode)))
 	}
 	if e.Mode == policies.ModeTune && c.WhyNot != "" {
-		fmt.Fprintf(&out, "; not now: %s%s", Clean(c.WhyNot), gate(c))
+		s.title += "; not now: " + Clean(c.WhyNot) + gate(c)
 	}
-	out.WriteString("\n")
 	if e.Mode == policies.ModeObserve && e.EnrolledBy == enrolment.ByDefault {
-		fmt.Fprintf(&out, "  `trimtab enable %s` lets it act, within what the host's config allows\n", name(c.Name))
+		s.say("`trimtab enable %s` lets it act, within what the host's config allows", name(c.Name))
 	}
 	for _, p := range e.Problems {
-		fmt.Fprintf(&out, "  problem: %s\n", Clean(p))
+		s.say("problem: %s", Clean(p))
 	}
-	return out.String()
+	return s.title + "\n" + s.lines.String()
 }
