@@ -17,7 +17,6 @@ import (
 
 	"github.com/trimtab/trimtab/cmd/trimtab/internal/render"
 	"github.com/trimtab/trimtab/tuner/agent"
-	"github.com/trimtab/trimtab/tuner/api/client"
 	"github.com/trimtab/trimtab/tuner/config"
 	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/profiles/books"
@@ -120,19 +119,6 @@ func bookCommands() []*cobra.Command {
 // completeBooks offers the files that may be books.
 func completeBooks(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return []string{"gz"}, cobra.ShellCompDirectiveFilterFileExt
-}
-
-// completeHosts offers the hosts whose known jobs are used.
-func completeHosts(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return complete(cmd, func(ctx context.Context, daemon *client.Client) (hosts []string, err error) {
-		all, err := daemon.Fingerprints(ctx)
-		for _, k := range all {
-			if k.Host != "" && !slices.Contains(hosts, k.Host) {
-				hosts = append(hosts, k.Host)
-			}
-		}
-		return hosts, err
-	})
 }
 
 func exportBook(cmd *cobra.Command, args []string) error {

@@ -60,13 +60,11 @@ func runConfigCheck(cmd *cobra.Command, args []string) error {
 			result.OK, result.Problems = false, append(result.Problems, config.Problem{At: file, Key: web.key, Text: webErr.Error()})
 		}
 	}
-	if err := show(cmd, result, func() string { return checkedText(file, cfg, result) }); err != nil {
-		return err
-	}
+	code := 0
 	if !result.OK {
-		return &exitError{code: 1}
+		code = 1
 	}
-	return nil
+	return showGraded(cmd, result, code, func() string { return checkedText(file, cfg, result) })
 }
 
 func checkedText(file string, cfg config.Config, result checked) string {

@@ -47,13 +47,7 @@ func doctorCommand() *cobra.Command {
 				return doctorGPU(cmd, file, dropDir)
 			}
 			findings := examineShown(cmd, file, dropDir)
-			if err := show(cmd, findings, func() string { return findingsText(findings) }); err != nil {
-				return err
-			}
-			if code := worst(findings); code != 0 {
-				return &exitError{code: code}
-			}
-			return nil
+			return showGraded(cmd, findings, worst(findings), func() string { return findingsText(findings) })
 		},
 	}
 	cmd.Flags().BoolVar(&gpu, "gpu", false, "report on the containers that hold a GPU")

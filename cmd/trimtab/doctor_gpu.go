@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -35,15 +36,11 @@ func doctorGPU(cmd *cobra.Command, file, dropDir string) error {
 		return listed.err
 	}
 	rows := gpuRows(cmd.Context(), listed.running)
-	if err := show(cmd, rows, func() string { return render.GPUs(rows) }); err != nil {
-		return err
+	code := 0
+	if slices.ContainsFunc(rows, func(r render.GPURow) bool { return r.Risk != riskNone }) {
+		code = 1
 	}
-	for _, r := range rows {
-		if r.Risk != riskNone {
-			return &exitError{code: 1}
-		}
-	}
-	return nil
+	return showGraded(cmd, rows, code, func() string { return render.GPUs(rows) })
 }
 
 func gpuRows(ctx context.Context, running []runtime.Container) []render.GPURow {

@@ -89,19 +89,25 @@ func (w printable) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
+// showGraded shows v, and lets the process end with a code.
+func showGraded(cmd *cobra.Command, v any, code int, text func() string) error {
+	if err := show(cmd, v, text); err != nil || code == 0 {
+		return err
+	}
+	return &exitError{code: code}
+}
+
 // showResults prints what became of an action; the exit code is 1 if any part of
 // it was not done.
 func showResults(cmd *cobra.Command, results []state.ActionResult, err error) error {
 	if err != nil {
 		return err
 	}
-	if err := show(cmd, results, func() string { return render.Results(results) }); err != nil {
-		return err
-	}
+	code := 0
 	if slices.ContainsFunc(results, func(r state.ActionResult) bool { return !r.OK }) {
-		return &exitError{code: 1}
+		code = 1
 	}
-	return nil
+	return showGraded(cmd, results, code, func() string { return render.Results(results) })
 }
 
 // daemonClient is the client for the daemon that the flags name.
@@ -116,30 +122,35 @@ func localClock() render.Clock { return render.Clock{Now: time.Now(), Zone: time
 // meanwhile, and no key answered.
 const completionPatience = time.Second
 
-// complete offers what the daemon answers, or nothing if that takes too long: no file is meant.
-func complete(cmd *cobra.Command, ask func(context.Context, *client.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+// complete offers a word of each that the daemon lists, each once and "" never, or nothing if that
+// takes too long: no file is meant. One of other characters than engines give is left out: the shell
+// would print it, and put it on the line.
+func complete[T any](cmd *cobra.Command, list func(*client.Client, context.Context) ([]T, error), word func(T) string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
 	defer cancel()
-	names, err := ask(ctx, daemonClient(cmd))
+	all, err := list(daemonClient(cmd), ctx)
 	if err != nil {
-		names = nil
+		all = nil
 	}
-	return slices.DeleteFunc(names, func(s string) bool { return !plainName(s) }), cobra.ShellCompDirectiveNoFileComp
+	var words []string
+	for _, x := range all {
+		if w := word(x); plainName(w) && !slices.Contains(words, w) {
+			words = append(words, w)
+		}
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeNames offers the names of running containers, if the daemon answers. One of other
-// characters than engines give is left out: the shell would print it, and put it on the line.
+// completeNames offers the names of running containers, if the daemon answers.
 func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return complete(cmd, func(ctx context.Context, daemon *client.Client) (names []string, err error) {
+	list := func(daemon *client.Client, ctx context.Context) ([]state.Container, error) {
 		all, err := daemon.Containers(ctx)
-		for _, c := range all.Containers {
-			names = append(names, c.Name)
-		}
-		return names, err
-	})
+		return all.Containers, err
+	}
+	return complete(cmd, list, func(c state.Container) string { return c.Name })
 }
 
 // completeNameAndDevices offers a name, and after it the devices that this container was granted.
@@ -147,31 +158,25 @@ func completeNameAndDevices(cmd *cobra.Command, args []string, typed string) ([]
 	if len(args) == 0 {
 		return completeNames(cmd, args, typed)
 	}
-	return complete(cmd, func(ctx context.Context, daemon *client.Client) (devices []string, err error) {
-		all, err := daemon.GPUs(ctx)
-		for _, g := range all {
-			if g.Name == args[0] && !slices.Contains(args[1:], g.Device) {
-				devices = append(devices, g.Device)
-			}
+	return complete(cmd, (*client.Client).GPUs, func(g state.GPUVisibility) string {
+		if g.Name != args[0] || slices.Contains(args[1:], g.Device) {
+			return ""
 		}
-		return devices, err
+		return g.Device
 	})
 }
 
-// completeProfiles offers the names of known jobs, each once.
+// completeProfiles offers the names of known jobs.
 func completeProfiles(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return complete(cmd, func(ctx context.Context, daemon *client.Client) (names []string, err error) {
-		all, err := daemon.Fingerprints(ctx)
-		for _, f := range all {
-			if !slices.Contains(names, f.Name) {
-				names = append(names, f.Name)
-			}
-		}
-		return names, err
-	})
+	return complete(cmd, (*client.Client).Fingerprints, func(f state.Fingerprint) string { return f.Name })
+}
+
+// completeHosts offers the hosts whose known jobs are used.
+func completeHosts(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return complete(cmd, (*client.Client).Fingerprints, func(f state.Fingerprint) string { return f.Host })
 }
 
 // plainName tells names as Docker and containerd allow them, and HOST/NAME of other hosts' known jobs; a label of containerd's may hold anything.

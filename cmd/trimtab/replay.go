@@ -35,10 +35,7 @@ func replayCommand() *cobra.Command {
 				return err
 			}
 			defer f.Close()
-			output, err := cmd.Flags().GetString("output")
-			if err != nil {
-				return err
-			}
+			output, _ := cmd.Flags().GetString("output")
 			return replay(f, cmd.OutOrStdout(), cmd.ErrOrStderr(), output)
 		},
 	}
