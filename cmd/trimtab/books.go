@@ -325,34 +325,31 @@ func (r *bookReader) read(ctx context.Context) (some bool, err error) {
 
 // takenBooks checks and scales books as they are read, one at a time.
 type takenBooks struct {
-	own     []profiles.Known
-	now     time.Time
-	foreign []profiles.Known
-	by      map[string]profiles.Prepared // host
-	jobs    map[string]int
+	own, foreign []profiles.Known
+	now          time.Time
+	by           map[string]state.Book // by host, what reading its book told
 }
 
 func newTakenBooks(own []profiles.Known, now time.Time) *takenBooks {
-	return &takenBooks{own: own, now: now, by: map[string]profiles.Prepared{}, jobs: map[string]int{}}
+	return &takenBooks{own: own, now: now, by: map[string]state.Book{}}
 }
 
 func (t *takenBooks) take(f books.Found) {
 	p := profiles.Prepare(t.own, f.Book, t.now.UnixNano())
-	p.Refused += f.Broken
 	if t.foreign = append(t.foreign, p.Known...); len(t.foreign) > profiles.MaxKnown {
 		t.foreign, _ = profiles.Divide(t.foreign, profiles.MaxKnown) // what a full directory holds must not pile up
 	}
-	t.jobs[f.Host], p.Known = len(p.Known), nil
-	t.by[f.Host] = p
+	t.by[f.Host] = state.Book{Jobs: len(p.Known), Shared: p.Shared, Ratio: p.Ratio, Refused: p.Refused + f.Broken, AheadNs: p.AheadNs}
 }
 
 // told is what became of each file.
 func (t *takenBooks) told(files []books.File) (told []state.Book) {
 	for _, f := range files {
-		b := state.Book{File: f.Name, Host: f.Host, Jobs: f.Jobs, MadeUnixNs: f.MadeUnixNs, Reason: string(f.Reason), Text: f.Text}
-		if p, ok := t.by[f.Host]; ok && f.Reason == "" {
-			b.Jobs, b.Shared, b.Ratio, b.Refused, b.AheadNs = t.jobs[f.Host], p.Shared, p.Ratio, p.Refused, p.AheadNs
+		b, ok := t.by[f.Host]
+		if !ok || f.Reason != "" {
+			b = state.Book{Jobs: f.Jobs}
 		}
+		b.File, b.Host, b.MadeUnixNs, b.Reason, b.Text = f.Name, f.Host, f.MadeUnixNs, string(f.Reason), f.Text
 		told = append(told, b)
 	}
 	return told

@@ -26,6 +26,9 @@ type finding struct {
 	Hint  string `json:"hint,omitempty"`
 }
 
+// btfFile tells the kernel's types, which programs are loaded by.
+const btfFile = "/sys/kernel/btf/vmlinux"
+
 // The levels; their order is the exit code.
 const (
 	levelOK       = "ok"
@@ -106,11 +109,15 @@ func examine(ctx context.Context, file, dropDir string, trying func(string)) []f
 	if err != nil {
 		cfg = config.Default()
 	}
-	findings = append(findings, examinePrivileges(), examineKernel())
-	findings = append(findings, examineBTF())
+	_, btf := os.Stat(btfFile)
+	findings = append(findings, examinePrivileges(), examineKernel(),
+		grade("BTF", btf, levelBroken, btfFile, "a kernel built with CONFIG_DEBUG_INFO_BTF=y (all current distributions')"))
 	trying("loading and attaching the kernel programs")
 	findings = append(findings, examinePrograms()...)
-	findings = append(findings, examineCgroups(), examinePSI())
+	mode, cgroups := cgroup.Detect(cgroup.DefaultRoot)
+	_, psi := os.ReadFile("/proc/pressure/cpu")
+	findings = append(findings, grade("cgroups", cgroups, levelBroken, string(mode), "mount the control groups: systemd does"),
+		grade("pressure", psi, levelDegraded, "PSI is on", "boot with psi=1: without it neighbours and memory are watched less closely"))
 	trying("asking the engines what runs")
 	findings = append(findings, examineEngines(ctx, cfg)...)
 	trying("measuring what the runtimes make of CPU weights")
@@ -166,11 +173,6 @@ func examineKernel() finding {
 	return finding{What: "kernel", Level: levelOK, Text: release}
 }
 
-func examineBTF() finding {
-	_, err := os.Stat("/sys/kernel/btf/vmlinux")
-	return grade("BTF", err, levelBroken, "/sys/kernel/btf/vmlinux", "a kernel built with CONFIG_DEBUG_INFO_BTF=y (all current distributions')")
-}
-
 // examinePrograms loads and attaches, as the daemon would.
 func examinePrograms() []finding {
 	p, err := kernel.New(kernel.Options{})
@@ -189,16 +191,6 @@ func examinePrograms() []finding {
 		out = append(out, finding{What: "programs", Level: levelDegraded, Text: lost, Hint: "a newer kernel"})
 	}
 	return out
-}
-
-func examineCgroups() finding {
-	mode, err := cgroup.Detect(cgroup.DefaultRoot)
-	return grade("cgroups", err, levelBroken, string(mode), "mount the control groups: systemd does")
-}
-
-func examinePSI() finding {
-	_, err := os.ReadFile("/proc/pressure/cpu")
-	return grade("pressure", err, levelDegraded, "PSI is on", "boot with psi=1: without it neighbours and memory are watched less closely")
 }
 
 // examineState writes and removes a file where originals would go.

@@ -96,7 +96,7 @@ func gpuText(s gpuSummary) string {
 		} else {
 			slicesOf++
 		}
-		if d.Sharing != "" && !slices.Contains(sharing, d.Sharing) {
+		if d.Sharing != "" {
 			sharing = append(sharing, d.Sharing)
 		}
 	}
@@ -109,7 +109,7 @@ func gpuText(s gpuSummary) string {
 	}
 	if len(sharing) > 0 {
 		slices.Sort(sharing)
-		text += "; shared now: " + strings.Join(sharing, ", ")
+		text += "; shared now: " + strings.Join(slices.Compact(sharing), ", ")
 	}
 	if isVirtual(s) {
 		text = "virtual, no real device: " + text
@@ -124,27 +124,22 @@ func isVirtual(s gpuSummary) bool {
 // gpuRowsOf names the rows for the ways in which devices are shared now.
 func gpuRowsOf(s gpuSummary) []string {
 	var out []string
-	add := func(key string) {
-		if !slices.Contains(out, key) {
-			out = append(out, key)
-		}
-	}
 	if isVirtual(s) {
-		add(rowVirtual)
+		out = append(out, rowVirtual)
 	}
 	if len(s.host) > 0 {
-		add(rowHost)
+		out = append(out, rowHost)
 	}
 	for _, d := range s.Devices {
 		switch d.Sharing {
 		case rowMIG, rowMPS, rowSliced:
-			add(d.Sharing)
+			out = append(out, d.Sharing)
 		default:
-			add(rowExclusive)
+			out = append(out, rowExclusive)
 		}
 	}
 	slices.Sort(out)
-	return out
+	return slices.Compact(out)
 }
 
 // examineSupport names the rows of the support table for the host itself.
@@ -157,7 +152,7 @@ func examineSupport(cfg config.Config) []finding {
 	if goruntime.GOARCH == "arm64" {
 		out = append(out, supportFinding(rowARM))
 	}
-	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); errors.Is(err, os.ErrNotExist) || examineKernel().Level == levelBroken {
+	if _, err := os.Stat(btfFile); errors.Is(err, os.ErrNotExist) || examineKernel().Level == levelBroken {
 		out = append(out, supportFinding(rowNoBTF))
 	}
 	if isRootless(cfg.Docker.Host) {

@@ -73,14 +73,12 @@ type printable struct{ io.Writer }
 func (w printable) Write(text []byte) (int, error) {
 	var out []byte
 	for _, r := range string(text) {
-		switch {
-		case r == '\n' || unicode.IsPrint(r): // JSON's other white space is not written
+		if r == '\n' || unicode.IsPrint(r) { // JSON's other white space is not written
 			out = utf8.AppendRune(out, r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
-		default:
-			out = fmt.Appendf(out, `\u%04x`, r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			out = fmt.Appendf(out, `\u%04x`, unit)
 		}
 	}
 	if _, err := w.Writer.Write(out); err != nil {

@@ -139,17 +139,13 @@ func (d *devices) Unwatch(key string) {
 	d.unsure = true // Read sees to it, once for all that came and went
 }
 
-// know renews whose processes are whose. A container whose cgroup cannot be found
-// is mostly one that has just ended: until the next time its processes are the host's.
-func (d *devices) know() {
-	all := slices.SortedFunc(maps.Values(d.targets), func(a, b probes.Target) int { return strings.Compare(a.Key, b.Key) })
-	d.unsure = d.owners.Set(all) != nil
-}
-
-// Read adds nothing to samples: devices are the host's.
+// Read adds nothing to samples: devices are the host's. Of those that came and went it learns whose
+// processes are whose. A container whose cgroup cannot be found is mostly one that has just ended:
+// until the next time its processes are the host's.
 func (d *devices) Read(context.Context, map[string]*probes.Sample) error {
 	if d.unsure {
-		d.know()
+		all := slices.SortedFunc(maps.Values(d.targets), func(a, b probes.Target) int { return strings.Compare(a.Key, b.Key) })
+		d.unsure = d.owners.Set(all) != nil
 	}
 	if ok, lost := d.reader.Status(); !ok {
 		return errors.New(lost)

@@ -2,6 +2,7 @@ package render
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,15 +105,13 @@ func LatestTrial(c state.Container) string {
 
 // Limits shows each knob that stands, and its original where trimtab changed it.
 func Limits(c state.Container) string {
-	var out []string
-	for _, k := range c.Now.Sorted() {
+	return each(c.Now.Sorted(), func(k runtime.Knob) string {
 		text := knob(k) + " " + value(k, c.Now[k])
 		if original := c.Original[k]; original != "" && slices.Contains(c.Changed, k) {
 			text += "←" + value(k, original)
 		}
-		out = append(out, text)
-	}
-	return strings.Join(out, ", ")
+		return text
+	})
 }
 
 // Quota shows the CPU quota that stands, in CPUs; "-" where there is none.
@@ -163,15 +162,13 @@ func holders(d state.Device) string {
 	if len(d.Holders) == 0 {
 		return free(d)
 	}
-	var out []string
-	for _, h := range d.Holders {
-		text := holderName(h) + " " + enrolment.FormatBytes(float64(h.MemBytes))
+	text := each(d.Holders, func(h state.Holder) string {
+		held := holderName(h) + " " + enrolment.FormatBytes(float64(h.MemBytes))
 		if h.Idle {
-			text += " idle " + Span(h.QuietSeconds)
+			held += " idle " + Span(h.QuietSeconds)
 		}
-		out = append(out, text)
-	}
-	text := strings.Join(out, ", ")
+		return held
+	})
 	if d.Lost != "" {
 		return free(d) + "; held by " + text
 	}
@@ -180,11 +177,10 @@ func holders(d state.Device) string {
 
 // Host says in one line what the host has, uses and runs.
 func Host(s api.Status) string {
-	text := cpus(s.Node.CPUs) + " CPUs, " + cpus(s.Node.Idle) + " idle; " +
-		strconv.Itoa(s.Containers.Running) + " running, " + strconv.Itoa(s.Containers.Watched) + " watched, " +
-		strconv.Itoa(s.Containers.Tuned) + " tuned, " + strconv.Itoa(s.Containers.Changed) + " changed"
-	if s.Containers.Pending > 0 {
-		text += ", " + strconv.Itoa(s.Containers.Pending) + " pending"
+	c := s.Containers
+	text := fmt.Sprintf("%s CPUs, %s idle; %d running, %d watched, %d tuned, %d changed", cpus(s.Node.CPUs), cpus(s.Node.Idle), c.Running, c.Watched, c.Tuned, c.Changed)
+	if c.Pending > 0 {
+		text += fmt.Sprintf(", %d pending", c.Pending)
 	}
 	return text
 }

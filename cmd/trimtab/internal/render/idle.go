@@ -183,11 +183,7 @@ func few(names []string) string {
 	if len(names) > most {
 		names, rest = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
 	}
-	var out []string
-	for _, n := range names {
-		out = append(out, ClipMiddle(n, 40))
-	}
-	return strings.Join(out, ", ") + rest
+	return each(names, func(n string) string { return ClipMiddle(n, 40) }) + rest
 }
 
 // Span shows a length of time in two units: 3 h 12 min.

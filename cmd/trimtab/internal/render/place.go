@@ -19,30 +19,32 @@ func Placement(p state.Placement, clock Clock) string {
 	if len(p.Jobs) == 1 && p.Plan == nil {
 		return placedJob(p.Jobs[0], p.Why, clock)
 	}
+	plan := p.Plan
+	if plan == nil {
+		return ""
+	}
 	var out strings.Builder
-	if plan := p.Plan; plan != nil {
-		fmt.Fprintf(&out, "%s: all done after %s", Clean(plan.Policy), Span(plan.Seconds))
-		if plan.BoundSeconds > 0 {
-			fmt.Fprintf(&out, "; no division is done before %s (at most %s more)", Span(plan.BoundSeconds), percent(max(0, plan.Seconds/plan.BoundSeconds-1)))
+	fmt.Fprintf(&out, "%s: all done after %s", Clean(plan.Policy), Span(plan.Seconds))
+	if plan.BoundSeconds > 0 {
+		fmt.Fprintf(&out, "; no division is done before %s (at most %s more)", Span(plan.BoundSeconds), percent(max(0, plan.Seconds/plan.BoundSeconds-1)))
+	}
+	out.WriteString("\n")
+	columns := []column{{"DEVICE", 6, 6, false}, {"MODEL", 30, 10, true}, {"START", 9, 6, false}, {"TAKES", 9, 6, false}, {"JOB", 50, 12, true}}
+	var rows [][]string
+	for _, s := range plan.Starts {
+		job := "-"
+		if s.Job >= 0 && s.Job < len(p.Jobs) {
+			job = jobName(p.Jobs[s.Job].Job)
 		}
-		out.WriteString("\n")
-		columns := []column{{"DEVICE", 6, 6, false}, {"MODEL", 30, 10, true}, {"START", 9, 6, false}, {"TAKES", 9, 6, false}, {"JOB", 50, 12, true}}
-		var rows [][]string
-		for _, s := range plan.Starts {
-			job := "-"
-			if s.Job >= 0 && s.Job < len(p.Jobs) {
-				job = jobName(p.Jobs[s.Job].Job)
-			}
-			start := "now"
-			if s.Start > 0 {
-				start = "+" + Span(s.Start)
-			}
-			rows = append(rows, []string{Clean(s.Label), Clean(cmp.Or(s.Model, "-")), start, Span(s.Seconds), job})
+		start := "now"
+		if s.Start > 0 {
+			start = "+" + Span(s.Start)
 		}
-		out.WriteString(table(columns, rows))
-		for _, n := range plan.Notes {
-			out.WriteString(Clean(n) + "\n")
-		}
+		rows = append(rows, []string{Clean(s.Label), Clean(cmp.Or(s.Model, "-")), start, Span(s.Seconds), job})
+	}
+	out.WriteString(table(columns, rows))
+	for _, n := range plan.Notes {
+		out.WriteString(Clean(n) + "\n")
 	}
 	return out.String()
 }
@@ -71,11 +73,7 @@ func placedJob(j state.PlacedJob, why string, clock Clock) string {
 	out.WriteString(placeSentence(j))
 	out.WriteString(table(columns, rows))
 	for _, e := range j.Elsewhere {
-		at := make([]string, len(e.Hosts))
-		for i, h := range e.Hosts {
-			at[i] = name(h)
-		}
-		where := cmp.Or(strings.Join(at, ", "), "this host does not have it now")
+		where := cmp.Or(each(e.Hosts, name), "this host does not have it now")
 		fmt.Fprintf(&out, "On %s (%s): %s, %s, %s\n", Clean(e.Model), where, expectedRate(e.Rate), interval(e.Rate), Clean(e.Rate.How))
 	}
 	for _, e := range j.Evidence {
@@ -105,10 +103,6 @@ func placeSentence(j state.PlacedJob) string {
 }
 
 func choiceState(c state.PlaceChoice, clock Clock) string {
-	who := make([]string, len(c.Holders))
-	for i, h := range c.Holders {
-		who[i] = name(h)
-	}
 	var state []string
 	if c.Unfit != "" {
 		state = append(state, Clean(c.Unfit))
@@ -117,10 +111,10 @@ func choiceState(c state.PlaceChoice, clock Clock) string {
 		state = append(state, "free")
 	}
 	switch {
-	case c.Free && len(who) > 0:
-		state = append(state, "open to "+strings.Join(who, ", "))
-	case len(who) > 0:
-		state = append(state, "used by "+strings.Join(who, ", "))
+	case c.Free && len(c.Holders) > 0:
+		state = append(state, "open to "+each(c.Holders, name))
+	case len(c.Holders) > 0:
+		state = append(state, "used by "+each(c.Holders, name))
 	}
 	if c.Hold != nil {
 		state = append(state, heldText(*c.Hold, clock.Now))

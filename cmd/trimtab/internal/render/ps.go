@@ -58,26 +58,22 @@ func gpus(held []string) string {
 	return strconv.Itoa(len(held))
 }
 
-// cpuColumn shows the quota, or the first of CPU and memory knobs that trimtab changed.
+// cpuColumn shows the first of CPU and memory knobs that trimtab changed, or else the quota.
 func cpuColumn(c state.Container) string {
-	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobCpuset} {
+	for _, k := range []runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCPUWeight, runtime.KnobCpuset, runtime.KnobMemoryLimit, runtime.KnobMemoryHigh, runtime.KnobMemoryLow} {
 		now, original := c.Now[k], c.Original[k]
 		if !slices.Contains(c.Changed, k) || now == "" || original == "" {
 			continue
 		}
-		prefix := ""
-		if c.Loan != nil && k == runtime.KnobCPUQuota {
-			return value(k, now) + "←" + value(k, original) + " lent"
+		switch text := value(k, now) + "←" + value(k, original); {
+		case k == runtime.KnobCPUQuota && c.Loan != nil:
+			return text + " lent"
+		case k == runtime.KnobCPUQuota:
+			return text
+		case k == runtime.KnobCPUWeight || k == runtime.KnobCpuset:
+			return strings.TrimPrefix(knob(k), "CPU ") + " " + text
 		}
-		if k != runtime.KnobCPUQuota {
-			prefix = strings.TrimPrefix(knob(k), "CPU ") + " "
-		}
-		return prefix + value(k, now) + "←" + value(k, original)
-	}
-	for _, k := range []runtime.Knob{runtime.KnobMemoryLimit, runtime.KnobMemoryHigh, runtime.KnobMemoryLow} {
-		if now, original := c.Now[k], c.Original[k]; slices.Contains(c.Changed, k) && now != "" && original != "" {
-			return strings.TrimPrefix(knob(k), "memory.") + " " + short(now) + "←" + short(original)
-		}
+		return strings.TrimPrefix(knob(k), "memory.") + " " + short(now) + "←" + short(original)
 	}
 	if quota, ok := c.Now[runtime.KnobCPUQuota]; ok {
 		return value(runtime.KnobCPUQuota, quota)

@@ -195,9 +195,14 @@ func change(k runtime.Knob, from, to runtime.Value) string {
 }
 
 func changes(all []policies.Change) string {
+	return each(all, func(c policies.Change) string { return change(c.Knob, c.From, c.To) })
+}
+
+// each shows all, with commas between them.
+func each[T any](all []T, show func(T) string) string {
 	var out []string
-	for _, c := range all {
-		out = append(out, change(c.Knob, c.From, c.To))
+	for _, x := range all {
+		out = append(out, show(x))
 	}
 	return strings.Join(out, ", ")
 }

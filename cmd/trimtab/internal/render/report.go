@@ -112,7 +112,8 @@ func (x reportResource) hours(g state.ReportGroup) (out []string) {
 
 // nothing: a group has nothing of the resource.
 func (x reportResource) nothing(g state.ReportGroup) bool {
-	return empty(x.use(g)) && (!x.lent || g.LentCPUSeconds == 0)
+	u := x.use(g)
+	return u.Held+u.Proven+u.Tried == 0 && (!x.lent || g.LentCPUSeconds == 0)
 }
 
 // groups are those that have something of the resource, and the total.
@@ -129,8 +130,6 @@ func reportRows(r state.Report, x reportResource) (rows [][]string) {
 	}
 	return rows
 }
-
-func empty(u state.ReportUse) bool { return u.Held+u.Proven+u.Tried == 0 }
 
 // groupName says what a group without a name is.
 func groupName(by, group string) string {

@@ -9,7 +9,6 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/advice"
-	"github.com/trimtab/trimtab/tuner/profiles"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -102,15 +101,7 @@ func Fingerprints(all []state.Fingerprint, clock Clock) string {
 			number, from = "-", Clean(k.Host)
 		}
 		cells = append(cells, []string{number, name(k.Name), from, clock.at(k.LastUnixNs), strconv.Itoa(k.Jobs), cmp.Or(Clean(k.Print.Unit), "-"),
-			milliseconds(l.Cost.CPU()), cpus(l.Cost.Knee()), fmt.Sprintf("%d of %d", l.Kept, l.Kept+l.Failed), fmt.Sprintf("%d of %d", l.Right, l.Right+l.Wrong), cmp.Or(models(k), "-")})
+			milliseconds(l.Cost.CPU()), cpus(l.Cost.Knee()), fmt.Sprintf("%d of %d", l.Kept, l.Kept+l.Failed), fmt.Sprintf("%d of %d", l.Right, l.Right+l.Wrong), cmp.Or(each(k.Models(), Clean), "-")})
 	}
 	return table(columns, cells) + "\nTRIALS: kept, of those that such jobs went through. FIRST: kept, of the first allocations taken from it.\n"
-}
-
-func models(k profiles.Known) string {
-	var out []string
-	for _, model := range k.Models() {
-		out = append(out, Clean(model))
-	}
-	return strings.Join(out, ", ")
 }

@@ -91,6 +91,22 @@ func (f *Frame) text(x, y, columns int, s string, style Style) int {
 	return x
 }
 
+// row writes cells beside each other in columns of these widths; what is more than these has the
+// rest of the line, and a cell of no width is left out.
+func (f *Frame) row(y int, style Style, widths []int, cells ...string) {
+	x := 0
+	for i, cell := range cells {
+		columns := f.Width - x
+		if i < len(widths) {
+			columns = widths[i]
+		}
+		if columns > 0 {
+			f.text(x, y, columns, cell, style)
+			x += columns + 1
+		}
+	}
+}
+
 // put writes one character that fits. What it leaves of wide ones becomes blank.
 func (f *Frame) put(x, y int, r rune, width int, style Style) {
 	line := f.Cells[y*f.Width : (y+1)*f.Width]
@@ -115,9 +131,6 @@ func (f *Frame) paint(y int, style Style) {
 		f.Cells[y*f.Width+x].Style = style
 	}
 }
-
-// clear empties a line.
-func (f *Frame) clear(y int) { f.text(0, y, f.Width, strings.Repeat(" ", f.Width), StylePlain) }
 
 // columnsOf is how many columns a text takes.
 func columnsOf(s string) (columns int) {

@@ -68,6 +68,10 @@ func (m *Model) press(k Key) Action {
 
 // letter does what a letter stands for.
 func (m *Model) letter(r rune) {
+	if code, moves := map[rune]Code{'j': KeyDown, 'k': KeyUp, ' ': KeyPageDown, 'g': KeyHome, 'G': KeyEnd}[r]; moves {
+		m.move(code)
+		return
+	}
 	switch r {
 	case '?', 'h':
 		if m.view == viewHelp {
@@ -75,16 +79,6 @@ func (m *Model) letter(r rune) {
 			return
 		}
 		m.show(viewHelp)
-	case 'j':
-		m.move(KeyDown)
-	case 'k':
-		m.move(KeyUp)
-	case ' ':
-		m.move(KeyPageDown)
-	case 'g':
-		m.move(KeyHome)
-	case 'G':
-		m.move(KeyEnd)
 	case 'd':
 		m.show(viewDevices)
 	case 'c':
@@ -153,17 +147,16 @@ func (m *Model) open(v view) {
 }
 
 func (m *Model) back() {
+	to := viewContainers
 	switch {
 	case m.view == viewContainers:
 		m.list.filter = ""
 		m.list.arrange()
-	case m.view == viewHelp && m.before != viewHelp:
-		m.view, m.before, m.scroll = m.before, viewContainers, 0
-	case m.view == viewExplain && m.before == viewJob:
-		m.view, m.before, m.scroll = viewJob, viewContainers, 0
-	default:
-		m.view, m.before, m.scroll = viewContainers, viewContainers, 0
+		return
+	case m.view == viewHelp, m.view == viewExplain && m.before == viewJob:
+		to = m.before
 	}
+	m.view, m.before, m.scroll = to, viewContainers, 0
 }
 
 // move moves the selection, or what is shown of a page.

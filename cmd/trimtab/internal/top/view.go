@@ -91,14 +91,13 @@ func (m *Model) old(s Style) Style {
 }
 
 func (m *Model) head(f *Frame) {
-	if m.known {
-		s := m.data.Status
-		clock := m.timeOf(s.UnixNs)
-		f.text(0, 0, f.Width-len(clock)-1, render.Daemon(s.Daemon), m.old(StyleTitle))
-		f.text(max(f.Width-len(clock), 0), 0, len(clock), clock, m.old(StylePlain))
+	switch s := m.data.Status; {
+	case m.view == viewJob: // it has its own
+	case m.known:
+		m.title(f, render.Daemon(s.Daemon))
 		f.text(0, 1, f.Width, render.Host(s), m.old(StylePlain))
 		f.text(0, 2, f.Width, m.deviceLine(), m.old(StylePlain))
-	} else {
+	default:
 		f.text(0, 0, f.Width, "trimtab top", StyleTitle)
 		if l := m.link.failed; l != nil && l.Hint != "" {
 			f.text(0, tableTop, f.Width, "hint: "+render.Clean(l.Hint), StylePlain)
@@ -106,6 +105,13 @@ func (m *Model) head(f *Frame) {
 	}
 	text, style := m.notice()
 	f.text(0, 3, f.Width, text, style)
+}
+
+// title writes the first line, with the time of what is shown at its end.
+func (m *Model) title(f *Frame, text string) {
+	clock := m.timeOf(m.data.Status.UnixNs)
+	f.text(0, 0, f.Width-len(clock)-1, text, m.old(StyleTitle))
+	f.text(max(f.Width-len(clock), 0), 0, len(clock), clock, m.old(StylePlain))
 }
 
 // deviceLine is each device in a few words.
@@ -272,24 +278,11 @@ func (m *Model) devices(f *Frame) {
 	if f.Width >= 110 {
 		widths = []int{10, 22, 5, 5, 15, 6, 6}
 	}
-	line := func(y int, style Style, cells ...string) {
-		x := 0
-		for i, cell := range cells {
-			columns := f.Width - x
-			if i < len(widths) {
-				columns = widths[i]
-			}
-			if columns > 0 {
-				f.text(x, y, columns, cell, style)
-				x += columns + 1
-			}
-		}
-	}
-	line(headLines, StyleHeader, "GPU", "NAME", "DUTY", "SM", "MEMORY", "POWER", "TEMP", "HOLDERS")
+	f.row(headLines, StyleHeader, widths, "GPU", "NAME", "DUTY", "SM", "MEMORY", "POWER", "TEMP", "HOLDERS")
 	all := m.data.Devices.Devices
 	for i := range min(m.rowsShown(), len(all)-m.scroll) {
 		c := render.DeviceCellsOf(all[m.scroll+i])
-		line(tableTop+i, m.old(StylePlain), c.Device, c.Name, c.Duty, c.SM, c.Memory, c.Power, c.Temp, c.Holders)
+		f.row(tableTop+i, m.old(StylePlain), widths, c.Device, c.Name, c.Duty, c.SM, c.Memory, c.Power, c.Temp, c.Holders)
 	}
 }
 
@@ -303,12 +296,7 @@ func (m *Model) jobPage(f *Frame) {
 	if m.gone {
 		title += "  has ended; this was last known of it"
 	}
-	for y := range 3 {
-		f.clear(y)
-	}
-	clock := m.timeOf(m.data.Status.UnixNs)
-	f.text(0, 0, f.Width-len(clock)-1, title, m.old(StyleTitle))
-	f.text(max(f.Width-len(clock), 0), 0, len(clock), clock, style)
+	m.title(f, title)
 	m.wrap(f, 1, 2, render.Headline(c, m.clock), style)
 	if c.Verdict.Class != "" {
 		m.wrap(f, 4, 2, "What bounds it: "+render.CauseWords(c.Verdict), style)
@@ -320,12 +308,8 @@ func (m *Model) jobPage(f *Frame) {
 
 // bars draws a job's windows, the newest first, and what the letters stand for.
 func (m *Model) bars(f *Frame, top int) {
-	const at, rate, quota = 8, 12, 5
-	barAt := at + rate + quota + 3
-	f.text(0, top-1, at, "TIME", StyleHeader)
-	f.text(at+1, top-1, rate, "RATE", StyleHeader)
-	f.text(at+rate+2, top-1, quota, "CPU", StyleHeader)
-	f.text(barAt, top-1, f.Width-barAt, "WHERE ITS TIME WENT, WINDOW BY WINDOW", StyleHeader)
+	widths, barAt := []int{8, 12, 5}, 28
+	f.row(top-1, StyleHeader, widths, "TIME", "RATE", "CPU", "WHERE ITS TIME WENT, WINDOW BY WINDOW")
 	p := m.past[m.job.Key]
 	if p == nil || len(p.windows) == 0 {
 		f.text(0, top, f.Width, "no window has closed yet", m.old(StylePlain))
@@ -333,9 +317,7 @@ func (m *Model) bars(f *Frame, top int) {
 	}
 	for i := range min(m.rowsShown(), len(p.windows)-m.scroll) {
 		w, y := p.windows[len(p.windows)-1-m.scroll-i], top+i
-		f.text(0, y, at, m.timeOf(w.unixNs), m.old(StylePlain))
-		f.text(at+1, y, rate, w.rate, m.old(StylePlain))
-		f.text(at+rate+2, y, quota, w.quota, m.old(StylePlain))
+		f.row(y, m.old(StylePlain), widths, m.timeOf(w.unixNs), w.rate, w.quota)
 		x := barAt
 		for part, columns := range split(w.breakdown, f.Width-barAt) {
 			x = f.text(x, y, columns, strings.Repeat(string(letter(policies.Part(part))), columns), m.old(PartStyle(policies.Part(part))))
