@@ -228,11 +228,11 @@ func (p *components) openState() {
 }
 
 // options wires the agent.
-func (p *components) options(cfg config.Config, status func(string)) agent.Options {
+func (p *components) options(status func(string)) agent.Options {
 	o := agent.Options{
 		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policies: builtin, Store: p.profileStore, Known: p.known,
 		Identify: p.identifier.Of, Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Above: above, GPU: p.visibilities, GPUMemory: stored[map[string][]runtime.DeviceRule]{p.state, topicGPU}, Visibility: &actuator.Visibility{GPUVisibilities: p.visibilities}, Disabled: disabled,
-		Settings: settings(cfg), Mode: cfg.Mode, Tick: time.Duration(cfg.Tick), Version: version(), Handover: p.handover,
+		Settings: settings(p.cfg), Mode: p.cfg.Mode, Tick: time.Duration(p.cfg.Tick), Version: version(), Handover: p.handover,
 		Notify: status, Alive: p.heart.beat, Series: p.series, Log: p.log,
 	}
 	if p.history != nil {
@@ -281,14 +281,14 @@ func (p *components) alive() error {
 	return p.heart.stale(max(10*time.Second, 10*time.Duration(p.cfg.Tick)))
 }
 
-func (p *components) close(log *slog.Logger) {
+func (p *components) close() {
 	for _, pr := range p.probes {
 		if err := pr.Close(); err != nil {
-			log.Warn("probe", "probe", pr.Name(), "error", err)
+			p.log.Warn("probe", "probe", pr.Name(), "error", err)
 		}
 	}
 	if err := p.finder.Close(); err != nil {
-		log.Warn("uprobes", "error", err)
+		p.log.Warn("uprobes", "error", err)
 	}
 	var errs []error
 	if p.recorder != nil {
@@ -299,7 +299,7 @@ func (p *components) close(log *slog.Logger) {
 	}
 	errs = append(errs, p.engines.Close(), p.unlock())
 	if err := errors.Join(errs...); err != nil {
-		log.Warn("closing", "error", err)
+		p.log.Warn("closing", "error", err)
 	}
 }
 

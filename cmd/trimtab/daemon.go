@@ -93,12 +93,12 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	if err != nil {
 		return err
 	}
-	defer p.close(log)
+	defer p.close()
 	notifier, err := systemd.NewNotifier(log)
 	if err != nil {
 		return err
 	}
-	p.loop = agent.New(p.options(cfg, notifier.Status))
+	p.loop = agent.New(p.options(notifier.Status))
 	if p.recorder != nil {
 		p.recorder.state.Epoch = p.loop.Epoch()
 	}
@@ -110,11 +110,12 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 			p.receivers.Close(ctx)
 		}()
 	}
-	return errors.Join(runGroup(ctx, f, cfg, level, p, notifier, log), shutDown(f, p, notifier, log))
+	return errors.Join(runGroup(ctx, f, level, p, notifier), shutDown(f, p, notifier))
 }
 
 // runGroup returns when the first part ends; a signal is the usual one.
-func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog.LevelVar, p *components, n *systemd.Notifier, log *slog.Logger) error {
+func runGroup(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components, n *systemd.Notifier) error {
+	cfg, log := p.cfg, p.log
 	listener, err := api.Listen(cfg.API.Socket, api.Groups{Read: cfg.API.ReadGroup, Write: cfg.API.WriteGroup})
 	if err != nil {
 		return err
@@ -135,14 +136,14 @@ func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog
 	server := api.NewServer(p.loop, log.With("component", "api"), time.Now)
 	add(func(ctx context.Context) error { return server.Run(ctx, listener) })
 	// Without metrics and page jobs are tuned all the same (law: each part alone).
-	if err := addMetrics(add, cfg, p, log); err != nil {
+	if err := addMetrics(add, p); err != nil {
 		log.Error("metrics are not served", "error", err)
 	}
-	if err := addPage(add, cfg, p, server.Looking(), log); err != nil {
+	if err := addPage(add, p, server.Looking()); err != nil {
 		log.Error("the page is not served", "error", err)
 	}
 	add(func(ctx context.Context) error { return n.RunWatchdog(ctx, p.alive) })
-	add(func(ctx context.Context) error { return signals(ctx, f, level, p, n, log) })
+	add(func(ctx context.Context) error { return signals(ctx, f, level, p, n) })
 	n.Ready("started")
 	log.Info("trimtab is up", "version", version(), "mode", string(cfg.Mode), "metrics", cfg.Metrics.Listen, "page", cfg.Page.Listen, "socket", cfg.API.Socket)
 	err = g.Run()
@@ -152,30 +153,26 @@ func runGroup(ctx context.Context, f daemonFlags, cfg config.Config, level *slog
 	return err
 }
 
-func addMetrics(add func(func(context.Context) error), cfg config.Config, p *components, log *slog.Logger) error {
-	if cfg.Metrics.Listen == "" {
+func addMetrics(add func(func(context.Context) error), p *components) error {
+	c := p.cfg.Metrics
+	if c.Listen == "" {
 		return nil
 	}
-	if err := httpd.CheckWebConfig(cfg.Metrics.WebConfig); err != nil {
-		return fmt.Errorf("metrics.webConfig %w", err)
-	}
-	server, err := metrics.NewServer(metrics.Options{Listen: cfg.Metrics.Listen, Group: cfg.API.ReadGroup, WebConfig: cfg.Metrics.WebConfig, Version: version(),
-		Latest: p.loop.Snapshot, Healthy: p.alive, Logger: log.With("component", "metrics")})
+	server, err := metrics.NewServer(metrics.Options{Listen: c.Listen, Group: p.cfg.API.ReadGroup, WebConfig: c.WebConfig, Version: version(),
+		Latest: p.loop.Snapshot, Healthy: p.alive, Logger: p.log.With("component", "metrics")})
 	if err != nil {
 		return err
 	}
 	return addServer(add, &server.Server)
 }
 
-func addPage(add func(func(context.Context) error), cfg config.Config, p *components, looking http.Handler, log *slog.Logger) error {
-	if cfg.Page.Listen == "" {
+func addPage(add func(func(context.Context) error), p *components, looking http.Handler) error {
+	c := p.cfg.Page
+	if c.Listen == "" {
 		return nil
 	}
-	if err := httpd.CheckWebConfig(cfg.Page.WebConfig); err != nil {
-		return fmt.Errorf("page.webConfig %w", err)
-	}
-	server, err := page.New(page.Options{Listen: cfg.Page.Listen, Group: cfg.API.ReadGroup, WebConfig: cfg.Page.WebConfig, Hosts: cfg.Page.Hosts,
-		Latest: p.loop.Snapshot, Looking: looking, Logger: log.With("component", "page")})
+	server, err := page.New(page.Options{Listen: c.Listen, Group: p.cfg.API.ReadGroup, WebConfig: c.WebConfig, Hosts: c.Hosts,
+		Latest: p.loop.Snapshot, Looking: looking, Logger: p.log.With("component", "page")})
 	if err != nil {
 		return err
 	}
@@ -184,6 +181,9 @@ func addPage(add func(func(context.Context) error), cfg config.Config, p *compon
 
 // addServer binds now and serves later. What it meets then ends nothing else.
 func addServer(add func(func(context.Context) error), server *httpd.Server) error {
+	if err := httpd.CheckWebConfig(server.WebConfig); err != nil {
+		return fmt.Errorf("%s.webConfig %w", server.Name, err)
+	}
 	l, err := server.Listen(context.Background())
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func keepSeries(ctx context.Context, latest func() *state.Snapshot, to *series.S
 var errSignal = errors.New("asked to stop")
 
 // signals reloads on SIGHUP and ends on SIGTERM and SIGINT.
-func signals(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components, n *systemd.Notifier, log *slog.Logger) error {
+func signals(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components, n *systemd.Notifier) error {
 	ch := make(chan os.Signal, 4)
 	signal.Notify(ch, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(ch)
@@ -227,40 +227,40 @@ func signals(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compon
 			return nil
 		case s := <-ch:
 			if s != syscall.SIGHUP {
-				log.Info("stopping", "signal", s.String())
+				p.log.Info("stopping", "signal", s.String())
 				return errSignal
 			}
 			n.Reloading()
-			reload(ctx, f, level, p, log)
+			reload(ctx, f, level, p)
 			n.Ready("reloaded")
 		}
 	}
 }
 
 // reload takes a new config, or keeps the old one and says why.
-func reload(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components, log *slog.Logger) {
+func reload(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components) {
 	cfg, err := loadConfig(f)
 	if err != nil {
-		log.Error("config rejected, the old one stays in force", "error", err)
+		p.log.Error("config rejected, the old one stays in force", "error", err)
 		if err := p.loop.RejectConfig(ctx, err); err != nil {
-			log.Error("reload", "error", err)
+			p.log.Error("reload", "error", err)
 		}
 		return
 	}
 	setLevel(level, cfg)
 	collectBy(int64(cfg.Overhead.Memory))
 	for _, key := range config.NeedsRestart(p.cfg, cfg) {
-		log.Warn("this key takes effect at the next start", "key", key)
+		p.log.Warn("this key takes effect at the next start", "key", key)
 	}
 	if err := p.loop.Reload(ctx, settings(cfg), cfg.Mode); err != nil {
-		log.Error("reload", "error", err)
+		p.log.Error("reload", "error", err)
 		return
 	}
-	log.Info("config reloaded", "mode", string(cfg.Mode), "rules", len(cfg.Match))
+	p.log.Info("config reloaded", "mode", string(cfg.Mode), "rules", len(cfg.Match))
 }
 
 // shutDown restores everything, or hands over to the daemon that comes next.
-func shutDown(f daemonFlags, p *components, n *systemd.Notifier, log *slog.Logger) error {
+func shutDown(f daemonFlags, p *components, n *systemd.Notifier) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	handover := f.handover
@@ -276,16 +276,16 @@ func shutDown(f daemonFlags, p *components, n *systemd.Notifier, log *slog.Logge
 			err = p.markHandover()
 		}
 		if err == nil {
-			log.Info("handed over: what was proved stands")
+			p.log.Info("handed over: what was proved stands")
 			return nil
 		}
-		log.Error("cannot hand over, restoring instead", "error", err)
+		p.log.Error("cannot hand over, restoring instead", "error", err)
 	}
 	n.Stopping("restoring")
 	n.Extend(shutdownTimeout)
 	err := p.loop.Shutdown(ctx, false)
 	if err == nil {
-		log.Info("every original is back")
+		p.log.Info("every original is back")
 	}
 	return err
 }

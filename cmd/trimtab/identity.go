@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -49,37 +50,37 @@ func openIdentifier(cfg config.Config, log *slog.Logger) identifier {
 
 // identityKey is the fleet's key, where the config names one, else the host's.
 func identityKey(cfg config.Config) ([]byte, error) {
-	if cfg.IdentityKey != "" {
-		return readKey(cfg.IdentityKey)
-	}
-	path := filepath.Join(cfg.StateDir, identityKeyFile)
+	path := cmp.Or(cfg.IdentityKey, filepath.Join(cfg.StateDir, identityKeyFile))
 	key, err := readKey(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return makeKey(path)
+	if cfg.IdentityKey == "" && errors.Is(err, fs.ErrNotExist) {
+		key, err = makeKey(path)
 	}
-	return key, err
+	if err != nil {
+		return nil, fmt.Errorf("identity key: %w", err)
+	}
+	return key, nil
 }
 
 // readKey reads 32 bytes in hexadecimal from a regular file that nobody but its owner may read.
 func readKey(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("identity key: %w", err)
+		return nil, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("identity key: %w", err)
+		return nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 4096))
 	key, errHex := hex.DecodeString(strings.TrimSpace(string(text)))
 	switch {
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("identity key: %s must be a file that its owner alone may read: `chmod 600 %s`", path, path)
+		return nil, fmt.Errorf("%s must be a file that its owner alone may read: `chmod 600 %s`", path, path)
 	case err != nil:
-		return nil, fmt.Errorf("identity key: %w", err)
+		return nil, err
 	case errHex != nil || len(key) != identity.KeyBytes:
-		return nil, fmt.Errorf("identity key: %s does not hold %d bytes in hexadecimal: make it by `openssl rand -hex %d`", path, identity.KeyBytes, identity.KeyBytes)
+		return nil, fmt.Errorf("%s does not hold %d bytes in hexadecimal: make it by `openssl rand -hex %d`", path, identity.KeyBytes, identity.KeyBytes)
 	}
 	return key, nil
 }
@@ -87,10 +88,7 @@ func readKey(path string) ([]byte, error) {
 // makeKey makes a key durable before it is used: what is hashed by a key that is lost is known no more.
 func makeKey(path string) ([]byte, error) {
 	key := newKey()
-	if err := statefile.Place(path, []byte(hex.EncodeToString(key)+"\n"), 0o600, os.Rename); err != nil {
-		return nil, fmt.Errorf("identity key: %w", err)
-	}
-	return key, nil
+	return key, statefile.Place(path, []byte(hex.EncodeToString(key)+"\n"), 0o600, os.Rename)
 }
 
 func newKey() []byte {
@@ -122,9 +120,8 @@ const freshFor = 3 * time.Second
 // fresh reports whether a container has just started.
 func fresh(id runtime.ID) bool {
 	const tick = time.Second / 100 // USER_HZ, on all that Linux runs on
-	var now unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
-	return err == nil && id.StartTick > 0 && time.Duration(now.Nano())-time.Duration(id.StartTick)*tick < freshFor
+	now, err := sinceBoot()
+	return err == nil && id.StartTick > 0 && now-time.Duration(id.StartTick)*tick < freshFor
 }
 
 // firstLine of a small file of the kernel; "" where there is none.

@@ -23,7 +23,7 @@ type recorder struct {
 
 	mu     sync.Mutex
 	config json.RawMessage
-	tees   map[*tee]struct{}
+	tees   map[tee]struct{}
 }
 
 // maxTees bounds recordings at once: each has ticks of all containers in memory.
@@ -31,9 +31,7 @@ const maxTees = 2
 
 // tee is one recording in the making. Its queue is bounded; a reader that is too
 // slow ends it, so that it has no holes.
-type tee struct {
-	queue chan teeRecord
-}
+type tee chan teeRecord
 
 type teeRecord struct {
 	kind string
@@ -45,7 +43,7 @@ func openRecorder(dir string, maxBytes int64, cfg control.Config, state play.Sta
 	if err != nil {
 		return nil, err
 	}
-	r := &recorder{config: text, state: state, tees: map[*tee]struct{}{}}
+	r := &recorder{config: text, state: state, tees: map[tee]struct{}{}}
 	if r.ring, err = recording.OpenRing(dir, recording.RingOptions{MaxBytes: maxBytes, Header: r.header}); err != nil {
 		return nil, err
 	}
@@ -76,9 +74,9 @@ func (r *recorder) Write(kind string, v any) error {
 	}
 	for t := range r.tees {
 		select {
-		case t.queue <- teeRecord{kind, v}:
+		case t <- teeRecord{kind, v}:
 		default:
-			close(t.queue)
+			close(t)
 			delete(r.tees, t)
 		}
 	}
@@ -98,7 +96,7 @@ func (r *recorder) Tee(ctx context.Context, w io.Writer, d time.Duration) error 
 	if err != nil {
 		return err
 	}
-	t := &tee{queue: make(chan teeRecord, 64)}
+	t := make(tee, 64)
 	r.mu.Lock()
 	full := len(r.tees) >= maxTees
 	if !full {
@@ -121,7 +119,7 @@ func (r *recorder) Tee(ctx context.Context, w io.Writer, d time.Duration) error 
 			return ctx.Err()
 		case <-end.C:
 			return out.Close()
-		case rec, ok := <-t.queue:
+		case rec, ok := <-t:
 			if !ok {
 				return fmt.Errorf("the recording ended early: its reader was too slow")
 			}
