@@ -75,7 +75,7 @@ func enableRequest(cmd *cobra.Command, args []string) (req state.EnableRequest, 
 	return req, nil
 }
 
-func restoreCommand(w wiring) *cobra.Command {
+func restoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore [NAME]",
 		Short: "Give one container, or all, their own values back, and hold them until `trimtab resume`",
@@ -85,7 +85,7 @@ func restoreCommand(w wiring) *cobra.Command {
 		ValidArgsFunction: completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if offline, _ := cmd.Flags().GetBool("offline"); offline {
-				results, err := w.restoreOffline(cmd, args)
+				results, err := restoreOffline(cmd, args)
 				return showResults(cmd, results, err)
 			}
 			c := daemonClient(cmd)
@@ -95,12 +95,10 @@ func restoreCommand(w wiring) *cobra.Command {
 			return showResults(cmd, results, err)
 		},
 	}
-	if w.restoreOffline != nil {
-		cmd.Flags().Bool("offline", false, "without a daemon, from what is on disk")
-		cmd.Flags().String("state-dir", "", "with --offline: where the daemon kept its state; default from the config")
-		cmd.Flags().String("config", config.DefaultFile, "with --offline: the daemon's config `FILE`, which says where its engines are")
-		cmd.Flags().String("conf-dir", config.DefaultDropDir, "with --offline: `DIR` of *.yaml files that come after it")
-	}
+	cmd.Flags().Bool("offline", false, "without a daemon, from what is on disk")
+	cmd.Flags().String("state-dir", "", "with --offline: where the daemon kept its state; default from the config")
+	cmd.Flags().String("config", config.DefaultFile, "with --offline: the daemon's config `FILE`, which says where its engines are")
+	cmd.Flags().String("conf-dir", config.DefaultDropDir, "with --offline: `DIR` of *.yaml files that come after it")
 	return cmd
 }
 

@@ -96,7 +96,7 @@ func commandsOf(s snippet) (out []string) {
 
 // takes says what this version has against a command line; nothing of it is run.
 func takes(line string, whole bool) error {
-	cmd, rest, err := newRoot(wired()).Find(strings.Fields(line)[1:])
+	cmd, rest, err := newRoot().Find(strings.Fields(line)[1:])
 	if err != nil {
 		return err
 	}

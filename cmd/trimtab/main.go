@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -16,25 +17,17 @@ import (
 	"github.com/trimtab/trimtab/tuner/api"
 	"github.com/trimtab/trimtab/tuner/api/client"
 	"github.com/trimtab/trimtab/tuner/config"
-	"github.com/trimtab/trimtab/tuner/state"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := execute(ctx, newRoot(wired()), os.Args[1:], os.Stdout, os.Stderr)
+	code := execute(ctx, newRoot(), os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// wiring is what needs the daemon's parts, and stands in files of its own.
-type wiring struct {
-	commands []*cobra.Command
-	// restoreOffline gives originals back without a daemon; no names: of every container.
-	restoreOffline func(cmd *cobra.Command, names []string) ([]state.ActionResult, error)
-}
-
 // newRoot is the visible list of subcommands.
-func newRoot(w wiring) *cobra.Command {
+func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "trimtab",
 		Short:         "Moves CPU and memory to where they shorten training steps most, proves it, and puts everything back",
@@ -48,10 +41,31 @@ func newRoot(w wiring) *cobra.Command {
 	}) // fails if asked twice
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkOutput(cmd) }
 	root.AddCommand(psCommand(), topCommand(), explainCommand(), adviceCommand(), historyCommand(), reportCommand(), statusCommand(), enableCommand(), disableCommand(),
-		restoreCommand(w), resumeCommand(), pauseCommand(), apiCommand(), configCommand(), versionCommand())
+		restoreCommand(), resumeCommand(), pauseCommand(), apiCommand(), configCommand(), versionCommand(),
+		daemonCommand(), doctorCommand(), gpuCommand(), profilesCommand(), placeCommand(), recordCommand(), replayCommand(), symbolsChildCommand(),
+		formerly("fingerprints", "profiles", profilesCommand()), formerly("idle", "gpu idle", idleCommand()))
 	root.AddCommand(manCommands()...)
-	root.AddCommand(w.commands...)
 	return root
+}
+
+// formerly is a command under its name of the version before, for one release. The hint goes to
+// standard error: what scripts read stays as it was.
+func formerly(was, is string, cmd *cobra.Command) *cobra.Command {
+	cmd.Hidden = true
+	_, use, _ := strings.Cut(cmd.Use, " ")
+	cmd.Use = strings.TrimSpace(was + " " + use)
+	for _, c := range append(cmd.Commands(), cmd) {
+		run := c.RunE
+		if run == nil {
+			continue
+		}
+		c.RunE = func(c *cobra.Command, args []string) error {
+			now := is + strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" "+was)
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "trimtab %s is `trimtab %s` now; the old name ends with the next release\n", was, now)
+			return run(c, args)
+		}
+	}
+	return cmd
 }
 
 // exitError ends the process with a code of its own; err may be nil if everything

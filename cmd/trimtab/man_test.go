@@ -16,10 +16,10 @@ import (
 func TestManualPages(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "86400")
 	dir := t.TempDir()
-	if code := execute(context.Background(), newRoot(wired()), []string{"man", dir}, io.Discard, os.Stderr); code != 0 {
+	if code := execute(context.Background(), newRoot(), []string{"man", dir}, io.Discard, os.Stderr); code != 0 {
 		t.Fatalf("exit %d", code)
 	}
-	for _, command := range newRoot(wired()).Commands() {
+	for _, command := range newRoot().Commands() {
 		page := filepath.Join(dir, "trimtab-"+command.Name()+".1")
 		text, err := os.ReadFile(page)
 		if command.Hidden {
@@ -46,7 +46,7 @@ func TestManualPagesRefuse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("SOURCE_DATE_EPOCH", tc.epoch)
 			var stderr strings.Builder
-			code := execute(context.Background(), newRoot(wired()), []string{"man", tc.dir}, io.Discard, &stderr)
+			code := execute(context.Background(), newRoot(), []string{"man", tc.dir}, io.Discard, &stderr)
 			if code == 0 || !strings.Contains(stderr.String(), tc.want) {
 				t.Errorf("exit %d, said %q, want it to name %q", code, stderr.String(), tc.want)
 			}

@@ -183,7 +183,7 @@ func TestRestoreOfflineByTheDaemonsConfig(t *testing.T) {
 	defer lock.Close()
 	var stdout, stderr strings.Builder
 	args := []string{"restore", "--offline", "--config", file, "--conf-dir", filepath.Join(dir, "none")}
-	code := execute(t.Context(), newRoot(wired()), args, &stdout, &stderr)
+	code := execute(t.Context(), newRoot(), args, &stdout, &stderr)
 	if code == 0 || !strings.Contains(stderr.String(), "works on "+state) {
 		t.Errorf("exit %d, and nothing of %s:\n%s%s", code, state, &stdout, &stderr)
 	}

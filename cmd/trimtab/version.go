@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"io"
 	goruntime "runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/trimtab/trimtab/tuner/api"
 )
 
 // stampedVersion is set by the linker, -X main.stampedVersion=…; without it the
@@ -55,6 +58,22 @@ func versionCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := buildOf()
 			return show(cmd, b, func() string { return fmt.Sprintf("trimtab %s (%s, %s)\n", b.Version, b.Go, b.Platform) })
+		},
+	}
+}
+
+// version is what this binary says it is.
+func version() string { return buildOf().Version }
+
+func apiCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "api",
+		Short: "Print the description of the daemon's API: OpenAPI 3.1, JSON",
+		Long:  "Print the description of the daemon's API: OpenAPI 3.1, in JSON. It is this binary's own, and needs no daemon.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := io.WriteString(cmd.OutOrStdout(), api.OpenAPI())
+			return err
 		},
 	}
 }

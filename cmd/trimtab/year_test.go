@@ -75,7 +75,7 @@ func TestReportOfAYear(t *testing.T) {
 	report := func(args ...string) string {
 		var out, stderr bytes.Buffer
 		args = append([]string{"report", "--socket", socket, "--since", from.Format(time.RFC3339)}, args...)
-		if code := execute(t.Context(), newRoot(wired()), args, &out, &stderr); code != 0 {
+		if code := execute(t.Context(), newRoot(), args, &out, &stderr); code != 0 {
 			t.Fatalf("%v ended with %d: %s", args, code, stderr.String())
 		}
 		return out.String()
