@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,18 +51,11 @@ func enrolCommand(cmd *cobra.Command, ask func(*client.Client, context.Context, 
 }
 
 func enableRequest(cmd *cobra.Command, args []string) (req state.EnableRequest, err error) {
-	named := 0
-	if len(args) == 1 && args[0] != "" {
-		req.Name = args[0]
-		named++
-	}
-	if req.Image, _ = cmd.Flags().GetString("image"); req.Image != "" {
-		named++
-	}
-	if req.Compose, _ = cmd.Flags().GetString("compose"); req.Compose != "" {
-		named++
-	}
-	if named != 1 {
+	req.Name = nameOf(args)
+	req.Image, _ = cmd.Flags().GetString("image")
+	req.Compose, _ = cmd.Flags().GetString("compose")
+	named := slices.DeleteFunc([]string{req.Name, req.Image, req.Compose}, func(s string) bool { return s == "" })
+	if len(named) != 1 {
 		return req, fmt.Errorf("name exactly one: a container, --image GLOB or --compose PROJECT")
 	}
 	req.Knobs, _ = cmd.Flags().GetStringSlice("knobs") // disable has no such flags

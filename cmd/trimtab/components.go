@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -64,13 +65,13 @@ type components struct {
 	state        *statefile.Store
 	history      *history.Store
 	profileStore *profiles.Store
-	known        knownJobs
+	known        *knownJobs
 	identifier   identifier
 	recorder     *recorder
 	series       *series.Store
 	receivers    *notify.Notifier
 	handover     bool
-	heart        heartbeat
+	lastTick     atomic.Pointer[time.Time] // the agent's
 	lock         *os.File
 	hostLock     *os.File // nil: none could be made
 	log          *slog.Logger
@@ -233,7 +234,7 @@ func (p *components) options(status func(string)) agent.Options {
 		Engines: p.engines.list(), Probes: p.probes, Missing: p.missing, ReadHost: p.readHost(), Policies: builtin, Store: p.profileStore, Known: p.known,
 		Identify: p.identifier.Of, Actuator: p.actuator, Manuals: p.manuals, Holds: p.holds, Preflight: p.preflight, Above: above, GPU: p.visibilities, GPUMemory: stored[map[string][]runtime.DeviceRule]{p.state, topicGPU}, Visibility: &actuator.Visibility{GPUVisibilities: p.visibilities}, Disabled: disabled,
 		Settings: settings(p.cfg), Mode: p.cfg.Mode, Tick: time.Duration(p.cfg.Tick), Version: version(), Handover: p.handover,
-		Notify: status, Alive: p.heart.beat, Series: p.series, Log: p.log,
+		Notify: status, Alive: p.beat, Series: p.series, Log: p.log,
 	}
 	if p.history != nil {
 		o.History, o.Accounts = p.history, p.history
@@ -276,9 +277,22 @@ func coreConfig(cfg config.Config) control.Config {
 	return c
 }
 
-// alive says whether the agent ticks.
+// beat notes that the agent ticks, for watchdog and health.
+func (p *components) beat() {
+	now := time.Now() // with the monotonic clock: a step of the wall clock is no hang
+	p.lastTick.Store(&now)
+}
+
+// alive is an error where the agent has not ticked for long.
 func (p *components) alive() error {
-	return p.heart.stale(max(10*time.Second, 10*time.Duration(p.cfg.Tick)))
+	last := p.lastTick.Load()
+	if last == nil {
+		return nil // not started
+	}
+	if age := time.Since(*last); age > max(10*time.Second, 10*time.Duration(p.cfg.Tick)) {
+		return fmt.Errorf("the agent has not ticked for %s", age.Round(time.Second))
+	}
+	return nil
 }
 
 func (p *components) close() {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -87,7 +86,8 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 		return err
 	}
 	level := new(slog.LevelVar)
-	log := newLogger(os.Stderr, cfg, level)
+	setLevel(level, cfg)
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	collectBy(int64(cfg.Overhead.Memory))
 	p, err := assemble(ctx, cfg, log)
 	if err != nil {
@@ -299,34 +299,9 @@ func loadConfig(f daemonFlags) (config.Config, error) {
 	return cfg, err
 }
 
-func newLogger(w *os.File, cfg config.Config, level *slog.LevelVar) *slog.Logger {
-	setLevel(level, cfg)
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
-}
-
 func setLevel(level *slog.LevelVar, cfg config.Config) {
 	var l slog.Level
 	if l.UnmarshalText([]byte(cfg.Log.Level)) == nil {
 		level.Set(l)
 	}
-}
-
-// heartbeat is when the agent last ticked, for watchdog and health.
-type heartbeat struct{ last atomic.Pointer[time.Time] }
-
-func (h *heartbeat) beat() {
-	now := time.Now() // with the monotonic clock: a step of the wall clock is no hang
-	h.last.Store(&now)
-}
-
-// stale returns an error if the agent has not ticked for so long.
-func (h *heartbeat) stale(limit time.Duration) error {
-	last := h.last.Load()
-	if last == nil {
-		return nil // not started
-	}
-	if age := time.Since(*last); age > limit {
-		return fmt.Errorf("the agent has not ticked for %s", age.Round(time.Second))
-	}
-	return nil
 }

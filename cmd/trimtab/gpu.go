@@ -13,6 +13,7 @@ import (
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/device"
 	"github.com/trimtab/trimtab/tuner/api"
+	"github.com/trimtab/trimtab/tuner/api/client"
 	"github.com/trimtab/trimtab/tuner/state"
 	"github.com/trimtab/trimtab/tuner/statefile"
 )
@@ -23,8 +24,8 @@ func gpuCommand() *cobra.Command {
 		Short: "List, hide and show the GPUs of running containers",
 	}
 	cmd.AddCommand(gpuListCommand(), idleCommand(),
-		gpuChangeCommand("hide", "Hide GPUs from a running container: what it opens from now on; a device in use is never hidden", true),
-		gpuChangeCommand("show", "Show a running container GPUs that were hidden from it", false))
+		gpuChangeCommand("hide", "Hide GPUs from a running container: what it opens from now on; a device in use is never hidden", (*client.Client).HideGPU),
+		gpuChangeCommand("show", "Show a running container GPUs that were hidden from it", (*client.Client).ShowGPU))
 	return cmd
 }
 
@@ -86,7 +87,7 @@ func idleOnly(d api.Devices, q render.IdleQuery) api.Devices {
 	return out
 }
 
-func gpuChangeCommand(verb, short string, hide bool) *cobra.Command {
+func gpuChangeCommand(verb, short string, change func(*client.Client, context.Context, state.GPURequest) ([]state.ActionResult, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   verb + " NAME {DEVICE... | --all}",
 		Short: short,
@@ -100,11 +101,7 @@ func gpuChangeCommand(verb, short string, hide bool) *cobra.Command {
 			if req.All, _ = cmd.Flags().GetBool("all"); req.All == (len(req.Devices) > 0) {
 				return fmt.Errorf("name devices, or --all")
 			}
-			change := daemonClient(cmd).ShowGPU
-			if hide {
-				change = daemonClient(cmd).HideGPU
-			}
-			results, err := change(cmd.Context(), req)
+			results, err := change(daemonClient(cmd), cmd.Context(), req)
 			return showResults(cmd, results, err)
 		},
 	}

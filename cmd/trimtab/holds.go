@@ -84,13 +84,11 @@ func (h *holds) SetHeld(key string, held bool) error {
 	})
 }
 
-func (h *holds) SetPaused(on bool) error { return h.freeze(on, paused(on)) }
-
-func paused(on bool) func(heldState) heldState {
-	return func(s heldState) heldState {
+func (h *holds) SetPaused(on bool) error {
+	return h.freeze(on, func(s heldState) heldState {
 		s.Paused = on
 		return s
-	}
+	})
 }
 
 // freeze returns when it is on disk. What is frozen is in force before, and though the disk

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -173,7 +172,7 @@ func readJobs(stdin io.Reader, file string) (jobs []state.PlaceJob, err error) {
 		defer f.Close() //nolint:errcheck // only read
 		in = f
 	}
-	text, err := io.ReadAll(io.LimitReader(bufio.NewReader(in), maxJobsBytes+1))
+	text, err := io.ReadAll(io.LimitReader(in, maxJobsBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

@@ -67,49 +67,45 @@ func profilesCommand() *cobra.Command {
 // knownJobs keeps the known jobs on disk, and in the headers of recordings.
 type knownJobs struct {
 	state    *statefile.Store
-	recorder *recorder // nil: none
-	saved    *profiles.Marks
+	recorder *recorder              // nil: none
+	marks    stored[profiles.Marks] // what is remembered of other hosts' books
+	saved    profiles.Marks
 }
 
 // openKnown loads what is known; whatever is wrong with it costs memory alone.
-func openKnown(s *statefile.Store, rec *recorder, log *slog.Logger) (*profiles.Store, knownJobs) {
+func openKnown(s *statefile.Store, rec *recorder, log *slog.Logger) (*profiles.Store, *knownJobs) {
 	profileStore, err := disk.Load(s, time.Now().UnixNano())
 	if err != nil {
 		log.Warn("known jobs: some or all are lost, and are learned anew", "error", err)
 	}
-	k := knownJobs{s, rec, &profiles.Marks{}}
-	marks, err := k.marks().Load()
-	if err != nil {
+	k := &knownJobs{state: s, recorder: rec, marks: stored[profiles.Marks]{s, "books"}}
+	if k.saved, err = k.marks.Load(); err != nil {
 		log.Warn("which entries of other hosts' books had misled is lost", "error", err)
 	}
-	*k.saved = marks
-	profileStore.Mark(marks, time.Now().UnixNano())
+	profileStore.Mark(k.saved, time.Now().UnixNano())
 	k.record(profileStore.All())
 	return profileStore, k
 }
 
 // Save implements agent.Known.
-func (k knownJobs) Save(kept agent.Kept) error {
+func (k *knownJobs) Save(kept agent.Kept) error {
 	k.record(kept.All)
 	err := disk.Save(k.state, profiles.Own(kept.All))
-	if reflect.DeepEqual(kept.Marks, *k.saved) {
+	if reflect.DeepEqual(kept.Marks, k.saved) {
 		return err
 	}
-	failed := k.marks().Save(kept.Marks)
+	failed := k.marks.Save(kept.Marks)
 	if failed == nil {
-		*k.saved = kept.Marks
+		k.saved = kept.Marks
 	}
 	return errors.Join(err, failed)
 }
-
-// marks is what is remembered of other hosts' books.
-func (k knownJobs) marks() stored[profiles.Marks] { return stored[profiles.Marks]{k.state, "books"} }
 
 // maxRecorded of the known jobs stand at the head of each segment of the flight recorder, those that
 // are worth the most: more of them would leave its ring to heads.
 const maxRecorded = 512
 
-func (k knownJobs) record(all []profiles.Known) {
+func (k *knownJobs) record(all []profiles.Known) {
 	if k.recorder == nil {
 		return
 	}

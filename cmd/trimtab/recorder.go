@@ -18,7 +18,7 @@ import (
 
 // recorder is the flight recorder, with copies to whoever asks for one.
 type recorder struct {
-	ring  *recording.Ring
+	*recording.Ring
 	state play.State
 
 	mu     sync.Mutex
@@ -44,7 +44,7 @@ func openRecorder(dir string, maxBytes int64, cfg control.Config, state play.Sta
 		return nil, err
 	}
 	r := &recorder{config: text, state: state, tees: map[tee]struct{}{}}
-	if r.ring, err = recording.OpenRing(dir, recording.RingOptions{MaxBytes: maxBytes, Header: r.header}); err != nil {
+	if r.Ring, err = recording.OpenRing(dir, recording.RingOptions{MaxBytes: maxBytes, Header: r.header}); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -81,14 +81,8 @@ func (r *recorder) Write(kind string, v any) error {
 		}
 	}
 	r.mu.Unlock()
-	return r.ring.Write(kind, v)
+	return r.Ring.Write(kind, v)
 }
-
-// Dropped is how many records found no room since the start.
-func (r *recorder) Dropped() uint64 { return r.ring.Dropped() }
-
-// Err is why nothing can be written now; nil: it can.
-func (r *recorder) Err() error { return r.ring.Err() }
 
 // Tee writes what comes in from now on, for so long, to w.
 func (r *recorder) Tee(ctx context.Context, w io.Writer, d time.Duration) error {
@@ -132,6 +126,3 @@ func (r *recorder) Tee(ctx context.Context, w io.Writer, d time.Duration) error 
 		}
 	}
 }
-
-// Close ends the flight recorder.
-func (r *recorder) Close() error { return r.ring.Close() }

@@ -45,11 +45,7 @@ const (
 
 // supportRows is the whole table; docs/support.md holds the same, which a test compares.
 func supportRows() []supportRow {
-	return append(append(shareRows(), grantRows()...), hostRows()...)
-}
-
-func shareRows() []supportRow {
-	return []supportRow{
+	return []supportRow{ // how GPUs are shared, how they are granted, and the host
 		{rowNoGPU, "no GPU, no driver or no library", "a normal state: the host, CPU, memory and waits as ever", "–", "yes", ranHere},
 		{rowSilent, "a driver, but NVML fails or does not answer", "what else there is; each device with why it is lost", "no", "yes, with less evidence", ranTests},
 		{rowExclusive, "one container on a GPU", "duty, memory, clocks, power, PCIe; SM activity from Hopper on", "by the cgroups of its processes", "yes, if the preflight is green", ranH100},
@@ -59,11 +55,6 @@ func shareRows() []supportRow {
 		{rowHost, "processes of the host on the GPU", "memory, SM shares where told; launches are not counted", "together, as the host's", "never", ranTests},
 		{"desktop", "a desktop on the GPU", "its work is in the device's duty", "not counted as a holder", "never", ranTests},
 		{rowVirtual, "trimtab's virtual GPU", "as a real one; doctor, status, idle and metrics say virtual", "as a real one", "as a real one", ranTests},
-	}
-}
-
-func grantRows() []supportRow {
-	return []supportRow{
 		{"gpus-all", "--gpus all for everybody", "yes", "to who really uses a device, not to who may", "yes, if the preflight is green", ranFixtures},
 		{"hook", "NVIDIA's legacy hook (--gpus, --runtime nvidia)", "yes", "yes", "by the cgroupfs driver; by systemd's only if it knows the GPU's nodes, else observed only", ranFixtures},
 		{"cdi", "CDI, or --device /dev/nvidia*", "yes", "yes", "yes, if the preflight is green", ranToolkit},
@@ -71,11 +62,6 @@ func grantRows() []supportRow {
 		{"containerd", "containerd without Docker (containerd.enabled)", "yes", "yes", "yes", ranHere},
 		{"kubernetes-containerd", "Kubernetes on containerd", "yes", "yes", "never: observed only", ranTests},
 		{"other-engines", "CRI-O or Podman", "only what holds a GPU", "no: as the host's", "no", ranNever},
-	}
-}
-
-func hostRows() []supportRow {
-	return []supportRow{
 		{rowHybrid, "cgroups v1 with a v2 tree beside (hybrid)", "yes", "yes", "yes", ranHere + "; by systemd's driver " + ranGuest},
 		{rowV2, "cgroup v2", "yes", "yes", "yes", ranGuest + "; beside " + ranH100},
 		{rowV1, "cgroups v1 alone", "yes; no pressure (PSI) of containers", "yes", "yes; neighbours and memory are watched less closely", ranGuest},
@@ -84,15 +70,6 @@ func hostRows() []supportRow {
 		{"returns", "x86-64 with Linux 6.11 to 6.12.13, or 6.13.0 to 6.13.2", "launches and collectives; no calls that block, since return probes would end programs there", "yes", "yes, with less evidence", ranTests},
 		{rowNoBTF, "a kernel without BTF or before 5.15", "devices and cgroups; no waits, no launches", "yes", "no", ranNever},
 	}
-}
-
-func supportOf(key string) supportRow {
-	for _, r := range supportRows() {
-		if r.key == key {
-			return r
-		}
-	}
-	return supportRow{situation: key}
 }
 
 // String is the row as doctor prints it.

@@ -192,7 +192,7 @@ func pause(interval, took time.Duration) time.Duration {
 func (p poller) answer(ctx context.Context) (msg top.Msg) {
 	defer func() {
 		if r := recover(); r != nil {
-			msg = top.Failed{At: time.Now(), Text: fmt.Sprintf("reading the answer failed: %v", r), Hint: "this is a bug of trimtab"}
+			msg = top.Failed{Text: fmt.Sprintf("reading the answer failed: %v", r), Hint: "this is a bug of trimtab"}
 		}
 	}()
 	d, err := p.ask(ctx)
@@ -200,7 +200,7 @@ func (p poller) answer(ctx context.Context) (msg top.Msg) {
 		return d
 	}
 	e := withHint(err)
-	return top.Failed{At: time.Now(), Text: e.Text, Hint: e.Hint}
+	return top.Failed{Text: e.Text, Hint: e.Hint}
 }
 
 // ask asks for all that is shown.

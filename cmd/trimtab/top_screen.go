@@ -95,11 +95,16 @@ func (t terminal) run(ctx context.Context, msgs <-chan top.Msg) error {
 		case <-t.resized:
 			t.screen.Sync() // takes the new size, and tells it as an event
 		case ev := <-t.screen.EventQ():
-			if failed, ok := ev.(*tcell.EventError); ok {
-				return fmt.Errorf("terminal: %w", failed)
-			}
-			if msg := message(ev); msg != nil {
-				action = t.model.Update(msg)
+			switch ev := ev.(type) {
+			case *tcell.EventError:
+				return fmt.Errorf("terminal: %w", ev)
+			case *tcell.EventResize:
+				width, height := ev.Size()
+				t.model.Update(top.Resized{Width: width, Height: height})
+			case *tcell.EventKey:
+				if k, ok := key(ev); ok {
+					action = t.model.Update(k)
+				}
 			}
 		}
 		if done, err := t.act(action); done || err != nil {
@@ -207,20 +212,7 @@ func partColour(p policies.Part) tcell.Color {
 	return color.Silver
 }
 
-// message is what an event of the terminal means to the model; nil: nothing.
-func message(ev tcell.Event) top.Msg {
-	switch ev := ev.(type) {
-	case *tcell.EventResize:
-		width, height := ev.Size()
-		return top.Resized{Width: width, Height: height}
-	case *tcell.EventKey:
-		if k, ok := key(ev); ok {
-			return k
-		}
-	}
-	return nil
-}
-
+// key is what a key means to the model; not ok: nothing.
 func key(ev *tcell.EventKey) (k top.Key, ok bool) {
 	switch ev.Key() {
 	case tcell.KeyRune:

@@ -8,23 +8,20 @@ import (
 	"github.com/trimtab/trimtab/tuner/api"
 )
 
-func adviceColumns() []column {
-	return []column{{"NAME", 20, 10, true}, {"WHAT", 14, 14, false}, {"NOW", 16, 8, true}, {"ADVISED", 16, 8, true}, {"GIVES", 26, 18, false},
-		{"A WEEK", 24, 12, false}, {"CONFIDENCE", 10, 10, false}, {"SINCE", 16, 5, false}}
-}
-
 // Advice is the table of what only owners can change, and below it each with its reason and the
 // lines to paste; in full also the numbers that it rests on. A line to paste is never cut.
 func Advice(got api.Advice, full bool, clock Clock) string {
 	if len(got.Advice) == 0 {
 		return "nothing to advise: no reading tells of something that its owner could change for the better\n"
 	}
+	columns := []column{{"NAME", 20, 10, true}, {"WHAT", 14, 14, false}, {"NOW", 16, 8, true}, {"ADVISED", 16, 8, true}, {"GIVES", 26, 18, false},
+		{"A WEEK", 24, 12, false}, {"CONFIDENCE", 10, 10, false}, {"SINCE", 16, 5, false}}
 	var rows [][]string
 	for _, a := range got.Advice {
 		rows = append(rows, adviceRow(a, clock))
 	}
 	var out strings.Builder
-	out.WriteString(table(adviceColumns(), rows))
+	out.WriteString(table(columns, rows))
 	for _, a := range got.Advice {
 		fmt.Fprintf(&out, "\n%s %s: %s\n", adviceOwner(a), Clean(string(a.What)), Clean(a.Text))
 		for _, l := range a.Paste {

@@ -68,19 +68,15 @@ func recordChange(r state.Record) string {
 	return change(r.Knob, r.From, r.To)
 }
 
-// recordGain marks what was only expected.
+// recordGain marks what was only expected. Of a trial it is the same figure that explain tells.
 func recordGain(r state.Record) string {
 	switch {
-	case r.Gain == 0 && r.Kind != state.RecordTrial:
-		return "-"
 	case r.Kind == state.RecordTrial:
-		return trialGain(r)
+	case r.Gain == 0:
+		return "-"
+	default:
+		return signed(r.Gain) + " expected"
 	}
-	return signed(r.Gain) + " expected"
-}
-
-// trialGain is the same figure that explain tells of the trial.
-func trialGain(r state.Record) string {
 	t := state.Trial{Before: r.Before, After: r.After}
 	if r.Gain != 0 { // else the trial came to no verdict by its measure
 		t.Ratio = 1 + r.Gain

@@ -21,16 +21,13 @@ type IdleQuery struct {
 	All   bool          // every device and holder
 }
 
-func idleColumns() []column {
-	return []column{{"DEVICE", 6, 6, false}, {"NAME", 20, 10, true}, {"HOLDER", 20, 10, true}, {"TEAM", 8, 5, true}, {"VRAM", 8, 8, false},
-		{"HELD", 10, 8, false}, {"SINCE-KERNEL", 12, 12, false}, {"IDLE", 22, 12, false}}
-}
-
 // Idle tells which GPUs are held and not used: a sentence, then a table.
 func Idle(d api.Devices, q IdleQuery) string {
 	if len(d.Devices) == 0 {
 		return "no GPU here (" + Clean(d.Why) + ")\n"
 	}
+	columns := []column{{"DEVICE", 6, 6, false}, {"NAME", 20, 10, true}, {"HOLDER", 20, 10, true}, {"TEAM", 8, 5, true}, {"VRAM", 8, 8, false},
+		{"HELD", 10, 8, false}, {"SINCE-KERNEL", 12, 12, false}, {"IDLE", 22, 12, false}}
 	var rows [][]string
 	for _, dev := range d.Devices {
 		for _, h := range dev.Holders {
@@ -44,7 +41,7 @@ func Idle(d api.Devices, q IdleQuery) string {
 	}
 	out := idleSentence(d, q)
 	if len(rows) > 0 {
-		out += table(idleColumns(), rows)
+		out += table(columns, rows)
 	}
 	return out
 }

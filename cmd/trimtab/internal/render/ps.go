@@ -11,15 +11,12 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// psColumns add up to Width at their least.
-func psColumns() []column {
-	return []column{{"NAME", 14, 10, true}, {"TEAM", 6, 5, true}, {"GPUS", 4, 4, false}, {"MODE", 7, 7, false}, {"RATE", 20, 18, false},
-		{"STALLED", 7, 7, false}, {"CAUSE", 9, 9, false}, {"CPU(now←original)", 17, 17, false}, {"SPEEDUP", 11, 11, false}, {"REASON", 16, 14, false}}
-}
-
 // PS is the table of all containers; all of them, also those that are not
 // watched, when all is set.
 func PS(containers []state.Container, all bool) string {
+	// At their least they add up to Width.
+	columns := []column{{"NAME", 14, 10, true}, {"TEAM", 6, 5, true}, {"GPUS", 4, 4, false}, {"MODE", 7, 7, false}, {"RATE", 20, 18, false},
+		{"STALLED", 7, 7, false}, {"CAUSE", 9, 9, false}, {"CPU(now←original)", 17, 17, false}, {"SPEEDUP", 11, 11, false}, {"REASON", 16, 14, false}}
 	var rows [][]string
 	hidden := 0
 	for _, c := range containers {
@@ -27,7 +24,8 @@ func PS(containers []state.Container, all bool) string {
 			hidden++
 			continue
 		}
-		rows = append(rows, psRow(c))
+		x := CellsOf(c)
+		rows = append(rows, []string{x.Name, cmp.Or(x.Team, "-"), x.GPUs, x.Mode, x.Rate, x.Stalled, x.Cause, x.CPU, x.Speedup, cmp.Or(x.Reason, "-")})
 	}
 	note := ""
 	if hidden > 0 {
@@ -39,12 +37,7 @@ func PS(containers []state.Container, all bool) string {
 	if len(rows) == 0 {
 		return note
 	}
-	return table(psColumns(), rows) + note
-}
-
-func psRow(c state.Container) []string {
-	cells := CellsOf(c)
-	return []string{cells.Name, cmp.Or(cells.Team, "-"), cells.GPUs, cells.Mode, cells.Rate, cells.Stalled, cells.Cause, cells.CPU, cells.Speedup, cmp.Or(cells.Reason, "-")}
+	return table(columns, rows) + note
 }
 
 // gpus shows how many devices a container holds.

@@ -51,7 +51,11 @@ func Report(r state.Report, clock Clock) string {
 			out += "\n" + x.title + ": none held\n"
 			continue
 		}
-		out += "\n" + x.title + "\n" + table(reportColumns(r, x), reportRows(r, x))
+		var rows [][]string
+		for _, g := range x.groups(r) {
+			rows = append(rows, append([]string{groupName(r.By, name(g.Name))}, x.hours(g)...))
+		}
+		out += "\n" + x.title + "\n" + table(reportColumns(r, x), rows)
 	}
 	return out
 }
@@ -121,14 +125,6 @@ func (x reportResource) groups(r state.Report) []state.ReportGroup {
 	total := r.Total
 	total.Name = "total"
 	return append(slices.DeleteFunc(slices.Clone(r.Groups), x.nothing), total)
-}
-
-// reportRows leaves out groups that have nothing of the resource, and ends with the total.
-func reportRows(r state.Report, x reportResource) (rows [][]string) {
-	for _, g := range x.groups(r) {
-		rows = append(rows, append([]string{groupName(r.By, name(g.Name))}, x.hours(g)...))
-	}
-	return rows
 }
 
 // groupName says what a group without a name is.

@@ -29,25 +29,20 @@ type pageRow struct {
 }
 
 type pageTable struct {
-	Title, By string
-	Columns   []string
-	Rows      []pageRow
+	Title   string
+	Columns []string
+	Rows    []pageRow
 }
-
-type pageTerm struct{ Title, Means string }
 
 type page struct {
 	By, Sentence, Gap string
 	Tables            []pageTable
-	Terms             []pageTerm
+	Terms             []account.Column
 }
 
 // ReportHTML is the report as one page that can be mailed.
 func ReportHTML(r state.Report, clock Clock) (string, error) {
-	p := page{By: Clean(r.By), Sentence: reportSentence(r, clock), Gap: longestGap(r, clock)}
-	for _, c := range append(account.Columns(), account.LentColumn()) {
-		p.Terms = append(p.Terms, pageTerm{c.Title, c.Means})
-	}
+	p := page{By: Clean(r.By), Sentence: reportSentence(r, clock), Gap: longestGap(r, clock), Terms: append(account.Columns(), account.LentColumn())}
 	for _, x := range reportResources() {
 		p.Tables = append(p.Tables, reportTable(r, x))
 	}
@@ -63,7 +58,7 @@ func ReportHTML(r state.Report, clock Clock) (string, error) {
 }
 
 func reportTable(r state.Report, x reportResource) pageTable {
-	t := pageTable{Title: x.title, By: Clean(r.By), Columns: x.titles()}
+	t := pageTable{Title: x.title, Columns: x.titles()}
 	if x.nothing(r.Total) {
 		return t
 	}

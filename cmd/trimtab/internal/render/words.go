@@ -2,6 +2,7 @@ package render
 
 import (
 	"cmp"
+
 	"github.com/trimtab/trimtab/policies"
 )
 

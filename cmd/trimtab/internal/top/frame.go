@@ -132,15 +132,6 @@ func (f *Frame) paint(y int, style Style) {
 	}
 }
 
-// columnsOf is how many columns a text takes.
-func columnsOf(s string) (columns int) {
-	for s != "" {
-		_, width, rest := nextRune(s)
-		columns, s = columns+width, rest
-	}
-	return columns
-}
-
 // textFits reports whether a text takes no more than so many columns; it reads no more of it
 // than it must.
 func textFits(s string, columns int) bool {

@@ -78,7 +78,7 @@ func FuzzFrames(f *testing.F) {
 		m := New(Options{Zone: time.UTC, Filter: text[:min(len(text), 3)], All: true})
 		m.Update(Resized{w, h})
 		check(t, m.View(), w, h)
-		m.Update(Failed{At: at(0), Text: text, Hint: text})
+		m.Update(Failed{Text: text, Hint: text})
 		check(t, m.View(), w, h)
 		d := answer(2, hostileContainer("a", text, n), hostileContainer("b", text+"2", n), hostileContainer(text, "plain", 1))
 		d.Status.Daemon.Version, d.Status.Daemon.ConfigError = text, text

@@ -37,10 +37,7 @@ type Data struct {
 type Asked struct{ At time.Time }
 
 // Failed says that the daemon did not answer.
-type Failed struct {
-	At         time.Time
-	Text, Hint string // what went wrong, and what to do about it; Hint may be empty
-}
+type Failed struct{ Text, Hint string } // what went wrong, and what to do about it; Hint may be empty
 
 // Tick says how late it is.
 type Tick struct{ Now time.Time }

@@ -150,7 +150,7 @@ func TestFrames(t *testing.T) {
 			golden(t, fmt.Sprintf("%s-%dx%d.txt", name, size[0], size[1]), m)
 		}
 		m := seen(size[0], size[1])
-		m.Update(Failed{At: at(10), Text: "the trimtab daemon is not running (nobody answers at /run/trimtab/trimtab.sock)"})
+		m.Update(Failed{Text: "the trimtab daemon is not running (nobody answers at /run/trimtab/trimtab.sock)"})
 		m.Update(Tick{Now: at(20)})
 		golden(t, fmt.Sprintf("gone-%dx%d.txt", size[0], size[1]), m)
 	}
@@ -159,7 +159,7 @@ func TestFrames(t *testing.T) {
 func TestWithoutDaemon(t *testing.T) {
 	m := New(Options{Zone: time.UTC})
 	m.Update(Tick{Now: at(0)})
-	m.Update(Failed{At: at(0), Text: "nobody answers", Hint: "`systemctl start trimtab` starts it"})
+	m.Update(Failed{Text: "nobody answers", Hint: "`systemctl start trimtab` starts it"})
 	golden(t, "never.txt", m)
 	m.Update(answer(2, train()))
 	if text := m.View().String(); strings.Contains(text, "nobody answers") || !strings.Contains(text, "train-resnet50") {
@@ -455,7 +455,7 @@ func TestClockStepsBack(t *testing.T) {
 	was := order()
 	const back = -3600
 	m.Update(Tick{Now: at(back + 11)})
-	m.Update(Failed{At: at(back + 12), Text: "nobody answers"})
+	m.Update(Failed{Text: "nobody answers"})
 	if got := notice(); got != "0 s old, of 14:02:10: nobody answers" {
 		t.Errorf("of a state that is ahead of the clock: %q", got)
 	}

@@ -331,7 +331,7 @@ func (m *Model) legend(f *Frame, all []policies.Part) {
 	x, y := 0, f.Height-jobFoot
 	for _, p := range all {
 		words := render.PartWords(p)
-		if need := columnsOf(words) + 4; x > 0 && x+need > f.Width {
+		if need := len(words) + 4; x > 0 && x+need > f.Width {
 			if x, y = 0, y+1; y >= f.Height-1 {
 				return
 			}
