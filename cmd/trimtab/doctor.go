@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -59,15 +60,11 @@ func doctorCommand() *cobra.Command {
 	return cmd
 }
 
+// worst is the exit code of findings.
 func worst(findings []finding) int {
 	code := 0
 	for _, f := range findings {
-		switch f.Level {
-		case levelDegraded:
-			code = max(code, 1)
-		case levelBroken:
-			code = 2
-		}
+		code = max(code, slices.Index([]string{levelOK, levelDegraded, levelBroken}, f.Level))
 	}
 	return code
 }

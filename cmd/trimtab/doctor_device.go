@@ -162,14 +162,11 @@ func examineSupport(cfg config.Config) []finding {
 	if _, err := os.Stat(btfFile); errors.Is(err, os.ErrNotExist) || examineKernel().Level == levelBroken {
 		out = append(out, supportFinding(rowNoBTF))
 	}
-	if isRootless(cfg.Docker.Host) {
+	if strings.HasPrefix(cfg.Docker.Host, "unix:///run/user/") { // a user's own Docker listens there
 		out = append(out, supportFinding(rowRootless))
 	}
 	return out
 }
-
-// isRootless: a user's own Docker listens below the user's runtime directory.
-func isRootless(host string) bool { return strings.HasPrefix(host, "unix:///run/user/") }
 
 // The risks, in words.
 const (

@@ -72,14 +72,11 @@ func runTop(cmd *cobra.Command, _ []string) error {
 	switch {
 	case once || !onTerminal || format == outputJSON:
 		return topOnce(cmd, p, m)
-	case isDumb(os.Getenv("TERM")):
+	case slices.Contains([]string{"", "dumb"}, os.Getenv("TERM")): // it can only write on
 		return topFrames(cmd, p, m)
 	}
 	return topScreen(cmd.Context(), p, m)
 }
-
-// isDumb tells terminals that can only write on.
-func isDumb(name string) bool { return name == "" || name == "dumb" }
 
 // terminalSize is that of the output, where it is a terminal; else what COLUMNS says, or as much
 // as a table takes.

@@ -117,14 +117,10 @@ func choiceState(c state.PlaceChoice, clock Clock) string {
 		state = append(state, "used by "+each(c.Holders, name))
 	}
 	if c.Hold != nil {
-		state = append(state, heldText(*c.Hold, clock.Now))
+		left := time.Unix(0, c.Hold.UntilUnixNs).Sub(clock.Now)
+		state = append(state, "held for "+name(c.Hold.For)+", "+Span(left.Seconds()))
 	}
 	return strings.Join(state, "; ")
-}
-
-// heldText says for whom a device is held, and for how long yet.
-func heldText(h state.Hold, now time.Time) string {
-	return "held for " + name(h.For) + ", " + Span(max(0, time.Unix(0, h.UntilUnixNs).Sub(now).Seconds()))
 }
 
 func expectedRate(r state.PlaceRate) string {

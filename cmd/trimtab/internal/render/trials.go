@@ -83,14 +83,6 @@ func gained(g float64, unit string) string {
 	return signed(g)
 }
 
-// gate names what said no, as the metric of rejections does.
-func gate(c state.Container) string {
-	if c.Gate == "" || c.Gate == "none" {
-		return ""
-	}
-	return " (" + Clean(c.Gate) + ")"
-}
-
 // enrolmentText tells who let trimtab do what, and which labels were not understood.
 func enrolmentText(c state.Container) string {
 	e := c.Enrolment
@@ -104,7 +96,10 @@ func enrolmentText(c state.Container) string {
 		s.title += fmt.Sprintf("nothing (%s)", cmp.Or(Clean(e.WhyNot), string(e.Mode)))
 	}
 	if e.Mode == policies.ModeTune && c.WhyNot != "" {
-		s.title += "; not now: " + Clean(c.WhyNot) + gate(c)
+		s.title += "; not now: " + Clean(c.WhyNot)
+		if c.Gate != "" && c.Gate != "none" { // what said no, as the metric of rejections names it
+			s.title += " (" + Clean(c.Gate) + ")"
+		}
 	}
 	if e.Mode == policies.ModeObserve && e.EnrolledBy == enrolment.ByDefault {
 		s.say("`trimtab enable %s` lets it act, within what the host's config allows", name(c.Name))

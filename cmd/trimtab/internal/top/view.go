@@ -64,7 +64,9 @@ func (m *Model) View() *Frame {
 		m.page(f, help())
 	default:
 		m.table(f, m.list.top, m.rowsShown())
-		m.selected(f)
+		if r := m.list.current(); r != nil { // what the table has no room for
+			m.wrap(f, f.Height-footLines, 2, r.cells.Name+": "+render.Headline(*r.container, m.clock), m.old(StylePlain))
+		}
 	}
 	m.foot(f)
 	return f
@@ -153,21 +155,17 @@ func (m *Model) table(f *Frame, first, rows int) {
 	for i := range min(rows, len(l.shown)-first) {
 		r, y, x := l.shown[first+i], tableTop+i, 0
 		for _, c := range columns {
-			f.text(x, y, c.width, fitted(c, r), m.old(StylePlain))
+			cell := c.cell(r)
+			if c.index == names && c.width >= 5 {
+				cell = render.ClipMiddle(cell, c.width)
+			}
+			f.text(x, y, c.width, cell, m.old(StylePlain))
 			x += c.width + 1
 		}
 		if r.container.Key == l.selected {
 			f.paint(y, StyleSelected)
 		}
 	}
-}
-
-// fitted is a cell of a row.
-func fitted(c placed, r *row) string {
-	if c.index == names && c.width >= 5 {
-		return render.ClipMiddle(c.cell(r), c.width)
-	}
-	return c.cell(r)
 }
 
 // nothing says why the table is empty.
@@ -179,15 +177,6 @@ func (m *Model) nothing() string {
 		return "no container is watched; not watched: " + strconv.Itoa(l.hidden)
 	}
 	return "no containers are running"
-}
-
-// selected tells of the selected container what the table has no room for.
-func (m *Model) selected(f *Frame) {
-	r := m.list.current()
-	if r == nil {
-		return
-	}
-	m.wrap(f, f.Height-footLines, 2, r.cells.Name+": "+render.Headline(*r.container, m.clock), m.old(StylePlain))
 }
 
 // wrap writes a text into so many lines; what does not fit is cut.
