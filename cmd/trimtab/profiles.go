@@ -82,6 +82,7 @@ func openKnown(s *statefile.Store, rec *recorder, log *slog.Logger) (*profiles.S
 	if k.saved, err = k.marks.Load(); err != nil {
 		log.Warn("which entries of other hosts' books had misled is lost", "error", err)
 	}
+	k.saved = k.saved.Clone()
 	profileStore.Mark(k.saved, time.Now().UnixNano())
 	k.record(profileStore.All())
 	return profileStore, k

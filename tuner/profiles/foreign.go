@@ -304,20 +304,21 @@ type Marks struct {
 	Aside  map[string]int64 `json:"aside,omitempty"`
 }
 
-func (m Marks) clone() Marks {
-	return Marks{Gone: maps.Clone(m.Gone), GoneAt: maps.Clone(m.GoneAt), Misled: maps.Clone(m.Misled), Aside: maps.Clone(m.Aside)}
+// Clone is a copy that has all maps, also those that are absent on disk.
+func (m Marks) Clone() Marks {
+	return Marks{Gone: maps.Collect(maps.All(m.Gone)), GoneAt: maps.Collect(maps.All(m.GoneAt)), Misled: maps.Collect(maps.All(m.Misled)), Aside: maps.Collect(maps.All(m.Aside))}
 }
 
 // maxGone entries are remembered as gone: more than one reading of books can bring.
 const maxGone = 2 * MaxKnown
 
 // Marks returns a copy of what is remembered of books.
-func (b *Store) Marks() Marks { return b.foreign.clone() }
+func (b *Store) Marks() Marks { return b.foreign.Clone() }
 
 // Mark begins with what was remembered of books. What is too old is left out: a host that was set
 // aside is heard again after MaxAgeNs.
 func (b *Store) Mark(m Marks, nowUnixNs int64) {
-	b.foreign = m.clone()
+	b.foreign = m.Clone()
 	maps.DeleteFunc(b.foreign.Aside, func(host string, at int64) bool {
 		old := nowUnixNs-at > MaxAgeNs
 		if old {
@@ -333,19 +334,12 @@ func (b *Store) Mark(m Marks, nowUnixNs int64) {
 func (b *Store) ageGone(nowUnixNs int64) {
 	for id := range b.foreign.Gone {
 		if at, told := b.foreign.GoneAt[id]; !told {
-			b.goneAt(id, nowUnixNs)
+			b.foreign.GoneAt[id] = nowUnixNs
 		} else if nowUnixNs-at > MaxAgeNs {
 			delete(b.foreign.Gone, id)
 		}
 	}
 	maps.DeleteFunc(b.foreign.GoneAt, func(id uint64, _ int64) bool { _, gone := b.foreign.Gone[id]; return !gone })
-}
-
-func (b *Store) goneAt(id uint64, nowUnixNs int64) {
-	if b.foreign.GoneAt == nil {
-		b.foreign.GoneAt = map[uint64]int64{}
-	}
-	b.foreign.GoneAt[id] = nowUnixNs
 }
 
 // SetForeign puts prepared entries in the place of all foreign ones. Those that misled or were
@@ -400,25 +394,11 @@ func (b *Store) misled(ids []uint64) {
 		}
 	}
 	for host := range hosts { // each by itself: the order does not matter
-		if b.foreign.Misled == nil {
-			b.foreign.Misled, b.foreign.Aside = map[string]int{}, map[string]int64{}
-		}
 		if b.foreign.Misled[host]++; b.foreign.Misled[host] >= maxMisled {
 			b.foreign.Aside[host] = b.nowUnixNs
-			b.dropHost(host)
+			b.drop(func(k Known) bool { return k.Host == host })
 		}
 	}
-}
-
-func (b *Store) dropHost(host string) (gone []Known) {
-	b.known = slices.DeleteFunc(b.known, func(k Known) bool {
-		if k.Host == host {
-			gone = append(gone, k)
-		}
-		return k.Host == host
-	})
-	b.rebuilt()
-	return gone
 }
 
 // Aside reports whether a host's book was set aside because it misled.
@@ -441,7 +421,8 @@ func (b *Store) ForgetHost(host string) []Known {
 		}
 		return of == host
 	})
-	return b.dropHost(host)
+	b.changed()
+	return b.drop(func(k Known) bool { return k.Host == host })
 }
 
 // leave remembers that a foreign entry is to stay away.
@@ -449,11 +430,7 @@ func (b *Store) leave(k Known) {
 	if k.Host == "" || len(b.foreign.Gone) >= maxGone {
 		return
 	}
-	if b.foreign.Gone == nil {
-		b.foreign.Gone = map[uint64]string{}
-	}
-	b.foreign.Gone[k.ID] = k.Host
-	b.goneAt(k.ID, b.nowUnixNs)
+	b.foreign.Gone[k.ID], b.foreign.GoneAt[k.ID] = k.Host, b.nowUnixNs
 }
 
 // ownFirst leaves what others say of a job out where this host has measured it itself.

@@ -160,6 +160,12 @@ func TestMisleads(t *testing.T) {
 	if again.SetForeign(got, 4*day); again.Foreign() != 0 {
 		t.Error("a book that was set aside is back after a restart")
 	}
+	once := open(t, nil)
+	once.Mark(Marks{Misled: map[string]int{"gpu-7": maxMisled - 1}}, 4*day) // as on disk, before any host was set aside
+	once.SetForeign(got, 4*day)
+	if once.Judge([]uint64{got[0].ID}, false); once.Foreign() != 0 || !once.Aside("gpu-7") {
+		t.Errorf("%d left of a host that misled for the third time after a restart", once.Foreign())
+	}
 	late := open(t, nil)
 	late.Mark(b.Marks(), 4*day+MaxAgeNs)
 	if m := late.Marks(); len(m.Aside)+len(m.Misled) != 0 {

@@ -96,7 +96,9 @@ type Store struct {
 }
 
 // NewStore returns an empty Store, which is what a host begins with.
-func NewStore() *Store { return &Store{next: 1, ranges: RangesOf(nil)} }
+func NewStore() *Store {
+	return &Store{next: 1, ranges: RangesOf(nil), foreign: Marks{}.Clone()}
+}
 
 // Open makes a Store of what was kept. Entries that cannot be true are left out;
 // the error tells of them, and the Store is good without them.
@@ -433,14 +435,21 @@ func (b *Store) Judge(from []uint64, right bool) {
 // Forget drops entries, and keeps those of other hosts away: one by its number, those last met under a name, or all for
 // 0 and "". It returns what went.
 func (b *Store) Forget(id uint64, name string) []Known {
-	var gone []Known
+	gone := b.drop(func(k Known) bool { return (id == 0 || k.ID == id) && (name == "" || k.Name == name) })
+	for _, k := range gone {
+		b.leave(k)
+	}
+	return gone
+}
+
+// drop takes out what goes, and returns it.
+func (b *Store) drop(goes func(Known) bool) (gone []Known) {
 	b.known = slices.DeleteFunc(b.known, func(k Known) bool {
-		if (id == 0 || k.ID == id) && (name == "" || k.Name == name) {
-			gone = append(gone, k)
-			b.leave(k)
-			return true
+		if !goes(k) {
+			return false
 		}
-		return false
+		gone = append(gone, k)
+		return true
 	})
 	if len(gone) > 0 {
 		b.rebuilt()
