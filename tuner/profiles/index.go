@@ -3,7 +3,6 @@ package profiles
 import (
 	"iter"
 	"math"
-	"math/bits"
 	"sort"
 
 	"github.com/trimtab/trimtab/policies"
@@ -52,64 +51,16 @@ func hash32(s string) uint32 {
 	return h
 }
 
-// asked is a print that many are held against.
-type asked struct {
-	*Print
-	// scales are each attribute's weight over its range.
-	scales, weights [NumAttributes]float64
-	// most differences that one within NearAt can have: on the same model of device, and on another.
-	most, mostElsewhere float64
-}
-
-// deviceOnly are the attributes that are left out between different models of device.
-const deviceOnly = 1<<DeviceWait | 1<<StepTime | 1<<Activity | 1<<SyncShare
-
-func askedOf(p *Print, ranges *Ranges) *asked {
-	q := &asked{Print: p, most: imageWeight, mostElsewhere: imageWeight}
-	for a, how := range attributes() {
-		q.scales[a], q.weights[a] = how.weight/ranges[a], how.weight
-		if p.has&(1<<a) == 0 {
-			continue
-		}
-		if q.most += how.weight; !how.device {
-			q.mostElsewhere += how.weight
-		}
-	}
-	q.most, q.mostElsewhere = q.most*NearAt*(1+slack), q.mostElsewhere*NearAt*(1+slack)
-	return q
-}
-
-// far reports whether a print is certainly not within NearAt: what is compared of it already is too
-// different, whatever the rest.
-func (q *asked) far(p *Print) bool {
-	both, most, sum := q.has&p.has, q.most, 0.0
-	if q.Device != p.Device {
-		both, most = both&^deviceOnly, q.mostElsewhere
-	}
-	for ; both != 0; both &= both - 1 {
-		a := bits.TrailingZeros32(both)
-		d := math.Abs(float64(q.logs[a]-p.logs[a])) * q.scales[a]
-		if d > q.weights[a] {
-			d = q.weights[a]
-		}
-		if sum += d; sum > most {
-			return true
-		}
-	}
-	return false
-}
-
 // maxCandidates of one unit and cost are held against a print: more than a host has jobs of a kind, and so
 // few that a look-up takes less than a millisecond.
 const maxCandidates = 3000
 
 // candidates are the known jobs that can be alike at all: steps counted in the same unit, which
-// ask for about as much CPU (see sameCost), and not certainly far. All that are alike are among them, but of
+// ask for about as much CPU (see sameCost). All that are alike are among them, but of
 // more than maxCandidates only the latest of this host's, then others'.
 func (b *Store) candidates(p Print, cost policies.Cost) iter.Seq[*Known] {
 	return func(yield func(*Known) bool) {
 		unit, x, floor := hash32(p.Unit), cost.CPU(), cost.Floor()
-		asked := askedOf(&p, &b.ranges)
 		own, left := sort.Search(len(b.known), func(i int) bool { return b.known[i].ID >= foreignID }), maxCandidates
 		for at := range b.marks {
 			i := at
@@ -127,7 +78,7 @@ func (b *Store) candidates(p Print, cost policies.Cost) iter.Seq[*Known] {
 			if left--; left < 0 {
 				return
 			}
-			if k := &b.known[i]; !asked.far(&k.Print) && !yield(k) {
+			if !yield(&b.known[i]) {
 				return
 			}
 		}

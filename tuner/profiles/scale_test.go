@@ -283,34 +283,3 @@ func TestBoundKeepsWhatIsUsed(t *testing.T) {
 		t.Errorf("%d are left; the old one is there: %v; the one that was used: %v", b.Len(), b.find(1) != nil, b.find(2) != nil)
 	}
 }
-
-// TestFarIsFar: what is ruled out without being compared is not near.
-func TestFarIsFar(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 7))
-		p, _ := someJob(r)
-		q := p
-		for a := range NumAttributes {
-			switch v, ok := q.Value(a); {
-			case r.IntN(8) == 0:
-				q = q.With(a, -1) // absent
-			case ok && r.IntN(3) == 0:
-				q = q.With(a, v*math.Pow(6, r.Float64()))
-			}
-		}
-		if r.IntN(3) == 0 {
-			q.Device = "another"
-		}
-		if r.IntN(3) == 0 {
-			q.Image = ""
-		}
-		if r.IntN(2) == 0 {
-			p, q = q, p
-		}
-		ranges := RangesOf([]Print{p, q})
-		asked := askedOf(&p, &ranges)
-		if l := compare(&p, &q, &ranges); l.Distance < NearAt && asked.far(&q) {
-			t.Fatalf("%+v is ruled out", l)
-		}
-	})
-}
