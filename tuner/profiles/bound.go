@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -25,9 +26,9 @@ func Divide(all []Known, most int) (first, rest []Known) {
 	if len(all) <= most {
 		return all, nil
 	}
-	least, equal := leastOf(all, len(all)-most)
-	for _, k := range all {
-		if k.goes(least, &equal) {
+	goes := least(all, len(all)-most)
+	for i, k := range all {
+		if goes[i] {
 			rest = append(rest, k)
 		} else {
 			first = append(first, k)
@@ -36,24 +37,18 @@ func Divide(all []Known, most int) (first, rest []Known) {
 	return first, rest
 }
 
-// leastOf is the worth of the last one that stays if over have to go, and how many of those equal
-// to it go too.
-func leastOf(all []Known, over int) (least float64, equal int) {
-	worths := make([]float64, len(all))
+// least tells which so many are worth the least: of several that are worth as much the first ones.
+func least(all []Known, many int) []bool {
+	worths, order := make([]float64, len(all)), make([]int, len(all))
 	for i := range all {
-		worths[i] = all[i].worth()
+		worths[i], order[i] = all[i].worth(), i
 	}
-	slices.Sort(worths)
-	less, _ := slices.BinarySearch(worths, worths[over])
-	return worths[over], over - less
-}
-
-func (k *Known) goes(least float64, equal *int) bool {
-	if w := k.worth(); w != least {
-		return w < least
+	slices.SortFunc(order, func(i, j int) int { return cmp.Or(cmp.Compare(worths[i], worths[j]), cmp.Compare(i, j)) })
+	goes := make([]bool, len(all))
+	for _, i := range order[:many] {
+		goes[i] = true
 	}
-	*equal--
-	return *equal >= 0
+	return goes
 }
 
 // bound holds the Store within its age and a count.
@@ -61,8 +56,8 @@ func (b *Store) bound(nowUnixNs int64, most int) {
 	b.nowUnixNs = max(b.nowUnixNs, nowUnixNs)
 	b.known = slices.DeleteFunc(b.known, func(k Known) bool { return nowUnixNs-k.LastUnixNs > MaxAgeNs })
 	if over := len(b.known) - most; over > 0 {
-		least, equal := leastOf(b.known, over)
-		b.known = slices.DeleteFunc(b.known, func(k Known) bool { return k.goes(least, &equal) })
+		goes, i := least(b.known, over), -1
+		b.known = slices.DeleteFunc(b.known, func(Known) bool { i++; return goes[i] })
 	}
 	b.rebuilt()
 }

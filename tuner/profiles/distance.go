@@ -73,7 +73,7 @@ func compare(a, b *Print, ranges *Ranges) Likeness {
 	var sum, compared, either float64
 	oneDevice := a.Device == b.Device
 	for at := range NumAttributes {
-		how := &attributes()[at]
+		how := &attributes[at]
 		if how.weight == 0 || how.device && !oneDevice {
 			continue
 		}

@@ -67,9 +67,7 @@ func (b *Store) same(p Print, cost policies.Cost, but uint64) *Known {
 	return b.find(near[0].known.ID)
 }
 
-// trust is how far first allocations that were taken from an entry proved right.
-func (k *Known) trust() float64 { return k.trusted(k.Learned.Right, k.Learned.Wrong) }
-
+// trusted is how far what was taken from an entry is taken for right, by how often it was.
 func (k *Known) trusted(right, wrong int) float64 {
 	doubt := 1.0
 	if k.Host != "" {
@@ -81,7 +79,7 @@ func (k *Known) trusted(right, wrong int) float64 {
 // confidence is what is left of certainty by distance, by what could not be
 // compared, and by how first allocations from the entry fared.
 func (m match) confidence() float64 {
-	return max(0, 1-m.Distance/NearAt) * m.Compared * m.known.trust()
+	return max(0, 1-m.Distance/NearAt) * m.Compared * m.known.trusted(m.known.Learned.Right, m.known.Learned.Wrong)
 }
 
 // Place says what the known jobs most like a print, of which a step costs so much

@@ -65,10 +65,9 @@ type attribute struct {
 // attributes describes all of them. Weights: 2 for what decides how many CPUs a job
 // can use, 1 for what else the program's text decides, less for what the machine,
 // the cache or starvation move.
-func attributes() *[NumAttributes]attribute { return &described }
-
-//trimtab:table weights and floors, only read
-var described = [NumAttributes]attribute{
+//
+//trimtab:table only read
+var attributes = &[NumAttributes]attribute{
 	TrainerCPU: {"trainerCPU", 2, 1e-3, false}, LoaderCPU: {"loaderCPU", 2, 1e-3, false}, OtherCPU: {"otherCPU", 0.25, 5e-3, false},
 	DeviceWait: {"deviceWait", 2, 2e-3, true}, Batch: {"batch", 0.5, 2e-3, false}, StepTime: {"stepTime", 0.25, 2e-3, true},
 	Launches: {"launches", 1, 1, false}, BytesIn: {"bytesIn", 1, 4096, false}, BytesOut: {"bytesOut", 0.5, 4096, false},
@@ -82,7 +81,7 @@ var described = [NumAttributes]attribute{
 // String returns the attribute's name.
 func (a Attribute) String() string {
 	if a < NumAttributes {
-		return attributes()[a].name
+		return attributes[a].name
 	}
 	return "invalid"
 }
@@ -124,7 +123,7 @@ func (p Print) With(a Attribute, v float64) Print {
 	p.values[a], p.logs[a] = 0, 0
 	if v >= 0 && v <= maxValue {
 		p.values[a] = float32(v)
-		p.logs[a] = float32(math.Log(float64(p.values[a]) + attributes()[a].floor))
+		p.logs[a] = float32(math.Log(float64(p.values[a]) + attributes[a].floor))
 		p.has |= 1 << a
 	}
 	return p
@@ -231,7 +230,7 @@ func (p *Print) UnmarshalJSON(text []byte) error {
 // Attributes are joined on the logarithmic scale; one that only either has is kept.
 func (p Print) blend(q Print, share float64) Print {
 	out := q
-	for a, how := range attributes() {
+	for a, how := range attributes {
 		a := Attribute(a)
 		was, had := p.Value(a)
 		is, has := q.Value(a)

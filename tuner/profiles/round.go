@@ -1,8 +1,8 @@
 package profiles
 
 import (
-	"math"
 	"slices"
+	"strconv"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/model"
@@ -13,19 +13,8 @@ const digits = 5
 
 // round keeps the leading digits of a number, so that its text is short.
 func round(x float64) float64 {
-	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
-		return x
-	}
-	scale := digits - 1 - int(math.Floor(math.Log10(math.Abs(x))))
-	if scale < 0 { // a negative power of ten is no exact number; its inverse is
-		down := math.Pow10(-scale)
-		return math.Round(x/down) * down
-	}
-	if scale > 300 {
-		return 0
-	}
-	up := math.Pow10(scale)
-	return math.Round(x*up) / up
+	out, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'g', digits, 64), 64) // what was formatted is a number
+	return out
 }
 
 // Rounded is a known job with its numbers rounded to what they are worth: of 10,000 jobs the text

@@ -189,7 +189,7 @@ func (p Print) on(device string) Print {
 	if p.Device == device {
 		return p
 	}
-	for a, how := range attributes() {
+	for a, how := range attributes {
 		if how.device {
 			p = p.With(Attribute(a), math.NaN())
 		}

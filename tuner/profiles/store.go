@@ -127,13 +127,14 @@ func Open(all []Known, nowUnixNs int64) (*Store, error) {
 	slices.SortFunc(b.known, byID)
 	b.bound(nowUnixNs, MaxKnown)
 	b.revision = 0
-	return b, few(errs)
+	return b, Few(errs)
 }
 
 // maxTold bounds how many faults of a store are told of one by one.
 const maxTold = 3
 
-func few(errs []error) error {
+// Few is the first of some errors, and how many more there are.
+func Few(errs []error) error {
 	if n := len(errs) - maxTold; n > 0 {
 		errs = append(errs[:maxTold:maxTold], fmt.Errorf("and %d more", n))
 	}
@@ -249,6 +250,18 @@ func (k Known) Models() (out []string) {
 
 // All returns a copy of what is known, sorted by ID.
 func (b *Store) All() []Known { return slices.Clone(b.known) }
+
+// Find returns the entries that fit, sorted by ID. They may be read from any goroutine: what an
+// entry holds is replaced when it changes, and never written to.
+func (b *Store) Find(fits func(*Known) bool) []Known {
+	var out []Known
+	for i := range b.known {
+		if fits(&b.known[i]) {
+			out = append(out, b.known[i])
+		}
+	}
+	return out
+}
 
 // Len is how many jobs are known.
 func (b *Store) Len() int { return len(b.known) }

@@ -84,9 +84,6 @@ func Decode(text []byte, nowUnixNs int64) (*profiles.Store, error) {
 // Encode is what a recording holds of known jobs.
 func Encode(all []profiles.Known) (json.RawMessage, error) { return json.Marshal(all) }
 
-// maxTold bounds how many broken entries are told of.
-const maxTold = 3
-
 func decode(raw []json.RawMessage, nowUnixNs int64) (*profiles.Store, error) {
 	var errs []error
 	var all []profiles.Known
@@ -103,13 +100,7 @@ func decode(raw []json.RawMessage, nowUnixNs int64) (*profiles.Store, error) {
 		all = append(all, k)
 	}
 	book, err := profiles.Open(all, nowUnixNs)
-	if err != nil {
-		errs = append(errs, err)
-	}
-	if len(errs) > maxTold {
-		errs = append(errs[:maxTold], fmt.Errorf("%d known jobs are left out in all", len(raw)-book.Len()))
-	}
-	return book, errors.Join(errs...)
+	return book, errors.Join(profiles.Few(errs), err)
 }
 
 // Save makes what is known durable. On an error what was kept before stands.
