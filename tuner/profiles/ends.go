@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/tuner/identity"
 )
 
@@ -29,12 +28,11 @@ type Start struct {
 	Passing bool `json:"-"`
 }
 
-// End is what one run of a job ended with, or what it has come to while it goes on. What most runs of a job
-// have alike is held once.
+// End is what one run of a job ended with, or what it has come to while it goes on.
 type End struct {
 	Run    RunID `json:"run"` // tells the runs of a job apart
 	UnixNs int64 `json:"at"`  // by the clock of its host
-	*Setting
+	Setting
 	Numbers []identity.Hash `json:"numbers,omitempty"`
 	// CPUs is the quota that was enough, Allowed what it might use at the end; 0: not known.
 	CPUs    float64 `json:"cpus,omitempty"`
@@ -46,8 +44,7 @@ type End struct {
 	Pace
 }
 
-// Setting is as what a run ran, where, on what and beside what. It is shared by all ends that have the same,
-// and not changed: see In.
+// Setting is as what a run ran, where, on what and beside what. Ends hold it once for all runs that have the same.
 type Setting struct {
 	Job string `json:"job"` // as in the identity
 	// Where and on what: keyed hashes as in Start, and the device's model.
@@ -67,21 +64,10 @@ type Setting struct {
 	Shared  bool   `json:"shared,omitempty"` // whether others worked on its devices
 }
 
-// In is the end in another setting, which f makes of the one that it has.
-func (e End) In(f func(*Setting)) End {
-	var s Setting
-	if e.Setting != nil {
-		s = *e.Setting
-	}
-	f(&s)
-	e.Setting = &s
-	return e
-}
-
 // Private is the end without what is only this host's to compare: its pace, driver, kernel and libraries.
 func (e End) Private() End {
-	e.Pace = Pace{}
-	return e.In(func(s *Setting) { s.Kernel, s.Driver, s.Libraries, s.Source = "", "", "", "" })
+	e.Pace, e.Kernel, e.Driver, e.Libraries, e.Source = Pace{}, "", "", "", ""
+	return e
 }
 
 // RunID tells the runs of a job apart; 0: none. Its text is 16 digits in hexadecimal.
@@ -122,7 +108,7 @@ const (
 func (e End) valid() error {
 	within := func(v, most float64) bool { return v >= 0 && v <= most }
 	switch {
-	case e.Run == 0 || e.Setting == nil || short(e.Kernel, e.Driver, e.Device, e.Libraries, e.Source) != nil:
+	case e.Run == 0 || e.Setting == (Setting{}) || short(e.Kernel, e.Driver, e.Device, e.Libraries, e.Source) != nil:
 		return errors.New("a run without a name, or of too long ones")
 	case len(e.Numbers) > maxEndNumbers || !identity.IsSet(e.Numbers) || e.Ranks < 0 || e.Loaders < 0 || e.Ranks > 1<<20 || e.Loaders > 1e6:
 		return errors.New("a run with more than there can be")
@@ -429,12 +415,4 @@ func (b *Store) Recalled(entry uint64, right bool) {
 	k.RunsWrong++
 	b.changed()
 	b.misled([]uint64{entry})
-}
-
-// Taken is what an earlier run settled to, as policies take it.
-func (l LastRuns) Taken(k *policies.Constants) (cpus, memory float64) {
-	if l.Memory > 0 {
-		memory = k.WithRoom(l.Memory)
-	}
-	return l.CPUs, memory
 }

@@ -20,7 +20,7 @@ func startOf(words ...string) Start {
 }
 
 func endOf(s Start, run string, cpus float64) End {
-	return End{Run: RunOf(run), Setting: &Setting{Job: s.Identity.Job, Host: s.Host, Image: s.Identity.Image}, UnixNs: day, CPUs: cpus, Numbers: s.Identity.Numbers}
+	return End{Run: RunOf(run), Setting: Setting{Job: s.Identity.Job, Host: s.Host, Image: s.Identity.Image}, UnixNs: day, CPUs: cpus, Numbers: s.Identity.Numbers}
 }
 
 // ran is a store in which a job ran, with these CPUs at the end of each run.
@@ -127,11 +127,11 @@ func TestEndsThatCannotBe(t *testing.T) {
 		"too many":          func(k *Known) { k.Identities = append(k.Identities, make([]identity.Identity, 9)...) },
 		"negative CPUs":     run(func(e *End) { e.CPUs = -1 }),
 		"endless memory":    run(func(e *End) { e.Memory = math.Inf(1) }),
-		"a readable host":   run(func(e *End) { e.Setting = &Setting{Host: "gpu-7.example.org"} }),
+		"a readable host":   run(func(e *End) { e.Setting = Setting{Host: "gpu-7.example.org"} }),
 		"out of order":      run(func(e *End) { e.Numbers = []identity.Hash{{2}, {1}} }),
-		"a long name":       run(func(e *End) { e.Setting = &Setting{Driver: strings.Repeat("x", 5000)} }),
+		"a long name":       run(func(e *End) { e.Setting = Setting{Driver: strings.Repeat("x", 5000)} }),
 		"no run":            run(func(e *End) { e.Run = 0 }),
-		"no setting":        run(func(e *End) { e.Setting = nil }),
+		"no setting":        run(func(e *End) { e.Setting = Setting{} }),
 		"a rate below 0":    run(func(e *End) { e.Rate = -3 }),
 		"no runs, no print": func(k *Known) { k.Ends = Ends{} },
 		"to come":           func(k *Known) { k.LastUnixNs = 90 * day },

@@ -227,7 +227,7 @@ func TestBadBooks(t *testing.T) {
 		"of a clock ahead":  {Book{Host: "h", MadeUnixNs: 400 * day, Known: []Known{change(func(k *Known) { k.LastUnixNs = 399 * day })}}, 1, 0},
 		"a long model":      {book("h", change(func(k *Known) { k.Learned.Devices = CostsOf(map[string]policies.Cost{long: k.Learned.Cost}) })), 0, 1},
 		"a long source":     {book("h", change(func(k *Known) { k.Learned.Response = &model.Learner{Version: 1, Source: long, Cost: k.Learned.Cost} })), 0, 1},
-		"long hashes":       {book("h", change(func(k *Known) { k.Ends = EndsOf(End{Run: 1, Setting: &Setting{Data: long}}) })), 0, 1},
+		"long hashes":       {book("h", change(func(k *Known) { k.Ends = EndsOf(End{Run: 1, Setting: Setting{Data: long}}) })), 0, 1},
 		"later than itself": {book("h", change(func(k *Known) { k.LastUnixNs = 399 * day })), 0, 1},
 	} {
 		got := Prepare(nil, c.book, 3*day)
@@ -288,7 +288,7 @@ func start(command string) Start {
 func foreignRan(k Known, command string, cpus float64) Known {
 	who := start(command)
 	k.Identities = []identity.Identity{who.Identity}
-	k.Ends = EndsOf(End{Run: 1, Setting: &Setting{Job: who.Identity.Job, Kernel: "6.1"}, UnixNs: day, CPUs: cpus}, End{Run: 2, Setting: &Setting{Job: who.Identity.Job, Source: "u"}, UnixNs: day, CPUs: cpus, Pace: Pace{Rate: 9}})
+	k.Ends = EndsOf(End{Run: 1, Setting: Setting{Job: who.Identity.Job, Kernel: "6.1"}, UnixNs: day, CPUs: cpus}, End{Run: 2, Setting: Setting{Job: who.Identity.Job, Source: "u"}, UnixNs: day, CPUs: cpus, Pace: Pace{Rate: 9}})
 	return k
 }
 
@@ -307,7 +307,7 @@ func TestForeignRuns(t *testing.T) {
 			t.Errorf("another host's pace is compared with: %+v", e)
 		}
 	}
-	id := b.End(0, who, "mine", End{Run: 3, Setting: &Setting{Job: who.Identity.Job}, UnixNs: 3 * day, CPUs: 4})
+	id := b.End(0, who, "mine", End{Run: 3, Setting: Setting{Job: who.Identity.Job}, UnixNs: 3 * day, CPUs: 4})
 	if k := b.find(id); k == nil || k.Host != "" || b.find(got[0].ID).Ends.Len() != 2 {
 		t.Fatalf("its own run went to %+v", k)
 	}

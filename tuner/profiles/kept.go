@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -14,8 +15,8 @@ import (
 // Ends are runs, the latest last, each in some 50 bytes: 10,000 jobs with eight of them are held, and
 // of few they are asked for. In JSON they are a list of End. They are not changed, see Each.
 type Ends struct {
-	settings []*Setting
-	text     string // how many, then each: see append
+	settings []Setting
+	text     []byte // how many, then each: see packer.end
 }
 
 // EndsOf holds runs. Nothing of them is lost, but see rounded.
@@ -24,26 +25,45 @@ func EndsOf(all ...End) Ends {
 		return Ends{}
 	}
 	var e Ends
-	b := binary.AppendUvarint(make([]byte, 0, 64*len(all)), uint64(len(all)))
+	p, n := packer{text: make([]byte, 0, 64*len(all))}, len(all)
+	integer(&p, &n)
 	for _, end := range all {
-		b = e.append(b, end)
+		at := e.at(end.Setting)
+		p.end(&end, &at)
 	}
-	e.text, e.settings = string(b), slices.Clip(e.settings)
+	e.text, e.settings = slices.Clone(p.text), slices.Clone(e.settings)
 	return e
 }
 
+// at is the place of a setting among those that are held, to which it is added where it is none of them. More
+// are kept of no job than are looked at: a book that has them shall not cost their square.
+func (e *Ends) at(s Setting) int {
+	from := max(0, len(e.settings)-maxIdentities*MaxEnds)
+	if i := slices.Index(e.settings[from:], s); i >= 0 {
+		return from + i
+	}
+	e.settings = append(e.settings, s)
+	return len(e.settings) - 1
+}
+
 // Len is how many there are.
-func (e Ends) Len() int { return int((&unpacker{e.text}).integer()) }
+func (e Ends) Len() (n int) {
+	integer(&packer{text: e.text, reads: true}, &n)
+	return n
+}
 
 // IsZero reports whether there are none.
-func (e Ends) IsZero() bool { return e.text == "" }
+func (e Ends) IsZero() bool { return len(e.text) == 0 }
 
 // All are the runs.
 func (e Ends) All() []End {
-	from := unpacker{e.text}
-	out := make([]End, from.integer())
+	var n, setting int
+	p := packer{text: e.text, reads: true}
+	integer(&p, &n)
+	out := make([]End, n)
 	for i := range out {
-		out[i] = e.next(&from)
+		p.end(&out[i], &setting)
+		out[i].Setting = e.settings[setting]
 	}
 	return out
 }
@@ -91,135 +111,82 @@ func (e End) rounded() End {
 	return e
 }
 
-func (e *Ends) append(b []byte, end End) []byte {
-	from := max(0, len(e.settings)-maxIdentities*MaxEnds) // more are kept of none: a book that has them shall not cost their square
-	i := slices.IndexFunc(e.settings[from:], func(s *Setting) bool { return s == end.Setting || s != nil && end.Setting != nil && *s == *end.Setting })
-	if i += from; i < from { // none
-		i, e.settings = len(e.settings), append(e.settings, end.Setting)
-	}
-	b = binary.AppendUvarint(b, uint64(i))
-	b = binary.AppendUvarint(b, uint64(end.Run))
-	b = appendScaled(b, end.UnixNs, secondNs)
-	b = appendHashes(b, end.Numbers)
-	b = appendAmount(b, end.CPUs, perCPU)
-	b = appendAmount(b, end.Allowed, perCPU)
-	b = appendAmount(b, end.Memory, 1./pageBytes)
-	for _, f := range []float32{end.Queued, end.Rate, end.Spread, end.Slowest, end.Least, end.First} { // zeros of the mantissa's end first: varints leave them out
-		b = binary.AppendUvarint(b, uint64(bits.Reverse32(math.Float32bits(f))))
-	}
-	return binary.AppendVarint(b, int64(end.Blocks))
+// packer writes runs to a text, or reads them from it, in the same order.
+type packer struct {
+	text  []byte // what was written, or is still to be read
+	reads bool
 }
 
-func (e Ends) next(from *unpacker) (end End) {
-	end.Setting = e.settings[from.integer()]
-	end.Run = RunID(from.integer())
-	end.UnixNs = from.scaled(secondNs)
-	end.Numbers = from.hashes()
-	end.CPUs, end.Allowed, end.Memory = from.amount(perCPU), from.amount(perCPU), from.amount(1./pageBytes)
-	for _, f := range []*float32{&end.Queued, &end.Rate, &end.Spread, &end.Slowest, &end.Least, &end.First} {
-		*f = math.Float32frombits(bits.Reverse32(uint32(from.integer())))
+// end writes or reads a run, and the place of its setting.
+func (p *packer) end(e *End, setting *int) {
+	integer(p, setting)
+	integer(p, &e.Run)
+	at, ns := e.UnixNs/secondNs, e.UnixNs%secondNs
+	integer(p, &at)
+	integer(p, &ns)
+	e.UnixNs = at*secondNs + ns
+	p.hashes(&e.Numbers)
+	p.amount(&e.CPUs, perCPU)
+	p.amount(&e.Allowed, perCPU)
+	p.amount(&e.Memory, 1./pageBytes)
+	for _, f := range []*float32{&e.Queued, &e.Rate, &e.Spread, &e.Slowest, &e.Least, &e.First} {
+		n := bits.Reverse32(math.Float32bits(*f)) // zeros of the mantissa's end first: varints leave them out
+		integer(p, &n)
+		*f = math.Float32frombits(bits.Reverse32(n))
 	}
-	n := from.integer()
-	end.Blocks = int32(n>>1) ^ -int32(n&1)
-	return end
+	integer(p, &e.Blocks)
 }
 
-// appendScaled adds n in whole units, or as it is where it is none.
-func appendScaled(b []byte, n, unit int64) []byte {
-	if n >= 0 && n%unit == 0 {
-		return binary.AppendUvarint(b, uint64(n/unit)<<1)
+// integer is a varint; of a text that has ended it reads 0.
+func integer[T ~int | ~int32 | ~int64 | ~uint32 | ~uint64](p *packer, n *T) {
+	if !p.reads {
+		p.text = binary.AppendUvarint(p.text, uint64(*n))
+		return
 	}
-	return binary.LittleEndian.AppendUint64(append(b, 1), uint64(n))
+	read, size := binary.Uvarint(p.text)
+	*n, p.text = T(read), p.text[size:]
 }
 
-// appendAmount does so with per parts of a whole.
-func appendAmount(b []byte, x, per float64) []byte {
-	if n := math.Round(x * per); n >= 0 && n < 1<<52 && n/per == x {
-		return binary.AppendUvarint(b, uint64(n)<<1)
+// amount is so many parts of a whole, or all its bits where it is none of them.
+func (p *packer) amount(x *float64, per float64) {
+	n, exact := uint64(1), math.Float64bits(*x)
+	if whole := math.Round(*x * per); whole >= 0 && whole < 1<<52 && whole/per == *x {
+		n = uint64(whole) << 1
 	}
-	return binary.LittleEndian.AppendUint64(append(b, 1), math.Float64bits(x))
-}
-
-// appendHashes adds the bits that texts of hashes stand for, or the texts where one stands for none.
-func appendHashes(b []byte, all []identity.Hash) []byte {
-	packed := binary.AppendUvarint(b, uint64(len(all))<<1)
-	for _, h := range all {
-		var bits [len(h)]byte
-		var text identity.Hash
-		n, _ := base64.RawURLEncoding.Decode(bits[:], h[:]) // what stands for none is seen by its text
-		if base64.RawURLEncoding.Encode(text[:], bits[:identity.WordBytes]); n != identity.WordBytes || text != h {
-			packed = binary.AppendUvarint(b, uint64(len(all))<<1|1)
-			for _, h := range all {
-				packed = append(packed, h[:]...)
-			}
-			return packed
-		}
-		packed = append(packed, bits[:n]...)
+	if integer(p, &n); n&1 == 0 {
+		*x = float64(n>>1) / per
+		return
 	}
-	return packed
+	integer(p, &exact)
+	*x = math.Float64frombits(exact)
 }
 
-// unpacker reads what append wrote.
-type unpacker struct{ text string }
-
-func (u *unpacker) bytes(n int) (s string) {
-	s, u.text = u.text[:n], u.text[n:]
-	return s
-}
-
-// integer is 0 where there is none.
-func (u *unpacker) integer() (n uint64) {
-	for i := range len(u.text) {
-		c := u.text[i]
-		if n |= uint64(c&0x7f) << (7 * i); c < 0x80 {
-			u.text = u.text[i+1:]
-			return n
+// hashes are the bits that their texts stand for, or the texts where one stands for none.
+func (p *packer) hashes(all *[]identity.Hash) {
+	n := len(*all) << 1
+	if slices.ContainsFunc(*all, func(h identity.Hash) bool { return !identity.Hashes(identity.WordBytes, string(h[:])) }) {
+		n |= 1
+	}
+	if integer(p, &n); p.reads && n > 0 {
+		*all = make([]identity.Hash, n>>1)
+	}
+	for i := range *all {
+		h, texts := (*all)[i][:], n&1 != 0
+		switch {
+		case p.reads && texts:
+			p.text = p.text[copy(h, p.text):]
+		case p.reads:
+			base64.RawURLEncoding.Encode(h, p.text[:identity.WordBytes])
+			p.text = p.text[identity.WordBytes:]
+		case texts:
+			p.text = append(p.text, h...)
+		default:
+			p.text, _ = base64.RawURLEncoding.AppendDecode(p.text, h) // it stands for bits, as seen above
 		}
 	}
-	return 0
-}
-
-// whole is a number of units; ok is false where 64 bits as they are stand instead.
-func (u *unpacker) whole() (n uint64, ok bool) {
-	if n = u.integer(); n&1 == 0 {
-		return n >> 1, true
-	}
-	return binary.LittleEndian.Uint64([]byte(u.bytes(8))), false
-}
-
-func (u *unpacker) scaled(unit int64) int64 {
-	n, ok := u.whole()
-	if ok {
-		return int64(n) * unit
-	}
-	return int64(n)
-}
-
-func (u *unpacker) amount(per float64) float64 {
-	n, ok := u.whole()
-	if ok {
-		return float64(n) / per
-	}
-	return math.Float64frombits(n)
-}
-
-func (u *unpacker) hashes() []identity.Hash {
-	n := u.integer()
-	if n == 0 {
-		return nil
-	}
-	out := make([]identity.Hash, n>>1)
-	for i := range out {
-		if n&1 != 0 {
-			copy(out[i][:], u.bytes(len(out[i])))
-		} else {
-			base64.RawURLEncoding.Encode(out[i][:], []byte(u.bytes(identity.WordBytes)))
-		}
-	}
-	return out
 }
 
 // Equal reports whether two are the same runs.
 func (e Ends) Equal(o Ends) bool {
-	return e.text == o.text && slices.EqualFunc(e.settings, o.settings, func(a, b *Setting) bool { return a == b || a != nil && b != nil && *a == *b })
+	return bytes.Equal(e.text, o.text) && slices.Equal(e.settings, o.settings)
 }

@@ -30,7 +30,7 @@ func someEnd(t *rapid.T) End {
 		e.Numbers = append(e.Numbers, h)
 	}
 	if job := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "job"); job != "" {
-		e.Setting = &Setting{Job: job}
+		e.Setting = Setting{Job: job}
 	}
 	return e
 }
@@ -58,7 +58,7 @@ func TestManyEndsAreNotCompared(t *testing.T) {
 	most := maxIdentities * MaxEnds
 	var all []End
 	for i := range 2 * most {
-		all = append(all, End{Run: RunID(i + 1), Setting: &Setting{Ranks: i % (most + 1)}})
+		all = append(all, End{Run: RunID(i + 1), Setting: Setting{Ranks: i % (most + 1)}})
 	}
 	kept := EndsOf(all...)
 	if got := len(EndsOf(all[:most]...).settings); got != most || len(kept.settings) != len(all) {
@@ -74,7 +74,7 @@ func TestRounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		share, rate := rapid.Float32Range(0, 1), rapid.Float32Range(0, 1e6)
 		e := End{
-			Run: 1, UnixNs: rapid.Int64().Draw(t, "at"), Setting: &Setting{Job: "AAAAAAAAAAAAAAAA"}, Queued: share.Draw(t, "queued"),
+			Run: 1, UnixNs: rapid.Int64().Draw(t, "at"), Setting: Setting{Job: "AAAAAAAAAAAAAAAA"}, Queued: share.Draw(t, "queued"),
 			CPUs: rapid.Float64Range(0, maxCPUs).Draw(t, "cpus"), Allowed: rapid.Float64Range(0, 64).Draw(t, "allowed"), Memory: rapid.Float64Range(0, maxBytes).Draw(t, "memory"),
 			Pace: Pace{Rate: rate.Draw(t, "rate"), Spread: share.Draw(t, "spread"), Slowest: rate.Draw(t, "slowest"), Least: rate.Draw(t, "least"), First: rate.Draw(t, "first")},
 		}
@@ -95,7 +95,7 @@ func TestEndsInJSON(t *testing.T) {
 	var ends []End
 	for i := range MaxEnds {
 		h := identity.Hash([]byte("AAAAAAA" + string(rune('a'+i))))
-		ends = append(ends, End{Run: RunID(i + 1), UnixNs: 20_000 * day, Setting: &Setting{Job: "job"}, Numbers: []identity.Hash{h}, CPUs: 1.35, Allowed: 2, Memory: 1359 << 20,
+		ends = append(ends, End{Run: RunID(i + 1), UnixNs: 20_000 * day, Setting: Setting{Job: "job"}, Numbers: []identity.Hash{h}, CPUs: 1.35, Allowed: 2, Memory: 1359 << 20,
 			Pace: Pace{Rate: 9.1, Spread: 0.01, Blocks: 50, Slowest: 9, Least: 9}}.rounded())
 	}
 	plain, err := json.Marshal(ends)

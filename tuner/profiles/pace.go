@@ -153,7 +153,7 @@ type Usual struct {
 	PerSecond      float64
 	Low, High      float64 // 95 % of runs
 	Runs           int
-	between, block float64 // standard deviations, of logarithms
+	another, block float64 // standard deviations, of logarithms: of one more run about the mean of these, of a block
 	blocks         float64 // that tell the latter, less one for each run
 	ends, alike    []End   // those that it is of, and with those that are too odd for it
 }
@@ -180,20 +180,13 @@ func UsualOf(s Start, ends []End, source string) (u Usual, ok bool) {
 		u.blocks += float64(max(0, e.Blocks-1))
 		u.block += float64(e.Spread*e.Spread) / float64(len(here))
 	}
-	mean := 0.0
-	for _, l := range logs {
-		mean += l / float64(len(logs))
-	}
-	var square float64
-	for _, l := range logs {
-		square += (l - mean) * (l - mean)
-	}
+	mean, spread := oneMore(logs)
 	u.Runs, u.ends, u.PerSecond, u.block = len(here), here, math.Exp(mean), max(blockRoom*math.Sqrt(u.block), leastSpread)
 	if u.Runs < leastRuns {
 		return u, false
 	}
-	u.between = max(math.Sqrt(square/float64(u.Runs-1)), leastSpread)
-	reach := u.quantile(0.05/2) * math.Sqrt(u.variance())
+	u.another = spread
+	reach := u.reach(0.05 / 2)
 	u.Low, u.High = math.Exp(mean-reach), math.Exp(mean+reach)
 	return u, true
 }
@@ -243,13 +236,19 @@ func withoutOdd(ends []End) []End {
 	return out
 }
 
-// quantile is Student's, of one side.
-func (u Usual) quantile(share float64) float64 {
-	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(u.Runs - 1)}.Quantile(1 - share)
+// oneMore is what some values tell of one more: their mean, and its standard deviation about that.
+func oneMore(logs []float64) (mean, spread float64) {
+	mean, spread = stat.MeanStdDev(logs, nil)
+	return mean, max(spread, leastSpread) * math.Sqrt(1+1/float64(len(logs)))
 }
 
-// variance is that of the logarithm of one run's rate about the mean of the others.
-func (u Usual) variance() float64 { return u.between * u.between * (1 + 1/float64(u.Runs)) }
+// student is beyond how many standard deviations a share lies, on one side.
+func student(share, freedom float64) float64 {
+	return distuv.StudentsT{Sigma: 1, Nu: freedom}.Quantile(1 - share)
+}
+
+// reach is beyond how far below the usual rate a share of runs lies.
+func (u Usual) reach(share float64) float64 { return student(share, float64(u.Runs-1)) * u.another }
 
 // Slower tells that a run is slower than the last ones of its job on this host.
 type Slower struct {
@@ -293,7 +292,7 @@ func (u Usual) Slower(p *Pacer, now End) *Slower {
 		s.early = true
 		return s
 	}
-	of := u.quantile(falseAlarms) * math.Sqrt(u.variance())
+	of := u.reach(falseAlarms)
 	by := distuv.UnitNormal.Quantile(1-falseAlarms/(look*(look+1))) * block / math.Sqrt2
 	blocks := p.before + p.blocks
 	if _, most := u.slowest(blocks, of, func(e End) float32 { return e.Slowest }); below >= max(math.Hypot(of, by), -math.Log(1-leastSlower), most) {
@@ -327,15 +326,14 @@ func (u Usual) first(p *Pacer) float64 {
 	if len(logs) < leastRuns {
 		return 0
 	}
-	mean, spread := stat.MeanStdDev(logs, nil)
+	mean, spread := oneMore(logs)
 	n := float64(len(logs))
-	spread = max(spread, leastSpread) * math.Sqrt(1+1/n)
-	reach := spread * distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile(1-falseAlarms)
+	reach := spread * student(falseAlarms, n-1)
 	if mean+spread >= math.Log(u.PerSecond) {
-		runs, blocks := u.variance(), u.block*u.block/2*(1+1/n)
+		runs, blocks := u.another*u.another, u.block*u.block/2*(1+1/n)
 		all := runs + blocks
 		freedom := all * all / (runs*runs/float64(u.Runs-1) + blocks*blocks/max(1, u.blocks))
-		reach = min(reach, max(spread, math.Sqrt(all))*distuv.StudentsT{Sigma: 1, Nu: freedom}.Quantile(1-falseAlarms))
+		reach = min(reach, max(spread, math.Sqrt(all))*student(falseAlarms, freedom))
 	}
 	if off := mean - math.Log(p.first/math.Sqrt(p.begin)); off >= max(reach, -math.Log(1-leastSlower)) {
 		return off
@@ -358,10 +356,8 @@ func (u Usual) slowest(blocks int, of float64, stretch func(End) float32) (mean,
 	if len(off) < leastRuns {
 		return 0, math.Inf(1) // none lasted so long: what comes by then is not known
 	}
-	mean, spread := stat.MeanStdDev(off, nil)
-	n := float64(len(off))
-	t := distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile(1 - falseAlarms)
-	return mean, mean + math.Hypot(of, t*max(spread, leastSpread)*math.Sqrt(1+1/n))
+	mean, spread := oneMore(off)
+	return mean, mean + math.Hypot(of, student(falseAlarms, float64(len(off)-1))*spread)
 }
 
 // moreQueued is the share of its time that a run queues more than any before, from which on neighbours

@@ -89,7 +89,7 @@ func (s simulated) before(rng *rand.Rand, runs int) (ends []End) {
 		if s.odd && i == runs/2 {
 			slower = 0.25
 		}
-		ends = append(ends, End{Run: RunID(i), Setting: &Setting{Job: "job", Source: "steps"}, Pace: s.run(rng, s.steps, slower, nil)})
+		ends = append(ends, End{Run: RunID(i), Setting: Setting{Job: "job", Source: "steps"}, Pace: s.run(rng, s.steps, slower, nil)})
 	}
 	return ends
 }
@@ -147,14 +147,14 @@ func TestSlowerSimulated(t *testing.T) {
 				t.Fatalf("%s: no usual rate", s.name)
 			}
 			s.run(rng, s.steps, 0, func(_ int, p *Pacer) bool {
-				if u.Slower(p, End{Setting: &Setting{}}) != nil {
+				if u.Slower(p, End{Setting: Setting{}}) != nil {
 					alarms++
 					return false
 				}
 				return true
 			})
 			s.run(rng, s.steps, 0.10, func(at int, p *Pacer) bool {
-				if u.Slower(p, End{Setting: &Setting{}}) != nil {
+				if u.Slower(p, End{Setting: Setting{}}) != nil {
 					if later++; at <= 101 {
 						found++
 					}
@@ -211,7 +211,7 @@ func TestSlowerBound(t *testing.T) {
 func TestSlowerSays(t *testing.T) {
 	var ends []End
 	for i := range 8 {
-		ends = append(ends, End{Run: RunID(i), Setting: &Setting{Host: "here", Driver: "535", Device: "A100", Image: "one", Data: "d", Libraries: "l", Kernel: "6.1", Source: "steps"}, Allowed: 4, Pace: Pace{Rate: 100 + 0.1*float32(i%3), Spread: 0.01, Blocks: 50, Slowest: 99.8}})
+		ends = append(ends, End{Run: RunID(i), Setting: Setting{Host: "here", Driver: "535", Device: "A100", Image: "one", Data: "d", Libraries: "l", Kernel: "6.1", Source: "steps"}, Allowed: 4, Pace: Pace{Rate: 100 + 0.1*float32(i%3), Spread: 0.01, Blocks: 50, Slowest: 99.8}})
 	}
 	u, ok := UsualOf(Start{Host: "here"}, ends, "steps")
 	if !ok || u.PerSecond < 100 || u.PerSecond > 100.3 || u.Low > 100 || u.High < 100.2 {
@@ -224,7 +224,7 @@ func TestSlowerSays(t *testing.T) {
 	now := ends[7]
 	say := func(want string, f func(*End)) {
 		t.Helper()
-		e := now.In(func(*Setting) {})
+		e := now
 		f(&e)
 		s := u.Slower(&p, e)
 		if s == nil {
@@ -263,7 +263,7 @@ func TestUsualOf(t *testing.T) {
 		return out
 	}
 	end := func(host, source string, rate float64, numbers ...string) End {
-		return End{Setting: &Setting{Host: host, Source: source}, Numbers: hashes(numbers...), Pace: Pace{Rate: float32(rate), Blocks: 10, Spread: 0.01, Slowest: float32(rate) * 0.99}}
+		return End{Setting: Setting{Host: host, Source: source}, Numbers: hashes(numbers...), Pace: Pace{Rate: float32(rate), Blocks: 10, Spread: 0.01, Slowest: float32(rate) * 0.99}}
 	}
 	repeat := func(n int, e End) (out []End) {
 		for range n {

@@ -1,46 +1,26 @@
 package profiles
 
-import (
-	"math"
-
-	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
-)
+import "math"
 
 // Predictor predicts rates by the same known jobs as often as it is asked: what they tell of two models
 // of device is worked out once. Used from one goroutine.
 type Predictor struct {
-	weights Weights
+	Weights Weights // EqualWeights but in package test/lab, which tries others
 	known   []Known
-	pairs   map[[2]string]*pair
-}
-
-// pair is what known jobs tell of two models, with the widths of its intervals as far as they were asked for.
-type pair struct {
-	*moves
-	widths map[bool]float64
+	pairs   map[[2]string]*moves
 }
 
 // NewPredictor predicts by what is known, which must not change meanwhile.
 func NewPredictor(known []Known) *Predictor {
-	return &Predictor{EqualWeights(), known, map[[2]string]*pair{}}
+	return &Predictor{EqualWeights(), known, map[[2]string]*moves{}}
 }
 
-func (p *Predictor) pair(from, to string) *pair {
+func (p *Predictor) pair(from, to string) *moves {
 	key := [2]string{from, to}
 	if p.pairs[key] == nil {
-		p.pairs[key] = &pair{newMoves(p.weights, p.known, from, to), map[bool]float64{}}
+		p.pairs[key] = newMoves(p.Weights, p.known, from, to)
 	}
 	return p.pairs[key]
-}
-
-func (p *pair) halfWidth(own bool) float64 {
-	w, ok := p.widths[own]
-	if !ok {
-		w = p.moves.halfWidth(own)
-		p.widths[own] = w
-	}
-	return w
 }
 
 // SpeedsOf tells the rates of a known job by models of device, its own among them: as measured
@@ -69,7 +49,7 @@ func (p *Predictor) SpeedsOf(k Known, cpus float64, models []string) []Speed {
 		}
 		out = append(out, s)
 	}
-	return append(out, p.predict(Running{k.Print, k.costOn(k.Print.Device), cpus}, other)...)
+	return append(out, p.Predict(Running{k.Print, k.costOn(k.Print.Device), cpus}, other)...)
 }
 
 // apart is the usual rate of a job's runs on a model of device, and how far another one may be from it, of
@@ -77,20 +57,24 @@ func (p *Predictor) SpeedsOf(k Known, cpus float64, models []string) []Speed {
 func (k *Known) apart(model string) (usual, off float64, ok bool) {
 	var logs []float64
 	for _, e := range k.Ends.All() {
-		if e.Setting != nil && e.Device == model && e.Source == k.Print.Unit && e.Rate > 0 {
+		if e.Device == model && e.Source == k.Print.Unit && e.Rate > 0 {
 			logs = append(logs, e.log())
 		}
 	}
 	if len(logs) < leastRuns {
 		return 0, 0, false
 	}
-	usual, spread := stat.MeanStdDev(logs, nil)
-	n := float64(len(logs))
-	return usual, distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile((1+Covered)/2) * max(spread, leastSpread) * math.Sqrt(1+1/n), true
+	usual, spread := oneMore(logs)
+	return usual, student((1-Covered)/2, float64(len(logs)-1)) * spread, true
 }
 
-// predict predicts as PredictWith does.
-func (p *Predictor) predict(r Running, models []string) []Speed {
+// Predict predicts a job's rate on other models of device. Only the time that it waits for its device
+// is scaled: by data sheets, then by what known jobs that ran on both models needed beyond that,
+// weighted by likeness. The rest of the step stays: what the host bounds, no device makes faster. The
+// interval is conformal: as wide as the errors were when each known job was predicted from those of
+// other families (Vovk et al. 2005; with one calibration error a family). A model of which
+// neither sheets nor known jobs tell is left out.
+func (p *Predictor) Predict(r Running, models []string) []Speed {
 	if r.Print.Device == "" || r.Cost.Floor() <= 0 || r.Cost.Device <= 0 {
 		return nil
 	}
@@ -105,9 +89,12 @@ func (p *Predictor) predict(r Running, models []string) []Speed {
 		if !told {
 			continue
 		}
+		if _, asked := m.widths[own]; !asked {
+			m.widths[own] = m.halfWidth(own)
+		}
 		moved := r.Cost
 		moved.Device *= j.sheet * math.Exp(mean)
-		s := speedAt(model, moved, r.CPUs, m.halfWidth(own))
+		s := speedAt(model, moved, r.CPUs, m.widths[own])
 		s.Jobs = len(m.jobs)
 		out = append(out, s)
 	}

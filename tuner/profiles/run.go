@@ -30,7 +30,6 @@ type Run struct {
 	device          string
 	beganNs, keptNs int64
 	last            LastRuns
-	expected        float64 // CPUs that the last runs ended with, whether or not they are taken
 	took            []string
 	given, judged   bool    // CPUs of the last runs stand; told whether that was right
 	quotas, all     quotas  // what was enough, and all that could be lent where it wanted that
@@ -76,13 +75,18 @@ func (r *Run) Begin(b *Store, s *Start, key, device string, nowNs int64) {
 	if last := b.LastRuns(*s, device, RunOf(key)); r.last.Own == nil && last.Own != nil {
 		r.id, r.last = RunOf(key), last
 	}
-	if r.expected = r.last.Expected; r.last.Own != nil {
+	if r.last.Own != nil {
 		r.quotas.most, r.memory, r.libraries = r.last.Own.CPUs, r.last.Own.Memory, r.last.Own.Libraries
 	}
 }
 
 // Last is what is to be taken over of the last runs, and has not been: CPUs and bytes; 0: nothing.
-func (r *Run) Last(k *policies.Constants) (cpus, memory float64) { return r.last.Taken(k) }
+func (r *Run) Last(k *policies.Constants) (cpus, memory float64) {
+	if r.last.Memory > 0 {
+		memory = k.WithRoom(r.last.Memory)
+	}
+	return r.last.CPUs, memory
+}
 
 // Entry is the known job whose curves it begins with; 0: none, or its last runs came to different ends.
 func (r *Run) Entry() uint64 {
@@ -151,16 +155,15 @@ func (r *Run) recovered(u Usual) bool {
 func (r *Run) complete(e End) End {
 	s, i := r.start, r.start.Identity
 	e.Run, e.Numbers, e.Pace = r.id, i.Numbers[:min(len(i.Numbers), maxEndNumbers)], r.pacer.Pace()
-	return e.In(func(in *Setting) {
-		in.Job, in.Host, in.Kernel, in.Driver, in.Image, in.Data = i.Job, s.Host, clip(s.Kernel), clip(s.Driver), i.Image, i.Data
-		if in.Device = cmp.Or(in.Device, clip(r.device)); e.Blocks > 0 {
-			in.Source = r.pacer.source
-		}
-		if r.libraries == "" && e.Blocks > 0 { // later it maps more, as to evaluate or to write checkpoints, and at its end none
-			r.libraries = in.Libraries
-		}
-		in.Libraries = r.libraries
-	})
+	e.Job, e.Host, e.Kernel, e.Driver, e.Image, e.Data = i.Job, s.Host, clip(s.Kernel), clip(s.Driver), i.Image, i.Data
+	if e.Device = cmp.Or(e.Device, clip(r.device)); e.Blocks > 0 {
+		e.Source = r.pacer.source
+	}
+	if r.libraries == "" && e.Blocks > 0 { // later it maps more, as to evaluate or to write checkpoints, and at its end none
+		r.libraries = e.Libraries
+	}
+	e.Libraries = r.libraries
+	return e
 }
 
 // Due reports whether what the run has come to is to be kept: from time to time, and at its end.
@@ -183,7 +186,7 @@ func (r *Run) Keep(b *Store, entry uint64, name string, e End, all float64, nowN
 	if e = r.complete(e); e.CPUs == 0 && e.Memory == 0 && e.Blocks == 0 {
 		return
 	}
-	if right := math.Abs(math.Log(most/r.expected)) <= math.Log(agreeWithin); ended && most > 0 && r.expected > 0 && !r.judged && (right || r.given) {
+	if right := math.Abs(math.Log(most/r.last.Expected)) <= math.Log(agreeWithin); ended && most > 0 && r.last.Expected > 0 && !r.judged && (right || r.given) {
 		r.judged = true
 		b.Recalled(r.last.Entry, right)
 	}
@@ -242,7 +245,7 @@ func (r *Run) Show() *Shown {
 
 // EndOf is what a container's latest window says of its run.
 func EndOf(r *observe.Reading, p policies.Paging, devices []probes.Device, key string) End {
-	e := End{Setting: &Setting{Device: FactsOf("", key, devices).Device, Ranks: r.Ranks, Loaders: r.Loaders, Shared: len(r.SharedWith) > 0},
+	e := End{Setting: Setting{Device: FactsOf("", key, devices).Device, Ranks: r.Ranks, Loaders: r.Loaders, Shared: len(r.SharedWith) > 0},
 		Queued: float32(min(1, r.Breakdown.Share(policies.PartContended)+r.Breakdown.Share(policies.PartInputContended)))}
 	if w := r.Window; w != nil {
 		ranks := slices.DeleteFunc(slices.Clone(w.Facts), func(p probes.Process) bool {

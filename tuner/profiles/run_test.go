@@ -250,7 +250,7 @@ func TestLibrariesOfARun(t *testing.T) {
 	if steps(4, of("DDDDDDDD", "BBBBBBBB")); r.complete(End{}).Libraries != "CCCCCCCC" {
 		t.Errorf("after the daemon began anew: %q", r.complete(End{}).Libraries)
 	}
-	if (End{Run: 1, Setting: &Setting{Job: s.Identity.Job, Libraries: "libtorch_cpu.so"}}).valid() == nil {
+	if (End{Run: 1, Setting: Setting{Job: s.Identity.Job, Libraries: "libtorch_cpu.so"}}).valid() == nil {
 		t.Error("a readable name passes")
 	}
 }
@@ -259,7 +259,7 @@ func TestLibrariesOfARun(t *testing.T) {
 func TestAllIsBetterThanNothing(t *testing.T) {
 	b, s, r := NewStore(), startOf("train.py"), Run{}
 	r.Begin(b, &s, "docker-x", "", 0)
-	r.Keep(b, 0, "train", End{UnixNs: day}.In(func(*Setting) {}), 8, 2*keepEveryNs, true)
+	r.Keep(b, 0, "train", End{UnixNs: day}, 8, 2*keepEveryNs, true)
 	if l := b.LastRuns(s, "", 0); l.CPUs != 8 {
 		t.Errorf("%+v", l)
 	}

@@ -116,7 +116,8 @@ func TestMemoryWithRuns(t *testing.T) {
 			all[i].Identities = k.Identities
 			var ends []End
 			for n := range c.runs {
-				e := k.Ends.All()[0].In(func(s *Setting) { s.Source = k.Print.Unit })
+				e := k.Ends.All()[0]
+				e.Source = k.Print.Unit
 				e.Run, e.UnixNs, e.Queued = RunID(r.Uint64()), 20_000*day+int64(r.Uint32()), r.Float32()
 				e.CPUs, e.Allowed, e.Memory = 9*r.Float64(), 64*r.Float64(), r.Float64()*(64<<30)
 				e.Pace = Pace{Rate: 9 * r.Float32(), Spread: r.Float32(), Blocks: r.Int32N(1e5), Slowest: r.Float32(), Least: r.Float32(), First: r.Float32()}
@@ -242,7 +243,7 @@ func TestMarksFollow(t *testing.T) {
 				b.Update(ids[r.IntN(len(ids))], measurement("again", p, c, at))
 			case r.IntN(3) == 0:
 				who := start(string(rune(97+r.IntN(4))) + ".py")
-				ids = append(ids, b.End(0, who, "run", End{Run: RunID(i + 1), Setting: &Setting{Job: who.Identity.Job}, UnixNs: at, CPUs: 1}))
+				ids = append(ids, b.End(0, who, "run", End{Run: RunID(i + 1), Setting: Setting{Job: who.Identity.Job}, UnixNs: at, CPUs: 1}))
 			default:
 				ids = append(ids, b.Update(0, measurement("new", p, c, at)))
 			}

@@ -67,18 +67,6 @@ func (b *Store) Speeds(id uint64, p Print, cost policies.Cost, cpus float64, mod
 	return slices.DeleteFunc(NewPredictor(b.known).SpeedsOf(k, cpus, models), func(s Speed) bool { return s.Device == p.Device })
 }
 
-// PredictWith predicts a job's rate on other models of device. Only the time that it waits for its device
-// is scaled: by data sheets, then by what known jobs that ran on both models needed beyond that,
-// weighted by likeness. The rest of the step stays: what the host bounds, no device makes faster. The
-// interval is conformal: as wide as the errors were when each known job was predicted from those of
-// other families (Vovk et al. 2005; with one calibration error a family). A model of which
-// neither sheets nor known jobs tell is left out. The weights are EqualWeights but in package test/lab, which tries others.
-func PredictWith(w Weights, known []Known, r Running, models []string) []Speed {
-	p := NewPredictor(known)
-	p.weights = w
-	return p.predict(r, models)
-}
-
 // speedAt is the rate at a cost whose wait for the device is known to within e^±off.
 func speedAt(model string, c policies.Cost, cpus, off float64) Speed {
 	rate := func(by float64) float64 {
@@ -99,6 +87,7 @@ type moves struct {
 	a, b     devices.Sheet
 	jobs     []move
 	ranges   Ranges
+	widths   map[bool]float64 // half of the intervals', as far as they were asked for
 }
 
 // move is one job as it is on the first model, and what it was on the other.
@@ -111,7 +100,7 @@ type move struct {
 }
 
 func newMoves(w Weights, known []Known, from, to string) *moves {
-	m := &moves{weights: w, from: from, to: to}
+	m := &moves{weights: w, from: from, to: to, widths: map[bool]float64{}}
 	var okA, okB bool
 	m.a, okA = devices.Of(from)
 	m.b, okB = devices.Of(to)

@@ -173,7 +173,7 @@ func BenchmarkPredict(b *testing.B) {
 }
 
 func predict(known []Known, r Running, models []string) []Speed {
-	return PredictWith(EqualWeights(), known, r, models)
+	return NewPredictor(known).Predict(r, models)
 }
 
 // The interval of a measured rate is that of its runs, where enough of them tell; else it is assumed.
@@ -185,7 +185,7 @@ func TestMeasuredIntervals(t *testing.T) {
 	off := func(device, unit string, rates ...float32) float64 { // in tenths of what is measured
 		var ends []End
 		for i, r := range rates {
-			ends = append(ends, End{Run: RunID(i + 1), Setting: &Setting{Device: device, Source: unit}, Pace: Pace{Rate: measured * r / 10}})
+			ends = append(ends, End{Run: RunID(i + 1), Setting: Setting{Device: device, Source: unit}, Pace: Pace{Rate: measured * r / 10}})
 		}
 		k.Ends = EndsOf(ends...)
 		s := NewPredictor([]Known{k}).SpeedsOf(k, 4, []string{p.Device})[0]

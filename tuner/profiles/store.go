@@ -168,8 +168,7 @@ func (k *Known) intern(seen map[string]string) {
 	}
 	k.Ends = k.Ends.Each(func(e *End) { *e = e.rounded() })
 	for i := range k.Ends.settings {
-		s := *k.Ends.settings[i]
-		k.Ends.settings[i] = &s
+		s := &k.Ends.settings[i]
 		texts = append(texts, &s.Job, &s.Host, &s.Kernel, &s.Driver, &s.Device, &s.Image, &s.Data, &s.Libraries, &s.Source)
 	}
 	for _, s := range texts {

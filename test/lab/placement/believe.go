@@ -119,7 +119,9 @@ func (b believer) predictWith(weights func(config int) profiles.Weights, mayKnow
 		out[config] = make([]profiles.Speed, len(tables.Devices()))
 		out[config][b.probe] = profiles.Speed{Device: tables.Devices()[b.probe], PerSecond: own, Low: own, High: own}
 		asked := profiles.Running{Print: b.known(config).Print, Cost: b.cost(config, b.probe), CPUs: 1}
-		for _, s := range profiles.PredictWith(weights(config), known, asked, tables.Devices()) {
+		p := profiles.NewPredictor(known)
+		p.Weights = weights(config)
+		for _, s := range p.Predict(asked, tables.Devices()) {
 			out[config][slices.Index(tables.Devices(), s.Device)] = s
 		}
 	}

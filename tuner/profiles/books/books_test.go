@@ -32,7 +32,7 @@ func known(n int) []profiles.Known {
 		p := profiles.Print{Unit: "torch.backward", Image: "registry.example/secret:1", Steps: 50}.With(profiles.TrainerCPU, c.TrainerCPU).With(profiles.LoaderCPU, c.LoaderCPU).
 			With(profiles.DeviceWait, c.Device).With(profiles.Loaders, 2).With(profiles.Ranks, 1)
 		job := base64.RawURLEncoding.EncodeToString(bytes.Repeat([]byte{byte(i)}, 12))
-		runs := profiles.EndsOf(profiles.End{Run: 0xdeadbeefdeadbeef, Setting: &profiles.Setting{Job: job, Kernel: "private", Driver: "private"}, CPUs: 2})
+		runs := profiles.EndsOf(profiles.End{Run: 0xdeadbeefdeadbeef, Setting: profiles.Setting{Job: job, Kernel: "private", Driver: "private"}, CPUs: 2})
 		out = append(out, profiles.Known{Ends: runs, ID: uint64(i + 1), Name: "private", Print: p, Jobs: 1, FirstUnixNs: day, LastUnixNs: day, Learned: profiles.Learned{Cost: c, Correction: 1}})
 	}
 	return out

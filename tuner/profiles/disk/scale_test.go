@@ -44,7 +44,7 @@ func most(runs bool) []profiles.Known {
 		who := identity.Of(identity.Start{Image: p.Image, Command: []string{"python3", "/work/" + word(i) + ".py", "--data", "/data", "--epochs", "9", "--lr", "0.1", "--out", "/out/" + word(i)}}, make([]byte, identity.KeyBytes))
 		if runs {
 			all[i].Identities = []identity.Identity{who}
-			all[i].Ends = profiles.EndsOf(profiles.End{Run: profiles.RunID(i + 1), Setting: &profiles.Setting{Job: who.Job, Host: "aGFzaGhh", Kernel: "6.1.0-18-amd64", Driver: "550.54", Device: p.Device, Image: who.Image, Source: p.Unit}, UnixNs: day, Numbers: who.Numbers, CPUs: 2.5,
+			all[i].Ends = profiles.EndsOf(profiles.End{Run: profiles.RunID(i + 1), Setting: profiles.Setting{Job: who.Job, Host: "aGFzaGhh", Kernel: "6.1.0-18-amd64", Driver: "550.54", Device: p.Device, Image: who.Image, Source: p.Unit}, UnixNs: day, Numbers: who.Numbers, CPUs: 2.5,
 				Allowed: 8, Memory: 1e9, Pace: profiles.Pace{Rate: 10 * r.Float32(), Spread: r.Float32(), Blocks: 9}})
 		}
 		if i%3 == 0 {
