@@ -221,15 +221,9 @@ func (r *request) ranked(j state.PlaceJob) state.PlacedJob {
 		cpus, memory := m.needs(r.host)
 		out.CPUs, out.MemoryBytes = cmp.Or(out.CPUs, cpus), cmp.Or(out.MemoryBytes, memory)
 	}
-	expected := r.rates(like, models)
-	w.Expect = func(model string) state.PlaceRate {
-		if rate, ok := expected[model]; ok {
-			return rate
-		}
-		return state.PlaceRate{How: state.RateUnknown}
-	}
+	w.Rates = r.rates(like, models)
 	out.Choices = Rank(r.host, w)
-	out.Elsewhere = elsewhere(models[:here], like, expected)
+	out.Elsewhere = elsewhere(models[:here], like, w.Rates)
 	return out
 }
 

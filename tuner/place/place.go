@@ -77,13 +77,10 @@ type Host struct {
 	Holds       map[string]*state.Hold // by UUID; nil: none
 }
 
-// Expect tells what rate a job is expected to have on a model of device.
-type Expect func(model string) state.PlaceRate
-
 // Want is what a job needs of a device.
 type Want struct {
-	MemoryBytes float64 // of the device; 0: not known
-	Expect      Expect
+	MemoryBytes float64                    // of the device; 0: not known
+	Rates       map[string]state.PlaceRate // that are expected of it, by model
 	// Sheet is a model's speed by its data sheet, in any unit; 0: not known. It orders devices of
 	// which nothing else is known.
 	Sheet func(model string) float64
@@ -160,8 +157,8 @@ func evenOut(all []state.PlaceChoice) {
 func (h Host) choice(d Device, w Want) state.PlaceChoice {
 	c := state.PlaceChoice{Device: d.UUID, Label: d.Label(), Index: d.Index, Minor: d.Minor, Slice: d.Parent != "", Model: d.Name, Memory: d.MemTotal,
 		Rate: state.PlaceRate{How: state.RateUnknown}}
-	if w.Expect != nil && d.Name != "" {
-		c.Rate = w.Expect(d.Name)
+	if rate, known := w.Rates[d.Name]; known && d.Name != "" {
+		c.Rate = rate
 	}
 	taken := false
 	for _, held := range d.Holders {

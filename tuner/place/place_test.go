@@ -36,13 +36,12 @@ func labels(all []state.PlaceChoice) (out []string) {
 	return out
 }
 
-func byModel(by map[string]float64) Expect {
-	return func(model string) state.PlaceRate {
-		if v := by[model]; v > 0 {
-			return state.PlaceRate{How: state.RateMeasured, PerSecond: v}
-		}
-		return state.PlaceRate{How: state.RateUnknown}
+func byModel(by map[string]float64) map[string]state.PlaceRate {
+	out := map[string]state.PlaceRate{}
+	for model, v := range by {
+		out[model] = state.PlaceRate{How: state.RateMeasured, PerSecond: v}
 	}
+	return out
 }
 
 func TestRank(t *testing.T) {
@@ -61,9 +60,9 @@ func TestRank(t *testing.T) {
 		{"nothing known: free first, then memory", Host{Devices: []Device{gpu(0, "a", 8*gib), gpu(1, "b", 80*gib, "train"), gpu(2, "c", 16*gib)}}, Want{}, []string{"2", "0", "1"}, "GPU-0002-aa"},
 		{"nothing known: the data sheet before memory", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "quick", 16*gib)}},
 			Want{Sheet: func(m string) float64 { return map[string]float64{"slow": 1, "quick": 3}[m] }}, []string{"1", "0"}, "GPU-0001-aa"},
-		{"the faster free one", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 16*gib)}}, Want{Expect: byModel(map[string]float64{"slow": 5, "fast": 9})}, []string{"1", "0"}, "GPU-0001-aa"},
-		{"one that is free before a faster one in use", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 16*gib, "train")}}, Want{Expect: byModel(map[string]float64{"slow": 5, "fast": 9})}, []string{"0", "1"}, "GPU-0000-aa"},
-		{"as fast: the smaller, and the larger is left to others", Host{Devices: []Device{gpu(0, "large", 80*gib), gpu(1, "small", 16*gib)}}, Want{Expect: byModel(map[string]float64{"large": 5, "small": 4.9})}, []string{"1", "0"}, "GPU-0001-aa"},
+		{"the faster free one", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 16*gib)}}, Want{Rates: byModel(map[string]float64{"slow": 5, "fast": 9})}, []string{"1", "0"}, "GPU-0001-aa"},
+		{"one that is free before a faster one in use", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 16*gib, "train")}}, Want{Rates: byModel(map[string]float64{"slow": 5, "fast": 9})}, []string{"0", "1"}, "GPU-0000-aa"},
+		{"as fast: the smaller, and the larger is left to others", Host{Devices: []Device{gpu(0, "large", 80*gib), gpu(1, "small", 16*gib)}}, Want{Rates: byModel(map[string]float64{"large": 5, "small": 4.9})}, []string{"1", "0"}, "GPU-0001-aa"},
 		{"one that is held for another", Host{Devices: []Device{gpu(0, "a", 8*gib), gpu(1, "a", 8*gib)}, Holds: held}, Want{}, []string{"0", "1"}, "GPU-0000-aa"},
 		{"too little memory is last", Host{Devices: []Device{gpu(0, "small", 8*gib), gpu(1, "large", 80*gib, "train")}}, Want{MemoryBytes: 20 * gib}, []string{"1", "0"}, ""},
 		{"lost is last", Host{Devices: []Device{lost, gpu(0, "slow", 8*gib)}}, Want{}, []string{"0", "5"}, "GPU-0000-aa"},
