@@ -102,19 +102,22 @@ func (s *Sums) add(o *Sums) {
 
 // split takes whole milliseconds out of nanoseconds; what is less waits for more.
 func (s *Sums) split() (ms Sums, any bool) {
-	take := func(from, to *int64) {
-		*to, *from = *from/1e6, *from%1e6
-		any = any || *to != 0
-	}
-	take(&s.Observed, &ms.Observed)
-	take(&s.Lent, &ms.Lent)
+	ms = *s
+	ms.each(func(v *int64) { *v /= 1e6; any = any || *v != 0 })
+	s.each(func(v *int64) { *v %= 1e6 })
+	return ms, any
+}
+
+// each changes all of them by f.
+func (s *Sums) each(f func(*int64)) {
+	f(&s.Observed)
+	f(&s.Lent)
 	for c := range NumCauses {
 		for t := range NumTerms {
-			take(&s.GPU[c][t], &ms.GPU[c][t])
-			take(&s.CPU[c][t], &ms.CPU[c][t])
+			f(&s.GPU[c][t])
+			f(&s.CPU[c][t])
 		}
 	}
-	return ms, any
 }
 
 // Row is one container in one stretch, in milliseconds.

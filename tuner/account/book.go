@@ -426,7 +426,7 @@ func (b *Book) Return(hours []Hour) {
 		p := b.page(h.StartUnixNs)
 		p.observed += h.Observed * 1e6
 		for _, r := range h.Rows {
-			r.grow()
+			r.each(func(ms *int64) { *ms *= 1e6 })
 			if p.rows[r.Key] == nil {
 				p.rows[r.Key] = &r
 				continue
@@ -435,17 +435,6 @@ func (b *Book) Return(hours []Hour) {
 		}
 	}
 	b.bound()
-}
-
-// grow makes nanoseconds of milliseconds.
-func (s *Sums) grow() {
-	s.Observed, s.Lent = s.Observed*1e6, s.Lent*1e6
-	for c := range NumCauses {
-		for t := range NumTerms {
-			s.GPU[c][t] *= 1e6
-			s.CPU[c][t] *= 1e6
-		}
-	}
 }
 
 // Close counts what waits for windows that will not close any more, at the end of the daemon.
@@ -470,12 +459,18 @@ func teamUse(team, resource string, u *Use, tried [NumCauses]bool) (out []state.
 	none := *u == (Use{}) // a team without GPUs has no series of them
 	for c := range NumCauses {
 		if x := u[c]; x != (Cell{}) || tried[c] && !none {
-			out = append(out, state.TeamUse{Team: team, Resource: resource, Cause: c.String(),
-				Held: seconds(x[Held], 1e9), Actionable: seconds(x[Actionable], 1e9), Proven: seconds(x[Proven], 1e9),
-				Saved: seconds(x[Saved], 1e9), Tried: seconds(x[Tried], 1e9), Lost: seconds(x[Lost], 1e9)})
+			shown := x.shown(1e9)
+			shown.Team, shown.Resource, shown.Cause = team, resource, c.String()
+			out = append(out, shown)
 		}
 	}
 	return out
+}
+
+// shown is the terms in seconds, of which each is so many of their unit.
+func (x Cell) shown(perSecond float64) state.TeamUse {
+	of := func(t Term) float64 { return seconds(x[t], perSecond) }
+	return state.TeamUse{Held: of(Held), Actionable: of(Actionable), Proven: of(Proven), Saved: of(Saved), Tried: of(Tried), Lost: of(Lost)}
 }
 
 func seconds(n int64, perSecond float64) float64 { return float64(n) / perSecond }

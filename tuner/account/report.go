@@ -165,9 +165,7 @@ func shown(name string, g *group) state.ReportGroup {
 func shownUse(u *Use) state.ReportUse {
 	var out state.ReportUse
 	for c := range NumCauses {
-		x := u[c]
-		AddCause(&out, c.String(), state.TeamUse{Held: seconds(x[Held], 1e3), Actionable: seconds(x[Actionable], 1e3), Proven: seconds(x[Proven], 1e3),
-			Saved: seconds(x[Saved], 1e3), Tried: seconds(x[Tried], 1e3), Lost: seconds(x[Lost], 1e3)})
+		AddCause(&out, c.String(), u[c].shown(1e3))
 	}
 	return out
 }
