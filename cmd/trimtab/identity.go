@@ -6,15 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/config"
@@ -63,19 +60,10 @@ func identityKey(cfg config.Config) ([]byte, error) {
 
 // readKey reads 32 bytes in hexadecimal from a regular file that nobody but its owner may read.
 func readKey(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, 4096))
+	text, err := statefile.ReadPrivate(path)
 	key, errHex := hex.DecodeString(strings.TrimSpace(string(text)))
 	switch {
-	case !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0:
+	case errors.Is(err, statefile.ErrOpen), errors.Is(err, statefile.ErrNotState):
 		return nil, fmt.Errorf("%s must be a file that its owner alone may read: `chmod 600 %s`", path, path)
 	case err != nil:
 		return nil, err

@@ -156,11 +156,19 @@ func (s *Store) setAside(path string, cause error) error {
 	return &CorruptError{Path: path, Aside: aside, Err: errors.Join(cause, SyncDir(s.dir))}
 }
 
-// ErrNotState: what stands at the path cannot be a state file.
-var ErrNotState = errors.New("not a state file")
+// Errors of a file that is not what it has to be.
+var (
+	ErrNotState = errors.New("not a state file")
+	ErrOpen     = errors.New("open to others")
+)
 
 // ReadRegular reads a regular file of at most 16 MiB, never through a symlink; of anything else the error is ErrNotState.
-func ReadRegular(path string) ([]byte, error) {
+func ReadRegular(path string) ([]byte, error) { return read(path, 0) }
+
+// ReadPrivate is ReadRegular of a file that its owner alone may read; of another the error is ErrOpen.
+func ReadPrivate(path string) ([]byte, error) { return read(path, 0o077) }
+
+func read(path string, denied fs.FileMode) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, fmt.Errorf("%w: a symbolic link", ErrNotState)
@@ -175,6 +183,9 @@ func ReadRegular(path string) ([]byte, error) {
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%w: %v", ErrNotState, info.Mode())
+	}
+	if info.Mode().Perm()&denied != 0 {
+		return nil, fmt.Errorf("%w: %v", ErrOpen, info.Mode())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err == nil && len(text) > maxBytes {

@@ -117,15 +117,15 @@ func (t Trust) check(end []byte, armored, says string) (host, key string, refuse
 // HostKey reads the key that a host signs its books with, and makes one where there is none. It is
 // only ever readable by its owner.
 func HostKey(path string) (ssh.Signer, error) {
-	text, err := readKey(path)
+	text, err := statefile.ReadPrivate(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = makeKey(path); err != nil && !errors.Is(err, fs.ErrExist) { // another was first
 			return nil, fmt.Errorf("the host's key %s is not there, and cannot be made: %w%s", path, err, keyFix(err))
 		}
-		text, err = readKey(path)
+		text, err = statefile.ReadPrivate(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the host's key: %w%s", err, keyFix(err))
+		return nil, fmt.Errorf("the host's key %s: %w%s", path, err, keyFix(err))
 	}
 	key, err := ssh.ParsePrivateKey(text)
 	if err != nil {
@@ -137,30 +137,14 @@ func HostKey(path string) (ssh.Signer, error) {
 // keyFix is what to do about a key that cannot be had; "" where the error says it, or nothing helps.
 func keyFix(err error) string {
 	switch {
+	case errors.Is(err, statefile.ErrOpen), errors.Is(err, statefile.ErrNotState):
+		return ": `chmod 600` it if nobody has read it, else remove it"
 	case errors.Is(err, fs.ErrPermission):
 		return ": ask as root"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.ENOTDIR):
 		return ": make the state directory writable, and free disk space, or name another (stateDir in the config)"
 	}
 	return ""
-}
-
-func readKey(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // read only: nothing to lose
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s is open to others, or no regular file: `chmod 600` it if nobody has read it, else remove it", path)
-	}
-	text := make([]byte, 16<<10)
-	n, err := f.Read(text)
-	return text[:n], err
 }
 
 func makeKey(path string) error {
