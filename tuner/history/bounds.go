@@ -80,7 +80,7 @@ func (s *Store) compact(ctx context.Context) error {
 		err = os.Rename(temp, s.path)
 	}
 	if err != nil { // disk full, say
-		if err = errors.Join(err, removeIfThere(temp)); ctx.Err() != nil {
+		if err = errors.Join(err, statefile.IgnoreMissing(os.Remove(temp))); ctx.Err() != nil {
 			return err
 		}
 		warn(err)
@@ -95,7 +95,7 @@ func (s *Store) compact(ctx context.Context) error {
 }
 
 func copyTo(ctx context.Context, path string, src *bolt.DB) error {
-	if err := removeIfThere(path); err != nil {
+	if err := statefile.IgnoreMissing(os.Remove(path)); err != nil {
 		return err
 	}
 	dst, err := bolt.Open(path, 0o640, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType})
@@ -133,13 +133,6 @@ func copyBucket(ctx context.Context, dst *bolt.DB, src *bolt.Tx, name []byte) er
 		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func removeIfThere(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
 	}
 	return nil
 }

@@ -121,15 +121,18 @@ func uuid(s string) bool {
 	return len(s) == uuidLen || !digit(s[uuidLen]) && !letter(s[uuidLen])
 }
 
-// piece is how many letters and digits a text begins with.
-func piece(s string) int {
-	for i := 0; i < len(s); i++ {
-		if !digit(s[i]) && !letter(s[i]) {
+// span is how many bytes of a kind a text begins with.
+func span(s string, kind func(byte) bool) int {
+	for i := range len(s) {
+		if !kind(s[i]) {
 			return i
 		}
 	}
 	return len(s)
 }
+
+// piece is how many letters and digits a text begins with.
+func piece(s string) int { return span(s, func(c byte) bool { return digit(c) || letter(c) }) }
 
 // number is how much of a text is one number with its unit: digits, a fraction, an exponent, and at
 // most three letters that no letter or digit follows ("64", "1e-4", "0.1", "32G", "500ms", "20261127T101112Z").
@@ -173,13 +176,7 @@ func withUnit(s string, i int) int {
 	return i + unit
 }
 
-func digits(s string) int {
-	i := 0
-	for i < len(s) && digit(s[i]) {
-		i++
-	}
-	return i
-}
+func digits(s string) int { return span(s, digit) }
 
 // made reports whether a piece is an id that no person chose.
 func made(p string) bool {
@@ -200,10 +197,7 @@ func made(p string) bool {
 // counts is how long the name is that a piece begins with, if what follows it counts runs or steps,
 // or is a date; else 0.
 func counts(p string) int {
-	k := 0
-	for k < len(p) && !digit(p[k]) {
-		k++
-	}
+	k := span(p, func(c byte) bool { return !digit(c) })
 	switch strings.ToLower(p[:k]) {
 	case "v", "run", "seed", "step", "iter", "epoch", "trial", "fold", "job", "task", "ckpt", "checkpoint", "exp", "lr", "wd", "bs",
 		"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec":

@@ -113,10 +113,7 @@ func drawnMixed(name string) bool {
 // drawn is the length of what a text begins with if it is one that ids are drawn at: letters, digits and,
 // of 8 or 10, underscores, 6 of mkdtemp(3), 8 of Python's tempfile and of W&B, 10 of mktemp(1). Else 0.
 func drawn(s string) int {
-	n := 0
-	for n < min(len(s), 11) && s[n] < 0x80 && (digit(s[n]) || letter(s[n]) || s[n] == '_') {
-		n++
-	}
+	n := span(s[:min(len(s), 11)], func(c byte) bool { return c < 0x80 && (digit(c) || letter(c)) || c == '_' })
 	if n != 6 && n != 8 && n != 10 || n == 6 && strings.IndexByte(s[:n], '_') >= 0 || n < len(s) && (letter(s[n]) || s[n] == hole[0]) { // a hole: it was longer
 		return 0
 	}

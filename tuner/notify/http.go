@@ -224,8 +224,7 @@ func (w webhook) deliver(ctx context.Context, events []event.Event) error {
 // refusal of the token, a redirect or a fault of its own will do.
 func (w webhook) check(ctx context.Context) error {
 	status, _, err := w.request(ctx, http.MethodHead, w.at(""), "", nil)
-	switch {
-	case status/100 == 4 && status != http.StatusUnauthorized && status != http.StatusForbidden, status == http.StatusNotImplemented:
+	if status/100 == 4 && status != http.StatusUnauthorized && status != http.StatusForbidden || status == http.StatusNotImplemented {
 		return nil
 	}
 	return err

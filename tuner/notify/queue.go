@@ -186,7 +186,7 @@ func (q *queue) taken(events int) {
 	defer q.mu.Unlock()
 	q.shown.Sent += uint64(events)
 	if !q.shown.OK {
-		q.turn(true, "")
+		q.turn(true)
 	}
 	if q.logged {
 		q.logged = false
@@ -204,7 +204,7 @@ func (q *queue) failed(err error, events, refused int) {
 	}
 	q.shown.Failed += uint64(events)
 	if q.shown.OK {
-		q.turn(false, "")
+		q.turn(false)
 	}
 	if !q.logged {
 		q.troubles.Do(func() {
@@ -223,6 +223,6 @@ func (q *queue) failed(err error, events, refused int) {
 // maxSaid is what is shown of an error, bytes.
 const maxSaid = 1024
 
-func (q *queue) turn(ok bool, lost string) {
-	q.shown.OK, q.shown.Since, q.shown.Lost = ok, time.Now().UnixNano(), lost
+func (q *queue) turn(ok bool) {
+	q.shown.OK, q.shown.Since, q.shown.Lost = ok, time.Now().UnixNano(), ""
 }

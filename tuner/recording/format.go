@@ -91,19 +91,14 @@ func encodeRecord(buf []byte, kind string, v any) ([]byte, error) {
 
 func encodeHeader(h Header) ([]byte, error) {
 	h.Format, h.Version = Format, Version
-	line, err := encodeLine(h)
+	line, err := json.Marshal(h)
+	if err == nil {
+		line, err = endLine(line)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("recording header: %w", err)
 	}
 	return line, nil
-}
-
-func encodeLine(v any) ([]byte, error) {
-	line, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	return endLine(line)
 }
 
 func endLine(line []byte) ([]byte, error) {

@@ -274,12 +274,7 @@ func opened(f *os.File, do func(io.ReadSeeker) *Refusal) *Refusal {
 // signature. Books that were refused are no part of it. An error: no reader would take it.
 func Merge(all []Found, now time.Time) (text []byte, hosts []string, err error) {
 	latest := map[string]*Found{}
-	for i := range all {
-		f := &all[i]
-		if old, twice := latest[f.Host]; f.Refused == nil && (!twice || f.later(old, now)) {
-			latest[f.Host] = f
-		}
-	}
+	leaveLatest(slices.Clone(all), latest, now)
 	hosts, plain := slices.Sorted(maps.Keys(latest)), 0
 	for _, host := range hosts {
 		if text, err = appendPacked(text, latest[host].raw); err != nil {
