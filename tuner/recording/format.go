@@ -109,18 +109,14 @@ func endLine(line []byte) ([]byte, error) {
 }
 
 func decodeHeader(line []byte) (Header, error) {
-	var id struct {
-		Format  string `json:"format"`
-		Version int    `json:"version"`
-	}
-	if err := json.Unmarshal(line, &id); err != nil || id.Format != Format || id.Version < 1 {
-		return Header{}, ErrNotRecording
-	}
-	if id.Version > Version {
-		return Header{}, fmt.Errorf("%w: version %d, this trimtab reads up to %d: upgrade trimtab", ErrVersion, id.Version, Version)
-	}
 	var h Header
-	if err := json.Unmarshal(line, &h); err != nil {
+	err := json.Unmarshal(line, &h) // a field of another type leaves the others read
+	switch {
+	case h.Format != Format || h.Version < 1:
+		return Header{}, ErrNotRecording
+	case h.Version > Version:
+		return Header{}, fmt.Errorf("%w: version %d, this trimtab reads up to %d: upgrade trimtab", ErrVersion, h.Version, Version)
+	case err != nil:
 		return Header{}, fmt.Errorf("%w: header: %w", ErrDamaged, err)
 	}
 	return h, nil
