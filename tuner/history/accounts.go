@@ -2,7 +2,6 @@ package history
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -48,10 +47,6 @@ type storedRow struct {
 	CPU      [][]int64 `json:"c,omitempty"`
 }
 
-// errUnreadable is a stretch that this version cannot read. It costs that stretch alone: records and
-// the others are read on.
-var errUnreadable = errors.New("accounts cannot be read")
-
 // AddAccounts adds what was counted to what is stored of the same hours, all or none, and brings
 // the accounts nearer to their bounds: a year, and a quarter of Options.MaxBytes. It syncs the
 // file. Errors are those of Append.
@@ -92,13 +87,9 @@ func (s *Store) addAccount(b *bolt.Bucket, h account.Hour) error {
 	}
 	key := accountKey(h)
 	if old := b.Get(key); old != nil {
-		before, err := decodeHour(key, old)
-		switch {
-		case errors.Is(err, errUnreadable):
+		if before, err := decodeHour(key, old); err != nil {
 			s.opts.Warn(fmt.Errorf("history %s: replaced: %w", s.path, err))
-		case err != nil:
-			return err
-		default:
+		} else {
 			h = account.Merge(before, h)
 		}
 	}
@@ -128,11 +119,8 @@ func (s *Store) sumDay(b *bolt.Bucket, horizonNs int64) error {
 			continue
 		}
 		h, err := decodeHour(k, v)
-		switch {
-		case errors.Is(err, errUnreadable):
+		if err != nil {
 			s.opts.Warn(fmt.Errorf("history %s: dropped: %w", s.path, err))
-		case err != nil:
-			return err
 		}
 		sum.StartUnixNs, found = account.Day(start), true
 		sum = account.Merge(sum, h)
@@ -211,13 +199,9 @@ func (s *Store) readAccounts(ctx context.Context, tx *bolt.Tx, sinceNs int64, ea
 		if len(k) != accountKeyBytes || keyTime(k)+int64(k[8])*int64(time.Hour) <= sinceNs {
 			continue
 		}
-		h, err := decodeHour(k, v)
-		switch {
-		case errors.Is(err, errUnreadable):
+		if h, err := decodeHour(k, v); err != nil {
 			s.opts.Warn(fmt.Errorf("history %s: left out: %w", s.path, err))
-		case err != nil:
-			return err
-		default:
+		} else {
 			each(h)
 		}
 	}
@@ -259,12 +243,13 @@ func storedUse(u *account.Use) (out [][]int64) {
 	return out
 }
 
-// decodeHour reads a value; what is none is errUnreadable, and an hour without rows.
+// decodeHour reads a value. One that this version cannot read is an hour without rows and an error, which
+// costs that stretch alone: records and the others are read on.
 func decodeHour(key, value []byte) (account.Hour, error) {
 	h := account.Hour{StartUnixNs: keyTime(key), Hours: int64(key[8])}
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(accountMaxBytes))
 	if err != nil {
-		return h, err
+		return h, err // not met: the options are good
 	}
 	defer dec.Close()
 	text, err := dec.DecodeAll(value, nil)
@@ -273,7 +258,7 @@ func decodeHour(key, value []byte) (account.Hour, error) {
 		err = fastjson.Unmarshal(text, &in)
 	}
 	if err != nil {
-		return h, fmt.Errorf("%w: those of %s: %w", errUnreadable, time.Unix(0, h.StartUnixNs).UTC().Format(time.RFC3339), err)
+		return h, fmt.Errorf("accounts cannot be read: those of %s: %w", time.Unix(0, h.StartUnixNs).UTC().Format(time.RFC3339), err)
 	}
 	causes := make([]account.Cause, len(in.Causes))
 	for i, name := range in.Causes {
