@@ -281,7 +281,7 @@ func Answer(ctx context.Context, h Host, known []profiles.Known, identify Identi
 		out.Jobs = append(out.Jobs, r.job(j, req.Share))
 	}
 	if len(req.Jobs) > 1 || len(req.Jobs) == 1 && req.Jobs[0].Count > 1 {
-		out.Plan = plan(out.Jobs, req.Policy, req.Share, sheet)
+		out.Plan = plan(out.Jobs, req.Policy, req.Share)
 	}
 	return out, nil
 }

@@ -22,15 +22,15 @@ func Policies() []string { return []string{PolicySimilarity, PolicyFastestFirst,
 // assumedSeconds is how long a job is taken to be if nothing tells of any.
 const assumedSeconds = 3600
 
-// plan divides jobs among the devices that may be used; sheet is as in Want. It is nil where there are none.
-func plan(jobs []state.PlacedJob, policy string, share bool, sheet func(model string) float64) *state.PlacePlan {
+// plan divides jobs among the devices that may be used.
+func plan(jobs []state.PlacedJob, policy string, share bool) *state.PlacePlan {
 	out := &state.PlacePlan{Policy: cmp.Or(policy, PolicySimilarity), Starts: []state.PlaceStart{}}
 	devices, numbers := planned(jobs, share)
 	if len(devices) == 0 {
 		out.Notes = append(out.Notes, "no device is free")
 		return out
 	}
-	times, longest, notes := seconds(jobs, numbers, devices, sheet)
+	times, longest, notes := seconds(jobs, numbers, devices)
 	ready := make([]float64, len(devices))
 	var a Assignment
 	switch out.Policy {
@@ -79,13 +79,13 @@ func planned(jobs []state.PlacedJob, share bool) (devices []state.PlaceChoice, n
 
 // seconds is how long each job takes on each device, by its own rates, and the longest that it is likely to. A job of unknown length is
 // taken to be as long as the mean of the others; one of unknown rates to go as data sheets say.
-func seconds(jobs []state.PlacedJob, numbers []int, devices []state.PlaceChoice, sheet func(string) float64) (times, longest Times, notes []string) {
+func seconds(jobs []state.PlacedJob, numbers []int, devices []state.PlaceChoice) (times, longest Times, notes []string) {
 	speeds := make([][]float64, len(jobs)) // of each job on each device, over the best
 	lengths := make([]float64, len(jobs))
 	sum, given, guessed, unknown := 0.0, 0, 0, 0
 	for n, j := range jobs {
 		var best float64
-		speeds[n], best = relative(j, devices, sheet)
+		speeds[n], best = relative(j, devices)
 		if best == 0 {
 			unknown++
 		}
@@ -135,7 +135,7 @@ func slower(j state.PlacedJob, device string) float64 {
 
 // relative is a job's speed on each device over that on its best, and its rate there; 0: it cannot
 // run there, or the rate is not known. Where some rates are known, the others go by data sheet from the best.
-func relative(j state.PlacedJob, devices []state.PlaceChoice, sheet func(string) float64) (speeds []float64, best float64) {
+func relative(j state.PlacedJob, devices []state.PlaceChoice) (speeds []float64, best float64) {
 	speeds = make([]float64, len(devices))
 	at := func(uuid string) (state.PlaceChoice, bool) {
 		i := slices.IndexFunc(j.Choices, func(c state.PlaceChoice) bool { return c.Device == uuid && c.Unfit == "" })

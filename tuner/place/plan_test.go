@@ -124,7 +124,7 @@ func TestPlanKeepsFromDoubt(t *testing.T) {
 	}
 	for low, want := range map[float64]float64{5.9: 100.0 / 6, 1: 20} {
 		j := state.PlacedJob{Job: state.PlaceJob{Steps: 100, Count: 2}, Choices: []state.PlaceChoice{choice("GPU-a", 10, 9.9), choice("GPU-b", 6, low)}}
-		got := plan([]state.PlacedJob{j}, "", false, func(string) float64 { return 0 })
+		got := plan([]state.PlacedJob{j}, "", false)
 		if math.Abs(got.Seconds-want) > 0.01 || got.BoundSeconds > got.Seconds {
 			t.Errorf("at least %v a second: %v s of %v, want %v", low, got.Seconds, got.BoundSeconds, want)
 		}
