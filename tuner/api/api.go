@@ -122,28 +122,38 @@ func NotFound(name string) *Error {
 // BadRequest is the error for what was asked wrongly.
 func BadRequest(text, hint string) *Error { return &Error{http.StatusBadRequest, text, hint} }
 
-// minPrefix is the least of an ID that names a container.
-const minPrefix = 4
+// minPrefix is the least of an ID that names a container. shortID is what engines show of one: it
+// names as the whole does.
+const (
+	minPrefix = 4
+	shortID   = 12
+)
 
-// Find returns the container with a name, an ID, a key, or the only one whose ID
-// starts so. Errors are *Error.
+// Find returns the container with a key, a name or an ID, or the only one whose ID starts so. Of two
+// of one name, which anybody may give, it returns neither. Errors are *Error.
 func Find(s *state.Snapshot, name string) (state.Container, error) {
-	var byPrefix []state.Container
+	var named, byPrefix []state.Container
 	for _, c := range s.Containers {
-		if c.Name == name || c.ID == name || c.Key == name {
+		switch {
+		case c.Key == name:
 			return c, nil
-		}
-		if len(name) >= minPrefix && strings.HasPrefix(c.ID, name) {
+		case c.Name == name || c.ID == name, len(name) >= shortID && strings.HasPrefix(c.ID, name):
+			named = append(named, c)
+		case len(name) >= minPrefix && strings.HasPrefix(c.ID, name):
 			byPrefix = append(byPrefix, c)
 		}
 	}
-	switch len(byPrefix) {
-	case 0:
-		return state.Container{}, NotFound(name)
-	case 1:
+	switch {
+	case len(named) == 1:
+		return named[0], nil
+	case len(named) > 1:
+		return state.Container{}, &Error{http.StatusConflict, fmt.Sprintf("%d containers are named %q", len(named), name), "say which by its key, such as " + named[0].Key}
+	case len(byPrefix) == 1:
 		return byPrefix[0], nil
+	case len(byPrefix) > 1:
+		return state.Container{}, &Error{http.StatusConflict, fmt.Sprintf("%d containers have an ID that starts with %q", len(byPrefix), name), "write more of it"}
 	}
-	return state.Container{}, &Error{http.StatusConflict, fmt.Sprintf("%d containers have an ID that starts with %q", len(byPrefix), name), "write more of it"}
+	return state.Container{}, NotFound(name)
 }
 
 // status gathers what Status holds.

@@ -218,6 +218,19 @@ func TestLooking(t *testing.T) {
 	}
 }
 
+// TestFindOfOneName: who bears the name of another is not shown for it; the key tells the two.
+func TestFindOfOneName(t *testing.T) {
+	id := strings.Repeat("0a", 32)
+	s := &state.Snapshot{Containers: []state.Container{{Key: "k1", ID: "train", Name: "other"}, {Key: "k2", ID: id, Name: "train"}, {Key: "k3", ID: id[:12], Name: "k2"}}}
+	for name, want := range map[string]string{"k1": "k1", "k2": "k2", "k3": "k3", "other": "k1", id: "k2", "train": "", id[:12]: ""} {
+		got, err := api.Find(s, name)
+		var e *api.Error
+		if got.Key != want || want == "" && (!errors.As(err, &e) || e.Status != http.StatusConflict || !strings.Contains(e.Hint, "key")) {
+			t.Errorf("%q is %q, %v", name, got.Key, err)
+		}
+	}
+}
+
 func TestReport(t *testing.T) {
 	b := &fake{snapshot: snapshot()}
 	socket := start(t, b)

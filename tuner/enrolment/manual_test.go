@@ -2,6 +2,7 @@ package enrolment
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -178,5 +179,31 @@ func TestSelect(t *testing.T) {
 	ambiguous := append(all[:2:2], runtime.Container{ID: runtime.ID{Container: "eeee"}, Name: "three"})
 	if _, err := Select(state.EnableRequest{Name: "abcd"}, ambiguous); err == nil {
 		t.Error("an ID prefix that fits two was taken")
+	}
+}
+
+// TestSelectOfOneName: who names a container as another is named is not taken for it, in whatever order
+// they are listed; its key still tells it.
+func TestSelectOfOneName(t *testing.T) {
+	victim := runtime.Container{ID: runtime.ID{Engine: "docker", Container: strings.Repeat("0a", 32), Boot: "60", StartTick: 7}, Name: "train"}
+	for what, other := range map[string]runtime.Container{
+		"by a label":      {ID: runtime.ID{Engine: "containerd", Container: "x", Boot: "60", StartTick: 8}, Name: "train"},
+		"by its ID":       {ID: runtime.ID{Engine: "containerd", Container: "train", Boot: "60", StartTick: 8}, Name: "y"},
+		"by the whole":    {ID: runtime.ID{Engine: "containerd", Container: "x", Boot: "60", StartTick: 8}, Name: victim.ID.Container},
+		"by its short ID": {ID: runtime.ID{Engine: "containerd", Container: victim.ID.Container[:12], Boot: "60", StartTick: 8}, Name: "y"},
+		"by another key":  {ID: runtime.ID{Engine: "containerd", Container: "x", Boot: "60", StartTick: 8}, Name: victim.Key()},
+	} {
+		for _, all := range [][]runtime.Container{{victim, other}, {other, victim}} {
+			for _, name := range []string{"train", victim.ID.Container, victim.ID.Container[:12]} {
+				if got, err := Select(state.EnableRequest{Name: name}, all); err == nil && got[0].Key() != victim.Key() {
+					t.Errorf("%s: %.8s names %s", what, name, got[0].Key())
+				} else if err != nil && !strings.Contains(err.Error(), "by its key") {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			if got, err := Select(state.EnableRequest{Name: victim.Key()}, all); err != nil || got[0].Key() != victim.Key() {
+				t.Errorf("%s: its key names %v, %v", what, got, err)
+			}
+		}
 	}
 }

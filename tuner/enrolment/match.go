@@ -50,9 +50,9 @@ func Glob(pattern, s string) bool {
 }
 
 // Select returns the containers that a request of `trimtab enable` or `disable`
-// names: by exact name, by ID or its prefix (of at least 4 characters), by a glob
+// names: by key, by exact name, by ID or its prefix (of at least 4 characters), by a glob
 // over images, or by compose project. It fails if the request is malformed, names
-// nothing, or an ID prefix fits several.
+// nothing, or a name or an ID prefix fits several.
 func Select(req state.EnableRequest, all []runtime.Container) ([]runtime.Container, error) {
 	set := 0
 	for _, s := range []string{req.Name, req.Image, req.Compose} {
@@ -85,21 +85,37 @@ func Select(req state.EnableRequest, all []runtime.Container) ([]runtime.Contain
 	return out, nil
 }
 
+// minPrefix is the least of an ID that names a container. shortID is what engines show of one: it
+// names as the whole does.
+const (
+	minPrefix = 4
+	shortID   = 12
+)
+
+// selectOne finds a container by its key, else by its name or ID, else by the beginning of its ID.
+// Names, and containerd's IDs, are given by whoever makes a container: of two of one name it
+// decides for neither.
 func selectOne(name string, all []runtime.Container) ([]runtime.Container, error) {
-	var byPrefix []runtime.Container
+	var named, byPrefix []runtime.Container
 	for _, c := range all {
-		if c.Name == name || c.ID.Container == name {
+		switch {
+		case c.Key() == name:
 			return []runtime.Container{c}, nil
-		}
-		if len(name) >= 4 && strings.HasPrefix(c.ID.Container, name) {
+		case c.Name == name || c.ID.Container == name, len(name) >= shortID && strings.HasPrefix(c.ID.Container, name):
+			named = append(named, c)
+		case len(name) >= minPrefix && strings.HasPrefix(c.ID.Container, name):
 			byPrefix = append(byPrefix, c)
 		}
 	}
-	switch len(byPrefix) {
-	case 0:
-		return nil, fmt.Errorf("no running container is named %s", shown(name))
-	case 1:
+	switch {
+	case len(named) == 1:
+		return named, nil
+	case len(named) > 1:
+		return nil, fmt.Errorf("%d containers are named %s: say which by its key, such as %s", len(named), shown(name), named[0].Key())
+	case len(byPrefix) == 1:
 		return byPrefix, nil
+	case len(byPrefix) > 1:
+		return nil, fmt.Errorf("%d containers have an ID that starts with %s: write more of it", len(byPrefix), shown(name))
 	}
-	return nil, fmt.Errorf("%d containers have an ID that starts with %s: write more of it", len(byPrefix), shown(name))
+	return nil, fmt.Errorf("no running container is named %s", shown(name))
 }
