@@ -16,10 +16,12 @@ import (
 // ErrRunning says that another daemon holds the socket.
 var ErrRunning = errors.New("another trimtab daemon is running")
 
-// Most connections at once. Those that may do nothing have a room of their own,
-// so that they cannot keep others out; beyond it, connections are closed.
+// Most connections at once, by what those may do who made them. Each kind has a room of its own:
+// strangers cannot keep others out, nor those who may look an operator who has to act. Beyond
+// it, connections are closed.
 const (
-	maxConns     = 128
+	maxWriters   = 32
+	maxReaders   = 96
 	maxStrangers = 8
 )
 
@@ -30,8 +32,7 @@ type Listener struct {
 	lock      *os.File
 	groups    Groups
 	lookup    func(name string) (int, error)
-	conns     chan struct{}
-	strangers chan struct{}
+	rooms     map[Access]chan struct{}
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -51,7 +52,8 @@ func Listen(path string, groups Groups) (*Listener, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return &Listener{UnixListener: l, path: path, lock: lock, groups: groups, lookup: (&groupFile{path: "/etc/group"}).id,
-		conns: make(chan struct{}, maxConns), strangers: make(chan struct{}, maxStrangers)}, nil
+		rooms: map[Access]chan struct{}{AccessWrite: make(chan struct{}, maxWriters), AccessRead: make(chan struct{}, maxReaders),
+			AccessNone: make(chan struct{}, maxStrangers)}}, nil
 }
 
 // ListenFor is Listen for those alone who are root or in a group: others are let go at once.
@@ -156,10 +158,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			continue
 		}
 		access := l.groups.access(peer, l.lookup)
-		room := l.conns
-		if access == AccessNone {
-			room = l.strangers
-		}
+		room := l.rooms[access]
 		select {
 		case room <- struct{}{}:
 			return &peerConn{UnixConn: conn, peer: peer, access: access, room: room}, nil

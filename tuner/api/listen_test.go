@@ -228,15 +228,22 @@ func TestListenMeetsWhatIsThere(t *testing.T) {
 	}
 }
 
-// Strangers that hold connections open do not keep an operator out.
-func TestStrangersDoNotCrowdOut(t *testing.T) {
+// Strangers that hold connections open do not keep an operator out, nor do those who may look.
+func TestOthersDoNotCrowdOut(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root: strangers run as another user")
+		t.Skip("needs root: others run as another user")
 	}
+	const nobody, adm = 65534, 4 // of Debian's base-passwd
+	for name, gid := range map[string]uint32{"strangers": nobody, "readers": adm} {
+		t.Run(name, func(t *testing.T) { crowd(t, gid) })
+	}
+}
+
+func crowd(t *testing.T, gid uint32) {
 	socket := start(t, &fake{snapshot: snapshot()})
 	cmd := exec.Command(peerBinary(t))
 	cmd.Env = []string{peerEnv + "=HOLD 300 " + socket}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: gid}}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
