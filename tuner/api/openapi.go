@@ -29,6 +29,7 @@ type Operation struct {
 	access  Access
 	timeout time.Duration
 	answer  answerFunc
+	large   bool // see largeAnswers
 }
 
 // Parameter is one of a query.
@@ -51,13 +52,13 @@ func (s *Server) routes() []Operation {
 		looking("/v1/advice", "What trimtab cannot change, with the lines to paste", Advice{}, s.look(advices), name),
 		looking("/v1/devices", "GPUs and who holds them", Devices{}, s.whole("/v1/devices", devices)),
 		looking("/v1/gpus", "Each container's GPUs, granted and visible", GPUs{}, s.gpus),
-		looking("/v1/fingerprints", "The known jobs", Fingerprints{}, s.fingerprints),
-		looking("/v1/history", "What was done and would have been done, oldest first", History{}, s.history,
+		large(looking("/v1/fingerprints", "The known jobs", Fingerprints{}, s.fingerprints)),
+		large(looking("/v1/history", "What was done and would have been done, oldest first", History{}, s.history,
 			since, Parameter{Name: "changed", Type: "boolean", Description: "only values that changed"},
-			Parameter{Name: "name", Type: "string", Description: "of one container"}, Parameter{Name: "limit", Type: "integer", Description: "only the newest so many"}),
+			Parameter{Name: "name", Type: "string", Description: "of one container"}, Parameter{Name: "limit", Type: "integer", Description: "only the newest so many"})),
 		looking("/v1/series", "A container's last hour", series.Series{}, s.look(s.series), Parameter{Name: "name", Type: "string", Description: name.Description, Required: true}),
-		looking("/v1/report", "What devices and CPUs were held for", state.Report{}, s.report,
-			since, Parameter{Name: "by", Type: "string", Description: "team, image, container or cause"}),
+		large(looking("/v1/report", "What devices and CPUs were held for", state.Report{}, s.report,
+			since, Parameter{Name: "by", Type: "string", Description: "team, image, container or cause"})),
 		{Method: http.MethodGet, Path: "/v1/record", Summary: "A recording of the next stretch, as a file", access: AccessRead, timeout: maxRecording + LookTimeout, answer: s.record,
 			Query: []Parameter{{Name: "seconds", Type: "integer", Description: "its length, 1 to 3600", Required: true}}},
 		{Method: http.MethodPost, Path: "/v1/place", Summary: "Rank devices for jobs that are to start, and hold the best", Body: state.PlaceRequest{}, Answer: state.Placement{},
@@ -76,6 +77,11 @@ func (s *Server) routes() []Operation {
 // looking is a route for who may look; answer is what f answers with.
 func looking(path, summary string, answer any, f answerFunc, query ...Parameter) Operation {
 	return Operation{Method: http.MethodGet, Path: path, Summary: summary, Query: query, Answer: answer, access: AccessRead, timeout: LookTimeout, answer: f}
+}
+
+func large(o Operation) Operation {
+	o.large = true
+	return o
 }
 
 // acting is a route for who may act: it answers by what became of what a body asks for.

@@ -24,6 +24,10 @@ const (
 	stopTimeout    = 3 * time.Second
 	shownPatience  = 3 * time.Second // of a daemon that publishes each second, if it is well
 	shownEvery     = 20 * time.Millisecond
+	// largeAnswers are made at once for those who may look, and as many for those who act: each is
+	// some 20 MiB for as long as its reader takes.
+	largeAnswers  = 4
+	largePatience = 10 * time.Second
 )
 
 // Within these the server answers. A recording takes LookTimeout more than its length.
@@ -37,13 +41,15 @@ type Server struct {
 	backend Backend
 	log     *slog.Logger
 	now     func() time.Time
-	placing chan struct{} // taken while a place without a hold is worked out
+	placing chan struct{}            // taken while a place without a hold is worked out
+	large   map[Access]chan struct{} // taken while a large answer is made and sent
 	shared  encodings
 }
 
 // NewServer makes a server; now is the clock that relative times count from.
 func NewServer(b Backend, log *slog.Logger, now func() time.Time) *Server {
-	return &Server{backend: b, log: log, now: now, placing: make(chan struct{}, 1)}
+	return &Server{backend: b, log: log, now: now, placing: make(chan struct{}, 1),
+		large: map[Access]chan struct{}{AccessRead: make(chan struct{}, largeAnswers), AccessWrite: make(chan struct{}, largeAnswers)}}
 }
 
 // Run answers until ctx ends, then lets open requests end for a short while. It
@@ -124,7 +130,7 @@ func shownRoutes() []string {
 	return []string{"/v1/status", "/v1/containers", "/v1/containers/{name}", "/v1/devices", "/v1/history", "/v1/series", "/v1/report"}
 }
 
-// handle guards one route: who may.
+// handle guards one route: who may, and how many at once.
 func (s *Server) handle(rt Operation) http.HandlerFunc {
 	answer := s.answer(rt)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -132,7 +138,28 @@ func (s *Server) handle(rt Operation) http.HandlerFunc {
 			fail(w, err)
 			return
 		}
+		if rt.large {
+			leave, err := s.enter(r)
+			if err != nil {
+				fail(w, err)
+				return
+			}
+			defer leave()
+		}
 		answer(w, r)
+	}
+}
+
+// enter takes one of the places for large answers, and waits for it a while.
+func (s *Server) enter(r *http.Request) (leave func(), err *Error) {
+	ctx, cancel := context.WithTimeout(r.Context(), largePatience)
+	defer cancel()
+	places := s.large[accessOf(r)]
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }, nil
+	case <-ctx.Done():
+		return nil, &Error{http.StatusServiceUnavailable, "others ask for as much at this moment", "ask again in a while"}
 	}
 }
 
@@ -176,18 +203,21 @@ func (s *Server) shown(ctx context.Context) {
 
 // allowed holds a request against what its peer may do.
 func allowed(r *http.Request, need Access) *Error {
-	conn, _ := r.Context().Value(peerKey{}).(*peerConn)
-	have := AccessNone
-	if conn != nil {
-		have = conn.access
-	}
-	switch {
+	switch have := accessOf(r); {
 	case have >= need:
 		return nil
 	case need == AccessRead:
 		return &Error{http.StatusForbidden, "you may not look", "ask root to add you to the group of api.readGroup (trimtab-read by default), then log in anew"}
 	}
 	return &Error{http.StatusForbidden, "you may not change anything", "be root, or in the group of api.writeGroup (trimtab by default)"}
+}
+
+// accessOf is what a request's peer may do.
+func accessOf(r *http.Request) Access {
+	if conn, _ := r.Context().Value(peerKey{}).(*peerConn); conn != nil {
+		return conn.access
+	}
+	return AccessNone
 }
 
 func reply(w http.ResponseWriter, status int, v any) {
