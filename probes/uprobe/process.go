@@ -3,7 +3,6 @@ package uprobe
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,20 +42,36 @@ func (l *listing) list(r *room, buf *[]byte, pids []int32) []int32 {
 		b, _ := l.file.read(r, filepath.Join(l.dir, "cgroup.procs"), buf)
 		return appendPIDs(pids, b, most)
 	}
-	dirs := 0
-	_ = filepath.WalkDir(l.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return nil
-		}
-		if dirs++; dirs > maxCgroupDirs || len(pids) >= most {
-			return fs.SkipAll
-		}
-		if b, err := procfs.Read(filepath.Join(path, "cgroup.procs"), maxListBytes); err == nil {
+	dirs := []string{l.dir}
+	for i := 0; i < len(dirs) && len(pids) < most; i++ {
+		if b, err := procfs.Read(filepath.Join(dirs[i], "cgroup.procs"), maxListBytes); err == nil {
 			pids = appendPIDs(pids, b, most)
 		}
-		return nil
-	})
+		dirs = appendDirs(dirs, dirs[i])
+	}
 	return pids
+}
+
+// appendDirs appends the directories in one, up to maxCgroupDirs in all. Of one that a container has
+// filled no more is read than that takes.
+func appendDirs(dirs []string, dir string) []string {
+	f, err := os.Open(dir)
+	if err != nil {
+		return dirs // it vanished, which is no loss
+	}
+	defer f.Close() //nolint:errcheck // only read
+	for len(dirs) < maxCgroupDirs {
+		entries, err := f.ReadDir(maxCgroupDirs)
+		for _, e := range entries {
+			if e.IsDir() && len(dirs) < maxCgroupDirs {
+				dirs = append(dirs, filepath.Join(dir, e.Name()))
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	return dirs
 }
 
 func appendPIDs(pids []int32, text []byte, most int) []int32 {

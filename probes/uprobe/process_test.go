@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -95,5 +97,39 @@ func TestLookAtEnded(t *testing.T) {
 	l := &look{procRoot: "/proc", pid: int32(cmd.Process.Pid)}
 	if l.run(); !errors.Is(l.err, errEnded) {
 		t.Errorf("got %v, want %v", l.err, errEnded)
+	}
+}
+
+// TestListingIsBounded: a container that may make control groups makes any number of them; its own
+// processes are listed, those of some groups, and a look costs no more than a bound.
+func TestListingIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	group := func(name, pids string) {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "cgroup.procs"), []byte(pids), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, buf := newRoom(), []byte(nil)
+	list := func() []int32 { return (&listing{dir: dir}).list(&r, &buf, nil) }
+	group("", "7\n8\n")
+	group("a/b", "9\n")
+	if pids := list(); !slices.Equal(pids, []int32{7, 8, 9}) {
+		t.Errorf("listed %v", pids)
+	}
+	const groups = 3000
+	for i := range groups {
+		if err := os.Mkdir(filepath.Join(dir, strconv.Itoa(i)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var pids []int32
+	if n := testing.AllocsPerRun(1, func() { pids = list() }); n > groups {
+		t.Errorf("%.0f allocations to list a container of %d groups", n, groups)
+	}
+	if len(pids) < 2 || pids[0] != 7 || pids[1] != 8 {
+		t.Errorf("its own processes are not listed: %v", pids)
 	}
 }
