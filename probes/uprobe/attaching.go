@@ -96,13 +96,13 @@ func (a *attaching) isThere(f *Finder) error {
 
 func (a *attaching) attach(f *Finder) error {
 	files := linkFiles * f.attacher.links(len(a.entries), len(a.returns))
-	if err := f.room.take(files); err != nil {
+	if err := f.room.takeFor(a.process.key, files); err != nil {
 		return err
 	}
 	a.began = time.Now()
 	links, err := f.attacher.attachBoth(a.library.file.fd, a.process.pid, &a.member.client.spec.Hooks[a.hook], a.entries, a.returns)
 	if err != nil {
-		f.room.free(files)
+		f.room.freeFor(a.process.key, files)
 		if errors.Is(a.isThere(f), errEnded) {
 			return errEnded
 		}
@@ -152,7 +152,7 @@ func (f *Finder) takeBatch(b batch) {
 			}
 			state.attached = append(state.attached, attachment{library: a.library, links: a.links})
 		default:
-			state.closing = append(state.closing, f.closeLater(a.links))
+			state.closing = append(state.closing, f.closeLater(a.process.key, a.links))
 		}
 		f.release(a.library)
 	}

@@ -299,13 +299,13 @@ func (f *Finder) meet(k *container, pid int32) (*process, uint64) {
 	return p, st.SizeBytes
 }
 
-// closeFile gives a library's file back. It does not wait, see handle.close.
-func (f *Finder) closeFile(h handle) {
+// closeFile gives back a library's file that a container brought. It does not wait, see handle.close.
+func (f *Finder) closeFile(key string, h handle) {
 	f.fileClosers.Go(func() {
 		f.closingFiles <- struct{}{}
 		defer func() { <-f.closingFiles }()
 		h.close()
-		f.room.free(1)
+		f.room.freeFor(key, 1)
 	})
 }
 
@@ -322,15 +322,15 @@ func (f *Finder) awaitFiles() {
 	}
 }
 
-// closeLater detaches without keeping the caller; the channel is closed when it is done.
-func (f *Finder) closeLater(links []link.Link) <-chan struct{} {
+// closeLater detaches a container's probes without keeping the caller; the channel is closed when it is done.
+func (f *Finder) closeLater(key string, links []link.Link) <-chan struct{} {
 	done := make(chan struct{})
 	f.closers.Go(func() {
 		defer close(done)
 		f.closing <- struct{}{}
 		defer func() { <-f.closing }()
 		err := closeAll(links)
-		f.room.free(len(links) * linkFiles)
+		f.room.freeFor(key, len(links)*linkFiles)
 		if err != nil {
 			f.failed.Store(err.Error(), fmt.Errorf("detach: %w", err))
 		}

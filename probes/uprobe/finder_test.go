@@ -341,6 +341,36 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// TestProbesAreShared: containers that want all descriptors leave some, and each that is new gets its own.
+func TestProbesAreShared(t *testing.T) {
+	r := newRoom()
+	r.ceiling = 1000
+	want := func(key string, all int) (n int) {
+		for n < all && r.takeFor(key, linkFiles) == nil {
+			n += linkFiles
+		}
+		return n
+	}
+	taken := map[string]int{}
+	for _, key := range []string{"a", "b", "c"} {
+		taken[key] = want(key, 1000)
+	}
+	if taken["a"] > 336 || taken["a"] < 300 {
+		t.Errorf("the first takes %d of 1000", taken["a"])
+	}
+	if taken["late"] = want("late", 40); taken["late"] != 40 {
+		t.Errorf("after three that want all another has %d of 40", taken["late"])
+	}
+	for key, n := range taken {
+		for range n / linkFiles {
+			r.freeFor(key, linkFiles)
+		}
+	}
+	if used := r.used.Load(); used != 0 || len(r.held) != 0 {
+		t.Errorf("%d are said to be used, by %v", used, r.held)
+	}
+}
+
 // A process has as many libraries of interest as it likes; so many are probed.
 func TestManyLibraries(t *testing.T) {
 	c := newCounter(t)

@@ -17,7 +17,7 @@ func (f *Finder) takeLook(p *process, size uint64, l *look) {
 	defer func() {
 		for _, s := range l.found {
 			if s.file != nil { // it found no user
-				f.closeFile(*s.file)
+				f.closeFile(l.key, *s.file)
 			}
 		}
 	}()
@@ -68,7 +68,7 @@ func (f *Finder) enter(k *container, p *process, s *sighting) (batch, error) {
 		return nil, errManyLibraries
 	}
 	p.at[s.key] = s.addresses
-	lib := f.adopt(s)
+	lib := f.adopt(k.key, s)
 	defer f.release(lib) // but for those who join
 	var b batch
 	var errs []error
@@ -115,7 +115,7 @@ func (f *Finder) admit(k *container, p *process, c *Client) (*member, error) {
 	if err := c.spec.Enter(p.pid); err != nil {
 		return nil, fmt.Errorf("enter a process: %w", err)
 	}
-	m := &member{pid: p.pid, client: c, hooks: make([]hookState, len(c.spec.Hooks)), entering: map[*library]int{}}
+	m := &member{pid: p.pid, key: p.key, client: c, hooks: make([]hookState, len(c.spec.Hooks)), entering: map[*library]int{}}
 	state := k.clients[c]
 	for i := range m.hooks {
 		m.hooks[i].on = state.hooks[c.spec.leader(i)].on
@@ -151,12 +151,12 @@ func (f *Finder) isIdleCopy(p *process, c *Client, key fileKey) bool {
 	return used > 0 && p.start > used
 }
 
-// adopt returns the library that was sighted, with one more user; it is opened once
+// adopt returns the library that was sighted in a container, with one more user; it is opened once
 // for all of them.
-func (f *Finder) adopt(s *sighting) *library {
+func (f *Finder) adopt(key string, s *sighting) *library {
 	lib := f.libraries[s.key]
 	if lib == nil {
-		lib = &library{key: s.key, file: *s.file, symbols: s.symbols}
+		lib = &library{key: s.key, broughtBy: key, file: *s.file, symbols: s.symbols}
 		f.libraries[s.key] = lib
 		s.file = nil
 	}
@@ -168,7 +168,7 @@ func (f *Finder) adopt(s *sighting) *library {
 func (f *Finder) release(lib *library) {
 	if lib.users--; lib.users <= 0 {
 		delete(f.libraries, lib.key)
-		f.closeFile(lib.file)
+		f.closeFile(lib.broughtBy, lib.file)
 	}
 }
 

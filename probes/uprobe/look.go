@@ -46,6 +46,7 @@ func gone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(e
 // finder by what it was given only.
 type look struct {
 	procRoot string
+	key      string // of the process's container
 	pid      int32
 	hints    []string
 	interest interest
@@ -76,7 +77,7 @@ type sighting struct {
 // newLook prepares a look at a process.
 func (f *Finder) newLook(p *process) *look {
 	l := &look{
-		procRoot: f.procRoot, pid: p.pid, hints: f.hints, interest: f.interest, find: f.find, files: f.files, room: &f.room,
+		procRoot: f.procRoot, key: p.key, pid: p.pid, hints: f.hints, interest: f.interest, find: f.find, files: f.files, room: &f.room,
 		open: map[fileKey]bool{}, mapped: map[fileKey]bool{},
 	}
 	for key := range f.libraries {
@@ -155,12 +156,12 @@ func (l *look) at(h handle, addresses string) error {
 	}
 	s := sighting{key: h.key, addresses: addresses, symbols: k.symbols}
 	if !l.open[h.key] {
-		if err := l.room.take(1); err != nil {
+		if err := l.room.takeFor(l.key, 1); err != nil {
 			return err
 		}
 		file, err := h.again()
 		if err != nil {
-			l.room.free(1)
+			l.room.freeFor(l.key, 1)
 			return err
 		}
 		s.file = &file

@@ -13,15 +13,17 @@ import (
 // is held, not opened, while it has users: it is attached to again when a hook's turn
 // comes. Attachments pin it in any case.
 type library struct {
-	key     fileKey
-	file    handle
-	symbols []symbols.Symbol
-	users   int
+	key       fileKey
+	broughtBy string // the container in which it was first seen, whose share its file takes
+	file      handle
+	symbols   []symbols.Symbol
+	users     int
 }
 
 // member is a process that one client probes.
 type member struct {
 	pid       int32
+	key       string // of its container
 	client    *Client
 	libraries []*library
 	hooks     []hookState // as in client.spec.Hooks
@@ -72,7 +74,7 @@ func (m *member) detach(i int, keep func(*library) bool) {
 		if keep(a.library) {
 			return false
 		}
-		state.closing = append(state.closing, m.client.finder.closeLater(a.links))
+		state.closing = append(state.closing, m.client.finder.closeLater(m.key, a.links))
 		return true
 	})
 	if had && len(state.attached) == 0 {
