@@ -8,6 +8,9 @@ const MaxContainers = 2048
 
 // FreeSlot is the first slot that no container has; false: all are taken.
 func FreeSlot[Container any](bySlot map[uint32]Container) (slot uint32, ok bool) {
+	if len(bySlot) >= MaxContainers {
+		return 0, false // asked for each container that is too many, at each tick
+	}
 	for slot := range uint32(MaxContainers) {
 		if _, taken := bySlot[slot]; !taken {
 			return slot, true
