@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/trimtab/trimtab/probes"
@@ -37,6 +38,9 @@ const (
 	maxNew     = 16   // processes of one container that are looked at in one reading
 	maxKept    = 1024 // processes of one container
 	closeWait  = time.Second
+	// maxReaders goroutines read at once. Those that hang count, also where their container has
+	// ended: one that starts again and again on a file server that does not end with it leaves one each time.
+	maxReaders = 512
 )
 
 // forkNoExec is PF_FORKNOEXEC of the kernel's task flags (include/linux/sched.h): it was forked,
@@ -48,6 +52,8 @@ type Probe struct {
 	procRoot   string
 	containers map[string]*container
 	reading    int
+	readers    atomic.Int32
+	most       int32 // maxReaders, but for tests
 	running    sync.WaitGroup
 }
 
@@ -77,7 +83,7 @@ var _ probes.Probe = (*Probe)(nil)
 
 // New reads below procRoot, "/proc" but for tests.
 func New(procRoot string) *Probe {
-	return &Probe{procRoot: procRoot, containers: map[string]*container{}}
+	return &Probe{procRoot: procRoot, containers: map[string]*container{}, most: maxReaders}
 }
 
 // Name is "process".
@@ -102,15 +108,23 @@ func (p *Probe) Read(_ context.Context, into map[string]*probes.Sample) error {
 			continue
 		}
 		c.take()
+		room := 0
+		if !c.busy && p.readers.Load() < p.most {
+			room = maxNew
+		}
 		var due []found
 		for i := range s.Kernel.Threads {
 			if t := &s.Kernel.Threads[i]; t.TID == t.TGID && !t.Exited {
-				due = c.look(p.reading, t, due)
+				due = c.look(p.reading, t, due, room)
 			}
 		}
 		if len(due) > 0 {
 			c.busy = true
-			p.running.Go(func() { c.read <- p.readAll(due) })
+			p.readers.Add(1)
+			p.running.Go(func() {
+				defer p.readers.Add(-1)
+				c.read <- p.readAll(due)
+			})
 		}
 		for tgid, e := range c.known {
 			if e.seen != p.reading {
@@ -138,9 +152,9 @@ func (c *container) take() {
 	}
 }
 
-// look takes up a process by its main thread, and adds it to what is due where it is new or runs
-// another program.
-func (c *container) look(reading int, t *probes.Thread, due []found) []found {
+// look takes up a process by its main thread, and adds it to what is due, up to room, where it is
+// new or runs another program.
+func (c *container) look(reading int, t *probes.Thread, due []found, room int) []found {
 	e := c.known[t.TGID]
 	if e == nil && len(c.known) >= maxKept {
 		return due
@@ -153,7 +167,7 @@ func (c *container) look(reading int, t *probes.Thread, due []found) []found {
 	if e.comm != t.Comm {
 		e.comm, e.left = t.Comm, again
 	}
-	if e.left == 0 || c.busy || len(due) == maxNew {
+	if e.left == 0 || len(due) >= room {
 		return due
 	}
 	e.left--

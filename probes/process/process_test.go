@@ -2,9 +2,11 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -108,6 +110,54 @@ func TestAContainerThatDoesNotAnswer(t *testing.T) {
 	}
 	if err := p.Close(); err != nil {
 		t.Errorf("once it has answered: %v", err)
+	}
+}
+
+// TestLivesThatDoNotAnswer: a container that starts anew while what it was before still hangs takes
+// no more threads than there are for all.
+func TestLivesThatDoNotAnswer(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "7")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "stat"), []byte("7 (x) S 1 1 1 0 -1"+strings.Repeat(" 0", 16)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(dir, "cmdline")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := New(root)
+	p.most = 4
+	before := runtime.NumGoroutine()
+	for life := range 20 {
+		key := strconv.Itoa(life)
+		if err := p.Watch(probes.Target{Key: key}); err != nil {
+			t.Fatal(err)
+		}
+		into := map[string]*probes.Sample{key: {Kernel: &probes.Kernel{Threads: []probes.Thread{{TID: 7, TGID: 7, Comm: "x"}}}}}
+		if err := p.Read(t.Context(), into); err != nil {
+			t.Fatal(err)
+		}
+		p.Unwatch(key)
+	}
+	if n := runtime.NumGoroutine() - before; n > 4 {
+		t.Errorf("%d readings hang, of at most 4", n)
+	}
+	w, err := os.OpenFile(pipe, os.O_RDWR, 0) // it answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p.readers.Load() > 0 {
+		_ = w.Close()
+		if w, err = os.OpenFile(pipe, os.O_RDWR, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := errors.Join(w.Close(), p.Close()); err != nil {
+		t.Error(err)
 	}
 }
 
