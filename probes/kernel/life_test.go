@@ -103,6 +103,9 @@ func TestUnwatchFrees(t *testing.T) {
 		t.Errorf("%d threads have storage, want 1", n)
 	}
 	p.Unwatch("box")
+	if n := threadCount(t, p); n != 1 {
+		t.Errorf("%d threads have storage after Unwatch, want 1: a pass over all threads of the host is the next reading's", n)
+	}
 	if err := p.Read(t.Context(), map[string]*probes.Sample{}); err != nil {
 		t.Fatal(err)
 	}
