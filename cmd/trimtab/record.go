@@ -21,7 +21,7 @@ func recordCommand() *cobra.Command {
 		Short: "Record what the daemon sees and decides, for `trimtab replay` and bug reports",
 		Long: "Record the next stretch through the running daemon. --flight copies the flight recorder instead: the\n" +
 			"last stretch, also of a daemon that died. A recording holds names of containers, images and threads, and\n" +
-			"labels with their values.",
+			"what trimtab's labels ask for.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return writeFile(args[0], func(w io.Writer) error {
