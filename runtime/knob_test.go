@@ -119,6 +119,21 @@ func TestKey(t *testing.T) {
 	}
 }
 
+// TestKeyIsAFileName: whatever an engine gives for an ID, the key is a name in one directory.
+func TestKeyIsAFileName(t *testing.T) {
+	seen := map[string]string{}
+	for _, id := range []string{"../../etc/cron", "a/../../b", "../../../../../../etc/passwd", "a/b", "a_b", "..", "", "a\x00b", "a\nb", "é", "a/b/c/d/e/f/g/h/i/j"} {
+		key := ID{Engine: "docker", Container: id, Boot: "60", StartTick: 7}.Key()
+		if strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" || strings.ContainsAny(key, "/\x00\n") {
+			t.Errorf("%q: %q", id, key)
+		}
+		if twin, ok := seen[key]; ok {
+			t.Errorf("%q and %q share %s", id, twin, key)
+		}
+		seen[key] = id
+	}
+}
+
 func TestDir(t *testing.T) {
 	hybrid := Cgroup{Unified: "/u", V1: map[string]string{"cpu": "/c"}}
 	if got := hybrid.Dir("cpu") + " " + hybrid.Dir("io"); got != "/c /u" {

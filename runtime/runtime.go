@@ -40,14 +40,26 @@ func (id ID) SameContainer(key string) bool {
 }
 
 // short is a container ID in 16 characters. Random ones, in hex, differ from the
-// start; those that people choose, as containerd lets them, may share a beginning.
+// start; those that people choose, as containerd lets them, may share a beginning. Of one
+// that an engine should not give, only what a file's name may hold is in it.
 func short(s string) string {
-	if len(s) <= 16 || strings.Trim(s, "0123456789abcdef") == "" {
+	if safe := strings.IndexFunc(s, unsafe) < 0; safe && len(s) <= 16 || strings.Trim(s, "0123456789abcdef") == "" {
 		return clip(s, 16)
 	}
 	h := fnv.New32a()
 	h.Write([]byte(s))
-	return fmt.Sprintf("%s-%08x", s[:7], h.Sum32())
+	begin := strings.Map(func(r rune) rune {
+		if unsafe(r) {
+			return '_'
+		}
+		return r
+	}, clip(s, 7))
+	return fmt.Sprintf("%s-%08x", begin, h.Sum32())
+}
+
+// unsafe is what neither engine's IDs hold, and what would make a path of a file's name.
+func unsafe(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
 }
 
 func clip(s string, n int) string { return s[:min(len(s), n)] }

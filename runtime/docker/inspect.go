@@ -25,6 +25,9 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 		e.updates.Delete(id)
 		return runtime.Container{}, fmt.Errorf("container %s does not run: %w", id, runtime.ErrGone)
 	}
+	if !isID(info.ID) {
+		return runtime.Container{}, fmt.Errorf("container %.64q: %w: no engine of Docker's gives such an ID", info.ID, engine.ErrNotBelieved)
+	}
 	c := runtime.Container{
 		ID:      runtime.ID{Engine: EngineName, Container: info.ID, Boot: e.host.BootID},
 		Name:    strings.TrimPrefix(info.Name, "/"),
@@ -43,6 +46,12 @@ func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, err
 		e.updates.LoadOrStore(info.ID, ownersValues(info.HostConfig.Resources, placed.Cgroup.Mode))
 	}
 	return placed, err
+}
+
+// isID tells Docker's IDs. By the ID a container's control group is found: another word, such
+// as "user.slice", would name one that holds more than the container.
+func isID(id string) bool {
+	return id != "" && len(id) <= 64 && strings.Trim(id, "0123456789abcdef") == ""
 }
 
 // startOf is what Docker made a container of.
