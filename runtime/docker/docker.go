@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -70,12 +71,13 @@ func (o Options) withDefaults() Options {
 // Engine is a Docker engine. All methods are safe for concurrent use; Run may be
 // called once at a time.
 type Engine struct {
-	opts   Options
-	client *client.Client
-	host   engine.Host
-	owner  owner
-	writer engine.Writer
-	images imageLabels
+	opts    Options
+	client  *client.Client
+	answers *answers
+	host    engine.Host
+	owner   owner
+	writer  engine.Writer
+	images  imageLabels
 	// updates holds Docker's record of each container, runtime.Values by its ID, as of its latest
 	// settled write, so that what `docker update` stores while trimtab writes is told from what was
 	// there before.
@@ -95,18 +97,25 @@ func New(opts Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{opts: opts, host: host}
-	with := []client.Opt{client.WithHost(opts.Host), client.WithUserAgent("trimtab")}
+	var dial dialer
 	if path, ok := strings.CutPrefix(opts.Host, "unix://"); ok {
-		with = append(with, client.WithDialContext(func(ctx context.Context, _, _ string) (net.Conn, error) { return e.owner.dial(ctx, "unix", path) }))
+		dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return e.owner.dial(ctx, "unix", path) }
 	}
-	if e.client, err = client.New(with...); err != nil {
+	e.answers = newAnswers(dial)
+	// The host first: it is for the client's own transport, which this one replaces.
+	e.client, err = client.New(client.WithHost(opts.Host), client.WithUserAgent("trimtab"),
+		client.WithHTTPClient(&http.Client{Transport: e.answers, CheckRedirect: client.CheckRedirect}))
+	if err != nil {
 		return nil, fmt.Errorf("Docker host %q: %w", opts.Host, err)
 	}
 	return e, nil
 }
 
 // Close frees the connections to Docker; Run must have returned.
-func (e *Engine) Close() error { return e.client.Close() }
+func (e *Engine) Close() error {
+	e.answers.base.CloseIdleConnections()
+	return e.client.Close()
+}
 
 // Name implements runtime.Engine.
 func (e *Engine) Name() string { return EngineName }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
+
 	"github.com/trimtab/trimtab/runtime/engine"
 )
 
@@ -49,6 +51,64 @@ func TestIDsThatAreNone(t *testing.T) {
 		_, err := e.inspect(t.Context(), "c0ffee")
 		if want && err != nil || !want && !errors.Is(err, engine.ErrNotBelieved) {
 			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+// TestAnswersAreBounded: an engine that says more than any is read of costs no memory; who says it
+// of one container is not believed on that one.
+func TestAnswersAreBounded(t *testing.T) {
+	const most = 64 << 10
+	long := strings.Repeat("x", 2*most)
+	e := saying(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/containers/json") {
+			_ = json.NewEncoder(w).Encode([]container.Summary{{ID: long}})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"Id": "0a", "Name": long})
+	})
+	e.answers.most, e.answers.mostListed = most, most
+	if _, err := e.inspect(t.Context(), "0a"); !errors.Is(err, errTooLong) || !errors.Is(err, engine.ErrNotBelieved) {
+		t.Errorf("of one: %v", err)
+	}
+	if _, err := (&session{engine: e}).List(t.Context()); !errors.Is(err, errTooLong) {
+		t.Errorf("of all: %v", err)
+	}
+}
+
+// TestEventsAreBounded: each event has the room of one, however many have come.
+func TestEventsAreBounded(t *testing.T) {
+	const most, events = 64 << 10, 20
+	e := saying(t, func(w http.ResponseWriter, r *http.Request) {
+		say := func(padding int) {
+			_ = json.NewEncoder(w).Encode(map[string]any{"Type": "container", "Action": "start",
+				"Actor": map[string]any{"ID": "0a", "Attributes": map[string]string{"a": strings.Repeat("x", padding)}}})
+			_ = http.NewResponseController(w).Flush()
+		}
+		for range events {
+			say(most / 4)
+		}
+		say(2 * most)
+		<-r.Context().Done()
+	})
+	e.answers.mostListed = most
+	s, err := source{e}.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; ; n++ {
+		select {
+		case notice := <-s.Notices():
+			if notice.Key != "0a" || n >= events {
+				t.Fatalf("event %d: %+v", n, notice)
+			}
+		case err := <-s.Failed():
+			if n != events || !errors.Is(err, errTooLong) {
+				t.Errorf("after %d events: %v", n, err)
+			}
+			return
+		case <-time.After(20 * time.Second):
+			t.Fatalf("nothing after %d events", n)
 		}
 	}
 }

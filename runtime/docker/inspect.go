@@ -3,6 +3,7 @@ package docker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,9 @@ import (
 // inspect asks Docker for one container. One that does not run gives ErrGone.
 func (e *Engine) inspect(ctx context.Context, id string) (runtime.Container, error) {
 	answer, err := e.client.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if errors.Is(err, errTooLong) { // one container's trouble
+		return runtime.Container{}, fmt.Errorf("container %.64q: %w: %w", id, engine.ErrNotBelieved, err)
+	}
 	if err != nil {
 		return runtime.Container{}, err
 	}

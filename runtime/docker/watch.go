@@ -75,6 +75,7 @@ func (s *session) translate(ctx context.Context, messages <-chan events.Message)
 	for {
 		select {
 		case m := <-messages:
+			s.engine.answers.renew()
 			if m.Actor.ID == "" {
 				continue
 			}

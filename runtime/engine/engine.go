@@ -27,6 +27,14 @@ const (
 	maxLabelBytes      = 64 << 10 // of all keys and values of a container: there may be a thousand of them
 )
 
+// The same of what else an engine says of a container; Docker bounds no name.
+const (
+	maxNameBytes  = 255
+	maxImageBytes = 4096
+	maxGPUBytes   = 128 // of one name: a MIG device's has some 50
+	shortIDBytes  = 12  // as Docker shows them
+)
+
 // ErrUnplaced: the container runs, but its control group cannot be found.
 var ErrUnplaced = errors.New("no control group")
 
@@ -52,6 +60,7 @@ func NewHost() (Host, error) {
 // process in between does not give the container its control group. cgroupsPath is what
 // the engine asked its runtime for, "" where it does not tell.
 func (h Host) Place(c runtime.Container, cgroupsPath string) (runtime.Container, error) {
+	c = bounded(c)
 	c.ID.Boot = h.BootID
 	before, err := cgroup.StartTick(h.ProcRoot, c.InitPID)
 	if err != nil {
@@ -70,6 +79,21 @@ func (h Host) Place(c runtime.Container, cgroupsPath string) (runtime.Container,
 	}
 	c.Cgroup, c.Kubernetes = cg, c.Kubernetes || cgroup.IsKubernetes(cg)
 	return c, nil
+}
+
+// bounded is a container without words that are too long: by its ID in place of its name, of an
+// image that is not known, and without the GPUs of such names. They are in each reading and record.
+func bounded(c runtime.Container) runtime.Container {
+	if len(c.Name) > maxNameBytes {
+		c.Name = c.ID.Container[:min(len(c.ID.Container), shortIDBytes)]
+	}
+	if len(c.Image) > maxImageBytes {
+		c.Image = ""
+	}
+	if tooLong := func(gpu string) bool { return len(gpu) > maxGPUBytes }; slices.ContainsFunc(c.GPUs, tooLong) {
+		c.GPUs = slices.DeleteFunc(slices.Clone(c.GPUs), tooLong)
+	}
+	return c
 }
 
 func unplaced(c runtime.Container, err error) error {

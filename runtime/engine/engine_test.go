@@ -3,6 +3,8 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,5 +70,23 @@ func TestBoundLabelsInAll(t *testing.T) {
 	}
 	if got["trimtab.enable"] != "true" || bytes > maxLabelBytes || bytes < maxLabelBytes-2*maxLabelValueBytes {
 		t.Errorf("%d labels of %d bytes, enabled %q", len(got), bytes, got["trimtab.enable"])
+	}
+}
+
+// TestNamesAreBounded: a name of any length is shown, recorded and compared at each reading.
+func TestNamesAreBounded(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	host := Host{ProcRoot: "/proc", CgroupRoot: "/sys/fs/cgroup"}
+	c, err := host.Place(runtime.Container{ID: runtime.ID{Container: strings.Repeat("0a", 32)}, InitPID: os.Getpid(), Name: long, Image: long,
+		GPUs: []string{"0", long, "GPU-1"}, GPUVia: "cdi"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Name != "0a0a0a0a0a0a" || c.Image != "" || !slices.Equal(c.GPUs, []string{"0", "GPU-1"}) {
+		t.Errorf("%.20q of %.20q with %.40q", c.Name, c.Image, c.GPUs)
+	}
+	if c, err = host.Place(runtime.Container{InitPID: os.Getpid(), Name: long[:maxNameBytes], Image: long[:maxImageBytes]}, ""); err != nil ||
+		len(c.Name) != maxNameBytes || len(c.Image) != maxImageBytes {
+		t.Errorf("cut what is not too long: %d, %d, %v", len(c.Name), len(c.Image), err)
 	}
 }

@@ -26,7 +26,12 @@ const (
 	// lookers is how many containers a listing asks about at once; each that hangs brings one more,
 	// so that none keeps others waiting. As many that hang, and nobody who answers, are a runtime that hangs.
 	lookers = 16
+	// maxContainers is far above what a host runs: who tells of more is broken, or means harm.
+	maxContainers  = 8192
+	maxReasonBytes = 1024 // of why a runtime is lost
 )
+
+var errTooMany = fmt.Errorf("it tells of more than %d containers", maxContainers)
 
 // Source is a runtime that can be followed.
 type Source interface {
@@ -149,6 +154,9 @@ func (w *watcher) list(ctx context.Context, s Session, tell found) error {
 	if err != nil {
 		return err
 	}
+	if len(keys) > maxContainers {
+		return errTooMany
+	}
 	listed := make(map[string]bool, len(keys))
 	asking, stop := context.WithCancel(ctx)
 	answers, ended := w.askAll(asking, s, keys)
@@ -182,6 +190,9 @@ func (w *watcher) list(ctx context.Context, s Session, tell found) error {
 
 // handle looks at the container that an event is about.
 func (w *watcher) handle(ctx context.Context, s Session, n Notice) error {
+	if len(w.known)+len(w.broken) > 2*maxContainers { // since the latest listing, which forgets those that are not in it
+		return errTooMany
+	}
 	if err := w.take(w.ask(ctx, s, n.Key), w.see); err != nil {
 		return err
 	}
@@ -309,9 +320,11 @@ func (w *watcher) noteLost(err error) {
 		return
 	}
 	w.lost = true
-	w.o.Logger.Warn(w.o.Title+" does not answer; waiting for it", "address", w.o.Address, "reason", err)
+	reason := err.Error()
+	reason = strings.ToValidUTF8(reason[:min(len(reason), maxReasonBytes)], "") // the engine's own words, shown at each look
+	w.o.Logger.Warn(w.o.Title+" does not answer; waiting for it", "address", w.o.Address, "reason", reason)
 	w.emit(runtime.Event{Kind: runtime.EventLost,
-		Reason: fmt.Sprintf("%s does not answer at %s (%v); waiting for it: %s", w.o.Title, w.o.Address, err, w.o.Hint)})
+		Reason: fmt.Sprintf("%s does not answer at %s (%s); waiting for it: %s", w.o.Title, w.o.Address, reason, w.o.Hint)})
 }
 
 func (w *watcher) noteSynced() {

@@ -7,11 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/runtime/cgroup"
@@ -148,6 +151,78 @@ func TestContainersThatHang(t *testing.T) {
 		})
 	}
 }
+
+// TestTooManyContainers: an engine that tells of more than any host runs is lost, and costs no more.
+func TestTooManyContainers(t *testing.T) {
+	for name, listed := range map[string]int{"listed": maxContainers + 1, "by events": 0} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			notices := make(chan Notice)
+			s := &talker{notices: notices, crowd: crowd{hang: func(string) bool { return false }, keys: make([]string, listed)}}
+			for i := range s.keys {
+				s.keys[i] = strconv.Itoa(i)
+			}
+			go func() {
+				for n := 0; listed == 0 && ctx.Err() == nil; n++ {
+					select {
+					case notices <- Notice{Key: strconv.Itoa(n)}:
+					case <-ctx.Done():
+					}
+				}
+			}()
+			seen, lost := 0, ""
+			err := Follow(ctx, s, Options{Engine: "fake", Title: "Fake", Logger: slog.New(slog.DiscardHandler),
+				CallTimeout: time.Second, RelistEvery: time.Hour, Host: Host{ProcRoot: "/proc"}}, func(e runtime.Event) {
+				switch e.Kind {
+				case runtime.EventSeen:
+					if seen++; seen > 3*maxContainers {
+						cancel()
+					}
+				case runtime.EventLost:
+					lost = e.Reason
+					cancel()
+				}
+			})
+			if !strings.Contains(lost, errTooMany.Error()) || seen > 3*maxContainers || listed > 0 && seen > 0 {
+				t.Errorf("%s: lost %q after %d (%v)", name, lost, seen, err)
+			}
+		})
+	}
+}
+
+// chatty fails with as many words as it likes.
+type chatty string
+
+func (c chatty) Open(context.Context) (Session, error) { return nil, errors.New(string(c)) }
+
+// TestReasonIsBounded: why an engine is lost is its own word, and is shown until it is back.
+func TestReasonIsBounded(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	reason := ""
+	_ = Follow(ctx, chatty(strings.Repeat("é", 1<<20)), Options{Engine: "fake", Title: "Fake", Logger: slog.New(slog.DiscardHandler),
+		Host: Host{ProcRoot: "/proc"}}, func(e runtime.Event) {
+		reason = e.Reason
+		cancel()
+	})
+	if len(reason) < maxReasonBytes || len(reason) > 2*maxReasonBytes || !utf8.ValidString(reason) {
+		t.Errorf("%d bytes of reason", len(reason))
+	}
+}
+
+// talker is a crowd that tells of changes.
+type talker struct {
+	crowd
+	notices chan Notice
+}
+
+func (s *talker) Open(ctx context.Context) (Session, error) {
+	_, err := s.crowd.Open(ctx)
+	return s, err
+}
+
+func (s *talker) Notices() <-chan Notice { return s.notices }
 
 // TestEndsWhileItHangs: a container that the runtime says nothing of any more is gone when its process is.
 func TestEndsWhileItHangs(t *testing.T) {
