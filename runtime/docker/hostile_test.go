@@ -1,12 +1,16 @@
 package docker
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,5 +114,19 @@ func TestEventsAreBounded(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Fatalf("nothing after %d events", n)
 		}
+	}
+}
+
+// TestEmptyPiecesOfALog: one is passed over; an engine that sends nothing else keeps no CPU busy.
+func TestEmptyPiecesOfALog(t *testing.T) {
+	piece := func(text string) []byte { return append([]byte{1, 0, 0, 0, 0, 0, 0, byte(len(text))}, text...) }
+	follow := func(b []byte) *bufio.Reader {
+		return bufio.NewReader(&demultiplexed{ReadCloser: io.NopCloser(bytes.NewReader(b))})
+	}
+	if line, err := follow(slices.Concat(piece("st"), piece(""), piece("ep 1\n"))).ReadString('\n'); line != "step 1\n" || err != nil {
+		t.Errorf("%q, %v", line, err)
+	}
+	if _, err := follow(bytes.Repeat(piece(""), 10_000)).ReadString('\n'); !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("nothing but empty pieces: %v", err)
 	}
 }

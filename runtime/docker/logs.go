@@ -42,8 +42,9 @@ type demultiplexed struct {
 	left uint32 // of the current piece
 }
 
+// Read returns nothing for a piece that is empty: of a log that has only such, its reader takes so many.
 func (d *demultiplexed) Read(b []byte) (int, error) {
-	for d.left == 0 {
+	if d.left == 0 {
 		var header [logHeaderBytes]byte
 		if _, err := io.ReadFull(d.ReadCloser, header[:]); err != nil {
 			return 0, err
@@ -51,7 +52,9 @@ func (d *demultiplexed) Read(b []byte) (int, error) {
 		if header[0] > 2 || header[1] != 0 || header[2] != 0 || header[3] != 0 {
 			return 0, errors.New("Docker sent a log in a form that is not known")
 		}
-		d.left = binary.BigEndian.Uint32(header[4:])
+		if d.left = binary.BigEndian.Uint32(header[4:]); d.left == 0 {
+			return 0, nil
+		}
 	}
 	n, err := d.ReadCloser.Read(b[:min(len(b), int(d.left))])
 	d.left -= uint32(n)
