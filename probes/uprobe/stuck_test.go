@@ -173,9 +173,9 @@ func TestLooksAreShared(t *testing.T) {
 	}
 }
 
-// Where all places are taken, the one that gets free goes to who waited, not back to the
-// container that had it.
-func TestAPlaceGoesRound(t *testing.T) {
+// due is a finder with processes that are due for a look, by container.
+func due(t *testing.T, all map[string][]int32) *Finder {
+	t.Helper()
 	f := &Finder{
 		procRoot: t.TempDir(), files: newFiles(), room: newRoom(), problems: newProblems(), containers: map[string]*container{},
 		processes: map[int32]*process{}, lanes: map[string]*lane{}, works: map[*work]bool{}, ended: make(chan *work, maxWorks),
@@ -184,16 +184,38 @@ func TestAPlaceGoesRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, due := range map[string][]int32{"busy": {1, 2, 3}, "waits": {4}} {
-		for _, pid := range due {
+	for key, pids := range all {
+		for _, pid := range pids {
 			dir := filepath.Join(f.procRoot, strconv.Itoa(int(pid)))
 			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "stat"), stat, 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		f.containers[key] = &container{key: key, clients: map[*Client]*clientState{}, processes: map[int32]*process{}, due: due}
+		f.containers[key] = &container{key: key, clients: map[*Client]*clientState{}, processes: map[int32]*process{}, due: pids}
 		f.laneOf(key)
 	}
+	return f
+}
+
+// TestWhoOwesIsNotLookedAt: beyond its credit a container is looked at no more, until its share has paid.
+func TestWhoOwesIsNotLookedAt(t *testing.T) {
+	f := due(t, map[string][]int32{"owes": {1}})
+	l := f.laneOf("owes")
+	l.charge(time.Now(), maxDebt)
+	if f.next(l); l.work != nil {
+		t.Errorf("looked at with a debt of %v", l.debtAt(time.Now()))
+	}
+	l.chargedAt = l.chargedAt.Add(-time.Minute)
+	if f.next(l); l.work == nil {
+		t.Fatal("not looked at once it has paid")
+	}
+	f.follow(<-f.ended)
+}
+
+// Where all places are taken, the one that gets free goes to who waited, not back to the
+// container that had it.
+func TestAPlaceGoesRound(t *testing.T) {
+	f := due(t, map[string][]int32{"busy": {1, 2, 3}, "waits": {4}})
 	for range maxWorks - 1 {
 		f.works[&work{began: time.Now()}] = true
 	}
