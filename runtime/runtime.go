@@ -39,6 +39,15 @@ func (id ID) SameContainer(key string) bool {
 	return strings.HasPrefix(key, id.Engine+"-"+short(id.Container)+"-")
 }
 
+// shownDigits is how much of an ID engines show.
+const shownDigits = 12
+
+// Names reports whether a word names the container with an ID: by all of it, or by its beginning in
+// hexadecimal, as engines show it. containerd's IDs are chosen by people: one may well begin another.
+func Names(word, id string) bool {
+	return word == id || len(word) >= shownDigits && strings.HasPrefix(id, word) && strings.Trim(word, "0123456789abcdef") == ""
+}
+
 // short is a container ID in 16 characters. Random ones, in hex, differ from the
 // start; those that people choose, as containerd lets them, may share a beginning. Of one
 // that an engine should not give, only what a file's name may hold is in it.

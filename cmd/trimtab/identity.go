@@ -63,7 +63,9 @@ func readKey(path string) ([]byte, error) {
 	text, err := statefile.ReadPrivate(path)
 	key, errHex := hex.DecodeString(strings.TrimSpace(string(text)))
 	switch {
-	case errors.Is(err, statefile.ErrOpen), errors.Is(err, statefile.ErrNotState):
+	case errors.Is(err, statefile.ErrNotState):
+		return nil, fmt.Errorf("%s must be a regular file, not a link", path)
+	case errors.Is(err, statefile.ErrOpen):
 		return nil, fmt.Errorf("%s must be a file that its owner alone may read: `chmod 600 %s`", path, path)
 	case err != nil:
 		return nil, err

@@ -219,7 +219,7 @@ func wasBusy(t *testing.T, target probes.Target) {
 	t.Helper()
 	// Memory of its own, files beyond the limit, and then a loop without end, once it has joined.
 	cmd := exec.Command("sh", "-c", `read go; x=$(head -c 2000000 /dev/zero | tr '\0' x); head -c 100000000 /dev/zero >"$1/a"; cat "$1/a" >/dev/null; while :; do :; done`, "sh", onDisk(t))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +227,8 @@ func wasBusy(t *testing.T, target probes.Target) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	all := func(s syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, s) } // a slow machine is at head or cat still
+	t.Cleanup(func() { _, _ = all(syscall.SIGKILL), cmd.Wait() })
 	for _, controller := range []string{"cpu", "cpuacct", "memory", "pids", "cpuset", "blkio"} {
 		write(t, target.Dir(controller), "cgroup.procs", fmt.Sprint(cmd.Process.Pid))
 	}
@@ -240,7 +241,7 @@ func wasBusy(t *testing.T, target probes.Target) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := all(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 }

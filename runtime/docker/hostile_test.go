@@ -107,7 +107,7 @@ func TestEventsAreBounded(t *testing.T) {
 				t.Fatalf("event %d: %+v", n, notice)
 			}
 		case err := <-s.Failed():
-			if n != events || !errors.Is(err, errTooLong) {
+			if n < events-1 || !errors.Is(err, errTooLong) { // the last may be on its way
 				t.Errorf("after %d events: %v", n, err)
 			}
 			return

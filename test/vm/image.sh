@@ -138,8 +138,8 @@ unpack() (
 # take_kernel puts a suite's kernel and its modules in an unpacked root ($1). Its scripts do
 # not run: they would make an initrd.
 take_kernel() {
-	local work
-	work=$(mktemp -d "$cache/kernel.XXXXXX")
+	local work=$1.kernel
+	mkdir "$work"
 	unpack "$work" "$kernel" linux-image-cloud-amd64 '^linux-(image|base|binary|modules)-[0-9]' >&2 || die "no kernel from $mirror $kernel"
 	mv "$(find "$work" -name 'vmlinuz*')" "$1/boot/vmlinuz"
 	mv "$(find "$work" -type d -path '*/lib/modules')" "$1/usr/lib/"
@@ -160,7 +160,7 @@ if [ ! -e "$out/root.ext4" ]; then
 	start=$SECONDS
 	say "building Debian $suite with Docker and the kernel of $kernel from its packages (about two minutes with a near mirror)"
 	work=$(mktemp -d "$cache/root.XXXXXX")
-	trap 'rm -rf "$work" "$out.part"' EXIT
+	trap 'rm -rf "$work" "$work.kernel" "$out.part"' EXIT
 	chmod 755 "$work"
 	find "$cache" -maxdepth 1 -type d -name '*-????????????????' ! -name "*-$hash" -exec rm -rf {} +
 	mkdir "$out.part"

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/series"
 	"github.com/trimtab/trimtab/tuner/state"
 )
@@ -122,12 +123,8 @@ func NotFound(name string) *Error {
 // BadRequest is the error for what was asked wrongly.
 func BadRequest(text, hint string) *Error { return &Error{http.StatusBadRequest, text, hint} }
 
-// minPrefix is the least of an ID that names a container. shortID is what engines show of one: it
-// names as the whole does.
-const (
-	minPrefix = 4
-	shortID   = 12
-)
+// minPrefix is the least of an ID that names a container.
+const minPrefix = 4
 
 // Find returns the container with a key, a name or an ID, or the only one whose ID starts so. Of two
 // of one name, which anybody may give, it returns neither. Errors are *Error.
@@ -137,7 +134,7 @@ func Find(s *state.Snapshot, name string) (state.Container, error) {
 		switch {
 		case c.Key == name:
 			return c, nil
-		case c.Name == name || c.ID == name, len(name) >= shortID && strings.HasPrefix(c.ID, name):
+		case c.Name == name || runtime.Names(name, c.ID):
 			named = append(named, c)
 		case len(name) >= minPrefix && strings.HasPrefix(c.ID, name):
 			byPrefix = append(byPrefix, c)

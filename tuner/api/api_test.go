@@ -221,8 +221,9 @@ func TestLooking(t *testing.T) {
 // TestFindOfOneName: who bears the name of another is not shown for it; the key tells the two.
 func TestFindOfOneName(t *testing.T) {
 	id := strings.Repeat("0a", 32)
-	s := &state.Snapshot{Containers: []state.Container{{Key: "k1", ID: "train", Name: "other"}, {Key: "k2", ID: id, Name: "train"}, {Key: "k3", ID: id[:12], Name: "k2"}}}
-	for name, want := range map[string]string{"k1": "k1", "k2": "k2", "k3": "k3", "other": "k1", id: "k2", "train": "", id[:12]: ""} {
+	s := &state.Snapshot{Containers: []state.Container{{Key: "k1", ID: "train", Name: "other"}, {Key: "k2", ID: id, Name: "train"}, {Key: "k3", ID: id[:12], Name: "k2"},
+		{Key: "k4", ID: "resnet50-train-2"}, {Key: "k5", ID: "resnet50-train"}}}
+	for name, want := range map[string]string{"resnet50-train": "k5", "k1": "k1", "k2": "k2", "k3": "k3", "other": "k1", id: "k2", "train": "", id[:12]: ""} {
 		got, err := api.Find(s, name)
 		var e *api.Error
 		if got.Key != want || want == "" && (!errors.As(err, &e) || e.Status != http.StatusConflict || !strings.Contains(e.Hint, "key")) {

@@ -20,7 +20,7 @@ var ErrRunning = errors.New("another trimtab daemon is running")
 // strangers cannot keep others out, nor those who may look an operator who has to act. Beyond
 // it, connections are closed.
 const (
-	maxWriters   = 32
+	maxWriters   = 128
 	maxReaders   = 96
 	maxStrangers = 8
 )

@@ -138,7 +138,10 @@ func (s *Server) handle(rt Operation) http.HandlerFunc {
 			fail(w, err)
 			return
 		}
-		if rt.large {
+		if rt.large { // the wait is a part of the time that the route has
+			ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
+			defer cancel()
+			r = r.WithContext(ctx)
 			leave, err := s.enter(r)
 			if err != nil {
 				fail(w, err)

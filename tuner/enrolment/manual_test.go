@@ -206,4 +206,9 @@ func TestSelectOfOneName(t *testing.T) {
 			}
 		}
 	}
+	longer := runtime.Container{ID: runtime.ID{Engine: "containerd", Container: "resnet50-train-2", Boot: "60", StartTick: 8}, Name: "resnet50-train-2"}
+	exact := runtime.Container{ID: runtime.ID{Engine: "containerd", Container: "resnet50-train", Boot: "60", StartTick: 9}, Name: "resnet50-train"}
+	if got, err := Select(state.EnableRequest{Name: exact.Name}, []runtime.Container{longer, exact}); err != nil || got[0].Key() != exact.Key() {
+		t.Errorf("a name that begins another's: %v, %v", got, err)
+	}
 }

@@ -85,12 +85,8 @@ func Select(req state.EnableRequest, all []runtime.Container) ([]runtime.Contain
 	return out, nil
 }
 
-// minPrefix is the least of an ID that names a container. shortID is what engines show of one: it
-// names as the whole does.
-const (
-	minPrefix = 4
-	shortID   = 12
-)
+// minPrefix is the least of an ID that names a container.
+const minPrefix = 4
 
 // selectOne finds a container by its key, else by its name or ID, else by the beginning of its ID.
 // Names, and containerd's IDs, are given by whoever makes a container: of two of one name it
@@ -101,7 +97,7 @@ func selectOne(name string, all []runtime.Container) ([]runtime.Container, error
 		switch {
 		case c.Key() == name:
 			return []runtime.Container{c}, nil
-		case c.Name == name || c.ID.Container == name, len(name) >= shortID && strings.HasPrefix(c.ID.Container, name):
+		case c.Name == name || runtime.Names(name, c.ID.Container):
 			named = append(named, c)
 		case len(name) >= minPrefix && strings.HasPrefix(c.ID.Container, name):
 			byPrefix = append(byPrefix, c)

@@ -145,8 +145,9 @@ func calibrate(own, foreign []Known) (ratio float64, shared int) {
 	own, _ = Divide(own, maxCalibrated)
 	wide := RangesOf(nil)
 	var ratios []float64
+	jobs := byIdentity(foreign)
 	for i := range own {
-		k := namesake(&own[i], foreign)
+		k := jobs.namesake(&own[i])
 		if k == nil {
 			k = counterpart(&own[i], foreign, &wide)
 		}
@@ -171,17 +172,29 @@ func calibrate(own, foreign []Known) (ratio float64, shared int) {
 	return median, len(ratios)
 }
 
-// namesake is the one of other jobs that has an identity of k's, on the same model of device.
-func namesake(k *Known, others []Known) *Known {
-	for _, id := range k.Identities {
-		var found []*Known
-		for i := range others {
-			if slices.ContainsFunc(others[i].Identities, id.Same) {
-				found = append(found, &others[i])
+// identified are known jobs by their identities; nil: more than one has it. A book has thousands.
+type identified map[[2]string]*Known
+
+func byIdentity(all []Known) identified {
+	out := identified{}
+	for i := range all {
+		for _, id := range all[i].Identities {
+			name := [2]string{id.Key, id.Job}
+			if _, twice := out[name]; twice {
+				out[name] = nil
+			} else {
+				out[name] = &all[i]
 			}
 		}
-		if len(found) == 1 && found[0].Print.Device == k.Print.Device && found[0].Print.Unit == k.Print.Unit {
-			return found[0]
+	}
+	return out
+}
+
+// namesake is the one that has an identity of k's, on the same model of device.
+func (m identified) namesake(k *Known) *Known {
+	for _, id := range k.Identities {
+		if o := m[[2]string{id.Key, id.Job}]; o != nil && o.Print.Device == k.Print.Device && o.Print.Unit == k.Print.Unit {
+			return o
 		}
 	}
 	return nil
