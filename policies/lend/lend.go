@@ -60,6 +60,7 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 	ch = policies.Change{Key: j.Key, Name: j.Name, Knob: runtime.KnobCPUQuota, From: j.Now[runtime.KnobCPUQuota]}
 	to := func(cpus float64) { ch.To = runtime.QuotaFromCPUs(cpus, periodUs) }
 	lent := now > own*(1+p.k.MinStep)
+	back := max(own, j.Enrolment.CPU.Min) // a loan of no use goes back to no less
 	switch target := max(own, roundUp(j.CPU.Enough)); {
 	case lent && j.Enrolment.Loans == policies.LoansOff:
 		to(own)
@@ -69,13 +70,13 @@ func (p Policy) cpu(node policies.Node, j policies.Job) (kind policies.Kind, ch 
 		to(max(own, ceiling))
 		ch.Take, ch.Reason = true, fmt.Sprintf("no more than %.2f CPUs may be lent to it any more", max(own, ceiling))
 		return policies.KindReturn, ch, true
-	case lent && j.CPU.LoanBrings < 0:
-		to(own)
+	case now > back*(1+p.k.MinStep) && j.CPU.LoanBrings < 0:
+		to(back)
 		ch.Take, ch.Reason = true, fmt.Sprintf("its rate is the same with %.2f CPUs as with %.2f", now, own)
 		return policies.KindReturn, ch, true
-	case lent && j.CPU.LoanDoubt:
-		to(own)
-		ch.Take, ch.Reason = true, fmt.Sprintf("its rate hardly rose with %.2f CPUs: it is measured with %.2f for a moment", now, own)
+	case now > back*(1+p.k.MinStep) && j.CPU.LoanDoubt:
+		to(back)
+		ch.Take, ch.Reason = true, fmt.Sprintf("its rate hardly rose with %.2f CPUs: it is measured with %.2f for a moment", now, back)
 		return policies.KindReturn, ch, true
 	case min(ceiling, j.CPU.Last) > now*(1+p.k.MinStep) && j.Enrolment.Loans != policies.LoansOff:
 		to(min(ceiling, j.CPU.Last))

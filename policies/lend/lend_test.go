@@ -32,9 +32,11 @@ func lent() policies.Job {
 	})
 }
 
-func with(j policies.Job, edit func(*policies.Job)) policies.Job {
+func with(j policies.Job, edits ...func(*policies.Job)) policies.Job {
 	j.Now, j.Original = j.Now.Clone(), j.Original.Clone()
-	edit(&j)
+	for _, edit := range edits {
+		edit(&j)
+	}
 	return j
 }
 
@@ -68,9 +70,13 @@ func TestCPU(t *testing.T) {
 			j.Original[runtime.KnobCPUQuota], j.CPU.Enough = "33000 100000", 0.2
 		}), policies.KindReturn, 0.33},
 		"its rate shows no use of the loan": {with(lent(), func(j *policies.Job) { j.CPU.LoanBrings = -1 }), policies.KindReturn, 0.5},
-		"loans were switched off":           {with(lent(), loans(policies.LoansOff)), policies.KindReturn, 0.5},
-		"uses less since it settled":        {with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota], j.CPU.Shrank = "130000 100000", 4 }), policies.KindLoan, 4},
-		"lent anew what was enough":         {with(starved(), func(j *policies.Job) { j.CPU.Known = 1.3 }), policies.KindLoan, 1.3},
+		"in doubt below its floor": {with(lent(), loans(policies.LoansFree), func(j *policies.Job) {
+			j.Enrolment.CPU.Min, j.CPU.LoanDoubt, j.CPU.Throttled = 6, true, true
+		}), policies.KindLoan, 8},
+		"in doubt above its floor":   {with(lent(), loans(policies.LoansFree), func(j *policies.Job) { j.Enrolment.CPU.Min, j.CPU.LoanDoubt = 2, true }), policies.KindReturn, 2},
+		"loans were switched off":    {with(lent(), loans(policies.LoansOff)), policies.KindReturn, 0.5},
+		"uses less since it settled": {with(lent(), func(j *policies.Job) { j.Now[runtime.KnobCPUQuota], j.CPU.Shrank = "130000 100000", 4 }), policies.KindLoan, 4},
+		"lent anew what was enough":  {with(starved(), func(j *policies.Job) { j.CPU.Known = 1.3 }), policies.KindLoan, 1.3},
 		"what was enough no longer is": {with(lent(), func(j *policies.Job) {
 			j.Now[runtime.KnobCPUQuota], j.CPU.Known, j.CPU.Throttled = "130000 100000", 1.3, true
 		}), policies.KindLoan, 8},

@@ -129,7 +129,7 @@ func todaysConfig(raw json.RawMessage, k *policies.Constants) (control.Config, e
 	if err := json.Unmarshal(raw, &recorded); err != nil {
 		return today, fmt.Errorf("recording's config: %w", err)
 	}
-	today.ReserveCPUs, today.MaxTuned, today.ChangesPerMinute = recorded.ReserveCPUs, recorded.MaxTuned, recorded.ChangesPerMinute
+	today.ReserveCPUs, today.ReserveCPUShare, today.MaxTuned, today.ChangesPerMinute = recorded.ReserveCPUs, recorded.ReserveCPUShare, recorded.MaxTuned, recorded.ChangesPerMinute
 	today.Constants = *k
 	return today, nil
 }

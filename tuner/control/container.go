@@ -38,6 +38,7 @@ type containerState struct {
 	trials   []state.Trial              // ended, the latest first
 	plan     string                     // of its open trial; "": none
 	unproven *Order                     // what stands without a proof, to be asked again
+	dealt    runtime.Value              // the weight that a kept trial gave it, of this daemon or of the one before
 	coolNs   int64                      // no trial of it before
 	retries  int                        // trials in a row that told nothing
 	would    map[string]policies.Change // told in observe mode, by policy and knob

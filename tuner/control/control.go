@@ -125,6 +125,9 @@ func (c *Controller) admit(in Input, d *Decision) {
 			s = newContainer(key)
 			s.resourcesChanged(c.now())
 			c.containers[key], c.all, s.c = s, nil, ct
+			if own, ok := ct.Original[runtime.KnobCPUWeight]; ok && own != ct.Now[runtime.KnobCPUWeight] && !s.lent(c.k()) {
+				s.dealt = ct.Now[runtime.KnobCPUWeight] // handed over: no loan had moved it
+			}
 			c.recognise(s)
 		} else if k, yielded := setByOthers(s.c, ct); k != "" || !sameResources(s.c.Now, ct.Now) {
 			if s.resourcesChanged(c.now()); k != "" {
@@ -247,7 +250,8 @@ const usualReadings = 5
 // balance computes the node's capacity and what each container has a right to.
 func (c *Controller) balance() {
 	host := c.node.HostCPUs
-	c.node = policies.Node{CPUs: float64(c.last.Host.CPUs), Reserve: c.cfg.ReserveCPUs, HostCPUs: host, MaxWeight: maxShares, Objective: c.cfg.Objective}
+	all := float64(c.last.Host.CPUs)
+	c.node = policies.Node{CPUs: all, Reserve: c.cfg.ReserveCPUs + c.cfg.ReserveCPUShare*all, HostCPUs: host, MaxWeight: maxShares, Objective: c.cfg.Objective}
 	if len(c.idleCPUs) > 0 {
 		c.node.Idle = slices.Min(c.idleCPUs[max(0, len(c.idleCPUs)-2):])
 	}

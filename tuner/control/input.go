@@ -25,7 +25,8 @@ const second = int64(1e9)
 type Config struct {
 	Constants policies.Constants `json:"constants"`
 
-	ReserveCPUs float64 `json:"reserveCPUs"` // kept idle when CPU is lent
+	ReserveCPUs     float64 `json:"reserveCPUs"`               // kept idle when CPU is lent
+	ReserveCPUShare float64 `json:"reserveCPUShare,omitempty"` // and of the host's
 	// ReserveMemory in bytes and ReserveMemoryShare of the host's memory are never given.
 	ReserveMemory      float64 `json:"reserveMemory"`
 	ReserveMemoryShare float64 `json:"reserveMemoryShare"`

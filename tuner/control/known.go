@@ -129,7 +129,7 @@ func (c *Controller) beginCurves(s *containerState, from uint64) {
 func (s *containerState) anotherJob() {
 	s.known, s.learned, s.failures, s.before = known{run: s.known.run}, learned{correction: 1, unsteady: curveKept}, trial.Failures{}, baseline{}
 	s.memory.from, s.memory.before, s.memory.atNs = 0, 0, 0
-	s.loan.tooLittle, s.retries = 0, 0
+	s.loan.tooLittle, s.loan.proven, s.retries = 0, 0, 0
 	s.loan.brings, s.loan.doubt, s.loan.checkNs, s.loan.with, s.loan.known, s.loan.enough, s.loan.settledNs, s.loan.settledFrom, s.loan.stopped = 0, false, 0, nil, 0, 0, 0, 0, 0
 }
 

@@ -373,16 +373,9 @@ func (c *Controller) writeNs(s *containerState) int64 {
 	return ns
 }
 
-// dealt reports whether a kept trial dealt a container's weight: it is not a loan's to move.
-func (c *Controller) dealt(s *containerState) bool {
-	for _, t := range s.trials {
-		if (t.Outcome == state.OutcomeKept || t.Outcome == state.OutcomeUnproven) && slices.ContainsFunc(t.Changes, func(ch policies.Change) bool {
-			return ch.Key == s.key && ch.Knob == runtime.KnobCPUWeight && ch.To == s.c.Now[ch.Knob]
-		}) {
-			return true
-		}
-	}
-	return false
+// isDealt reports whether a kept trial dealt the weight that stands: it is not a loan's to move.
+func (s *containerState) isDealt() bool {
+	return s.dealt != "" && s.dealt == s.c.Now[runtime.KnobCPUWeight]
 }
 
 // lender is the policy that loans are told by: what it asks for is divided here.

@@ -394,7 +394,7 @@ func raisedWeight(t *testing.T, noPSI bool) {
 	j.c.Now, j.c.Original = j.c.Now.Clone(), runtime.Values{runtime.KnobCPUWeight: "1024"}
 	j.c.Now[runtime.KnobCPUWeight] = "16384"
 	s := c.containers[j.c.Key()]
-	s.trials = []state.Trial{{Outcome: state.OutcomeKept, Changes: []policies.Change{{Key: j.c.Key(), Knob: runtime.KnobCPUWeight, From: "1024", To: "16384"}}}}
+	s.dealt = "16384"
 	run(c, n, 30, nil)
 	if j.weight() != 16384 {
 		t.Fatalf("weight %.0f though nobody is short", j.weight())

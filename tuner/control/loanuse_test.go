@@ -326,7 +326,30 @@ func TestHarmToOthersIsNoVerdict(t *testing.T) {
 	}
 }
 
-// TestATrialWaitsForARecall: while a part of what it raised is being called in a trial ends with no
+// TestHarmWhileFrozenIsNoVerdict: neither is what was taken back while trimtab was paused.
+func TestHarmWhileFrozenIsNoVerdict(t *testing.T) {
+	n := newNode(4)
+	j, neighbour := n.addJob("train", 0.4, tune()), n.addProgram("neighbour", 1, 0.1, 1e6)
+	c := started()
+	run(c, n, 12, nil)
+	s := c.containers[j.c.Key()]
+	ch := policies.Change{Key: s.key, Knob: runtime.KnobCPUQuota, From: "40000 100000", To: "80000 100000"}
+	on := c.conditions(s, ch.Knob, ch.From)
+	tr := &openTrial{Trial: trial.New(trial.Progress{}, nil), order: Order{Plan: "p", Changes: []policies.Change{ch}}, on: map[string]trial.Conditions{s.key: on}}
+	tr.view.Changes = tr.order.Changes
+	tr.SinceNs, c.trials["p"], s.plan, s.failures, s.answers = 1, tr, "p", trial.Failures{}, 0
+	for i, o := range c.all {
+		if o.key == neighbour.c.Key() {
+			p := &c.parties[i]
+			p.Active, p.Spared, p.Waiting, p.Used, p.Wants, c.rights.Grants[i].Due = true, false, 1, 0.1, 1, 1
+		}
+	}
+	c.stepTrials(Input{Frozen: "paused"}, &Decision{})
+	if len(c.trials) != 0 || s.failures.Blocks(c.k(), ch.Knob, false, on) {
+		t.Errorf("%d trials are open; remembered as of no use: %v", len(c.trials), s.failures.Blocks(c.k(), ch.Knob, false, on))
+	}
+}
+
 // second write of the same quota.
 func TestATrialWaitsForARecall(t *testing.T) {
 	n := newNode(4)

@@ -118,7 +118,7 @@ func (c *Controller) job(in Input, s *containerState, d *Decision) policies.Job 
 func (c *Controller) expect(o Order, n int) {
 	for _, ch := range o.Changes {
 		if s := c.containers[ch.Key]; s != nil {
-			s.answers += n
+			s.answers = max(0, s.answers+n) // a container that was not listed meanwhile began anew
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 		own, _ := s.quotas()
 		p.FixedQuota = slices.Contains(s.c.Yielded, runtime.KnobCPUQuota)
 		p.FixedWeight = slices.Contains(s.c.Yielded, runtime.KnobCPUWeight) || s.plan != ""
-		p.Dealt = c.dealt(s)
+		p.Dealt = s.isDealt()
 		p.Most, p.MostWhy = c.most(i)
 		p.Recalled = s.loan.recallNs > 0 && c.now()-s.loan.recallNs < c.writeNs(s)
 		if why, ok := disturbs[s.key]; ok {

@@ -94,7 +94,9 @@ func (c *Controller) open(o Order) *openTrial {
 	}
 	for _, ch := range o.Changes {
 		s := c.containers[ch.Key]
-		t.on[ch.Key] = c.conditions(s, ch.Knob, ch.From)
+		if _, ok := t.on[ch.Key]; !ok { // the swap limit that goes with a memory limit is not what is tried
+			t.on[ch.Key] = c.conditions(s, ch.Knob, ch.From)
+		}
 		s.plan = o.Plan
 		s.on(EventOpened)
 		c.noteBefore(s)
@@ -153,7 +155,7 @@ func (c *Controller) seenNs(t *openTrial) int64 {
 // conditions are what a change of a knob depends on now. A weight that a loan moved counts as its
 // owner's: loans come and go, and what failed did not fail for them.
 func (c *Controller) conditions(s *containerState, k runtime.Knob, value runtime.Value) trial.Conditions {
-	if k == runtime.KnobCPUWeight && !c.dealt(s) {
+	if k == runtime.KnobCPUWeight && !s.isDealt() {
 		value = s.original(k)
 	}
 	switch k.Family() {
@@ -187,7 +189,7 @@ func (c *Controller) stepTrials(in Input, d *Decision) {
 		if in.Frozen != "" { // nothing is judged but harm, and the time does not count
 			t.FrozenNs += c.tickNs
 			if why := c.harm(t); why != "" && t.SinceNs > 0 {
-				t.Result = trial.Result{Outcome: trial.Worse, Why: why}
+				t.Result, t.harmed = trial.Result{Outcome: trial.Worse, Why: why}, !t.order.IsVisibility()
 				c.end(t, d)
 			}
 			continue
@@ -297,13 +299,13 @@ func (c *Controller) end(t *openTrial, d *Decision) {
 	}
 	t.view.EndedUnixNs, t.view.Why = c.last.UnixNs, t.Result.Why
 	c.totals.trial(t.order.Policy, t.view.Outcome)
-	c.profileJudged(t)
 	for _, key := range slices.Sorted(maps.Keys(t.on)) {
 		if s := c.containers[key]; s != nil {
 			c.ended(t, s, outcome)
 			c.tellTrial(t, s, d)
 		}
 	}
+	c.profileJudged(t) // with the correction that this trial taught
 }
 
 // harmless: an inconclusive trial may leave its change, since it only gives, nobody waits
@@ -359,6 +361,11 @@ func (c *Controller) ended(t *openTrial, s *containerState, outcome trial.Outcom
 	k := c.k()
 	s.plan = ""
 	s.on(EventJudged)
+	for _, ch := range t.order.Changes {
+		if ch.Key == s.key && ch.Knob == runtime.KnobCPUWeight && (t.view.Outcome == state.OutcomeKept || t.view.Outcome == state.OutcomeUnproven) {
+			s.dealt = ch.To
+		}
+	}
 	wait := k.CoolSeconds
 	if s.c.Cgroup.StoppedByWrites() {
 		wait *= 3 // each write stops it for a moment
@@ -380,7 +387,7 @@ func (c *Controller) ended(t *openTrial, s *containerState, outcome trial.Outcom
 		}
 	case trial.Worse:
 		for _, ch := range t.order.Changes {
-			if ch.Key == s.key {
+			if ch.Key == s.key && ch.Knob != runtime.KnobMemorySwap {
 				s.failures.Add(ch.Knob, ch.Take, t.on[s.key])
 			}
 		}

@@ -349,6 +349,13 @@ func TestSurplusGoesWhereItPays(t *testing.T) {
 			t.Errorf("%s is left with %.2f of the 0.67 CPUs it has a right to", j.c.Name, j.lastCPUsUsed)
 		}
 	}
+	weight := func(j *simJob) runtime.Value { return j.c.Now[runtime.KnobCPUWeight] }
+	kept := []runtime.Value{weight(big1), weight(big2), weight(small1), weight(small2)}
+	c = started() // the next daemon
+	run(c, n, 10, nil)
+	if now := []runtime.Value{weight(big1), weight(big2), weight(small1), weight(small2)}; !slices.Equal(now, kept) {
+		t.Errorf("after a handover weights are %v, kept were %v", now, kept)
+	}
 	donor.trainerCPU, donor.loaderCPU = 10*donor.trainerCPU, 200*donor.loaderCPU
 	low := 0
 	run(c, n, 60, func(int, Decision) {
