@@ -37,12 +37,13 @@ type links struct {
 	spacesOf *topology     // read with it
 	asking   *netlink.Conn // for those, while a turn lasts; nil: not open
 	own      uint64        // the host's namespace in this turn; 0: not looked up
+	seen     *topology     // of this turn; nil: not looked at
 	buf      []byte
 }
 
 // begin and end enclose a turn: what all containers are held against is looked up
 // once in it.
-func (l *links) begin() { l.own = 0 }
+func (l *links) begin() { l.own, l.seen = 0, nil }
 
 func (l *links) end() {
 	if l.asking != nil {
@@ -164,7 +165,10 @@ func namespaceFile(procRoot string, pid int) (uint64, error) {
 
 // shape sets what the host's ends of the container's links let through.
 func (l *links) shape(pid int, n *probes.Network, indices map[string]int) error {
-	t := l.look()
+	if l.seen == nil { // once for all containers of a reading: a kernel that hangs costs one wait
+		l.seen = l.look()
+	}
+	t := l.seen
 	if t.blind != nil {
 		return fmt.Errorf("what shapes them: %w", t.blind)
 	}

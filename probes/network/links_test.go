@@ -3,6 +3,7 @@ package network
 import (
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -149,4 +150,22 @@ func FuzzFiles(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestLinksLookOnceATurn: a kernel that hangs costs one wait a turn, however many containers there are.
+func TestLinksLookOnceATurn(t *testing.T) {
+	l := newLinks("/proc", t.TempDir())
+	var reads atomic.Int32
+	l.topology.read = func() *topology { reads.Add(1); return new(topology) } // out of date at once
+	for turn := range int32(3) {
+		l.begin()
+		for range 20 {
+			if err := l.shape(os.Getpid(), new(probes.Network), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if l.end(); reads.Load() != turn+1 {
+			t.Errorf("%d readings in %d turns", reads.Load(), turn+1)
+		}
+	}
 }

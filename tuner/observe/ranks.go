@@ -28,15 +28,18 @@ type process struct {
 	tgid, ppid int32
 	threads    []int // indices into Window.Threads
 	runNs      uint64
-	belowNs    uint64 // of all processes below it
-	wakes      uint64 // between its threads and those of root
-	ticks      uint64 // of a framework, by the source that goes first
-	source     int    // that one's place
-	calls      uint64 // launches and collectives
-	exchanges  uint64 // collectives
-	counted    bool   // it was seen to tick or to call, if not in this window
-	inMemory   bool   // and trains on what lies in memory
-	works      bool   // and starts no others that do in its place
+	belowNs    uint64   // of all processes below it
+	startedNs  uint64   // of those that it started or that hand nothing over to it, where it may be a launcher
+	programNs  uint64   // of those of them that are both
+	latest     *process // the latest of these
+	wakes      uint64   // between its threads and those of root
+	ticks      uint64   // of a framework, by the source that goes first
+	source     int      // that one's place
+	calls      uint64   // launches and collectives
+	exchanges  uint64   // collectives
+	counted    bool     // it was seen to tick or to call, if not in this window
+	inMemory   bool     // and trains on what lies in memory
+	works      bool     // and starts no others that do in its place
 	facts      probes.Process
 	told       bool     // facts are known
 	root       *process // the nearest that trains, itself or above it
@@ -154,11 +157,14 @@ func Ranks(k *policies.Constants, w *Window) []Rank {
 
 // roots picks the training processes.
 func (f family) roots(k *policies.Constants, w *Window) (roots []*process) {
+	for _, o := range f.all {
+		f.above(o, func(up *process) bool { up.started(w, o); return false })
+	}
 	for _, p := range f.all {
 		if p.steps(f) {
 			roots = append(roots, p)
 		}
-		p.works = float64(p.runNs) >= k.ActiveShare*float64(w.EndNs-w.StartNs) && !f.launches(w, p)
+		p.works = float64(p.runNs) >= k.ActiveShare*float64(w.EndNs-w.StartNs) && !p.launches()
 	}
 	stepping, works := slices.Clone(roots), func(p *process) bool { return p.works }
 	for _, p := range f.all { // of each rank the topmost: loaders and helpers inherit its name
@@ -182,24 +188,26 @@ func (f family) roots(k *policies.Constants, w *Window) (roots []*process) {
 // launcherShare of what runs below it: a process that runs for less starts others and waits.
 const launcherShare = 0.05
 
+// started takes in a process below one that may be a launcher.
+func (p *process) started(w *Window, below *process) {
+	if p.counted || p.runNs >= p.belowNs || p.latest == below { // met again in a loop
+		return
+	}
+	p.latest = below
+	started, alone := below.told && !below.facts.Forked, wakesBetween(w, p, below) == 0
+	if started && alone {
+		p.programNs += below.runNs
+	}
+	if started || alone {
+		p.startedNs += below.runNs
+	}
+}
+
 // launches reports whether a process starts those that train: it runs for next to nothing beside
 // them, or for less than programs that it started and that hand nothing over to it. What its own
 // copies hand over may be batches: a trainer that starves runs for little beside its loaders.
-func (f family) launches(w *Window, p *process) bool {
-	var below, programs uint64
-	for _, o := range f.all {
-		if p.counted || p.runNs >= p.belowNs || !f.above(o, func(up *process) bool { return up == p }) {
-			continue
-		}
-		started, alone := o.told && !o.facts.Forked, wakesBetween(w, p, o) == 0
-		if started && alone {
-			programs += o.runNs
-		}
-		if started || alone {
-			below += o.runNs
-		}
-	}
-	return float64(p.runNs) < launcherShare*float64(below) || p.runNs < programs
+func (p *process) launches() bool {
+	return float64(p.runNs) < launcherShare*float64(p.startedNs) || p.runNs < p.programNs
 }
 
 // callerShare of the largest caller's calls, or of one source's largest count, makes a process one

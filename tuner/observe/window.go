@@ -261,7 +261,7 @@ func diffCgroup(prev, cur probes.Cgroup) Cgroup {
 				g.QuotaCPUs = c
 			}
 		}
-		if i >= len(prev.Throttling) {
+		if len(cur.Throttling) != len(prev.Throttling) { // a quota came or went: which is which is not known
 			continue
 		}
 		if p := sub(t.Periods, prev.Throttling[i].Periods); p > 0 {
@@ -269,10 +269,12 @@ func diffCgroup(prev, cur probes.Cgroup) Cgroup {
 		}
 	}
 	if wall := float64(cur.AtNs-prev.AtNs) / 1e3; g.HasPSI && wall > 0 {
-		g.CPUSome = float64(sub(cur.CPU.SomeUs, prev.CPU.SomeUs)) / wall
-		g.MemorySome = float64(sub(cur.Memory.SomeUs, prev.Memory.SomeUs)) / wall
-		g.MemoryFull = float64(sub(cur.Memory.FullUs, prev.Memory.FullUs)) / wall
-		g.IOSome = float64(sub(cur.IO.SomeUs, prev.IO.SomeUs)) / wall
+		// Of a quiet container the reading before may be older than it says: it has no share above the whole.
+		share := func(cur, prev uint64) float64 { return min(1, float64(sub(cur, prev))/wall) }
+		g.CPUSome = share(cur.CPU.SomeUs, prev.CPU.SomeUs)
+		g.MemorySome = share(cur.Memory.SomeUs, prev.Memory.SomeUs)
+		g.MemoryFull = share(cur.Memory.FullUs, prev.Memory.FullUs)
+		g.IOSome = share(cur.IO.SomeUs, prev.IO.SomeUs)
 	}
 	return g
 }
