@@ -199,6 +199,9 @@ func planList(dir string, majors []int, before Hidden, target *Hidden) error {
 	if err != nil {
 		return err
 	}
+	if len(target.Minors) > 0 && hasGroupsBelow(dir) {
+		return errors.New("it has control groups of its own: what they lose with it does not come back")
+	}
 	if target.Open = allowsAll(list); target.Open {
 		target.Removed = target.refusals(majors, "rwm")
 		return nil
@@ -213,9 +216,6 @@ func planList(dir string, majors []int, before Hidden, target *Hidden) error {
 		case slices.Contains(majors, r.Major):
 			gpu = append(gpu, r)
 		}
-	}
-	if len(target.Minors) > 0 && hasGroupsBelow(dir) {
-		return errors.New("it has control groups of its own: what they lose with it does not come back")
 	}
 	want := target.narrow(gpu)
 	target.Removed, target.Added = without(gpu, want), without(want, gpu)

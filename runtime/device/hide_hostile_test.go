@@ -110,6 +110,29 @@ func TestReadOnlyContainer(t *testing.T) {
 
 // TestHidePrivileged: v1's list of a container that may use everything does not show
 // what was taken from it. A bare group stands for one.
+// TestHidePrivilegedWithGroupsBelow: what v1 takes from the groups below does not come back to them.
+func TestHidePrivilegedWithGroupsBelow(t *testing.T) {
+	dir, err := os.MkdirTemp("/sys/fs/cgroup/devices", "trimtab-test-")
+	if err != nil {
+		t.Skipf("needs root: and v1's devices controller: %v", err)
+	}
+	below := filepath.Join(dir, "below")
+	t.Cleanup(func() { os.Remove(below); os.Remove(dir) })
+	if err := os.Mkdir(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := runtime.Container{Name: "c", GPUs: []string{"0", "1"}, Cgroup: runtime.Cgroup{V1: map[string]string{"devices": dir}}}
+	v := hider(t, &memRecords{}, fakeUnits{})
+	if _, err := v.Hide(t.Context(), c, runtime.GPUView{Hidden: []int{0}}); err == nil || !strings.Contains(err.Error(), "control groups of its own") {
+		t.Errorf("%v", err)
+	}
+	inner := c
+	inner.Cgroup = runtime.Cgroup{V1: map[string]string{"devices": below}}
+	if access, err := tryOpen(t.Context(), inner, []int{0}); access != AccessAllowed {
+		t.Errorf("the group below: %s, %v", access, err)
+	}
+}
+
 func TestHidePrivileged(t *testing.T) {
 	dir, err := os.MkdirTemp("/sys/fs/cgroup/devices", "trimtab-test-")
 	if err != nil {

@@ -83,6 +83,9 @@ func (a Allow) node(majors map[string]int) (major, minor int, ok bool) {
 	case name == "-uvm":
 		major, ok := majors["nvidia-uvm"]
 		return major, 0, ok
+	case name == "-uvm-tools":
+		major, ok := majors["nvidia-uvm"]
+		return major, 1, ok
 	case strings.HasPrefix(name, "-caps/nvidia-cap"):
 		major, ok := majors[capsDriver]
 		n, err := strconv.ParseUint(name[len("-caps/nvidia-cap"):], 10, 20)

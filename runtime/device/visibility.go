@@ -148,8 +148,10 @@ func (v *Visibility) prove(ctx context.Context, c runtime.Container, r rules, no
 	if len(minors) == 0 {
 		return
 	}
-	access, _ := tryOpen(ctx, c, minors) // unknown proves nothing, in either direction
-	now.triedAt, now.refused = time.Now(), access == AccessRefused
+	access, _ := tryOpen(ctx, c, minors)
+	if now.triedAt = time.Now(); access != AccessUnknown { // which proves nothing, in either direction
+		now.refused = access == AccessRefused
+	}
 }
 
 // provenMinors are those that c must be able to open by these rules: the control

@@ -88,6 +88,9 @@ func undo(ctx context.Context, host Host, c runtime.Container, stands, want runt
 	if len(back) == 0 {
 		return nil
 	}
+	if back, err = resolveCPUs(c, now, back); err != nil {
+		return err
+	}
 	if err := write(ctx, now, back); err != nil {
 		return fmt.Errorf("container %q: putting back %s after a refusal: %w", c.Name, KnobNames(back), err)
 	}
