@@ -207,8 +207,8 @@ func dataOf(mounts []runtime.Mount) (out []string) {
 	left := maxLooked
 	for _, m := range mounts {
 		switch target := path.Clean("/" + m.Target); {
-		case m.Source == "", left == 0, strings.HasPrefix(target, "/etc/"), strings.HasPrefix(target, "/proc"), strings.HasPrefix(target, "/sys"),
-			strings.HasPrefix(target, "/dev"), strings.HasPrefix(target, "/run"), strings.HasPrefix(target, "/var/run"), strings.HasPrefix(target, "/usr/"):
+		case m.Source == "", left == 0, slices.ContainsFunc([]string{"/etc/", "/proc/", "/sys/", "/dev/", "/run/", "/var/run/", "/usr/"},
+			func(dir string) bool { return strings.HasPrefix(target+"/", dir) }):
 			continue // of the engine, the drivers and their toolkits
 		}
 		text, _ := Normalise(clip(m.Source, &left)) // a folder of each run's own is not its data

@@ -220,6 +220,7 @@ func TestWhatMakesAJob(t *testing.T) {
 	change("another image", false, true, func(s *Start) { s.Image = "registry.example:5000/team/other" })
 	change("other data", true, true, func(s *Start) { s.Mounts = []runtime.Mount{{Source: "/srv/imagenet", Target: "/data"}} })
 	change("the engine's own mounts", true, false, func(s *Start) { s.Mounts = []runtime.Mount{{Source: "/var/lib/docker/x/hosts", Target: "/etc/hosts"}} })
+	change("data below a name that begins as theirs", true, true, func(s *Start) { s.Mounts = []runtime.Mount{{Source: "/srv/imagenet", Target: "/devset"}} })
 	change("a secret in the environment", true, false, func(s *Start) { s.Env = []string{"HF_TOKEN=x", "HOME=/root", "PATH=/bin"} })
 	change("what selects a program", false, true, func(s *Start) { s.Env = []string{"TRAIN_TASK=segment"} })
 	if id := Of(Start{}, testKey(1)); id.Known() {

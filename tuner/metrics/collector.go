@@ -114,7 +114,7 @@ type emitter struct {
 }
 
 func newEmitter(c *Collector) *emitter {
-	return &emitter{c: c, index: map[string]int{}, taken: names{}, labels: map[string]string{}}
+	return &emitter{c: c, index: map[string]int{}, taken: names{hostLabel: true, othersLabel: true}, labels: map[string]string{}}
 }
 
 // label is a container's label, the same in all its series.

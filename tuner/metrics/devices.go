@@ -13,7 +13,7 @@ const (
 	// MaxHoldings is how many holders of devices have series of their own, 4 each; the time
 	// of others is summed.
 	MaxHoldings = 1000
-	// hostLabel and othersLabel can be no container's name: Docker allows no parentheses.
+	// hostLabel and othersLabel are taken: of containerd's names any may have parentheses.
 	hostLabel   = "(host)"
 	othersLabel = "(others)"
 )

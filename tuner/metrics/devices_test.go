@@ -44,6 +44,15 @@ func TestHoldersAreBounded(t *testing.T) {
 	}
 }
 
+// TestHolderNamedAsTheHost: containerd takes any name; its time is not the host's.
+func TestHolderNamedAsTheHost(t *testing.T) {
+	d := state.Device{UUID: "GPU-a", Holders: []state.Holder{{Key: "k1", Name: hostLabel, HeldSeconds: 2}, {Host: true, HeldSeconds: 1}}}
+	got := text(t, registryOf(t, func() *state.Snapshot { return &state.Snapshot{Devices: []state.Device{d}} }))
+	if want := `trimtab_gpu_held_seconds_total{container="(host)",device="0",team=""} 1` + "\n"; !strings.Contains(got, want) {
+		t.Errorf("no %q in\n%s", want, got)
+	}
+}
+
 // TestHolderBearsTheContainersLabel: the series of one container are joined by it.
 func TestHolderBearsTheContainersLabel(t *testing.T) {
 	s := &state.Snapshot{

@@ -167,6 +167,9 @@ func TestRatesOnOtherModels(t *testing.T) {
 	if on[h100] <= on[a100] || on[a100] == 0 {
 		t.Errorf("data sheets divide unknown jobs: %v", on)
 	}
+	if on["unheard of"] == 0 {
+		t.Errorf("a card without a data sheet gets none of nine: %v", on)
+	}
 }
 
 // TestOwnBeforeForeign: of two that ran the same command, this host's own is asked first, though

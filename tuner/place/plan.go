@@ -144,10 +144,14 @@ func relative(j state.PlacedJob, devices []state.PlaceChoice) (speeds []float64,
 		}
 		return j.Choices[i], true
 	}
-	bestSheet := 0.0
+	bestSheet, fastestSheet := 0.0, 0.0
 	for _, d := range devices {
-		if c, ok := at(d.Device); ok && c.Rate.PerSecond > best {
+		c, ok := at(d.Device)
+		if ok && c.Rate.PerSecond > best {
 			best, bestSheet = c.Rate.PerSecond, sheet(d.Model)
+		}
+		if ok {
+			fastestSheet = max(fastestSheet, sheet(d.Model))
 		}
 	}
 	for i, d := range devices {
@@ -160,6 +164,8 @@ func relative(j state.PlacedJob, devices []state.PlaceChoice) (speeds []float64,
 			speeds[i] = min(1, s/bestSheet)
 		case best == 0 && s > 0:
 			speeds[i] = s
+		case best == 0 && fastestSheet > 0:
+			speeds[i] = fastestSheet // nothing tells that it is slower
 		default:
 			speeds[i] = 1
 		}

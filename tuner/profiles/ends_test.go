@@ -123,18 +123,18 @@ func TestEndsThatCannotBe(t *testing.T) {
 	s := startOf("train.py", "--lr", "1")
 	run := func(f func(*End)) func(*Known) { return func(k *Known) { k.Ends = k.Ends.Each(f) } }
 	for name, f := range map[string]func(*Known){
-		"a readable job":    func(k *Known) { k.Identities[0].Job = "--password=x" },
-		"too many":          func(k *Known) { k.Identities = append(k.Identities, make([]identity.Identity, 9)...) },
-		"negative CPUs":     run(func(e *End) { e.CPUs = -1 }),
-		"endless memory":    run(func(e *End) { e.Memory = math.Inf(1) }),
-		"a readable host":   run(func(e *End) { e.Setting = Setting{Host: "gpu-7.example.org"} }),
-		"out of order":      run(func(e *End) { e.Numbers = []identity.Hash{{2}, {1}} }),
-		"a long name":       run(func(e *End) { e.Setting = Setting{Driver: strings.Repeat("x", 5000)} }),
-		"no run":            run(func(e *End) { e.Run = 0 }),
-		"no setting":        run(func(e *End) { e.Setting = Setting{} }),
-		"a rate below 0":    run(func(e *End) { e.Rate = -3 }),
-		"no runs, no print": func(k *Known) { k.Ends = Ends{} },
-		"to come":           func(k *Known) { k.LastUnixNs = 90 * day },
+		"a readable job":      func(k *Known) { k.Identities[0].Job = "--password=x" },
+		"too many":            func(k *Known) { k.Identities = append(k.Identities, make([]identity.Identity, 9)...) },
+		"negative CPUs":       run(func(e *End) { e.CPUs = -1 }),
+		"endless memory":      run(func(e *End) { e.Memory = math.Inf(1) }),
+		"a readable host":     run(func(e *End) { e.Setting = Setting{Host: "gpu-7.example.org"} }),
+		"out of order":        run(func(e *End) { e.Numbers = []identity.Hash{{2}, {1}} }),
+		"a long name":         run(func(e *End) { e.Setting = Setting{Driver: strings.Repeat("x", 5000)} }),
+		"no run":              run(func(e *End) { e.Run = 0 }),
+		"no setting":          run(func(e *End) { e.Setting = Setting{} }),
+		"a rate below 0":      run(func(e *End) { e.Rate = -3 }),
+		"no runs, no print":   func(k *Known) { k.Ends = Ends{} },
+		"of another, to come": func(k *Known) { k.Host, k.LastUnixNs = "gpu-7", 90*day },
 	} {
 		all := ran(s, 1, 2).All()
 		f(&all[0])
@@ -147,6 +147,10 @@ func TestEndsThatCannotBe(t *testing.T) {
 	all[0].Ends = all[0].Ends.Each(func(e *End) { e.UnixNs = 90 * day })
 	if b, err := Open(all, 2*day); err != nil || b.Len() != 1 {
 		t.Errorf("%v", err)
+	}
+	// So is all of this host where its clock is behind, as it is at a start without a battery.
+	if b, err := Open(ran(s, 1, 2).All(), -900*day); err != nil || b.Len() != 1 {
+		t.Errorf("%d known by a clock that is behind, %v", b.Len(), err)
 	}
 }
 

@@ -160,6 +160,24 @@ func TestOddFirstReading(t *testing.T) {
 	}
 }
 
+// TestRunsOutliveAnOddReading: what was learned of runs stays, whatever entry the job goes to.
+func TestRunsOutliveAnOddReading(t *testing.T) {
+	s := startOf("train.py")
+	b := NewStore()
+	p, c := input(0.05)
+	b.Update(0, measurement("mon", p, c, day))
+	odd, oc := input(0.05 * 16)
+	own := b.Update(0, measurement("tue", odd, oc, 2*day))
+	own = b.End(own, s, "tue", endOf(s, "now", 1.2))
+	for _, lies := range []float64{0.04, 0.045, 0.055, 0.06, 0.07} {
+		q, qc := input(lies)
+		own = b.Update(own, measurement("tue", q, qc, 2*day))
+		if k := b.Identified(s.Identity); k != own || b.find(own).Ends.Len() != 1 {
+			t.Fatalf("input of %g: entry %d, known by its identity as %d", lies, own, k)
+		}
+	}
+}
+
 func TestPlaceStarvedNewcomer(t *testing.T) {
 	b := NewStore()
 	p, c := input(0.05)
@@ -269,7 +287,7 @@ func TestOpenDropsWhatCannotBe(t *testing.T) {
 		func(k *Known) { k.Learned.Lost = 7 },
 		func(k *Known) { k.Jobs = 0 },
 		func(k *Known) { k.Learned.Wrong = -5 },
-		func(k *Known) { k.LastUnixNs = 100 * day },
+		func(k *Known) { k.Host, k.LastUnixNs = "gpu-7", 100*day },
 		func(k *Known) { k.Print = Print{Unit: "u"} },
 		func(k *Known) { k.Print.Unit = "" },
 		func(k *Known) { k.Learned.Response = &model.Learner{Source: "u", Cells: []model.Cell{{X: -4}}} },

@@ -199,7 +199,7 @@ func (k Known) valid(nowUnixNs int64) error {
 		return fmt.Errorf("a correction of %g", l.Correction)
 	case !(l.Lost >= 0 && l.Lost <= 1) || !(k.Print.Steps >= 0 && k.Print.Steps <= maxValue):
 		return errors.New("a share or a number of steps that is none")
-	case k.LastUnixNs > nowUnixNs+aheadNs || k.FirstUnixNs > k.LastUnixNs:
+	case k.Host != "" && k.LastUnixNs > nowUnixNs+aheadNs || k.FirstUnixNs > k.LastUnixNs: // this host's clock may be behind when it boots
 		return errors.New("its times are not in order, or to come")
 	case len(l.Devices) > maxDevices:
 		return errors.New("too many devices")
@@ -311,7 +311,12 @@ func (b *Store) Update(id uint64, l Measurement) uint64 {
 	}
 	if k == nil || !b.still(*k, l) {
 		if k = b.same(l.Print, l.Cost, 0); k == nil {
-			return b.add(l)
+			id := b.add(l)
+			if k = b.find(id); k != nil {
+				k.takeRuns(moved)
+				b.marks[b.at(id)] = markOf(k)
+			}
+			return id
 		}
 		k.Jobs++
 		if k.Learned.Wrong > 0 && !l.Misled { // another of its kind is measured to be so after all
