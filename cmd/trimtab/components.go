@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"sync/atomic"
 	"time"
 
@@ -260,16 +259,14 @@ func settings(cfg config.Config) agent.Settings {
 	return agent.Settings{Core: coreConfig(cfg), Rules: cfg.Rules(), EnrolHost: cfg.Host, BudgetCPU: cfg.Overhead.CPU, BudgetMemory: uint64(cfg.Overhead.Memory), BudgetMaps: uint64(cfg.Overhead.Maps), RepairGPUAccess: cfg.RepairGPUAccess, GPUSignal: cfg.GPU.Signal, BudgetJob: cfg.Overhead.PerContainer, LoadedAt: time.Now()}
 }
 
-// coreConfig is the part of the config that the core works with. The reserve is
-// a share of CPUs that only the host's first reading could tell; the machine's
-// count does as well.
+// coreConfig is the part of the config that the core works with.
 func coreConfig(cfg config.Config) control.Config {
 	c := control.Defaults()
 	k := &c.Constants
 	k.Notable, k.Exposed, k.MaxSteal, k.PlanMinGain = cfg.Thresholds.Severity, cfg.Thresholds.Communication, cfg.Thresholds.MaxExcessSteal, cfg.Thresholds.MinGain
 	k.CoolSeconds = cfg.Limits.CoolDown.D().Seconds()
 	k.HideUnused, k.ShowFree = cfg.GPU.HideAfter.D().Seconds(), cfg.GPU.ShowAfter.D().Seconds()
-	c.ReserveCPUs = cfg.Reserve.CPUs.Of(float64(goruntime.NumCPU()))
+	c.ReserveCPUs, c.ReserveCPUShare = cfg.Reserve.CPUs.CPUs, cfg.Reserve.CPUs.Share // of the host's, not of those that the daemon may run on
 	c.ReserveMemory, c.ReserveMemoryShare = cfg.Reserve.Memory.Bytes, cfg.Reserve.Memory.Share
 	c.MaxTuned, c.Objective = cfg.MaxTuned, cfg.Objective
 	c.Idle.AfterNs = time.Duration(cfg.GPU.IdleAfter).Nanoseconds()
@@ -340,8 +337,7 @@ func (m stored[T]) Load() (v T, err error) {
 
 func (m stored[T]) Save(v T) error { return m.s.PutState(m.topic, v) }
 
-// handoverMark says that the daemon before left on purpose what stands, and whose
-// work that is: another policy begins with the originals.
+// handoverMark says that the daemon before left on purpose what stands.
 type handoverMark struct {
 	Boot   string `json:"boot"`
 	UnixNs int64  `json:"time"`

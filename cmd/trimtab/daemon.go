@@ -81,6 +81,9 @@ func collectBy(budget int64) {
 // runDaemon assembles the parts, runs them as a group, and ends them in order:
 // restore, detach, close.
 func runDaemon(ctx context.Context, f daemonFlags) error {
+	// Never stopped: a SIGHUP that comes before the group runs, or while the end restores, would kill it.
+	asked := make(chan os.Signal, 4)
+	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	cfg, err := loadConfig(f)
 	if err != nil {
 		return err
@@ -110,11 +113,11 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 			p.receivers.Close(ctx)
 		}()
 	}
-	return errors.Join(runGroup(ctx, f, level, p, notifier), shutDown(f, p, notifier))
+	return errors.Join(runGroup(ctx, f, level, p, notifier, asked), shutDown(f, p, notifier))
 }
 
 // runGroup returns when the first part ends; a signal is the usual one.
-func runGroup(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components, n *systemd.Notifier) error {
+func runGroup(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components, n *systemd.Notifier, asked <-chan os.Signal) error {
 	cfg, log := p.cfg, p.log
 	listener, err := api.Listen(cfg.API.Socket, api.Groups{Read: cfg.API.ReadGroup, Write: cfg.API.WriteGroup})
 	if err != nil {
@@ -143,7 +146,7 @@ func runGroup(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *compo
 		log.Error("the page is not served", "error", err)
 	}
 	add(func(ctx context.Context) error { return n.RunWatchdog(ctx, p.alive) })
-	add(func(ctx context.Context) error { return signals(ctx, f, level, p, n) })
+	add(func(ctx context.Context) error { return signals(ctx, f, level, p, n, asked) })
 	n.Ready("started")
 	log.Info("trimtab is up", "version", version(), "mode", string(cfg.Mode), "metrics", cfg.Metrics.Listen, "page", cfg.Page.Listen, "socket", cfg.API.Socket)
 	err = g.Run()
@@ -217,15 +220,12 @@ func keepSeries(ctx context.Context, latest func() *state.Snapshot, to *series.S
 var errSignal = errors.New("asked to stop")
 
 // signals reloads on SIGHUP and ends on SIGTERM and SIGINT.
-func signals(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components, n *systemd.Notifier) error {
-	ch := make(chan os.Signal, 4)
-	signal.Notify(ch, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	defer signal.Stop(ch)
+func signals(ctx context.Context, f daemonFlags, level *slog.LevelVar, p *components, n *systemd.Notifier, asked <-chan os.Signal) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case s := <-ch:
+		case s := <-asked:
 			if s != syscall.SIGHUP {
 				p.log.Info("stopping", "signal", s.String())
 				return errSignal
@@ -283,6 +283,8 @@ func shutDown(f daemonFlags, p *components, n *systemd.Notifier) error {
 	}
 	n.Stopping("restoring")
 	n.Extend(shutdownTimeout)
+	ctx, cancelRestore := context.WithTimeout(context.Background(), shutdownTimeout) // the handover may have used up its own
+	defer cancelRestore()
 	err := p.loop.Shutdown(ctx, false)
 	if err == nil {
 		p.log.Info("every original is back")

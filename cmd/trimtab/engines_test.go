@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -93,6 +95,28 @@ func TestRestoreOfflineWithTwoEngines(t *testing.T) {
 		}
 		if d, c := quotaOf(t, docker, "of-docker"), quotaOf(t, other.Fake, "of-containerd"); d != "40000 100000" || c != "40000 100000" {
 			t.Errorf("quotas %s and %s", d, c)
+		}
+	})
+}
+
+// A file that is corrupt costs its own container alone, and is told.
+func TestRestoreOfflineBesideACorruptFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		docker, other := runtimetest.NewFake(), namedFake{runtimetest.NewFake()}
+		dir := filepath.Join(t.TempDir(), "originals")
+		a := actuator.New(actuator.Options{Engines: map[string]actuator.Engine{"docker": docker, "containerd": other},
+			Store: originals.New(originals.Options{Dir: dir}), Logger: slog.New(slog.DiscardHandler)})
+		c := docker.Add(runtime.Container{ID: runtime.ID{Engine: "docker", Container: "of-docker"}, Name: "of-docker"}, runtime.Values{runtime.KnobCPUQuota: "40000 100000"})
+		raiseQuota(t, a, c)
+		if err := os.WriteFile(filepath.Join(dir, "containerd-x-00000000-1.json"), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		results, err := restoreThrough(t.Context(), &strings.Builder{}, []runtime.Engine{deafEngine{docker}, other}, a, nil)
+		if got := quotaOf(t, docker, "of-docker"); got != "40000 100000" {
+			t.Errorf("quota %s: %+v", got, results)
+		}
+		if !errors.Is(err, originals.ErrCorrupt) {
+			t.Errorf("%v, want that a file is corrupt", err)
 		}
 	})
 }

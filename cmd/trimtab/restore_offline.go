@@ -134,18 +134,20 @@ func restoreThrough(ctx context.Context, stderr io.Writer, all []runtime.Engine,
 		return restoreNamed(ctx, a, names, listed)
 	}
 	var out []state.ActionResult
+	var failed error
 	if len(listed.synced) > 0 {
 		results, err := a.Recover(ctx, actuator.Recovery{Running: listed.running, Synced: listed.synced})
 		out = restoreAnswers(results)
-		switch {
-		case errors.Is(err, actuator.ErrUnlisted): // what else is wrong the files tell again
-			listed.err = errors.Join(listed.err, err)
-		case listed.err == nil || err != nil:
-			return out, errors.Join(err, listed.err)
+		unlisted := errors.Is(err, actuator.ErrUnlisted)
+		if listed.err == nil && !unlisted {
+			return out, err
+		}
+		if listed.err = errors.Join(listed.err, err); !unlisted || errors.Is(err, originals.ErrCorrupt) {
+			failed = err // the files do not tell it again: one that is corrupt is set aside by now
 		}
 	}
 	rest, err := restoreFromFiles(ctx, stderr, a, listed.err)
-	return append(out, rest...), err
+	return append(out, rest...), errors.Join(err, failed)
 }
 
 // restoreNamed needs a listing: a name is looked up in it.

@@ -383,6 +383,26 @@ func TestSecondDaemonRefuses(t *testing.T) {
 	}
 }
 
+// TestReloadsWhileItStops: none of them ends it before it is done.
+func TestReloadsWhileItStops(t *testing.T) {
+	d := daemon(t, daemontest.Options{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for !d.Ended() {
+			_ = d.Signal(syscall.SIGHUP) // it may have ended
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if err := d.Stop(); err != nil {
+		t.Error(err)
+	}
+	<-done
+	if !strings.Contains(d.Log(), "every original is back") {
+		t.Errorf("it ended before that:\n%s", d.Log())
+	}
+}
+
 func TestReloadKeepsTheOldConfigIfTheNewIsBad(t *testing.T) {
 	d := daemon(t, daemontest.Options{})
 	if err := os.WriteFile(filepath.Join(d.Dir, "trimtab.yaml"), []byte("mode: everything\n"), 0o600); err != nil {
