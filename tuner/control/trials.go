@@ -261,15 +261,12 @@ func (c *Controller) harm(t *openTrial) string {
 		return ""
 	}
 	for i, s := range c.all {
-		if p := c.parties[i]; !t.givesTo(s.key) && allocate.Short(c.k(), p, c.rights.Grants[i].Due) > 0 {
+		given := slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Key == s.key && !ch.Take })
+		if p := c.parties[i]; !given && allocate.Short(c.k(), p, c.rights.Grants[i].Due) > 0 {
 			return fmt.Sprintf("%s gets %.2f of the %.2f CPUs it has a right to", s.c.Name, p.Used, c.rights.Grants[i].Due)
 		}
 	}
 	return ""
-}
-
-func (t *openTrial) givesTo(key string) bool {
-	return slices.ContainsFunc(t.order.Changes, func(ch policies.Change) bool { return ch.Key == key && !ch.Take })
 }
 
 // switchTo orders what a trial's next block needs.
@@ -293,7 +290,8 @@ func (c *Controller) end(t *openTrial, d *Decision) {
 	if outcome != trial.Better && !stands && t.With() && t.SinceNs > 0 {
 		d.Rollback = append(d.Rollback, t.order)
 	}
-	if t.view.Outcome = viewOutcome(outcome); stands {
+	judged := map[trial.Outcome]state.Outcome{trial.Better: state.OutcomeKept, trial.Worse: state.OutcomeRolledBack, trial.Inconclusive: state.OutcomeInconclusive}
+	if t.view.Outcome = cmp.Or(judged[outcome], state.OutcomeAborted); stands {
 		t.view.Outcome = state.OutcomeUnproven
 		c.containers[t.order.Changes[0].Key].unproven = &t.order
 	}
@@ -361,10 +359,8 @@ func (c *Controller) ended(t *openTrial, s *containerState, outcome trial.Outcom
 	k := c.k()
 	s.plan = ""
 	s.on(EventJudged)
-	for _, ch := range t.order.Changes {
-		if ch.Key == s.key && ch.Knob == runtime.KnobCPUWeight && (t.view.Outcome == state.OutcomeKept || t.view.Outcome == state.OutcomeUnproven) {
-			s.dealt = ch.To
-		}
+	if ch, _ := t.change(s.key); ch.Knob == runtime.KnobCPUWeight && (t.view.Outcome == state.OutcomeKept || t.view.Outcome == state.OutcomeUnproven) {
+		s.dealt = ch.To
 	}
 	wait := k.CoolSeconds
 	if s.c.Cgroup.StoppedByWrites() {
@@ -405,11 +401,6 @@ func (t *openTrial) change(key string) (policies.Change, bool) {
 		}
 	}
 	return policies.Change{}, false
-}
-
-func viewOutcome(o trial.Outcome) state.Outcome {
-	judged := map[trial.Outcome]state.Outcome{trial.Better: state.OutcomeKept, trial.Worse: state.OutcomeRolledBack, trial.Inconclusive: state.OutcomeInconclusive}
-	return cmp.Or(judged[o], state.OutcomeAborted)
 }
 
 // shown is the trial as one of its containers sees it.

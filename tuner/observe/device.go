@@ -141,10 +141,6 @@ func shares(use Device, d probes.Device, key string) Device {
 	return use
 }
 
-func joinDevices(as, bs []Device) []Device {
-	return merge(slices.Clone(as), bs, func(a, b Device) bool { return a.UUID == b.UUID }, func(to *Device, b Device) { *to = joinDevice(*to, b) })
-}
-
 func joinDevice(a, b Device) Device {
 	mean := func(x, y float64, nx, ny int) float64 {
 		if nx+ny == 0 {

@@ -23,7 +23,7 @@ func join(a, b Window, own bool) Window {
 	if w.Unseen = a.Unseen; !slices.Equal(a.Unseen, b.Unseen) { // each has its own once, in order
 		w.Unseen = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Unseen, b.Unseen))))
 	}
-	w.Devices = joinDevices(a.Devices, b.Devices)
+	w.Devices = merge(slices.Clone(a.Devices), b.Devices, func(a, b Device) bool { return a.UUID == b.UUID }, func(to *Device, b Device) { *to = joinDevice(*to, b) })
 	if len(b.Facts) == 0 { // no process of it lives any more
 		w.Facts = a.Facts
 	}
