@@ -85,6 +85,7 @@ find_missing() {
 		want mkfs.ext4 e2fsprogs
 		static_busybox || missing="$missing busybox-static"
 		want cpio cpio
+		want xz xz-utils
 		want depmod kmod
 		want gcc gcc
 		want g++ g++
