@@ -110,10 +110,14 @@ func settled(c state.Container) bool {
 	if !changed(c) || c.Trial != nil || c.Rate.PerSecond <= 0 {
 		return false
 	}
+	// All that it may have stands, whether it was lent or a trial proved it: then it is stopped by it still, and stays "lent".
+	if now, ok := c.Now[runtime.KnobCPUQuota].CPUs(); ok && c.Enrolment.CPU.Max > 0 && now*(1+policies.DefaultConstants().MinStep) >= c.Enrolment.CPU.Max {
+		return true
+	}
 	if c.Loan == nil {
 		return c.Tuning == string(control.StateSettled)
 	}
-	return c.Loan.Settled || c.Enrolment.CPU.Max > 0 && (c.Loan.Own+c.Loan.CPUs)*(1+policies.DefaultConstants().MinStep) >= c.Enrolment.CPU.Max
+	return c.Loan.Settled
 }
 
 // steady waits until the job has its loan, pauses, so that nothing new is tried
