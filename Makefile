@@ -270,7 +270,7 @@ setup: ## Install what a run needs and start Docker if none runs (Debian, as roo
 .PHONY: setup-dev
 setup-dev: ## The same, and what checks and tests need: clang-14, busybox, lintian, rpm, Chromium, …
 	scripts/setup-host.sh --dev
-	@scripts/axe.sh || : # without it the test that needs it skips, and says so
+	@scripts/npm.sh || : # without it the tests that need it skip, and say so
 
 .PHONY: setup-vm
 setup-vm: ## The same, and an emulator with what a guest is made of.

@@ -252,7 +252,7 @@ func testPhone(t *testing.T, in context.Context) {
 func testAccessible(t *testing.T, in context.Context) {
 	axe, err := os.ReadFile("../../.cache/axe/node_modules/axe-core/axe.min.js")
 	if err != nil {
-		t.Skip("needs axe-core: scripts/axe.sh fetches it from the registry of npm")
+		t.Skip("needs axe-core: scripts/npm.sh fetches it from the registry of npm")
 	}
 	d := new(daemon)
 	hour(t, d, time.Now())

@@ -1,0 +1,43 @@
+package packaging
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The dashboards are what Grafana's own schema says of a dashboard and of each kind of panel.
+func TestDashboardsFitGrafanasSchema(t *testing.T) {
+	modules, err := filepath.Abs("../.cache/grafana/node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := filepath.Join(modules, ".bin", "tsc")
+	if _, err := os.Stat(compiler); err != nil {
+		t.Skip("needs Grafana's schema: scripts/npm.sh fetches it from the registry of npm")
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	pages := bytes.NewBufferString("import type {Page} from './page';\n")
+	for i, name := range slices.Sorted(maps.Keys(dashboardFiles(t))) {
+		fmt.Fprintf(pages, "// %s\nexport const page%d: Page = %s;\n", name, i, strings.TrimSpace(read(t, name)))
+	}
+	for name, text := range map[string]string{"page.ts": read(t, "testdata/grafana/page.ts"), "pages.ts": pages.String()} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), compiler, "--noEmit", "--strict", "--skipLibCheck", "--module", "esnext", "--moduleResolution", "bundler", "pages.ts")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
