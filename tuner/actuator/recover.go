@@ -115,18 +115,19 @@ type Drift struct {
 }
 
 // Drift compares what stands with what trimtab wrote. Knobs that now lacks are
-// left out: not readable is not foreign. It never waits: ErrBusy while a write is under way.
+// left out: not readable is not foreign. Where the originals cannot be read, what stands comes with
+// the error. It never waits: ErrBusy while a write is under way.
 func (a *Actuator) Drift(c runtime.Container, read func() (runtime.Values, error)) (now runtime.Values, out []Drift, err error) {
 	if !a.mu.TryLock() {
 		return nil, nil, ErrBusy
 	}
 	defer a.mu.Unlock()
-	f, _, err := a.o.Store.Load(c.ID)
-	if err != nil {
-		return nil, nil, err
-	}
 	if now, err = read(); err != nil {
 		return nil, nil, err
+	}
+	f, _, err := a.o.Store.Load(c.ID)
+	if err != nil {
+		return now, nil, err
 	}
 	for _, name := range f.Originals().Sorted() {
 		k := f.Knobs[name]

@@ -369,14 +369,19 @@ func (l *Agent) refresh(ctx context.Context, t *tracked) {
 	if gone {
 		return // most likely: the engine's event says so
 	}
-	if err != nil {
-		t.stale = true
-		return
+	var standing actuator.Standing
+	if err == nil {
+		standing, err = l.o.Actuator.Standing(t.c.ID)
 	}
-	standing, err := l.o.Actuator.Standing(t.c.ID)
-	if err != nil {
+	switch {
+	case errors.Is(err, actuator.ErrBusy):
 		t.stale = true
 		return
+	case err != nil: // nothing is written to it, and others' rights are reckoned beside what stands
+		standing = actuator.Standing{Original: t.standing.Original, Written: t.standing.Written, Pending: err.Error()}
+		if t.standing.Pending == "" {
+			l.o.Log.Error("a container's originals cannot be read: its values are changed no more", "container", t.c.Name, "error", err)
+		}
 	}
 	t.now, t.standing, t.readAt, t.stale = now, standing, time.Now(), false
 	if len(drifts) > 0 {
