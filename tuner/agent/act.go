@@ -326,29 +326,41 @@ func (l *Agent) flushLast(ctx context.Context) {
 
 // undoUnproved takes back what of open trials stands, and carries out the
 // rollbacks that the worker did not get to. Rolling back what does not stand
-// does nothing.
+// does nothing. It ends at the first that fails: all is restored then, many at a
+// time, and an engine that hangs would cost its patience for each container before.
 func (l *Agent) undoUnproved(ctx context.Context) error {
 	orders := maps.Clone(l.undoing)
 	for _, o := range l.control.Open() {
 		orders[o.Plan] = o
 	}
-	var err error
 	for _, plan := range slices.Sorted(maps.Keys(orders)) {
-		if orders[plan].IsVisibility() {
-			err = errors.Join(err, l.unproveVisibility(ctx, orders[plan]))
+		o := orders[plan]
+		if o.IsVisibility() {
+			if err := l.unproveVisibility(ctx, o); err != nil {
+				return err
+			}
 			continue
 		}
-		items := l.items(l.present(orders[plan]))
-		if items == nil {
-			continue
-		}
-		results := l.o.Actuator.Rollback(ctx, items)
-		l.undone(results, state.RecordRollback, "not proved when trimtab was restarted", orders[plan])
-		for _, r := range results {
-			if r.Outcome == actuator.Failed || r.Outcome == actuator.Unavailable {
-				err = fmt.Errorf("container %q: a change that was not proved could not be taken back: %w", r.Name, r.Err)
+		for _, item := range slices.Backward(l.items(l.present(o))) {
+			if err := l.unprove(ctx, o, item); err != nil {
+				return err
 			}
 		}
 	}
-	return err
+	return nil
+}
+
+// unprove takes back one container's part of an order.
+func (l *Agent) unprove(ctx context.Context, o control.Order, item actuator.Item) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("container %q: a change that was not proved was not taken back: %w", item.Container.Name, ctx.Err())
+	}
+	results := l.o.Actuator.Rollback(ctx, []actuator.Item{item})
+	l.undone(results, state.RecordRollback, "not proved when trimtab was restarted", o)
+	for _, r := range results {
+		if r.Outcome == actuator.Failed || r.Outcome == actuator.Unavailable {
+			return fmt.Errorf("container %q: a change that was not proved could not be taken back: %s", r.Name, r.Text())
+		}
+	}
+	return nil
 }
