@@ -34,30 +34,38 @@ func (l *Agent) guard(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		for key, minors := range l.o.Visibility.Hiding() {
-			why := pending[key]
-			if why == "" && l.o.Visibility.Unsettled(key) { // also after a handover
-				why = "a change of it was cut off"
-			}
-			if why == "" {
-				why = l.whyShow(ctx, key)
-			}
-			if yielded := l.o.Visibility.Yielded(ctx, key); why == "" && len(yielded) > 0 {
-				why = fmt.Sprintf("somebody else allowed %s again, so all that trimtab hid (%s) is shown", runtime.GPUNames(yielded...), runtime.GPUNames(minors...))
-				l.yieldVisibility(ctx, key, why)
-			}
-			if why == "" {
-				continue
-			}
-			pending[key] = why
-			if l.restoreVisibility(ctx, key, why, said) == nil {
-				delete(pending, key)
-			}
+			l.lookAfter(ctx, key, minors, pending, said)
 		}
 		swept = l.sweepVisibility(ctx, swept)
 		l.seeAll(ctx)
 		if !l.carryOut(ctx, ticker.C) {
 			return
 		}
+	}
+}
+
+// lookAfter shows what is hidden from one container where it may not stay. Nobody reads what is
+// seen before that and writes it again after.
+func (l *Agent) lookAfter(ctx context.Context, key string, minors []int, pending, said map[string]string) {
+	l.o.Visibility.Lock()
+	defer l.o.Visibility.Unlock()
+	why := pending[key]
+	if why == "" && l.o.Visibility.Unsettled(key) { // also after a handover
+		why = "a change of it was cut off"
+	}
+	if why == "" {
+		why = l.whyShow(ctx, key)
+	}
+	if yielded := l.o.Visibility.Yielded(ctx, key); why == "" && len(yielded) > 0 {
+		why = fmt.Sprintf("somebody else allowed %s again, so all that trimtab hid (%s) is shown", runtime.GPUNames(yielded...), runtime.GPUNames(minors...))
+		l.yieldVisibility(ctx, key, why)
+	}
+	if why == "" {
+		return
+	}
+	pending[key] = why
+	if l.restoreVisibility(ctx, key, why, said) == nil {
+		delete(pending, key)
 	}
 }
 

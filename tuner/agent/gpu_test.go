@@ -34,6 +34,8 @@ type visibilityWorld struct {
 	err     error            // what Hide and Restore answer
 	tries   int              // of Restore
 	atLast  func()           // RestoreAll is called
+	held    *sync.Mutex      // by whoever changes what is seen while a daemon runs
+	unheld  int              // changes without it
 }
 
 func newVisibilityWorld() *visibilityWorld {
@@ -54,15 +56,28 @@ func (w *visibilityWorld) See(_ context.Context, c runtime.Container, known runt
 func (w *visibilityWorld) Hide(_ context.Context, c runtime.Container, known runtime.GPUView) ([]string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.noteHeld()
 	if w.err == nil {
 		w.hidden[c.Key()], w.policy[c.Key()] = slices.Clone(known.Hidden), slices.Clone(known.ByPolicy)
 	}
 	return nil, w.err
 }
 
+func (w *visibilityWorld) noteHeld() {
+	if w.held != nil && w.held.TryLock() {
+		w.held.Unlock()
+		w.unheld++
+	}
+}
+
 func (w *visibilityWorld) Restore(_ context.Context, key string) (bool, []string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.noteHeld()
+	return w.restore(key)
+}
+
+func (w *visibilityWorld) restore(key string) (bool, []string, error) {
 	w.tries++
 	if w.err != nil {
 		return false, nil, w.err
@@ -75,13 +90,13 @@ func (w *visibilityWorld) Restore(_ context.Context, key string) (bool, []string
 	return did, nil, nil
 }
 
-func (w *visibilityWorld) RestoreAll(ctx context.Context, each func(key, name string, did bool, notes []string, err error)) error {
+func (w *visibilityWorld) RestoreAll(_ context.Context, each func(key, name string, did bool, notes []string, err error)) error {
 	if w.atLast != nil {
 		w.atLast()
 	}
 	var all error
 	for key := range w.Hiding() {
-		did, notes, err := w.Restore(ctx, key)
+		did, notes, err := w.restore(key)
 		each(key, "", did, notes, err)
 		all = errors.Join(all, err)
 	}
@@ -153,6 +168,7 @@ func (w *visibilityWorld) fail(err error) {
 func withVisibility(w *visibilityWorld, more func(*Options)) func(*Options) {
 	return func(o *Options) {
 		o.Visibility = &actuator.Visibility{GPUVisibilities: w}
+		w.held = &o.Visibility.Mutex
 		if more != nil {
 			more(o)
 		}
@@ -384,6 +400,9 @@ func TestHiddenComesBack(t *testing.T) {
 				}
 				if d != nil {
 					d.end()
+				}
+				if w.unheld > 0 {
+					t.Errorf("%d changes without the mutex: whoever read what was seen before writes it again", w.unheld)
 				}
 			})
 		})
