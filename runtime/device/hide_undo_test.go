@@ -225,3 +225,42 @@ func TestRulesComeBackWithoutSystemd(t *testing.T) {
 		t.Errorf("put back %q, %v", back, err)
 	}
 }
+
+// TestRestoreKeepsNodesThatCannotBeMade: they stay on record until they stand. One whose name
+// somebody else took is theirs.
+func TestRestoreKeepsNodesThatCannotBeMade(t *testing.T) {
+	host, c := gpuContainer(t)
+	records := &memRecords{}
+	v := hider(t, records, fakeUnits{})
+	rules, nodes := listOf(t, c), nodesOf(t, host, c)
+	hide(t, v, c, 0, 1)
+	drivers := filepath.Join(v.o.ProcRoot, "devices")
+	loaded, err := os.ReadFile(drivers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, drivers, strings.ReplaceAll(string(loaded), "509 nvidia-uvm\n", ""))
+	for range 2 {
+		if did, _, err := v.Restore(t.Context(), c.Key()); !did || err == nil || !strings.Contains(err.Error(), "nvidia-uvm") {
+			t.Errorf("without the driver: %v, %v", did, err)
+		}
+		if diff := cmp.Diff(rules, listOf(t, c)); diff != "" {
+			t.Errorf("devices.list (-before +after):\n%s", diff)
+		}
+		pending := records.all[c.Key()]
+		if !pending.Unsettled || len(pending.Minors) > 0 || len(pending.Nodes) != 1 || pending.Nodes[0].Name != "nvidia-uvm" {
+			t.Errorf("pending: %+v", pending)
+		}
+	}
+	write(t, drivers, string(loaded))
+	restore(t, hider(t, records, fakeUnits{}), c) // the daemon after it
+	if now := nodesOf(t, host, c); now != nodes || len(records.all) > 0 {
+		t.Errorf("nodes:\n%s\nwere:\n%s\nrecords: %v", now, nodes, records.all)
+	}
+	v = hider(t, records, fakeUnits{})
+	hide(t, v, c, 0)
+	host.Run(t, "exec", c.ID.Container, "sh", "-c", "mknod /dev/nvidia0 c 1 3")
+	if _, notes, err := v.Restore(t.Context(), c.Key()); err != nil || len(notes) != 1 || !strings.Contains(notes[0], "left alone") || len(records.all) > 0 {
+		t.Errorf("taken: %v, %v, %v", notes, err, records.all)
+	}
+}

@@ -188,6 +188,9 @@ func makeNode(dev *os.File, n Node, majors []int) error {
 	return unowned
 }
 
+// errTaken: a node's name is somebody else's, and so is whether it is to be there.
+var errTaken = errors.New("something else by now: left alone")
+
 // isNode tells whether a node stands, and fails where something else has its name.
 func isNode(dev *os.File, n Node) (bool, error) {
 	var st unix.Stat_t
@@ -198,7 +201,7 @@ func isNode(dev *os.File, n Node) (bool, error) {
 	case err != nil:
 		return false, fmt.Errorf("/dev/%s: %w", n.Name, err)
 	case !n.is(st):
-		return false, fmt.Errorf("/dev/%s is something else by now: left alone", n.Name)
+		return false, fmt.Errorf("/dev/%s is %w", n.Name, errTaken)
 	}
 	return true, nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -130,7 +131,7 @@ func (v *Visibility) moveNodes(ctx context.Context, root *os.File, target Hidden
 		if err != nil {
 			notes = append(notes, err.Error())
 		}
-		if hide == (err == nil) { // removed; or it could not be made, and is pending
+		if hide == (err == nil) && !errors.Is(err, errTaken) { // removed; or it could not be made, and is pending
 			removed = append(removed, n)
 		}
 	}
@@ -220,13 +221,16 @@ func (v *Visibility) Restore(ctx context.Context, key string) (did bool, notes [
 	v.o.Fault("restored")
 	v.Forget(key)
 	back, err := v.restoreFiles(ctx, h)
+	left := Hidden{Container: c, Nodes: back.nodes, Unsettled: true} // what is pending
 	switch {
-	case errors.Is(err, errStuck):
-		err = fmt.Errorf("container %q: its GPU rules are back, its nodes and its file are not: %w", c.Name, err)
-		return true, nil, errors.Join(err, v.ledger.put(key, &Hidden{Container: c, Nodes: h.Nodes, File: h.File, Unsettled: true}))
 	case errors.Is(err, runtime.ErrGone):
-	case err != nil:
-		back.notes = []string{"its nodes and its file stay as they are: " + err.Error()}
+	case err != nil && (len(h.Nodes) > 0 || h.File):
+		left.Nodes, left.File = h.Nodes, h.File
+		err = fmt.Errorf("container %q: its GPU rules are back, its nodes and its file are not: %w", c.Name, err)
+		return true, nil, errors.Join(err, v.ledger.put(key, &left))
+	case len(left.Nodes) > 0:
+		err = fmt.Errorf("container %q: its GPU rules are back, its nodes are not all: %s", c.Name, strings.Join(back.notes, "; "))
+		return true, nil, errors.Join(err, v.ledger.put(key, &left))
 	}
 	return len(h.Minors)+len(h.Nodes) > 0, back.notes, v.ledger.put(key, nil)
 }
