@@ -335,11 +335,13 @@ func (c *Controller) limits() guard.Limits {
 	return l
 }
 
-// recent is how many changes trials made in the last minute.
-func (c *Controller) recent() (n int) {
-	for _, at := range c.changeTimes {
-		if c.now()-at < 60*second {
-			n++
+// recent is how many changes trials made in the last minute, with those that are being made.
+func (c *Controller) recent() int {
+	c.changeTimes = slices.DeleteFunc(c.changeTimes, func(at int64) bool { return c.now()-at >= 60*second })
+	n := len(c.changeTimes)
+	for _, t := range c.trials {
+		if t.answers > 0 {
+			n += len(t.order.Changes)
 		}
 	}
 	return n

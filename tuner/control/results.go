@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/guard"
@@ -87,7 +86,6 @@ func (c *Controller) written(o Order) {
 			s.resourcesChanged(c.now())
 		}
 	}
-	c.changeTimes = slices.DeleteFunc(c.changeTimes, func(at int64) bool { return c.now()-at >= 60*second })
 }
 
 // loanAnswered notes a loan that stands, or one that could not be written.

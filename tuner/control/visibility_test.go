@@ -2,6 +2,7 @@ package control
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -430,5 +431,35 @@ func TestVisibilityReplay(t *testing.T) {
 	}
 	if orders != 2 {
 		t.Errorf("%d orders, want a hide and a show", orders)
+	}
+}
+
+// TestChangesPerMinuteCountsWhatIsOrdered: plans of one tick, on CPUs of their own, share the limit.
+func TestChangesPerMinuteCountsWhatIsOrdered(t *testing.T) {
+	n := newGPUNode()
+	for i, cpus := range []runtime.Value{"0-3", "4-7"} {
+		j := n.addJob(fmt.Sprint("job", i), 0, allowGPU())
+		j.loaderCPU = 0.3
+		j.c.Now = j.c.Now.Clone()
+		j.c.Now[runtime.KnobCpuset] = cpus
+		of := fmt.Sprint("GPU-", i)
+		n.grant(j, of, "GPU-b")
+		n.on[of] = append(n.on[of], j)
+	}
+	c := asked(hideOf("GPU-b"))
+	cfg := Defaults()
+	cfg.ChangesPerMinute = 1
+	c.SetConfig(cfg)
+	plans, opened := map[string]bool{}, []int{}
+	run(c, n, 300, func(i int, d Decision) {
+		for _, o := range d.Apply {
+			if !plans[o.Plan] {
+				plans[o.Plan] = true
+				opened = append(opened, i)
+			}
+		}
+	})
+	if len(opened) != 2 || opened[1]-opened[0] < 60 {
+		t.Errorf("opened at seconds %v, want two with a minute between", opened)
 	}
 }
