@@ -19,8 +19,8 @@ import (
 // asked for so. It changes no container.
 func (l *Agent) Place(ctx context.Context, req state.PlaceRequest) (out state.Placement, err error) {
 	now := time.Now()
-	if l.snapshot.Load() == nil {
-		return out, &api.Error{Status: http.StatusServiceUnavailable, Text: "the daemon is starting", Hint: "ask again in a moment"}
+	if err := l.unread(); err != nil {
+		return out, err
 	}
 	var h place.Host
 	var known []profiles.Known
@@ -43,6 +43,20 @@ func (l *Agent) Place(ctx context.Context, req state.PlaceRequest) (out state.Pl
 	}
 	out.UnixNs = now.UnixNano()
 	return out, cmp.Or(err, answered)
+}
+
+// unread says why nothing is known of the host's devices now; nil if it is.
+func (l *Agent) unread() error {
+	s := l.snapshot.Load()
+	if s == nil {
+		return &api.Error{Status: http.StatusServiceUnavailable, Text: "the daemon is starting", Hint: "ask again in a moment"}
+	}
+	for _, p := range s.Daemon.Probes {
+		if p.Name == "host" && !p.OK {
+			return &api.Error{Status: http.StatusServiceUnavailable, Text: "the host cannot be read: " + p.Lost, Hint: "`trimtab doctor` looks for what is missing"}
+		}
+	}
+	return nil
 }
 
 // identify is what a container that is to start would be known by.

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -104,5 +106,22 @@ func TestHoldEndsWhereItsJobStarts(t *testing.T) {
 		if free := d.place(t); len(free.Chosen) != 1 {
 			t.Errorf("after it ended: %+v", free)
 		}
+	})
+}
+
+// TestUnreadableHostIsTold: a daemon that cannot read its host says so, and not that it starts.
+func TestUnreadableHostIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		d := n.start(func(o *Options) {
+			o.ReadHost = func() (probes.Host, error) { return probes.Host{}, errors.New("/proc/stat: no such file") }
+		})
+		time.Sleep(5 * time.Second)
+		if p := d.Snapshot().Daemon.Probes; len(p) == 0 || p[0].OK || !strings.Contains(p[0].Lost, "/proc/stat") {
+			t.Errorf("shown as %+v", p)
+		}
+		if _, err := d.Place(t.Context(), state.PlaceRequest{Jobs: []state.PlaceJob{{Image: "train"}}}); err == nil || !strings.Contains(err.Error(), "/proc/stat") {
+			t.Errorf("a place is answered by %v", err)
+		}
+		d.stop(false)
 	})
 }

@@ -25,7 +25,8 @@ func (l *Agent) tick(ctx context.Context) {
 	host, err := l.o.ReadHost()
 	if err != nil {
 		l.setProbe("host", false, err.Error())
-		l.o.alive() // the agent lives, and says what it lacks
+		l.publish() // the agent lives, and says what it lacks
+		l.o.alive()
 		return
 	}
 	l.setProbe("host", true, "")

@@ -150,7 +150,13 @@ func Find(s *state.Snapshot, name string) (state.Container, error) {
 	case len(byPrefix) > 1:
 		return state.Container{}, &Error{http.StatusConflict, fmt.Sprintf("%d containers have an ID that starts with %q", len(byPrefix), name), "write more of it"}
 	}
-	return state.Container{}, NotFound(name)
+	no := NotFound(name)
+	for _, e := range s.Daemon.Engines {
+		if !e.OK {
+			no.Hint += fmt.Sprintf("; what %s runs is not known: %s", e.Name, e.Lost)
+		}
+	}
+	return state.Container{}, no
 }
 
 // status gathers what Status holds.

@@ -232,6 +232,15 @@ func TestFindOfOneName(t *testing.T) {
 	}
 }
 
+// TestFindTellsOfLostEngines: what is not found may run where nobody can look.
+func TestFindTellsOfLostEngines(t *testing.T) {
+	s := &state.Snapshot{Daemon: state.Daemon{Engines: []state.Part{{Name: "containerd", OK: true}, {Name: "docker", Lost: "connection refused"}}}}
+	var e *api.Error
+	if _, err := api.Find(s, "train"); !errors.As(err, &e) || !strings.Contains(e.Hint, "docker runs is not known: connection refused") || strings.Contains(e.Hint, "containerd") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestReport(t *testing.T) {
 	b := &fake{snapshot: snapshot()}
 	socket := start(t, b)
