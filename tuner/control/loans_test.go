@@ -10,6 +10,7 @@ import (
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/probes"
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/guard"
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
@@ -335,6 +336,28 @@ func TestFrozenLendsNothing(t *testing.T) {
 		if v := shownAs(t, ctl, j); !strings.Contains(v.WhyNot, c.says) {
 			t.Errorf("%s: said %q", name, v.WhyNot)
 		}
+	}
+}
+
+// TestNotIdleIsSaidWhereNothingIs: CPUs become idle while a loan was just written. For some seconds
+// nothing more is lent, and that is said.
+func TestNotIdleIsSaidWhereNothingIs(t *testing.T) {
+	n := newNode(6)
+	j, noise := n.addProgram("train", 0.4, 4, 1e6), n.addSpinner("noise", 4.5)
+	c, waited := started(), false
+	run(c, n, 30, func(int, Decision) {
+		if j.quota() > 0.4 {
+			noise.spin = 1
+		}
+		switch no := c.containers[j.c.Key()].refused; {
+		case no.Gate == guard.GateIdle && no.Value >= no.Threshold:
+			t.Errorf("%.2f CPUs are idle: %s", no.Value, no.Text)
+		case no.Gate == guard.GateCoolDown:
+			waited = true
+		}
+	})
+	if !waited || j.quota() < 4 {
+		t.Errorf("it waited: %v; %.2f CPUs stand", waited, j.quota())
 	}
 }
 

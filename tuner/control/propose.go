@@ -166,11 +166,7 @@ func (c *Controller) ask(plan policies.Plan) {
 		return
 	}
 	p.Asks = ch.To.Quantity()
-	r := c.noneIdle(ch.Key)
-	if p.Recent {
-		r = guard.Rejection{Container: ch.Key, Gate: guard.GateCoolDown, Text: "its loan was written a moment ago"}
-	}
-	c.containers[ch.Key].refused = r
+	c.containers[ch.Key].refused = c.noneIdle(ch.Key)
 }
 
 // noneIdle is why nothing is lent where no CPU is idle.
@@ -205,10 +201,10 @@ func (c *Controller) lendCPUs(in Input, d *Decision) {
 			c.recalled(s, why)
 			continue
 		}
+		p.Recent = s.loan.writtenNs > 0 && c.now()-s.loan.writtenNs < c.writeNs(s)
 		if no := c.barred(i); p.Asks > 0 && no.Text != "" {
 			p.Asks, s.refused = 0, no
 		}
-		p.Recent = s.loan.writtenNs > 0 && c.now()-s.loan.writtenNs < c.writeNs(s)
 	}
 	c.rights.Plan(k, c.parties)
 	for i, s := range c.all {
@@ -231,6 +227,8 @@ func (c *Controller) barred(i int) (no guard.Rejection) {
 		no.Gate, no.Text = guard.GateMeasuring, "a neighbour got less done beside its loan: whether it recovers is being read"
 	case c.now() < s.loan.back.untilNs:
 		no.Gate, no.Value, no.Text = guard.GateCoolDown, float64(s.loan.back.untilNs-c.now())/1e9, "its loan was called in a moment ago: "+s.loan.why
+	case p.Recent:
+		no.Gate, no.Value, no.Text = guard.GateCoolDown, float64(s.loan.writtenNs+c.writeNs(s)-c.now())/1e9, "what it is lent was changed a moment ago"
 	}
 	return no
 }
