@@ -141,10 +141,7 @@ func (c *Controller) admit(in Input, d *Decision) {
 			continue
 		}
 		s := c.containers[key]
-		if t := c.trials[s.plan]; t != nil {
-			t.Abandon("the container ended")
-			c.end(t, d)
-		}
+		c.abandon(s, "the container ended", d)
 		c.remember(s, true)
 		s.on(EventEnded)
 		delete(c.containers, key)
@@ -177,11 +174,8 @@ func setByOthers(was, is Container) (k runtime.Knob, yielded bool) {
 // foreign ends the trial of a container on which somebody else set a knob: neither its rate nor what
 // bounds it is the plan's doing from then on. The next need not wait, unless it was trimtab's knob.
 func (c *Controller) foreign(s *containerState, k runtime.Knob, yielded bool, d *Decision) {
-	if t := c.trials[s.plan]; t != nil {
-		t.Abandon(fmt.Sprintf("somebody else set its %s", k))
-		if c.end(t, d); !yielded {
-			s.coolNs = 0
-		}
+	if c.abandon(s, fmt.Sprintf("somebody else set its %s", k), d) && !yielded {
+		s.coolNs = 0
 	}
 	s.loan, s.before = loan{}, baseline{}
 	if k != runtime.KnobCPUWeight {

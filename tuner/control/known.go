@@ -126,20 +126,22 @@ func (c *Controller) beginCurves(s *containerState, from uint64) {
 }
 
 // anotherJob forgets what was known of the job: another may run there now, with what stands.
-func (s *containerState) anotherJob() {
+func (c *Controller) anotherJob(s *containerState, d *Decision) {
+	c.abandon(s, "another job runs in it now", d)
+	s.resourcesChanged(c.now())
 	s.known, s.learned, s.failures, s.before = known{run: s.known.run}, learned{correction: 1, unsteady: curveKept}, trial.Failures{}, baseline{}
 	s.memory.from, s.memory.before, s.memory.atNs = 0, 0, 0
-	s.loan.tooLittle, s.loan.proven, s.retries = 0, 0, 0
+	s.loan.tooLittle, s.loan.proven, s.retries, s.dealt, s.rights = 0, 0, 0, "", rights{}
 	s.loan.brings, s.loan.doubt, s.loan.checkNs, s.loan.with, s.loan.known, s.loan.enough, s.loan.settledNs, s.loan.settledFrom, s.loan.stopped = 0, false, 0, nil, 0, 0, 0, 0, 0
 }
 
 // teach places a job by a closed window, and puts what the window says of it among the known
 // jobs. What a job does that hangs, is on trial or has just been changed is no measurement.
-func (c *Controller) teach(s *containerState, r observe.Reading) {
+func (c *Controller) teach(s *containerState, r observe.Reading, d *Decision) {
 	n, k := &s.known, c.k()
 	if root := profiles.FirstRoot(r); root != 0 && !slices.ContainsFunc(r.Peers, func(p observe.Peer) bool { return p.Root == n.root }) {
 		if n.root != 0 { // its training process was started anew
-			s.anotherJob()
+			c.anotherJob(s, d)
 		}
 		n.root = root
 	}

@@ -121,7 +121,7 @@ func TestSettledBeforeAnotherProcess(t *testing.T) {
 	if s := c.containers[j.c.Key()]; s.state != StateSettled || s.loan.settledNs == 0 {
 		t.Fatalf("%s, %.2f CPUs", s.state, j.quota())
 	} else {
-		s.anotherJob()
+		c.anotherJob(s, &Decision{})
 	}
 	settled := j.quota()
 	run(c, n, 10, nil)

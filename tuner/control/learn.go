@@ -24,7 +24,7 @@ func (c *Controller) closed(s *containerState, r *observe.Reading, d *Decision) 
 		s.parts[p] += r.Breakdown.Ns[p]
 	}
 	c.totals.window(s.c.Enrolment.Team, v, r.Breakdown)
-	c.teach(s, *r) // what known jobs learned comes before its own first reading
+	c.teach(s, *r, d) // what known jobs learned comes before its own first reading
 	c.learnCurve(s, *r)
 	c.learnPaging(s, *r)
 }

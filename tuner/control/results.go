@@ -22,10 +22,7 @@ func (c *Controller) results(in Input, d *Decision) {
 			if s == nil {
 				continue
 			}
-			if t := c.trials[s.plan]; t != nil {
-				t.Abandon(r.Text)
-				c.end(t, d)
-			}
+			c.abandon(s, r.Text, d)
 			s.before, s.loan, s.memory = baseline{}, loan{}, memoryLoan{}
 			s.resourcesChanged(c.now())
 			s.coolNs = c.now() + int64(c.k().CoolSeconds*1e9)

@@ -1,9 +1,11 @@
 package control
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/tuner/state"
 )
 
 // TestLoanSettlesToANumberThatAnOwnerCanCopy: the knee and a margin, in twentieths of a CPU.
@@ -121,7 +123,21 @@ func TestTooLittleEndsWithItsJob(t *testing.T) {
 		t.Fatalf("what it settled to was enough: %+v", s.loan)
 	}
 	s.retries = 2
-	for i := range j.threads { // all its processes are started anew
+	j.anew(n)
+	began := n.nowNs
+	run(c, n, 6, nil)
+	if from := c.baselineFrom(s); from < began {
+		t.Errorf("a trial would hold it against a job that ended, %.0f s before it began", float64(began-from)/1e9)
+	}
+	run(c, n, 54, nil)
+	if s.loan.tooLittle != 0 || s.loan.doubled(c.k()) != 1 || s.retries != 0 {
+		t.Errorf("another job begins with %d settled loans that were too little, and %d trials that told nothing", s.loan.tooLittle, s.retries)
+	}
+}
+
+// anew starts all processes of a job anew: another job runs in the container.
+func (j *simJob) anew(n *node) {
+	for i := range j.threads {
 		th := &j.threads[i]
 		th.TID, th.TGID, th.StartNs = th.TID+500, th.TGID+500, uint64(n.nowNs)
 		if th.PPID > 1 {
@@ -129,8 +145,55 @@ func TestTooLittleEndsWithItsJob(t *testing.T) {
 		}
 	}
 	j.ticks.TGID += 500
-	run(c, n, 60, nil)
-	if s.loan.tooLittle != 0 || s.loan.doubled(c.k()) != 1 || s.retries != 0 {
-		t.Errorf("another job begins with %d settled loans that were too little, and %d trials that told nothing", s.loan.tooLittle, s.retries)
+}
+
+// TestProofEndsWithItsJob: what a trial proves of a job's weight holds for no other job in the container: its
+// owner's weight comes back, and a trial that is open tells nothing.
+func TestProofEndsWithItsJob(t *testing.T) {
+	for name, open := range map[string]bool{"kept": false, "open": true} {
+		t.Run(name, func(t *testing.T) {
+			n, j, _ := floored()
+			c := started()
+			for i := 0; j.weight() == 1024 || !open && c.containers[j.c.Key()].plan != ""; i++ {
+				if run(c, n, 1, nil); i == 90 {
+					t.Fatal("no trial, or none that ends")
+				}
+			}
+			j.anew(n)
+			back := false
+			got := outcomes(run(c, n, 15, func(int, Decision) { back = back || j.weight() == 1024 }))
+			if !back || open != slices.Equal(got, []state.Outcome{state.OutcomeAborted}) {
+				t.Errorf("its owner's weight came back: %v; trials %v", back, got)
+			}
+		})
+	}
+}
+
+// TestUsualWaitEndsWithItsJob: a job that always waited is followed by one in the same container. That one has its
+// right back within seconds, however long the first waited.
+func TestUsualWaitEndsWithItsJob(t *testing.T) {
+	n := newNode(2)
+	n.weighted = false
+	j := n.sized("train", 1.9, 10, 0)
+	borrower := n.addProgram("borrower", 0.5, 0.5, 1e6)
+	other := n.addSpinner("other", 2)
+	c := started()
+	run(c, n, 120, nil)
+	if usual := c.containers[j.c.Key()].rights.calmWaiting; usual < 0.4 {
+		t.Fatalf("it waited %.2f of the time", usual)
+	}
+	other.spin = 0.01
+	j.anew(n)
+	work := j.loaderCPU
+	j.loaderCPU = 0
+	borrower.spin = 2
+	run(c, n, 20, nil)
+	if borrower.quota() < 1 {
+		t.Fatalf("nothing is lent: %.2f", borrower.quota())
+	}
+	j.loaderCPU = work
+	run(c, n, 10, nil)
+	if right := c.containers[j.c.Key()].rights.entitled; j.lastCPUsUsed < 0.95*min(right, j.knee()) {
+		t.Errorf("it has %.2f of its %.2f CPUs: its neighbour's quota is %.2f", j.lastCPUsUsed, right, borrower.quota())
 	}
 }

@@ -279,6 +279,16 @@ func (c *Controller) switchTo(t *openTrial, d *Decision) {
 	d.Rollback = append(d.Rollback, t.order)
 }
 
+// abandon ends a container's open trial without a verdict, and reports whether there was one.
+func (c *Controller) abandon(s *containerState, why string, d *Decision) bool {
+	t := c.trials[s.plan]
+	if t != nil {
+		t.Abandon(why)
+		c.end(t, d)
+	}
+	return t != nil
+}
+
 // end closes a trial: what did not prove itself goes back.
 func (c *Controller) end(t *openTrial, d *Decision) {
 	delete(c.trials, t.order.Plan)
