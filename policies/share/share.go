@@ -56,7 +56,7 @@ func (p Policy) Propose(node policies.Node, jobs []policies.Job) policies.Propos
 	}
 	before := value(node, competing, func(c *party) float64 { return c.now })
 	p.divide(node, free, all, competing)
-	weights := p.weights(competing)
+	weights := p.weights(node, competing)
 	after := p.sharesWith(free, all, competing, weights)
 	gain := value(node, competing, func(c *party) float64 { return after[c.at] })/before - 1
 	if gain < p.k.PlanMinGain {
@@ -198,14 +198,14 @@ func value(node policies.Node, competing []*party, cpus func(*party) float64) fl
 	return max(sum, 1e-9)
 }
 
-// weights are dealt in proportion to what each is to have, within bounds.
-func (p Policy) weights(competing []*party) []float64 {
+// weights are dealt in proportion to what each is to have, within bounds, the kernel's among them.
+func (p Policy) weights(node policies.Node, competing []*party) []float64 {
 	n := len(competing)
 	low, high, target, sum := make([]float64, n), make([]float64, n), make([]float64, n), 0.0
 	for i, c := range competing {
 		own := ownWeight(c)
 		sum += own
-		low[i], high[i], target[i] = own/p.k.WeightMax, own*p.k.WeightMax, max(c.cpus, 1e-6)
+		low[i], high[i], target[i] = own/p.k.WeightMax, min(own*p.k.WeightMax, node.MaxWeight), max(c.cpus, 1e-6)
 	}
 	out, _ := policies.Fill(sum, low, high, target)
 	for i := range out {

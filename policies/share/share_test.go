@@ -55,6 +55,33 @@ func TestSurplusGoesToWhoMakesMostOfIt(t *testing.T) {
 	}
 }
 
+// TestWeightsAreTheKernels: owners' weights near the kernel's largest leave room for a plan all the same,
+// and their sum stays.
+func TestWeightsAreTheKernels(t *testing.T) {
+	for _, objective := range policies.Objectives() {
+		node := policies.Node{CPUs: 4, MaxWeight: 10000, Objective: objective}
+		jobs := twoSizes()
+		for i := range jobs {
+			jobs[i].Now = runtime.Values{runtime.KnobCPUWeight: "8600", runtime.KnobCPUQuota: "max 100000"}
+			jobs[i].Original = jobs[i].Now
+		}
+		plans := propose(node, jobs...)
+		if len(plans) != 1 {
+			t.Fatalf("%s: %+v, want one trial", objective, plans)
+		}
+		var sum int64
+		for _, ch := range plans[0].Changes {
+			w, _ := ch.To.Int()
+			if sum += w; float64(w) > node.MaxWeight {
+				t.Errorf("%s: job %s gets a weight of %d", objective, ch.Key, w)
+			}
+		}
+		if math.Abs(float64(sum)-34400) > 4 {
+			t.Errorf("%s: weights sum to %d, and the owners' to 34400", objective, sum)
+		}
+	}
+}
+
 func TestImportanceDecidesBetweenEquals(t *testing.T) {
 	jobs := []policies.Job{job(1, 1024, 0.67, 0.9, 3), job(2, 1024, 0.67, 0.9, 3), job(3, 1024, 0.67, 0.2, 0.2)}
 	node := policies.Node{CPUs: 2, MaxWeight: 10000}
