@@ -48,6 +48,30 @@ func Names(word, id string) bool {
 	return word == id || len(word) >= shownDigits && strings.HasPrefix(id, word) && strings.Trim(word, "0123456789abcdef") == ""
 }
 
+// leastBegun is the least of an ID that people find a container by.
+const leastBegun = 4
+
+// Find finds the containers that a word of a person's means: by its key, else by its name or ID, else by the
+// beginning of its ID. Names, and containerd's IDs, are given by whoever makes a container: several may be
+// found. begun: none has the word as its name.
+func Find[T any](all []T, word string, of func(T) (key, name, id string)) (found []T, begun bool) {
+	var byPrefix []T
+	for _, c := range all {
+		switch key, name, id := of(c); {
+		case key == word:
+			return []T{c}, false
+		case name == word || Names(word, id):
+			found = append(found, c)
+		case len(word) >= leastBegun && strings.HasPrefix(id, word):
+			byPrefix = append(byPrefix, c)
+		}
+	}
+	if len(found) == 0 {
+		return byPrefix, true
+	}
+	return found, false
+}
+
 // short is a container ID in 16 characters. Random ones, in hex, differ from the
 // start; those that people choose, as containerd lets them, may share a beginning. Of one
 // that an engine should not give, only what a file's name may hold is in it.

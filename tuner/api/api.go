@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/trimtab/trimtab/policies"
@@ -123,40 +122,25 @@ func NotFound(name string) *Error {
 // BadRequest is the error for what was asked wrongly.
 func BadRequest(text, hint string) *Error { return &Error{http.StatusBadRequest, text, hint} }
 
-// minPrefix is the least of an ID that names a container.
-const minPrefix = 4
-
 // Find returns the container with a key, a name or an ID, or the only one whose ID starts so. Of two
 // of one name, which anybody may give, it returns neither. Errors are *Error.
-func Find(s *state.Snapshot, name string) (state.Container, error) {
-	var named, byPrefix []state.Container
-	for _, c := range s.Containers {
-		switch {
-		case c.Key == name:
-			return c, nil
-		case c.Name == name || runtime.Names(name, c.ID):
-			named = append(named, c)
-		case len(name) >= minPrefix && strings.HasPrefix(c.ID, name):
-			byPrefix = append(byPrefix, c)
-		}
-	}
+func Find(s *state.Snapshot, word string) (state.Container, error) {
+	found, begun := runtime.Find(s.Containers, word, func(c state.Container) (key, name, id string) { return c.Key, c.Name, c.ID })
 	switch {
-	case len(named) == 1:
-		return named[0], nil
-	case len(named) > 1:
-		return state.Container{}, &Error{http.StatusConflict, fmt.Sprintf("%d containers are named %q", len(named), name), "say which by its key, such as " + named[0].Key}
-	case len(byPrefix) == 1:
-		return byPrefix[0], nil
-	case len(byPrefix) > 1:
-		return state.Container{}, &Error{http.StatusConflict, fmt.Sprintf("%d containers have an ID that starts with %q", len(byPrefix), name), "write more of it"}
-	}
-	no := NotFound(name)
-	for _, e := range s.Daemon.Engines {
-		if !e.OK {
-			no.Hint += fmt.Sprintf("; what %s runs is not known: %s", e.Name, e.Lost)
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) == 0:
+		no := NotFound(word)
+		for _, e := range s.Daemon.Engines {
+			if !e.OK {
+				no.Hint += fmt.Sprintf("; what %s runs is not known: %s", e.Name, e.Lost)
+			}
 		}
+		return state.Container{}, no
+	case begun:
+		return state.Container{}, &Error{http.StatusConflict, fmt.Sprintf("%d containers have an ID that starts with %q", len(found), word), "write more of it"}
 	}
-	return state.Container{}, no
+	return state.Container{}, &Error{http.StatusConflict, fmt.Sprintf("%d containers are named %q", len(found), word), "say which by its key, such as " + found[0].Key}
 }
 
 // status gathers what Status holds.

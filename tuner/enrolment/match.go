@@ -85,33 +85,16 @@ func Select(req state.EnableRequest, all []runtime.Container) ([]runtime.Contain
 	return out, nil
 }
 
-// minPrefix is the least of an ID that names a container.
-const minPrefix = 4
-
-// selectOne finds a container by its key, else by its name or ID, else by the beginning of its ID.
-// Names, and containerd's IDs, are given by whoever makes a container: of two of one name it
-// decides for neither.
-func selectOne(name string, all []runtime.Container) ([]runtime.Container, error) {
-	var named, byPrefix []runtime.Container
-	for _, c := range all {
-		switch {
-		case c.Key() == name:
-			return []runtime.Container{c}, nil
-		case c.Name == name || runtime.Names(name, c.ID.Container):
-			named = append(named, c)
-		case len(name) >= minPrefix && strings.HasPrefix(c.ID.Container, name):
-			byPrefix = append(byPrefix, c)
-		}
-	}
+// selectOne finds the container that a word means: of two it decides for neither.
+func selectOne(word string, all []runtime.Container) ([]runtime.Container, error) {
+	found, begun := runtime.Find(all, word, func(c runtime.Container) (key, name, id string) { return c.Key(), c.Name, c.ID.Container })
 	switch {
-	case len(named) == 1:
-		return named, nil
-	case len(named) > 1:
-		return nil, fmt.Errorf("%d containers are named %s: say which by its key, such as %s", len(named), shown(name), named[0].Key())
-	case len(byPrefix) == 1:
-		return byPrefix, nil
-	case len(byPrefix) > 1:
-		return nil, fmt.Errorf("%d containers have an ID that starts with %s: write more of it", len(byPrefix), shown(name))
+	case len(found) == 1:
+		return found, nil
+	case len(found) == 0:
+		return nil, fmt.Errorf("no running container is named %s", shown(word))
+	case begun:
+		return nil, fmt.Errorf("%d containers have an ID that starts with %s: write more of it", len(found), shown(word))
 	}
-	return nil, fmt.Errorf("no running container is named %s", shown(name))
+	return nil, fmt.Errorf("%d containers are named %s: say which by its key, such as %s", len(found), shown(word), found[0].Key())
 }
