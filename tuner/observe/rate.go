@@ -123,18 +123,18 @@ func agrees(w *Window, cs []candidate, at int) (agreement, perStep int) {
 			}
 			return 1, c.perStep
 		}
-		if derived(c.source, d.source) || d.count < minTicks {
+		ratio := d.perSecond(w) / c.perSecond(w)
+		if derived(c.source, d.source) || d.count < minTicks || ratio > 24 { // within 2 % of a whole number is any beyond
 			continue
 		}
 		compared = -1
-		ratio := d.perSecond(w) / c.perSecond(w)
 		if c.perStep <= 1 && math.Abs(ratio-1) <= 0.02 {
 			if d.perStep > 1 {
 				return -1, d.perStep
 			}
 			return 1, c.perStep
 		}
-		if whole := math.Round(ratio); c.perStep == 1 && whole >= 1 && whole <= 64 && math.Abs(ratio-whole) <= 0.02*whole {
+		if whole := math.Round(ratio); c.perStep == 1 && whole >= 1 && math.Abs(ratio-whole) <= 0.02*whole {
 			return 1, 1
 		}
 	}

@@ -442,3 +442,15 @@ func TestTicksThatComeBack(t *testing.T) {
 		t.Errorf("rate %.3f of 5 ticks in a second", got)
 	}
 }
+
+// TestWholeMultiplesConfirm: what comes a whole number of times in a tick confirms that a tick is a step. What
+// comes so often that any number is near a whole one tells nothing.
+func TestWholeMultiplesConfirm(t *testing.T) {
+	w := &Window{EndNs: second}
+	for count, want := range map[float64]int{20: 1, 60: 1, 68: -1, 668: 0, 660: 0, 1500: 0} {
+		got, _ := agrees(w, []candidate{{source: SourceSyncs, count: 20, perStep: 1}, {source: SourceHandOffs, count: count}}, 0)
+		if got != want {
+			t.Errorf("%.1f in a tick: %d, want %d", count/20, got, want)
+		}
+	}
+}
