@@ -174,14 +174,6 @@ func spinning(l *policies.Late) string {
 	return others
 }
 
-// trusted is what is left of the confidence in a late rank: one that is not seen may be later.
-func trusted(l *policies.Late) float64 {
-	if l.Partly {
-		return 0.6
-	}
-	return 1
-}
-
 // Name is a verdict in two words.
 func Name(v policies.Verdict) string {
 	if v.Cause == "" {

@@ -344,6 +344,14 @@ func confidence(k *policies.Constants, r observe.Reading) float64 {
 	return c
 }
 
+// trusted is what is left of the confidence in a late rank: one that is not seen may be later.
+func trusted(l *policies.Late) float64 {
+	if l.Partly {
+		return 0.6
+	}
+	return 1
+}
+
 // Unsteady says why a window is no evidence for a plan; "" if it is. stolen is the share of the
 // machine's CPU time that its hypervisor usually takes.
 func Unsteady(k *policies.Constants, r observe.Reading, stolen float64) string {
