@@ -64,12 +64,10 @@ type Ring struct {
 	written  countingWriter
 }
 
-// ringMessage is a record, with the header of its segment where it begins one,
-// or a request to flush.
+// ringMessage is a record, with the header of its segment where it begins one.
 type ringMessage struct {
 	header []byte
 	line   []byte
-	synced chan struct{}
 }
 
 // OpenRing opens a flight recorder in dir, which it makes if it is missing and
@@ -206,17 +204,14 @@ func (r *Ring) loop() {
 	defer close(r.finished)
 	for m := range r.queue {
 		r.take(m)
-		r.queued.Add(-int64(len(m.header) + len(m.line)))
 		r.giveSpare(m.line)
-		if r.out != nil && (m.synced != nil || len(r.queue) == 0) {
+		if r.out != nil && len(r.queue) == 0 {
 			if err := r.out.Flush(); err != nil {
 				r.fail(err)
 			}
 		}
-		if m.synced != nil {
-			close(m.synced)
-		}
 		r.prune()
+		r.queued.Add(-int64(len(m.header) + len(m.line)))
 	}
 	if err := r.endSegment(); err != nil {
 		r.fail(err)
@@ -225,9 +220,6 @@ func (r *Ring) loop() {
 
 // take writes one message.
 func (r *Ring) take(m ringMessage) {
-	if m.line == nil {
-		return
-	}
 	if m.header != nil {
 		err := r.endSegment()
 		if err == nil {
