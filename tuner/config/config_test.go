@@ -119,14 +119,40 @@ func TestAbsentFileIsTheDefaults(t *testing.T) {
 	}
 }
 
-func TestWritableFileIsWarnedOf(t *testing.T) {
-	path := write(t, t.TempDir(), "trimtab.yaml", "maxTuned: 1\n")
-	if err := os.Chmod(path, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	_, warnings, err := Load(path, "")
-	if err != nil || len(warnings) != 1 || !strings.Contains(string(warnings[0]), "chmod") {
-		t.Errorf("warnings %q, error %v", warnings, err)
+// What others than root could change is warned of: a file, or the folder to which they could add one.
+func TestWhatOthersCouldChangeIsWarnedOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		give func(file, dropDir string) error
+		want string
+	}{
+		"nothing":           {func(string, string) error { return nil }, ""},
+		"writable":          {func(file, _ string) error { return os.Chmod(file, 0o666) }, "trimtab.yaml can be written by others (mode 0666): chmod go-w it"},
+		"another user's":    {func(file, _ string) error { return os.Chown(file, 1234, -1) }, "trimtab.yaml is user 1234's, who can change it: chown root it"},
+		"of another's, too": {func(_, dropDir string) error { return os.Chown(filepath.Join(dropDir, "a.yaml"), 1234, -1) }, "a.yaml is user 1234's, who can change it: chown root it"},
+		"a writable folder": {func(_, dropDir string) error { return os.Chmod(dropDir, 0o775) }, "trimtab.d can be written by others (mode 0775): chmod go-w it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			dropDir := filepath.Join(dir, "trimtab.d")
+			if err := os.Mkdir(dropDir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			file := write(t, dir, "trimtab.yaml", "maxTuned: 1\n")
+			write(t, dropDir, "a.yaml", "maxTuned: 2\n")
+			if err := c.give(file, dropDir); errors.Is(err, os.ErrPermission) {
+				t.Skip("needs root: gives a file to another user")
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			_, warnings, err := Load(file, dropDir)
+			var got string
+			for _, w := range warnings {
+				got += string(w)
+			}
+			if err != nil || (got == "") != (c.want == "") || !strings.HasSuffix(got, c.want) {
+				t.Errorf("warnings %q, error %v; want %q", warnings, err, c.want)
+			}
+		})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -51,6 +52,7 @@ func Load(file, dropDir string) (Config, []Warning, error) {
 	}
 	cfg := Default()
 	d := &decoder{at: map[string]string{}}
+	warnings = append(warnings, checkOwner(dropDir)...) // who may put a file there
 	for _, name := range files {
 		warnings = append(warnings, checkOwner(name)...)
 		d.file(name, &cfg)
@@ -163,14 +165,19 @@ func listFiles(file, dropDir string) (files []string, warnings []Warning, err er
 	return files, warnings, nil
 }
 
-// checkOwner warns of files by which others than root could change what the
-// daemon does.
-func checkOwner(name string) []Warning {
+// checkOwner warns of what lets others than root, and than who asks, change what the daemon does.
+func checkOwner(name string) (out []Warning) {
 	info, err := os.Stat(name)
-	if err == nil && info.Mode().Perm()&0o022 != 0 {
-		return []Warning{Warning(fmt.Sprintf("%s can be written by others (mode %04o): chmod go-w it", name, info.Mode().Perm()))}
+	if err != nil {
+		return nil // reading it says so
 	}
-	return nil
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+		out = append(out, Warning(fmt.Sprintf("%s is user %d's, who can change it: chown root it", name, stat.Uid)))
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		out = append(out, Warning(fmt.Sprintf("%s can be written by others (mode %04o): chmod go-w it", name, info.Mode().Perm())))
+	}
+	return out
 }
 
 // file decodes one file over cfg.
