@@ -97,8 +97,8 @@ func LatestTrial(c state.Container) string {
 	if g, ok := measuredGain(*t); ok {
 		return word + " " + gained(g, t.Unit)
 	}
-	if g := predictedGain(*t); g != 0 && t.Outcome != state.OutcomeAborted {
-		return word + " " + signed(g) + "?"
+	if g := predicted(*t); g != "" && t.Outcome != state.OutcomeAborted {
+		return word + " " + g + "?"
 	}
 	return word
 }

@@ -36,13 +36,13 @@ func Headline(c state.Container, clock Clock) string {
 		return "your own values are back, and stay until `trimtab resume " + name(c.Name) + "`."
 	case c.Trial != nil:
 		return fmt.Sprintf("since %s %s is on trial, %s expected; it is reverted unless that is measured.",
-			clock.at(c.Trial.StartedUnixNs), changes(c.Trial.Changes), signed(predictedGain(*c.Trial)))
+			clock.at(c.Trial.StartedUnixNs), changes(c.Trial.Changes), expected(*c.Trial))
 	case len(c.Changed) > 0:
 		return changedHeadline(c, clock)
 	}
 	if t := latestWould(c); t != nil {
 		return fmt.Sprintf("nothing was changed (%s). At %s trimtab would have set %s and expected %s.",
-			cmp.Or(Clean(c.WhyNot), "observe mode"), clock.at(t.StartedUnixNs), changes(t.Changes), signed(predictedGain(*t)))
+			cmp.Or(Clean(c.WhyNot), "observe mode"), clock.at(t.StartedUnixNs), changes(t.Changes), expected(*t))
 	}
 	if reverted(c) {
 		return "your own values are back: " + Clean(c.Reason()) + "."

@@ -2,6 +2,7 @@ package render
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,7 +91,7 @@ func gain(c state.Container) string {
 		return signed(w.CPUs-1) + " CPU"
 	}
 	if t := latestWould(c); t != nil && len(c.Changed) == 0 {
-		return "would " + signed(predictedGain(*t))
+		return strings.TrimSpace("would " + predicted(*t))
 	}
 	return "-"
 }
@@ -113,6 +114,23 @@ func predictedGain(t state.Trial) float64 {
 		best = max(best, c.Gain)
 	}
 	return best
+}
+
+// predicted shows the gain that was predicted; "": none that shows.
+func predicted(t state.Trial) string {
+	g := predictedGain(t)
+	if percent(math.Abs(g)) == percent(0) {
+		return ""
+	}
+	return signed(g)
+}
+
+// expected is what a trial was expected to bring. Of a job that works in bursts the mean predicts next to nothing.
+func expected(t state.Trial) string {
+	if len(t.Changes) > 0 && t.Changes[0].Criterion == policies.CriterionNoHarm {
+		return "no harm"
+	}
+	return cmp.Or(predicted(t), "some gain")
 }
 
 // measuredGain is the trial's ratio less one; ok is false if it was not judged.

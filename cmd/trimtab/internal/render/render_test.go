@@ -209,6 +209,38 @@ func TestHeadline(t *testing.T) {
 	}
 }
 
+// TestNoGainOfNothingIsExpected: of a job that works in bursts its mean predicts next to nothing, and what takes from
+// a job is expected to do no harm.
+func TestNoGainOfNothingIsExpected(t *testing.T) {
+	change := func(ch policies.Change) state.Trial {
+		ch.Knob, ch.From, ch.To = runtime.KnobCPUQuota, "100000 100000", "150000 100000"
+		return state.Trial{StartedUnixNs: at(15, 0), Changes: []policies.Change{ch}}
+	}
+	for name, c := range map[string]struct {
+		trial                    state.Trial
+		headline, speedup, tried string
+	}{
+		"predicted":      {change(policies.Change{Gain: 0.58}), "+58 % expected", "would +58 %", "expected +58 %"},
+		"hardly any":     {change(policies.Change{Gain: 0.0004}), "some gain expected", "would", "expected some gain"},
+		"none":           {change(policies.Change{}), "some gain expected", "would", "expected some gain"},
+		"judged by harm": {change(policies.Change{Criterion: policies.CriterionNoHarm, Take: true}), "no harm expected", "would", "nothing should miss it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			open, would := state.Container{Trial: &c.trial}, c.trial
+			would.Outcome = state.OutcomeWould
+			if got := Headline(open, testClock()); !strings.Contains(got, c.headline) {
+				t.Errorf("%q, want %q", got, c.headline)
+			}
+			if got := gain(state.Container{Trials: []state.Trial{would}}); got != c.speedup {
+				t.Errorf("%q, want %q", got, c.speedup)
+			}
+			if got := speeds(would); !strings.Contains(got, c.tried) {
+				t.Errorf("%q, want %q", got, c.tried)
+			}
+		})
+	}
+}
+
 func TestPSShowsMemory(t *testing.T) {
 	if got := cpuColumn(protected()); got != "memory 1.4G←700M" {
 		t.Errorf("%q", got)

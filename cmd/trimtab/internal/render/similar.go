@@ -21,7 +21,9 @@ func similar(c state.Container) string {
 	s := section{title: fmt.Sprintf("Known jobs like it: %s, distance %s, confidence %s", name(like.Name), number(like.Distance), percent(like.Confidence))}
 	s.line("containers this rests on", strconv.Itoa(like.Jobs))
 	s.line("compared of what is known", percent(like.Compared))
-	s.line("no more speed for them beyond", cpus(like.Knee)+" CPUs")
+	if c.Bursts == 0 { // else a mean tells no knee
+		s.line("no more speed for them beyond", cpus(like.Knee)+" CPUs")
+	}
 	s.line("taken over from them", cmp.Or(Clean(strings.Join(like.Taken, "; ")), "nothing"))
 	return s.String()
 }

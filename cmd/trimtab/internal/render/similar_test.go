@@ -19,6 +19,13 @@ func TestExplainNamesTheNearestKnownJob(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
+	if text := Explain(c, Clock{}); !strings.Contains(text, "no more speed for them beyond    1.0 CPUs") {
+		t.Errorf("no knee in\n%s", text)
+	}
+	c.Bursts = 2
+	if text := Explain(c, Clock{}); strings.Contains(text, "no more speed") {
+		t.Errorf("a knee for a job that works in bursts:\n%s", text)
+	}
 	c.Similar = nil
 	if text := Explain(c, Clock{}); strings.Contains(text, "Known jobs") {
 		t.Errorf("a job that nothing is like:\n%s", text)

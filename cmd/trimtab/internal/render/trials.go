@@ -60,7 +60,7 @@ func speeds(t state.Trial) string {
 	case t.Unit == state.UnitRelative:
 		out = "relative to before: "
 	}
-	out += "expected " + rate(t.Predicted) + signed(predictedGain(t))
+	out += "expected " + rate(t.Predicted) + expected(t)
 	if g, ok := measuredGain(t); ok {
 		out += "; measured " + rate(t.After) + signed(g)
 		if t.Low > 0 && t.High > 0 {
