@@ -1,10 +1,15 @@
 package api_test
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -94,3 +99,52 @@ func TestLargeAnswersAreWaitedFor(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// longHistory is more than a connection buffers.
+type longHistory struct{ fake }
+
+func (*longHistory) History(context.Context, api.HistoryQuery) ([]state.Record, error) {
+	return []state.Record{{Text: strings.Repeat("x", 1<<20)}}, nil
+}
+
+// TestLargeAnswersAreReadSoon: who asks and does not read keeps nobody else of the group waiting for long.
+func TestLargeAnswersAreReadSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &longHistory{fake{snapshot: snapshot()}}
+		conns := make(pipes)
+		served := &http.Server{Handler: api.NewServer(h, slog.New(slog.DiscardHandler), time.Now).HandlerFor(api.AccessRead)}
+		go func() { _ = served.Serve(conns) }()
+		ask := func() net.Conn {
+			here, there := net.Pipe()
+			conns <- there
+			if _, err := io.WriteString(here, "GET /v1/history HTTP/1.1\r\nHost: trimtab\r\n\r\n"); err != nil {
+				t.Error(err)
+			}
+			return here
+		}
+		for range 4 {
+			defer ask().Close() //nolint:errcheck // it was not read
+		}
+		synctest.Wait()
+		last := ask()
+		answer, err := http.ReadResponse(bufio.NewReader(last), nil)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			t.Errorf("%v, %v", answer, err)
+		}
+		_ = errors.Join(last.Close(), served.Close())
+	})
+}
+
+// pipes is a listener whose connections tests make.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error { close(p); return nil }
+
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }

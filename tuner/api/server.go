@@ -25,9 +25,11 @@ const (
 	shownPatience  = 3 * time.Second // of a daemon that publishes each second, if it is well
 	shownEvery     = 20 * time.Millisecond
 	// largeAnswers are made at once for those who may look, and as many for those who act: each is
-	// some 20 MiB for as long as its reader takes.
+	// some 20 MiB for as long as its reader takes. That is largeSending at the most, for others wait
+	// no longer than largePatience.
 	largeAnswers  = 4
 	largePatience = 10 * time.Second
+	largeSending  = 5 * time.Second
 )
 
 // Within these the server answers. A recording takes LookTimeout more than its length.
@@ -119,6 +121,7 @@ func (s *Server) Looking() http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range s.routes() {
 		if slices.Contains(shownRoutes(), r.Path) {
+			r.large = false // nobody waits for its place
 			mux.HandleFunc(r.Method+" "+r.Path, s.answer(r))
 		}
 	}
@@ -182,6 +185,9 @@ func (s *Server) answer(rt Operation) http.HandlerFunc {
 		}
 		if rt.access == AccessWrite {
 			s.shown(ctx)
+		}
+		if rt.large {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(largeSending))
 		}
 		if answer != nil {
 			reply(w, http.StatusOK, answer)
