@@ -150,7 +150,7 @@ const agreeing = 3
 
 // learnPattern adopts ticks per step once windows agree on it.
 func (s *State) learnPattern(r Reading, fixed bool) {
-	if r.PerStep == 0 || s.perStep[r.Tick] == r.PerStep {
+	if r.PerStep == 0 || max(1, s.perStep[r.Tick]) == r.PerStep {
 		s.pattern = patternSeen{}
 		return
 	}
@@ -159,7 +159,7 @@ func (s *State) learnPattern(r Reading, fixed bool) {
 	} else {
 		s.pattern = patternSeen{source: r.Tick, perStep: r.PerStep, windows: 1}
 	}
-	if s.pattern.windows < agreeing || r.PerStep < 2 || fixed {
+	if s.pattern.windows < agreeing || fixed {
 		return
 	}
 	known := PerStep{r.Tick: r.PerStep}

@@ -54,3 +54,35 @@ func TestPeakIsTheMostOfOneReading(t *testing.T) {
 		}
 	}
 }
+
+// TestTicksPerStepFollowTheJob: windows that agree change them, also back to one. While a trial compares they stay.
+func TestTicksPerStepFollowTheJob(t *testing.T) {
+	type window struct {
+		perStep int
+		fixed   bool
+	}
+	seen := func(perStep int) window { return window{perStep: perStep} }
+	for name, c := range map[string]struct {
+		windows []window
+		want    int
+	}{
+		"one":                  {[]window{seen(1), seen(1), seen(1), seen(1)}, 0},
+		"four":                 {[]window{seen(4), seen(4), seen(4)}, 4},
+		"too few":              {[]window{seen(4), seen(4), seen(1)}, 0},
+		"then two":             {[]window{seen(4), seen(4), seen(4), seen(2), seen(2), seen(2)}, 2},
+		"then one":             {[]window{seen(4), seen(4), seen(4), seen(1), seen(1), seen(1)}, 1},
+		"then one, and a four": {[]window{seen(4), seen(4), seen(4), seen(1), seen(1), seen(4), seen(1)}, 4},
+		"then not told":        {[]window{seen(4), seen(4), seen(4), seen(0), seen(0), seen(0)}, 4},
+		"then one, in a trial": {[]window{seen(4), seen(4), seen(4), {1, true}, {1, true}, {1, true}}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s State
+			for _, w := range c.windows {
+				s.learnPattern(Reading{Tick: SourceSyncs, PerStep: w.perStep}, w.fixed)
+			}
+			if got := s.perStep[SourceSyncs]; got != c.want {
+				t.Errorf("%d in a step, want %d", got, c.want)
+			}
+		})
+	}
+}
