@@ -29,6 +29,7 @@ type attaching struct {
 	turn             uint16
 	library          *library
 	entries, returns []point
+	isNew            bool // the library is: it is left whole where one hook is refused
 
 	// What came of it.
 	began time.Time
@@ -67,6 +68,7 @@ func (b batch) run(f *Finder) {
 	for _, a := range b {
 		a.err = a.prepare(f)
 	}
+	b.takeRoom(f)
 	var running errgroup.Group
 	running.SetLimit(maxAttaching)
 	for _, a := range b {
@@ -75,6 +77,32 @@ func (b batch) run(f *Finder) {
 		}
 	}
 	_ = running.Wait() // each has its own
+}
+
+// takeRoom makes room for all that is to be attached. Of a new library all hooks find room or none is attached:
+// those that were would be detached again, at each look.
+func (b batch) takeRoom(f *Finder) {
+	for _, a := range b {
+		if a.err == nil {
+			a.err = f.room.takeFor(a.process.key, a.files(f))
+		}
+	}
+	for _, a := range b {
+		if i := slices.IndexFunc(b, a.isLeftWith); a.err == nil && i >= 0 {
+			f.room.freeFor(a.process.key, a.files(f))
+			a.err = b[i].err
+		}
+	}
+}
+
+// isLeftWith: the other was refused, and both are hooks of a library that is new to a process.
+func (a *attaching) isLeftWith(o *attaching) bool {
+	return a.isNew && o.err != nil && o.member == a.member && o.library == a.library
+}
+
+// files is how many descriptors it takes.
+func (a *attaching) files(f *Finder) int {
+	return linkFiles * f.attacher.links(len(a.entries), len(a.returns))
 }
 
 func (a *attaching) prepare(f *Finder) error {
@@ -94,15 +122,12 @@ func (a *attaching) isThere(f *Finder) error {
 	return err
 }
 
+// attach attaches what room was taken for.
 func (a *attaching) attach(f *Finder) error {
-	files := linkFiles * f.attacher.links(len(a.entries), len(a.returns))
-	if err := f.room.takeFor(a.process.key, files); err != nil {
-		return err
-	}
 	a.began = time.Now()
 	links, err := f.attacher.attachBoth(a.library.file.fd, a.process.pid, &a.member.client.spec.Hooks[a.hook], a.entries, a.returns)
 	if err != nil {
-		f.room.freeFor(a.process.key, files)
+		f.room.freeFor(a.process.key, a.files(f))
 		if errors.Is(a.isThere(f), errEnded) {
 			return errEnded
 		}

@@ -371,6 +371,47 @@ func TestProbesAreShared(t *testing.T) {
 	}
 }
 
+// TestALibraryHasRoomOrNone: where not all of its hooks find room none of a library that is new is attached, to be
+// detached again; a hook whose turn comes goes without the others.
+func TestALibraryHasRoomOrNone(t *testing.T) {
+	p, refused := &process{key: "a"}, errors.New("refused")
+	one, other := &library{}, &library{}
+	m := &member{}
+	hook := func(lib *library, isNew bool, err error) *attaching {
+		return &attaching{process: p, member: m, library: lib, entries: make([]point, 3), isNew: isNew, err: err}
+	}
+	for name, c := range map[string]struct {
+		ceiling int64
+		batch   batch
+		made    []bool
+	}{
+		"room for all":             {1000, batch{hook(one, true, nil), hook(one, true, nil)}, []bool{true, true}},
+		"room for one":             {5, batch{hook(one, true, nil), hook(one, true, nil)}, []bool{false, false}},
+		"one was refused before":   {1000, batch{hook(one, true, nil), hook(one, true, refused)}, []bool{false, false}},
+		"another library's was":    {1000, batch{hook(one, true, nil), hook(other, true, refused)}, []bool{true, false}},
+		"room for one whose turn":  {5, batch{hook(one, false, nil), hook(one, false, nil)}, []bool{true, false}},
+		"no room, and another has": {5, batch{hook(one, true, nil), hook(other, true, nil)}, []bool{true, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &Finder{room: newRoom(), attacher: attacher{multi: true}}
+			f.room.ceiling = c.ceiling
+			c.batch.takeRoom(f)
+			var want int64
+			for i, a := range c.batch {
+				if made := a.err == nil; made != c.made[i] {
+					t.Errorf("hook %d: %v", i, a.err)
+				}
+				if c.made[i] {
+					want += linkFiles
+				}
+			}
+			if used := f.room.used.Load(); used != want || f.room.held["a"] != want {
+				t.Errorf("%d are said to be used, %v; want %d", used, f.room.held, want)
+			}
+		})
+	}
+}
+
 // A process has as many libraries of interest as it likes; so many are probed.
 func TestManyLibraries(t *testing.T) {
 	c := newCounter(t)

@@ -104,6 +104,9 @@ func (f *Finder) join(k *container, p *process, c *Client, lib *library) (batch,
 	if len(b) > 0 {
 		m.entering[lib] = len(b)
 	}
+	for _, a := range b {
+		a.isNew = true
+	}
 	return b, nil
 }
 
