@@ -3,6 +3,7 @@ package uprobe
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -40,6 +41,9 @@ func (p *problems) add(key, what string, err error) {
 		p.byContainer[key] = have
 	}
 	_, known := have[text]
+	if !known && len(have) >= maxProblems {
+		maps.DeleteFunc(have, func(_ string, met time.Time) bool { return time.Since(met) >= problemLasts })
+	}
 	if !known && len(have) >= maxProblems {
 		return
 	}
