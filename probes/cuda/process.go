@@ -94,6 +94,7 @@ func (p *Probe) enter(pid int32) error {
 		return fmt.Errorf("make room for its counters: %w", err)
 	}
 	if err := p.objs.ThreadLimits.Put(uint32(pid), uint64(firstThreads)); err != nil {
+		p.leave(pid) // nobody else does of one that is refused
 		return fmt.Errorf("make room for its threads: %w", err)
 	}
 	p.processes[pid] = &process{epoch: p.epochs, threads: map[int32]*thread{}, limit: firstThreads}

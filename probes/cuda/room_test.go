@@ -1,8 +1,11 @@
 package cuda
 
 import (
+	"errors"
 	"slices"
 	"testing"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/trimtab/trimtab/test/uprobetest"
 )
@@ -87,5 +90,23 @@ func TestThreadsOfAnotherContainer(t *testing.T) {
 	flood.Do("threads cudaStreamSynchronize 500 1")
 	if r.read(); r.probe.processes[flood.PID].raw.Lost != lost {
 		t.Errorf("nothing was freed: %d more calls were lost", r.probe.processes[flood.PID].raw.Lost-lost)
+	}
+}
+
+// TestARefusedProcessHoldsNoRoom: where one of its two places is taken, the other is given back.
+func TestARefusedProcessHoldsNoRoom(t *testing.T) {
+	r := newRig(t)
+	const refused = 1 << 30
+	for i := range r.probe.objs.ThreadLimits.MaxEntries() {
+		if err := r.probe.objs.ThreadLimits.Put(i, uint64(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.probe.enter(refused); err == nil {
+		t.Fatal("entered beyond the table")
+	}
+	var found callsProcess
+	if err := r.probe.objs.Processes.Lookup(uint32(refused), &found); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		t.Errorf("its counters are kept: %v", err)
 	}
 }
