@@ -111,7 +111,7 @@ func (p *components) readHost() func() (probes.Host, error) {
 		}
 		// What these cannot read their own probes tell; the host's reading goes on.
 		reading.Devices, _ = p.devices.reader.Read(context.Background())
-		reading.Links, _ = p.network.HostLinks(context.Background())
+		reading.Links, _ = p.network.HostLinks()
 		return reading, nil
 	}
 }

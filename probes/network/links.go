@@ -2,7 +2,6 @@ package network
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -38,7 +37,6 @@ type links struct {
 	asking   *netlink.Conn // for those, while a turn lasts; nil: not open
 	own      uint64        // the host's namespace in this turn; 0: not looked up
 	seen     *topology     // of this turn; nil: not looked at
-	buf      []byte
 }
 
 // begin and end enclose a turn: what all containers are held against is looked up
@@ -133,13 +131,13 @@ func (l *links) of(pid int, n *probes.Network) error {
 		return nil
 	}
 	dir := filepath.Join(l.procRoot, strconv.Itoa(pid), "net")
-	dev, err := l.read(filepath.Join(dir, "dev"))
+	dev, err := procfs.Read(filepath.Join(dir, "dev"), maxFileBytes)
 	if err != nil {
 		return err
 	}
 	all := parseDev(dev)
 	// Without it, interfaces that are up cannot be told from those that never carried anything.
-	igmp, _ := l.read(filepath.Join(dir, "igmp"))
+	igmp, _ := procfs.Read(filepath.Join(dir, "igmp"), maxFileBytes)
 	indices := parseIGMP(igmp)
 	for _, link := range all {
 		_, up := indices[link.Name]
@@ -199,7 +197,7 @@ func (l *links) shape(pid int, n *probes.Network, indices map[string]int) error 
 
 // host reads the host's interfaces, loopback and the host's ends of containers'
 // veths aside, and its RDMA ports.
-func (l *links) host(ctx context.Context) ([]probes.Link, error) {
+func (l *links) host() ([]probes.Link, error) {
 	t := l.look()
 	byName := map[string]device{}
 	for _, d := range t.devices {
@@ -217,9 +215,6 @@ func (l *links) host(ctx context.Context) ([]probes.Link, error) {
 		veth := d.veth || !known && strings.HasPrefix(name, "veth")
 		if name == "lo" || veth || len(out) >= maxLinks {
 			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return out, err
 		}
 		if link, ok := readInterface(filepath.Join(dir, name)); ok {
 			link.MaxBps = lower(link.MaxBps, t.shapes[d.index])
@@ -284,37 +279,6 @@ func parseIGMP(b []byte) map[string]int {
 		}
 	}
 	return out
-}
-
-// read returns a small file of the kernel's, valid until the next call.
-func (l *links) read(path string) ([]byte, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	defer unix.Close(fd)
-	if l.buf == nil {
-		l.buf = make([]byte, 4<<10)
-	}
-	for have := 0; ; {
-		if have == len(l.buf) {
-			if have >= maxFileBytes {
-				return l.buf, nil
-			}
-			l.buf = append(l.buf, make([]byte, have)...)
-		}
-		n, err := unix.Read(fd, l.buf[have:])
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", path, err)
-		}
-		if n == 0 {
-			return l.buf[:have], nil
-		}
-		have += n
-	}
 }
 
 func readText(path string) string {

@@ -61,7 +61,7 @@ func TestHostLinks(t *testing.T) {
 		"class/infiniband/rdmap0/ports/1/hw_counters/rx_bytes":                   "77",
 		"class/infiniband/rdmap0/ports/1/hw_counters/tx_bytes":                   "88",
 	})
-	got, err := newLinks("/proc", sys).host(t.Context())
+	got, err := newLinks("/proc", sys).host()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestHostLinks(t *testing.T) {
 }
 
 func TestHostLinksOfThisHost(t *testing.T) {
-	got, err := newLinks("/proc", "/sys").host(t.Context())
+	got, err := newLinks("/proc", "/sys").host()
 	if err != nil {
 		t.Skipf("needs /sys/class/net: %v", err)
 	}

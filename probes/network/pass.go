@@ -16,44 +16,35 @@ import (
 
 const recordBytes = int(unsafe.Sizeof(socketsSockRecord{}))
 
-// record is one socket of one container.
-type record struct {
-	cookie    uint64
-	slot, gen uint32
-	counters  counters
+// decode reads one record, of one socket of one container, from the front of b.
+func decode(b []byte) (r socketsSockRecord, err error) {
+	if len(b) < recordBytes {
+		return r, fmt.Errorf("socket record has %d bytes of %d", len(b), recordBytes)
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&r)), recordBytes), b)
+	return r, nil
 }
 
-// decode reads one record from the front of b.
-func decode(b []byte) (record, error) {
-	if len(b) < recordBytes {
-		return record{}, fmt.Errorf("socket record has %d bytes of %d", len(b), recordBytes)
+func countersOf(r socketsSockRecord) counters {
+	return counters{
+		rx:          r.RxBytes,
+		tx:          r.TxBytes,
+		segments:    r.Segments,
+		retransmits: r.Retransmits,
+		srttUs:      r.SrttUs,
+		window:      r.Window,
+		unsent:      r.Unsent,
+		nowTicks:    r.NowTicks,
+		chrono:      r.Chrono,
+		established: r.State == tcpEstablished,
+		loopback:    r.Loopback != 0,
 	}
-	var r socketsSockRecord
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&r)), recordBytes), b)
-	return record{
-		cookie: r.Cookie,
-		slot:   r.Slot,
-		gen:    r.Gen,
-		counters: counters{
-			rx:          r.RxBytes,
-			tx:          r.TxBytes,
-			segments:    r.Segments,
-			retransmits: r.Retransmits,
-			srttUs:      r.SrttUs,
-			window:      r.Window,
-			unsent:      r.Unsent,
-			nowTicks:    r.NowTicks,
-			chrono:      r.Chrono,
-			established: r.State == tcpEstablished,
-			loopback:    r.Loopback != 0,
-		},
-	}, nil
 }
 
 // accountOf finds the container that a record is of; nil: no longer watched.
-func (p *Probe) accountOf(r record) *account {
-	c := p.bySlot[r.slot]
-	if c == nil || c.gen != r.gen {
+func (p *Probe) accountOf(r socketsSockRecord) *account {
+	c := p.bySlot[r.Slot]
+	if c == nil || c.gen != r.Gen {
 		return nil
 	}
 	return c.account
@@ -77,7 +68,7 @@ func (p *Probe) drainClosed() {
 			continue
 		}
 		if a := p.accountOf(r); a != nil {
-			a.closed(r.cookie, r.counters, now)
+			a.closed(r.Cookie, countersOf(r), now)
 		}
 	}
 }
@@ -116,7 +107,7 @@ func (p *Probe) take(b []byte) (kept int) {
 	for len(b) >= recordBytes {
 		if r, err := decode(b); err == nil {
 			if a := p.accountOf(r); a != nil {
-				a.seen(r.cookie, r.counters, p.pass, p.walkNs)
+				a.seen(r.Cookie, countersOf(r), p.pass, p.walkNs)
 			}
 		}
 		b = b[recordBytes:]

@@ -80,7 +80,7 @@ func New(opts Options) *Probe {
 		links: newLinks(opts.ProcRoot, opts.SysRoot), buf: make([]byte, 64<<10),
 	}
 	p.hostLinks.read = func() (r hostReading) {
-		r.links, r.err = p.links.host(context.Background())
+		r.links, r.err = p.links.host()
 		return r
 	}
 	var err error
@@ -104,7 +104,7 @@ func (p *Probe) Missing() []string {
 // HostLinks reads the host's interfaces and RDMA ports; where a device hangs, it
 // returns the latest reading instead, within a moment. It may be called from any
 // goroutine.
-func (p *Probe) HostLinks(context.Context) ([]probes.Link, error) {
+func (p *Probe) HostLinks() ([]probes.Link, error) {
 	r, ok := p.hostLinks.get()
 	if !ok {
 		return nil, fmt.Errorf("network links: %w", errNoAnswer)

@@ -153,45 +153,35 @@ func parseQdisc(b []byte) (qdisc, bool) {
 	return q, q.kind != ""
 }
 
+// rateAttrs are where a discipline tells its rate: 4 bytes at a place in an attribute, and with 8
+// bytes one that stands where 32 bits are saturated.
+type rateAttrs struct {
+	skip   int    // bytes of a struct before the attributes
+	narrow uint16 // 0: it has none
+	at     int
+	wide   uint16
+}
+
 // rateOf reads the rate that a discipline, or a class of htb, enforces.
 func rateOf(kind string, options []byte) float64 {
-	var rate uint64
-	widest := func(v uint64) { rate = max(rate, v) } // the 64-bit form stands where 32 bits are saturated
-	switch kind {
-	case "tbf":
-		attrs(options, func(kind uint16, v []byte) {
-			switch {
-			case kind == tbfParms && len(v) >= rateSpecBytes:
-				widest(number(v[rateSpecRateAt:rateSpecBytes]))
-			case kind == tbfRate64:
-				widest(number(v))
-			}
-		})
-	case "htb": // its ceiling: the second of two rate specifications
-		attrs(options, func(kind uint16, v []byte) {
-			switch {
-			case kind == htbParms && len(v) >= 2*rateSpecBytes:
-				widest(number(v[rateSpecBytes+rateSpecRateAt : 2*rateSpecBytes]))
-			case kind == htbCeil64:
-				widest(number(v))
-			}
-		})
-	case "netem":
-		attrs(options[min(netemQoptBytes, len(options)):], func(kind uint16, v []byte) {
-			switch {
-			case kind == netemRate && len(v) >= 4:
-				widest(number(v[:4]))
-			case kind == netemRate64:
-				widest(number(v))
-			}
-		})
-	case "cake":
-		attrs(options, func(kind uint16, v []byte) {
-			if kind == cakeBaseRate64 {
-				widest(number(v))
-			}
-		})
+	where, shapes := map[string]rateAttrs{
+		"tbf":   {narrow: tbfParms, at: rateSpecRateAt, wide: tbfRate64},
+		"htb":   {narrow: htbParms, at: rateSpecBytes + rateSpecRateAt, wide: htbCeil64}, // its ceiling: the second of two rate specifications
+		"netem": {skip: netemQoptBytes, narrow: netemRate, wide: netemRate64},
+		"cake":  {wide: cakeBaseRate64},
+	}[kind]
+	if !shapes {
+		return 0
 	}
+	var rate uint64
+	attrs(options[min(where.skip, len(options)):], func(kind uint16, v []byte) {
+		switch {
+		case kind == where.wide:
+			rate = max(rate, number(v))
+		case kind != 0 && kind == where.narrow && len(v) >= where.at+4:
+			rate = max(rate, number(v[where.at:where.at+4]))
+		}
+	})
 	return float64(rate)
 }
 

@@ -49,10 +49,9 @@ type counters struct {
 // socket is one that has been seen and has not been folded.
 type socket struct {
 	last   counters
-	atNs   int64  // of last
+	atNs   int64  // of last; 0: it is seen for the first time
 	pass   uint32 // the latest pass that saw it
 	lostNs int64  // when its descriptor was first missed; 0: it is open
-	fresh  bool   // seen for the first time in the latest pass
 }
 
 // account is one container's sockets. Totals grow by differences, so a socket
@@ -60,12 +59,8 @@ type socket struct {
 type account struct {
 	sockets map[uint64]*socket // by cookie
 	total   probes.Network     // the counters that only grow
-	step    stepState
-	beyond  bool // more sockets than there is room for
-}
-
-// stepState is gathered from the end of one pass to the end of the next.
-type stepState struct {
+	beyond  bool               // more sockets than there is room for
+	// Gathered from the end of one pass to the end of the next.
 	open, limited int
 }
 
@@ -75,24 +70,20 @@ func newAccount() *account { return &account{sockets: map[uint64]*socket{}} }
 // comes more than once.
 func (a *account) seen(cookie uint64, now counters, pass uint32, atNs int64) {
 	s := a.sockets[cookie]
-	if s != nil && s.pass == pass {
+	switch {
+	case s == nil && len(a.sockets) >= maxSockets:
+		a.beyond = true
 		return
-	}
-	if s == nil {
-		if len(a.sockets) >= maxSockets {
-			a.beyond = true
-			return
-		}
+	case s == nil:
 		s = &socket{}
 		a.sockets[cookie] = s
-		s.fresh = true
-	} else {
-		s.fresh = false
+	case s.pass == pass:
+		return
 	}
 	a.add(s, now, atNs)
 	s.pass, s.lostNs = pass, 0
 	if now.established {
-		a.step.open++
+		a.open++
 	}
 }
 
@@ -100,9 +91,7 @@ func (a *account) seen(cookie uint64, now counters, pass uint32, atNs int64) {
 func (a *account) closed(cookie uint64, final counters, atNs int64) {
 	s := a.sockets[cookie]
 	if s == nil {
-		s = &socket{fresh: true}
-	} else {
-		s.fresh = false
+		s = &socket{}
 	}
 	a.add(s, final, atNs)
 	delete(a.sockets, cookie)
@@ -124,7 +113,7 @@ func (a *account) end(pass uint32, nowNs int64) {
 // add counts what a socket did since it was last seen. A counter that went back
 // is a socket that was disconnected and connected anew.
 func (a *account) add(s *socket, now counters, atNs int64) {
-	was, sinceNs := s.last, atNs-s.atNs
+	was, sinceNs, fresh := s.last, atNs-s.atNs, s.atNs == 0
 	s.last, s.atNs = now, atNs
 	if now.rx < was.rx || now.tx < was.tx {
 		was = counters{nowTicks: now.nowTicks}
@@ -138,11 +127,11 @@ func (a *account) add(s *socket, now counters, atNs int64) {
 	a.total.TxBytes += tx
 	a.total.Segments += uint64(now.segments - was.segments) // both wrap
 	a.total.Retransmits += uint64(now.retransmits - was.retransmits)
-	if rx+tx == 0 || s.fresh {
+	if rx+tx == 0 || fresh {
 		return // since when a new one has moved its bytes is not known
 	}
 	if limited(was, now, float64(sinceNs)/1e9) {
-		a.step.limited++
+		a.limited++
 	}
 }
 
@@ -173,7 +162,7 @@ func (a *account) take() probes.Network {
 	if a.beyond {
 		n.Missing = append(n.Missing, fmt.Sprintf("sockets: more than %d", maxSockets))
 	}
-	n.Sockets, n.LimitedSockets = a.step.open, a.step.limited
-	a.step, a.beyond = stepState{}, false
+	n.Sockets, n.LimitedSockets = a.open, a.limited
+	a.open, a.limited, a.beyond = 0, 0, false
 	return n
 }
