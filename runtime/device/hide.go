@@ -298,13 +298,13 @@ func (v *Visibility) setList(dir string, covers, to Hidden) error {
 		allow, deny = without(covers.Removed, to.Removed), to.Removed
 	}
 	for _, r := range allow {
-		if err := allowRule(dir, r); err != nil {
+		if err := writeRule(dir, allowFile, r); err != nil {
 			return err
 		}
 		v.o.Fault("allowed")
 	}
 	for _, r := range deny {
-		if err := denyRule(dir, r); err != nil {
+		if err := writeRule(dir, denyFile, r); err != nil {
 			return err
 		}
 		v.o.Fault("denied")
@@ -315,8 +315,7 @@ func (v *Visibility) setList(dir string, covers, to Hidden) error {
 // unitOf is the scope that systemd keeps a container in; "" without one.
 func unitOf(c runtime.Container) string { return systemd.Unit(c.Cgroup.Dir("devices")) }
 
-// setUnit tells systemd. On v1 it then writes the rules that it knows, so those that
-// others had added are put back.
+// setUnit tells systemd.
 func (v *Visibility) setUnit(ctx context.Context, covers, to Hidden) error {
 	unit := unitOf(to.Container)
 	if unit == "" || len(covers.UnitRemoved)+len(covers.UnitAdded) == 0 {
@@ -331,28 +330,38 @@ func (v *Visibility) setUnit(ctx context.Context, covers, to Hidden) error {
 	if len(entriesWithout(want, now))+len(entriesWithout(now, want)) == 0 {
 		return nil
 	}
-	dir, isV1 := to.Container.Cgroup.V1["devices"]
-	var before, after []runtime.DeviceRule
-	if isV1 {
-		if before, err = readRules(dir); err != nil {
-			return err
+	return keepingRules(to.Container, func() error {
+		if v.gone(to.Container) {
+			return fmt.Errorf("it ended: %w", runtime.ErrGone)
 		}
-	}
-	if v.gone(to.Container) {
-		return fmt.Errorf("it ended: %w", runtime.ErrGone)
-	}
-	if err := v.o.Units.SetDeviceAllow(ctx, unit, want); err != nil {
-		return fmt.Errorf("systemd: %w", err)
-	}
-	v.o.Fault("unit")
-	if !isV1 {
+		if err := v.o.Units.SetDeviceAllow(ctx, unit, want); err != nil {
+			return fmt.Errorf("systemd: %w", err)
+		}
+		v.o.Fault("unit")
 		return nil
+	})
+}
+
+// keepingRules tells systemd something of a unit. On v1 systemd then writes the rules that it knows, so
+// those that others had added are put back.
+func keepingRules(c runtime.Container, tell func() error) error {
+	dir, isV1 := c.Cgroup.V1["devices"]
+	if !isV1 {
+		return tell()
 	}
-	if after, err = readRules(dir); err != nil {
+	before, err := readRules(dir)
+	if err != nil {
+		return err
+	}
+	if err := tell(); err != nil {
+		return err
+	}
+	after, err := readRules(dir)
+	if err != nil {
 		return err
 	}
 	for _, r := range missing(before, after) {
-		err = errors.Join(err, allowRule(dir, r))
+		err = errors.Join(err, writeRule(dir, allowFile, r))
 	}
 	return err
 }

@@ -409,7 +409,7 @@ func TestYielded(t *testing.T) {
 	if got := v.Yielded(t.Context(), c.Key()); got != nil {
 		t.Errorf("yielded %v to nobody", got)
 	}
-	if err := allowRule(c.Cgroup.V1["devices"], rule(t, "c 195:* rwm")); err != nil {
+	if err := writeRule(c.Cgroup.V1["devices"], allowFile, rule(t, "c 195:* rwm")); err != nil {
 		t.Fatal(err)
 	}
 	if got := v.Yielded(t.Context(), c.Key()); !slices.Equal(got, []int{0}) {

@@ -51,18 +51,19 @@ func (v *Visibility) inUse(ctx context.Context, c runtime.Container, minors []in
 		u, err := v.findUser(ctx, c, minors)
 		result <- answer{u, err}
 	}()
+	var a answer
 	select {
+	case a = <-result:
 	case <-ctx.Done():
-		return fmt.Errorf("container %q: whether its devices are in use could not be found out: %w", c.Name, ctx.Err())
-	case a := <-result:
-		if a.u != nil {
-			return fmt.Errorf("container %q: process %d (%q) has device %d:%d open: %w", c.Name, a.u.pid, a.u.comm, v.useMajor, a.u.minor, ErrInUse)
-		}
-		if a.err != nil {
-			return fmt.Errorf("container %q: whether its devices are in use could not be found out: %w", c.Name, a.err)
-		}
-		return nil
+		a.err = ctx.Err()
 	}
+	switch {
+	case a.u != nil:
+		return fmt.Errorf("container %q: process %d (%q) has device %d:%d open: %w", c.Name, a.u.pid, a.u.comm, v.useMajor, a.u.minor, ErrInUse)
+	case a.err != nil:
+		return fmt.Errorf("container %q: whether its devices are in use could not be found out: %w", c.Name, a.err)
+	}
+	return nil
 }
 
 func (v *Visibility) findUser(ctx context.Context, c runtime.Container, minors []int) (*user, error) {

@@ -33,14 +33,13 @@ const (
 
 // Report is the answer of a preflight.
 type Report struct {
-	HoldsGPU bool   `json:"holdsGPU"`
-	Green    bool   `json:"green"`  // a write is known not to take the GPU away
-	Mode     string `json:"mode"`   // "legacy-hook", "cdi", "device-requests", "devices", "none"
-	Driver   string `json:"driver"` // who keeps its control group: DriverSystemd or DriverCgroupfs; "" if unknown
-	Why      string `json:"why"`    // in a sentence
-	Hint     string `json:"hint,omitempty"`
-	AtRisk   bool   `json:"atRisk"` // anybody's reload or write may take the GPU away, or has
-	Lost     bool   `json:"lost"`   // its control group refuses the GPU now
+	Green  bool   `json:"green"`  // a write is known not to take the GPU away
+	Mode   string `json:"mode"`   // "legacy-hook", "cdi", "device-requests", "devices", "none"
+	Driver string `json:"driver"` // who keeps its control group: DriverSystemd or DriverCgroupfs; "" if unknown
+	Why    string `json:"why"`    // in a sentence
+	Hint   string `json:"hint,omitempty"`
+	AtRisk bool   `json:"atRisk"` // anybody's reload or write may take the GPU away, or has
+	Lost   bool   `json:"lost"`   // its control group refuses the GPU now
 }
 
 // Cgroup drivers.
@@ -101,7 +100,7 @@ func Preflight(ctx context.Context, c runtime.Container, opts Options) Report {
 	if len(c.GPUs) == 0 {
 		return Report{Green: true, Mode: "none", Why: "it holds no GPU"}
 	}
-	r := Report{HoldsGPU: true, Mode: c.GPUVia}
+	r := Report{Mode: c.GPUVia}
 	dir := c.Cgroup.Dir("devices")
 	switch unit := systemd.Unit(dir); {
 	case dir == "":
@@ -121,36 +120,32 @@ func Preflight(ctx context.Context, c runtime.Container, opts Options) Report {
 
 // bySystemd compares what the container needs with what systemd would write.
 func bySystemd(ctx context.Context, r *Report, c runtime.Container, unit string, opts Options) {
+	r.AtRisk = true // until systemd is seen to know all
 	allowed, err := opts.Units.DeviceAllow(ctx, unit)
 	if err != nil {
-		r.AtRisk = true
 		r.Why = fmt.Sprintf("systemd cannot be asked about %s: %v", unit, err)
 		return
 	}
 	majors, err := driverMajors(opts.ProcRoot)
-	if err != nil {
-		r.AtRisk, r.Why = true, err.Error()
-		return
-	}
-	needs, err := neededNodes(c, majors)
+	var needs, more []runtime.DeviceRule
 	if err == nil {
-		var more []runtime.DeviceRule
+		needs, err = neededNodes(c, majors)
+	}
+	if err == nil {
 		more, err = neededCapabilities(opts.ProcRoot, c, majors)
-		needs = append(needs, more...)
 	}
 	if err != nil {
-		r.AtRisk, r.Why = true, err.Error()
+		r.Why = err.Error()
 		return
 	}
-	for _, need := range needs {
+	for _, need := range append(needs, more...) {
 		if !slices.ContainsFunc(allowed, func(a Allow) bool { return a.allows(need, majors) }) {
-			r.AtRisk = true
 			r.Why = fmt.Sprintf("systemd does not know that %s may use device %s, so a daemon-reload, or any write to the unit, takes it away", unit, need.Numbers())
 			r.Hint = hintUnit(r.Mode)
 			return
 		}
 	}
-	r.Green, r.Why = true, "systemd knows the rules for its GPU"
+	r.AtRisk, r.Green, r.Why = false, true, "systemd knows the rules for its GPU"
 }
 
 // hintUnit says how systemd gets to know the nodes. runc (1.1.5 for one) tells it only

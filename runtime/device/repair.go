@@ -67,38 +67,25 @@ func orUnknown(err error) error {
 }
 
 // byUnit tells systemd first: it writes its own rules anew then, and at every
-// daemon-reload from now on. On v1 it writes only those that it knows, so rules that
-// others had added go back with the list (byList).
-func (v *Visibility) byUnit(ctx context.Context, c runtime.Container, lost []runtime.DeviceRule) (bool, error) {
+// daemon-reload from now on.
+func (v *Visibility) byUnit(ctx context.Context, c runtime.Container, lost []runtime.DeviceRule) (done bool, err error) {
 	unit := unitOf(c)
 	if unit == "" {
 		return false, nil
 	}
-	dir, isV1 := c.Cgroup.V1["devices"]
+	_, isV1 := c.Cgroup.V1["devices"]
 	more, err := v.unitLacks(ctx, unit, lost, isV1)
 	if err != nil || len(more) == 0 {
 		return false, err
 	}
-	var before []runtime.DeviceRule
-	if isV1 {
-		if before, err = readRules(dir); err != nil {
-			return false, err
+	err = keepingRules(c, func() error {
+		if err := v.o.Units.AddDeviceAllow(ctx, unit, more); err != nil {
+			return fmt.Errorf("systemd: %w", err)
 		}
-	}
-	if err := v.o.Units.AddDeviceAllow(ctx, unit, more); err != nil {
-		return false, fmt.Errorf("systemd: %w", err)
-	}
-	if !isV1 {
-		return true, nil
-	}
-	after, err := readRules(dir)
-	if err != nil {
-		return true, err
-	}
-	for _, r := range missing(before, after) {
-		err = errors.Join(err, allowRule(dir, r))
-	}
-	return true, err
+		done = true
+		return nil
+	})
+	return done, err
 }
 
 // unitLacks are the entries that systemd is to be told. None for a unit that allows
@@ -160,7 +147,7 @@ func (v *Visibility) byList(c runtime.Container, had []runtime.DeviceRule) (bool
 		if !slices.Contains(majors, r.Major) {
 			continue
 		}
-		if failed := allowRule(dir, r); failed != nil {
+		if failed := writeRule(dir, allowFile, r); failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}

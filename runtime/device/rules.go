@@ -34,13 +34,12 @@ func readRules(dir string) ([]runtime.DeviceRule, error) {
 	return out, nil
 }
 
-// allowRule adds one rule to v1's list. The kernel refuses what the group above
-// does not have itself.
-func allowRule(dir string, r runtime.DeviceRule) error { return writeRule(dir, "devices.allow", r) }
-
-// denyRule takes one rule from v1's list, or makes an exception to a list that
-// allows everything.
-func denyRule(dir string, r runtime.DeviceRule) error { return writeRule(dir, "devices.deny", r) }
+// The files by which v1's list changes. The kernel allows nothing that the group above does not have
+// itself; what is denied of a list that allows everything is an exception to it.
+const (
+	allowFile = "devices.allow"
+	denyFile  = "devices.deny"
+)
 
 func writeRule(dir, file string, r runtime.DeviceRule) error {
 	err := os.WriteFile(filepath.Join(dir, file), []byte(r.String()), 0)
