@@ -164,8 +164,8 @@ type Rule struct {
 	Class      string            `yaml:"class"`
 	Importance int               `yaml:"importance"`
 	Loans      policies.LoanMode `yaml:"loans"`
-	CPU        CPURange          `yaml:"cpu"`
-	Memory     MemoryRange       `yaml:"memory"`
+	CPU        Range[float64]    `yaml:"cpu"`
+	Memory     Range[Bytes]      `yaml:"memory"`
 	Allow      Allow             `yaml:"allow"`
 }
 
@@ -173,28 +173,20 @@ type Rule struct {
 type Allow struct {
 	Modes      []policies.Mode   `yaml:"modes"`
 	Knobs      []string          `yaml:"knobs"`
-	CPU        CPURange          `yaml:"cpu"`
-	Memory     MemoryRange       `yaml:"memory"`
-	Importance IntRange          `yaml:"importance"`
+	CPU        Range[float64]    `yaml:"cpu"`
+	Memory     Range[Bytes]      `yaml:"memory"`
+	Importance Range[int]        `yaml:"importance"`
 	Loans      policies.LoanMode `yaml:"loans"` // the most that a label may ask
 }
 
-// CPURange bounds CPUs; 0 leaves a side open.
-type CPURange struct {
-	Min float64 `yaml:"min"`
-	Max float64 `yaml:"max"`
+// Range bounds an amount; 0 leaves a side open.
+type Range[T int | float64 | Bytes] struct {
+	Min T `yaml:"min"`
+	Max T `yaml:"max"`
 }
 
-// MemoryRange bounds bytes; 0 leaves a side open.
-type MemoryRange struct {
-	Min Bytes `yaml:"min"`
-	Max Bytes `yaml:"max"`
-}
-
-// IntRange bounds a whole number; 0 leaves a side open.
-type IntRange struct {
-	Min int `yaml:"min"`
-	Max int `yaml:"max"`
+func (r Range[T]) bounds() policies.Range {
+	return policies.Range{Min: float64(r.Min), Max: float64(r.Max)}
 }
 
 // Default returns the configuration of a host without a file: GPU containers and
@@ -250,13 +242,7 @@ func (r Rule) enrol() enrolment.Rule {
 		CPU: r.CPU.bounds(), Memory: r.Memory.bounds(),
 		Allow: enrolment.Allow{
 			Modes: r.Allow.Modes, Knobs: r.Allow.Knobs, CPU: r.Allow.CPU.bounds(), Memory: r.Allow.Memory.bounds(),
-			Importance: policies.Range{Min: float64(r.Allow.Importance.Min), Max: float64(r.Allow.Importance.Max)}, Loans: r.Allow.Loans,
+			Importance: r.Allow.Importance.bounds(), Loans: r.Allow.Loans,
 		},
 	}
-}
-
-func (r CPURange) bounds() policies.Range { return policies.Range{Min: r.Min, Max: r.Max} }
-
-func (r MemoryRange) bounds() policies.Range {
-	return policies.Range{Min: float64(r.Min), Max: float64(r.Max)}
 }

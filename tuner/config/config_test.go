@@ -354,8 +354,8 @@ func TestContainerdAlone(t *testing.T) {
 func TestRulesCarryEverything(t *testing.T) {
 	c := Default()
 	c.Match = []Rule{{Image: "i", Name: "n", Compose: "c", Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"io"},
-		Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off", CPU: CPURange{1, 2}, Memory: MemoryRange{3, 4},
-		Allow: Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"io"}, CPU: CPURange{5, 6}, Memory: MemoryRange{7, 8}, Importance: IntRange{1, 9}, Loans: "proven"}}}
+		Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off", CPU: Range[float64]{1, 2}, Memory: Range[Bytes]{3, 4},
+		Allow: Allow{Modes: []policies.Mode{"tune"}, Knobs: []string{"io"}, CPU: Range[float64]{5, 6}, Memory: Range[Bytes]{7, 8}, Importance: Range[int]{1, 9}, Loans: "proven"}}}
 	want := enrolment.Rules{Mode: "tune", Observe: "gpu", Knobs: []string{"cpu"}, Loans: "free", Match: []enrolment.Rule{{Image: "i", Name: "n", Compose: "c",
 		Label: map[string]string{"k": "v"}, Mode: "tune", Knobs: []string{"io"}, Team: "t", Job: "j", Class: "best-effort", Importance: 3, Loans: "off",
 		CPU: policies.Range{Min: 1, Max: 2}, Memory: policies.Range{Min: 3, Max: 4},

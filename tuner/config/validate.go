@@ -59,6 +59,20 @@ func oneOf[T ~string](k *check, key string, v T, allowed ...T) {
 	k.that(slices.Contains(allowed, v), key, "%q is not known; allowed are %v", v, allowed)
 }
 
+func oneOfOrNone[T ~string](k *check, key string, v T, allowed ...T) {
+	if v != "" {
+		oneOf(k, key, v, allowed...)
+	}
+}
+
+// word is one that labels may have too, or "".
+func (k *check) word(key, v string) {
+	if v != "" {
+		_, err := enrolment.ParseWord(v)
+		k.err(err, key, v)
+	}
+}
+
 func (k *check) share(key string, v float64) {
 	k.that(v > 0 && v < 1, key, "%v is not a share; allowed are numbers above 0 and below 1", v)
 }
@@ -190,42 +204,28 @@ func isNamespace(name string) bool {
 
 func (k *check) rule(key string, r Rule) {
 	k.that(r.Image+r.Name+r.Compose != "" || len(r.Label) > 0, key, `fits everything; name an image, name, compose or label (name: "*" means all)`)
-	if r.Mode != "" {
-		oneOf(k, key+".mode", r.Mode, policies.ModeOff, policies.ModeObserve, policies.ModeTune)
-	}
+	oneOfOrNone(k, key+".mode", r.Mode, policies.ModeOff, policies.ModeObserve, policies.ModeTune)
 	for _, m := range r.Allow.Modes {
 		oneOf(k, key+".allow.modes", m, policies.ModeOff, policies.ModeObserve, policies.ModeTune)
 	}
 	k.err(enrolment.CheckFamilies(r.Knobs), key+".knobs", strings.Join(r.Knobs, ", "))
 	k.err(enrolment.CheckFamilies(r.Allow.Knobs), key+".allow.knobs", strings.Join(r.Allow.Knobs, ", "))
-	if r.Loans != "" {
-		oneOf(k, key+".loans", r.Loans, policies.LoanModes()...)
-	}
-	if r.Allow.Loans != "" {
-		oneOf(k, key+".allow.loans", r.Allow.Loans, policies.LoanModes()...)
-	}
-	if r.Class != "" {
-		oneOf(k, key+".class", r.Class, enrolment.ClassGuaranteed, enrolment.ClassBestEffort)
-	}
-	if r.Team != "" {
-		_, err := enrolment.ParseWord(r.Team)
-		k.err(err, key+".team", r.Team)
-	}
-	if r.Job != "" {
-		_, err := enrolment.ParseWord(r.Job)
-		k.err(err, key+".job", r.Job)
-	}
+	oneOfOrNone(k, key+".loans", r.Loans, policies.LoanModes()...)
+	oneOfOrNone(k, key+".allow.loans", r.Allow.Loans, policies.LoanModes()...)
+	oneOfOrNone(k, key+".class", r.Class, enrolment.ClassGuaranteed, enrolment.ClassBestEffort)
+	k.word(key+".team", r.Team)
+	k.word(key+".job", r.Job)
 	k.that(r.Importance >= 0 && r.Importance <= enrolment.MaxImportance, key+".importance", "%d is out of range; allowed are 1 to %d", r.Importance, enrolment.MaxImportance)
-	k.bounds(key+".cpu", r.CPU.Min, r.CPU.Max)
-	k.bounds(key+".memory", float64(r.Memory.Min), float64(r.Memory.Max))
-	k.bounds(key+".allow.cpu", r.Allow.CPU.Min, r.Allow.CPU.Max)
-	k.bounds(key+".allow.memory", float64(r.Allow.Memory.Min), float64(r.Allow.Memory.Max))
+	k.bounds(key+".cpu", r.CPU.bounds())
+	k.bounds(key+".memory", r.Memory.bounds())
+	k.bounds(key+".allow.cpu", r.Allow.CPU.bounds())
+	k.bounds(key+".allow.memory", r.Allow.Memory.bounds())
+	k.bounds(key+".allow.importance", r.Allow.Importance.bounds())
 	a := r.Allow.Importance
-	k.bounds(key+".allow.importance", float64(a.Min), float64(a.Max))
 	k.that(a.Min <= enrolment.MaxImportance && a.Max <= enrolment.MaxImportance, key+".allow.importance", "is out of range; allowed are 1 to %d", enrolment.MaxImportance)
 }
 
-func (k *check) bounds(key string, low, high float64) {
-	k.that(low >= 0 && high >= 0, key, "has a bound below 0; allowed are 0 (open) and more")
-	k.that(high == 0 || low <= high, key, "min %v is above max %v", low, high)
+func (k *check) bounds(key string, r policies.Range) {
+	k.that(r.Min >= 0 && r.Max >= 0, key, "has a bound below 0; allowed are 0 (open) and more")
+	k.that(r.Max == 0 || r.Min <= r.Max, key, "min %v is above max %v", r.Min, r.Max)
 }
