@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"hash/fnv"
 	"iter"
 	"math"
 	"sort"
@@ -42,13 +43,10 @@ func markOf(k *Known) mark {
 	return m
 }
 
-// hash32 is FNV-1a.
 func hash32(s string) uint32 {
-	h := uint32(2166136261)
-	for i := range len(s) {
-		h = (h ^ uint32(s[i])) * 16777619
-	}
-	return h
+	h := fnv.New32a()
+	h.Write([]byte(s))
+	return h.Sum32()
 }
 
 // maxCandidates of one unit and cost are held against a print: more than a host has jobs of a kind, and so
