@@ -214,17 +214,12 @@ func partColour(p policies.Part) tcell.Color {
 
 // key is what a key means to the model; not ok: nothing.
 func key(ev *tcell.EventKey) (k top.Key, ok bool) {
-	if ev.Key() == tcell.KeyRune {
-		r := []rune(ev.Str())
-		if len(r) == 0 || ev.Modifiers()&(tcell.ModCtrl|tcell.ModAlt|tcell.ModMeta) != 0 {
-			return k, false
-		}
-		return top.Key{Rune: r[0]}, true
+	if ev.Key() != tcell.KeyRune {
+		return top.Key{Code: ev.Key()}, true
 	}
-	k.Code, ok = map[tcell.Key]top.Code{
-		tcell.KeyUp: top.KeyUp, tcell.KeyDown: top.KeyDown, tcell.KeyPgUp: top.KeyPageUp, tcell.KeyPgDn: top.KeyPageDown,
-		tcell.KeyHome: top.KeyHome, tcell.KeyEnd: top.KeyEnd, tcell.KeyEnter: top.KeyEnter, tcell.KeyEscape: top.KeyEscape,
-		tcell.KeyTab: top.KeyTab, tcell.KeyBackspace: top.KeyBackspace, tcell.KeyCtrlC: top.KeyInterrupt, tcell.KeyCtrlZ: top.KeySuspend, tcell.KeyCtrlL: top.KeyRedraw,
-	}[ev.Key()]
-	return k, ok
+	r := []rune(ev.Str())
+	if len(r) == 0 || ev.Modifiers()&(tcell.ModCtrl|tcell.ModAlt|tcell.ModMeta) != 0 {
+		return k, false
+	}
+	return top.Key{Code: tcell.KeyRune, Rune: r[0]}, true
 }

@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"github.com/clipperhouse/displaywidth"
+	"github.com/gdamore/tcell/v3"
 
 	"github.com/trimtab/trimtab/policies"
 	"github.com/trimtab/trimtab/runtime"
@@ -130,7 +131,7 @@ func BenchmarkThousand(b *testing.B) {
 	})
 	b.Run("key and frame", func(b *testing.B) {
 		for b.Loop() {
-			m.Update(Key{Code: KeyDown})
+			m.Update(Key{Code: tcell.KeyDown})
 			m.View()
 		}
 	})

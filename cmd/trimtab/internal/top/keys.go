@@ -1,32 +1,15 @@
 package top
 
-import "unicode/utf8"
+import (
+	"unicode/utf8"
 
-// Code is a key of a keyboard.
-type Code uint8
-
-// Codes; KeyRune is a key that writes a character.
-const (
-	KeyRune Code = iota
-	KeyUp
-	KeyDown
-	KeyPageUp
-	KeyPageDown
-	KeyHome
-	KeyEnd
-	KeyEnter
-	KeyEscape
-	KeyBackspace
-	KeyTab
-	KeyInterrupt // ctrl-C
-	KeySuspend   // ctrl-Z
-	KeyRedraw    // ctrl-L
+	"github.com/gdamore/tcell/v3"
 )
 
 // Key is a key that was pressed.
 type Key struct {
-	Code Code
-	Rune rune // of KeyRune
+	Code tcell.Key
+	Rune rune // of KeyRune, a key that writes a character
 }
 
 // maxFilter bounds what is typed, in characters.
@@ -34,11 +17,11 @@ const maxFilter = 64
 
 func (m *Model) press(k Key) Action {
 	switch k.Code {
-	case KeyInterrupt:
+	case tcell.KeyCtrlC:
 		return ActionQuit
-	case KeySuspend:
+	case tcell.KeyCtrlZ:
 		return ActionSuspend
-	case KeyRedraw:
+	case tcell.KeyCtrlL:
 		return ActionRedraw
 	}
 	if m.list.typing {
@@ -46,19 +29,19 @@ func (m *Model) press(k Key) Action {
 		return ActionNone
 	}
 	switch {
-	case k.Code == KeyRune && k.Rune == 'q':
+	case k.Code == tcell.KeyRune && k.Rune == 'q':
 		return ActionQuit
-	case k.Code == KeyRune && k.Rune == 'R':
+	case k.Code == tcell.KeyRune && k.Rune == 'R':
 		return ActionRefresh
-	case k.Code == KeyRune:
+	case k.Code == tcell.KeyRune:
 		m.letter(k.Rune)
-	case k.Code == KeyEscape || k.Code == KeyBackspace:
+	case k.Code == tcell.KeyEscape || k.Code == tcell.KeyBackspace:
 		m.back()
-	case k.Code == KeyEnter && m.view == viewContainers:
+	case k.Code == tcell.KeyEnter && m.view == viewContainers:
 		m.open(viewJob)
-	case k.Code == KeyTab && m.view == viewContainers:
+	case k.Code == tcell.KeyTab && m.view == viewContainers:
 		m.show(viewDevices)
-	case k.Code == KeyTab && m.view == viewDevices:
+	case k.Code == tcell.KeyTab && m.view == viewDevices:
 		m.show(viewContainers)
 	default:
 		m.move(k.Code)
@@ -68,7 +51,7 @@ func (m *Model) press(k Key) Action {
 
 // letter does what a letter stands for.
 func (m *Model) letter(r rune) {
-	if code, moves := map[rune]Code{'j': KeyDown, 'k': KeyUp, ' ': KeyPageDown, 'g': KeyHome, 'G': KeyEnd}[r]; moves {
+	if code, moves := map[rune]tcell.Key{'j': tcell.KeyDown, 'k': tcell.KeyUp, ' ': tcell.KeyPgDn, 'g': tcell.KeyHome, 'G': tcell.KeyEnd}[r]; moves {
 		m.move(code)
 		return
 	}
@@ -108,17 +91,17 @@ func (m *Model) letter(r rune) {
 func (m *Model) typeFilter(k Key) {
 	l := &m.list
 	switch {
-	case k.Code == KeyRune && utf8.RuneCountInString(l.filter) < maxFilter:
+	case k.Code == tcell.KeyRune && utf8.RuneCountInString(l.filter) < maxFilter:
 		r, _ := shown(k.Rune)
 		l.filter += string(r)
-	case k.Code == KeyBackspace && l.filter != "":
+	case k.Code == tcell.KeyBackspace && l.filter != "":
 		_, size := utf8.DecodeLastRuneInString(l.filter)
 		l.filter = l.filter[:len(l.filter)-size]
-	case k.Code == KeyEscape:
+	case k.Code == tcell.KeyEscape:
 		l.filter, l.typing = "", false
-	case k.Code == KeyEnter:
+	case k.Code == tcell.KeyEnter:
 		l.typing = false
-	case k.Code != KeyRune && k.Code != KeyBackspace:
+	case k.Code != tcell.KeyRune && k.Code != tcell.KeyBackspace:
 		m.move(k.Code)
 		return
 	}
@@ -160,9 +143,9 @@ func (m *Model) back() {
 }
 
 // move moves the selection, or what is shown of a page.
-func (m *Model) move(code Code) {
+func (m *Model) move(code tcell.Key) {
 	page := max(m.rowsShown()-1, 1)
-	by := map[Code]int{KeyUp: -1, KeyDown: 1, KeyPageUp: -page, KeyPageDown: page, KeyHome: -1 << 20, KeyEnd: 1 << 20}[code]
+	by := map[tcell.Key]int{tcell.KeyUp: -1, tcell.KeyDown: 1, tcell.KeyPgUp: -page, tcell.KeyPgDn: page, tcell.KeyHome: -1 << 20, tcell.KeyEnd: 1 << 20}[code]
 	if m.view == viewContainers {
 		m.list.move(by)
 		return

@@ -22,8 +22,8 @@ const restartShown = 30 * time.Second
 // stuckAfter is how old the daemon's state may be though it answers; ticks are seconds long.
 const stuckAfter = 60 * time.Second
 
-// Msg is something that happened.
-type Msg interface{ isMsg() }
+// Msg is something that happened: one of the types below, or a Key.
+type Msg any
 
 // Data is a whole answer of the daemon.
 type Data struct {
@@ -44,13 +44,6 @@ type Tick struct{ Now time.Time }
 
 // Resized says how large the terminal is now.
 type Resized struct{ Width, Height int }
-
-func (Data) isMsg()    {}
-func (Asked) isMsg()   {}
-func (Failed) isMsg()  {}
-func (Tick) isMsg()    {}
-func (Resized) isMsg() {}
-func (Key) isMsg()     {}
 
 // Action is what the command is to do after a message, beside drawing.
 type Action uint8

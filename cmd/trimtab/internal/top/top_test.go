@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gdamore/tcell/v3"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/trimtab/trimtab/policies"
@@ -132,11 +133,11 @@ func keys(m *Model, text string) (last Action) {
 	for _, r := range text {
 		switch r {
 		case '\n':
-			last = m.Update(Key{Code: KeyEnter})
+			last = m.Update(Key{Code: tcell.KeyEnter})
 		case '\x1b':
-			last = m.Update(Key{Code: KeyEscape})
+			last = m.Update(Key{Code: tcell.KeyEscape})
 		default:
-			last = m.Update(Key{Rune: r})
+			last = m.Update(Key{Code: tcell.KeyRune, Rune: r})
 		}
 	}
 	return last
@@ -271,7 +272,7 @@ func TestKeys(t *testing.T) {
 	if m.list.filter != "TRAINq" || len(m.list.shown) != 0 {
 		t.Errorf("filter %q: %d", m.list.filter, len(m.list.shown))
 	}
-	m.Update(Key{Code: KeyBackspace})
+	m.Update(Key{Code: tcell.KeyBackspace})
 	keys(m, "\n\x1b")
 	if len(m.list.shown) != 4 {
 		t.Errorf("after esc: %d", len(m.list.shown))
@@ -293,7 +294,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%q leads to page %d, want %d", pressed, m.view, want)
 		}
 	}
-	for key, want := range map[Key]Action{{Rune: 'q'}: ActionQuit, {Code: KeyInterrupt}: ActionQuit, {Code: KeySuspend}: ActionSuspend, {Rune: 'R'}: ActionRefresh, {Code: KeyRedraw}: ActionRedraw, {Rune: 'x'}: ActionNone} {
+	for key, want := range map[Key]Action{{Code: tcell.KeyRune, Rune: 'q'}: ActionQuit, {Code: tcell.KeyCtrlC}: ActionQuit, {Code: tcell.KeyCtrlZ}: ActionSuspend, {Code: tcell.KeyRune, Rune: 'R'}: ActionRefresh, {Code: tcell.KeyCtrlL}: ActionRedraw, {Code: tcell.KeyRune, Rune: 'x'}: ActionNone} {
 		if got := seen(80, 24).Update(key); got != want {
 			t.Errorf("%+v asks for %d, want %d", key, got, want)
 		}
@@ -318,7 +319,7 @@ func many(n int) []state.Container {
 func TestScrolling(t *testing.T) {
 	m := New(Options{Zone: time.UTC})
 	m.Update(answer(2, many(1000)...))
-	for _, code := range []Code{KeyDown, KeyPageDown, KeyPageDown, KeyEnd, KeyUp, KeyPageUp, KeyHome, KeyEnd} {
+	for _, code := range []tcell.Key{tcell.KeyDown, tcell.KeyPgDn, tcell.KeyPgDn, tcell.KeyEnd, tcell.KeyUp, tcell.KeyPgUp, tcell.KeyHome, tcell.KeyEnd} {
 		m.Update(Key{Code: code})
 		if name := m.list.current().cells.Name; strings.Count(m.View().String(), name) < 2 { // in the table and below it
 			t.Errorf("after key %d %s is not shown:\n%s", code, name, m.View())

@@ -65,7 +65,7 @@ func (m *Model) View() *Frame {
 	default:
 		m.table(f, m.list.top, m.rowsShown())
 		if r := m.list.current(); r != nil { // what the table has no room for
-			m.wrap(f, f.Height-footLines, 2, r.cells.Name+": "+render.Headline(*r.container, m.clock), m.old(StylePlain))
+			m.wrap(f, f.Height-footLines, r.cells.Name+": "+render.Headline(*r.container, m.clock), m.old(StylePlain))
 		}
 	}
 	m.foot(f)
@@ -179,12 +179,13 @@ func (m *Model) nothing() string {
 	return "no containers are running"
 }
 
-// wrap writes a text into so many lines; what does not fit is cut.
-func (m *Model) wrap(f *Frame, y, lines int, text string, style Style) {
-	for ; lines > 1 && !textFits(text, f.Width); lines-- {
-		head, tail := fold(text, f.Width)
+// wrap writes a text into two lines; what does not fit is cut.
+func (m *Model) wrap(f *Frame, y int, text string, style Style) {
+	if !textFits(text, f.Width) {
+		var head string
+		head, text = fold(text, f.Width)
 		f.text(0, y, f.Width, head, style)
-		text, y = tail, y+1
+		y++
 	}
 	f.text(0, y, f.Width, text, style)
 }
@@ -286,11 +287,11 @@ func (m *Model) jobPage(f *Frame) {
 		title += "  has ended; this was last known of it"
 	}
 	m.title(f, title)
-	m.wrap(f, 1, 2, render.Headline(c, m.clock), style)
+	m.wrap(f, 1, render.Headline(c, m.clock), style)
 	if c.Verdict.Class != "" {
-		m.wrap(f, 4, 2, "What bounds it: "+render.CauseWords(c.Verdict), style)
+		m.wrap(f, 4, "What bounds it: "+render.CauseWords(c.Verdict), style)
 	}
-	m.wrap(f, 6, 2, "Limits: "+cmp.Or(render.Limits(c), "-"), style)
+	m.wrap(f, 6, "Limits: "+cmp.Or(render.Limits(c), "-"), style)
 	f.text(0, 8, f.Width, "Loan "+render.Loan(c)+"  latest trial "+render.LatestTrial(c)+"  speedup "+render.CellsOf(c).Speedup+"  GPUs "+cmp.Or(dutyByKey(m.data.Devices)[c.Key], "-"), style)
 	m.bars(f, jobTop)
 }
