@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -24,7 +23,7 @@ func recordCommand() *cobra.Command {
 			"what trimtab's labels ask for.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return writeFile(args[0], func(w io.Writer) error {
+			return writeWhole(args[0], 0o600, func(w io.Writer) error {
 				if flight {
 					return copyFlight(cmd, w)
 				}
@@ -70,20 +69,4 @@ func stateDir(cmd *cobra.Command) (string, error) {
 	}
 	cfg, _, err := config.Load(config.DefaultFile, config.DefaultDropDir)
 	return cfg.StateDir, err
-}
-
-// writeFile writes a whole file or none.
-func writeFile(path string, fill func(io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".trimtab-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	if err := fill(f); err != nil {
-		return fmt.Errorf("%w (nothing was written to %s)", err, path)
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

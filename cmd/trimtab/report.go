@@ -93,11 +93,14 @@ func showReport(cmd *cobra.Command, r state.Report) error {
 		if err != nil {
 			return err
 		}
-		if file != "-" {
-			return writeWhole(file, page)
+		write := func(w io.Writer) error {
+			_, err := io.WriteString(w, page)
+			return err
 		}
-		_, err = io.WriteString(cmd.OutOrStdout(), page)
-		return err
+		if file == "-" {
+			return write(cmd.OutOrStdout())
+		}
+		return writeWhole(file, 0o666, write)
 	}
 	if format, _ := cmd.Flags().GetString("output"); format == outputCSV {
 		text, err := render.ReportCSV(r)
@@ -109,26 +112,26 @@ func showReport(cmd *cobra.Command, r state.Report) error {
 	return show(cmd, r, func() string { return render.Report(r, localClock()) })
 }
 
-// writeWhole writes a file that is whole or not there. What is no regular file, a device, a pipe or a
+// writeWhole writes a file that is whole or not there, with no more than a mode. What is no regular file, a device, a pipe or a
 // link, is written to as it is: a rename would put a file in its place.
-func writeWhole(path, text string) error {
+func writeWhole(path string, mode os.FileMode, fill func(io.Writer) error) error {
 	was, err := os.Lstat(path)
 	if err == nil && !was.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 		if err != nil {
 			return err
 		}
-		_, err = f.WriteString(text)
-		return errors.Join(err, f.Close())
+		return errors.Join(fill(f), f.Close())
 	}
-	temp := filepath.Join(filepath.Dir(path), ".trimtab-report-"+rand.Text())
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // less the umask
+	temp := filepath.Join(filepath.Dir(path), ".trimtab-"+rand.Text())
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) // less the umask
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(text)
-	if err == nil && was != nil {
-		err = f.Chmod(was.Mode().Perm())
+	if err = fill(f); err != nil {
+		err = fmt.Errorf("%w (nothing was written to %s)", err, path)
+	} else if was != nil {
+		err = f.Chmod(was.Mode().Perm() & mode)
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(temp, path)

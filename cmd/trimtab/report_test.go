@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -26,8 +27,12 @@ func TestPageIsWrittenToWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close() //nolint:errcheck // only read
+	page := func(w io.Writer) error {
+		_, err := io.WriteString(w, "page")
+		return err
+	}
 	for _, path := range []string{link, pipe, file, "/dev/null"} {
-		if err := writeWhole(path, "page"); err != nil {
+		if err := writeWhole(path, 0o666, page); err != nil {
 			t.Fatal(path, err)
 		}
 	}
@@ -51,16 +56,25 @@ func TestPageIsWrittenToWhatIsThere(t *testing.T) {
 	if err := os.Chmod(file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeWhole(file, "page"); err != nil {
+	if err := writeWhole(file, 0o666, page); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("a file that was 0600 is %v, %v", info.Mode(), err)
 	}
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeWhole(file, 0o600, page); err != nil { // a recording: it names containers
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("a recording in place of a file that was 0644 is %v, %v", info.Mode(), err)
+	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 4 {
 		t.Errorf("%v are left, %v", left, err)
 	}
-	if err := writeWhole(dir, "page"); err == nil {
+	if err := writeWhole(dir, 0o666, page); err == nil {
 		t.Error("a directory: no error")
 	}
 }
