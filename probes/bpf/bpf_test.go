@@ -1,8 +1,16 @@
 package bpf
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 )
 
 func TestFreeSlot(t *testing.T) {
@@ -43,5 +51,24 @@ func TestNoSlotIsCheap(t *testing.T) {
 	}
 	if best > 100*time.Millisecond { // 200 ms and more where each slot is looked at
 		t.Errorf("%d asks took %s", asks, best)
+	}
+}
+
+func TestFailureNamesTheFix(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		hint string
+	}{
+		{fmt.Errorf("load: %w", os.ErrPermission), "CAP_BPF"},
+		{fmt.Errorf("load: %w", syscall.EPERM), "CAP_BPF"},
+		{fmt.Errorf("open: %w", os.ErrNotExist), "/sys/kernel/btf/vmlinux"},
+		{fmt.Errorf("type: %w", btf.ErrNotFound), "/sys/kernel/btf/vmlinux"},
+		{fmt.Errorf("map: %w", ebpf.ErrNotSupported), "5.15"},
+		{fmt.Errorf("prog: %w", &ebpf.VerifierError{Cause: syscall.EINVAL}), "5.15"},
+	} {
+		got := Explain(tc.err)
+		if !strings.Contains(got.Error(), tc.hint) || !errors.Is(got, tc.err) {
+			t.Errorf("%v becomes %q, which does not name %q", tc.err, got, tc.hint)
+		}
 	}
 }

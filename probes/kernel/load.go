@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/trimtab/trimtab/probes/bpf"
 )
 
 // optional names the programs that the probe can do without, and what is then lost.
@@ -49,15 +51,15 @@ func load(opts Options) (*loaded, error) {
 	}
 	kernelTypes, err := btf.LoadKernelSpec()
 	if err != nil {
-		return nil, explain(fmt.Errorf("read the kernel's BTF: %w", err))
+		return nil, fmt.Errorf("kernel probe: read the kernel's BTF: %w", bpf.Explain(err))
 	}
 	l := &loaded{}
 	l.coll, l.missing, err = loadCollection(spec, kernelTypes)
 	if err != nil {
-		return nil, explain(err)
+		return nil, fmt.Errorf("kernel probe: %w", bpf.Explain(err))
 	}
 	if err := l.attach(); err != nil {
-		return nil, errors.Join(explain(err), l.close())
+		return nil, errors.Join(fmt.Errorf("kernel probe: %w", bpf.Explain(err)), l.close())
 	}
 	return l, nil
 }
@@ -157,18 +159,4 @@ func (l *loaded) close() error {
 	}
 	l.coll.Close()
 	return errors.Join(errs...)
-}
-
-// explain adds the fix for the known causes of a failed load.
-func explain(err error) error {
-	var verifier *ebpf.VerifierError
-	switch {
-	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("kernel probe: %w; run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE", err)
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, btf.ErrNotFound):
-		return fmt.Errorf("kernel probe: %w; needs a kernel with BTF (CONFIG_DEBUG_INFO_BTF, /sys/kernel/btf/vmlinux)", err)
-	case errors.Is(err, ebpf.ErrNotSupported), errors.As(err, &verifier):
-		return fmt.Errorf("kernel probe: %w; needs Linux 5.15 or newer with CONFIG_BPF_SYSCALL and CONFIG_BPF_JIT", err)
-	}
-	return fmt.Errorf("kernel probe: %w", err)
 }

@@ -1,14 +1,11 @@
 package kernel
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 )
 
@@ -59,25 +56,6 @@ func TestRefusedProgramIsMissing(t *testing.T) {
 	if coll, _, err := loadCollection(spec, types); err == nil {
 		coll.Close()
 		t.Error("loads without the program that it cannot do without")
-	}
-}
-
-func TestFailureNamesTheFix(t *testing.T) {
-	for _, tc := range []struct {
-		err  error
-		hint string
-	}{
-		{fmt.Errorf("load: %w", os.ErrPermission), "CAP_BPF"},
-		{fmt.Errorf("load: %w", syscall.EPERM), "CAP_BPF"},
-		{fmt.Errorf("open: %w", os.ErrNotExist), "/sys/kernel/btf/vmlinux"},
-		{fmt.Errorf("type: %w", btf.ErrNotFound), "/sys/kernel/btf/vmlinux"},
-		{fmt.Errorf("map: %w", ebpf.ErrNotSupported), "5.15"},
-		{fmt.Errorf("prog: %w", &ebpf.VerifierError{Cause: syscall.EINVAL}), "5.15"},
-	} {
-		got := explain(tc.err)
-		if !strings.Contains(got.Error(), tc.hint) || !errors.Is(got, tc.err) {
-			t.Errorf("%v becomes %q, which does not name %q", tc.err, got, tc.hint)
-		}
 	}
 }
 

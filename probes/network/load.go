@@ -3,10 +3,11 @@ package network
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/trimtab/trimtab/probes/bpf"
 )
 
 // loaded is what the kernel accepted.
@@ -37,10 +38,10 @@ func load(opts Options) (*loaded, error) {
 	}
 	l := &loaded{}
 	if err := spec.LoadAndAssign(&l.objs, nil); err != nil {
-		return nil, explain(err)
+		return nil, bpf.Explain(err)
 	}
 	if l.iter, err = link.AttachIter(link.IterOptions{Program: l.objs.ReadSockets}); err != nil {
-		return nil, errors.Join(explain(fmt.Errorf("attach the iterator over open files: %w", err)), l.close())
+		return nil, errors.Join(fmt.Errorf("attach the iterator over open files: %w", bpf.Explain(err)), l.close())
 	}
 	if err := l.followClosed(); err != nil {
 		l.missing = append(l.missing, fmt.Sprintf("what closing sockets moved since the last reading: %v", err))
@@ -70,15 +71,4 @@ func (l *loaded) close() error {
 		errs = append(errs, l.iter.Close())
 	}
 	return errors.Join(append(errs, l.objs.Close())...)
-}
-
-// explain adds the fix for the known causes of a failed load.
-func explain(err error) error {
-	switch {
-	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%w; run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE", err)
-	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("%w; needs a kernel with BTF (/sys/kernel/btf/vmlinux)", err)
-	}
-	return fmt.Errorf("%w; needs Linux 5.15 or newer", err)
 }
