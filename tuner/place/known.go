@@ -197,7 +197,7 @@ func (r *request) job(j state.PlaceJob, share bool) state.PlacedJob {
 func (r *request) ranked(j state.PlaceJob) state.PlacedJob {
 	like := r.matches(j)
 	out := state.PlacedJob{Evidence: []state.PlaceEvidence{}}
-	w := Want{Sheet: sheet}
+	var w Want
 	var models []string
 	for _, d := range r.host.Devices {
 		models = append(models, d.Name)

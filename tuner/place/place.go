@@ -81,9 +81,6 @@ type Host struct {
 type Want struct {
 	MemoryBytes float64                    // of the device; 0: not known
 	Rates       map[string]state.PlaceRate // that are expected of it, by model
-	// Sheet is a model's speed by its data sheet, in any unit; 0: not known. It orders devices of
-	// which nothing else is known.
-	Sheet func(model string) float64
 }
 
 // even is how much slower a device may be and still do as well: the smaller one is then used, and the
@@ -100,15 +97,9 @@ func Rank(h Host, w Want) []state.PlaceChoice {
 		}
 		out = append(out, h.choice(d, w))
 	}
-	sheet := func(c state.PlaceChoice) float64 {
-		if w.Sheet == nil {
-			return 0
-		}
-		return w.Sheet(c.Model)
-	}
 	slices.SortStableFunc(out, func(a, b state.PlaceChoice) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(busy(a), busy(b)), cmp.Compare(b.Rate.PerSecond, a.Rate.PerSecond),
-			cmp.Compare(sheet(b), sheet(a)), cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Device, b.Device))
+			cmp.Compare(sheet(b.Model), sheet(a.Model)), cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Device, b.Device))
 	})
 	evenOut(out)
 	return out

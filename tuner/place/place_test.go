@@ -58,8 +58,7 @@ func TestRank(t *testing.T) {
 		chosen string
 	}{
 		{"nothing known: free first, then memory", Host{Devices: []Device{gpu(0, "a", 8*gib), gpu(1, "b", 80*gib, "train"), gpu(2, "c", 16*gib)}}, Want{}, []string{"2", "0", "1"}, "GPU-0002-aa"},
-		{"nothing known: the data sheet before memory", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "quick", 16*gib)}},
-			Want{Sheet: func(m string) float64 { return map[string]float64{"slow": 1, "quick": 3}[m] }}, []string{"1", "0"}, "GPU-0001-aa"},
+		{"nothing known: the data sheet before memory", Host{Devices: []Device{gpu(0, "Tesla K80", 80*gib), gpu(1, "Tesla T4", 16*gib)}}, Want{}, []string{"1", "0"}, "GPU-0001-aa"},
 		{"the faster free one", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 16*gib)}}, Want{Rates: byModel(map[string]float64{"slow": 5, "fast": 9})}, []string{"1", "0"}, "GPU-0001-aa"},
 		{"one that is free before a faster one in use", Host{Devices: []Device{gpu(0, "slow", 80*gib), gpu(1, "fast", 16*gib, "train")}}, Want{Rates: byModel(map[string]float64{"slow": 5, "fast": 9})}, []string{"0", "1"}, "GPU-0000-aa"},
 		{"as fast: the smaller, and the larger is left to others", Host{Devices: []Device{gpu(0, "large", 80*gib), gpu(1, "small", 16*gib)}}, Want{Rates: byModel(map[string]float64{"large": 5, "small": 4.9})}, []string{"1", "0"}, "GPU-0001-aa"},
