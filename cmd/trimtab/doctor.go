@@ -174,14 +174,11 @@ func examineKernel() finding {
 func examinePrograms() []finding {
 	p, err := kernel.New(kernel.Options{})
 	if err != nil {
-		return []finding{{What: "programs", Level: levelBroken, Text: err.Error(), Hint: "see above; without them nothing is measured and nothing tuned"}}
+		return []finding{grade("programs", err, levelBroken, "", "see above; without them nothing is measured and nothing tuned")}
 	}
 	missing := p.Missing()
-	if err := p.Close(); err != nil {
-		return []finding{{What: "programs", Level: levelDegraded, Text: err.Error()}}
-	}
-	if len(missing) == 0 {
-		return []finding{{What: "programs", Level: levelOK, Text: "all loaded and attached"}}
+	if err := p.Close(); err != nil || len(missing) == 0 {
+		return []finding{grade("programs", err, levelDegraded, "all loaded and attached", "")}
 	}
 	var out []finding
 	for _, lost := range missing {
