@@ -3,6 +3,9 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,12 +15,49 @@ import (
 	"github.com/trimtab/trimtab/tuner/state"
 )
 
-// pacedJob is a job whose quota says its pace, and whose log tells its steps. Its weight is the largest: there
-// is none above it to try, and other work does not slow it.
-func pacedJob(t *testing.T, name string, docker []string, args ...string) *workload.Job {
+// logged is a job whose log tells its steps. Its weight is the largest: there is none above it to try, and other
+// work does not slow it.
+func logged(t *testing.T, name, script string, docker []string, args ...string) *workload.Job {
 	t.Helper()
-	return started(t, workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: "paced.py", Args: args,
+	return started(t, workload.Options{Name: fmt.Sprintf("trimtab-e2e-%d-%s", os.Getpid(), name), Script: script, Args: args,
 		DockerArgs: append([]string{"--network", "none", "--cpu-shares", "262144", "--label", `trimtab.rate.log=^step=(\d+)`}, docker...)})
+}
+
+// evenRuns are runs of one job that agree, so that a next one is known by them.
+type evenRuns struct {
+	data string // the folder that has their pace
+	jobs []*workload.Job
+}
+
+// one is a further run, at a pace that the job reads where trimtab does not look.
+func (e *evenRuns) one(t *testing.T, name, perSecond string) *workload.Job {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(e.data, "pace"), []byte(perSecond), 0o644); err != nil { //nolint:gosec // for the job's user
+		t.Fatal(err)
+	}
+	return logged(t, name, "even.py", []string{"--label", "trimtab.mode=observe", "--volume", e.data + ":/data:ro"}, "--file", "/data/pace")
+}
+
+// begin starts as many runs as tell how far they lie apart, all at once.
+func (e *evenRuns) begin(t *testing.T, perSecond string) {
+	t.Helper()
+	for i := range 4 {
+		e.jobs = append(e.jobs, e.one(t, fmt.Sprintf("even-%d", i), perSecond))
+	}
+}
+
+// end ends them once they are remembered.
+func (e *evenRuns) end(t *testing.T, d *daemontest.Daemon) {
+	t.Helper()
+	until(t, d, e.jobs[0].Name, "all runs of its job to be remembered", func(state.Container) bool {
+		all, err := d.Client().Fingerprints(t.Context())
+		return err == nil && slices.ContainsFunc(all, func(k state.Fingerprint) bool { return k.Ends.Len() == len(e.jobs) })
+	})
+	for _, j := range e.jobs {
+		if err := j.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // scraped is a daemon with a real Prometheus that scrapes it, from before its start: what comes before a
@@ -32,18 +72,21 @@ func scraped(t *testing.T, rules, config string) (*promtest.Server, *daemontest.
 	return p, daemon(t, daemontest.Options{Metrics: address, Config: "overhead: {cpu: 2, perContainer: 0.1}\n" + config}) // else it reads less beside many jobs
 }
 
-// TestAlertOfTrialsThatFail: jobs get slower by each CPU that they are given, since they read their quota
+// TestAlertsOfJobsThatAreSlower: jobs get slower by each CPU that they are given, since they read their quota
 // and do more for it: a step takes 10 ms of CPU time at 0.04 CPUs, 160 ms at 0.16. So their trials are
 // reverted, and a real Prometheus tells of that. Each is one process: where two share 4 ms of each 100, steps
 // depend on which of them has it, and their rate tells nothing. A trial takes half a minute, so two are asked
-// for here, where the packaged rule asks for five.
-func TestAlertOfTrialsThatFail(t *testing.T) {
+// for here, where the packaged rule asks for five. Meanwhile another job has run four times. It then runs at
+// half its pace, which Prometheus tells of too, and once more as ever, which nothing is told of.
+func TestAlertsOfJobsThatAreSlower(t *testing.T) {
 	const enough, spare = 2, 1 // more than half of them fail
-	rules := instead(t, soon(t, "RollbackRateHigh"), "[6h])) >= 5", fmt.Sprintf("[6h])) >= %d", enough))
+	rules := instead(t, soon(t, "RollbackRateHigh", "JobSlowerThanUsual"), "[6h])) >= 5", fmt.Sprintf("[6h])) >= %d", enough))
 	p, d := scraped(t, rules, "loans: proven\nreserve: {cpus: 0.02}\nthresholds: {maxExcessSteal: 0.5}\n")
+	even := &evenRuns{data: t.TempDir()}
+	even.begin(t, "50")
 	var j *workload.Job
 	for i := range enough + 2*spare {
-		j = pacedJob(t, fmt.Sprintf("worse-%d", i), []string{"--label", "trimtab.mode=tune", "--label", "trimtab.cpu.max=0.16"},
+		j = logged(t, fmt.Sprintf("worse-%d", i), "paced.py", []string{"--label", "trimtab.mode=tune", "--label", "trimtab.cpu.max=0.16"},
 			"--file", "/sys/fs/cgroup/cpu.max", "--file", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "--scale", "6.25e-10")
 		if err := j.SetQuota(t.Context(), 0.04); err != nil {
 			t.Fatal(err)
@@ -71,4 +114,15 @@ func TestAlertOfTrialsThatFail(t *testing.T) {
 	untilAsLong(t, d, j.Name, "trials to be rolled back", count, func(state.Container) bool { return failed >= enough })
 	t.Logf("%.0f of %.0f ended trials rolled back after %s", failed, ended, time.Since(began).Round(time.Second))
 	fires(t, p, "RollbackRateHigh")
+	even.end(t, d)
+	usual, slow := even.one(t, "even-usual", "50"), even.one(t, "even-slow", "25")
+	c := until(t, d, slow.Name, "to be slower than usual", func(c state.Container) bool { return c.LastRuns != nil && c.LastRuns.Slower > 0 })
+	if text, err := d.Run(t.Context(), "explain", slow.Name); err != nil || !strings.Contains(text, "below its last 4 runs") {
+		t.Errorf("explain: %v\n%s", err, text)
+	}
+	fires(t, p, "JobSlowerThanUsual")
+	t.Logf("at half its pace: %s", c.LastRuns.SlowerWhy)
+	if c, err := d.Container(t.Context(), usual.Name); err != nil || c.LastRuns == nil || c.LastRuns.Runs != len(even.jobs) || c.LastRuns.Slower != 0 {
+		t.Errorf("a run as ever: %v, %+v", err, c.LastRuns)
+	}
 }
