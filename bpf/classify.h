@@ -14,11 +14,13 @@
 /* include/linux/sched.h */
 #define TASK_INTERRUPTIBLE 0x1
 #define TASK_UNINTERRUPTIBLE 0x2
+#define TASK_DEAD 0x80
 #define TASK_STOPPED_TRACED_DEAD 0xfc
 #define TASK_WAKING 0x200
 #define TASK_FROZEN 0x8000
 #define PF_EXITING 0x4
 #define PF_IO_WORKER 0x10
+#define PF_MEMALLOC 0x800
 #define PF_KTHREAD 0x200000
 #define TS_COMPAT 0x2 /* x86: in a 32-bit system call, with other numbers */
 

@@ -53,9 +53,27 @@ struct {
 	__uint(max_entries, EXITS_BYTES);
 } exits SEC(".maps");
 
-/* Scratch: a record is too large for the stack. Tracepoint programs run with
- * preemption off and share one; the iterator can be preempted by them and has
- * its own. */
+/* From Linux 6.10 on; checked for, since older kernels have neither. */
+extern void bpf_preempt_disable(void) __ksym __weak;
+extern void bpf_preempt_enable(void) __ksym __weak;
+
+/* Up to 6.19 the kernel runs a tracepoint's programs with preemption off. From 7.0 on
+ * (a46023d5616e) it does not: who preempts would find the scratch in use, and a program that
+ * is entered again on its CPU is not run at all. */
+static __always_inline void hold_cpu(void)
+{
+	if (bpf_preempt_disable)
+		bpf_preempt_disable();
+}
+
+static __always_inline void let_cpu_go(void)
+{
+	if (bpf_preempt_enable)
+		bpf_preempt_enable();
+}
+
+/* Scratch: a record is too large for the stack. Tracepoint programs hold the CPU
+ * and share one; the iterator can be preempted by them and has its own. */
 enum { SCRATCH_EVENT = 0, SCRATCH_ITER = 1, NUM_SCRATCH = 2 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -64,7 +82,25 @@ struct {
 	__type(value, struct record);
 } scratch SEC(".maps");
 
+/* Gives back the room of a thread. */
+static __always_inline void release(struct container *c)
+{
+	__sync_fetch_and_add(&num_threads, -1);
+	if (c)
+		__sync_fetch_and_add(&c->threads, -1);
+}
+
 /* ---- switches and wakings ---- */
+
+/* A thread's last switch finds its counters where its exit was missed: from Linux 7.0 on the
+ * kernel leaves out a program that was preempted on its CPU before it held it. They go with the task. */
+static __always_inline void exit_was_missed(struct thread *th)
+{
+	struct container *c = container_of_slot(th->slot, th->gen);
+
+	count_lost(c);
+	release(c);
+}
 
 static __always_inline void leave(struct task_struct *task, struct thread *th, bool preempt, __u64 now)
 {
@@ -86,6 +122,8 @@ static __always_inline void leave(struct task_struct *task, struct thread *th, b
 		note_queue(th, task, now);
 	} else {
 		th->state = sleep_state(task, task_state, th, true);
+		if (task_state & TASK_DEAD)
+			exit_was_missed(th);
 	}
 	write_end(th);
 }
@@ -213,11 +251,11 @@ static __always_inline bool reserve(struct container *c)
 	return true;
 }
 
-static __always_inline void release(struct container *c)
+/* Takes a thread's counters away: its room is given back once, whoever else takes them. */
+static __always_inline void forget(struct task_struct *task, struct container *c)
 {
-	__sync_fetch_and_add(&num_threads, -1);
-	if (c)
-		__sync_fetch_and_add(&c->threads, -1);
+	if (!bpf_task_storage_delete(&threads, task))
+		release(c);
 }
 
 /* Edges stay: num_edges says that none is used. */
@@ -304,7 +342,8 @@ static __always_inline bool snapshot(struct thread *th, struct task_struct *task
 		return false;
 	close_interval(copy, task, now, now + (__u64)copy->clock_skew, woken, false);
 	r->at_ns = copy->since_ns;
-	if (copy->reclaim_since_ns && now > copy->reclaim_since_ns)
+	/* The flag, since an end may be missed: who is not in reclaim would seem to be till the next. */
+	if (copy->reclaim_since_ns && task->flags & PF_MEMALLOC && now > copy->reclaim_since_ns)
 		copy->reclaim_ns += now - copy->reclaim_since_ns;
 	return true;
 }
@@ -361,25 +400,42 @@ static __always_inline void dismiss(struct task_struct *task, struct thread *th)
 		if (size > sizeof(*r) || !reserve_exit(c, size) || bpf_ringbuf_output(&exits, r, size, BPF_RB_NO_WAKEUP))
 			count_lost(c);
 	}
-	release(c);
-	bpf_task_storage_delete(&threads, task);
+	forget(task, c);
 }
 
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
+	hold_cpu();
 	adopt(child, STATE_QUEUED, SCRATCH_EVENT);
+	let_cpu_go();
 	return 0;
 }
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
-	struct thread *th = lookup(task);
+	struct thread *th;
 
+	hold_cpu();
+	th = lookup(task);
 	if (th)
 		dismiss(task, th);
+	let_cpu_go();
 	return 0;
+}
+
+static __always_inline void moved(struct task_struct *task)
+{
+	struct slot_ref *ref = find_watched(task_cgroup(task), TREE_TASKS);
+	struct thread *th = lookup(task);
+
+	if (th && ref && th->slot == ref->slot && th->gen == ref->gen)
+		return;
+	if (th)
+		dismiss(task, th);
+	if (ref)
+		adopt(task, on_a_cpu(task) ? STATE_RUN : STATE_QUEUED, SCRATCH_EVENT);
 }
 
 /* Raised in any hierarchy, for the leader alone even when its whole process
@@ -388,17 +444,11 @@ int BPF_PROG(on_exit, struct task_struct *task)
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(on_attach, struct cgroup *dst, const char *path, struct task_struct *task, bool threadgroup)
 {
-	struct slot_ref *ref = find_watched(task_cgroup(task), TREE_TASKS);
-	struct thread *th = lookup(task);
-
 	if (threadgroup && task->signal->nr_threads > 1)
 		want_seed = 1;
-	if (th && ref && th->slot == ref->slot && th->gen == ref->gen)
-		return 0;
-	if (th)
-		dismiss(task, th);
-	if (ref)
-		adopt(task, on_a_cpu(task) ? STATE_RUN : STATE_QUEUED, SCRATCH_EVENT);
+	hold_cpu();
+	moved(task);
+	let_cpu_go();
 	return 0;
 }
 
@@ -424,18 +474,17 @@ int read_threads(struct bpf_iter__task *ctx)
 	struct thread *th;
 	struct record *r;
 
-	if (!task)
+	if (!task || task->exit_state)
 		return 0;
 	th = lookup(task);
-	if (!th && seed && !task->exit_state) {
+	if (!th && seed) {
 		adopt(task, present_state(task), SCRATCH_ITER);
 		th = lookup(task);
 	}
 	if (!th)
 		return 0;
 	if (!container_of_slot(th->slot, th->gen)) {
-		release(NULL);
-		bpf_task_storage_delete(&threads, task);
+		forget(task, NULL);
 		return 0;
 	}
 	r = bpf_map_lookup_elem(&scratch, &key);

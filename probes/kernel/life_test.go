@@ -3,8 +3,11 @@ package kernel
 import (
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf/link"
 
 	"github.com/trimtab/trimtab/probes"
 )
@@ -123,6 +126,44 @@ func threadCount(t *testing.T, p *Probe) uint64 {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// detach takes programs off the kernel, as if it had missed what they are for.
+func detach(t *testing.T, p *Probe, programs ...string) {
+	t.Helper()
+	for _, name := range programs {
+		of, err := p.loaded.coll.Programs[name].Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, _ := of.ID()
+		p.loaded.links = slices.DeleteFunc(p.loaded.links, func(l link.Link) bool {
+			info, err := l.Info()
+			if err != nil || info.Program != id {
+				return false
+			}
+			return l.Close() == nil
+		})
+	}
+}
+
+// TestMissedExitGivesRoomBack: where the kernel leaves out the program at an exit, the thread's room is
+// given back at its last switch, and it counts as lost. Else each takes a place for good.
+func TestMissedExitGivesRoomBack(t *testing.T) {
+	p := newProbe(t, Options{})
+	b := newBox(t, nil, "trimtab-missed")
+	watch(t, p, b, "box")
+	detach(t, p, "on_exit")
+	j := b.start("import threading\nfor i in range(5):\n t=threading.Thread(target=lambda:0); t.start(); t.join()\nprint('go',flush=True)")
+	j.line()
+	j.wait()
+	k := read(t, p, "box")
+	if len(k.Threads) != 0 || k.Lost < 6 {
+		t.Errorf("%d threads are shown, %d are lost; six ended", len(k.Threads), k.Lost)
+	}
+	if n := threadCount(t, p); n != 0 {
+		t.Errorf("%d threads that ended still take room", n)
+	}
 }
 
 // 10,000 short threads: memory stays bounded, and each of them is either shown

@@ -2,10 +2,12 @@ package kernel
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 )
 
@@ -27,6 +29,47 @@ func newProbe(t testing.TB, opts Options) *Probe {
 		}
 	})
 	return p
+}
+
+// TestLoadsOnOlderKernels: those before 6.10 lack the calls by which a program holds its CPU.
+func TestLoadsOnOlderKernels(t *testing.T) {
+	newProbe(t, Options{}) // skips where nothing loads
+	spec, err := loadCounters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	types, err := btf.LoadKernelSpec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bpf_preempt_disable", "bpf_preempt_enable"} {
+		var call *btf.Func
+		if err := spec.Types.TypeByName(name, &call); err != nil {
+			t.Fatal(err)
+		}
+		call.Name += "_of_newer_kernels"
+	}
+	coll, missing, err := loadCollection(spec, types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer coll.Close()
+	if len(missing) > 0 {
+		t.Errorf("missing %q", missing)
+	}
+	for _, name := range []string{"on_fork", "on_exit", "on_attach"} {
+		info, err := coll.Programs[name].Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		insns, err := info.Instructions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(insns, func(ins asm.Instruction) bool { return ins.IsKfuncCall() }) {
+			t.Errorf("%s calls what is not there", name)
+		}
+	}
 }
 
 // A program that the kernel refuses is named with its loss; the rest loads.
