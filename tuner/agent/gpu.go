@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -33,7 +34,11 @@ func (l *Agent) guard(ctx context.Context) {
 	ticker := time.NewTicker(guardEvery)
 	defer ticker.Stop()
 	for {
-		for key, minors := range l.o.Visibility.Hiding() {
+		hiding := l.o.Visibility.Hiding()
+		shown := func(key, _ string) bool { _, hidden := hiding[key]; return !hidden } // by hand meanwhile
+		maps.DeleteFunc(pending, shown)
+		maps.DeleteFunc(said, shown)
+		for key, minors := range hiding {
 			l.lookAfter(ctx, key, minors, pending, said)
 		}
 		swept = l.sweepVisibility(ctx, swept)

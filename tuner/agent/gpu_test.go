@@ -436,6 +436,35 @@ func TestHiddenIsPending(t *testing.T) {
 	})
 }
 
+// TestShownByHandIsPendingNoMore: what is hidden after that stays hidden.
+func TestShownByHandIsPendingNoMore(t *testing.T) {
+	bubble(t, func(t *testing.T, n *node) {
+		w := newVisibilityWorld()
+		c := n.gpuJob("job", tuned())
+		w.hidden[c.Key()] = []int{0}
+		w.fail(errors.New("systemd does not answer"))
+		d := n.start(withVisibility(w, nil))
+		time.Sleep(3 * time.Second)
+		w.fail(nil)
+		if _, err := d.Restore(t.Context(), "job"); err != nil || len(w.of(c)) > 0 {
+			t.Fatal(err, w.of(c))
+		}
+		if _, err := d.Resume(t.Context(), "job"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		results, err := d.HideGPU(t.Context(), state.GPURequest{Name: "job", Devices: []string{"1"}})
+		if got := one(t, results, err); !got.OK {
+			t.Fatal(got)
+		}
+		time.Sleep(10 * time.Second)
+		if hidden := w.of(c); len(hidden) != 1 {
+			t.Errorf("hidden: %v, want what was asked for last", hidden)
+		}
+		d.end()
+	})
+}
+
 // TestLimitsComeBackFirst: what is hidden may take a container's files, which may hang.
 func TestLimitsComeBackFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
