@@ -199,7 +199,9 @@ func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string,
 func (a *Actuator) load(ctx context.Context, w *restoreOp) (found bool, err error) {
 	file, found, err := a.o.Store.Load(w.c.ID)
 	if err != nil || !found {
-		a.notPending(w.c.Key()) // without originals nothing can be restored
+		if err == nil || errors.Is(err, originals.ErrCorrupt) { // a disk may serve again
+			a.notPending(w.c.Key()) // without originals nothing can be restored
+		}
 		return false, err
 	}
 	w.file, w.saved = file.Clone(), file
