@@ -109,6 +109,7 @@ func (l *Agent) orderVisibility(o control.Order) {
 func (l *Agent) undoVisibility(o control.Order) {
 	if len(l.present(o).Changes) == 0 { // it ended, and all went with it
 		delete(l.undoing, o.Plan)
+		delete(l.visibilitySaid, o.Plan)
 		return
 	}
 	if l.sendVisibility(visibilityOrder{Order: o, undo: true}) {
