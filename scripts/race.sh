@@ -29,6 +29,8 @@ skipped='
 TestAcceptance        40 s of simulation without a goroutine
 TestPower             as TestAcceptance
 TestNodesComeToRest   as TestAcceptance
+TestCommandsOfThePage   runs other programs
+TestFloorIsWrittenAnew  runs other programs
 TestConfined          the detector needs cgo, whose threads the sandbox does not let start
 TestLinks             in probes/nvml: holds a rate of 20 ms against a mean of 4 s
 '

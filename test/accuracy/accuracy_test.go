@@ -1,12 +1,19 @@
 package main
 
 import (
+	"encoding/json"
 	"flag"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/trimtab/trimtab/policies"
+	"github.com/trimtab/trimtab/test/built"
+	"github.com/trimtab/trimtab/test/workload"
 )
 
 //trimtab:table a flag of this test
@@ -97,20 +104,87 @@ func TestFloorHolds(t *testing.T) {
 	}
 }
 
-// TestList: the command that docs/accuracy.md begins with names each job.
-func TestList(t *testing.T) {
-	cmd := exec.Command("go", "run", "./test/accuracy", "-list")
+// fromRoot runs a line of docs/accuracy.md where a reader does, and returns what it printed.
+func fromRoot(t *testing.T, line string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
 	cmd.Dir = "../.."
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("$ %s\n%v\n%s", line, err, out)
 	}
+	return string(out)
+}
+
+// TestList: the command that docs/accuracy.md begins with names each job.
+func TestList(t *testing.T) {
+	out := fromRoot(t, "go run ./test/accuracy -list")
 	for _, f := range families() {
 		for _, j := range f.Jobs {
-			if !strings.Contains(string(out), "  "+j.Name+" ") {
+			if !strings.Contains(out, "  "+j.Name+" ") {
 				t.Errorf("%s is not listed", j.Name)
 			}
 		}
+	}
+}
+
+// TestOneJobLive runs one job under a real daemon, as docs/accuracy.md has it. Judged again from its recording,
+// it is the same case. Whether the verdict is right is not asked: a busy machine may have other truths.
+func TestOneJobLive(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the daemon loads BPF programs")
+	}
+	if err := workload.Ready(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	binary, err := built.Trimtab(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := filepath.Join(dir, "recorded")
+	cases := func(line string) (out struct{ Cases []Case }) {
+		file := filepath.Join(t.TempDir(), "cases.json")
+		said := fromRoot(t, strings.NewReplacer("DIR", recorded, "FILE", file).Replace(line))
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &out)
+		}
+		if err != nil {
+			t.Fatalf("$ %s\n%v\n%s", line, err, said)
+		}
+		return out
+	}
+	live := cases("go run ./test/accuracy -only starved -neighbour=false -seconds 0.3 -record DIR -json FILE" + " -trimtab " + binary)
+	if len(live.Cases) != 1 || live.Cases[0].Job != "starved" || live.Cases[0].Phase != "alone" || live.Cases[0].Truth.Is != "input/throttled" {
+		t.Errorf("one job alone: %+v", live.Cases)
+	}
+	if diff := cmp.Diff(live, cases("go run ./test/accuracy -replay DIR -json FILE")); diff != "" {
+		t.Errorf("its recording is judged otherwise:\n%s", diff)
+	}
+}
+
+// TestFloorIsWrittenAnew: it is, where that is asked for. A mount that only the command sees puts an
+// empty one in the place of the checkout's.
+func TestFloorIsWrittenAnew(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it mounts a file")
+	}
+	written := filepath.Join(t.TempDir(), "floor.json")
+	if err := os.WriteFile(written, []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fromRoot(t, "unshare --mount sh -c 'mount --bind "+written+" test/accuracy/"+floorFile+" && "+"go test ./test/accuracy -run Recorded -update"+"'")
+	got, err := readFloor(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := readFloor(floorFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fallen := want.fallen(got); len(fallen) > 0 || len(got) != len(want) {
+		t.Errorf("%d cases, want %d: %q", len(got), len(want), fallen)
 	}
 }
 

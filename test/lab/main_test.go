@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -29,6 +31,24 @@ func TestSimulateText(t *testing.T) {
 	for _, bad := range []simulateFlags{{loads: []float64{-1}}, {seeds: -1}, {probe: "h100", seeds: 1, jobs: 1, loads: []float64{1}}} {
 		if _, err := bad.simulate([]string{"cpu", "gpu"}); err == nil {
 			t.Errorf("%+v: simulated", bad)
+		}
+	}
+}
+
+// TestCommandsOfThePage: what docs/lab.md begins with simulates what it says.
+func TestCommandsOfThePage(t *testing.T) {
+	for line, good := range map[string]func(out string) bool{
+		"go run ./test/lab simulate gpu --seeds 1": func(out string) bool { return strings.Contains(out, "predicted+") && !strings.Contains(out, "synergy") },
+		"go run ./test/lab simulate cpu day --jobs 20 --load 0.9 --seeds 1 --output json": func(out string) bool {
+			var s simulated
+			err := json.Unmarshal([]byte(out), &s)
+			return err == nil && s.GPU == nil && s.CPU != nil && s.Day != nil && len(s.CPU.Rows) == len(s.Day.Rows) && s.Day.Setup.Jobs == 20
+		},
+	} {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
+		cmd.Dir = "../.."
+		if out, err := cmd.Output(); err != nil || !good(string(out)) {
+			t.Errorf("$ %s\n%v\n%s", line, err, out)
 		}
 	}
 }
