@@ -223,7 +223,7 @@ func playedDaemon(t *testing.T) api.Backend {
 // with one word after it is a name (`docker update`); with more, systemd's, the engine's and ssh are commands.
 func commandsOfPages(t *testing.T) map[string]string {
 	t.Helper()
-	others := regexp.MustCompile(`^(\$ )?((?:apt|apt-get|cat|cp|curl|dnf|docker|git|go|grep|install|journalctl|make|mkdir|nerdctl|packaging/\S+|ssh|ssh-keygen|systemctl|tar) [^ ]*[^ :](?: .*?)?)( +# .*)?$`)
+	others := regexp.MustCompile(`^(\$ )?((?:apt|apt-get|cat|cp|ctr|curl|dnf|docker|git|go|grep|install|journalctl|make|mkdir|nerdctl|packaging/\S+|ssh|ssh-keygen|systemctl|tar) [^ ]*[^ :](?: .*?)?)( +# .*)?$`)
 	inText := regexp.MustCompile(`^(?:docker|journalctl|ssh|systemctl) \S+ .*$`)
 	out := map[string]string{}
 	add := func(line, at string) {

@@ -172,6 +172,24 @@ func TestOnlyNamedNamespaces(t *testing.T) {
 	}
 }
 
+// TestContainersOfCtr: what its own command makes has its label, and is written to.
+func TestContainersOfCtr(t *testing.T) {
+	d := runtimetest.NeedContainerd(t, "")
+	d.Start(t)
+	id := d.RunByCtr(t, strings.Fields("--label trimtab.mode=tune")...)
+	e := newEngine(t, containerd.Options{Address: d.Address})
+	c, _ := watch(t, e).expect(t, 0, runtime.EventSeen, id)
+	if c.Labels["trimtab.mode"] != "tune" {
+		t.Errorf("labels %q", c.Labels)
+	}
+	if err := e.Apply(t.Context(), c, quota("50000 100000")); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := e.Read(t.Context(), c); err != nil || v[runtime.KnobCPUQuota] != "50000 100000" {
+		t.Errorf("quota %q, %v", v[runtime.KnobCPUQuota], err)
+	}
+}
+
 // TestKubernetesIsOnlyObserved: by namespace, and by the path of the cgroup.
 func TestKubernetesIsOnlyObserved(t *testing.T) {
 	d := runtimetest.NeedContainerd(t, "")

@@ -162,6 +162,22 @@ func (c *Containerd) RunContainer(t testing.TB, s ContainerdSpec) (id string) {
 	return s.ID
 }
 
+// RunByCtr makes a container as people do: `ctr run` with these words before the root file system, detached.
+func (c *Containerd) RunByCtr(t testing.TB, words ...string) (id string) {
+	t.Helper()
+	if _, err := exec.LookPath("ctr"); err != nil {
+		skipIfAbsent(t, "containerd's ctr", err)
+	}
+	id = fmt.Sprintf("trimtab-test-%08x", rand.Uint32())
+	c.made = append(c.made, [2]string{"default", id})
+	args := append([]string{"--address", c.Address, "run"}, words...)
+	args = append(args, "--detach", "--null-io", "--cgroup", c.cgroup+"/default/"+id, "--rootfs", c.rootfs, id, "/bin/sleep", "1000000")
+	if out, err := exec.Command("ctr", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ctr %q: %v: %s", args, err, out)
+	}
+	return id
+}
+
 // StartTask starts a task of a container that has none.
 func (c *Containerd) StartTask(t testing.TB, namespace, id string) {
 	t.Helper()
