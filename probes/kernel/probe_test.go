@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 )
@@ -31,10 +32,11 @@ func newProbe(t testing.TB, opts Options) *Probe {
 	return p
 }
 
-// TestLoadsOnOlderKernels: those before 6.10 lack the calls by which a program holds its CPU.
-func TestLoadsOnOlderKernels(t *testing.T) {
-	newProbe(t, Options{}) // skips where nothing loads
-	spec, err := loadCounters()
+// specs are the programs and this kernel's types; the test skips where nothing loads.
+func specs(t *testing.T) (*ebpf.CollectionSpec, *btf.Spec) {
+	t.Helper()
+	newProbe(t, Options{})
+	programs, err := loadCounters()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +44,12 @@ func TestLoadsOnOlderKernels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return programs, types
+}
+
+// TestLoadsOnOlderKernels: those before 6.10 lack the calls by which a program holds its CPU.
+func TestLoadsOnOlderKernels(t *testing.T) {
+	spec, types := specs(t)
 	for _, name := range []string{"bpf_preempt_disable", "bpf_preempt_enable"} {
 		var call *btf.Func
 		if err := spec.Types.TypeByName(name, &call); err != nil {
@@ -74,15 +82,7 @@ func TestLoadsOnOlderKernels(t *testing.T) {
 
 // A program that the kernel refuses is named with its loss; the rest loads.
 func TestRefusedProgramIsMissing(t *testing.T) {
-	newProbe(t, Options{}) // skips where nothing loads
-	spec, err := loadCounters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	types, err := btf.LoadKernelSpec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec, types := specs(t)
 	spec.Programs["on_block_issue"].AttachTo = "no_such_tracepoint"
 	coll, missing, err := loadCollection(spec, types)
 	if err != nil {

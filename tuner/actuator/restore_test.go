@@ -469,34 +469,3 @@ func (e *slowEngine) Read(ctx context.Context, c runtime.Container) (runtime.Val
 	defer e.mu.Unlock()
 	return e.fakeEngine.Read(ctx, c)
 }
-
-// failingDisk neither stores nor reads.
-type failingDisk struct{ fullStore }
-
-func (failingDisk) Load(runtime.ID) (originals.File, bool, error) {
-	return originals.File{}, false, errors.New("input/output error")
-}
-
-// TestPendingOutlivesAFailingDisk: originals that cannot be read for a while are still owed.
-func TestPendingOutlivesAFailingDisk(t *testing.T) {
-	b := newBench(t)
-	c := b.start(container("a"), owner())
-	var disk struct{ actuator.Store }
-	disk.Store, b.options.Store = b.store, &disk
-	a := b.actuator()
-	if r := a.Apply(t.Context(), order(item(c, tune("cpu"), quotaUp()))); !r.Applied {
-		t.Fatalf("%+v", r)
-	}
-	b.engine.onApply = func(runtime.Container, runtime.Values) error { return errors.New("runc hangs") }
-	disk.Store = fullStore{b.store}
-	a.Restore(t.Context(), c, "asked for")
-	disk.Store = failingDisk{fullStore{b.store}}
-	a.Restore(t.Context(), c, "asked for again")
-	disk.Store, b.engine.onApply = b.store, nil
-	if _, err := a.RestorePending(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(owner(), b.stands(c)); diff != "" || b.files() != 0 {
-		t.Errorf("%d files, values (-owner's +now):\n%s", b.files(), diff)
-	}
-}

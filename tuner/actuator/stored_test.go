@@ -11,6 +11,7 @@ import (
 
 	"github.com/trimtab/trimtab/runtime"
 	"github.com/trimtab/trimtab/tuner/actuator"
+	"github.com/trimtab/trimtab/tuner/originals"
 )
 
 // storingEngine keeps a record of what its API is told, and starts a container from it
@@ -299,5 +300,36 @@ func TestAnotherNamespacesContainerIsNoEarlierLife(t *testing.T) {
 	b.raise("120000 100000")
 	if got := b.stands(first)[runtime.KnobCPUQuota]; got != "150000 100000" || b.files() != 2 {
 		t.Errorf("the first one's quota is %s; %d files", got, b.files())
+	}
+}
+
+// failingDisk neither stores nor reads.
+type failingDisk struct{ fullStore }
+
+func (failingDisk) Load(runtime.ID) (originals.File, bool, error) {
+	return originals.File{}, false, errors.New("input/output error")
+}
+
+// TestPendingOutlivesAFailingDisk: originals that cannot be read for a while stay pending.
+func TestPendingOutlivesAFailingDisk(t *testing.T) {
+	b := newBench(t)
+	c := b.start(container("a"), owner())
+	var disk struct{ actuator.Store }
+	disk.Store, b.options.Store = b.store, &disk
+	a := b.actuator()
+	if r := a.Apply(t.Context(), order(item(c, tune("cpu"), quotaUp()))); !r.Applied {
+		t.Fatalf("%+v", r)
+	}
+	b.engine.onApply = func(runtime.Container, runtime.Values) error { return errors.New("runc hangs") }
+	disk.Store = fullStore{b.store}
+	a.Restore(t.Context(), c, "asked for")
+	disk.Store = failingDisk{fullStore{b.store}}
+	a.Restore(t.Context(), c, "asked for again")
+	disk.Store, b.engine.onApply = b.store, nil
+	if _, err := a.RestorePending(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(owner(), b.stands(c)); diff != "" || b.files() != 0 {
+		t.Errorf("%d files, values (-owner's +now):\n%s", b.files(), diff)
 	}
 }

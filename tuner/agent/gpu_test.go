@@ -409,14 +409,19 @@ func TestHiddenComesBack(t *testing.T) {
 	}
 }
 
+// stuckHidden is a job with a GPU hidden that cannot be shown, as a daemon finds it at its start.
+func (n *node) stuckHidden() (*visibilityWorld, runtime.Container, *daemon) {
+	w := newVisibilityWorld()
+	c := n.gpuJob("job", tuned())
+	w.hidden[c.Key()] = []int{0}
+	w.fail(errors.New("systemd does not answer"))
+	return w, c, n.start(withVisibility(w, nil))
+}
+
 // TestHiddenIsPending: a restore that fails is tried again.
 func TestHiddenIsPending(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
-		w := newVisibilityWorld()
-		c := n.gpuJob("job", tuned())
-		w.hidden[c.Key()] = []int{0}
-		w.fail(errors.New("systemd does not answer"))
-		d := n.start(withVisibility(w, nil))
+		w, c, d := n.stuckHidden()
 		time.Sleep(10 * time.Second)
 		w.mu.Lock()
 		tries := w.tries
@@ -439,11 +444,7 @@ func TestHiddenIsPending(t *testing.T) {
 // TestShownByHandIsPendingNoMore: what is hidden after that stays hidden.
 func TestShownByHandIsPendingNoMore(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
-		w := newVisibilityWorld()
-		c := n.gpuJob("job", tuned())
-		w.hidden[c.Key()] = []int{0}
-		w.fail(errors.New("systemd does not answer"))
-		d := n.start(withVisibility(w, nil))
+		w, c, d := n.stuckHidden()
 		time.Sleep(3 * time.Second)
 		w.fail(nil)
 		if _, err := d.Restore(t.Context(), "job"); err != nil || len(w.of(c)) > 0 {

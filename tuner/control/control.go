@@ -37,8 +37,8 @@ type Controller struct {
 	watches     []*watch
 	seq         int // of plans in the tick at seqAt
 	seqAt       int64
-	epoch       string // distinguishes plan IDs of different starts
-	changeTimes []int64
+	epoch       string  // distinguishes plan IDs of different starts
+	changeTimes []int64 // of trials' changes in the last minute
 
 	node        policies.Node
 	last        Input
@@ -94,6 +94,7 @@ func (c *Controller) Step(in Input) Decision {
 	}
 	c.stolen.note(c.last.Host, in.Host)
 	c.last = in
+	c.changeTimes = slices.DeleteFunc(c.changeTimes, func(at int64) bool { return c.now()-at >= 60*second })
 	c.admit(in, &d)
 	c.noteDevices(in)
 	c.observe(in, &d)

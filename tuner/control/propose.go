@@ -335,7 +335,6 @@ func (c *Controller) limits() guard.Limits {
 
 // recent is how many changes trials made in the last minute, with those that are being made.
 func (c *Controller) recent() int {
-	c.changeTimes = slices.DeleteFunc(c.changeTimes, func(at int64) bool { return c.now()-at >= 60*second })
 	n := len(c.changeTimes)
 	for _, t := range c.trials {
 		if t.answers > 0 {

@@ -18,14 +18,12 @@ func (c *Controller) results(in Input, d *Decision) {
 			c.reverted(r, d)
 			c.visibilityReturned(r)
 		case ResultEnded:
-			s := c.containers[r.Key]
-			if s == nil {
-				continue
+			if s := c.containers[r.Key]; s != nil {
+				c.abandon(s, r.Text, d)
+				s.before, s.loan, s.memory = baseline{}, loan{}, memoryLoan{}
+				s.resourcesChanged(c.now())
+				s.coolNs = c.now() + int64(c.k().CoolSeconds*1e9)
 			}
-			c.abandon(s, r.Text, d)
-			s.before, s.loan, s.memory = baseline{}, loan{}, memoryLoan{}
-			s.resourcesChanged(c.now())
-			s.coolNs = c.now() + int64(c.k().CoolSeconds*1e9)
 		}
 	}
 }

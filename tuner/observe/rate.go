@@ -108,6 +108,7 @@ const reportNs = int64(20e9)
 // source is a whole multiple. The job's own count needs none. Where the source that
 // agrees is one of several in a step, so is this one.
 func agrees(w *Window, cs []candidate, at int) (agreement, perStep int) {
+	const near = 0.02 // of a whole number, as a share of it
 	c := cs[at]
 	switch {
 	case c.steps:
@@ -117,24 +118,24 @@ func agrees(w *Window, cs []candidate, at int) (agreement, perStep int) {
 	}
 	compared := 0
 	for _, d := range cs[at+1:] {
-		if ratio := c.perSecond(w) / d.perSecond(w); d.steps && d.count >= minTicks && math.Abs(ratio-math.Round(ratio)) <= 0.02*ratio {
+		if ratio := c.perSecond(w) / d.perSecond(w); d.steps && d.count >= minTicks && math.Abs(ratio-math.Round(ratio)) <= near*ratio {
 			if n := int(math.Round(ratio)); n > 1 { // passes of which it says how many make a step
 				return -1, n
 			}
 			return 1, c.perStep
 		}
 		ratio := d.perSecond(w) / c.perSecond(w)
-		if derived(c.source, d.source) || d.count < minTicks || ratio > 24 { // within 2 % of a whole number is any beyond
+		if derived(c.source, d.source) || d.count < minTicks || near*(ratio+1) > 0.5 { // beyond, any number is near a whole one
 			continue
 		}
 		compared = -1
-		if c.perStep <= 1 && math.Abs(ratio-1) <= 0.02 {
+		if c.perStep <= 1 && math.Abs(ratio-1) <= near {
 			if d.perStep > 1 {
 				return -1, d.perStep
 			}
 			return 1, c.perStep
 		}
-		if whole := math.Round(ratio); c.perStep == 1 && whole >= 1 && math.Abs(ratio-whole) <= 0.02*whole {
+		if whole := math.Round(ratio); c.perStep == 1 && whole >= 1 && math.Abs(ratio-whole) <= near*whole {
 			return 1, 1
 		}
 	}
