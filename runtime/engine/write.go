@@ -29,8 +29,8 @@ type Writer struct {
 
 // Apply is runtime.Engine's, around a write path. write is given what stands in the
 // kernel and what is to change; the latter is checked, and holds no empty cpuset.
-// A foreign write between reading and writing, some milliseconds, is lost, unless the engine
-// itself can tell (runtime/docker: what `docker update` stored).
+// A limit that somebody else sets between the reading and the end of the write stands in the end; a weight
+// is lost, unless the engine itself can tell (runtime/docker: what `docker update` stored).
 func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set runtime.Values,
 	write func(ctx context.Context, stands, want runtime.Values) error) error {
 	unlock, err := w.lock(ctx, c.ID.Container)
@@ -53,7 +53,7 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 	if err != nil {
 		return err
 	}
-	err = write(ctx, stands, want)
+	err = host.keepMeanwhile(ctx, c, stands, want, write)
 	switch {
 	case err == nil:
 	case host.Alive(c) != nil:

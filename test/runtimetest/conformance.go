@@ -99,7 +99,7 @@ func Conformance(t *testing.T, newSubject func(t *testing.T) Subject) {
 	}
 	run(parts...)
 	if !last.InMemory {
-		run(part{"device rules", testDeviceRules}, part{"pids limit", testPIDs}, part{"a parent's quota", testParentQuota},
+		run(part{"device rules", testDeviceRules}, part{"set by hand meanwhile", testMeanwhile}, part{"pids limit", testPIDs}, part{"a parent's quota", testParentQuota},
 			part{"systemd writes anew", testSystemdWritesAnew})
 	}
 	counted.report(t, last)
