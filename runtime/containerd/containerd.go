@@ -164,7 +164,7 @@ func (e *Engine) tasksOf(ctx context.Context, c runtime.Container) (Tasks, error
 }
 
 func (e *Engine) tasks(namespace string) Tasks {
-	return Tasks{Address: e.opts.Address, Namespace: namespace, Timeout: e.opts.CallTimeout}
+	return Tasks{Address: e.opts.Address, Namespace: namespace, Timeout: e.opts.CallTimeout, Host: e.host}
 }
 
 // namespaces lists those that this engine follows.

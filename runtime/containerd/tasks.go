@@ -45,6 +45,7 @@ type Tasks struct {
 	Address   string        // path of the socket
 	Namespace string        // "moby" for Docker's
 	Timeout   time.Duration // of each call
+	Host      engine.Host   // what stands is read from it while a task is updated
 }
 
 // call connects, and calls with the namespace and a deadline set. All errors have
@@ -119,8 +120,14 @@ func (t Tasks) Update(ctx context.Context, id string, r *specs.LinuxResources) e
 
 // Apply sends the complete set of values: stands is what is in the kernel, set
 // what is to change. A burst above the new quota has to go first, so that may take
-// a second update. Errors as Update's.
+// a second update. A limit that somebody else sets meanwhile is set again. Errors as Update's.
 func (t Tasks) Apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
+	return keepMeanwhile(ctx, t.Host, c, stands, set, func(ctx context.Context, stands, set runtime.Values) error {
+		return t.apply(ctx, c, stands, set)
+	})
+}
+
+func (t Tasks) apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
 	all := engine.Merge(stands, set)
 	if err := engine.CheckTogether(c, all, set); err != nil {
 		return err

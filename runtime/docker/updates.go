@@ -36,11 +36,15 @@ func (e *Engine) keepUpdates(ctx context.Context, c runtime.Container, stood run
 		if err != nil { // it ended, or no Docker is there to update it
 			return nil
 		}
+		stands, err := e.host.Read(ctx, c)
+		if err != nil {
+			return nil // it ended
+		}
 		told, known := e.updates.Load(id)
 		before, _ := told.(runtime.Values)
 		changed := runtime.Values{}
 		for knob, v := range now {
-			if v != before[knob] && !knob.Same(v, stood[knob]) {
+			if v != before[knob] && !knob.Same(v, stood[knob]) && !knob.Same(v, stands[knob]) {
 				changed[knob] = v
 			}
 		}

@@ -29,8 +29,8 @@ type Writer struct {
 
 // Apply is runtime.Engine's, around a write path. write is given what stands in the
 // kernel and what is to change; the latter is checked, and holds no empty cpuset.
-// A limit that somebody else sets between the reading and the end of the write stands in the end; a weight
-// is lost, unless the engine itself can tell (runtime/docker: what `docker update` stored).
+// What somebody else writes between the reading and the end of the write is lost where the write path carries
+// all values and cannot tell (runtime/containerd: limits; runtime/docker: what `docker update` stored).
 func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set runtime.Values,
 	write func(ctx context.Context, stands, want runtime.Values) error) error {
 	unlock, err := w.lock(ctx, c.ID.Container)
@@ -45,7 +45,7 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 	if err := check(c, stands, set); err != nil {
 		return err
 	}
-	want, err := resolveCPUs(c, stands, set)
+	want, err := ResolveCPUs(c, stands, set)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set 
 	if err != nil {
 		return err
 	}
-	err = host.keepMeanwhile(ctx, c, stands, want, write)
+	err = write(ctx, stands, want)
 	switch {
 	case err == nil:
 	case host.Alive(c) != nil:
@@ -88,7 +88,7 @@ func undo(ctx context.Context, host Host, c runtime.Container, stands, want runt
 	if len(back) == 0 {
 		return nil
 	}
-	if back, err = resolveCPUs(c, now, back); err != nil {
+	if back, err = ResolveCPUs(c, now, back); err != nil {
 		return err
 	}
 	if err := write(ctx, now, back); err != nil {
@@ -121,9 +121,9 @@ func (w *Writer) tellSystemd(ctx context.Context, c runtime.Container, want runt
 	return true, nil
 }
 
-// resolveCPUs replaces an empty cpuset, which means unset, by what that means:
+// ResolveCPUs replaces an empty cpuset, which means unset, by what that means:
 // no runtime takes "" for anything but "unchanged".
-func resolveCPUs(c runtime.Container, stands, set runtime.Values) (runtime.Values, error) {
+func ResolveCPUs(c runtime.Container, stands, set runtime.Values) (runtime.Values, error) {
 	cpus, ok := set[runtime.KnobCpuset]
 	if !ok || cpus != "" || stands[runtime.KnobCpuset] == "" {
 		return set, nil

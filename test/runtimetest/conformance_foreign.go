@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,23 +152,28 @@ func (s suite) foreign(t *testing.T, c runtime.Container, set runtime.Values) ru
 }
 
 // testMeanwhile: what somebody sets by hand while we write another knob stands, though our write
-// carries all values that it read before. Of what stood for less than a millisecond nobody knows, and
-// a busy machine may take longer to look: without the mend a fifth is lost.
+// carries all values that it read before. What stands for a moment alone before ours comes over
+// it is lost, one of 480; without looking it was nine of ten.
 func testMeanwhile(t *testing.T, s suite) {
 	s.tally.count(t)
 	c := s.start(t, Spec{CPUs: 0.5, MemoryBytes: 64 * mib})
 	has := s.read(t, c)
-	lost := 0
-	for round := range int64(40) {
+	lost, meanwhile := 0, 0
+	for round := range int64(60) {
 		ours, theirs := without(memory((70+round)*mib, (140+round)*mib), has), runtime.Quota(60000+2000*(round%20), runtime.DefaultPeriodUs)
 		var wait sync.WaitGroup
+		var done atomic.Bool
 		wait.Go(func() {
 			if err := s.try(t, c, ours); err != nil {
 				t.Errorf("Apply %v: %v", ours, err)
 			}
+			done.Store(true)
 		})
-		time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond)
+		time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
 		ByHand(t, c, runtime.KnobCPUQuota, theirs)
+		if !done.Load() {
+			meanwhile++
+		}
 		wait.Wait()
 		s.stands(t, c, ours)
 		if now := s.read(t, c)[runtime.KnobCPUQuota]; now != theirs {
@@ -175,8 +181,9 @@ func testMeanwhile(t *testing.T, s suite) {
 			lost++
 		}
 	}
-	if lost > 3 {
-		t.Errorf("%d of 40 quotas set by hand while we wrote are lost", lost)
+	t.Logf("%d of 60 quotas were set while we wrote, of which %d are lost", meanwhile, lost)
+	if lost > max(2, meanwhile/8) {
+		t.Errorf("%d of %d quotas set by hand while we wrote are lost", lost, meanwhile)
 	}
 }
 

@@ -1,0 +1,119 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/trimtab/trimtab/runtime"
+	"github.com/trimtab/trimtab/runtime/engine"
+)
+
+// limits are looked at while a runtime writes: it takes none of them through a third value on the way
+// from what stands to what is asked for. On v2 it first writes a weight, and a protection, of its own record.
+//
+//trimtab:table knobs whose values in between are somebody's
+var limits = [...]runtime.Knob{runtime.KnobCPUQuota, runtime.KnobCpuset, runtime.KnobMemoryLimit}
+
+// lookEvery is how often they are read meanwhile. A write takes some 10 ms and, on a busy machine,
+// seconds; from its 50th look on each waits for lookPart of the time so far, for one that hangs shall
+// cost no CPU. What stood for less before ours came over it is lost.
+const (
+	lookEvery = time.Millisecond
+	lookPart  = 50
+)
+
+// keepMeanwhile writes, and then once more the limits that somebody else set meanwhile: the write
+// carried all values that were read before, and the older ones of those (the package's trap).
+func keepMeanwhile(ctx context.Context, host engine.Host, c runtime.Container, stands, want runtime.Values,
+	write func(ctx context.Context, stands, want runtime.Values) error) error {
+	if _, ok := want[runtime.KnobIOWeight]; ok { // systemd was told, and writes all else from its own record
+		return write(ctx, stands, want)
+	}
+	end := look(ctx, host, c, stands, want)
+	err := write(ctx, stands, want)
+	theirs := end()
+	if errors.Is(err, runtime.ErrUnavailable) { // it may still land, and who does not answer is not asked again
+		return err
+	}
+	for range 3 { // who sets it in a loop has the last word without us
+		now, errRead := host.Read(ctx, c)
+		if errRead != nil { // it ended, or we do
+			return err
+		}
+		back, errBack := engine.ResolveCPUs(c, now, theirs)
+		for knob, v := range back {
+			if knob.Same(v, now[knob]) {
+				delete(back, knob)
+			}
+		}
+		if errBack == nil && len(back) == 0 {
+			return err
+		}
+		end = look(ctx, host, c, now, back)
+		if errBack == nil {
+			errBack = write(ctx, now, back)
+		}
+		theirs = end()
+		if errBack != nil { // not of its class: what was asked for is written
+			return errors.Join(err, fmt.Errorf("container %q: %s was set while trimtab wrote, and could not be set again: %v", c.Name, engine.KnobNames(back), errBack))
+		}
+	}
+	return err
+}
+
+// look reads what stands until end is called, which returns what neither stood nor was asked
+// for, the latest of each knob. It came from elsewhere.
+func look(ctx context.Context, host engine.Host, c runtime.Container, stands, want runtime.Values) (end func() runtime.Values) {
+	ctx, cancel := context.WithCancel(ctx)
+	theirs, ended := runtime.Values{}, make(chan struct{})
+	go func() {
+		defer close(ended)
+		for began := time.Now(); ; {
+			if now, err := host.Read(ctx, c); err == nil {
+				note(theirs, now, stands, want)
+			}
+			select {
+			case <-time.After(max(lookEvery, time.Since(began)/lookPart)):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() runtime.Values {
+		cancel()
+		<-ended
+		return theirs
+	}
+}
+
+// note keeps what of now is somebody else's: with a memory limit the swap limit, for v1's counts memory too.
+func note(theirs, now, stands, want runtime.Values) {
+	for _, knob := range limits {
+		v, ok := now[knob]
+		if !ok || ours(knob, v, stands, want) {
+			continue
+		}
+		theirs[knob] = v
+		if swap, ok := now[runtime.KnobMemorySwap]; ok && knob == runtime.KnobMemoryLimit {
+			theirs[runtime.KnobMemorySwap] = swap
+		}
+	}
+}
+
+// ours reports whether a write may have left a value: what stood, what is asked for, or, of a quota,
+// the one's quota in the other's period, for v1 has a file for each.
+func ours(knob runtime.Knob, v runtime.Value, stands, want runtime.Values) bool {
+	known := []runtime.Value{stands[knob]}
+	if asked, ok := want[knob]; ok {
+		known = append(known, asked)
+		if a, periodA, err := runtime.ParseQuota(asked); knob == runtime.KnobCPUQuota && err == nil {
+			if b, periodB, err := runtime.ParseQuota(stands[knob]); err == nil {
+				known = append(known, runtime.Quota(a, periodB), runtime.Quota(b, periodA))
+			}
+		}
+	}
+	return slices.ContainsFunc(known, func(k runtime.Value) bool { return knob.Same(k, v) })
+}
