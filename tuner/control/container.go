@@ -66,7 +66,7 @@ type rights struct {
 	calmKnown            bool
 }
 
-// baseline is a rate before trimtab's first change.
+// baseline is the rate under the owner's values, before the first change of them.
 type baseline struct {
 	rate   float64
 	source string

@@ -344,9 +344,9 @@ func until(samples []observe.RateSample, ns int64) []observe.RateSample {
 	return slices.DeleteFunc(slices.Clone(samples), func(r observe.RateSample) bool { return r.EndNs > ns })
 }
 
-// noteBefore keeps what a container did before trimtab's first change of it, as people see it.
+// noteBefore keeps what a container did while all that it has was its owner's, as people see it.
 func (c *Controller) noteBefore(s *containerState) {
-	if s.before.atNs != 0 || s.changed() {
+	if s.changed() {
 		return
 	}
 	from := max(c.now()-int64(c.k().CostSeconds*1e9), s.obs.ChangedNs())

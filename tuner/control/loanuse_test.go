@@ -168,6 +168,33 @@ func TestNewProcessHasNoBaseline(t *testing.T) {
 	}
 }
 
+// TestSecondLoanHasItsOwnBaseline: what a job did before its first loan says nothing of the next
+// one, which comes when a neighbour has gone: its steps are others by then.
+func TestSecondLoanHasItsOwnBaseline(t *testing.T) {
+	n := newNode(4)
+	n.weighted = false
+	j := n.addJob("train", 0.4, tune())
+	other := n.addSpinner("neighbour", 4)
+	other.spin = 0.01
+	other.c.Now[runtime.KnobCPUQuota] = "360000 100000"
+	c := started()
+	run(c, n, 60, nil)
+	if v := shownAs(t, c, j); !v.HasGain || v.Gain < 1 {
+		t.Fatalf("gain %v %.2f", v.HasGain, v.Gain)
+	}
+	other.spin = 4
+	j.trainerCPU, j.loaderCPU, j.device = 8*j.trainerCPU, 8*j.loaderCPU, 8*j.device // an epoch of larger pictures
+	run(c, n, 90, nil)
+	if j.quota() != 0.4 || j.weight() != 1024 {
+		t.Fatalf("%.2f CPUs stand at weight %.0f", j.quota(), j.weight())
+	}
+	other.spin = 0.01
+	run(c, n, 60, nil)
+	if v := shownAs(t, c, j); j.quota() < 0.6 || !v.HasGain || v.Gain < 0.5 {
+		t.Errorf("%.2f CPUs, gain %v %.2f", j.quota(), v.HasGain, v.Gain)
+	}
+}
+
 // TestRecallInParts: what is called in before the next loan is one recall, and waits once.
 func TestRecallInParts(t *testing.T) {
 	k := policies.DefaultConstants()
