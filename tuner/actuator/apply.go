@@ -272,12 +272,13 @@ func skipRest(parts []*part) {
 
 // undo takes back, latest first, what a plan has written so far.
 func (a *Actuator) undo(ctx context.Context, parts []*part, r *Result) {
+	hung := map[string]error{}
 	for i := len(parts) - 1; i >= 0; i-- {
 		p := parts[i]
 		if !p.began {
 			continue
 		}
-		back := a.rewind(ctx, p.item)
+		back := a.rewind(ctx, p.item, hung)
 		for j, res := range p.results {
 			res.Actual = cmp.Or(back.knob(p.item.Changes[j].Knob).Actual, res.Actual)
 			if res.Outcome == Applied && back.knob(res.Change.Knob).Outcome == Restored {

@@ -92,18 +92,27 @@ func (a *Actuator) Rollback(ctx context.Context, items []Item) []RestoreResult {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var out []RestoreResult
+	hung := map[string]error{}
 	for i := len(items) - 1; i >= 0; i-- {
-		out = append(out, a.rewind(ctx, items[i]))
+		out = append(out, a.rewind(ctx, items[i], hung))
 	}
 	return out
 }
 
-func (a *Actuator) rewind(ctx context.Context, item Item) RestoreResult {
+// rewind takes one container's part of a plan back. hung holds engines that let a part before
+// it wait for nothing, by name: they are not asked again, for each would cost their patience, and
+// the rest of the plan is restored once they answer.
+func (a *Actuator) rewind(ctx context.Context, item Item, hung map[string]error) RestoreResult {
 	targets := runtime.Values{}
 	for _, ch := range item.Changes {
 		targets[ch.Knob] = ch.From
 	}
-	return a.back(ctx, item.Container, "rollback", func(originals.File) runtime.Values { return targets })
+	engine := item.Container.ID.Engine
+	r := a.back(ctx, item.Container, "rollback", hung[engine], func(originals.File) runtime.Values { return targets })
+	if errors.Is(r.Err, context.DeadlineExceeded) {
+		hung[engine] = fmt.Errorf("%s did not answer for container %q: %w", engine, item.Container.Name, runtime.ErrUnavailable)
+	}
+	return r
 }
 
 // Restore puts a container's originals back, each by compare-and-swap: a value
@@ -115,7 +124,7 @@ func (a *Actuator) Restore(ctx context.Context, c runtime.Container, reason stri
 }
 
 func (a *Actuator) restore(ctx context.Context, c runtime.Container, reason string) RestoreResult {
-	return a.back(ctx, c, reason, originals.File.Originals)
+	return a.back(ctx, c, reason, nil, originals.File.Originals)
 }
 
 // Lookup finds a running container; ok is false if it is not known to run.
@@ -163,8 +172,9 @@ func (a *Actuator) restoreWhere(ctx context.Context, lookup Lookup, reason strin
 }
 
 // back is every way back: undo, rollback, restore, pending restores. targets chooses where
-// each knob goes, from the container's originals file.
-func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string, targets func(originals.File) runtime.Values) RestoreResult {
+// each knob goes, from the container's originals file. Where something is to be written, and hung
+// says why its engine is not asked, the container's restore is pending.
+func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string, hung error, targets func(originals.File) runtime.Values) RestoreResult {
 	w := &restoreOp{c: c, set: runtime.Values{}, result: RestoreResult{Key: c.Key(), Name: c.Name, Reason: reason, Outcome: Restored}}
 	ctx, cancel := a.begun(ctx)
 	defer cancel()
@@ -178,10 +188,14 @@ func (a *Actuator) back(ctx context.Context, c runtime.Container, reason string,
 	if !found {
 		return w.result
 	}
-	for more := true; more; more = a.stepDown(ctx, w) {
+	for more := true; more; more = hung == nil && a.stepDown(ctx, w) {
 		w.sort(targets(w.file))
 		w.pending = a.safely(ctx, c, w.now, w.set)
 		w.supersedeInFlight()
+	}
+	if hung != nil && len(w.set) > 0 {
+		w.result.Knobs = nil
+		return a.fruitless(w, hung)
 	}
 	err = a.writeBack(ctx, w)
 	if errors.Is(err, runtime.ErrGone) {
