@@ -104,9 +104,9 @@ func TestEdgeOverflow(t *testing.T) {
 		t.Errorf("%d edges, overflow %v", len(th.Edges), overflow)
 	}
 	// A switch in that is not told leaves its wait without a waker: some eight in 12,000 on a busy host
-	// [measured, Linux 6.18]. What left the CPU is counted all the same, so it shows.
+	// [measured, Linux 6.18]. What left the CPU is counted all the same, so it shows; it may have been preempted.
 	missed := waits + th.Preempted - th.Count[probes.StateRun]
-	if counted+missed != waits {
+	if counted > waits || waits-counted > missed {
 		t.Errorf("edges count %d waits, the thread %d; %d runs, %d times preempted", counted, waits, th.Count[probes.StateRun], th.Preempted)
 	}
 }

@@ -59,6 +59,7 @@ type summary struct {
 	failed   []failure
 	running  map[testKey]bool
 	ended    map[string]counts // by package; of one that ran again, of its tests' latest runs
+	bad      map[string]bool   // packages whose latest run failed
 	broke    map[string]bool   // packages that failed by themselves once: no test that runs again mends that
 	problems []string
 }
@@ -72,6 +73,7 @@ func newSummary(out io.Writer) *summary {
 		results: map[string]map[string]string{},
 		open:    map[string]bool{},
 		running: map[testKey]bool{},
+		bad:     map[string]bool{},
 		broke:   map[string]bool{},
 		ended:   map[string]counts{},
 	}
@@ -177,8 +179,8 @@ func (s *summary) packageEnded(e event) {
 	if s.broke[e.Package] { // as a leak at its end, or a process that died: what came after never ran
 		c.failed++
 	}
-	_, ranBefore := s.ended[e.Package]
-	s.ended[e.Package] = c
+	ranAgain := s.bad[e.Package]
+	s.ended[e.Package], s.bad[e.Package] = c, e.Action == "fail"
 	if c == (counts{}) {
 		return // no test files, nothing to tell
 	}
@@ -187,7 +189,7 @@ func (s *summary) packageEnded(e event) {
 		mark = "FAIL"
 	}
 	again := ""
-	if ranBefore {
+	if ranAgain {
 		again = " (some ran again)"
 	}
 	fmt.Fprintf(s.out, "%s %-46s %7.1f s  %4d passed %3d failed %3d skipped%s\n", mark, short(e.Package), e.Elapsed, c.passed, c.failed, c.skipped, again)

@@ -120,6 +120,19 @@ func TestLastLineCountsLeaves(t *testing.T) {
 	}
 }
 
+// TestAnotherCommandIsNotAgain: make test tests some packages twice, the second time with a tag.
+func TestAnotherCommandIsNotAgain(t *testing.T) {
+	const says = "(some ran again)"
+	out, _ := digest(t, stream(t, start(), run("A"), end("pass", "A"), end("pass", ""), start(), run("B"), end("pass", "B"), end("pass", "")))
+	if strings.Contains(out, says) {
+		t.Errorf("nothing ran again:\n%s", out)
+	}
+	out, _ = digest(t, stream(t, start(), run("A"), end("fail", "A"), end("fail", ""), start(), run("A"), end("pass", "A"), end("pass", "")))
+	if strings.Count(out, says) != 1 {
+		t.Errorf("A ran again:\n%s", out)
+	}
+}
+
 func TestFailureIsShownWhole(t *testing.T) {
 	out, _ := digest(t, stream(t, start(), run("A"), say("A", "=== RUN   A\n"), say("A", "    a_test.go:3: want 1\n"),
 		say("A", "    a_test.go:4: got 2\n"), end("fail", "A"), end("fail", "")))
