@@ -203,7 +203,7 @@ test: setup-dev build image ## Everything this machine can run: unit, property, 
 	{ rc=0; run "$$others" || rc=1; $(WITH_CGO) run $(NVML_CHILD) || rc=1; run ./cmd/trimtab -tags man -run Manual || rc=1; run "$$alone" || rc=1; exit $$rc; } | .cache/testsummary
 
 .PHONY: race
-race: setup-dev ## Tests that need neither Docker nor a daemon and in which goroutines run, under the race detector, which first must find a race made on purpose (5 minutes).
+race: setup-dev ## Tests that need neither Docker nor a daemon and in which goroutines run, under the race detector, which first must find a race made on purpose (7 minutes).
 	@$(WITH_CGO) scripts/race.sh $(TEST_P)
 
 # Where current runtimes are built; ignored by git, kept between runs.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests under Go's race detector (about 5 minutes on two CPUs; needs gcc). First it must
+# Runs the tests under Go's race detector (about 7 minutes on two CPUs; needs gcc). First it must
 # find a race that is there on purpose. Ends with how many packages and tests ran.
 #
 # There is no Docker for these tests: what needs it skips. `make test` runs it, without the detector.
