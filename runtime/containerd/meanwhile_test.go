@@ -29,8 +29,8 @@ func TestSetMeanwhileStands(t *testing.T) {
 	weight := runtime.Values{runtime.KnobCPUWeight: "90"}
 	for name, tc := range map[string]struct {
 		asked, theirs runtime.Values // theirs: what somebody sets while the runtime is at work
-		refused       bool           // what is written again
-		want          runtime.Values // is written again
+		want          runtime.Values // what is written again
+		refused       bool           // that is
 	}{
 		"nothing":                   {asked: weight},
 		"another knob":              {asked: weight, theirs: runtime.Values{runtime.KnobCPUQuota: "20000 100000"}, want: runtime.Values{runtime.KnobCPUQuota: "20000 100000"}},

@@ -29,8 +29,8 @@ type Writer struct {
 
 // Apply is runtime.Engine's, around a write path. write is given what stands in the
 // kernel and what is to change; the latter is checked, and holds no empty cpuset.
-// What somebody else writes between the reading and the end of the write is lost where the write path carries
-// all values and cannot tell (runtime/containerd: limits; runtime/docker: what `docker update` stored).
+// A write path that carries all values writes over what somebody else wrote since the reading, but for what
+// it can see: limits (runtime/containerd), and what `docker update` stored (runtime/docker).
 func (w *Writer) Apply(ctx context.Context, host Host, c runtime.Container, set runtime.Values,
 	write func(ctx context.Context, stands, want runtime.Values) error) error {
 	unlock, err := w.lock(ctx, c.ID.Container)

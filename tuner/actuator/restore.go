@@ -99,9 +99,9 @@ func (a *Actuator) Rollback(ctx context.Context, items []Item) []RestoreResult {
 	return out
 }
 
-// rewind takes one container's part of a plan back. hung holds engines that let a part before
-// it wait for nothing, by name: they are not asked again, for each would cost their patience, and
-// the rest of the plan is restored once they answer.
+// rewind takes one container's part of a plan back. hung holds, by name, the engines that did not
+// answer for a part before it. They are not asked again, since each try would cost the whole
+// patience: what is left of the plan is restored once they answer.
 func (a *Actuator) rewind(ctx context.Context, item Item, hung map[string]error) RestoreResult {
 	targets := runtime.Values{}
 	for _, ch := range item.Changes {

@@ -59,7 +59,7 @@ func containerFamilies() []Family {
 		{Name: "trimtab_container_info", Kind: Gauge, Labels: ct("engine", "image", "mode", "state"), Help: "Always 1. A watched container and what it is."},
 		{Name: "trimtab_container_breakdown_seconds_total", Kind: Counter, Labels: ct("part"), Help: "Wall time of the container's slowest rank by what it went into, since the container was watched. The parts sum to the wall time."},
 		{Name: "trimtab_container_rate", Kind: Gauge, Labels: ct("source", "steps"), Help: "Ticks per second of a periodic event of the job. These are training steps only where steps is true."},
-		{Name: "trimtab_container_speedup_ratio", Kind: Gauge, Labels: ct(), Help: "Measured rate over the rate before the first change, 1 where it is the same. Absent until measured, and where work done contradicts what the job counts itself."},
+		{Name: "trimtab_container_speedup_ratio", Kind: Gauge, Labels: ct(), Help: "Measured rate over the rate before the first of the changes that stand, 1 where it is the same. Absent until measured, and where work done contradicts what the job counts itself."},
 		{Name: "trimtab_container_gain_ratio", Kind: Gauge, Labels: ct(), Help: "Deprecated, for one release: trimtab_container_speedup_ratio minus one."},
 		{Name: "trimtab_container_work_ratio", Kind: Gauge, Labels: ct(), Help: "Work done over that before the first change, minus one, by quantities that grow with work. It is there where steps are not counted or the job counts them itself. Absent until measured."},
 		{Name: "trimtab_container_loan_cpus", Kind: Gauge, Labels: ct(), Help: "CPUs that the container was lent above its owner's quota, which nobody else used. It is 0 without a loan."},

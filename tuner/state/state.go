@@ -108,7 +108,7 @@ type Container struct {
 	RateWhy string        `json:"rateWhy,omitempty"` // why no rate is shown to people
 	// Aggregated: no steps tell which thread trains; Cost is of all threads together, a "tick" of it a second.
 	Aggregated bool               `json:"aggregated,omitempty"`
-	Baseline   float64            `json:"baseline,omitempty"` // rate before trimtab's first change, same source
+	Baseline   float64            `json:"baseline,omitempty"` // rate before the first of the changes that stand, same source
 	Breakdown  policies.Breakdown `json:"breakdown"`          // latest window, slowest rank
 	// Verdict is what its latest windows agree on, and seldom changes; WindowVerdict is the latest's own.
 	Verdict       policies.Verdict `json:"verdict"`
