@@ -214,8 +214,10 @@ type Engine interface {
 	Read(ctx context.Context, c Container) (Values, error)
 	// Apply sets the given knobs and leaves all others as they stand, foreign
 	// ones included; it goes through the runtime's write path, never to cgroup files.
-	// It does not read back. Errors: ErrGone, ErrRefused, ErrUnavailable.
-	Apply(ctx context.Context, c Container, set Values) error
+	// inFlight are values that the caller's earlier writes, cut short, may still bring: seen during
+	// this one they are not taken for somebody else's. It does not read back. Errors: ErrGone,
+	// ErrRefused, ErrUnavailable.
+	Apply(ctx context.Context, c Container, set Values, inFlight ...Values) error
 	// WritePath names the way Apply would take for c now ("containerd/moby", "docker-api").
 	WritePath(ctx context.Context, c Container) string
 }

@@ -115,7 +115,7 @@ func (e *Engine) Read(ctx context.Context, c runtime.Container) (runtime.Values,
 
 // Apply implements runtime.Engine. Kubernetes' containers are refused: kubelet
 // owns what stands there. After ErrUnavailable the write may still have happened.
-func (e *Engine) Apply(ctx context.Context, c runtime.Container, set runtime.Values) error {
+func (e *Engine) Apply(ctx context.Context, c runtime.Container, set runtime.Values, inFlight ...runtime.Values) error {
 	return e.writer.Apply(ctx, e.host, c, set, func(ctx context.Context, stands, want runtime.Values) error {
 		t, err := e.tasksOf(ctx, c)
 		if err != nil {
@@ -124,7 +124,7 @@ func (e *Engine) Apply(ctx context.Context, c runtime.Container, set runtime.Val
 		if c.Kubernetes || t.Namespace == kubernetesNamespace || cgroup.IsKubernetes(c.Cgroup) {
 			return fmt.Errorf("container %q: Kubernetes' containers are only observed: %w", c.Name, runtime.ErrRefused)
 		}
-		return t.Apply(ctx, c, stands, want)
+		return t.Apply(ctx, c, stands, want, inFlight)
 	})
 }
 

@@ -27,12 +27,13 @@ const (
 
 // keepMeanwhile writes, and then once more the limits that somebody else set meanwhile: the write
 // carried all values that were read before, and the older ones of those (the package's trap).
-func keepMeanwhile(ctx context.Context, host engine.Host, c runtime.Container, stands, want runtime.Values,
+func keepMeanwhile(ctx context.Context, host engine.Host, c runtime.Container, stands, want runtime.Values, inFlight []runtime.Values,
 	write func(ctx context.Context, stands, want runtime.Values) error) error {
 	if _, ok := want[runtime.KnobIOWeight]; ok { // systemd was told, and writes all else from its own record
 		return write(ctx, stands, want)
 	}
-	end := look(ctx, host, c, stands, want)
+	inFlight = slices.Clip(inFlight)
+	end := look(ctx, host, c, append(inFlight, stands, want)...)
 	err := write(ctx, stands, want)
 	theirs := end()
 	if errors.Is(err, runtime.ErrUnavailable) { // it may still land, and who does not answer is not asked again
@@ -52,7 +53,7 @@ func keepMeanwhile(ctx context.Context, host engine.Host, c runtime.Container, s
 		if errBack == nil && len(back) == 0 {
 			return err
 		}
-		end = look(ctx, host, c, now, back)
+		end = look(ctx, host, c, append(inFlight, now, back)...)
 		if errBack == nil {
 			errBack = write(ctx, now, back)
 		}
@@ -64,16 +65,16 @@ func keepMeanwhile(ctx context.Context, host engine.Host, c runtime.Container, s
 	return err
 }
 
-// look reads what stands until end is called, which returns what neither stood nor was asked
-// for, the latest of each knob. It came from elsewhere.
-func look(ctx context.Context, host engine.Host, c runtime.Container, stands, want runtime.Values) (end func() runtime.Values) {
+// look reads what stands until end is called, which returns what none of known holds, the latest
+// of each knob. It came from elsewhere.
+func look(ctx context.Context, host engine.Host, c runtime.Container, known ...runtime.Values) (end func() runtime.Values) {
 	ctx, cancel := context.WithCancel(ctx)
 	theirs, ended := runtime.Values{}, make(chan struct{})
 	go func() {
 		defer close(ended)
 		for began := time.Now(); ; {
 			if now, err := host.Read(ctx, c); err == nil {
-				note(theirs, now, stands, want)
+				note(theirs, now, known)
 			}
 			select {
 			case <-time.After(max(lookEvery, time.Since(began)/lookPart)):
@@ -90,10 +91,10 @@ func look(ctx context.Context, host engine.Host, c runtime.Container, stands, wa
 }
 
 // note keeps what of now is somebody else's: with a memory limit the swap limit, for v1's counts memory too.
-func note(theirs, now, stands, want runtime.Values) {
+func note(theirs, now runtime.Values, known []runtime.Values) {
 	for _, knob := range limits {
 		v, ok := now[knob]
-		if !ok || ours(knob, v, stands, want) {
+		if !ok || ours(knob, v, known) {
 			continue
 		}
 		theirs[knob] = v
@@ -103,17 +104,22 @@ func note(theirs, now, stands, want runtime.Values) {
 	}
 }
 
-// ours reports whether a write may have left a value: what stood, what is asked for, or, of a quota,
-// the one's quota in the other's period, for v1 has a file for each.
-func ours(knob runtime.Knob, v runtime.Value, stands, want runtime.Values) bool {
-	known := []runtime.Value{stands[knob]}
-	if asked, ok := want[knob]; ok {
-		known = append(known, asked)
-		if a, periodA, err := runtime.ParseQuota(asked); knob == runtime.KnobCPUQuota && err == nil {
-			if b, periodB, err := runtime.ParseQuota(stands[knob]); err == nil {
-				known = append(known, runtime.Quota(a, periodB), runtime.Quota(b, periodA))
+// ours reports whether a write may have left a value: one of known, or, of a quota, one's quota in
+// another's period, for v1 has a file for each.
+func ours(knob runtime.Knob, v runtime.Value, known []runtime.Values) bool {
+	for _, a := range known {
+		if k, ok := a[knob]; ok && knob.Same(k, v) {
+			return true
+		}
+		quota, _, err := runtime.ParseQuota(a[knob])
+		if knob != runtime.KnobCPUQuota || err != nil {
+			continue
+		}
+		for _, b := range known {
+			if _, period, err := runtime.ParseQuota(b[knob]); err == nil && knob.Same(runtime.Quota(quota, period), v) {
+				return true
 			}
 		}
 	}
-	return slices.ContainsFunc(known, func(k runtime.Value) bool { return knob.Same(k, v) })
+	return false
 }

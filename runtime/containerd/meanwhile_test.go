@@ -29,6 +29,7 @@ func TestSetMeanwhileStands(t *testing.T) {
 	weight := runtime.Values{runtime.KnobCPUWeight: "90"}
 	for name, tc := range map[string]struct {
 		asked, theirs runtime.Values // theirs: what somebody sets while the runtime is at work
+		inFlight      []runtime.Values
 		want          runtime.Values // what is written again
 		refused       bool           // that is
 	}{
@@ -44,6 +45,11 @@ func TestSetMeanwhileStands(t *testing.T) {
 		"CPUs are no longer chosen": {asked: weight, theirs: runtime.Values{runtime.KnobCpuset: ""}, want: runtime.Values{runtime.KnobCpuset: "0-1"}},
 		"what systemd has on record, told of an I/O weight": {asked: runtime.Values{runtime.KnobIOWeight: "200"},
 			theirs: runtime.Values{runtime.KnobCPUQuota: "20000 100000"}},
+		"a write that was cut short lands": {asked: runtime.Values{runtime.KnobCPUQuota: "40000 100000"},
+			theirs:   runtime.Values{runtime.KnobCPUQuota: "76000 100000", runtime.KnobMemoryLimit: "536870912", runtime.KnobMemorySwap: "1073741824"},
+			inFlight: []runtime.Values{{runtime.KnobMemoryLimit: "536870912"}, {runtime.KnobCPUQuota: "76000 100000"}}},
+		"half of one": {asked: weight, theirs: runtime.Values{runtime.KnobCPUQuota: "76000 100000", runtime.KnobCpuset: "1"}, want: runtime.Values{runtime.KnobCpuset: "1"},
+			inFlight: []runtime.Values{{runtime.KnobCPUQuota: "76000 50000"}}},
 		"it cannot be set again": {asked: weight, theirs: runtime.Values{runtime.KnobCPUQuota: "20000 100000"}, refused: true,
 			want: runtime.Values{runtime.KnobCPUQuota: "20000 100000"}},
 	} {
@@ -76,7 +82,7 @@ func TestSetMeanwhileStands(t *testing.T) {
 			}
 			var again runtime.Values
 			first := true
-			err = keepMeanwhile(t.Context(), host, c, stands, tc.asked, func(_ context.Context, stands, want runtime.Values) error {
+			err = keepMeanwhile(t.Context(), host, c, stands, tc.asked, tc.inFlight, func(_ context.Context, stands, want runtime.Values) error {
 				if !first {
 					again = want.Clone()
 					if tc.refused {

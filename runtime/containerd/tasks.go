@@ -120,9 +120,9 @@ func (t Tasks) Update(ctx context.Context, id string, r *specs.LinuxResources) e
 
 // Apply sends the complete set of values: stands is what is in the kernel, set
 // what is to change. A burst above the new quota has to go first, so that may take
-// a second update. A limit that somebody else sets meanwhile is set again. Errors as Update's.
-func (t Tasks) Apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
-	return keepMeanwhile(ctx, t.Host, c, stands, set, func(ctx context.Context, stands, set runtime.Values) error {
+// a second update. A limit that somebody else sets meanwhile, and that is not inFlight, is set again. Errors as Update's.
+func (t Tasks) Apply(ctx context.Context, c runtime.Container, stands, set runtime.Values, inFlight []runtime.Values) error {
+	return keepMeanwhile(ctx, t.Host, c, stands, set, inFlight, func(ctx context.Context, stands, set runtime.Values) error {
 		return t.apply(ctx, c, stands, set)
 	})
 }

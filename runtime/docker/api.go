@@ -29,7 +29,7 @@ type apiUpdater struct {
 
 func (apiUpdater) name() string { return "docker-api" }
 
-func (d apiUpdater) apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
+func (d apiUpdater) apply(ctx context.Context, c runtime.Container, stands, set runtime.Values, _ []runtime.Values) error {
 	ctx, cancel := context.WithTimeout(ctx, d.engine.opts.CallTimeout)
 	defer cancel()
 	info, err := d.engine.record(ctx, c.ID.Container)

@@ -85,6 +85,6 @@ func (d containerdUpdater) runs(ctx context.Context, c runtime.Container) error 
 	return err
 }
 
-func (d containerdUpdater) apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error {
-	return d.tasks.Apply(ctx, c, stands, set)
+func (d containerdUpdater) apply(ctx context.Context, c runtime.Container, stands, set runtime.Values, inFlight []runtime.Values) error {
+	return d.tasks.Apply(ctx, c, stands, set, inFlight)
 }

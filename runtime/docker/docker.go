@@ -128,17 +128,17 @@ func (e *Engine) Read(ctx context.Context, c runtime.Container) (runtime.Values,
 // Apply implements runtime.Engine. After ErrUnavailable the write may still have
 // happened: read back. What somebody stores in Docker's record meanwhile (`docker update`)
 // stands at the end, whichever of the two the runtime heard last.
-func (e *Engine) Apply(ctx context.Context, c runtime.Container, set runtime.Values) error {
-	stood, err := e.write(ctx, c, set)
+func (e *Engine) Apply(ctx context.Context, c runtime.Container, set runtime.Values, inFlight ...runtime.Values) error {
+	stood, err := e.write(ctx, c, set, inFlight)
 	if stood == nil || errors.Is(err, runtime.ErrGone) {
 		return err
 	}
-	return errors.Join(err, e.keepUpdates(ctx, c, stood))
+	return errors.Join(err, e.keepUpdates(ctx, c, stood, inFlight))
 }
 
 // write returns what stood before; nil where nothing was sent, or where Docker itself puts
 // what its API is told in order.
-func (e *Engine) write(ctx context.Context, c runtime.Container, set runtime.Values) (stood runtime.Values, err error) {
+func (e *Engine) write(ctx context.Context, c runtime.Container, set runtime.Values, inFlight []runtime.Values) (stood runtime.Values, err error) {
 	err = e.writer.Apply(ctx, e.host, c, set, func(ctx context.Context, stands, want runtime.Values) error {
 		d := e.updater(ctx, c)
 		switch _, api := d.(apiUpdater); {
@@ -147,7 +147,7 @@ func (e *Engine) write(ctx context.Context, c runtime.Container, set runtime.Val
 		case stood == nil: // not a second time, where a refused write is undone
 			stood = stands.Clone()
 		}
-		return d.apply(ctx, c, stands, want)
+		return d.apply(ctx, c, stands, want, inFlight)
 	})
 	return stood, err
 }
@@ -161,5 +161,5 @@ func (e *Engine) WritePath(ctx context.Context, c runtime.Container) string {
 // is to change; set is checked, and holds no empty cpuset.
 type updater interface {
 	name() string
-	apply(ctx context.Context, c runtime.Container, stands, set runtime.Values) error
+	apply(ctx context.Context, c runtime.Container, stands, set runtime.Values, inFlight []runtime.Values) error
 }

@@ -50,10 +50,10 @@ func (e *Engine) Store(ctx context.Context, c runtime.Container, set runtime.Val
 	}
 	defer e.updates.Delete(c.ID.Container) // what its record holds next is trimtab's word, and no update of its owner's
 	if live == nil {
-		return apiUpdater{engine: e, stopped: true}.apply(ctx, c, stored, set)
+		return apiUpdater{engine: e, stopped: true}.apply(ctx, c, stored, set, nil)
 	}
 	return e.writer.Apply(ctx, e.host, *live, set, func(ctx context.Context, stands, want runtime.Values) error {
-		return apiUpdater{engine: e}.apply(ctx, *live, stands, want)
+		return apiUpdater{engine: e}.apply(ctx, *live, stands, want, nil)
 	})
 }
 

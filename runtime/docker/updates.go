@@ -29,7 +29,7 @@ const recordTimeout = time.Second
 // Docker stores first and tells the runtime then, so what the runtime heard before our write
 // ended is in the record by now; what it hears later has the last word anyway. A value that had
 // reached the kernel by the time of the reading was carried, or overwritten knowingly.
-func (e *Engine) keepUpdates(ctx context.Context, c runtime.Container, stood runtime.Values) error {
+func (e *Engine) keepUpdates(ctx context.Context, c runtime.Container, stood runtime.Values, inFlight []runtime.Values) error {
 	id := c.ID.Container
 	for range 3 { // who updates it in a loop has the last word without us
 		now, err := e.owners(ctx, c)
@@ -53,7 +53,7 @@ func (e *Engine) keepUpdates(ctx context.Context, c runtime.Container, stood run
 			return nil
 		}
 		e.opts.Logger.Info("it was updated while trimtab wrote: its owner's values stand", "container", c.Name, "knobs", engine.KnobNames(changed))
-		if stood, err = e.write(ctx, c, changed); err != nil {
+		if stood, err = e.write(ctx, c, changed, inFlight); err != nil {
 			return fmt.Errorf("container %q: it was updated while trimtab wrote: %w", c.Name, err)
 		}
 		e.updates.Store(id, now)

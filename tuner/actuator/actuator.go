@@ -27,7 +27,7 @@ import (
 // Engine is the part of runtime.Engine that acting needs.
 type Engine interface {
 	Read(ctx context.Context, c runtime.Container) (runtime.Values, error)
-	Apply(ctx context.Context, c runtime.Container, set runtime.Values) error
+	Apply(ctx context.Context, c runtime.Container, set runtime.Values, inFlight ...runtime.Values) error
 }
 
 // Store is the part of originals.Store that acting needs.
@@ -229,9 +229,9 @@ func (a *Actuator) save(f originals.File) error {
 }
 
 // send is the only call of an engine's Apply.
-func (a *Actuator) send(ctx context.Context, e Engine, c runtime.Container, set runtime.Values) error {
+func (a *Actuator) send(ctx context.Context, e Engine, c runtime.Container, set runtime.Values, inFlight ...runtime.Values) error {
 	a.o.Fault("apply.before")
-	err := e.Apply(ctx, c, set)
+	err := e.Apply(ctx, c, set, inFlight...)
 	a.o.Fault("apply.after")
 	return err
 }

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/trimtab/trimtab/policies"
@@ -27,8 +29,8 @@ type fakeEngine struct {
 	after   func(c runtime.Container, set runtime.Values) error
 	onRead  func(c runtime.Container) error
 	applies int
-	// late holds writes of a process that died while they were under way: they
-	// land before the next one.
+	// late holds writes of a process that died while they were under way: they land during the next
+	// one. What that is not told to be in flight is taken for somebody's, and set again, as engines do.
 	late []func()
 }
 
@@ -57,21 +59,29 @@ func (e *fakeEngine) values(c runtime.Container) (runtime.Values, error) {
 	return v, json.Unmarshal(data, &v)
 }
 
-func (e *fakeEngine) Apply(_ context.Context, c runtime.Container, set runtime.Values) error {
+func (e *fakeEngine) Apply(_ context.Context, c runtime.Container, set runtime.Values, inFlight ...runtime.Values) error {
+	stood, err := e.values(c)
+	if err != nil {
+		return err
+	}
 	for _, land := range e.late {
 		land()
 	}
 	e.late = nil
-	if _, err := e.values(c); err != nil {
+	theirs, err := e.values(c)
+	if err != nil {
 		return err
 	}
+	maps.DeleteFunc(theirs, func(knob runtime.Knob, v runtime.Value) bool {
+		return slices.ContainsFunc(append(inFlight, stood, set), func(known runtime.Values) bool { return known[knob] == v })
+	})
 	e.applies++
 	if e.onApply != nil {
 		if err := e.onApply(c, set); err != nil {
 			return err
 		}
 	}
-	if err := e.set(c, set); err != nil {
+	if err := errors.Join(e.set(c, set), e.set(c, theirs)); err != nil {
 		return err
 	}
 	if e.after != nil {

@@ -444,7 +444,7 @@ type slowEngine struct {
 	once      sync.Once
 }
 
-func (e *slowEngine) Apply(ctx context.Context, c runtime.Container, set runtime.Values) error {
+func (e *slowEngine) Apply(ctx context.Context, c runtime.Container, set runtime.Values, inFlight ...runtime.Values) error {
 	now := e.now.Add(1)
 	defer e.now.Add(-1)
 	for most := e.most.Load(); now > most && !e.most.CompareAndSwap(most, now); most = e.most.Load() {
@@ -461,7 +461,7 @@ func (e *slowEngine) Apply(ctx context.Context, c runtime.Container, set runtime
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.fakeEngine.Apply(ctx, c, set)
+	return e.fakeEngine.Apply(ctx, c, set, inFlight...)
 }
 
 func (e *slowEngine) Read(ctx context.Context, c runtime.Container) (runtime.Values, error) {

@@ -19,6 +19,7 @@ type restoreOp struct {
 	before   runtime.Values // what stood at first
 	now      runtime.Values
 	set      runtime.Values // what is to be written
+	inFlight []runtime.Values
 	pending  map[runtime.Knob]string
 	result   RestoreResult
 	recorded bool // an intent had to be saved before the write
@@ -99,14 +100,14 @@ func (a *Actuator) stepDown(ctx context.Context, w *restoreOp) bool {
 		return false
 	}
 	step := *w // of which the file's knobs are w's
-	step.set = runtime.Values{knob: runtime.IntValue(int64(next))}
+	step.set, step.inFlight = runtime.Values{knob: runtime.IntValue(int64(next))}, w.file.InFlight()
 	if a.intendBack(&step) != nil { // on a full disk the original alone may be written
 		w.file, w.stuck = w.saved.Clone(), true
 		return false
 	}
 	w.saved = w.file.Clone()
 	if step.verify(ctx) == nil && len(step.set) > 0 {
-		err = a.send(ctx, w.engine, w.c, step.set)
+		err = a.send(ctx, w.engine, w.c, step.set, step.inFlight...)
 	}
 	now, errRead := w.engine.Read(ctx, w.c)
 	if errRead != nil {
@@ -129,6 +130,7 @@ func (a *Actuator) writeBack(ctx context.Context, w *restoreOp) error {
 	if len(w.set) == 0 {
 		return nil
 	}
+	w.inFlight = w.file.InFlight() // before the intent of this one
 	intentErr := a.intendBack(w)
 	if intentErr != nil {
 		// Only values that the file on disk knows may be written.
@@ -214,7 +216,7 @@ func (a *Actuator) sendBack(ctx context.Context, w *restoreOp) error {
 	if len(w.set) == 0 {
 		return nil
 	}
-	err := a.send(ctx, w.engine, w.c, w.set)
+	err := a.send(ctx, w.engine, w.c, w.set, w.inFlight...)
 	if !errors.Is(err, runtime.ErrRefused) || len(w.set) < 2 {
 		return err
 	}
@@ -230,7 +232,7 @@ func (a *Actuator) sendBack(ctx context.Context, w *restoreOp) error {
 			}
 		}
 		if len(set) > 0 {
-			errs = append(errs, a.send(ctx, w.engine, w.c, set))
+			errs = append(errs, a.send(ctx, w.engine, w.c, set, w.inFlight...))
 		}
 	}
 	return errors.Join(errs...)

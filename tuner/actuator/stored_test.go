@@ -24,8 +24,8 @@ type storingEngine struct {
 	down   error
 }
 
-func (e *storingEngine) Apply(ctx context.Context, c runtime.Container, set runtime.Values) error {
-	if err := e.fakeEngine.Apply(ctx, c, set); err != nil {
+func (e *storingEngine) Apply(ctx context.Context, c runtime.Container, set runtime.Values, inFlight ...runtime.Values) error {
+	if err := e.fakeEngine.Apply(ctx, c, set, inFlight...); err != nil {
 		return err
 	}
 	if e.api {

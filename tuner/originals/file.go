@@ -137,6 +137,25 @@ func (f File) Stored() bool {
 	return false
 }
 
+// InFlight are the values that a write which was cut short may still bring, for it carries all knobs,
+// each as it stood or was to be. None where no write was.
+func (f File) InFlight() []runtime.Values {
+	original, written, writing := runtime.Values{}, runtime.Values{}, runtime.Values{}
+	for name, k := range f.Knobs {
+		original[name] = k.Original
+		if k.Written != "" {
+			written[name] = k.Written
+		}
+		if k.Writing != "" {
+			writing[name] = k.Writing
+		}
+	}
+	if len(writing) == 0 {
+		return nil
+	}
+	return []runtime.Values{original, written, writing}
+}
+
 // Originals lists the original of each knob in the file.
 func (f File) Originals() runtime.Values {
 	out := runtime.Values{}
