@@ -74,7 +74,7 @@ func look(ctx context.Context, host engine.Host, c runtime.Container, known ...r
 		defer close(ended)
 		for began := time.Now(); ; {
 			if now, err := host.Read(ctx, c); err == nil {
-				note(theirs, now, known)
+				note(theirs, now, known, c.Cgroup.Mode)
 			}
 			select {
 			case <-time.After(max(lookEvery, time.Since(began)/lookPart)):
@@ -90,15 +90,18 @@ func look(ctx context.Context, host engine.Host, c runtime.Container, known ...r
 	}
 }
 
-// note keeps what of now is somebody else's: with a memory limit the swap limit, for v1's counts memory too.
-func note(theirs, now runtime.Values, known []runtime.Values) {
+// note keeps what of now is somebody else's: with a memory limit the swap limit, but for one of ours
+// above which that does not go. v1's counts memory too.
+func note(theirs, now runtime.Values, known []runtime.Values, mode runtime.CgroupMode) {
 	for _, knob := range limits {
 		v, ok := now[knob]
 		if !ok || ours(knob, v, known) {
 			continue
 		}
 		theirs[knob] = v
-		if swap, ok := now[runtime.KnobMemorySwap]; ok && knob == runtime.KnobMemoryLimit {
+		tooLow := func(values runtime.Values) bool { return values[runtime.KnobMemorySwap].Below(v) }
+		needed := mode != runtime.CgroupV2 && slices.ContainsFunc(known, tooLow)
+		if swap, ok := now[runtime.KnobMemorySwap]; ok && knob == runtime.KnobMemoryLimit && (needed || !ours(runtime.KnobMemorySwap, swap, known)) {
 			theirs[runtime.KnobMemorySwap] = swap
 		}
 	}

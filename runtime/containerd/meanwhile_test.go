@@ -42,6 +42,8 @@ func TestSetMeanwhileStands(t *testing.T) {
 		"a weight of an older record": {asked: runtime.Values{runtime.KnobCPUQuota: "90000 100000"}, theirs: runtime.Values{runtime.KnobCPUWeight: "39"}},
 		"a memory limit with its swap limit": {asked: weight, theirs: runtime.Values{runtime.KnobMemoryLimit: "536870912", runtime.KnobMemorySwap: "1073741824"},
 			want: runtime.Values{runtime.KnobMemoryLimit: "536870912", runtime.KnobMemorySwap: "1073741824"}},
+		"a memory limit beside our swap limit": {asked: runtime.Values{runtime.KnobMemorySwap: "0"}, theirs: runtime.Values{runtime.KnobMemoryLimit: "536870912"},
+			want: runtime.Values{runtime.KnobMemoryLimit: "536870912"}},
 		"CPUs are no longer chosen": {asked: weight, theirs: runtime.Values{runtime.KnobCpuset: ""}, want: runtime.Values{runtime.KnobCpuset: "0-1"}},
 		"what systemd has on record, told of an I/O weight": {asked: runtime.Values{runtime.KnobIOWeight: "200"},
 			theirs: runtime.Values{runtime.KnobCPUQuota: "20000 100000"}},

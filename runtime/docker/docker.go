@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -133,7 +134,7 @@ func (e *Engine) Apply(ctx context.Context, c runtime.Container, set runtime.Val
 	if stood == nil || errors.Is(err, runtime.ErrGone) {
 		return err
 	}
-	return errors.Join(err, e.keepUpdates(ctx, c, stood, inFlight))
+	return errors.Join(err, e.keepUpdates(ctx, c, stood, append(slices.Clip(inFlight), set)))
 }
 
 // write returns what stood before; nil where nothing was sent, or where Docker itself puts

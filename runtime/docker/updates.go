@@ -57,6 +57,7 @@ func (e *Engine) keepUpdates(ctx context.Context, c runtime.Container, stood run
 			return fmt.Errorf("container %q: it was updated while trimtab wrote: %w", c.Name, err)
 		}
 		e.updates.Store(id, now)
+		inFlight = append(inFlight, changed)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package actuator
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/trimtab/trimtab/runtime"
@@ -238,6 +239,9 @@ func settleKnob(f originals.File, res *ChangeResult, stored bool) bool {
 		res.Outcome, res.Text = outcomeOf(res.Err), res.Err.Error()
 	case name.Same(res.Change.From, res.Actual):
 		res.Outcome, res.Text = Failed, "acknowledged, and still reads "+string(res.Actual)
+	case res.Err != nil && !errors.Is(res.Err, runtime.ErrRefused):
+		// Likewise: undo puts what somebody else set behind it.
+		res.Outcome, res.Text = outcomeOf(res.Err), fmt.Sprintf("it reads %s; %v", res.Actual, res.Err)
 	default:
 		delete(f.Knobs, name)
 		res.yield(fmt.Sprintf("it reads %s, which trimtab did not write", res.Actual))

@@ -2,6 +2,7 @@ package actuator_test
 
 import (
 	"context"
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -74,7 +75,7 @@ func TestLateWriteBeforeASafeLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.start(c, runtime.Values{runtime.KnobMemoryLimit: bytes(8192 * mib)})
-	b.engine.late = append(b.engine.late, func() { b.start(c, runtime.Values{runtime.KnobMemoryLimit: bytes(3072 * mib)}) })
+	b.engine.later(c, runtime.Values{runtime.KnobMemoryLimit: bytes(3072 * mib)})
 	b.engine.onApply = func(runtime.Container, runtime.Values) error { return runtime.ErrUnavailable }
 	b.use = actuator.MemoryUse{Anon: 4000 * mib}
 	b.actuator().Restore(t.Context(), c, "start")
@@ -97,14 +98,72 @@ func TestLateWriteAfterOwnersReset(t *testing.T) {
 	if err := b.store.Save(f); err != nil {
 		t.Fatal(err)
 	}
-	land := func() { b.start(c, runtime.Values{runtime.KnobCPUQuota: "200000 100000"}) }
-	b.engine.late = append(b.engine.late, land)
+	b.engine.later(c, runtime.Values{runtime.KnobCPUQuota: "200000 100000"})
 	b.actuator().Rollback(t.Context(), []actuator.Item{item(c, tune("cpu"), change(runtime.KnobCPUQuota, "150000 100000", "200000 100000"))})
-	for _, land := range b.engine.late {
-		land()
+	if err := b.engine.land(c); err != nil {
+		t.Fatal(err)
 	}
 	if diff := cmp.Diff(owner(), b.stands(c)); diff != "" || b.files() != 0 {
 		t.Errorf("%d files, %s", b.files(), diff)
+	}
+}
+
+// TestLateWriteAfterAFailedTry: a write was cut short, and the first try at the way back fails as well;
+// then it lands. It carries all knobs, and none of them is taken for somebody else's.
+func TestLateWriteAfterAFailedTry(t *testing.T) {
+	const raised, more, theirs = "150000 100000", "200000 100000", "90000 100000"
+	quota := originals.Knob{Original: "40000 100000", Written: raised, Writing: more}
+	weight := originals.Knob{Original: "1024", Written: "5000"}
+	for name, tt := range map[string]struct {
+		file        map[runtime.Knob]originals.Knob
+		stands      runtime.Values
+		use         actuator.MemoryUse
+		first       error
+		lands, want runtime.Values // want: but for the owner's
+	}{
+		"its knob is somebody else's by now": {
+			file:   map[runtime.Knob]originals.Knob{runtime.KnobCPUQuota: quota},
+			stands: runtime.Values{runtime.KnobCPUQuota: theirs}, first: runtime.ErrUnavailable,
+			lands: runtime.Values{runtime.KnobCPUQuota: more}, want: runtime.Values{runtime.KnobCPUQuota: theirs},
+		},
+		"another knob is somebody else's by now": {
+			file:   map[runtime.Knob]originals.Knob{runtime.KnobCPUQuota: quota, runtime.KnobCPUWeight: weight},
+			stands: runtime.Values{runtime.KnobCPUQuota: raised, runtime.KnobCPUWeight: "333"}, first: runtime.ErrUnavailable,
+			lands: runtime.Values{runtime.KnobCPUQuota: more, runtime.KnobCPUWeight: "5000"}, want: runtime.Values{runtime.KnobCPUWeight: "333"},
+		},
+		"its owner has put another knob back": {
+			file:   map[runtime.Knob]originals.Knob{runtime.KnobCPUQuota: quota, runtime.KnobCPUWeight: weight},
+			stands: runtime.Values{runtime.KnobCPUQuota: raised}, first: runtime.ErrUnavailable,
+			lands: runtime.Values{runtime.KnobCPUQuota: more, runtime.KnobCPUWeight: "5000"},
+		},
+		"what was sent behind it was refused, it may be before the runtime was asked": {
+			file:   map[runtime.Knob]originals.Knob{runtime.KnobMemoryLimit: {Original: bytes(1024 * mib), Written: bytes(4096 * mib), Writing: bytes(8192 * mib)}},
+			stands: runtime.Values{runtime.KnobMemoryLimit: bytes(4096 * mib)}, first: runtime.ErrRefused, use: actuator.MemoryUse{Anon: 2000 * mib},
+			lands: runtime.Values{runtime.KnobMemoryLimit: bytes(8192 * mib)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			c := b.start(b.start(container("a"), owner()), tt.stands)
+			f := originals.For(c)
+			f.Knobs = tt.file
+			if err := b.store.Save(f); err != nil {
+				t.Fatal(err)
+			}
+			b.use, b.engine.onApply = tt.use, func(runtime.Container, runtime.Values) error { return tt.first }
+			b.actuator().Restore(t.Context(), c, "start")
+			b.use, b.engine.onApply = actuator.MemoryUse{}, nil
+			b.engine.later(c, tt.lands)
+			b.actuator().Restore(t.Context(), c, "again")
+			if err := b.engine.land(c); err != nil {
+				t.Fatal(err)
+			}
+			want := owner()
+			maps.Copy(want, tt.want)
+			if diff := cmp.Diff(want, b.stands(c)); diff != "" || b.files() != 0 {
+				t.Errorf("%d files, %s", b.files(), diff)
+			}
+		})
 	}
 }
 

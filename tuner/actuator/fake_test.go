@@ -29,9 +29,10 @@ type fakeEngine struct {
 	after   func(c runtime.Container, set runtime.Values) error
 	onRead  func(c runtime.Container) error
 	applies int
-	// late holds writes of a process that died while they were under way: they land during the next
-	// one. What that is not told to be in flight is taken for somebody's, and set again, as engines do.
-	late []func()
+	// late holds, by container, writes of a process that died, or lost patience, while they were under
+	// way: they land during the container's next one. What that is not told to be in flight is taken for somebody's, and set again,
+	// as engines do: a write carries all values, as they stood when it began.
+	late map[string][]runtime.Values
 }
 
 func (e *fakeEngine) path(c runtime.Container) string {
@@ -64,10 +65,15 @@ func (e *fakeEngine) Apply(_ context.Context, c runtime.Container, set runtime.V
 	if err != nil {
 		return err
 	}
-	for _, land := range e.late {
-		land()
+	if err := e.land(c); err != nil {
+		return err
 	}
-	e.late = nil
+	e.applies++
+	if e.onApply != nil {
+		if err := e.onApply(c, set); err != nil {
+			return err
+		}
+	}
 	theirs, err := e.values(c)
 	if err != nil {
 		return err
@@ -75,18 +81,30 @@ func (e *fakeEngine) Apply(_ context.Context, c runtime.Container, set runtime.V
 	maps.DeleteFunc(theirs, func(knob runtime.Knob, v runtime.Value) bool {
 		return slices.ContainsFunc(append(inFlight, stood, set), func(known runtime.Values) bool { return known[knob] == v })
 	})
-	e.applies++
-	if e.onApply != nil {
-		if err := e.onApply(c, set); err != nil {
-			return err
-		}
-	}
-	if err := errors.Join(e.set(c, set), e.set(c, theirs)); err != nil {
+	if err := errors.Join(e.set(c, stood), e.set(c, set), e.set(c, theirs)); err != nil {
 		return err
 	}
 	if e.after != nil {
 		return e.after(c, set)
 	}
+	return nil
+}
+
+// later is a write of a process that did not see its end.
+func (e *fakeEngine) later(c runtime.Container, set runtime.Values) {
+	if e.late == nil {
+		e.late = map[string][]runtime.Values{}
+	}
+	e.late[c.Key()] = append(e.late[c.Key()], set.Clone())
+}
+
+func (e *fakeEngine) land(c runtime.Container) error {
+	for _, set := range e.late[c.Key()] {
+		if err := e.set(c, set); err != nil {
+			return err
+		}
+	}
+	delete(e.late, c.Key())
 	return nil
 }
 

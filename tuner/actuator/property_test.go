@@ -2,8 +2,11 @@ package actuator_test
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,21 +74,55 @@ func (w *world) fault(point string) {
 }
 
 func (w *world) onApply(c runtime.Container, set runtime.Values) error {
-	if w.lateWrite && w.crashAt > 0 && w.crashAt < 4 {
+	foreign := w.holdsForeign(c, set) // what somebody has set, written behind what may still land
+	dies := w.lateWrite && w.crashAt > 0 && w.crashAt < 4
+	if dies || (w.lateWrite && w.intended(c, set) || foreign) && errors.Is(w.failing, runtime.ErrUnavailable) {
+		w.bench.engine.later(c, w.carried(c, set))
+	}
+	if dies {
 		w.crashAt = 0
-		set = set.Clone()
-		w.bench.engine.late = append(w.bench.engine.late, func() { w.must(w.bench.engine.set(c, set)) })
 		panic(crash{})
+	}
+	if foreign && errors.Is(w.failing, runtime.ErrRefused) { // none refuses what has just been set by it
+		return nil
 	}
 	return w.failing
 }
 
-// foreignWrite sets a value that trimtab would never write, through the write path.
-func (w *world) foreignWrite() {
-	for _, land := range w.bench.engine.late {
-		land()
+// carried is what a write brings: with what is asked for, what stands of trimtab's.
+func (w *world) carried(c runtime.Container, set runtime.Values) runtime.Values {
+	f, _, err := w.bench.store.Load(c.ID)
+	w.must(err)
+	carried, err := w.bench.engine.values(c)
+	w.must(err)
+	maps.DeleteFunc(carried, func(knob runtime.Knob, v runtime.Value) bool { return !f.Knobs[knob].Ours(knob, v) })
+	maps.Copy(carried, set)
+	return carried
+}
+
+func (w *world) holdsForeign(c runtime.Container, set runtime.Values) bool {
+	for knob, v := range set {
+		if v == w.pending[c.Key()][knob] && v != owner()[knob] {
+			return true
+		}
 	}
-	w.bench.engine.late = nil
+	return false
+}
+
+// intended reports whether all that is to be written is on record: the way back to an original is not.
+func (w *world) intended(c runtime.Container, set runtime.Values) bool {
+	f, _, err := w.bench.store.Load(c.ID)
+	w.must(err)
+	for knob, v := range set {
+		if f.Knobs[knob].Writing != v {
+			return false
+		}
+	}
+	return true
+}
+
+// foreignWrite sets a value that trimtab would never write, past writes that were cut short.
+func (w *world) foreignWrite() {
 	c := rapid.SampledFrom(w.containers).Draw(w.T, "foreign container")
 	w.foreign++
 	knob := rapid.SampledFrom(worldKnobs).Draw(w.T, "foreign knob")
@@ -94,6 +131,14 @@ func (w *world) foreignWrite() {
 		runtime.KnobCPUQuota:    runtime.Quota(50_000+3_000*w.foreign, 100_000),
 		runtime.KnobMemoryLimit: runtime.IntValue(1<<30 + w.foreign<<20),
 	}[knob]
+	// On no record are a way back that a killed process began, and another foreign value on its way
+	// again: this one comes after them.
+	f, _, err := w.bench.store.Load(c.ID)
+	again := func(set runtime.Values) bool { return w.holdsForeign(c, set) }
+	if slices.ContainsFunc(w.bench.engine.late[c.Key()], again) || f.Pending == "" && !f.CutShort() {
+		err = errors.Join(err, w.bench.engine.land(c))
+	}
+	w.must(err)
 	w.must(w.bench.engine.set(c, runtime.Values{knob: v}))
 	w.pending[c.Key()][knob] = v
 }
@@ -160,7 +205,9 @@ func (w *world) yieldDrift() {
 		_, drift, err := w.act.Drift(c, func() (runtime.Values, error) { return w.bench.engine.values(c) })
 		w.must(err)
 		for _, d := range drift {
-			w.must(w.act.Yield(c, d.Knob))
+			if err := w.act.Yield(c, d.Knob); !errors.Is(err, actuator.ErrBusy) { // then tried again
+				w.must(err)
+			}
 		}
 	}
 }
@@ -243,8 +290,8 @@ func (w *world) end() {
 	}
 	// Temporary files of killed processes go at the next start.
 	w.must(w.bench.store.Sweep())
-	for _, land := range w.bench.engine.late {
-		land()
+	for _, c := range w.containers {
+		w.must(w.bench.engine.land(c))
 	}
 }
 

@@ -141,7 +141,7 @@ func (a *Actuator) Drift(c runtime.Container, read func() (runtime.Values, error
 }
 
 // Yield forgets knobs: their values are somebody else's now, and so are their originals.
-// It never waits: ErrBusy while a write is under way.
+// It never waits: ErrBusy while a write is under way, or one that was cut short may still land.
 func (a *Actuator) Yield(c runtime.Container, knobs ...runtime.Knob) error {
 	if !a.mu.TryLock() {
 		return ErrBusy
@@ -150,6 +150,9 @@ func (a *Actuator) Yield(c runtime.Container, knobs ...runtime.Knob) error {
 	f, ok, err := a.o.Store.Load(c.ID)
 	if err != nil || !ok {
 		return err
+	}
+	if _, pending := a.pending[c.Key()]; pending || f.Pending != "" || f.CutShort() {
+		return ErrBusy
 	}
 	had := len(f.Knobs)
 	maps.DeleteFunc(f.Knobs, func(name runtime.Knob, _ originals.Knob) bool { return slices.Contains(knobs, name) })

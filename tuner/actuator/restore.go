@@ -219,6 +219,8 @@ func (a *Actuator) load(ctx context.Context, w *restoreOp) (found bool, err erro
 		return false, err
 	}
 	w.file, w.saved = file.Clone(), file
+	a.noted(func() { _, w.again = a.pending[w.c.Key()] })
+	w.again = w.again || file.Pending != ""
 	if w.engine, err = a.engine(w.c); err == nil {
 		w.now, err = w.engine.Read(ctx, w.c)
 		w.before = w.now

@@ -302,7 +302,7 @@ func TestLateWrite(t *testing.T) {
 	b := newBench(t)
 	c := b.start(container("a"), owner())
 	b.engine.onApply = func(_ runtime.Container, set runtime.Values) error {
-		b.engine.late = append(b.engine.late, func() { b.start(c, set) })
+		b.engine.later(c, set)
 		panic("killed")
 	}
 	func() {
@@ -314,8 +314,8 @@ func TestLateWrite(t *testing.T) {
 	if _, err := b.actuator().Recover(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	for _, land := range b.engine.late {
-		land()
+	if err := b.engine.land(c); err != nil {
+		t.Fatal(err)
 	}
 	if diff := cmp.Diff(owner(), b.stands(c)); diff != "" || b.files() != 0 {
 		t.Errorf("%d files, %s", b.files(), diff)

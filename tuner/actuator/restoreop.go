@@ -18,11 +18,13 @@ type restoreOp struct {
 	saved    originals.File // as on disk
 	before   runtime.Values // what stood at first
 	now      runtime.Values
-	set      runtime.Values // what is to be written
-	inFlight []runtime.Values
+	set      runtime.Values   // what is to be written
+	inFlight []runtime.Values // what earlier writes may still bring,
+	cutShort bool             // and some certainly may
 	pending  map[runtime.Knob]string
 	result   RestoreResult
 	recorded bool // an intent had to be saved before the write
+	again    bool // a way back failed before, and may still land
 	stuck    bool // a step down went wrong: the rest is tried at once
 	// sendErr is what the engine said of the write.
 	sendErr error
@@ -59,9 +61,18 @@ func (w *restoreOp) sort(targets runtime.Values) {
 		default:
 			res.Outcome = Yielded
 			res.Text = fmt.Sprintf("it reads %s, which trimtab did not write; its original was %s", stands, k.Original)
+			if k.Writing != "" || w.again { // likewise
+				w.set[name] = stands
+			}
 		}
 		w.result.Knobs = append(w.result.Knobs, res)
 	}
+}
+
+// known reports whether a value may be written without an intent: whoever finds it standing after a crash
+// knows it by k, or what stands already is written once more.
+func (w *restoreOp) known(k originals.Knob, knob runtime.Knob, v runtime.Value) bool {
+	return v == k.Original || k.Ours(knob, v) || knob.Same(v, w.now[knob])
 }
 
 // supersedeInFlight puts what stands behind a write that was cut short and may still land, where a
@@ -70,7 +81,7 @@ func (w *restoreOp) sort(targets runtime.Values) {
 func (w *restoreOp) supersedeInFlight() {
 	for _, knob := range w.set.Sorted() {
 		k, v := w.file.Knobs[knob], w.set[knob]
-		if k.Writing == "" || v == k.Original || k.Ours(knob, v) {
+		if k.Writing == "" || w.known(k, knob, v) {
 			continue
 		}
 		w.set[knob] = w.now[knob]
@@ -115,13 +126,16 @@ func (a *Actuator) stepDown(ctx context.Context, w *restoreOp) bool {
 		return false
 	}
 	w.now = now
-	if asked := runtime.IntValue(int64(next)); err == nil && knob.Same(asked, now[knob]) {
-		k := w.file.Knobs[knob]
-		k.Written, k.Writing = asked, ""
-		w.file.Knobs[knob] = k
-	} else {
-		w.stuck = true
+	k := w.file.Knobs[knob]
+	asked := runtime.IntValue(int64(next))
+	w.stuck = err != nil || !knob.Same(asked, now[knob])
+	if !w.stuck {
+		k.Written = asked
 	}
+	if err == nil { // it landed, whoever wrote over it
+		k.Writing = ""
+	}
+	w.file.Knobs[knob] = k
 	return true
 }
 
@@ -130,13 +144,12 @@ func (a *Actuator) writeBack(ctx context.Context, w *restoreOp) error {
 	if len(w.set) == 0 {
 		return nil
 	}
-	w.inFlight = w.file.InFlight() // before the intent of this one
+	w.inFlight, w.cutShort = w.file.InFlight(), w.file.CutShort() // before the intent of this one
 	intentErr := a.intendBack(w)
 	if intentErr != nil {
 		// Only values that the file on disk knows may be written.
 		maps.DeleteFunc(w.set, func(knob runtime.Knob, v runtime.Value) bool {
-			k := w.saved.Knobs[knob]
-			return v != k.Original && !k.Ours(knob, v)
+			return !w.known(w.saved.Knobs[knob], knob, v)
 		})
 	}
 	if w.recorded {
@@ -171,7 +184,7 @@ func (a *Actuator) intendBack(w *restoreOp) error {
 	needed := false
 	for knob, v := range w.set {
 		k := w.file.Knobs[knob]
-		if v == k.Original || k.Ours(knob, v) {
+		if w.known(k, knob, v) {
 			continue
 		}
 		if k.Ours(knob, w.now[knob]) {
@@ -189,7 +202,8 @@ func (a *Actuator) intendBack(w *restoreOp) error {
 }
 
 // verify reads again where time has passed since the last look, in a sync or in
-// a refused write: what somebody else wrote in it is left alone.
+// a refused write: what somebody else wrote in it is left alone, and a write that was cut
+// short and has landed since is not somebody else's.
 func (w *restoreOp) verify(ctx context.Context) error {
 	now, err := w.engine.Read(ctx, w.c)
 	if err != nil {
@@ -198,7 +212,9 @@ func (w *restoreOp) verify(ctx context.Context) error {
 		return err
 	}
 	maps.DeleteFunc(w.set, func(knob runtime.Knob, v runtime.Value) bool {
-		return now[knob] != w.now[knob] && !knob.Same(v, now[knob])
+		k := w.saved.Knobs[knob]
+		landed := k.Writing != "" && k.Ours(knob, now[knob])
+		return now[knob] != w.now[knob] && !knob.Same(v, now[knob]) && !landed
 	})
 	return nil
 }
@@ -245,6 +261,9 @@ func (a *Actuator) conclude(w *restoreOp) {
 		w.concludeRecord(&w.result.Knobs[i])
 		w.result.Outcome = worse(w.result.Outcome, w.result.Knobs[i].Outcome)
 	}
+	if back := w.result.Outcome != Failed && w.result.Outcome != Unavailable; back || !w.unacknowledged() {
+		w.forgetYielded()
+	}
 	if w.result.Outcome == Failed || w.result.Outcome == Unavailable {
 		why := fmt.Sprintf("%s failed", w.result.Reason)
 		if w.result.Err != nil {
@@ -269,22 +288,23 @@ func (w *restoreOp) concludeKnob(res *KnobResult) {
 	why, isPending := w.pending[name]
 	asked, sent := w.set[name]
 	switch {
-	case res.Outcome == Yielded:
-		delete(w.file.Knobs, name)
+	case res.Outcome == Yielded && !sent:
+		return
+	case res.Outcome == Yielded && !res.unread && !w.unacknowledged() && !k.Ours(name, res.Actual):
 		return
 	case res.Outcome == Failed:
 		return
 	case res.unread:
 		res.Outcome, res.Text = Unavailable, "could not be read back"
 		return
-	case sent && k.Writing != "" && w.sendErr != nil && !errors.Is(w.sendErr, runtime.ErrRefused):
+	case sent && (k.Writing != "" || res.Outcome == Yielded) && w.unacknowledged():
 		// What stands may still be overtaken by the write that was cut short.
 		res.Outcome, res.Text = outcomeOf(w.sendErr), w.sendErr.Error()
 		return
 	case isPending && (sent && name.Same(asked, res.Actual) || !sent && k.Ours(name, res.Actual)):
 		res.Outcome, res.Text = Pending, why
 		k.Written, k.Pending = res.Actual, why
-		if sent {
+		if sent && !w.mayLand(name, res.Actual) {
 			k.Writing = ""
 		}
 	case sent && asked == "" && w.sendErr == nil:
@@ -298,14 +318,41 @@ func (w *restoreOp) concludeKnob(res *KnobResult) {
 		res.Outcome, res.Text = Failed, fmt.Sprintf("it still reads %s", res.Actual)
 		if name.Family() == "memory" && errors.Is(w.result.Err, runtime.ErrRefused) {
 			res.Outcome, res.Text = Pending, fmt.Sprintf("%s %s is pending: the kernel refuses it for now", name, res.Target)
-			k.Written, k.Writing, k.Pending = res.Actual, "", res.Text
+			k.Written, k.Pending = res.Actual, res.Text
+			if !w.mayLand(name, res.Actual) {
+				k.Writing = ""
+			}
 		}
+	case sent && w.unacknowledged(): // somebody set another value, which goes behind it in the next try
+		res.Outcome, res.Text = outcomeOf(w.sendErr), w.sendErr.Error()
+		return
 	default:
 		res.Outcome, res.Text = Yielded, fmt.Sprintf("it reads %s, which trimtab did not write; its original was %s", res.Actual, k.Original)
-		delete(w.file.Knobs, name)
 		return
 	}
 	w.file.Knobs[name] = k
+}
+
+// unacknowledged: the engine may still carry out what was sent, and what was sent before it.
+func (w *restoreOp) unacknowledged() bool {
+	return w.sendErr != nil && !errors.Is(w.sendErr, runtime.ErrRefused)
+}
+
+// mayLand reports whether an earlier write that was cut short may still land: who refused what was
+// sent behind it may never have asked the runtime.
+func (w *restoreOp) mayLand(name runtime.Knob, stands runtime.Value) bool {
+	earlier := w.saved.Knobs[name].Writing
+	return earlier != "" && w.sendErr != nil && !name.Same(earlier, stands)
+}
+
+// forgetYielded drops from the record what is somebody else's now. A write that may still land carries
+// all knobs: until then its values must be known to be trimtab's.
+func (w *restoreOp) forgetYielded() {
+	for _, res := range w.result.Knobs {
+		if res.Outcome == Yielded {
+			delete(w.file.Knobs, res.Knob)
+		}
+	}
 }
 
 // concludeRecord keeps a knob that is back, and that its engine would start with trimtab's
@@ -324,7 +371,9 @@ func (w *restoreOp) concludeRecord(res *KnobResult) {
 // markRestored records a knob that is where it was to go.
 func (w *restoreOp) markRestored(name runtime.Knob, k originals.Knob, res KnobResult) {
 	if res.Target == k.Original || !name.Same(res.Target, res.Actual) {
-		delete(w.file.Knobs, name)
+		if !w.cutShort || !w.unacknowledged() {
+			delete(w.file.Knobs, name)
+		}
 		return
 	}
 	k.Written, k.Writing, k.Pending = res.Target, "", ""

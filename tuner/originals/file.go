@@ -137,8 +137,18 @@ func (f File) Stored() bool {
 	return false
 }
 
-// InFlight are the values that a write which was cut short may still bring, for it carries all knobs,
-// each as it stood or was to be. None where no write was.
+// CutShort reports whether a write was begun whose end nobody saw: it may still land.
+func (f File) CutShort() bool {
+	for _, k := range f.Knobs {
+		if k.Writing != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// InFlight are the values that a write which was cut short may still bring, one on its way back too: it
+// carries all knobs, each as it stood or was to be.
 func (f File) InFlight() []runtime.Values {
 	original, written, writing := runtime.Values{}, runtime.Values{}, runtime.Values{}
 	for name, k := range f.Knobs {
@@ -149,9 +159,6 @@ func (f File) InFlight() []runtime.Values {
 		if k.Writing != "" {
 			writing[name] = k.Writing
 		}
-	}
-	if len(writing) == 0 {
-		return nil
 	}
 	return []runtime.Values{original, written, writing}
 }
