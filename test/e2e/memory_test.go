@@ -116,8 +116,8 @@ func TestQuotaAndMemoryAreBothLent(t *testing.T) {
 // gets there, and lives.
 func TestGrowingJobIsNotKilled(t *testing.T) {
 	const own = 700
+	d := daemon(t, daemontest.Options{}) // first: it grows whether anybody looks or not
 	j := memoryJob(t, own, "leak.py", []string{"trimtab.memory.max=3000m"}, "--base-mib", "200", "--mib-per-s", "16")
-	d := daemon(t, daemontest.Options{})
 	until(t, d, j.Name, "memory beyond its owner's limit", func(c state.Container) bool { return c.MemoryUse.Held > 1.3*own*mib })
 	if !running(t, j) {
 		t.Fatal("it was killed")
