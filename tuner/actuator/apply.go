@@ -284,11 +284,15 @@ func (a *Actuator) undo(ctx context.Context, parts []*part, r *Result) {
 		}
 		back := a.rewind(ctx, p.item, hung)
 		for j, res := range p.results {
-			res.Actual = cmp.Or(back.knob(p.item.Changes[j].Knob).Actual, res.Actual)
-			if res.Outcome == Applied && back.knob(res.Change.Knob).Outcome == Restored {
+			knob := back.knob(p.item.Changes[j].Knob)
+			res.Actual = cmp.Or(knob.Actual, res.Actual)
+			switch {
+			case knob.Outcome == Yielded && knob.Knob == res.Change.Knob:
+				res.yield(knob.Text)
+			case res.Outcome == Applied && knob.Outcome == Restored:
 				res.Outcome, res.Text = Undone, "another part of the plan could not be carried out"
-			} else if res.Outcome == Applied {
-				res.Outcome, res.Text = Failed, "could not be undone: "+back.knob(res.Change.Knob).Text
+			case res.Outcome == Applied:
+				res.Outcome, res.Text = Failed, "could not be undone: "+knob.Text
 			}
 		}
 		if back.Outcome == Failed || back.Outcome == Unavailable || back.Outcome == Pending {

@@ -2,6 +2,7 @@ package actuator_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"testing"
 
@@ -164,6 +165,77 @@ func TestLateWriteAfterAFailedTry(t *testing.T) {
 				t.Errorf("%d files, %s", b.files(), diff)
 			}
 		})
+	}
+}
+
+// TestOwnerSetsDuringATimeout: a plan's write is not answered, and its owner sets the knob meanwhile. That
+// goes behind the write, and is told as the owner's: the agent leaves the knob alone from then on.
+func TestOwnerSetsDuringATimeout(t *testing.T) {
+	const theirs = "90000 100000"
+	b := newBench(t)
+	c := b.start(container("a"), owner())
+	writes := 0
+	b.engine.onApply = func(c runtime.Container, set runtime.Values) error {
+		if writes++; writes > 1 {
+			return nil
+		}
+		b.engine.later(c, set)
+		b.start(c, runtime.Values{runtime.KnobCPUQuota: theirs})
+		return runtime.ErrUnavailable
+	}
+	r := b.actuator().Apply(t.Context(), order(item(c, tune("cpu"), change(runtime.KnobCPUQuota, "40000 100000", "150000 100000"))))
+	if r.Applied || r.Changes[0].Outcome != actuator.Yielded || len(r.Pending) > 0 {
+		t.Errorf("%+v", r)
+	}
+	if got := b.stands(c)[runtime.KnobCPUQuota]; got != theirs || b.files() != 0 {
+		t.Errorf("%s stands, %d files", got, b.files())
+	}
+}
+
+// TestPendingRestoreIsNoDrift: it may have landed unseen, or lands yet; the restore finds whose a value is.
+func TestPendingRestoreIsNoDrift(t *testing.T) {
+	b := newBench(t)
+	c := b.start(container("a"), owner())
+	f := originals.For(c)
+	f.Pending = "rollback failed"
+	f.Knobs[runtime.KnobCPUQuota] = originals.Knob{Original: "40000 100000", Written: "150000 100000"}
+	if err := b.store.Save(f); err != nil {
+		t.Fatal(err)
+	}
+	a := b.actuator()
+	if _, drift, err := a.Drift(c, func() (runtime.Values, error) { return b.stands(c), nil }); err != nil || len(drift) > 0 {
+		t.Errorf("%v, %+v", err, drift)
+	}
+	if err := a.Yield(c, runtime.KnobCPUQuota); !errors.Is(err, actuator.ErrBusy) {
+		t.Errorf("it is forgotten before its restore: %v", err)
+	}
+	if r := a.Restore(t.Context(), c, "again"); r.Outcome != actuator.Restored || b.files() != 0 {
+		t.Errorf("%+v, %d files", r, b.files())
+	}
+}
+
+// TestRefusedBehindALateWrite: what somebody set cannot be written again. It stands already, and
+// trimtab's own knobs of its family go back all the same.
+func TestRefusedBehindALateWrite(t *testing.T) {
+	b := newBench(t)
+	c := b.start(b.start(container("a"), owner()), runtime.Values{runtime.KnobCPUWeight: "333", runtime.KnobCPUQuota: "150000 100000"})
+	f := originals.For(c)
+	f.Knobs[runtime.KnobCPUQuota] = originals.Knob{Original: "40000 100000", Writing: "150000 100000"}
+	f.Knobs[runtime.KnobCPUWeight] = originals.Knob{Original: "1024", Writing: "5000"}
+	if err := b.store.Save(f); err != nil {
+		t.Fatal(err)
+	}
+	b.engine.onApply = func(_ runtime.Container, set runtime.Values) error {
+		if _, asked := set[runtime.KnobCPUWeight]; asked {
+			return runtime.ErrRefused
+		}
+		return nil
+	}
+	r := b.actuator().Restore(t.Context(), c, "start")
+	want := owner()
+	want[runtime.KnobCPUWeight] = "333"
+	if diff := cmp.Diff(want, b.stands(c)); diff != "" || r.Outcome != actuator.Yielded || r.Err != nil || r.NotBack() != nil || b.files() != 0 {
+		t.Errorf("%+v, %d files, %s", r, b.files(), diff)
 	}
 }
 

@@ -115,7 +115,7 @@ type Drift struct {
 }
 
 // Drift compares what stands with what trimtab wrote. Knobs that now lacks are
-// left out: not readable is not foreign. Where the originals cannot be read, what stands comes with
+// left out: not readable is not foreign. So is a container whose restore is pending, which finds it. Where the originals cannot be read, what stands comes with
 // the error. It never waits: ErrBusy while a write is under way.
 func (a *Actuator) Drift(c runtime.Container, read func() (runtime.Values, error)) (now runtime.Values, out []Drift, err error) {
 	if !a.mu.TryLock() {
@@ -129,6 +129,9 @@ func (a *Actuator) Drift(c runtime.Container, read func() (runtime.Values, error
 	if err != nil {
 		return now, nil, err
 	}
+	if a.unsettled(f) != "" {
+		return now, nil, nil
+	}
 	for _, name := range f.Originals().Sorted() {
 		k := f.Knobs[name]
 		stands, readable := now[name]
@@ -141,7 +144,7 @@ func (a *Actuator) Drift(c runtime.Container, read func() (runtime.Values, error
 }
 
 // Yield forgets knobs: their values are somebody else's now, and so are their originals.
-// It never waits: ErrBusy while a write is under way, or one that was cut short may still land.
+// It never waits: ErrBusy while a write is under way, or where a restore is pending, which comes first.
 func (a *Actuator) Yield(c runtime.Container, knobs ...runtime.Knob) error {
 	if !a.mu.TryLock() {
 		return ErrBusy
@@ -151,7 +154,7 @@ func (a *Actuator) Yield(c runtime.Container, knobs ...runtime.Knob) error {
 	if err != nil || !ok {
 		return err
 	}
-	if _, pending := a.pending[c.Key()]; pending || f.Pending != "" || f.CutShort() {
+	if a.unsettled(f) != "" {
 		return ErrBusy
 	}
 	had := len(f.Knobs)

@@ -24,10 +24,11 @@ type restoreOp struct {
 	pending  map[runtime.Knob]string
 	result   RestoreResult
 	recorded bool // an intent had to be saved before the write
-	again    bool // a way back failed before, and may still land
+	again    bool // a way back failed before: it may still land
 	stuck    bool // a step down went wrong: the rest is tried at once
-	// sendErr is what the engine said of the write.
+	// sendErr is what the engine said of the write, failed whether it did so of a family's knobs.
 	sendErr error
+	failed  map[string]bool
 	// unrecorded says of knobs that are back why their engine's own record is not.
 	unrecorded map[runtime.Knob]string
 }
@@ -233,25 +234,45 @@ func (a *Actuator) sendBack(ctx context.Context, w *restoreOp) error {
 		return nil
 	}
 	err := a.send(ctx, w.engine, w.c, w.set, w.inFlight...)
-	if !errors.Is(err, runtime.ErrRefused) || len(w.set) < 2 {
+	w.failed = map[string]bool{}
+	for knob := range w.set {
+		w.failed[knob.Family()] = err != nil
+	}
+	yields := func(knob runtime.Knob) bool { return w.result.knob(knob).Outcome == Yielded }
+	if !errors.Is(err, runtime.ErrRefused) || len(w.set) < 2 && !yields(w.set.Sorted()[0]) {
 		return err
 	}
 	var errs []error
 	for _, family := range []string{"cpu", "cpuset", "memory", "io"} {
-		if err := w.verify(ctx); err != nil {
-			return errors.Join(append(errs, err)...)
-		}
-		set := runtime.Values{}
-		for knob, v := range w.set {
-			if knob.Family() == family {
-				set[knob] = v
+		for _, theirs := range []bool{false, true} {
+			err := a.sendPart(ctx, w, func(knob runtime.Knob) bool {
+				return knob.Family() == family && yields(knob) == theirs
+			})
+			if theirs && errors.Is(err, runtime.ErrRefused) {
+				continue // it stands already
 			}
-		}
-		if len(set) > 0 {
-			errs = append(errs, a.send(ctx, w.engine, w.c, set, w.inFlight...))
+			errs = append(errs, err)
+			w.failed[family] = w.failed[family] && err != nil
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// sendPart writes some of what is to go back, if it still is to.
+func (a *Actuator) sendPart(ctx context.Context, w *restoreOp, part func(runtime.Knob) bool) error {
+	set := w.set.Clone()
+	maps.DeleteFunc(set, func(knob runtime.Knob, _ runtime.Value) bool { return !part(knob) })
+	if len(set) == 0 {
+		return nil
+	}
+	if err := w.verify(ctx); err != nil {
+		return err
+	}
+	maps.DeleteFunc(set, func(knob runtime.Knob, _ runtime.Value) bool { _, still := w.set[knob]; return !still })
+	if len(set) == 0 {
+		return nil
+	}
+	return a.send(ctx, w.engine, w.c, set, w.inFlight...)
 }
 
 // conclude turns the read-back into outcomes and brings the file up to date.
@@ -342,7 +363,7 @@ func (w *restoreOp) unacknowledged() bool {
 // sent behind it may never have asked the runtime.
 func (w *restoreOp) mayLand(name runtime.Knob, stands runtime.Value) bool {
 	earlier := w.saved.Knobs[name].Writing
-	return earlier != "" && w.sendErr != nil && !name.Same(earlier, stands)
+	return earlier != "" && w.failed[name.Family()] && !name.Same(earlier, stands)
 }
 
 // forgetYielded drops from the record what is somebody else's now. A write that may still land carries
