@@ -218,11 +218,12 @@ func reaches(ctx context.Context, c runtime.Container) error {
 type tap struct {
 	owners *nvml.Owners
 
-	mu   sync.Mutex
-	key  string
-	last probes.Sample
-	duty map[string][]probes.DutySample // by device
-	all  []probes.Device
+	mu    sync.Mutex
+	key   string
+	last  probes.Sample
+	reads int
+	duty  map[string][]probes.DutySample // by device
+	all   []probes.Device
 }
 
 func (t *tap) Name() string { return "tap" }
@@ -241,6 +242,7 @@ func (t *tap) Read(_ context.Context, into map[string]*probes.Sample) error {
 	defer t.mu.Unlock()
 	if s := into[t.key]; s != nil {
 		t.last = *s
+		t.reads++
 	}
 	return nil
 }
@@ -282,6 +284,35 @@ func (t *tap) sample() probes.Sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.last
+}
+
+func (t *tap) readings() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.reads
+}
+
+// readPatience is for what a busy machine delays: probes that attach, and the next readings.
+const readPatience = 20 * time.Second
+
+// counting waits until the probes have counted a launch; who waits in vain finds none.
+func (d *daemon) counting(ctx context.Context) error {
+	return d.until(ctx, func() bool { return counts(d).Launches > 0 })
+}
+
+// readsOn waits for two readings, of which the second began later than now.
+func (d *daemon) readsOn(ctx context.Context) error {
+	before := d.tap.readings()
+	return d.until(ctx, func() bool { return d.tap.readings() >= before+2 })
+}
+
+func (d *daemon) until(ctx context.Context, ready func() bool) error {
+	for began := time.Now(); !ready() && time.Since(began) < readPatience; {
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // meanDuty is the mean of the samples of the busiest device between two instants

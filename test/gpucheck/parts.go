@@ -130,7 +130,7 @@ func (c *check) oneJob(ctx context.Context, t truth, first bool) (err error) {
 		return err
 	}
 	defer func() { err = firstError(err, d.end()) }()
-	if err := sleep(ctx, c.pick(6*time.Second, 5*time.Second)); err != nil { // attach, and a first window
+	if err := firstError(d.counting(ctx), sleep(ctx, c.pick(6*time.Second, 5*time.Second))); err != nil { // and a first window
 		return err
 	}
 	if first {

@@ -59,7 +59,7 @@ func (c *check) launchesVirtual(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = firstError(err, end()) }()
-	if err := sleep(ctx, 4*time.Second); err != nil {
+	if err := firstError(d.counting(ctx), sleep(ctx, 4*time.Second)); err != nil {
 		return err
 	}
 	var ours, truth [2]uint64
@@ -67,7 +67,7 @@ func (c *check) launchesVirtual(ctx context.Context) (err error) {
 		if err := j.signal(ctx, unix.SIGSTOP); err != nil {
 			return err
 		}
-		if err := sleep(ctx, quiet); err != nil {
+		if err := firstError(sleep(ctx, quiet), d.readsOn(ctx)); err != nil {
 			return err
 		}
 		state, err := c.node.Show(ctx)
