@@ -295,7 +295,7 @@ func (t *tap) readings() int {
 // readPatience is for what a busy machine delays: probes that attach, and the next readings.
 const readPatience = 20 * time.Second
 
-// counting waits until the probes have counted a launch; who waits in vain finds none.
+// counting waits until the probes have counted a launch; if none comes, the check that follows tells.
 func (d *daemon) counting(ctx context.Context) error {
 	return d.until(ctx, func() bool { return counts(d).Launches > 0 })
 }

@@ -40,7 +40,6 @@ type fakeContainer struct {
 type Applied struct {
 	Container runtime.Container
 	Set       runtime.Values
-	InFlight  []runtime.Values
 }
 
 var _ runtime.Engine = (*Fake)(nil)

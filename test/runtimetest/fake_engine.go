@@ -105,7 +105,7 @@ func (f *Fake) aliveLocked(c runtime.Container) (*fakeContainer, error) {
 }
 
 // Apply implements runtime.Engine.
-func (f *Fake) Apply(ctx context.Context, c runtime.Container, set runtime.Values, inFlight ...runtime.Values) error {
+func (f *Fake) Apply(ctx context.Context, c runtime.Container, set runtime.Values, _ ...runtime.Values) error {
 	f.mu.Lock()
 	delay, hook := f.delay, f.refusal
 	f.mu.Unlock()
@@ -131,7 +131,7 @@ func (f *Fake) Apply(ctx context.Context, c runtime.Container, set runtime.Value
 		return err
 	}
 	held.values = next
-	f.applied = append(f.applied, Applied{Container: c, Set: set.Clone(), InFlight: inFlight})
+	f.applied = append(f.applied, Applied{Container: c, Set: set.Clone()})
 	return nil
 }
 

@@ -77,7 +77,9 @@ func TestLateWriteBeforeASafeLimit(t *testing.T) {
 	}
 	b.start(c, runtime.Values{runtime.KnobMemoryLimit: bytes(8192 * mib)})
 	b.engine.later(c, runtime.Values{runtime.KnobMemoryLimit: bytes(3072 * mib)})
-	b.engine.onApply = func(runtime.Container, runtime.Values) error { return runtime.ErrUnavailable }
+	b.engine.onApply = func(c runtime.Container, _ runtime.Values) error {
+		return errors.Join(b.engine.land(c), runtime.ErrUnavailable)
+	}
 	b.use = actuator.MemoryUse{Anon: 4000 * mib}
 	b.actuator().Restore(t.Context(), c, "start")
 	b.engine.onApply, b.use = nil, actuator.MemoryUse{}

@@ -65,14 +65,15 @@ func (e *fakeEngine) Apply(_ context.Context, c runtime.Container, set runtime.V
 	if err != nil {
 		return err
 	}
-	if err := e.land(c); err != nil {
-		return err
-	}
 	e.applies++
 	if e.onApply != nil {
-		if err := e.onApply(c, set); err != nil {
-			return err
-		}
+		err = e.onApply(c, set)
+	}
+	if !errors.Is(err, runtime.ErrUnavailable) { // in order: who does not get to this one has not got to those before it
+		err = errors.Join(err, e.land(c))
+	}
+	if err != nil {
+		return err
 	}
 	theirs, err := e.values(c)
 	if err != nil {

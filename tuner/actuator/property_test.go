@@ -83,7 +83,9 @@ func (w *world) onApply(c runtime.Container, set runtime.Values) error {
 		w.crashAt = 0
 		panic(crash{})
 	}
-	if foreign && errors.Is(w.failing, runtime.ErrRefused) { // none refuses what has just been set by it
+	// None refuses what has just been set by it. What was in flight lands before a refusal, over what
+	// somebody has set since: nobody can put that back.
+	if errors.Is(w.failing, runtime.ErrRefused) && (foreign || len(w.bench.engine.late[c.Key()]) > 0) {
 		return nil
 	}
 	return w.failing

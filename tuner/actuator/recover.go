@@ -115,8 +115,9 @@ type Drift struct {
 }
 
 // Drift compares what stands with what trimtab wrote. Knobs that now lacks are
-// left out: not readable is not foreign. So is a container whose restore is pending, which finds it. Where the originals cannot be read, what stands comes with
-// the error. It never waits: ErrBusy while a write is under way.
+// left out: not readable is not foreign. So is a container whose restore is pending, which finds
+// it. Where the originals cannot be read, what stands comes with the error. It never waits:
+// ErrBusy while a write is under way.
 func (a *Actuator) Drift(c runtime.Container, read func() (runtime.Values, error)) (now runtime.Values, out []Drift, err error) {
 	if !a.mu.TryLock() {
 		return nil, nil, ErrBusy

@@ -18,9 +18,8 @@ type restoreOp struct {
 	saved    originals.File // as on disk
 	before   runtime.Values // what stood at first
 	now      runtime.Values
-	set      runtime.Values   // what is to be written
-	inFlight []runtime.Values // what earlier writes may still bring,
-	cutShort bool             // and some certainly may
+	set      runtime.Values // what is to be written
+	earlier  originals.File // before its intent: what earlier writes may still bring
 	pending  map[runtime.Knob]string
 	result   RestoreResult
 	recorded bool // an intent had to be saved before the write
@@ -112,14 +111,14 @@ func (a *Actuator) stepDown(ctx context.Context, w *restoreOp) bool {
 		return false
 	}
 	step := *w // of which the file's knobs are w's
-	step.set, step.inFlight = runtime.Values{knob: runtime.IntValue(int64(next))}, w.file.InFlight()
+	step.set, step.earlier = runtime.Values{knob: runtime.IntValue(int64(next))}, w.file.Clone()
 	if a.intendBack(&step) != nil { // on a full disk the original alone may be written
 		w.file, w.stuck = w.saved.Clone(), true
 		return false
 	}
 	w.saved = w.file.Clone()
 	if step.verify(ctx) == nil && len(step.set) > 0 {
-		err = a.send(ctx, w.engine, w.c, step.set, step.inFlight...)
+		err = a.send(ctx, w.engine, w.c, step.set, step.earlier.InFlight()...)
 	}
 	now, errRead := w.engine.Read(ctx, w.c)
 	if errRead != nil {
@@ -145,7 +144,7 @@ func (a *Actuator) writeBack(ctx context.Context, w *restoreOp) error {
 	if len(w.set) == 0 {
 		return nil
 	}
-	w.inFlight, w.cutShort = w.file.InFlight(), w.file.CutShort() // before the intent of this one
+	w.earlier = w.file.Clone()
 	intentErr := a.intendBack(w)
 	if intentErr != nil {
 		// Only values that the file on disk knows may be written.
@@ -213,7 +212,7 @@ func (w *restoreOp) verify(ctx context.Context) error {
 		return err
 	}
 	maps.DeleteFunc(w.set, func(knob runtime.Knob, v runtime.Value) bool {
-		k := w.saved.Knobs[knob]
+		k := w.earlier.Knobs[knob]
 		landed := k.Writing != "" && k.Ours(knob, now[knob])
 		return now[knob] != w.now[knob] && !knob.Same(v, now[knob]) && !landed
 	})
@@ -233,7 +232,7 @@ func (a *Actuator) sendBack(ctx context.Context, w *restoreOp) error {
 	if len(w.set) == 0 {
 		return nil
 	}
-	err := a.send(ctx, w.engine, w.c, w.set, w.inFlight...)
+	err := a.send(ctx, w.engine, w.c, w.set, w.earlier.InFlight()...)
 	w.failed = map[string]bool{}
 	for knob := range w.set {
 		w.failed[knob.Family()] = err != nil
@@ -245,6 +244,9 @@ func (a *Actuator) sendBack(ctx context.Context, w *restoreOp) error {
 	var errs []error
 	for _, family := range []string{"cpu", "cpuset", "memory", "io"} {
 		for _, theirs := range []bool{false, true} {
+			if len(w.set) == 0 {
+				break
+			}
 			err := a.sendPart(ctx, w, func(knob runtime.Knob) bool {
 				return knob.Family() == family && yields(knob) == theirs
 			})
@@ -260,19 +262,15 @@ func (a *Actuator) sendBack(ctx context.Context, w *restoreOp) error {
 
 // sendPart writes some of what is to go back, if it still is to.
 func (a *Actuator) sendPart(ctx context.Context, w *restoreOp, part func(runtime.Knob) bool) error {
+	if err := w.verify(ctx); err != nil {
+		return err
+	}
 	set := w.set.Clone()
 	maps.DeleteFunc(set, func(knob runtime.Knob, _ runtime.Value) bool { return !part(knob) })
 	if len(set) == 0 {
 		return nil
 	}
-	if err := w.verify(ctx); err != nil {
-		return err
-	}
-	maps.DeleteFunc(set, func(knob runtime.Knob, _ runtime.Value) bool { _, still := w.set[knob]; return !still })
-	if len(set) == 0 {
-		return nil
-	}
-	return a.send(ctx, w.engine, w.c, set, w.inFlight...)
+	return a.send(ctx, w.engine, w.c, set, w.earlier.InFlight()...)
 }
 
 // conclude turns the read-back into outcomes and brings the file up to date.
@@ -362,7 +360,7 @@ func (w *restoreOp) unacknowledged() bool {
 // mayLand reports whether an earlier write that was cut short may still land: who refused what was
 // sent behind it may never have asked the runtime.
 func (w *restoreOp) mayLand(name runtime.Knob, stands runtime.Value) bool {
-	earlier := w.saved.Knobs[name].Writing
+	earlier := w.earlier.Knobs[name].Writing
 	return earlier != "" && w.failed[name.Family()] && !name.Same(earlier, stands)
 }
 
@@ -392,7 +390,7 @@ func (w *restoreOp) concludeRecord(res *KnobResult) {
 // markRestored records a knob that is where it was to go.
 func (w *restoreOp) markRestored(name runtime.Knob, k originals.Knob, res KnobResult) {
 	if res.Target == k.Original || !name.Same(res.Target, res.Actual) {
-		if !w.cutShort || !w.unacknowledged() {
+		if !w.earlier.CutShort() || !w.unacknowledged() {
 			delete(w.file.Knobs, name)
 		}
 		return
