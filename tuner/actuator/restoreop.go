@@ -79,6 +79,11 @@ func (w *restoreOp) known(k originals.Knob, knob runtime.Knob, v runtime.Value) 
 // value is to be written that the record does not know: it has room for one such, and what
 // landed without being on it would be taken for somebody else's. The rest is pending.
 func (w *restoreOp) supersedeInFlight() {
+	for knob := range w.pending { // nothing of it is safe to write now
+		if _, moves := w.set[knob]; !moves && w.file.Knobs[knob].Writing != "" {
+			w.set[knob] = w.now[knob]
+		}
+	}
 	for _, knob := range w.set.Sorted() {
 		k, v := w.file.Knobs[knob], w.set[knob]
 		if k.Writing == "" || w.known(k, knob, v) {
